@@ -1,0 +1,207 @@
+package event
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// Trigger types.
+var triggerTypes = []string{"manual", "cron", "sensor", "materialization", "webhook", "backfill", "retry"}
+
+// payload checks what an event says.
+func (c *checker) payload(p Payload) {
+	switch p := p.(type) {
+	case *RunTriggered:
+		c.runTriggered(p)
+	case *PlanCreated:
+		c.planCreated(p)
+	case *RunCancelRequested:
+		c.ulid("payload.run_id", p.RunID)
+		c.text("payload.reason", p.Reason, MaxMessage)
+	case *LimitSet:
+		c.limitSet(p)
+	case *DispatchRequested:
+		c.dispatch(p.DispatchID, p.RunID, p.TaskKey, p.Attempt, p.Generation)
+		c.ulid("payload.attempt_id", p.AttemptID)
+		c.text("payload.worker_queue", p.WorkerQueue, MaxName)
+	case *DispatchEnqueued:
+		c.dispatch(p.DispatchID, p.RunID, p.TaskKey, p.Attempt, p.Generation)
+		c.cloudTaskID(p.CloudTaskID)
+	case *DispatchFailed:
+		c.dispatch(p.DispatchID, p.RunID, p.TaskKey, p.Attempt, p.Generation)
+		c.failure("payload.error", &p.Error)
+	case *TimerRequested:
+		c.timerRequested(p)
+	case *TimerEnqueued:
+		c.timer(p.TimerID, p.Generation)
+		c.cloudTaskID(p.CloudTaskID)
+		c.optionalTime("payload.hop_at", p.HopAt)
+	case *TimerFired:
+		c.timer(p.TimerID, p.Generation)
+		c.time("payload.fired_at", p.FiredAt)
+		c.optionalTime("payload.observed.caught_up_at", p.Observed.CaughtUpAt)
+		c.count("payload.observed.revision", p.Observed.Revision)
+	case *TaskStarted:
+		c.worker(p.AttemptRef)
+		c.time("payload.started_at", p.StartedAt)
+	case *TaskHeartbeat:
+		c.worker(p.AttemptRef)
+		c.time("payload.heartbeat_at", p.HeartbeatAt)
+		c.between("payload.progress", int64(p.Progress), 0, 100)
+		c.text("payload.message", p.Message, MaxMessage)
+	case *TaskFinished:
+		c.worker(p.AttemptRef)
+		c.taskFinished(p)
+	}
+}
+
+func (c *checker) runTriggered(p *RunTriggered) {
+	c.ulid("payload.run_id", p.RunID)
+	c.ulid("payload.plan_id", p.PlanID)
+	c.oneOf("payload.trigger.type", p.Trigger.Type, triggerTypes...)
+	c.text("payload.trigger.user_id", p.Trigger.UserID, MaxName)
+	c.text("payload.trigger.schedule_id", p.Trigger.ScheduleID, MaxName)
+	c.text("payload.trigger.sensor_id", p.Trigger.SensorID, MaxName)
+	c.text("payload.trigger.webhook_id", p.Trigger.WebhookID, MaxName)
+	c.text("payload.trigger.backfill_id", p.Trigger.BackfillID, MaxName)
+	c.optionalULID("payload.trigger.parent_run_id", p.Trigger.ParentRunID)
+	c.optionalULID("payload.trigger.upstream_materialization_id", p.Trigger.UpstreamMaterializationID)
+	c.between("payload.root_assets (their number)", int64(len(p.RootAssets)), 0, MaxSelection)
+	for i, key := range p.RootAssets {
+		c.assetKey(fmt.Sprintf("payload.root_assets[%d]", i), key)
+	}
+	c.text("payload.run_key", p.RunKey, MaxRunKey)
+	c.text("payload.fingerprint", p.Fingerprint, MaxName)
+	c.between("payload.partition_selection (their number)", int64(len(p.PartitionSelection)), 0, MaxSelection)
+	for i, s := range p.PartitionSelection {
+		c.text(fmt.Sprintf("payload.partition_selection[%d]", i), s, MaxRef)
+	}
+	c.count("payload.max_parallelism", int64(p.MaxParallelism))
+	c.count("payload.timeout_sec", int64(p.TimeoutSec))
+	c.count("payload.cancel_grace_sec", int64(p.CancelGraceSec))
+	c.between("payload.labels (their number)", int64(len(p.Labels)), 0, MaxLabels)
+	for key, value := range p.Labels {
+		c.name("payload.labels (a key)", key)
+		c.text(fmt.Sprintf("payload.labels[%.100q]", key), value, MaxLabelValue)
+	}
+}
+
+func (c *checker) planCreated(p *PlanCreated) {
+	c.ulid("payload.run_id", p.RunID)
+	c.ulid("payload.plan_id", p.PlanID)
+	c.text("payload.plan_ref", p.PlanRef, MaxRef)
+	c.text("payload.fingerprint", p.Fingerprint, MaxName)
+	c.count("payload.tasks_total", int64(p.TasksTotal))
+	switch {
+	case len(p.Tasks) == 0 && p.PlanRef == "":
+		c.fail("payload.plan_ref", "is empty, and there are no tasks inline")
+	case len(p.Tasks) > 0 && p.TasksTotal != 0 && int(p.TasksTotal) != len(p.Tasks):
+		c.refuse(ReasonBadPlan, "payload.tasks_total", "is %d, but there are %d tasks", p.TasksTotal, len(p.Tasks))
+	}
+	if c.err == nil {
+		c.tasks("payload.tasks", p.Tasks)
+	}
+}
+
+func (c *checker) limitSet(p *LimitSet) {
+	c.name("payload.command_id", p.CommandID)
+	c.oneOf("payload.scope", p.Scope, ScopeWorkspace, ScopePool)
+	c.text("payload.name", p.Name, MaxName)
+	if (p.Scope == ScopePool) != (p.Name != "") {
+		c.fail("payload.name", "%q: a pool has a name, and the workspace has none", p.Name)
+	}
+	c.count("payload.slots", int64(p.Slots))
+}
+
+func (c *checker) timerRequested(p *TimerRequested) {
+	c.timer(p.TimerID, p.Generation)
+	c.oneOf("payload.timer_type", p.TimerType, TimerRetry, TimerCron, TimerSLACheck, TimerLiveness)
+	c.time("payload.fire_at", p.FireAt)
+	if len(p.Payload) == 0 {
+		return
+	}
+	c.text("payload.payload", string(p.Payload), MaxTimerData)
+	if p.Payload[0] != '{' || !json.Valid(p.Payload) {
+		c.fail("payload.payload", "is not an object")
+	}
+}
+
+func (c *checker) taskFinished(p *TaskFinished) {
+	c.oneOf("payload.outcome", string(p.Outcome),
+		string(Succeeded), string(Failed), string(Skipped), string(Cancelled), string(TimedOut))
+	c.failure("payload.error", p.Error)
+	if p.Output != nil {
+		if p.Output.URI == "" {
+			c.fail("payload.output.uri", "is empty")
+		}
+		c.text("payload.output.uri", p.Output.URI, MaxRef)
+		c.count("payload.output.row_count", p.Output.RowCount)
+		c.count("payload.output.byte_size", p.Output.ByteSize)
+		c.text("payload.output.schema_hash", p.Output.SchemaHash, MaxName)
+	}
+	c.optionalULID("payload.materialization_id", p.MaterializationID)
+	c.between("payload.check_results (their number)", int64(len(p.CheckResults)), 0, MaxChecks)
+	for i, r := range p.CheckResults {
+		path := fmt.Sprintf("payload.check_results[%d]", i)
+		c.name(path+".name", r.Name)
+		c.text(path+".severity", r.Severity, MaxName)
+		c.text(path+".message", r.Message, MaxMessage)
+	}
+	c.between("payload.metrics (their number)", int64(len(p.Metrics)), 0, MaxMetrics)
+	for key := range p.Metrics {
+		c.name("payload.metrics (a key)", key)
+	}
+	c.optionalTime("payload.started_at", p.StartedAt)
+	c.optionalTime("payload.completed_at", p.CompletedAt)
+}
+
+// ULIDs are the ids in an event that something was caused by, or that are
+// younger than their cause: what the ledger entry's own id must exceed.
+func ULIDs(e *Envelope) []string {
+	found := []string{e.ID, e.Group, e.CorrelationID, e.CausationID}
+	switch p := e.Payload.(type) {
+	case *RunTriggered:
+		found = append(found, p.RunID, p.PlanID, p.Trigger.ParentRunID, p.Trigger.UpstreamMaterializationID)
+	case *PlanCreated:
+		found = append(found, p.RunID, p.PlanID)
+	case *RunCancelRequested:
+		found = append(found, p.RunID)
+	case *LimitSet:
+		found = append(found, p.CommandID)
+	case *DispatchRequested:
+		found = append(found, p.RunID, p.AttemptID)
+	case *DispatchEnqueued:
+		found = append(found, p.RunID)
+	case *DispatchFailed:
+		found = append(found, p.RunID)
+	case *TimerRequested, *TimerEnqueued, *TimerFired:
+	case *TaskStarted:
+		found = append(found, p.RunID, p.AttemptID)
+	case *TaskHeartbeat:
+		found = append(found, p.RunID, p.AttemptID)
+	case *TaskFinished:
+		found = append(found, p.RunID, p.AttemptID, p.MaterializationID)
+	}
+	kept := found[:0]
+	for _, id := range found {
+		if ids.Valid(id) {
+			kept = append(kept, id)
+		}
+	}
+	return kept
+}
+
+// Urgent reports whether somebody waits for what the event leads to: intents,
+// commands, an attempt's end, a timer's time. Acknowledgements, starts and
+// heartbeats are folded along with the next urgent event, or a little later.
+func Urgent(p Payload) bool {
+	switch p.(type) {
+	case *RunTriggered, *PlanCreated, *RunCancelRequested, *LimitSet, *DispatchRequested,
+		*DispatchFailed, *TimerRequested, *TimerFired, *TaskFinished:
+		return true
+	case *DispatchEnqueued, *TimerEnqueued, *TaskStarted, *TaskHeartbeat:
+	}
+	return false
+}

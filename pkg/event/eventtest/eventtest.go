@@ -1,0 +1,326 @@
+// Package eventtest generates valid events for property tests.
+package eventtest
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"pgregory.net/rapid"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// Envelope generates valid events of every type, alone in their groups.
+func Envelope() *rapid.Generator[*event.Envelope] {
+	return rapid.Custom(func(t *rapid.T) *event.Envelope {
+		d := ids.Domain{
+			Tenant:    rapid.StringMatching(`[a-z0-9-]{1,63}`).Draw(t, "tenant"),
+			Workspace: rapid.StringMatching(`[a-z0-9-]{1,63}`).Draw(t, "workspace"),
+		}
+		return &event.Envelope{
+			ID:            ULID().Draw(t, "id"),
+			Time:          Time().Draw(t, "time"),
+			Domain:        d,
+			Source:        d.Source(),
+			CorrelationID: optional(t, ULID(), "correlation"),
+			CausationID:   optional(t, ULID(), "causation"),
+			Actor:         optional(t, name(), "actor"),
+			Payload:       Payload().Draw(t, "payload"),
+		}
+	})
+}
+
+// ULID generates ids.
+func ULID() *rapid.Generator[string] {
+	return rapid.Custom(func(t *rapid.T) string {
+		var u ulid.ULID
+		if err := u.SetTime(rapid.Uint64Range(0, 253402300799999).Draw(t, "ms")); err != nil {
+			t.Fatalf("the time does not fit: %v", err)
+		}
+		copy(u[6:], rapid.SliceOfN(rapid.Byte(), 10, 10).Draw(t, "entropy"))
+		return u.String()
+	})
+}
+
+// Time generates times of day from 1970 to 9999.
+func Time() *rapid.Generator[event.Time] {
+	last := event.At(time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC))
+	return rapid.Map(rapid.Int64Range(1, int64(last)), func(n int64) event.Time { return event.Time(n) })
+}
+
+// AssetKey generates keys of assets.
+func AssetKey() *rapid.Generator[string] {
+	return rapid.StringMatching(`[a-z0-9_]{1,12}/[a-z0-9_]{1,12}`)
+}
+
+// Partition generates partitions with values that need escaping.
+func Partition() *rapid.Generator[ids.Partition] {
+	return rapid.Custom(func(t *rapid.T) ids.Partition {
+		dims := rapid.MapOfN(rapid.StringMatching(`[a-z]{1,6}`), rapid.StringMatching(`[ -~é日]{0,8}`), 0, 3)
+		return ids.Partition(dims.Draw(t, "dimensions"))
+	})
+}
+
+// TaskKey generates keys of tasks.
+func TaskKey() *rapid.Generator[string] {
+	return rapid.Custom(func(t *rapid.T) string {
+		asset, err := ids.ParseAssetKey(AssetKey().Draw(t, "asset"))
+		if err != nil {
+			t.Fatalf("the asset key is none: %v", err)
+		}
+		return ids.TaskKey(asset, Partition().Draw(t, "partition"))
+	})
+}
+
+func optional[T any](t *rapid.T, g *rapid.Generator[T], label string) T {
+	var none T
+	return rapid.OneOf(rapid.Just(none), g).Draw(t, label)
+}
+
+func name() *rapid.Generator[string] {
+	return rapid.StringN(1, 20, event.MaxName)
+}
+
+func text() *rapid.Generator[string] { return rapid.StringN(0, 40, 200) }
+
+func positive() *rapid.Generator[int32] { return rapid.Int32Min(1) }
+
+func count() *rapid.Generator[int32] { return rapid.Int32Min(0) }
+
+func pick(t *rapid.T, label string, from ...string) string {
+	return rapid.SampledFrom(from).Draw(t, label)
+}
+
+// Payload generates valid payloads of every type.
+func Payload() *rapid.Generator[event.Payload] {
+	return rapid.Custom(func(t *rapid.T) event.Payload {
+		return PayloadLike(rapid.SampledFrom(event.Payloads()).Draw(t, "type")).Draw(t, "payload")
+	})
+}
+
+// PayloadLike generates valid payloads of the type that p has.
+func PayloadLike(p event.Payload) *rapid.Generator[event.Payload] {
+	return rapid.Custom(func(t *rapid.T) event.Payload {
+		switch p.(type) {
+		case *event.RunTriggered:
+			return runTriggered(t)
+		case *event.PlanCreated:
+			return planCreated(t)
+		case *event.RunCancelRequested:
+			return &event.RunCancelRequested{
+				RunID: ULID().Draw(t, "run"), Reason: text().Draw(t, "reason"), Force: rapid.Bool().Draw(t, "force"),
+			}
+		case *event.LimitSet:
+			return limitSet(t)
+		case *event.DispatchRequested, *event.DispatchEnqueued, *event.DispatchFailed:
+			return dispatch(t, p)
+		case *event.TimerRequested, *event.TimerEnqueued, *event.TimerFired:
+			return timer(t, p)
+		case *event.TaskStarted, *event.TaskHeartbeat, *event.TaskFinished:
+			return worker(t, p)
+		}
+		panic(fmt.Sprintf("eventtest: no generator for %T", p))
+	})
+}
+
+func runTriggered(t *rapid.T) event.Payload {
+	return &event.RunTriggered{
+		RunID:  ULID().Draw(t, "run"),
+		PlanID: ULID().Draw(t, "plan"),
+		Trigger: event.Trigger{
+			Type: pick(t, "type", "manual", "cron", "sensor", "materialization", "webhook", "backfill", "retry"),
+
+			UserID:                    optional(t, name(), "user"),
+			ScheduleID:                optional(t, name(), "schedule"),
+			SensorID:                  optional(t, name(), "sensor"),
+			WebhookID:                 optional(t, name(), "webhook"),
+			BackfillID:                optional(t, name(), "backfill"),
+			ParentRunID:               optional(t, ULID(), "parent"),
+			UpstreamMaterializationID: optional(t, ULID(), "upstream"),
+		},
+		RootAssets:         filled(rapid.SliceOfN(AssetKey(), 0, 3).Draw(t, "roots")),
+		RunKey:             optional(t, name(), "run key"),
+		Fingerprint:        optional(t, name(), "fingerprint"),
+		PartitionSelection: filled(rapid.SliceOfN(text(), 0, 3).Draw(t, "partitions")),
+		MaxParallelism:     count().Draw(t, "parallelism"),
+		TimeoutSec:         count().Draw(t, "timeout"),
+		CancelGraceSec:     count().Draw(t, "grace"),
+		Labels:             filledMap(rapid.MapOfN(name(), text(), 0, 3).Draw(t, "labels")),
+	}
+}
+
+// filled and filledMap are nil for what is empty, as what is decoded is.
+func filled[T any](s []T) []T {
+	if len(s) == 0 {
+		return nil
+	}
+	return s
+}
+
+func filledMap[V any](m map[string]V) map[string]V {
+	if len(m) == 0 {
+		return nil
+	}
+	return m
+}
+
+func planCreated(t *rapid.T) event.Payload {
+	p := &event.PlanCreated{
+		RunID:       ULID().Draw(t, "run"),
+		PlanID:      ULID().Draw(t, "plan"),
+		PlanRef:     name().Draw(t, "ref"),
+		Fingerprint: optional(t, name(), "fingerprint"),
+	}
+	keys := rapid.SliceOfNDistinct(TaskKey(), 0, 5, rapid.ID[string]).Draw(t, "keys")
+	for i, key := range keys {
+		p.Tasks = append(p.Tasks, task(t, key, keys[:i]))
+	}
+	p.TasksTotal = int32(len(p.Tasks))
+	return p
+}
+
+func task(t *rapid.T, key string, upstreams []string) event.TaskDef {
+	def := event.TaskDef{
+		TaskKey:      key,
+		Kind:         pick(t, "kind", "", event.KindTask, event.KindGroup),
+		AssetKey:     optional(t, AssetKey(), "asset"),
+		PartitionKey: Partition().Draw(t, "partition").Key(),
+		TriggerRule:  pick(t, "rule", "", event.RuleAllSuccess, event.RuleNoneFailed, event.RuleAllDone),
+		WorkerQueue:  optional(t, name(), "queue"),
+		Pool:         optional(t, name(), "pool"),
+		Priority:     rapid.Int32().Draw(t, "priority"),
+
+		MaxAttempts:             count().Draw(t, "attempts"),
+		RetryInitialDelayMS:     rapid.Int64Min(0).Draw(t, "initial"),
+		RetryMaxDelayMS:         rapid.Int64Min(0).Draw(t, "max"),
+		RetryMultiplierPermille: rapid.Int32Range(0, 10_000).Draw(t, "multiplier"),
+		RetryJitterPermille:     rapid.Int32Range(0, 1000).Draw(t, "jitter"),
+		TimeoutSec:              count().Draw(t, "timeout"),
+		HeartbeatTimeoutSec:     count().Draw(t, "heartbeat"),
+	}
+	for _, upstream := range upstreams {
+		if rapid.Bool().Draw(t, "edge") {
+			def.DependsOn = append(def.DependsOn, upstream)
+		}
+	}
+	return def
+}
+
+func limitSet(t *rapid.T) event.Payload {
+	p := &event.LimitSet{CommandID: ULID().Draw(t, "command"), Scope: event.ScopeWorkspace, Slots: count().Draw(t, "slots")}
+	if rapid.Bool().Draw(t, "pool") {
+		p.Scope, p.Name = event.ScopePool, name().Draw(t, "name")
+	}
+	return p
+}
+
+func failure(t *rapid.T) event.Error {
+	return event.Error{
+		Code:      optional(t, name(), "code"),
+		Category:  optional(t, name(), "category"),
+		Message:   text().Draw(t, "message"),
+		Retryable: rapid.Bool().Draw(t, "retryable"),
+	}
+}
+
+func dispatch(t *rapid.T, p event.Payload) event.Payload {
+	run, key, attempt := ULID().Draw(t, "run"), TaskKey().Draw(t, "task"), positive().Draw(t, "attempt")
+	id, generation := ids.DispatchID(run, key, attempt), count().Draw(t, "generation")
+	switch p.(type) {
+	case *event.DispatchRequested:
+		return &event.DispatchRequested{
+			RunID: run, TaskKey: key, Attempt: attempt, AttemptID: ULID().Draw(t, "attempt id"),
+			DispatchID: id, Generation: generation, WorkerQueue: optional(t, name(), "queue"),
+		}
+	case *event.DispatchEnqueued:
+		return &event.DispatchEnqueued{
+			DispatchID: id, RunID: run, TaskKey: key, Attempt: attempt, Generation: generation,
+			CloudTaskID:  rapid.StringMatching(`d_[a-z2-7]{26}`).Draw(t, "queue task"),
+			Deduplicated: rapid.Bool().Draw(t, "deduplicated"),
+		}
+	default:
+		return &event.DispatchFailed{
+			DispatchID: id, RunID: run, TaskKey: key, Attempt: attempt, Generation: generation, Error: failure(t),
+		}
+	}
+}
+
+func timer(t *rapid.T, p event.Payload) event.Payload {
+	id, generation := "timer:"+name().Draw(t, "id"), count().Draw(t, "generation")
+	switch p.(type) {
+	case *event.TimerRequested:
+		var data json.RawMessage
+		if values := rapid.MapOfN(rapid.String(), rapid.Int(), 0, 3).Draw(t, "data"); len(values) > 0 {
+			raw, err := json.Marshal(values)
+			if err != nil {
+				t.Fatalf("the payload has no JSON: %v", err)
+			}
+			data = raw
+		}
+		return &event.TimerRequested{
+			TimerID: id, Generation: generation, FireAt: Time().Draw(t, "fire at"), Payload: data,
+			TimerType: pick(t, "type", event.TimerRetry, event.TimerCron, event.TimerSLACheck, event.TimerLiveness),
+		}
+	case *event.TimerEnqueued:
+		return &event.TimerEnqueued{
+			TimerID: id, Generation: generation, HopAt: optional(t, Time(), "hop at"),
+			CloudTaskID: rapid.StringMatching(`t_[a-z2-7]{26}`).Draw(t, "queue task"),
+		}
+	default:
+		return &event.TimerFired{
+			TimerID: id, Generation: generation, FiredAt: Time().Draw(t, "fired at"),
+			Observed: event.Observed{CaughtUpAt: optional(t, Time(), "caught up"), Revision: rapid.Int64Min(0).Draw(t, "revision")},
+		}
+	}
+}
+
+func worker(t *rapid.T, p event.Payload) event.Payload {
+	ref := event.AttemptRef{
+		RunID: ULID().Draw(t, "run"), TaskKey: TaskKey().Draw(t, "task"), Attempt: positive().Draw(t, "attempt"),
+		AttemptID: ULID().Draw(t, "attempt id"), WorkerID: optional(t, name(), "worker"),
+	}
+	switch p.(type) {
+	case *event.TaskStarted:
+		return &event.TaskStarted{AttemptRef: ref, StartedAt: Time().Draw(t, "started")}
+	case *event.TaskHeartbeat:
+		return &event.TaskHeartbeat{
+			AttemptRef: ref, HeartbeatAt: Time().Draw(t, "heartbeat"),
+			Progress: rapid.Int32Range(0, 100).Draw(t, "progress"), Message: text().Draw(t, "message"),
+		}
+	default:
+		return finished(t, ref)
+	}
+}
+
+func finished(t *rapid.T, ref event.AttemptRef) event.Payload {
+	p := &event.TaskFinished{
+		AttemptRef: ref,
+		Outcome: rapid.SampledFrom([]event.Outcome{
+			event.Succeeded, event.Failed, event.Skipped, event.Cancelled, event.TimedOut,
+		}).Draw(t, "outcome"),
+		MaterializationID: optional(t, ULID(), "materialization"),
+		Metrics:           filledMap(rapid.MapOfN(name(), rapid.Int64(), 0, 3).Draw(t, "metrics")),
+		StartedAt:         optional(t, Time(), "started"),
+		CompletedAt:       optional(t, Time(), "completed"),
+	}
+	if rapid.Bool().Draw(t, "has an error") {
+		e := failure(t)
+		p.Error = &e
+	}
+	if rapid.Bool().Draw(t, "has an output") {
+		p.Output = &event.Output{
+			URI: name().Draw(t, "uri"), RowCount: rapid.Int64Min(0).Draw(t, "rows"),
+			ByteSize: rapid.Int64Min(0).Draw(t, "bytes"), SchemaHash: optional(t, name(), "schema"),
+		}
+	}
+	for range rapid.IntRange(0, 3).Draw(t, "checks") {
+		p.CheckResults = append(p.CheckResults, event.CheckResult{
+			Name: name().Draw(t, "name"), Passed: rapid.Bool().Draw(t, "passed"),
+			Severity: optional(t, name(), "severity"), Message: text().Draw(t, "message"),
+		})
+	}
+	return p
+}

@@ -1,0 +1,209 @@
+package event
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// layoutSet knows the fields of every type that occurs in a line. It decodes
+// more strictly than encoding/json: field names match exactly, what has no
+// "omitempty" must be there, null is nothing's value, and errors name the path.
+type layoutSet map[reflect.Type][]field
+
+type field struct {
+	name     string
+	index    []int
+	required bool
+}
+
+// layouts is never written to after its initialization.
+var layouts = layoutsOf(line{}, struct {
+	EventType    string `json:"event_type"`
+	EventVersion int32  `json:"event_version"`
+}{})
+
+func layoutsOf(more ...any) layoutSet {
+	set := layoutSet{}
+	for _, v := range more {
+		set.add(reflect.TypeOf(v))
+	}
+	for _, p := range Payloads() {
+		set.add(reflect.TypeOf(p))
+	}
+	return set
+}
+
+func (set layoutSet) add(t reflect.Type) {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		set.add(t.Elem())
+	case reflect.Struct:
+		if _, ok := set[t]; ok {
+			return
+		}
+		fields := []field{}
+		for _, f := range reflect.VisibleFields(t) {
+			if f.Anonymous {
+				continue // its fields are visible themselves
+			}
+			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+			fields = append(fields, field{name, f.Index, !strings.Contains(options, "omitempty")})
+			set.add(f.Type)
+		}
+		set[t] = fields
+	default:
+	}
+}
+
+var (
+	errMissing = errors.New("is required")
+	errNull    = errors.New("is null; leave the field out")
+
+	typeTime = reflect.TypeFor[Time]()
+	typeRaw  = reflect.TypeFor[json.RawMessage]()
+)
+
+func at(path string, err error) error { return fmt.Errorf("%s: %w", path, err) }
+
+func join(path, name string) string {
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// object fills the struct v.
+func (set layoutSet) object(path string, v reflect.Value, fields map[string]json.RawMessage) error {
+	for _, f := range set[v.Type()] {
+		raw, ok := fields[f.name]
+		if !ok {
+			if f.required {
+				return at(join(path, f.name), errMissing)
+			}
+			continue
+		}
+		if err := set.assign(join(path, f.name), v.FieldByIndex(f.index), raw); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// assign decodes raw, which is valid JSON, into v.
+func (set layoutSet) assign(path string, v reflect.Value, raw json.RawMessage) error {
+	raw = bytes.TrimSpace(raw)
+	switch {
+	case string(raw) == "null":
+		return at(path, errNull)
+	case v.Type() == typeTime:
+		return assignTime(path, v, raw)
+	case v.Type() == typeRaw:
+		v.SetBytes(bytes.Clone(raw))
+		return nil
+	}
+	switch v.Kind() {
+	case reflect.String:
+		s, err := text(raw)
+		if err != nil {
+			return at(path, err)
+		}
+		v.SetString(s)
+	case reflect.Bool:
+		if s := string(raw); s != "true" && s != "false" {
+			return at(path, errors.New("is not true or false"))
+		}
+		v.SetBool(raw[0] == 't')
+	case reflect.Int32, reflect.Int64:
+		n, err := strconv.ParseInt(string(raw), 10, v.Type().Bits())
+		if err != nil {
+			return at(path, fmt.Errorf("is not a whole number of %d bits", v.Type().Bits()))
+		}
+		v.SetInt(n)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		return set.assign(path, v.Elem(), raw)
+	case reflect.Struct:
+		var fields map[string]json.RawMessage
+		if json.Unmarshal(raw, &fields) != nil {
+			return at(path, errors.New("is not an object"))
+		}
+		return set.object(path, v, fields)
+	case reflect.Slice:
+		return set.list(path, v, raw)
+	case reflect.Map:
+		return set.dictionary(path, v, raw)
+	default:
+		panic("event: a payload has a field of a kind that no schema has: " + path)
+	}
+	return nil
+}
+
+func (set layoutSet) list(path string, v reflect.Value, raw json.RawMessage) error {
+	var items []json.RawMessage
+	if json.Unmarshal(raw, &items) != nil {
+		return at(path, errors.New("is not an array"))
+	}
+	if len(items) == 0 {
+		return nil
+	}
+	v.Set(reflect.MakeSlice(v.Type(), len(items), len(items)))
+	for i, item := range items {
+		if err := set.assign(path+"["+strconv.Itoa(i)+"]", v.Index(i), item); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (set layoutSet) dictionary(path string, v reflect.Value, raw json.RawMessage) error {
+	var items map[string]json.RawMessage
+	if json.Unmarshal(raw, &items) != nil {
+		return at(path, errors.New("is not an object"))
+	}
+	if len(items) == 0 {
+		return nil
+	}
+	v.Set(reflect.MakeMapWithSize(v.Type(), len(items)))
+	for key, item := range items {
+		value := reflect.New(v.Type().Elem()).Elem()
+		if err := set.assign(fmt.Sprintf("%s[%.100q]", path, key), value, item); err != nil {
+			return err
+		}
+		v.SetMapIndex(reflect.ValueOf(key), value)
+	}
+	return nil
+}
+
+func text(raw json.RawMessage) (string, error) {
+	if raw[0] != '"' {
+		return "", errors.New("is not a string")
+	}
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw[1 : len(raw)-1]), nil
+	}
+	var s string
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return "", fmt.Errorf("is not a string: %w", err)
+	}
+	return s, nil
+}
+
+// assignTime takes times in the one form that [Encode] writes, so that text
+// order is time order in everything that is ever in a ledger.
+func assignTime(path string, v reflect.Value, raw json.RawMessage) error {
+	s, err := text(raw)
+	if err != nil {
+		return at(path, err)
+	}
+	var t Time
+	if err := t.UnmarshalText([]byte(s)); err != nil || t == 0 || t.String() != s {
+		return at(path, fmt.Errorf("%.40q is not a time of the form 2025-01-15T10:30:00.000000Z", s))
+	}
+	v.SetInt(int64(t))
+	return nil
+}

@@ -1,0 +1,352 @@
+package event
+
+import (
+	"encoding/json"
+	"strconv"
+)
+
+// Payload is what an event says. The set is sealed: a new kind is a new type
+// here, a schema, and a case in the fold.
+//
+//sumtype:decl
+type Payload interface {
+	// Type is the event type, for example "TaskFinished".
+	Type() string
+	// Version is the version of the payload's schema.
+	Version() int
+	// Key is the natural key, prefixed by a verb.
+	Key() string
+
+	payload()
+}
+
+// Trigger says why a run was started.
+type Trigger struct {
+	// Type is manual, cron, sensor, materialization, webhook, backfill or retry.
+	Type        string `json:"type"`
+	UserID      string `json:"user_id,omitempty"`
+	ScheduleID  string `json:"schedule_id,omitempty"`
+	SensorID    string `json:"sensor_id,omitempty"`
+	WebhookID   string `json:"webhook_id,omitempty"`
+	BackfillID  string `json:"backfill_id,omitempty"`
+	ParentRunID string `json:"parent_run_id,omitempty"`
+	// UpstreamMaterializationID is the materialization that triggered the run.
+	UpstreamMaterializationID string `json:"upstream_materialization_id,omitempty"`
+}
+
+// RunTriggered is the intent to run a plan. Its group has the PlanCreated.
+type RunTriggered struct {
+	RunID   string  `json:"run_id"`
+	PlanID  string  `json:"plan_id"`
+	Trigger Trigger `json:"trigger"`
+	// RootAssets are the asset keys that were asked for.
+	RootAssets []string `json:"root_assets,omitempty"`
+	// RunKey makes the run unique in its domain for 30 days.
+	RunKey string `json:"run_key,omitempty"`
+	// Fingerprint is of what was asked for: the same run key with another
+	// fingerprint is a conflict.
+	Fingerprint        string            `json:"fingerprint,omitempty"`
+	PartitionSelection []string          `json:"partition_selection,omitempty"`
+	MaxParallelism     int32             `json:"max_parallelism,omitempty"`
+	TimeoutSec         int32             `json:"timeout_sec,omitempty"`
+	CancelGraceSec     int32             `json:"cancel_grace_sec,omitempty"`
+	Labels             map[string]string `json:"labels,omitempty"`
+}
+
+// Task kinds.
+const (
+	KindTask = "task"
+	// KindGroup is a node that is never dispatched: it succeeds when all of its
+	// upstreams have, and stands for them towards its downstreams.
+	KindGroup = "group"
+)
+
+// Trigger rules: when a task may start, given how its upstreams ended.
+const (
+	RuleAllSuccess = "all_success" // every upstream succeeded
+	RuleNoneFailed = "none_failed" // every upstream succeeded or was skipped
+	RuleAllDone    = "all_done"    // every upstream ended, however
+)
+
+// TaskDef is a task of a plan.
+type TaskDef struct {
+	TaskKey      string   `json:"task_key"`
+	Kind         string   `json:"kind,omitempty"` // default "task"
+	AssetKey     string   `json:"asset_key,omitempty"`
+	PartitionKey string   `json:"partition_key,omitempty"`
+	DependsOn    []string `json:"depends_on,omitempty"`
+	TriggerRule  string   `json:"trigger_rule,omitempty"` // default "all_success"
+	WorkerQueue  string   `json:"worker_queue,omitempty"` // default "default"
+	Pool         string   `json:"pool,omitempty"`
+	Priority     int32    `json:"priority,omitempty"` // greater goes first
+
+	MaxAttempts         int32 `json:"max_attempts,omitempty"` // default 1
+	RetryInitialDelayMS int64 `json:"retry_initial_delay_ms,omitempty"`
+	RetryMaxDelayMS     int64 `json:"retry_max_delay_ms,omitempty"`
+	// RetryMultiplierPermille is the back-off factor in thousandths: 2000 doubles.
+	RetryMultiplierPermille int32 `json:"retry_multiplier_permille,omitempty"`
+	// RetryJitterPermille is how much of the delay is spread, in thousandths.
+	RetryJitterPermille int32 `json:"retry_jitter_permille,omitempty"`
+
+	TimeoutSec          int32 `json:"timeout_sec,omitempty"`           // 0: none
+	HeartbeatTimeoutSec int32 `json:"heartbeat_timeout_sec,omitempty"` // 0: the default
+}
+
+// PlanCreated is a run's plan: inline when it is small, else by reference.
+type PlanCreated struct {
+	RunID  string `json:"run_id"`
+	PlanID string `json:"plan_id"`
+	// PlanRef is the object key of the execution plan.
+	PlanRef     string    `json:"plan_ref"`
+	Fingerprint string    `json:"fingerprint,omitempty"`
+	TasksTotal  int32     `json:"tasks_total,omitempty"`
+	Tasks       []TaskDef `json:"tasks,omitempty"`
+}
+
+// RunCancelRequested is the command to end a run early.
+type RunCancelRequested struct {
+	RunID  string `json:"run_id"`
+	Reason string `json:"reason,omitempty"`
+	// Force closes running attempts at once, without a grace.
+	Force bool `json:"force,omitempty"`
+}
+
+// Limit scopes.
+const (
+	ScopeWorkspace = "workspace"
+	ScopePool      = "pool"
+)
+
+// LimitSet is the command to set how many tasks of a scope may run at once.
+type LimitSet struct {
+	// CommandID makes the command unique.
+	CommandID string `json:"command_id"`
+	// Scope is workspace or pool.
+	Scope string `json:"scope"`
+	// Name is the pool's name; empty for the workspace.
+	Name  string `json:"name,omitempty"`
+	Slots int32  `json:"slots"`
+}
+
+// DispatchRequested asks for an attempt that was dispatched, and lost, to be
+// dispatched again. First dispatches are derived by the fold.
+type DispatchRequested struct {
+	RunID       string `json:"run_id"`
+	TaskKey     string `json:"task_key"`
+	Attempt     int32  `json:"attempt"`
+	AttemptID   string `json:"attempt_id"`
+	DispatchID  string `json:"dispatch_id"`
+	Generation  int32  `json:"generation"`
+	WorkerQueue string `json:"worker_queue,omitempty"`
+}
+
+// Error is a failure as workers and queues report it.
+type Error struct {
+	Code      string `json:"code,omitempty"`
+	Category  string `json:"category,omitempty"`
+	Message   string `json:"message,omitempty"`
+	Retryable bool   `json:"retryable,omitempty"`
+}
+
+// DispatchEnqueued acknowledges that the queue holds the task.
+type DispatchEnqueued struct {
+	DispatchID  string `json:"dispatch_id"`
+	RunID       string `json:"run_id"`
+	TaskKey     string `json:"task_key"`
+	Attempt     int32  `json:"attempt"`
+	Generation  int32  `json:"generation"`
+	CloudTaskID string `json:"cloud_task_id"`
+	// Deduplicated says that the queue held it already.
+	Deduplicated bool `json:"deduplicated,omitempty"`
+}
+
+// DispatchFailed says that the queue refused the task for good.
+type DispatchFailed struct {
+	DispatchID string `json:"dispatch_id"`
+	RunID      string `json:"run_id"`
+	TaskKey    string `json:"task_key"`
+	Attempt    int32  `json:"attempt"`
+	Generation int32  `json:"generation"`
+	Error      Error  `json:"error"`
+}
+
+// Timer types.
+const (
+	TimerRetry    = "RETRY"
+	TimerCron     = "CRON"
+	TimerSLACheck = "SLA_CHECK"
+	// TimerLiveness is one a domain, at its earliest deadline: heartbeats, task
+	// and run timeouts, and the grace of a cancel.
+	TimerLiveness = "LIVENESS"
+)
+
+// TimerRequested asks for a timer from outside, or for the repair of one.
+type TimerRequested struct {
+	TimerID    string          `json:"timer_id"`
+	TimerType  string          `json:"timer_type"`
+	Generation int32           `json:"generation"`
+	FireAt     Time            `json:"fire_at"`
+	Payload    json.RawMessage `json:"payload,omitempty"`
+}
+
+// TimerEnqueued acknowledges that the queue holds the timer.
+type TimerEnqueued struct {
+	TimerID     string `json:"timer_id"`
+	Generation  int32  `json:"generation"`
+	CloudTaskID string `json:"cloud_task_id"`
+	// HopAt is when the queue will call, where that is before the timer is due.
+	HopAt Time `json:"hop_at,omitempty,omitzero"`
+}
+
+// Observed is the state of the projections that whoever wrote an event had seen.
+type Observed struct {
+	// CaughtUpAt is when everything in the ledger was last known to be folded.
+	CaughtUpAt Time  `json:"caught_up_at,omitempty,omitzero"`
+	Revision   int64 `json:"revision,omitempty"`
+}
+
+// TimerFired says that a timer's time has come. What is due is decided by the
+// fold, at FiredAt.
+type TimerFired struct {
+	TimerID    string   `json:"timer_id"`
+	Generation int32    `json:"generation"`
+	FiredAt    Time     `json:"fired_at"`
+	Observed   Observed `json:"observed"`
+}
+
+// AttemptRef names an attempt in a worker's report.
+type AttemptRef struct {
+	RunID     string `json:"run_id"`
+	TaskKey   string `json:"task_key"`
+	Attempt   int32  `json:"attempt"`
+	AttemptID string `json:"attempt_id"`
+	WorkerID  string `json:"worker_id,omitempty"`
+}
+
+// TaskStarted says that a worker has begun an attempt.
+type TaskStarted struct {
+	AttemptRef
+	StartedAt Time `json:"started_at"`
+}
+
+// TaskHeartbeat says that an attempt is alive.
+type TaskHeartbeat struct {
+	AttemptRef
+	HeartbeatAt Time `json:"heartbeat_at"`
+	// Progress is in percent.
+	Progress int32  `json:"progress,omitempty"`
+	Message  string `json:"message,omitempty"`
+}
+
+// Outcome is how an attempt ended.
+type Outcome string
+
+// Outcomes.
+const (
+	Succeeded Outcome = "succeeded"
+	Failed    Outcome = "failed"
+	Skipped   Outcome = "skipped"
+	Cancelled Outcome = "cancelled"
+	TimedOut  Outcome = "timed_out"
+)
+
+// Output is what a task made, as its commit marker has it.
+type Output struct {
+	// URI is the object key of the directory that holds the files.
+	URI        string `json:"uri"`
+	RowCount   int64  `json:"row_count,omitempty"`
+	ByteSize   int64  `json:"byte_size,omitempty"`
+	SchemaHash string `json:"schema_hash,omitempty"`
+}
+
+// CheckResult is the outcome of one quality check.
+type CheckResult struct {
+	Name     string `json:"name"`
+	Passed   bool   `json:"passed"`
+	Severity string `json:"severity,omitempty"`
+	Message  string `json:"message,omitempty"`
+}
+
+// TaskFinished says how an attempt ended.
+type TaskFinished struct {
+	AttemptRef
+	Outcome           Outcome       `json:"outcome"`
+	Error             *Error        `json:"error,omitempty"`
+	Output            *Output       `json:"output,omitempty"`
+	MaterializationID string        `json:"materialization_id,omitempty"`
+	CheckResults      []CheckResult `json:"check_results,omitempty"`
+	// Metrics are what the worker measured: whole numbers, the unit in the name.
+	Metrics     map[string]int64 `json:"metrics,omitempty"`
+	StartedAt   Time             `json:"started_at,omitempty,omitzero"`
+	CompletedAt Time             `json:"completed_at,omitempty,omitzero"`
+}
+
+func attemptKey(verb string, r AttemptRef) string {
+	return verb + ":" + r.RunID + ":" + r.TaskKey + ":" + strconv.Itoa(int(r.Attempt))
+}
+
+func generationKey(verb, id string, generation int32) string {
+	return verb + ":" + id + "#" + strconv.Itoa(int(generation))
+}
+
+func (*RunTriggered) Type() string       { return "RunTriggered" }
+func (*PlanCreated) Type() string        { return "PlanCreated" }
+func (*RunCancelRequested) Type() string { return "RunCancelRequested" }
+func (*LimitSet) Type() string           { return "LimitSet" }
+func (*DispatchRequested) Type() string  { return "DispatchRequested" }
+func (*DispatchEnqueued) Type() string   { return "DispatchEnqueued" }
+func (*DispatchFailed) Type() string     { return "DispatchFailed" }
+func (*TimerRequested) Type() string     { return "TimerRequested" }
+func (*TimerEnqueued) Type() string      { return "TimerEnqueued" }
+func (*TimerFired) Type() string         { return "TimerFired" }
+func (*TaskStarted) Type() string        { return "TaskStarted" }
+func (*TaskHeartbeat) Type() string      { return "TaskHeartbeat" }
+func (*TaskFinished) Type() string       { return "TaskFinished" }
+
+func (*RunTriggered) Version() int       { return 1 }
+func (*PlanCreated) Version() int        { return 1 }
+func (*RunCancelRequested) Version() int { return 1 }
+func (*LimitSet) Version() int           { return 1 }
+func (*DispatchRequested) Version() int  { return 1 }
+func (*DispatchEnqueued) Version() int   { return 1 }
+func (*DispatchFailed) Version() int     { return 1 }
+func (*TimerRequested) Version() int     { return 1 }
+func (*TimerEnqueued) Version() int      { return 1 }
+func (*TimerFired) Version() int         { return 1 }
+func (*TaskStarted) Version() int        { return 1 }
+func (*TaskHeartbeat) Version() int      { return 1 }
+func (*TaskFinished) Version() int       { return 1 }
+
+func (p *RunTriggered) Key() string { return "run:" + p.RunID }
+func (p *PlanCreated) Key() string  { return "plan:" + p.RunID }
+func (p *RunCancelRequested) Key() string {
+	return "cancel:" + p.RunID + ":" + strconv.FormatBool(p.Force)
+}
+func (p *LimitSet) Key() string { return "limit:" + p.CommandID }
+func (p *DispatchRequested) Key() string {
+	return generationKey("redispatch", p.DispatchID, p.Generation)
+}
+func (p *DispatchEnqueued) Key() string { return generationKey("enqueued", p.DispatchID, p.Generation) }
+func (p *DispatchFailed) Key() string   { return generationKey("refused", p.DispatchID, p.Generation) }
+func (p *TimerRequested) Key() string   { return generationKey("timer", p.TimerID, p.Generation) }
+func (p *TimerEnqueued) Key() string    { return generationKey("scheduled", p.TimerID, p.Generation) }
+func (p *TimerFired) Key() string       { return generationKey("fired", p.TimerID, p.Generation) }
+func (p *TaskStarted) Key() string      { return attemptKey("started", p.AttemptRef) }
+func (p *TaskHeartbeat) Key() string {
+	return attemptKey("heartbeat", p.AttemptRef) + ":" + strconv.FormatInt(int64(p.HeartbeatAt), 10)
+}
+func (p *TaskFinished) Key() string { return attemptKey("finished", p.AttemptRef) }
+
+func (*RunTriggered) payload()       {}
+func (*PlanCreated) payload()        {}
+func (*RunCancelRequested) payload() {}
+func (*LimitSet) payload()           {}
+func (*DispatchRequested) payload()  {}
+func (*DispatchEnqueued) payload()   {}
+func (*DispatchFailed) payload()     {}
+func (*TimerRequested) payload()     {}
+func (*TimerEnqueued) payload()      {}
+func (*TimerFired) payload()         {}
+func (*TaskStarted) payload()        {}
+func (*TaskHeartbeat) payload()      {}
+func (*TaskFinished) payload()       {}

@@ -1,0 +1,130 @@
+package event
+
+import (
+	"fmt"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// Limits of a run's plan, inline or by reference: those of a domain.
+const (
+	MaxPlanTasks = 1_000_000
+	MaxPlanEdges = 4_000_000
+)
+
+// ValidateTasks reports what is wrong with the tasks of a plan, as a
+// [*DecodeError]: BAD_PLAN for its structure, INVALID for a value. It serves
+// plans that an event only refers to as well.
+func ValidateTasks(tasks []TaskDef) error {
+	c := &checker{}
+	c.tasks("tasks", tasks)
+	if c.err != nil {
+		return c.err
+	}
+	return nil
+}
+
+func (c *checker) tasks(path string, tasks []TaskDef) {
+	if len(tasks) > MaxPlanTasks {
+		c.refuse(ReasonBadPlan, path, "there are %d; at most %d are allowed", len(tasks), MaxPlanTasks)
+		return
+	}
+	position := make(map[string]int32, len(tasks))
+	edges := 0
+	for i := range tasks {
+		t := &tasks[i]
+		here := fmt.Sprintf("%s[%d]", path, i)
+		if err := ids.ValidateTaskKey(t.TaskKey); err != nil {
+			c.refuse(ReasonBadPlan, here+".task_key", "%v", err)
+		}
+		if first, ok := position[t.TaskKey]; ok {
+			c.refuse(ReasonBadPlan, here+".task_key", "%q is that of %s[%d], too", t.TaskKey, path, first)
+		}
+		position[t.TaskKey] = int32(i)
+		edges += len(t.DependsOn)
+		c.task(here, t)
+		if c.err != nil {
+			return
+		}
+	}
+	if edges > MaxPlanEdges {
+		c.refuse(ReasonBadPlan, path, "there are %d edges; at most %d are allowed", edges, MaxPlanEdges)
+		return
+	}
+	c.graph(path, tasks, position)
+}
+
+func (c *checker) task(path string, t *TaskDef) {
+	c.text(path+".task_key", t.TaskKey, ids.MaxTaskKey)
+	c.optionalOneOf(path+".kind", t.Kind, KindTask, KindGroup)
+	if t.AssetKey != "" {
+		c.assetKey(path+".asset_key", t.AssetKey)
+	}
+	if _, err := ids.ParsePartition(t.PartitionKey); err != nil {
+		c.fail(path+".partition_key", "%v", err)
+	}
+	c.text(path+".partition_key", t.PartitionKey, MaxRef)
+	c.optionalOneOf(path+".trigger_rule", t.TriggerRule, RuleAllSuccess, RuleNoneFailed, RuleAllDone)
+	c.text(path+".worker_queue", t.WorkerQueue, MaxName)
+	c.text(path+".pool", t.Pool, MaxName)
+	c.count(path+".max_attempts", int64(t.MaxAttempts))
+	c.count(path+".retry_initial_delay_ms", t.RetryInitialDelayMS)
+	c.count(path+".retry_max_delay_ms", t.RetryMaxDelayMS)
+	c.between(path+".retry_multiplier_permille", int64(t.RetryMultiplierPermille), 0, maxPermille)
+	c.between(path+".retry_jitter_permille", int64(t.RetryJitterPermille), 0, 1000)
+	c.count(path+".timeout_sec", int64(t.TimeoutSec))
+	c.count(path+".heartbeat_timeout_sec", int64(t.HeartbeatTimeoutSec))
+}
+
+// graph checks the edges: both ends exist, none twice, and no cycle.
+func (c *checker) graph(path string, tasks []TaskDef, position map[string]int32) {
+	missing := make([]int32, len(tasks)) // upstreams of a task that are not ordered yet
+	downstream := make([][]int32, len(tasks))
+	for i := range tasks {
+		seen := make(map[string]bool, len(tasks[i].DependsOn))
+		for j, key := range tasks[i].DependsOn {
+			upstream, ok := position[key]
+			here := fmt.Sprintf("%s[%d].depends_on[%d]", path, i, j)
+			switch {
+			case !ok:
+				c.refuse(ReasonBadPlan, here, "%.100q is no task of the plan", key)
+				return
+			case int(upstream) == i:
+				c.refuse(ReasonBadPlan, here, "%.100q depends on itself", key)
+				return
+			case seen[key]:
+				c.refuse(ReasonBadPlan, here, "%.100q is there twice", key)
+				return
+			}
+			seen[key] = true
+			downstream[upstream] = append(downstream[upstream], int32(i))
+		}
+		missing[i] = int32(len(tasks[i].DependsOn))
+	}
+	if stuck := unordered(missing, downstream); stuck >= 0 {
+		c.refuse(ReasonBadPlan, fmt.Sprintf("%s[%d]", path, stuck), "%.100q depends on a cycle", tasks[stuck].TaskKey)
+	}
+}
+
+// unordered is a node that no topological order has, or -1. It uses up missing.
+func unordered(missing []int32, downstream [][]int32) int {
+	ready := make([]int32, 0, len(missing))
+	for i, n := range missing {
+		if n == 0 {
+			ready = append(ready, int32(i))
+		}
+	}
+	for done := 0; done < len(ready); done++ {
+		for _, d := range downstream[ready[done]] {
+			if missing[d]--; missing[d] == 0 {
+				ready = append(ready, d)
+			}
+		}
+	}
+	for i, n := range missing {
+		if n > 0 {
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,275 @@
+package fold
+
+import (
+	"cmp"
+	"strconv"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// accept judges a worker's report by its attempt (INV-8). It gives the task to
+// go on with, in which the attempt is the current one, or the verdict.
+//
+// The current attempt is accepted in any state that is not terminal. A greater
+// one is adopted: it proves that it was dispatched, by a decision that this state
+// has not seen. A smaller one is stale.
+func (f *folder) accept(ref event.AttemptRef) (*state.Task, verdict) {
+	t := f.st.Tasks.Get(state.Key2{A: ref.RunID, B: ref.TaskKey})
+	switch {
+	case ref.AttemptID != ids.AttemptID(f.domain(), ref.RunID, ref.TaskKey, ref.Attempt):
+		return nil, stale("the attempt id is not that of attempt " + strconv.Itoa(int(ref.Attempt)))
+	case t.State.Terminal() && ref.Attempt == t.Attempt:
+		return nil, noChange
+	case t.State.Terminal():
+		return nil, stale("the task had ended")
+	case ref.Attempt < t.Attempt:
+		return nil, stale("attempt " + strconv.Itoa(int(t.Attempt)) + " is the current one")
+	case ref.Attempt > t.Attempt:
+		return f.adopt(t, ref.Attempt), verdict{}
+	case t.State == state.TaskReady && t.AdmittedAt == 0:
+		return f.open(t), verdict{}
+	}
+	return t, verdict{}
+}
+
+// adopt makes a greater attempt the current one.
+func (f *folder) adopt(current *state.Task, n int32) *state.Task {
+	t := *current
+	f.closeAttempt(&t, closing{outcome: event.Failed, code: CodeSuperseded, message: "a later attempt reported"})
+	f.beginAttempt(&t, n)
+	t.State, t.ReadyAt, t.RetryNotBefore = state.TaskReady, f.at(), 0
+	f.put(&t, current.State)
+	return f.open(&t)
+}
+
+// open makes the current attempt of a ready task hold its slots although no
+// admission gave them: it reported, so it was dispatched, by a decision that this
+// state has not seen. A rebuild from the bare ledger meets such attempts.
+func (f *folder) open(current *state.Task) *state.Task {
+	t := *current
+	t.AdmittedAt = f.at()
+	f.put(&t, current.State)
+	f.st.PutAttempt(&state.Attempt{
+		RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt, AttemptID: t.AttemptID,
+		State: state.AttemptAdmitted, CreatedAt: f.at(), Meta: f.meta(),
+	})
+	return &t
+}
+
+func (f *folder) attempt(t *state.Task) *state.Attempt {
+	return f.st.Attempts.Get(state.AttemptKey{RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt})
+}
+
+// taskStarted makes a task RUNNING.
+func (f *folder) taskStarted(p *event.TaskStarted) verdict {
+	current, v := f.accept(p.AttemptRef)
+	if current == nil {
+		return v
+	}
+	switch current.State {
+	case state.TaskRunning:
+		return noChange
+	case state.TaskRetryWait:
+		return stale("the attempt was closed")
+	case state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched,
+		state.TaskSkipped, state.TaskCancelled, state.TaskFailed, state.TaskSucceeded:
+	}
+	t := *current
+	t.State, t.StartedAt, t.WorkerID = state.TaskRunning, p.StartedAt, p.WorkerID
+	f.put(&t, current.State)
+	f.dropOutbox(&t, false)
+	f.beat(&t, f.at(), 0, "")
+	f.changeAttempt(&t, func(a *state.Attempt) {
+		a.State, a.StartedAt, a.WorkerID = state.AttemptRunning, p.StartedAt, p.WorkerID
+	})
+	return folded
+}
+
+// taskHeartbeat records a sign of life. Only the heartbeats table changes.
+func (f *folder) taskHeartbeat(p *event.TaskHeartbeat) verdict {
+	t, v := f.accept(p.AttemptRef)
+	if t == nil {
+		return v
+	}
+	if a := f.attempt(t); a != nil && a.State == state.AttemptClosed {
+		return stale("the attempt was closed")
+	}
+	if !f.beat(t, f.at(), p.Progress, p.Message) {
+		return noChange
+	}
+	return folded
+}
+
+// beat moves a task's last sign of life forward, never back.
+func (f *folder) beat(t *state.Task, at event.Time, progress int32, message string) bool {
+	old := f.st.Heartbeats.Get(t.Key())
+	if old != nil && old.AttemptID == t.AttemptID && old.LastHeartbeatAt >= at {
+		return false
+	}
+	f.changed = true
+	f.st.PutHeartbeat(&state.Heartbeat{
+		RunID: t.RunID, TaskKey: t.TaskKey, AttemptID: t.AttemptID, LastHeartbeatAt: at,
+		Progress: progress, Message: message, Meta: f.meta(),
+	})
+	return true
+}
+
+// taskFinished closes an attempt and decides what becomes of its task.
+func (f *folder) taskFinished(p *event.TaskFinished) verdict {
+	c := closing{outcome: p.Outcome, metrics: jsonOfMap(p.Metrics)}
+	if p.Error != nil {
+		c.code, c.message, c.retryable = p.Error.Code, p.Error.Message, p.Error.Retryable
+	}
+	current, v := f.accept(p.AttemptRef)
+	if current == nil {
+		f.recordPast(p, c)
+		return v
+	}
+	if current.State == state.TaskRetryWait && p.Outcome != event.Succeeded {
+		return noChange // the attempt was closed as a failure already
+	}
+	t := *current
+	t.StartedAt = cmp.Or(t.StartedAt, p.StartedAt)
+	t.WorkerID = cmp.Or(t.WorkerID, p.WorkerID)
+	if out := p.Output; out != nil {
+		t.OutputURI, t.RowCount, t.ByteSize, t.SchemaHash = out.URI, out.RowCount, out.ByteSize, out.SchemaHash
+	}
+	f.finish(current, &t, c)
+	return folded
+}
+
+// recordPast notes how an attempt ended that was given up for a later one
+// before it reported. The task does not change; the attempt's own row does, so
+// that it says the same whichever of the two was folded first.
+func (f *folder) recordPast(p *event.TaskFinished, c closing) {
+	key := state.AttemptKey{RunID: p.RunID, TaskKey: p.TaskKey, Attempt: p.Attempt}
+	old := f.st.Attempts.Get(key)
+	t := f.st.Tasks.Get(state.Key2{A: p.RunID, B: p.TaskKey})
+	if p.Attempt >= t.Attempt || old != nil && old.ErrorCode != CodeSuperseded ||
+		p.AttemptID != ids.AttemptID(f.domain(), p.RunID, p.TaskKey, p.Attempt) {
+		return
+	}
+	row := state.Attempt{
+		RunID: p.RunID, TaskKey: p.TaskKey, Attempt: p.Attempt, AttemptID: p.AttemptID, CreatedAt: f.at(),
+		StartedAt: p.StartedAt, WorkerID: p.WorkerID,
+	}
+	if old != nil {
+		row = *old
+	}
+	f.fillClosed(&row, c)
+	f.st.PutAttempt(&row)
+	f.changed = true
+}
+
+// finish ends the current attempt of a task with an outcome: the task succeeds,
+// waits for a retry, or ends.
+func (f *folder) finish(current, t *state.Task, c closing) {
+	cancelling := f.peekRun(t.RunID).State == state.RunCancelling
+	f.closeAttempt(t, c)
+	t.ErrorCode, t.ErrorMessage = c.code, c.message
+	switch {
+	case cancelling:
+		// A success that comes after the request counts as cancelled, too: what it
+		// made stays invisible.
+		t.OutputURI, t.RowCount, t.ByteSize, t.SchemaHash = "", 0, 0, ""
+		t.ErrorCode = orDefault(t.ErrorCode, CodeCancelled)
+		f.end(current, t, state.TaskCancelled, string(event.Cancelled))
+	case c.outcome == event.Succeeded:
+		t.MaterializationID = ids.MaterializationID(f.domain(), t.RunID, t.TaskKey)
+		f.end(current, t, state.TaskSucceeded, string(c.outcome))
+		f.materialized(t)
+	case c.outcome == event.Skipped:
+		f.end(current, t, state.TaskSkipped, string(c.outcome))
+	case c.retryable && t.Attempt < t.MaxAttempts:
+		f.retryLater(current, t, c)
+	default:
+		f.end(current, t, state.TaskFailed, string(c.outcome))
+	}
+}
+
+// closing says how an attempt is closed.
+type closing struct {
+	outcome       event.Outcome
+	code, message string
+	retryable     bool
+	metrics       string
+	// unqueue says that the queue task is to be deleted, if it has not been delivered.
+	unqueue bool
+}
+
+// closeAttempt closes the current attempt, if one is open, and frees what it
+// holds: its slots, its outbox row, its heartbeat.
+func (f *folder) closeAttempt(t *state.Task, c closing) {
+	if old := f.st.Heartbeats.Get(t.Key()); old != nil {
+		t.LastHeartbeatAt = old.LastHeartbeatAt
+		row := *old
+		row.Meta = f.meta()
+		row.Deleted = true
+		f.st.PutHeartbeat(&row)
+		f.changed = true
+	}
+	t.AdmittedAt = 0
+	f.dropTimer(t)
+	f.dropOutbox(t, c.unqueue)
+	if a := f.attempt(t); a == nil || a.State == state.AttemptClosed && c.outcome != event.Succeeded {
+		return // closed already; only a success says more than what closed it
+	}
+	f.changeAttempt(t, func(a *state.Attempt) {
+		a.StartedAt, a.WorkerID = cmp.Or(a.StartedAt, t.StartedAt), cmp.Or(a.WorkerID, t.WorkerID)
+		f.fillClosed(a, c)
+	})
+}
+
+func (f *folder) fillClosed(a *state.Attempt, c closing) {
+	a.State, a.FinishedAt, a.Outcome = state.AttemptClosed, f.at(), string(c.outcome)
+	a.ErrorCode, a.ErrorMessage, a.Retryable, a.Metrics = c.code, c.message, c.retryable, c.metrics
+	a.Meta = f.meta()
+}
+
+func (f *folder) changeAttempt(t *state.Task, change func(*state.Attempt)) {
+	old := f.attempt(t)
+	if old == nil {
+		return
+	}
+	row := *old
+	change(&row)
+	row.Meta = f.meta()
+	f.st.PutAttempt(&row)
+	f.changed = true
+}
+
+// dropOutbox deletes the outbox row of the current attempt.
+func (f *folder) dropOutbox(t *state.Task, unqueue bool) {
+	old := f.st.Outbox.Get(ids.DispatchID(t.RunID, t.TaskKey, t.Attempt))
+	if old == nil {
+		return
+	}
+	row := *old
+	if unqueue {
+		row.Status = state.DispatchCancelled
+	}
+	row.Meta = f.meta()
+	row.Deleted = true
+	f.st.PutDispatch(&row)
+	f.changed = true
+}
+
+// materialized records what a partition holds now. Of two runs the later
+// triggered counts, in whichever order they finish.
+func (f *folder) materialized(t *state.Task) {
+	if t.AssetKey == "" {
+		return
+	}
+	old := f.st.Partitions.Get(state.Key2{A: t.AssetKey, B: t.PartitionKey})
+	if old != nil && old.RunID > t.RunID {
+		return
+	}
+	f.changed = true
+	f.st.PutPartition(&state.Partition{
+		AssetKey: t.AssetKey, PartitionKey: t.PartitionKey, Status: state.Materialized,
+		MaterializationID: t.MaterializationID, MaterializedAt: t.CompletedAt, RunID: t.RunID, TaskKey: t.TaskKey,
+		OutputURI: t.OutputURI, RowCount: t.RowCount, ByteSize: t.ByteSize, Meta: f.meta(),
+	})
+}

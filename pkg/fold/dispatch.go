@@ -1,0 +1,125 @@
+package fold
+
+import (
+	"fmt"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// dispatchEnqueued records that the queue has the task of an attempt.
+func (f *folder) dispatchEnqueued(p *event.DispatchEnqueued) verdict {
+	old := f.st.Outbox.Get(p.DispatchID)
+	switch {
+	case old == nil:
+		return stale("the attempt has started or was closed")
+	case p.Generation != old.Generation:
+		return stale("the attempt has been dispatched anew")
+	case old.Status == state.DispatchCreated:
+		return noChange
+	}
+	row := *old
+	row.Status, row.EnqueuedAt, row.Deadline = state.DispatchCreated, f.at(), f.at().Add(DispatchDeadline)
+	row.Meta = f.meta()
+	f.st.PutDispatch(&row)
+	f.changed = true
+	if current := f.st.Tasks.Get(state.Key2{A: row.RunID, B: row.TaskKey}); current.State == state.TaskReady {
+		t := *current
+		t.State = state.TaskDispatched
+		f.put(&t, current.State)
+	}
+	return folded
+}
+
+// dispatchFailed records that the queue will never take the task of an attempt.
+func (f *folder) dispatchFailed(p *event.DispatchFailed) verdict {
+	old := f.st.Outbox.Get(p.DispatchID)
+	switch {
+	case old == nil:
+		return stale("the attempt has started or was closed")
+	case p.Generation != old.Generation || old.Status != state.DispatchPending:
+		return stale("the attempt has been dispatched since")
+	}
+	f.undispatchable(old, orDefault(p.Error.Message, "the queue refused the task"), p.Error.Retryable)
+	return folded
+}
+
+func (f *folder) undispatchable(row *state.Dispatch, message string, retryable bool) {
+	failed := *row
+	failed.Status, failed.Error = state.DispatchFailed, message
+	failed.Meta = f.meta()
+	f.st.PutDispatch(&failed)
+	current := f.st.Tasks.Get(state.Key2{A: row.RunID, B: row.TaskKey})
+	t := *current
+	f.finish(current, &t, closing{outcome: event.Failed, code: CodeUndispatchable, message: message, retryable: retryable})
+}
+
+// dispatchRequested dispatches an attempt anew, under a new queue name: the
+// sweeper found that its queue task is gone, or that a ready task that holds a
+// slot has no outbox row.
+func (f *folder) dispatchRequested(p *event.DispatchRequested) verdict {
+	t := f.st.Tasks.Get(state.Key2{A: p.RunID, B: p.TaskKey})
+	if t.AttemptID != p.AttemptID || t.AdmittedAt == 0 || t.State != state.TaskReady && t.State != state.TaskDispatched {
+		return stale("the attempt is not waiting for a worker")
+	}
+	old := f.st.Outbox.Get(ids.DispatchID(p.RunID, p.TaskKey, p.Attempt))
+	switch {
+	case old == nil:
+		f.dispatch(t, f.peekRun(p.RunID).PlanRef, p.Generation)
+	case p.Generation <= old.Generation:
+		return noChange
+	case p.Generation > MaxGenerations:
+		f.undispatchable(old, fmt.Sprintf("dispatched %d times without starting", old.Generation+1), true)
+	default:
+		row := *old
+		row.Generation, row.Status = p.Generation, state.DispatchPending
+		row.CloudTaskID = ids.QueueTaskID(ids.KindDispatch, f.domain(), row.DispatchID, row.Generation)
+		row.EnqueuedAt, row.Deadline = 0, 0
+		row.Meta = f.meta()
+		f.st.PutDispatch(&row)
+		f.changed = true
+	}
+	return folded
+}
+
+// timerEnqueued records that the queue has the call of a timer.
+func (f *folder) timerEnqueued(p *event.TimerEnqueued) verdict {
+	old := f.st.Timers.Get(p.TimerID)
+	switch {
+	case old == nil || old.State != state.TimerScheduled:
+		return stale("the timer has fired or was cancelled")
+	case p.Generation != old.Generation:
+		return stale("the timer has been scheduled anew")
+	case old.EnqueuedAt != 0:
+		return noChange
+	}
+	row := *old
+	row.EnqueuedAt, row.HopAt = f.at(), p.HopAt
+	f.putTimer(&row)
+	return folded
+}
+
+// timerRequested sets a timer from outside, or has one that was lost come again.
+func (f *folder) timerRequested(p *event.TimerRequested) verdict {
+	old := f.st.Timers.Get(p.TimerID)
+	switch {
+	case old == nil && (p.TimerType == event.TimerRetry || p.TimerType == event.TimerLiveness):
+		return stale("the timer has fired or was cancelled")
+	case old == nil:
+		f.putTimer(&state.Timer{
+			TimerID: p.TimerID, TimerType: p.TimerType, Generation: p.Generation, State: state.TimerScheduled,
+			FireAt: p.FireAt, CreatedAt: f.at(), Payload: string(p.Payload),
+		})
+		return folded
+	case p.Generation <= old.Generation:
+		return noChange
+	case old.State != state.TimerScheduled:
+		return stale("the timer has fired or was cancelled")
+	}
+	row := *old
+	row.Generation = p.Generation
+	row.EnqueuedAt, row.HopAt = 0, 0
+	f.putTimer(&row)
+	return folded
+}

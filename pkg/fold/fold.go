@@ -1,0 +1,342 @@
+// Package fold is the one place where state changes: it turns ledger events
+// into rows. Controllers and workers propose; the fold disposes.
+//
+// It is a pure function of a state and a group of events: no clock, no
+// randomness, no I/O, no floats. Time comes from the events. The same groups in
+// the same order give the same rows, whatever the batches were; and facts
+// (starts, finishes) give the same outcomes in any order. What races by nature
+// (who is admitted first under a limit, what a timer decides) is decided by the
+// order of folding, which the fold sequence records.
+//
+// A group is folded whole or not at all: everything that can be wrong with it is
+// found before the first row changes.
+package fold
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Policy, the same for every domain. A change is a change of the fold, and so
+// of what a replay gives.
+const (
+	// MaxCompactionLag is how old the projections may be that a timer acts on.
+	MaxCompactionLag = 30 * time.Second
+	// LagRetry is after how long a timer that met a lag comes again.
+	LagRetry = 10 * time.Second
+	// DispatchDeadline is how long a queue task may go without starting before
+	// the sweeper looks into it.
+	DispatchDeadline = 10 * time.Minute
+	// MaxGenerations is how often one attempt is dispatched anew before it fails.
+	MaxGenerations = 5
+	// RunKeyTTL is how long a run key is taken.
+	RunKeyTTL = 30 * 24 * time.Hour
+	// DefaultHeartbeatTimeoutSec is after how long without a sign of life an
+	// attempt is given up.
+	DefaultHeartbeatTimeoutSec = 300
+	// DefaultCancelGraceSec is how long a cancelled task may take to end by itself.
+	DefaultCancelGraceSec = 30
+)
+
+// Reasons of dead letters that the fold gives, beside those of package event: a
+// closed list.
+const (
+	ReasonWrongDomain = "WRONG_DOMAIN" // another tenant or workspace
+	ReasonUnknownRun  = "UNKNOWN_RUN"  // folded again when the run appears
+	ReasonUnknownTask = "UNKNOWN_TASK" // the run's plan has no such task, or has not come
+)
+
+// Error codes of attempts and runs that the fold itself gives.
+const (
+	CodeHeartbeatTimeout = "HEARTBEAT_TIMEOUT"
+	CodeTaskTimeout      = "TASK_TIMEOUT"
+	CodeRunTimeout       = "RUN_TIMEOUT"
+	CodeUndispatchable   = "UNDISPATCHABLE"
+	CodePlanUnreadable   = "PLAN_UNREADABLE"
+	CodeCancelled        = "CANCELLED"
+	CodeSuperseded       = "SUPERSEDED"
+)
+
+// Group is what is folded at once.
+type Group struct {
+	// Entry and ID are where it stands in the ledger.
+	Entry, ID string
+	Events    []*event.Envelope
+	Bytes     int64
+	// Reason and Detail are set when the group cannot be read.
+	Reason, Detail string
+	// Plans are the tasks of plans that the events name by reference.
+	Plans map[string]Plan
+	// Revision is the manifest revision that will publish the result.
+	Revision int64
+}
+
+// Plan is a plan that was fetched, or why it could not be.
+type Plan struct {
+	Tasks []event.TaskDef
+	Err   string
+}
+
+// Result says what folding a group came to.
+type Result struct {
+	// Known says that the group was dealt with before: nothing happened now.
+	Known bool
+	// Row is the group's row of ledger_entries.
+	Row *state.Entry
+	// Appeared are runs that now exist or have their plan: dead letters that
+	// wait for them can be folded again.
+	Appeared []string
+}
+
+// folder is one group being folded.
+type folder struct {
+	st   *state.State
+	ev   *event.Envelope
+	seq  int64
+	plan map[string]Plan
+
+	runs     map[string]*state.Run // changed, put at the end of the group
+	changed  bool
+	appeared []string
+}
+
+// Apply folds a group into st.
+func Apply(st *state.State, g Group) Result {
+	known := st.Entries.Get(state.Key2{A: g.Entry, B: g.ID})
+	if known != nil && !redrivable(known) {
+		return Result{Known: true, Row: known}
+	}
+	f := &folder{st: st, plan: g.Plans, runs: map[string]*state.Run{}}
+	row := &state.Entry{
+		Entry: g.Entry, Group: g.ID, Revision: g.Revision, FirstSeq: st.FoldSeq + 1,
+		Events: int32(len(g.Events)), Bytes: g.Bytes, //nolint:gosec // groups have at most 1,000 events
+	}
+	dead := f.check(g)
+	if known != nil && dead.outcome == state.DeadLetter && dead.reason == known.Reason {
+		return Result{Known: true, Row: known} // it waits for something that is still not there
+	}
+	if dead.outcome == "" {
+		dead = f.events(g)
+		f.settle()
+	} else {
+		st.FoldSeq += max(1, int64(len(g.Events)))
+		f.seq = st.FoldSeq
+	}
+	row.Outcome, row.Reason, row.Detail, row.RunID = dead.outcome, dead.reason, dead.detail, dead.waitsFor
+	row.FoldedAt = st.FoldTime
+	row.Meta = f.meta()
+	st.PutEntry(row)
+	return Result{Row: row, Appeared: f.appeared}
+}
+
+// redrivable reports whether a recorded group may be folded again: a dead letter
+// that waits for a run, or for a build that knows its type.
+func redrivable(row *state.Entry) bool {
+	return row.Outcome == state.DeadLetter && (row.RunID != "" || row.Reason == event.ReasonUnsupported)
+}
+
+// verdict is what an event came to. The zero verdict: not decided yet.
+type verdict struct {
+	outcome  state.EntryOutcome
+	reason   string
+	detail   string
+	waitsFor string
+	// refused says that a run was not created, and its group ends here.
+	refused bool
+}
+
+func deadLetter(reason, detail string) verdict {
+	return verdict{outcome: state.DeadLetter, reason: reason, detail: detail}
+}
+
+var (
+	folded   = verdict{outcome: state.Folded}
+	noChange = verdict{outcome: state.NoChange}
+)
+
+func stale(detail string) verdict { return verdict{outcome: state.Stale, detail: detail} }
+
+// check finds what is wrong with a group as a whole, before anything changes.
+func (f *folder) check(g Group) verdict {
+	if g.Reason != "" {
+		return deadLetter(g.Reason, g.Detail)
+	}
+	triggered := map[string]bool{}
+	planned := map[string]bool{}
+	for _, e := range g.Events {
+		if e.Domain != f.st.Domain {
+			return deadLetter(ReasonWrongDomain, "the event belongs to "+e.Domain.String())
+		}
+		switch p := e.Payload.(type) {
+		case *event.RunTriggered:
+			triggered[p.RunID] = true
+		case *event.PlanCreated:
+			planned[p.RunID] = true
+		}
+		if v := f.checkTarget(e.Payload, triggered, planned); v.outcome != "" {
+			return v
+		}
+	}
+	return verdict{}
+}
+
+// checkTarget finds whether the run and task that an event names exist.
+func (f *folder) checkTarget(p event.Payload, triggered, planned map[string]bool) verdict {
+	runID, taskKey := target(p)
+	if runID == "" || triggered[runID] && (taskKey == "" || planned[runID]) {
+		return verdict{}
+	}
+	run := f.st.Runs.Get(runID)
+	switch {
+	case run == nil:
+		v := deadLetter(ReasonUnknownRun, "no run "+runID+" is known; the event is folded once it appears")
+		v.waitsFor = runID
+		return v
+	case taskKey == "" || f.st.Tasks.Get(state.Key2{A: runID, B: taskKey}) != nil:
+		return verdict{}
+	case run.TasksTotal == 0 && !run.State.Terminal():
+		v := deadLetter(ReasonUnknownTask, "run "+runID+" has no plan yet; the event is folded once it has one")
+		v.waitsFor = runID
+		return v
+	default:
+		return deadLetter(ReasonUnknownTask, "run "+runID+" has no task "+taskKey)
+	}
+}
+
+// target is the run, and the task, that must exist for an event to be folded.
+func target(p event.Payload) (runID, taskKey string) {
+	switch p := p.(type) {
+	case *event.PlanCreated:
+		return p.RunID, ""
+	case *event.RunCancelRequested:
+		return p.RunID, ""
+	case *event.DispatchRequested:
+		return p.RunID, p.TaskKey
+	case *event.TaskStarted:
+		return p.RunID, p.TaskKey
+	case *event.TaskHeartbeat:
+		return p.RunID, p.TaskKey
+	case *event.TaskFinished:
+		return p.RunID, p.TaskKey
+	case *event.RunTriggered, *event.LimitSet, *event.DispatchEnqueued, *event.DispatchFailed,
+		*event.TimerRequested, *event.TimerEnqueued, *event.TimerFired:
+	}
+	return "", ""
+}
+
+// events folds the events of a group, one after the other.
+func (f *folder) events(g Group) verdict {
+	result := noChange
+	for i, e := range g.Events {
+		f.st.FoldSeq++
+		f.seq, f.ev = f.st.FoldSeq, e
+		f.st.FoldTime = max(f.st.FoldTime, e.Time)
+		v := f.event(e.Payload)
+		if v.refused {
+			// The run is not to be: what else the group says of it has no object.
+			f.st.FoldSeq += int64(len(g.Events) - 1 - i)
+			return v
+		}
+		if result.outcome == state.NoChange {
+			result = v
+		}
+	}
+	if f.changed {
+		return folded
+	}
+	return result
+}
+
+func (f *folder) event(p event.Payload) verdict {
+	switch p := p.(type) {
+	case *event.RunTriggered:
+		return f.runTriggered(p)
+	case *event.PlanCreated:
+		return f.planCreated(p)
+	case *event.RunCancelRequested:
+		return f.cancelRequested(p)
+	case *event.LimitSet:
+		return f.limitSet(p)
+	case *event.DispatchRequested:
+		return f.dispatchRequested(p)
+	case *event.DispatchEnqueued:
+		return f.dispatchEnqueued(p)
+	case *event.DispatchFailed:
+		return f.dispatchFailed(p)
+	case *event.TimerRequested:
+		return f.timerRequested(p)
+	case *event.TimerEnqueued:
+		return f.timerEnqueued(p)
+	case *event.TimerFired:
+		return f.timerFired(p)
+	case *event.TaskStarted:
+		return f.taskStarted(p)
+	case *event.TaskHeartbeat:
+		return f.taskHeartbeat(p)
+	case *event.TaskFinished:
+		return f.taskFinished(p)
+	}
+	panic("fold: no case for " + p.Type())
+}
+
+// settle does what follows from a group as a whole: runs that are complete end,
+// free slots are given out, and the liveness timer is set.
+func (f *folder) settle() {
+	if f.ev == nil {
+		return
+	}
+	f.flushRuns()
+	f.admit()
+	f.flushRuns()
+	f.keepLiveness()
+}
+
+// run is a copy of a run's row to be changed; it is put at the end of the group.
+func (f *folder) run(runID string) *state.Run {
+	if run, ok := f.runs[runID]; ok {
+		return run
+	}
+	row := f.st.Runs.Get(runID)
+	if row == nil {
+		return nil
+	}
+	run := *row
+	f.runs[runID] = &run
+	return &run
+}
+
+// flushRuns puts the runs that were changed, ending those that are complete.
+func (f *folder) flushRuns() {
+	keys := make([]string, 0, len(f.runs))
+	for key := range f.runs {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		run := f.runs[key]
+		run.LastActivityAt = max(run.LastActivityAt, f.at())
+		complete(run)
+		f.putRun(run)
+	}
+	clear(f.runs)
+}
+
+func (f *folder) meta() state.Meta {
+	version := ""
+	if f.ev != nil {
+		version = f.ev.ID
+	}
+	return state.Meta{Tenant: f.st.Domain.Tenant, Workspace: f.st.Domain.Workspace, Version: version, Seq: f.seq}
+}
+
+// at is the time of the event being folded.
+func (f *folder) at() event.Time { return f.ev.Time }
+
+func (f *folder) domain() ids.Domain { return f.st.Domain }
+
+func orDefault[T comparable](v, fallback T) T { return cmp.Or(v, fallback) }

@@ -1,0 +1,277 @@
+package fold
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// runTriggered creates a run, unless its run key is taken.
+func (f *folder) runTriggered(p *event.RunTriggered) verdict {
+	if f.peekRun(p.RunID) != nil {
+		return noChange
+	}
+	f.expireRunKeys()
+	if p.RunKey != "" {
+		if v := f.takeRunKey(p); v.refused {
+			return v
+		}
+	}
+	f.runs[p.RunID] = &state.Run{
+		RunID: p.RunID, PlanID: p.PlanID, RunKey: p.RunKey,
+		TriggerType: p.Trigger.Type, Trigger: jsonOf(p.Trigger), ParentRunID: p.Trigger.ParentRunID,
+		State: state.RunPending, RootAssets: jsonOfList(p.RootAssets), Partitions: jsonOfList(p.PartitionSelection),
+		Labels: jsonOfMap(p.Labels), MaxParallelism: p.MaxParallelism, TimeoutSec: p.TimeoutSec,
+		CancelGraceSec: orDefault(p.CancelGraceSec, DefaultCancelGraceSec),
+		CreatedAt:      f.at(), LastActivityAt: f.at(),
+	}
+	f.appeared = append(f.appeared, p.RunID)
+	return folded
+}
+
+// takeRunKey reserves the run's key. A key that is taken refuses the run: quietly
+// when the same was asked for (the caller attaches to the run that holds the
+// key), as a conflict when something else was.
+func (f *folder) takeRunKey(p *event.RunTriggered) verdict {
+	held := f.st.RunKeys.Get(p.RunKey)
+	if held == nil || held.ExpiresAt <= f.st.FoldTime {
+		f.changed = true
+		f.st.PutRunKey(&state.RunKey{
+			RunKey: p.RunKey, RunID: p.RunID, Fingerprint: p.Fingerprint,
+			ExpiresAt: f.at().Add(RunKeyTTL), Meta: f.meta(),
+		})
+		return folded
+	}
+	if held.Fingerprint == p.Fingerprint {
+		return verdict{outcome: state.NoChange, detail: "run " + held.RunID + " has the run key already", refused: true}
+	}
+	f.st.PutConflict(&state.RunKeyConflict{
+		RunKey: p.RunKey, RunID: p.RunID, Fingerprint: p.Fingerprint,
+		ExistingRunID: held.RunID, ExistingFingerprint: held.Fingerprint, DetectedAt: f.at(), Meta: f.meta(),
+	})
+	return verdict{
+		outcome: state.Conflict, refused: true,
+		detail: "run key " + p.RunKey + " is held by run " + held.RunID + ", which asked for something else",
+	}
+}
+
+// expireRunKeys drops a few keys whose time is over: as many as could have been
+// added, and one more, so that the table does not grow with history.
+func (f *folder) expireRunKeys() {
+	const limit = 2
+	for _, old := range f.st.ExpiredRunKeys(f.st.FoldTime, limit) {
+		row := *old
+		row.Meta = f.meta()
+		row.Deleted = true
+		f.st.PutRunKey(&row)
+		f.changed = true
+	}
+}
+
+// planCreated gives a run its tasks and edges.
+func (f *folder) planCreated(p *event.PlanCreated) verdict {
+	run := f.peekRun(p.RunID)
+	if run.PlanRef != "" || run.TasksTotal > 0 {
+		return noChange
+	}
+	if run.State.Terminal() {
+		return stale("the run had ended before its plan came")
+	}
+	run = f.run(p.RunID)
+	run.PlanRef, run.PlanID = p.PlanRef, p.PlanID
+	tasks := p.Tasks
+	if len(tasks) == 0 && p.PlanRef != "" {
+		plan, ok := f.plan[p.PlanRef]
+		if !ok {
+			panic("fold: plan " + p.PlanRef + " was not fetched before its event was folded")
+		}
+		if plan.Err != "" {
+			f.failRun(run, CodePlanUnreadable, plan.Err)
+			return folded
+		}
+		tasks = plan.Tasks
+	}
+	f.createTasks(run, tasks)
+	f.appeared = append(f.appeared, p.RunID)
+	return folded
+}
+
+func (f *folder) failRun(run *state.Run, code, message string) {
+	run.State, run.ErrorCode, run.ErrorMessage = state.RunFailed, code, message
+	run.CompletedAt = f.at()
+}
+
+func (f *folder) createTasks(run *state.Run, defs []event.TaskDef) {
+	indegree := make(map[string]int32, len(defs))
+	for i := range defs {
+		indegree[defs[i].TaskKey] = int32(len(defs[i].DependsOn)) //nolint:gosec // at most one edge a task of the plan
+		for _, up := range defs[i].DependsOn {
+			f.st.PutDep(&state.Dep{RunID: run.RunID, Upstream: up, Downstream: defs[i].TaskKey, Meta: f.meta()})
+		}
+	}
+	var empty []string // group nodes with nothing to wait for
+	for i := range defs {
+		task := f.newTask(run, &defs[i])
+		task.DepsTotal = indegree[task.TaskKey]
+		if task.Kind == event.KindTask {
+			run.TasksTotal++
+		}
+		f.put(task, "")
+		if task.DepsTotal > 0 {
+			continue
+		}
+		if task.Kind == event.KindGroup {
+			empty = append(empty, task.TaskKey)
+		} else {
+			f.makeReady(task)
+		}
+	}
+	for _, key := range empty {
+		f.endGroup(f.st.Tasks.Get(state.Key2{A: run.RunID, B: key}))
+	}
+	if run.TasksTotal == 0 {
+		run.State, run.CompletedAt = state.RunSucceeded, f.at()
+	}
+}
+
+func (f *folder) newTask(run *state.Run, def *event.TaskDef) *state.Task {
+	return &state.Task{
+		RunID: run.RunID, TaskKey: def.TaskKey, TaskID: ids.TaskID(f.domain(), run.RunID, def.TaskKey),
+		Kind: orDefault(def.Kind, event.KindTask), AssetKey: def.AssetKey, PartitionKey: def.PartitionKey,
+		State: state.TaskBlocked, TriggerRule: orDefault(def.TriggerRule, event.RuleAllSuccess),
+		WorkerQueue: orDefault(def.WorkerQueue, "default"), Pool: def.Pool, Priority: def.Priority,
+		MaxAttempts:             max(def.MaxAttempts, 1),
+		RetryInitialDelayMS:     orDefault(def.RetryInitialDelayMS, defaultInitialDelayMS),
+		RetryMaxDelayMS:         orDefault(def.RetryMaxDelayMS, defaultMaxDelayMS),
+		RetryMultiplierPermille: orDefault(def.RetryMultiplierPermille, defaultMultiplierPermille),
+		RetryJitterPermille:     def.RetryJitterPermille,
+		TimeoutSec:              def.TimeoutSec,
+		HeartbeatTimeoutSec:     orDefault(def.HeartbeatTimeoutSec, DefaultHeartbeatTimeoutSec),
+		CreatedAt:               f.at(),
+	}
+}
+
+// cancelRequested ends a run early: what has not started is closed at once, what
+// runs gets a grace.
+func (f *folder) cancelRequested(p *event.RunCancelRequested) verdict {
+	run := f.peekRun(p.RunID)
+	switch {
+	case run.State.Terminal():
+		return stale("the run had ended")
+	case run.State == state.RunCancelling && !p.Force:
+		return noChange
+	}
+	f.cancelRun(f.run(p.RunID), orDefault(p.Reason, "cancelled on request"), p.Force)
+	return folded
+}
+
+func (f *folder) cancelRun(run *state.Run, reason string, force bool) {
+	if run.State != state.RunCancelling {
+		run.State, run.CancelEventID, run.CancelRequestedAt = state.RunCancelling, f.ev.ID, f.at()
+		run.CancelReason = reason
+	}
+	var tasks []*state.Task
+	f.st.TasksOf(run.RunID, func(t *state.Task) bool {
+		if !t.State.Terminal() && (force || t.State != state.TaskRunning) {
+			tasks = append(tasks, t)
+		}
+		return true
+	})
+	for _, t := range tasks {
+		f.cancelTask(t, reason)
+	}
+	if run.TasksTotal == 0 {
+		run.State, run.CompletedAt = state.RunCancelled, f.at()
+	}
+}
+
+// cancelTask closes a task of a run that is being cancelled. Its downstreams are
+// closed for the same reason, by the same walk over the run.
+func (f *folder) cancelTask(t *state.Task, reason string) {
+	current := f.st.Tasks.Get(t.Key())
+	if current.State.Terminal() {
+		return
+	}
+	next := *current
+	f.closeAttempt(&next, closing{outcome: event.Cancelled, code: CodeCancelled, message: reason, unqueue: true})
+	f.end(current, &next, state.TaskCancelled, string(event.Cancelled))
+}
+
+// complete ends a run whose last task has ended. How it ends follows from its
+// tasks and from whether it was cancelled.
+func complete(run *state.Run) {
+	done := run.TasksSkipped + run.TasksCancelled + run.TasksFailed + run.TasksSucceeded
+	if run.State.Terminal() || run.TasksTotal == 0 || done < run.TasksTotal {
+		return
+	}
+	switch {
+	case run.State == state.RunCancelling && run.ErrorCode == CodeRunTimeout:
+		run.State = state.RunTimedOut
+	case run.State == state.RunCancelling:
+		run.State = state.RunCancelled
+	case run.TasksFailed > 0:
+		run.State = state.RunFailed
+	case run.TasksCancelled > 0:
+		run.State = state.RunCancelled
+	default:
+		run.State = state.RunSucceeded
+	}
+	run.CompletedAt = run.LastActivityAt
+}
+
+// limitSet sets a limit. Of two commands for one limit the later minted counts,
+// in whichever order they are folded.
+func (f *folder) limitSet(p *event.LimitSet) verdict {
+	old := f.st.Limits.Get(state.Key2{A: p.Scope, B: p.Name})
+	switch {
+	case old != nil && old.Version == f.ev.ID:
+		return noChange
+	case old != nil && old.Version > f.ev.ID:
+		return stale(fmt.Sprintf("a later command has set the limit to %d", old.Slots))
+	}
+	f.st.PutLimit(&state.Limit{Scope: p.Scope, Name: p.Name, Slots: p.Slots, Meta: f.meta()})
+	f.changed = true
+	return folded
+}
+
+// peekRun is a run as the group so far has left it, for reading.
+func (f *folder) peekRun(runID string) *state.Run {
+	if run, ok := f.runs[runID]; ok {
+		return run
+	}
+	return f.st.Runs.Get(runID)
+}
+
+func (f *folder) putRun(run *state.Run) {
+	run.Meta = f.meta()
+	f.st.PutRun(run)
+	f.changed = true
+}
+
+func jsonOf(v any) string {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("fold: no JSON for a value that came from JSON: %v", err))
+	}
+	return string(raw)
+}
+
+func jsonOfList(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return jsonOf(list)
+}
+
+func jsonOfMap[V any](m map[string]V) string {
+	if len(m) == 0 {
+		return ""
+	}
+	return jsonOf(m) // keys come out sorted
+}
+
+func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }

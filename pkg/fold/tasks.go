@@ -1,0 +1,231 @@
+package fold
+
+import (
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// put puts a task and moves its run's counters from the state it was in to the
+// state it is in.
+func (f *folder) put(t *state.Task, was state.TaskState) {
+	t.Meta = f.meta()
+	f.st.PutTask(t)
+	f.changed = true
+	if t.Kind == event.KindGroup || t.State == was {
+		return
+	}
+	run := f.run(t.RunID)
+	if n := counter(run, was); n != nil {
+		*n--
+	}
+	if n := counter(run, t.State); n != nil {
+		*n++
+	}
+}
+
+func counter(run *state.Run, s state.TaskState) *int32 {
+	switch s {
+	case state.TaskBlocked:
+		return &run.TasksBlocked
+	case state.TaskReady:
+		return &run.TasksReady
+	case state.TaskDispatched:
+		return &run.TasksDispatch
+	case state.TaskRunning:
+		return &run.TasksRunning
+	case state.TaskRetryWait:
+		return &run.TasksRetryWait
+	case state.TaskSkipped:
+		return &run.TasksSkipped
+	case state.TaskCancelled:
+		return &run.TasksCancelled
+	case state.TaskFailed:
+		return &run.TasksFailed
+	case state.TaskSucceeded:
+		return &run.TasksSucceeded
+	case state.TaskPlanned:
+	}
+	return nil
+}
+
+// makeReady gives a task its next attempt; it then waits for a slot.
+func (f *folder) makeReady(current *state.Task) {
+	t := *current
+	t.State = state.TaskReady
+	f.beginAttempt(&t, t.Attempt+1)
+	t.ReadyAt, t.RetryNotBefore = f.at(), 0
+	f.put(&t, current.State)
+}
+
+// beginAttempt makes n the current attempt, with nothing known of it yet.
+func (f *folder) beginAttempt(t *state.Task, n int32) {
+	t.Attempt = n
+	t.AttemptID = ids.AttemptID(f.domain(), t.RunID, t.TaskKey, n)
+	t.AdmittedAt, t.StartedAt, t.LastHeartbeatAt, t.WorkerID = 0, 0, 0, ""
+	t.Outcome, t.ErrorCode, t.ErrorMessage = "", "", ""
+}
+
+// end makes a task terminal and resolves the edges that leave it. next is the
+// row to be, current the one that is.
+func (f *folder) end(current, next *state.Task, s state.TaskState, outcome string) {
+	next.State, next.Outcome = s, outcome
+	next.CompletedAt, next.AdmittedAt, next.RetryNotBefore = f.at(), 0, 0
+	f.put(next, current.State)
+	f.resolve(next)
+}
+
+// resolution is what the edges of a task in a terminal state resolve to.
+func resolution(s state.TaskState) state.Resolution {
+	switch s {
+	case state.TaskSucceeded:
+		return state.ResolvedSuccess
+	case state.TaskFailed:
+		return state.ResolvedFailed
+	case state.TaskSkipped:
+		return state.ResolvedSkipped
+	case state.TaskCancelled:
+		return state.ResolvedCancelled
+	case state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskRunning, state.TaskRetryWait:
+	}
+	panic("fold: a task in state " + string(s) + " resolves nothing")
+}
+
+// resolve records on each edge that leaves an ended task how it ended, and moves
+// what waited for it: tasks become ready, or end without running, which resolves
+// their edges in turn. An edge is resolved once; counters move only then.
+func (f *folder) resolve(ended *state.Task) {
+	queue := []*state.Task{ended}
+	for len(queue) > 0 {
+		up := queue[0]
+		queue = queue[1:]
+		var open []*state.Dep
+		f.st.Downstream(up.RunID, up.TaskKey, func(d *state.Dep) bool {
+			if d.Resolution == "" {
+				open = append(open, d)
+			}
+			return true
+		})
+		for _, dep := range open {
+			if down := f.resolveEdge(dep, up); down != nil {
+				queue = append(queue, down)
+			}
+		}
+	}
+}
+
+// resolveEdge resolves one edge and gives the downstream task if it ended by that.
+func (f *folder) resolveEdge(dep *state.Dep, up *state.Task) *state.Task {
+	edge := *dep
+	edge.Resolution = resolution(up.State)
+	edge.Satisfied = edge.Resolution == state.ResolvedSuccess
+	edge.SatisfiedAt, edge.SatisfyingAttempt = up.CompletedAt, up.Attempt
+	edge.Meta = f.meta()
+	f.st.PutDep(&edge)
+
+	current := f.st.Tasks.Get(state.Key2{A: dep.RunID, B: dep.Downstream})
+	down := *current
+	down.DepsResolved++
+	if edge.Satisfied {
+		down.DepsSatisfied++
+	}
+	f.put(&down, current.State)
+	if down.State != state.TaskBlocked {
+		return nil
+	}
+	switch decide(&down, edge.Resolution) {
+	case state.TaskReady:
+		if down.Kind == event.KindGroup {
+			return f.closeGroup(&down)
+		}
+		f.makeReady(&down)
+		return nil
+	case state.TaskSkipped:
+		return f.endUnrun(&down, state.TaskSkipped, event.Skipped)
+	case state.TaskCancelled:
+		return f.endUnrun(&down, state.TaskCancelled, event.Cancelled)
+	case state.TaskBlocked, state.TaskPlanned, state.TaskDispatched, state.TaskRunning, state.TaskRetryWait,
+		state.TaskFailed, state.TaskSucceeded:
+	}
+	return nil
+}
+
+// decide is what becomes of a blocked task one of whose edges was just resolved:
+// READY, SKIPPED, CANCELLED, or still BLOCKED.
+func decide(t *state.Task, last state.Resolution) state.TaskState {
+	allResolved := t.DepsResolved == t.DepsTotal
+	switch t.TriggerRule {
+	case event.RuleAllDone:
+		if allResolved {
+			return state.TaskReady
+		}
+		return state.TaskBlocked
+	case event.RuleNoneFailed:
+		if last == state.ResolvedSkipped {
+			last = state.ResolvedSuccess
+		}
+	}
+	switch last {
+	case state.ResolvedFailed, state.ResolvedSkipped:
+		return state.TaskSkipped
+	case state.ResolvedCancelled:
+		return state.TaskCancelled
+	case state.ResolvedSuccess:
+	}
+	if allResolved {
+		return state.TaskReady
+	}
+	return state.TaskBlocked
+}
+
+// endUnrun ends a task that never ran because of its upstreams.
+func (f *folder) endUnrun(current *state.Task, s state.TaskState, outcome event.Outcome) *state.Task {
+	next := *current
+	next.State, next.Outcome, next.CompletedAt = s, string(outcome), f.at()
+	f.put(&next, current.State)
+	return &next
+}
+
+// closeGroup ends a group node all of whose upstreams succeeded.
+func (f *folder) closeGroup(current *state.Task) *state.Task {
+	return f.endUnrun(current, state.TaskSucceeded, event.Succeeded)
+}
+
+// endGroup ends a group node that had nothing to wait for.
+func (f *folder) endGroup(current *state.Task) { f.resolve(f.closeGroup(current)) }
+
+// admit gives out free slots, one task at a time, in the order that
+// [state.State.NextAdmissible] defines. An admitted task has an outbox row.
+func (f *folder) admit() {
+	for {
+		next := f.st.NextAdmissible()
+		if next == nil {
+			return
+		}
+		t := *next
+		t.AdmittedAt = f.at()
+		f.put(&t, t.State)
+		run := f.run(t.RunID)
+		if run.State == state.RunPending {
+			run.State, run.StartedAt = state.RunRunning, f.at()
+		}
+		f.dispatch(&t, run.PlanRef, 0)
+		f.st.PutAttempt(&state.Attempt{
+			RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt, AttemptID: t.AttemptID,
+			State: state.AttemptAdmitted, CreatedAt: f.at(), Meta: f.meta(),
+		})
+	}
+}
+
+// dispatch writes the outbox row of a task's current attempt.
+func (f *folder) dispatch(t *state.Task, planRef string, generation int32) {
+	id := ids.DispatchID(t.RunID, t.TaskKey, t.Attempt)
+	f.changed = true
+	f.st.PutDispatch(&state.Dispatch{
+		DispatchID: id, CloudTaskID: ids.QueueTaskID(ids.KindDispatch, f.domain(), id, generation),
+		RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt, AttemptID: t.AttemptID, MaxAttempts: t.MaxAttempts,
+		Generation: generation, Status: state.DispatchPending, WorkerQueue: t.WorkerQueue, PlanRef: planRef,
+		AssetKey: t.AssetKey, PartitionKey: t.PartitionKey, TimeoutSec: t.TimeoutSec,
+		HeartbeatTimeoutSec: t.HeartbeatTimeoutSec, CreatedAt: f.at(), Meta: f.meta(),
+	})
+}

@@ -1,0 +1,212 @@
+package fold
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"math/bits"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+const (
+	defaultInitialDelayMS     = 1_000
+	defaultMaxDelayMS         = 60_000
+	defaultMultiplierPermille = 2_000
+
+	permille = 1000
+)
+
+// retryLater closes nothing and runs nothing: it makes the task wait, with a
+// durable timer that will make it ready again.
+func (f *folder) retryLater(current, t *state.Task, c closing) {
+	fireAt := f.at().Add(time.Duration(Backoff(t)) * time.Millisecond)
+	t.State, t.Outcome, t.RetryNotBefore = state.TaskRetryWait, string(c.outcome), fireAt
+	f.put(t, current.State)
+	f.putTimer(&state.Timer{
+		TimerID:   ids.TimerID(event.TimerRetry, t.RunID, t.TaskKey, t.Attempt, fireAt.Time().Unix()),
+		TimerType: event.TimerRetry, RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt, AttemptID: t.AttemptID,
+		State: state.TimerScheduled, FireAt: fireAt, CreatedAt: f.at(),
+	})
+}
+
+// Backoff is how long a task waits after its current attempt failed, in
+// milliseconds: the initial delay, multiplied for each attempt before, at most
+// the greatest delay, less a part that the attempt's id decides, so that tasks
+// that failed together do not come back together.
+func Backoff(t *state.Task) int64 {
+	delay := min(t.RetryInitialDelayMS, t.RetryMaxDelayMS)
+	for n := int32(1); n < t.Attempt && delay < t.RetryMaxDelayMS; n++ {
+		delay = min(scale(delay, int64(t.RetryMultiplierPermille)), t.RetryMaxDelayMS)
+	}
+	sum := sha256.Sum256([]byte(t.AttemptID))
+	spread := scale(delay, int64(min(t.RetryJitterPermille, permille)))
+	if spread <= 0 {
+		return delay
+	}
+	return delay - int64(binary.BigEndian.Uint64(sum[:8])%uint64(spread+1)) //nolint:gosec // the remainder is at most spread
+}
+
+// scale is v × thousandths ÷ 1000, without overflow, for values that are not negative.
+func scale(v, thousandths int64) int64 {
+	hi, lo := bits.Mul64(uint64(max(v, 0)), uint64(max(thousandths, 0))) //nolint:gosec // both are made positive
+	if hi >= permille {
+		return 1<<63 - 1
+	}
+	q, _ := bits.Div64(hi, lo, permille)
+	return int64(min(q, 1<<63-1)) //nolint:gosec // bounded in the same line
+}
+
+// putTimer puts a timer row, with the queue name that its generation has.
+func (f *folder) putTimer(t *state.Timer) {
+	t.CloudTaskID = ids.QueueTaskID(ids.KindTimer, f.domain(), t.TimerID, t.Generation)
+	t.Meta = f.meta()
+	f.st.PutTimer(t)
+	f.changed = true
+}
+
+// dropTimer deletes the retry timer that a task waits for.
+func (f *folder) dropTimer(t *state.Task) {
+	if t.State != state.TaskRetryWait {
+		return
+	}
+	id := ids.TimerID(event.TimerRetry, t.RunID, t.TaskKey, t.Attempt, t.RetryNotBefore.Time().Unix())
+	if timer := f.st.Timers.Get(id); timer != nil {
+		f.deleteTimer(timer, state.TimerCancelled)
+	}
+}
+
+func (f *folder) deleteTimer(timer *state.Timer, s state.TimerState) {
+	row := *timer
+	row.State = s
+	if s == state.TimerFired {
+		row.FiredAt = f.at()
+	}
+	row.Meta = f.meta()
+	row.Deleted = true
+	f.st.PutTimer(&row)
+	f.changed = true
+}
+
+// again has a timer called once more, at a time, under a new queue name: the
+// name of the call that came is used up.
+func (f *folder) again(timer *state.Timer, at event.Time) {
+	row := *timer
+	row.Generation++
+	row.FireAt, row.EnqueuedAt, row.HopAt = at, 0, 0
+	f.putTimer(&row)
+}
+
+// timerFired does what a timer is for, if it is due and the projections it is
+// judged by are fresh (INV-9); else it has it come again.
+func (f *folder) timerFired(p *event.TimerFired) verdict {
+	timer := f.st.Timers.Get(p.TimerID)
+	switch {
+	case timer == nil || timer.State != state.TimerScheduled:
+		return stale("no such timer waits")
+	case p.Generation != timer.Generation:
+		return stale("the timer has been scheduled anew")
+	case p.FiredAt.Sub(p.Observed.CaughtUpAt) > MaxCompactionLag:
+		f.again(timer, max(timer.FireAt, p.FiredAt.Add(LagRetry)))
+		return verdict{outcome: state.Folded, detail: "the projections lagged; the timer comes again"}
+	case p.FiredAt < timer.FireAt:
+		f.again(timer, timer.FireAt)
+		return folded
+	}
+	switch timer.TimerType {
+	case event.TimerRetry:
+		f.deleteTimer(timer, state.TimerFired)
+		t := f.st.Tasks.Get(state.Key2{A: timer.RunID, B: timer.TaskKey})
+		if t != nil && t.State == state.TaskRetryWait && t.Attempt == timer.Attempt {
+			f.makeReady(t)
+		}
+	case event.TimerLiveness:
+		f.retireLiveness(timer, state.TimerFired)
+		for _, d := range f.st.Due(p.FiredAt) {
+			f.overdue(d)
+		}
+	default:
+		f.deleteTimer(timer, state.TimerFired)
+	}
+	return folded
+}
+
+// overdue deals with something live whose time has run out.
+func (f *folder) overdue(d state.Deadline) {
+	switch d.Kind {
+	case state.DeadlineHeartbeat:
+		f.expireAttempt(d, CodeHeartbeatTimeout, "no sign of life for "+d.Timeout.String())
+	case state.DeadlineTask:
+		f.expireAttempt(d, CodeTaskTimeout, "ran longer than its time-out of "+d.Timeout.String())
+	case state.DeadlineRun:
+		run := f.run(d.RunID)
+		run.ErrorCode, run.ErrorMessage = CodeRunTimeout, "the run took longer than its time-out of "+d.Timeout.String()
+		f.cancelRun(run, run.ErrorMessage, false)
+	case state.DeadlineCancel:
+		run := f.run(d.RunID)
+		f.cancelRun(run, run.CancelReason, true)
+	}
+}
+
+func (f *folder) expireAttempt(d state.Deadline, code, message string) {
+	current := f.st.Tasks.Get(state.Key2{A: d.RunID, B: d.TaskKey})
+	if current == nil || current.State.Terminal() || current.State == state.TaskRetryWait {
+		return // another deadline of the same attempt was earlier
+	}
+	t := *current
+	f.finish(current, &t, closing{outcome: event.TimedOut, code: code, message: message, retryable: true})
+}
+
+// maxLivenessDelay bounds how late the liveness timer may be.
+const maxLivenessDelay = 30 * time.Second
+
+// keepLiveness keeps the domain's one liveness timer at or before the earliest
+// deadline. While runs are live a timer that is too early is left alone: it does
+// nothing when it fires but set the next.
+func (f *folder) keepLiveness() {
+	timer := f.st.Liveness()
+	scheduled := timer != nil && timer.State == state.TimerScheduled
+	next, ok := f.st.NextDeadline()
+	if !ok {
+		if scheduled && f.st.LiveRuns() == 0 {
+			f.retireLiveness(timer, state.TimerCancelled)
+		}
+		return
+	}
+	fireAt := roundUp(next.At, min(next.Timeout/10, maxLivenessDelay)) //nolint:mnd // a tenth of the time-out
+	if scheduled && timer.FireAt <= fireAt {
+		return
+	}
+	generation := int32(0)
+	if timer != nil {
+		generation = timer.Generation + 1
+		f.deleteTimer(timer, state.TimerCancelled)
+	}
+	f.putTimer(&state.Timer{
+		TimerID:   ids.TimerID(event.TimerLiveness, "", "", 0, fireAt.Time().Unix()),
+		TimerType: event.TimerLiveness, Generation: generation,
+		State: state.TimerScheduled, FireAt: fireAt, CreatedAt: f.at(),
+	})
+}
+
+// retireLiveness ends the liveness timer but keeps its row: the next one takes
+// its generation from it, so that no queue name is ever used twice.
+func (f *folder) retireLiveness(timer *state.Timer, s state.TimerState) {
+	row := *timer
+	row.State = s
+	if s == state.TimerFired {
+		row.FiredAt = f.at()
+	}
+	row.Meta = f.meta()
+	f.st.PutTimer(&row)
+	f.changed = true
+}
+
+// roundUp is t, or up to granularity later, to at least a second, so that
+// deadlines close to each other share a timer.
+func roundUp(t event.Time, granularity time.Duration) event.Time {
+	g := event.Time(max(granularity.Truncate(time.Second), time.Second).Microseconds())
+	return (t + g - 1) / g * g
+}

@@ -1,0 +1,175 @@
+package plan
+
+import (
+	"cmp"
+	"container/heap"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// Graph is assets and what they read, checked: each key is there once, and every
+// dependency is an asset. It may have cycles; see [Graph.Cycles].
+type Graph struct {
+	assets     []Asset // sorted by key
+	index      map[ids.AssetKey]int
+	upstream   [][]int
+	downstream [][]int
+}
+
+// NewGraph makes the graph of assets, in any order. Its error names every
+// duplicate and every dependency that is not there.
+func NewGraph(assets []Asset) (*Graph, error) {
+	g := &Graph{
+		assets:     slices.SortedStableFunc(slices.Values(assets), func(a, b Asset) int { return CompareKeys(a.Key, b.Key) }),
+		index:      make(map[ids.AssetKey]int, len(assets)),
+		upstream:   make([][]int, len(assets)),
+		downstream: make([][]int, len(assets)),
+	}
+	var errs []error
+	for i := range g.assets {
+		key := g.assets[i].Key
+		if first, ok := g.index[key]; ok {
+			errs = append(errs, fmt.Errorf("asset %s is declared twice: in %s and in %s", key, g.assets[first].File, g.assets[i].File))
+			continue
+		}
+		g.index[key] = i
+	}
+	for i := range g.assets {
+		for _, dep := range g.assets[i].Deps {
+			j, ok := g.index[dep]
+			if !ok {
+				errs = append(errs, fmt.Errorf("asset %s depends on %s, which is no asset", g.assets[i].Key, dep))
+				continue
+			}
+			g.upstream[i] = append(g.upstream[i], j)
+			g.downstream[j] = append(g.downstream[j], i)
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return g, nil
+}
+
+// CompareKeys orders asset keys by namespace, then name.
+func CompareKeys(a, b ids.AssetKey) int {
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+}
+
+// Asset is the asset of a key.
+func (g *Graph) Asset(key ids.AssetKey) (*Asset, bool) {
+	i, ok := g.index[key]
+	if !ok {
+		return nil, false
+	}
+	return &g.assets[i], true
+}
+
+// Keys are all asset keys, sorted.
+func (g *Graph) Keys() []ids.AssetKey {
+	keys := make([]ids.AssetKey, len(g.assets))
+	for i := range g.assets {
+		keys[i] = g.assets[i].Key
+	}
+	return keys
+}
+
+// Topological is all asset keys, each after everything it depends on; of those
+// that are free to go, the least key goes first. Its error names the cycles.
+func (g *Graph) Topological() ([]ids.AssetKey, error) {
+	waiting := make([]int, len(g.assets))
+	var free intHeap
+	for i := range g.assets {
+		waiting[i] = len(g.upstream[i])
+		if waiting[i] == 0 {
+			free = append(free, i) // ascending: a heap already
+		}
+	}
+	order := make([]ids.AssetKey, 0, len(g.assets))
+	for len(free) > 0 {
+		i, _ := heap.Pop(&free).(int)
+		order = append(order, g.assets[i].Key)
+		for _, j := range g.downstream[i] {
+			if waiting[j]--; waiting[j] == 0 {
+				heap.Push(&free, j)
+			}
+		}
+	}
+	if len(order) == len(g.assets) {
+		return order, nil
+	}
+	var errs []error
+	for _, cycle := range g.Cycles() {
+		errs = append(errs, fmt.Errorf("assets depend on each other in a circle: %s", CyclePath(cycle)))
+	}
+	return nil, errors.Join(errs...)
+}
+
+// intHeap is a [heap.Interface] of ints, the least first.
+type intHeap []int
+
+func (h intHeap) Len() int           { return len(h) }
+func (h intHeap) Less(i, j int) bool { return h[i] < h[j] }
+func (h intHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+
+func (h *intHeap) Push(x any) {
+	i, _ := x.(int)
+	*h = append(*h, i)
+}
+
+func (h *intHeap) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}
+
+// Upstream is keys and everything they depend on, near and far, sorted. Keys
+// that are no assets are left out.
+func (g *Graph) Upstream(keys ...ids.AssetKey) []ids.AssetKey { return g.closure(g.upstream, keys) }
+
+// Downstream is keys and everything that depends on them, near and far, sorted.
+func (g *Graph) Downstream(keys ...ids.AssetKey) []ids.AssetKey { return g.closure(g.downstream, keys) }
+
+func (g *Graph) closure(next [][]int, keys []ids.AssetKey) []ids.AssetKey {
+	seen := make([]bool, len(g.assets))
+	var todo []int
+	add := func(i int) {
+		if !seen[i] {
+			seen[i] = true
+			todo = append(todo, i)
+		}
+	}
+	for _, key := range keys {
+		if i, ok := g.index[key]; ok {
+			add(i)
+		}
+	}
+	for len(todo) > 0 {
+		i := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		for _, j := range next[i] {
+			add(j)
+		}
+	}
+	var closed []ids.AssetKey
+	for i, in := range seen {
+		if in {
+			closed = append(closed, g.assets[i].Key)
+		}
+	}
+	return closed
+}
+
+// CyclePath is a cycle as people read it: "a/x → b/y → a/x".
+func CyclePath(cycle []ids.AssetKey) string {
+	var b strings.Builder
+	for _, key := range cycle {
+		b.WriteString(key.String())
+		b.WriteString(" → ")
+	}
+	return b.String() + cycle[0].String()
+}

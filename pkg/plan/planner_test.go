@@ -1,0 +1,217 @@
+package plan_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+)
+
+// weather is a small project: raw → daily (four days) → two that read all days → one that reads both.
+func weather() []plan.Asset {
+	return []plan.Asset{
+		asset("raw/weather"),
+		daily("clean/daily", "2012-01-01", "2012-01-04", "raw/weather"),
+		daily("clean/smooth", "2012-01-01", "2012-01-04", "clean/daily"),
+		asset("analytics/monthly", "clean/daily"),
+		asset("analytics/records", "clean/daily"),
+		asset("report/summary", "analytics/monthly", "analytics/records"),
+	}
+}
+
+func selection(t *testing.T, texts ...string) []plan.Selection {
+	t.Helper()
+	var all []plan.Selection
+	for _, text := range texts {
+		s, err := plan.ParseSelection(text)
+		require.NoError(t, err)
+		all = append(all, s)
+	}
+	return all
+}
+
+func day(d string) string { return ids.Partition{"date": d}.Key() }
+
+// made is a Materialized function over "asset" and "asset date" entries.
+func made(entries ...string) func(ids.AssetKey) []plan.Input {
+	return func(key ids.AssetKey) []plan.Input {
+		var inputs []plan.Input
+		for _, e := range entries {
+			name, date, partitioned := strings.Cut(e, " ")
+			if name != key.String() {
+				continue
+			}
+			in := plan.Input{MaterializationID: "M-" + e, URI: "assets/" + name + "/" + date + "/"}
+			if partitioned {
+				in.PartitionKey = day(date)
+			}
+			inputs = append(inputs, in)
+		}
+		return inputs
+	}
+}
+
+// outline is a plan as text: a task and what it waits for and reads, a line.
+func outline(p *plan.Plan) string {
+	var b strings.Builder
+	for _, task := range p.Tasks {
+		fmt.Fprintf(&b, "%s ← %s\n", task.TaskKey, strings.Join(task.DependsOn, " "))
+		for _, dep := range p.Assets[task.AssetKey].Command {
+			b.WriteString(dep)
+		}
+	}
+	return b.String()
+}
+
+func TestAllUpstreamMappingsGoThroughOneGroupNode(t *testing.T) {
+	p, err := plan.Build(plan.Request{Root: "/p", Assets: weather(), All: true, Partitions: selection(t, "date=2012-01-02..2012-01-03")})
+	require.NoError(t, err)
+	require.NoError(t, p.Validate())
+	require.Equal(t, `raw/weather ← 
+clean/daily[date=2012-01-02] ← raw/weather
+clean/daily[date=2012-01-03] ← raw/weather
+clean/daily[*] ← clean/daily[date=2012-01-02] clean/daily[date=2012-01-03]
+analytics/monthly ← clean/daily[*]
+analytics/records ← clean/daily[*]
+clean/smooth[date=2012-01-02] ← clean/daily[date=2012-01-02]
+clean/smooth[date=2012-01-03] ← clean/daily[date=2012-01-03]
+report/summary ← analytics/monthly analytics/records
+`, outline(p))
+	group := p.Tasks[3]
+	require.Equal(t, event.KindGroup, group.Kind)
+	require.Equal(t, "clean/daily[*]", group.TaskKey)
+	require.Equal(t, map[string]plan.InputSet{"clean/daily": {Group: "clean/daily[*]"}}, p.Tasks[4].Inputs)
+	require.Equal(t, []plan.Input{
+		{PartitionKey: day("2012-01-02"), TaskKey: "clean/daily[date=2012-01-02]"},
+		{PartitionKey: day("2012-01-03"), TaskKey: "clean/daily[date=2012-01-03]"},
+	}, p.Groups["clean/daily[*]"])
+	require.Equal(t, plan.InputSet{Items: []plan.Input{{PartitionKey: day("2012-01-02"), TaskKey: "clean/daily[date=2012-01-02]"}}},
+		p.Tasks[6].Inputs["clean/daily"])
+}
+
+func TestOneReaderOfAllPartitionsNeedsNoGroup(t *testing.T) {
+	p, err := plan.Build(plan.Request{
+		Assets: weather(), Select: keys("clean/daily", "analytics/monthly"), Partitions: selection(t, "date=2012-01-02..2012-01-03"),
+		Materialized: made("raw/weather", "clean/daily 2012-01-01", "clean/daily 2012-01-03", "clean/daily 2011-01-01"),
+	})
+	require.NoError(t, err)
+	require.NoError(t, p.Validate())
+	require.Equal(t, `clean/daily[date=2012-01-02] ← 
+clean/daily[date=2012-01-03] ← 
+analytics/monthly ← clean/daily[date=2012-01-02] clean/daily[date=2012-01-03]
+`, outline(p))
+	require.Empty(t, p.Groups)
+	require.Equal(t, []plan.Input{{MaterializationID: "M-raw/weather", URI: "assets/raw/weather//"}}, p.Tasks[0].Inputs["raw/weather"].Items)
+	require.Equal(t, []plan.Input{
+		{PartitionKey: day("2012-01-01"), MaterializationID: "M-clean/daily 2012-01-01", URI: "assets/clean/daily/2012-01-01/"},
+		{PartitionKey: day("2012-01-02"), TaskKey: "clean/daily[date=2012-01-02]"},
+		{PartitionKey: day("2012-01-03"), TaskKey: "clean/daily[date=2012-01-03]"},
+	}, p.Tasks[2].Inputs["clean/daily"].Items, "of this run first, else of an earlier one, and only days that the asset still has")
+}
+
+func TestSharedInputsOfEarlierRunsNeedNoGroupNode(t *testing.T) {
+	p, err := plan.Build(plan.Request{
+		Assets: weather(), Select: keys("analytics/monthly", "analytics/records"),
+		Materialized: made("clean/daily 2012-01-01", "clean/daily 2012-01-02"),
+	})
+	require.NoError(t, err)
+	require.NoError(t, p.Validate())
+	require.Equal(t, "analytics/monthly ← \nanalytics/records ← \n", outline(p))
+	require.Len(t, p.Groups["clean/daily[*]"], 2)
+	require.Equal(t, plan.InputSet{Group: "clean/daily[*]"}, p.Tasks[1].Inputs["clean/daily"])
+}
+
+func TestOtherTriggerRulesWaitForEachPartition(t *testing.T) {
+	assets := weather()
+	assets[4].TriggerRule = event.RuleAllDone
+	extra := asset("analytics/yearly", "clean/daily")
+	p, err := plan.Build(plan.Request{Assets: append(assets, extra), All: true, Partitions: selection(t, "date=2012-01-02..2012-01-03")})
+	require.NoError(t, err)
+	require.NoError(t, p.Validate())
+	require.Contains(t, outline(p), "analytics/monthly ← clean/daily[*]\n")
+	require.Contains(t, outline(p), "analytics/yearly ← clean/daily[*]\n")
+	require.Contains(t, outline(p), "analytics/records ← clean/daily[date=2012-01-02] clean/daily[date=2012-01-03]\n")
+}
+
+func TestTasksHaveEveryDefaultFilledIn(t *testing.T) {
+	a := asset("a/a")
+	b := asset("b/b", "a/a")
+	b.Retries = plan.Retries{MaxAttempts: 3, InitialDelayMS: 1000, MaxDelayMS: 60_000, MultiplierPermille: 2000, JitterPermille: 100}
+	b.Pool, b.Priority, b.TimeoutSec, b.HeartbeatTimeoutSec, b.WorkerQueue = "heavy", 7, 600, 30, "big"
+	b.TriggerRule = event.RuleNoneFailed
+	p, err := plan.Build(plan.Request{Assets: []plan.Asset{b, a}, All: true})
+	require.NoError(t, err)
+	require.Equal(t, event.TaskDef{
+		TaskKey: "a/a", Kind: "task", AssetKey: "a/a", TriggerRule: "all_success", WorkerQueue: "default", MaxAttempts: 1,
+	}, p.Tasks[0].TaskDef)
+	require.Equal(t, event.TaskDef{
+		TaskKey: "b/b", Kind: "task", AssetKey: "b/b", TriggerRule: "none_failed", WorkerQueue: "big", Pool: "heavy", Priority: 7,
+		DependsOn: []string{"a/a"}, MaxAttempts: 3, RetryInitialDelayMS: 1000, RetryMaxDelayMS: 60_000,
+		RetryMultiplierPermille: 2000, RetryJitterPermille: 100, TimeoutSec: 600, HeartbeatTimeoutSec: 30,
+	}, p.Tasks[1].TaskDef)
+}
+
+func TestUpstreamAddsWhatIsNeededAndOnlyTheDaysThatItHas(t *testing.T) {
+	assets := append(weather(), daily("late/starter", "2012-01-03", "", "raw/weather"), asset("late/report", "late/starter", "clean/daily"))
+	p, err := plan.Build(plan.Request{
+		Assets: assets, Select: keys("late/report"), Upstream: true, Partitions: selection(t, "date=2012-01-02", "date=2012-01-02..2012-01-03"),
+	})
+	require.NoError(t, err)
+	require.Equal(t, `raw/weather ← 
+clean/daily[date=2012-01-02] ← raw/weather
+clean/daily[date=2012-01-03] ← raw/weather
+late/starter[date=2012-01-03] ← raw/weather
+late/report ← clean/daily[date=2012-01-02] clean/daily[date=2012-01-03] late/starter[date=2012-01-03]
+`, outline(p))
+}
+
+func TestWhatCannotBePlannedIsExplained(t *testing.T) {
+	for name, c := range map[string]struct {
+		request plan.Request
+		want    string
+	}{
+		"nothing selected": {plan.Request{}, "no assets are selected: name some, or select all of them with --all"},
+		"an unknown asset": {plan.Request{Select: keys("clean/dialy", "x/y")},
+			"there is no asset clean/dialy: did you mean clean/daily?\nthere is no asset x/y"},
+		"an upstream that was never made": {plan.Request{Select: keys("report/summary")},
+			"asset report/summary reads analytics/monthly, which no run has made yet: make it too, with --upstream\n" +
+				"asset report/summary reads analytics/records, which no run has made yet: make it too, with --upstream"},
+		"a partitioned asset without a selection": {plan.Request{All: true},
+			"asset clean/daily is partitioned by date (2012-01-01 to 2012-01-04): select which partitions to make, for example -p date=2012-01-01..2012-01-04\n" +
+				"asset clean/smooth is partitioned by date (2012-01-01 to 2012-01-04): select which partitions to make, for example -p date=2012-01-01..2012-01-04"},
+		"days that a named asset lacks": {plan.Request{Select: keys("clean/daily"), Partitions: selection(t, "date=2012-01-04..2012-01-05")},
+			"asset clean/daily has no partition date=2012-01-05: it has 2012-01-01 to 2012-01-04"},
+		"days that no asset has": {plan.Request{All: true, Partitions: selection(t, "date=2012-01-04..2012-01-06")},
+			"no selected asset has the partitions 2012-01-05, 2012-01-06: select fewer"},
+		"a selection for nothing partitioned": {plan.Request{Select: keys("raw/weather"), Partitions: selection(t, "date=2012-01-04")},
+			"partitions are selected (2012-01-04), but no selected asset has them: leave out -p, or select a partitioned asset"},
+		"another dimension": {plan.Request{Select: keys("clean/daily"), Partitions: []plan.Selection{{Dimension: "region", First: "2012-01-01", Last: "2012-01-01"}}},
+			"asset clean/daily is partitioned by date, not by region: select -p date=2012-01-01"},
+		"days of an upstream that were never made": {
+			plan.Request{Select: keys("clean/smooth"), Partitions: selection(t, "date=2012-01-01..2012-01-03"), Materialized: made("clean/daily 2012-01-02")},
+			`asset clean/smooth reads the same partitions of clean/daily, of which no run has made {"date":"2012-01-01"}, {"date":"2012-01-03"} yet: make them too, with --upstream`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.request.Assets = weather()
+			_, err := plan.Build(c.request)
+			require.EqualError(t, err, c.want)
+		})
+	}
+}
+
+func TestADayThatAnUpstreamDoesNotHaveIsAnError(t *testing.T) {
+	assets := []plan.Asset{daily("a/a", "2012-01-02", ""), daily("b/b", "2012-01-01", "", "a/a")}
+	_, err := plan.Build(plan.Request{Assets: assets, All: true, Partitions: selection(t, "date=2012-01-01..2012-01-02")})
+	require.EqualError(t, err, `asset b/b reads the same partitions of a/a, which has from 2012-01-02 on, and not {"date":"2012-01-01"}: select fewer partitions`)
+}
+
+func TestCyclesStopThePlanner(t *testing.T) {
+	_, err := plan.Build(plan.Request{Assets: []plan.Asset{asset("a/a", "b/b"), asset("b/b", "a/a")}, All: true})
+	require.EqualError(t, err, "assets depend on each other in a circle: a/a → b/b → a/a")
+}

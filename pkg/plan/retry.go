@@ -1,0 +1,135 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+)
+
+func sortInputs(items []Input) {
+	slices.SortFunc(items, func(a, b Input) int { return strings.Compare(a.PartitionKey, b.PartitionKey) })
+}
+
+// Retry makes the plan of a run that repeats tasks of an earlier one. What they
+// read of tasks that are not repeated becomes an input from an earlier run:
+// outputs has the materializations of the tasks that succeeded, by task key.
+// Group nodes are there as far as they are needed, repeated or not.
+func Retry(parent *Plan, repeat []string, outputs map[string]Input) (*Plan, error) {
+	r := retry{parent: parent, outputs: outputs, repeat: make(map[string]bool, len(repeat)), groups: map[string]bool{}}
+	known := make(map[string]bool, len(parent.Tasks))
+	for i := range parent.Tasks {
+		known[parent.Tasks[i].TaskKey] = true
+	}
+	for _, key := range repeat {
+		if !known[key] {
+			return nil, fmt.Errorf("the run has no task %s", key)
+		}
+		r.repeat[key] = true
+	}
+	r.plan = &Plan{SchemaVersion: SchemaVersion, Root: parent.Root, Assets: map[string]Work{}}
+	for i := range parent.Tasks {
+		r.add(&parent.Tasks[i])
+	}
+	if len(r.errs) > 0 {
+		return nil, joinSome(r.errs)
+	}
+	r.dropIdleGroups()
+	if len(r.plan.Tasks) == 0 {
+		return nil, errors.New("no tasks are to be repeated: every one of the run succeeded")
+	}
+	return r.plan, nil
+}
+
+type retry struct {
+	parent  *Plan
+	repeat  map[string]bool
+	outputs map[string]Input
+	groups  map[string]bool // the group nodes of the new plan
+	plan    *Plan
+	errs    []error
+}
+
+// stays reports whether a task of the parent is one of the new plan so far.
+func (r *retry) stays(key string) bool { return r.repeat[key] || r.groups[key] }
+
+func (r *retry) add(old *Task) {
+	task := Task{TaskDef: old.TaskDef}
+	task.DependsOn = nil
+	for _, dep := range old.DependsOn {
+		if r.stays(dep) {
+			task.DependsOn = append(task.DependsOn, dep)
+		}
+	}
+	if old.Kind == event.KindGroup {
+		delete(r.repeat, old.TaskKey)
+		if len(task.DependsOn) > 0 {
+			r.groups[old.TaskKey] = true
+			r.plan.Tasks = append(r.plan.Tasks, task)
+		}
+		return
+	}
+	if !r.repeat[old.TaskKey] {
+		return
+	}
+	if len(old.Inputs) > 0 {
+		task.Inputs = make(map[string]InputSet, len(old.Inputs))
+	}
+	for _, asset := range slices.Sorted(maps.Keys(old.Inputs)) {
+		set := old.Inputs[asset]
+		task.Inputs[asset] = InputSet{Group: set.Group, Items: r.resolve(old.TaskKey, set.Items)}
+		r.addShared(old.TaskKey, set.Group)
+	}
+	r.plan.Assets[old.AssetKey] = r.parent.Assets[old.AssetKey]
+	r.plan.Tasks = append(r.plan.Tasks, task)
+}
+
+// addShared adds the inputs of a group, once.
+func (r *retry) addShared(reader, group string) {
+	if group == "" {
+		return
+	}
+	if _, done := r.plan.Groups[group]; done {
+		return
+	}
+	if r.plan.Groups == nil {
+		r.plan.Groups = map[string][]Input{}
+	}
+	r.plan.Groups[group] = r.resolve(reader, r.parent.Groups[group])
+}
+
+// resolve is inputs as the new run has them.
+func (r *retry) resolve(reader string, items []Input) []Input {
+	if items == nil {
+		return nil
+	}
+	resolved := make([]Input, len(items))
+	for i, in := range items {
+		if in.TaskKey != "" && !r.repeat[in.TaskKey] {
+			out, ok := r.outputs[in.TaskKey]
+			if !ok {
+				r.errs = append(r.errs, fmt.Errorf("task %s reads %s, which has no output: repeat it too", reader, in.TaskKey))
+				continue
+			}
+			in = Input{PartitionKey: in.PartitionKey, MaterializationID: out.MaterializationID, URI: out.URI}
+		}
+		resolved[i] = in
+	}
+	return resolved
+}
+
+// dropIdleGroups removes group nodes that nothing waits for.
+func (r *retry) dropIdleGroups() {
+	awaited := map[string]bool{}
+	for i := range r.plan.Tasks {
+		for _, dep := range r.plan.Tasks[i].DependsOn {
+			awaited[dep] = true
+		}
+	}
+	r.plan.Tasks = slices.DeleteFunc(r.plan.Tasks, func(t Task) bool {
+		return t.Kind == event.KindGroup && !awaited[t.TaskKey]
+	})
+}

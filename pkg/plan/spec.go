@@ -1,0 +1,111 @@
+// Package plan turns assets into an execution plan: what a run will do, in
+// which order, from which inputs. It is pure: assets and what is materialized
+// already go in, a plan comes out.
+package plan
+
+import (
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// Plan is an execution plan as it is stored, content-addressed, under
+// plans/tenant={t}/workspace={w}/{sha256}.json. Workers read what a task does
+// from it. What many tasks share (an asset's query, a group's members) is in it
+// once, so that its size grows with tasks plus assets, never their product.
+type Plan struct {
+	SchemaVersion int `json:"schema_version"` // 1
+	// Root is the absolute folder of the project's files, for workers on the same machine.
+	Root string `json:"root,omitempty"`
+	// Assets are what the tasks compute, by asset key.
+	Assets map[string]Work `json:"assets"`
+	// Tasks are in topological order.
+	Tasks []Task `json:"tasks"`
+	// Groups are inputs that many tasks share, by group key ("ns/name[*]"): the
+	// members of the group node of that key, where the run has one, and what
+	// earlier runs made.
+	Groups map[string][]Input `json:"groups,omitempty"`
+}
+
+// Work is how an asset is computed: exactly one of SQL and Command.
+type Work struct {
+	SQL     string   `json:"sql,omitempty"`
+	Command []string `json:"command,omitempty"`
+	// InputFormat is how Command finds its inputs: as Parquet files ("parquet",
+	// and "" too), or converted to one data.csv an input ("csv").
+	InputFormat string `json:"input_format,omitempty"`
+	// Env are extra environment variables for Command.
+	Env map[string]string `json:"env,omitempty"`
+	// Dimensions are the partition dimensions and their types in SQL, for
+	// example {"date": "DATE"}.
+	Dimensions map[string]string `json:"dimensions,omitempty"`
+}
+
+// Input formats of commands.
+const (
+	FormatParquet = "parquet"
+	FormatCSV     = "csv"
+)
+
+// Task is a task and what it reads.
+type Task struct {
+	event.TaskDef
+	// Inputs are what the task reads, by the asset key of the upstream.
+	Inputs map[string]InputSet `json:"inputs,omitempty"`
+}
+
+// InputSet is what a task reads of one upstream asset.
+type InputSet struct {
+	// Group names an entry of Plan.Groups, for inputs that many tasks share.
+	Group string `json:"group,omitempty"`
+	// Items are the inputs, where they are not shared.
+	Items []Input `json:"items,omitempty"`
+}
+
+// Input is one partition of an upstream asset: of this run, or of an earlier one.
+type Input struct {
+	PartitionKey string `json:"partition_key,omitempty"`
+	// TaskKey is the task of this run that makes it.
+	TaskKey string `json:"task_key,omitempty"`
+	// MaterializationID and URI are those of an earlier run's output.
+	MaterializationID string `json:"materialization_id,omitempty"`
+	URI               string `json:"uri,omitempty"`
+}
+
+// Asset is a declared asset, as the project files have it.
+type Asset struct {
+	Key         ids.AssetKey
+	Description string
+	Owners      []string
+	Tags        []string
+	Deps        []ids.AssetKey // sorted, without duplicates
+	Work        Work
+	Partitions  *Partitions // nil: unpartitioned
+
+	WorkerQueue string
+	Pool        string
+	Priority    int32
+	TriggerRule string
+	Retries     Retries
+	TimeoutSec  int32
+	// HeartbeatTimeoutSec: 0 is the default.
+	HeartbeatTimeoutSec int32
+	// File is where the asset is declared, relative to the project.
+	File string
+}
+
+// Retries is an asset's retry policy.
+type Retries struct {
+	MaxAttempts        int32
+	InitialDelayMS     int64
+	MaxDelayMS         int64
+	MultiplierPermille int32
+	JitterPermille     int32
+}
+
+// Partitions says how an asset is partitioned: by days.
+type Partitions struct {
+	Dimension string // "date"
+	Start     string // first day, "2012-01-01"
+	End       string // last day, inclusive; "": no end
+	Timezone  string // IANA name; "": UTC
+}

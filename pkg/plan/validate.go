@@ -1,0 +1,143 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// Validate reports what is wrong with a plan: the first twenty problems.
+func (p *Plan) Validate() error {
+	if p.SchemaVersion != SchemaVersion {
+		return fmt.Errorf("the plan's schema_version is %d; this build reads %d", p.SchemaVersion, SchemaVersion)
+	}
+	if len(p.Tasks) == 0 {
+		return errors.New("the plan has no tasks")
+	}
+	if len(p.Tasks) > MaxTasks {
+		return fmt.Errorf("the plan has %d tasks; at most %d are allowed", len(p.Tasks), MaxTasks)
+	}
+	v := validator{plan: p, at: make(map[string]int, len(p.Tasks))}
+	for i := range p.Tasks {
+		key := p.Tasks[i].TaskKey
+		if first, ok := v.at[key]; ok {
+			v.fail("task %s is there twice: at %d and at %d", key, first, i)
+			continue
+		}
+		v.at[key] = i
+	}
+	for i := range p.Tasks {
+		v.task(i)
+	}
+	if v.edges > MaxEdges {
+		v.fail("the plan has %d dependencies between tasks; at most %d are allowed", v.edges, MaxEdges)
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.Assets)) {
+		v.work(key, p.Assets[key])
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.Groups)) {
+		for _, in := range p.Groups[key] {
+			v.input("group "+key, in)
+		}
+	}
+	return joinSome(v.errs)
+}
+
+type validator struct {
+	plan  *Plan
+	at    map[string]int // task key → position
+	edges int
+	errs  []error
+}
+
+func (v *validator) fail(format string, args ...any) {
+	v.errs = append(v.errs, fmt.Errorf(format, args...))
+}
+
+func (v *validator) task(i int) {
+	t := &v.plan.Tasks[i]
+	if err := ids.ValidateTaskKey(t.TaskKey); err != nil {
+		v.fail("task %d: %w", i, err)
+		return
+	}
+	v.edges += len(t.DependsOn)
+	for n, dep := range t.DependsOn {
+		at, ok := v.at[dep]
+		switch {
+		case !ok:
+			v.fail("task %s depends on %s, which is not in the plan", t.TaskKey, dep)
+		case at == i:
+			v.fail("task %s depends on itself", t.TaskKey)
+		case at > i:
+			v.fail("task %s depends on %s, which comes after it: the plan is not in topological order, or has a cycle", t.TaskKey, dep)
+		case n > 0 && t.DependsOn[n-1] >= dep:
+			v.fail("task %s: its dependencies are not sorted, or %s is there twice", t.TaskKey, dep)
+		}
+	}
+	switch t.Kind {
+	case event.KindGroup:
+		if len(t.DependsOn) == 0 {
+			v.fail("group %s has no members", t.TaskKey)
+		}
+	case event.KindTask, "":
+		v.dispatched(t)
+	default:
+		v.fail("task %s has the kind %q; it must be task or group", t.TaskKey, t.Kind)
+	}
+}
+
+// dispatched checks a task that a worker is to execute.
+func (v *validator) dispatched(t *Task) {
+	if _, ok := v.plan.Assets[t.AssetKey]; !ok {
+		v.fail("task %s makes the asset %q, which is not in the plan", t.TaskKey, t.AssetKey)
+	}
+	if _, err := ids.ParsePartition(t.PartitionKey); err != nil {
+		v.fail("task %s: %w", t.TaskKey, err)
+	}
+	for _, asset := range slices.Sorted(maps.Keys(t.Inputs)) {
+		set := t.Inputs[asset]
+		if _, err := ids.ParseAssetKey(asset); err != nil {
+			v.fail("task %s has an input without an asset: %w", t.TaskKey, err)
+		}
+		if _, ok := v.plan.Groups[set.Group]; set.Group != "" && !ok {
+			v.fail("task %s reads the group %s, which is not in the plan", t.TaskKey, set.Group)
+		}
+		if (set.Group == "") == (len(set.Items) == 0) {
+			v.fail("task %s reads %s both through a group and directly, or not at all", t.TaskKey, asset)
+		}
+		for _, in := range set.Items {
+			v.input("task "+t.TaskKey, in)
+		}
+	}
+}
+
+func (v *validator) work(key string, w Work) {
+	if _, err := ids.ParseAssetKey(key); err != nil {
+		v.errs = append(v.errs, err)
+	}
+	if (w.SQL == "") == (len(w.Command) == 0) {
+		v.fail("asset %s must have a query or a command, and not both", key)
+	}
+	if w.InputFormat != "" && w.InputFormat != FormatParquet && w.InputFormat != FormatCSV {
+		v.fail("asset %s has the input format %q; it must be parquet or csv", key, w.InputFormat)
+	}
+}
+
+func (v *validator) input(reader string, in Input) {
+	earlier := in.MaterializationID != "" && in.URI != ""
+	switch {
+	case in.TaskKey != "" && (in.MaterializationID != "" || in.URI != ""), in.TaskKey == "" && !earlier:
+		v.fail("%s: the input %q must have a task of this run, or else a materialization and its URI", reader, in.PartitionKey)
+	case in.TaskKey != "":
+		if _, ok := v.at[in.TaskKey]; !ok {
+			v.fail("%s reads the output of %s, which is not in the plan", reader, in.TaskKey)
+		}
+	}
+	if _, err := ids.ParsePartition(in.PartitionKey); err != nil {
+		v.fail("%s: %w", reader, err)
+	}
+}

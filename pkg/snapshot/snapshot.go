@@ -1,0 +1,263 @@
+// Package snapshot turns a domain's state into the files that a manifest names,
+// and back.
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/table"
+)
+
+// Snapshot is a published state: whole revisions only.
+type Snapshot struct {
+	State    *state.State
+	Revision int64
+	// CaughtUpAt is when everything in the ledger was last known to be folded.
+	CaughtUpAt event.Time
+}
+
+// File is a table's rows as a Parquet file.
+type File struct {
+	Table string
+	Data  []byte
+	Rows  int64
+	// MinRun and MaxRun bound the run ids in it; empty for tables without runs.
+	MinRun, MaxRun string
+}
+
+// tables are the codecs, made once: making one reads the row type by reflection.
+type tables struct {
+	runs       *table.Table[state.Run]
+	tasks      *table.Table[state.Task]
+	deps       *table.Table[state.Dep]
+	timers     *table.Table[state.Timer]
+	outbox     *table.Table[state.Dispatch]
+	attempts   *table.Table[state.Attempt]
+	heartbeats *table.Table[state.Heartbeat]
+	runKeys    *table.Table[state.RunKey]
+	conflicts  *table.Table[state.RunKeyConflict]
+	limits     *table.Table[state.Limit]
+	partitions *table.Table[state.Partition]
+	entries    *table.Table[state.Entry]
+}
+
+// Codec encodes and decodes states. It is safe for concurrent use; make one a process.
+type Codec struct{ t tables }
+
+// NewCodec makes a codec.
+func NewCodec() *Codec {
+	return &Codec{tables{
+		runs: table.Of[state.Run](), tasks: table.Of[state.Task](), deps: table.Of[state.Dep](),
+		timers: table.Of[state.Timer](), outbox: table.Of[state.Dispatch](), attempts: table.Of[state.Attempt](),
+		heartbeats: table.Of[state.Heartbeat](), runKeys: table.Of[state.RunKey](),
+		conflicts: table.Of[state.RunKeyConflict](), limits: table.Of[state.Limit](),
+		partitions: table.Of[state.Partition](), entries: table.Of[state.Entry](),
+	}}
+}
+
+// Encode makes a file of each table that has rows, in the order of [table.All].
+func (c *Codec) Encode(rows *state.Rows) ([]File, error) {
+	var e encoder
+	encode(&e, c.t.runs, rows.Runs, func(r *state.Run) string { return r.RunID })
+	encode(&e, c.t.tasks, rows.Tasks, func(r *state.Task) string { return r.RunID })
+	encode(&e, c.t.deps, rows.Deps, func(r *state.Dep) string { return r.RunID })
+	encode(&e, c.t.timers, rows.Timers, nil)
+	encode(&e, c.t.outbox, rows.Outbox, nil)
+	encode(&e, c.t.attempts, rows.Attempts, func(r *state.Attempt) string { return r.RunID })
+	encode(&e, c.t.heartbeats, rows.Heartbeats, func(r *state.Heartbeat) string { return r.RunID })
+	encode(&e, c.t.runKeys, rows.RunKeys, nil)
+	encode(&e, c.t.conflicts, rows.Conflicts, nil)
+	encode(&e, c.t.limits, rows.Limits, nil)
+	encode(&e, c.t.partitions, rows.Partitions, nil)
+	encode(&e, c.t.entries, rows.Entries, nil)
+	return e.files, e.err
+}
+
+type encoder struct {
+	files []File
+	err   error
+}
+
+func encode[R table.Row](e *encoder, t *table.Table[R], rows []*R, run func(*R) string) {
+	if len(rows) == 0 || e.err != nil {
+		return
+	}
+	data, err := t.Encode(rows)
+	if err != nil {
+		e.err = fmt.Errorf("encode table %s: %w", t.Name(), err)
+		return
+	}
+	f := File{Table: t.Name(), Data: data, Rows: int64(len(rows))}
+	if run != nil {
+		f.MinRun, f.MaxRun = run(rows[0]), run(rows[len(rows)-1]) // rows are in the order of their keys
+	}
+	e.files = append(e.files, f)
+}
+
+// Source is a stored file that is read when its turn comes.
+type Source struct {
+	Table string
+	// Name is what errors call the file.
+	Name string
+	Read func(context.Context) ([]byte, error)
+}
+
+// Build makes the state that files hold together, in whatever order they come:
+// of a key's rows the one with the greatest sequence number counts.
+func (c *Codec) Build(ctx context.Context, d ids.Domain, sources []Source) (*state.State, error) {
+	byTable := map[string][]Source{}
+	known := map[string]bool{}
+	for _, t := range table.All() {
+		known[t.Name] = true
+	}
+	for _, s := range sources {
+		if !known[s.Table] {
+			continue // a table of a newer build: nothing here reads it
+		}
+		byTable[s.Table] = append(byTable[s.Table], s)
+	}
+	var rows state.Rows
+	g, ctx := errgroup.WithContext(ctx)
+	decode(ctx, g, c.t.runs, byTable, &rows.Runs)
+	decode(ctx, g, c.t.tasks, byTable, &rows.Tasks)
+	decode(ctx, g, c.t.deps, byTable, &rows.Deps)
+	decode(ctx, g, c.t.timers, byTable, &rows.Timers)
+	decode(ctx, g, c.t.outbox, byTable, &rows.Outbox)
+	decode(ctx, g, c.t.attempts, byTable, &rows.Attempts)
+	decode(ctx, g, c.t.heartbeats, byTable, &rows.Heartbeats)
+	decode(ctx, g, c.t.runKeys, byTable, &rows.RunKeys)
+	decode(ctx, g, c.t.conflicts, byTable, &rows.Conflicts)
+	decode(ctx, g, c.t.limits, byTable, &rows.Limits)
+	decode(ctx, g, c.t.partitions, byTable, &rows.Partitions)
+	decode(ctx, g, c.t.entries, byTable, &rows.Entries)
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	st := state.New(d)
+	st.Load(&rows)
+	return st, nil
+}
+
+func decode[R table.Row](
+	ctx context.Context, g *errgroup.Group, t *table.Table[R], byTable map[string][]Source, into *[]*R,
+) {
+	sources := byTable[t.Name()]
+	if len(sources) == 0 {
+		return
+	}
+	g.Go(func() error {
+		files, err := readAll(ctx, t, sources)
+		if err != nil {
+			return err
+		}
+		*into, err = t.Merge(files...)
+		return err
+	})
+}
+
+// readers bounds how many files of one table are read at once.
+const readers = 8
+
+func readAll[R table.Row](ctx context.Context, t *table.Table[R], sources []Source) ([][]*R, error) {
+	files := make([][]*R, len(sources))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(readers)
+	for i, s := range sources {
+		g.Go(func() error {
+			data, err := s.Read(ctx)
+			if err != nil {
+				return err
+			}
+			files[i], err = t.Decode(data)
+			if err != nil {
+				return fmt.Errorf("read %s: %w; `servo admin rebuild` makes the state anew from the ledger", s.Name, err)
+			}
+			return nil
+		})
+	}
+	return files, g.Wait()
+}
+
+// Diff describes, a line each, how two states differ, row for row, up to limit
+// lines. No lines: they are the same.
+func (c *Codec) Diff(want, got *state.State, limit int) []string {
+	d := differ{limit: limit}
+	diff(&d, c.t.runs, want.Runs.Rows(), got.Runs.Rows())
+	diff(&d, c.t.tasks, want.Tasks.Rows(), got.Tasks.Rows())
+	diff(&d, c.t.deps, want.Deps.Rows(), got.Deps.Rows())
+	diff(&d, c.t.timers, want.Timers.Rows(), got.Timers.Rows())
+	diff(&d, c.t.outbox, want.Outbox.Rows(), got.Outbox.Rows())
+	diff(&d, c.t.attempts, want.Attempts.Rows(), got.Attempts.Rows())
+	diff(&d, c.t.heartbeats, want.Heartbeats.Rows(), got.Heartbeats.Rows())
+	diff(&d, c.t.runKeys, want.RunKeys.Rows(), got.RunKeys.Rows())
+	diff(&d, c.t.conflicts, want.Conflicts.Rows(), got.Conflicts.Rows())
+	diff(&d, c.t.limits, want.Limits.Rows(), got.Limits.Rows())
+	diff(&d, c.t.partitions, want.Partitions.Rows(), got.Partitions.Rows())
+	diff(&d, c.t.entries, want.Entries.Rows(), got.Entries.Rows())
+	return d.lines
+}
+
+type differ struct {
+	limit int
+	lines []string
+}
+
+func diff[R table.Row](d *differ, t *table.Table[R], want, got []*R) {
+	for line := range t.Diff(want, got) {
+		if len(d.lines) == d.limit {
+			return
+		}
+		d.lines = append(d.lines, t.Name()+": "+line)
+	}
+}
+
+// Latest is a cell that holds the newest snapshot and lets readers wait for one.
+type Latest struct {
+	mu   sync.Mutex
+	snap *Snapshot
+	next chan struct{}
+}
+
+// Set makes snap the newest.
+func (l *Latest) Set(snap *Snapshot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.snap = snap
+	if l.next != nil {
+		close(l.next)
+		l.next = nil
+	}
+}
+
+// Get is the newest snapshot, nil before the first, and a channel that is closed
+// when there is a newer one.
+func (l *Latest) Get() (*Snapshot, <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.next == nil {
+		l.next = make(chan struct{})
+	}
+	return l.snap, l.next
+}
+
+// Await is the first snapshot, now or later, that ok accepts.
+func (l *Latest) Await(ctx context.Context, ok func(*Snapshot) bool) (*Snapshot, error) {
+	for {
+		snap, next := l.Get()
+		if snap != nil && ok(snap) {
+			return snap, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-next:
+		}
+	}
+}

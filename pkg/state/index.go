@@ -1,0 +1,312 @@
+package state
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/tidwall/btree"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+)
+
+func compareString(a, b string) int { return cmp.Compare(a, b) }
+
+// DefaultWorkspaceSlots is how many tasks of a workspace run at once where no
+// LimitSet says otherwise.
+const DefaultWorkspaceSlots = 1000
+
+// TimeoutGrace is how much longer than its time-out a task is left to its
+// worker, which enforces the time-out itself, before the fold closes the attempt.
+const TimeoutGrace = 10 * time.Second
+
+// index is what is derived from the rows. It is copy-on-write like the tables.
+type index struct {
+	ready     *btree.BTreeG[readyItem] // READY, not admitted
+	heads     *btree.BTreeG[headItem]  // the first of each run and pool that may be admitted
+	headOf    *btree.Map[poolOf, headItem]
+	held      *btree.Map[string, int32] // slots held, a run
+	heldPool  *btree.Map[string, int32]
+	heldAll   int32
+	deadlines *btree.BTreeG[Deadline]
+	waiting   *btree.BTreeG[Key3] // run, entry, group of dead letters that wait for the run
+	expiries  *btree.BTreeG[keyExpiry]
+	liveRuns  int
+}
+
+// poolOf is a run's share of a pool, as an ordered key.
+type poolOf = string
+
+func poolKey(run, pool string) poolOf { return run + "/" + pool }
+
+// readyItem orders a run's ready tasks within a pool: greatest priority, then
+// longest ready, then key.
+type readyItem struct {
+	run, pool string
+	priority  int32
+	readyAt   event.Time
+	key       string
+}
+
+func lessReady(a, b readyItem) bool {
+	return cmp.Or(
+		cmp.Compare(a.run, b.run), cmp.Compare(a.pool, b.pool), cmp.Compare(b.priority, a.priority),
+		cmp.Compare(a.readyAt, b.readyAt), cmp.Compare(a.key, b.key),
+	) < 0
+}
+
+// headItem orders the candidates of a pool: greatest priority, then the run
+// that has fewest running, then longest ready, then run and key.
+type headItem struct {
+	pool     string
+	priority int32
+	running  int32
+	readyAt  event.Time
+	run, key string
+}
+
+func compareHead(a, b headItem) int {
+	return cmp.Or(
+		cmp.Compare(b.priority, a.priority), cmp.Compare(a.running, b.running),
+		cmp.Compare(a.readyAt, b.readyAt), cmp.Compare(a.run, b.run), cmp.Compare(a.key, b.key),
+	)
+}
+
+func lessHead(a, b headItem) bool { return cmp.Or(cmp.Compare(a.pool, b.pool), compareHead(a, b)) < 0 }
+
+type keyExpiry struct {
+	at  event.Time
+	key string
+}
+
+// DeadlineKind says what a deadline is for.
+type DeadlineKind int
+
+// Deadlines.
+const (
+	DeadlineHeartbeat DeadlineKind = iota
+	DeadlineTask
+	DeadlineRun
+	DeadlineCancel
+)
+
+// Deadline is a point in time at which something live is overdue.
+type Deadline struct {
+	At             event.Time
+	Kind           DeadlineKind
+	RunID, TaskKey string
+	// Timeout is what ran out: a timer for it may be late by a tenth of it.
+	Timeout time.Duration
+}
+
+func lessDeadline(a, b Deadline) bool {
+	return cmp.Or(
+		cmp.Compare(a.At, b.At), cmp.Compare(a.Kind, b.Kind),
+		cmp.Compare(a.RunID, b.RunID), cmp.Compare(a.TaskKey, b.TaskKey),
+	) < 0
+}
+
+func newIndex() index {
+	noLocks := btree.Options{NoLocks: true}
+	return index{
+		ready:     btree.NewBTreeGOptions(lessReady, noLocks),
+		heads:     btree.NewBTreeGOptions(lessHead, noLocks),
+		headOf:    &btree.Map[poolOf, headItem]{},
+		held:      &btree.Map[string, int32]{},
+		heldPool:  &btree.Map[string, int32]{},
+		deadlines: btree.NewBTreeGOptions(lessDeadline, noLocks),
+		waiting:   btree.NewBTreeGOptions(func(a, b Key3) bool { return compare3(a, b) < 0 }, noLocks),
+		expiries: btree.NewBTreeGOptions(func(a, b keyExpiry) bool {
+			return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.key, b.key)) < 0
+		}, noLocks),
+	}
+}
+
+func (x *index) copy() index {
+	c := *x
+	c.ready, c.heads, c.deadlines = x.ready.Copy(), x.heads.Copy(), x.deadlines.Copy()
+	c.waiting, c.expiries = x.waiting.Copy(), x.expiries.Copy()
+	c.headOf, c.held, c.heldPool = x.headOf.Copy(), x.held.Copy(), x.heldPool.Copy()
+	return c
+}
+
+// run keeps the index on a change of a row of runs.
+func (x *index) run(s *State, old, row *Run) {
+	if old != nil {
+		if d, ok := runDeadline(old); ok {
+			x.deadlines.Delete(d)
+		}
+		x.liveRuns -= live(old)
+	}
+	if row.Deleted {
+		return
+	}
+	if d, ok := runDeadline(row); ok {
+		x.deadlines.Set(d)
+	}
+	x.liveRuns += live(row)
+	if old == nil || admits(old) != admits(row) || old.MaxParallelism != row.MaxParallelism {
+		x.refreshRun(s, row.RunID)
+	}
+}
+
+func live(r *Run) int {
+	if r.State.Terminal() {
+		return 0
+	}
+	return 1
+}
+
+func admits(r *Run) bool { return r != nil && (r.State == RunPending || r.State == RunRunning) }
+
+func runDeadline(r *Run) (Deadline, bool) {
+	switch {
+	case r.State.Terminal():
+		return Deadline{}, false
+	case r.State == RunCancelling:
+		grace := time.Duration(r.CancelGraceSec) * time.Second
+		return Deadline{r.CancelRequestedAt.Add(grace), DeadlineCancel, r.RunID, "", grace}, true
+	case r.TimeoutSec > 0:
+		timeout := time.Duration(r.TimeoutSec) * time.Second
+		return Deadline{r.CreatedAt.Add(timeout), DeadlineRun, r.RunID, "", timeout}, true
+	}
+	return Deadline{}, false
+}
+
+func taskDeadline(t *Task) (Deadline, bool) {
+	if t.State != TaskRunning || t.TimeoutSec == 0 {
+		return Deadline{}, false
+	}
+	timeout := time.Duration(t.TimeoutSec) * time.Second
+	return Deadline{t.StartedAt.Add(timeout + TimeoutGrace), DeadlineTask, t.RunID, t.TaskKey, timeout}, true
+}
+
+// task keeps the index on a change of a row of tasks.
+func (x *index) task(s *State, old, row *Task) {
+	if old != nil {
+		if d, ok := taskDeadline(old); ok {
+			x.deadlines.Delete(d)
+		}
+	}
+	if d, ok := taskDeadline(row); ok && !row.Deleted {
+		x.deadlines.Set(d)
+	}
+	wasReady, isReady := isReady(old), isReady(row)
+	if wasReady {
+		x.ready.Delete(readyOf(old))
+	}
+	if isReady {
+		x.ready.Set(readyOf(row))
+	}
+	if wasReady || isReady {
+		x.refresh(s, row.RunID, row.Pool)
+	}
+	if delta := holds(row) - holds(old); delta != 0 {
+		add(x.held, row.RunID, delta)
+		add(x.heldPool, row.Pool, delta)
+		x.heldAll += delta
+		x.refreshRun(s, row.RunID)
+	}
+}
+
+func isReady(t *Task) bool {
+	return t != nil && !t.Deleted && t.State == TaskReady && t.AdmittedAt == 0
+}
+
+func readyOf(t *Task) readyItem { return readyItem{t.RunID, t.Pool, t.Priority, t.ReadyAt, t.TaskKey} }
+
+func holds(t *Task) int32 {
+	if t != nil && !t.Deleted && t.AdmittedAt != 0 {
+		return 1
+	}
+	return 0
+}
+
+func add(m *btree.Map[string, int32], key string, delta int32) {
+	n, _ := m.Get(key)
+	if n += delta; n == 0 {
+		m.Delete(key)
+	} else {
+		m.Set(key, n)
+	}
+}
+
+// refreshRun looks anew at which of a run's tasks are candidates: after its
+// number of running tasks, its limit or its state has changed.
+func (x *index) refreshRun(s *State, run string) {
+	pool := ""
+	for {
+		x.refresh(s, run, pool)
+		next, found := "", false
+		x.ready.Ascend(readyItem{run: run, pool: pool + "\x00", priority: maxPriority}, func(it readyItem) bool {
+			next, found = it.pool, it.run == run
+			return false
+		})
+		if !found {
+			return
+		}
+		pool = next
+	}
+}
+
+const maxPriority = 1<<31 - 1
+
+// refresh sets the candidate of a run in a pool.
+func (x *index) refresh(s *State, run, pool string) {
+	key := poolKey(run, pool)
+	if head, ok := x.headOf.Get(key); ok {
+		x.heads.Delete(head)
+		x.headOf.Delete(key)
+	}
+	row := s.Runs.Get(run)
+	held, _ := x.held.Get(run)
+	if !admits(row) || (row.MaxParallelism > 0 && held >= row.MaxParallelism) {
+		return
+	}
+	x.ready.Ascend(readyItem{run: run, pool: pool, priority: maxPriority}, func(it readyItem) bool {
+		if it.run == run && it.pool == pool {
+			head := headItem{pool, it.priority, held, it.readyAt, run, it.key}
+			x.heads.Set(head)
+			x.headOf.Set(key, head)
+		}
+		return false
+	})
+}
+
+// heartbeat keeps the index on a change of a row of heartbeats.
+func (x *index) heartbeat(s *State, old, row *Heartbeat) {
+	if old != nil {
+		if d, ok := heartbeatDeadline(s, old); ok {
+			x.deadlines.Delete(d)
+		}
+	}
+	if d, ok := heartbeatDeadline(s, row); ok && !row.Deleted {
+		x.deadlines.Set(d)
+	}
+}
+
+func heartbeatDeadline(s *State, h *Heartbeat) (Deadline, bool) {
+	task := s.Tasks.Get(Key2{h.RunID, h.TaskKey})
+	if task == nil {
+		return Deadline{}, false
+	}
+	timeout := time.Duration(task.HeartbeatTimeoutSec) * time.Second
+	return Deadline{h.LastHeartbeatAt.Add(timeout), DeadlineHeartbeat, h.RunID, h.TaskKey, timeout}, true
+}
+
+func (x *index) runKey(old, row *RunKey) {
+	if old != nil {
+		x.expiries.Delete(keyExpiry{old.ExpiresAt, old.RunKey})
+	}
+	if !row.Deleted {
+		x.expiries.Set(keyExpiry{row.ExpiresAt, row.RunKey})
+	}
+}
+
+func (x *index) entry(old, row *Entry) {
+	if old != nil && old.RunID != "" {
+		x.waiting.Delete(Key3{old.RunID, old.Entry, old.Group})
+	}
+	if !row.Deleted && row.Outcome == DeadLetter && row.RunID != "" {
+		x.waiting.Set(Key3{row.RunID, row.Entry, row.Group})
+	}
+}

@@ -1,0 +1,395 @@
+package state
+
+import (
+	"github.com/servo-orchestration/servo/pkg/event"
+)
+
+// A row is a full image of one key: where two files have the same key, the row
+// with the greater Seq is the current one, whatever the files' order (ADR 024).
+//
+// The tags are the tables' schemas: `col:"name"`, then "key" for a part of the
+// primary key (in order), "null" where the zero value means "none" and is stored
+// as NULL, and "dict" for text that repeats.
+
+// Meta is what every row of every table has.
+type Meta struct {
+	Tenant    string `col:"tenant_id,dict"`
+	Workspace string `col:"workspace_id,dict"`
+	// Version is the ULID of the event that last changed the row; for audit only.
+	Version string `col:"row_version"`
+	// Seq is that event's number in the fold sequence. It decides merges.
+	Seq     int64 `col:"row_seq"`
+	Deleted bool  `col:"deleted"`
+}
+
+// RunState is the state of a run.
+type RunState string
+
+// Run states.
+const (
+	RunPending    RunState = "PENDING" // no task has been admitted yet
+	RunRunning    RunState = "RUNNING"
+	RunPaused     RunState = "PAUSED" // admits no more tasks
+	RunCancelling RunState = "CANCELLING"
+	RunSucceeded  RunState = "SUCCEEDED"
+	RunFailed     RunState = "FAILED"
+	RunCancelled  RunState = "CANCELLED"
+	RunTimedOut   RunState = "TIMED_OUT"
+)
+
+// Terminal reports whether a run in this state never changes again.
+func (s RunState) Terminal() bool {
+	switch s {
+	case RunSucceeded, RunFailed, RunCancelled, RunTimedOut:
+		return true
+	case RunPending, RunRunning, RunPaused, RunCancelling:
+	}
+	return false
+}
+
+// Run is a row of runs.
+type Run struct {
+	RunID          string   `col:"run_id,key"`
+	PlanID         string   `col:"plan_id"`
+	PlanRef        string   `col:"plan_ref,null"`
+	RunKey         string   `col:"run_key,null"`
+	TriggerType    string   `col:"trigger_type,dict"`
+	Trigger        string   `col:"trigger"` // JSON
+	ParentRunID    string   `col:"parent_run_id,null"`
+	State          RunState `col:"state,dict"`
+	ErrorCode      string   `col:"error_code,null,dict"`
+	ErrorMessage   string   `col:"error_message,null"`
+	RootAssets     string   `col:"root_assets,null"`         // JSON
+	Partitions     string   `col:"partition_selection,null"` // JSON
+	Labels         string   `col:"labels,null"`              // JSON
+	MaxParallelism int32    `col:"max_parallelism"`          // 0: no limit of its own
+	TimeoutSec     int32    `col:"timeout_sec"`              // 0: none
+	CancelGraceSec int32    `col:"cancel_grace_sec"`         // before a cancel is forced
+
+	TasksTotal     int32 `col:"tasks_total"`
+	TasksBlocked   int32 `col:"tasks_blocked"`
+	TasksReady     int32 `col:"tasks_ready"`
+	TasksDispatch  int32 `col:"tasks_dispatched"`
+	TasksRunning   int32 `col:"tasks_running"`
+	TasksRetryWait int32 `col:"tasks_retry_wait"`
+	TasksSkipped   int32 `col:"tasks_skipped"`
+	TasksCancelled int32 `col:"tasks_cancelled"`
+	TasksFailed    int32 `col:"tasks_failed"`
+	TasksSucceeded int32 `col:"tasks_succeeded"`
+
+	CancelEventID     string     `col:"cancel_event_id,null"`
+	CancelReason      string     `col:"cancel_reason,null"`
+	CancelRequestedAt event.Time `col:"cancel_requested_at,null"`
+	CreatedAt         event.Time `col:"created_at"`
+	StartedAt         event.Time `col:"started_at,null"`
+	CompletedAt       event.Time `col:"completed_at,null"`
+	LastActivityAt    event.Time `col:"last_activity_at"`
+	Meta
+}
+
+// TaskState is the state of a task.
+type TaskState string
+
+// Task states, in the order of their ranks.
+const (
+	TaskPlanned    TaskState = "PLANNED" // not yet evaluated; no row is ever published in it
+	TaskBlocked    TaskState = "BLOCKED"
+	TaskReady      TaskState = "READY"      // admitted once it has an outbox row
+	TaskDispatched TaskState = "DISPATCHED" // the queue holds it
+	TaskRunning    TaskState = "RUNNING"
+	TaskRetryWait  TaskState = "RETRY_WAIT"
+	TaskSkipped    TaskState = "SKIPPED"
+	TaskCancelled  TaskState = "CANCELLED"
+	TaskFailed     TaskState = "FAILED"
+	TaskSucceeded  TaskState = "SUCCEEDED"
+)
+
+// Rank orders the states of one attempt: a state never gives way to one of a
+// smaller rank. Ranks from 10 on are terminal.
+func (s TaskState) Rank() int {
+	switch s {
+	case TaskPlanned:
+		return 0
+	case TaskBlocked:
+		return 1
+	case TaskReady:
+		return 2
+	case TaskDispatched:
+		return 3
+	case TaskRunning:
+		return 4
+	case TaskRetryWait:
+		return 5
+	case TaskSkipped:
+		return 10
+	case TaskCancelled:
+		return 11
+	case TaskFailed:
+		return 12
+	case TaskSucceeded:
+		return 13
+	}
+	return -1
+}
+
+// Terminal reports whether a task in this state never changes again.
+func (s TaskState) Terminal() bool { return s.Rank() >= TaskSkipped.Rank() }
+
+// Task is a row of tasks.
+type Task struct {
+	RunID        string    `col:"run_id,key"`
+	TaskKey      string    `col:"task_key,key"`
+	TaskID       string    `col:"task_id"`
+	Kind         string    `col:"kind,dict"`
+	AssetKey     string    `col:"asset_key,null,dict"`
+	PartitionKey string    `col:"partition_key,null,dict"`
+	State        TaskState `col:"state,dict"`
+	TriggerRule  string    `col:"trigger_rule,dict"`
+	WorkerQueue  string    `col:"worker_queue,dict"`
+	Pool         string    `col:"pool,null,dict"`
+	Priority     int32     `col:"priority"`
+
+	Attempt   int32  `col:"attempt"` // from 1; 0: none yet
+	AttemptID string `col:"attempt_id,null"`
+
+	DepsTotal     int32 `col:"deps_total"`
+	DepsSatisfied int32 `col:"deps_satisfied_count"` // resolved SUCCESS
+	DepsResolved  int32 `col:"deps_resolved_count"`  // resolved, however
+
+	MaxAttempts             int32      `col:"max_attempts"`
+	RetryInitialDelayMS     int64      `col:"retry_initial_delay_ms"`
+	RetryMaxDelayMS         int64      `col:"retry_max_delay_ms"`
+	RetryMultiplierPermille int32      `col:"retry_multiplier_permille"`
+	RetryJitterPermille     int32      `col:"retry_jitter_permille"`
+	RetryNotBefore          event.Time `col:"retry_not_before,null"`
+
+	TimeoutSec          int32      `col:"timeout_sec"` // 0: none
+	HeartbeatTimeoutSec int32      `col:"heartbeat_timeout_sec"`
+	LastHeartbeatAt     event.Time `col:"last_heartbeat_at,null"` // as of the attempt's last change; see heartbeats
+
+	WorkerID    string     `col:"worker_id,null,dict"`
+	CreatedAt   event.Time `col:"created_at"`
+	ReadyAt     event.Time `col:"ready_at,null"`
+	AdmittedAt  event.Time `col:"admitted_at,null"` // set while the task holds its slots
+	StartedAt   event.Time `col:"started_at,null"`
+	CompletedAt event.Time `col:"completed_at,null"`
+
+	Outcome           string `col:"outcome,null,dict"`
+	ErrorCode         string `col:"error_code,null,dict"`
+	ErrorMessage      string `col:"error_message,null"`
+	OutputURI         string `col:"output_uri,null"`
+	RowCount          int64  `col:"row_count"`
+	ByteSize          int64  `col:"byte_size"`
+	SchemaHash        string `col:"schema_hash,null"`
+	MaterializationID string `col:"materialization_id,null"`
+	Meta
+}
+
+// Resolution is how an upstream ended, seen from one edge.
+type Resolution string
+
+// Resolutions.
+const (
+	ResolvedSuccess   Resolution = "SUCCESS"
+	ResolvedFailed    Resolution = "FAILED"
+	ResolvedSkipped   Resolution = "SKIPPED"
+	ResolvedCancelled Resolution = "CANCELLED"
+)
+
+// Dep is a row of dep_satisfaction: one edge of a run's graph.
+type Dep struct {
+	RunID             string     `col:"run_id,key"`
+	Upstream          string     `col:"upstream_task_key,key"`
+	Downstream        string     `col:"downstream_task_key,key"`
+	Satisfied         bool       `col:"satisfied"`
+	Resolution        Resolution `col:"resolution,null,dict"`
+	SatisfiedAt       event.Time `col:"satisfied_at,null"`
+	SatisfyingAttempt int32      `col:"satisfying_attempt"` // 0: none
+	Meta
+}
+
+// TimerState is the state of a timer.
+type TimerState string
+
+// Timer states.
+const (
+	TimerScheduled TimerState = "SCHEDULED"
+	TimerFired     TimerState = "FIRED"
+	TimerCancelled TimerState = "CANCELLED"
+)
+
+// Timer is a row of timers.
+type Timer struct {
+	TimerID     string     `col:"timer_id,key"`
+	CloudTaskID string     `col:"cloud_task_id"`
+	TimerType   string     `col:"timer_type,dict"`
+	RunID       string     `col:"run_id,null"`
+	TaskKey     string     `col:"task_key,null"`
+	Attempt     int32      `col:"attempt"`
+	AttemptID   string     `col:"attempt_id,null"`
+	Generation  int32      `col:"generation"`
+	State       TimerState `col:"state,dict"`
+	FireAt      event.Time `col:"fire_at"`
+	HopAt       event.Time `col:"hop_at,null"` // when the queue calls, where that is before FireAt
+	CreatedAt   event.Time `col:"created_at"`
+	EnqueuedAt  event.Time `col:"enqueued_at,null"`
+	FiredAt     event.Time `col:"fired_at,null"`
+	Payload     string     `col:"payload,null"` // JSON
+	Meta
+}
+
+// DispatchStatus is how far a dispatch has come.
+type DispatchStatus string
+
+// Dispatch states. A row is deleted when its attempt starts or closes.
+const (
+	DispatchPending DispatchStatus = "PENDING" // to be created in the queue
+	DispatchCreated DispatchStatus = "CREATED" // the queue has it
+	DispatchFailed  DispatchStatus = "FAILED"  // the queue refused it for good
+	// DispatchCancelled is on rows deleted because the attempt was closed before
+	// it started: the queue task is to be deleted, too.
+	DispatchCancelled DispatchStatus = "CANCELLED"
+)
+
+// Dispatch is a row of dispatch_outbox: an admitted attempt that has not
+// started. The row suffices to build the task envelope.
+type Dispatch struct {
+	DispatchID          string         `col:"dispatch_id,key"`
+	CloudTaskID         string         `col:"cloud_task_id"`
+	RunID               string         `col:"run_id"`
+	TaskKey             string         `col:"task_key"`
+	Attempt             int32          `col:"attempt"`
+	AttemptID           string         `col:"attempt_id"`
+	MaxAttempts         int32          `col:"max_attempts"`
+	Generation          int32          `col:"generation"`
+	Status              DispatchStatus `col:"status,dict"`
+	WorkerQueue         string         `col:"worker_queue,dict"`
+	PlanRef             string         `col:"plan_ref,dict"`
+	AssetKey            string         `col:"asset_key,null,dict"`
+	PartitionKey        string         `col:"partition_key,null,dict"`
+	TimeoutSec          int32          `col:"timeout_sec"`
+	HeartbeatTimeoutSec int32          `col:"heartbeat_timeout_sec"`
+	CreatedAt           event.Time     `col:"created_at"`
+	EnqueuedAt          event.Time     `col:"enqueued_at,null"`
+	Deadline            event.Time     `col:"deadline,null"` // when a CREATED row that has not started is looked into
+	Error               string         `col:"error,null"`
+	Meta
+}
+
+// AttemptState is how far an attempt has come.
+type AttemptState string
+
+// Attempt states.
+const (
+	AttemptAdmitted AttemptState = "ADMITTED" // holds its slots, has not started
+	AttemptRunning  AttemptState = "RUNNING"
+	AttemptClosed   AttemptState = "CLOSED"
+)
+
+// Attempt is a row of attempts: every attempt at a task, not only the last.
+type Attempt struct {
+	RunID        string       `col:"run_id,key"`
+	TaskKey      string       `col:"task_key,key"`
+	Attempt      int32        `col:"attempt,key"`
+	AttemptID    string       `col:"attempt_id"`
+	State        AttemptState `col:"state,dict"`
+	WorkerID     string       `col:"worker_id,null,dict"`
+	CreatedAt    event.Time   `col:"created_at"`
+	StartedAt    event.Time   `col:"started_at,null"`
+	FinishedAt   event.Time   `col:"finished_at,null"`
+	Outcome      string       `col:"outcome,null,dict"`
+	ErrorCode    string       `col:"error_code,null,dict"`
+	ErrorMessage string       `col:"error_message,null"`
+	Retryable    bool         `col:"retryable"`
+	Metrics      string       `col:"metrics,null"` // JSON
+	Meta
+}
+
+// Heartbeat is a row of heartbeats: the last sign of life of a running task.
+type Heartbeat struct {
+	RunID           string     `col:"run_id,key"`
+	TaskKey         string     `col:"task_key,key"`
+	AttemptID       string     `col:"attempt_id"`
+	LastHeartbeatAt event.Time `col:"last_heartbeat_at"`
+	Progress        int32      `col:"progress"`
+	Message         string     `col:"message,null"`
+	Meta
+}
+
+// RunKey is a row of run_keys: a key that is taken.
+type RunKey struct {
+	RunKey      string     `col:"run_key,key"`
+	RunID       string     `col:"run_id"`
+	Fingerprint string     `col:"fingerprint"`
+	ExpiresAt   event.Time `col:"expires_at"`
+	Meta
+}
+
+// RunKeyConflict is a row of run_key_conflicts: a run that was refused because
+// its key is taken by a run that asked for something else.
+type RunKeyConflict struct {
+	RunKey              string     `col:"run_key,key"`
+	RunID               string     `col:"run_id,key"` // the refused one
+	Fingerprint         string     `col:"fingerprint"`
+	ExistingRunID       string     `col:"existing_run_id"`
+	ExistingFingerprint string     `col:"existing_fingerprint"`
+	DetectedAt          event.Time `col:"detected_at"`
+	Meta
+}
+
+// Limit is a row of limits: how many tasks of a scope may run at once.
+type Limit struct {
+	Scope string `col:"scope,key"`
+	Name  string `col:"name,key"` // empty for the workspace
+	Slots int32  `col:"slots"`
+	Meta
+}
+
+// Materialized is the status of a partition that holds an output.
+const Materialized = "MATERIALIZED"
+
+// Partition is a row of partition_status: what a partition of an asset holds.
+// An unpartitioned asset has one, with an empty key.
+type Partition struct {
+	AssetKey          string     `col:"asset_key,key,dict"`
+	PartitionKey      string     `col:"partition_key,key"`
+	Status            string     `col:"status,dict"` // MATERIALIZED
+	MaterializationID string     `col:"last_materialization_id"`
+	MaterializedAt    event.Time `col:"last_materialization_at"`
+	RunID             string     `col:"run_id"`
+	TaskKey           string     `col:"task_key"`
+	OutputURI         string     `col:"output_uri,null"`
+	RowCount          int64      `col:"row_count"`
+	ByteSize          int64      `col:"byte_size"`
+	Meta
+}
+
+// EntryOutcome is what folding a group of an entry came to.
+type EntryOutcome string
+
+// Entry outcomes.
+const (
+	Folded     EntryOutcome = "FOLDED"
+	NoChange   EntryOutcome = "NO_CHANGE"
+	Stale      EntryOutcome = "STALE"    // of an attempt, timer or dispatch that has been replaced
+	Late       EntryOutcome = "LATE"     // of a run that is closed
+	Conflict   EntryOutcome = "CONFLICT" // a run key that another run holds
+	DeadLetter EntryOutcome = "DEAD_LETTER"
+)
+
+// Entry is a row of ledger_entries: a group of an entry that is dealt with. A
+// malformed line is a group of its own, named by its line number.
+type Entry struct {
+	Entry    string       `col:"entry,key"`
+	Group    string       `col:"group_id,key"`
+	Revision int64        `col:"revision"` // the manifest that published it
+	FirstSeq int64        `col:"first_seq"`
+	Events   int32        `col:"events"`
+	Bytes    int64        `col:"bytes"`
+	Outcome  EntryOutcome `col:"outcome,dict"`
+	Reason   string       `col:"reason,null,dict"`
+	Detail   string       `col:"detail,null"`
+	RunID    string       `col:"run_id,null"` // the run that a dead letter waits for
+	FoldedAt event.Time   `col:"folded_at"`
+	Meta
+}

@@ -1,0 +1,65 @@
+package table_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/table"
+)
+
+func BenchmarkEncode50Rows(b *testing.B)  { benchmarkEncode(b, 50) }
+func BenchmarkEncode10kRows(b *testing.B) { benchmarkEncode(b, 10_000) }
+func BenchmarkDecode50Rows(b *testing.B)  { benchmarkDecode(b, 50) }
+func BenchmarkDecode10kRows(b *testing.B) { benchmarkDecode(b, 10_000) }
+
+func benchmarkEncode(b *testing.B, n int) {
+	b.Helper()
+	tab, rows := table.Of[state.Task](), sampleTasks(n)
+	size := 0
+	for b.Loop() {
+		data, err := tab.Encode(rows)
+		require.NoError(b, err)
+		size = len(data)
+	}
+	b.ReportMetric(float64(size), "bytes/file")
+}
+
+func benchmarkDecode(b *testing.B, n int) {
+	b.Helper()
+	tab := table.Of[state.Task]()
+	data, err := tab.Encode(sampleTasks(n))
+	require.NoError(b, err)
+	for b.Loop() {
+		rows, err := tab.Decode(data)
+		require.NoError(b, err)
+		require.Len(b, rows, n)
+	}
+}
+
+// A base of 100,000 rows under 64 deltas of 50.
+func BenchmarkMergeBaseAnd64Deltas(b *testing.B) {
+	tab := table.Of[state.Task]()
+	base := sampleTasks(100_000)
+	files := [][]*state.Task{base}
+	for i := range 64 {
+		var delta []*state.Task
+		for j := range 50 {
+			row := *base[(i*1000+j*17)%len(base)]
+			row.Seq += int64(i+1) * 1_000_000
+			delta = append(delta, &row)
+		}
+		files = append(files, delta)
+	}
+	for b.Loop() {
+		_, err := tab.Merge(files...)
+		require.NoError(b, err)
+	}
+}
+
+func BenchmarkOf(b *testing.B) {
+	for b.Loop() {
+		table.Of[state.Task]()
+	}
+}

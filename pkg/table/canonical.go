@@ -1,0 +1,107 @@
+package table
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+)
+
+// Canonical is the row as one line of JSON: every column, in the table's order,
+// NULLs as null, times in RFC 3339 with microseconds. Two rows are the same if,
+// and only if, their canonical texts are.
+func (t *Table[R]) Canonical(row *R) string {
+	v := reflect.ValueOf(row).Elem()
+	line := []byte{'{'}
+	for i := range t.columns {
+		c := &t.columns[i]
+		if i > 0 {
+			line = append(line, ',')
+		}
+		line = append(strconv.AppendQuote(line, c.Name), ':')
+		line = append(line, c.json(v)...)
+	}
+	return string(append(line, '}'))
+}
+
+func (c *column) json(row reflect.Value) string {
+	v := c.of(row)
+	if c.Nullable && v.IsZero() {
+		return "null"
+	}
+	switch c.Type {
+	case Integer, Bigint:
+		return strconv.FormatInt(v.Int(), 10)
+	case Boolean:
+		return strconv.FormatBool(v.Bool())
+	case Timestamp:
+		return strconv.Quote(event.Time(v.Int()).String())
+	case Varchar:
+	}
+	quoted, err := json.Marshal(v.String())
+	if err != nil {
+		panic(err) // text always has a JSON form
+	}
+	return string(quoted)
+}
+
+// Diff compares two states of a table and yields a line for each row that
+// differs, for people: the row's key, then the columns and both their values,
+// or which side lacks the row. The sides may come in any order; want and got
+// are what the lines call them. It yields nothing if the states are the same.
+func (t *Table[R]) Diff(want, got []*R) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		a, errA := t.sorted(want)
+		b, errB := t.sorted(got)
+		if err := errors.Join(errA, errB); err != nil {
+			yield(fmt.Sprintf("%s: cannot be compared: %v", t.name, err))
+			return
+		}
+		for len(a) > 0 || len(b) > 0 {
+			var line string
+			line, a, b = t.diffNext(a, b)
+			if line != "" && !yield(line) {
+				return
+			}
+		}
+	}
+}
+
+// diffNext compares the first rows of two sorted lists and takes them off.
+func (t *Table[R]) diffNext(a, b []*R) (line string, restA, restB []*R) {
+	order := 0
+	switch {
+	case len(a) == 0:
+		order = 1
+	case len(b) == 0:
+		order = -1
+	default:
+		order = t.Compare(a[0], b[0])
+	}
+	switch {
+	case order < 0:
+		return t.name + " " + t.Key(a[0]) + ": missing, want " + t.Canonical(a[0]), a[1:], b
+	case order > 0:
+		return t.name + " " + t.Key(b[0]) + ": not wanted, got " + t.Canonical(b[0]), a, b[1:]
+	case *a[0] == *b[0]:
+		return "", a[1:], b[1:]
+	}
+	return t.name + " " + t.Key(a[0]) + ": " + t.diffColumns(a[0], b[0]), a[1:], b[1:]
+}
+
+func (t *Table[R]) diffColumns(want, got *R) string {
+	a, b := reflect.ValueOf(want).Elem(), reflect.ValueOf(got).Elem()
+	var parts []string
+	for i := range t.columns {
+		c := &t.columns[i]
+		if wanted, has := c.json(a), c.json(b); wanted != has {
+			parts = append(parts, c.Name+" is "+has+", want "+wanted)
+		}
+	}
+	return strings.Join(parts, "; ")
+}

@@ -1,0 +1,36 @@
+package table_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/table"
+)
+
+// FuzzDecode: whatever the bytes, Decode gives rows or an error; and rows that
+// it gives can be written and read again.
+func FuzzDecode(f *testing.F) {
+	tab := table.Of[state.Task]()
+	for _, n := range []int{0, 1, 50} {
+		data, err := tab.Encode(sampleTasks(n))
+		require.NoError(f, err)
+		f.Add(data)
+		f.Add(data[:len(data)/2])
+	}
+	f.Add([]byte("PAR1PAR1"))
+	f.Add([]byte("PAR1\x00\x00\x00\x00PAR1"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		rows, err := tab.Decode(data)
+		if err != nil {
+			return
+		}
+		again, err := tab.Encode(rows)
+		require.NoError(t, err)
+		read, err := tab.Decode(again)
+		require.NoError(t, err)
+		require.Empty(t, slices.Collect(tab.Diff(rows, read)))
+	})
+}

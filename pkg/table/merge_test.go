@@ -1,0 +1,95 @@
+package table_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/table"
+)
+
+// drawFiles are a base and deltas: every Seq is of one row, and a file has a
+// key once. The slow merge beside them is what the fast one must give.
+func drawFiles(t *rapid.T) (files [][]*state.Dep, want map[string]*state.Dep) {
+	tab := table.Of[state.Dep]()
+	want = map[string]*state.Dep{}
+	seq := int64(0)
+	for range rapid.IntRange(0, 6).Draw(t, "files") {
+		var rows []*state.Dep
+		for range rapid.IntRange(0, 8).Draw(t, "rows") {
+			row := drawRow[state.Dep](t, "row")
+			seq++
+			row.Seq = seq
+			rows = append(rows, row)
+		}
+		rows = unique(tab, rows)
+		for _, row := range rows {
+			if has := want[tab.Key(row)]; has == nil || has.Seq < row.Seq {
+				want[tab.Key(row)] = row
+			}
+		}
+		files = append(files, rows)
+	}
+	return files, want
+}
+
+func TestMergeIsTheSameInAnyOrderAndAnyGrouping(t *testing.T) {
+	t.Parallel()
+	tab := table.Of[state.Dep]()
+	rapid.Check(t, func(t *rapid.T) {
+		files, want := drawFiles(t)
+		var expected []*state.Dep
+		for _, row := range want {
+			if !row.Deleted {
+				expected = append(expected, row)
+			}
+		}
+		rest := rapid.Permutation(files).Draw(t, "order")
+		for len(rest) > 2 && rapid.Bool().Draw(t, "group") {
+			n := rapid.IntRange(1, len(rest)).Draw(t, "size")
+			delta, err := tab.MergeDeltas(rest[:n]...)
+			require.NoError(t, err)
+			rest = append(slices.Clone(rest[n:]), delta)
+		}
+		merged, err := tab.Merge(rest...)
+		require.NoError(t, err)
+		require.Empty(t, slices.Collect(tab.Diff(expected, merged)))
+		require.True(t, slices.IsSortedFunc(merged, tab.Compare))
+	})
+}
+
+func TestMergeOfNothingIsEmpty(t *testing.T) {
+	t.Parallel()
+	rows, err := table.Of[state.Dep]().Merge()
+	require.NoError(t, err)
+	require.Empty(t, rows)
+}
+
+func TestADeletionOutlivesAMergeOfDeltasOnly(t *testing.T) {
+	t.Parallel()
+	tab := table.Of[state.RunKey]()
+	base := []*state.RunKey{{RunKey: "k", Meta: state.Meta{Seq: 1}}}
+	gone := []*state.RunKey{{RunKey: "k", Meta: state.Meta{Seq: 2, Deleted: true}}}
+	delta, err := tab.MergeDeltas(gone)
+	require.NoError(t, err)
+	require.Len(t, delta, 1)
+	rows, err := tab.Merge(delta, base)
+	require.NoError(t, err)
+	require.Empty(t, rows)
+}
+
+func TestMergeRefusesTwoRowsThatClaimOnePlace(t *testing.T) {
+	t.Parallel()
+	tab := table.Of[state.RunKey]()
+	a := []*state.RunKey{{RunKey: "k", RunID: "1", Meta: state.Meta{Seq: 4}}}
+	same := []*state.RunKey{{RunKey: "k", RunID: "1", Meta: state.Meta{Seq: 4}}}
+	other := []*state.RunKey{{RunKey: "k", RunID: "2", Meta: state.Meta{Seq: 4}}}
+	rows, err := tab.Merge(a, same)
+	require.NoError(t, err)
+	require.Len(t, rows, 1)
+	_, err = tab.Merge(a, other)
+	require.ErrorContains(t, err, "merge run_keys: two different rows have the key run_key=k and row_seq 4")
+}

@@ -1,0 +1,75 @@
+package table_test
+
+import (
+	"fmt"
+	"reflect"
+
+	"pgregory.net/rapid"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/table"
+)
+
+// drawRow fills every field of a row. Small domains make keys and values repeat.
+func drawRow[R table.Row](t *rapid.T, label string) *R {
+	row := new(R)
+	fill(t, reflect.ValueOf(row).Elem(), label)
+	return row
+}
+
+func fill(t *rapid.T, v reflect.Value, label string) {
+	for i := range v.NumField() {
+		field := v.Field(i)
+		name := label + "." + v.Type().Field(i).Name
+		switch field.Kind() {
+		case reflect.Struct:
+			fill(t, field, name)
+		case reflect.String:
+			field.SetString(rapid.SampledFrom([]string{"", "a", "b", "é", "x\x00y", "01J8ZC4W9QN3"}).Draw(t, name))
+		case reflect.Int32:
+			field.SetInt(int64(rapid.SampledFrom([]int32{0, 1, -1, 1 << 30}).Draw(t, name)))
+		case reflect.Int64:
+			field.SetInt(rapid.SampledFrom([]int64{0, 1, 1_700_000_000_123_456, -5}).Draw(t, name))
+		case reflect.Bool:
+			field.SetBool(rapid.Bool().Draw(t, name))
+		default:
+			panic(name)
+		}
+	}
+}
+
+// unique keeps the first row of each key.
+func unique[R table.Row](t *table.Table[R], rows []*R) []*R {
+	seen := map[string]bool{}
+	var kept []*R
+	for _, row := range rows {
+		if key := fmt.Sprintf("%q", t.Key(row)); !seen[key] {
+			seen[key] = true
+			kept = append(kept, row)
+		}
+	}
+	return kept
+}
+
+// sampleTasks are n tasks as a run of a hundred tasks each makes them.
+func sampleTasks(n int) []*state.Task {
+	rows := make([]*state.Task, n)
+	for i := range rows {
+		at := event.Time(1_760_000_000_000_000 + int64(i)*137_000)
+		run := fmt.Sprintf("01J8ZC4W9QN3V6T2K7%08d", i/100)
+		rows[i] = &state.Task{
+			RunID: run, TaskKey: fmt.Sprintf("raw/orders_%03d[date=2025-01-15]", i%100), TaskID: fmt.Sprintf("t%07d", i),
+			Kind: event.KindTask, AssetKey: fmt.Sprintf("raw/orders_%03d", i%100), PartitionKey: `{"date":"2025-01-15"}`,
+			State:       []state.TaskState{state.TaskSucceeded, state.TaskRunning, state.TaskBlocked, state.TaskFailed}[i%4],
+			TriggerRule: event.RuleAllSuccess, WorkerQueue: "default", Attempt: 1, AttemptID: fmt.Sprintf("01J8ZC4W9QZZV6T2K7%08d", i),
+			DepsTotal: int32(i % 7), DepsSatisfied: int32(i % 7), DepsResolved: int32(i % 7),
+			MaxAttempts: 3, RetryInitialDelayMS: 10_000, RetryMaxDelayMS: 600_000, RetryMultiplierPermille: 2000,
+			TimeoutSec: 3600, HeartbeatTimeoutSec: 60, WorkerID: fmt.Sprintf("worker-%d", i%5),
+			CreatedAt: at, ReadyAt: at + 5, AdmittedAt: at + 9, StartedAt: at + 1000,
+			RowCount: int64(i) * 31, ByteSize: int64(i) * 4096,
+			Meta: state.Meta{Tenant: "acme", Workspace: "prod", Version: fmt.Sprintf("01J8ZC4W9QYYV6T2K7%08d", i), Seq: int64(i) + 1},
+		}
+	}
+	return rows
+}

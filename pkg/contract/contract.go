@@ -63,6 +63,9 @@ type Started struct {
 
 // StartedAnswer is what started answers with 200. A 409 means: do not execute.
 type StartedAnswer struct {
+	// StartedAt is when the attempt started as the receiver has it; the worker
+	// reports it with finished, so that both say the same.
+	StartedAt event.Time `json:"started_at,omitempty,omitzero"`
 	// Callbacks are renewed URLs: valid for the task's time-out and an hour.
 	Callbacks Callbacks `json:"callbacks"`
 }

@@ -53,8 +53,14 @@ func refused(t *testing.T, err error) *event.DecodeError {
 }
 
 func TestALineIsWhatTheFormatPageSays(t *testing.T) {
-	want, err := os.ReadFile("testdata/task_finished.json")
+	page, err := os.ReadFile("../../docs/format/ledger.md")
 	require.NoError(t, err)
+	_, rest, found := strings.Cut(string(page), "```json\n")
+	require.True(t, found)
+	example, _, found := strings.Cut(rest, "```")
+	require.True(t, found)
+	var want bytes.Buffer
+	require.NoError(t, json.Compact(&want, []byte(example)))
 	p := finished()
 	p.Output = &event.Output{URI: "assets/tenant=acme/workspace=prod/raw/events/", RowCount: 3}
 	p.Metrics = map[string]int64{"scan_ms": 4, "rows": 3}
@@ -63,7 +69,7 @@ func TestALineIsWhatTheFormatPageSays(t *testing.T) {
 	e.CorrelationID = runID
 	e.Actor = "o'neil <o@example.com>"
 
-	require.Equal(t, string(want), string(encode(t, e)))
+	require.Equal(t, want.String()+"\n", string(encode(t, e)))
 }
 
 func TestWhatIsEncodedDecodesToTheSameEvent(t *testing.T) {

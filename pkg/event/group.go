@@ -134,3 +134,27 @@ func (g *Group) judge() {
 		}
 	}
 }
+
+// ValidateGroup reports what is wrong with valid events as one group, whose
+// lines have so many bytes together, as a [*DecodeError]: what [Groups] would
+// refuse.
+func ValidateGroup(events []*Envelope, size int) error {
+	g := Group{Events: events, Lines: len(events), Bytes: int64(size)}
+	if len(events) > 0 {
+		g.ID = events[0].GroupID()
+	}
+	seen := make(map[string]bool, len(events))
+	for _, e := range events {
+		if e.GroupID() != g.ID {
+			g.refuse(ReasonTorn, e.ID, "group: %q is not that of the first event, %q", e.GroupID(), g.ID)
+		}
+		if seen[e.ID] {
+			g.refuse(ReasonInvalid, e.ID, "event_id: two events have the same")
+		}
+		seen[e.ID] = true
+	}
+	if g.judge(); g.Err != nil {
+		return g.Err
+	}
+	return nil
+}

@@ -49,12 +49,7 @@ func (f *folder) adopt(current *state.Task, n int32) *state.Task {
 // state has not seen. A rebuild from the bare ledger meets such attempts.
 func (f *folder) open(current *state.Task) *state.Task {
 	t := *current
-	t.AdmittedAt = f.at()
-	f.put(&t, current.State)
-	f.st.PutAttempt(&state.Attempt{
-		RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt, AttemptID: t.AttemptID,
-		State: state.AttemptAdmitted, CreatedAt: f.at(), Meta: f.meta(),
-	})
+	f.hold(&t)
 	return &t
 }
 
@@ -65,39 +60,47 @@ func (f *folder) attempt(t *state.Task) *state.Attempt {
 // taskStarted makes a task RUNNING.
 func (f *folder) taskStarted(p *event.TaskStarted) verdict {
 	current, v := f.accept(p.AttemptRef)
-	if current == nil {
+	switch {
+	case current == nil:
 		return v
-	}
-	switch current.State {
-	case state.TaskRunning:
-		return noChange
-	case state.TaskRetryWait:
+	case current.State == state.TaskRetryWait:
 		return stale("the attempt was closed")
-	case state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched,
-		state.TaskSkipped, state.TaskCancelled, state.TaskFailed, state.TaskSucceeded:
+	case current.State == state.TaskRunning && p.StartedAt >= current.StartedAt:
+		return noChange
 	}
+	// A task that runs already was seen to by a heartbeat that overtook this.
+	f.begin(current, p.AttemptRef, p.StartedAt)
+	return folded
+}
+
+// begin makes a task RUNNING, since a time on its worker's clock. A clock that is
+// ahead does not count.
+func (f *folder) begin(current *state.Task, ref event.AttemptRef, since event.Time) {
 	t := *current
-	t.State, t.StartedAt, t.WorkerID = state.TaskRunning, p.StartedAt, p.WorkerID
+	t.State, t.StartedAt, t.WorkerID = state.TaskRunning, min(since, f.at()), cmp.Or(t.WorkerID, ref.WorkerID)
 	f.put(&t, current.State)
 	f.dropOutbox(&t, false)
 	f.beat(&t, f.at(), 0, "")
 	f.changeAttempt(&t, func(a *state.Attempt) {
-		a.State, a.StartedAt, a.WorkerID = state.AttemptRunning, p.StartedAt, p.WorkerID
+		a.State, a.StartedAt, a.WorkerID = state.AttemptRunning, t.StartedAt, t.WorkerID
 	})
-	return folded
 }
 
-// taskHeartbeat records a sign of life. Only the heartbeats table changes.
+// taskHeartbeat records a sign of life. Only the heartbeats table changes, unless
+// it overtook the report of the start.
 func (f *folder) taskHeartbeat(p *event.TaskHeartbeat) verdict {
 	t, v := f.accept(p.AttemptRef)
-	if t == nil {
+	switch {
+	case t == nil:
 		return v
-	}
-	if a := f.attempt(t); a != nil && a.State == state.AttemptClosed {
+	case t.State == state.TaskRetryWait:
 		return stale("the attempt was closed")
 	}
 	if !f.beat(t, f.at(), p.Progress, p.Message) {
 		return noChange
+	}
+	if t.State != state.TaskRunning {
+		f.begin(t, p.AttemptRef, p.HeartbeatAt)
 	}
 	return folded
 }
@@ -133,7 +136,7 @@ func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 	t := *current
 	t.StartedAt = cmp.Or(t.StartedAt, p.StartedAt)
 	t.WorkerID = cmp.Or(t.WorkerID, p.WorkerID)
-	if out := p.Output; out != nil {
+	if out := p.Output; out != nil && p.Outcome == event.Succeeded {
 		t.OutputURI, t.RowCount, t.ByteSize, t.SchemaHash = out.URI, out.RowCount, out.ByteSize, out.SchemaHash
 	}
 	f.finish(current, &t, c)
@@ -153,11 +156,11 @@ func (f *folder) recordPast(p *event.TaskFinished, c closing) {
 	}
 	row := state.Attempt{
 		RunID: p.RunID, TaskKey: p.TaskKey, Attempt: p.Attempt, AttemptID: p.AttemptID, CreatedAt: f.at(),
-		StartedAt: p.StartedAt, WorkerID: p.WorkerID,
 	}
 	if old != nil {
 		row = *old
 	}
+	row.StartedAt, row.WorkerID = cmp.Or(row.StartedAt, p.StartedAt), cmp.Or(row.WorkerID, p.WorkerID)
 	f.fillClosed(&row, c)
 	f.st.PutAttempt(&row)
 	f.changed = true
@@ -257,13 +260,14 @@ func (f *folder) dropOutbox(t *state.Task, unqueue bool) {
 }
 
 // materialized records what a partition holds now. Of two runs the later
-// triggered counts, in whichever order they finish.
+// triggered counts, and of two tasks of a run that with the greater key, in
+// whichever order they finish.
 func (f *folder) materialized(t *state.Task) {
 	if t.AssetKey == "" {
 		return
 	}
 	old := f.st.Partitions.Get(state.Key2{A: t.AssetKey, B: t.PartitionKey})
-	if old != nil && old.RunID > t.RunID {
+	if old != nil && cmp.Or(cmp.Compare(old.RunID, t.RunID), cmp.Compare(old.TaskKey, t.TaskKey)) > 0 {
 		return
 	}
 	f.changed = true

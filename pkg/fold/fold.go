@@ -98,6 +98,7 @@ type folder struct {
 	st   *state.State
 	ev   *event.Envelope
 	seq  int64
+	now  event.Time // the fold time that the group's events lead to, while it is checked
 	plan map[string]Plan
 
 	runs     map[string]*state.Run // changed, put at the end of the group
@@ -116,18 +117,16 @@ func Apply(st *state.State, g Group) Result {
 		Entry: g.Entry, Group: g.ID, Revision: g.Revision, FirstSeq: st.FoldSeq + 1,
 		Events: int32(len(g.Events)), Bytes: g.Bytes, //nolint:gosec // groups have at most 1,000 events
 	}
-	dead := f.check(g)
-	if known != nil && dead.outcome == state.DeadLetter && dead.reason == known.Reason {
+	v := f.check(g)
+	if known != nil && v.outcome == state.DeadLetter && v.reason == known.Reason && v.waitsFor == known.RunID {
 		return Result{Known: true, Row: known} // it waits for something that is still not there
 	}
-	if dead.outcome == "" {
-		dead = f.events(g)
-		f.settle()
+	if v.outcome == "" {
+		v = f.events(g)
 	} else {
-		st.FoldSeq += max(1, int64(len(g.Events)))
-		f.seq = st.FoldSeq
+		f.refuse(v, g)
 	}
-	row.Outcome, row.Reason, row.Detail, row.RunID = dead.outcome, dead.reason, dead.detail, dead.waitsFor
+	row.Outcome, row.Reason, row.Detail, row.RunID = v.outcome, v.reason, v.detail, v.waitsFor
 	row.FoldedAt = st.FoldTime
 	row.Meta = f.meta()
 	st.PutEntry(row)
@@ -146,8 +145,8 @@ type verdict struct {
 	reason   string
 	detail   string
 	waitsFor string
-	// refused says that a run was not created, and its group ends here.
-	refused bool
+	// conflict is the row that says why a run key refused the group.
+	conflict *state.RunKeyConflict
 }
 
 func deadLetter(reason, detail string) verdict {
@@ -161,95 +160,35 @@ var (
 
 func stale(detail string) verdict { return verdict{outcome: state.Stale, detail: detail} }
 
-// check finds what is wrong with a group as a whole, before anything changes.
-func (f *folder) check(g Group) verdict {
-	if g.Reason != "" {
-		return deadLetter(g.Reason, g.Detail)
-	}
-	triggered := map[string]bool{}
-	planned := map[string]bool{}
-	for _, e := range g.Events {
-		if e.Domain != f.st.Domain {
-			return deadLetter(ReasonWrongDomain, "the event belongs to "+e.Domain.String())
-		}
-		switch p := e.Payload.(type) {
-		case *event.RunTriggered:
-			triggered[p.RunID] = true
-		case *event.PlanCreated:
-			planned[p.RunID] = true
-		}
-		if v := f.checkTarget(e.Payload, triggered, planned); v.outcome != "" {
-			return v
-		}
-	}
-	return verdict{}
-}
-
-// checkTarget finds whether the run and task that an event names exist.
-func (f *folder) checkTarget(p event.Payload, triggered, planned map[string]bool) verdict {
-	runID, taskKey := target(p)
-	if runID == "" || triggered[runID] && (taskKey == "" || planned[runID]) {
-		return verdict{}
-	}
-	run := f.st.Runs.Get(runID)
-	switch {
-	case run == nil:
-		v := deadLetter(ReasonUnknownRun, "no run "+runID+" is known; the event is folded once it appears")
-		v.waitsFor = runID
-		return v
-	case taskKey == "" || f.st.Tasks.Get(state.Key2{A: runID, B: taskKey}) != nil:
-		return verdict{}
-	case run.TasksTotal == 0 && !run.State.Terminal():
-		v := deadLetter(ReasonUnknownTask, "run "+runID+" has no plan yet; the event is folded once it has one")
-		v.waitsFor = runID
-		return v
-	default:
-		return deadLetter(ReasonUnknownTask, "run "+runID+" has no task "+taskKey)
-	}
-}
-
-// target is the run, and the task, that must exist for an event to be folded.
-func target(p event.Payload) (runID, taskKey string) {
-	switch p := p.(type) {
-	case *event.PlanCreated:
-		return p.RunID, ""
-	case *event.RunCancelRequested:
-		return p.RunID, ""
-	case *event.DispatchRequested:
-		return p.RunID, p.TaskKey
-	case *event.TaskStarted:
-		return p.RunID, p.TaskKey
-	case *event.TaskHeartbeat:
-		return p.RunID, p.TaskKey
-	case *event.TaskFinished:
-		return p.RunID, p.TaskKey
-	case *event.RunTriggered, *event.LimitSet, *event.DispatchEnqueued, *event.DispatchFailed,
-		*event.TimerRequested, *event.TimerEnqueued, *event.TimerFired:
-	}
-	return "", ""
-}
-
-// events folds the events of a group, one after the other.
+// events folds the events of a group, one after the other, and what follows.
 func (f *folder) events(g Group) verdict {
 	result := noChange
-	for i, e := range g.Events {
+	for _, e := range g.Events {
 		f.st.FoldSeq++
 		f.seq, f.ev = f.st.FoldSeq, e
 		f.st.FoldTime = max(f.st.FoldTime, e.Time)
-		v := f.event(e.Payload)
-		if v.refused {
-			// The run is not to be: what else the group says of it has no object.
-			f.st.FoldSeq += int64(len(g.Events) - 1 - i)
-			return v
-		}
-		if result.outcome == state.NoChange {
+		if v := f.event(e.Payload); result.outcome == state.NoChange {
 			result = v
 		}
 	}
-	if f.changed {
+	f.settle()
+	if f.changed && result.outcome != state.Folded {
 		return folded
 	}
 	return result
+}
+
+// refuse counts the events of a group that is not folded.
+func (f *folder) refuse(v verdict, g Group) {
+	f.st.FoldSeq += max(1, int64(len(g.Events)))
+	f.seq = f.st.FoldSeq
+	if v.outcome != state.DeadLetter {
+		f.st.FoldTime = f.now
+	}
+	if v.conflict != nil {
+		v.conflict.Meta = f.meta()
+		f.st.PutConflict(v.conflict)
+	}
 }
 
 func (f *folder) event(p event.Payload) verdict {
@@ -284,8 +223,8 @@ func (f *folder) event(p event.Payload) verdict {
 	panic("fold: no case for " + p.Type())
 }
 
-// settle does what follows from a group as a whole: runs that are complete end,
-// free slots are given out, and the liveness timer is set.
+// settle does what follows from a group as a whole: free slots are given out, and
+// the liveness timer is set.
 func (f *folder) settle() {
 	if f.ev == nil {
 		return
@@ -298,19 +237,17 @@ func (f *folder) settle() {
 
 // run is a copy of a run's row to be changed; it is put at the end of the group.
 func (f *folder) run(runID string) *state.Run {
-	if run, ok := f.runs[runID]; ok {
-		return run
+	run, ok := f.runs[runID]
+	if !ok {
+		row := *f.st.Runs.Get(runID)
+		run = &row
+		f.runs[runID] = run
 	}
-	row := f.st.Runs.Get(runID)
-	if row == nil {
-		return nil
-	}
-	run := *row
-	f.runs[runID] = &run
-	return &run
+	run.LastActivityAt = max(run.LastActivityAt, f.at())
+	return run
 }
 
-// flushRuns puts the runs that were changed, ending those that are complete.
+// flushRuns puts the runs that were changed.
 func (f *folder) flushRuns() {
 	keys := make([]string, 0, len(f.runs))
 	for key := range f.runs {
@@ -318,10 +255,7 @@ func (f *folder) flushRuns() {
 	}
 	slices.Sort(keys)
 	for _, key := range keys {
-		run := f.runs[key]
-		run.LastActivityAt = max(run.LastActivityAt, f.at())
-		complete(run)
-		f.putRun(run)
+		f.putRun(f.runs[key])
 	}
 	clear(f.runs)
 }

@@ -10,16 +10,17 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// runTriggered creates a run, unless its run key is taken.
+// runTriggered creates a run.
 func (f *folder) runTriggered(p *event.RunTriggered) verdict {
 	if f.peekRun(p.RunID) != nil {
 		return noChange
 	}
 	f.expireRunKeys()
 	if p.RunKey != "" {
-		if v := f.takeRunKey(p); v.refused {
-			return v
-		}
+		f.st.PutRunKey(&state.RunKey{
+			RunKey: p.RunKey, RunID: p.RunID, Fingerprint: p.Fingerprint,
+			ExpiresAt: f.at().Add(RunKeyTTL), Meta: f.meta(),
+		})
 	}
 	f.runs[p.RunID] = &state.Run{
 		RunID: p.RunID, PlanID: p.PlanID, RunKey: p.RunKey,
@@ -31,32 +32,6 @@ func (f *folder) runTriggered(p *event.RunTriggered) verdict {
 	}
 	f.appeared = append(f.appeared, p.RunID)
 	return folded
-}
-
-// takeRunKey reserves the run's key. A key that is taken refuses the run: quietly
-// when the same was asked for (the caller attaches to the run that holds the
-// key), as a conflict when something else was.
-func (f *folder) takeRunKey(p *event.RunTriggered) verdict {
-	held := f.st.RunKeys.Get(p.RunKey)
-	if held == nil || held.ExpiresAt <= f.st.FoldTime {
-		f.changed = true
-		f.st.PutRunKey(&state.RunKey{
-			RunKey: p.RunKey, RunID: p.RunID, Fingerprint: p.Fingerprint,
-			ExpiresAt: f.at().Add(RunKeyTTL), Meta: f.meta(),
-		})
-		return folded
-	}
-	if held.Fingerprint == p.Fingerprint {
-		return verdict{outcome: state.NoChange, detail: "run " + held.RunID + " has the run key already", refused: true}
-	}
-	f.st.PutConflict(&state.RunKeyConflict{
-		RunKey: p.RunKey, RunID: p.RunID, Fingerprint: p.Fingerprint,
-		ExistingRunID: held.RunID, ExistingFingerprint: held.Fingerprint, DetectedAt: f.at(), Meta: f.meta(),
-	})
-	return verdict{
-		outcome: state.Conflict, refused: true,
-		detail: "run key " + p.RunKey + " is held by run " + held.RunID + ", which asked for something else",
-	}
 }
 
 // expireRunKeys drops a few keys whose time is over: as many as could have been
@@ -83,8 +58,8 @@ func (f *folder) planCreated(p *event.PlanCreated) verdict {
 	}
 	run = f.run(p.RunID)
 	run.PlanRef, run.PlanID = p.PlanRef, p.PlanID
-	tasks := p.Tasks
-	if len(tasks) == 0 && p.PlanRef != "" {
+	f.appeared = append(f.appeared, p.RunID)
+	if len(p.Tasks) == 0 && p.PlanRef != "" {
 		plan, ok := f.plan[p.PlanRef]
 		if !ok {
 			panic("fold: plan " + p.PlanRef + " was not fetched before its event was folded")
@@ -93,10 +68,8 @@ func (f *folder) planCreated(p *event.PlanCreated) verdict {
 			f.failRun(run, CodePlanUnreadable, plan.Err)
 			return folded
 		}
-		tasks = plan.Tasks
 	}
-	f.createTasks(run, tasks)
-	f.appeared = append(f.appeared, p.RunID)
+	f.createTasks(run, f.tasksOf(p))
 	return folded
 }
 
@@ -133,9 +106,7 @@ func (f *folder) createTasks(run *state.Run, defs []event.TaskDef) {
 	for _, key := range empty {
 		f.endGroup(f.st.Tasks.Get(state.Key2{A: run.RunID, B: key}))
 	}
-	if run.TasksTotal == 0 {
-		run.State, run.CompletedAt = state.RunSucceeded, f.at()
-	}
+	complete(run)
 }
 
 func (f *folder) newTask(run *state.Run, def *event.TaskDef) *state.Task {
@@ -184,9 +155,7 @@ func (f *folder) cancelRun(run *state.Run, reason string, force bool) {
 	for _, t := range tasks {
 		f.cancelTask(t, reason)
 	}
-	if run.TasksTotal == 0 {
-		run.State, run.CompletedAt = state.RunCancelled, f.at()
-	}
+	complete(run)
 }
 
 // cancelTask closes a task of a run that is being cancelled. Its downstreams are
@@ -197,6 +166,9 @@ func (f *folder) cancelTask(t *state.Task, reason string) {
 		return
 	}
 	next := *current
+	if current.AdmittedAt != 0 {
+		next.ErrorCode, next.ErrorMessage = CodeCancelled, reason
+	}
 	f.closeAttempt(&next, closing{outcome: event.Cancelled, code: CodeCancelled, message: reason, unqueue: true})
 	f.end(current, &next, state.TaskCancelled, string(event.Cancelled))
 }
@@ -205,7 +177,7 @@ func (f *folder) cancelTask(t *state.Task, reason string) {
 // tasks and from whether it was cancelled.
 func complete(run *state.Run) {
 	done := run.TasksSkipped + run.TasksCancelled + run.TasksFailed + run.TasksSucceeded
-	if run.State.Terminal() || run.TasksTotal == 0 || done < run.TasksTotal {
+	if run.State.Terminal() || done < run.TasksTotal {
 		return
 	}
 	switch {

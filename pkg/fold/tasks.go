@@ -22,6 +22,9 @@ func (f *folder) put(t *state.Task, was state.TaskState) {
 	if n := counter(run, t.State); n != nil {
 		*n++
 	}
+	if t.State.Terminal() {
+		complete(run)
+	}
 }
 
 func counter(run *state.Run, s state.TaskState) *int32 {
@@ -203,18 +206,24 @@ func (f *folder) admit() {
 			return
 		}
 		t := *next
-		t.AdmittedAt = f.at()
-		f.put(&t, t.State)
-		run := f.run(t.RunID)
-		if run.State == state.RunPending {
-			run.State, run.StartedAt = state.RunRunning, f.at()
-		}
-		f.dispatch(&t, run.PlanRef, 0)
-		f.st.PutAttempt(&state.Attempt{
-			RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt, AttemptID: t.AttemptID,
-			State: state.AttemptAdmitted, CreatedAt: f.at(), Meta: f.meta(),
-		})
+		f.dispatch(&t, f.hold(&t).PlanRef, 0)
 	}
+}
+
+// hold gives the current attempt of a ready task its slots. A run with such an
+// attempt is under way.
+func (f *folder) hold(t *state.Task) *state.Run {
+	t.AdmittedAt = f.at()
+	f.put(t, t.State)
+	f.st.PutAttempt(&state.Attempt{
+		RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt, AttemptID: t.AttemptID,
+		State: state.AttemptAdmitted, CreatedAt: f.at(), Meta: f.meta(),
+	})
+	run := f.run(t.RunID)
+	if run.State == state.RunPending {
+		run.State, run.StartedAt = state.RunRunning, f.at()
+	}
+	return run
 }
 
 // dispatch writes the outbox row of a task's current attempt.

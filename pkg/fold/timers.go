@@ -19,6 +19,10 @@ const (
 	permille = 1000
 )
 
+// MaxBackoffMS is the longest that a task waits for a retry, whatever its plan
+// says: a year.
+const MaxBackoffMS = 365 * 24 * 3600 * 1000
+
 // retryLater closes nothing and runs nothing: it makes the task wait, with a
 // durable timer that will make it ready again.
 func (f *folder) retryLater(current, t *state.Task, c closing) {
@@ -37,9 +41,14 @@ func (f *folder) retryLater(current, t *state.Task, c closing) {
 // the greatest delay, less a part that the attempt's id decides, so that tasks
 // that failed together do not come back together.
 func Backoff(t *state.Task) int64 {
-	delay := min(t.RetryInitialDelayMS, t.RetryMaxDelayMS)
-	for n := int32(1); n < t.Attempt && delay < t.RetryMaxDelayMS; n++ {
-		delay = min(scale(delay, int64(t.RetryMultiplierPermille)), t.RetryMaxDelayMS)
+	greatest := min(t.RetryMaxDelayMS, MaxBackoffMS)
+	delay := min(t.RetryInitialDelayMS, greatest)
+	for n := int32(1); n < t.Attempt; n++ {
+		next := min(scale(delay, int64(t.RetryMultiplierPermille)), greatest)
+		if next == delay {
+			break // and so it would be for every attempt to come
+		}
+		delay = next
 	}
 	sum := sha256.Sum256([]byte(t.AttemptID))
 	spread := scale(delay, int64(min(t.RetryJitterPermille, permille)))
@@ -78,14 +87,19 @@ func (f *folder) dropTimer(t *state.Task) {
 	}
 }
 
-func (f *folder) deleteTimer(timer *state.Timer, s state.TimerState) {
+func (f *folder) deleteTimer(timer *state.Timer, s state.TimerState) { f.endTimer(timer, s, true) }
+
+// endTimer puts a timer in a state that it never leaves.
+func (f *folder) endTimer(timer *state.Timer, s state.TimerState, deleted bool) {
 	row := *timer
-	row.State = s
-	if s == state.TimerFired {
-		row.FiredAt = f.at()
+	if row.State == state.TimerScheduled {
+		row.State = s
+		if s == state.TimerFired {
+			row.FiredAt = f.at()
+		}
 	}
 	row.Meta = f.meta()
-	row.Deleted = true
+	row.Deleted = deleted
 	f.st.PutTimer(&row)
 	f.changed = true
 }
@@ -109,7 +123,7 @@ func (f *folder) timerFired(p *event.TimerFired) verdict {
 	case p.Generation != timer.Generation:
 		return stale("the timer has been scheduled anew")
 	case p.FiredAt.Sub(p.Observed.CaughtUpAt) > MaxCompactionLag:
-		f.again(timer, max(timer.FireAt, p.FiredAt.Add(LagRetry)))
+		f.again(timer, max(timer.FireAt, f.at().Add(LagRetry)))
 		return verdict{outcome: state.Folded, detail: "the projections lagged; the timer comes again"}
 	case p.FiredAt < timer.FireAt:
 		f.again(timer, timer.FireAt)
@@ -176,7 +190,9 @@ func (f *folder) keepLiveness() {
 		return
 	}
 	fireAt := roundUp(next.At, min(next.Timeout/10, maxLivenessDelay)) //nolint:mnd // a tenth of the time-out
-	if scheduled && timer.FireAt <= fireAt {
+	// A deadline that is past has been met by a call already, which the
+	// projections lagged behind: the next call comes soon, not at once.
+	if soon := f.st.FoldTime.Add(LagRetry); scheduled && (timer.FireAt <= fireAt || next.At <= f.st.FoldTime && timer.FireAt <= soon) {
 		return
 	}
 	generation := int32(0)
@@ -193,16 +209,7 @@ func (f *folder) keepLiveness() {
 
 // retireLiveness ends the liveness timer but keeps its row: the next one takes
 // its generation from it, so that no queue name is ever used twice.
-func (f *folder) retireLiveness(timer *state.Timer, s state.TimerState) {
-	row := *timer
-	row.State = s
-	if s == state.TimerFired {
-		row.FiredAt = f.at()
-	}
-	row.Meta = f.meta()
-	f.st.PutTimer(&row)
-	f.changed = true
-}
+func (f *folder) retireLiveness(timer *state.Timer, s state.TimerState) { f.endTimer(timer, s, false) }
 
 // roundUp is t, or up to granularity later, to at least a second, so that
 // deadlines close to each other share a timer.

@@ -44,8 +44,8 @@ func (s *Source) New() string {
 
 // Observe makes every later id greater than id. What is not [Valid] is ignored.
 func (s *Source) Observe(id string) {
-	if !Valid(id) {
-		return
+	if !Valid(id) || id[:len(lastTime)] == lastTime {
+		return // and so what follows is valid, too
 	}
 	u, err := ulid.ParseStrict(id)
 	if err != nil {

@@ -55,7 +55,12 @@ func (p *Plan) Fingerprint() (string, error) {
 	for i := range p.Tasks {
 		a.Tasks[i] = p.Tasks[i].TaskDef
 	}
-	data, err := canonical(a)
+	return Hash(a)
+}
+
+// Hash is the SHA-256, in hexadecimal, of a value's canonical JSON.
+func Hash(v any) (string, error) {
+	data, err := canonical(v)
 	if err != nil {
 		return "", fmt.Errorf("encode fingerprint: %w", err)
 	}

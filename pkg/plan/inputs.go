@@ -94,27 +94,26 @@ func (b *builder) addTasks(n *node) {
 					continue
 				}
 			}
+			if b.edges += len(r.edges); b.edges > MaxEdges {
+				return // before there is memory for them
+			}
 			task.DependsOn = append(task.DependsOn, r.edges...)
 			task.Inputs[dep.String()] = r.set
 		}
 		slices.Sort(task.DependsOn)
-		b.addTask(task)
+		b.plan.Tasks = append(b.plan.Tasks, task)
 	}
 	for _, dep := range slices.SortedFunc(maps.Keys(missing), CompareKeys) {
 		b.errs = append(b.errs, b.missingPartitions(n, dep, missing[dep]))
 	}
 	if n.group {
-		b.addTask(Task{TaskDef: event.TaskDef{
+		b.edges += len(n.tasks)
+		b.plan.Tasks = append(b.plan.Tasks, Task{TaskDef: event.TaskDef{
 			TaskKey: ids.GroupKey(n.asset.Key), Kind: event.KindGroup, AssetKey: n.asset.Key.String(),
 			DependsOn: slices.Sorted(slices.Values(n.tasks)), TriggerRule: event.RuleAllSuccess,
 			WorkerQueue: "default", MaxAttempts: 1,
 		}})
 	}
-}
-
-func (b *builder) addTask(t Task) {
-	b.edges += len(t.DependsOn)
-	b.plan.Tasks = append(b.plan.Tasks, t)
 }
 
 // reads is what a task reads of one upstream, and the tasks that it waits for.
@@ -195,14 +194,14 @@ func (b *builder) missingPartitions(n *node, dep ids.AssetKey, keys []string) er
 	p := upstream.Partitions
 	var unmade, undeclared []string
 	for _, key := range keys {
-		if p.has(key) {
-			unmade = append(unmade, key)
+		if day := p.dayOf(key); p.Contains(day) {
+			unmade = append(unmade, day)
 		} else {
-			undeclared = append(undeclared, key)
+			undeclared = append(undeclared, day)
 		}
 	}
 	if len(undeclared) > 0 {
-		return fmt.Errorf("asset %s reads the same partitions of %s, which has %s, and not %s: select fewer partitions",
+		return fmt.Errorf("asset %s reads the same partitions of %s, which has %s, but not %s: select fewer partitions",
 			n.asset.Key, dep, p, someOf(undeclared))
 	}
 	return fmt.Errorf("asset %s reads the same partitions of %s, of which no run has made %s yet: make them too, with --upstream",

@@ -39,7 +39,8 @@ func Days(first, last string) ([]string, error) {
 	if to.Before(from) {
 		return nil, fmt.Errorf("the last day %s is before the first day %s", last, first)
 	}
-	n := int(to.Sub(from)/(24*time.Hour)) + 1 // both at midnight UTC: a whole number
+	const secondsADay = 24 * 60 * 60
+	n := int((to.Unix()-from.Unix())/secondsADay) + 1 // a Duration holds no more than 292 years
 	if n > MaxDays {
 		return nil, fmt.Errorf("%s to %s is %d days; at most %d can be named at once", first, last, n, MaxDays)
 	}
@@ -127,17 +128,25 @@ func selectedDays(selections []Selection) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read partition selection %s: %w", s, err)
 		}
-		all = append(all, days...)
-	}
-	if len(all) > MaxDays {
-		return nil, fmt.Errorf("the selections name %d days; at most %d can be named at once", len(all), MaxDays)
+		if all = append(all, days...); len(all) > MaxDays {
+			return nil, fmt.Errorf("the selections name more than %d days: select fewer", MaxDays)
+		}
 	}
 	slices.Sort(all)
 	return slices.Compact(all), nil
 }
 
+// dayOf is the day of a partition key, or the key itself where it has none.
+func (p *Partitions) dayOf(key string) string {
+	partition, err := ids.ParsePartition(key)
+	if err != nil || len(partition) != 1 || partition[p.Dimension] == "" {
+		return key
+	}
+	return partition[p.Dimension]
+}
+
 // has reports whether a partition key is that of one of the partitions.
 func (p *Partitions) has(key string) bool {
-	partition, err := ids.ParsePartition(key)
-	return err == nil && len(partition) == 1 && p.Contains(partition[p.Dimension])
+	day := p.dayOf(key)
+	return day != key && p.Contains(day)
 }

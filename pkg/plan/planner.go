@@ -19,6 +19,8 @@ const (
 	MaxEdges = 1_000_000
 )
 
+var errTooMany = fmt.Errorf("the run has more than %d tasks: select fewer assets or partitions", MaxTasks)
+
 // Request is what is asked of a run.
 type Request struct {
 	// Root is the absolute folder of the project, for workers on the same machine.
@@ -58,12 +60,15 @@ func Build(r Request) (*Plan, error) {
 	b.plan = &Plan{SchemaVersion: SchemaVersion, Root: r.Root, Assets: make(map[string]Work, len(b.order))}
 	for _, n := range b.order {
 		b.addTasks(n)
+		if b.edges > MaxEdges {
+			return nil, fmt.Errorf("the run has more than %d dependencies between tasks: select fewer partitions", MaxEdges)
+		}
 	}
-	if len(b.errs) > 0 {
+	switch {
+	case len(b.errs) > 0:
 		return nil, joinSome(b.errs)
-	}
-	if b.edges > MaxEdges {
-		return nil, fmt.Errorf("the run has %d dependencies between tasks; at most %d are allowed: select fewer partitions", b.edges, MaxEdges)
+	case len(b.plan.Tasks) > MaxTasks: // with the group nodes
+		return nil, errTooMany
 	}
 	return b.plan, nil
 }
@@ -128,7 +133,7 @@ func (b *builder) selectAssets(order []ids.AssetKey) error {
 			continue
 		}
 		if total += len(n.keys); total > MaxTasks {
-			return fmt.Errorf("the run has more than %d tasks: select fewer assets or partitions", MaxTasks)
+			return errTooMany
 		}
 		if asset.Partitions != nil {
 			for _, day := range n.days(days) {

@@ -61,9 +61,6 @@ func outline(p *plan.Plan) string {
 	var b strings.Builder
 	for _, task := range p.Tasks {
 		fmt.Fprintf(&b, "%s ← %s\n", task.TaskKey, strings.Join(task.DependsOn, " "))
-		for _, dep := range p.Assets[task.AssetKey].Command {
-			b.WriteString(dep)
-		}
 	}
 	return b.String()
 }
@@ -176,25 +173,39 @@ func TestWhatCannotBePlannedIsExplained(t *testing.T) {
 		want    string
 	}{
 		"nothing selected": {plan.Request{}, "no assets are selected: name some, or select all of them with --all"},
-		"an unknown asset": {plan.Request{Select: keys("clean/dialy", "x/y")},
-			"there is no asset clean/dialy: did you mean clean/daily?\nthere is no asset x/y"},
-		"an upstream that was never made": {plan.Request{Select: keys("report/summary")},
+		"an unknown asset": {
+			plan.Request{Select: keys("clean/dialy", "x/y")},
+			"there is no asset clean/dialy: did you mean clean/daily?\nthere is no asset x/y",
+		},
+		"an upstream that was never made": {
+			plan.Request{Select: keys("report/summary")},
 			"asset report/summary reads analytics/monthly, which no run has made yet: make it too, with --upstream\n" +
-				"asset report/summary reads analytics/records, which no run has made yet: make it too, with --upstream"},
-		"a partitioned asset without a selection": {plan.Request{All: true},
+				"asset report/summary reads analytics/records, which no run has made yet: make it too, with --upstream",
+		},
+		"a partitioned asset without a selection": {
+			plan.Request{All: true},
 			"asset clean/daily is partitioned by date (2012-01-01 to 2012-01-04): select which partitions to make, for example -p date=2012-01-01..2012-01-04\n" +
-				"asset clean/smooth is partitioned by date (2012-01-01 to 2012-01-04): select which partitions to make, for example -p date=2012-01-01..2012-01-04"},
-		"days that a named asset lacks": {plan.Request{Select: keys("clean/daily"), Partitions: selection(t, "date=2012-01-04..2012-01-05")},
-			"asset clean/daily has no partition date=2012-01-05: it has 2012-01-01 to 2012-01-04"},
-		"days that no asset has": {plan.Request{All: true, Partitions: selection(t, "date=2012-01-04..2012-01-06")},
-			"no selected asset has the partitions 2012-01-05, 2012-01-06: select fewer"},
-		"a selection for nothing partitioned": {plan.Request{Select: keys("raw/weather"), Partitions: selection(t, "date=2012-01-04")},
-			"partitions are selected (2012-01-04), but no selected asset has them: leave out -p, or select a partitioned asset"},
-		"another dimension": {plan.Request{Select: keys("clean/daily"), Partitions: []plan.Selection{{Dimension: "region", First: "2012-01-01", Last: "2012-01-01"}}},
-			"asset clean/daily is partitioned by date, not by region: select -p date=2012-01-01"},
+				"asset clean/smooth is partitioned by date (2012-01-01 to 2012-01-04): select which partitions to make, for example -p date=2012-01-01..2012-01-04",
+		},
+		"days that a named asset lacks": {
+			plan.Request{Select: keys("clean/daily"), Partitions: selection(t, "date=2012-01-04..2012-01-05")},
+			"asset clean/daily has no partition date=2012-01-05: it has 2012-01-01 to 2012-01-04",
+		},
+		"days that no asset has": {
+			plan.Request{All: true, Partitions: selection(t, "date=2012-01-04..2012-01-06")},
+			"no selected asset has the partitions 2012-01-05, 2012-01-06: select fewer",
+		},
+		"a selection for nothing partitioned": {
+			plan.Request{Select: keys("raw/weather"), Partitions: selection(t, "date=2012-01-04")},
+			"partitions are selected (2012-01-04), but no selected asset has them: leave out -p, or select a partitioned asset",
+		},
+		"another dimension": {
+			plan.Request{Select: keys("clean/daily"), Partitions: []plan.Selection{{Dimension: "region", First: "2012-01-01", Last: "2012-01-01"}}},
+			"asset clean/daily is partitioned by date, not by region: select -p date=2012-01-01",
+		},
 		"days of an upstream that were never made": {
 			plan.Request{Select: keys("clean/smooth"), Partitions: selection(t, "date=2012-01-01..2012-01-03"), Materialized: made("clean/daily 2012-01-02")},
-			`asset clean/smooth reads the same partitions of clean/daily, of which no run has made {"date":"2012-01-01"}, {"date":"2012-01-03"} yet: make them too, with --upstream`,
+			`asset clean/smooth reads the same partitions of clean/daily, of which no run has made 2012-01-01, 2012-01-03 yet: make them too, with --upstream`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -208,10 +219,28 @@ func TestWhatCannotBePlannedIsExplained(t *testing.T) {
 func TestADayThatAnUpstreamDoesNotHaveIsAnError(t *testing.T) {
 	assets := []plan.Asset{daily("a/a", "2012-01-02", ""), daily("b/b", "2012-01-01", "", "a/a")}
 	_, err := plan.Build(plan.Request{Assets: assets, All: true, Partitions: selection(t, "date=2012-01-01..2012-01-02")})
-	require.EqualError(t, err, `asset b/b reads the same partitions of a/a, which has from 2012-01-02 on, and not {"date":"2012-01-01"}: select fewer partitions`)
+	require.EqualError(t, err, `asset b/b reads the same partitions of a/a, which has from 2012-01-02 on, but not 2012-01-01: select fewer partitions`)
 }
 
 func TestCyclesStopThePlanner(t *testing.T) {
 	_, err := plan.Build(plan.Request{Assets: []plan.Asset{asset("a/a", "b/b"), asset("b/b", "a/a")}, All: true})
 	require.EqualError(t, err, "assets depend on each other in a circle: a/a → b/b → a/a")
+}
+
+func TestPlansThatAreTooLargeAreRefusedBeforeTheyFillTheMemory(t *testing.T) {
+	assets := []plan.Asset{daily("up/up", "1900-01-01", "")}
+	for i := range 1_000 {
+		a := asset(fmt.Sprintf("down/d%d", i), "up/up")
+		a.TriggerRule = event.RuleAllDone
+		assets = append(assets, a)
+	}
+	_, err := plan.Build(plan.Request{Assets: assets, All: true, Partitions: selection(t, "date=2000-01-01..2009-12-31")})
+	require.EqualError(t, err, "the run has more than 1000000 dependencies between tasks: select fewer partitions")
+
+	assets = assets[:1]
+	for i := range 3 {
+		assets = append(assets, daily(fmt.Sprintf("more/d%d", i), "1900-01-01", "", "up/up"))
+	}
+	_, err = plan.Build(plan.Request{Assets: assets, All: true, Partitions: selection(t, "date=1900-01-01..2099-12-31")})
+	require.EqualError(t, err, "the run has more than 200000 tasks: select fewer assets or partitions")
 }

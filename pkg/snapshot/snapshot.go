@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/servo-orchestration/servo/pkg/event"
-	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/table"
 )
@@ -109,9 +108,9 @@ type Source struct {
 	Read func(context.Context) ([]byte, error)
 }
 
-// Build makes the state that files hold together, in whatever order they come:
-// of a key's rows the one with the greatest sequence number counts.
-func (c *Codec) Build(ctx context.Context, d ids.Domain, sources []Source) (*state.State, error) {
+// Merge gives the rows that files hold together, in whatever order they come: of
+// a key's rows the one with the greatest sequence number counts. Tombstones stay.
+func (c *Codec) Merge(ctx context.Context, sources []Source) (*state.Rows, error) {
 	byTable := map[string][]Source{}
 	known := map[string]bool{}
 	for _, t := range table.All() {
@@ -137,12 +136,7 @@ func (c *Codec) Build(ctx context.Context, d ids.Domain, sources []Source) (*sta
 	decode(ctx, g, c.t.limits, byTable, &rows.Limits)
 	decode(ctx, g, c.t.partitions, byTable, &rows.Partitions)
 	decode(ctx, g, c.t.entries, byTable, &rows.Entries)
-	if err := g.Wait(); err != nil {
-		return nil, err
-	}
-	st := state.New(d)
-	st.Load(&rows)
-	return st, nil
+	return &rows, g.Wait()
 }
 
 func decode[R table.Row](
@@ -157,7 +151,7 @@ func decode[R table.Row](
 		if err != nil {
 			return err
 		}
-		*into, err = t.Merge(files...)
+		*into, err = t.MergeDeltas(files...)
 		return err
 	})
 }

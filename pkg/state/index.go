@@ -172,12 +172,14 @@ func runDeadline(r *Run) (Deadline, bool) {
 	return Deadline{}, false
 }
 
+// taskDeadline counts from the start as the worker's clock has it, but not from
+// before the admission: a clock that is behind does not cost a task its time.
 func taskDeadline(t *Task) (Deadline, bool) {
 	if t.State != TaskRunning || t.TimeoutSec == 0 {
 		return Deadline{}, false
 	}
 	timeout := time.Duration(t.TimeoutSec) * time.Second
-	return Deadline{t.StartedAt.Add(timeout + TimeoutGrace), DeadlineTask, t.RunID, t.TaskKey, timeout}, true
+	return Deadline{max(t.StartedAt, t.AdmittedAt).Add(timeout + TimeoutGrace), DeadlineTask, t.RunID, t.TaskKey, timeout}, true
 }
 
 // task keeps the index on a change of a row of tasks.

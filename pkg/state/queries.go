@@ -1,6 +1,10 @@
 package state
 
-import "github.com/servo-orchestration/servo/pkg/event"
+import (
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+)
 
 // Slots is the limit of a scope, and whether one is set. The workspace always
 // has one.
@@ -121,7 +125,7 @@ func (s *State) Liveness() *Timer {
 		if t.TimerType == event.TimerLiveness {
 			timer = t
 		}
-		return false
+		return timer == nil && strings.HasPrefix(t.TimerID, livenessPrefix)
 	})
 	return timer
 }

@@ -4,7 +4,6 @@ package foldtest
 
 import (
 	"fmt"
-	"testing"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -19,12 +18,18 @@ var Domain = ids.Domain{Tenant: "acme", Workspace: "prod"}
 // Epoch is when every world begins.
 var Epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
+// TB is what a world needs of a test, a benchmark or a property.
+type TB interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
 // World is a state and the time in it.
 type World struct {
 	State *state.State
 	Now   time.Time
 
-	t       testing.TB
+	t       TB
 	entries int
 	ids     *ids.Source
 }
@@ -38,7 +43,7 @@ func (zeros) Read(p []byte) (int, error) {
 }
 
 // New makes an empty world.
-func New(t testing.TB) *World {
+func New(t TB) *World {
 	w := &World{State: state.New(Domain), Now: Epoch, t: t}
 	w.ids = ids.NewSource(func() time.Time { return w.Now }, zeros{})
 	return w
@@ -69,7 +74,31 @@ func (w *World) Group(payloads ...event.Payload) fold.Group {
 
 // Fold folds payloads as one group.
 func (w *World) Fold(payloads ...event.Payload) fold.Result {
-	return fold.Apply(w.State, w.Group(payloads...))
+	w.t.Helper()
+	return w.Apply(w.Group(payloads...))
+}
+
+// Apply folds a group and fails the test if it leaves a state that cannot be.
+func (w *World) Apply(g fold.Group) fold.Result {
+	w.t.Helper()
+	before := w.State.FoldSeq
+	result := fold.Apply(w.State, g)
+	if n := w.State.FoldSeq - before; !result.Known && n != max(1, int64(len(g.Events))) {
+		w.t.Fatalf("the fold sequence went on by %d for %d events", n, len(g.Events))
+	}
+	if err := Check(w.State); err != nil {
+		w.t.Fatalf("after folding %s: %v", Types(g), err)
+	}
+	return result
+}
+
+// Types names the types of a group's events.
+func Types(g fold.Group) []string {
+	types := make([]string, len(g.Events))
+	for i, e := range g.Events {
+		types[i] = e.Payload.Type()
+	}
+	return types
 }
 
 // MustFold folds payloads and fails the test unless they change something.

@@ -1,0 +1,81 @@
+# The ways to build, test and check Servo. Plain `make` lists them.
+
+GOLANGCI_VERSION := v2.15.0
+GOLANGCI := .cache/golangci-lint/$(GOLANGCI_VERSION)/golangci-lint
+
+# What `make race` covers: everything in which goroutines share something, and
+# nothing that pulls in DuckDB, which costs minutes to build once more.
+RACE := $(addprefix ./pkg/,$(addsuffix /...,ids event state fold plan control contract blob queue ledger manifest compactor dispatcher))
+
+FUZZTIME ?= 30s
+PKG ?= ./pkg/...
+
+# The steps of `make check`, in order: the quick ones first, the verdict last.
+STEPS := fmt-check build vet lint demo test
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build the programs into bin/
+	@mkdir -p bin
+	go build -o bin/ ./cmd/...
+
+.PHONY: demo
+demo: build ## run the weather example from nothing, and ask it two questions
+	@scripts/demo
+
+.PHONY: test
+test: ## run all tests
+	go test ./...
+
+.PHONY: race
+race: ## run the tests of the core under the race detector
+	go test -race $(RACE)
+
+.PHONY: fuzz
+fuzz: ## fuzz every fuzz target for FUZZTIME each (30s)
+	@scripts/fuzz $(FUZZTIME)
+
+.PHONY: bench
+bench: ## run the benchmarks of PKG (./pkg/...)
+	go test -run '^$$' -bench . -benchmem -p 1 $(PKG)
+
+.PHONY: check
+check: $(STEPS) ## what CI runs: format, build, vet, lint, demo, test
+
+.PHONY: fmt
+fmt: $(GOLANGCI) ## format the code
+	$(GOLANGCI) fmt
+
+.PHONY: fmt-check
+fmt-check: $(GOLANGCI) ## show what `make fmt` would change
+	$(GOLANGCI) fmt --diff
+
+.PHONY: vet
+vet: ## run go vet
+	go vet ./...
+
+.PHONY: lint
+lint: $(GOLANGCI) ## lint, with a linter that is installed into .cache on first use
+	$(GOLANGCI) run
+
+$(GOLANGCI):
+	@echo "building golangci-lint $(GOLANGCI_VERSION) into .cache, once"
+	GOBIN=$(CURDIR)/$(dir $@) GOFLAGS= go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+
+.PHONY: invariants
+invariants: ## bring the lists of tests in docs/invariants.md up to date
+	go test ./internal/arch -run TestEveryInvariant -rewrite
+
+.PHONY: clean
+clean: ## delete what was built, and the state of the examples
+	rm -rf bin .cache coverage.out
+	find examples -type d -name .servo -prune -exec rm -rf {} +
+
+.PHONY: steps
+steps:
+	@echo $(STEPS)

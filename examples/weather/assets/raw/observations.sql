@@ -1,0 +1,15 @@
+/* servo
+description: The weather as it was published, a row a city and day.
+owners: [weather@example.com]
+tags: [noaa]
+retries: {max_attempts: 3, initial_delay: 2s, max_delay: 30s}
+*/
+SELECT *
+FROM read_csv(
+    'data/weather.csv',
+    header = true,
+    columns = {
+        'location': 'VARCHAR', 'date': 'DATE', 'precipitation': 'DOUBLE',
+        'temp_max': 'DOUBLE', 'temp_min': 'DOUBLE', 'wind': 'DOUBLE', 'weather': 'VARCHAR'
+    }
+)

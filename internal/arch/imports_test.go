@@ -1,0 +1,202 @@
+package arch_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	root   = "../.."
+	module = "github.com/servo-orchestration/servo/"
+)
+
+// source is what a package's files import, ours without the module's name.
+type source struct {
+	imports  []string // of its code
+	inTests  []string // of its test files
+	hasCode  bool
+	suffixed bool // its name ends in "test": a suite or fixtures for tests
+}
+
+// sources reads the imports of every package of the module.
+func sources(t *testing.T) map[string]*source {
+	t.Helper()
+	found := map[string]*source{}
+	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
+		name := entry.Name()
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && file != root && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") || name == "testdata"):
+			return fs.SkipDir
+		case entry.IsDir() || !strings.HasSuffix(name, ".go"):
+			return nil
+		}
+		rel, err := filepath.Rel(root, filepath.Dir(file))
+		if err != nil {
+			return err
+		}
+		dir := filepath.ToSlash(rel)
+		src := found[dir]
+		if src == nil {
+			src = &source{suffixed: strings.HasSuffix(path.Base(dir), "test")}
+			found[dir] = src
+		}
+		imports, err := importsOf(file)
+		if err != nil {
+			return err
+		}
+		if strings.HasSuffix(name, "_test.go") {
+			src.inTests = append(src.inTests, imports...)
+			return nil
+		}
+		src.hasCode = true
+		src.imports = append(src.imports, imports...)
+		return nil
+	})
+	require.NoError(t, err)
+	require.Contains(t, found, "pkg/fold", "the packages are not where this test looks")
+	return found
+}
+
+func importsOf(file string) ([]string, error) {
+	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+	if err != nil {
+		return nil, err
+	}
+	var imports []string
+	for _, spec := range parsed.Imports {
+		name, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			return nil, err
+		}
+		imports = append(imports, strings.TrimPrefix(name, module))
+	}
+	return imports, nil
+}
+
+// ours reports whether an import is of this module.
+func ours(name string) bool {
+	return slices.Contains([]string{"pkg", "internal", "cmd", "tests", "ledger-schemas"}, strings.Split(name, "/")[0])
+}
+
+// place is where a package stands on the map: its row and what it may import.
+type place struct {
+	row int
+	may []string
+}
+
+func places() map[string]place {
+	found := map[string]place{}
+	for row, l := range layers {
+		for _, p := range l.packages {
+			found[p.path] = place{row, p.may}
+		}
+	}
+	return found
+}
+
+func TestTheMapItselfOnlyPointsUp(t *testing.T) {
+	on := places()
+	for from, p := range on {
+		for _, edge := range p.may {
+			if edge == everything {
+				continue
+			}
+			to, sibling := strings.CutPrefix(edge, "=")
+			target, ok := on[to]
+			require.True(t, ok, "%s may import %s, which is not on the map", from, to)
+			if sibling {
+				require.Equal(t, p.row, target.row, "%s: %s is marked as a sibling and is in another row", from, to)
+			} else {
+				require.Less(t, target.row, p.row, "%s: %s is not above it", from, to)
+			}
+		}
+	}
+}
+
+func TestEveryPackageIsOnTheMap(t *testing.T) {
+	on := places()
+	for dir, src := range sources(t) {
+		if !src.hasCode || src.suffixed || strings.HasPrefix(dir, "tests") {
+			continue // tests and their fixtures may look at anything
+		}
+		if _, ok := on[dir]; !ok {
+			t.Errorf("%s is not on the map: put it in a row of layers_test.go, and say in an ADR why it is there", dir)
+		}
+	}
+}
+
+func TestImportsOnlyPointUpTheMap(t *testing.T) {
+	on := places()
+	for dir, src := range sources(t) {
+		p, ok := on[dir]
+		if !ok {
+			continue
+		}
+		for _, name := range src.imports {
+			if ours(name) && !allowed(on, p, name) {
+				t.Errorf("%s imports %s: the map does not allow it.\n"+
+					"Turn the dependency round, pass a value or a function, or make the edge a decision in layers_test.go.", dir, name)
+			}
+		}
+	}
+}
+
+func allowed(on map[string]place, p place, name string) bool {
+	if slices.Contains(p.may, everything) {
+		target, ok := on[name]
+		return ok && target.row < p.row
+	}
+	return slices.Contains(p.may, name) || slices.Contains(p.may, "="+name)
+}
+
+func TestPurePackagesDecideAndNeverAct(t *testing.T) {
+	all := sources(t)
+	for _, dir := range pure {
+		require.Contains(t, all, dir)
+		for _, name := range all[dir].imports {
+			if slices.Contains(banned, name) {
+				t.Errorf("%s imports %s: take what it gives as an argument, and leave acting to a shell", dir, name)
+			}
+		}
+	}
+}
+
+func TestHeavyModulesStayWhereTheyAre(t *testing.T) {
+	for dir, src := range sources(t) {
+		if strings.HasPrefix(dir, "tests") {
+			continue // what is tested there is the whole
+		}
+		for _, name := range slices.Concat(src.imports, src.inTests) {
+			for prefix, in := range heavy {
+				if strings.HasPrefix(name, prefix) && !slices.Contains(in, dir) {
+					t.Errorf("%s imports %s: it costs minutes to build; only %q do", dir, name, in)
+				}
+			}
+		}
+	}
+}
+
+func TestSuitesAndFixturesAreForTestsOnly(t *testing.T) {
+	all := sources(t)
+	for dir, src := range all {
+		if src.suffixed || strings.HasPrefix(dir, "tests") {
+			continue
+		}
+		for _, name := range src.imports {
+			if target, ok := all[name]; ok && target.suffixed {
+				t.Errorf("%s imports %s outside of its tests", dir, name)
+			}
+		}
+	}
+}

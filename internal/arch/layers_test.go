@@ -1,0 +1,120 @@
+package arch_test
+
+// layer is a row of the map: packages may import those of rows above them.
+type layer struct {
+	name     string
+	packages []pack
+}
+
+// pack is a package, and the packages of this module that it may import. A new
+// edge is a decision: it is made here, where a reviewer sees it (ADR 030).
+type pack struct {
+	path string
+	may  []string
+}
+
+// layers is the map, from the words that everything is said in down to the
+// wiring. Imports point up: to a row above. An edge within a row is marked with
+// a "=" and is the exception.
+var layers = []layer{
+	{"ids", []pack{
+		{"pkg/ids", nil},
+		{"ledger-schemas", nil}, // the schemas as data
+	}},
+	{"words", []pack{
+		{"pkg/event", []string{"pkg/ids"}},
+	}},
+	{"pure", []pack{
+		{"pkg/state", words},
+		{"pkg/fold", list(words, "=pkg/state")},
+		{"pkg/control", list(words, "=pkg/state")},
+		{"pkg/plan", words},
+		{"pkg/contract", words},
+	}},
+	{"ports", []pack{
+		{"pkg/clock", nil},
+		{"pkg/blob", nil},
+		{"pkg/blob/fileblob", []string{"=pkg/blob", "=pkg/clock"}},
+		{"pkg/blob/memblob", []string{"=pkg/blob", "=pkg/clock"}},
+		{"pkg/blob/faultblob", []string{"=pkg/blob", "=pkg/clock"}},
+		{"pkg/queue", nil},
+		{"pkg/queue/localqueue", []string{"=pkg/queue", "=pkg/clock"}},
+	}},
+	{"durable", []pack{
+		{"pkg/ledger", list(words, "pkg/blob", "pkg/clock")},
+		{"pkg/table", list(words, "pkg/state")},
+		{"pkg/manifest", list(words, "pkg/blob", "pkg/clock")},
+		// Which files hold a state is the manifest's; what is in them, the tables'.
+		{"pkg/snapshot", list(words, "pkg/state", "pkg/clock", "=pkg/table", "=pkg/manifest")},
+	}},
+	{"compactor", []pack{
+		{"pkg/compactor", list(words, "pkg/state", "pkg/fold", "pkg/contract", "pkg/blob", "pkg/clock",
+			"pkg/ledger", "pkg/manifest", "pkg/snapshot")},
+	}},
+	{"shells", []pack{
+		{"pkg/dispatcher", list(words, "pkg/state", "pkg/fold", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue",
+			"pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
+		{"pkg/sweeper", list(words, "pkg/state", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue",
+			"pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
+		{"pkg/repair", list(words, "pkg/state", "pkg/fold", "pkg/contract", "pkg/blob", "pkg/clock",
+			"pkg/ledger", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
+		// A worker knows the contract, and nothing of what orchestrates it.
+		{"pkg/worker", list(words, "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock")},
+		{"pkg/query/render", nil},
+		{"pkg/query", list(words, "pkg/state", "pkg/blob", "pkg/table", "pkg/manifest", "=pkg/query/render")},
+	}},
+	{"engine", []pack{
+		{"pkg/engine", list(words, "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
+			"pkg/ledger", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
+	}},
+	{"surface", []pack{
+		{"pkg/project", list(words, "pkg/plan", "pkg/contract")},
+		{"pkg/project/duckparse", []string{"=pkg/project"}},
+		{"pkg/api", list(words, "pkg/state", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/ledger",
+			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/query", "pkg/engine")},
+		{"pkg/embedded", list(words, "pkg/state", "pkg/control", "pkg/contract", "pkg/plan", "pkg/blob", "pkg/blob/fileblob",
+			"pkg/queue", "pkg/queue/localqueue", "pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot",
+			"pkg/compactor", "pkg/dispatcher", "pkg/sweeper", "pkg/worker", "pkg/engine", "=pkg/api", "=pkg/project")},
+	}},
+	{"command line", []pack{
+		{"pkg/cli", []string{everything}},
+	}},
+	{"wiring", []pack{
+		{"cmd/servo", []string{everything}},
+		{"cmd/servo-compactor", []string{everything}},
+		{"cmd/servo-dispatcher", []string{everything}},
+		{"cmd/servo-sweeper", []string{everything}},
+	}},
+	{"beside", []pack{
+		{"internal/arch", nil},
+	}},
+}
+
+// everything allows all rows above.
+const everything = "*"
+
+// words are what every package but the ports may speak in.
+var words = []string{"pkg/ids", "pkg/event"}
+
+// pure packages decide and never act: no context, no clock, no I/O, no log.
+var pure = []string{
+	"pkg/ids", "pkg/event", "pkg/state", "pkg/fold", "pkg/control", "pkg/plan", "pkg/contract",
+}
+
+// banned are standard packages that a pure package has no use for. The function
+// time.Now is kept out by the linter (forbidigo), since package time is fine.
+var banned = []string{
+	"context", "database/sql", "io/fs", "io/ioutil", "log", "log/slog", "math/rand", "math/rand/v2", "net", "net/http",
+	"os", "os/exec", "os/signal", "path/filepath", "runtime", "syscall", "testing",
+}
+
+// heavy modules cost minutes to build and are kept where few packages pull them
+// in: the tests of all others stay quick.
+var heavy = map[string][]string{
+	"github.com/apache/arrow-go/": {"pkg/table"},
+	"github.com/duckdb/":          {"pkg/query", "pkg/worker", "pkg/project/duckparse", "pkg/cli", "cmd/servo"},
+}
+
+func list(head []string, tail ...string) []string {
+	return append(append([]string{}, head...), tail...)
+}

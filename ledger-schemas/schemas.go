@@ -1,0 +1,55 @@
+// Package ledgerschemas holds the JSON Schemas (2020-12) of the ledger: that of
+// the envelope, and one a payload type and version. They are the source of truth
+// for the encoding of events.
+//
+// The folder released has each schema as it was last released. A released schema
+// only ever gains optional fields; anything else is a new version.
+package ledgerschemas
+
+import (
+	"embed"
+	"fmt"
+	"strings"
+	"unicode"
+)
+
+//go:embed *.json
+var files embed.FS
+
+// Envelope is the name of the envelope's schema.
+const Envelope = "envelope.v1.json"
+
+// Name is the file name of the schema of an event type and version:
+// "task-finished.v1.json" for TaskFinished, 1.
+func Name(eventType string, version int) string {
+	var b strings.Builder
+	for i, r := range eventType {
+		if i > 0 && unicode.IsUpper(r) {
+			b.WriteByte('-')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return fmt.Sprintf("%s.v%d.json", b.String(), version)
+}
+
+// Read is the text of a schema, by its file name.
+func Read(name string) ([]byte, error) {
+	data, err := files.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("read ledger schema %s: %w", name, err)
+	}
+	return data, nil
+}
+
+// Names are the file names of all schemas, in order.
+func Names() []string {
+	entries, err := files.ReadDir(".")
+	if err != nil {
+		panic(fmt.Sprintf("ledgerschemas: the embedded folder cannot be read: %v", err))
+	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return names
+}

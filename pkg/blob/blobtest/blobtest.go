@@ -1,0 +1,386 @@
+// Package blobtest is the contract of [blob.Store] as tests: every binding and
+// every fake passes it.
+package blobtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+)
+
+// Run checks that the stores that open makes, each empty, keep the contract.
+func Run(t *testing.T, open func(t *testing.T) blob.Store) {
+	t.Helper()
+	for _, row := range []struct {
+		name  string
+		check func(t *testing.T, s blob.Store)
+	}{
+		{"what was created is read back, described the same by every method", readsBack},
+		{"an object may be empty, and is not absent then", emptyObject},
+		{"an object may be large", largeObject},
+		{"create refuses a key that exists and leaves it as it is", createRefuses},
+		{"of racing creates exactly one wins and its content is stored", createRace},
+		{"a streamed create appears whole or not at all", streamedCreate},
+		{"replace succeeds on the present generation only", replaceMatches},
+		{"of racing replaces exactly one wins", replaceRace},
+		{"every write has another generation", generationsDiffer},
+		{"put stores whatever was there", putOverwrites},
+		{"delete removes, and does not mind an absent key", deleteIdempotent},
+		{"an absent object is ErrNotFound", absent},
+		{"an invalid key is ErrInvalid to every method", invalidKeys},
+		{"a call under a finished context fails and changes nothing", finishedContext},
+		{"stored and returned bytes are the store's and the caller's own", bytesAreOwned},
+		{"a listing is in bytewise order of whole keys", listOrder},
+		{"a listing narrows by any prefix and start", listNarrows},
+		{"a listing may be left early", listLeft},
+		{"a listing shows every object created before it began", listConsistent},
+		{"a reader sees the old or the new content, never a mixture", readsAreAtomic},
+		{"any sequence of operations behaves as on a map", behavesAsMap},
+		{"goroutines with keys of their own do not disturb each other", concurrentMaps},
+	} {
+		t.Run(row.name, func(t *testing.T) { row.check(t, open(t)) })
+	}
+}
+
+func readsBack(t *testing.T, s blob.Store) {
+	ctx := t.Context()
+	data := []byte("hello, wörld\x00\xff")
+	for _, key := range trickyKeys {
+		created, err := s.Create(ctx, key, data)
+		require.NoError(t, err, "Create of %q", key)
+		require.Equal(t, key, created.Key, "Create gives the key")
+		require.EqualValues(t, len(data), created.Size, "Create gives the size")
+		require.Equal(t, blob.CRC32C(data), created.CRC32C, "Create gives the CRC-32C")
+		require.Positive(t, created.Generation, "0 stands for an absent object")
+		require.False(t, created.Updated.IsZero(), "Create gives the time")
+
+		got, described, err := s.Get(ctx, key)
+		require.NoError(t, err)
+		require.Equal(t, data, got)
+		requireSame(t, created, described, "Get")
+		require.Equal(t, created.CRC32C, described.CRC32C, "Get gives the CRC-32C")
+
+		r, described, err := s.Open(ctx, key)
+		require.NoError(t, err)
+		got, err = io.ReadAll(r)
+		require.NoError(t, err)
+		require.NoError(t, r.Close())
+		require.Equal(t, data, got)
+		requireSame(t, created, described, "Open")
+
+		described, err = s.Head(ctx, key)
+		require.NoError(t, err)
+		requireSame(t, created, described, "Head")
+
+		listed := list(t, s, blob.ListOptions{Prefix: key})
+		require.Len(t, listed, 1)
+		requireSame(t, created, listed[0], "List")
+	}
+}
+
+// requireSame compares descriptions of one object; the CRC may be left out.
+func requireSame(t *testing.T, want, got blob.Object, by string) {
+	t.Helper()
+	require.True(t, want.Updated.Equal(got.Updated), "%s gives another time: %v, was %v", by, got.Updated, want.Updated)
+	if got.CRC32C == 0 {
+		got.CRC32C = want.CRC32C
+	}
+	got.Updated = want.Updated
+	require.Equal(t, want, got, "%s describes another object", by)
+}
+
+func emptyObject(t *testing.T, s blob.Store) {
+	ctx := t.Context()
+	for _, create := range []func(key string) (blob.Object, error){
+		func(key string) (blob.Object, error) { return s.Create(ctx, key, nil) },
+		func(key string) (blob.Object, error) { return s.CreateFrom(ctx, key, strings.NewReader("")) },
+		func(key string) (blob.Object, error) { return s.Put(ctx, key, nil) },
+		func(key string) (blob.Object, error) { return s.Replace(ctx, key, nil, 0) },
+	} {
+		o, err := create("empty")
+		require.NoError(t, err)
+		require.Zero(t, o.Size)
+		data, o, err := s.Get(ctx, "empty")
+		require.NoError(t, err)
+		require.NotNil(t, data)
+		require.Empty(t, data)
+		require.Zero(t, o.CRC32C)
+		_, err = s.Create(ctx, "empty", []byte("x"))
+		require.ErrorIs(t, err, blob.ErrExists, "an empty object exists")
+		require.NoError(t, s.Delete(ctx, "empty"))
+	}
+}
+
+func largeObject(t *testing.T, s blob.Store) {
+	ctx := t.Context()
+	data := make([]byte, 9<<20+7)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(data)
+
+	o, err := s.Create(ctx, "large/at-once", data)
+	require.NoError(t, err)
+	require.Equal(t, blob.CRC32C(data), o.CRC32C)
+	o, err = s.CreateFrom(ctx, "large/streamed", iotest.HalfReader(bytes.NewReader(data)))
+	require.NoError(t, err)
+	require.Equal(t, blob.CRC32C(data), o.CRC32C)
+
+	for _, key := range []string{"large/at-once", "large/streamed"} {
+		got, o, err := s.Get(ctx, key)
+		require.NoError(t, err)
+		require.EqualValues(t, len(data), o.Size)
+		require.True(t, bytes.Equal(data, got), "Get of %q gives other bytes", key)
+
+		r, _, err := s.Open(ctx, key)
+		require.NoError(t, err)
+		got, err = io.ReadAll(r)
+		require.NoError(t, errors.Join(err, r.Close()))
+		require.True(t, bytes.Equal(data, got), "Open of %q gives other bytes", key)
+	}
+}
+
+func createRefuses(t *testing.T, s blob.Store) {
+	ctx := t.Context()
+	first, err := s.Create(ctx, "a/b", []byte("first"))
+	require.NoError(t, err)
+	_, err = s.Create(ctx, "a/b", []byte("second"))
+	require.ErrorIs(t, err, blob.ErrExists)
+	require.ErrorContains(t, err, "a/b", "the error names the key")
+	_, err = s.CreateFrom(ctx, "a/b", strings.NewReader("third"))
+	require.ErrorIs(t, err, blob.ErrExists)
+	_, err = s.Create(ctx, "a/b", []byte("first"))
+	require.ErrorIs(t, err, blob.ErrExists, "the same bytes are no exception")
+
+	got, o, err := s.Get(ctx, "a/b")
+	require.NoError(t, err)
+	require.Equal(t, "first", string(got))
+	require.Equal(t, first.Generation, o.Generation, "a refused create changes nothing")
+}
+
+// race runs do in 16 goroutines and counts those that got no error.
+func race(do func(i int) error) (winners []int, others []error) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	start := make(chan struct{})
+	for i := range 16 {
+		wg.Go(func() {
+			<-start
+			err := do(i)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				winners = append(winners, i)
+			} else {
+				others = append(others, err)
+			}
+		})
+	}
+	close(start)
+	wg.Wait()
+	return winners, others
+}
+
+func createRace(t *testing.T, s blob.Store) {
+	ctx := t.Context()
+	for _, key := range []string{"race/1", "race/2", "race/new/folder/3", "race/new/folder/4", "race/5"} {
+		content := func(i int) []byte { return bytes.Repeat([]byte{byte('a' + i)}, 1000+i) }
+		winners, others := race(func(i int) error {
+			if i%2 == 0 {
+				_, err := s.Create(ctx, key, content(i))
+				return err
+			}
+			_, err := s.CreateFrom(ctx, key, bytes.NewReader(content(i)))
+			return err
+		})
+		require.Len(t, winners, 1, "exactly one create of %q wins", key)
+		for _, err := range others {
+			require.ErrorIs(t, err, blob.ErrExists)
+		}
+		got, _, err := s.Get(ctx, key)
+		require.NoError(t, err)
+		require.Equal(t, string(content(winners[0])), string(got), "%q holds the winner's content", key)
+	}
+}
+
+func streamedCreate(t *testing.T, s blob.Store) {
+	ctx := t.Context()
+	broken := errors.New("the source broke")
+	for _, r := range []io.Reader{
+		iotest.ErrReader(broken),
+		io.MultiReader(strings.NewReader(strings.Repeat("x", 100_000)), iotest.ErrReader(broken)),
+	} {
+		_, err := s.CreateFrom(ctx, "streamed", r)
+		require.ErrorIs(t, err, broken, "CreateFrom gives the reader's error")
+		_, err = s.Head(ctx, "streamed")
+		require.ErrorIs(t, err, blob.ErrNotFound, "half an object must not appear")
+		require.Empty(t, list(t, s, blob.ListOptions{}))
+	}
+	cancelled, cancel := context.WithCancel(ctx)
+	_, err := s.CreateFrom(cancelled, "streamed", io.MultiReader(
+		strings.NewReader("half"), readerFunc(func([]byte) (int, error) { cancel(); return 0, nil }), strings.NewReader("rest")))
+	require.ErrorIs(t, err, context.Canceled)
+	require.Empty(t, list(t, s, blob.ListOptions{}), "a create whose context ends half-way leaves nothing")
+
+	_, err = s.CreateFrom(ctx, "streamed", iotest.OneByteReader(strings.NewReader("whole")))
+	require.NoError(t, err, "the key is free after creates that did not happen")
+	got, _, err := s.Get(ctx, "streamed")
+	require.NoError(t, err)
+	require.Equal(t, "whole", string(got))
+}
+
+type readerFunc func(p []byte) (int, error)
+
+// Read implements [io.Reader].
+func (f readerFunc) Read(p []byte) (int, error) {
+	n, err := f(p)
+	if n == 0 && err == nil {
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+func replaceMatches(t *testing.T, s blob.Store) {
+	ctx := t.Context()
+	_, err := s.Replace(ctx, "b/k", []byte("x"), 1)
+	require.ErrorIs(t, err, blob.ErrMismatch, "an absent object has no generation")
+	require.Empty(t, list(t, s, blob.ListOptions{}))
+
+	first, err := s.Replace(ctx, "b/k", []byte("first"), 0)
+	require.NoError(t, err, "generation 0 creates")
+	_, err = s.Replace(ctx, "b/k", []byte("x"), 0)
+	require.ErrorIs(t, err, blob.ErrMismatch, "generation 0 means absent")
+	_, err = s.Replace(ctx, "b/k", []byte("x"), first.Generation+1)
+	require.ErrorIs(t, err, blob.ErrMismatch)
+	require.ErrorContains(t, err, "b/k", "the error names the key")
+
+	second, err := s.Replace(ctx, "b/k", []byte("second"), first.Generation)
+	require.NoError(t, err)
+	require.NotEqual(t, first.Generation, second.Generation)
+	require.Equal(t, blob.CRC32C([]byte("second")), second.CRC32C)
+	_, err = s.Replace(ctx, "b/k", []byte("x"), first.Generation)
+	require.ErrorIs(t, err, blob.ErrMismatch, "a generation is used up by the write that replaced it")
+	got, o, err := s.Get(ctx, "b/k")
+	require.NoError(t, err)
+	require.Equal(t, "second", string(got))
+	require.Equal(t, second.Generation, o.Generation)
+}
+
+func replaceRace(t *testing.T, s blob.Store) {
+	ctx := t.Context()
+	var generation int64
+	for round := range 5 {
+		content := func(i int) string { return strings.Repeat(string(rune('a'+i)), 100+round) }
+		var results [16]blob.Object
+		winners, others := race(func(i int) (err error) {
+			results[i], err = s.Replace(ctx, "boundary", []byte(content(i)), generation)
+			return err
+		})
+		require.Len(t, winners, 1, "exactly one replace wins in round %d", round)
+		for _, err := range others {
+			require.ErrorIs(t, err, blob.ErrMismatch)
+		}
+		got, o, err := s.Get(ctx, "boundary")
+		require.NoError(t, err)
+		require.Equal(t, content(winners[0]), string(got))
+		require.Equal(t, results[winners[0]].Generation, o.Generation)
+		generation = o.Generation
+	}
+}
+
+func generationsDiffer(t *testing.T, s blob.Store) {
+	ctx := t.Context()
+	seen := map[int64]string{}
+	note := func(what string, o blob.Object, err error) int64 {
+		t.Helper()
+		require.NoError(t, err)
+		require.NotContains(t, seen, o.Generation, "%s has a generation that was used", what)
+		seen[o.Generation] = what
+		return o.Generation
+	}
+	data := []byte("always the same bytes")
+	for range 20 {
+		o, err := s.Create(ctx, "k", data)
+		g := note("Create", o, err)
+		o, err = s.Replace(ctx, "k", data, g)
+		note("Replace", o, err)
+		for range 2 {
+			o, err = s.Put(ctx, "k", data)
+			note("Put", o, err)
+		}
+		require.NoError(t, s.Delete(ctx, "k"))
+	}
+}
+
+func putOverwrites(t *testing.T, s blob.Store) {
+	ctx := t.Context()
+	for _, content := range []string{"first, and the longest", "second", "third"} {
+		o, err := s.Put(ctx, "hints/d.json", []byte(content))
+		require.NoError(t, err)
+		require.Equal(t, blob.CRC32C([]byte(content)), o.CRC32C)
+		got, described, err := s.Get(ctx, "hints/d.json")
+		require.NoError(t, err)
+		require.Equal(t, content, string(got))
+		requireSame(t, o, described, "Get after Put")
+	}
+	winners, _ := race(func(i int) error {
+		_, err := s.Put(ctx, "hints/d.json", bytes.Repeat([]byte{byte('a' + i)}, 10_000))
+		return err
+	})
+	require.Len(t, winners, 16, "no put is refused")
+	got, _, err := s.Get(ctx, "hints/d.json")
+	require.NoError(t, err)
+	require.Equal(t, 10_000, bytes.Count(got, got[:1]), "racing puts do not mix")
+}
+
+func deleteIdempotent(t *testing.T, s blob.Store) {
+	ctx := t.Context()
+	require.NoError(t, s.Delete(ctx, "d/e/f"), "an absent key")
+	for range 3 {
+		_, err := s.Create(ctx, "d/e/f", []byte("x"))
+		require.NoError(t, err, "a deleted key is free")
+		_, err = s.Create(ctx, "d/g", []byte("y"))
+		require.NoError(t, err)
+		require.NoError(t, s.Delete(ctx, "d/e/f"))
+		require.NoError(t, s.Delete(ctx, "d/e/f"), "deleted before")
+		_, _, err = s.Get(ctx, "d/e/f")
+		require.ErrorIs(t, err, blob.ErrNotFound)
+		require.Equal(t, []string{"d/g"}, keys(list(t, s, blob.ListOptions{})), "delete takes one object")
+		require.NoError(t, s.Delete(ctx, "d/g"))
+	}
+	require.Empty(t, list(t, s, blob.ListOptions{}))
+}
+
+func readsAreAtomic(t *testing.T, s blob.Store) {
+	ctx := t.Context()
+	content := func(i int) []byte { return bytes.Repeat([]byte{byte('a' + i%26)}, 20_000+i) }
+	_, err := s.Put(ctx, "k", content(0))
+	require.NoError(t, err)
+	var done atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer done.Store(true)
+		for i := range 60 {
+			if _, err := s.Put(ctx, "k", content(i)); err != nil {
+				t.Errorf("put: %v", err)
+				return
+			}
+		}
+	})
+	for !done.Load() {
+		data, o, err := s.Get(ctx, "k")
+		require.NoError(t, err)
+		require.EqualValues(t, len(data), o.Size)
+		require.Equal(t, blob.CRC32C(data), o.CRC32C)
+		require.Equal(t, len(data), bytes.Count(data, data[:1]), "two contents are mixed")
+	}
+	wg.Wait()
+}

@@ -1,0 +1,177 @@
+// Package faultblob wraps a [blob.Store] and fails the operations that a hook
+// picks: before they take effect, or after. The second is the case that
+// programs get wrong: the write is there, and its writer was told of an error.
+//
+// An injected error says nothing of what happened, as that of a broken
+// connection: it never matches the errors of package blob.
+package faultblob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+)
+
+// ErrInjected is what every failure that this package makes matches. It leaves
+// the outcome of a write unknown.
+var ErrInjected = errors.New("injected fault, outcome unknown")
+
+// Op names a method of [blob.Store].
+type Op string
+
+// The operations that a hook sees.
+const (
+	Create     Op = "create"
+	CreateFrom Op = "create_from"
+	Replace    Op = "replace"
+	Put        Op = "put"
+	Get        Op = "get"
+	Open       Op = "open"
+	Head       Op = "head"
+	List       Op = "list"
+	Delete     Op = "delete"
+)
+
+// Fault is what becomes of an operation.
+type Fault int
+
+// The faults. Of Open and List, FailAfter gives all of the content first and
+// the error where the end would be.
+const (
+	None       Fault = iota // the operation runs
+	FailBefore              // it does not run, and fails
+	FailAfter               // it runs, and fails whatever it answered
+)
+
+// Hook decides on each operation, by the key or, for List, the prefix. It is
+// called from the goroutine of the operation, before it runs; it may block, to
+// hold the operation up.
+type Hook func(op Op, key string) Fault
+
+// Store fails as its hook says. Create it with [New].
+type Store struct {
+	inner blob.Store
+	hook  Hook
+}
+
+var _ blob.Store = (*Store)(nil)
+
+// New wraps a store; a nil hook never fails.
+func New(inner blob.Store, hook Hook) *Store {
+	if hook == nil {
+		hook = func(Op, string) Fault { return None }
+	}
+	return &Store{inner: inner, hook: hook}
+}
+
+func injected(op Op, key string) error { return fmt.Errorf("%s %q: %w", op, key, ErrInjected) }
+
+// run does an operation under the fault that the hook picks for it.
+func run[T any](s *Store, op Op, key string, do func() (T, error)) (T, error) {
+	var none T
+	switch s.hook(op, key) {
+	case FailBefore:
+		return none, injected(op, key)
+	case FailAfter:
+		// The answer is lost on the way, also one of ErrExists.
+		_, _ = do()
+		return none, injected(op, key)
+	default:
+		return do()
+	}
+}
+
+// Create implements [blob.Store].
+func (s *Store) Create(ctx context.Context, key string, data []byte) (blob.Object, error) {
+	return run(s, Create, key, func() (blob.Object, error) { return s.inner.Create(ctx, key, data) })
+}
+
+// CreateFrom implements [blob.Store].
+func (s *Store) CreateFrom(ctx context.Context, key string, r io.Reader) (blob.Object, error) {
+	return run(s, CreateFrom, key, func() (blob.Object, error) { return s.inner.CreateFrom(ctx, key, r) })
+}
+
+// Replace implements [blob.Store].
+func (s *Store) Replace(ctx context.Context, key string, data []byte, generation int64) (blob.Object, error) {
+	return run(s, Replace, key, func() (blob.Object, error) { return s.inner.Replace(ctx, key, data, generation) })
+}
+
+// Put implements [blob.Store].
+func (s *Store) Put(ctx context.Context, key string, data []byte) (blob.Object, error) {
+	return run(s, Put, key, func() (blob.Object, error) { return s.inner.Put(ctx, key, data) })
+}
+
+// Get implements [blob.Store].
+func (s *Store) Get(ctx context.Context, key string) ([]byte, blob.Object, error) {
+	var data []byte
+	o, err := run(s, Get, key, func() (o blob.Object, err error) {
+		data, o, err = s.inner.Get(ctx, key)
+		return o, err
+	})
+	if err != nil {
+		return nil, blob.Object{}, err
+	}
+	return data, o, nil
+}
+
+// Head implements [blob.Store].
+func (s *Store) Head(ctx context.Context, key string) (blob.Object, error) {
+	return run(s, Head, key, func() (blob.Object, error) { return s.inner.Head(ctx, key) })
+}
+
+// Delete implements [blob.Store].
+func (s *Store) Delete(ctx context.Context, key string) error {
+	_, err := run(s, Delete, key, func() (struct{}, error) { return struct{}{}, s.inner.Delete(ctx, key) })
+	return err
+}
+
+// Open implements [blob.Store].
+func (s *Store) Open(ctx context.Context, key string) (io.ReadCloser, blob.Object, error) {
+	fault := s.hook(Open, key)
+	if fault == FailBefore {
+		return nil, blob.Object{}, injected(Open, key)
+	}
+	r, o, err := s.inner.Open(ctx, key)
+	if err == nil && fault == FailAfter {
+		r = &cutOff{ReadCloser: r, err: injected(Open, key)}
+	}
+	return r, o, err
+}
+
+// cutOff gives an error where the stream it wraps ends.
+type cutOff struct {
+	io.ReadCloser
+	err error
+}
+
+// Read implements [io.Reader].
+func (c *cutOff) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		err = c.err
+	}
+	return n, err
+}
+
+// List implements [blob.Store].
+func (s *Store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.Object, error] {
+	return func(yield func(blob.Object, error) bool) {
+		fault := s.hook(List, opts.Prefix)
+		if fault == FailBefore {
+			yield(blob.Object{}, injected(List, opts.Prefix))
+			return
+		}
+		for o, err := range s.inner.List(ctx, opts) {
+			if !yield(o, err) || err != nil {
+				return
+			}
+		}
+		if fault == FailAfter {
+			yield(blob.Object{}, injected(List, opts.Prefix))
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package fileblob
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"syscall"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+)
+
+// failed describes an error of the system: what was done, to which object, in
+// which file, and what may help.
+func (s *Store) failed(verb, key string, err error) error {
+	if obstacle := s.obstacle(key); obstacle != "" {
+		return fmt.Errorf("%s object %q: %w: %s (%w)", verb, key, blob.ErrInvalid, obstacle, err)
+	}
+	return fmt.Errorf("%s object %q in file %s: %w%s", verb, key, s.file(key), err, advice(err))
+}
+
+// obstacle says which file or folder makes a key impossible, for it is a folder
+// of other objects or has an object for a folder: see [blob.ValidateKey]. Empty
+// means that there is none.
+func (s *Store) obstacle(key string) string {
+	if info, err := s.root.Stat(key); err == nil && info.IsDir() {
+		return s.file(key) + " is a folder, and no key may be a folder of another"
+	}
+	for d := path.Dir(key); d != "."; d = path.Dir(d) {
+		if info, err := s.root.Stat(d); err == nil && !info.IsDir() {
+			return s.file(d) + " is a file, and no key may be a folder of another"
+		}
+	}
+	return ""
+}
+
+func (s *Store) file(key string) string { return filepath.Join(s.dir, filepath.FromSlash(key)) }
+
+// advice is what to do about an error of the system, in parentheses, or nothing.
+func advice(err error) string {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return " (free some space there, or raise the quota)"
+	case errors.Is(err, syscall.EROFS):
+		return " (the file system is mounted read-only: mount it writable, or choose another directory)"
+	case errors.Is(err, fs.ErrPermission):
+		return " (let this user read and write the directory and all in it)"
+	case errors.Is(err, syscall.ENOTDIR):
+		return " (a file is where a folder should be: move it away, or choose another directory)"
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return " (raise the limit on open files: ulimit -n)"
+	case errors.Is(err, syscall.EXDEV):
+		return " (a folder of the store is on another file system: a store must lie on one)"
+	case errors.Is(err, syscall.ENAMETOOLONG):
+		return " (choose a directory with a shorter path or a file system with longer names)"
+	}
+	return ""
+}

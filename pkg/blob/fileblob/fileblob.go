@@ -1,0 +1,198 @@
+// Package fileblob is a [blob.Store] in a directory: an object is a file, its
+// key the file's path. Other programs may read the files at any time; they are
+// whole from the moment they have their name.
+//
+// # Writes
+//
+// Content goes to a temporary file in the store, is flushed, and gets its name
+// by link(2), which fails if the name exists: that is create-if-absent. Then
+// the folder is flushed, and every folder above it that this process does not
+// know to be durable. A write that returns nil, and one that returns ErrExists
+// (for the caller may take it as success), survives a loss of power. Replace
+// and Put use rename(2), and with Delete take a lock that holds between
+// processes too.
+//
+// Outcomes: an error up to link or rename leaves nothing but, after a crash, a
+// temporary file, which is swept when a store is opened an hour later. An error
+// of flushing the folder comes after the object has its name. Both are
+// "unknown" to the caller, as the port has it; reading the key tells.
+//
+// # Generations
+//
+// An object's generation is the modification time of its file in nanoseconds,
+// which the store sets itself before the file gets its name: so it appears,
+// survives and vanishes together with the content, without a second file that
+// could disagree. It is no reading of the clock but a counter that follows it:
+// greater than that of every other write of this store, and than the one
+// it replaces (which is read under the lock, so the clock may even go back).
+// Two processes that write one key without Replace or Put, each with a Delete
+// in between, have another by the clock alone.
+//
+// Symbolic links are never followed out of the directory, and never listed.
+package fileblob
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/clock"
+)
+
+const (
+	folderMode = 0o755
+	fileMode   = 0o644
+	// sweepAfter is how old a temporary file is that no process still writes.
+	sweepAfter = time.Hour
+)
+
+// Options configure a store. The zero value is ready to use.
+type Options struct {
+	// NoSync leaves out every flush: fast, and lost with the machine. For tests.
+	NoSync bool
+	// Now dates the objects; nil means the system's clock.
+	Now func() time.Time
+}
+
+// Store is a directory of objects. Create it with [Open].
+type Store struct {
+	dir     string // absolute
+	root    *os.Root
+	noSync  bool
+	stamps  stamps
+	writes  *lock
+	folders folders
+}
+
+var (
+	_ blob.Store = (*Store)(nil)
+	_ blob.Local = (*Store)(nil)
+)
+
+// Open opens the store in a directory, which it makes if it is absent. Several
+// processes may have one directory open. The caller closes the store.
+func Open(dir string, opts Options) (*Store, error) {
+	if opts.Now == nil {
+		opts.Now = clock.System{}.Now
+	}
+	s, err := open(dir, opts)
+	if err != nil {
+		return nil, fmt.Errorf("open object store in %s: %w%s", dir, err, advice(err))
+	}
+	return s, nil
+}
+
+func open(dir string, opts Options) (_ *Store, err error) {
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, err
+	}
+	if err := makeDurable(dir, opts.NoSync); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		dir: dir, root: root, noSync: opts.NoSync,
+		stamps:  stamps{now: opts.Now},
+		folders: folders{durable: map[string]fs.FileInfo{}},
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	if err := root.Mkdir(blob.TempPrefix, folderMode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	if s.writes, err = openLock(root, path.Join(blob.TempPrefix, "lock")); err != nil {
+		return nil, err
+	}
+	if err := s.sweep(); err != nil {
+		return nil, err
+	}
+	if s.stamps.tick, err = probe(root); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// makeDurable makes a directory and those above it, and flushes what it made.
+func makeDurable(dir string, noSync bool) error {
+	var made []string
+	for d := dir; ; d = filepath.Dir(d) {
+		_, err := os.Stat(d)
+		if err == nil || d == filepath.Dir(d) {
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		made = append(made, d)
+	}
+	if err := os.MkdirAll(dir, folderMode); err != nil || noSync {
+		return err
+	}
+	for _, d := range made {
+		if err := flushDir(filepath.Dir(d)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func flushDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// Close gives back what the store holds of the system. Operations fail from
+// then on; streams that are open stay so.
+func (s *Store) Close() error {
+	var err error
+	if s.writes != nil {
+		err = s.writes.close()
+	}
+	return errors.Join(err, s.root.Close())
+}
+
+// Path implements [blob.Local]. Of an invalid key it is empty.
+func (s *Store) Path(key string) string {
+	if blob.ValidateKey(key) != nil {
+		return ""
+	}
+	return filepath.Join(s.dir, filepath.FromSlash(key))
+}
+
+// sweep removes the temporary files that a crash left. Young ones may belong to
+// a process that lives.
+func (s *Store) sweep() error {
+	dir, err := s.root.Open(blob.TempPrefix)
+	if err != nil {
+		return err
+	}
+	entries, err := dir.ReadDir(-1)
+	if err = errors.Join(err, dir.Close()); err != nil {
+		return err
+	}
+	deadline := s.stamps.now().Add(-sweepAfter)
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if err != nil || !info.Mode().IsRegular() || entry.Name() == "lock" || info.ModTime().After(deadline) {
+			continue // also what another process removed meanwhile
+		}
+		if err := s.root.Remove(path.Join(blob.TempPrefix, entry.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}

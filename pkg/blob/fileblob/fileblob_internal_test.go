@@ -1,0 +1,111 @@
+package fileblob
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+)
+
+func TestGenerationsGrowInStepsThatTheFileSystemKeeps(t *testing.T) {
+	for _, tick := range []time.Duration{1, 100, time.Microsecond, time.Second, 2 * time.Second} {
+		now := time.Unix(1_900_000_000, 123_456_789)
+		s := stamps{now: func() time.Time { return now }, tick: tick}
+		last := int64(0)
+		for range 5 {
+			next := s.next(0)
+			require.Greater(t, next, last)
+			require.Zero(t, next%int64(tick))
+			last = next
+		}
+		for _, old := range []int64{last + 10*int64(tick) + 7, last + 20*int64(tick)} {
+			require.Greater(t, s.next(old), old, "greater than what it replaces, step %v", tick)
+		}
+	}
+	early := stamps{now: func() time.Time { return time.Unix(0, 0) }, tick: time.Second}
+	require.Positive(t, early.next(0), "0 stands for an absent object")
+}
+
+func TestTheStoreKnowsTheFoldersThatItMadeDurable(t *testing.T) {
+	ctx := t.Context()
+	s, err := Open(t.TempDir(), Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	known := func() []string { return slices.Sorted(maps.Keys(s.folders.durable)) }
+
+	_, err = s.Create(ctx, "a/b/c", nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "a/b"}, known())
+	_, err = s.Create(ctx, "a/d/e", nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "a/b", "a/d"}, known())
+	require.NoError(t, s.Delete(ctx, "a/d/e"))
+	require.Equal(t, []string{"a", "a/b"}, known(), "a removed folder is no longer durable")
+
+	// Another process removes the folder and makes it again.
+	require.NoError(t, os.RemoveAll(filepath.Join(s.dir, "a/b")))
+	require.NoError(t, os.Mkdir(filepath.Join(s.dir, "x"), 0o755)) // takes the free inode, if any
+	require.NoError(t, os.Mkdir(filepath.Join(s.dir, "a/b"), 0o755))
+	info, err := s.root.Stat("a/b")
+	require.NoError(t, err)
+	require.False(t, s.folders.knows("a/b", info), "a folder of the same name is another folder")
+	_, err = s.Create(ctx, "a/b/f", nil)
+	require.NoError(t, err)
+	require.True(t, s.folders.knows("a/b", info))
+}
+
+func TestARefusedCreateMakesTheObjectDurable(t *testing.T) {
+	s, err := Open(t.TempDir(), Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	// A process died between link and flush.
+	require.NoError(t, os.MkdirAll(filepath.Join(s.dir, "a/b"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "a/b/c"), []byte("x"), 0o600))
+	require.Empty(t, s.folders.durable)
+
+	_, err = s.Create(t.Context(), "a/b/c", []byte("x"))
+	require.ErrorIs(t, err, blob.ErrExists)
+	require.Equal(t, []string{"a", "a/b"}, slices.Sorted(maps.Keys(s.folders.durable)))
+}
+
+func TestAListingSkipsFoldersThatCannotHoldItsKeys(t *testing.T) {
+	for _, row := range []struct {
+		folder, prefix, after string
+		want                  bool
+	}{
+		{"a/", "", "", true},
+		{"a/", "a", "", true},
+		{"a/", "a/b", "", true},
+		{"ab/", "a", "", true},
+		{"b/", "a", "", false},
+		{"a/", "a-", "", false},
+		{"a/", "", "a/x", true},
+		{"a/", "", "a/", true},
+		{"a/", "", "a", true},
+		{"a/", "", "a0", false},
+		{"a-b/", "", "a/x", false},
+		{"a0/", "", "a/x", true},
+		{"minute=1/", "", "minute=2", false},
+	} {
+		require.Equal(t, row.want, entry(row.folder).isIn(row.prefix, row.after), "%+v", row)
+	}
+}
+
+func TestTheProbeFindsTheStepOfModificationTimes(t *testing.T) {
+	root, err := os.OpenRoot(t.TempDir())
+	require.NoError(t, err)
+	require.NoError(t, root.Mkdir(blob.TempPrefix, 0o755))
+	t.Cleanup(func() { require.NoError(t, root.Close()) })
+	tick, err := probe(root)
+	require.NoError(t, err)
+	require.Positive(t, tick)
+	names, err := os.ReadDir(filepath.Join(root.Name(), blob.TempPrefix))
+	require.NoError(t, err)
+	require.Empty(t, names, "the probe cleans up")
+}

@@ -1,0 +1,68 @@
+package fileblob
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"sync"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+)
+
+// stamps gives out generations: times in nanoseconds, each greater than all
+// before it, in steps that the file system can keep.
+type stamps struct {
+	now  func() time.Time
+	tick time.Duration
+
+	mu   sync.Mutex
+	last int64
+}
+
+// next is a generation greater than all given out so far, and than old.
+func (s *stamps) next(old int64) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	tick := int64(s.tick)
+	next := max(s.now().UnixNano(), s.last+tick, old+tick)
+	s.last = next - next%tick // which is still greater than both
+	return s.last
+}
+
+// probe tries on the file system what the store builds on: hard links, and
+// modification times, whose step it returns.
+func probe(root *os.Root) (tick time.Duration, err error) {
+	name := path.Join(blob.TempPrefix, rand.Text())
+	f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, f.Close(), root.Remove(name)) }()
+
+	linked := path.Join(blob.TempPrefix, rand.Text())
+	if err := root.Link(name, linked); err != nil {
+		return 0, fmt.Errorf("try a hard link, which the store needs (put it on a file system that has them): %w", err)
+	}
+	if err := root.Remove(linked); err != nil {
+		return 0, err
+	}
+
+	want := time.Unix(1e9+1, 123_456_789)
+	if err := root.Chtimes(name, want, want); err != nil {
+		return 0, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	lost := want.Sub(info.ModTime())
+	for _, tick := range []time.Duration{1, 100, time.Microsecond, time.Millisecond, time.Second, 2 * time.Second} {
+		if 0 <= lost && lost < tick {
+			return tick, nil
+		}
+	}
+	return 0, fmt.Errorf("the file system kept %v as the modification time of a file, not %v: put the store on another", info.ModTime(), want)
+}

@@ -1,0 +1,260 @@
+// Package memblob is a [blob.Store] in memory, for tests and simulations. It
+// keeps the whole contract, counts requests, and copies itself in constant
+// time, so that a test can keep a store as it was at some moment.
+package memblob
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"iter"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tidwall/btree"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/clock"
+)
+
+// Options configure a store. The zero value is ready to use.
+type Options struct {
+	// Now dates the objects; nil means the system's clock.
+	Now func() time.Time
+}
+
+// Store holds objects in memory. Create it with [New].
+type Store struct {
+	now func() time.Time
+
+	mu         sync.Mutex
+	objects    *btree.Map[string, stored]
+	generation int64 // of the latest write
+	stats      Stats
+}
+
+type stored struct {
+	blob.Object
+	data []byte // never changed once stored
+}
+
+var _ blob.Store = (*Store)(nil)
+
+// New makes an empty store.
+func New(opts Options) *Store {
+	if opts.Now == nil {
+		opts.Now = clock.System{}.Now
+	}
+	return &Store{now: opts.Now, objects: new(btree.Map[string, stored])}
+}
+
+// Copy is a store with the same objects and counters, on its own from now on.
+// It costs the same however many objects there are.
+func (s *Store) Copy() *Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &Store{now: s.now, objects: s.objects.Copy(), generation: s.generation, stats: s.stats}
+}
+
+// Create implements [blob.Store].
+func (s *Store) Create(ctx context.Context, key string, data []byte) (blob.Object, error) {
+	if err := check(ctx, "create", key); err != nil {
+		return blob.Object{}, err
+	}
+	return s.create(key, bytes.Clone(data))
+}
+
+// CreateFrom implements [blob.Store].
+func (s *Store) CreateFrom(ctx context.Context, key string, r io.Reader) (blob.Object, error) {
+	if err := check(ctx, "create", key); err != nil {
+		return blob.Object{}, err
+	}
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return blob.Object{}, fmt.Errorf("create object %q: read its content: %w", key, err)
+	}
+	if err := check(ctx, "create", key); err != nil {
+		return blob.Object{}, err
+	}
+	return s.create(key, data)
+}
+
+func (s *Store) create(key string, data []byte) (blob.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.Creates++
+	if _, ok := s.objects.Get(key); ok {
+		return blob.Object{}, fmt.Errorf("create object %q: %w", key, blob.ErrExists)
+	}
+	return s.write("create", key, data)
+}
+
+// Replace implements [blob.Store].
+func (s *Store) Replace(ctx context.Context, key string, data []byte, generation int64) (blob.Object, error) {
+	if err := check(ctx, "replace", key); err != nil {
+		return blob.Object{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.Replaces++
+	old, _ := s.objects.Get(key)
+	if old.Generation != generation {
+		return blob.Object{}, fmt.Errorf("replace object %q of generation %d: %w: %d",
+			key, generation, blob.ErrMismatch, old.Generation)
+	}
+	return s.write("replace", key, bytes.Clone(data))
+}
+
+// Put implements [blob.Store].
+func (s *Store) Put(ctx context.Context, key string, data []byte) (blob.Object, error) {
+	if err := check(ctx, "put", key); err != nil {
+		return blob.Object{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.Puts++
+	return s.write("put", key, bytes.Clone(data))
+}
+
+// write stores data, which it keeps. The caller holds the lock.
+func (s *Store) write(verb, key string, data []byte) (blob.Object, error) {
+	if other, ok := s.entangled(key); ok {
+		return blob.Object{}, fmt.Errorf("%s object %q: %w: there is an object %q, and no key may be a folder of another",
+			verb, key, blob.ErrInvalid, other)
+	}
+	s.generation++
+	o := blob.Object{
+		Key: key, Size: int64(len(data)), Generation: s.generation,
+		CRC32C: blob.CRC32C(data), Updated: s.now(),
+	}
+	s.objects.Set(key, stored{Object: o, data: data})
+	s.stats.BytesWritten += o.Size
+	return o, nil
+}
+
+// entangled finds an object whose key is a folder of this key, or the reverse.
+func (s *Store) entangled(key string) (other string, found bool) {
+	for i := range len(key) {
+		if key[i] != '/' {
+			continue
+		}
+		if _, ok := s.objects.Get(key[:i]); ok {
+			return key[:i], true
+		}
+	}
+	s.objects.Ascend(key+"/", func(k string, _ stored) bool {
+		other, found = k, strings.HasPrefix(k, key+"/")
+		return false
+	})
+	return other, found
+}
+
+// Get implements [blob.Store].
+func (s *Store) Get(ctx context.Context, key string) ([]byte, blob.Object, error) {
+	found, err := s.read(ctx, "get", key, &s.stats.Gets)
+	if err != nil {
+		return nil, blob.Object{}, err
+	}
+	// Never nil: an empty object differs from none.
+	return append(make([]byte, 0, len(found.data)), found.data...), found.Object, nil
+}
+
+// Open implements [blob.Store].
+func (s *Store) Open(ctx context.Context, key string) (io.ReadCloser, blob.Object, error) {
+	found, err := s.read(ctx, "open", key, &s.stats.Gets)
+	if err != nil {
+		return nil, blob.Object{}, err
+	}
+	return io.NopCloser(readOnly{bytes.NewReader(found.data)}), found.Object, nil
+}
+
+// readOnly hides WriteTo, which would hand the stored bytes themselves to a
+// writer that may change them.
+type readOnly struct{ io.Reader }
+
+// Head implements [blob.Store].
+func (s *Store) Head(ctx context.Context, key string) (blob.Object, error) {
+	found, err := s.read(ctx, "head", key, &s.stats.Heads)
+	return found.Object, err
+}
+
+func (s *Store) read(ctx context.Context, verb, key string, counter *int64) (stored, error) {
+	if err := check(ctx, verb, key); err != nil {
+		return stored{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*counter++
+	found, ok := s.objects.Get(key)
+	if !ok {
+		return stored{}, fmt.Errorf("%s object %q: %w", verb, key, blob.ErrNotFound)
+	}
+	if verb != "head" {
+		s.stats.BytesRead += found.Size
+	}
+	return found, nil
+}
+
+// Delete implements [blob.Store].
+func (s *Store) Delete(ctx context.Context, key string) error {
+	if err := check(ctx, "delete", key); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.Deletes++
+	s.objects.Delete(key)
+	return nil
+}
+
+// List implements [blob.Store]. It shows the store as it was when the
+// iteration began.
+func (s *Store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.Object, error] {
+	return func(yield func(blob.Object, error) bool) {
+		if err := ctx.Err(); err != nil {
+			yield(blob.Object{}, fmt.Errorf("list objects with prefix %q: %w", opts.Prefix, err))
+			return
+		}
+		objects := s.page(nil)
+		listed := 0
+		objects.Ascend(max(opts.Prefix, opts.StartAfter), func(key string, found stored) bool {
+			if key <= opts.StartAfter {
+				return true
+			}
+			if !strings.HasPrefix(key, opts.Prefix) {
+				return false
+			}
+			if err := ctx.Err(); err != nil {
+				yield(blob.Object{}, fmt.Errorf("list objects with prefix %q: %w", opts.Prefix, err))
+				return false
+			}
+			if listed++; listed > 1 && listed%PageSize == 1 {
+				s.page(objects)
+			}
+			return yield(found.Object, nil)
+		})
+	}
+}
+
+// page counts one request of a listing, and begins it if nothing is listed yet.
+func (s *Store) page(listed *btree.Map[string, stored]) *btree.Map[string, stored] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.Lists++
+	if listed == nil {
+		return s.objects.Copy()
+	}
+	return listed
+}
+
+func check(ctx context.Context, verb, key string) error {
+	if err := blob.ValidateKey(key); err != nil {
+		return fmt.Errorf("%s object: %w", verb, err)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s object %q: %w", verb, key, err)
+	}
+	return nil
+}

@@ -1,0 +1,50 @@
+package memblob
+
+// PageSize is how many objects one request of a listing returns, as on Google
+// Cloud Storage and S3.
+const PageSize = 1000
+
+// Stats counts the requests that a store answered, whatever the answer, by
+// kind; those refused before they reached it (an invalid key, a context that
+// was done) are not counted.
+type Stats struct {
+	Creates  int64 // Create and CreateFrom
+	Replaces int64
+	Puts     int64
+	Gets     int64 // Get and Open
+	Heads    int64
+	Lists    int64 // pages of at most PageSize objects
+	Deletes  int64
+
+	BytesWritten int64
+	BytesRead    int64
+}
+
+// Writes is the number of requests in the dearest class of cloud stores: what
+// writes, and listings.
+func (s Stats) Writes() int64 { return s.Creates + s.Replaces + s.Puts + s.Lists }
+
+// Reads is the number of requests in the cheaper class. Deletions are free.
+func (s Stats) Reads() int64 { return s.Gets + s.Heads }
+
+// Sub is what was counted since an earlier reading.
+func (s Stats) Sub(earlier Stats) Stats {
+	return Stats{
+		Creates:      s.Creates - earlier.Creates,
+		Replaces:     s.Replaces - earlier.Replaces,
+		Puts:         s.Puts - earlier.Puts,
+		Gets:         s.Gets - earlier.Gets,
+		Heads:        s.Heads - earlier.Heads,
+		Lists:        s.Lists - earlier.Lists,
+		Deletes:      s.Deletes - earlier.Deletes,
+		BytesWritten: s.BytesWritten - earlier.BytesWritten,
+		BytesRead:    s.BytesRead - earlier.BytesRead,
+	}
+}
+
+// Stats reads the counters.
+func (s *Store) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stats
+}

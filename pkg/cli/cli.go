@@ -1,0 +1,220 @@
+// Package cli is the servo command: what people type, and what they read.
+//
+// Data goes to standard output, in the format that -o names; everything else,
+// progress and errors, to standard error. Nothing here reads the environment,
+// the clock or a terminal: [Env] has them all, so that tests run whole commands.
+//
+// # Exit codes
+//
+//   - 0: done.
+//   - 1: the work failed: a run, a project with problems, a folder that is damaged.
+//   - 2: the command was not understood.
+//   - 130: interrupted.
+//
+// # Who does the work
+//
+// Commands that change something need the process that owns the state folder.
+// Where there is one they talk to it; where there is none they are it, for as
+// long as they run. Commands that only read never need it.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/query/render"
+)
+
+// Exit codes.
+const (
+	exitDone        = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitInterrupted = 130
+)
+
+// Env is the world that a command runs in.
+type Env struct {
+	// Args are the arguments, without the program's name.
+	Args   []string
+	Stdin  io.Reader
+	Stdout io.Writer
+	Stderr io.Writer
+	// Environ is the environment, "NAME=value" each.
+	Environ []string
+	// Dir is the working folder.
+	Dir string
+	// Program is the path of the servo program.
+	Program string
+	// User is who types.
+	User  string
+	Clock clock.Clock
+	// Signals are interrupts and requests to end. It may be nil.
+	Signals <-chan os.Signal
+	// Terminal tells whether a stream is a terminal, and how wide it is. It may be nil.
+	Terminal func(stream any) (width int, ok bool)
+}
+
+// getenv is a variable of the environment.
+func (e *Env) getenv(name string) string {
+	for _, v := range slices.Backward(e.Environ) {
+		if value, ok := strings.CutPrefix(v, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// width is how wide a stream is, if it is a terminal.
+func (e *Env) width(stream any) (int, bool) {
+	if e.Terminal == nil {
+		return 0, false
+	}
+	return e.Terminal(stream)
+}
+
+var (
+	// errInterrupted is why a context ended: somebody asked for it.
+	errInterrupted = errors.New("interrupted")
+	// errReported says that the command failed and has said why.
+	errReported = errors.New("reported")
+)
+
+// usageError is a command that was not understood.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
+
+// app is one invocation.
+type app struct {
+	Env
+	dir      string
+	state    string
+	output   string
+	logLevel string
+
+	format render.Format
+	logger *slog.Logger
+	style  style
+	signal *signals
+}
+
+// Main runs the command and gives its exit code.
+func Main(ctx context.Context, env Env) int {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	a := &app{Env: env, logger: slog.New(slog.DiscardHandler)}
+	_, terminal := env.width(env.Stderr)
+	a.style = style{on: terminal && env.getenv("NO_COLOR") == "" && env.getenv("TERM") != "dumb"}
+	a.signal = listen(env.Signals, func(os.Signal, int) { cancel(errInterrupted) })
+	defer a.signal.stop()
+
+	root := a.root()
+	root.SetArgs(env.Args)
+	root.SetIn(env.Stdin)
+	root.SetOut(env.Stdout)
+	root.SetErr(env.Stderr)
+	return a.exit(ctx, root.ExecuteContext(ctx))
+}
+
+// exit says what went wrong, if so, and gives the exit code.
+func (a *app) exit(ctx context.Context, err error) int {
+	var usage *usageError
+	switch {
+	case errors.Is(err, errInterrupted), err != nil && errors.Is(context.Cause(ctx), errInterrupted):
+		if errors.Is(err, errReported) {
+			return exitInterrupted
+		}
+		fmt.Fprintln(a.Stderr, "servo: interrupted")
+		return exitInterrupted
+	case err == nil:
+		return exitDone
+	case errors.Is(err, errReported):
+		return exitFailed
+	case errors.Is(err, syscall.EPIPE):
+		return exitFailed // who read has gone: there is nobody to tell
+	case errors.As(err, &usage):
+		fmt.Fprintf(a.Stderr, "servo: %s\n", a.style.errorText(err.Error()))
+		return exitUsage
+	}
+	fmt.Fprintf(a.Stderr, "servo: %s\n", a.style.errorText(err.Error()))
+	return exitFailed
+}
+
+// note tells the user something that is not data.
+func (a *app) note(format string, args ...any) { fmt.Fprintf(a.Stderr, format+"\n", args...) }
+
+// signals hands signals to whoever has asked for them last.
+type signals struct {
+	mu     sync.Mutex
+	handle func(s os.Signal, n int)
+	n      int
+	done   chan struct{}
+	ended  sync.WaitGroup
+}
+
+func listen(from <-chan os.Signal, handle func(os.Signal, int)) *signals {
+	s := &signals{handle: handle, done: make(chan struct{})}
+	s.ended.Go(func() {
+		for {
+			select {
+			case <-s.done:
+				return
+			case sig := <-from:
+				s.mu.Lock()
+				s.n++
+				handle, n := s.handle, s.n
+				s.mu.Unlock()
+				handle(sig, n)
+			}
+		}
+	})
+	return s
+}
+
+// take makes handle the one that is called, with how many signals there were
+// since; the function that it gives puts the old one back.
+func (s *signals) take(handle func(sig os.Signal, n int)) (giveBack func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.handle
+	s.handle, s.n = handle, 0
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.handle, s.n = old, 0
+	}
+}
+
+func (s *signals) stop() {
+	close(s.done)
+	s.ended.Wait()
+}
+
+// setup reads the global flags.
+func (a *app) setup(*cobra.Command, []string) error {
+	var err error
+	if a.format, err = render.ParseFormat(a.output); err != nil {
+		return &usageError{err}
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(a.logLevel)); err != nil {
+		return usagef("no log level %q: choose one of debug, info, warn, error", a.logLevel)
+	}
+	a.logger = slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level}))
+	return nil
+}

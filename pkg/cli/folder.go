@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/project/duckparse"
+	"github.com/servo-orchestration/servo/pkg/query/render"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/worker"
+)
+
+// stateDir is the state folder's name in a project.
+const stateDir = ".servo"
+
+// projectDir is the folder of the project: the one that was named, or the
+// nearest above with a servo.yaml.
+func (a *app) projectDir() (string, error) {
+	if a.dir != "" {
+		return a.abs(a.dir), nil
+	}
+	for dir := a.Dir; ; dir = filepath.Dir(dir) {
+		_, err := os.Stat(filepath.Join(dir, project.ConfigFile))
+		if err == nil {
+			return dir, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("look for a project: %w", err)
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("there is no %s in %s or above; go to a project, name its folder with -C, or make one with `servo init DIR`",
+				project.ConfigFile, a.Dir)
+		}
+	}
+}
+
+// abs is a path seen from the working folder.
+func (a *app) abs(path string) string {
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(a.Dir, path)
+}
+
+// settings are those of servo.yaml.
+func (a *app) settings() (*project.Project, error) {
+	dir, err := a.projectDir()
+	if err != nil {
+		return nil, err
+	}
+	p, err := project.LoadSettings(dir)
+	return p, a.problems(dir, err)
+}
+
+// load reads the whole project.
+func (a *app) load(ctx context.Context) (*project.Project, error) {
+	dir, err := a.projectDir()
+	if err != nil {
+		return nil, err
+	}
+	p, err := loadProject(ctx, dir)
+	return p, a.problems(dir, err)
+}
+
+func loadProject(ctx context.Context, dir string) (*project.Project, error) {
+	parser, err := duckparse.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := project.Load(ctx, dir, project.Options{ParseSQL: parser.Parse})
+	return p, errors.Join(err, parser.Close())
+}
+
+// problems reports what is wrong with the project's files, if that is the error.
+func (a *app) problems(dir string, err error) error {
+	var problems project.Problems
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &problems):
+		return fmt.Errorf("load project %s: %w", dir, err)
+	}
+	for _, p := range problems {
+		a.note("%s", a.problemText(p))
+	}
+	a.note("servo: %s in project %s; mend them, and `servo validate` checks again", plural(len(problems), "problem"), dir)
+	return errReported
+}
+
+func (a *app) problemText(p project.Problem) string {
+	text := fmt.Sprintf("%s %s", a.style.bold(fmt.Sprintf("%s:%d:%d:", p.File, p.Line, p.Column)), p.Message)
+	if p.Suggestion != "" {
+		text += ": " + p.Suggestion
+	}
+	return text
+}
+
+// options are what the embedded stack of a project runs with.
+func (a *app) options(p *project.Project) embedded.Options {
+	state := filepath.Join(p.Root, stateDir)
+	if a.state != "" {
+		state = a.abs(a.state)
+	}
+	o := embedded.Options{
+		Dir: state, Domain: p.Domain, Concurrency: p.Workers.Concurrency, DuckDB: worker.DuckDB{Threads: p.Workers.Threads},
+		Clock: a.Clock, Logger: a.logger, Environ: a.Environ, Program: a.Program,
+	}
+	if p.Workers.MemoryLimit > 0 {
+		o.DuckDB.MemoryLimit = fmt.Sprintf("%dB", p.Workers.MemoryLimit)
+	}
+	if a.User != "" {
+		o.Actor = "user:" + a.User
+	}
+	return o
+}
+
+// parts opens the state folder to read it. The caller closes the store.
+func (a *app) parts(p *project.Project) (*embedded.Parts, error) {
+	o := a.options(p)
+	info, err := os.Stat(o.Dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("there is no state in %s yet: nothing has been run; `servo run --all` does", o.Dir)
+	case err != nil:
+		return nil, fmt.Errorf("open state folder: %w", err)
+	case !info.IsDir():
+		return nil, fmt.Errorf("open state folder %s: it is not a folder; name another with --state", o.Dir)
+	}
+	return embedded.OpenParts(o)
+}
+
+// view is a state to read, and what it was read from.
+type view struct {
+	*embedded.Parts
+	*snapshot.Snapshot
+	project *project.Project
+	dir     string
+}
+
+// read reads the newest published state and hands it to f.
+func (a *app) read(ctx context.Context, f func(view) error) error {
+	p, err := a.settings()
+	if err != nil {
+		return err
+	}
+	parts, err := a.parts(p)
+	if err != nil {
+		return err
+	}
+	snap, err := parts.Reader().Current(ctx)
+	if err == nil {
+		err = f(view{parts, snap, p, a.options(p).Dir})
+	}
+	return errors.Join(err, parts.Store.Close())
+}
+
+// table reports whether people read the output.
+func (a *app) table() bool { return a.format == render.Table }

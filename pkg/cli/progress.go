@@ -1,0 +1,235 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// progress tells what has happened in a run since it was last looked at, and
+// what is going on. It is a function of the states it is shown.
+type progress struct {
+	style style
+	runID string
+	seen  map[string]mark
+	// silent: the first look says nothing of what has happened before.
+	silent bool
+	// running are the tasks that run, longest first, as of the last look.
+	running []*state.Task
+}
+
+// mark is how far a task was when it was last looked at.
+type mark struct {
+	state   state.TaskState
+	attempt int32
+}
+
+func newProgress(s style, runID string) *progress {
+	return &progress{style: s, runID: runID, seen: map[string]mark{}}
+}
+
+// happening is something that a run's follower is told.
+type happening struct {
+	text string
+	// minor: on a terminal the counters say enough.
+	minor bool
+}
+
+// labelWidth is how wide the first word of a line is.
+const labelWidth = 10
+
+func (p *progress) label(paint func(string) string, word string) string {
+	return paint(pad(word, labelWidth))
+}
+
+// observe looks at the run's tasks and gives what has happened since the last
+// look.
+func (p *progress) observe(s *state.State, now event.Time) []happening {
+	var happened []happening
+	p.running = p.running[:0]
+	skipped, cancelled := []string{}, []string{}
+	s.TasksOf(p.runID, func(t *state.Task) bool {
+		if t.Kind == event.KindGroup {
+			return true
+		}
+		if t.State == state.TaskRunning {
+			p.running = append(p.running, t)
+		}
+		was, is := p.seen[t.TaskKey], mark{t.State, t.Attempt}
+		if was == is {
+			return true
+		}
+		p.seen[t.TaskKey] = is
+		if was.state == "" && p.silent {
+			return true
+		}
+		switch t.State {
+		case state.TaskSkipped:
+			skipped = append(skipped, t.TaskKey)
+		case state.TaskCancelled:
+			cancelled = append(cancelled, t.TaskKey)
+		case state.TaskSucceeded, state.TaskFailed, state.TaskRetryWait:
+			happened = append(happened, p.ended(t, now))
+		case state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskRunning:
+		}
+		return true
+	})
+	p.silent = false
+	happened = append(happened, p.unrun("skipped", skipped)...)
+	happened = append(happened, p.unrun("cancelled", cancelled)...)
+	slices.SortStableFunc(p.running, func(a, b *state.Task) int { return cmp.Compare(a.StartedAt, b.StartedAt) })
+	return happened
+}
+
+// ended tells how an attempt ended.
+func (p *progress) ended(t *state.Task, now event.Time) happening {
+	switch t.State {
+	case state.TaskSucceeded:
+		return happening{minor: true, text: fmt.Sprintf("%s %s  %s, %s", p.label(p.style.green, "succeeded"), t.TaskKey,
+			plural(int(t.RowCount), "row"), engine.Span(t.CompletedAt.Sub(t.StartedAt)))}
+	case state.TaskRetryWait:
+		return happening{text: fmt.Sprintf("%s %s  attempt %d of %d: %s; again in %s", p.label(p.style.yellow, "retrying"), t.TaskKey,
+			t.Attempt, t.MaxAttempts, taskError(t), engine.Span(t.RetryNotBefore.Sub(now)))}
+	case state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskRunning, state.TaskSkipped,
+		state.TaskCancelled, state.TaskFailed:
+	}
+	return happening{text: fmt.Sprintf("%s %s  attempt %d of %d: %s", p.label(p.style.red, "failed"), t.TaskKey,
+		t.Attempt, t.MaxAttempts, taskError(t))}
+}
+
+// taskError is a task's error on one line.
+func taskError(t *state.Task) string {
+	text := t.ErrorCode
+	if t.ErrorMessage != "" {
+		text += ": " + t.ErrorMessage
+	}
+	return oneLine(cmp.Or(strings.TrimPrefix(text, ": "), "no error given"))
+}
+
+// unrun tells of tasks that ended without running, in one line.
+func (p *progress) unrun(word string, keys []string) []happening {
+	switch len(keys) {
+	case 0:
+		return nil
+	case 1:
+		return []happening{{text: p.label(p.style.yellow, word) + " " + keys[0]}}
+	}
+	return []happening{{text: fmt.Sprintf("%s %s, for example %s", p.label(p.style.yellow, word), plural(len(keys), "task"), keys[0])}}
+}
+
+// done is how many of a run's tasks have ended.
+func done(r *state.Run) int32 {
+	return r.TasksSucceeded + r.TasksFailed + r.TasksSkipped + r.TasksCancelled
+}
+
+// summary is where a run stands, in one line.
+func (p *progress) summary(s *state.State) string {
+	r := s.Runs.Get(p.runID)
+	parts := []string{fmt.Sprintf("%s of %s done", grouped(int64(done(r))), grouped(int64(r.TasksTotal)))}
+	for _, c := range []struct {
+		n    int32
+		word string
+		hue  func(string) string
+	}{
+		{r.TasksFailed, "failed", p.style.red},
+		{r.TasksSkipped, "skipped", p.style.yellow},
+		{r.TasksCancelled, "cancelled", p.style.yellow},
+		{r.TasksRunning, "running", nil},
+		{r.TasksDispatch, "in the queue", nil},
+		{r.TasksRetryWait, "retrying", p.style.yellow},
+	} {
+		if c.n == 0 {
+			continue
+		}
+		text := fmt.Sprintf("%s %s", grouped(int64(c.n)), c.word)
+		if c.hue != nil {
+			text = c.hue(text)
+		}
+		parts = append(parts, text)
+	}
+	parts = append(parts, waits(s, r)...)
+	return strings.Join(parts, ", ")
+}
+
+// maxWaiting bounds how many waiting tasks are counted.
+const maxWaiting = 10_000
+
+// waits says which limits tasks of a run wait for.
+func waits(s *state.State, r *state.Run) []string {
+	if r.State == state.RunPaused || r.State == state.RunCancelling || r.State.Terminal() {
+		return nil
+	}
+	byPool := map[string]int{}
+	var pools []string
+	n := 0
+	s.ReadyTasks(r.RunID, func(t *state.Task) bool {
+		if byPool[t.Pool]++; byPool[t.Pool] == 1 {
+			pools = append(pools, t.Pool)
+		}
+		n++
+		return n < maxWaiting
+	})
+	slots, _ := s.Slots(event.ScopeWorkspace, "")
+	switch {
+	case n == 0:
+		return nil
+	case s.Held() >= slots:
+		return []string{fmt.Sprintf("%s for one of the workspace's %d slots", waiting(n), slots)}
+	case r.MaxParallelism > 0 && s.HeldByRun(r.RunID) >= r.MaxParallelism:
+		return []string{fmt.Sprintf("%s for one of the run's %d slots", waiting(n), r.MaxParallelism)}
+	}
+	var texts []string
+	for _, pool := range pools {
+		if slots, limited := s.Slots(event.ScopePool, pool); limited && s.HeldInPool(pool) >= slots {
+			texts = append(texts, fmt.Sprintf("%s for pool %s (%d of %d taken)", waiting(byPool[pool]), pool, s.HeldInPool(pool), slots))
+		}
+	}
+	return texts
+}
+
+func waiting(n int) string {
+	if n == 1 {
+		return "1 waits"
+	}
+	return grouped(int64(n)) + " wait"
+}
+
+// maxRunning is how many running tasks a block shows.
+const maxRunning = 8
+
+// block is what a terminal shows of a run: a line of counters, and the tasks
+// that run.
+func (p *progress) block(s *state.State, now event.Time, width int) []string {
+	r := s.Runs.Get(p.runID)
+	head := fmt.Sprintf("%s %s  %s", p.style.bold(pad(string(r.State), labelWidth)), engine.Span(now.Sub(r.CreatedAt)), p.summary(s))
+	lines := []string{bar(done(r), r.TasksTotal, 24, p.style) + " " + head}
+	for i, t := range p.running {
+		if i == maxRunning {
+			lines = append(lines, p.style.dim(fmt.Sprintf("  … and %d more", len(p.running)-maxRunning)))
+			break
+		}
+		line := fmt.Sprintf("  %s  %s", t.TaskKey, engine.Span(now.Sub(t.StartedAt)))
+		if t.Attempt > 1 {
+			line += fmt.Sprintf("  attempt %d of %d", t.Attempt, t.MaxAttempts)
+		}
+		if beat := s.Heartbeats.Get(t.Key()); beat != nil && beat.Message != "" {
+			line += "  " + beat.Message
+		}
+		lines = append(lines, cut(line, width-1))
+	}
+	return lines
+}
+
+// bar is how much of a run is done.
+func bar(n, of int32, width int, s style) string {
+	full := 0
+	if of > 0 {
+		full = int(int64(width) * int64(n) / int64(of))
+	}
+	return s.green(strings.Repeat("█", full)) + s.dim(strings.Repeat("░", width-full))
+}

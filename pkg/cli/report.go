@@ -1,0 +1,194 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// assetReport is what a run did to an asset.
+type assetReport struct {
+	asset       string
+	tasks       int
+	succeeded   int
+	rows, bytes int64
+	first, last event.Time
+	states      map[state.TaskState]int
+}
+
+// assetReports are those of a run's assets, in the order in which they began.
+func assetReports(s *state.State, runID string) []assetReport {
+	index := map[string]int{}
+	var reports []assetReport
+	s.TasksOf(runID, func(t *state.Task) bool {
+		if t.Kind == event.KindGroup {
+			return true
+		}
+		name := cmp.Or(t.AssetKey, t.TaskKey)
+		at, ok := index[name]
+		if !ok {
+			at = len(reports)
+			index[name] = at
+			reports = append(reports, assetReport{asset: name, states: map[state.TaskState]int{}})
+		}
+		reports[at].add(t)
+		return true
+	})
+	slices.SortStableFunc(reports, func(a, b assetReport) int {
+		switch {
+		case a.first == 0 && b.first != 0:
+			return 1
+		case a.first != 0 && b.first == 0:
+			return -1
+		}
+		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.last, b.last), cmp.Compare(a.asset, b.asset))
+	})
+	return reports
+}
+
+func (r *assetReport) add(t *state.Task) {
+	r.tasks++
+	r.states[t.State]++
+	if t.State == state.TaskSucceeded {
+		r.succeeded++
+		r.rows += t.RowCount
+		r.bytes += t.ByteSize
+	}
+	if t.StartedAt != 0 {
+		if r.first == 0 || t.StartedAt < r.first {
+			r.first = t.StartedAt
+		}
+		r.last = max(r.last, t.CompletedAt)
+	}
+}
+
+// stateText is the one state of all tasks, or how many are in which.
+func (r *assetReport) stateText() string {
+	var parts []string
+	for _, s := range []state.TaskState{
+		state.TaskSucceeded, state.TaskFailed, state.TaskSkipped, state.TaskCancelled, state.TaskRunning,
+		state.TaskRetryWait, state.TaskDispatched, state.TaskReady, state.TaskBlocked,
+	} {
+		switch n := r.states[s]; {
+		case n == r.tasks:
+			return string(s)
+		case n > 0:
+			parts = append(parts, fmt.Sprintf("%d %s", n, s))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// assetReportColumns are the columns of a run's report.
+var assetReportColumns = []column[assetReport]{
+	{name: "asset", value: func(r assetReport) any { return r.asset }},
+	{name: "tasks", value: func(r assetReport) any { return r.tasks }},
+	{name: "rows", value: func(r assetReport) any { return r.rows }, text: func(r assetReport) any { return number(grouped(r.rows)) }},
+	{name: "bytes", value: func(r assetReport) any { return r.bytes }, text: func(r assetReport) any { return number(bytesText(r.bytes)) }},
+	{
+		name: "duration_ms", machine: true,
+		value: func(r assetReport) any { return max(r.last.Sub(r.first), 0).Milliseconds() },
+	},
+	{name: "state", value: func(r assetReport) any { return r.stateText() }},
+}
+
+// withDuration has the duration as people read it before the last column.
+func withDuration(columns []column[assetReport]) []column[assetReport] {
+	last := len(columns) - 1
+	return append(append(slices.Clone(columns[:last]), column[assetReport]{
+		name: "duration", value: func(r assetReport) any {
+			if r.first == 0 {
+				return nil
+			}
+			return number(engine.Span(max(r.last.Sub(r.first), 0)))
+		},
+	}), columns[last])
+}
+
+// maxFailures is how many failed tasks a report describes.
+const maxFailures = 20
+
+// report tells how an ended run went.
+func (a *app) report(s *state.State, runID string, interrupted bool) error {
+	run := s.Runs.Get(runID)
+	columns := assetReportColumns
+	if a.table() {
+		columns = withDuration(columns)
+		a.note("")
+	}
+	if err := list(a, columns, assetReports(s, runID)); err != nil {
+		return err
+	}
+	a.note("")
+	a.failures(s, runID)
+	a.note("run %s %s in %s: %s", runID, a.style.state(string(run.State)), engine.Span(run.CompletedAt.Sub(run.CreatedAt)), counts(run))
+	if run.ErrorMessage != "" {
+		a.note("%s", oneLine(run.ErrorCode+": "+run.ErrorMessage))
+	}
+	switch {
+	case run.State == state.RunSucceeded:
+		return nil
+	case interrupted:
+		return errors.Join(errInterrupted, errReported)
+	case run.State == state.RunCancelled:
+		a.note("it was cancelled: %s", cmp.Or(run.CancelReason, "no reason given"))
+	}
+	a.note("`servo retry %s --failed` repeats what did not succeed", runID)
+	return errReported
+}
+
+// counts is how many tasks ended how.
+func counts(r *state.Run) string {
+	var parts []string
+	for _, c := range []struct {
+		n    int32
+		word string
+	}{
+		{r.TasksSucceeded, "succeeded"},
+		{r.TasksFailed, "failed"},
+		{r.TasksSkipped, "skipped"},
+		{r.TasksCancelled, "cancelled"},
+		{r.TasksRunning, "running"},
+		{r.TasksDispatch, "in the queue"},
+		{r.TasksRetryWait, "waiting to be retried"},
+		{r.TasksReady, "ready"},
+		{r.TasksBlocked, "blocked"},
+	} {
+		if c.n > 0 {
+			parts = append(parts, grouped(int64(c.n))+" "+c.word)
+		}
+	}
+	if len(parts) == 0 {
+		return "no tasks"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// failures describes the failed tasks of a run, with the command that shows more.
+func (a *app) failures(s *state.State, runID string) {
+	n := 0
+	s.TasksOf(runID, func(t *state.Task) bool {
+		if t.State != state.TaskFailed {
+			return true
+		}
+		if n++; n <= maxFailures {
+			a.note("%s %s, attempt %d of %d: %s", a.style.red("FAILED"), t.TaskKey, t.Attempt, t.MaxAttempts, taskError(t))
+			if t.StartedAt != 0 {
+				a.note("       servo logs %s %s", runID, quoted(t.TaskKey))
+			}
+		}
+		return true
+	})
+	if n > maxFailures {
+		a.note("… and %d more: servo tasks %s --state FAILED", n-maxFailures, runID)
+	}
+	if n > 0 {
+		a.note("")
+	}
+}

@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Groups of commands, as the help has them.
+const (
+	groupProject = "project"
+	groupRuns    = "runs"
+	groupData    = "data"
+	groupServe   = "serve"
+)
+
+// root is the servo command with all of its commands.
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "servo",
+		Short: "Servo makes data: assets, how each is computed, and a record of everything that happened",
+		Long: "Servo makes data. A project declares assets and how each is computed from others; servo plans runs,\n" +
+			"executes their tasks, retries what fails, and keeps a record of everything in plain Parquet files.",
+		Args:              a.noSuchCommand,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: a.setup,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+	}
+	flags := root.PersistentFlags()
+	flags.StringVarP(&a.dir, "dir", "C", "", "the project's folder (default: the nearest one above with a servo.yaml)")
+	flags.StringVar(&a.state, "state", "", "the state folder (default: .servo in the project's folder)")
+	flags.StringVarP(&a.output, "output", "o", "table", "output format: table, json, yaml or csv")
+	flags.StringVar(&a.logLevel, "log-level", "warn", "what to log to standard error: debug, info, warn or error")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%w; see `%s --help`", err, cmd.CommandPath())
+	})
+	root.AddGroup(
+		&cobra.Group{ID: groupProject, Title: "The project:"},
+		&cobra.Group{ID: groupRuns, Title: "Runs:"},
+		&cobra.Group{ID: groupData, Title: "What there is, and why:"},
+		&cobra.Group{ID: groupServe, Title: "Services and upkeep:"},
+	)
+	add := func(group string, commands ...*cobra.Command) {
+		for _, c := range commands {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	add(groupProject, a.initCommand(), a.validateCommand(), a.devCommand())
+	add(groupRuns, a.runCommand(), a.retryCommand(), a.cancelCommand(), a.runsCommand(), a.statusCommand(), a.tasksCommand(),
+		a.logsCommand())
+	add(groupData, a.assetsCommand(), a.explainCommand(), a.queryCommand())
+	add(groupServe, a.workerCommand(), a.adminCommand(), a.versionCommand())
+	return root
+}
+
+// noSuchCommand refuses words that are no command.
+func (a *app) noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return usagef("there is no command %q; did you mean `%s %s`?", args[0], cmd.CommandPath(), near[0])
+	}
+	return usagef("there is no command %q; `%s --help` lists them", args[0], cmd.CommandPath())
+}
+
+// takes checks the number of arguments; names are as in Use: those in brackets
+// may be left out, and "…" takes any number.
+func takes(names ...string) cobra.PositionalArgs {
+	least, most := 0, len(names)
+	for _, name := range names {
+		if !strings.HasPrefix(name, "[") {
+			least++
+		}
+		if strings.Contains(name, "…") {
+			most = -1
+		}
+	}
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return usagef("%s is missing; write `%s`", names[len(args)], cmd.UseLine())
+		case most >= 0 && len(args) > most:
+			return usagef("%q is too much; write `%s`", args[most], cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+// argument is the nth argument, or "".
+func argument(args []string, n int) string {
+	if n < len(args) {
+		return args[n]
+	}
+	return ""
+}

@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/mattn/go-runewidth"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// screen shows the progress of a run: on a terminal as a block that is drawn
+// over and over below the lines that stay, else as lines alone.
+type screen struct {
+	w        io.Writer
+	terminal bool
+	width    int
+	progress *progress
+	drawn    int
+	lastLine event.Time
+}
+
+// heartbeatEvery is how long a follower without a terminal is left without a line.
+const heartbeatEvery = 10 * time.Second
+
+// show takes up a state.
+func (s *screen) show(st *state.State, now event.Time) {
+	var stay []string
+	run := st.Runs.Get(s.progress.runID)
+	for _, h := range s.progress.observe(st, now) {
+		if s.terminal && h.minor {
+			continue
+		}
+		stay = append(stay, s.stamped(run, now, h.text))
+	}
+	if s.terminal {
+		s.redraw(stay, s.progress.block(st, now, s.width))
+		return
+	}
+	if len(stay) == 0 && now.Sub(max(s.lastLine, run.CreatedAt)) >= heartbeatEvery && !run.State.Terminal() {
+		stay = append(stay, s.stamped(run, now, s.progress.summary(st)))
+	}
+	if len(stay) > 0 {
+		s.lastLine = now
+		fmt.Fprintln(s.w, strings.Join(stay, "\n"))
+	}
+}
+
+// stamped puts the age of the run before a line.
+func (s *screen) stamped(run *state.Run, now event.Time, text string) string {
+	return fmt.Sprintf("%9s  %s", engine.Span(now.Sub(run.CreatedAt)), text)
+}
+
+// redraw takes the block off, writes the lines that stay, and draws the block.
+func (s *screen) redraw(stay, block []string) {
+	var b strings.Builder
+	if s.drawn > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA\x1b[J", s.drawn)
+	}
+	for _, line := range stay {
+		b.WriteString(line + "\n")
+	}
+	s.drawn = 0
+	for _, line := range block {
+		b.WriteString(line + "\n")
+		s.drawn += s.rows(line)
+	}
+	_, _ = io.WriteString(s.w, b.String())
+}
+
+// rows is how many rows of the terminal a line takes.
+func (s *screen) rows(line string) int {
+	if s.width <= 0 {
+		return 1
+	}
+	return max(1, (runewidth.StringWidth(plain(line))+s.width-1)/s.width)
+}
+
+// plain is a line without its colours.
+func plain(line string) string {
+	var b strings.Builder
+	for line != "" {
+		before, after, found := strings.Cut(line, "\x1b[")
+		b.WriteString(before)
+		if !found {
+			break
+		}
+		_, line, _ = strings.Cut(after, "m")
+	}
+	return b.String()
+}
+
+// clear takes the block off for good.
+func (s *screen) clear() {
+	if s.terminal && s.drawn > 0 {
+		s.redraw(nil, nil)
+	}
+}

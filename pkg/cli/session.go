@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"syscall"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/project"
+)
+
+const (
+	// startWait is how long another process may take to start, or to end.
+	startWait = 15 * time.Second
+	startPoll = 100 * time.Millisecond
+	// lookEvery is how often it is looked after whoever does the work.
+	lookEvery = time.Second
+	// maxTrouble is how long nothing may be folded before that is given up.
+	maxTrouble = 15 * time.Second
+)
+
+// session is the right to change a state folder: by owning it, or by talking to
+// the process that does.
+type session struct {
+	*engine.Engine
+	stack *embedded.Stack // nil: another process owns the folder
+	owner embedded.Owner
+	dir   string
+	close func() error
+}
+
+// open takes the state folder or, if another process has it, talks to that one.
+func (a *app) open(ctx context.Context, o embedded.Options) (*session, error) {
+	deadline := a.Clock.Now().Add(startWait)
+	for {
+		stack, err := embedded.Start(ctx, o)
+		if err == nil {
+			return &session{Engine: stack.Engine, stack: stack, dir: o.Dir, close: stack.Close}, nil
+		}
+		var locked *embedded.LockedError
+		if !errors.As(err, &locked) {
+			return nil, err
+		}
+		if locked.Owner.PID != 0 && answers(ctx, locked.Owner) {
+			remote, err := embedded.Attach(ctx, o, locked.Owner)
+			if err != nil {
+				return nil, err
+			}
+			return &session{Engine: remote, owner: locked.Owner, dir: o.Dir, close: func() error { return nil }}, nil
+		}
+		if a.Clock.Now().After(deadline) {
+			return nil, fmt.Errorf("%w; it does not answer: end it, and try again", locked)
+		}
+		if err := a.Clock.Sleep(ctx, startPoll); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// owner is the process that owns a state folder and answers, if there is one.
+func owner(ctx context.Context, dir string) (embedded.Owner, bool) {
+	o, err := embedded.ReadOwner(dir)
+	return o, err == nil && answers(ctx, o)
+}
+
+// answers reports whether an owner lives and takes connections.
+func answers(ctx context.Context, o embedded.Owner) bool {
+	if o.PID <= 0 || errors.Is(syscall.Kill(o.PID, 0), syscall.ESRCH) {
+		return false
+	}
+	u, err := url.Parse(o.URL)
+	if err != nil {
+		return false
+	}
+	d := net.Dialer{Timeout: time.Second}
+	conn, err := d.DialContext(ctx, "tcp", u.Host)
+	if err != nil {
+		return false
+	}
+	return conn.Close() == nil
+}
+
+// do runs f with a session.
+func (a *app) do(ctx context.Context, p *project.Project, f func(context.Context, *session) error) error {
+	s, err := a.open(ctx, a.options(p))
+	if err != nil {
+		return err
+	}
+	err = a.guard(ctx, s, f)
+	return errors.Join(err, s.close())
+}
+
+// errOwnerGone says that the process that was talked to is no more.
+var errOwnerGone = errors.New("the process that owned the state folder is gone")
+
+// guard runs f, and ends it when the one who does the work cannot: the store has
+// been refusing to be written, the server has ended, the owner is gone.
+func (a *app) guard(ctx context.Context, s *session, f func(context.Context, *session) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for a.Clock.Sleep(ctx, lookEvery) == nil {
+			if err := a.trouble(ctx, s); err != nil {
+				cancel(err)
+			}
+		}
+	}()
+	err := f(ctx, s)
+	cause := context.Cause(ctx)
+	cancel(nil)
+	<-done
+	if err != nil && cause != nil {
+		return cause
+	}
+	return err
+}
+
+func (a *app) trouble(ctx context.Context, s *session) error {
+	if s.stack == nil {
+		if !answers(ctx, s.owner) && ctx.Err() == nil {
+			return errOwnerGone
+		}
+		return nil
+	}
+	err, since := s.stack.Trouble()
+	if err == nil || a.Clock.Now().Sub(since) < maxTrouble {
+		return nil
+	}
+	hint := "mend that, and run the same again: nothing is lost"
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		hint = "make room on the disk, and run the same again: nothing is lost"
+	}
+	return fmt.Errorf("the state folder %s cannot be written for %s: %w; %s",
+		s.dir, engine.Span(a.Clock.Now().Sub(since)), err, hint)
+}

@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/mattn/go-runewidth"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/query/render"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// style colours text on terminals.
+type style struct{ on bool }
+
+func (s style) paint(code, text string) string {
+	if !s.on || text == "" {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+func (s style) bold(text string) string      { return s.paint("1", text) }
+func (s style) dim(text string) string       { return s.paint("2", text) }
+func (s style) red(text string) string       { return s.paint("31", text) }
+func (s style) green(text string) string     { return s.paint("32", text) }
+func (s style) yellow(text string) string    { return s.paint("33", text) }
+func (s style) errorText(text string) string { return s.red(text) }
+
+// state colours the name of a state, of a task or of a run.
+func (s style) state(name string) string {
+	switch name {
+	case string(state.TaskSucceeded):
+		return s.green(name)
+	case string(state.TaskFailed), string(state.RunTimedOut):
+		return s.red(name)
+	case string(state.TaskRetryWait), string(state.TaskSkipped), string(state.TaskCancelled), string(state.RunCancelling):
+		return s.yellow(name)
+	}
+	return name
+}
+
+// cut makes text fit into a number of columns.
+func cut(text string, width int) string {
+	text = oneLine(text)
+	if width <= 0 {
+		return text
+	}
+	return runewidth.Truncate(text, width, "…")
+}
+
+// oneLine keeps a text from breaking lines or steering the terminal.
+func oneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t' || r == '\r':
+			return ' '
+		case r < 0x20 || r == 0x7f:
+			return -1
+		}
+		return r
+	}, text)
+}
+
+// pad makes a text at least so many columns wide.
+func pad(text string, width int) string { return runewidth.FillRight(text, width) }
+
+// grouped is a number with a comma at each thousand.
+func grouped(n int64) string {
+	digits := fmt.Sprint(n)
+	sign := ""
+	if n < 0 {
+		sign, digits = "-", digits[1:]
+	}
+	for at := len(digits) - 3; at > 0; at -= 3 {
+		digits = digits[:at] + "," + digits[at:]
+	}
+	return sign + digits
+}
+
+// bytesText is a size as people read it.
+func bytesText(n int64) string {
+	const thousand = 1000
+	if n < thousand {
+		return fmt.Sprintf("%d B", n)
+	}
+	value, unit := float64(n), 0
+	for value >= thousand-0.5 && unit < 5 {
+		value /= thousand
+		unit++
+	}
+	return fmt.Sprintf("%.3g %cB", value, " kMGTP"[unit])
+}
+
+// number is a text that stands to the right in a table.
+func number(text string) render.Number { return render.Number(text) }
+
+// stamp is a time as tables show it.
+func stamp(t event.Time) any {
+	if t == 0 {
+		return nil
+	}
+	return t.Time().Format(time.RFC3339)
+}
+
+// moment is a time as programs read it.
+func moment(t event.Time) any {
+	if t == 0 {
+		return nil
+	}
+	return t.Time()
+}
+
+// orNil is a text, or nothing where it is empty.
+func orNil(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
+}
+
+// quoted is a word as a shell takes it.
+func quoted(word string) string {
+	if strings.ContainsAny(word, " []{}*?'\"\\$`!&|;<>()#~") {
+		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	}
+	return word
+}
+
+// plural is "1 task", "2 tasks".
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return grouped(int64(n)) + " " + what + "s"
+}

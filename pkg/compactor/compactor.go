@@ -1,0 +1,209 @@
+// Package compactor is the sole writer of a domain's projections. It takes
+// ledger entries, folds them, writes what changed as L0 files, and publishes a
+// manifest that names them: the one moment at which anything becomes true.
+//
+// # Safety
+//
+// Any number of compactors may run on a domain: a manifest revision is created
+// by exactly one of them, and who loses drops its work, loads the winner's state
+// and folds again. A process may die at any line:
+//
+//   - before the files: nothing has happened; the entries are folded when they
+//     are announced again, or listed by a barrier.
+//   - between files and manifest: files that nothing refers to.
+//   - after the manifest: the entries are recorded in ledger_entries, and folding
+//     them again does nothing.
+//
+// # Lanes
+//
+// Entries that something waits for are folded at once, with whatever else is
+// there by then. Acknowledgements and signs of life are lazy: they wait for
+// company, two seconds at most. A barrier lists the ledger first, so that what a
+// timer decides is decided on everything that was durable before.
+package compactor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Config is what a compactor works with.
+type Config struct {
+	Domain    ids.Domain
+	Store     blob.Store
+	Manifests *manifest.Store
+	Codec     *snapshot.Codec
+	IDs       *ids.Source
+	Clock     clock.Clock
+	// Writer names this instance in the manifests that it publishes.
+	Writer string
+	Logger *slog.Logger
+	// OnPublish is called after each publish, in order, before requests are
+	// answered. It must not block.
+	OnPublish func(Published)
+	// OnTrouble is called when folding fails, and is tried again: with the error,
+	// and since when it has been failing. It may be nil.
+	OnTrouble func(err error, since time.Time)
+}
+
+// Published is what a publish made true.
+type Published struct {
+	Snapshot *snapshot.Snapshot
+	// Changed are the rows that it changed, tombstones included.
+	Changed *state.Rows
+}
+
+// Compactor folds one domain. Make it with [Open].
+type Compactor struct {
+	Config
+	inbox  *inbox
+	latest *snapshot.Latest
+
+	// What follows belongs to the goroutine of Run.
+	state    *state.State // as of manifest
+	manifest *manifest.Manifest
+	caughtUp event.Time // never falls; the manifest's may be older
+	rewrite  *rewrite
+
+	wg sync.WaitGroup
+}
+
+// Open loads a domain's state, or begins a new one.
+func Open(ctx context.Context, cfg Config) (*Compactor, error) {
+	c := &Compactor{Config: cfg, inbox: newInbox(cfg.Clock), latest: &snapshot.Latest{}}
+	if err := c.reload(ctx); err != nil {
+		return nil, err
+	}
+	c.share()
+	return c, nil
+}
+
+// Latest is the newest published state.
+func (c *Compactor) Latest() *snapshot.Latest { return c.latest }
+
+// Announce asks for entries to be folded, without waiting.
+func (c *Compactor) Announce(r Request) { c.inbox.put(r, nil) }
+
+// Compact asks for entries to be folded and waits until they are, in a revision
+// that is published.
+func (c *Compactor) Compact(ctx context.Context, r Request) (Result, error) {
+	done := make(chan answer, 1)
+	c.inbox.put(r, done)
+	select {
+	case <-ctx.Done():
+		return Result{}, fmt.Errorf("wait for compaction of %s: %w", c.Domain, ctx.Err())
+	case a := <-done:
+		return a.result, a.err
+	}
+}
+
+// Back-off while folding fails.
+const (
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 5 * time.Second
+)
+
+// Run folds until ctx is done. What was announced and not folded by then is in
+// the ledger, where the next start's barrier finds it.
+func (c *Compactor) Run(ctx context.Context) error {
+	defer c.wg.Wait()
+	for {
+		b, err := c.inbox.take(ctx)
+		if err != nil {
+			return ignoreDone(ctx, err)
+		}
+		result, err := c.persist(ctx, b)
+		for _, w := range b.waiters {
+			w <- answer{result, err}
+		}
+		if err != nil {
+			return ignoreDone(ctx, err)
+		}
+	}
+}
+
+func ignoreDone(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
+}
+
+// persist folds a batch, and again, with back-off, until it is folded or ctx is
+// done: entries are never dropped, and a store that is full or away today may
+// not be so in a minute.
+func (c *Compactor) persist(ctx context.Context, b batch) (Result, error) {
+	var since time.Time
+	for wait := firstRetry; ; wait = min(wait*2, lastRetry) {
+		result, err := c.Step(ctx, Request{Entries: b.entries, Barrier: b.barrier})
+		if err == nil || ctx.Err() != nil {
+			return result, err
+		}
+		if since.IsZero() {
+			since = c.Clock.Now()
+		}
+		c.Logger.WarnContext(ctx, "compaction failed; it is tried again",
+			slog.String("domain", c.Domain.String()), slog.Duration("wait", wait), slog.Any("error", err))
+		if c.OnTrouble != nil {
+			c.OnTrouble(err, since)
+		}
+		if err := c.Clock.Sleep(ctx, wait); err != nil {
+			return Result{}, err
+		}
+		if err := c.reload(ctx); err != nil && ctx.Err() != nil {
+			return Result{}, ctx.Err()
+		}
+	}
+}
+
+// reload takes up the newest published state.
+func (c *Compactor) reload(ctx context.Context) error {
+	m, err := c.Manifests.Load(ctx)
+	if errors.Is(err, manifest.ErrNone) {
+		c.state, c.manifest, c.rewrite = state.New(c.Domain), nil, nil
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	st, err := snapshot.Load(ctx, c.Codec, c.Manifests, m)
+	if err != nil {
+		return err
+	}
+	c.state, c.manifest, c.rewrite = st, m, nil
+	// A clock that was set back must not make ids that listings would pass over.
+	c.IDs.Observe(m.Watermarks.EventsProcessedThrough)
+	c.IDs.Observe(m.Watermarks.CompleteThrough)
+	c.caughtUp = max(c.caughtUp, m.Watermarks.CaughtUpAt)
+	return nil
+}
+
+// share hands out the current state as the newest snapshot.
+func (c *Compactor) share() *snapshot.Snapshot {
+	snap := &snapshot.Snapshot{State: c.state.Copy(), CaughtUpAt: c.caughtUp}
+	if c.manifest != nil {
+		snap.Revision = c.manifest.Revision
+	}
+	c.latest.Set(snap)
+	return snap
+}
+
+func (c *Compactor) result(n int) Result {
+	r := Result{Folded: n, CaughtUpAt: c.caughtUp.String()}
+	if c.manifest != nil {
+		r.Revision = c.manifest.Revision
+	}
+	return r
+}

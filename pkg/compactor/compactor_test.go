@@ -1,0 +1,348 @@
+package compactor_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
+	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/repair"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+func TestAHopIsOnePublish(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b", "a"))
+	require.Equal(t, int64(1), w.step(c, entry).Revision)
+	require.Equal(t, []string{"a=READY", "b=BLOCKED"}, w.states(c, run))
+
+	finished := w.append(w.Finished(run, "a", 1, event.Succeeded))
+	before := w.blobs.Stats()
+	require.Equal(t, int64(2), w.step(c, finished).Revision)
+	require.Equal(t, []string{"a=SUCCEEDED", "b=READY"}, w.states(c, run))
+	snap, _ := c.Latest().Get()
+	require.Equal(t, 1, snap.State.Outbox.Len(), "the same fold has admitted b")
+
+	used := w.blobs.Stats().Sub(before)
+	require.Zero(t, used.Lists, "nothing is listed on the way")
+	require.LessOrEqual(t, used.Creates, int64(8), "a file for each table that changed, and the manifest")
+	w.verify()
+}
+
+func TestAnEntryIsFoldedOnceHoweverOftenItIsAnnounced(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	run, entry := w.trigger(foldtest.Task("a"))
+	w.step(c, entry, entry)
+	before := w.blobs.Stats()
+	again := w.step(c, compactor.Entry{ID: entry.ID})
+	require.Zero(t, again.Folded)
+	require.Zero(t, w.blobs.Stats().Sub(before).Creates, "no publish for what is recorded")
+	require.Equal(t, []string{"a=READY"}, w.states(c, run))
+
+	other := w.open("two") // a cold start knows it, too
+	require.Zero(t, w.step(other, entry).Folded)
+	w.verify()
+}
+
+// A process may die, or be told that a write failed, at any storage operation of
+// a step. Whatever it left behind, the next one folds everything once.
+func TestAStepThatDiesAnywhereIsMadeGood(t *testing.T) {
+	for _, fault := range []faultblob.Fault{faultblob.FailBefore, faultblob.FailAfter} {
+		for n := 1; ; n++ {
+			w := newWorld(t)
+			c := w.open("one")
+			run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b", "a"))
+			w.step(c, entry)
+			finished := w.append(w.Finished(run, "a", 1, event.Succeeded))
+			hit := w.dieAt(c, n, fault, finished)
+
+			w.faults(nil)
+			c = w.open("two")
+			_, err := c.Step(t.Context(), compactor.Request{Barrier: true})
+			require.NoError(t, err, "fault %d at operation %d", fault, n)
+			require.Equal(t, []string{"a=SUCCEEDED", "b=READY"}, w.states(c, run), "fault %d at operation %d", fault, n)
+			w.verify()
+			if !hit {
+				require.Greater(t, n, 3, "a step has several operations")
+				break
+			}
+		}
+	}
+}
+
+// dieAt has the n-th storage operation of a step fail, and every one after it,
+// and the process end there. It reports whether there was an n-th one.
+func (w *world) dieAt(c *compactor.Compactor, n int, fault faultblob.Fault, entries ...compactor.Entry) bool {
+	ctx, die := context.WithCancel(w.t.Context())
+	defer die()
+	var mu sync.Mutex
+	seen := 0
+	w.faults(func(faultblob.Op, string) faultblob.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		switch seen++; {
+		case seen < n:
+			return faultblob.None
+		case seen == n:
+			die()
+			return fault
+		}
+		return faultblob.FailBefore
+	})
+	_, err := c.Step(ctx, compactor.Request{Entries: entries})
+	mu.Lock()
+	defer mu.Unlock()
+	if seen < n {
+		require.NoError(w.t, err)
+	}
+	return seen >= n
+}
+
+func TestAPublishWhoseAnswerIsLostIsNotRepeated(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	_, entry := w.trigger(foldtest.Task("a"))
+	lost := false
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+		if !lost && op == faultblob.Create && strings.HasPrefix(key, "manifests/") {
+			lost = true
+			return faultblob.FailAfter
+		}
+		return faultblob.None
+	})
+	require.Equal(t, int64(1), w.step(c, entry).Revision, "the slot has our own nonce")
+	require.True(t, lost)
+	_, err := w.manifests().LoadAt(t.Context(), 2)
+	require.ErrorIs(t, err, manifest.ErrAbsent)
+	w.verify()
+}
+
+func TestTwoCompactorsOnOneDomainCostRetriesNeverState(t *testing.T) {
+	w := newWorld(t)
+	const tasks = 40
+	defs := make([]event.TaskDef, tasks)
+	for i := range defs {
+		defs[i] = foldtest.Task(fmt.Sprintf("t%02d", i))
+	}
+	run, entry := w.trigger(defs...)
+	one, two := w.open("one"), w.open("two")
+	w.step(one, entry)
+	entries := make([]compactor.Entry, tasks)
+	for i := range entries {
+		entries[i] = w.append(w.Finished(run, defs[i].TaskKey, 1, event.Succeeded))
+	}
+	var wg sync.WaitGroup
+	for _, c := range []*compactor.Compactor{one, two} {
+		wg.Go(func() {
+			for i := range entries { // both are told of everything
+				_, err := c.Step(t.Context(), compactor.Request{Entries: entries[i : i+1]})
+				if err != nil {
+					t.Errorf("step %d: %v", i, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	m, err := w.manifests().Load(t.Context())
+	require.NoError(t, err)
+	require.LessOrEqual(t, m.Revision, int64(1+tasks), "each entry was published once")
+	c := w.open("three")
+	snap, _ := c.Latest().Get()
+	require.Equal(t, state.RunSucceeded, snap.State.Runs.Get(run).State)
+	require.Equal(t, int32(tasks), snap.State.Runs.Get(run).TasksSucceeded)
+	w.verify()
+}
+
+// I-13. Seen to fail with step not listing the ledger when a run is unknown.
+func TestI13CausesComeFirst(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	run, _ := w.trigger(foldtest.Task("a")) // announced to nobody
+	finished := w.append(w.Finished(run, "a", 1, event.Succeeded))
+	w.step(c, finished)
+	require.Equal(t, []string{"a=SUCCEEDED"}, w.states(c, run))
+	w.verify()
+}
+
+// I-15. Seen to fail with Decode giving no group for a line that is not JSON.
+func TestI15NothingIsLostNothingBlocks(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	garbage := w.ids.New()
+	_, err := w.blobs.Create(t.Context(), ledger.Key(foldtest.Domain, garbage), []byte("{\"not\": an event\n"))
+	require.NoError(t, err)
+	run, entry := w.trigger(foldtest.Task("a"))
+	early := w.append(w.Finished(w.ids.New(), "a", 1, event.Succeeded)) // of a run that never was
+	_, err = c.Step(t.Context(), compactor.Request{Barrier: true})
+	require.NoError(t, err)
+	require.Equal(t, []string{"a=READY"}, w.states(c, run))
+	snap, _ := c.Latest().Get()
+	outcome := map[string]string{}
+	for row := range snap.State.Entries.All {
+		outcome[row.Entry] = string(row.Outcome) + " " + row.Reason
+	}
+	require.Equal(t, "DEAD_LETTER "+event.ReasonMalformed, outcome[garbage])
+	require.Equal(t, "DEAD_LETTER "+fold.ReasonUnknownRun, outcome[early.ID])
+	require.Equal(t, "FOLDED ", outcome[entry.ID])
+	w.verify()
+}
+
+func TestADeadLetterIsFoldedWhenItsRunAppears(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	p := &event.RunTriggered{RunID: w.ids.New()}
+	early := w.append(w.Finished(p.RunID, "a", 1, event.Succeeded))
+	w.step(c, early)
+	w.clock.pass(time.Minute)
+	w.step(c, w.append(w.Triggered(p, foldtest.Task("a"), foldtest.Task("b", "a"))...))
+	require.Equal(t, []string{"a=SUCCEEDED", "b=READY"}, w.states(c, p.RunID))
+	w.verify()
+}
+
+// INV-9, the compactor's part. Seen to fail with step not asking for a barrier
+// when a timer fired: the heartbeat is in the ledger, and the task is timed out.
+func TestINV9ATimerIsJudgedOnAllThatIsDurable(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	run, entry := w.trigger(foldtest.Task("a"))
+	w.step(c, entry)
+	w.step(c, w.append(w.Started(run, "a", 1)))
+	snap, _ := c.Latest().Get()
+	timer := snap.State.Liveness()
+	require.NotNil(t, timer)
+
+	w.clock.pass(timer.FireAt.Time().Sub(w.clock.Now()))
+	w.append(w.Beat(run, "a", 1)) // durable; its announcement is lost
+	w.Now = w.clock.Now()
+	w.step(c, w.append(w.Fire(timer)))
+	require.Equal(t, []string{"a=RUNNING"}, w.states(c, run))
+	w.verify()
+}
+
+// I-17. Seen to fail with repair folding the ledger backwards.
+func TestI17Rebuildable(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	run, entry := w.trigger(foldtest.Retrying("a", 3), foldtest.Task("b", "a"), foldtest.Task("c", "b"))
+	w.step(c, entry)
+	w.step(c, w.append(w.Finished(run, "a", 1, event.Failed)))
+	snap, _ := c.Latest().Get()
+	var retry *state.Timer
+	for timer := range snap.State.Timers.All {
+		retry = timer
+	}
+	w.clock.pass(time.Hour)
+	w.Now = w.clock.Now()
+	w.step(c, w.append(w.Fire(retry)))
+	w.step(c, w.append(w.Finished(run, "a", 2, event.Succeeded)))
+	w.step(c, w.append(w.Started(run, "b", 1)))
+	w.verify()
+	want := w.states(c, run)
+	require.Equal(t, []string{"a=SUCCEEDED", "b=RUNNING", "c=BLOCKED"}, want)
+
+	t.Run("in recorded order, with a table damaged", func(t *testing.T) {
+		damage(t, w, "/tasks/")
+		_, err := repair.Verify(t.Context(), w.repair())
+		require.ErrorContains(t, err, "servo admin rebuild")
+		result, err := repair.Rebuild(t.Context(), w.repair())
+		require.NoError(t, err)
+		require.True(t, result.Recorded)
+		require.Equal(t, want, w.states(w.open("two"), run))
+		w.verify()
+	})
+	t.Run("from the bare ledger", func(t *testing.T) {
+		for _, prefix := range []string{"state/", "manifests/", "hints/", "boundary/"} {
+			remove(t, w, prefix)
+		}
+		result, err := repair.Rebuild(t.Context(), w.repair())
+		require.NoError(t, err)
+		require.False(t, result.Recorded)
+		c := w.open("three")
+		require.Equal(t, want, w.states(c, run))
+		w.step(c, w.append(w.Finished(run, "b", 1, event.Succeeded)))
+		require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED", "c=READY"}, w.states(c, run))
+		w.verify()
+	})
+}
+
+func damage(t *testing.T, w *world, part string) {
+	t.Helper()
+	for key := range w.keys("state/") {
+		if strings.Contains(key, part) {
+			data, _, err := w.blobs.Get(t.Context(), key)
+			require.NoError(t, err)
+			data[len(data)/2] ^= 0xff
+			_, err = w.blobs.Put(t.Context(), key, data)
+			require.NoError(t, err)
+		}
+	}
+}
+
+func remove(t *testing.T, w *world, prefix string) {
+	t.Helper()
+	for key := range w.keys(prefix) {
+		require.NoError(t, w.blobs.Delete(t.Context(), key))
+	}
+}
+
+func TestTheBaseIsRewrittenAndTheStateStaysTheSame(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	const tasks = 150
+	defs := make([]event.TaskDef, tasks)
+	for i := range defs {
+		defs[i] = foldtest.Task(fmt.Sprintf("t%03d", i))
+	}
+	run, entry := w.trigger(defs...)
+	w.step(c, entry)
+	for i := range defs {
+		w.step(c, w.append(w.Finished(run, defs[i].TaskKey, 1, event.Succeeded)))
+		c.AwaitRewrite()
+	}
+	m, err := w.manifests().Load(t.Context())
+	require.NoError(t, err)
+	require.NotEmpty(t, m.BaseSnapshot.Files)
+	require.Less(t, len(m.L0), 70, "the deltas that the base holds are gone")
+	w.verify()
+}
+
+func TestRunFoldsWhatIsAnnouncedAndTriesAgainWhenTheStoreIsAway(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	var troubles []error
+	c.OnTrouble = func(err error, _ time.Time) { troubles = append(troubles, err) }
+	run, entry := w.trigger(foldtest.Task("a"))
+	failures := 0
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+		if op == faultblob.Create && strings.HasPrefix(key, "state/") && failures < 3 {
+			failures++
+			return faultblob.FailBefore
+		}
+		return faultblob.None
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	result, err := c.Compact(ctx, compactor.Request{Entries: []compactor.Entry{entry}})
+	require.NoError(t, err)
+	require.Equal(t, 1, result.Folded)
+	require.Equal(t, []string{"a=READY"}, w.states(c, run))
+	cancel()
+	require.NoError(t, <-done)
+	require.NotEmpty(t, troubles)
+	require.True(t, errors.Is(troubles[0], faultblob.ErrInjected))
+}

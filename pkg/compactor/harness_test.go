@@ -1,0 +1,171 @@
+package compactor_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
+	"github.com/servo-orchestration/servo/pkg/blob/memblob"
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/repair"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// tick is a clock that moves only when told, and does not wait.
+type tick struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *tick) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *tick) Sleep(ctx context.Context, d time.Duration) error {
+	c.pass(d)
+	return ctx.Err()
+}
+
+func (c *tick) pass(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// world is a domain's storage and what works on it.
+type world struct {
+	*foldtest.World // says events; its state is not used
+
+	t     *testing.T
+	blobs *memblob.Store
+	clock *tick
+	ids   *ids.Source
+
+	mu   sync.Mutex
+	hook faultblob.Hook
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	c := &tick{now: foldtest.Epoch}
+	return &world{
+		World: foldtest.New(t), t: t, blobs: memblob.New(memblob.Options{}), clock: c,
+		ids: ids.NewSource(c.Now, nil),
+	}
+}
+
+func (w *world) faults(hook faultblob.Hook) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hook = hook
+}
+
+func (w *world) store() blob.Store {
+	return faultblob.New(w.blobs, func(op faultblob.Op, key string) faultblob.Fault {
+		w.mu.Lock()
+		hook := w.hook
+		w.mu.Unlock()
+		if hook == nil {
+			return faultblob.None
+		}
+		return hook(op, key)
+	})
+}
+
+func (w *world) manifests() *manifest.Store {
+	return manifest.New(manifest.Config{Domain: foldtest.Domain, Store: w.store(), IDs: w.ids, Clock: w.clock})
+}
+
+// open is a compactor, as a process that has just started has it.
+func (w *world) open(writer string) *compactor.Compactor {
+	w.t.Helper()
+	c, err := compactor.Open(w.t.Context(), compactor.Config{
+		Domain: foldtest.Domain, Store: w.store(), Manifests: w.manifests(), Codec: codec, IDs: w.ids, Clock: w.clock,
+		Writer: writer, Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(w.t, err)
+	return c
+}
+
+var codec = snapshot.NewCodec()
+
+// append writes payloads as one entry and gives it.
+func (w *world) append(payloads ...event.Payload) compactor.Entry {
+	w.t.Helper()
+	w.clock.pass(time.Millisecond)
+	w.Now = w.clock.Now()
+	var durable ledger.Entry
+	a := ledger.NewAppender(ledger.Config{
+		Domain: foldtest.Domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Logger: slog.New(slog.DiscardHandler),
+		OnDurable: func(e ledger.Entry) { durable = e },
+	})
+	group := make([]*event.Envelope, len(payloads))
+	for i, p := range payloads {
+		group[i] = &event.Envelope{Domain: foldtest.Domain, Payload: p}
+	}
+	_, err := a.Append(w.t.Context(), group)
+	require.NoError(w.t, err)
+	return compactor.Entry{ID: durable.Name, Data: durable.Data}
+}
+
+// trigger appends a run and gives its id and entry.
+func (w *world) trigger(defs ...event.TaskDef) (string, compactor.Entry) {
+	w.t.Helper()
+	w.Now = w.clock.Now()
+	p := &event.RunTriggered{RunID: w.ids.New()}
+	return p.RunID, w.append(w.Triggered(p, defs...)...)
+}
+
+func (w *world) step(c *compactor.Compactor, entries ...compactor.Entry) compactor.Result {
+	w.t.Helper()
+	result, err := c.Step(w.t.Context(), compactor.Request{Entries: entries})
+	require.NoError(w.t, err)
+	return result
+}
+
+func (w *world) states(c *compactor.Compactor, run string) []string {
+	snap, _ := c.Latest().Get()
+	var states []string
+	snap.State.TasksOf(run, func(t *state.Task) bool {
+		states = append(states, fmt.Sprintf("%s=%s", t.TaskKey, t.State))
+		return true
+	})
+	return states
+}
+
+func (w *world) repair() repair.Config {
+	return repair.Config{
+		Domain: foldtest.Domain, Store: w.blobs, Manifests: w.manifests(), Codec: codec, IDs: w.ids, Writer: "repair",
+	}
+}
+
+// verify replays the ledger and compares every row, twice: as recorded here, and
+// after a cold start.
+func (w *world) verify() {
+	w.t.Helper()
+	w.faults(nil)
+	report, err := repair.Verify(w.t.Context(), w.repair())
+	require.NoError(w.t, err)
+	for _, problem := range report.Problems {
+		if !strings.HasPrefix(problem, "output of task") && problem != "…" { // no worker has made any here
+			w.t.Error(problem)
+		}
+	}
+	require.NotZero(w.t, report.Groups)
+}

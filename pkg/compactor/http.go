@@ -1,0 +1,159 @@
+package compactor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+)
+
+// Finder gives the compactor of a domain, which it may open for that.
+type Finder func(context.Context, ids.Domain) (*Compactor, error)
+
+// compactBody is the body of POST /v1/compact.
+type compactBody struct {
+	Tenant    string   `json:"tenant"`
+	Workspace string   `json:"workspace"`
+	Entries   []string `json:"entries,omitempty"`
+	Barrier   bool     `json:"barrier,omitempty"`
+}
+
+const (
+	maxBody    = 1 << 20
+	maxEntries = 10_000
+)
+
+// Register adds the compactor's routes to a mux.
+func Register(mux *http.ServeMux, find Finder) {
+	mux.HandleFunc("POST /v1/compact", func(w http.ResponseWriter, r *http.Request) {
+		var body compactBody
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&body); err != nil {
+			problem(w, http.StatusBadRequest, "the body is not {tenant, workspace, entries, barrier}: "+err.Error())
+			return
+		}
+		if len(body.Entries) > maxEntries {
+			problem(w, http.StatusBadRequest, fmt.Sprintf("%d entries are more than %d; ask for a barrier", len(body.Entries), maxEntries))
+			return
+		}
+		serveCompact(w, r, find, body)
+	})
+	mux.HandleFunc("POST /v1/notifications", func(w http.ResponseWriter, r *http.Request) {
+		key, err := NotifiedObject(http.MaxBytesReader(w, r.Body, maxBody))
+		if err != nil {
+			problem(w, http.StatusBadRequest, err.Error())
+			return
+		}
+		domain, entry, err := ledger.ParseKey(key)
+		if err != nil {
+			w.WriteHeader(http.StatusNoContent) // of an object that is no ledger entry: nothing to do, and no retry
+			return
+		}
+		serveCompact(w, r, find, compactBody{Tenant: domain.Tenant, Workspace: domain.Workspace, Entries: []string{entry}})
+	})
+}
+
+func serveCompact(w http.ResponseWriter, r *http.Request, find Finder, body compactBody) {
+	domain := ids.Domain{Tenant: body.Tenant, Workspace: body.Workspace}
+	if err := domain.Validate(); err != nil {
+		problem(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	request := Request{Barrier: body.Barrier}
+	for _, entry := range body.Entries {
+		if !ids.Valid(entry) {
+			problem(w, http.StatusBadRequest, fmt.Sprintf("entry %.40q is not a ULID", entry))
+			return
+		}
+		request.Entries = append(request.Entries, Entry{ID: entry})
+	}
+	c, err := find(r.Context(), domain)
+	if err != nil {
+		problem(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	result, err := c.Compact(r.Context(), request)
+	if err != nil {
+		problem(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(result) //nolint:errchkjson // who asked is gone if this fails
+}
+
+func problem(w http.ResponseWriter, status int, detail string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(contract.Problem{Title: http.StatusText(status), Status: status, Detail: detail}) //nolint:errchkjson // who asked is gone if this fails
+}
+
+// NotifiedObject is the object key in a Pub/Sub push of an object notification:
+// from the attributes, or, where a proxy dropped those, from the payload.
+func NotifiedObject(body io.Reader) (string, error) {
+	var push struct {
+		Message struct {
+			Attributes map[string]string `json:"attributes"`
+			Data       []byte            `json:"data"`
+		} `json:"message"`
+	}
+	if err := json.NewDecoder(body).Decode(&push); err != nil {
+		return "", fmt.Errorf("the body is not a Pub/Sub push: %w", err)
+	}
+	if key := push.Message.Attributes["objectId"]; key != "" {
+		return key, nil
+	}
+	var object struct {
+		Name string `json:"name"`
+	}
+	if err := json.Unmarshal(push.Message.Data, &object); err != nil || object.Name == "" {
+		return "", errors.New("the push names no object: neither attributes.objectId nor a payload with a name")
+	}
+	return object.Name, nil
+}
+
+// Client asks the compactor of a domain in another process.
+type Client struct {
+	Domain ids.Domain
+	URL    string
+	HTTP   *http.Client
+}
+
+// Compact implements the same as [Compactor.Compact], over HTTP.
+func (c *Client) Compact(ctx context.Context, r Request) (Result, error) {
+	body := compactBody{Tenant: c.Domain.Tenant, Workspace: c.Domain.Workspace, Barrier: r.Barrier}
+	for _, e := range r.Entries {
+		body.Entries = append(body.Entries, e.ID)
+	}
+	data, err := json.Marshal(body)
+	if err != nil {
+		return Result{}, fmt.Errorf("encode compaction request: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL+"/v1/compact", bytes.NewReader(data))
+	if err != nil {
+		return Result{}, fmt.Errorf("ask compactor: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := c.HTTP.Do(req)
+	if err != nil {
+		return Result{}, fmt.Errorf("ask compactor: %w", err)
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(res.Body, maxBody))
+	if err != nil {
+		return Result{}, fmt.Errorf("ask compactor: %w", err)
+	}
+	if res.StatusCode != http.StatusOK {
+		return Result{}, fmt.Errorf("ask compactor at %s: %s: %.300s", c.URL, res.Status, answer)
+	}
+	var result Result
+	if err := json.Unmarshal(answer, &result); err != nil {
+		return Result{}, fmt.Errorf("read compactor's answer: %w", err)
+	}
+	return result, nil
+}

@@ -1,0 +1,157 @@
+package compactor
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/clock"
+)
+
+// Entry is a ledger entry that is to be folded.
+type Entry struct {
+	// ID is the entry's ULID.
+	ID string
+	// Data is what the entry holds, when whoever announces it has just written it;
+	// nil: it is read from the store.
+	Data []byte
+}
+
+// Request asks for entries to be folded.
+type Request struct {
+	Entries []Entry
+	// Barrier has the ledger listed before the fold, so that everything that was
+	// durable when the request came is folded with it.
+	Barrier bool
+	// Lazy entries wait for company: the next urgent ones, a barrier, or LazyDelay.
+	Lazy bool
+}
+
+// Result is what a request came to.
+type Result struct {
+	// Revision is a revision in which the request's entries are folded.
+	Revision int64 `json:"revision"`
+	// Folded is how many groups were dealt with for the first time.
+	Folded int `json:"folded"`
+	// CaughtUpAt is when everything in the ledger was last known to be folded, in
+	// RFC 3339.
+	CaughtUpAt string `json:"caught_up_at"`
+}
+
+// LazyDelay is how long a lazy entry waits for company, at most.
+const LazyDelay = 2 * time.Second
+
+// maxBatch bounds the entries that one batch takes.
+const maxBatch = 2000
+
+// waiter is told what became of a request.
+type waiter chan<- answer
+
+type answer struct {
+	result Result
+	err    error
+}
+
+// batch is what is folded together.
+type batch struct {
+	entries []Entry
+	barrier bool
+	waiters []waiter
+}
+
+// inbox gathers requests while a batch is being folded: natural batching.
+type inbox struct {
+	clock clock.Clock
+
+	mu       sync.Mutex
+	waiting  batch
+	urgent   bool
+	lazyFrom time.Time // when the oldest lazy entry came
+	wake     chan struct{}
+}
+
+func newInbox(c clock.Clock) *inbox {
+	return &inbox{clock: c, wake: make(chan struct{}, 1)}
+}
+
+// put adds a request; w may be nil.
+func (b *inbox) put(r Request, w waiter) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiting.entries = append(b.waiting.entries, r.Entries...)
+	b.waiting.barrier = b.waiting.barrier || r.Barrier
+	if w != nil {
+		b.waiting.waiters = append(b.waiting.waiters, w)
+	}
+	if !r.Lazy || r.Barrier {
+		b.urgent = true
+	} else if b.lazyFrom.IsZero() {
+		b.lazyFrom = b.clock.Now()
+	}
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take waits until there is something to fold and takes it.
+func (b *inbox) take(ctx context.Context) (batch, error) {
+	for {
+		taken, wait, ok := b.ready()
+		if ok {
+			return taken, nil
+		}
+		if err := b.await(ctx, wait); err != nil {
+			return batch{}, err
+		}
+	}
+}
+
+// ready takes what is to be folded now, or says how long the lazy lane still
+// waits; zero: nothing waits.
+func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.urgent {
+		if b.lazyFrom.IsZero() {
+			return batch{}, 0, false
+		}
+		if wait = LazyDelay - b.clock.Now().Sub(b.lazyFrom); wait > 0 {
+			return batch{}, wait, false
+		}
+	}
+	taken = b.waiting
+	b.waiting = batch{}
+	if len(taken.entries) > maxBatch {
+		// The rest goes with the next batch, and so do those who wait for it.
+		b.waiting = batch{entries: taken.entries[maxBatch:], waiters: taken.waiters}
+		taken.entries, taken.waiters = taken.entries[:maxBatch:maxBatch], nil
+		return taken, 0, true
+	}
+	b.urgent, b.lazyFrom = false, time.Time{}
+	return taken, 0, true
+}
+
+// await waits for a request, or for wait to be over when it is not zero.
+func (b *inbox) await(ctx context.Context, wait time.Duration) error {
+	if wait == 0 {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-b.wake:
+			return nil
+		}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	slept := make(chan error, 1)
+	go func() { slept <- b.clock.Sleep(ctx, wait) }()
+	select {
+	case err := <-slept:
+		return err
+	case <-b.wake:
+		cancel()
+		<-slept
+		return nil
+	}
+}

@@ -1,0 +1,118 @@
+package compactor
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// listMargin is how much older than a listing an entry may be and still become
+// visible after it: a writer's clock may be off, and its write under way.
+const listMargin = 90 * time.Second
+
+// publish writes what changed in work and creates the next manifest. When it
+// returns nil the new state is the domain's; the error of a lost race is
+// [manifest.ErrConflict] or [manifest.ErrNotCommitted], and nothing has happened.
+func (c *Compactor) publish(ctx context.Context, work *state.State, p publication) error {
+	changed := work.Changed()
+	delta, err := c.write(ctx, changed, manifest.TierL0)
+	if err != nil {
+		return err
+	}
+	next := c.next(work, p, delta)
+	swap := c.rewrite.ready(c.manifest)
+	if swap != nil {
+		swap.apply(next)
+	}
+	next.L0Count = len(next.L0)
+	if err := c.Manifests.Publish(ctx, next); err != nil {
+		return err
+	}
+	if swap != nil {
+		c.rewrite = nil
+	}
+	work.Drain()
+	c.state, c.manifest = work, next
+	c.caughtUp = max(c.caughtUp, next.Watermarks.CaughtUpAt)
+	snap := c.share()
+	c.startRewrite(ctx)
+	if c.OnPublish != nil {
+		c.OnPublish(Published{Snapshot: snap, Changed: changed})
+	}
+	return nil
+}
+
+// write encodes rows and stores a file for each table, in parallel. A name is
+// new, so that a write whose answer was lost may be repeated: what it left
+// behind under the old name is referred to by nothing.
+func (c *Compactor) write(ctx context.Context, rows *state.Rows, tier string) (manifest.Delta, error) {
+	files, err := c.Codec.Encode(rows)
+	if err != nil {
+		return manifest.Delta{}, err
+	}
+	d := manifest.Delta{ID: c.IDs.New(), Files: make([]manifest.File, len(files))}
+	g, gctx := errgroup.WithContext(ctx)
+	for i, f := range files {
+		key := manifest.StateKey(c.Domain, f.Table, tier, c.IDs.New())
+		d.Files[i] = fileOf(f, key)
+		d.Rows += f.Rows
+		d.Bytes += int64(len(f.Data))
+		g.Go(func() error {
+			_, err := c.Store.Create(gctx, key, f.Data)
+			return err
+		})
+	}
+	return d, g.Wait()
+}
+
+func fileOf(f snapshot.File, key string) manifest.File {
+	return manifest.File{
+		Table: f.Table, Key: key, Size: int64(len(f.Data)), Rows: f.Rows, CRC32C: blob.CRC32C(f.Data),
+		MinRun: f.MinRun, MaxRun: f.MaxRun,
+	}
+}
+
+// next is the manifest after the current one, with a delta more.
+func (c *Compactor) next(work *state.State, p publication, delta manifest.Delta) *manifest.Manifest {
+	var next *manifest.Manifest
+	if c.manifest == nil {
+		next = manifest.First(c.Domain, c.IDs.New(), c.Writer)
+	} else {
+		next = c.manifest.Successor(c.Writer)
+	}
+	delta.Revision = next.Revision
+	next.FoldSeq, next.FoldTime = work.FoldSeq, work.FoldTime
+	next.L0 = append(next.L0, delta)
+	next.L0Limits = manifest.L0Limits{MaxCount: maxDeltas, MaxBytes: minRewrite}
+	next.RowCounts = counts(work)
+	w := &next.Watermarks
+	for _, g := range p.groups {
+		if g.Entry > w.EventsProcessedThrough {
+			w.EventsProcessedThrough, w.LastProcessedFile = g.Entry, ledger.Key(c.Domain, g.Entry)
+		}
+	}
+	w.LastProcessedAt = event.At(c.Clock.Now())
+	w.CaughtUpAt = max(w.CaughtUpAt, c.caughtUp, p.caughtUp)
+	if through := completeThrough(w.CaughtUpAt); w.CaughtUpAt != 0 && through > w.CompleteThrough {
+		w.CompleteThrough = through
+	}
+	return next
+}
+
+func counts(s *state.State) map[string]int64 {
+	return map[string]int64{
+		"runs": int64(s.Runs.Len()), "tasks": int64(s.Tasks.Len()), "dep_satisfaction": int64(s.Deps.Len()),
+		"timers": int64(s.Timers.Len()), "dispatch_outbox": int64(s.Outbox.Len()), "attempts": int64(s.Attempts.Len()),
+		"heartbeats": int64(s.Heartbeats.Len()), "run_keys": int64(s.RunKeys.Len()),
+		"run_key_conflicts": int64(s.Conflicts.Len()), "limits": int64(s.Limits.Len()),
+		"partition_status": int64(s.Partitions.Len()), "ledger_entries": int64(s.Entries.Len()),
+	}
+}

@@ -1,0 +1,320 @@
+package compactor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+const (
+	// readers is how many objects are read at once.
+	readers = 16
+	// chunk bounds the entries that one publish records, when there are many.
+	chunk = maxBatch
+)
+
+// errNeedBarrier says that a group cannot be folded on what was announced alone:
+// a timer fired, or a run is not known and what made it may be in the ledger.
+var errNeedBarrier = errors.New("the ledger has to be listed first")
+
+// Step folds entries and publishes the result. It is what Run does again and
+// again, one step at a time; a simulation calls it directly.
+func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {
+	result, err := c.step(ctx, r)
+	if errors.Is(err, errNeedBarrier) {
+		r.Barrier = true
+		result, err = c.step(ctx, r)
+	}
+	return result, err
+}
+
+func (c *Compactor) step(ctx context.Context, r Request) (Result, error) {
+	entries := r.Entries
+	var listedAt event.Time
+	if r.Barrier {
+		listedAt = event.At(c.Clock.Now())
+		listed, err := c.list(ctx)
+		if err != nil {
+			return Result{}, err
+		}
+		entries = slices.Concat(entries, listed)
+	}
+	entries = c.unknown(entries)
+	total := 0
+	for len(entries) > 0 {
+		n := min(len(entries), chunk)
+		part := entries[:n]
+		entries = entries[n:]
+		groups, err := c.groups(ctx, part)
+		if err != nil {
+			return Result{}, err
+		}
+		if !r.Barrier && len(groups) > 0 && timers(groups[len(groups)-1]) > 0 {
+			return Result{}, errNeedBarrier // what a timer decides is decided on all that is durable
+		}
+		p := publication{groups: groups, barrier: r.Barrier}
+		if len(entries) == 0 {
+			p.caughtUp = listedAt
+		}
+		folded, err := c.foldAndPublish(ctx, p)
+		if err != nil {
+			return Result{}, err
+		}
+		total += folded
+	}
+	// With nothing new in the ledger the listing itself is the news. It is not
+	// worth a manifest: the next one will carry it.
+	if listedAt > c.caughtUp {
+		c.caughtUp = listedAt
+		c.share()
+	}
+	return c.result(total), nil
+}
+
+// list names the entries that a listing finds beyond what is known to be complete.
+func (c *Compactor) list(ctx context.Context) ([]Entry, error) {
+	after := ""
+	if c.manifest != nil {
+		after = c.manifest.Watermarks.CompleteThrough
+	}
+	var entries []Entry
+	for name, err := range ledger.List(ctx, c.Store, c.Domain, after) {
+		if err != nil {
+			return nil, fmt.Errorf("list the ledger of %s: %w", c.Domain, err)
+		}
+		entries = append(entries, Entry{ID: name.Entry})
+	}
+	return entries, nil
+}
+
+// unknown are the entries that are not recorded yet, once each, oldest first.
+// What was handed over with its bytes need not be read.
+func (c *Compactor) unknown(entries []Entry) []Entry {
+	slices.SortStableFunc(entries, func(a, b Entry) int {
+		if order := strings.Compare(a.ID, b.ID); order != 0 {
+			return order
+		}
+		return len(b.Data) - len(a.Data)
+	})
+	entries = slices.CompactFunc(entries, func(a, b Entry) bool { return a.ID == b.ID })
+	return slices.DeleteFunc(entries, func(e Entry) bool { return c.recorded(e.ID) })
+}
+
+func (c *Compactor) recorded(entry string) bool {
+	found := false
+	c.state.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {
+		found = row.Entry == entry
+		return false
+	})
+	return found
+}
+
+// groups reads and decodes entries, and puts their groups in the order in which
+// they are folded: by entry, and within an entry by line; but what timers decide
+// comes after every fact that came with it.
+func (c *Compactor) groups(ctx context.Context, entries []Entry) ([]fold.Group, error) {
+	decoded := make([][]fold.Group, len(entries))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(readers)
+	for i, e := range entries {
+		g.Go(func() error {
+			groups, err := c.decode(gctx, e)
+			decoded[i] = groups
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	groups := slices.Concat(decoded...)
+	slices.SortStableFunc(groups, func(a, b fold.Group) int { return timers(a) - timers(b) })
+	return groups, FetchPlans(ctx, c.Store, c.Domain, groups)
+}
+
+func timers(g fold.Group) int {
+	for _, e := range g.Events {
+		if _, ok := e.Payload.(*event.TimerFired); ok {
+			return 1
+		}
+	}
+	return 0
+}
+
+func (c *Compactor) decode(ctx context.Context, e Entry) ([]fold.Group, error) {
+	data := e.Data
+	if data == nil {
+		var err error
+		data, err = ledger.Read(ctx, c.Store, ledger.Key(c.Domain, e.ID))
+		if errors.Is(err, blob.ErrNotFound) {
+			return nil, nil // announced by mistake, or archived since: there is nothing to fold
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return Decode(e.ID, data), nil
+}
+
+// Decode gives the groups of an entry, as the fold takes them.
+func Decode(entry string, data []byte) []fold.Group {
+	decoded := event.Groups(event.DecodeEntry(data))
+	if len(decoded) == 0 {
+		return []fold.Group{{
+			Entry: entry, ID: "line-0", Reason: event.ReasonMalformed, Detail: "the entry has no lines",
+			Bytes: int64(len(data)),
+		}}
+	}
+	groups := make([]fold.Group, len(decoded))
+	for i, g := range decoded {
+		groups[i] = fold.Group{Entry: entry, ID: g.ID, Events: g.Events, Bytes: g.Bytes}
+		if g.Err != nil {
+			groups[i].Reason, groups[i].Detail = g.Err.Reason, g.Err.Detail
+		}
+	}
+	return groups
+}
+
+// FetchPlans reads the plans that groups name by reference. A plan that cannot
+// be read now is an error, to be tried again; one that can never be read is
+// handed to the fold as such.
+func FetchPlans(ctx context.Context, store blob.Store, d ids.Domain, groups []fold.Group) error {
+	for i := range groups {
+		for _, e := range groups[i].Events {
+			p, ok := e.Payload.(*event.PlanCreated)
+			if !ok || len(p.Tasks) > 0 || p.PlanRef == "" {
+				continue
+			}
+			fetched, err := fetchPlan(ctx, store, d, p.PlanRef)
+			if err != nil {
+				return err
+			}
+			if groups[i].Plans == nil {
+				groups[i].Plans = map[string]fold.Plan{}
+			}
+			groups[i].Plans[p.PlanRef] = fetched
+		}
+	}
+	return nil
+}
+
+func fetchPlan(ctx context.Context, store blob.Store, d ids.Domain, ref string) (fold.Plan, error) {
+	if !strings.HasPrefix(ref, "plans/"+d.Path()+"/") {
+		return fold.Plan{Err: "the plan " + ref + " is not one of this domain"}, nil
+	}
+	data, _, err := store.Get(ctx, ref)
+	if errors.Is(err, blob.ErrNotFound) || errors.Is(err, blob.ErrInvalid) {
+		return fold.Plan{Err: "the plan " + ref + " does not exist"}, nil
+	}
+	if err != nil {
+		return fold.Plan{}, fmt.Errorf("read plan: %w", err)
+	}
+	var doc struct {
+		Tasks []event.TaskDef `json:"tasks"`
+	}
+	if err := json.Unmarshal(data, &doc); err != nil {
+		return fold.Plan{Err: fmt.Sprintf("the plan %s is not JSON: %v", ref, err)}, nil
+	}
+	if err := event.ValidateTasks(doc.Tasks); err != nil {
+		return fold.Plan{Err: fmt.Sprintf("the plan %s is not valid: %v", ref, err)}, nil
+	}
+	return fold.Plan{Tasks: doc.Tasks}, nil
+}
+
+// publication is what one manifest is to record.
+type publication struct {
+	groups  []fold.Group
+	barrier bool
+	// caughtUp is when the ledger was listed, if this completes that listing.
+	caughtUp event.Time
+}
+
+// foldAndPublish folds groups and publishes, anew on the winner's state whenever
+// another writer was faster. It gives the number of groups dealt with.
+func (c *Compactor) foldAndPublish(ctx context.Context, p publication) (int, error) {
+	for {
+		work := c.state.Copy()
+		n, err := c.fold(ctx, work, p)
+		if err != nil || n == 0 {
+			return n, err
+		}
+		err = c.publish(ctx, work, p)
+		switch {
+		case err == nil:
+			return n, nil
+		case errors.Is(err, manifest.ErrConflict), errors.Is(err, manifest.ErrNotCommitted):
+			if err := c.reload(ctx); err != nil {
+				return 0, err
+			}
+		default:
+			return 0, err
+		}
+	}
+}
+
+// fold folds groups into work, and then the dead letters that waited for runs
+// that they brought.
+func (c *Compactor) fold(ctx context.Context, work *state.State, p publication) (int, error) {
+	n := 0
+	revision := int64(1)
+	if c.manifest != nil {
+		revision = c.manifest.Revision + 1
+	}
+	queue := slices.Clone(p.groups)
+	for len(queue) > 0 {
+		g := queue[0]
+		queue = queue[1:]
+		g.Revision = revision
+		r := fold.Apply(work, g)
+		if r.Known {
+			continue
+		}
+		n++
+		if r.Row.Outcome == state.DeadLetter && r.Row.RunID != "" && !p.barrier {
+			return 0, errNeedBarrier
+		}
+		for _, run := range r.Appeared {
+			redriven, err := c.waiting(ctx, work, run)
+			if err != nil {
+				return 0, err
+			}
+			queue = append(redriven, queue...)
+		}
+	}
+	return n, nil
+}
+
+// waiting are the groups of dead letters that wait for a run.
+func (c *Compactor) waiting(ctx context.Context, work *state.State, run string) ([]fold.Group, error) {
+	var groups []fold.Group
+	for _, key := range work.Waiting(run) {
+		all, err := c.decode(ctx, Entry{ID: key.A})
+		if err != nil {
+			return nil, err
+		}
+		for _, g := range all {
+			if g.ID == key.B {
+				groups = append(groups, g)
+			}
+		}
+	}
+	return groups, FetchPlans(ctx, c.Store, c.Domain, groups)
+}
+
+// completeThrough is the id up to which a listing begun at t is complete: what
+// was written with an older id was durable, and so listed, by then.
+func completeThrough(t event.Time) string {
+	return ids.AtTime(t.Add(-listMargin).Time())
+}

@@ -1,0 +1,124 @@
+package contract
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// Callback verbs.
+const (
+	VerbStarted   = "started"
+	VerbHeartbeat = "heartbeat"
+	VerbFinished  = "finished"
+)
+
+// CallbackPattern is the route of callbacks, as [net/http.ServeMux] has it.
+const CallbackPattern = "POST /v1/tenants/{tenant}/workspaces/{workspace}/runs/{run}/tasks/{task}/callbacks/{verb}"
+
+// Callback is the right to report one thing about one attempt, until Expires.
+// A signed URL carries it.
+type Callback struct {
+	Domain    ids.Domain
+	RunID     string
+	TaskKey   string
+	Attempt   int32
+	AttemptID string
+	Verb      string
+	Expires   event.Time
+	// Revision is the manifest revision that admitted the attempt: who handles
+	// the callback reads at least that one before it answers 404 or 409.
+	Revision int64
+}
+
+// sign is the callback's MAC under a key, or false when the key is not there.
+func (c Callback) sign(keys Keyring, keyID string) (string, bool) {
+	h, ok := keys.mac(c.Domain, keyID, purposeCallback)
+	if !ok {
+		return "", false
+	}
+	for _, field := range []string{
+		c.Domain.Tenant, c.Domain.Workspace, c.RunID, c.TaskKey, strconv.Itoa(int(c.Attempt)), c.AttemptID, c.Verb,
+		strconv.FormatInt(int64(c.Expires), 10), strconv.FormatInt(c.Revision, 10),
+	} {
+		writeField(h, field)
+	}
+	return signatureEncoding.EncodeToString(h.Sum(nil)), true
+}
+
+// CallbackURL is the signed URL of a callback below base, for example
+// "https://api.example.com". Without a usable current key the signature is
+// empty, and nobody accepts it: check the keyring with [Keyring.Validate].
+func CallbackURL(base string, c Callback, keys Keyring) string {
+	sig, _ := c.sign(keys, keys.Current)
+	query := url.Values{
+		"attempt":    {strconv.Itoa(int(c.Attempt))},
+		"attempt_id": {c.AttemptID},
+		"expires":    {strconv.FormatInt(int64(c.Expires), 10)},
+		"rev":        {strconv.FormatInt(c.Revision, 10)},
+		"key":        {keys.Current},
+		"sig":        {sig},
+	}
+	return strings.TrimSuffix(base, "/") +
+		"/v1/tenants/" + pathSegment(c.Domain.Tenant) + "/workspaces/" + pathSegment(c.Domain.Workspace) +
+		"/runs/" + pathSegment(c.RunID) + "/tasks/" + pathSegment(c.TaskKey) + "/callbacks/" + pathSegment(c.Verb) +
+		"?" + query.Encode()
+}
+
+// pathSegment is text as one segment of a URL's path. Servers clean "." and ".."
+// away, so dots alone are escaped too.
+func pathSegment(s string) string {
+	if strings.Trim(s, ".") == "" {
+		return strings.ReplaceAll(s, ".", "%2E")
+	}
+	return url.PathEscape(s)
+}
+
+// VerifyCallback checks a callback: what its path names (Domain, RunID, TaskKey
+// and Verb of named, unescaped) and its query. The error is [ErrForged] or
+// [ErrExpired]; whether the body is about the same attempt is for the caller.
+func VerifyCallback(named Callback, query url.Values, keys Keyring, now event.Time) (Callback, error) {
+	c := named
+	attempt, ok1 := canonicalInt(query.Get("attempt"), 32)
+	expires, ok2 := canonicalInt(query.Get("expires"), 64)
+	revision, ok3 := canonicalInt(query.Get("rev"), 64)
+	if !ok1 || !ok2 || !ok3 {
+		return Callback{}, fmt.Errorf("%w: attempt, expires and rev must be whole numbers", ErrForged)
+	}
+	c.Attempt, c.AttemptID = int32(attempt), query.Get("attempt_id")
+	c.Expires, c.Revision = event.Time(expires), revision
+	want, ok := c.sign(keys, query.Get("key"))
+	if !ok {
+		return Callback{}, fmt.Errorf("%w: key %.40q is not on the keyring", ErrForged, query.Get("key"))
+	}
+	if !equalText(query.Get("sig"), want) {
+		return Callback{}, ErrForged
+	}
+	if now >= c.Expires {
+		return Callback{}, fmt.Errorf("%w: it was valid until %s", ErrExpired, c.Expires)
+	}
+	return c, nil
+}
+
+// CallbackExpiry is until when a callback URL is valid; 0 when it does not say.
+func CallbackExpiry(callbackURL string) event.Time {
+	u, err := url.Parse(callbackURL)
+	if err != nil {
+		return 0
+	}
+	expires, _ := canonicalInt(u.Query().Get("expires"), 64)
+	return event.Time(expires)
+}
+
+// canonicalInt reads a whole number from 0 in its only form.
+func canonicalInt(s string, bits int) (int64, bool) {
+	n, err := strconv.ParseInt(s, 10, bits)
+	if err != nil || n < 0 || strconv.FormatInt(n, 10) != s {
+		return 0, false
+	}
+	return n, true
+}

@@ -1,0 +1,260 @@
+package contract_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+var (
+	domain = ids.Domain{Tenant: "acme", Workspace: "main"}
+	keys   = contract.Keyring{Current: "k2", Secrets: map[string][]byte{
+		"k1": []byte(strings.Repeat("1", contract.MinSecret)),
+		"k2": []byte(strings.Repeat("2", contract.MinSecret)),
+	}}
+	start = event.At(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
+	hour  = start.Add(time.Hour)
+)
+
+const (
+	runID   = "01KAJ2T0000000000000000000"
+	taskKey = "raw/events[date=2025-01-15]"
+)
+
+func envelope() *contract.Envelope {
+	return &contract.Envelope{
+		ContractVersion: contract.Version, Tenant: domain.Tenant, Workspace: domain.Workspace,
+		RunID: runID, TaskKey: taskKey, TaskID: ids.TaskID(domain, runID, taskKey),
+		Attempt: 1, AttemptID: ids.AttemptID(domain, runID, taskKey, 1), MaxAttempts: 3,
+		PlanRef: "plans/" + domain.Path() + "/x.json", AssetKey: "raw/events", PartitionKey: `{"date":"2025-01-15"}`,
+		MaterializationID: ids.MaterializationID(domain, runID, taskKey),
+		TimeoutSec:        60, HeartbeatTimeoutSec: 30,
+		Callbacks: contract.Callbacks{
+			Started:  contract.CallbackURL("https://api.example.com", callback(contract.VerbStarted), keys),
+			Finished: contract.CallbackURL("https://api.example.com", callback(contract.VerbFinished), keys),
+		},
+	}
+}
+
+func callback(verb string) contract.Callback {
+	return contract.Callback{
+		Domain: domain, RunID: runID, TaskKey: taskKey, Attempt: 1, AttemptID: ids.AttemptID(domain, runID, taskKey, 1),
+		Verb: verb, Expires: hour, Revision: 7,
+	}
+}
+
+func signed(t *testing.T) []byte {
+	t.Helper()
+	env := envelope()
+	require.NoError(t, contract.Sign(env, keys, hour))
+	raw, err := json.Marshal(env)
+	require.NoError(t, err)
+	return raw
+}
+
+func TestASignedEnvelopeOpens(t *testing.T) {
+	env, err := contract.Open(signed(t), keys, start)
+	require.NoError(t, err)
+	require.Equal(t, "k2", env.Auth.KeyID)
+	require.NoError(t, contract.Verify(env, keys, start))
+	env.Auth = contract.Auth{}
+	require.Equal(t, envelope(), env)
+}
+
+func TestAnEnvelopeOfTheFormerKeyOpens(t *testing.T) {
+	former := keys
+	former.Current = "k1"
+	env := envelope()
+	require.NoError(t, contract.Sign(env, former, hour))
+	require.NoError(t, contract.Verify(env, keys, start))
+}
+
+func TestAnEnvelopeExpires(t *testing.T) {
+	raw := signed(t)
+	_, err := contract.Open(raw, keys, hour)
+	require.ErrorIs(t, err, contract.ErrExpired)
+	_, err = contract.Open(raw, keys, hour-1)
+	require.NoError(t, err)
+}
+
+func TestFieldsThatThisBuildDoesNotKnowAreSignedToo(t *testing.T) {
+	raw := signed(t)
+	var fields map[string]any
+	require.NoError(t, json.Unmarshal(raw, &fields))
+	fields["novelty"] = "x"
+	raw, err := json.Marshal(fields)
+	require.NoError(t, err)
+	_, err = contract.Open(raw, keys, start)
+	require.ErrorIs(t, err, contract.ErrForged)
+}
+
+func TestAnEnvelopeWithANameTwiceIsRefused(t *testing.T) {
+	raw := strings.Replace(string(signed(t)), `{`, `{"task_key":"raw/other",`, 1)
+	_, err := contract.Open([]byte(raw), keys, start)
+	require.Error(t, err)
+}
+
+func TestASpellingOfAFieldThatOnlyThisDecoderTakesIsForged(t *testing.T) {
+	raw := strings.Replace(string(signed(t)), `"plan_ref"`, `"PLAN_REF"`, 1)
+	_, err := contract.Open([]byte(raw), keys, start)
+	require.ErrorIs(t, err, contract.ErrForged)
+}
+
+// Every change of a value, anywhere in a signed envelope, is found out.
+func TestAnyChangeOfAnEnvelopeIsForged(t *testing.T) {
+	var original map[string]any
+	require.NoError(t, json.Unmarshal(signed(t), &original))
+	changed := 0
+	var walk func(path string, at map[string]any)
+	walk = func(path string, at map[string]any) {
+		for key, value := range at {
+			was := at[key]
+			here := path + key
+			switch v := value.(type) {
+			case map[string]any:
+				walk(here+".", v)
+				continue
+			case float64:
+				at[key] = v + 1
+			case string:
+				at[key] = change(here, v)
+			}
+			raw, err := json.Marshal(original)
+			require.NoError(t, err)
+			_, err = contract.Open(raw, keys, start)
+			var field *contract.FieldError
+			if !errors.As(err, &field) { // ids that no longer fit are found even earlier
+				require.ErrorIs(t, err, contract.ErrForged, here)
+			}
+			at[key] = was
+			changed++
+		}
+	}
+	walk("", original)
+	require.GreaterOrEqual(t, changed, 19)
+	raw, err := json.Marshal(original)
+	require.NoError(t, err)
+	_, err = contract.Open(raw, keys, start)
+	require.NoError(t, err, "unchanged again, it opens")
+}
+
+func change(path, v string) string {
+	switch path {
+	case "auth.expires_at":
+		return hour.Add(time.Hour).String()
+	case "auth.key_id":
+		return "k1"
+	case "contract_version":
+		return "1.1"
+	case "asset_key":
+		return "raw/other"
+	case "partition_key":
+		return ""
+	}
+	return v + "x"
+}
+
+func TestKeyringsThatCannotBeSafeAreRefused(t *testing.T) {
+	require.NoError(t, keys.Validate())
+	require.ErrorContains(t, contract.Keyring{}.Validate(), "current key")
+	short := contract.Keyring{Current: "k", Secrets: map[string][]byte{"k": []byte("short")}}
+	require.ErrorContains(t, short.Validate(), "5 bytes")
+	require.Error(t, contract.Sign(envelope(), short, hour))
+	_, err := contract.Open(signed(t), short, start)
+	require.ErrorIs(t, err, contract.ErrForged)
+}
+
+// verify handles a callback URL as a server does.
+func verify(t *testing.T, rawURL string, now event.Time) (contract.Callback, error) {
+	t.Helper()
+	var c contract.Callback
+	err := errors.New("no route took the URL")
+	mux := http.NewServeMux()
+	mux.HandleFunc(contract.CallbackPattern, func(_ http.ResponseWriter, r *http.Request) {
+		c, err = contract.VerifyCallback(contract.Callback{
+			Domain: ids.Domain{Tenant: r.PathValue("tenant"), Workspace: r.PathValue("workspace")},
+			RunID:  r.PathValue("run"), TaskKey: r.PathValue("task"), Verb: r.PathValue("verb"),
+		}, r.URL.Query(), keys, now)
+	})
+	mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, rawURL, nil))
+	return c, err
+}
+
+func TestACallbackURLCarriesWhateverATaskIsCalled(t *testing.T) {
+	for _, key := range []string{taskKey, "a/b[*]", ".", "..", "...", "a b%2F?&#=+", "日本/ä", "a//b", "../../x", "%", "a;b"} {
+		c := callback(contract.VerbFinished)
+		c.TaskKey = key
+		got, err := verify(t, contract.CallbackURL("https://api.example.com/", c, keys), start)
+		require.NoError(t, err, key)
+		require.Equal(t, c, got)
+	}
+}
+
+func TestACallbackURLSaysWhenItExpires(t *testing.T) {
+	u := contract.CallbackURL("https://api.example.com", callback(contract.VerbStarted), keys)
+	require.Equal(t, hour, contract.CallbackExpiry(u))
+	_, err := verify(t, u, hour)
+	require.ErrorIs(t, err, contract.ErrExpired)
+	require.Zero(t, contract.CallbackExpiry("https://example.com/no"))
+	require.Zero(t, contract.CallbackExpiry("%"))
+}
+
+func TestAnyChangeOfACallbackURLIsForged(t *testing.T) {
+	u, err := url.Parse(contract.CallbackURL("https://api.example.com", callback(contract.VerbStarted), keys))
+	require.NoError(t, err)
+	named := callback(contract.VerbStarted)
+	_, err = contract.VerifyCallback(named, u.Query(), keys, start)
+	require.NoError(t, err)
+
+	for name, change := range map[string]func(*contract.Callback){
+		"tenant":    func(c *contract.Callback) { c.Domain.Tenant = "other" },
+		"workspace": func(c *contract.Callback) { c.Domain.Workspace = "other" },
+		"run":       func(c *contract.Callback) { c.RunID = "01KAJ2T0000000000000000001" },
+		"task":      func(c *contract.Callback) { c.TaskKey = "raw/events" },
+		"verb":      func(c *contract.Callback) { c.Verb = contract.VerbFinished },
+		"a border":  func(c *contract.Callback) { c.RunID, c.TaskKey = c.RunID+c.TaskKey[:1], c.TaskKey[1:] },
+	} {
+		c := named
+		change(&c)
+		_, err := contract.VerifyCallback(c, u.Query(), keys, start)
+		require.ErrorIs(t, err, contract.ErrForged, name)
+	}
+	for parameter, values := range map[string][]string{
+		"attempt":    {"2", "+1", "01", "", "x", "-1", "99999999999"},
+		"attempt_id": {ids.AttemptID(domain, runID, taskKey, 2), ""},
+		"expires":    {fmt.Sprint(int64(hour) + 1), "", "0"},
+		"rev":        {"8", ""},
+		"key":        {"k1", "k3", ""},
+		"sig":        {"", "x", strings.Repeat("A", 43)},
+	} {
+		for _, value := range values {
+			query := maps.Clone(u.Query())
+			query.Set(parameter, value)
+			_, err := contract.VerifyCallback(named, query, keys, start)
+			require.ErrorIs(t, err, contract.ErrForged, "%s=%s", parameter, value)
+		}
+	}
+}
+
+func TestAKeyOfOneDomainIsNoGoodInAnother(t *testing.T) {
+	one := contract.Callback{Domain: ids.Domain{Tenant: "a", Workspace: "b-c"}, RunID: runID, TaskKey: "x", Verb: "started", Expires: hour}
+	two := one
+	two.Domain = ids.Domain{Tenant: "a-b", Workspace: "c"}
+	u, err := url.Parse(contract.CallbackURL("", one, keys))
+	require.NoError(t, err)
+	_, err = contract.VerifyCallback(two, u.Query(), keys, start)
+	require.ErrorIs(t, err, contract.ErrForged)
+}

@@ -1,0 +1,333 @@
+package contract
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// Limits of what is exchanged, in bytes and counts.
+const (
+	MaxEnvelopeBytes = 100 << 10 // what task queues take
+	MaxCallbackBytes = 256 << 10
+	MaxMarkerBytes   = 8 << 20
+	MaxAnswerBytes   = 64 << 10
+
+	// MaxErrorMessage bounds an error's message; a worker truncates it.
+	MaxErrorMessage = 16 << 10
+	MaxMetrics      = 100
+	// MaxFiles is the most files that one output has.
+	MaxFiles = 10_000
+)
+
+// FieldError says which field of a body is wrong, and how. Field is empty when
+// the body as a whole is.
+type FieldError struct {
+	Field string
+	Msg   string
+}
+
+// Error implements error.
+func (e *FieldError) Error() string {
+	if e.Field == "" {
+		return e.Msg
+	}
+	return e.Field + ": " + e.Msg
+}
+
+// DecodeEnvelope reads an envelope and checks its fields, but not its
+// signature: see [Open]. Fields that it does not know are ignored.
+func DecodeEnvelope(data []byte) (*Envelope, error) {
+	var env Envelope
+	if err := decode(data, MaxEnvelopeBytes, &env, "auth.expires_at"); err != nil {
+		return nil, err
+	}
+	c := &checker{}
+	if major, _, _ := strings.Cut(env.ContractVersion, "."); major != "1" {
+		c.fail("contract_version", "%.20q is not 1.x, which this build speaks", env.ContractVersion)
+	}
+	if err := env.Domain().Validate(); err != nil {
+		c.fail("tenant_id, workspace_id", "%v", err)
+	}
+	c.name("auth.key_id", env.Auth.KeyID)
+	c.time("auth.expires_at", env.Auth.ExpiresAt)
+	c.name("auth.signature", env.Auth.Signature)
+	c.ulid("run_id", env.RunID)
+	if err := ids.ValidateTaskKey(env.TaskKey); err != nil {
+		c.fail("task_key", "%v", err)
+	}
+	c.between("attempt", int64(env.Attempt), 1, 1<<31-1)
+	c.between("max_attempts", int64(env.MaxAttempts), 0, 1<<31-1)
+	c.between("timeout_sec", int64(env.TimeoutSec), 0, 1<<31-1)
+	c.between("heartbeat_timeout_sec", int64(env.HeartbeatTimeoutSec), 0, 1<<31-1)
+	if c.err == nil {
+		c.derived("attempt_id", env.AttemptID, ids.AttemptID(env.Domain(), env.RunID, env.TaskKey, env.Attempt))
+		c.derived("materialization_id", env.MaterializationID, ids.MaterializationID(env.Domain(), env.RunID, env.TaskKey))
+	}
+	c.required("plan_ref", env.PlanRef, event.MaxRef)
+	if _, err := ids.ParseAssetKey(env.AssetKey); err != nil {
+		c.fail("asset_key", "%v", err)
+	}
+	if _, err := ids.ParsePartition(env.PartitionKey); err != nil {
+		c.fail("partition_key", "%v", err)
+	}
+	c.url("callbacks.started", env.Callbacks.Started)
+	c.url("callbacks.heartbeat", env.Callbacks.Heartbeat)
+	c.url("callbacks.finished", env.Callbacks.Finished)
+	if env.Callbacks.Started == "" {
+		c.fail("callbacks.started", "is missing")
+	}
+	c.text("traceparent", env.Traceparent, event.MaxName)
+	if c.err != nil {
+		return nil, c.err
+	}
+	return &env, nil
+}
+
+// DecodeStarted reads the body of the started callback.
+func DecodeStarted(data []byte) (*Started, error) {
+	var s Started
+	if err := decode(data, MaxCallbackBytes, &s, "started_at"); err != nil {
+		return nil, err
+	}
+	c := &checker{}
+	c.ulid("attempt_id", s.AttemptID)
+	c.text("worker_id", s.WorkerID, event.MaxName)
+	c.time("started_at", s.StartedAt)
+	return ifValid(&s, c)
+}
+
+// DecodeHeartbeat reads the body of the heartbeat callback.
+func DecodeHeartbeat(data []byte) (*Heartbeat, error) {
+	var h Heartbeat
+	if err := decode(data, MaxCallbackBytes, &h, "heartbeat_at"); err != nil {
+		return nil, err
+	}
+	c := &checker{}
+	c.ulid("attempt_id", h.AttemptID)
+	c.text("worker_id", h.WorkerID, event.MaxName)
+	c.time("heartbeat_at", h.HeartbeatAt)
+	c.between("progress", int64(h.Progress), 0, 100)
+	c.text("message", h.Message, MaxErrorMessage)
+	return ifValid(&h, c)
+}
+
+// DecodeFinished reads the body of the finished callback.
+func DecodeFinished(data []byte) (*Finished, error) {
+	var f Finished
+	if err := decode(data, MaxCallbackBytes, &f, "started_at", "completed_at"); err != nil {
+		return nil, err
+	}
+	c := &checker{}
+	c.ulid("attempt_id", f.AttemptID)
+	c.text("worker_id", f.WorkerID, event.MaxName)
+	switch f.Outcome {
+	case event.Succeeded, event.Failed, event.Skipped, event.Cancelled, event.TimedOut:
+	case "":
+		c.fail("outcome", "is missing")
+	default:
+		c.fail("outcome", "%.40q is not one of succeeded, failed, skipped, cancelled, timed_out", string(f.Outcome))
+	}
+	c.failure(f.Error)
+	c.output(f.Output)
+	if f.MaterializationID != "" {
+		c.ulid("materialization_id", f.MaterializationID)
+	}
+	c.between("check_results (their number)", int64(len(f.CheckResults)), 0, event.MaxChecks)
+	for i, r := range f.CheckResults {
+		c.name(fmt.Sprintf("check_results[%d].name", i), r.Name)
+		c.text(fmt.Sprintf("check_results[%d].severity", i), r.Severity, event.MaxName)
+		c.text(fmt.Sprintf("check_results[%d].message", i), r.Message, MaxErrorMessage)
+	}
+	c.between("metrics (their number)", int64(len(f.Metrics)), 0, MaxMetrics)
+	for key := range f.Metrics {
+		c.name("metrics (a key)", key)
+	}
+	if f.StartedAt != 0 {
+		c.time("started_at", f.StartedAt)
+	}
+	if f.CompletedAt != 0 {
+		c.time("completed_at", f.CompletedAt)
+	}
+	return ifValid(&f, c)
+}
+
+// DecodeMarker reads a commit marker and checks that it is consistent in itself.
+func DecodeMarker(data []byte) (*Marker, error) {
+	var m Marker
+	if err := decode(data, MaxMarkerBytes, &m, "committed_at", "started_at"); err != nil {
+		return nil, err
+	}
+	c := &checker{}
+	c.ulid("materialization_id", m.MaterializationID)
+	c.ulid("attempt_id", m.AttemptID)
+	c.name("nonce", m.Nonce)
+	c.required("uri", m.URI, event.MaxRef)
+	if !strings.HasSuffix(m.URI, "/"+m.MaterializationID+"/"+path.Base(m.URI)+"/") {
+		c.fail("uri", "%.200q is not a directory of the materialization", m.URI)
+	}
+	c.between("files (their number)", int64(len(m.Files)), 0, MaxFiles)
+	for i, f := range m.Files {
+		if !ValidFileName(f.Name) {
+			c.fail(fmt.Sprintf("files[%d].name", i), "%.100q is not the name of a file below the directory", f.Name)
+		}
+		c.between(fmt.Sprintf("files[%d].size", i), f.Size, 0, 1<<62)
+	}
+	c.between("row_count", m.RowCount, 0, 1<<62)
+	c.between("byte_size", m.ByteSize, 0, 1<<62)
+	return ifValid(&m, c)
+}
+
+// maxFileName is the longest name of an output's file, in bytes.
+const maxFileName = 512
+
+// ValidFileName reports whether name can be that of a file of an output: a
+// clean relative path of printable text, with "/" between folders.
+func ValidFileName(name string) bool {
+	return name != "" && len(name) <= maxFileName && utf8.ValidString(name) && name == path.Clean(name) &&
+		name != "." && name != ".." && !strings.HasPrefix(name, "/") && !strings.HasPrefix(name, "../") &&
+		!strings.ContainsFunc(name, func(r rune) bool { return r < 0x20 || r == 0x7f || r == '\\' })
+}
+
+func ifValid[T any](v *T, c *checker) (*T, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	return v, nil
+}
+
+// decode reads a JSON object. Times are the fields that hold times: the JSON
+// package does not say which one it could not read.
+func decode(data []byte, limit int, v any, times ...string) error {
+	if len(data) > limit {
+		return &FieldError{Msg: fmt.Sprintf("the body has %d bytes; at most %d are allowed", len(data), limit)}
+	}
+	err := json.Unmarshal(data, v)
+	if err == nil {
+		if first := strings.TrimLeft(string(data), " \t\r\n"); first[0] != '{' {
+			return &FieldError{Msg: "the body is not a JSON object"}
+		}
+		return nil
+	}
+	var wrongType *json.UnmarshalTypeError
+	if errors.As(err, &wrongType) {
+		if wrongType.Field == "" {
+			return &FieldError{Msg: "the body is not a JSON object"}
+		}
+		return &FieldError{Field: wrongType.Field, Msg: fmt.Sprintf("is a JSON %s, which cannot be a %s", wrongType.Value, wrongType.Type.Kind())}
+	}
+	for _, field := range times {
+		if msg := badTime(data, field); msg != "" {
+			return &FieldError{Field: field, Msg: msg}
+		}
+	}
+	return &FieldError{Msg: fmt.Sprintf("the body is not JSON: %v", err)}
+}
+
+// badTime says what is wrong with the time at a dotted path, if that is it.
+func badTime(data []byte, field string) string {
+	raw := json.RawMessage(data)
+	for name := range strings.SplitSeq(field, ".") {
+		var object map[string]json.RawMessage
+		if json.Unmarshal(raw, &object) != nil {
+			return ""
+		}
+		raw = object[name]
+	}
+	var t event.Time
+	if err := json.Unmarshal(raw, &t); len(raw) > 0 && err != nil {
+		return fmt.Sprintf("%.60s is not a time in RFC 3339", raw)
+	}
+	return ""
+}
+
+// checker keeps the first thing that is wrong.
+type checker struct{ err error }
+
+func (c *checker) fail(field, format string, args ...any) {
+	if c.err == nil {
+		c.err = &FieldError{Field: field, Msg: fmt.Sprintf(format, args...)}
+	}
+}
+
+func (c *checker) ulid(field, id string) {
+	switch {
+	case id == "":
+		c.fail(field, "is missing")
+	case !ids.Valid(id):
+		c.fail(field, "%.40q is not a ULID of 26 upper-case characters", id)
+	}
+}
+
+func (c *checker) derived(field, got, want string) {
+	c.ulid(field, got)
+	if got != want {
+		c.fail(field, "%.40q is not that of the run and task, %q", got, want)
+	}
+}
+
+// name is a text that may not be missing.
+func (c *checker) name(field, s string) { c.required(field, s, event.MaxName) }
+
+func (c *checker) required(field, s string, limit int) {
+	if s == "" {
+		c.fail(field, "is missing")
+	}
+	c.text(field, s, limit)
+}
+
+func (c *checker) text(field, s string, limit int) {
+	switch {
+	case len(s) > limit:
+		c.fail(field, "has %d bytes; at most %d are allowed", len(s), limit)
+	case !utf8.ValidString(s):
+		c.fail(field, "is not UTF-8")
+	}
+}
+
+func (c *checker) time(field string, t event.Time) {
+	switch {
+	case t == 0:
+		c.fail(field, "is missing")
+	case t < 0 || t.Time().Year() > 9999:
+		c.fail(field, "is not a time between 1970 and 9999")
+	}
+}
+
+func (c *checker) between(field string, n, low, high int64) {
+	if n < low || n > high {
+		c.fail(field, "%d is not between %d and %d", n, low, high)
+	}
+}
+
+func (c *checker) url(field, s string) {
+	c.text(field, s, 2*event.MaxRef)
+	if s != "" && !strings.HasPrefix(s, "https://") && !strings.HasPrefix(s, "http://") {
+		c.fail(field, "%.40q is not an http or https URL", s)
+	}
+}
+
+func (c *checker) failure(e *event.Error) {
+	if e == nil {
+		return
+	}
+	c.text("error.code", e.Code, event.MaxName)
+	c.text("error.category", e.Category, event.MaxName)
+	c.text("error.message", e.Message, MaxErrorMessage)
+}
+
+func (c *checker) output(o *event.Output) {
+	if o == nil {
+		return
+	}
+	c.required("output.uri", o.URI, event.MaxRef)
+	c.between("output.row_count", o.RowCount, 0, 1<<62)
+	c.between("output.byte_size", o.ByteSize, 0, 1<<62)
+	c.text("output.schema_hash", o.SchemaHash, event.MaxName)
+}

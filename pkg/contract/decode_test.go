@@ -1,0 +1,211 @@
+package contract_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/event"
+)
+
+// with is a JSON object with one field, at a dotted path, replaced by raw JSON;
+// "" removes it.
+func with(t testing.TB, object any, field, raw string) []byte {
+	t.Helper()
+	data, err := json.Marshal(object)
+	require.NoError(t, err)
+	var fields map[string]any
+	require.NoError(t, json.Unmarshal(data, &fields))
+	at := fields
+	path := strings.Split(field, ".")
+	for _, name := range path[:len(path)-1] {
+		next, ok := at[name].(map[string]any)
+		if !ok {
+			next = map[string]any{}
+			at[name] = next
+		}
+		at = next
+	}
+	if last := path[len(path)-1]; raw == "" {
+		delete(at, last)
+	} else {
+		at[last] = json.RawMessage(raw)
+	}
+	data, err = json.Marshal(fields)
+	require.NoError(t, err)
+	return data
+}
+
+func requireField(t *testing.T, err error, field string) {
+	t.Helper()
+	var wrong *contract.FieldError
+	require.ErrorAs(t, err, &wrong)
+	require.Equal(t, field, wrong.Field, "%v", err)
+	require.NotEmpty(t, wrong.Msg)
+}
+
+func TestAWrongFieldOfAnEnvelopeIsNamed(t *testing.T) {
+	env := envelope()
+	require.NoError(t, contract.Sign(env, keys, hour))
+	for _, c := range []struct{ field, raw, named string }{
+		{"contract_version", `"2.0"`, ""},
+		{"contract_version", ``, ""},
+		{"tenant_id", `"Acme"`, "tenant_id, workspace_id"},
+		{"tenant_id", `7`, ""},
+		{"run_id", `"x"`, ""},
+		{"run_id", ``, ""},
+		{"task_key", `""`, ""},
+		{"task_key", `"other"`, "attempt_id"},
+		{"attempt", `0`, ""},
+		{"attempt", `"1"`, ""},
+		{"attempt", `1e40`, ""},
+		{"attempt_id", `"01KAJ2T0000000000000000000"`, ""},
+		{"materialization_id", ``, ""},
+		{"plan_ref", ``, ""},
+		{"plan_ref", `"` + strings.Repeat("x", 3000) + `"`, ""},
+		{"asset_key", `"raw"`, ""},
+		{"partition_key", `"{ }"`, ""},
+		{"timeout_sec", `-1`, ""},
+		{"auth.expires_at", `"yesterday"`, ""},
+		{"auth.expires_at", `7`, ""},
+		{"auth.expires_at", ``, ""},
+		{"auth.key_id", ``, ""},
+		{"auth.signature", ``, ""},
+		{"auth", `7`, ""},
+		{"callbacks.started", `"file:///etc/passwd"`, ""},
+		{"callbacks.started", ``, ""},
+	} {
+		_, err := contract.DecodeEnvelope(with(t, env, c.field, c.raw))
+		named := c.named
+		if named == "" {
+			named = c.field
+		}
+		requireField(t, err, named)
+	}
+	_, err := contract.DecodeEnvelope(with(t, env, "novelty", `{"x":1}`))
+	require.NoError(t, err, "what is unknown is ignored")
+}
+
+func TestABodyThatIsNoObjectIsRefused(t *testing.T) {
+	for _, body := range []string{"", "null", "[]", "7", `"x"`, "{", "{} {}", strings.Repeat(" ", contract.MaxCallbackBytes+1)} {
+		_, err := contract.DecodeStarted([]byte(body))
+		requireField(t, err, "")
+	}
+}
+
+func TestWrongFieldsOfCallbacksAreNamed(t *testing.T) {
+	attempt := envelope().AttemptID
+	started := contract.Started{AttemptID: attempt, WorkerID: "w", StartedAt: start}
+	heartbeat := contract.Heartbeat{AttemptID: attempt, WorkerID: "w", HeartbeatAt: start, Progress: 5, Message: "m"}
+	finished := contract.Finished{
+		AttemptID: attempt, WorkerID: "w", Outcome: event.Succeeded, MaterializationID: attempt,
+		Error:        &event.Error{Code: "X", Message: "m"},
+		Output:       &event.Output{URI: "assets/x/", RowCount: 1},
+		CheckResults: []event.CheckResult{{Name: "c"}}, Metrics: map[string]int64{"ms": 1},
+		StartedAt: start, CompletedAt: hour,
+	}
+	long := `"` + strings.Repeat("x", contract.MaxErrorMessage+1) + `"`
+	many := map[string]int{}
+	for i := range contract.MaxMetrics + 1 {
+		many[strings.Repeat("m", i+1)] = i
+	}
+	tooMany, err := json.Marshal(many)
+	require.NoError(t, err)
+
+	decodeStarted := func(b []byte) error { _, err := contract.DecodeStarted(b); return err }
+	decodeHeartbeat := func(b []byte) error { _, err := contract.DecodeHeartbeat(b); return err }
+	decodeFinished := func(b []byte) error { _, err := contract.DecodeFinished(b); return err }
+	for _, c := range []struct {
+		body       any
+		decode     func([]byte) error
+		field, raw string
+		named      string
+	}{
+		{started, decodeStarted, "attempt_id", ``, "attempt_id"},
+		{started, decodeStarted, "started_at", `""`, "started_at"},
+		{started, decodeStarted, "started_at", `"noon"`, "started_at"},
+		{started, decodeStarted, "started_at", `"1950-01-01T00:00:00Z"`, "started_at"},
+		{heartbeat, decodeHeartbeat, "heartbeat_at", ``, "heartbeat_at"},
+		{heartbeat, decodeHeartbeat, "progress", `101`, "progress"},
+		{heartbeat, decodeHeartbeat, "message", long, "message"},
+		{finished, decodeFinished, "outcome", ``, "outcome"},
+		{finished, decodeFinished, "outcome", `"done"`, "outcome"},
+		{finished, decodeFinished, "error.message", long, "error.message"},
+		{finished, decodeFinished, "output.uri", `""`, "output.uri"},
+		{finished, decodeFinished, "output.row_count", `-1`, "output.row_count"},
+		{finished, decodeFinished, "output", `[]`, "output"},
+		{finished, decodeFinished, "metrics", string(tooMany), "metrics (their number)"},
+		{finished, decodeFinished, "metrics", `{"x":0.5}`, "metrics"},
+		{finished, decodeFinished, "check_results", `[{"name":""}]`, "check_results[0].name"},
+		{finished, decodeFinished, "completed_at", `"x"`, "completed_at"},
+	} {
+		require.NoError(t, c.decode(with(t, c.body, "novelty", `1`)))
+		requireField(t, c.decode(with(t, c.body, c.field, c.raw)), c.named)
+	}
+}
+
+func marker() *contract.Marker {
+	env := envelope()
+	return &contract.Marker{
+		MaterializationID: env.MaterializationID, RunID: runID, TaskKey: taskKey, AssetKey: env.AssetKey,
+		AttemptID: env.AttemptID, Attempt: 1, Nonce: "n",
+		URI:   contract.ExecutionPrefix(domain, asset, env.PartitionKey, env.MaterializationID, env.AttemptID, "n"),
+		Files: []contract.MarkerFile{{Name: "a/data.parquet", Size: 3}}, CommittedAt: hour, StartedAt: start,
+	}
+}
+
+func TestAMarkerIsReadBack(t *testing.T) {
+	data, err := json.Marshal(marker())
+	require.NoError(t, err)
+	m, err := contract.DecodeMarker(data)
+	require.NoError(t, err)
+	require.Equal(t, marker(), m)
+}
+
+func TestAMarkerThatLeadsElsewhereIsRefused(t *testing.T) {
+	for _, c := range []struct{ field, raw string }{
+		{"uri", `"assets/tenant=other/x/"`},
+		{"uri", `""`},
+		{"materialization_id", `"x"`},
+		{"nonce", ``},
+	} {
+		_, err := contract.DecodeMarker(with(t, marker(), c.field, c.raw))
+		requireField(t, err, c.field)
+	}
+	for _, name := range []string{"", "/etc/passwd", "../x", "a/../../x", "a//b", "./a", ".", "..", "a\\b", "a\x00", "a\n"} {
+		quoted, err := json.Marshal([]contract.MarkerFile{{Name: name}})
+		require.NoError(t, err)
+		_, err = contract.DecodeMarker(with(t, marker(), "files", string(quoted)))
+		requireField(t, err, "files[0].name")
+	}
+}
+
+func FuzzBodiesNeverPanicAndErrorsNameAField(f *testing.F) {
+	for _, v := range []any{envelope(), marker(), contract.Finished{}, contract.Started{}, contract.Heartbeat{}} {
+		data, err := json.Marshal(v)
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	f.Add([]byte(`{"auth":{"expires_at":"x"}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		_, err1 := contract.DecodeEnvelope(data)
+		_, err2 := contract.DecodeStarted(data)
+		_, err3 := contract.DecodeHeartbeat(data)
+		_, err4 := contract.DecodeFinished(data)
+		_, err5 := contract.DecodeMarker(data)
+		for _, err := range []error{err1, err2, err3, err4, err5} {
+			var wrong *contract.FieldError
+			if err != nil && !errors.As(err, &wrong) {
+				t.Fatalf("%v is no FieldError", err)
+			}
+		}
+		env, err := contract.Open(data, keys, start)
+		if err == nil {
+			t.Fatalf("an envelope that nobody signed opened: %+v", env)
+		}
+	})
+}

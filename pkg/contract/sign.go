@@ -1,0 +1,180 @@
+package contract
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+
+	"github.com/gowebpki/jcs"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// Errors of signatures, on which callers branch.
+var (
+	// ErrForged says that a signature is not that of the content, or that its
+	// key is not known here.
+	ErrForged = errors.New("the signature is wrong")
+	// ErrExpired says that the signature is right, and its time is over.
+	ErrExpired = errors.New("the signature has expired")
+)
+
+// MinSecret is the least length of a secret, in bytes.
+const MinSecret = 32
+
+// Keyring holds the secrets that sign envelopes and callback URLs. To change
+// the secret, add the new one everywhere, then make it current, and drop the
+// old one when the last URL that it signed has expired (seven days).
+type Keyring struct {
+	// Current is the id of the key that signs.
+	Current string
+	// Secrets are the keys that are accepted, by id.
+	Secrets map[string][]byte
+}
+
+// Validate reports what is wrong with the keyring.
+func (k Keyring) Validate() error {
+	if _, ok := k.Secrets[k.Current]; !ok || k.Current == "" {
+		return fmt.Errorf("the current key %q is not on the keyring", k.Current)
+	}
+	for id, secret := range k.Secrets {
+		if len(secret) < MinSecret {
+			return fmt.Errorf("the secret of key %q has %d bytes; it must have %d or more", id, len(secret), MinSecret)
+		}
+	}
+	return nil
+}
+
+// mac is a keyed hash for one purpose in one domain: what one domain's key
+// signs, or what is signed for one purpose, is good for no other.
+func (k Keyring) mac(d ids.Domain, keyID, purpose string) (hash.Hash, bool) {
+	secret, ok := k.Secrets[keyID]
+	if !ok || len(secret) < MinSecret {
+		return nil, false
+	}
+	derive := hmac.New(sha256.New, secret)
+	derive.Write([]byte("servo/" + d.Tenant + "/" + d.Workspace))
+	h := hmac.New(sha256.New, derive.Sum(nil))
+	writeField(h, purpose)
+	return h, true
+}
+
+// writeField feeds a hash so that no two lists of fields feed it the same bytes.
+func writeField(h hash.Hash, field string) {
+	var size [8]byte
+	binary.BigEndian.PutUint64(size[:], uint64(len(field)))
+	h.Write(size[:])
+	h.Write([]byte(field))
+}
+
+const (
+	purposeEnvelope = "servo envelope 1"
+	purposeCallback = "servo callback 1"
+)
+
+var signatureEncoding = base64.RawURLEncoding.Strict()
+
+// Sign fills in the envelope's Auth. Nothing of it may change afterwards.
+func Sign(env *Envelope, keys Keyring, expiresAt event.Time) error {
+	env.Auth = Auth{KeyID: keys.Current, ExpiresAt: expiresAt}
+	raw, err := json.Marshal(env)
+	if err != nil {
+		return fmt.Errorf("encode envelope: %w", err)
+	}
+	canonical, err := jcs.Transform(raw)
+	if err != nil {
+		return fmt.Errorf("encode envelope: %w", err)
+	}
+	h, ok := keys.mac(env.Domain(), keys.Current, purposeEnvelope)
+	if !ok {
+		return fmt.Errorf("sign envelope: no usable key %q is on the keyring", keys.Current)
+	}
+	writeField(h, string(canonical))
+	env.Auth.Signature = signatureEncoding.EncodeToString(h.Sum(nil))
+	return nil
+}
+
+// Verify checks the envelope's signature and that it has not expired:
+// [ErrForged], [ErrExpired]. Who has the bytes as they came uses [Open], which
+// also covers fields that this build does not know.
+func Verify(env *Envelope, keys Keyring, now event.Time) error {
+	raw, err := json.Marshal(env)
+	if err != nil {
+		return fmt.Errorf("encode envelope: %w", err)
+	}
+	_, err = Open(raw, keys, now)
+	return err
+}
+
+// Open reads an envelope and checks its signature and expiry. The error is a
+// [*FieldError] for what is no envelope, [ErrForged] or [ErrExpired].
+func Open(data []byte, keys Keyring, now event.Time) (*Envelope, error) {
+	env, err := DecodeEnvelope(data)
+	if err != nil {
+		return nil, err
+	}
+	signed, err := unsigned(data)
+	if err != nil {
+		return nil, err
+	}
+	h, ok := keys.mac(env.Domain(), env.Auth.KeyID, purposeEnvelope)
+	if !ok {
+		return nil, fmt.Errorf("%w: key %.40q is not on the keyring", ErrForged, env.Auth.KeyID)
+	}
+	writeField(h, string(signed))
+	if !equalMAC(env.Auth.Signature, h) {
+		return nil, ErrForged
+	}
+	if now >= env.Auth.ExpiresAt {
+		return nil, fmt.Errorf("%w: it was valid until %s", ErrExpired, env.Auth.ExpiresAt)
+	}
+	return env, nil
+}
+
+// unsigned is the canonical JSON of an envelope without its signature, with
+// every field that it came with.
+func unsigned(data []byte) ([]byte, error) {
+	// Canonical first: that refuses names that are there twice, of which another
+	// reader might take the other one.
+	canonical, err := jcs.Transform(data)
+	if err != nil {
+		return nil, &FieldError{Msg: fmt.Sprintf("the body is not canonicalizable JSON: %v", err)}
+	}
+	var fields, auth map[string]json.RawMessage
+	if err := json.Unmarshal(canonical, &fields); err != nil {
+		return nil, &FieldError{Msg: err.Error()}
+	}
+	if err := json.Unmarshal(fields["auth"], &auth); err != nil {
+		return nil, &FieldError{Field: "auth", Msg: "is not an object"}
+	}
+	delete(auth, "signature")
+	if fields["auth"], err = json.Marshal(auth); err != nil {
+		return nil, fmt.Errorf("encode envelope: %w", err)
+	}
+	raw, err := json.Marshal(fields)
+	if err != nil {
+		return nil, fmt.Errorf("encode envelope: %w", err)
+	}
+	if canonical, err = jcs.Transform(raw); err != nil {
+		return nil, fmt.Errorf("encode envelope: %w", err)
+	}
+	return canonical, nil
+}
+
+func equalMAC(signature string, h hash.Hash) bool {
+	return equalText(signature, signatureEncoding.EncodeToString(h.Sum(nil)))
+}
+
+// equalText compares in constant time.
+func equalText(a, b string) bool { return hmac.Equal([]byte(a), []byte(b)) }
+
+// Domain is the domain that the envelope belongs to.
+func (e *Envelope) Domain() ids.Domain {
+	return ids.Domain{Tenant: e.Tenant, Workspace: e.Workspace}
+}

@@ -1,0 +1,382 @@
+package dispatcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/control"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// maxBody bounds the body of a request.
+const maxBody = 1 << 20
+
+// catchUp bounds how long a callback waits for the revision that admitted it.
+const catchUp = 10 * time.Second
+
+// Finder gives the dispatcher of a domain, or nil where it is not served here.
+type Finder func(ids.Domain) *Dispatcher
+
+// Register adds the routes of workers and of the queue to a mux.
+func Register(mux *http.ServeMux, find Finder) {
+	handle := func(pattern string, serve func(*Dispatcher, http.ResponseWriter, *http.Request)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			d := find(ids.Domain{Tenant: r.PathValue("tenant"), Workspace: r.PathValue("workspace")})
+			if d == nil {
+				writeProblem(w, &contract.Problem{Title: "Unknown domain", Status: http.StatusNotFound, Detail: "this service does not serve that tenant and workspace"})
+				return
+			}
+			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+			serve(d, w, r)
+		})
+	}
+	verbs := map[string]func(*Dispatcher, http.ResponseWriter, *http.Request){
+		contract.VerbStarted:   (*Dispatcher).serveStarted,
+		contract.VerbHeartbeat: (*Dispatcher).serveHeartbeat,
+		contract.VerbFinished:  (*Dispatcher).serveFinished,
+	}
+	handle(contract.CallbackPattern, func(d *Dispatcher, w http.ResponseWriter, r *http.Request) {
+		serve, ok := verbs[r.PathValue("verb")]
+		if !ok {
+			writeProblem(w, &contract.Problem{Title: "Unknown callback", Status: http.StatusNotFound, Detail: "callbacks are started, heartbeat and finished"})
+			return
+		}
+		serve(d, w, r)
+	})
+	handle("POST /v1/tenants/{tenant}/workspaces/{workspace}/timers/fire", (*Dispatcher).serveFire)
+}
+
+// reconcileBody is the body of POST /v1/reconcile.
+type reconcileBody struct {
+	Tenant    string `json:"tenant"`
+	Workspace string `json:"workspace"`
+	Revision  int64  `json:"revision,omitempty"`
+	// Sweep asks for anti-entropy as well.
+	Sweep bool `json:"sweep,omitempty"`
+}
+
+// RegisterControl adds the routes of the platform to a mux: hand-overs from the
+// compactor, notifications of manifests, and the sweeper's requests.
+func RegisterControl(mux *http.ServeMux, find Finder) {
+	reconcile := func(w http.ResponseWriter, r *http.Request, body reconcileBody) {
+		d := find(ids.Domain{Tenant: body.Tenant, Workspace: body.Workspace})
+		if d == nil {
+			writeProblem(w, &contract.Problem{Title: "Unknown domain", Status: http.StatusNotFound, Detail: "this service does not serve that tenant and workspace"})
+			return
+		}
+		if err := d.reconcile(r.Context(), body); err != nil {
+			writeProblem(w, internal(err))
+			return
+		}
+		d.write(w, r, struct{}{})
+	}
+	mux.HandleFunc("POST /v1/reconcile", func(w http.ResponseWriter, r *http.Request) {
+		var body reconcileBody
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&body); err != nil {
+			writeProblem(w, &contract.Problem{Title: "Malformed body", Status: http.StatusBadRequest, Detail: err.Error()})
+			return
+		}
+		reconcile(w, r, body)
+	})
+	mux.HandleFunc("POST /v1/notifications", func(w http.ResponseWriter, r *http.Request) {
+		key, err := compactor.NotifiedObject(http.MaxBytesReader(w, r.Body, maxBody))
+		if err != nil {
+			writeProblem(w, &contract.Problem{Title: "Malformed body", Status: http.StatusBadRequest, Detail: err.Error()})
+			return
+		}
+		domain, revision, err := manifest.ParseKey(key)
+		if err != nil {
+			w.WriteHeader(http.StatusNoContent) // of an object that is no manifest: nothing to do, and no retry
+			return
+		}
+		reconcile(w, r, reconcileBody{Tenant: domain.Tenant, Workspace: domain.Workspace, Revision: revision})
+	})
+}
+
+func (d *Dispatcher) reconcile(ctx context.Context, body reconcileBody) error {
+	if body.Sweep {
+		return d.Sweep(ctx, body.Revision)
+	}
+	snap, err := d.Snapshots.Await(ctx, body.Revision-1)
+	if err != nil {
+		return err
+	}
+	return d.Execute(ctx, control.React(snap.State.Outbox.Rows(), snap.State.Timers.Rows(), event.At(d.Clock.Now())))
+}
+
+// call is a verified callback.
+type call struct {
+	contract.Callback
+	task *state.Task
+	run  *state.Run
+}
+
+func (c *call) ref(worker string) event.AttemptRef {
+	return event.AttemptRef{
+		RunID: c.RunID, TaskKey: c.TaskKey, Attempt: c.Attempt, AttemptID: c.AttemptID, WorkerID: worker,
+	}
+}
+
+// open verifies a callback's signature, reads its body with decode, and finds
+// its task in a snapshot that has the revision which admitted it.
+func (d *Dispatcher) open(r *http.Request, verb string, decode func([]byte) (attemptID string, err error)) (*call, *contract.Problem) {
+	named := contract.Callback{Domain: d.Domain, RunID: r.PathValue("run"), TaskKey: r.PathValue("task"), Verb: verb}
+	cb, err := contract.VerifyCallback(named, r.URL.Query(), d.Keys, event.At(d.Clock.Now()))
+	if err != nil {
+		return nil, &contract.Problem{Title: "Not authorised", Status: http.StatusUnauthorized, Detail: err.Error()}
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, &contract.Problem{Title: "Body not read", Status: http.StatusBadRequest, Detail: err.Error()}
+	}
+	attemptID, err := decode(body)
+	if err != nil {
+		p := &contract.Problem{Title: "Malformed body", Status: http.StatusBadRequest, Detail: err.Error()}
+		if field := new(contract.FieldError); errors.As(err, &field) {
+			p.Field = field.Field
+		}
+		return nil, p
+	}
+	if attemptID != cb.AttemptID {
+		return nil, &contract.Problem{
+			Title: "Malformed body", Status: http.StatusBadRequest, Field: "attempt_id",
+			Detail: "the body's attempt_id is not the one that the URL was signed for",
+		}
+	}
+	return d.find(r.Context(), cb)
+}
+
+func (d *Dispatcher) find(ctx context.Context, cb contract.Callback) (*call, *contract.Problem) {
+	snap, err := d.Snapshots.Current(ctx)
+	if err == nil && snap.Revision < cb.Revision {
+		ctx, cancel := context.WithTimeout(ctx, catchUp)
+		defer cancel()
+		snap, err = d.Snapshots.Await(ctx, cb.Revision-1)
+	}
+	if err != nil {
+		return nil, internal(err)
+	}
+	c := &call{
+		Callback: cb, run: snap.State.Runs.Get(cb.RunID),
+		task: snap.State.Tasks.Get(state.Key2{A: cb.RunID, B: cb.TaskKey}),
+	}
+	if c.run == nil || c.task == nil {
+		return nil, &contract.Problem{
+			Title: "Unknown task", Status: http.StatusNotFound,
+			Detail: fmt.Sprintf("revision %d has no task %s in run %s", snap.Revision, cb.TaskKey, cb.RunID),
+		}
+	}
+	if cb.Attempt < c.task.Attempt {
+		return nil, d.replaced(c.task)
+	}
+	return c, nil
+}
+
+func (d *Dispatcher) replaced(t *state.Task) *contract.Problem {
+	return &contract.Problem{
+		Title: "Attempt replaced", Status: http.StatusConflict, CurrentAttemptID: t.AttemptID,
+		Detail: fmt.Sprintf("task %s of run %s is %s in attempt %d", t.TaskKey, t.RunID, t.State, t.Attempt),
+	}
+}
+
+func internal(err error) *contract.Problem {
+	return &contract.Problem{Title: "Internal error", Status: http.StatusInternalServerError, Detail: err.Error()}
+}
+
+func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request) {
+	var body *contract.Started
+	c, problem := d.open(r, contract.VerbStarted, func(data []byte) (string, error) {
+		var err error
+		if body, err = contract.DecodeStarted(data); err != nil {
+			return "", err
+		}
+		return body.AttemptID, nil
+	})
+	if problem == nil && (c.task.State.Terminal() || c.task.State == state.TaskRetryWait && c.Attempt == c.task.Attempt) {
+		problem = d.replaced(c.task) // closed: cancelled before it began, or given up
+	}
+	if problem != nil {
+		writeProblem(w, problem)
+		return
+	}
+	now := event.At(d.Clock.Now())
+	started := now
+	if c.task.State == state.TaskRunning && c.task.Attempt == c.Attempt {
+		started = c.task.StartedAt // delivered twice: the first start counts
+	} else if err := d.append(r.Context(), c.RunID, &event.TaskStarted{AttemptRef: c.ref(body.WorkerID), StartedAt: now}); err != nil {
+		writeProblem(w, internal(err))
+		return
+	}
+	d.write(w, r, contract.StartedAnswer{StartedAt: started, Callbacks: d.renew(c)})
+}
+
+func (d *Dispatcher) serveHeartbeat(w http.ResponseWriter, r *http.Request) {
+	var body *contract.Heartbeat
+	c, problem := d.open(r, contract.VerbHeartbeat, func(data []byte) (string, error) {
+		var err error
+		if body, err = contract.DecodeHeartbeat(data); err != nil {
+			return "", err
+		}
+		return body.AttemptID, nil
+	})
+	if problem != nil {
+		writeProblem(w, problem)
+		return
+	}
+	answer := contract.HeartbeatAnswer{Callbacks: d.renew(c)}
+	switch {
+	case c.task.State.Terminal():
+		answer.ShouldCancel, answer.Reason = true, "the task is "+string(c.task.State)
+	case c.run.State == state.RunCancelling:
+		answer.ShouldCancel, answer.Reason = true, c.run.CancelReason
+	}
+	timeout := time.Duration(c.task.HeartbeatTimeoutSec) * time.Second
+	if !c.task.State.Terminal() && d.beats.due(c.AttemptID, timeout, d.Clock.Now()) {
+		p := &event.TaskHeartbeat{
+			AttemptRef: c.ref(body.WorkerID), HeartbeatAt: event.At(d.Clock.Now()),
+			Progress: body.Progress, Message: body.Message,
+		}
+		if err := d.append(r.Context(), c.RunID, p); err != nil {
+			d.beats.forget(c.AttemptID)
+			writeProblem(w, internal(err))
+			return
+		}
+	}
+	d.write(w, r, answer)
+}
+
+func (d *Dispatcher) serveFinished(w http.ResponseWriter, r *http.Request) {
+	var body *contract.Finished
+	c, problem := d.open(r, contract.VerbFinished, func(data []byte) (string, error) {
+		var err error
+		if body, err = contract.DecodeFinished(data); err != nil {
+			return "", err
+		}
+		return body.AttemptID, nil
+	})
+	if problem == nil {
+		problem = d.checkOutput(c, body)
+	}
+	if problem != nil {
+		writeProblem(w, problem)
+		return
+	}
+	d.beats.forget(c.AttemptID)
+	if !c.task.State.Terminal() {
+		p := &event.TaskFinished{
+			AttemptRef: c.ref(body.WorkerID), Outcome: body.Outcome, Error: body.Error, Output: body.Output,
+			MaterializationID: body.MaterializationID, CheckResults: body.CheckResults, Metrics: body.Metrics,
+			StartedAt: body.StartedAt, CompletedAt: body.CompletedAt,
+		}
+		if err := d.append(r.Context(), c.RunID, p); err != nil {
+			problem = internal(err)
+			if refused := new(event.DecodeError); errors.As(err, &refused) {
+				problem = &contract.Problem{Title: "Malformed body", Status: http.StatusBadRequest, Detail: refused.Detail}
+			}
+			writeProblem(w, problem)
+			return
+		}
+	}
+	d.write(w, r, struct{}{})
+}
+
+// checkOutput holds a report to what its task may have made.
+func (d *Dispatcher) checkOutput(c *call, body *contract.Finished) *contract.Problem {
+	if id := ids.MaterializationID(d.Domain, c.RunID, c.TaskKey); body.MaterializationID != "" && body.MaterializationID != id {
+		return &contract.Problem{
+			Title: "Malformed body", Status: http.StatusBadRequest, Field: "materialization_id",
+			Detail: "the task makes materialization " + id,
+		}
+	}
+	if body.Output == nil || body.Output.URI == "" {
+		return nil
+	}
+	asset, err := ids.ParseAssetKey(c.task.AssetKey)
+	if err != nil {
+		return &contract.Problem{
+			Title: "Malformed body", Status: http.StatusBadRequest, Field: "output",
+			Detail: "the task is of no asset: it has no output",
+		}
+	}
+	prefix := contract.MaterializationPrefix(d.Domain, asset, c.task.PartitionKey,
+		ids.MaterializationID(d.Domain, c.RunID, c.TaskKey))
+	if !contract.IsExecutionURI(body.Output.URI, prefix) {
+		return &contract.Problem{
+			Title: "Malformed body", Status: http.StatusBadRequest, Field: "output.uri",
+			Detail: "the output must lie in a folder of its execution under " + prefix,
+		}
+	}
+	return nil
+}
+
+// renew gives an attempt callbacks that are valid for its time-out and an hour.
+func (d *Dispatcher) renew(c *call) contract.Callbacks {
+	valid := untimed
+	if c.task.TimeoutSec > 0 {
+		valid = time.Duration(c.task.TimeoutSec)*time.Second + callbackExtra
+	}
+	renewed := c.Callback
+	renewed.Expires = event.At(d.Clock.Now().Add(valid))
+	sign := func(verb string) string {
+		renewed.Verb = verb
+		return contract.CallbackURL(d.BaseURL, renewed, d.Keys)
+	}
+	return contract.Callbacks{Heartbeat: sign(contract.VerbHeartbeat), Finished: sign(contract.VerbFinished)}
+}
+
+// fireRequest is the body of a timer's call.
+type fireRequest struct {
+	TimerID    string `json:"timer_id"`
+	Generation int32  `json:"generation"`
+}
+
+// serveFire takes the call of a timer. The projections are brought up to date
+// first: what they miss could be the heartbeat that a time-out would overlook.
+// The call says only that the time has come; the fold decides what that means.
+func (d *Dispatcher) serveFire(w http.ResponseWriter, r *http.Request) {
+	var req fireRequest
+	if err := json.NewDecoder(r.Body).Decode(&req); err != nil || req.TimerID == "" {
+		writeProblem(w, &contract.Problem{Title: "Malformed body", Status: http.StatusBadRequest, Field: "timer_id", Detail: "the body must be {timer_id, generation}"})
+		return
+	}
+	if err := d.fire(r.Context(), req); err != nil {
+		d.Logger.WarnContext(r.Context(), "timer not fired; the queue calls again",
+			slog.String("timer", req.TimerID), slog.Any("error", err))
+		writeProblem(w, internal(err))
+		return
+	}
+	d.write(w, r, struct{}{})
+}
+
+func (d *Dispatcher) fire(ctx context.Context, req fireRequest) error {
+	now := event.At(d.Clock.Now())
+	snap, err := d.Snapshots.Current(ctx)
+	if err != nil {
+		return err
+	}
+	if now.Sub(snap.CaughtUpAt) > fold.MaxCompactionLag/2 { //nolint:mnd // half, so that the barrier below finds it fresh
+		if snap, err = d.refresh(ctx); err != nil {
+			return err
+		}
+	}
+	if snap.State.Timers.Get(req.TimerID) == nil {
+		return nil // fired, or cancelled
+	}
+	fired := &event.TimerFired{
+		TimerID: req.TimerID, Generation: req.Generation, FiredAt: event.At(d.Clock.Now()),
+		Observed: event.Observed{CaughtUpAt: snap.CaughtUpAt, Revision: snap.Revision},
+	}
+	return d.append(ctx, "", fired)
+}

@@ -1,0 +1,300 @@
+// Package dispatcher carries out what the controllers decide, and takes what
+// workers and the queue report.
+//
+// It holds no state that matters: an action that is lost is decided again from
+// the projections, and one that is carried out twice meets the name of the queue
+// task it created the first time.
+package dispatcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/control"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/queue"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Snapshots are the published states of a domain.
+type Snapshots interface {
+	Current(ctx context.Context) (*snapshot.Snapshot, error)
+	Await(ctx context.Context, after int64) (*snapshot.Snapshot, error)
+}
+
+// Compactor folds what was appended.
+type Compactor interface {
+	Compact(ctx context.Context, r compactor.Request) (compactor.Result, error)
+}
+
+// Config is what a dispatcher works with.
+type Config struct {
+	Domain    ids.Domain
+	Queue     queue.Queue
+	Appender  *ledger.Appender
+	Compactor Compactor
+	Snapshots Snapshots
+	Keys      contract.Keyring
+	// WorkerURL is where the tasks of a queue are pushed to.
+	WorkerURL func(queue string) string
+	// BaseURL is where this service is reached, by workers and by the queue.
+	BaseURL string
+	IDs     *ids.Source
+	Clock   clock.Clock
+	Logger  *slog.Logger
+}
+
+// Validity of what is handed out.
+const (
+	startedValid  = 7 * 24 * time.Hour
+	callbackExtra = time.Hour
+	// untimed is how long the callbacks of a task without a time-out are valid; each
+	// heartbeat renews them.
+	untimed = 24 * time.Hour
+)
+
+// parallel bounds the calls to the queue that are under way.
+const parallel = 64
+
+// Dispatcher is the dispatcher of one domain.
+type Dispatcher struct {
+	Config
+
+	mu      sync.Mutex
+	pending []control.Action
+	wake    chan struct{}
+	beats   *beats
+}
+
+// New makes a dispatcher.
+func New(cfg Config) *Dispatcher {
+	return &Dispatcher{Config: cfg, wake: make(chan struct{}, 1), beats: newBeats()}
+}
+
+// React takes up what a publish changed. It does not block: Run carries it out.
+func (d *Dispatcher) React(p compactor.Published) {
+	d.Submit(control.React(p.Changed.Outbox, p.Changed.Timers, event.At(d.Clock.Now())))
+}
+
+// Submit hands over actions for Run to carry out.
+func (d *Dispatcher) Submit(actions []control.Action) {
+	if len(actions) == 0 {
+		return
+	}
+	d.mu.Lock()
+	d.pending = append(d.pending, actions...)
+	d.mu.Unlock()
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run carries out what is handed over until ctx is done. What is left then is
+// decided again, from the projections, by whoever comes next.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	slots := make(chan struct{}, parallel)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-d.wake:
+		}
+		d.mu.Lock()
+		actions := d.pending
+		d.pending = nil
+		d.mu.Unlock()
+		for _, a := range actions {
+			select {
+			case <-ctx.Done():
+				return nil
+			case slots <- struct{}{}:
+			}
+			wg.Go(func() {
+				defer func() { <-slots }()
+				d.log(ctx, a, d.act(ctx, a))
+			})
+		}
+	}
+}
+
+func (d *Dispatcher) log(ctx context.Context, a control.Action, err error) {
+	if err != nil && ctx.Err() == nil {
+		d.Logger.WarnContext(ctx, "action failed; it is decided again later",
+			slog.String("queue_task", a.Name()), slog.Any("error", err))
+	}
+}
+
+// Execute carries out actions and waits for them.
+func (d *Dispatcher) Execute(ctx context.Context, actions []control.Action) error {
+	var g errgroup.Group
+	g.SetLimit(parallel)
+	for _, a := range actions {
+		g.Go(func() error { return d.act(ctx, a) })
+	}
+	return g.Wait()
+}
+
+// Reconcile carries out what the projections call for and nobody has taken up.
+func (d *Dispatcher) Reconcile(ctx context.Context) error {
+	snap, err := d.Snapshots.Current(ctx)
+	if err != nil {
+		return err
+	}
+	now := event.At(d.Clock.Now())
+	return d.Execute(ctx, append(control.Dispatch(snap.State, now), control.Timers(snap.State, now)...))
+}
+
+// Sweep is anti-entropy on a state of at least the given revision, one that a
+// barrier has brought up to date: it asks the queue after everything overdue, and
+// has what is gone dispatched anew.
+func (d *Dispatcher) Sweep(ctx context.Context, revision int64) error {
+	snap, err := d.Snapshots.Await(ctx, revision-1)
+	if err != nil {
+		return err
+	}
+	return d.Execute(ctx, control.Sweep(snap.State, event.At(d.Clock.Now())))
+}
+
+func (d *Dispatcher) act(ctx context.Context, a control.Action) error {
+	switch a := a.(type) {
+	case control.CreateDispatch:
+		return d.createDispatch(ctx, a)
+	case control.DeleteDispatch:
+		return d.Queue.Delete(ctx, a.Row.WorkerQueue, a.Row.CloudTaskID)
+	case control.CreateTimer:
+		return d.createTimer(ctx, a)
+	case control.DeleteTimer:
+		return d.Queue.Delete(ctx, control.TimerQueue, a.Row.CloudTaskID)
+	case control.Redispatch:
+		return d.repair(ctx, a.Queue, a.CloudTaskID, a.Request.RunID, a.Request)
+	case control.Retime:
+		return d.repair(ctx, control.TimerQueue, a.CloudTaskID, "", a.Request)
+	}
+	panic(fmt.Sprintf("dispatcher: no case for %T", a))
+}
+
+// createDispatch creates the queue task of an attempt. A queue that has it
+// already, or had it, is as good; one that will never take it is a fact for the
+// ledger. Any other error leaves the outbox row PENDING, to be tried again under
+// the same name.
+func (d *Dispatcher) createDispatch(ctx context.Context, a control.CreateDispatch) error {
+	task, err := d.dispatchTask(ctx, a.Row)
+	if err == nil {
+		err = d.Queue.Create(ctx, task)
+	}
+	switch {
+	case errors.Is(err, queue.ErrInvalid):
+		return d.append(ctx, a.Row.RunID, &event.DispatchFailed{
+			DispatchID: a.Row.DispatchID, RunID: a.Row.RunID, TaskKey: a.Row.TaskKey, Attempt: a.Row.Attempt,
+			Generation: a.Row.Generation,
+			Error:      event.Error{Code: "UNDISPATCHABLE", Category: "configuration", Message: err.Error()},
+		})
+	case err != nil && !errors.Is(err, queue.ErrExists):
+		return fmt.Errorf("dispatch task %s of run %s: %w", a.Row.TaskKey, a.Row.RunID, err)
+	case !a.Acknowledge:
+		return nil
+	}
+	return d.append(ctx, a.Row.RunID, &event.DispatchEnqueued{
+		DispatchID: a.Row.DispatchID, RunID: a.Row.RunID, TaskKey: a.Row.TaskKey, Attempt: a.Row.Attempt,
+		Generation: a.Row.Generation, CloudTaskID: a.Row.CloudTaskID, Deduplicated: err != nil,
+	})
+}
+
+func (d *Dispatcher) dispatchTask(ctx context.Context, row *state.Dispatch) (queue.Task, error) {
+	// The row was read from a published revision, and this one is no older: who
+	// takes the callback waits for it before saying that it knows no such task.
+	snap, err := d.Snapshots.Current(ctx)
+	if err != nil {
+		return queue.Task{}, err
+	}
+	env := &contract.Envelope{
+		ContractVersion: contract.Version,
+		Tenant:          d.Domain.Tenant, Workspace: d.Domain.Workspace, RunID: row.RunID, TaskKey: row.TaskKey,
+		TaskID: ids.TaskID(d.Domain, row.RunID, row.TaskKey), Attempt: row.Attempt, AttemptID: row.AttemptID,
+		MaxAttempts: row.MaxAttempts, PlanRef: row.PlanRef, AssetKey: row.AssetKey, PartitionKey: row.PartitionKey,
+		MaterializationID: ids.MaterializationID(d.Domain, row.RunID, row.TaskKey),
+		TimeoutSec:        row.TimeoutSec, HeartbeatTimeoutSec: row.HeartbeatTimeoutSec,
+		CausalToken: d.IDs.New(),
+	}
+	expires := event.At(d.Clock.Now().Add(startedValid))
+	env.Callbacks.Started = contract.CallbackURL(d.BaseURL, contract.Callback{
+		Domain: d.Domain, RunID: row.RunID, TaskKey: row.TaskKey, Attempt: row.Attempt, AttemptID: row.AttemptID,
+		Verb: contract.VerbStarted, Expires: expires, Revision: snap.Revision,
+	}, d.Keys)
+	if err := contract.Sign(env, d.Keys, expires); err != nil {
+		return queue.Task{}, fmt.Errorf("%w: sign envelope: %w", queue.ErrInvalid, err)
+	}
+	body, err := json.Marshal(env)
+	if err != nil {
+		return queue.Task{}, fmt.Errorf("%w: encode envelope: %w", queue.ErrInvalid, err)
+	}
+	return queue.Task{
+		Queue: row.WorkerQueue, Name: row.CloudTaskID, URL: d.WorkerURL(row.WorkerQueue) + "/execute",
+		Header: map[string]string{"Content-Type": "application/json"}, Body: body,
+		DispatchDeadline: maxDispatchDeadline,
+	}, nil
+}
+
+const maxDispatchDeadline = 30 * time.Minute
+
+func (d *Dispatcher) createTimer(ctx context.Context, a control.CreateTimer) error {
+	body, err := json.Marshal(fireRequest{TimerID: a.Row.TimerID, Generation: a.Row.Generation})
+	if err != nil {
+		return fmt.Errorf("encode timer %s: %w", a.Row.TimerID, err)
+	}
+	at := a.Row.FireAt
+	if a.HopAt != 0 {
+		at = a.HopAt
+	}
+	err = d.Queue.Create(ctx, queue.Task{
+		Queue: control.TimerQueue, Name: a.Row.CloudTaskID, URL: d.BaseURL + firePath(d.Domain),
+		Header: map[string]string{"Content-Type": "application/json"}, Body: body, ScheduleTime: at.Time(),
+	})
+	if err != nil && !errors.Is(err, queue.ErrExists) {
+		return fmt.Errorf("schedule timer %s: %w", a.Row.TimerID, err)
+	}
+	if !a.Acknowledge {
+		return nil
+	}
+	return d.append(ctx, a.Row.RunID, &event.TimerEnqueued{
+		TimerID: a.Row.TimerID, Generation: a.Row.Generation, CloudTaskID: a.Row.CloudTaskID, HopAt: a.HopAt,
+	})
+}
+
+func firePath(d ids.Domain) string {
+	return "/v1/tenants/" + url.PathEscape(d.Tenant) + "/workspaces/" + url.PathEscape(d.Workspace) + "/timers/fire"
+}
+
+// repair asks for something to be queued under a new name, but only if the queue
+// no longer has it under the old one: what is merely slow is left alone.
+func (d *Dispatcher) repair(ctx context.Context, queueName, task, run string, request event.Payload) error {
+	if task != "" {
+		there, err := d.Queue.Exists(ctx, queueName, task)
+		if err != nil || there {
+			return err
+		}
+	}
+	return d.append(ctx, run, request)
+}
+
+func (d *Dispatcher) append(ctx context.Context, run string, p event.Payload) error {
+	_, err := d.Appender.Append(ctx, []*event.Envelope{{Domain: d.Domain, CorrelationID: run, Payload: p}})
+	return err
+}

@@ -1,0 +1,47 @@
+package dispatcher
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+)
+
+// refresh has everything that is in the ledger folded and gives the snapshot
+// that has it.
+func (d *Dispatcher) refresh(ctx context.Context) (*snapshot.Snapshot, error) {
+	result, err := d.Compactor.Compact(ctx, compactor.Request{Barrier: true})
+	if err != nil {
+		return nil, err
+	}
+	snap, err := d.Snapshots.Await(ctx, result.Revision-1)
+	if err != nil {
+		return nil, err
+	}
+	var caughtUp event.Time
+	if err := caughtUp.UnmarshalText([]byte(result.CaughtUpAt)); err != nil {
+		return nil, err
+	}
+	fresh := *snap
+	fresh.CaughtUpAt = max(fresh.CaughtUpAt, caughtUp)
+	return &fresh, nil
+}
+
+func (d *Dispatcher) write(w http.ResponseWriter, r *http.Request, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(v); err != nil {
+		d.Logger.DebugContext(r.Context(), "answer not delivered", slog.Any("error", err))
+	}
+}
+
+// writeProblem answers with an error (RFC 9457).
+func writeProblem(w http.ResponseWriter, p *contract.Problem) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) //nolint:errchkjson // who asked is gone if this fails
+}

@@ -1,0 +1,356 @@
+// Package embedded is all of Servo in one process on one machine: a folder as
+// the object store, an in-process queue, the compactor, the dispatcher and a
+// worker, joined by the same HTTP that joins them in a cloud.
+//
+// One process at a time owns a state folder, by a lock that ends with the
+// process. A second one talks to the first: it appends to the ledger itself and
+// has the owner fold. When the owner goes away, whoever still wants something
+// takes over; everything is in the folder.
+package embedded
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/control"
+	"github.com/servo-orchestration/servo/pkg/dispatcher"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/queue/localqueue"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/worker"
+)
+
+// Options are what a stack runs with.
+type Options struct {
+	// Dir is the state folder, ".servo" beside servo.yaml. It is made if absent.
+	Dir    string
+	Domain ids.Domain
+	// Listen is the address to serve on; "" is 127.0.0.1 and a free port.
+	Listen string
+	// Concurrency is how many tasks are executed at once; 0: twice the cores.
+	Concurrency int
+	// DuckDB bounds each query.
+	DuckDB worker.DuckDB
+	Clock  clock.Clock
+	Logger *slog.Logger
+	// Environ is the environment that commands inherit.
+	Environ []string
+	// Program is the path of the servo program, which commands find as SERVO_BIN.
+	Program string
+	// Actor is who asks: "user:jane".
+	Actor string
+	// Routes adds routes to the stack's HTTP server. It may be nil.
+	Routes func(*http.ServeMux, *engine.Engine)
+}
+
+// Stack is a running stack.
+type Stack struct {
+	*engine.Engine
+	// URL is where the stack serves.
+	URL string
+
+	opts      Options
+	parts     *Parts
+	lock      *lock
+	compactor *compactor.Compactor
+	dispatch  *dispatcher.Dispatcher
+	queue     *localqueue.Queue
+	worker    *worker.Worker
+	listener  net.Listener
+	server    *http.Server
+
+	group   *errgroup.Group
+	stop    context.CancelFunc
+	trouble atomic.Pointer[troubled]
+}
+
+type troubled struct {
+	err   error
+	since time.Time
+}
+
+// Parts are what every process needs that works on a state folder.
+type Parts struct {
+	Domain    ids.Domain
+	Store     *fileblob.Store
+	Manifests *manifest.Store
+	Codec     *snapshot.Codec
+	IDs       *ids.Source
+	Clock     clock.Clock
+	Logger    *slog.Logger
+}
+
+// OpenParts opens a state folder, which it makes if it is absent.
+func OpenParts(opts Options) (*Parts, error) {
+	store, err := fileblob.Open(opts.Dir, fileblob.Options{Now: opts.Clock.Now})
+	if err != nil {
+		return nil, fmt.Errorf("open state folder %s: %w", opts.Dir, err)
+	}
+	source := ids.NewSource(opts.Clock.Now, rand.Reader)
+	return &Parts{
+		Domain: opts.Domain, Store: store, IDs: source, Clock: opts.Clock, Logger: opts.Logger,
+		Codec:     snapshot.NewCodec(),
+		Manifests: manifest.New(manifest.Config{Domain: opts.Domain, Store: store, IDs: source, Clock: opts.Clock, Logger: opts.Logger}),
+	}, nil
+}
+
+// Reader follows the folder's published states from outside the owner.
+func (p *Parts) Reader() *snapshot.Reader {
+	return snapshot.NewReader(p.Domain, p.Codec, p.Manifests, p.Clock)
+}
+
+// Start takes the state folder, brings its state up to date, fills the queue with
+// what the state says is under way, and serves. If another process owns the
+// folder the error is a [*LockedError].
+func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
+	if err := opts.Domain.Validate(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(opts.Dir, 0o755); err != nil { //nolint:gosec // state is as readable as the project beside it
+		return nil, fmt.Errorf("make state folder: %w", err)
+	}
+	held, err := acquire(opts.Dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Stack{opts: opts, lock: held}
+	defer func() {
+		if err != nil {
+			s.release()
+		}
+	}()
+	if s.parts, err = OpenParts(opts); err != nil {
+		return nil, err
+	}
+	if err := s.build(ctx); err != nil {
+		return nil, err
+	}
+	s.run(context.WithoutCancel(ctx))
+	if err := s.resume(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// build makes the services and joins them.
+func (s *Stack) build(ctx context.Context) error {
+	keys, err := loadKeys(filepath.Join(s.opts.Dir, keysFile))
+	if err != nil {
+		return err
+	}
+	address := s.opts.Listen
+	if address == "" {
+		address = "127.0.0.1:0"
+	}
+	var lc net.ListenConfig
+	if s.listener, err = lc.Listen(ctx, "tcp", address); err != nil {
+		return fmt.Errorf("listen on %s: %w", address, err)
+	}
+	s.URL = "http://" + s.listener.Addr().String()
+	p := s.parts
+	s.compactor, err = compactor.Open(ctx, compactor.Config{
+		Domain: p.Domain, Store: p.Store, Manifests: p.Manifests, Codec: p.Codec, IDs: p.IDs, Clock: p.Clock,
+		Writer: fmt.Sprintf("servo/%d", os.Getpid()), Logger: p.Logger,
+		OnPublish: func(published compactor.Published) {
+			s.trouble.Store(nil)
+			s.dispatch.React(published)
+		},
+		OnTrouble: func(err error, since time.Time) { s.trouble.Store(&troubled{err, since}) },
+	})
+	if err != nil {
+		return err
+	}
+	appender := ledger.NewAppender(ledger.Config{
+		Domain: p.Domain, Store: p.Store, IDs: p.IDs, Clock: p.Clock, Logger: p.Logger,
+		OnDurable: func(e ledger.Entry) {
+			s.compactor.Announce(compactor.Request{
+				Entries: []compactor.Entry{{ID: e.Name, Data: e.Data}}, Lazy: !e.Urgent,
+			})
+		},
+	})
+	snapshots := inProcess{s.compactor.Latest()}
+	s.Engine = engine.New(engine.Config{
+		Domain: p.Domain, Store: p.Store, Appender: appender, Compactor: s.compactor, Snapshots: snapshots,
+		IDs: p.IDs, Clock: p.Clock, Actor: s.opts.Actor,
+	})
+	s.queue = localqueue.New(localqueue.Options{
+		Clock: p.Clock, Client: newClient(), Logger: p.Logger, Concurrency: s.concurrency,
+	})
+	s.dispatch = dispatcher.New(dispatcher.Config{
+		Domain: p.Domain, Queue: s.queue, Appender: appender, Compactor: s.compactor, Snapshots: snapshots,
+		Keys: keys, WorkerURL: func(string) string { return s.URL }, BaseURL: s.URL,
+		IDs: p.IDs, Clock: p.Clock, Logger: p.Logger,
+	})
+	return s.buildWorker(keys)
+}
+
+func (s *Stack) buildWorker(keys contract.Keyring) error {
+	p := s.parts
+	var err error
+	s.worker, err = worker.Open(worker.Config{
+		Store: p.Store, Clock: p.Clock, Nonce: p.IDs.New, Keyring: keys, HTTPClient: newClient(),
+		WorkerID:   fmt.Sprintf("local-%d", os.Getpid()),
+		ScratchDir: filepath.Join(s.opts.Dir, scratchDir),
+		Logger:     p.Logger, Environ: s.opts.Environ, ServoBin: s.opts.Program,
+		HeartbeatEvery: heartbeatEvery, MaxConcurrent: s.concurrency(""),
+		DuckDB: s.opts.DuckDB,
+	})
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	find := func(d ids.Domain) *dispatcher.Dispatcher {
+		if d != p.Domain {
+			return nil
+		}
+		return s.dispatch
+	}
+	dispatcher.Register(mux, find)
+	compactor.Register(mux, func(_ context.Context, d ids.Domain) (*compactor.Compactor, error) {
+		if d != p.Domain {
+			return nil, fmt.Errorf("this process serves %s, not %s", p.Domain, d)
+		}
+		return s.compactor, nil
+	})
+	mux.Handle("POST /execute", s.worker.Handler())
+	if s.opts.Routes != nil {
+		s.opts.Routes(mux, s.Engine)
+	}
+	s.server = &http.Server{Handler: localOnly(mux), ReadHeaderTimeout: headerTimeout}
+	return nil
+}
+
+const (
+	// heartbeatEvery is how often a local worker asks whether it is to stop; few of
+	// these become ledger events.
+	heartbeatEvery = time.Second
+	headerTimeout  = 10 * time.Second
+	// reconcileEvery is how often the projections are looked at while work waits.
+	reconcileEvery = 5 * time.Second
+	// sweepEvery is how many of those make a sweep.
+	sweepEvery = 12
+)
+
+// run starts the goroutines. They end when Close is called.
+func (s *Stack) run(ctx context.Context) {
+	ctx, s.stop = context.WithCancel(ctx)
+	s.group, ctx = errgroup.WithContext(ctx)
+	s.group.Go(func() error { return s.compactor.Run(ctx) })
+	s.group.Go(func() error { return s.dispatch.Run(ctx) })
+	s.group.Go(func() error { return s.queue.Run(ctx) })
+	s.group.Go(func() error { return s.maintain(ctx) })
+	s.server.BaseContext = func(net.Listener) context.Context { return ctx }
+	s.group.Go(func() error {
+		if err := s.server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve on %s: %w", s.URL, err)
+		}
+		return nil
+	})
+	s.group.Go(func() error {
+		<-ctx.Done()
+		return s.server.Close()
+	})
+}
+
+// resume folds what the ledger holds beyond the last revision, and fills the
+// queue, which is empty in a new process, under the same names as before.
+func (s *Stack) resume(ctx context.Context) error {
+	result, err := s.compactor.Compact(ctx, compactor.Request{Barrier: true})
+	if err != nil {
+		return fmt.Errorf("bring the state up to date: %w", err)
+	}
+	snap, err := s.Snapshots.Await(ctx, result.Revision-1)
+	if err != nil {
+		return err
+	}
+	s.dispatch.Submit(control.Refill(snap.State, event.At(s.opts.Clock.Now())))
+	return s.lock.publish(s.opts.Dir, Owner{PID: os.Getpid(), URL: s.URL, Domain: s.opts.Domain.String()})
+}
+
+// maintain is the backup to every hand-over: while anything is live it looks at
+// the projections now and then, and it sleeps when nothing is.
+func (s *Stack) maintain(ctx context.Context) error {
+	latest := s.compactor.Latest()
+	for round := 1; ; round++ {
+		if _, err := latest.Await(ctx, func(snap *snapshot.Snapshot) bool { return snap.State.LiveRuns() > 0 }); err != nil {
+			return nil //nolint:nilerr // the stack is being closed
+		}
+		if err := s.opts.Clock.Sleep(ctx, reconcileEvery); err != nil {
+			return nil //nolint:nilerr // the stack is being closed
+		}
+		err := s.dispatch.Reconcile(ctx)
+		if err == nil && round%sweepEvery == 0 {
+			err = s.Sweep(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			s.opts.Logger.WarnContext(ctx, "reconciliation incomplete; it is repeated", slog.Any("error", err))
+		}
+	}
+}
+
+// Sweep runs anti-entropy now.
+func (s *Stack) Sweep(ctx context.Context) error {
+	result, err := s.compactor.Compact(ctx, compactor.Request{Barrier: true})
+	if err != nil {
+		return err
+	}
+	return s.dispatch.Sweep(ctx, result.Revision)
+}
+
+// Trouble is why nothing is being folded, and since when; nil when all is well.
+func (s *Stack) Trouble() (error, time.Time) { //nolint:revive // an error that is a state, not a failure of this call
+	if t := s.trouble.Load(); t != nil {
+		return t.err, t.since
+	}
+	return nil, time.Time{}
+}
+
+// Done is closed, or rather returns, when the stack has ended by itself; the
+// error says why.
+func (s *Stack) Done() error { return s.group.Wait() }
+
+// Close ends the stack: executions are broken off, not reported, and go on where
+// the state says they were when the folder is opened again.
+func (s *Stack) Close() error {
+	var err error
+	if s.stop != nil {
+		s.stop()
+		err = s.group.Wait()
+	}
+	if s.worker != nil {
+		gone, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = s.worker.Close(gone) // nobody takes reports any more: what runs is killed, not waited for
+	}
+	s.release()
+	return err
+}
+
+func (s *Stack) release() {
+	if s.listener != nil {
+		_ = s.listener.Close() // closed already when the stack had run
+	}
+	if s.parts != nil {
+		_ = s.parts.Store.Close()
+	}
+	s.lock.release(s.opts.Dir)
+}

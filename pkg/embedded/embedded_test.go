@@ -1,0 +1,192 @@
+package embedded_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/repair"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+func options(t testing.TB, dir string) embedded.Options {
+	t.Helper()
+	return embedded.Options{
+		Dir: dir, Domain: ids.Domain{Tenant: "acme", Workspace: "prod"}, Clock: clock.System{},
+		Logger:  slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Environ: os.Environ(), Concurrency: 4, Actor: "user:test",
+	}
+}
+
+func start(t testing.TB, dir string) *embedded.Stack {
+	t.Helper()
+	s, err := embedded.Start(t.Context(), options(t, dir))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// command is an asset computed by a shell command.
+func command(key, script string, deps ...string) plan.Asset {
+	asset := func(key string) ids.AssetKey {
+		k, err := ids.ParseAssetKey(key)
+		if err != nil {
+			panic(err)
+		}
+		return k
+	}
+	a := plan.Asset{Key: asset(key), Work: plan.Work{Command: []string{"sh", "-c", script}}}
+	for _, dep := range deps {
+		a.Deps = append(a.Deps, asset(dep))
+	}
+	return a
+}
+
+func run(t testing.TB, e *engine.Engine, runKey string, assets ...plan.Asset) engine.Ticket {
+	t.Helper()
+	ticket, err := e.Run(t.Context(), engine.RunRequest{
+		Plan: plan.Request{Root: t.TempDir(), Assets: assets, All: true}, RunKey: runKey, Trigger: event.Trigger{Type: "manual"},
+	})
+	require.NoError(t, err)
+	return ticket
+}
+
+// await is the run once ok accepts it.
+func await(t testing.TB, e *engine.Engine, runID string, ok func(*snapshot.Snapshot, *state.Run) bool) *snapshot.Snapshot {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	snap, err := e.Snapshots.Current(ctx)
+	for err == nil {
+		if r := snap.State.Runs.Get(runID); r != nil && ok(snap, r) {
+			return snap
+		}
+		snap, err = e.Snapshots.Await(ctx, snap.Revision)
+	}
+	require.NoError(t, err)
+	return nil
+}
+
+func ended(_ *snapshot.Snapshot, r *state.Run) bool { return r.State.Terminal() }
+
+func states(snap *snapshot.Snapshot, runID string) []string {
+	var states []string
+	snap.State.TasksOf(runID, func(t *state.Task) bool {
+		states = append(states, fmt.Sprintf("%s=%s", t.TaskKey, t.State))
+		return true
+	})
+	return states
+}
+
+func verify(t testing.TB, dir string) {
+	t.Helper()
+	p, err := embedded.OpenParts(options(t, dir))
+	require.NoError(t, err)
+	defer p.Store.Close()
+	report, err := repair.Verify(t.Context(), repair.Config{
+		Domain: p.Domain, Store: p.Store, Manifests: p.Manifests, Codec: p.Codec, IDs: p.IDs,
+	})
+	require.NoError(t, err)
+	require.Empty(t, report.Problems)
+}
+
+func TestAPipelineRunsToItsEnd(t *testing.T) {
+	dir := t.TempDir()
+	s := start(t, dir)
+	ticket := run(t, s.Engine, "",
+		command("raw/a", `echo hello > "$SERVO_OUTPUT/a.txt"`),
+		command("raw/b", "true", "raw/a"), command("raw/c", "true", "raw/a"), command("raw/d", "true", "raw/b", "raw/c"))
+	snap := await(t, s.Engine, ticket.RunID, ended)
+	require.Equal(t, []string{"raw/a=SUCCEEDED", "raw/b=SUCCEEDED", "raw/c=SUCCEEDED", "raw/d=SUCCEEDED"}, states(snap, ticket.RunID))
+	require.Equal(t, state.RunSucceeded, snap.State.Runs.Get(ticket.RunID).State)
+	require.NoError(t, s.Close())
+	verify(t, dir)
+}
+
+func TestAFailureSkipsWhatDependsOnItAndRetriesComeBack(t *testing.T) {
+	dir := t.TempDir()
+	s := start(t, dir)
+	flaky := command("raw/flaky", `test -e "$HOME_DIR/once" || { touch "$HOME_DIR/once"; exit 3; }`)
+	flaky.Work.Env = map[string]string{"HOME_DIR": t.TempDir()}
+	flaky.Retries = plan.Retries{MaxAttempts: 3, InitialDelayMS: 50, MaxDelayMS: 100, MultiplierPermille: 2000}
+	ticket := run(t, s.Engine, "", flaky, command("raw/bad", "exit 7"), command("raw/after", "true", "raw/bad"), command("raw/free", "true", "raw/flaky"))
+	snap := await(t, s.Engine, ticket.RunID, ended)
+	require.Equal(t, []string{
+		"raw/after=SKIPPED", "raw/bad=FAILED", "raw/flaky=SUCCEEDED", "raw/free=SUCCEEDED",
+	}, states(snap, ticket.RunID))
+	require.Equal(t, int32(2), snap.State.Tasks.Get(state.Key2{A: ticket.RunID, B: "raw/flaky"}).Attempt)
+	require.NoError(t, s.Close())
+	verify(t, dir)
+}
+
+func TestCancelKillsWhatRuns(t *testing.T) {
+	s := start(t, t.TempDir())
+	ticket := run(t, s.Engine, "", command("raw/long", "sleep 600"), command("raw/after", "true", "raw/long"))
+	await(t, s.Engine, ticket.RunID, func(_ *snapshot.Snapshot, r *state.Run) bool { return r.TasksRunning == 1 })
+	require.NoError(t, s.Cancel(t.Context(), ticket.RunID, "no longer needed", false))
+	snap := await(t, s.Engine, ticket.RunID, ended)
+	require.Equal(t, state.RunCancelled, snap.State.Runs.Get(ticket.RunID).State)
+	require.Equal(t, []string{"raw/after=CANCELLED", "raw/long=CANCELLED"}, states(snap, ticket.RunID))
+}
+
+func TestARestartGoesOnWithWhatWasUnderWay(t *testing.T) {
+	dir, marks := t.TempDir(), t.TempDir()
+	s := start(t, dir)
+	done := command("raw/done", `echo x >> "$MARKS/done"`)
+	long := command("raw/long", `echo x >> "$MARKS/long"; test "$(wc -l < "$MARKS/long")" -gt 1 || sleep 600`, "raw/done")
+	done.Work.Env, long.Work.Env = map[string]string{"MARKS": marks}, map[string]string{"MARKS": marks}
+	ticket := run(t, s.Engine, "nightly", done, long)
+	await(t, s.Engine, ticket.RunID, func(_ *snapshot.Snapshot, r *state.Run) bool { return r.TasksRunning == 1 })
+	require.NoError(t, s.Close())
+
+	s = start(t, dir)
+	snap := await(t, s.Engine, ticket.RunID, ended)
+	require.Equal(t, []string{"raw/done=SUCCEEDED", "raw/long=SUCCEEDED"}, states(snap, ticket.RunID))
+	data, err := os.ReadFile(marks + "/done")
+	require.NoError(t, err)
+	require.Equal(t, "x\n", string(data), "a finished task is not repeated")
+	require.NoError(t, s.Close())
+	verify(t, dir)
+}
+
+func TestASecondProcessIsToldOfTheFirstAndWorksThroughIt(t *testing.T) {
+	dir := t.TempDir()
+	first := start(t, dir)
+	_, err := embedded.Start(t.Context(), options(t, dir))
+	locked := new(embedded.LockedError)
+	require.True(t, errors.As(err, &locked))
+	require.Equal(t, first.URL, locked.Owner.URL)
+	require.Equal(t, os.Getpid(), locked.Owner.PID)
+
+	second, err := embedded.Attach(t.Context(), options(t, dir), locked.Owner)
+	require.NoError(t, err)
+	ticket := run(t, second, "", command("raw/a", "true"))
+	snap := await(t, second, ticket.RunID, ended)
+	require.Equal(t, state.RunSucceeded, snap.State.Runs.Get(ticket.RunID).State)
+}
+
+func TestARunKeyAttachesOrConflicts(t *testing.T) {
+	s := start(t, t.TempDir())
+	one := run(t, s.Engine, "nightly", command("raw/a", "true"))
+	again := run(t, s.Engine, "nightly", command("raw/a", "true"))
+	require.True(t, again.Attached)
+	require.Equal(t, one.RunID, again.RunID)
+	_, err := s.Run(t.Context(), engine.RunRequest{
+		Plan: plan.Request{Root: t.TempDir(), Assets: []plan.Asset{command("raw/a", "false")}, All: true}, RunKey: "nightly",
+		Trigger: event.Trigger{Type: "manual"},
+	})
+	require.ErrorIs(t, err, engine.ErrConflict)
+}

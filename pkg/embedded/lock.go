@@ -1,0 +1,217 @@
+package embedded
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/control"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+)
+
+// Files of a state folder beside the objects.
+const (
+	lockFile   = "lock"
+	ownerFile  = "owner.json"
+	keysFile   = "keys.json"
+	scratchDir = "scratch"
+)
+
+// Owner is the process that owns a state folder.
+type Owner struct {
+	PID    int    `json:"pid"`
+	URL    string `json:"url"`
+	Domain string `json:"domain"`
+}
+
+// LockedError says that another process owns the state folder.
+type LockedError struct {
+	Dir string
+	// Owner is that process; its URL is empty while it is starting.
+	Owner Owner
+}
+
+// Error implements error.
+func (e *LockedError) Error() string {
+	if e.Owner.PID == 0 {
+		return fmt.Sprintf("state folder %s is in use by another servo process that is starting; try again in a moment", e.Dir)
+	}
+	return fmt.Sprintf("state folder %s is in use by servo process %d, serving on %s", e.Dir, e.Owner.PID, e.Owner.URL)
+}
+
+// lock is an advisory lock on a state folder. The system drops it with the
+// process, however that ends.
+type lock struct{ file *os.File }
+
+func acquire(dir string) (*lock, error) {
+	path := filepath.Join(dir, lockFile)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o644) //nolint:gosec // readable like the rest of the folder
+	if err != nil {
+		return nil, fmt.Errorf("open lock of state folder: %w", err)
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		owner, _ := ReadOwner(dir) // absent while the owner is starting
+		return nil, errors.Join(&LockedError{Dir: dir, Owner: owner}, f.Close())
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock state folder %s: %w", dir, err), f.Close())
+	}
+	// What a dead owner left behind must not be taken for a living one's.
+	if err := os.Remove(filepath.Join(dir, ownerFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.Join(fmt.Errorf("take state folder: %w", err), f.Close())
+	}
+	return &lock{f}, nil
+}
+
+// publish tells other processes where the owner serves.
+func (l *lock) publish(dir string, o Owner) error {
+	data, err := json.Marshal(o)
+	if err != nil {
+		return fmt.Errorf("encode owner: %w", err)
+	}
+	temp := filepath.Join(dir, ownerFile+".new")
+	if err := os.WriteFile(temp, data, 0o644); err != nil { //nolint:gosec // readable like the rest of the folder
+		return fmt.Errorf("publish owner of state folder: %w", err)
+	}
+	if err := os.Rename(temp, filepath.Join(dir, ownerFile)); err != nil {
+		return fmt.Errorf("publish owner of state folder: %w", err)
+	}
+	return nil
+}
+
+func (l *lock) release(dir string) {
+	if l == nil || l.file == nil {
+		return
+	}
+	_ = os.Remove(filepath.Join(dir, ownerFile)) // the next owner removes it, too
+	_ = l.file.Close()
+	l.file = nil
+}
+
+// ReadOwner is the owner of a state folder as it has published itself.
+func ReadOwner(dir string) (Owner, error) {
+	data, err := os.ReadFile(filepath.Join(dir, ownerFile)) //nolint:gosec // a path that the caller owns
+	if err != nil {
+		return Owner{}, fmt.Errorf("read owner of state folder: %w", err)
+	}
+	var o Owner
+	if err := json.Unmarshal(data, &o); err != nil {
+		return Owner{}, fmt.Errorf("read owner of state folder: %w", err)
+	}
+	return o, nil
+}
+
+// loadKeys reads the folder's signing keys, which it makes the first time. They
+// never leave the machine: they keep one process's callbacks from another's.
+func loadKeys(path string) (contract.Keyring, error) {
+	data, err := os.ReadFile(path) //nolint:gosec // a path that the caller owns
+	if errors.Is(err, fs.ErrNotExist) {
+		return makeKeys(path)
+	}
+	if err != nil {
+		return contract.Keyring{}, fmt.Errorf("read signing keys: %w", err)
+	}
+	var stored struct {
+		Current string            `json:"current"`
+		Secrets map[string]string `json:"secrets"`
+	}
+	if err := json.Unmarshal(data, &stored); err != nil {
+		return contract.Keyring{}, fmt.Errorf("read signing keys in %s: %w; remove the file to have new ones made", path, err)
+	}
+	keys := contract.Keyring{Current: stored.Current, Secrets: map[string][]byte{}}
+	for id, secret := range stored.Secrets {
+		if keys.Secrets[id], err = base64.StdEncoding.DecodeString(secret); err != nil {
+			return contract.Keyring{}, fmt.Errorf("read signing key %s in %s: %w; remove the file to have new ones made", id, path, err)
+		}
+	}
+	if err := keys.Validate(); err != nil {
+		return contract.Keyring{}, fmt.Errorf("read signing keys in %s: %w; remove the file to have new ones made", path, err)
+	}
+	return keys, nil
+}
+
+func makeKeys(path string) (contract.Keyring, error) {
+	secret := make([]byte, contract.MinSecret)
+	if _, err := rand.Read(secret); err != nil {
+		return contract.Keyring{}, fmt.Errorf("make signing key: %w", err)
+	}
+	const id = "local"
+	data, err := json.Marshal(map[string]any{
+		"current": id, "secrets": map[string]string{id: base64.StdEncoding.EncodeToString(secret)},
+	})
+	if err != nil {
+		return contract.Keyring{}, fmt.Errorf("encode signing keys: %w", err)
+	}
+	temp := path + ".new"
+	if err := os.WriteFile(temp, data, 0o600); err != nil {
+		return contract.Keyring{}, fmt.Errorf("store signing keys: %w", err)
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return contract.Keyring{}, fmt.Errorf("store signing keys: %w", err)
+	}
+	return contract.Keyring{Current: id, Secrets: map[string][]byte{id: secret}}, nil
+}
+
+// concurrency is how many deliveries of a queue are under way at once.
+func (s *Stack) concurrency(queue string) int {
+	const timers = 16
+	if queue == control.TimerQueue {
+		return timers
+	}
+	if s.opts.Concurrency > 0 {
+		return s.opts.Concurrency
+	}
+	return 2 * runtime.GOMAXPROCS(0) //nolint:mnd // a task waits for its files about as long as it computes
+}
+
+// newClient keeps connections to this machine open: every task needs several.
+func newClient() *http.Client {
+	const conns = 256
+	return &http.Client{
+		Transport:     &http.Transport{MaxIdleConns: conns, MaxIdleConnsPerHost: conns, IdleConnTimeout: time.Minute},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// localOnly refuses requests that name another host: a web page that a browser
+// on this machine shows must not reach the stack by a name of its own (DNS
+// rebinding).
+func localOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, err := net.SplitHostPort(r.Host)
+		if err != nil {
+			host = r.Host
+		}
+		if ip := net.ParseIP(strings.Trim(host, "[]")); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			http.Error(w, "this server answers to 127.0.0.1 and localhost only", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// inProcess are the snapshots of a compactor in this process.
+type inProcess struct{ latest *snapshot.Latest }
+
+func (p inProcess) Current(context.Context) (*snapshot.Snapshot, error) {
+	snap, _ := p.latest.Get()
+	return snap, nil
+}
+
+func (p inProcess) Await(ctx context.Context, after int64) (*snapshot.Snapshot, error) {
+	return p.latest.Await(ctx, func(s *snapshot.Snapshot) bool { return s.Revision > after })
+}

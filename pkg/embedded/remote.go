@@ -1,0 +1,39 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+)
+
+// Attach gives an engine on a state folder that another process owns: it appends
+// to the ledger itself, and the owner folds.
+func Attach(ctx context.Context, opts Options, owner Owner) (*engine.Engine, error) {
+	if owner.Domain != opts.Domain.String() {
+		return nil, fmt.Errorf("state folder %s is served for %s by process %d; this project is %s",
+			opts.Dir, owner.Domain, owner.PID, opts.Domain)
+	}
+	p, err := OpenParts(opts)
+	if err != nil {
+		return nil, err
+	}
+	// Ids of this process must come after what the state has seen.
+	m, err := p.Manifests.Load(ctx)
+	switch {
+	case err == nil:
+		p.IDs.Observe(m.Watermarks.EventsProcessedThrough)
+		p.IDs.Observe(m.Watermarks.CompleteThrough)
+	case !errors.Is(err, manifest.ErrNone):
+		return nil, errors.Join(err, p.Store.Close())
+	}
+	return engine.New(engine.Config{
+		Domain: p.Domain, Store: p.Store, Snapshots: p.Reader(), IDs: p.IDs, Clock: p.Clock, Actor: opts.Actor,
+		Appender:  ledger.NewAppender(ledger.Config{Domain: p.Domain, Store: p.Store, IDs: p.IDs, Clock: p.Clock, Logger: p.Logger}),
+		Compactor: &compactor.Client{Domain: p.Domain, URL: owner.URL, HTTP: newClient()},
+	}), nil
+}

@@ -1,0 +1,163 @@
+// Package engine is what people ask of a domain, whoever asks and however: run
+// these assets, cancel this run, retry what failed, why is this task waiting.
+//
+// It is a stateless writer: it appends intents to the ledger, has them folded,
+// and reads the answer from a snapshot. It works the same inside the process
+// that compacts the domain and outside of it.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Snapshots are the published states of a domain.
+type Snapshots interface {
+	// Current is the newest published state.
+	Current(ctx context.Context) (*snapshot.Snapshot, error)
+	// Await is a published state of a revision greater than after, once there is one.
+	Await(ctx context.Context, after int64) (*snapshot.Snapshot, error)
+}
+
+// Compactor folds what was appended.
+type Compactor interface {
+	// Compact returns once the entries are folded in a published revision.
+	Compact(ctx context.Context, r compactor.Request) (compactor.Result, error)
+}
+
+// Config is what an engine works with.
+type Config struct {
+	Domain    ids.Domain
+	Store     blob.Store
+	Appender  *ledger.Appender
+	Compactor Compactor
+	Snapshots Snapshots
+	IDs       *ids.Source
+	Clock     clock.Clock
+	// Actor is who asks: "user:jane".
+	Actor string
+}
+
+// Engine answers and acts for one domain. It is safe for concurrent use.
+type Engine struct{ Config }
+
+// New makes an engine.
+func New(cfg Config) *Engine { return &Engine{cfg} }
+
+// Errors that callers branch on.
+var (
+	// ErrNotFound is wrapped with what was not found and what there is instead.
+	ErrNotFound = errors.New("not found")
+	// ErrConflict says that a run key is held by a run that asked for something else.
+	ErrConflict = errors.New("run key conflict")
+	// ErrEnded says that a run has ended and cannot be changed.
+	ErrEnded = errors.New("the run has ended")
+)
+
+// append makes events durable as one group, has them folded, and gives the first
+// snapshot that has them.
+func (e *Engine) append(ctx context.Context, correlation string, payloads ...event.Payload) (*snapshot.Snapshot, string, error) {
+	group := make([]*event.Envelope, len(payloads))
+	for i, p := range payloads {
+		group[i] = &event.Envelope{Domain: e.Domain, CorrelationID: correlation, Actor: e.Actor, Payload: p}
+	}
+	appended, err := e.Appender.Append(ctx, group)
+	if err != nil {
+		return nil, "", err
+	}
+	result, err := e.Compactor.Compact(ctx, compactor.Request{Entries: []compactor.Entry{{ID: appended.Entry}}})
+	if err != nil {
+		return nil, "", fmt.Errorf("fold ledger entry %s, which is durable and will be folded: %w", appended.Entry, err)
+	}
+	snap, err := e.Snapshots.Await(ctx, result.Revision-1)
+	return snap, appended.Entry, err
+}
+
+// Cancel asks for a run to end. With force, running tasks are closed without
+// waiting for their workers.
+func (e *Engine) Cancel(ctx context.Context, runID, reason string, force bool) error {
+	snap, err := e.Snapshots.Current(ctx)
+	if err != nil {
+		return err
+	}
+	run, err := FindRun(snap.State, runID)
+	if err != nil {
+		return err
+	}
+	if run.State.Terminal() {
+		return fmt.Errorf("cancel run %s: %w: it is %s since %s", run.RunID, ErrEnded, run.State, run.CompletedAt)
+	}
+	_, _, err = e.append(ctx, run.RunID, &event.RunCancelRequested{RunID: run.RunID, Reason: reason, Force: force})
+	return err
+}
+
+// SetLimits appends the limits that differ from those in force. A nil map leaves
+// the pools alone; pools that it does not name keep their limits.
+func (e *Engine) SetLimits(ctx context.Context, workspaceSlots int32, pools map[string]int32) error {
+	snap, err := e.Snapshots.Current(ctx)
+	if err != nil {
+		return err
+	}
+	var payloads []event.Payload
+	want := func(scope, name string, slots int32) {
+		if have, set := snap.State.Slots(scope, name); slots > 0 && (!set || have != slots) {
+			payloads = append(payloads, &event.LimitSet{CommandID: e.IDs.New(), Scope: scope, Name: name, Slots: slots})
+		}
+	}
+	want(event.ScopeWorkspace, "", workspaceSlots)
+	for _, name := range sortedKeys(pools) {
+		want(event.ScopePool, name, pools[name])
+	}
+	if len(payloads) == 0 {
+		return nil
+	}
+	_, _, err = e.append(ctx, "", payloads...)
+	return err
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// FindRun is the run with this id, or whose id is the only one to end with it;
+// "" and "latest" are the newest run.
+func FindRun(s *state.State, id string) (*state.Run, error) {
+	if run := s.Runs.Get(id); run != nil {
+		return run, nil
+	}
+	var found []*state.Run
+	var latest *state.Run
+	for run := range s.Runs.All {
+		latest = run
+		if id != "" && len(run.RunID) > len(id) && run.RunID[len(run.RunID)-len(id):] == id {
+			found = append(found, run)
+		}
+	}
+	switch {
+	case latest == nil:
+		return nil, fmt.Errorf("run %q: %w: no run has been started here yet; `servo run` starts one", id, ErrNotFound)
+	case id == "" || id == "latest":
+		return latest, nil
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		return nil, fmt.Errorf("run %q: %w: %d runs end with it; give more of the id", id, ErrNotFound, len(found))
+	}
+	return nil, fmt.Errorf("run %q: %w: `servo runs` lists them", id, ErrNotFound)
+}

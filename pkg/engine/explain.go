@@ -1,0 +1,313 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Explanation says why a task is in its state. It is a function of a snapshot,
+// a time and the events that the ledger has of the task.
+type Explanation struct {
+	RunID    string          `json:"run_id"`
+	RunState state.RunState  `json:"run_state"`
+	TaskKey  string          `json:"task_key"`
+	Kind     string          `json:"kind"`
+	State    state.TaskState `json:"state"`
+	// Headline is the answer in one sentence.
+	Headline string `json:"headline"`
+	// Cause leads from the task to what its state comes from, nearest first:
+	// upstreams that failed, were skipped, were cancelled.
+	Cause []Cause `json:"cause,omitempty"`
+
+	Attempts  []AttemptInfo `json:"attempts"`
+	Upstreams []Edge        `json:"upstreams"`
+	// Downstreams is how many edges leave the task.
+	Downstreams int         `json:"downstreams"`
+	Limits      []LimitInfo `json:"limits"`
+	Timers      []TimerInfo `json:"timers,omitempty"`
+	Dispatch    *Dispatch   `json:"dispatch,omitempty"`
+	Heartbeat   *Heartbeat  `json:"heartbeat,omitempty"`
+	Events      []EventInfo `json:"events"`
+	// EventsLeftOut says that the ledger has more than was read.
+	EventsLeftOut bool `json:"events_left_out,omitempty"`
+}
+
+// Cause is one step towards the root cause.
+type Cause struct {
+	TaskKey string          `json:"task_key"`
+	State   state.TaskState `json:"state"`
+	Error   string          `json:"error,omitempty"`
+}
+
+// AttemptInfo is an attempt at the task.
+type AttemptInfo struct {
+	Attempt    int32              `json:"attempt"`
+	AttemptID  string             `json:"attempt_id"`
+	State      state.AttemptState `json:"state"`
+	WorkerID   string             `json:"worker_id,omitempty"`
+	CreatedAt  event.Time         `json:"created_at"`
+	StartedAt  event.Time         `json:"started_at,omitempty,omitzero"`
+	FinishedAt event.Time         `json:"finished_at,omitempty,omitzero"`
+	Outcome    string             `json:"outcome,omitempty"`
+	Error      string             `json:"error,omitempty"`
+	Retryable  bool               `json:"retryable,omitempty"`
+}
+
+// Edge is an upstream of the task.
+type Edge struct {
+	TaskKey    string           `json:"task_key"`
+	State      state.TaskState  `json:"state"`
+	Resolution state.Resolution `json:"resolution,omitempty"`
+	ResolvedAt event.Time       `json:"resolved_at,omitempty,omitzero"`
+	Attempt    int32            `json:"attempt,omitempty"`
+}
+
+// LimitInfo is a limit that the task is under, and who uses it up.
+type LimitInfo struct {
+	// Scope is run, pool or workspace.
+	Scope string `json:"scope"`
+	Name  string `json:"name,omitempty"`
+	Slots int32  `json:"slots"`
+	Held  int32  `json:"held"`
+	// Full says that no slot is free.
+	Full bool `json:"full"`
+	// Holders are some of the tasks that hold the slots of a full limit.
+	Holders []string `json:"holders,omitempty"`
+}
+
+// TimerInfo is a timer that concerns the task.
+type TimerInfo struct {
+	TimerID string           `json:"timer_id"`
+	Type    string           `json:"type"`
+	State   state.TimerState `json:"state"`
+	FireAt  event.Time       `json:"fire_at"`
+	// Enqueued says that the queue has the call.
+	Enqueued bool `json:"enqueued"`
+}
+
+// Dispatch is the task's row of the outbox.
+type Dispatch struct {
+	DispatchID  string               `json:"dispatch_id"`
+	CloudTaskID string               `json:"cloud_task_id"`
+	Status      state.DispatchStatus `json:"status"`
+	Generation  int32                `json:"generation"`
+	CreatedAt   event.Time           `json:"created_at"`
+	EnqueuedAt  event.Time           `json:"enqueued_at,omitempty,omitzero"`
+	Error       string               `json:"error,omitempty"`
+}
+
+// Heartbeat is the last sign of life of a running task.
+type Heartbeat struct {
+	At       event.Time `json:"at"`
+	Progress int32      `json:"progress,omitempty"`
+	Message  string     `json:"message,omitempty"`
+	// Deadline is when the attempt is given up without another one.
+	Deadline event.Time `json:"deadline"`
+}
+
+// EventInfo is an event behind the state.
+type EventInfo struct {
+	Time    event.Time         `json:"time"`
+	Type    string             `json:"type"`
+	EventID string             `json:"event_id"`
+	Entry   string             `json:"entry"`
+	Group   string             `json:"group"`
+	Actor   string             `json:"actor,omitempty"`
+	Summary string             `json:"summary,omitempty"`
+	Outcome state.EntryOutcome `json:"outcome,omitempty"`
+	Reason  string             `json:"reason,omitempty"`
+}
+
+// Explain makes the explanation of a task of a run.
+func Explain(s *state.State, task *state.Task, now event.Time, events []EventInfo) *Explanation {
+	x := explainer{s: s, run: s.Runs.Get(task.RunID), task: task, now: now}
+	for i := range events {
+		if row := s.Entries.Get(state.Key2{A: events[i].Entry, B: events[i].Group}); row != nil {
+			events[i].Outcome = row.Outcome
+			events[i].Reason = strings.TrimSpace(row.Reason + " " + row.Detail)
+		}
+	}
+	e := &Explanation{
+		RunID: task.RunID, RunState: x.run.State, TaskKey: task.TaskKey, Kind: task.Kind, State: task.State,
+		Attempts: x.attempts(), Upstreams: x.upstreams(task.TaskKey), Timers: x.timers(),
+		Dispatch: x.dispatch(), Heartbeat: x.heartbeat(), Events: events,
+	}
+	s.Downstream(task.RunID, task.TaskKey, func(*state.Dep) bool { e.Downstreams++; return true })
+	if task.Kind != event.KindGroup {
+		e.Limits = x.limits()
+	}
+	e.Cause = x.cause(e.Upstreams)
+	e.Headline = x.headline(e)
+	return e
+}
+
+// explainer explains one task.
+type explainer struct {
+	s    *state.State
+	run  *state.Run
+	task *state.Task
+	now  event.Time
+}
+
+func (x *explainer) attempts() []AttemptInfo {
+	attempts := []AttemptInfo{}
+	x.s.AttemptsOf(x.task.RunID, x.task.TaskKey, func(a *state.Attempt) bool {
+		attempts = append(attempts, AttemptInfo{
+			Attempt: a.Attempt, AttemptID: a.AttemptID, State: a.State, WorkerID: a.WorkerID,
+			CreatedAt: a.CreatedAt, StartedAt: a.StartedAt, FinishedAt: a.FinishedAt,
+			Outcome: a.Outcome, Error: problem(a.ErrorCode, a.ErrorMessage), Retryable: a.Retryable,
+		})
+		return true
+	})
+	return attempts
+}
+
+// problem is an error's code and message as one text.
+func problem(code, message string) string {
+	if code == "" || message == "" {
+		return code + message
+	}
+	return code + ": " + message
+}
+
+// upstreams are the edges that come into a task of the run.
+func (x *explainer) upstreams(taskKey string) []Edge {
+	edges := []Edge{}
+	x.s.Deps.Ascend(state.Key3{A: x.task.RunID}, func(d *state.Dep) bool {
+		if d.RunID != x.task.RunID {
+			return false
+		}
+		if d.Downstream == taskKey {
+			edge := Edge{TaskKey: d.Upstream, Resolution: d.Resolution, ResolvedAt: d.SatisfiedAt, Attempt: d.SatisfyingAttempt}
+			if up := x.s.Tasks.Get(state.Key2{A: d.RunID, B: d.Upstream}); up != nil {
+				edge.State = up.State
+			}
+			edges = append(edges, edge)
+		}
+		return true
+	})
+	return edges
+}
+
+// limits are those that the task is admitted under: the narrowest first.
+func (x *explainer) limits() []LimitInfo {
+	var limits []LimitInfo
+	if x.run.MaxParallelism > 0 {
+		limits = append(limits, LimitInfo{
+			Scope: "run", Name: x.run.RunID, Slots: x.run.MaxParallelism, Held: x.s.HeldByRun(x.run.RunID),
+		})
+	}
+	if slots, ok := x.s.Slots(event.ScopePool, x.task.Pool); ok && x.task.Pool != "" {
+		limits = append(limits, LimitInfo{Scope: event.ScopePool, Name: x.task.Pool, Slots: slots, Held: x.s.HeldInPool(x.task.Pool)})
+	}
+	slots, _ := x.s.Slots(event.ScopeWorkspace, "")
+	limits = append(limits, LimitInfo{Scope: event.ScopeWorkspace, Name: x.s.Domain.String(), Slots: slots, Held: x.s.Held()})
+	for i := range limits {
+		if limits[i].Full = limits[i].Held >= limits[i].Slots; limits[i].Full {
+			limits[i].Holders = x.holders(limits[i])
+		}
+	}
+	return limits
+}
+
+// maxHolders is how many of a limit's holders are worth naming.
+const maxHolders = 20
+
+// holders are the tasks that hold the slots of a limit.
+func (x *explainer) holders(l LimitInfo) []string {
+	var keys []string
+	for run := range x.s.Runs.All {
+		if run.State.Terminal() || l.Scope == "run" && run.RunID != x.run.RunID {
+			continue
+		}
+		x.s.TasksOf(run.RunID, func(t *state.Task) bool {
+			if t.AdmittedAt != 0 && (l.Scope != event.ScopePool || t.Pool == l.Name) {
+				key := t.TaskKey
+				if run.RunID != x.run.RunID {
+					key += " of run " + run.RunID
+				}
+				keys = append(keys, key)
+			}
+			return len(keys) < maxHolders
+		})
+	}
+	return keys
+}
+
+func (x *explainer) timers() []TimerInfo {
+	var timers []TimerInfo
+	prefix := "timer:" + strings.ToLower(event.TimerRetry) + ":" + x.task.RunID + ":" + x.task.TaskKey + ":"
+	x.s.Timers.Ascend(prefix, func(t *state.Timer) bool {
+		if !strings.HasPrefix(t.TimerID, prefix) {
+			return false
+		}
+		timers = append(timers, timerInfo(t))
+		return true
+	})
+	if t := x.s.Liveness(); t != nil && x.task.State == state.TaskRunning {
+		timers = append(timers, timerInfo(t))
+	}
+	return timers
+}
+
+func timerInfo(t *state.Timer) TimerInfo {
+	return TimerInfo{TimerID: t.TimerID, Type: t.TimerType, State: t.State, FireAt: t.FireAt, Enqueued: t.EnqueuedAt != 0}
+}
+
+func (x *explainer) dispatch() *Dispatch {
+	row := x.s.Outbox.Get(ids.DispatchID(x.task.RunID, x.task.TaskKey, x.task.Attempt))
+	if row == nil {
+		return nil
+	}
+	return &Dispatch{
+		DispatchID: row.DispatchID, CloudTaskID: row.CloudTaskID, Status: row.Status, Generation: row.Generation,
+		CreatedAt: row.CreatedAt, EnqueuedAt: row.EnqueuedAt, Error: row.Error,
+	}
+}
+
+func (x *explainer) heartbeat() *Heartbeat {
+	row := x.s.Heartbeats.Get(x.task.Key())
+	if row == nil {
+		return nil
+	}
+	return &Heartbeat{
+		At: row.LastHeartbeatAt, Progress: row.Progress, Message: row.Message,
+		Deadline: row.LastHeartbeatAt.Add(seconds(x.task.HeartbeatTimeoutSec)),
+	}
+}
+
+// maxChain bounds how far a cause is followed.
+const maxChain = 50
+
+// cause follows the edges by which a task that never ran ended.
+func (x *explainer) cause(upstreams []Edge) []Cause {
+	if x.task.State != state.TaskSkipped && x.task.State != state.TaskCancelled {
+		return nil
+	}
+	var chain []Cause
+	for len(chain) < maxChain {
+		at := slices.IndexFunc(upstreams, func(e Edge) bool { return e.Resolution == state.ResolvedFailed })
+		if at < 0 {
+			at = slices.IndexFunc(upstreams, func(e Edge) bool {
+				return e.Resolution == state.ResolvedSkipped || e.Resolution == state.ResolvedCancelled
+			})
+		}
+		if at < 0 {
+			break
+		}
+		up := x.s.Tasks.Get(state.Key2{A: x.task.RunID, B: upstreams[at].TaskKey})
+		if up == nil {
+			break
+		}
+		chain = append(chain, Cause{TaskKey: up.TaskKey, State: up.State, Error: problem(up.ErrorCode, up.ErrorMessage)})
+		if up.State == state.TaskFailed {
+			break
+		}
+		upstreams = x.upstreams(up.TaskKey)
+	}
+	return chain
+}

@@ -1,0 +1,258 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }
+
+// headline is the answer in one sentence.
+func (x *explainer) headline(e *Explanation) string {
+	t := x.task
+	switch t.State {
+	case state.TaskPlanned:
+		return "PLANNED: it has not been evaluated yet"
+	case state.TaskBlocked:
+		return "BLOCKED: " + x.blocked(e.Upstreams)
+	case state.TaskReady:
+		return "READY: " + x.ready(e)
+	case state.TaskDispatched:
+		return "DISPATCHED: " + x.dispatched(e.Dispatch)
+	case state.TaskRunning:
+		return "RUNNING: " + x.running(e)
+	case state.TaskRetryWait:
+		return "RETRY_WAIT: " + x.retryWait()
+	case state.TaskSkipped:
+		return "SKIPPED: " + x.skipped(e.Cause)
+	case state.TaskCancelled:
+		return "CANCELLED: " + x.cancelled(e.Cause)
+	case state.TaskFailed:
+		return "FAILED: " + x.failed()
+	case state.TaskSucceeded:
+		return "SUCCEEDED: " + x.succeeded()
+	}
+	return string(t.State)
+}
+
+// since is how long ago a time was.
+func (x *explainer) since(at event.Time) string { return Span(x.now.Sub(at)) }
+
+// blocked says which upstreams are not through.
+func (x *explainer) blocked(upstreams []Edge) string {
+	var open []string
+	for _, e := range upstreams {
+		if e.Resolution != "" {
+			continue
+		}
+		up := x.s.Tasks.Get(state.Key2{A: x.task.RunID, B: e.TaskKey})
+		switch {
+		case up == nil:
+			open = append(open, e.TaskKey)
+		case up.Kind == event.KindGroup:
+			open = append(open, x.openMembers(up))
+		default:
+			open = append(open, fmt.Sprintf("%s (%s)", up.TaskKey, x.standing(up)))
+		}
+	}
+	if len(open) == 0 {
+		return "it waits for nothing; the next fold moves it"
+	}
+	return fmt.Sprintf("waits for %s", some(open))
+}
+
+// openMembers says how far the members of a group are.
+func (x *explainer) openMembers(group *state.Task) string {
+	members := x.upstreams(group.TaskKey)
+	states := map[state.TaskState]int{}
+	open := 0
+	for _, m := range members {
+		if m.Resolution == "" {
+			open++
+			states[m.State]++
+		}
+	}
+	var parts []string
+	for _, s := range []state.TaskState{
+		state.TaskRunning, state.TaskRetryWait, state.TaskDispatched, state.TaskReady, state.TaskBlocked,
+	} {
+		if n := states[s]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, s))
+		}
+	}
+	return fmt.Sprintf("%d of the %d partitions of %s (%s)", open, len(members),
+		strings.TrimSuffix(group.TaskKey, "[*]"), strings.Join(parts, ", "))
+}
+
+// standing is a task's state in a few words.
+func (x *explainer) standing(t *state.Task) string {
+	switch t.State {
+	case state.TaskRunning:
+		return "RUNNING for " + x.since(t.StartedAt)
+	case state.TaskRetryWait:
+		return fmt.Sprintf("RETRY_WAIT, attempt %d in %s", t.Attempt+1, Span(t.RetryNotBefore.Sub(x.now)))
+	case state.TaskReady:
+		return "READY for " + x.since(t.ReadyAt)
+	case state.TaskPlanned, state.TaskBlocked, state.TaskDispatched, state.TaskSkipped, state.TaskCancelled,
+		state.TaskFailed, state.TaskSucceeded:
+	}
+	return string(t.State)
+}
+
+// ready says what a task that could run waits for.
+func (x *explainer) ready(e *Explanation) string {
+	if x.task.AdmittedAt != 0 {
+		if e.Dispatch == nil {
+			return "it holds a slot but has no row in the outbox; the sweeper dispatches it anew"
+		}
+		return fmt.Sprintf("it holds a slot since %s ago, and is being handed to queue %s", x.since(x.task.AdmittedAt), x.task.WorkerQueue)
+	}
+	switch x.run.State {
+	case state.RunPaused:
+		return "the run is paused, and admits no tasks"
+	case state.RunCancelling:
+		return "the run is being cancelled, and admits no tasks"
+	case state.RunPending, state.RunRunning, state.RunSucceeded, state.RunFailed, state.RunCancelled, state.RunTimedOut:
+	}
+	ahead := ""
+	if n := x.ahead(); n > 0 {
+		ahead = fmt.Sprintf("; %s of this run before it", count(n, "task"))
+	}
+	for _, l := range e.Limits {
+		if !l.Full {
+			continue
+		}
+		scope := map[string]string{
+			"run": "a slot of the run", event.ScopePool: "a slot in pool " + l.Name, event.ScopeWorkspace: "a slot of the workspace",
+		}[l.Scope]
+		return fmt.Sprintf("waits for %s: %d of %d held by %s%s", scope, l.Held, l.Slots, some(l.Holders), ahead)
+	}
+	return "there is a slot for it; the next fold admits it" + ahead
+}
+
+// ahead is how many ready tasks of the run and the pool go before this one.
+func (x *explainer) ahead() int {
+	n := 0
+	x.s.ReadyTasks(x.task.RunID, func(t *state.Task) bool {
+		if t.TaskKey == x.task.TaskKey {
+			return false
+		}
+		if t.Pool == x.task.Pool {
+			n++
+		}
+		return true
+	})
+	return n
+}
+
+func (x *explainer) dispatched(d *Dispatch) string {
+	if d == nil {
+		return "the queue has had it; the sweeper looks into it"
+	}
+	text := fmt.Sprintf("in queue %s since %s ago; no worker has started it yet", x.task.WorkerQueue, x.since(d.EnqueuedAt))
+	if d.Generation > 0 {
+		text += fmt.Sprintf(" (dispatched %d times)", d.Generation+1)
+	}
+	return text
+}
+
+func (x *explainer) running(e *Explanation) string {
+	t := x.task
+	text := fmt.Sprintf("on %s for %s, attempt %d of %d", orUnknown(t.WorkerID), x.since(t.StartedAt), t.Attempt, t.MaxAttempts)
+	if h := e.Heartbeat; h != nil {
+		text += fmt.Sprintf("; last sign of life %s ago", x.since(h.At))
+		if h.Message != "" {
+			text += fmt.Sprintf(" (%s)", h.Message)
+		}
+	}
+	if t.TimeoutSec > 0 {
+		text += fmt.Sprintf("; times out in %s", Span(t.StartedAt.Add(seconds(t.TimeoutSec)).Sub(x.now)))
+	}
+	if x.run.State == state.RunCancelling {
+		deadline := x.run.CancelRequestedAt.Add(seconds(x.run.CancelGraceSec))
+		text += fmt.Sprintf("; the run is being cancelled: it is closed in %s at the latest", Span(deadline.Sub(x.now)))
+	}
+	return text
+}
+
+func orUnknown(worker string) string {
+	if worker == "" {
+		return "an unnamed worker"
+	}
+	return worker
+}
+
+func (x *explainer) retryWait() string {
+	t := x.task
+	when := fmt.Sprintf("at %s (in %s)", t.RetryNotBefore.Time().Format(time.RFC3339), Span(t.RetryNotBefore.Sub(x.now)))
+	if t.RetryNotBefore <= x.now {
+		when = fmt.Sprintf("as soon as its timer fires (due %s ago)", x.since(t.RetryNotBefore))
+	}
+	return fmt.Sprintf("attempt %d failed with %s; attempt %d of %d starts %s",
+		t.Attempt, problem(t.ErrorCode, t.ErrorMessage), t.Attempt+1, t.MaxAttempts, when)
+}
+
+func (x *explainer) skipped(chain []Cause) string {
+	if len(chain) == 0 {
+		return "its worker reported that there was nothing to do" + x.reported()
+	}
+	root := chain[len(chain)-1]
+	text := fmt.Sprintf("because %s is %s", root.TaskKey, root.State)
+	if root.Error != "" {
+		text += ": " + root.Error
+	}
+	if len(chain) > 1 {
+		text += fmt.Sprintf(" (through %s)", chain[0].TaskKey)
+	}
+	return text
+}
+
+func (x *explainer) cancelled(chain []Cause) string {
+	if len(chain) > 0 && x.run.CancelRequestedAt == 0 {
+		return x.skipped(chain)
+	}
+	text := "with its run"
+	if x.run.CancelRequestedAt != 0 {
+		text += ", which was cancelled " + x.since(x.run.CancelRequestedAt) + " ago"
+	}
+	if x.run.CancelReason != "" {
+		text += ": " + x.run.CancelReason
+	}
+	return text
+}
+
+func (x *explainer) reported() string {
+	if p := problem(x.task.ErrorCode, x.task.ErrorMessage); p != "" {
+		return ": " + p
+	}
+	return ""
+}
+
+func (x *explainer) failed() string {
+	t := x.task
+	text := fmt.Sprintf("attempt %d of %d ended with %s", t.Attempt, t.MaxAttempts, orText(problem(t.ErrorCode, t.ErrorMessage), "no error given"))
+	if t.Attempt < t.MaxAttempts {
+		text += "; the error is not one that another attempt could mend"
+	}
+	return text
+}
+
+func orText(text, fallback string) string {
+	if text == "" {
+		return fallback
+	}
+	return text
+}
+
+func (x *explainer) succeeded() string {
+	t := x.task
+	if t.Kind == event.KindGroup {
+		return "every task that the group stands for has succeeded"
+	}
+	return fmt.Sprintf("attempt %d of %d, in %s, with %s in %d bytes, %s ago",
+		t.Attempt, t.MaxAttempts, Span(t.CompletedAt.Sub(t.StartedAt)), count(int(t.RowCount), "row"), t.ByteSize, x.since(t.CompletedAt))
+}

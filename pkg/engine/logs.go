@@ -1,0 +1,67 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Log is what an attempt printed.
+type Log struct {
+	RunID   string
+	TaskKey string
+	Attempt int32
+	State   state.AttemptState
+	Outcome string
+	Text    []byte
+}
+
+// ReadLog reads what an attempt at a task printed; attempt 0 is the last one
+// that has started. Workers store the log when the attempt ends.
+func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.Task, attempt int32) (Log, error) {
+	row, err := findAttempt(s, task, attempt)
+	if err != nil {
+		return Log{}, err
+	}
+	log := Log{RunID: row.RunID, TaskKey: row.TaskKey, Attempt: row.Attempt, State: row.State, Outcome: row.Outcome}
+	key := contract.LogKey(s.Domain, row.RunID, row.TaskKey, row.Attempt, row.AttemptID)
+	log.Text, _, err = store.Get(ctx, key)
+	switch {
+	case errors.Is(err, blob.ErrNotFound) && row.State != state.AttemptClosed:
+		return Log{}, fmt.Errorf("log of attempt %d of %s: %w yet: the attempt is %s, and its log is stored when it ends",
+			row.Attempt, row.TaskKey, ErrNotFound, row.State)
+	case errors.Is(err, blob.ErrNotFound):
+		return Log{}, fmt.Errorf("log of attempt %d of %s: %w: no worker stored one as %s; `servo explain` tells how the attempt ended",
+			row.Attempt, row.TaskKey, ErrNotFound, key)
+	case err != nil:
+		return Log{}, fmt.Errorf("read log of attempt %d of %s: %w", row.Attempt, row.TaskKey, err)
+	}
+	return log, nil
+}
+
+func findAttempt(s *state.State, task *state.Task, attempt int32) (*state.Attempt, error) {
+	var found, started *state.Attempt
+	s.AttemptsOf(task.RunID, task.TaskKey, func(a *state.Attempt) bool {
+		if a.Attempt == attempt {
+			found = a
+		}
+		if a.StartedAt != 0 {
+			started = a
+		}
+		return true
+	})
+	switch {
+	case attempt == 0 && started != nil:
+		return started, nil
+	case attempt == 0:
+		return nil, fmt.Errorf("log of %s: %w: the task is %s and no attempt has started; `servo explain` tells why",
+			task.TaskKey, ErrNotFound, task.State)
+	case found == nil:
+		return nil, fmt.Errorf("log of attempt %d of %s: %w: the task is at attempt %d", attempt, task.TaskKey, ErrNotFound, task.Attempt)
+	}
+	return found, nil
+}

@@ -1,0 +1,245 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// RunRequest is what is to be run.
+type RunRequest struct {
+	// Plan says which assets; Materialized is filled in from what there is.
+	Plan plan.Request
+	// RunKey makes the run unique for 30 days; "" does not.
+	RunKey         string
+	Trigger        event.Trigger
+	MaxParallelism int32
+	TimeoutSec     int32
+	CancelGraceSec int32
+	Labels         map[string]string
+}
+
+// Ticket is a run that was asked for.
+type Ticket struct {
+	RunID string
+	Tasks int
+	// Attached says that the run key was held by a run that asked for the same:
+	// RunID is that run.
+	Attached bool
+}
+
+// Run plans and triggers a run.
+func (e *Engine) Run(ctx context.Context, r RunRequest) (Ticket, error) {
+	snap, err := e.Snapshots.Current(ctx)
+	if err != nil {
+		return Ticket{}, err
+	}
+	r.Plan.Materialized = Materialized(snap.State)
+	built, err := plan.Build(r.Plan)
+	if err != nil {
+		return Ticket{}, err
+	}
+	p := &event.RunTriggered{
+		Trigger: r.Trigger, RootAssets: roots(r.Plan), RunKey: r.RunKey, MaxParallelism: r.MaxParallelism,
+		TimeoutSec: r.TimeoutSec, CancelGraceSec: r.CancelGraceSec, Labels: r.Labels,
+	}
+	for _, s := range r.Plan.Partitions {
+		p.PartitionSelection = append(p.PartitionSelection, s.String())
+	}
+	return e.trigger(ctx, built, p)
+}
+
+// Retry triggers a run that repeats what did not succeed in an ended one.
+func (e *Engine) Retry(ctx context.Context, runID string) (Ticket, error) {
+	snap, err := e.Snapshots.Current(ctx)
+	if err != nil {
+		return Ticket{}, err
+	}
+	parent, err := FindRun(snap.State, runID)
+	if err != nil {
+		return Ticket{}, err
+	}
+	if !parent.State.Terminal() {
+		return Ticket{}, fmt.Errorf("retry run %s: it is %s; wait until it ends, or cancel it", parent.RunID, parent.State)
+	}
+	old, err := e.plan(ctx, parent)
+	if err != nil {
+		return Ticket{}, err
+	}
+	var repeat []string
+	outputs := map[string]plan.Input{}
+	snap.State.TasksOf(parent.RunID, func(t *state.Task) bool {
+		switch {
+		case t.Kind == event.KindGroup:
+		case t.State == state.TaskSucceeded:
+			outputs[t.TaskKey] = plan.Input{
+				PartitionKey: t.PartitionKey, MaterializationID: t.MaterializationID, URI: t.OutputURI,
+			}
+		default:
+			repeat = append(repeat, t.TaskKey)
+		}
+		return true
+	})
+	built, err := plan.Retry(old, repeat, outputs)
+	if err != nil {
+		return Ticket{}, fmt.Errorf("retry run %s: %w", parent.RunID, err)
+	}
+	p := &event.RunTriggered{
+		Trigger:        event.Trigger{Type: "retry", ParentRunID: parent.RunID},
+		MaxParallelism: parent.MaxParallelism, TimeoutSec: parent.TimeoutSec, CancelGraceSec: parent.CancelGraceSec,
+	}
+	if parent.RootAssets != "" {
+		if err := json.Unmarshal([]byte(parent.RootAssets), &p.RootAssets); err != nil {
+			return Ticket{}, fmt.Errorf("read root assets of run %s: %w", parent.RunID, err)
+		}
+	}
+	return e.trigger(ctx, built, p)
+}
+
+// maxInlineTasks and maxInlineBytes bound the tasks that travel in the event;
+// beyond, the compactor reads them from the plan.
+const (
+	maxInlineTasks = 500
+	maxInlineBytes = 256 << 10
+)
+
+func (e *Engine) trigger(ctx context.Context, built *plan.Plan, p *event.RunTriggered) (Ticket, error) {
+	data, sha, err := built.Encode()
+	if err != nil {
+		return Ticket{}, err
+	}
+	if p.Fingerprint, err = fingerprint(built, p); err != nil {
+		return Ticket{}, err
+	}
+	ref := plan.Ref(e.Domain, sha)
+	if err := e.store(ctx, ref, data); err != nil {
+		return Ticket{}, err
+	}
+	p.RunID, p.PlanID = e.IDs.New(), e.IDs.New()
+	created := &event.PlanCreated{
+		RunID: p.RunID, PlanID: p.PlanID, PlanRef: ref, Fingerprint: sha, TasksTotal: int32(len(built.Tasks)), //nolint:gosec // plans are bounded
+	}
+	if len(built.Tasks) <= maxInlineTasks && len(data) <= maxInlineBytes {
+		for i := range built.Tasks {
+			created.Tasks = append(created.Tasks, built.Tasks[i].TaskDef)
+		}
+	}
+	snap, entry, err := e.append(ctx, p.RunID, p, created)
+	if err != nil {
+		return Ticket{}, err
+	}
+	return e.ticket(snap, p, entry)
+}
+
+// store keeps a plan. Its name is that of its content: that it exists is success.
+func (e *Engine) store(ctx context.Context, ref string, data []byte) error {
+	_, err := e.Store.Create(ctx, ref, data)
+	if err == nil || errors.Is(err, blob.ErrExists) {
+		return nil
+	}
+	if have, _, readErr := e.Store.Get(ctx, ref); readErr == nil && string(have) == string(data) {
+		return nil // the answer was lost, not the write
+	}
+	return fmt.Errorf("store plan: %w", err)
+}
+
+// ticket tells from the folded state what became of a trigger.
+func (e *Engine) ticket(snap *snapshot.Snapshot, p *event.RunTriggered, entry string) (Ticket, error) {
+	if run := snap.State.Runs.Get(p.RunID); run != nil {
+		return Ticket{RunID: p.RunID, Tasks: int(run.TasksTotal)}, nil
+	}
+	held := snap.State.RunKeys.Get(p.RunKey)
+	if held == nil {
+		return Ticket{}, fmt.Errorf("trigger run: %s", whyNot(snap.State, entry))
+	}
+	if held.Fingerprint != p.Fingerprint {
+		return Ticket{}, fmt.Errorf(
+			"run key %q: %w: run %s holds it until %s and asked for something else (other assets, partitions or code); use another key",
+			p.RunKey, ErrConflict, held.RunID, held.ExpiresAt)
+	}
+	t := Ticket{RunID: held.RunID, Attached: true}
+	if run := snap.State.Runs.Get(held.RunID); run != nil {
+		t.Tasks = int(run.TasksTotal)
+	}
+	return t, nil
+}
+
+// whyNot is what the ledger's projection says of an entry that made no run.
+func whyNot(s *state.State, entry string) string {
+	why := "ledger entry " + entry + " is not folded"
+	s.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {
+		if row.Entry == entry {
+			why = fmt.Sprintf("ledger entry %s came to %s %s: %s", entry, row.Outcome, row.Reason, row.Detail)
+		}
+		return false
+	})
+	return why
+}
+
+// fingerprint is of all that was asked for: the same run key with another one is
+// a conflict.
+func fingerprint(built *plan.Plan, p *event.RunTriggered) (string, error) {
+	tasks, err := built.Fingerprint()
+	if err != nil {
+		return "", err
+	}
+	return plan.Hash(struct {
+		Tasks          string            `json:"tasks"`
+		Partitions     []string          `json:"partitions"`
+		MaxParallelism int32             `json:"max_parallelism"`
+		TimeoutSec     int32             `json:"timeout_sec"`
+		Labels         map[string]string `json:"labels"`
+	}{tasks, p.PartitionSelection, p.MaxParallelism, p.TimeoutSec, p.Labels})
+}
+
+func roots(r plan.Request) []string {
+	var keys []string
+	if r.All || len(r.Select) == 0 {
+		for i := range r.Assets {
+			keys = append(keys, r.Assets[i].Key.String())
+		}
+		return keys
+	}
+	for _, key := range r.Select {
+		keys = append(keys, key.String())
+	}
+	return keys
+}
+
+// plan reads the plan of a run.
+func (e *Engine) plan(ctx context.Context, run *state.Run) (*plan.Plan, error) {
+	data, _, err := e.Store.Get(ctx, run.PlanRef)
+	if err != nil {
+		return nil, fmt.Errorf("read plan of run %s: %w", run.RunID, err)
+	}
+	p, err := plan.Decode(data)
+	if err != nil {
+		return nil, fmt.Errorf("read plan %s of run %s: %w", run.PlanRef, run.RunID, err)
+	}
+	return p, nil
+}
+
+// Materialized lists what a state has of an asset, as the planner asks for it.
+func Materialized(s *state.State) func(ids.AssetKey) []plan.Input {
+	return func(asset ids.AssetKey) []plan.Input {
+		var inputs []plan.Input
+		s.Partitions.Ascend(state.Key2{A: asset.String()}, func(row *state.Partition) bool {
+			if row.AssetKey != asset.String() {
+				return false
+			}
+			inputs = append(inputs, plan.Input{
+				PartitionKey: row.PartitionKey, MaterializationID: row.MaterializationID, URI: row.OutputURI,
+			})
+			return true
+		})
+		return inputs
+	}
+}

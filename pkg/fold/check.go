@@ -1,0 +1,136 @@
+package fold
+
+import (
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// checked is what the events of a group that were checked already will bring.
+type checked struct {
+	runs  map[string]bool
+	plans map[string]*event.PlanCreated
+	keys  map[string]*state.RunKey
+}
+
+// check finds what is wrong with a group as a whole, before anything changes.
+func (f *folder) check(g Group) verdict {
+	if g.Reason != "" {
+		return deadLetter(g.Reason, g.Detail)
+	}
+	c := checked{map[string]bool{}, map[string]*event.PlanCreated{}, map[string]*state.RunKey{}}
+	f.now = f.st.FoldTime
+	for _, e := range g.Events {
+		f.ev, f.now = e, max(f.now, e.Time)
+		if e.Domain != f.st.Domain {
+			return deadLetter(ReasonWrongDomain, "the event belongs to "+e.Domain.String())
+		}
+		v := f.checkTarget(e.Payload, c)
+		switch p := e.Payload.(type) {
+		case *event.RunTriggered:
+			v = f.checkRunKey(p, c)
+			c.runs[p.RunID] = true
+		case *event.PlanCreated:
+			if c.plans[p.RunID] == nil {
+				c.plans[p.RunID] = p
+			}
+		}
+		if v.outcome != "" {
+			return v
+		}
+	}
+	return verdict{}
+}
+
+// checkTarget finds whether the run and task that an event names exist.
+func (f *folder) checkTarget(p event.Payload, c checked) verdict {
+	runID, taskKey := target(p)
+	run, task := f.st.Runs.Get(runID), f.st.Tasks.Get(state.Key2{A: runID, B: taskKey})
+	plan := c.plans[runID]
+	switch {
+	case runID == "":
+		return verdict{}
+	case run == nil && !c.runs[runID]:
+		v := deadLetter(ReasonUnknownRun, "no run "+runID+" is known; the event is folded once it appears")
+		v.waitsFor = runID
+		return v
+	case taskKey == "":
+		return verdict{}
+	case task != nil && task.Kind == event.KindTask, run == nil && plan != nil && f.defines(plan, taskKey):
+		return verdict{}
+	case task == nil && plan == nil && (run == nil || run.TasksTotal == 0 && !run.State.Terminal()):
+		v := deadLetter(ReasonUnknownTask, "run "+runID+" has no plan yet; the event is folded once it has one")
+		v.waitsFor = runID
+		return v
+	default:
+		return deadLetter(ReasonUnknownTask, "run "+runID+" has no task "+taskKey+" that a worker runs")
+	}
+}
+
+// defines reports whether a plan has a task that a worker runs.
+func (f *folder) defines(p *event.PlanCreated, taskKey string) bool {
+	for _, def := range f.tasksOf(p) {
+		if def.TaskKey == taskKey {
+			return def.Kind != event.KindGroup
+		}
+	}
+	return false
+}
+
+// tasksOf are the tasks of a plan, inline or fetched; none when it is unreadable.
+func (f *folder) tasksOf(p *event.PlanCreated) []event.TaskDef {
+	if len(p.Tasks) > 0 {
+		return p.Tasks
+	}
+	return f.plan[p.PlanRef].Tasks
+}
+
+// target is the run, and the task, that must exist for an event to be folded.
+func target(p event.Payload) (runID, taskKey string) {
+	switch p := p.(type) {
+	case *event.PlanCreated:
+		return p.RunID, ""
+	case *event.RunCancelRequested:
+		return p.RunID, ""
+	case *event.DispatchRequested:
+		return p.RunID, p.TaskKey
+	case *event.TaskStarted:
+		return p.RunID, p.TaskKey
+	case *event.TaskHeartbeat:
+		return p.RunID, p.TaskKey
+	case *event.TaskFinished:
+		return p.RunID, p.TaskKey
+	case *event.RunTriggered, *event.LimitSet, *event.DispatchEnqueued, *event.DispatchFailed,
+		*event.TimerRequested, *event.TimerEnqueued, *event.TimerFired:
+	}
+	return "", ""
+}
+
+// checkRunKey finds whether the key that a new run wants is taken. A key that is
+// taken refuses the group: quietly when the same was asked for (the caller
+// attaches to the run that holds the key), as a conflict when something else was.
+func (f *folder) checkRunKey(p *event.RunTriggered, c checked) verdict {
+	if p.RunKey == "" || c.runs[p.RunID] || f.st.Runs.Get(p.RunID) != nil {
+		return verdict{}
+	}
+	held := c.keys[p.RunKey]
+	if held == nil {
+		held = f.st.RunKeys.Get(p.RunKey)
+	}
+	switch {
+	case held == nil || held.ExpiresAt <= f.now:
+		c.keys[p.RunKey] = &state.RunKey{
+			RunKey: p.RunKey, RunID: p.RunID, Fingerprint: p.Fingerprint, ExpiresAt: f.at().Add(RunKeyTTL),
+		}
+		return verdict{}
+	case held.Fingerprint == p.Fingerprint:
+		return verdict{outcome: state.NoChange, detail: "run " + held.RunID + " has the run key already"}
+	}
+	return verdict{
+		outcome: state.Conflict,
+		detail:  "run key " + p.RunKey + " is held by run " + held.RunID + ", which asked for something else",
+		conflict: &state.RunKeyConflict{
+			RunKey: p.RunKey, RunID: p.RunID, Fingerprint: p.Fingerprint,
+			ExistingRunID: held.RunID, ExistingFingerprint: held.Fingerprint, DetectedAt: f.at(),
+		},
+	}
+}

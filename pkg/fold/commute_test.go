@@ -1,0 +1,191 @@
+package fold_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
+	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// drawDAG draws tasks, some of them groups, with edges to earlier ones only.
+func drawDAG(r *rapid.T, most int) []event.TaskDef {
+	defs := make([]event.TaskDef, rapid.IntRange(1, most).Draw(r, "tasks"))
+	for i := range defs {
+		def := event.TaskDef{TaskKey: string(rune('a' + i)), AssetKey: fmt.Sprintf("test/a%d", i%3)}
+		def.TriggerRule = rapid.SampledFrom([]string{"", event.RuleNoneFailed, event.RuleAllDone}).Draw(r, "rule")
+		if rapid.IntRange(0, 5).Draw(r, "kind") == 0 {
+			def.Kind, def.AssetKey = event.KindGroup, ""
+		}
+		def.MaxAttempts = rapid.Int32Range(1, 3).Draw(r, "attempts")
+		for j := range i {
+			if rapid.IntRange(0, 2).Draw(r, "edge") == 0 {
+				def.DependsOn = append(def.DependsOn, defs[j].TaskKey)
+			}
+		}
+		defs[i] = def
+	}
+	return defs
+}
+
+// history is what happened to a run, told by a model that knows no fold: the
+// facts, and the states that the tasks came to.
+type history struct {
+	facts []*event.Envelope
+	ends  map[string]state.TaskState
+}
+
+// live plays a run to its end, one task after the other.
+func live(r *rapid.T, w *foldtest.World, run string, defs []event.TaskDef) history {
+	h := history{ends: map[string]state.TaskState{}}
+	for i := range defs {
+		def := &defs[i]
+		runs, end := modelRule(def, h.ends)
+		switch {
+		case !runs:
+			h.ends[def.TaskKey] = end
+		case def.Kind == event.KindGroup:
+			h.ends[def.TaskKey] = state.TaskSucceeded
+		default:
+			h.ends[def.TaskKey] = h.attempts(r, w, run, def)
+		}
+	}
+	return h
+}
+
+// modelRule says whether a task runs, given how its upstreams ended, and if not
+// how it ends.
+func modelRule(def *event.TaskDef, ends map[string]state.TaskState) (bool, state.TaskState) {
+	failed, skipped := false, false
+	for _, up := range def.DependsOn {
+		failed = failed || ends[up] == state.TaskFailed
+		skipped = skipped || ends[up] == state.TaskSkipped
+	}
+	switch def.TriggerRule {
+	case event.RuleAllDone:
+		return true, ""
+	case event.RuleNoneFailed:
+		return !failed, state.TaskSkipped
+	}
+	return !failed && !skipped, state.TaskSkipped
+}
+
+// attempts plays the attempts at a task and gives its end.
+func (h *history) attempts(r *rapid.T, w *foldtest.World, run string, def *event.TaskDef) state.TaskState {
+	say := func(p event.Payload) {
+		h.facts = append(h.facts, w.Event(p))
+		w.Pass(time.Second)
+	}
+	for n := int32(1); ; n++ {
+		started := w.Started(run, def.TaskKey, n)
+		say(started)
+		for range rapid.IntRange(0, 2).Draw(r, "beats") {
+			say(w.Beat(run, def.TaskKey, n))
+		}
+		outcome := rapid.SampledFrom([]event.Outcome{event.Succeeded, event.Failed, event.Failed, event.Skipped}).Draw(r, "outcome")
+		finished := w.Finished(run, def.TaskKey, n, outcome)
+		finished.StartedAt = started.StartedAt
+		if outcome == event.Failed {
+			finished.Error.Retryable = n < def.MaxAttempts || rapid.Bool().Draw(r, "retryable")
+		}
+		say(finished)
+		switch {
+		case outcome == event.Succeeded:
+			return state.TaskSucceeded
+		case outcome == event.Skipped:
+			return state.TaskSkipped
+		case n >= def.MaxAttempts:
+			return state.TaskFailed
+		}
+	}
+}
+
+// facts are the rows of a state without what was decided, not reported: when
+// tasks became ready, were admitted and beat last, and when those that never ran
+// ended. Of the attempts it has those that reported their end.
+func facts(s *state.State) string {
+	rows := &state.Rows{}
+	for row := range s.Runs.All {
+		run := *row
+		run.Meta, run.StartedAt, run.LastActivityAt = state.Meta{}, 0, 0
+		rows.Runs = append(rows.Runs, &run)
+	}
+	for row := range s.Tasks.All {
+		task := *row
+		task.Meta, task.ReadyAt, task.LastHeartbeatAt = state.Meta{}, 0, 0
+		if task.Attempt == 0 {
+			task.CompletedAt = 0
+		}
+		rows.Tasks = append(rows.Tasks, &task)
+	}
+	for row := range s.Deps.All {
+		dep := *row
+		dep.Meta = state.Meta{}
+		if dep.SatisfyingAttempt == 0 {
+			dep.SatisfiedAt = 0
+		}
+		rows.Deps = append(rows.Deps, &dep)
+	}
+	for row := range s.Attempts.All {
+		attempt := *row
+		attempt.Meta, attempt.CreatedAt = state.Meta{}, 0
+		rows.Attempts = append(rows.Attempts, &attempt)
+	}
+	for row := range s.Partitions.All {
+		partition := *row
+		partition.Meta = state.Meta{}
+		rows.Partitions = append(rows.Partitions, &partition)
+	}
+	rows.Outbox, rows.Heartbeats, rows.Timers = s.Outbox.Rows(), s.Heartbeats.Rows(), s.Timers.Rows()
+	return foldtest.Text(rows)
+}
+
+// I-14. Seen to fail with the output of a failed attempt kept, with recordPast
+// not filling in the start, with a run's end found at the end of a group, and
+// with taskFinished taking a smaller attempt for the current one.
+func TestI14FactsCommute(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		w := foldtest.New(r)
+		defs := drawDAG(r, 7)
+		run := w.Run(defs...)
+		seed := w.State.Copy()
+		h := live(r, w, run, defs)
+
+		for _, f := range h.facts {
+			w.Apply(fold.Group{Entry: w.ID(), ID: f.ID, Events: []*event.Envelope{f}})
+		}
+		for key, want := range h.ends {
+			if got := w.Task(run, key).State; got != want {
+				r.Fatalf("task %s came to %s, and %s was expected", key, got, want)
+			}
+		}
+		if !w.RunState(run).Terminal() {
+			r.Fatalf("the run is %s after all of its facts", w.RunState(run))
+		}
+		want := facts(w.State)
+
+		w.State = seed
+		shuffled := rapid.Permutation(h.facts).Draw(r, "order")
+		for len(shuffled) > 0 {
+			n := rapid.IntRange(1, min(4, len(shuffled))).Draw(r, "batch")
+			g := fold.Group{Entry: w.ID(), ID: shuffled[0].ID, Events: shuffled[:n]}
+			shuffled = shuffled[n:]
+			w.Apply(g)
+			if rapid.IntRange(0, 3).Draw(r, "again") == 0 {
+				g.Entry = w.ID() // the same facts in another entry
+				before := foldtest.Dump(w.State)
+				if row := w.Apply(g).Row; row.Outcome == state.Folded || before != foldtest.Dump(w.State) {
+					r.Fatalf("folding facts twice came to %s", row.Outcome)
+				}
+			}
+		}
+		if diff := foldtest.Difference(facts(w.State), want); diff != "" {
+			r.Fatalf("in another order the facts give something else: %s", diff)
+		}
+	})
+}

@@ -1,0 +1,93 @@
+package fold_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+func TestATriggerRuleDecidesWhatUpstreamsMakeOfATask(t *testing.T) {
+	const s, f, k = event.Succeeded, event.Failed, event.Skipped
+	for _, c := range []struct {
+		rule string
+		ends []event.Outcome // how the upstreams a, b, … end; "" has not ended
+		want state.TaskState
+	}{
+		{"", []event.Outcome{s, s}, state.TaskReady},
+		{event.RuleAllSuccess, []event.Outcome{s, s}, state.TaskReady},
+		{event.RuleAllSuccess, []event.Outcome{s, ""}, state.TaskBlocked},
+		{event.RuleAllSuccess, []event.Outcome{"", f}, state.TaskSkipped},
+		{event.RuleAllSuccess, []event.Outcome{s, k}, state.TaskSkipped},
+		{event.RuleNoneFailed, []event.Outcome{s, k}, state.TaskReady},
+		{event.RuleNoneFailed, []event.Outcome{k, k}, state.TaskReady},
+		{event.RuleNoneFailed, []event.Outcome{k, ""}, state.TaskBlocked},
+		{event.RuleNoneFailed, []event.Outcome{"", f}, state.TaskSkipped},
+		{event.RuleAllDone, []event.Outcome{f, k}, state.TaskReady},
+		{event.RuleAllDone, []event.Outcome{f, ""}, state.TaskBlocked},
+	} {
+		w := foldtest.New(t)
+		run := w.Run(
+			foldtest.Task("a"), foldtest.Task("b"),
+			event.TaskDef{TaskKey: "x", DependsOn: []string{"a", "b"}, TriggerRule: c.rule},
+			event.TaskDef{TaskKey: "g", Kind: event.KindGroup, DependsOn: []string{"a", "b"}, TriggerRule: c.rule},
+		)
+		for i, outcome := range c.ends {
+			if outcome != "" {
+				w.MustFold(w.Finished(run, string(rune('a'+i)), 1, outcome))
+			}
+		}
+		require.Equal(t, c.want, w.Task(run, "x").State, "%s of %q", c.rule, c.ends)
+		group := c.want
+		if group == state.TaskReady {
+			group = state.TaskSucceeded // a group has nothing to do
+		}
+		require.Equal(t, group, w.Task(run, "g").State, "group, %s of %q", c.rule, c.ends)
+	}
+}
+
+func TestAGroupNodeStandsForItsUpstreams(t *testing.T) {
+	w := foldtest.New(t)
+	group := func(key string, up ...string) event.TaskDef {
+		return event.TaskDef{TaskKey: key, Kind: event.KindGroup, DependsOn: up}
+	}
+	run := w.Run(
+		foldtest.Task("p1"), foldtest.Task("p2"), group("p[*]", "p1", "p2"), group("pp[*]", "p[*]"),
+		foldtest.Task("q1", "pp[*]"), foldtest.Task("q2", "pp[*]"), group("empty"), foldtest.Task("z", "empty"),
+	)
+	require.Equal(t, int32(5), w.State.Runs.Get(run).TasksTotal, "groups are no tasks")
+	require.Equal(t, state.TaskReady, w.Task(run, "z").State, "a group of nothing is done")
+	require.Equal(t, 3, w.State.Outbox.Len(), "groups are not dispatched")
+	w.MustFold(w.Finished(run, "p1", 1, event.Succeeded))
+	require.Equal(t, state.TaskBlocked, w.Task(run, "q1").State)
+	w.MustFold(w.Finished(run, "p2", 1, event.Succeeded))
+	require.Equal(t, []string{
+		"empty=SUCCEEDED", "p1=SUCCEEDED", "p2=SUCCEEDED", "p[*]=SUCCEEDED", "pp[*]=SUCCEEDED", "q1=READY", "q2=READY", "z=READY",
+	}, w.States(run))
+}
+
+func TestAFailureGoesThroughGroupsAndARunEndsWithItsLastTask(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(
+		foldtest.Task("p1"), foldtest.Task("p2"),
+		event.TaskDef{TaskKey: "p[*]", Kind: event.KindGroup, DependsOn: []string{"p1", "p2"}}, foldtest.Task("q", "p[*]"),
+	)
+	w.MustFold(w.Finished(run, "p1", 1, event.Failed))
+	require.Equal(t, []string{"p1=FAILED", "p2=READY", "p[*]=SKIPPED", "q=SKIPPED"}, w.States(run))
+	require.Equal(t, state.RunRunning, w.RunState(run))
+	w.MustFold(w.Finished(run, "p2", 1, event.Succeeded))
+	require.Equal(t, state.RunFailed, w.RunState(run))
+	require.Equal(t, "p2", w.State.Deps.Get(state.Key3{A: run, B: "p2", C: "p[*]"}).Upstream)
+	require.Equal(t, int32(2), w.Task(run, "p[*]").DepsResolved, "edges of an ended task are counted, too")
+}
+
+func TestASkippedTaskLetsARunSucceed(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Task("a"), foldtest.Task("b", "a"))
+	w.MustFold(w.Finished(run, "a", 1, event.Skipped))
+	require.Equal(t, []string{"a=SKIPPED", "b=SKIPPED"}, w.States(run))
+	require.Equal(t, state.RunSucceeded, w.RunState(run))
+}

@@ -1,0 +1,87 @@
+package ids_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+func TestAssetKeysAreANamespaceAndAName(t *testing.T) {
+	key, err := ids.ParseAssetKey("raw/events_2")
+	require.NoError(t, err)
+	require.Equal(t, ids.AssetKey{Namespace: "raw", Name: "events_2"}, key)
+	require.Equal(t, "raw.events_2", key.SQL())
+	for _, bad := range []string{"", "raw", "raw/", "/events", "raw/events/x", "Raw/events", "raw/ev-ents", "raw/événements"} {
+		_, err := ids.ParseAssetKey(bad)
+		require.Error(t, err, bad)
+	}
+}
+
+func TestTaskKeysAreReadable(t *testing.T) {
+	asset := ids.AssetKey{Namespace: "raw", Name: "events"}
+	for want, p := range map[string]ids.Partition{
+		"raw/events":                            nil,
+		"raw/events[date=2025-01-15]":           {"date": "2025-01-15"},
+		"raw/events[date=2025-01-15,region=eu]": {"region": "eu", "date": "2025-01-15"},
+		"raw/events[x=%5B%2C%3D%5D%25%2F%3A]":   {"x": "[,=]%/:"},
+		"raw/events[a%3Db=]":                    {"a=b": ""},
+	} {
+		require.Equal(t, want, ids.TaskKey(asset, p))
+		require.NoError(t, ids.ValidateTaskKey(want))
+	}
+	require.Equal(t, "raw/events[*]", ids.GroupKey(asset))
+}
+
+func partitions() *rapid.Generator[ids.Partition] {
+	// Few and awkward characters, so that collisions are likely if there can be any.
+	text := rapid.StringOfN(rapid.SampledFrom([]rune(`a,=[]%2CD5B/:*`)), 0, 4, -1)
+	return rapid.Map(rapid.MapOfN(text, text, 0, 3), func(m map[string]string) ids.Partition { return m })
+}
+
+func TestDifferentPartitionsHaveDifferentKeys(t *testing.T) {
+	word := rapid.StringMatching(`[ab]{1,2}`)
+	rapid.Check(t, func(t *rapid.T) {
+		asset := func(label string) ids.AssetKey {
+			return ids.AssetKey{Namespace: word.Draw(t, label+" namespace"), Name: word.Draw(t, label+" name")}
+		}
+		a, b := asset("a"), asset("b")
+		p, q := partitions().Draw(t, "p"), partitions().Draw(t, "q")
+		same := a == b && p.Key() == q.Key()
+		require.Equal(t, same, ids.TaskKey(a, p) == ids.TaskKey(b, q))
+		require.NotEqual(t, ids.GroupKey(a), ids.TaskKey(b, q), "a group is no task")
+	})
+}
+
+func TestAPartitionKeyParsesToWhatItWasMadeOf(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := ids.Partition(rapid.MapOfN(rapid.String(), rapid.String(), 1, 4).Draw(t, "partition"))
+		got, err := ids.ParsePartition(p.Key())
+		require.NoError(t, err)
+		require.Equal(t, p, got)
+	})
+	empty, err := ids.ParsePartition("")
+	require.NoError(t, err)
+	require.Empty(t, empty)
+	require.Empty(t, ids.Partition{}.Key())
+}
+
+func TestOnlyCanonicalPartitionKeysAreRead(t *testing.T) {
+	for _, bad := range []string{
+		`{}`, `null`, `[]`, `"x"`, `{"date": "2025-01-15"}`, `{"b":"1","a":"2"}`, `{"a":"1","a":"1"}`,
+		`{"a":1}`, `{"a":null}`, `{"a":"\u0062"}`, `{"a":"b"} `, `{`,
+	} {
+		_, err := ids.ParsePartition(bad)
+		require.Error(t, err, bad)
+	}
+}
+
+func TestTaskKeysAreBoundedAndPrintable(t *testing.T) {
+	require.NoError(t, ids.ValidateTaskKey(strings.Repeat("k", ids.MaxTaskKey)))
+	for _, bad := range []string{"", strings.Repeat("k", ids.MaxTaskKey+1), "a\nb", "a\x00b", "a\x7fb", "a\xffb", "a\ufffdb"} {
+		require.Error(t, ids.ValidateTaskKey(bad), bad)
+	}
+}

@@ -1,0 +1,115 @@
+package ids_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// zeros is the worst entropy there is.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// ones makes every step as long as can be.
+type ones struct{}
+
+func (ones) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 0xff
+	}
+	return len(p), nil
+}
+
+func TestIDsOnlyGrowWhateverTheClockAndTheEntropyDo(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now := time.UnixMilli(1_736_937_000_000)
+		var source *ids.Source
+		clock := func() time.Time { return now }
+		switch rapid.IntRange(0, 2).Draw(t, "entropy") {
+		case 0:
+			source = ids.NewSource(clock, zeros{})
+		case 1:
+			source = ids.NewSource(clock, ones{})
+		default:
+			source = ids.NewSource(clock, nil)
+		}
+		last := ""
+		for range rapid.IntRange(1, 50).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.Int64Range(-5000, 5000).Draw(t, "ms")) * time.Millisecond)
+			if rapid.Bool().Draw(t, "observes") {
+				seen := ids.AtTime(now.Add(time.Duration(rapid.Int64Range(-60, 60).Draw(t, "s")) * time.Second))
+				if rapid.Bool().Draw(t, "full") {
+					seen = seen[:10] + "ZZZZZZZZZZZZZZZZ"
+				}
+				source.Observe(seen)
+				last = max(last, seen)
+			}
+			id := source.New()
+			require.True(t, ids.Valid(id))
+			require.Greater(t, id, last)
+			last = id
+		}
+	})
+}
+
+func TestAnIDHasTheTimeOfTheClock(t *testing.T) {
+	now := time.UnixMilli(1_736_937_000_123).UTC()
+	require.Equal(t, now, ids.Time(ids.NewSource(func() time.Time { return now }, nil).New()))
+}
+
+func TestSourcesThatSawTheSameIDMintDifferentOnes(t *testing.T) {
+	now := func() time.Time { return time.UnixMilli(1_736_937_000_000) }
+	seen := map[string]bool{}
+	for range 1000 {
+		s := ids.NewSource(now, nil)
+		s.Observe(run) // from the future
+		id := s.New()
+		require.Greater(t, id, run)
+		require.False(t, seen[id])
+		seen[id] = true
+	}
+}
+
+func TestWhatIsNoIDIsNotObserved(t *testing.T) {
+	now := func() time.Time { return time.UnixMilli(1_736_937_000_000).UTC() }
+	s := ids.NewSource(now, nil)
+	for _, bad := range []string{"", "x", "7ZZZZZZZZZZZZZZZZZZZZZZZZZ", "76EZ91ZPZZZZZZZZZZZZZZZZZZ", "01jhk4w2zs4t9m3q6v8x0yb1cd"} {
+		s.Observe(bad)
+	}
+	require.Equal(t, now(), ids.Time(s.New()))
+}
+
+func TestASourceIsSharedByMany(t *testing.T) {
+	s := ids.NewSource(func() time.Time { return time.UnixMilli(1_736_937_000_000) }, nil)
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			last := ""
+			for range 500 {
+				id := s.New()
+				s.Observe(id)
+				mu.Lock()
+				twice := seen[id]
+				seen[id] = true
+				mu.Unlock()
+				if twice || id <= last {
+					t.Errorf("%s after %s, seen before: %v", id, last, twice)
+				}
+				last = id
+			}
+		})
+	}
+	wg.Wait()
+	require.Len(t, seen, 4000)
+}

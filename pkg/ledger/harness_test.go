@@ -1,0 +1,136 @@
+package ledger_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/blob/memblob"
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+)
+
+// now is the time of the bubble, in one.
+func now() time.Time { return clock.System{}.Now() }
+
+var domain = ids.Domain{Tenant: "acme", Workspace: "prod"}
+
+var errLost = errors.New("connection reset by peer")
+
+// creates is a store whose Create a test decides about: nth counts from 1.
+type creates struct {
+	*memblob.Store
+	decide func(ctx context.Context, key string, nth int) (apply bool, err error)
+
+	mu  sync.Mutex
+	nth int
+}
+
+func (s *creates) Create(ctx context.Context, key string, data []byte) (blob.Object, error) {
+	s.mu.Lock()
+	s.nth++
+	nth := s.nth
+	s.mu.Unlock()
+	apply, answer := true, error(nil)
+	if s.decide != nil {
+		apply, answer = s.decide(ctx, key, nth)
+	}
+	var object blob.Object
+	if apply {
+		var err error
+		if object, err = s.Store.Create(context.WithoutCancel(ctx), key, data); err != nil {
+			return object, err
+		}
+	}
+	if answer != nil {
+		return blob.Object{}, fmt.Errorf("create %s: %w", key, answer)
+	}
+	return object, nil
+}
+
+// world is an appender on a store, on the time of a synctest bubble.
+type world struct {
+	*ledger.Appender
+	store *creates
+	ids   *ids.Source
+
+	mu      sync.Mutex
+	durable []ledger.Entry
+}
+
+func newWorld(decide func(ctx context.Context, key string, nth int) (bool, error)) *world {
+	w := &world{
+		store: &creates{Store: memblob.New(memblob.Options{}), decide: decide},
+		ids:   ids.NewSource(clock.System{}.Now, nil),
+	}
+	w.Appender = ledger.NewAppender(ledger.Config{
+		Domain: domain, Store: w.store, IDs: w.ids, Clock: clock.System{},
+		OnDurable: func(e ledger.Entry) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.durable = append(w.durable, e)
+		},
+		MaxWaitingBytes: 8 << 20,
+	})
+	return w
+}
+
+// entries are the names in the ledger, in order.
+func (w *world) entries(t *testing.T) []string {
+	t.Helper()
+	var names []string
+	for name, err := range ledger.List(t.Context(), w.store, domain, "") {
+		require.NoError(t, err)
+		names = append(names, name.Entry)
+	}
+	return names
+}
+
+// groups are those of an entry.
+func (w *world) groups(t *testing.T, entry string) []event.Group {
+	t.Helper()
+	data, err := ledger.Read(t.Context(), w.store, ledger.Key(domain, entry))
+	require.NoError(t, err)
+	return event.Groups(event.DecodeEntry(data))
+}
+
+func heartbeat(n int) *event.Envelope {
+	return &event.Envelope{Payload: &event.TaskHeartbeat{
+		AttemptRef: event.AttemptRef{
+			RunID:   ids.AtTime(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)),
+			TaskKey: "raw/events", Attempt: 1,
+			AttemptID: ids.AtTime(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)),
+		},
+		HeartbeatAt: event.Time(n + 1),
+	}}
+}
+
+func cancel(message string) *event.Envelope {
+	return &event.Envelope{Payload: &event.RunCancelRequested{
+		RunID: ids.AtTime(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC)), Reason: message,
+	}}
+}
+
+// result is what a concurrent append came to.
+type result struct {
+	ledger.Appended
+	err error
+}
+
+// start appends in the background.
+func (w *world) start(ctx context.Context, group ...*event.Envelope) <-chan result {
+	out := make(chan result, 1)
+	go func() {
+		appended, err := w.Append(ctx, group)
+		out <- result{appended, err}
+	}()
+	return out
+}

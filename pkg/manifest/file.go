@@ -1,0 +1,37 @@
+package manifest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+)
+
+// LoadFile reads a state file and verifies its size and checksum. The error is
+// [ErrMissing] when it is not there, and a [CorruptError] when it is not what
+// the manifest refers to.
+func (s *Store) LoadFile(ctx context.Context, f File) ([]byte, error) {
+	data, _, err := s.blobs.Get(ctx, f.Key)
+	switch {
+	case errors.Is(err, blob.ErrNotFound):
+		return nil, fmt.Errorf("read state file %s: %w; unless its revision was collected, run `servo admin rebuild`", f.Key, ErrMissing)
+	case err != nil:
+		return nil, fmt.Errorf("read state file %s: %w", f.Key, err)
+	}
+	if err := f.Verify(data); err != nil {
+		return nil, err
+	}
+	return data, nil
+}
+
+// Verify reports whether data is the file, as a [CorruptError] if not.
+func (f File) Verify(data []byte) error {
+	if int64(len(data)) != f.Size {
+		return &CorruptError{f.Key, fmt.Sprintf("it has %d bytes, and the manifest says %d", len(data), f.Size)}
+	}
+	if sum := blob.CRC32C(data); sum != f.CRC32C {
+		return &CorruptError{f.Key, fmt.Sprintf("its CRC-32C is %08x, and the manifest says %08x", sum, f.CRC32C)}
+	}
+	return nil
+}

@@ -1,0 +1,221 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// SchemaVersion is the version of the format that this build writes, and the
+// newest that it reads.
+const SchemaVersion = 1
+
+// Manifest is one revision of a domain's state: which files hold it, and how far
+// the ledger is folded into them. It is never changed once it is published.
+type Manifest struct {
+	SchemaVersion int    `json:"schema_version"`
+	Tenant        string `json:"tenant_id"`
+	Workspace     string `json:"workspace_id"`
+	// Lineage is a ULID that every revision shares until the state is rebuilt.
+	Lineage  string `json:"lineage"`
+	Revision int64  `json:"revision"`
+	// Nonce is a ULID of this very publish: it tells who holds a revision.
+	Nonce string `json:"nonce"`
+	// Parent is the revision that this one follows; nil for the first of a lineage.
+	Parent *Ref `json:"parent,omitempty"`
+	// Writer names the process that published.
+	Writer string `json:"writer"`
+	// PublishedAt is later than the parent's by at least a millisecond.
+	PublishedAt event.Time `json:"published_at"`
+
+	// FoldSeq is the number of events folded so far.
+	FoldSeq int64 `json:"fold_seq"`
+	// FoldTime is the greatest timestamp of an event folded so far.
+	FoldTime   event.Time `json:"fold_time,omitempty,omitzero"`
+	Watermarks Watermarks `json:"watermarks"`
+
+	BaseSnapshot BaseSnapshot `json:"base_snapshot"`
+	// L1 and L0 are the changes since the base, oldest first.
+	L1       []Delta  `json:"l1,omitempty"`
+	L0       []Delta  `json:"l0_deltas,omitempty"`
+	L0Count  int      `json:"l0_count"`
+	L0Limits L0Limits `json:"l0_limits"`
+	// History is the index of a table's closed rows, by table.
+	History map[string]File `json:"history,omitempty"`
+
+	// OrphanFloor is a ULID: a state file that is named below it, and that no
+	// revision refers to, may be deleted at any time.
+	OrphanFloor string `json:"orphan_floor,omitempty"`
+	// RowCounts are the current rows of each live table.
+	RowCounts map[string]int64 `json:"row_counts,omitempty"`
+}
+
+// Ref names a revision, and which of those that were ever put in its place.
+type Ref struct {
+	Revision int64  `json:"revision"`
+	Nonce    string `json:"nonce"`
+}
+
+// Watermarks say how far the ledger is folded.
+type Watermarks struct {
+	// EventsProcessedThrough is the greatest ULID of an entry that was folded.
+	EventsProcessedThrough string `json:"events_processed_through,omitempty"`
+	// LastProcessedFile is the key of the entry that was folded last.
+	LastProcessedFile string     `json:"last_processed_file,omitempty"`
+	LastProcessedAt   event.Time `json:"last_processed_at,omitempty,omitzero"`
+	// CompleteThrough is a ULID: every entry that is named below it is folded.
+	CompleteThrough string `json:"complete_through,omitempty"`
+	// CaughtUpAt is when the ledger was last listed and then folded to the end.
+	CaughtUpAt event.Time `json:"caught_up_at,omitempty,omitzero"`
+}
+
+// BaseSnapshot is the state as of the last rewrite.
+type BaseSnapshot struct {
+	ID          string     `json:"id,omitempty"` // a ULID; empty before the first rewrite
+	PublishedAt event.Time `json:"published_at,omitempty,omitzero"`
+	Files       []File     `json:"files,omitempty"`
+}
+
+// L0Limits say when the deltas are merged.
+type L0Limits struct {
+	MaxCount int   `json:"max_count"` // L0 deltas that merge into one L1 delta
+	MaxBytes int64 `json:"max_bytes"` // least size of all deltas at which the base is rewritten
+}
+
+// Delta is what one compaction, or a merge of several, changed.
+type Delta struct {
+	ID       string `json:"id"`       // a ULID
+	Revision int64  `json:"revision"` // the last revision whose changes it holds
+	Files    []File `json:"files"`
+	Rows     int64  `json:"rows"`
+	Bytes    int64  `json:"bytes"`
+}
+
+// File is a state file. Whoever reads it verifies its size and checksum.
+type File struct {
+	Table  string `json:"table"`
+	Key    string `json:"key"`
+	Size   int64  `json:"size"`
+	Rows   int64  `json:"rows"`
+	CRC32C uint32 `json:"crc32c"`
+	// MinRun and MaxRun bound the run ids in the file; empty where it has none.
+	MinRun string `json:"min_run_id,omitempty"`
+	MaxRun string `json:"max_run_id,omitempty"`
+}
+
+// Domain is whose state it is.
+func (m *Manifest) Domain() ids.Domain { return ids.Domain{Tenant: m.Tenant, Workspace: m.Workspace} }
+
+// Ref names the manifest.
+func (m *Manifest) Ref() Ref { return Ref{m.Revision, m.Nonce} }
+
+// Files are all state files that the manifest refers to.
+func (m *Manifest) Files() []File {
+	files := slices.Clone(m.BaseSnapshot.Files)
+	for _, d := range slices.Concat(m.L1, m.L0) {
+		files = append(files, d.Files...)
+	}
+	for _, table := range slices.Sorted(maps.Keys(m.History)) {
+		files = append(files, m.History[table])
+	}
+	return files
+}
+
+// First is revision 1 of a new lineage, to be filled in and published.
+func First(d ids.Domain, lineage, writer string) *Manifest {
+	return &Manifest{
+		SchemaVersion: SchemaVersion, Tenant: d.Tenant, Workspace: d.Workspace,
+		Lineage: lineage, Revision: 1, Writer: writer,
+	}
+}
+
+// Successor is the revision after m, to be filled in and published. It shares
+// nothing with m that can be changed.
+func (m *Manifest) Successor(writer string) *Manifest {
+	next := *m
+	parent := m.Ref()
+	next.SchemaVersion, next.Revision, next.Nonce, next.Parent, next.Writer = SchemaVersion, m.Revision+1, "", &parent, writer
+	next.PublishedAt = m.PublishedAt.Add(time.Millisecond)
+	next.BaseSnapshot.Files = slices.Clone(m.BaseSnapshot.Files)
+	next.L1, next.L0 = slices.Clone(m.L1), slices.Clone(m.L0)
+	next.History, next.RowCounts = maps.Clone(m.History), maps.Clone(m.RowCounts)
+	return &next
+}
+
+// maxBytes is the largest manifest that is read or written.
+const maxBytes = 32 << 20
+
+// Encode is the manifest as it is stored. The same manifest always gives the
+// same bytes.
+func Encode(m *Manifest) ([]byte, error) {
+	if err := m.validate(); err != nil {
+		return nil, fmt.Errorf("encode manifest of %s, revision %d: %w", m.Domain(), m.Revision, err)
+	}
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(m); err != nil {
+		return nil, fmt.Errorf("encode manifest of %s, revision %d: %w", m.Domain(), m.Revision, err)
+	}
+	if buf.Len() > maxBytes {
+		return nil, fmt.Errorf("encode manifest of %s, revision %d: it has %d bytes; at most %d are allowed; run `servo admin compact`",
+			m.Domain(), m.Revision, buf.Len(), maxBytes)
+	}
+	return buf.Bytes(), nil
+}
+
+// Decode reads and checks the manifest of a domain's revision, as it was stored
+// under key. It is strict: a field that this build does not know is an error,
+// since a writer would drop it.
+func Decode(key string, d ids.Domain, revision int64, data []byte) (*Manifest, error) {
+	m, err := decode(data)
+	switch {
+	case err != nil:
+		return nil, &CorruptError{Key: key, Reason: err.Error()}
+	case m.Domain() != d || m.Revision != revision:
+		return nil, &CorruptError{Key: key, Reason: fmt.Sprintf("it says that it is revision %d of %s", m.Revision, m.Domain())}
+	}
+	return m, nil
+}
+
+var (
+	errTooLarge = fmt.Errorf("it has more than %d bytes", maxBytes)
+	errTrailing = errors.New("something follows the JSON object")
+)
+
+func decode(data []byte) (*Manifest, error) {
+	if len(data) > maxBytes {
+		return nil, errTooLarge
+	}
+	// The version comes first: in a newer format, nothing else can be judged.
+	var head struct {
+		SchemaVersion int `json:"schema_version"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return nil, fmt.Errorf("it is not a JSON object: %w", err)
+	}
+	if head.SchemaVersion < 1 || head.SchemaVersion > SchemaVersion {
+		return nil, fmt.Errorf("its schema_version is %d, and this build knows 1 to %d; upgrade servo", head.SchemaVersion, SchemaVersion)
+	}
+	m := &Manifest{}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(m); err != nil {
+		return nil, fmt.Errorf("it is not a manifest: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errTrailing
+	}
+	if err := m.validate(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}

@@ -1,0 +1,145 @@
+package manifest_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+)
+
+func TestAManifestIsWhatTheFormatPageSays(t *testing.T) {
+	page, err := os.ReadFile("../../docs/format/manifest.md")
+	require.NoError(t, err)
+	_, rest, found := strings.Cut(string(page), "```json\n")
+	require.True(t, found)
+	example, _, found := strings.Cut(rest, "```")
+	require.True(t, found)
+	var want bytes.Buffer
+	require.NoError(t, json.Compact(&want, []byte(example)))
+	got, err := manifest.Encode(full())
+	require.NoError(t, err)
+	require.Equal(t, want.String(), strings.TrimSuffix(string(got), "\n"))
+}
+
+func TestKeysAreLaidOutAsDocumented(t *testing.T) {
+	for want, got := range map[string]string{
+		"manifests/orchestration/tenant=acme/workspace=prod/00000000000000000042.json": manifest.Key(domain, 42),
+		"pins/orchestration/tenant=acme/workspace=prod/00000000000000000042.json":      manifest.PinKey(domain, 42),
+		"hints/orchestration/tenant=acme/workspace=prod.json":                          manifest.HintKey(domain),
+		"boundary/orchestration/tenant=acme/workspace=prod.json":                       manifest.BoundaryKey(domain),
+		"state/orchestration/tenant=acme/workspace=prod/runs/l0/X.parquet":             manifest.StateKey(domain, "runs", manifest.TierL0, "X"),
+	} {
+		require.Equal(t, want, got)
+	}
+}
+
+func TestAManifestDecodesToWhatWasEncoded(t *testing.T) {
+	data, err := manifest.Encode(full())
+	require.NoError(t, err)
+	got, err := manifest.Decode("key", domain, 2, data)
+	require.NoError(t, err)
+	require.Equal(t, full(), got)
+	require.Len(t, got.Files(), 4)
+}
+
+func TestASuccessorSharesNothingThatChanges(t *testing.T) {
+	m := full()
+	next := m.Successor("other")
+	require.Equal(t, &manifest.Ref{Revision: 2, Nonce: m.Nonce}, next.Parent)
+	require.Empty(t, next.Nonce)
+	next.L0 = append(next.L0[:0], manifest.Delta{})
+	next.L1[0] = manifest.Delta{}
+	next.BaseSnapshot.Files[0] = manifest.File{}
+	delete(next.History, "runs")
+	next.RowCounts["runs"] = 9
+	require.Equal(t, full(), m)
+}
+
+func TestADamagedManifestIsRefusedWithItsKeyAndReason(t *testing.T) {
+	good, err := manifest.Encode(full())
+	require.NoError(t, err)
+	for name, c := range map[string]struct{ from, to, reason string }{
+		"not JSON":               {"{", "(", "not a JSON object"},
+		"two":                    {"}}\n", "}}{}", "after top-level"},
+		"a newer format":         {`"schema_version":1`, `"schema_version":2`, "upgrade servo"},
+		"an unknown field":       {`"fold_seq"`, `"surprise":1,"fold_seq"`, "surprise"},
+		"another tenant":         {`"tenant_id":"acme"`, `"tenant_id":"evil"`, "base_snapshot.files[0].key"},
+		"another's files":        {`/tenant=acme/workspace=prod/runs/base`, `/tenant=evil/workspace=prod/runs/base`, "base_snapshot.files[0].key"},
+		"a way out":              {`runs/base/`, `runs/base/../`, "base_snapshot.files[0].key"},
+		"a file of another tier": {`tasks/l0`, `tasks/l1`, "l0_deltas[0].files[0].key"},
+		"a negative size":        {`"size":12`, `"size":-12`, "size"},
+		"another count":          {`"l0_count":1`, `"l0_count":2`, "l0_count"},
+		"a parent of elsewhere":  {`"parent":{"revision":1`, `"parent":{"revision":0`, "parent.revision"},
+		"no writer":              {`"writer":"compactor-1"`, `"writer":""`, "writer"},
+		"a floor that is none":   {`"orphan_floor":"`, `"orphan_floor":"x`, "orphan_floor"},
+		"a later delta":          {`"revision":2,"files"`, `"revision":3,"files"`, "l0_deltas[0].revision"},
+		"a table of the system":  {`"row_counts":{"runs"`, `"row_counts":{"../runs"`, "row_counts"},
+		"a checksum beyond 32":   {`"crc32c":1`, `"crc32c":91`, "not a manifest"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := bytes.Replace(good, []byte(c.from), []byte(c.to), 1)
+			require.NotEqual(t, string(good), string(changed))
+			_, err := manifest.Decode("manifests/the.json", domain, 2, changed)
+			var corrupt *manifest.CorruptError
+			require.ErrorAs(t, err, &corrupt)
+			require.Contains(t, err.Error(), "manifests/the.json")
+			require.Contains(t, err.Error(), "servo admin rebuild")
+			require.Contains(t, corrupt.Reason, c.reason)
+		})
+	}
+	_, err = manifest.Decode("key", domain, 3, good)
+	require.ErrorContains(t, err, "revision 2")
+}
+
+func TestAManifestOfUnboundedSizeIsRefused(t *testing.T) {
+	_, err := manifest.Decode("key", domain, 1, bytes.Repeat([]byte(" "), 33<<20))
+	require.ErrorContains(t, err, "bytes")
+	m := full()
+	m.L0 = make([]manifest.Delta, 5000)
+	m.L0Count = 5000
+	_, err = manifest.Encode(m)
+	require.ErrorContains(t, err, "l0_deltas")
+}
+
+func FuzzDecode(f *testing.F) {
+	good, err := manifest.Encode(full())
+	require.NoError(f, err)
+	first := manifest.First(domain, lineage, "w")
+	first.Nonce, first.PublishedAt = lineage, event.Time(1)
+	small, err := manifest.Encode(first)
+	require.NoError(f, err)
+	for _, seed := range [][]byte{good, small, nil, []byte("{}"), []byte("null"), []byte(`{"schema_version":1,"parent":null,"history":{"":{}}}`)} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, revision := range []int64{1, 2} {
+			m, err := manifest.Decode("key", domain, revision, data)
+			if err != nil {
+				continue
+			}
+			for _, file := range m.Files() {
+				require.True(t, strings.HasPrefix(file.Key, manifest.StatePrefix(domain)), "nobody is led astray")
+			}
+			out, err := manifest.Encode(m)
+			require.NoError(t, err)
+			again, err := manifest.Decode("key", domain, revision, out)
+			require.NoError(t, err)
+			twice, err := manifest.Encode(again)
+			require.NoError(t, err)
+			require.Equal(t, string(out), string(twice))
+		}
+	})
+}
+
+func TestAFirstRevisionHasNoParent(t *testing.T) {
+	m := manifest.First(ids.Domain{Tenant: "a", Workspace: "b"}, lineage, "w")
+	require.Nil(t, m.Parent)
+	require.EqualValues(t, 1, m.Revision)
+}

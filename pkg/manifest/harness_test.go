@@ -1,0 +1,145 @@
+package manifest_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
+	"github.com/servo-orchestration/servo/pkg/blob/memblob"
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+)
+
+// now is the time of the bubble, in one.
+func now() time.Time { return clock.System{}.Now() }
+
+var domain = ids.Domain{Tenant: "acme", Workspace: "prod"}
+
+var lineage = ids.AtTime(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))
+
+// world is a domain's storage, whose faults a test decides about.
+type world struct {
+	blobs *memblob.Store
+
+	mu   sync.Mutex
+	hook faultblob.Hook
+}
+
+func newWorld() *world { return &world{blobs: memblob.New(memblob.Options{})} }
+
+// writer is a process's view of the domain, with ids and a memory of its own.
+func (w *world) writer() *manifest.Store {
+	faulty := faultblob.New(w.blobs, func(op faultblob.Op, key string) faultblob.Fault {
+		w.mu.Lock()
+		hook := w.hook
+		w.mu.Unlock()
+		if hook == nil {
+			return faultblob.None
+		}
+		return hook(op, key)
+	})
+	return manifest.New(manifest.Config{
+		Domain: domain, Store: faulty, IDs: ids.NewSource(clock.System{}.Now, nil), Clock: clock.System{},
+	})
+}
+
+// faults decides what goes wrong from now on.
+func (w *world) faults(hook faultblob.Hook) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hook = hook
+}
+
+// nth picks a fault for the n-th operation of a kind, counting from 1.
+func nth(op faultblob.Op, n int, fault faultblob.Fault) faultblob.Hook {
+	var mu sync.Mutex
+	seen := 0
+	return func(o faultblob.Op, _ string) faultblob.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		if o != op {
+			return faultblob.None
+		}
+		if seen++; seen == n {
+			return fault
+		}
+		return faultblob.None
+	}
+}
+
+// boundary replaces the boundary, as retention and rebuilds do.
+func (w *world) boundary(t *testing.T, lineage string, through int64) {
+	t.Helper()
+	_, generation, err := w.writer().Boundary(t.Context())
+	require.NoError(t, err)
+	data := fmt.Appendf(nil, `{"lineage":%q,"deleted_through":%d}`, lineage, through)
+	_, err = w.blobs.Replace(t.Context(), manifest.BoundaryKey(domain), data, generation)
+	require.NoError(t, err)
+}
+
+// collect deletes the revisions up to one, after raising the boundary, and
+// leaves pins of some.
+func (w *world) collect(t *testing.T, through int64, pinned ...int64) {
+	t.Helper()
+	for _, revision := range pinned {
+		data, _, err := w.blobs.Get(t.Context(), manifest.Key(domain, revision))
+		require.NoError(t, err)
+		_, err = w.blobs.Create(t.Context(), manifest.PinKey(domain, revision), data)
+		require.NoError(t, err)
+	}
+	w.boundary(t, lineage, through)
+	for revision := range through {
+		require.NoError(t, w.blobs.Delete(t.Context(), manifest.Key(domain, revision+1)))
+	}
+}
+
+// publish publishes n revisions after cur, which may be nil.
+func publish(t *testing.T, s *manifest.Store, cur *manifest.Manifest, n int) *manifest.Manifest {
+	t.Helper()
+	for range n {
+		next := manifest.First(domain, lineage, "test")
+		if cur != nil {
+			next = cur.Successor("test")
+		}
+		require.NoError(t, s.Publish(t.Context(), next))
+		cur = next
+	}
+	return cur
+}
+
+// full is a manifest with something in every field.
+func full() *manifest.Manifest {
+	id := ids.AtTime(time.Unix(1_700_000_000, 0))
+	file := func(table, tier string) manifest.File {
+		return manifest.File{
+			Table: table, Key: manifest.StateKey(domain, table, tier, id), Size: 12, Rows: 3,
+			CRC32C: blob.CRC32C([]byte("hello, world")), MinRun: id, MaxRun: id,
+		}
+	}
+	m := manifest.First(domain, lineage, "compactor-1").Successor("compactor-1")
+	m.Parent.Nonce = id
+	m.Nonce = id
+	m.PublishedAt = event.At(time.Unix(1_700_000_001, 0))
+	m.FoldSeq = 7
+	m.FoldTime = m.PublishedAt
+	m.Watermarks = manifest.Watermarks{
+		EventsProcessedThrough: id, LastProcessedFile: "ledger/x.json", LastProcessedAt: m.PublishedAt,
+		CompleteThrough: id, CaughtUpAt: m.PublishedAt,
+	}
+	m.BaseSnapshot = manifest.BaseSnapshot{ID: id, PublishedAt: m.PublishedAt, Files: []manifest.File{file("runs", manifest.TierBase)}}
+	m.L1 = []manifest.Delta{{ID: id, Revision: 1, Files: []manifest.File{file("runs", manifest.TierL1)}, Rows: 3, Bytes: 12}}
+	m.L0 = []manifest.Delta{{ID: id, Revision: 2, Files: []manifest.File{file("tasks", manifest.TierL0)}, Rows: 3, Bytes: 12}}
+	m.L0Count = 1
+	m.L0Limits = manifest.L0Limits{MaxCount: 64, MaxBytes: 8 << 20}
+	m.History = map[string]manifest.File{"runs": file("runs", manifest.TierHistory)}
+	m.OrphanFloor = id
+	m.RowCounts = map[string]int64{"runs": 3, "tasks": 3}
+	return m
+}

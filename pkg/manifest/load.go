@@ -1,0 +1,279 @@
+package manifest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"sort"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/event"
+)
+
+// Load reads the newest revision. The error is [ErrNone] when there has never
+// been one.
+func (s *Store) Load(ctx context.Context) (*Manifest, error) {
+	hinted := true
+	for range maxRestarts {
+		m, err := s.start(ctx, hinted)
+		if err != nil && !errors.Is(err, ErrAbsent) {
+			return nil, err
+		}
+		hinted = false
+		if m == nil {
+			continue
+		}
+		m, at, err := s.forward(ctx, m)
+		if errors.Is(err, ErrAbsent) {
+			continue // collected while it was being looked for
+		}
+		if err != nil {
+			return nil, err
+		}
+		b, _, err := s.Boundary(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if !b.Covers(m.Lineage, m.Revision) {
+			s.verified(m, at)
+			return m, nil
+		}
+	}
+	return nil, fmt.Errorf("load manifest of %s: revisions vanished %d times while they were being read; try again, "+
+		"and if it persists run `servo admin rebuild`", s.domain, maxRestarts)
+}
+
+// start is a revision to probe forward from; ErrAbsent when it was collected
+// while it was being looked for.
+func (s *Store) start(ctx context.Context, hinted bool) (*Manifest, error) {
+	if hinted {
+		if m := s.hint(ctx); m != nil {
+			return m, nil
+		}
+	}
+	b, _, err := s.Boundary(ctx)
+	if err != nil {
+		return nil, err
+	}
+	revision, err := s.greatest(ctx, b.DeletedThrough)
+	switch {
+	case err != nil:
+		return nil, err
+	case revision == 0 && b.DeletedThrough == 0:
+		return nil, fmt.Errorf("load manifest of %s: %w", s.domain, ErrNone)
+	case revision == 0:
+		return nil, &CorruptError{BoundaryKey(s.domain), fmt.Sprintf("there is no revision above %d", b.DeletedThrough)}
+	}
+	m, err := s.get(ctx, Key(s.domain, revision), revision)
+	if err == nil && m.Revision > b.DeletedThrough && b.Covers(m.Lineage, m.Revision) {
+		return nil, &CorruptError{Key(s.domain, revision), "it is the newest, and its lineage is not the boundary's, " + b.Lineage}
+	}
+	return m, err
+}
+
+// hint is the revision that the hint names, or nil. Whatever is wrong with it is
+// no error: nobody relies on it.
+func (s *Store) hint(ctx context.Context) *Manifest {
+	data, _, err := s.blobs.Get(ctx, HintKey(s.domain))
+	if err != nil {
+		return nil
+	}
+	var h struct {
+		Revision int64 `json:"revision"`
+	}
+	if json.Unmarshal(data, &h) != nil || h.Revision < 1 {
+		return nil
+	}
+	m, err := s.get(ctx, Key(s.domain, h.Revision), h.Revision)
+	if err != nil {
+		return nil
+	}
+	return m
+}
+
+// greatest is the greatest revision after one, as a listing has it, or 0.
+func (s *Store) greatest(ctx context.Context, after int64) (int64, error) {
+	var last int64
+	for revision, err := range s.listed(ctx, Prefix(s.domain), after) {
+		if err != nil {
+			return 0, err
+		}
+		last = revision
+	}
+	return last, nil
+}
+
+// listed yields the revisions below a prefix, after one, in ascending order.
+func (s *Store) listed(ctx context.Context, prefix string, after int64) iter.Seq2[int64, error] {
+	return func(yield func(int64, error) bool) {
+		opts := blob.ListOptions{Prefix: prefix, StartAfter: prefix + digits(after)}
+		for object, err := range s.blobs.List(ctx, opts) {
+			if err != nil {
+				yield(0, fmt.Errorf("list %s: %w", prefix, err))
+				return
+			}
+			revision, err := parseRevision(prefix, object.Key)
+			if err != nil {
+				continue // a stray object must not stop the domain
+			}
+			if !yield(revision, nil) {
+				return
+			}
+		}
+	}
+}
+
+// forward is the newest revision from m on, and a time at which it was.
+func (s *Store) forward(ctx context.Context, m *Manifest) (*Manifest, time.Time, error) {
+	for {
+		for range maxProbes {
+			now := s.clock.Now()
+			next, err := s.get(ctx, Key(s.domain, m.Revision+1), m.Revision+1)
+			if errors.Is(err, ErrAbsent) {
+				return m, now, nil
+			}
+			if err != nil {
+				return nil, time.Time{}, err
+			}
+			m = next
+		}
+		revision, err := s.greatest(ctx, m.Revision)
+		if err != nil {
+			return nil, time.Time{}, err
+		}
+		if revision == 0 {
+			continue
+		}
+		if m, err = s.get(ctx, Key(s.domain, revision), revision); err != nil {
+			return nil, time.Time{}, err
+		}
+	}
+}
+
+// Next is the revision after cur, or nil when cur is the newest. The error is
+// [ErrReload] when cur is not, and cannot be followed either.
+func (s *Store) Next(ctx context.Context, cur *Manifest) (*Manifest, error) {
+	now := s.clock.Now()
+	next, err := s.get(ctx, Key(s.domain, cur.Revision+1), cur.Revision+1)
+	if err != nil && !errors.Is(err, ErrAbsent) {
+		return nil, err
+	}
+	if next != nil && (next.Parent == nil || *next.Parent != cur.Ref() || next.Lineage != cur.Lineage) {
+		return nil, fmt.Errorf("follow revision %d of %s: %w", cur.Revision, s.domain, ErrReload)
+	}
+	if s.trusted(cur) {
+		return next, nil
+	}
+	b, _, err := s.Boundary(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if b.Covers(cur.Lineage, cur.Revision) {
+		return nil, fmt.Errorf("follow revision %d of %s: %w", cur.Revision, s.domain, ErrReload)
+	}
+	if next == nil {
+		s.verified(cur, now)
+	}
+	return next, nil
+}
+
+// LoadAt reads a revision that is live or pinned; otherwise the error is
+// [ErrAbsent].
+func (s *Store) LoadAt(ctx context.Context, revision int64) (*Manifest, error) {
+	m, err := s.get(ctx, Key(s.domain, revision), revision)
+	if err != nil && !errors.Is(err, ErrAbsent) {
+		return nil, err
+	}
+	b, _, boundaryErr := s.Boundary(ctx)
+	if boundaryErr != nil {
+		return nil, boundaryErr
+	}
+	if m != nil && !b.Covers(m.Lineage, revision) {
+		return m, nil
+	}
+	if revision > b.DeletedThrough {
+		return nil, fmt.Errorf("load revision %d of %s: %w", revision, s.domain, ErrAbsent)
+	}
+	return s.get(ctx, PinKey(s.domain, revision), revision)
+}
+
+// List yields the revisions that can be loaded, pinned ones and then live ones,
+// in ascending order.
+func (s *Store) List(ctx context.Context) iter.Seq2[int64, error] {
+	return func(yield func(int64, error) bool) {
+		b, _, err := s.Boundary(ctx)
+		if err != nil {
+			yield(0, err)
+			return
+		}
+		for revision, err := range s.listed(ctx, PinPrefix(s.domain), 0) {
+			if err == nil && revision > b.DeletedThrough {
+				break // it is live, too
+			}
+			if !yield(revision, err) || err != nil {
+				return
+			}
+		}
+		for revision, err := range s.listed(ctx, Prefix(s.domain), b.DeletedThrough) {
+			if !yield(revision, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// LoadAsOf reads the greatest revision that was published at or before t and is
+// still kept; [ErrAbsent] when all that is kept is younger.
+func (s *Store) LoadAsOf(ctx context.Context, t time.Time) (*Manifest, error) {
+	for range maxRestarts {
+		var kept []int64
+		for revision, err := range s.List(ctx) {
+			if err != nil {
+				return nil, err
+			}
+			kept = append(kept, revision)
+		}
+		m, err := s.search(ctx, kept, event.At(t))
+		switch {
+		case errors.Is(err, ErrAbsent):
+			continue // collected since the listing
+		case err != nil:
+			return nil, err
+		case m == nil:
+			return nil, fmt.Errorf("load manifest of %s as of %s: %w", s.domain, event.At(t), ErrAbsent)
+		}
+		return m, nil
+	}
+	return nil, fmt.Errorf("load manifest of %s as of %s: revisions vanished %d times while they were being read; try again",
+		s.domain, event.At(t), maxRestarts)
+}
+
+// search halves the revisions: published_at grows with the number.
+func (s *Store) search(ctx context.Context, kept []int64, t event.Time) (*Manifest, error) {
+	var found *Manifest
+	var failure error
+	sort.Search(len(kept), func(i int) bool {
+		if failure != nil {
+			return false
+		}
+		m, err := s.LoadAt(ctx, kept[i])
+		if err != nil {
+			failure = err
+			return false
+		}
+		if m.PublishedAt > t {
+			return true
+		}
+		if found == nil || m.Revision > found.Revision {
+			found = m
+		}
+		return false
+	})
+	if failure != nil {
+		return nil, failure
+	}
+	return found, nil
+}

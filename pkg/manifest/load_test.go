@@ -1,0 +1,322 @@
+package manifest_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
+	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
+	"github.com/servo-orchestration/servo/pkg/blob/memblob"
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+)
+
+func TestADomainThatNeverPublishedHasNoManifest(t *testing.T) {
+	_, err := newWorld().writer().Load(t.Context())
+	require.ErrorIs(t, err, manifest.ErrNone)
+}
+
+func TestAColdReadIsAHintAProbeAndTheBoundary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		cur := publish(t, w.writer(), nil, 1)
+		before := w.blobs.Stats()
+		got, err := w.writer().Load(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, cur, got)
+		require.Equal(t, memblob.Stats{Gets: 4}, requests(w.blobs.Stats().Sub(before)), "hint, 1, 2 (absent), boundary")
+	})
+}
+
+func TestAWarmReadIsOneRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		s, reader := w.writer(), w.writer()
+		cur := publish(t, s, nil, 1)
+		held, err := reader.Load(t.Context())
+		require.NoError(t, err)
+
+		before := w.blobs.Stats()
+		next, err := reader.Next(t.Context(), held)
+		require.NoError(t, err)
+		require.Nil(t, next)
+		require.Equal(t, memblob.Stats{Gets: 1}, requests(w.blobs.Stats().Sub(before)))
+
+		want := publish(t, s, cur, 1)
+		before = w.blobs.Stats()
+		next, err = reader.Next(t.Context(), held)
+		require.NoError(t, err)
+		require.Equal(t, want, next)
+		require.Equal(t, memblob.Stats{Gets: 1}, requests(w.blobs.Stats().Sub(before)))
+
+		elapse(t, time.Minute)
+		before = w.blobs.Stats()
+		for range 5 {
+			absent, err := reader.Next(t.Context(), next)
+			require.NoError(t, err)
+			require.Nil(t, absent)
+		}
+		require.Equal(t, memblob.Stats{Gets: 6}, requests(w.blobs.Stats().Sub(before)), "once the boundary, for ten seconds of trust")
+	})
+}
+
+func TestAReaderThatSleptReloads(t *testing.T) {
+	for name, zombie := range map[string]bool{"its successor was collected": false, "its successor is a zombie": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				cur := publish(t, w.writer(), nil, 1)
+				reader := w.writer()
+				held, err := reader.Load(t.Context())
+				require.NoError(t, err)
+				publish(t, w.writer(), cur, 5)
+				elapse(t, 2*time.Hour)
+				w.collect(t, 5)
+				if zombie {
+					require.ErrorIs(t, w.writer().Publish(t.Context(), held.Successor("zombie")), manifest.ErrNotCommitted)
+				}
+				_, err = reader.Next(t.Context(), held)
+				require.ErrorIs(t, err, manifest.ErrReload)
+				m, err := reader.Load(t.Context())
+				require.NoError(t, err)
+				require.EqualValues(t, 6, m.Revision)
+			})
+		})
+	}
+}
+
+func TestAReaderFollowsOnlyWhatFollowsIt(t *testing.T) {
+	w := newWorld()
+	s := w.writer()
+	cur := publish(t, s, nil, 1)
+	publish(t, s, cur, 1)
+	stranger := *cur
+	stranger.Nonce = ids.AtTime(time.Unix(5, 0))
+	_, err := s.Next(t.Context(), &stranger)
+	require.ErrorIs(t, err, manifest.ErrReload)
+}
+
+func TestAHintIsNeverTrusted(t *testing.T) {
+	for name, hint := range map[string]string{
+		"missing": "", "garbage": "\x00{", "of another form": `{"revision":"x"}`, "negative": `{"revision":-1}`,
+		"far behind": `{"revision":1}`, "ahead": `{"revision":4000}`, "collected": `{"revision":2}`, "an array": `[7]`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld()
+			publish(t, w.writer(), nil, 60)
+			if name == "collected" {
+				w.collect(t, 10)
+				// A zombie in the place of a collected revision is not to be believed either.
+				old := manifest.First(domain, lineage, "zombie").Successor("zombie")
+				old.Parent.Nonce = lineage
+				require.ErrorIs(t, w.writer().Publish(t.Context(), old), manifest.ErrNotCommitted)
+			}
+			if hint == "" {
+				require.NoError(t, w.blobs.Delete(t.Context(), manifest.HintKey(domain)))
+			} else {
+				_, err := w.blobs.Put(t.Context(), manifest.HintKey(domain), []byte(hint))
+				require.NoError(t, err)
+			}
+			before := w.blobs.Stats()
+			m, err := w.writer().Load(t.Context())
+			require.NoError(t, err)
+			require.EqualValues(t, 60, m.Revision)
+			require.Less(t, w.blobs.Stats().Sub(before).Reads(), int64(24), "a stale hint costs a bounded number of probes")
+		})
+	}
+}
+
+func TestAStrayObjectAmongTheManifestsIsPassedOver(t *testing.T) {
+	w := newWorld()
+	publish(t, w.writer(), nil, 2)
+	require.NoError(t, w.blobs.Delete(t.Context(), manifest.HintKey(domain)))
+	_, err := w.blobs.Put(t.Context(), manifest.Prefix(domain)+"notes.txt", []byte("hello"))
+	require.NoError(t, err)
+	m, err := w.writer().Load(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 2, m.Revision)
+}
+
+func TestADamagedRevisionIsAnErrorThatNamesIt(t *testing.T) {
+	w := newWorld()
+	publish(t, w.writer(), nil, 1)
+	_, err := w.blobs.Put(t.Context(), manifest.Key(domain, 2), []byte("{"))
+	require.NoError(t, err)
+	_, err = w.writer().Load(t.Context())
+	var corrupt *manifest.CorruptError
+	require.ErrorAs(t, err, &corrupt)
+	require.Equal(t, manifest.Key(domain, 2), corrupt.Key)
+}
+
+func TestABoundaryWithNothingAboveItIsDamageNotANewDomain(t *testing.T) {
+	w := newWorld()
+	publish(t, w.writer(), nil, 1)
+	w.collect(t, 1)
+	_, err := w.writer().Load(t.Context())
+	var corrupt *manifest.CorruptError
+	require.ErrorAs(t, err, &corrupt)
+	require.NotErrorIs(t, err, manifest.ErrNone)
+}
+
+func TestARebuildStartsAnewAboveEverything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		old := w.writer()
+		cur := publish(t, old, nil, 3)
+		fresh := ids.AtTime(time.Unix(1_000_000, 0))
+		const gap = 3 + 1<<20
+		w.boundary(t, fresh, gap)
+		require.ErrorIs(t, old.Publish(t.Context(), cur.Successor("old")), manifest.ErrNotCommitted)
+
+		first := manifest.First(domain, fresh, "rebuild")
+		first.Revision = gap + 1
+		require.NoError(t, w.writer().Publish(t.Context(), first))
+		m, err := w.writer().Load(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, first, m)
+
+		elapse(t, 11*time.Second)
+		_, err = old.Next(t.Context(), cur)
+		require.ErrorIs(t, err, manifest.ErrReload)
+		live, err := old.Live(t.Context(), cur)
+		require.NoError(t, err)
+		require.False(t, live)
+	})
+}
+
+func TestPastRevisionsAreReadWhileTheyAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		s := w.writer()
+		var history []*manifest.Manifest
+		var cur *manifest.Manifest
+		for range 9 {
+			cur = publish(t, s, cur, 1)
+			history = append(history, cur)
+			elapse(t, time.Minute)
+		}
+		w.collect(t, 5, 2, 4)
+
+		var kept []int64
+		for revision, err := range s.List(t.Context()) {
+			require.NoError(t, err)
+			kept = append(kept, revision)
+		}
+		require.Equal(t, []int64{2, 4, 6, 7, 8, 9}, kept)
+
+		at := func(revision int64) time.Time { return history[revision-1].PublishedAt.Time() }
+		for _, c := range []struct {
+			t    time.Time
+			want int64
+		}{
+			{at(1), 0},
+			{at(2), 2},
+			{at(3), 2},
+			{at(4).Add(-time.Microsecond), 2},
+			{at(5), 4},
+			{at(6), 6},
+			{at(8).Add(time.Second), 8},
+			{at(9).Add(time.Hour), 9},
+		} {
+			m, err := s.LoadAsOf(t.Context(), c.t)
+			if c.want == 0 {
+				require.ErrorIs(t, err, manifest.ErrAbsent)
+				continue
+			}
+			require.NoError(t, err)
+			require.Equal(t, history[c.want-1], m)
+		}
+		for revision := range int64(11) {
+			m, err := s.LoadAt(t.Context(), revision)
+			if revision == 0 || revision == 1 || revision == 3 || revision == 5 || revision == 10 {
+				require.ErrorIs(t, err, manifest.ErrAbsent)
+				continue
+			}
+			require.NoError(t, err)
+			require.Equal(t, history[revision-1], m)
+		}
+	})
+}
+
+func TestAReadThatFailsIsNeverTakenForAbsence(t *testing.T) {
+	w := newWorld()
+	cur := publish(t, w.writer(), nil, 3)
+	for n := range 8 {
+		for _, op := range []faultblob.Op{faultblob.Get, faultblob.List} {
+			w.faults(nth(op, n+1, faultblob.FailBefore))
+			m, err := w.writer().Load(t.Context())
+			if err == nil {
+				require.Equal(t, cur, m)
+			} else {
+				require.ErrorIs(t, err, faultblob.ErrInjected)
+			}
+		}
+	}
+}
+
+func TestFilesAreNamedAboveTheFloorOfWhatWasLoaded(t *testing.T) {
+	w := newWorld()
+	s := w.writer()
+	floor := ids.AtTime(now().Add(time.Hour))
+	next := manifest.First(domain, lineage, "w")
+	next.OrphanFloor = floor
+	require.NoError(t, s.Publish(t.Context(), next))
+
+	source := ids.NewSource(clock.System{}.Now, nil)
+	reader := manifest.New(manifest.Config{Domain: domain, Store: w.blobs, IDs: source, Clock: clock.System{}})
+	_, err := reader.Load(t.Context())
+	require.NoError(t, err)
+	require.Greater(t, source.New(), floor)
+}
+
+func TestAStateFileIsVerifiedBeforeItIsUsed(t *testing.T) {
+	w := newWorld()
+	s := w.writer()
+	content := []byte("rows, rows, rows")
+	f := manifest.File{
+		Table: "runs", Key: manifest.StateKey(domain, "runs", manifest.TierL0, lineage),
+		Size: int64(len(content)), CRC32C: blob.CRC32C(content),
+	}
+	_, err := s.LoadFile(t.Context(), f)
+	require.ErrorIs(t, err, manifest.ErrMissing)
+	require.ErrorContains(t, err, f.Key)
+	require.ErrorContains(t, err, "servo admin rebuild")
+
+	_, err = w.blobs.Create(t.Context(), f.Key, content)
+	require.NoError(t, err)
+	got, err := s.LoadFile(t.Context(), f)
+	require.NoError(t, err)
+	require.Equal(t, content, got)
+
+	for n, bad := range [][]byte{content[:5], []byte("rows, rows, bows"), nil} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			_, err := w.blobs.Put(t.Context(), f.Key, bad)
+			require.NoError(t, err)
+			_, err = s.LoadFile(t.Context(), f)
+			var corrupt *manifest.CorruptError
+			require.ErrorAs(t, err, &corrupt)
+			require.ErrorContains(t, err, f.Key)
+		})
+	}
+}
+
+func TestADirectoryKeepsManifestsToo(t *testing.T) {
+	store, err := fileblob.Open(t.TempDir(), fileblob.Options{NoSync: true})
+	require.NoError(t, err)
+	open := func() *manifest.Store {
+		return manifest.New(manifest.Config{Domain: domain, Store: store, IDs: ids.NewSource(now, nil), Clock: clock.System{}})
+	}
+	_, err = open().Load(t.Context())
+	require.ErrorIs(t, err, manifest.ErrNone)
+	cur := publish(t, open(), nil, 40)
+	m, err := open().Load(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, cur, m)
+	require.ErrorIs(t, open().Publish(t.Context(), manifest.First(domain, lineage, "late")), manifest.ErrConflict)
+}

@@ -1,0 +1,150 @@
+package manifest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// Limits of a manifest.
+const (
+	maxDeltas    = 4096
+	maxFiles     = 100_000 // of the base
+	maxTables    = 256
+	maxName      = 256
+	maxKeyLength = 1024
+)
+
+// problem keeps the first thing that is wrong.
+type problem struct{ err error }
+
+func (p *problem) check(ok bool, format string, args ...any) {
+	if !ok && p.err == nil {
+		p.err = fmt.Errorf(format, args...)
+	}
+}
+
+func (p *problem) ulid(path, id string) {
+	p.check(ids.Valid(id), "%s: %.40q is not a ULID", path, id)
+}
+
+func (p *problem) optionalULID(path, id string) {
+	if id != "" {
+		p.ulid(path, id)
+	}
+}
+
+func (p *problem) count(path string, n int64) { p.check(n >= 0, "%s: %d is negative", path, n) }
+
+func (p *problem) time(path string, t event.Time) { p.check(t >= 0, "%s: %d is before 1970", path, t) }
+
+func (m *Manifest) validate() error {
+	p := &problem{}
+	p.check(m.SchemaVersion == SchemaVersion, "schema_version: %d is not %d", m.SchemaVersion, SchemaVersion)
+	if err := m.Domain().Validate(); err != nil {
+		p.check(false, "tenant_id, workspace_id: %w", err)
+	}
+	p.ulid("lineage", m.Lineage)
+	p.check(m.Revision >= 1, "revision: %d is less than 1", m.Revision)
+	p.ulid("nonce", m.Nonce)
+	m.validateParent(p)
+	p.check(m.Writer != "" && len(m.Writer) <= maxName, "writer: has %d bytes; it must have 1 to %d", len(m.Writer), maxName)
+	p.check(m.PublishedAt > 0, "published_at: is required")
+	p.count("fold_seq", m.FoldSeq)
+	p.time("fold_time", m.FoldTime)
+	m.validateWatermarks(p)
+	m.validateFiles(p)
+	p.check(m.L0Count == len(m.L0), "l0_count: is %d, but there are %d deltas", m.L0Count, len(m.L0))
+	p.count("l0_limits.max_count", int64(m.L0Limits.MaxCount))
+	p.count("l0_limits.max_bytes", m.L0Limits.MaxBytes)
+	p.optionalULID("orphan_floor", m.OrphanFloor)
+	p.check(len(m.RowCounts) <= maxTables, "row_counts: has %d tables; at most %d are allowed", len(m.RowCounts), maxTables)
+	for table, n := range m.RowCounts {
+		p.check(isTable(table), "row_counts: %.100q is no table", table)
+		p.count("row_counts."+table, n)
+	}
+	return p.err
+}
+
+func (m *Manifest) validateParent(p *problem) {
+	if m.Parent == nil {
+		return
+	}
+	p.check(m.Parent.Revision == m.Revision-1, "parent.revision: %d is not the one before %d", m.Parent.Revision, m.Revision)
+	p.ulid("parent.nonce", m.Parent.Nonce)
+}
+
+func (m *Manifest) validateWatermarks(p *problem) {
+	w := m.Watermarks
+	p.optionalULID("watermarks.events_processed_through", w.EventsProcessedThrough)
+	p.check(len(w.LastProcessedFile) <= maxKeyLength, "watermarks.last_processed_file: has %d bytes", len(w.LastProcessedFile))
+	p.time("watermarks.last_processed_at", w.LastProcessedAt)
+	p.optionalULID("watermarks.complete_through", w.CompleteThrough)
+	p.time("watermarks.caught_up_at", w.CaughtUpAt)
+}
+
+func (m *Manifest) validateFiles(p *problem) {
+	p.optionalULID("base_snapshot.id", m.BaseSnapshot.ID)
+	p.time("base_snapshot.published_at", m.BaseSnapshot.PublishedAt)
+	p.check(len(m.BaseSnapshot.Files) <= maxFiles, "base_snapshot.files: there are %d; at most %d are allowed", len(m.BaseSnapshot.Files), maxFiles)
+	for i := range m.BaseSnapshot.Files {
+		m.validateFile(p, fmt.Sprintf("base_snapshot.files[%d]", i), &m.BaseSnapshot.Files[i], TierBase)
+	}
+	m.validateDeltas(p, "l1", m.L1, TierL1)
+	m.validateDeltas(p, "l0_deltas", m.L0, TierL0)
+	p.check(len(m.History) <= maxTables, "history: has %d tables; at most %d are allowed", len(m.History), maxTables)
+	for _, table := range slices.Sorted(maps.Keys(m.History)) {
+		f := m.History[table]
+		p.check(f.Table == table, "history: the file of %.100q is of table %.100q", table, f.Table)
+		m.validateFile(p, "history."+f.Table, &f, TierHistory)
+	}
+}
+
+func (m *Manifest) validateDeltas(p *problem, path string, deltas []Delta, tier string) {
+	p.check(len(deltas) <= maxDeltas, "%s: there are %d; at most %d are allowed", path, len(deltas), maxDeltas)
+	for i := range deltas {
+		d, here := &deltas[i], fmt.Sprintf("%s[%d]", path, i)
+		p.ulid(here+".id", d.ID)
+		p.check(d.Revision >= 1 && d.Revision <= m.Revision, "%s.revision: %d is not one up to %d", here, d.Revision, m.Revision)
+		p.count(here+".rows", d.Rows)
+		p.count(here+".bytes", d.Bytes)
+		p.check(len(d.Files) <= maxTables, "%s.files: there are %d; at most %d are allowed", here, len(d.Files), maxTables)
+		for j := range d.Files {
+			m.validateFile(p, fmt.Sprintf("%s.files[%d]", here, j), &d.Files[j], tier)
+		}
+		if p.err != nil {
+			return
+		}
+	}
+}
+
+// validateFile allows only keys of the domain's own tables: a manifest is not to
+// lead anybody to another tenant's files.
+func (m *Manifest) validateFile(p *problem, path string, f *File, tier string) {
+	p.check(isTable(f.Table), "%s.table: %.100q is no table", path, f.Table)
+	name, below := strings.CutPrefix(f.Key, StatePrefix(m.Domain())+f.Table+"/"+tier+"/")
+	id, _, _ := strings.Cut(name, ".")
+	p.check(below && ids.Valid(id) && !strings.Contains(name, "/") && len(f.Key) <= maxKeyLength,
+		"%s.key: %.200q is not that of a %s file of the table", path, f.Key, tier)
+	p.count(path+".size", f.Size)
+	p.count(path+".rows", f.Rows)
+	p.optionalULID(path+".min_run_id", f.MinRun)
+	p.optionalULID(path+".max_run_id", f.MaxRun)
+	p.check(f.MinRun <= f.MaxRun, "%s: min_run_id is greater than max_run_id", path)
+}
+
+func isTable(s string) bool {
+	if s == "" || len(s) > 63 {
+		return false
+	}
+	for _, c := range []byte(s) {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,176 @@
+package project
+
+import (
+	"errors"
+	"io/fs"
+	"math"
+	"path/filepath"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+)
+
+// Limits of servo.yaml.
+const (
+	maxAttempts    = 100
+	maxSlots       = 100_000
+	maxConcurrency = 1_024
+	maxMultiplier  = 100
+	minMemory      = 16_000_000
+	maxMemory      = 1_000_000_000_000_000
+)
+
+// readConfig reads servo.yaml.
+func (l *loader) readConfig() {
+	l.project.Name = filepath.Base(l.project.Root)
+	if _, err := fs.Stat(l.files, ConfigFile); errors.Is(err, fs.ErrNotExist) {
+		l.report(place{file: ConfigFile}, "make a project with servo init, or name its folder", "there is no %s in %s", ConfigFile, l.project.Root)
+		return
+	}
+	text, ok := l.readFile(ConfigFile)
+	if !ok {
+		return
+	}
+	f := yamlFile{l, ConfigFile}
+	n := f.parse(text)
+	if n == nil || isNull(n) {
+		return // an empty file: all defaults
+	}
+	p := &l.project
+	f.mapping(n, ConfigFile, fields{
+		"name":                 func(n *yaml.Node) { f.setName(n, "name", &p.Name) },
+		"tenant":               func(n *yaml.Node) { f.domainName(n, "tenant", &p.Domain.Tenant) },
+		"workspace":            func(n *yaml.Node) { f.domainName(n, "workspace", &p.Domain.Workspace) },
+		"max_concurrent_tasks": func(n *yaml.Node) { f.int32(n, "max_concurrent_tasks", 1, maxSlots, &p.MaxConcurrentTasks) },
+		"max_parallelism":      func(n *yaml.Node) { f.int32(n, "max_parallelism", 1, maxSlots, &p.MaxParallelism) },
+		"pools":                func(n *yaml.Node) { f.pools(n) },
+		"workers":              func(n *yaml.Node) { f.workers(n, &p.Workers) },
+		"defaults":             func(n *yaml.Node) { f.defaults(n, &p.Defaults) },
+	})
+}
+
+// setName reads a name into to.
+func (f yamlFile) setName(n *yaml.Node, what string, to *string) {
+	if s, ok := f.label(n, what); ok {
+		*to = s
+	}
+}
+
+// domainName reads a tenant or a workspace.
+func (f yamlFile) domainName(n *yaml.Node, what string, to *string) {
+	s, ok := f.text(n, what)
+	if !ok {
+		return
+	}
+	d := ids.Domain{Tenant: "default", Workspace: "default"}
+	if what == "tenant" {
+		d.Tenant = s
+	} else {
+		d.Workspace = s
+	}
+	if err := d.Validate(); err != nil {
+		f.fail(n, "", "%v", err)
+		return
+	}
+	*to = s
+}
+
+// pools reads the slots of each pool. Their names are the user's, so this is a
+// mapping whose fields are all known.
+func (f yamlFile) pools(n *yaml.Node) {
+	known := fields{}
+	f.project.Pools = map[string]int32{}
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		key := resolve(n.Content[i])
+		if !namePattern.MatchString(key.Value) {
+			f.fail(key, "", "the pool %s must have a name of 1 to 63 characters, each a-z, 0-9, _ or -", quoteShort(key.Value))
+		}
+		known[key.Value] = func(n *yaml.Node) {
+			var slots int32
+			f.int32(n, "the slots of pool "+quoteShort(key.Value), 1, maxSlots, &slots)
+			f.project.Pools[key.Value] = slots
+		}
+	}
+	f.mapping(n, "pools", known)
+}
+
+func (f yamlFile) workers(n *yaml.Node, w *Workers) {
+	count := func(what string, to *int) func(*yaml.Node) {
+		return func(n *yaml.Node) {
+			if i, ok := f.integer(n, what, 1, maxConcurrency); ok {
+				*to = int(i)
+			}
+		}
+	}
+	f.mapping(n, "workers", fields{
+		"concurrency":  count("concurrency", &w.Concurrency),
+		"threads":      count("threads", &w.Threads),
+		"memory_limit": func(n *yaml.Node) { f.memory(n, &w.MemoryLimit) },
+	})
+}
+
+func (f yamlFile) defaults(n *yaml.Node, d *Defaults) {
+	f.mapping(n, "defaults", fields{
+		"retries":           func(n *yaml.Node) { f.retries(n, &d.Retries) },
+		"timeout":           func(n *yaml.Node) { f.seconds(n, "timeout", &d.TimeoutSec) },
+		"heartbeat_timeout": func(n *yaml.Node) { f.seconds(n, "heartbeat_timeout", &d.HeartbeatTimeoutSec) },
+		"pool":              func(n *yaml.Node) { f.pool(n, &d.Pool) },
+		"priority":          func(n *yaml.Node) { f.int32(n, "priority", math.MinInt32, math.MaxInt32, &d.Priority) },
+	})
+}
+
+// pool reads the name of a pool; [loader.link] checks that there is one.
+func (f yamlFile) pool(n *yaml.Node, to *string) {
+	if s, ok := f.text(n, "pool"); ok {
+		*to = s
+		f.loader.pools = append(f.loader.pools, f.place(n))
+	}
+}
+
+// Retries that an asset does not spell out.
+const (
+	defaultInitialDelayMS = 1_000
+	defaultMaxDelayMS     = 60_000
+	defaultMultiplier     = 2_000
+	defaultJitter         = 100
+)
+
+// retries reads a retry policy over to: fields that are not there keep what the
+// defaults of the project say.
+func (f yamlFile) retries(n *yaml.Node, to *plan.Retries) {
+	r := *to
+	if r.MultiplierPermille == 0 { // no policy yet
+		r = plan.Retries{InitialDelayMS: defaultInitialDelayMS, MultiplierPermille: defaultMultiplier, JitterPermille: defaultJitter}
+	}
+	givenMax := r.MaxDelayMS > 0
+	f.mapping(n, "retries", fields{
+		"max_attempts":  func(n *yaml.Node) { f.int32(n, "max_attempts", 1, maxAttempts, &r.MaxAttempts) },
+		"initial_delay": func(n *yaml.Node) { f.millis(n, "initial_delay", 0, &r.InitialDelayMS) },
+		"max_delay":     func(n *yaml.Node) { givenMax = true; f.millis(n, "max_delay", time.Millisecond, &r.MaxDelayMS) },
+		"multiplier":    func(n *yaml.Node) { f.permille(n, "multiplier", 1, maxMultiplier, &r.MultiplierPermille) },
+		"jitter":        func(n *yaml.Node) { f.permille(n, "jitter", 0, 1, &r.JitterPermille) },
+	})
+	switch {
+	case n.Kind != yaml.MappingNode:
+		return
+	case r.MaxAttempts == 0 && !hasField(n, "max_attempts"):
+		f.fail(n, "say how often to try in all, for example max_attempts: 3", "retries has no max_attempts")
+	case !givenMax:
+		r.MaxDelayMS = max(defaultMaxDelayMS, r.InitialDelayMS)
+	case r.MaxDelayMS > 0 && r.MaxDelayMS < r.InitialDelayMS: // 0: reported already
+		f.fail(n, "", "the initial_delay is longer than the max_delay")
+	}
+	*to = r
+}
+
+func hasField(n *yaml.Node, name string) bool {
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == name {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,166 @@
+package project
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strings"
+	"unicode/utf8"
+)
+
+// readFile reads a whole file of the project. What is wrong with it is reported.
+func (l *loader) readFile(name string) (text []byte, ok bool) {
+	at := place{file: name}
+	info, err := fs.Stat(l.files, name)
+	switch {
+	case err != nil:
+		l.report(at, "", "the file cannot be read: %v", reason(err))
+		return nil, false
+	case !info.Mode().IsRegular(): // never opened: a pipe would block
+		l.report(at, "", "it is not a file")
+		return nil, false
+	}
+	f, err := l.files.Open(name)
+	if err != nil {
+		l.report(at, "", "the file cannot be read: %v", reason(err))
+		return nil, false
+	}
+	text, err = io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
+	if err = errors.Join(err, f.Close()); err != nil {
+		l.report(at, "", "the file cannot be read: %v", reason(err))
+		return nil, false
+	}
+	if len(text) > MaxFileBytes {
+		l.report(at, "", "the file is larger than %d bytes", MaxFileBytes)
+		return nil, false
+	}
+	l.read += int64(len(text))
+	text = bytes.TrimPrefix(text, byteOrderMark)
+	return text, l.checkText(name, text)
+}
+
+// byteOrderMark is what some editors put before UTF-8.
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// checkText refuses bytes that are not text.
+func (l *loader) checkText(name string, text []byte) bool {
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRune(text[i:])
+		switch {
+		case r == utf8.RuneError && size <= 1:
+			l.report(offsetPlace(name, text, i), "save it as UTF-8", "the byte 0x%02x is not UTF-8 text", text[i])
+			return false
+		case r == 0:
+			l.report(offsetPlace(name, text, i), "", "the file has a zero byte: it is not text")
+			return false
+		}
+		i += size
+	}
+	return true
+}
+
+// reason is an error without the path that the place of the problem names already.
+func reason(err error) error {
+	var pathError *fs.PathError
+	if errors.As(err, &pathError) {
+		return pathError.Err
+	}
+	return err
+}
+
+// offsetPlace is the place of a byte of a text.
+func offsetPlace(name string, text []byte, offset int) place {
+	before := text[:min(max(offset, 0), len(text))]
+	lineStart := bytes.LastIndexByte(before, '\n') + 1
+	return place{file: name, line: bytes.Count(before, []byte{'\n'}) + 1, column: utf8.RuneCount(before[lineStart:]) + 1}
+}
+
+var errEnough = errors.New("enough")
+
+// readAssets reads every file below assets/.
+func (l *loader) readAssets(ctx context.Context) error {
+	if _, err := fs.Stat(l.files, AssetsDir); err != nil {
+		at := place{file: AssetsDir}
+		if errors.Is(err, fs.ErrNotExist) {
+			l.report(at, "put .sql and .yaml files into it", "there is no folder of assets")
+		} else {
+			l.report(at, "", "the folder cannot be read: %v", reason(err))
+		}
+		return nil
+	}
+	count := 0
+	err := fs.WalkDir(l.files, AssetsDir, func(name string, entry fs.DirEntry, err error) error {
+		if count++; count > MaxFiles {
+			l.report(place{file: AssetsDir}, "", "there are more than %d files and folders", MaxFiles)
+			return errEnough
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("read project: %w", context.Cause(ctx))
+		}
+		if err != nil {
+			l.report(place{file: name}, "", "the folder cannot be read: %v", reason(err))
+			return fs.SkipDir
+		}
+		return l.visit(name, entry)
+	})
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return err
+}
+
+// visit reads one file, if it declares assets.
+func (l *loader) visit(name string, entry fs.DirEntry) error {
+	hidden := strings.HasPrefix(path.Base(name), ".")
+	switch {
+	case entry.IsDir() && hidden:
+		return fs.SkipDir
+	case entry.IsDir() || hidden:
+		return nil
+	}
+	extension := path.Ext(name)
+	declares := extension == ".sql" || extension == ".yaml" || extension == ".yml"
+	if entry.Type()&fs.ModeSymlink != 0 && !l.leadsToFile(name, declares) {
+		return nil
+	}
+	if !declares {
+		return nil
+	}
+	text, ok := l.readFile(name)
+	if !ok {
+		return nil
+	}
+	if l.read > MaxTotalBytes {
+		l.report(place{file: AssetsDir}, "", "the files together are larger than %d bytes", MaxTotalBytes)
+		return errEnough
+	}
+	if extension == ".sql" {
+		l.readSQLAsset(name, text)
+	} else {
+		l.readYAMLAssets(name, text)
+	}
+	if len(l.assets) > MaxAssets {
+		l.report(place{file: AssetsDir}, "split the project", "there are more than %d assets", MaxAssets)
+		return errEnough
+	}
+	return nil
+}
+
+// leadsToFile reports whether a symbolic link is to a file of the project.
+// Folders are not followed: a file would have two names, and so two assets.
+func (l *loader) leadsToFile(name string, declares bool) bool {
+	info, err := fs.Stat(l.files, name)
+	switch {
+	case err != nil && declares:
+		l.report(place{file: name}, "copy the file into the project", "the symbolic link leads out of the project, or to nothing")
+		return false
+	case err == nil && info.IsDir():
+		l.report(place{file: name}, "move the folder to where the link is", "symbolic links to folders are not followed")
+		return false
+	}
+	return err == nil
+}

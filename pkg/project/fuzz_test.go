@@ -1,0 +1,72 @@
+package project_test
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+	"testing/fstest"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/servo-orchestration/servo/pkg/project"
+)
+
+// lines counts line breaks as YAML has them.
+func lines(text []byte) int {
+	n := 1
+	for _, r := range string(text) {
+		switch r {
+		case '\n', '\r', '\u0085', '\u2028', '\u2029':
+			n++
+		}
+	}
+	return n
+}
+
+// FuzzLoadReportsProblemsInsideTheFiles loads any files: nothing panics or hangs,
+// and every problem is at a place that its file has.
+func FuzzLoadReportsProblemsInsideTheFiles(f *testing.F) {
+	names, err := filepath.Glob("testdata/*/*.txtar")
+	if err != nil || len(names) == 0 {
+		f.Fatalf("no seeds: %v", err)
+	}
+	for _, name := range append(names, "testdata/good.txtar") {
+		a, err := txtar.ParseFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		byName := map[string][]byte{}
+		for _, file := range a.Files {
+			kind := filepath.Ext(file.Name)
+			if file.Name == project.ConfigFile {
+				kind = file.Name
+			}
+			byName[kind] = file.Data
+			f.Add(byName[project.ConfigFile], byName[".sql"], byName[".yaml"])
+		}
+	}
+	f.Add([]byte(""), []byte("SELECT 1"), []byte("\r\u0085text"))
+	f.Fuzz(func(t *testing.T, config, query, list []byte) {
+		files := map[string][]byte{"servo.yaml": config, "assets/a/query.sql": query, "assets/a/list.yaml": list}
+		fsys := fstest.MapFS{}
+		for name, data := range files {
+			fsys[name] = &fstest.MapFile{Data: data}
+		}
+		loaded, err := project.LoadFS(t.Context(), fsys, "/p", options)
+		if err == nil {
+			if len(loaded.Assets) == 0 {
+				t.Fatal("a file of a query makes no asset and no problem")
+			}
+			return
+		}
+		var problems project.Problems
+		if !errors.As(err, &problems) || len(problems) == 0 {
+			t.Fatalf("not about the files: %v", err)
+		}
+		for _, p := range problems {
+			if p.Message == "" || p.Line < 1 || p.Line > lines(files[p.File])+1 || p.Column < 1 {
+				t.Fatalf("no such place: %s", p)
+			}
+		}
+	})
+}

@@ -1,0 +1,151 @@
+package project
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+)
+
+// maxSuggestions is for how many unknown names a near one is looked for: each
+// costs a look at every asset.
+const maxSuggestions = 200
+
+// link connects what the files declare, and reports what does not fit together.
+func (l *loader) link() {
+	l.checkPools()
+	l.assets = slices.DeleteFunc(l.assets, func(a declared) bool { return a.Key == ids.AssetKey{} }) // reported
+	slices.SortStableFunc(l.assets, func(a, b declared) int { return plan.CompareKeys(a.Key, b.Key) })
+	l.dropDuplicates()
+	known := make(map[ids.AssetKey]bool, len(l.assets))
+	names := knownNames{}
+	for i := range l.assets {
+		key := l.assets[i].Key
+		known[key] = true
+		names.keys = append(names.keys, key.String())
+		names.tables = append(names.tables, key.SQL())
+	}
+	for i := range l.assets {
+		a := &l.assets[i]
+		a.Deps = nil
+		for _, d := range a.deps {
+			if !known[d.key] {
+				l.unknownDep(d, &names)
+				continue
+			}
+			a.Deps = append(a.Deps, d.key)
+		}
+		slices.SortFunc(a.Deps, plan.CompareKeys)
+		a.Deps = slices.Compact(a.Deps)
+		l.project.Assets = append(l.project.Assets, a.Asset)
+	}
+	l.checkCycles()
+}
+
+// dropDuplicates keeps the first of the assets of a key, in the order of files.
+func (l *loader) dropDuplicates() {
+	kept := l.assets[:0]
+	for _, a := range l.assets {
+		if len(kept) > 0 && kept[len(kept)-1].Key == a.Key {
+			first := kept[len(kept)-1].at
+			l.report(a.at, "", "asset %s is declared twice: first at %s:%d:%d", a.Key, first.file, first.line, first.column)
+			continue
+		}
+		kept = append(kept, a)
+	}
+	l.assets = kept
+}
+
+// checkPools reports pools that servo.yaml does not have.
+func (l *loader) checkPools() {
+	for _, p := range l.pools {
+		if _, ok := l.project.Pools[p.word]; ok {
+			continue
+		}
+		suggestion := didYouMean(plan.Suggest(p.word, slices.Sorted(maps.Keys(l.project.Pools))))
+		if suggestion == "" {
+			suggestion = "add it to pools in " + ConfigFile
+		}
+		l.report(p, suggestion, "there is no pool %s", quoteShort(p.word))
+	}
+}
+
+// knownNames are the assets as keys and as tables, and how many more suggestions
+// there may be.
+type knownNames struct {
+	keys, tables []string
+	asked        int
+}
+
+func (l *loader) unknownDep(d dep, names *knownNames) {
+	names.asked++
+	suggest := func(word string, known []string) string {
+		if names.asked > maxSuggestions {
+			return ""
+		}
+		return didYouMean(plan.Suggest(word, known))
+	}
+	switch {
+	case !d.query:
+		l.report(d.at, suggest(d.key.String(), names.keys), "there is no asset %s", d.key)
+	case d.key == ids.AssetKey{} && !strings.Contains(d.at.word, "."):
+		suggestion := suggestTable(d.at.word, names)
+		if suggestion == "" {
+			suggestion = "write namespace.name"
+		}
+		l.report(d.at, suggestion, "the table %s has no namespace", quoteShort(d.at.word))
+	case d.key == ids.AssetKey{}:
+		l.report(d.at, "write namespace.name", "the table %s cannot be an asset", quoteShort(d.at.word))
+	default:
+		l.report(d.at, suggest(strings.ToLower(d.at.word), names.tables), "there is no asset for the table %s", d.at.word)
+	}
+}
+
+// suggestTable is the only asset of that name in any namespace.
+func suggestTable(word string, names *knownNames) string {
+	if names.asked > maxSuggestions {
+		return ""
+	}
+	found := ""
+	for _, table := range names.tables {
+		if _, name, _ := strings.Cut(table, "."); name == strings.ToLower(word) {
+			if found != "" {
+				return ""
+			}
+			found = table
+		}
+	}
+	return didYouMean(found)
+}
+
+// checkCycles reports each circle where its first asset names the next.
+func (l *loader) checkCycles() {
+	g, err := plan.NewGraph(l.project.Assets)
+	if err != nil {
+		panic("project: the graph of checked assets: " + err.Error())
+	}
+	for _, cycle := range g.Cycles() {
+		at, _ := slices.BinarySearchFunc(l.assets, cycle[0], func(a declared, key ids.AssetKey) int { return plan.CompareKeys(a.Key, key) })
+		first := &l.assets[at]
+		next := cycle[1%len(cycle)]
+		where := first.at
+		for _, d := range first.deps {
+			if d.key == next {
+				where = d.at
+				break
+			}
+		}
+		if len(cycle) == 1 {
+			l.report(where, "", "asset %s reads itself", first.Key)
+			continue
+		}
+		var path strings.Builder
+		for _, key := range cycle {
+			a, _ := g.Asset(key)
+			path.WriteString(key.String() + " (" + a.File + ") → ")
+		}
+		l.report(where, "", "assets depend on each other in a circle: %s%s", path.String(), cycle[0])
+	}
+}

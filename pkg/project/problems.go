@@ -1,0 +1,63 @@
+package project
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Problem is one thing that is wrong with a project's files.
+type Problem struct {
+	File string `json:"file"`
+	// Line and Column count from 1; a column counts characters.
+	Line    int    `json:"line"`
+	Column  int    `json:"column"`
+	Message string `json:"message"`
+	// Suggestion is what to do about it, where that is known.
+	Suggestion string `json:"suggestion,omitempty"`
+}
+
+// String is "file:line:column: message; suggestion".
+func (p Problem) String() string {
+	text := fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message)
+	if p.Suggestion != "" {
+		text += ": " + p.Suggestion
+	}
+	return text
+}
+
+// Problems is everything that is wrong with a project, by file, line and column.
+type Problems []Problem
+
+// Error is the problems, one a line.
+func (ps Problems) Error() string {
+	lines := make([]string, len(ps))
+	for i, p := range ps {
+		lines[i] = p.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (ps Problems) sorted() Problems {
+	slices.SortFunc(ps, func(a, b Problem) int {
+		return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),
+			strings.Compare(a.Message, b.Message))
+	})
+	return slices.Compact(ps)
+}
+
+// report adds a problem.
+func (l *loader) report(at place, suggestion, format string, args ...any) {
+	l.problems = append(l.problems, Problem{
+		File: at.file, Line: max(at.line, 1), Column: max(at.column, 1), Message: fmt.Sprintf(format, args...), Suggestion: suggestion,
+	})
+}
+
+// didYouMean is a suggestion, or "" when there is nothing to suggest.
+func didYouMean(word string) string {
+	if word == "" {
+		return ""
+	}
+	return "did you mean " + word + "?"
+}

@@ -1,0 +1,117 @@
+// Package projecttest is what a [project.SQLParser] must do, as a test, and a
+// small one without DuckDB that does it.
+package projecttest
+
+import (
+	"context"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/project"
+)
+
+var (
+	refPattern = regexp.MustCompile(`(?i)\b(?:from|join)\s+(?:(\w+)\.)?(?:(\w+)\.)?(\w+)(\s*\()?`)
+	ctePattern = regexp.MustCompile(`(?i)(?:\bwith|,)\s+(\w+)\s+as\s*\(`)
+	verb       = regexp.MustCompile(`(?i)^(select|with|from|values)\b`)
+)
+
+// Parse is a [project.SQLParser] for plain queries: it looks for FROM and JOIN,
+// and knows nothing of strings and comments.
+func Parse(_ context.Context, queries []string) ([]project.Parsed, error) {
+	parsed := make([]project.Parsed, len(queries))
+	for i, query := range queries {
+		parsed[i] = parse(query)
+	}
+	return parsed, nil
+}
+
+func parse(sql string) project.Parsed {
+	if !verb.MatchString(sql) {
+		return project.Parsed{Bad: &project.SyntaxError{Message: "it must be a SELECT statement"}}
+	}
+	if at := strings.IndexByte(sql, ';'); at >= 0 {
+		return project.Parsed{Bad: &project.SyntaxError{Offset: at, Message: "there are 2 statements; an asset is one SELECT"}}
+	}
+	defined := map[string]bool{}
+	for _, m := range ctePattern.FindAllStringSubmatch(sql, -1) {
+		defined[strings.ToLower(m[1])] = true
+	}
+	var refs []project.Ref
+	for _, m := range refPattern.FindAllStringSubmatchIndex(sql, -1) {
+		group := func(i int) string {
+			if m[2*i] < 0 {
+				return ""
+			}
+			return sql[m[2*i]:m[2*i+1]]
+		}
+		ref := project.Ref{Catalog: group(1), Schema: group(2), Table: group(3), Offset: m[6]}
+		switch {
+		case ref.Schema != "":
+			ref.Offset = m[4]
+		case ref.Catalog != "": // one dot: the first group took the schema
+			ref.Catalog, ref.Schema, ref.Offset = "", ref.Catalog, m[2]
+		}
+		if ref.Catalog != "" {
+			ref.Offset = m[2]
+		}
+		if function := group(4) != ""; function || (ref.Schema == "" && defined[strings.ToLower(ref.Table)]) {
+			continue
+		}
+		refs = append(refs, ref)
+	}
+	return project.Parsed{Refs: refs}
+}
+
+// TestParser checks that a parser keeps the contract.
+func TestParser(t *testing.T, parse project.SQLParser) {
+	t.Helper()
+	for name, c := range map[string]struct {
+		query string
+		want  []project.Ref
+	}{
+		"a table":               {"SELECT * FROM raw.weather", []project.Ref{{Schema: "raw", Table: "weather", Offset: 14}}},
+		"from first":            {"FROM raw.weather", []project.Ref{{Schema: "raw", Table: "weather", Offset: 5}}},
+		"no table":              {"SELECT 1", nil},
+		"a table twice":         {"SELECT * FROM a.b JOIN a.b AS c USING (x)", []project.Ref{{Schema: "a", Table: "b", Offset: 14}, {Schema: "a", Table: "b", Offset: 23}}},
+		"a table function":      {"SELECT * FROM range(3)", nil},
+		"no schema":             {"SELECT * FROM weather", []project.Ref{{Table: "weather", Offset: 14}}},
+		"a catalog":             {"SELECT * FROM db.raw.weather", []project.Ref{{Catalog: "db", Schema: "raw", Table: "weather"}}},
+		"capitals are kept":     {"select * from RAW.Weather", []project.Ref{{Schema: "RAW", Table: "Weather", Offset: 14}}},
+		"a query's own table":   {"WITH w AS (SELECT * FROM raw.weather) SELECT * FROM w", []project.Ref{{Schema: "raw", Table: "weather", Offset: 25}}},
+		"two of its own tables": {"WITH a AS (SELECT 1), b AS (SELECT * FROM a) SELECT * FROM A JOIN B ON true", nil},
+		"offsets are in bytes":  {"SELECT 'é' FROM raw.weather", []project.Ref{{Schema: "raw", Table: "weather", Offset: 17}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			parsed, err := parse(t.Context(), []string{"SELECT 1", c.query, "SELECT 1"})
+			require.NoError(t, err)
+			require.Len(t, parsed, 3, "an answer a query, in their order")
+			require.Nil(t, parsed[1].Bad)
+			refs := parsed[1].Refs
+			for i := range refs {
+				if refs[i].Catalog != "" {
+					refs[i].Offset = 0 // DuckDB says where the table's own name is
+				}
+			}
+			require.Equal(t, c.want, refs)
+		})
+	}
+	for name, query := range map[string]string{
+		"a statement that is no query": "CREATE TABLE t AS SELECT 1",
+		"two statements":               "SELECT 1; SELECT 2",
+		"no SQL at all":                "hello",
+	} {
+		t.Run(name, func(t *testing.T) {
+			parsed, err := parse(t.Context(), []string{query})
+			require.NoError(t, err)
+			bad := parsed[0].Bad
+			require.NotNil(t, bad)
+			require.NotEmpty(t, bad.Message)
+			require.GreaterOrEqual(t, bad.Offset, 0)
+			require.Less(t, bad.Offset, len(query))
+		})
+	}
+}

@@ -1,0 +1,33 @@
+package project
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+)
+
+// LoadSettings reads servo.yaml alone: the project without its assets, for who
+// asks about runs, and must get an answer while a query is being written.
+func LoadSettings(dir string) (*Project, error) {
+	root, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("find project folder %s: %w", dir, err)
+	}
+	folder, err := os.OpenRoot(root)
+	if err != nil {
+		return nil, fmt.Errorf("open project folder: %w", err)
+	}
+	l := loader{files: folder.FS(), project: Project{Root: root, Domain: ids.Domain{Tenant: "default", Workspace: "default"}}}
+	l.project.Defaults.Retries = plan.Retries{MaxAttempts: 1}
+	l.readConfig()
+	if err := folder.Close(); err != nil {
+		return nil, fmt.Errorf("read project folder: %w", err)
+	}
+	if len(l.problems) > 0 {
+		return nil, l.problems.sorted()
+	}
+	return &l.project, nil
+}

@@ -1,0 +1,193 @@
+package project
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// headerStart is the start of an SQL file that has a header: blank lines and
+// line comments may stand before it.
+var (
+	headerStart = regexp.MustCompile(`^((?:\s|--[^\n]*\n)*/\*[ \t]*servo)(?:\s|\*/)`)
+	headerLate  = regexp.MustCompile(`/\*[ \t]*servo\s`)
+)
+
+// splitHeader is the YAML of a file's header and where its query starts. All
+// before the YAML is blank in it, so that its positions are those of the file.
+// For a header that does not end, body is negative.
+func splitHeader(text []byte) (header []byte, body int) {
+	found := headerStart.FindSubmatchIndex(text)
+	if found == nil {
+		return nil, 0
+	}
+	start := found[3]
+	length := bytes.Index(text[start:], []byte("*/"))
+	if length < 0 {
+		return nil, -1
+	}
+	end := start + length
+	return append(blank(text[:start]), text[start:end]...), end + len("*/")
+}
+
+// blank is a text with every character but line ends replaced by a space.
+func blank(text []byte) []byte {
+	return bytes.Map(func(r rune) rune {
+		if r == '\n' {
+			return r
+		}
+		return ' '
+	}, text)
+}
+
+// readSQLAsset reads a file of one query.
+func (l *loader) readSQLAsset(name string, text []byte) {
+	a := l.newAsset(name)
+	f := yamlFile{l, name}
+	header, start := splitHeader(text)
+	if start < 0 {
+		l.report(a.at, "end it with */", "the comment with the asset's fields does not end")
+		return
+	}
+	body := text[start:]
+	if at := headerLate.FindIndex(body); at != nil && header == nil {
+		l.report(offsetPlace(name, text, start+at[0]), "move it to the start", "the comment with the asset's fields must come first in the file")
+		return
+	}
+	if n := f.parse(header); n != nil && !isNull(n) {
+		f.assetFields(n, a, f.queryFields())
+		if a.Key == (ids.AssetKey{}) && !hasField(n, "asset") {
+			l.setKeyOfPath(a)
+		}
+	} else {
+		l.setKeyOfPath(a)
+	}
+	query, offset := trimQuery(string(body))
+	a.Work.SQL, a.query = query, offsetPlace(name, text, start+offset)
+	if query == "" {
+		l.report(a.query, "write one SELECT", "the file has no query")
+	}
+	l.assets = append(l.assets, *a)
+}
+
+// Limits of what is parsed at once: the trees of queries are large.
+const (
+	batchQueries = 500
+	batchBytes   = 2 << 20
+)
+
+// parseQueries finds the assets that queries read.
+func (l *loader) parseQueries(ctx context.Context) error {
+	var batch []*declared
+	size := 0
+	for i := range l.assets {
+		a := &l.assets[i]
+		if a.Work.SQL == "" {
+			continue
+		}
+		batch = append(batch, a)
+		size += len(a.Work.SQL)
+		if len(batch) < batchQueries && size < batchBytes {
+			continue
+		}
+		if err := l.parseBatch(ctx, batch); err != nil {
+			return err
+		}
+		batch, size = batch[:0], 0
+	}
+	return l.parseBatch(ctx, batch)
+}
+
+func (l *loader) parseBatch(ctx context.Context, batch []*declared) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	queries := make([]string, len(batch))
+	for i, a := range batch {
+		queries[i] = a.Work.SQL
+	}
+	parsed, err := l.parse(ctx, queries)
+	if err != nil {
+		return fmt.Errorf("parse queries: %w", err)
+	}
+	for i, a := range batch {
+		l.addRefs(a, parsed[i])
+	}
+	return nil
+}
+
+// addRefs adds what a query reads. An asset whose query is not sound is still
+// one: others that read it are not at fault.
+func (l *loader) addRefs(a *declared, p Parsed) {
+	if p.Bad != nil {
+		l.report(a.queryPlace(p.Bad.Offset), "", "%s", p.Bad.Message)
+		return
+	}
+	for _, ref := range p.Refs {
+		if ref.Offset < 0 {
+			ref.Offset = strings.Index(strings.ToLower(a.Work.SQL), strings.ToLower(ref.Table))
+		}
+		key, what := ref.classify()
+		if what == refElse {
+			continue
+		}
+		at := a.queryPlace(ref.Offset)
+		at.word = ref.name()
+		a.deps = append(a.deps, dep{key: key, at: at, query: true})
+	}
+}
+
+// queryPlace is the place in the file of a byte of its query.
+func (a *declared) queryPlace(offset int) place {
+	at := offsetPlace(a.File, []byte(a.Work.SQL), offset)
+	if at.line == 1 {
+		at.column += a.query.column - 1
+	}
+	at.line += a.query.line - 1
+	return at
+}
+
+// What a table reference may be.
+const (
+	refAsset = iota
+	refElse  // a file, or one of DuckDB's own tables
+)
+
+var (
+	fileSuffixes = []string{".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".gz", ".zst"}
+	ownTables    = []string{"sqlite_master", "sqlite_schema", "pragma_database_list"}
+)
+
+// classify tells assets from files and DuckDB's own tables; the key is empty when
+// the name can be neither. Names in SQL do not mind capitals.
+func (r Ref) classify() (ids.AssetKey, int) {
+	schema, table := strings.ToLower(r.Schema), strings.ToLower(r.Table)
+	switch {
+	case schema == "information_schema" || schema == "pg_catalog":
+		return ids.AssetKey{}, refElse
+	case r.Catalog != "":
+		return ids.AssetKey{}, refAsset
+	case schema == "":
+		if strings.HasPrefix(table, "duckdb_") || slices.Contains(ownTables, table) || slices.Contains(fileSuffixes, path.Ext(table)) {
+			return ids.AssetKey{}, refElse
+		}
+		return ids.AssetKey{}, refAsset
+	}
+	key, err := ids.ParseAssetKey(schema + "/" + table)
+	if err != nil {
+		return ids.AssetKey{}, refAsset
+	}
+	return key, refAsset
+}
+
+// name is the reference as it is written.
+func (r Ref) name() string {
+	parts := []string{r.Catalog, r.Schema, r.Table}
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ".")
+}

@@ -1,0 +1,163 @@
+package project
+
+import (
+	"math"
+	"regexp"
+	"strconv"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/servo-orchestration/servo/pkg/plan"
+)
+
+// text reads a text.
+func (f yamlFile) text(n *yaml.Node, what string) (string, bool) {
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" {
+		suggestion := ""
+		if n.Kind == yaml.ScalarNode {
+			suggestion = "put it in quotes"
+		}
+		f.fail(n, suggestion, "%s must be text, and is %s", what, kindOf(n))
+		return "", false
+	}
+	return n.Value, true
+}
+
+// texts reads a list of texts.
+func (f yamlFile) texts(n *yaml.Node, what string) []string {
+	var all []string
+	f.each(n, what, func(item *yaml.Node) {
+		if s, ok := f.text(item, "an item of "+what); ok {
+			all = append(all, s)
+		}
+	})
+	return all
+}
+
+// label reads a name of a-z, 0-9, _ and -.
+func (f yamlFile) label(n *yaml.Node, what string) (string, bool) {
+	s, ok := f.text(n, what)
+	if ok && !namePattern.MatchString(s) {
+		f.fail(n, "", "%s is %s; it must have 1 to 63 characters, each a-z, 0-9, _ or -", what, quoteShort(s))
+		return "", false
+	}
+	return s, ok
+}
+
+var namePattern = regexp.MustCompile(`^[a-z0-9_-]{1,63}$`)
+
+// integer reads a whole number.
+func (f yamlFile) integer(n *yaml.Node, what string, least, most int64) (int64, bool) {
+	var i int64
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || n.Decode(&i) != nil {
+		f.fail(n, "", "%s must be a whole number, and is %s", what, kindOf(n))
+		return 0, false
+	}
+	if i < least || i > most {
+		f.fail(n, "", "%s is %d; it must be %d to %d", what, i, least, most)
+		return 0, false
+	}
+	return i, true
+}
+
+// int32 reads a whole number into to.
+func (f yamlFile) int32(n *yaml.Node, what string, least, most int32, to *int32) {
+	if i, ok := f.integer(n, what, int64(least), int64(most)); ok {
+		*to = int32(i)
+	}
+}
+
+// permille reads a decimal number as thousandths.
+func (f yamlFile) permille(n *yaml.Node, what string, least, most float64, to *int32) {
+	var x float64
+	tag := n.ShortTag()
+	if n.Kind != yaml.ScalarNode || (tag != "!!int" && tag != "!!float") || n.Decode(&x) != nil {
+		f.fail(n, "", "%s must be a number, and is %s", what, kindOf(n))
+		return
+	}
+	const thousand, exact = 1000, 1e-6
+	switch thousandths := math.Round(x * thousand); {
+	case !(x >= least && x <= most): // catches NaN too
+		f.fail(n, "", "%s is %s; it must be %v to %v", what, n.Value, least, most)
+	case math.Abs(thousandths-x*thousand) > exact:
+		f.fail(n, "", "%s is %s; it must have at most three decimals", what, n.Value)
+	default:
+		*to = int32(thousandths)
+	}
+}
+
+// duration reads a duration: "10s", "1m30s", "2h".
+func (f yamlFile) duration(n *yaml.Node, what string, unit, least, most time.Duration) (time.Duration, bool) {
+	if n.Kind != yaml.ScalarNode {
+		f.fail(n, "write, for example, 30s or 1h30m", "%s must be a duration, and is %s", what, kindOf(n))
+		return 0, false
+	}
+	d, err := time.ParseDuration(n.Value)
+	if err != nil {
+		suggestion := "write, for example, 30s or 1h30m"
+		if _, err := strconv.ParseUint(n.Value, 10, 32); err == nil {
+			suggestion = "write " + n.Value + "s for seconds"
+		}
+		f.fail(n, suggestion, "%s is %s, which is not a duration", what, quoteShort(n.Value))
+		return 0, false
+	}
+	if d < least || d > most {
+		f.fail(n, "", "%s is %s; it must be %s to %s", what, n.Value, least, most)
+		return 0, false
+	}
+	if d%unit != 0 {
+		f.fail(n, "", "%s is %s; it must be a multiple of %s", what, n.Value, unit)
+		return 0, false
+	}
+	return d, true
+}
+
+// seconds reads a time-out into to.
+func (f yamlFile) seconds(n *yaml.Node, what string, to *int32) {
+	const week = 7 * 24 * time.Hour // how long callbacks are valid
+	if d, ok := f.duration(n, what, time.Second, time.Second, week); ok {
+		*to = int32(d / time.Second)
+	}
+}
+
+// millis reads a delay into to.
+func (f yamlFile) millis(n *yaml.Node, what string, least time.Duration, to *int64) {
+	const day = 24 * time.Hour
+	if d, ok := f.duration(n, what, time.Millisecond, least, day); ok {
+		*to = d.Milliseconds()
+	}
+}
+
+// day reads a calendar day, with or without quotes.
+func (f yamlFile) day(n *yaml.Node, what string, to *string) {
+	_, err := plan.ParseDay(n.Value)
+	if n.Kind != yaml.ScalarNode || err != nil {
+		f.fail(n, "write year-month-day, for example 2025-01-15", "%s must be a day, and is %s", what, kindOf(n))
+		return
+	}
+	*to = n.Value
+}
+
+var (
+	sizePattern = regexp.MustCompile(`^([0-9]{1,9}) ?([KMGT]i?)?B$`)
+	sizeUnits   = map[string]int64{
+		"": 1, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40,
+	}
+)
+
+// memory reads the memory_limit, a number of bytes: "1GB", "512MiB".
+func (f yamlFile) memory(n *yaml.Node, to *int64) {
+	m := sizePattern.FindStringSubmatch(n.Value)
+	if n.Kind != yaml.ScalarNode || m == nil {
+		f.fail(n, "write, for example, 512MB or 2GB", "memory_limit must be a size, and is %s", kindOf(n))
+		return
+	}
+	count, _ := strconv.ParseInt(m[1], 10, 64) // at most nine digits
+	unit := sizeUnits[m[2]]
+	if count > maxMemory/unit || count*unit < minMemory {
+		f.fail(n, "", "memory_limit is %s; it must be 16MB to 1PB", n.Value)
+		return
+	}
+	*to = count * unit
+}

@@ -1,0 +1,201 @@
+package project
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/servo-orchestration/servo/pkg/plan"
+)
+
+// Limits of a YAML text, aliases written out.
+const (
+	maxYAMLDepth = 32
+	maxYAMLNodes = 200_000
+)
+
+// yamlFile is a YAML text that is being read.
+type yamlFile struct {
+	*loader
+	name string
+}
+
+func (f yamlFile) place(n *yaml.Node) place {
+	return place{file: f.name, line: n.Line, column: n.Column, word: n.Value}
+}
+
+func (f yamlFile) fail(n *yaml.Node, suggestion, format string, args ...any) {
+	f.report(f.place(n), suggestion, format, args...)
+}
+
+// How the YAML library says where an error is. In errors of its parser, in
+// contrast to those of its scanner, it counts lines from 0.
+var (
+	yamlLine   = regexp.MustCompile(`^line (\d+): `)
+	yamlParser = regexp.MustCompile(`^did not find expected (<|node content|'-' indicator|key|',' or)`)
+)
+
+// parse reads the only document of a text: nil when it is empty, or was reported.
+func (f yamlFile) parse(text []byte) *yaml.Node {
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	var document, more yaml.Node
+	if err := decoder.Decode(&document); err != nil {
+		if !errors.Is(err, io.EOF) {
+			f.syntax(err)
+		}
+		return nil
+	}
+	if err := decoder.Decode(&more); err == nil {
+		f.fail(&more, "make a file of each", "there is a second document")
+		return nil
+	} else if !errors.Is(err, io.EOF) {
+		f.syntax(err)
+		return nil
+	}
+	if len(document.Content) != 1 {
+		return nil
+	}
+	nodes := 0
+	if !f.withinLimits(document.Content[0], 0, &nodes) {
+		return nil
+	}
+	return resolve(document.Content[0])
+}
+
+func (f yamlFile) syntax(err error) {
+	message := strings.TrimPrefix(err.Error(), "yaml: ")
+	at := place{file: f.name}
+	if m := yamlLine.FindStringSubmatch(message); m != nil {
+		at.line, _ = strconv.Atoi(m[1]) // digits
+		message = message[len(m[0]):]
+		if yamlParser.MatchString(message) {
+			at.line++
+		}
+	}
+	f.report(at, "", "not YAML: %s", message)
+}
+
+// withinLimits refuses what is too deep, and small texts whose aliases are huge
+// when written out.
+func (f yamlFile) withinLimits(n *yaml.Node, depth int, nodes *int) bool {
+	*nodes++
+	if depth > maxYAMLDepth {
+		f.fail(n, "", "values are nested deeper than %d", maxYAMLDepth)
+		return false
+	}
+	if *nodes > maxYAMLNodes {
+		f.fail(n, "", "there are more than %d values, aliases written out", maxYAMLNodes)
+		return false
+	}
+	if n.Kind == yaml.AliasNode {
+		return f.withinLimits(n.Alias, depth+1, nodes)
+	}
+	for _, child := range n.Content {
+		if !f.withinLimits(child, depth+1, nodes) {
+			return false
+		}
+	}
+	return true
+}
+
+// resolve is what an alias stands for.
+func resolve(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	return n
+}
+
+// fields are what a mapping may have, and what reads each.
+type fields map[string]func(*yaml.Node)
+
+// mapping reads a mapping's fields.
+func (f yamlFile) mapping(n *yaml.Node, what string, known fields) {
+	if n.Kind != yaml.MappingNode {
+		f.fail(n, "", "%s must be fields and values, and is %s", what, kindOf(n))
+		return
+	}
+	first := map[string]*yaml.Node{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, value := resolve(n.Content[i]), resolve(n.Content[i+1])
+		if before, ok := first[name.Value]; ok {
+			f.fail(name, "", "the field %s is there twice: first on line %d", name.Value, before.Line)
+			continue
+		}
+		first[name.Value] = name
+		read, ok := known[name.Value]
+		switch {
+		case !ok:
+			f.unknownField(name, what, known)
+		case isNull(value):
+			f.fail(name, "give it one, or remove it", "the field %s has no value", name.Value)
+		default:
+			read(value)
+		}
+	}
+}
+
+func (f yamlFile) unknownField(name *yaml.Node, what string, known fields) {
+	names := slices.Sorted(maps.Keys(known))
+	suggestion := didYouMean(plan.Suggest(name.Value, names))
+	switch {
+	case name.ShortTag() == "!!merge":
+		suggestion = "merging is not supported, write the fields out"
+	case suggestion == "":
+		suggestion = "it may have " + strings.Join(names, ", ")
+	}
+	f.fail(name, suggestion, "%s has no field %s", what, quoteShort(name.Value))
+}
+
+// each reads the items of a list.
+func (f yamlFile) each(n *yaml.Node, what string, read func(*yaml.Node)) {
+	if n.Kind != yaml.SequenceNode {
+		f.fail(n, "", "%s must be a list, and is %s", what, kindOf(n))
+		return
+	}
+	for _, item := range n.Content {
+		read(resolve(item))
+	}
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
+
+// kindOf is what a value is, as people say it.
+func kindOf(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "fields and values"
+	case yaml.SequenceNode:
+		return "a list"
+	default:
+	}
+	switch n.ShortTag() {
+	case "!!null":
+		return "empty"
+	case "!!bool":
+		return "the truth value " + n.Value
+	case "!!int", "!!float":
+		return "the number " + quoteShort(n.Value)
+	case "!!timestamp":
+		return "the date " + quoteShort(n.Value)
+	default:
+		return "the text " + quoteShort(n.Value)
+	}
+}
+
+// quoteShort is a word of a stranger's file, fit for a line of output.
+func quoteShort(s string) string {
+	const most = 80
+	if r := []rune(s); len(r) > most {
+		s = string(r[:most]) + "…"
+	}
+	return fmt.Sprintf("%q", s)
+}

@@ -1,0 +1,132 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/table"
+)
+
+// asset is an asset with something materialized.
+type asset struct {
+	namespace, name string
+	files           []string // the Parquet files of its partitions' outputs
+	problem         string   // why it has no view, if so
+	created         bool
+}
+
+// loadAssets finds the files of each asset's current outputs. It runs before
+// the session is confined, since what it finds are the files to allow.
+func (db *DB) loadAssets(ctx context.Context, source Source) error {
+	if source.Outputs == "" || len(source.Tables["partition_status"]) == 0 {
+		return nil
+	}
+	rows, err := db.runOne(ctx, "SELECT asset_key, output_uri FROM partition_status WHERE output_uri IS NOT NULL ORDER BY ALL", nil)
+	if err != nil {
+		return fmt.Errorf("table partition_status: %w", err)
+	}
+	defer rows.Close() //nolint:errcheck // the rows' own errors come from All
+	total := 0
+	for row, err := range rows.All() {
+		if err != nil {
+			return fmt.Errorf("table partition_status: %w", err)
+		}
+		a := db.assetOf(fmt.Sprint(row[0]))
+		before := len(a.files)
+		a.add(source.Outputs, fmt.Sprint(row[1]))
+		if total += len(a.files) - before; total > MaxFiles {
+			return fmt.Errorf("the assets' outputs are more than %d files: open the session without outputs", MaxFiles)
+		}
+	}
+	for _, a := range db.assets {
+		if a.problem == "" && len(a.files) == 0 {
+			a.problem = "its outputs hold no *.parquet files"
+		}
+	}
+	return nil
+}
+
+// assetOf is the asset of a key; keys come in order.
+func (db *DB) assetOf(key string) *asset {
+	namespace, name, _ := strings.Cut(key, "/")
+	if n := len(db.assets); n > 0 && db.assets[n-1].namespace == namespace && db.assets[n-1].name == name {
+		return db.assets[n-1]
+	}
+	a := &asset{namespace: namespace, name: name}
+	if namespace == "main" && slices.ContainsFunc(table.All(), func(d table.Description) bool { return d.Name == name }) {
+		a.problem = "main." + name + " is a table of the state"
+	}
+	db.assets = append(db.assets, a)
+	return a
+}
+
+// add takes in one partition's output: an object key that ends in "/".
+func (a *asset) add(root, uri string) {
+	local, err := filepath.Localize(strings.TrimSuffix(uri, "/"))
+	if err != nil {
+		a.problem = fmt.Sprintf("the output %q is not a path under the store", uri)
+		return
+	}
+	dir := filepath.Join(root, local)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		a.problem = fmt.Sprintf("an output cannot be read: %v", err)
+		return
+	}
+	for _, entry := range entries {
+		if entry.Type().IsRegular() && strings.HasSuffix(entry.Name(), ".parquet") {
+			a.files = append(a.files, filepath.Join(dir, entry.Name()))
+		}
+	}
+}
+
+// mentioned reports whether the SQL has namespace.name.
+func (a *asset) mentioned(lower string) bool {
+	if !strings.Contains(lower, a.namespace) || !strings.Contains(lower, a.name) {
+		return false
+	}
+	pattern := `\b` + regexp.QuoteMeta(a.namespace) + `"?\s*\.\s*"?` + regexp.QuoteMeta(a.name) + `\b`
+	found, err := regexp.MatchString(pattern, lower)
+	return found && err == nil
+}
+
+// createAssetViews makes the views that the SQL may mean. That one cannot be
+// made is no error yet: "a.b" may be a column of an alias.
+func (db *DB) createAssetViews(ctx context.Context, sql string) {
+	lower := strings.ToLower(sql)
+	for _, a := range db.assets {
+		if a.created || len(a.files) == 0 || a.problem != "" || !a.mentioned(lower) {
+			continue
+		}
+		err := db.exec(
+			ctx,
+			"CREATE SCHEMA IF NOT EXISTS "+quoteName(a.namespace),
+			"CREATE OR REPLACE VIEW "+quoteName(a.namespace)+"."+quoteName(a.name)+
+				" AS SELECT * FROM read_parquet("+quoteList(a.files)+", union_by_name = true)",
+		)
+		switch {
+		case err == nil:
+			a.created = true
+		case ctx.Err() == nil && !errors.Is(err, context.Canceled):
+			a.problem = err.Error()
+		}
+	}
+}
+
+// hint says why assets that the SQL names are not there.
+func (db *DB) hint(sql string) string {
+	var lines []string
+	lower := strings.ToLower(sql)
+	for _, a := range db.assets {
+		if a.problem != "" && a.mentioned(lower) {
+			lines = append(lines, fmt.Sprintf("The asset %s/%s cannot be queried: %s.", a.namespace, a.name, strings.TrimSuffix(a.problem, ".")))
+		}
+	}
+	return strings.Join(lines, "\n")
+}

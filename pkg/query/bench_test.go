@@ -1,0 +1,67 @@
+package query_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/query"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// millionTasks is a base of 800,000 tasks and 49 deltas, 1,000,000 rows in all.
+func millionTasks(b *testing.B) *revision {
+	b.Helper()
+	r := newRevision(b)
+	states := []state.TaskState{state.TaskReady, state.TaskRunning, state.TaskSucceeded, state.TaskFailed}
+	rows := make([]*state.Task, 0, 800_000)
+	for i := range 800_000 {
+		rows = append(rows, task(i, int64(i)+1, states[i%4]))
+	}
+	add(b, r, rows...)
+	for f := range 49 {
+		rows = rows[:0]
+		for i := range 4082 {
+			rows = append(rows, task(600_000+f*4000+i, int64(f+1)*1_000_000+int64(i), state.TaskSucceeded))
+		}
+		add(b, r, rows...)
+	}
+	return r
+}
+
+func BenchmarkOneMillionTasksIn50Files(b *testing.B) {
+	r := millionTasks(b)
+	db := r.open(b)
+	for name, sql := range map[string]string{
+		"GroupBy": "SELECT state, count(*), max(created_at) FROM tasks GROUP BY state",
+		"OneRun":  "SELECT * FROM tasks WHERE run_id = '01J8ZC4W9QN3V6T2K700000012'",
+		"Raw":     "SELECT state, count(*) FROM read_parquet(['" + r.source.Tables["tasks"][0] + "']) GROUP BY state",
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				rows, err := db.Query(b.Context(), sql)
+				require.NoError(b, err)
+				_, err = rows.Collect(1000)
+				require.NoError(b, err)
+			}
+		})
+	}
+	b.Run("BaseAloneGroupBy", func(b *testing.B) {
+		alone := *r
+		alone.source.Tables = map[string][]string{"tasks": r.source.Tables["tasks"][:1]}
+		db := alone.open(b)
+		for b.Loop() {
+			rows, err := db.Query(b.Context(), "SELECT state, count(*), max(created_at) FROM tasks GROUP BY state")
+			require.NoError(b, err)
+			_, err = rows.Collect(1000)
+			require.NoError(b, err)
+		}
+	})
+	b.Run("Open", func(b *testing.B) {
+		for b.Loop() {
+			db, err := query.Open(b.Context(), r.source, query.Options{})
+			require.NoError(b, err)
+			require.NoError(b, db.Close())
+		}
+	})
+}

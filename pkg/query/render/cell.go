@@ -1,0 +1,132 @@
+package render
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Number is a number that no Go type holds exactly: a decimal, or a whole
+// number beyond 64 bits.
+type Number string
+
+// Field is one named value of Fields.
+type Field struct {
+	Name  string
+	Value any
+}
+
+// Fields is a struct or a map, in its own order.
+type Fields []Field
+
+// text is the cell as people read it. The text of a list's or a struct's
+// parts is not quoted.
+func text(cell any) string {
+	switch v := cell.(type) {
+	case nil:
+		return "NULL"
+	case string:
+		return v
+	case Number:
+		return string(v)
+	case float32:
+		return strconv.FormatFloat(float64(v), 'g', -1, 32)
+	case float64:
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	case time.Time:
+		return v.UTC().Format(time.RFC3339Nano)
+	case []byte:
+		return `\x` + hex.EncodeToString(v)
+	case []any:
+		parts := make([]string, len(v))
+		for i, part := range v {
+			parts[i] = text(part)
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	case Fields:
+		parts := make([]string, len(v))
+		for i, field := range v {
+			parts[i] = field.Name + ": " + text(field.Value)
+		}
+		return "{" + strings.Join(parts, ", ") + "}"
+	}
+	return fmt.Sprint(cell)
+}
+
+// numeric reports whether a cell stands to the right.
+func numeric(cell any) bool {
+	switch cell.(type) {
+	case Number, int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64, float32, float64:
+		return true
+	}
+	return false
+}
+
+// plain reports whether the cell's JSON is what encoding/json makes of it.
+func plain(cell any) bool {
+	switch v := cell.(type) {
+	case float64:
+		return !math.IsNaN(v) && !math.IsInf(v, 0)
+	case float32:
+		return plain(float64(v))
+	case time.Time, []byte, Number, []any, Fields:
+		return false
+	}
+	return true
+}
+
+// appendJSON adds the cell as JSON. What JSON has no form for becomes text.
+func appendJSON(out []byte, cell any) ([]byte, error) {
+	switch v := cell.(type) {
+	case Number:
+		if json.Valid([]byte(v)) {
+			return append(out, v...), nil
+		}
+	case []any:
+		out = append(out, '[')
+		for i, part := range v {
+			if i > 0 {
+				out = append(out, ',')
+			}
+			var err error
+			if out, err = appendJSON(out, part); err != nil {
+				return nil, err
+			}
+		}
+		return append(out, ']'), nil
+	case Fields:
+		return appendObject(out, v)
+	}
+	if !plain(cell) {
+		cell = text(cell)
+	}
+	var buffer bytes.Buffer
+	encoder := json.NewEncoder(&buffer)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(cell); err != nil {
+		return nil, fmt.Errorf("write %T as JSON: %w", cell, err)
+	}
+	return append(out, bytes.TrimRight(buffer.Bytes(), "\n")...), nil
+}
+
+func appendObject(out []byte, fields Fields) ([]byte, error) {
+	out = append(out, '{')
+	for i, field := range fields {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		var err error
+		if out, err = appendJSON(out, field.Name); err != nil {
+			return nil, err
+		}
+		if out, err = appendJSON(append(out, ':'), field.Value); err != nil {
+			return nil, err
+		}
+	}
+	return append(out, '}'), nil
+}

@@ -1,0 +1,154 @@
+package render
+
+import (
+	"bufio"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// writeJSON writes an array of objects, one a line.
+func writeJSON(w io.Writer, result Result) error {
+	out := bufio.NewWriter(w)
+	out.WriteByte('[') //nolint:errcheck // a bufio.Writer keeps its error for Flush
+	fields := make(Fields, len(result.Columns))
+	var line []byte
+	first := true
+	for row, err := range result.Rows {
+		if err != nil {
+			return flushed(out, err)
+		}
+		for i, name := range result.Columns {
+			fields[i] = Field{Name: name, Value: row[i]}
+		}
+		line = line[:0]
+		if !first {
+			line = append(line, ',')
+		}
+		first = false
+		if line, err = appendObject(append(line, "\n  "...), fields); err != nil {
+			return flushed(out, err)
+		}
+		if _, err := out.Write(line); err != nil {
+			return err
+		}
+	}
+	if !first {
+		out.WriteByte('\n') //nolint:errcheck // a bufio.Writer keeps its error for Flush
+	}
+	out.WriteString("]\n") //nolint:errcheck // a bufio.Writer keeps its error for Flush
+	return out.Flush()
+}
+
+// flushed gives the rows' error, once what came before it is out.
+func flushed(out *bufio.Writer, err error) error {
+	if flushErr := out.Flush(); flushErr != nil {
+		return flushErr
+	}
+	return err
+}
+
+// writeCSV writes RFC 4180 with a header. NULL is an empty cell.
+func writeCSV(w io.Writer, result Result) error {
+	out := csv.NewWriter(w)
+	if err := out.Write(result.Columns); err != nil {
+		return err
+	}
+	record := make([]string, len(result.Columns))
+	for row, err := range result.Rows {
+		if err != nil {
+			out.Flush()
+			return err
+		}
+		for i, cell := range row {
+			record[i] = ""
+			if cell != nil {
+				record[i] = csvText(cell)
+			}
+		}
+		if err := out.Write(record); err != nil {
+			return err
+		}
+	}
+	out.Flush()
+	return out.Error()
+}
+
+// csvText writes what has parts as JSON, so that a program can read it back.
+func csvText(cell any) string {
+	switch cell.(type) {
+	case []any, Fields:
+		if encoded, err := appendJSON(nil, cell); err == nil {
+			return string(encoded)
+		}
+	}
+	return text(cell)
+}
+
+// writeYAML writes a list of mappings.
+func writeYAML(w io.Writer, result Result) error {
+	some := false
+	for row, err := range result.Rows {
+		if err != nil {
+			return err
+		}
+		some = true
+		mapping := &yaml.Node{Kind: yaml.MappingNode}
+		for i, name := range result.Columns {
+			mapping.Content = append(mapping.Content, yamlText(name), yamlNode(row[i]))
+		}
+		encoded, err := yaml.Marshal(&yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{mapping}})
+		if err != nil {
+			return fmt.Errorf("write YAML: %w", err)
+		}
+		if _, err := w.Write(encoded); err != nil {
+			return err
+		}
+	}
+	if some {
+		return nil
+	}
+	_, err := io.WriteString(w, "[]\n")
+	return err
+}
+
+func yamlText(value string) *yaml.Node {
+	node := &yaml.Node{}
+	node.SetString(value)
+	return node
+}
+
+func yamlNode(cell any) *yaml.Node {
+	switch v := cell.(type) {
+	case nil:
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}
+	case string:
+		return yamlText(v)
+	case Number:
+		tag := "!!int"
+		if strings.ContainsAny(string(v), ".eE") {
+			tag = "!!float"
+		}
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: tag, Value: string(v)}
+	case []any:
+		list := &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle}
+		for _, part := range v {
+			list.Content = append(list.Content, yamlNode(part))
+		}
+		return list
+	case Fields:
+		mapping := &yaml.Node{Kind: yaml.MappingNode}
+		for _, field := range v {
+			mapping.Content = append(mapping.Content, yamlText(field.Name), yamlNode(field.Value))
+		}
+		return mapping
+	}
+	node := &yaml.Node{}
+	if plain(cell) && node.Encode(cell) == nil {
+		return node
+	}
+	return yamlText(text(cell))
+}

@@ -1,0 +1,123 @@
+// Package render writes rows for people and programs: as an aligned table, as
+// JSON, as CSV or as YAML. Rows stream through; only a table holds some back,
+// to measure its columns.
+//
+// A cell is nil, a bool, an integer, a float, a string, a [time.Time], a
+// [Number], bytes, a list ([]any) or [Fields]; of anything else its text is
+// written. Times are RFC 3339 in UTC in every format.
+package render
+
+import (
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Format is a way to write rows.
+type Format string
+
+// Formats.
+const (
+	Table Format = "table"
+	JSON  Format = "json"
+	CSV   Format = "csv"
+	YAML  Format = "yaml"
+)
+
+// Formats are the names that ParseFormat takes.
+func Formats() []string { return []string{string(Table), string(JSON), string(YAML), string(CSV)} }
+
+// ParseFormat is the format of that name.
+func ParseFormat(name string) (Format, error) {
+	if slices.Contains(Formats(), name) {
+		return Format(name), nil
+	}
+	return "", fmt.Errorf("no output format %q: choose one of %s", name, strings.Join(Formats(), ", "))
+}
+
+// Result is what to write.
+type Result struct {
+	Columns []string
+	// Rows yields rows with a cell for each column. After an error it ends.
+	Rows iter.Seq2[[]any, error]
+}
+
+// Of is a result whose rows are in memory.
+func Of(columns []string, rows [][]any) Result {
+	return Result{Columns: columns, Rows: func(yield func([]any, error) bool) {
+		for _, row := range rows {
+			if !yield(row, nil) {
+				return
+			}
+		}
+	}}
+}
+
+// Options say how to write.
+type Options struct {
+	// Format is the way to write; empty means Table.
+	Format Format
+	// Width is how many columns the terminal has; 0 means no limit. A table cuts
+	// long cells to fit.
+	Width int
+	// Null is what a table shows for NULL. CSV leaves the cell empty.
+	Null string
+}
+
+// Write writes the result. An error of the rows comes back as it is, after what
+// came before it is written.
+func Write(w io.Writer, result Result, opts Options) error {
+	result.Columns = distinct(result.Columns)
+	result.Rows = checked(result)
+	switch opts.Format {
+	case Table, "":
+		return writeTable(w, result, opts)
+	case JSON:
+		return writeJSON(w, result)
+	case CSV:
+		return writeCSV(w, result)
+	case YAML:
+		return writeYAML(w, result)
+	}
+	_, err := ParseFormat(string(opts.Format))
+	return err
+}
+
+// distinct numbers repeated names, since they are keys in JSON and YAML.
+func distinct(columns []string) []string {
+	seen := make(map[string]int, len(columns))
+	names := make([]string, len(columns))
+	for i, name := range columns {
+		seen[name]++
+		for n := seen[name]; n > 1; n++ {
+			numbered := name + "_" + strconv.Itoa(n)
+			if seen[numbered] == 0 && !slices.Contains(columns, numbered) {
+				name = numbered
+				seen[name]++
+				break
+			}
+		}
+		names[i] = name
+	}
+	return names
+}
+
+// checked ends the rows at one that has not a cell for each column.
+func checked(result Result) iter.Seq2[[]any, error] {
+	return func(yield func([]any, error) bool) {
+		if result.Rows == nil {
+			return
+		}
+		for row, err := range result.Rows {
+			if err == nil && len(row) != len(result.Columns) {
+				err = fmt.Errorf("a row has %d cells for %d columns", len(row), len(result.Columns))
+			}
+			if !yield(row, err) || err != nil {
+				return
+			}
+		}
+	}
+}

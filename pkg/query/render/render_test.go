@@ -1,0 +1,138 @@
+package render_test
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/query/render"
+)
+
+func sample() render.Result {
+	at := time.Date(2025, 1, 15, 8, 30, 0, 120_000_000, time.FixedZone("", 3600))
+	return render.Of([]string{"name", "n", "at"}, [][]any{
+		{"raw/orders", int64(7), at},
+		{"日本", int32(1234), nil},
+		{"é", nil, at},
+	})
+}
+
+func write(t *testing.T, result render.Result, opts render.Options) string {
+	t.Helper()
+	var out strings.Builder
+	require.NoError(t, render.Write(&out, result, opts))
+	return out.String()
+}
+
+func TestATableAlignsTextLeftAndNumbersRight(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, strings.Join([]string{
+		"name           n  at",
+		"raw/orders     7  2025-01-15T07:30:00.12Z",
+		"日本        1234  NULL",
+		"é           NULL  2025-01-15T07:30:00.12Z",
+		"",
+	}, "\n"), write(t, sample(), render.Options{Null: "NULL"}))
+}
+
+func TestATableFitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	out := write(t, sample(), render.Options{Width: 24})
+	require.Equal(t, "name         n  at", strings.Split(out, "\n")[0])
+	require.Contains(t, out, "raw/ord…     7  2025-01…")
+}
+
+func TestATableKeepsControlCharactersOffTheTerminal(t *testing.T) {
+	t.Parallel()
+	out := write(t, render.Of([]string{"e"}, [][]any{{"a\nb\t\x1b[31m"}}), render.Options{})
+	require.Equal(t, "e\na\\nb\\t\ufffd[31m\n", out)
+}
+
+func TestATableOfManyRowsShowsThemAll(t *testing.T) {
+	t.Parallel()
+	result := render.Result{Columns: []string{"n"}, Rows: func(yield func([]any, error) bool) {
+		for i := range 2500 {
+			if !yield([]any{i}, nil) {
+				return
+			}
+		}
+	}}
+	out := write(t, result, render.Options{})
+	require.Equal(t, 2501, strings.Count(out, "\n"))
+	require.True(t, strings.HasSuffix(out, "\n2499\n"))
+}
+
+func TestJSONIsAnArrayOfObjectsInTheColumnsOrder(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, `[
+  {"name":"raw/orders","n":7,"at":"2025-01-15T07:30:00.12Z"},
+  {"name":"日本","n":1234,"at":null},
+  {"name":"é","n":null,"at":"2025-01-15T07:30:00.12Z"}
+]
+`, write(t, sample(), render.Options{Format: render.JSON}))
+	require.Equal(t, "[]\n", write(t, render.Of([]string{"a"}, nil), render.Options{Format: render.JSON}))
+}
+
+func TestCSVLeavesNULLEmpty(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "name,n,at\nraw/orders,7,2025-01-15T07:30:00.12Z\n日本,1234,\né,,2025-01-15T07:30:00.12Z\n",
+		write(t, sample(), render.Options{Format: render.CSV}))
+}
+
+func TestYAMLIsAListOfMappings(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "- a: \"1\"\n  b: 1\n  c: null\n  d: [1.50, x]\n  e:\n    k: true\n- a: \"\"\n  b: 2\n  c: 1.5\n  d: []\n  e: {}\n",
+		write(t, render.Of([]string{"a", "b", "c", "d", "e"}, [][]any{
+			{"1", 1, nil, []any{render.Number("1.50"), "x"}, render.Fields{{Name: "k", Value: true}}},
+			{"", 2, 1.5, []any{}, render.Fields{}},
+		}), render.Options{Format: render.YAML}))
+	require.Equal(t, "[]\n", write(t, render.Of([]string{"a"}, nil), render.Options{Format: render.YAML}))
+}
+
+func TestPartsNumbersAndBytesHaveAFormEverywhere(t *testing.T) {
+	t.Parallel()
+	result := render.Of([]string{"list", "struct", "decimal", "nan", "bytes", "html"}, [][]any{{
+		[]any{int64(1), nil, "b"},
+		render.Fields{{Name: "b", Value: 1}, {Name: "a", Value: []any{true}}},
+		render.Number("170141183460469231731687303715884105727.50"),
+		math.NaN(), []byte{0, 255}, "<&>",
+	}})
+	out := write(t, result, render.Options{Format: render.JSON})
+	require.True(t, json.Valid([]byte(out)))
+	require.Contains(t, out, `{"list":[1,null,"b"],"struct":{"b":1,"a":[true]},"decimal":170141183460469231731687303715884105727.50,"nan":"NaN","bytes":"\\x00ff","html":"<&>"}`)
+	require.Contains(t, write(t, result, render.Options{}), "[1, NULL, b]  {b: 1, a: [true]}  170141183460469231731687303715884105727.50  NaN  \\x00ff  <&>")
+	require.Contains(t, write(t, result, render.Options{Format: render.CSV}), `"[1,null,""b""]","{""b"":1,""a"":[true]}",`)
+}
+
+func TestRepeatedColumnNamesAreNumbered(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "a,a_2,b,a_3\n1,2,3,4\n",
+		write(t, render.Of([]string{"a", "a", "b", "a"}, [][]any{{1, 2, 3, 4}}), render.Options{Format: render.CSV}))
+}
+
+func TestAnErrorOfTheRowsComesAfterTheRowsBeforeIt(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	for _, format := range []render.Format{render.Table, render.JSON, render.CSV, render.YAML} {
+		var out strings.Builder
+		err := render.Write(&out, render.Result{Columns: []string{"a"}, Rows: func(yield func([]any, error) bool) {
+			if yield([]any{"first"}, nil) {
+				yield(nil, broken)
+			}
+		}}, render.Options{Format: format})
+		require.ErrorIs(t, err, broken, format)
+		require.Contains(t, out.String(), "first", format)
+	}
+}
+
+func TestAnUnknownFormatNamesTheOnesThereAre(t *testing.T) {
+	t.Parallel()
+	_, err := render.ParseFormat("xml")
+	require.EqualError(t, err, `no output format "xml": choose one of table, json, yaml, csv`)
+	require.Error(t, render.Write(&strings.Builder{}, sample(), render.Options{Format: "xml"}))
+}

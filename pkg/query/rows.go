@@ -1,0 +1,128 @@
+package query
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"sync"
+
+	"github.com/servo-orchestration/servo/pkg/query/render"
+)
+
+// Column is a column of a result.
+type Column struct {
+	Name string
+	// Type is DuckDB's name for it, such as VARCHAR or DECIMAL(9,2).
+	Type string
+}
+
+// Rows are the result of a query: held by DuckDB, in memory, until Close.
+type Rows struct {
+	// Columns are the result's columns.
+	Columns []Column
+
+	ctx   context.Context //nolint:containedctx // the query's own: it ends the rows too
+	db    *DB
+	kinds []kind
+
+	mu        sync.Mutex // DB.Close closes rows that somebody may be reading
+	rows      driver.Rows
+	statement io.Closer
+	closed    bool
+}
+
+func (db *DB) newRows(ctx context.Context, rows driver.Rows, statement io.Closer) *Rows {
+	r := &Rows{ctx: ctx, db: db, rows: rows, statement: statement}
+	types, _ := rows.(driver.RowsColumnTypeDatabaseTypeName) //nolint:errcheck // the driver's rows always have it
+	for i, name := range rows.Columns() {
+		column := Column{Name: name, Type: types.ColumnTypeDatabaseTypeName(i)}
+		r.Columns = append(r.Columns, column)
+		r.kinds = append(r.kinds, parseKind(column.Type))
+	}
+	db.openMu.Lock()
+	defer db.openMu.Unlock()
+	db.open[r] = struct{}{}
+	return r
+}
+
+// All yields the rows, once. A cell is what package render takes: nil, a bool,
+// a number, a string, a time.Time for TIMESTAMPTZ, bytes for BLOB, []any for a
+// list, render.Fields for a struct or a map, render.Number for DECIMAL and
+// HUGEINT; what has no zone (DATE, TIME, TIMESTAMP) and UUID and INTERVAL are
+// text. After an error the sequence ends.
+func (r *Rows) All() iter.Seq2[[]any, error] {
+	return func(yield func([]any, error) bool) {
+		values := make([]driver.Value, len(r.Columns))
+		for {
+			err := r.next(values)
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				yield(nil, fmt.Errorf("read the result: %w", err))
+				return
+			}
+			row := make([]any, len(values))
+			for i, value := range values {
+				row[i] = r.kinds[i].convert(value)
+			}
+			if !yield(row, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (r *Rows) next(values []driver.Value) error {
+	if err := r.ctx.Err(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return errors.New("it is closed")
+	}
+	return r.rows.Next(values)
+}
+
+// Collect reads up to limit rows and closes; one row more is an error.
+func (r *Rows) Collect(limit int) ([][]any, error) {
+	var rows [][]any
+	for row, err := range r.All() {
+		if err == nil && len(rows) == limit {
+			err = fmt.Errorf("the result has more than %d rows", limit)
+		}
+		if err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
+		rows = append(rows, row)
+	}
+	return rows, r.Close()
+}
+
+// Result is the rows as package render writes them.
+func (r *Rows) Result() render.Result {
+	names := make([]string, len(r.Columns))
+	for i, c := range r.Columns {
+		names[i] = c.Name
+	}
+	return render.Result{Columns: slices.Clip(names), Rows: r.All()}
+}
+
+// Close gives the result's memory back. Closing again does nothing.
+func (r *Rows) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil
+	}
+	r.closed = true
+	r.db.openMu.Lock()
+	delete(r.db.open, r)
+	r.db.openMu.Unlock()
+	return errors.Join(r.rows.Close(), r.statement.Close())
+}

@@ -1,0 +1,81 @@
+package query_test
+
+import (
+	"database/sql/driver"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/query"
+	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/table"
+)
+
+// revision is a folder with the files of one revision.
+type revision struct {
+	dir    string
+	source query.Source
+}
+
+func newRevision(tb testing.TB) *revision {
+	tb.Helper()
+	dir := tb.TempDir()
+	return &revision{dir: dir, source: query.Source{Tables: map[string][]string{}, Outputs: dir}}
+}
+
+// add writes a file of a table, as the compactor does.
+func add[R table.Row](tb testing.TB, r *revision, rows ...*R) string {
+	tb.Helper()
+	tab := table.Of[R]()
+	data, err := tab.Encode(rows)
+	require.NoError(tb, err)
+	name := tab.Name()
+	path := filepath.Join(r.dir, "state", name, fmt.Sprintf("%04d.parquet", len(r.source.Tables[name])))
+	require.NoError(tb, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(tb, os.WriteFile(path, data, 0o600))
+	r.source.Tables[name] = append(r.source.Tables[name], path)
+	return path
+}
+
+func (r *revision) open(tb testing.TB) *query.DB {
+	tb.Helper()
+	db, err := query.Open(tb.Context(), r.source, query.Options{Threads: 2})
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, db.Close()) })
+	return db
+}
+
+func all(tb testing.TB, db *query.DB, sql string, args ...any) [][]any {
+	tb.Helper()
+	rows, err := db.Query(tb.Context(), sql, args...)
+	require.NoError(tb, err)
+	cells, err := rows.Collect(1000)
+	require.NoError(tb, err)
+	return cells
+}
+
+func meta(seq int64) state.Meta {
+	return state.Meta{Tenant: "acme", Workspace: "prod", Version: fmt.Sprintf("v%06d", seq), Seq: seq}
+}
+
+func gone(seq int64) state.Meta {
+	m := meta(seq)
+	m.Deleted = true
+	return m
+}
+
+// task is a row as a run of a hundred tasks has it.
+func task(i int, seq int64, s state.TaskState) *state.Task {
+	return &state.Task{
+		RunID: fmt.Sprintf("01J8ZC4W9QN3V6T2K7%08d", i/100), TaskKey: fmt.Sprintf("raw/orders_%03d", i%100),
+		TaskID: fmt.Sprintf("t%08d", i), Kind: event.KindTask, State: s, TriggerRule: event.RuleAllSuccess,
+		WorkerQueue: "default", MaxAttempts: 1, Attempt: 1, AttemptID: fmt.Sprintf("a%08d", i),
+		CreatedAt: event.Time(1_760_000_000_000_000 + int64(i)), RowCount: int64(i), Meta: meta(seq),
+	}
+}
+
+func driverValues(n int) []driver.Value { return make([]driver.Value, n) }

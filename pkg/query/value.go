@@ -1,0 +1,216 @@
+package query
+
+import (
+	"encoding/hex"
+	"fmt"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/duckdb/duckdb-go/v2"
+
+	"github.com/servo-orchestration/servo/pkg/query/render"
+)
+
+// kind is a DuckDB type, read off its name, as far as values depend on it: the
+// driver gives one Go type for several of DuckDB's, and forgets the order of a
+// struct's fields.
+type kind struct {
+	name   string // of a scalar
+	parts  []kind // of a list: one; of a map: key and value; of a struct: the fields
+	fields []string
+}
+
+// parseKind reads the name of a type. What it cannot read has values as they are.
+func parseKind(name string) kind {
+	name = strings.TrimSpace(name)
+	if at := strings.LastIndexByte(name, '['); at > 0 && strings.HasSuffix(name, "]") {
+		return kind{name: "LIST", parts: []kind{parseKind(name[:at])}}
+	}
+	head, inner, ok := strings.Cut(name, "(")
+	if !ok || !strings.HasSuffix(inner, ")") {
+		return kind{name: name}
+	}
+	inner = strings.TrimSuffix(inner, ")")
+	switch head {
+	case "MAP":
+		k := kind{name: "MAP"}
+		for _, part := range splitTypes(inner) {
+			k.parts = append(k.parts, parseKind(part))
+		}
+		return k
+	case "STRUCT":
+		k := kind{name: "STRUCT"}
+		for _, part := range splitTypes(inner) {
+			field, typeName := cutField(part)
+			k.fields = append(k.fields, field)
+			k.parts = append(k.parts, parseKind(typeName))
+		}
+		return k
+	}
+	return kind{name: head}
+}
+
+// splitTypes cuts at the commas that are outside of parentheses and names.
+func splitTypes(list string) []string {
+	var parts []string
+	depth, start := 0, 0
+	inName := false
+	for i := range len(list) {
+		switch c := list[i]; {
+		case c == '"':
+			inName = !inName
+		case inName:
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		case c == ',' && depth == 0:
+			parts = append(parts, list[start:i])
+			start = i + 1
+		}
+	}
+	return append(parts, list[start:])
+}
+
+// cutField takes a struct's field apart: a name, perhaps in quotes, and a type.
+func cutField(field string) (name, typeName string) {
+	field = strings.TrimSpace(field)
+	if !strings.HasPrefix(field, `"`) {
+		name, typeName, _ = strings.Cut(field, " ")
+		return name, typeName
+	}
+	end := quoted(field, '"', false)
+	return strings.ReplaceAll(strings.Trim(field[:end], `"`), `""`, `"`), field[end:]
+}
+
+// part is the kind of the i-th part; of one that the name did not tell, none.
+func (k kind) part(i int) kind {
+	if i < len(k.parts) {
+		return k.parts[i]
+	}
+	return kind{}
+}
+
+// convert makes a driver's value one that package render takes.
+func (k kind) convert(value any) any {
+	switch v := value.(type) {
+	case time.Time:
+		return k.time(v)
+	case []byte:
+		if k.name == "UUID" && len(v) == 16 {
+			return uuid(v)
+		}
+		return v
+	case duckdb.Decimal:
+		return decimal(v)
+	case *big.Int:
+		return render.Number(v.String())
+	case duckdb.Interval:
+		return interval(v)
+	case duckdb.Union:
+		return kind{}.convert(v.Value)
+	case []any:
+		list := make([]any, len(v))
+		for i, part := range v {
+			list[i] = k.part(0).convert(part)
+		}
+		return list
+	case map[string]any:
+		return k.structure(v)
+	case duckdb.OrderedMap:
+		fields := make(render.Fields, v.Len())
+		values := v.Values()
+		for i, key := range v.Keys() {
+			fields[i] = render.Field{Name: fmt.Sprint(k.part(0).convert(key)), Value: k.part(1).convert(values[i])}
+		}
+		return fields
+	}
+	return value
+}
+
+// structure gives a struct's fields in their order, and those of JSON by name.
+func (k kind) structure(values map[string]any) render.Fields {
+	fields := make(render.Fields, 0, len(values))
+	for i, name := range k.fields {
+		if value, ok := values[name]; ok {
+			fields = append(fields, render.Field{Name: name, Value: k.parts[i].convert(value)})
+		}
+	}
+	if len(fields) == len(values) {
+		return fields
+	}
+	fields = fields[:0]
+	for name, value := range values {
+		fields = append(fields, render.Field{Name: name, Value: kind{}.convert(value)})
+	}
+	slices.SortFunc(fields, func(a, b render.Field) int { return strings.Compare(a.Name, b.Name) })
+	return fields
+}
+
+// time keeps a moment a time, and gives what is not tied to a zone as text.
+func (k kind) time(t time.Time) any {
+	switch k.name {
+	case "DATE":
+		return t.Format(time.DateOnly)
+	case "TIME":
+		return t.Format("15:04:05.999999")
+	case "TIMETZ":
+		return t.Format("15:04:05.999999Z07:00")
+	case "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS":
+		return t.Format("2006-01-02T15:04:05.999999999")
+	}
+	return t.UTC()
+}
+
+func uuid(b []byte) string {
+	text := hex.EncodeToString(b)
+	return text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
+}
+
+// decimal keeps all of the digits after the point: 1.50 stays 1.50.
+func decimal(d duckdb.Decimal) render.Number {
+	digits := new(big.Int).Abs(d.Value).String()
+	if missing := int(d.Scale) + 1 - len(digits); missing > 0 {
+		digits = strings.Repeat("0", missing) + digits
+	}
+	if d.Scale > 0 {
+		at := len(digits) - int(d.Scale)
+		digits = digits[:at] + "." + digits[at:]
+	}
+	if d.Value.Sign() < 0 {
+		digits = "-" + digits
+	}
+	return render.Number(digits)
+}
+
+// interval is text as DuckDB writes it, such as "1 month 2 days 03:00:00".
+func interval(v duckdb.Interval) string {
+	var parts []string
+	add := func(n int32, unit string) {
+		if n == 0 {
+			return
+		}
+		if n != 1 && n != -1 {
+			unit += "s"
+		}
+		parts = append(parts, strconv.Itoa(int(n))+" "+unit)
+	}
+	add(v.Months/12, "year")
+	add(v.Months%12, "month")
+	add(v.Days, "day")
+	if v.Micros == 0 && len(parts) > 0 {
+		return strings.Join(parts, " ")
+	}
+	sign, micros := "", v.Micros
+	if micros < 0 {
+		sign, micros = "-", -micros
+	}
+	clock := fmt.Sprintf("%s%02d:%02d:%02d", sign, micros/3_600_000_000, micros/60_000_000%60, micros/1_000_000%60)
+	if rest := micros % 1_000_000; rest != 0 {
+		clock += strings.TrimRight(fmt.Sprintf(".%06d", rest), "0")
+	}
+	return strings.Join(append(parts, clock), " ")
+}

@@ -1,0 +1,138 @@
+package localqueue
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/queue"
+)
+
+// maxAnswerBytes is how much of an answer's body is read, so that the
+// connection can be used again; nobody looks at it.
+const maxAnswerBytes = 64 << 10
+
+var errDeadline = errors.New("no answer within the dispatch deadline")
+
+// deliver holds one of the lane's slots: it delivers a task, and then whatever
+// is due, until nothing is.
+func (q *Queue) deliver(l *lane, t *task) {
+	for t != nil {
+		status, err := q.post(q.ctx, t)
+		t = q.settle(l, t, status, err)
+	}
+}
+
+// settle records how a delivery ended, and takes the next task for its slot.
+func (q *Queue) settle(l *lane, t *task, status int, err error) (next *task) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.ctx.Err() != nil || t.ended: // stopped, or deleted meanwhile
+	case err == nil && status/100 == 2:
+		q.end(l, t)
+	default:
+		q.fail(l, t, status, err)
+	}
+	if q.ctx.Err() == nil {
+		if next = q.take(l); next != nil {
+			return next
+		}
+	}
+	l.inFlight--
+	q.advance(l) // for its alarm: this slot waits for the next task now
+	q.drop(l)
+	return nil
+}
+
+// fail has a task delivered again, or drops it. The caller holds the lock.
+func (q *Queue) fail(l *lane, t *task, status int, err error) {
+	t.attempts++
+	if err == nil && status < 500 {
+		t.executions++
+	}
+	attrs := []slog.Attr{
+		slog.String("queue", t.Queue), slog.String("task", t.Name), slog.String("url", t.URL),
+		slog.Int("attempts", t.attempts), slog.Int("status", status), slog.Any("error", err),
+	}
+	if t.attempts >= q.opts.MaxAttempts {
+		q.opts.Logger.LogAttrs(q.ctx, slog.LevelError, "queue task dropped: its attempts ran out", attrs...)
+		q.end(l, t)
+		return
+	}
+	q.opts.Logger.LogAttrs(q.ctx, slog.LevelDebug, "queue task delivery failed", attrs...)
+	t.due = q.opts.Clock.Now().Add(q.backoff(t.attempts))
+	q.enqueue(l, t)
+}
+
+// backoff is the wait after so many failures.
+func (q *Queue) backoff(failures int) time.Duration {
+	wait := q.opts.MinBackoff
+	for ; failures > 1 && wait < q.opts.MaxBackoff; failures-- {
+		wait *= 2
+	}
+	return min(wait, q.opts.MaxBackoff)
+}
+
+// post makes one attempt, and returns the status that the target answered.
+func (q *Queue) post(ctx context.Context, t *task) (status int, err error) {
+	ctx, release := q.withDeadline(ctx, t.DispatchDeadline)
+	defer release()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.URL, bytes.NewReader(t.Body))
+	if err != nil {
+		return 0, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for name, value := range t.Header {
+		req.Header.Set(name, value)
+	}
+	req.Header.Set(queue.HeaderQueueName, t.Queue)
+	req.Header.Set(queue.HeaderTaskName, t.Name)
+	req.Header.Set(queue.HeaderRetryCount, strconv.Itoa(t.attempts))
+	req.Header.Set(queue.HeaderExecutionCount, strconv.Itoa(t.executions))
+	req.Header.Set(queue.HeaderETA, eta(t.due))
+
+	resp, err := q.opts.Client.Do(req)
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return 0, err
+	}
+	// The status is the answer; a body that breaks off changes nothing.
+	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswerBytes)
+	_ = resp.Body.Close()
+	return resp.StatusCode, nil
+}
+
+// withDeadline ends a context by the queue's own clock. What it starts has ended
+// when release returns.
+func (q *Queue) withDeadline(ctx context.Context, d time.Duration) (_ context.Context, release func()) {
+	if d == 0 {
+		d = queue.DefaultDispatchDeadline
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if q.opts.Clock.Sleep(ctx, d) == nil {
+			cancel(errDeadline)
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-done
+	}
+}
+
+// eta is a time as seconds since 1970, to the microsecond.
+func eta(at time.Time) string {
+	micros := at.UnixMicro()
+	return fmt.Sprintf("%d.%06d", micros/1e6, micros%1e6)
+}

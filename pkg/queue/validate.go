@@ -1,0 +1,109 @@
+package queue
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// More limits that every queue enforces, those of Cloud Tasks.
+const (
+	MaxQueueBytes  = 100
+	MaxNameBytes   = 500
+	MaxURLBytes    = 2083
+	MaxHeaderBytes = 80 << 10
+
+	MinDispatchDeadline     = 15 * time.Second
+	MaxDispatchDeadline     = 30 * time.Minute
+	DefaultDispatchDeadline = 10 * time.Minute
+)
+
+// HeaderPrefix begins the headers by which a queue describes a delivery; a task
+// may not set them. Cloud Tasks defines them:
+//
+//   - TaskRetryCount: how many attempts there were before this one.
+//   - TaskExecutionCount: how many of them the target answered, with a status
+//     below 500. Those that ended in a 5xx or without an answer are not counted.
+//   - TaskETA: when this attempt was due, in seconds since 1970.
+const HeaderPrefix = "X-CloudTasks-"
+
+// The headers that a queue adds to each delivery.
+const (
+	HeaderQueueName      = "X-CloudTasks-QueueName"
+	HeaderTaskName       = "X-CloudTasks-TaskName"
+	HeaderRetryCount     = "X-CloudTasks-TaskRetryCount"
+	HeaderExecutionCount = "X-CloudTasks-TaskExecutionCount"
+	HeaderETA            = "X-CloudTasks-TaskETA"
+)
+
+// Validate reports, as ErrInvalid, everything for which no queue takes a task.
+func Validate(t Task, now time.Time) error {
+	problems := append(validateName(t), validateURL(t.URL)...)
+	problems = append(problems, validateHeader(t.Header)...)
+	if len(t.Body) > MaxBodyBytes {
+		problems = append(problems, fmt.Sprintf("the body has %d bytes, the limit is %d: send what is larger by reference", len(t.Body), MaxBodyBytes))
+	}
+	if ahead := t.ScheduleTime.Sub(now); ahead > MaxSchedule {
+		problems = append(problems, fmt.Sprintf("it is scheduled %v ahead, the limit is %v: go there in hops", ahead, MaxSchedule))
+	}
+	if d := t.DispatchDeadline; d != 0 && (d < MinDispatchDeadline || d > MaxDispatchDeadline) {
+		problems = append(problems, fmt.Sprintf("the dispatch deadline %v is outside %v to %v", d, MinDispatchDeadline, MaxDispatchDeadline))
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w %.80q of queue %.80q: %s", ErrInvalid, t.Name, t.Queue, strings.Join(problems, "; "))
+}
+
+func validateName(t Task) (problems []string) {
+	if len(t.Queue) == 0 || len(t.Queue) > MaxQueueBytes || strings.ContainsFunc(t.Queue, func(r rune) bool { return r == '_' || !isNameRune(r) }) {
+		problems = append(problems, fmt.Sprintf("the queue's name is not 1 to %d letters, digits and hyphens", MaxQueueBytes))
+	}
+	if len(t.Name) == 0 || len(t.Name) > MaxNameBytes || strings.ContainsFunc(t.Name, func(r rune) bool { return !isNameRune(r) }) {
+		problems = append(problems, fmt.Sprintf("its name is not 1 to %d letters, digits, hyphens and underscores", MaxNameBytes))
+	}
+	return problems
+}
+
+func isNameRune(r rune) bool {
+	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_'
+}
+
+func validateURL(text string) []string {
+	if len(text) > MaxURLBytes {
+		return []string{fmt.Sprintf("the URL has %d bytes, the limit is %d", len(text), MaxURLBytes)}
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return []string{"the URL cannot be read: " + err.Error()}
+	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
+		return []string{fmt.Sprintf("the URL %q is not http:// or https:// and a host", text)}
+	}
+	return nil
+}
+
+func validateHeader(header map[string]string) (problems []string) {
+	size := 0
+	for name, value := range header {
+		size += len(name) + len(value)
+		lower := strings.ToLower(name)
+		switch {
+		case name == "" || strings.ContainsFunc(name, func(r rune) bool { return !isTokenRune(r) }):
+			problems = append(problems, fmt.Sprintf("%q is not the name of a header", name))
+		case strings.HasPrefix(lower, strings.ToLower(HeaderPrefix)),
+			lower == "host", lower == "content-length", lower == "transfer-encoding", lower == "connection":
+			problems = append(problems, fmt.Sprintf("the header %s is the queue's to set", name))
+		case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
+			problems = append(problems, fmt.Sprintf("the header %s has a control character", name))
+		}
+	}
+	if size > MaxHeaderBytes {
+		problems = append(problems, fmt.Sprintf("the headers have %d bytes, the limit is %d", size, MaxHeaderBytes))
+	}
+	return problems
+}
+
+// isTokenRune reports what a header's name is made of (RFC 9110, 5.6.2).
+func isTokenRune(r rune) bool { return isNameRune(r) || strings.ContainsRune("!#$%&'*+.^`|~", r) }

@@ -1,0 +1,81 @@
+package queue_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/queue"
+)
+
+var now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func valid() queue.Task {
+	return queue.Task{
+		Queue: "tenant-a-default", Name: "d_abc-1", URL: "http://127.0.0.1:8080/execute?x=y",
+		Header: map[string]string{"Content-Type": "application/json", "X-Servo-Key": "a b\tc"}, Body: []byte("{}"),
+	}
+}
+
+func TestTasksWithinTheLimitsAreValid(t *testing.T) {
+	for name, change := range map[string]func(*queue.Task){
+		"as it is":          func(*queue.Task) {},
+		"in the past":       func(task *queue.Task) { task.ScheduleTime = now.Add(-time.Hour) },
+		"30 days ahead":     func(task *queue.Task) { task.ScheduleTime = now.Add(queue.MaxSchedule) },
+		"longest deadline":  func(task *queue.Task) { task.DispatchDeadline = queue.MaxDispatchDeadline },
+		"shortest deadline": func(task *queue.Task) { task.DispatchDeadline = queue.MinDispatchDeadline },
+		"largest body":      func(task *queue.Task) { task.Body = make([]byte, queue.MaxBodyBytes) },
+		"longest names": func(task *queue.Task) {
+			task.Queue, task.Name = strings.Repeat("q", queue.MaxQueueBytes), strings.Repeat("n", queue.MaxNameBytes)
+		},
+		"no header, no body": func(task *queue.Task) { task.Header, task.Body = nil, nil },
+	} {
+		task := valid()
+		change(&task)
+		require.NoError(t, queue.Validate(task, now), name)
+	}
+}
+
+func TestWhatNoQueueTakesIsInvalidWithItsReason(t *testing.T) {
+	for reason, change := range map[string]func(*queue.Task){
+		"the queue's name":           func(task *queue.Task) { task.Queue = "" },
+		"letters, digits and hyph":   func(task *queue.Task) { task.Queue = "under_score" },
+		"1 to 100":                   func(task *queue.Task) { task.Queue = strings.Repeat("q", queue.MaxQueueBytes+1) },
+		"its name is not":            func(task *queue.Task) { task.Name = "" },
+		"hyphens and underscores":    func(task *queue.Task) { task.Name = "a/b" },
+		"1 to 500":                   func(task *queue.Task) { task.Name = strings.Repeat("n", queue.MaxNameBytes+1) },
+		"is not http:// or https://": func(task *queue.Task) { task.URL = "ftp://host/" },
+		"and a host":                 func(task *queue.Task) { task.URL = "http:///path" },
+		"cannot be read":             func(task *queue.Task) { task.URL = "http://[::1" },
+		"the URL has":                func(task *queue.Task) { task.URL += strings.Repeat("x", queue.MaxURLBytes) },
+		"by reference":               func(task *queue.Task) { task.Body = make([]byte, queue.MaxBodyBytes+1) },
+		"in hops":                    func(task *queue.Task) { task.ScheduleTime = now.Add(queue.MaxSchedule + 1) },
+		"the dispatch deadline":      func(task *queue.Task) { task.DispatchDeadline = queue.MinDispatchDeadline - 1 },
+		"outside 15s to 30m0s":       func(task *queue.Task) { task.DispatchDeadline = queue.MaxDispatchDeadline + 1 },
+		"X-CLOUDTASKS-TaskName is the queue's": func(task *queue.Task) {
+			task.Header = map[string]string{"X-CLOUDTASKS-TaskName": "forged"}
+		},
+		"Host is the queue's": func(task *queue.Task) { task.Header = map[string]string{"Host": "elsewhere"} },
+		"not the name of a header": func(task *queue.Task) {
+			task.Header = map[string]string{"a b": "c"}
+		},
+		"has a control character": func(task *queue.Task) { task.Header = map[string]string{"A": "b\r\nC: d"} },
+		"the headers have":        func(task *queue.Task) { task.Header["A"] = strings.Repeat("x", queue.MaxHeaderBytes) },
+	} {
+		task := valid()
+		change(&task)
+		err := queue.Validate(task, now)
+		require.ErrorIs(t, err, queue.ErrInvalid, reason)
+		require.ErrorContains(t, err, reason)
+	}
+}
+
+func TestEveryProblemIsNamedAtOnce(t *testing.T) {
+	err := queue.Validate(queue.Task{Queue: "q", Name: "the/name", DispatchDeadline: 1}, now)
+	require.ErrorContains(t, err, `"the/name" of queue "q"`)
+	require.ErrorContains(t, err, "its name is not")
+	require.ErrorContains(t, err, "the URL")
+	require.ErrorContains(t, err, "the dispatch deadline")
+}

@@ -1,0 +1,336 @@
+// Package repair holds the state against the ledger, and makes it anew from the
+// ledger.
+package repair
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/fold"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Config is what is repaired.
+type Config struct {
+	Domain    ids.Domain
+	Store     blob.Store
+	Manifests *manifest.Store
+	Codec     *snapshot.Codec
+	IDs       *ids.Source
+	// Writer names who repairs in the manifest that is published.
+	Writer string
+}
+
+// maxProblems bounds how many differences are reported.
+const maxProblems = 50
+
+// Report is what a verification found.
+type Report struct {
+	Revision int64 `json:"revision"`
+	Groups   int   `json:"groups"`
+	Events   int64 `json:"events"`
+	Rows     int64 `json:"rows"`
+	Outputs  int   `json:"outputs"`
+	// Problems are what is wrong, a line each; none: all is well.
+	Problems []string `json:"problems"`
+}
+
+// Verify replays the ledger in the order that ledger_entries records, compares
+// every row of every table with the live state, and holds the outputs of
+// succeeded tasks against their commit markers. Reading the state verifies the
+// checksum of each of its files.
+func Verify(ctx context.Context, cfg Config) (Report, error) {
+	m, err := cfg.Manifests.Load(ctx)
+	if errors.Is(err, manifest.ErrNone) {
+		return Report{}, nil
+	}
+	if err != nil {
+		return Report{}, err
+	}
+	live, err := snapshot.Load(ctx, cfg.Codec, cfg.Manifests, m)
+	if err != nil {
+		return Report{}, err
+	}
+	rows := live.All()
+	report := Report{Revision: m.Revision, Groups: len(rows.Entries), Events: live.FoldSeq, Rows: int64(rows.Len())}
+	replayed, problems, err := cfg.replay(ctx, rows.Entries)
+	if err != nil {
+		return report, err
+	}
+	report.Problems = append(problems, cfg.Codec.Diff(replayed, live, maxProblems)...)
+	if err := cfg.outputs(ctx, rows.Tasks, &report); err != nil {
+		return report, err
+	}
+	if len(report.Problems) > maxProblems {
+		report.Problems = append(report.Problems[:maxProblems], "…")
+	}
+	return report, nil
+}
+
+// replay folds recorded groups in the order in which they were folded.
+func (cfg Config) replay(ctx context.Context, entries []*state.Entry) (*state.State, []string, error) {
+	order := slices.Clone(entries)
+	slices.SortFunc(order, func(a, b *state.Entry) int { return cmp.Compare(a.FirstSeq, b.FirstSeq) })
+	st := state.New(cfg.Domain)
+	r := &reader{cfg: cfg}
+	var problems []string
+	for _, row := range order {
+		g, err := r.group(ctx, row.Entry, row.Group)
+		if errors.Is(err, blob.ErrNotFound) || errors.Is(err, errNoGroup) {
+			problems = append(problems, fmt.Sprintf("ledger: entry %s, group %s is recorded and not there", row.Entry, row.Group))
+			continue
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		// A group that was dead and folded later has its later place; the numbers
+		// that it had before stay unused.
+		st.FoldSeq = row.FirstSeq - 1
+		g.Revision = row.Revision
+		if r := fold.Apply(st, g); r.Known {
+			problems = append(problems, fmt.Sprintf("ledger: entry %s, group %s was folded twice", row.Entry, row.Group))
+		}
+	}
+	return st, problems, nil
+}
+
+// outputs checks that each output of a succeeded task is what its marker says.
+func (cfg Config) outputs(ctx context.Context, tasks []*state.Task, report *Report) error {
+	for _, t := range tasks {
+		if t.State != state.TaskSucceeded || t.OutputURI == "" {
+			continue
+		}
+		report.Outputs++
+		problem, err := cfg.output(ctx, t)
+		if err != nil {
+			return err
+		}
+		if problem != "" {
+			report.Problems = append(report.Problems, fmt.Sprintf("output of task %s of run %s: %s", t.TaskKey, t.RunID, problem))
+		}
+	}
+	return nil
+}
+
+func (cfg Config) output(ctx context.Context, t *state.Task) (problem string, err error) {
+	key := contract.MarkerKeyOf(t.OutputURI)
+	data, _, err := cfg.Store.Get(ctx, key)
+	if errors.Is(err, blob.ErrNotFound) {
+		return "its commit marker " + key + " is missing", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	marker, err := contract.DecodeMarker(data)
+	if err != nil {
+		return fmt.Sprintf("its commit marker %s cannot be read: %v", key, err), nil
+	}
+	if marker.URI != t.OutputURI {
+		return fmt.Sprintf("the state names %s, its commit marker %s", t.OutputURI, marker.URI), nil
+	}
+	for _, f := range marker.Files {
+		object, err := cfg.Store.Head(ctx, marker.URI+f.Name)
+		switch {
+		case errors.Is(err, blob.ErrNotFound):
+			return "file " + marker.URI + f.Name + " is missing", nil
+		case err != nil:
+			return "", err
+		case object.Size != f.Size:
+			return fmt.Sprintf("file %s%s has %d bytes, and should have %d", marker.URI, f.Name, object.Size, f.Size), nil
+		}
+	}
+	return "", nil
+}
+
+var errNoGroup = errors.New("the entry has no such group")
+
+// reader reads groups of the ledger; it keeps the last entry, whose groups were
+// mostly folded one after the other.
+type reader struct {
+	cfg    Config
+	entry  string
+	groups []fold.Group
+}
+
+func (r *reader) load(ctx context.Context, entry string) error {
+	if r.entry == entry {
+		return nil
+	}
+	data, err := ledger.Read(ctx, r.cfg.Store, ledger.Key(r.cfg.Domain, entry))
+	if err != nil {
+		return err
+	}
+	groups := compactor.Decode(entry, data)
+	if err := compactor.FetchPlans(ctx, r.cfg.Store, r.cfg.Domain, groups); err != nil {
+		return err
+	}
+	r.entry, r.groups = entry, groups
+	return nil
+}
+
+func (r *reader) group(ctx context.Context, entry, group string) (fold.Group, error) {
+	if err := r.load(ctx, entry); err != nil {
+		return fold.Group{}, err
+	}
+	for _, g := range r.groups {
+		if g.ID == group {
+			return g, nil
+		}
+	}
+	return fold.Group{}, errNoGroup
+}
+
+// Result is what a rebuild made.
+type Result struct {
+	Revision int64 `json:"revision"`
+	Entries  int   `json:"entries"`
+	Rows     int64 `json:"rows"`
+	// Recorded says that the order in which the ledger had been folded was known,
+	// so that the state is the same as it was; else it is a valid one, in which all
+	// facts hold.
+	Recorded bool `json:"recorded_order"`
+}
+
+// Rebuild makes the state anew from the ledger and publishes it as a new
+// lineage. The caller must own the domain: nobody else may be writing.
+//
+// Where ledger_entries can still be read the ledger is replayed in its recorded
+// order; without it, entry by entry in the order of their ids.
+func Rebuild(ctx context.Context, cfg Config) (Result, error) {
+	result := Result{}
+	st := state.New(cfg.Domain)
+	if entries, err := cfg.recorded(ctx); err == nil {
+		if replayed, problems, err := cfg.replay(ctx, entries); err == nil && len(problems) == 0 {
+			st, result.Recorded = replayed, true
+		} else if ctx.Err() != nil {
+			return Result{}, ctx.Err()
+		}
+	}
+	entries, err := cfg.foldRest(ctx, st)
+	if err != nil {
+		return Result{}, err
+	}
+	result.Entries = entries
+	return cfg.publish(ctx, st, result)
+}
+
+// recorded reads ledger_entries alone, from the newest manifest.
+func (cfg Config) recorded(ctx context.Context) ([]*state.Entry, error) {
+	m, err := cfg.Manifests.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	only := *m
+	keep := func(files []manifest.File) []manifest.File {
+		var kept []manifest.File
+		for _, f := range files {
+			if f.Table == "ledger_entries" {
+				kept = append(kept, f)
+			}
+		}
+		return kept
+	}
+	only.BaseSnapshot.Files = keep(m.BaseSnapshot.Files)
+	only.L1, only.L0 = nil, nil
+	for _, d := range slices.Concat(m.L1, m.L0) {
+		only.BaseSnapshot.Files = append(only.BaseSnapshot.Files, keep(d.Files)...)
+	}
+	st, err := snapshot.Load(ctx, cfg.Codec, cfg.Manifests, &only)
+	if err != nil {
+		return nil, err
+	}
+	return st.Entries.Rows(), nil
+}
+
+// foldRest folds, in the order of the ids, whatever of the ledger is not folded yet.
+func (cfg Config) foldRest(ctx context.Context, st *state.State) (int, error) {
+	r := &reader{cfg: cfg}
+	n := 0
+	for name, err := range ledger.List(ctx, cfg.Store, cfg.Domain, "") {
+		if err != nil {
+			return n, err
+		}
+		n++
+		if err := r.load(ctx, name.Entry); err != nil {
+			return n, err
+		}
+		for _, g := range slices.Clone(r.groups) {
+			if err := cfg.fold(ctx, st, g); err != nil {
+				return n, err
+			}
+		}
+	}
+	return n, nil
+}
+
+// fold folds a group, and then the dead letters that waited for what it brought.
+func (cfg Config) fold(ctx context.Context, st *state.State, g fold.Group) error {
+	queue := []fold.Group{g}
+	for len(queue) > 0 {
+		next := queue[0]
+		queue = queue[1:]
+		for _, run := range fold.Apply(st, next).Appeared {
+			for _, key := range st.Waiting(run) {
+				redriven, err := (&reader{cfg: cfg}).group(ctx, key.A, key.B)
+				if err != nil {
+					return err
+				}
+				queue = append(queue, redriven)
+			}
+		}
+	}
+	return nil
+}
+
+// publish writes a whole state as the first revision of a new lineage. Its files
+// are written before the old lineage ends.
+func (cfg Config) publish(ctx context.Context, st *state.State, result Result) (Result, error) {
+	files, err := cfg.Codec.Encode(st.All())
+	if err != nil {
+		return Result{}, err
+	}
+	base := manifest.BaseSnapshot{ID: cfg.IDs.New()}
+	for _, f := range files {
+		key := manifest.StateKey(cfg.Domain, f.Table, manifest.TierBase, cfg.IDs.New())
+		if _, err := cfg.Store.Create(ctx, key, f.Data); err != nil {
+			return Result{}, fmt.Errorf("write rebuilt state: %w", err)
+		}
+		base.Files = append(base.Files, manifest.File{
+			Table: f.Table, Key: key, Size: int64(len(f.Data)), Rows: f.Rows, CRC32C: blob.CRC32C(f.Data),
+			MinRun: f.MinRun, MaxRun: f.MaxRun,
+		})
+		result.Rows += f.Rows
+	}
+	m, err := cfg.Manifests.NewLineage(ctx, cfg.Writer)
+	if err != nil {
+		return Result{}, err
+	}
+	m.BaseSnapshot = base
+	m.FoldSeq, m.FoldTime = st.FoldSeq, st.FoldTime
+	if last := lastEntry(st); last != "" {
+		m.Watermarks.EventsProcessedThrough, m.Watermarks.LastProcessedFile = last, ledger.Key(cfg.Domain, last)
+	}
+	if err := cfg.Manifests.Publish(ctx, m); err != nil {
+		return Result{}, fmt.Errorf("publish rebuilt state: %w; run `servo admin rebuild` again", err)
+	}
+	result.Revision = m.Revision
+	return result, nil
+}
+
+func lastEntry(st *state.State) string {
+	last := ""
+	for row := range st.Entries.All {
+		last = max(last, row.Entry)
+	}
+	return last
+}

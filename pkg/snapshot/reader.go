@@ -1,0 +1,119 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Reader follows a domain's published states from its store, from outside the
+// process that publishes them. It is safe for concurrent use.
+type Reader struct {
+	domain ids.Domain
+	codec  *Codec
+	store  *manifest.Store
+	clock  clock.Clock
+
+	mu   sync.Mutex
+	last *manifest.Manifest
+	snap *Snapshot
+}
+
+// NewReader makes a reader.
+func NewReader(d ids.Domain, codec *Codec, store *manifest.Store, c clock.Clock) *Reader {
+	return &Reader{domain: d, codec: codec, store: store, clock: c}
+}
+
+// pollEvery is how often Await looks for a new revision.
+const pollEvery = 50 * time.Millisecond
+
+// Current is the newest published state; an empty one where there is none.
+func (r *Reader) Current(ctx context.Context) (*Snapshot, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m, err := r.newest(ctx)
+	if errors.Is(err, manifest.ErrNone) {
+		return &Snapshot{State: state.New(r.domain)}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r.last != nil && m.Nonce == r.last.Nonce {
+		return r.snap, nil
+	}
+	st, err := r.state(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	r.last = m
+	r.snap = &Snapshot{State: st, Revision: m.Revision, CaughtUpAt: m.Watermarks.CaughtUpAt}
+	return r.snap, nil
+}
+
+// state is the state of m: the last one seen and the deltas since, where m still
+// names all of those; else everything is read anew.
+func (r *Reader) state(ctx context.Context, m *manifest.Manifest) (*state.State, error) {
+	if r.last == nil || m.Lineage != r.last.Lineage {
+		return Load(ctx, r.codec, r.store, m)
+	}
+	next := r.last.Revision + 1
+	var fresh []manifest.Delta
+	for _, d := range m.L0 {
+		if d.Revision == next {
+			fresh = append(fresh, d)
+			next++
+		}
+	}
+	if next != m.Revision+1 {
+		return Load(ctx, r.codec, r.store, m)
+	}
+	st := r.snap.State.Copy()
+	for _, d := range fresh {
+		rows, err := r.codec.rows(ctx, r.store, d.Files)
+		if err != nil {
+			return nil, err
+		}
+		st.Load(rows)
+	}
+	st.FoldSeq, st.FoldTime = m.FoldSeq, m.FoldTime
+	return st, nil
+}
+
+// newest is the newest manifest: step by step from the last one seen, or anew.
+func (r *Reader) newest(ctx context.Context) (*manifest.Manifest, error) {
+	if r.last == nil {
+		return r.store.Load(ctx)
+	}
+	m := r.last
+	for {
+		next, err := r.store.Next(ctx, m)
+		switch {
+		case errors.Is(err, manifest.ErrReload):
+			return r.store.Load(ctx)
+		case err != nil:
+			return nil, err
+		case next == nil:
+			return m, nil
+		}
+		m = next
+	}
+}
+
+// Await is a published state of a revision greater than after, once there is one.
+func (r *Reader) Await(ctx context.Context, after int64) (*Snapshot, error) {
+	for {
+		snap, err := r.Current(ctx)
+		if err != nil || snap.Revision > after {
+			return snap, err
+		}
+		if err := r.clock.Sleep(ctx, pollEvery); err != nil {
+			return nil, err
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+const (
+	// startTries is how long a start is tried to be reported before the queue is
+	// asked to deliver again.
+	startTries = 5 * time.Second
+	// finishTries is how long an end is tried to be reported, if the URL is
+	// valid for that long.
+	finishTries = time.Hour
+)
+
+// attempt is one execution of one attempt at a task.
+type attempt struct {
+	w      *Worker
+	job    *job
+	env    *contract.Envelope
+	domain ids.Domain
+	asset  ids.AssetKey
+	nonce  string
+	calls  *callbacks
+	log    *slog.Logger
+
+	// output keeps what the task printed.
+	output    boundedLog
+	startedAt event.Time
+	metrics   map[string]int64
+	// freeSlot lets the next task run.
+	freeSlot func()
+}
+
+func newAttempt(w *Worker, j *job, env *contract.Envelope) *attempt {
+	asset, _ := ids.ParseAssetKey(env.AssetKey) // checked when it was decoded
+	return &attempt{
+		w: w, job: j, env: env, domain: env.Domain(), asset: asset, nonce: w.cfg.Nonce(),
+		calls: &callbacks{client: w.cfg.HTTPClient, clock: w.cfg.Clock, traceparent: env.Traceparent, urls: env.Callbacks},
+		log: w.cfg.Logger.With("tenant", env.Tenant, "workspace", env.Workspace, "run_id", env.RunID,
+			"task_key", env.TaskKey, "attempt", env.Attempt),
+		metrics:  map[string]int64{},
+		freeSlot: sync.OnceFunc(func() { <-w.slots }),
+	}
+}
+
+func (a *attempt) now() event.Time { return event.At(a.w.cfg.Clock.Now()) }
+
+// run takes the attempt from its start to its report, and gives what to answer
+// the queue. Ctx ends, with a cause, when the execution is to be stopped; what
+// must be reported nevertheless goes under the worker's own context.
+func (a *attempt) run(ctx context.Context) int {
+	defer a.freeSlot()
+	a.startedAt = a.now()
+	if status := a.start(ctx); status != 0 {
+		return status
+	}
+	a.job.executing.Store(true)
+	stopBeats := background(a.w.ctx, a.heartbeats)
+	defer stopBeats()
+
+	marker, err := a.perform(ctx)
+	a.job.executing.Store(false)
+	a.freeSlot()
+	if marker == nil && errors.Is(context.Cause(ctx), errReplaced) {
+		a.log.InfoContext(ctx, "stopped an attempt that was replaced")
+		return http.StatusOK
+	}
+	return a.report(ctx, a.finished(ctx, marker, err))
+}
+
+// start reports the start. 0 means: go on.
+func (a *attempt) start(ctx context.Context) int {
+	var answer contract.StartedAnswer
+	status, err := a.calls.deliver(ctx, a.startedAt.Add(startTries), contract.VerbStarted, contract.Started{
+		AttemptID: a.env.AttemptID, WorkerID: a.w.cfg.WorkerID, StartedAt: a.startedAt,
+	}, &answer)
+	switch {
+	case err != nil || isTransient(status):
+		a.log.WarnContext(ctx, "could not report the start; the queue is to deliver again", "status", status, "error", err)
+		return http.StatusInternalServerError
+	case isOK(status):
+		a.calls.renew(answer.Callbacks)
+		return 0
+	case status == http.StatusConflict:
+		a.log.InfoContext(ctx, "the attempt is not to be executed")
+	default:
+		// The URL is no good, and would be no better next time. Once the queue has
+		// let go of the task, the sweeper has it dispatched anew, with a new URL.
+		a.log.ErrorContext(ctx, "the start was refused; the delivery is dropped", "status", status)
+	}
+	return http.StatusOK
+}
+
+// heartbeats reports that the attempt is alive, and stops it when told to.
+func (a *attempt) heartbeats(ctx context.Context) {
+	every := a.w.cfg.HeartbeatEvery
+	if limit := time.Duration(a.env.HeartbeatTimeoutSec) * time.Second / 3; limit > 0 {
+		every = min(every, limit)
+	}
+	for a.w.cfg.Clock.Sleep(ctx, every) == nil {
+		var answer contract.HeartbeatAnswer
+		status, err := a.calls.post(ctx, contract.VerbHeartbeat, contract.Heartbeat{
+			AttemptID: a.env.AttemptID, WorkerID: a.w.cfg.WorkerID, HeartbeatAt: a.now(),
+		}, &answer)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil || !isOK(status) && status != http.StatusConflict:
+			a.log.WarnContext(ctx, "a heartbeat was not taken", "status", status, "error", err)
+		case status == http.StatusConflict:
+			a.job.stop(errReplaced)
+			return
+		default:
+			a.calls.renew(answer.Callbacks)
+			if answer.ShouldCancel {
+				a.job.stop(cancelledError{answer.Reason})
+			}
+		}
+	}
+}
+
+// perform gives the marker that decides what the task made: one that is there
+// already, or that of this execution.
+func (a *attempt) perform(ctx context.Context) (*contract.Marker, error) {
+	if a.env.TimeoutSec > 0 {
+		stop := background(ctx, func(ctx context.Context) {
+			if a.w.cfg.Clock.Sleep(ctx, time.Duration(a.env.TimeoutSec)*time.Second) == nil {
+				a.job.stop(errTimedOut)
+			}
+		})
+		defer stop()
+	}
+	marker, err := a.committed(ctx)
+	if marker != nil || err != nil {
+		return marker, err
+	}
+	t, err := a.task(ctx)
+	if err != nil {
+		return nil, err
+	}
+	inputs, err := a.resolve(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := a.w.scratch.execution(a.env.AttemptID + "-" + a.nonce)
+	if err != nil {
+		return nil, fail(CodeWorker, CategoryInfrastructure, err)
+	}
+	defer a.discard(ctx, dir)
+	began := a.now()
+	made, err := a.executeWork(ctx, t, inputs, dir)
+	a.metrics["execute_ms"] = a.now().Sub(began).Milliseconds()
+	saved := a.saveLog(err)
+	defer saved()
+	if err != nil {
+		return nil, err
+	}
+	return a.commit(ctx, made)
+}
+
+func (a *attempt) discard(ctx context.Context, dir string) {
+	if err := removeAll(dir); err != nil {
+		a.log.WarnContext(ctx, "could not remove the scratch folder", "dir", dir, "error", err)
+	}
+}
+
+// executeWork runs the query or the command in a fresh folder.
+func (a *attempt) executeWork(ctx context.Context, t *work, inputs []input, dir string) ([]outputFile, error) {
+	if t.root != "" {
+		if info, err := os.Stat(t.root); err != nil || !info.IsDir() {
+			return nil, refuse(CodeProjectMissing,
+				"the project's folder %s is not on this machine: run the worker where the project is", t.root)
+		}
+	}
+	if t.SQL != "" {
+		return a.executeSQL(ctx, t, inputs, dir)
+	}
+	return a.executeCommand(ctx, t, inputs, dir)
+}
+
+// saveLog stores what the task printed, beside what comes next; the function
+// that it gives waits for that. A log that is lost fails no task.
+func (a *attempt) saveLog(err error) (wait func()) {
+	text := a.output.bytes()
+	if len(text) == 0 {
+		return func() {}
+	}
+	key := contract.LogKey(a.domain, a.env.RunID, a.env.TaskKey, a.env.Attempt, a.env.AttemptID)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if _, putErr := a.w.cfg.Store.Put(a.w.ctx, key, text); putErr != nil {
+			a.log.WarnContext(a.w.ctx, "could not store the log", "key", key, "error", putErr, "task_error", err)
+		}
+	}()
+	return func() { <-done }
+}
+
+// finished is the report of an execution.
+func (a *attempt) finished(ctx context.Context, marker *contract.Marker, err error) *contract.Finished {
+	f := &contract.Finished{
+		AttemptID: a.env.AttemptID, WorkerID: a.w.cfg.WorkerID, MaterializationID: a.env.MaterializationID,
+		Metrics: a.metrics, StartedAt: a.startedAt, CompletedAt: a.now(),
+	}
+	if marker != nil {
+		f.Outcome, f.Output = event.Succeeded, marker.Output()
+		return f
+	}
+	f.Outcome, f.Error = verdict(ctx, err)
+	a.log.InfoContext(ctx, "the attempt ended without an output", "outcome", string(f.Outcome), "code", f.Error.Code,
+		"error", f.Error.Message)
+	return f
+}
+
+// report delivers the end, and gives what to answer the queue.
+func (a *attempt) report(ctx context.Context, f *contract.Finished) int {
+	deadline := a.now().Add(finishTries)
+	if expires := contract.CallbackExpiry(a.calls.url(contract.VerbFinished)); expires != 0 {
+		deadline = min(deadline, expires)
+	}
+	status, err := a.calls.deliver(a.w.ctx, deadline, contract.VerbFinished, f, nil)
+	switch {
+	case err == nil && isOK(status):
+		return http.StatusOK
+	case err == nil && status == http.StatusConflict:
+		a.log.InfoContext(ctx, "the attempt was replaced; its end counts for nothing")
+		return http.StatusOK
+	case err == nil && !isTransient(status) && status != http.StatusUnauthorized:
+		a.log.ErrorContext(ctx, "the end was refused", "status", status, "outcome", string(f.Outcome))
+		return http.StatusOK
+	}
+	// Delivered again, the attempt starts with the envelope's longer-lived URL,
+	// gets new ones, and finds the marker.
+	a.log.ErrorContext(ctx, "could not report the end; the queue is to deliver again", "status", status, "error", err)
+	return http.StatusInternalServerError
+}

@@ -1,0 +1,124 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/event"
+)
+
+// callTimeout is how long one callback may take.
+const callTimeout = 30 * time.Second
+
+// Back-off between tries of a callback or a storage operation.
+const (
+	firstBackoff = 200 * time.Millisecond
+	maxBackoff   = 30 * time.Second
+)
+
+// callbacks reports on one attempt. Answers renew its URLs.
+type callbacks struct {
+	client      *http.Client
+	clock       clock.Clock
+	traceparent string
+
+	mu   sync.Mutex
+	urls contract.Callbacks
+}
+
+func (c *callbacks) url(verb string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch verb {
+	case contract.VerbStarted:
+		return c.urls.Started
+	case contract.VerbHeartbeat:
+		return c.urls.Heartbeat
+	}
+	return c.urls.Finished
+}
+
+// renew takes over the URLs that an answer brought.
+func (c *callbacks) renew(urls contract.Callbacks) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, u := range []struct{ to, from *string }{
+		{&c.urls.Started, &urls.Started},
+		{&c.urls.Heartbeat, &urls.Heartbeat},
+		{&c.urls.Finished, &urls.Finished},
+	} {
+		if *u.from != "" {
+			*u.to = *u.from
+		}
+	}
+}
+
+// post makes one call. An error means that it is unknown whether it was taken.
+func (c *callbacks) post(ctx context.Context, verb string, body, answer any) (status int, err error) {
+	url := c.url(verb)
+	if url == "" {
+		return http.StatusNotFound, nil
+	}
+	data, err := json.Marshal(body)
+	if err != nil {
+		return 0, fmt.Errorf("encode %s: %w", verb, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(data))
+	if err != nil {
+		return 0, fmt.Errorf("call %s: %w", verb, err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if c.traceparent != "" {
+		request.Header.Set("Traceparent", c.traceparent)
+	}
+	response, err := c.client.Do(request)
+	if err != nil {
+		return 0, fmt.Errorf("call %s: %w", verb, err)
+	}
+	defer response.Body.Close()
+	got, err := io.ReadAll(io.LimitReader(response.Body, contract.MaxAnswerBytes+1))
+	if err != nil {
+		return 0, fmt.Errorf("read the answer to %s: %w", verb, err)
+	}
+	if isOK(response.StatusCode) && answer != nil && len(got) > 0 {
+		if err := json.Unmarshal(got, answer); err != nil {
+			return 0, fmt.Errorf("read the answer to %s: %w", verb, err)
+		}
+	}
+	return response.StatusCode, nil
+}
+
+// deliver calls until somebody answers for good, or until the deadline: then the
+// status is the last one, or 0.
+func (c *callbacks) deliver(ctx context.Context, deadline event.Time, verb string, body, answer any) (int, error) {
+	for wait := firstBackoff; ; wait = min(2*wait, maxBackoff) {
+		status, err := c.post(ctx, verb, body, answer)
+		if err == nil && !isTransient(status) {
+			return status, nil
+		}
+		if event.At(c.clock.Now()).Add(wait) >= deadline {
+			return status, err
+		}
+		if stopped := c.clock.Sleep(ctx, wait); stopped != nil {
+			return status, stopped
+		}
+	}
+}
+
+func isOK(status int) bool { return status >= 200 && status < 300 }
+
+// isTransient reports whether the same call may be answered otherwise later.
+func isTransient(status int) bool {
+	return status >= 500 || status == http.StatusRequestTimeout ||
+		status == http.StatusTooEarly || status == http.StatusTooManyRequests
+}

@@ -1,0 +1,291 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+)
+
+// folders are those of a command's execution.
+type folders struct {
+	work    string // its working directory, where there is no project
+	inputs  string
+	fetched string
+	output  string
+}
+
+func makeFolders(dir string) (folders, error) {
+	f := folders{
+		work: filepath.Join(dir, "work"), inputs: filepath.Join(dir, "inputs"),
+		fetched: filepath.Join(dir, "fetched"), output: filepath.Join(dir, "output"),
+	}
+	for _, path := range []string{f.work, f.inputs, f.fetched, f.output} {
+		if err := os.Mkdir(path, 0o700); err != nil {
+			return f, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("make scratch folder: %w", err))
+		}
+	}
+	return f, nil
+}
+
+// executeCommand runs the task's command; the files that it leaves in its output
+// folder are what it made.
+func (a *attempt) executeCommand(ctx context.Context, t *work, inputs []input, dir string) ([]outputFile, error) {
+	f, err := makeFolders(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.fetch(ctx, inputs, f.fetched); err != nil {
+		return nil, err
+	}
+	for i := range inputs {
+		if err := a.layOut(ctx, t, &inputs[i], f); err != nil {
+			return nil, err
+		}
+	}
+	env, err := a.environ(t, inputs, f)
+	if err != nil {
+		return nil, err
+	}
+	cwd := t.root
+	if cwd == "" {
+		cwd = f.work
+	}
+	program, err := findProgram(t.Command[0], cwd, env)
+	if err != nil {
+		a.output.printf("%v\n", err)
+		return nil, err
+	}
+	stderr := &lastLines{}
+	p, err := a.w.launch(program, t.Command, cwd, env, &a.output, stderr)
+	if err != nil {
+		return nil, launchFailure(program, err)
+	}
+	if err := p.wait(ctx, a.w.cfg.Clock); err != nil {
+		return nil, exitFailure(err, stderr, t.Command[0])
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return nil, cause // it ended well on SIGTERM, perhaps half done
+	}
+	return collect(f.output)
+}
+
+func launchFailure(program string, err error) error {
+	if errors.Is(err, syscall.E2BIG) {
+		return refuse(CodeInvalidInput, "start %s: its arguments and environment are too large: %w", program, err)
+	}
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOEXEC) || errors.Is(err, fs.ErrNotExist) {
+		return refuse(CodeCommandNotFound, "start %s: %w: it is no program that this machine can execute", program, err)
+	}
+	return fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("start %s: %w", program, err))
+}
+
+// folder is where a command finds an input.
+func (f folders) input(asset ids.AssetKey) string { return filepath.Join(f.inputs, asset.SQL()) }
+
+// layOut makes the folder of one input: links to its files or, in CSV, one file.
+func (a *attempt) layOut(ctx context.Context, t *work, in *input, f folders) error {
+	dir := f.input(in.asset)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("make scratch folder: %w", err))
+	}
+	if t.InputFormat == plan.FormatCSV {
+		return a.convert(ctx, in, filepath.Join(dir, "data.csv"), f.work)
+	}
+	for _, p := range in.parts {
+		if err := p.link(dir); err != nil {
+			return fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("link input %s: %w", in.asset, err))
+		}
+	}
+	return nil
+}
+
+// link makes links to the part's files: {partition}.parquet, with a number from
+// the second on; other files under their own names, in a folder of the partition's.
+func (p *part) link(dir string) error {
+	segment, n := contract.PartitionSegment(p.partitionKey), 0
+	for i, file := range p.marker.Files {
+		name := filepath.Join(segment, filepath.FromSlash(file.Name))
+		if isParquet(file.Name) {
+			name = segment + ".parquet"
+			if n++; n > 1 {
+				name = segment + "." + strconv.Itoa(n) + ".parquet"
+			}
+		}
+		target := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(target), 0o700); err != nil {
+			return err
+		}
+		if err := os.Symlink(p.paths[i], target); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// convert writes an input as one CSV file with a header.
+func (a *attempt) convert(ctx context.Context, in *input, target, dir string) (err error) {
+	files, err := in.rows()
+	if err != nil {
+		return err
+	}
+	d, err := a.w.openDuckDB(ctx, dir)
+	if err != nil {
+		return sqlFailure(err)
+	}
+	defer func() {
+		if closeErr := d.close(); closeErr != nil && err == nil {
+			err = sqlFailure(closeErr)
+		}
+	}()
+	if _, err := d.exec(ctx, "COPY (SELECT * FROM "+readParquet(files)+") TO "+quote(target)+" (FORMAT csv, HEADER)"); err != nil {
+		return sqlFailure(fmt.Errorf("convert input %s to CSV: %w", in.asset, err))
+	}
+	return nil
+}
+
+// taskContext is what SERVO_CONTEXT says.
+type taskContext struct {
+	Tenant            string            `json:"tenant_id"`
+	Workspace         string            `json:"workspace_id"`
+	RunID             string            `json:"run_id"`
+	TaskKey           string            `json:"task_key"`
+	Attempt           int32             `json:"attempt"`
+	AttemptID         string            `json:"attempt_id"`
+	MaterializationID string            `json:"materialization_id"`
+	AssetKey          string            `json:"asset_key"`
+	Partition         map[string]string `json:"partition,omitempty"`
+	// Inputs are the inputs' folders, by asset key.
+	Inputs map[string]string `json:"inputs,omitempty"`
+	Output string            `json:"output"`
+}
+
+// environ is the command's environment. What comes later counts.
+func (a *attempt) environ(t *work, inputs []input, f folders) ([]string, error) {
+	partition, err := ids.ParsePartition(t.task.PartitionKey)
+	if err != nil {
+		return nil, refuse(CodePlanUnreadable, "task %s: %w", t.task.TaskKey, err)
+	}
+	env := slices.Clone(a.w.cfg.Environ)
+	for _, name := range slices.Sorted(maps.Keys(t.Env)) {
+		env = append(env, name+"="+t.Env[name])
+	}
+	says := taskContext{
+		Tenant: a.env.Tenant, Workspace: a.env.Workspace, RunID: a.env.RunID, TaskKey: a.env.TaskKey,
+		Attempt: a.env.Attempt, AttemptID: a.env.AttemptID, MaterializationID: a.env.MaterializationID,
+		AssetKey: a.env.AssetKey, Partition: partition, Inputs: map[string]string{}, Output: f.output,
+	}
+	for _, dimension := range partition.Dimensions() {
+		env = append(env, "SERVO_PARTITION_"+variableName(dimension)+"="+partition[dimension])
+	}
+	named := map[string]ids.AssetKey{}
+	for _, in := range inputs {
+		name := "SERVO_INPUT_" + variableName(in.asset.Namespace+"_"+in.asset.Name)
+		if other, ok := named[name]; ok {
+			return nil, refuse(CodeInvalidInput, "inputs %s and %s are both called %s: rename one of the assets", other, in.asset, name)
+		}
+		named[name] = in.asset
+		says.Inputs[in.asset.String()] = f.input(in.asset)
+		env = append(env, name+"="+f.input(in.asset))
+	}
+	text, err := json.Marshal(says)
+	if err != nil {
+		return nil, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("encode SERVO_CONTEXT: %w", err))
+	}
+	return append(env, "SERVO_OUTPUT="+f.output, "SERVO_CONTEXT="+string(text), "SERVO_BIN="+a.w.cfg.ServoBin), nil
+}
+
+// variableName is text as part of an environment variable's name.
+func variableName(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z':
+			return r - 'a' + 'A'
+		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+			return r
+		}
+		return '_'
+	}, s)
+}
+
+// findProgram looks a program up: relative to the working directory when its
+// name has a slash, else in the PATH that the command is given.
+func findProgram(name, cwd string, env []string) (string, error) {
+	var candidates []string
+	if strings.Contains(name, "/") {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(cwd, name)
+		}
+		candidates = []string{name}
+	} else {
+		for _, dir := range filepath.SplitList(lookup(env, "PATH")) {
+			if !filepath.IsAbs(dir) {
+				dir = filepath.Join(cwd, dir)
+			}
+			candidates = append(candidates, filepath.Join(dir, name))
+		}
+	}
+	for _, path := range candidates {
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	if len(candidates) == 1 {
+		return "", refuse(CodeCommandNotFound, "%s is no program: it does not exist, or may not be executed", candidates[0])
+	}
+	return "", refuse(CodeCommandNotFound, "the program %q is not in PATH: install it on the worker, or name it with its folder", name)
+}
+
+// lookup is the last value of a variable in an environment.
+func lookup(env []string, name string) string {
+	for _, entry := range slices.Backward(env) {
+		if value, ok := strings.CutPrefix(entry, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// collect finds the files that a command has left in its output folder.
+func collect(dir string) ([]outputFile, error) {
+	makeReadable(dir)
+	var made []outputFile
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		name = filepath.ToSlash(name)
+		switch {
+		case !entry.Type().IsRegular():
+			return refuse(CodeInvalidOutput, "output %.200q is no regular file (%s): leave only files and folders in SERVO_OUTPUT", name, entry.Type())
+		case len(made) == contract.MaxFiles:
+			return refuse(CodeInvalidOutput, "the output has more than %d files: make fewer", contract.MaxFiles)
+		}
+		file := outputFile{name: name, open: func() (*os.File, error) { return os.OpenInRoot(dir, filepath.FromSlash(name)) }}
+		if err := file.describe(); err != nil {
+			return err
+		}
+		made = append(made, file)
+		return nil
+	})
+	if err != nil {
+		return nil, fail(CodeInvalidOutput, CategoryUser, fmt.Errorf("read output: %w", err))
+	}
+	return made, nil
+}

@@ -1,0 +1,304 @@
+package worker_test
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob/memblob"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/worker"
+)
+
+func TestACommandFindsItsContextAndWhatItLeavesIsTheOutput(t *testing.T) {
+	const key = "raw/events[date=2012-01-01]"
+	work := shell(`set -e
+		echo "to the log"; echo "and errors" >&2
+		mkdir -p "$SERVO_OUTPUT/deep/er"
+		pwd > "$SERVO_OUTPUT/cwd"
+		printf %s "$SERVO_CONTEXT" > "$SERVO_OUTPUT/deep/context.json"
+		env > "$SERVO_OUTPUT/deep/er/env"`)
+	work.Env = map[string]string{"OWN": "value", "SERVO_BIN": "not this"}
+	w := newWorld(t, nil, map[string]plan.Work{"raw/events": work}, task(key, `{"date":"2012-01-01"}`, nil))
+	end := w.run(key)
+	require.Zero(t, end.Output.RowCount)
+	require.Empty(t, end.Output.SchemaHash)
+	names := []string{}
+	for _, f := range w.marker(key).Files {
+		names = append(names, f.Name)
+	}
+	require.Equal(t, []string{"cwd", "deep/context.json", "deep/er/env"}, names)
+	require.Equal(t, w.root+"\n", w.read(end.Output.URI+"cwd"))
+	env := w.read(end.Output.URI + "deep/er/env")
+	require.Contains(t, env, "OWN=value\n")
+	require.Contains(t, env, "SERVO_BIN=/opt/servo\n")
+	require.Contains(t, env, "SERVO_PARTITION_DATE=2012-01-01\n")
+	require.NotContains(t, env, "HOME=", "only what the worker was given")
+	context := w.read(end.Output.URI + "deep/context.json")
+	require.Contains(t, context, `"tenant_id":"acme"`)
+	require.Contains(t, context, `"partition":{"date":"2012-01-01"}`)
+	log := w.log(key)
+	require.Contains(t, log, "to the log\n")
+	require.Contains(t, log, "and errors\n")
+	w.scratchIsEmpty()
+}
+
+func TestACommandWithoutOutputSucceedsAndLeavesNoLog(t *testing.T) {
+	w := newWorld(t, nil, map[string]plan.Work{"a/b": {Command: []string{"true"}}}, task("a/b", "", nil))
+	end := w.run("a/b")
+	require.Zero(t, end.Output.RowCount)
+	require.Empty(t, w.marker("a/b").Files)
+	require.Empty(t, w.keysBelow("logs/"))
+}
+
+func TestACommandReadsItsInputs(t *testing.T) {
+	const one, two = "raw/e[date=2012-01-01]", "raw/e[date=2012-01-02]"
+	inputs := map[string]plan.InputSet{"raw/e": from(one, two), "raw/notes": from("raw/notes")}
+	list := shell(`cd $SERVO_INPUT_RAW_E && ls > $SERVO_OUTPUT/names && cp 'date=2012-01-02.parquet' $SERVO_OUTPUT/data.parquet &&
+		cat $SERVO_INPUT_RAW_NOTES/_/n/note.txt >> $SERVO_OUTPUT/names`)
+	csv := shell(`cp $SERVO_INPUT_RAW_E/data.csv $SERVO_OUTPUT/`)
+	csv.InputFormat = plan.FormatCSV
+	daily := plan.Work{SQL: "SELECT getvariable('date') AS day, 1 AS n", Dimensions: map[string]string{"date": "DATE"}}
+	for _, store := range []*memblob.Store{nil, memblob.New(memblob.Options{})} {
+		assets := map[string]plan.Work{"raw/e": daily, "raw/notes": shell("mkdir $SERVO_OUTPUT/n; echo note > $SERVO_OUTPUT/n/note.txt"), "x/list": list, "x/csv": csv}
+		tasks := []plan.Task{
+			task(one, `{"date":"2012-01-01"}`, nil), task(two, `{"date":"2012-01-02"}`, nil), task("raw/notes", "", nil),
+			task("x/list", "", inputs, one, two, "raw/notes"),
+			task("x/csv", "", map[string]plan.InputSet{"raw/e": from(one, two)}, one, two),
+		}
+		w := newWorld(t, nil, assets, tasks...)
+		if store != nil {
+			w = newWorld(t, store, assets, tasks...)
+		}
+		for _, key := range []string{one, two, "raw/notes"} {
+			w.run(key)
+		}
+		end := w.run("x/list")
+		require.Equal(t, "date=2012-01-01.parquet\ndate=2012-01-02.parquet\nnote\n", w.read(end.Output.URI+"names"))
+		require.EqualValues(t, 1, end.Output.RowCount, "counted from the footer")
+		require.NotEmpty(t, end.Output.SchemaHash)
+		end = w.run("x/csv")
+		require.Equal(t, "day,n\n2012-01-01,1\n2012-01-02,1\n", w.read(end.Output.URI+"data.csv"))
+	}
+}
+
+func TestFailuresOfCommandsAreTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		argv      []string
+		code      string
+		message   string
+		retryable bool
+	}{
+		"no program":     {[]string{"nosuchprogram"}, worker.CodeCommandNotFound, "PATH", false},
+		"no file":        {[]string{"./nosuch.sh"}, worker.CodeCommandNotFound, "nosuch.sh", false},
+		"not executable": {[]string{"./readme"}, worker.CodeCommandNotFound, "readme", false},
+		"no format":      {[]string{"./garbage"}, worker.CodeCommandNotFound, "garbage", false},
+		"status":         {[]string{"sh", "-c", "echo one; echo broken >&2; exit 3"}, worker.CodeExitStatus, "sh ended with status 3:\nbroken", true},
+		"signal":         {[]string{"sh", "-c", "kill -SEGV $$"}, worker.CodeSignal, "segmentation fault", true},
+		"symlink":        {[]string{"sh", "-c", "ln -s /etc/passwd $SERVO_OUTPUT/x"}, worker.CodeInvalidOutput, "regular file", false},
+		"link folder":    {[]string{"sh", "-c", "ln -s /etc $SERVO_OUTPUT/x"}, worker.CodeInvalidOutput, "regular file", false},
+		"fifo":           {[]string{"sh", "-c", "mkfifo $SERVO_OUTPUT/x"}, worker.CodeInvalidOutput, "regular file", false},
+		"bad name":       {[]string{"sh", "-c", `echo > "$SERVO_OUTPUT/a\\b"`}, worker.CodeInvalidOutput, "name", false},
+		"bad parquet":    {[]string{"sh", "-c", "echo no > $SERVO_OUTPUT/x.parquet"}, worker.CodeInvalidOutput, "x.parquet", true},
+		"too many":       {[]string{"sh", "-c", "cd $SERVO_OUTPUT; seq 10001 | xargs touch"}, worker.CodeInvalidOutput, "10000", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil, map[string]plan.Work{"a/b": {Command: c.argv}}, task("a/b", "", nil))
+			w.file("garbage", "\x00\x01garbage")
+			w.file("readme", "text")
+			require.NoError(t, os.Chmod(filepath.Join(w.root, "readme"), 0o600))
+			got := w.failed("a/b")
+			require.Equal(t, c.code, got.Code, got.Message)
+			require.Contains(t, got.Message, c.message)
+			require.Equal(t, c.retryable, got.Retryable)
+			require.Empty(t, w.keysBelow("assets/"))
+			w.scratchIsEmpty()
+		})
+	}
+}
+
+func TestLongComplaintsAreCutToTheirEnd(t *testing.T) {
+	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell(`i=0; while [ $i -lt 500 ]; do echo "line $i" >&2; i=$((i+1)); done; exit 1`)}, task("a/b", "", nil))
+	got := w.failed("a/b")
+	require.Less(t, len(got.Message), 2200)
+	require.True(t, strings.HasSuffix(got.Message, "line 499"))
+	require.Contains(t, got.Message, "status 1:\nline ")
+}
+
+func TestInputsOfOneNameAreRefused(t *testing.T) {
+	w := newWorld(t, nil, map[string]plan.Work{"a_b/c": shell("true"), "a/b_c": shell("true"), "x/y": shell("true")},
+		task("a_b/c", "", nil), task("a/b_c", "", nil),
+		task("x/y", "", map[string]plan.InputSet{"a_b/c": from("a_b/c"), "a/b_c": from("a/b_c")}, "a/b_c", "a_b/c"))
+	w.run("a_b/c")
+	w.run("a/b_c")
+	require.Contains(t, w.failed("x/y").Message, "SERVO_INPUT_A_B_C")
+}
+
+func TestAHundredMegabytesOfOutputAreKeptInPart(t *testing.T) {
+	w := newWorld(t, memblob.New(memblob.Options{}), map[string]plan.Work{
+		"a/b": shell("echo first; head -c 104857600 /dev/zero | tr '\\0' x; echo last"),
+	}, task("a/b", "", nil))
+	w.run("a/b")
+	log := w.log("a/b")
+	require.Less(t, len(log), 10<<20+100)
+	require.True(t, strings.HasPrefix(log, "first\nxxx"))
+	require.True(t, strings.HasSuffix(log, "xxxlast\n"))
+	require.Contains(t, log, "\n… "+strconv.Itoa(104857600+11-10<<20)+" bytes were left out here …\n")
+}
+
+// processes is a command that starts a child, and both stay until they are
+// killed. Its pipe says their process group, and ends when both are dead.
+type processes struct {
+	script string
+	fifo   string
+	pipe   *os.File
+	lines  *bufio.Reader
+}
+
+func newProcesses(t *testing.T, trap string) *processes {
+	t.Helper()
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+	return &processes{
+		fifo:   fifo,
+		script: trap + ` exec 3>` + fifo + `; sh -c '` + trap + ` sleep 10000 & wait; wait' & echo $$ >&3; wait; wait`,
+	}
+}
+
+// started waits for the command to be there, and gives its process id.
+func (p *processes) started(t *testing.T) int {
+	t.Helper()
+	var err error
+	p.pipe, err = os.Open(p.fifo) // waits for the command to open it
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.pipe.Close()) })
+	p.lines = bufio.NewReader(p.pipe)
+	line, err := p.lines.ReadString('\n')
+	require.NoError(t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
+	require.NoError(t, err)
+	require.NoError(t, syscall.Kill(pid, 0))
+	return pid
+}
+
+// dead waits until no process has the pipe open, and checks that the leader is
+// gone.
+func (p *processes) dead(t *testing.T, pid int) {
+	t.Helper()
+	rest, err := io.ReadAll(p.lines)
+	require.NoError(t, err)
+	require.Empty(t, rest)
+	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH)
+}
+
+func TestACancelledCommandDiesWithAllThatItStarted(t *testing.T) {
+	p := newProcesses(t, "")
+	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, task("a/b", "", nil))
+	w.control.answer = cancelOnHeartbeat
+	answer := w.deliverLater("a/b")
+	pid := p.started(t)
+	w.clock.fire(t, w.config.HeartbeatEvery)
+	require.Equal(t, http.StatusOK, <-answer)
+	p.dead(t, pid)
+	end := w.control.end(t)
+	require.Equal(t, event.Cancelled, end.Outcome)
+	require.Equal(t, worker.CodeCancelled, end.Error.Code)
+	require.Empty(t, w.keysBelow("assets/"))
+	w.scratchIsEmpty()
+}
+
+func cancelOnHeartbeat(verb string, _ int) (int, any) {
+	if verb == contract.VerbHeartbeat {
+		return http.StatusOK, contract.HeartbeatAnswer{ShouldCancel: true}
+	}
+	return 0, nil
+}
+
+func TestACommandThatIgnoresTheRequestToEndIsKilled(t *testing.T) {
+	p := newProcesses(t, `trap "" TERM;`)
+	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, task("a/b", "", nil))
+	w.control.answer = cancelOnHeartbeat
+	answer := w.deliverLater("a/b")
+	pid := p.started(t)
+	w.clock.fire(t, w.config.HeartbeatEvery)
+	w.clock.fire(t, 5*time.Second)
+	require.Equal(t, http.StatusOK, <-answer)
+	p.dead(t, pid)
+	require.Equal(t, event.Cancelled, w.control.end(t).Outcome)
+}
+
+func TestATaskThatTakesTooLongIsTimedOutByTheWorker(t *testing.T) {
+	p := newProcesses(t, "")
+	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, task("a/b", "", nil))
+	answer := w.deliverLater("a/b", func(e *contract.Envelope) { e.TimeoutSec = int32(taskTimeout / time.Second) })
+	pid := p.started(t)
+	w.clock.fire(t, taskTimeout)
+	require.Equal(t, http.StatusOK, <-answer)
+	p.dead(t, pid)
+	end := w.control.end(t)
+	require.Equal(t, event.TimedOut, end.Outcome)
+	require.Equal(t, worker.CodeTimeout, end.Error.Code)
+	require.True(t, end.Error.Retryable)
+}
+
+func TestAProcessLeftBehindByACommandIsKilled(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell("exec 3>" + fifo + "; sleep 10000 & echo ok >&3")}, task("a/b", "", nil))
+	answer := w.deliverLater("a/b")
+	pipe, err := os.Open(fifo)
+	require.NoError(t, err)
+	defer pipe.Close()
+	said, err := io.ReadAll(pipe) // ends when sleep is dead, too
+	require.NoError(t, err)
+	require.Equal(t, "ok\n", string(said))
+	require.Equal(t, http.StatusOK, <-answer)
+	require.Equal(t, event.Succeeded, w.control.end(t).Outcome)
+}
+
+func TestAReplacedAttemptIsKilledAndReportsNothing(t *testing.T) {
+	p := newProcesses(t, "")
+	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, task("a/b", "", nil))
+	w.control.answer = func(verb string, _ int) (int, any) {
+		if verb == contract.VerbHeartbeat {
+			return http.StatusConflict, contract.Problem{Status: http.StatusConflict}
+		}
+		return 0, nil
+	}
+	answer := w.deliverLater("a/b")
+	pid := p.started(t)
+	w.clock.fire(t, w.config.HeartbeatEvery)
+	require.Equal(t, http.StatusOK, <-answer)
+	p.dead(t, pid)
+	require.Zero(t, w.control.calls(contract.VerbFinished))
+}
+
+func TestAWorkerThatIsClosedInterruptsItsTasks(t *testing.T) {
+	p := newProcesses(t, "")
+	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell(p.script), "a/c": shell("true")}, task("a/b", "", nil), task("a/c", "", nil))
+	answer := w.deliverLater("a/b")
+	pid := p.started(t)
+	require.NoError(t, w.worker.Close(t.Context()))
+	require.Equal(t, http.StatusOK, <-answer)
+	p.dead(t, pid)
+	end := w.control.end(t)
+	require.Equal(t, event.Failed, end.Outcome)
+	require.Equal(t, worker.CodeInterrupted, end.Error.Code)
+	require.True(t, end.Error.Retryable)
+	require.Equal(t, http.StatusInternalServerError, w.deliver("a/c"), "another worker is to do it")
+	require.Equal(t, 1, w.control.calls(contract.VerbStarted))
+	left, err := os.ReadDir(w.config.ScratchDir)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}

@@ -1,0 +1,224 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/contract"
+)
+
+const (
+	parallelWrites = 8
+	uploadTries    = 4
+	// commitTries bounds how long the outcome of a commit is asked for: about
+	// two minutes.
+	commitTries = 10
+)
+
+// outputFile is a file that the task made.
+type outputFile struct {
+	name string // below the output
+	open func() (*os.File, error)
+	rows int64
+	// schema describes the columns of a Parquet file.
+	schema string
+}
+
+func (a *attempt) markerKey() string {
+	return contract.MarkerKey(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID)
+}
+
+// committed is the marker of the materialization, or nil if nobody has committed it.
+func (a *attempt) committed(ctx context.Context) (*contract.Marker, error) {
+	m, err := a.w.marker(ctx, a.markerKey())
+	if errors.Is(err, blob.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a.checked(m)
+}
+
+// checked gives the marker if it is one of this materialization.
+func (a *attempt) checked(m *contract.Marker) (*contract.Marker, error) {
+	prefix := contract.MaterializationPrefix(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID)
+	if m.MaterializationID != a.env.MaterializationID || !contract.IsExecutionURI(m.URI, prefix) {
+		return nil, refuse(CodeInvalidMarker, "marker %s names materialization %s at %s, which is not below it",
+			a.markerKey(), m.MaterializationID, m.URI)
+	}
+	return m, nil
+}
+
+// commit stores the files and creates the marker. Who loses the race for it
+// adopts the winner's.
+func (a *attempt) commit(ctx context.Context, made []outputFile) (*contract.Marker, error) {
+	began := a.now()
+	m, err := a.upload(ctx, made)
+	if err != nil {
+		a.deleteFiles(ctx, m)
+		return nil, err
+	}
+	a.metrics["upload_ms"] = a.now().Sub(began).Milliseconds()
+	if cause := context.Cause(ctx); cause != nil {
+		a.deleteFiles(ctx, m)
+		return nil, cause
+	}
+	// From here on there is no way back: what is stopped now may be committed.
+	winner, err := a.mark(a.w.ctx, m)
+	if err != nil {
+		return nil, err // perhaps committed: the files stay
+	}
+	if winner.Nonce != m.Nonce || winner.AttemptID != m.AttemptID {
+		a.log.InfoContext(ctx, "another execution has committed first; its output counts", "uri", winner.URI)
+		a.deleteFiles(ctx, m)
+	}
+	return winner, nil
+}
+
+// upload stores the files in a directory of this execution, and gives the marker
+// that would commit them; with an error, one that has the files begun.
+func (a *attempt) upload(ctx context.Context, made []outputFile) (*contract.Marker, error) {
+	m := &contract.Marker{
+		MaterializationID: a.env.MaterializationID, RunID: a.env.RunID, TaskKey: a.env.TaskKey,
+		AssetKey: a.env.AssetKey, PartitionKey: a.env.PartitionKey,
+		Attempt: a.env.Attempt, AttemptID: a.env.AttemptID, Nonce: a.nonce,
+		URI: contract.ExecutionPrefix(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID,
+			a.env.AttemptID, a.nonce),
+		Files: make([]contract.MarkerFile, len(made)), SchemaHash: schemaHash(made), StartedAt: a.startedAt,
+	}
+	for i, file := range made {
+		m.Files[i] = contract.MarkerFile{Name: file.name, Rows: file.rows}
+		m.RowCount += file.rows
+		if !contract.ValidFileName(file.name) || blob.ValidateKey(m.URI+file.name) != nil {
+			m.Files = m.Files[:0] // nothing is begun
+			return m, refuse(CodeInvalidOutput, "output file %.200q has a name that no object store takes: rename it", file.name)
+		}
+	}
+	group, uploads := errgroup.WithContext(ctx)
+	group.SetLimit(parallelWrites)
+	for i := range made {
+		group.Go(func() error { return a.store(uploads, m.URI, &made[i], &m.Files[i]) })
+	}
+	err := group.Wait()
+	for _, f := range m.Files {
+		m.ByteSize += f.Size
+	}
+	return m, err
+}
+
+// store uploads one file. An upload with an unknown outcome is repeated; that
+// the object exists then is success, as nobody else writes to the directory.
+func (a *attempt) store(ctx context.Context, uri string, from *outputFile, to *contract.MarkerFile) error {
+	wait, begun := firstBackoff, false
+	for try := 1; ; try++ {
+		object, size, sum, err := a.storeOnce(ctx, uri+from.name, from)
+		switch {
+		case err == nil && object.CRC32C != sum:
+			return fail(CodeStore, CategoryInfrastructure,
+				fmt.Errorf("store %s: it arrived with CRC-32C %08x, and was sent with %08x", uri+from.name, object.CRC32C, sum))
+		case err == nil || errors.Is(err, blob.ErrExists) && begun:
+			to.Size, to.CRC32C = size, sum
+			return nil
+		case errors.Is(err, blob.ErrInvalid):
+			return refuse(CodeInvalidOutput, "store output: %w", err)
+		case try == uploadTries || ctx.Err() != nil || errors.Is(err, blob.ErrExists):
+			return fail(CodeStore, CategoryInfrastructure, fmt.Errorf("store output: %w", err))
+		}
+		begun = true // perhaps
+		if stopped := a.w.cfg.Clock.Sleep(ctx, wait); stopped != nil {
+			return context.Cause(ctx)
+		}
+		wait *= 2
+	}
+}
+
+func (a *attempt) storeOnce(ctx context.Context, key string, from *outputFile) (object blob.Object, size int64, sum uint32, err error) {
+	file, err := from.open()
+	if err != nil {
+		return object, 0, 0, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("read output: %w", err))
+	}
+	defer file.Close()
+	hash := crc32.New(castagnoli)
+	counted := &counter{}
+	object, err = a.w.cfg.Store.CreateFrom(ctx, key, io.TeeReader(file, io.MultiWriter(hash, counted)))
+	if err != nil && errors.Is(err, blob.ErrExists) {
+		// A store may say so before it has read to the end.
+		_, copyErr := io.Copy(io.MultiWriter(hash, counted), file)
+		err = errors.Join(err, copyErr)
+	}
+	return object, counted.n, hash.Sum32(), err
+}
+
+type counter struct{ n int64 }
+
+func (c *counter) Write(p []byte) (int, error) {
+	c.n += int64(len(p))
+	return len(p), nil
+}
+
+// mark creates the marker and gives the one that counts. It goes on until that
+// is known, or for as long as that is worth it.
+func (a *attempt) mark(ctx context.Context, m *contract.Marker) (*contract.Marker, error) {
+	key := a.markerKey()
+	m.CommittedAt = a.now()
+	data, err := json.Marshal(m)
+	if err != nil {
+		return nil, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("encode commit marker: %w", err))
+	}
+	if len(data) > contract.MaxMarkerBytes {
+		return nil, refuse(CodeInvalidOutput, "the output's %d files have a list of %d bytes; at most %d are allowed: make fewer files",
+			len(m.Files), len(data), contract.MaxMarkerBytes)
+	}
+	wait := firstBackoff
+	for try := 1; ; try++ {
+		_, err := a.w.cfg.Store.Create(ctx, key, data)
+		if err == nil {
+			a.w.markers.put(key, m, int64(2*len(data)))
+			return m, nil
+		}
+		if errors.Is(err, blob.ErrInvalid) {
+			return nil, refuse(CodeInvalidOutput, "commit: %w", err)
+		}
+		winner, readErr := a.w.marker(ctx, key)
+		switch {
+		case readErr == nil:
+			return a.checked(winner)
+		case !errors.Is(readErr, blob.ErrNotFound):
+			err = errors.Join(err, readErr)
+		}
+		var f *failure
+		if try == commitTries || errors.As(readErr, &f) && !f.retryable {
+			return nil, fail(CodeStore, CategoryInfrastructure, fmt.Errorf("commit: %w", err))
+		}
+		if stopped := a.w.cfg.Clock.Sleep(ctx, wait); stopped != nil {
+			return nil, fail(CodeStore, CategoryInfrastructure, fmt.Errorf("commit: %w", err))
+		}
+		wait = min(2*wait, maxBackoff)
+	}
+}
+
+// deleteTimeout is how long the files of a lost race are being deleted.
+const deleteTimeout = time.Minute
+
+// deleteFiles removes what this execution has stored, as far as possible: what
+// stays is below a directory that no marker names.
+func (a *attempt) deleteFiles(ctx context.Context, m *contract.Marker) {
+	clean, cancel := context.WithTimeout(a.w.ctx, deleteTimeout)
+	defer cancel()
+	for _, f := range m.Files {
+		if err := a.w.cfg.Store.Delete(clean, m.URI+f.Name); err != nil {
+			a.log.WarnContext(ctx, "could not delete the files of an execution that does not count", "uri", m.URI, "error", err)
+			return
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+)
+
+// parallelReads is how many objects an attempt reads at once.
+const parallelReads = 16
+
+// input is what a task reads of one upstream asset.
+type input struct {
+	asset ids.AssetKey
+	parts []part
+}
+
+// part is one materialization of an input.
+type part struct {
+	partitionKey string
+	marker       *contract.Marker
+	// paths are the files' places on this machine, as marker.Files.
+	paths []string
+}
+
+// isParquet reports whether a file of an output holds rows.
+func isParquet(name string) bool { return strings.HasSuffix(name, ".parquet") }
+
+// parquet are the places of all of the input's Parquet files.
+func (in *input) parquet() []string {
+	var found []string
+	for _, p := range in.parts {
+		for i, f := range p.marker.Files {
+			if isParquet(f.Name) {
+				found = append(found, p.paths[i])
+			}
+		}
+	}
+	return found
+}
+
+// rows are the input's Parquet files; that there are none is an error.
+func (in *input) rows() ([]string, error) {
+	found := in.parquet()
+	if len(found) > 0 {
+		return found, nil
+	}
+	var others []string
+	for _, p := range in.parts {
+		for _, f := range p.marker.Files {
+			if others = append(others, f.Name); len(others) == 5 {
+				break
+			}
+		}
+	}
+	if len(others) == 0 {
+		return nil, refuse(CodeInvalidInput, "input %s has no Parquet files: it was made without any file", in.asset)
+	}
+	return nil, refuse(CodeInvalidInput, "input %s has no Parquet files: it was made as %s", in.asset, strings.Join(others, ", "))
+}
+
+// resolve finds what the task reads: by asset key, each partition's marker.
+func (a *attempt) resolve(ctx context.Context, t *work) ([]input, error) {
+	inputs := make([]input, 0, len(t.task.Inputs))
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(parallelReads)
+	for _, name := range slices.Sorted(maps.Keys(t.task.Inputs)) {
+		asset, err := ids.ParseAssetKey(name)
+		if err != nil {
+			return nil, errors.Join(refuse(CodePlanUnreadable, "input of %s: %w", a.env.TaskKey, err), group.Wait())
+		}
+		set := t.task.Inputs[name]
+		items := set.Items
+		if set.Group != "" {
+			items = t.plan.Groups[set.Group]
+		}
+		in := input{asset: asset, parts: make([]part, len(items))}
+		for i := range items {
+			group.Go(func() error {
+				var err error
+				in.parts[i], err = a.upstream(groupCtx, t.plan, asset, &items[i])
+				return err
+			})
+		}
+		inputs = append(inputs, in)
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	return inputs, nil
+}
+
+// upstream is one item of an input, as its marker has it.
+func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKey, item *plan.Input) (part, error) {
+	key, id, partitionKey := "", item.MaterializationID, item.PartitionKey
+	if item.TaskKey != "" {
+		i, ok := p.at[item.TaskKey]
+		if !ok {
+			return part{}, refuse(CodePlanUnreadable, "input %s of %s is made by %s, which is not in the plan", asset, a.env.TaskKey, item.TaskKey)
+		}
+		id, partitionKey = ids.MaterializationID(a.domain, a.env.RunID, item.TaskKey), p.Tasks[i].PartitionKey
+		key = contract.MarkerKey(a.domain, asset, partitionKey, id)
+	} else {
+		if !strings.HasPrefix(item.URI, contract.AssetsPrefix(a.domain)) {
+			return part{}, refuse(CodeInvalidInput, "input %s at %q is not below the workspace's assets", asset, item.URI)
+		}
+		key = contract.MarkerKeyOf(item.URI)
+	}
+	marker, err := a.w.marker(ctx, key)
+	switch {
+	case errors.Is(err, blob.ErrNotFound):
+		return part{}, fail(CodeMissingInput, CategoryInfrastructure,
+			fmt.Errorf("input %s %s was never committed, or is deleted: %w", asset, partitionKey, err))
+	case err != nil:
+		return part{}, err
+	case marker.MaterializationID != id || item.URI != "" && item.URI != marker.URI ||
+		!contract.IsExecutionURI(marker.URI, strings.TrimSuffix(key, "_commit.json")):
+		return part{}, refuse(CodeInvalidMarker, "marker %s names materialization %s at %s, not that of input %s",
+			key, marker.MaterializationID, marker.URI, asset)
+	}
+	return part{partitionKey: partitionKey, marker: marker}, nil
+}
+
+// marker reads a commit marker that is expected to be there.
+func (w *Worker) marker(ctx context.Context, key string) (*contract.Marker, error) {
+	if m, ok := w.markers.get(key); ok {
+		return m, nil
+	}
+	data, err := w.get(ctx, key)
+	if errors.Is(err, blob.ErrNotFound) {
+		return nil, err
+	}
+	if err != nil {
+		return nil, fail(CodeStore, CategoryInfrastructure, fmt.Errorf("read commit marker: %w", err))
+	}
+	m, err := contract.DecodeMarker(data)
+	if err != nil {
+		return nil, refuse(CodeInvalidMarker, "read commit marker %s: %w", key, err)
+	}
+	w.markers.put(key, m, int64(2*len(data)))
+	return m, nil
+}
+
+// fetch gives every file of the inputs a place on this machine: where it is, for
+// a store of files, else below dir.
+func (a *attempt) fetch(ctx context.Context, inputs []input, dir string) error {
+	local, _ := a.w.cfg.Store.(blob.Local)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallelReads)
+	n := 0
+	for i := range inputs {
+		for j := range inputs[i].parts {
+			p := &inputs[i].parts[j]
+			p.paths = make([]string, len(p.marker.Files))
+			for k, file := range p.marker.Files {
+				key := p.marker.URI + file.Name
+				if local != nil {
+					p.paths[k] = local.Path(key)
+					group.Go(func() error { return checkFile(p.paths[k], key, file) })
+					continue
+				}
+				p.paths[k] = filepath.Join(dir, strconv.Itoa(n)+filepath.Ext(file.Name))
+				n++
+				group.Go(func() error { return a.download(ctx, p.paths[k], key, file) })
+			}
+		}
+	}
+	return group.Wait()
+}
+
+func checkFile(path, key string, want contract.MarkerFile) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fail(CodeMissingInput, CategoryInfrastructure, fmt.Errorf("read input: %w", err))
+	}
+	if info.Size() != want.Size {
+		return damaged(key, info.Size(), want)
+	}
+	return nil
+}
+
+func damaged(key string, size int64, want contract.MarkerFile) error {
+	return refuse(CodeInvalidInput, "input file %s was committed with %d bytes and CRC-32C %08x; it has %d bytes, or other ones: materialize it anew",
+		key, want.Size, want.CRC32C, size)
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// download copies an object to a file, and checks that it is what was committed.
+func (a *attempt) download(ctx context.Context, path, key string, want contract.MarkerFile) (err error) {
+	from, _, err := a.w.cfg.Store.Open(ctx, key)
+	if errors.Is(err, blob.ErrNotFound) {
+		return fail(CodeMissingInput, CategoryInfrastructure, fmt.Errorf("read input: %w", err))
+	}
+	if err != nil {
+		return fail(CodeStore, CategoryInfrastructure, fmt.Errorf("read input: %w", err))
+	}
+	defer from.Close()
+	to, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("write input: %w", err))
+	}
+	defer func() {
+		if closeErr := to.Close(); closeErr != nil && err == nil {
+			err = fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("write input: %w", closeErr))
+		}
+	}()
+	sum := crc32.New(castagnoli)
+	size, err := io.Copy(io.MultiWriter(to, sum), io.LimitReader(from, want.Size+1))
+	if err != nil {
+		return fail(CodeStore, CategoryInfrastructure, fmt.Errorf("copy input %s: %w", key, err))
+	}
+	if size != want.Size || sum.Sum32() != want.CRC32C {
+		return damaged(key, size, want)
+	}
+	return nil
+}

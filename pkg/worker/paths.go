@@ -1,0 +1,150 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Queries name files relative to the project. DuckDB takes relative paths from
+// the process's working directory, which a server shares between projects, and
+// its sandbox refuses them under file_search_path. So the paths are made
+// absolute in the query's text, where DuckDB's own parser finds them: the first
+// argument of functions that read files, and files named as tables.
+
+// edit puts text into a query.
+type edit struct {
+	at   int // byte offset
+	text string
+}
+
+// resolvePaths gives the query with paths below root. A query that the parser
+// does not take apart (PIVOT) is left as it is.
+func (d *database) resolvePaths(ctx context.Context, query, root string) (string, error) {
+	var tree string
+	row := d.conn.QueryRowContext(ctx, "SELECT CAST(json_serialize_sql(CAST($1 AS VARCHAR)) AS VARCHAR)", query)
+	if err := row.Scan(&tree); err != nil {
+		return "", sqlFailure(fmt.Errorf("parse the query: %w", err))
+	}
+	var parsed struct {
+		Error      bool  `json:"error"`
+		Statements []any `json:"statements"`
+	}
+	if err := json.Unmarshal([]byte(tree), &parsed); err != nil {
+		return "", fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("parse the query: %w", err))
+	}
+	if parsed.Error {
+		return query, nil // DuckDB says it better when it runs it
+	}
+	if n := len(parsed.Statements); n != 1 {
+		return "", refuse(CodeSQL, "an asset's query is one SELECT; this one has %d statements", n)
+	}
+	if root == "" {
+		return query, nil
+	}
+	r := resolver{query: query, root: root}
+	r.walk(parsed.Statements[0])
+	return r.apply(), nil
+}
+
+type resolver struct {
+	query, root string
+	edits       []edit
+}
+
+// walk finds the paths in a parse tree.
+func (r *resolver) walk(node any) {
+	switch n := node.(type) {
+	case []any:
+		for _, child := range n {
+			r.walk(child)
+		}
+	case map[string]any:
+		switch n["type"] {
+		case "TABLE_FUNCTION":
+			r.function(n["function"])
+		case "BASE_TABLE":
+			name, _ := n["table_name"].(string)
+			if n["schema_name"] == "" && n["catalog_name"] == "" {
+				r.path(n["query_location"], name)
+			}
+		}
+		for _, child := range n {
+			r.walk(child)
+		}
+	}
+}
+
+// function handles a call in FROM.
+func (r *resolver) function(node any) {
+	call, _ := node.(map[string]any)
+	name, _ := call["function_name"].(string)
+	name = strings.ToLower(name)
+	if !strings.HasPrefix(name, "read_") && !strings.HasPrefix(name, "parquet_") && name != "sniff_csv" && name != "glob" {
+		return
+	}
+	if arguments, _ := call["children"].([]any); len(arguments) > 0 {
+		r.argument(arguments[0])
+	}
+}
+
+// argument handles a path: a text, a list of them, or an expression that begins
+// with one.
+func (r *resolver) argument(node any) {
+	n, _ := node.(map[string]any)
+	children, _ := n["children"].([]any)
+	switch {
+	case n["type"] == "VALUE_CONSTANT":
+		value, _ := n["value"].(map[string]any)
+		text, _ := value["value"].(string)
+		r.path(n["query_location"], text)
+	case n["function_name"] == "list_value":
+		for _, child := range children {
+			r.argument(child)
+		}
+	case len(children) > 0 && slices.Contains([]any{"||", "concat", "format", "printf"}, n["function_name"]):
+		r.argument(children[0])
+	}
+}
+
+// path puts the root before a relative path whose literal is at location.
+func (r *resolver) path(location any, path string) {
+	at, ok := location.(float64)
+	if !ok || at < 0 || int(at) >= len(r.query) || path == "" || filepath.IsAbs(path) || strings.Contains(path, "://") {
+		return
+	}
+	rest := r.query[int(at):]
+	prefix := strings.TrimSuffix(r.root, "/") + "/"
+	switch {
+	case strings.HasPrefix(rest, quote(path)):
+		prefix = strings.ReplaceAll(prefix, "'", "''")
+	case strings.HasPrefix(rest, quoteName(path)) && looksLikeFile(path):
+		prefix = strings.ReplaceAll(prefix, `"`, `""`)
+	default:
+		return // a table's name, or a literal in another notation
+	}
+	r.edits = append(r.edits, edit{int(at) + 1, prefix})
+}
+
+// looksLikeFile tells "data/x.csv" from a table whose name needs quotes.
+func looksLikeFile(name string) bool {
+	name = strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst")
+	return slices.Contains([]string{".csv", ".tsv", ".parquet", ".json", ".jsonl", ".ndjson"}, filepath.Ext(name))
+}
+
+func (r *resolver) apply() string {
+	slices.SortFunc(r.edits, func(a, b edit) int { return a.at - b.at })
+	edits := slices.Compact(r.edits)
+	var b strings.Builder
+	from := 0
+	for _, e := range edits {
+		b.WriteString(r.query[from:e.at])
+		b.WriteString(e.text)
+		from = e.at
+	}
+	b.WriteString(r.query[from:])
+	return b.String()
+}

@@ -1,0 +1,145 @@
+package worker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/clock"
+)
+
+// drainTime is how long what a command printed may take to arrive after its
+// process group is dead: only a process that left the group still holds it up.
+const drainTime = 5 * time.Second
+
+// starter starts processes from one OS thread, which lives as long as it does.
+// The kernel ends a child with its parent (Pdeathsig) when the parent's *thread*
+// ends, and the runtime ends threads as it likes, but for the locked ones.
+type starter struct {
+	requests chan func()
+	done     chan struct{}
+}
+
+func newStarter() *starter {
+	s := &starter{requests: make(chan func()), done: make(chan struct{})}
+	go func() {
+		defer close(s.done)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		for request := range s.requests {
+			request()
+		}
+	}()
+	return s
+}
+
+func (s *starter) start(cmd *exec.Cmd) error {
+	started := make(chan error)
+	s.requests <- func() { started <- cmd.Start() }
+	return <-started
+}
+
+func (s *starter) close() {
+	close(s.requests)
+	<-s.done
+}
+
+// process is a command and all that it started, as long as they stay in its
+// process group.
+type process struct{ cmd *exec.Cmd }
+
+// launch starts a program in a process group of its own, without a shell.
+func (w *Worker) launch(program string, argv []string, dir string, env []string, log io.Writer, stderr *lastLines) (*process, error) {
+	cmd := &exec.Cmd{
+		Path: program, Args: argv, Dir: dir, Env: env,
+		Stdout: log, Stderr: io.MultiWriter(log, stderr),
+		SysProcAttr: newProcessGroup(), WaitDelay: drainTime,
+	}
+	if err := w.starter.start(cmd); err != nil {
+		return nil, err
+	}
+	return &process{cmd}, nil
+}
+
+// wait waits for the process to end; when ctx is done first, it asks it to end,
+// and then makes it. Nothing of the group is left afterwards.
+func (p *process) wait(ctx context.Context, c clock.Clock) error {
+	pid := p.cmd.Process.Pid
+	exited := make(chan struct{})
+	go func() {
+		defer close(exited)
+		waitExit(pid)
+	}()
+	select {
+	case <-exited:
+	case <-ctx.Done():
+		signalGroup(pid, syscall.SIGTERM)
+		stop := background(context.WithoutCancel(ctx), func(ctx context.Context) {
+			if c.Sleep(ctx, killGrace) == nil {
+				signalGroup(pid, syscall.SIGKILL)
+			}
+		})
+		<-exited
+		stop()
+	}
+	// The leader is dead and not yet reaped: its number is still that of its group.
+	signalGroup(pid, syscall.SIGKILL)
+	err := p.cmd.Wait()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		return nil // it ended well; a process that left its group holds its output open
+	}
+	return err
+}
+
+// signalGroup signals a process group; that it is gone already is fine.
+func signalGroup(pid int, signal syscall.Signal) { _ = syscall.Kill(-pid, signal) }
+
+// exitFailure says how a command failed, with what it complained of last.
+func exitFailure(err error, stderr *lastLines, name string) error {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("wait for %s: %w", name, err))
+	}
+	code, text := CodeExitStatus, fmt.Sprintf("%s ended with status %d", name, exit.ExitCode())
+	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		code, text = CodeSignal, fmt.Sprintf("%s was ended by the signal %q", name, status.Signal())
+	}
+	if complaint := complaintOf(stderr); complaint != "" {
+		text += ":\n" + complaint
+	}
+	return &failure{code, CategoryUser, true, errors.New(text)}
+}
+
+// complaintOf is the end of what was written to stderr, from the beginning of a line.
+func complaintOf(stderr *lastLines) string {
+	text := stderr.tail.bytes()
+	if stderr.tail.total > int64(len(text)) {
+		if _, rest, ok := bytes.Cut(text, []byte("\n")); ok && len(rest) > 0 {
+			text = rest
+		}
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// makeReadable lets the owner read what a command has left unreadable.
+func makeReadable(dir string) {
+	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.Type()&fs.ModeSymlink != 0 {
+			return nil
+		}
+		if info, err := entry.Info(); err == nil && info.Mode().Perm()&0o500 != 0o500 && entry.IsDir() {
+			_ = os.Chmod(path, 0o700)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,28 @@
+package worker
+
+import (
+	"syscall"
+	"unsafe"
+)
+
+// newProcessGroup makes a group; here, a process outlives a worker that is killed.
+func newProcessGroup() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true}
+}
+
+// waitExit waits until a process has ended, and does not reap it.
+func waitExit(pid int) {
+	const (
+		byPID   = 1
+		exited  = 4
+		noReap  = 0x20
+		infoLen = 128
+	)
+	var info [infoLen]byte
+	for {
+		_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, byPID, uintptr(pid), uintptr(unsafe.Pointer(&info[0])), exited|noReap, 0, 0)
+		if errno != syscall.EINTR {
+			return
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/event"
+)
+
+// Handler serves POST /execute, /healthz and /readyz.
+func (w *Worker) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /execute", w.execute)
+	mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusOK) })
+	mux.HandleFunc("GET /readyz", func(rw http.ResponseWriter, _ *http.Request) {
+		select {
+		case <-w.drain:
+			rw.WriteHeader(http.StatusServiceUnavailable)
+		default:
+			rw.WriteHeader(http.StatusOK)
+		}
+	})
+	return mux
+}
+
+// job is an attempt in this process: all deliveries of the attempt share it.
+type job struct {
+	stop func(cause error)
+	// executing says that the attempt is started and not yet being reported:
+	// from then on, heartbeats keep it.
+	executing atomic.Bool
+	done      chan struct{}
+	status    int // what to answer; set before done is closed
+}
+
+func (w *Worker) execute(rw http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, contract.MaxEnvelopeBytes))
+	if err != nil {
+		w.refuse(rw, r, http.StatusBadRequest, err)
+		return
+	}
+	env, err := contract.Open(body, w.cfg.Keyring, event.At(w.cfg.Clock.Now()))
+	switch {
+	case errors.Is(err, contract.ErrForged), errors.Is(err, contract.ErrExpired):
+		w.refuse(rw, r, http.StatusUnauthorized, err)
+		return
+	case err != nil:
+		w.refuse(rw, r, http.StatusBadRequest, err)
+		return
+	}
+	j := w.join(env)
+	if j == nil {
+		rw.WriteHeader(http.StatusInternalServerError) // not 503: queues take that as "slow down everything"
+		return
+	}
+	if status := w.await(r.Context(), j); status != 0 {
+		rw.WriteHeader(status)
+	}
+}
+
+// refuse answers a delivery that is no task for this worker. It is an error to
+// the queue: what was not reported may not be taken off it.
+func (w *Worker) refuse(rw http.ResponseWriter, r *http.Request, status int, err error) {
+	w.cfg.Logger.ErrorContext(r.Context(), "refused an envelope", "status", status, "error", err)
+	problem := contract.Problem{Title: http.StatusText(status), Status: status, Detail: err.Error()}
+	var field *contract.FieldError
+	if errors.As(err, &field) {
+		problem.Field = field.Field
+	}
+	rw.Header().Set("Content-Type", "application/problem+json")
+	rw.WriteHeader(status)
+	if err := json.NewEncoder(rw).Encode(problem); err != nil {
+		w.cfg.Logger.DebugContext(r.Context(), "could not answer", "error", err)
+	}
+}
+
+// join gives the job of the attempt, beginning it if it is not here yet. It is
+// nil when the worker takes no more.
+func (w *Worker) join(env *contract.Envelope) *job {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if j := w.jobs[env.AttemptID]; j != nil {
+		return j
+	}
+	if w.closing || len(w.jobs) >= maxJobs {
+		return nil
+	}
+	ctx, stop := context.WithCancelCause(w.ctx)
+	j := &job{stop: stop, done: make(chan struct{})}
+	w.jobs[env.AttemptID] = j
+	w.running.Go(func() {
+		defer stop(nil)
+		j.status = w.take(ctx, j, env)
+		w.mu.Lock()
+		delete(w.jobs, env.AttemptID)
+		w.mu.Unlock()
+		close(j.done)
+	})
+	return j
+}
+
+// take waits for a slot and runs the attempt in it.
+func (w *Worker) take(ctx context.Context, j *job, env *contract.Envelope) int {
+	select {
+	case w.slots <- struct{}{}:
+	case <-ctx.Done():
+		return http.StatusInternalServerError // nothing has begun: another worker will do it
+	}
+	a := newAttempt(w, j, env)
+	return a.run(ctx)
+}
+
+// await gives what to answer for a job: at its end or, if that takes longer than
+// a queue waits, while heartbeats keep it. 0: nobody waits for an answer.
+func (w *Worker) await(ctx context.Context, j *job) int {
+	held := make(chan struct{})
+	stop := background(ctx, func(ctx context.Context) {
+		if w.cfg.Clock.Sleep(ctx, maxHold) == nil {
+			close(held)
+		}
+	})
+	defer stop()
+	select {
+	case <-j.done:
+		return j.status
+	case <-held:
+		if j.executing.Load() {
+			return http.StatusAccepted
+		}
+		return http.StatusInternalServerError // waiting, or cannot report: a delivery more will join
+	case <-ctx.Done():
+		return 0
+	}
+}

@@ -1,0 +1,245 @@
+package worker
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/duckdb/duckdb-go/v2"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// outputName is the file that a query's result becomes.
+const outputName = "data.parquet"
+
+// database is a DuckDB instance of one execution: an instance's settings hold
+// for all that run in it, and so does its sandbox.
+type database struct {
+	db   *sql.DB
+	conn *sql.Conn
+}
+
+// openDuckDB opens an empty database in memory that spills below dir.
+func (w *Worker) openDuckDB(ctx context.Context, dir string) (*database, error) {
+	connector, err := duckdb.NewConnector("", nil)
+	if err != nil {
+		return nil, fmt.Errorf("open DuckDB: %w", err)
+	}
+	d := &database{db: sql.OpenDB(connector)}
+	if d.conn, err = d.db.Conn(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open DuckDB: %w", err), d.db.Close())
+	}
+	settings := []string{
+		"SET temp_directory = " + quote(filepath.Join(dir, "spill")),
+		"SET autoinstall_known_extensions = false",
+		"SET autoload_known_extensions = false",
+		"SET TimeZone = 'UTC'",
+	}
+	if w.cfg.DuckDB.MemoryLimit != "" {
+		settings = append(settings, "SET memory_limit = "+quote(w.cfg.DuckDB.MemoryLimit))
+	}
+	if w.cfg.DuckDB.Threads > 0 {
+		settings = append(settings, "SET threads = "+strconv.Itoa(w.cfg.DuckDB.Threads))
+	}
+	if _, err := d.exec(ctx, strings.Join(settings, "; ")); err != nil {
+		return nil, errors.Join(fmt.Errorf("configure DuckDB: %w", err), d.close())
+	}
+	return d, nil
+}
+
+func (d *database) exec(ctx context.Context, statement string) (rows int64, err error) {
+	result, err := d.conn.ExecContext(ctx, statement)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+func (d *database) close() error { return errors.Join(d.conn.Close(), d.db.Close()) }
+
+// executeSQL runs the task's query over its inputs.
+func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input, dir string) (made []outputFile, err error) {
+	fetched := filepath.Join(dir, "inputs")
+	if err := os.Mkdir(fetched, 0o700); err != nil {
+		return nil, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("make scratch folder: %w", err))
+	}
+	if err := a.fetch(ctx, inputs, fetched); err != nil {
+		return nil, err
+	}
+	d, err := a.w.openDuckDB(ctx, dir)
+	if err != nil {
+		return nil, sqlFailure(err)
+	}
+	defer func() {
+		if closeErr := d.close(); closeErr != nil && err == nil {
+			err = sqlFailure(closeErr)
+		}
+	}()
+	if err := a.prepare(ctx, d, t, inputs, dir); err != nil {
+		return nil, err
+	}
+	query := strings.TrimRight(t.SQL, "; \t\r\n")
+	if query, err = d.resolvePaths(ctx, query, t.root); err != nil {
+		return nil, err
+	}
+	target := filepath.Join(dir, outputName)
+	rows, err := d.exec(ctx, "COPY ("+query+"\n) TO "+quote(target)+" (FORMAT parquet, COMPRESSION zstd)")
+	if err != nil {
+		err = sqlFailure(d.clearer(ctx, query, err))
+		a.output.printf("%v\n", err)
+		return nil, err
+	}
+	a.output.printf("%d rows\n", rows)
+	file := outputFile{name: outputName, open: func() (*os.File, error) { return os.Open(target) }}
+	if err := file.describe(); err != nil {
+		return nil, err
+	}
+	return []outputFile{file}, nil
+}
+
+// prepare makes the inputs and the partition's values known to the query, and
+// then locks it in: it reads the project, its inputs and its own folder.
+func (a *attempt) prepare(ctx context.Context, d *database, t *work, inputs []input, dir string) error {
+	statements, err := variables(t)
+	if err != nil {
+		return err
+	}
+	folders := []string{dir}
+	if t.root != "" {
+		folders = append(folders, t.root)
+	}
+	for i := range inputs {
+		files, err := inputs[i].rows()
+		if err != nil {
+			return err
+		}
+		schema := quoteName(inputs[i].asset.Namespace)
+		statements = append(statements,
+			"CREATE SCHEMA IF NOT EXISTS "+schema,
+			"CREATE VIEW "+schema+"."+quoteName(inputs[i].asset.Name)+" AS SELECT * FROM "+readParquet(files))
+		for _, file := range files {
+			folders = append(folders, filepath.Dir(file))
+		}
+	}
+	for _, folder := range folders {
+		if strings.ContainsAny(folder, "*?[") {
+			return refuse(CodeInvalidInput, "the folder %s has one of * ? [ in its name, which DuckDB takes for a pattern: rename it", folder)
+		}
+	}
+	slices.Sort(folders)
+	statements = append(statements,
+		"SET allowed_directories = "+quoteList(slices.Compact(folders)),
+		"SET enable_external_access = false",
+		"SET lock_configuration = true")
+	for _, statement := range statements {
+		if _, err := d.exec(ctx, statement); err != nil {
+			return sqlFailure(fmt.Errorf("prepare the query: %w", err))
+		}
+	}
+	return nil
+}
+
+// variables are the statements that set the partition's values, and the
+// project's folder, for getvariable.
+func variables(t *work) ([]string, error) {
+	partition, err := ids.ParsePartition(t.task.PartitionKey)
+	if err != nil {
+		return nil, refuse(CodePlanUnreadable, "task %s: %w", t.task.TaskKey, err)
+	}
+	statements := []string{"SET VARIABLE servo_root = " + quote(t.root)}
+	for _, dimension := range partition.Dimensions() {
+		kind := t.Dimensions[dimension]
+		if kind == "" {
+			kind = "VARCHAR"
+		}
+		if strings.ContainsFunc(kind, isNotTypeName) {
+			return nil, refuse(CodePlanUnreadable, "dimension %s has the type %q, which is none of SQL", dimension, kind)
+		}
+		statements = append(statements,
+			"SET VARIABLE "+quoteName(dimension)+" = CAST("+quote(partition[dimension])+" AS "+kind+")")
+	}
+	return statements, nil
+}
+
+func isNotTypeName(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("_ (),", r)
+}
+
+// readParquet reads files as one table. Folders named like "date=2025-01-15"
+// are no columns: the data has what it has.
+func readParquet(files []string) string {
+	return "read_parquet(" + quoteList(files) + ", union_by_name = true, hive_partitioning = false)"
+}
+
+func quote(s string) string     { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+func quoteName(s string) string { return `"` + strings.ReplaceAll(s, `"`, `""`) + `"` }
+
+func quoteList(texts []string) string {
+	var b strings.Builder
+	b.WriteByte('[')
+	for i, s := range texts {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(quote(s))
+	}
+	b.WriteByte(']')
+	return b.String()
+}
+
+// clearer is the error of a query that DuckDB cannot plan, told in terms of the
+// query alone, and not of the COPY around it.
+func (d *database) clearer(ctx context.Context, query string, err error) error {
+	if isFinal(err) {
+		if statement, alone := d.conn.PrepareContext(ctx, query); alone != nil {
+			return alone
+		} else if closeErr := statement.Close(); closeErr != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// isFinal reports whether a query fails however often it is run.
+func isFinal(err error) bool {
+	var of *duckdb.Error
+	if !errors.As(err, &of) {
+		return false
+	}
+	switch of.Type {
+	case duckdb.ErrorTypeParser, duckdb.ErrorTypeSyntax, duckdb.ErrorTypeBinder, duckdb.ErrorTypeCatalog,
+		duckdb.ErrorTypePermission, duckdb.ErrorTypeNotImplemented:
+		return true
+	default:
+		return false
+	}
+}
+
+// sqlFailure is an error of DuckDB as it is reported.
+func sqlFailure(err error) error {
+	var of *duckdb.Error
+	var known *failure
+	switch {
+	case errors.As(err, &known):
+		return err
+	case !errors.As(err, &of):
+		return &failure{CodeSQL, CategoryUser, true, err}
+	case strings.Contains(of.Msg, "No space left on device"):
+		return &failure{CodeDiskFull, CategoryResource, true, errors.New(of.Msg)}
+	case of.Type == duckdb.ErrorTypeOutOfMemory:
+		return &failure{CodeOutOfMemory, CategoryResource, true, errors.New(of.Msg)}
+	}
+	message := of.Msg
+	if of.Type == duckdb.ErrorTypePermission {
+		message += "\n\nA query reads its inputs and the project's files. Name files relative to the project: a path that is put " +
+			"together begins with a literal, as in 'data/' || getvariable('date') || '.csv'."
+	}
+	return &failure{CodeSQL, CategoryUser, !isFinal(err), errors.New(message)}
+}

@@ -1,0 +1,238 @@
+package worker_test
+
+import (
+	"database/sql"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/blob/memblob"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/worker"
+)
+
+// rows reads an output with plain DuckDB.
+func (w *world) rows(end *contract.Finished, columns string) []string {
+	w.t.Helper()
+	local := filepath.Join(w.t.TempDir(), "x.parquet")
+	require.NoError(w.t, os.WriteFile(local, []byte(w.read(end.Output.URI+"data.parquet")), 0o600))
+	db, err := sql.Open("duckdb", "")
+	require.NoError(w.t, err)
+	defer db.Close()
+	found, err := db.QueryContext(w.t.Context(), fmt.Sprintf("SELECT concat_ws('|', %s) FROM read_parquet('%s') ORDER BY ALL", columns, local))
+	require.NoError(w.t, err)
+	defer found.Close()
+	var rows []string
+	for found.Next() {
+		var row string
+		require.NoError(w.t, found.Scan(&row))
+		rows = append(rows, row)
+	}
+	require.NoError(w.t, found.Err())
+	return rows
+}
+
+func TestAQueryReadsTheProjectAndItsInputsAndIsCommitted(t *testing.T) {
+	for _, store := range []blob.Store{nil, memblob.New(memblob.Options{})} {
+		const first, second = "raw/events", "mart/totals"
+		w := newWorld(t, store, map[string]plan.Work{
+			first:  query("SELECT * FROM read_csv('data/x.csv') -- the project's file;"),
+			second: query("SELECT k, sum(v)::BIGINT AS total FROM raw.events GROUP BY k;\n"),
+		}, task(first, "", nil), task(second, "", map[string]plan.InputSet{first: from(first)}, first))
+		w.file("data/x.csv", "k,v\na,1\na,2\nb,5\n")
+
+		end := w.run(first)
+		require.EqualValues(t, 3, end.Output.RowCount)
+		require.Equal(t, "3 rows\n", w.log(first))
+
+		end = w.run(second)
+		require.Equal(t, []string{"a|3", "b|5"}, w.rows(end, "k, total"))
+		require.EqualValues(t, 2, end.Output.RowCount)
+		require.Len(t, end.Output.SchemaHash, 64)
+		m := w.marker(second)
+		require.Equal(t, m.Output(), end.Output)
+		require.Equal(t, "data.parquet", m.Files[0].Name)
+		require.EqualValues(t, len(w.read(m.URI+"data.parquet")), m.Files[0].Size)
+		require.Equal(t, blob.CRC32C([]byte(w.read(m.URI+"data.parquet"))), m.Files[0].CRC32C)
+		w.scratchIsEmpty()
+	}
+}
+
+func TestPartitionValuesAreVariablesOfTheirType(t *testing.T) {
+	const key = "raw/events[date=2012-02-29]"
+	w := newWorld(t, nil, map[string]plan.Work{"raw/events": {
+		SQL:        "SELECT getvariable('date') + 1 AS next, typeof(getvariable('date')) AS type",
+		Dimensions: map[string]string{"date": "DATE"},
+	}}, task(key, `{"date":"2012-02-29"}`, nil))
+	require.Equal(t, []string{"2012-03-01|DATE"}, w.rows(w.run(key), "next, type"))
+}
+
+func TestAllPartitionsOfAnInputAreOneTable(t *testing.T) {
+	const one, two, all = "raw/events[date=2012-01-01]", "raw/events[date=2012-01-02]", "mart/all"
+	w := newWorld(t, nil, map[string]plan.Work{
+		// The second partition has a column more.
+		"raw/events": {
+			SQL: "SELECT CAST(getvariable('date') AS VARCHAR) AS day, 1 AS n", Dimensions: map[string]string{"date": "DATE"},
+		},
+		all: query("SELECT count(*) AS n, min(day) AS first, max(day) AS last, " +
+			"(SELECT count(*) FROM (DESCRIBE raw.events)) AS columns FROM raw.events"),
+	}, task(one, `{"date":"2012-01-01"}`, nil), task(two, `{"date":"2012-01-02"}`, nil),
+		task(all, "", map[string]plan.InputSet{"raw/events": {Group: "raw/events[*]"}}, one, two))
+	w.plan.Groups = map[string][]plan.Input{"raw/events[*]": {{TaskKey: one}, {TaskKey: two}}}
+	w.storePlan()
+	w.run(one)
+	w.run(two)
+	// Folders called date=… are no columns.
+	require.Equal(t, []string{"2|2012-01-01|2012-01-02|2"}, w.rows(w.run(all), "n, first, last, columns"))
+}
+
+func TestAnInputOfAnEarlierRunIsReadFromItsURI(t *testing.T) {
+	w := newWorld(t, nil, map[string]plan.Work{"raw/a": query("SELECT 42 AS x"), "mart/b": query("SELECT x FROM raw.a")},
+		task("raw/a", "", nil))
+	end := w.run("raw/a")
+	w.setPlan(w.plan.Assets, task("mart/b", "", map[string]plan.InputSet{"raw/a": {
+		Items: []plan.Input{{MaterializationID: end.MaterializationID, URI: end.Output.URI}},
+	}}))
+	require.Equal(t, []string{"42"}, w.rows(w.run("mart/b"), "x"))
+}
+
+func TestAResultWithoutRowsIsAnOutput(t *testing.T) {
+	w := newWorld(t, nil, map[string]plan.Work{"a/b": query("SELECT 1 AS x, 'y' AS y WHERE false")}, task("a/b", "", nil))
+	end := w.run("a/b")
+	require.Zero(t, end.Output.RowCount)
+	require.NotEmpty(t, end.Output.SchemaHash)
+	require.Empty(t, w.rows(end, "x"))
+}
+
+func TestFailuresOfQueriesAreTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		query     string
+		code      string
+		message   string
+		retryable bool
+	}{
+		"syntax":          {"SELEC 1", worker.CodeSQL, "LINE 1: SELEC 1", false},
+		"column":          {"SELECT nosuch FROM range(3)", worker.CodeSQL, `Referenced column "nosuch" not found`, false},
+		"table":           {"SELECT * FROM raw.nosuch", worker.CodeSQL, "nosuch", false},
+		"data":            {"SELECT CAST('x' AS INT)", worker.CodeSQL, "Could not convert string 'x' to INT32", true},
+		"no file":         {"SELECT * FROM 'data/missing.csv'", worker.CodeSQL, "data/missing.csv", true},
+		"memory":          {"SELECT list(range) FROM range(1000000000)", worker.CodeOutOfMemory, "Out of Memory", true},
+		"several":         {"SELECT 1; SELECT 2", worker.CodeSQL, "2 statements", false},
+		"none":            {"-- nothing", worker.CodeSQL, "0 statements", false},
+		"no select":       {"CREATE TABLE x (a INT)", worker.CodeSQL, "CREATE", false},
+		"breaks out":      {"SELECT 1) TO '/tmp/servo-escape.csv'; COPY (SELECT 1", worker.CodeSQL, "", false},
+		"outside":         {"SELECT * FROM read_csv('/etc/passwd')", worker.CodeSQL, "Permission Error", false},
+		"outside, up":     {"SELECT * FROM read_csv('../x.csv')", worker.CodeSQL, "Permission Error", false},
+		"outside, built":  {"SELECT * FROM read_csv('/etc/' || 'passwd')", worker.CodeSQL, "Permission Error", false},
+		"outside, listed": {"SELECT * FROM glob('/etc/*')", worker.CodeSQL, "Permission Error", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil, map[string]plan.Work{"a/b": query(c.query)}, task("a/b", "", nil))
+			got := w.failed("a/b")
+			require.Equal(t, c.code, got.Code, got.Message)
+			require.Contains(t, got.Message, c.message)
+			require.Equal(t, c.retryable, got.Retryable, got.Message)
+			require.Empty(t, w.keysBelow("assets/"))
+			w.scratchIsEmpty()
+		})
+	}
+}
+
+func TestPathsAreRelativeToTheProjectWhereverTheyStand(t *testing.T) {
+	w := newWorld(t, nil, map[string]plan.Work{"a/b": {
+		SQL: `WITH é AS (SELECT 'data/x.csv' AS unchanged)
+			SELECT a.v AS a, b.v AS b, c.v AS c, d.v AS d, e.v AS e, f.v AS f, g.v AS g, h.v AS h, unchanged
+			FROM é, read_csv(['data/x.csv']) a, 'data/x.csv' b, "data/x.csv" c, read_csv('data/' || getvariable('name') || '.csv') d,
+				read_csv(format('data/{}.csv', 'x')) e, (FROM read_csv('data/*.csv')) f,
+				read_csv(getvariable('servo_root') || '/data/x.csv') g, read_csv('data/it''s/x.csv') h
+			WHERE a.v IN (SELECT v FROM read_csv('./data/x.csv', header = true))`,
+		Dimensions: map[string]string{"name": "VARCHAR"},
+	}}, task("a/b", `{"name":"x"}`, nil))
+	w.config.DuckDB.MemoryLimit = "1GB" // nine readers of CSV
+	w.worker, w.server = w.open(w.config)
+	w.file("data/x.csv", "v\n7\n")
+	w.file("data/it's/x.csv", "v\n8\n")
+	require.Equal(t, []string{"7|7|7|7|7|7|7|8|data/x.csv"}, w.rows(w.run("a/b"), "a,b,c,d,e,f,g,h,unchanged"))
+}
+
+func TestAPivotIsAQuery(t *testing.T) {
+	w := newWorld(t, nil, map[string]plan.Work{
+		"a/b": query("FROM (PIVOT (FROM (VALUES ('x', 1), ('y', 2)) t(k, v)) ON k IN ('x', 'y') USING sum(v))"),
+	}, task("a/b", "", nil))
+	require.Equal(t, []string{"1|2"}, w.rows(w.run("a/b"), "x::INT, y::INT"))
+}
+
+func TestAnInputThatIsNotCommittedIsMissing(t *testing.T) {
+	w := newWorld(t, nil, map[string]plan.Work{"raw/a": query("SELECT 1"), "mart/b": query("SELECT * FROM raw.a")},
+		task("raw/a", "", nil), task("mart/b", "", map[string]plan.InputSet{"raw/a": from("raw/a")}, "raw/a"))
+	got := w.failed("mart/b")
+	require.Equal(t, worker.CodeMissingInput, got.Code)
+	require.True(t, got.Retryable)
+	require.Contains(t, got.Message, "raw/a")
+}
+
+func TestAnInputWithoutParquetIsRefusedClearly(t *testing.T) {
+	w := newWorld(t, nil, map[string]plan.Work{"raw/a": shell("echo 1 > $SERVO_OUTPUT/x.txt"), "mart/b": query("SELECT * FROM raw.a")},
+		task("raw/a", "", nil), task("mart/b", "", map[string]plan.InputSet{"raw/a": from("raw/a")}, "raw/a"))
+	w.run("raw/a")
+	got := w.failed("mart/b")
+	require.Equal(t, worker.CodeInvalidInput, got.Code)
+	require.Contains(t, got.Message, "x.txt")
+}
+
+func TestADamagedInputIsRefused(t *testing.T) {
+	store := memblob.New(memblob.Options{})
+	w := newWorld(t, store, map[string]plan.Work{"raw/a": query("SELECT 1 AS x"), "mart/b": query("SELECT * FROM raw.a")},
+		task("raw/a", "", nil), task("mart/b", "", map[string]plan.InputSet{"raw/a": from("raw/a")}, "raw/a"))
+	key := w.run("raw/a").Output.URI + "data.parquet"
+	_, err := store.Put(t.Context(), key, []byte(strings.Repeat("x", len(w.read(key)))))
+	require.NoError(t, err)
+	got := w.failed("mart/b")
+	require.Equal(t, worker.CodeInvalidInput, got.Code)
+	require.False(t, got.Retryable)
+}
+
+func TestAProjectThatIsElsewhereIsSaid(t *testing.T) {
+	w := newWorld(t, nil, map[string]plan.Work{"a/b": query("SELECT 1")}, task("a/b", "", nil))
+	w.plan.Root = "/no/such/project"
+	w.storePlan()
+	require.Equal(t, worker.CodeProjectMissing, w.failed("a/b").Code)
+}
+
+func TestPlansThatCannotBeReadFailTheTask(t *testing.T) {
+	w := newWorld(t, nil, map[string]plan.Work{"a/b": query("SELECT 1")}, task("a/b", "", nil))
+	right := w.ref
+	w.ref = "plans/" + domain.Path() + "/missing.json"
+	require.Equal(t, worker.CodePlanMissing, w.failed("a/b").Code)
+	w.ref = right
+	_, err := w.store.Put(t.Context(), right, []byte(`{"schema_version":1}`))
+	require.NoError(t, err)
+	require.Equal(t, worker.CodePlanUnreadable, w.failed("a/b").Code)
+}
+
+func TestAQueryIsCancelledWhileItRuns(t *testing.T) {
+	w := newWorld(t, nil, map[string]plan.Work{
+		"a/b": query("SELECT count(*) AS n FROM range(1000000000) a, range(1000000) b WHERE (a.range * b.range) % 7 = 3"),
+	}, task("a/b", "", nil))
+	w.control.answer = func(verb string, _ int) (int, any) {
+		if verb == contract.VerbHeartbeat {
+			return http.StatusOK, contract.HeartbeatAnswer{ShouldCancel: true, Reason: "no longer needed"}
+		}
+		return 0, nil
+	}
+	answer := w.deliverLater("a/b")
+	w.clock.fire(t, w.config.HeartbeatEvery)
+	require.Equal(t, http.StatusOK, <-answer)
+	end := w.control.end(t)
+	require.Equal(t, event.Cancelled, end.Outcome)
+	require.Contains(t, end.Error.Message, "no longer needed")
+	w.scratchIsEmpty()
+}

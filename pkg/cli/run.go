@@ -20,12 +20,12 @@ import (
 
 // runFlags are the flags of servo run.
 type runFlags struct {
-	all, upstream, resume  bool
-	partitions, labels     []string
-	runKey                 string
-	wait, detach           bool
-	parallelism            int32
-	timeout                time.Duration
+	all, upstream, resume bool
+	partitions, labels    []string
+	runKey                string
+	wait, detach          bool
+	parallelism           int32
+	timeout               time.Duration
 }
 
 func (a *app) runCommand() *cobra.Command {

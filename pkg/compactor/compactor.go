@@ -76,6 +76,8 @@ type Compactor struct {
 	manifest *manifest.Manifest
 	caughtUp event.Time // never falls; the manifest's may be older
 	rewrite  *rewrite
+	// triedUnsupported says that dead letters of older builds have been looked at.
+	triedUnsupported bool
 
 	wg sync.WaitGroup
 }

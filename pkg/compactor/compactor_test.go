@@ -213,6 +213,18 @@ func TestADeadLetterIsFoldedWhenItsRunAppears(t *testing.T) {
 	w.verify()
 }
 
+func TestADeadLetterOfAnOlderBuildIsFoldedByTheFirstThatKnowsIt(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("old")
+	run, entry := w.trigger(foldtest.Task("a"))
+	c.RefuseAsOlderBuild(entry)
+	require.Zero(t, w.step(c, entry).Folded, "it stays a dead letter")
+	_, err := c.Step(t.Context(), compactor.Request{Barrier: true})
+	require.NoError(t, err)
+	require.Equal(t, []string{"a=READY"}, w.states(c, run))
+	w.verify()
+}
+
 // INV-9, the compactor's part. Seen to fail with step not asking for a barrier
 // when a timer fired: the heartbeat is in the ledger, and the task is timed out.
 func TestINV9ATimerIsJudgedOnAllThatIsDurable(t *testing.T) {

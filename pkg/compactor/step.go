@@ -53,6 +53,9 @@ func (c *Compactor) step(ctx context.Context, r Request) (Result, error) {
 		entries = slices.Concat(entries, listed)
 	}
 	entries = c.unknown(entries)
+	if r.Barrier {
+		entries = slices.Concat(c.newlySupported(), entries)
+	}
 	total := 0
 	for len(entries) > 0 {
 		n := min(len(entries), chunk)
@@ -111,6 +114,23 @@ func (c *Compactor) unknown(entries []Entry) []Entry {
 	})
 	entries = slices.CompactFunc(entries, func(a, b Entry) bool { return a.ID == b.ID })
 	return slices.DeleteFunc(entries, func(e Entry) bool { return c.recorded(e.ID) })
+}
+
+// newlySupported are the entries with events that an older build did not know.
+// This one may: they are tried once a process, and what is still unknown stays
+// the dead letter that it is.
+func (c *Compactor) newlySupported() []Entry {
+	if c.triedUnsupported {
+		return nil
+	}
+	c.triedUnsupported = true
+	var entries []Entry
+	for row := range c.state.Entries.All {
+		if row.Outcome == state.DeadLetter && row.Reason == event.ReasonUnsupported {
+			entries = append(entries, Entry{ID: row.Entry})
+		}
+	}
+	return slices.CompactFunc(entries, func(a, b Entry) bool { return a.ID == b.ID })
 }
 
 func (c *Compactor) recorded(entry string) bool {

@@ -134,7 +134,7 @@ func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 		return noChange // the attempt was closed as a failure already
 	}
 	t := *current
-	t.StartedAt = cmp.Or(t.StartedAt, p.StartedAt)
+	t.StartedAt = earliest(t.StartedAt, p.StartedAt)
 	t.WorkerID = cmp.Or(t.WorkerID, p.WorkerID)
 	if out := p.Output; out != nil && p.Outcome == event.Succeeded {
 		t.OutputURI, t.RowCount, t.ByteSize, t.SchemaHash = out.URI, out.RowCount, out.ByteSize, out.SchemaHash
@@ -160,10 +160,19 @@ func (f *folder) recordPast(p *event.TaskFinished, c closing) {
 	if old != nil {
 		row = *old
 	}
-	row.StartedAt, row.WorkerID = cmp.Or(row.StartedAt, p.StartedAt), cmp.Or(row.WorkerID, p.WorkerID)
+	row.StartedAt, row.WorkerID = earliest(row.StartedAt, p.StartedAt), cmp.Or(row.WorkerID, p.WorkerID)
 	f.fillClosed(&row, c)
 	f.st.PutAttempt(&row)
 	f.changed = true
+}
+
+// earliest is the earlier of two times that say when an attempt began: a
+// heartbeat that overtook the start says it later than it was.
+func earliest(a, b event.Time) event.Time {
+	if a == 0 || b == 0 {
+		return a + b
+	}
+	return min(a, b)
 }
 
 // finish ends the current attempt of a task with an outcome: the task succeeds,
@@ -220,7 +229,7 @@ func (f *folder) closeAttempt(t *state.Task, c closing) {
 		return // closed already; only a success says more than what closed it
 	}
 	f.changeAttempt(t, func(a *state.Attempt) {
-		a.StartedAt, a.WorkerID = cmp.Or(a.StartedAt, t.StartedAt), cmp.Or(a.WorkerID, t.WorkerID)
+		a.StartedAt, a.WorkerID = earliest(a.StartedAt, t.StartedAt), cmp.Or(a.WorkerID, t.WorkerID)
 		f.fillClosed(a, c)
 	})
 }

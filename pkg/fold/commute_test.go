@@ -141,7 +141,12 @@ func facts(s *state.State) string {
 		partition.Meta = state.Meta{}
 		rows.Partitions = append(rows.Partitions, &partition)
 	}
-	rows.Outbox, rows.Heartbeats, rows.Timers = s.Outbox.Rows(), s.Heartbeats.Rows(), s.Timers.Rows()
+	for row := range s.Timers.All {
+		if row.State == state.TimerScheduled {
+			rows.Timers = append(rows.Timers, row)
+		}
+	}
+	rows.Outbox, rows.Heartbeats = s.Outbox.Rows(), s.Heartbeats.Rows()
 	return foldtest.Text(rows)
 }
 

@@ -131,14 +131,11 @@ func complaintOf(stderr *lastLines) string {
 	return strings.TrimSpace(string(text))
 }
 
-// makeReadable lets the owner read what a command has left unreadable.
+// makeReadable lets the owner look into folders that a command has closed.
 func makeReadable(dir string) {
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.Type()&fs.ModeSymlink != 0 {
-			return nil
-		}
-		if info, err := entry.Info(); err == nil && info.Mode().Perm()&0o500 != 0o500 && entry.IsDir() {
-			_ = os.Chmod(path, 0o700)
+		if err == nil && entry.IsDir() {
+			_ = os.Chmod(path, 0o700) // before it is read
 		}
 		return nil
 	})

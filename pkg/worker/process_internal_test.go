@@ -2,6 +2,8 @@ package worker
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -9,8 +11,11 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/duckdb/duckdb-go/v2"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/servo-orchestration/servo/pkg/event"
 )
 
 // beWorker makes the test binary a worker that runs a command and waits to be
@@ -88,5 +93,37 @@ func TestACacheDropsWhatWasUsedLongestAgo(t *testing.T) {
 	for key, want := range map[string]bool{"a": true, "b": false, "c": true, "huge": false} {
 		_, ok := c.get(key)
 		require.Equal(t, want, ok, key)
+	}
+}
+
+func TestAFullDiskIsToldWhereverItIsMet(t *testing.T) {
+	for _, err := range []error{
+		fail(CodeStore, CategoryInfrastructure, fmt.Errorf("store output: %w", syscall.ENOSPC)),
+		sqlFailure(&duckdb.Error{Type: duckdb.ErrorTypeIO, Msg: "IO Error: could not write: No space left on device"}),
+	} {
+		outcome, told := verdict(t.Context(), err)
+		require.Equal(t, event.Failed, outcome)
+		require.Equal(t, CodeDiskFull, told.Code)
+		require.Equal(t, CategoryResource, told.Category)
+		require.True(t, told.Retryable)
+	}
+}
+
+func TestWhyAnExecutionWasStoppedDecidesWhatIsReported(t *testing.T) {
+	for _, c := range []struct {
+		cause   error
+		outcome event.Outcome
+		code    string
+	}{
+		{cancelledError{"enough"}, event.Cancelled, CodeCancelled},
+		{errTimedOut, event.TimedOut, CodeTimeout},
+		{errInterrupted, event.Failed, CodeInterrupted},
+		{nil, event.Failed, CodeInterrupted},
+	} {
+		ctx, stop := context.WithCancelCause(t.Context())
+		stop(c.cause)
+		outcome, told := verdict(ctx, &failure{code: CodeSQL, err: io.EOF})
+		require.Equal(t, c.outcome, outcome)
+		require.Equal(t, c.code, told.Code)
 	}
 }

@@ -207,6 +207,14 @@ func TestAProjectThatIsElsewhereIsSaid(t *testing.T) {
 	require.Equal(t, worker.CodeProjectMissing, w.failed("a/b").Code)
 }
 
+func TestAProjectFolderThatDuckDBWouldTakeForAPatternIsRefused(t *testing.T) {
+	w := newWorld(t, nil, map[string]plan.Work{"a/b": query("SELECT 1")}, task("a/b", "", nil))
+	w.plan.Root = filepath.Join(w.root, "a*b")
+	require.NoError(t, os.Mkdir(w.plan.Root, 0o700))
+	w.storePlan()
+	require.Contains(t, w.failed("a/b").Message, "rename it")
+}
+
 func TestPlansThatCannotBeReadFailTheTask(t *testing.T) {
 	w := newWorld(t, nil, map[string]plan.Work{"a/b": query("SELECT 1")}, task("a/b", "", nil))
 	right := w.ref

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"strings"
@@ -34,6 +35,7 @@ func Run(t *testing.T, open func(t *testing.T) blob.Store) {
 		{"a streamed create appears whole or not at all", streamedCreate},
 		{"replace succeeds on the present generation only", replaceMatches},
 		{"of racing replaces exactly one wins", replaceRace},
+		{"of racing creates and replaces of an absent key exactly one wins", createReplaceRace},
 		{"every write has another generation", generationsDiffer},
 		{"put stores whatever was there", putOverwrites},
 		{"delete removes, and does not mind an absent key", deleteIdempotent},
@@ -293,6 +295,28 @@ func replaceRace(t *testing.T, s blob.Store) {
 		require.Equal(t, content(winners[0]), string(got))
 		require.Equal(t, results[winners[0]].Generation, o.Generation)
 		generation = o.Generation
+	}
+}
+
+func createReplaceRace(t *testing.T, s blob.Store) {
+	ctx := t.Context()
+	for round := range 20 {
+		key := fmt.Sprintf("race/%d", round)
+		winners, others := race(func(i int) (err error) {
+			if i%2 == 0 {
+				_, err = s.Create(ctx, key, []byte{byte(i)})
+			} else {
+				_, err = s.Replace(ctx, key, []byte{byte(i)}, 0)
+			}
+			return err
+		})
+		require.Len(t, winners, 1, "exactly one write of %q wins", key)
+		for _, err := range others {
+			require.True(t, errors.Is(err, blob.ErrExists) || errors.Is(err, blob.ErrMismatch), "%v", err)
+		}
+		got, _, err := s.Get(ctx, key)
+		require.NoError(t, err)
+		require.Equal(t, []byte{byte(winners[0])}, got, "%q holds the winner's content", key)
 	}
 }
 

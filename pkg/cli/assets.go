@@ -1,0 +1,222 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// assetInfo is a declared asset, and what there is of it.
+type assetInfo struct {
+	*plan.Asset
+	has, of     int
+	rows, bytes int64
+	last        event.Time
+	lastRun     string
+}
+
+func (a *app) assetsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "assets [ASSET…]",
+		Short: "List the assets, and what there is of them",
+		Args:  takes("[ASSET…]"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := a.load(cmd.Context())
+			if err != nil {
+				return err
+			}
+			s, err := a.current(cmd.Context(), p)
+			if err != nil {
+				return err
+			}
+			var infos []assetInfo
+			for i := range p.Assets {
+				infos = append(infos, describe(s, &p.Assets[i], a.Clock.Now()))
+			}
+			if infos, err = chosen(infos, args); err != nil {
+				return err
+			}
+			if len(args) == 1 && a.table() {
+				_, err := fmt.Fprint(a.Stdout, a.assetText(&infos[0]))
+				return err
+			}
+			return list(a, assetColumns, infos)
+		},
+	}
+}
+
+// current is the newest state, an empty one where nothing was ever run.
+func (a *app) current(ctx context.Context, p *project.Project) (*state.State, error) {
+	if _, err := os.Stat(a.options(p).Dir); errors.Is(err, fs.ErrNotExist) {
+		return state.New(p.Domain), nil
+	}
+	parts, err := a.parts(p)
+	if err != nil {
+		return nil, err
+	}
+	snap, err := parts.Reader().Current(ctx)
+	if err = errors.Join(err, parts.Store.Close()); err != nil {
+		return nil, err
+	}
+	return snap.State, nil
+}
+
+// chosen are the assets that are named.
+func chosen(infos []assetInfo, names []string) ([]assetInfo, error) {
+	if len(names) == 0 {
+		return infos, nil
+	}
+	var known []string
+	byKey := map[string]assetInfo{}
+	for _, info := range infos {
+		known = append(known, info.Key.String())
+		byKey[info.Key.String()] = info
+	}
+	var found []assetInfo
+	for _, name := range names {
+		info, ok := byKey[name]
+		if !ok {
+			hint := "`servo assets` lists them"
+			if near := plan.Suggest(name, known); near != "" {
+				hint = "did you mean " + near + "?"
+			}
+			return nil, fmt.Errorf("there is no asset %s: %s", name, hint)
+		}
+		found = append(found, info)
+	}
+	return found, nil
+}
+
+func describe(s *state.State, asset *plan.Asset, now time.Time) assetInfo {
+	info := assetInfo{Asset: asset, of: partitionsOf(asset, now)}
+	key := asset.Key.String()
+	s.Partitions.Ascend(state.Key2{A: key}, func(row *state.Partition) bool {
+		if row.AssetKey != key {
+			return false
+		}
+		if row.Status == state.Materialized && declares(asset, row.PartitionKey) {
+			info.has++
+			info.rows += row.RowCount
+			info.bytes += row.ByteSize
+			if row.MaterializedAt > info.last {
+				info.last, info.lastRun = row.MaterializedAt, row.RunID
+			}
+		}
+		return true
+	})
+	return info
+}
+
+// declares reports whether a stored partition is one that the asset has today.
+func declares(asset *plan.Asset, partitionKey string) bool {
+	if asset.Partitions == nil {
+		return partitionKey == ""
+	}
+	partition, err := ids.ParsePartition(partitionKey)
+	return err == nil && asset.Partitions.Contains(partition[asset.Partitions.Dimension])
+}
+
+// partitionsOf is how many partitions an asset has, by now where it has no end.
+func partitionsOf(asset *plan.Asset, now time.Time) int {
+	p := asset.Partitions
+	if p == nil {
+		return 1
+	}
+	end := p.End
+	if end == "" {
+		zone, err := time.LoadLocation(cmp.Or(p.Timezone, "UTC"))
+		if err != nil {
+			zone = time.UTC
+		}
+		end = now.In(zone).Format(time.DateOnly)
+	}
+	days, err := plan.Days(p.Start, end)
+	if err != nil {
+		return 0 // it begins in the future
+	}
+	return len(days)
+}
+
+func (i *assetInfo) kind() string {
+	if len(i.Work.Command) > 0 {
+		return "command"
+	}
+	return "sql"
+}
+
+func (i *assetInfo) partitions() string {
+	if i.Partitions == nil {
+		return ""
+	}
+	return i.Partitions.Dimension + " " + i.Partitions.String()
+}
+
+func (i *assetInfo) deps() []any {
+	deps := []any{}
+	for _, dep := range i.Deps {
+		deps = append(deps, dep.String())
+	}
+	return deps
+}
+
+var assetColumns = []column[assetInfo]{
+	{name: "asset", value: func(i assetInfo) any { return i.Key.String() }},
+	{name: "kind", value: func(i assetInfo) any { return i.kind() }},
+	{name: "partitions", machine: true, value: func(i assetInfo) any { return orNil(i.partitions()) }},
+	{name: "materialized", value: func(i assetInfo) any { return i.has }, text: func(i assetInfo) any {
+		return number(fmt.Sprintf("%s of %s", grouped(int64(i.has)), grouped(int64(i.of))))
+	}},
+	{name: "of", machine: true, value: func(i assetInfo) any { return i.of }},
+	{name: "rows", value: func(i assetInfo) any { return i.rows }, text: func(i assetInfo) any { return number(grouped(i.rows)) }},
+	{name: "bytes", value: func(i assetInfo) any { return i.bytes }, text: func(i assetInfo) any { return number(bytesText(i.bytes)) }},
+	{name: "last_materialized_at", value: func(i assetInfo) any { return moment(i.last) }, text: func(i assetInfo) any { return stamp(i.last) }},
+	{name: "last_run_id", machine: true, value: func(i assetInfo) any { return orNil(i.lastRun) }},
+	{name: "depends_on", value: func(i assetInfo) any { return i.deps() }, text: func(i assetInfo) any { return words(i.deps()) }},
+	{name: "description", machine: true, value: func(i assetInfo) any { return orNil(i.Description) }},
+	{name: "file", machine: true, value: func(i assetInfo) any { return i.File }},
+}
+
+// assetText is one asset as people read it.
+func (a *app) assetText(i *assetInfo) string {
+	o := &outline{style: a.style}
+	field := func(name, format string, args ...any) {
+		fmt.Fprintf(&o.b, "%s%s\n", a.style.dim(pad(name, 14)), fmt.Sprintf(format, args...))
+	}
+	field("asset", "%s", a.style.bold(i.Key.String()))
+	if i.Description != "" {
+		field("", "%s", oneLine(i.Description))
+	}
+	field("declared in", "%s (%s)", i.File, i.kind())
+	if deps := words(i.deps()); deps != "" {
+		field("depends on", "%s", deps)
+	}
+	if i.Partitions != nil {
+		field("partitions", "%s", i.partitions())
+	}
+	field("there is", "%s of %s, %s, %s", grouped(int64(i.has)), plural(i.of, "partition"), plural(int(i.rows), "row"), bytesText(i.bytes))
+	if i.last != 0 {
+		field("last made", "%s by run %s", i.last.Time().Format(time.RFC3339), i.lastRun)
+	}
+	if i.Pool != "" {
+		field("pool", "%s", i.Pool)
+	}
+	if i.Retries.MaxAttempts > 1 {
+		field("attempts", "%d", i.Retries.MaxAttempts)
+	}
+	if i.TimeoutSec > 0 {
+		field("time-out", "%s", time.Duration(i.TimeoutSec)*time.Second)
+	}
+	return o.b.String()
+}

@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+)
+
+func (a *app) explainCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "explain [RUN] TASK",
+		Short:   "Say why a task is in its state: the events, edges, limits and timers behind it",
+		Example: "  servo explain report/chart\n  servo explain 2012-03-04      where only one task has this in its key",
+		Args:    takes("[RUN]", "TASK"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			run, task := runAndTask(args)
+			return a.read(cmd.Context(), func(v view) error {
+				now := event.At(a.Clock.Now())
+				e, err := engine.ExplainTask(cmd.Context(), v.Store, v.State, now, run, task)
+				if err != nil {
+					return err
+				}
+				return a.document(e, func() string { return a.explanation(e, now) })
+			})
+		},
+	}
+}
+
+// explanation is an explanation as people read it.
+func (a *app) explanation(e *engine.Explanation, now event.Time) string {
+	t := &outline{style: a.style}
+	word, rest, _ := strings.Cut(e.Headline, ":")
+	fmt.Fprintf(&t.b, "%s\n%s:%s\n", a.style.bold(e.TaskKey), a.style.state(word), oneLine(rest))
+	t.section("because")
+	for _, c := range e.Cause {
+		t.line("%s is %s  %s", c.TaskKey, c.State, oneLine(c.Error))
+	}
+	t.section("attempts")
+	for _, at := range e.Attempts {
+		t.line("%d  %s  %s", at.Attempt, attemptText(at, now), oneLine(at.Error))
+	}
+	a.upstreams(t, e)
+	t.section("limits")
+	for _, l := range e.Limits {
+		held := ""
+		if l.Full {
+			held = ": " + strings.Join(l.Holders, ", ")
+		}
+		t.line("%s %s  %d of %d slots held%s", l.Scope, l.Name, l.Held, l.Slots, held)
+	}
+	t.section("queue")
+	if d := e.Dispatch; d != nil {
+		t.line("%s  %s, generation %d, as %s  %s", d.Status, clockTime(d.CreatedAt), d.Generation, d.CloudTaskID, oneLine(d.Error))
+	}
+	t.section("timers")
+	for _, timer := range e.Timers {
+		t.line("%s  %s, due %s (%s)", timer.Type, timer.State, clockTime(timer.FireAt), timer.TimerID)
+	}
+	t.section("alive")
+	if h := e.Heartbeat; h != nil {
+		t.line("%s ago; given up at %s  %s", engine.Span(now.Sub(h.At)), clockTime(h.Deadline), oneLine(h.Message))
+	}
+	t.section("ledger")
+	for _, ev := range e.Events {
+		t.line("%s  %s  %s  %s %s  %s", clockTime(ev.Time), pad(ev.Type, len("DispatchEnqueued")), ev.Entry, pad(string(ev.Outcome), len("NO_CHANGE")),
+			oneLine(ev.Reason), oneLine(ev.Summary))
+	}
+	if e.EventsLeftOut {
+		t.line("… and more; `servo admin ledger --run %s` lists them", e.RunID)
+	}
+	fmt.Fprintf(&t.b, "\n%s\n", a.style.dim("run "+e.RunID+" is "+string(e.RunState)))
+	return t.b.String()
+}
+
+// maxUpstreams is how many upstreams an explanation lists.
+const maxUpstreams = 20
+
+func (a *app) upstreams(t *outline, e *engine.Explanation) {
+	t.section("upstream")
+	for i, up := range e.Upstreams {
+		if i == maxUpstreams {
+			t.line("… and %d more; -o json lists them", len(e.Upstreams)-maxUpstreams)
+			break
+		}
+		resolved := "not resolved"
+		if up.Resolution != "" {
+			resolved = fmt.Sprintf("resolved %s at %s", up.Resolution, clockTime(up.ResolvedAt))
+		}
+		t.line("%s  %s, %s", up.TaskKey, a.style.state(string(up.State)), resolved)
+	}
+	t.section("downstream")
+	if e.Downstreams > 0 {
+		t.line("%s", plural(e.Downstreams, "edge"))
+	}
+}
+
+func attemptText(at engine.AttemptInfo, now event.Time) string {
+	switch {
+	case at.FinishedAt != 0 && at.StartedAt != 0:
+		return fmt.Sprintf("%s %s, %s after %s on %s", at.State, at.Outcome, clockTime(at.FinishedAt),
+			engine.Span(at.FinishedAt.Sub(at.StartedAt)), at.WorkerID)
+	case at.FinishedAt != 0:
+		return fmt.Sprintf("%s %s, %s, never started", at.State, at.Outcome, clockTime(at.FinishedAt))
+	case at.StartedAt != 0:
+		return fmt.Sprintf("%s for %s on %s", at.State, engine.Span(now.Sub(at.StartedAt)), at.WorkerID)
+	}
+	return fmt.Sprintf("%s since %s ago", at.State, engine.Span(now.Sub(at.CreatedAt)))
+}
+
+// clockTime is a time of the day, as a list of events has it.
+func clockTime(t event.Time) string {
+	if t == 0 {
+		return "-"
+	}
+	return t.Time().Format("15:04:05.000Z")
+}
+
+// outline is text in sections, each with its name in the margin. A section
+// without lines leaves no trace.
+type outline struct {
+	style style
+	b     strings.Builder
+	name  string
+}
+
+func (o *outline) section(name string) { o.name = name }
+
+func (o *outline) line(format string, args ...any) {
+	const margin = 12
+	if o.name != "" {
+		o.b.WriteByte('\n')
+	}
+	fmt.Fprintf(&o.b, "%s%s\n", o.style.dim(pad(o.name, margin)), strings.TrimRight(fmt.Sprintf(format, args...), " "))
+	o.name = ""
+}

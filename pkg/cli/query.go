@@ -1,0 +1,216 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/query"
+	"github.com/servo-orchestration/servo/pkg/query/render"
+	"github.com/servo-orchestration/servo/pkg/table"
+)
+
+func (a *app) queryCommand() *cobra.Command {
+	var asOf string
+	cmd := &cobra.Command{
+		Use:   "query [SQL]",
+		Short: "Ask the record and the assets, in SQL (DuckDB); without SQL, a shell",
+		Long: "Query runs SQL over one revision of the state. There is a view for each table of the record\n" +
+			"(runs, tasks, attempts, dep_satisfaction, partition_status, ledger_entries, …) and one for each asset\n" +
+			"that holds something: namespace.name. It works while other servo processes are at work.",
+		Example: "  servo query \"SELECT state, count(*) FROM tasks GROUP BY ALL\"\n" +
+			"  servo query \"FROM clean.daily LIMIT 5\" -o csv\n" +
+			"  servo query \"FROM runs\" --as-of 2025-01-15T12:00:00Z\n" +
+			"  servo query < report.sql",
+		Args: takes("[SQL]"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.query(cmd.Context(), args, asOf)
+		},
+	}
+	cmd.Flags().StringVar(&asOf, "as-of", "", "the state as of a revision, or of a time (RFC 3339), instead of now")
+	return cmd
+}
+
+func (a *app) query(ctx context.Context, args []string, asOf string) (err error) {
+	p, err := a.settings()
+	if err != nil {
+		return err
+	}
+	parts, err := a.parts(p)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, parts.Store.Close()) }()
+	m, err := revision(ctx, parts, asOf)
+	if err != nil {
+		return err
+	}
+	db, err := query.Open(ctx, query.Source{Tables: tables(parts, m), Outputs: parts.Store.Path("")}, query.Options{})
+	if err != nil {
+		return fmt.Errorf("%w; `servo admin verify` checks the whole folder", err)
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if len(args) == 1 {
+		return a.answer(ctx, db, args[0])
+	}
+	return a.shell(ctx, db, m)
+}
+
+// answer runs SQL and writes the rows of its last statement.
+func (a *app) answer(ctx context.Context, db *query.DB, sql string) error {
+	rows, err := db.Query(ctx, sql)
+	if err != nil {
+		return err
+	}
+	return errors.Join(a.render(rows.Result()), rows.Close())
+}
+
+// revision is the manifest that is asked for: a number, a time, or the newest;
+// nil where nothing was published yet.
+func revision(ctx context.Context, parts *embedded.Parts, asOf string) (*manifest.Manifest, error) {
+	if asOf == "" {
+		m, err := parts.Manifests.Load(ctx)
+		if errors.Is(err, manifest.ErrNone) {
+			return nil, nil //nolint:nilnil // an empty state has no manifest, and is no error
+		}
+		return m, err
+	}
+	var m *manifest.Manifest
+	n, err := strconv.ParseInt(asOf, 10, 64)
+	if err == nil {
+		m, err = parts.Manifests.LoadAt(ctx, n)
+	} else {
+		t, bad := parseTime(asOf)
+		if bad != nil {
+			return nil, bad
+		}
+		m, err = parts.Manifests.LoadAsOf(ctx, t)
+	}
+	if errors.Is(err, manifest.ErrAbsent) || errors.Is(err, manifest.ErrNone) {
+		return nil, fmt.Errorf("there is no state as of %s: %w; every revision is kept for an hour, then one an hour for a week, then one a day"+
+			" (`servo admin manifest` shows the newest)", asOf, err)
+	}
+	return m, err
+}
+
+// parseTime reads a time as people may write it: in UTC where it has no zone.
+func parseTime(text string) (time.Time, error) {
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", time.DateTime, "2006-01-02 15:04", time.DateOnly} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, usagef("%q is no revision and no time: write a number, or a time such as 2025-01-15T12:00:00Z", text)
+}
+
+// tables are the files of each table of a revision.
+func tables(parts *embedded.Parts, m *manifest.Manifest) map[string][]string {
+	files := map[string][]string{}
+	if m == nil {
+		return files
+	}
+	known := table.All()
+	for _, f := range m.Files() {
+		if slices.ContainsFunc(known, func(d table.Description) bool { return d.Name == f.Table }) {
+			files[f.Table] = append(files[f.Table], parts.Store.Path(f.Key))
+		}
+	}
+	return files
+}
+
+// maxStatement bounds what the shell holds of one statement.
+const maxStatement = query.MaxSQLBytes
+
+// shell runs statements as they come in, each up to a line that ends in ";". On
+// a terminal an error does not end it.
+func (a *app) shell(ctx context.Context, db *query.DB, m *manifest.Manifest) error {
+	_, terminal := a.width(a.Stdin)
+	if terminal {
+		number := int64(0)
+		if m != nil {
+			number = m.Revision
+		}
+		a.note("revision %d; end a statement with \";\", .help for help, Ctrl-D to leave", number)
+	}
+	lines := bufio.NewScanner(a.Stdin)
+	lines.Buffer(make([]byte, 0, bufio.MaxScanTokenSize), maxStatement)
+	var statement strings.Builder
+	for {
+		if terminal {
+			fmt.Fprint(a.Stderr, prompt(statement.Len() > 0))
+		}
+		more := lines.Scan()
+		line := strings.TrimSpace(lines.Text())
+		if more && statement.Len() == 0 && (line == "" || strings.HasPrefix(line, ".") || line == "exit" || line == "quit") {
+			if leave := a.meta(line); leave {
+				return nil
+			}
+			continue
+		}
+		if more {
+			statement.WriteString(lines.Text() + "\n")
+		}
+		if statement.Len() > maxStatement {
+			return fmt.Errorf("a statement is longer than %d bytes", maxStatement)
+		}
+		if !more || strings.HasSuffix(line, ";") {
+			err := a.statement(ctx, db, statement.String())
+			statement.Reset()
+			if err != nil && (!terminal || ctx.Err() != nil || errors.Is(err, io.ErrClosedPipe)) {
+				return err
+			}
+			if err != nil {
+				a.note("%s", a.style.errorText(err.Error()))
+			}
+		}
+		if !more {
+			if terminal {
+				a.note("")
+			}
+			return lines.Err()
+		}
+	}
+}
+
+func prompt(inside bool) string {
+	if inside {
+		return "    … "
+	}
+	return "servo> "
+}
+
+func (a *app) statement(ctx context.Context, db *query.DB, sql string) error {
+	if strings.Trim(sql, "; \t\r\n") == "" {
+		return nil
+	}
+	return a.answer(ctx, db, sql)
+}
+
+// meta runs a command of the shell's own, and reports whether that ends it.
+func (a *app) meta(line string) (leave bool) {
+	switch strings.TrimPrefix(line, ".") {
+	case "exit", "quit", "q":
+		return true
+	case "":
+	case "tables":
+		for _, d := range table.All() {
+			a.note("%s", d.Name)
+		}
+	case "json", "csv", "yaml", "table":
+		a.format = render.Format(strings.TrimPrefix(line, "."))
+	default:
+		a.note(".tables lists the tables of the record; assets are namespace.name; DESCRIBE tasks; shows columns\n" +
+			".table .json .yaml .csv choose how rows are written; .exit leaves")
+	}
+	return false
+}

@@ -1,0 +1,239 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+func (a *app) runsCommand() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "runs",
+		Short: "List the runs, newest first",
+		Args:  takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 1 {
+				return usagef("--limit is %d; it must be 1 or more", limit)
+			}
+			return a.read(cmd.Context(), func(v view) error {
+				runs := v.State.Runs.Rows()
+				slices.Reverse(runs)
+				shown := runs[:min(limit, len(runs))]
+				if err := list(a, runColumns(event.At(a.Clock.Now())), shown); err != nil {
+					return err
+				}
+				if len(shown) < len(runs) && a.table() {
+					a.note("… and %d older; --limit shows more", len(runs)-len(shown))
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 20, "how many runs to list")
+	return cmd
+}
+
+func runColumns(now event.Time) []column[*state.Run] {
+	number32 := func(name string, value func(*state.Run) int32) column[*state.Run] {
+		return column[*state.Run]{name: name, machine: true, value: func(r *state.Run) any { return value(r) }}
+	}
+	return []column[*state.Run]{
+		{name: "run_id", value: func(r *state.Run) any { return r.RunID }},
+		{name: "state", value: func(r *state.Run) any { return string(r.State) }},
+		{name: "trigger", value: func(r *state.Run) any { return r.TriggerType }},
+		{name: "run_key", machine: true, value: func(r *state.Run) any { return orNil(r.RunKey) }},
+		{name: "assets", value: func(r *state.Run) any { return texts(r.RootAssets) }, text: func(r *state.Run) any { return shortList(r.RootAssets) }},
+		{name: "partitions", machine: true, value: func(r *state.Run) any { return texts(r.Partitions) }},
+		{name: "tasks", value: func(r *state.Run) any { return r.TasksTotal }, text: func(r *state.Run) any { return counts(r) }},
+		number32("succeeded", func(r *state.Run) int32 { return r.TasksSucceeded }),
+		number32("failed", func(r *state.Run) int32 { return r.TasksFailed }),
+		number32("skipped", func(r *state.Run) int32 { return r.TasksSkipped }),
+		number32("cancelled", func(r *state.Run) int32 { return r.TasksCancelled }),
+		{
+			name: "created_at", value: func(r *state.Run) any { return moment(r.CreatedAt) },
+			text: func(r *state.Run) any { return stamp(r.CreatedAt) },
+		},
+		{name: "completed_at", machine: true, value: func(r *state.Run) any { return moment(r.CompletedAt) }},
+		{
+			name: "duration", value: func(r *state.Run) any { return took(r, now).Seconds() },
+			text: func(r *state.Run) any { return number(engine.Span(took(r, now))) },
+		},
+	}
+}
+
+// texts is a JSON list of texts as a list.
+func texts(list string) []any {
+	var words []any
+	if json.Unmarshal([]byte(list), &words) != nil {
+		return []any{}
+	}
+	return words
+}
+
+// shortList is the beginning of a JSON list of texts.
+func shortList(list string) string {
+	words := texts(list)
+	const most = 3
+	var parts []string
+	for i, w := range words {
+		if i == most {
+			parts = append(parts, "…")
+			break
+		}
+		if text, ok := w.(string); ok {
+			parts = append(parts, text)
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+func (a *app) tasksCommand() *cobra.Command {
+	var only []string
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "tasks [RUN]",
+		Short: "List the tasks of a run",
+		Args:  takes("[RUN]"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			states, err := taskStates(only)
+			if err != nil {
+				return err
+			}
+			return a.read(cmd.Context(), func(v view) error {
+				run, err := engine.FindRun(v.State, argument(args, 0))
+				if err != nil {
+					return err
+				}
+				var tasks []*state.Task
+				v.State.TasksOf(run.RunID, func(t *state.Task) bool {
+					if (all || t.Kind != event.KindGroup) && (len(states) == 0 || slices.Contains(states, t.State)) {
+						tasks = append(tasks, t)
+					}
+					return true
+				})
+				return list(a, taskColumns(event.At(a.Clock.Now())), tasks)
+			})
+		},
+	}
+	cmd.Flags().StringSliceVar(&only, "state", nil, "only tasks in these states, for example FAILED,RETRY_WAIT")
+	cmd.Flags().BoolVar(&all, "all", false, "the nodes that stand for all partitions of an asset, too")
+	return cmd
+}
+
+// taskStates reads the names of states, in any case.
+func taskStates(names []string) ([]state.TaskState, error) {
+	known := []string{
+		"BLOCKED", "READY", "DISPATCHED", "RUNNING", "RETRY_WAIT", "SKIPPED", "CANCELLED", "FAILED", "SUCCEEDED",
+	}
+	var states []state.TaskState
+	for _, name := range names {
+		name = strings.ToUpper(name)
+		if !slices.Contains(known, name) {
+			hint := "choose from " + strings.Join(known, ", ")
+			if near := plan.Suggest(name, known); near != "" {
+				hint = "did you mean " + near + "?"
+			}
+			return nil, usagef("there is no task state %q: %s", name, hint)
+		}
+		states = append(states, state.TaskState(name))
+	}
+	return states, nil
+}
+
+func taskColumns(now event.Time) []column[*state.Task] {
+	return []column[*state.Task]{
+		{name: "run_id", machine: true, value: func(t *state.Task) any { return t.RunID }},
+		{name: "task", value: func(t *state.Task) any { return t.TaskKey }},
+		{name: "kind", machine: true, value: func(t *state.Task) any { return cmp.Or(t.Kind, event.KindTask) }},
+		{name: "asset", machine: true, value: func(t *state.Task) any { return orNil(t.AssetKey) }},
+		{name: "partition", machine: true, value: func(t *state.Task) any { return orNil(t.PartitionKey) }},
+		{name: "state", value: func(t *state.Task) any { return string(t.State) }},
+		{name: "attempt", value: func(t *state.Task) any { return t.Attempt }},
+		{name: "max_attempts", machine: true, value: func(t *state.Task) any { return t.MaxAttempts }},
+		{name: "pool", machine: true, value: func(t *state.Task) any { return orNil(t.Pool) }},
+		{name: "worker", machine: true, value: func(t *state.Task) any { return orNil(t.WorkerID) }},
+		{name: "rows", value: func(t *state.Task) any { return t.RowCount }, text: func(t *state.Task) any { return ifDone(t, number(grouped(t.RowCount))) }},
+		{name: "bytes", value: func(t *state.Task) any { return t.ByteSize }, text: func(t *state.Task) any { return ifDone(t, number(bytesText(t.ByteSize))) }},
+		{name: "started_at", value: func(t *state.Task) any { return moment(t.StartedAt) }, text: func(t *state.Task) any { return stamp(t.StartedAt) }},
+		{name: "completed_at", machine: true, value: func(t *state.Task) any { return moment(t.CompletedAt) }},
+		{
+			name: "duration", value: func(t *state.Task) any { return taskTook(t, now) },
+			text: func(t *state.Task) any { return taskTookText(t, now) },
+		},
+		{name: "output_uri", machine: true, value: func(t *state.Task) any { return orNil(t.OutputURI) }},
+		{name: "error_code", machine: true, value: func(t *state.Task) any { return orNil(t.ErrorCode) }},
+		{name: "error", value: func(t *state.Task) any { return orNil(t.ErrorMessage) }, text: func(t *state.Task) any {
+			if t.ErrorCode == "" && t.ErrorMessage == "" {
+				return nil
+			}
+			return taskError(t)
+		}},
+	}
+}
+
+func ifDone(t *state.Task, cell any) any {
+	if t.State != state.TaskSucceeded || t.Kind == event.KindGroup {
+		return nil
+	}
+	return cell
+}
+
+func (a *app) logsCommand() *cobra.Command {
+	var attempt int32
+	cmd := &cobra.Command{
+		Use:     "logs [RUN] TASK",
+		Short:   "Print what a task printed",
+		Example: "  servo logs 'clean/daily[date=2012-01-01]'      of the latest run",
+		Args:    takes("[RUN]", "TASK"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			run, task := runAndTask(args)
+			return a.logs(cmd.Context(), run, task, attempt)
+		},
+	}
+	cmd.Flags().Int32Var(&attempt, "attempt", 0, "which attempt (default: the last one that started)")
+	return cmd
+}
+
+// runAndTask are the arguments [RUN] TASK.
+func runAndTask(args []string) (run, task string) {
+	if len(args) == 1 {
+		return "", args[0]
+	}
+	return args[0], args[1]
+}
+
+func (a *app) logs(ctx context.Context, runID, task string, attempt int32) error {
+	if attempt < 0 {
+		return usagef("--attempt is %d; it must be 1 or more", attempt)
+	}
+	return a.read(ctx, func(v view) error {
+		run, err := engine.FindRun(v.State, runID)
+		if err != nil {
+			return err
+		}
+		row, err := engine.FindTask(v.State, run.RunID, task)
+		if err != nil {
+			return err
+		}
+		log, err := engine.ReadLog(ctx, v.Store, v.State, row, attempt)
+		if err != nil {
+			return err
+		}
+		if len(log.Text) == 0 {
+			a.note("attempt %d of %s printed nothing", log.Attempt, log.TaskKey)
+			return nil
+		}
+		_, err = a.Stdout.Write(log.Text)
+		return err
+	})
+}

@@ -1,0 +1,287 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// took is how long a run took, or has taken so far.
+func took(r *state.Run, now event.Time) time.Duration {
+	return cmp.Or(r.CompletedAt, now).Sub(r.CreatedAt)
+}
+
+// taskTook is how many seconds a task took, or has taken so far.
+func taskTook(t *state.Task, now event.Time) any {
+	if t.StartedAt == 0 {
+		return nil
+	}
+	return max(cmp.Or(t.CompletedAt, now).Sub(t.StartedAt), 0).Seconds()
+}
+
+func taskTookText(t *state.Task, now event.Time) any {
+	if t.StartedAt == 0 {
+		return nil
+	}
+	return number(engine.Span(cmp.Or(t.CompletedAt, now).Sub(t.StartedAt)))
+}
+
+// runStatus is the answer of servo status.
+type runStatus struct {
+	RunID       string           `json:"run_id"`
+	State       state.RunState   `json:"state"`
+	Trigger     string           `json:"trigger"`
+	ParentRunID string           `json:"parent_run_id,omitempty"`
+	RunKey      string           `json:"run_key,omitempty"`
+	Assets      []any            `json:"assets"`
+	Partitions  []any            `json:"partitions"`
+	CreatedAt   event.Time       `json:"created_at"`
+	CompletedAt event.Time       `json:"completed_at,omitempty,omitzero"`
+	Seconds     float64          `json:"seconds"`
+	TasksTotal  int32            `json:"tasks_total"`
+	Tasks       map[string]int32 `json:"tasks"`
+	Running     []runningTask    `json:"running"`
+	Retrying    []failedTask     `json:"retrying"`
+	Failed      []failedTask     `json:"failed"`
+	Waits       []string         `json:"waits"`
+	Error       string           `json:"error,omitempty"`
+	Cancelled   string           `json:"cancel_reason,omitempty"`
+	// Owner is who executes the run; 0: nobody.
+	Owner int `json:"owner_pid,omitempty"`
+
+	run *state.Run
+}
+
+type runningTask struct {
+	TaskKey  string     `json:"task_key"`
+	Attempt  int32      `json:"attempt"`
+	Worker   string     `json:"worker"`
+	Since    event.Time `json:"since"`
+	Progress int32      `json:"progress,omitempty"`
+	Message  string     `json:"message,omitempty"`
+}
+
+type failedTask struct {
+	TaskKey string     `json:"task_key"`
+	Attempt int32      `json:"attempt"`
+	Of      int32      `json:"max_attempts"`
+	Error   string     `json:"error"`
+	Again   event.Time `json:"again_at,omitempty,omitzero"`
+}
+
+func (a *app) statusCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "status [RUN]",
+		Short: "Show a run: where it stands, what it waits for, what failed (default: the latest)",
+		Args:  takes("[RUN]"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.read(cmd.Context(), func(v view) error {
+				run, err := engine.FindRun(v.State, argument(args, 0))
+				if err != nil {
+					return err
+				}
+				now := event.At(a.Clock.Now())
+				status := statusOf(v.State, run, now)
+				if !run.State.Terminal() {
+					if o, ok := owner(cmd.Context(), v.dir); ok {
+						status.Owner = o.PID
+					}
+				}
+				return a.document(status, func() string { return a.statusText(status, now) })
+			})
+		},
+	}
+}
+
+func statusOf(s *state.State, r *state.Run, now event.Time) *runStatus {
+	st := &runStatus{
+		RunID: r.RunID, State: r.State, Trigger: r.TriggerType, ParentRunID: r.ParentRunID, RunKey: r.RunKey,
+		Assets: texts(r.RootAssets), Partitions: texts(r.Partitions),
+		CreatedAt: r.CreatedAt, CompletedAt: r.CompletedAt, Seconds: took(r, now).Seconds(), TasksTotal: r.TasksTotal,
+		Tasks:   map[string]int32{},
+		Running: []runningTask{}, Retrying: []failedTask{}, Failed: []failedTask{}, Waits: append([]string{}, waits(s, r)...),
+		Error: oneLine(strings.Trim(r.ErrorCode+": "+r.ErrorMessage, ": ")), Cancelled: r.CancelReason, run: r,
+	}
+	s.TasksOf(r.RunID, func(t *state.Task) bool {
+		if t.Kind == event.KindGroup {
+			return true
+		}
+		st.Tasks[string(t.State)]++
+		switch t.State {
+		case state.TaskRunning:
+			row := runningTask{TaskKey: t.TaskKey, Attempt: t.Attempt, Worker: t.WorkerID, Since: t.StartedAt}
+			if beat := s.Heartbeats.Get(t.Key()); beat != nil {
+				row.Progress, row.Message = beat.Progress, beat.Message
+			}
+			st.Running = append(st.Running, row)
+		case state.TaskRetryWait:
+			st.Retrying = append(st.Retrying, failedTask{t.TaskKey, t.Attempt, t.MaxAttempts, taskError(t), t.RetryNotBefore})
+		case state.TaskFailed:
+			st.Failed = append(st.Failed, failedTask{t.TaskKey, t.Attempt, t.MaxAttempts, taskError(t), 0})
+		case state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskSkipped,
+			state.TaskCancelled, state.TaskSucceeded:
+		}
+		return true
+	})
+	slices.SortStableFunc(st.Running, func(a, b runningTask) int { return cmp.Compare(a.Since, b.Since) })
+	return st
+}
+
+// maxStatus is how many tasks of a kind a status names.
+const maxStatus = 10
+
+func (a *app) statusText(st *runStatus, now event.Time) string {
+	var b strings.Builder
+	field := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%s%s\n", a.style.dim(pad(name, 10)), fmt.Sprintf(format, args...))
+	}
+	field("run", "%s", a.style.bold(st.RunID))
+	field("state", "%s, %s", a.style.state(string(st.State)), a.lasted(st, now))
+	trigger := st.Trigger
+	if st.ParentRunID != "" {
+		trigger += " of " + st.ParentRunID
+	}
+	if st.RunKey != "" {
+		trigger += ", run key " + st.RunKey
+	}
+	field("trigger", "%s", trigger)
+	field("assets", "%s", words(st.Assets))
+	if len(st.Partitions) > 0 {
+		field("partitions", "%s", words(st.Partitions))
+	}
+	field("tasks", "%s: %s", grouped(int64(st.TasksTotal)), counts(st.run))
+	for i, t := range st.Running {
+		if i == maxStatus {
+			field("", "… and %d more", len(st.Running)-maxStatus)
+			break
+		}
+		line := fmt.Sprintf("%s  %s on %s", t.TaskKey, engine.Span(now.Sub(t.Since)), t.Worker)
+		if t.Message != "" {
+			line += "  " + oneLine(t.Message)
+		}
+		field(first(i, "running"), "%s", line)
+	}
+	for i, wait := range st.Waits {
+		field(first(i, "waits"), "%s", wait)
+	}
+	a.failedText(field, "retrying", st.Retrying, now)
+	a.failedText(field, "failed", st.Failed, now)
+	if st.Error != "" {
+		field("error", "%s", st.Error)
+	}
+	if st.Cancelled != "" {
+		field("cancelled", "%s", st.Cancelled)
+	}
+	switch {
+	case len(st.Failed) > 0:
+		fmt.Fprintf(&b, "\nservo logs %s %s\nservo retry %s --failed\n", st.RunID, quoted(st.Failed[0].TaskKey), st.RunID)
+	case !st.State.Terminal() && st.Owner == 0:
+		fmt.Fprintf(&b, "\nNo process executes it. Carry it on with: servo run --resume\n")
+	}
+	return b.String()
+}
+
+func (a *app) failedText(field func(string, string, ...any), name string, tasks []failedTask, now event.Time) {
+	for i, t := range tasks {
+		if i == maxStatus {
+			field("", "… and %d more", len(tasks)-maxStatus)
+			return
+		}
+		again := ""
+		if t.Again != 0 {
+			again = "; again in " + engine.Span(t.Again.Sub(now))
+		}
+		field(first(i, name), "%s  attempt %d of %d: %s%s", t.TaskKey, t.Attempt, t.Of, t.Error, again)
+	}
+}
+
+func (a *app) lasted(st *runStatus, now event.Time) string {
+	if st.CompletedAt != 0 {
+		return fmt.Sprintf("took %s, ended %s ago", engine.Span(st.CompletedAt.Sub(st.CreatedAt)), engine.Span(now.Sub(st.CompletedAt)))
+	}
+	return fmt.Sprintf("for %s", engine.Span(now.Sub(st.CreatedAt)))
+}
+
+// first is the name in the first line of several.
+func first(i int, name string) string {
+	if i == 0 {
+		return name
+	}
+	return ""
+}
+
+// words are texts in one line.
+func words(list []any) string {
+	var parts []string
+	for i, w := range list {
+		if i == maxStatus {
+			return fmt.Sprintf("%s and %d more", strings.Join(parts, ", "), len(list)-maxStatus)
+		}
+		parts = append(parts, fmt.Sprint(w))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (a *app) cancelCommand() *cobra.Command {
+	var reason string
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "cancel [RUN]",
+		Short: "End a run early (default: the latest)",
+		Args:  takes("[RUN]"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := a.settings()
+			if err != nil {
+				return err
+			}
+			parts, err := a.parts(p) // where nothing was ever run there is nothing to cancel
+			if err != nil {
+				return err
+			}
+			if err := parts.Store.Close(); err != nil {
+				return err
+			}
+			return a.do(cmd.Context(), p, func(ctx context.Context, s *session) error {
+				return a.cancelRun(ctx, s, argument(args, 0), cmp.Or(reason, "asked for by "+cmp.Or(a.User, "a user")), force)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
+	cmd.Flags().BoolVar(&force, "force", false, "close tasks that run without waiting for them to end")
+	return cmd
+}
+
+func (a *app) cancelRun(ctx context.Context, s *session, id, reason string, force bool) error {
+	snap, err := s.Snapshots.Current(ctx)
+	if err != nil {
+		return err
+	}
+	run, err := engine.FindRun(snap.State, id)
+	if err != nil {
+		return err
+	}
+	// Without an owner nothing executes the run: there is nothing to wait for.
+	if err := s.Cancel(ctx, run.RunID, reason, force || s.stack != nil); err != nil {
+		return err
+	}
+	if snap, err = s.Snapshots.Current(ctx); err != nil {
+		return err
+	}
+	now := snap.State.Runs.Get(run.RunID)
+	if now.State.Terminal() {
+		a.note("run %s is %s: %s", now.RunID, a.style.state(string(now.State)), counts(now))
+		return nil
+	}
+	a.note("run %s is %s: tasks that run have %s to end; `servo cancel %s --force` does not wait",
+		now.RunID, a.style.state(string(now.State)), engine.Span(time.Duration(now.CancelGraceSec)*time.Second), now.RunID)
+	return nil
+}

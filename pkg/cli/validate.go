@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/project"
+)
+
+func (a *app) validateCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "validate",
+		Short: "Check the project, and show every problem at once",
+		Args:  takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir, err := a.projectDir()
+			if err != nil {
+				return err
+			}
+			p, err := loadProject(cmd.Context(), dir)
+			var problems project.Problems
+			switch {
+			case errors.As(err, &problems) && a.table():
+				for _, problem := range problems {
+					fmt.Fprintln(a.Stdout, a.problemText(problem))
+				}
+				a.note("servo: %s in project %s", plural(len(problems), "problem"), dir)
+				return errReported
+			case errors.As(err, &problems):
+				return errors.Join(list(a, problemColumns, problems), errReported)
+			case err != nil:
+				return fmt.Errorf("load project %s: %w", dir, err)
+			case !a.table():
+				return list(a, problemColumns, nil)
+			}
+			a.note("project %s is valid: %s", a.style.bold(p.Name), describeAssets(p.Assets))
+			return nil
+		},
+	}
+}
+
+var problemColumns = []column[project.Problem]{
+	{name: "file", value: func(p project.Problem) any { return p.File }},
+	{name: "line", value: func(p project.Problem) any { return p.Line }},
+	{name: "column", value: func(p project.Problem) any { return p.Column }},
+	{name: "message", value: func(p project.Problem) any { return p.Message }},
+	{name: "suggestion", value: func(p project.Problem) any { return orNil(p.Suggestion) }},
+}
+
+// describeAssets says how many assets of which kind there are.
+func describeAssets(assets []plan.Asset) string {
+	partitioned, edges := 0, 0
+	for i := range assets {
+		edges += len(assets[i].Deps)
+		if assets[i].Partitions != nil {
+			partitioned++
+		}
+	}
+	return fmt.Sprintf("%s (%d partitioned), %s between them",
+		plural(len(assets), "asset"), partitioned, dependencies(edges))
+}
+
+func dependencies(n int) string {
+	if n == 1 {
+		return "1 dependency"
+	}
+	return fmt.Sprintf("%d dependencies", n)
+}

@@ -1,0 +1,14 @@
+package compactor
+
+import (
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
+)
+
+// RefuseAsOlderBuild records an entry's groups as an older build would have that
+// did not know their types.
+func (c *Compactor) RefuseAsOlderBuild(e Entry) {
+	for _, g := range Decode(e.ID, e.Data) {
+		fold.Apply(c.state, fold.Group{Entry: g.Entry, ID: g.ID, Reason: event.ReasonUnsupported, Detail: "event_type: not known"})
+	}
+}

@@ -111,7 +111,7 @@ var banned = []string{
 // heavy modules cost minutes to build and are kept where few packages pull them
 // in: the tests of all others stay quick.
 var heavy = map[string][]string{
-	"github.com/apache/arrow-go/": {"pkg/table"},
+	"github.com/apache/arrow-go/": {"pkg/table", "pkg/worker"},
 	"github.com/duckdb/":          {"pkg/query", "pkg/worker", "pkg/project/duckparse", "pkg/cli", "cmd/servo"},
 }
 

@@ -55,7 +55,7 @@ func (a *app) query(ctx context.Context, args []string, asOf string) (err error)
 	if err != nil {
 		return err
 	}
-	db, err := query.Open(ctx, query.Source{Tables: tables(parts, m), Outputs: parts.Store.Path("")}, query.Options{})
+	db, err := query.Open(ctx, query.Source{Tables: tables(parts, m), Outputs: a.options(p).Dir}, query.Options{})
 	if err != nil {
 		return fmt.Errorf("%w; `servo admin verify` checks the whole folder", err)
 	}
@@ -119,13 +119,22 @@ func tables(parts *embedded.Parts, m *manifest.Manifest) map[string][]string {
 	if m == nil {
 		return files
 	}
-	known := table.All()
+	known := tableNames()
 	for _, f := range m.Files() {
-		if slices.ContainsFunc(known, func(d table.Description) bool { return d.Name == f.Table }) {
+		if slices.Contains(known, f.Table) { // a newer build may have more
 			files[f.Table] = append(files[f.Table], parts.Store.Path(f.Key))
 		}
 	}
 	return files
+}
+
+// tableNames are the tables of the record.
+func tableNames() []string {
+	var names []string
+	for _, d := range table.All() {
+		names = append(names, d.Name)
+	}
+	return names
 }
 
 // maxStatement bounds what the shell holds of one statement.
@@ -203,9 +212,7 @@ func (a *app) meta(line string) (leave bool) {
 		return true
 	case "":
 	case "tables":
-		for _, d := range table.All() {
-			a.note("%s", d.Name)
-		}
+		a.note("%s", strings.Join(tableNames(), "\n"))
 	case "json", "csv", "yaml", "table":
 		a.format = render.Format(strings.TrimPrefix(line, "."))
 	default:

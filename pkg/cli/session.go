@@ -128,7 +128,7 @@ func (a *app) trouble(ctx context.Context, s *session) error {
 		}
 		return nil
 	}
-	err, since := s.stack.Trouble()
+	since, err := s.stack.Trouble()
 	if err == nil || a.Clock.Now().Sub(since) < maxTrouble {
 		return nil
 	}

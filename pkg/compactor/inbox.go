@@ -143,15 +143,15 @@ func (b *inbox) await(ctx context.Context, wait time.Duration) error {
 		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	var sleeping sync.WaitGroup
+	defer sleeping.Wait()
 	defer cancel()
 	slept := make(chan error, 1)
-	go func() { slept <- b.clock.Sleep(ctx, wait) }()
+	sleeping.Go(func() { slept <- b.clock.Sleep(ctx, wait) })
 	select {
 	case err := <-slept:
 		return err
 	case <-b.wake:
-		cancel()
-		<-slept
 		return nil
 	}
 }

@@ -9,6 +9,7 @@
 package control
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -70,7 +71,7 @@ type Redispatch struct {
 // Retime asks the queue whether it still has the call of a timer, and, only if
 // it has not, asks the ledger for the timer to be scheduled anew.
 type Retime struct {
-	CloudTaskID string
+	CloudTaskID string // empty: there is nothing to ask about
 	Request     *event.TimerRequested
 }
 
@@ -157,7 +158,8 @@ func hop(row *state.Timer, now event.Time) event.Time {
 }
 
 // Sweep gives the actions of anti-entropy: what was dispatched and never
-// started, what is ready and was never dispatched, and timers that never fired.
+// started, what is ready and was never dispatched, timers that never fired, and
+// a liveness timer that is missing.
 func Sweep(s *state.State, now event.Time) []Action {
 	actions := append(Dispatch(s, now), Timers(s, now)...)
 	for row := range s.Outbox.All {
@@ -170,12 +172,29 @@ func Sweep(s *state.State, now event.Time) []Action {
 			actions = append(actions, orphans(s, run.RunID)...)
 		}
 	}
+	return append(actions, retimes(s, now)...)
+}
+
+// retimes are for timers that should have been called, and for the liveness
+// timer where there should be one.
+func retimes(s *state.State, now event.Time) []Action {
+	var actions []Action
 	for row := range s.Timers.All {
-		if row.State == state.TimerScheduled && row.EnqueuedAt != 0 && now.Sub(max(row.FireAt, row.HopAt)) >= TimerGrace {
+		called := cmp.Or(row.HopAt, row.FireAt)
+		if row.State == state.TimerScheduled && row.EnqueuedAt != 0 && now.Sub(called) >= TimerGrace {
 			actions = append(actions, Retime{row.CloudTaskID, &event.TimerRequested{
 				TimerID: row.TimerID, TimerType: row.TimerType, Generation: row.Generation + 1, FireAt: row.FireAt,
 			}})
 		}
+	}
+	timer := s.Liveness()
+	if next, ok := s.NextDeadline(); ok && (timer == nil || timer.State != state.TimerScheduled) {
+		// Whatever is folded puts the timer back: the request only sees to it that
+		// something is.
+		actions = append(actions, Retime{Request: &event.TimerRequested{
+			TimerID:   ids.TimerID(event.TimerLiveness, "", "", 0, next.At.Time().Unix()),
+			TimerType: event.TimerLiveness, FireAt: next.At,
+		}})
 	}
 	return actions
 }

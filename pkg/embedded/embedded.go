@@ -317,11 +317,11 @@ func (s *Stack) Sweep(ctx context.Context) error {
 }
 
 // Trouble is why nothing is being folded, and since when; nil when all is well.
-func (s *Stack) Trouble() (error, time.Time) { //nolint:revive // an error that is a state, not a failure of this call
+func (s *Stack) Trouble() (since time.Time, err error) {
 	if t := s.trouble.Load(); t != nil {
-		return t.err, t.since
+		return t.since, t.err
 	}
-	return nil, time.Time{}
+	return time.Time{}, nil
 }
 
 // Done is closed, or rather returns, when the stack has ended by itself; the

@@ -122,14 +122,18 @@ type EventInfo struct {
 	Reason  string             `json:"reason,omitempty"`
 }
 
+// Judge fills in what folding the event's group came to.
+func (e *EventInfo) Judge(s *state.State) {
+	if row := s.Entries.Get(state.Key2{A: e.Entry, B: e.Group}); row != nil {
+		e.Outcome, e.Reason = row.Outcome, strings.TrimSpace(row.Reason+" "+row.Detail)
+	}
+}
+
 // Explain makes the explanation of a task of a run.
 func Explain(s *state.State, task *state.Task, now event.Time, events []EventInfo) *Explanation {
 	x := explainer{s: s, run: s.Runs.Get(task.RunID), task: task, now: now}
 	for i := range events {
-		if row := s.Entries.Get(state.Key2{A: events[i].Entry, B: events[i].Group}); row != nil {
-			events[i].Outcome = row.Outcome
-			events[i].Reason = strings.TrimSpace(row.Reason + " " + row.Detail)
-		}
+		events[i].Judge(s)
 	}
 	e := &Explanation{
 		RunID: task.RunID, RunState: x.run.State, TaskKey: task.TaskKey, Kind: task.Kind, State: task.State,

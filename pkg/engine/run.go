@@ -36,7 +36,8 @@ type Ticket struct {
 	Attached bool
 }
 
-// Run plans and triggers a run.
+// Run plans and triggers a run. With an error the ticket may name a run: it was
+// asked for, and appears in the state if what asked for it became durable.
 func (e *Engine) Run(ctx context.Context, r RunRequest) (Ticket, error) {
 	snap, err := e.Snapshots.Current(ctx)
 	if err != nil {
@@ -134,7 +135,7 @@ func (e *Engine) trigger(ctx context.Context, built *plan.Plan, p *event.RunTrig
 	}
 	snap, entry, err := e.append(ctx, p.RunID, p, created)
 	if err != nil {
-		return Ticket{}, err
+		return Ticket{RunID: p.RunID}, err // it may be durable, and folded by whoever comes next
 	}
 	return e.ticket(snap, p, entry)
 }

@@ -3,7 +3,6 @@ package fold
 import (
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -245,5 +244,3 @@ func jsonOfMap[V any](m map[string]V) string {
 	}
 	return jsonOf(m) // keys come out sorted
 }
-
-func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }

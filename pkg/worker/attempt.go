@@ -3,9 +3,11 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -34,6 +36,8 @@ type attempt struct {
 	calls  *callbacks
 	log    *slog.Logger
 
+	// dir is the execution's scratch folder, once there is one.
+	dir string
 	// output keeps what the task printed.
 	output    boundedLog
 	startedAt event.Time
@@ -61,6 +65,7 @@ func (a *attempt) now() event.Time { return event.At(a.w.cfg.Clock.Now()) }
 // must be reported nevertheless goes under the worker's own context.
 func (a *attempt) run(ctx context.Context) int {
 	defer a.freeSlot()
+	defer a.discard(ctx) // after the report: nobody waits for it
 	a.startedAt = a.now()
 	if status := a.start(ctx); status != 0 {
 		return status
@@ -153,13 +158,11 @@ func (a *attempt) perform(ctx context.Context) (*contract.Marker, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := a.w.scratch.execution(a.env.AttemptID + "-" + a.nonce)
-	if err != nil {
+	if a.dir, err = a.w.scratch.execution(a.env.AttemptID + "-" + a.nonce); err != nil {
 		return nil, fail(CodeWorker, CategoryInfrastructure, err)
 	}
-	defer a.discard(ctx, dir)
 	began := a.now()
-	made, err := a.executeWork(ctx, t, inputs, dir)
+	made, err := a.executeWork(ctx, t, inputs)
 	a.metrics["execute_ms"] = a.now().Sub(began).Milliseconds()
 	saved := a.saveLog(err)
 	defer saved()
@@ -169,14 +172,26 @@ func (a *attempt) perform(ctx context.Context) (*contract.Marker, error) {
 	return a.commit(ctx, made)
 }
 
-func (a *attempt) discard(ctx context.Context, dir string) {
-	if err := removeAll(dir); err != nil {
-		a.log.WarnContext(ctx, "could not remove the scratch folder", "dir", dir, "error", err)
+func (a *attempt) discard(ctx context.Context) {
+	if a.dir == "" {
+		return
+	}
+	if err := removeAll(a.dir); err != nil {
+		a.log.WarnContext(ctx, "could not remove the scratch folder", "dir", a.dir, "error", err)
 	}
 }
 
-// executeWork runs the query or the command in a fresh folder.
-func (a *attempt) executeWork(ctx context.Context, t *work, inputs []input, dir string) ([]outputFile, error) {
+// folder makes a folder below the execution's.
+func (a *attempt) folder(name string) (string, error) {
+	path := filepath.Join(a.dir, name)
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return "", fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("make scratch folder: %w", err))
+	}
+	return path, nil
+}
+
+// executeWork runs the query or the command.
+func (a *attempt) executeWork(ctx context.Context, t *work, inputs []input) ([]outputFile, error) {
 	if t.root != "" {
 		if info, err := os.Stat(t.root); err != nil || !info.IsDir() {
 			return nil, refuse(CodeProjectMissing,
@@ -184,9 +199,9 @@ func (a *attempt) executeWork(ctx context.Context, t *work, inputs []input, dir 
 		}
 	}
 	if t.SQL != "" {
-		return a.executeSQL(ctx, t, inputs, dir)
+		return a.executeSQL(ctx, t, inputs)
 	}
-	return a.executeCommand(ctx, t, inputs, dir)
+	return a.executeCommand(ctx, t, inputs)
 }
 
 // saveLog stores what the task printed, beside what comes next; the function

@@ -19,49 +19,30 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// folders are those of a command's execution.
-type folders struct {
-	work    string // its working directory, where there is no project
-	inputs  string
-	fetched string
-	output  string
-}
-
-func makeFolders(dir string) (folders, error) {
-	f := folders{
-		work: filepath.Join(dir, "work"), inputs: filepath.Join(dir, "inputs"),
-		fetched: filepath.Join(dir, "fetched"), output: filepath.Join(dir, "output"),
-	}
-	for _, path := range []string{f.work, f.inputs, f.fetched, f.output} {
-		if err := os.Mkdir(path, 0o700); err != nil {
-			return f, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("make scratch folder: %w", err))
-		}
-	}
-	return f, nil
-}
-
 // executeCommand runs the task's command; the files that it leaves in its output
 // folder are what it made.
-func (a *attempt) executeCommand(ctx context.Context, t *work, inputs []input, dir string) ([]outputFile, error) {
-	f, err := makeFolders(dir)
-	if err != nil {
-		return nil, err
-	}
-	if err := a.fetch(ctx, inputs, f.fetched); err != nil {
+func (a *attempt) executeCommand(ctx context.Context, t *work, inputs []input) ([]outputFile, error) {
+	if err := a.fetch(ctx, inputs); err != nil {
 		return nil, err
 	}
 	for i := range inputs {
-		if err := a.layOut(ctx, t, &inputs[i], f); err != nil {
+		if err := a.layOut(ctx, t, &inputs[i]); err != nil {
 			return nil, err
 		}
 	}
-	env, err := a.environ(t, inputs, f)
+	output, err := a.folder("output")
 	if err != nil {
 		return nil, err
 	}
 	cwd := t.root
 	if cwd == "" {
-		cwd = f.work
+		if cwd, err = a.folder("work"); err != nil {
+			return nil, err
+		}
+	}
+	env, err := a.environ(t, inputs, output)
+	if err != nil {
+		return nil, err
 	}
 	program, err := findProgram(t.Command[0], cwd, env)
 	if err != nil {
@@ -79,7 +60,7 @@ func (a *attempt) executeCommand(ctx context.Context, t *work, inputs []input, d
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, cause // it ended well on SIGTERM, perhaps half done
 	}
-	return collect(f.output)
+	return collect(output)
 }
 
 func launchFailure(program string, err error) error {
@@ -92,17 +73,19 @@ func launchFailure(program string, err error) error {
 	return fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("start %s: %w", program, err))
 }
 
-// folder is where a command finds an input.
-func (f folders) input(asset ids.AssetKey) string { return filepath.Join(f.inputs, asset.SQL()) }
+// inputDir is where a command finds an input.
+func (a *attempt) inputDir(asset ids.AssetKey) string {
+	return filepath.Join(a.dir, "inputs", asset.SQL())
+}
 
 // layOut makes the folder of one input: links to its files or, in CSV, one file.
-func (a *attempt) layOut(ctx context.Context, t *work, in *input, f folders) error {
-	dir := f.input(in.asset)
-	if err := os.Mkdir(dir, 0o700); err != nil {
+func (a *attempt) layOut(ctx context.Context, t *work, in *input) error {
+	dir := a.inputDir(in.asset)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("make scratch folder: %w", err))
 	}
 	if t.InputFormat == plan.FormatCSV {
-		return a.convert(ctx, in, filepath.Join(dir, "data.csv"), f.work)
+		return a.convert(ctx, in, filepath.Join(dir, "data.csv"))
 	}
 	for _, p := range in.parts {
 		if err := p.link(dir); err != nil {
@@ -136,12 +119,12 @@ func (p *part) link(dir string) error {
 }
 
 // convert writes an input as one CSV file with a header.
-func (a *attempt) convert(ctx context.Context, in *input, target, dir string) (err error) {
+func (a *attempt) convert(ctx context.Context, in *input, target string) (err error) {
 	files, err := in.rows()
 	if err != nil {
 		return err
 	}
-	d, err := a.w.openDuckDB(ctx, dir)
+	d, err := a.w.openDuckDB(ctx, a.dir)
 	if err != nil {
 		return sqlFailure(err)
 	}
@@ -173,7 +156,7 @@ type taskContext struct {
 }
 
 // environ is the command's environment. What comes later counts.
-func (a *attempt) environ(t *work, inputs []input, f folders) ([]string, error) {
+func (a *attempt) environ(t *work, inputs []input, output string) ([]string, error) {
 	partition, err := ids.ParsePartition(t.task.PartitionKey)
 	if err != nil {
 		return nil, refuse(CodePlanUnreadable, "task %s: %w", t.task.TaskKey, err)
@@ -185,7 +168,7 @@ func (a *attempt) environ(t *work, inputs []input, f folders) ([]string, error) 
 	says := taskContext{
 		Tenant: a.env.Tenant, Workspace: a.env.Workspace, RunID: a.env.RunID, TaskKey: a.env.TaskKey,
 		Attempt: a.env.Attempt, AttemptID: a.env.AttemptID, MaterializationID: a.env.MaterializationID,
-		AssetKey: a.env.AssetKey, Partition: partition, Inputs: map[string]string{}, Output: f.output,
+		AssetKey: a.env.AssetKey, Partition: partition, Inputs: map[string]string{}, Output: output,
 	}
 	for _, dimension := range partition.Dimensions() {
 		env = append(env, "SERVO_PARTITION_"+variableName(dimension)+"="+partition[dimension])
@@ -197,14 +180,14 @@ func (a *attempt) environ(t *work, inputs []input, f folders) ([]string, error) 
 			return nil, refuse(CodeInvalidInput, "inputs %s and %s are both called %s: rename one of the assets", other, in.asset, name)
 		}
 		named[name] = in.asset
-		says.Inputs[in.asset.String()] = f.input(in.asset)
-		env = append(env, name+"="+f.input(in.asset))
+		says.Inputs[in.asset.String()] = a.inputDir(in.asset)
+		env = append(env, name+"="+a.inputDir(in.asset))
 	}
 	text, err := json.Marshal(says)
 	if err != nil {
 		return nil, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("encode SERVO_CONTEXT: %w", err))
 	}
-	return append(env, "SERVO_OUTPUT="+f.output, "SERVO_CONTEXT="+string(text), "SERVO_BIN="+a.w.cfg.ServoBin), nil
+	return append(env, "SERVO_OUTPUT="+output, "SERVO_CONTEXT="+string(text), "SERVO_BIN="+a.w.cfg.ServoBin), nil
 }
 
 // variableName is text as part of an environment variable's name.

@@ -157,9 +157,19 @@ func (w *Worker) marker(ctx context.Context, key string) (*contract.Marker, erro
 }
 
 // fetch gives every file of the inputs a place on this machine: where it is, for
-// a store of files, else below dir.
-func (a *attempt) fetch(ctx context.Context, inputs []input, dir string) error {
+// a store of files, else a copy.
+func (a *attempt) fetch(ctx context.Context, inputs []input) error {
+	if len(inputs) == 0 {
+		return nil
+	}
 	local, _ := a.w.cfg.Store.(blob.Local)
+	dir := ""
+	if local == nil {
+		var err error
+		if dir, err = a.folder("fetched"); err != nil {
+			return err
+		}
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelReads)
 	n := 0

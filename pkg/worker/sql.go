@@ -65,15 +65,11 @@ func (d *database) exec(ctx context.Context, statement string) (rows int64, err 
 func (d *database) close() error { return errors.Join(d.conn.Close(), d.db.Close()) }
 
 // executeSQL runs the task's query over its inputs.
-func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input, dir string) (made []outputFile, err error) {
-	fetched := filepath.Join(dir, "inputs")
-	if err := os.Mkdir(fetched, 0o700); err != nil {
-		return nil, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("make scratch folder: %w", err))
-	}
-	if err := a.fetch(ctx, inputs, fetched); err != nil {
+func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) (made []outputFile, err error) {
+	if err := a.fetch(ctx, inputs); err != nil {
 		return nil, err
 	}
-	d, err := a.w.openDuckDB(ctx, dir)
+	d, err := a.w.openDuckDB(ctx, a.dir)
 	if err != nil {
 		return nil, sqlFailure(err)
 	}
@@ -82,14 +78,14 @@ func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input, dir s
 			err = sqlFailure(closeErr)
 		}
 	}()
-	if err := a.prepare(ctx, d, t, inputs, dir); err != nil {
+	if err := a.prepare(ctx, d, t, inputs); err != nil {
 		return nil, err
 	}
 	query := strings.TrimRight(t.SQL, "; \t\r\n")
 	if query, err = d.resolvePaths(ctx, query, t.root); err != nil {
 		return nil, err
 	}
-	target := filepath.Join(dir, outputName)
+	target := filepath.Join(a.dir, outputName)
 	rows, err := d.exec(ctx, "COPY ("+query+"\n) TO "+quote(target)+" (FORMAT parquet, COMPRESSION zstd)")
 	if err != nil {
 		err = sqlFailure(d.clearer(ctx, query, err))
@@ -106,12 +102,12 @@ func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input, dir s
 
 // prepare makes the inputs and the partition's values known to the query, and
 // then locks it in: it reads the project, its inputs and its own folder.
-func (a *attempt) prepare(ctx context.Context, d *database, t *work, inputs []input, dir string) error {
+func (a *attempt) prepare(ctx context.Context, d *database, t *work, inputs []input) error {
 	statements, err := variables(t)
 	if err != nil {
 		return err
 	}
-	folders := []string{dir}
+	folders := []string{a.dir}
 	if t.root != "" {
 		folders = append(folders, t.root)
 	}

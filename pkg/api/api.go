@@ -1,0 +1,151 @@
+// Package api is the HTTP surface for people and programs: what runs there are,
+// where they stand, start one, cancel one.
+//
+// Answers are JSON with snake_case names; errors are problem documents (RFC
+// 9457). A POST must say that its body is JSON: a web page cannot do that to
+// another origin without being asked, so none can start a run behind its
+// reader's back.
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/plan"
+)
+
+// Project is what runs are made from.
+type Project struct {
+	Name   string
+	Root   string
+	Assets []plan.Asset
+	// MaxParallelism limits each run; 0: no limit of its own.
+	MaxParallelism int32
+}
+
+// Config is what the routes work with.
+type Config struct {
+	Engine *engine.Engine
+	// Project is the newest valid project; its error says that there is none.
+	Project func() (*Project, error)
+	// User is on whose behalf runs are started.
+	User string
+}
+
+// maxBody is the largest request that is read.
+const maxBody = 1 << 20
+
+// Register adds the routes to a mux.
+func Register(mux *http.ServeMux, cfg Config) {
+	h := handler{cfg}
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, map[string]string{"status": "ok"})
+	})
+	mux.HandleFunc("GET /readyz", h.serve(h.ready))
+	mux.HandleFunc("GET /v1/assets", h.serve(h.assets))
+	mux.HandleFunc("GET /v1/runs", h.serve(h.runs))
+	mux.HandleFunc("POST /v1/runs", h.serve(h.start))
+	mux.HandleFunc("GET /v1/runs/{run}", h.serve(h.run))
+	mux.HandleFunc("GET /v1/runs/{run}/tasks", h.serve(h.tasks))
+	mux.HandleFunc("GET /v1/runs/{run}/tasks/{task}", h.serve(h.explain))
+	mux.HandleFunc("POST /v1/runs/{run}/cancel", h.serve(h.cancel))
+}
+
+type handler struct{ Config }
+
+// refusal is an error with the status to answer.
+type refusal struct {
+	status int
+	err    error
+}
+
+func (r *refusal) Error() string { return r.err.Error() }
+func (r *refusal) Unwrap() error { return r.err }
+
+func refuse(status int, format string, args ...any) error {
+	return &refusal{status, fmt.Errorf(format, args...)}
+}
+
+// serve answers with what f gives.
+func (h handler) serve(f func(*http.Request) (status int, body any, err error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		status, body, err := f(r)
+		if err != nil {
+			status = statusOf(err)
+			body = contract.Problem{Title: http.StatusText(status), Status: status, Detail: err.Error()}
+		}
+		answer(w, status, body)
+	}
+}
+
+// statusOf is the status that an error is answered with.
+func statusOf(err error) int {
+	var r *refusal
+	switch {
+	case errors.As(err, &r):
+		return r.status
+	case errors.Is(err, engine.ErrNotFound):
+		return http.StatusNotFound
+	case errors.Is(err, engine.ErrConflict), errors.Is(err, engine.ErrEnded):
+		return http.StatusConflict
+	}
+	return http.StatusInternalServerError
+}
+
+func answer(w http.ResponseWriter, status int, body any) {
+	contentType := "application/json"
+	if _, isProblem := body.(contract.Problem); isProblem {
+		contentType = "application/problem+json"
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(body) //nolint:errchkjson // who asked is gone if this fails
+}
+
+// decode reads the JSON body of a POST. Fields that it does not know are
+// refused: a misspelt one would start another run than was meant.
+func decode(r *http.Request, to any) error {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return refuse(http.StatusUnsupportedMediaType, "the request has the Content-Type %q; send application/json", r.Header.Get("Content-Type"))
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	if err != nil {
+		return refuse(http.StatusBadRequest, "read the request: %w", err)
+	}
+	if len(body) > maxBody {
+		return refuse(http.StatusRequestEntityTooLarge, "the request has more than %d bytes", maxBody)
+	}
+	if len(body) == 0 {
+		return nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(to); err != nil {
+		return refuse(http.StatusBadRequest, "the body is not what is expected: %w", err)
+	}
+	return nil
+}
+
+// limit is the query parameter of that name, within bounds.
+func limit(r *http.Request, fallback, most int) (int, error) {
+	text := r.URL.Query().Get("limit")
+	if text == "" {
+		return fallback, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, refuse(http.StatusBadRequest, "limit is %q; it must be 1 to %d", text, most)
+	}
+	return n, nil
+}

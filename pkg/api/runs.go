@@ -1,0 +1,228 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Run is a run as answers have it.
+type Run struct {
+	RunID       string           `json:"run_id"`
+	State       state.RunState   `json:"state"`
+	Trigger     string           `json:"trigger"`
+	ParentRunID string           `json:"parent_run_id,omitempty"`
+	RunKey      string           `json:"run_key,omitempty"`
+	Assets      json.RawMessage  `json:"assets,omitempty"`
+	Partitions  json.RawMessage  `json:"partitions,omitempty"`
+	Labels      json.RawMessage  `json:"labels,omitempty"`
+	Tasks       map[string]int32 `json:"tasks"`
+	TasksTotal  int32            `json:"tasks_total"`
+	CreatedAt   event.Time       `json:"created_at"`
+	StartedAt   event.Time       `json:"started_at,omitempty,omitzero"`
+	CompletedAt event.Time       `json:"completed_at,omitempty,omitzero"`
+	Error       string           `json:"error,omitempty"`
+}
+
+func runOf(r *state.Run) Run {
+	return Run{
+		RunID: r.RunID, State: r.State, Trigger: r.TriggerType, ParentRunID: r.ParentRunID, RunKey: r.RunKey,
+		Assets: json.RawMessage(r.RootAssets), Partitions: json.RawMessage(r.Partitions), Labels: json.RawMessage(r.Labels),
+		TasksTotal: r.TasksTotal, CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, CompletedAt: r.CompletedAt,
+		Error: r.ErrorMessage,
+		Tasks: map[string]int32{
+			string(state.TaskBlocked): r.TasksBlocked, string(state.TaskReady): r.TasksReady,
+			string(state.TaskDispatched): r.TasksDispatch, string(state.TaskRunning): r.TasksRunning,
+			string(state.TaskRetryWait): r.TasksRetryWait, string(state.TaskSkipped): r.TasksSkipped,
+			string(state.TaskCancelled): r.TasksCancelled, string(state.TaskFailed): r.TasksFailed,
+			string(state.TaskSucceeded): r.TasksSucceeded,
+		},
+	}
+}
+
+// Task is a task as answers have it.
+type Task struct {
+	TaskKey     string          `json:"task_key"`
+	Kind        string          `json:"kind"`
+	AssetKey    string          `json:"asset_key,omitempty"`
+	Partition   string          `json:"partition_key,omitempty"`
+	State       state.TaskState `json:"state"`
+	Attempt     int32           `json:"attempt"`
+	MaxAttempts int32           `json:"max_attempts"`
+	StartedAt   event.Time      `json:"started_at,omitempty,omitzero"`
+	CompletedAt event.Time      `json:"completed_at,omitempty,omitzero"`
+	RowCount    int64           `json:"row_count"`
+	ByteSize    int64           `json:"byte_size"`
+	OutputURI   string          `json:"output_uri,omitempty"`
+	ErrorCode   string          `json:"error_code,omitempty"`
+	Error       string          `json:"error,omitempty"`
+}
+
+func (h handler) find(r *http.Request) (*state.State, *state.Run, error) {
+	snap, err := h.Engine.Snapshots.Current(r.Context())
+	if err != nil {
+		return nil, nil, err
+	}
+	run, err := engine.FindRun(snap.State, r.PathValue("run"))
+	return snap.State, run, err
+}
+
+// Limits of listings.
+const (
+	defaultRuns  = 50
+	maxRuns      = 1000
+	defaultTasks = 1000
+	maxTasks     = 100_000
+)
+
+func (h handler) runs(r *http.Request) (int, any, error) {
+	n, err := limit(r, defaultRuns, maxRuns)
+	if err != nil {
+		return 0, nil, err
+	}
+	snap, err := h.Engine.Snapshots.Current(r.Context())
+	if err != nil {
+		return 0, nil, err
+	}
+	rows := snap.State.Runs.Rows()
+	slices.Reverse(rows)
+	runs := []Run{}
+	for _, row := range rows[:min(n, len(rows))] {
+		runs = append(runs, runOf(row))
+	}
+	return http.StatusOK, map[string]any{"revision": snap.Revision, "runs": runs}, nil
+}
+
+func (h handler) run(r *http.Request) (int, any, error) {
+	_, run, err := h.find(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, runOf(run), nil
+}
+
+func (h handler) tasks(r *http.Request) (int, any, error) {
+	n, err := limit(r, defaultTasks, maxTasks)
+	if err != nil {
+		return 0, nil, err
+	}
+	s, run, err := h.find(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	only, after := r.URL.Query().Get("state"), r.URL.Query().Get("after")
+	tasks, next := []Task{}, ""
+	s.Tasks.Ascend(state.Key2{A: run.RunID, B: after}, func(t *state.Task) bool {
+		switch {
+		case t.RunID != run.RunID:
+			return false
+		case t.TaskKey == after || only != "" && string(t.State) != only:
+			return true
+		case len(tasks) == n:
+			next = tasks[n-1].TaskKey
+			return false
+		}
+		tasks = append(tasks, Task{
+			TaskKey: t.TaskKey, Kind: t.Kind, AssetKey: t.AssetKey, Partition: t.PartitionKey, State: t.State,
+			Attempt: t.Attempt, MaxAttempts: t.MaxAttempts, StartedAt: t.StartedAt, CompletedAt: t.CompletedAt,
+			RowCount: t.RowCount, ByteSize: t.ByteSize, OutputURI: t.OutputURI, ErrorCode: t.ErrorCode, Error: t.ErrorMessage,
+		})
+		return true
+	})
+	return http.StatusOK, map[string]any{"run_id": run.RunID, "tasks": tasks, "next_after": next}, nil
+}
+
+func (h handler) explain(r *http.Request) (int, any, error) {
+	e, err := h.Engine.Explain(r.Context(), r.PathValue("run"), r.PathValue("task"))
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusOK, e, nil
+}
+
+func (h handler) cancel(r *http.Request) (int, any, error) {
+	var body struct {
+		Reason string `json:"reason"`
+		Force  bool   `json:"force"`
+	}
+	if err := decode(r, &body); err != nil {
+		return 0, nil, err
+	}
+	_, run, err := h.find(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := h.Engine.Cancel(r.Context(), run.RunID, body.Reason, body.Force); err != nil {
+		return 0, nil, err
+	}
+	_, run, err = h.find(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusAccepted, runOf(run), nil
+}
+
+// StartRequest is the body of POST /v1/runs.
+type StartRequest struct {
+	Assets     []string          `json:"assets"`
+	All        bool              `json:"all"`
+	Upstream   bool              `json:"upstream"`
+	Partitions []string          `json:"partitions"` // "date=2025-01-01..2025-01-31"
+	RunKey     string            `json:"run_key"`
+	Labels     map[string]string `json:"labels"`
+}
+
+// Started is the answer to it.
+type Started struct {
+	RunID string `json:"run_id"`
+	Tasks int    `json:"tasks"`
+	// Attached says that the run key was held by a run that asked for the same.
+	Attached bool `json:"attached"`
+}
+
+func (h handler) start(r *http.Request) (int, any, error) {
+	var body StartRequest
+	if err := decode(r, &body); err != nil {
+		return 0, nil, err
+	}
+	p, err := h.Project()
+	if err != nil {
+		return 0, nil, &refusal{http.StatusConflict, err}
+	}
+	request := engine.RunRequest{
+		RunKey: body.RunKey, Labels: body.Labels, MaxParallelism: p.MaxParallelism,
+		Trigger: event.Trigger{Type: "manual", UserID: h.User},
+		Plan:    plan.Request{Root: p.Root, Assets: p.Assets, All: body.All, Upstream: body.Upstream},
+	}
+	for _, name := range body.Assets {
+		key, err := ids.ParseAssetKey(name)
+		if err != nil {
+			return 0, nil, &refusal{http.StatusBadRequest, err}
+		}
+		request.Plan.Select = append(request.Plan.Select, key)
+	}
+	for _, text := range body.Partitions {
+		selection, err := plan.ParseSelection(text)
+		if err != nil {
+			return 0, nil, &refusal{http.StatusBadRequest, err}
+		}
+		request.Plan.Partitions = append(request.Plan.Partitions, selection)
+	}
+	ticket, err := h.Engine.Run(r.Context(), request)
+	switch {
+	case errors.Is(err, engine.ErrConflict):
+		return 0, nil, err
+	case err != nil && ticket.RunID == "":
+		return 0, nil, &refusal{http.StatusBadRequest, err} // nothing was asked of the ledger yet: the request cannot be planned
+	case err != nil:
+		return 0, nil, err
+	}
+	return http.StatusCreated, Started{RunID: ticket.RunID, Tasks: ticket.Tasks, Attached: ticket.Attached}, nil
+}

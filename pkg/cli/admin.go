@@ -1,0 +1,316 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/query"
+	"github.com/servo-orchestration/servo/pkg/query/render"
+	"github.com/servo-orchestration/servo/pkg/repair"
+)
+
+func (a *app) adminCommand() *cobra.Command {
+	admin := &cobra.Command{
+		Use:   "admin",
+		Short: "Look after the state: verify, rebuild, compact, sweep, and see what it is made of",
+		Args:  a.noSuchCommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	admin.AddCommand(a.verifyCommand(), a.rebuildCommand(), a.compactCommand(), a.sweepCommand(), a.manifestCommand(),
+		a.ledgerCommand(), a.sqlCommand())
+	return admin
+}
+
+// upkeep opens the parts of the state folder for f.
+func (a *app) upkeep(f func(*project.Project, *embedded.Parts) error) error {
+	p, err := a.settings()
+	if err != nil {
+		return err
+	}
+	parts, err := a.parts(p)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(p, parts), parts.Store.Close())
+}
+
+func (a *app) repairConfig(parts *embedded.Parts) repair.Config {
+	return repair.Config{
+		Domain: parts.Domain, Store: parts.Store, Manifests: parts.Manifests, Codec: parts.Codec, IDs: parts.IDs,
+		Writer: fmt.Sprintf("servo-rebuild/%d", os.Getpid()),
+	}
+}
+
+func (a *app) verifyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "verify",
+		Short: "Replay the ledger and compare; check every state file and every output",
+		Args:  takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.upkeep(func(_ *project.Project, parts *embedded.Parts) error {
+				report, err := repair.Verify(cmd.Context(), a.repairConfig(parts))
+				if err != nil {
+					return err
+				}
+				if err := a.document(report, func() string { return verifyText(report) }); err != nil {
+					return err
+				}
+				if len(report.Problems) > 0 {
+					a.note("servo: the state is not what the ledger says; `servo admin rebuild` makes it anew")
+					return errReported
+				}
+				return nil
+			})
+		},
+	}
+}
+
+func verifyText(r repair.Report) string {
+	text := fmt.Sprintf("revision %d: replayed %s of the ledger (%s), compared %s, checked %s\n", r.Revision,
+		plural(r.Groups, "group"), plural(int(r.Events), "event"), plural(int(r.Rows), "row"), plural(r.Outputs, "output"))
+	for _, problem := range r.Problems {
+		text += "  " + problem + "\n"
+	}
+	if len(r.Problems) == 0 {
+		text += "no differences\n"
+	}
+	return text
+}
+
+func (a *app) rebuildCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "rebuild",
+		Short: "Make the state anew from the ledger",
+		Args:  takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.upkeep(func(p *project.Project, parts *embedded.Parts) error {
+				release, err := embedded.Own(a.options(p).Dir)
+				var locked *embedded.LockedError
+				if errors.As(err, &locked) {
+					return fmt.Errorf("%w; end it first: nobody else may write while the state is made anew", locked)
+				}
+				if err != nil {
+					return err
+				}
+				defer release()
+				result, err := repair.Rebuild(cmd.Context(), a.repairConfig(parts))
+				if err != nil {
+					return err
+				}
+				return a.document(result, func() string { return rebuildText(result) })
+			})
+		},
+	}
+}
+
+func rebuildText(r repair.Result) string {
+	how := "in the order in which it had been folded: the state is the same as it was"
+	if !r.Recorded {
+		how = "in the order of its entries, since the recorded order could not be read: every fact holds, and nothing that has finished runs again"
+	}
+	return fmt.Sprintf("revision %d: %s from %s of the ledger, replayed %s\n", r.Revision, plural(int(r.Rows), "row"), entriesText(r.Entries), how)
+}
+
+func entriesText(n int) string {
+	if n == 1 {
+		return "1 further entry"
+	}
+	return grouped(int64(n)) + " further entries"
+}
+
+func (a *app) compactCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "compact",
+		Short: "List the ledger, and fold what is not folded yet",
+		Args:  takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.serviced(cmd.Context(), func(ctx context.Context, s *session) error {
+				result, err := s.Compactor.Compact(ctx, compactor.Request{Barrier: true})
+				if err != nil {
+					return err
+				}
+				return a.document(result, func() string {
+					return fmt.Sprintf("revision %d: %s folded; caught up at %s\n", result.Revision, plural(result.Folded, "group"), result.CaughtUpAt)
+				})
+			})
+		},
+	}
+}
+
+func (a *app) sweepCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "sweep",
+		Short: "Run anti-entropy now: what was dispatched and lost, what was never announced, timers that never fired",
+		Args:  takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.serviced(cmd.Context(), func(ctx context.Context, s *session) error {
+				if s.stack != nil { // starting it has folded and refilled everything; look again all the same
+					if err := s.stack.Sweep(ctx); err != nil {
+						return err
+					}
+				} else if _, err := s.Compactor.Compact(ctx, compactor.Request{Barrier: true}); err != nil {
+					return err
+				}
+				snap, err := s.Snapshots.Current(ctx)
+				if err != nil {
+					return err
+				}
+				if s.stack == nil {
+					a.note("the ledger is folded; process %d, which owns the folder, sweeps the queue every minute", s.owner.PID)
+				}
+				a.note("revision %d: %s under way", snap.Revision, plural(snap.State.LiveRuns(), "run"))
+				return nil
+			})
+		},
+	}
+}
+
+// serviced runs f with a session on a state folder that exists.
+func (a *app) serviced(ctx context.Context, f func(context.Context, *session) error) error {
+	var p *project.Project
+	err := a.upkeep(func(settings *project.Project, _ *embedded.Parts) error {
+		p = settings
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return a.do(ctx, p, f)
+}
+
+func (a *app) manifestCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "manifest [REVISION|TIME]",
+		Short: "Show a revision's manifest: its watermarks, and which files hold it (default: the newest)",
+		Args:  takes("[REVISION|TIME]"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.upkeep(func(_ *project.Project, parts *embedded.Parts) error {
+				m, err := revision(cmd.Context(), parts, argument(args, 0))
+				switch {
+				case err != nil:
+					return err
+				case m == nil:
+					return fmt.Errorf("nothing has been published in %s yet; `servo run --all` does", parts.Domain)
+				case a.format == render.CSV:
+					return list(a, fileColumns, placed(m))
+				}
+				return a.document(m, func() string { return a.manifestText(m) })
+			})
+		},
+	}
+}
+
+// placedFile is a file of a revision, and its tier.
+type placedFile struct {
+	manifest.File
+	tier string
+}
+
+// placed are the files of a revision with their tiers.
+func placed(m *manifest.Manifest) []placedFile {
+	var files []placedFile
+	add := func(tier string, fs []manifest.File) {
+		for _, f := range fs {
+			files = append(files, placedFile{f, tier})
+		}
+	}
+	add(manifest.TierBase, m.BaseSnapshot.Files)
+	for _, d := range m.L1 {
+		add(manifest.TierL1, d.Files)
+	}
+	for _, d := range m.L0 {
+		add(manifest.TierL0, d.Files)
+	}
+	for _, f := range m.History {
+		add(manifest.TierHistory, []manifest.File{f})
+	}
+	return files
+}
+
+var fileColumns = []column[placedFile]{
+	{name: "table", value: func(f placedFile) any { return f.Table }},
+	{name: "tier", value: func(f placedFile) any { return f.tier }},
+	{name: "rows", value: func(f placedFile) any { return f.Rows }},
+	{name: "bytes", value: func(f placedFile) any { return f.Size }},
+	{name: "crc32c", value: func(f placedFile) any { return f.CRC32C }},
+	{name: "key", value: func(f placedFile) any { return f.Key }},
+}
+
+// manifestText is a manifest as people read it.
+func (a *app) manifestText(m *manifest.Manifest) string {
+	o := &outline{style: a.style}
+	field := func(name, format string, args ...any) {
+		fmt.Fprintf(&o.b, "%s%s\n", a.style.dim(pad(name, 18)), fmt.Sprintf(format, args...))
+	}
+	field("revision", "%s of %s, published %s by %s", a.style.bold(fmt.Sprint(m.Revision)), m.Domain(), m.PublishedAt, m.Writer)
+	field("lineage", "%s", m.Lineage)
+	field("events folded", "%s, the last at %s", grouped(m.FoldSeq), m.FoldTime)
+	field("complete through", "%s", m.Watermarks.CompleteThrough)
+	field("caught up at", "%s", m.Watermarks.CaughtUpAt)
+	field("base", "%s", tierText(m.BaseSnapshot.Files))
+	var l1, l0 []manifest.File
+	for _, d := range m.L1 {
+		l1 = append(l1, d.Files...)
+	}
+	for _, d := range m.L0 {
+		l0 = append(l0, d.Files...)
+	}
+	field("l1", "%s: %s", plural(len(m.L1), "delta"), tierText(l1))
+	field("l0", "%s: %s", plural(len(m.L0), "delta"), tierText(l0))
+	name := "rows"
+	for _, table := range tableNames() {
+		if n, ok := m.RowCounts[table]; ok {
+			field(name, "%s  %s", pad(table, 20), grouped(n))
+			name = ""
+		}
+	}
+	return o.b.String()
+}
+
+func tierText(files []manifest.File) string {
+	rows, size := int64(0), int64(0)
+	for _, f := range files {
+		rows += f.Rows
+		size += f.Size
+	}
+	return fmt.Sprintf("%s, %s, %s", plural(len(files), "file"), plural(int(rows), "row"), bytesText(size))
+}
+
+func (a *app) sqlCommand() *cobra.Command {
+	var asOf string
+	cmd := &cobra.Command{
+		Use:   "sql",
+		Short: "Print the views of a revision as SQL, to paste into any DuckDB",
+		Args:  takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.upkeep(func(_ *project.Project, parts *embedded.Parts) error {
+				m, err := revision(cmd.Context(), parts, asOf)
+				if err != nil {
+					return err
+				}
+				files := tables(parts, m)
+				for _, paths := range files {
+					for _, path := range paths {
+						if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+							return fmt.Errorf("%s, a file of the revision, is missing; `servo admin rebuild` makes the state anew", filepath.Base(path))
+						}
+					}
+				}
+				_, err = fmt.Fprint(a.Stdout, query.Script(files))
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&asOf, "as-of", "", "the state as of a revision, or of a time (RFC 3339), instead of now")
+	return cmd
+}

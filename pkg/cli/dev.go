@@ -1,0 +1,189 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/servo-orchestration/servo/pkg/api"
+	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// devAddress is where servo dev serves.
+const devAddress = "127.0.0.1:4280"
+
+func (a *app) devCommand() *cobra.Command {
+	var address string
+	cmd := &cobra.Command{
+		Use:   "dev",
+		Short: "Own the state folder and serve: runs of other commands are executed here; reload on change",
+		Args:  takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.dev(cmd.Context(), address, !cmd.Flags().Changed("listen"))
+		},
+	}
+	cmd.Flags().StringVar(&address, "listen", devAddress, "the address to serve on; this machine only")
+	return cmd
+}
+
+// loaded is the project as it was last read: the newest valid one, and what is
+// wrong with the files now, if so.
+type loaded struct {
+	mu      sync.Mutex
+	project *project.Project
+	problem error
+}
+
+// errNoProject is why no run can be started.
+var errNoProject = errors.New("the project has problems; `servo validate` shows them")
+
+func (l *loaded) get() (*api.Project, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.problem != nil {
+		return nil, errNoProject
+	}
+	p := l.project
+	return &api.Project{Name: p.Name, Root: p.Root, Assets: p.Assets, MaxParallelism: p.MaxParallelism}, nil
+}
+
+func (l *loaded) set(p *project.Project, problem error) (before *project.Project) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before, l.problem = l.project, problem
+	if problem == nil {
+		l.project = p
+	}
+	return before
+}
+
+func (a *app) dev(ctx context.Context, address string, elsewhere bool) error {
+	settings, err := a.settings()
+	if err != nil {
+		return err
+	}
+	current := &loaded{project: settings}
+	p, err := loadProject(ctx, settings.Root)
+	var problems project.Problems
+	switch {
+	case errors.As(err, &problems):
+		if err := a.problems(settings.Root, err); !errors.Is(err, errReported) {
+			return err
+		}
+		a.note("serving all the same; mend them, and the project is loaded")
+		current.set(nil, problems)
+	case err != nil:
+		return err
+	default:
+		current.set(p, nil)
+	}
+	options := a.options(settings)
+	options.Listen = address
+	options.Routes = func(mux *http.ServeMux, e *engine.Engine) {
+		api.Register(mux, api.Config{Engine: e, Project: current.get, User: a.User})
+	}
+	stack, err := embedded.Start(ctx, options)
+	if elsewhere && errors.Is(err, syscall.EADDRINUSE) {
+		a.note("servo: %s is taken; serving on another port", address)
+		options.Listen = "127.0.0.1:0"
+		stack, err = embedded.Start(ctx, options)
+	}
+	if err != nil {
+		return err
+	}
+	a.note("project %s, %s, serving on %s", a.style.bold(settings.Name), describeAssets(current.project.Assets), a.style.bold(stack.URL))
+	s := &session{Engine: stack.Engine, stack: stack, dir: options.Dir, close: stack.Close}
+	err = a.guard(ctx, s, func(ctx context.Context, s *session) error { return a.serve(ctx, s, current) })
+	return errors.Join(err, stack.Close())
+}
+
+// serve keeps the project up to date and tells of runs until ctx ends.
+func (a *app) serve(ctx context.Context, s *session, current *loaded) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(s.stack.Done)
+	g.Go(func() error { return a.tell(ctx, s) })
+	g.Go(func() error {
+		if err := s.SetLimits(ctx, current.project.MaxConcurrentTasks, current.project.Pools); err != nil {
+			return err
+		}
+		return a.watch(ctx, current.project.Root, func(ctx context.Context) error { return a.reload(ctx, s, current) })
+	})
+	g.Go(func() error { // the stack ends when it is told to, not with ctx
+		<-ctx.Done()
+		return s.stack.Close()
+	})
+	err := g.Wait()
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// reload reads the project anew.
+func (a *app) reload(ctx context.Context, s *session, current *loaded) error {
+	root := current.project.Root
+	p, err := loadProject(ctx, root)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	before := current.set(p, err)
+	if err != nil {
+		if err := a.problems(root, err); !errors.Is(err, errReported) {
+			a.note("servo: %v", err)
+		}
+		return nil
+	}
+	a.note("project reloaded: %s%s", describeAssets(p.Assets), difference(before, p))
+	return s.SetLimits(ctx, p.MaxConcurrentTasks, p.Pools)
+}
+
+// tell writes a line for each run that begins and ends.
+func (a *app) tell(ctx context.Context, s *session) error {
+	snap, err := s.Snapshots.Current(ctx)
+	if err != nil {
+		return err
+	}
+	under := map[string]bool{}
+	for _, run := range live(snap.State) {
+		under[run.RunID] = true
+		a.note("run %s: %s of %s done; carrying on", run.RunID, grouped(int64(done(run))), plural(int(run.TasksTotal), "task"))
+	}
+	last := newest(snap.State)
+	for {
+		if snap, err = s.Snapshots.Await(ctx, snap.Revision); err != nil {
+			return err
+		}
+		snap.State.Runs.Ascend(last, func(run *state.Run) bool {
+			if run.RunID > last {
+				last = run.RunID
+				under[run.RunID] = true
+				a.note("run %s: %s", run.RunID, plural(int(run.TasksTotal), "task"))
+			}
+			return true
+		})
+		for id := range under {
+			if run := snap.State.Runs.Get(id); run == nil || run.State.Terminal() {
+				delete(under, id)
+				if run != nil {
+					a.note("run %s %s in %s: %s", id, a.style.state(string(run.State)), engine.Span(run.CompletedAt.Sub(run.CreatedAt)), counts(run))
+				}
+			}
+		}
+	}
+}
+
+func newest(s *state.State) string {
+	last := ""
+	for run := range s.Runs.All {
+		last = run.RunID
+	}
+	return last
+}

@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// template is the project that servo init makes. Go does not embed files whose
+// names begin with a dot: "dot-gitignore" is one.
+//
+//go:embed all:template
+var template embed.FS
+
+func (a *app) initCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "init DIR",
+		Short: "Make a small working project",
+		Args:  takes("DIR"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			dir := a.abs(args[0])
+			if err := makeProject(dir); err != nil {
+				return err
+			}
+			a.note("made a project in %s; now:\n", dir)
+			cd := ""
+			if dir != a.Dir {
+				cd = "  cd " + quoted(args[0]) + "\n"
+			}
+			a.note("%s  servo run --all\n  servo query \"FROM report.customers\"\n  servo status", cd)
+			return nil
+		},
+	}
+}
+
+// makeProject writes the template into a folder that has no files of its own.
+func makeProject(dir string) error {
+	entries, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return fmt.Errorf("make project: %w", err)
+	default:
+		for _, entry := range entries {
+			if !strings.HasPrefix(entry.Name(), ".git") {
+				return fmt.Errorf("make project: %s is not empty (it has %s); name a new folder", dir, entry.Name())
+			}
+		}
+	}
+	return fs.WalkDir(template, "template", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return fmt.Errorf("make project: %w", err)
+		}
+		rel, err := filepath.Rel("template", filepath.FromSlash(name))
+		if err != nil {
+			return fmt.Errorf("make project: %w", err)
+		}
+		to := filepath.Join(dir, strings.Replace(rel, "dot-", ".", 1))
+		if entry.IsDir() {
+			if err := os.MkdirAll(to, 0o755); err != nil { //nolint:gosec // a project is for others to read
+				return fmt.Errorf("make project: %w", err)
+			}
+			return nil
+		}
+		return writeTemplate(name, to, dir)
+	})
+}
+
+// notName is what the name of a project may not have.
+var notName = regexp.MustCompile(`[^a-z0-9_-]+`)
+
+func writeTemplate(name, to, dir string) error {
+	text, err := template.ReadFile(name)
+	if err != nil {
+		return fmt.Errorf("make project: %w", err)
+	}
+	project := strings.Trim(notName.ReplaceAllString(strings.ToLower(filepath.Base(dir)), "-"), "-")
+	const longest = 63
+	if project == "" {
+		project = "project"
+	}
+	text = []byte(strings.ReplaceAll(string(text), "{{name}}", project[:min(len(project), longest)]))
+	if err := os.WriteFile(to, text, 0o644); err != nil { //nolint:gosec // a project is for others to read
+		return fmt.Errorf("make project: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/query/render"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+func (a *app) ledgerCommand() *cobra.Command {
+	var f engine.Filter
+	cmd := &cobra.Command{
+		Use:   "ledger",
+		Short: "Print the events of the ledger, and what folding them came to",
+		Long: "Ledger prints events in the order of their entries. As a table each has one line with what it came to;\n" +
+			"with -o json each is printed as it stands in the ledger, one a line.",
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.Limit < 1 {
+				return usagef("--limit is %d; it must be 1 or more", f.Limit)
+			}
+			if f.Entry != "" && !ids.Valid(f.Entry) {
+				return usagef("--entry %q is not the id of an entry: 26 letters and digits", f.Entry)
+			}
+			return a.read(cmd.Context(), func(v view) error {
+				if f.RunID != "" {
+					run, err := engine.FindRun(v.State, f.RunID)
+					if err != nil {
+						return err
+					}
+					f.RunID = run.RunID
+				}
+				recorded, more, err := engine.Events(cmd.Context(), v.Store, v.State.Domain, v.State, f)
+				if err != nil {
+					return err
+				}
+				if err := a.events(v.State, recorded); err != nil {
+					return err
+				}
+				if more {
+					a.note("… and more; --limit shows them")
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringVar(&f.RunID, "run", "", "only events of this run")
+	cmd.Flags().StringVar(&f.TaskKey, "task", "", "with --run: only events of this task, and of the run as a whole")
+	cmd.Flags().StringVar(&f.Entry, "entry", "", "only events of this entry")
+	cmd.Flags().IntVar(&f.Limit, "limit", 1000, "how many events to print")
+	return cmd
+}
+
+// events writes events: as they stand in the ledger, or a line each.
+func (a *app) events(s *state.State, recorded []*engine.Recorded) error {
+	if a.format == render.JSON {
+		for _, r := range recorded {
+			line := r.Line
+			if !json.Valid(line) {
+				var err error
+				if line, err = json.Marshal(map[string]string{"malformed": string(line), "entry": r.Entry}); err != nil {
+					return fmt.Errorf("write event: %w", err)
+				}
+			}
+			if _, err := fmt.Fprintf(a.Stdout, "%s\n", line); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	infos := make([]engine.EventInfo, len(recorded))
+	for i, r := range recorded {
+		infos[i] = r.Info()
+		infos[i].Judge(s)
+	}
+	return list(a, eventColumns, infos)
+}
+
+var eventColumns = []column[engine.EventInfo]{
+	{name: "time", value: func(e engine.EventInfo) any { return moment(e.Time) }},
+	{name: "type", value: func(e engine.EventInfo) any { return e.Type }},
+	{name: "outcome", value: func(e engine.EventInfo) any { return orNil(string(e.Outcome)) }},
+	{name: "reason", value: func(e engine.EventInfo) any { return orNil(e.Reason) }},
+	{name: "event_id", machine: true, value: func(e engine.EventInfo) any { return e.EventID }},
+	{name: "entry", value: func(e engine.EventInfo) any { return e.Entry }},
+	{name: "group", machine: true, value: func(e engine.EventInfo) any { return e.Group }},
+	{name: "actor", machine: true, value: func(e engine.EventInfo) any { return orNil(e.Actor) }},
+	{name: "summary", value: func(e engine.EventInfo) any { return orNil(e.Summary) }, text: func(e engine.EventInfo) any { return oneLine(e.Summary) }},
+}

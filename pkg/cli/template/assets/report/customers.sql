@@ -1,0 +1,7 @@
+/* servo
+description: What each customer has spent. That it depends on clean/orders, servo reads from the query.
+*/
+SELECT customer, count(*) AS orders, sum(cents) / 100 AS spent
+FROM clean.orders
+GROUP BY customer
+ORDER BY spent DESC

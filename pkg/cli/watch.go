@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/project"
+)
+
+// Watching looks at the files' times: it works on every file system, network
+// mounts and containers' volumes too, where notifications get lost.
+const (
+	watchEvery = time.Second
+	// watchShare keeps looking at a large project to a part of the time.
+	watchShare = 50
+)
+
+// watch calls changed when the project's files are not what they were.
+func (a *app) watch(ctx context.Context, root string, changed func(context.Context) error) error {
+	last := fingerprint(root)
+	for wait := watchEvery; ; {
+		if err := a.Clock.Sleep(ctx, wait); err != nil {
+			return err
+		}
+		began := a.Clock.Now()
+		now := fingerprint(root)
+		wait = max(watchEvery, watchShare*a.Clock.Now().Sub(began))
+		if now == last {
+			continue
+		}
+		last = now
+		if err := changed(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// fingerprint is of the names, sizes and times of the project's files. What
+// cannot be read is left to whoever loads the project to complain of.
+func fingerprint(root string) uint64 {
+	sum := fnv.New64a()
+	add := func(name string, info fs.FileInfo) {
+		_, _ = sum.Write([]byte(name))
+		_, _ = sum.Write(binary.AppendVarint(binary.AppendVarint(nil, info.Size()), info.ModTime().UnixNano()))
+	}
+	if info, err := os.Stat(filepath.Join(root, project.ConfigFile)); err == nil {
+		add(project.ConfigFile, info)
+	}
+	n := 0
+	_ = filepath.WalkDir(filepath.Join(root, project.AssetsDir), func(name string, entry fs.DirEntry, err error) error {
+		if n++; n > project.MaxFiles {
+			return fs.SkipAll
+		}
+		if err != nil || entry.IsDir() {
+			return nil //nolint:nilerr // see above
+		}
+		if info, err := entry.Info(); err == nil {
+			add(name, info)
+		}
+		return nil
+	})
+	return sum.Sum64()
+}
+
+// difference says which assets came, went and changed.
+func difference(before, after *project.Project) string {
+	was := map[string]*plan.Asset{}
+	for i := range before.Assets {
+		was[before.Assets[i].Key.String()] = &before.Assets[i]
+	}
+	var came, went, changed []string
+	for i := range after.Assets {
+		key := after.Assets[i].Key.String()
+		old, ok := was[key]
+		delete(was, key)
+		switch {
+		case !ok:
+			came = append(came, key)
+		case !reflect.DeepEqual(old, &after.Assets[i]):
+			changed = append(changed, key)
+		}
+	}
+	for i := range before.Assets {
+		if key := before.Assets[i].Key.String(); was[key] != nil {
+			went = append(went, key)
+		}
+	}
+	var text strings.Builder
+	for _, part := range []struct {
+		word string
+		keys []string
+	}{{"new", came}, {"gone", went}, {"changed", changed}} {
+		if n := len(part.keys); n > 0 {
+			const most = 5
+			fmt.Fprintf(&text, "; %s: %s", part.word, strings.Join(part.keys[:min(n, most)], ", "))
+			if n > most {
+				fmt.Fprintf(&text, " and %d more", n-most)
+			}
+		}
+	}
+	return text.String()
+}

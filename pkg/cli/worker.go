@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
+	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/worker"
+)
+
+// workerFlags are the flags of servo worker.
+type workerFlags struct {
+	listen, store, name, memory string
+	concurrency, threads        int
+}
+
+func (a *app) workerCommand() *cobra.Command {
+	var f workerFlags
+	cmd := &cobra.Command{
+		Use:   "worker",
+		Short: "Serve as a worker on its own, for task queues that push to it",
+		Long: "Worker serves POST /execute, /healthz and /readyz. It executes tasks whose envelopes are signed with\n" +
+			"the keys of the store's folder, and holds nothing that matters: end it at any time.",
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.serveWorker(cmd.Context(), f) },
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "worker"
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:8081", "the address to serve on")
+	flags.StringVar(&f.store, "store", "", "the folder of objects (default: the project's state folder)")
+	flags.StringVar(&f.name, "name", fmt.Sprintf("%s-%d", host, os.Getpid()), "the worker's name in reports")
+	flags.IntVar(&f.concurrency, "concurrency", 0, "tasks at once (default: the number of cores)")
+	flags.StringVar(&f.memory, "memory-limit", "", "DuckDB's memory for each task, for example 2GB")
+	flags.IntVar(&f.threads, "threads", 0, "DuckDB's threads for each task")
+	return cmd
+}
+
+// drainWait is how long tasks may take to end when the worker is to end.
+const drainWait = 10 * time.Second
+
+func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
+	if f.concurrency < 0 || f.threads < 0 {
+		return usagef("--concurrency and --threads must not be negative")
+	}
+	dir := a.abs(f.store)
+	if f.store == "" {
+		p, err := a.settings()
+		if err != nil {
+			return err
+		}
+		dir = a.options(p).Dir
+	}
+	keys, err := embedded.LoadKeys(dir)
+	if err != nil {
+		return err
+	}
+	store, err := fileblob.Open(dir, fileblob.Options{Now: a.Clock.Now})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	w, err := worker.Open(worker.Config{
+		Store: store, Clock: a.Clock, Nonce: ids.NewSource(a.Clock.Now, nil).New, Keyring: keys, WorkerID: f.name,
+		ScratchDir: filepath.Join(dir, "scratch"), Logger: a.logger, Environ: a.Environ, ServoBin: a.Program,
+		MaxConcurrent: f.concurrency, DuckDB: worker.DuckDB{MemoryLimit: f.memory, Threads: f.threads},
+	})
+	if err != nil {
+		return err
+	}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", f.listen)
+	if err != nil {
+		return errors.Join(fmt.Errorf("listen on %s: %w; choose another address with --listen", f.listen, err), w.Close(ctx))
+	}
+	a.note("worker %s serves on http://%s", f.name, listener.Addr())
+	return a.serveUntil(ctx, listener, w)
+}
+
+func (a *app) serveUntil(ctx context.Context, listener net.Listener, w *worker.Worker) error {
+	server := &http.Server{Handler: w.Handler(), ReadHeaderTimeout: drainWait}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	var err error
+	select {
+	case err = <-served:
+		served <- err
+	case <-ctx.Done():
+	}
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainWait)
+	defer cancel()
+	closed := w.Close(drain)
+	err = errors.Join(err, closed, server.Close())
+	<-served
+	if ctx.Err() != nil && closed == nil {
+		return nil // asked to end, and ended well
+	}
+	return err
+}

@@ -1,0 +1,173 @@
+package state_test
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+var domain = ids.Domain{Tenant: "acme", Workspace: "prod"}
+
+// slowest finds the next task to admit by looking at all of them.
+func slowest(s *state.State) *state.Task {
+	held := map[string]int32{}
+	pools := map[string]int32{}
+	all := int32(0)
+	for t := range s.Tasks.All {
+		if t.AdmittedAt != 0 {
+			all++
+			held[t.RunID]++
+			pools[t.Pool]++
+		}
+	}
+	var best *state.Task
+	for t := range s.Tasks.All {
+		run := s.Runs.Get(t.RunID)
+		workspace, _ := s.Slots(event.ScopeWorkspace, "")
+		pool, limited := s.Slots(event.ScopePool, t.Pool)
+		admits := run != nil && (run.State == state.RunPending || run.State == state.RunRunning)
+		switch {
+		case t.State != state.TaskReady || t.AdmittedAt != 0 || !admits:
+		case all >= workspace || limited && pools[t.Pool] >= pool || run.MaxParallelism > 0 && held[t.RunID] >= run.MaxParallelism:
+		case best == nil || cmp.Or(
+			cmp.Compare(best.Priority, t.Priority), cmp.Compare(held[t.RunID], held[best.RunID]),
+			cmp.Compare(t.ReadyAt, best.ReadyAt), cmp.Compare(t.RunID, best.RunID), cmp.Compare(t.TaskKey, best.TaskKey),
+		) < 0:
+			best = t
+		}
+	}
+	return best
+}
+
+// change makes a random change to runs, tasks or limits.
+func change(r *rapid.T, s *state.State) {
+	n := func(label string, most int) int { return rapid.IntRange(0, most).Draw(r, label) }
+	seq := state.Meta{Deleted: n("deleted", 9) == 0}
+	run := fmt.Sprintf("run%d", n("run", 2))
+	switch n("what", 5) {
+	case 0:
+		states := []state.RunState{state.RunPending, state.RunRunning, state.RunCancelling, state.RunSucceeded}
+		s.PutRun(&state.Run{RunID: run, State: states[n("state", 3)], MaxParallelism: int32(n("parallelism", 2)), Meta: seq})
+	case 1:
+		limit := &state.Limit{Scope: event.ScopePool, Name: string(rune('a' + n("pool", 2))), Slots: int32(n("slots", 3)), Meta: seq}
+		if limit.Name == "c" {
+			limit.Scope, limit.Name = event.ScopeWorkspace, ""
+		}
+		s.PutLimit(limit)
+	default:
+		key := n("key", 7)
+		t := &state.Task{
+			RunID: run, TaskKey: fmt.Sprint(key), Pool: []string{"", "a", "b"}[key%3], State: state.TaskReady,
+			Priority: int32(n("priority", 2) - 1), ReadyAt: event.Time(1 + n("ready", 2)), Meta: seq,
+		}
+		switch n("task state", 3) {
+		case 0:
+			t.AdmittedAt = 1
+		case 1:
+			t.State = state.TaskBlocked
+		}
+		s.PutTask(t)
+	}
+}
+
+func TestTheNextTaskToAdmitIsTheOneThatASearchFinds(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		s := state.New(domain)
+		for range rapid.IntRange(1, 60).Draw(r, "changes") {
+			change(r, s)
+			if have, want := s.NextAdmissible(), slowest(s); have != want {
+				r.Fatalf("the next task is %+v, not %+v", have, want)
+			}
+			if err := s.Verify(); err != nil {
+				r.Fatalf("%v", err)
+			}
+		}
+	})
+}
+
+func TestReadyTasksAreListedInTheOrderInWhichTheyGetASlot(t *testing.T) {
+	s := state.New(domain)
+	put := func(run, key, pool string, priority int32, readyAt event.Time) {
+		s.PutTask(&state.Task{RunID: run, TaskKey: key, Pool: pool, Priority: priority, ReadyAt: readyAt, State: state.TaskReady})
+	}
+	put("r", "late", "", 0, 2)
+	put("r", "b", "", 0, 1)
+	put("r", "a", "", 0, 1)
+	put("r", "first", "", 1, 9)
+	put("r", "pooled", "db", 5, 1)
+	put("q", "other", "", 0, 1)
+	var keys []string
+	list := func(t *state.Task) bool {
+		keys = append(keys, t.TaskKey)
+		return true
+	}
+	s.ReadyTasks("r", list)
+	require.Equal(t, []string{"first", "a", "b", "late", "pooled"}, keys)
+	keys = nil
+	s.ReadyTasks("r", func(t *state.Task) bool { return list(t) && len(keys) < 2 })
+	require.Equal(t, []string{"first", "a"}, keys)
+}
+
+func TestSlotsAreCounted(t *testing.T) {
+	s := state.New(domain)
+	for i, pool := range []string{"a", "a", "b"} {
+		s.PutTask(&state.Task{RunID: "r", TaskKey: fmt.Sprint(i), Pool: pool, State: state.TaskRunning, AdmittedAt: 1})
+	}
+	s.PutTask(&state.Task{RunID: "q", TaskKey: "x", Pool: "a", State: state.TaskReady, AdmittedAt: 1})
+	count := func() []int32 {
+		return []int32{s.Held(), s.HeldByRun("r"), s.HeldByRun("q"), s.HeldInPool("a"), s.HeldInPool("b"), s.HeldInPool("")}
+	}
+	require.Equal(t, []int32{4, 3, 1, 3, 1, 0}, count())
+	s.PutTask(&state.Task{RunID: "r", TaskKey: "0", Pool: "a", State: state.TaskSucceeded})
+	s.PutTask(&state.Task{RunID: "q", TaskKey: "x", Pool: "a", Meta: state.Meta{Deleted: true}})
+	require.Equal(t, []int32{2, 2, 0, 1, 1, 0}, count())
+	require.NoError(t, s.Verify())
+}
+
+func TestDeadlinesComeInOrder(t *testing.T) {
+	s := state.New(domain)
+	s.PutRun(&state.Run{RunID: "r", State: state.RunRunning, TimeoutSec: 100, CreatedAt: 1_000_000})
+	s.PutTask(&state.Task{
+		RunID: "r", TaskKey: "a", State: state.TaskRunning, StartedAt: 2_000_000, AdmittedAt: 1, TimeoutSec: 5, HeartbeatTimeoutSec: 7,
+	})
+	s.PutHeartbeat(&state.Heartbeat{RunID: "r", TaskKey: "a", LastHeartbeatAt: 3_000_000})
+	s.PutHeartbeat(&state.Heartbeat{RunID: "r", TaskKey: "nobody", LastHeartbeatAt: 1})
+	due := s.Due(17_000_000)
+	require.Equal(t, []state.DeadlineKind{state.DeadlineHeartbeat, state.DeadlineTask}, []state.DeadlineKind{due[0].Kind, due[1].Kind})
+	require.Equal(t, []event.Time{10_000_000, 17_000_000}, []event.Time{due[0].At, due[1].At})
+	require.Len(t, s.Due(16_999_999), 1)
+	next, ok := s.NextDeadline()
+	require.True(t, ok)
+	require.Equal(t, due[0], next)
+	s.PutRun(&state.Run{RunID: "r", State: state.RunCancelling, CancelRequestedAt: 1_000_000, CancelGraceSec: 2})
+	require.Equal(t, state.DeadlineCancel, s.Due(3_000_000)[0].Kind)
+	require.NoError(t, s.Verify())
+}
+
+func TestRunKeysExpireOldestFirst(t *testing.T) {
+	s := state.New(domain)
+	for i, key := range []string{"c", "a", "b"} {
+		s.PutRunKey(&state.RunKey{RunKey: key, ExpiresAt: event.Time(i + 1)})
+	}
+	keys := func(now event.Time, limit int) []string {
+		var found []string
+		for _, row := range s.ExpiredRunKeys(now, limit) {
+			found = append(found, row.RunKey)
+		}
+		return found
+	}
+	require.Equal(t, []string{"c", "a"}, keys(2, 9))
+	require.Equal(t, []string{"c"}, keys(9, 1))
+	s.PutRunKey(&state.RunKey{RunKey: "c", ExpiresAt: 9})
+	require.Equal(t, []string{"a", "b", "c"}, keys(9, 9))
+	require.True(t, slices.IsSorted(keys(9, 9)))
+	require.NoError(t, s.Verify())
+}

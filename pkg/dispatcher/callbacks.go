@@ -10,13 +10,10 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/contract"
-	"github.com/servo-orchestration/servo/pkg/control"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/ids"
-	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -26,16 +23,36 @@ const maxBody = 1 << 20
 // catchUp bounds how long a callback waits for the revision that admitted it.
 const catchUp = 10 * time.Second
 
-// Finder gives the dispatcher of a domain, or nil where it is not served here.
-type Finder func(ids.Domain) *Dispatcher
+// Finder gives the dispatcher of a domain, which it may open for that; nil where
+// the domain is not served here. What names a domain is not verified yet when it
+// is called: it keeps nothing of a domain that does not exist.
+type Finder func(context.Context, ids.Domain) (*Dispatcher, error)
+
+// lookUp gives the dispatcher of a domain, or says why there is none.
+func (find Finder) lookUp(ctx context.Context, d ids.Domain) (*Dispatcher, *contract.Problem) {
+	if err := d.Validate(); err != nil {
+		return nil, &contract.Problem{Title: "Unknown domain", Status: http.StatusNotFound, Detail: err.Error()}
+	}
+	found, err := find(ctx, d)
+	switch {
+	case err != nil:
+		return nil, internal(err)
+	case found == nil:
+		return nil, &contract.Problem{
+			Title: "Unknown domain", Status: http.StatusNotFound,
+			Detail: "this service does not serve that tenant and workspace",
+		}
+	}
+	return found, nil
+}
 
 // Register adds the routes of workers and of the queue to a mux.
 func Register(mux *http.ServeMux, find Finder) {
 	handle := func(pattern string, serve func(*Dispatcher, http.ResponseWriter, *http.Request)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			d := find(ids.Domain{Tenant: r.PathValue("tenant"), Workspace: r.PathValue("workspace")})
-			if d == nil {
-				writeProblem(w, &contract.Problem{Title: "Unknown domain", Status: http.StatusNotFound, Detail: "this service does not serve that tenant and workspace"})
+			d, problem := find.lookUp(r.Context(), ids.Domain{Tenant: r.PathValue("tenant"), Workspace: r.PathValue("workspace")})
+			if problem != nil {
+				writeProblem(w, problem)
 				return
 			}
 			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
@@ -56,64 +73,6 @@ func Register(mux *http.ServeMux, find Finder) {
 		serve(d, w, r)
 	})
 	handle("POST /v1/tenants/{tenant}/workspaces/{workspace}/timers/fire", (*Dispatcher).serveFire)
-}
-
-// reconcileBody is the body of POST /v1/reconcile.
-type reconcileBody struct {
-	Tenant    string `json:"tenant"`
-	Workspace string `json:"workspace"`
-	Revision  int64  `json:"revision,omitempty"`
-	// Sweep asks for anti-entropy as well.
-	Sweep bool `json:"sweep,omitempty"`
-}
-
-// RegisterControl adds the routes of the platform to a mux: hand-overs from the
-// compactor, notifications of manifests, and the sweeper's requests.
-func RegisterControl(mux *http.ServeMux, find Finder) {
-	reconcile := func(w http.ResponseWriter, r *http.Request, body reconcileBody) {
-		d := find(ids.Domain{Tenant: body.Tenant, Workspace: body.Workspace})
-		if d == nil {
-			writeProblem(w, &contract.Problem{Title: "Unknown domain", Status: http.StatusNotFound, Detail: "this service does not serve that tenant and workspace"})
-			return
-		}
-		if err := d.reconcile(r.Context(), body); err != nil {
-			writeProblem(w, internal(err))
-			return
-		}
-		d.write(w, r, struct{}{})
-	}
-	mux.HandleFunc("POST /v1/reconcile", func(w http.ResponseWriter, r *http.Request) {
-		var body reconcileBody
-		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&body); err != nil {
-			writeProblem(w, &contract.Problem{Title: "Malformed body", Status: http.StatusBadRequest, Detail: err.Error()})
-			return
-		}
-		reconcile(w, r, body)
-	})
-	mux.HandleFunc("POST /v1/notifications", func(w http.ResponseWriter, r *http.Request) {
-		key, err := compactor.NotifiedObject(http.MaxBytesReader(w, r.Body, maxBody))
-		if err != nil {
-			writeProblem(w, &contract.Problem{Title: "Malformed body", Status: http.StatusBadRequest, Detail: err.Error()})
-			return
-		}
-		domain, revision, err := manifest.ParseKey(key)
-		if err != nil {
-			w.WriteHeader(http.StatusNoContent) // of an object that is no manifest: nothing to do, and no retry
-			return
-		}
-		reconcile(w, r, reconcileBody{Tenant: domain.Tenant, Workspace: domain.Workspace, Revision: revision})
-	})
-}
-
-func (d *Dispatcher) reconcile(ctx context.Context, body reconcileBody) error {
-	if body.Sweep {
-		return d.Sweep(ctx, body.Revision)
-	}
-	snap, err := d.Snapshots.Await(ctx, body.Revision-1)
-	if err != nil {
-		return err
-	}
-	return d.Execute(ctx, control.React(snap.State.Outbox.Rows(), snap.State.Timers.Rows(), event.At(d.Clock.Now())))
 }
 
 // call is a verified callback.
@@ -189,10 +148,6 @@ func (d *Dispatcher) replaced(t *state.Task) *contract.Problem {
 		Title: "Attempt replaced", Status: http.StatusConflict, CurrentAttemptID: t.AttemptID,
 		Detail: fmt.Sprintf("task %s of run %s is %s in attempt %d", t.TaskKey, t.RunID, t.State, t.Attempt),
 	}
-}
-
-func internal(err error) *contract.Problem {
-	return &contract.Problem{Title: "Internal error", Status: http.StatusInternalServerError, Detail: err.Error()}
 }
 
 func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request) {
@@ -371,8 +326,9 @@ func (d *Dispatcher) fire(ctx context.Context, req fireRequest) error {
 			return err
 		}
 	}
-	if snap.State.Timers.Get(req.TimerID) == nil {
-		return nil // fired, or cancelled
+	timer := snap.State.Timers.Get(req.TimerID)
+	if timer == nil || timer.State != state.TimerScheduled || req.Generation < timer.Generation {
+		return nil // fired, cancelled, or scheduled anew under another name
 	}
 	fired := &event.TimerFired{
 		TimerID: req.TimerID, Generation: req.Generation, FiredAt: event.At(d.Clock.Now()),

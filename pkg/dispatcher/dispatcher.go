@@ -78,11 +78,12 @@ type Dispatcher struct {
 	pending []control.Action
 	wake    chan struct{}
 	beats   *beats
+	claims  *claims
 }
 
 // New makes a dispatcher.
 func New(cfg Config) *Dispatcher {
-	return &Dispatcher{Config: cfg, wake: make(chan struct{}, 1), beats: newBeats()}
+	return &Dispatcher{Config: cfg, wake: make(chan struct{}, 1), beats: newBeats(), claims: newClaims()}
 }
 
 // React takes up what a publish changed. It does not block: Run carries it out.
@@ -141,12 +142,23 @@ func (d *Dispatcher) log(ctx context.Context, a control.Action, err error) {
 	}
 }
 
-// Execute carries out actions and waits for them.
+// Execute carries out actions and waits for them. One that fails keeps none of
+// the others from being carried out.
 func (d *Dispatcher) Execute(ctx context.Context, actions []control.Action) error {
+	return d.execute(ctx, actions, func(control.Action, error) {})
+}
+
+// execute is Execute; done is told what became of each action, by several
+// goroutines at once.
+func (d *Dispatcher) execute(ctx context.Context, actions []control.Action, done func(control.Action, error)) error {
 	var g errgroup.Group
 	g.SetLimit(parallel)
 	for _, a := range actions {
-		g.Go(func() error { return d.act(ctx, a) })
+		g.Go(func() error {
+			err := d.act(ctx, a)
+			done(a, err)
+			return err
+		})
 	}
 	return g.Wait()
 }

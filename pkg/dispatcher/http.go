@@ -45,3 +45,7 @@ func writeProblem(w http.ResponseWriter, p *contract.Problem) {
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p) //nolint:errchkjson // who asked is gone if this fails
 }
+
+func internal(err error) *contract.Problem {
+	return &contract.Problem{Title: "Internal error", Status: http.StatusInternalServerError, Detail: err.Error()}
+}

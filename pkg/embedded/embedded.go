@@ -218,11 +218,11 @@ func (s *Stack) buildWorker(keys contract.Keyring) error {
 		return err
 	}
 	mux := http.NewServeMux()
-	find := func(d ids.Domain) *dispatcher.Dispatcher {
+	find := func(_ context.Context, d ids.Domain) (*dispatcher.Dispatcher, error) {
 		if d != p.Domain {
-			return nil
+			return nil, nil //nolint:nilnil // a domain that is not served here is no error
 		}
-		return s.dispatch
+		return s.dispatch, nil
 	}
 	dispatcher.Register(mux, find)
 	compactor.Register(mux, func(_ context.Context, d ids.Domain) (*compactor.Compactor, error) {

@@ -108,7 +108,7 @@ func (db *DB) createAssetViews(ctx context.Context, sql string) {
 			ctx,
 			"CREATE SCHEMA IF NOT EXISTS "+quoteName(a.namespace),
 			"CREATE OR REPLACE VIEW "+quoteName(a.namespace)+"."+quoteName(a.name)+
-				" AS SELECT * FROM read_parquet("+quoteList(a.files)+", union_by_name = true)",
+				" AS SELECT * FROM read_parquet("+quoteList(a.files)+", union_by_name = true, hive_partitioning = false)",
 		)
 		switch {
 		case err == nil:

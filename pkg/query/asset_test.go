@@ -46,6 +46,15 @@ func TestAnAssetIsAViewOverItsCurrentOutputs(t *testing.T) {
 	require.Equal(t, [][]any{{int64(3)}}, all(t, db, `SELECT count(price) + 1 FROM RAW."orders" o JOIN partition_status p ON p.partition_key = '{"d":"1"}'`))
 }
 
+func TestTheFoldersOfAnOutputAddNoColumns(t *testing.T) {
+	t.Parallel()
+	r := newRevision(t)
+	uri := "assets/tenant=acme/workspace=prod/raw/orders/date=2012-01-01/m1/"
+	output(t, r, uri, "data.parquet", "SELECT 1 AS id")
+	add(t, r, partition("raw/orders", `{"date":"2012-01-01"}`, uri, 1))
+	require.Equal(t, [][]any{{int32(1)}}, all(t, r.open(t), "SELECT * FROM raw.orders"))
+}
+
 func TestAnAssetWithoutParquetSaysWhy(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)

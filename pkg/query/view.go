@@ -38,7 +38,7 @@ func createView(d table.Description, files []string) string {
 		"  SELECT * FROM (\n" +
 		"    " + empty + "\n" +
 		"    UNION ALL BY NAME\n" +
-		"    SELECT * FROM read_parquet(" + quoteList(files) + ", union_by_name = true))\n"
+		"    SELECT * FROM read_parquet(" + quoteList(files) + ", union_by_name = true, hive_partitioning = false))\n"
 	if len(files) > 1 {
 		keys := d.Keys()
 		for i, key := range keys {

@@ -137,14 +137,13 @@ func (x *index) run(s *State, old, row *Run) {
 		}
 		x.liveRuns -= live(old)
 	}
-	if row.Deleted {
-		return
+	if !row.Deleted {
+		if d, ok := runDeadline(row); ok {
+			x.deadlines.Set(d)
+		}
+		x.liveRuns += live(row)
 	}
-	if d, ok := runDeadline(row); ok {
-		x.deadlines.Set(d)
-	}
-	x.liveRuns += live(row)
-	if old == nil || admits(old) != admits(row) || old.MaxParallelism != row.MaxParallelism {
+	if old == nil || row.Deleted || admits(old) != admits(row) || old.MaxParallelism != row.MaxParallelism {
 		x.refreshRun(s, row.RunID)
 	}
 }

@@ -129,8 +129,6 @@ func TestTheLivenessTimerIsTheOneOfItsType(t *testing.T) {
 	require.Nil(t, s.Liveness())
 	s.PutTimer(&state.Timer{TimerID: "timer:liveness:!", TimerType: event.TimerCron})
 	require.Nil(t, s.Liveness())
-	s.PutTimer(&state.Timer{TimerID: "timer:livenessx", TimerType: event.TimerLiveness})
-	require.Nil(t, s.Liveness())
 	s.PutTimer(&state.Timer{TimerID: "timer:liveness:::0:1", TimerType: event.TimerLiveness, State: state.TimerFired})
 	require.Equal(t, state.TimerFired, s.Liveness().State)
 }

@@ -1,0 +1,135 @@
+package dispatcher
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/control"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+)
+
+// reconcileBody is the body of POST /v1/reconcile.
+type reconcileBody struct {
+	Tenant    string `json:"tenant"`
+	Workspace string `json:"workspace"`
+	// Revision is one that the state acted on must have reached.
+	Revision int64 `json:"revision,omitempty"`
+	// Sweep asks for anti-entropy as well.
+	Sweep bool `json:"sweep,omitempty"`
+}
+
+// RegisterControl adds the routes of the platform to a mux: hand-overs from the
+// compactor, notifications of manifests, and the sweeper's requests.
+func RegisterControl(mux *http.ServeMux, find Finder) {
+	reconcile := func(w http.ResponseWriter, r *http.Request, body reconcileBody) {
+		d, problem := find.lookUp(r.Context(), ids.Domain{Tenant: body.Tenant, Workspace: body.Workspace})
+		if problem == nil && body.Revision < 0 {
+			problem = &contract.Problem{Title: "Malformed body", Status: http.StatusBadRequest, Field: "revision", Detail: "a revision is not negative"}
+		}
+		if problem == nil {
+			if err := d.HandOver(r.Context(), body.Revision, body.Sweep); err != nil {
+				problem = internal(err)
+			}
+		}
+		if problem != nil {
+			writeProblem(w, problem)
+			return
+		}
+		d.write(w, r, struct{}{})
+	}
+	mux.HandleFunc("POST /v1/reconcile", func(w http.ResponseWriter, r *http.Request) {
+		var body reconcileBody
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&body); err != nil {
+			writeProblem(w, &contract.Problem{Title: "Malformed body", Status: http.StatusBadRequest, Detail: err.Error()})
+			return
+		}
+		reconcile(w, r, body)
+	})
+	mux.HandleFunc("POST /v1/notifications", func(w http.ResponseWriter, r *http.Request) {
+		key, err := compactor.NotifiedObject(http.MaxBytesReader(w, r.Body, maxBody))
+		if err != nil {
+			writeProblem(w, &contract.Problem{Title: "Malformed body", Status: http.StatusBadRequest, Detail: err.Error()})
+			return
+		}
+		domain, revision, err := manifest.ParseKey(key)
+		if err != nil {
+			w.WriteHeader(http.StatusNoContent) // of an object that is no manifest: nothing to do, and no retry
+			return
+		}
+		reconcile(w, r, reconcileBody{Tenant: domain.Tenant, Workspace: domain.Workspace, Revision: revision})
+	})
+}
+
+// HandOver acts on the state of a revision, or a later one, that another process
+// published; with sweep, as [Dispatcher.Sweep] does.
+//
+// A state says what waits, not what is new: what this process has carried out
+// itself a moment ago is still PENDING until its acknowledgement is folded, and
+// is left alone for as long as a reconciliation would leave it.
+func (d *Dispatcher) HandOver(ctx context.Context, revision int64, sweep bool) error {
+	if sweep {
+		return d.Sweep(ctx, revision)
+	}
+	ctx, cancel := context.WithTimeout(ctx, catchUp)
+	defer cancel()
+	snap, err := d.Snapshots.Await(ctx, revision-1)
+	if err != nil {
+		return err
+	}
+	now := event.At(d.Clock.Now())
+	actions := control.React(snap.State.Outbox.Rows(), snap.State.Timers.Rows(), now)
+	claimed := actions[:0]
+	for _, a := range actions {
+		if d.claims.claim(a.Name(), now) {
+			claimed = append(claimed, a)
+		}
+	}
+	return d.execute(ctx, claimed, func(a control.Action, err error) {
+		if err != nil {
+			d.claims.release(a.Name())
+		}
+	})
+}
+
+// Client asks the dispatcher of a domain in another process.
+type Client struct {
+	Domain ids.Domain
+	URL    string
+	HTTP   *http.Client
+}
+
+// HandOver is [Dispatcher.HandOver] over HTTP.
+func (c *Client) HandOver(ctx context.Context, revision int64, sweep bool) error {
+	data, err := json.Marshal(reconcileBody{
+		Tenant: c.Domain.Tenant, Workspace: c.Domain.Workspace, Revision: revision, Sweep: sweep,
+	})
+	if err != nil {
+		return fmt.Errorf("encode reconciliation request: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL+"/v1/reconcile", bytes.NewReader(data))
+	if err != nil {
+		return fmt.Errorf("ask dispatcher: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := c.HTTP.Do(req)
+	if err != nil {
+		return fmt.Errorf("ask dispatcher: %w", err)
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(res.Body, maxBody))
+	if err != nil {
+		return fmt.Errorf("ask dispatcher: %w", err)
+	}
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("ask dispatcher at %s: %s: %.300s", c.URL, res.Status, answer)
+	}
+	return nil
+}

@@ -109,12 +109,12 @@ func agree(t *testing.T, path string, root, s schema, goType reflect.Type) {
 		reflect.String: "string", reflect.Bool: "boolean", reflect.Int32: "integer", reflect.Int64: "integer",
 		reflect.Slice: "array", reflect.Map: "object", reflect.Struct: "object", reflect.Pointer: "object",
 	}[goType.Kind()]
-	switch {
-	case goType == typeTime:
+	switch goType {
+	case typeTime:
 		require.Equal(t, "string", s["type"], path)
 		require.Equal(t, "date-time", s["format"], path)
 		return
-	case goType == typeRaw:
+	case typeRaw:
 		require.Equal(t, "object", s["type"], path)
 		return
 	}

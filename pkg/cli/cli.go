@@ -28,6 +28,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -111,6 +112,8 @@ type app struct {
 	logger *slog.Logger
 	style  style
 	signal *signals
+	// quiet holds back the log.
+	quiet atomic.Bool
 }
 
 // Main runs the command and gives its exit code.
@@ -215,6 +218,27 @@ func (a *app) setup(*cobra.Command, []string) error {
 	if err := level.UnmarshalText([]byte(a.logLevel)); err != nil {
 		return usagef("no log level %q: choose one of debug, info, warn, error", a.logLevel)
 	}
-	a.logger = slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level}))
+	a.logger = slog.New(&logHandler{slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level}), &a.quiet})
 	return nil
+}
+
+// logHandler is a log that can be held back.
+type logHandler struct {
+	slog.Handler
+	quiet *atomic.Bool
+}
+
+// Enabled implements [slog.Handler].
+func (h *logHandler) Enabled(ctx context.Context, level slog.Level) bool {
+	return !h.quiet.Load() && h.Handler.Enabled(ctx, level)
+}
+
+// WithAttrs implements [slog.Handler].
+func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &logHandler{h.Handler.WithAttrs(attrs), h.quiet}
+}
+
+// WithGroup implements [slog.Handler].
+func (h *logHandler) WithGroup(name string) slog.Handler {
+	return &logHandler{h.Handler.WithGroup(name), h.quiet}
 }

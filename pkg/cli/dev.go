@@ -100,9 +100,9 @@ func (a *app) dev(ctx context.Context, address string, elsewhere bool) error {
 		return err
 	}
 	a.note("project %s, %s, serving on %s", a.style.bold(settings.Name), describeAssets(current.project.Assets), a.style.bold(stack.URL))
-	s := &session{Engine: stack.Engine, stack: stack, dir: options.Dir, close: stack.Close}
+	s := a.own(stack, options.Dir)
 	err = a.guard(ctx, s, func(ctx context.Context, s *session) error { return a.serve(ctx, s, current) })
-	return errors.Join(err, stack.Close())
+	return errors.Join(err, s.close())
 }
 
 // serve keeps the project up to date and tells of runs until ctx ends.
@@ -118,7 +118,7 @@ func (a *app) serve(ctx context.Context, s *session, current *loaded) error {
 	})
 	g.Go(func() error { // the stack ends when it is told to, not with ctx
 		<-ctx.Done()
-		return s.stack.Close()
+		return s.close()
 	})
 	err := g.Wait()
 	if errors.Is(err, context.Canceled) {

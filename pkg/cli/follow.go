@@ -27,6 +27,8 @@ type runner struct {
 	trigger trigger
 	// progress is what has been shown of the run, by whichever session.
 	progress *progress
+	// resumed says that the run was left by an earlier process.
+	resumed bool
 
 	mu          sync.Mutex
 	session     *session
@@ -86,7 +88,8 @@ func (r *runner) begin(ctx context.Context, s *session) error {
 		if err != nil {
 			return err
 		}
-		if snap.State.Runs.Get(r.ticket.RunID) != nil {
+		if run := snap.State.Runs.Get(r.ticket.RunID); run != nil {
+			r.ticket.Tasks = int(run.TasksTotal)
 			return nil
 		}
 	}
@@ -141,10 +144,14 @@ const (
 // follow shows a run until it has ended.
 func (r *runner) follow(ctx context.Context, s *session) (*state.State, error) {
 	a := r.a
+	snap, err := s.Snapshots.Current(ctx)
 	width, terminal := a.width(a.Stderr)
 	if r.progress == nil || r.progress.runID != r.ticket.RunID {
 		r.progress = newProgress(a.style, r.ticket.RunID)
-		r.progress.silent = r.ticket.Attached
+		r.progress.silent = r.ticket.Attached || r.resumed
+		if err == nil {
+			a.announce(snap.State, r)
+		}
 	}
 	screen := &screen{w: a.Stderr, terminal: terminal, width: width, progress: r.progress}
 	tick := plainTick
@@ -154,7 +161,6 @@ func (r *runner) follow(ctx context.Context, s *session) (*state.State, error) {
 	defer screen.clear()
 	var last time.Time
 	look := minLook
-	snap, err := s.Snapshots.Current(ctx)
 	for {
 		if err != nil {
 			return nil, err

@@ -35,6 +35,7 @@ func newProgress(s style, runID string) *progress {
 
 // happening is something that a run's follower is told.
 type happening struct {
+	at   event.Time
 	text string
 	// minor: on a terminal the counters say enough.
 	minor bool
@@ -49,10 +50,10 @@ func (p *progress) label(paint func(string) string, word string) string {
 
 // observe looks at the run's tasks and gives what has happened since the last
 // look.
-func (p *progress) observe(s *state.State, now event.Time) []happening {
+func (p *progress) observe(s *state.State) []happening {
 	var happened []happening
 	p.running = p.running[:0]
-	skipped, cancelled := []string{}, []string{}
+	skipped, cancelled := []*state.Task{}, []*state.Task{}
 	s.TasksOf(p.runID, func(t *state.Task) bool {
 		if t.Kind == event.KindGroup {
 			return true
@@ -70,11 +71,11 @@ func (p *progress) observe(s *state.State, now event.Time) []happening {
 		}
 		switch t.State {
 		case state.TaskSkipped:
-			skipped = append(skipped, t.TaskKey)
+			skipped = append(skipped, t)
 		case state.TaskCancelled:
-			cancelled = append(cancelled, t.TaskKey)
+			cancelled = append(cancelled, t)
 		case state.TaskSucceeded, state.TaskFailed, state.TaskRetryWait:
-			happened = append(happened, p.ended(t, now))
+			happened = append(happened, p.ended(t, s.FoldTime))
 		case state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskRunning:
 		}
 		return true
@@ -82,6 +83,7 @@ func (p *progress) observe(s *state.State, now event.Time) []happening {
 	p.silent = false
 	happened = append(happened, p.unrun("skipped", skipped)...)
 	happened = append(happened, p.unrun("cancelled", cancelled)...)
+	slices.SortStableFunc(happened, func(a, b happening) int { return cmp.Compare(a.at, b.at) })
 	slices.SortStableFunc(p.running, func(a, b *state.Task) int { return cmp.Compare(a.StartedAt, b.StartedAt) })
 	return happened
 }
@@ -90,16 +92,16 @@ func (p *progress) observe(s *state.State, now event.Time) []happening {
 func (p *progress) ended(t *state.Task, now event.Time) happening {
 	switch t.State {
 	case state.TaskSucceeded:
-		return happening{minor: true, text: fmt.Sprintf("%s %s  %s, %s", p.label(p.style.green, "succeeded"), t.TaskKey,
-			plural(int(t.RowCount), "row"), engine.Span(t.CompletedAt.Sub(t.StartedAt)))}
+		return happening{t.CompletedAt, fmt.Sprintf("%s %s  %s, %s", p.label(p.style.green, "succeeded"), t.TaskKey,
+			plural(int(t.RowCount), "row"), engine.Span(t.CompletedAt.Sub(t.StartedAt))), true}
 	case state.TaskRetryWait:
-		return happening{text: fmt.Sprintf("%s %s  attempt %d of %d: %s; again in %s", p.label(p.style.yellow, "retrying"), t.TaskKey,
-			t.Attempt, t.MaxAttempts, taskError(t), engine.Span(t.RetryNotBefore.Sub(now)))}
+		return happening{now, fmt.Sprintf("%s %s  attempt %d of %d: %s; again in %s", p.label(p.style.yellow, "retrying"), t.TaskKey,
+			t.Attempt, t.MaxAttempts, taskError(t), engine.Span(t.RetryNotBefore.Sub(now))), false}
 	case state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskRunning, state.TaskSkipped,
 		state.TaskCancelled, state.TaskFailed:
 	}
-	return happening{text: fmt.Sprintf("%s %s  attempt %d of %d: %s", p.label(p.style.red, "failed"), t.TaskKey,
-		t.Attempt, t.MaxAttempts, taskError(t))}
+	return happening{t.CompletedAt, fmt.Sprintf("%s %s  attempt %d of %d: %s", p.label(p.style.red, "failed"), t.TaskKey,
+		t.Attempt, t.MaxAttempts, taskError(t)), false}
 }
 
 // taskError is a task's error on one line.
@@ -112,14 +114,15 @@ func taskError(t *state.Task) string {
 }
 
 // unrun tells of tasks that ended without running, in one line.
-func (p *progress) unrun(word string, keys []string) []happening {
-	switch len(keys) {
-	case 0:
+func (p *progress) unrun(word string, tasks []*state.Task) []happening {
+	if len(tasks) == 0 {
 		return nil
-	case 1:
-		return []happening{{text: p.label(p.style.yellow, word) + " " + keys[0]}}
 	}
-	return []happening{{text: fmt.Sprintf("%s %s, for example %s", p.label(p.style.yellow, word), plural(len(keys), "task"), keys[0])}}
+	text := tasks[0].TaskKey
+	if len(tasks) > 1 {
+		text = fmt.Sprintf("%s, for example %s", plural(len(tasks), "task"), text)
+	}
+	return []happening{{tasks[0].CompletedAt, p.label(p.style.yellow, word) + " " + text, false}}
 }
 
 // done is how many of a run's tasks have ended.

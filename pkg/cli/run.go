@@ -135,14 +135,10 @@ func (f *runFlags) request(args []string) (engine.RunRequest, error) {
 
 // carry triggers a run, follows it to its end, and tells how it went.
 func (a *app) carry(ctx context.Context, p *project.Project, t trigger) error {
-	r := &runner{a: a, options: a.options(p)}
-	r.trigger = func(ctx context.Context, s *session) (engine.Ticket, error) {
-		ticket, err := t(ctx, s)
-		if err == nil {
-			a.announce(ctx, s, ticket)
-		}
-		return ticket, err
-	}
+	return a.through(ctx, &runner{a: a, options: a.options(p), trigger: t})
+}
+
+func (a *app) through(ctx context.Context, r *runner) error {
 	final, err := r.carry(ctx)
 	if err != nil {
 		return err
@@ -151,22 +147,22 @@ func (a *app) carry(ctx context.Context, p *project.Project, t trigger) error {
 }
 
 // announce says what was started, and who executes it.
-func (a *app) announce(ctx context.Context, s *session, t engine.Ticket) {
+func (a *app) announce(s *state.State, r *runner) {
+	t := r.ticket
+	text := plural(t.Tasks, "task")
+	run := s.Runs.Get(t.RunID)
 	switch {
 	case t.Attached:
-		a.note("run %s: the run key is held by this run, which asked for the same; following it", a.style.bold(t.RunID))
-	default:
-		a.note("run %s: %s", a.style.bold(t.RunID), plural(t.Tasks, "task"))
+		text += "; it was asked for before, and holds the run key: following it"
+	case r.resumed && run != nil:
+		text += fmt.Sprintf(", %s done; carrying on", grouped(int64(done(run))))
 	}
-	if s.stack == nil {
-		a.note("process %d, which owns %s, executes it", s.owner.PID, s.dir)
+	a.note("run %s: %s", a.style.bold(t.RunID), text)
+	if r.session.stack == nil {
+		a.note("process %d, which owns %s, executes it", r.session.owner.PID, r.session.dir)
 		return
 	}
-	snap, err := s.Snapshots.Current(ctx)
-	if err != nil {
-		return
-	}
-	for _, run := range live(snap.State) {
+	for _, run := range live(s) {
 		if run.RunID != t.RunID {
 			a.note("carrying on run %s as well, which had been left with %s of %s done", run.RunID,
 				grouped(int64(done(run))), plural(int(run.TasksTotal), "task"))
@@ -202,7 +198,7 @@ func (a *app) detach(ctx context.Context, p *project.Project, t trigger) error {
 		if err != nil {
 			return err
 		}
-		a.announce(ctx, s, ticket)
+		a.note("run %s: %s, left to process %d", a.style.bold(ticket.RunID), plural(ticket.Tasks, "task"), s.owner.PID)
 		return list(a, []column[engine.Ticket]{
 			{name: "run_id", value: func(t engine.Ticket) any { return t.RunID }},
 			{name: "tasks", value: func(t engine.Ticket) any { return t.Tasks }},
@@ -223,7 +219,8 @@ func (a *app) resume(ctx context.Context, args []string) error {
 	found := 0
 	var failed error
 	for {
-		err := a.carry(ctx, p, func(ctx context.Context, s *session) (engine.Ticket, error) {
+		r := &runner{a: a, options: a.options(p), resumed: true}
+		r.trigger = func(ctx context.Context, s *session) (engine.Ticket, error) {
 			snap, err := s.Snapshots.Current(ctx)
 			if err != nil {
 				return engine.Ticket{}, err
@@ -232,11 +229,10 @@ func (a *app) resume(ctx context.Context, args []string) error {
 			if len(runs) == 0 {
 				return engine.Ticket{}, errNothingLeft
 			}
-			a.note("run %s: %s of %s done; carrying on", a.style.bold(runs[0].RunID),
-				grouped(int64(done(runs[0]))), plural(int(runs[0].TasksTotal), "task"))
 			found++
-			return engine.Ticket{RunID: runs[0].RunID, Attached: true}, nil
-		})
+			return engine.Ticket{RunID: runs[0].RunID, Tasks: int(runs[0].TasksTotal)}, nil
+		}
+		err := a.through(ctx, r)
 		switch {
 		case errors.Is(err, errNothingLeft) && found == 0:
 			a.note("every run has ended; there is nothing to carry on")

@@ -31,11 +31,11 @@ const heartbeatEvery = 10 * time.Second
 func (s *screen) show(st *state.State, now event.Time) {
 	var stay []string
 	run := st.Runs.Get(s.progress.runID)
-	for _, h := range s.progress.observe(st, now) {
+	for _, h := range s.progress.observe(st) {
 		if s.terminal && h.minor {
 			continue
 		}
-		stay = append(stay, s.stamped(run, now, h.text))
+		stay = append(stay, s.stamped(run, h.at, h.text))
 	}
 	if s.terminal {
 		s.redraw(stay, s.progress.block(st, now, s.width))

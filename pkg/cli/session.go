@@ -40,7 +40,7 @@ func (a *app) open(ctx context.Context, o embedded.Options) (*session, error) {
 	for {
 		stack, err := embedded.Start(ctx, o)
 		if err == nil {
-			return &session{Engine: stack.Engine, stack: stack, dir: o.Dir, close: stack.Close}, nil
+			return a.own(stack, o.Dir), nil
 		}
 		var locked *embedded.LockedError
 		if !errors.As(err, &locked) {
@@ -60,6 +60,16 @@ func (a *app) open(ctx context.Context, o embedded.Options) (*session, error) {
 			return nil, err
 		}
 	}
+}
+
+// own is the session of a stack in this process. What executions that are broken
+// off complain of while it is closed is not news.
+func (a *app) own(stack *embedded.Stack, dir string) *session {
+	return &session{Engine: stack.Engine, stack: stack, dir: dir, close: func() error {
+		a.quiet.Store(true)
+		defer a.quiet.Store(false)
+		return stack.Close()
+	}}
 }
 
 // owner is the process that owns a state folder and answers, if there is one.

@@ -142,7 +142,7 @@ const maxStatus = 10
 func (a *app) statusText(st *runStatus, now event.Time) string {
 	var b strings.Builder
 	field := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "%s%s\n", a.style.dim(pad(name, 10)), fmt.Sprintf(format, args...))
+		fmt.Fprintf(&b, "%s%s\n", a.style.dim(pad(name, 12)), fmt.Sprintf(format, args...))
 	}
 	field("run", "%s", a.style.bold(st.RunID))
 	field("state", "%s, %s", a.style.state(string(st.State)), a.lasted(st, now))

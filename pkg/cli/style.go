@@ -91,7 +91,11 @@ func bytesText(n int64) string {
 		value /= thousand
 		unit++
 	}
-	return fmt.Sprintf("%.3g %cB", value, " kMGTP"[unit])
+	const short = 99.95
+	if value < short {
+		return fmt.Sprintf("%.1f %cB", value, " kMGTP"[unit])
+	}
+	return fmt.Sprintf("%.0f %cB", value, " kMGTP"[unit])
 }
 
 // number is a text that stands to the right in a table.

@@ -135,8 +135,7 @@ func TestAnyChangeOfAnEnvelopeIsForged(t *testing.T) {
 			raw, err := json.Marshal(original)
 			require.NoError(t, err)
 			_, err = contract.Open(raw, keys, start)
-			var field *contract.FieldError
-			if !errors.As(err, &field) { // ids that no longer fit are found even earlier
+			if _, ok := errors.AsType[*contract.FieldError](err); !ok { // ids that no longer fit are found even earlier
 				require.ErrorIs(t, err, contract.ErrForged, here)
 			}
 			at[key] = was

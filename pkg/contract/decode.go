@@ -215,8 +215,7 @@ func decode(data []byte, limit int, v any, times ...string) error {
 		}
 		return nil
 	}
-	var wrongType *json.UnmarshalTypeError
-	if errors.As(err, &wrongType) {
+	if wrongType, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		if wrongType.Field == "" {
 			return &FieldError{Msg: "the body is not a JSON object"}
 		}

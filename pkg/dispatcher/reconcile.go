@@ -78,26 +78,29 @@ func (d *Dispatcher) HandOver(ctx context.Context, revision int64, sweep bool) e
 	if sweep {
 		return d.Sweep(ctx, revision)
 	}
-	ctx, cancel := context.WithTimeout(ctx, catchUp)
+	waiting, cancel := context.WithTimeout(ctx, catchUp)
 	defer cancel()
-	snap, err := d.Snapshots.Await(ctx, revision-1)
+	snap, err := d.Snapshots.Await(waiting, revision-1)
 	if err != nil {
-		return err
+		return fmt.Errorf("wait for revision %d of %s: %w", revision, d.Domain, err)
 	}
 	now := event.At(d.Clock.Now())
 	actions := control.React(snap.State.Outbox.Rows(), snap.State.Timers.Rows(), now)
 	claimed := actions[:0]
 	for _, a := range actions {
-		if d.claims.claim(a.Name(), now) {
+		if d.claims.claim(claimName(a), now) {
 			claimed = append(claimed, a)
 		}
 	}
 	return d.execute(ctx, claimed, func(a control.Action, err error) {
 		if err != nil {
-			d.claims.release(a.Name())
+			d.claims.release(claimName(a))
 		}
 	})
 }
+
+// claimName tells actions apart, also those about the same queue task.
+func claimName(a control.Action) string { return fmt.Sprintf("%T %s", a, a.Name()) }
 
 // Client asks the dispatcher of a domain in another process.
 type Client struct {

@@ -18,7 +18,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -35,6 +34,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/queue/localqueue"
+	"github.com/servo-orchestration/servo/pkg/service"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
@@ -78,14 +78,10 @@ type Stack struct {
 	listener  net.Listener
 	server    *http.Server
 
-	group   *errgroup.Group
-	stop    context.CancelFunc
-	trouble atomic.Pointer[troubled]
-}
+	group *errgroup.Group
+	stop  context.CancelFunc
 
-type troubled struct {
-	err   error
-	since time.Time
+	appending, folding trouble
 }
 
 // Parts are what every process needs that works on a state folder.
@@ -153,7 +149,7 @@ func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 
 // build makes the services and joins them.
 func (s *Stack) build(ctx context.Context) error {
-	keys, err := loadKeys(filepath.Join(s.opts.Dir, keysFile))
+	keys, err := service.OpenKeys(filepath.Join(s.opts.Dir, service.KeysFile))
 	if err != nil {
 		return err
 	}
@@ -171,16 +167,16 @@ func (s *Stack) build(ctx context.Context) error {
 		Domain: p.Domain, Store: p.Store, Manifests: p.Manifests, Codec: p.Codec, IDs: p.IDs, Clock: p.Clock,
 		Writer: fmt.Sprintf("servo/%d", os.Getpid()), Logger: p.Logger,
 		OnPublish: func(published compactor.Published) {
-			s.trouble.Store(nil)
+			s.folding.note(nil, time.Time{})
 			s.dispatch.React(published)
 		},
-		OnTrouble: func(err error, since time.Time) { s.trouble.Store(&troubled{err, since}) },
+		OnTrouble: s.folding.note,
 	})
 	if err != nil {
 		return err
 	}
 	appender := ledger.NewAppender(ledger.Config{
-		Domain: p.Domain, Store: p.Store, IDs: p.IDs, Clock: p.Clock, Logger: p.Logger,
+		Domain: p.Domain, Store: watched{p.Store, p.Clock, &s.appending}, IDs: p.IDs, Clock: p.Clock, Logger: p.Logger,
 		OnDurable: func(e ledger.Entry) {
 			s.compactor.Announce(compactor.Request{
 				Entries: []compactor.Entry{{ID: e.Name, Data: e.Data}}, Lazy: !e.Urgent,
@@ -316,12 +312,13 @@ func (s *Stack) Sweep(ctx context.Context) error {
 	return s.dispatch.Sweep(ctx, result.Revision)
 }
 
-// Trouble is why nothing is being folded, and since when; nil when all is well.
+// Trouble is why the ledger or the state cannot be written, and since when; nil
+// when all is well.
 func (s *Stack) Trouble() (since time.Time, err error) {
-	if t := s.trouble.Load(); t != nil {
-		return t.since, t.err
+	if since, err = s.appending.get(); err != nil {
+		return since, err
 	}
-	return time.Time{}, nil
+	return s.folding.get()
 }
 
 // Done is closed, or rather returns, when the stack has ended by itself; the

@@ -2,8 +2,6 @@ package embedded
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +17,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/control"
+	"github.com/servo-orchestration/servo/pkg/service"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
@@ -26,7 +25,6 @@ import (
 const (
 	lockFile   = "lock"
 	ownerFile  = "owner.json"
-	keysFile   = "keys.json"
 	scratchDir = "scratch"
 )
 
@@ -115,57 +113,6 @@ func ReadOwner(dir string) (Owner, error) {
 	return o, nil
 }
 
-// loadKeys reads the folder's signing keys, which it makes the first time. They
-// never leave the machine: they keep one process's callbacks from another's.
-func loadKeys(path string) (contract.Keyring, error) {
-	data, err := os.ReadFile(path) //nolint:gosec // a path that the caller owns
-	if errors.Is(err, fs.ErrNotExist) {
-		return makeKeys(path)
-	}
-	if err != nil {
-		return contract.Keyring{}, fmt.Errorf("read signing keys: %w", err)
-	}
-	var stored struct {
-		Current string            `json:"current"`
-		Secrets map[string]string `json:"secrets"`
-	}
-	if err := json.Unmarshal(data, &stored); err != nil {
-		return contract.Keyring{}, fmt.Errorf("read signing keys in %s: %w; remove the file to have new ones made", path, err)
-	}
-	keys := contract.Keyring{Current: stored.Current, Secrets: map[string][]byte{}}
-	for id, secret := range stored.Secrets {
-		if keys.Secrets[id], err = base64.StdEncoding.DecodeString(secret); err != nil {
-			return contract.Keyring{}, fmt.Errorf("read signing key %s in %s: %w; remove the file to have new ones made", id, path, err)
-		}
-	}
-	if err := keys.Validate(); err != nil {
-		return contract.Keyring{}, fmt.Errorf("read signing keys in %s: %w; remove the file to have new ones made", path, err)
-	}
-	return keys, nil
-}
-
-func makeKeys(path string) (contract.Keyring, error) {
-	secret := make([]byte, contract.MinSecret)
-	if _, err := rand.Read(secret); err != nil {
-		return contract.Keyring{}, fmt.Errorf("make signing key: %w", err)
-	}
-	const id = "local"
-	data, err := json.Marshal(map[string]any{
-		"current": id, "secrets": map[string]string{id: base64.StdEncoding.EncodeToString(secret)},
-	})
-	if err != nil {
-		return contract.Keyring{}, fmt.Errorf("encode signing keys: %w", err)
-	}
-	temp := path + ".new"
-	if err := os.WriteFile(temp, data, 0o600); err != nil {
-		return contract.Keyring{}, fmt.Errorf("store signing keys: %w", err)
-	}
-	if err := os.Rename(temp, path); err != nil {
-		return contract.Keyring{}, fmt.Errorf("store signing keys: %w", err)
-	}
-	return contract.Keyring{Current: id, Secrets: map[string][]byte{id: secret}}, nil
-}
-
 // concurrency is how many deliveries of a queue are under way at once.
 func (s *Stack) concurrency(queue string) int {
 	const timers = 16
@@ -232,5 +179,5 @@ func LoadKeys(dir string) (contract.Keyring, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // state is as readable as the project beside it
 		return contract.Keyring{}, fmt.Errorf("make state folder: %w", err)
 	}
-	return loadKeys(filepath.Join(dir, keysFile))
+	return service.OpenKeys(filepath.Join(dir, service.KeysFile))
 }

@@ -49,7 +49,7 @@ func (c *checker) payload(p Payload) {
 	case *TaskHeartbeat:
 		c.worker(p.AttemptRef)
 		c.time("payload.heartbeat_at", p.HeartbeatAt)
-		c.between("payload.progress", int64(p.Progress), 0, 100)
+		c.atMost("payload.progress", int64(p.Progress), 100)
 		c.text("payload.message", p.Message, MaxMessage)
 	case *TaskFinished:
 		c.worker(p.AttemptRef)
@@ -68,20 +68,20 @@ func (c *checker) runTriggered(p *RunTriggered) {
 	c.text("payload.trigger.backfill_id", p.Trigger.BackfillID, MaxName)
 	c.optionalULID("payload.trigger.parent_run_id", p.Trigger.ParentRunID)
 	c.optionalULID("payload.trigger.upstream_materialization_id", p.Trigger.UpstreamMaterializationID)
-	c.between("payload.root_assets (their number)", int64(len(p.RootAssets)), 0, MaxSelection)
+	c.atMost("payload.root_assets (their number)", int64(len(p.RootAssets)), MaxSelection)
 	for i, key := range p.RootAssets {
 		c.assetKey(fmt.Sprintf("payload.root_assets[%d]", i), key)
 	}
 	c.text("payload.run_key", p.RunKey, MaxRunKey)
 	c.text("payload.fingerprint", p.Fingerprint, MaxName)
-	c.between("payload.partition_selection (their number)", int64(len(p.PartitionSelection)), 0, MaxSelection)
+	c.atMost("payload.partition_selection (their number)", int64(len(p.PartitionSelection)), MaxSelection)
 	for i, s := range p.PartitionSelection {
 		c.text(fmt.Sprintf("payload.partition_selection[%d]", i), s, MaxRef)
 	}
 	c.count("payload.max_parallelism", int64(p.MaxParallelism))
 	c.count("payload.timeout_sec", int64(p.TimeoutSec))
 	c.count("payload.cancel_grace_sec", int64(p.CancelGraceSec))
-	c.between("payload.labels (their number)", int64(len(p.Labels)), 0, MaxLabels)
+	c.atMost("payload.labels (their number)", int64(len(p.Labels)), MaxLabels)
 	for key, value := range p.Labels {
 		c.name("payload.labels (a key)", key)
 		c.text(fmt.Sprintf("payload.labels[%.100q]", key), value, MaxLabelValue)
@@ -142,14 +142,14 @@ func (c *checker) taskFinished(p *TaskFinished) {
 		c.text("payload.output.schema_hash", p.Output.SchemaHash, MaxName)
 	}
 	c.optionalULID("payload.materialization_id", p.MaterializationID)
-	c.between("payload.check_results (their number)", int64(len(p.CheckResults)), 0, MaxChecks)
+	c.atMost("payload.check_results (their number)", int64(len(p.CheckResults)), MaxChecks)
 	for i, r := range p.CheckResults {
 		path := fmt.Sprintf("payload.check_results[%d]", i)
 		c.name(path+".name", r.Name)
 		c.text(path+".severity", r.Severity, MaxName)
 		c.text(path+".message", r.Message, MaxMessage)
 	}
-	c.between("payload.metrics (their number)", int64(len(p.Metrics)), 0, MaxMetrics)
+	c.atMost("payload.metrics (their number)", int64(len(p.Metrics)), MaxMetrics)
 	for key := range p.Metrics {
 		c.name("payload.metrics (a key)", key)
 	}

@@ -326,12 +326,14 @@ func (p *LimitSet) Key() string { return "limit:" + p.CommandID }
 func (p *DispatchRequested) Key() string {
 	return generationKey("redispatch", p.DispatchID, p.Generation)
 }
+
 func (p *DispatchEnqueued) Key() string { return generationKey("enqueued", p.DispatchID, p.Generation) }
-func (p *DispatchFailed) Key() string   { return generationKey("refused", p.DispatchID, p.Generation) }
-func (p *TimerRequested) Key() string   { return generationKey("timer", p.TimerID, p.Generation) }
-func (p *TimerEnqueued) Key() string    { return generationKey("scheduled", p.TimerID, p.Generation) }
-func (p *TimerFired) Key() string       { return generationKey("fired", p.TimerID, p.Generation) }
-func (p *TaskStarted) Key() string      { return attemptKey("started", p.AttemptRef) }
+
+func (p *DispatchFailed) Key() string { return generationKey("refused", p.DispatchID, p.Generation) }
+func (p *TimerRequested) Key() string { return generationKey("timer", p.TimerID, p.Generation) }
+func (p *TimerEnqueued) Key() string  { return generationKey("scheduled", p.TimerID, p.Generation) }
+func (p *TimerFired) Key() string     { return generationKey("fired", p.TimerID, p.Generation) }
+func (p *TaskStarted) Key() string    { return attemptKey("started", p.AttemptRef) }
 func (p *TaskHeartbeat) Key() string {
 	return attemptKey("heartbeat", p.AttemptRef) + ":" + strconv.FormatInt(int64(p.HeartbeatAt), 10)
 }

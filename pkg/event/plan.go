@@ -70,8 +70,8 @@ func (c *checker) task(path string, t *TaskDef) {
 	c.count(path+".max_attempts", int64(t.MaxAttempts))
 	c.count(path+".retry_initial_delay_ms", t.RetryInitialDelayMS)
 	c.count(path+".retry_max_delay_ms", t.RetryMaxDelayMS)
-	c.between(path+".retry_multiplier_permille", int64(t.RetryMultiplierPermille), 0, maxPermille)
-	c.between(path+".retry_jitter_permille", int64(t.RetryJitterPermille), 0, 1000)
+	c.atMost(path+".retry_multiplier_permille", int64(t.RetryMultiplierPermille), maxPermille)
+	c.atMost(path+".retry_jitter_permille", int64(t.RetryJitterPermille), 1000)
 	c.count(path+".timeout_sec", int64(t.TimeoutSec))
 	c.count(path+".heartbeat_timeout_sec", int64(t.HeartbeatTimeoutSec))
 }

@@ -2,6 +2,7 @@ package event
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -51,7 +52,7 @@ func validate(e *Envelope) *DecodeError {
 	c.text("causation_id", e.CausationID, MaxName)
 	c.text("actor", e.Actor, MaxName)
 	c.optionalULID("group", e.Group)
-	c.between("group_size", int64(e.GroupSize), 0, MaxGroupEvents)
+	c.atMost("group_size", int64(e.GroupSize), MaxGroupEvents)
 	if e.Group == "" && e.GroupSize > 1 {
 		c.fail("group_size", "is %d, but the event has no group", e.GroupSize)
 	}
@@ -118,10 +119,8 @@ func (c *checker) name(path, s string) {
 }
 
 func (c *checker) oneOf(path, s string, allowed ...string) {
-	for _, a := range allowed {
-		if s == a {
-			return
-		}
+	if slices.Contains(allowed, s) {
+		return
 	}
 	c.fail(path, "%.40q is not one of %s", s, strings.Join(allowed, ", "))
 }
@@ -132,9 +131,9 @@ func (c *checker) optionalOneOf(path, s string, allowed ...string) {
 	}
 }
 
-func (c *checker) between(path string, n, low, high int64) {
-	if n < low || n > high {
-		c.fail(path, "%d is not between %d and %d", n, low, high)
+func (c *checker) atMost(path string, n, high int64) {
+	if n < 0 || n > high {
+		c.fail(path, "%d is not between 0 and %d", n, high)
 	}
 }
 

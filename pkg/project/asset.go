@@ -1,6 +1,7 @@
 package project
 
 import (
+	"maps"
 	"math"
 	"path"
 	"regexp"
@@ -49,7 +50,7 @@ func keyOfPath(file string) string {
 var reserved = []string{"information_schema", "pg_catalog", "system", "temp"}
 
 // setKey sets an asset's key, unless it is not one.
-func (l *loader) setKey(a *declared, at place, key, suggestion string) bool {
+func (l *loader) setKey(a *declared, at place, key, suggestion string) {
 	a.at = at
 	parsed, err := ids.ParseAssetKey(key)
 	switch {
@@ -61,14 +62,12 @@ func (l *loader) setKey(a *declared, at place, key, suggestion string) bool {
 		l.report(at, "use another namespace", "the namespace %s belongs to DuckDB", parsed.Namespace)
 	default:
 		a.Key = parsed
-		return true
 	}
-	return false
 }
 
 // setKeyOfPath sets the key that the file's path gives.
-func (l *loader) setKeyOfPath(a *declared) bool {
-	return l.setKey(a, a.at, keyOfPath(a.File), "rename the file, or name the asset with the field asset")
+func (l *loader) setKeyOfPath(a *declared) {
+	l.setKey(a, a.at, keyOfPath(a.File), "rename the file, or name the asset with the field asset")
 }
 
 // readYAMLAssets reads a file of one asset, or of a list of them.
@@ -166,9 +165,7 @@ func (f yamlFile) assetFields(n *yaml.Node, a *declared, more fields) bool {
 			f.fail(n, "remove the field; a query can fail the task itself with error('…')", "checks are not supported yet")
 		},
 	}
-	for name, read := range more {
-		known[name] = read
-	}
+	maps.Copy(known, more)
 	f.mapping(n, "an asset", known)
 	return n.Kind == yaml.MappingNode
 }

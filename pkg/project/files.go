@@ -65,8 +65,7 @@ func (l *loader) checkText(name string, text []byte) bool {
 
 // reason is an error without the path that the place of the problem names already.
 func reason(err error) error {
-	var pathError *fs.PathError
-	if errors.As(err, &pathError) {
+	if pathError, ok := errors.AsType[*fs.PathError](err); ok {
 		return pathError.Err
 	}
 	return err

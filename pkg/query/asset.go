@@ -31,7 +31,7 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 	if err != nil {
 		return fmt.Errorf("table partition_status: %w", err)
 	}
-	defer rows.Close() //nolint:errcheck // the rows' own errors come from All
+	defer rows.Close() // the rows' own errors come from All
 	total := 0
 	for row, err := range rows.All() {
 		if err != nil {

@@ -88,7 +88,7 @@ func Open(ctx context.Context, source Source, opts Options) (_ *DB, err error) {
 	if err != nil {
 		return nil, err
 	}
-	db.conn, _ = conn.(*duckdb.Conn) //nolint:errcheck // it is no other type
+	db.conn, _ = conn.(*duckdb.Conn) // it is no other type
 	if err := db.settings(ctx, opts); err != nil {
 		return nil, err
 	}

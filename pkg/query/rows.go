@@ -37,7 +37,7 @@ type Rows struct {
 
 func (db *DB) newRows(ctx context.Context, rows driver.Rows, statement io.Closer) *Rows {
 	r := &Rows{ctx: ctx, db: db, rows: rows, statement: statement}
-	types, _ := rows.(driver.RowsColumnTypeDatabaseTypeName) //nolint:errcheck // the driver's rows always have it
+	types, _ := rows.(driver.RowsColumnTypeDatabaseTypeName) // the driver's rows always have it
 	for i, name := range rows.Columns() {
 		column := Column{Name: name, Type: types.ColumnTypeDatabaseTypeName(i)}
 		r.Columns = append(r.Columns, column)

@@ -24,8 +24,9 @@ func permit(statement *duckdb.Stmt, sql string) error {
 		return nil
 	case duckdb.STATEMENT_TYPE_EXPLAIN: // EXPLAIN ANALYZE runs what it explains
 		return permitWords(sql)
+	default:
+		return refusal()
 	}
-	return refusal()
 }
 
 // permitText refuses, before DuckDB sees it, what no kind of statement tells

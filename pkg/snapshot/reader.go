@@ -23,6 +23,9 @@ type Reader struct {
 	mu   sync.Mutex
 	last *manifest.Manifest
 	snap *Snapshot
+	// own is the state of last. It is never handed out, only copies are: copying
+	// counts as writing, and others are reading theirs.
+	own *state.State
 }
 
 // NewReader makes a reader.
@@ -33,27 +36,44 @@ func NewReader(d ids.Domain, codec *Codec, store *manifest.Store, c clock.Clock)
 // pollEvery is how often Await looks for a new revision.
 const pollEvery = 50 * time.Millisecond
 
+const (
+	// maxSteps is how many revisions are followed one by one; who is further behind
+	// asks for the newest at once.
+	maxSteps = 16
+	// maxRestarts bounds how often a read starts over because the revision's files
+	// were collected under it.
+	maxRestarts = 4
+)
+
 // Current is the newest published state; an empty one where there is none.
 func (r *Reader) Current(ctx context.Context) (*Snapshot, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m, err := r.newest(ctx)
-	if errors.Is(err, manifest.ErrNone) {
-		return &Snapshot{State: state.New(r.domain)}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if r.last != nil && m.Nonce == r.last.Nonce {
+	for restarts := 0; ; restarts++ {
+		m, err := r.newest(ctx)
+		if errors.Is(err, manifest.ErrNone) {
+			return &Snapshot{State: state.New(r.domain)}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if r.last != nil && m.Nonce == r.last.Nonce {
+			return r.snap, nil
+		}
+		st, err := r.state(ctx, m)
+		if errors.Is(err, manifest.ErrMissing) && restarts < maxRestarts {
+			if live, liveErr := r.store.Live(ctx, m); liveErr == nil && !live {
+				r.last = nil // collected while it was being read
+				continue
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		r.last, r.own = m, st
+		r.snap = &Snapshot{State: st.Copy(), Revision: m.Revision, CaughtUpAt: m.Watermarks.CaughtUpAt}
 		return r.snap, nil
 	}
-	st, err := r.state(ctx, m)
-	if err != nil {
-		return nil, err
-	}
-	r.last = m
-	r.snap = &Snapshot{State: st, Revision: m.Revision, CaughtUpAt: m.Watermarks.CaughtUpAt}
-	return r.snap, nil
 }
 
 // state is the state of m: the last one seen and the deltas since, where m still
@@ -73,16 +93,18 @@ func (r *Reader) state(ctx context.Context, m *manifest.Manifest) (*state.State,
 	if next != m.Revision+1 {
 		return Load(ctx, r.codec, r.store, m)
 	}
-	st := r.snap.State.Copy()
-	for _, d := range fresh {
-		rows, err := r.codec.rows(ctx, r.store, d.Files)
-		if err != nil {
+	deltas := make([]*state.Rows, len(fresh))
+	for i, d := range fresh {
+		var err error
+		if deltas[i], err = r.codec.rows(ctx, r.store, d.Files); err != nil {
 			return nil, err
 		}
-		st.Load(rows)
 	}
-	st.FoldSeq, st.FoldTime = m.FoldSeq, m.FoldTime
-	return st, nil
+	for _, rows := range deltas { // nothing can fail from here on
+		r.own.Load(rows)
+	}
+	r.own.FoldSeq, r.own.FoldTime = m.FoldSeq, m.FoldTime
+	return r.own, nil
 }
 
 // newest is the newest manifest: step by step from the last one seen, or anew.
@@ -91,7 +113,7 @@ func (r *Reader) newest(ctx context.Context) (*manifest.Manifest, error) {
 		return r.store.Load(ctx)
 	}
 	m := r.last
-	for {
+	for range maxSteps {
 		next, err := r.store.Next(ctx, m)
 		switch {
 		case errors.Is(err, manifest.ErrReload):
@@ -103,6 +125,7 @@ func (r *Reader) newest(ctx context.Context) (*manifest.Manifest, error) {
 		}
 		m = next
 	}
+	return r.store.Load(ctx)
 }
 
 // Await is a published state of a revision greater than after, once there is one.

@@ -74,7 +74,7 @@ func (t *Table[R]) Diff(want, got []*R) iter.Seq[string] {
 
 // diffNext compares the first rows of two sorted lists and takes them off.
 func (t *Table[R]) diffNext(a, b []*R) (line string, restA, restB []*R) {
-	order := 0
+	var order int
 	switch {
 	case len(a) == 0:
 		order = 1

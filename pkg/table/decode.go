@@ -155,7 +155,7 @@ func (d *decoder[R]) readGroup(index int, where []int, limit int64) error {
 			return fmt.Errorf("column %s: %w", c.Name, err)
 		}
 		err = d.readColumn(in, c, int(count))
-		in.Close() //nolint:errcheck // it gives buffers back and cannot fail
+		in.Close() // it gives buffers back and cannot fail
 		if err != nil {
 			return fmt.Errorf("column %s: %w", c.Name, err)
 		}

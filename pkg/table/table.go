@@ -103,7 +103,7 @@ func (t *Table[R]) Compare(a, b *R) int {
 }
 
 func (t *Table[R]) metaOf(row *R) *state.Meta {
-	meta, ok := reflect.ValueOf(row).Elem().Field(t.meta).Addr().Interface().(*state.Meta)
+	meta, ok := reflect.TypeAssert[*state.Meta](reflect.ValueOf(row).Elem().Field(t.meta).Addr())
 	if !ok {
 		panic("table: the field Meta of " + t.name + " is not a state.Meta")
 	}

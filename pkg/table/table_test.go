@@ -139,7 +139,8 @@ func (f limitFile) bytes(t *testing.T, options ...parquet.WriterProperty) []byte
 	require.NoError(t, err)
 	options = append([]parquet.WriterProperty{parquet.WithCompression(compress.Codecs.Zstd), parquet.WithRootName(f.root)}, options...)
 	w := file.NewParquetWriter(&out, root, file.WithWriterProps(parquet.NewWriterProperties(options...)))
-	group := w.AppendRowGroup()
+	group, err := w.AppendRowGroupChecked()
+	require.NoError(t, err)
 	for _, values := range f.values {
 		column, err := group.NextColumn()
 		require.NoError(t, err)

@@ -107,7 +107,8 @@ func (a *attempt) resolve(ctx context.Context, t *work) ([]input, error) {
 
 // upstream is one item of an input, as its marker has it.
 func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKey, item *plan.Input) (part, error) {
-	key, id, partitionKey := "", item.MaterializationID, item.PartitionKey
+	id, partitionKey := item.MaterializationID, item.PartitionKey
+	var key string
 	if item.TaskKey != "" {
 		i, ok := p.at[item.TaskKey]
 		if !ok {

@@ -68,8 +68,7 @@ func (w *Worker) execute(rw http.ResponseWriter, r *http.Request) {
 func (w *Worker) refuse(rw http.ResponseWriter, r *http.Request, status int, err error) {
 	w.cfg.Logger.ErrorContext(r.Context(), "refused an envelope", "status", status, "error", err)
 	problem := contract.Problem{Title: http.StatusText(status), Status: status, Detail: err.Error()}
-	var field *contract.FieldError
-	if errors.As(err, &field) {
+	if field, ok := errors.AsType[*contract.FieldError](err); ok {
 		problem.Field = field.Field
 	}
 	rw.Header().Set("Content-Type", "application/problem+json")

@@ -33,7 +33,7 @@ func absent(t *testing.T, s blob.Store) {
 	ctx := t.Context()
 	_, err := s.Create(ctx, "f/there", []byte("x"))
 	require.NoError(t, err)
-	for _, key := range []string{"f/absent", "g/absent", "f/ther", "f/there2", "f", "f/there/below"} {
+	for _, key := range []string{"f/absent", "g/absent", "f/the", "f/there2", "f", "f/there/below"} {
 		_, _, err := s.Get(ctx, key)
 		require.ErrorIs(t, err, blob.ErrNotFound, "Get of %q", key)
 		require.ErrorContains(t, err, key, "the error names the key")

@@ -138,7 +138,8 @@ func TestTheHookSeesEveryOperationInOrder(t *testing.T) {
 	_, _ = s.Put(ctx, "b", nil)
 	_, _, _ = s.Get(ctx, "a")
 	listing := s.List(ctx, blob.ListOptions{Prefix: "p/"})
-	for range listing {
+	for _, err := range listing {
+		_ = err
 	}
 	_ = s.Delete(ctx, "a")
 	require.True(t, slices.Equal([]string{"create a", "put b", "get a", "list p/", "delete a"}, seen), "%q", seen)

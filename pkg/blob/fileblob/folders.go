@@ -3,6 +3,7 @@ package fileblob
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"sync"
@@ -71,9 +72,7 @@ func (s *Store) settleFolder(folder string) error {
 	if len(s.folders.durable)+len(settled) > maxKnownFolders {
 		clear(s.folders.durable)
 	}
-	for d, info := range settled { // only now: a folder vouches for all above it
-		s.folders.durable[d] = info
-	}
+	maps.Copy(s.folders.durable, settled) // only now: a folder vouches for all above it
 	return nil
 }
 

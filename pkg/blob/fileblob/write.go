@@ -110,7 +110,7 @@ func (s *Store) overwrite(ctx context.Context, verb, key string, data []byte, ag
 				return err
 			}
 			if refused = agree(old); refused != nil {
-				return nil
+				return nil //nolint:nilerr // a refusal is an answer; the caller has it in refused
 			}
 			if o, err = t.seal(old); err != nil {
 				return err

@@ -54,7 +54,8 @@ func TestRequestsAreCountedByKindWhateverTheirAnswer(t *testing.T) {
 	_, _ = s.Head(ctx, "a")
 	_ = s.Delete(ctx, "b")
 	_, _ = s.Create(ctx, "../invalid", nil)
-	for range s.List(ctx, blob.ListOptions{}) {
+	for _, err := range s.List(ctx, blob.ListOptions{}) {
+		require.NoError(t, err)
 	}
 	want := memblob.Stats{
 		Creates: 2, Replaces: 1, Puts: 1, Gets: 2, Heads: 1, Lists: 1, Deletes: 1,
@@ -76,10 +77,12 @@ func TestAListingCountsARequestForEveryPage(t *testing.T) {
 		_, err := s.Create(ctx, fmt.Sprintf("%06d", i), nil)
 		require.NoError(t, err)
 	}
-	for range s.List(ctx, blob.ListOptions{}) {
+	for _, err := range s.List(ctx, blob.ListOptions{}) {
+		require.NoError(t, err)
 	}
 	require.EqualValues(t, 3, s.Stats().Lists)
-	for range s.List(ctx, blob.ListOptions{}) {
+	for _, err := range s.List(ctx, blob.ListOptions{}) {
+		require.NoError(t, err)
 		break
 	}
 	require.EqualValues(t, 4, s.Stats().Lists)

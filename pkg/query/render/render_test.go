@@ -100,7 +100,9 @@ func TestPartsNumbersAndBytesHaveAFormEverywhere(t *testing.T) {
 		[]any{int64(1), nil, "b"},
 		render.Fields{{Name: "b", Value: 1}, {Name: "a", Value: []any{true}}},
 		render.Number("170141183460469231731687303715884105727.50"),
-		math.NaN(), []byte{0, 255}, "<&>",
+		math.NaN(),
+		[]byte{0, 255},
+		"<&>",
 	}})
 	out := write(t, result, render.Options{Format: render.JSON})
 	require.True(t, json.Valid([]byte(out)))

@@ -260,7 +260,7 @@ func TestOnlySoManyNamesAreRemembered(t *testing.T) {
 func TestADeliveryEndsAtItsDeadlineAndIsNoExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &log{start: now()}
-		q := run(t, localqueue.Options{Client: client(func(w http.ResponseWriter, r *http.Request) {
+		q := run(t, localqueue.Options{Client: client(func(_ http.ResponseWriter, r *http.Request) {
 			if l.note(r)%3 != 0 {
 				<-r.Context().Done()
 			}

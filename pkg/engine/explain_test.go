@@ -1,0 +1,225 @@
+package engine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// explain explains a task of a world as of now.
+func explain(w *foldtest.World, run, key string) *engine.Explanation {
+	return engine.Explain(w.State, w.Task(run, key), event.At(w.Now), nil)
+}
+
+func TestABlockedTaskIsExplainedByTheUpstreamsThatItWaitsFor(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Task("a"), foldtest.Task("b"), foldtest.Task("c", "a", "b"))
+	w.MustFold(w.Started(run, "a", 1))
+	w.MustFold(w.Started(run, "b", 1))
+	w.MustFold(w.Finished(run, "b", 1, event.Succeeded))
+	w.Pass(90 * time.Second)
+	x := explain(w, run, "c")
+	require.Equal(t, "BLOCKED: waits for a (RUNNING for 1m 30s)", x.Headline)
+	require.Len(t, x.Upstreams, 2)
+	require.Equal(t, state.ResolvedSuccess, x.Upstreams[1].Resolution)
+	require.Equal(t, 1, explain(w, run, "a").Downstreams)
+}
+
+func TestABlockedTaskBehindAGroupIsExplainedByTheGroupsMembers(t *testing.T) {
+	w := foldtest.New(t)
+	group := event.TaskDef{TaskKey: "p[*]", Kind: event.KindGroup, DependsOn: []string{"p1", "p2", "p3"}}
+	run := w.Run(foldtest.Task("p1"), foldtest.Task("p2"), foldtest.Task("p3"), group, foldtest.Task("z", "p[*]"))
+	w.MustFold(w.Started(run, "p1", 1))
+	w.MustFold(w.Finished(run, "p2", 1, event.Succeeded))
+	require.Equal(t, "BLOCKED: waits for 2 of the 3 partitions of p (1 RUNNING, 1 READY)", explain(w, run, "z").Headline)
+}
+
+func TestAReadyTaskIsExplainedByTheLimitThatHoldsItBack(t *testing.T) {
+	pooled := func(key string) event.TaskDef {
+		def := foldtest.Task(key)
+		def.Pool = "duckdb"
+		return def
+	}
+	t.Run("a pool", func(t *testing.T) {
+		w := foldtest.New(t)
+		w.MustFold(&event.LimitSet{CommandID: w.ID(), Scope: event.ScopePool, Name: "duckdb", Slots: 1})
+		run := w.Run(pooled("a"), pooled("b"), pooled("c"))
+		x := explain(w, run, "c")
+		require.Equal(t, "READY: waits for a slot in pool duckdb: 1 of 1 held by a; 1 task of this run before it", x.Headline)
+		require.Equal(t, []string{"a"}, x.Limits[0].Holders)
+		other := w.Run(pooled("d"))
+		require.Equal(t, "READY: waits for a slot in pool duckdb: 1 of 1 held by a of run "+run, explain(w, other, "d").Headline)
+	})
+	t.Run("the run", func(t *testing.T) {
+		w := foldtest.New(t)
+		run := w.RunWith(event.RunTriggered{MaxParallelism: 1}, foldtest.Task("a"), foldtest.Task("b"))
+		require.Equal(t, "READY: waits for a slot of the run: 1 of 1 held by a", explain(w, run, "b").Headline)
+	})
+	t.Run("the workspace", func(t *testing.T) {
+		w := foldtest.New(t)
+		w.MustFold(&event.LimitSet{CommandID: w.ID(), Scope: event.ScopeWorkspace, Slots: 1})
+		run := w.Run(foldtest.Task("a"), foldtest.Task("b"))
+		require.Equal(t, "READY: waits for a slot of the workspace: 1 of 1 held by a", explain(w, run, "b").Headline)
+	})
+	t.Run("nothing: it is admitted", func(t *testing.T) {
+		w := foldtest.New(t)
+		run := w.Run(foldtest.Task("a"))
+		w.Pass(2 * time.Second)
+		x := explain(w, run, "a")
+		require.Equal(t, "READY: it holds a slot since 2.00 s ago, and is being handed to queue default", x.Headline)
+		require.Equal(t, state.DispatchPending, x.Dispatch.Status)
+	})
+}
+
+func TestADispatchedTaskIsInTheQueue(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Task("a"))
+	for row := range w.State.Outbox.All {
+		w.MustFold(&event.DispatchEnqueued{
+			DispatchID: row.DispatchID, RunID: run, TaskKey: "a", Attempt: 1, CloudTaskID: row.CloudTaskID,
+		})
+	}
+	w.Pass(3 * time.Second)
+	require.Equal(t, "DISPATCHED: in queue default since 3.00 s ago; no worker has started it yet", explain(w, run, "a").Headline)
+}
+
+func TestARunningTaskIsExplainedByItsWorkerAndItsTimers(t *testing.T) {
+	w := foldtest.New(t)
+	def := foldtest.Retrying("a", 3)
+	def.TimeoutSec = 60
+	run := w.Run(def)
+	w.MustFold(w.Started(run, "a", 1))
+	w.Pass(10 * time.Second)
+	beat := w.Beat(run, "a", 1)
+	beat.Message = "half"
+	w.MustFold(beat)
+	w.Pass(5 * time.Second)
+	x := explain(w, run, "a")
+	require.Equal(t,
+		"RUNNING: on worker-1 for 15.0 s, attempt 1 of 3; last sign of life 5.00 s ago (half); times out in 45.0 s", x.Headline)
+	require.Equal(t, event.TimerLiveness, x.Timers[0].Type)
+	require.Equal(t, "half", x.Heartbeat.Message)
+	require.Equal(t, state.AttemptRunning, x.Attempts[0].State)
+
+	w.MustFold(&event.RunCancelRequested{RunID: run, Reason: "enough"})
+	require.Contains(t, explain(w, run, "a").Headline, "the run is being cancelled: it is closed in 30.0 s at the latest")
+}
+
+func TestATaskThatWaitsForARetrySaysWhatFailedAndWhenItIsTriedAgain(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Retrying("a", 3))
+	w.MustFold(w.Finished(run, "a", 1, event.Failed))
+	x := explain(w, run, "a")
+	require.Equal(t,
+		"RETRY_WAIT: attempt 1 failed with BOOM: it went wrong; attempt 2 of 3 starts at 2026-01-02T03:04:06Z (in 1.00 s)", x.Headline)
+	require.Equal(t, event.TimerRetry, x.Timers[0].Type)
+	w.Pass(3 * time.Second)
+	require.Contains(t, explain(w, run, "a").Headline, "as soon as its timer fires (due 2.00 s ago)")
+}
+
+func TestASkippedTaskIsExplainedByTheRootCause(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Task("a"), foldtest.Task("b", "a"), foldtest.Task("c", "b"))
+	w.MustFold(w.Finished(run, "a", 1, event.Failed))
+	x := explain(w, run, "c")
+	require.Equal(t, "SKIPPED: because a is FAILED: BOOM: it went wrong (through b)", x.Headline)
+	require.Equal(t, []engine.Cause{
+		{TaskKey: "b", State: state.TaskSkipped},
+		{TaskKey: "a", State: state.TaskFailed, Error: "BOOM: it went wrong"},
+	}, x.Cause)
+	require.Equal(t, "FAILED: attempt 1 of 1 ended with BOOM: it went wrong", explain(w, run, "a").Headline)
+}
+
+func TestATaskThatItsWorkerSkippedSaysSo(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Task("a"))
+	w.MustFold(w.Finished(run, "a", 1, event.Skipped))
+	require.Equal(t, "SKIPPED: its worker reported that there was nothing to do: BOOM: it went wrong", explain(w, run, "a").Headline)
+}
+
+func TestACancelledTaskIsExplainedByWhoCancelledItsRun(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Task("a"), foldtest.Task("b", "a"))
+	w.MustFold(&event.RunCancelRequested{RunID: run, Reason: "wrong day", Force: true})
+	w.Pass(time.Minute)
+	require.Equal(t, "CANCELLED: with its run, which was cancelled 1m 00s ago: wrong day", explain(w, run, "b").Headline)
+}
+
+func TestAFailureThatNoOtherAttemptCouldMendSaysSo(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Retrying("a", 3))
+	failed := w.Finished(run, "a", 1, event.Failed)
+	failed.Error.Retryable = false
+	w.MustFold(failed)
+	require.Equal(t,
+		"FAILED: attempt 1 of 3 ended with BOOM: it went wrong; the error is not one that another attempt could mend",
+		explain(w, run, "a").Headline)
+}
+
+func TestASucceededTaskSaysWhatItMade(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Task("a"))
+	w.MustFold(w.Started(run, "a", 1))
+	w.Pass(2 * time.Second)
+	w.MustFold(w.Finished(run, "a", 1, event.Succeeded))
+	w.Pass(time.Second)
+	x := explain(w, run, "a")
+	require.Equal(t, "SUCCEEDED: attempt 1 of 1, in 2.00 s, with 1 row in 2 bytes, 1.00 s ago", x.Headline)
+	require.Equal(t, "succeeded", x.Attempts[0].Outcome)
+}
+
+func TestAnEventIsJudgedByWhatFoldingItsGroupCameTo(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Task("a"))
+	g := w.Group(w.Beat(run, "a", 7)) // of an attempt that proves nothing was lost
+	w.Apply(g)
+	x := engine.Explain(w.State, w.Task(run, "a"), event.At(w.Now), []engine.EventInfo{{Entry: g.Entry, Group: g.ID}})
+	require.NotEmpty(t, x.Events[0].Outcome)
+}
+
+func TestATaskIsFoundByItsKeyItsAssetAndAPartOfItsKey(t *testing.T) {
+	w := foldtest.New(t)
+	day := func(d string) event.TaskDef {
+		return event.TaskDef{TaskKey: "clean/daily[date=" + d + "]", AssetKey: "clean/daily"}
+	}
+	run := w.Run(day("2012-01-01"), day("2012-01-02"), event.TaskDef{TaskKey: "raw/x", AssetKey: "raw/x"})
+	for name, want := range map[string]string{
+		"clean/daily[date=2012-01-02]": "clean/daily[date=2012-01-02]",
+		"raw/x":                        "raw/x",
+		"01-01":                        "clean/daily[date=2012-01-01]",
+	} {
+		task, err := engine.FindTask(w.State, run, name)
+		require.NoError(t, err)
+		require.Equal(t, want, task.TaskKey)
+	}
+	for name, want := range map[string]string{
+		"clean/daily": "2 tasks are meant, for example clean/daily[date=2012-01-01]",
+		"raw/y":       "did you mean raw/x?",
+		"nothing":     "lists its 3 tasks",
+	} {
+		_, err := engine.FindTask(w.State, run, name)
+		require.ErrorIs(t, err, engine.ErrNotFound)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestASpanOfTimeReadsAsPeopleSayIt(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second:                  "0.00 s",
+		1234 * time.Millisecond:       "1.23 s",
+		9999 * time.Millisecond:       "10.0 s",
+		12345 * time.Millisecond:      "12.3 s",
+		59999 * time.Millisecond:      "1m 00s",
+		75 * time.Second:              "1m 15s",
+		3*time.Hour + 7*time.Minute:   "3h 07m",
+		51*time.Hour + 30*time.Minute: "2d 03h",
+	} {
+		require.Equal(t, want, engine.Span(d), d.String())
+	}
+}

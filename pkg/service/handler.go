@@ -1,0 +1,85 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"strconv"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+)
+
+// handler is the server's mux, with limits on every request, a count of it and,
+// where it failed, a log line.
+func (s *server) handler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+		defer cancel()
+		r = r.WithContext(ctx)
+		r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
+		began := s.clock.Now()
+		answer := &recorder{ResponseWriter: w, status: http.StatusOK}
+		handler, route := s.mux.Handler(r)
+		if route == "" {
+			route = "none"
+			refuse(answer, r, handler)
+		} else {
+			s.mux.ServeHTTP(answer, r)
+		}
+		s.metrics.Add("servo_http_requests_total", 1, "route", route, "status", strconv.Itoa(answer.status))
+		level := slog.LevelDebug
+		if answer.status >= http.StatusInternalServerError {
+			level = slog.LevelWarn
+		}
+		s.logger.LogAttrs(ctx, level, "request", slog.String("method", r.Method), slog.String("path", r.URL.Path),
+			slog.Int("status", answer.status), slog.Duration("took", s.clock.Now().Sub(began)))
+	})
+}
+
+// recorder notes the status of an answer.
+type recorder struct {
+	http.ResponseWriter
+	status int
+	begun  bool
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (r *recorder) WriteHeader(status int) {
+	if !r.begun {
+		r.status, r.begun = status, true
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for [http.ResponseController].
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+// refuse answers what no route is for: with the status that the mux's own
+// handler gives, 404 or 405, and like every error as a problem document.
+func refuse(w http.ResponseWriter, r *http.Request, handler http.Handler) {
+	probe := &unsent{header: http.Header{}, status: http.StatusOK}
+	handler.ServeHTTP(probe, r)
+	if allow := probe.header.Get("Allow"); allow != "" {
+		w.Header().Set("Allow", allow)
+	}
+	problem := contract.Problem{Title: http.StatusText(probe.status), Status: probe.status, Detail: r.Method + " " + r.URL.Path + " is not served here"}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(probe.status)
+	_ = json.NewEncoder(w).Encode(problem) //nolint:errchkjson // who asked is gone if this fails
+}
+
+// unsent is an answer that is looked at and not sent.
+type unsent struct {
+	header http.Header
+	status int
+}
+
+// Header implements [http.ResponseWriter].
+func (u *unsent) Header() http.Header { return u.header }
+
+// Write implements [http.ResponseWriter].
+func (u *unsent) Write(p []byte) (int, error) { return len(p), nil }
+
+// WriteHeader implements [http.ResponseWriter].
+func (u *unsent) WriteHeader(status int) { u.status = status }

@@ -1,0 +1,184 @@
+package service
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// Back-off of a relay whose other side does not answer.
+const (
+	firstBackoff = 100 * time.Millisecond
+	lastBackoff  = 5 * time.Second
+	// callTimeout bounds one hand-over.
+	callTimeout = time.Minute
+)
+
+// relay hands something over to another service, off the path of whoever has it
+// to hand over: one call at a time for a domain, and what comes meanwhile is
+// merged and goes with the next. What is not taken is tried again, with
+// back-off, for as long as the process lives; what is lost with the process is
+// found by the next sweep.
+type relay[T any] struct {
+	send  func(context.Context, ids.Domain, T) error
+	merge func(waiting, more T) T
+	// delay is how long something may wait for company. It may be nil.
+	delay  func(T) time.Duration
+	clock  clock.Clock
+	logger *slog.Logger
+	// sent is told of each call. It may be nil.
+	sent func(error)
+
+	mu    sync.Mutex
+	lanes map[ids.Domain]*lane[T]
+	woken chan struct{} // is sent to when a lane begins
+}
+
+// lane is what waits for a domain. It is forgotten once nothing does.
+type lane[T any] struct {
+	waiting T
+	full    bool
+	since   time.Time     // when the oldest of waiting came
+	more    chan struct{} // is sent to when something came
+	running bool
+}
+
+func newRelay[T any](c clock.Clock, logger *slog.Logger, merge func(T, T) T, send func(context.Context, ids.Domain, T) error) *relay[T] {
+	return &relay[T]{
+		send: send, merge: merge, clock: c, logger: logger,
+		lanes: map[ids.Domain]*lane[T]{}, woken: make(chan struct{}, 1),
+	}
+}
+
+// put hands something over. It does not block.
+func (r *relay[T]) put(d ids.Domain, v T) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.lanes[d]
+	if l == nil {
+		l = &lane[T]{more: make(chan struct{}, 1)}
+		r.lanes[d] = l
+	}
+	r.add(l, v)
+	wake(l.more)
+	wake(r.woken)
+}
+
+func (r *relay[T]) add(l *lane[T], v T) {
+	if l.full {
+		l.waiting = r.merge(l.waiting, v)
+		return
+	}
+	l.waiting, l.full, l.since = v, true, r.clock.Now()
+}
+
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// run makes the calls until ctx is done.
+func (r *relay[T]) run(ctx context.Context) error {
+	var lanes sync.WaitGroup
+	defer lanes.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.woken:
+		}
+		r.mu.Lock()
+		for d, l := range r.lanes {
+			if !l.running {
+				l.running = true
+				lanes.Go(func() { r.drain(ctx, d, l) })
+			}
+		}
+		r.mu.Unlock()
+	}
+}
+
+// drain hands over what waits for a domain until nothing does.
+func (r *relay[T]) drain(ctx context.Context, d ids.Domain, l *lane[T]) {
+	backoff := firstBackoff
+	for {
+		v, ok := r.next(ctx, d, l)
+		if !ok {
+			return
+		}
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		err := r.send(call, d, v)
+		cancel()
+		if r.sent != nil {
+			r.sent(err)
+		}
+		if err == nil {
+			backoff = firstBackoff
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		r.logger.WarnContext(ctx, "hand-over failed; it is tried again",
+			slog.String("domain", d.String()), slog.Duration("wait", backoff), slog.Any("error", err))
+		r.mu.Lock()
+		if l.full {
+			v = r.merge(v, l.waiting)
+		}
+		l.waiting, l.full = v, true
+		r.mu.Unlock()
+		if r.clock.Sleep(ctx, backoff) != nil {
+			return
+		}
+		backoff = min(2*backoff, lastBackoff) //nolint:mnd // doubling
+	}
+}
+
+// next takes what waits, once it need not wait for company any longer. False:
+// nothing does, and the lane is forgotten, or ctx is done.
+func (r *relay[T]) next(ctx context.Context, d ids.Domain, l *lane[T]) (v T, ok bool) {
+	for ctx.Err() == nil {
+		r.mu.Lock()
+		if !l.full {
+			delete(r.lanes, d)
+			r.mu.Unlock()
+			return v, false
+		}
+		var wait time.Duration
+		if r.delay != nil {
+			wait = r.delay(l.waiting) - r.clock.Now().Sub(l.since)
+		}
+		if wait <= 0 {
+			v = l.waiting
+			var none T
+			l.waiting, l.full = none, false
+			r.mu.Unlock()
+			return v, true
+		}
+		r.mu.Unlock()
+		r.linger(ctx, l, wait)
+	}
+	return v, false
+}
+
+// linger waits, or until more has come.
+func (r *relay[T]) linger(ctx context.Context, l *lane[T], wait time.Duration) {
+	ctx, cancel := context.WithCancel(ctx)
+	slept := make(chan struct{})
+	go func() {
+		defer close(slept)
+		_ = r.clock.Sleep(ctx, wait) // what matters is that it is over
+	}()
+	select {
+	case <-slept:
+	case <-l.more:
+	}
+	cancel()
+	<-slept
+}

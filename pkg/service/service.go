@@ -1,0 +1,115 @@
+// Package service is what Servo's small services have in common, and what each
+// of them adds: the compactor, the dispatcher and the sweeper, each as one
+// process that serves HTTP and holds nothing that matters. What is lost with a
+// process is in the object store, and the next one finds it there.
+//
+// A service is handed its bindings (object store, queue, clock) and its
+// configuration; it opens what it needs of a domain when a request names it, and
+// keeps that. [Main] turns flags and environment into a configuration, reports
+// everything that is wrong with it at once, and runs a service until a signal
+// ends it: first it stops taking requests, then it finishes those it has, then
+// its background work ends.
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/servo-orchestration/servo/pkg/clock"
+)
+
+const (
+	headerTimeout = 10 * time.Second
+	readTimeout   = time.Minute
+	idleTimeout   = 2 * time.Minute
+	// requestTimeout bounds the work on a request. Writers wait for a fold, which
+	// is tried again while the store is away: the answer would come too late then.
+	requestTimeout = 2 * time.Minute
+	// drainTimeout is how long requests may take to end when the service is to end.
+	drainTimeout = 10 * time.Second
+	// maxRequest bounds the body of a request, in bytes.
+	maxRequest = 1 << 20
+)
+
+// server is a service as it is served.
+type server struct {
+	name     string
+	listener net.Listener
+	mux      *http.ServeMux
+	metrics  *Metrics
+	ready    func() error
+	clock    clock.Clock
+	logger   *slog.Logger
+	// background are what the service does beside its requests, and for them. They
+	// outlive the last request.
+	background []func(context.Context) error
+}
+
+// listen makes a server on an address.
+func listen(ctx context.Context, name, address string, p Process, logger *slog.Logger) (*server, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w; choose another address with --listen", address, err)
+	}
+	s := &server{
+		name: name, listener: l, mux: http.NewServeMux(), metrics: newMetrics(), clock: p.Clock, logger: logger,
+		ready: func() error { return nil },
+	}
+	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+	s.mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := s.ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		}
+	})
+	s.mux.Handle("GET /metrics", s.metrics)
+	return s, nil
+}
+
+// url is where the server is reached from this machine.
+func (s *server) url() string { return "http://" + s.listener.Addr().String() }
+
+// serve serves until ctx is done or something that the service needs has ended.
+func (s *server) serve(ctx context.Context) error {
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g, gctx := errgroup.WithContext(work)
+	for _, run := range s.background {
+		g.Go(func() error { return run(gctx) })
+	}
+	srv := &http.Server{
+		Handler: s.handler(), ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
+		ErrorLog:    slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
+		BaseContext: func(net.Listener) context.Context { return gctx },
+	}
+	g.Go(func() error {
+		if err := srv.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve on %s: %w", s.url(), err)
+		}
+		return nil
+	})
+	g.Go(func() error {
+		defer stop()
+		select {
+		case <-ctx.Done():
+		case <-gctx.Done():
+			return srv.Close()
+		}
+		s.logger.InfoContext(gctx, "ending", slog.Duration("drain", drainTimeout))
+		drain, cancel := context.WithTimeout(gctx, drainTimeout)
+		defer cancel()
+		if err := srv.Shutdown(drain); err != nil {
+			return errors.Join(fmt.Errorf("end: requests were broken off: %w", err), srv.Close())
+		}
+		return nil
+	})
+	s.logger.InfoContext(ctx, "serving", slog.String("url", s.url()))
+	return g.Wait()
+}

@@ -67,6 +67,11 @@ var layers = []layer{
 		{"pkg/engine", list(words, "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
 	}},
+	{"services", []pack{
+		// What the programs of a cloud have in common: they serve the shells.
+		{"pkg/service", list(words, "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue", "pkg/clock", "pkg/ledger",
+			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/sweeper")},
+	}},
 	{"surface", []pack{
 		{"pkg/project", list(words, "pkg/plan", "pkg/contract")},
 		{"pkg/project/duckparse", []string{"=pkg/project"}},
@@ -74,7 +79,7 @@ var layers = []layer{
 			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/query", "pkg/engine")},
 		{"pkg/embedded", list(words, "pkg/state", "pkg/control", "pkg/contract", "pkg/plan", "pkg/blob", "pkg/blob/fileblob",
 			"pkg/queue", "pkg/queue/localqueue", "pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot",
-			"pkg/compactor", "pkg/dispatcher", "pkg/sweeper", "pkg/worker", "pkg/engine", "=pkg/api", "=pkg/project")},
+			"pkg/compactor", "pkg/dispatcher", "pkg/sweeper", "pkg/worker", "pkg/engine", "pkg/service", "=pkg/api", "=pkg/project")},
 	}},
 	{"command line", []pack{
 		{"pkg/cli", []string{everything}},

@@ -25,6 +25,8 @@ func (a *app) adminCommand() *cobra.Command {
 		Short: "Look after the state: verify, rebuild, compact, sweep, and see what it is made of",
 		Args:  a.noSuchCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		SuggestionsMinimumDistance: 2, //nolint:mnd // letters
 	}
 	admin.AddCommand(a.verifyCommand(), a.rebuildCommand(), a.compactCommand(), a.sweepCommand(), a.manifestCommand(),
 		a.ledgerCommand(), a.sqlCommand())

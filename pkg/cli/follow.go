@@ -114,9 +114,11 @@ func (r *runner) onSignal(ctx context.Context, leave context.CancelCauseFunc, si
 	}
 	r.a.note("\nservo: cancelling run %s; tasks that run may take a moment to end (once more to leave at once)", runID)
 	r.asked.Go(func() {
-		if err := s.Cancel(ctx, runID, "interrupted by "+r.options.Actor, false); err != nil && ctx.Err() == nil && !errors.Is(err, engine.ErrEnded) {
-			r.a.note("servo: %v", err)
+		err := s.Cancel(ctx, runID, "interrupted by "+r.options.Actor, false)
+		if err == nil || ctx.Err() != nil || errors.Is(err, engine.ErrEnded) || s.stack == nil && !answers(ctx, s.owner) {
+			return // what was asked of an owner that is gone is durable, or asked again by who is still there
 		}
+		r.a.note("servo: %v", err)
 	})
 }
 
@@ -145,7 +147,7 @@ const (
 func (r *runner) follow(ctx context.Context, s *session) (*state.State, error) {
 	a := r.a
 	snap, err := s.Snapshots.Current(ctx)
-	width, terminal := a.width(a.Stderr)
+	_, terminal := a.width(a.Stderr)
 	if r.progress == nil || r.progress.runID != r.ticket.RunID {
 		r.progress = newProgress(a.style, r.ticket.RunID)
 		r.progress.silent = r.ticket.Attached || r.resumed
@@ -153,7 +155,7 @@ func (r *runner) follow(ctx context.Context, s *session) (*state.State, error) {
 			a.announce(snap.State, r)
 		}
 	}
-	screen := &screen{w: a.Stderr, terminal: terminal, width: width, progress: r.progress}
+	screen := &screen{w: a.Stderr, terminal: terminal, progress: r.progress}
 	tick := plainTick
 	if terminal {
 		tick = terminalTick
@@ -170,6 +172,7 @@ func (r *runner) follow(ctx context.Context, s *session) (*state.State, error) {
 			return nil, fmt.Errorf("run %s is not in the state any more; `servo runs` lists what there is", r.ticket.RunID)
 		}
 		if now := a.Clock.Now(); run.State.Terminal() || now.Sub(last) >= look {
+			screen.width, _ = a.width(a.Stderr) // it may have been resized
 			screen.show(snap.State, event.At(now))
 			last = a.Clock.Now()
 			look = max(minLook, lookShare*last.Sub(now))

@@ -210,7 +210,12 @@ const maxRunning = 8
 func (p *progress) block(s *state.State, now event.Time, width int) []string {
 	r := s.Runs.Get(p.runID)
 	head := fmt.Sprintf("%s %s  %s", p.style.bold(pad(string(r.State), labelWidth)), engine.Span(now.Sub(r.CreatedAt)), p.summary(s))
-	lines := []string{bar(done(r), r.TasksTotal, 24, p.style) + " " + head}
+	const wide, long, short = 110, 24, 10
+	length := long
+	if width > 0 && width < wide {
+		length = short
+	}
+	lines := []string{bar(done(r), r.TasksTotal, length, p.style) + " " + head}
 	for i, t := range p.running {
 		if i == maxRunning {
 			lines = append(lines, p.style.dim(fmt.Sprintf("  … and %d more", len(p.running)-maxRunning)))

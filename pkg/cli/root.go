@@ -26,6 +26,8 @@ func (a *app) root() *cobra.Command {
 		PersistentPreRunE: a.setup,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
+
+		SuggestionsMinimumDistance: 2, //nolint:mnd // letters
 	}
 	flags := root.PersistentFlags()
 	flags.StringVarP(&a.dir, "dir", "C", "", "the project's folder (default: the nearest one above with a servo.yaml)")
@@ -47,6 +49,8 @@ func (a *app) root() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
+	root.SetHelpCommandGroupID(groupServe)
+	root.SetCompletionCommandGroupID(groupServe)
 	add(groupProject, a.initCommand(), a.validateCommand(), a.devCommand())
 	add(groupRuns, a.runCommand(), a.retryCommand(), a.cancelCommand(), a.runsCommand(), a.statusCommand(), a.tasksCommand(),
 		a.logsCommand())
@@ -69,10 +73,11 @@ func (a *app) noSuchCommand(cmd *cobra.Command, args []string) error {
 // takes checks the number of arguments; names are as in Use: those in brackets
 // may be left out, and "…" takes any number.
 func takes(names ...string) cobra.PositionalArgs {
-	least, most := 0, len(names)
+	var needed []string
+	most := len(names)
 	for _, name := range names {
 		if !strings.HasPrefix(name, "[") {
-			least++
+			needed = append(needed, name)
 		}
 		if strings.Contains(name, "…") {
 			most = -1
@@ -80,8 +85,8 @@ func takes(names ...string) cobra.PositionalArgs {
 	}
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
-		case len(args) < least:
-			return usagef("%s is missing; write `%s`", names[len(args)], cmd.UseLine())
+		case len(args) < len(needed):
+			return usagef("%s is missing; write `%s`", needed[len(args)], cmd.UseLine())
 		case most >= 0 && len(args) > most:
 			return usagef("%q is too much; write `%s`", args[most], cmd.UseLine())
 		}

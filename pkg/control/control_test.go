@@ -65,8 +65,7 @@ func reactTo(w *foldtest.World) []control.Action {
 	return control.React(changed.Outbox, changed.Timers, event.At(w.Now))
 }
 
-// INV-3. Seen to fail with orphans walking a map of the tasks, and with a
-// request's generation taken from the time.
+// INV-3. Seen to fail with a request's generation taken from the order of a map.
 func TestINV3ControllerDeterminism(t *testing.T) {
 	w, run := busy(t)
 	lost := *w.State.Outbox.Get(ids.DispatchID(run, "pending", 1))

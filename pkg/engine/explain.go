@@ -145,7 +145,7 @@ func Explain(s *state.State, task *state.Task, now event.Time, events []EventInf
 		e.Limits = x.limits()
 	}
 	e.Cause = x.cause(e.Upstreams)
-	e.Headline = x.headline(e)
+	e.Headline = strings.Join(strings.Fields(x.headline(e)), " ") // errors may have lines
 	return e
 }
 

@@ -14,7 +14,7 @@ import (
 // countedStore counts the requests to an object store.
 type countedStore struct {
 	inner   blob.Store
-	metrics *Metrics
+	metrics *metrics
 }
 
 var _ blob.Store = (*countedStore)(nil)
@@ -111,7 +111,7 @@ func (s *countedStore) Delete(ctx context.Context, key string) error {
 // countedQueue counts the tasks that are created in a queue.
 type countedQueue struct {
 	queue.Queue
-	metrics *Metrics
+	metrics *metrics
 	timers  string // the queue of timers
 }
 

@@ -29,7 +29,7 @@ func (s *server) handler() http.Handler {
 		}
 		s.metrics.Add("servo_http_requests_total", 1, "route", route, "status", strconv.Itoa(answer.status))
 		level := slog.LevelDebug
-		if answer.status >= http.StatusInternalServerError {
+		if answer.status >= http.StatusInternalServerError && answer.status != http.StatusServiceUnavailable {
 			level = slog.LevelWarn
 		}
 		s.logger.LogAttrs(ctx, level, "request", slog.String("method", r.Method), slog.String("path", r.URL.Path),
@@ -63,10 +63,13 @@ func refuse(w http.ResponseWriter, r *http.Request, handler http.Handler) {
 	if allow := probe.header.Get("Allow"); allow != "" {
 		w.Header().Set("Allow", allow)
 	}
-	problem := contract.Problem{Title: http.StatusText(probe.status), Status: probe.status, Detail: r.Method + " " + r.URL.Path + " is not served here"}
+	writeProblem(w, probe.status, r.Method+" "+r.URL.Path+" is not served here")
+}
+
+func writeProblem(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(probe.status)
-	_ = json.NewEncoder(w).Encode(problem) //nolint:errchkjson // who asked is gone if this fails
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(contract.Problem{Title: http.StatusText(status), Status: status, Detail: detail}) //nolint:errchkjson // who asked is gone if this fails
 }
 
 // unsent is an answer that is looked at and not sent.

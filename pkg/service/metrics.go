@@ -24,17 +24,17 @@ var help = map[string]string{
 	"servo_domains_open":              "Domains that the process keeps open.",
 }
 
-// Metrics are the process's counters, served as Prometheus text. They are safe
+// metrics are the process's counters, served as Prometheus text. They are safe
 // for concurrent use.
-type Metrics struct {
+type metrics struct {
 	mu     sync.Mutex
 	values map[string]float64 // by name and labels as they are written out
 }
 
-func newMetrics() *Metrics { return &Metrics{values: map[string]float64{}} }
+func newMetrics() *metrics { return &metrics{values: map[string]float64{}} }
 
 // Add adds to a series: a metric's name, then its labels' names and values.
-func (m *Metrics) Add(name string, n float64, labels ...string) {
+func (m *metrics) Add(name string, n float64, labels ...string) {
 	if help[name] == "" {
 		panic("service: metric " + name + " has no help")
 	}
@@ -55,7 +55,7 @@ func (m *Metrics) Add(name string, n float64, labels ...string) {
 var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
 // ServeHTTP implements [http.Handler].
-func (m *Metrics) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+func (m *metrics) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	m.mu.Lock()
 	values := maps.Clone(m.values)
 	m.mu.Unlock()

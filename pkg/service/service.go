@@ -3,12 +3,11 @@
 // process that serves HTTP and holds nothing that matters. What is lost with a
 // process is in the object store, and the next one finds it there.
 //
-// A service is handed its bindings (object store, queue, clock) and its
-// configuration; it opens what it needs of a domain when a request names it, and
-// keeps that. [Main] turns flags and environment into a configuration, reports
-// everything that is wrong with it at once, and runs a service until a signal
-// ends it: first it stops taking requests, then it finishes those it has, then
-// its background work ends.
+// A service is handed its bindings (object store, queue, clock), flags and
+// environment, and says everything that is wrong with those at once. It opens
+// what it needs of a domain when a request names it, and keeps that. When it is
+// told to end it first stops taking requests, then finishes those it has, and
+// then ends its background work.
 package service
 
 import (
@@ -43,7 +42,7 @@ type server struct {
 	name     string
 	listener net.Listener
 	mux      *http.ServeMux
-	metrics  *Metrics
+	metrics  *metrics
 	ready    func() error
 	clock    clock.Clock
 	logger   *slog.Logger
@@ -66,7 +65,7 @@ func listen(ctx context.Context, name, address string, p Process, logger *slog.L
 	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	s.mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := s.ready(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			writeProblem(w, http.StatusServiceUnavailable, err.Error())
 		}
 	})
 	s.mux.Handle("GET /metrics", s.metrics)

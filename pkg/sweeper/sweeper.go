@@ -25,7 +25,9 @@ type Config struct {
 	Compact func(context.Context, ids.Domain, compactor.Request) (compactor.Result, error)
 	// Repair has the dispatcher of a domain sweep the state of a revision.
 	Repair func(ctx context.Context, d ids.Domain, revision int64) error
-	Logger *slog.Logger
+	// OnSwept is told what each sweep came to. It may be nil.
+	OnSwept func(Result, error)
+	Logger  *slog.Logger
 }
 
 // Sweeper sweeps domains.
@@ -44,6 +46,14 @@ type Result struct {
 
 // Sweep sweeps every domain. One that fails does not keep the others from it.
 func (s *Sweeper) Sweep(ctx context.Context) (Result, error) {
+	result, err := s.sweepAll(ctx)
+	if s.OnSwept != nil {
+		s.OnSwept(result, err)
+	}
+	return result, err
+}
+
+func (s *Sweeper) sweepAll(ctx context.Context) (Result, error) {
 	domains, err := s.Domains(ctx)
 	if err != nil {
 		return Result{}, fmt.Errorf("list domains to sweep: %w", err)

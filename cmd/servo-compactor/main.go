@@ -1,0 +1,30 @@
+// Command servo-compactor is the compactor of Servo as a service: see `servo-compactor --help`.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/service"
+)
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return service.RunCompactor(ctx, service.Process{
+		Args: os.Args[1:], Getenv: os.Getenv, Stderr: os.Stderr, Clock: clock.System{}, OpenStore: openStore,
+	})
+}
+
+func openStore(dir string) (blob.Store, io.Closer, error) {
+	store, err := fileblob.Open(dir, fileblob.Options{Now: clock.System{}.Now})
+	return store, store, err
+}

@@ -1,0 +1,38 @@
+// Command servo-dispatcher is the dispatcher of Servo as a service: see `servo-dispatcher --help`.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/queue"
+	"github.com/servo-orchestration/servo/pkg/queue/localqueue"
+	"github.com/servo-orchestration/servo/pkg/service"
+)
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return service.RunDispatcher(ctx, service.Process{
+		Args: os.Args[1:], Getenv: os.Getenv, Stderr: os.Stderr, Clock: clock.System{}, OpenStore: openStore,
+		OpenQueue: openQueue,
+	})
+}
+
+func openStore(dir string) (blob.Store, io.Closer, error) {
+	store, err := fileblob.Open(dir, fileblob.Options{Now: clock.System{}.Now})
+	return store, store, err
+}
+
+func openQueue(o service.QueueOptions) (queue.Queue, func(context.Context) error) {
+	q := localqueue.New(localqueue.Options{Clock: o.Clock, Logger: o.Logger, Client: o.Client, Concurrency: o.Concurrency})
+	return q, q.Run
+}

@@ -1,0 +1,104 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/dispatcher"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+)
+
+// compact is the compactor service: POST /v1/compact and /v1/notifications.
+func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) error {
+	s, err := listen(ctx, "servo-compactor", cfg.Listen, p, logger)
+	if err != nil {
+		return err
+	}
+	store, closeStore, err := p.open(cfg, s)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	c := &compactors{
+		store: store, codec: snapshot.NewCodec(), ids: ids.NewSource(p.Clock.Now, nil), server: s, started: make(chan *compactor.Compactor),
+	}
+	if cfg.DispatcherURL != "" {
+		client := newClient()
+		defer client.CloseIdleConnections()
+		c.handOver = newRelay(p.Clock, logger, func(a, b int64) int64 { return max(a, b) },
+			func(ctx context.Context, d ids.Domain, revision int64) error {
+				return (&dispatcher.Client{Domain: d, URL: cfg.DispatcherURL, HTTP: client}).HandOver(ctx, revision, false)
+			})
+		c.handOver.sent = s.countHandOver
+		s.background = append(s.background, c.handOver.run)
+	}
+	s.background = append(s.background, c.run)
+	domains := newRegistry(s.metrics, c.open)
+	compactor.Register(s.mux, func(ctx context.Context, d ids.Domain) (*compactor.Compactor, error) {
+		found, _, err := domains.get(ctx, d)
+		return found, err
+	})
+	return s.serve(ctx)
+}
+
+// compactors opens the compactors of domains and runs them.
+type compactors struct {
+	store    blob.Store
+	codec    *snapshot.Codec
+	ids      *ids.Source
+	server   *server
+	handOver *relay[int64] // nil: nobody is told of revisions
+	started  chan *compactor.Compactor
+}
+
+// run runs what open has opened until ctx is done.
+func (c *compactors) run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case opened := <-c.started:
+			running.Go(func() {
+				if err := opened.Run(ctx); err != nil {
+					c.server.logger.ErrorContext(ctx, "compactor ended", slog.String("domain", opened.Domain.String()), slog.Any("error", err))
+				}
+			})
+		}
+	}
+}
+
+func (c *compactors) open(ctx context.Context, d ids.Domain) (*compactor.Compactor, bool, error) {
+	s := c.server
+	opened, err := compactor.Open(ctx, compactor.Config{
+		Domain: d, Store: c.store, Codec: c.codec, IDs: c.ids, Clock: s.clock, Logger: s.logger,
+		Manifests: manifest.New(manifest.Config{Domain: d, Store: c.store, IDs: c.ids, Clock: s.clock, Logger: s.logger}),
+		Writer:    fmt.Sprintf("%s/%d", s.name, os.Getpid()),
+		OnPublish: func(p compactor.Published) {
+			s.metrics.Add("servo_publishes_total", 1)
+			s.metrics.Add("servo_published_rows_total", float64(p.Changed.Len()))
+			if c.handOver != nil {
+				c.handOver.put(d, p.Snapshot.Revision)
+			}
+		},
+		OnTrouble: func(error, time.Time) { s.metrics.Add("servo_compaction_failures_total", 1) },
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("open compactor of %s: %w", d, err)
+	}
+	select {
+	case <-ctx.Done():
+		return nil, false, fmt.Errorf("open compactor of %s: %w", d, ctx.Err())
+	case c.started <- opened:
+	}
+	return opened, true, nil
+}

@@ -1,0 +1,191 @@
+package service
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/control"
+)
+
+// config is the configuration of a service. Which fields a service has is in its
+// flags; the others are empty.
+type config struct {
+	// Listen is the address to serve on; port 0 is a free one.
+	Listen string
+	// Store is the folder of objects.
+	Store string
+	// LogLevel is debug, info, warn or error.
+	LogLevel string
+
+	// CompactorURL, DispatcherURL and WorkerURL are where the others serve.
+	CompactorURL  string
+	DispatcherURL string
+	WorkerURL     string
+	// URL is where workers and the queue reach this service; "": at Listen.
+	URL string
+	// Keys is the file of signing keys; "": keys.json in the store's folder, which
+	// is made if it is absent.
+	Keys string
+	// Concurrency is how many tasks are pushed to workers at once.
+	Concurrency int
+	// Every is the time between sweeps; 0: only when asked.
+	Every time.Duration
+}
+
+// kind is one of the services.
+type kind struct {
+	// Name is the program's.
+	Name string
+	// Usage says in a sentence what it does.
+	Usage string
+	// Flags defines the flags that it has beside those of every service.
+	Flags func(*flag.FlagSet, *config)
+	// Check reports what is wrong with its part of a configuration.
+	Check func(config) []error
+	// Listen is the default address.
+	Listen string
+}
+
+// The services.
+var (
+	compactorKind = kind{
+		Name: "servo-compactor", Listen: "127.0.0.1:8091",
+		Usage: "Folds ledger entries into the projections of every domain of a store, and publishes them.",
+		Flags: func(f *flag.FlagSet, c *config) {
+			f.StringVar(&c.DispatcherURL, "dispatcher-url", "", "where the dispatcher serves, to tell it of each revision; empty: nobody is told")
+		},
+		Check: func(c config) []error { return []error{checkURL("dispatcher-url", c.DispatcherURL, false)} },
+	}
+	dispatcherKind = kind{
+		Name: "servo-dispatcher", Listen: "127.0.0.1:8092",
+		Usage: "Pushes tasks to workers through a queue in this process, and takes their reports.",
+		Flags: func(f *flag.FlagSet, c *config) {
+			f.StringVar(&c.CompactorURL, "compactor-url", "", "where the compactor serves (required)")
+			f.StringVar(&c.WorkerURL, "worker-url", "", "where a worker serves (required)")
+			f.StringVar(&c.URL, "url", "", "where workers reach this service (default: the address that it listens on)")
+			f.StringVar(&c.Keys, "keys", "", "the file of signing keys (default: "+KeysFile+" in the store's folder, made if it is absent)")
+			f.IntVar(&c.Concurrency, "concurrency", defaultConcurrency, "how many tasks are pushed to workers at once")
+		},
+		Check: func(c config) []error {
+			problems := []error{
+				checkURL("compactor-url", c.CompactorURL, true), checkURL("worker-url", c.WorkerURL, true), checkURL("url", c.URL, false),
+			}
+			if c.Concurrency < 1 {
+				problems = append(problems, fmt.Errorf("--concurrency is %d; it must be 1 or more", c.Concurrency))
+			}
+			return problems
+		},
+	}
+	sweeperKind = kind{
+		Name: "servo-sweeper", Listen: "127.0.0.1:8093",
+		Usage: "Finds what was announced to nobody, and what was dispatched and never came back, in every domain of a store.",
+		Flags: func(f *flag.FlagSet, c *config) {
+			f.StringVar(&c.CompactorURL, "compactor-url", "", "where the compactor serves (required)")
+			f.StringVar(&c.DispatcherURL, "dispatcher-url", "", "where the dispatcher serves (required)")
+			f.DurationVar(&c.Every, "every", 0, "sweep this often, for example 1m; 0: only when asked by POST /v1/sweep")
+		},
+		Check: func(c config) []error {
+			problems := []error{checkURL("compactor-url", c.CompactorURL, true), checkURL("dispatcher-url", c.DispatcherURL, true)}
+			if c.Every != 0 && c.Every < time.Second {
+				problems = append(problems, fmt.Errorf("--every is %s; it must be 1s or more, or 0", c.Every))
+			}
+			return problems
+		},
+	}
+)
+
+const defaultConcurrency = 32
+
+// errHelp says that the flags' help was asked for, and printed.
+var errHelp = flag.ErrHelp
+
+// parse reads flags, and for those not given SERVO_… of the environment, where
+// --compactor-url is SERVO_COMPACTOR_URL. The error names everything that is
+// wrong, a line each.
+func parse(k kind, args []string, getenv func(string) string, out io.Writer) (config, error) {
+	var c config
+	f := flag.NewFlagSet(k.Name, flag.ContinueOnError)
+	f.SetOutput(out)
+	f.Usage = func() {
+		fmt.Fprintf(out, "%s\n\nUsage: %s --store DIR [flags]\n\nEach flag can be given in the environment: --store as SERVO_STORE.\n\n", k.Usage, k.Name)
+		f.PrintDefaults()
+	}
+	f.StringVar(&c.Listen, "listen", k.Listen, "the address to serve on")
+	f.StringVar(&c.Store, "store", "", "the folder of objects (required)")
+	f.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
+	k.Flags(f, &c)
+	if err := f.Parse(args); err != nil {
+		return config{}, err
+	}
+	var problems []error
+	if f.NArg() > 0 {
+		problems = append(problems, fmt.Errorf("unexpected argument %q", f.Arg(0)))
+	}
+	given := map[string]bool{}
+	f.Visit(func(fl *flag.Flag) { given[fl.Name] = true })
+	f.VisitAll(func(fl *flag.Flag) {
+		name := "SERVO_" + strings.ToUpper(strings.ReplaceAll(fl.Name, "-", "_"))
+		if value := getenv(name); value != "" && !given[fl.Name] {
+			if err := f.Set(fl.Name, value); err != nil {
+				problems = append(problems, fmt.Errorf("%s=%q: %w", name, value, err))
+			}
+		}
+	})
+	problems = append(problems, c.check()...)
+	problems = append(problems, k.Check(c)...)
+	return c, errors.Join(problems...)
+}
+
+// check reports what is wrong with what every service has.
+func (c config) check() []error {
+	var problems []error
+	if c.Store == "" {
+		problems = append(problems, errors.New("--store is missing: name the folder of objects"))
+	}
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
+		problems = append(problems, fmt.Errorf("--listen %q is not host:port: %w", c.Listen, err))
+	}
+	if err := new(slog.LevelVar).UnmarshalText([]byte(c.LogLevel)); err != nil {
+		problems = append(problems, fmt.Errorf("--log-level %q is not debug, info, warn or error", c.LogLevel))
+	}
+	return problems
+}
+
+func checkURL(name, value string, required bool) error {
+	if value == "" {
+		if required {
+			return fmt.Errorf("--%s is missing: say where it serves, for example http://127.0.0.1:8091", name)
+		}
+		return nil
+	}
+	u, err := url.Parse(value)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		return fmt.Errorf("--%s %q is not a URL like http://127.0.0.1:8091", name, value)
+	}
+	return nil
+}
+
+func (c config) keys() (contract.Keyring, error) {
+	if c.Keys == "" {
+		return OpenKeys(filepath.Join(c.Store, KeysFile))
+	}
+	return ReadKeys(c.Keys)
+}
+
+// concurrency is how many deliveries of a queue are under way at once.
+func (c config) concurrency(queue string) int {
+	const timers = 16
+	if queue == control.TimerQueue {
+		return timers
+	}
+	return c.Concurrency
+}

@@ -1,0 +1,215 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/control"
+	"github.com/servo-orchestration/servo/pkg/dispatcher"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/queue"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+)
+
+// dispatch is the dispatcher service: callbacks of workers, calls of timers,
+// POST /v1/reconcile and /v1/notifications.
+func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) error {
+	keys, err := cfg.keys()
+	if err != nil {
+		return err
+	}
+	s, err := listen(ctx, "servo-dispatcher", cfg.Listen, p, logger)
+	if err != nil {
+		return err
+	}
+	store, closeStore, err := p.open(cfg, s)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	client := newClient()
+	defer client.CloseIdleConnections()
+	q, run := p.OpenQueue(QueueOptions{Clock: p.Clock, Logger: logger, Client: client, Concurrency: cfg.concurrency})
+	d := &dispatchers{
+		server: s, cfg: cfg, keys: keys, store: store, codec: snapshot.NewCodec(), ids: ids.NewSource(p.Clock.Now, nil),
+		queue: &countedQueue{Queue: q, metrics: s.metrics, timers: control.TimerQueue},
+		client: func(d ids.Domain) *compactor.Client {
+			return &compactor.Client{Domain: d, URL: cfg.CompactorURL, HTTP: client}
+		},
+	}
+	if d.base = strings.TrimSuffix(cfg.URL, "/"); d.base == "" {
+		d.base = s.url()
+	}
+	d.announce = newRelay(p.Clock, logger, announcement.with, d.announceNow)
+	d.announce.delay, d.announce.sent = announcement.delay, s.countHandOver
+	domains := newRegistry(s.metrics, d.open)
+	find := func(ctx context.Context, domain ids.Domain) (*dispatcher.Dispatcher, error) {
+		found, _, err := domains.get(ctx, domain)
+		return found, err
+	}
+	dispatcher.Register(s.mux, find)
+	dispatcher.RegisterControl(s.mux, find)
+	s.background = append(s.background, d.announce.run)
+	if run != nil { // the queue is in this process, and empty
+		s.ready = d.filled
+		s.background = append(s.background, run, func(ctx context.Context) error { return d.fill(ctx, find) })
+	}
+	return s.serve(ctx)
+}
+
+// dispatchers opens the dispatchers of domains.
+type dispatchers struct {
+	server   *server
+	cfg      config
+	base     string // where workers and the queue reach this service
+	keys     contract.Keyring
+	store    blob.Store
+	codec    *snapshot.Codec
+	ids      *ids.Source
+	queue    queue.Queue
+	client   func(ids.Domain) *compactor.Client
+	announce *relay[announcement]
+	full     atomic.Bool
+}
+
+// open opens the dispatcher of a domain; false if the domain has no state, and
+// so nothing that anybody could report on.
+func (d *dispatchers) open(ctx context.Context, domain ids.Domain) (*dispatcher.Dispatcher, bool, error) {
+	s := d.server
+	manifests := manifest.New(manifest.Config{Domain: domain, Store: d.store, IDs: d.ids, Clock: s.clock, Logger: s.logger})
+	m, err := manifests.Load(ctx)
+	if errors.Is(err, manifest.ErrNone) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	// Ids of this process must come after what the state has seen.
+	d.ids.Observe(m.Watermarks.EventsProcessedThrough)
+	d.ids.Observe(m.Watermarks.CompleteThrough)
+	return dispatcher.New(dispatcher.Config{
+		Domain: domain, Queue: d.queue, Compactor: d.client(domain), Keys: d.keys,
+		Snapshots: snapshot.NewReader(domain, d.codec, manifests, s.clock),
+		WorkerURL: func(string) string { return strings.TrimSuffix(d.cfg.WorkerURL, "/") },
+		BaseURL:   d.base, IDs: d.ids, Clock: s.clock, Logger: s.logger,
+		Appender: ledger.NewAppender(ledger.Config{
+			Domain: domain, Store: d.store, IDs: d.ids, Clock: s.clock, Logger: s.logger,
+			OnDurable: func(e ledger.Entry) {
+				d.announce.put(domain, announcement{entries: []string{e.Name}, urgent: e.Urgent})
+			},
+		}),
+	}), true, nil
+}
+
+// announcement is what the compactor of a domain is to be told of.
+type announcement struct {
+	entries []string
+	urgent  bool
+	barrier bool // there were too many to name
+}
+
+// maxAnnounced bounds the entries that are named; more are found by listing.
+const maxAnnounced = 5000
+
+func (a announcement) with(more announcement) announcement {
+	a.entries = append(a.entries, more.entries...)
+	a.urgent, a.barrier = a.urgent || more.urgent, a.barrier || more.barrier
+	if len(a.entries) > maxAnnounced {
+		a.entries, a.barrier = nil, true
+	}
+	return a
+}
+
+// delay is how long acknowledgements and signs of life wait for company.
+func (a announcement) delay() time.Duration {
+	if a.urgent || a.barrier {
+		return 0
+	}
+	return compactor.LazyDelay
+}
+
+func (d *dispatchers) announceNow(ctx context.Context, domain ids.Domain, a announcement) error {
+	r := compactor.Request{Barrier: a.barrier}
+	for _, entry := range a.entries {
+		r.Entries = append(r.Entries, compactor.Entry{ID: entry})
+	}
+	_, err := d.client(domain).Compact(ctx, r)
+	return err
+}
+
+// filled reports whether the queue has all that the states say it should.
+func (d *dispatchers) filled() error {
+	if !d.full.Load() {
+		return errors.New("the queue is being filled from the projections")
+	}
+	return nil
+}
+
+// fill fills the queue of this process, which is empty at its start, with what
+// the states of all domains say is under way, under the same names as before.
+func (d *dispatchers) fill(ctx context.Context, find dispatcher.Finder) error {
+	var domains []ids.Domain
+	if d.insist(ctx, "list domains", func() (err error) {
+		domains, err = Domains(ctx, d.store)
+		return err
+	}) != nil {
+		return nil //nolint:nilerr // the service is ending
+	}
+	const parallel = 8
+	slots := make(chan struct{}, parallel)
+	var filling sync.WaitGroup
+	for _, domain := range domains {
+		slots <- struct{}{}
+		filling.Go(func() {
+			defer func() { <-slots }()
+			_ = d.insist(ctx, "fill the queue of "+domain.String(), func() error { return d.fillOne(ctx, find, domain) })
+		})
+	}
+	filling.Wait()
+	d.full.Store(ctx.Err() == nil)
+	return nil
+}
+
+func (d *dispatchers) fillOne(ctx context.Context, find dispatcher.Finder, domain ids.Domain) error {
+	// What the last process appended and nobody folded may say that a task has
+	// ended: it is folded first.
+	result, err := d.client(domain).Compact(ctx, compactor.Request{Barrier: true})
+	if err != nil {
+		return err
+	}
+	found, err := find(ctx, domain)
+	if err != nil || found == nil {
+		return err
+	}
+	snap, err := found.Snapshots.Await(ctx, result.Revision-1)
+	if err != nil {
+		return err
+	}
+	return found.Execute(ctx, control.Refill(snap.State, event.At(d.server.clock.Now())))
+}
+
+// insist does something again, with back-off, until it is done or ctx is.
+func (d *dispatchers) insist(ctx context.Context, what string, do func() error) error {
+	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
+		err := do()
+		if err == nil || ctx.Err() != nil {
+			return ctx.Err()
+		}
+		d.server.logger.WarnContext(ctx, "not done; it is tried again",
+			slog.String("what", what), slog.Duration("wait", backoff), slog.Any("error", err))
+		if err := d.server.clock.Sleep(ctx, backoff); err != nil {
+			return err
+		}
+	}
+}

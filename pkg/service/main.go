@@ -1,0 +1,108 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/queue"
+)
+
+// Process is the world that a service runs in: its main function's to give.
+type Process struct {
+	// Args are the arguments, without the program's name.
+	Args   []string
+	Getenv func(string) string
+	Stderr io.Writer
+	Clock  clock.Clock
+	// OpenStore opens the object store that --store names.
+	OpenStore func(name string) (blob.Store, io.Closer, error)
+	// OpenQueue makes the task queue, for services that have one. A queue with a
+	// run function lives and dies with the process, and is empty at its start.
+	OpenQueue func(QueueOptions) (q queue.Queue, run func(context.Context) error)
+}
+
+// QueueOptions are what a queue works with.
+type QueueOptions struct {
+	Clock  clock.Clock
+	Logger *slog.Logger
+	Client *http.Client
+	// Concurrency is how many deliveries of a queue may be under way at once.
+	Concurrency func(queue string) int
+}
+
+// Exit codes.
+const (
+	exitDone   = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// RunCompactor runs the compactor service until ctx is done, and gives the exit code.
+func RunCompactor(ctx context.Context, p Process) int { return p.run(ctx, compactorKind, compact) }
+
+// RunDispatcher runs the dispatcher service until ctx is done, and gives the exit code.
+func RunDispatcher(ctx context.Context, p Process) int { return p.run(ctx, dispatcherKind, dispatch) }
+
+// RunSweeper runs the sweeper service until ctx is done, and gives the exit code.
+func RunSweeper(ctx context.Context, p Process) int { return p.run(ctx, sweeperKind, sweep) }
+
+func (p Process) run(ctx context.Context, k kind, serve func(context.Context, Process, config, *slog.Logger) error) int {
+	cfg, err := parse(k, p.Args, p.Getenv, p.Stderr)
+	switch {
+	case errors.Is(err, errHelp):
+		return exitDone
+	case err != nil:
+		fmt.Fprintf(p.Stderr, "%s: the configuration is not usable:\n  %s\n", k.Name, strings.ReplaceAll(err.Error(), "\n", "\n  "))
+		return exitUsage
+	}
+	level := new(slog.LevelVar)
+	if err := level.UnmarshalText([]byte(cfg.LogLevel)); err != nil {
+		fmt.Fprintf(p.Stderr, "%s: %v\n", k.Name, err)
+		return exitUsage
+	}
+	logger := slog.New(slog.NewJSONHandler(p.Stderr, &slog.HandlerOptions{Level: level})).With(slog.String("service", k.Name))
+	if err := serve(ctx, p, cfg, logger); err != nil {
+		logger.ErrorContext(ctx, "the service failed", slog.Any("error", err))
+		return exitFailed
+	}
+	return exitDone
+}
+
+// open opens the object store of a service, with its requests counted. Where it
+// fails the server's listener is closed, too.
+func (p Process) open(cfg config, s *server) (store blob.Store, closeStore func(), err error) {
+	opened, closer, err := p.OpenStore(cfg.Store)
+	if err != nil {
+		return nil, nil, errors.Join(err, s.listener.Close())
+	}
+	return &countedStore{opened, s.metrics}, func() {
+		if err := closer.Close(); err != nil {
+			s.logger.Warn("object store not closed", slog.Any("error", err)) //nolint:sloglint // the service's context is done
+		}
+	}, nil
+}
+
+func (s *server) countHandOver(err error) {
+	result := "ok"
+	if err != nil {
+		result = "error"
+	}
+	s.metrics.Add("servo_handovers_total", 1, "result", result)
+}
+
+// newClient keeps connections to the other services open.
+func newClient() *http.Client {
+	const conns = 256
+	return &http.Client{
+		Transport:     &http.Transport{MaxIdleConns: conns, MaxIdleConnsPerHost: conns, IdleConnTimeout: time.Minute},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}

@@ -1,0 +1,211 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+func randomness(t *testing.T) *rand.Rand {
+	t.Helper()
+	s := *seed
+	if s == 0 {
+		s = rand.Uint64()
+	}
+	t.Logf("seed %d; repeat with -seed=%d", s, s)
+	return rand.New(rand.NewPCG(s, 0))
+}
+
+// witness is what outside of the state tells of the work: the executions of
+// each task, which write a line each when they begin, and the commit markers.
+type witness struct {
+	t       *testing.T
+	parts   *embedded.Parts
+	marks   string
+	markers map[string]marker
+	// finished is how often a task had begun when its end was first seen to be durable.
+	finished map[string]int
+}
+
+type marker struct {
+	content    string
+	generation int64
+}
+
+// begun is how often each task has begun.
+func (w *witness) begun() map[string]int {
+	w.t.Helper()
+	files, err := os.ReadDir(w.marks)
+	require.NoError(w.t, err)
+	begun := map[string]int{}
+	for _, f := range files {
+		data, err := os.ReadFile(filepath.Join(w.marks, f.Name()))
+		require.NoError(w.t, err)
+		begun["chaos/"+f.Name()] = strings.Count(string(data), "\n")
+	}
+	return begun
+}
+
+// look compares the world with what it was at the last look.
+func (w *witness) look() {
+	w.t.Helper()
+	begun := w.begun()
+	for task, n := range w.finished {
+		require.Equal(w.t, n, begun[task], "task %s began again after its end was durable", task)
+	}
+	for name, err := range ledger.List(w.t.Context(), w.parts.Store, domain, "") {
+		require.NoError(w.t, err)
+		data, err := ledger.Read(w.t.Context(), w.parts.Store, ledger.Key(domain, name.Entry))
+		require.NoError(w.t, err)
+		for _, g := range event.Groups(event.DecodeEntry(data)) {
+			for _, e := range g.Events {
+				if p, ok := e.Payload.(*event.TaskFinished); ok {
+					require.Equal(w.t, event.Succeeded, p.Outcome, "%+v", p.Error)
+					if _, seen := w.finished[p.TaskKey]; !seen {
+						w.finished[p.TaskKey] = begun[p.TaskKey]
+					}
+				}
+			}
+		}
+	}
+	now := map[string]marker{}
+	for object, err := range w.parts.Store.List(w.t.Context(), blob.ListOptions{Prefix: contract.AssetsPrefix(domain)}) {
+		require.NoError(w.t, err)
+		if strings.HasSuffix(object.Key, "/_commit.json") {
+			data, object, err := w.parts.Store.Get(w.t.Context(), object.Key)
+			require.NoError(w.t, err)
+			now[object.Key] = marker{string(data), object.Generation}
+		}
+	}
+	for key, was := range w.markers {
+		require.Equal(w.t, was, now[key], "commit marker %s has changed", key)
+	}
+	w.markers = now
+}
+
+// A run outlives the machine. The process is killed again and again, at
+// thresholds of progress and a moment after them that the seed decides, and also
+// while it starts. The run ends as if nothing had happened: what was done is not
+// done again, and what was decided stays decided.
+func TestChaosARunOutlivesKills(t *testing.T) {
+	kills, layers, width := 5, 6, 10
+	if *full {
+		kills, layers, width = 20, 20, 10
+	}
+	random := randomness(t)
+	dir, marks := filepath.Join(t.TempDir(), "state"), t.TempDir()
+	j := &job{
+		Dir: dir, Root: t.TempDir(), RunKey: "chaos", Concurrency: 8, Layers: layers, Width: width, Fan: 2,
+		Command: []string{"sh", "-c", `echo x >> ` + marks + `/{key}; sleep {ms}; echo {key} > "$SERVO_OUTPUT/out.txt"`},
+	}
+	w := &witness{t: t, marks: marks, parts: openParts(t, dir), finished: map[string]int{}}
+	thresholds := make([]int, kills)
+	for i := range thresholds {
+		thresholds[i] = random.IntN(j.tasks() - width/2)
+	}
+	slices.Sort(thresholds)
+	began := time.Now() //nolint:forbidigo // the test reports how long it took
+	for i, threshold := range thresholds {
+		c := startChild(t, j)
+		reached := c.await(t, threshold)
+		// As often as not a few milliseconds more: in the middle of things.
+		extra := time.Duration(random.IntN(40)) * time.Millisecond
+		require.NoError(t, clock.System{}.Sleep(t.Context(), extra))
+		c.kill(t)
+		w.look()
+		t.Logf("kill %d at %d tasks (wanted %d) and %s: %d ends are durable, %d markers", i+1, reached, threshold, extra, len(w.finished), len(w.markers))
+	}
+	last := startChild(t, j).end(t)
+	require.Equal(t, state.RunSucceeded, last.State)
+	w.look()
+	require.Len(t, w.markers, j.tasks())
+	require.Len(t, w.finished, j.tasks())
+	report := requireVerified(t, w.parts)
+	require.Equal(t, j.tasks(), report.Outputs)
+	repeated := 0
+	for _, n := range w.begun() {
+		repeated += n - 1
+	}
+	t.Logf("%d tasks, %d kills, %d executions broken off and repeated, %s",
+		j.tasks(), kills, repeated, time.Since(began).Round(time.Millisecond)) //nolint:forbidigo // see above
+}
+
+// await waits until so many tasks have succeeded, or, if they had when the child
+// started, for a moment only: so starts are killed, too.
+func (c *child) await(t *testing.T, threshold int) int {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		select {
+		case <-ctx.Done():
+			require.NoError(t, fmt.Errorf("%d tasks have not succeeded: %w\n%s", threshold, ctx.Err(), c.stderr.String()))
+		case p, ok := <-c.lines:
+			require.True(t, ok, "the child ended by itself: %s", c.stderr.String())
+			require.False(t, p.State.Terminal(), "the run ended before it was killed: its thresholds are too high")
+			if int(p.Succeeded) >= threshold {
+				return int(p.Succeeded)
+			}
+		}
+	}
+}
+
+// Processes that are killed while they start, at any moment of it, leave a
+// folder that the next one can start from.
+func TestChaosStartsThatAreKilled(t *testing.T) {
+	starts := 4
+	if *full {
+		starts = 12
+	}
+	random := randomness(t)
+	dir, marks := filepath.Join(t.TempDir(), "state"), t.TempDir()
+	j := &job{
+		Dir: dir, Root: t.TempDir(), RunKey: "starts", Concurrency: 4, Layers: 3, Width: 4, Fan: 2,
+		Command: []string{"sh", "-c", `echo x >> ` + marks + `/{key}; sleep {ms}`},
+	}
+	w := &witness{t: t, marks: marks, parts: openParts(t, dir), finished: map[string]int{}}
+	for range starts {
+		c := startChild(t, j)
+		require.NoError(t, clock.System{}.Sleep(t.Context(), time.Duration(random.IntN(250))*time.Millisecond))
+		if err := c.cmd.Process.Kill(); !errors.Is(err, os.ErrProcessDone) {
+			require.NoError(t, err)
+		}
+		c.drain()
+		_ = c.cmd.Wait() // it was killed, or was done already
+		w.look()
+	}
+	require.Equal(t, state.RunSucceeded, startChild(t, j).end(t).State)
+	w.look()
+	requireVerified(t, w.parts)
+	require.NoError(t, noTemporaries(dir))
+}
+
+// noTemporaries reports files of a folder's scratch that nobody will clean up.
+func noTemporaries(dir string) error {
+	left, err := os.ReadDir(filepath.Join(dir, "scratch"))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(left) == 0 {
+		return nil
+	}
+	if err == nil {
+		err = fmt.Errorf("%d scratch folders are left, such as %s", len(left), left[0].Name())
+	}
+	return err
+}

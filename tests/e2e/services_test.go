@@ -1,0 +1,268 @@
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// programs builds the programs under test, once, and gives their folder.
+var programs = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "servo-e2e-")
+	if err != nil {
+		return "", err
+	}
+	build := exec.Command("go", "build", "-o", dir, "../../cmd/...")
+	if out, err := build.CombinedOutput(); err != nil {
+		return dir, fmt.Errorf("build programs: %w\n%s", err, out)
+	}
+	return dir, nil
+})
+
+// builtPrograms says that programs was called, and its folder is to be removed.
+var builtPrograms bool
+
+// cluster is the services as processes on this machine, over one folder.
+type cluster struct {
+	t       *testing.T
+	bin     string
+	dir     string
+	address map[string]string
+	running map[string]*exec.Cmd
+	engine  *engine.Engine
+	parts   *embedded.Parts
+}
+
+var services = []string{"worker", "compactor", "dispatcher", "sweeper"}
+
+func startCluster(t *testing.T) *cluster {
+	t.Helper()
+	builtPrograms = true
+	bin, err := programs()
+	require.NoError(t, err)
+	c := &cluster{t: t, bin: bin, dir: filepath.Join(t.TempDir(), "store"), address: map[string]string{}, running: map[string]*exec.Cmd{}}
+	c.parts = openParts(t, c.dir)
+	for _, name := range services {
+		c.address[name] = freeAddress(t)
+	}
+	for _, name := range services {
+		c.start(name)
+	}
+	t.Cleanup(c.stop)
+	p := c.parts
+	c.engine = engine.New(engine.Config{
+		Domain: domain, Store: p.Store, Snapshots: p.Reader(), IDs: p.IDs, Clock: p.Clock, Actor: "user:e2e",
+		Appender:  ledger.NewAppender(ledger.Config{Domain: domain, Store: p.Store, IDs: p.IDs, Clock: p.Clock}),
+		Compactor: &compactor.Client{Domain: domain, URL: c.url("compactor"), HTTP: http.DefaultClient},
+	})
+	return c
+}
+
+// freeAddress is one that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func (c *cluster) url(name string) string { return "http://" + c.address[name] }
+
+// start starts a service and waits until it is ready.
+func (c *cluster) start(name string) {
+	c.t.Helper()
+	var cmd *exec.Cmd
+	ctx := context.WithoutCancel(c.t.Context()) // stop ends them
+	common := []string{"--store", c.dir, "--listen", c.address[name]}
+	switch name {
+	case "worker":
+		cmd = exec.CommandContext(ctx, filepath.Join(c.bin, "servo"), append([]string{"worker", "--concurrency", "4"}, common...)...)
+	case "compactor":
+		cmd = exec.CommandContext(ctx, filepath.Join(c.bin, "servo-compactor"), append(common, "--dispatcher-url", c.url("dispatcher"))...)
+	case "dispatcher":
+		cmd = exec.CommandContext(ctx, filepath.Join(c.bin, "servo-dispatcher"), common...)
+		cmd.Env = append(os.Environ(), "SERVO_COMPACTOR_URL="+c.url("compactor"), "SERVO_WORKER_URL="+c.url("worker"))
+	case "sweeper":
+		cmd = exec.CommandContext(ctx, filepath.Join(c.bin, "servo-sweeper"),
+			append(common, "--compactor-url", c.url("compactor"), "--dispatcher-url", c.url("dispatcher"))...)
+	}
+	cmd.Stderr = c.t.Output()
+	require.NoError(c.t, cmd.Start())
+	c.running[name] = cmd
+	require.Eventually(c.t, func() bool {
+		status, _ := c.call(http.MethodGet, c.url(name)+"/readyz", "")
+		return status == http.StatusOK
+	}, 20*time.Second, 10*time.Millisecond, "%s is not ready", name)
+}
+
+// call makes a request; status 0 is no answer.
+func (c *cluster) call(method, url, body string) (status int, answer string) {
+	req, err := http.NewRequestWithContext(c.t.Context(), method, url, strings.NewReader(body))
+	require.NoError(c.t, err)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer res.Body.Close()
+	data, err := io.ReadAll(res.Body)
+	require.NoError(c.t, err)
+	return res.StatusCode, string(data)
+}
+
+// kill ends a service at once.
+func (c *cluster) kill(name string) {
+	c.t.Helper()
+	cmd := c.running[name]
+	delete(c.running, name)
+	require.NoError(c.t, cmd.Process.Kill())
+	_ = cmd.Wait() // it was killed
+}
+
+// stop asks what runs to end, and all of it must end well.
+func (c *cluster) stop() {
+	for name, cmd := range c.running {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			c.t.Errorf("stop %s: %v", name, err)
+		}
+		if err := cmd.Wait(); err != nil {
+			c.t.Errorf("%s ended badly: %v", name, err)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+func command(key, script string, deps ...string) plan.Asset {
+	a := plan.Asset{Key: ids.AssetKey{Namespace: "raw", Name: key}, Work: plan.Work{Command: []string{"sh", "-c", script}}}
+	for _, dep := range deps {
+		a.Deps = append(a.Deps, ids.AssetKey{Namespace: "raw", Name: dep})
+	}
+	return a
+}
+
+func (c *cluster) run(assets ...plan.Asset) string {
+	c.t.Helper()
+	ticket, err := c.engine.Run(c.t.Context(), engine.RunRequest{
+		Plan: plan.Request{Root: c.t.TempDir(), Assets: assets, All: true}, Trigger: event.Trigger{Type: "manual"},
+	})
+	require.NoError(c.t, err)
+	return ticket.RunID
+}
+
+func (c *cluster) requireSucceeded(runID string) {
+	c.t.Helper()
+	snap := awaitRun(c.t, c.engine, runID, ended)
+	require.Equal(c.t, state.RunSucceeded, snap.State.Runs.Get(runID).State)
+	requireVerified(c.t, c.parts)
+}
+
+func TestServicesRunAPipelineTogether(t *testing.T) {
+	c := startCluster(t)
+	marks := t.TempDir()
+	c.requireSucceeded(c.run(
+		command("a", "echo x >> "+marks+"/a; echo 1 > $SERVO_OUTPUT/a.txt"),
+		command("b", "echo x >> "+marks+"/b", "a"), command("c", "echo x >> "+marks+"/c", "a"),
+		command("d", "echo x >> "+marks+"/d", "b", "c"),
+	))
+	for _, key := range []string{"a", "b", "c", "d"} {
+		requireFile(t, filepath.Join(marks, key), "x\n")
+	}
+	_, metrics := c.call(http.MethodGet, c.url("compactor")+"/metrics", "")
+	require.Contains(t, metrics, "servo_publishes_total ")
+	_, metrics = c.call(http.MethodGet, c.url("dispatcher")+"/metrics", "")
+	require.Contains(t, metrics, `servo_queue_tasks_total{kind="dispatch",result="created"} 4`)
+	require.NotContains(t, metrics, `kind="dispatch",result="exists"`, "each is dispatched once, however many hand-overs see it wait")
+	require.NotContains(t, metrics, `kind="ledger",result="not_found",op="list"`)
+	for _, route := range []struct {
+		service, method, path string
+		want                  int
+	}{
+		{"compactor", http.MethodGet, "/healthz", http.StatusOK},
+		{"dispatcher", http.MethodGet, "/healthz", http.StatusOK},
+		{"sweeper", http.MethodGet, "/healthz", http.StatusOK},
+		{"compactor", http.MethodGet, "/v1/compact", http.StatusMethodNotAllowed},
+		{"dispatcher", http.MethodPost, "/v1/compact", http.StatusNotFound},
+		{"sweeper", http.MethodPost, "/v1/sweep", http.StatusOK},
+	} {
+		status, answer := c.call(route.method, c.url(route.service)+route.path, "")
+		require.Equal(t, route.want, status, "%s %s %s: %s", route.service, route.method, route.path, answer)
+	}
+}
+
+func requireFile(t *testing.T, name, content string) {
+	t.Helper()
+	data, err := os.ReadFile(name) //nolint:gosec // of this test
+	require.NoError(t, err)
+	require.Equal(t, content, string(data), name)
+}
+
+// The dispatcher holds the queue, and with it dies everything that waits there
+// and every delivery under way. The worker finishes what it has begun, reports
+// it to the next dispatcher, and nothing is executed twice.
+func TestServicesGoOnAfterTheDispatcherWasKilled(t *testing.T) {
+	c := startCluster(t)
+	marks := t.TempDir()
+	script := func(key string) string {
+		return "echo x >> " + marks + "/" + key + "; while ! test -e " + marks + "/gate; do sleep 0.01; done"
+	}
+	runID := c.run(
+		command("a", "echo x >> "+marks+"/a"), command("b", script("b"), "a"), command("c", script("c"), "a"),
+		command("d", "echo x >> "+marks+"/d", "b", "c"),
+	)
+	awaitRun(t, c.engine, runID, func(run *state.Run) bool { return run.TasksRunning == 2 })
+	c.kill("dispatcher")
+	require.NoError(t, os.WriteFile(filepath.Join(marks, "gate"), nil, 0o600))
+	// Nobody takes the reports now. That a worker meanwhile tries is what the time is for.
+	require.NoError(t, clock.System{}.Sleep(t.Context(), 300*time.Millisecond))
+	c.start("dispatcher")
+	c.requireSucceeded(runID)
+	for _, key := range []string{"a", "b", "c", "d"} {
+		requireFile(t, filepath.Join(marks, key), "x\n")
+	}
+}
+
+// What is appended while nobody folds is folded when the sweeper next asks, and
+// what that makes ready is dispatched.
+func TestServicesSweepUpWhatNobodyAnnounced(t *testing.T) {
+	c := startCluster(t)
+	c.requireSucceeded(c.run(command("a", "true"))) // the domain is known
+	c.kill("compactor")
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	_, err := c.engine.Run(ctx, engine.RunRequest{
+		Plan: plan.Request{Root: t.TempDir(), Assets: []plan.Asset{command("b", "true")}, All: true}, Trigger: event.Trigger{Type: "manual"},
+	})
+	require.ErrorContains(t, err, "is durable and will be folded")
+	c.start("compactor")
+	status, answer := c.call(http.MethodPost, c.url("sweeper")+"/v1/sweep", "")
+	require.Equal(t, http.StatusOK, status, answer)
+	require.Contains(t, answer, `"domains":1,"folded":1,"failed":0`)
+	snap, err := c.engine.Snapshots.Current(t.Context())
+	require.NoError(t, err)
+	latest, err := engine.FindRun(snap.State, "latest")
+	require.NoError(t, err)
+	require.Equal(t, "raw/b", strings.Trim(latest.RootAssets, `[]"`))
+	c.requireSucceeded(latest.RunID)
+}

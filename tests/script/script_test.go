@@ -1,0 +1,132 @@
+// Package script_test runs the scripts in testdata: they are the specification
+// of the servo command. Each is a small world of files and commands; a command
+// "servo" is this very test binary.
+package script_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/servo-orchestration/servo/pkg/cli"
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/embedded"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"servo": func() { os.Exit(servo()) }})
+}
+
+// servo is the servo program, as cmd/servo wires it, for a user "tester".
+func servo() int {
+	dir, err := os.Getwd()
+	if err != nil {
+		panic(err)
+	}
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	return cli.Main(context.Background(), cli.Env{
+		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Dir: dir,
+		Program: os.Args[0], User: "tester", Clock: clock.System{}, Signals: signals,
+	})
+}
+
+func TestTheCommandLineDoesWhatTheScriptsSay(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"await":   await,
+			"request": request,
+			"damage":  damage,
+			"end":     end,
+		},
+	})
+}
+
+// patience is how long a script waits for another process.
+const patience = 30 * time.Second
+
+// await FILE waits until there is a file, which a process in the background makes.
+func await(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: await FILE")
+	}
+	for deadline := time.Now().Add(patience); ; {
+		if _, err := os.Stat(ts.MkAbs(args[0])); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("%s did not appear", args[0])
+		}
+		ts.Check(clock.System{}.Sleep(context.Background(), 10*time.Millisecond))
+	}
+}
+
+// request STATE METHOD PATH [BODY [CONTENT-TYPE]] asks the owner of a state folder; the
+// answer is printed, its status first.
+func request(ts *testscript.TestScript, neg bool, args []string) {
+	const least, most = 3, 5
+	if neg || len(args) < least || len(args) > most {
+		ts.Fatalf("usage: request STATE METHOD PATH [BODY [CONTENT-TYPE]]")
+	}
+	owner, err := embedded.ReadOwner(ts.MkAbs(args[0]))
+	ts.Check(err)
+	body, kind := "", "application/json"
+	if len(args) > least {
+		body = args[3]
+	}
+	if len(args) == most {
+		kind = args[4]
+	}
+	req, err := http.NewRequestWithContext(context.Background(), args[1], owner.URL+args[2], strings.NewReader(body))
+	ts.Check(err)
+	req.Header.Set("Content-Type", kind)
+	res, err := http.DefaultClient.Do(req)
+	ts.Check(err)
+	answer, err := io.ReadAll(res.Body)
+	ts.Check(errors.Join(err, res.Body.Close()))
+	_, err = fmt.Fprintf(ts.Stdout(), "%d %s\n", res.StatusCode, answer)
+	ts.Check(err)
+}
+
+// end STATE asks the owner of a state folder to end, as a system does: SIGTERM,
+// which testscript's own kill does not have.
+func end(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: end STATE")
+	}
+	owner, err := embedded.ReadOwner(ts.MkAbs(args[0]))
+	ts.Check(err)
+	ts.Check(syscall.Kill(owner.PID, syscall.SIGTERM))
+}
+
+// damage FOLDER changes a byte in the middle of the newest file below a folder.
+func damage(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: damage FOLDER")
+	}
+	newest := ""
+	ts.Check(filepath.WalkDir(ts.MkAbs(args[0]), func(path string, entry os.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() && filepath.Base(path) >= filepath.Base(newest) {
+			newest = path
+		}
+		return err
+	}))
+	data, err := os.ReadFile(newest)
+	ts.Check(err)
+	data[len(data)/2] ^= 0xff
+	ts.Check(os.WriteFile(newest, data, 0o644))
+}

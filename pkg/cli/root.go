@@ -94,6 +94,14 @@ func takes(names ...string) cobra.PositionalArgs {
 	}
 }
 
+// exclusive refuses two flags that are given both.
+func exclusive(cmd *cobra.Command, a, b string) error {
+	if cmd.Flags().Changed(a) && cmd.Flags().Changed(b) {
+		return usagef("--%s and --%s exclude each other: leave out one", a, b)
+	}
+	return nil
+}
+
 // argument is the nth argument, or "".
 func argument(args []string, n int) string {
 	if n < len(args) {

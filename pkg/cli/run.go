@@ -41,7 +41,14 @@ func (a *app) runCommand() *cobra.Command {
 			"  servo run --all --run-key nightly-2025-01-15      the same key never runs twice",
 		Args: takes("[ASSET…]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.resume {
+			err := exclusive(cmd, "wait", "detach")
+			for _, flag := range []string{"all", "upstream", "partition", "run-key", "detach", "timeout", "label", "max-parallelism"} {
+				err = errors.Join(err, exclusive(cmd, "resume", flag))
+			}
+			switch {
+			case err != nil:
+				return err
+			case f.resume:
 				return a.resume(cmd.Context(), args)
 			}
 			return a.run(cmd.Context(), f, args)
@@ -58,11 +65,6 @@ func (a *app) runCommand() *cobra.Command {
 	flags.DurationVar(&f.timeout, "timeout", 0, "end the run after this long, for example 2h")
 	flags.StringArrayVar(&f.labels, "label", nil, "a label of the run: name=value (repeatable)")
 	flags.BoolVar(&f.resume, "resume", false, "start nothing: carry on the runs that are not done")
-	cmd.MarkFlagsMutuallyExclusive("wait", "detach")
-	cmd.MarkFlagsMutuallyExclusive("all", "upstream")
-	for _, flag := range []string{"all", "upstream", "partition", "run-key", "detach", "timeout", "label", "max-parallelism"} {
-		cmd.MarkFlagsMutuallyExclusive("resume", flag)
-	}
 	return cmd
 }
 

@@ -1,13 +1,16 @@
 package cli
 
 import (
-	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/servo-orchestration/servo/pkg/query"
 )
 
 // versions are those of what a servo is made of.
@@ -24,8 +27,11 @@ func (a *app) versionCommand() *cobra.Command {
 		Use:   "version",
 		Short: "Print the versions of servo and of what it is made of",
 		Args:  takes(),
-		RunE: func(*cobra.Command, []string) error {
-			v := readVersions()
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v, err := readVersions(cmd.Context())
+			if err != nil {
+				return err
+			}
 			return a.document(v, func() string {
 				commit := ""
 				if v.Commit != "" {
@@ -37,11 +43,15 @@ func (a *app) versionCommand() *cobra.Command {
 	}
 }
 
-func readVersions() versions {
-	v := versions{Servo: "devel", Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH, DuckDB: "unknown"}
+func readVersions(ctx context.Context) (versions, error) {
+	v := versions{Servo: "devel", Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH}
+	var err error
+	if v.DuckDB, err = duckDBVersion(ctx); err != nil {
+		return v, err
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return v
+		return v, nil
 	}
 	if main := info.Main.Version; main != "" && main != "(devel)" {
 		v.Servo = main
@@ -60,22 +70,23 @@ func readVersions() versions {
 	if v.Commit != "" {
 		v.Commit += dirty
 	}
-	for _, dep := range info.Deps {
-		if strings.HasSuffix(dep.Path, "duckdb/duckdb-go/v2") {
-			v.DuckDB = cmp.Or(duckDBVersion(dep.Version), v.DuckDB)
-		}
-	}
-	return v
+	return v, nil
 }
 
-// duckDBVersion is DuckDB's own version in that of the driver: v2.10505.0 has 1.5.5.
-func duckDBVersion(driver string) string {
-	parts := strings.Split(driver, ".")
-	const digits = 5
-	if len(parts) < 2 || len(parts[1]) != digits {
-		return ""
+// duckDBVersion asks DuckDB itself.
+func duckDBVersion(ctx context.Context) (version string, err error) {
+	db, err := query.Open(ctx, query.Source{}, query.Options{})
+	if err != nil {
+		return "", err
 	}
-	trim := func(s string) string { return cmp.Or(strings.TrimLeft(s, "0"), "0") }
-	n := parts[1]
-	return n[:1] + "." + trim(n[1:3]) + "." + trim(n[3:])
+	defer func() { err = errors.Join(err, db.Close()) }()
+	rows, err := db.Query(ctx, "SELECT version()")
+	if err != nil {
+		return "", err
+	}
+	cells, err := rows.Collect(1)
+	if err != nil || len(cells) == 0 {
+		return "", err
+	}
+	return strings.TrimPrefix(fmt.Sprint(cells[0][0]), "v"), nil
 }

@@ -45,6 +45,11 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == childArg {
 		os.Exit(childMain(os.Args[2]))
 	}
+	if len(os.Args) > 1 {
+		if code, ok := programMain(os.Args[1], os.Args[2:]); ok {
+			os.Exit(code)
+		}
+	}
 	code := m.Run()
 	if builtPrograms {
 		if dir, _ := programs(); dir != "" {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -17,6 +18,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
+	"github.com/servo-orchestration/servo/pkg/cli"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/embedded"
@@ -25,6 +29,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/queue"
+	"github.com/servo-orchestration/servo/pkg/queue/localqueue"
+	"github.com/servo-orchestration/servo/pkg/service"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -44,10 +51,58 @@ var programs = sync.OnceValues(func() (string, error) {
 // builtPrograms says that programs was called, and its folder is to be removed.
 var builtPrograms bool
 
+// program is the command that runs one of Servo's programs: of the full size of
+// the tests, the program as it is built; else this test's own binary, which has
+// the same parts and need not be built.
+func program(t *testing.T, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context()) // whoever starts it ends it
+	if *full {
+		builtPrograms = true
+		dir, err := programs()
+		require.NoError(t, err)
+		return exec.CommandContext(ctx, filepath.Join(dir, name), args...)
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	return exec.CommandContext(ctx, self, append([]string{name}, args...)...)
+}
+
+// programMain is the main function of a program, and whether there is such a one.
+func programMain(name string, args []string) (code int, ok bool) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	p := service.Process{
+		Args: args, Getenv: os.Getenv, Stderr: os.Stderr, Clock: clock.System{},
+		OpenStore: func(dir string) (blob.Store, io.Closer, error) {
+			store, err := fileblob.Open(dir, fileblob.Options{})
+			return store, store, err
+		},
+		OpenQueue: func(o service.QueueOptions) (queue.Queue, func(context.Context) error) {
+			q := localqueue.New(localqueue.Options{Clock: o.Clock, Logger: o.Logger, Client: o.Client, Concurrency: o.Concurrency})
+			return q, q.Run
+		},
+	}
+	switch name {
+	case "servo":
+		signals := make(chan os.Signal, 1)
+		signal.Notify(signals, syscall.SIGTERM)
+		return cli.Main(context.WithoutCancel(ctx), cli.Env{
+			Args: args, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Clock: clock.System{}, Signals: signals,
+		}), true
+	case "servo-compactor":
+		return service.RunCompactor(ctx, p), true
+	case "servo-dispatcher":
+		return service.RunDispatcher(ctx, p), true
+	case "servo-sweeper":
+		return service.RunSweeper(ctx, p), true
+	}
+	return 0, false
+}
+
 // cluster is the services as processes on this machine, over one folder.
 type cluster struct {
 	t       *testing.T
-	bin     string
 	dir     string
 	address map[string]string
 	running map[string]*exec.Cmd
@@ -59,10 +114,7 @@ var services = []string{"worker", "compactor", "dispatcher", "sweeper"}
 
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
-	builtPrograms = true
-	bin, err := programs()
-	require.NoError(t, err)
-	c := &cluster{t: t, bin: bin, dir: filepath.Join(t.TempDir(), "store"), address: map[string]string{}, running: map[string]*exec.Cmd{}}
+	c := &cluster{t: t, dir: filepath.Join(t.TempDir(), "store"), address: map[string]string{}, running: map[string]*exec.Cmd{}}
 	c.parts = openParts(t, c.dir)
 	for _, name := range services {
 		c.address[name] = freeAddress(t)
@@ -95,19 +147,17 @@ func (c *cluster) url(name string) string { return "http://" + c.address[name] }
 func (c *cluster) start(name string) {
 	c.t.Helper()
 	var cmd *exec.Cmd
-	ctx := context.WithoutCancel(c.t.Context()) // stop ends them
 	common := []string{"--store", c.dir, "--listen", c.address[name]}
 	switch name {
 	case "worker":
-		cmd = exec.CommandContext(ctx, filepath.Join(c.bin, "servo"), append([]string{"worker", "--concurrency", "4"}, common...)...)
+		cmd = program(c.t, "servo", append([]string{"worker", "--concurrency", "4"}, common...)...)
 	case "compactor":
-		cmd = exec.CommandContext(ctx, filepath.Join(c.bin, "servo-compactor"), append(common, "--dispatcher-url", c.url("dispatcher"))...)
+		cmd = program(c.t, "servo-compactor", append(common, "--dispatcher-url", c.url("dispatcher"))...)
 	case "dispatcher":
-		cmd = exec.CommandContext(ctx, filepath.Join(c.bin, "servo-dispatcher"), common...)
+		cmd = program(c.t, "servo-dispatcher", common...)
 		cmd.Env = append(os.Environ(), "SERVO_COMPACTOR_URL="+c.url("compactor"), "SERVO_WORKER_URL="+c.url("worker"))
 	case "sweeper":
-		cmd = exec.CommandContext(ctx, filepath.Join(c.bin, "servo-sweeper"),
-			append(common, "--compactor-url", c.url("compactor"), "--dispatcher-url", c.url("dispatcher"))...)
+		cmd = program(c.t, "servo-sweeper", append(common, "--compactor-url", c.url("compactor"), "--dispatcher-url", c.url("dispatcher"))...)
 	}
 	cmd.Stderr = c.t.Output()
 	require.NoError(c.t, cmd.Start())

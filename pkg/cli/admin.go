@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -78,15 +79,16 @@ func (a *app) verifyCommand() *cobra.Command {
 }
 
 func verifyText(r repair.Report) string {
-	text := fmt.Sprintf("revision %d: replayed %s of the ledger (%s), compared %s, checked %s\n", r.Revision,
+	var text strings.Builder
+	fmt.Fprintf(&text, "revision %d: replayed %s of the ledger (%s), compared %s, checked %s\n", r.Revision,
 		plural(r.Groups, "group"), plural(int(r.Events), "event"), plural(int(r.Rows), "row"), plural(r.Outputs, "output"))
 	for _, problem := range r.Problems {
-		text += "  " + problem + "\n"
+		fmt.Fprintf(&text, "  %s\n", problem)
 	}
 	if len(r.Problems) == 0 {
-		text += "no differences\n"
+		text.WriteString("no differences\n")
 	}
-	return text
+	return text.String()
 }
 
 func (a *app) rebuildCommand() *cobra.Command {
@@ -97,8 +99,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.upkeep(func(p *project.Project, parts *embedded.Parts) error {
 				release, err := embedded.Own(a.options(p).Dir)
-				var locked *embedded.LockedError
-				if errors.As(err, &locked) {
+				if locked, ok := errors.AsType[*embedded.LockedError](err); ok {
 					return fmt.Errorf("%w; end it first: nobody else may write while the state is made anew", locked)
 				}
 				if err != nil {
@@ -197,7 +198,7 @@ func (a *app) manifestCommand() *cobra.Command {
 		Args:  takes("[REVISION|TIME]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.upkeep(func(_ *project.Project, parts *embedded.Parts) error {
-				m, err := revision(cmd.Context(), parts, argument(args, 0))
+				m, err := revision(cmd.Context(), parts, optional(args))
 				switch {
 				case err != nil:
 					return err

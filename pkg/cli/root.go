@@ -102,10 +102,10 @@ func exclusive(cmd *cobra.Command, a, b string) error {
 	return nil
 }
 
-// argument is the nth argument, or "".
-func argument(args []string, n int) string {
-	if n < len(args) {
-		return args[n]
+// optional is the only argument, or "".
+func optional(args []string) string {
+	if len(args) > 0 {
+		return args[0]
 	}
 	return ""
 }

@@ -267,7 +267,7 @@ func (a *app) retryCommand() *cobra.Command {
 				return err
 			}
 			return a.carry(cmd.Context(), p, func(ctx context.Context, s *session) (engine.Ticket, error) {
-				return s.Retry(ctx, argument(args, 0))
+				return s.Retry(ctx, optional(args))
 			})
 		},
 	}

@@ -110,7 +110,7 @@ func (a *app) tasksCommand() *cobra.Command {
 				return err
 			}
 			return a.read(cmd.Context(), func(v view) error {
-				run, err := engine.FindRun(v.State, argument(args, 0))
+				run, err := engine.FindRun(v.State, optional(args))
 				if err != nil {
 					return err
 				}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/url"
 	"syscall"
@@ -42,8 +43,11 @@ func (a *app) open(ctx context.Context, o embedded.Options) (*session, error) {
 		if err == nil {
 			return a.own(stack, o.Dir), nil
 		}
-		var locked *embedded.LockedError
-		if !errors.As(err, &locked) {
+		locked, ok := errors.AsType[*embedded.LockedError](err)
+		switch {
+		case !ok && errors.Is(err, fs.ErrPermission):
+			return nil, fmt.Errorf("%w; let this user write to %s, or name another folder with --state", err, o.Dir)
+		case !ok:
 			return nil, err
 		}
 		if locked.Owner.PID != 0 && answers(ctx, locked.Owner) {

@@ -85,7 +85,7 @@ func (a *app) statusCommand() *cobra.Command {
 		Args:  takes("[RUN]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.read(cmd.Context(), func(v view) error {
-				run, err := engine.FindRun(v.State, argument(args, 0))
+				run, err := engine.FindRun(v.State, optional(args))
 				if err != nil {
 					return err
 				}
@@ -251,7 +251,7 @@ func (a *app) cancelCommand() *cobra.Command {
 				return err
 			}
 			return a.do(cmd.Context(), p, func(ctx context.Context, s *session) error {
-				return a.cancelRun(ctx, s, argument(args, 0), cmp.Or(reason, "asked for by "+cmp.Or(a.User, "a user")), force)
+				return a.cancelRun(ctx, s, optional(args), cmp.Or(reason, "asked for by "+cmp.Or(a.User, "a user")), force)
 			})
 		},
 	}

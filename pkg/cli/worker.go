@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -92,18 +93,18 @@ func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 func (a *app) serveUntil(ctx context.Context, listener net.Listener, w *worker.Worker) error {
 	server := &http.Server{Handler: w.Handler(), ReadHeaderTimeout: drainWait}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	var serving sync.WaitGroup
+	serving.Go(func() { served <- server.Serve(listener) })
+	defer serving.Wait()
 	var err error
 	select {
 	case err = <-served:
-		served <- err
 	case <-ctx.Done():
 	}
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainWait)
 	defer cancel()
 	closed := w.Close(drain)
 	err = errors.Join(err, closed, server.Close())
-	<-served
 	if ctx.Err() != nil && closed == nil {
 		return nil // asked to end, and ended well
 	}

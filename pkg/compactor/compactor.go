@@ -54,7 +54,7 @@ type Config struct {
 	// answered. It must not block.
 	OnPublish func(Published)
 	// OnTrouble is called when folding fails, and is tried again: with the error,
-	// and since when it has been failing. It may be nil.
+	// and since when it has been failing; and with nil when it is over. It may be nil.
 	OnTrouble func(err error, since time.Time)
 }
 
@@ -70,6 +70,7 @@ type Compactor struct {
 	Config
 	inbox  *inbox
 	latest *snapshot.Latest
+	ended  chan struct{} // closed when Run has returned
 
 	// What follows belongs to the goroutine of Run.
 	state    *state.State // as of manifest
@@ -84,7 +85,7 @@ type Compactor struct {
 
 // Open loads a domain's state, or begins a new one.
 func Open(ctx context.Context, cfg Config) (*Compactor, error) {
-	c := &Compactor{Config: cfg, inbox: newInbox(cfg.Clock), latest: &snapshot.Latest{}}
+	c := &Compactor{Config: cfg, inbox: newInbox(cfg.Clock), latest: &snapshot.Latest{}, ended: make(chan struct{})}
 	if err := c.reload(ctx); err != nil {
 		return nil, err
 	}
@@ -108,8 +109,19 @@ func (c *Compactor) Compact(ctx context.Context, r Request) (Result, error) {
 		return Result{}, fmt.Errorf("wait for compaction of %s: %w", c.Domain, ctx.Err())
 	case a := <-done:
 		return a.result, a.err
+	case <-c.ended:
+	}
+	select {
+	case a := <-done: // its batch was the last one
+		return a.result, a.err
+	default:
+		return Result{}, fmt.Errorf("wait for compaction of %s: %w", c.Domain, ErrEnded)
 	}
 }
+
+// ErrEnded says that the compactor folds no more. What was announced is in the
+// ledger, and is folded by whoever comes next.
+var ErrEnded = errors.New("the compactor has ended")
 
 // Back-off while folding fails.
 const (
@@ -117,10 +129,11 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
-// Run folds until ctx is done. What was announced and not folded by then is in
+// Run folds until ctx is done; a compactor runs once. What was announced and not folded by then is in
 // the ledger, where the next start's barrier finds it.
 func (c *Compactor) Run(ctx context.Context) error {
 	defer c.wg.Wait()
+	defer close(c.ended)
 	for {
 		b, err := c.inbox.take(ctx)
 		if err != nil {
@@ -150,6 +163,9 @@ func (c *Compactor) persist(ctx context.Context, b batch) (Result, error) {
 	var since time.Time
 	for wait := firstRetry; ; wait = min(wait*2, lastRetry) {
 		result, err := c.Step(ctx, Request{Entries: b.entries, Barrier: b.barrier})
+		if err == nil && !since.IsZero() && c.OnTrouble != nil {
+			c.OnTrouble(nil, time.Time{})
+		}
 		if err == nil || ctx.Err() != nil {
 			return result, err
 		}

@@ -358,3 +358,53 @@ func TestRunFoldsWhatIsAnnouncedAndTriesAgainWhenTheStoreIsAway(t *testing.T) {
 	require.NotEmpty(t, troubles)
 	require.True(t, errors.Is(troubles[0], faultblob.ErrInjected))
 }
+
+func TestWhoeverWaitsIsToldThatTheCompactorHasEnded(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	_, entry := w.trigger(foldtest.Task("a"))
+	ctx, cancel := context.WithCancel(t.Context())
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+		if op == faultblob.Create && strings.HasPrefix(key, "state/") {
+			cancel() // the process is being ended while a batch is folded
+			return faultblob.FailBefore
+		}
+		return faultblob.None
+	})
+	waiting := make(chan error, 2)
+	for range cap(waiting) {
+		go func() {
+			_, err := c.Compact(t.Context(), compactor.Request{Entries: []compactor.Entry{entry}})
+			waiting <- err
+		}()
+	}
+	require.NoError(t, c.Run(ctx))
+	for range cap(waiting) {
+		require.Error(t, <-waiting)
+	}
+	_, err := c.Compact(t.Context(), compactor.Request{Barrier: true})
+	require.ErrorIs(t, err, compactor.ErrEnded, "nobody is there to answer")
+}
+
+func TestTroubleIsOverWhenFoldingGoesOnAlsoWithNothingNew(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	var troubles []error
+	c.OnTrouble = func(err error, _ time.Time) { troubles = append(troubles, err) }
+	w.faults(func(op faultblob.Op, _ string) faultblob.Fault {
+		if op == faultblob.List && len(troubles) == 0 {
+			return faultblob.FailBefore
+		}
+		return faultblob.None
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	_, err := c.Compact(ctx, compactor.Request{Barrier: true})
+	require.NoError(t, err)
+	cancel()
+	require.NoError(t, <-done)
+	require.Len(t, troubles, 2)
+	require.ErrorIs(t, troubles[0], faultblob.ErrInjected)
+	require.NoError(t, troubles[1])
+}

@@ -247,21 +247,26 @@ func (w *world) reader() *snapshot.Reader {
 	return snapshot.NewReader(domain, codec, w.manifestsOver(counted), w.clock)
 }
 
+// pass lets time pass.
+func (w *world) pass(d time.Duration) {
+	w.clock.pass(d)
+	w.Now = w.clock.Now()
+}
+
 // append makes payloads durable as one group. Nobody folds it yet.
 func (w *world) append(payloads ...event.Payload) {
 	w.t.Helper()
-	w.clock.pass(time.Millisecond)
+	w.pass(time.Millisecond)
 	group := make([]*event.Envelope, len(payloads))
 	for i, p := range payloads {
 		group[i] = &event.Envelope{Domain: domain, Payload: p}
 	}
 	_, err := w.appender.Append(w.t.Context(), group)
 	require.NoError(w.t, err)
-	w.Now = w.clock.Now()
 }
 
-// fold folds all that was appended and gives the state.
-func (w *world) fold() *state.State {
+// fold folds all that was appended.
+func (w *world) fold() {
 	w.t.Helper()
 	w.mu.Lock()
 	entries := w.pending
@@ -269,7 +274,6 @@ func (w *world) fold() *state.State {
 	w.mu.Unlock()
 	_, err := w.compactor.Compact(w.t.Context(), compactor.Request{Entries: entries})
 	require.NoError(w.t, err)
-	return w.state()
 }
 
 func (w *world) state() *state.State {

@@ -18,6 +18,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -36,6 +37,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue/localqueue"
 	"github.com/servo-orchestration/servo/pkg/service"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
@@ -140,8 +142,8 @@ func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 	if err := s.build(ctx); err != nil {
 		return nil, err
 	}
-	s.run(context.WithoutCancel(ctx))
-	if err := s.resume(ctx); err != nil {
+	running := s.run(context.WithoutCancel(ctx))
+	if err := s.resume(ctx, running); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -246,13 +248,13 @@ const (
 	sweepEvery = 12
 )
 
-// run starts the goroutines. They end when Close is called.
-func (s *Stack) run(ctx context.Context) {
+// run starts the goroutines, but for the queue's. They end when Close is called,
+// with the context that it gives.
+func (s *Stack) run(ctx context.Context) context.Context {
 	ctx, s.stop = context.WithCancel(ctx)
 	s.group, ctx = errgroup.WithContext(ctx)
 	s.group.Go(func() error { return s.compactor.Run(ctx) })
 	s.group.Go(func() error { return s.dispatch.Run(ctx) })
-	s.group.Go(func() error { return s.queue.Run(ctx) })
 	s.group.Go(func() error { return s.maintain(ctx) })
 	s.server.BaseContext = func(net.Listener) context.Context { return ctx }
 	s.group.Go(func() error {
@@ -265,11 +267,14 @@ func (s *Stack) run(ctx context.Context) {
 		<-ctx.Done()
 		return s.server.Close()
 	})
+	return ctx
 }
 
 // resume folds what the ledger holds beyond the last revision, and fills the
-// queue, which is empty in a new process, under the same names as before.
-func (s *Stack) resume(ctx context.Context) error {
+// queue, which is empty in a new process, under the same names as before. The
+// queue begins to deliver, tasks and timers, only when the state is as it should
+// be for that.
+func (s *Stack) resume(ctx, running context.Context) error {
 	result, err := s.compactor.Compact(ctx, compactor.Request{Barrier: true})
 	if err != nil {
 		return fmt.Errorf("bring the state up to date: %w", err)
@@ -278,8 +283,69 @@ func (s *Stack) resume(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if snap, err = s.adopt(ctx, snap); err != nil {
+		return err
+	}
+	s.group.Go(func() error { return s.queue.Run(running) })
 	s.dispatch.Submit(control.Refill(snap.State, event.At(s.opts.Clock.Now())))
 	return s.lock.publish(s.opts.Dir, Owner{PID: os.Getpid(), URL: s.URL, Domain: s.opts.Domain.String()})
+}
+
+const (
+	// adopted bounds the signs of life of one group: a ledger group has 1 MiB at most.
+	adopted = 100
+	// adoptWithin is how long a disk that cannot be written holds up the start,
+	// before it fails.
+	adoptWithin = 30 * time.Second
+)
+
+// adopt gives a sign of life for every attempt that was running when the last
+// owner ended: this process is about to execute it again. However long nobody
+// owned the folder, silence until now says nothing about an attempt, and the
+// liveness timer, long due, must not be let loose on it.
+func (s *Stack) adopt(ctx context.Context, snap *snapshot.Snapshot) (*snapshot.Snapshot, error) {
+	var beats []*event.Envelope
+	now := event.At(s.opts.Clock.Now())
+	for row := range snap.State.Heartbeats.All { // attempts that run have one, and no others
+		t := snap.State.Tasks.Get(row.Key())
+		if t == nil || t.State != state.TaskRunning {
+			continue
+		}
+		beats = append(beats, &event.Envelope{Domain: s.opts.Domain, CorrelationID: t.RunID, Actor: s.opts.Actor, Payload: &event.TaskHeartbeat{
+			AttemptRef: event.AttemptRef{
+				RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt, AttemptID: t.AttemptID, WorkerID: t.WorkerID,
+			},
+			HeartbeatAt: now, Progress: row.Progress, Message: "executed again: the process that did so has ended",
+		}})
+	}
+	if len(beats) == 0 {
+		return snap, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, adoptWithin)
+	defer cancel()
+	snap, err := s.fold(ctx, beats)
+	if err != nil {
+		_, cause := s.Trouble()
+		return nil, fmt.Errorf("take over what was running: %w", errors.Join(err, cause))
+	}
+	return snap, nil
+}
+
+// fold appends events, in groups, and gives the first snapshot with all of them.
+func (s *Stack) fold(ctx context.Context, events []*event.Envelope) (*snapshot.Snapshot, error) {
+	var request compactor.Request
+	for group := range slices.Chunk(events, adopted) {
+		appended, err := s.Appender.Append(ctx, group)
+		if err != nil {
+			return nil, err
+		}
+		request.Entries = append(request.Entries, compactor.Entry{ID: appended.Entry})
+	}
+	result, err := s.compactor.Compact(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	return s.Snapshots.Await(ctx, result.Revision-1)
 }
 
 // maintain is the backup to every hand-over: while anything is live it looks at

@@ -162,6 +162,37 @@ func TestARestartGoesOnWithWhatWasUnderWay(t *testing.T) {
 	verify(t, dir)
 }
 
+// late is a clock that is so much ahead.
+type late struct {
+	clock.System
+	by time.Duration
+}
+
+// Now implements [clock.Clock].
+func (l late) Now() time.Time { return l.System.Now().Add(l.by) }
+
+func TestARestartLongAfterwardsGoesOnToo(t *testing.T) {
+	dir, marks := t.TempDir(), t.TempDir()
+	s := start(t, dir)
+	long := command("raw/long", `echo x >> "$MARKS/long"; test "$(wc -l < "$MARKS/long")" -gt 1 || sleep 600`)
+	long.Work.Env = map[string]string{"MARKS": marks}
+	long.HeartbeatTimeoutSec = 60
+	ticket := run(t, s.Engine, "nightly", long)
+	await(t, s.Engine, ticket.RunID, func(_ *snapshot.Snapshot, r *state.Run) bool { return r.TasksRunning == 1 })
+	require.NoError(t, s.Close())
+
+	opts := options(t, dir)
+	opts.Clock = late{by: 24 * time.Hour}
+	s, err := embedded.Start(t.Context(), opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	snap := await(t, s.Engine, ticket.RunID, ended)
+	require.Equal(t, []string{"raw/long=SUCCEEDED"}, states(snap, ticket.RunID), "nobody was there to hear its heartbeats")
+	require.EqualValues(t, 1, snap.State.Tasks.Get(state.Key2{A: ticket.RunID, B: "raw/long"}).Attempt)
+	require.NoError(t, s.Close())
+	verify(t, dir)
+}
+
 func TestASecondProcessIsToldOfTheFirstAndWorksThroughIt(t *testing.T) {
 	dir := t.TempDir()
 	first := start(t, dir)

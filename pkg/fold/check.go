@@ -25,14 +25,12 @@ func (f *folder) check(g Group) verdict {
 			return deadLetter(ReasonWrongDomain, "the event belongs to "+e.Domain.String())
 		}
 		v := f.checkTarget(e.Payload, c)
-		switch p := e.Payload.(type) {
-		case *event.RunTriggered:
+		if p, ok := e.Payload.(*event.RunTriggered); ok {
 			v = f.checkRunKey(p, c)
 			c.runs[p.RunID] = true
-		case *event.PlanCreated:
-			if c.plans[p.RunID] == nil {
-				c.plans[p.RunID] = p
-			}
+		}
+		if p, ok := e.Payload.(*event.PlanCreated); ok && c.plans[p.RunID] == nil {
+			c.plans[p.RunID] = p
 		}
 		if v.outcome != "" {
 			return v

@@ -26,7 +26,7 @@ func reload(s *state.State) *state.State {
 func TestAnyWalkKeepsEveryRule(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := newWalk(r)
-		for range rapid.IntRange(5, 40).Draw(r, "steps") {
+		for range rapid.IntRange(5, 60).Draw(r, "steps") {
 			if g, err := w.step(); err != nil {
 				r.Fatalf("%s: %v\n%s", foldtest.Types(g), err, w.told())
 			}
@@ -40,7 +40,7 @@ func TestAReloadedStateDecidesTheSame(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := newWalk(r)
 		loaded, deltas := state.New(foldtest.Domain), state.New(foldtest.Domain)
-		for range rapid.IntRange(5, 40).Draw(r, "steps") {
+		for range rapid.IntRange(5, 60).Draw(r, "steps") {
 			if rapid.IntRange(0, 3).Draw(r, "reload") == 0 {
 				loaded = reload(w.State)
 			}
@@ -51,11 +51,11 @@ func TestAReloadedStateDecidesTheSame(t *testing.T) {
 			}
 			fold.Apply(loaded, g)
 			deltas.Load(w.State.Changed())
-			want := foldtest.Text(w.State.All())
-			if diff := foldtest.Difference(foldtest.Text(loaded.All()), want); diff != "" {
+			want := w.State.All()
+			if diff := foldtest.Compare(loaded.All(), want); diff != "" {
 				r.Fatalf("after %s a reloaded state has something else: %s", foldtest.Types(g), diff)
 			}
-			if diff := foldtest.Difference(foldtest.Text(deltas.All()), want); diff != "" {
+			if diff := foldtest.Compare(deltas.All(), want); diff != "" {
 				r.Fatalf("after %s the deltas give something else: %s", foldtest.Types(g), diff)
 			}
 			if err := deltas.Verify(); err != nil {
@@ -75,7 +75,7 @@ func TestI17AReplayGivesTheSameRows(t *testing.T) {
 			text  string
 		}
 		var copies []copied
-		for range rapid.IntRange(5, 40).Draw(r, "steps") {
+		for range rapid.IntRange(5, 60).Draw(r, "steps") {
 			if rapid.IntRange(0, 5).Draw(r, "copy") == 0 {
 				copies = append(copies, copied{w.State.Copy(), foldtest.Text(w.State.All())})
 			}
@@ -87,10 +87,11 @@ func TestI17AReplayGivesTheSameRows(t *testing.T) {
 		for _, g := range w.groups {
 			fold.Apply(replayed, g)
 		}
-		want := foldtest.Text(w.State.All())
-		if diff := foldtest.Difference(foldtest.Text(replayed.All()), want); diff != "" {
+		want := w.State.All()
+		if diff := foldtest.Compare(replayed.All(), want); diff != "" {
 			r.Fatalf("a replay gives something else: %s", diff)
 		}
+		text := foldtest.Text(want)
 		if replayed.FoldSeq != w.State.FoldSeq || replayed.FoldTime != w.State.FoldTime {
 			r.Fatalf("a replay comes to %d at %s", replayed.FoldSeq, replayed.FoldTime)
 		}
@@ -105,7 +106,7 @@ func TestI17AReplayGivesTheSameRows(t *testing.T) {
 				fold.Apply(c.state, g)
 			}
 		}
-		if diff := foldtest.Difference(foldtest.Text(w.State.All()), want); diff != "" {
+		if diff := foldtest.Difference(foldtest.Text(w.State.All()), text); diff != "" {
 			r.Fatalf("the original saw what happened to a copy: %s", diff)
 		}
 	})

@@ -213,7 +213,7 @@ func (w *walk) step() (fold.Group, error) {
 	before := w.State.Copy()
 	result := w.Apply(g)
 	if result.Known {
-		if diff := foldtest.Difference(foldtest.Text(w.State.All()), foldtest.Text(before.All())); diff != "" {
+		if diff := foldtest.Compare(w.State.All(), before.All()); diff != "" {
 			return g, fmt.Errorf("a group dealt with before changed %s", diff)
 		}
 		return g, nil
@@ -225,7 +225,7 @@ func (w *walk) step() (fold.Group, error) {
 // compare finds changes that no group may make.
 func (w *walk) compare(before *state.State, result fold.Result) error {
 	if result.Row.Outcome != state.Folded && result.Row.Outcome != state.Conflict {
-		if diff := foldtest.Difference(foldtest.Dump(w.State), foldtest.Dump(before)); diff != "" {
+		if diff := foldtest.Compare(foldtest.Effects(w.State), foldtest.Effects(before)); diff != "" {
 			return fmt.Errorf("a group that came to %s changed %s", result.Row.Outcome, diff)
 		}
 	}

@@ -85,7 +85,7 @@ func (p Process) open(cfg config, s *server) (store blob.Store, closeStore func(
 	}
 	return &countedStore{opened, s.metrics}, func() {
 		if err := closer.Close(); err != nil {
-			s.logger.Warn("object store not closed", slog.Any("error", err)) //nolint:sloglint // the service's context is done
+			s.logger.Warn("object store not closed", slog.Any("error", err))
 		}
 	}, nil
 }

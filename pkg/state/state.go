@@ -12,8 +12,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Tables of a domain.
+// The tables of a domain, by what their rows are.
 type (
+	// RunTable is the table of runs; the others are named like it.
 	RunTable       = Table[string, Run, *Run]
 	TaskTable      = Table[Key2, Task, *Task]
 	DepTable       = Table[Key3, Dep, *Dep]

@@ -163,14 +163,14 @@ func (c *cluster) start(name string) {
 	require.NoError(c.t, cmd.Start())
 	c.running[name] = cmd
 	require.Eventually(c.t, func() bool {
-		status, _ := c.call(http.MethodGet, c.url(name)+"/readyz", "")
+		status, _ := c.call(http.MethodGet, c.url(name)+"/readyz")
 		return status == http.StatusOK
 	}, 20*time.Second, 10*time.Millisecond, "%s is not ready", name)
 }
 
 // call makes a request; status 0 is no answer.
-func (c *cluster) call(method, url, body string) (status int, answer string) {
-	req, err := http.NewRequestWithContext(c.t.Context(), method, url, strings.NewReader(body))
+func (c *cluster) call(method, url string) (status int, answer string) {
+	req, err := http.NewRequestWithContext(c.t.Context(), method, url, http.NoBody)
 	require.NoError(c.t, err)
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -239,9 +239,9 @@ func TestServicesRunAPipelineTogether(t *testing.T) {
 	for _, key := range []string{"a", "b", "c", "d"} {
 		requireFile(t, filepath.Join(marks, key), "x\n")
 	}
-	_, metrics := c.call(http.MethodGet, c.url("compactor")+"/metrics", "")
+	_, metrics := c.call(http.MethodGet, c.url("compactor")+"/metrics")
 	require.Contains(t, metrics, "servo_publishes_total ")
-	_, metrics = c.call(http.MethodGet, c.url("dispatcher")+"/metrics", "")
+	_, metrics = c.call(http.MethodGet, c.url("dispatcher")+"/metrics")
 	require.Contains(t, metrics, `servo_queue_tasks_total{kind="dispatch",result="created"} 4`)
 	require.NotContains(t, metrics, `kind="dispatch",result="exists"`, "each is dispatched once, however many hand-overs see it wait")
 	require.NotContains(t, metrics, `kind="ledger",result="not_found",op="list"`)
@@ -256,7 +256,7 @@ func TestServicesRunAPipelineTogether(t *testing.T) {
 		{"dispatcher", http.MethodPost, "/v1/compact", http.StatusNotFound},
 		{"sweeper", http.MethodPost, "/v1/sweep", http.StatusOK},
 	} {
-		status, answer := c.call(route.method, c.url(route.service)+route.path, "")
+		status, answer := c.call(route.method, c.url(route.service)+route.path)
 		require.Equal(t, route.want, status, "%s %s %s: %s", route.service, route.method, route.path, answer)
 	}
 }
@@ -306,7 +306,7 @@ func TestServicesSweepUpWhatNobodyAnnounced(t *testing.T) {
 	})
 	require.ErrorContains(t, err, "is durable and will be folded")
 	c.start("compactor")
-	status, answer := c.call(http.MethodPost, c.url("sweeper")+"/v1/sweep", "")
+	status, answer := c.call(http.MethodPost, c.url("sweeper")+"/v1/sweep")
 	require.Equal(t, http.StatusOK, status, answer)
 	require.Contains(t, answer, `"domains":1,"folded":1,"failed":0`)
 	snap, err := c.engine.Snapshots.Current(t.Context())

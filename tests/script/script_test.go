@@ -64,14 +64,15 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: await FILE")
 	}
-	for deadline := time.Now().Add(patience); ; {
+	system := clock.System{}
+	for deadline := system.Now().Add(patience); ; {
 		if _, err := os.Stat(ts.MkAbs(args[0])); err == nil {
 			return
 		}
-		if time.Now().After(deadline) {
+		if system.Now().After(deadline) {
 			ts.Fatalf("%s did not appear", args[0])
 		}
-		ts.Check(clock.System{}.Sleep(context.Background(), 10*time.Millisecond))
+		ts.Check(system.Sleep(context.Background(), 10*time.Millisecond))
 	}
 }
 

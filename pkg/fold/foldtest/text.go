@@ -3,18 +3,22 @@ package foldtest
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Dump is every row but those of ledger_entries and run_key_conflicts, as text:
-// what a group that does not take effect leaves as it was.
-func Dump(s *state.State) string {
+// Effects are the rows that a group without effect leaves as they are: all but
+// those of ledger_entries and run_key_conflicts.
+func Effects(s *state.State) *state.Rows {
 	rows := s.All()
 	rows.Entries, rows.Conflicts = nil, nil
-	return Text(rows)
+	return rows
 }
+
+// Dump is the rows of [Effects] as text.
+func Dump(s *state.State) string { return Text(Effects(s)) }
 
 // Text is rows, every column of them, as text to compare.
 func Text(rows *state.Rows) string {
@@ -25,8 +29,17 @@ func Text(rows *state.Rows) string {
 	return string(raw)
 }
 
-// Difference is the first line in which two texts differ, with the rows that
-// they are in; "" if they are the same.
+// Compare gives the first line in which the texts of rows differ, with the rows
+// around it; "" if they are the same.
+func Compare(have, want *state.Rows) string {
+	if reflect.DeepEqual(have, want) {
+		return ""
+	}
+	return Difference(Text(have), Text(want))
+}
+
+// Difference is the first line in which two texts differ, with the lines around
+// it; "" if they are the same.
 func Difference(have, want string) string {
 	if have == want {
 		return ""

@@ -1,0 +1,110 @@
+package dispatcher_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/control"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
+	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// The dispatcher's part of INV-9: a timer that is called while the projections
+// are old is judged only after all that is durable has been folded. Here that is
+// a heartbeat without which the attempt would be given up. Seen to fail with the
+// refresh left out of fire.
+func TestINV9AFiringIsJudgedOnProjectionsThatAreFresh(t *testing.T) {
+	w := newWorld(t)
+	run := w.trigger(foldtest.Task("a"))
+	require.Equal(t, http.StatusOK, w.report(w.callback(run, "a", contract.VerbStarted, 1)).status)
+	w.fold()
+	liveness := w.timers(event.TimerLiveness)[0]
+	w.pass(liveness.FireAt.Time().Sub(w.clock.Now()) - time.Second)
+	require.Equal(t, http.StatusOK, w.report(w.callback(run, "a", contract.VerbHeartbeat, 1)).status) // nobody folds it
+	w.pass(2 * time.Second)
+	before := w.compactor.barriers
+	require.Equal(t, http.StatusOK, w.fire(liveness).status)
+	require.Equal(t, before+1, w.compactor.barriers, "the ledger was listed first")
+	fired := appended[*event.TimerFired](w)
+	require.Len(t, fired, 1)
+	require.LessOrEqual(t, fired[0].FiredAt.Sub(fired[0].Observed.CaughtUpAt), fold.MaxCompactionLag)
+	require.Equal(t, w.revision(), fired[0].Observed.Revision)
+	w.fold()
+	require.Equal(t, state.TaskRunning, w.task(run, "a").State, "it is alive")
+
+	// The next time nobody has heard of it, and so it is given up.
+	liveness = w.timers(event.TimerLiveness)[0]
+	w.pass(liveness.FireAt.Time().Sub(w.clock.Now()))
+	require.Equal(t, http.StatusOK, w.fire(liveness).status)
+	w.fold()
+	require.Equal(t, fold.CodeHeartbeatTimeout, w.task(run, "a").ErrorCode)
+}
+
+func TestAFiringOnFreshProjectionsListsNothing(t *testing.T) {
+	w := newWorld(t)
+	run := w.trigger(foldtest.Retrying("a", 2))
+	w.append(w.Finished(run, "a", 1, event.Failed))
+	w.fold()
+	retry := w.timers(event.TimerRetry)[0]
+	w.pass(retry.FireAt.Time().Sub(w.clock.Now()))
+	_, err := w.compactor.c.Step(t.Context(), barrier)
+	require.NoError(t, err)
+	before := w.compactor.barriers
+	require.Equal(t, http.StatusOK, w.fire(retry).status)
+	require.Equal(t, before, w.compactor.barriers)
+	w.fold()
+	require.Equal(t, int32(2), w.task(run, "a").Attempt)
+}
+
+func TestAFiringOfATimerThatDoesNotWaitIsTakenAndAppendsNothing(t *testing.T) {
+	w := newWorld(t)
+	run := w.trigger(foldtest.Retrying("a", 2))
+	w.append(w.Finished(run, "a", 1, event.Failed))
+	w.fold()
+	retry := w.timers(event.TimerRetry)[0]
+	w.pass(retry.FireAt.Time().Sub(w.clock.Now()))
+	require.Equal(t, http.StatusOK, w.fire(retry).status)
+	w.fold()
+	n := w.count()
+	require.Equal(t, http.StatusOK, w.fire(retry).status, "it has fired")
+	require.Equal(t, http.StatusOK, w.fire(&state.Timer{TimerID: "timer:retry:none"}).status, "there is none")
+	require.Equal(t, n, w.count())
+
+	// The liveness timer's row outlives its firing, and the generation tells.
+	require.Equal(t, http.StatusOK, w.report(w.callback(run, "a", contract.VerbStarted, 2)).status)
+	w.fold()
+	liveness := w.timers(event.TimerLiveness)[0]
+	w.append(w.Finished(run, "a", 2, event.Succeeded))
+	w.fold()
+	require.Empty(t, w.timers(event.TimerLiveness))
+	n = w.count()
+	require.Equal(t, http.StatusOK, w.fire(liveness).status)
+	require.Equal(t, n, w.count(), "it was cancelled when the run ended")
+	got := w.post(w.url+"/v1/tenants/acme/workspaces/prod/timers/fire", `{"generation":1}`)
+	require.Equal(t, http.StatusBadRequest, got.status)
+	require.Equal(t, "timer_id", got.problem(t).Field)
+}
+
+func TestATimerIsOneQueueTaskAtItsTime(t *testing.T) {
+	w := newWorld(t)
+	run := w.trigger(foldtest.Retrying("a", 2))
+	w.append(w.Finished(run, "a", 1, event.Failed))
+	w.fold()
+	retry := w.timers(event.TimerRetry)[0]
+	require.NoError(t, w.d.HandOver(t.Context(), w.revision(), false))
+	require.Contains(t, w.queue.names(control.TimerQueue), retry.CloudTaskID)
+	for _, task := range w.queue.tasks {
+		if task.Name == retry.CloudTaskID {
+			require.True(t, retry.FireAt.Time().Equal(task.ScheduleTime))
+			require.Equal(t, w.url+"/v1/tenants/acme/workspaces/prod/timers/fire", task.URL)
+		}
+	}
+	w.fold()
+	require.NotZero(t, w.timers(event.TimerRetry)[0].EnqueuedAt)
+}

@@ -54,8 +54,10 @@ type Config struct {
 	// answered. It must not block.
 	OnPublish func(Published)
 	// OnTrouble is called when folding fails, and is tried again: with the error,
-	// and since when it has been failing; and with nil when it is over. It may be nil.
+	// and since when it has been failing. It may be nil.
 	OnTrouble func(err error, since time.Time)
+	// OnTroubleOver is called when what had been failing is folded. It may be nil.
+	OnTroubleOver func()
 }
 
 // Published is what a publish made true.
@@ -163,11 +165,14 @@ func (c *Compactor) persist(ctx context.Context, b batch) (Result, error) {
 	var since time.Time
 	for wait := firstRetry; ; wait = min(wait*2, lastRetry) {
 		result, err := c.Step(ctx, Request{Entries: b.entries, Barrier: b.barrier})
-		if err == nil && !since.IsZero() && c.OnTrouble != nil {
-			c.OnTrouble(nil, time.Time{})
-		}
-		if err == nil || ctx.Err() != nil {
-			return result, err
+		switch {
+		case err == nil && !since.IsZero() && c.OnTroubleOver != nil:
+			c.OnTroubleOver()
+			return result, nil
+		case err == nil:
+			return result, nil
+		case ctx.Err() != nil:
+			return Result{}, fmt.Errorf("fold: %w: %w", ctx.Err(), err) // why it failed hardly matters any more
 		}
 		if since.IsZero() {
 			since = c.Clock.Now()

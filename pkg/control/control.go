@@ -212,7 +212,7 @@ func orphans(s *state.State, runID string) []Action {
 	s.TasksOf(runID, func(t *state.Task) bool {
 		waiting := t.State == state.TaskReady || t.State == state.TaskDispatched
 		id := ids.DispatchID(t.RunID, t.TaskKey, t.Attempt)
-		if waiting && t.AdmittedAt == 0 && s.Outbox.Get(id) == nil {
+		if waiting && t.AdmittedAt != 0 && s.Outbox.Get(id) == nil {
 			actions = append(actions, Redispatch{Queue: t.WorkerQueue, Request: &event.DispatchRequested{
 				RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt, AttemptID: t.AttemptID,
 				DispatchID: id, Generation: 0, WorkerQueue: t.WorkerQueue,

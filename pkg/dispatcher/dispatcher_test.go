@@ -64,8 +64,8 @@ func TestINV4SideEffectIdempotency(t *testing.T) {
 }
 
 // INV-7. What a dispatcher does and answers, it does and answers from the
-// projections. Seen to fail with a reader over the ledger's prefix in the place
-// of the manifest's.
+// projections. Seen to fail with a read of the ledger put into the step to
+// the next manifest.
 func TestINV7ParquetOnlyReads(t *testing.T) {
 	w := newWorld(t)
 	d := w.dispatcher(w.reader())
@@ -93,7 +93,8 @@ func TestINV7ParquetOnlyReads(t *testing.T) {
 
 // INV-5. Whatever is lost between the fold and the worker, a sweep brings it
 // about: a queue task that is gone, and an outbox row that is. Seen to fail with
-// Sweep without its orphans, and without its overdue rows.
+// Sweep without its orphans, without its overdue rows, and without asking the
+// queue first.
 func TestINV5NoLostWork(t *testing.T) {
 	t.Run("a queue task is lost", func(t *testing.T) {
 		w := newWorld(t)

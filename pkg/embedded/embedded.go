@@ -168,11 +168,9 @@ func (s *Stack) build(ctx context.Context) error {
 	s.compactor, err = compactor.Open(ctx, compactor.Config{
 		Domain: p.Domain, Store: p.Store, Manifests: p.Manifests, Codec: p.Codec, IDs: p.IDs, Clock: p.Clock,
 		Writer: fmt.Sprintf("servo/%d", os.Getpid()), Logger: p.Logger,
-		OnPublish: func(published compactor.Published) {
-			s.folding.note(nil, time.Time{})
-			s.dispatch.React(published)
-		},
-		OnTrouble: s.folding.note,
+		OnPublish:     func(published compactor.Published) { s.dispatch.React(published) },
+		OnTrouble:     s.folding.note,
+		OnTroubleOver: func() { s.folding.note(nil, time.Time{}) },
 	})
 	if err != nil {
 		return err

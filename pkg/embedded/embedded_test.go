@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -220,4 +222,22 @@ func TestARunKeyAttachesOrConflicts(t *testing.T) {
 		Trigger: event.Trigger{Type: "manual"},
 	})
 	require.ErrorIs(t, err, engine.ErrConflict)
+}
+
+func TestAWebPageCannotReachTheStack(t *testing.T) {
+	s := start(t, t.TempDir())
+	send := func(change func(*http.Request)) int {
+		body := strings.NewReader(`{"tenant":"acme","workspace":"prod","barrier":true}`)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/v1/compact", body)
+		require.NoError(t, err)
+		change(r)
+		answer, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		return answer.StatusCode
+	}
+	require.Equal(t, http.StatusOK, send(func(*http.Request) {}), "a program on this machine")
+	require.Equal(t, http.StatusForbidden, send(func(r *http.Request) { r.Host = "evil.example" }), "by a name of its own")
+	require.Equal(t, http.StatusForbidden, send(func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }))
+	require.Equal(t, http.StatusForbidden, send(func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }))
 }

@@ -134,10 +134,11 @@ func newClient() *http.Client {
 	}
 }
 
-// localOnly refuses requests that name another host: a web page that a browser
-// on this machine shows must not reach the stack by a name of its own (DNS
-// rebinding).
+// localOnly refuses what a web page that a browser on this machine shows could
+// send: requests that name another host (DNS rebinding), and those that change
+// something and come from another origin.
 func localOnly(next http.Handler) http.Handler {
+	next = http.NewCrossOriginProtection().Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.Host)
 		if err != nil {

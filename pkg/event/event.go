@@ -11,6 +11,7 @@ package event
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -82,8 +83,12 @@ func (t Time) Time() time.Time {
 // Add is t later by d, to the microsecond.
 func (t Time) Add(d time.Duration) Time { return t + Time(d.Microseconds()) }
 
-// Sub is the time from u to t.
-func (t Time) Sub(u Time) time.Duration { return time.Duration(t-u) * time.Microsecond }
+// Sub is the time from u to t, or the longest duration there is (292 years) where
+// that is less.
+func (t Time) Sub(u Time) time.Duration {
+	const most = Time(math.MaxInt64 / int64(time.Microsecond))
+	return time.Duration(min(max(t-u, -most), most)) * time.Microsecond
+}
 
 // timeLayout is RFC 3339 in UTC with microseconds, always of one length, so
 // that text order is time order.

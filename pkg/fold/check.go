@@ -117,7 +117,7 @@ func (f *folder) checkRunKey(p *event.RunTriggered, c checked) verdict {
 	switch {
 	case held == nil || held.ExpiresAt <= f.now:
 		c.keys[p.RunKey] = &state.RunKey{
-			RunKey: p.RunKey, RunID: p.RunID, Fingerprint: p.Fingerprint, ExpiresAt: f.at().Add(RunKeyTTL),
+			RunKey: p.RunKey, RunID: p.RunID, Fingerprint: p.Fingerprint, ExpiresAt: f.now.Add(RunKeyTTL),
 		}
 		return verdict{}
 	case held.Fingerprint == p.Fingerprint:

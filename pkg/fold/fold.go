@@ -29,6 +29,11 @@ const (
 	MaxCompactionLag = 30 * time.Second
 	// LagRetry is after how long a timer that met a lag comes again.
 	LagRetry = 10 * time.Second
+	// LateCall is how late a liveness call may be that is acted on. A later one
+	// says that this system was away: asleep, down, cut off. Whoever could not be
+	// heard meanwhile has LateRetry to give a sign of life.
+	LateCall  = 30 * time.Second
+	LateRetry = 30 * time.Second
 	// DispatchDeadline is how long a queue task may go without starting before
 	// the sweeper looks into it.
 	DispatchDeadline = 10 * time.Minute

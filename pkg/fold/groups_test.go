@@ -169,6 +169,7 @@ func TestARunKeyIsTakenForThirtyDays(t *testing.T) {
 	w.Pass(fold.RunKeyTTL - time.Microsecond)
 	_, r = ask("f2")
 	require.Equal(t, state.Conflict, r.Row.Outcome, "a moment before it expires")
+	require.Equal(t, event.At(w.Now), w.State.FoldTime, "a refused group is an honest one: its time counts")
 	w.Pass(time.Microsecond)
 	last, r := ask("f2")
 	require.Equal(t, state.Folded, r.Row.Outcome)

@@ -64,6 +64,18 @@ func TestATaskThatRunsTooLongIsGivenUpThoughItBeats(t *testing.T) {
 	require.True(t, late >= 0 && late <= 12*time.Second, "late by %s, more than a tenth", late)
 }
 
+func TestAnAttemptThatIsOverdueTwiceIsGivenUpOnce(t *testing.T) {
+	w := foldtest.New(t)
+	def := foldtest.Retrying("a", 3)
+	def.TimeoutSec, def.HeartbeatTimeoutSec = 60, 65
+	run := w.Run(def)
+	w.MustFold(w.Started(run, "a", 1))
+	w.Pass(80 * time.Second)
+	fireLiveness(t, w)
+	require.Equal(t, []string{"a=RETRY_WAIT"}, w.States(run))
+	require.Equal(t, fold.CodeHeartbeatTimeout, w.Task(run, "a").ErrorCode, "the earlier of the two deadlines")
+}
+
 func TestAWorkersClockDoesNotMoveATimeout(t *testing.T) {
 	for name, skew := range map[string]time.Duration{"slow": -time.Hour, "fast": time.Hour} {
 		w := foldtest.New(t)

@@ -18,7 +18,7 @@ func (f *folder) runTriggered(p *event.RunTriggered) verdict {
 	if p.RunKey != "" {
 		f.st.PutRunKey(&state.RunKey{
 			RunKey: p.RunKey, RunID: p.RunID, Fingerprint: p.Fingerprint,
-			ExpiresAt: f.at().Add(RunKeyTTL), Meta: f.meta(),
+			ExpiresAt: f.st.FoldTime.Add(RunKeyTTL), Meta: f.meta(),
 		})
 	}
 	f.runs[p.RunID] = &state.Run{

@@ -128,6 +128,9 @@ func (f *folder) timerFired(p *event.TimerFired) verdict {
 	case p.FiredAt < timer.FireAt:
 		f.again(timer, timer.FireAt)
 		return folded
+	case timer.TimerType == event.TimerLiveness && p.FiredAt.Sub(timer.FireAt) > LateCall:
+		f.again(timer, f.at().Add(LateRetry))
+		return verdict{outcome: state.Folded, detail: "the call came late; what was silent meanwhile may not have been heard"}
 	}
 	switch timer.TimerType {
 	case event.TimerRetry:
@@ -149,6 +152,9 @@ func (f *folder) timerFired(p *event.TimerFired) verdict {
 
 // overdue deals with something live whose time has run out.
 func (f *folder) overdue(d state.Deadline) {
+	if f.peekRun(d.RunID).State.Terminal() {
+		return // an earlier deadline of the same call has ended the run
+	}
 	switch d.Kind {
 	case state.DeadlineHeartbeat:
 		f.expireAttempt(d, CodeHeartbeatTimeout, "no sign of life for "+d.Timeout.String())
@@ -190,9 +196,9 @@ func (f *folder) keepLiveness() {
 		return
 	}
 	fireAt := roundUp(next.At, min(next.Timeout/10, maxLivenessDelay)) //nolint:mnd // a tenth of the time-out
-	// A deadline that is past has been met by a call already, which the
-	// projections lagged behind: the next call comes soon, not at once.
-	if soon := f.st.FoldTime.Add(LagRetry); scheduled && (timer.FireAt <= fireAt || next.At <= f.st.FoldTime && timer.FireAt <= soon) {
+	// A deadline that is past has been met by a call already, which was late or
+	// which the projections lagged behind: the next call comes soon, not at once.
+	if soon := f.at().Add(LateRetry); scheduled && (timer.FireAt <= fireAt || next.At <= f.at() && timer.FireAt <= soon) {
 		return
 	}
 	generation := int32(0)

@@ -199,7 +199,7 @@ func checkLiveness(s *state.State) error {
 	}
 	latest := next.At.Add(max(min(next.Timeout/10, 30*time.Second), time.Second))
 	if next.At <= s.FoldTime {
-		latest = max(latest, s.FoldTime.Add(fold.LagRetry))
+		latest = max(latest, s.FoldTime.Add(fold.LateRetry))
 	}
 	if timer.FireAt > latest {
 		return fmt.Errorf("%+v is the next deadline, but the liveness timer fires at %s", next, timer.FireAt)

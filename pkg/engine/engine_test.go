@@ -1,0 +1,432 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
+	"github.com/servo-orchestration/servo/pkg/blob/memblob"
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+var codec = snapshot.NewCodec()
+
+// domainWorld is a domain that is compacted, and an engine on it.
+type domainWorld struct {
+	*engine.Engine
+
+	t        *testing.T
+	blobs    *memblob.Store
+	appender *ledger.Appender
+	compact  *compactor.Compactor
+
+	mu    sync.Mutex
+	fault faultblob.Hook
+}
+
+// local are the snapshots of a compactor in this process.
+type local struct{ *snapshot.Latest }
+
+func (l local) Current(context.Context) (*snapshot.Snapshot, error) {
+	snap, _ := l.Get()
+	return snap, nil
+}
+
+func (l local) Await(ctx context.Context, after int64) (*snapshot.Snapshot, error) {
+	return l.Latest.Await(ctx, func(s *snapshot.Snapshot) bool { return s.Revision > after })
+}
+
+// newDomain makes a world. Outside, the engine is in another process than the
+// compactor: it asks over HTTP, and reads the state from the store.
+func newDomain(t *testing.T, outside bool) *domainWorld {
+	t.Helper()
+	w := &domainWorld{t: t, blobs: memblob.New(memblob.Options{})}
+	store := faultblob.New(w.blobs, func(op faultblob.Op, key string) faultblob.Fault {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.fault == nil {
+			return faultblob.None
+		}
+		return w.fault(op, key)
+	})
+	source := ids.NewSource(clock.System{}.Now, nil)
+	manifests := func() *manifest.Store {
+		return manifest.New(manifest.Config{Domain: foldtest.Domain, Store: w.blobs, IDs: source, Clock: clock.System{}})
+	}
+	var err error
+	w.compact, err = compactor.Open(t.Context(), compactor.Config{
+		Domain: foldtest.Domain, Store: w.blobs, Manifests: manifests(), Codec: codec, IDs: source, Clock: clock.System{},
+		Writer: "test", Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.compact.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-ended)
+	})
+	w.appender = ledger.NewAppender(ledger.Config{Domain: foldtest.Domain, Store: store, IDs: source, Clock: clock.System{}})
+	cfg := engine.Config{
+		Domain: foldtest.Domain, Store: store, Appender: w.appender, Compactor: w.compact, Snapshots: local{w.compact.Latest()},
+		IDs: source, Clock: clock.System{}, Actor: "user:jane",
+	}
+	if outside {
+		mux := http.NewServeMux()
+		compactor.Register(mux, func(context.Context, ids.Domain) (*compactor.Compactor, error) { return w.compact, nil })
+		server := httptest.NewServer(mux)
+		t.Cleanup(server.Close)
+		cfg.Compactor = &compactor.Client{Domain: foldtest.Domain, URL: server.URL, HTTP: server.Client()}
+		cfg.Snapshots = snapshot.NewReader(foldtest.Domain, codec, manifests(), clock.System{})
+	}
+	w.Engine = engine.New(cfg)
+	return w
+}
+
+func (w *domainWorld) faults(hook faultblob.Hook) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fault = hook
+}
+
+// report appends a worker's facts and has them folded.
+func (w *domainWorld) report(payloads ...event.Payload) *state.State {
+	w.t.Helper()
+	for _, p := range payloads {
+		appended, err := w.appender.Append(w.t.Context(), []*event.Envelope{{Domain: foldtest.Domain, Payload: p}})
+		require.NoError(w.t, err)
+		_, err = w.compact.Compact(w.t.Context(), compactor.Request{Entries: []compactor.Entry{{ID: appended.Entry}}})
+		require.NoError(w.t, err)
+	}
+	return w.state()
+}
+
+func (w *domainWorld) state() *state.State {
+	w.t.Helper()
+	snap, err := w.Snapshots.Current(w.t.Context())
+	require.NoError(w.t, err)
+	return snap.State
+}
+
+func (w *domainWorld) finished(run, key string, outcome event.Outcome) *event.TaskFinished {
+	now := event.At(clock.System{}.Now())
+	p := &event.TaskFinished{AttemptRef: foldtest.Ref(run, key, 1), Outcome: outcome, StartedAt: now, CompletedAt: now}
+	if outcome == event.Succeeded {
+		p.Output = &event.Output{URI: "assets/" + key + "/", RowCount: 1}
+	} else {
+		p.Error = &event.Error{Code: "BOOM", Message: "it went wrong"}
+	}
+	return p
+}
+
+// asset is one computed by a command.
+func asset(name string, deps ...string) plan.Asset {
+	a := plan.Asset{Key: ids.AssetKey{Namespace: "raw", Name: name}, Work: plan.Work{Command: []string{"true"}}}
+	for _, dep := range deps {
+		a.Deps = append(a.Deps, ids.AssetKey{Namespace: "raw", Name: dep})
+	}
+	return a
+}
+
+func request(assets ...plan.Asset) engine.RunRequest {
+	return engine.RunRequest{Plan: plan.Request{Root: "/project", Assets: assets, All: true}, Trigger: event.Trigger{Type: "manual"}}
+}
+
+func (w *domainWorld) run(r engine.RunRequest) engine.Ticket {
+	w.t.Helper()
+	ticket, err := w.Run(w.t.Context(), r)
+	require.NoError(w.t, err)
+	return ticket
+}
+
+// both runs a test in the process that compacts and outside of it.
+func both(t *testing.T, test func(t *testing.T, w *domainWorld)) {
+	t.Helper()
+	t.Run("in the process that compacts", func(t *testing.T) { test(t, newDomain(t, false)) })
+	t.Run("in another process", func(t *testing.T) { test(t, newDomain(t, true)) })
+}
+
+func TestARunIsThereWithItsTasksWhenRunReturns(t *testing.T) {
+	both(t, func(t *testing.T, w *domainWorld) {
+		r := request(asset("a"), asset("b", "a"))
+		r.MaxParallelism, r.TimeoutSec, r.Labels = 3, 60, map[string]string{"team": "data"}
+		ticket := w.run(r)
+		require.Equal(t, 2, ticket.Tasks)
+		require.False(t, ticket.Attached)
+		st := w.state()
+		row := st.Runs.Get(ticket.RunID)
+		require.Equal(t, int32(3), row.MaxParallelism)
+		require.JSONEq(t, `["raw/a","raw/b"]`, row.RootAssets)
+		require.JSONEq(t, `{"team":"data"}`, row.Labels)
+		require.Equal(t, state.TaskReady, st.Tasks.Get(state.Key2{A: ticket.RunID, B: "raw/a"}).State)
+		require.Equal(t, state.TaskBlocked, st.Tasks.Get(state.Key2{A: ticket.RunID, B: "raw/b"}).State)
+		data, _, err := w.Store.Get(t.Context(), row.PlanRef)
+		require.NoError(t, err)
+		stored, err := plan.Decode(data)
+		require.NoError(t, err)
+		require.Len(t, stored.Tasks, 2)
+	})
+}
+
+func TestAPlanTooLargeForAnEventIsReadByReference(t *testing.T) {
+	w := newDomain(t, false)
+	var assets []plan.Asset
+	for i := range 600 {
+		assets = append(assets, asset(fmt.Sprintf("a%03d", i)))
+	}
+	ticket := w.run(request(assets...))
+	require.Equal(t, 600, ticket.Tasks)
+	require.Equal(t, int32(600), w.state().Runs.Get(ticket.RunID).TasksTotal)
+	for name, err := range ledger.List(t.Context(), w.blobs, foldtest.Domain, "") {
+		require.NoError(t, err)
+		require.Less(t, name.Object.Size, int64(64<<10), "the tasks are in the plan, not in the ledger")
+	}
+}
+
+func TestARunKeyIsHeldByTheRunThatCameFirst(t *testing.T) {
+	both(t, func(t *testing.T, w *domainWorld) {
+		r := request(asset("a"), asset("b"))
+		r.RunKey = "nightly"
+		first := w.run(r)
+		again := w.run(r)
+		require.Equal(t, engine.Ticket{RunID: first.RunID, Tasks: 2, Attached: true}, again)
+		w.report(w.finished(first.RunID, "raw/a", event.Succeeded), w.finished(first.RunID, "raw/b", event.Succeeded))
+		require.Equal(t, again, w.run(r), "also when it has ended")
+
+		for name, change := range map[string]func(*engine.RunRequest){
+			"other assets":      func(r *engine.RunRequest) { r.Plan.Assets = r.Plan.Assets[:1] },
+			"other code":        func(r *engine.RunRequest) { r.Plan.Assets = []plan.Asset{asset("a"), asset("b", "a")} },
+			"another time-out":  func(r *engine.RunRequest) { r.TimeoutSec = 5 },
+			"other labels":      func(r *engine.RunRequest) { r.Labels = map[string]string{"x": "y"} },
+			"other parallelism": func(r *engine.RunRequest) { r.MaxParallelism = 1 },
+		} {
+			other := r
+			change(&other)
+			_, err := w.Run(t.Context(), other)
+			require.ErrorIs(t, err, engine.ErrConflict, name)
+			require.ErrorContains(t, err, "run "+first.RunID+" holds it")
+		}
+		require.Equal(t, 1, w.state().Runs.Len())
+	})
+}
+
+func TestAPlanThatCannotBeBuiltStartsNothing(t *testing.T) {
+	w := newDomain(t, false)
+	_, err := w.Run(t.Context(), request(asset("a", "b"), asset("b", "a")))
+	require.ErrorContains(t, err, "raw/a")
+	require.Zero(t, w.blobs.Stats().Creates)
+}
+
+func TestAPlanWhoseAnswerWasLostIsStored(t *testing.T) {
+	w := newDomain(t, false)
+	lost := 0
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+		if op == faultblob.Create && strings.HasPrefix(key, "plans/") {
+			lost++
+			return faultblob.FailAfter
+		}
+		return faultblob.None
+	})
+	w.run(request(asset("a")))
+	require.Equal(t, 1, lost)
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+		if op == faultblob.Create && strings.HasPrefix(key, "plans/") {
+			return faultblob.FailBefore
+		}
+		return faultblob.None
+	})
+	_, err := w.Run(t.Context(), request(asset("b")))
+	require.ErrorIs(t, err, faultblob.ErrInjected)
+	require.Equal(t, 1, w.state().Runs.Len(), "a run without a plan is not triggered")
+}
+
+// away is a compactor that does not answer.
+type away struct{}
+
+func (away) Compact(context.Context, compactor.Request) (compactor.Result, error) {
+	return compactor.Result{}, errors.New("no answer")
+}
+
+func TestWhatNobodyFoldsIsSaidToBeDurable(t *testing.T) {
+	w := newDomain(t, false)
+	cfg := w.Config
+	cfg.Compactor = away{}
+	_, err := engine.New(cfg).Run(t.Context(), request(asset("a")))
+	require.ErrorContains(t, err, "which is durable and will be folded: no answer")
+	result, err := w.compact.Compact(t.Context(), compactor.Request{Barrier: true})
+	require.NoError(t, err)
+	require.Equal(t, 1, result.Folded)
+	require.Equal(t, 1, w.state().Runs.Len())
+}
+
+func TestCancelEndsARunThatHasNotEnded(t *testing.T) {
+	both(t, func(t *testing.T, w *domainWorld) {
+		ticket := w.run(request(asset("a"), asset("b", "a")))
+		w.report(&event.TaskStarted{AttemptRef: foldtest.Ref(ticket.RunID, "raw/a", 1), StartedAt: event.At(clock.System{}.Now())})
+		require.NoError(t, w.Cancel(t.Context(), ticket.RunID[16:], "not needed", false), "the end of an id is enough")
+		row := w.state().Runs.Get(ticket.RunID)
+		require.Equal(t, state.RunCancelling, row.State)
+		require.Equal(t, "not needed", row.CancelReason)
+		require.NoError(t, w.Cancel(t.Context(), "latest", "at once", true))
+		require.Equal(t, state.RunCancelled, w.state().Runs.Get(ticket.RunID).State)
+		require.ErrorIs(t, w.Cancel(t.Context(), ticket.RunID, "", true), engine.ErrEnded)
+		require.ErrorIs(t, w.Cancel(t.Context(), "none", "", true), engine.ErrNotFound)
+	})
+}
+
+func TestARetryRepeatsWhatDidNotSucceedFromWhatDid(t *testing.T) {
+	both(t, func(t *testing.T, w *domainWorld) {
+		r := request(asset("a"), asset("b", "a"), asset("c", "b"), asset("d"))
+		r.MaxParallelism, r.TimeoutSec = 2, 600
+		parent := w.run(r)
+		_, err := w.Retry(t.Context(), parent.RunID)
+		require.ErrorContains(t, err, "wait until it ends, or cancel it")
+		w.report(
+			w.finished(parent.RunID, "raw/a", event.Succeeded), w.finished(parent.RunID, "raw/d", event.Succeeded),
+			w.finished(parent.RunID, "raw/b", event.Failed),
+		)
+		require.Equal(t, state.RunFailed, w.state().Runs.Get(parent.RunID).State)
+
+		ticket, err := w.Retry(t.Context(), "latest")
+		require.NoError(t, err)
+		require.Equal(t, 2, ticket.Tasks)
+		row := w.state().Runs.Get(ticket.RunID)
+		require.Equal(t, parent.RunID, row.ParentRunID)
+		require.Equal(t, []int32{2, 600}, []int32{row.MaxParallelism, row.TimeoutSec})
+		var keys []string
+		w.state().TasksOf(ticket.RunID, func(task *state.Task) bool {
+			keys = append(keys, task.TaskKey+" "+string(task.State))
+			return true
+		})
+		require.Equal(t, []string{"raw/b READY", "raw/c BLOCKED"}, keys)
+		data, _, err := w.Store.Get(t.Context(), row.PlanRef)
+		require.NoError(t, err)
+		built, err := plan.Decode(data)
+		require.NoError(t, err)
+		items := built.Tasks[0].Inputs["raw/a"].Items
+		require.Len(t, items, 1)
+		require.Equal(t, "assets/raw/a/", items[0].URI, "b reads what a made in the first run")
+
+		w.report(w.finished(ticket.RunID, "raw/b", event.Succeeded), w.finished(ticket.RunID, "raw/c", event.Succeeded))
+		require.Equal(t, state.RunSucceeded, w.state().Runs.Get(ticket.RunID).State)
+		require.Equal(t, state.RunFailed, w.state().Runs.Get(parent.RunID).State, "what has ended stays as it is")
+	})
+}
+
+func TestAPlanThatIsGoneCannotBeRetried(t *testing.T) {
+	w := newDomain(t, false)
+	parent := w.run(request(asset("a")))
+	w.report(w.finished(parent.RunID, "raw/a", event.Failed))
+	require.NoError(t, w.blobs.Delete(t.Context(), w.state().Runs.Get(parent.RunID).PlanRef))
+	_, err := w.Retry(t.Context(), parent.RunID)
+	require.ErrorIs(t, err, blob.ErrNotFound)
+	require.ErrorContains(t, err, parent.RunID)
+}
+
+func TestOnlyLimitsThatDifferAreSet(t *testing.T) {
+	w := newDomain(t, false)
+	set := func(slots int32, pools map[string]int32) int {
+		before := w.state().FoldSeq
+		require.NoError(t, w.SetLimits(t.Context(), slots, pools))
+		return int(w.state().FoldSeq - before)
+	}
+	require.Equal(t, 3, set(10, map[string]int32{"gpu": 1, "db": 2}))
+	require.Zero(t, set(10, map[string]int32{"gpu": 1}))
+	require.Equal(t, 1, set(0, map[string]int32{"gpu": 4, "db": 2}))
+	slots, _ := w.state().Slots(event.ScopePool, "gpu")
+	require.Equal(t, int32(4), slots)
+	slots, _ = w.state().Slots(event.ScopeWorkspace, "")
+	require.Equal(t, int32(10), slots)
+}
+
+func TestMaterializedPartitionsAreInputsOfLaterRuns(t *testing.T) {
+	w := newDomain(t, false)
+	first := w.run(request(asset("a"), asset("b", "a")))
+	w.report(w.finished(first.RunID, "raw/a", event.Succeeded))
+	only := request(asset("a"), asset("b", "a"))
+	only.Plan.All, only.Plan.Select = false, []ids.AssetKey{{Namespace: "raw", Name: "b"}}
+	second := w.run(only)
+	require.Equal(t, 1, second.Tasks)
+	data, _, err := w.Store.Get(t.Context(), w.state().Runs.Get(second.RunID).PlanRef)
+	require.NoError(t, err)
+	built, err := plan.Decode(data)
+	require.NoError(t, err)
+	require.Equal(t, "assets/raw/a/", built.Tasks[0].Inputs["raw/a"].Items[0].URI)
+	require.Len(t, engine.Materialized(w.state())(ids.AssetKey{Namespace: "raw", Name: "a"}), 1)
+	require.Empty(t, engine.Materialized(w.state())(ids.AssetKey{Namespace: "raw", Name: "b"}))
+}
+
+func TestARunIsFoundByItsIdTheEndOfItOrAsTheLatest(t *testing.T) {
+	w := foldtest.New(t)
+	_, err := engine.FindRun(w.State, "latest")
+	require.ErrorIs(t, err, engine.ErrNotFound)
+	require.ErrorContains(t, err, "no run has been started here yet")
+	first := w.Run(foldtest.Task("a"))
+	w.Pass(time.Second)
+	second := w.Run(foldtest.Task("a"))
+	for id, want := range map[string]string{"": second, "latest": second, first: first, first[:5]: ""} {
+		run, err := engine.FindRun(w.State, id)
+		if want == "" {
+			require.ErrorIs(t, err, engine.ErrNotFound, id)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, want, run.RunID)
+	}
+	shared := 0 // how much of their ends the ids have in common
+	for shared < len(first) && first[len(first)-1-shared] == second[len(second)-1-shared] {
+		shared++
+	}
+	if shared > 0 {
+		_, err = engine.FindRun(w.State, first[len(first)-shared:])
+		require.ErrorContains(t, err, "2 runs end with it")
+	}
+	run, err := engine.FindRun(w.State, first[len(first)-shared-1:])
+	require.NoError(t, err)
+	require.Equal(t, first, run.RunID)
+}
+
+func TestATaskIsFoundByItsKeyItsAssetOrAPartOfIt(t *testing.T) {
+	w := foldtest.New(t)
+	day := func(asset, date string) event.TaskDef {
+		def := foldtest.Task(asset + "[date=" + date + "]")
+		def.AssetKey = asset
+		return def
+	}
+	run := w.Run(day("raw/a", "2025-01-01"), day("raw/a", "2025-01-02"), day("raw/b", "2025-01-03"))
+	for name, want := range map[string]string{
+		"raw/a[date=2025-01-01]": "raw/a[date=2025-01-01]", "raw/b": "raw/b[date=2025-01-03]", "01-03": "raw/b[date=2025-01-03]",
+	} {
+		task, err := engine.FindTask(w.State, run, name)
+		require.NoError(t, err, name)
+		require.Equal(t, want, task.TaskKey)
+	}
+	for name, want := range map[string]string{
+		"raw/a": "2 tasks are meant", "raw/bb": "", "": "3 tasks", "raw/b[date=2025-01-04]": "did you mean raw/b[date=2025-01-03]?",
+	} {
+		_, err := engine.FindTask(w.State, run, name)
+		require.ErrorIs(t, err, engine.ErrNotFound, name)
+		require.ErrorContains(t, err, want)
+	}
+}

@@ -1,0 +1,432 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob/memblob"
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+)
+
+var (
+	acme   = ids.Domain{Tenant: "acme", Workspace: "prod"}
+	globex = ids.Domain{Tenant: "globex", Workspace: "prod"}
+	silent = slog.New(slog.DiscardHandler)
+)
+
+func none(string) string { return "" }
+
+func TestEverythingThatIsWrongWithAConfigurationIsSaidAtOnce(t *testing.T) {
+	var out strings.Builder
+	env := map[string]string{"SERVO_CONCURRENCY": "many", "SERVO_WORKER_URL": "ftp://x"}
+	_, err := parse(dispatcherKind, []string{"--listen", "nowhere", "--log-level", "loud", "extra"}, func(name string) string { return env[name] }, &out)
+	for _, want := range []string{
+		`unexpected argument "extra"`, `SERVO_CONCURRENCY="many"`, "--store is missing", `--listen "nowhere"`, `--log-level "loud"`,
+		"--compactor-url is missing", `--worker-url "ftp://x"`,
+	} {
+		require.ErrorContains(t, err, want)
+	}
+	code := RunSweeper(t.Context(), Process{Args: []string{"--every", "1ms"}, Getenv: none, Stderr: &out, Clock: clock.System{}})
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, out.String(), "servo-sweeper: the configuration is not usable:\n  --store is missing")
+	require.Contains(t, out.String(), "\n  --every is 1ms")
+}
+
+func TestAFlagWinsOverTheEnvironment(t *testing.T) {
+	env := map[string]string{
+		"SERVO_STORE": "/env", "SERVO_COMPACTOR_URL": "http://env:1", "SERVO_DISPATCHER_URL": "http://env:2", "SERVO_EVERY": "90s",
+	}
+	c, err := parse(sweeperKind, []string{"--store", "/flag"}, func(name string) string { return env[name] }, os.Stderr)
+	require.NoError(t, err)
+	require.Equal(t, config{
+		Listen: "127.0.0.1:8093", Store: "/flag", LogLevel: "info", CompactorURL: "http://env:1", DispatcherURL: "http://env:2", Every: 90 * time.Second,
+	}, c)
+}
+
+func TestHelpNamesTheFlagsAndIsNoFailure(t *testing.T) {
+	var out strings.Builder
+	require.Equal(t, exitDone, RunDispatcher(t.Context(), Process{Args: []string{"--help"}, Getenv: none, Stderr: &out}))
+	for _, want := range []string{"servo-dispatcher", "-compactor-url", "-worker-url", "SERVO_STORE"} {
+		require.Contains(t, out.String(), want)
+	}
+}
+
+func TestKeysAreMadeOnceByWhoeverComesFirst(t *testing.T) {
+	path := filepath.Join(t.TempDir(), KeysFile)
+	_, err := ReadKeys(path)
+	require.ErrorIs(t, err, os.ErrNotExist, "only who may make keys does")
+	var wg sync.WaitGroup
+	made := make([]contract.Keyring, 8)
+	for i := range made {
+		wg.Go(func() {
+			keys, err := OpenKeys(path)
+			if err != nil {
+				t.Errorf("open keys: %v", err)
+			}
+			made[i] = keys
+		})
+	}
+	wg.Wait()
+	for _, keys := range made {
+		require.Equal(t, made[0], keys)
+		require.NoError(t, keys.Validate())
+	}
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "a secret")
+	left, err := os.ReadDir(filepath.Dir(path))
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	for _, bad := range []string{"", "{", `{"current":"a","secrets":{"a":"?"}}`, `{"current":"a","secrets":{"a":"c2hvcnQ="}}`} {
+		require.NoError(t, os.WriteFile(path, []byte(bad), 0o600))
+		_, err := OpenKeys(path)
+		require.ErrorContains(t, err, "remove the file to have new ones made")
+	}
+}
+
+// Domains are found by one listing each, however much they hold.
+func TestDomainsAreFoundWithoutListingWhatTheyHold(t *testing.T) {
+	store := memblob.New(memblob.Options{})
+	put := func(key string) {
+		_, err := store.Put(t.Context(), key, []byte("x"))
+		require.NoError(t, err)
+	}
+	found, err := Domains(t.Context(), store)
+	require.NoError(t, err)
+	require.Empty(t, found)
+
+	source := ids.NewSource(clock.System{}.Now, nil)
+	for _, d := range []ids.Domain{acme, globex, {Tenant: "acme", Workspace: "prod-2"}, {Tenant: "acme-2", Workspace: "a"}} {
+		for range 50 {
+			put(ledger.Key(d, source.New()))
+		}
+		put(manifest.Key(d, 1))
+	}
+	put(manifest.Key(ids.Domain{Tenant: "old", Workspace: "w"}, 3)) // its ledger is archived
+	put(ledger.Key(ids.Domain{Tenant: "new", Workspace: "w"}, source.New()))
+	put("ledger/orchestration/stray")
+	put("ledger/orchestration/tenant=Not a name/workspace=x/y")
+	put("manifests/orchestration/zz/zz/zz/zz")
+	before := store.Stats()
+	found, err = Domains(t.Context(), store)
+	require.NoError(t, err)
+	var names []string
+	for _, d := range found {
+		names = append(names, d.String())
+	}
+	require.Equal(t, []string{"acme-2/a", "acme/prod", "acme/prod-2", "globex/prod", "new/w", "old/w"}, names)
+	require.LessOrEqual(t, store.Stats().Sub(before).Lists, int64(2*(len(names)+2)))
+}
+
+func TestADomainIsOpenedOnceAndOneThatFailsIsTriedAgain(t *testing.T) {
+	opens := 0
+	fail := errors.New("store away")
+	exists := true
+	m := newMetrics()
+	r := newRegistry(m, func(_ context.Context, d ids.Domain) (string, bool, error) {
+		opens++
+		return d.String(), exists, fail
+	})
+	_, _, err := r.get(t.Context(), acme)
+	require.ErrorIs(t, err, fail)
+	fail = nil
+	exists = false
+	_, ok, err := r.get(t.Context(), acme)
+	require.NoError(t, err)
+	require.False(t, ok)
+	require.Empty(t, r.domains, "nothing is kept of a domain that does not exist")
+	exists = true
+	for range 3 {
+		value, ok, err := r.get(t.Context(), acme)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, "acme/prod", value)
+	}
+	require.Equal(t, 3, opens)
+	require.Equal(t, 1.0, m.values["servo_domains_open"])
+}
+
+func TestOpeningOneDomainHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		opens := 0
+		r := newRegistry(newMetrics(), func(_ context.Context, d ids.Domain) (int, bool, error) {
+			if d == acme {
+				opens++
+				<-gate
+			}
+			return opens, true, nil
+		})
+		var wg sync.WaitGroup
+		for range 5 {
+			wg.Go(func() {
+				if _, _, err := r.get(t.Context(), acme); err != nil {
+					t.Errorf("get: %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		_, ok, err := r.get(t.Context(), globex)
+		require.NoError(t, err)
+		require.True(t, ok)
+		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, _, err = r.get(impatient, acme)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		close(gate)
+		wg.Wait()
+		require.Equal(t, 1, opens)
+	})
+}
+
+// far is the other side of a relay.
+type far struct {
+	mu    sync.Mutex
+	calls []announcement
+	at    []time.Time
+	fail  int // so many calls
+	gate  chan struct{}
+}
+
+func (f *far) take(_ context.Context, _ ids.Domain, a announcement) error {
+	if f.gate != nil {
+		<-f.gate
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, a)
+	f.at = append(f.at, clock.System{}.Now())
+	if f.fail > 0 {
+		f.fail--
+		return errors.New("away")
+	}
+	return nil
+}
+
+func (f *far) relay(t *testing.T) *relay[announcement] {
+	t.Helper()
+	r := newRelay(clock.System{}, silent, announcement.with, f.take)
+	r.delay = announcement.delay
+	ended := make(chan error, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	go func() { ended <- r.run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-ended)
+	})
+	return r
+}
+
+func entry(name string, urgent bool) announcement {
+	return announcement{entries: []string{name}, urgent: urgent}
+}
+
+func TestARelayHandsOverOneAtATimeAndMergesWhatComesMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &far{gate: make(chan struct{})}
+		r := f.relay(t)
+		r.put(acme, entry("1", true))
+		synctest.Wait()
+		r.put(acme, entry("2", false))
+		r.put(acme, entry("3", true))
+		close(f.gate)
+		synctest.Wait()
+		require.Equal(t, []announcement{entry("1", true), {entries: []string{"2", "3"}, urgent: true}}, f.calls)
+		require.Empty(t, r.lanes, "what is handed over is forgotten")
+	})
+}
+
+func TestARelayLetsAcknowledgementsWaitForCompany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &far{}
+		r := f.relay(t)
+		began := clock.System{}.Now()
+		r.put(acme, entry("1", false))
+		synctest.Wait()
+		require.Empty(t, f.calls)
+		r.put(globex, entry("x", true))
+		synctest.Wait()
+		require.Len(t, f.calls, 1, "domains do not wait for each other")
+		require.NoError(t, clock.System{}.Sleep(t.Context(), compactor.LazyDelay/2))
+		r.put(acme, entry("2", true))
+		synctest.Wait()
+		require.Equal(t, announcement{entries: []string{"1", "2"}, urgent: true}, f.calls[1])
+
+		r.put(acme, entry("3", false))
+		require.NoError(t, clock.System{}.Sleep(t.Context(), time.Minute))
+		require.Equal(t, entry("3", false), f.calls[2])
+		require.Equal(t, compactor.LazyDelay*3/2, f.at[2].Sub(began), "but not for longer than that")
+	})
+}
+
+func TestARelayTriesAgainWhatWasNotTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &far{fail: 3}
+		r := f.relay(t)
+		r.put(acme, entry("1", true))
+		require.NoError(t, clock.System{}.Sleep(t.Context(), 50*time.Millisecond))
+		r.put(acme, entry("2", true))
+		require.NoError(t, clock.System{}.Sleep(t.Context(), time.Minute))
+		require.Len(t, f.calls, 4)
+		require.Equal(t, announcement{entries: []string{"1", "2"}, urgent: true}, f.calls[3], "in order, with what came meanwhile")
+		require.Equal(t, []time.Duration{firstBackoff, 2 * firstBackoff, 4 * firstBackoff},
+			[]time.Duration{f.at[1].Sub(f.at[0]), f.at[2].Sub(f.at[1]), f.at[3].Sub(f.at[2])})
+	})
+}
+
+func TestAnAnnouncementOfTooManyEntriesAsksForAListing(t *testing.T) {
+	a := announcement{}
+	for range maxAnnounced {
+		a = a.with(entry("x", false))
+	}
+	require.Len(t, a.entries, maxAnnounced)
+	require.Equal(t, compactor.LazyDelay, a.delay())
+	a = a.with(entry("x", false))
+	require.Equal(t, announcement{barrier: true}, a)
+	require.Zero(t, a.delay())
+}
+
+// serving starts a server on a free port, and gives how it ended.
+func serving(t *testing.T, s *server) (stop context.CancelFunc, ended <-chan error) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.serve(ctx) }()
+	t.Cleanup(stop)
+	return stop, done
+}
+
+func newServer(t *testing.T) *server {
+	t.Helper()
+	s, err := listen(t.Context(), "test", "127.0.0.1:0", Process{Clock: clock.System{}}, silent)
+	require.NoError(t, err)
+	return s
+}
+
+func TestRequestsUnderWayAreFinishedBeforeTheServiceEnds(t *testing.T) {
+	s := newServer(t)
+	begun, gate := make(chan struct{}), make(chan struct{})
+	backgroundEnded := make(chan struct{})
+	s.background = append(s.background, func(ctx context.Context) error {
+		<-ctx.Done()
+		close(backgroundEnded)
+		return nil
+	})
+	s.mux.HandleFunc("POST /slow", func(w http.ResponseWriter, r *http.Request) {
+		close(begun)
+		<-gate
+		select {
+		case <-backgroundEnded:
+			w.WriteHeader(http.StatusInternalServerError) // what requests need was taken from them
+		case <-r.Context().Done():
+			w.WriteHeader(http.StatusInternalServerError)
+		default:
+		}
+	})
+	stop, ended := serving(t, s)
+	status := make(chan int, 1)
+	go func() {
+		res, err := http.Post(s.url()+"/slow", "", nil) //nolint:gosec // of this test
+		if err != nil {
+			t.Errorf("post: %v", err)
+			status <- 0
+			return
+		}
+		_ = res.Body.Close()
+		status <- res.StatusCode
+	}()
+	<-begun
+	stop()
+	require.Empty(t, ended)
+	close(gate)
+	require.Equal(t, http.StatusOK, <-status)
+	require.NoError(t, <-ended)
+	<-backgroundEnded
+}
+
+func TestAServiceEndsWithWhatItCannotDoWithout(t *testing.T) {
+	s := newServer(t)
+	broken := errors.New("the queue has ended")
+	s.background = append(s.background, func(context.Context) error { return broken })
+	_, ended := serving(t, s)
+	require.ErrorIs(t, <-ended, broken)
+	_, err := listen(t.Context(), "test", "256.0.0.1:1", Process{Clock: clock.System{}}, silent)
+	require.ErrorContains(t, err, "choose another address with --listen")
+}
+
+func TestRequestsAreLimitedCountedAndRefusedInOneForm(t *testing.T) {
+	s := newServer(t)
+	defer s.listener.Close()
+	s.mux.HandleFunc("POST /v1/things/{id}", func(w http.ResponseWriter, r *http.Request) {
+		_, hasDeadline := r.Context().Deadline()
+		require.True(t, hasDeadline)
+		if _, err := w.Write([]byte("ok")); err != nil {
+			t.Errorf("write: %v", err)
+		}
+	})
+	s.ready = func() error { return errors.New("not yet") }
+	get := func(method, path string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		s.handler().ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader("body")))
+		return w
+	}
+	require.Equal(t, http.StatusOK, get(http.MethodPost, "/v1/things/1").Code)
+	require.Equal(t, http.StatusOK, get(http.MethodPost, "/v1/things/2").Code)
+	require.Equal(t, http.StatusOK, get(http.MethodGet, "/healthz").Code)
+	require.Equal(t, http.StatusServiceUnavailable, get(http.MethodGet, "/readyz").Code)
+	wrong := get(http.MethodGet, "/v1/things/1")
+	require.Equal(t, http.StatusMethodNotAllowed, wrong.Code)
+	require.Equal(t, http.MethodPost, wrong.Header().Get("Allow"))
+	for _, w := range []*httptest.ResponseRecorder{wrong, get(http.MethodGet, "/v2")} {
+		require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+	}
+	metrics := get(http.MethodGet, "/metrics").Body.String()
+	for _, line := range []string{
+		"# TYPE servo_http_requests_total counter",
+		`servo_http_requests_total{route="POST /v1/things/{id}",status="200"} 2`,
+		`servo_http_requests_total{route="none",status="405"} 1`,
+		`servo_http_requests_total{route="none",status="404"} 1`,
+	} {
+		require.Contains(t, metrics, line+"\n")
+	}
+}
+
+func TestTheStoresRequestsAreCountedByWhatTheyCameTo(t *testing.T) {
+	m := newMetrics()
+	s := &countedStore{memblob.New(memblob.Options{}), m}
+	for range 2 {
+		_, _ = s.Create(t.Context(), manifest.Key(acme, 1), []byte("x"))
+	}
+	_, _, _ = s.Get(t.Context(), manifest.Key(acme, 2))
+	_, err := Domains(t.Context(), s)
+	require.NoError(t, err)
+	require.Equal(t, map[string]float64{
+		`servo_store_requests_total{op="create",kind="manifests",result="ok"}`:     1,
+		`servo_store_requests_total{op="create",kind="manifests",result="exists"}`: 1,
+		`servo_store_requests_total{op="get",kind="manifests",result="not_found"}`: 1,
+		`servo_store_requests_total{op="list",kind="manifests",result="ok"}`:       2,
+		`servo_store_requests_total{op="list",kind="ledger",result="ok"}`:          1,
+		`servo_publish_conflicts_total`:                                            1,
+	}, m.values)
+	m.Add("servo_sweeps_total", 1, "result", "a \"quoted\"\nword\\")
+	w := httptest.NewRecorder()
+	m.ServeHTTP(w, nil)
+	require.Contains(t, w.Body.String(), `servo_sweeps_total{result="a \"quoted\"\nword\\"} 1`)
+}

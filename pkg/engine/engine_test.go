@@ -111,7 +111,7 @@ func (w *domainWorld) faults(hook faultblob.Hook) {
 }
 
 // report appends a worker's facts and has them folded.
-func (w *domainWorld) report(payloads ...event.Payload) *state.State {
+func (w *domainWorld) report(payloads ...event.Payload) {
 	w.t.Helper()
 	for _, p := range payloads {
 		appended, err := w.appender.Append(w.t.Context(), []*event.Envelope{{Domain: foldtest.Domain, Payload: p}})
@@ -119,7 +119,6 @@ func (w *domainWorld) report(payloads ...event.Payload) *state.State {
 		_, err = w.compact.Compact(w.t.Context(), compactor.Request{Entries: []compactor.Entry{{ID: appended.Entry}}})
 		require.NoError(w.t, err)
 	}
-	return w.state()
 }
 
 func (w *domainWorld) state() *state.State {

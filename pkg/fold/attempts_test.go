@@ -13,8 +13,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-func attempt(w *foldtest.World, run, key string, n int32) *state.Attempt {
-	return w.State.Attempts.Get(state.AttemptKey{RunID: run, TaskKey: key, Attempt: n})
+func attempt(w *foldtest.World, run string, n int32) *state.Attempt {
+	return w.State.Attempts.Get(state.AttemptKey{RunID: run, TaskKey: "a", Attempt: n})
 }
 
 func TestAStartFreesTheOutboxAndASuccessTheSlot(t *testing.T) {
@@ -23,7 +23,7 @@ func TestAStartFreesTheOutboxAndASuccessTheSlot(t *testing.T) {
 	w.MustFold(w.Started(run, "a", 1))
 	task := w.Task(run, "a")
 	require.Equal(t, []any{state.TaskRunning, event.At(w.Now), "worker-1"}, []any{task.State, task.StartedAt, task.WorkerID})
-	require.Equal(t, state.AttemptRunning, attempt(w, run, "a", 1).State)
+	require.Equal(t, state.AttemptRunning, attempt(w, run, 1).State)
 	require.Equal(t, state.NoChange, w.Fold(w.Started(run, "a", 1)).Row.Outcome)
 	require.Equal(t, int32(1), w.State.HeldByRun(run))
 
@@ -36,7 +36,7 @@ func TestAStartFreesTheOutboxAndASuccessTheSlot(t *testing.T) {
 	require.Equal(t, event.At(w.Now), task.CompletedAt)
 	require.Equal(t, []any{finished.Output.URI, int64(1), int64(2), "h"}, []any{task.OutputURI, task.RowCount, task.ByteSize, task.SchemaHash})
 	require.Equal(t, ids.MaterializationID(foldtest.Domain, run, "a"), task.MaterializationID)
-	require.JSONEq(t, `{"rows_read":3}`, attempt(w, run, "a", 1).Metrics)
+	require.JSONEq(t, `{"rows_read":3}`, attempt(w, run, 1).Metrics)
 	require.Equal(t, []any{int32(0), int32(0)}, []any{w.State.Held(), w.State.HeldByRun(run)})
 	row := w.State.Runs.Get(run)
 	require.Equal(t, []any{state.RunSucceeded, event.At(w.Now)}, []any{row.State, row.CompletedAt})
@@ -52,7 +52,7 @@ func TestAHeartbeatOfAnAttemptNotSeenToStartStartsIt(t *testing.T) {
 	beat.Progress, beat.Message = 40, "half way"
 	w.MustFold(beat)
 	require.Equal(t, state.TaskRunning, w.Task(run, "a").State)
-	require.Nil(t, outbox(w, run, "a"), "nobody dispatches it again")
+	require.Nil(t, outbox(w, run), "nobody dispatches it again")
 	row := w.State.Heartbeats.Get(state.Key2{A: run, B: "a"})
 	require.Equal(t, []any{int32(40), "half way"}, []any{row.Progress, row.Message})
 
@@ -60,7 +60,7 @@ func TestAHeartbeatOfAnAttemptNotSeenToStartStartsIt(t *testing.T) {
 	started.StartedAt = event.At(foldtest.Epoch.Add(time.Second))
 	w.MustFold(started)
 	require.Equal(t, started.StartedAt, w.Task(run, "a").StartedAt)
-	require.Equal(t, started.StartedAt, attempt(w, run, "a", 1).StartedAt)
+	require.Equal(t, started.StartedAt, attempt(w, run, 1).StartedAt)
 	require.Equal(t, int32(40), w.State.Heartbeats.Get(state.Key2{A: run, B: "a"}).Progress)
 	require.Equal(t, state.NoChange, w.Fold(started).Row.Outcome)
 }
@@ -83,18 +83,18 @@ func TestAGreaterAttemptIsAdoptedAndTheOldOneKeepsItsOwnEnd(t *testing.T) {
 	run := w.Run(foldtest.Retrying("a", 5))
 	w.MustFold(w.Started(run, "a", 3))
 	require.Equal(t, int32(3), w.Task(run, "a").Attempt)
-	require.Equal(t, fold.CodeSuperseded, attempt(w, run, "a", 1).ErrorCode)
-	require.Nil(t, attempt(w, run, "a", 2), "nothing is known of it")
+	require.Equal(t, fold.CodeSuperseded, attempt(w, run, 1).ErrorCode)
+	require.Nil(t, attempt(w, run, 2), "nothing is known of it")
 
 	past := w.Finished(run, "a", 2, event.Failed)
 	past.StartedAt = event.At(foldtest.Epoch.Add(-time.Hour))
 	w.MustFold(past)
-	second := attempt(w, run, "a", 2)
+	second := attempt(w, run, 2)
 	require.Equal(t, []any{state.AttemptClosed, "BOOM", past.StartedAt, "worker-1"}, []any{second.State, second.ErrorCode, second.StartedAt, second.WorkerID})
 	past = w.Finished(run, "a", 1, event.TimedOut)
 	w.MustFold(past)
-	require.Equal(t, past.StartedAt, attempt(w, run, "a", 1).StartedAt)
-	require.Equal(t, "worker-1", attempt(w, run, "a", 1).WorkerID)
+	require.Equal(t, past.StartedAt, attempt(w, run, 1).StartedAt)
+	require.Equal(t, "worker-1", attempt(w, run, 1).WorkerID)
 	require.Equal(t, state.Stale, w.Fold(past).Row.Outcome, "the same again")
 	require.Equal(t, []string{"a=RUNNING"}, w.States(run))
 }

@@ -21,8 +21,8 @@ func redispatch(run, key string, generation int32) *event.DispatchRequested {
 	}
 }
 
-func outbox(w *foldtest.World, run, key string) *state.Dispatch {
-	return w.State.Outbox.Get(ids.DispatchID(run, key, 1))
+func outbox(w *foldtest.World, run string) *state.Dispatch {
+	return w.State.Outbox.Get(ids.DispatchID(run, "a", 1))
 }
 
 func TestAnAdmittedTaskIsDispatchedWithAllThatItsEnvelopeNeeds(t *testing.T) {
@@ -31,7 +31,7 @@ func TestAnAdmittedTaskIsDispatchedWithAllThatItsEnvelopeNeeds(t *testing.T) {
 	def.PartitionKey, def.WorkerQueue, def.MaxAttempts = `{"date":"2026-01-02"}`, "gpu", 4
 	def.TimeoutSec, def.HeartbeatTimeoutSec = 7, 8
 	run := w.Run(def)
-	row, task := outbox(w, run, "a"), w.Task(run, "a")
+	row, task := outbox(w, run), w.Task(run, "a")
 	require.Equal(t, &state.Dispatch{
 		DispatchID: ids.DispatchID(run, "a", 1), CloudTaskID: ids.QueueTaskID("d", foldtest.Domain, ids.DispatchID(run, "a", 1), 0),
 		RunID: run, TaskKey: "a", Attempt: 1, AttemptID: task.AttemptID, MaxAttempts: 4, Status: state.DispatchPending,
@@ -45,16 +45,16 @@ func TestAnEnqueuedDispatchIsCreatedOnce(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
 	w.MustFold(enqueued(run, "a", 0))
-	row := outbox(w, run, "a")
+	row := outbox(w, run)
 	require.Equal(t, state.DispatchCreated, row.Status)
 	require.Equal(t, event.At(w.Now.Add(fold.DispatchDeadline)), row.Deadline)
 	require.Equal(t, state.TaskDispatched, w.Task(run, "a").State)
 	w.Pass(time.Second)
 	require.Equal(t, state.NoChange, w.Fold(enqueued(run, "a", 0)).Row.Outcome)
 	require.Equal(t, state.Stale, w.Fold(enqueued(run, "a", 1)).Row.Outcome)
-	require.Equal(t, row, outbox(w, run, "a"))
+	require.Equal(t, row, outbox(w, run))
 	w.MustFold(w.Started(run, "a", 1))
-	require.Nil(t, outbox(w, run, "a"))
+	require.Nil(t, outbox(w, run))
 	require.Equal(t, state.Stale, w.Fold(enqueued(run, "a", 0)).Row.Outcome)
 }
 
@@ -69,11 +69,11 @@ func TestAnAcknowledgementThatComesAfterTheStartChangesNothing(t *testing.T) {
 func TestALostDispatchIsMadeAnewAtMostFiveTimes(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"), foldtest.Task("b", "a"))
-	names := map[string]bool{outbox(w, run, "a").CloudTaskID: true}
+	names := map[string]bool{outbox(w, run).CloudTaskID: true}
 	for n := int32(1); n <= fold.MaxGenerations; n++ {
 		w.MustFold(enqueued(run, "a", n-1))
 		w.MustFold(redispatch(run, "a", n))
-		row := outbox(w, run, "a")
+		row := outbox(w, run)
 		require.Equal(t, state.DispatchPending, row.Status)
 		require.Zero(t, row.Deadline+row.EnqueuedAt)
 		require.False(t, names[row.CloudTaskID], "generation %d reuses a name", n)

@@ -271,6 +271,7 @@ func TestARelayLetsAcknowledgementsWaitForCompany(t *testing.T) {
 
 		r.put(acme, entry("3", false))
 		require.NoError(t, clock.System{}.Sleep(t.Context(), time.Minute))
+		synctest.Wait()
 		require.Equal(t, entry("3", false), f.calls[2])
 		require.Equal(t, compactor.LazyDelay*3/2, f.at[2].Sub(began), "but not for longer than that")
 	})
@@ -284,6 +285,7 @@ func TestARelayTriesAgainWhatWasNotTaken(t *testing.T) {
 		require.NoError(t, clock.System{}.Sleep(t.Context(), 50*time.Millisecond))
 		r.put(acme, entry("2", true))
 		require.NoError(t, clock.System{}.Sleep(t.Context(), time.Minute))
+		synctest.Wait()
 		require.Len(t, f.calls, 4)
 		require.Equal(t, announcement{entries: []string{"1", "2"}, urgent: true}, f.calls[3], "in order, with what came meanwhile")
 		require.Equal(t, []time.Duration{firstBackoff, 2 * firstBackoff, 4 * firstBackoff},

@@ -12,21 +12,31 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// The tables of a domain, by what their rows are.
 type (
-	// RunTable is the table of runs; the others are named like it.
-	RunTable       = Table[string, Run, *Run]
-	TaskTable      = Table[Key2, Task, *Task]
-	DepTable       = Table[Key3, Dep, *Dep]
-	TimerTable     = Table[string, Timer, *Timer]
-	DispatchTable  = Table[string, Dispatch, *Dispatch]
-	AttemptTable   = Table[AttemptKey, Attempt, *Attempt]
+	// RunTable is the table runs.
+	RunTable = Table[string, Run, *Run]
+	// TaskTable is the table tasks.
+	TaskTable = Table[Key2, Task, *Task]
+	// DepTable is the table dep_satisfaction.
+	DepTable = Table[Key3, Dep, *Dep]
+	// TimerTable is the table timers.
+	TimerTable = Table[string, Timer, *Timer]
+	// DispatchTable is the table dispatch_outbox.
+	DispatchTable = Table[string, Dispatch, *Dispatch]
+	// AttemptTable is the table attempts.
+	AttemptTable = Table[AttemptKey, Attempt, *Attempt]
+	// HeartbeatTable is the table heartbeats.
 	HeartbeatTable = Table[Key2, Heartbeat, *Heartbeat]
-	RunKeyTable    = Table[string, RunKey, *RunKey]
-	ConflictTable  = Table[Key2, RunKeyConflict, *RunKeyConflict]
-	LimitTable     = Table[Key2, Limit, *Limit]
+	// RunKeyTable is the table run_keys.
+	RunKeyTable = Table[string, RunKey, *RunKey]
+	// ConflictTable is the table run_key_conflicts.
+	ConflictTable = Table[Key2, RunKeyConflict, *RunKeyConflict]
+	// LimitTable is the table limits.
+	LimitTable = Table[Key2, Limit, *Limit]
+	// PartitionTable is the table partition_status.
 	PartitionTable = Table[Key2, Partition, *Partition]
-	EntryTable     = Table[Key2, Entry, *Entry]
+	// EntryTable is the table ledger_entries.
+	EntryTable = Table[Key2, Entry, *Entry]
 )
 
 // State is the projections of one domain. Read the tables; change them through

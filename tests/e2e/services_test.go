@@ -73,7 +73,8 @@ func programMain(name string, args []string) (code int, ok bool) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	p := service.Process{
-		Args: args, Getenv: os.Getenv, Stderr: os.Stderr, Clock: clock.System{},
+		Args: args, Stderr: os.Stderr, Clock: clock.System{},
+		Getenv: os.Getenv, //nolint:forbidigo // this is what main does, of a process of its own
 		OpenStore: func(dir string) (blob.Store, io.Closer, error) {
 			store, err := fileblob.Open(dir, fileblob.Options{})
 			return store, store, err

@@ -32,6 +32,10 @@ demo: build ## run the weather example from nothing, and ask it two questions
 test: ## run all tests
 	go test ./...
 
+.PHONY: chaos
+chaos: ## run the end-to-end tests at full size: 20 kills, 2,000 tasks, the services
+	go test ./tests/e2e -count=1 -timeout 8m -full -v
+
 .PHONY: race
 race: ## run the tests of the core under the race detector
 	go test -race $(RACE)

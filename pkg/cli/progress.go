@@ -69,6 +69,7 @@ func (p *progress) observe(s *state.State) []happening {
 		if was.state == "" && p.silent {
 			return true
 		}
+		happened = append(happened, p.missed(s, t, was)...)
 		switch t.State {
 		case state.TaskSkipped:
 			skipped = append(skipped, t)
@@ -88,6 +89,25 @@ func (p *progress) observe(s *state.State) []happening {
 	return happened
 }
 
+// missed tells of the attempts that ended and were repeated between two looks.
+func (p *progress) missed(s *state.State, t *state.Task, was mark) []happening {
+	var happened []happening
+	from := max(was.attempt, 1)
+	if was.state == state.TaskRetryWait {
+		from++ // that one was told when it was seen waiting
+	}
+	for n := from; n < t.Attempt; n++ {
+		if a := s.Attempts.Get(state.AttemptKey{RunID: t.RunID, TaskKey: t.TaskKey, Attempt: n}); a != nil {
+			happened = append(happened, happening{a.FinishedAt, p.retrying(t, n, errorText(a.ErrorCode, a.ErrorMessage)), false})
+		}
+	}
+	return happened
+}
+
+func (p *progress) retrying(t *state.Task, attempt int32, why string) string {
+	return fmt.Sprintf("%s %s  attempt %d of %d: %s", p.label(p.style.yellow, "retrying"), t.TaskKey, attempt, t.MaxAttempts, why)
+}
+
 // ended tells how an attempt ended.
 func (p *progress) ended(t *state.Task, now event.Time) happening {
 	switch t.State {
@@ -95,8 +115,7 @@ func (p *progress) ended(t *state.Task, now event.Time) happening {
 		return happening{t.CompletedAt, fmt.Sprintf("%s %s  %s, %s", p.label(p.style.green, "succeeded"), t.TaskKey,
 			plural(int(t.RowCount), "row"), engine.Span(t.CompletedAt.Sub(t.StartedAt))), true}
 	case state.TaskRetryWait:
-		return happening{now, fmt.Sprintf("%s %s  attempt %d of %d: %s; again in %s", p.label(p.style.yellow, "retrying"), t.TaskKey,
-			t.Attempt, t.MaxAttempts, taskError(t), engine.Span(t.RetryNotBefore.Sub(now))), false}
+		return happening{now, p.retrying(t, t.Attempt, taskError(t)) + "; again in " + engine.Span(t.RetryNotBefore.Sub(now)), false}
 	case state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskRunning, state.TaskSkipped,
 		state.TaskCancelled, state.TaskFailed:
 	}
@@ -105,10 +124,12 @@ func (p *progress) ended(t *state.Task, now event.Time) happening {
 }
 
 // taskError is a task's error on one line.
-func taskError(t *state.Task) string {
-	text := t.ErrorCode
-	if t.ErrorMessage != "" {
-		text += ": " + t.ErrorMessage
+func taskError(t *state.Task) string { return errorText(t.ErrorCode, t.ErrorMessage) }
+
+func errorText(code, message string) string {
+	text := code
+	if message != "" {
+		text += ": " + message
 	}
 	return oneLine(cmp.Or(strings.TrimPrefix(text, ": "), "no error given"))
 }

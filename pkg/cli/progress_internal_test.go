@@ -168,3 +168,16 @@ func TestATaskStateIsReadInAnyCase(t *testing.T) {
 	_, err = taskStates([]string{"FAILD"})
 	require.EqualError(t, err, `there is no task state "FAILD": did you mean FAILED?`)
 }
+
+func TestAnAttemptThatWasRepeatedBetweenTwoLooksIsTold(t *testing.T) {
+	s := show(t, false, foldtest.Retrying("a", 2))
+	require.Empty(t, s.look())
+	s.Pass(time.Second)
+	s.MustFold(s.Finished(s.run, "a", 1, event.Failed))
+	s.Pass(2 * time.Second)
+	s.MustFold(s.Fire(s.Timer(event.TimerRetry)))
+	s.MustFold(s.Finished(s.run, "a", 2, event.Failed))
+	require.Equal(t,
+		"   1.00 s  retrying   a  attempt 1 of 2: BOOM: it went wrong\n"+
+			"   3.00 s  failed     a  attempt 2 of 2: BOOM: it went wrong\n", s.look())
+}

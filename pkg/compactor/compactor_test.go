@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -338,10 +339,9 @@ func TestRunFoldsWhatIsAnnouncedAndTriesAgainWhenTheStoreIsAway(t *testing.T) {
 	var troubles []error
 	c.OnTrouble = func(err error, _ time.Time) { troubles = append(troubles, err) }
 	run, entry := w.trigger(foldtest.Task("a"))
-	failures := 0
+	var creates atomic.Int32 // files are written side by side
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
-		if op == faultblob.Create && strings.HasPrefix(key, "state/") && failures < 3 {
-			failures++
+		if op == faultblob.Create && strings.HasPrefix(key, "state/") && creates.Add(1) <= 3 {
 			return faultblob.FailBefore
 		}
 		return faultblob.None

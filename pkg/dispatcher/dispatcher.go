@@ -121,7 +121,12 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		actions := d.pending
 		d.pending = nil
 		d.mu.Unlock()
-		for _, a := range actions {
+		orders, err := d.orders(ctx, actions)
+		if err != nil {
+			d.log(ctx, actions[0], err)
+			continue
+		}
+		for _, o := range orders {
 			select {
 			case <-ctx.Done():
 				return nil
@@ -129,7 +134,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 			}
 			wg.Go(func() {
 				defer func() { <-slots }()
-				d.log(ctx, a, d.act(ctx, a))
+				d.log(ctx, o.Action, d.act(ctx, o))
 			})
 		}
 	}
@@ -151,12 +156,19 @@ func (d *Dispatcher) Execute(ctx context.Context, actions []control.Action) erro
 // execute is Execute; done is told what became of each action, by several
 // goroutines at once.
 func (d *Dispatcher) execute(ctx context.Context, actions []control.Action, done func(control.Action, error)) error {
+	orders, err := d.orders(ctx, actions)
+	if err != nil {
+		for _, a := range actions {
+			done(a, err)
+		}
+		return err
+	}
 	var g errgroup.Group
 	g.SetLimit(parallel)
-	for _, a := range actions {
+	for _, o := range orders {
 		g.Go(func() error {
-			err := d.act(ctx, a)
-			done(a, err)
+			err := d.act(ctx, o)
+			done(o.Action, err)
 			return err
 		})
 	}
@@ -184,10 +196,37 @@ func (d *Dispatcher) Sweep(ctx context.Context, revision int64) error {
 	return d.Execute(ctx, control.Sweep(snap.State, event.At(d.Clock.Now())))
 }
 
-func (d *Dispatcher) act(ctx context.Context, a control.Action) error {
-	switch a := a.(type) {
+// order is an action with what it is to be carried out with. That is settled
+// before any is: how actions carried out side by side overtake each other has no
+// say in it.
+type order struct {
+	control.Action
+	token    string // what the execution does comes after it
+	revision int64  // is published, and no older than what was decided on
+}
+
+func (d *Dispatcher) orders(ctx context.Context, actions []control.Action) ([]order, error) {
+	if len(actions) == 0 {
+		return nil, nil
+	}
+	// What was decided on was read from a published revision, and this one is no
+	// older: who takes a callback waits for it before saying that it knows no such
+	// task.
+	snap, err := d.Snapshots.Current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	orders := make([]order, len(actions))
+	for i, a := range actions {
+		orders[i] = order{a, d.IDs.New(), snap.Revision}
+	}
+	return orders, nil
+}
+
+func (d *Dispatcher) act(ctx context.Context, o order) error {
+	switch a := o.Action.(type) {
 	case control.CreateDispatch:
-		return d.createDispatch(ctx, a)
+		return d.createDispatch(ctx, a, o)
 	case control.DeleteDispatch:
 		return d.Queue.Delete(ctx, a.Row.WorkerQueue, a.Row.CloudTaskID)
 	case control.CreateTimer:
@@ -199,15 +238,15 @@ func (d *Dispatcher) act(ctx context.Context, a control.Action) error {
 	case control.Retime:
 		return d.repair(ctx, control.TimerQueue, a.CloudTaskID, "", a.Request)
 	}
-	panic(fmt.Sprintf("dispatcher: no case for %T", a))
+	panic(fmt.Sprintf("dispatcher: no case for %T", o.Action))
 }
 
 // createDispatch creates the queue task of an attempt. A queue that has it
 // already, or had it, is as good; one that will never take it is a fact for the
 // ledger. Any other error leaves the outbox row PENDING, to be tried again under
 // the same name.
-func (d *Dispatcher) createDispatch(ctx context.Context, a control.CreateDispatch) error {
-	task, err := d.dispatchTask(ctx, a.Row)
+func (d *Dispatcher) createDispatch(ctx context.Context, a control.CreateDispatch, o order) error {
+	task, err := d.dispatchTask(a.Row, o)
 	if err == nil {
 		err = d.Queue.Create(ctx, task)
 	}
@@ -229,13 +268,7 @@ func (d *Dispatcher) createDispatch(ctx context.Context, a control.CreateDispatc
 	})
 }
 
-func (d *Dispatcher) dispatchTask(ctx context.Context, row *state.Dispatch) (queue.Task, error) {
-	// The row was read from a published revision, and this one is no older: who
-	// takes the callback waits for it before saying that it knows no such task.
-	snap, err := d.Snapshots.Current(ctx)
-	if err != nil {
-		return queue.Task{}, err
-	}
+func (d *Dispatcher) dispatchTask(row *state.Dispatch, o order) (queue.Task, error) {
 	env := &contract.Envelope{
 		ContractVersion: contract.Version,
 		Tenant:          d.Domain.Tenant, Workspace: d.Domain.Workspace, RunID: row.RunID, TaskKey: row.TaskKey,
@@ -243,12 +276,12 @@ func (d *Dispatcher) dispatchTask(ctx context.Context, row *state.Dispatch) (que
 		MaxAttempts: row.MaxAttempts, PlanRef: row.PlanRef, AssetKey: row.AssetKey, PartitionKey: row.PartitionKey,
 		MaterializationID: ids.MaterializationID(d.Domain, row.RunID, row.TaskKey),
 		TimeoutSec:        row.TimeoutSec, HeartbeatTimeoutSec: row.HeartbeatTimeoutSec,
-		CausalToken: d.IDs.New(),
+		CausalToken: o.token,
 	}
 	expires := event.At(d.Clock.Now().Add(startedValid))
 	env.Callbacks.Started = contract.CallbackURL(d.BaseURL, contract.Callback{
 		Domain: d.Domain, RunID: row.RunID, TaskKey: row.TaskKey, Attempt: row.Attempt, AttemptID: row.AttemptID,
-		Verb: contract.VerbStarted, Expires: expires, Revision: snap.Revision,
+		Verb: contract.VerbStarted, Expires: expires, Revision: o.revision,
 	}, d.Keys)
 	if err := contract.Sign(env, d.Keys, expires); err != nil {
 		return queue.Task{}, fmt.Errorf("%w: sign envelope: %w", queue.ErrInvalid, err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
@@ -28,10 +27,11 @@ func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) er
 	}
 	defer closeStore()
 	c := &compactors{
-		store: store, codec: snapshot.NewCodec(), ids: ids.NewSource(p.Clock.Now, nil), server: s, started: make(chan *compactor.Compactor),
+		store: store, codec: snapshot.NewCodec(), ids: ids.NewSource(p.Clock.Now, p.Entropy), server: s,
+		writer: s.name + "/" + p.Instance, started: make(chan *compactor.Compactor),
 	}
 	if cfg.DispatcherURL != "" {
-		client := newClient()
+		client := p.Network.Client()
 		defer client.CloseIdleConnections()
 		c.handOver = newRelay(p.Clock, logger, func(a, b int64) int64 { return max(a, b) },
 			func(ctx context.Context, d ids.Domain, revision int64) error {
@@ -55,6 +55,7 @@ type compactors struct {
 	codec    *snapshot.Codec
 	ids      *ids.Source
 	server   *server
+	writer   string        // names this process in manifests
 	handOver *relay[int64] // nil: nobody is told of revisions
 	started  chan *compactor.Compactor
 }
@@ -82,7 +83,7 @@ func (c *compactors) open(ctx context.Context, d ids.Domain) (*compactor.Compact
 	opened, err := compactor.Open(ctx, compactor.Config{
 		Domain: d, Store: c.store, Codec: c.codec, IDs: c.ids, Clock: s.clock, Logger: s.logger,
 		Manifests: manifest.New(manifest.Config{Domain: d, Store: c.store, IDs: c.ids, Clock: s.clock, Logger: s.logger}),
-		Writer:    fmt.Sprintf("%s/%d", s.name, os.Getpid()),
+		Writer:    c.writer,
 		OnPublish: func(p compactor.Published) {
 			s.metrics.Add("servo_publishes_total", 1)
 			s.metrics.Add("servo_published_rows_total", float64(p.Changed.Len()))

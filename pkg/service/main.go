@@ -7,8 +7,9 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/clock"
@@ -22,6 +23,13 @@ type Process struct {
 	Getenv func(string) string
 	Stderr io.Writer
 	Clock  clock.Clock
+	// Instance tells processes of a service apart, in what they write; "": the
+	// process id.
+	Instance string
+	// Network joins the service to the others; nil: TCP.
+	Network Network
+	// Entropy is the randomness of ids; nil: the operating system's.
+	Entropy io.Reader
 	// OpenStore opens the object store that --store names.
 	OpenStore func(name string) (blob.Store, io.Closer, error)
 	// OpenQueue makes the task queue, for services that have one. A queue with a
@@ -55,6 +63,12 @@ func RunDispatcher(ctx context.Context, p Process) int { return p.run(ctx, dispa
 func RunSweeper(ctx context.Context, p Process) int { return p.run(ctx, sweeperKind, sweep) }
 
 func (p Process) run(ctx context.Context, k kind, serve func(context.Context, Process, config, *slog.Logger) error) int {
+	if p.Instance == "" {
+		p.Instance = strconv.Itoa(os.Getpid())
+	}
+	if p.Network == nil {
+		p.Network = tcp{}
+	}
 	cfg, err := parse(k, p.Args, p.Getenv, p.Stderr)
 	switch {
 	case errors.Is(err, errHelp):
@@ -81,7 +95,7 @@ func (p Process) run(ctx context.Context, k kind, serve func(context.Context, Pr
 func (p Process) open(cfg config, s *server) (store blob.Store, closeStore func(), err error) {
 	opened, closer, err := p.OpenStore(cfg.Store)
 	if err != nil {
-		return nil, nil, errors.Join(err, s.listener.Close())
+		return nil, nil, errors.Join(err, s.endpoint.Close())
 	}
 	return &countedStore{opened, s.metrics}, func() {
 		if err := closer.Close(); err != nil {
@@ -96,13 +110,4 @@ func (s *server) countHandOver(err error) {
 		result = "error"
 	}
 	s.metrics.Add("servo_handovers_total", 1, "result", result)
-}
-
-// newClient keeps connections to the other services open.
-func newClient() *http.Client {
-	const conns = 256
-	return &http.Client{
-		Transport:     &http.Transport{MaxIdleConns: conns, MaxIdleConnsPerHost: conns, IdleConnTimeout: time.Minute},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
 }

@@ -12,10 +12,7 @@ package service
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
@@ -40,7 +37,7 @@ const (
 // server is a service as it is served.
 type server struct {
 	name     string
-	listener net.Listener
+	endpoint Endpoint
 	mux      *http.ServeMux
 	metrics  *metrics
 	ready    func() error
@@ -53,13 +50,12 @@ type server struct {
 
 // listen makes a server on an address.
 func listen(ctx context.Context, name, address string, p Process, logger *slog.Logger) (*server, error) {
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", address)
+	endpoint, err := p.Network.Listen(ctx, address, logger)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s: %w; choose another address with --listen", address, err)
+		return nil, err
 	}
 	s := &server{
-		name: name, listener: l, mux: http.NewServeMux(), metrics: newMetrics(), clock: p.Clock, logger: logger,
+		name: name, endpoint: endpoint, mux: http.NewServeMux(), metrics: newMetrics(), clock: p.Clock, logger: logger,
 		ready: func() error { return nil },
 	}
 	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
@@ -73,7 +69,7 @@ func listen(ctx context.Context, name, address string, p Process, logger *slog.L
 }
 
 // url is where the server is reached from this machine.
-func (s *server) url() string { return "http://" + s.listener.Addr().String() }
+func (s *server) url() string { return s.endpoint.URL() }
 
 // serve serves until ctx is done or something that the service needs has ended.
 func (s *server) serve(ctx context.Context) error {
@@ -83,31 +79,9 @@ func (s *server) serve(ctx context.Context) error {
 	for _, run := range s.background {
 		g.Go(func() error { return run(gctx) })
 	}
-	srv := &http.Server{
-		Handler: s.handler(), ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
-		ErrorLog:    slog.NewLogLogger(s.logger.Handler(), slog.LevelWarn),
-		BaseContext: func(net.Listener) context.Context { return gctx },
-	}
-	g.Go(func() error {
-		if err := srv.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("serve on %s: %w", s.url(), err)
-		}
-		return nil
-	})
 	g.Go(func() error {
 		defer stop()
-		select {
-		case <-ctx.Done():
-		case <-gctx.Done():
-			return srv.Close()
-		}
-		s.logger.InfoContext(gctx, "ending", slog.Duration("drain", drainTimeout))
-		drain, cancel := context.WithTimeout(gctx, drainTimeout)
-		defer cancel()
-		if err := srv.Shutdown(drain); err != nil {
-			return errors.Join(fmt.Errorf("end: requests were broken off: %w", err), srv.Close())
-		}
-		return nil
+		return s.endpoint.Serve(ctx, gctx, s.handler())
 	})
 	s.logger.InfoContext(ctx, "serving", slog.String("url", s.url()))
 	return g.Wait()

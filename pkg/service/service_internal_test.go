@@ -317,7 +317,7 @@ func serving(t *testing.T, s *server) (stop context.CancelFunc, ended <-chan err
 
 func newServer(t *testing.T) *server {
 	t.Helper()
-	s, err := listen(t.Context(), "test", "127.0.0.1:0", Process{Clock: clock.System{}}, silent)
+	s, err := listen(t.Context(), "test", "127.0.0.1:0", Process{Clock: clock.System{}, Network: tcp{}}, silent)
 	require.NoError(t, err)
 	return s
 }
@@ -369,13 +369,13 @@ func TestAServiceEndsWithWhatItCannotDoWithout(t *testing.T) {
 	s.background = append(s.background, func(context.Context) error { return broken })
 	_, ended := serving(t, s)
 	require.ErrorIs(t, <-ended, broken)
-	_, err := listen(t.Context(), "test", "256.0.0.1:1", Process{Clock: clock.System{}}, silent)
+	_, err := listen(t.Context(), "test", "256.0.0.1:1", Process{Clock: clock.System{}, Network: tcp{}}, silent)
 	require.ErrorContains(t, err, "choose another address with --listen")
 }
 
 func TestRequestsAreLimitedCountedAndRefusedInOneForm(t *testing.T) {
 	s := newServer(t)
-	defer s.listener.Close()
+	defer s.endpoint.Close()
 	s.mux.HandleFunc("POST /v1/things/{id}", func(w http.ResponseWriter, r *http.Request) {
 		_, hasDeadline := r.Context().Deadline()
 		require.True(t, hasDeadline)

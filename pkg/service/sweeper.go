@@ -22,7 +22,7 @@ func sweep(ctx context.Context, p Process, cfg config, logger *slog.Logger) erro
 		return err
 	}
 	defer closeStore()
-	client := newClient()
+	client := p.Network.Client()
 	defer client.CloseIdleConnections()
 	sweeps := sweeper.New(sweeper.Config{
 		Domains: func(ctx context.Context) ([]ids.Domain, error) { return Domains(ctx, store) },

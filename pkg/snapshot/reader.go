@@ -3,7 +3,6 @@ package snapshot
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/clock"
@@ -20,7 +19,9 @@ type Reader struct {
 	store  *manifest.Store
 	clock  clock.Clock
 
-	mu   sync.Mutex
+	// busy holds a token while somebody reads. It is no mutex, so that who waits
+	// for its turn can give up.
+	busy chan struct{}
 	last *manifest.Manifest
 	snap *Snapshot
 	// own is the state of last. It is never handed out, only copies are: copying
@@ -30,7 +31,7 @@ type Reader struct {
 
 // NewReader makes a reader.
 func NewReader(d ids.Domain, codec *Codec, store *manifest.Store, c clock.Clock) *Reader {
-	return &Reader{domain: d, codec: codec, store: store, clock: c}
+	return &Reader{domain: d, codec: codec, store: store, clock: c, busy: make(chan struct{}, 1)}
 }
 
 // pollEvery is how often Await looks for a new revision.
@@ -47,8 +48,12 @@ const (
 
 // Current is the newest published state; an empty one where there is none.
 func (r *Reader) Current(ctx context.Context) (*Snapshot, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	select {
+	case r.busy <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-r.busy }()
 	for restarts := 0; ; restarts++ {
 		m, err := r.newest(ctx)
 		if errors.Is(err, manifest.ErrNone) {

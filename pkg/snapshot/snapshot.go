@@ -48,11 +48,14 @@ type tables struct {
 }
 
 // Codec encodes and decodes states. It is safe for concurrent use; make one a process.
-type Codec struct{ t tables }
+type Codec struct {
+	t      tables
+	memory *memory // nil: files are Parquet
+}
 
 // NewCodec makes a codec.
 func NewCodec() *Codec {
-	return &Codec{tables{
+	return &Codec{t: tables{
 		runs: table.Of[state.Run](), tasks: table.Of[state.Task](), deps: table.Of[state.Dep](),
 		timers: table.Of[state.Timer](), outbox: table.Of[state.Dispatch](), attempts: table.Of[state.Attempt](),
 		heartbeats: table.Of[state.Heartbeat](), runKeys: table.Of[state.RunKey](),
@@ -63,7 +66,7 @@ func NewCodec() *Codec {
 
 // Encode makes a file of each table that has rows, in the order of [table.All].
 func (c *Codec) Encode(rows *state.Rows) ([]File, error) {
-	var e encoder
+	e := encoder{memory: c.memory}
 	encode(&e, c.t.runs, rows.Runs, func(r *state.Run) string { return r.RunID })
 	encode(&e, c.t.tasks, rows.Tasks, func(r *state.Task) string { return r.RunID })
 	encode(&e, c.t.deps, rows.Deps, func(r *state.Dep) string { return r.RunID })
@@ -80,15 +83,16 @@ func (c *Codec) Encode(rows *state.Rows) ([]File, error) {
 }
 
 type encoder struct {
-	files []File
-	err   error
+	memory *memory
+	files  []File
+	err    error
 }
 
 func encode[R table.Row](e *encoder, t *table.Table[R], rows []*R, run func(*R) string) {
 	if len(rows) == 0 || e.err != nil {
 		return
 	}
-	data, err := t.Encode(rows)
+	data, err := encodeRows(e.memory, t, rows)
 	if err != nil {
 		e.err = fmt.Errorf("encode table %s: %w", t.Name(), err)
 		return
@@ -98,6 +102,20 @@ func encode[R table.Row](e *encoder, t *table.Table[R], rows []*R, run func(*R) 
 		f.MinRun, f.MaxRun = run(rows[0]), run(rows[len(rows)-1]) // rows are in the order of their keys
 	}
 	e.files = append(e.files, f)
+}
+
+func encodeRows[R table.Row](m *memory, t *table.Table[R], rows []*R) ([]byte, error) {
+	if m != nil {
+		return keep(m, t.Name(), rows), nil
+	}
+	return t.Encode(rows)
+}
+
+func decodeRows[R table.Row](m *memory, t *table.Table[R], data []byte) ([]*R, error) {
+	if m != nil {
+		return recall[R](m, t.Name(), data)
+	}
+	return t.Decode(data)
 }
 
 // Source is a stored file that is read when its turn comes.
@@ -124,30 +142,30 @@ func (c *Codec) Merge(ctx context.Context, sources []Source) (*state.Rows, error
 	}
 	var rows state.Rows
 	g, ctx := errgroup.WithContext(ctx)
-	decode(ctx, g, c.t.runs, byTable, &rows.Runs)
-	decode(ctx, g, c.t.tasks, byTable, &rows.Tasks)
-	decode(ctx, g, c.t.deps, byTable, &rows.Deps)
-	decode(ctx, g, c.t.timers, byTable, &rows.Timers)
-	decode(ctx, g, c.t.outbox, byTable, &rows.Outbox)
-	decode(ctx, g, c.t.attempts, byTable, &rows.Attempts)
-	decode(ctx, g, c.t.heartbeats, byTable, &rows.Heartbeats)
-	decode(ctx, g, c.t.runKeys, byTable, &rows.RunKeys)
-	decode(ctx, g, c.t.conflicts, byTable, &rows.Conflicts)
-	decode(ctx, g, c.t.limits, byTable, &rows.Limits)
-	decode(ctx, g, c.t.partitions, byTable, &rows.Partitions)
-	decode(ctx, g, c.t.entries, byTable, &rows.Entries)
+	decode(ctx, g, c.memory, c.t.runs, byTable, &rows.Runs)
+	decode(ctx, g, c.memory, c.t.tasks, byTable, &rows.Tasks)
+	decode(ctx, g, c.memory, c.t.deps, byTable, &rows.Deps)
+	decode(ctx, g, c.memory, c.t.timers, byTable, &rows.Timers)
+	decode(ctx, g, c.memory, c.t.outbox, byTable, &rows.Outbox)
+	decode(ctx, g, c.memory, c.t.attempts, byTable, &rows.Attempts)
+	decode(ctx, g, c.memory, c.t.heartbeats, byTable, &rows.Heartbeats)
+	decode(ctx, g, c.memory, c.t.runKeys, byTable, &rows.RunKeys)
+	decode(ctx, g, c.memory, c.t.conflicts, byTable, &rows.Conflicts)
+	decode(ctx, g, c.memory, c.t.limits, byTable, &rows.Limits)
+	decode(ctx, g, c.memory, c.t.partitions, byTable, &rows.Partitions)
+	decode(ctx, g, c.memory, c.t.entries, byTable, &rows.Entries)
 	return &rows, g.Wait()
 }
 
 func decode[R table.Row](
-	ctx context.Context, g *errgroup.Group, t *table.Table[R], byTable map[string][]Source, into *[]*R,
+	ctx context.Context, g *errgroup.Group, m *memory, t *table.Table[R], byTable map[string][]Source, into *[]*R,
 ) {
 	sources := byTable[t.Name()]
 	if len(sources) == 0 {
 		return
 	}
 	g.Go(func() error {
-		files, err := readAll(ctx, t, sources)
+		files, err := readAll(ctx, m, t, sources)
 		if err != nil {
 			return err
 		}
@@ -159,7 +177,7 @@ func decode[R table.Row](
 // readers bounds how many files of one table are read at once.
 const readers = 8
 
-func readAll[R table.Row](ctx context.Context, t *table.Table[R], sources []Source) ([][]*R, error) {
+func readAll[R table.Row](ctx context.Context, m *memory, t *table.Table[R], sources []Source) ([][]*R, error) {
 	files := make([][]*R, len(sources))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readers)
@@ -169,7 +187,7 @@ func readAll[R table.Row](ctx context.Context, t *table.Table[R], sources []Sour
 			if err != nil {
 				return err
 			}
-			files[i], err = t.Decode(data)
+			files[i], err = decodeRows(m, t, data)
 			if err != nil {
 				return fmt.Errorf("read %s: %w; `servo admin rebuild` makes the state anew from the ledger", s.Name, err)
 			}

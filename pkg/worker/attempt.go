@@ -190,20 +190,6 @@ func (a *attempt) folder(name string) (string, error) {
 	return path, nil
 }
 
-// executeWork runs the query or the command.
-func (a *attempt) executeWork(ctx context.Context, t *work, inputs []input) ([]outputFile, error) {
-	if t.root != "" {
-		if info, err := os.Stat(t.root); err != nil || !info.IsDir() {
-			return nil, refuse(CodeProjectMissing,
-				"the project's folder %s is not on this machine: run the worker where the project is", t.root)
-		}
-	}
-	if t.SQL != "" {
-		return a.executeSQL(ctx, t, inputs)
-	}
-	return a.executeCommand(ctx, t, inputs)
-}
-
 // saveLog stores what the task printed, beside what comes next; the function
 // that it gives waits for that. A log that is lost fails no task.
 func (a *attempt) saveLog(err error) (wait func()) {

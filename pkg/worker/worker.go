@@ -72,6 +72,8 @@ type Config struct {
 	HeartbeatEvery time.Duration
 	// DuckDB bounds each query.
 	DuckDB DuckDB
+	// Executor does the work of all tasks; nil: DuckDB and commands do.
+	Executor Executor
 }
 
 // DuckDB bounds what one query may use.

@@ -22,6 +22,7 @@ const (
 // manifest still names all of them when it is done; else it is dropped.
 type rewrite struct {
 	of   *manifest.Manifest
+	id   string // of the new base, and in the names of its files
 	base atomic.Pointer[manifest.BaseSnapshot]
 	done atomic.Bool
 }
@@ -40,15 +41,15 @@ func due(m *manifest.Manifest) bool {
 
 // startRewrite begins a new base if one is due and none is being written.
 func (c *Compactor) startRewrite(ctx context.Context) {
-	if c.rewrite != nil && !c.rewrite.failed() || !due(c.manifest) {
+	if c.rewrite.pending(c.manifest) || !due(c.manifest) {
 		return
 	}
-	r := &rewrite{of: c.manifest}
+	r := &rewrite{of: c.manifest, id: c.IDs.New()}
 	c.rewrite = r
 	rows := c.state.Copy()
 	c.wg.Go(func() {
 		defer r.done.Store(true)
-		delta, err := c.write(ctx, rows.All(), manifest.TierBase)
+		delta, err := c.write(ctx, r.id, rows.All(), manifest.TierBase)
 		if err != nil {
 			c.Logger.WarnContext(ctx, "base rewrite failed; it is tried again later",
 				slog.String("domain", c.Domain.String()), slog.Any("error", err))
@@ -58,16 +59,23 @@ func (c *Compactor) startRewrite(ctx context.Context) {
 	})
 }
 
-func (r *rewrite) failed() bool { return r.done.Load() && r.base.Load() == nil }
+// pending reports whether a manifest after m may still take up the base: not if it
+// failed, nor if m has gone another way.
+func (r *rewrite) pending(m *manifest.Manifest) bool {
+	return r != nil && (!r.done.Load() || r.ready(m) != nil)
+}
 
-// ready gives the swap, if the base is written and m still names everything that
-// it stands for.
+// ready gives the swap, if the base is written, m still names everything that it
+// stands for, and none of its files may have been collected under m's floor.
 func (r *rewrite) ready(m *manifest.Manifest) *swap {
 	if r == nil || m == nil {
 		return nil
 	}
 	base := r.base.Load()
 	if base == nil || m.BaseSnapshot.ID != r.of.BaseSnapshot.ID || len(m.L0) < len(r.of.L0) {
+		return nil
+	}
+	if !manifest.NamedFrom(m.OrphanFloor, base.Files) {
 		return nil
 	}
 	for i, d := range r.of.L0 {

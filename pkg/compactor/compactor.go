@@ -49,7 +49,9 @@ type Config struct {
 	Clock     clock.Clock
 	// Writer names this instance in the manifests that it publishes.
 	Writer string
-	Logger *slog.Logger
+	// Retention says which revisions are kept; the zero value is the default.
+	Retention manifest.Policy
+	Logger    *slog.Logger
 	// OnPublish is called after each publish, in order, before requests are
 	// answered. It must not block.
 	OnPublish func(Published)
@@ -74,6 +76,10 @@ type Compactor struct {
 	latest *snapshot.Latest
 	ended  chan struct{} // closed when Run has returned
 
+	published   chan struct{} // holds one if there was a publish since it was last asked
+	maintaining chan struct{} // holds one while Maintain runs, which has the collector
+	collector   *manifest.Collector
+
 	// What follows belongs to the goroutine of Run.
 	state    *state.State // as of manifest
 	manifest *manifest.Manifest
@@ -87,7 +93,11 @@ type Compactor struct {
 
 // Open loads a domain's state, or begins a new one.
 func Open(ctx context.Context, cfg Config) (*Compactor, error) {
-	c := &Compactor{Config: cfg, inbox: newInbox(cfg.Clock), latest: &snapshot.Latest{}, ended: make(chan struct{})}
+	c := &Compactor{
+		Config: cfg, inbox: newInbox(cfg.Clock), latest: &snapshot.Latest{}, ended: make(chan struct{}),
+		published: make(chan struct{}, 1), maintaining: make(chan struct{}, 1),
+		collector: manifest.NewCollector(cfg.Manifests, cfg.Retention),
+	}
 	if err := c.reload(ctx); err != nil {
 		return nil, err
 	}
@@ -131,11 +141,17 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
-// Run folds until ctx is done; a compactor runs once. What was announced and not folded by then is in
-// the ledger, where the next start's barrier finds it.
+// Run folds until ctx is done, and collects beside it what is not kept; a
+// compactor runs once. What was announced and not folded by then is in the ledger,
+// where the next start's barrier finds it.
 func (c *Compactor) Run(ctx context.Context) error {
 	defer c.wg.Wait()
 	defer close(c.ended)
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	beside.Go(func() { c.maintain(ctx) })
 	for {
 		b, err := c.inbox.take(ctx)
 		if err != nil {
@@ -191,26 +207,44 @@ func (c *Compactor) persist(ctx context.Context, b batch) (Result, error) {
 	}
 }
 
-// reload takes up the newest published state.
+// maxRestarts bounds how often a load starts over because the revision was
+// collected under it.
+const maxRestarts = 4
+
+// reload takes up the newest published state. A rewrite that is being written is
+// dropped: it may have been named before another writer raised the floor.
 func (c *Compactor) reload(ctx context.Context) error {
-	m, err := c.Manifests.Load(ctx)
-	if errors.Is(err, manifest.ErrNone) {
-		c.state, c.manifest, c.rewrite = state.New(c.Domain), nil, nil
+	for restarts := 0; ; restarts++ {
+		m, err := c.Manifests.Load(ctx)
+		if errors.Is(err, manifest.ErrNone) {
+			c.state, c.manifest, c.rewrite = state.New(c.Domain), nil, nil
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		st, err := snapshot.Load(ctx, c.Codec, c.Manifests, m)
+		if errors.Is(err, manifest.ErrMissing) && restarts < maxRestarts {
+			if live, liveErr := c.Manifests.Live(ctx, m); liveErr == nil && !live {
+				continue // this process stood still for longer than a revision is kept
+			}
+		}
+		if err != nil {
+			return err
+		}
+		c.adopt(st, m)
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	st, err := snapshot.Load(ctx, c.Codec, c.Manifests, m)
-	if err != nil {
-		return err
-	}
+}
+
+// adopt makes a published state the one to fold on.
+func (c *Compactor) adopt(st *state.State, m *manifest.Manifest) {
 	c.state, c.manifest, c.rewrite = st, m, nil
 	// A clock that was set back must not make ids that listings would pass over.
+	c.IDs.Observe(m.OrphanFloor)
 	c.IDs.Observe(m.Watermarks.EventsProcessedThrough)
 	c.IDs.Observe(m.Watermarks.CompleteThrough)
 	c.caughtUp = max(c.caughtUp, m.Watermarks.CaughtUpAt)
-	return nil
 }
 
 // share hands out the current state as the newest snapshot.

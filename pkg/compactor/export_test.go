@@ -12,3 +12,11 @@ func (c *Compactor) RefuseAsOlderBuild(e Entry) {
 		fold.Apply(c.state, fold.Group{Entry: g.Entry, ID: g.ID, Reason: event.ReasonUnsupported, Detail: "event_type: not known"})
 	}
 }
+
+// RaiseFloor has the current manifest carry a floor that no writer that keeps the
+// rules has raised it to.
+func (c *Compactor) RaiseFloor(floor string) {
+	m := *c.manifest
+	m.OrphanFloor = floor
+	c.manifest = &m
+}

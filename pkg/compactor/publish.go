@@ -23,9 +23,12 @@ const listMargin = 90 * time.Second
 // [manifest.ErrConflict] or [manifest.ErrNotCommitted], and nothing has happened.
 func (c *Compactor) publish(ctx context.Context, work *state.State, p publication) error {
 	changed := work.Changed()
-	delta, err := c.write(ctx, changed, manifest.TierL0)
+	delta, err := c.write(ctx, c.IDs.New(), changed, manifest.TierL0)
 	if err != nil {
 		return err
+	}
+	if c.manifest != nil && !manifest.NamedFrom(c.manifest.OrphanFloor, delta.Files) {
+		panic("compactor: a new state file is named below the orphan floor")
 	}
 	next := c.next(work, p, delta)
 	swap := c.rewrite.ready(c.manifest)
@@ -44,24 +47,28 @@ func (c *Compactor) publish(ctx context.Context, work *state.State, p publicatio
 	c.caughtUp = max(c.caughtUp, next.Watermarks.CaughtUpAt)
 	snap := c.share()
 	c.startRewrite(ctx)
+	select {
+	case c.published <- struct{}{}:
+	default:
+	}
 	if c.OnPublish != nil {
 		c.OnPublish(Published{Snapshot: snap, Changed: changed})
 	}
 	return nil
 }
 
-// write encodes rows and stores a file for each table, in parallel. A name is
-// new, so that a write whose answer was lost may be repeated: what it left
-// behind under the old name is referred to by nothing.
-func (c *Compactor) write(ctx context.Context, rows *state.Rows, tier string) (manifest.Delta, error) {
+// write encodes rows and stores a file for each table, in parallel, named by an id
+// that is new, so that a write whose answer was lost may be repeated: what it
+// left behind under the old name is referred to by nothing.
+func (c *Compactor) write(ctx context.Context, id string, rows *state.Rows, tier string) (manifest.Delta, error) {
 	files, err := c.Codec.Encode(rows)
 	if err != nil {
 		return manifest.Delta{}, err
 	}
-	d := manifest.Delta{ID: c.IDs.New(), Files: make([]manifest.File, len(files))}
+	d := manifest.Delta{ID: id, Files: make([]manifest.File, len(files))}
 	g, gctx := errgroup.WithContext(ctx)
 	for i, f := range files {
-		key := manifest.StateKey(c.Domain, f.Table, tier, c.IDs.New())
+		key := manifest.StateKey(c.Domain, f.Table, tier, id)
 		d.Files[i] = fileOf(f, key)
 		d.Rows += f.Rows
 		d.Bytes += int64(len(f.Data))
@@ -92,6 +99,7 @@ func (c *Compactor) next(work *state.State, p publication, delta manifest.Delta)
 	next.FoldSeq, next.FoldTime = work.FoldSeq, work.FoldTime
 	next.L0 = append(next.L0, delta)
 	next.L0Limits = manifest.L0Limits{MaxCount: maxDeltas, MaxBytes: minRewrite}
+	next.OrphanFloor = c.orphanFloor(next, delta)
 	next.RowCounts = counts(work)
 	w := &next.Watermarks
 	for _, g := range p.groups {

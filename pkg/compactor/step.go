@@ -1,6 +1,7 @@
 package compactor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -57,20 +58,22 @@ func (c *Compactor) step(ctx context.Context, r Request) (Result, error) {
 		entries = slices.Concat(c.newlySupported(), entries)
 	}
 	total := 0
+	var decisions []fold.Group
 	for len(entries) > 0 {
 		n := min(len(entries), chunk)
 		part := entries[:n]
 		entries = entries[n:]
-		groups, err := c.groups(ctx, part)
+		groups, decisive, err := c.groups(ctx, part)
 		if err != nil {
 			return Result{}, err
 		}
-		if !r.Barrier && len(groups) > 0 && timers(groups[len(groups)-1]) > 0 {
+		if !r.Barrier && len(decisive) > 0 {
 			return Result{}, errNeedBarrier // what a timer decides is decided on all that is durable
 		}
+		decisions = append(decisions, decisive...)
 		p := publication{groups: groups, barrier: r.Barrier}
 		if len(entries) == 0 {
-			p.caughtUp = listedAt
+			p.groups, p.caughtUp = inOrder(slices.Concat(groups, decisions)), listedAt
 		}
 		folded, err := c.foldAndPublish(ctx, p)
 		if err != nil {
@@ -142,10 +145,11 @@ func (c *Compactor) recorded(entry string) bool {
 	return found
 }
 
-// groups reads and decodes entries, and puts their groups in the order in which
-// they are folded: by entry, and within an entry by line; but what timers decide
-// comes after every fact that came with it.
-func (c *Compactor) groups(ctx context.Context, entries []Entry) ([]fold.Group, error) {
+// groups reads and decodes entries. Those in which a timer fired come apart: what
+// timers decide is folded after every fact that came with it, in whatever part,
+// and an entry is recorded as a whole, since a listing passes over it from then
+// on. So these entries wait, decoded, for the last part. They are small and few.
+func (c *Compactor) groups(ctx context.Context, entries []Entry) (groups, decisive []fold.Group, err error) {
 	decoded := make([][]fold.Group, len(entries))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(readers)
@@ -157,11 +161,28 @@ func (c *Compactor) groups(ctx context.Context, entries []Entry) ([]fold.Group, 
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	groups := slices.Concat(decoded...)
-	slices.SortStableFunc(groups, func(a, b fold.Group) int { return timers(a) - timers(b) })
-	return groups, FetchPlans(ctx, c.Store, c.Domain, groups)
+	for _, entry := range decoded {
+		if slices.ContainsFunc(entry, func(g fold.Group) bool { return timers(g) > 0 }) {
+			decisive = append(decisive, entry...)
+		} else {
+			groups = append(groups, entry...)
+		}
+	}
+	if err := FetchPlans(ctx, c.Store, c.Domain, groups); err != nil {
+		return nil, nil, err
+	}
+	return groups, decisive, FetchPlans(ctx, c.Store, c.Domain, decisive)
+}
+
+// inOrder puts groups in the order in which they are folded: by entry, and within
+// an entry by line; but what timers decide comes after every fact.
+func inOrder(groups []fold.Group) []fold.Group {
+	slices.SortStableFunc(groups, func(a, b fold.Group) int {
+		return cmp.Or(timers(a)-timers(b), strings.Compare(a.Entry, b.Entry))
+	})
+	return groups
 }
 
 func timers(g fold.Group) int {

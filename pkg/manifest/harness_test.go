@@ -27,15 +27,22 @@ var lineage = ids.AtTime(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))
 // world is a domain's storage, whose faults a test decides about.
 type world struct {
 	blobs *memblob.Store
+	clock clock.Clock
 
 	mu   sync.Mutex
 	hook faultblob.Hook
 }
 
-func newWorld() *world { return &world{blobs: memblob.New(memblob.Options{})} }
+func newWorld() *world { return &world{blobs: memblob.New(memblob.Options{}), clock: clock.System{}} }
 
 // writer is a process's view of the domain, with ids and a memory of its own.
 func (w *world) writer() *manifest.Store {
+	s, _ := w.process(w.clock)
+	return s
+}
+
+// process is a writer with a clock, and its ids.
+func (w *world) process(c clock.Clock) (*manifest.Store, *ids.Source) {
 	faulty := faultblob.New(w.blobs, func(op faultblob.Op, key string) faultblob.Fault {
 		w.mu.Lock()
 		hook := w.hook
@@ -45,9 +52,8 @@ func (w *world) writer() *manifest.Store {
 		}
 		return hook(op, key)
 	})
-	return manifest.New(manifest.Config{
-		Domain: domain, Store: faulty, IDs: ids.NewSource(clock.System{}.Now, nil), Clock: clock.System{},
-	})
+	source := ids.NewSource(c.Now, nil)
+	return manifest.New(manifest.Config{Domain: domain, Store: faulty, IDs: source, Clock: c}), source
 }
 
 // faults decides what goes wrong from now on.

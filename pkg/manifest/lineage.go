@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
@@ -15,7 +16,9 @@ const lineageGap = 1 << 20
 
 // NewLineage ends the lineage in force and gives the first manifest of a new
 // one, to be filled in and published. From here on no revision exists until it
-// is: if the caller dies now, the state has to be rebuilt again.
+// is: if the caller dies now, the state has to be rebuilt again. Its files must
+// be named at or above its orphan floor, which is the old lineage's; Publish
+// refuses others, and names minted by now are above it.
 func (s *Store) NewLineage(ctx context.Context, writer string) (*Manifest, error) {
 	b, generation, err := s.Boundary(ctx)
 	if corrupt := new(CorruptError); errors.As(err, &corrupt) {
@@ -28,11 +31,11 @@ func (s *Store) NewLineage(ctx context.Context, writer string) (*Manifest, error
 		return nil, fmt.Errorf("begin lineage of %s: %w", s.domain, err)
 	}
 	greatest := b.DeletedThrough
-	for object, err := range s.blobs.List(ctx, blob.ListOptions{Prefix: Prefix(s.domain)}) {
-		if err != nil {
-			return nil, fmt.Errorf("begin lineage of %s: %w", s.domain, err)
-		}
-		if revision, err := parseRevision(Prefix(s.domain), object.Key); err == nil {
+	for _, prefix := range []string{Prefix(s.domain), PinPrefix(s.domain)} { // pins, too: a boundary may have been lost
+		for revision, err := range s.listed(ctx, prefix, 0) {
+			if err != nil {
+				return nil, fmt.Errorf("begin lineage of %s: %w", s.domain, err)
+			}
 			greatest = max(greatest, revision)
 		}
 	}
@@ -49,5 +52,39 @@ func (s *Store) NewLineage(ctx context.Context, writer string) (*Manifest, error
 	}
 	m := First(s.domain, next.Lineage, writer)
 	m.Revision = next.DeletedThrough + 1
+	// A collector of the old lineage may be at work still, and stand still for as
+	// long as it likes: what the new one refers to must not be named below its
+	// floor. From here on none is committed that is higher.
+	if m.OrphanFloor, err = s.lastFloor(ctx); err != nil {
+		return nil, fmt.Errorf("begin lineage of %s: %w", s.domain, err)
+	}
 	return m, nil
+}
+
+// maxDamaged is how many revisions that cannot be read are passed over.
+const maxDamaged = 16
+
+// lastFloor is the floor of the greatest revision that can be read, whether it
+// exists or not. Ids are minted above it from here on.
+func (s *Store) lastFloor(ctx context.Context) (string, error) {
+	var last []int64
+	for revision, err := range s.listed(ctx, Prefix(s.domain), 0) {
+		if err != nil {
+			return "", err
+		}
+		if last = append(last, revision); len(last) > maxDamaged {
+			last = last[1:]
+		}
+	}
+	for _, revision := range slices.Backward(last) {
+		m, err := s.get(ctx, Key(s.domain, revision), revision)
+		if corrupt := (*CorruptError)(nil); errors.As(err, &corrupt) || errors.Is(err, ErrAbsent) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		return m.OrphanFloor, nil
+	}
+	return "", nil
 }

@@ -229,6 +229,10 @@ func (s *Store) List(ctx context.Context) iter.Seq2[int64, error] {
 // still kept; [ErrAbsent] when all that is kept is younger.
 func (s *Store) LoadAsOf(ctx context.Context, t time.Time) (*Manifest, error) {
 	for range maxRestarts {
+		_, before, err := s.Boundary(ctx)
+		if err != nil {
+			return nil, err
+		}
 		var kept []int64
 		for revision, err := range s.List(ctx) {
 			if err != nil {
@@ -237,11 +241,15 @@ func (s *Store) LoadAsOf(ctx context.Context, t time.Time) (*Manifest, error) {
 			kept = append(kept, revision)
 		}
 		m, err := s.search(ctx, kept, event.At(t))
-		switch {
-		case errors.Is(err, ErrAbsent):
-			continue // collected since the listing
-		case err != nil:
+		if err != nil && !errors.Is(err, ErrAbsent) {
 			return nil, err
+		}
+		_, after, boundaryErr := s.Boundary(ctx)
+		switch {
+		case boundaryErr != nil:
+			return nil, boundaryErr
+		case err != nil || after != before:
+			continue // something was collected since: between its two listings List may have missed a pin
 		case m == nil:
 			return nil, fmt.Errorf("load manifest of %s as of %s: %w", s.domain, event.At(t), ErrAbsent)
 		}

@@ -28,7 +28,9 @@
 //   - [ErrConflict]: another manifest is r+1. Nothing was changed; load, fold
 //     again, publish again.
 //   - [ErrNotCommitted]: the boundary is at or past r+1, or names another lineage.
-//     The writer had been away too long; its work is void. Load anew.
+//     The writer had been away too long; its work is void, or was committed, built
+//     upon and collected before the writer could ask. Load anew: what is there
+//     then says which.
 //   - [ErrUnknown]: ctx ended before the outcome was known. Load, or publish the
 //     same manifest again.
 //
@@ -58,14 +60,30 @@
 // its first revision, without a parent, above that. Whatever writers of the old
 // lineage still create is covered by the boundary.
 //
+// # Retention
+//
+// A revision's age is the time since another took its place. [Collector.Retain]
+// finds those whose time is over, pins the ones that its [Policy] keeps longer,
+// raises the boundary over them, and only then deletes them. The newest revision
+// has no age, and is never collected. A process may die between any two of these
+// steps, and any number of collectors may work at a time: the pins to be made
+// follow from the revisions alone, the boundary is replaced under the generation
+// that was read before them, and whatever lies at or below it is rubbish.
+//
 // # State files
 //
 // A file that no revision refers to may be the work of a writer that is about to
-// publish, or of one that died. Collection deletes only those named below the
-// orphan floor, which a publish has raised first. So a file's name must be
-// minted above the floor of the manifest that its writer has loaded; [Store]
-// sees to that by letting the [ids.Source] observe each floor. A writer that
-// rebases onto a revision with a higher floor drops files named below it.
+// publish, or of one that died. [Collector.Collect] deletes only those named below
+// the orphan floor of the oldest revision there is. Three rules for writers make
+// that safe; its documentation has the proof:
+//
+//   - What a revision refers to beyond its parent is named at or above the parent's
+//     floor. New names are, since [Store] lets the [ids.Source] observe each floor.
+//     A file written before the parent was loaded, as that of a base rewrite, has
+//     to be checked ([NamedFrom]) and dropped if it is not.
+//   - A floor is never lower than the parent's. A publish raises it to a time
+//     that files under way have passed; whose files have not starts over.
+//   - The first revision of a new lineage carries the floor of the old one.
 package manifest
 
 import (

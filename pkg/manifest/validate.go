@@ -62,6 +62,8 @@ func (m *Manifest) validate() error {
 	p.count("l0_limits.max_count", int64(m.L0Limits.MaxCount))
 	p.count("l0_limits.max_bytes", m.L0Limits.MaxBytes)
 	p.optionalULID("orphan_floor", m.OrphanFloor)
+	p.check(m.Parent != nil || NamedFrom(m.OrphanFloor, m.Files()),
+		"orphan_floor: the first revision of a lineage refers to files that are named below it; write them under new names")
 	p.check(len(m.RowCounts) <= maxTables, "row_counts: has %d tables; at most %d are allowed", len(m.RowCounts), maxTables)
 	for table, n := range m.RowCounts {
 		p.check(isTable(table), "row_counts: %.100q is no table", table)

@@ -1,0 +1,88 @@
+package compactor
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+)
+
+const (
+	// maintainEvery is how often revisions and files are collected, while there are
+	// publishes.
+	maintainEvery = time.Minute
+	// backlogEvery is how often, while there is more to collect than one go does.
+	backlogEvery = time.Second
+	// floorLag is how far the orphan floor stays behind the clock: how long a
+	// writer may take from its first file to its publish, and how far its clock may
+	// be behind, before it has to write again.
+	floorLag = 10 * time.Minute
+	// floorStep is how far it is raised, at least.
+	floorStep = time.Minute
+)
+
+// Maintain deletes revisions, pins and state files that the domain's retention
+// does not keep: a bounded number, and it reports whether there is more to do.
+// [Compactor.Run] calls it after publishes; where nothing runs between requests,
+// it is a request of its own. It does not touch what folding uses, and may run
+// beside it and on any number of instances. While it runs, a second call on this
+// one does nothing.
+func (c *Compactor) Maintain(ctx context.Context) (more bool, err error) {
+	select {
+	case c.maintaining <- struct{}{}:
+		defer func() { <-c.maintaining }()
+	default:
+		return false, nil
+	}
+	revisions, err := c.collector.Retain(ctx)
+	if err != nil {
+		return false, err
+	}
+	files, err := c.collector.Collect(ctx)
+	return revisions || files, err
+}
+
+// maintain runs Maintain after publishes until ctx is done. In a domain where
+// nothing happens it does nothing; what is left then waits for the next publish.
+func (c *Compactor) maintain(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.published:
+		}
+		for more := true; more; {
+			var err error
+			if more, err = c.Maintain(ctx); err != nil && ctx.Err() == nil {
+				c.Logger.WarnContext(ctx, "collection failed; it is tried again after the next publish",
+					slog.String("domain", c.Domain.String()), slog.Any("error", err))
+			}
+			wait := maintainEvery
+			if more {
+				wait = backlogEvery
+			}
+			if err := c.Clock.Sleep(ctx, wait); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// orphanFloor is the floor that a manifest with a new delta carries: that of its
+// parent, or a higher one when it is time. It stays at or below what this process
+// has written and not published yet, so that its own rewrite, however long it
+// takes, can still be published; what another process is writing may have to be
+// written again.
+func (c *Compactor) orphanFloor(next *manifest.Manifest, delta manifest.Delta) string {
+	floor := min(ids.AtTime(event.At(c.Clock.Now()).Add(-floorLag).Time()), delta.ID)
+	if c.rewrite.pending(c.manifest) {
+		floor = min(floor, c.rewrite.id)
+	}
+	if next.OrphanFloor != "" && ids.Time(floor).Sub(ids.Time(next.OrphanFloor)) < floorStep {
+		return next.OrphanFloor
+	}
+	return floor
+}

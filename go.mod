@@ -3,6 +3,7 @@ module github.com/servo-orchestration/servo
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/apache/arrow-go/v18 v18.8.0
 	github.com/duckdb/duckdb-go/v2 v2.10505.0
 	github.com/gowebpki/jcs v1.0.2

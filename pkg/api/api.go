@@ -134,6 +134,9 @@ func decode(r *http.Request, to any) error {
 	if err := dec.Decode(to); err != nil {
 		return refuse(http.StatusBadRequest, "the body is not what is expected: %w", err)
 	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return refuse(http.StatusBadRequest, "the body is not what is expected: something follows the JSON object")
+	}
 	return nil
 }
 

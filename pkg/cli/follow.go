@@ -69,7 +69,7 @@ func (r *runner) once(ctx context.Context) (final *state.State, err error) {
 		return err
 	})
 	r.hold(nil)
-	if err != nil && s.stack == nil && ctx.Err() == nil && !answers(ctx, s.owner) {
+	if err != nil && s.stack == nil && r.a.left(ctx, s, err) {
 		err = errOwnerGone // what failed, failed because of that
 	}
 	return final, errors.Join(err, s.close())

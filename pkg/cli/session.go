@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/url"
@@ -19,6 +20,8 @@ const (
 	// startWait is how long another process may take to start, or to end.
 	startWait = 15 * time.Second
 	startPoll = 100 * time.Millisecond
+	// dyingWait is how long a process may take to end once it breaks connections off.
+	dyingWait = 2 * time.Second
 	// lookEvery is how often it is looked after whoever does the work.
 	lookEvery = time.Second
 	// maxTrouble is how long nothing may be folded before that is given up.
@@ -97,6 +100,24 @@ func answers(ctx context.Context, o embedded.Owner) bool {
 		return false
 	}
 	return conn.Close() == nil
+}
+
+// left reports whether a session failed because the owner that it talked to is
+// gone. A process that is killed breaks its connections off one by one, and may
+// take new ones for a moment after the first: so a call that was broken off is
+// not held against an owner that seems to live before it had time to die.
+func (a *app) left(ctx context.Context, s *session, err error) bool {
+	_, broken := errors.AsType[net.Error](err)
+	broken = broken || errors.Is(err, io.ErrUnexpectedEOF)
+	for deadline := a.Clock.Now().Add(dyingWait); ctx.Err() == nil; {
+		if !answers(ctx, s.owner) {
+			return ctx.Err() == nil
+		}
+		if !broken || a.Clock.Now().After(deadline) || a.Clock.Sleep(ctx, startPoll) != nil {
+			return false
+		}
+	}
+	return false
 }
 
 // do runs f with a session.

@@ -28,7 +28,7 @@ type rewrite struct {
 }
 
 // due reports whether the manifest's deltas are to be merged into a new base.
-func due(m *manifest.Manifest) bool {
+func (c *Compactor) due(m *manifest.Manifest) bool {
 	var base, deltas int64
 	for _, f := range m.BaseSnapshot.Files {
 		base += f.Size
@@ -36,12 +36,12 @@ func due(m *manifest.Manifest) bool {
 	for _, d := range m.L0 {
 		deltas += d.Bytes
 	}
-	return deltas > max(base/2, minRewrite) || len(m.L0) >= maxDeltas
+	return deltas > max(base/2, minRewrite) || len(m.L0) >= c.MaxDeltas
 }
 
 // startRewrite begins a new base if one is due and none is being written.
 func (c *Compactor) startRewrite(ctx context.Context) {
-	if c.rewrite.pending(c.manifest) || !due(c.manifest) {
+	if c.rewrite.pending(c.manifest) || !c.due(c.manifest) {
 		return
 	}
 	r := &rewrite{of: c.manifest, id: c.IDs.New()}

@@ -49,6 +49,9 @@ type Config struct {
 	Clock     clock.Clock
 	// Writer names this instance in the manifests that it publishes.
 	Writer string
+	// MaxDeltas is how many L0 deltas a manifest has before they are merged into a
+	// new base; 0: 64.
+	MaxDeltas int
 	// Retention says which revisions are kept; the zero value is the default.
 	Retention manifest.Policy
 	Logger    *slog.Logger
@@ -93,6 +96,9 @@ type Compactor struct {
 
 // Open loads a domain's state, or begins a new one.
 func Open(ctx context.Context, cfg Config) (*Compactor, error) {
+	if cfg.MaxDeltas <= 0 {
+		cfg.MaxDeltas = maxDeltas
+	}
 	c := &Compactor{
 		Config: cfg, inbox: newInbox(cfg.Clock), latest: &snapshot.Latest{}, ended: make(chan struct{}),
 		published: make(chan struct{}, 1), maintaining: make(chan struct{}, 1),
@@ -211,8 +217,8 @@ func (c *Compactor) persist(ctx context.Context, b batch) (Result, error) {
 // collected under it.
 const maxRestarts = 4
 
-// reload takes up the newest published state. A rewrite that is being written is
-// dropped: it may have been named before another writer raised the floor.
+// reload takes up the newest published state. A base that is being written, or is
+// written, may still do for it.
 func (c *Compactor) reload(ctx context.Context) error {
 	for restarts := 0; ; restarts++ {
 		m, err := c.Manifests.Load(ctx)
@@ -223,7 +229,7 @@ func (c *Compactor) reload(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		st, err := snapshot.Load(ctx, c.Codec, c.Manifests, m)
+		st, err := snapshot.Advance(ctx, c.Codec, c.Manifests, c.manifest, c.state, m)
 		if errors.Is(err, manifest.ErrMissing) && restarts < maxRestarts {
 			if live, liveErr := c.Manifests.Live(ctx, m); liveErr == nil && !live {
 				continue // this process stood still for longer than a revision is kept
@@ -239,7 +245,7 @@ func (c *Compactor) reload(ctx context.Context) error {
 
 // adopt makes a published state the one to fold on.
 func (c *Compactor) adopt(st *state.State, m *manifest.Manifest) {
-	c.state, c.manifest, c.rewrite = st, m, nil
+	c.state, c.manifest = st, m
 	// A clock that was set back must not make ids that listings would pass over.
 	c.IDs.Observe(m.OrphanFloor)
 	c.IDs.Observe(m.Watermarks.EventsProcessedThrough)

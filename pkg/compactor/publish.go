@@ -98,7 +98,7 @@ func (c *Compactor) next(work *state.State, p publication, delta manifest.Delta)
 	delta.Revision = next.Revision
 	next.FoldSeq, next.FoldTime = work.FoldSeq, work.FoldTime
 	next.L0 = append(next.L0, delta)
-	next.L0Limits = manifest.L0Limits{MaxCount: maxDeltas, MaxBytes: minRewrite}
+	next.L0Limits = manifest.L0Limits{MaxCount: c.MaxDeltas, MaxBytes: minRewrite}
 	next.OrphanFloor = c.orphanFloor(next, delta)
 	next.RowCounts = counts(work)
 	w := &next.Watermarks

@@ -2,7 +2,6 @@ package contract_test
 
 import (
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 
@@ -182,30 +181,4 @@ func TestAMarkerThatLeadsElsewhereIsRefused(t *testing.T) {
 		_, err = contract.DecodeMarker(with(t, marker(), "files", string(quoted)))
 		requireField(t, err, "files[0].name")
 	}
-}
-
-func FuzzBodiesNeverPanicAndErrorsNameAField(f *testing.F) {
-	for _, v := range []any{envelope(), marker(), contract.Finished{}, contract.Started{}, contract.Heartbeat{}} {
-		data, err := json.Marshal(v)
-		require.NoError(f, err)
-		f.Add(data)
-	}
-	f.Add([]byte(`{"auth":{"expires_at":"x"}}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		_, err1 := contract.DecodeEnvelope(data)
-		_, err2 := contract.DecodeStarted(data)
-		_, err3 := contract.DecodeHeartbeat(data)
-		_, err4 := contract.DecodeFinished(data)
-		_, err5 := contract.DecodeMarker(data)
-		for _, err := range []error{err1, err2, err3, err4, err5} {
-			var wrong *contract.FieldError
-			if err != nil && !errors.As(err, &wrong) {
-				t.Fatalf("%v is no FieldError", err)
-			}
-		}
-		env, err := contract.Open(data, keys, start)
-		if err == nil {
-			t.Fatalf("an envelope that nobody signed opened: %+v", env)
-		}
-	})
 }

@@ -2,7 +2,6 @@ package dispatcher
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -302,7 +301,7 @@ type fireRequest struct {
 // The call says only that the time has come; the fold decides what that means.
 func (d *Dispatcher) serveFire(w http.ResponseWriter, r *http.Request) {
 	var req fireRequest
-	if err := json.NewDecoder(r.Body).Decode(&req); err != nil || req.TimerID == "" {
+	if err := decode(r.Body, &req); err != nil || req.TimerID == "" {
 		writeProblem(w, &contract.Problem{Title: "Malformed body", Status: http.StatusBadRequest, Field: "timer_id", Detail: "the body must be {timer_id, generation}"})
 		return
 	}

@@ -273,7 +273,12 @@ func (s *Stack) run(ctx context.Context) context.Context {
 // queue begins to deliver, tasks and timers, only when the state is as it should
 // be for that.
 func (s *Stack) resume(ctx, running context.Context) error {
-	result, err := s.compactor.Compact(ctx, compactor.Request{Barrier: true})
+	patient, stop := s.patient(ctx)
+	result, err := s.compactor.Compact(patient, compactor.Request{Barrier: true})
+	if cause := context.Cause(patient); err != nil && cause != nil {
+		err = cause
+	}
+	stop()
 	if err != nil {
 		return fmt.Errorf("bring the state up to date: %w", err)
 	}
@@ -296,6 +301,25 @@ const (
 	// before it fails.
 	adoptWithin = 30 * time.Second
 )
+
+// patient is a context that ends, and says why, when the folder has not been
+// writable for adoptWithin: what is to be folded may take long, a full disk not.
+func (s *Stack) patient(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for s.opts.Clock.Sleep(ctx, time.Second) == nil {
+			if since, err := s.Trouble(); err != nil && s.opts.Clock.Now().Sub(since) >= adoptWithin {
+				cancel(err)
+			}
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-done
+	}
+}
 
 // adopt gives a sign of life for every attempt that was running when the last
 // owner ended: this process is about to execute it again. However long nobody

@@ -102,13 +102,14 @@ func (l *lock) release(dir string) {
 
 // ReadOwner is the owner of a state folder as it has published itself.
 func ReadOwner(dir string) (Owner, error) {
-	data, err := os.ReadFile(filepath.Join(dir, ownerFile)) //nolint:gosec // a path that the caller owns
+	path := filepath.Join(dir, ownerFile)
+	data, err := os.ReadFile(path) //nolint:gosec // a path that the caller owns
 	if err != nil {
 		return Owner{}, fmt.Errorf("read owner of state folder: %w", err)
 	}
 	var o Owner
 	if err := json.Unmarshal(data, &o); err != nil {
-		return Owner{}, fmt.Errorf("read owner of state folder: %w", err)
+		return Owner{}, fmt.Errorf("read owner of state folder in %s: %w", path, err)
 	}
 	return o, nil
 }

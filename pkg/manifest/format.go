@@ -195,27 +195,28 @@ func decode(data []byte) (*Manifest, error) {
 	if len(data) > maxBytes {
 		return nil, errTooLarge
 	}
-	// The version comes first: in a newer format, nothing else can be judged.
+	m := &Manifest{}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	err := dec.Decode(m)
+	if err == nil && m.SchemaVersion >= 1 && m.SchemaVersion <= SchemaVersion {
+		if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+			return nil, errTrailing
+		}
+		if err := m.validate(); err != nil {
+			return nil, err
+		}
+		return m, nil
+	}
+	// In a newer format nothing else can be judged.
 	var head struct {
 		SchemaVersion int `json:"schema_version"`
 	}
-	if err := json.Unmarshal(data, &head); err != nil {
-		return nil, fmt.Errorf("it is not a JSON object: %w", err)
+	if headErr := json.Unmarshal(data, &head); headErr != nil {
+		return nil, fmt.Errorf("it is not a JSON object: %w", headErr)
 	}
 	if head.SchemaVersion < 1 || head.SchemaVersion > SchemaVersion {
 		return nil, fmt.Errorf("its schema_version is %d, and this build knows 1 to %d; upgrade servo", head.SchemaVersion, SchemaVersion)
 	}
-	m := &Manifest{}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(m); err != nil {
-		return nil, fmt.Errorf("it is not a manifest: %w", err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errTrailing
-	}
-	if err := m.validate(); err != nil {
-		return nil, err
-	}
-	return m, nil
+	return nil, fmt.Errorf("it is not a manifest: %w", err)
 }

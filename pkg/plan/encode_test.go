@@ -95,20 +95,6 @@ func TestPlansThatAreNotSoundAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, "decode plan: ")
 }
 
-func FuzzDecodeNeverPanics(f *testing.F) {
-	f.Add([]byte(`{"schema_version":1,"assets":{"a/a":{"sql":"SELECT 1"}},"tasks":[{"task_key":"a/a","asset_key":"a/a"}]}`))
-	f.Add([]byte(`{"schema_version":1,"tasks":[{"task_key":"a[*]","kind":"group","depends_on":["a[*]"]}],"groups":{"a":[{}]}}`))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := plan.Decode(data)
-		if err != nil {
-			return
-		}
-		if _, _, err := p.Encode(); err != nil {
-			t.Fatalf("a plan that decodes does not encode: %v", err)
-		}
-	})
-}
-
 func TestARetryNamesWhatItLacks(t *testing.T) {
 	p := build(t, plan.Request{Assets: weather(), All: true, Partitions: selection(t, "date=2012-01-02..2012-01-03")})
 	_, err := plan.Retry(p, []string{"no/such"}, nil)

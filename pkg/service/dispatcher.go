@@ -42,7 +42,7 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	defer client.CloseIdleConnections()
 	q, run := p.OpenQueue(QueueOptions{Clock: p.Clock, Logger: logger, Client: client, Concurrency: cfg.concurrency})
 	d := &dispatchers{
-		server: s, cfg: cfg, keys: keys, store: store, codec: snapshot.NewCodec(), ids: ids.NewSource(p.Clock.Now, p.Entropy),
+		server: s, cfg: cfg, keys: keys, store: store, codec: p.Codec, ids: ids.NewSource(p.Clock.Now, p.Entropy),
 		queue: &countedQueue{Queue: q, metrics: s.metrics, timers: control.TimerQueue},
 		client: func(d ids.Domain) *compactor.Client {
 			return &compactor.Client{Domain: d, URL: cfg.CompactorURL, HTTP: client}

@@ -13,7 +13,9 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/queue"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
 // Process is the world that a service runs in: its main function's to give.
@@ -30,6 +32,11 @@ type Process struct {
 	Network Network
 	// Entropy is the randomness of ids; nil: the operating system's.
 	Entropy io.Reader
+	// Codec encodes states; nil: as Parquet.
+	Codec *snapshot.Codec
+	// MaxDeltas and Retention configure compactors; zero values: their defaults.
+	MaxDeltas int
+	Retention manifest.Policy
 	// OpenStore opens the object store that --store names.
 	OpenStore func(name string) (blob.Store, io.Closer, error)
 	// OpenQueue makes the task queue, for services that have one. A queue with a
@@ -65,6 +72,9 @@ func RunSweeper(ctx context.Context, p Process) int { return p.run(ctx, sweeperK
 func (p Process) run(ctx context.Context, k kind, serve func(context.Context, Process, config, *slog.Logger) error) int {
 	if p.Instance == "" {
 		p.Instance = strconv.Itoa(os.Getpid())
+	}
+	if p.Codec == nil {
+		p.Codec = snapshot.NewCodec()
 	}
 	if p.Network == nil {
 		p.Network = tcp{}

@@ -31,3 +31,37 @@ func (c *Codec) rows(ctx context.Context, store *manifest.Store, files []manifes
 	}
 	return c.Merge(ctx, sources)
 }
+
+// Advance gives the state of m from that of an earlier revision, which may be nil,
+// and the deltas since, where m still names all of those; else it reads everything
+// anew. It changes own unless it fails, and then may give own.
+func Advance(
+	ctx context.Context, c *Codec, store *manifest.Store, from *manifest.Manifest, own *state.State, m *manifest.Manifest,
+) (*state.State, error) {
+	if from == nil || m.Lineage != from.Lineage {
+		return Load(ctx, c, store, m)
+	}
+	next := from.Revision + 1
+	var fresh []manifest.Delta
+	for _, d := range m.L0 {
+		if d.Revision == next {
+			fresh = append(fresh, d)
+			next++
+		}
+	}
+	if next != m.Revision+1 {
+		return Load(ctx, c, store, m)
+	}
+	deltas := make([]*state.Rows, len(fresh))
+	for i, d := range fresh {
+		var err error
+		if deltas[i], err = c.rows(ctx, store, d.Files); err != nil {
+			return nil, err
+		}
+	}
+	for _, rows := range deltas { // nothing can fail from here on
+		own.Load(rows)
+	}
+	own.FoldSeq, own.FoldTime = m.FoldSeq, m.FoldTime
+	return own, nil
+}

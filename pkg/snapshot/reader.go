@@ -81,35 +81,9 @@ func (r *Reader) Current(ctx context.Context) (*Snapshot, error) {
 	}
 }
 
-// state is the state of m: the last one seen and the deltas since, where m still
-// names all of those; else everything is read anew.
+// state is the state of m.
 func (r *Reader) state(ctx context.Context, m *manifest.Manifest) (*state.State, error) {
-	if r.last == nil || m.Lineage != r.last.Lineage {
-		return Load(ctx, r.codec, r.store, m)
-	}
-	next := r.last.Revision + 1
-	var fresh []manifest.Delta
-	for _, d := range m.L0 {
-		if d.Revision == next {
-			fresh = append(fresh, d)
-			next++
-		}
-	}
-	if next != m.Revision+1 {
-		return Load(ctx, r.codec, r.store, m)
-	}
-	deltas := make([]*state.Rows, len(fresh))
-	for i, d := range fresh {
-		var err error
-		if deltas[i], err = r.codec.rows(ctx, r.store, d.Files); err != nil {
-			return nil, err
-		}
-	}
-	for _, rows := range deltas { // nothing can fail from here on
-		r.own.Load(rows)
-	}
-	r.own.FoldSeq, r.own.FoldTime = m.FoldSeq, m.FoldTime
-	return r.own, nil
+	return Advance(ctx, r.codec, r.store, r.last, r.own, m)
 }
 
 // newest is the newest manifest: step by step from the last one seen, or anew.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
@@ -94,6 +95,9 @@ func (a *attempt) resolve(ctx context.Context, t *work) ([]input, error) {
 			group.Go(func() error {
 				var err error
 				in.parts[i], err = a.upstream(groupCtx, t.plan, asset, &items[i])
+				if errors.Is(err, blob.ErrNotFound) && items[i].TaskKey != "" && t.toleratesFailure() {
+					return nil // its upstream made nothing, and it runs all the same: that part stays empty
+				}
 				return err
 			})
 		}
@@ -102,7 +106,16 @@ func (a *attempt) resolve(ctx context.Context, t *work) ([]input, error) {
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
+	for i := range inputs {
+		inputs[i].parts = slices.DeleteFunc(inputs[i].parts, func(p part) bool { return p.marker == nil })
+	}
 	return inputs, nil
+}
+
+// toleratesFailure reports whether the task runs though an upstream of it made
+// nothing.
+func (t *work) toleratesFailure() bool {
+	return t.task.TriggerRule == event.RuleAllDone || t.task.TriggerRule == event.RuleNoneFailed
 }
 
 // upstream is one item of an input, as its marker has it.

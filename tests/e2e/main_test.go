@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	code := m.Run()
-	if builtPrograms {
+	if builtPrograms.Load() {
 		if dir, _ := programs(); dir != "" {
 			_ = os.RemoveAll(dir) // a temporary folder; the system removes it, too
 		}

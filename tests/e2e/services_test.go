@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -49,7 +50,7 @@ var programs = sync.OnceValues(func() (string, error) {
 })
 
 // builtPrograms says that programs was called, and its folder is to be removed.
-var builtPrograms bool
+var builtPrograms atomic.Bool
 
 // program is the command that runs one of Servo's programs: of the full size of
 // the tests, the program as it is built; else this test's own binary, which has
@@ -58,7 +59,7 @@ func program(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context()) // whoever starts it ends it
 	if *full {
-		builtPrograms = true
+		builtPrograms.Store(true)
 		dir, err := programs()
 		require.NoError(t, err)
 		return exec.CommandContext(ctx, filepath.Join(dir, name), args...)

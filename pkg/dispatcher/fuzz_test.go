@@ -1,0 +1,187 @@
+package dispatcher_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/dispatcher"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+)
+
+// blind are snapshots that cannot be read. They tell that a request got so far.
+type blind struct{ looked int }
+
+var errBlind = errors.New("there is nothing to see")
+
+func (b *blind) Current(context.Context) (*snapshot.Snapshot, error) {
+	b.looked++
+	return nil, errBlind
+}
+
+func (b *blind) Await(ctx context.Context, _ int64) (*snapshot.Snapshot, error) {
+	return b.Current(ctx)
+}
+
+// asked is what became of a request: whether it was taken, and for which domain
+// a dispatcher was looked for.
+type asked struct {
+	taken  bool
+	domain *ids.Domain
+}
+
+// ask serves a request. What is not taken is refused for good, with a reason.
+func ask(t *testing.T, r *http.Request) asked {
+	t.Helper()
+	var a asked
+	see := &blind{}
+	d := dispatcher.New(dispatcher.Config{
+		Domain: domain, Keys: keys, Snapshots: see, Logger: slog.New(slog.DiscardHandler), Clock: &tick{now: foldtest.Epoch},
+	})
+	find := func(_ context.Context, named ids.Domain) (*dispatcher.Dispatcher, error) {
+		a.domain = &named
+		require.NoError(t, named.Validate())
+		return d, nil
+	}
+	mux := http.NewServeMux()
+	dispatcher.Register(mux, find)
+	control := http.NewServeMux()
+	dispatcher.RegisterControl(control, find)
+	mux.Handle("/v1/reconcile", control)
+	mux.Handle("/v1/notifications", control)
+	answer := httptest.NewRecorder()
+	mux.ServeHTTP(answer, r)
+	if a.taken = see.looked > 0; a.taken {
+		require.Equal(t, http.StatusInternalServerError, answer.Code)
+		require.Contains(t, answer.Body.String(), errBlind.Error())
+	} else if answer.Code != http.StatusNoContent {
+		require.GreaterOrEqual(t, answer.Code, http.StatusBadRequest)
+		require.Less(t, answer.Code, http.StatusInternalServerError, "%s", answer.Body)
+		var problem contract.Problem
+		require.NoError(t, json.Unmarshal(answer.Body.Bytes(), &problem))
+		require.NotEmpty(t, problem.Detail)
+	}
+	return a
+}
+
+func FuzzCallbacksAreTakenOnlyAboutTheirOwnAttempt(f *testing.F) {
+	run, task := "01KAJ2T0000000000000000000", "raw/events"
+	c := contract.Callback{
+		Domain: domain, RunID: run, TaskKey: task, Attempt: 1, AttemptID: ids.AttemptID(domain, run, task, 1),
+		Expires: event.At(foldtest.Epoch) + 1, Revision: 1,
+	}
+	other := ids.AttemptID(domain, run, task, 2)
+	for _, id := range []string{c.AttemptID, other, ""} {
+		for _, v := range []any{
+			contract.Started{AttemptID: id, WorkerID: "w", StartedAt: 1},
+			contract.Heartbeat{AttemptID: id, WorkerID: "w", HeartbeatAt: 1},
+			contract.Finished{AttemptID: id, WorkerID: "w", Outcome: event.Succeeded},
+		} {
+			data, err := json.Marshal(v)
+			require.NoError(f, err)
+			f.Add(data)
+		}
+	}
+	for _, seed := range []string{"", "null", "[]", "{", `{"attempt_id":7}`, `{"attempt_id":"` + c.AttemptID + `"}{}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, verb := range []string{contract.VerbStarted, contract.VerbHeartbeat, contract.VerbFinished} {
+			c := c
+			c.Verb = verb
+			url := contract.CallbackURL("http://dispatcher", c, keys)
+			got := ask(t, httptest.NewRequest(http.MethodPost, url, bytes.NewReader(body)))
+			require.Equal(t, domain, *got.domain)
+			if got.taken {
+				require.True(t, json.Valid(body))
+				var about struct {
+					AttemptID string `json:"attempt_id"`
+				}
+				require.NoError(t, json.Unmarshal(body, &about))
+				require.Equal(t, c.AttemptID, about.AttemptID)
+			}
+			url = contract.CallbackURL("http://dispatcher", c, forged)
+			require.False(t, ask(t, httptest.NewRequest(http.MethodPost, url, bytes.NewReader(body))).taken)
+		}
+	})
+}
+
+func FuzzTimersFireByTheirIDOrAreRefused(f *testing.F) {
+	for _, seed := range []string{
+		`{"timer_id":"timer:retry:x:y:1:2","generation":1}`, `{"timer_id":""}`, `{"timer_id":7}`, `{"timer_id":"x","generation":"1"}`,
+		`{"timer_id":"x","generation":1e40}`, `{"timer_id":"x"}{"timer_id":"y"}`, `{"timer_id":"x"}]`, "null", "[]", "{", "",
+	} {
+		f.Add([]byte(seed))
+	}
+	url := "/v1/tenants/" + domain.Tenant + "/workspaces/" + domain.Workspace + "/timers/fire"
+	f.Fuzz(func(t *testing.T, body []byte) {
+		got := ask(t, httptest.NewRequest(http.MethodPost, url, bytes.NewReader(body)))
+		require.Equal(t, domain, *got.domain)
+		if !got.taken {
+			return
+		}
+		require.True(t, json.Valid(body), "what follows the body is not dropped: it may be what was meant")
+		var named struct {
+			TimerID string `json:"timer_id"`
+		}
+		require.NoError(t, json.Unmarshal(body, &named))
+		require.NotEmpty(t, named.TimerID)
+	})
+}
+
+func FuzzHandOversAreOfADomainOrRefused(f *testing.F) {
+	for _, seed := range []string{
+		`{"tenant":"acme","workspace":"prod","revision":7,"sweep":true}`, `{"tenant":"acme","workspace":"prod"}`,
+		`{"tenant":"acme","workspace":"prod","revision":-1}`, `{"tenant":"acme","workspace":"prod","revision":1e3}`,
+		`{"tenant":"../x","workspace":"prod"}`, `{"tenant":"acme","workspace":"prod"}x`, `{"tenant":7}`, "null", "[]", "{", "",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		got := ask(t, httptest.NewRequest(http.MethodPost, "/v1/reconcile", bytes.NewReader(body)))
+		if !got.taken {
+			return
+		}
+		require.True(t, json.Valid(body), "what follows the body is not dropped: it may be what was meant")
+		var named struct {
+			Tenant    string `json:"tenant"`
+			Workspace string `json:"workspace"`
+			Revision  int64  `json:"revision"`
+		}
+		require.NoError(t, json.Unmarshal(body, &named))
+		require.Equal(t, ids.Domain{Tenant: named.Tenant, Workspace: named.Workspace}, *got.domain)
+		require.GreaterOrEqual(t, named.Revision, int64(0))
+	})
+}
+
+func FuzzNotificationsOfManifestsHandOver(f *testing.F) {
+	for _, key := range []string{
+		manifest.Key(domain, 7), manifest.Key(domain, 1<<62), manifest.PinKey(domain, 7), "", "x",
+		strings.Replace(manifest.Key(domain, 7), domain.Tenant, "..", 1),
+	} {
+		f.Add(key)
+	}
+	f.Fuzz(func(t *testing.T, key string) {
+		body, err := json.Marshal(map[string]any{"message": map[string]any{"attributes": map[string]string{"objectId": key}}})
+		require.NoError(t, err)
+		got := ask(t, httptest.NewRequest(http.MethodPost, "/v1/notifications", bytes.NewReader(body)))
+		d, _, err := manifest.ParseKey(key)
+		require.Equal(t, err == nil, got.taken)
+		if err == nil {
+			require.Equal(t, d, *got.domain)
+		}
+	})
+}

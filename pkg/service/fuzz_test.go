@@ -1,0 +1,61 @@
+package service_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/service"
+)
+
+// storedKeys is the file's format, as its reader documents it.
+type storedKeys struct {
+	Current string            `json:"current"`
+	Secrets map[string][]byte `json:"secrets"`
+}
+
+// A file of keys gives a keyring that signs, or is refused by its name, without
+// telling what is in it.
+func FuzzKeysThatAreReadSign(f *testing.F) {
+	secret := []byte(strings.Repeat("s", contract.MinSecret))
+	for _, v := range []storedKeys{
+		{"a", map[string][]byte{"a": secret}},
+		{"a", map[string][]byte{"a": secret, "b": secret}},
+		{"a", map[string][]byte{"a": secret[1:]}},
+		{"b", map[string][]byte{"a": secret}},
+		{"", map[string][]byte{"": secret}},
+		{},
+	} {
+		data, err := json.Marshal(v)
+		require.NoError(f, err)
+		f.Add(data)
+		f.Add(data[:len(data)/2])
+	}
+	for _, seed := range []string{`{"current":"a","secrets":{"a":"?"}}`, `{"current":"a","secrets":{"a":7}}`, `{"secrets":[]}`, "null", "[]", "", "{}{}"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file := filepath.Join(t.TempDir(), service.KeysFile)
+		require.NoError(t, os.WriteFile(file, data, 0o600))
+		keys, err := service.ReadKeys(file)
+		if err != nil {
+			require.ErrorContains(t, err, file)
+			require.ErrorContains(t, err, "remove the file")
+			return
+		}
+		env := &contract.Envelope{Tenant: "acme", Workspace: "prod", RunID: ids.AtTime(ids.Time(""))}
+		require.NoError(t, contract.Sign(env, keys, 1))
+		stored, err := json.Marshal(storedKeys{keys.Current, keys.Secrets})
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(file, stored, 0o600))
+		again, err := service.ReadKeys(file)
+		require.NoError(t, err)
+		require.Equal(t, keys, again)
+	})
+}

@@ -1,0 +1,103 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// World is what is simulated: all of it follows from these figures.
+type World struct {
+	Seed uint64
+	// Machines of each kind.
+	Compactors, Dispatchers, Workers, Clients, Readers int
+	Domains                                            int
+	// Requests is how much all clients ask for together; Tasks, how many assets a
+	// project has at most.
+	Requests, Tasks int
+	// Minutes is after how much time faults stop.
+	Minutes int
+	// PageSize is how many objects one page of a listing has.
+	PageSize int
+	// MaxDeltas is how many deltas make a new base.
+	MaxDeltas int
+	// Keep is for how many seconds every revision is kept.
+	Keep int
+	// Parquet: projections are real Parquet files. Else rows stay in memory, and the
+	// files name them.
+	Parquet bool `json:",omitempty"`
+	Faults  Faults
+}
+
+func (c World) horizon() time.Duration { return time.Duration(c.Minutes) * time.Minute }
+
+func (c World) keep() time.Duration { return time.Duration(max(c.Keep, 1)) * time.Second }
+
+// Draw is the world of a seed.
+func Draw(seed uint64) World {
+	r := random(seed, "world", 0)
+	c := World{
+		Seed: seed, Compactors: 1 + r.IntN(3), Dispatchers: 1 + r.IntN(2), Workers: 1 + r.IntN(3),
+		Clients: 1 + r.IntN(3), Readers: r.IntN(2), Domains: 1, Requests: 2 + r.IntN(6), Tasks: 2 + r.IntN(24),
+		Minutes: 5 + r.IntN(20), PageSize: 1000, Parquet: r.IntN(50) == 0,
+		MaxDeltas: 2 + r.IntN(14), Keep: 20 + r.IntN(600),
+	}
+	if r.IntN(4) == 0 {
+		c.Domains = 2
+	}
+	if r.IntN(10) == 0 && !c.Parquet {
+		c.Tasks = 50 + r.IntN(150)
+	}
+	if r.IntN(3) == 0 {
+		c.PageSize = 2 + r.IntN(30)
+	}
+	c.Faults = drawFaults(r)
+	return c
+}
+
+// drawFaults: a quarter of all worlds is calm, and of the others each kind of
+// fault happens in half, rarely or often.
+func drawFaults(r *rand.Rand) Faults {
+	var f Faults
+	if r.IntN(4) == 0 {
+		return f
+	}
+	for _, n := range []struct {
+		to   *int
+		most int
+	}{
+		{&f.Refused, 100}, {&f.Late, 30}, {&f.Lost, 60}, {&f.Slow, 10},
+		{&f.KillBefore, 5}, {&f.KillAfter, 5},
+		{&f.NetRefused, 100}, {&f.NetLost, 80}, {&f.NetSlow, 20},
+		{&f.TaskLost, 60}, {&f.TaskAgain, 250}, {&f.TaskLate, 150},
+		{&f.NoticeLost, 900}, {&f.NoticeAgain, 200}, {&f.NoticeLate, 300},
+		{&f.Kill, 150}, {&f.Freeze, 120}, {&f.Jump, 60}, {&f.MaxSkew, 120}, {&f.Full, 60},
+	} {
+		if r.IntN(2) == 0 {
+			*n.to = 1 + r.IntN(n.most>>r.IntN(4)+1)
+		}
+	}
+	if r.IntN(8) == 0 {
+		f.Wipe = 1
+	}
+	return f
+}
+
+// Text is the world as it can be given back to Parse.
+func (c World) Text() string {
+	data, err := json.Marshal(c)
+	if err != nil {
+		panic(fmt.Sprintf("sim: encode world: %v", err))
+	}
+	return string(data)
+}
+
+// Parse reads a world from its text.
+func Parse(text string) (World, error) {
+	var c World
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
+		return c, fmt.Errorf("read world: %w", err)
+	}
+	return c, nil
+}

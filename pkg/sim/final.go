@@ -1,0 +1,175 @@
+package sim
+
+import (
+	"context"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/repair"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// final checks a world that has come to rest, with all its processes gone.
+func (o *oracle) final() {
+	for _, d := range o.w.domains {
+		f := o.domains[d]
+		o.outcomes(f)
+		o.folded(f)
+		o.replay(f)
+		o.bareLedger(f)
+		o.bounded(f)
+	}
+}
+
+// outcomes holds the end of each run against what a simple model allows.
+func (o *oracle) outcomes(f *followed) {
+	for run := range f.state.Runs.All {
+		f.state.TasksOf(run.RunID, func(t *state.Task) bool {
+			if problem := o.outcome(f, run, t); problem != "" {
+				o.violation("reference model", "task %s of run %s is %s at attempt %d of %d: %s",
+					t.TaskKey, t.RunID, t.State, t.Attempt, t.MaxAttempts, problem)
+			}
+			return true
+		})
+	}
+}
+
+// outcome says what is wrong with how a task ended, by the one rule of each state.
+func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
+	ended := map[state.TaskState]int{}
+	for d := range f.state.Deps.All {
+		if d.RunID == t.RunID && d.Downstream == t.TaskKey {
+			ended[f.state.Tasks.Get(state.Key2{A: d.RunID, B: d.Upstream}).State]++
+		}
+	}
+	switch t.State {
+	case state.TaskSucceeded:
+		if !mayStart(f.state, t) {
+			return "its upstreams did not allow it to start"
+		}
+	case state.TaskSkipped:
+		if t.TriggerRule == event.RuleAllDone || ended[state.TaskFailed]+ended[state.TaskSkipped] == 0 {
+			return "nothing that it depends on failed or was skipped"
+		}
+	case state.TaskCancelled:
+		if !f.cancelled[t.RunID] && ended[state.TaskCancelled] == 0 {
+			return "nobody cancelled its run"
+		}
+	case state.TaskFailed:
+		b := o.w.load.behave(assetOf(t.TaskKey))
+		if t.Attempt < t.MaxAttempts && t.ErrorCode != "UNDISPATCHABLE" && !f.cancelled[run.RunID] {
+			return "it had attempts left: " + t.ErrorCode + " " + t.ErrorMessage
+		}
+		if o.w.cfg.Faults == (Faults{}) && b.failures < t.MaxAttempts && !b.hangs && t.TimeoutSec == 0 {
+			return "its attempt should have succeeded: " + t.ErrorCode + " " + t.ErrorMessage
+		}
+	case state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskRunning, state.TaskRetryWait:
+		return "it has not ended"
+	}
+	return ""
+}
+
+// folded checks that every entry of the ledger is recorded.
+func (o *oracle) folded(f *followed) {
+	recorded := map[string]bool{}
+	for row := range f.state.Entries.All {
+		recorded[row.Entry] = true
+		if row.Outcome == state.DeadLetter {
+			o.violation("I-15 nothing is lost", "group %s of entry %s is a dead letter: %s %s", row.Group, row.Entry, row.Reason, row.Detail)
+		}
+	}
+	for name, err := range ledger.List(context.Background(), o.w.blobs, f.domain, "") {
+		if err != nil || !recorded[name.Entry] {
+			o.violation("I-15 nothing is lost", "entry %s of %s was never folded (%v)", name.Entry, f.domain, err)
+		}
+	}
+}
+
+func (o *oracle) repairs(f *followed, blobs blob.Store) repair.Config {
+	source := ids.NewSource(o.w.now, &entropy{rng: random(o.w.cfg.Seed, "repair", 0)})
+	return repair.Config{
+		Domain: f.domain, Store: blobs, Codec: o.w.codec, IDs: source, Writer: "oracle",
+		Manifests: manifest.New(manifest.Config{Domain: f.domain, Store: blobs, IDs: source, Clock: o.w.clock}),
+	}
+}
+
+// replay folds the ledger in the recorded order: the same rows must come of it.
+func (o *oracle) replay(f *followed) {
+	if f.manifest == nil {
+		return
+	}
+	report, err := repair.Verify(context.Background(), o.repairs(f, o.w.blobs))
+	if err != nil {
+		o.violation("I-17 rebuildable", "verify %s: %v", f.domain, err)
+		return
+	}
+	for _, problem := range report.Problems {
+		o.violation("I-17 rebuildable", "%s", problem)
+	}
+}
+
+// bareLedger makes the state anew from the ledger alone: it must be a valid one,
+// in which no finished task runs again.
+func (o *oracle) bareLedger(f *followed) {
+	if f.manifest == nil {
+		return
+	}
+	ctx := context.Background()
+	bare := o.w.blobs.Copy()
+	for object, err := range o.w.blobs.List(ctx, blob.ListOptions{}) {
+		kept := strings.HasPrefix(object.Key, "ledger/") || strings.HasPrefix(object.Key, "plans/") || strings.HasPrefix(object.Key, "assets/")
+		if err == nil && !kept {
+			err = bare.Delete(ctx, object.Key)
+		}
+		if err != nil {
+			o.violation("I-17 rebuildable", "%v", err)
+			return
+		}
+	}
+	cfg := o.repairs(f, bare)
+	if _, err := repair.Rebuild(ctx, cfg); err != nil {
+		o.violation("I-17 rebuildable", "rebuild %s: %v", f.domain, err)
+		return
+	}
+	m, err := cfg.Manifests.Load(ctx)
+	if err != nil {
+		o.violation("I-17 rebuildable", "%v", err)
+		return
+	}
+	s, err := o.reload(cfg, m)
+	if err != nil {
+		o.violation("I-17 rebuildable", "%v", err)
+		return
+	}
+	if err := foldtest.Check(s); err != nil {
+		o.violation("I-17 rebuildable", "rebuilt from the ledger alone, %s is not valid: %v", f.domain, err)
+	}
+	for run := range f.state.Runs.All {
+		if s.Runs.Get(run.RunID) == nil {
+			o.violation("I-17 rebuildable", "rebuilt from the ledger alone, run %s is missing", run.RunID)
+		}
+	}
+	for t := range f.state.Tasks.All {
+		again := s.Tasks.Get(t.Key())
+		if again != nil && t.State.Terminal() && again.AdmittedAt != 0 {
+			o.violation("I-17 rebuildable", "rebuilt from the ledger alone, task %s of run %s, which is %s, is %s at attempt %d",
+				t.TaskKey, t.RunID, t.State, again.State, again.Attempt)
+		}
+	}
+}
+
+// bounded checks that the work done is in proportion to what was asked for: no
+// repair feeds on itself.
+func (o *oracle) bounded(f *followed) {
+	attempts := f.state.Attempts.Len()
+	minutes := int(o.w.elapsed().Minutes())
+	most := 50 + 12*attempts + 12*f.state.Tasks.Len() + 20*minutes*(1+o.w.cfg.Workers)
+	if f.entries > most {
+		o.violation("I-16 bounded work", "%d ledger entries for %d attempts at %d tasks in %d minutes", f.entries, attempts, f.state.Tasks.Len(), minutes)
+	}
+}

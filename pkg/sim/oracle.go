@@ -1,0 +1,441 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/worker"
+)
+
+// oracle watches a world and says what is wrong with it. It reads the store
+// directly, past all faults, and belongs to the driver.
+type oracle struct {
+	w          *world
+	domains    map[ids.Domain]*followed
+	violations []string
+	executions map[string]int // finished work, by run and task
+}
+
+// followed is a domain as its published revisions have it.
+type followed struct {
+	domain    ids.Domain
+	manifests *manifest.Store
+	manifest  *manifest.Manifest // the newest committed one
+	state     *state.State
+	// past are the states of revisions lately, for readers to be held against.
+	past  map[int64]*state.State
+	known map[int64]string // nonces
+	// cancelled are runs that somebody wanted to end, or whose time was up.
+	cancelled map[string]bool
+	// raised are limits by the greatest that was in force while slots were held.
+	entries int
+}
+
+func newOracle(w *world) *oracle {
+	o := &oracle{w: w, domains: map[ids.Domain]*followed{}, executions: map[string]int{}}
+	for _, d := range w.domains {
+		o.domains[d] = &followed{
+			domain: d, past: map[int64]*state.State{}, known: map[int64]string{}, cancelled: map[string]bool{},
+			state:     state.New(d),
+			manifests: manifest.New(manifest.Config{Domain: d, Store: w.blobs, IDs: ids.NewSource(w.now, nil), Clock: w.clock}),
+		}
+	}
+	return o
+}
+
+// violation notes that an invariant does not hold.
+func (o *oracle) violation(invariant, format string, args ...any) {
+	text := invariant + ": " + fmt.Sprintf(format, args...)
+	o.w.note("VIOLATION %s", text)
+	if len(o.violations) < 10 {
+		o.violations = append(o.violations, text)
+	}
+}
+
+// published is told of each manifest that was created.
+func (o *oracle) published(key string) {
+	d, revision, err := manifest.ParseKey(key)
+	if err != nil {
+		o.violation("INV-1", "manifest key %s: %v", key, err)
+		return
+	}
+	f := o.domains[d]
+	ctx := context.Background()
+	b, _, err := f.manifests.Boundary(ctx)
+	if err != nil {
+		o.violation("manifest", "boundary of %s: %v", d, err)
+		return
+	}
+	data, _, err := o.w.blobs.Get(ctx, key)
+	if err != nil {
+		o.violation("manifest", "%s: %v", key, err)
+		return
+	}
+	m, err := manifest.Decode(key, d, revision, data)
+	if err != nil {
+		o.violation("manifest", "%v", err)
+		return
+	}
+	if b.Covers(m.Lineage, revision) {
+		o.w.note("%s is below the boundary", key)
+		return
+	}
+	o.commit(f, m)
+}
+
+// commit takes up a revision that has been committed.
+func (o *oracle) commit(f *followed, m *manifest.Manifest) {
+	if f.manifest != nil && m.Lineage == f.manifest.Lineage {
+		if m.Parent == nil || *m.Parent != f.manifest.Ref() {
+			o.violation("INV-1 one history", "revision %d of %s does not follow revision %d", m.Revision, f.domain, f.manifest.Revision)
+			return
+		}
+	}
+	o.files(f, m)
+	before := f.state
+	next, err := o.load(f, m)
+	if err != nil {
+		o.violation("INV-2 whole revisions", "revision %d of %s: %v", m.Revision, f.domain, err)
+		return
+	}
+	rebuilt := f.manifest != nil && m.Lineage != f.manifest.Lineage
+	f.manifest, f.state = m, next
+	f.past[m.Revision], f.known[m.Revision] = next.Copy(), m.Nonce
+	delete(f.past, m.Revision-200)
+	if err := foldtest.Check(next.Copy()); err != nil {
+		o.violation("state", "revision %d of %s: %v", m.Revision, f.domain, err)
+	}
+	if !rebuilt {
+		o.transitions(f, before, next)
+	}
+	o.limits(f, before, next)
+}
+
+// load gives the state of a manifest: the last one and what is new, or all of it.
+func (o *oracle) load(f *followed, m *manifest.Manifest) (*state.State, error) {
+	ctx := context.Background()
+	if f.manifest == nil || f.manifest.Lineage != m.Lineage || o.w.cfg.Parquet {
+		return snapshot.Load(ctx, o.w.codec, f.manifests, m)
+	}
+	next := f.state.Copy()
+	for _, d := range m.L0 {
+		if d.Revision != m.Revision {
+			continue
+		}
+		sources := make([]snapshot.Source, len(d.Files))
+		for i, file := range d.Files {
+			sources[i] = snapshot.Source{Table: file.Table, Name: file.Key, Read: func(ctx context.Context) ([]byte, error) {
+				return f.manifests.LoadFile(ctx, file)
+			}}
+		}
+		rows, err := o.w.codec.Merge(ctx, sources)
+		if err != nil {
+			return nil, err
+		}
+		next.Load(rows)
+	}
+	next.FoldSeq, next.FoldTime = m.FoldSeq, m.FoldTime
+	if m.BaseSnapshot.ID == f.manifest.BaseSnapshot.ID {
+		return next, nil
+	}
+	whole, err := snapshot.Load(ctx, o.w.codec, f.manifests, m)
+	if err != nil {
+		return nil, err
+	}
+	if diff := o.w.codec.Diff(next, whole, 5); len(diff) > 0 {
+		return nil, fmt.Errorf("the new base and its deltas are another state: %s", strings.Join(diff, "; "))
+	}
+	return whole, nil
+}
+
+// files checks that what a manifest names is there.
+func (o *oracle) files(f *followed, m *manifest.Manifest) {
+	old := map[string]bool{}
+	if f.manifest != nil {
+		for _, file := range f.manifest.Files() {
+			old[file.Key] = true
+		}
+	}
+	for _, file := range m.Files() {
+		if old[file.Key] {
+			continue
+		}
+		data, _, err := o.w.blobs.Get(context.Background(), file.Key)
+		if err != nil || int64(len(data)) != file.Size || blob.CRC32C(data) != file.CRC32C {
+			o.violation("INV-2 whole revisions", "revision %d of %s names %s, which is not as it says (%v)", m.Revision, f.domain, file.Key, err)
+		}
+	}
+}
+
+// transitions checks what one revision changed.
+func (o *oracle) transitions(f *followed, before, after *state.State) {
+	for was := range before.Runs.All {
+		is := after.Runs.Get(was.RunID)
+		if is == nil {
+			o.violation("I-15 nothing is lost", "run %s has vanished", was.RunID)
+			continue
+		}
+		if was.State.Terminal() && *was != *is {
+			o.violation("I-18 finished is final", "run %s was %s and is %s", was.RunID, was.State, is.State)
+		}
+	}
+	for is := range after.Runs.All {
+		if is.State == state.RunCancelling || is.State == state.RunCancelled || is.State == state.RunTimedOut {
+			f.cancelled[is.RunID] = true
+		}
+	}
+	for is := range after.Tasks.All {
+		was := before.Tasks.Get(is.Key())
+		if was == nil {
+			was = &state.Task{}
+		} else if was == is || *was == *is {
+			continue
+		}
+		o.transition(f, after, was, is)
+	}
+}
+
+func (o *oracle) transition(f *followed, s *state.State, was, is *state.Task) {
+	switch {
+	case was.State.Terminal() && (was.State != is.State || was.Attempt != is.Attempt || was.OutputURI != is.OutputURI):
+		o.violation("I-18 finished is final", "task %s of run %s was %s and is %s", is.TaskKey, is.RunID, was.State, is.State)
+	case is.Attempt < was.Attempt:
+		o.violation("INV-8 attempts only grow", "task %s of run %s was at attempt %d and is at %d", is.TaskKey, is.RunID, was.Attempt, is.Attempt)
+	case is.Attempt > is.MaxAttempts:
+		o.violation("INV-8 attempts only grow", "task %s of run %s is at attempt %d of %d", is.TaskKey, is.RunID, is.Attempt, is.MaxAttempts)
+	}
+	begun := is.AdmittedAt != 0 && was.AdmittedAt == 0 || is.State == state.TaskRunning && was.State != state.TaskRunning
+	if begun && !mayStart(s, is) {
+		o.violation("INV-10 dependency order", "task %s of run %s is %s before its upstreams allow it", is.TaskKey, is.RunID, is.State)
+	}
+	if is.State == state.TaskSucceeded && was.State != state.TaskSucceeded {
+		o.output(f, is)
+	}
+}
+
+// mayStart says again when a task may start.
+func mayStart(s *state.State, t *state.Task) bool {
+	ok := true
+	for d := range s.Deps.All {
+		if d.RunID != t.RunID || d.Downstream != t.TaskKey {
+			continue
+		}
+		up := s.Tasks.Get(state.Key2{A: d.RunID, B: d.Upstream})
+		switch t.TriggerRule {
+		case event.RuleAllDone:
+			ok = ok && up.State.Terminal()
+		case event.RuleNoneFailed:
+			ok = ok && (up.State == state.TaskSucceeded || up.State == state.TaskSkipped)
+		default:
+			ok = ok && up.State == state.TaskSucceeded
+		}
+	}
+	return ok
+}
+
+// output holds a success against its commit marker, and what was read against
+// what the upstreams made: the effects of a task are there exactly once.
+func (o *oracle) output(f *followed, t *state.Task) {
+	if t.Kind == event.KindGroup {
+		return
+	}
+	asset, err := ids.ParseAssetKey(t.AssetKey)
+	if err != nil {
+		o.violation("INV-4 effects once", "task %s: %v", t.TaskKey, err)
+		return
+	}
+	key := contract.MarkerKey(f.domain, asset, t.PartitionKey, ids.MaterializationID(f.domain, t.RunID, t.TaskKey))
+	data, _, err := o.w.blobs.Get(context.Background(), key)
+	if err != nil {
+		o.violation("INV-4 effects once", "task %s of run %s succeeded without a commit marker: %v", t.TaskKey, t.RunID, err)
+		return
+	}
+	var marker contract.Marker
+	if err := json.Unmarshal(data, &marker); err != nil || marker.URI != t.OutputURI {
+		o.violation("INV-4 effects once", "task %s of run %s has the output %s, and the marker names %s (%v)",
+			t.TaskKey, t.RunID, t.OutputURI, marker.URI, err)
+		return
+	}
+	for _, file := range marker.Files {
+		data, _, err := o.w.blobs.Get(context.Background(), marker.URI+file.Name)
+		if err != nil || blob.CRC32C(data) != file.CRC32C {
+			o.violation("INV-4 effects once", "file %s of task %s of run %s is not what the marker says (%v)", file.Name, t.TaskKey, t.RunID, err)
+		}
+	}
+	if b := o.w.load.behave(assetOf(t.TaskKey)); b.failures >= t.Attempt {
+		o.violation("reference model", "task %s of run %s succeeded at attempt %d, and the first %d fail", t.TaskKey, t.RunID, t.Attempt, b.failures)
+	}
+}
+
+// limits checks that no limit is exceeded by what a revision admitted.
+func (o *oracle) limits(f *followed, before, after *state.State) {
+	for t := range after.Tasks.All {
+		if was := before.Tasks.Get(t.Key()); t.AdmittedAt == 0 || was != nil && was.AdmittedAt == t.AdmittedAt && was.Attempt == t.Attempt {
+			continue
+		}
+		run := after.Runs.Get(t.RunID)
+		all, inRun, inPool := foldtest.Held(after, t.RunID, t.Pool)
+		wsNow, _ := after.Slots(event.ScopeWorkspace, "")
+		wsWas, _ := before.Slots(event.ScopeWorkspace, "")
+		poolNow, limited := after.Slots(event.ScopePool, t.Pool)
+		poolWas, wasLimited := before.Slots(event.ScopePool, t.Pool)
+		if !wasLimited {
+			limited = false // it was not in force before; what held slots then holds them
+		}
+		switch {
+		case all > max(wsNow, wsWas):
+			o.violation("limits", "%d tasks of %s hold slots, of %d", all, f.domain, wsNow)
+		case run.MaxParallelism > 0 && inRun > run.MaxParallelism:
+			o.violation("limits", "%d tasks of run %s hold slots, of %d", inRun, t.RunID, run.MaxParallelism)
+		case limited && inPool > max(poolNow, poolWas) && inPool > heldBefore(before, t.Pool):
+			o.violation("limits", "%d tasks of pool %s hold slots, of %d", inPool, t.Pool, poolNow)
+		}
+	}
+}
+
+func heldBefore(s *state.State, pool string) int32 {
+	_, _, inPool := foldtest.Held(s, "", pool)
+	return inPool
+}
+
+// seen holds what a reader has against what was published.
+func (o *oracle) seen(p *process, d ids.Domain, snap *snapshot.Snapshot) {
+	f := o.domains[d]
+	if snap.Revision == 0 {
+		return
+	}
+	published := f.past[snap.Revision]
+	if published == nil {
+		return // long ago
+	}
+	if diff := o.w.codec.Diff(published, snap.State, 3); len(diff) > 0 {
+		o.violation("INV-2 whole revisions", "%s reads revision %d of %s as no one published it: %s", p.id, snap.Revision, d, strings.Join(diff, "; "))
+	}
+}
+
+// damaged is told of a reader that finds the state damaged.
+func (o *oracle) damaged(p *process, d ids.Domain, err error) {
+	if o.w.counts["under repair"] == 0 && o.w.counts["wiped"] == 0 {
+		o.violation("retention", "%s finds the state of %s damaged: %v", p.id, d, err)
+	}
+}
+
+// executed is told of work that was done.
+func (o *oracle) executed(e worker.Execution) { o.executions[e.RunID+" "+e.TaskKey]++ }
+
+// wrote is told of each write.
+func (o *oracle) wrote(verb, key string) {
+	if strings.HasSuffix(key, ".json") && strings.HasPrefix(key, "ledger/") {
+		for _, d := range o.w.domains {
+			if strings.Contains(key, d.Path()+"/") {
+				o.domains[d].entries++
+			}
+		}
+	}
+	_ = verb
+}
+
+// deleting is told of each object that is about to be deleted, and is there.
+func (o *oracle) deleting(p *process, key string) {
+	switch {
+	case strings.HasPrefix(key, "ledger/"), strings.HasPrefix(key, "plans/"):
+		o.violation("I-15 nothing is lost", "%s deletes %s", p.id, key)
+	case strings.HasPrefix(key, "state/"):
+		o.deletingState(p, key)
+	case strings.HasPrefix(key, "manifests/"):
+		d, revision, err := manifest.ParseKey(key)
+		if err != nil {
+			return
+		}
+		b, _, err := o.domains[d].manifests.Boundary(context.Background())
+		if err == nil && revision > b.DeletedThrough {
+			o.violation("retention", "%s deletes revision %d, above the boundary %d", p.id, revision, b.DeletedThrough)
+		}
+	}
+}
+
+// deletingState checks that no revision that can be read names a file.
+func (o *oracle) deletingState(p *process, key string) {
+	for _, d := range o.w.domains {
+		if !strings.HasPrefix(key, manifest.StatePrefix(d)) {
+			continue
+		}
+		f := o.domains[d]
+		for revision, err := range f.manifests.List(context.Background()) {
+			if err != nil {
+				return
+			}
+			m, err := f.manifests.LoadAt(context.Background(), revision)
+			if err != nil {
+				continue
+			}
+			if slices.ContainsFunc(m.Files(), func(file manifest.File) bool { return file.Key == key }) {
+				o.violation("retention", "%s deletes %s, which revision %d names", p.id, key, revision)
+				return
+			}
+		}
+	}
+}
+
+// atRest reports whether every run has ended.
+func (o *oracle) atRest() bool {
+	for _, d := range o.w.domains {
+		if o.domains[d].state.LiveRuns() > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// stuck says what did not end.
+func (o *oracle) stuck() {
+	for _, d := range o.w.domains {
+		s := o.domains[d].state
+		for run := range s.Runs.All {
+			if run.State.Terminal() {
+				continue
+			}
+			var waiting []string
+			s.TasksOf(run.RunID, func(t *state.Task) bool {
+				if !t.State.Terminal() {
+					waiting = append(waiting, fmt.Sprintf("%s=%s/%d", t.TaskKey, t.State, t.Attempt))
+				}
+				return len(waiting) < 10
+			})
+			o.violation("liveness", "run %s of %s is %s: %s", run.RunID, d, run.State, strings.Join(waiting, " "))
+		}
+	}
+	if !o.w.load.done() {
+		o.violation("liveness", "the clients have not asked for all that they want")
+	}
+	if len(o.violations) == 0 {
+		o.violation("liveness", "the world does not come to rest")
+	}
+}
+
+// count adds up what the world did.
+func (o *oracle) count(r *Result) {
+	for _, d := range o.w.domains {
+		f := o.domains[d]
+		r.Runs += f.state.Runs.Len()
+		for t := range f.state.Tasks.All {
+			if t.State.Terminal() {
+				r.Completions++
+			}
+		}
+		if f.manifest != nil {
+			r.Revisions += f.manifest.Revision
+		}
+	}
+}

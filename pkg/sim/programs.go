@@ -1,0 +1,114 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/queue"
+	"github.com/servo-orchestration/servo/pkg/service"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/worker"
+)
+
+var silent = slog.New(slog.DiscardHandler)
+
+// process is the world that a service's main function is given.
+func (p *process) service(args ...string) service.Process {
+	w := p.machine.w
+	return service.Process{
+		Args:   append([]string{"--store", "sim", "--log-level", "error", "--listen", "127.0.0.1:1"}, args...),
+		Getenv: func(string) string { return "" }, Stderr: io.Discard, Clock: machineClock{p}, Instance: p.id,
+		Network: network{p}, Entropy: p.entropy, Codec: w.codec,
+		MaxDeltas: w.cfg.MaxDeltas,
+		Retention: manifest.Policy{All: w.cfg.keep(), Hourly: 10 * w.cfg.keep(), Daily: 20 * w.cfg.keep()},
+		OpenStore: func(string) (blob.Store, io.Closer, error) { return store{p}, io.NopCloser(nil), nil },
+		OpenQueue: func(service.QueueOptions) (queue.Queue, func(context.Context) error) { return queueClient{p}, nil },
+	}
+}
+
+func runCompactor(ctx context.Context, p *process) {
+	service.RunCompactor(ctx, p.service("--dispatcher-url", "http://dispatcher"))
+}
+
+func runDispatcher(ctx context.Context, p *process) {
+	service.RunDispatcher(ctx, p.service("--compactor-url", "http://compactor", "--worker-url", "http://worker",
+		"--url", "http://dispatcher", "--keys", p.machine.w.bubble.Keys))
+}
+
+func runSweeper(ctx context.Context, p *process) {
+	service.RunSweeper(ctx, p.service("--compactor-url", "http://compactor", "--dispatcher-url", "http://dispatcher", "--every", "60s"))
+}
+
+// runWorker is a worker whose tasks do as the workload says.
+func runWorker(ctx context.Context, p *process) {
+	w := p.machine.w
+	source := ids.NewSource(p.now, p.entropy)
+	opened, err := worker.Open(worker.Config{
+		Store: store{p}, Clock: machineClock{p}, Nonce: source.New, Keyring: w.keys, HTTPClient: network{p}.Client(),
+		WorkerID: p.id, ScratchDir: w.scratch, Logger: silent, MaxConcurrent: 8, HeartbeatEvery: 5 * time.Second,
+		Executor: func(ctx context.Context, e worker.Execution) error { return w.load.execute(ctx, p, e) },
+	})
+	if err != nil {
+		panic(fmt.Sprintf("sim: open worker: %v", err))
+	}
+	_ = endpoint{p}.Serve(ctx, ctx, opened.Handler()) // it cannot fail
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = opened.Close(gone) // it is killed
+}
+
+// runReader follows the state from outside, and holds what it sees against what
+// was published.
+func runReader(ctx context.Context, p *process) {
+	w := p.machine.w
+	readers := make([]*snapshot.Reader, len(w.domains))
+	source := ids.NewSource(p.now, p.entropy)
+	for i, d := range w.domains {
+		readers[i] = snapshot.NewReader(d, w.codec, manifest.New(manifest.Config{
+			Domain: d, Store: store{p}, IDs: source, Clock: machineClock{p},
+		}), machineClock{p})
+	}
+	for i := 0; ctx.Err() == nil; i++ {
+		d := w.domains[i%len(w.domains)]
+		snap, err := readers[i%len(readers)].Current(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		k := &call{proc: p, label: "read " + d.String()}
+		k.begin = func() {
+			if err == nil {
+				w.oracle.seen(p, d, snap)
+			} else if corrupt := (*manifest.CorruptError)(nil); errors.As(err, &corrupt) || errors.Is(err, manifest.ErrMissing) {
+				w.oracle.damaged(p, d, err)
+			}
+			close(k.done)
+		}
+		if w.park(ctx, k) != nil {
+			return
+		}
+		if (machineClock{p}).Sleep(ctx, 5*time.Second) != nil {
+			return
+		}
+	}
+}
+
+// write makes a task's output.
+func write(folder, content string) error {
+	return os.WriteFile(filepath.Join(folder, "made.txt"), []byte(content+"\n"), 0o600)
+}
+
+// assetOf is the asset that a task makes.
+func assetOf(taskKey string) string {
+	name, _, _ := strings.Cut(taskKey, "[")
+	return name
+}

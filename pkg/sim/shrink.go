@@ -1,0 +1,60 @@
+package sim
+
+import "reflect"
+
+// Shrink gives the smallest world that it finds, within a number of tries, in
+// which something still goes wrong, and what goes wrong in it. It leaves out
+// faults, then machines, requests and tasks.
+func Shrink(w World, tries int, run func(World) *Result) (World, *Result) {
+	found := run(w)
+	if found.Err() == nil {
+		return w, found
+	}
+	for shrunk := true; shrunk && tries > 0; {
+		shrunk = false
+		for _, smaller := range smaller(w) {
+			if tries--; tries < 0 {
+				break
+			}
+			if r := run(smaller); r.Err() != nil {
+				w, found, shrunk = smaller, r, true
+				break
+			}
+		}
+	}
+	return w, found
+}
+
+// smaller are worlds with a little less in them, the greatest leaps first.
+func smaller(w World) []World {
+	var worlds []World
+	try := func(change func(*World)) {
+		c := w
+		change(&c)
+		if c != w {
+			worlds = append(worlds, c)
+		}
+	}
+	try(func(c *World) { c.Faults = Faults{} })
+	faults := reflect.TypeFor[Faults]()
+	for i := range faults.NumField() {
+		try(func(c *World) { reflect.ValueOf(&c.Faults).Elem().Field(i).SetInt(0) })
+	}
+	try(func(c *World) { c.Requests = 1 })
+	for _, field := range []struct {
+		of    func(*World) *int
+		least int
+	}{
+		{func(c *World) *int { return &c.Tasks }, 1}, {func(c *World) *int { return &c.Requests }, 1},
+		{func(c *World) *int { return &c.Domains }, 1}, {func(c *World) *int { return &c.Compactors }, 1},
+		{func(c *World) *int { return &c.Dispatchers }, 1}, {func(c *World) *int { return &c.Workers }, 1},
+		{func(c *World) *int { return &c.Clients }, 1}, {func(c *World) *int { return &c.Readers }, 0},
+		{func(c *World) *int { return &c.Minutes }, 1},
+	} {
+		try(func(c *World) { n := field.of(c); *n = max(field.least, *n/2) })
+		try(func(c *World) { n := field.of(c); *n = max(field.least, *n-1) })
+	}
+	try(func(c *World) { c.PageSize = 1000 })
+	try(func(c *World) { c.Parquet = false })
+	return worlds
+}

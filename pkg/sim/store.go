@@ -1,0 +1,215 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+)
+
+// Errors of a store that say nothing about whether a write took effect.
+var (
+	errUnavailable = errors.New("503 service unavailable")
+	errLost        = errors.New("the answer was lost")
+	errTooFast     = errors.New("429 too many mutations of one object")
+	errFull        = errors.New("507 the store is full")
+)
+
+// mutationEvery is how often an object of one name may be written.
+const mutationEvery = time.Second
+
+// store is the object store as a process reaches it.
+type store struct{ p *process }
+
+var _ blob.Store = store{}
+
+// op does something in the store: after a while, in one instant, whatever
+// becomes of who asked for it.
+func op[T any](s store, ctx context.Context, verb, key string, writes bool, effect func() (T, error)) (T, error) {
+	w := s.p.machine.w
+	var value T
+	var err error
+	k := &call{proc: s.p, label: verb + " " + key}
+	k.begin = func() {
+		f := w.faults.storage(s.p, writes)
+		reply := func() { w.after(w.faults.latency(), s.p, func() { close(k.done) }) }
+		happen := func() {
+			if writes {
+				if err = w.admit(verb, key); err != nil {
+					w.note("%s %s %s: %v", s.p.id, verb, key, err)
+					return
+				}
+			}
+			value, err = effect()
+			w.note("%s %s %s: %s", s.p.id, verb, key, outcome(err))
+			if err == nil && writes {
+				w.wrote(verb, key)
+			}
+		}
+		w.after(w.faults.latency()+f.delay, nil, func() {
+			switch {
+			case f.killBefore:
+				s.p.kill("before " + verb + " " + key)
+				return
+			case f.before:
+				err = fmt.Errorf("%s %s: %w", verb, key, errUnavailable)
+				w.note("%s %s %s: %v", s.p.id, verb, key, errUnavailable)
+				if f.later > 0 { // the request is still on its way
+					w.after(f.later, nil, func() {
+						kept := err
+						happen()
+						err = kept
+					})
+				}
+				reply()
+				return
+			}
+			happen()
+			switch {
+			case f.killAfter:
+				s.p.kill("after " + verb + " " + key)
+				return
+			case f.after:
+				err = fmt.Errorf("%s %s: %w", verb, key, errLost)
+			}
+			reply()
+		})
+	}
+	if parked := w.park(ctx, k); parked != nil {
+		var none T
+		return none, fmt.Errorf("%s %s: %w", verb, key, parked)
+	}
+	return value, err
+}
+
+func outcome(err error) string {
+	if err == nil {
+		return "ok"
+	}
+	return err.Error()
+}
+
+// admit refuses what real stores refuse: mutations of one name in quick
+// succession, and writes that there is no room for.
+func (w *world) admit(verb, key string) error {
+	if verb != "delete" && w.faults.full() {
+		w.fault("full")
+		return fmt.Errorf("%s %s: %w", verb, key, errFull)
+	}
+	if verb == "create" {
+		return nil // a name that exists is refused as that
+	}
+	if last, ok := w.mutated[key]; ok && w.now().Sub(last) < mutationEvery {
+		w.fault("rate limit")
+		return fmt.Errorf("%s %s: %w", verb, key, errTooFast)
+	}
+	w.mutated[key] = w.now()
+	return nil
+}
+
+func (s store) Create(ctx context.Context, key string, data []byte) (blob.Object, error) {
+	return op(s, ctx, "create", key, true, func() (blob.Object, error) {
+		return s.p.machine.w.blobs.Create(context.Background(), key, data)
+	})
+}
+
+func (s store) CreateFrom(ctx context.Context, key string, r io.Reader) (blob.Object, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return blob.Object{}, err
+	}
+	return s.Create(ctx, key, data)
+}
+
+func (s store) Replace(ctx context.Context, key string, data []byte, generation int64) (blob.Object, error) {
+	return op(s, ctx, "replace", key, true, func() (blob.Object, error) {
+		return s.p.machine.w.blobs.Replace(context.Background(), key, data, generation)
+	})
+}
+
+func (s store) Put(ctx context.Context, key string, data []byte) (blob.Object, error) {
+	return op(s, ctx, "put", key, true, func() (blob.Object, error) {
+		return s.p.machine.w.blobs.Put(context.Background(), key, data)
+	})
+}
+
+func (s store) Get(ctx context.Context, key string) ([]byte, blob.Object, error) {
+	type got struct {
+		data   []byte
+		object blob.Object
+	}
+	g, err := op(s, ctx, "get", key, false, func() (got, error) {
+		data, object, err := s.p.machine.w.blobs.Get(context.Background(), key)
+		return got{data, object}, err
+	})
+	return g.data, g.object, err
+}
+
+func (s store) Open(ctx context.Context, key string) (io.ReadCloser, blob.Object, error) {
+	data, object, err := s.Get(ctx, key)
+	if err != nil {
+		return nil, object, err
+	}
+	return io.NopCloser(strings.NewReader(string(data))), object, nil
+}
+
+func (s store) Head(ctx context.Context, key string) (blob.Object, error) {
+	return op(s, ctx, "head", key, false, func() (blob.Object, error) {
+		return s.p.machine.w.blobs.Head(context.Background(), key)
+	})
+}
+
+// List is strongly consistent a page: what happens between two pages is seen, or
+// not, by where it sorts.
+func (s store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.Object, error] {
+	return func(yield func(blob.Object, error) bool) {
+		after := opts.StartAfter
+		for {
+			page, err := op(s, ctx, "list", opts.Prefix+" after "+after, false, func() ([]blob.Object, error) {
+				return s.p.machine.w.page(opts.Prefix, after)
+			})
+			if err != nil {
+				yield(blob.Object{}, err)
+				return
+			}
+			for _, o := range page {
+				if !yield(o, nil) {
+					return
+				}
+				after = o.Key
+			}
+			if len(page) < s.p.machine.w.cfg.PageSize {
+				return
+			}
+		}
+	}
+}
+
+func (w *world) page(prefix, after string) ([]blob.Object, error) {
+	var page []blob.Object
+	for o, err := range w.blobs.List(context.Background(), blob.ListOptions{Prefix: prefix, StartAfter: after}) {
+		if err != nil {
+			return nil, err
+		}
+		if page = append(page, o); len(page) == w.cfg.PageSize {
+			break
+		}
+	}
+	return page, nil
+}
+
+func (s store) Delete(ctx context.Context, key string) error {
+	_, err := op(s, ctx, "delete", key, true, func() (struct{}, error) {
+		w := s.p.machine.w
+		if _, err := w.blobs.Head(context.Background(), key); err == nil {
+			w.oracle.deleting(s.p, key)
+		}
+		return struct{}{}, w.blobs.Delete(context.Background(), key)
+	})
+	return err
+}

@@ -1,0 +1,84 @@
+package sim
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/repair"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// scheduleWipes has the projections damaged, noticed, and rebuilt.
+func (w *world) scheduleWipes() {
+	r := random(w.cfg.Seed, "wipes", 0)
+	for range w.cfg.Faults.Wipe {
+		at := time.Duration(r.Int64N(int64(w.cfg.horizon())))
+		domain := w.domains[r.IntN(len(w.domains))]
+		how := r.IntN(3)
+		w.after(at, nil, func() {
+			f := w.oracle.domains[domain]
+			if f.manifest == nil {
+				return
+			}
+			w.fault("projections damaged")
+			w.note("wipe %s, %d", domain, how)
+			w.counts["under repair"]++
+			w.counts["wiped"]++
+			w.damage(f, how)
+			w.after(time.Duration(r.Int64N(int64(2*time.Minute))), nil, func() { w.rebuild(f) })
+		})
+	}
+}
+
+// damage deletes the projections, or a file of them, or a byte of one.
+func (w *world) damage(f *followed, how int) {
+	ctx := context.Background()
+	files := f.manifest.Files()
+	switch {
+	case how == 0 || len(files) == 0:
+		for object, err := range w.blobs.Copy().List(ctx, blob.ListOptions{}) {
+			if err == nil && strings.Contains(object.Key, f.domain.Path()) &&
+				(strings.HasPrefix(object.Key, "state/") || strings.HasPrefix(object.Key, "manifests/") || strings.HasPrefix(object.Key, "hints/")) {
+				_ = w.blobs.Delete(ctx, object.Key) // memory does not fail
+			}
+		}
+	case how == 1:
+		_ = w.blobs.Delete(ctx, files[len(files)/2].Key)
+	default:
+		key := files[len(files)/2].Key
+		if data, _, err := w.blobs.Get(ctx, key); err == nil {
+			data[len(data)/2] ^= 0x40
+			_, _ = w.blobs.Put(ctx, key, data)
+		}
+	}
+}
+
+// rebuild is what an operator does: everything that writes is stopped, the state
+// is made anew, and everything is started again.
+func (w *world) rebuild(f *followed) {
+	for _, m := range w.machines {
+		if m.kind != "worker" && m.alive != nil {
+			m.alive.kill("to be repaired")
+		}
+	}
+	w.note("rebuild %s", f.domain)
+	if _, err := repair.Rebuild(context.Background(), w.oracle.repairs(f, w.blobs)); err != nil {
+		w.oracle.violation("I-17 rebuildable", "rebuild %s: %v", f.domain, err)
+		return
+	}
+	m, err := f.manifests.Load(context.Background())
+	if err != nil {
+		w.oracle.violation("I-17 rebuildable", "after the rebuild of %s: %v", f.domain, err)
+		return
+	}
+	w.oracle.commit(f, m)
+	w.counts["under repair"]--
+}
+
+func (o *oracle) reload(cfg repair.Config, m *manifest.Manifest) (*state.State, error) {
+	return snapshot.Load(context.Background(), o.w.codec, cfg.Manifests, m)
+}

@@ -1,0 +1,343 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/worker"
+)
+
+// workload is what people ask for, and how their tasks behave.
+type workload struct {
+	w        *world
+	projects []*project
+	// scripts are the requests of each client, and next where each is.
+	scripts map[string][]ask
+	next    map[string]int
+}
+
+// project is a DAG of assets.
+type project struct {
+	domain ids.Domain
+	assets []plan.Asset
+}
+
+// behaviour is how the attempts at an asset go.
+type behaviour struct {
+	// failures is how many attempts fail before one succeeds; more than there are
+	// attempts: the task fails.
+	failures int32
+	takes    time.Duration
+	// hangs: the first attempt never ends by itself.
+	hangs bool
+}
+
+// ask is one request of a client.
+type ask struct {
+	after   time.Duration // the one before
+	verb    verb
+	project *project
+	only    int // of the project's assets, with what they depend on; -1: all
+	runKey  string
+	slots   int32 // of the run; or, of a limit
+	pool    string
+	seconds int32 // the run's time-out
+	force   bool
+}
+
+type verb int
+
+const (
+	askRun verb = iota
+	askCancel
+	askRetry
+	askLimit
+)
+
+var pools = []string{"", "", "", "warehouse", "api"}
+
+func newWorkload(w *world) *workload {
+	r := random(w.cfg.Seed, "workload", 0)
+	l := &workload{w: w, scripts: map[string][]ask{}, next: map[string]int{}}
+	for i, d := range w.domains {
+		for j := range 1 + r.IntN(2) {
+			l.projects = append(l.projects, drawProject(r, d, fmt.Sprintf("p%d%d", i, j), w.cfg.Tasks))
+		}
+	}
+	span := w.cfg.horizon() / time.Duration(w.cfg.Requests+1)
+	for i := range w.cfg.Requests {
+		client := fmt.Sprintf("client%d", i%w.cfg.Clients)
+		a := ask{
+			after: time.Duration(r.Int64N(int64(span) + 1)), project: l.projects[r.IntN(len(l.projects))], only: -1,
+		}
+		switch n := r.IntN(10); {
+		case i == 0 || n < 6:
+			a.verb = askRun
+			if r.IntN(4) == 0 {
+				a.only = r.IntN(len(a.project.assets))
+			}
+			if r.IntN(4) == 0 {
+				a.runKey = fmt.Sprintf("key%d", r.IntN(2))
+			}
+			if r.IntN(3) == 0 {
+				a.slots = int32(1 + r.IntN(4)) //nolint:gosec // small
+			}
+			if r.IntN(8) == 0 {
+				a.seconds = int32(30 + r.IntN(300)) //nolint:gosec // small
+			}
+		case n < 7:
+			a.verb, a.force = askCancel, r.IntN(2) == 0
+		case n < 8:
+			a.verb = askRetry
+		default:
+			a.verb, a.slots, a.pool = askLimit, int32(1+r.IntN(6)), pools[2+r.IntN(3)] //nolint:gosec // small
+		}
+		l.scripts[client] = append(l.scripts[client], a)
+	}
+	return l
+}
+
+// drawProject draws a DAG: chains, fans, diamonds, layers, or parts that have
+// nothing to do with each other.
+func drawProject(r *rand.Rand, d ids.Domain, name string, most int) *project {
+	p := &project{domain: d}
+	n := 1 + r.IntN(most)
+	shape := r.IntN(6)
+	layer := 1 + r.IntN(8)
+	for i := range n {
+		key := ids.AssetKey{Namespace: name, Name: fmt.Sprintf("t%03d", i)}
+		a := plan.Asset{Key: key, Work: plan.Work{Command: []string{"work"}}, Pool: pools[r.IntN(len(pools))], WorkerQueue: "default"}
+		dep := func(j int) {
+			if j >= 0 && j < i {
+				a.Deps = append(a.Deps, p.assets[j].Key)
+			}
+		}
+		switch shape {
+		case 0: // a chain
+			dep(i - 1)
+		case 1: // a fan out, and in
+			if i == n-1 {
+				for j := range i {
+					dep(j)
+				}
+			} else if i > 0 {
+				dep(0)
+			}
+		case 2: // diamonds
+			switch i % 4 {
+			case 0:
+				dep(i - 1)
+			case 1:
+				dep(i - 1)
+			case 2:
+				dep(i - 2)
+			case 3:
+				dep(i - 2)
+				dep(i - 1)
+			}
+		case 3: // layers
+			if l := i / layer; l > 0 {
+				for j := (l - 1) * layer; j < l*layer; j++ {
+					if r.IntN(2) == 0 {
+						dep(j)
+					}
+				}
+			}
+		case 4: // anything
+			for j := range i {
+				if r.IntN(i+1) < 2 {
+					dep(j)
+				}
+			}
+		case 5: // nothing
+		}
+		a.Priority = int32(r.IntN(3)) //nolint:gosec // small
+		a.Retries = plan.Retries{
+			MaxAttempts: int32(1 + r.IntN(4)), InitialDelayMS: int64(100 + r.IntN(20_000)), MaxDelayMS: 60_000, //nolint:gosec // small
+			MultiplierPermille: 2000, JitterPermille: int32(r.IntN(500)), //nolint:gosec // small
+		}
+		a.HeartbeatTimeoutSec = int32(20 + r.IntN(100)) //nolint:gosec // small
+		if r.IntN(3) == 0 {
+			a.TimeoutSec = int32(20 + r.IntN(300)) //nolint:gosec // small
+		}
+		switch r.IntN(12) {
+		case 0:
+			a.TriggerRule = "all_done"
+		case 1:
+			a.TriggerRule = "none_failed"
+		}
+		p.assets = append(p.assets, a)
+	}
+	return p
+}
+
+// behave is how an asset's tasks go: the same in every run.
+func (l *workload) behave(asset string) behaviour {
+	r := rand.New(rand.NewPCG(l.w.cfg.Seed, hashOf("behave "+asset))) //nolint:gosec // reproducible, not secret
+	b := behaviour{takes: time.Duration(1+r.IntN(4000)) * time.Millisecond}
+	switch r.IntN(12) {
+	case 0:
+		b.failures = int32(1 + r.IntN(5)) //nolint:gosec // small
+	case 1:
+		b.takes = time.Duration(5+r.IntN(90)) * time.Second
+	case 2:
+		b.hangs = r.IntN(3) == 0
+	}
+	return b
+}
+
+var errTask = errors.New("it went wrong")
+
+// execute does a task's work.
+func (l *workload) execute(ctx context.Context, p *process, e worker.Execution) error {
+	b := l.behave(assetOf(e.TaskKey))
+	takes := b.takes
+	if b.hangs && e.Attempt == 1 {
+		takes = 30 * time.Minute
+	}
+	if err := (machineClock{p}).Sleep(ctx, takes); err != nil {
+		return err
+	}
+	if e.Attempt <= b.failures {
+		return errTask
+	}
+	k := &call{proc: p, label: "executed " + e.RunID + " " + e.TaskKey}
+	k.begin = func() {
+		l.w.oracle.executed(e)
+		close(k.done)
+	}
+	if err := l.w.park(ctx, k); err != nil {
+		return err
+	}
+	return write(e.Output, fmt.Sprintf("%s %s attempt %d from %v", e.RunID, e.TaskKey, e.Attempt, e.Inputs))
+}
+
+// done reports whether nobody asks for anything any more.
+func (l *workload) done() bool {
+	for client, script := range l.scripts {
+		if l.next[client] < len(script) {
+			return false
+		}
+	}
+	return true
+}
+
+// client is a program that asks.
+type client struct {
+	p       *process
+	rng     *rand.Rand
+	ids     *ids.Source
+	engines map[ids.Domain]*engine.Engine
+}
+
+func runClient(ctx context.Context, p *process) {
+	w := p.machine.w
+	c := &client{
+		p: p, rng: random(w.cfg.Seed, p.id, 0), ids: ids.NewSource(p.now, p.entropy), engines: map[ids.Domain]*engine.Engine{},
+	}
+	for _, d := range w.domains {
+		manifests := manifest.New(manifest.Config{Domain: d, Store: store{p}, IDs: c.ids, Clock: machineClock{p}})
+		c.engines[d] = engine.New(engine.Config{
+			Domain: d, Store: store{p}, IDs: c.ids, Clock: machineClock{p}, Actor: "user:" + p.id,
+			Snapshots: snapshot.NewReader(d, w.codec, manifests, machineClock{p}),
+			Compactor: &compactor.Client{Domain: d, URL: "http://compactor", HTTP: network{p}.Client()},
+			Appender:  ledger.NewAppender(ledger.Config{Domain: d, Store: store{p}, IDs: c.ids, Clock: machineClock{p}}),
+		})
+	}
+	for {
+		a, ok := c.take(ctx)
+		if !ok {
+			<-ctx.Done()
+			return
+		}
+		if (machineClock{p}).Sleep(ctx, a.after) != nil {
+			return
+		}
+		for try := 1; c.ask(ctx, a) != nil && try < 3; try++ {
+			if (machineClock{p}).Sleep(ctx, time.Duration(1+c.rng.IntN(20))*time.Second) != nil {
+				return
+			}
+		}
+	}
+}
+
+// take is the client's next request. It is given up if the client dies with it.
+func (c *client) take(ctx context.Context) (a ask, ok bool) {
+	l, name := c.p.machine.w.load, c.p.machine.name
+	k := &call{proc: c.p, label: "take"}
+	k.begin = func() {
+		if n := l.next[name]; n < len(l.scripts[name]) {
+			a, ok = l.scripts[name][n], true
+			l.next[name]++
+		}
+		close(k.done)
+	}
+	if c.p.machine.w.park(ctx, k) != nil {
+		return a, false
+	}
+	return a, ok
+}
+
+// asking bounds how long a client waits for an answer.
+const asking = 3 * time.Minute
+
+func (c *client) ask(ctx context.Context, a ask) error {
+	ctx, cancel := context.WithTimeout(ctx, asking)
+	defer cancel()
+	e := c.engines[a.project.domain]
+	switch a.verb {
+	case askRun:
+		r := engine.RunRequest{
+			Plan:   plan.Request{Assets: a.project.assets, All: a.only < 0, Upstream: a.only >= 0},
+			RunKey: a.runKey, Trigger: event.Trigger{Type: "manual"}, MaxParallelism: a.slots, TimeoutSec: a.seconds, CancelGraceSec: 20,
+		}
+		if a.only >= 0 {
+			r.Plan.Select = []ids.AssetKey{a.project.assets[a.only].Key}
+		}
+		_, err := e.Run(ctx, r)
+		if errors.Is(err, engine.ErrConflict) {
+			return nil
+		}
+		return err
+	case askLimit:
+		if a.pool == "" {
+			return e.SetLimits(ctx, a.slots*4, nil)
+		}
+		return e.SetLimits(ctx, 0, map[string]int32{a.pool: a.slots})
+	case askCancel, askRetry:
+	}
+	snap, err := e.Snapshots.Current(ctx)
+	if err != nil {
+		return err
+	}
+	runs := snap.State.Runs.Rows()
+	if len(runs) == 0 {
+		return nil
+	}
+	run := runs[c.rng.IntN(len(runs))]
+	if a.verb == askCancel {
+		if err := e.Cancel(ctx, run.RunID, "changed my mind", a.force); !errors.Is(err, engine.ErrEnded) {
+			return err
+		}
+		return nil
+	}
+	if !run.State.Terminal() {
+		return nil
+	}
+	if run.TasksSucceeded == run.TasksTotal {
+		return nil // there is nothing to repeat
+	}
+	_, err = e.Retry(ctx, run.RunID)
+	return err
+}

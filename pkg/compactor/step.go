@@ -109,6 +109,7 @@ func (c *Compactor) list(ctx context.Context) ([]Entry, error) {
 // unknown are the entries that are not recorded yet, once each, oldest first.
 // What was handed over with its bytes need not be read.
 func (c *Compactor) unknown(entries []Entry) []Entry {
+	entries = slices.Clone(entries) // they are the request's, which may be tried again
 	slices.SortStableFunc(entries, func(a, b Entry) int {
 		if order := strings.Compare(a.ID, b.ID); order != 0 {
 			return order

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -320,18 +321,27 @@ func (d *Dispatcher) fire(ctx context.Context, req fireRequest) error {
 	if err != nil {
 		return err
 	}
-	if now.Sub(snap.CaughtUpAt) > fold.MaxCompactionLag/2 { //nolint:mnd // half, so that the barrier below finds it fresh
+	caughtUp := snap.CaughtUpAt
+	if now.Sub(caughtUp) > fold.MaxCompactionLag/2 { //nolint:mnd // half, so that the barrier below finds it fresh
 		if snap, err = d.refresh(ctx); err != nil {
 			return err
 		}
+		// Everything that was durable a moment ago is folded: by this machine's clock,
+		// against which the call is judged, and which the compactor's may not agree with.
+		caughtUp = max(snap.CaughtUpAt, now)
 	}
 	timer := snap.State.Timers.Get(req.TimerID)
 	if timer == nil || timer.State != state.TimerScheduled || req.Generation < timer.Generation {
 		return nil // fired, cancelled, or scheduled anew under another name
 	}
+	if due := cmp.Or(timer.HopAt, timer.FireAt); event.At(d.Clock.Now()) < due {
+		// The queue's clock is ahead of this machine's. To record the call would have
+		// the timer scheduled anew at once, and called at once, until the clocks agree.
+		return fmt.Errorf("timer %s is due at %s, which has not come yet on this machine", req.TimerID, due)
+	}
 	fired := &event.TimerFired{
 		TimerID: req.TimerID, Generation: req.Generation, FiredAt: event.At(d.Clock.Now()),
-		Observed: event.Observed{CaughtUpAt: snap.CaughtUpAt, Revision: snap.Revision},
+		Observed: event.Observed{CaughtUpAt: caughtUp, Revision: snap.Revision},
 	}
 	return d.append(ctx, "", fired)
 }

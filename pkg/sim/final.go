@@ -150,15 +150,20 @@ func (o *oracle) bareLedger(f *followed) {
 		o.violation("I-17 rebuildable", "rebuilt from the ledger alone, %s is not valid: %v", f.domain, err)
 	}
 	for run := range f.state.Runs.All {
-		if s.Runs.Get(run.RunID) == nil {
+		again := s.Runs.Get(run.RunID)
+		switch {
+		case again == nil:
 			o.violation("I-17 rebuildable", "rebuilt from the ledger alone, run %s is missing", run.RunID)
+		case run.State == state.RunCancelled && (again.State == state.RunPending || again.State == state.RunRunning):
+			o.violation("I-17 rebuildable", "rebuilt from the ledger alone, run %s, which was cancelled, is %s", run.RunID, again.State)
 		}
 	}
+	// Time-outs are no facts but decisions: they may be made anew.
 	for t := range f.state.Tasks.All {
 		again := s.Tasks.Get(t.Key())
-		if again != nil && t.State.Terminal() && again.AdmittedAt != 0 {
-			o.violation("I-17 rebuildable", "rebuilt from the ledger alone, task %s of run %s, which is %s, is %s at attempt %d",
-				t.TaskKey, t.RunID, t.State, again.State, again.Attempt)
+		if again != nil && t.State == state.TaskSucceeded && again.AdmittedAt != 0 {
+			o.violation("I-17 rebuildable", "rebuilt from the ledger alone, task %s of run %s, which succeeded, is %s at attempt %d",
+				t.TaskKey, t.RunID, again.State, again.Attempt)
 		}
 	}
 }

@@ -4,7 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
+	"math"
+	"path"
 	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
@@ -40,13 +41,20 @@ type followed struct {
 	cancelled map[string]bool
 	// raised are limits by the greatest that was in force while slots were held.
 	entries int
+	named   map[string]span // state files, by the revisions that name them
+}
+
+// span is an unbroken row of revisions.
+type span struct {
+	lineage     string
+	first, last int64
 }
 
 func newOracle(w *world) *oracle {
 	o := &oracle{w: w, domains: map[ids.Domain]*followed{}, executions: map[string]int{}}
 	for _, d := range w.domains {
 		o.domains[d] = &followed{
-			domain: d, past: map[int64]*state.State{}, known: map[int64]string{}, cancelled: map[string]bool{},
+			domain: d, past: map[int64]*state.State{}, known: map[int64]string{}, named: map[string]span{}, cancelled: map[string]bool{},
 			state:     state.New(d),
 			manifests: manifest.New(manifest.Config{Domain: d, Store: w.blobs, IDs: ids.NewSource(w.now, nil), Clock: w.clock}),
 		}
@@ -113,13 +121,25 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	f.manifest, f.state = m, next
 	f.past[m.Revision], f.known[m.Revision] = next.Copy(), m.Nonce
 	delete(f.past, m.Revision-200)
-	if err := foldtest.Check(next.Copy()); err != nil {
-		o.violation("state", "revision %d of %s: %v", m.Revision, f.domain, err)
-	}
+	o.check(f, m.Revision)
 	if !rebuilt {
 		o.transitions(f, before, next)
 	}
 	o.limits(f, before, next)
+}
+
+// checkRows is how large a state is of which every revision is looked at whole;
+// of one that is n times as large, every n-th is.
+const checkRows = 100
+
+func (o *oracle) check(f *followed, revision int64) {
+	size := f.state.Tasks.Len() + f.state.Entries.Len()
+	if revision%int64(1+size/checkRows) != 0 {
+		return
+	}
+	if err := foldtest.Check(f.state.Copy()); err != nil {
+		o.violation("state", "revision %d of %s: %v", revision, f.domain, err)
+	}
 }
 
 // load gives the state of a manifest: the last one and what is new, or all of it.
@@ -146,7 +166,7 @@ func (o *oracle) load(f *followed, m *manifest.Manifest) (*state.State, error) {
 		next.Load(rows)
 	}
 	next.FoldSeq, next.FoldTime = m.FoldSeq, m.FoldTime
-	if m.BaseSnapshot.ID == f.manifest.BaseSnapshot.ID {
+	if m.BaseSnapshot.ID == f.manifest.BaseSnapshot.ID || m.Revision%int64(1+f.state.Entries.Len()/checkRows) != 0 {
 		return next, nil
 	}
 	whole, err := snapshot.Load(ctx, o.w.codec, f.manifests, m)
@@ -168,6 +188,12 @@ func (o *oracle) files(f *followed, m *manifest.Manifest) {
 		}
 	}
 	for _, file := range m.Files() {
+		n := f.named[file.Key]
+		if n.first == 0 {
+			n = span{m.Lineage, m.Revision, 0}
+		}
+		n.last = m.Revision
+		f.named[file.Key] = n
 		if old[file.Key] {
 			continue
 		}
@@ -227,9 +253,12 @@ func (o *oracle) transition(f *followed, s *state.State, was, is *state.Task) {
 // mayStart says again when a task may start.
 func mayStart(s *state.State, t *state.Task) bool {
 	ok := true
-	for d := range s.Deps.All {
-		if d.RunID != t.RunID || d.Downstream != t.TaskKey {
-			continue
+	s.Deps.Ascend(state.Key3{A: t.RunID}, func(d *state.Dep) bool {
+		if d.RunID != t.RunID {
+			return false
+		}
+		if d.Downstream != t.TaskKey {
+			return true
 		}
 		up := s.Tasks.Get(state.Key2{A: d.RunID, B: d.Upstream})
 		switch t.TriggerRule {
@@ -240,7 +269,8 @@ func mayStart(s *state.State, t *state.Task) bool {
 		default:
 			ok = ok && up.State == state.TaskSucceeded
 		}
-	}
+		return true
+	})
 	return ok
 }
 
@@ -280,33 +310,56 @@ func (o *oracle) output(f *followed, t *state.Task) {
 
 // limits checks that no limit is exceeded by what a revision admitted.
 func (o *oracle) limits(f *followed, before, after *state.State) {
+	now, then := held(after), held(before)
 	for t := range after.Tasks.All {
-		if was := before.Tasks.Get(t.Key()); t.AdmittedAt == 0 || was != nil && was.AdmittedAt == t.AdmittedAt && was.Attempt == t.Attempt {
+		if was := before.Tasks.Get(t.Key()); t == was || t.AdmittedAt == 0 || was != nil && was.AdmittedAt == t.AdmittedAt && was.Attempt == t.Attempt {
 			continue
 		}
 		run := after.Runs.Get(t.RunID)
-		all, inRun, inPool := foldtest.Held(after, t.RunID, t.Pool)
-		wsNow, _ := after.Slots(event.ScopeWorkspace, "")
-		wsWas, _ := before.Slots(event.ScopeWorkspace, "")
-		poolNow, limited := after.Slots(event.ScopePool, t.Pool)
-		poolWas, wasLimited := before.Slots(event.ScopePool, t.Pool)
-		if !wasLimited {
-			limited = false // it was not in force before; what held slots then holds them
-		}
+		workspace := limit(before, after, event.ScopeWorkspace, "")
+		pool := limit(before, after, event.ScopePool, t.Pool)
 		switch {
-		case all > max(wsNow, wsWas):
-			o.violation("limits", "%d tasks of %s hold slots, of %d", all, f.domain, wsNow)
-		case run.MaxParallelism > 0 && inRun > run.MaxParallelism:
-			o.violation("limits", "%d tasks of run %s hold slots, of %d", inRun, t.RunID, run.MaxParallelism)
-		case limited && inPool > max(poolNow, poolWas) && inPool > heldBefore(before, t.Pool):
-			o.violation("limits", "%d tasks of pool %s hold slots, of %d", inPool, t.Pool, poolNow)
+		case now.all > max(workspace, then.all):
+			o.violation("limits", "%d tasks of %s hold slots, of %d", now.all, f.domain, workspace)
+		case run.MaxParallelism > 0 && now.run[t.RunID] > run.MaxParallelism:
+			o.violation("limits", "%d tasks of run %s hold slots, of %d", now.run[t.RunID], t.RunID, run.MaxParallelism)
+		case now.pool[t.Pool] > max(pool, then.pool[t.Pool]):
+			o.violation("limits", "%d tasks of pool %s hold slots, of %d", now.pool[t.Pool], t.Pool, pool)
 		}
 	}
 }
 
-func heldBefore(s *state.State, pool string) int32 {
-	_, _, inPool := foldtest.Held(s, "", pool)
-	return inPool
+// limit is the more generous of the limits before and after: one revision may
+// hold admissions under both.
+func limit(before, after *state.State, scope, name string) int32 {
+	most := int32(math.MaxInt32)
+	if slots, limited := after.Slots(scope, name); limited {
+		most = slots
+	}
+	if slots, limited := before.Slots(scope, name); !limited {
+		return math.MaxInt32
+	} else if slots > most {
+		return slots
+	}
+	return most
+}
+
+// holders counts who holds slots.
+type holders struct {
+	all       int32
+	run, pool map[string]int32
+}
+
+func held(s *state.State) holders {
+	h := holders{run: map[string]int32{}, pool: map[string]int32{}}
+	for t := range s.Tasks.All {
+		if t.AdmittedAt != 0 {
+			h.all++
+			h.run[t.RunID]++
+			h.pool[t.Pool]++
+		}
+	}
+	return h
 }
 
 // seen holds what a reader has against what was published.
@@ -372,17 +425,23 @@ func (o *oracle) deletingState(p *process, key string) {
 			continue
 		}
 		f := o.domains[d]
-		for revision, err := range f.manifests.List(context.Background()) {
-			if err != nil {
-				return
-			}
-			m, err := f.manifests.LoadAt(context.Background(), revision)
-			if err != nil {
+		named, ok := f.named[key]
+		if !ok {
+			return
+		}
+		ctx := context.Background()
+		b, _, err := f.manifests.Boundary(ctx)
+		if err != nil || named.lineage == f.manifest.Lineage && named.last > b.DeletedThrough {
+			o.violation("retention", "%s deletes %s, which revision %d names (%v)", p.id, key, named.last, err)
+			return
+		}
+		for object, err := range o.w.blobs.List(ctx, blob.ListOptions{Prefix: manifest.PinPrefix(d)}) {
+			var revision int64
+			if _, scanErr := fmt.Sscanf(path.Base(object.Key), "%d", &revision); err != nil || scanErr != nil {
 				continue
 			}
-			if slices.ContainsFunc(m.Files(), func(file manifest.File) bool { return file.Key == key }) {
-				o.violation("retention", "%s deletes %s, which revision %d names", p.id, key, revision)
-				return
+			if named.first <= revision && revision <= named.last {
+				o.violation("retention", "%s deletes %s, which the pinned revision %d names", p.id, key, revision)
 			}
 		}
 	}

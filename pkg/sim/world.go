@@ -95,7 +95,7 @@ func (w *world) populate() {
 // patience is how long a world may take to come to rest once faults have
 // stopped, and calm how long it must have been at rest.
 const (
-	patience = 12 * time.Hour
+	patience = 3 * time.Hour
 	calm     = 4 * time.Minute
 )
 

@@ -4,13 +4,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 )
 
 // memory keeps the rows of files whose bytes only name them.
 type memory struct {
 	mu    sync.Mutex
-	files []any // []R of each, by number
+	files []any // []*R of each, by number
 }
 
 // NewMemoryCodec makes a codec whose files hold no rows, but the number under
@@ -26,12 +27,10 @@ func NewMemoryCodec() *Codec {
 // memoryMagic begins a file of a memory codec.
 const memoryMagic = "rows in memory: "
 
-// keep gives the bytes that stand for copies of rows.
+// keep gives the bytes that stand for rows, which are not changed any more: they
+// are in a state that is published.
 func keep[R any](m *memory, name string, rows []*R) []byte {
-	kept := make([]R, len(rows))
-	for i, r := range rows {
-		kept[i] = *r
-	}
+	kept := slices.Clone(rows)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.files = append(m.files, kept)
@@ -50,13 +49,14 @@ func recall[R any](m *memory, name string, data []byte) ([]*R, error) {
 	if number >= uint64(len(m.files)) {
 		return nil, fmt.Errorf("its rows, number %d, are not kept", number)
 	}
-	kept, ok := m.files[number].([]R)
+	kept, ok := m.files[number].([]*R)
 	if !ok {
 		return nil, errors.New("its rows are of another table")
 	}
-	copies := append([]R(nil), kept...)
-	rows := make([]*R, len(copies))
-	for i := range copies {
+	copies := make([]R, len(kept))
+	rows := make([]*R, len(kept))
+	for i, r := range kept {
+		copies[i] = *r
 		rows[i] = &copies[i]
 	}
 	return rows, nil

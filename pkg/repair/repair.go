@@ -255,6 +255,7 @@ func (cfg Config) recorded(ctx context.Context) ([]*state.Entry, error) {
 // foldRest folds, in the order of the ids, whatever of the ledger is not folded yet.
 func (cfg Config) foldRest(ctx context.Context, st *state.State) (int, error) {
 	r := &reader{cfg: cfg}
+	h := &held{groups: map[string]fold.Group{}}
 	n := 0
 	for name, err := range ledger.List(ctx, cfg.Store, cfg.Domain, "") {
 		if err != nil {
@@ -265,12 +266,21 @@ func (cfg Config) foldRest(ctx context.Context, st *state.State) (int, error) {
 			return n, err
 		}
 		for _, g := range slices.Clone(r.groups) {
-			if err := cfg.fold(ctx, st, g); err != nil {
+			if err := cfg.foldAll(ctx, st, h.next(st, g)); err != nil {
 				return n, err
 			}
 		}
 	}
-	return n, nil
+	return n, cfg.foldAll(ctx, st, h.rest())
+}
+
+func (cfg Config) foldAll(ctx context.Context, st *state.State, groups []fold.Group) error {
+	for _, g := range groups {
+		if err := cfg.fold(ctx, st, g); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // fold folds a group, and then the dead letters that waited for what it brought.

@@ -46,8 +46,8 @@ func Draw(seed uint64) World {
 	if r.IntN(4) == 0 {
 		c.Domains = 2
 	}
-	if r.IntN(10) == 0 && !c.Parquet {
-		c.Tasks = 50 + r.IntN(150)
+	if r.IntN(4) == 0 && !c.Parquet {
+		c.Tasks, c.Requests = 40+r.IntN(160), 5+r.IntN(20)
 	}
 	if r.IntN(3) == 0 {
 		c.PageSize = 2 + r.IntN(30)

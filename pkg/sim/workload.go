@@ -72,7 +72,7 @@ func newWorkload(w *world) *workload {
 	l := &workload{w: w, scripts: map[string][]ask{}, next: map[string]int{}}
 	for i, d := range w.domains {
 		for j := range 1 + r.IntN(2) {
-			l.projects = append(l.projects, drawProject(r, d, fmt.Sprintf("p%d%d", i, j), w.cfg.Tasks))
+			l.projects = append(l.projects, l.drawProject(r, d, fmt.Sprintf("p%d%d", i, j)))
 		}
 	}
 	span := w.cfg.horizon() / time.Duration(w.cfg.Requests+1)
@@ -91,7 +91,7 @@ func newWorkload(w *world) *workload {
 				a.runKey = fmt.Sprintf("key%d", r.IntN(2))
 			}
 			if r.IntN(3) == 0 {
-				a.slots = int32(1 + r.IntN(4)) //nolint:gosec // small
+				a.slots = int32(2 + r.IntN(6)) //nolint:gosec // small
 			}
 			if r.IntN(8) == 0 {
 				a.seconds = int32(30 + r.IntN(300)) //nolint:gosec // small
@@ -101,7 +101,7 @@ func newWorkload(w *world) *workload {
 		case n < 8:
 			a.verb = askRetry
 		default:
-			a.verb, a.slots, a.pool = askLimit, int32(1+r.IntN(6)), pools[2+r.IntN(3)] //nolint:gosec // small
+			a.verb, a.slots, a.pool = askLimit, int32(3+r.IntN(12)), pools[2+r.IntN(3)] //nolint:gosec // small
 		}
 		l.scripts[client] = append(l.scripts[client], a)
 	}
@@ -110,9 +110,9 @@ func newWorkload(w *world) *workload {
 
 // drawProject draws a DAG: chains, fans, diamonds, layers, or parts that have
 // nothing to do with each other.
-func drawProject(r *rand.Rand, d ids.Domain, name string, most int) *project {
+func (l *workload) drawProject(r *rand.Rand, d ids.Domain, name string) *project {
 	p := &project{domain: d}
-	n := 1 + r.IntN(most)
+	n := 1 + r.IntN(l.w.cfg.Tasks)
 	shape := r.IntN(6)
 	layer := 1 + r.IntN(8)
 	for i := range n {
@@ -171,6 +171,9 @@ func drawProject(r *rand.Rand, d ids.Domain, name string, most int) *project {
 		if r.IntN(3) == 0 {
 			a.TimeoutSec = int32(20 + r.IntN(300)) //nolint:gosec // small
 		}
+		if l.behave(key.String()).hangs {
+			a.TimeoutSec = int32(20 + r.IntN(40)) //nolint:gosec // small
+		}
 		switch r.IntN(12) {
 		case 0:
 			a.TriggerRule = "all_done"
@@ -185,12 +188,12 @@ func drawProject(r *rand.Rand, d ids.Domain, name string, most int) *project {
 // behave is how an asset's tasks go: the same in every run.
 func (l *workload) behave(asset string) behaviour {
 	r := rand.New(rand.NewPCG(l.w.cfg.Seed, hashOf("behave "+asset))) //nolint:gosec // reproducible, not secret
-	b := behaviour{takes: time.Duration(1+r.IntN(4000)) * time.Millisecond}
+	b := behaviour{takes: time.Duration(1+r.IntN(1500)) * time.Millisecond}
 	switch r.IntN(12) {
 	case 0:
 		b.failures = int32(1 + r.IntN(5)) //nolint:gosec // small
 	case 1:
-		b.takes = time.Duration(5+r.IntN(90)) * time.Second
+		b.takes = time.Duration(5+r.IntN(40)) * time.Second
 	case 2:
 		b.hangs = r.IntN(3) == 0
 	}

@@ -99,6 +99,7 @@ func Open(ctx context.Context, cfg Config) (*Compactor, error) {
 	if cfg.MaxDeltas <= 0 {
 		cfg.MaxDeltas = maxDeltas
 	}
+	cfg.Retention = cfg.Retention.WithDefaults()
 	c := &Compactor{
 		Config: cfg, inbox: newInbox(cfg.Clock), latest: &snapshot.Latest{}, ended: make(chan struct{}),
 		published: make(chan struct{}, 1), maintaining: make(chan struct{}, 1),

@@ -16,12 +16,8 @@ const (
 	maintainEvery = time.Minute
 	// backlogEvery is how often, while there is more to collect than one go does.
 	backlogEvery = time.Second
-	// floorLag is how far the orphan floor stays behind the clock: how long a
-	// writer may take from its first file to its publish, and how far its clock may
-	// be behind, before it has to write again.
-	floorLag = 10 * time.Minute
-	// floorStep is how far it is raised, at least.
-	floorStep = time.Minute
+	// floorSteps is in how many steps the floor rises by as much as it lags.
+	floorSteps = 10
 )
 
 // Maintain deletes revisions, pins and state files that the domain's retention
@@ -77,11 +73,11 @@ func (c *Compactor) maintain(ctx context.Context) {
 // takes, can still be published; what another process is writing may have to be
 // written again.
 func (c *Compactor) orphanFloor(next *manifest.Manifest, delta manifest.Delta) string {
-	floor := min(ids.AtTime(event.At(c.Clock.Now()).Add(-floorLag).Time()), delta.ID)
+	floor := min(ids.AtTime(event.At(c.Clock.Now()).Add(-c.Retention.Orphans).Time()), delta.ID)
 	if c.rewrite.pending(c.manifest) {
 		floor = min(floor, c.rewrite.id)
 	}
-	if next.OrphanFloor != "" && ids.Time(floor).Sub(ids.Time(next.OrphanFloor)) < floorStep {
+	if next.OrphanFloor != "" && ids.Time(floor).Sub(ids.Time(next.OrphanFloor)) < c.Retention.Orphans/floorSteps {
 		return next.OrphanFloor
 	}
 	return floor

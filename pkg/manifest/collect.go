@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -18,8 +17,6 @@ const (
 	maxSwept = 4096
 	// deleters is how many files are deleted at once.
 	deleters = 16
-	// sweepStep is how far the floor has to rise before all files are looked at again.
-	sweepStep = 10 * time.Minute
 )
 
 // NamedFrom reports whether all files are named at or above a floor.
@@ -86,11 +83,13 @@ func (c *Collector) Collect(ctx context.Context) (more bool, err error) {
 }
 
 // begin reports whether there is anything to do at a floor.
+//
+// All files are looked at again when the floor has risen by as much as it lags.
 func (c *Collector) begin(floor string) bool {
 	if c.sweeping || floor == "" {
 		return c.sweeping
 	}
-	if c.swept != "" && ids.Time(floor).Sub(ids.Time(c.swept)) < sweepStep {
+	if c.swept != "" && ids.Time(floor).Sub(ids.Time(c.swept)) < c.policy.Orphans {
 		return false
 	}
 	c.swept, c.sweeping = floor, true

@@ -22,15 +22,21 @@ type Policy struct {
 	Hourly time.Duration
 	// Daily is how long those are kept that were current at midnight, UTC, 30 days.
 	Daily time.Duration
+	// Orphans is how far behind the clock files are safe that nothing refers to yet,
+	// ten minutes: how long a writer may take from its first file to its publish, and
+	// how far its clock may be behind, before it has to write again.
+	Orphans time.Duration
 }
 
 const (
 	keepAll    = time.Hour
 	keepHourly = 7 * 24 * time.Hour
 	keepDaily  = 30 * 24 * time.Hour
+	orphans    = 10 * time.Minute
 )
 
-func (p Policy) withDefaults() Policy {
+// WithDefaults is the policy with its defaults filled in.
+func (p Policy) WithDefaults() Policy {
 	set := func(d *time.Duration, otherwise time.Duration) {
 		if *d == 0 {
 			*d = otherwise
@@ -39,6 +45,7 @@ func (p Policy) withDefaults() Policy {
 	set(&p.All, keepAll)
 	set(&p.Hourly, keepHourly)
 	set(&p.Daily, keepDaily)
+	set(&p.Orphans, orphans)
 	return p
 }
 
@@ -80,7 +87,7 @@ type Collector struct {
 
 // NewCollector makes a collector of a domain's revisions and files.
 func NewCollector(s *Store, p Policy) *Collector {
-	return &Collector{store: s, policy: p.withDefaults(), log: s.log, pins: map[int64]*pin{}}
+	return &Collector{store: s, policy: p.WithDefaults(), log: s.log, pins: map[int64]*pin{}}
 }
 
 // errMoved says that the boundary was replaced meanwhile: what was read before

@@ -40,13 +40,13 @@ func Draw(seed uint64) World {
 	c := World{
 		Seed: seed, Compactors: 1 + r.IntN(3), Dispatchers: 1 + r.IntN(2), Workers: 1 + r.IntN(3),
 		Clients: 1 + r.IntN(3), Readers: r.IntN(2), Domains: 1, Requests: 2 + r.IntN(6), Tasks: 2 + r.IntN(24),
-		Minutes: 5 + r.IntN(20), PageSize: 1000, Parquet: r.IntN(50) == 0,
+		Minutes: 5 + r.IntN(20), PageSize: 1000,
 		MaxDeltas: 2 + r.IntN(14), Keep: 20 + r.IntN(600),
 	}
 	if r.IntN(4) == 0 {
 		c.Domains = 2
 	}
-	if r.IntN(4) == 0 && !c.Parquet {
+	if r.IntN(4) == 0 {
 		c.Tasks, c.Requests = 40+r.IntN(160), 5+r.IntN(20)
 	}
 	if r.IntN(3) == 0 {

@@ -29,12 +29,16 @@ type driver struct {
 // call is something that a process asks of the world. Its goroutine is parked
 // until the driver closes done.
 type call struct {
-	proc  *process
-	label string
-	begin func()          // is called by the driver
-	ctx   context.Context //nolint:containedctx // the caller's
-	done  chan struct{}
+	proc   *process
+	label  string
+	begin  func()          // is called by the driver
+	serves int             // the request on whose behalf it is made: what is asked twice at once is told apart
+	ctx    context.Context //nolint:containedctx // the caller's
+	done   chan struct{}
 }
+
+// serving is the key of a context's request, by its number.
+type serving struct{}
 
 // happening is something that is going to happen.
 type happening struct {
@@ -85,6 +89,7 @@ func (d *driver) park(ctx context.Context, c *call) error {
 		return err
 	}
 	c.ctx, c.done = ctx, make(chan struct{})
+	c.serves, _ = ctx.Value(serving{}).(int)
 	d.arrive(c)
 	select {
 	case <-c.done:
@@ -119,7 +124,7 @@ func (d *driver) settle() {
 			return
 		}
 		slices.SortStableFunc(calls, func(a, b *call) int {
-			return cmp.Or(cmp.Compare(a.proc.id, b.proc.id), cmp.Compare(a.label, b.label))
+			return cmp.Or(cmp.Compare(a.proc.id, b.proc.id), cmp.Compare(a.label, b.label), cmp.Compare(a.serves, b.serves))
 		})
 		for _, c := range calls {
 			// Whether somebody was faster to ask than somebody else was to call it off

@@ -154,7 +154,7 @@ func (w *world) route(kind string) *process {
 // serve has the process handle the request, in a goroutine of its own.
 func (r *request) serve(method string, u *url.URL, header http.Header, body []byte) {
 	p := r.to
-	req, err := http.NewRequestWithContext(p.work, method, u.String(), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(context.WithValue(p.work, serving{}, r.id), method, u.String(), bytes.NewReader(body))
 	if err != nil {
 		r.answer(answer{err: err})
 		return

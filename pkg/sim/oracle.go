@@ -7,12 +7,14 @@ import (
 	"math"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -41,7 +43,10 @@ type followed struct {
 	cancelled map[string]bool
 	// raised are limits by the greatest that was in force while slots were held.
 	entries int
-	named   map[string]span // state files, by the revisions that name them
+	broken  bool // the projections are damaged, and not rebuilt yet
+	// abandoned are entries that appeared when their writers had given them up.
+	abandoned map[string]bool
+	named     map[string]span // state files, by the revisions that name them
 }
 
 // span is an unbroken row of revisions.
@@ -54,7 +59,7 @@ func newOracle(w *world) *oracle {
 	o := &oracle{w: w, domains: map[ids.Domain]*followed{}, executions: map[string]int{}}
 	for _, d := range w.domains {
 		o.domains[d] = &followed{
-			domain: d, past: map[int64]*state.State{}, known: map[int64]string{}, named: map[string]span{}, cancelled: map[string]bool{},
+			domain: d, past: map[int64]*state.State{}, known: map[int64]string{}, named: map[string]span{}, abandoned: map[string]bool{}, cancelled: map[string]bool{},
 			state:     state.New(d),
 			manifests: manifest.New(manifest.Config{Domain: d, Store: w.blobs, IDs: ids.NewSource(w.now, nil), Clock: w.clock}),
 		}
@@ -79,6 +84,9 @@ func (o *oracle) published(key string) {
 		return
 	}
 	f := o.domains[d]
+	if f.broken {
+		return // whatever is published on a damaged state ends with the rebuild
+	}
 	ctx := context.Background()
 	b, _, err := f.manifests.Boundary(ctx)
 	if err != nil {
@@ -387,16 +395,22 @@ func (o *oracle) damaged(p *process, d ids.Domain, err error) {
 // executed is told of work that was done.
 func (o *oracle) executed(e worker.Execution) { o.executions[e.RunID+" "+e.TaskKey]++ }
 
-// wrote is told of each write.
-func (o *oracle) wrote(verb, key string) {
-	if strings.HasSuffix(key, ".json") && strings.HasPrefix(key, "ledger/") {
-		for _, d := range o.w.domains {
-			if strings.Contains(key, d.Path()+"/") {
-				o.domains[d].entries++
-			}
-		}
+// abandoned is after how long a writer of the ledger gives up a name, and appends
+// the same events under another.
+const abandoned = 30 * time.Second
+
+// appended is told of each ledger entry that was created.
+func (o *oracle) appended(key string) {
+	d, entry, err := ledger.ParseKey(key)
+	if err != nil {
+		o.violation("ledger", "%v", err)
+		return
 	}
-	_ = verb
+	f := o.domains[d]
+	f.entries++
+	if o.w.now().Sub(o.w.firstAsked[key]) > abandoned {
+		f.abandoned[entry] = true
+	}
 }
 
 // deleting is told of each object that is about to be deleted, and is there.

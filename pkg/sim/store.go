@@ -37,6 +37,9 @@ func op[T any](s store, ctx context.Context, verb, key string, writes bool, effe
 	k := &call{proc: s.p, label: verb + " " + key}
 	k.begin = func() {
 		f := w.faults.storage(s.p, writes)
+		if _, asked := w.firstAsked[key]; verb == "create" && !asked {
+			w.firstAsked[key] = w.now()
+		}
 		reply := func() { w.after(w.faults.latency(), s.p, func() { close(k.done) }) }
 		happen := func() {
 			if writes {

@@ -28,6 +28,7 @@ func (w *world) scheduleWipes() {
 			w.note("wipe %s, %d", domain, how)
 			w.counts["under repair"]++
 			w.counts["wiped"]++
+			f.broken = true
 			w.damage(f, how)
 			w.after(time.Duration(r.Int64N(int64(2*time.Minute))), nil, func() { w.rebuild(f) })
 		})
@@ -75,6 +76,7 @@ func (w *world) rebuild(f *followed) {
 		w.oracle.violation("I-17 rebuildable", "after the rebuild of %s: %v", f.domain, err)
 		return
 	}
+	f.broken = false
 	w.oracle.commit(f, m)
 	w.counts["under repair"]--
 }

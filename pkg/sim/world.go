@@ -40,8 +40,10 @@ type world struct {
 	alive    sync.WaitGroup
 	requests int
 	mutated  map[string]time.Time // when names were last written
-	counts   map[string]int
-	scratch  string
+	// firstAsked is when somebody first wanted to create a name.
+	firstAsked map[string]time.Time
+	counts     map[string]int
+	scratch    string
 
 	trace hash.Hash
 	tail  []string
@@ -49,7 +51,7 @@ type world struct {
 
 func newWorld(b Bubble, cfg World) *world {
 	w := &world{
-		driver: newDriver(b.Wait), bubble: b, cfg: cfg, mutated: map[string]time.Time{}, counts: map[string]int{},
+		driver: newDriver(b.Wait), bubble: b, cfg: cfg, mutated: map[string]time.Time{}, firstAsked: map[string]time.Time{}, counts: map[string]int{},
 		trace: sha256.New(), codec: snapshot.NewMemoryCodec(),
 		scratch: filepath.Join(b.Scratch, fmt.Sprintf("world-%d-%p", cfg.Seed, &cfg)),
 	}
@@ -230,12 +232,12 @@ func (w *world) wrote(verb, key string) {
 	}
 	switch {
 	case strings.HasPrefix(key, "ledger/"):
+		w.oracle.appended(key)
 		w.notify("http://compactor/v1/notifications", key, w.faults.notice())
 	case strings.HasPrefix(key, "manifests/"):
 		w.oracle.published(key)
 		w.notify("http://dispatcher/v1/notifications", key, w.faults.notice())
 	}
-	w.oracle.wrote(verb, key)
 }
 
 // maxNotices is how often a notification is delivered before it is dropped.

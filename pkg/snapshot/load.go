@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"slices"
 
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -33,12 +34,16 @@ func (c *Codec) rows(ctx context.Context, store *manifest.Store, files []manifes
 }
 
 // Advance gives the state of m from that of an earlier revision, which may be nil,
-// and the deltas since, where m still names all of those; else it reads everything
-// anew. It changes own unless it fails, and then may give own.
+// and the deltas since, where m still names all of those and the one before, which
+// proves that m came of that revision; else it reads everything anew. It changes
+// own unless it fails, and then may give own.
 func Advance(
 	ctx context.Context, c *Codec, store *manifest.Store, from *manifest.Manifest, own *state.State, m *manifest.Manifest,
 ) (*state.State, error) {
 	if from == nil || m.Lineage != from.Lineage {
+		return Load(ctx, c, store, m)
+	}
+	if len(from.L0) == 0 || !slices.ContainsFunc(m.L0, func(d manifest.Delta) bool { return d.ID == from.L0[len(from.L0)-1].ID }) {
 		return Load(ctx, c, store, m)
 	}
 	next := from.Revision + 1

@@ -28,6 +28,13 @@ func (o *oracle) final() {
 
 // outcomes holds the end of each run against what a simple model allows.
 func (o *oracle) outcomes(f *followed) {
+	keys := map[string]string{}
+	for run := range f.state.Runs.All {
+		if other := keys[run.RunKey]; run.RunKey != "" && other != "" {
+			o.violation("INV-2 run keys", "runs %s and %s have the same run key, %s", other, run.RunID, run.RunKey)
+		}
+		keys[run.RunKey] = run.RunID
+	}
 	for run := range f.state.Runs.All {
 		f.state.TasksOf(run.RunID, func(t *state.Task) bool {
 			if problem := o.outcome(f, run, t); problem != "" {
@@ -61,6 +68,9 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 			return "nobody cancelled its run"
 		}
 	case state.TaskFailed:
+		if t.ErrorCode == "GHOST" {
+			return "a report that came too late ended it"
+		}
 		b := o.w.load.behave(assetOf(t.TaskKey))
 		if t.Attempt < t.MaxAttempts && t.ErrorCode != "UNDISPATCHABLE" && !f.cancelled[run.RunID] {
 			return "it had attempts left: " + t.ErrorCode + " " + t.ErrorMessage

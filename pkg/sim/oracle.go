@@ -80,7 +80,7 @@ func (o *oracle) violation(invariant, format string, args ...any) {
 func (o *oracle) published(key string) {
 	d, revision, err := manifest.ParseKey(key)
 	if err != nil {
-		o.violation("INV-1", "manifest key %s: %v", key, err)
+		o.violation("one history", "manifest key %s: %v", key, err)
 		return
 	}
 	f := o.domains[d]
@@ -114,7 +114,7 @@ func (o *oracle) published(key string) {
 func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	if f.manifest != nil && m.Lineage == f.manifest.Lineage {
 		if m.Parent == nil || *m.Parent != f.manifest.Ref() {
-			o.violation("INV-1 one history", "revision %d of %s does not follow revision %d", m.Revision, f.domain, f.manifest.Revision)
+			o.violation("one history", "revision %d of %s does not follow revision %d", m.Revision, f.domain, f.manifest.Revision)
 			return
 		}
 	}
@@ -122,7 +122,7 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	before := f.state
 	next, err := o.load(f, m)
 	if err != nil {
-		o.violation("INV-2 whole revisions", "revision %d of %s: %v", m.Revision, f.domain, err)
+		o.violation("whole revisions", "revision %d of %s: %v", m.Revision, f.domain, err)
 		return
 	}
 	rebuilt := f.manifest != nil && m.Lineage != f.manifest.Lineage
@@ -207,7 +207,7 @@ func (o *oracle) files(f *followed, m *manifest.Manifest) {
 		}
 		data, _, err := o.w.blobs.Get(context.Background(), file.Key)
 		if err != nil || int64(len(data)) != file.Size || blob.CRC32C(data) != file.CRC32C {
-			o.violation("INV-2 whole revisions", "revision %d of %s names %s, which is not as it says (%v)", m.Revision, f.domain, file.Key, err)
+			o.violation("whole revisions", "revision %d of %s names %s, which is not as it says (%v)", m.Revision, f.domain, file.Key, err)
 		}
 	}
 }
@@ -251,7 +251,7 @@ func (o *oracle) transition(f *followed, s *state.State, was, is *state.Task) {
 	}
 	begun := is.AdmittedAt != 0 && was.AdmittedAt == 0 || is.State == state.TaskRunning && was.State != state.TaskRunning
 	if begun && !mayStart(s, is) {
-		o.violation("INV-10 dependency order", "task %s of run %s is %s before its upstreams allow it", is.TaskKey, is.RunID, is.State)
+		o.violation("INV-6 dependency order", "task %s of run %s is %s before its upstreams allow it", is.TaskKey, is.RunID, is.State)
 	}
 	if is.State == state.TaskSucceeded && was.State != state.TaskSucceeded {
 		o.output(f, is)
@@ -381,7 +381,7 @@ func (o *oracle) seen(p *process, d ids.Domain, snap *snapshot.Snapshot) {
 		return // long ago
 	}
 	if diff := o.w.codec.Diff(published, snap.State, 3); len(diff) > 0 {
-		o.violation("INV-2 whole revisions", "%s reads revision %d of %s as no one published it: %s", p.id, snap.Revision, d, strings.Join(diff, "; "))
+		o.violation("whole revisions", "%s reads revision %d of %s as no one published it: %s", p.id, snap.Revision, d, strings.Join(diff, "; "))
 	}
 }
 

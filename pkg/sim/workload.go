@@ -63,6 +63,7 @@ const (
 	askCancel
 	askRetry
 	askLimit
+	askGhost
 )
 
 var pools = []string{"", "", "", "warehouse", "api"}
@@ -81,7 +82,7 @@ func newWorkload(w *world) *workload {
 		a := ask{
 			after: time.Duration(r.Int64N(int64(span) + 1)), project: l.projects[r.IntN(len(l.projects))], only: -1,
 		}
-		switch n := r.IntN(10); {
+		switch n := r.IntN(11); {
 		case i == 0 || n < 6:
 			a.verb = askRun
 			if r.IntN(4) == 0 {
@@ -100,6 +101,8 @@ func newWorkload(w *world) *workload {
 			a.verb, a.force = askCancel, r.IntN(2) == 0
 		case n < 8:
 			a.verb = askRetry
+		case n < 9:
+			a.verb = askGhost
 		default:
 			a.verb, a.slots, a.pool = askLimit, int32(3+r.IntN(12)), pools[2+r.IntN(3)] //nolint:gosec // small
 		}
@@ -318,6 +321,8 @@ func (c *client) ask(ctx context.Context, a ask) error {
 			return e.SetLimits(ctx, a.slots*4, nil)
 		}
 		return e.SetLimits(ctx, 0, map[string]int32{a.pool: a.slots})
+	case askGhost:
+		return c.haunt(ctx, e)
 	case askCancel, askRetry:
 	}
 	snap, err := e.Snapshots.Current(ctx)

@@ -86,7 +86,7 @@ func parse(text string) ([]mutant, error) {
 	for block := range strings.SplitSeq(text, "\n---\n") {
 		name, rest, ok1 := strings.Cut(strings.TrimLeft(block, "\n"), "\n")
 		file, rest, ok2 := strings.Cut(rest, "\n")
-		before, after, ok3 := strings.Cut(rest, "\n=>\n")
+		before, after, ok3 := strings.Cut(rest+"\n", "\n=>\n")
 		if !ok1 || !ok2 || !ok3 {
 			return nil, fmt.Errorf("mutants.txt: the block %.80q is not name, file, old, =>, new", block)
 		}

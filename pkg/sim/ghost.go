@@ -1,0 +1,81 @@
+package sim
+
+import (
+	"context"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// haunted bounds the reports of one haunting.
+const haunted = 12
+
+// haunt appends what a process that has slept for long would: reports on attempts
+// that were given up or have ended, requests and calls that are out of date. The
+// fold must see through all of it.
+func (c *client) haunt(ctx context.Context, e *engine.Engine) error {
+	snap, err := e.Snapshots.Current(ctx)
+	if err != nil {
+		return err
+	}
+	now := event.At(c.p.now())
+	n := 0
+	for t := range snap.State.Tasks.All {
+		payloads := ghosts(e.Domain, t, now)
+		if len(payloads) == 0 {
+			continue
+		}
+		if n++; n > haunted {
+			break
+		}
+		p := payloads[c.rng.IntN(len(payloads))]
+		if _, err := e.Appender.Append(ctx, []*event.Envelope{{Domain: e.Domain, CorrelationID: t.RunID, Payload: p}}); err != nil {
+			return err
+		}
+	}
+	for timer := range snap.State.Timers.All {
+		if n++; timer.Generation == 0 || n > 2*haunted {
+			continue
+		}
+		p := &event.TimerFired{
+			TimerID: timer.TimerID, Generation: timer.Generation - 1, FiredAt: now,
+			Observed: event.Observed{CaughtUpAt: now, Revision: snap.Revision},
+		}
+		if _, err := e.Appender.Append(ctx, []*event.Envelope{{Domain: e.Domain, Payload: p}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ghosts are reports on a task that come too late to count.
+func ghosts(d ids.Domain, t *state.Task, now event.Time) []event.Payload {
+	attempt := t.Attempt - 1
+	if t.State.Terminal() {
+		attempt = t.Attempt
+	}
+	if attempt < 1 || t.Kind == event.KindGroup {
+		return nil
+	}
+	ref := event.AttemptRef{
+		RunID: t.RunID, TaskKey: t.TaskKey, Attempt: attempt, AttemptID: ids.AttemptID(d, t.RunID, t.TaskKey, attempt), WorkerID: "ghost",
+	}
+	failed := &event.Error{Code: "GHOST", Message: "a report that comes too late", Retryable: true}
+	id := ids.DispatchID(t.RunID, t.TaskKey, attempt)
+	ghosts := []event.Payload{
+		&event.TaskStarted{AttemptRef: ref, StartedAt: now},
+		&event.TaskHeartbeat{AttemptRef: ref, HeartbeatAt: now},
+		&event.TaskFinished{AttemptRef: ref, Outcome: event.Failed, Error: failed, StartedAt: now, CompletedAt: now},
+		&event.DispatchRequested{
+			RunID: t.RunID, TaskKey: t.TaskKey, Attempt: attempt, AttemptID: ref.AttemptID, DispatchID: id, Generation: 3, WorkerQueue: "default",
+		},
+	}
+	if !t.State.Terminal() {
+		return ghosts
+	}
+	next := ref
+	next.Attempt, next.AttemptID = attempt+1, ids.AttemptID(d, t.RunID, t.TaskKey, attempt+1)
+	return append(ghosts, &event.TaskStarted{AttemptRef: next, StartedAt: now})
+}

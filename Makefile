@@ -8,6 +8,9 @@ GOLANGCI := .cache/golangci-lint/$(GOLANGCI_VERSION)/golangci-lint
 RACE := $(addprefix ./pkg/,$(addsuffix /...,ids event state fold plan control contract blob queue ledger manifest compactor dispatcher))
 
 FUZZTIME ?= 30s
+SEEDS ?= 1000
+FIRST ?= 0
+WORLD ?=
 PKG ?= ./pkg/...
 
 # The steps of `make check`, in order: the quick ones first, the verdict last.
@@ -35,6 +38,14 @@ test: ## run all tests
 .PHONY: chaos
 chaos: ## run the end-to-end tests at full size: 20 kills, 2,000 tasks, the services
 	go test ./tests/e2e -count=1 -timeout 8m -full -v
+
+.PHONY: simulate
+simulate: ## run SEEDS (1000) fresh simulated worlds, or the one of WORLD='{…}'
+	go test ./tests/simulation -count 1 -timeout 0 -v -run 'Fresh|Given' -seeds $(SEEDS) -first $(FIRST) -world '$(WORLD)'
+
+.PHONY: simulate-mutants
+simulate-mutants: ## make wrong edits, one at a time, and see the simulation catch them
+	go run ./tests/simulation/mutants
 
 .PHONY: race
 race: ## run the tests of the core under the race detector

@@ -22,7 +22,7 @@ const (
 	lastTested     = 10 // INV-1 to INV-10 have a test of their own; no exceptions
 	lastInvariant  = 18
 	notYet         = "Tests: none of that name yet."
-	simulated      = "Tests: none of that name yet; to be proved by simulation."
+	simulated      = "Tests: none of that name; the simulation checks it, see [reliability](reliability.md)."
 )
 
 // testOf is a test that is named after an invariant: TestINV1…, TestI12…. The

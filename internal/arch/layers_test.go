@@ -81,6 +81,10 @@ var layers = []layer{
 			"pkg/queue", "pkg/queue/localqueue", "pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot",
 			"pkg/compactor", "pkg/dispatcher", "pkg/sweeper", "pkg/worker", "pkg/engine", "pkg/service", "=pkg/api", "=pkg/project")},
 	}},
+	{"proof", []pack{
+		// Whole systems in a simulated world.
+		{proof, []string{everything}},
+	}},
 	{"command line", []pack{
 		{"pkg/cli", []string{everything}},
 	}},
@@ -97,6 +101,9 @@ var layers = []layer{
 
 // everything allows all rows above.
 const everything = "*"
+
+// proof is a package that only tests run: it may use their suites and fixtures.
+const proof = "pkg/sim"
 
 // words are what every package but the ports may speak in.
 var words = []string{"pkg/ids", "pkg/event"}

@@ -26,7 +26,7 @@ type World struct {
 	Keep int
 	// Parquet: projections are real Parquet files. Else rows stay in memory, and the
 	// files name them.
-	Parquet bool `json:",omitempty"`
+	Parquet bool
 	Faults  Faults
 }
 
@@ -67,12 +67,26 @@ func drawFaults(r *rand.Rand) Faults {
 		to   *int
 		most int
 	}{
-		{&f.Refused, 100}, {&f.Late, 30}, {&f.Lost, 60}, {&f.Slow, 10},
-		{&f.KillBefore, 5}, {&f.KillAfter, 5},
-		{&f.NetRefused, 100}, {&f.NetLost, 80}, {&f.NetSlow, 20},
-		{&f.TaskLost, 60}, {&f.TaskAgain, 250}, {&f.TaskLate, 150},
-		{&f.NoticeLost, 900}, {&f.NoticeAgain, 200}, {&f.NoticeLate, 300},
-		{&f.Kill, 150}, {&f.Freeze, 120}, {&f.Jump, 60}, {&f.MaxSkew, 120}, {&f.Full, 60},
+		{&f.Refused, 100},
+		{&f.Late, 30},
+		{&f.Lost, 60},
+		{&f.Slow, 10},
+		{&f.KillBefore, 5},
+		{&f.KillAfter, 5},
+		{&f.NetRefused, 100},
+		{&f.NetLost, 80},
+		{&f.NetSlow, 20},
+		{&f.TaskLost, 60},
+		{&f.TaskAgain, 250},
+		{&f.TaskLate, 150},
+		{&f.NoticeLost, 900},
+		{&f.NoticeAgain, 200},
+		{&f.NoticeLate, 300},
+		{&f.Kill, 150},
+		{&f.Freeze, 120},
+		{&f.Jump, 60},
+		{&f.MaxSkew, 120},
+		{&f.Full, 60},
 	} {
 		if r.IntN(2) == 0 {
 			*n.to = 1 + r.IntN(n.most>>r.IntN(4)+1)

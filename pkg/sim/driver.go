@@ -55,7 +55,7 @@ func (e events) Less(i, j int) bool {
 	return cmp.Or(e[i].at.Compare(e[j].at), cmp.Compare(e[i].seq, e[j].seq)) < 0
 }
 func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *events) Push(x any)   { *e = append(*e, x.(*happening)) } //nolint:forcetypeassert // heap's
+func (e *events) Push(x any)   { *e = append(*e, x.(*happening)) } //nolint:forcetypeassert,errcheck // heap's
 func (e *events) Pop() any {
 	old := *e
 	last := old[len(old)-1]

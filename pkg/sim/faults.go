@@ -10,24 +10,24 @@ import (
 type Faults struct {
 	// Requests to the store and the queue: refused without effect; refused, and in
 	// effect a while later; in effect, and the answer lost; slow, by up to minutes.
-	Refused, Late, Lost, Slow int `json:",omitempty"`
+	Refused, Late, Lost, Slow int
 	// The process dies just before a write takes effect, or just after.
-	KillBefore, KillAfter int `json:",omitempty"`
+	KillBefore, KillAfter int
 	// Requests between processes: never arrive; are answered to nobody; are slow.
-	NetRefused, NetLost, NetSlow int `json:",omitempty"`
+	NetRefused, NetLost, NetSlow int
 	// Queue tasks: dropped; delivered once more, up to ten minutes later; late.
-	TaskLost, TaskAgain, TaskLate int `json:",omitempty"`
+	TaskLost, TaskAgain, TaskLate int
 	// Notifications of objects.
-	NoticeLost, NoticeAgain, NoticeLate int `json:",omitempty"`
+	NoticeLost, NoticeAgain, NoticeLate int
 	// Each minute, of each machine: its process is killed; is frozen; its clock jumps.
-	Kill, Freeze, Jump int `json:",omitempty"`
+	Kill, Freeze, Jump int
 	// MaxSkew is how far the clocks of machines differ, in seconds.
-	MaxSkew int `json:",omitempty"`
+	MaxSkew int
 	// Full: each minute, the store begins to be full for a while.
-	Full int `json:",omitempty"`
+	Full int
 	// Wipe: the projections are damaged, or deleted, this many times; somebody
 	// notices and has them rebuilt.
-	Wipe int `json:",omitempty"`
+	Wipe int
 }
 
 // dice draws what goes wrong. It belongs to the driver.

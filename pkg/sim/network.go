@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -159,9 +160,7 @@ func (r *request) serve(method string, u *url.URL, header http.Header, body []by
 		r.answer(answer{err: err})
 		return
 	}
-	for name, values := range header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, header)
 	p.open = append(p.open, r)
 	p.wg.Go(func() {
 		rec := &recorder{header: http.Header{}, status: http.StatusOK}

@@ -45,10 +45,14 @@ func smaller(w World) []World {
 		of    func(*World) *int
 		least int
 	}{
-		{func(c *World) *int { return &c.Tasks }, 1}, {func(c *World) *int { return &c.Requests }, 1},
-		{func(c *World) *int { return &c.Domains }, 1}, {func(c *World) *int { return &c.Compactors }, 1},
-		{func(c *World) *int { return &c.Dispatchers }, 1}, {func(c *World) *int { return &c.Workers }, 1},
-		{func(c *World) *int { return &c.Clients }, 1}, {func(c *World) *int { return &c.Readers }, 0},
+		{func(c *World) *int { return &c.Tasks }, 1},
+		{func(c *World) *int { return &c.Requests }, 1},
+		{func(c *World) *int { return &c.Domains }, 1},
+		{func(c *World) *int { return &c.Compactors }, 1},
+		{func(c *World) *int { return &c.Dispatchers }, 1},
+		{func(c *World) *int { return &c.Workers }, 1},
+		{func(c *World) *int { return &c.Clients }, 1},
+		{func(c *World) *int { return &c.Readers }, 0},
 		{func(c *World) *int { return &c.Minutes }, 1},
 	} {
 		try(func(c *World) { n := field.of(c); *n = max(field.least, *n/2) })

@@ -30,7 +30,7 @@ var _ blob.Store = store{}
 
 // op does something in the store: after a while, in one instant, whatever
 // becomes of who asked for it.
-func op[T any](s store, ctx context.Context, verb, key string, writes bool, effect func() (T, error)) (T, error) {
+func op[T any](ctx context.Context, s store, verb, key string, writes bool, effect func() (T, error)) (T, error) {
 	w := s.p.machine.w
 	var value T
 	var err error
@@ -116,7 +116,7 @@ func (w *world) admit(verb, key string) error {
 }
 
 func (s store) Create(ctx context.Context, key string, data []byte) (blob.Object, error) {
-	return op(s, ctx, "create", key, true, func() (blob.Object, error) {
+	return op(ctx, s, "create", key, true, func() (blob.Object, error) {
 		return s.p.machine.w.blobs.Create(context.Background(), key, data)
 	})
 }
@@ -130,13 +130,13 @@ func (s store) CreateFrom(ctx context.Context, key string, r io.Reader) (blob.Ob
 }
 
 func (s store) Replace(ctx context.Context, key string, data []byte, generation int64) (blob.Object, error) {
-	return op(s, ctx, "replace", key, true, func() (blob.Object, error) {
+	return op(ctx, s, "replace", key, true, func() (blob.Object, error) {
 		return s.p.machine.w.blobs.Replace(context.Background(), key, data, generation)
 	})
 }
 
 func (s store) Put(ctx context.Context, key string, data []byte) (blob.Object, error) {
-	return op(s, ctx, "put", key, true, func() (blob.Object, error) {
+	return op(ctx, s, "put", key, true, func() (blob.Object, error) {
 		return s.p.machine.w.blobs.Put(context.Background(), key, data)
 	})
 }
@@ -146,7 +146,7 @@ func (s store) Get(ctx context.Context, key string) ([]byte, blob.Object, error)
 		data   []byte
 		object blob.Object
 	}
-	g, err := op(s, ctx, "get", key, false, func() (got, error) {
+	g, err := op(ctx, s, "get", key, false, func() (got, error) {
 		data, object, err := s.p.machine.w.blobs.Get(context.Background(), key)
 		return got{data, object}, err
 	})
@@ -162,7 +162,7 @@ func (s store) Open(ctx context.Context, key string) (io.ReadCloser, blob.Object
 }
 
 func (s store) Head(ctx context.Context, key string) (blob.Object, error) {
-	return op(s, ctx, "head", key, false, func() (blob.Object, error) {
+	return op(ctx, s, "head", key, false, func() (blob.Object, error) {
 		return s.p.machine.w.blobs.Head(context.Background(), key)
 	})
 }
@@ -173,7 +173,7 @@ func (s store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.O
 	return func(yield func(blob.Object, error) bool) {
 		after := opts.StartAfter
 		for {
-			page, err := op(s, ctx, "list", opts.Prefix+" after "+after, false, func() ([]blob.Object, error) {
+			page, err := op(ctx, s, "list", opts.Prefix+" after "+after, false, func() ([]blob.Object, error) {
 				return s.p.machine.w.page(opts.Prefix, after)
 			})
 			if err != nil {
@@ -207,7 +207,7 @@ func (w *world) page(prefix, after string) ([]blob.Object, error) {
 }
 
 func (s store) Delete(ctx context.Context, key string) error {
-	_, err := op(s, ctx, "delete", key, true, func() (struct{}, error) {
+	_, err := op(ctx, s, "delete", key, true, func() (struct{}, error) {
 		w := s.p.machine.w
 		if _, err := w.blobs.Head(context.Background(), key); err == nil {
 			w.oracle.deleting(s.p, key)

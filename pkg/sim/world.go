@@ -203,16 +203,11 @@ func (w *world) note(format string, args ...any) {
 
 // hash adds to the trace what is not worth a line.
 func (w *world) hash(parts ...string) {
-	if debug != nil {
-		debug(w, strings.Join(parts, " "))
-	}
 	for _, part := range parts {
 		_, _ = w.trace.Write([]byte(part)) // hashes take everything
 		_, _ = w.trace.Write([]byte{0})
 	}
 }
-
-var debug func(*world, string)
 
 func (w *world) fault(name string) { w.counts[name]++ }
 

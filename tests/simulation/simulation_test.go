@@ -26,7 +26,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 100, "how many fresh worlds to run")
+	seeds = flag.Int("seeds", 60, "how many fresh worlds to run")
 	first = flag.Uint64("first", 0, "the seed of the first fresh world; 0: from the time of day")
 	world = flag.String("world", "", "a world to run, as a failure prints it")
 	tries = flag.Int("shrink", 150, "how many smaller worlds to try when one fails")
@@ -77,7 +77,7 @@ func explain(t *testing.T, w sim.World, found *sim.Result) {
 			w, found = smaller, again
 		}
 	}
-	path := filepath.Join(os.TempDir(), fmt.Sprintf("servo-simulation-%d.trace", w.Seed)) //nolint:usetesting // it is to be read later
+	path := filepath.Join(os.TempDir(), fmt.Sprintf("servo-simulation-%d.trace", w.Seed))
 	require.NoError(t, os.WriteFile(path, []byte(strings.Join(found.Tail, "\n")+"\n"), 0o600))
 	const lines = 40
 	t.Errorf("%s\n\n%v\n\nthe end of the trace is in %s; run the world again with\n  make simulate WORLD='%s'",
@@ -105,10 +105,10 @@ func (y *tally) add(r *sim.Result) {
 }
 
 func (y *tally) print(from uint64, took time.Duration) {
-	fmt.Printf("simulated %d worlds from seed %d: %d tasks ended, %d steps, %s of virtual time, in %.1f s: %.0f worlds and %.0f tasks a minute\n",
+	fmt.Fprintf(os.Stdout, "simulated %d worlds from seed %d: %d tasks ended, %d steps, %s of virtual time, in %.1f s: %.0f worlds and %.0f tasks a minute\n",
 		y.worlds, from, y.done, y.steps, y.virtual.Round(time.Second), took.Seconds(), float64(y.worlds)/took.Minutes(), float64(y.done)/took.Minutes())
 	for _, name := range slices.Sorted(maps.Keys(y.faults)) {
-		fmt.Printf("  %8d %s\n", y.faults[name], name)
+		fmt.Fprintf(os.Stdout, "  %8d %s\n", y.faults[name], name)
 	}
 }
 
@@ -153,7 +153,7 @@ func TestTheGivenWorldKeepsEveryPromise(t *testing.T) {
 	w, err := sim.Parse(*world)
 	require.NoError(t, err)
 	r := run(t, w)
-	fmt.Printf("%d tasks ended in %d runs, %d revisions, %d steps, %s of virtual time\n", r.Completions, r.Runs, r.Revisions, r.Steps, r.Virtual)
+	fmt.Fprintf(os.Stdout, "%d tasks ended in %d runs, %d revisions, %d steps, %s of virtual time\n", r.Completions, r.Runs, r.Revisions, r.Steps, r.Virtual)
 	if r.Err() != nil {
 		explain(t, w, r)
 	}

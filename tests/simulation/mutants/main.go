@@ -66,13 +66,13 @@ func run(ctx context.Context, only string, seeds int) error {
 		}
 		took := time.Since(began).Round(time.Second) //nolint:forbidigo // see above
 		if how == "" {
-			fmt.Printf("MISSED  %-58s in %d worlds, %s\n", m.name, seeds, took)
+			fmt.Fprintf(os.Stdout, "MISSED  %-58s in %d worlds, %s\n", m.name, seeds, took)
 			continue
 		}
 		caught++
-		fmt.Printf("caught  %-58s %s, %s\n", m.name, how, took)
+		fmt.Fprintf(os.Stdout, "caught  %-58s %s, %s\n", m.name, how, took)
 	}
-	fmt.Printf("%d of %d mutants caught\n", caught, tried)
+	fmt.Fprintf(os.Stdout, "%d of %d mutants caught\n", caught, tried)
 	if caught < tried {
 		return fmt.Errorf("%d mutants were missed", tried-caught)
 	}

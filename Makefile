@@ -41,7 +41,7 @@ chaos: ## run the end-to-end tests at full size: 20 kills, 2,000 tasks, the serv
 
 .PHONY: simulate
 simulate: ## run SEEDS (1000) fresh simulated worlds, or the one of WORLD='{…}'
-	go test ./tests/simulation -count 1 -timeout 0 -v -run 'Fresh|Given' -seeds $(SEEDS) -first $(FIRST) -world '$(WORLD)'
+	go test ./tests/simulation -count 1 -timeout 0 -v -run 'TestWorldsKeep|Given' -seeds $(SEEDS) -first $(FIRST) -world '$(WORLD)'
 
 .PHONY: simulate-mutants
 simulate-mutants: ## make wrong edits, one at a time, and see the simulation catch them

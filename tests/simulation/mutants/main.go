@@ -124,7 +124,7 @@ func try(ctx context.Context, m mutant, dir string, seeds int) (how string, err 
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("does not compile: %w\n%s", err, out)
 	}
-	test := exec.CommandContext(ctx, binary, "-test.run", "Fresh", "-test.timeout", "30m", "-shrink", "0",
+	test := exec.CommandContext(ctx, binary, "-test.run", "TestWorldsKeep", "-test.timeout", "30m", "-shrink", "0",
 		"-first", "1", "-seeds", fmt.Sprint(seeds))
 	test.Dir = "tests/simulation"
 	out, err := test.CombinedOutput()

@@ -18,7 +18,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
-	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
 // oracle watches a world and says what is wrong with it. It reads the store
@@ -27,7 +26,6 @@ type oracle struct {
 	w          *world
 	domains    map[ids.Domain]*followed
 	violations []string
-	executions map[string]int // finished work, by run and task
 }
 
 // followed is a domain as its published revisions have it.
@@ -37,13 +35,11 @@ type followed struct {
 	manifest  *manifest.Manifest // the newest committed one
 	state     *state.State
 	// past are the states of revisions lately, for readers to be held against.
-	past  map[int64]*state.State
-	known map[int64]string // nonces
+	past map[int64]*state.State
 	// cancelled are runs that somebody wanted to end, or whose time was up.
 	cancelled map[string]bool
-	// raised are limits by the greatest that was in force while slots were held.
-	entries int
-	broken  bool // the projections are damaged, and not rebuilt yet
+	entries   int
+	broken    bool // the projections are damaged, and not rebuilt yet
 	// abandoned are entries that appeared when their writers had given them up.
 	abandoned map[string]bool
 	named     map[string]span // state files, by the revisions that name them
@@ -56,10 +52,10 @@ type span struct {
 }
 
 func newOracle(w *world) *oracle {
-	o := &oracle{w: w, domains: map[ids.Domain]*followed{}, executions: map[string]int{}}
+	o := &oracle{w: w, domains: map[ids.Domain]*followed{}}
 	for _, d := range w.domains {
 		o.domains[d] = &followed{
-			domain: d, past: map[int64]*state.State{}, known: map[int64]string{}, named: map[string]span{}, abandoned: map[string]bool{}, cancelled: map[string]bool{},
+			domain: d, past: map[int64]*state.State{}, named: map[string]span{}, abandoned: map[string]bool{}, cancelled: map[string]bool{},
 			state:     state.New(d),
 			manifests: manifest.New(manifest.Config{Domain: d, Store: w.blobs, IDs: ids.NewSource(w.now, nil), Clock: w.clock}),
 		}
@@ -127,7 +123,7 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	}
 	rebuilt := f.manifest != nil && m.Lineage != f.manifest.Lineage
 	f.manifest, f.state = m, next
-	f.past[m.Revision], f.known[m.Revision] = next.Copy(), m.Nonce
+	f.past[m.Revision] = next.Copy()
 	delete(f.past, m.Revision-200)
 	o.check(f, m.Revision)
 	if !rebuilt {
@@ -391,9 +387,6 @@ func (o *oracle) damaged(p *process, d ids.Domain, err error) {
 		o.violation("retention", "%s finds the state of %s damaged: %v", p.id, d, err)
 	}
 }
-
-// executed is told of work that was done.
-func (o *oracle) executed(e worker.Execution) { o.executions[e.RunID+" "+e.TaskKey]++ }
 
 // abandoned is after how long a writer of the ledger gives up a name, and appends
 // the same events under another.

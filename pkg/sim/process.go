@@ -27,7 +27,6 @@ type machine struct {
 	alive *process // nil while it is down
 	// frozenUntil: nothing happens in its process before.
 	frozenUntil time.Time
-	rng         *rand.Rand
 }
 
 // process is one life of a program.

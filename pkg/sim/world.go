@@ -79,7 +79,7 @@ func newWorld(b Bubble, cfg World) *world {
 func (w *world) populate() {
 	add := func(kind string, n int, main func(context.Context, *process)) {
 		for i := range n {
-			m := &machine{w: w, kind: kind, name: fmt.Sprintf("%s%d", kind, i), main: main, rng: random(w.cfg.Seed, kind, i)}
+			m := &machine{w: w, kind: kind, name: fmt.Sprintf("%s%d", kind, i), main: main}
 			if w.cfg.Faults.MaxSkew > 0 {
 				m.skew = w.faults.skew()
 			}

@@ -28,6 +28,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
@@ -86,10 +87,15 @@ type Compactor struct {
 	// What follows belongs to the goroutine of Run.
 	state    *state.State // as of manifest
 	manifest *manifest.Manifest
-	caughtUp event.Time // never falls; the manifest's may be older
+	caughtUp event.Time // never falls in a lineage; the manifest's may be older
+	complete string     // likewise: every entry that is named below it is folded
 	rewrite  *rewrite
 	// triedUnsupported says that dead letters of older builds have been looked at.
 	triedUnsupported bool
+
+	// storeTime is the latest time that the store is known to have had, in Unix
+	// milliseconds.
+	storeTime atomic.Int64
 
 	wg sync.WaitGroup
 }
@@ -224,7 +230,7 @@ func (c *Compactor) reload(ctx context.Context) error {
 	for restarts := 0; ; restarts++ {
 		m, err := c.Manifests.Load(ctx)
 		if errors.Is(err, manifest.ErrNone) {
-			c.state, c.manifest, c.rewrite = state.New(c.Domain), nil, nil
+			c.state, c.manifest, c.rewrite, c.caughtUp, c.complete = state.New(c.Domain), nil, nil, 0, ""
 			return nil
 		}
 		if err != nil {
@@ -246,12 +252,23 @@ func (c *Compactor) reload(ctx context.Context) error {
 
 // adopt makes a published state the one to fold on.
 func (c *Compactor) adopt(st *state.State, m *manifest.Manifest) {
+	if c.manifest != nil && m.Lineage != c.manifest.Lineage {
+		c.caughtUp, c.complete = 0, ""
+	}
 	c.state, c.manifest = st, m
 	// A clock that was set back must not make ids that listings would pass over.
 	c.IDs.Observe(m.OrphanFloor)
 	c.IDs.Observe(m.Watermarks.EventsProcessedThrough)
 	c.IDs.Observe(m.Watermarks.CompleteThrough)
 	c.caughtUp = max(c.caughtUp, m.Watermarks.CaughtUpAt)
+}
+
+// lineage is that of the state, "" if there is none yet.
+func (c *Compactor) lineage() string {
+	if c.manifest == nil {
+		return ""
+	}
+	return c.manifest.Lineage
 }
 
 // share hands out the current state as the newest snapshot.

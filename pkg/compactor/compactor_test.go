@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/repair"
@@ -176,6 +178,35 @@ func TestI13CausesComeFirst(t *testing.T) {
 	finished := w.append(w.Finished(run, "a", 1, event.Succeeded))
 	w.step(c, finished)
 	require.Equal(t, []string{"a=SUCCEEDED"}, w.states(c, run))
+	w.verify()
+}
+
+// I-15, and it takes no clock's word for it. Seen to fail with completeBefore
+// asking this machine's clock.
+func TestACompactorWhoseClockIsAheadPassesNoEntryBy(t *testing.T) {
+	w := newWorld(t)
+	ahead := &tick{now: w.clock.Now().Add(time.Hour)}
+	c, err := compactor.Open(t.Context(), compactor.Config{
+		Domain: foldtest.Domain, Store: w.store(), Manifests: w.manifests(), Codec: codec, IDs: ids.NewSource(ahead.Now, nil),
+		Clock: ahead, Writer: "ahead", Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	for range 5 {
+		run, _ := w.trigger(foldtest.Task("a")) // announced to nobody
+		w.clock.pass(10 * time.Second)
+		ahead.pass(10 * time.Second)
+		_, err = c.Step(t.Context(), compactor.Request{Barrier: true})
+		require.NoError(t, err)
+		require.Equal(t, []string{"a=READY"}, w.states(c, run))
+	}
+	w.clock.pass(5 * time.Minute)
+	w.trigger(foldtest.Task("a"))
+	_, err = c.Step(t.Context(), compactor.Request{Barrier: true})
+	require.NoError(t, err)
+	m, err := w.manifests().Load(t.Context())
+	require.NoError(t, err)
+	require.NotEmpty(t, m.Watermarks.CompleteThrough, "listings do not grow with history")
+	require.Less(t, m.Watermarks.CompleteThrough, ids.AtTime(w.clock.Now()))
 	w.verify()
 }
 

@@ -65,7 +65,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	c := &tick{now: foldtest.Epoch}
 	return &world{
-		World: foldtest.New(t), t: t, blobs: memblob.New(memblob.Options{}), clock: c,
+		World: foldtest.New(t), t: t, blobs: memblob.New(memblob.Options{Now: c.Now}), clock: c,
 		ids: ids.NewSource(c.Now, nil),
 	}
 }

@@ -8,14 +8,16 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// listMargin is how much older than a listing an entry may be and still become
-// visible after it: a writer's clock may be off, and its write under way.
+// listMargin is how much older than a listing the name of an entry may be that
+// becomes visible after it. Who appends sees to it that a name is at most 60 s
+// behind the store's clock.
 const listMargin = 90 * time.Second
 
 // publish writes what changed in work and creates the next manifest. When it
@@ -73,11 +75,33 @@ func (c *Compactor) write(ctx context.Context, id string, rows *state.Rows, tier
 		d.Rows += f.Rows
 		d.Bytes += int64(len(f.Data))
 		g.Go(func() error {
-			_, err := c.Store.Create(gctx, key, f.Data)
+			object, err := c.Store.Create(gctx, key, f.Data)
+			if err == nil {
+				c.told(object.Updated)
+			}
 			return err
 		})
 	}
 	return d, g.Wait()
+}
+
+// told notes what time it is for the store. It is called by several goroutines
+// at once.
+func (c *Compactor) told(t time.Time) {
+	ms := t.UnixMilli()
+	for old := c.storeTime.Load(); ms > old && !c.storeTime.CompareAndSwap(old, ms); old = c.storeTime.Load() {
+	}
+}
+
+// completeBefore is the id up to which a listing that begins now is complete: by
+// the store's clock, which all writers answer to, and so never too high, however
+// this machine's clock goes. It is "" when the store has not told the time yet.
+func (c *Compactor) completeBefore() string {
+	ms := c.storeTime.Load()
+	if ms == 0 {
+		return ""
+	}
+	return ids.AtTime(time.UnixMilli(ms).Add(-listMargin))
 }
 
 func fileOf(f snapshot.File, key string) manifest.File {
@@ -109,9 +133,7 @@ func (c *Compactor) next(work *state.State, p publication, delta manifest.Delta)
 	}
 	w.LastProcessedAt = event.At(c.Clock.Now())
 	w.CaughtUpAt = max(w.CaughtUpAt, c.caughtUp, p.caughtUp)
-	if through := completeThrough(w.CaughtUpAt); w.CaughtUpAt != 0 && through > w.CompleteThrough {
-		w.CompleteThrough = through
-	}
+	w.CompleteThrough = max(w.CompleteThrough, c.complete, p.complete)
 	return next
 }
 

@@ -31,6 +31,10 @@ const (
 // a timer fired, or a run is not known and what made it may be in the ledger.
 var errNeedBarrier = errors.New("the ledger has to be listed first")
 
+// errAnew says that the state has been made anew under a step, which has to begin
+// anew with it.
+var errAnew = errors.New("the state was made anew meanwhile")
+
 // Step folds entries and publishes the result. It is what Run does again and
 // again, one step at a time; a simulation calls it directly.
 func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {
@@ -45,8 +49,9 @@ func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {
 func (c *Compactor) step(ctx context.Context, r Request) (Result, error) {
 	entries := r.Entries
 	var listedAt event.Time
+	complete := ""
 	if r.Barrier {
-		listedAt = event.At(c.Clock.Now())
+		listedAt, complete = event.At(c.Clock.Now()), c.completeBefore()
 		listed, err := c.list(ctx)
 		if err != nil {
 			return Result{}, err
@@ -73,7 +78,7 @@ func (c *Compactor) step(ctx context.Context, r Request) (Result, error) {
 		decisions = append(decisions, decisive...)
 		p := publication{groups: groups, barrier: r.Barrier}
 		if len(entries) == 0 {
-			p.groups, p.caughtUp = inOrder(slices.Concat(groups, decisions)), listedAt
+			p.groups, p.caughtUp, p.complete = inOrder(slices.Concat(groups, decisions)), listedAt, complete
 		}
 		folded, err := c.foldAndPublish(ctx, p)
 		if err != nil {
@@ -84,7 +89,7 @@ func (c *Compactor) step(ctx context.Context, r Request) (Result, error) {
 	// With nothing new in the ledger the listing itself is the news. It is not
 	// worth a manifest: the next one will carry it.
 	if listedAt > c.caughtUp {
-		c.caughtUp = listedAt
+		c.caughtUp, c.complete = listedAt, max(c.complete, complete)
 		c.share()
 	}
 	return c.result(total), nil
@@ -101,6 +106,7 @@ func (c *Compactor) list(ctx context.Context) ([]Entry, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list the ledger of %s: %w", c.Domain, err)
 		}
+		c.told(name.Object.Updated)
 		entries = append(entries, Entry{ID: name.Entry})
 	}
 	return entries, nil
@@ -281,6 +287,8 @@ type publication struct {
 	barrier bool
 	// caughtUp is when the ledger was listed, if this completes that listing.
 	caughtUp event.Time
+	// complete is the id up to which that listing is complete, or "".
+	complete string
 }
 
 // foldAndPublish folds groups and publishes, anew on the winner's state whenever
@@ -297,8 +305,12 @@ func (c *Compactor) foldAndPublish(ctx context.Context, p publication) (int, err
 		case err == nil:
 			return n, nil
 		case errors.Is(err, manifest.ErrConflict), errors.Is(err, manifest.ErrNotCommitted):
+			before := c.lineage()
 			if err := c.reload(ctx); err != nil {
 				return 0, err
+			}
+			if before != "" && c.lineage() != before { // what was listed is not all that this state lacks
+				return 0, fmt.Errorf("fold %s: %w", c.Domain, errAnew)
 			}
 		default:
 			return 0, err
@@ -353,10 +365,4 @@ func (c *Compactor) waiting(ctx context.Context, work *state.State, run string) 
 		}
 	}
 	return groups, FetchPlans(ctx, c.Store, c.Domain, groups)
-}
-
-// completeThrough is the id up to which a listing begun at t is complete: what
-// was written with an older id was durable, and so listed, by then.
-func completeThrough(t event.Time) string {
-	return ids.AtTime(t.Add(-listMargin).Time())
 }

@@ -175,9 +175,9 @@ func (l latest) Await(ctx context.Context, after int64) (*snapshot.Snapshot, err
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
-		World: foldtest.New(t), t: t, clock: &tick{now: foldtest.Epoch}, blobs: memblob.New(memblob.Options{}),
-		reads: map[string]int{},
+		World: foldtest.New(t), t: t, clock: &tick{now: foldtest.Epoch}, reads: map[string]int{},
 	}
+	w.blobs = memblob.New(memblob.Options{Now: w.clock.Now})
 	w.ids = ids.NewSource(w.clock.Now, nil)
 	w.manifests = w.manifestsOver(w.blobs)
 	w.appender = ledger.NewAppender(ledger.Config{

@@ -15,6 +15,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
+	"github.com/servo-orchestration/servo/pkg/blob/memblob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -208,6 +209,21 @@ func TestAnAnswerAfterHalfAMinuteCountsForNothing(t *testing.T) {
 		require.Equal(t, w.groups(t, names[0]), w.groups(t, names[1]))
 		require.True(t, ids.Time(appended.Entry).Sub(began) >= 30*time.Second)
 		require.Len(t, w.durable, 1)
+	})
+}
+
+// Seen to fail with passed looking at nothing but this machine's clock.
+func TestAWriterWhoseClockIsBehindTheStoresIsNotPassedBy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(nil)
+		const behind = 2 * time.Minute
+		w.store.Store = memblob.New(memblob.Options{Now: func() time.Time { return now().Add(behind) }})
+		for n := range 3 {
+			appended, err := w.Append(t.Context(), []*event.Envelope{heartbeat(n)})
+			require.NoError(t, err)
+			require.Less(t, now().Add(behind).Sub(ids.Time(appended.Entry)), time.Minute)
+			require.Len(t, w.entries(t), n+2, "the first was appended anew, and from then on the store's time is known")
+		}
 	})
 }
 

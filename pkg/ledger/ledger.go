@@ -14,9 +14,10 @@
 // is success, once its bytes are seen to be the same.
 //
 // An answer that comes more than 30 s after the name was minted counts for
-// nothing, good or bad: a listing may have passed the name by. The same bytes
-// are written anew under a new name, and whoever folds both finds the second
-// to change nothing, since events have natural keys.
+// nothing, good or bad, and neither does one that says that the store's clock is
+// more than 60 s past the name: a listing may have passed the name by. The same
+// bytes are written anew under a new name, and whoever folds both finds the
+// second to change nothing, since events have natural keys.
 //
 // # Ids
 //

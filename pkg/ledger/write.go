@@ -8,12 +8,17 @@ import (
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
 const (
 	// maxAnswer is how old a name may be when the store answers: what takes longer
 	// may have been passed by a listing, and is written anew.
 	maxAnswer = 30 * time.Second
+
+	// maxBehind is how far the time in a name may be behind the store's clock when
+	// the entry appears: listings rely on it. See docs/format/ledger.md.
+	maxBehind = 60 * time.Second
 
 	firstDelay = 100 * time.Millisecond
 	lastDelay  = 5 * time.Second
@@ -52,10 +57,11 @@ func (a *Appender) write(ctx context.Context, b *batch) (blob.Object, error) {
 		}
 		stored, err := a.try(ctx, b)
 		switch {
-		case err == nil && a.cfg.Clock.Now().Sub(b.minted) < maxAnswer:
+		case err == nil && !a.passed(b, stored):
 			return stored, nil
 		case err == nil:
-			a.cfg.Logger.WarnContext(ctx, "ledger append answered too late, appending anew", "entry", b.key)
+			a.cfg.Logger.WarnContext(ctx, "a listing may have passed the entry, appending anew: the answer was slow, or this clock is behind the store's",
+				"entry", b.key, "stored_at", stored.Updated)
 			b.name = ""
 			continue
 		case errors.Is(err, errTaken):
@@ -71,6 +77,14 @@ func (a *Appender) write(ctx context.Context, b *batch) (blob.Object, error) {
 			return blob.Object{}, err
 		}
 	}
+}
+
+// passed reports whether a listing may have passed an entry by that has been
+// stored. The ids that are minted from now on are those of the store's time, if
+// this machine's clock is behind it.
+func (a *Appender) passed(b *batch, stored blob.Object) bool {
+	a.cfg.IDs.Observe(ids.AtTime(stored.Updated))
+	return a.cfg.Clock.Now().Sub(b.minted) >= maxAnswer || stored.Updated.Sub(ids.Time(b.name)) >= maxBehind
 }
 
 // rename gives a batch a new name, greater than every id in it: those have all

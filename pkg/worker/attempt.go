@@ -62,7 +62,7 @@ func (a *attempt) now() event.Time { return event.At(a.w.cfg.Clock.Now()) }
 
 // run takes the attempt from its start to its report, and gives what to answer
 // the queue. Ctx ends, with a cause, when the execution is to be stopped; what
-// must be reported nevertheless goes under the worker's own context.
+// must be reported nevertheless goes under the job's life.
 func (a *attempt) run(ctx context.Context) int {
 	defer a.freeSlot()
 	defer a.discard(ctx) // after the report: nobody waits for it
@@ -71,7 +71,7 @@ func (a *attempt) run(ctx context.Context) int {
 		return status
 	}
 	a.job.executing.Store(true)
-	stopBeats := background(a.w.ctx, a.heartbeats)
+	stopBeats := background(a.job.life, a.heartbeats)
 	defer stopBeats()
 
 	marker, err := a.perform(ctx)
@@ -201,8 +201,8 @@ func (a *attempt) saveLog(err error) (wait func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if _, putErr := a.w.cfg.Store.Put(a.w.ctx, key, text); putErr != nil {
-			a.log.WarnContext(a.w.ctx, "could not store the log", "key", key, "error", putErr, "task_error", err)
+		if _, putErr := a.w.cfg.Store.Put(a.job.life, key, text); putErr != nil {
+			a.log.WarnContext(a.job.life, "could not store the log", "key", key, "error", putErr, "task_error", err)
 		}
 	}()
 	return func() { <-done }
@@ -230,7 +230,7 @@ func (a *attempt) report(ctx context.Context, f *contract.Finished) int {
 	if expires := contract.CallbackExpiry(a.calls.url(contract.VerbFinished)); expires != 0 {
 		deadline = min(deadline, expires)
 	}
-	status, err := a.calls.deliver(a.w.ctx, deadline, contract.VerbFinished, f, nil)
+	status, err := a.calls.deliver(a.job.life, deadline, contract.VerbFinished, f, nil)
 	switch {
 	case err == nil && isOK(status):
 		return http.StatusOK

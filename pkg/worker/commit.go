@@ -74,7 +74,7 @@ func (a *attempt) commit(ctx context.Context, made []outputFile) (*contract.Mark
 		return nil, cause
 	}
 	// From here on there is no way back: what is stopped now may be committed.
-	winner, err := a.mark(a.w.ctx, m)
+	winner, err := a.mark(a.job.life, m)
 	if err != nil {
 		return nil, err // perhaps committed: the files stay
 	}
@@ -213,7 +213,7 @@ const deleteTimeout = time.Minute
 // deleteFiles removes what this execution has stored, as far as possible: what
 // stays is below a directory that no marker names.
 func (a *attempt) deleteFiles(ctx context.Context, m *contract.Marker) {
-	clean, cancel := context.WithTimeout(a.w.ctx, deleteTimeout)
+	clean, cancel := context.WithTimeout(a.job.life, deleteTimeout)
 	defer cancel()
 	for _, f := range m.Files {
 		if err := a.w.cfg.Store.Delete(clean, m.URI+f.Name); err != nil {

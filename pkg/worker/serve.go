@@ -30,6 +30,8 @@ func (w *Worker) Handler() http.Handler {
 
 // job is an attempt in this process: all deliveries of the attempt share it.
 type job struct {
+	// life lasts as long as the worker, with what the first delivery's context says.
+	life context.Context //nolint:containedctx // for what must be done when the attempt is stopped
 	stop func(cause error)
 	// executing says that the attempt is started and not yet being reported:
 	// from then on, heartbeats keep it.
@@ -53,7 +55,7 @@ func (w *Worker) execute(rw http.ResponseWriter, r *http.Request) {
 		w.refuse(rw, r, http.StatusBadRequest, err)
 		return
 	}
-	j := w.join(env)
+	j := w.join(r.Context(), env)
 	if j == nil {
 		rw.WriteHeader(http.StatusInternalServerError) // not 503: queues take that as "slow down everything"
 		return
@@ -80,7 +82,7 @@ func (w *Worker) refuse(rw http.ResponseWriter, r *http.Request, status int, err
 
 // join gives the job of the attempt, beginning it if it is not here yet. It is
 // nil when the worker takes no more.
-func (w *Worker) join(env *contract.Envelope) *job {
+func (w *Worker) join(delivery context.Context, env *contract.Envelope) *job {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if j := w.jobs[env.AttemptID]; j != nil {
@@ -89,8 +91,9 @@ func (w *Worker) join(env *contract.Envelope) *job {
 	if w.closing || len(w.jobs) >= maxJobs {
 		return nil
 	}
-	ctx, stop := context.WithCancelCause(w.ctx)
-	j := &job{stop: stop, done: make(chan struct{})}
+	life := lifeOf{w.ctx, context.WithoutCancel(delivery)}
+	ctx, stop := context.WithCancelCause(life)
+	j := &job{life: life, stop: stop, done: make(chan struct{})}
 	w.jobs[env.AttemptID] = j
 	w.running.Go(func() {
 		defer stop(nil)
@@ -101,6 +104,20 @@ func (w *Worker) join(env *contract.Envelope) *job {
 		close(j.done)
 	})
 	return j
+}
+
+// lifeOf ends as one context does, and says what another says.
+type lifeOf struct {
+	context.Context //nolint:containedctx // it is one
+
+	values context.Context //nolint:containedctx // see above
+}
+
+func (l lifeOf) Value(key any) any {
+	if v := l.values.Value(key); v != nil {
+		return v
+	}
+	return l.Context.Value(key)
 }
 
 // take waits for a slot and runs the attempt in it.

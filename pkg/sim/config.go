@@ -85,7 +85,7 @@ func drawFaults(r *rand.Rand) Faults {
 		{&f.Kill, 150},
 		{&f.Freeze, 120},
 		{&f.Jump, 60},
-		{&f.MaxSkew, 120},
+		{&f.MaxSkew, 300},
 		{&f.Full, 60},
 	} {
 		if r.IntN(2) == 0 {

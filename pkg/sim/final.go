@@ -8,7 +8,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 	"github.com/servo-orchestration/servo/pkg/ids"
-	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/repair"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -19,9 +18,10 @@ func (o *oracle) final() {
 	for _, d := range o.w.domains {
 		f := o.domains[d]
 		o.outcomes(f)
-		o.folded(f)
+		o.everyEntry(f)
 		o.replay(f)
 		o.bareLedger(f)
+		o.collected(f)
 		o.bounded(f)
 	}
 }
@@ -82,22 +82,6 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 		return "it has not ended"
 	}
 	return ""
-}
-
-// folded checks that every entry of the ledger is recorded.
-func (o *oracle) folded(f *followed) {
-	recorded := map[string]bool{}
-	for row := range f.state.Entries.All {
-		recorded[row.Entry] = true
-		if row.Outcome == state.DeadLetter {
-			o.violation("I-15 nothing is lost", "group %s of entry %s is a dead letter: %s %s", row.Group, row.Entry, row.Reason, row.Detail)
-		}
-	}
-	for name, err := range ledger.List(context.Background(), o.w.blobs, f.domain, "") {
-		if err != nil || !recorded[name.Entry] && !f.abandoned[name.Entry] {
-			o.violation("I-15 nothing is lost", "entry %s of %s was never folded (%v)", name.Entry, f.domain, err)
-		}
-	}
 }
 
 func (o *oracle) repairs(f *followed, blobs blob.Store) repair.Config {

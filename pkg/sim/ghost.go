@@ -31,7 +31,8 @@ func (c *client) haunt(ctx context.Context, e *engine.Engine) error {
 			break
 		}
 		p := payloads[c.rng.IntN(len(payloads))]
-		if _, err := e.Appender.Append(ctx, []*event.Envelope{{Domain: e.Domain, CorrelationID: t.RunID, Payload: p}}); err != nil {
+		// It comes after what is known of the task, in a rebuild too.
+		if _, err := e.Appender.Append(ctx, []*event.Envelope{{Domain: e.Domain, CorrelationID: t.RunID, CausationID: t.Version, Payload: p}}); err != nil {
 			return err
 		}
 	}
@@ -43,7 +44,7 @@ func (c *client) haunt(ctx context.Context, e *engine.Engine) error {
 			TimerID: timer.TimerID, Generation: timer.Generation - 1, FiredAt: now,
 			Observed: event.Observed{CaughtUpAt: now, Revision: snap.Revision},
 		}
-		if _, err := e.Appender.Append(ctx, []*event.Envelope{{Domain: e.Domain, Payload: p}}); err != nil {
+		if _, err := e.Appender.Append(ctx, []*event.Envelope{{Domain: e.Domain, CausationID: timer.Version, Payload: p}}); err != nil {
 			return err
 		}
 	}

@@ -7,14 +7,12 @@ import (
 	"math"
 	"path"
 	"strings"
-	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 	"github.com/servo-orchestration/servo/pkg/ids"
-	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -39,8 +37,10 @@ type followed struct {
 	// cancelled are runs that somebody wanted to end, or whose time was up.
 	cancelled map[string]bool
 	entries   int
+	waiting   []waiting
 	broken    bool // the projections are damaged, and not rebuilt yet
-	// abandoned are entries that appeared when their writers had given them up.
+	// abandoned are entries that appeared when listings may have passed their names
+	// by, and whether that was promptly, and so only a matter of clocks.
 	abandoned map[string]bool
 	named     map[string]span // state files, by the revisions that name them
 }
@@ -126,6 +126,7 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	f.past[m.Revision] = next.Copy()
 	delete(f.past, m.Revision-200)
 	o.check(f, m.Revision)
+	o.recorded(f, rebuilt)
 	if !rebuilt {
 		o.transitions(f, before, next)
 	}
@@ -385,24 +386,6 @@ func (o *oracle) seen(p *process, d ids.Domain, snap *snapshot.Snapshot) {
 func (o *oracle) damaged(p *process, d ids.Domain, err error) {
 	if o.w.counts["under repair"] == 0 && o.w.counts["wiped"] == 0 {
 		o.violation("retention", "%s finds the state of %s damaged: %v", p.id, d, err)
-	}
-}
-
-// abandoned is after how long a writer of the ledger gives up a name, and appends
-// the same events under another.
-const abandoned = 30 * time.Second
-
-// appended is told of each ledger entry that was created.
-func (o *oracle) appended(key string) {
-	d, entry, err := ledger.ParseKey(key)
-	if err != nil {
-		o.violation("ledger", "%v", err)
-		return
-	}
-	f := o.domains[d]
-	f.entries++
-	if o.w.now().Sub(o.w.firstAsked[key]) > abandoned {
-		f.abandoned[entry] = true
 	}
 }
 

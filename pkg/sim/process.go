@@ -37,6 +37,7 @@ type process struct {
 	cancel  context.CancelFunc
 	killed  chan struct{}
 	dead    atomic.Bool
+	fell    bool            // died while the world went on
 	handler http.Handler    // of its endpoint, once it serves
 	work    context.Context //nolint:containedctx // under which requests run
 	open    []*request
@@ -66,6 +67,7 @@ func (p *process) kill(why string) {
 		return
 	}
 	w := p.machine.w
+	p.fell = !w.over
 	w.fault("kill")
 	w.note("kill %s: %s", p.id, why)
 	p.machine.alive = nil

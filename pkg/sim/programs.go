@@ -30,7 +30,7 @@ func (p *process) service(args ...string) service.Process {
 		Getenv: func(string) string { return "" }, Stderr: io.Discard, Clock: machineClock{p}, Instance: p.id,
 		Network: network{p}, Entropy: p.entropy, Codec: w.codec,
 		MaxDeltas: w.cfg.MaxDeltas,
-		Retention: manifest.Policy{All: w.cfg.keep(), Hourly: 10 * w.cfg.keep(), Daily: 20 * w.cfg.keep(), Orphans: w.cfg.keep() / 2},
+		Retention: w.cfg.retention(),
 		OpenStore: func(string) (blob.Store, io.Closer, error) { return store{p}, io.NopCloser(nil), nil },
 		OpenQueue: func(service.QueueOptions) (queue.Queue, func(context.Context) error) { return queueClient{p}, nil },
 	}

@@ -23,6 +23,12 @@ var (
 // mutationEvery is how often an object of one name may be written.
 const mutationEvery = time.Second
 
+// asked is who asked for something, and when.
+type asked struct {
+	by *process
+	at time.Time
+}
+
 // store is the object store as a process reaches it.
 type store struct{ p *process }
 
@@ -37,8 +43,8 @@ func op[T any](ctx context.Context, s store, verb, key string, writes bool, effe
 	k := &call{proc: s.p, label: verb + " " + key}
 	k.begin = func() {
 		f := w.faults.storage(s.p, writes)
-		if _, asked := w.firstAsked[key]; verb == "create" && !asked {
-			w.firstAsked[key] = w.now()
+		if _, before := w.firstAsked[key]; verb == "create" && !before {
+			w.firstAsked[key] = asked{s.p, w.now()}
 		}
 		reply := func() { w.after(w.faults.latency(), s.p, func() { close(k.done) }) }
 		happen := func() {
@@ -116,9 +122,13 @@ func (w *world) admit(verb, key string) error {
 }
 
 func (s store) Create(ctx context.Context, key string, data []byte) (blob.Object, error) {
-	return op(ctx, s, "create", key, true, func() (blob.Object, error) {
+	object, err := op(ctx, s, "create", key, true, func() (blob.Object, error) {
 		return s.p.machine.w.blobs.Create(context.Background(), key, data)
 	})
+	if err != nil && strings.HasPrefix(key, "ledger/") {
+		s.p.machine.w.failed.Store(blob.CRC32C(data), true)
+	}
+	return object, err
 }
 
 func (s store) CreateFrom(ctx context.Context, key string, r io.Reader) (blob.Object, error) {

@@ -36,22 +36,23 @@ type world struct {
 	oracle  *oracle
 	load    *workload
 
-	machines []*machine
-	alive    sync.WaitGroup
-	requests int
-	mutated  map[string]time.Time // when names were last written
-	// firstAsked is when somebody first wanted to create a name.
-	firstAsked map[string]time.Time
+	machines   []*machine
+	alive      sync.WaitGroup
+	requests   int
+	mutated    map[string]time.Time // when names were last written
+	firstAsked map[string]asked     // to create a name
+	failed     sync.Map             // the checksums of ledger entries that a create has failed for
 	counts     map[string]int
 	scratch    string
 
+	over  bool // all processes are being ended
 	trace hash.Hash
 	tail  []string
 }
 
 func newWorld(b Bubble, cfg World) *world {
 	w := &world{
-		driver: newDriver(b.Wait), bubble: b, cfg: cfg, mutated: map[string]time.Time{}, firstAsked: map[string]time.Time{}, counts: map[string]int{},
+		driver: newDriver(b.Wait), bubble: b, cfg: cfg, mutated: map[string]time.Time{}, firstAsked: map[string]asked{}, counts: map[string]int{},
 		trace: sha256.New(), codec: snapshot.NewMemoryCodec(),
 		scratch: filepath.Join(b.Scratch, fmt.Sprintf("world-%d-%p", cfg.Seed, &cfg)),
 	}
@@ -172,6 +173,7 @@ func (w *world) ended(p *process) {
 
 // stop ends all processes.
 func (w *world) stop() {
+	w.over = true
 	for _, m := range w.machines {
 		if m.alive != nil {
 			m.alive.kill("the end")

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -31,6 +32,13 @@ var (
 	world = flag.String("world", "", "a world to run, as a failure prints it")
 	tries = flag.Int("shrink", 150, "how many smaller worlds to try when one fails")
 )
+
+// Worlds leave much behind, and the machine has room for it: a third of the time
+// went into collecting garbage.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(800)
+	os.Exit(m.Run())
+}
 
 // run runs a world in a bubble of its own.
 func run(t *testing.T, w sim.World) *sim.Result {

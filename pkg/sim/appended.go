@@ -1,0 +1,137 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// After how long a writer of the ledger gives up a name, and appends the same
+// events under another: since it first asked, and since the name's time.
+const (
+	abandonedAsk  = 30 * time.Second
+	abandonedName = 60 * time.Second
+)
+
+// waiting is an entry of the ledger that no revision records yet.
+type waiting struct {
+	entry string
+	nth   int  // of the domain's, as they became durable
+	timer bool // in which a timer fired
+}
+
+// appended is told of each ledger entry that was created.
+func (o *oracle) appended(key string) {
+	d, entry, err := ledger.ParseKey(key)
+	if err != nil {
+		o.violation("ledger", "%v", err)
+		return
+	}
+	f := o.domains[d]
+	f.entries++
+	prompt := o.w.now().Sub(o.w.firstAsked[key].at) <= abandonedAsk
+	if !prompt || o.w.now().Sub(ids.Time(entry)) >= abandonedName {
+		f.abandoned[entry] = prompt
+		return
+	}
+	data, _, err := o.w.blobs.Get(context.Background(), key)
+	if err != nil {
+		o.violation("ledger", "%s: %v", key, err)
+		return
+	}
+	fired := bytes.Contains(data, []byte((*event.TimerFired)(nil).Type())) // no name in a world reads like that
+	f.waiting = append(f.waiting, waiting{entry, f.entries, fired})
+}
+
+// recorded follows which entries a revision records, and checks that what a timer
+// decides comes after every fact that was durable before it fired. In a rebuild,
+// timers may have decided before.
+func (o *oracle) recorded(f *followed, rebuilt bool) {
+	var left, now []waiting
+	for _, w := range f.waiting {
+		if lastSeq(f.state, w.entry) < 0 {
+			left = append(left, w)
+		} else {
+			now = append(now, w)
+		}
+	}
+	f.waiting = left
+	for _, timer := range now {
+		if !timer.timer || rebuilt {
+			continue
+		}
+		for _, w := range left {
+			if w.nth < timer.nth {
+				o.violation("INV-9 timers respect freshness", "entry %s, in which a timer fired, is folded, and %s, which was there before, is not", timer.entry, w.entry)
+				return
+			}
+		}
+		decided := lastSeq(f.state, timer.entry)
+		for _, w := range now {
+			if !w.timer && w.nth < timer.nth && decided > 0 && lastSeq(f.state, w.entry) > decided {
+				o.violation("INV-9 timers respect freshness", "entry %s, in which a timer fired, is folded before %s, which was there before", timer.entry, w.entry)
+				return
+			}
+		}
+	}
+}
+
+// lastSeq is the greatest sequence number of the groups of an entry; 0 if none
+// changed anything, and -1 if the entry is not recorded.
+func lastSeq(s *state.State, entry string) int64 {
+	last := int64(-1)
+	s.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {
+		if row.Entry != entry {
+			return false
+		}
+		last = max(last, 0)
+		if row.Outcome == state.Folded {
+			last = max(last, row.FirstSeq)
+		}
+		return true
+	})
+	return last
+}
+
+// everyEntry checks that every entry of the ledger is recorded. What appeared too
+// late may be left out: if its writer has appended the same again, or has died
+// first, or has told its callers that it does not know.
+func (o *oracle) everyEntry(f *followed) {
+	recorded := map[string]bool{}
+	for row := range f.state.Entries.All {
+		recorded[row.Entry] = true
+		if row.Outcome == state.DeadLetter {
+			o.violation("I-15 nothing is lost", "group %s of entry %s is a dead letter: %s %s", row.Group, row.Entry, row.Reason, row.Detail)
+		}
+	}
+	folded, lost := map[uint32]bool{}, map[string]uint32{}
+	for name, err := range ledger.List(context.Background(), o.w.blobs, f.domain, "") {
+		switch {
+		case err != nil:
+			o.violation("I-15 nothing is lost", "list the ledger of %s: %v", f.domain, err)
+			return
+		case recorded[name.Entry]:
+			folded[name.Object.CRC32C] = true
+		default:
+			lost[name.Entry] = name.Object.CRC32C
+		}
+	}
+	for _, entry := range slices.Sorted(maps.Keys(lost)) {
+		if !folded[lost[entry]] && !o.excused(f, entry, lost[entry]) {
+			o.violation("I-15 nothing is lost", "entry %s of %s was never folded", entry, f.domain)
+		}
+	}
+}
+
+func (o *oracle) excused(f *followed, entry string, crc uint32) bool {
+	prompt, late := f.abandoned[entry]
+	_, failed := o.w.failed.Load(crc)
+	return late && (!prompt || failed || o.w.firstAsked[ledger.Key(f.domain, entry)].by.fell)
+}

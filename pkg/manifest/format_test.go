@@ -67,7 +67,7 @@ func TestADamagedManifestIsRefusedWithItsKeyAndReason(t *testing.T) {
 	require.NoError(t, err)
 	for name, c := range map[string]struct{ from, to, reason string }{
 		"not JSON":               {"{", "(", "not a JSON object"},
-		"two":                    {"}}\n", "}}{}", "follows the JSON object"},
+		"two":                    {"}}\n", "}}{}", "after top-level value"},
 		"a newer format":         {`"schema_version":1`, `"schema_version":2`, "upgrade servo"},
 		"an unknown field":       {`"fold_seq"`, `"surprise":1,"fold_seq"`, "surprise"},
 		"another tenant":         {`"tenant_id":"acme"`, `"tenant_id":"evil"`, "base_snapshot.files[0].key"},

@@ -16,6 +16,7 @@ package table
 import (
 	"fmt"
 	"reflect"
+	"sync"
 
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/schema"
@@ -127,8 +128,9 @@ func (d Description) Keys() []string {
 	return names
 }
 
-// All describes every projection table.
-func All() []Description {
+// All describes every projection table. The result is shared, and not to be
+// changed.
+var All = sync.OnceValue(func() []Description {
 	return []Description{
 		describe[state.Run](),
 		describe[state.Task](),
@@ -143,7 +145,7 @@ func All() []Description {
 		describe[state.Partition](),
 		describe[state.Entry](),
 	}
-}
+})
 
 func describe[R Row]() Description {
 	rowType := reflect.TypeFor[R]()

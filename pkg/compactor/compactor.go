@@ -34,6 +34,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -50,12 +51,9 @@ type Config struct {
 	Clock     clock.Clock
 	// Writer names this instance in the manifests that it publishes.
 	Writer string
-	// MaxDeltas is how many L0 deltas a manifest has before they are merged into a
-	// new base; 0: 64.
-	MaxDeltas int
-	// Retention says which revisions are kept; the zero value is the default.
-	Retention manifest.Policy
-	Logger    *slog.Logger
+	Options
+
+	Logger *slog.Logger
 	// OnPublish is called after each publish, in order, before requests are
 	// answered. It must not block.
 	OnPublish func(Published)
@@ -64,6 +62,18 @@ type Config struct {
 	OnTrouble func(err error, since time.Time)
 	// OnTroubleOver is called when what had been failing is folded. It may be nil.
 	OnTroubleOver func()
+}
+
+// Options are what a compactor does in its own way; the zero value will do.
+type Options struct {
+	// MaxDeltas is how many L0 deltas a manifest has before they are merged into a
+	// new base; 0: 64.
+	MaxDeltas int
+	// Retention says which revisions are kept; the zero value is the default.
+	Retention manifest.Policy
+	// Decode reads an entry; nil: as [Decode] does. A simulation has builds that do
+	// not know all that others write.
+	Decode func(entry string, data []byte) []fold.Group
 }
 
 // Published is what a publish made true.
@@ -90,8 +100,8 @@ type Compactor struct {
 	caughtUp event.Time // never falls in a lineage; the manifest's may be older
 	complete string     // likewise: every entry that is named below it is folded
 	rewrite  *rewrite
-	// triedUnsupported says that dead letters of older builds have been looked at.
-	triedUnsupported bool
+	// unsupported are the entries that this build has tried, and does not know either.
+	unsupported map[string]bool
 
 	// storeTime is the latest time that the store is known to have had, in Unix
 	// milliseconds.
@@ -105,11 +115,14 @@ func Open(ctx context.Context, cfg Config) (*Compactor, error) {
 	if cfg.MaxDeltas <= 0 {
 		cfg.MaxDeltas = maxDeltas
 	}
+	if cfg.Decode == nil {
+		cfg.Decode = Decode
+	}
 	cfg.Retention = cfg.Retention.WithDefaults()
 	c := &Compactor{
 		Config: cfg, inbox: newInbox(cfg.Clock), latest: &snapshot.Latest{}, ended: make(chan struct{}),
 		published: make(chan struct{}, 1), maintaining: make(chan struct{}, 1),
-		collector: manifest.NewCollector(cfg.Manifests, cfg.Retention),
+		collector: manifest.NewCollector(cfg.Manifests, cfg.Retention), unsupported: map[string]bool{},
 	}
 	if err := c.reload(ctx); err != nil {
 		return nil, err

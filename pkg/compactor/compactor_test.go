@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -274,6 +276,68 @@ func TestINV9ATimerIsJudgedOnAllThatIsDurable(t *testing.T) {
 	w.Now = w.clock.Now()
 	w.step(c, w.append(w.Fire(timer)))
 	require.Equal(t, []string{"a=RUNNING"}, w.states(c, run))
+	w.verify()
+}
+
+// paged is a store in which something happens between two pages of the first
+// listing: after all that was there has been passed.
+type paged struct {
+	blob.Store
+
+	between func()
+}
+
+func (s *paged) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.Object, error] {
+	return func(yield func(blob.Object, error) bool) {
+		last := opts.StartAfter
+		for range 2 {
+			for o, err := range s.Store.List(ctx, blob.ListOptions{Prefix: opts.Prefix, StartAfter: last}) {
+				if !yield(o, err) {
+					return
+				}
+				last = o.Key
+			}
+			if between := s.between; between != nil {
+				s.between = nil
+				between()
+			}
+		}
+	}
+}
+
+// INV-9. A listing takes several requests: what it has passed by may be older than
+// a timer that it finds. Seen to fail with step folding what timers decide with
+// the listing that found them.
+func TestATimerThatAListingFindsIsJudgedOnTheNextOne(t *testing.T) {
+	w := newWorld(t)
+	store := &paged{Store: w.store()}
+	c, err := compactor.Open(t.Context(), compactor.Config{
+		Domain: foldtest.Domain, Store: store, Manifests: w.manifests(), Codec: codec, IDs: w.ids, Clock: w.clock,
+		Writer: "one", Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	run, entry := w.trigger(foldtest.Task("a"))
+	w.step(c, entry)
+	w.step(c, w.append(w.Started(run, "a", 1)))
+	snap, _ := c.Latest().Get()
+	timer := snap.State.Liveness()
+	w.clock.pass(timer.FireAt.Time().Sub(w.clock.Now()))
+	behind := ids.NewSource(func() time.Time { return w.clock.Now().Add(-30 * time.Second) }, nil)
+	w.append(&event.LimitSet{CommandID: w.ids.New(), Scope: "pool", Name: "p", Slots: 3})
+	store.between = func() {
+		mine := w.ids
+		w.ids = behind // by a machine whose clock is behind
+		w.append(w.Beat(run, "a", 1))
+		w.ids = mine
+		w.Now = w.clock.Now()
+		w.append(w.Fire(timer))
+	}
+	_, err = c.Step(t.Context(), compactor.Request{Barrier: true})
+	require.NoError(t, err)
+	require.Equal(t, []string{"a=RUNNING"}, w.states(c, run))
+	snap, _ = c.Latest().Get()
+	require.Nil(t, store.between)
+	require.Greater(t, snap.State.Liveness().Generation, timer.Generation, "the timer was folded, too")
 	w.verify()
 }
 

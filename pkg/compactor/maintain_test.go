@@ -275,7 +275,7 @@ func TestATimerIsJudgedOnAllThatIsDurableHoweverMuchThatIs(t *testing.T) {
 		w.append(&event.LimitSet{CommandID: w.ids.New(), Scope: "pool", Name: fmt.Sprintf("p%d", i%7), Slots: 3})
 	}
 	w.append(w.Beat(run, "a", 1))
-	_, err := c.Step(t.Context(), compactor.Request{Barrier: true})
+	_, err := c.Step(t.Context(), compactor.Request{Barrier: true, Entries: []compactor.Entry{fired}})
 	require.NoError(t, err)
 	require.Equal(t, []string{"a=RUNNING"}, w.states(c, run))
 	snap, _ = c.Latest().Get()

@@ -37,30 +37,57 @@ var errAnew = errors.New("the state was made anew meanwhile")
 
 // Step folds entries and publishes the result. It is what Run does again and
 // again, one step at a time; a simulation calls it directly.
+//
+// What a timer decides is decided on all that was durable when it fired, and so
+// on a listing that began after that. Of a timer that the listing itself finds
+// nobody knows: a listing takes several requests, and facts that appeared between
+// them it may have missed. Such timers wait for a second listing.
 func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {
-	result, err := c.step(ctx, r)
+	result, found, err := c.step(ctx, round{Request: r})
 	if errors.Is(err, errNeedBarrier) {
 		r.Barrier = true
-		result, err = c.step(ctx, r)
+		result, found, err = c.step(ctx, round{Request: r})
 	}
+	if err != nil || len(found.Entries) == 0 {
+		return result, err
+	}
+	first := result.Folded
+	// What the second listing finds beyond that is left to those who announce it, and
+	// to the next barrier.
+	result, _, err = c.step(ctx, found)
+	result.Folded += first
 	return result, err
 }
 
-func (c *Compactor) step(ctx context.Context, r Request) (Result, error) {
+// round is one listing and what is folded with it.
+type round struct {
+	Request
+
+	second   bool
+	complete string // of the second: up to which id the first listing was complete
+}
+
+// step makes a round. It gives the one that has to follow, if it has entries.
+func (c *Compactor) step(ctx context.Context, r round) (result Result, next round, err error) {
 	entries := r.Entries
 	var listedAt event.Time
-	complete := ""
 	if r.Barrier {
-		listedAt, complete = event.At(c.Clock.Now()), c.completeBefore()
+		listedAt = event.At(c.Clock.Now())
+		if !r.second {
+			r.complete = c.completeBefore()
+		}
 		listed, err := c.list(ctx)
 		if err != nil {
-			return Result{}, err
+			return Result{}, next, err
 		}
 		entries = slices.Concat(entries, listed)
 	}
 	entries = c.unknown(entries)
-	if r.Barrier {
-		entries = slices.Concat(c.newlySupported(), entries)
+	again := c.newlySupported(r.Barrier)
+	entries = slices.Concat(again, entries)
+	known := map[string]bool{}
+	for _, e := range slices.Concat(again, r.Entries) {
+		known[e.ID] = true
 	}
 	total := 0
 	var decisions []fold.Group
@@ -70,30 +97,48 @@ func (c *Compactor) step(ctx context.Context, r Request) (Result, error) {
 		entries = entries[n:]
 		groups, decisive, err := c.groups(ctx, part)
 		if err != nil {
-			return Result{}, err
+			return Result{}, next, err
 		}
 		if !r.Barrier && len(decisive) > 0 {
-			return Result{}, errNeedBarrier // what a timer decides is decided on all that is durable
+			return Result{}, next, errNeedBarrier
 		}
-		decisions = append(decisions, decisive...)
+		for _, g := range decisive {
+			if known[g.Entry] {
+				decisions = append(decisions, g)
+			} else {
+				next.Entries = append(next.Entries, Entry{ID: g.Entry})
+			}
+		}
 		p := publication{groups: groups, barrier: r.Barrier}
 		if len(entries) == 0 {
-			p.groups, p.caughtUp, p.complete = inOrder(slices.Concat(groups, decisions)), listedAt, complete
+			p.groups = inOrder(slices.Concat(groups, decisions))
+			if r.ends(next) {
+				p.caughtUp, p.complete = listedAt, r.complete
+			}
 		}
 		folded, err := c.foldAndPublish(ctx, p)
 		if err != nil {
-			return Result{}, err
+			return Result{}, next, err
 		}
 		total += folded
 	}
+	for _, e := range again {
+		c.unsupported[e.ID] = true
+	}
 	// With nothing new in the ledger the listing itself is the news. It is not
 	// worth a manifest: the next one will carry it.
-	if listedAt > c.caughtUp {
-		c.caughtUp, c.complete = listedAt, max(c.complete, complete)
+	if listedAt > c.caughtUp && r.ends(next) {
+		c.caughtUp, c.complete = listedAt, max(c.complete, r.complete)
 		c.share()
 	}
-	return c.result(total), nil
+	next.Barrier, next.second, next.complete = true, true, r.complete
+	return c.result(total), next, nil
 }
+
+// ends reports whether all that was there when the listing began is dealt with. A
+// timer that only the second listing finds appeared after the first one, and so
+// has a name beyond what that is complete up to.
+func (r round) ends(next round) bool { return r.second || len(next.Entries) == 0 }
 
 // list names the entries that a listing finds beyond what is known to be complete.
 func (c *Compactor) list(ctx context.Context) ([]Entry, error) {
@@ -127,17 +172,16 @@ func (c *Compactor) unknown(entries []Entry) []Entry {
 }
 
 // newlySupported are the entries with events that an older build did not know.
-// This one may: they are tried once a process, and what is still unknown stays
-// the dead letter that it is.
-func (c *Compactor) newlySupported() []Entry {
-	if c.triedUnsupported {
+// This one may: each is tried once a process, with a barrier, and what is still
+// unknown stays the dead letter that it is.
+func (c *Compactor) newlySupported(barrier bool) []Entry {
+	if !barrier {
 		return nil
 	}
-	c.triedUnsupported = true
 	var entries []Entry
-	for row := range c.state.Entries.All {
-		if row.Outcome == state.DeadLetter && row.Reason == event.ReasonUnsupported {
-			entries = append(entries, Entry{ID: row.Entry})
+	for _, key := range c.state.Waiting("") {
+		if !c.unsupported[key.A] {
+			entries = append(entries, Entry{ID: key.A})
 		}
 	}
 	return slices.CompactFunc(entries, func(a, b Entry) bool { return a.ID == b.ID })
@@ -171,7 +215,7 @@ func (c *Compactor) groups(ctx context.Context, entries []Entry) (groups, decisi
 		return nil, nil, err
 	}
 	for _, entry := range decoded {
-		if slices.ContainsFunc(entry, func(g fold.Group) bool { return timers(g) > 0 }) {
+		if slices.ContainsFunc(entry, func(g fold.Group) bool { return decides(g) > 0 }) {
 			decisive = append(decisive, entry...)
 		} else {
 			groups = append(groups, entry...)
@@ -187,16 +231,14 @@ func (c *Compactor) groups(ctx context.Context, entries []Entry) (groups, decisi
 // an entry by line; but what timers decide comes after every fact.
 func inOrder(groups []fold.Group) []fold.Group {
 	slices.SortStableFunc(groups, func(a, b fold.Group) int {
-		return cmp.Or(timers(a)-timers(b), strings.Compare(a.Entry, b.Entry))
+		return cmp.Or(decides(a)-decides(b), strings.Compare(a.Entry, b.Entry))
 	})
 	return groups
 }
 
-func timers(g fold.Group) int {
-	for _, e := range g.Events {
-		if _, ok := e.Payload.(*event.TimerFired); ok {
-			return 1
-		}
+func decides(g fold.Group) int {
+	if event.Decides(g.Events) {
+		return 1
 	}
 	return 0
 }
@@ -213,7 +255,7 @@ func (c *Compactor) decode(ctx context.Context, e Entry) ([]fold.Group, error) {
 			return nil, err
 		}
 	}
-	return Decode(e.ID, data), nil
+	return c.Decode(e.ID, data), nil
 }
 
 // Decode gives the groups of an entry, as the fold takes them.

@@ -193,6 +193,17 @@ func ULIDs(e *Envelope) []string {
 	return kept
 }
 
+// Decides reports whether the group is a timer's that has fired: what that leads to
+// is decided on all facts, and so it is folded after them.
+func Decides(group []*Envelope) bool {
+	for _, e := range group {
+		if _, ok := e.Payload.(*TimerFired); ok {
+			return true
+		}
+	}
+	return false
+}
+
 // Urgent reports whether somebody waits for what the event leads to: intents,
 // commands, an attempt's end, a timer's time. Acknowledgements, starts and
 // heartbeats are folded along with the next urgent event, or a little later.

@@ -114,7 +114,7 @@ type folder struct {
 // Apply folds a group into st.
 func Apply(st *state.State, g Group) Result {
 	known := st.Entries.Get(state.Key2{A: g.Entry, B: g.ID})
-	if known != nil && !redrivable(known) {
+	if known != nil && !known.Waits() {
 		return Result{Known: true, Row: known}
 	}
 	f := &folder{st: st, plan: g.Plans, runs: map[string]*state.Run{}}
@@ -136,12 +136,6 @@ func Apply(st *state.State, g Group) Result {
 	row.Meta = f.meta()
 	st.PutEntry(row)
 	return Result{Row: row, Appeared: f.appeared}
-}
-
-// redrivable reports whether a recorded group may be folded again: a dead letter
-// that waits for a run, or for a build that knows its type.
-func redrivable(row *state.Entry) bool {
-	return row.Outcome == state.DeadLetter && (row.RunID != "" || row.Reason == event.ReasonUnsupported)
 }
 
 // verdict is what an event came to. The zero verdict: not decided yet.

@@ -66,6 +66,9 @@ type waiter struct {
 	data   []byte
 	events int
 	urgent bool
+	// decides: an entry holds decisions or facts, not both, so that decisions can
+	// wait for facts.
+	decides bool
 
 	lead chan struct{} // is sent to, once, when its caller is to lead
 	done chan struct{} // is closed when appended and err are set
@@ -138,7 +141,7 @@ func (a *Appender) prepare(group []*event.Envelope) (*waiter, error) {
 		return nil, errors.New("append to ledger: the group has no events")
 	}
 	a.complete(group)
-	w := &waiter{events: len(group), lead: make(chan struct{}, 1), done: make(chan struct{})}
+	w := &waiter{events: len(group), decides: event.Decides(group), lead: make(chan struct{}, 1), done: make(chan struct{})}
 	for _, e := range group {
 		if e.Domain != a.cfg.Domain {
 			return nil, fmt.Errorf("append to ledger of %s: event %s is of %s", a.cfg.Domain, e.ID, e.Domain)

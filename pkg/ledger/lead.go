@@ -105,7 +105,8 @@ func (a *Appender) take() *batch {
 	b := &batch{}
 	n := 0
 	for _, w := range a.queue {
-		if n > 0 && (len(b.data)+len(w.data) > MaxEntryBytes || b.events+w.events > MaxEntryEvents) {
+		full := len(b.data)+len(w.data) > MaxEntryBytes || b.events+w.events > MaxEntryEvents
+		if n > 0 && (full || w.decides != a.queue[0].decides) {
 			break
 		}
 		b.add(w)

@@ -6,17 +6,26 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// held are triggers of runs that compete for a run key, as long as nothing says
-// who won. Of runs with the same key the first one folded wins, and the order of
-// the ids, which machines' clocks decide, need not be the order in which they
-// were folded: but a run of which something was dispatched has won.
+// held is what has to wait when the order in which a ledger was folded is not
+// known: that of the ids, which machines' clocks decide, need not be it.
+//
+// Triggers of runs that compete for a run key wait as long as nothing says who
+// won. The first one folded did; so a run of which something was dispatched has.
+//
+// What timers decided waits for all facts. If it was decided, the facts say so:
+// they are of the next attempt. If they are not, a report may have come first.
 type held struct {
 	groups map[string]fold.Group // by run
 	order  []string
+	timers []state.Key2 // entries and groups: they are read again when their turn comes
 }
 
 // next gives what is to be folded when a group's turn comes.
 func (h *held) next(st *state.State, g fold.Group) []fold.Group {
+	if key := (state.Key2{A: g.Entry, B: g.ID}); event.Decides(g.Events) && st.Entries.Get(key) == nil {
+		h.timers = append(h.timers, key)
+		return nil
+	}
 	for _, e := range g.Events {
 		if p, ok := e.Payload.(*event.RunTriggered); ok && p.RunKey != "" && len(st.Waiting(p.RunID)) == 0 {
 			h.groups[p.RunID] = g

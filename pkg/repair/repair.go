@@ -205,7 +205,8 @@ type Result struct {
 // lineage. The caller must own the domain: nobody else may be writing.
 //
 // Where ledger_entries can still be read the ledger is replayed in its recorded
-// order; without it, entry by entry in the order of their ids.
+// order; without it, entry by entry in the order of their ids, as far as nothing
+// speaks against it.
 func Rebuild(ctx context.Context, cfg Config) (Result, error) {
 	result := Result{}
 	st := state.New(cfg.Domain)
@@ -271,7 +272,19 @@ func (cfg Config) foldRest(ctx context.Context, st *state.State) (int, error) {
 			}
 		}
 	}
-	return n, cfg.foldAll(ctx, st, h.rest())
+	if err := cfg.foldAll(ctx, st, h.rest()); err != nil {
+		return n, err
+	}
+	for _, key := range h.timers {
+		g, err := r.group(ctx, key.A, key.B)
+		if err == nil {
+			err = cfg.fold(ctx, st, g)
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 func (cfg Config) foldAll(ctx context.Context, st *state.State, groups []fold.Group) error {

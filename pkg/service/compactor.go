@@ -27,7 +27,7 @@ func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) er
 	}
 	defer closeStore()
 	c := &compactors{
-		store: store, codec: p.Codec, ids: ids.NewSource(p.Clock.Now, p.Entropy), server: s, maxDeltas: p.MaxDeltas, retention: p.Retention,
+		store: store, codec: p.Codec, ids: ids.NewSource(p.Clock.Now, p.Entropy), server: s, options: p.Compactor,
 		writer: s.name + "/" + p.Instance, started: make(chan *compactor.Compactor),
 	}
 	if cfg.DispatcherURL != "" {
@@ -51,15 +51,14 @@ func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) er
 
 // compactors opens the compactors of domains and runs them.
 type compactors struct {
-	store     blob.Store
-	codec     *snapshot.Codec
-	ids       *ids.Source
-	server    *server
-	maxDeltas int
-	retention manifest.Policy
-	writer    string        // names this process in manifests
-	handOver  *relay[int64] // nil: nobody is told of revisions
-	started   chan *compactor.Compactor
+	store    blob.Store
+	codec    *snapshot.Codec
+	ids      *ids.Source
+	server   *server
+	options  compactor.Options
+	writer   string        // names this process in manifests
+	handOver *relay[int64] // nil: nobody is told of revisions
+	started  chan *compactor.Compactor
 }
 
 // run runs what open has opened until ctx is done.
@@ -84,7 +83,7 @@ func (c *compactors) open(ctx context.Context, d ids.Domain) (*compactor.Compact
 	s := c.server
 	opened, err := compactor.Open(ctx, compactor.Config{
 		Domain: d, Store: c.store, Codec: c.codec, IDs: c.ids, Clock: s.clock, Logger: s.logger,
-		MaxDeltas: c.maxDeltas, Retention: c.retention,
+		Options:   c.options,
 		Manifests: manifest.New(manifest.Config{Domain: d, Store: c.store, IDs: c.ids, Clock: s.clock, Logger: s.logger}),
 		Writer:    c.writer,
 		OnPublish: func(p compactor.Published) {

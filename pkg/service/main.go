@@ -13,7 +13,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/clock"
-	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/queue"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
@@ -34,9 +34,8 @@ type Process struct {
 	Entropy io.Reader
 	// Codec encodes states; nil: as Parquet.
 	Codec *snapshot.Codec
-	// MaxDeltas and Retention configure compactors; zero values: their defaults.
-	MaxDeltas int
-	Retention manifest.Policy
+	// Compactor is how compactors do what they do in their own way.
+	Compactor compactor.Options
 	// OpenStore opens the object store that --store names.
 	OpenStore func(name string) (blob.Store, io.Closer, error)
 	// OpenQueue makes the task queue, for services that have one. A queue with a

@@ -46,6 +46,15 @@ func (o *oracle) appended(key string) {
 		o.violation("ledger", "%s: %v", key, err)
 		return
 	}
+	if bytes.Contains(data, []byte((*event.RunCancelRequested)(nil).Type())) {
+		for _, group := range event.Groups(event.DecodeEntry(data)) {
+			for _, e := range group.Events {
+				if p, ok := e.Payload.(*event.RunCancelRequested); ok {
+					f.cancelled[p.RunID] = true
+				}
+			}
+		}
+	}
 	fired := bytes.Contains(data, []byte((*event.TimerFired)(nil).Type())) // no name in a world reads like that
 	f.waiting = append(f.waiting, waiting{entry, f.entries, fired})
 }
@@ -68,7 +77,7 @@ func (o *oracle) recorded(f *followed, rebuilt bool) {
 			continue
 		}
 		for _, w := range left {
-			if w.nth < timer.nth {
+			if !w.timer && w.nth < timer.nth {
 				o.violation("INV-9 timers respect freshness", "entry %s, in which a timer fired, is folded, and %s, which was there before, is not", timer.entry, w.entry)
 				return
 			}

@@ -95,6 +95,9 @@ func drawFaults(r *rand.Rand) Faults {
 	if r.IntN(8) == 0 {
 		f.Wipe = 1
 	}
+	if r.IntN(4) == 0 {
+		f.Older = 1 + r.IntN(15)
+	}
 	return f
 }
 

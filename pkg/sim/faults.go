@@ -25,6 +25,9 @@ type Faults struct {
 	MaxSkew int
 	// Full: each minute, the store begins to be full for a while.
 	Full int
+	// Older is for how many minutes, at most, compactors run a build that does not
+	// know all event types. Each is upgraded at its own time.
+	Older int
 	// Wipe: the projections are damaged, or deleted, this many times; somebody
 	// notices and has them rebuilt.
 	Wipe int

@@ -65,7 +65,7 @@ func ghosts(d ids.Domain, t *state.Task, now event.Time) []event.Payload {
 	}
 	failed := &event.Error{Code: "GHOST", Message: "a report that comes too late", Retryable: true}
 	id := ids.DispatchID(t.RunID, t.TaskKey, attempt)
-	ghosts := []event.Payload{
+	return []event.Payload{
 		&event.TaskStarted{AttemptRef: ref, StartedAt: now},
 		&event.TaskHeartbeat{AttemptRef: ref, HeartbeatAt: now},
 		&event.TaskFinished{AttemptRef: ref, Outcome: event.Failed, Error: failed, StartedAt: now, CompletedAt: now},
@@ -73,10 +73,4 @@ func ghosts(d ids.Domain, t *state.Task, now event.Time) []event.Payload {
 			RunID: t.RunID, TaskKey: t.TaskKey, Attempt: attempt, AttemptID: ref.AttemptID, DispatchID: id, Generation: 3, WorkerQueue: "default",
 		},
 	}
-	if !t.State.Terminal() {
-		return ghosts
-	}
-	next := ref
-	next.Attempt, next.AttemptID = attempt+1, ids.AttemptID(d, t.RunID, t.TaskKey, attempt+1)
-	return append(ghosts, &event.TaskStarted{AttemptRef: next, StartedAt: now})
 }

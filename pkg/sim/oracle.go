@@ -125,6 +125,11 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	f.manifest, f.state = m, next
 	f.past[m.Revision] = next.Copy()
 	delete(f.past, m.Revision-200)
+	for run := range next.Runs.All {
+		if run.State == state.RunCancelling || run.State == state.RunCancelled || run.State == state.RunTimedOut {
+			f.cancelled[run.RunID] = true
+		}
+	}
 	o.check(f, m.Revision)
 	o.recorded(f, rebuilt)
 	if !rebuilt {
@@ -219,11 +224,6 @@ func (o *oracle) transitions(f *followed, before, after *state.State) {
 		}
 		if was.State.Terminal() && *was != *is {
 			o.violation("I-18 finished is final", "run %s was %s and is %s", was.RunID, was.State, is.State)
-		}
-	}
-	for is := range after.Runs.All {
-		if is.State == state.RunCancelling || is.State == state.RunCancelled || is.State == state.RunTimedOut {
-			f.cancelled[is.RunID] = true
 		}
 	}
 	for is := range after.Tasks.All {

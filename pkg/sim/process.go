@@ -18,13 +18,15 @@ var errDead = errors.New("the process is dead")
 
 // machine is a place where a process runs, and runs again when it has died.
 type machine struct {
-	w     *world
-	kind  string // "compactor", "dispatcher", …
-	name  string
-	main  func(ctx context.Context, p *process)
-	skew  time.Duration
-	n     int      // processes so far
-	alive *process // nil while it is down
+	w    *world
+	kind string // "compactor", "dispatcher", …
+	name string
+	main func(ctx context.Context, p *process)
+	skew time.Duration
+	// unknown is an event type that the build on it does not know, or "".
+	unknown string
+	n       int      // processes so far
+	alive   *process // nil while it is down
 	// frozenUntil: nothing happens in its process before.
 	frozenUntil time.Time
 }

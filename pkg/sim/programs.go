@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/queue"
@@ -29,8 +30,7 @@ func (p *process) service(args ...string) service.Process {
 		Args:   append([]string{"--store", "sim", "--log-level", "error", "--listen", "127.0.0.1:1"}, args...),
 		Getenv: func(string) string { return "" }, Stderr: io.Discard, Clock: machineClock{p}, Instance: p.id,
 		Network: network{p}, Entropy: p.entropy, Codec: w.codec,
-		MaxDeltas: w.cfg.MaxDeltas,
-		Retention: w.cfg.retention(),
+		Compactor: compactor.Options{MaxDeltas: w.cfg.MaxDeltas, Retention: w.cfg.retention(), Decode: p.decode()},
 		OpenStore: func(string) (blob.Store, io.Closer, error) { return store{p}, io.NopCloser(nil), nil },
 		OpenQueue: func(service.QueueOptions) (queue.Queue, func(context.Context) error) { return queueClient{p}, nil },
 	}

@@ -104,6 +104,7 @@ const (
 
 // drive runs the world until it has come to rest.
 func (w *world) drive() {
+	w.upgrades()
 	for _, m := range w.machines {
 		m.start()
 	}

@@ -28,7 +28,7 @@ type index struct {
 	heldPool  *btree.Map[string, int32]
 	heldAll   int32
 	deadlines *btree.BTreeG[Deadline]
-	waiting   *btree.BTreeG[Key3] // run, entry, group of dead letters that wait for the run
+	waiting   *btree.BTreeG[Key3] // run, entry, group of dead letters that wait for the run; "": for another build
 	expiries  *btree.BTreeG[keyExpiry]
 	liveRuns  int
 }
@@ -304,10 +304,16 @@ func (x *index) runKey(old, row *RunKey) {
 }
 
 func (x *index) entry(old, row *Entry) {
-	if old != nil && old.RunID != "" {
+	if old != nil && old.Waits() {
 		x.waiting.Delete(Key3{old.RunID, old.Entry, old.Group})
 	}
-	if !row.Deleted && row.Outcome == DeadLetter && row.RunID != "" {
+	if !row.Deleted && row.Waits() {
 		x.waiting.Set(Key3{row.RunID, row.Entry, row.Group})
 	}
+}
+
+// Waits reports whether a dead letter may be folded one day: when its run
+// appears, or by a build that knows its type.
+func (row *Entry) Waits() bool {
+	return row.Outcome == DeadLetter && (row.RunID != "" || row.Reason == event.ReasonUnsupported)
 }

@@ -92,7 +92,8 @@ func (s *State) Due(now event.Time) []Deadline {
 // LiveRuns is the number of runs that have not ended.
 func (s *State) LiveRuns() int { return s.index.liveRuns }
 
-// Waiting are the dead letters that wait for a run: entry and group.
+// Waiting are the dead letters that wait for a run, or, for "", for a build that
+// knows their types: entry and group.
 func (s *State) Waiting(runID string) []Key2 {
 	var waiting []Key2
 	s.index.waiting.Ascend(Key3{A: runID}, func(k Key3) bool {

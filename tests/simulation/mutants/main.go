@@ -48,6 +48,11 @@ func run(ctx context.Context, only string, seeds int) error {
 	if err != nil {
 		return err
 	}
+	for _, m := range mutants {
+		if _, err := m.edited(); err != nil {
+			return err
+		}
+	}
 	dir, err := os.MkdirTemp("", "servo-mutants-")
 	if err != nil {
 		return err
@@ -95,21 +100,30 @@ func parse(text string) ([]mutant, error) {
 	return mutants, nil
 }
 
-// try compiles a mutant and runs worlds until one fails; how says which, "" none.
-func try(ctx context.Context, m mutant, dir string, seeds int) (how string, err error) {
+// edited is what the mutant's file reads.
+func (m mutant) edited() (string, error) {
 	data, err := os.ReadFile(m.file)
 	if err != nil {
 		return "", err
 	}
 	if n := strings.Count(string(data), m.old); n != 1 {
-		return "", fmt.Errorf("%s has %d places that read %q, not one: mend mutants.txt", m.file, n, m.old)
+		return "", fmt.Errorf("%s: %s has %d places that read %q, not one: mend mutants.txt", m.name, m.file, n, m.old)
+	}
+	return strings.Replace(string(data), m.old, m.new, 1), nil
+}
+
+// try compiles a mutant and runs worlds until one fails; how says which, "" none.
+func try(ctx context.Context, m mutant, dir string, seeds int) (how string, err error) {
+	text, err := m.edited()
+	if err != nil {
+		return "", err
 	}
 	file, err := filepath.Abs(m.file)
 	if err != nil {
 		return "", err
 	}
 	edited := filepath.Join(dir, "edited.go")
-	if err := os.WriteFile(edited, []byte(strings.Replace(string(data), m.old, m.new, 1)), 0o600); err != nil {
+	if err := os.WriteFile(edited, []byte(text), 0o600); err != nil {
 		return "", err
 	}
 	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{file: edited}})

@@ -109,7 +109,7 @@ func FuzzRequestsToCompactAreOfADomainOrRefused(f *testing.F) {
 		`{"tenant":"acme","workspace":"prod","entries":["` + fuzzedEntry + `"],"barrier":true}`, `{"tenant":"acme","workspace":"prod"}`,
 		`{"tenant":"acme","workspace":"prod","entries":["x"]}`, `{"tenant":"../x","workspace":"prod"}`, `{"tenant":"acme"}`,
 		`{"tenant":"acme","workspace":"prod","entries":[` + strings.Repeat(`"x",`, 10_001) + `"x"]}`,
-		`{"tenant":7}`, `{"entries":{}}`, "null", "[]", "{", "",
+		`{"tenant":7}`, `{"entries":{}}`, "null", "[]", "{", "", `{"tenant":"acme","workspace":"prod"}{"barrier":true}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -122,7 +122,7 @@ func FuzzRequestsToCompactAreOfADomainOrRefused(f *testing.F) {
 			Tenant, Workspace string
 			Entries           []string
 		}
-		require.NoError(t, json.NewDecoder(bytes.NewReader(body)).Decode(&named))
+		require.NoError(t, json.Unmarshal(body, &named), "all of it counts")
 		require.Equal(t, ids.Domain{Tenant: named.Tenant, Workspace: named.Workspace}, *asked)
 		for _, entry := range named.Entries {
 			require.True(t, ids.Valid(entry))

@@ -34,7 +34,7 @@ const (
 func Register(mux *http.ServeMux, find Finder) {
 	mux.HandleFunc("POST /v1/compact", func(w http.ResponseWriter, r *http.Request) {
 		var body compactBody
-		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&body); err != nil {
+		if err := contract.ReadJSON(http.MaxBytesReader(w, r.Body, maxBody), &body); err != nil {
 			problem(w, http.StatusBadRequest, "the body is not {tenant, workspace, entries, barrier}: "+err.Error())
 			return
 		}
@@ -102,7 +102,7 @@ func NotifiedObject(body io.Reader) (string, error) {
 			Data       []byte            `json:"data"`
 		} `json:"message"`
 	}
-	if err := json.NewDecoder(body).Decode(&push); err != nil {
+	if err := contract.ReadJSON(body, &push); err != nil {
 		return "", fmt.Errorf("the body is not a Pub/Sub push: %w", err)
 	}
 	if key := push.Message.Attributes["objectId"]; key != "" {

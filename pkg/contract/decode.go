@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"path"
 	"strings"
 	"unicode/utf8"
@@ -329,4 +330,14 @@ func (c *checker) output(o *event.Output) {
 	c.between("output.row_count", o.RowCount, 0, 1<<62)
 	c.between("output.byte_size", o.ByteSize, 0, 1<<62)
 	c.text("output.schema_hash", o.SchemaHash, event.MaxName)
+}
+
+// ReadJSON reads a body, which the caller has bounded: one JSON value and nothing
+// after it.
+func ReadJSON(body io.Reader, to any) error {
+	data, err := io.ReadAll(body)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, to)
 }

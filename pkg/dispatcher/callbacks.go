@@ -302,7 +302,7 @@ type fireRequest struct {
 // The call says only that the time has come; the fold decides what that means.
 func (d *Dispatcher) serveFire(w http.ResponseWriter, r *http.Request) {
 	var req fireRequest
-	if err := decode(r.Body, &req); err != nil || req.TimerID == "" {
+	if err := contract.ReadJSON(r.Body, &req); err != nil || req.TimerID == "" {
 		writeProblem(w, &contract.Problem{Title: "Malformed body", Status: http.StatusBadRequest, Field: "timer_id", Detail: "the body must be {timer_id, generation}"})
 		return
 	}

@@ -3,7 +3,6 @@ package dispatcher
 import (
 	"context"
 	"encoding/json"
-	"io"
 	"log/slog"
 	"net/http"
 
@@ -31,15 +30,6 @@ func (d *Dispatcher) refresh(ctx context.Context) (*snapshot.Snapshot, error) {
 	fresh := *snap
 	fresh.CaughtUpAt = max(fresh.CaughtUpAt, caughtUp)
 	return &fresh, nil
-}
-
-// decode reads a body that is bounded, and one JSON value and nothing after it.
-func decode(body io.Reader, to any) error {
-	data, err := io.ReadAll(body)
-	if err != nil {
-		return err
-	}
-	return json.Unmarshal(data, to)
 }
 
 func (d *Dispatcher) write(w http.ResponseWriter, r *http.Request, v any) {

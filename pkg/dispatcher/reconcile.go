@@ -47,7 +47,7 @@ func RegisterControl(mux *http.ServeMux, find Finder) {
 	}
 	mux.HandleFunc("POST /v1/reconcile", func(w http.ResponseWriter, r *http.Request) {
 		var body reconcileBody
-		if err := decode(http.MaxBytesReader(w, r.Body, maxBody), &body); err != nil {
+		if err := contract.ReadJSON(http.MaxBytesReader(w, r.Body, maxBody), &body); err != nil {
 			writeProblem(w, &contract.Problem{Title: "Malformed body", Status: http.StatusBadRequest, Detail: err.Error()})
 			return
 		}

@@ -84,6 +84,8 @@ var layers = []layer{
 	{"proof", []pack{
 		// Whole systems in a simulated world.
 		{proof, []string{everything}},
+		// Workloads on whole stacks, to be timed.
+		{"pkg/bench", []string{everything}},
 	}},
 	{"command line", []pack{
 		{"pkg/cli", []string{everything}},

@@ -23,6 +23,9 @@ import (
 type workerFlags struct {
 	listen, store, name, memory string
 	concurrency, threads        int
+
+	executor worker.Executor  // nil: tasks are executed
+	serving  func(url string) // is told when it serves
 }
 
 func (a *app) workerCommand() *cobra.Command {
@@ -33,7 +36,10 @@ func (a *app) workerCommand() *cobra.Command {
 		Long: "Worker serves POST /execute, /healthz and /readyz. It executes tasks whose envelopes are signed with\n" +
 			"the keys of the store's folder, and holds nothing that matters: end it at any time.",
 		Args: takes(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.serveWorker(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			f.serving = func(url string) { a.note("worker %s serves on %s", f.name, url) }
+			return a.serveWorker(cmd.Context(), f)
+		},
 	}
 	host, err := os.Hostname()
 	if err != nil {
@@ -77,6 +83,7 @@ func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 		Store: store, Clock: a.Clock, Nonce: ids.NewSource(a.Clock.Now, nil).New, Keyring: keys, WorkerID: f.name,
 		ScratchDir: filepath.Join(dir, "scratch"), Logger: a.logger, Environ: a.Environ, ServoBin: a.Program,
 		MaxConcurrent: f.concurrency, DuckDB: worker.DuckDB{MemoryLimit: f.memory, Threads: f.threads},
+		Executor: f.executor,
 	})
 	if err != nil {
 		return err
@@ -86,7 +93,7 @@ func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 	if err != nil {
 		return errors.Join(fmt.Errorf("listen on %s: %w; choose another address with --listen", f.listen, err), w.Close(ctx))
 	}
-	a.note("worker %s serves on http://%s", f.name, listener.Addr())
+	f.serving("http://" + listener.Addr().String())
 	return a.serveUntil(ctx, listener, w)
 }
 

@@ -9,6 +9,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -58,6 +59,9 @@ type Options struct {
 	Environ []string
 	// Program is the path of the servo program, which commands find as SERVO_BIN.
 	Program string
+	// WorkerURL is where a worker serves that executes the tasks; "": one in this
+	// process does.
+	WorkerURL string
 	// Actor is who asks: "user:jane".
 	Actor string
 	// Routes adds routes to the stack's HTTP server. It may be nil.
@@ -193,15 +197,20 @@ func (s *Stack) build(ctx context.Context) error {
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
 		Domain: p.Domain, Queue: s.queue, Appender: appender, Compactor: s.compactor, Snapshots: snapshots,
-		Keys: keys, WorkerURL: func(string) string { return s.URL }, BaseURL: s.URL,
+		Keys: keys, WorkerURL: func(string) string { return cmp.Or(s.opts.WorkerURL, s.URL) }, BaseURL: s.URL,
 		IDs: p.IDs, Clock: p.Clock, Logger: p.Logger,
 	})
-	return s.buildWorker(keys)
+	if s.opts.WorkerURL == "" {
+		if err := s.buildWorker(keys); err != nil {
+			return err
+		}
+	}
+	s.buildServer()
+	return nil
 }
 
-func (s *Stack) buildWorker(keys contract.Keyring) error {
+func (s *Stack) buildWorker(keys contract.Keyring) (err error) {
 	p := s.parts
-	var err error
 	s.worker, err = worker.Open(worker.Config{
 		Store: p.Store, Clock: p.Clock, Nonce: p.IDs.New, Keyring: keys, HTTPClient: newClient(),
 		WorkerID:   fmt.Sprintf("local-%d", os.Getpid()),
@@ -210,9 +219,11 @@ func (s *Stack) buildWorker(keys contract.Keyring) error {
 		HeartbeatEvery: heartbeatEvery, MaxConcurrent: s.concurrency(""),
 		DuckDB: s.opts.DuckDB,
 	})
-	if err != nil {
-		return err
-	}
+	return err
+}
+
+func (s *Stack) buildServer() {
+	p := s.parts
 	mux := http.NewServeMux()
 	find := func(_ context.Context, d ids.Domain) (*dispatcher.Dispatcher, error) {
 		if d != p.Domain {
@@ -227,12 +238,13 @@ func (s *Stack) buildWorker(keys contract.Keyring) error {
 		}
 		return s.compactor, nil
 	})
-	mux.Handle("POST /execute", s.worker.Handler())
+	if s.worker != nil {
+		mux.Handle("POST /execute", s.worker.Handler())
+	}
 	if s.opts.Routes != nil {
 		s.opts.Routes(mux, s.Engine)
 	}
 	s.server = &http.Server{Handler: localOnly(mux), ReadHeaderTimeout: headerTimeout}
-	return nil
 }
 
 const (

@@ -3,10 +3,12 @@ package sim
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
@@ -89,6 +91,31 @@ func (o *oracle) recorded(f *followed, rebuilt bool) {
 				return
 			}
 		}
+	}
+}
+
+// acknowledged is told of each request that a compactor has answered: what was
+// announced in it is recorded in a published revision by then.
+func (o *oracle) acknowledged(p *process, body []byte) {
+	var direct struct {
+		Tenant, Workspace string
+		Entries           []string
+	}
+	keys := []string{}
+	if err := json.Unmarshal(body, &direct); err == nil && len(direct.Entries) > 0 {
+		for _, entry := range direct.Entries {
+			keys = append(keys, ledger.Key(ids.Domain{Tenant: direct.Tenant, Workspace: direct.Workspace}, entry))
+		}
+	} else if key, err := compactor.NotifiedObject(bytes.NewReader(body)); err == nil {
+		keys = append(keys, key)
+	}
+	for _, key := range keys {
+		d, entry, err := ledger.ParseKey(key)
+		f := o.domains[d]
+		if err != nil || f == nil || f.broken || lastSeq(f.state, entry) >= 0 {
+			continue
+		}
+		o.violation("I-15 nothing is lost", "%s acknowledges entry %s of %s, which no revision records", p.id, entry, d)
 	}
 }
 

@@ -89,7 +89,11 @@ func (c *Compactor) write(ctx context.Context, id string, rows *state.Rows, tier
 // at once.
 func (c *Compactor) told(t time.Time) {
 	ms := t.UnixMilli()
-	for old := c.storeTime.Load(); ms > old && !c.storeTime.CompareAndSwap(old, ms); old = c.storeTime.Load() {
+	for {
+		old := c.storeTime.Load()
+		if ms <= old || c.storeTime.CompareAndSwap(old, ms) {
+			return
+		}
 	}
 }
 

@@ -206,10 +206,9 @@ func TestWorldsOnParquetFilesKeepEveryPromise(t *testing.T) {
 	})
 }
 
-// mayPart is how many of 50 worlds may give two traces: there is a race left
-// between two requests that one process answers in the same instant, seen in the
-// world of seed 17. It is to be found, and this to be 0.
-const mayPart = 2
+// mayPart is how many of 50 worlds may give two traces. None of 400 did when this
+// was last looked into; but one of 60 large ones did once, in a way not found yet.
+const mayPart = 1
 
 func TestTheSameWorldGivesTheSameTrace(t *testing.T) {
 	var parted atomic.Int32

@@ -33,17 +33,18 @@ type mutant struct {
 
 func main() {
 	only := flag.String("only", "", "a part of the names of the mutants to try")
+	from := flag.String("from", "", "a part of the name of the mutant to begin with")
 	seeds := flag.Int("seeds", 500, "how many worlds may pass before a mutant counts as missed")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *only, *seeds); err != nil {
+	if err := run(ctx, *from, *only, *seeds); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, only string, seeds int) error {
+func run(ctx context.Context, from, only string, seeds int) error {
 	mutants, err := parse(list)
 	if err != nil {
 		return err
@@ -58,9 +59,10 @@ func run(ctx context.Context, only string, seeds int) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	tried, caught := 0, 0
+	tried, caught, begun := 0, 0, false
 	for _, m := range mutants {
-		if !strings.Contains(m.name, only) {
+		begun = begun || strings.Contains(m.name, from)
+		if !begun || !strings.Contains(m.name, only) {
 			continue
 		}
 		tried++

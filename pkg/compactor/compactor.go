@@ -100,8 +100,9 @@ type Compactor struct {
 	caughtUp event.Time // never falls in a lineage; the manifest's may be older
 	complete string     // likewise: every entry that is named below it is folded
 	rewrite  *rewrite
-	// unsupported are the entries that this build has tried, and does not know either.
-	unsupported map[string]bool
+	// tried says how often this process has tried entries that an older build did not
+	// know.
+	tried map[string]int
 
 	// storeTime is the latest time that the store is known to have had, in Unix
 	// milliseconds.
@@ -122,7 +123,7 @@ func Open(ctx context.Context, cfg Config) (*Compactor, error) {
 	c := &Compactor{
 		Config: cfg, inbox: newInbox(cfg.Clock), latest: &snapshot.Latest{}, ended: make(chan struct{}),
 		published: make(chan struct{}, 1), maintaining: make(chan struct{}, 1),
-		collector: manifest.NewCollector(cfg.Manifests, cfg.Retention), unsupported: map[string]bool{},
+		collector: manifest.NewCollector(cfg.Manifests, cfg.Retention), tried: map[string]int{},
 	}
 	if err := c.reload(ctx); err != nil {
 		return nil, err
@@ -243,7 +244,8 @@ func (c *Compactor) reload(ctx context.Context) error {
 	for restarts := 0; ; restarts++ {
 		m, err := c.Manifests.Load(ctx)
 		if errors.Is(err, manifest.ErrNone) {
-			c.state, c.manifest, c.rewrite, c.caughtUp, c.complete = state.New(c.Domain), nil, nil, 0, ""
+			c.state, c.manifest, c.rewrite = state.New(c.Domain), nil, nil
+			c.forget()
 			return nil
 		}
 		if err != nil {
@@ -266,7 +268,7 @@ func (c *Compactor) reload(ctx context.Context) error {
 // adopt makes a published state the one to fold on.
 func (c *Compactor) adopt(st *state.State, m *manifest.Manifest) {
 	if c.manifest != nil && m.Lineage != c.manifest.Lineage {
-		c.caughtUp, c.complete = 0, ""
+		c.forget()
 	}
 	c.state, c.manifest = st, m
 	// A clock that was set back must not make ids that listings would pass over.
@@ -274,6 +276,12 @@ func (c *Compactor) adopt(st *state.State, m *manifest.Manifest) {
 	c.IDs.Observe(m.Watermarks.EventsProcessedThrough)
 	c.IDs.Observe(m.Watermarks.CompleteThrough)
 	c.caughtUp = max(c.caughtUp, m.Watermarks.CaughtUpAt)
+}
+
+// forget drops what was true of another history.
+func (c *Compactor) forget() {
+	c.caughtUp, c.complete = 0, ""
+	clear(c.tried)
 }
 
 // lineage is that of the state, "" if there is none yet.

@@ -212,6 +212,22 @@ func TestACompactorWhoseClockIsAheadPassesNoEntryBy(t *testing.T) {
 	w.verify()
 }
 
+// Else folders that only short runs use would list more at each start. Seen to fail
+// with recordedAt giving nothing.
+func TestAProcessThatHasJustStartedKnowsHowFarItsListingIsComplete(t *testing.T) {
+	w := newWorld(t)
+	_, entry := w.trigger(foldtest.Task("a"))
+	w.step(w.open("one"), entry)
+	w.clock.pass(10 * time.Minute)
+	w.trigger(foldtest.Task("a"))
+	_, err := w.open("two").Step(t.Context(), compactor.Request{Barrier: true})
+	require.NoError(t, err)
+	m, err := w.manifests().Load(t.Context())
+	require.NoError(t, err)
+	require.NotEmpty(t, m.Watermarks.CompleteThrough)
+	require.Less(t, m.Watermarks.CompleteThrough, entry.ID)
+}
+
 // I-15. Seen to fail with Decode giving no group for a line that is not JSON.
 func TestI15NothingIsLostNothingBlocks(t *testing.T) {
 	w := newWorld(t)

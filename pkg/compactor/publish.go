@@ -97,15 +97,16 @@ func (c *Compactor) told(t time.Time) {
 	}
 }
 
-// completeBefore is the id up to which a listing that begins now is complete: by
-// the store's clock, which all writers answer to, and so never too high, however
-// this machine's clock goes. It is "" when the store has not told the time yet.
-func (c *Compactor) completeBefore() string {
-	ms := c.storeTime.Load()
-	if ms == 0 {
+// completeAt is the id up to which a listing is complete that began when the store
+// was known to have had a time. Writers keep the names of entries up with the
+// store's clock, so no other has a say in it: this machine's can only make it less.
+// It is "" when the store had not told the time yet.
+func (c *Compactor) completeAt(storeTime int64) string {
+	if storeTime == 0 {
 		return ""
 	}
-	return ids.AtTime(time.UnixMilli(ms).Add(-listMargin))
+	storeTime = min(storeTime, c.Clock.Now().UnixMilli())
+	return ids.AtTime(time.UnixMilli(storeTime).Add(-listMargin))
 }
 
 func fileOf(f snapshot.File, key string) manifest.File {

@@ -27,6 +27,9 @@ const (
 	chunk = maxBatch
 )
 
+// maxTries is how often an entry that an older build did not know is tried.
+const maxTries = 3
+
 // errNeedBarrier says that a group cannot be folded on what was announced alone:
 // a timer fired, or a run is not known and what made it may be in the ledger.
 var errNeedBarrier = errors.New("the ledger has to be listed first")
@@ -63,24 +66,29 @@ func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {
 type round struct {
 	Request
 
+	// Of the second: when the first listing began, and up to which id it was complete.
 	second   bool
-	complete string // of the second: up to which id the first listing was complete
+	listedAt event.Time
+	complete string
 }
 
 // step makes a round. It gives the one that has to follow, if it has entries.
 func (c *Compactor) step(ctx context.Context, r round) (result Result, next round, err error) {
 	entries := r.Entries
-	var listedAt event.Time
 	if r.Barrier {
-		listedAt = event.At(c.Clock.Now())
-		if !r.second {
-			r.complete = c.completeBefore()
-		}
+		began, storeTime := event.At(c.Clock.Now()), c.storeTime.Load()
 		listed, err := c.list(ctx)
 		if err != nil {
 			return Result{}, next, err
 		}
-		entries = slices.Concat(entries, listed)
+		if !r.second {
+			r.listedAt, r.complete = began, c.completeAt(max(storeTime, c.recordedAt(listed)))
+			c.IDs.Observe(r.complete)
+		}
+		for _, name := range listed {
+			c.told(name.Object.Updated)
+			entries = append(entries, Entry{ID: name.Entry})
+		}
 	}
 	entries = c.unknown(entries)
 	again := c.newlySupported(r.Barrier)
@@ -113,7 +121,7 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 		if len(entries) == 0 {
 			p.groups = inOrder(slices.Concat(groups, decisions))
 			if r.ends(next) {
-				p.caughtUp, p.complete = listedAt, r.complete
+				p.caughtUp, p.complete = r.listedAt, r.complete
 			}
 		}
 		folded, err := c.foldAndPublish(ctx, p)
@@ -123,15 +131,15 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 		total += folded
 	}
 	for _, e := range again {
-		c.unsupported[e.ID] = true
+		c.tried[e.ID] = maxTries
 	}
 	// With nothing new in the ledger the listing itself is the news. It is not
 	// worth a manifest: the next one will carry it.
-	if listedAt > c.caughtUp && r.ends(next) {
-		c.caughtUp, c.complete = listedAt, max(c.complete, r.complete)
+	if r.listedAt > c.caughtUp && r.ends(next) {
+		c.caughtUp, c.complete = r.listedAt, max(c.complete, r.complete)
 		c.share()
 	}
-	next.Barrier, next.second, next.complete = true, true, r.complete
+	next.Barrier, next.second, next.listedAt, next.complete = true, true, r.listedAt, r.complete
 	return c.result(total), next, nil
 }
 
@@ -140,21 +148,32 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 // has a name beyond what that is complete up to.
 func (r round) ends(next round) bool { return r.second || len(next.Entries) == 0 }
 
-// list names the entries that a listing finds beyond what is known to be complete.
-func (c *Compactor) list(ctx context.Context) ([]Entry, error) {
+// list is what a listing finds beyond what is known to be complete.
+func (c *Compactor) list(ctx context.Context) ([]ledger.Name, error) {
 	after := ""
 	if c.manifest != nil {
 		after = c.manifest.Watermarks.CompleteThrough
 	}
-	var entries []Entry
+	var names []ledger.Name
 	for name, err := range ledger.List(ctx, c.Store, c.Domain, after) {
 		if err != nil {
 			return nil, fmt.Errorf("list the ledger of %s: %w", c.Domain, err)
 		}
-		c.told(name.Object.Updated)
-		entries = append(entries, Entry{ID: name.Entry})
+		names = append(names, name)
 	}
-	return entries, nil
+	return names, nil
+}
+
+// recordedAt is a time that the store had before names were listed: the latest of
+// an entry that the state, which was read before, has recorded. A process that has
+// just started thus knows a time, too.
+func (c *Compactor) recordedAt(names []ledger.Name) int64 {
+	for _, name := range slices.Backward(names) {
+		if c.recorded(name.Entry) {
+			return name.Object.Updated.UnixMilli()
+		}
+	}
+	return 0
 }
 
 // unknown are the entries that are not recorded yet, once each, oldest first.
@@ -172,19 +191,21 @@ func (c *Compactor) unknown(entries []Entry) []Entry {
 }
 
 // newlySupported are the entries with events that an older build did not know.
-// This one may: each is tried once a process, with a barrier, and what is still
-// unknown stays the dead letter that it is.
+// This one may: each is tried once a process, with a barrier, and again if that
+// fails; what is still unknown stays the dead letter that it is.
 func (c *Compactor) newlySupported(barrier bool) []Entry {
 	if !barrier {
 		return nil
 	}
 	var entries []Entry
 	for _, key := range c.state.Waiting("") {
-		if !c.unsupported[key.A] {
-			entries = append(entries, Entry{ID: key.A})
+		if n := len(entries); n > 0 && entries[n-1].ID == key.A || c.tried[key.A] >= maxTries {
+			continue
 		}
+		c.tried[key.A]++ // one that cannot be read now holds up others for so long only
+		entries = append(entries, Entry{ID: key.A})
 	}
-	return slices.CompactFunc(entries, func(a, b Entry) bool { return a.ID == b.ID })
+	return entries
 }
 
 func (c *Compactor) recorded(entry string) bool {

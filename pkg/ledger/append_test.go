@@ -77,6 +77,36 @@ func TestWhatArrivesDuringAPutGoesOutTogetherAsTheNext(t *testing.T) {
 	})
 }
 
+// Decisions wait for facts, and entries are recorded whole.
+func TestAnEntryHasDecisionsOrFactsHoweverTheyArrive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		w := newWorld(func(_ context.Context, _ string, nth int) (bool, error) {
+			if nth == 1 {
+				<-gate
+			}
+			return true, nil
+		})
+		var results []<-chan result
+		for n := range 20 {
+			fired := &event.TimerFired{TimerID: fmt.Sprintf("timer:liveness:%d", n), FiredAt: event.At(now()), Observed: event.Observed{CaughtUpAt: event.At(now())}}
+			results = append(results, w.start(t.Context(), heartbeat(n)), w.start(t.Context(), &event.Envelope{Payload: fired}))
+			synctest.Wait()
+		}
+		close(gate)
+		for _, r := range results {
+			require.NoError(t, (<-r).err)
+		}
+		require.Len(t, w.entries(t), 3, "the first, and one of each kind")
+		for _, name := range w.entries(t) {
+			groups := w.groups(t, name)
+			for _, g := range groups {
+				require.Equal(t, event.Decides(groups[0].Events), event.Decides(g.Events))
+			}
+		}
+	})
+}
+
 func TestAGroupIsCompletedAndStaysTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(nil)

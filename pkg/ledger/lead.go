@@ -95,7 +95,7 @@ func (a *Appender) leadUntil(ctx context.Context, w *waiter) (Appended, error) {
 }
 
 // take is the batch to write: the one that a former leader left behind, or the
-// head of the queue.
+// head of the queue and those behind it that may be in one entry with it.
 func (a *Appender) take() *batch {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -103,16 +103,19 @@ func (a *Appender) take() *batch {
 		return a.current
 	}
 	b := &batch{}
-	n := 0
-	for _, w := range a.queue {
-		full := len(b.data)+len(w.data) > MaxEntryBytes || b.events+w.events > MaxEntryEvents
-		if n > 0 && (full || w.decides != a.queue[0].decides) {
-			break
+	decides := len(a.queue) > 0 && a.queue[0].decides
+	full := false
+	a.queue = slices.DeleteFunc(a.queue, func(w *waiter) bool {
+		if full || w.decides != decides {
+			return false
+		}
+		full = len(b.waiters) > 0 && (len(b.data)+len(w.data) > MaxEntryBytes || b.events+w.events > MaxEntryEvents)
+		if full {
+			return false
 		}
 		b.add(w)
-		n++
-	}
-	a.queue = slices.Delete(a.queue, 0, n)
+		return true
+	})
 	a.current = b
 	return b
 }

@@ -22,7 +22,8 @@ type held struct {
 
 // next gives what is to be folded when a group's turn comes.
 func (h *held) next(st *state.State, g fold.Group) []fold.Group {
-	if key := (state.Key2{A: g.Entry, B: g.ID}); event.Decides(g.Events) && st.Entries.Get(key) == nil {
+	key := state.Key2{A: g.Entry, B: g.ID}
+	if row := st.Entries.Get(key); event.Decides(g.Events) && (row == nil || row.Waits()) {
 		h.timers = append(h.timers, key)
 		return nil
 	}

@@ -82,7 +82,9 @@ func Run(ctx context.Context, cfg Config, w Workload) (Result, error) {
 		r.Samples = append(r.Samples, w.value(s))
 		r.Objects, r.Bytes = float64(s.objects)/float64(s.tasks), float64(s.bytes)/float64(s.tasks)
 		r.WorkerPeakRSS = max(r.WorkerPeakRSS, s.workerPeak)
-		hops = append(hops, s.hops...)
+		if w.chain {
+			hops = append(hops, s.hops...)
+		}
 	}
 	sorted := slices.Sorted(slices.Values(r.Samples))
 	r.Median, r.Min, r.Max = percentile(sorted, 50), sorted[0], sorted[len(sorted)-1]

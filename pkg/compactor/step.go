@@ -93,9 +93,11 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 	entries = c.unknown(entries)
 	again := c.newlySupported(r.Barrier)
 	entries = slices.Concat(again, entries)
-	known := map[string]bool{}
-	for _, e := range slices.Concat(again, r.Entries) {
-		known[e.ID] = true
+	known := map[string]bool{} // before the listing
+	if r.Barrier {
+		for _, e := range slices.Concat(again, r.Entries) {
+			known[e.ID] = true
+		}
 	}
 	total := 0
 	var decisions []fold.Group

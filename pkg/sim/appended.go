@@ -38,11 +38,6 @@ func (o *oracle) appended(key string) {
 	}
 	f := o.domains[d]
 	f.entries++
-	prompt := o.w.now().Sub(o.w.firstAsked[key].at) <= abandonedAsk
-	if !prompt || o.w.now().Sub(ids.Time(entry)) >= abandonedName {
-		f.abandoned[entry] = prompt
-		return
-	}
 	data, _, err := o.w.blobs.Get(context.Background(), key)
 	if err != nil {
 		o.violation("ledger", "%s: %v", key, err)
@@ -56,6 +51,11 @@ func (o *oracle) appended(key string) {
 				}
 			}
 		}
+	}
+	prompt := o.w.now().Sub(o.w.firstAsked[key].at) <= abandonedAsk
+	if !prompt || o.w.now().Sub(ids.Time(entry)) >= abandonedName {
+		f.abandoned[entry] = prompt
+		return
 	}
 	fired := bytes.Contains(data, []byte((*event.TimerFired)(nil).Type())) // no name in a world reads like that
 	f.waiting = append(f.waiting, waiting{entry, f.entries, fired})

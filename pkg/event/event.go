@@ -96,10 +96,15 @@ const timeLayout = "2006-01-02T15:04:05.000000Z"
 
 // String is the time in RFC 3339 with microseconds, or "" for none.
 func (t Time) String() string {
+	return string(t.AppendTo(nil))
+}
+
+// AppendTo appends the time as String gives it.
+func (t Time) AppendTo(dst []byte) []byte {
 	if t == 0 {
-		return ""
+		return dst
 	}
-	return t.Time().Format(timeLayout)
+	return t.Time().AppendFormat(dst, timeLayout)
 }
 
 // MarshalText implements [encoding.TextMarshaler].

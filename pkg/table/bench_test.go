@@ -14,6 +14,30 @@ func BenchmarkEncode10kRows(b *testing.B) { benchmarkEncode(b, 10_000) }
 func BenchmarkDecode50Rows(b *testing.B)  { benchmarkDecode(b, 50) }
 func BenchmarkDecode10kRows(b *testing.B) { benchmarkDecode(b, 10_000) }
 
+func BenchmarkEncode10RowsAsJSON(b *testing.B) {
+	tab, rows := table.Of[state.Task](), sampleTasks(10)
+	var data []byte
+	for b.Loop() {
+		var err error
+		data, err = tab.AppendJSON(data[:0], rows)
+		require.NoError(b, err)
+	}
+	b.ReportMetric(float64(len(data)), "bytes/file")
+}
+
+func BenchmarkDecode10RowsAsJSON(b *testing.B) {
+	tab := table.Of[state.Task]()
+	data, err := tab.AppendJSON(nil, sampleTasks(10))
+	require.NoError(b, err)
+	for b.Loop() {
+		_, err := tab.DecodeJSON(data)
+		require.NoError(b, err)
+	}
+}
+
+func BenchmarkEncode10Rows(b *testing.B) { benchmarkEncode(b, 10) }
+func BenchmarkDecode10Rows(b *testing.B) { benchmarkDecode(b, 10) }
+
 func benchmarkEncode(b *testing.B, n int) {
 	b.Helper()
 	tab, rows := table.Of[state.Task](), sampleTasks(n)

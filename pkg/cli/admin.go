@@ -261,15 +261,10 @@ func (a *app) manifestText(m *manifest.Manifest) string {
 	field("complete through", "%s", m.Watermarks.CompleteThrough)
 	field("caught up at", "%s", m.Watermarks.CaughtUpAt)
 	field("base", "%s", tierText(m.BaseSnapshot.Files))
-	var l1, l0 []manifest.File
-	for _, d := range m.L1 {
-		l1 = append(l1, d.Files...)
-	}
-	for _, d := range m.L0 {
-		l0 = append(l0, d.Files...)
-	}
-	field("l1", "%s: %s", plural(len(m.L1), "delta"), tierText(l1))
-	field("l0", "%s: %s", plural(len(m.L0), "delta"), tierText(l0))
+	inline, files := manifest.SplitInline(m.L0)
+	field("l1", "%s", deltasText(m.L1))
+	field("l0", "%s", deltasText(files))
+	field("in the manifest", "%s", deltasText(inline))
 	name := "rows"
 	for _, table := range tableNames() {
 		if n, ok := m.RowCounts[table]; ok {
@@ -289,6 +284,17 @@ func tierText(files []manifest.File) string {
 	return fmt.Sprintf("%s, %s, %s", plural(len(files), "file"), plural(int(rows), "row"), bytesText(size))
 }
 
+func deltasText(deltas []manifest.Delta) string {
+	var files []manifest.File
+	rows, size := int64(0), int64(0)
+	for _, d := range deltas {
+		files = append(files, d.Files...)
+		rows += d.Rows
+		size += d.Bytes
+	}
+	return fmt.Sprintf("%s: %s, %s, %s", plural(len(deltas), "delta"), plural(len(files), "file"), plural(int(rows), "row"), bytesText(size))
+}
+
 func (a *app) sqlCommand() *cobra.Command {
 	var asOf string
 	cmd := &cobra.Command{
@@ -301,15 +307,19 @@ func (a *app) sqlCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				files := tables(parts, m)
-				for _, paths := range files {
-					for _, path := range paths {
+				tables := tables(parts, m)
+				for _, t := range tables {
+					for _, path := range t.Files {
 						if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 							return fmt.Errorf("%s, a file of the revision, is missing; `servo admin rebuild` makes the state anew", filepath.Base(path))
 						}
 					}
 				}
-				_, err = fmt.Fprint(a.Stdout, query.Script(files))
+				script, err := query.Script(tables)
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprint(a.Stdout, script)
 				return err
 			})
 		},

@@ -113,19 +113,30 @@ func parseTime(text string) (time.Time, error) {
 	return time.Time{}, usagef("%q is no revision and no time: write a number, or a time such as 2025-01-15T12:00:00Z", text)
 }
 
-// tables are the files of each table of a revision.
-func tables(parts *embedded.Parts, m *manifest.Manifest) map[string][]string {
-	files := map[string][]string{}
+// tables are where the rows of each table of a revision are.
+func tables(parts *embedded.Parts, m *manifest.Manifest) map[string]query.Table {
+	tables := map[string]query.Table{}
 	if m == nil {
-		return files
+		return tables
 	}
-	known := tableNames()
+	known := tableNames() // a newer build may have more
 	for _, f := range m.Files() {
-		if slices.Contains(known, f.Table) { // a newer build may have more
-			files[f.Table] = append(files[f.Table], parts.Store.Path(f.Key))
+		if slices.Contains(known, f.Table) {
+			t := tables[f.Table]
+			t.Files = append(t.Files, parts.Store.Path(f.Key))
+			tables[f.Table] = t
 		}
 	}
-	return files
+	for _, d := range m.L0 {
+		for _, rows := range d.Inline {
+			if slices.Contains(known, rows.Table) {
+				t := tables[rows.Table]
+				t.Inline = append(t.Inline, rows.JSON)
+				tables[rows.Table] = t
+			}
+		}
+	}
+	return tables
 }
 
 // tableNames are the tables of the record.

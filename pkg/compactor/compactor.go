@@ -23,6 +23,7 @@
 package compactor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,9 +67,14 @@ type Config struct {
 
 // Options are what a compactor does in its own way; the zero value will do.
 type Options struct {
-	// MaxDeltas is how many L0 deltas a manifest has before they are merged into a
-	// new base; 0: 64.
+	// MaxDeltas is how many L0 deltas in files a manifest has before they are merged
+	// into one of L1; 0: 16.
 	MaxDeltas int
+	// MaxInline is how many bytes of rows a manifest holds before they are written to
+	// files; 0: 64 KiB, less than 0: none.
+	MaxInline int64
+	// MinBase is how many bytes of deltas make a new base at least; 0: 8 MiB.
+	MinBase int64
 	// Retention says which revisions are kept; the zero value is the default.
 	Retention manifest.Policy
 	// Decode reads an entry; nil: as [Decode] does. A simulation has builds that do
@@ -99,7 +105,7 @@ type Compactor struct {
 	manifest *manifest.Manifest
 	caughtUp event.Time // never falls in a lineage; the manifest's may be older
 	complete string     // likewise: every entry that is named below it is folded
-	rewrite  *rewrite
+	merges   []*merge
 	// tried says how often this process has tried entries that an older build did not
 	// know.
 	tried map[string]int
@@ -113,13 +119,7 @@ type Compactor struct {
 
 // Open loads a domain's state, or begins a new one.
 func Open(ctx context.Context, cfg Config) (*Compactor, error) {
-	if cfg.MaxDeltas <= 0 {
-		cfg.MaxDeltas = maxDeltas
-	}
-	if cfg.Decode == nil {
-		cfg.Decode = Decode
-	}
-	cfg.Retention = cfg.Retention.WithDefaults()
+	cfg.Options = cfg.Options.withDefaults()
 	c := &Compactor{
 		Config: cfg, inbox: newInbox(cfg.Clock), latest: &snapshot.Latest{}, ended: make(chan struct{}),
 		published: make(chan struct{}, 1), maintaining: make(chan struct{}, 1),
@@ -130,6 +130,17 @@ func Open(ctx context.Context, cfg Config) (*Compactor, error) {
 	}
 	c.share()
 	return c, nil
+}
+
+func (o Options) withDefaults() Options {
+	o.MaxDeltas = cmp.Or(max(o.MaxDeltas, 0), maxDeltas)
+	o.MaxInline = cmp.Or(o.MaxInline, maxInline)
+	o.MinBase = cmp.Or(max(o.MinBase, 0), minBase)
+	o.Retention = o.Retention.WithDefaults()
+	if o.Decode == nil {
+		o.Decode = Decode
+	}
+	return o
 }
 
 // Latest is the newest published state.
@@ -238,13 +249,13 @@ func (c *Compactor) persist(ctx context.Context, b batch) (Result, error) {
 // collected under it.
 const maxRestarts = 4
 
-// reload takes up the newest published state. A base that is being written, or is
-// written, may still do for it.
+// reload takes up the newest published state. What is being merged, or is merged,
+// may still do for it.
 func (c *Compactor) reload(ctx context.Context) error {
 	for restarts := 0; ; restarts++ {
 		m, err := c.Manifests.Load(ctx)
 		if errors.Is(err, manifest.ErrNone) {
-			c.state, c.manifest, c.rewrite = state.New(c.Domain), nil, nil
+			c.state, c.manifest, c.merges = state.New(c.Domain), nil, nil
 			c.forget()
 			return nil
 		}

@@ -57,9 +57,18 @@ type world struct {
 	clock *tick
 	ids   *ids.Source
 
+	options compactor.Options
+
 	mu   sync.Mutex
 	hook faultblob.Hook
 }
+
+// small makes tiers of what would stay in a manifest else, and files has none stay
+// there.
+var (
+	small = compactor.Options{MaxDeltas: 4, MaxInline: 4000, MinBase: 50_000}
+	files = compactor.Options{MaxInline: -1}
+)
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
@@ -97,7 +106,7 @@ func (w *world) open(writer string) *compactor.Compactor {
 	w.t.Helper()
 	c, err := compactor.Open(w.t.Context(), compactor.Config{
 		Domain: foldtest.Domain, Store: w.store(), Manifests: w.manifests(), Codec: codec, IDs: w.ids, Clock: w.clock,
-		Writer: writer, Logger: slog.New(slog.DiscardHandler),
+		Writer: writer, Options: w.options, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(w.t, err)
 	return c

@@ -69,13 +69,15 @@ func (c *Compactor) maintain(ctx context.Context) {
 
 // orphanFloor is the floor that a manifest with a new delta carries: that of its
 // parent, or a higher one when it is time. It stays at or below what this process
-// has written and not published yet, so that its own rewrite, however long it
-// takes, can still be published; what another process is writing may have to be
+// has written and not published yet, so that its own merges, however long they
+// take, can still be published; what another process is writing may have to be
 // written again.
 func (c *Compactor) orphanFloor(next *manifest.Manifest, delta manifest.Delta) string {
 	floor := min(ids.AtTime(event.At(c.Clock.Now()).Add(-c.Retention.Orphans).Time()), delta.ID)
-	if c.rewrite.pending(c.manifest) {
-		floor = min(floor, c.rewrite.id)
+	for _, r := range c.merges {
+		if r.pending(c.manifest) {
+			floor = min(floor, r.id)
+		}
 	}
 	if next.OrphanFloor != "" && ids.Time(floor).Sub(ids.Time(next.OrphanFloor)) < c.Retention.Orphans/floorSteps {
 		return next.OrphanFloor

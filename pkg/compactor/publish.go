@@ -25,7 +25,7 @@ const listMargin = 90 * time.Second
 // [manifest.ErrConflict] or [manifest.ErrNotCommitted], and nothing has happened.
 func (c *Compactor) publish(ctx context.Context, work *state.State, p publication) error {
 	changed := work.Changed()
-	delta, err := c.write(ctx, c.IDs.New(), changed, manifest.TierL0)
+	delta, err := c.delta(ctx, changed)
 	if err != nil {
 		return err
 	}
@@ -33,22 +33,20 @@ func (c *Compactor) publish(ctx context.Context, work *state.State, p publicatio
 		panic("compactor: a new state file is named below the orphan floor")
 	}
 	next := c.next(work, p, delta)
-	swap := c.rewrite.ready(c.manifest)
-	if swap != nil {
-		swap.apply(next)
+	for _, r := range c.merges {
+		if r.ready(next) {
+			r.apply(next, event.At(c.Clock.Now()))
+		}
 	}
 	next.L0Count = len(next.L0)
 	if err := c.Manifests.Publish(ctx, next); err != nil {
 		return err
 	}
-	if swap != nil {
-		c.rewrite = nil
-	}
 	work.Drain()
 	c.state, c.manifest = work, next
 	c.caughtUp = max(c.caughtUp, next.Watermarks.CaughtUpAt)
 	snap := c.share()
-	c.startRewrite(ctx)
+	c.startMerges(ctx)
 	select {
 	case c.published <- struct{}{}:
 	default:
@@ -127,7 +125,7 @@ func (c *Compactor) next(work *state.State, p publication, delta manifest.Delta)
 	delta.Revision = next.Revision
 	next.FoldSeq, next.FoldTime = work.FoldSeq, work.FoldTime
 	next.L0 = append(next.L0, delta)
-	next.L0Limits = manifest.L0Limits{MaxCount: c.MaxDeltas, MaxBytes: minRewrite}
+	next.L0Limits = manifest.L0Limits{MaxCount: c.MaxDeltas, MaxBytes: c.MinBase}
 	next.OrphanFloor = c.orphanFloor(next, delta)
 	next.RowCounts = counts(work)
 	w := &next.Watermarks

@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -9,6 +8,7 @@ import (
 	"time"
 
 	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -79,24 +79,60 @@ type Watermarks struct {
 
 // BaseSnapshot is the state as of the last rewrite.
 type BaseSnapshot struct {
-	ID          string     `json:"id,omitempty"` // a ULID; empty before the first rewrite
+	ID string `json:"id,omitempty"` // a ULID; empty before the first rewrite
+	// Revision is the one whose state it is.
+	Revision    int64      `json:"revision,omitzero"`
 	PublishedAt event.Time `json:"published_at,omitempty,omitzero"`
 	Files       []File     `json:"files,omitempty"`
 }
 
+// After reports whether the base may hold changes after a revision. Those of
+// earlier builds do not say which revision's state they are.
+func (b BaseSnapshot) After(revision int64) bool {
+	return b.Revision > revision || b.Revision == 0 && b.ID != ""
+}
+
 // L0Limits say when the deltas are merged.
 type L0Limits struct {
-	MaxCount int   `json:"max_count"` // L0 deltas that merge into one L1 delta
+	MaxCount int   `json:"max_count"` // L0 deltas in files that merge into one L1 delta
 	MaxBytes int64 `json:"max_bytes"` // least size of all deltas at which the base is rewritten
 }
 
-// Delta is what one compaction, or a merge of several, changed.
+// Delta is what one compaction, or a merge of several, changed: a file for each
+// table or, where there are few rows, the rows themselves.
 type Delta struct {
 	ID       string `json:"id"`       // a ULID
 	Revision int64  `json:"revision"` // the last revision whose changes it holds
-	Files    []File `json:"files"`
+	Files    []File `json:"files,omitempty"`
+	Inline   []Rows `json:"inline,omitempty"`
 	Rows     int64  `json:"rows"`
-	Bytes    int64  `json:"bytes"`
+	Bytes    int64  `json:"bytes"` // of the files, or of the JSON of the rows
+}
+
+// Rows are rows of a table for which a file of their own would cost more than
+// they do.
+type Rows struct {
+	Table string `json:"table"`
+	// JSON is an array of objects, in ascending order of their primary keys, with the
+	// columns that are not zero.
+	JSON jsontext.Value `json:"rows"`
+	// CRC32C is the Castagnoli checksum of JSON, byte for byte.
+	CRC32C uint32 `json:"crc32c"`
+}
+
+// IsInline reports whether the manifest itself holds the delta's rows.
+func (d Delta) IsInline() bool { return len(d.Inline) > 0 }
+
+// SplitInline parts deltas that are in the manifest from those in files.
+func SplitInline(deltas []Delta) (inline, files []Delta) {
+	for _, d := range deltas {
+		if d.IsInline() {
+			inline = append(inline, d)
+		} else {
+			files = append(files, d)
+		}
+	}
+	return inline, files
 }
 
 // File is a state file. Whoever reads it verifies its size and checksum.
@@ -159,17 +195,15 @@ func Encode(m *Manifest) ([]byte, error) {
 	if err := m.validate(); err != nil {
 		return nil, fmt.Errorf("encode manifest of %s, revision %d: %w", m.Domain(), m.Revision, err)
 	}
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(m); err != nil {
+	data, err := jsonv2.Marshal(m, jsonv2.Deterministic(true))
+	if err != nil {
 		return nil, fmt.Errorf("encode manifest of %s, revision %d: %w", m.Domain(), m.Revision, err)
 	}
-	if buf.Len() > maxBytes {
+	if data = append(data, '\n'); len(data) > maxBytes {
 		return nil, fmt.Errorf("encode manifest of %s, revision %d: it has %d bytes; at most %d are allowed; run `servo admin compact`",
-			m.Domain(), m.Revision, buf.Len(), maxBytes)
+			m.Domain(), m.Revision, len(data), maxBytes)
 	}
-	return buf.Bytes(), nil
+	return data, nil
 }
 
 // Decode reads and checks the manifest of a domain's revision, as it was stored

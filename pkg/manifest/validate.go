@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
@@ -92,6 +93,8 @@ func (m *Manifest) validateWatermarks(p *problem) {
 func (m *Manifest) validateFiles(p *problem) {
 	p.optionalULID("base_snapshot.id", m.BaseSnapshot.ID)
 	p.time("base_snapshot.published_at", m.BaseSnapshot.PublishedAt)
+	p.check(m.BaseSnapshot.Revision >= 0 && m.BaseSnapshot.Revision <= m.Revision,
+		"base_snapshot.revision: %d is not one up to %d", m.BaseSnapshot.Revision, m.Revision)
 	p.check(len(m.BaseSnapshot.Files) <= maxFiles, "base_snapshot.files: there are %d; at most %d are allowed", len(m.BaseSnapshot.Files), maxFiles)
 	for i := range m.BaseSnapshot.Files {
 		m.validateFile(p, fmt.Sprintf("base_snapshot.files[%d]", i), &m.BaseSnapshot.Files[i], TierBase)
@@ -117,6 +120,12 @@ func (m *Manifest) validateDeltas(p *problem, path string, deltas []Delta, tier 
 		p.check(len(d.Files) <= maxTables, "%s.files: there are %d; at most %d are allowed", here, len(d.Files), maxTables)
 		for j := range d.Files {
 			m.validateFile(p, fmt.Sprintf("%s.files[%d]", here, j), &d.Files[j], tier)
+		}
+		p.check(len(d.Inline) <= maxTables, "%s.inline: there are %d; at most %d are allowed", here, len(d.Inline), maxTables)
+		for j, rows := range d.Inline {
+			p.check(isTable(rows.Table), "%s.inline[%d].table: %.100q is no table", here, j, rows.Table)
+			p.check(len(rows.JSON) > 0, "%s.inline[%d].rows: is required", here, j)
+			p.check(blob.CRC32C(rows.JSON) == rows.CRC32C, "%s.inline[%d].rows: they do not have the checksum %d", here, j, rows.CRC32C)
 		}
 		if p.err != nil {
 			return

@@ -35,7 +35,7 @@ func BenchmarkOneMillionTasksIn50Files(b *testing.B) {
 	for name, sql := range map[string]string{
 		"GroupBy": "SELECT state, count(*), max(created_at) FROM tasks GROUP BY state",
 		"OneRun":  "SELECT * FROM tasks WHERE run_id = '01J8ZC4W9QN3V6T2K700000012'",
-		"Raw":     "SELECT state, count(*) FROM read_parquet(['" + r.source.Tables["tasks"][0] + "']) GROUP BY state",
+		"Raw":     "SELECT state, count(*) FROM read_parquet(['" + r.source.Tables["tasks"].Files[0] + "']) GROUP BY state",
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
@@ -48,7 +48,7 @@ func BenchmarkOneMillionTasksIn50Files(b *testing.B) {
 	}
 	b.Run("BaseAloneGroupBy", func(b *testing.B) {
 		alone := *r
-		alone.source.Tables = map[string][]string{"tasks": r.source.Tables["tasks"][:1]}
+		alone.source.Tables = map[string]query.Table{"tasks": {Files: r.source.Tables["tasks"].Files[:1]}}
 		db := alone.open(b)
 		for b.Loop() {
 			rows, err := db.Query(b.Context(), "SELECT state, count(*), max(created_at) FROM tasks GROUP BY state")

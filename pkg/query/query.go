@@ -39,9 +39,8 @@ const (
 
 // Source is what to query: the files of one revision.
 type Source struct {
-	// Tables are each projection table's files, as absolute paths in any order. A
-	// table without files is empty.
-	Tables map[string][]string
+	// Tables are the projection tables, by name. One that is not there is empty.
+	Tables map[string]Table
 	// Outputs is the folder under which the assets' outputs lie: the blob store's
 	// root, as an absolute path. Empty: assets have no views.
 	Outputs string
@@ -93,7 +92,11 @@ func Open(ctx context.Context, source Source, opts Options) (_ *DB, err error) {
 		return nil, err
 	}
 	for _, d := range table.All() {
-		if err := db.exec(ctx, createView(d, source.Tables[d.Name])); err != nil {
+		view, err := createView(d, source.Tables[d.Name])
+		if err != nil {
+			return nil, err
+		}
+		if err := db.exec(ctx, view); err != nil {
 			return nil, fmt.Errorf("table %s: %w", d.Name, err)
 		}
 	}
@@ -132,14 +135,14 @@ func (s Source) check() error {
 		known[d.Name] = true
 	}
 	files := 0
-	for name, paths := range s.Tables {
+	for name, t := range s.Tables {
 		if !known[name] {
 			return fmt.Errorf("there is no table %q", name)
 		}
-		if files += len(paths); files > MaxFiles {
+		if files += len(t.Files); files > MaxFiles {
 			return fmt.Errorf("the revision has more than %d files: compact it", MaxFiles)
 		}
-		for _, path := range paths {
+		for _, path := range t.Files {
 			if !filepath.IsAbs(path) {
 				return fmt.Errorf("table %s: the path %q is not absolute", name, path)
 			}
@@ -178,8 +181,8 @@ func (db *DB) settings(ctx context.Context, opts Options) error {
 // not their folders: DuckDB would let statements write into those.
 func (db *DB) confine(ctx context.Context, source Source) error {
 	var paths []string
-	for _, files := range source.Tables {
-		paths = append(paths, files...)
+	for _, t := range source.Tables {
+		paths = append(paths, t.Files...)
 	}
 	for _, a := range db.assets {
 		paths = append(paths, a.files...)

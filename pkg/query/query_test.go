@@ -44,7 +44,7 @@ func TestEveryColumnHasItsTypeWithAndWithoutFiles(t *testing.T) {
 		}
 	}
 	for _, d := range table.All() { // the files alone, as a stock reader sees them
-		rows := all(t, full.open(t), "SELECT column_name, column_type FROM (DESCRIBE FROM read_parquet('"+full.source.Tables[d.Name][0]+"'))")
+		rows := all(t, full.open(t), "SELECT column_name, column_type FROM (DESCRIBE FROM read_parquet('"+full.source.Tables[d.Name].Files[0]+"'))")
 		for i, c := range d.Columns {
 			require.Equal(t, []any{c.Name, string(c.Type)}, rows[i], d.Name)
 		}
@@ -75,7 +75,7 @@ func TestAViewHoldsTheNewestRowOfEachKeyWhateverTheFilesOrder(t *testing.T) {
 	add(t, r, first...)
 	add(t, r, second...)
 	want := [][]any{{"t00000001", "FAILED"}, {"t00000003", "READY"}, {"t00000004", "SUCCEEDED"}}
-	files := r.source.Tables["tasks"]
+	files := r.source.Tables["tasks"].Files
 	for range 4 {
 		rand.Shuffle(len(files), func(i, j int) { files[i], files[j] = files[j], files[i] })
 		require.Equal(t, want, all(t, r.open(t), "SELECT task_id, state FROM tasks ORDER BY 1"))
@@ -100,6 +100,7 @@ func TestTheScriptGivesStockDuckDBTheSameAnswers(t *testing.T) {
 	add(t, r, task(1, 1, state.TaskReady), task(2, 2, state.TaskReady))
 	add(t, r, task(1, 3, state.TaskRunning))
 	add(t, r, &state.Run{RunID: "r1", State: state.RunRunning, CreatedAt: 5, Meta: meta(3)})
+	inline(t, r, task(2, 4, state.TaskRunning))
 	connector, err := duckdb.NewConnector("", nil)
 	require.NoError(t, err)
 	defer connector.Close()
@@ -107,7 +108,9 @@ func TestTheScriptGivesStockDuckDBTheSameAnswers(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	stock := conn.(*duckdb.Conn)
-	_, err = stock.ExecContext(t.Context(), query.Script(r.source.Tables), nil)
+	script, err := query.Script(r.source.Tables)
+	require.NoError(t, err)
+	_, err = stock.ExecContext(t.Context(), script, nil)
 	require.NoError(t, err)
 	db := r.open(t)
 	for _, d := range table.All() {
@@ -239,7 +242,7 @@ func TestAMissingFileIsNamed(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)
 	path := filepath.Join(r.dir, "lost.parquet")
-	r.source.Tables["runs"] = []string{path}
+	r.source.Tables["runs"] = query.Table{Files: []string{path}}
 	_, err := query.Open(t.Context(), r.source, query.Options{})
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.ErrorContains(t, err, "table runs")
@@ -273,9 +276,9 @@ func TestACorruptFileIsNamed(t *testing.T) {
 
 func TestUnknownTablesAndRelativePathsAreRefused(t *testing.T) {
 	t.Parallel()
-	_, err := query.Open(t.Context(), query.Source{Tables: map[string][]string{"users": nil}}, query.Options{})
+	_, err := query.Open(t.Context(), query.Source{Tables: map[string]query.Table{"users": {}}}, query.Options{})
 	require.ErrorContains(t, err, `there is no table "users"`)
-	_, err = query.Open(t.Context(), query.Source{Tables: map[string][]string{"runs": {"a.parquet"}}}, query.Options{})
+	_, err = query.Open(t.Context(), query.Source{Tables: map[string]query.Table{"runs": {Files: []string{"a.parquet"}}}}, query.Options{})
 	require.ErrorContains(t, err, "is not absolute")
 	_, err = query.Open(t.Context(), query.Source{Outputs: "here"}, query.Options{})
 	require.ErrorContains(t, err, "is not an absolute path")

@@ -24,7 +24,7 @@ type revision struct {
 func newRevision(tb testing.TB) *revision {
 	tb.Helper()
 	dir := tb.TempDir()
-	return &revision{dir: dir, source: query.Source{Tables: map[string][]string{}, Outputs: dir}}
+	return &revision{dir: dir, source: query.Source{Tables: map[string]query.Table{}, Outputs: dir}}
 }
 
 // add writes a file of a table, as the compactor does.
@@ -34,11 +34,24 @@ func add[R table.Row](tb testing.TB, r *revision, rows ...*R) string {
 	data, err := tab.Encode(rows)
 	require.NoError(tb, err)
 	name := tab.Name()
-	path := filepath.Join(r.dir, "state", name, fmt.Sprintf("%04d.parquet", len(r.source.Tables[name])))
+	in := r.source.Tables[name]
+	path := filepath.Join(r.dir, "state", name, fmt.Sprintf("%04d.parquet", len(in.Files)))
 	require.NoError(tb, os.MkdirAll(filepath.Dir(path), 0o755))
 	require.NoError(tb, os.WriteFile(path, data, 0o600))
-	r.source.Tables[name] = append(r.source.Tables[name], path)
+	in.Files = append(in.Files, path)
+	r.source.Tables[name] = in
 	return path
+}
+
+// inline puts rows of a table into the manifest, as the compactor does.
+func inline[R table.Row](tb testing.TB, r *revision, rows ...*R) {
+	tb.Helper()
+	tab := table.Of[R]()
+	data, err := tab.AppendJSON(nil, rows)
+	require.NoError(tb, err)
+	in := r.source.Tables[tab.Name()]
+	in.Inline = append(in.Inline, data)
+	r.source.Tables[tab.Name()] = in
 }
 
 func (r *revision) open(tb testing.TB) *query.DB {

@@ -6,17 +6,30 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
+// Table is where the rows of a projection table are.
+type Table struct {
+	// Files are Parquet files, as absolute paths, or as URLs, in any order.
+	Files []string
+	// Inline are rows as JSON: what a manifest holds of the table itself.
+	Inline [][]byte
+}
+
 // Script is SQL for stock DuckDB that creates a view for each projection table
 // of a revision, over that revision's own list of files: paths, or URLs that
 // the DuckDB it is pasted into can read. It gives what [DB.Query] gives.
-func Script(tables map[string][]string) string {
+func Script(tables map[string]Table) (string, error) {
 	var script strings.Builder
 	script.WriteString("-- The tables of one revision: of each key the row with the greatest row_seq,\n" +
-		"-- unless it is a deletion. The files are those that its manifest names.\n")
+		"-- unless it is a deletion. The files are those that its manifest names, and the\n" +
+		"-- literals the rows that it holds itself.\n")
 	for _, d := range table.All() {
-		script.WriteString("\n" + createView(d, tables[d.Name]) + ";\n")
+		view, err := createView(d, tables[d.Name])
+		if err != nil {
+			return "", err
+		}
+		script.WriteString("\n" + view + ";\n")
 	}
-	return script.String()
+	return script.String(), nil
 }
 
 // createView is the view of a table. The empty SELECT gives the columns their
@@ -24,29 +37,37 @@ func Script(tables map[string][]string) string {
 // A file has a key once, so that one file needs no search for the newest rows.
 // Of the ways to search, the window was the fastest with few files and many,
 // and it is the one through which DuckDB passes a filter on the key.
-func createView(d table.Description, files []string) string {
+func createView(d table.Description, t Table) (string, error) {
 	columns := make([]string, len(d.Columns))
 	for i, c := range d.Columns {
 		columns[i] = "CAST(NULL AS " + string(c.Type) + ") AS " + quoteName(c.Name)
 	}
 	view := "CREATE OR REPLACE VIEW " + quoteName(d.Name) + " AS\n"
-	empty := "SELECT " + strings.Join(columns, ", ") + " WHERE false"
-	if len(files) == 0 {
-		return view + empty
+	parts := []string{"SELECT " + strings.Join(columns, ", ") + " WHERE false"}
+	inline, err := inlineRows(d, t.Inline)
+	if err != nil {
+		return "", err
+	}
+	if len(t.Files) > 0 {
+		parts = append(parts, "SELECT * FROM read_parquet("+quoteList(t.Files)+", union_by_name = true, hive_partitioning = false)")
+	}
+	if inline != "" {
+		parts = append(parts, inline)
+	}
+	if len(parts) == 1 {
+		return view + parts[0], nil
 	}
 	view += "SELECT * FROM (\n" +
 		"  SELECT * FROM (\n" +
-		"    " + empty + "\n" +
-		"    UNION ALL BY NAME\n" +
-		"    SELECT * FROM read_parquet(" + quoteList(files) + ", union_by_name = true, hive_partitioning = false))\n"
-	if len(files) > 1 {
+		"    " + strings.Join(parts, "\n    UNION ALL BY NAME\n    ") + ")\n"
+	if len(t.Files)+len(t.Inline) > 1 {
 		keys := d.Keys()
 		for i, key := range keys {
 			keys[i] = quoteName(key)
 		}
 		view += "  QUALIFY row_number() OVER (PARTITION BY " + strings.Join(keys, ", ") + " ORDER BY row_seq DESC) = 1\n"
 	}
-	return view + ") WHERE NOT deleted"
+	return view + ") WHERE NOT deleted", nil
 }
 
 func quoteName(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }

@@ -232,25 +232,23 @@ func (cfg Config) recorded(ctx context.Context) ([]*state.Entry, error) {
 		return nil, err
 	}
 	only := *m
-	keep := func(files []manifest.File) []manifest.File {
-		var kept []manifest.File
-		for _, f := range files {
-			if f.Table == "ledger_entries" {
-				kept = append(kept, f)
-			}
-		}
-		return kept
-	}
-	only.BaseSnapshot.Files = keep(m.BaseSnapshot.Files)
-	only.L1, only.L0 = nil, nil
+	only.BaseSnapshot.Files = onlyEntries(m.BaseSnapshot.Files, func(f manifest.File) string { return f.Table })
+	only.L1, only.L0, only.History = nil, nil, nil
 	for _, d := range slices.Concat(m.L1, m.L0) {
-		only.BaseSnapshot.Files = append(only.BaseSnapshot.Files, keep(d.Files)...)
+		d.Files = onlyEntries(d.Files, func(f manifest.File) string { return f.Table })
+		d.Inline = onlyEntries(d.Inline, func(r manifest.Rows) string { return r.Table })
+		only.L0 = append(only.L0, d)
 	}
 	st, err := snapshot.Load(ctx, cfg.Codec, cfg.Manifests, &only)
 	if err != nil {
 		return nil, err
 	}
 	return st.Entries.Rows(), nil
+}
+
+// onlyEntries are those that hold rows of ledger_entries.
+func onlyEntries[T any](parts []T, table func(T) string) []T {
+	return slices.DeleteFunc(slices.Clone(parts), func(part T) bool { return table(part) != "ledger_entries" })
 }
 
 // foldRest folds, in the order of the ids, whatever of the ledger is not folded yet.
@@ -338,6 +336,7 @@ func (cfg Config) publish(ctx context.Context, st *state.State, result Result) (
 	if err != nil {
 		return Result{}, err
 	}
+	base.Revision = m.Revision
 	m.BaseSnapshot = base
 	m.FoldSeq, m.FoldTime = st.FoldSeq, st.FoldTime
 	if last := lastEntry(st); last != "" {

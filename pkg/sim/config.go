@@ -20,8 +20,10 @@ type World struct {
 	Minutes int
 	// PageSize is how many objects one page of a listing has.
 	PageSize int
-	// MaxDeltas is how many deltas make a new base.
-	MaxDeltas int
+	// MaxDeltas, MaxInline and MinBase say when state files are merged: see
+	// [compactor.Options].
+	MaxDeltas          int
+	MaxInline, MinBase int64 `json:",omitzero"`
 	// Keep is for how many seconds every revision is kept.
 	Keep int
 	// Parquet: projections are real Parquet files. Else rows stay in memory, and the
@@ -43,6 +45,9 @@ func Draw(seed uint64) World {
 		Minutes: 5 + r.IntN(20), PageSize: 1000,
 		MaxDeltas: 2 + r.IntN(14), Keep: 20 + r.IntN(600),
 	}
+	tiers := random(seed, "tiers", 0)
+	c.MaxInline = []int64{-1, 1000, 4000, 30_000}[tiers.IntN(4)]
+	c.MinBase = 200 + tiers.Int64N(10_000)
 	if r.IntN(4) == 0 {
 		c.Domains = 2
 	}

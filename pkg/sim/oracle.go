@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
@@ -159,24 +160,19 @@ func (o *oracle) load(f *followed, m *manifest.Manifest) (*state.State, error) {
 		return snapshot.Load(ctx, o.w.codec, f.manifests, m)
 	}
 	next := f.state.Copy()
+	var fresh []manifest.Delta
 	for _, d := range m.L0 {
-		if d.Revision != m.Revision {
-			continue
+		if d.Revision == m.Revision {
+			fresh = append(fresh, d)
 		}
-		sources := make([]snapshot.Source, len(d.Files))
-		for i, file := range d.Files {
-			sources[i] = snapshot.Source{Table: file.Table, Name: file.Key, Read: func(ctx context.Context) ([]byte, error) {
-				return f.manifests.LoadFile(ctx, file)
-			}}
-		}
-		rows, err := o.w.codec.Merge(ctx, sources)
-		if err != nil {
-			return nil, err
-		}
-		next.Load(rows)
 	}
+	rows, err := snapshot.LoadDeltas(ctx, o.w.codec, f.manifests, fresh)
+	if err != nil {
+		return nil, err
+	}
+	next.Load(rows)
 	next.FoldSeq, next.FoldTime = m.FoldSeq, m.FoldTime
-	if m.BaseSnapshot.ID == f.manifest.BaseSnapshot.ID || m.Revision%int64(1+f.state.Entries.Len()/checkRows) != 0 {
+	if !merged(f.manifest, m) || m.Revision%int64(1+f.state.Entries.Len()/checkRows) != 0 {
 		return next, nil
 	}
 	whole, err := snapshot.Load(ctx, o.w.codec, f.manifests, m)
@@ -184,9 +180,21 @@ func (o *oracle) load(f *followed, m *manifest.Manifest) (*state.State, error) {
 		return nil, err
 	}
 	if diff := o.w.codec.Diff(next, whole, 5); len(diff) > 0 {
-		return nil, fmt.Errorf("the new base and its deltas are another state: %s", strings.Join(diff, "; "))
+		return nil, fmt.Errorf("what was merged and its deltas are another state: %s", strings.Join(diff, "; "))
 	}
 	return whole, nil
+}
+
+// merged reports whether a manifest has a base or a delta that was merged of what
+// the one before it had.
+func merged(before, m *manifest.Manifest) bool {
+	known := map[string]bool{}
+	for _, d := range slices.Concat(before.L1, before.L0) {
+		known[d.ID] = true
+	}
+	return m.BaseSnapshot.ID != before.BaseSnapshot.ID || slices.ContainsFunc(slices.Concat(m.L1, m.L0), func(d manifest.Delta) bool {
+		return !known[d.ID] && d.Revision != m.Revision
+	})
 }
 
 // files checks that what a manifest names is there.

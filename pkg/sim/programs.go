@@ -30,7 +30,10 @@ func (p *process) service(args ...string) service.Process {
 		Args:   append([]string{"--store", "sim", "--log-level", "error", "--listen", "127.0.0.1:1"}, args...),
 		Getenv: func(string) string { return "" }, Stderr: io.Discard, Clock: machineClock{p}, Instance: p.id,
 		Network: network{p}, Entropy: p.entropy, Codec: w.codec,
-		Compactor: compactor.Options{MaxDeltas: w.cfg.MaxDeltas, Retention: w.cfg.retention(), Decode: p.decode()},
+		Compactor: compactor.Options{
+			MaxDeltas: w.cfg.MaxDeltas, MaxInline: w.cfg.MaxInline, MinBase: w.cfg.MinBase,
+			Retention: w.cfg.retention(), Decode: p.decode(),
+		},
 		OpenStore: func(string) (blob.Store, io.Closer, error) { return store{p}, io.NopCloser(nil), nil },
 		OpenQueue: func(service.QueueOptions) (queue.Queue, func(context.Context) error) { return queueClient{p}, nil },
 	}

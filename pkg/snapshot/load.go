@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/servo-orchestration/servo/pkg/manifest"
@@ -12,7 +13,13 @@ import (
 // against the size and checksum that the manifest has for it.
 func Load(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.Manifest) (*state.State, error) {
 	st := state.New(m.Domain())
-	rows, err := c.rows(ctx, store, m.Files())
+	var history []manifest.File
+	for _, f := range m.History {
+		history = append(history, f)
+	}
+	sources := slices.Concat(
+		fileSources(store, m.BaseSnapshot.Files), fileSources(store, history), deltaSources(store, m.L1), deltaSources(store, m.L0))
+	rows, err := c.Merge(ctx, sources)
 	if err != nil {
 		return nil, err
 	}
@@ -21,8 +28,12 @@ func Load(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.Mani
 	return st, nil
 }
 
-// rows reads files and merges what they hold.
-func (c *Codec) rows(ctx context.Context, store *manifest.Store, files []manifest.File) (*state.Rows, error) {
+// LoadDeltas gives the rows that deltas hold together, tombstones included.
+func LoadDeltas(ctx context.Context, c *Codec, store *manifest.Store, deltas []manifest.Delta) (*state.Rows, error) {
+	return c.Merge(ctx, deltaSources(store, deltas))
+}
+
+func fileSources(store *manifest.Store, files []manifest.File) []Source {
 	sources := make([]Source, len(files))
 	for i, f := range files {
 		sources[i] = Source{
@@ -30,43 +41,47 @@ func (c *Codec) rows(ctx context.Context, store *manifest.Store, files []manifes
 			Read: func(ctx context.Context) ([]byte, error) { return store.LoadFile(ctx, f) },
 		}
 	}
-	return c.Merge(ctx, sources)
+	return sources
 }
 
-// Advance gives the state of m from that of an earlier revision, which may be nil,
-// and the deltas since, where m still names all of those and the one before, which
-// proves that m came of that revision; else it reads everything anew. It changes
-// own unless it fails, and then may give own.
+func deltaSources(store *manifest.Store, deltas []manifest.Delta) []Source {
+	var sources []Source
+	for _, d := range deltas {
+		sources = append(sources, fileSources(store, d.Files)...)
+		for _, rows := range d.Inline {
+			sources = append(sources, Source{
+				Table: rows.Table, Name: fmt.Sprintf("the rows of %s in delta %s", rows.Table, d.ID), inline: true,
+				Read: func(context.Context) ([]byte, error) { return rows.JSON, nil },
+			})
+		}
+	}
+	return sources
+}
+
+// Advance gives the state of m from that of an earlier revision of its lineage,
+// which may be nil, and the deltas since; where the base is younger than that, it
+// reads everything anew. It changes own unless it fails, and then may give own.
+//
+// A delta that was merged of several may hold changes that own has, too. They are
+// not older than what own has: a merge takes in all changes from its first
+// revision to its last, and so the last one of each row.
 func Advance(
 	ctx context.Context, c *Codec, store *manifest.Store, from *manifest.Manifest, own *state.State, m *manifest.Manifest,
 ) (*state.State, error) {
-	if from == nil || m.Lineage != from.Lineage {
+	if from == nil || m.Lineage != from.Lineage || m.Revision < from.Revision || m.BaseSnapshot.After(from.Revision) {
 		return Load(ctx, c, store, m)
 	}
-	if len(from.L0) == 0 || !slices.ContainsFunc(m.L0, func(d manifest.Delta) bool { return d.ID == from.L0[len(from.L0)-1].ID }) {
-		return Load(ctx, c, store, m)
-	}
-	next := from.Revision + 1
 	var fresh []manifest.Delta
-	for _, d := range m.L0 {
-		if d.Revision == next {
+	for _, d := range slices.Concat(m.L1, m.L0) {
+		if d.Revision > from.Revision {
 			fresh = append(fresh, d)
-			next++
 		}
 	}
-	if next != m.Revision+1 {
-		return Load(ctx, c, store, m)
+	rows, err := LoadDeltas(ctx, c, store, fresh)
+	if err != nil {
+		return nil, err
 	}
-	deltas := make([]*state.Rows, len(fresh))
-	for i, d := range fresh {
-		var err error
-		if deltas[i], err = c.rows(ctx, store, d.Files); err != nil {
-			return nil, err
-		}
-	}
-	for _, rows := range deltas { // nothing can fail from here on
-		own.Load(rows)
-	}
+	own.Load(rows)
 	own.FoldSeq, own.FoldTime = m.FoldSeq, m.FoldTime
 	return own, nil
 }

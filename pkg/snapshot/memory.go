@@ -1,7 +1,7 @@
 package snapshot
 
 import (
-	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,8 +24,15 @@ func NewMemoryCodec() *Codec {
 	return c
 }
 
-// memoryMagic begins a file of a memory codec.
-const memoryMagic = "rows in memory: "
+// memoryFile is a file of a memory codec. It is JSON, so that it may also stand in
+// a manifest.
+type memoryFile struct {
+	Table  string `json:"table"`
+	Number int    `json:"rows_in_memory"`
+}
+
+// rowBytes is about how long a row is as JSON.
+const rowBytes = 400
 
 // keep gives the bytes that stand for rows, which are not changed any more: they
 // are in a state that is published.
@@ -34,22 +41,25 @@ func keep[R any](m *memory, name string, rows []*R) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.files = append(m.files, kept)
-	return append(binary.BigEndian.AppendUint64([]byte(memoryMagic), uint64(len(m.files)-1)), name...)
+	data, err := json.Marshal(memoryFile{Table: name, Number: len(m.files) - 1})
+	if err != nil {
+		panic(err) // texts and numbers always have a JSON form
+	}
+	return data
 }
 
 // recall gives copies of the rows that bytes stand for.
 func recall[R any](m *memory, name string, data []byte) ([]*R, error) {
-	const head = len(memoryMagic) + 8
-	if len(data) < head || string(data[:len(memoryMagic)]) != memoryMagic || string(data[head:]) != name {
+	var file memoryFile
+	if err := json.Unmarshal(data, &file); err != nil || file.Table != name {
 		return nil, errors.New("it is no file of this codec and table")
 	}
-	number := binary.BigEndian.Uint64(data[len(memoryMagic):head])
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if number >= uint64(len(m.files)) {
-		return nil, fmt.Errorf("its rows, number %d, are not kept", number)
+	if file.Number < 0 || file.Number >= len(m.files) {
+		return nil, fmt.Errorf("its rows, number %d, are not kept", file.Number)
 	}
-	kept, ok := m.files[number].([]*R)
+	kept, ok := m.files[file.Number].([]*R)
 	if !ok {
 		return nil, errors.New("its rows are of another table")
 	}

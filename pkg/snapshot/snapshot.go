@@ -9,7 +9,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/table"
 )
@@ -67,23 +69,43 @@ func NewCodec() *Codec {
 // Encode makes a file of each table that has rows, in the order of [table.All].
 func (c *Codec) Encode(rows *state.Rows) ([]File, error) {
 	e := encoder{memory: c.memory}
-	encode(&e, c.t.runs, rows.Runs, func(r *state.Run) string { return r.RunID })
-	encode(&e, c.t.tasks, rows.Tasks, func(r *state.Task) string { return r.RunID })
-	encode(&e, c.t.deps, rows.Deps, func(r *state.Dep) string { return r.RunID })
-	encode(&e, c.t.timers, rows.Timers, nil)
-	encode(&e, c.t.outbox, rows.Outbox, nil)
-	encode(&e, c.t.attempts, rows.Attempts, func(r *state.Attempt) string { return r.RunID })
-	encode(&e, c.t.heartbeats, rows.Heartbeats, func(r *state.Heartbeat) string { return r.RunID })
-	encode(&e, c.t.runKeys, rows.RunKeys, nil)
-	encode(&e, c.t.conflicts, rows.Conflicts, nil)
-	encode(&e, c.t.limits, rows.Limits, nil)
-	encode(&e, c.t.partitions, rows.Partitions, nil)
-	encode(&e, c.t.entries, rows.Entries, nil)
+	c.encode(&e, rows)
 	return e.files, e.err
+}
+
+// Inline is Encode for few rows, which a manifest holds itself; and how many bytes
+// they have.
+func (c *Codec) Inline(rows *state.Rows) (inline []manifest.Rows, size int64, err error) {
+	e := encoder{memory: c.memory, inline: true}
+	c.encode(&e, rows)
+	for _, f := range e.files {
+		inline = append(inline, manifest.Rows{Table: f.Table, JSON: f.Data, CRC32C: blob.CRC32C(f.Data)})
+		size += int64(len(f.Data))
+	}
+	if c.memory != nil {
+		size = rowBytes * int64(rows.Len())
+	}
+	return inline, size, e.err
+}
+
+func (c *Codec) encode(e *encoder, rows *state.Rows) {
+	encode(e, c.t.runs, rows.Runs, func(r *state.Run) string { return r.RunID })
+	encode(e, c.t.tasks, rows.Tasks, func(r *state.Task) string { return r.RunID })
+	encode(e, c.t.deps, rows.Deps, func(r *state.Dep) string { return r.RunID })
+	encode(e, c.t.timers, rows.Timers, nil)
+	encode(e, c.t.outbox, rows.Outbox, nil)
+	encode(e, c.t.attempts, rows.Attempts, func(r *state.Attempt) string { return r.RunID })
+	encode(e, c.t.heartbeats, rows.Heartbeats, func(r *state.Heartbeat) string { return r.RunID })
+	encode(e, c.t.runKeys, rows.RunKeys, nil)
+	encode(e, c.t.conflicts, rows.Conflicts, nil)
+	encode(e, c.t.limits, rows.Limits, nil)
+	encode(e, c.t.partitions, rows.Partitions, nil)
+	encode(e, c.t.entries, rows.Entries, nil)
 }
 
 type encoder struct {
 	memory *memory
+	inline bool // the files are JSON
 	files  []File
 	err    error
 }
@@ -92,7 +114,7 @@ func encode[R table.Row](e *encoder, t *table.Table[R], rows []*R, run func(*R) 
 	if len(rows) == 0 || e.err != nil {
 		return
 	}
-	data, err := encodeRows(e.memory, t, rows)
+	data, err := encodeRows(e, t, rows)
 	if err != nil {
 		e.err = fmt.Errorf("encode table %s: %w", t.Name(), err)
 		return
@@ -104,16 +126,22 @@ func encode[R table.Row](e *encoder, t *table.Table[R], rows []*R, run func(*R) 
 	e.files = append(e.files, f)
 }
 
-func encodeRows[R table.Row](m *memory, t *table.Table[R], rows []*R) ([]byte, error) {
-	if m != nil {
-		return keep(m, t.Name(), rows), nil
+func encodeRows[R table.Row](e *encoder, t *table.Table[R], rows []*R) ([]byte, error) {
+	switch {
+	case e.memory != nil:
+		return keep(e.memory, t.Name(), rows), nil
+	case e.inline:
+		return t.AppendJSON(nil, rows)
 	}
 	return t.Encode(rows)
 }
 
-func decodeRows[R table.Row](m *memory, t *table.Table[R], data []byte) ([]*R, error) {
-	if m != nil {
+func decodeRows[R table.Row](m *memory, t *table.Table[R], s Source, data []byte) ([]*R, error) {
+	switch {
+	case m != nil:
 		return recall[R](m, t.Name(), data)
+	case s.inline:
+		return t.DecodeJSON(data)
 	}
 	return t.Decode(data)
 }
@@ -124,6 +152,8 @@ type Source struct {
 	// Name is what errors call the file.
 	Name string
 	Read func(context.Context) ([]byte, error)
+
+	inline bool // what is read is JSON
 }
 
 // Merge gives the rows that files hold together, in whatever order they come: of
@@ -187,7 +217,7 @@ func readAll[R table.Row](ctx context.Context, m *memory, t *table.Table[R], sou
 			if err != nil {
 				return err
 			}
-			files[i], err = decodeRows(m, t, data)
+			files[i], err = decodeRows(m, t, s, data)
 			if err != nil {
 				return fmt.Errorf("read %s: %w; `servo admin rebuild` makes the state anew from the ledger", s.Name, err)
 			}

@@ -1,0 +1,234 @@
+package compactor
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Rows rise through tiers, each merged beside the folding when it has enough of
+// them, so that a publish costs what it changes, a reader opens a bounded number
+// of files, and a row is written again a number of times that grows with the
+// logarithm of the state only:
+//
+//   - a small delta is in the manifest itself;
+//   - of what is there an L0 delta is made, in files;
+//   - L0 deltas merge into one in L1, together with those before it in L1 of which
+//     there are several that are no larger;
+//   - a new base is written when the deltas hold more than half of it.
+const (
+	maxDeltas = 16
+	maxInline = 64 << 10
+	minBase   = 8 << 20
+	// rowBytes is about how long a row is as JSON.
+	rowBytes = 400
+	// inlineSlack is how many times MaxInline a manifest holds while what is in it is
+	// being written to files.
+	inlineSlack = 4
+	// fanIn is how many deltas of L1 merge at least.
+	fanIn = 4
+)
+
+// merge is deltas, or the whole state, being written to files beside the folding.
+// A manifest takes up the result in place of those deltas, or of the base and all
+// deltas up to that state, if it still has them; else the result is dropped.
+type merge struct {
+	of    *manifest.Manifest
+	tier  string           // of the result
+	id    string           // of the result, and in the names of its files
+	parts []manifest.Delta // that it replaces, oldest first; none for a base
+
+	result atomic.Pointer[manifest.Delta]
+	done   atomic.Bool
+}
+
+// delta stores what changed: few rows in the delta itself, and so in the manifest.
+func (c *Compactor) delta(ctx context.Context, changed *state.Rows) (manifest.Delta, error) {
+	id := c.IDs.New()
+	if int64(changed.Len())*rowBytes > c.MaxInline {
+		return c.write(ctx, id, changed, manifest.TierL0)
+	}
+	rows, size, err := c.Codec.Inline(changed)
+	if err != nil {
+		return manifest.Delta{}, err
+	}
+	if c.manifest != nil && inlineBytes(c.manifest.L0)+size > inlineSlack*c.MaxInline {
+		return c.write(ctx, id, changed, manifest.TierL0)
+	}
+	return manifest.Delta{ID: id, Inline: rows, Rows: int64(changed.Len()), Bytes: size}, nil
+}
+
+func inlineBytes(deltas []manifest.Delta) int64 {
+	size := int64(0)
+	for _, d := range deltas {
+		if d.IsInline() {
+			size += d.Bytes
+		}
+	}
+	return size
+}
+
+// startMerges begins what is due and not being done.
+func (c *Compactor) startMerges(ctx context.Context) {
+	m := c.manifest
+	c.merges = slices.DeleteFunc(c.merges, func(r *merge) bool { return !r.pending(m) })
+	if inlineBytes(m.L0) > max(c.MaxInline, 0) && !c.merging(manifest.TierL0) {
+		c.start(ctx, manifest.TierL0, firstInline(m.L0))
+	}
+	if c.merging(manifest.TierL1) || c.merging(manifest.TierBase) {
+		return
+	}
+	if c.baseDue(m) {
+		c.start(ctx, manifest.TierBase, nil)
+		return
+	}
+	files := m.L0
+	if i := slices.IndexFunc(m.L0, manifest.Delta.IsInline); i >= 0 {
+		files = m.L0[:i]
+	}
+	if len(files) >= c.MaxDeltas {
+		c.start(ctx, manifest.TierL1, intoL1(m.L1, files))
+	}
+}
+
+func (c *Compactor) merging(tier string) bool {
+	return slices.ContainsFunc(c.merges, func(r *merge) bool { return r.tier == tier })
+}
+
+// baseDue reports whether the deltas hold more than half of the base.
+func (c *Compactor) baseDue(m *manifest.Manifest) bool {
+	var base, deltas int64
+	for _, f := range m.BaseSnapshot.Files {
+		base += f.Size
+	}
+	for _, d := range slices.Concat(m.L1, m.L0) {
+		for _, f := range d.Files {
+			deltas += f.Size
+		}
+	}
+	return deltas > max(base/2, c.MinBase)
+}
+
+// firstInline are the first deltas that are in the manifest, up to one that is
+// not: a merge leaves no gap, so that what it holds of a row is the last of it.
+func firstInline(l0 []manifest.Delta) []manifest.Delta {
+	l0 = l0[slices.IndexFunc(l0, manifest.Delta.IsInline):]
+	if end := slices.IndexFunc(l0, func(d manifest.Delta) bool { return !d.IsInline() }); end >= 0 {
+		l0 = l0[:end]
+	}
+	return l0
+}
+
+// intoL1 are the deltas that merge into one: those of L0, and before them those of
+// L1 of which there are several that are no larger than what follows them.
+func intoL1(l1, l0 []manifest.Delta) []manifest.Delta {
+	size := int64(0)
+	for _, d := range l0 {
+		size += d.Bytes
+	}
+	from := len(l1)
+	for {
+		similar, sum := from, int64(0)
+		for similar > 0 && l1[similar-1].Bytes <= size {
+			similar--
+			sum += l1[similar].Bytes
+		}
+		if from-similar < fanIn {
+			return slices.Concat(l1[from:], l0)
+		}
+		from, size = similar, size+sum
+	}
+}
+
+// start begins a merge of deltas, or of the whole state.
+func (c *Compactor) start(ctx context.Context, tier string, parts []manifest.Delta) {
+	r := &merge{of: c.manifest, tier: tier, id: c.IDs.New(), parts: slices.Clone(parts)}
+	c.merges = append(c.merges, r)
+	rows := func() (*state.Rows, error) {
+		return snapshot.LoadDeltas(ctx, c.Codec, c.Manifests, r.parts)
+	}
+	if tier == manifest.TierBase {
+		whole := c.state.Copy()
+		rows = func() (*state.Rows, error) { return whole.All(), nil }
+	}
+	c.wg.Go(func() {
+		defer r.done.Store(true)
+		merged, err := rows()
+		if err == nil {
+			var result manifest.Delta
+			if result, err = c.write(ctx, r.id, merged, tier); err == nil {
+				result.Revision = r.through()
+				r.result.Store(&result)
+				return
+			}
+		}
+		c.Logger.WarnContext(ctx, "a merge of state files failed; it is tried again later",
+			slog.String("domain", c.Domain.String()), slog.String("tier", tier), slog.Any("error", err))
+	})
+}
+
+// through is the last revision whose changes the result holds.
+func (r *merge) through() int64 {
+	if r.tier == manifest.TierBase {
+		return r.of.Revision
+	}
+	return r.parts[len(r.parts)-1].Revision
+}
+
+// pending reports whether a manifest after m may still take up the result: not if
+// the merge failed, nor if m has gone another way.
+func (r *merge) pending(m *manifest.Manifest) bool { return !r.done.Load() || r.ready(m) }
+
+// ready reports whether m may take up the result: if it is there, m has what it
+// stands for, and none of its files may have been collected under m's floor.
+func (r *merge) ready(m *manifest.Manifest) bool {
+	result := r.result.Load()
+	if result == nil || m == nil || m.Lineage != r.of.Lineage || !manifest.NamedFrom(m.OrphanFloor, result.Files) {
+		return false
+	}
+	if r.tier == manifest.TierBase {
+		return m.BaseSnapshot.Revision < r.through() && r.through() <= m.Revision
+	}
+	// A base may have taken up the older ones meanwhile.
+	last := r.parts[len(r.parts)-1]
+	for _, part := range r.parts {
+		held := slices.ContainsFunc(slices.Concat(m.L1, m.L0), func(d manifest.Delta) bool { return d.ID == part.ID })
+		if !held && (part.ID == last.ID || part.Revision > m.BaseSnapshot.Revision) {
+			return false
+		}
+	}
+	return true
+}
+
+// apply puts the result of a merge that is ready in its place in m.
+func (r *merge) apply(m *manifest.Manifest, now event.Time) {
+	result := r.result.Load()
+	if r.tier == manifest.TierBase {
+		m.BaseSnapshot = manifest.BaseSnapshot{
+			ID: result.ID, Revision: result.Revision, PublishedAt: now, Files: result.Files,
+		}
+		within := func(d manifest.Delta) bool { return d.Revision <= result.Revision }
+		m.L1, m.L0 = slices.DeleteFunc(m.L1, within), slices.DeleteFunc(m.L0, within)
+		return
+	}
+	replaced := func(d manifest.Delta) bool {
+		return slices.ContainsFunc(r.parts, func(part manifest.Delta) bool { return part.ID == d.ID })
+	}
+	if r.tier == manifest.TierL1 {
+		m.L1 = append(slices.DeleteFunc(m.L1, replaced), *result)
+		m.L0 = slices.DeleteFunc(m.L0, replaced)
+		return
+	}
+	at := slices.IndexFunc(m.L0, replaced)
+	m.L0 = slices.Insert(slices.DeleteFunc(m.L0, replaced), at, *result)
+}
+
+// AwaitMerges waits until nothing is being merged: for whoever must have the store
+// to itself, and for tests.
+func (c *Compactor) AwaitMerges() { c.wg.Wait() }

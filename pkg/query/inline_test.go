@@ -1,0 +1,90 @@
+package query_test
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/query"
+	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/table"
+)
+
+func TestRowsInTheManifestReadAsThoseInFiles(t *testing.T) {
+	t.Parallel()
+	file, manifest := newRevision(t), newRevision(t)
+	both[state.Run](t, file, manifest)
+	both[state.Task](t, file, manifest)
+	both[state.Dep](t, file, manifest)
+	both[state.Timer](t, file, manifest)
+	both[state.Dispatch](t, file, manifest)
+	both[state.Attempt](t, file, manifest)
+	both[state.Heartbeat](t, file, manifest)
+	both[state.RunKey](t, file, manifest)
+	both[state.RunKeyConflict](t, file, manifest)
+	both[state.Limit](t, file, manifest)
+	both[state.Partition](t, file, manifest)
+	both[state.Entry](t, file, manifest)
+	files, inline := file.open(t), manifest.open(t)
+	for _, d := range table.All() {
+		want := all(t, files, "SELECT * FROM "+d.Name+" ORDER BY ALL")
+		require.Len(t, want, 3, d.Name)
+		require.Equal(t, want, all(t, inline, "SELECT * FROM "+d.Name+" ORDER BY ALL"), d.Name)
+		require.Equal(t, all(t, files, "SELECT column_name, column_type FROM (DESCRIBE "+d.Name+")"),
+			all(t, inline, "SELECT column_name, column_type FROM (DESCRIBE "+d.Name+")"))
+	}
+}
+
+// both puts the same rows into a file and into a manifest: one of zeroes, one of
+// ordinary values, and one of values that SQL could take for something else.
+func both[R table.Row](t *testing.T, file, manifest *revision) {
+	t.Helper()
+	rows := []*R{new(R), new(R), new(R)}
+	fill(reflect.ValueOf(rows[1]).Elem(), "plain", 1_760_000_000_123_456)
+	fill(reflect.ValueOf(rows[2]).Elem(), "'); DROP VIEW runs; -- \"\\ \x00\n é", -5)
+	add(t, file, rows...)
+	inline(t, manifest, rows...)
+}
+
+func fill(v reflect.Value, text string, n int64) {
+	for i := range v.NumField() {
+		switch field := v.Field(i); field.Kind() {
+		case reflect.Struct:
+			fill(field, text, n)
+		case reflect.String:
+			field.SetString(text)
+		case reflect.Int32:
+			field.SetInt(n % 1000)
+		case reflect.Int64:
+			field.SetInt(n)
+		case reflect.Bool: // deleted rows are not seen
+			field.SetBool(n > 0 && v.Type().Field(i).Name != "Deleted")
+		}
+	}
+}
+
+func TestRowsOfFilesAndOfTheManifestAreOneTable(t *testing.T) {
+	t.Parallel()
+	r := newRevision(t)
+	add(t, r, task(1, 1, state.TaskReady), task(2, 2, state.TaskReady), task(3, 3, state.TaskReady))
+	deleted := task(2, 5, state.TaskReady)
+	deleted.Meta = gone(5)
+	inline(t, r, task(1, 4, state.TaskRunning), deleted)
+	inline(t, r, task(1, 6, state.TaskSucceeded))
+	require.Equal(t, [][]any{{"t00000001", "SUCCEEDED"}, {"t00000003", "READY"}}, all(t, r.open(t), "SELECT task_id, state FROM tasks ORDER BY 1"))
+}
+
+func TestRowsInTheManifestThatAreNoneAreNamed(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`{`:                       "table runs: the rows in the manifest",
+		`[{"row_seq":"1"}]`:       "column row_seq",
+		`[{"run_id":1}]`:          "column run_id",
+		`[{"deleted":"x"}]`:       "column deleted",
+		`[{"created_at":"soon"}]`: "column created_at",
+	} {
+		_, err := query.Open(t.Context(), query.Source{Tables: map[string]query.Table{"runs": {Inline: [][]byte{[]byte(text)}}}}, query.Options{})
+		require.ErrorContains(t, err, want, "%s", text)
+	}
+}

@@ -213,11 +213,15 @@ func (a *app) manifestCommand() *cobra.Command {
 	}
 }
 
-// placedFile is a file of a revision, and its tier.
+// placedFile is a file of a revision, and its tier; or what stands in its place, the
+// rows in the manifest itself.
 type placedFile struct {
 	manifest.File
 	tier string
 }
+
+// tierInline is what is in no file.
+const tierInline = "inline"
 
 // placed are the files of a revision with their tiers.
 func placed(m *manifest.Manifest) []placedFile {
@@ -233,6 +237,9 @@ func placed(m *manifest.Manifest) []placedFile {
 	}
 	for _, d := range m.L0 {
 		add(manifest.TierL0, d.Files)
+		for _, r := range d.Inline {
+			add(tierInline, []manifest.File{{Table: r.Table, Rows: r.Count, Size: int64(len(r.JSON)), CRC32C: r.CRC32C}})
+		}
 	}
 	for _, f := range m.History {
 		add(manifest.TierHistory, []manifest.File{f})

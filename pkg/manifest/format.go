@@ -10,6 +10,7 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
@@ -113,11 +114,17 @@ type Delta struct {
 // they do.
 type Rows struct {
 	Table string `json:"table"`
+	// CRC32C is the Castagnoli checksum of JSON, byte for byte.
+	CRC32C uint32 `json:"crc32c"`
+	Count  int64  `json:"count"`
 	// JSON is an array of objects, in ascending order of their primary keys, with the
 	// columns that are not zero.
 	JSON jsontext.Value `json:"rows"`
-	// CRC32C is the Castagnoli checksum of JSON, byte for byte.
-	CRC32C uint32 `json:"crc32c"`
+}
+
+// NewRows are rows to be put in a manifest.
+func NewRows(table string, count int64, json []byte) Rows {
+	return Rows{Table: table, CRC32C: blob.CRC32C(json), Count: count, JSON: json}
 }
 
 // IsInline reports whether the manifest itself holds the delta's rows.

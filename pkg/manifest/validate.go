@@ -125,6 +125,7 @@ func (m *Manifest) validateDeltas(p *problem, path string, deltas []Delta, tier 
 		for j, rows := range d.Inline {
 			p.check(isTable(rows.Table), "%s.inline[%d].table: %.100q is no table", here, j, rows.Table)
 			p.check(len(rows.JSON) > 0, "%s.inline[%d].rows: is required", here, j)
+			p.count(fmt.Sprintf("%s.inline[%d].count", here, j), rows.Count)
 			p.check(blob.CRC32C(rows.JSON) == rows.CRC32C, "%s.inline[%d].rows: they do not have the checksum %d", here, j, rows.CRC32C)
 		}
 		if p.err != nil {

@@ -58,7 +58,7 @@ func literal(c table.Column, v jsontext.Value) (string, error) {
 		var text string
 		if err = json.Unmarshal(v, &text); err == nil {
 			// A NUL would end the SQL.
-			return "(" + strings.ReplaceAll(quoteText(text), "\x00", "' || chr(0) || '") + ")", nil
+			return strings.ReplaceAll(quoteText(text), "\x00", "' || chr(0) || '"), nil
 		}
 	case table.Integer, table.Bigint:
 		var n int64

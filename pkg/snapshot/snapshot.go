@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -79,7 +78,7 @@ func (c *Codec) Inline(rows *state.Rows) (inline []manifest.Rows, size int64, er
 	e := encoder{memory: c.memory, inline: true}
 	c.encode(&e, rows)
 	for _, f := range e.files {
-		inline = append(inline, manifest.Rows{Table: f.Table, JSON: f.Data, CRC32C: blob.CRC32C(f.Data)})
+		inline = append(inline, manifest.NewRows(f.Table, f.Rows, f.Data))
 		size += int64(len(f.Data))
 	}
 	if c.memory != nil {

@@ -48,6 +48,19 @@ func (u Usage) Add(more Usage) {
 	}
 }
 
+// Since is what was asked after an earlier reading.
+func (u Usage) Since(earlier Usage) Usage {
+	since := Usage{}
+	for kind, c := range u {
+		if e := earlier[kind]; c != e {
+			since[kind] = c.Add(Count{
+				ClassA: -e.ClassA, ClassB: -e.ClassB, Free: -e.Free, Refused: -e.Refused, BytesIn: -e.BytesIn, BytesOut: -e.BytesOut,
+			})
+		}
+	}
+	return since
+}
+
 // meter counts. The zero value is ready.
 type meter struct {
 	mu    sync.Mutex

@@ -57,8 +57,10 @@ type Options struct {
 	Concurrency int
 	// Executor does the work of all tasks.
 	Executor worker.Executor
-	Clock    clock.Clock
-	Logger   *slog.Logger
+	// Codec encodes states; nil: as Parquet.
+	Codec  *snapshot.Codec
+	Clock  clock.Clock
+	Logger *slog.Logger
 	// Stderr is where services log what fails.
 	Stderr io.Writer
 	// Actor is who asks: "user:jane".
@@ -102,6 +104,9 @@ func Start(ctx context.Context, opts Options) (*Cloud, error) {
 	if opts.Concurrency <= 0 {
 		opts.Concurrency = cloudqueue.MaxConcurrent
 	}
+	if opts.Codec == nil {
+		opts.Codec = snapshot.NewCodec()
+	}
 	random := latency.NewSource(rand.New(rand.NewPCG(opts.Seed, opts.Seed))) //nolint:gosec // waiting times are no secret
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c := &Cloud{opts: opts, network: newNetwork(opts.Model.HTTP, opts.Clock, random), stop: stop}
@@ -110,7 +115,7 @@ func Start(ctx context.Context, opts Options) (*Cloud, error) {
 	c.store = cloudblob.New(objects, cloudblob.Config{
 		Model: opts.Model.Store, Clock: opts.Clock, Random: random, Written: c.push.written,
 	})
-	c.Watch = snapshot.NewReader(opts.Domain, snapshot.NewCodec(), c.manifests(objects, ids.NewSource(opts.Clock.Now, nil)), opts.Clock)
+	c.Watch = snapshot.NewReader(opts.Domain, opts.Codec, c.manifests(objects, ids.NewSource(opts.Clock.Now, nil)), opts.Clock)
 	c.startQueue(run, random)
 	err := c.startWorker()
 	if err == nil {
@@ -136,7 +141,7 @@ func (c *Cloud) client() *engine.Engine {
 		Domain: o.Domain, Store: c.store, IDs: source, Clock: o.Clock, Actor: o.Actor,
 		Appender:  ledger.NewAppender(ledger.Config{Domain: o.Domain, Store: c.store, IDs: source, Clock: o.Clock, Logger: o.Logger}),
 		Compactor: &compactor.Client{Domain: o.Domain, URL: urlOf(compactorHost), HTTP: c.network.client(o.Model.HTTP)},
-		Snapshots: snapshot.NewReader(o.Domain, snapshot.NewCodec(), c.manifests(c.store, source), o.Clock),
+		Snapshots: snapshot.NewReader(o.Domain, o.Codec, c.manifests(c.store, source), o.Clock),
 	})
 }
 
@@ -222,7 +227,7 @@ func (c *Cloud) process(host string, args []string) service.Process {
 			"--store", "simulated", "--listen", "127.0.0.1:0", "--log-level", "error",
 		}, args...),
 		Getenv: func(string) string { return "" }, Stderr: c.opts.Stderr, Clock: c.opts.Clock, Instance: host,
-		Network:   member{c.network, host},
+		Network: member{c.network, host}, Codec: c.opts.Codec,
 		OpenStore: func(string) (blob.Store, io.Closer, error) { return c.store, io.NopCloser(nil), nil },
 		OpenQueue: func(service.QueueOptions) (queue.Queue, func(context.Context) error) { return c.queue, nil },
 	}

@@ -12,10 +12,10 @@ import (
 
 // Model is how a cloud behaves and what it takes for that.
 type Model struct {
-	Store cloudblob.Model
-	Queue cloudqueue.Model
-	HTTP  latency.Dist // a request between services, there and back
-	Push  latency.Dist // from an object's creation to the push of its notification
+	Store  cloudblob.Model
+	Queue  cloudqueue.Model
+	HTTP   latency.Dist // a request between services, there and back
+	Push   latency.Dist // from an object's creation to the push of its notification
 	Prices Prices
 }
 
@@ -77,13 +77,16 @@ type Usage struct {
 	Messages, MessagePushes int64
 }
 
-// Since is what was asked after an earlier reading.
-func (u Usage) Since(earlier Usage) Usage {
-	return Usage{
-		Store:      u.Store.Since(earlier.Store),
-		QueueCalls: u.QueueCalls - earlier.QueueCalls, QueueDeliveries: u.QueueDeliveries - earlier.QueueDeliveries,
-		Messages: u.Messages - earlier.Messages, MessagePushes: u.MessagePushes - earlier.MessagePushes,
+// Add is the sum.
+func (u Usage) Add(more Usage) Usage {
+	sum := Usage{
+		Store:      cloudblob.Usage{},
+		QueueCalls: u.QueueCalls + more.QueueCalls, QueueDeliveries: u.QueueDeliveries + more.QueueDeliveries,
+		Messages: u.Messages + more.Messages, MessagePushes: u.MessagePushes + more.MessagePushes,
 	}
+	sum.Store.Add(u.Store)
+	sum.Store.Add(more.Store)
+	return sum
 }
 
 // Bill is dollars.
@@ -93,6 +96,11 @@ type Bill struct {
 	Queue    float64 `json:"queue"`
 	Messages float64 `json:"messages"`
 	Total    float64 `json:"total"`
+}
+
+// Times is so many such bills.
+func (b Bill) Times(n float64) Bill {
+	return Bill{ClassA: b.ClassA * n, ClassB: b.ClassB * n, Queue: b.Queue * n, Messages: b.Messages * n, Total: b.Total * n}
 }
 
 // Bill is what a usage costs at the model's prices.

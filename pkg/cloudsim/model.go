@@ -32,9 +32,7 @@ const messageBytes = 1000
 
 // GCP is Google Cloud, in one region.
 func GCP() Model {
-	ms := func(p50, p99 time.Duration) latency.Dist {
-		return latency.Dist{P50: p50 * time.Millisecond, P99: p99 * time.Millisecond}
-	}
+	ms := latency.Milliseconds
 	return Model{
 		Store: cloudblob.GCS(), Queue: cloudqueue.CloudTasks(), HTTP: ms(5, 30), Push: ms(60, 400), //nolint:mnd // the model is these figures
 		Prices: Prices{ClassA: 5, ClassB: 0.40, Queue: 0.40, Messages: 40},
@@ -49,8 +47,14 @@ func (m Model) String() string {
 		name string
 		dist latency.Dist
 	}{
-		{"object write", m.Store.Write}, {"read", m.Store.Read}, {"page of a listing", m.Store.List}, {"delete", m.Store.Delete},
-		{"queue call", m.Queue.Call}, {"queue delivery", m.Queue.Delivery}, {"notification", m.Push}, {"HTTP between services", m.HTTP},
+		{"object write", m.Store.Write},
+		{"read", m.Store.Read},
+		{"page of a listing", m.Store.List},
+		{"delete", m.Store.Delete},
+		{"queue call", m.Queue.Call},
+		{"queue delivery", m.Queue.Delivery},
+		{"notification", m.Push},
+		{"HTTP between services", m.HTTP},
 	} {
 		if i > 0 {
 			b.WriteByte(',')

@@ -14,6 +14,11 @@ import (
 // all.
 type Dist struct{ P50, P99 time.Duration }
 
+// Milliseconds is the distribution with this median and 99th percentile.
+func Milliseconds(p50, p99 int) Dist {
+	return Dist{P50: time.Duration(p50) * time.Millisecond, P99: time.Duration(p99) * time.Millisecond}
+}
+
 // z99 is how many standard deviations above the mean the 99th percentile of a
 // normal distribution is.
 const z99 = 2.3263478740408408

@@ -14,8 +14,7 @@ import (
 func TestDrawnTimesHaveTheMedianAndThe99thPercentileThatWereGiven(t *testing.T) {
 	const n = 200_000
 	for _, d := range []latency.Dist{
-		{P50: 45 * time.Millisecond, P99: 180 * time.Millisecond},
-		{P50: 5 * time.Millisecond, P99: 30 * time.Millisecond},
+		latency.Milliseconds(45, 180), latency.Milliseconds(5, 30),
 		{P50: time.Second, P99: time.Second},
 	} {
 		s := latency.NewSource(rand.New(rand.NewPCG(1, 2)))

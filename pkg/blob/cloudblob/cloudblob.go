@@ -44,9 +44,7 @@ type Model struct {
 
 // GCS is Google Cloud Storage: single-region, seen from a service beside it.
 func GCS() Model {
-	ms := func(p50, p99 time.Duration) latency.Dist {
-		return latency.Dist{P50: p50 * time.Millisecond, P99: p99 * time.Millisecond}
-	}
+	ms := latency.Milliseconds
 	return Model{
 		Write: ms(45, 180), Read: ms(15, 80), List: ms(30, 150), Delete: ms(25, 100), //nolint:mnd // the model is these figures
 		MutationEvery: time.Second,

@@ -31,9 +31,7 @@ type Model struct {
 
 // CloudTasks is Google Cloud Tasks: 500 deliveries a second from a queue.
 func CloudTasks() Model {
-	ms := func(p50, p99 time.Duration) latency.Dist {
-		return latency.Dist{P50: p50 * time.Millisecond, P99: p99 * time.Millisecond}
-	}
+	ms := latency.Milliseconds
 	return Model{Call: ms(20, 100), Delivery: ms(50, 400), Every: time.Second / 500} //nolint:mnd // the model is these figures
 }
 

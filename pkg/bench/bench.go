@@ -77,7 +77,6 @@ func (cfg Config) store() string {
 // Run measures a workload. It gives several results where the workload is one
 // measured under several conditions.
 func Run(ctx context.Context, cfg Config, w Workload) ([]Result, error) {
-	resetPeakRSS()
 	results, err := w.measure(ctx, cfg, w)
 	if err != nil {
 		return nil, fmt.Errorf("measure %s: %w", w.Name, err)
@@ -105,17 +104,29 @@ type sample struct {
 	hops           []float64 // milliseconds
 	usage          cloudsim.Usage
 	objects, bytes int64
-	workerPeak     int64
+	// Peaks of resident memory of this process and of the worker's.
+	peak, workerPeak int64
 }
 
 // sample measures a workload once, on a stack of its own.
 func (cfg Config) sample(ctx context.Context, w Workload, n uint64) (s sample, err error) {
 	err = cfg.inFolder(func(dir string) error {
-		if cfg.Cloud != nil {
-			return cfg.onCloud(ctx, dir, w, n, &s)
-		}
-		return cfg.onFolder(ctx, dir, w, &s)
+		s, err = measured(func(s *sample) error {
+			if cfg.Cloud != nil {
+				return cfg.onCloud(ctx, dir, w, n, s)
+			}
+			return cfg.onFolder(ctx, dir, w, s)
+		})
+		return err
 	})
+	return s, err
+}
+
+// measured makes a sample whose peak of memory is its own.
+func measured(do func(*sample) error) (s sample, err error) {
+	resetPeakRSS()
+	err = do(&s)
+	s.peak = PeakRSS("self")
 	return s, err
 }
 

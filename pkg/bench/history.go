@@ -2,18 +2,38 @@ package bench
 
 import "context"
 
-// withHistory measures a workload on a store that has finished tasks in it, for
-// each of so many. The samples of one history share its store: what they add to it
-// is little.
-func withHistory(ctx context.Context, cfg Config, w Workload) ([]Result, error) {
-	var results []Result
-	for _, tasks := range cfg.History {
-		resetPeakRSS()
-		r, err := cfg.afterHistory(ctx, w, tasks)
-		if err != nil {
-			return nil, err
+// withHistory measures a workload on stores that have finished tasks in them, each
+// so many. The samples of one history share its store: what they add to it is
+// little. They take turns with those of the others, so that a machine that is busy
+// for a while is so for all.
+func withHistory(ctx context.Context, cfg Config, w Workload) (results []Result, err error) {
+	dirs := make([]string, len(cfg.History))
+	samples := make([][]sample, len(cfg.History))
+	err = cfg.inFolders(dirs, func() error {
+		for i, tasks := range cfg.History {
+			if err := cfg.seed(ctx, dirs[i], tasks, seededTasks); err != nil {
+				return err
+			}
 		}
-		if len(results) > 0 {
+		for range cfg.Samples {
+			for i, dir := range dirs {
+				s, err := measured(func(s *sample) error { return cfg.onFolder(ctx, dir, w, s) })
+				if err != nil {
+					return err
+				}
+				s.objects, s.bytes = 0, 0 // what the folder holds is history
+				samples[i] = append(samples[i], s)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, tasks := range cfg.History {
+		r := cfg.result(w, samples[i])
+		r.History = &tasks
+		if i > 0 {
 			r.Ratio = r.Median / results[0].Median
 		}
 		results = append(results, r)
@@ -21,26 +41,13 @@ func withHistory(ctx context.Context, cfg Config, w Workload) ([]Result, error) 
 	return results, nil
 }
 
-func (cfg Config) afterHistory(ctx context.Context, w Workload, tasks int) (Result, error) {
-	var samples []sample
-	err := cfg.inFolder(func(dir string) error {
-		if err := cfg.seed(ctx, dir, tasks, seededTasks); err != nil {
-			return err
-		}
-		for range cfg.Samples {
-			var s sample
-			if err := cfg.onFolder(ctx, dir, w, &s); err != nil {
-				return err
-			}
-			s.objects, s.bytes = 0, 0 // what the folder holds is history
-			samples = append(samples, s)
-		}
-		return nil
-	})
-	if err != nil {
-		return Result{}, err
+// inFolders is inFolder with several.
+func (cfg Config) inFolders(dirs []string, do func() error) error {
+	if len(dirs) == 0 {
+		return do()
 	}
-	r := cfg.result(w, samples)
-	r.History = &tasks
-	return r, nil
+	return cfg.inFolder(func(dir string) error {
+		dirs[0] = dir
+		return cfg.inFolders(dirs[1:], do)
+	})
 }

@@ -40,8 +40,8 @@ type Result struct {
 	Ratio   float64 `json:"ratio,omitempty"`
 	// Idle is what doing nothing took.
 	Idle *Idle `json:"idle,omitempty"`
-	// Peaks of resident memory, in bytes, of the process that orchestrates during
-	// the workload and of the worker in its largest sample. 0: unknown.
+	// Peaks of resident memory, in bytes, of the process that orchestrates and of the
+	// worker, each in its largest sample. 0: unknown.
 	PeakRSS       int64 `json:"peak_rss_bytes,omitempty"`
 	WorkerPeakRSS int64 `json:"worker_peak_rss_bytes,omitempty"`
 
@@ -67,7 +67,7 @@ type Operations struct {
 func (cfg Config) result(w Workload, samples []sample) Result {
 	r := Result{
 		Workload: w.Name, Description: w.described(cfg.Size), Store: cfg.store(), Unit: w.unit, samples: samples,
-		Tasks: samples[0].tasks, PeakRSS: PeakRSS("self"),
+		Tasks: samples[0].tasks,
 	}
 	var hops, took []float64
 	usage := cloudsim.Usage{}
@@ -77,7 +77,7 @@ func (cfg Config) result(w Workload, samples []sample) Result {
 		took = append(took, s.took.Seconds())
 		hops = append(hops, s.hops...)
 		r.Objects, r.Bytes = float64(s.objects)/float64(s.tasks), float64(s.bytes)/float64(s.tasks)
-		r.WorkerPeakRSS = max(r.WorkerPeakRSS, s.workerPeak)
+		r.PeakRSS, r.WorkerPeakRSS = max(r.PeakRSS, s.peak), max(r.WorkerPeakRSS, s.workerPeak)
 		usage = usage.Add(s.usage)
 		tasks += s.tasks
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -30,10 +29,11 @@ const (
 // compactor folds it, but in few batches; nothing is synced.
 type seeder struct {
 	cfg      Config
-	store    blob.Store
+	store    *fileblob.Store
 	ids      *ids.Source
 	appender *ledger.Appender
 	folding  *compactor.Compactor
+	plans    map[int]*seededPlan // by the number of tasks
 	waiting  []compactor.Entry
 	tasks    int // in them
 }
@@ -51,7 +51,7 @@ func (cfg Config) seed(ctx context.Context, dir string, tasks, perRun int) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	s := &seeder{cfg: cfg, store: store, ids: ids.NewSource(cfg.Clock.Now, nil)}
+	s := &seeder{cfg: cfg, store: store, ids: ids.NewSource(cfg.Clock.Now, nil), plans: map[int]*seededPlan{}}
 	s.appender = ledger.NewAppender(ledger.Config{
 		Domain: Domain(), Store: store, IDs: s.ids, Clock: cfg.Clock, Logger: cfg.Logger,
 		OnDurable: func(e ledger.Entry) { s.waiting = append(s.waiting, compactor.Entry{ID: e.Name, Data: e.Data}) },
@@ -95,8 +95,17 @@ func (s *seeder) fold(ctx context.Context) error {
 	return err
 }
 
-// events are those of a run from its trigger to the end of its last task.
-func (s *seeder) events(ctx context.Context, tasks int) ([]*event.Envelope, error) {
+// seededPlan is a plan that is stored.
+type seededPlan struct {
+	ref, sha string
+	tasks    []event.TaskDef
+}
+
+// plan is the plan of so many tasks that wait for nothing.
+func (s *seeder) plan(ctx context.Context, tasks int) (*seededPlan, error) {
+	if p := s.plans[tasks]; p != nil {
+		return p, nil
+	}
 	assets := make([]plan.Asset, tasks)
 	for i := range assets {
 		assets[i] = asset(i)
@@ -110,19 +119,32 @@ func (s *seeder) events(ctx context.Context, tasks int) ([]*event.Envelope, erro
 	if err != nil {
 		return nil, err
 	}
-	ref := plan.Ref(Domain(), sha)
-	if _, err := s.store.Create(ctx, ref, data); err != nil && !errors.Is(err, blob.ErrExists) {
+	p := &seededPlan{ref: plan.Ref(Domain(), sha), sha: sha}
+	for i := range built.Tasks {
+		p.tasks = append(p.tasks, built.Tasks[i].TaskDef)
+	}
+	if _, err := s.store.Create(ctx, p.ref, data); err != nil {
 		return nil, fmt.Errorf("store plan: %w", err)
 	}
+	s.plans[tasks] = p
+	return p, nil
+}
+
+// events are those of a run from its trigger to the end of its last task.
+func (s *seeder) events(ctx context.Context, tasks int) ([]*event.Envelope, error) {
+	p, err := s.plan(ctx, tasks)
+	if err != nil {
+		return nil, err
+	}
 	run, planID := s.ids.New(), s.ids.New()
-	created := &event.PlanCreated{RunID: run, PlanID: planID, PlanRef: ref, Fingerprint: sha, TasksTotal: int32(tasks)} //nolint:gosec // few
 	payloads := []event.Payload{
-		&event.RunTriggered{RunID: run, PlanID: planID, Trigger: event.Trigger{Type: "manual"}}, created,
+		&event.RunTriggered{RunID: run, PlanID: planID, Trigger: event.Trigger{Type: "manual"}},
+		&event.PlanCreated{
+			RunID: run, PlanID: planID, PlanRef: p.ref, Fingerprint: p.sha, TasksTotal: int32(tasks), Tasks: p.tasks, //nolint:gosec // few
+		},
 	}
 	now := event.At(s.cfg.Clock.Now())
-	for i := range built.Tasks {
-		def := built.Tasks[i].TaskDef
-		created.Tasks = append(created.Tasks, def)
+	for _, def := range p.tasks {
 		payloads = append(payloads, &event.TaskFinished{
 			AttemptRef: event.AttemptRef{
 				RunID: run, TaskKey: def.TaskKey, Attempt: 1, AttemptID: ids.AttemptID(Domain(), run, def.TaskKey, 1), WorkerID: "bench",

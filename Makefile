@@ -12,6 +12,7 @@ SEEDS ?= 1000
 FIRST ?= 0
 WORLD ?=
 PKG ?= ./pkg/...
+COUNT ?= 5
 
 # The steps of `make check`, in order: the quick ones first, the verdict last.
 STEPS := fmt-check build vet lint demo test
@@ -56,8 +57,8 @@ fuzz: ## fuzz every fuzz target for FUZZTIME each (30s)
 	@scripts/fuzz $(FUZZTIME)
 
 .PHONY: bench
-bench: ## run the benchmarks of PKG (./pkg/...)
-	go test -run '^$$' -bench . -benchmem -p 1 $(PKG)
+bench: build ## run the benchmarks of PKG (./pkg/...) and servo bench COUNT times (5), results into bench/ for benchstat
+	@scripts/bench $(COUNT) $(PKG)
 
 .PHONY: check
 check: $(STEPS) ## what CI runs: format, build, vet, lint, demo, test

@@ -33,12 +33,15 @@ var layers = []layer{
 	}},
 	{"ports", []pack{
 		{"pkg/clock", nil},
+		{"pkg/latency", nil},
 		{"pkg/blob", nil},
 		{"pkg/blob/fileblob", []string{"=pkg/blob", "=pkg/clock"}},
 		{"pkg/blob/memblob", []string{"=pkg/blob", "=pkg/clock"}},
 		{"pkg/blob/faultblob", []string{"=pkg/blob", "=pkg/clock"}},
+		{"pkg/blob/cloudblob", []string{"=pkg/blob", "=pkg/clock", "=pkg/latency"}},
 		{"pkg/queue", nil},
 		{"pkg/queue/localqueue", []string{"=pkg/queue", "=pkg/clock"}},
+		{"pkg/queue/cloudqueue", []string{"=pkg/queue", "=pkg/clock", "=pkg/latency"}},
 	}},
 	{"durable", []pack{
 		{"pkg/ledger", list(words, "pkg/blob", "pkg/clock")},
@@ -84,6 +87,10 @@ var layers = []layer{
 	{"proof", []pack{
 		// Whole systems in a simulated world.
 		{proof, []string{everything}},
+		// Whole systems on a cloud with latencies and a bill, in real time.
+		{"pkg/cloudsim", []string{everything}},
+	}},
+	{"measurement", []pack{
 		// Workloads on whole stacks, to be timed.
 		{"pkg/bench", []string{everything}},
 	}},

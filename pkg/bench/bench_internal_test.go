@@ -3,80 +3,250 @@ package bench
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/pkg/blob/cloudblob"
 	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
 	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/cloudsim"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// startWorker starts a worker whose tasks do as a function says.
-func startWorker(t *testing.T, execute worker.Executor) func(context.Context, string) (string, func() (int64, error), error) {
+// startWorker starts a worker, in this process, whose tasks do as a function says.
+func startWorker(t *testing.T, execute worker.Executor) func(context.Context, string) (Process, error) {
 	t.Helper()
-	return func(ctx context.Context, dir string) (string, func() (int64, error), error) {
+	return func(ctx context.Context, dir string) (Process, error) {
 		keys, err := embedded.LoadKeys(dir)
 		require.NoError(t, err)
 		store, err := fileblob.Open(dir, fileblob.Options{})
 		require.NoError(t, err)
+		meter := cloudblob.New(store, cloudblob.Config{})
 		w, err := worker.Open(worker.Config{
-			Store: store, Clock: clock.System{}, Nonce: ids.NewSource(clock.System{}.Now, nil).New, Keyring: keys, WorkerID: "w",
+			Store: meter, Clock: clock.System{}, Nonce: ids.NewSource(clock.System{}.Now, nil).New, Keyring: keys, WorkerID: "w",
 			ScratchDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler), MaxConcurrent: 4, Executor: execute,
 		})
 		require.NoError(t, err)
 		server := httptest.NewServer(w.Handler())
-		return server.URL, func() (int64, error) {
-			server.Close()
-			return 7, errors.Join(w.Close(ctx), store.Close())
+		return Process{
+			URL: server.URL, PID: "self", Usage: func() (cloudblob.Usage, error) { return meter.Usage(), nil },
+			Stop: func() error {
+				server.Close()
+				return errors.Join(w.Close(ctx), store.Close())
+			},
 		}, nil
 	}
 }
 
-func TestAWorkloadIsMeasuredOnAFolderOfItsOwnEachTime(t *testing.T) {
-	executed := make(chan string, 100)
-	cfg := Config{
-		Dir: t.TempDir(), Samples: 2, Concurrency: 4, Clock: clock.System{}, Logger: slog.New(slog.DiscardHandler),
-		StartWorker: startWorker(t, func(_ context.Context, e worker.Execution) error {
-			executed <- e.TaskKey
+// config is that of a bench in which tasks are counted.
+func config(t *testing.T) (Config, *atomic.Int64) {
+	t.Helper()
+	executed := &atomic.Int64{}
+	return Config{
+		Dir: t.TempDir(), Samples: 2, Concurrency: 4, Clock: clock.System{}, Logger: slog.New(slog.DiscardHandler), Stderr: io.Discard,
+		StartWorker: startWorker(t, func(context.Context, worker.Execution) error {
+			executed.Add(1)
 			return nil
 		}),
+	}, executed
+}
+
+// named is one of the workloads.
+func named(t *testing.T, name string) Workload {
+	t.Helper()
+	for _, w := range Workloads() {
+		if w.Name == name {
+			return w
+		}
 	}
-	w := Workload{Name: "T", runs: 2, assets: func() []plan.Asset { return chain(3) }, chain: true, value: func(s sample) float64 { return float64(s.tasks) }}
-	r, err := Run(t.Context(), cfg, w)
-	require.NoError(t, err)
-	require.Len(t, executed, 2*2*3)
-	require.Equal(t, 6, r.Tasks)
-	require.Equal(t, []float64{6, 6}, r.Samples)
-	require.Positive(t, r.HopP99)
-	require.GreaterOrEqual(t, r.HopP99, r.HopP50)
-	require.Greater(t, r.Objects, 1.0, "a marker and something of the state")
-	require.EqualValues(t, 7, r.WorkerPeakRSS)
-	left, err := os.ReadDir(cfg.Dir)
+	require.Fail(t, "no such workload", name)
+	return Workload{}
+}
+
+func requireEmpty(t *testing.T, dir string) {
+	t.Helper()
+	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Empty(t, left)
 }
 
+func TestAWorkloadIsMeasuredOnAFolderOfItsOwnEachTime(t *testing.T) {
+	cfg, executed := config(t)
+	cfg.Size = 3
+	results, err := Run(t.Context(), cfg, named(t, "W1"))
+	require.NoError(t, err)
+	require.Len(t, results, 1)
+	r := results[0]
+	require.EqualValues(t, 2*3, executed.Load())
+	require.Equal(t, 3, r.Tasks)
+	require.Contains(t, r.Description, "here at size 3")
+	require.Len(t, r.Samples, 2)
+	require.Positive(t, r.HopP99)
+	require.GreaterOrEqual(t, r.HopP99, r.HopP50)
+	require.Greater(t, r.Objects, 1.0, "a marker and something of the state")
+	require.Equal(t, FileStore, r.Store)
+	require.Nil(t, r.Dollars)
+	o := r.Operations
+	require.InDelta(t, 1, o.ClassAByKind["assets"], 0.01, "the worker's operations are counted: the marker of each task")
+	require.GreaterOrEqual(t, o.ClassAByKind["ledger"], 1.0, "and the owner's")
+	require.GreaterOrEqual(t, o.ClassA, o.ClassAByKind["assets"]+o.ClassAByKind["ledger"])
+	require.Positive(t, o.BytesIn)
+	requireEmpty(t, cfg.Dir)
+}
+
+func TestAWorkloadIsMeasuredOnASimulatedCloud(t *testing.T) {
+	cfg, _ := config(t)
+	cfg.Size = 2
+	model := cloudsim.GCP()
+	cfg.Cloud, cfg.codec = &model, snapshot.NewMemoryCodec()
+	synctest.Test(t, func(t *testing.T) {
+		for _, row := range []struct {
+			workload string
+			tasks    int
+		}{{"W1", 2}, {"W2", 4}, {"W3", 20}} {
+			results, err := Run(t.Context(), cfg, named(t, row.workload))
+			require.NoError(t, err)
+			r := results[0]
+			require.Equal(t, row.tasks, r.Tasks)
+			require.Equal(t, CloudSim, r.Store)
+			require.Contains(t, r.Model, "object write 45/180")
+			require.Less(t, 0.3, r.Makespan, "two hops through the model take longer")
+			require.Less(t, r.Makespan, 30.0)
+			require.InDelta(t, 2, r.Operations.Queue, 0.6, "a create and a delivery each")
+			require.GreaterOrEqual(t, r.Operations.Messages, 0.1)
+			require.InDelta(t, 5*r.Operations.ClassA, r.Dollars.ClassA, 1e-6)
+			require.InDelta(t, 0.4*r.Operations.ClassB, r.Dollars.ClassB, 1e-6)
+			require.InDelta(t, 0.4*r.Operations.Queue, r.Dollars.Queue, 1e-6)
+			require.Greater(t, r.Dollars.Total, r.Dollars.ClassA+r.Dollars.ClassB)
+		}
+	})
+	requireEmpty(t, cfg.Dir)
+}
+
 func TestATaskThatFailsFailsTheBench(t *testing.T) {
-	cfg := Config{
-		Dir: t.TempDir(), Samples: 1, Concurrency: 4, Clock: clock.System{}, Logger: slog.New(slog.DiscardHandler),
-		StartWorker: startWorker(t, func(context.Context, worker.Execution) error { return os.ErrClosed }),
+	cfg, _ := config(t)
+	cfg.Size = 1
+	cfg.StartWorker = startWorker(t, func(context.Context, worker.Execution) error { return os.ErrClosed })
+	_, err := Run(t.Context(), cfg, named(t, "W1"))
+	require.ErrorContains(t, err, "measure W1: task bench/t00000")
+}
+
+func TestAHistoryIsMadeOfRunsThatHaveEnded(t *testing.T) {
+	cfg, _ := config(t)
+	dir := t.TempDir()
+	require.NoError(t, cfg.seed(t.Context(), dir, 1201, seededTasks))
+	parts, err := embedded.OpenParts(embedded.Options{Dir: dir, Domain: Domain(), Clock: cfg.Clock, Logger: cfg.Logger})
+	require.NoError(t, err)
+	snap, err := parts.Reader().Current(t.Context())
+	require.NoError(t, errors.Join(err, parts.Store.Close()))
+	s := snap.State
+	require.Equal(t, 3, s.Runs.Len(), "500, 500 and 201 tasks")
+	require.Equal(t, 1201, s.Tasks.Len())
+	require.Equal(t, 1201, s.Attempts.Len())
+	require.Zero(t, s.LiveRuns())
+	require.Zero(t, s.Outbox.Len(), "nothing is to be done")
+	require.Zero(t, s.Timers.Len())
+	for task := range s.Tasks.All {
+		require.Equal(t, state.TaskSucceeded, task.State)
 	}
-	_, err := Run(t.Context(), cfg, Workload{Name: "T", runs: 1, assets: func() []plan.Asset { return chain(1) }})
-	require.ErrorContains(t, err, "measure T: task bench/t00000")
+	for entry := range s.Entries.All {
+		require.Equal(t, state.Folded, entry.Outcome)
+	}
+}
+
+func TestAWorkloadIsHeldAgainstItselfOnALongerHistory(t *testing.T) {
+	cfg, executed := config(t)
+	cfg.Size, cfg.Samples, cfg.History = 2, 1, []int{0, 10}
+	results, err := Run(t.Context(), cfg, named(t, "W5"))
+	require.NoError(t, err)
+	require.EqualValues(t, 8, executed.Load(), "the history is not executed")
+	require.Len(t, results, 2)
+	require.Zero(t, *results[0].History)
+	require.Zero(t, results[0].Ratio)
+	require.Equal(t, 10, *results[1].History)
+	require.InDelta(t, results[1].Median/results[0].Median, results[1].Ratio, 1e-9)
+	requireEmpty(t, cfg.Dir)
+}
+
+// startServer starts a server, in this process, that answers with a status, and
+// whose store is asked once more each time that somebody asks how often.
+func startServer(t *testing.T, status int) (start func(context.Context, string) (Process, error), started *int) {
+	t.Helper()
+	started = new(int)
+	asked := 0
+	return func(context.Context, string) (Process, error) {
+		*started++
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/v1/runs" {
+				status = http.StatusNotFound
+			}
+			w.WriteHeader(status)
+		}))
+		return Process{
+			URL: server.URL, PID: "self",
+			Usage: func() (cloudblob.Usage, error) {
+				asked++
+				return cloudblob.Usage{"state": {ClassA: int64(asked)}, "ledger": {Free: 7}}, nil
+			},
+			Stop: func() error {
+				server.Close()
+				return nil
+			},
+		}, nil
+	}, started
+}
+
+func TestIdlenessIsLookedAtOnceAndColdStartsEachTime(t *testing.T) {
+	cfg, _ := config(t)
+	cfg.IdleRuns, cfg.IdleFor, cfg.Samples = 5, 20*time.Millisecond, 3
+	start, started := startServer(t, http.StatusOK)
+	cfg.StartServer = func(ctx context.Context, dir string) (Process, error) {
+		_, err := os.Stat(filepath.Join(dir, "manifests"))
+		require.NoError(t, err, "there is a history")
+		return start(ctx, dir)
+	}
+	results, err := Run(t.Context(), cfg, named(t, "W4"))
+	require.NoError(t, err)
+	require.Equal(t, 3, *started)
+	r := results[0]
+	require.Len(t, r.Samples, 3)
+	require.Positive(t, r.Median)
+	require.Equal(t, 5, r.Idle.Runs)
+	require.GreaterOrEqual(t, r.Idle.Seconds, 0.02)
+	require.EqualValues(t, 1, r.Idle.Operations, "only what was asked while it looked on")
+	requireEmpty(t, cfg.Dir)
+
+	cfg.StartServer, started = startServer(t, http.StatusServiceUnavailable)
+	_, err = Run(t.Context(), cfg, named(t, "W4"))
+	require.ErrorContains(t, err, "503", "that is no answer")
+	require.Equal(t, 1, *started)
+	requireEmpty(t, cfg.Dir)
 }
 
 func TestWorkloadsHaveTheShapesThatTheySay(t *testing.T) {
-	tasks := map[string]int{"W1": 200, "W2": 1002, "W3": 2000}
+	tasks := map[string]int{"W1": 200, "W2": 1002, "W3": 2000, "W5": 1002}
 	for _, w := range Workloads() {
-		assets := w.assets()
-		require.Equal(t, tasks[w.Name], w.runs*len(assets))
+		if w.assets == nil {
+			continue
+		}
+		assets := w.assets(0)
+		require.Equal(t, tasks[w.Name], w.runs(0)*len(assets))
+		require.Equal(t, w.Description, w.described(0))
 		_, err := plan.Build(plan.Request{Root: "/", Assets: assets, All: true})
 		require.NoError(t, err)
 	}
@@ -93,4 +263,5 @@ func TestPercentilesAreValuesThatWereMeasured(t *testing.T) {
 	require.InDelta(t, 5, percentile(five, 99), 0)
 	require.InDelta(t, 1, percentile(five[:1], 99), 0)
 	require.InDelta(t, 2, percentile(five[:4], 50), 0)
+	require.InDelta(t, 2, median([]float64{3, 1, 2}), 0)
 }

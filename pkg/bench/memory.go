@@ -4,18 +4,33 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
+	"time"
 )
 
 // PeakRSS is the most resident memory, in bytes, that a process has had: by its
 // number, or "self". 0: this system does not say.
-func PeakRSS(process string) int64 {
-	status, err := os.ReadFile(filepath.Join("/proc", process, "status"))
+func PeakRSS(process string) int64 { return kibibytes(process, "status", "VmHWM:") }
+
+// residentMemory is a line of what a process has in memory now, in bytes.
+func residentMemory(process, line string) int64 { return kibibytes(process, "smaps_rollup", line) }
+
+// resetPeakRSS has the peak of this process begin anew, where the system can do
+// that: what one workload took is none of the next one's.
+func resetPeakRSS() {
+	debug.FreeOSMemory()
+	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) // elsewhere the peak is that since the start
+}
+
+// kibibytes is the value in bytes of a line in a file about a process.
+func kibibytes(process, file, name string) int64 {
+	text, err := os.ReadFile(filepath.Join("/proc", process, file))
 	if err != nil {
 		return 0
 	}
-	for line := range bytes.Lines(status) {
-		value, ok := bytes.CutPrefix(line, []byte("VmHWM:"))
+	for line := range bytes.Lines(text) {
+		value, ok := bytes.CutPrefix(line, []byte(name))
 		if !ok {
 			continue
 		}
@@ -26,4 +41,28 @@ func PeakRSS(process string) int64 {
 		return kib << 10 //nolint:mnd // kibibytes
 	}
 	return 0
+}
+
+// cpuTime is what a process has computed so far. 0: this system does not say.
+func cpuTime(process string) time.Duration {
+	text, err := os.ReadFile(filepath.Join("/proc", process, "stat"))
+	if err != nil {
+		return 0
+	}
+	// The name, in parentheses, may hold spaces; after it, utime and stime are the
+	// 12th and 13th fields, in hundredths of a second.
+	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+	const utime, stime = 11, 12
+	if len(fields) <= stime {
+		return 0
+	}
+	var total int64
+	for _, field := range [][]byte{fields[utime], fields[stime]} {
+		ticks, err := strconv.ParseInt(string(field), 10, 64)
+		if err != nil {
+			return 0
+		}
+		total += ticks
+	}
+	return time.Duration(total) * 10 * time.Millisecond //nolint:mnd // a tick
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -10,34 +11,70 @@ import (
 // Workload is work of a stated shape.
 type Workload struct {
 	Name, Description string
+	// OnCloud says that it can be measured on a simulated cloud, too.
+	OnCloud bool
 
-	runs   int // that are triggered one after the other, without waiting
-	assets func() []plan.Asset
+	measure func(context.Context, Config, Workload) ([]Result, error)
+	unit    string
+	value   func(sample) float64
+
+	// Of a size, 0 being the one that is described: the runs, which are triggered at
+	// once, and the assets of each.
+	runs   func(size int) int
+	assets func(size int) []plan.Asset
 	chain  bool // the time from task to task is what is measured
-	unit   string
-	value  func(sample) float64
+}
+
+// described is what a workload is at a size.
+func (w Workload) described(size int) string {
+	if size == 0 || w.assets == nil {
+		return w.Description
+	}
+	return fmt.Sprintf("%s; here at size %d", w.Description, size)
 }
 
 // Workloads are all that there are.
 func Workloads() []Workload {
-	perSecond := func(s sample) float64 { return float64(s.tasks) / s.took.Seconds() }
+	fanned := Workload{
+		Name: "W2", Description: "one task, 1,000 after it, and one after all of these", OnCloud: true, measure: sampled,
+		unit: "tasks/s", value: perSecond, runs: one,
+		assets: func(size int) []plan.Asset { return fan(or(size, 1000)) }, //nolint:mnd // as described
+	}
+	history := fanned
+	history.Name, history.Description = "W5", "W2 with finished tasks in the store: each of --history, in turn"
+	history.OnCloud, history.measure = false, withHistory
 	return []Workload{
 		{
-			Name: "W1", Description: "a chain of 200 tasks, each after the one before", runs: 1, chain: true,
-			assets: func() []plan.Asset { return chain(200) }, //nolint:mnd // as described
-			unit:   "ms a hop",
+			Name: "W1", Description: "a chain of 200 tasks, each after the one before", OnCloud: true, measure: sampled,
+			unit:   "ms/hop",
 			value:  func(s sample) float64 { return s.took.Seconds() * 1000 / float64(s.tasks) },
+			runs:   one,
+			assets: func(size int) []plan.Asset { return chain(or(size, 200)) }, chain: true, //nolint:mnd // as described
+		},
+		fanned,
+		{
+			Name: "W3", Description: "200 runs at once, each of 10 tasks in three diamonds", OnCloud: true, measure: sampled,
+			unit: "tasks/s", value: perSecond,
+			runs:   func(size int) int { return or(size, 200) }, //nolint:mnd // as described
+			assets: func(int) []plan.Asset { return diamonds() },
 		},
 		{
-			Name: "W2", Description: "one task, 1,000 after it, and one after all of these", runs: 1,
-			assets: func() []plan.Asset { return fan(1000) }, //nolint:mnd // as described
-			unit:   "tasks a second", value: perSecond,
+			Name: "W4", Description: "nothing to do, with finished runs in the store: cold start, memory, CPU, operations",
+			measure: idle, unit: "ms to the first answer",
 		},
-		{
-			Name: "W3", Description: "200 runs at once, each of 10 tasks in three diamonds", runs: 200, //nolint:mnd // as described
-			assets: diamonds, unit: "tasks a second", value: perSecond,
-		},
+		history,
 	}
+}
+
+func perSecond(s sample) float64 { return float64(s.tasks) / s.took.Seconds() }
+
+func one(int) int { return 1 }
+
+func or(size, described int) int {
+	if size > 0 {
+		return size
+	}
+	return described
 }
 
 // asset is a task that waits for others.

@@ -1,32 +1,43 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os/exec"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/servo-orchestration/servo/pkg/bench"
+	"github.com/servo-orchestration/servo/pkg/cloudsim"
 	"github.com/servo-orchestration/servo/pkg/query/render"
-	"github.com/servo-orchestration/servo/pkg/worker"
+	"github.com/servo-orchestration/servo/pkg/queue/cloudqueue"
 )
 
 // benchFlags are the flags of servo bench.
 type benchFlags struct {
+	store       string
 	dir         string
+	benchstat   string
 	samples     int
 	concurrency int
+	size        int
+	seed        uint64
+	idleRuns    int
+	idleFor     time.Duration
+	history     []int
 }
 
 const (
 	benchSamples     = 5
 	benchConcurrency = 64
+	benchIdleRuns    = 10_000
+	benchIdleFor     = 30 * time.Second
+	benchHistory     = 100_000
 )
 
 func (a *app) benchCommand() *cobra.Command {
@@ -39,57 +50,126 @@ func (a *app) benchCommand() *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "bench [WORKLOAD…]",
-		Short: "Measure what orchestration costs on this machine",
+		Short: "Measure what orchestration costs on this machine, or on a simulated cloud",
 		Long: "Bench runs workloads of tasks that do nothing, and measures. Each sample has a state folder of its own\n" +
-			"and a worker in a process of its own, and every write is as durable as ever.\n\n" + help.String(),
-		Example:   "  servo bench\n  servo bench W1 --samples 10 -o json\n  servo bench --dir /mnt/disk",
+			"and a worker in a process of its own, and every write is as durable as ever. With --store gcs-sim the\n" +
+			"services run on a store, a queue and a network with a cloud's latencies and prices instead.\n\n" + help.String(),
+		Example:   "  servo bench\n  servo bench W1 --samples 10 -o json\n  servo bench W2 --store gcs-sim\n  servo bench W5 --history 0,100000,1000000",
 		Args:      takes("[WORKLOAD…]"),
 		ValidArgs: names,
-		RunE:      func(cmd *cobra.Command, args []string) error { return a.bench(cmd.Context(), f, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.store == bench.CloudSim && !cmd.Flags().Changed("concurrency") {
+				f.concurrency = cloudqueue.MaxConcurrent
+			}
+			return a.bench(cmd.Context(), f, args)
+		},
 	}
 	flags := cmd.Flags()
+	flags.StringVar(&f.store, "store", bench.FileStore, "file: a state folder on this machine; gcs-sim: a simulated cloud")
 	flags.StringVar(&f.dir, "dir", "", "where to make state folders: on the disk to be measured (default: that of temporary files)")
 	flags.IntVar(&f.samples, "samples", benchSamples, "how often each workload is measured")
-	flags.IntVar(&f.concurrency, "concurrency", benchConcurrency, "tasks at once")
-	cmd.AddCommand(a.benchWorkerCommand())
+	flags.IntVar(&f.concurrency, "concurrency", benchConcurrency,
+		fmt.Sprintf("tasks at once; with --store gcs-sim %d unless it is given", cloudqueue.MaxConcurrent))
+	flags.IntVar(&f.size, "size", 0, "another size than the one described: W1's chain, what W2 and W5 have side by side, W3's runs")
+	flags.Uint64Var(&f.seed, "seed", 1, "what decides the waiting times of gcs-sim")
+	flags.IntVar(&f.idleRuns, "idle-runs", benchIdleRuns, "finished runs in the store of W4")
+	flags.DurationVar(&f.idleFor, "idle-for", benchIdleFor, "how long W4 looks on")
+	flags.IntSliceVar(&f.history, "history", []int{0, benchHistory}, "finished tasks in the stores of W5")
+	flags.StringVar(&f.benchstat, "benchstat", "", "also write the samples to this file, for benchstat to compare")
+	cmd.AddCommand(a.benchWorkerCommand(), a.benchServerCommand())
 	return cmd
 }
 
-func (a *app) bench(ctx context.Context, f benchFlags, names []string) error {
-	if f.samples < 1 || f.concurrency < 1 {
+// check reports what is wrong with the flags.
+func (f benchFlags) check() error {
+	switch {
+	case f.samples < 1 || f.concurrency < 1:
 		return usagef("--samples and --concurrency must be 1 or more")
+	case f.size < 0 || f.idleRuns < 0 || f.idleFor <= 0:
+		return usagef("--size and --idle-runs must not be negative, and --idle-for must be more than nothing")
+	case f.store != bench.FileStore && f.store != bench.CloudSim:
+		return usagef("--store is %s or %s, not %q", bench.FileStore, bench.CloudSim, f.store)
+	case len(f.history) == 0:
+		return usagef("--history must have a number of tasks")
 	}
-	chosen, err := chooseWorkloads(names)
+	for _, n := range f.history {
+		if n < 0 {
+			return usagef("--history must not be negative")
+		}
+	}
+	return nil
+}
+
+func (a *app) bench(ctx context.Context, f benchFlags, names []string) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	chosen, err := chooseWorkloads(f.store, names)
 	if err != nil {
 		return err
 	}
 	cfg := bench.Config{
-		Samples: f.samples, Concurrency: f.concurrency, Clock: a.Clock, Logger: a.logger,
-		StartWorker: func(ctx context.Context, dir string) (string, func() (int64, error), error) {
-			return a.startBenchWorker(ctx, dir, f.concurrency)
+		Samples: f.samples, Concurrency: f.concurrency, Size: f.size, Seed: f.seed,
+		IdleRuns: f.idleRuns, IdleFor: f.idleFor, History: f.history,
+		Clock: a.Clock, Logger: a.logger, Stderr: a.Stderr,
+		StartWorker: func(ctx context.Context, dir string) (bench.Process, error) {
+			return a.startBenchProcess(ctx, "worker", "--store", dir, "--concurrency", strconv.Itoa(f.concurrency))
+		},
+		StartServer: func(ctx context.Context, dir string) (bench.Process, error) {
+			return a.startBenchProcess(ctx, "server", "--store", dir)
 		},
 	}
 	if f.dir != "" {
 		cfg.Dir = a.abs(f.dir)
 	}
-	results := make([]bench.Result, 0, len(chosen))
-	for _, w := range chosen {
-		a.note("%s: %s, %d samples", w.Name, w.Description, f.samples)
-		result, err := bench.Run(ctx, cfg, w)
-		if err != nil {
-			return err
-		}
-		results = append(results, result)
+	if f.store == bench.CloudSim {
+		model := cloudsim.GCP()
+		cfg.Cloud = &model
+		a.note("gcs-sim: %s", model)
 	}
-	return a.benchResults(results)
+	save, err := samplesFile(f.benchstat, a.abs)
+	if err != nil {
+		return err
+	}
+	var results []bench.Result
+	for _, w := range chosen {
+		a.note("%s: %s, %s", w.Name, w.Description, plural(f.samples, "sample"))
+		measured, err := bench.Run(ctx, cfg, w)
+		if err != nil {
+			return errors.Join(err, save(results))
+		}
+		results = append(results, measured...)
+	}
+	return errors.Join(save(results), a.benchResults(results))
 }
 
-func chooseWorkloads(names []string) ([]bench.Workload, error) {
-	all := bench.Workloads()
-	if len(names) == 0 {
-		return all, nil
+// samplesFile opens the file that takes samples, before there are any; "": none.
+func samplesFile(path string, abs func(string) string) (save func([]bench.Result) error, err error) {
+	if path == "" {
+		return func([]bench.Result) error { return nil }, nil
 	}
+	file, err := os.Create(abs(path))
+	if err != nil {
+		return nil, fmt.Errorf("write samples: %w", err)
+	}
+	return func(results []bench.Result) error {
+		if err := errors.Join(bench.WriteBenchmarks(file, results), file.Close()); err != nil {
+			return fmt.Errorf("write samples to %s: %w", path, err)
+		}
+		return nil
+	}, nil
+}
+
+// chooseWorkloads are those that are named, or all that the store can be measured
+// with.
+func chooseWorkloads(store string, names []string) ([]bench.Workload, error) {
 	var chosen []bench.Workload
+	all := bench.Workloads()
+	for _, w := range all {
+		if len(names) == 0 && (w.OnCloud || store == bench.FileStore) {
+			chosen = append(chosen, w)
+		}
+	}
 	for _, name := range names {
 		found := len(chosen)
 		for _, w := range all {
@@ -97,8 +177,11 @@ func chooseWorkloads(names []string) ([]bench.Workload, error) {
 				chosen = append(chosen, w)
 			}
 		}
-		if found == len(chosen) {
+		switch {
+		case found == len(chosen):
 			return nil, usagef("there is no workload %q; `servo bench --help` lists them", name)
+		case store == bench.CloudSim && !chosen[found].OnCloud:
+			return nil, usagef("%s is not measured on %s", chosen[found].Name, store)
 		}
 	}
 	return chosen, nil
@@ -108,91 +191,100 @@ func (a *app) benchResults(results []bench.Result) error {
 	if a.format == render.JSON || a.format == render.YAML {
 		return a.document(results, nil)
 	}
-	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 3, 64) }
-	mib := func(bytes int64) any {
-		if bytes == 0 {
-			return nil
+	operations := func(get func(*bench.Operations) float64) func(bench.Result) (float64, bool) {
+		return func(r bench.Result) (float64, bool) {
+			if r.Operations == nil {
+				return 0, false
+			}
+			return get(r.Operations), true
 		}
-		return bytes >> 20 //nolint:mnd // mebibytes
 	}
-	return list(a, []column[bench.Result]{
+	idle := func(get func(*bench.Idle) float64) func(bench.Result) (float64, bool) {
+		return func(r bench.Result) (float64, bool) {
+			if r.Idle == nil {
+				return 0, false
+			}
+			return get(r.Idle), true
+		}
+	}
+	columns := []column[bench.Result]{
 		{name: "workload", value: func(r bench.Result) any { return r.Workload }},
+		{name: "store", value: func(r bench.Result) any { return r.Store }},
 		{name: "tasks", value: func(r bench.Result) any { return r.Tasks }},
-		{name: "median", value: func(r bench.Result) any { return r.Median }, text: func(r bench.Result) any { return number(r.Median) }},
+		figure("median", func(r bench.Result) (float64, bool) { return r.Median, true }),
 		{name: "unit", value: func(r bench.Result) any { return r.Unit }},
-		{name: "min", value: func(r bench.Result) any { return r.Min }, text: func(r bench.Result) any { return number(r.Min) }},
-		{name: "max", value: func(r bench.Result) any { return r.Max }, text: func(r bench.Result) any { return number(r.Max) }},
-		{name: "hop_p50_ms", value: func(r bench.Result) any { return zeroNil(r.HopP50) }, text: func(r bench.Result) any {
-			if r.HopP50 == 0 {
-				return nil
+		figure("min", func(r bench.Result) (float64, bool) { return r.Min, true }),
+		figure("max", func(r bench.Result) (float64, bool) { return r.Max, true }),
+		figure("makespan_s", known(func(r bench.Result) float64 { return r.Makespan })),
+		figure("hop_p50_ms", known(func(r bench.Result) float64 { return r.HopP50 })),
+		figure("hop_p99_ms", known(func(r bench.Result) float64 { return r.HopP99 })),
+		figure("history_tasks", func(r bench.Result) (float64, bool) {
+			if r.History == nil {
+				return 0, false
 			}
-			return number(r.HopP50)
-		}},
-		{name: "hop_p99_ms", value: func(r bench.Result) any { return zeroNil(r.HopP99) }, text: func(r bench.Result) any {
-			if r.HopP99 == 0 {
-				return nil
+			return float64(*r.History), true
+		}),
+		figure("ratio", known(func(r bench.Result) float64 { return r.Ratio })),
+		figure("class_a_per_task", operations(func(o *bench.Operations) float64 { return o.ClassA })),
+		figure("class_b_per_task", operations(func(o *bench.Operations) float64 { return o.ClassB })),
+		figure("bytes_in_per_task", operations(func(o *bench.Operations) float64 { return o.BytesIn })),
+		figure("queue_per_task", known(func(r bench.Result) float64 {
+			if r.Operations == nil {
+				return 0
 			}
-			return number(r.HopP99)
-		}},
-		{name: "objects_per_task", value: func(r bench.Result) any { return r.Objects }, text: func(r bench.Result) any { return number(r.Objects) }},
-		{name: "bytes_per_task", value: func(r bench.Result) any { return int64(r.Bytes) }},
-		{name: "peak_rss_mib", value: func(r bench.Result) any { return mib(r.PeakRSS) }},
-		{name: "worker_peak_rss_mib", value: func(r bench.Result) any { return mib(r.WorkerPeakRSS) }},
-	}, results)
-}
-
-// zeroNil is nil for a figure that there is none of.
-func zeroNil(v float64) any {
-	if v == 0 {
-		return nil
+			return r.Operations.Queue
+		})),
+		figure("dollars_per_million", known(func(r bench.Result) float64 {
+			if r.Dollars == nil {
+				return 0
+			}
+			return r.Dollars.Total
+		})),
+		figure("objects_per_task", known(func(r bench.Result) float64 { return r.Objects })),
+		figure("idle_pss_mib", idle(func(i *bench.Idle) float64 { return mebibytes(i.PSS) })),
+		figure("idle_cpu_percent", idle(func(i *bench.Idle) float64 { return i.CPU })),
+		figure("idle_operations", idle(func(i *bench.Idle) float64 { return float64(i.Operations) })),
+		figure("peak_rss_mib", known(func(r bench.Result) float64 { return mebibytes(r.PeakRSS) })),
+		figure("worker_peak_rss_mib", known(func(r bench.Result) float64 { return mebibytes(r.WorkerPeakRSS) })),
 	}
-	return v
+	if a.format == render.Table {
+		columns = slices.DeleteFunc(columns, func(c column[bench.Result]) bool {
+			return !slices.ContainsFunc(results, func(r bench.Result) bool { return c.value(r) != nil })
+		})
+	}
+	return list(a, columns, results)
 }
 
-// benchWorkerCommand serves as the worker of a bench until its standard input ends.
-func (a *app) benchWorkerCommand() *cobra.Command {
-	var f workerFlags
-	cmd := &cobra.Command{
-		Use: "worker", Hidden: true, Args: takes(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithCancel(cmd.Context())
-			defer cancel()
-			go func() {
-				_, _ = io.Copy(io.Discard, cmd.InOrStdin()) // it ends when who started this does
-				cancel()
-			}()
-			f.executor = func(context.Context, worker.Execution) error { return nil }
-			f.serving = func(url string) { fmt.Fprintln(a.Stdout, url) }
-			return a.serveWorker(ctx, f)
+// figure is a column of figures, which people read to three digits; false: there
+// is none.
+func figure(name string, get func(bench.Result) (float64, bool)) column[bench.Result] {
+	return column[bench.Result]{
+		name: name,
+		value: func(r bench.Result) any {
+			if v, ok := get(r); ok {
+				return v
+			}
+			return nil
+		},
+		text: func(r bench.Result) any {
+			v, ok := get(r)
+			switch {
+			case !ok:
+				return nil
+			case v >= 1000: //nolint:mnd // has more digits than three
+				return strconv.FormatFloat(v, 'f', 0, 64)
+			}
+			return strconv.FormatFloat(v, 'g', 3, 64)
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&f.store, "store", "", "the folder of objects")
-	flags.IntVar(&f.concurrency, "concurrency", benchConcurrency, "tasks at once")
-	f.listen, f.name = "127.0.0.1:0", "bench"
-	return cmd
 }
 
-// startBenchWorker starts a worker in a process of its own.
-func (a *app) startBenchWorker(ctx context.Context, dir string, concurrency int) (url string, stop func() (int64, error), err error) {
-	cmd := exec.CommandContext(ctx, a.Program, "bench", "worker", "--store", dir, "--concurrency", strconv.Itoa(concurrency)) //nolint:gosec // this program
-	cmd.Stderr, cmd.Env = a.Stderr, a.Environ
-	stdin, inErr := cmd.StdinPipe()
-	stdout, outErr := cmd.StdoutPipe()
-	if err := errors.Join(inErr, outErr); err != nil {
-		return "", nil, fmt.Errorf("start a worker: %w", err)
+// known is a figure that there is none of where it is 0.
+func known(get func(bench.Result) float64) func(bench.Result) (float64, bool) {
+	return func(r bench.Result) (float64, bool) {
+		v := get(r)
+		return v, v != 0
 	}
-	if err := cmd.Start(); err != nil {
-		return "", nil, fmt.Errorf("start a worker: %w", err)
-	}
-	stop = func() (int64, error) {
-		peak := bench.PeakRSS(strconv.Itoa(cmd.Process.Pid))
-		return peak, errors.Join(stdin.Close(), cmd.Wait())
-	}
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	if err != nil {
-		_, stopErr := stop()
-		return "", nil, fmt.Errorf("start a worker: it has not said where it serves: %w", errors.Join(err, stopErr))
-	}
-	return strings.TrimSpace(line), stop, nil
 }
+
+func mebibytes(n int64) float64 { return float64(n >> 20) } //nolint:mnd // mebibytes

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -24,8 +25,9 @@ type workerFlags struct {
 	listen, store, name, memory string
 	concurrency, threads        int
 
-	executor worker.Executor  // nil: tasks are executed
-	serving  func(url string) // is told when it serves
+	executor worker.Executor             // nil: tasks are executed
+	wrap     func(blob.Store) blob.Store // gives the store that is used; nil: that of the folder
+	serving  func(url string)            // is told when it serves
 }
 
 func (a *app) workerCommand() *cobra.Command {
@@ -79,8 +81,12 @@ func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	objects := blob.Store(store)
+	if f.wrap != nil {
+		objects = f.wrap(store)
+	}
 	w, err := worker.Open(worker.Config{
-		Store: store, Clock: a.Clock, Nonce: ids.NewSource(a.Clock.Now, nil).New, Keyring: keys, WorkerID: f.name,
+		Store: objects, Clock: a.Clock, Nonce: ids.NewSource(a.Clock.Now, nil).New, Keyring: keys, WorkerID: f.name,
 		ScratchDir: filepath.Join(dir, "scratch"), Logger: a.logger, Environ: a.Environ, ServoBin: a.Program,
 		MaxConcurrent: f.concurrency, DuckDB: worker.DuckDB{MemoryLimit: f.memory, Threads: f.threads},
 		Executor: f.executor,

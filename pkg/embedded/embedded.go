@@ -24,6 +24,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
@@ -66,6 +67,9 @@ type Options struct {
 	Actor string
 	// Routes adds routes to the stack's HTTP server. It may be nil.
 	Routes func(*http.ServeMux, *engine.Engine)
+	// Wrap gives the store that all but the worker use, around that of the folder: to
+	// count what is asked of it. It may be nil.
+	Wrap func(blob.Store) blob.Store
 }
 
 // Stack is a running stack.
@@ -92,8 +96,10 @@ type Stack struct {
 
 // Parts are what every process needs that works on a state folder.
 type Parts struct {
-	Domain    ids.Domain
+	Domain ids.Domain
+	// Store is the folder; Objects is that, or what was put around it.
 	Store     *fileblob.Store
+	Objects   blob.Store
 	Manifests *manifest.Store
 	Codec     *snapshot.Codec
 	IDs       *ids.Source
@@ -107,11 +113,15 @@ func OpenParts(opts Options) (*Parts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open state folder %s: %w", opts.Dir, err)
 	}
+	objects := blob.Store(store)
+	if opts.Wrap != nil {
+		objects = opts.Wrap(store)
+	}
 	source := ids.NewSource(opts.Clock.Now, rand.Reader)
 	return &Parts{
-		Domain: opts.Domain, Store: store, IDs: source, Clock: opts.Clock, Logger: opts.Logger,
+		Domain: opts.Domain, Store: store, Objects: objects, IDs: source, Clock: opts.Clock, Logger: opts.Logger,
 		Codec:     snapshot.NewCodec(),
-		Manifests: manifest.New(manifest.Config{Domain: opts.Domain, Store: store, IDs: source, Clock: opts.Clock, Logger: opts.Logger}),
+		Manifests: manifest.New(manifest.Config{Domain: opts.Domain, Store: objects, IDs: source, Clock: opts.Clock, Logger: opts.Logger}),
 	}, nil
 }
 
@@ -170,7 +180,7 @@ func (s *Stack) build(ctx context.Context) error {
 	s.URL = "http://" + s.listener.Addr().String()
 	p := s.parts
 	s.compactor, err = compactor.Open(ctx, compactor.Config{
-		Domain: p.Domain, Store: p.Store, Manifests: p.Manifests, Codec: p.Codec, IDs: p.IDs, Clock: p.Clock,
+		Domain: p.Domain, Store: p.Objects, Manifests: p.Manifests, Codec: p.Codec, IDs: p.IDs, Clock: p.Clock,
 		Writer: fmt.Sprintf("servo/%d", os.Getpid()), Logger: p.Logger,
 		OnPublish:     func(published compactor.Published) { s.dispatch.React(published) },
 		OnTrouble:     s.folding.note,
@@ -180,7 +190,7 @@ func (s *Stack) build(ctx context.Context) error {
 		return err
 	}
 	appender := ledger.NewAppender(ledger.Config{
-		Domain: p.Domain, Store: watched{p.Store, p.Clock, &s.appending}, IDs: p.IDs, Clock: p.Clock, Logger: p.Logger,
+		Domain: p.Domain, Store: watched{p.Objects, p.Clock, &s.appending}, IDs: p.IDs, Clock: p.Clock, Logger: p.Logger,
 		OnDurable: func(e ledger.Entry) {
 			s.compactor.Announce(compactor.Request{
 				Entries: []compactor.Entry{{ID: e.Name, Data: e.Data}}, Lazy: !e.Urgent,
@@ -189,7 +199,7 @@ func (s *Stack) build(ctx context.Context) error {
 	})
 	snapshots := inProcess{s.compactor.Latest()}
 	s.Engine = engine.New(engine.Config{
-		Domain: p.Domain, Store: p.Store, Appender: appender, Compactor: s.compactor, Snapshots: snapshots,
+		Domain: p.Domain, Store: p.Objects, Appender: appender, Compactor: s.compactor, Snapshots: snapshots,
 		IDs: p.IDs, Clock: p.Clock, Actor: s.opts.Actor,
 	})
 	s.queue = localqueue.New(localqueue.Options{

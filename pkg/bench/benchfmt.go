@@ -1,0 +1,31 @@
+package bench
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+)
+
+// WriteBenchmarks writes samples in the format of Go benchmarks, a line each, for
+// benchstat to compare.
+func WriteBenchmarks(w io.Writer, results []Result) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "goos: %s\ngoarch: %s\npkg: github.com/servo-orchestration/servo/pkg/bench\n", runtime.GOOS, runtime.GOARCH)
+	for _, r := range results {
+		name := fmt.Sprintf("Benchmark%s/store=%s/tasks=%d", r.Workload, r.Store, r.Tasks)
+		if r.History != nil {
+			name += fmt.Sprintf("/history=%d", *r.History)
+		}
+		for i, s := range r.samples {
+			fmt.Fprintf(&b, "%s 1 %g %s", name, r.Samples[i], strings.ReplaceAll(r.Unit, " ", "-"))
+			if store := s.usage.Store.Total(); store.Operations() > 0 {
+				per := func(n int64) float64 { return float64(n) / float64(s.tasks) }
+				fmt.Fprintf(&b, " %g class-A/task %g class-B/task %g B-in/task", per(store.ClassA), per(store.ClassB), per(store.BytesIn))
+			}
+			b.WriteByte('\n')
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,107 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/blob/cloudblob"
+)
+
+// Idle is what a process took that had nothing to do.
+type Idle struct {
+	// Runs are the finished runs in its store.
+	Runs    int     `json:"runs"`
+	Seconds float64 `json:"seconds"`
+	// PSS is its share of memory and RSS what is resident, in bytes, in the end. 0:
+	// unknown.
+	PSS int64 `json:"pss_bytes,omitempty"`
+	RSS int64 `json:"rss_bytes,omitempty"`
+	// CPU is in percent of a core.
+	CPU float64 `json:"cpu_percent"`
+	// Operations are those on its store.
+	Operations int64 `json:"operations"`
+}
+
+// idle measures how long a process that owns a store takes from its start to its
+// first answer, a sample each, and in the first sample what it then does when there
+// is nothing to do.
+func idle(ctx context.Context, cfg Config, w Workload) ([]Result, error) {
+	r := Result{Workload: w.Name, Description: w.Description, Store: cfg.store(), Unit: w.unit, Tasks: cfg.IdleRuns}
+	err := cfg.inFolder(func(dir string) error {
+		if err := cfg.seed(ctx, dir, cfg.IdleRuns, 1); err != nil {
+			return err
+		}
+		for range cfg.Samples {
+			took, err := cfg.serve(ctx, dir, &r)
+			if err != nil {
+				return err
+			}
+			r.Samples = append(r.Samples, float64(took)/float64(time.Millisecond))
+			r.samples = append(r.samples, sample{tasks: cfg.IdleRuns, took: took})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.Median, r.Min, r.Max = median(r.Samples), slices.Min(r.Samples), slices.Max(r.Samples)
+	return []Result{r}, nil
+}
+
+// serve starts a server, has it answer, and looks on if nobody has yet.
+func (cfg Config) serve(ctx context.Context, dir string, r *Result) (took time.Duration, err error) {
+	began := cfg.Clock.Now()
+	server, err := cfg.StartServer(ctx, dir)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	if err := ask(ctx, server.URL+"/v1/runs?limit=1"); err != nil {
+		return 0, err
+	}
+	took = cfg.Clock.Now().Sub(began)
+	if r.Idle != nil {
+		return took, nil
+	}
+	before, err := server.Usage()
+	if err != nil {
+		return 0, err
+	}
+	cpu, at := cpuTime(server.PID), cfg.Clock.Now()
+	if err := cfg.Clock.Sleep(ctx, cfg.IdleFor); err != nil {
+		return 0, err
+	}
+	r.Idle = &Idle{Runs: cfg.IdleRuns, Seconds: cfg.Clock.Now().Sub(at).Seconds()}
+	r.Idle.CPU = 100 * (cpuTime(server.PID) - cpu).Seconds() / r.Idle.Seconds //nolint:mnd // percent
+	r.Idle.PSS, r.Idle.RSS, r.PeakRSS = residentMemory(server.PID, "Pss:"), residentMemory(server.PID, "Rss:"), PeakRSS(server.PID)
+	after, err := server.Usage()
+	r.Idle.Operations = operations(after) - operations(before)
+	return took, err
+}
+
+func operations(u cloudblob.Usage) int64 { return u.Total().Operations() }
+
+// ask makes a request that has to be answered.
+func ask(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return fmt.Errorf("ask the server: %w", err)
+	}
+	answer, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("ask the server: %w", err)
+	}
+	body, err := io.ReadAll(answer.Body)
+	if err := errors.Join(err, answer.Body.Close()); err != nil {
+		return fmt.Errorf("ask the server: %w", err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("ask the server: %s: %.300s", answer.Status, body)
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package bench
+
+import (
+	"slices"
+
+	"github.com/servo-orchestration/servo/pkg/cloudsim"
+)
+
+// Result is what became of a workload.
+type Result struct {
+	Workload    string `json:"workload"`
+	Description string `json:"description"`
+	// Store is where the state was: file or gcs-sim, whose Model is stated.
+	Store string `json:"store"`
+	Model string `json:"model,omitempty"`
+	Tasks int    `json:"tasks"`
+	// Samples are what was measured, a value a sample, in Unit.
+	Samples []float64 `json:"samples"`
+	Unit    string    `json:"unit"`
+	Median  float64   `json:"median"`
+	Min     float64   `json:"min"`
+	Max     float64   `json:"max"`
+	// Makespan is the median of the times from the first request to the last end.
+	Makespan float64 `json:"makespan_s,omitempty"`
+	// HopP50 and HopP99 are milliseconds from the end of a task to that of the one
+	// that waited for it, over all samples; chains only.
+	HopP50 float64 `json:"hop_p50_ms,omitempty"`
+	HopP99 float64 `json:"hop_p99_ms,omitempty"`
+	// Objects and Bytes are what the last sample left in its state folder, a task.
+	Objects float64 `json:"objects_per_task,omitempty"`
+	Bytes   float64 `json:"bytes_per_task,omitempty"`
+	// Operations are what a task took, over all samples, the start of the stack
+	// included.
+	Operations *Operations `json:"operations_per_task,omitempty"`
+	// Dollars are what a million tasks cost.
+	Dollars *cloudsim.Bill `json:"dollars_per_million_tasks,omitempty"`
+	// History is how many finished tasks were in the store before, and Ratio what the
+	// median is of that of the first history.
+	History *int    `json:"history_tasks,omitempty"`
+	Ratio   float64 `json:"ratio,omitempty"`
+	// Idle is what doing nothing took.
+	Idle *Idle `json:"idle,omitempty"`
+	// Peaks of resident memory, in bytes, of the process that orchestrates and of the
+	// worker, each in its largest sample. 0: unknown.
+	PeakRSS       int64 `json:"peak_rss_bytes,omitempty"`
+	WorkerPeakRSS int64 `json:"worker_peak_rss_bytes,omitempty"`
+
+	samples []sample
+}
+
+// Operations are what was asked of a store, a queue and of notifications.
+type Operations struct {
+	ClassA   float64 `json:"class_a"`
+	ClassB   float64 `json:"class_b"`
+	Free     float64 `json:"free"`
+	Refused  float64 `json:"refused,omitempty"`
+	BytesIn  float64 `json:"bytes_in"`
+	BytesOut float64 `json:"bytes_out"`
+	Queue    float64 `json:"queue,omitempty"`
+	Messages float64 `json:"messages,omitempty"`
+	// ClassAByKind and ClassBByKind are by the kind of object.
+	ClassAByKind map[string]float64 `json:"class_a_by_kind"`
+	ClassBByKind map[string]float64 `json:"class_b_by_kind"`
+}
+
+// result sums up samples, of which there is at least one.
+func (cfg Config) result(w Workload, samples []sample) Result {
+	r := Result{
+		Workload: w.Name, Description: w.described(cfg.Size), Store: cfg.store(), Unit: w.unit, samples: samples,
+		Tasks: samples[0].tasks,
+	}
+	var hops, took []float64
+	usage := cloudsim.Usage{}
+	tasks := 0
+	for _, s := range samples {
+		r.Samples = append(r.Samples, w.value(s))
+		took = append(took, s.took.Seconds())
+		hops = append(hops, s.hops...)
+		r.Objects, r.Bytes = float64(s.objects)/float64(s.tasks), float64(s.bytes)/float64(s.tasks)
+		r.PeakRSS, r.WorkerPeakRSS = max(r.PeakRSS, s.peak), max(r.WorkerPeakRSS, s.workerPeak)
+		usage = usage.Add(s.usage)
+		tasks += s.tasks
+	}
+	r.Median, r.Min, r.Max = median(r.Samples), slices.Min(r.Samples), slices.Max(r.Samples)
+	r.Makespan = median(took)
+	if w.chain && len(hops) > 0 {
+		slices.Sort(hops)
+		r.HopP50, r.HopP99 = percentile(hops, 50), percentile(hops, 99)
+	}
+	r.Operations = perTask(usage, tasks)
+	if cfg.Cloud != nil {
+		bill := cfg.Cloud.Prices.Bill(usage).Times(1e6 / float64(tasks))
+		r.Model, r.Dollars = cfg.Cloud.String(), &bill
+	}
+	return r
+}
+
+func perTask(u cloudsim.Usage, tasks int) *Operations {
+	per := func(n int64) float64 { return float64(n) / float64(tasks) }
+	total := u.Store.Total()
+	o := &Operations{
+		ClassA: per(total.ClassA), ClassB: per(total.ClassB), Free: per(total.Free), Refused: per(total.Refused),
+		BytesIn: per(total.BytesIn), BytesOut: per(total.BytesOut),
+		Queue: per(u.QueueCalls + u.QueueDeliveries), Messages: per(u.Messages),
+		ClassAByKind: map[string]float64{}, ClassBByKind: map[string]float64{},
+	}
+	for kind, c := range u.Store {
+		if c.ClassA > 0 {
+			o.ClassAByKind[kind] = per(c.ClassA)
+		}
+		if c.ClassB > 0 {
+			o.ClassBByKind[kind] = per(c.ClassB)
+		}
+	}
+	return o
+}

@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servo-orchestration/servo/pkg/api"
+	"github.com/servo-orchestration/servo/pkg/bench"
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/blob/cloudblob"
+	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/worker"
+)
+
+// A process of a bench says on its standard output where it serves, then, for each
+// line of its standard input, what it has asked of its store, and ends with that.
+
+// benchProcess makes the command of such a process: run gets a function that is to
+// be told of the address, and one that wraps the store.
+func (a *app) benchProcess(use string, run func(ctx context.Context, serving func(url string), wrap func(blob.Store) blob.Store) error) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Hidden: true, Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithCancel(cmd.Context())
+			defer cancel()
+			var meter *cloudblob.Store
+			serving := func(url string) {
+				fmt.Fprintln(a.Stdout, url)
+				go a.answerUsage(cmd.InOrStdin(), meter, cancel) // it ends when who started this does
+			}
+			return run(ctx, serving, func(inner blob.Store) blob.Store {
+				meter = cloudblob.New(inner, cloudblob.Config{})
+				return meter
+			})
+		},
+	}
+}
+
+func (a *app) answerUsage(in io.Reader, meter *cloudblob.Store, end func()) {
+	defer end()
+	for lines := bufio.NewScanner(in); lines.Scan(); {
+		usage, err := json.Marshal(meter.Usage())
+		if err != nil {
+			panic(fmt.Sprintf("cli: encode a usage: %v", err)) // of numbers
+		}
+		fmt.Fprintf(a.Stdout, "%s\n", usage)
+	}
+}
+
+// benchWorkerCommand serves as the worker of a bench.
+func (a *app) benchWorkerCommand() *cobra.Command {
+	var f workerFlags
+	cmd := a.benchProcess("worker", func(ctx context.Context, serving func(string), wrap func(blob.Store) blob.Store) error {
+		f.executor = func(context.Context, worker.Execution) error { return nil }
+		f.serving, f.wrap = serving, wrap
+		return a.serveWorker(ctx, f)
+	})
+	flags := cmd.Flags()
+	flags.StringVar(&f.store, "store", "", "the folder of objects")
+	flags.IntVar(&f.concurrency, "concurrency", benchConcurrency, "tasks at once")
+	f.listen, f.name = "127.0.0.1:0", "bench"
+	return cmd
+}
+
+// benchServerCommand owns a state folder and serves, as servo dev does without a
+// project.
+func (a *app) benchServerCommand() *cobra.Command {
+	var dir string
+	cmd := a.benchProcess("server", func(ctx context.Context, serving func(string), wrap func(blob.Store) blob.Store) error {
+		stack, err := embedded.Start(ctx, embedded.Options{
+			Dir: a.abs(dir), Domain: bench.Domain(), Clock: a.Clock, Logger: a.logger, Environ: a.Environ, Program: a.Program,
+			Actor: "bench", Wrap: wrap,
+			Routes: func(mux *http.ServeMux, e *engine.Engine) {
+				api.Register(mux, api.Config{Engine: e, Project: func() (*api.Project, error) { return nil, errNoProject }, User: a.User})
+			},
+		})
+		if err != nil {
+			return err
+		}
+		serving(stack.URL)
+		<-ctx.Done()
+		return stack.Close()
+	})
+	cmd.Flags().StringVar(&dir, "store", "", "the state folder")
+	return cmd
+}
+
+// startBenchProcess starts one of these processes.
+func (a *app) startBenchProcess(ctx context.Context, args ...string) (bench.Process, error) {
+	cmd := exec.CommandContext(ctx, a.Program, append([]string{"bench"}, args...)...) //nolint:gosec // this program
+	cmd.Stderr, cmd.Env = a.Stderr, a.Environ
+	stdin, inErr := cmd.StdinPipe()
+	stdout, outErr := cmd.StdoutPipe()
+	if err := errors.Join(inErr, outErr); err != nil {
+		return bench.Process{}, fmt.Errorf("start a %s: %w", args[0], err)
+	}
+	if err := cmd.Start(); err != nil {
+		return bench.Process{}, fmt.Errorf("start a %s: %w", args[0], err)
+	}
+	lines := bufio.NewReader(stdout)
+	stop := func() error { return errors.Join(stdin.Close(), cmd.Wait()) }
+	url, err := lines.ReadString('\n')
+	if err != nil {
+		return bench.Process{}, fmt.Errorf("start a %s: it has not said where it serves: %w", args[0], errors.Join(err, stop()))
+	}
+	return bench.Process{
+		URL: strings.TrimSpace(url), PID: strconv.Itoa(cmd.Process.Pid), Stop: stop,
+		Usage: func() (usage cloudblob.Usage, err error) {
+			if _, err := io.WriteString(stdin, "usage\n"); err != nil {
+				return nil, fmt.Errorf("ask the %s what it has used: %w", args[0], err)
+			}
+			line, err := lines.ReadBytes('\n')
+			if err == nil {
+				err = json.Unmarshal(line, &usage)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("read what the %s has used: %w", args[0], err)
+			}
+			return usage, nil
+		},
+	}, nil
+}

@@ -1,0 +1,184 @@
+package cloudsim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/latency"
+	"github.com/servo-orchestration/servo/pkg/service"
+)
+
+// errRefused is of a host that serves nothing.
+var errRefused = errors.New("connection refused")
+
+// network joins hosts by their names: a request is a call of the host's handler,
+// in the goroutine of who makes it, half-way through the time that it takes.
+type network struct {
+	http   latency.Dist
+	clock  clock.Clock
+	random *latency.Source
+
+	mu    sync.Mutex
+	hosts map[string]*host
+}
+
+type host struct {
+	serving chan struct{} // closed when handler is set
+	handler http.Handler
+	work    context.Context //nolint:containedctx // what requests run under
+}
+
+func newNetwork(d latency.Dist, c clock.Clock, random *latency.Source) *network {
+	return &network{http: d, clock: c, random: random, hosts: map[string]*host{}}
+}
+
+func urlOf(host string) string { return "http://" + host }
+
+// host is a host's place. The caller holds the lock.
+func (n *network) host(name string) *host {
+	h := n.hosts[name]
+	if h == nil {
+		h = &host{serving: make(chan struct{})}
+		n.hosts[name] = h
+	}
+	return h
+}
+
+// serving is closed once a host serves.
+func (n *network) serving(name string) <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.host(name).serving
+}
+
+// serve has a host serve, once; requests end with work.
+func (n *network) serve(name string, handler http.Handler, work context.Context) { //nolint:revive // it is no context of this call
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	h := n.host(name)
+	h.handler, h.work = handler, work
+	close(h.serving)
+}
+
+// unserve takes a host off the network.
+func (n *network) unserve(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.host(name).handler = nil
+}
+
+// client makes requests that take so long, beside what the host takes.
+func (n *network) client(d latency.Dist) *http.Client {
+	return &http.Client{
+		Transport:     transport{n, d},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+type transport struct {
+	network *network
+	dist    latency.Dist
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body == nil {
+		r.Body = http.NoBody
+	}
+	defer r.Body.Close()
+	n := t.network
+	half := n.random.Draw(t.dist) / 2 //nolint:mnd // half of it
+	if err := n.clock.Sleep(r.Context(), half); err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	h := n.host(r.URL.Hostname())
+	handler, work := h.handler, h.work
+	n.mu.Unlock()
+	if handler == nil {
+		return nil, fmt.Errorf("%s %s: %w", r.Method, r.URL, errRefused)
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(work, cancel)()
+	answer := &recorder{header: http.Header{}, status: http.StatusOK}
+	handler.ServeHTTP(answer, r.Clone(ctx))
+	if err := n.clock.Sleep(r.Context(), half); err != nil {
+		return nil, err
+	}
+	return answer.response(r), nil
+}
+
+// recorder takes an answer.
+type recorder struct {
+	header http.Header
+	status int
+	begun  bool
+	body   bytes.Buffer
+}
+
+// Header implements [http.ResponseWriter].
+func (r *recorder) Header() http.Header { return r.header }
+
+// WriteHeader implements [http.ResponseWriter].
+func (r *recorder) WriteHeader(status int) {
+	if !r.begun {
+		r.status, r.begun = status, true
+	}
+}
+
+// Write implements [http.ResponseWriter].
+func (r *recorder) Write(p []byte) (int, error) {
+	r.begun = true
+	return r.body.Write(p)
+}
+
+func (r *recorder) response(to *http.Request) *http.Response {
+	return &http.Response{
+		Status: http.StatusText(r.status), StatusCode: r.status, Header: r.header, Request: to,
+		Body: io.NopCloser(&r.body), ContentLength: int64(r.body.Len()),
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}
+}
+
+// member is a host's view of the network.
+type member struct {
+	network *network
+	name    string
+}
+
+var _ service.Network = member{}
+
+// Listen implements [service.Network].
+func (m member) Listen(context.Context, string, *slog.Logger) (service.Endpoint, error) {
+	return endpoint(m), nil
+}
+
+// Client implements [service.Network].
+func (m member) Client() *http.Client { return m.network.client(m.network.http) }
+
+type endpoint struct {
+	network *network
+	name    string
+}
+
+// URL implements [service.Endpoint].
+func (e endpoint) URL() string { return urlOf(e.name) }
+
+// Close implements [service.Endpoint].
+func (endpoint) Close() error { return nil }
+
+// Serve implements [service.Endpoint]. Requests under way are broken off in the end.
+func (e endpoint) Serve(ctx, work context.Context, h http.Handler) error {
+	e.network.serve(e.name, h, work)
+	<-ctx.Done()
+	e.network.unserve(e.name)
+	return nil
+}

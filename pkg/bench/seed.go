@@ -63,7 +63,7 @@ func (cfg Config) seed(ctx context.Context, dir string, tasks, perRun int) (err 
 	if err != nil {
 		return err
 	}
-	defer s.folding.AwaitRewrite()
+	defer s.folding.AwaitMerges()
 	for done := 0; done < tasks; done += perRun {
 		if err := s.run(ctx, min(perRun, tasks-done)); err != nil {
 			return err
@@ -90,7 +90,7 @@ func (s *seeder) run(ctx context.Context, tasks int) error {
 
 func (s *seeder) fold(ctx context.Context) error {
 	_, err := s.folding.Step(ctx, compactor.Request{Entries: s.waiting})
-	s.folding.AwaitRewrite()
+	s.folding.AwaitMerges()
 	s.waiting, s.tasks = nil, 0
 	return err
 }

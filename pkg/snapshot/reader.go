@@ -3,6 +3,7 @@ package snapshot
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/clock"
@@ -18,6 +19,11 @@ type Reader struct {
 	codec  *Codec
 	store  *manifest.Store
 	clock  clock.Clock
+
+	// next is the read that begins when the present one ends, if somebody waits for
+	// it: it is for all who came before it begins.
+	mu   sync.Mutex
+	next *read
 
 	// busy holds a token while somebody reads. It is no mutex, so that who waits
 	// for its turn can give up.
@@ -46,14 +52,60 @@ const (
 	maxRestarts = 4
 )
 
-// Current is the newest published state; an empty one where there is none.
+// read is a read of the newest state, and what came of it once done is closed.
+type read struct {
+	done chan struct{}
+	snap *Snapshot
+	err  error
+}
+
+// Current is the newest published state; an empty one where there is none. It is
+// no older than the call: of those who wait for the present read to end, one reads
+// for all.
 func (r *Reader) Current(ctx context.Context) (*Snapshot, error) {
+	mine := r.join()
 	select {
-	case r.busy <- struct{}{}:
+	case <-mine.done:
+		return mine.snap, mine.err
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	case r.busy <- struct{}{}:
 	}
 	defer func() { <-r.busy }()
+	select {
+	case <-mine.done: // just now
+		return mine.snap, mine.err
+	default:
+	}
+	r.begin(mine)
+	snap, err := r.current(ctx)
+	if err == nil || ctx.Err() == nil { // else another of those who wait reads
+		mine.snap, mine.err = snap, err
+		close(mine.done)
+	}
+	return snap, err
+}
+
+func (r *Reader) join() *read {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.next == nil {
+		r.next = &read{done: make(chan struct{})}
+	}
+	return r.next
+}
+
+// begin parts those who wait for a read from those who come from now on, and may
+// ask for what it does not see.
+func (r *Reader) begin(mine *read) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.next == mine {
+		r.next = nil
+	}
+}
+
+func (r *Reader) current(ctx context.Context) (*Snapshot, error) {
 	for restarts := 0; ; restarts++ {
 		m, err := r.newest(ctx)
 		if errors.Is(err, manifest.ErrNone) {

@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
 	"github.com/servo-orchestration/servo/pkg/blob/memblob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -225,6 +228,56 @@ type at struct{ now time.Time }
 
 func (c *at) Now() time.Time                                 { return c.now }
 func (*at) Sleep(ctx context.Context, _ time.Duration) error { return ctx.Err() }
+
+// Seen to fail with join giving each caller a read of its own, and with begin left
+// out.
+func TestThoseWhoWaitForAReadShareTheNextOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.run(foldtest.Task("a"))
+		hold, held := make(chan struct{}), make(chan struct{})
+		reads := 0
+		slow := faultblob.New(w.blobs, func(op faultblob.Op, key string) faultblob.Fault {
+			if op == faultblob.Get && strings.HasPrefix(key, "hints/") {
+				if reads++; reads == 1 {
+					close(held)
+					<-hold
+				}
+			}
+			return faultblob.None
+		})
+		reader := snapshot.NewReader(domain, codec,
+			manifest.New(manifest.Config{Domain: domain, Store: slow, IDs: w.ids, Clock: still{}}), still{})
+		got := make(chan int64, 10)
+		ask := func(ctx context.Context) {
+			snap, err := reader.Current(ctx)
+			if err != nil {
+				got <- -1
+				return
+			}
+			got <- snap.Revision
+		}
+		go ask(t.Context())
+		<-held
+		given, giveUp := context.WithCancel(t.Context())
+		go ask(given)
+		for range 5 {
+			go ask(t.Context())
+		}
+		synctest.Wait()
+		before := w.blobs.Stats()
+		w.run(foldtest.Task("b"))
+		wrote := w.blobs.Stats().Sub(before).Gets
+		giveUp()
+		require.Equal(t, int64(-1), <-got, "who gives up does not take the others along")
+		close(hold)
+		require.Equal(t, int64(2), <-got, "the first read began before, and lists after")
+		for range 5 {
+			require.Equal(t, int64(2), <-got)
+		}
+		require.LessOrEqual(t, w.blobs.Stats().Sub(before).Gets-wrote, int64(7), "two reads for six callers")
+	})
+}
 
 func TestAwaitGivesAStateOnceThereIsOne(t *testing.T) {
 	w := newWorld(t)

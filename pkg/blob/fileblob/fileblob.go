@@ -38,6 +38,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
@@ -47,6 +48,8 @@ import (
 const (
 	folderMode = 0o755
 	fileMode   = 0o644
+	// cutAt is how long a journal gets.
+	cutAt = 32 << 20
 	// sweepAfter is how old a temporary file is that no process still writes.
 	sweepAfter = time.Hour
 )
@@ -63,10 +66,18 @@ type Options struct {
 type Store struct {
 	dir     string // absolute
 	root    *os.Root
-	noSync  bool
+	dirFile *os.File // the directory itself
+	temps   *os.File // the folder of temporary files
+	sys     system
+	cutAt   int64 // length of the journal
+
 	stamps  stamps
 	writes  *lock
-	folders folders
+	queue   queue
+	journal *journal // nil: nothing is flushed
+	closed  bool     // belongs to who leads the queue
+	// background is the flush of what an old journal has.
+	background sync.WaitGroup
 }
 
 var (
@@ -80,14 +91,14 @@ func Open(dir string, opts Options) (*Store, error) {
 	if opts.Now == nil {
 		opts.Now = clock.System{}.Now
 	}
-	s, err := open(dir, opts)
+	s, err := open(dir, opts, realSystem(), cutAt)
 	if err != nil {
 		return nil, fmt.Errorf("open object store in %s: %w%s", dir, err, advice(err))
 	}
 	return s, nil
 }
 
-func open(dir string, opts Options) (_ *Store, err error) {
+func open(dir string, opts Options, sys system, cutAt int64) (_ *Store, err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
 	}
@@ -99,9 +110,12 @@ func open(dir string, opts Options) (_ *Store, err error) {
 		return nil, err
 	}
 	s := &Store{
-		dir: dir, root: root, noSync: opts.NoSync,
-		stamps:  stamps{now: opts.Now},
-		folders: folders{durable: map[string]fs.FileInfo{}},
+		dir: dir, root: root, sys: sys, cutAt: cutAt,
+		stamps: stamps{now: opts.Now},
+		queue:  queue{leader: make(chan struct{}, 1)},
+	}
+	if !opts.NoSync {
+		s.journal = &journal{}
 	}
 	defer func() {
 		if err != nil {
@@ -111,6 +125,12 @@ func open(dir string, opts Options) (_ *Store, err error) {
 	if err := root.Mkdir(blob.TempPrefix, folderMode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
+	if s.dirFile, err = s.openFolder("."); err != nil {
+		return nil, err
+	}
+	if s.temps, err = s.openFolder(blob.TempPrefix); err != nil {
+		return nil, err
+	}
 	if s.writes, err = openLock(root, path.Join(blob.TempPrefix, "lock")); err != nil {
 		return nil, err
 	}
@@ -118,6 +138,9 @@ func open(dir string, opts Options) (_ *Store, err error) {
 		return nil, err
 	}
 	if s.stamps.tick, err = probe(root); err != nil {
+		return nil, err
+	}
+	if err := s.writes.with(s.enter); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -155,12 +178,24 @@ func flushDir(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// Close gives back what the store holds of the system. Operations fail from
-// then on; streams that are open stay so.
+// Close gives back what the store holds of the system, when what is under way is
+// done. Operations fail from then on; streams that are open stay so.
 func (s *Store) Close() error {
+	s.queue.leader <- struct{}{}
+	s.closed = true
+	<-s.queue.leader
+	s.background.Wait()
 	var err error
+	if s.journal != nil {
+		err = s.journal.close()
+	}
 	if s.writes != nil {
-		err = s.writes.close()
+		err = errors.Join(err, s.writes.close())
+	}
+	for _, folder := range []*os.File{s.temps, s.dirFile} {
+		if folder != nil {
+			err = errors.Join(err, folder.Close())
+		}
 	}
 	return errors.Join(err, s.root.Close())
 }
@@ -187,7 +222,7 @@ func (s *Store) sweep() error {
 	deadline := s.stamps.now().Add(-sweepAfter)
 	for _, entry := range entries {
 		info, err := entry.Info()
-		if err != nil || !info.Mode().IsRegular() || entry.Name() == "lock" || info.ModTime().After(deadline) {
+		if err != nil || !info.Mode().IsRegular() || kept(entry.Name()) || info.ModTime().After(deadline) {
 			continue // also what another process removed meanwhile
 		}
 		if err := s.root.Remove(path.Join(blob.TempPrefix, entry.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -196,3 +231,6 @@ func (s *Store) sweep() error {
 	}
 	return nil
 }
+
+// kept reports whether a file among the temporary ones is none.
+func kept(name string) bool { return name == "lock" || name == journalName || name == oldName }

@@ -63,7 +63,9 @@ func (s *Store) commit(c *change) {
 		case <-c.done:
 			return
 		case s.queue.leader <- struct{}{}:
-			s.run(s.queue.take())
+			if batch := s.queue.take(); len(batch) > 0 {
+				s.run(batch)
+			}
 			<-s.queue.leader
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // who takes it finds out.
 func (s *Store) cut() {
 	j := s.journal
-	if j.cutting || j.status.end < s.cutAt {
+	if j.cutting || j.status.end < s.limits.cut {
 		return
 	}
 	old, err := s.root.OpenFile(path.Join(blob.TempPrefix, oldName), os.O_RDWR, 0)
@@ -42,7 +42,8 @@ func (s *Store) flushBehind(old *os.File) {
 		return
 	}
 	s.journal.cutting = true
-	s.background.Go(func() {
+	s.sys.later(func() {
+		defer func() { _ = old.Close() }()
 		flushed := s.flushAll(func() ([]string, error) {
 			f, err := foldLogs(logs{{name: oldName, file: old}})
 			if err != nil {
@@ -54,7 +55,6 @@ func (s *Store) flushBehind(old *os.File) {
 			s.journal.cutting = false
 			return s.endCut(old, flushed)
 		})
-		_ = old.Close()
 	})
 }
 
@@ -81,9 +81,9 @@ func (s *Store) endCut(old *os.File, flushed error) error {
 }
 
 func (s *Store) removeOld() error {
-	err := s.root.Remove(path.Join(blob.TempPrefix, oldName))
+	err := s.sys.remove(s.temps, oldName)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return errors.Join(err, s.temps.Sync())
+	return errors.Join(err, s.sys.fsync(s.temps))
 }

@@ -62,6 +62,12 @@ type Options struct {
 	Now func() time.Time
 }
 
+// limits are sizes in bytes.
+type limits struct {
+	inline int64 // of the largest content that is copied into the journal
+	cut    int64 // of a journal that is long enough to begin a new one
+}
+
 // Store is a directory of objects. Create it with [Open].
 type Store struct {
 	dir     string // absolute
@@ -69,7 +75,7 @@ type Store struct {
 	dirFile *os.File // the directory itself
 	temps   *os.File // the folder of temporary files
 	sys     system
-	cutAt   int64 // length of the journal
+	limits  limits
 
 	stamps  stamps
 	writes  *lock
@@ -91,14 +97,14 @@ func Open(dir string, opts Options) (*Store, error) {
 	if opts.Now == nil {
 		opts.Now = clock.System{}.Now
 	}
-	s, err := open(dir, opts, realSystem(), cutAt)
+	s, err := open(dir, opts, limits{inline: maxInline, cut: cutAt}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("open object store in %s: %w%s", dir, err, advice(err))
 	}
 	return s, nil
 }
 
-func open(dir string, opts Options, sys system, cutAt int64) (_ *Store, err error) {
+func open(dir string, opts Options, limits limits, sys *system) (_ *Store, err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
 	}
@@ -110,9 +116,12 @@ func open(dir string, opts Options, sys system, cutAt int64) (_ *Store, err erro
 		return nil, err
 	}
 	s := &Store{
-		dir: dir, root: root, sys: sys, cutAt: cutAt,
+		dir: dir, root: root, limits: limits,
 		stamps: stamps{now: opts.Now},
 		queue:  queue{leader: make(chan struct{}, 1)},
+	}
+	if s.sys = realSystem(&s.background); sys != nil {
+		s.sys = *sys
 	}
 	if !opts.NoSync {
 		s.journal = &journal{}

@@ -53,7 +53,7 @@ func (s *Store) flushFiles(keys []string) error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		if err := errors.Join(s.sys.fsync(f), f.Close()); err != nil {
 			return err
 		}
 	}
@@ -79,5 +79,5 @@ func (s *Store) flushFolder(name string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Sync(), f.Close())
+	return errors.Join(s.sys.fsync(f), f.Close())
 }

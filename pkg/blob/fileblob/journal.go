@@ -180,13 +180,13 @@ func (s *Store) begin() (err error) {
 	if _, err := file.Write(append(b, make([]byte, allocate-len(b))...)); err != nil {
 		return err
 	}
-	if err := file.Sync(); err != nil {
+	if err := s.sys.fsync(file); err != nil {
 		return err
 	}
 	if err := s.sys.rename(s.temps, temp, s.temps, journalName); err != nil {
 		return err
 	}
-	if err := errors.Join(s.temps.Sync(), s.dirFile.Sync()); err != nil {
+	if err := errors.Join(s.sys.fsync(s.temps), s.sys.fsync(s.dirFile)); err != nil {
 		return err
 	}
 	j.status = status{mark: clean, log: h.id, end: headerBytes, chain: sum, last: h.last}

@@ -3,6 +3,7 @@ package fileblob
 import (
 	"errors"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,23 +16,28 @@ type system struct {
 	boot string
 	// write is pwrite(2) to the journal.
 	write func(f *os.File, p []byte, off int64) (int, error)
-	// sync flushes the journal: fdatasync(2).
-	sync func(f *os.File) error
+	// sync flushes the journal, fdatasync(2), and fsync any other file or folder.
+	sync  func(f *os.File) error
+	fsync func(f *os.File) error
 	// rename and remove give a file its name in a folder, and take it.
 	rename func(from *os.File, name string, to *os.File, base string) error
 	remove func(folder *os.File, base string) error
 	// syncAll flushes every file of the file system; nil where it is not to be had.
 	syncAll func(root *os.File) error
+	// later runs something beside the writes.
+	later func(do func())
 }
 
-func realSystem() system {
+func realSystem(background *sync.WaitGroup) system {
 	return system{
 		boot:    bootID(),
 		write:   func(f *os.File, p []byte, off int64) (int, error) { return f.WriteAt(p, off) },
 		sync:    syncData,
+		fsync:   (*os.File).Sync,
 		rename:  rename,
 		remove:  func(folder *os.File, base string) error { return unlink(folder, base, 0) },
 		syncAll: syncAll,
+		later:   background.Go,
 	}
 }
 

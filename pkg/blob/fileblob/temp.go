@@ -26,7 +26,7 @@ type temp struct {
 	placed bool
 }
 
-func (t *temp) isLarge() bool { return t.size > maxInline }
+func (t *temp) isLarge() bool { return t.size > t.store.limits.inline }
 
 // stage writes content to a temporary file.
 func (s *Store) stage(data []byte) (*temp, error) {
@@ -40,7 +40,7 @@ func (s *Store) stage(data []byte) (*temp, error) {
 // stageFrom is stage for a stream, of which it keeps what may go to the journal.
 func (s *Store) stageFrom(r io.Reader) (*temp, error) {
 	t := &temp{store: s, name: rand.Text()}
-	sum, kept := crc32.New(castagnoli), &prefix{}
+	sum, kept := crc32.New(castagnoli), &prefix{limit: int(s.limits.inline)}
 	return t, t.write(func(f *os.File) (err error) {
 		t.size, err = io.Copy(io.MultiWriter(f, sum, kept), r)
 		t.crc, t.data = sum.Sum32(), kept.Bytes()
@@ -58,7 +58,7 @@ func (t *temp) write(fill func(f *os.File) error) error {
 	if err == nil && t.isLarge() {
 		t.data = nil
 		if t.store.journal != nil {
-			err = f.Sync()
+			err = t.store.sys.fsync(f)
 		}
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
@@ -77,12 +77,13 @@ func (t *temp) discard() {
 // prefix keeps what is written to it, until that is too much for the journal.
 type prefix struct {
 	bytes.Buffer
-	full bool
+	limit int
+	full  bool
 }
 
 // Write implements [io.Writer].
 func (p *prefix) Write(b []byte) (int, error) {
-	if p.full = p.full || p.Len()+len(b) > maxInline; p.full {
+	if p.full = p.full || p.Len()+len(b) > p.limit; p.full {
 		p.Reset()
 		return len(b), nil
 	}

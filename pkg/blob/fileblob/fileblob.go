@@ -50,6 +50,9 @@ const (
 	fileMode   = 0o644
 	// cutAt is how long a journal gets.
 	cutAt = 32 << 20
+	// allocate is by how much a journal grows. It is written over: a flush of what
+	// changes no size is one write, and takes half the time.
+	allocate = 256 << 10
 	// sweepAfter is how old a temporary file is that no process still writes.
 	sweepAfter = time.Hour
 )
@@ -66,6 +69,7 @@ type Options struct {
 type limits struct {
 	inline int64 // of the largest content that is copied into the journal
 	cut    int64 // of a journal that is long enough to begin a new one
+	ahead  int64 // that a journal grows beyond what is written
 }
 
 // Store is a directory of objects. Create it with [Open].
@@ -97,7 +101,7 @@ func Open(dir string, opts Options) (*Store, error) {
 	if opts.Now == nil {
 		opts.Now = clock.System{}.Now
 	}
-	s, err := open(dir, opts, limits{inline: maxInline, cut: cutAt}, nil)
+	s, err := open(dir, opts, limits{inline: maxInline, cut: cutAt, ahead: allocate}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("open object store in %s: %w%s", dir, err, advice(err))
 	}

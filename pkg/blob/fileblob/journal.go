@@ -17,9 +17,6 @@ const (
 	journalName = "journal"
 	// oldName is what a journal is called while its files are flushed.
 	oldName = "journal.old"
-	// allocate is by how much the journal grows. It is written over: a flush of
-	// what changes no size is one write, and takes half the time.
-	allocate = 256 << 10
 )
 
 // journal is the log of a folder as this process knows it. All of it belongs to
@@ -177,7 +174,7 @@ func (s *Store) begin() (err error) {
 		}
 	}()
 	b, sum := h.encode()
-	if _, err := file.Write(append(b, make([]byte, allocate-len(b))...)); err != nil {
+	if _, err := file.Write(append(b, make([]byte, s.limits.ahead)...)); err != nil {
 		return err
 	}
 	if err := s.sys.fsync(file); err != nil {
@@ -215,7 +212,7 @@ func (s *Store) log(changes []*change) error {
 		next.last = max(next.last, c.generation)
 	}
 	next.end += int64(len(b))
-	if err := j.write(s.sys, b, next.end); err != nil {
+	if err := j.write(s.sys, b, next.end, s.limits.ahead); err != nil {
 		// Nothing has happened: what was written goes.
 		if undone := j.file.Truncate(j.status.end); undone == nil {
 			err = errors.Join(err, j.status.save(s.writes.file))
@@ -243,12 +240,12 @@ func (c *change) record() record {
 }
 
 // write appends to the journal, which it lets grow ahead of that where it can.
-func (j *journal) write(sys system, b []byte, end int64) error {
+func (j *journal) write(sys system, b []byte, end, ahead int64) error {
 	if info, err := j.file.Stat(); err != nil {
 		return err
 	} else if size := info.Size(); end > size {
 		// If there is no room for so much, there may be for the records alone.
-		_, _ = sys.write(j.file, make([]byte, end-size+allocate), size)
+		_, _ = sys.write(j.file, make([]byte, end-size+ahead), size)
 	}
 	_, err := sys.write(j.file, b, end-int64(len(b)))
 	return err

@@ -154,9 +154,14 @@ func (s *Store) rewrite(v version) (err error) {
 }
 
 func (s *Store) erase(key string) error {
-	info, err := s.root.Lstat(key)
-	if err == nil && !info.IsDir() {
-		err = s.root.Remove(key)
+	folder, err := s.openFolder(path.Dir(key))
+	if err == nil {
+		c := &change{key: key, folder: folder}
+		var old present
+		if old, err = s.look(c); err == nil && old.exists && !old.isFolder {
+			err = s.name(c)
+		}
+		err = errors.Join(err, folder.Close())
 	}
 	if err != nil && !isAbsent(err) {
 		return err

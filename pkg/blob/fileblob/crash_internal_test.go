@@ -293,7 +293,7 @@ func short(i image) string { return fmt.Sprintf("%.20x…, %d bytes", i.data, le
 // What was acknowledged outlives kills, failing flushes, a full disk, and losses
 // of power at any moment; what was not is there whole, or not at all.
 func TestWhatIsAcknowledgedOutlivesEveryCrash(t *testing.T) {
-	worlds := 400
+	worlds := 16
 	if testing.Short() {
 		worlds = 4
 	}

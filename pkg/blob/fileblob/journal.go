@@ -73,12 +73,14 @@ func (s *Store) catchUp() error {
 	for _, l := range logs {
 		ofThisBoot = ofThisBoot && l.header.boot == s.sys.boot && (s.sys.boot != "" || j.opened)
 	}
-	newest := len(logs) - 1
-	if ofThisBoot && newest >= 0 && logs[newest].name == journalName &&
-		j.status.mark == clean && j.status.log == logs[newest].header.id {
-		j.file, j.header = logs[newest].file, logs[newest].header
-		j.opened = true
-		return logs[:newest].close()
+	if newest := len(logs) - 1; ofThisBoot && newest >= 0 && j.status.log == logs[newest].header.id {
+		if j.status.mark == clean && logs[newest].name == journalName {
+			j.file, j.header = logs[newest].file, logs[newest].header
+			j.opened = true
+			return logs[:newest].close()
+		}
+		// What is behind the end may be on the disk or not, and nobody has seen it.
+		logs[newest].end = j.status.end
 	}
 	if !ofThisBoot {
 		j.status = status{} // of another boot: not to be believed
@@ -120,6 +122,15 @@ func (s *Store) restart(logs logs, replay bool) error {
 // settle makes the files what the journals say, if they are to be replayed, and
 // all durable.
 func (s *Store) settle(logs logs, replay bool) error {
+	if replay {
+		// What is not on the disk must not be seen. It is there already, unless the
+		// boots cannot be told apart.
+		for _, l := range logs {
+			if err := s.sys.sync(l.file); err != nil {
+				return fmt.Errorf("flush the journal: %w", err)
+			}
+		}
+	}
 	var keys []string
 	if replay || s.sys.syncAll == nil {
 		f, err := foldLogs(logs)
@@ -223,8 +234,9 @@ func (s *Store) log(changes []*change) error {
 		j.status.mark = suspect
 		return errors.Join(fmt.Errorf("flush the journal: %w", err), j.status.save(s.writes.file))
 	}
+	// From here on the records count, also if this process dies: see restart.
 	j.status = next
-	return nil
+	return j.status.save(s.writes.file)
 }
 
 // record is what the journal keeps of a change.
@@ -288,6 +300,7 @@ type openLog struct {
 	name   string
 	file   *os.File
 	header header
+	end    int64 // of the records that count; 0: all that are whole do
 }
 
 func (s *Store) openLogs() (found logs, err error) {

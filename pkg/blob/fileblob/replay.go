@@ -34,7 +34,11 @@ type fold struct {
 func foldLogs(logs logs) (*fold, error) {
 	f := &fold{objects: map[string][]version{}}
 	for _, l := range logs {
-		scan, err := newScanner(io.NewSectionReader(l.file, 0, 1<<62))
+		end := l.end
+		if end == 0 {
+			end = 1 << 62
+		}
+		scan, err := newScanner(io.NewSectionReader(l.file, 0, end))
 		for err == nil {
 			var r record
 			var at int64

@@ -312,18 +312,17 @@ func TestALongJournalIsCut(t *testing.T) {
 	require.NoFileExists(t, own(dir, oldName))
 	fill(s, 40)
 	require.Len(t, later, 2, "and now the next")
-	require.Equal(t, "39", last(journaled(t, dir, oldName))[:2])
+	require.Contains(t, journaled(t, dir, oldName), "39", "what the other wrote is flushed with the rest")
 	later[1]()
 }
-
-func last(keys []string) string { return keys[len(keys)-1] }
 
 func TestACutIsTakenOverFromAProcessThatDied(t *testing.T) {
 	ctx, dir := t.Context(), memory(t)
 	flushes := 0
+	var later []func()
 	s := opened(t, dir, func(sys *system) {
 		sys.syncAll = func(*os.File) error { flushes++; return nil }
-		sys.later = func(do func()) { do2 := do; go func() { _ = do2 }() }
+		sys.later = func(do func()) { later = append(later, do) }
 	})
 	require.NoError(t, os.WriteFile(own(dir, oldName), mustRead(t, own(dir, journalName)), 0o600))
 	dead, err := os.Open(own(dir, oldName))
@@ -338,8 +337,12 @@ func TestACutIsTakenOverFromAProcessThatDied(t *testing.T) {
 	fill(0)
 	require.False(t, s.journal.cutting, "another one lives, and is at it")
 	require.NoError(t, dead.Close())
+	require.Empty(t, later)
 	fill(20)
-	require.True(t, s.journal.cutting)
+	require.Len(t, later, 1)
+	later[0]()
+	require.Equal(t, 1, flushes)
+	require.NoFileExists(t, own(dir, oldName))
 }
 
 func mustRead(t *testing.T, file string) []byte {
@@ -508,7 +511,6 @@ func FuzzScanner(f *testing.F) {
 			require.EqualValues(t, s.end-int64(len(r.data)), at)
 		}
 		require.LessOrEqual(t, s.end, int64(len(data)))
-		require.Equal(t, data[25+data[24]:headerBytes-4], data[25+data[24]:headerBytes-4])
 		require.True(t, bytes.Equal(again[headerBytes:], data[headerBytes:s.end]))
 	})
 }

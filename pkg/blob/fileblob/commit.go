@@ -154,8 +154,8 @@ func (s *Store) prepare(c *change) error {
 	}
 	if c.content == nil {
 		// A folder is no object: there is nothing to delete.
-		if c.settled = isAbsent(err) || err == nil && (!old.exists || old.isFolder); c.settled {
-			return nil
+		if isAbsent(err) || err == nil && (!old.exists || old.isFolder) {
+			c.settled, err = true, nil
 		}
 		return err
 	}
@@ -167,7 +167,7 @@ func (s *Store) prepare(c *change) error {
 	}
 	if c.refused = c.agree(old); c.refused != nil {
 		c.settled = true
-		return nil
+		return nil //nolint:nilerr // a refusal is an answer; the change has it
 	}
 	if c.folder == nil {
 		if c.folder, err = s.makeFolder(path.Dir(c.key)); err != nil {
@@ -193,12 +193,13 @@ func (s *Store) look(c *change) (present, error) {
 	err := retry(func() error {
 		return unix.Fstatat(int(c.folder.Fd()), path.Base(c.key), &st, unix.AT_SYMLINK_NOFOLLOW)
 	})
+	mode := uint32(st.Mode) & unix.S_IFMT //nolint:unconvert // it is of another type on other systems
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return present{}, nil
 	case err != nil:
 		return present{}, os.NewSyscallError("stat", err)
-	case uint32(st.Mode)&unix.S_IFMT == unix.S_IFLNK && c.content != nil:
+	case mode == unix.S_IFLNK && c.content != nil:
 		// What it points to, if that is in the store, is what readers see.
 		info, err := s.root.Stat(c.key)
 		if err != nil {
@@ -206,10 +207,7 @@ func (s *Store) look(c *change) (present, error) {
 		}
 		return present{exists: true, isFolder: info.IsDir(), generation: info.ModTime().UnixNano()}, nil
 	}
-	return present{
-		exists: true, isFolder: uint32(st.Mode)&unix.S_IFMT == unix.S_IFDIR,
-		generation: st.Mtim.Nano(),
-	}, nil
+	return present{exists: true, isFolder: mode == unix.S_IFDIR, generation: st.Mtim.Nano()}, nil
 }
 
 // name gives the content its key, or removes the object.

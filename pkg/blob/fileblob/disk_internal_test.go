@@ -51,6 +51,8 @@ type image struct {
 	data       []byte // nil: no object
 	generation int64
 	durable    bool // the content, not the name
+	// lost: a flush failed, after which the system takes the content for flushed.
+	lost bool
 }
 
 type logImage struct{ synced, present []byte }
@@ -76,8 +78,24 @@ func (d *disk) system(boot string, later *[]func()) *system {
 			return n, err
 		},
 		sync:    func(f *os.File) error { return d.do(func() error { d.syncedLog(f); return nil }) },
-		fsync:   func(f *os.File) error { return d.do(func() error { d.synced(f); return nil }) },
-		syncAll: func(*os.File) error { return d.do(func() error { d.syncedAll(); return nil }) },
+		fsync: func(f *os.File) error {
+			if err := d.at(); err != nil {
+				if images := d.objects[d.rel(f)]; len(images) > 0 {
+					images[len(images)-1].lost = true
+				}
+				return err
+			}
+			d.synced(f)
+			return nil
+		},
+		syncAll: func(*os.File) error {
+			if err := d.at(); err != nil {
+				d.loseUnflushed()
+				return err
+			}
+			d.syncedAll()
+			return nil
+		},
 		rename: func(from *os.File, name string, to *os.File, base string) error {
 			return d.do(func() error {
 				err := rename(from, name, to, base)
@@ -208,7 +226,8 @@ func (d *disk) synced(f *os.File) {
 		}
 	case !info.IsDir():
 		images := d.objects[d.rel(f)]
-		images[len(images)-1].durable = true
+		i := &images[len(images)-1]
+		i.durable = i.durable || !i.lost
 	case d.isTemps(f):
 		d.names = []map[string]uint64{d.look()}
 	default:
@@ -237,13 +256,23 @@ func (d *disk) syncedFolder(folder string) {
 	}
 }
 
+// loseUnflushed is told of a flush of all that failed.
+func (d *disk) loseUnflushed() {
+	for _, images := range d.objects {
+		for n := range images {
+			images[n].lost = d.random.IntN(2) == 0
+		}
+	}
+}
+
 func (d *disk) syncedAll() {
 	d.names = []map[string]uint64{d.look()}
 	for _, log := range d.logs {
 		log.synced = log.present
 	}
 	for key, images := range d.objects {
-		images[len(images)-1].durable = true
+		i := &images[len(images)-1]
+		i.durable = i.durable || !i.lost
 		d.objects[key] = images[len(images)-1:]
 	}
 	_ = filepath.WalkDir(d.dir, func(p string, e os.DirEntry, err error) error {

@@ -4,18 +4,55 @@
 //
 // # Writes
 //
-// Content goes to a temporary file in the store, is flushed, and gets its name
-// by link(2), which fails if the name exists: that is create-if-absent. Then
-// the folder is flushed, and every folder above it that this process does not
-// know to be durable. A write that returns nil, and one that returns ErrExists
-// (for the caller may take it as success), survives a loss of power. Replace
-// and Put use rename(2), and with Delete take a lock that holds between
-// processes too.
+// A write is durable when its record is in the journal of the folder, a log that
+// all processes share and that is flushed for many writes at once. The files
+// themselves are not flushed. A batch of changes, one of a key at most, goes
+// through these steps, all under a lock that holds between processes too:
 //
-// Outcomes: an error up to link or rename leaves nothing but, after a crash, a
-// temporary file, which is swept when a store is opened an hour later. An error
-// of flushing the folder comes after the object has its name. Both are
-// "unknown" to the caller, as the port has it; reading the key tells.
+//  1. Each change is judged by what its key names now. What is refused
+//     (ErrExists, ErrMismatch) ends here.
+//  2. The records of the others, with their content, are appended with one write.
+//  3. The journal is flushed: fdatasync(2). From here on the changes are made.
+//  4. The files, which were written beforehand under temporary names, get their
+//     names by rename(2), or lose them.
+//
+// So nobody sees what a loss of power could take back: an object that is there is
+// durable, and so is the answer that it exists. Nor does a loss of power leave
+// half a file, or none, in place of one that was durable: what it does to a file
+// whose name has changed is mended from the journal.
+//
+// Content above 1 MiB is not copied into the journal. It is flushed before the
+// batch, its record has its checksum, and its folders are flushed in step 4.
+//
+// # After a crash
+//
+// The lock file holds how far the journal is valid and in which state its last
+// user left it; it is never flushed, and believed only as long as the machine
+// runs. Whoever takes the lock looks at it first.
+//
+//   - A process died at work. Every file that has its name is as it is to be; a
+//     change whose file has not was not acknowledged. Everything is flushed, and
+//     the journal begins anew.
+//   - The machine was started anew, which the journal's header tells. The journal
+//     is replayed up to the last record that is whole: every object is written as
+//     its last record says. Then as above.
+//   - A flush has failed. What the system takes for written since need not be on
+//     the disk: the same, but for the records behind the last good flush.
+//
+// # Length
+//
+// A journal of 32 MiB is renamed, a new one begins, and in the background all
+// files are flushed, after which the old one goes. Should the process die
+// meanwhile, another one does it when the new journal is as long. A replay reads
+// the old one first.
+//
+// # Outcomes
+//
+// An error of writing a temporary file, or of a journal for which there is no
+// room, leaves nothing but, after a crash, a temporary file, which is swept when a
+// store is opened an hour later. An error of flushing the journal or of naming a
+// file may mean that the change takes effect later. All are "unknown" to the
+// caller, as the port has it; reading the key tells.
 //
 // # Generations
 //
@@ -23,10 +60,17 @@
 // which the store sets itself before the file gets its name: so it appears,
 // survives and vanishes together with the content, without a second file that
 // could disagree. It is no reading of the clock but a counter that follows it:
-// greater than that of every other write of this store, and than the one
-// it replaces (which is read under the lock, so the clock may even go back).
-// Two processes that write one key without Replace or Put, each with a Delete
-// in between, have another by the clock alone.
+// greater than that of every other write of the folder, of which the journal
+// keeps account, so the clock may even go back.
+//
+// # Limits
+//
+// What other programs change is in no journal. Whoever removes or changes objects
+// by hand and loses power soon after may find them as they were: to be safe, stop
+// what uses the folder, run sync(1), and delete journal and journal.old in
+// .servo-tmp, too. For the same reason the disk must not be pulled out, and put
+// back, while the machine goes on. Machines that write to one folder over a
+// network take each other for one that was started anew: that is safe, and slow.
 //
 // Symbolic links are never followed out of the directory, and never listed.
 package fileblob

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
 // opened opens a store with the real system, but for what change does to it.
@@ -27,7 +28,7 @@ func opened(t *testing.T, dir string, change func(*system)) *Store {
 	var later []func()
 	sys.later = func(do func()) { later = append(later, do) }
 	change(&sys)
-	s, err := open(dir, Options{Now: time.Now}, testLimits, &sys)
+	s, err := open(dir, Options{Now: clock.System{}.Now}, testLimits, &sys)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		for _, task := range later {
@@ -76,6 +77,17 @@ func TestNothingIsVisibleBeforeItIsOnTheDisk(t *testing.T) {
 			require.NoFileExists(t, filepath.Join(dir, "k"))
 			require.Equal(t, []string{"k"}, journaled(t, dir, journalName))
 			return nil
+		}
+		sys.rename = func(from *os.File, name string, to *os.File, base string) error {
+			if base == "k" {
+				require.Equal(t, 1, synced)
+				found, err := loadStatus(s.writes.file)
+				require.NoError(t, err)
+				require.Equal(t, busy, found.mark)
+				require.Equal(t, s.journal.status.end, found.end, "what may be seen counts, whatever happens to this process")
+				require.Greater(t, found.end, int64(headerBytes))
+			}
+			return rename(from, name, to, base)
 		}
 	})
 	_, err := s.Create(t.Context(), "k", []byte("x"))
@@ -241,6 +253,56 @@ func TestAFileThatGetsNoNameIsNotInsistedOn(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(dir, "f"))
 	_, err = s.Create(ctx, "c", nil)
 	require.NoError(t, err, "others are not held up")
+}
+
+func TestAnOldJournalIsNeverFoundBesideOneThatDoesNotFollowIt(t *testing.T) {
+	ctx, dir := t.Context(), memory(t)
+	broken := false
+	s := opened(t, dir, func(sys *system) {
+		sys.rename = func(from *os.File, name string, to *os.File, base string) error {
+			if broken && base == journalName {
+				require.NoFileExists(t, own(dir, oldName))
+			}
+			if broken && base == "b" {
+				return syscall.EIO
+			}
+			return rename(from, name, to, base)
+		}
+	})
+	for i := range 20 {
+		_, err := s.Create(ctx, fmt.Sprint(i), make([]byte, 200))
+		require.NoError(t, err)
+	}
+	require.FileExists(t, own(dir, oldName), "the cut is under way")
+	broken = true
+	_, err := s.Create(ctx, "b", nil)
+	require.ErrorIs(t, err, syscall.EIO)
+	require.Empty(t, journaled(t, dir, journalName), "everything is flushed, and the journal begins anew")
+}
+
+func TestACutWhoseFlushFailedIsMadeUpForFromTheJournals(t *testing.T) {
+	ctx, dir := t.Context(), memory(t)
+	var later []func()
+	var fails error
+	s := opened(t, dir, func(sys *system) {
+		sys.syncAll = func(*os.File) error { return fails }
+		sys.later = func(do func()) { later = append(later, do) }
+	})
+	for i := range 20 {
+		_, err := s.Create(ctx, fmt.Sprint(i), make([]byte, 200))
+		require.NoError(t, err)
+	}
+	fails = syscall.EIO
+	later[0]()
+	require.FileExists(t, own(dir, oldName))
+	require.NoError(t, os.Truncate(filepath.Join(dir, "0"), 0)) // stands for what the disk has
+	fails = nil
+	_, err := s.Create(ctx, "k", nil)
+	require.NoError(t, err)
+	require.NoFileExists(t, own(dir, oldName))
+	data, _, err := s.Get(ctx, "0")
+	require.NoError(t, err)
+	require.Len(t, data, 200, "written anew")
 }
 
 func TestTwoStoresShareOneJournal(t *testing.T) {
@@ -447,7 +509,7 @@ func TestTheSweepLeavesTheJournal(t *testing.T) {
 	s := opened(t, dir, asIs)
 	_, err := s.Create(ctx, "k", []byte("x"))
 	require.NoError(t, err)
-	s.stamps.now = func() time.Time { return time.Now().Add(100 * time.Hour) }
+	s.stamps.now = func() time.Time { return clock.System{}.Now().Add(100 * time.Hour) }
 	require.NoError(t, s.sweep())
 	require.Equal(t, []string{"k"}, journaled(t, dir, journalName))
 }

@@ -59,10 +59,10 @@ type record struct {
 func (r *record) append(b []byte, chain uint32) ([]byte, uint32) {
 	start := len(b)
 	b = append(b, 0, 0, 0, 0, byte(r.kind), 0)
-	b = binary.LittleEndian.AppendUint16(b, uint16(len(r.key))) //nolint:gosec // at most blob.MaxKeyBytes
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(r.key)))
 	b = binary.LittleEndian.AppendUint32(b, r.crc)
-	b = binary.LittleEndian.AppendUint64(b, uint64(r.size))       //nolint:gosec // not negative
-	b = binary.LittleEndian.AppendUint64(b, uint64(r.generation)) //nolint:gosec // not negative
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.size))
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.generation))
 	b = append(b, r.key...)
 	chain = crc32.Update(chain, castagnoli, b[start+4:])
 	binary.LittleEndian.PutUint32(b[start:], chain)
@@ -94,7 +94,7 @@ func (h *header) encode() ([]byte, uint32) {
 	b := make([]byte, 0, headerBytes)
 	b = append(b, logMagic...)
 	b = binary.LittleEndian.AppendUint64(b, h.id)
-	b = binary.LittleEndian.AppendUint64(b, uint64(h.last)) //nolint:gosec // not negative
+	b = binary.LittleEndian.AppendUint64(b, uint64(h.last))
 	b = append(b, byte(len(h.boot)))
 	b = append(b, h.boot...)
 	b = b[:headerBytes-4]
@@ -112,7 +112,7 @@ func decodeHeader(b []byte) (h header, sum uint32, err error) {
 	}
 	h = header{
 		id:   binary.LittleEndian.Uint64(b[8:]),
-		last: int64(binary.LittleEndian.Uint64(b[16:])), //nolint:gosec // as it was encoded
+		last: int64(binary.LittleEndian.Uint64(b[16:])),
 		boot: string(b[25 : 25+b[24]]),
 	}
 	return h, sum, nil
@@ -162,8 +162,8 @@ func (s *scanner) next() (r record, at int64, err error) {
 	}
 	r = record{
 		kind: kind(head[4]), key: string(head[headBytes:]), crc: binary.LittleEndian.Uint32(head[8:]),
-		size:       int64(binary.LittleEndian.Uint64(head[12:])), //nolint:gosec // validated below
-		generation: int64(binary.LittleEndian.Uint64(head[20:])), //nolint:gosec // validated below
+		size:       int64(binary.LittleEndian.Uint64(head[12:])),
+		generation: int64(binary.LittleEndian.Uint64(head[20:])),
 	}
 	if err := r.validate(); err != nil {
 		return record{}, 0, fmt.Errorf("the record at byte %d: %w", s.end, err)

@@ -38,9 +38,9 @@ func (s *status) save(f *os.File) error {
 	b := make([]byte, 4, statusBytes)
 	b = binary.LittleEndian.AppendUint32(b, uint32(s.mark))
 	b = binary.LittleEndian.AppendUint64(b, s.log)
-	b = binary.LittleEndian.AppendUint64(b, uint64(s.end)) //nolint:gosec // not negative
+	b = binary.LittleEndian.AppendUint64(b, uint64(s.end))
 	b = binary.LittleEndian.AppendUint64(b, uint64(s.chain))
-	b = binary.LittleEndian.AppendUint64(b, uint64(s.last)) //nolint:gosec // not negative
+	b = binary.LittleEndian.AppendUint64(b, uint64(s.last))
 	binary.LittleEndian.PutUint32(b, crc32.Checksum(b[4:], castagnoli))
 	_, err := f.WriteAt(b, 0)
 	return err
@@ -62,8 +62,8 @@ func loadStatus(f *os.File) (status, error) {
 	return status{
 		mark:  mark(binary.LittleEndian.Uint32(b[4:])),
 		log:   binary.LittleEndian.Uint64(b[8:]),
-		end:   int64(binary.LittleEndian.Uint64(b[16:])),  //nolint:gosec // as it was encoded
-		chain: uint32(binary.LittleEndian.Uint64(b[24:])), //nolint:gosec // as it was encoded
-		last:  int64(binary.LittleEndian.Uint64(b[32:])),  //nolint:gosec // as it was encoded
+		end:   int64(binary.LittleEndian.Uint64(b[16:])),
+		chain: uint32(binary.LittleEndian.Uint64(b[24:])),
+		last:  int64(binary.LittleEndian.Uint64(b[32:])),
 	}, nil
 }

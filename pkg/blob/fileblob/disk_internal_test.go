@@ -77,7 +77,7 @@ func (d *disk) system(boot string, later *[]func()) *system {
 			d.look()
 			return n, err
 		},
-		sync:    func(f *os.File) error { return d.do(func() error { d.syncedLog(f); return nil }) },
+		sync: func(f *os.File) error { return d.do(func() error { d.syncedLog(f); return nil }) },
 		fsync: func(f *os.File) error {
 			if err := d.at(); err != nil {
 				if images := d.objects[d.rel(f)]; len(images) > 0 {

@@ -178,7 +178,7 @@ func TestAFullDiskLeavesNothingOfAWrite(t *testing.T) {
 	s := opened(t, dir, func(sys *system) {
 		sys.write = func(f *os.File, p []byte, off int64) (int, error) {
 			if full {
-				n, _ := f.WriteAt(p[:len(p)-1], off)
+				n, _ := f.WriteAt(p, off) // all of it is there, whatever is said of it
 				return n, fmt.Errorf("write: %w", syscall.ENOSPC)
 			}
 			return f.WriteAt(p, off)
@@ -450,11 +450,12 @@ func TestALargeObjectThatIsNotThereGivesWayToWhatWas(t *testing.T) {
 	s := opened(t, dir, asIs)
 	_, err := s.Create(ctx, "k", []byte("small"))
 	require.NoError(t, err)
-	_, err = s.Put(ctx, "k", bytes.Repeat([]byte("x"), 400))
+	large, err := s.Put(ctx, "k", bytes.Repeat([]byte("x"), 400))
 	require.NoError(t, err)
 	_, err = s.Put(ctx, "absent", bytes.Repeat([]byte("x"), 400))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "k"), bytes.Repeat([]byte("y"), 400), 0o600))
+	require.NoError(t, os.Chtimes(filepath.Join(dir, "k"), large.Updated, large.Updated), "all that differs is the content")
 	require.NoError(t, os.Remove(filepath.Join(dir, "absent")))
 	again := opened(t, dir, ofBoot("another"))
 	data, _, err := again.Get(ctx, "k")

@@ -168,6 +168,9 @@ func (c *Compactor) start(ctx context.Context, tier string, parts []manifest.Del
 				return
 			}
 		}
+		if ctx.Err() != nil {
+			return // the process ends
+		}
 		c.Logger.WarnContext(ctx, "a merge of state files failed; it is tried again later",
 			slog.String("domain", c.Domain.String()), slog.String("tier", tier), slog.Any("error", err))
 	})

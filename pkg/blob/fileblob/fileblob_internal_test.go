@@ -1,10 +1,8 @@
 package fileblob
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -30,48 +28,6 @@ func TestGenerationsGrowInStepsThatTheFileSystemKeeps(t *testing.T) {
 	}
 	early := stamps{now: func() time.Time { return time.Unix(0, 0) }, tick: time.Second}
 	require.Positive(t, early.next(0), "0 stands for an absent object")
-}
-
-func TestTheStoreKnowsTheFoldersThatItMadeDurable(t *testing.T) {
-	ctx := t.Context()
-	s, err := Open(t.TempDir(), Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	known := func() []string { return slices.Sorted(maps.Keys(s.folders.durable)) }
-
-	_, err = s.Create(ctx, "a/b/c", nil)
-	require.NoError(t, err)
-	require.Equal(t, []string{"a", "a/b"}, known())
-	_, err = s.Create(ctx, "a/d/e", nil)
-	require.NoError(t, err)
-	require.Equal(t, []string{"a", "a/b", "a/d"}, known())
-	require.NoError(t, s.Delete(ctx, "a/d/e"))
-	require.Equal(t, []string{"a", "a/b"}, known(), "a removed folder is no longer durable")
-
-	// Another process removes the folder and makes it again.
-	require.NoError(t, os.RemoveAll(filepath.Join(s.dir, "a/b")))
-	require.NoError(t, os.Mkdir(filepath.Join(s.dir, "x"), 0o755)) // takes the free inode, if any
-	require.NoError(t, os.Mkdir(filepath.Join(s.dir, "a/b"), 0o755))
-	info, err := s.root.Stat("a/b")
-	require.NoError(t, err)
-	require.False(t, s.folders.knows("a/b", info), "a folder of the same name is another folder")
-	_, err = s.Create(ctx, "a/b/f", nil)
-	require.NoError(t, err)
-	require.True(t, s.folders.knows("a/b", info))
-}
-
-func TestARefusedCreateMakesTheObjectDurable(t *testing.T) {
-	s, err := Open(t.TempDir(), Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	// A process died between link and flush.
-	require.NoError(t, os.MkdirAll(filepath.Join(s.dir, "a/b"), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "a/b/c"), []byte("x"), 0o600))
-	require.Empty(t, s.folders.durable)
-
-	_, err = s.Create(t.Context(), "a/b/c", []byte("x"))
-	require.ErrorIs(t, err, blob.ErrExists)
-	require.Equal(t, []string{"a", "a/b"}, slices.Sorted(maps.Keys(s.folders.durable)))
 }
 
 func TestAListingSkipsFoldersThatCannotHoldItsKeys(t *testing.T) {

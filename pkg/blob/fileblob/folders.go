@@ -3,134 +3,81 @@ package fileblob
 import (
 	"errors"
 	"io/fs"
-	"maps"
 	"os"
 	"path"
-	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// maxKnownFolders bounds the memory of what is durable; beyond it the store
-// forgets all, and flushes again.
-const maxKnownFolders = 10_000
-
-// folders remembers which folders have a durable name, so that a create flushes
-// one folder and not the chain up to the root. A folder is remembered with its
-// identity: who removed and made it again, it is another one.
-type folders struct {
-	mu      sync.RWMutex
-	durable map[string]fs.FileInfo
+// openFolder opens a folder of keys, not following links out of the store.
+func (s *Store) openFolder(name string) (*os.File, error) {
+	return s.root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY, 0)
 }
 
-// settle makes an object's name durable: flushes its folder, and the folders
-// above as far as they are not known to be durable. It is called after the
-// object has its name, so that the folder cannot vanish before it is flushed.
-func (s *Store) settle(key string) error {
-	if s.noSync {
-		return nil
-	}
-	folder := path.Dir(key)
-	info, err := s.flush(folder)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the object was deleted meanwhile: nothing is left to keep
-	}
-	if err != nil {
-		return err
-	}
-	s.folders.mu.RLock()
-	known := s.folders.knows(folder, info)
-	s.folders.mu.RUnlock()
-	if known {
-		return nil
-	}
-	return s.settleFolder(folder)
-}
-
-// settleFolder flushes the chain above a folder. The lock keeps prune from
-// replacing a folder of the chain between its flush and the note of it.
-func (s *Store) settleFolder(folder string) error {
-	s.folders.mu.Lock()
-	defer s.folders.mu.Unlock()
-	settled := map[string]fs.FileInfo{}
-	for d := folder; d != "."; d = path.Dir(d) {
-		info, err := s.root.Stat(d)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if s.folders.knows(d, info) {
-			break
-		}
-		if _, err := s.flush(path.Dir(d)); err != nil {
-			return err
-		}
-		settled[d] = info
-	}
-	if len(s.folders.durable)+len(settled) > maxKnownFolders {
-		clear(s.folders.durable)
-	}
-	maps.Copy(s.folders.durable, settled) // only now: a folder vouches for all above it
-	return nil
-}
-
-// knows reports whether the folder of this identity is durable. The caller
-// holds the lock.
-func (f *folders) knows(folder string, info fs.FileInfo) bool {
-	if folder == "." {
-		return true
-	}
-	known, ok := f.durable[folder]
-	return ok && os.SameFile(known, info)
-}
-
-// flush makes the entries of a folder durable, and says which folder it was.
-func (s *Store) flush(folder string) (info fs.FileInfo, err error) {
-	f, err := s.root.Open(folder)
-	if err != nil {
+// makeFolder makes a folder and opens it.
+func (s *Store) makeFolder(name string) (*os.File, error) {
+	if err := s.root.MkdirAll(name, folderMode); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := f.Sync(); err != nil {
-		return nil, err
-	}
-	return f.Stat()
+	return s.openFolder(name)
 }
 
-// prune removes the folders above a deleted object that are empty, and returns
-// the first that is left.
-func (s *Store) prune(key string) (left string) {
-	s.folders.mu.Lock()
-	defer s.folders.mu.Unlock()
-	d := path.Dir(key)
-	for ; d != "."; d = path.Dir(d) {
+// prune removes the folders above a key that are empty. The caller holds the
+// lock, as do all who make folders.
+func (s *Store) prune(key string) {
+	for d := path.Dir(key); d != "."; d = path.Dir(d) {
 		if err := s.removeFolder(d); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			break
+			return
 		}
-		delete(s.folders.durable, d)
 	}
-	return d
 }
 
 // removeFolder is rmdir(2): unlike [os.Root.Remove] it never takes a file that
 // has got the name meanwhile.
-func (s *Store) removeFolder(folder string) (err error) {
-	parent, err := s.root.Open(path.Dir(folder))
+func (s *Store) removeFolder(folder string) error {
+	parent, err := s.openFolder(path.Dir(folder))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, parent.Close()) }()
-	conn, err := parent.SyscallConn()
+	return errors.Join(unlink(parent, path.Base(folder), unix.AT_REMOVEDIR), parent.Close())
+}
+
+// flushFiles makes objects durable, one by one: what has been deleted, too.
+func (s *Store) flushFiles(keys []string) error {
+	for _, key := range keys {
+		f, err := s.root.OpenFile(key, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+		if isAbsent(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(s.sys.fsync(f), f.Close()); err != nil {
+			return err
+		}
+	}
+	return s.flushFolders(keys)
+}
+
+// flushFolders makes the names of objects durable: every folder above them.
+func (s *Store) flushFolders(keys []string) error {
+	flushed := map[string]bool{}
+	for _, key := range keys {
+		for d := path.Dir(key); !flushed[d]; d = path.Dir(d) {
+			flushed[d] = true
+			if err := s.flushFolder(d); err != nil && !isAbsent(err) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Store) flushFolder(name string) error {
+	f, err := s.openFolder(name)
 	if err != nil {
 		return err
 	}
-	var removed error
-	if err := conn.Control(func(fd uintptr) {
-		removed = unix.Unlinkat(int(fd), path.Base(folder), unix.AT_REMOVEDIR)
-	}); err != nil {
-		return err
-	}
-	return removed
+	return errors.Join(s.sys.fsync(f), f.Close())
 }

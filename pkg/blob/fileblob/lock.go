@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock is held by one goroutine of one process at a time: Replace, Put and
-// Delete of a store hold it while they look at the present object and change
-// it. It is free again when its holder dies.
+// lock is held by one goroutine of one process at a time: whoever changes an
+// object holds it while it looks at the present one, and until the change is
+// made. It is free again when its holder dies.
 type lock struct {
 	mu   sync.Mutex
 	file *os.File
@@ -24,30 +24,26 @@ func openLock(root *os.Root, name string) (*lock, error) {
 	return &lock{file: file}, nil
 }
 
-// with runs do under the lock. Another process holds it for one
-// flush and one rename at most.
+// with runs do under the lock. Another process holds it for a batch at most: a
+// flush of the journal, and the names of the files.
 func (l *lock) with(do func() error) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.flock(unix.LOCK_EX); err != nil {
+	if err := flock(l.file, unix.LOCK_EX); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.flock(unix.LOCK_UN)) }()
+	defer func() { err = errors.Join(err, flock(l.file, unix.LOCK_UN)) }()
 	return do()
 }
 
-func (l *lock) flock(how int) error {
-	conn, err := l.file.SyscallConn()
+func flock(file *os.File, how int) error {
+	conn, err := file.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var locked error
 	if err := conn.Control(func(fd uintptr) {
-		for {
-			if locked = unix.Flock(int(fd), how); !errors.Is(locked, unix.EINTR) {
-				return
-			}
-		}
+		locked = retry(func() error { return unix.Flock(int(fd), how) })
 	}); err != nil {
 		return err
 	}

@@ -1,0 +1,339 @@
+package fileblob
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+)
+
+const (
+	journalName = "journal"
+	// oldName is what a journal is called while its files are flushed.
+	oldName = "journal.old"
+)
+
+// journal is the log of a folder as this process knows it. All of it belongs to
+// who holds the lock.
+type journal struct {
+	file   *os.File // nil: none is open
+	header header
+	status status
+	// opened: this process has once found the journal to be of this boot, or made
+	// it so.
+	opened bool
+	// cutting: this process flushes an old journal's files.
+	cutting bool
+}
+
+// lastGeneration is the greatest generation that any process gave out.
+func (s *Store) lastGeneration() int64 {
+	if s.journal == nil {
+		return 0
+	}
+	return s.journal.status.last
+}
+
+// enter makes the journal ready for who has taken the lock: mostly it is as its
+// holder before left it.
+func (s *Store) enter() error {
+	j := s.journal
+	if j == nil {
+		return nil
+	}
+	found, err := loadStatus(s.writes.file)
+	if err != nil {
+		return err
+	}
+	j.status = found
+	if found.mark == clean && j.file != nil && found.log == j.header.id {
+		return nil
+	}
+	return s.catchUp()
+}
+
+// catchUp finds out what has happened: another process has begun a new journal,
+// one has died at work, a flush has failed, or the machine was started anew.
+func (s *Store) catchUp() error {
+	j := s.journal
+	if err := j.close(); err != nil {
+		return err
+	}
+	logs, err := s.openLogs()
+	if err != nil {
+		return err
+	}
+	ofThisBoot := true
+	for _, l := range logs {
+		ofThisBoot = ofThisBoot && l.header.boot == s.sys.boot && (s.sys.boot != "" || j.opened)
+	}
+	if newest := len(logs) - 1; ofThisBoot && newest >= 0 && j.status.log == logs[newest].header.id {
+		if j.status.mark == clean && logs[newest].name == journalName {
+			j.file, j.header = logs[newest].file, logs[newest].header
+			j.opened = true
+			return logs[:newest].close()
+		}
+		// What is behind the end may be on the disk or not, and nobody has seen it.
+		logs[newest].end = j.status.end
+	}
+	if !ofThisBoot {
+		j.status = status{} // of another boot: not to be believed
+	}
+	for _, l := range logs {
+		j.status.last = max(j.status.last, l.header.last)
+	}
+	err = s.restart(logs, !ofThisBoot || j.status.mark == suspect)
+	return errors.Join(err, logs.close())
+}
+
+// restart makes all files durable, and begins a new journal. With replay it first
+// makes them what the journals say: after a loss of power they need not be that.
+// Without, every file that has its name is as it is to be, and a record whose
+// file has not is of a change that was not acknowledged, and does not happen.
+func (s *Store) restart(logs logs, replay bool) error {
+	j := s.journal
+	j.status.mark = busy
+	if replay {
+		j.status.mark = suspect
+	}
+	if err := j.status.save(s.writes.file); err != nil {
+		return err
+	}
+	if len(logs) > 0 {
+		if err := s.settle(logs, replay); err != nil {
+			// What could not be flushed is flushed no better by trying again.
+			j.status.mark = suspect
+			return errors.Join(err, j.status.save(s.writes.file))
+		}
+	}
+	// The older one first: it must not be found beside a journal that does not follow it.
+	if err := s.removeOld(); err != nil {
+		return err
+	}
+	return s.begin()
+}
+
+// settle makes the files what the journals say, if they are to be replayed, and
+// all durable.
+func (s *Store) settle(logs logs, replay bool) error {
+	if replay {
+		// What is not on the disk must not be seen. It is there already, unless the
+		// boots cannot be told apart.
+		for _, l := range logs {
+			if err := s.sys.sync(l.file); err != nil {
+				return fmt.Errorf("flush the journal: %w", err)
+			}
+		}
+	}
+	var keys []string
+	if replay || s.sys.syncAll == nil {
+		f, err := foldLogs(logs)
+		if err != nil {
+			return err
+		}
+		s.journal.status.last = max(s.journal.status.last, f.last)
+		keys = f.keys()
+		if replay {
+			if s.sys.syncAll != nil {
+				_ = s.sys.syncAll(s.dirFile) // tells of what failed before, which is now written again
+			}
+			if err := s.replay(f); err != nil {
+				return err
+			}
+		}
+	}
+	return s.flushAll(func() ([]string, error) { return keys, nil })
+}
+
+// flushAll makes everything durable that was written before: all of the file
+// system if that can be had, or else the objects with these keys.
+func (s *Store) flushAll(keys func() ([]string, error)) error {
+	if s.sys.syncAll != nil {
+		return s.sys.syncAll(s.dirFile)
+	}
+	list, err := keys()
+	if err != nil {
+		return err
+	}
+	return s.flushFiles(list)
+}
+
+// begin makes a new journal, which is durable and has its name.
+func (s *Store) begin() (err error) {
+	j := s.journal
+	if err := j.close(); err != nil {
+		return err
+	}
+	var id [8]byte
+	_, _ = rand.Read(id[:])
+	h := header{boot: s.sys.boot, id: binary.LittleEndian.Uint64(id[:]), last: j.status.last}
+	temp := rand.Text()
+	file, err := s.root.OpenFile(path.Join(blob.TempPrefix, temp), os.O_CREATE|os.O_EXCL|os.O_RDWR, fileMode)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, file.Close())
+			_ = s.root.Remove(path.Join(blob.TempPrefix, temp))
+		}
+	}()
+	b, sum := h.encode()
+	if _, err := file.Write(append(b, make([]byte, s.limits.ahead)...)); err != nil {
+		return err
+	}
+	if err := s.sys.fsync(file); err != nil {
+		return err
+	}
+	if err := s.sys.rename(s.temps, temp, s.temps, journalName); err != nil {
+		return err
+	}
+	if err := errors.Join(s.sys.fsync(s.temps), s.sys.fsync(s.dirFile)); err != nil {
+		return err
+	}
+	j.status = status{mark: clean, log: h.id, end: headerBytes, chain: sum, last: h.last}
+	if err := j.status.save(s.writes.file); err != nil {
+		return err
+	}
+	j.file, j.header, j.opened = file, h, true
+	return nil
+}
+
+// log writes what is to be to the journal, and flushes it: from then on it is.
+func (s *Store) log(changes []*change) error {
+	j := s.journal
+	if j == nil {
+		return nil
+	}
+	next := j.status
+	next.mark = busy
+	if err := next.save(s.writes.file); err != nil {
+		return err
+	}
+	var b []byte
+	for _, c := range changes {
+		r := c.record()
+		b, next.chain = r.append(b, next.chain)
+		next.last = max(next.last, c.generation)
+	}
+	next.end += int64(len(b))
+	if err := j.write(s.sys, b, next.end, s.limits.ahead); err != nil {
+		// Nothing has happened: what was written goes.
+		if undone := j.file.Truncate(j.status.end); undone == nil {
+			err = errors.Join(err, j.status.save(s.writes.file))
+		}
+		return err
+	}
+	if err := s.sys.sync(j.file); err != nil {
+		j.status.mark = suspect
+		return errors.Join(fmt.Errorf("flush the journal: %w", err), j.status.save(s.writes.file))
+	}
+	// From here on the records count, also if this process dies: see restart.
+	j.status = next
+	return j.status.save(s.writes.file)
+}
+
+// record is what the journal keeps of a change.
+func (c *change) record() record {
+	switch t := c.content; {
+	case t == nil:
+		return record{kind: kindRemove, key: c.key}
+	case t.isLarge():
+		return record{kind: kindFile, key: c.key, size: t.size, crc: t.crc, generation: c.generation}
+	default:
+		return record{kind: kindSet, key: c.key, size: t.size, crc: t.crc, generation: c.generation, data: t.data}
+	}
+}
+
+// write appends to the journal, which it lets grow ahead of that where it can.
+func (j *journal) write(sys system, b []byte, end, ahead int64) error {
+	if info, err := j.file.Stat(); err != nil {
+		return err
+	} else if size := info.Size(); end > size {
+		// If there is no room for so much, there may be for the records alone.
+		_, _ = sys.write(j.file, make([]byte, end-size+ahead), size)
+	}
+	_, err := sys.write(j.file, b, end-int64(len(b)))
+	return err
+}
+
+// leave tells the next holder of the lock that nothing is under way. If a file
+// could not get its name, the journal must not insist on it: it begins anew.
+func (s *Store) leave(failed error) {
+	j := s.journal
+	if j == nil {
+		return
+	}
+	if failed != nil {
+		logs, err := s.openLogs()
+		if err == nil {
+			_ = s.restart(logs, false) // or whoever takes the lock next does it
+			_ = logs.close()
+		}
+		return
+	}
+	j.status.mark = clean
+	if err := j.status.save(s.writes.file); err == nil {
+		s.cut()
+	}
+}
+
+func (j *journal) close() error {
+	if j.file == nil {
+		return nil
+	}
+	file := j.file
+	j.file = nil
+	return file.Close()
+}
+
+// logs are the journals of a folder, the older one first.
+type logs []openLog
+
+type openLog struct {
+	name   string
+	file   *os.File
+	header header
+	end    int64 // of the records that count; 0: all that are whole do
+}
+
+func (s *Store) openLogs() (found logs, err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, found.close())
+		}
+	}()
+	for _, name := range []string{oldName, journalName} {
+		file, err := s.root.OpenFile(path.Join(blob.TempPrefix, name), os.O_RDWR, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return found, err
+		}
+		found = append(found, openLog{name: name, file: file})
+		b := make([]byte, headerBytes)
+		if _, err := file.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
+			return found, err
+		}
+		if found[len(found)-1].header, _, err = decodeHeader(b); err != nil {
+			return found, fmt.Errorf("read journal %s: %w (take a build that can read it; or, if what was written "+
+				"before the machine last stopped may be lost, move it away)", file.Name(), err)
+		}
+	}
+	return found, nil
+}
+
+func (l logs) close() error {
+	var err error
+	for _, o := range l {
+		err = errors.Join(err, o.file.Close())
+	}
+	return err
+}

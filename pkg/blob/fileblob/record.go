@@ -1,0 +1,194 @@
+package fileblob
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+)
+
+// The journal is a header and records, all integers little-endian:
+//
+//	header  "servolg1", id (8 bytes), last (8), length of boot (1), boot (51), checksum (4)
+//	record  checksum (4), kind (1), 0 (1), length of key (2), checksum of content (4),
+//	        size (8), generation (8), key, content
+//
+// A record's checksum is of what follows it up to the end of the key, and goes on
+// from the checksum of the record before, the first from the header's. So a
+// record is valid in one place of one journal only, and whatever an earlier
+// writer left behind the end is not taken for one.
+const (
+	logMagic    = "servolg1"
+	headerBytes = 80
+	bootBytes   = 51
+	headBytes   = 28
+	// maxInline is the size of the largest content that is copied into the
+	// journal. Of what is larger the journal has the checksum.
+	maxInline = 1 << 20
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+type kind uint8
+
+const (
+	// kindSet: the object has this content, which follows the key.
+	kindSet kind = 1
+	// kindFile: the object is the file of this size, checksum and generation.
+	kindFile kind = 2
+	// kindRemove: there is no such object.
+	kindRemove kind = 3
+)
+
+// record says what an object is from here on.
+type record struct {
+	kind       kind
+	key        string
+	size       int64
+	crc        uint32 // of the content
+	generation int64
+	data       []byte // of kindSet
+}
+
+// append encodes a record that follows one with the checksum chain, and returns
+// its own.
+func (r *record) append(b []byte, chain uint32) ([]byte, uint32) {
+	start := len(b)
+	b = append(b, 0, 0, 0, 0, byte(r.kind), 0)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(r.key)))
+	b = binary.LittleEndian.AppendUint32(b, r.crc)
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.size))
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.generation))
+	b = append(b, r.key...)
+	chain = crc32.Update(chain, castagnoli, b[start+4:])
+	binary.LittleEndian.PutUint32(b[start:], chain)
+	return append(b, r.data...), chain
+}
+
+// validate reports why a record whose checksum is right cannot be one of ours.
+func (r *record) validate() error {
+	switch {
+	case r.kind != kindSet && r.kind != kindFile && r.kind != kindRemove:
+		return fmt.Errorf("it is of kind %d, which this build does not know", r.kind)
+	case r.size < 0, r.kind == kindSet && r.size > maxInline, r.kind == kindRemove && r.size != 0:
+		return fmt.Errorf("it has a size of %d bytes", r.size)
+	case r.generation < 0, r.generation == 0 && r.kind != kindRemove:
+		return fmt.Errorf("it has the generation %d", r.generation)
+	}
+	return blob.ValidateKey(r.key)
+}
+
+// header begins a journal.
+type header struct {
+	boot string // of the machine, while which the journal was written
+	id   uint64
+	last int64 // the greatest generation that was given out before
+}
+
+// encode gives the header and its checksum, from which the first record's goes on.
+func (h *header) encode() ([]byte, uint32) {
+	b := make([]byte, 0, headerBytes)
+	b = append(b, logMagic...)
+	b = binary.LittleEndian.AppendUint64(b, h.id)
+	b = binary.LittleEndian.AppendUint64(b, uint64(h.last))
+	b = append(b, byte(len(h.boot)))
+	b = append(b, h.boot...)
+	b = b[:headerBytes-4]
+	sum := crc32.Checksum(b, castagnoli)
+	return binary.LittleEndian.AppendUint32(b, sum), sum
+}
+
+func decodeHeader(b []byte) (h header, sum uint32, err error) {
+	if len(b) < headerBytes || string(b[:len(logMagic)]) != logMagic || b[24] > bootBytes {
+		return header{}, 0, errors.New("it does not begin as one that this build can read")
+	}
+	sum = crc32.Checksum(b[:headerBytes-4], castagnoli)
+	if sum != binary.LittleEndian.Uint32(b[headerBytes-4:]) {
+		return header{}, 0, errors.New("its header is damaged")
+	}
+	h = header{
+		id:   binary.LittleEndian.Uint64(b[8:]),
+		last: int64(binary.LittleEndian.Uint64(b[16:])),
+		boot: string(b[25 : 25+b[24]]),
+	}
+	return h, sum, nil
+}
+
+// scanner reads a journal from its beginning to the last record that is whole.
+type scanner struct {
+	header
+	r     *bufio.Reader
+	chain uint32
+	end   int64 // of what was read
+	buf   []byte
+}
+
+func newScanner(r io.Reader) (*scanner, error) {
+	s := &scanner{r: bufio.NewReaderSize(r, 1<<16), end: headerBytes}
+	b := make([]byte, headerBytes)
+	if _, err := io.ReadFull(s.r, b); err != nil && !isEnd(err) {
+		return nil, err
+	}
+	var err error
+	s.header, s.chain, err = decodeHeader(b)
+	return s, err
+}
+
+func isEnd(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
+
+// next is the next record, or io.EOF where none is whole: there the writer was
+// when the power was lost. The content is valid until the next call, and at is
+// where it lies in the journal.
+func (s *scanner) next() (r record, at int64, err error) {
+	head := make([]byte, headBytes, headBytes+blob.MaxKeyBytes)
+	if err := s.read(head); err != nil {
+		return record{}, 0, err
+	}
+	keyBytes := int(binary.LittleEndian.Uint16(head[6:]))
+	if keyBytes > blob.MaxKeyBytes {
+		return record{}, 0, io.EOF
+	}
+	head = head[:headBytes+keyBytes]
+	if err := s.read(head[headBytes:]); err != nil {
+		return record{}, 0, err
+	}
+	chain := crc32.Update(s.chain, castagnoli, head[4:])
+	if head[4] == 0 || chain != binary.LittleEndian.Uint32(head) {
+		return record{}, 0, io.EOF
+	}
+	r = record{
+		kind: kind(head[4]), key: string(head[headBytes:]), crc: binary.LittleEndian.Uint32(head[8:]),
+		size:       int64(binary.LittleEndian.Uint64(head[12:])),
+		generation: int64(binary.LittleEndian.Uint64(head[20:])),
+	}
+	if err := r.validate(); err != nil {
+		return record{}, 0, fmt.Errorf("the record at byte %d: %w", s.end, err)
+	}
+	at = s.end + int64(len(head))
+	if r.kind == kindSet {
+		if int64(cap(s.buf)) < r.size {
+			s.buf = make([]byte, r.size)
+		}
+		r.data = s.buf[:r.size]
+		if err := s.read(r.data); err != nil {
+			return record{}, 0, err
+		}
+		if crc32.Checksum(r.data, castagnoli) != r.crc {
+			return record{}, 0, io.EOF
+		}
+	}
+	s.chain, s.end = chain, at+int64(len(r.data))
+	return r, at, nil
+}
+
+func (s *scanner) read(p []byte) error {
+	_, err := io.ReadFull(s.r, p)
+	if isEnd(err) {
+		return io.EOF
+	}
+	return err
+}

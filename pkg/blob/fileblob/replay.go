@@ -1,0 +1,196 @@
+package fileblob
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"syscall"
+)
+
+// version is what an object was from some record on; the content is still in the
+// journal.
+type version struct {
+	record
+	log *os.File
+	at  int64
+	seq int
+}
+
+// fold is what journals say the objects are. Of a key it has the versions that
+// count: the last, and before one that need not be on the disk those that it
+// would have replaced.
+type fold struct {
+	objects map[string][]version
+	last    int64 // the greatest generation
+	seq     int
+}
+
+func foldLogs(logs logs) (*fold, error) {
+	f := &fold{objects: map[string][]version{}}
+	for _, l := range logs {
+		end := l.end
+		if end == 0 {
+			end = 1 << 62
+		}
+		scan, err := newScanner(io.NewSectionReader(l.file, 0, end))
+		for err == nil {
+			var r record
+			var at int64
+			if r, at, err = scan.next(); err == nil {
+				f.add(r, l.file, at)
+			}
+		}
+		if !errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("read journal %s: %w", l.file.Name(), err)
+		}
+		f.last = max(f.last, l.header.last)
+	}
+	f.oneOfFileAndFolder()
+	return f, nil
+}
+
+func (f *fold) add(r record, log *os.File, at int64) {
+	f.seq++
+	r.data = nil
+	v := version{record: r, log: log, at: at, seq: f.seq}
+	f.last = max(f.last, r.generation)
+	if r.kind == kindFile {
+		f.objects[r.key] = append(f.objects[r.key], v)
+		return
+	}
+	f.objects[r.key] = []version{v}
+}
+
+// oneOfFileAndFolder drops an object that is in the way of one recorded later.
+// Then its writer died before it had its name: else it would have been in the
+// way of the other.
+func (f *fold) oneOfFileAndFolder() {
+	for key, versions := range f.objects {
+		below := &versions[len(versions)-1]
+		for d := path.Dir(key); d != "." && below.kind != kindRemove; d = path.Dir(d) {
+			if above := f.objects[d]; len(above) > 0 && above[len(above)-1].kind != kindRemove {
+				loser := key
+				if above[len(above)-1].seq < below.seq {
+					loser = d
+				}
+				f.objects[loser] = []version{{record: record{kind: kindRemove, key: loser}}}
+				below = &f.objects[key][len(f.objects[key])-1]
+			}
+		}
+	}
+}
+
+// keys are those of all objects, those first that are to be removed.
+func (f *fold) keys() []string {
+	var removed, kept []string
+	for _, key := range slices.Sorted(maps.Keys(f.objects)) {
+		if versions := f.objects[key]; versions[len(versions)-1].kind == kindRemove {
+			removed = append(removed, key)
+		} else {
+			kept = append(kept, key)
+		}
+	}
+	return append(removed, kept...)
+}
+
+// replay makes the files what the journals say. What it does may be done again.
+func (s *Store) replay(f *fold) error {
+	for _, key := range f.keys() {
+		if err := s.restore(key, f.objects[key]); err != nil {
+			return fmt.Errorf("restore object %q in file %s from the journal: %w", key, s.file(key), err)
+		}
+	}
+	return nil
+}
+
+// restore makes an object what the last version says that can be had. One that
+// was too large for the journal was on the disk before it was acknowledged: if
+// it is not there, it never was acknowledged.
+func (s *Store) restore(key string, versions []version) error {
+	for _, v := range slices.Backward(versions) {
+		switch v.kind {
+		case kindSet:
+			return s.rewrite(v)
+		case kindRemove:
+			return s.erase(key)
+		case kindFile:
+			if is, err := s.isFile(v); is || err != nil {
+				return err
+			}
+		}
+	}
+	return nil // what is there is from before the journal
+}
+
+// rewrite writes an object anew, for what is there may be part of it.
+func (s *Store) rewrite(v version) (err error) {
+	t := &temp{store: s, name: rand.Text(), size: v.size}
+	defer t.discard()
+	err = t.write(func(f *os.File) error {
+		n, err := io.Copy(f, io.NewSectionReader(v.log, v.at, v.size))
+		if err == nil && n != v.size {
+			err = io.ErrUnexpectedEOF
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.stamp(t.name, v.generation); err != nil {
+		return err
+	}
+	folder, err := s.makeFolder(path.Dir(v.key))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, folder.Close()) }()
+	if err := s.sys.rename(s.temps, t.name, folder, path.Base(v.key)); err != nil {
+		return err
+	}
+	t.placed = true
+	return nil
+}
+
+func (s *Store) erase(key string) error {
+	folder, err := s.openFolder(path.Dir(key))
+	if err == nil {
+		c := &change{key: key, folder: folder}
+		var old present
+		if old, err = s.look(c); err == nil && old.exists && !old.isFolder {
+			err = s.name(c)
+		}
+		err = errors.Join(err, folder.Close())
+	}
+	if err != nil && !isAbsent(err) {
+		return err
+	}
+	s.prune(key)
+	return nil
+}
+
+// isFile reports whether a version is what is on the disk.
+func (s *Store) isFile(v version) (is bool, err error) {
+	f, err := s.root.OpenFile(v.key, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		if isAbsent(err) {
+			err = nil
+		}
+		return false, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() != v.size || info.ModTime().UnixNano() != v.generation {
+		return false, err
+	}
+	sum := crc32.New(castagnoli)
+	if _, err := io.Copy(sum, f); err != nil {
+		return false, err
+	}
+	return sum.Sum32() == v.crc, nil
+}

@@ -1,0 +1,69 @@
+package fileblob
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"io"
+	"os"
+)
+
+// mark says how the last holder of the lock left the journal.
+type mark uint32
+
+const (
+	// clean: every record up to the end is on the disk, and its file has its name.
+	clean mark = 1
+	// busy: a holder is at work, or died at it.
+	busy mark = 2
+	// suspect: a flush failed. What the system then takes for written may not be
+	// on the disk, so that only the journal tells what the files have to be.
+	suspect mark = 3
+)
+
+// status lies in the lock file, where whoever takes the lock finds what the
+// holder before knew of the journal. It is never flushed, and believed only of a
+// journal of this boot.
+type status struct {
+	mark  mark
+	log   uint64 // id of the journal
+	end   int64  // of its records
+	chain uint32 // checksum of the last one
+	last  int64  // the greatest generation that was given out
+}
+
+const statusBytes = 40
+
+func (s *status) save(f *os.File) error {
+	b := make([]byte, 4, statusBytes)
+	b = binary.LittleEndian.AppendUint32(b, uint32(s.mark))
+	b = binary.LittleEndian.AppendUint64(b, s.log)
+	b = binary.LittleEndian.AppendUint64(b, uint64(s.end))
+	b = binary.LittleEndian.AppendUint64(b, uint64(s.chain))
+	b = binary.LittleEndian.AppendUint64(b, uint64(s.last))
+	binary.LittleEndian.PutUint32(b, crc32.Checksum(b[4:], castagnoli))
+	_, err := f.WriteAt(b, 0)
+	return err
+}
+
+// loadStatus reads the status; what cannot be one is the zero value, which has
+// no mark.
+func loadStatus(f *os.File) (status, error) {
+	b := make([]byte, statusBytes)
+	if _, err := f.ReadAt(b, 0); err != nil {
+		if errors.Is(err, io.EOF) {
+			return status{}, nil
+		}
+		return status{}, err
+	}
+	if binary.LittleEndian.Uint32(b) != crc32.Checksum(b[4:], castagnoli) {
+		return status{}, nil
+	}
+	return status{
+		mark:  mark(binary.LittleEndian.Uint32(b[4:])),
+		log:   binary.LittleEndian.Uint64(b[8:]),
+		end:   int64(binary.LittleEndian.Uint64(b[16:])),
+		chain: uint32(binary.LittleEndian.Uint64(b[24:])),
+		last:  int64(binary.LittleEndian.Uint64(b[32:])),
+	}, nil
+}

@@ -44,11 +44,8 @@ type Manifest struct {
 	Watermarks Watermarks `json:"watermarks"`
 
 	BaseSnapshot BaseSnapshot `json:"base_snapshot"`
-	// L1 and L0 are the changes since the base, oldest first.
-	L1       []Delta  `json:"l1,omitempty"`
-	L0       []Delta  `json:"l0_deltas,omitempty"`
-	L0Count  int      `json:"l0_count"`
-	L0Limits L0Limits `json:"l0_limits"`
+	L0Count      int          `json:"l0_count"`
+	L0Limits     L0Limits     `json:"l0_limits"`
 	// History is the index of a table's closed rows, by table.
 	History map[string]File `json:"history,omitempty"`
 
@@ -57,6 +54,11 @@ type Manifest struct {
 	OrphanFloor string `json:"orphan_floor,omitempty"`
 	// RowCounts are the current rows of each live table.
 	RowCounts map[string]int64 `json:"row_counts,omitempty"`
+
+	// L1 and L0 are the changes since the base, oldest first. They come last, as
+	// [texts.encode] has it.
+	L1 []Delta `json:"l1,omitempty"`
+	L0 []Delta `json:"l0_deltas,omitempty"`
 }
 
 // Ref names a revision, and which of those that were ever put in its place.
@@ -196,23 +198,6 @@ func (m *Manifest) Successor(writer string) *Manifest {
 // maxBytes is the largest manifest that is read or written.
 const maxBytes = 32 << 20
 
-// Encode is the manifest as it is stored. The same manifest always gives the
-// same bytes.
-func Encode(m *Manifest) ([]byte, error) {
-	if err := m.validate(); err != nil {
-		return nil, fmt.Errorf("encode manifest of %s, revision %d: %w", m.Domain(), m.Revision, err)
-	}
-	data, err := jsonv2.Marshal(m, jsonv2.Deterministic(true))
-	if err != nil {
-		return nil, fmt.Errorf("encode manifest of %s, revision %d: %w", m.Domain(), m.Revision, err)
-	}
-	if data = append(data, '\n'); len(data) > maxBytes {
-		return nil, fmt.Errorf("encode manifest of %s, revision %d: it has %d bytes; at most %d are allowed; run `servo admin compact`",
-			m.Domain(), m.Revision, len(data), maxBytes)
-	}
-	return data, nil
-}
-
 // Decode reads and checks the manifest of a domain's revision, as it was stored
 // under key. It is strict: a field that this build does not know is an error,
 // since a writer would drop it.
@@ -238,7 +223,7 @@ func decode(data []byte) (*Manifest, error) {
 	// encoding/json, and refuses duplicate names and what follows the object.
 	err := jsonv2.Unmarshal(data, m, jsonv2.RejectUnknownMembers(true))
 	if err == nil && m.SchemaVersion >= 1 && m.SchemaVersion <= SchemaVersion {
-		if err := m.validate(); err != nil {
+		if err := m.validate(nil); err != nil {
 			return nil, err
 		}
 		return m, nil

@@ -49,6 +49,31 @@ func TestAManifestDecodesToWhatWasEncoded(t *testing.T) {
 	require.Len(t, got.Files(), 4)
 }
 
+// What is published is the same whether its deltas were encoded before or not.
+func TestDeltasAreEncodedOnceAndReadTheSame(t *testing.T) {
+	w := newWorld()
+	s := w.writer()
+	m := full()
+	m.Revision, m.Parent, m.OrphanFloor, m.Nonce = 1, nil, "", ""
+	source := ids.NewSource(now, nil)
+	m.L1[0].ID = source.New()
+	for i := range 2 {
+		m.L0[i].ID, m.L0[i].Revision = source.New(), 1
+	}
+	for range 3 {
+		require.NoError(t, s.Publish(t.Context(), m))
+		data, _, err := w.blobs.Get(t.Context(), manifest.Key(domain, m.Revision))
+		require.NoError(t, err)
+		fresh, err := manifest.Encode(m)
+		require.NoError(t, err)
+		require.Equal(t, string(fresh), string(data))
+		m = m.Successor("compactor-1")
+		m.L0 = append(m.L0[1:], manifest.Delta{ID: source.New(), Revision: m.Revision, Inline: m.L0[1].Inline, Rows: 1, Bytes: 52})
+	}
+	m.L0[1].Rows = -1
+	require.ErrorContains(t, s.Publish(t.Context(), m), "l0_deltas[1].rows", "a delta that is not known is checked")
+}
+
 func TestASuccessorSharesNothingThatChanges(t *testing.T) {
 	m := full()
 	next := m.Successor("other")
@@ -67,7 +92,7 @@ func TestADamagedManifestIsRefusedWithItsKeyAndReason(t *testing.T) {
 	require.NoError(t, err)
 	for name, c := range map[string]struct{ from, to, reason string }{
 		"not JSON":               {"{", "(", "not a JSON object"},
-		"two":                    {"}}\n", "}}{}", "after top-level value"},
+		"two":                    {"}]}\n", "}]}{}", "after top-level value"},
 		"a newer format":         {`"schema_version":1`, `"schema_version":2`, "upgrade servo"},
 		"an unknown field":       {`"fold_seq"`, `"surprise":1,"fold_seq"`, "surprise"},
 		"another tenant":         {`"tenant_id":"acme"`, `"tenant_id":"evil"`, "base_snapshot.files[0].key"},
@@ -75,12 +100,15 @@ func TestADamagedManifestIsRefusedWithItsKeyAndReason(t *testing.T) {
 		"a way out":              {`runs/base/`, `runs/base/../`, "base_snapshot.files[0].key"},
 		"a file of another tier": {`tasks/l0`, `tasks/l1`, "l0_deltas[0].files[0].key"},
 		"a negative size":        {`"size":12`, `"size":-12`, "size"},
-		"another count":          {`"l0_count":1`, `"l0_count":2`, "l0_count"},
+		"another count":          {`"l0_count":2`, `"l0_count":1`, "l0_count"},
 		"a parent of elsewhere":  {`"parent":{"revision":1`, `"parent":{"revision":0`, "parent.revision"},
 		"no writer":              {`"writer":"compactor-1"`, `"writer":""`, "writer"},
 		"a floor that is none":   {`"orphan_floor":"`, `"orphan_floor":"x`, "orphan_floor"},
-		"a later delta":          {`"revision":2,"files"`, `"revision":3,"files"`, "l0_deltas[0].revision"},
+		"a later delta":          {`"revision":2,"inline"`, `"revision":3,"inline"`, "l0_deltas[1].revision"},
 		"a table of the system":  {`"row_counts":{"runs"`, `"row_counts":{"../runs"`, "row_counts"},
+		"a later base":           {`"revision":1,"published_at"`, `"revision":3,"published_at"`, "base_snapshot.revision"},
+		"a row that has changed": {`"slots":2`, `"slots":3`, "l0_deltas[1].inline[0].rows: they do not have the checksum"},
+		"rows without a table":   {`"inline":[{"table":"limits"`, `"inline":[{"table":""`, "l0_deltas[1].inline[0].table"},
 		"a checksum beyond 32":   {`"crc32c":1`, `"crc32c":91`, "not a manifest"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -139,11 +139,15 @@ func full() *manifest.Manifest {
 		EventsProcessedThrough: id, LastProcessedFile: "ledger/x.json", LastProcessedAt: m.PublishedAt,
 		CompleteThrough: id, CaughtUpAt: m.PublishedAt,
 	}
-	m.BaseSnapshot = manifest.BaseSnapshot{ID: id, PublishedAt: m.PublishedAt, Files: []manifest.File{file("runs", manifest.TierBase)}}
+	m.BaseSnapshot = manifest.BaseSnapshot{ID: id, Revision: 1, PublishedAt: m.PublishedAt, Files: []manifest.File{file("runs", manifest.TierBase)}}
 	m.L1 = []manifest.Delta{{ID: id, Revision: 1, Files: []manifest.File{file("runs", manifest.TierL1)}, Rows: 3, Bytes: 12}}
-	m.L0 = []manifest.Delta{{ID: id, Revision: 2, Files: []manifest.File{file("tasks", manifest.TierL0)}, Rows: 3, Bytes: 12}}
-	m.L0Count = 1
-	m.L0Limits = manifest.L0Limits{MaxCount: 64, MaxBytes: 8 << 20}
+	row := manifest.NewRows("limits", 1, []byte(`[{"scope":"pool","name":"db","slots":2,"row_seq":7}]`))
+	m.L0 = []manifest.Delta{
+		{ID: id, Revision: 1, Files: []manifest.File{file("tasks", manifest.TierL0)}, Rows: 3, Bytes: 12},
+		{ID: id, Revision: 2, Inline: []manifest.Rows{row}, Rows: 1, Bytes: int64(len(row.JSON))},
+	}
+	m.L0Count = 2
+	m.L0Limits = manifest.L0Limits{MaxCount: 16, MaxBytes: 8 << 20}
 	m.History = map[string]manifest.File{"runs": file("runs", manifest.TierHistory)}
 	m.OrphanFloor = id
 	m.RowCounts = map[string]int64{"runs": 3, "tasks": 3}

@@ -177,6 +177,7 @@ type Store struct {
 	newest     Ref // was the newest revision, and committed, at verifiedAt
 	verifiedAt time.Time
 	hintedAt   time.Time
+	texts      texts // of the manifest that was encoded last; never changed
 }
 
 // New makes the store of a domain's manifests.

@@ -31,10 +31,16 @@ func (s *Store) Publish(ctx context.Context, next *Manifest) error {
 	if next.Domain() != s.domain {
 		return fmt.Errorf("publish revision %d of %s: it is of %s", next.Revision, s.domain, next.Domain())
 	}
-	data, err := Encode(next)
+	s.mu.Lock()
+	known := s.texts
+	s.mu.Unlock()
+	data, known, err := known.encode(next)
 	if err != nil {
 		return err
 	}
+	s.mu.Lock()
+	s.texts = known
+	s.mu.Unlock()
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("publish revision %d of %s: nothing was written: %w", next.Revision, s.domain, err)
 	}

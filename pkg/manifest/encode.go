@@ -1,0 +1,71 @@
+package manifest
+
+import (
+	"fmt"
+	"slices"
+
+	jsonv2 "github.com/go-json-experiment/json"
+)
+
+// Encode is the manifest as it is stored. The same manifest always gives the
+// same bytes.
+func Encode(m *Manifest) ([]byte, error) {
+	data, _, err := texts(nil).encode(m)
+	return data, err
+}
+
+// texts are the deltas of the manifest that was encoded last, as JSON: from one
+// revision to the next nearly all of them stay, and with the rows in them they
+// are nearly all of the text. A delta that is known has been checked.
+type texts map[deltaKey][]byte
+
+// deltaKey tells deltas apart. An id is given once; the rest is to make sure.
+type deltaKey struct {
+	id                    string
+	revision, rows, bytes int64
+}
+
+func (d *Delta) key() deltaKey { return deltaKey{d.ID, d.Revision, d.Rows, d.Bytes} }
+
+func (t texts) encode(m *Manifest) (data []byte, next texts, err error) {
+	if err := m.validate(t); err != nil {
+		return nil, nil, fmt.Errorf("encode manifest of %s, revision %d: %w", m.Domain(), m.Revision, err)
+	}
+	head := *m
+	head.L1, head.L0 = nil, nil
+	data, err = jsonv2.Marshal(&head, jsonv2.Deterministic(true))
+	if err != nil {
+		return nil, nil, fmt.Errorf("encode manifest of %s, revision %d: %w", m.Domain(), m.Revision, err)
+	}
+	next = texts{}
+	data = data[:len(data)-1] // its brace
+	for _, list := range []struct {
+		name   string
+		deltas []Delta
+	}{{"l1", m.L1}, {"l0_deltas", m.L0}} {
+		for i := range list.deltas {
+			d := &list.deltas[i]
+			text, ok := t[d.key()]
+			if !ok {
+				if text, err = jsonv2.Marshal(d); err != nil {
+					return nil, nil, fmt.Errorf("encode manifest of %s, revision %d: delta %s: %w", m.Domain(), m.Revision, d.ID, err)
+				}
+			}
+			next[d.key()] = text
+			if i == 0 {
+				data = append(data, `,"`+list.name+`":[`...)
+			} else {
+				data = append(data, ',')
+			}
+			data = append(slices.Grow(data, len(text)+2), text...)
+		}
+		if len(list.deltas) > 0 {
+			data = append(data, ']')
+		}
+	}
+	if data = append(data, "}\n"...); len(data) > maxBytes {
+		return nil, nil, fmt.Errorf("encode manifest of %s, revision %d: it has %d bytes; at most %d are allowed; run `servo admin compact`",
+			m.Domain(), m.Revision, len(data), maxBytes)
+	}
+	return data, next, nil
+}

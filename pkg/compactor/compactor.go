@@ -119,7 +119,7 @@ type Compactor struct {
 
 // Open loads a domain's state, or begins a new one.
 func Open(ctx context.Context, cfg Config) (*Compactor, error) {
-	cfg.Options = cfg.Options.withDefaults()
+	cfg.Options = cfg.withDefaults()
 	c := &Compactor{
 		Config: cfg, inbox: newInbox(cfg.Clock), latest: &snapshot.Latest{}, ended: make(chan struct{}),
 		published: make(chan struct{}, 1), maintaining: make(chan struct{}, 1),

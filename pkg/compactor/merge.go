@@ -150,30 +150,38 @@ func intoL1(l1, l0 []manifest.Delta) []manifest.Delta {
 func (c *Compactor) start(ctx context.Context, tier string, parts []manifest.Delta) {
 	r := &merge{of: c.manifest, tier: tier, id: c.IDs.New(), parts: slices.Clone(parts)}
 	c.merges = append(c.merges, r)
-	rows := func() (*state.Rows, error) {
-		return snapshot.LoadDeltas(ctx, c.Codec, c.Manifests, r.parts)
-	}
+	var whole *state.State
 	if tier == manifest.TierBase {
-		whole := c.state.Copy()
-		rows = func() (*state.Rows, error) { return whole.All(), nil }
+		whole = c.state.Copy()
 	}
 	c.wg.Go(func() {
 		defer r.done.Store(true)
-		merged, err := rows()
-		if err == nil {
-			var result manifest.Delta
-			if result, err = c.write(ctx, r.id, merged, tier); err == nil {
-				result.Revision = r.through()
-				r.result.Store(&result)
-				return
-			}
-		}
-		if ctx.Err() != nil {
-			return // the process ends
+		err := c.merge(ctx, r, whole)
+		if err == nil || ctx.Err() != nil { // or the process ends
+			return
 		}
 		c.Logger.WarnContext(ctx, "a merge of state files failed; it is tried again later",
 			slog.String("domain", c.Domain.String()), slog.String("tier", tier), slog.Any("error", err))
 	})
+}
+
+func (c *Compactor) merge(ctx context.Context, r *merge, whole *state.State) error {
+	var rows *state.Rows
+	if whole != nil {
+		rows = whole.All()
+	} else {
+		var err error
+		if rows, err = snapshot.LoadDeltas(ctx, c.Codec, c.Manifests, r.parts); err != nil {
+			return err
+		}
+	}
+	result, err := c.write(ctx, r.id, rows, r.tier)
+	if err != nil {
+		return err
+	}
+	result.Revision = r.through()
+	r.result.Store(&result)
+	return nil
 }
 
 // through is the last revision whose changes the result holds.

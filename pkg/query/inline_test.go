@@ -60,6 +60,8 @@ func fill(v reflect.Value, text string, n int64) {
 			field.SetInt(n)
 		case reflect.Bool: // deleted rows are not seen
 			field.SetBool(n > 0 && v.Type().Field(i).Name != "Deleted")
+		default:
+			panic(field.Kind())
 		}
 	}
 }

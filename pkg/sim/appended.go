@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/compactor"
@@ -43,12 +44,12 @@ func (o *oracle) appended(key string) {
 		o.violation("ledger", "%s: %v", key, err)
 		return
 	}
-	if bytes.Contains(data, []byte((*event.RunCancelRequested)(nil).Type())) {
+	// No name in a world reads like a type.
+	has := func(p event.Payload) bool { return bytes.Contains(data, []byte(p.Type())) }
+	if has((*event.RunCancelRequested)(nil)) || has((*event.DispatchRequested)(nil)) {
 		for _, group := range event.Groups(event.DecodeEntry(data)) {
 			for _, e := range group.Events {
-				if p, ok := e.Payload.(*event.RunCancelRequested); ok {
-					f.cancelled[p.RunID] = true
-				}
+				o.requested(f, e.Payload)
 			}
 		}
 	}
@@ -57,8 +58,36 @@ func (o *oracle) appended(key string) {
 		f.abandoned[entry] = prompt
 		return
 	}
-	fired := bytes.Contains(data, []byte((*event.TimerFired)(nil).Type())) // no name in a world reads like that
-	f.waiting = append(f.waiting, waiting{entry, f.entries, fired})
+	f.waiting = append(f.waiting, waiting{entry, f.entries, has((*event.TimerFired)(nil))})
+}
+
+// longHeld is for how long the queue has had a task that whoever asked for it, and
+// then asked for another dispatch, must have been told of: clocks and slow writes
+// are off by less.
+const longHeld = 8 * time.Minute
+
+// requested takes note of what somebody asks for, and checks that what is dispatched
+// anew had been lost.
+func (o *oracle) requested(f *followed, p event.Payload) {
+	if p, ok := p.(*event.RunCancelRequested); ok {
+		f.cancelled[p.RunID] = true
+	}
+	if p, ok := p.(*event.DispatchRequested); ok {
+		o.redispatched(f, p)
+	}
+}
+
+func (o *oracle) redispatched(f *followed, p *event.DispatchRequested) {
+	row := f.state.Outbox.Get(p.DispatchID)
+	if row == nil || row.AttemptID != p.AttemptID || row.Generation+1 != p.Generation {
+		return // out of date: it is refused
+	}
+	for id, t := range o.w.queue.waiting {
+		if strings.HasSuffix(id, "/"+row.CloudTaskID) && o.w.now().Sub(t.since) >= longHeld {
+			o.violation("work is bounded", "task %s of run %s is dispatched anew, and the queue has had it for %s",
+				p.TaskKey, p.RunID, o.w.now().Sub(t.since))
+		}
+	}
 }
 
 // recorded follows which entries a revision records, and checks that what a timer

@@ -23,7 +23,7 @@ type World struct {
 	// MaxDeltas, MaxInline and MinBase say when state files are merged: see
 	// [compactor.Options].
 	MaxDeltas          int
-	MaxInline, MinBase int64 `json:",omitzero"`
+	MaxInline, MinBase int64
 	// Keep is for how many seconds every revision is kept.
 	Keep int
 	// Parquet: projections are real Parquet files. Else rows stay in memory, and the

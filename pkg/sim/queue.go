@@ -21,6 +21,7 @@ type cloudQueue struct {
 
 type queued struct {
 	queue.Task
+	since time.Time
 	tries int
 }
 
@@ -45,7 +46,7 @@ func (q *cloudQueue) create(t queue.Task) error {
 	if f.lost {
 		return nil // the queue has it, says the queue
 	}
-	task := &queued{Task: t}
+	task := &queued{Task: t, since: q.w.now()}
 	q.waiting[id] = task
 	due := max(t.ScheduleTime.Sub(q.w.now()), 0) + f.delay
 	q.w.after(due, nil, func() { q.deliver(id, task, true) })

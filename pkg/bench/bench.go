@@ -26,7 +26,7 @@ import (
 
 // Config is what a bench works with.
 type Config struct {
-	// Dir is where state folders are made, and removed again. It should be on the
+	// Dir is where state folders are made. They are left there. It should be on the
 	// disk that is to be measured.
 	Dir string
 	// Samples is how often each workload is measured.

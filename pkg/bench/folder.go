@@ -28,13 +28,15 @@ type Process struct {
 // Domain is the domain that is measured.
 func Domain() ids.Domain { return ids.Domain{Tenant: "bench", Workspace: "main"} }
 
-// inFolder does something in a folder that is there for it.
+// inFolder does something in a folder that is there for it. It stays there: on
+// some file systems (ext4) it is several times slower to make files in the
+// minutes after many were removed, and the next sample would suffer from that.
 func (cfg Config) inFolder(do func(dir string) error) error {
 	dir, err := os.MkdirTemp(cfg.Dir, "servo-bench-")
 	if err != nil {
 		return fmt.Errorf("make a state folder: %w", err)
 	}
-	return errors.Join(do(dir), os.RemoveAll(dir))
+	return do(dir)
 }
 
 // onFolder measures a workload once on a state folder.

@@ -100,7 +100,7 @@ func (f benchFlags) check() error {
 	return nil
 }
 
-func (a *app) bench(ctx context.Context, f benchFlags, names []string) error {
+func (a *app) bench(ctx context.Context, f benchFlags, names []string) (err error) {
 	if err := f.check(); err != nil {
 		return err
 	}
@@ -119,9 +119,14 @@ func (a *app) bench(ctx context.Context, f benchFlags, names []string) error {
 			return a.startBenchProcess(ctx, "server", "--store", dir)
 		},
 	}
+	where := ""
 	if f.dir != "" {
-		cfg.Dir = a.abs(f.dir)
+		where = a.abs(f.dir)
 	}
+	if cfg.Dir, err = os.MkdirTemp(where, "servo-bench-"); err != nil {
+		return fmt.Errorf("make a folder for the samples: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(cfg.Dir)) }()
 	if f.store == bench.CloudSim {
 		model := cloudsim.GCP()
 		cfg.Cloud = &model

@@ -106,6 +106,8 @@ type Compactor struct {
 	caughtUp event.Time // never falls in a lineage; the manifest's may be older
 	complete string     // likewise: every entry that is named below it is folded
 	merges   []*merge
+	// unmergeable: deltas could not be merged, for one cannot be read.
+	unmergeable atomic.Bool
 	// tried says how often this process has tried entries that an older build did not
 	// know.
 	tried map[string]int
@@ -241,6 +243,9 @@ func (c *Compactor) persist(ctx context.Context, b batch) (Result, error) {
 		}
 		if err := c.reload(ctx); err != nil && ctx.Err() != nil {
 			return Result{}, ctx.Err()
+		}
+		if c.manifest != nil { // what cannot be published may be too much, until it is merged
+			c.startMerges(ctx)
 		}
 	}
 }

@@ -24,7 +24,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/repair"
-	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -424,94 +423,6 @@ func remove(t *testing.T, w *world, prefix string) {
 	for key := range w.keys(prefix) {
 		require.NoError(t, w.blobs.Delete(t.Context(), key))
 	}
-}
-
-func TestRowsRiseThroughTheTiersAndTheStateStaysTheSame(t *testing.T) {
-	w := newWorld(t)
-	w.options = compactor.Options{MaxDeltas: 2, MaxInline: 4000, MinBase: 100_000}
-	c := w.open("one")
-	const tasks = 150
-	defs := make([]event.TaskDef, tasks)
-	for i := range defs {
-		defs[i] = foldtest.Task(fmt.Sprintf("t%03d", i))
-	}
-	run, entry := w.trigger(defs...)
-	w.step(c, entry)
-	reader := snapshot.NewReader(foldtest.Domain, codec, w.manifests(), w.clock)
-	var inline, l0, l1, bases int
-	var last *manifest.Manifest
-	for i := range defs {
-		w.step(c, w.append(w.Finished(run, defs[i].TaskKey, 1, event.Succeeded)))
-		c.AwaitMerges()
-		m, err := w.manifests().Load(t.Context())
-		require.NoError(t, err)
-		if last != nil && last.BaseSnapshot.ID != m.BaseSnapshot.ID {
-			bases++
-		}
-		last = m
-		inline, l0, l1 = max(inline, tiers(m)[0]), max(l0, tiers(m)[1]), max(l1, len(m.L1))
-		snap, err := reader.Current(t.Context()) // who follows step by step has the same
-		require.NoError(t, err)
-		want, _ := c.Latest().Get()
-		require.Empty(t, codec.Diff(want.State, snap.State, 5), "revision %d", m.Revision)
-	}
-	t.Logf("%d deltas in the manifest, %d in L0, %d in L1, %d bases at most", inline, l0, l1, bases)
-	require.Less(t, inline, 10, "what is in the manifest is written to files")
-	require.Less(t, l0, 5, "L0 merges into L1")
-	require.Less(t, l1, 8, "L1 merges with itself")
-	require.Greater(t, l1, 1)
-	require.Positive(t, bases)
-	w.verify()
-}
-
-// tiers are how many deltas of L0 are in the manifest, and how many in files.
-func tiers(m *manifest.Manifest) [2]int {
-	inline, files := manifest.SplitInline(m.L0)
-	return [2]int{len(inline), len(files)}
-}
-
-func TestALargeDeltaIsWrittenToFilesAtOnce(t *testing.T) {
-	w := newWorld(t)
-	c := w.open("one")
-	defs := make([]event.TaskDef, 200)
-	for i := range defs {
-		defs[i] = foldtest.Task(fmt.Sprintf("t%03d", i))
-	}
-	run, entry := w.trigger(defs...)
-	w.step(c, entry)
-	w.step(c, w.append(w.Finished(run, "t000", 1, event.Succeeded)))
-	m, err := w.manifests().Load(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, [2]int{1, 1}, tiers(m))
-	w.verify()
-}
-
-// Two compactors merge the same deltas, each in its own way, and take up what the
-// other has left to take up.
-func TestTwoCompactorsMergeWhatTheyFold(t *testing.T) {
-	w := newWorld(t)
-	w.options = small
-	one, two := w.open("one"), w.open("two")
-	defs := make([]event.TaskDef, 150)
-	for i := range defs {
-		defs[i] = foldtest.Task(fmt.Sprintf("t%03d", i))
-	}
-	run, entry := w.trigger(defs...)
-	w.step(one, entry)
-	for i := range defs {
-		c := []*compactor.Compactor{one, two}[i/3%2]
-		w.step(c, w.append(w.Finished(run, defs[i].TaskKey, 1, event.Succeeded)))
-		if i%2 == 0 {
-			c.AwaitMerges()
-		}
-	}
-	one.AwaitMerges()
-	two.AwaitMerges()
-	m, err := w.manifests().Load(t.Context())
-	require.NoError(t, err)
-	require.NotEmpty(t, m.BaseSnapshot.Files)
-	require.Less(t, len(m.L0)+len(m.L1), 40)
-	w.verify()
 }
 
 func TestRunFoldsWhatIsAnnouncedAndTriesAgainWhenTheStoreIsAway(t *testing.T) {

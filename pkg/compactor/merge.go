@@ -31,8 +31,12 @@ const (
 	// inlineSlack is how many times MaxInline a manifest holds while what is in it is
 	// being written to files.
 	inlineSlack = 4
-	// fanIn is how many deltas of L1 merge at least.
-	fanIn = 4
+	// fanIn is how many deltas of L1 merge at least, and maxL1 how many there are
+	// before all of them do.
+	fanIn, maxL1 = 4, 64
+	// manyDeltas is far more than there should be, and far less than a manifest may
+	// have.
+	manyDeltas = 1024
 )
 
 // merge is deltas, or the whole state, being written to files beside the folding.
@@ -58,7 +62,11 @@ func (c *Compactor) delta(ctx context.Context, changed *state.Rows) (manifest.De
 	if err != nil {
 		return manifest.Delta{}, err
 	}
-	if c.manifest != nil && inlineBytes(c.manifest.L0)+size > inlineSlack*c.MaxInline {
+	held := size
+	if c.manifest != nil {
+		held += inlineBytes(c.manifest.L0)
+	}
+	if held > inlineSlack*c.MaxInline {
 		return c.write(ctx, id, changed, manifest.TierL0)
 	}
 	return manifest.Delta{ID: id, Inline: rows, Rows: int64(changed.Len()), Bytes: size}, nil
@@ -78,31 +86,48 @@ func inlineBytes(deltas []manifest.Delta) int64 {
 func (c *Compactor) startMerges(ctx context.Context) {
 	m := c.manifest
 	c.merges = slices.DeleteFunc(c.merges, func(r *merge) bool { return !r.pending(m) })
-	if inlineBytes(m.L0) > max(c.MaxInline, 0) && !c.merging(manifest.TierL0) {
-		c.start(ctx, manifest.TierL0, firstInline(m.L0))
+	if !c.merging(manifest.TierL1) && !c.merging(manifest.TierBase) {
+		switch _, files := manifest.SplitInline(m.L0); {
+		case c.baseDue(m):
+			c.start(ctx, manifest.TierBase, nil)
+		case len(files) >= c.MaxDeltas && !c.merging(manifest.TierL0):
+			last := files[len(files)-1].ID // and with it what is in the manifest between them
+			end := slices.IndexFunc(m.L0, func(d manifest.Delta) bool { return d.ID == last }) + 1
+			c.start(ctx, manifest.TierL1, intoL1(m.L1, m.L0[:end]))
+		}
 	}
-	if c.merging(manifest.TierL1) || c.merging(manifest.TierBase) {
-		return
+	free := c.unmerged(m.L0)
+	if inlineBytes(free) > max(c.MaxInline, 0) && !c.merging(manifest.TierL0) {
+		c.start(ctx, manifest.TierL0, firstInline(free))
 	}
-	if c.baseDue(m) {
-		c.start(ctx, manifest.TierBase, nil)
-		return
+}
+
+// unmerged are the deltas that are no part of a merge to L1 under way, which takes
+// up the first of them.
+func (c *Compactor) unmerged(l0 []manifest.Delta) []manifest.Delta {
+	for _, r := range c.merges {
+		if r.tier != manifest.TierL1 {
+			continue
+		}
+		last := r.parts[len(r.parts)-1].ID
+		if i := slices.IndexFunc(l0, func(d manifest.Delta) bool { return d.ID == last }); i >= 0 {
+			l0 = l0[i+1:]
+		}
 	}
-	files := m.L0
-	if i := slices.IndexFunc(m.L0, manifest.Delta.IsInline); i >= 0 {
-		files = m.L0[:i]
-	}
-	if len(files) >= c.MaxDeltas {
-		c.start(ctx, manifest.TierL1, intoL1(m.L1, files))
-	}
+	return l0
 }
 
 func (c *Compactor) merging(tier string) bool {
 	return slices.ContainsFunc(c.merges, func(r *merge) bool { return r.tier == tier })
 }
 
-// baseDue reports whether the deltas hold more than half of the base.
+// baseDue reports whether the deltas hold more than half of the base, or are too
+// many, or could not be merged: a base is made of what is in memory, and reads
+// nothing.
 func (c *Compactor) baseDue(m *manifest.Manifest) bool {
+	if c.unmergeable.Load() || len(m.L1)+len(m.L0) > manyDeltas {
+		return true
+	}
 	var base, deltas int64
 	for _, f := range m.BaseSnapshot.Files {
 		base += f.Size
@@ -133,6 +158,9 @@ func intoL1(l1, l0 []manifest.Delta) []manifest.Delta {
 		size += d.Bytes
 	}
 	from := len(l1)
+	if from > maxL1 {
+		from = 0
+	}
 	for {
 		similar, sum := from, int64(0)
 		for similar > 0 && l1[similar-1].Bytes <= size {
@@ -148,6 +176,9 @@ func intoL1(l1, l0 []manifest.Delta) []manifest.Delta {
 
 // start begins a merge of deltas, or of the whole state.
 func (c *Compactor) start(ctx context.Context, tier string, parts []manifest.Delta) {
+	if tier == manifest.TierBase {
+		c.unmergeable.Store(false)
+	}
 	r := &merge{of: c.manifest, tier: tier, id: c.IDs.New(), parts: slices.Clone(parts)}
 	c.merges = append(c.merges, r)
 	var whole *state.State
@@ -160,6 +191,7 @@ func (c *Compactor) start(ctx context.Context, tier string, parts []manifest.Del
 		if err == nil || ctx.Err() != nil { // or the process ends
 			return
 		}
+		c.unmergeable.Store(true)
 		c.Logger.WarnContext(ctx, "a merge of state files failed; it is tried again later",
 			slog.String("domain", c.Domain.String()), slog.String("tier", tier), slog.Any("error", err))
 	})

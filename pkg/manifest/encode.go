@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -21,11 +22,13 @@ type texts map[deltaKey][]byte
 
 // deltaKey tells deltas apart. An id is given once; the rest is to make sure.
 type deltaKey struct {
-	id                    string
+	tier, id              string
 	revision, rows, bytes int64
 }
 
-func (d *Delta) key() deltaKey { return deltaKey{d.ID, d.Revision, d.Rows, d.Bytes} }
+func (d *Delta) key(tier string) deltaKey {
+	return deltaKey{tier, d.ID, d.Revision, d.Rows, d.Bytes}
+}
 
 func (t texts) encode(m *Manifest) (data []byte, next texts, err error) {
 	if err := m.validate(t); err != nil {
@@ -40,18 +43,18 @@ func (t texts) encode(m *Manifest) (data []byte, next texts, err error) {
 	next = texts{}
 	data = data[:len(data)-1] // its brace
 	for _, list := range []struct {
-		name   string
-		deltas []Delta
-	}{{"l1", m.L1}, {"l0_deltas", m.L0}} {
+		name, tier string
+		deltas     []Delta
+	}{{"l1", TierL1, m.L1}, {"l0_deltas", TierL0, m.L0}} {
 		for i := range list.deltas {
 			d := &list.deltas[i]
-			text, ok := t[d.key()]
+			text, ok := t[d.key(list.tier)]
 			if !ok {
-				if text, err = jsonv2.Marshal(d); err != nil {
+				if text, err = d.encode(); err != nil {
 					return nil, nil, fmt.Errorf("encode manifest of %s, revision %d: delta %s: %w", m.Domain(), m.Revision, d.ID, err)
 				}
 			}
-			next[d.key()] = text
+			next[d.key(list.tier)] = text
 			if i == 0 {
 				data = append(data, `,"`+list.name+`":[`...)
 			} else {
@@ -68,4 +71,33 @@ func (t texts) encode(m *Manifest) (data []byte, next texts, err error) {
 			m.Domain(), m.Revision, len(data), maxBytes)
 	}
 	return data, next, nil
+}
+
+// encode is the delta as JSON. Its rows are copied byte for byte, as their checksum
+// has them.
+func (d *Delta) encode() ([]byte, error) {
+	head := *d
+	head.Inline = nil
+	text, err := jsonv2.Marshal(&head)
+	for i, rows := range d.Inline {
+		part, partErr := jsonv2.Marshal(struct {
+			Table  string `json:"table"`
+			CRC32C uint32 `json:"crc32c"`
+			Count  int64  `json:"count"`
+		}{rows.Table, rows.CRC32C, rows.Count})
+		if err = errors.Join(err, partErr); err != nil {
+			return nil, err
+		}
+		separator := ","
+		if i == 0 {
+			text = text[:len(text)-1] // its brace
+			separator = `,"inline":[`
+		}
+		text = append(append(text, separator...), part[:len(part)-1]...)
+		text = append(append(append(text, `,"rows":`...), rows.JSON...), '}')
+	}
+	if len(d.Inline) > 0 {
+		text = append(text, "]}"...)
+	}
+	return text, err
 }

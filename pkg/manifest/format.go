@@ -107,9 +107,9 @@ type Delta struct {
 	ID       string `json:"id"`       // a ULID
 	Revision int64  `json:"revision"` // the last revision whose changes it holds
 	Files    []File `json:"files,omitempty"`
-	Inline   []Rows `json:"inline,omitempty"`
 	Rows     int64  `json:"rows"`
 	Bytes    int64  `json:"bytes"` // of the files, or of the JSON of the rows
+	Inline   []Rows `json:"inline,omitempty"`
 }
 
 // Rows are rows of a table for which a file of their own would cost more than

@@ -114,7 +114,7 @@ func (m *Manifest) validateDeltas(p *problem, path string, deltas []Delta, tier 
 	p.check(len(deltas) <= maxDeltas, "%s: there are %d; at most %d are allowed", path, len(deltas), maxDeltas)
 	for i := range deltas {
 		d := &deltas[i]
-		if _, ok := known[d.key()]; ok {
+		if _, ok := known[d.key(tier)]; ok {
 			continue
 		}
 		here := fmt.Sprintf("%s[%d]", path, i)
@@ -126,10 +126,11 @@ func (m *Manifest) validateDeltas(p *problem, path string, deltas []Delta, tier 
 		for j := range d.Files {
 			m.validateFile(p, fmt.Sprintf("%s.files[%d]", here, j), &d.Files[j], tier)
 		}
+		p.check(len(d.Inline) == 0 || tier == TierL0, "%s.inline: only deltas of L0 have rows in the manifest", here)
 		p.check(len(d.Inline) <= maxTables, "%s.inline: there are %d; at most %d are allowed", here, len(d.Inline), maxTables)
 		for j, rows := range d.Inline {
 			p.check(isTable(rows.Table), "%s.inline[%d].table: %.100q is no table", here, j, rows.Table)
-			p.check(len(rows.JSON) > 0, "%s.inline[%d].rows: is required", here, j)
+			p.check(rows.JSON.IsValid(), "%s.inline[%d].rows: are required, as JSON", here, j)
 			p.count(fmt.Sprintf("%s.inline[%d].count", here, j), rows.Count)
 			p.check(blob.CRC32C(rows.JSON) == rows.CRC32C, "%s.inline[%d].rows: they do not have the checksum %d", here, j, rows.CRC32C)
 		}

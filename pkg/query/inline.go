@@ -72,7 +72,12 @@ func literal(c table.Column, v jsontext.Value) (string, error) {
 		}
 	case table.Timestamp:
 		var at event.Time
-		if err = json.Unmarshal(v, &at); err == nil {
+		if v.Kind() == '0' {
+			err = json.Unmarshal(v, (*int64)(&at))
+		} else {
+			err = json.Unmarshal(v, &at)
+		}
+		if err == nil {
 			return quoteText(at.String()), nil
 		}
 	}

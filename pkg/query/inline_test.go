@@ -29,7 +29,7 @@ func TestRowsInTheManifestReadAsThoseInFiles(t *testing.T) {
 	files, inline := file.open(t), manifest.open(t)
 	for _, d := range table.All() {
 		want := all(t, files, "SELECT * FROM "+d.Name+" ORDER BY ALL")
-		require.Len(t, want, 3, d.Name)
+		require.Len(t, want, 4, d.Name)
 		require.Equal(t, want, all(t, inline, "SELECT * FROM "+d.Name+" ORDER BY ALL"), d.Name)
 		require.Equal(t, all(t, files, "SELECT column_name, column_type FROM (DESCRIBE "+d.Name+")"),
 			all(t, inline, "SELECT column_name, column_type FROM (DESCRIBE "+d.Name+")"))
@@ -37,12 +37,14 @@ func TestRowsInTheManifestReadAsThoseInFiles(t *testing.T) {
 }
 
 // both puts the same rows into a file and into a manifest: one of zeroes, one of
-// ordinary values, and one of values that SQL could take for something else.
+// ordinary values, one of values that SQL could take for something else, and one of
+// times with five digits to the year.
 func both[R table.Row](t *testing.T, file, manifest *revision) {
 	t.Helper()
-	rows := []*R{new(R), new(R), new(R)}
+	rows := []*R{new(R), new(R), new(R), new(R)}
 	fill(reflect.ValueOf(rows[1]).Elem(), "plain", 1_760_000_000_123_456)
 	fill(reflect.ValueOf(rows[2]).Elem(), "'); DROP VIEW runs; -- \"\\ \x00\n é", -5)
+	fill(reflect.ValueOf(rows[3]).Elem(), "after the year 9999", 253_402_300_800_000_001)
 	add(t, file, rows...)
 	inline(t, manifest, rows...)
 }

@@ -68,7 +68,8 @@ func deltaSources(store *manifest.Store, deltas []manifest.Delta) []Source {
 func Advance(
 	ctx context.Context, c *Codec, store *manifest.Store, from *manifest.Manifest, own *state.State, m *manifest.Manifest,
 ) (*state.State, error) {
-	if from == nil || m.Lineage != from.Lineage || m.Revision < from.Revision || m.BaseSnapshot.After(from.Revision) {
+	if from == nil || m.Lineage != from.Lineage || m.Revision < from.Revision ||
+		m.BaseSnapshot.ID != from.BaseSnapshot.ID && m.BaseSnapshot.After(from.Revision) {
 		return Load(ctx, c, store, m)
 	}
 	var fresh []manifest.Delta

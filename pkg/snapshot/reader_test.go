@@ -185,6 +185,36 @@ func TestAReaderFollowsOverABaseRewrite(t *testing.T) {
 	require.Equal(t, int64(1), cost.Lists, "who is far behind asks for the newest at once")
 }
 
+// Bases of earlier builds do not say which revision's state they are.
+func TestABaseThatAReaderHasIsNotReadAgain(t *testing.T) {
+	w := newWorld(t)
+	w.options = compactor.Options{MaxDeltas: 2, MaxInline: 1000, MinBase: 10_000}
+	w.open()
+	load := func() *manifest.Manifest {
+		m, err := w.manifests().Load(t.Context())
+		require.NoError(t, err)
+		m.BaseSnapshot.Revision = 0
+		return m
+	}
+	w.run(foldtest.Task("x"))
+	for load().BaseSnapshot.ID == "" {
+		w.run(foldtest.Task("x"))
+		w.compact.AwaitMerges()
+	}
+	from := load()
+	own, err := snapshot.Load(t.Context(), codec, w.manifests(), from)
+	require.NoError(t, err)
+	w.run(foldtest.Task("x"))
+	m := load()
+	require.Equal(t, from.BaseSnapshot.ID, m.BaseSnapshot.ID)
+	before := w.blobs.Stats()
+	own, err = snapshot.Advance(t.Context(), codec, w.manifests(), from, own, m)
+	require.NoError(t, err)
+	require.Less(t, w.blobs.Stats().Sub(before).Gets, int64(len(m.BaseSnapshot.Files)))
+	want, _ := w.compact.Latest().Get()
+	require.Empty(t, codec.Diff(want.State, own, 5))
+}
+
 func TestAReaderReadsAnewWhenALineageBegins(t *testing.T) {
 	w := newWorld(t)
 	run := w.run(foldtest.Task("a"))

@@ -54,12 +54,21 @@ func (t *Table[R]) appendRow(dst []byte, row reflect.Value) ([]byte, error) {
 		case Integer, Bigint:
 			dst = strconv.AppendInt(dst, v.Int(), 10)
 		case Timestamp:
-			dst = append(event.Time(v.Int()).AppendTo(append(dst, '"')), '"')
+			dst = appendTime(dst, event.Time(v.Int()))
 		case Boolean:
 			dst = strconv.AppendBool(dst, v.Bool())
 		}
 	}
 	return append(dst, '}'), nil
+}
+
+// appendTime writes a time as text; one that RFC 3339 has no text for, for its year
+// has not four digits, as microseconds since 1970.
+func appendTime(dst []byte, at event.Time) []byte {
+	if year := at.Time().Year(); year < 0 || year > 9999 {
+		return strconv.AppendInt(dst, int64(at), 10)
+	}
+	return append(at.AppendTo(append(dst, '"')), '"')
 }
 
 // inJSON says that every row has the column.
@@ -155,15 +164,20 @@ func (c *column) readJSON(in *jsontext.Decoder, field reflect.Value) error {
 		}
 		field.SetBool(token.Bool())
 		return nil
-	case Varchar, Timestamp:
+	case Timestamp:
+		if token.Kind() == '0' {
+			want = '0'
+		}
+	case Varchar:
 	}
 	if token.Kind() != want {
 		return fmt.Errorf("it is %.80s, which is no %s", token, c.Type)
 	}
-	switch text := token.String(); c.Type {
-	case Varchar:
+	text := token.String()
+	switch {
+	case c.Type == Varchar:
 		field.SetString(text)
-	case Timestamp:
+	case c.Type == Timestamp && want == '"':
 		var at event.Time
 		if err := at.UnmarshalText([]byte(text)); err != nil {
 			return err

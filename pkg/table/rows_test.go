@@ -30,7 +30,7 @@ func fill(t *rapid.T, v reflect.Value, label string) {
 		case reflect.Int32:
 			field.SetInt(int64(rapid.SampledFrom([]int32{0, 1, -1, 1 << 30}).Draw(t, name)))
 		case reflect.Int64:
-			field.SetInt(rapid.SampledFrom([]int64{0, 1, 1_700_000_000_123_456, -5}).Draw(t, name))
+			field.SetInt(rapid.SampledFrom([]int64{0, 1, 1_700_000_000_123_456, -5, 253_402_300_800_000_001}).Draw(t, name))
 		case reflect.Bool:
 			field.SetBool(rapid.Bool().Draw(t, name))
 		default:

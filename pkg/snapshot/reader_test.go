@@ -201,6 +201,8 @@ func TestABaseThatAReaderHasIsNotReadAgain(t *testing.T) {
 		w.run(foldtest.Task("x"))
 		w.compact.AwaitMerges()
 	}
+	w.options = compactor.Options{} // no other base
+	w.open()
 	from := load()
 	own, err := snapshot.Load(t.Context(), codec, w.manifests(), from)
 	require.NoError(t, err)

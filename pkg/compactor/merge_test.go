@@ -170,3 +170,21 @@ func TestTimesThatRFC3339HasNoTextForAreKept(t *testing.T) {
 	w.open("two")
 	w.verify()
 }
+
+// A manifest must not come to have so many deltas that none can be added. Seen to
+// fail with baseDue not counting them.
+func TestSoManyDeltasMakeABase(t *testing.T) {
+	w := newWorld(t)
+	w.options = compactor.Options{MaxInline: 1 << 30} // nothing else merges them
+	c := w.open("one")
+	run, entry := w.trigger(foldtest.Task("a"))
+	w.step(c, entry)
+	for range 1030 {
+		w.step(c, w.append(w.Beat(run, "a", 1)))
+	}
+	c.AwaitMerges()
+	w.step(c, w.append(w.Beat(run, "a", 1)))
+	m := w.newest()
+	require.NotEmpty(t, m.BaseSnapshot.Files)
+	require.Less(t, len(m.L0), 50)
+}

@@ -106,7 +106,7 @@ type Compactor struct {
 	caughtUp event.Time // never falls in a lineage; the manifest's may be older
 	complete string     // likewise: every entry that is named below it is folded
 	merges   []*merge
-	// unmergeable: deltas could not be merged, for one cannot be read.
+	// unmergeable: deltas could not be merged, for one could not be read.
 	unmergeable atomic.Bool
 	// tried says how often this process has tried entries that an older build did not
 	// know.

@@ -191,7 +191,6 @@ func (c *Compactor) start(ctx context.Context, tier string, parts []manifest.Del
 		if err == nil || ctx.Err() != nil { // or the process ends
 			return
 		}
-		c.unmergeable.Store(true)
 		c.Logger.WarnContext(ctx, "a merge of state files failed; it is tried again later",
 			slog.String("domain", c.Domain.String()), slog.String("tier", tier), slog.Any("error", err))
 	})
@@ -204,6 +203,7 @@ func (c *Compactor) merge(ctx context.Context, r *merge, whole *state.State) err
 	} else {
 		var err error
 		if rows, err = snapshot.LoadDeltas(ctx, c.Codec, c.Manifests, r.parts); err != nil {
+			c.unmergeable.Store(true)
 			return err
 		}
 	}

@@ -67,7 +67,7 @@ func (t texts) encode(m *Manifest) (data []byte, next texts, err error) {
 		}
 	}
 	if data = append(data, "}\n"...); len(data) > maxBytes {
-		return nil, nil, fmt.Errorf("encode manifest of %s, revision %d: it has %d bytes; at most %d are allowed; run `servo admin compact`",
+		return nil, nil, fmt.Errorf("encode manifest of %s, revision %d: it has %d bytes; at most %d are allowed; `servo admin rebuild` makes a state of few files",
 			m.Domain(), m.Revision, len(data), maxBytes)
 	}
 	return data, next, nil

@@ -435,11 +435,20 @@ func (s *Stack) Trouble() (since time.Time, err error) {
 // error says why.
 func (s *Stack) Done() error { return s.group.Wait() }
 
+// answerWithin is how long a closing stack takes to answer a worker of another
+// process: what is not answered is reported again and again, for nobody.
+const answerWithin = time.Second
+
 // Close ends the stack: executions are broken off, not reported, and go on where
 // the state says they were when the folder is opened again.
 func (s *Stack) Close() error {
 	var err error
 	if s.stop != nil {
+		if s.worker == nil {
+			answering, cancel := context.WithTimeout(context.Background(), answerWithin)
+			_ = s.server.Shutdown(answering) // what takes longer is cut off below
+			cancel()
+		}
 		s.stop()
 		err = s.group.Wait()
 	}

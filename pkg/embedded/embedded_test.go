@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -240,4 +242,43 @@ func TestAWebPageCannotReachTheStack(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, send(func(r *http.Request) { r.Host = "evil.example" }), "by a name of its own")
 	require.Equal(t, http.StatusForbidden, send(func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }))
 	require.Equal(t, http.StatusForbidden, send(func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }))
+}
+
+// The worker of another process repeats a report that is not answered.
+func TestAStackThatClosesAnswersWhatItHasTaken(t *testing.T) {
+	entered := make(chan string, 1)
+	opts := options(t, t.TempDir())
+	opts.WorkerURL = "http://127.0.0.1:1"
+	opts.Routes = func(mux *http.ServeMux, _ *engine.Engine) {
+		mux.HandleFunc("GET /report", func(w http.ResponseWriter, r *http.Request) {
+			entered <- r.Host
+			for { // until the stack takes no more
+				conn, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", r.Host)
+				if err != nil {
+					break
+				}
+				_ = conn.Close()
+			}
+			if r.Context().Err() == nil {
+				_, _ = io.WriteString(w, "taken")
+			}
+		})
+	}
+	s, err := embedded.Start(t.Context(), opts)
+	require.NoError(t, err)
+	answer := make(chan string, 1)
+	go func() {
+		request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/report", http.NoBody)
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			answer <- err.Error()
+			return
+		}
+		defer response.Body.Close()
+		body, _ := io.ReadAll(response.Body)
+		answer <- string(body)
+	}()
+	<-entered
+	require.NoError(t, s.Close())
+	require.Equal(t, "taken", <-answer)
 }

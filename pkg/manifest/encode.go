@@ -30,8 +30,13 @@ func (d *Delta) key(tier string) deltaKey {
 	return deltaKey{tier, d.ID, d.Revision, d.Rows, d.Bytes}
 }
 
+func (t texts) has(tier string, _ int, d *Delta) bool {
+	_, ok := t[d.key(tier)]
+	return ok
+}
+
 func (t texts) encode(m *Manifest) (data []byte, next texts, err error) {
-	if err := m.validate(t); err != nil {
+	if err := m.validate(t.has); err != nil {
 		return nil, nil, fmt.Errorf("encode manifest of %s, revision %d: %w", m.Domain(), m.Revision, err)
 	}
 	head := *m

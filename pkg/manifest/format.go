@@ -1,13 +1,10 @@
 package manifest
 
 import (
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
 
-	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
@@ -193,50 +190,4 @@ func (m *Manifest) Successor(writer string) *Manifest {
 	next.L1, next.L0 = slices.Clone(m.L1), slices.Clone(m.L0)
 	next.History, next.RowCounts = maps.Clone(m.History), maps.Clone(m.RowCounts)
 	return &next
-}
-
-// maxBytes is the largest manifest that is read or written.
-const maxBytes = 32 << 20
-
-// Decode reads and checks the manifest of a domain's revision, as it was stored
-// under key. It is strict: a field that this build does not know is an error,
-// since a writer would drop it.
-func Decode(key string, d ids.Domain, revision int64, data []byte) (*Manifest, error) {
-	m, err := decode(data)
-	switch {
-	case err != nil:
-		return nil, &CorruptError{Key: key, Reason: err.Error()}
-	case m.Domain() != d || m.Revision != revision:
-		return nil, &CorruptError{Key: key, Reason: fmt.Sprintf("it says that it is revision %d of %s", m.Revision, m.Domain())}
-	}
-	return m, nil
-}
-
-var errTooLarge = fmt.Errorf("it has more than %d bytes", maxBytes)
-
-func decode(data []byte) (*Manifest, error) {
-	if len(data) > maxBytes {
-		return nil, errTooLarge
-	}
-	m := &Manifest{}
-	// Every hop decodes a manifest or two: this takes two fifths of the time of
-	// encoding/json, and refuses duplicate names and what follows the object.
-	err := jsonv2.Unmarshal(data, m, jsonv2.RejectUnknownMembers(true))
-	if err == nil && m.SchemaVersion >= 1 && m.SchemaVersion <= SchemaVersion {
-		if err := m.validate(nil); err != nil {
-			return nil, err
-		}
-		return m, nil
-	}
-	// In a newer format nothing else can be judged.
-	var head struct {
-		SchemaVersion int `json:"schema_version"`
-	}
-	if headErr := json.Unmarshal(data, &head); headErr != nil {
-		return nil, fmt.Errorf("it is not a JSON object: %w", headErr)
-	}
-	if head.SchemaVersion < 1 || head.SchemaVersion > SchemaVersion {
-		return nil, fmt.Errorf("its schema_version is %d, and this build knows 1 to %d; upgrade servo", head.SchemaVersion, SchemaVersion)
-	}
-	return nil, fmt.Errorf("it is not a manifest: %w", err)
 }

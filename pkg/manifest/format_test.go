@@ -102,6 +102,12 @@ func TestASuccessorSharesNothingThatChanges(t *testing.T) {
 func TestADamagedManifestIsRefusedWithItsKeyAndReason(t *testing.T) {
 	good, err := manifest.Encode(full())
 	require.NoError(t, err)
+	reader := &manifest.Decoder{Domain: domain}
+	first, err := reader.Decode("key", 2, good)
+	require.NoError(t, err)
+	again, err := reader.Decode("key", 2, good)
+	require.NoError(t, err)
+	require.Equal(t, first, again)
 	for name, c := range map[string]struct{ from, to, reason string }{
 		"not JSON":               {"{", "(", "not a JSON object"},
 		"two":                    {"}]}\n", "}]}{}", "after top-level value"},
@@ -128,6 +134,8 @@ func TestADamagedManifestIsRefusedWithItsKeyAndReason(t *testing.T) {
 			changed := bytes.Replace(good, []byte(c.from), []byte(c.to), 1)
 			require.NotEqual(t, string(good), string(changed))
 			_, err := manifest.Decode("manifests/the.json", domain, 2, changed)
+			_, same := reader.Decode("manifests/the.json", 2, changed)
+			require.Equal(t, err, same, "whoever knows the deltas already sees it too")
 			var corrupt *manifest.CorruptError
 			require.ErrorAs(t, err, &corrupt)
 			require.Contains(t, err.Error(), "manifests/the.json")

@@ -178,6 +178,8 @@ type Store struct {
 	verifiedAt time.Time
 	hintedAt   time.Time
 	texts      texts // of the manifest that was encoded last; never changed
+
+	decoder Decoder
 }
 
 // New makes the store of a domain's manifests.
@@ -185,7 +187,9 @@ func New(cfg Config) *Store {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Store{domain: cfg.Domain, blobs: cfg.Store, ids: cfg.IDs, clock: cfg.Clock, log: cfg.Logger}
+	return &Store{
+		domain: cfg.Domain, blobs: cfg.Store, ids: cfg.IDs, clock: cfg.Clock, log: cfg.Logger, decoder: Decoder{Domain: cfg.Domain},
+	}
 }
 
 // Boundary says which revisions exist: those of the lineage above the number.
@@ -256,7 +260,7 @@ func (s *Store) get(ctx context.Context, key string, revision int64) (*Manifest,
 	case err != nil:
 		return nil, fmt.Errorf("read manifest %s: %w", key, err)
 	}
-	m, err := Decode(key, s.domain, revision, data)
+	m, err := s.decoder.Decode(key, revision, data)
 	if err != nil {
 		return nil, err
 	}

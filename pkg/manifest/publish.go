@@ -96,7 +96,7 @@ func (s *Store) holder(ctx context.Context, key string, next *Manifest, data []b
 	case bytes.Equal(stored, data):
 		return true, nil, nil
 	}
-	m, err := Decode(key, s.domain, next.Revision, stored)
+	m, err := s.decoder.Decode(key, next.Revision, stored)
 	if err != nil {
 		return false, nil, err
 	}

@@ -43,8 +43,12 @@ func (p *problem) count(path string, n int64) { p.check(n >= 0, "%s: %d is negat
 
 func (p *problem) time(path string, t event.Time) { p.check(t >= 0, "%s: %d is before 1970", path, t) }
 
-// validate checks a manifest, but for the deltas that are known to be well.
-func (m *Manifest) validate(known texts) error {
+// knower tells whether a delta, of a tier and at an index, has been checked before.
+type knower func(tier string, i int, d *Delta) bool
+
+// validate checks a manifest, but for what is in the deltas that are known to be
+// well.
+func (m *Manifest) validate(known knower) error {
 	p := &problem{}
 	p.check(m.SchemaVersion == SchemaVersion, "schema_version: %d is not %d", m.SchemaVersion, SchemaVersion)
 	if err := m.Domain().Validate(); err != nil {
@@ -91,7 +95,7 @@ func (m *Manifest) validateWatermarks(p *problem) {
 	p.time("watermarks.caught_up_at", w.CaughtUpAt)
 }
 
-func (m *Manifest) validateFiles(p *problem, known texts) {
+func (m *Manifest) validateFiles(p *problem, known knower) {
 	p.optionalULID("base_snapshot.id", m.BaseSnapshot.ID)
 	p.time("base_snapshot.published_at", m.BaseSnapshot.PublishedAt)
 	p.check(m.BaseSnapshot.Revision >= 0 && m.BaseSnapshot.Revision <= m.Revision,
@@ -110,16 +114,16 @@ func (m *Manifest) validateFiles(p *problem, known texts) {
 	}
 }
 
-func (m *Manifest) validateDeltas(p *problem, path string, deltas []Delta, tier string, known texts) {
+func (m *Manifest) validateDeltas(p *problem, path string, deltas []Delta, tier string, known knower) {
 	p.check(len(deltas) <= maxDeltas, "%s: there are %d; at most %d are allowed", path, len(deltas), maxDeltas)
 	for i := range deltas {
 		d := &deltas[i]
-		if _, ok := known[d.key(tier)]; ok {
+		p.check(d.Revision >= 1 && d.Revision <= m.Revision, "%s[%d].revision: %d is not one up to %d", path, i, d.Revision, m.Revision)
+		if known(tier, i, d) {
 			continue
 		}
 		here := fmt.Sprintf("%s[%d]", path, i)
 		p.ulid(here+".id", d.ID)
-		p.check(d.Revision >= 1 && d.Revision <= m.Revision, "%s.revision: %d is not one up to %d", here, d.Revision, m.Revision)
 		p.count(here+".rows", d.Rows)
 		p.count(here+".bytes", d.Bytes)
 		p.check(len(d.Files) <= maxTables, "%s.files: there are %d; at most %d are allowed", here, len(d.Files), maxTables)

@@ -58,6 +58,9 @@ func Draw(seed uint64) World {
 		c.PageSize = 2 + r.IntN(30)
 	}
 	c.Faults = drawFaults(r)
+	if stall := random(seed, "stall", 0); c.Faults != (Faults{}) && stall.IntN(6) == 0 {
+		c.Faults.Stall = 1 + stall.IntN(100)
+	}
 	return c
 }
 

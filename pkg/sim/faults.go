@@ -25,6 +25,8 @@ type Faults struct {
 	MaxSkew int
 	// Full: each minute, the store begins to be full for a while.
 	Full int
+	// Stall: each minute, the queue begins to keep all that it has for a while.
+	Stall int
 	// Older is for how many minutes, at most, compactors run a build that does not
 	// know all event types. Each is upgraded at its own time.
 	Older int
@@ -36,9 +38,10 @@ type Faults struct {
 // dice draws what goes wrong. It belongs to the driver.
 type dice struct {
 	Faults
-	w         *world
-	rng       *rand.Rand
-	fullUntil time.Time
+	w            *world
+	rng          *rand.Rand
+	fullUntil    time.Time
+	stalledUntil time.Time
 }
 
 // over reports whether faults have stopped.
@@ -92,6 +95,14 @@ func (d *dice) storage(p *process, writes bool) storageFault {
 
 // full reports whether the store has no room.
 func (d *dice) full() bool { return d.w.now().Before(d.fullUntil) && !d.over() }
+
+// stalled is for how long the queue delivers nothing.
+func (d *dice) stalled() time.Duration {
+	if d.over() {
+		return 0
+	}
+	return d.stalledUntil.Sub(d.w.now())
+}
 
 type networkFault struct {
 	before, after bool
@@ -157,6 +168,9 @@ func (d *dice) minute() {
 	}
 	if d.chance(d.Full, "store full for a while") {
 		d.fullUntil = d.w.now().Add(d.between(time.Second, time.Minute))
+	}
+	if d.chance(d.Stall, "queue stalled for a while") {
+		d.stalledUntil = d.w.now().Add(d.between(time.Minute, 25*time.Minute))
 	}
 }
 

@@ -32,6 +32,7 @@ type followed struct {
 	domain    ids.Domain
 	manifests *manifest.Store
 	manifest  *manifest.Manifest // the newest committed one
+	decoder   manifest.Decoder
 	state     *state.State
 	// past are the states of revisions lately, for readers to be held against.
 	past map[int64]*state.State
@@ -57,7 +58,7 @@ func newOracle(w *world) *oracle {
 	for _, d := range w.domains {
 		o.domains[d] = &followed{
 			domain: d, past: map[int64]*state.State{}, named: map[string]span{}, abandoned: map[string]bool{}, cancelled: map[string]bool{},
-			state:     state.New(d),
+			state: state.New(d), decoder: manifest.Decoder{Domain: d},
 			manifests: manifest.New(manifest.Config{Domain: d, Store: w.blobs, IDs: ids.NewSource(w.now, nil), Clock: w.clock}),
 		}
 	}
@@ -95,7 +96,7 @@ func (o *oracle) published(key string) {
 		o.violation("manifest", "%s: %v", key, err)
 		return
 	}
-	m, err := manifest.Decode(key, d, revision, data)
+	m, err := f.decoder.Decode(key, revision, data)
 	if err != nil {
 		o.violation("manifest", "%v", err)
 		return

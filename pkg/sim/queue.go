@@ -61,6 +61,10 @@ func (q *cloudQueue) deliver(id string, t *queued, regular bool) {
 	if regular && q.waiting[id] != t {
 		return // deleted meanwhile
 	}
+	if wait := q.w.faults.stalled(); wait > 0 {
+		q.w.after(wait+q.w.faults.latency(), nil, func() { q.deliver(id, t, regular) })
+		return
+	}
 	q.w.note("deliver %s", id)
 	header := http.Header{}
 	for name, value := range t.Header {

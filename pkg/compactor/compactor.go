@@ -75,6 +75,9 @@ type Options struct {
 	MaxInline int64
 	// MinBase is how many bytes of deltas make a new base at least; 0: 8 MiB.
 	MinBase int64
+	// KeepEntries is how long the live state has entries of the ledger, longer than
+	// anybody announces them again; 0: 8 days.
+	KeepEntries time.Duration
 	// Retention says which revisions are kept; the zero value is the default.
 	Retention manifest.Policy
 	// Decode reads an entry; nil: as [Decode] does. A simulation has builds that do
@@ -138,6 +141,7 @@ func (o Options) withDefaults() Options {
 	o.MaxDeltas = cmp.Or(max(o.MaxDeltas, 0), maxDeltas)
 	o.MaxInline = cmp.Or(o.MaxInline, maxInline)
 	o.MinBase = cmp.Or(max(o.MinBase, 0), minBase)
+	o.KeepEntries = cmp.Or(max(o.KeepEntries, 0), keepEntries)
 	o.Retention = o.Retention.WithDefaults()
 	if o.Decode == nil {
 		o.Decode = Decode
@@ -300,6 +304,14 @@ func (c *Compactor) forget() {
 	clear(c.tried)
 }
 
+// baseID is that of the state's base, "" if there is none yet.
+func (c *Compactor) baseID() string {
+	if c.manifest == nil {
+		return ""
+	}
+	return c.manifest.BaseSnapshot.ID
+}
+
 // lineage is that of the state, "" if there is none yet.
 func (c *Compactor) lineage() string {
 	if c.manifest == nil {
@@ -310,7 +322,9 @@ func (c *Compactor) lineage() string {
 
 // share hands out the current state as the newest snapshot.
 func (c *Compactor) share() *snapshot.Snapshot {
-	snap := &snapshot.Snapshot{State: c.state.Copy(), CaughtUpAt: c.caughtUp}
+	snap := &snapshot.Snapshot{
+		State: c.state.Copy(), CaughtUpAt: c.caughtUp, History: snapshot.HistoryOf(c.Codec, c.Manifests, c.manifest),
+	}
 	if c.manifest != nil {
 		snap.Revision = c.manifest.Revision
 	}

@@ -48,8 +48,18 @@ type merge struct {
 	id    string           // of the result, and in the names of its files
 	parts []manifest.Delta // that it replaces, oldest first; none for a base
 
-	result atomic.Pointer[manifest.Delta]
+	result atomic.Pointer[merged]
 	done   atomic.Bool
+}
+
+// merged is what a merge made.
+type merged struct {
+	manifest.Delta
+
+	// Of a base: what it leaves to history, and the new indexes of that.
+	cut     state.Cut
+	history map[string]manifest.File
+	files   []manifest.File // that are new in history
 }
 
 // delta stores what changed: few rows in the delta itself, and so in the manifest.
@@ -197,22 +207,36 @@ func (c *Compactor) start(ctx context.Context, tier string, parts []manifest.Del
 }
 
 func (c *Compactor) merge(ctx context.Context, r *merge, whole *state.State) error {
-	var rows *state.Rows
 	if whole != nil {
-		rows = whole.All()
-	} else {
-		var err error
-		if rows, err = snapshot.LoadDeltas(ctx, c.Codec, c.Manifests, r.parts); err != nil {
-			c.unmergeable.Store(true)
-			return err
-		}
+		return c.rebase(ctx, r, whole)
 	}
-	result, err := c.write(ctx, r.id, rows, r.tier)
+	rows, err := snapshot.LoadDeltas(ctx, c.Codec, c.Manifests, r.parts)
+	if err != nil {
+		c.unmergeable.Store(true)
+		return err
+	}
+	delta, err := c.write(ctx, r.id, rows, r.tier)
 	if err != nil {
 		return err
 	}
+	delta.Revision = r.through()
+	r.result.Store(&merged{Delta: delta})
+	return nil
+}
+
+// rebase writes a base of what lives, and adds to history what is closed.
+func (c *Compactor) rebase(ctx context.Context, r *merge, whole *state.State) error {
+	result := &merged{cut: c.cutOf(r.of)}
+	closed := whole.Evict(result.cut)
+	var err error
+	if result.Delta, err = c.write(ctx, r.id, whole.All(), r.tier); err != nil {
+		return err
+	}
 	result.Revision = r.through()
-	r.result.Store(&result)
+	if result.history, result.files, err = c.archive(ctx, r.of, closed); err != nil {
+		return err
+	}
+	r.result.Store(result)
 	return nil
 }
 
@@ -232,11 +256,12 @@ func (r *merge) pending(m *manifest.Manifest) bool { return !r.done.Load() || r.
 // stands for, and none of its files may have been collected under m's floor.
 func (r *merge) ready(m *manifest.Manifest) bool {
 	result := r.result.Load()
-	if result == nil || m == nil || m.Lineage != r.of.Lineage || !manifest.NamedFrom(m.OrphanFloor, result.Files) {
+	if result == nil || m == nil || m.Lineage != r.of.Lineage ||
+		!manifest.NamedFrom(m.OrphanFloor, slices.Concat(result.Files, result.files)) {
 		return false
 	}
-	if r.tier == manifest.TierBase {
-		return m.BaseSnapshot.Revision < r.through() && r.through() <= m.Revision
+	if r.tier == manifest.TierBase { // another base may have put other things into history
+		return m.BaseSnapshot.ID == r.of.BaseSnapshot.ID && r.through() <= m.Revision
 	}
 	// A base may have taken up the older ones meanwhile.
 	last := r.parts[len(r.parts)-1]
@@ -255,6 +280,13 @@ func (r *merge) apply(m *manifest.Manifest, now event.Time) {
 	if r.tier == manifest.TierBase {
 		m.BaseSnapshot = manifest.BaseSnapshot{
 			ID: result.ID, Revision: result.Revision, PublishedAt: now, Files: result.Files,
+			FoldSeq: result.cut.Seq, FoldTime: result.cut.Time, EntriesFrom: result.cut.Entries,
+		}
+		for table, index := range result.history {
+			if m.History == nil {
+				m.History = map[string]manifest.File{}
+			}
+			m.History[table] = index
 		}
 		within := func(d manifest.Delta) bool { return d.Revision <= result.Revision }
 		m.L1, m.L0 = slices.DeleteFunc(m.L1, within), slices.DeleteFunc(m.L0, within)
@@ -264,12 +296,12 @@ func (r *merge) apply(m *manifest.Manifest, now event.Time) {
 		return slices.ContainsFunc(r.parts, func(part manifest.Delta) bool { return part.ID == d.ID })
 	}
 	if r.tier == manifest.TierL1 {
-		m.L1 = append(slices.DeleteFunc(m.L1, replaced), *result)
+		m.L1 = append(slices.DeleteFunc(m.L1, replaced), result.Delta)
 		m.L0 = slices.DeleteFunc(m.L0, replaced)
 		return
 	}
 	at := slices.IndexFunc(m.L0, replaced)
-	m.L0 = slices.Insert(slices.DeleteFunc(m.L0, replaced), at, *result)
+	m.L0 = slices.Insert(slices.DeleteFunc(m.L0, replaced), at, result.Delta)
 }
 
 // AwaitMerges waits until nothing is being merged: for whoever must have the store

@@ -39,6 +39,10 @@ func (c *Compactor) publish(ctx context.Context, work *state.State, p publicatio
 		}
 	}
 	next.L0Count = len(next.L0)
+	if next.BaseSnapshot.ID != c.baseID() {
+		work.Evict(snapshot.CutOf(next))
+	}
+	next.RowCounts = counts(work)
 	if err := c.Manifests.Publish(ctx, next); err != nil {
 		return err
 	}
@@ -73,11 +77,7 @@ func (c *Compactor) write(ctx context.Context, id string, rows *state.Rows, tier
 		d.Rows += f.Rows
 		d.Bytes += int64(len(f.Data))
 		g.Go(func() error {
-			object, err := c.Store.Create(gctx, key, f.Data)
-			if err == nil {
-				c.told(object.Updated)
-			}
-			return err
+			return c.create(gctx, key, f.Data)
 		})
 	}
 	return d, g.Wait()
@@ -127,7 +127,6 @@ func (c *Compactor) next(work *state.State, p publication, delta manifest.Delta)
 	next.L0 = append(next.L0, delta)
 	next.L0Limits = manifest.L0Limits{MaxCount: c.MaxDeltas, MaxBytes: c.MinBase}
 	next.OrphanFloor = c.orphanFloor(next, delta)
-	next.RowCounts = counts(work)
 	w := &next.Watermarks
 	for _, g := range p.groups {
 		if g.Entry > w.EventsProcessedThrough {

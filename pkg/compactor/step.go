@@ -17,6 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -210,13 +211,16 @@ func (c *Compactor) newlySupported(barrier bool) []Entry {
 	return entries
 }
 
+// recorded reports whether an entry was dealt with. Those that history has are
+// known by their names: what is named below it and is not known appeared when no
+// listing could find it any more, and its writer has given it up.
 func (c *Compactor) recorded(entry string) bool {
 	found := false
 	c.state.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {
 		found = row.Entry == entry
 		return false
 	})
-	return found
+	return found || c.manifest != nil && entry < c.manifest.BaseSnapshot.EntriesFrom
 }
 
 // groups reads and decodes entries. Those in which a timer fired come apart: what
@@ -396,6 +400,10 @@ func (c *Compactor) fold(ctx context.Context, work *state.State, p publication) 
 		g := queue[0]
 		queue = queue[1:]
 		g.Revision = revision
+		var err error
+		if g.Closed, err = c.closed(ctx, work, g); err != nil {
+			return 0, err
+		}
 		r := fold.Apply(work, g)
 		if r.Known {
 			continue
@@ -413,6 +421,24 @@ func (c *Compactor) fold(ctx context.Context, work *state.State, p publication) 
 		}
 	}
 	return n, nil
+}
+
+// closed are the runs that a group names which only history has.
+func (c *Compactor) closed(ctx context.Context, work *state.State, g fold.Group) ([]string, error) {
+	var closed []string
+	for _, run := range fold.Names(g) {
+		if work.Runs.Get(run) != nil {
+			continue
+		}
+		has, err := snapshot.HistoryOf(c.Codec, c.Manifests, c.manifest).Has(ctx, run)
+		if err != nil {
+			return nil, err
+		}
+		if has {
+			closed = append(closed, run)
+		}
+	}
+	return closed, nil
 }
 
 // waiting are the groups of dead letters that wait for a run.

@@ -1,6 +1,8 @@
 package fold
 
 import (
+	"slices"
+
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -23,6 +25,9 @@ func (f *folder) check(g Group) verdict {
 		f.ev, f.now = e, max(f.now, e.Time)
 		if e.Domain != f.st.Domain {
 			return deadLetter(ReasonWrongDomain, "the event belongs to "+e.Domain.String())
+		}
+		if run := named(e.Payload); run != "" && f.isClosed(run, g) {
+			return verdict{outcome: state.Late, detail: "run " + run + " was closed"}
 		}
 		v := f.checkTarget(e.Payload, c)
 		if p, ok := e.Payload.(*event.RunTriggered); ok {
@@ -80,6 +85,33 @@ func (f *folder) tasksOf(p *event.PlanCreated) []event.TaskDef {
 		return p.Tasks
 	}
 	return f.plan[p.PlanRef].Tasks
+}
+
+// isClosed reports whether a run was closed before the group. It does not matter
+// whether the state still has it, or only history has.
+func (f *folder) isClosed(runID string, g Group) bool {
+	run := f.st.Runs.Get(runID)
+	return run == nil && slices.Contains(g.Closed, runID) || run != nil && run.Closed(f.st.FoldTime)
+}
+
+// Names are the runs that the events of a group are about.
+func Names(g Group) []string {
+	var runs []string
+	for _, e := range g.Events {
+		if run := named(e.Payload); run != "" && !slices.Contains(runs, run) {
+			runs = append(runs, run)
+		}
+	}
+	return runs
+}
+
+// named is the run that an event is about, or "".
+func named(p event.Payload) string {
+	if p, ok := p.(*event.RunTriggered); ok {
+		return p.RunID
+	}
+	run, _ := target(p)
+	return run
 }
 
 // target is the run, and the task, that must exist for an event to be folded.

@@ -77,6 +77,8 @@ type Group struct {
 	Reason, Detail string
 	// Plans are the tasks of plans that the events name by reference.
 	Plans map[string]Plan
+	// Closed are runs that the events name which are in history.
+	Closed []string
 	// Revision is the manifest revision that will publish the result.
 	Revision int64
 }

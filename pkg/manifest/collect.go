@@ -149,8 +149,12 @@ func (s *Store) sweep(ctx context.Context, position, floor string) (found []stri
 
 // unreferenced are those of the files that neither a manifest nor a pin refers to.
 func (c *Collector) unreferenced(ctx context.Context, m *Manifest, keys []string) ([]string, error) {
+	files, err := c.store.AllFiles(ctx, m)
+	if err != nil {
+		return nil, err
+	}
 	referenced := map[string]bool{}
-	for _, f := range m.Files() {
+	for _, f := range files {
 		referenced[fileID(f.Key)] = true
 	}
 	left := without(keys, referenced)

@@ -84,6 +84,12 @@ type BaseSnapshot struct {
 	Revision    int64      `json:"revision,omitzero"`
 	PublishedAt event.Time `json:"published_at,omitempty,omitzero"`
 	Files       []File     `json:"files,omitempty"`
+	// FoldSeq and FoldTime are those of that state. What was closed in it is in
+	// history and not in the base; FoldTime is 0 where nothing was left out.
+	FoldSeq  int64      `json:"fold_seq,omitzero"`
+	FoldTime event.Time `json:"fold_time,omitempty,omitzero"`
+	// EntriesFrom is the ULID below which entries of the ledger are in history.
+	EntriesFrom string `json:"entries_from,omitempty"`
 }
 
 // After reports whether the base may hold changes after a revision. Those of
@@ -159,12 +165,19 @@ func (m *Manifest) Domain() ids.Domain { return ids.Domain{Tenant: m.Tenant, Wor
 // Ref names the manifest.
 func (m *Manifest) Ref() Ref { return Ref{m.Revision, m.Nonce} }
 
-// Files are all state files that the manifest refers to.
-func (m *Manifest) Files() []File {
+// LiveFiles are the files of the live state.
+func (m *Manifest) LiveFiles() []File {
 	files := slices.Clone(m.BaseSnapshot.Files)
 	for _, d := range slices.Concat(m.L1, m.L0) {
 		files = append(files, d.Files...)
 	}
+	return files
+}
+
+// Files are all state files that the manifest refers to: those of the live state,
+// and the indexes of history.
+func (m *Manifest) Files() []File {
+	files := m.LiveFiles()
 	for _, table := range slices.Sorted(maps.Keys(m.History)) {
 		files = append(files, m.History[table])
 	}

@@ -53,6 +53,11 @@ func StateKey(d ids.Domain, table, tier, ulid string) string {
 	return StatePrefix(d) + table + "/" + tier + "/" + ulid + ".parquet"
 }
 
+// IndexKey is the object key of the index of a table's history.
+func IndexKey(d ids.Domain, table, ulid string) string {
+	return StatePrefix(d) + table + "/" + TierHistory + "/" + ulid + extension
+}
+
 func digits(revision int64) string { return fmt.Sprintf("%0*d%s", revisionDigits, revision, extension) }
 
 // parseRevision is the revision in a key below a prefix.

@@ -177,7 +177,8 @@ type Store struct {
 	newest     Ref // was the newest revision, and committed, at verifiedAt
 	verifiedAt time.Time
 	hintedAt   time.Time
-	texts      texts // of the manifest that was encoded last; never changed
+	texts      texts               // of the manifest that was encoded last; never changed
+	segments   map[string]segments // of history, by table, as they were read last
 
 	decoder Decoder
 }

@@ -90,7 +90,11 @@ func (c *Collector) pin(ctx context.Context, revision int64) (*pin, error) {
 		return nil, err
 	}
 	p := &pin{publishedAt: m.PublishedAt}
-	for _, f := range m.Files() {
+	files, err := c.store.AllFiles(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range files {
 		p.files = append(p.files, strings.Clone(fileID(f.Key))) // not to hold the whole manifest
 	}
 	slices.Sort(p.files)

@@ -100,9 +100,14 @@ func (m *Manifest) validateFiles(p *problem, known knower) {
 	p.time("base_snapshot.published_at", m.BaseSnapshot.PublishedAt)
 	p.check(m.BaseSnapshot.Revision >= 0 && m.BaseSnapshot.Revision <= m.Revision,
 		"base_snapshot.revision: %d is not one up to %d", m.BaseSnapshot.Revision, m.Revision)
+	p.check(m.BaseSnapshot.FoldSeq >= 0 && m.BaseSnapshot.FoldSeq <= m.FoldSeq,
+		"base_snapshot.fold_seq: %d is not one up to %d", m.BaseSnapshot.FoldSeq, m.FoldSeq)
+	p.check(m.BaseSnapshot.FoldTime >= 0 && m.BaseSnapshot.FoldTime <= m.FoldTime,
+		"base_snapshot.fold_time: %d is not one up to %d", m.BaseSnapshot.FoldTime, m.FoldTime)
+	p.optionalULID("base_snapshot.entries_from", m.BaseSnapshot.EntriesFrom)
 	p.check(len(m.BaseSnapshot.Files) <= maxFiles, "base_snapshot.files: there are %d; at most %d are allowed", len(m.BaseSnapshot.Files), maxFiles)
 	for i := range m.BaseSnapshot.Files {
-		m.validateFile(p, fmt.Sprintf("base_snapshot.files[%d]", i), &m.BaseSnapshot.Files[i], TierBase)
+		validateFile(p, m.Domain(), fmt.Sprintf("base_snapshot.files[%d]", i), &m.BaseSnapshot.Files[i], TierBase)
 	}
 	m.validateDeltas(p, "l1", m.L1, TierL1, known)
 	m.validateDeltas(p, "l0_deltas", m.L0, TierL0, known)
@@ -110,7 +115,7 @@ func (m *Manifest) validateFiles(p *problem, known knower) {
 	for _, table := range slices.Sorted(maps.Keys(m.History)) {
 		f := m.History[table]
 		p.check(f.Table == table, "history: the file of %.100q is of table %.100q", table, f.Table)
-		m.validateFile(p, "history."+f.Table, &f, TierHistory)
+		validateFile(p, m.Domain(), "history."+f.Table, &f, TierHistory)
 	}
 }
 
@@ -128,7 +133,7 @@ func (m *Manifest) validateDeltas(p *problem, path string, deltas []Delta, tier 
 		p.count(here+".bytes", d.Bytes)
 		p.check(len(d.Files) <= maxTables, "%s.files: there are %d; at most %d are allowed", here, len(d.Files), maxTables)
 		for j := range d.Files {
-			m.validateFile(p, fmt.Sprintf("%s.files[%d]", here, j), &d.Files[j], tier)
+			validateFile(p, m.Domain(), fmt.Sprintf("%s.files[%d]", here, j), &d.Files[j], tier)
 		}
 		p.check(len(d.Inline) == 0 || tier == TierL0, "%s.inline: only deltas of L0 have rows in the manifest", here)
 		p.check(len(d.Inline) <= maxTables, "%s.inline: there are %d; at most %d are allowed", here, len(d.Inline), maxTables)
@@ -146,9 +151,9 @@ func (m *Manifest) validateDeltas(p *problem, path string, deltas []Delta, tier 
 
 // validateFile allows only keys of the domain's own tables: a manifest is not to
 // lead anybody to another tenant's files.
-func (m *Manifest) validateFile(p *problem, path string, f *File, tier string) {
+func validateFile(p *problem, d ids.Domain, path string, f *File, tier string) {
 	p.check(isTable(f.Table), "%s.table: %.100q is no table", path, f.Table)
-	name, below := strings.CutPrefix(f.Key, StatePrefix(m.Domain())+f.Table+"/"+tier+"/")
+	name, below := strings.CutPrefix(f.Key, StatePrefix(d)+f.Table+"/"+tier+"/")
 	id, _, _ := strings.Cut(name, ".")
 	p.check(below && ids.Valid(id) && !strings.Contains(name, "/") && len(f.Key) <= maxKeyLength,
 		"%s.key: %.200q is not that of a %s file of the table", path, f.Key, tier)

@@ -61,20 +61,38 @@ func Verify(ctx context.Context, cfg Config) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
+	closed, err := snapshot.LoadHistory(ctx, cfg.Codec, cfg.Manifests, m, "")
+	if err != nil {
+		return Report{}, err
+	}
 	rows := live.All()
-	report := Report{Revision: m.Revision, Groups: len(rows.Entries), Events: live.FoldSeq, Rows: int64(rows.Len())}
-	replayed, problems, err := cfg.replay(ctx, rows.Entries)
+	entries := slices.Concat(closed.Entries, rows.Entries)
+	report := Report{Revision: m.Revision, Groups: len(entries), Events: live.FoldSeq, Rows: int64(rows.Len() + closed.Len())}
+	replayed, problems, err := cfg.replay(ctx, entries)
 	if err != nil {
 		return report, err
 	}
-	report.Problems = append(problems, cfg.Codec.Diff(replayed, live, maxProblems)...)
-	if err := cfg.outputs(ctx, rows.Tasks, &report); err != nil {
+	report.Problems = append(problems, cfg.differences(m, replayed, live, closed)...)
+	if err := cfg.outputs(ctx, slices.Concat(closed.Tasks, rows.Tasks), &report); err != nil {
 		return report, err
 	}
 	if len(report.Problems) > maxProblems {
 		report.Problems = append(report.Problems[:maxProblems], "…")
 	}
 	return report, nil
+}
+
+// differences holds a replayed state against the live one and history. What is in
+// which of the two follows from the rows.
+func (cfg Config) differences(m *manifest.Manifest, replayed, live *state.State, closed *state.Rows) []string {
+	want, got := state.New(cfg.Domain), state.New(cfg.Domain)
+	want.Load(replayed.Evict(snapshot.CutOf(m)))
+	got.Load(closed)
+	lines := cfg.Codec.Diff(replayed, live, maxProblems)
+	for _, line := range cfg.Codec.Diff(want, got, maxProblems) {
+		lines = append(lines, "history: "+line)
+	}
+	return lines
 }
 
 // replay folds recorded groups in the order in which they were folded.
@@ -243,7 +261,11 @@ func (cfg Config) recorded(ctx context.Context) ([]*state.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return st.Entries.Rows(), nil
+	closed, err := snapshot.LoadHistory(ctx, cfg.Codec, cfg.Manifests, m, "ledger_entries")
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(closed.Entries, st.Entries.Rows()), nil
 }
 
 // onlyEntries are those that hold rows of ledger_entries.

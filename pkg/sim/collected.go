@@ -73,7 +73,7 @@ func publishAndCollect(manifests *manifest.Store, collector *manifest.Collector,
 // onlyNewest checks that nothing is left but what the newest revision needs.
 func (o *oracle) onlyNewest(f *followed, blobs *memblob.Store, m *manifest.Manifest) {
 	needed := map[string]bool{manifest.Key(f.domain, m.Revision): true, manifest.Key(f.domain, m.Revision-1): true}
-	for _, file := range m.Files() {
+	for _, file := range o.filesOf(f, m) {
 		needed[file.Key] = true
 	}
 	for _, prefix := range []string{manifest.Prefix(f.domain), manifest.PinPrefix(f.domain), manifest.StatePrefix(f.domain)} {

@@ -24,6 +24,8 @@ type World struct {
 	// [compactor.Options].
 	MaxDeltas          int
 	MaxInline, MinBase int64
+	// KeepEntries is for how many minutes the live state keeps entries of the ledger.
+	KeepEntries int
 	// Keep is for how many seconds every revision is kept.
 	Keep int
 	// Parquet: projections are real Parquet files. Else rows stay in memory, and the
@@ -48,6 +50,12 @@ func Draw(seed uint64) World {
 	tiers := random(seed, "tiers", 0)
 	c.MaxInline = []int64{-1, 1000, 4000, 30_000}[tiers.IntN(4)]
 	c.MinBase = 200 + tiers.Int64N(10_000)
+	history := random(seed, "history", 0)
+	if c.KeepEntries = 1 + history.IntN(30); history.IntN(3) == 0 { // so long that runs are closed in it
+		c.Minutes += 20 + history.IntN(40)
+		c.Requests += 4 + history.IntN(8)
+		c.MinBase = min(c.MinBase, 2000)
+	}
 	if r.IntN(4) == 0 {
 		c.Domains = 2
 	}

@@ -33,7 +33,8 @@ type followed struct {
 	manifests *manifest.Store
 	manifest  *manifest.Manifest // the newest committed one
 	decoder   manifest.Decoder
-	state     *state.State
+	// state is that of manifest, with what it has in history.
+	state *state.State
 	// past are the states of revisions lately, for readers to be held against.
 	past map[int64]*state.State
 	// cancelled are runs that somebody wanted to end, or whose time was up.
@@ -125,7 +126,9 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	}
 	rebuilt := f.manifest != nil && m.Lineage != f.manifest.Lineage
 	f.manifest, f.state = m, next
-	f.past[m.Revision] = next.Copy()
+	live := next.Copy()
+	live.Evict(snapshot.CutOf(m))
+	f.past[m.Revision] = live
 	delete(f.past, m.Revision-200)
 	for run := range next.Runs.All {
 		if run.State == state.RunCancelling || run.State == state.RunCancelled || run.State == state.RunTimedOut {
@@ -154,11 +157,12 @@ func (o *oracle) check(f *followed, revision int64) {
 	}
 }
 
-// load gives the state of a manifest: the last one and what is new, or all of it.
+// load gives the state of a manifest with its history: the last one and what is
+// new, or all of it.
 func (o *oracle) load(f *followed, m *manifest.Manifest) (*state.State, error) {
 	ctx := context.Background()
 	if f.manifest == nil || f.manifest.Lineage != m.Lineage || o.w.cfg.Parquet {
-		return snapshot.Load(ctx, o.w.codec, f.manifests, m)
+		return o.whole(f, m)
 	}
 	next := f.state.Copy()
 	var fresh []manifest.Delta
@@ -176,14 +180,39 @@ func (o *oracle) load(f *followed, m *manifest.Manifest) (*state.State, error) {
 	if !merged(f.manifest, m) || m.Revision%int64(1+f.state.Entries.Len()/checkRows) != 0 {
 		return next, nil
 	}
-	whole, err := snapshot.Load(ctx, o.w.codec, f.manifests, m)
+	live, err := snapshot.Load(ctx, o.w.codec, f.manifests, m)
 	if err != nil {
 		return nil, err
 	}
-	if diff := o.w.codec.Diff(next, whole, 5); len(diff) > 0 {
+	closed, err := snapshot.LoadHistory(ctx, o.w.codec, f.manifests, m, "")
+	if err != nil {
+		return nil, err
+	}
+	wantLive, wantClosed, gotClosed := next.Copy(), state.New(f.domain), state.New(f.domain)
+	wantClosed.Load(wantLive.Evict(snapshot.CutOf(m)))
+	gotClosed.Load(closed)
+	if diff := o.w.codec.Diff(wantLive, live, 5); len(diff) > 0 {
 		return nil, fmt.Errorf("what was merged and its deltas are another state: %s", strings.Join(diff, "; "))
 	}
-	return whole, nil
+	if diff := o.w.codec.Diff(wantClosed, gotClosed, 5); len(diff) > 0 {
+		return nil, fmt.Errorf("history is not what the base left out: %s", strings.Join(diff, "; "))
+	}
+	return next, nil
+}
+
+// whole reads the state of a manifest with its history.
+func (o *oracle) whole(f *followed, m *manifest.Manifest) (*state.State, error) {
+	ctx := context.Background()
+	st, err := snapshot.Load(ctx, o.w.codec, f.manifests, m)
+	if err != nil {
+		return nil, err
+	}
+	closed, err := snapshot.LoadHistory(ctx, o.w.codec, f.manifests, m, "")
+	if err != nil {
+		return nil, err
+	}
+	st.Load(closed)
+	return st, nil
 }
 
 // merged reports whether a manifest has a base or a delta that was merged of what
@@ -202,11 +231,11 @@ func merged(before, m *manifest.Manifest) bool {
 func (o *oracle) files(f *followed, m *manifest.Manifest) {
 	old := map[string]bool{}
 	if f.manifest != nil {
-		for _, file := range f.manifest.Files() {
+		for _, file := range o.filesOf(f, f.manifest) {
 			old[file.Key] = true
 		}
 	}
-	for _, file := range m.Files() {
+	for _, file := range o.filesOf(f, m) {
 		n := f.named[file.Key]
 		if n.first == 0 {
 			n = span{m.Lineage, m.Revision, 0}
@@ -221,6 +250,15 @@ func (o *oracle) files(f *followed, m *manifest.Manifest) {
 			o.violation("whole revisions", "revision %d of %s names %s, which is not as it says (%v)", m.Revision, f.domain, file.Key, err)
 		}
 	}
+}
+
+// filesOf are all files that a manifest needs.
+func (o *oracle) filesOf(f *followed, m *manifest.Manifest) []manifest.File {
+	files, err := f.manifests.AllFiles(context.Background(), m)
+	if err != nil && !f.broken {
+		o.violation("whole revisions", "revision %d of %s: %v", m.Revision, f.domain, err)
+	}
+	return files
 }
 
 // transitions checks what one revision changed.
@@ -494,6 +532,7 @@ func (o *oracle) count(r *Result) {
 		}
 		if f.manifest != nil {
 			r.Revisions += f.manifest.Revision
+			o.w.counts["closed runs in history"] += int(f.manifest.History["runs"].Rows)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func (w *world) scheduleWipes() {
 // damage deletes the projections, or a file of them, or a byte of one.
 func (w *world) damage(f *followed, how int) {
 	ctx := context.Background()
-	files := f.manifest.Files()
+	files := w.oracle.filesOf(f, f.manifest)
 	switch {
 	case how == 0 || len(files) == 0:
 		for object, err := range w.blobs.Copy().List(ctx, blob.ListOptions{}) {

@@ -13,19 +13,19 @@ import (
 // against the size and checksum that the manifest has for it.
 func Load(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.Manifest) (*state.State, error) {
 	st := state.New(m.Domain())
-	var history []manifest.File
-	for _, f := range m.History {
-		history = append(history, f)
-	}
-	sources := slices.Concat(
-		fileSources(store, m.BaseSnapshot.Files), fileSources(store, history), deltaSources(store, m.L1), deltaSources(store, m.L0))
-	rows, err := c.Merge(ctx, sources)
+	rows, err := c.Merge(ctx, slices.Concat(fileSources(store, m.BaseSnapshot.Files), deltaSources(store, m.L1), deltaSources(store, m.L0)))
 	if err != nil {
 		return nil, err
 	}
 	st.Load(rows)
+	st.Evict(CutOf(m)) // merged deltas may hold rows of what the base leaves out
 	st.FoldSeq, st.FoldTime = m.FoldSeq, m.FoldTime
 	return st, nil
+}
+
+// CutOf says what a manifest's base leaves to history.
+func CutOf(m *manifest.Manifest) state.Cut {
+	return state.Cut{Seq: m.BaseSnapshot.FoldSeq, Time: m.BaseSnapshot.FoldTime, Entries: m.BaseSnapshot.EntriesFrom}
 }
 
 // LoadDeltas gives the rows that deltas hold together, tombstones included.
@@ -64,7 +64,8 @@ func deltaSources(store *manifest.Store, deltas []manifest.Delta) []Source {
 //
 // A delta that was merged of several may hold changes that own has, too. They are
 // not older than what own has: a merge takes in all changes from its first
-// revision to its last, and so the last one of each row.
+// revision to its last, and so the last one of each row. What a new base leaves to
+// history goes from own as well: it follows from the rows.
 func Advance(
 	ctx context.Context, c *Codec, store *manifest.Store, from *manifest.Manifest, own *state.State, m *manifest.Manifest,
 ) (*state.State, error) {
@@ -83,6 +84,10 @@ func Advance(
 		return nil, err
 	}
 	own.Load(rows)
+	// A delta that was merged of several may bring back what had been left out.
+	if cut := CutOf(m); m.BaseSnapshot.ID != from.BaseSnapshot.ID || rows.MinSeq() <= cut.Seq {
+		own.Evict(cut)
+	}
 	own.FoldSeq, own.FoldTime = m.FoldSeq, m.FoldTime
 	return own, nil
 }

@@ -128,7 +128,9 @@ func (r *Reader) current(ctx context.Context) (*Snapshot, error) {
 			return nil, err
 		}
 		r.last, r.own = m, st
-		r.snap = &Snapshot{State: st.Copy(), Revision: m.Revision, CaughtUpAt: m.Watermarks.CaughtUpAt}
+		r.snap = &Snapshot{
+			State: st.Copy(), Revision: m.Revision, CaughtUpAt: m.Watermarks.CaughtUpAt, History: HistoryOf(r.codec, r.store, m),
+		}
 		return r.snap, nil
 	}
 }

@@ -21,6 +21,8 @@ type Snapshot struct {
 	Revision int64
 	// CaughtUpAt is when everything in the ledger was last known to be folded.
 	CaughtUpAt event.Time
+	// History is of what was closed, and is not in State.
+	History History
 }
 
 // File is a table's rows as a Parquet file.

@@ -8,6 +8,8 @@
 package state
 
 import (
+	"math"
+
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
@@ -141,6 +143,25 @@ type Rows struct {
 func (r *Rows) Len() int {
 	return len(r.Runs) + len(r.Tasks) + len(r.Deps) + len(r.Timers) + len(r.Outbox) + len(r.Attempts) +
 		len(r.Heartbeats) + len(r.RunKeys) + len(r.Conflicts) + len(r.Limits) + len(r.Partitions) + len(r.Entries)
+}
+
+// MinSeq is the least sequence number of the rows that history may have, or the
+// greatest number where there are none.
+func (r *Rows) MinSeq() int64 {
+	least := int64(math.MaxInt64)
+	least = min(least, minSeq(r.Runs), minSeq(r.Tasks), minSeq(r.Deps))
+	return min(least, minSeq(r.Attempts), minSeq(r.Conflicts), minSeq(r.Entries))
+}
+
+func minSeq[R any, P interface {
+	*R
+	RowMeta() *Meta
+}](rows []*R) int64 {
+	least := int64(math.MaxInt64)
+	for _, row := range rows {
+		least = min(least, P(row).RowMeta().Seq)
+	}
+	return least
 }
 
 // Changed are the rows that changed since the last Drain, tombstones included.

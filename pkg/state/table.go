@@ -78,6 +78,9 @@ func (t *Table[K, R, P]) load(row *R) (old *R) {
 	return was.row
 }
 
+// remove takes a row out without a record of it.
+func (t *Table[K, R, P]) remove(key K) { t.rows.Delete(item[K, R]{key: key}) }
+
 // Changed are the rows that were put since the last [State.Drain], tombstones
 // included, in the order of their keys.
 func (t *Table[K, R, P]) Changed() []*R {

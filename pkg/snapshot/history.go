@@ -1,0 +1,163 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/table"
+)
+
+// History reads what a revision has beyond its live state: runs that are closed.
+// The zero History has none.
+type History struct {
+	codec   *Codec
+	store   *manifest.Store
+	domain  ids.Domain
+	indexes map[string]manifest.File
+}
+
+// HistoryOf is that of a manifest.
+func HistoryOf(c *Codec, store *manifest.Store, m *manifest.Manifest) History {
+	if m == nil {
+		return History{}
+	}
+	return History{codec: c, store: store, domain: m.Domain(), indexes: m.History}
+}
+
+// Tables whose rows belong to runs, and that of the runs.
+const runsTable = "runs"
+
+var runTables = []string{runsTable, "tasks", "dep_satisfaction", "attempts"}
+
+// Run gives the rows of a closed run, as a state of its own; nil if there is no
+// such run.
+func (h History) Run(ctx context.Context, runID string) (*state.State, error) {
+	if has, err := h.Has(ctx, runID); err != nil || !has {
+		return nil, err
+	}
+	var files []manifest.File
+	for _, name := range runTables {
+		found, err := h.segments(ctx, name, runID)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, found...)
+	}
+	rows, err := h.codec.Merge(ctx, fileSources(h.store, files))
+	if err != nil {
+		return nil, err
+	}
+	st := state.New(h.domain)
+	st.Load(rows.OfRun(runID))
+	return st, nil
+}
+
+// Has reports whether a run is closed and in history.
+func (h History) Has(ctx context.Context, runID string) (bool, error) {
+	files, err := h.segments(ctx, runsTable, runID)
+	if err != nil || len(files) == 0 {
+		return false, err
+	}
+	runs, err := h.runs(ctx, files)
+	return slices.ContainsFunc(runs, func(r *state.Run) bool { return r.RunID == runID }), err
+}
+
+func (h History) segments(ctx context.Context, table, runID string) ([]manifest.File, error) {
+	index, ok := h.indexes[table]
+	if !ok {
+		return nil, nil
+	}
+	files, err := h.store.RunSegments(ctx, index, runID)
+	if err != nil {
+		return nil, fmt.Errorf("look for run %s in history: %w", runID, err)
+	}
+	return files, nil
+}
+
+func (h History) runs(ctx context.Context, files []manifest.File) ([]*state.Run, error) {
+	rows, err := h.codec.Merge(ctx, fileSources(h.store, files))
+	if err != nil {
+		return nil, err
+	}
+	return rows.Runs, nil
+}
+
+// EachRun calls yield for the closed runs, about newest first, until it returns
+// false: segments one after the other, and a segment's from the last to the first.
+func (h History) EachRun(ctx context.Context, yield func(*state.Run) bool) error {
+	index, ok := h.indexes[runsTable]
+	if !ok {
+		return nil
+	}
+	files, err := h.store.Segments(ctx, index)
+	if err != nil {
+		return err
+	}
+	for _, f := range slices.Backward(files) {
+		runs, err := h.runs(ctx, []manifest.File{f})
+		if err != nil {
+			return err
+		}
+		for _, run := range slices.Backward(runs) {
+			if !yield(run) {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// LoadHistory reads all that a manifest has in history, or only of one table.
+func LoadHistory(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.Manifest, only string) (*state.Rows, error) {
+	var files []manifest.File
+	for _, d := range table.All() {
+		index, ok := m.History[d.Name]
+		if !ok || only != "" && d.Name != only {
+			continue
+		}
+		found, err := store.Segments(ctx, index)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, found...)
+	}
+	return c.Merge(ctx, fileSources(store, files))
+}
+
+// maxSegment is how many rows a segment has at most that is made of several: some
+// tens of megabytes.
+const maxSegment = 1 << 20
+
+// Absorbed are the last segments that a new one with so many rows is to be merged
+// with: those that are not much greater, so that a row is written again as often
+// as the logarithm of the history is great.
+func Absorbed(segments []manifest.File, rows int64) []manifest.File {
+	from := len(segments)
+	for from > 0 && segments[from-1].Rows <= 2*rows && rows+segments[from-1].Rows <= maxSegment {
+		from--
+		rows += segments[from].Rows
+	}
+	return segments[from:]
+}
+
+// Combine is a file of the rows of stored files of a table, and of one that is not
+// stored.
+func (c *Codec) Combine(ctx context.Context, store *manifest.Store, stored []manifest.File, f File) (File, error) {
+	sources := append(fileSources(store, stored), Source{
+		Table: f.Table, Name: "what is added to the history of " + f.Table,
+		Read: func(context.Context) ([]byte, error) { return f.Data, nil },
+	})
+	rows, err := c.Merge(ctx, sources)
+	if err != nil {
+		return File{}, err
+	}
+	files, err := c.Encode(rows)
+	if err != nil {
+		return File{}, err
+	}
+	return files[0], nil
+}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"slices"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -70,8 +69,7 @@ func (h handler) find(r *http.Request) (*state.State, *state.Run, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	run, err := engine.FindRun(snap.State, r.PathValue("run"))
-	return snap.State, run, err
+	return engine.FindRun(r.Context(), snap, r.PathValue("run"))
 }
 
 // Limits of listings.
@@ -91,10 +89,12 @@ func (h handler) runs(r *http.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	rows := snap.State.Runs.Rows()
-	slices.Reverse(rows)
+	rows, err := snap.Runs(r.Context(), n, func(*state.Run) bool { return true })
+	if err != nil {
+		return 0, nil, err
+	}
 	runs := []Run{}
-	for _, row := range rows[:min(n, len(rows))] {
+	for _, row := range rows {
 		runs = append(runs, runOf(row))
 	}
 	return http.StatusOK, map[string]any{"revision": snap.Revision, "runs": runs}, nil

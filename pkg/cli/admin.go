@@ -314,7 +314,10 @@ func (a *app) sqlCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				tables := tables(parts, m)
+				tables, err := tables(cmd.Context(), parts, m)
+				if err != nil {
+					return err
+				}
 				for _, t := range tables {
 					for _, path := range t.Files {
 						if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {

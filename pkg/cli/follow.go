@@ -88,8 +88,12 @@ func (r *runner) begin(ctx context.Context, s *session) error {
 		if err != nil {
 			return err
 		}
-		if run := snap.State.Runs.Get(r.ticket.RunID); run != nil {
-			r.ticket.Tasks = int(run.TasksTotal)
+		st, err := snap.WithRun(ctx, r.ticket.RunID)
+		if err != nil {
+			return err
+		}
+		if st != nil {
+			r.ticket.Tasks = int(st.Runs.Get(r.ticket.RunID).TasksTotal)
 			return nil
 		}
 	}
@@ -167,18 +171,22 @@ func (r *runner) follow(ctx context.Context, s *session) (*state.State, error) {
 		if err != nil {
 			return nil, err
 		}
-		run := snap.State.Runs.Get(r.ticket.RunID)
-		if run == nil {
+		st, err := snap.WithRun(ctx, r.ticket.RunID)
+		if err != nil {
+			return nil, err
+		}
+		if st == nil {
 			return nil, fmt.Errorf("run %s is not in the state any more; `servo runs` lists what there is", r.ticket.RunID)
 		}
+		run := st.Runs.Get(r.ticket.RunID)
 		if now := a.Clock.Now(); run.State.Terminal() || now.Sub(last) >= look {
 			screen.width, _ = a.width(a.Stderr) // it may have been resized
-			screen.show(snap.State, event.At(now))
+			screen.show(st, event.At(now))
 			last = a.Clock.Now()
 			look = max(minLook, lookShare*last.Sub(now))
 		}
 		if run.State.Terminal() {
-			return snap.State, nil
+			return st, nil
 		}
 		snap, err = r.next(ctx, s, snap, tick)
 	}

@@ -28,14 +28,15 @@ func (a *app) ledgerCommand() *cobra.Command {
 				return usagef("--entry %q is not the id of an entry: 26 letters and digits", f.Entry)
 			}
 			return a.read(cmd.Context(), func(v view) error {
+				var run *state.Run
 				if f.RunID != "" {
-					run, err := engine.FindRun(v.State, f.RunID)
-					if err != nil {
+					var err error
+					if _, run, err = engine.FindRun(cmd.Context(), v.Snapshot, f.RunID); err != nil {
 						return err
 					}
 					f.RunID = run.RunID
 				}
-				recorded, more, err := engine.Events(cmd.Context(), v.Store, v.State.Domain, v.State, f)
+				recorded, more, err := engine.Events(cmd.Context(), v.Store, v.State.Domain, run, f)
 				if err != nil {
 					return err
 				}

@@ -55,7 +55,11 @@ func (a *app) query(ctx context.Context, args []string, asOf string) (err error)
 	if err != nil {
 		return err
 	}
-	db, err := query.Open(ctx, query.Source{Tables: tables(parts, m), Outputs: a.options(p).Dir}, query.Options{})
+	files, err := tables(ctx, parts, m)
+	if err != nil {
+		return err
+	}
+	db, err := query.Open(ctx, query.Source{Tables: files, Outputs: a.options(p).Dir}, query.Options{})
 	if err != nil {
 		return fmt.Errorf("%w; `servo admin verify` checks the whole folder", err)
 	}
@@ -114,13 +118,17 @@ func parseTime(text string) (time.Time, error) {
 }
 
 // tables are where the rows of each table of a revision are.
-func tables(parts *embedded.Parts, m *manifest.Manifest) map[string]query.Table {
+func tables(ctx context.Context, parts *embedded.Parts, m *manifest.Manifest) (map[string]query.Table, error) {
 	tables := map[string]query.Table{}
 	if m == nil {
-		return tables
+		return tables, nil
 	}
 	known := tableNames() // a newer build may have more
-	for _, f := range m.Files() {
+	history, err := parts.Manifests.HistoryFiles(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range append(m.LiveFiles(), history...) {
 		if slices.Contains(known, f.Table) {
 			t := tables[f.Table]
 			t.Files = append(t.Files, parts.Store.Path(f.Key))
@@ -136,7 +144,7 @@ func tables(parts *embedded.Parts, m *manifest.Manifest) map[string]query.Table 
 			}
 		}
 	}
-	return tables
+	return tables, nil
 }
 
 // tableNames are the tables of the record.

@@ -26,14 +26,15 @@ func (a *app) runsCommand() *cobra.Command {
 				return usagef("--limit is %d; it must be 1 or more", limit)
 			}
 			return a.read(cmd.Context(), func(v view) error {
-				runs := v.State.Runs.Rows()
-				slices.Reverse(runs)
-				shown := runs[:min(limit, len(runs))]
+				shown, err := v.Runs(cmd.Context(), limit, func(*state.Run) bool { return true })
+				if err != nil {
+					return err
+				}
 				if err := list(a, runColumns(event.At(a.Clock.Now())), shown); err != nil {
 					return err
 				}
-				if len(shown) < len(runs) && a.table() {
-					a.note("… and %d older; --limit shows more", len(runs)-len(shown))
+				if older := v.RunCount() - len(shown); older > 0 && a.table() {
+					a.note("… and %d older; --limit shows more", older)
 				}
 				return nil
 			})
@@ -110,12 +111,12 @@ func (a *app) tasksCommand() *cobra.Command {
 				return err
 			}
 			return a.read(cmd.Context(), func(v view) error {
-				run, err := engine.FindRun(v.State, optional(args))
+				s, run, err := engine.FindRun(cmd.Context(), v.Snapshot, optional(args))
 				if err != nil {
 					return err
 				}
 				var tasks []*state.Task
-				v.State.TasksOf(run.RunID, func(t *state.Task) bool {
+				s.TasksOf(run.RunID, func(t *state.Task) bool {
 					if (all || t.Kind != event.KindGroup) && (len(states) == 0 || slices.Contains(states, t.State)) {
 						tasks = append(tasks, t)
 					}
@@ -217,15 +218,15 @@ func (a *app) logs(ctx context.Context, runID, task string, attempt int32) error
 		return usagef("--attempt is %d; it must be 1 or more", attempt)
 	}
 	return a.read(ctx, func(v view) error {
-		run, err := engine.FindRun(v.State, runID)
+		s, run, err := engine.FindRun(ctx, v.Snapshot, runID)
 		if err != nil {
 			return err
 		}
-		row, err := engine.FindTask(v.State, run.RunID, task)
+		row, err := engine.FindTask(s, run.RunID, task)
 		if err != nil {
 			return err
 		}
-		log, err := engine.ReadLog(ctx, v.Store, v.State, row, attempt)
+		log, err := engine.ReadLog(ctx, v.Store, s, row, attempt)
 		if err != nil {
 			return err
 		}

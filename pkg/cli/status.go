@@ -85,12 +85,12 @@ func (a *app) statusCommand() *cobra.Command {
 		Args:  takes("[RUN]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.read(cmd.Context(), func(v view) error {
-				run, err := engine.FindRun(v.State, optional(args))
+				s, run, err := engine.FindRun(cmd.Context(), v.Snapshot, optional(args))
 				if err != nil {
 					return err
 				}
 				now := event.At(a.Clock.Now())
-				status := statusOf(v.State, run, now)
+				status := statusOf(s, run, now)
 				if !run.State.Terminal() {
 					if o, ok := owner(cmd.Context(), v.dir); ok {
 						status.Owner = o.PID
@@ -265,7 +265,7 @@ func (a *app) cancelRun(ctx context.Context, s *session, id, reason string, forc
 	if err != nil {
 		return err
 	}
-	run, err := engine.FindRun(snap.State, id)
+	_, run, err := engine.FindRun(ctx, snap, id)
 	if err != nil {
 		return err
 	}

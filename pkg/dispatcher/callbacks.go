@@ -131,6 +131,11 @@ func (d *Dispatcher) find(ctx context.Context, cb contract.Callback) (*call, *co
 		Callback: cb, run: snap.State.Runs.Get(cb.RunID),
 		task: snap.State.Tasks.Get(state.Key2{A: cb.RunID, B: cb.TaskKey}),
 	}
+	if c.run == nil {
+		if closed, err := snap.History.Has(ctx, cb.RunID); err != nil || closed {
+			return nil, closedRun(cb, err)
+		}
+	}
 	if c.run == nil || c.task == nil {
 		return nil, &contract.Problem{
 			Title: "Unknown task", Status: http.StatusNotFound,
@@ -141,6 +146,17 @@ func (d *Dispatcher) find(ctx context.Context, cb contract.Callback) (*call, *co
 		return nil, d.replaced(c.task)
 	}
 	return c, nil
+}
+
+// closedRun is the answer to whoever reports on a run that ended long ago.
+func closedRun(cb contract.Callback, err error) *contract.Problem {
+	if err != nil {
+		return internal(err)
+	}
+	return &contract.Problem{
+		Title: "Run closed", Status: http.StatusConflict,
+		Detail: fmt.Sprintf("run %s has ended, and is closed: nothing changes it any more", cb.RunID),
+	}
 }
 
 func (d *Dispatcher) replaced(t *state.Task) *contract.Problem {

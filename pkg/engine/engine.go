@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/clock"
@@ -91,7 +92,7 @@ func (e *Engine) Cancel(ctx context.Context, runID, reason string, force bool) e
 	if err != nil {
 		return err
 	}
-	run, err := FindRun(snap.State, runID)
+	_, run, err := FindRun(ctx, snap, runID)
 	if err != nil {
 		return err
 	}
@@ -136,28 +137,49 @@ func sortedKeys[V any](m map[string]V) []string {
 }
 
 // FindRun is the run with this id, or whose id is the only one to end with it;
-// "" and "latest" are the newest run.
-func FindRun(s *state.State, id string) (*state.Run, error) {
-	if run := s.Runs.Get(id); run != nil {
-		return run, nil
-	}
-	var found []*state.Run
-	var latest *state.Run
-	for run := range s.Runs.All {
-		latest = run
-		if id != "" && len(run.RunID) > len(id) && run.RunID[len(run.RunID)-len(id):] == id {
-			found = append(found, run)
+// "" and "latest" are the newest run. The state has the rows of the run: it is the
+// live one, or, where the run is closed, one of the run alone.
+func FindRun(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.State, *state.Run, error) {
+	if id == "" || id == "latest" {
+		latest, err := snap.Runs(ctx, 1, func(*state.Run) bool { return true })
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case len(latest) == 0:
+			return nil, nil, fmt.Errorf("run %q: %w: no run has been started here yet; `servo run` starts one", id, ErrNotFound)
 		}
+		return withRun(ctx, snap, latest[0].RunID)
 	}
+	if ids.Valid(id) {
+		return withRun(ctx, snap, id)
+	}
+	const some = 100
+	found, err := snap.Runs(ctx, some, func(r *state.Run) bool { return strings.HasSuffix(r.RunID, id) })
 	switch {
-	case latest == nil:
-		return nil, fmt.Errorf("run %q: %w: no run has been started here yet; `servo run` starts one", id, ErrNotFound)
-	case id == "" || id == "latest":
-		return latest, nil
+	case err != nil:
+		return nil, nil, err
 	case len(found) == 1:
-		return found[0], nil
+		return withRun(ctx, snap, found[0].RunID)
 	case len(found) > 1:
-		return nil, fmt.Errorf("run %q: %w: %d runs end with it; give more of the id", id, ErrNotFound, len(found))
+		return nil, nil, fmt.Errorf("run %q: %w: %d runs end with it; give more of the id", id, ErrNotFound, len(found))
 	}
-	return nil, fmt.Errorf("run %q: %w: `servo runs` lists them", id, ErrNotFound)
+	return nil, nil, errNoRun(snap, id)
+}
+
+func withRun(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.State, *state.Run, error) {
+	s, err := snap.WithRun(ctx, id)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case s == nil:
+		return nil, nil, errNoRun(snap, id)
+	}
+	return s, s.Runs.Get(id), nil
+}
+
+func errNoRun(snap *snapshot.Snapshot, id string) error {
+	if snap.RunCount() == 0 {
+		return fmt.Errorf("run %q: %w: no run has been started here yet; `servo run` starts one", id, ErrNotFound)
+	}
+	return fmt.Errorf("run %q: %w: `servo runs` lists them", id, ErrNotFound)
 }

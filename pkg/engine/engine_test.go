@@ -378,14 +378,18 @@ func TestMaterializedPartitionsAreInputsOfLaterRuns(t *testing.T) {
 
 func TestARunIsFoundByItsIdTheEndOfItOrAsTheLatest(t *testing.T) {
 	w := foldtest.New(t)
-	_, err := engine.FindRun(w.State, "latest")
+	find := func(id string) (*state.Run, error) {
+		_, run, err := engine.FindRun(t.Context(), &snapshot.Snapshot{State: w.State}, id)
+		return run, err
+	}
+	_, err := find("latest")
 	require.ErrorIs(t, err, engine.ErrNotFound)
 	require.ErrorContains(t, err, "no run has been started here yet")
 	first := w.Run(foldtest.Task("a"))
 	w.Pass(time.Second)
 	second := w.Run(foldtest.Task("a"))
 	for id, want := range map[string]string{"": second, "latest": second, first: first, first[:5]: ""} {
-		run, err := engine.FindRun(w.State, id)
+		run, err := find(id)
 		if want == "" {
 			require.ErrorIs(t, err, engine.ErrNotFound, id)
 			continue
@@ -398,10 +402,10 @@ func TestARunIsFoundByItsIdTheEndOfItOrAsTheLatest(t *testing.T) {
 		shared++
 	}
 	if shared > 0 {
-		_, err = engine.FindRun(w.State, first[len(first)-shared:])
+		_, err = find(first[len(first)-shared:])
 		require.ErrorContains(t, err, "2 runs end with it")
 	}
-	run, err := engine.FindRun(w.State, first[len(first)-shared-1:])
+	run, err := find(first[len(first)-shared-1:])
 	require.NoError(t, err)
 	require.Equal(t, first, run.RunID)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -36,12 +37,13 @@ type Filter struct {
 }
 
 // Events reads the events of the ledger that a filter lets through, in the order
-// of their entries; more says that there are others beyond the bounds.
-func Events(ctx context.Context, store blob.Store, d ids.Domain, s *state.State, f Filter) (events []*Recorded, more bool, err error) {
+// of their entries; more says that there are others beyond the bounds. Run is that
+// of the filter, or nil.
+func Events(ctx context.Context, store blob.Store, d ids.Domain, run *state.Run, f Filter) (events []*Recorded, more bool, err error) {
 	var names []string
 	if f.Entry != "" {
 		names = []string{f.Entry}
-	} else if names, more, err = entriesOf(ctx, store, d, s, f); err != nil {
+	} else if names, more, err = entriesOf(ctx, store, d, run, f); err != nil {
 		return nil, false, err
 	}
 	for start := 0; start < len(names); start += lookChunk {
@@ -71,11 +73,10 @@ type Recorded struct {
 
 // entriesOf names the entries that may have events of the run: an entry's id is
 // greater than the ids in it, and nothing comes long after the run's last event.
-func entriesOf(ctx context.Context, store blob.Store, d ids.Domain, s *state.State, f Filter) (names []string, more bool, err error) {
+func entriesOf(ctx context.Context, store blob.Store, d ids.Domain, run *state.Run, f Filter) (names []string, more bool, err error) {
 	after, until := f.RunID, ""
-	if run := s.Runs.Get(f.RunID); run != nil && run.State.Terminal() {
-		const late = 15 * 60 * 1_000_000 // what comes later is late, and changes nothing
-		until = ids.AtTime((run.CompletedAt + late).Time())
+	if run != nil && run.State.Terminal() {
+		until = ids.AtTime(run.CompletedAt.Add(state.ClosedAfter).Time()) // what comes later is late, and changes nothing
 	}
 	for name, err := range ledger.List(ctx, store, d, after) {
 		if err != nil {
@@ -235,12 +236,12 @@ func (e *Engine) Explain(ctx context.Context, runID, task string) (*Explanation,
 	if err != nil {
 		return nil, err
 	}
-	return ExplainTask(ctx, e.Store, snap.State, event.At(e.Clock.Now()), runID, task)
+	return ExplainTask(ctx, e.Store, snap, event.At(e.Clock.Now()), runID, task)
 }
 
 // ExplainTask finds a task and the events behind it, and explains it.
-func ExplainTask(ctx context.Context, store blob.Store, s *state.State, now event.Time, runID, task string) (*Explanation, error) {
-	run, err := FindRun(s, runID)
+func ExplainTask(ctx context.Context, store blob.Store, snap *snapshot.Snapshot, now event.Time, runID, task string) (*Explanation, error) {
+	s, run, err := FindRun(ctx, snap, runID)
 	if err != nil {
 		return nil, err
 	}
@@ -248,13 +249,14 @@ func ExplainTask(ctx context.Context, store blob.Store, s *state.State, now even
 	if err != nil {
 		return nil, err
 	}
-	recorded, more, err := Events(ctx, store, s.Domain, s, Filter{RunID: run.RunID, TaskKey: row.TaskKey})
+	recorded, more, err := Events(ctx, store, s.Domain, run, Filter{RunID: run.RunID, TaskKey: row.TaskKey})
 	if err != nil {
 		return nil, err
 	}
 	events := make([]EventInfo, len(recorded))
 	for i, r := range recorded {
 		events[i] = r.Info()
+		events[i].Judge(snap.State)
 	}
 	x := Explain(s, row, now, events)
 	x.EventsLeftOut = more

@@ -64,7 +64,7 @@ func (e *Engine) Retry(ctx context.Context, runID string) (Ticket, error) {
 	if err != nil {
 		return Ticket{}, err
 	}
-	parent, err := FindRun(snap.State, runID)
+	s, parent, err := FindRun(ctx, snap, runID)
 	if err != nil {
 		return Ticket{}, err
 	}
@@ -77,7 +77,7 @@ func (e *Engine) Retry(ctx context.Context, runID string) (Ticket, error) {
 	}
 	var repeat []string
 	outputs := map[string]plan.Input{}
-	snap.State.TasksOf(parent.RunID, func(t *state.Task) bool {
+	s.TasksOf(parent.RunID, func(t *state.Task) bool {
 		switch {
 		case t.Kind == event.KindGroup:
 		case t.State == state.TaskSucceeded:
@@ -137,7 +137,7 @@ func (e *Engine) trigger(ctx context.Context, built *plan.Plan, p *event.RunTrig
 	if err != nil {
 		return Ticket{RunID: p.RunID}, err // it may be durable, and folded by whoever comes next
 	}
-	return e.ticket(snap, p, entry)
+	return e.ticket(ctx, snap, p, entry)
 }
 
 // store keeps a plan. Its name is that of its content: that it exists is success.
@@ -153,7 +153,7 @@ func (e *Engine) store(ctx context.Context, ref string, data []byte) error {
 }
 
 // ticket tells from the folded state what became of a trigger.
-func (e *Engine) ticket(snap *snapshot.Snapshot, p *event.RunTriggered, entry string) (Ticket, error) {
+func (e *Engine) ticket(ctx context.Context, snap *snapshot.Snapshot, p *event.RunTriggered, entry string) (Ticket, error) {
 	if run := snap.State.Runs.Get(p.RunID); run != nil {
 		return Ticket{RunID: p.RunID, Tasks: int(run.TasksTotal)}, nil
 	}
@@ -167,8 +167,12 @@ func (e *Engine) ticket(snap *snapshot.Snapshot, p *event.RunTriggered, entry st
 			p.RunKey, ErrConflict, held.RunID, held.ExpiresAt)
 	}
 	t := Ticket{RunID: held.RunID, Attached: true}
-	if run := snap.State.Runs.Get(held.RunID); run != nil {
-		t.Tasks = int(run.TasksTotal)
+	s, err := snap.WithRun(ctx, held.RunID)
+	if err != nil {
+		return Ticket{}, err
+	}
+	if s != nil {
+		t.Tasks = int(s.Runs.Get(held.RunID).TasksTotal)
 	}
 	return t, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
@@ -86,29 +87,60 @@ func (h History) runs(ctx context.Context, files []manifest.File) ([]*state.Run,
 	return rows.Runs, nil
 }
 
-// EachRun calls yield for the closed runs, about newest first, until it returns
-// false: segments one after the other, and a segment's from the last to the first.
-func (h History) EachRun(ctx context.Context, yield func(*state.Run) bool) error {
-	index, ok := h.indexes[runsTable]
-	if !ok {
-		return nil
+// newest are the closed runs with the greatest ids, greatest first: up to limit of
+// those that ok accepts.
+func (h History) newest(ctx context.Context, limit int, ok func(*state.Run) bool) ([]*state.Run, error) {
+	index, has := h.indexes[runsTable]
+	if !has {
+		return nil, nil
 	}
 	files, err := h.store.Segments(ctx, index)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, f := range slices.Backward(files) {
+	files = slices.SortedFunc(slices.Values(files), func(a, b manifest.File) int { return strings.Compare(b.MaxRun, a.MaxRun) })
+	var found []*state.Run
+	for _, f := range files {
+		if len(found) == limit && f.MaxRun < found[limit-1].RunID {
+			break
+		}
 		runs, err := h.runs(ctx, []manifest.File{f})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		for _, run := range slices.Backward(runs) {
-			if !yield(run) {
-				return nil
-			}
+		found = append(found, slices.DeleteFunc(runs, func(r *state.Run) bool { return !ok(r) })...)
+		slices.SortFunc(found, func(a, b *state.Run) int { return strings.Compare(b.RunID, a.RunID) })
+		found = found[:min(limit, len(found))]
+	}
+	return found, nil
+}
+
+// Runs are the newest runs, live and closed, newest first: up to limit of those
+// that ok accepts.
+func (s *Snapshot) Runs(ctx context.Context, limit int, ok func(*state.Run) bool) ([]*state.Run, error) {
+	runs, err := s.History.newest(ctx, limit, ok)
+	if err != nil {
+		return nil, err
+	}
+	for run := range s.State.Runs.All {
+		if ok(run) {
+			runs = append(runs, run)
 		}
 	}
-	return nil
+	slices.SortFunc(runs, func(a, b *state.Run) int { return strings.Compare(b.RunID, a.RunID) })
+	return runs[:min(limit, len(runs))], nil
+}
+
+// RunCount is how many runs there are, live and closed.
+func (s *Snapshot) RunCount() int { return s.State.Runs.Len() + int(s.History.indexes[runsTable].Rows) }
+
+// WithRun is the live state if that has a run, or a state of the run alone if it is
+// closed; nil if there is no such run.
+func (s *Snapshot) WithRun(ctx context.Context, runID string) (*state.State, error) {
+	if s.State.Runs.Get(runID) != nil {
+		return s.State, nil
+	}
+	return s.History.Run(ctx, runID)
 }
 
 // LoadHistory reads all that a manifest has in history, or only of one table.

@@ -313,7 +313,7 @@ func TestServicesSweepUpWhatNobodyAnnounced(t *testing.T) {
 	require.Contains(t, answer, `"domains":1,"folded":1,"failed":0`)
 	snap, err := c.engine.Snapshots.Current(t.Context())
 	require.NoError(t, err)
-	latest, err := engine.FindRun(snap.State, "latest")
+	_, latest, err := engine.FindRun(t.Context(), snap, "latest")
 	require.NoError(t, err)
 	require.Equal(t, "raw/b", strings.Trim(latest.RootAssets, `[]"`))
 	c.requireSucceeded(latest.RunID)

@@ -205,7 +205,11 @@ func (a *app) manifestCommand() *cobra.Command {
 				case m == nil:
 					return fmt.Errorf("nothing has been published in %s yet; `servo run --all` does", parts.Domain)
 				case a.format == render.CSV:
-					return list(a, fileColumns, placed(m))
+					history, err := parts.Manifests.HistoryFiles(cmd.Context(), m)
+					if err != nil {
+						return err
+					}
+					return list(a, fileColumns, placed(m, history))
 				}
 				return a.document(m, func() string { return a.manifestText(m) })
 			})
@@ -224,7 +228,7 @@ type placedFile struct {
 const tierInline = "inline"
 
 // placed are the files of a revision with their tiers.
-func placed(m *manifest.Manifest) []placedFile {
+func placed(m *manifest.Manifest, history []manifest.File) []placedFile {
 	var files []placedFile
 	add := func(tier string, fs []manifest.File) {
 		for _, f := range fs {
@@ -241,9 +245,7 @@ func placed(m *manifest.Manifest) []placedFile {
 			add(tierInline, []manifest.File{{Table: r.Table, Rows: r.Count, Size: int64(len(r.JSON)), CRC32C: r.CRC32C}})
 		}
 	}
-	for _, f := range m.History {
-		add(manifest.TierHistory, []manifest.File{f})
-	}
+	add(manifest.TierHistory, history)
 	return files
 }
 
@@ -272,6 +274,11 @@ func (a *app) manifestText(m *manifest.Manifest) string {
 	field("l1", "%s", deltasText(m.L1))
 	field("l0", "%s", deltasText(files))
 	field("in the manifest", "%s", deltasText(inline))
+	closed := int64(0)
+	for _, index := range m.History {
+		closed += index.Rows
+	}
+	field("history", "%s", plural(int(closed), "row"))
 	name := "rows"
 	for _, table := range tableNames() {
 		if n, ok := m.RowCounts[table]; ok {

@@ -51,7 +51,9 @@ func Draw(seed uint64) World {
 	c.MaxInline = []int64{-1, 1000, 4000, 30_000}[tiers.IntN(4)]
 	c.MinBase = 200 + tiers.Int64N(10_000)
 	history := random(seed, "history", 0)
-	if c.KeepEntries = 1 + history.IntN(30); history.IntN(3) == 0 { // so long that runs are closed in it
+	// No write takes as long as entries are kept: whoever writes may stand still for
+	// four minutes, and so may the write.
+	if c.KeepEntries = 12 + history.IntN(30); history.IntN(3) == 0 { // so long that runs are closed in it
 		c.Minutes += 20 + history.IntN(40)
 		c.Requests += 4 + history.IntN(8)
 		c.MinBase = min(c.MinBase, 2000)

@@ -6,6 +6,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -36,6 +37,9 @@ func (c *client) haunt(ctx context.Context, e *engine.Engine) error {
 			return err
 		}
 	}
+	if err := c.hauntClosed(ctx, e, snap, now); err != nil {
+		return err
+	}
 	for timer := range snap.State.Timers.All {
 		if n++; timer.Generation == 0 || n > 2*haunted {
 			continue
@@ -49,6 +53,31 @@ func (c *client) haunt(ctx context.Context, e *engine.Engine) error {
 		}
 	}
 	return nil
+}
+
+// hauntClosed says things of runs that are in history, among them that they are to
+// begin.
+func (c *client) hauntClosed(ctx context.Context, e *engine.Engine, snap *snapshot.Snapshot, now event.Time) error {
+	runs, err := snap.Runs(ctx, haunted, func(r *state.Run) bool { return snap.State.Runs.Get(r.RunID) == nil })
+	if err != nil || len(runs) == 0 {
+		return err
+	}
+	run := runs[c.rng.IntN(len(runs))]
+	payloads := []event.Payload{
+		&event.RunTriggered{RunID: run.RunID, PlanID: run.PlanID, Trigger: event.Trigger{Type: "manual"}},
+		&event.RunCancelRequested{RunID: run.RunID, Force: true},
+	}
+	s, err := snap.WithRun(ctx, run.RunID)
+	if err != nil {
+		return err
+	}
+	s.TasksOf(run.RunID, func(t *state.Task) bool {
+		payloads = append(payloads, ghosts(e.Domain, t, now)...)
+		return len(payloads) < haunted
+	})
+	p := payloads[c.rng.IntN(len(payloads))]
+	_, err = e.Appender.Append(ctx, []*event.Envelope{{Domain: e.Domain, CorrelationID: run.RunID, CausationID: run.Version, Payload: p}})
+	return err
 }
 
 // ghosts are reports on a task that come too late to count.

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
+	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -14,6 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
 )
 
 const (
@@ -22,13 +25,26 @@ const (
 	seededTasks = 500
 	// seededAtOnce is how many finished tasks are folded at once.
 	seededAtOnce = 20_000
+	// seededEvery is how much time passes from one such fold to the next, so that runs
+	// are closed as they would be.
+	seededEvery = state.ClosedAfter + 5*time.Minute
 )
+
+// past is a clock that is behind.
+type past struct {
+	clock.Clock
+
+	by time.Duration
+}
+
+func (p *past) Now() time.Time { return p.Clock.Now().Add(-p.by) }
 
 // seeder makes history: runs that have ended, as if they had been executed. What
 // executing them appends to the ledger is appended, but in few entries, and the
 // compactor folds it, but in few batches; nothing is synced.
 type seeder struct {
 	cfg      Config
+	clock    *past
 	store    *fileblob.Store
 	ids      *ids.Source
 	appender *ledger.Appender
@@ -46,19 +62,20 @@ func (cfg Config) seed(ctx context.Context, dir string, tasks, perRun int) (err 
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as a state folder is made
 		return fmt.Errorf("make state folder: %w", err)
 	}
-	store, err := fileblob.Open(dir, fileblob.Options{NoSync: true, Now: cfg.Clock.Now})
+	then := &past{cfg.Clock, seededEvery * time.Duration(1+tasks/seededAtOnce)}
+	store, err := fileblob.Open(dir, fileblob.Options{NoSync: true, Now: then.Now})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	s := &seeder{cfg: cfg, store: store, ids: ids.NewSource(cfg.Clock.Now, nil), plans: map[int]*seededPlan{}}
+	s := &seeder{cfg: cfg, clock: then, store: store, ids: ids.NewSource(then.Now, nil), plans: map[int]*seededPlan{}}
 	s.appender = ledger.NewAppender(ledger.Config{
-		Domain: Domain(), Store: store, IDs: s.ids, Clock: cfg.Clock, Logger: cfg.Logger,
+		Domain: Domain(), Store: store, IDs: s.ids, Clock: then, Logger: cfg.Logger,
 		OnDurable: func(e ledger.Entry) { s.waiting = append(s.waiting, compactor.Entry{ID: e.Name, Data: e.Data}) },
 	})
 	s.folding, err = compactor.Open(ctx, compactor.Config{
-		Domain: Domain(), Store: store, IDs: s.ids, Clock: cfg.Clock, Logger: cfg.Logger, Writer: "bench", Codec: snapshot.NewCodec(),
-		Manifests: manifest.New(manifest.Config{Domain: Domain(), Store: store, IDs: s.ids, Clock: cfg.Clock, Logger: cfg.Logger}),
+		Domain: Domain(), Store: store, IDs: s.ids, Clock: then, Logger: cfg.Logger, Writer: "bench", Codec: snapshot.NewCodec(),
+		Manifests: manifest.New(manifest.Config{Domain: Domain(), Store: store, IDs: s.ids, Clock: then, Logger: cfg.Logger}),
 	})
 	if err != nil {
 		return err
@@ -92,6 +109,7 @@ func (s *seeder) fold(ctx context.Context) error {
 	_, err := s.folding.Step(ctx, compactor.Request{Entries: s.waiting})
 	s.folding.AwaitMerges()
 	s.waiting, s.tasks = nil, 0
+	s.clock.by = max(s.clock.by-seededEvery, 0)
 	return err
 }
 
@@ -143,7 +161,7 @@ func (s *seeder) events(ctx context.Context, tasks int) ([]*event.Envelope, erro
 			RunID: run, PlanID: planID, PlanRef: p.ref, Fingerprint: p.sha, TasksTotal: int32(tasks), Tasks: p.tasks, //nolint:gosec // few
 		},
 	}
-	now := event.At(s.cfg.Clock.Now())
+	now := event.At(s.clock.Now())
 	for _, def := range p.tasks {
 		payloads = append(payloads, &event.TaskFinished{
 			AttemptRef: event.AttemptRef{

@@ -132,15 +132,21 @@ func (c *Compactor) merging(tier string) bool {
 }
 
 // baseDue reports whether the deltas hold more than half of the base, or are too
-// many, or could not be merged: a base is made of what is in memory, and reads
-// nothing.
+// many, or could not be merged, or most of what is in memory may be closed by now:
+// a base is made of what is in memory, and reads nothing.
 func (c *Compactor) baseDue(m *manifest.Manifest) bool {
 	if c.unmergeable.Load() || len(m.L1)+len(m.L0) > manyDeltas {
 		return true
 	}
-	var base, deltas int64
+	var base, deltas, tasks int64
 	for _, f := range m.BaseSnapshot.Files {
 		base += f.Size
+		if f.Table == "tasks" {
+			tasks = f.Rows
+		}
+	}
+	if int64(c.state.Tasks.Len()) > 2*tasks+c.MinBase/rowBytes {
+		return true
 	}
 	for _, d := range slices.Concat(m.L1, m.L0) {
 		for _, f := range d.Files {

@@ -139,7 +139,10 @@ func full() *manifest.Manifest {
 		EventsProcessedThrough: id, LastProcessedFile: "ledger/x.json", LastProcessedAt: m.PublishedAt,
 		CompleteThrough: id, CaughtUpAt: m.PublishedAt,
 	}
-	m.BaseSnapshot = manifest.BaseSnapshot{ID: id, Revision: 1, PublishedAt: m.PublishedAt, Files: []manifest.File{file("runs", manifest.TierBase)}}
+	m.BaseSnapshot = manifest.BaseSnapshot{
+		ID: id, Revision: 1, PublishedAt: m.PublishedAt, Files: []manifest.File{file("runs", manifest.TierBase)},
+		FoldSeq: 5, FoldTime: m.FoldTime, EntriesFrom: id,
+	}
 	m.L1 = []manifest.Delta{{ID: id, Revision: 1, Files: []manifest.File{file("runs", manifest.TierL1)}, Rows: 3, Bytes: 12}}
 	row := manifest.NewRows("limits", 1, []byte(`[{"scope":"pool","name":"db","slots":2,"row_seq":7}]`))
 	m.L0 = []manifest.Delta{
@@ -148,7 +151,9 @@ func full() *manifest.Manifest {
 	}
 	m.L0Count = 2
 	m.L0Limits = manifest.L0Limits{MaxCount: 16, MaxBytes: 8 << 20}
-	m.History = map[string]manifest.File{"runs": file("runs", manifest.TierHistory)}
+	index := file("runs", manifest.TierHistory)
+	index.Key = manifest.IndexKey(domain, "runs", id)
+	m.History = map[string]manifest.File{"runs": index}
 	m.OrphanFloor = id
 	m.RowCounts = map[string]int64{"runs": 3, "tasks": 3}
 	return m

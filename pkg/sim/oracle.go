@@ -281,6 +281,9 @@ func (o *oracle) transitions(f *followed, before, after *state.State) {
 			continue
 		}
 		o.transition(f, after, was, is)
+		if run := before.Runs.Get(is.RunID); run != nil && run.State == state.RunCancelling && is.State == state.TaskSucceeded {
+			o.violation("cancelled is cancelled", "task %s of run %s succeeds after the request to cancel it", is.TaskKey, is.RunID)
+		}
 	}
 }
 

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -29,68 +27,66 @@ func (c *Compactor) cutOf(m *manifest.Manifest) state.Cut {
 	return state.Cut{Seq: m.FoldSeq, Time: m.FoldTime, Entries: max(before.Entries, entries)}
 }
 
-// archive writes what is closed to history: of each table that has any, a segment
+// archive writes what is closed to history: of each table that has any, segments
 // and, in place of the one that m refers to, an index. It gives the indexes, and
 // all files that it has made.
 func (c *Compactor) archive(
 	ctx context.Context, m *manifest.Manifest, closed *state.Rows,
-) (map[string]manifest.File, []manifest.File, error) {
-	files, err := c.Codec.Encode(closed)
-	if err != nil {
-		return nil, nil, err
-	}
-	segments := make(map[string][]manifest.File, len(files))
-	for _, f := range files {
-		if index, ok := m.History[f.Table]; ok {
-			if segments[f.Table], err = c.Manifests.Segments(ctx, index); err != nil {
+) (indexes map[string]manifest.File, made []manifest.File, err error) {
+	segments := map[string][]manifest.File{}
+	for portion := range closed.Chunks(snapshot.MaxSegment) { // one at a time: each is in memory
+		files, err := c.Codec.Encode(portion)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, f := range files {
+			known, begun := segments[f.Table]
+			if index, ok := m.History[f.Table]; ok && !begun {
+				if known, err = c.Manifests.Segments(ctx, index); err != nil {
+					return nil, nil, err
+				}
+			}
+			kept, segment, err := c.extend(ctx, f, known)
+			if err != nil {
 				return nil, nil, err
 			}
+			segments[f.Table] = append(slices.Clone(kept), segment)
+			made = append(made, segment)
 		}
 	}
-	indexes := make([]manifest.File, len(files))
-	made := make([][]manifest.File, len(files))
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(archivers)
-	for i, f := range files {
-		g.Go(func() (err error) {
-			indexes[i], made[i], err = c.extend(gctx, f, segments[f.Table])
-			return err
-		})
+	indexes = map[string]manifest.File{}
+	for table, files := range segments {
+		data, index, err := manifest.EncodeIndex(manifest.IndexKey(c.Domain, table, c.IDs.New()), table, files)
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := c.create(ctx, index.Key, data); err != nil {
+			return nil, nil, err
+		}
+		indexes[table] = index
+		made = append(made, index)
 	}
-	if err := g.Wait(); err != nil {
-		return nil, nil, err
-	}
-	history := map[string]manifest.File{}
-	for i, f := range files {
-		history[f.Table] = indexes[i]
-	}
-	return history, slices.Concat(made...), nil
+	return indexes, made, nil
 }
 
-// archivers is how many tables are written to history at once: each may have a
-// whole segment in memory.
-const archivers = 2
-
-// extend adds a file to a table's history. Where the last segments are small they
-// become one with it.
-func (c *Compactor) extend(ctx context.Context, f snapshot.File, segments []manifest.File) (index manifest.File, made []manifest.File, err error) {
-	if small := snapshot.Absorbed(segments, f.Rows); len(small) > 0 {
-		if f, err = c.Codec.Combine(ctx, c.Manifests, small, f); err != nil {
-			return index, nil, err
+// extend stores a file as a segment after others of its table, of which it gives
+// those that stay: where the last ones are small they become one with it. One that
+// is damaged is left alone.
+func (c *Compactor) extend(ctx context.Context, f snapshot.File, known []manifest.File) (kept []manifest.File, segment manifest.File, err error) {
+	kept = known
+	if small := snapshot.Absorbed(known, f.Rows); len(small) > 0 {
+		whole, err := c.Codec.Combine(ctx, c.Manifests, small, f)
+		switch {
+		case err == nil:
+			f, kept = whole, known[:len(known)-len(small)]
+		case !manifest.Damaged(err):
+			return nil, segment, err
 		}
-		segments = segments[:len(segments)-len(small)]
 	}
 	// An id of its own each: a file is collected when nothing that is named by its id
 	// is referred to, and these do not live equally long.
-	segment := fileOf(f, manifest.StateKey(c.Domain, f.Table, manifest.TierHistory, c.IDs.New()))
-	if err := c.create(ctx, segment.Key, f.Data); err != nil {
-		return index, nil, err
-	}
-	data, index, err := manifest.EncodeIndex(manifest.IndexKey(c.Domain, f.Table, c.IDs.New()), f.Table, append(slices.Clone(segments), segment))
-	if err != nil {
-		return index, nil, err
-	}
-	return index, []manifest.File{segment, index}, c.create(ctx, index.Key, data)
+	segment = fileOf(f, manifest.StateKey(c.Domain, f.Table, manifest.TierHistory, c.IDs.New()))
+	return kept, segment, c.create(ctx, segment.Key, f.Data)
 }
 
 func (c *Compactor) create(ctx context.Context, key string, data []byte) error {

@@ -235,13 +235,19 @@ func (c *Compactor) rebase(ctx context.Context, r *merge, whole *state.State) er
 	result := &merged{cut: c.cutOf(r.of)}
 	closed := whole.Evict(result.cut)
 	var err error
+	if result.history, result.files, err = c.archive(ctx, r.of, closed); manifest.Damaged(err) {
+		c.Logger.ErrorContext(ctx, "history cannot be added to: what is closed stays in the live state",
+			slog.String("domain", c.Domain.String()), slog.Any("error", err))
+		whole.Load(closed)
+		result.cut, result.history, result.files, err = snapshot.CutOf(r.of), nil, nil, nil
+	}
+	if err != nil {
+		return err
+	}
 	if result.Delta, err = c.write(ctx, r.id, whole.All(), r.tier); err != nil {
 		return err
 	}
 	result.Revision = r.through()
-	if result.history, result.files, err = c.archive(ctx, r.of, closed); err != nil {
-		return err
-	}
 	r.result.Store(result)
 	return nil
 }

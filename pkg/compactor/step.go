@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -400,6 +401,9 @@ func (c *Compactor) fold(ctx context.Context, work *state.State, p publication) 
 		g := queue[0]
 		queue = queue[1:]
 		g.Revision = revision
+		if c.archived(work, g) {
+			continue
+		}
 		var err error
 		if g.Closed, err = c.closed(ctx, work, g); err != nil {
 			return 0, err
@@ -423,7 +427,17 @@ func (c *Compactor) fold(ctx context.Context, work *state.State, p publication) 
 	return n, nil
 }
 
+// archived reports whether history has a group. It comes here when another group
+// of its entry waited, and is tried again.
+func (c *Compactor) archived(work *state.State, g fold.Group) bool {
+	return c.manifest != nil && g.Entry < c.manifest.BaseSnapshot.EntriesFrom &&
+		work.Entries.Get(state.Key2{A: g.Entry, B: g.ID}) == nil
+}
+
 // closed are the runs that a group names which only history has.
+//
+// Where history is damaged folding goes on: what would begin a run that may be
+// there does not, and what else names one waits as for a run that is not known.
 func (c *Compactor) closed(ctx context.Context, work *state.State, g fold.Group) ([]string, error) {
 	var closed []string
 	for _, run := range fold.Names(g) {
@@ -431,6 +445,13 @@ func (c *Compactor) closed(ctx context.Context, work *state.State, g fold.Group)
 			continue
 		}
 		has, err := snapshot.HistoryOf(c.Codec, c.Manifests, c.manifest).Has(ctx, run)
+		if manifest.Damaged(err) {
+			if live, liveErr := c.Manifests.Live(ctx, c.manifest); liveErr == nil && live {
+				c.Logger.ErrorContext(ctx, "history is damaged; `servo admin rebuild` makes the state anew",
+					slog.String("domain", c.Domain.String()), slog.Any("error", err))
+				has, err = fold.Begins(g, run), nil
+			}
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -132,7 +133,7 @@ func (d *Dispatcher) find(ctx context.Context, cb contract.Callback) (*call, *co
 		task: snap.State.Tasks.Get(state.Key2{A: cb.RunID, B: cb.TaskKey}),
 	}
 	if c.run == nil {
-		if closed, err := snap.History.Has(ctx, cb.RunID); err != nil || closed {
+		if closed, err := snap.History.Has(ctx, cb.RunID); closed || err != nil && !manifest.Damaged(err) {
 			return nil, closedRun(cb, err)
 		}
 	}

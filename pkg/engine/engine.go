@@ -153,8 +153,7 @@ func FindRun(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.St
 	if ids.Valid(id) {
 		return withRun(ctx, snap, id)
 	}
-	const some = 100
-	found, err := snap.Runs(ctx, some, func(r *state.Run) bool { return strings.HasSuffix(r.RunID, id) })
+	found, err := endingWith(ctx, snap, id)
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -164,6 +163,22 @@ func FindRun(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.St
 		return nil, nil, fmt.Errorf("run %q: %w: %d runs end with it; give more of the id", id, ErrNotFound, len(found))
 	}
 	return nil, nil, errNoRun(snap, id)
+}
+
+// endingWith are the live runs whose ids end with a text, or, where none does and
+// it says enough, the closed ones: these have to be read.
+func endingWith(ctx context.Context, snap *snapshot.Snapshot, end string) ([]*state.Run, error) {
+	const some, enough = 100, 6
+	var found []*state.Run
+	for run := range snap.State.Runs.All {
+		if strings.HasSuffix(run.RunID, end) {
+			found = append(found, run)
+		}
+	}
+	if len(found) > 0 || len(end) < enough || strings.Trim(end, "0123456789ABCDEFGHJKMNPQRSTVWXYZ") != "" {
+		return found, nil
+	}
+	return snap.Runs(ctx, some, func(r *state.Run) bool { return strings.HasSuffix(r.RunID, end) })
 }
 
 func withRun(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.State, *state.Run, error) {

@@ -105,6 +105,14 @@ func Names(g Group) []string {
 	return runs
 }
 
+// Begins reports whether a group triggers a run.
+func Begins(g Group, runID string) bool {
+	return slices.ContainsFunc(g.Events, func(e *event.Envelope) bool {
+		p, ok := e.Payload.(*event.RunTriggered)
+		return ok && p.RunID == runID
+	})
+}
+
 // named is the run that an event is about, or "".
 func named(p event.Payload) string {
 	if p, ok := p.(*event.RunTriggered); ok {

@@ -149,6 +149,9 @@ func (s *Store) sweep(ctx context.Context, position, floor string) (found []stri
 
 // unreferenced are those of the files that neither a manifest nor a pin refers to.
 func (c *Collector) unreferenced(ctx context.Context, m *Manifest, keys []string) ([]string, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
 	files, err := c.store.AllFiles(ctx, m)
 	if err != nil {
 		return nil, err

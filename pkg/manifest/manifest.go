@@ -138,6 +138,13 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("%v: %d, by %s", ErrConflict, e.Current.Revision, e.Current.Writer)
 }
 
+// Damaged reports whether an error says that something stored is missing or is not
+// what it should be: it will be so the next time.
+func Damaged(err error) bool {
+	var corrupt *CorruptError
+	return errors.Is(err, ErrMissing) || errors.As(err, &corrupt)
+}
+
 // Unwrap is [ErrConflict].
 func (e *ConflictError) Unwrap() error { return ErrConflict }
 

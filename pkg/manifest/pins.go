@@ -91,6 +91,9 @@ func (c *Collector) pin(ctx context.Context, revision int64) (*pin, error) {
 	}
 	p := &pin{publishedAt: m.PublishedAt}
 	files, err := c.store.AllFiles(ctx, m)
+	if errors.Is(err, ErrMissing) {
+		files, err = m.Files(), nil // what only a lost index named, nobody can read by this pin
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -87,7 +87,7 @@ func Verify(ctx context.Context, cfg Config) (Report, error) {
 func (cfg Config) differences(m *manifest.Manifest, replayed, live *state.State, closed *state.Rows) []string {
 	want, got := state.New(cfg.Domain), state.New(cfg.Domain)
 	want.Load(replayed.Evict(snapshot.CutOf(m)))
-	got.Load(closed)
+	got.Load(closed.Superseded(live))
 	lines := cfg.Codec.Diff(replayed, live, maxProblems)
 	for _, line := range cfg.Codec.Diff(want, got, maxProblems) {
 		lines = append(lines, "history: "+line)

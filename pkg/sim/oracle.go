@@ -190,7 +190,7 @@ func (o *oracle) load(f *followed, m *manifest.Manifest) (*state.State, error) {
 	}
 	wantLive, wantClosed, gotClosed := next.Copy(), state.New(f.domain), state.New(f.domain)
 	wantClosed.Load(wantLive.Evict(snapshot.CutOf(m)))
-	gotClosed.Load(closed)
+	gotClosed.Load(closed.Superseded(live))
 	if diff := o.w.codec.Diff(wantLive, live, 5); len(diff) > 0 {
 		return nil, fmt.Errorf("what was merged and its deltas are another state: %s", strings.Join(diff, "; "))
 	}
@@ -211,7 +211,7 @@ func (o *oracle) whole(f *followed, m *manifest.Manifest) (*state.State, error) 
 	if err != nil {
 		return nil, err
 	}
-	st.Load(closed)
+	st.Load(closed.Superseded(st))
 	return st, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
@@ -60,11 +61,61 @@ func (h History) Run(ctx context.Context, runID string) (*state.State, error) {
 // Has reports whether a run is closed and in history.
 func (h History) Has(ctx context.Context, runID string) (bool, error) {
 	files, err := h.segments(ctx, runsTable, runID)
-	if err != nil || len(files) == 0 {
+	if err != nil {
 		return false, err
 	}
-	runs, err := h.runs(ctx, files)
-	return slices.ContainsFunc(runs, func(r *state.Run) bool { return r.RunID == runID }), err
+	for _, f := range files {
+		ids := h.codec.seen.get(f.Key)
+		if ids == nil {
+			runs, err := h.runs(ctx, []manifest.File{f})
+			if err != nil {
+				return false, err
+			}
+			ids = make([]string, len(runs))
+			for i, run := range runs {
+				ids[i] = run.RunID
+			}
+			h.codec.seen.put(f.Key, ids)
+		}
+		if _, has := slices.BinarySearch(ids, runID); has {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// seen are the run ids of segments that were asked for lately: a burst of reports
+// that come late is about few of them.
+type seen struct {
+	mu       sync.Mutex
+	segments []seenSegment
+}
+
+type seenSegment struct {
+	key string
+	ids []string // sorted
+}
+
+const maxSeen = 4
+
+func (s *seen) get(key string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, segment := range s.segments {
+		if segment.key == key {
+			return segment.ids
+		}
+	}
+	return nil
+}
+
+func (s *seen) put(key string, ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.segments = append(s.segments, seenSegment{key, ids})
+	if len(s.segments) > maxSeen {
+		s.segments = s.segments[1:]
+	}
 }
 
 func (h History) segments(ctx context.Context, table, runID string) ([]manifest.File, error) {
@@ -89,17 +140,16 @@ func (h History) runs(ctx context.Context, files []manifest.File) ([]*state.Run,
 
 // newest are the closed runs with the greatest ids, greatest first: up to limit of
 // those that ok accepts.
-func (h History) newest(ctx context.Context, limit int, ok func(*state.Run) bool) ([]*state.Run, error) {
+func (h History) newest(ctx context.Context, limit int, found []*state.Run, ok func(*state.Run) bool) ([]*state.Run, error) {
 	index, has := h.indexes[runsTable]
-	if !has {
-		return nil, nil
+	if !has || len(found) == limit && index.MaxRun < found[limit-1].RunID {
+		return found, nil
 	}
 	files, err := h.store.Segments(ctx, index)
 	if err != nil {
 		return nil, err
 	}
 	files = slices.SortedFunc(slices.Values(files), func(a, b manifest.File) int { return strings.Compare(b.MaxRun, a.MaxRun) })
-	var found []*state.Run
 	for _, f := range files {
 		if len(found) == limit && f.MaxRun < found[limit-1].RunID {
 			break
@@ -118,17 +168,14 @@ func (h History) newest(ctx context.Context, limit int, ok func(*state.Run) bool
 // Runs are the newest runs, live and closed, newest first: up to limit of those
 // that ok accepts.
 func (s *Snapshot) Runs(ctx context.Context, limit int, ok func(*state.Run) bool) ([]*state.Run, error) {
-	runs, err := s.History.newest(ctx, limit, ok)
-	if err != nil {
-		return nil, err
-	}
+	var runs []*state.Run
 	for run := range s.State.Runs.All {
 		if ok(run) {
 			runs = append(runs, run)
 		}
 	}
-	slices.SortFunc(runs, func(a, b *state.Run) int { return strings.Compare(b.RunID, a.RunID) })
-	return runs[:min(limit, len(runs))], nil
+	slices.Reverse(runs)
+	return s.History.newest(ctx, limit, runs[:min(limit, len(runs))], ok)
 }
 
 // RunCount is how many runs there are, live and closed.
@@ -140,7 +187,11 @@ func (s *Snapshot) WithRun(ctx context.Context, runID string) (*state.State, err
 	if s.State.Runs.Get(runID) != nil {
 		return s.State, nil
 	}
-	return s.History.Run(ctx, runID)
+	closed, err := s.History.Run(ctx, runID)
+	if closed != nil {
+		closed.Load(&state.Rows{Limits: s.State.Limits.Rows()}) // they are not the run's, and explain it
+	}
+	return closed, err
 }
 
 // LoadHistory reads all that a manifest has in history, or only of one table.
@@ -160,16 +211,16 @@ func LoadHistory(ctx context.Context, c *Codec, store *manifest.Store, m *manife
 	return c.Merge(ctx, fileSources(store, files))
 }
 
-// maxSegment is how many rows a segment has at most that is made of several: some
-// tens of megabytes.
-const maxSegment = 1 << 20
+// MaxSegment is how many rows a segment has at most: some megabytes, which are in
+// memory while it is made of several.
+const MaxSegment = 1 << 18
 
 // Absorbed are the last segments that a new one with so many rows is to be merged
 // with: those that are not much greater, so that a row is written again as often
 // as the logarithm of the history is great.
 func Absorbed(segments []manifest.File, rows int64) []manifest.File {
 	from := len(segments)
-	for from > 0 && segments[from-1].Rows <= 2*rows && rows+segments[from-1].Rows <= maxSegment {
+	for from > 0 && segments[from-1].Rows <= 2*rows && rows+segments[from-1].Rows <= MaxSegment {
 		from--
 		rows += segments[from].Rows
 	}

@@ -95,8 +95,8 @@ func TestSegmentsOfSimilarSizeBecomeOne(t *testing.T) {
 		{segments(100, 10), 10, 1},
 		{segments(30, 10), 10, 2},
 		{segments(100), 10, 0},
-		{segments(1 << 20), 1 << 19, 0},
-		{segments(500_000, 400_000), 300_000, 1},
+		{segments(1 << 18), 1 << 17, 0},
+		{segments(120_000, 100_000), 70_000, 1},
 	} {
 		require.Len(t, snapshot.Absorbed(row.there, row.added), row.want, "%v and %d", row.there, row.added)
 	}

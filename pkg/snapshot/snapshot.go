@@ -54,6 +54,7 @@ type tables struct {
 type Codec struct {
 	t      tables
 	memory *memory // nil: files are Parquet
+	seen   seen
 }
 
 // NewCodec makes a codec.

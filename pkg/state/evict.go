@@ -1,6 +1,7 @@
 package state
 
 import (
+	"iter"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -96,6 +97,37 @@ func byRun[K comparable, R any, P Row[K, R]](
 		}
 		from = stays + "\x00"
 	}
+}
+
+// Chunks are the rows of history's tables in portions that have up to n of each.
+func (r *Rows) Chunks(n int) iter.Seq[*Rows] {
+	return func(yield func(*Rows) bool) {
+		rest := *r
+		for {
+			portion := &Rows{
+				Runs: first(&rest.Runs, n), Tasks: first(&rest.Tasks, n), Deps: first(&rest.Deps, n), Attempts: first(&rest.Attempts, n),
+				Conflicts: first(&rest.Conflicts, n), Entries: first(&rest.Entries, n),
+			}
+			if portion.Len() == 0 || !yield(portion) {
+				return
+			}
+		}
+	}
+}
+
+func first[R any](rows *[]*R, n int) []*R {
+	n = min(n, len(*rows))
+	portion := (*rows)[:n]
+	*rows = (*rows)[n:]
+	return portion
+}
+
+// Superseded leaves out of what history has the rows that a live state has anew: a
+// conflict that was said again.
+func (r *Rows) Superseded(live *State) *Rows {
+	out := *r
+	out.Conflicts = only(r.Conflicts, func(row *RunKeyConflict) bool { return live.Conflicts.Get(row.Key()) == nil })
+	return &out
 }
 
 // OfRun are the rows of one run.

@@ -1,0 +1,256 @@
+package compactor_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
+	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/repair"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// oldBuild knows no LimitSet.
+func oldBuild(entry string, data []byte) []fold.Group {
+	groups := compactor.Decode(entry, data)
+	for i := range groups {
+		if len(groups[i].Events) > 0 {
+			if _, ok := groups[i].Events[0].Payload.(*event.LimitSet); ok {
+				groups[i].Reason, groups[i].Detail = event.ReasonUnsupported, "event_type: not known"
+				groups[i].Events = nil
+			}
+		}
+	}
+	return groups
+}
+
+// An entry with two groups: one waits for a newer build, the other was dealt with
+// and goes into history.
+func TestAGroupInHistoryIsNotFoldedAgainWithItsSibling(t *testing.T) {
+	w := newWorld(t)
+	w.options = eager
+	w.options.Decode = oldBuild
+	c := w.open("old")
+	holder := w.ids.New()
+	w.Now = w.clock.Now()
+	w.step(c, w.append(w.Triggered(&event.RunTriggered{RunID: holder, RunKey: "daily", Fingerprint: "f"}, foldtest.Task("a"))...))
+	w.step(c, w.append(w.Finished(holder, "a", 1, event.Succeeded)))
+
+	// One entry: a limit that this build does not know, and a run that is refused,
+	// since another has its key.
+	refused := w.ids.New()
+	limit := w.append(&event.LimitSet{CommandID: w.ids.New(), Scope: event.ScopePool, Name: "p", Slots: 3})
+	again := w.append(w.Triggered(&event.RunTriggered{RunID: refused, RunKey: "daily", Fingerprint: "f"}, foldtest.Task("a"))...)
+	id := w.ids.New()
+	data := append(bytes.Clone(limit.Data), again.Data...)
+	for _, e := range []compactor.Entry{limit, again} {
+		require.NoError(t, w.blobs.Delete(t.Context(), ledger.Key(foldtest.Domain, e.ID)))
+	}
+	_, err := w.blobs.Create(t.Context(), ledger.Key(foldtest.Domain, id), data)
+	require.NoError(t, err)
+	w.step(c, compactor.Entry{ID: id, Data: data})
+	require.Nil(t, latest(c).State.Runs.Get(refused))
+	require.Len(t, latest(c).State.Waiting(""), 1)
+
+	w.clock.pass(31 * 24 * time.Hour) // the key is free again
+	w.ended(c)
+	w.clock.pass(2 * time.Minute)
+	_, err = c.Step(t.Context(), compactor.Request{Barrier: true})
+	require.NoError(t, err)
+	w.rebase(c)
+	w.rebase(c)
+	require.Greater(t, w.newest().BaseSnapshot.EntriesFrom, id)
+
+	w.options.Decode = nil // the newer build
+	c = w.open("new")
+	_, err = c.Step(t.Context(), compactor.Request{Barrier: true})
+	require.NoError(t, err)
+	require.Nil(t, latest(c).State.Runs.Get(refused), "a run that was refused a month ago begins")
+	w.verify()
+}
+
+// The key of run_key_conflicts is that of the run: the same may be said again.
+func TestAConflictThatIsSaidAgainIsTheSame(t *testing.T) {
+	w := newWorld(t)
+	w.options = eager
+	c := w.open("one")
+	w.Now = w.clock.Now()
+	w.step(c, w.append(w.Triggered(&event.RunTriggered{RunKey: "daily", Fingerprint: "f"}, foldtest.Task("a"))...))
+	other := event.RunTriggered{RunID: w.ids.New(), RunKey: "daily", Fingerprint: "other"}
+	w.step(c, w.append(w.Triggered(&other, foldtest.Task("a"))...))
+	require.Equal(t, 1, latest(c).State.Conflicts.Len())
+	w.clock.pass(2 * state.ClosedAfter)
+	w.rebase(c)
+	w.rebase(c)
+	require.Zero(t, latest(c).State.Conflicts.Len())
+	w.verify()
+	w.step(c, w.append(w.Triggered(&other, foldtest.Task("a"))...))
+	w.verify()
+}
+
+func (w *world) closedRun(c *compactor.Compactor) string {
+	w.t.Helper()
+	run, _ := w.ended(c)
+	w.clock.pass(2 * state.ClosedAfter)
+	w.rebase(c)
+	w.rebase(c)
+	c.AwaitMerges()
+	require.Nil(w.t, latest(c).State.Runs.Get(run))
+	return run
+}
+
+// Seen to fail with bases that were written again and again, and never taken up.
+func TestALostIndexStopsNoBase(t *testing.T) {
+	w := newWorld(t)
+	w.options = eager
+	c := w.open("one")
+	w.closedRun(c)
+	w.clock.pass(2 * state.ClosedAfter)
+	w.ended(c)
+	c.AwaitMerges()
+	m := w.newest()
+	base := m.BaseSnapshot.ID
+	require.NoError(t, w.blobs.Delete(t.Context(), m.History["runs"].Key))
+	c = w.open("two") // live state reads without it
+	for range 10 {
+		w.ended(c)
+		c.AwaitMerges()
+		w.clock.pass(state.ClosedAfter)
+	}
+	require.NotEqual(t, base, w.newest().BaseSnapshot.ID)
+}
+
+// Seen to fail with a late report on a run of that segment, which held up all others.
+func TestALostSegmentStopsNoFolding(t *testing.T) {
+	w := newWorld(t)
+	w.options = eager
+	c := w.open("one")
+	run := w.closedRun(c)
+	files, err := w.manifests().HistoryFiles(t.Context(), w.newest())
+	require.NoError(t, err)
+	for _, f := range files {
+		if f.Table == "runs" {
+			require.NoError(t, w.blobs.Delete(t.Context(), f.Key))
+		}
+	}
+	c = w.open("two")
+	_, other := w.trigger(foldtest.Task("a"))
+	_, err = c.Step(t.Context(), compactor.Request{Entries: []compactor.Entry{w.append(w.Beat(run, "a", 1)), other}})
+	require.NoError(t, err, "a run that has nothing to do with it is held up")
+}
+
+// Seen to fail with pins that could not be read, and so never went, whatever was
+// rebuilt, however much time passed.
+func TestALostIndexOfAPinStopsNoCollection(t *testing.T) {
+	w := newWorld(t)
+	w.options = eager
+	c := w.open("one")
+	w.closedRun(c)
+	index := w.newest().History["runs"].Key
+	for range 4 {
+		w.clock.pass(time.Hour)
+		w.ended(c)
+		c.AwaitMerges()
+		for more := true; more; {
+			var err error
+			more, err = c.Maintain(t.Context())
+			require.NoError(t, err)
+		}
+	}
+	var pinned string
+	for key := range w.keys(manifest.PinPrefix(foldtest.Domain)) {
+		pinned = max(pinned, key)
+	}
+	require.NotEmpty(t, pinned)
+	_ = index
+	for key := range w.keys(manifest.StatePrefix(foldtest.Domain)) {
+		if strings.Contains(key, "/history/") && strings.HasSuffix(key, ".json") {
+			require.NoError(t, w.blobs.Delete(t.Context(), key))
+		}
+	}
+	_, err := repair.Rebuild(t.Context(), w.repair())
+	require.NoError(t, err)
+	c = w.open("two")
+	for range 40 {
+		w.clock.pass(24 * time.Hour)
+		w.ended(c)
+		c.AwaitMerges()
+		_, err = c.Maintain(t.Context())
+	}
+	require.NoError(t, err, "forty days after it was rebuilt")
+}
+
+// What costs a late report: a whole segment, each.
+func TestLateReportsReadASegmentOnce(t *testing.T) {
+	w := newWorld(t)
+	w.options = eager
+	c := w.open("one")
+	run := w.closedRun(c)
+	reads := 0
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+		if op == faultblob.Get && strings.Contains(key, "/runs/history/") && strings.HasSuffix(key, ".parquet") {
+			reads++
+		}
+		return faultblob.None
+	})
+	var entries []compactor.Entry
+	for range 50 {
+		entries = append(entries, w.append(w.Beat(run, "a", 1)))
+	}
+	w.step(c, entries...)
+	require.LessOrEqual(t, reads, 2)
+}
+
+func TestTheNewestRunIsFoundInTheLiveState(t *testing.T) {
+	w := newWorld(t)
+	w.options = eager
+	c := w.open("one")
+	w.closedRun(c)
+	w.ended(c)
+	reads := 0
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+		if op == faultblob.Get && strings.Contains(key, "/history/") {
+			reads++
+		}
+		return faultblob.None
+	})
+	for range 5 {
+		_, err := latest(c).Runs(t.Context(), 1, func(*state.Run) bool { return true })
+		require.NoError(t, err)
+	}
+	require.Zero(t, reads)
+}
+
+func TestAClosedRunIsExplainedWithTheLimits(t *testing.T) {
+	w := newWorld(t)
+	w.options = eager
+	c := w.open("one")
+	w.step(c, w.append(&event.LimitSet{CommandID: w.ids.New(), Scope: event.ScopeWorkspace, Slots: 7}))
+	run, _ := w.ended(c)
+	explain := func() *engine.Explanation {
+		e, err := engine.ExplainTask(t.Context(), w.blobs, latest(c), event.At(w.clock.Now()), run, "a")
+		require.NoError(t, err)
+		return e
+	}
+	before := explain()
+	w.clock.pass(2 * time.Hour)
+	w.ended(c)
+	w.clock.pass(2 * time.Minute)
+	_, err := c.Step(t.Context(), compactor.Request{Barrier: true})
+	require.NoError(t, err)
+	w.rebase(c)
+	w.rebase(c)
+	require.Nil(t, latest(c).State.Runs.Get(run))
+	after := explain()
+	require.Equal(t, before.Limits, after.Limits)
+}

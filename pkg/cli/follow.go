@@ -171,9 +171,9 @@ func (r *runner) follow(ctx context.Context, s *session) (*state.State, error) {
 		if err != nil {
 			return nil, err
 		}
-		st, err := snap.WithRun(ctx, r.ticket.RunID)
-		if err != nil {
-			return nil, err
+		st, missing := snap.WithRun(ctx, r.ticket.RunID)
+		if missing != nil {
+			return nil, missing
 		}
 		if st == nil {
 			return nil, fmt.Errorf("run %s is not in the state any more; `servo runs` lists what there is", r.ticket.RunID)

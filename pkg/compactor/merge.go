@@ -28,6 +28,9 @@ const (
 	minBase   = 8 << 20
 	// rowBytes is about how long a row is as JSON.
 	rowBytes = 400
+	// taskBytes is about what a task that has ended takes in memory, with all its rows:
+	// so much of what may be closed is no reason yet to look.
+	taskBytes = 3000
 	// inlineSlack is how many times MaxInline a manifest holds while what is in it is
 	// being written to files.
 	inlineSlack = 4
@@ -145,7 +148,7 @@ func (c *Compactor) baseDue(m *manifest.Manifest) bool {
 			tasks = f.Rows
 		}
 	}
-	if int64(c.state.Tasks.Len()) > 2*tasks+c.MinBase/rowBytes {
+	if int64(c.state.Tasks.Len()) > 2*tasks+c.MinBase/taskBytes {
 		return true
 	}
 	for _, d := range slices.Concat(m.L1, m.L0) {

@@ -137,6 +137,10 @@ func (d *dice) delivery() deliveryFault {
 	return f
 }
 
+// longWorld is after how many minutes entries of the ledger may have gone into
+// history.
+const longWorld = 25
+
 func (d *dice) notice() deliveryFault {
 	f := deliveryFault{delay: d.latency()}
 	f.lost = d.chance(d.NoticeLost, "notification lost")
@@ -145,6 +149,9 @@ func (d *dice) notice() deliveryFault {
 	}
 	if d.chance(d.NoticeAgain, "notification delivered twice") {
 		f.again = d.between(time.Millisecond, 10*time.Minute)
+		if d.w.cfg.Minutes > longWorld && d.rng.IntN(4) == 0 { // when its entry may be in history
+			f.again = d.between(10*time.Minute, time.Hour)
+		}
 	}
 	return f
 }

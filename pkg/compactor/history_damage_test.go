@@ -63,12 +63,7 @@ func TestAGroupInHistoryIsNotFoldedAgainWithItsSibling(t *testing.T) {
 	require.Len(t, latest(c).State.Waiting(""), 1)
 
 	w.clock.pass(31 * 24 * time.Hour) // the key is free again
-	w.ended(c)
-	w.clock.pass(2 * time.Minute)
-	_, err = c.Step(t.Context(), compactor.Request{Barrier: true})
-	require.NoError(t, err)
-	w.rebase(c)
-	w.rebase(c)
+	w.settle(c)
 	require.Greater(t, w.newest().BaseSnapshot.EntriesFrom, id)
 
 	w.options.Decode = nil // the newer build
@@ -244,12 +239,7 @@ func TestAClosedRunIsExplainedWithTheLimits(t *testing.T) {
 	}
 	before := explain()
 	w.clock.pass(2 * time.Hour)
-	w.ended(c)
-	w.clock.pass(2 * time.Minute)
-	_, err := c.Step(t.Context(), compactor.Request{Barrier: true})
-	require.NoError(t, err)
-	w.rebase(c)
-	w.rebase(c)
+	w.settle(c)
 	require.Nil(t, latest(c).State.Runs.Get(run))
 	after := explain()
 	require.Equal(t, before.Limits, after.Limits)

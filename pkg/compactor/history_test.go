@@ -45,6 +45,18 @@ func (w *world) rebase(c *compactor.Compactor) {
 	w.t.Fatal("no base is made")
 }
 
+// settle has all that may be in history be there: listings are complete up to a
+// while ago, and two bases made, the first of which may be of a state before that.
+func (w *world) settle(c *compactor.Compactor) {
+	w.t.Helper()
+	w.ended(c)
+	w.clock.pass(2 * time.Minute)
+	_, err := c.Step(w.t.Context(), compactor.Request{Barrier: true})
+	require.NoError(w.t, err)
+	w.rebase(c)
+	w.rebase(c)
+}
+
 func latest(c *compactor.Compactor) *snapshot.Snapshot {
 	snap, _ := c.Latest().Get()
 	return snap
@@ -157,12 +169,7 @@ func TestEntriesOfLongAgoAreKnownByTheirNames(t *testing.T) {
 	_, err := c.Step(t.Context(), compactor.Request{Entries: []compactor.Entry{dead}, Barrier: true})
 	require.NoError(t, err)
 	w.clock.pass(2 * time.Hour)
-	w.ended(c)
-	w.clock.pass(2 * time.Minute)
-	_, err = c.Step(t.Context(), compactor.Request{Barrier: true})
-	require.NoError(t, err)
-	w.rebase(c)
-	w.rebase(c)
+	w.settle(c)
 	s := latest(c).State
 	require.Greater(t, w.newest().BaseSnapshot.EntriesFrom, dead.ID)
 	require.Nil(t, s.Entries.Get(state.Key2{A: entries[0].ID, B: "line-1"}))

@@ -135,8 +135,8 @@ func (c *Compactor) merging(tier string) bool {
 }
 
 // baseDue reports whether the deltas hold more than half of the base, or are too
-// many, or could not be merged, or most of what is in memory may be closed by now:
-// a base is made of what is in memory, and reads nothing.
+// many, or could not be merged, or most of what is in memory may be closed by now.
+// A base is made of what is in memory, whatever of its files is damaged.
 func (c *Compactor) baseDue(m *manifest.Manifest) bool {
 	if c.unmergeable.Load() || len(m.L1)+len(m.L0) > manyDeltas {
 		return true

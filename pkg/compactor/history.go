@@ -2,6 +2,7 @@ package compactor
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -55,8 +56,8 @@ func (c *Compactor) archive(
 		}
 	}
 	indexes = map[string]manifest.File{}
-	for table, files := range segments {
-		data, index, err := manifest.EncodeIndex(manifest.IndexKey(c.Domain, table, c.IDs.New()), table, files)
+	for _, table := range slices.Sorted(maps.Keys(segments)) { // in one order: each takes an id
+		data, index, err := manifest.EncodeIndex(manifest.IndexKey(c.Domain, table, c.IDs.New()), table, segments[table])
 		if err != nil {
 			return nil, nil, err
 		}

@@ -18,6 +18,8 @@ type World struct {
 	Requests, Tasks int
 	// Minutes is after how much time faults stop.
 	Minutes int
+	// Spread: requests come all along, not in the first half of the time.
+	Spread bool
 	// PageSize is how many objects one page of a listing has.
 	PageSize int
 	// MaxDeltas, MaxInline and MinBase say when state files are merged: see
@@ -55,13 +57,15 @@ func Draw(seed uint64) World {
 	// four minutes, and so may the write.
 	if c.KeepEntries = 12 + history.IntN(30); history.IntN(3) == 0 { // so long that runs are closed in it
 		c.Minutes += 20 + history.IntN(40)
-		c.Requests += 4 + history.IntN(8)
-		c.MinBase = min(c.MinBase, 2000)
+		c.Requests += 8 + history.IntN(16)
+		c.Tasks = min(c.Tasks, 3+history.IntN(8))
+		c.MinBase = 100 + history.Int64N(900)
+		c.Spread = true
 	}
 	if r.IntN(4) == 0 {
 		c.Domains = 2
 	}
-	if r.IntN(4) == 0 {
+	if r.IntN(4) == 0 && c.Minutes <= 25 {
 		c.Tasks, c.Requests = 40+r.IntN(160), 5+r.IntN(20)
 	}
 	if r.IntN(3) == 0 {

@@ -75,9 +75,13 @@ func (c *client) hauntClosed(ctx context.Context, e *engine.Engine, snap *snapsh
 		payloads = append(payloads, ghosts(e.Domain, t, now)...)
 		return len(payloads) < haunted
 	})
-	p := payloads[c.rng.IntN(len(payloads))]
-	_, err = e.Appender.Append(ctx, []*event.Envelope{{Domain: e.Domain, CorrelationID: run.RunID, CausationID: run.Version, Payload: p}})
-	return err
+	for range min(len(payloads), 1+c.rng.IntN(4)) {
+		p := payloads[c.rng.IntN(len(payloads))]
+		if _, err := e.Appender.Append(ctx, []*event.Envelope{{Domain: e.Domain, CorrelationID: run.RunID, CausationID: run.Version, Payload: p}}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ghosts are reports on a task that come too late to count.

@@ -36,7 +36,7 @@ type followed struct {
 	// state is that of manifest, with what it has in history.
 	state *state.State
 	// past are the states of revisions lately, for readers to be held against.
-	past map[int64]*state.State
+	past map[int64]revision
 	// cancelled are runs that somebody wanted to end, or whose time was up.
 	cancelled map[string]bool
 	entries   int
@@ -46,6 +46,18 @@ type followed struct {
 	// by, and whether that was promptly, and so only a matter of clocks.
 	abandoned map[string]bool
 	named     map[string]span // state files, by the revisions that name them
+}
+
+// revision is the state of one: all of it, and what is in history.
+type revision struct {
+	whole *state.State
+	cut   state.Cut
+}
+
+func (r revision) live() *state.State {
+	live := r.whole.Copy()
+	live.Evict(r.cut)
+	return live
 }
 
 // span is an unbroken row of revisions.
@@ -58,7 +70,7 @@ func newOracle(w *world) *oracle {
 	o := &oracle{w: w, domains: map[ids.Domain]*followed{}}
 	for _, d := range w.domains {
 		o.domains[d] = &followed{
-			domain: d, past: map[int64]*state.State{}, named: map[string]span{}, abandoned: map[string]bool{}, cancelled: map[string]bool{},
+			domain: d, past: map[int64]revision{}, named: map[string]span{}, abandoned: map[string]bool{}, cancelled: map[string]bool{},
 			state: state.New(d), decoder: manifest.Decoder{Domain: d},
 			manifests: manifest.New(manifest.Config{Domain: d, Store: w.blobs, IDs: ids.NewSource(w.now, nil), Clock: w.clock}),
 		}
@@ -126,9 +138,7 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	}
 	rebuilt := f.manifest != nil && m.Lineage != f.manifest.Lineage
 	f.manifest, f.state = m, next
-	live := next.Copy()
-	live.Evict(snapshot.CutOf(m))
-	f.past[m.Revision] = live
+	f.past[m.Revision] = revision{next, snapshot.CutOf(m)}
 	delete(f.past, m.Revision-200)
 	for run := range next.Runs.All {
 		if run.State == state.RunCancelling || run.State == state.RunCancelled || run.State == state.RunTimedOut {
@@ -423,11 +433,11 @@ func (o *oracle) seen(p *process, d ids.Domain, snap *snapshot.Snapshot) {
 	if snap.Revision == 0 {
 		return
 	}
-	published := f.past[snap.Revision]
-	if published == nil {
+	published, ok := f.past[snap.Revision]
+	if !ok {
 		return // long ago
 	}
-	if diff := o.w.codec.Diff(published, snap.State, 3); len(diff) > 0 {
+	if diff := o.w.codec.Diff(published.live(), snap.State, 3); len(diff) > 0 {
 		o.violation("whole revisions", "%s reads revision %d of %s as no one published it: %s", p.id, snap.Revision, d, strings.Join(diff, "; "))
 	}
 }

@@ -77,6 +77,9 @@ func newWorkload(w *world) *workload {
 		}
 	}
 	span := w.cfg.horizon() / time.Duration(w.cfg.Requests+1)
+	if w.cfg.Spread {
+		span *= time.Duration(2 * w.cfg.Clients) // each client waits after its own
+	}
 	for i := range w.cfg.Requests {
 		client := fmt.Sprintf("client%d", i%w.cfg.Clients)
 		a := ask{

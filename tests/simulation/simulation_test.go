@@ -8,18 +8,11 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
-	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -32,13 +25,6 @@ var (
 	world = flag.String("world", "", "a world to run, as a failure prints it")
 	tries = flag.Int("shrink", 150, "how many smaller worlds to try when one fails")
 )
-
-// Worlds leave much behind, and the machine has room for it: a third of the time
-// went into collecting garbage.
-func TestMain(m *testing.M) {
-	debug.SetGCPercent(800)
-	os.Exit(m.Run())
-}
 
 // run runs a world in a bubble of its own.
 func run(t *testing.T, w sim.World) *sim.Result {
@@ -92,66 +78,22 @@ func explain(t *testing.T, w sim.World, found *sim.Result) {
 		strings.Join(found.Tail[max(0, len(found.Tail)-lines):], "\n"), found.Err(), path, w.Text())
 }
 
-// tally adds up results.
-type tally struct {
-	mu                  sync.Mutex
-	worlds, done, steps int
-	virtual             time.Duration
-	faults              map[string]int
-}
-
-func (y *tally) add(r *sim.Result) {
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	y.worlds++
-	y.done += r.Completions
-	y.steps += r.Steps
-	y.virtual += r.Virtual
-	for name, n := range r.Faults {
-		y.faults[name] += n
-	}
-}
-
-func (y *tally) print(from uint64, took time.Duration) {
-	fmt.Fprintf(os.Stdout, "simulated %d worlds from seed %d: %d tasks ended, %d steps, %s of virtual time, in %.1f s: %.0f worlds and %.0f tasks a minute\n",
-		y.worlds, from, y.done, y.steps, y.virtual.Round(time.Second), took.Seconds(), float64(y.worlds)/took.Minutes(), float64(y.done)/took.Minutes())
-	for _, name := range slices.Sorted(maps.Keys(y.faults)) {
-		fmt.Fprintf(os.Stdout, "  %8d %s\n", y.faults[name], name)
-	}
-}
-
 func TestWorldsKeepEveryPromise(t *testing.T) {
 	if *world != "" {
 		t.Skip("a world is given")
 	}
-	from := *first
-	began := time.Now() //nolint:forbidigo // the speed is printed, and a failure prints its world
-	if from == 0 {
-		from = uint64(began.UnixNano()) //nolint:gosec // positive
-	}
-	sum := tally{faults: map[string]int{}}
-	var next atomic.Int64
-	t.Run("worlds", func(t *testing.T) {
-		for i := range runtime.GOMAXPROCS(0) {
-			t.Run(fmt.Sprint("lane ", i), func(t *testing.T) {
-				t.Parallel()
-				for !t.Failed() {
-					i := next.Add(1) - 1
-					if i >= int64(*seeds) {
-						return
-					}
-					w := sim.Draw(from + uint64(i)) //nolint:gosec // not negative
-					r := run(t, w)
-					sum.add(r)
-					if r.Err() != nil {
-						next.Store(int64(*seeds))
-						explain(t, w, r)
-					}
-				}
-			})
+	sum := tally{Faults: map[string]int{}}
+	defer func() { require.NoError(t, sum.save()) }()
+	for i := *lane; i < *seeds && !stopped(); i += *lanes {
+		w := sim.Draw(*first + uint64(i)) //nolint:gosec // not negative
+		r := run(t, w)
+		sum.add(r)
+		if r.Err() != nil {
+			stop()
+			explain(t, w, r)
+			return
 		}
-	})
-	sum.print(from, time.Since(began)) //nolint:forbidigo // see above
+	}
 }
 
 func TestTheGivenWorldKeepsEveryPromise(t *testing.T) {
@@ -180,8 +122,10 @@ func TestWorldsThatOnceFailedKeepEveryPromise(t *testing.T) {
 		}
 		w, err := sim.Parse(text)
 		require.NoError(t, err, "line %d", n)
+		if !mine(n) {
+			continue
+		}
 		t.Run(fmt.Sprintf("line %d", n), func(t *testing.T) {
-			t.Parallel()
 			if r := run(t, w); r.Err() != nil {
 				t.Errorf("%s\n%v\n  make simulate WORLD='%s'", why, r.Err(), text)
 			}
@@ -197,6 +141,9 @@ func TestWorldsOnParquetFilesKeepEveryPromise(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b.Wait = synctest.Wait
 		for seed := range uint64(4) {
+			if !mine(int(seed)) { //nolint:gosec // small
+				continue
+			}
 			w := sim.Draw(seed)
 			w.Parquet, w.Tasks, w.Requests, w.Minutes = true, min(w.Tasks, 8), min(w.Requests, 3), min(w.Minutes, 6)
 			if r := sim.Run(b, w); r.Err() != nil {
@@ -206,31 +153,34 @@ func TestWorldsOnParquetFilesKeepEveryPromise(t *testing.T) {
 	})
 }
 
-// mayPart is how many of 50 worlds may give two traces. None of 400 did when this
-// was last looked into; but one of 60 large ones did once, in a way not found yet.
+// mayPart is how many of a lane's worlds may give two traces. Where one thing that
+// happens wakes several goroutines of a process, which of them is first to a lock
+// is the scheduler's to say. On one processor it says the same each time, unless it
+// takes the processor from a goroutine that has run for 10 ms: of 60 large worlds,
+// and of some 1,000 like these, one parted.
 const mayPart = 1
 
 func TestTheSameWorldGivesTheSameTrace(t *testing.T) {
-	var parted atomic.Int32
-	t.Run("worlds", func(t *testing.T) {
-		for i := range 50 {
-			t.Run(fmt.Sprint("seed ", i), func(t *testing.T) {
-				t.Parallel()
-				w := sim.Draw(uint64(i)) //nolint:gosec // not negative
-				w.Tasks, w.Requests, w.Minutes = min(w.Tasks, 10), min(w.Requests, 5), min(w.Minutes, 6)
-				one, two := run(t, w), run(t, w)
-				if one.Hash == two.Hash {
-					return
-				}
-				parted.Add(1)
-				at := 0
-				for at < min(len(one.Tail), len(two.Tail)) && one.Tail[at] == two.Tail[at] {
-					at++
-				}
-				t.Logf("the traces part after %s:\n  %s\n  %s",
-					one.Tail[max(0, at-1)], one.Tail[min(at, len(one.Tail)-1)], two.Tail[min(at, len(two.Tail)-1)])
-			})
+	parted := 0
+	for i := range 50 {
+		if !mine(i) {
+			continue
 		}
-	})
-	require.LessOrEqual(t, parted.Load(), int32(mayPart))
+		w := sim.Draw(uint64(i)) //nolint:gosec // small
+		if i%5 > 0 {
+			w.Tasks, w.Requests, w.Minutes = min(w.Tasks, 10), min(w.Requests, 5), min(w.Minutes, 6)
+		}
+		one, two := run(t, w), run(t, w)
+		if one.Hash == two.Hash {
+			continue
+		}
+		parted++
+		at := 0
+		for at < min(len(one.Tail), len(two.Tail)) && one.Tail[at] == two.Tail[at] {
+			at++
+		}
+		t.Logf("seed %d: the traces part after %s:\n  %s\n  %s", i,
+			one.Tail[max(0, at-1)], one.Tail[min(at, len(one.Tail)-1)], two.Tail[min(at, len(two.Tail)-1)])
+	}
+	require.LessOrEqual(t, parted, mayPart)
 }

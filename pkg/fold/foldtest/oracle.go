@@ -59,6 +59,8 @@ func checkRun(s *state.State, run *state.Run) error {
 		return fmt.Errorf("run %s is %s with %d of %d tasks ended", run.RunID, run.State, ended, total)
 	case run.State.Terminal() != (run.CompletedAt != 0):
 		return fmt.Errorf("run %s is %s, completed at %q", run.RunID, run.State, run.CompletedAt)
+	case run.State == state.RunCancelling && total > ended+n[state.TaskRunning]:
+		return fmt.Errorf("run %s is CANCELLING, and %d of its tasks may still begin", run.RunID, total-ended-n[state.TaskRunning])
 	case held > 0 && run.State == state.RunPending:
 		return fmt.Errorf("run %s is PENDING and holds %d slots", run.RunID, held)
 	}

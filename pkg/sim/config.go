@@ -60,6 +60,7 @@ func Draw(seed uint64) World {
 		c.Requests += 8 + history.IntN(16)
 		c.Tasks = min(c.Tasks, 3+history.IntN(8))
 		c.MinBase = 100 + history.Int64N(900)
+		c.MaxDeltas = 2 + history.IntN(4)
 		c.Spread = true
 	}
 	if r.IntN(4) == 0 {
@@ -74,6 +75,9 @@ func Draw(seed uint64) World {
 	c.Faults = drawFaults(r)
 	if stall := random(seed, "stall", 0); c.Faults != (Faults{}) && stall.IntN(6) == 0 {
 		c.Faults.Stall = 1 + stall.IntN(100)
+	}
+	if drop := random(seed, "drop", 0); c.Faults != (Faults{}) && drop.IntN(3) == 0 {
+		c.Faults.Dropped = 1 + drop.IntN(300)
 	}
 	return c
 }

@@ -27,6 +27,8 @@ type Faults struct {
 	Full int
 	// Stall: each minute, the queue begins to keep all that it has for a while.
 	Stall int
+	// Dropped: each time that a delivery fails, the queue drops its task.
+	Dropped int
 	// Older is for how many minutes, at most, compactors run a build that does not
 	// know all event types. Each is upgraded at its own time.
 	Older int

@@ -95,7 +95,7 @@ func (q *cloudQueue) delivered(id string, t *queued, status int, err error) {
 		delete(q.waiting, id)
 		return
 	}
-	if t.tries++; t.tries == maxDeliveries {
+	if t.tries++; t.tries == maxDeliveries || q.w.faults.chance(q.w.faults.Dropped, "queue task dropped") {
 		q.w.note("drop %s", id)
 		delete(q.waiting, id)
 		return

@@ -2,6 +2,7 @@ package state_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -31,6 +32,20 @@ func TestChangedRowsAreThoseSinceTheLastDrainWithTombstones(t *testing.T) {
 	require.Equal(t, []*state.Run{run("b", 1), run("c", 5)}, s.Runs.Rows())
 	require.Nil(t, s.Runs.Get("a"))
 	require.Equal(t, 2, s.Runs.Len())
+}
+
+// A report that took half an hour to come ends a run that is old by then: history has
+// what was there when the base was made, and not this.
+func TestWhatChangedAfterACutStaysHoweverOldItIs(t *testing.T) {
+	ended := run("r", 5)
+	ended.State, ended.CompletedAt = state.RunFailed, event.At(time.Unix(1_000, 0))
+	at := ended.CompletedAt.Add(2 * state.ClosedAfter)
+	for seq, gone := range map[int64]int{4: 0, 5: 1} {
+		s := state.New(domain)
+		s.PutRun(ended)
+		require.Len(t, s.Evict(state.Cut{Seq: seq, Time: at}).Runs, gone, "a cut at %d", seq)
+		require.Equal(t, 1-gone, s.Runs.Len())
+	}
 }
 
 func TestLoadedRowsAreNotChanges(t *testing.T) {

@@ -11,7 +11,7 @@ func TestEveryMutantHasItsPlace(t *testing.T) {
 	t.Chdir("../../..")
 	mutants, err := parse(list)
 	require.NoError(t, err)
-	require.Greater(t, len(mutants), 50)
+	require.GreaterOrEqual(t, len(mutants), 50)
 	for _, m := range mutants {
 		_, err := m.edited()
 		require.NoError(t, err)

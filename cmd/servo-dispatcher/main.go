@@ -3,16 +3,12 @@ package main
 
 import (
 	"context"
-	"io"
 	"os"
 	"os/signal"
 	"syscall"
 
-	"github.com/servo-orchestration/servo/pkg/blob"
-	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
+	"github.com/servo-orchestration/servo/pkg/binding"
 	"github.com/servo-orchestration/servo/pkg/clock"
-	"github.com/servo-orchestration/servo/pkg/queue"
-	"github.com/servo-orchestration/servo/pkg/queue/localqueue"
 	"github.com/servo-orchestration/servo/pkg/service"
 )
 
@@ -22,17 +18,8 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return service.RunDispatcher(ctx, service.Process{
-		Args: os.Args[1:], Getenv: os.Getenv, Stderr: os.Stderr, Clock: clock.System{}, OpenStore: openStore,
-		OpenQueue: openQueue,
+		Args: os.Args[1:], Getenv: os.Getenv, Stderr: os.Stderr, Clock: clock.System{},
+		OpenStore: binding.OpenStore,
+		OpenQueue: binding.Queues(os.Getenv),
 	})
-}
-
-func openStore(dir string) (blob.Store, io.Closer, error) {
-	store, err := fileblob.Open(dir, fileblob.Options{Now: clock.System{}.Now})
-	return store, store, err
-}
-
-func openQueue(o service.QueueOptions) (queue.Queue, func(context.Context) error) {
-	q := localqueue.New(localqueue.Options{Clock: o.Clock, Logger: o.Logger, Client: o.Client, Concurrency: o.Concurrency})
-	return q, q.Run
 }

@@ -3,13 +3,11 @@ package main
 
 import (
 	"context"
-	"io"
 	"os"
 	"os/signal"
 	"syscall"
 
-	"github.com/servo-orchestration/servo/pkg/blob"
-	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
+	"github.com/servo-orchestration/servo/pkg/binding"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/service"
 )
@@ -20,11 +18,7 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return service.RunSweeper(ctx, service.Process{
-		Args: os.Args[1:], Getenv: os.Getenv, Stderr: os.Stderr, Clock: clock.System{}, OpenStore: openStore,
+		Args: os.Args[1:], Getenv: os.Getenv, Stderr: os.Stderr, Clock: clock.System{},
+		OpenStore: binding.OpenStore,
 	})
-}
-
-func openStore(dir string) (blob.Store, io.Closer, error) {
-	store, err := fileblob.Open(dir, fileblob.Options{Now: clock.System{}.Now})
-	return store, store, err
 }

@@ -39,9 +39,13 @@ var layers = []layer{
 		{"pkg/blob/memblob", []string{"=pkg/blob", "=pkg/clock"}},
 		{"pkg/blob/faultblob", []string{"=pkg/blob", "=pkg/clock"}},
 		{"pkg/blob/cloudblob", []string{"=pkg/blob", "=pkg/clock", "=pkg/latency"}},
+		{"pkg/blob/gcsblob", []string{"=pkg/blob"}},
+		{"pkg/blob/gcsblob/gcsfake", []string{"=pkg/blob", "=pkg/blob/cloudblob"}},
 		{"pkg/queue", nil},
 		{"pkg/queue/localqueue", []string{"=pkg/queue", "=pkg/clock"}},
 		{"pkg/queue/cloudqueue", []string{"=pkg/queue", "=pkg/clock", "=pkg/latency"}},
+		{"pkg/queue/cloudtasks", []string{"=pkg/queue", "=pkg/clock"}},
+		{"pkg/queue/cloudtasks/cloudtasksfake", []string{"=pkg/queue"}},
 	}},
 	{"durable", []pack{
 		{"pkg/ledger", list(words, "pkg/blob", "pkg/clock")},
@@ -75,6 +79,11 @@ var layers = []layer{
 		{"pkg/service", list(words, "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue", "pkg/clock", "pkg/ledger",
 			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/sweeper")},
 	}},
+	{"bindings", []pack{
+		// What names in flags stand for.
+		{"pkg/binding", []string{"pkg/blob", "pkg/blob/fileblob", "pkg/blob/gcsblob", "pkg/queue", "pkg/queue/localqueue",
+			"pkg/queue/cloudtasks", "pkg/clock", "pkg/service"}},
+	}},
 	{"surface", []pack{
 		{"pkg/project", list(words, "pkg/plan", "pkg/contract")},
 		{"pkg/project/duckparse", []string{"=pkg/project"}},
@@ -102,6 +111,7 @@ var layers = []layer{
 		{"cmd/servo-compactor", []string{everything}},
 		{"cmd/servo-dispatcher", []string{everything}},
 		{"cmd/servo-sweeper", []string{everything}},
+		{"cmd/servo-worker", []string{everything}},
 	}},
 	{"beside", []pack{
 		{"internal/arch", nil},

@@ -37,7 +37,9 @@ type Object struct {
 	Generation int64
 	// CRC32C is the Castagnoli checksum of the content. Listings of some stores
 	// leave it 0; Create, Replace, Put and Get never do.
-	CRC32C  uint32
+	CRC32C uint32
+	// Updated is when the store took this content, by its own clock. Get and Open of
+	// some stores leave it zero.
 	Updated time.Time
 }
 

@@ -33,6 +33,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/query/render"
 )
@@ -65,6 +66,9 @@ type Env struct {
 	Signals <-chan os.Signal
 	// Terminal tells whether a stream is a terminal, and how wide it is. It may be nil.
 	Terminal func(stream any) (width int, ok bool)
+	// OpenStore opens the stores that are not folders, by their names; nil: there are
+	// none.
+	OpenStore func(ctx context.Context, name string) (blob.Store, io.Closer, error)
 }
 
 // getenv is a variable of the environment.

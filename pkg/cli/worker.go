@@ -1,13 +1,16 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,14 +18,17 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
+	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/service"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
 // workerFlags are the flags of servo worker.
 type workerFlags struct {
 	listen, store, name, memory string
+	keys, scratch               string
 	concurrency, threads        int
 
 	executor worker.Executor             // nil: tasks are executed
@@ -36,7 +42,7 @@ func (a *app) workerCommand() *cobra.Command {
 		Use:   "worker",
 		Short: "Serve as a worker on its own, for task queues that push to it",
 		Long: "Worker serves POST /execute, /healthz and /readyz. It executes tasks whose envelopes are signed with\n" +
-			"the keys of the store's folder, and holds nothing that matters: end it at any time.",
+			"the keys of its file, and holds nothing that matters: end it at any time.",
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.serving = func(url string) { a.note("worker %s serves on %s", f.name, url) }
@@ -49,7 +55,9 @@ func (a *app) workerCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8081", "the address to serve on")
-	flags.StringVar(&f.store, "store", "", "the folder of objects (default: the project's state folder)")
+	flags.StringVar(&f.store, "store", "", "the folder of objects, or in servo-worker gs://BUCKET (default: the project's state folder)")
+	flags.StringVar(&f.keys, "keys", "", "the file of signing keys (default: "+service.KeysFile+" in the store's folder, made if it is absent)")
+	flags.StringVar(&f.scratch, "scratch", "", "the folder that tasks work in (default: one in the store's folder, or among temporary files)")
 	flags.StringVar(&f.name, "name", fmt.Sprintf("%s-%d", host, os.Getpid()), "the worker's name in reports")
 	flags.IntVar(&f.concurrency, "concurrency", 0, "tasks at once (default: the number of cores)")
 	flags.StringVar(&f.memory, "memory-limit", "", "DuckDB's memory for each task, for example 2GB")
@@ -64,30 +72,21 @@ func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 	if f.concurrency < 0 || f.threads < 0 {
 		return usagef("--concurrency and --threads must not be negative")
 	}
-	dir := a.abs(f.store)
-	if f.store == "" {
-		p, err := a.settings()
-		if err != nil {
-			return err
-		}
-		dir = a.options(p).Dir
-	}
-	keys, err := embedded.LoadKeys(dir)
+	name, keys, err := a.workerStore(&f)
 	if err != nil {
 		return err
 	}
-	store, err := fileblob.Open(dir, fileblob.Options{Now: a.Clock.Now})
+	objects, opened, err := a.openStore(ctx, name)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	objects := blob.Store(store)
+	defer func() { err = errors.Join(err, opened.Close()) }()
 	if f.wrap != nil {
-		objects = f.wrap(store)
+		objects = f.wrap(objects)
 	}
 	w, err := worker.Open(worker.Config{
 		Store: objects, Clock: a.Clock, Nonce: ids.NewSource(a.Clock.Now, nil).New, Keyring: keys, WorkerID: f.name,
-		ScratchDir: filepath.Join(dir, "scratch"), Logger: a.logger, Environ: a.Environ, ServoBin: a.Program,
+		ScratchDir: f.scratch, Logger: a.logger, Environ: a.Environ, ServoBin: a.Program,
 		MaxConcurrent: f.concurrency, DuckDB: worker.DuckDB{MemoryLimit: f.memory, Threads: f.threads},
 		Executor: f.executor,
 	})
@@ -101,6 +100,48 @@ func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 	}
 	f.serving("http://" + listener.Addr().String())
 	return a.serveUntil(ctx, listener, w)
+}
+
+// inCloud reports whether the name of a store is not that of a folder.
+func inCloud(name string) bool { return strings.Contains(name, "://") }
+
+// openStore opens an object store by its name.
+func (a *app) openStore(ctx context.Context, name string) (blob.Store, io.Closer, error) {
+	switch {
+	case !inCloud(name):
+		store, err := fileblob.Open(name, fileblob.Options{Now: a.Clock.Now})
+		return store, store, err
+	case a.OpenStore == nil:
+		return nil, nil, usagef("this program knows stores that are folders, and %s is none; use servo-worker", name)
+	default:
+		return a.OpenStore(ctx, name)
+	}
+}
+
+// workerStore is the name of a worker's store, and the signing keys. It also fills in
+// the scratch folder.
+func (a *app) workerStore(f *workerFlags) (name string, keys contract.Keyring, err error) {
+	name = f.store
+	if !inCloud(name) {
+		if name = a.abs(f.store); f.store == "" {
+			p, err := a.settings()
+			if err != nil {
+				return "", keys, err
+			}
+			name = a.options(p).Dir
+		}
+		f.scratch = cmp.Or(f.scratch, filepath.Join(name, "scratch"))
+	}
+	f.scratch = cmp.Or(f.scratch, filepath.Join(os.TempDir(), "servo-"+f.name))
+	switch {
+	case f.keys != "":
+		keys, err = service.ReadKeys(a.abs(f.keys))
+	case inCloud(name):
+		err = usagef("--keys is missing: a bucket is no place for signing keys; name a file, for example one that is mounted from a secret")
+	default:
+		keys, err = embedded.LoadKeys(name)
+	}
+	return name, keys, err
 }
 
 func (a *app) serveUntil(ctx context.Context, listener net.Listener, w *worker.Worker) error {

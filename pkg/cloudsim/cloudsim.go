@@ -228,8 +228,10 @@ func (c *Cloud) process(host string, args []string) service.Process {
 		}, args...),
 		Getenv: func(string) string { return "" }, Stderr: c.opts.Stderr, Clock: c.opts.Clock, Instance: host,
 		Network: member{c.network, host}, Codec: c.opts.Codec,
-		OpenStore: func(string) (blob.Store, io.Closer, error) { return c.store, io.NopCloser(nil), nil },
-		OpenQueue: func(service.QueueOptions) (queue.Queue, func(context.Context) error) { return c.queue, nil },
+		OpenStore: func(context.Context, string) (blob.Store, io.Closer, error) { return c.store, io.NopCloser(nil), nil },
+		OpenQueue: func(context.Context, service.QueueOptions) (queue.Queue, func(context.Context) error, error) {
+			return c.queue, nil, nil
+		},
 	}
 }
 

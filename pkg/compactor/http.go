@@ -46,6 +46,10 @@ func Register(mux *http.ServeMux, find Finder) {
 	})
 	mux.HandleFunc("POST /v1/notifications", func(w http.ResponseWriter, r *http.Request) {
 		key, err := NotifiedObject(http.MaxBytesReader(w, r.Body, maxBody))
+		if errors.Is(err, ErrOtherEvent) {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
 		if err != nil {
 			problem(w, http.StatusBadRequest, err.Error())
 			return
@@ -91,30 +95,6 @@ func problem(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(contract.Problem{Title: http.StatusText(status), Status: status, Detail: detail}) //nolint:errchkjson // who asked is gone if this fails
-}
-
-// NotifiedObject is the object key in a Pub/Sub push of an object notification:
-// from the attributes, or, where a proxy dropped those, from the payload.
-func NotifiedObject(body io.Reader) (string, error) {
-	var push struct {
-		Message struct {
-			Attributes map[string]string `json:"attributes"`
-			Data       []byte            `json:"data"`
-		} `json:"message"`
-	}
-	if err := contract.ReadJSON(body, &push); err != nil {
-		return "", fmt.Errorf("the body is not a Pub/Sub push: %w", err)
-	}
-	if key := push.Message.Attributes["objectId"]; key != "" {
-		return key, nil
-	}
-	var object struct {
-		Name string `json:"name"`
-	}
-	if err := json.Unmarshal(push.Message.Data, &object); err != nil || object.Name == "" {
-		return "", errors.New("the push names no object: neither attributes.objectId nor a payload with a name")
-	}
-	return object.Name, nil
 }
 
 // Client asks the compactor of a domain in another process.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -55,6 +56,10 @@ func RegisterControl(mux *http.ServeMux, find Finder) {
 	})
 	mux.HandleFunc("POST /v1/notifications", func(w http.ResponseWriter, r *http.Request) {
 		key, err := compactor.NotifiedObject(http.MaxBytesReader(w, r.Body, maxBody))
+		if errors.Is(err, compactor.ErrOtherEvent) {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
 		if err != nil {
 			writeProblem(w, &contract.Problem{Title: "Malformed body", Status: http.StatusBadRequest, Detail: err.Error()})
 			return

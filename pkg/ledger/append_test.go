@@ -257,6 +257,25 @@ func TestAWriterWhoseClockIsBehindTheStoresIsNotPassedBy(t *testing.T) {
 	})
 }
 
+// Seen to fail with what a read says of the time taken for the time.
+func TestAnEntryThatAppearedLateIsAppendedAnewWhereAReadGivesNoTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(func(_ context.Context, _ string, nth int) (bool, error) {
+			if nth == 1 {
+				return true, errLost
+			}
+			return true, nil
+		})
+		const behind = 2 * time.Minute
+		w.store.Store = memblob.New(memblob.Options{Now: func() time.Time { return now().Add(behind) }})
+		w.store.timeless = true
+		appended, err := w.Append(t.Context(), []*event.Envelope{heartbeat(1)})
+		require.NoError(t, err)
+		require.Less(t, now().Add(behind).Sub(ids.Time(appended.Entry)), time.Minute)
+		require.Len(t, w.entries(t), 2)
+	})
+}
+
 func TestAnOutageLongerThanANameLastsEndsUnderANewName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := now()

@@ -29,6 +29,8 @@ var errLost = errors.New("connection reset by peer")
 type creates struct {
 	*memblob.Store
 	decide func(ctx context.Context, key string, nth int) (apply bool, err error)
+	// timeless: a read does not give the time, as in a cloud.
+	timeless bool
 
 	mu  sync.Mutex
 	nth int
@@ -54,6 +56,14 @@ func (s *creates) Create(ctx context.Context, key string, data []byte) (blob.Obj
 		return blob.Object{}, fmt.Errorf("create %s: %w", key, answer)
 	}
 	return object, nil
+}
+
+func (s *creates) Get(ctx context.Context, key string) ([]byte, blob.Object, error) {
+	data, object, err := s.Store.Get(ctx, key)
+	if s.timeless {
+		object.Updated = time.Time{}
+	}
+	return data, object, err
 }
 
 // world is an appender on a store, on the time of a synctest bubble.

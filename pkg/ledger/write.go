@@ -120,6 +120,10 @@ func (a *Appender) try(ctx context.Context, b *batch) (blob.Object, error) {
 		return blob.Object{}, fmt.Errorf("read back %s: %w", b.key, err)
 	case !bytes.Equal(data, b.data):
 		return blob.Object{}, fmt.Errorf("%s: %w", b.key, errTaken)
+	case stored.Updated.IsZero(): // when it appeared decides whether listings have passed it by
+		if stored, err = a.cfg.Store.Head(ctx, b.key); err != nil {
+			return blob.Object{}, fmt.Errorf("read back %s: %w", b.key, err)
+		}
 	}
 	return stored, nil
 }

@@ -21,7 +21,7 @@ func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) er
 	if err != nil {
 		return err
 	}
-	store, closeStore, err := p.open(cfg, s)
+	store, closeStore, err := p.open(ctx, cfg, s)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ import (
 type config struct {
 	// Listen is the address to serve on; port 0 is a free one.
 	Listen string
-	// Store is the folder of objects.
+	// Store is the bucket or the folder of objects.
 	Store string
 	// LogLevel is debug, info, warn or error.
 	LogLevel string
@@ -35,6 +35,10 @@ type config struct {
 	// Keys is the file of signing keys; "": keys.json in the store's folder, which
 	// is made if it is absent.
 	Keys string
+	// Queue is LocalQueue or projects/PROJECT/locations/LOCATION. The names of queues
+	// there begin with QueuePrefix; deliveries are made as QueueAccount, for
+	// QueueAudience.
+	Queue, QueuePrefix, QueueAccount, QueueAudience string
 	// Concurrency is how many tasks are pushed to workers at once.
 	Concurrency int
 	// Every is the time between sweeps; 0: only when asked.
@@ -67,13 +71,17 @@ var (
 	}
 	dispatcherKind = kind{
 		Name: "servo-dispatcher", Listen: "127.0.0.1:8092",
-		Usage: "Pushes tasks to workers through a queue in this process, and takes their reports.",
+		Usage: "Pushes tasks to workers through a queue, and takes their reports.",
 		Flags: func(f *flag.FlagSet, c *config) {
 			f.StringVar(&c.CompactorURL, "compactor-url", "", "where the compactor serves (required)")
 			f.StringVar(&c.WorkerURL, "worker-url", "", "where a worker serves (required)")
 			f.StringVar(&c.URL, "url", "", "where workers reach this service (default: the address that it listens on)")
 			f.StringVar(&c.Keys, "keys", "", "the file of signing keys (default: "+KeysFile+" in the store's folder, made if it is absent)")
-			f.IntVar(&c.Concurrency, "concurrency", defaultConcurrency, "how many tasks are pushed to workers at once")
+			f.IntVar(&c.Concurrency, "concurrency", defaultConcurrency, "how many tasks the queue of this process pushes at once")
+			f.StringVar(&c.Queue, "queue", LocalQueue, LocalQueue+": in this process; projects/PROJECT/locations/LOCATION: Cloud Tasks there")
+			f.StringVar(&c.QueuePrefix, "queue-prefix", "", "what the names of queues in Cloud Tasks begin with")
+			f.StringVar(&c.QueueAccount, "queue-account", "", "the service account as which Cloud Tasks calls workers and this service (default: no token)")
+			f.StringVar(&c.QueueAudience, "queue-audience", "", "the audience of its tokens (default: the URL that is called)")
 		},
 		Check: func(c config) []error {
 			problems := []error{
@@ -82,7 +90,10 @@ var (
 			if c.Concurrency < 1 {
 				problems = append(problems, fmt.Errorf("--concurrency is %d; it must be 1 or more", c.Concurrency))
 			}
-			return problems
+			if strings.Contains(c.Store, "://") && c.Keys == "" {
+				problems = append(problems, errors.New("--keys is missing: a bucket is no place for signing keys; name a file, for example one that is mounted from a secret"))
+			}
+			return append(problems, c.checkQueue()...)
 		},
 	}
 	sweeperKind = kind{
@@ -116,11 +127,15 @@ func parse(k kind, args []string, getenv func(string) string, out io.Writer) (co
 	f := flag.NewFlagSet(k.Name, flag.ContinueOnError)
 	f.SetOutput(out)
 	f.Usage = func() {
-		fmt.Fprintf(out, "%s\n\nUsage: %s --store DIR [flags]\n\nEach flag can be given in the environment: --store as SERVO_STORE.\n\n", k.Usage, k.Name)
+		fmt.Fprintf(out, "%s\n\nUsage: %s --store DIR|gs://BUCKET [flags]\n\nEach flag can be given in the environment: --store as SERVO_STORE.\n\n", k.Usage, k.Name)
 		f.PrintDefaults()
 	}
-	f.StringVar(&c.Listen, "listen", k.Listen, "the address to serve on")
-	f.StringVar(&c.Store, "store", "", "the folder of objects (required)")
+	listen := k.Listen
+	if port := getenv("PORT"); port != "" { // as Cloud Run has it
+		listen = ":" + port
+	}
+	f.StringVar(&c.Listen, "listen", listen, "the address to serve on")
+	f.StringVar(&c.Store, "store", "", "the folder of objects, or gs://BUCKET (required)")
 	f.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
 	k.Flags(f, &c)
 	if err := f.Parse(args); err != nil {
@@ -149,13 +164,32 @@ func parse(k kind, args []string, getenv func(string) string, out io.Writer) (co
 func (c config) check() []error {
 	var problems []error
 	if c.Store == "" {
-		problems = append(problems, errors.New("--store is missing: name the folder of objects"))
+		problems = append(problems, errors.New("--store is missing: name the folder of objects, or gs://BUCKET"))
 	}
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		problems = append(problems, fmt.Errorf("--listen %q is not host:port: %w", c.Listen, err))
 	}
 	if err := new(slog.LevelVar).UnmarshalText([]byte(c.LogLevel)); err != nil {
 		problems = append(problems, fmt.Errorf("--log-level %q is not debug, info, warn or error", c.LogLevel))
+	}
+	return problems
+}
+
+// checkQueue reports what is wrong with the queue.
+func (c config) checkQueue() (problems []error) {
+	if c.Queue != LocalQueue {
+		if !strings.HasPrefix(c.Queue, "projects/") {
+			problems = append(problems, fmt.Errorf("--queue %q is neither %s nor projects/PROJECT/locations/LOCATION", c.Queue, LocalQueue))
+		}
+		if c.URL == "" {
+			problems = append(problems, errors.New("--url is missing: Cloud Tasks and workers do not reach the address that this service listens on"))
+		}
+		return problems
+	}
+	for _, f := range []struct{ name, value string }{{"prefix", c.QueuePrefix}, {"account", c.QueueAccount}, {"audience", c.QueueAudience}} {
+		if f.value != "" {
+			problems = append(problems, fmt.Errorf("--queue-%s is of Cloud Tasks, and --queue is %s", f.name, LocalQueue))
+		}
 	}
 	return problems
 }

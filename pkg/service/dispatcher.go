@@ -33,14 +33,20 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	if err != nil {
 		return err
 	}
-	store, closeStore, err := p.open(cfg, s)
+	store, closeStore, err := p.open(ctx, cfg, s)
 	if err != nil {
 		return err
 	}
 	defer closeStore()
 	client := p.Network.Client()
 	defer client.CloseIdleConnections()
-	q, run := p.OpenQueue(QueueOptions{Clock: p.Clock, Logger: logger, Client: client, Concurrency: cfg.concurrency})
+	q, run, err := p.OpenQueue(ctx, QueueOptions{
+		Name: cfg.Queue, Prefix: cfg.QueuePrefix, Account: cfg.QueueAccount, Audience: cfg.QueueAudience,
+		Clock: p.Clock, Logger: logger, Client: client, Concurrency: cfg.concurrency,
+	})
+	if err != nil {
+		return errors.Join(err, s.endpoint.Close())
+	}
 	d := &dispatchers{
 		server: s, cfg: cfg, keys: keys, store: store, codec: p.Codec, ids: ids.NewSource(p.Clock.Now, p.Entropy),
 		queue: &countedQueue{Queue: q, metrics: s.metrics, timers: control.TimerQueue},

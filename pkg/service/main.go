@@ -37,14 +37,23 @@ type Process struct {
 	// Compactor is how compactors do what they do in their own way.
 	Compactor compactor.Options
 	// OpenStore opens the object store that --store names.
-	OpenStore func(name string) (blob.Store, io.Closer, error)
+	OpenStore func(ctx context.Context, name string) (blob.Store, io.Closer, error)
 	// OpenQueue makes the task queue, for services that have one. A queue with a
 	// run function lives and dies with the process, and is empty at its start.
-	OpenQueue func(QueueOptions) (q queue.Queue, run func(context.Context) error)
+	OpenQueue func(context.Context, QueueOptions) (q queue.Queue, run func(context.Context) error, err error)
 }
+
+// LocalQueue is the name of the queue that is in the process.
+const LocalQueue = "local"
 
 // QueueOptions are what a queue works with.
 type QueueOptions struct {
+	// Name says which: LocalQueue, or projects/PROJECT/locations/LOCATION.
+	Name string
+	// Prefix is put before the names of queues; Account is as whom deliveries are
+	// made, and Audience for whom: of queues that are not in the process.
+	Prefix, Account, Audience string
+
 	Clock  clock.Clock
 	Logger *slog.Logger
 	Client *http.Client
@@ -101,14 +110,14 @@ func (p Process) run(ctx context.Context, k kind, serve func(context.Context, Pr
 
 // open opens the object store of a service, with its requests counted. Where it
 // fails the server's listener is closed, too.
-func (p Process) open(cfg config, s *server) (store blob.Store, closeStore func(), err error) {
-	opened, closer, err := p.OpenStore(cfg.Store)
+func (p Process) open(ctx context.Context, cfg config, s *server) (store blob.Store, closeStore func(), err error) {
+	opened, closer, err := p.OpenStore(ctx, cfg.Store)
 	if err != nil {
 		return nil, nil, errors.Join(err, s.endpoint.Close())
 	}
 	return &countedStore{opened, s.metrics}, func() {
 		if err := closer.Close(); err != nil {
-			s.logger.Warn("object store not closed", slog.Any("error", err))
+			s.logger.WarnContext(ctx, "object store not closed", slog.Any("error", err))
 		}
 	}, nil
 }

@@ -17,7 +17,7 @@ func sweep(ctx context.Context, p Process, cfg config, logger *slog.Logger) erro
 	if err != nil {
 		return err
 	}
-	store, closeStore, err := p.open(cfg, s)
+	store, closeStore, err := p.open(ctx, cfg, s)
 	if err != nil {
 		return err
 	}

@@ -35,8 +35,10 @@ func (p *process) service(args ...string) service.Process {
 			KeepEntries: time.Duration(w.cfg.KeepEntries) * time.Minute,
 			Retention:   w.cfg.retention(), Decode: p.decode(),
 		},
-		OpenStore: func(string) (blob.Store, io.Closer, error) { return store{p}, io.NopCloser(nil), nil },
-		OpenQueue: func(service.QueueOptions) (queue.Queue, func(context.Context) error) { return queueClient{p}, nil },
+		OpenStore: func(context.Context, string) (blob.Store, io.Closer, error) { return store{p}, io.NopCloser(nil), nil },
+		OpenQueue: func(context.Context, service.QueueOptions) (queue.Queue, func(context.Context) error, error) {
+			return queueClient{p}, nil, nil
+		},
 	}
 }
 

@@ -240,7 +240,7 @@ func openParts(t *testing.T, dir string) *embedded.Parts {
 func requireVerified(t *testing.T, p *embedded.Parts) repair.Report {
 	t.Helper()
 	report, err := repair.Verify(t.Context(), repair.Config{
-		Domain: p.Domain, Store: p.Store, Manifests: p.Manifests, Codec: p.Codec, IDs: p.IDs,
+		Domain: p.Domain, Store: p.Objects, Manifests: p.Manifests, Codec: p.Codec, IDs: p.IDs,
 	})
 	require.NoError(t, err)
 	require.Empty(t, report.Problems)

@@ -19,8 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/servo-orchestration/servo/pkg/blob"
-	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
+	"github.com/servo-orchestration/servo/pkg/binding"
 	"github.com/servo-orchestration/servo/pkg/cli"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
@@ -30,8 +29,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/plan"
-	"github.com/servo-orchestration/servo/pkg/queue"
-	"github.com/servo-orchestration/servo/pkg/queue/localqueue"
 	"github.com/servo-orchestration/servo/pkg/service"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -75,22 +72,16 @@ func programMain(name string, args []string) (code int, ok bool) {
 	defer stop()
 	p := service.Process{
 		Args: args, Stderr: os.Stderr, Clock: clock.System{},
-		Getenv: os.Getenv, //nolint:forbidigo // this is what main does, of a process of its own
-		OpenStore: func(dir string) (blob.Store, io.Closer, error) {
-			store, err := fileblob.Open(dir, fileblob.Options{})
-			return store, store, err
-		},
-		OpenQueue: func(o service.QueueOptions) (queue.Queue, func(context.Context) error) {
-			q := localqueue.New(localqueue.Options{Clock: o.Clock, Logger: o.Logger, Client: o.Client, Concurrency: o.Concurrency})
-			return q, q.Run
-		},
+		Getenv:    os.Getenv, //nolint:forbidigo // this is what main does, of a process of its own
+		OpenStore: binding.OpenStore, OpenQueue: binding.Queues(os.Getenv),
 	}
 	switch name {
-	case "servo":
+	case "servo", "servo-worker":
 		signals := make(chan os.Signal, 1)
 		signal.Notify(signals, syscall.SIGTERM)
 		return cli.Main(context.WithoutCancel(ctx), cli.Env{
 			Args: args, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Clock: clock.System{}, Signals: signals,
+			OpenStore: binding.OpenStore,
 		}), true
 	case "servo-compactor":
 		return service.RunCompactor(ctx, p), true
@@ -102,10 +93,12 @@ func programMain(name string, args []string) (code int, ok bool) {
 	return 0, false
 }
 
-// cluster is the services as processes on this machine, over one folder.
+// cluster is the services as processes on this machine, over one store.
 type cluster struct {
 	t       *testing.T
-	dir     string
+	store   string              // its name
+	flags   map[string][]string // that services have beside those of a cluster over a folder
+	environ []string
 	address map[string]string
 	running map[string]*exec.Cmd
 	engine  *engine.Engine
@@ -116,22 +109,33 @@ var services = []string{"worker", "compactor", "dispatcher", "sweeper"}
 
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: filepath.Join(t.TempDir(), "store"), address: map[string]string{}, running: map[string]*exec.Cmd{}}
-	c.parts = openParts(t, c.dir)
+	dir := filepath.Join(t.TempDir(), "store")
+	c := &cluster{t: t, store: dir, parts: openParts(t, dir)}
+	c.startAll()
+	return c
+}
+
+func (c *cluster) startAll() {
+	c.t.Helper()
+	c.running = map[string]*exec.Cmd{}
+	if c.address == nil {
+		c.address = map[string]string{}
+	}
 	for _, name := range services {
-		c.address[name] = freeAddress(t)
+		if c.address[name] == "" {
+			c.address[name] = freeAddress(c.t)
+		}
 	}
 	for _, name := range services {
 		c.start(name)
 	}
-	t.Cleanup(c.stop)
+	c.t.Cleanup(c.stop)
 	p := c.parts
 	c.engine = engine.New(engine.Config{
-		Domain: domain, Store: p.Store, Snapshots: p.Reader(), IDs: p.IDs, Clock: p.Clock, Actor: "user:e2e",
-		Appender:  ledger.NewAppender(ledger.Config{Domain: domain, Store: p.Store, IDs: p.IDs, Clock: p.Clock}),
+		Domain: domain, Store: p.Objects, Snapshots: p.Reader(), IDs: p.IDs, Clock: p.Clock, Actor: "user:e2e",
+		Appender:  ledger.NewAppender(ledger.Config{Domain: domain, Store: p.Objects, IDs: p.IDs, Clock: p.Clock}),
 		Compactor: &compactor.Client{Domain: domain, URL: c.url("compactor"), HTTP: http.DefaultClient},
 	})
-	return c
 }
 
 // freeAddress is one that nobody listens on.
@@ -149,18 +153,19 @@ func (c *cluster) url(name string) string { return "http://" + c.address[name] }
 func (c *cluster) start(name string) {
 	c.t.Helper()
 	var cmd *exec.Cmd
-	common := []string{"--store", c.dir, "--listen", c.address[name]}
+	common := append([]string{"--store", c.store, "--listen", c.address[name]}, c.flags[name]...)
 	switch name {
 	case "worker":
-		cmd = program(c.t, "servo", append([]string{"worker", "--concurrency", "4"}, common...)...)
+		cmd = program(c.t, "servo-worker", append([]string{"worker", "--concurrency", "4"}, common...)...)
 	case "compactor":
 		cmd = program(c.t, "servo-compactor", append(common, "--dispatcher-url", c.url("dispatcher"))...)
 	case "dispatcher":
 		cmd = program(c.t, "servo-dispatcher", common...)
-		cmd.Env = append(os.Environ(), "SERVO_COMPACTOR_URL="+c.url("compactor"), "SERVO_WORKER_URL="+c.url("worker"))
+		cmd.Env = []string{"SERVO_COMPACTOR_URL=" + c.url("compactor"), "SERVO_WORKER_URL=" + c.url("worker")}
 	case "sweeper":
 		cmd = program(c.t, "servo-sweeper", append(common, "--compactor-url", c.url("compactor"), "--dispatcher-url", c.url("dispatcher"))...)
 	}
+	cmd.Env = append(append(os.Environ(), c.environ...), cmd.Env...)
 	cmd.Stderr = c.t.Output()
 	require.NoError(c.t, cmd.Start())
 	c.running[name] = cmd

@@ -91,9 +91,13 @@ func readsBack(t *testing.T, s blob.Store) {
 	}
 }
 
-// requireSame compares descriptions of one object; the CRC may be left out.
+// requireSame compares descriptions of one object; the CRC may be left out, and by
+// those that read it the time.
 func requireSame(t *testing.T, want, got blob.Object, by string) {
 	t.Helper()
+	if got.Updated.IsZero() && (strings.HasPrefix(by, "Get") || by == "Open") {
+		got.Updated = want.Updated
+	}
 	require.True(t, want.Updated.Equal(got.Updated), "%s gives another time: %v, was %v", by, got.Updated, want.Updated)
 	if got.CRC32C == 0 {
 		got.CRC32C = want.CRC32C
@@ -390,6 +394,7 @@ func readsAreAtomic(t *testing.T, s blob.Store) {
 	require.NoError(t, err)
 	var done atomic.Bool
 	var wg sync.WaitGroup
+	defer wg.Wait()
 	wg.Go(func() {
 		defer done.Store(true)
 		for i := range 60 {
@@ -406,5 +411,4 @@ func readsAreAtomic(t *testing.T, s blob.Store) {
 		require.Equal(t, blob.CRC32C(data), o.CRC32C)
 		require.Equal(t, len(data), bytes.Count(data, data[:1]), "two contents are mixed")
 	}
-	wg.Wait()
 }

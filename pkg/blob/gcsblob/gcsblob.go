@@ -1,0 +1,296 @@
+// Package gcsblob is a [blob.Store] in a bucket of Google Cloud Storage.
+//
+// A conditional write is never repeated here: where its answer is lost, a second
+// try would be refused by what the first one wrote, and the caller be told that
+// somebody else was faster. The outcome is unknown then, as the port has it, and
+// the caller reads. What changes nothing is repeated a few times.
+//
+// The environment variable STORAGE_EMULATOR_HOST, host:port, has the client talk
+// to an emulator, without credentials.
+package gcsblob
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"strings"
+	"time"
+
+	"cloud.google.com/go/storage"
+	"github.com/googleapis/gax-go/v2"
+	"google.golang.org/api/googleapi"
+	"google.golang.org/api/iterator"
+	"google.golang.org/api/option"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+)
+
+// Scheme begins the name of a store that is a bucket: gs://BUCKET.
+const Scheme = "gs://"
+
+const (
+	// callTimeout bounds a call that holds its object in memory. Who waits longer
+	// for an answer does better to ask again.
+	callTimeout = 2 * time.Minute
+	// tries is how often a call that changes nothing is made.
+	tries = 4
+)
+
+// Store is a bucket. Create it with [Open].
+type Store struct {
+	client *storage.Client
+	bucket *storage.BucketHandle
+	name   string
+}
+
+var _ blob.Store = (*Store)(nil)
+
+// Open opens the bucket that a name, gs://BUCKET, says, under the credentials that
+// Google's libraries find. It looks whether the bucket is there: the answer to a read
+// does not tell a bucket that is missing from an object that is.
+func Open(ctx context.Context, name string, opts ...option.ClientOption) (*Store, error) {
+	bucket := strings.TrimSuffix(strings.TrimPrefix(name, Scheme), "/")
+	if !strings.HasPrefix(name, Scheme) || bucket == "" || strings.Contains(bucket, "/") {
+		return nil, fmt.Errorf("open object store %q: it is not %sBUCKET; Servo takes a whole bucket", name, Scheme)
+	}
+	opts = append([]option.ClientOption{storage.WithJSONReads(), storage.WithDisabledClientMetrics()}, opts...)
+	client, err := storage.NewClient(ctx, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("open object store %s: %w", name, err)
+	}
+	client.SetRetry(storage.WithMaxAttempts(tries), storage.WithBackoff(gax.Backoff{Initial: 100 * time.Millisecond, Max: 2 * time.Second, Multiplier: 2})) //nolint:mnd // said by their names
+	s := &Store{client: client, bucket: client.Bucket(bucket), name: Scheme + bucket}
+	objects := s.bucket.Objects(ctx, nil)
+	objects.PageInfo().MaxSize = 1
+	if _, err := objects.Next(); err != nil && !errors.Is(err, iterator.Done) {
+		return nil, errors.Join(fmt.Errorf("open object store: %w", s.failed(ctx, "list", "", err, nil)), client.Close())
+	}
+	return s, nil
+}
+
+// Close closes the connections to the store.
+func (s *Store) Close() error { return s.client.Close() }
+
+// absent is the condition that there is no object of the name.
+var absent = storage.Conditions{DoesNotExist: true}
+
+// Create implements [blob.Store].
+func (s *Store) Create(ctx context.Context, key string, data []byte) (blob.Object, error) {
+	return s.write(ctx, "create", key, data, s.once(key).If(absent), blob.ErrExists)
+}
+
+// Replace implements [blob.Store].
+func (s *Store) Replace(ctx context.Context, key string, data []byte, generation int64) (blob.Object, error) {
+	condition := absent
+	if generation != 0 {
+		condition = storage.Conditions{GenerationMatch: generation}
+	}
+	return s.write(ctx, "replace", key, data, s.once(key).If(condition), blob.ErrMismatch)
+}
+
+// Put implements [blob.Store].
+func (s *Store) Put(ctx context.Context, key string, data []byte) (blob.Object, error) {
+	return s.write(ctx, "put", key, data, s.once(key), nil)
+}
+
+// CreateFrom implements [blob.Store]. The content goes out in one request as it is
+// read: there is no buffer to repeat a part of it from.
+func (s *Store) CreateFrom(ctx context.Context, key string, r io.Reader) (blob.Object, error) {
+	if err := check(ctx, "create", key); err != nil {
+		return blob.Object{}, err
+	}
+	ctx, abandon := context.WithCancel(ctx)
+	defer abandon()
+	w := s.once(key).If(absent).NewWriter(ctx)
+	w.ChunkSize = 0
+	source := &source{r: r}
+	if _, err := io.Copy(w, source); source.err != nil {
+		abandon() // the bucket drops what has come so far
+		_ = w.Close()
+		return blob.Object{}, fmt.Errorf("create object %q: read its content: %w", key, source.err)
+	} else if err == nil {
+		err = ctx.Err() // a source may end early because of that
+		if err != nil {
+			abandon()
+			_ = w.Close()
+			return blob.Object{}, fmt.Errorf("create object %q: %w", key, err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		return blob.Object{}, s.failed(ctx, "create", key, err, blob.ErrExists)
+	}
+	return describe(w.Attrs()), nil
+}
+
+// source is a reader that remembers why it ended.
+type source struct {
+	r   io.Reader
+	err error
+}
+
+// Read implements [io.Reader].
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.err = err
+	}
+	return n, err
+}
+
+// once is an object on which a call is made once, whatever comes of it.
+func (s *Store) once(key string) *storage.ObjectHandle {
+	return s.bucket.Object(key).Retryer(storage.WithPolicy(storage.RetryNever))
+}
+
+func (s *Store) write(ctx context.Context, verb, key string, data []byte, o *storage.ObjectHandle, unmet error) (blob.Object, error) {
+	if err := check(ctx, verb, key); err != nil {
+		return blob.Object{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	w := o.NewWriter(ctx)
+	w.ChunkSize = 0 // one request, and no buffer of 16 MiB
+	w.CRC32C, w.SendCRC32C = blob.CRC32C(data), true
+	w.ContentType = "application/octet-stream" // else it is guessed from the content
+	_, err := io.Copy(w, bytes.NewReader(data))
+	if closed := w.Close(); closed != nil || err != nil {
+		return blob.Object{}, s.failed(ctx, verb, key, errors.Join(closed, err), unmet)
+	}
+	return describe(w.Attrs()), nil
+}
+
+// Get implements [blob.Store].
+func (s *Store) Get(ctx context.Context, key string) ([]byte, blob.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	r, o, err := s.open(ctx, "get", key)
+	if err != nil {
+		return nil, blob.Object{}, err
+	}
+	data := make([]byte, o.Size)
+	_, err = io.ReadFull(r, data)
+	if err == nil {
+		_, err = io.ReadFull(r, make([]byte, 1)) // the checksum is compared at the end
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+	}
+	if err = errors.Join(err, r.Close()); err != nil {
+		return nil, blob.Object{}, s.failed(ctx, "get", key, err, nil)
+	}
+	return data, o, nil
+}
+
+// Open implements [blob.Store].
+func (s *Store) Open(ctx context.Context, key string) (io.ReadCloser, blob.Object, error) {
+	return s.open(ctx, "open", key)
+}
+
+func (s *Store) open(ctx context.Context, verb, key string) (io.ReadCloser, blob.Object, error) {
+	if err := check(ctx, verb, key); err != nil {
+		return nil, blob.Object{}, err
+	}
+	r, err := s.bucket.Object(key).NewReader(ctx)
+	if err != nil {
+		return nil, blob.Object{}, s.failed(ctx, verb, key, err, nil)
+	}
+	// The time in a header of HTTP is of whole seconds: none is better.
+	return r, blob.Object{Key: key, Size: r.Attrs.Size, Generation: r.Attrs.Generation, CRC32C: r.Attrs.CRC32C}, nil
+}
+
+// Head implements [blob.Store].
+func (s *Store) Head(ctx context.Context, key string) (blob.Object, error) {
+	if err := check(ctx, "head", key); err != nil {
+		return blob.Object{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	attrs, err := s.bucket.Object(key).Attrs(ctx)
+	if err != nil {
+		return blob.Object{}, s.failed(ctx, "head", key, err, nil)
+	}
+	return describe(attrs), nil
+}
+
+// List implements [blob.Store].
+func (s *Store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.Object, error] {
+	return func(yield func(blob.Object, error) bool) {
+		if err := ctx.Err(); err != nil {
+			yield(blob.Object{}, fmt.Errorf("list objects %q: %w", opts.Prefix, err))
+			return
+		}
+		q := &storage.Query{Prefix: opts.Prefix, StartOffset: opts.StartAfter, Projection: storage.ProjectionNoACL}
+		if err := q.SetAttrSelection([]string{"Name", "Size", "Generation", "CRC32C", "Created"}); err != nil {
+			yield(blob.Object{}, fmt.Errorf("list objects %q: %w", opts.Prefix, err))
+			return
+		}
+		objects := s.bucket.Objects(ctx, q)
+		for {
+			attrs, err := objects.Next()
+			switch {
+			case errors.Is(err, iterator.Done):
+				return
+			case err != nil:
+				yield(blob.Object{}, s.failed(ctx, "list", opts.Prefix, err, nil))
+				return
+			case attrs.Name == opts.StartAfter: // the bucket's listing begins with it
+			case !yield(describe(attrs), nil):
+				return
+			}
+		}
+	}
+}
+
+// Delete implements [blob.Store].
+func (s *Store) Delete(ctx context.Context, key string) error {
+	if err := check(ctx, "delete", key); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	err := s.once(key).Delete(ctx)
+	if err == nil || errors.Is(err, storage.ErrObjectNotExist) {
+		return nil
+	}
+	return s.failed(ctx, "delete", key, err, nil)
+}
+
+func check(ctx context.Context, verb, key string) error {
+	if err := blob.ValidateKey(key); err != nil {
+		return fmt.Errorf("%s object: %w", verb, err)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s object %q: %w", verb, key, err)
+	}
+	return nil
+}
+
+// describe is an object by its metadata. Its time is that of its content: the
+// bucket's Updated is that of its metadata, too, which others may change.
+func describe(attrs *storage.ObjectAttrs) blob.Object {
+	return blob.Object{Key: attrs.Name, Size: attrs.Size, Generation: attrs.Generation, CRC32C: attrs.CRC32C, Updated: attrs.Created}
+}
+
+// failed is an error as the port has it; unmet says what it means that the
+// condition of a write did not hold.
+func (s *Store) failed(ctx context.Context, verb, key string, err, unmet error) error {
+	answer := new(googleapi.Error)
+	answered := errors.As(err, &answer)
+	switch {
+	case answered && answer.Code == http.StatusPreconditionFailed && unmet != nil:
+		return fmt.Errorf("%s object %q: %w", verb, key, unmet)
+	case errors.Is(err, storage.ErrObjectNotExist):
+		return fmt.Errorf("%s object %q: %w", verb, key, blob.ErrNotFound)
+	case answered && answer.Code == http.StatusNotFound:
+		return fmt.Errorf("%s object %q: there is no bucket %s, or this account may not know of it: %w", verb, key, s.name, err)
+	case answered && (answer.Code == http.StatusUnauthorized || answer.Code == http.StatusForbidden):
+		return fmt.Errorf("%s object %q in %s: this account may not; give it roles/storage.objectUser on the bucket, or what docs/deploy.md says: %w", verb, key, s.name, err)
+	case ctx.Err() != nil && !errors.Is(err, ctx.Err()):
+		err = errors.Join(ctx.Err(), err)
+	}
+	return fmt.Errorf("%s object %q: %w", verb, key, err)
+}

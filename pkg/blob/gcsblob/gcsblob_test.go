@@ -1,0 +1,150 @@
+package gcsblob_test
+
+import (
+	"context"
+	"flag"
+	"net/http/httptest"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/api/option"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/blob/blobtest"
+	"github.com/servo-orchestration/servo/pkg/blob/cloudblob"
+	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
+	"github.com/servo-orchestration/servo/pkg/blob/gcsblob"
+	"github.com/servo-orchestration/servo/pkg/blob/gcsblob/gcsfake"
+	"github.com/servo-orchestration/servo/pkg/blob/memblob"
+)
+
+// bucket opens a bucket that a store holds, through the official client.
+func bucket(t *testing.T, inner blob.Store) *gcsblob.Store {
+	t.Helper()
+	server := httptest.NewServer((&gcsfake.Server{Bucket: "b", Store: inner}).Handler())
+	t.Cleanup(server.Close)
+	s, err := gcsblob.Open(t.Context(), "gs://b", option.WithEndpoint(server.URL+"/storage/v1/"), option.WithoutAuthentication())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func TestContract(t *testing.T) {
+	blobtest.Run(t, func(t *testing.T) blob.Store {
+		t.Helper()
+		return bucket(t, memblob.New(memblob.Options{}))
+	})
+}
+
+var service = flag.String("bucket", "", "a bucket, gs://…, of the service itself to hold the contract against; the test empties it")
+
+func TestContractOfTheService(t *testing.T) {
+	if *service == "" {
+		t.Skip("-bucket names no bucket")
+	}
+	blobtest.Run(t, func(t *testing.T) blob.Store {
+		t.Helper()
+		s, err := gcsblob.Open(t.Context(), *service)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		for o, err := range s.List(t.Context(), blob.ListOptions{}) {
+			require.NoError(t, err)
+			require.NoError(t, s.Delete(t.Context(), o.Key))
+		}
+		return s
+	})
+}
+
+func TestAWriteWhoseAnswerIsLostIsNotRepeated(t *testing.T) {
+	inner := memblob.New(memblob.Options{})
+	var asked atomic.Int32
+	s := bucket(t, faultblob.New(inner, func(op faultblob.Op, _ string) faultblob.Fault {
+		if slices.Contains([]faultblob.Op{faultblob.Create, faultblob.Replace, faultblob.Put, faultblob.Delete}, op) {
+			asked.Add(1)
+			return faultblob.FailAfter
+		}
+		return faultblob.None
+	}))
+	ctx := t.Context()
+	for name, write := range map[string]func() error{
+		"create":  func() error { _, err := s.Create(ctx, "k", []byte("x")); return err },
+		"replace": func() error { _, err := s.Replace(ctx, "r", []byte("x"), 0); return err },
+		"put":     func() error { _, err := s.Put(ctx, "p", []byte("x")); return err },
+		"delete":  func() error { return s.Delete(ctx, "k") },
+	} {
+		if name == "delete" {
+			_, err := inner.Put(ctx, "k", nil)
+			require.NoError(t, err)
+		}
+		asked.Store(0)
+		err := write()
+		require.Error(t, err, name)
+		for _, known := range []error{blob.ErrExists, blob.ErrMismatch, blob.ErrNotFound, blob.ErrInvalid} {
+			require.NotErrorIs(t, err, known, "%s: the outcome is unknown", name)
+		}
+		require.EqualValues(t, 1, asked.Load(), "%s is asked for once", name)
+	}
+}
+
+func TestAReadIsRepeatedAFewTimes(t *testing.T) {
+	inner := memblob.New(memblob.Options{})
+	_, err := inner.Put(t.Context(), "k", []byte("x"))
+	require.NoError(t, err)
+	var asked, failures atomic.Int32
+	s := bucket(t, faultblob.New(inner, func(faultblob.Op, string) faultblob.Fault {
+		if asked.Add(1) <= failures.Load() {
+			return faultblob.FailBefore
+		}
+		return faultblob.None
+	}))
+	failures.Store(2)
+	data, _, err := s.Get(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, "x", string(data))
+	require.EqualValues(t, 3, asked.Load())
+
+	asked.Store(0)
+	failures.Store(1000)
+	_, _, err = s.Get(t.Context(), "k")
+	require.Error(t, err)
+	require.NotErrorIs(t, err, blob.ErrNotFound)
+	require.LessOrEqual(t, asked.Load(), int32(4), "and then its caller is told")
+}
+
+// still is a clock that stands still.
+type still time.Time
+
+func (c still) Now() time.Time { return time.Time(c) }
+
+func (still) Sleep(ctx context.Context, _ time.Duration) error { return ctx.Err() }
+
+func TestTheLimitOfWritesOfANameIsAnUnknownOutcome(t *testing.T) {
+	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+	limited := cloudblob.New(memblob.New(memblob.Options{}), cloudblob.Config{Model: cloudblob.Model{MutationEvery: time.Second}, Clock: still(now)})
+	s := bucket(t, limited)
+	_, err := s.Put(t.Context(), "hints/a", []byte("1"))
+	require.NoError(t, err)
+	_, err = s.Put(t.Context(), "hints/a", []byte("2"))
+	require.ErrorContains(t, err, "429")
+	for _, known := range []error{blob.ErrExists, blob.ErrMismatch, blob.ErrNotFound, blob.ErrInvalid} {
+		require.NotErrorIs(t, err, known)
+	}
+}
+
+func TestAMissingBucketIsSaid(t *testing.T) {
+	server := httptest.NewServer((&gcsfake.Server{Bucket: "other", Store: memblob.New(memblob.Options{})}).Handler())
+	t.Cleanup(server.Close)
+	_, err := gcsblob.Open(t.Context(), "gs://b", option.WithEndpoint(server.URL+"/storage/v1/"), option.WithoutAuthentication())
+	require.ErrorContains(t, err, "no bucket gs://b")
+	require.NotErrorIs(t, err, blob.ErrNotFound, "it is not an object that is missing")
+}
+
+func TestNamesThatAreNoBucketAreRefused(t *testing.T) {
+	for _, name := range []string{"", "b", "gs://", "gs://b/folder", "s3://b"} {
+		_, err := gcsblob.Open(t.Context(), name, option.WithoutAuthentication())
+		require.ErrorContains(t, err, "gs://BUCKET", "%q", name)
+	}
+}

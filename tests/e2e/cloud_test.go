@@ -1,0 +1,258 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+
+	"github.com/servo-orchestration/servo/pkg/binding"
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/blob/gcsblob"
+	"github.com/servo-orchestration/servo/pkg/blob/gcsblob/gcsfake"
+	"github.com/servo-orchestration/servo/pkg/blob/memblob"
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/project/duckparse"
+	"github.com/servo-orchestration/servo/pkg/queue/cloudtasks/cloudtasksfake"
+	"github.com/servo-orchestration/servo/pkg/queue/localqueue"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// cloud is what the services find in a cloud: a bucket, its notifications, and
+// queues. It outlives them.
+type cloud struct {
+	*cluster
+
+	push sync.WaitGroup
+	ctx  context.Context //nolint:containedctx // of the notifications under way
+
+	mu  sync.Mutex
+	rng *rand.Rand
+	// Of a thousand notifications so many are lost; of a thousand deliveries of the
+	// queue so many are made twice.
+	lost, twice int
+}
+
+// draw reports whether something of which n of a thousand happen does.
+func (c *cloud) draw(n int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rng.IntN(1000) < n
+}
+
+// startCloud starts the services on a cloud of this machine, each reached through
+// the official clients.
+func startCloud(t *testing.T, lost, twice int) *cloud {
+	t.Helper()
+	from := *seed
+	if from == 0 {
+		from = uint64(clock.System{}.Now().UnixNano()) //nolint:gosec // positive
+	}
+	t.Logf("seed %d", from)
+	ctx, cancel := context.WithCancel(t.Context())
+	c := &cloud{ctx: ctx, rng: rand.New(rand.NewPCG(from, 0)), lost: lost, twice: twice} //nolint:gosec // no secret
+	t.Cleanup(func() { cancel(); c.push.Wait() })
+	storage := httptest.NewServer((&gcsfake.Server{Bucket: "servo", Store: memblob.New(memblob.Options{}), OnFinalize: c.finalized}).Handler())
+	t.Cleanup(storage.Close)
+	tasks := c.serveTasks(t)
+
+	dir := t.TempDir()
+	keys := filepath.Join(dir, "keys.json")
+	secret := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("s"), contract.MinSecret))
+	require.NoError(t, os.WriteFile(keys, []byte(`{"current":"k1","secrets":{"k1":"`+secret+`"}}`), 0o600))
+	objects, err := gcsblob.Open(ctx, "gs://servo", option.WithEndpoint(storage.URL+"/storage/v1/"), option.WithoutAuthentication())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, objects.Close()) })
+	source := ids.NewSource(clock.System{}.Now, nil)
+	c.cluster = &cluster{
+		t: t, store: "gs://servo",
+		parts: &embedded.Parts{
+			Domain: domain, Objects: objects, Codec: snapshot.NewCodec(), IDs: source, Clock: clock.System{},
+			Manifests: manifest.New(manifest.Config{Domain: domain, Store: objects, IDs: source, Clock: clock.System{}}),
+		},
+		environ: []string{"STORAGE_EMULATOR_HOST=" + strings.TrimPrefix(storage.URL, "http://"), binding.TasksEmulator + "=" + tasks},
+		address: map[string]string{"dispatcher": freeAddress(t)},
+	}
+	c.flags = map[string][]string{
+		"worker":     {"--keys", keys, "--scratch", filepath.Join(dir, "scratch")},
+		"dispatcher": {"--keys", keys, "--queue", "projects/acme/locations/here", "--url", c.url("dispatcher")},
+		"sweeper":    {"--every", "1s"},
+	}
+	c.startAll()
+	return c
+}
+
+// serveTasks serves the queues, and gives their address.
+func (c *cloud) serveTasks(t *testing.T) string {
+	t.Helper()
+	q := localqueue.New(localqueue.Options{Client: &http.Client{Transport: repeating{c, http.DefaultTransport}}, MinBackoff: 50 * time.Millisecond})
+	ended := make(chan error, 1)
+	go func() { ended <- q.Run(c.ctx) }()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := grpc.NewServer()
+	(&cloudtasksfake.Server{Queue: q}).Register(server)
+	go func() { _ = server.Serve(listener) }() // it ends with Stop
+	t.Cleanup(func() { server.Stop() })
+	return listener.Addr().String()
+}
+
+// repeating makes some requests twice, as a queue does that does not know whether
+// the first arrived.
+type repeating struct {
+	c *cloud
+	http.RoundTripper
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (r repeating) RoundTrip(req *http.Request) (*http.Response, error) {
+	if r.c.draw(r.c.twice) && req.GetBody != nil {
+		again := req.Clone(req.Context())
+		body, err := req.GetBody()
+		if err != nil {
+			return nil, err
+		}
+		again.Body = body
+		if res, err := r.RoundTripper.RoundTrip(again); err == nil {
+			_, _ = io.Copy(io.Discard, res.Body)
+			_ = res.Body.Close()
+		}
+	}
+	return r.RoundTripper.RoundTrip(req)
+}
+
+// finalized pushes the notification of an object to who wants it, until it is taken.
+func (c *cloud) finalized(o blob.Object) {
+	service := ""
+	switch {
+	case strings.HasPrefix(o.Key, "ledger/"):
+		service = "compactor"
+	case strings.HasPrefix(o.Key, "manifests/"):
+		service = "dispatcher"
+	}
+	if service == "" || c.draw(c.lost) || c.ctx.Err() != nil {
+		return
+	}
+	body, err := json.Marshal(map[string]any{
+		"message": map[string]any{
+			"attributes": map[string]string{"eventType": "OBJECT_FINALIZE", "payloadFormat": "NONE", "bucketId": "servo", "objectId": o.Key},
+			"messageId":  "1",
+		},
+		"subscription": "projects/acme/subscriptions/" + service,
+	})
+	if err != nil {
+		c.t.Error(err)
+		return
+	}
+	c.push.Go(func() {
+		for try := range 50 {
+			req, err := http.NewRequestWithContext(c.ctx, http.MethodPost, c.url(service)+"/v1/notifications", bytes.NewReader(body))
+			if err != nil {
+				return
+			}
+			if res, err := http.DefaultClient.Do(req); err == nil {
+				_ = res.Body.Close()
+				if res.StatusCode < http.StatusMultipleChoices {
+					return
+				}
+			}
+			if (clock.System{}).Sleep(c.ctx, time.Duration(try+1)*20*time.Millisecond) != nil {
+				return
+			}
+		}
+	})
+}
+
+// weather runs the example, and gives the run's id.
+func (c *cloud) weather() string {
+	c.t.Helper()
+	parser, err := duckparse.Open(c.t.Context())
+	require.NoError(c.t, err)
+	defer func() { require.NoError(c.t, parser.Close()) }()
+	p, err := project.Load(c.t.Context(), "../../examples/weather", project.Options{ParseSQL: parser.Parse})
+	require.NoError(c.t, err)
+	days, err := plan.ParseSelection("date=2012-01-01..2012-01-07")
+	require.NoError(c.t, err)
+	ticket, err := c.engine.Run(c.t.Context(), engine.RunRequest{
+		Plan: plan.Request{Root: p.Root, Assets: p.Assets, All: true, Partitions: []plan.Selection{days}}, Trigger: event.Trigger{Type: "manual"},
+	})
+	require.NoError(c.t, err)
+	return ticket.RunID
+}
+
+func TestTheServicesRunTheExampleOnACloud(t *testing.T) {
+	c := startCloud(t, 0, 0)
+	runID := c.weather()
+	c.requireSucceeded(runID)
+	snap, err := c.engine.Snapshots.Current(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, snap.State.Runs.Get(runID).TasksTotal, snap.State.Runs.Get(runID).TasksSucceeded)
+}
+
+// Each service is killed and started again while tasks run; half of the
+// notifications are lost, and a third of the deliveries made twice.
+func TestOnACloudServicesMayDieAndMessagesBeLostOrDoubled(t *testing.T) {
+	c := startCloud(t, 500, 300)
+	marks := t.TempDir()
+	var assets []plan.Asset
+	const layers, width = 4, 4
+	name := func(layer, i int) string { return string(rune('a'+layer)) + string(rune('0'+i)) }
+	for layer := range layers {
+		for i := range width {
+			// What a task leaves is its output; whoever executes it twice leaves it once.
+			var deps []string
+			if layer > 0 {
+				deps = []string{name(layer-1, i), name(layer-1, (i+1)%width)}
+			}
+			assets = append(assets, command(name(layer, i), "sleep 0.1; echo x >> "+marks+"/"+name(layer, i)+"; echo 1 > $SERVO_OUTPUT/made.txt", deps...))
+		}
+	}
+	for i := range assets {
+		assets[i].Retries.MaxAttempts = 5
+	}
+	runID := c.run(assets...)
+	for _, name := range []string{"dispatcher", "compactor", "sweeper", "dispatcher", "compactor"} {
+		require.NoError(t, clock.System{}.Sleep(t.Context(), 150*time.Millisecond))
+		c.kill(name)
+		c.start(name)
+	}
+	c.requireSucceeded(runID)
+	snap, err := c.engine.Snapshots.Current(t.Context())
+	require.NoError(t, err)
+	seen := map[string]bool{}
+	for task := range snap.State.Tasks.All {
+		require.Equal(t, state.TaskSucceeded, task.State, task.TaskKey)
+		require.False(t, seen[task.OutputURI], "%s has the output of another", task.TaskKey)
+		seen[task.OutputURI] = true
+		data, _, err := c.parts.Objects.Get(t.Context(), contract.MarkerKeyOf(task.OutputURI))
+		require.NoError(t, err)
+		marker, err := contract.DecodeMarker(data)
+		require.NoError(t, err)
+		require.Equal(t, task.OutputURI, marker.URI, "of each task one output is committed, and that is the one the state names")
+	}
+	require.Len(t, seen, layers*width)
+}

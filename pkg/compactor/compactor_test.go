@@ -405,6 +405,34 @@ func TestI17Rebuildable(t *testing.T) {
 	})
 }
 
+// A report that came in time may have an id after that of the timer that would have
+// given its attempt up: machines' clocks decide that. Seen to fail with a rebuild
+// that folds what timers decided in its turn.
+func TestARebuildHearsAllReportsBeforeItJudgesTheSilent(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	run, trigger := w.trigger(foldtest.Task("a"))
+	w.step(c, trigger)
+	w.step(c, w.append(w.Started(run, "a", 1)))
+	snap, _ := c.Latest().Get()
+	liveness := snap.State.Liveness()
+	w.clock.pass(liveness.FireAt.Time().Sub(w.clock.Now()) + time.Second)
+	w.Now = w.clock.Now()
+	fired := w.append(w.Fire(liveness))
+	w.step(c, w.append(w.Finished(run, "a", 1, event.Succeeded)))
+	w.step(c, fired)
+	require.Equal(t, []string{"a=SUCCEEDED"}, w.states(c, run))
+
+	for _, prefix := range []string{"state/", "manifests/", "hints/", "boundary/"} {
+		remove(t, w, prefix)
+	}
+	result, err := repair.Rebuild(t.Context(), w.repair())
+	require.NoError(t, err)
+	require.False(t, result.Recorded)
+	require.Equal(t, []string{"a=SUCCEEDED"}, w.states(w.open("two"), run))
+	w.verify()
+}
+
 func damage(t *testing.T, w *world, part string) {
 	t.Helper()
 	for key := range w.keys("state/") {

@@ -111,7 +111,7 @@ var layers = []layer{
 		{"cmd/servo-compactor", []string{everything}},
 		{"cmd/servo-dispatcher", []string{everything}},
 		{"cmd/servo-sweeper", []string{everything}},
-		{"cmd/servo-worker", []string{everything}},
+		{"cmd/servo-cloud", []string{everything}},
 	}},
 	{"beside", []pack{
 		{"internal/arch", nil},

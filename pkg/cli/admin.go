@@ -35,21 +35,21 @@ func (a *app) adminCommand() *cobra.Command {
 }
 
 // upkeep opens the parts of the state folder for f.
-func (a *app) upkeep(f func(*project.Project, *embedded.Parts) error) error {
+func (a *app) upkeep(ctx context.Context, f func(*project.Project, *embedded.Parts) error) error {
 	p, err := a.settings()
 	if err != nil {
 		return err
 	}
-	parts, err := a.parts(p)
+	parts, err := a.parts(ctx, p)
 	if err != nil {
 		return err
 	}
-	return errors.Join(f(p, parts), parts.Store.Close())
+	return errors.Join(f(p, parts), parts.Close())
 }
 
 func (a *app) repairConfig(parts *embedded.Parts) repair.Config {
 	return repair.Config{
-		Domain: parts.Domain, Store: parts.Store, Manifests: parts.Manifests, Codec: parts.Codec, IDs: parts.IDs,
+		Domain: parts.Domain, Store: parts.Objects, Manifests: parts.Manifests, Codec: parts.Codec, IDs: parts.IDs,
 		Writer: fmt.Sprintf("servo-rebuild/%d", os.Getpid()),
 	}
 }
@@ -60,7 +60,7 @@ func (a *app) verifyCommand() *cobra.Command {
 		Short: "Replay the ledger and compare; check every state file and every output",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.upkeep(func(_ *project.Project, parts *embedded.Parts) error {
+			return a.upkeep(cmd.Context(), func(_ *project.Project, parts *embedded.Parts) error {
 				report, err := repair.Verify(cmd.Context(), a.repairConfig(parts))
 				if err != nil {
 					return err
@@ -97,7 +97,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 		Short: "Make the state anew from the ledger",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.upkeep(func(p *project.Project, parts *embedded.Parts) error {
+			return a.upkeep(cmd.Context(), func(p *project.Project, parts *embedded.Parts) error {
 				release, err := embedded.Own(a.options(p).Dir)
 				if locked, ok := errors.AsType[*embedded.LockedError](err); ok {
 					return fmt.Errorf("%w; end it first: nobody else may write while the state is made anew", locked)
@@ -169,7 +169,7 @@ func (a *app) sweepCommand() *cobra.Command {
 					return err
 				}
 				if s.stack == nil {
-					a.note("the ledger is folded; process %d, which owns the folder, sweeps the queue every minute", s.owner.PID)
+					a.note("the ledger is folded; %s, sweeps the queue every minute", s.who())
 				}
 				a.note("revision %d: %s under way", snap.Revision, plural(snap.State.LiveRuns(), "run"))
 				return nil
@@ -181,7 +181,7 @@ func (a *app) sweepCommand() *cobra.Command {
 // serviced runs f with a session on a state folder that exists.
 func (a *app) serviced(ctx context.Context, f func(context.Context, *session) error) error {
 	var p *project.Project
-	err := a.upkeep(func(settings *project.Project, _ *embedded.Parts) error {
+	err := a.upkeep(ctx, func(settings *project.Project, _ *embedded.Parts) error {
 		p = settings
 		return nil
 	})
@@ -197,7 +197,7 @@ func (a *app) manifestCommand() *cobra.Command {
 		Short: "Show a revision's manifest: its watermarks, and which files hold it (default: the newest)",
 		Args:  takes("[REVISION|TIME]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.upkeep(func(_ *project.Project, parts *embedded.Parts) error {
+			return a.upkeep(cmd.Context(), func(_ *project.Project, parts *embedded.Parts) error {
 				m, err := revision(cmd.Context(), parts, optional(args))
 				switch {
 				case err != nil:
@@ -316,18 +316,22 @@ func (a *app) sqlCommand() *cobra.Command {
 		Short: "Print the views of a revision as SQL, to paste into any DuckDB",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.upkeep(func(_ *project.Project, parts *embedded.Parts) error {
+			return a.upkeep(cmd.Context(), func(p *project.Project, parts *embedded.Parts) error {
 				m, err := revision(cmd.Context(), parts, asOf)
 				if err != nil {
 					return err
 				}
-				tables, err := tables(cmd.Context(), parts, m)
+				places := &placer{parts: parts}
+				if parts.Store == nil {
+					places.remote = a.options(p).Dir
+				}
+				tables, err := tables(cmd.Context(), places, m)
 				if err != nil {
 					return err
 				}
 				for _, t := range tables {
 					for _, path := range t.Files {
-						if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+						if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && parts.Store != nil {
 							return fmt.Errorf("%s, a file of the revision, is missing; `servo admin rebuild` makes the state anew", filepath.Base(path))
 						}
 					}

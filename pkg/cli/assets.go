@@ -59,15 +59,16 @@ func (a *app) assetsCommand() *cobra.Command {
 
 // current is the newest state, an empty one where nothing was ever run.
 func (a *app) current(ctx context.Context, p *project.Project) (*state.State, error) {
-	if _, err := os.Stat(a.options(p).Dir); errors.Is(err, fs.ErrNotExist) {
+	dir := a.options(p).Dir
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && !inCloud(dir) {
 		return state.New(p.Domain), nil
 	}
-	parts, err := a.parts(p)
+	parts, err := a.parts(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	snap, err := parts.Reader().Current(ctx)
-	if err = errors.Join(err, parts.Store.Close()); err != nil {
+	if err = errors.Join(err, parts.Close()); err != nil {
 		return nil, err
 	}
 	return snap.State, nil

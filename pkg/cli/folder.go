@@ -104,7 +104,10 @@ func (a *app) problemText(p project.Problem) string {
 // options are what the embedded stack of a project runs with.
 func (a *app) options(p *project.Project) embedded.Options {
 	state := filepath.Join(p.Root, stateDir)
-	if a.state != "" {
+	switch {
+	case inCloud(a.state):
+		state = a.state
+	case a.state != "":
 		state = a.abs(a.state)
 	}
 	o := embedded.Options{
@@ -121,8 +124,11 @@ func (a *app) options(p *project.Project) embedded.Options {
 }
 
 // parts opens the state folder to read it. The caller closes the store.
-func (a *app) parts(p *project.Project) (*embedded.Parts, error) {
+func (a *app) parts(ctx context.Context, p *project.Project) (*embedded.Parts, error) {
 	o := a.options(p)
+	if inCloud(o.Dir) {
+		return a.cloudParts(ctx, o)
+	}
 	info, err := os.Stat(o.Dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -149,7 +155,7 @@ func (a *app) read(ctx context.Context, f func(view) error) error {
 	if err != nil {
 		return err
 	}
-	parts, err := a.parts(p)
+	parts, err := a.parts(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -157,7 +163,7 @@ func (a *app) read(ctx context.Context, f func(view) error) error {
 	if err == nil {
 		err = f(view{parts, snap, p, a.options(p).Dir})
 	}
-	return errors.Join(err, parts.Store.Close())
+	return errors.Join(err, parts.Close())
 }
 
 // table reports whether people read the output.

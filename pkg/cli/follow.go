@@ -119,7 +119,7 @@ func (r *runner) onSignal(ctx context.Context, leave context.CancelCauseFunc, si
 	r.a.note("\nservo: cancelling run %s; tasks that run may take a moment to end (once more to leave at once)", runID)
 	r.asked.Go(func() {
 		err := s.Cancel(ctx, runID, "interrupted by "+r.options.Actor, false)
-		if err == nil || ctx.Err() != nil || errors.Is(err, engine.ErrEnded) || s.stack == nil && !answers(ctx, s.owner) {
+		if err == nil || ctx.Err() != nil || errors.Is(err, engine.ErrEnded) || s.gone(ctx) {
 			return // what was asked of an owner that is gone is durable, or asked again by who is still there
 		}
 		r.a.note("servo: %v", err)

@@ -46,20 +46,29 @@ func (a *app) query(ctx context.Context, args []string, asOf string) (err error)
 	if err != nil {
 		return err
 	}
-	parts, err := a.parts(p)
+	parts, err := a.parts(ctx, p)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, parts.Store.Close()) }()
+	defer func() { err = errors.Join(err, parts.Close()) }()
 	m, err := revision(ctx, parts, asOf)
 	if err != nil {
 		return err
 	}
-	files, err := tables(ctx, parts, m)
+	places, err := newPlacer(parts)
 	if err != nil {
 		return err
 	}
-	db, err := query.Open(ctx, query.Source{Tables: files, Outputs: a.options(p).Dir}, query.Options{})
+	defer func() { err = errors.Join(err, places.Close()) }()
+	files, err := tables(ctx, places, m)
+	if err != nil {
+		return err
+	}
+	source := query.Source{Tables: files, AllowedDirs: []string{places.dir}}
+	if parts.Store != nil {
+		source = query.Source{Tables: files, Outputs: a.options(p).Dir}
+	}
+	db, err := query.Open(ctx, source, query.Options{})
 	if err != nil {
 		return fmt.Errorf("%w; `servo admin verify` checks the whole folder", err)
 	}
@@ -118,20 +127,24 @@ func parseTime(text string) (time.Time, error) {
 }
 
 // tables are where the rows of each table of a revision are.
-func tables(ctx context.Context, parts *embedded.Parts, m *manifest.Manifest) (map[string]query.Table, error) {
+func tables(ctx context.Context, places *placer, m *manifest.Manifest) (map[string]query.Table, error) {
 	tables := map[string]query.Table{}
 	if m == nil {
 		return tables, nil
 	}
 	known := tableNames() // a newer build may have more
-	history, err := parts.Manifests.HistoryFiles(ctx, m)
+	history, err := places.parts.Manifests.HistoryFiles(ctx, m)
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range append(m.LiveFiles(), history...) {
 		if slices.Contains(known, f.Table) {
+			path, err := places.place(ctx, f.Key)
+			if err != nil {
+				return nil, fmt.Errorf("fetch the state: %w", err)
+			}
 			t := tables[f.Table]
-			t.Files = append(t.Files, parts.Store.Path(f.Key))
+			t.Files = append(t.Files, path)
 			tables[f.Table] = t
 		}
 	}

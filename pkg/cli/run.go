@@ -161,7 +161,11 @@ func (a *app) announce(s *state.State, r *runner) {
 	}
 	a.note("run %s: %s", a.style.bold(t.RunID), text)
 	if r.session.stack == nil {
-		a.note("process %d, which owns %s, executes it", r.session.owner.PID, r.session.dir)
+		verb := "executes"
+		if r.session.cloud {
+			verb = "execute"
+		}
+		a.note("%s, %s it", r.session.who(), verb)
 		return
 	}
 	for _, run := range live(s) {
@@ -189,7 +193,7 @@ func live(s *state.State) []*state.Run {
 // detach leaves a run to the owner of the state folder.
 func (a *app) detach(ctx context.Context, p *project.Project, t trigger) error {
 	o := a.options(p)
-	if _, ok := owner(ctx, o.Dir); !ok {
+	if _, ok := owner(ctx, o.Dir); !ok && !inCloud(o.Dir) {
 		return fmt.Errorf("nobody would execute the run: no servo process owns %s; start `servo dev`, or leave out --detach", o.Dir)
 	}
 	return a.do(ctx, p, func(ctx context.Context, s *session) error {
@@ -200,7 +204,7 @@ func (a *app) detach(ctx context.Context, p *project.Project, t trigger) error {
 		if err != nil {
 			return err
 		}
-		a.note("run %s: %s, left to process %d", a.style.bold(ticket.RunID), plural(ticket.Tasks, "task"), s.owner.PID)
+		a.note("run %s: %s, left to %s", a.style.bold(ticket.RunID), plural(ticket.Tasks, "task"), s.who())
 		return list(a, []column[engine.Ticket]{
 			{name: "run_id", value: func(t engine.Ticket) any { return t.RunID }},
 			{name: "tasks", value: func(t engine.Ticket) any { return t.Tasks }},

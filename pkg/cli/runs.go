@@ -226,7 +226,7 @@ func (a *app) logs(ctx context.Context, runID, task string, attempt int32) error
 		if err != nil {
 			return err
 		}
-		log, err := engine.ReadLog(ctx, v.Store, s, row, attempt)
+		log, err := engine.ReadLog(ctx, v.Objects, s, row, attempt)
 		if err != nil {
 			return err
 		}

@@ -34,12 +34,16 @@ type session struct {
 	*engine.Engine
 	stack *embedded.Stack // nil: another process owns the folder
 	owner embedded.Owner
+	cloud bool // services own the store
 	dir   string
 	close func() error
 }
 
 // open takes the state folder or, if another process has it, talks to that one.
 func (a *app) open(ctx context.Context, o embedded.Options) (*session, error) {
+	if inCloud(o.Dir) {
+		return a.openCloud(ctx, o)
+	}
 	deadline := a.Clock.Now().Add(startWait)
 	for {
 		stack, err := embedded.Start(ctx, o)
@@ -67,6 +71,19 @@ func (a *app) open(ctx context.Context, o embedded.Options) (*session, error) {
 			return nil, err
 		}
 	}
+}
+
+// gone reports whether the process that owns the folder does not answer any more.
+func (s *session) gone(ctx context.Context) bool {
+	return s.stack == nil && !s.cloud && !answers(ctx, s.owner)
+}
+
+// who is the one that executes what is asked for, where this process does not.
+func (s *session) who() string {
+	if s.cloud {
+		return "the services of " + s.dir
+	}
+	return fmt.Sprintf("process %d, which owns %s", s.owner.PID, s.dir)
 }
 
 // own is the session of a stack in this process. What executions that are broken
@@ -107,6 +124,9 @@ func answers(ctx context.Context, o embedded.Owner) bool {
 // take new ones for a moment after the first: so a call that was broken off is
 // not held against an owner that seems to live before it had time to die.
 func (a *app) left(ctx context.Context, s *session, err error) bool {
+	if s.cloud {
+		return false
+	}
 	_, broken := errors.AsType[net.Error](err)
 	broken = broken || errors.Is(err, io.ErrUnexpectedEOF)
 	for deadline := a.Clock.Now().Add(dyingWait); ctx.Err() == nil; {
@@ -158,7 +178,7 @@ func (a *app) guard(ctx context.Context, s *session, f func(context.Context, *se
 
 func (a *app) trouble(ctx context.Context, s *session) error {
 	if s.stack == nil {
-		if !answers(ctx, s.owner) && ctx.Err() == nil {
+		if s.gone(ctx) && ctx.Err() == nil {
 			return errOwnerGone
 		}
 		return nil

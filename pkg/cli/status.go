@@ -243,11 +243,11 @@ func (a *app) cancelCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			parts, err := a.parts(p) // where nothing was ever run there is nothing to cancel
+			parts, err := a.parts(cmd.Context(), p) // where nothing was ever run there is nothing to cancel
 			if err != nil {
 				return err
 			}
-			if err := parts.Store.Close(); err != nil {
+			if err := parts.Close(); err != nil {
 				return err
 			}
 			return a.do(cmd.Context(), p, func(ctx context.Context, s *session) error {

@@ -5,19 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
-	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -28,7 +25,7 @@ import (
 // workerFlags are the flags of servo worker.
 type workerFlags struct {
 	listen, store, name, memory string
-	keys, scratch               string
+	keys, scratch, project      string
 	concurrency, threads        int
 
 	executor worker.Executor             // nil: tasks are executed
@@ -55,8 +52,9 @@ func (a *app) workerCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8081", "the address to serve on")
-	flags.StringVar(&f.store, "store", "", "the folder of objects, or in servo-worker gs://BUCKET (default: the project's state folder)")
+	flags.StringVar(&f.store, "store", "", "the folder of objects, or for servo-cloud gs://BUCKET (default: the project's state folder)")
 	flags.StringVar(&f.keys, "keys", "", "the file of signing keys (default: "+service.KeysFile+" in the store's folder, made if it is absent)")
+	flags.StringVar(&f.project, "project", "", "the folder of the project on this machine (default: where it was when the run was started)")
 	flags.StringVar(&f.scratch, "scratch", "", "the folder that tasks work in (default: one in the store's folder, or among temporary files)")
 	flags.StringVar(&f.name, "name", fmt.Sprintf("%s-%d", host, os.Getpid()), "the worker's name in reports")
 	flags.IntVar(&f.concurrency, "concurrency", 0, "tasks at once (default: the number of cores)")
@@ -76,6 +74,9 @@ func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 	if err != nil {
 		return err
 	}
+	if f.project != "" {
+		f.project = a.abs(f.project)
+	}
 	objects, opened, err := a.openStore(ctx, name)
 	if err != nil {
 		return err
@@ -88,7 +89,7 @@ func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 		Store: objects, Clock: a.Clock, Nonce: ids.NewSource(a.Clock.Now, nil).New, Keyring: keys, WorkerID: f.name,
 		ScratchDir: f.scratch, Logger: a.logger, Environ: a.Environ, ServoBin: a.Program,
 		MaxConcurrent: f.concurrency, DuckDB: worker.DuckDB{MemoryLimit: f.memory, Threads: f.threads},
-		Executor: f.executor,
+		Executor: f.executor, Project: f.project,
 	})
 	if err != nil {
 		return err
@@ -100,22 +101,6 @@ func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 	}
 	f.serving("http://" + listener.Addr().String())
 	return a.serveUntil(ctx, listener, w)
-}
-
-// inCloud reports whether the name of a store is not that of a folder.
-func inCloud(name string) bool { return strings.Contains(name, "://") }
-
-// openStore opens an object store by its name.
-func (a *app) openStore(ctx context.Context, name string) (blob.Store, io.Closer, error) {
-	switch {
-	case !inCloud(name):
-		store, err := fileblob.Open(name, fileblob.Options{Now: a.Clock.Now})
-		return store, store, err
-	case a.OpenStore == nil:
-		return nil, nil, usagef("this program knows stores that are folders, and %s is none; use servo-worker", name)
-	default:
-		return a.OpenStore(ctx, name)
-	}
 }
 
 // workerStore is the name of a worker's store, and the signing keys. It also fills in

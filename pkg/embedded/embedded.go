@@ -14,12 +14,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -97,9 +99,11 @@ type Stack struct {
 // Parts are what every process needs that works on a state folder.
 type Parts struct {
 	Domain ids.Domain
-	// Store is the folder; Objects is that, or what was put around it.
+	// Store is the folder, nil for a store that is none; Objects is that, or what was
+	// put around it.
 	Store     *fileblob.Store
 	Objects   blob.Store
+	Closer    io.Closer
 	Manifests *manifest.Store
 	Codec     *snapshot.Codec
 	IDs       *ids.Source
@@ -117,13 +121,23 @@ func OpenParts(opts Options) (*Parts, error) {
 	if opts.Wrap != nil {
 		objects = opts.Wrap(store)
 	}
+	p := PartsOf(opts, objects, store)
+	p.Store = store
+	return p, nil
+}
+
+// PartsOf are those over a store that is open.
+func PartsOf(opts Options, objects blob.Store, closer io.Closer) *Parts {
 	source := ids.NewSource(opts.Clock.Now, rand.Reader)
 	return &Parts{
-		Domain: opts.Domain, Store: store, Objects: objects, IDs: source, Clock: opts.Clock, Logger: opts.Logger,
+		Domain: opts.Domain, Objects: objects, Closer: closer, IDs: source, Clock: opts.Clock, Logger: opts.Logger,
 		Codec:     snapshot.NewCodec(),
 		Manifests: manifest.New(manifest.Config{Domain: opts.Domain, Store: objects, IDs: source, Clock: opts.Clock, Logger: opts.Logger}),
-	}, nil
+	}
 }
+
+// Close closes the store.
+func (p *Parts) Close() error { return p.Closer.Close() }
 
 // Reader follows the folder's published states from outside the owner.
 func (p *Parts) Reader() *snapshot.Reader {
@@ -136,6 +150,9 @@ func (p *Parts) Reader() *snapshot.Reader {
 func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 	if err := opts.Domain.Validate(); err != nil {
 		return nil, err
+	}
+	if strings.Contains(opts.Dir, "://") {
+		return nil, fmt.Errorf("%s is no folder: its services own it, and this cannot be done here", opts.Dir)
 	}
 	if err := os.MkdirAll(opts.Dir, 0o755); err != nil { //nolint:gosec // state is as readable as the project beside it
 		return nil, fmt.Errorf("make state folder: %w", err)

@@ -44,6 +44,22 @@ func TestALateLivenessCallWaitsForThoseWhoCouldNotBeHeard(t *testing.T) {
 	})
 }
 
+// The clock of the dispatcher is two minutes ahead of the queue's: all that it is
+// called for seems late. Found by the simulation, where a task whose worker had died
+// stayed RUNNING.
+func TestALivenessCallThatIsLateAgainIsActedOn(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Task("a"))
+	w.MustFold(w.Started(run, "a", 1))
+	for range 2 {
+		require.Equal(t, state.TaskRunning, w.Task(run, "a").State)
+		timer := w.Timer(event.TimerLiveness)
+		w.Now = timer.FireAt.Time().Add(2 * time.Minute)
+		w.MustFold(w.Fire(timer))
+	}
+	require.Equal(t, state.TaskFailed, w.Task(run, "a").State)
+}
+
 // I-18. Seen to fail with overdue not looking at whether the run has ended.
 func TestI18FinishedIsFinal(t *testing.T) {
 	w := foldtest.New(t)

@@ -128,8 +128,10 @@ func (f *folder) timerFired(p *event.TimerFired) verdict {
 	case p.FiredAt < timer.FireAt:
 		f.again(timer, timer.FireAt)
 		return folded
-	case timer.TimerType == event.TimerLiveness && p.FiredAt.Sub(timer.FireAt) > LateCall:
-		f.again(timer, f.at().Add(LateRetry))
+	case timer.TimerType == event.TimerLiveness && p.FiredAt.Sub(timer.FireAt) > LateCall && timer.FiredAt == 0:
+		late := *timer
+		late.FiredAt = p.FiredAt
+		f.again(&late, f.at().Add(LateRetry))
 		return verdict{outcome: state.Folded, detail: "the call came late; what was silent meanwhile may not have been heard"}
 	}
 	switch timer.TimerType {

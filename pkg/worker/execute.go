@@ -51,7 +51,7 @@ func (a *attempt) executeWork(ctx context.Context, t *work, inputs []input) ([]o
 	if t.root != "" {
 		if info, err := os.Stat(t.root); err != nil || !info.IsDir() {
 			return nil, refuse(CodeProjectMissing,
-				"the project's folder %s is not on this machine: run the worker where the project is", t.root)
+				"the project's folder %s is not on this machine: run the worker where the project is, or say where that is with --project", t.root)
 		}
 	}
 	if t.SQL != "" {

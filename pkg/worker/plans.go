@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -44,7 +45,7 @@ func (a *attempt) task(ctx context.Context) (*work, error) {
 	if !ok {
 		return nil, refuse(CodePlanUnreadable, "asset %s is not in the plan %s", t.AssetKey, a.env.PlanRef)
 	}
-	return &work{Work: does, plan: p, task: t, root: p.Root}, nil
+	return &work{Work: does, plan: p, task: t, root: cmp.Or(a.w.cfg.Project, p.Root)}, nil
 }
 
 // loadPlan gives a plan, reading it once for all who ask at the same time.

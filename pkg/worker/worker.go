@@ -60,6 +60,9 @@ type Config struct {
 	// ScratchDir is a folder for working files. Workers may share it.
 	ScratchDir string
 	Logger     *slog.Logger
+	// Project is the folder of the project on this machine; "": where the plan says that
+	// it is.
+	Project string
 	// Environ is the environment of commands, "NAME=value" each; their PATH is
 	// where programs are looked for.
 	Environ []string

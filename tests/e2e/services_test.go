@@ -76,7 +76,7 @@ func programMain(name string, args []string) (code int, ok bool) {
 		OpenStore: binding.OpenStore, OpenQueue: binding.Queues(os.Getenv), //nolint:forbidigo // as above
 	}
 	switch name {
-	case "servo", "servo-worker":
+	case "servo", "servo-cloud":
 		signals := make(chan os.Signal, 1)
 		signal.Notify(signals, syscall.SIGTERM)
 		return cli.Main(context.WithoutCancel(ctx), cli.Env{
@@ -156,7 +156,7 @@ func (c *cluster) start(name string) {
 	common := append([]string{"--store", c.store, "--listen", c.address[name]}, c.flags[name]...)
 	switch name {
 	case "worker":
-		cmd = program(c.t, "servo-worker", append([]string{"worker", "--concurrency", "4"}, common...)...)
+		cmd = program(c.t, "servo-cloud", append([]string{"worker", "--concurrency", "4"}, common...)...)
 	case "compactor":
 		cmd = program(c.t, "servo-compactor", append(common, "--dispatcher-url", c.url("dispatcher"))...)
 	case "dispatcher":

@@ -1,6 +1,5 @@
-// Command servo-worker is a worker of Servo as a service. It is servo, which takes the
-// stores of a cloud as well, and is a worker where no command is given: see
-// `servo-worker worker --help`.
+// Command servo-cloud is servo for the stores of a cloud: wherever servo takes a
+// folder of state, it takes gs://BUCKET as well. See `servo-cloud --help`.
 //
 // It is a program of its own because the clients of a cloud take 30 MiB of memory
 // that servo on a laptop does without.
@@ -8,9 +7,10 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
-	"strings"
+	"os/user"
 	"syscall"
 
 	"github.com/servo-orchestration/servo/pkg/binding"
@@ -21,22 +21,23 @@ import (
 func main() { os.Exit(run()) }
 
 func run() int {
+	dir, err := os.Getwd()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "servo-cloud: the working folder cannot be found: %v; go to one that exists\n", err)
+		return 1
+	}
 	signals := make(chan os.Signal, 4) //nolint:mnd // nobody asks so often before the first is seen
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	args := os.Args[1:]
-	if len(args) == 0 || strings.HasPrefix(args[0], "-") { // as SERVO_BIN it is given commands
-		args = append([]string{"worker"}, args...)
-	}
 	env := cli.Env{
-		Args: args, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(),
+		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Dir: dir,
 		Clock: clock.System{}, Signals: signals, OpenStore: binding.OpenStore,
-	}
-	if dir, err := os.Getwd(); err == nil {
-		env.Dir = dir
 	}
 	if program, err := os.Executable(); err == nil {
 		env.Program = program
+	}
+	if u, err := user.Current(); err == nil {
+		env.User = u.Username
 	}
 	return cli.Main(context.Background(), env)
 }

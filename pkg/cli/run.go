@@ -161,11 +161,11 @@ func (a *app) announce(s *state.State, r *runner) {
 	}
 	a.note("run %s: %s", a.style.bold(t.RunID), text)
 	if r.session.stack == nil {
-		verb := "executes"
 		if r.session.cloud {
-			verb = "execute"
+			a.note("%s execute it", r.session.who())
+		} else {
+			a.note("%s, executes it", r.session.who())
 		}
-		a.note("%s, %s it", r.session.who(), verb)
 		return
 	}
 	for _, run := range live(s) {

@@ -213,6 +213,39 @@ func TestTheServicesRunTheExampleOnACloud(t *testing.T) {
 	require.Equal(t, snap.State.Runs.Get(runID).TasksTotal, snap.State.Runs.Get(runID).TasksSucceeded)
 }
 
+// servo runs the command line on the bucket, in the example, and gives what it prints.
+func (c *cloud) servo(args ...string) string {
+	c.t.Helper()
+	cmd := program(c.t, "servo-cloud", append([]string{"-C", "../../examples/weather"}, args...)...)
+	cmd.Env = append(append(os.Environ(), c.environ...), "SERVO_STATE=gs://servo")
+	var out, problems bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problems
+	err := cmd.Run()
+	c.t.Logf("servo %s:\n%s%s", strings.Join(args, " "), problems.String(), out.String())
+	require.NoError(c.t, err, "servo %v: %s", args, problems.String())
+	return out.String()
+}
+
+// What people do on their machines they do to a bucket.
+func TestTheCommandLineWorksOnACloud(t *testing.T) {
+	domain = ids.Domain{Tenant: "default", Workspace: "default"} // the example's
+	t.Cleanup(func() { domain = ids.Domain{Tenant: "acme", Workspace: "e2e"} })
+	c := startCloud(t, 0, 0)
+	require.Contains(t, c.servo("assets"), "clean/daily")
+	out := c.servo("run", "--all", "-p", "date=2012-01-01..2012-01-03")
+	require.Contains(t, out, "SUCCEEDED")
+	require.NotContains(t, out, "FAILED")
+	require.Contains(t, c.servo("runs"), "SUCCEEDED")
+	require.Contains(t, c.servo("tasks"), "clean/daily")
+	require.Contains(t, c.servo("explain", "clean/daily[date=2012-01-02]"), "SUCCEEDED")
+	require.Contains(t, c.servo("query", "-o", "csv", "select state, count(*) n from runs group by 1"), "SUCCEEDED,1")
+	require.Contains(t, c.servo("admin", "sql"), "gs://servo/state/")
+	require.Contains(t, c.servo("admin", "verify"), "")
+	detached := c.servo("run", "--detach", "-o", "csv", "raw/observations")
+	require.Contains(t, detached, "run_id,tasks,attached")
+	c.requireSucceeded(strings.Split(strings.Split(detached, "\n")[1], ",")[0])
+}
+
 // Each service is killed and started again while tasks run; half of the
 // notifications are lost, and a third of the deliveries made twice.
 func TestOnACloudServicesMayDieAndMessagesBeLostOrDoubled(t *testing.T) {

@@ -22,9 +22,11 @@ import (
 type workload struct {
 	w        *world
 	projects []*project
-	// scripts are the requests of each client, and next where each is.
+	// scripts are the requests of each client, next where each is, and asking who is
+	// at one.
 	scripts map[string][]ask
 	next    map[string]int
+	asking  map[string]*process
 }
 
 // project is a DAG of assets.
@@ -70,7 +72,7 @@ var pools = []string{"", "", "", "warehouse", "api"}
 
 func newWorkload(w *world) *workload {
 	r := random(w.cfg.Seed, "workload", 0)
-	l := &workload{w: w, scripts: map[string][]ask{}, next: map[string]int{}}
+	l := &workload{w: w, scripts: map[string][]ask{}, next: map[string]int{}, asking: map[string]*process{}}
 	for i, d := range w.domains {
 		for j := range 1 + r.IntN(2) {
 			l.projects = append(l.projects, l.drawProject(r, d, fmt.Sprintf("p%d%d", i, j)))
@@ -227,7 +229,7 @@ func (l *workload) execute(ctx context.Context, p *process, e worker.Execution) 
 // done reports whether nobody asks for anything any more.
 func (l *workload) done() bool {
 	for client, script := range l.scripts {
-		if l.next[client] < len(script) {
+		if p := l.asking[client]; l.next[client] < len(script) || p != nil && !p.isDead() {
 			return false
 		}
 	}
@@ -278,9 +280,11 @@ func (c *client) take(ctx context.Context) (a ask, ok bool) {
 	l, name := c.p.machine.w.load, c.p.machine.name
 	k := &call{proc: c.p, label: "take"}
 	k.begin = func() {
+		delete(l.asking, name)
 		if n := l.next[name]; n < len(l.scripts[name]) {
 			a, ok = l.scripts[name][n], true
 			l.next[name]++
+			l.asking[name] = c.p
 		}
 		close(k.done)
 	}

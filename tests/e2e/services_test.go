@@ -72,7 +72,7 @@ func programMain(name string, args []string) (code int, ok bool) {
 	defer stop()
 	p := service.Process{
 		Args: args, Stderr: os.Stderr, Clock: clock.System{},
-		Getenv:    os.Getenv, //nolint:forbidigo // this is what main does, of a process of its own
+		Getenv:    os.Getenv,                                               //nolint:forbidigo // this is what main does, of a process of its own
 		OpenStore: binding.OpenStore, OpenQueue: binding.Queues(os.Getenv), //nolint:forbidigo // as above
 	}
 	switch name {

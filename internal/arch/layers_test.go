@@ -81,8 +81,10 @@ var layers = []layer{
 	}},
 	{"bindings", []pack{
 		// What names in flags stand for.
-		{"pkg/binding", []string{"pkg/blob", "pkg/blob/fileblob", "pkg/blob/gcsblob", "pkg/queue", "pkg/queue/localqueue",
-			"pkg/queue/cloudtasks", "pkg/clock", "pkg/service"}},
+		{"pkg/binding", []string{
+			"pkg/blob", "pkg/blob/fileblob", "pkg/blob/gcsblob", "pkg/queue", "pkg/queue/localqueue",
+			"pkg/queue/cloudtasks", "pkg/clock", "pkg/service",
+		}},
 	}},
 	{"surface", []pack{
 		{"pkg/project", list(words, "pkg/plan", "pkg/contract")},

@@ -98,6 +98,9 @@ func (a *app) rebuildCommand() *cobra.Command {
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.upkeep(cmd.Context(), func(p *project.Project, parts *embedded.Parts) error {
+				if parts.Store == nil {
+					return fmt.Errorf("the services of %s may write while the state is made anew: copy the bucket's ledger/, plans/ and assets/ to a folder, and rebuild there", a.options(p).Dir)
+				}
 				release, err := embedded.Own(a.options(p).Dir)
 				if locked, ok := errors.AsType[*embedded.LockedError](err); ok {
 					return fmt.Errorf("%w; end it first: nobody else may write while the state is made anew", locked)

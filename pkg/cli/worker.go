@@ -106,15 +106,17 @@ func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 // workerStore is the name of a worker's store, and the signing keys. It also fills in
 // the scratch folder.
 func (a *app) workerStore(f *workerFlags) (name string, keys contract.Keyring, err error) {
-	name = f.store
-	if !inCloud(name) {
-		if name = a.abs(f.store); f.store == "" {
-			p, err := a.settings()
-			if err != nil {
-				return "", keys, err
-			}
-			name = a.options(p).Dir
+	switch name = f.store; {
+	case name == "":
+		p, err := a.settings()
+		if err != nil {
+			return "", keys, err
 		}
+		name = a.options(p).Dir
+	case !inCloud(name):
+		name = a.abs(name)
+	}
+	if !inCloud(name) {
 		f.scratch = cmp.Or(f.scratch, filepath.Join(name, "scratch"))
 	}
 	f.scratch = cmp.Or(f.scratch, filepath.Join(os.TempDir(), "servo-"+f.name))

@@ -31,8 +31,8 @@ const (
 	LagRetry = 10 * time.Second
 	// LateCall is how late a liveness call may be that is acted on. A later one
 	// says that this system was away: asleep, down, cut off. Whoever could not be
-	// heard meanwhile has LateRetry to give a sign of life. That call is acted on
-	// whenever it comes: to a dispatcher whose clock is ahead every call is late.
+	// heard meanwhile has LateRetry to give a sign of life. A call that is as late
+	// again, to within LateCall, is acted on: the clocks differ by that much.
 	LateCall  = 30 * time.Second
 	LateRetry = 30 * time.Second
 	// DispatchDeadline is how long a queue task may go without starting before

@@ -60,6 +60,22 @@ func TestALivenessCallThatIsLateAgainIsActedOn(t *testing.T) {
 	require.Equal(t, state.TaskFailed, w.Task(run, "a").State)
 }
 
+// A laptop wakes for a moment in the night, twice: neither call may end what could not
+// be heard.
+func TestALivenessCallAfterAnotherSleepWaitsOnceMore(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Task("a"))
+	w.MustFold(w.Started(run, "a", 1))
+	for _, slept := range []time.Duration{8 * time.Hour, 2 * time.Hour, 3 * time.Hour} {
+		timer := w.Timer(event.TimerLiveness)
+		w.Now = timer.FireAt.Time().Add(slept)
+		w.MustFold(w.Fire(timer))
+		require.Equal(t, state.TaskRunning, w.Task(run, "a").State, "%s", slept)
+	}
+	w.MustFold(w.Finished(run, "a", 1, event.Succeeded))
+	require.Zero(t, w.State.Liveness().FiredAt, "it never fired")
+}
+
 // I-18. Seen to fail with overdue not looking at whether the run has ended.
 func TestI18FinishedIsFinal(t *testing.T) {
 	w := foldtest.New(t)

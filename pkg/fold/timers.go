@@ -3,6 +3,8 @@ package fold
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/json"
+	"fmt"
 	"math/bits"
 	"time"
 
@@ -128,9 +130,9 @@ func (f *folder) timerFired(p *event.TimerFired) verdict {
 	case p.FiredAt < timer.FireAt:
 		f.again(timer, timer.FireAt)
 		return folded
-	case timer.TimerType == event.TimerLiveness && p.FiredAt.Sub(timer.FireAt) > LateCall && timer.FiredAt == 0:
+	case timer.TimerType == event.TimerLiveness && cameLate(timer, p.FiredAt):
 		late := *timer
-		late.FiredAt = p.FiredAt
+		late.Payload = lateness(p.FiredAt.Sub(timer.FireAt))
 		f.again(&late, f.at().Add(LateRetry))
 		return verdict{outcome: state.Folded, detail: "the call came late; what was silent meanwhile may not have been heard"}
 	}
@@ -180,6 +182,25 @@ func (f *folder) expireAttempt(d state.Deadline, code, message string) {
 	t := *current
 	f.finish(current, &t, closing{outcome: event.TimedOut, code: code, message: message, retryable: true})
 }
+
+// cameLate reports whether a liveness call is too late to be acted on. One that is as
+// late as the one before it is not: so every call is to a dispatcher whose clock is
+// ahead of the queue's.
+func cameLate(timer *state.Timer, firedAt event.Time) bool {
+	late := firedAt.Sub(timer.FireAt)
+	var before struct {
+		LateMs int64 `json:"late_ms"`
+	}
+	if timer.Payload != "" && json.Unmarshal([]byte(timer.Payload), &before) == nil {
+		if (late - time.Duration(before.LateMs)*time.Millisecond).Abs() <= LateCall {
+			return false
+		}
+	}
+	return late > LateCall
+}
+
+// lateness is the payload of a timer that was called late.
+func lateness(late time.Duration) string { return fmt.Sprintf(`{"late_ms":%d}`, late.Milliseconds()) }
 
 // maxLivenessDelay bounds how late the liveness timer may be.
 const maxLivenessDelay = 30 * time.Second

@@ -131,7 +131,7 @@ func parse(k kind, args []string, getenv func(string) string, out io.Writer) (co
 		f.PrintDefaults()
 	}
 	listen := k.Listen
-	if port := getenv("PORT"); port != "" { // as Cloud Run has it
+	if port := getenv("PORT"); port != "" && getenv("K_SERVICE") != "" { // on Cloud Run
 		listen = ":" + port
 	}
 	f.StringVar(&c.Listen, "listen", listen, "the address to serve on")

@@ -117,7 +117,8 @@ func (a *attempt) upload(ctx context.Context, made []outputFile) (*contract.Mark
 }
 
 // store uploads one file. An upload with an unknown outcome is repeated; that
-// the object exists then is success, as nobody else writes to the directory.
+// the object exists then, as large as it should be, is success: nobody else writes to
+// the directory.
 func (a *attempt) store(ctx context.Context, uri string, from *outputFile, to *contract.MarkerFile) error {
 	wait, begun := firstBackoff, false
 	for try := 1; ; try++ {
@@ -126,7 +127,7 @@ func (a *attempt) store(ctx context.Context, uri string, from *outputFile, to *c
 		case err == nil && object.CRC32C != sum:
 			return fail(CodeStore, CategoryInfrastructure,
 				fmt.Errorf("store %s: it arrived with CRC-32C %08x, and was sent with %08x", uri+from.name, object.CRC32C, sum))
-		case err == nil || errors.Is(err, blob.ErrExists) && begun:
+		case err == nil, errors.Is(err, blob.ErrExists) && begun && a.stored(ctx, uri+from.name, size, sum):
 			to.Size, to.CRC32C = size, sum
 			return nil
 		case errors.Is(err, blob.ErrInvalid):
@@ -140,6 +141,12 @@ func (a *attempt) store(ctx context.Context, uri string, from *outputFile, to *c
 		}
 		wait *= 2
 	}
+}
+
+// stored reports whether an object is what was sent, as far as its description says.
+func (a *attempt) stored(ctx context.Context, key string, size int64, sum uint32) bool {
+	object, err := a.w.cfg.Store.Head(ctx, key)
+	return err == nil && object.Size == size && (object.CRC32C == 0 || object.CRC32C == sum)
 }
 
 func (a *attempt) storeOnce(ctx context.Context, key string, from *outputFile) (object blob.Object, size int64, sum uint32, err error) {

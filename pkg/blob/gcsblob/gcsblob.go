@@ -108,20 +108,18 @@ func (s *Store) CreateFrom(ctx context.Context, key string, r io.Reader) (blob.O
 	w := s.once(key).If(absent).NewWriter(ctx)
 	w.ChunkSize = 0
 	source := &source{r: r}
-	if _, err := io.Copy(w, source); source.err != nil {
-		abandon() // the bucket drops what has come so far
-		_ = w.Close()
-		return blob.Object{}, fmt.Errorf("create object %q: read its content: %w", key, source.err)
-	} else if err == nil {
-		err = ctx.Err() // a source may end early because of that
-		if err != nil {
-			abandon()
-			_ = w.Close()
-			return blob.Object{}, fmt.Errorf("create object %q: %w", key, err)
-		}
+	_, err := io.Copy(w, source)
+	if source.err == nil {
+		source.err = ctx.Err() // a source may end early because of that
 	}
-	if err := w.Close(); err != nil {
-		return blob.Object{}, s.failed(ctx, "create", key, err, blob.ErrExists)
+	if source.err != nil {
+		// Close would end the message in good order, as if this were all.
+		_ = w.CloseWithError(source.err) //nolint:staticcheck // it is for errors of gRPC that it is deprecated
+		abandon()
+		return blob.Object{}, fmt.Errorf("create object %q: read its content: %w", key, source.err)
+	}
+	if closed := w.Close(); closed != nil || err != nil {
+		return blob.Object{}, s.failed(ctx, "create", key, errors.Join(closed, err), blob.ErrExists)
 	}
 	return describe(w.Attrs()), nil
 }
@@ -167,27 +165,39 @@ func (s *Store) write(ctx context.Context, verb, key string, data []byte, o *sto
 func (s *Store) Get(ctx context.Context, key string) ([]byte, blob.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	r, o, err := s.open(ctx, "get", key)
-	if err != nil {
-		return nil, blob.Object{}, err
-	}
-	data := make([]byte, o.Size)
-	_, err = io.ReadFull(r, data)
-	if err == nil {
-		_, err = io.ReadFull(r, make([]byte, 1)) // the checksum is compared at the end
-		if errors.Is(err, io.EOF) {
-			err = nil
+	for try := 1; ; try++ {
+		r, o, err := s.open(ctx, "get", key)
+		if err != nil {
+			return nil, blob.Object{}, err
+		}
+		data, err := io.ReadAll(r) // the checksum is compared at the end
+		if err = errors.Join(err, r.Close()); err == nil {
+			o.Size, o.CRC32C = int64(len(data)), blob.CRC32C(data)
+			return data, o, nil
+		}
+		if !errors.Is(err, errReplaced) || try == tries {
+			return nil, blob.Object{}, s.failed(ctx, "get", key, err, nil)
 		}
 	}
-	if err = errors.Join(err, r.Close()); err != nil {
-		return nil, blob.Object{}, s.failed(ctx, "get", key, err, nil)
-	}
-	return data, o, nil
 }
 
 // Open implements [blob.Store].
 func (s *Store) Open(ctx context.Context, key string) (io.ReadCloser, blob.Object, error) {
-	return s.open(ctx, "open", key)
+	r, o, err := s.open(ctx, "open", key)
+	if err != nil {
+		return nil, blob.Object{}, err
+	}
+	if o.Size < 0 { // the answer did not say
+		described, err := s.Head(ctx, key)
+		if err == nil && described.Generation != o.Generation {
+			err = fmt.Errorf("open object %q: %w", key, errReplaced)
+		}
+		if err != nil {
+			return nil, blob.Object{}, errors.Join(err, r.Close())
+		}
+		o.Size = described.Size
+	}
+	return r, o, nil
 }
 
 func (s *Store) open(ctx context.Context, verb, key string) (io.ReadCloser, blob.Object, error) {
@@ -199,7 +209,23 @@ func (s *Store) open(ctx context.Context, verb, key string) (io.ReadCloser, blob
 		return nil, blob.Object{}, s.failed(ctx, verb, key, err, nil)
 	}
 	// The time in a header of HTTP is of whole seconds: none is better.
-	return r, blob.Object{Key: key, Size: r.Attrs.Size, Generation: r.Attrs.Generation, CRC32C: r.Attrs.CRC32C}, nil
+	return reader{r}, blob.Object{Key: key, Size: r.Attrs.Size, Generation: r.Attrs.Generation, CRC32C: r.Attrs.CRC32C}, nil
+}
+
+// errReplaced says that the content that was being read is there no more. That is not
+// that there is no object.
+var errReplaced = errors.New("the object was replaced or deleted while it was read")
+
+// reader reads one generation of an object, also over several connections.
+type reader struct{ *storage.Reader }
+
+// Read implements [io.Reader].
+func (r reader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if errors.Is(err, storage.ErrObjectNotExist) {
+		err = errReplaced
+	}
+	return n, err
 }
 
 // Head implements [blob.Store].

@@ -2,11 +2,18 @@ package gcsblob_test
 
 import (
 	"context"
+	"errors"
 	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -87,6 +94,52 @@ func TestAWriteWhoseAnswerIsLostIsNotRepeated(t *testing.T) {
 		}
 		require.EqualValues(t, 1, asked.Load(), "%s is asked for once", name)
 	}
+}
+
+// Seen to fail with a writer that is closed after its context has ended: the message
+// could end in good order before that was noticed.
+func TestWhatASourceBreaksOffIsNeverStored(t *testing.T) {
+	inner := memblob.New(memblob.Options{})
+	s := bucket(t, inner)
+	broken := errors.New("the disk is gone")
+	for i := range 300 {
+		_, err := s.CreateFrom(t.Context(), fmt.Sprintf("k%d", i), io.MultiReader(strings.NewReader(strings.Repeat("x", 1000)), iotest.ErrReader(broken)))
+		require.ErrorIs(t, err, broken)
+	}
+	for o, err := range inner.List(t.Context(), blob.ListOptions{}) {
+		require.NoError(t, err)
+		require.Fail(t, "a part of an object is there", o.Key)
+	}
+}
+
+// A connection breaks while an object is read, and the object has been replaced when
+// the client asks for the rest of it.
+func TestAnObjectThatIsReplacedWhileItIsReadIsNotAbsent(t *testing.T) {
+	inner := memblob.New(memblob.Options{})
+	fake := (&gcsfake.Server{Bucket: "b", Store: inner}).Handler()
+	old := strings.Repeat("old ", 100_000)
+	_, err := inner.Put(t.Context(), "k", []byte(old))
+	require.NoError(t, err)
+	var reads atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("alt") != "media" || reads.Add(1) > 1 {
+			fake.ServeHTTP(w, r)
+			return
+		}
+		answer := httptest.NewRecorder()
+		fake.ServeHTTP(answer, r)
+		maps.Copy(w.Header(), answer.Header())
+		_, _ = w.Write(answer.Body.Bytes()[:1000])
+		_, _ = inner.Put(r.Context(), "k", []byte("new"))
+		panic(http.ErrAbortHandler)
+	}))
+	t.Cleanup(server.Close)
+	s, err := gcsblob.Open(t.Context(), "gs://b", option.WithEndpoint(server.URL+"/storage/v1/"), option.WithoutAuthentication())
+	require.NoError(t, err)
+	data, o, err := s.Get(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, "new", string(data))
+	require.EqualValues(t, 3, o.Size)
 }
 
 func TestAReadIsRepeatedAFewTimes(t *testing.T) {

@@ -103,6 +103,10 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusBadRequest, "Provided CRC32C does not match the content.")
 		return
 	}
+	if _, err := io.Copy(io.Discard, r.Body); err != nil { // it was broken off: what came is not all
+		problem(w, http.StatusBadRequest, err.Error())
+		return
+	}
 	object, err := s.write(r, meta.Name, data)
 	if err != nil {
 		fail(w, err)

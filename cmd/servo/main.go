@@ -2,54 +2,9 @@
 package main
 
 import (
-	"context"
-	"fmt"
 	"os"
-	"os/signal"
-	"os/user"
-	"syscall"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/servo-orchestration/servo/pkg/cli"
-	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/cmd/internal/host"
 )
 
-func main() {
-	os.Exit(run())
-}
-
-func run() int {
-	dir, err := os.Getwd()
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "servo: the working folder cannot be found: %v; go to one that exists\n", err)
-		return 1
-	}
-	signals := make(chan os.Signal, 4) //nolint:mnd // nobody presses Ctrl-C so often before the first is seen
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(signals)
-	env := cli.Env{
-		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Dir: dir,
-		Clock: clock.System{}, Signals: signals, Terminal: terminal,
-	}
-	if program, err := os.Executable(); err == nil {
-		env.Program = program
-	}
-	if u, err := user.Current(); err == nil {
-		env.User = u.Username
-	}
-	return cli.Main(context.Background(), env)
-}
-
-// terminal tells whether a stream is a terminal, and how wide it is.
-func terminal(stream any) (width int, ok bool) {
-	f, isFile := stream.(*os.File)
-	if !isFile {
-		return 0, false
-	}
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return 0, false
-	}
-	return int(size.Col), true
-}
+func main() { os.Exit(host.Run(nil)) }

@@ -108,6 +108,9 @@ var layers = []layer{
 	{"command line", []pack{
 		{"pkg/cli", []string{everything}},
 	}},
+	{"machine", []pack{
+		{"cmd/internal/host", []string{everything}},
+	}},
 	{"wiring", []pack{
 		{"cmd/servo", []string{everything}},
 		{"cmd/servo-compactor", []string{everything}},

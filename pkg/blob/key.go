@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"context"
 	"fmt"
 	"hash/crc32"
 	"strings"
@@ -43,6 +44,18 @@ func ValidateKey(key string) error {
 		if reason := refuseSegment(segment); reason != "" {
 			return fmt.Errorf("%w: %q has a segment %s", ErrInvalid, key, reason)
 		}
+	}
+	return nil
+}
+
+// Check reports what keeps a store from calling for an object: an invalid key, or a
+// context that has ended.
+func Check(ctx context.Context, verb, key string) error {
+	if err := ValidateKey(key); err != nil {
+		return fmt.Errorf("%s object: %w", verb, err)
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s object %q: %w", verb, key, err)
 	}
 	return nil
 }

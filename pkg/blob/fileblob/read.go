@@ -14,7 +14,7 @@ import (
 
 // Get implements [blob.Store].
 func (s *Store) Get(ctx context.Context, key string) (_ []byte, _ blob.Object, err error) {
-	if err := check(ctx, "get", key); err != nil {
+	if err := blob.Check(ctx, "get", key); err != nil {
 		return nil, blob.Object{}, err
 	}
 	f, info, err := s.open("get", key)
@@ -36,7 +36,7 @@ func (s *Store) Get(ctx context.Context, key string) (_ []byte, _ blob.Object, e
 
 // Open implements [blob.Store]. The object's CRC32C is 0.
 func (s *Store) Open(ctx context.Context, key string) (io.ReadCloser, blob.Object, error) {
-	if err := check(ctx, "open", key); err != nil {
+	if err := blob.Check(ctx, "open", key); err != nil {
 		return nil, blob.Object{}, err
 	}
 	f, info, err := s.open("open", key)
@@ -48,7 +48,7 @@ func (s *Store) Open(ctx context.Context, key string) (io.ReadCloser, blob.Objec
 
 // Head implements [blob.Store]. The object's CRC32C is 0.
 func (s *Store) Head(ctx context.Context, key string) (blob.Object, error) {
-	if err := check(ctx, "head", key); err != nil {
+	if err := blob.Check(ctx, "head", key); err != nil {
 		return blob.Object{}, err
 	}
 	info, err := s.root.Stat(key)

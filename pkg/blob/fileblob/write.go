@@ -46,7 +46,7 @@ func (s *Store) Put(ctx context.Context, key string, data []byte) (blob.Object, 
 
 // write stores content where the present object is one that the caller agrees to.
 func (s *Store) write(ctx context.Context, verb, key string, stage func() (*temp, error), agree func(present) error) (blob.Object, error) {
-	if err := check(ctx, verb, key); err != nil {
+	if err := blob.Check(ctx, verb, key); err != nil {
 		return blob.Object{}, err
 	}
 	t, err := stage()
@@ -69,22 +69,12 @@ func (s *Store) write(ctx context.Context, verb, key string, stage func() (*temp
 
 // Delete implements [blob.Store]. Folders that it leaves empty go too.
 func (s *Store) Delete(ctx context.Context, key string) error {
-	if err := check(ctx, "delete", key); err != nil {
+	if err := blob.Check(ctx, "delete", key); err != nil {
 		return err
 	}
 	c := &change{key: key}
 	if s.commit(c); c.err != nil {
 		return s.failed("delete", key, c.err)
-	}
-	return nil
-}
-
-func check(ctx context.Context, verb, key string) error {
-	if err := blob.ValidateKey(key); err != nil {
-		return fmt.Errorf("%s object: %w", verb, err)
-	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%s object %q: %w", verb, key, err)
 	}
 	return nil
 }

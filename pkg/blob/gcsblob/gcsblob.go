@@ -100,7 +100,7 @@ func (s *Store) Put(ctx context.Context, key string, data []byte) (blob.Object, 
 // CreateFrom implements [blob.Store]. The content goes out in one request as it is
 // read: there is no buffer to repeat a part of it from.
 func (s *Store) CreateFrom(ctx context.Context, key string, r io.Reader) (blob.Object, error) {
-	if err := check(ctx, "create", key); err != nil {
+	if err := blob.Check(ctx, "create", key); err != nil {
 		return blob.Object{}, err
 	}
 	ctx, abandon := context.WithCancel(ctx)
@@ -145,7 +145,7 @@ func (s *Store) once(key string) *storage.ObjectHandle {
 }
 
 func (s *Store) write(ctx context.Context, verb, key string, data []byte, o *storage.ObjectHandle, unmet error) (blob.Object, error) {
-	if err := check(ctx, verb, key); err != nil {
+	if err := blob.Check(ctx, verb, key); err != nil {
 		return blob.Object{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -201,7 +201,7 @@ func (s *Store) Open(ctx context.Context, key string) (io.ReadCloser, blob.Objec
 }
 
 func (s *Store) open(ctx context.Context, verb, key string) (io.ReadCloser, blob.Object, error) {
-	if err := check(ctx, verb, key); err != nil {
+	if err := blob.Check(ctx, verb, key); err != nil {
 		return nil, blob.Object{}, err
 	}
 	r, err := s.bucket.Object(key).NewReader(ctx)
@@ -230,7 +230,7 @@ func (r reader) Read(p []byte) (int, error) {
 
 // Head implements [blob.Store].
 func (s *Store) Head(ctx context.Context, key string) (blob.Object, error) {
-	if err := check(ctx, "head", key); err != nil {
+	if err := blob.Check(ctx, "head", key); err != nil {
 		return blob.Object{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -273,7 +273,7 @@ func (s *Store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.
 
 // Delete implements [blob.Store].
 func (s *Store) Delete(ctx context.Context, key string) error {
-	if err := check(ctx, "delete", key); err != nil {
+	if err := blob.Check(ctx, "delete", key); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -283,16 +283,6 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 		return nil
 	}
 	return s.failed(ctx, "delete", key, err, nil)
-}
-
-func check(ctx context.Context, verb, key string) error {
-	if err := blob.ValidateKey(key); err != nil {
-		return fmt.Errorf("%s object: %w", verb, err)
-	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%s object %q: %w", verb, key, err)
-	}
-	return nil
 }
 
 // describe is an object by its metadata. Its time is that of its content: the

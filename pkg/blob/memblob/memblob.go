@@ -60,7 +60,7 @@ func (s *Store) Copy() *Store {
 
 // Create implements [blob.Store].
 func (s *Store) Create(ctx context.Context, key string, data []byte) (blob.Object, error) {
-	if err := check(ctx, "create", key); err != nil {
+	if err := blob.Check(ctx, "create", key); err != nil {
 		return blob.Object{}, err
 	}
 	return s.create(key, bytes.Clone(data))
@@ -68,14 +68,14 @@ func (s *Store) Create(ctx context.Context, key string, data []byte) (blob.Objec
 
 // CreateFrom implements [blob.Store].
 func (s *Store) CreateFrom(ctx context.Context, key string, r io.Reader) (blob.Object, error) {
-	if err := check(ctx, "create", key); err != nil {
+	if err := blob.Check(ctx, "create", key); err != nil {
 		return blob.Object{}, err
 	}
 	data, err := io.ReadAll(r)
 	if err != nil {
 		return blob.Object{}, fmt.Errorf("create object %q: read its content: %w", key, err)
 	}
-	if err := check(ctx, "create", key); err != nil {
+	if err := blob.Check(ctx, "create", key); err != nil {
 		return blob.Object{}, err
 	}
 	return s.create(key, data)
@@ -93,7 +93,7 @@ func (s *Store) create(key string, data []byte) (blob.Object, error) {
 
 // Replace implements [blob.Store].
 func (s *Store) Replace(ctx context.Context, key string, data []byte, generation int64) (blob.Object, error) {
-	if err := check(ctx, "replace", key); err != nil {
+	if err := blob.Check(ctx, "replace", key); err != nil {
 		return blob.Object{}, err
 	}
 	s.mu.Lock()
@@ -109,7 +109,7 @@ func (s *Store) Replace(ctx context.Context, key string, data []byte, generation
 
 // Put implements [blob.Store].
 func (s *Store) Put(ctx context.Context, key string, data []byte) (blob.Object, error) {
-	if err := check(ctx, "put", key); err != nil {
+	if err := blob.Check(ctx, "put", key); err != nil {
 		return blob.Object{}, err
 	}
 	s.mu.Lock()
@@ -181,7 +181,7 @@ func (s *Store) Head(ctx context.Context, key string) (blob.Object, error) {
 }
 
 func (s *Store) read(ctx context.Context, verb, key string, counter *int64) (stored, error) {
-	if err := check(ctx, verb, key); err != nil {
+	if err := blob.Check(ctx, verb, key); err != nil {
 		return stored{}, err
 	}
 	s.mu.Lock()
@@ -199,7 +199,7 @@ func (s *Store) read(ctx context.Context, verb, key string, counter *int64) (sto
 
 // Delete implements [blob.Store].
 func (s *Store) Delete(ctx context.Context, key string) error {
-	if err := check(ctx, "delete", key); err != nil {
+	if err := blob.Check(ctx, "delete", key); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -247,14 +247,4 @@ func (s *Store) page(listed *btree.Map[string, stored]) *btree.Map[string, store
 		return s.objects.Copy()
 	}
 	return listed
-}
-
-func check(ctx context.Context, verb, key string) error {
-	if err := blob.ValidateKey(key); err != nil {
-		return fmt.Errorf("%s object: %w", verb, err)
-	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%s object %q: %w", verb, key, err)
-	}
-	return nil
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
-	"github.com/servo-orchestration/servo/pkg/state"
 )
 
 // inCloud reports whether the name of a store is not that of a folder.
@@ -82,7 +81,7 @@ func (s services) Compact(ctx context.Context, r compactor.Request) (compactor.R
 	for err == nil {
 		folded := true
 		for _, entry := range r.Entries {
-			folded = folded && recorded(snap.State, entry.ID)
+			folded = folded && snap.State.Recorded(entry.ID)
 		}
 		if folded {
 			return compactor.Result{Revision: snap.Revision}, nil
@@ -93,16 +92,6 @@ func (s services) Compact(ctx context.Context, r compactor.Request) (compactor.R
 		return compactor.Result{}, cause
 	}
 	return compactor.Result{}, err
-}
-
-// recorded reports whether a state has folded an entry of the ledger.
-func recorded(s *state.State, entry string) bool {
-	found := false
-	s.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {
-		found = row.Entry == entry
-		return false
-	})
-	return found
 }
 
 // placer gives files of a store a place: where they are on this machine or, of a

@@ -216,12 +216,7 @@ func (c *Compactor) newlySupported(barrier bool) []Entry {
 // known by their names: what is named below it and is not known appeared when no
 // listing could find it any more, and its writer has given it up.
 func (c *Compactor) recorded(entry string) bool {
-	found := false
-	c.state.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {
-		found = row.Entry == entry
-		return false
-	})
-	return found || c.manifest != nil && entry < c.manifest.BaseSnapshot.EntriesFrom
+	return c.state.Recorded(entry) || c.manifest != nil && entry < c.manifest.BaseSnapshot.EntriesFrom
 }
 
 // groups reads and decodes entries. Those in which a timer fired come apart: what

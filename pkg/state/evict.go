@@ -25,6 +25,16 @@ type Cut struct {
 	Entries string
 }
 
+// Recorded reports whether the state has an entry of the ledger.
+func (s *State) Recorded(entry string) bool {
+	found := false
+	s.Entries.Ascend(Key2{A: entry}, func(row *Entry) bool {
+		found = row.Entry == entry
+		return false
+	})
+	return found
+}
+
 // Evict takes out what a cut leaves to history, and gives it. It is no change:
 // none of it is in [State.Changed]. Rows of runs that are not there go as well:
 // merged deltas may have brought them back.

@@ -111,9 +111,9 @@ type Compactor struct {
 	merges   []*merge
 	// unmergeable: deltas could not be merged, for one could not be read.
 	unmergeable atomic.Bool
-	// tried says how often this process has tried entries that an older build did not
-	// know.
-	tried map[string]int
+	// tried are the entries that an older build did not know and this process has
+	// folded: what they hold it knows, or does not know either.
+	tried map[string]bool
 
 	// storeTime is the latest time that the store is known to have had, in Unix
 	// milliseconds.
@@ -128,7 +128,7 @@ func Open(ctx context.Context, cfg Config) (*Compactor, error) {
 	c := &Compactor{
 		Config: cfg, inbox: newInbox(cfg.Clock), latest: &snapshot.Latest{}, ended: make(chan struct{}),
 		published: make(chan struct{}, 1), maintaining: make(chan struct{}, 1),
-		collector: manifest.NewCollector(cfg.Manifests, cfg.Retention), tried: map[string]int{},
+		collector: manifest.NewCollector(cfg.Manifests, cfg.Retention), tried: map[string]bool{},
 	}
 	if err := c.reload(ctx); err != nil {
 		return nil, err

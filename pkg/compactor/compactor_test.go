@@ -276,6 +276,34 @@ func TestADeadLetterOfAnOlderBuildIsFoldedByTheFirstThatKnowsIt(t *testing.T) {
 	w.verify()
 }
 
+// Seen to fail when failed publishes, too, counted as tries.
+func TestADeadLetterOfAnOlderBuildOutlivesWhatFails(t *testing.T) {
+	for name, broken := range map[string]string{"it cannot be read": "ledger/", "no room for state": "state/"} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.options = files
+			c := w.open("old")
+			run, entry := w.trigger(foldtest.Task("a"))
+			c.RefuseAsOlderBuild(entry)
+			w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+				if op != faultblob.List && strings.HasPrefix(key, broken) {
+					return faultblob.FailBefore
+				}
+				return faultblob.None
+			})
+			for range 5 {
+				_, err := c.Step(t.Context(), compactor.Request{Barrier: true})
+				require.Equal(t, broken != "ledger/", err != nil, "what cannot be read itself holds up nothing: %v", err)
+			}
+			w.faults(nil)
+			_, err := c.Step(t.Context(), compactor.Request{Barrier: true})
+			require.NoError(t, err)
+			require.Equal(t, []string{"a=READY"}, w.states(c, run))
+			w.verify()
+		})
+	}
+}
+
 // INV-9, the compactor's part. Seen to fail with step not asking for a barrier
 // when a timer fired: the heartbeat is in the ledger, and the task is timed out.
 func TestINV9ATimerIsJudgedOnAllThatIsDurable(t *testing.T) {

@@ -29,9 +29,6 @@ const (
 	chunk = maxBatch
 )
 
-// maxTries is how often an entry that an older build did not know is tried.
-const maxTries = 3
-
 // errNeedBarrier says that a group cannot be folded on what was announced alone:
 // a timer fired, or a run is not known and what made it may be in the ledger.
 var errNeedBarrier = errors.New("the ledger has to be listed first")
@@ -93,7 +90,7 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 		}
 	}
 	entries = c.unknown(entries)
-	again := c.newlySupported(r.Barrier)
+	again := c.newlySupported(ctx, r.Barrier)
 	entries = slices.Concat(again, entries)
 	known := map[string]bool{} // before the listing
 	if r.Barrier {
@@ -135,7 +132,7 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 		total += folded
 	}
 	for _, e := range again {
-		c.tried[e.ID] = maxTries
+		c.tried[e.ID] = true
 	}
 	// With nothing new in the ledger the listing itself is the news. It is not
 	// worth a manifest: the next one will carry it.
@@ -195,21 +192,35 @@ func (c *Compactor) unknown(entries []Entry) []Entry {
 }
 
 // newlySupported are the entries with events that an older build did not know.
-// This one may: each is tried once a process, with a barrier, and again if that
-// fails; what is still unknown stays the dead letter that it is.
-func (c *Compactor) newlySupported(barrier bool) []Entry {
+// This one may: each is folded once a process, with a barrier; what is still
+// unknown stays the dead letter that it is. One that cannot be read now holds up
+// nothing, and is tried again with the next barrier.
+func (c *Compactor) newlySupported(ctx context.Context, barrier bool) []Entry {
 	if !barrier {
 		return nil
 	}
 	var entries []Entry
 	for _, key := range c.state.Waiting("") {
-		if n := len(entries); n > 0 && entries[n-1].ID == key.A || c.tried[key.A] >= maxTries {
+		if n := len(entries); n > 0 && entries[n-1].ID == key.A || c.tried[key.A] {
 			continue
 		}
-		c.tried[key.A]++ // one that cannot be read now holds up others for so long only
 		entries = append(entries, Entry{ID: key.A})
 	}
-	return entries
+	var g errgroup.Group
+	g.SetLimit(readers)
+	for i := range entries {
+		g.Go(func() error {
+			data, err := ledger.Read(ctx, c.Store, ledger.Key(c.Domain, entries[i].ID))
+			if err != nil {
+				c.Logger.WarnContext(ctx, "an entry that an older build did not know cannot be read; it is tried again",
+					slog.String("domain", c.Domain.String()), slog.String("entry", entries[i].ID), slog.Any("error", err))
+			}
+			entries[i].Data = data
+			return nil
+		})
+	}
+	_ = g.Wait() // none fails
+	return slices.DeleteFunc(entries, func(e Entry) bool { return e.Data == nil })
 }
 
 // recorded reports whether an entry was dealt with. Those that history has are

@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -9,8 +10,10 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"slices"
+	"strconv"
 
-	"github.com/gowebpki/jcs"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -87,8 +90,8 @@ func Sign(env *Envelope, keys Keyring, expiresAt event.Time) error {
 	if err != nil {
 		return fmt.Errorf("encode envelope: %w", err)
 	}
-	canonical, err := jcs.Transform(raw)
-	if err != nil {
+	canonical := jsontext.Value(raw)
+	if err := canonical.Canonicalize(); err != nil {
 		return fmt.Errorf("encode envelope: %w", err)
 	}
 	h, ok := keys.mac(env.Domain(), keys.Current, purposeEnvelope)
@@ -140,31 +143,67 @@ func Open(data []byte, keys Keyring, now event.Time) (*Envelope, error) {
 // unsigned is the canonical JSON of an envelope without its signature, with
 // every field that it came with.
 func unsigned(data []byte) ([]byte, error) {
-	// Canonical first: that refuses names that are there twice, of which another
+	// That it is made canonical refuses names that are there twice, of which another
 	// reader might take the other one.
-	canonical, err := jcs.Transform(data)
-	if err != nil {
+	canonical := jsontext.Value(data).Clone()
+	if err := canonical.Canonicalize(); err != nil {
 		return nil, &FieldError{Msg: fmt.Sprintf("the body is not canonicalizable JSON: %v", err)}
 	}
-	var fields, auth map[string]json.RawMessage
-	if err := json.Unmarshal(canonical, &fields); err != nil {
-		return nil, &FieldError{Msg: err.Error()}
-	}
-	if err := json.Unmarshal(fields["auth"], &auth); err != nil {
-		return nil, &FieldError{Field: "auth", Msg: "is not an object"}
-	}
-	delete(auth, "signature")
-	if fields["auth"], err = json.Marshal(auth); err != nil {
-		return nil, fmt.Errorf("encode envelope: %w", err)
-	}
-	raw, err := json.Marshal(fields)
+	from, to, err := member(canonical, "auth", "signature")
 	if err != nil {
-		return nil, fmt.Errorf("encode envelope: %w", err)
+		return nil, err
 	}
-	if canonical, err = jcs.Transform(raw); err != nil {
-		return nil, fmt.Errorf("encode envelope: %w", err)
+	return slices.Delete(canonical, from, to), nil
+}
+
+// member is where canonical JSON has the field of an object in it, with the comma
+// that goes with it: what is left without it is canonical, too. An empty range says
+// that there is no such field.
+func member(canonical []byte, object, field string) (from, to int, err error) {
+	d := jsontext.NewDecoder(bytes.NewBuffer(canonical))
+	if found, err := enter(d, object); err != nil || !found {
+		return 0, 0, &FieldError{Field: object, Msg: "is not an object"}
 	}
-	return canonical, nil
+	if d.PeekKind() != '{' {
+		return 0, 0, &FieldError{Field: object, Msg: "is not an object"}
+	}
+	first := int(d.InputOffset()) + len(`:{`)
+	found, err := enter(d, field)
+	if err != nil || !found {
+		return 0, 0, err
+	}
+	from = int(d.InputOffset()) - len(strconv.Quote(field))
+	if err := d.SkipValue(); err != nil {
+		return 0, 0, &FieldError{Msg: err.Error()}
+	}
+	to = int(d.InputOffset())
+	switch {
+	case from > first:
+		from-- // the comma before it
+	case canonical[to] == ',':
+		to++
+	}
+	return from, to, nil
+}
+
+// enter reads on in the object that comes next until the value of a field is next.
+func enter(d *jsontext.Decoder, field string) (found bool, err error) {
+	if _, err := d.ReadToken(); err != nil {
+		return false, &FieldError{Msg: err.Error()}
+	}
+	for d.PeekKind() == '"' {
+		name, err := d.ReadToken()
+		if err != nil {
+			return false, &FieldError{Msg: err.Error()}
+		}
+		if name.String() == field {
+			return true, nil
+		}
+		if err := d.SkipValue(); err != nil {
+			return false, &FieldError{Msg: err.Error()}
+		}
+	}
+	return false, nil
 }
 
 func equalMAC(signature string, h hash.Hash) bool {

@@ -187,7 +187,7 @@ func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request) {
 	started := now
 	if c.task.State == state.TaskRunning && c.task.Attempt == c.Attempt {
 		started = c.task.StartedAt // delivered twice: the first start counts
-	} else if err := d.append(r.Context(), c.RunID, &event.TaskStarted{AttemptRef: c.ref(body.WorkerID), StartedAt: now}); err != nil {
+	} else if err := d.soon(r.Context(), c.RunID, &event.TaskStarted{AttemptRef: c.ref(body.WorkerID), StartedAt: now}); err != nil {
 		writeProblem(w, internal(err))
 		return
 	}
@@ -220,7 +220,7 @@ func (d *Dispatcher) serveHeartbeat(w http.ResponseWriter, r *http.Request) {
 			AttemptRef: c.ref(body.WorkerID), HeartbeatAt: event.At(d.Clock.Now()),
 			Progress: body.Progress, Message: body.Message,
 		}
-		if err := d.append(r.Context(), c.RunID, p); err != nil {
+		if err := d.soon(r.Context(), c.RunID, p); err != nil {
 			d.beats.forget(c.AttemptID)
 			writeProblem(w, internal(err))
 			return

@@ -262,7 +262,7 @@ func (d *Dispatcher) createDispatch(ctx context.Context, a control.CreateDispatc
 	case !a.Acknowledge:
 		return nil
 	}
-	return d.append(ctx, a.Row.RunID, &event.DispatchEnqueued{
+	return d.soon(ctx, a.Row.RunID, &event.DispatchEnqueued{
 		DispatchID: a.Row.DispatchID, RunID: a.Row.RunID, TaskKey: a.Row.TaskKey, Attempt: a.Row.Attempt,
 		Generation: a.Row.Generation, CloudTaskID: a.Row.CloudTaskID, Deduplicated: err != nil,
 	})
@@ -318,7 +318,7 @@ func (d *Dispatcher) createTimer(ctx context.Context, a control.CreateTimer) err
 	if !a.Acknowledge {
 		return nil
 	}
-	return d.append(ctx, a.Row.RunID, &event.TimerEnqueued{
+	return d.soon(ctx, a.Row.RunID, &event.TimerEnqueued{
 		TimerID: a.Row.TimerID, Generation: a.Row.Generation, CloudTaskID: a.Row.CloudTaskID, HopAt: a.HopAt,
 	})
 }
@@ -342,4 +342,11 @@ func (d *Dispatcher) repair(ctx context.Context, queueName, task, run string, re
 func (d *Dispatcher) append(ctx context.Context, run string, p event.Payload) error {
 	_, err := d.Appender.Append(ctx, []*event.Envelope{{Domain: d.Domain, CorrelationID: run, Payload: p}})
 	return err
+}
+
+// soon appends what is told again if it is lost: that a queue has a task, whose
+// name it refuses a second time; that an attempt has started or is alive, which
+// its end says too, and the queue delivers it again if its worker dies.
+func (d *Dispatcher) soon(ctx context.Context, run string, p event.Payload) error {
+	return d.Appender.AppendSoon(ctx, []*event.Envelope{{Domain: d.Domain, CorrelationID: run, Payload: p}})
 }

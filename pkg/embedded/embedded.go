@@ -208,6 +208,7 @@ func (s *Stack) build(ctx context.Context) error {
 	}
 	appender := ledger.NewAppender(ledger.Config{
 		Domain: p.Domain, Store: watched{p.Objects, p.Clock, &s.appending}, IDs: p.IDs, Clock: p.Clock, Logger: p.Logger,
+		Company: company,
 		OnDurable: func(e ledger.Entry) {
 			s.compactor.Announce(compactor.Request{
 				Entries: []compactor.Entry{{ID: e.Name, Data: e.Data}}, Lazy: !e.Urgent,
@@ -283,6 +284,9 @@ const (
 	reconcileEvery = 5 * time.Second
 	// sweepEvery is how many of those make a sweep.
 	sweepEvery = 12
+	// company is how long it may take that a start is in the ledger: a task that is
+	// shorter is told of in one entry. This process is always there to see to it.
+	company = 250 * time.Millisecond
 )
 
 // run starts the goroutines, but for the queue's. They end when Close is called,
@@ -290,6 +294,7 @@ const (
 func (s *Stack) run(ctx context.Context) context.Context {
 	ctx, s.stop = context.WithCancel(ctx)
 	s.group, ctx = errgroup.WithContext(ctx)
+	s.group.Go(func() error { return s.Appender.Run(ctx) })
 	s.group.Go(func() error { return s.compactor.Run(ctx) })
 	s.group.Go(func() error { return s.dispatch.Run(ctx) })
 	s.group.Go(func() error { return s.maintain(ctx) })

@@ -1,6 +1,7 @@
 package ids
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gowebpki/jcs"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // MaxTaskKey is the longest task key, in bytes.
@@ -58,13 +59,11 @@ func (p Partition) Key() string {
 		return ""
 	}
 	raw, err := json.Marshal(map[string]string(p))
-	if err == nil {
-		raw, err = jcs.Transform(raw)
-	}
-	if err != nil {
+	canonical := jsontext.Value(raw)
+	if err := cmp.Or(err, canonical.Canonicalize()); err != nil {
 		panic(fmt.Sprintf("ids: a map of strings has no canonical JSON: %v", err))
 	}
-	return string(raw)
+	return string(canonical)
 }
 
 // ParsePartition reads a partition key in its canonical form, and no other.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/clock"
@@ -27,6 +28,9 @@ type Config struct {
 	OnDurable func(Entry)
 	// Logger is told of appends that are repeated. It may be nil.
 	Logger *slog.Logger
+	// Company is how long what AppendSoon takes waits for an entry to ride with; 0: it
+	// is appended at once. Who sets it calls Run.
+	Company time.Duration
 	// MaxWaitingBytes is how much may wait before Append blocks; 0: 32 MiB.
 	MaxWaitingBytes int
 }
@@ -59,6 +63,9 @@ type Appender struct {
 	led     bool          // somebody leads
 	waiting int           // bytes in the queue and in the current batch
 	room    chan struct{} // closed and replaced when waiting falls
+
+	riding  *waiter       // what AppendSoon took, as one: nobody waits for it
+	boarded chan struct{} // holds one if something rides since Run last looked
 }
 
 // waiter is a group whose caller waits for it to be durable.
@@ -90,8 +97,10 @@ func NewAppender(cfg Config) *Appender {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Appender{cfg: cfg, room: make(chan struct{})}
+	return &Appender{cfg: cfg, room: make(chan struct{}), boarded: make(chan struct{}, 1)}
 }
+
+func newWaiter() *waiter { return &waiter{lead: make(chan struct{}, 1), done: make(chan struct{})} }
 
 // Append makes a group of events durable: all of them in one entry, or none.
 //
@@ -111,6 +120,11 @@ func (a *Appender) Append(ctx context.Context, group []*event.Envelope) (Appende
 	if err != nil {
 		return Appended{}, err
 	}
+	return a.append(ctx, w)
+}
+
+// append has w written, by this caller or another.
+func (a *Appender) append(ctx context.Context, w *waiter) (Appended, error) {
 	leads, err := a.enqueue(ctx, w)
 	if err != nil {
 		return Appended{}, a.notWritten(err)
@@ -141,7 +155,8 @@ func (a *Appender) prepare(group []*event.Envelope) (*waiter, error) {
 		return nil, errors.New("append to ledger: the group has no events")
 	}
 	a.complete(group)
-	w := &waiter{events: len(group), decides: event.Decides(group), lead: make(chan struct{}, 1), done: make(chan struct{})}
+	w := newWaiter()
+	w.events, w.decides = len(group), event.Decides(group)
 	for _, e := range group {
 		if e.Domain != a.cfg.Domain {
 			return nil, fmt.Errorf("append to ledger of %s: event %s is of %s", a.cfg.Domain, e.ID, e.Domain)

@@ -105,6 +105,12 @@ func (a *Appender) take() *batch {
 	b := &batch{}
 	decides := len(a.queue) > 0 && a.queue[0].decides
 	full := false
+	if a.riding != nil && !decides {
+		riding := a.alight()
+		riding.left = true // nobody waits for it
+		a.waiting += len(riding.data)
+		b.add(riding)
+	}
 	a.queue = slices.DeleteFunc(a.queue, func(w *waiter) bool {
 		if full || w.decides != decides {
 			return false

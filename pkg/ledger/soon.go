@@ -1,0 +1,88 @@
+package ledger
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+)
+
+// Bounds of what rides: beyond them it is an entry of its own.
+const (
+	maxRidingBytes  = 256 << 10
+	maxRidingEvents = 500
+)
+
+// AppendSoon appends facts whose loss costs no more than that they are told
+// again: that a task was queued, has started, is alive. They ride with the next
+// entry that holds facts, ahead of them, and become an entry of their own after
+// [Config.Company] if none comes. They are not durable when AppendSoon returns.
+//
+// Where Company is zero it is Append.
+func (a *Appender) AppendSoon(ctx context.Context, group []*event.Envelope) error {
+	if a.cfg.Company <= 0 || event.Decides(group) {
+		_, err := a.Append(ctx, group)
+		return err
+	}
+	w, err := a.prepare(group)
+	if err != nil {
+		return err
+	}
+	if full := a.ride(w); full != nil {
+		_, err = a.append(ctx, full)
+		return err
+	}
+	select {
+	case a.boarded <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// ride adds a group to those that ride, and gives them all, to be written, when
+// they are many.
+func (a *Appender) ride(w *waiter) (full *waiter) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.riding == nil {
+		a.riding = newWaiter()
+	}
+	a.riding.data = append(a.riding.data, w.data...)
+	a.riding.events += w.events
+	a.riding.urgent = a.riding.urgent || w.urgent
+	if len(a.riding.data) < maxRidingBytes && a.riding.events < maxRidingEvents {
+		return nil
+	}
+	return a.alight()
+}
+
+// alight takes what rides, for its bearer to append. The caller holds the lock.
+func (a *Appender) alight() *waiter {
+	riding := a.riding
+	a.riding = nil
+	return riding
+}
+
+// Run sees to it that what AppendSoon took waits no longer than it may, until ctx
+// is done. What rides then is lost.
+func (a *Appender) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.boarded:
+		}
+		if a.cfg.Clock.Sleep(ctx, a.cfg.Company) != nil {
+			return nil
+		}
+		a.mu.Lock()
+		riding := a.alight()
+		a.mu.Unlock()
+		if riding == nil {
+			continue
+		}
+		if _, err := a.append(ctx, riding); err != nil && ctx.Err() == nil {
+			a.cfg.Logger.ErrorContext(ctx, "facts were not appended; they are told again", slog.Any("error", err))
+		}
+	}
+}

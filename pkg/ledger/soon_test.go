@@ -1,0 +1,119 @@
+package ledger_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+)
+
+const company = 250 * time.Millisecond
+
+// riding is a world whose appender has some facts wait for company.
+func riding(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(nil)
+	w.Appender = ledger.NewAppender(ledger.Config{
+		Domain: domain, Store: w.store, IDs: w.ids, Clock: clock.System{}, Company: company,
+		OnDurable: func(e ledger.Entry) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.durable = append(w.durable, e)
+		},
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-done)
+	})
+	return w
+}
+
+func (w *world) soon(t *testing.T, group ...*event.Envelope) {
+	t.Helper()
+	began := now()
+	require.NoError(t, w.AppendSoon(t.Context(), group))
+	require.Equal(t, began, now(), "nobody waits")
+}
+
+func TestFactsThatCanWaitRideAheadOfTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := riding(t)
+		w.soon(t, heartbeat(1))
+		w.soon(t, heartbeat(2), heartbeat(3))
+		require.Empty(t, w.entries(t))
+		appended, err := w.Append(t.Context(), []*event.Envelope{cancel("a")})
+		require.NoError(t, err)
+		require.Equal(t, []string{appended.Entry}, w.entries(t))
+		groups := w.groups(t, appended.Entry)
+		require.Len(t, groups, 3)
+		require.Equal(t, []int{1, 2, 1}, []int{len(groups[0].Events), len(groups[1].Events), len(groups[2].Events)})
+		require.Equal(t, cancel("a").Payload, groups[2].Events[0].Payload)
+		require.True(t, w.durable[0].Urgent)
+		time.Sleep(2 * company)
+		require.Len(t, w.entries(t), 1)
+	})
+}
+
+func TestFactsWithoutCompanyBecomeAnEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := riding(t)
+		for n := range 3 {
+			w.soon(t, heartbeat(n))
+		}
+		synctest.Wait()
+		require.Empty(t, w.entries(t))
+		time.Sleep(company)
+		synctest.Wait()
+		require.Len(t, w.entries(t), 1)
+		require.Len(t, w.groups(t, w.entries(t)[0]), 3)
+		require.False(t, w.durable[0].Urgent)
+	})
+}
+
+func TestFactsDoNotRideWithDecisions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := riding(t)
+		w.soon(t, heartbeat(1))
+		fired := &event.Envelope{Payload: &event.TimerFired{
+			TimerID: "timer:liveness:1", FiredAt: event.At(now()), Observed: event.Observed{CaughtUpAt: event.At(now())},
+		}}
+		require.NoError(t, w.AppendSoon(t.Context(), []*event.Envelope{fired}), "what is decided does not wait")
+		require.Len(t, w.entries(t), 1)
+		require.Len(t, w.groups(t, w.entries(t)[0]), 1)
+		time.Sleep(company)
+		synctest.Wait()
+		require.Len(t, w.entries(t), 2)
+	})
+}
+
+func TestManyFactsDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := riding(t)
+		for n := range 1200 {
+			w.soon(t, heartbeat(n))
+		}
+		require.Len(t, w.entries(t), 2)
+		for _, entry := range w.entries(t) {
+			require.Len(t, w.groups(t, entry), 500)
+		}
+	})
+}
+
+func TestABadFactIsRefusedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := riding(t)
+		require.Error(t, w.AppendSoon(t.Context(), []*event.Envelope{{Payload: &event.TaskHeartbeat{}}}))
+		time.Sleep(2 * company)
+		synctest.Wait()
+		require.Empty(t, w.entries(t))
+	})
+}

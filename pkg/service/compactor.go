@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -17,7 +18,7 @@ import (
 
 // compact is the compactor service: POST /v1/compact and /v1/notifications.
 func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) error {
-	s, err := listen(ctx, "servo-compactor", cfg.Listen, p, logger)
+	s, err := listen(ctx, "servo-compactor", cfg, p, logger)
 	if err != nil {
 		return err
 	}
@@ -31,7 +32,10 @@ func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) er
 		writer: s.name + "/" + p.Instance, started: make(chan *compactor.Compactor),
 	}
 	if cfg.DispatcherURL != "" {
-		client := p.Network.Client()
+		client, err := p.client(cfg)
+		if err != nil {
+			return errors.Join(err, s.endpoint.Close())
+		}
 		defer client.CloseIdleConnections()
 		c.handOver = newRelay(p.Clock, logger, func(a, b int64) int64 { return max(a, b) },
 			func(ctx context.Context, d ids.Domain, revision int64) error {

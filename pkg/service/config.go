@@ -43,6 +43,12 @@ type config struct {
 	Concurrency int
 	// Every is the time between sweeps; 0: only when asked.
 	Every time.Duration
+
+	// Callers are the accounts that may call, separated by commas, or AnyCaller; their
+	// tokens are of Issuer, whose keys are at IssuerKeys, for Audience.
+	Callers, Audience, Issuer, IssuerKeys string
+	// Identity is as whom this service calls others: GoogleIdentity or NoIdentity.
+	Identity string
 }
 
 // kind is one of the services.
@@ -90,7 +96,7 @@ var (
 			if c.Concurrency < 1 {
 				problems = append(problems, fmt.Errorf("--concurrency is %d; it must be 1 or more", c.Concurrency))
 			}
-			if strings.Contains(c.Store, "://") && c.Keys == "" {
+			if c.inCloud() && c.Keys == "" {
 				problems = append(problems, errors.New("--keys is missing: a bucket is no place for signing keys; name a file, for example one that is mounted from a secret"))
 			}
 			return append(problems, c.checkQueue()...)
@@ -137,6 +143,7 @@ func parse(k kind, args []string, getenv func(string) string, out io.Writer) (co
 	f.StringVar(&c.Listen, "listen", listen, "the address to serve on")
 	f.StringVar(&c.Store, "store", "", "the folder of objects, or gs://BUCKET (required)")
 	f.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
+	c.callerFlags(f)
 	k.Flags(f, &c)
 	if err := f.Parse(args); err != nil {
 		return config{}, err
@@ -155,7 +162,9 @@ func parse(k kind, args []string, getenv func(string) string, out io.Writer) (co
 			}
 		}
 	})
+	c.settle()
 	problems = append(problems, c.check()...)
+	problems = append(problems, c.checkCallers()...)
 	problems = append(problems, k.Check(c)...)
 	return c, errors.Join(problems...)
 }

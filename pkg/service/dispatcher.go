@@ -29,7 +29,7 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	if err != nil {
 		return err
 	}
-	s, err := listen(ctx, "servo-dispatcher", cfg.Listen, p, logger)
+	s, err := listen(ctx, "servo-dispatcher", cfg, p, logger)
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,10 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 		return err
 	}
 	defer closeStore()
-	client := p.Network.Client()
+	client, err := p.client(cfg)
+	if err != nil {
+		return errors.Join(err, s.endpoint.Close())
+	}
 	defer client.CloseIdleConnections()
 	q, run, err := p.OpenQueue(ctx, QueueOptions{
 		Name: cfg.Queue, Prefix: cfg.QueuePrefix, Account: cfg.QueueAccount, Audience: cfg.QueueAudience,

@@ -24,7 +24,7 @@ func (s *server) handler() http.Handler {
 		if route == "" {
 			route = "none"
 			refuse(answer, r, handler)
-		} else {
+		} else if s.admit(answer, r, route) {
 			s.mux.ServeHTTP(answer, r)
 		}
 		s.metrics.Add("servo_http_requests_total", 1, "route", route, "status", strconv.Itoa(answer.status))

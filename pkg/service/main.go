@@ -14,6 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/identity"
 	"github.com/servo-orchestration/servo/pkg/queue"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
@@ -30,6 +31,8 @@ type Process struct {
 	Instance string
 	// Network joins the service to the others; nil: TCP.
 	Network Network
+	// Tokens tell other services who calls; nil: there are none.
+	Tokens identity.Source
 	// Entropy is the randomness of ids; nil: the operating system's.
 	Entropy io.Reader
 	// Codec encodes states; nil: as Parquet.

@@ -12,6 +12,7 @@ import (
 // help says what each metric counts. A name that is not here is a mistake.
 var help = map[string]string{
 	"servo_http_requests_total":       "Requests answered, by route and status.",
+	"servo_refused_callers_total":     "Requests refused for who made them, by reason.",
 	"servo_store_requests_total":      "Requests to the object store, by operation, kind of object and result.",
 	"servo_publishes_total":           "Manifest revisions published.",
 	"servo_published_rows_total":      "Rows that published revisions changed.",

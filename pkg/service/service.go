@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/identity"
 )
 
 const (
@@ -41,6 +42,7 @@ type server struct {
 	mux      *http.ServeMux
 	metrics  *metrics
 	ready    func() error
+	callers  *identity.Verifier // nil: nobody is asked who calls
 	clock    clock.Clock
 	logger   *slog.Logger
 	// background are what the service does beside its requests, and for them. They
@@ -48,15 +50,15 @@ type server struct {
 	background []func(context.Context) error
 }
 
-// listen makes a server on an address.
-func listen(ctx context.Context, name, address string, p Process, logger *slog.Logger) (*server, error) {
-	endpoint, err := p.Network.Listen(ctx, address, logger)
+// listen makes a server on the address of a configuration.
+func listen(ctx context.Context, name string, cfg config, p Process, logger *slog.Logger) (*server, error) {
+	endpoint, err := p.Network.Listen(ctx, cfg.Listen, logger)
 	if err != nil {
 		return nil, err
 	}
 	s := &server{
 		name: name, endpoint: endpoint, mux: http.NewServeMux(), metrics: newMetrics(), clock: p.Clock, logger: logger,
-		ready: func() error { return nil },
+		ready: func() error { return nil }, callers: cfg.verifier(ctx, p, logger),
 	}
 	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	s.mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {

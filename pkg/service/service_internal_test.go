@@ -20,6 +20,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/identity"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
@@ -57,7 +58,38 @@ func TestAFlagWinsOverTheEnvironment(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, config{
 		Listen: "127.0.0.1:8093", Store: "/flag", LogLevel: "info", CompactorURL: "http://env:1", DispatcherURL: "http://env:2", Every: 90 * time.Second,
+		Issuer: identity.GoogleIssuer, IssuerKeys: identity.GoogleKeys, Identity: NoIdentity,
 	}, c)
+}
+
+func TestABucketsServicesAskWhoCalls(t *testing.T) {
+	bucket := []string{"--store", "gs://b", "--dispatcher-url", "http://d:1"}
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"nobody is named":       {bucket, "--callers is missing"},
+		"no account":            {append(bucket, "--callers", "a@b.example, pubsub", "--audience", "https://c.example"), `--callers: "pubsub" is no account`},
+		"no audience":           {append(bucket, "--callers", "a@b.example"), "--audience is missing"},
+		"an audience of no use": {append(bucket, "--callers", "a@b.example", "--audience", "compactor"), `--audience "compactor" is not a URL`},
+		"an unknown identity":   {append(bucket, "--callers", "any", "--identity", "aws"), `--identity "aws" is neither google nor none`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parse(compactorKind, tc.args, none, os.Stderr)
+			require.ErrorContains(t, err, tc.want)
+		})
+	}
+	c, err := parse(compactorKind, append(bucket, "--callers", AnyCaller), none, os.Stderr)
+	require.NoError(t, err)
+	require.Equal(t, GoogleIdentity, c.Identity)
+	require.False(t, c.verifies())
+	c, err = parse(dispatcherKind, []string{
+		"--store", "gs://b", "--keys", "k", "--compactor-url", "http://c:1", "--worker-url", "http://w:1", "--url", "https://d.example",
+		"--callers", " a@b.example,, c@b.example ",
+	}, none, os.Stderr)
+	require.NoError(t, err)
+	require.Equal(t, "https://d.example", c.Audience, "its own URL, which it knows")
+	require.Equal(t, []string{"a@b.example", "c@b.example"}, c.accounts())
 }
 
 func TestHelpNamesTheFlagsAndIsNoFailure(t *testing.T) {
@@ -317,7 +349,7 @@ func serving(t *testing.T, s *server) (stop context.CancelFunc, ended <-chan err
 
 func newServer(t *testing.T) *server {
 	t.Helper()
-	s, err := listen(t.Context(), "test", "127.0.0.1:0", Process{Clock: clock.System{}, Network: tcp{}}, silent)
+	s, err := listen(t.Context(), "test", config{Listen: "127.0.0.1:0"}, Process{Clock: clock.System{}, Network: tcp{}}, silent)
 	require.NoError(t, err)
 	return s
 }
@@ -369,7 +401,7 @@ func TestAServiceEndsWithWhatItCannotDoWithout(t *testing.T) {
 	s.background = append(s.background, func(context.Context) error { return broken })
 	_, ended := serving(t, s)
 	require.ErrorIs(t, <-ended, broken)
-	_, err := listen(t.Context(), "test", "256.0.0.1:1", Process{Clock: clock.System{}, Network: tcp{}}, silent)
+	_, err := listen(t.Context(), "test", config{Listen: "256.0.0.1:1"}, Process{Clock: clock.System{}, Network: tcp{}}, silent)
 	require.ErrorContains(t, err, "choose another address with --listen")
 }
 

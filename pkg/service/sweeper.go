@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/servo-orchestration/servo/pkg/compactor"
@@ -13,7 +14,7 @@ import (
 // sweep is the sweeper service: POST /v1/sweep, and a sweep every so often if
 // it is configured to.
 func sweep(ctx context.Context, p Process, cfg config, logger *slog.Logger) error {
-	s, err := listen(ctx, "servo-sweeper", cfg.Listen, p, logger)
+	s, err := listen(ctx, "servo-sweeper", cfg, p, logger)
 	if err != nil {
 		return err
 	}
@@ -22,7 +23,10 @@ func sweep(ctx context.Context, p Process, cfg config, logger *slog.Logger) erro
 		return err
 	}
 	defer closeStore()
-	client := p.Network.Client()
+	client, err := p.client(cfg)
+	if err != nil {
+		return errors.Join(err, s.endpoint.Close())
+	}
 	defer client.CloseIdleConnections()
 	sweeps := sweeper.New(sweeper.Config{
 		Domains: func(ctx context.Context) ([]ids.Domain, error) { return Domains(ctx, store) },

@@ -31,6 +31,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/identity"
+	"github.com/servo-orchestration/servo/pkg/identity/identitytest"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/plan"
@@ -46,6 +48,8 @@ import (
 // queues. It outlives them.
 type cloud struct {
 	*cluster
+
+	issuer *identitytest.Issuer
 
 	push sync.WaitGroup
 	ctx  context.Context //nolint:containedctx // of the notifications under way
@@ -74,7 +78,10 @@ func startCloud(t *testing.T, lost, twice int) *cloud {
 	}
 	t.Logf("seed %d", from)
 	ctx, cancel := context.WithCancel(t.Context())
-	c := &cloud{ctx: ctx, rng: rand.New(rand.NewPCG(from, 0)), lost: lost, twice: twice} //nolint:gosec // no secret
+	c := &cloud{
+		ctx: ctx, rng: rand.New(rand.NewPCG(from, 0)), lost: lost, twice: twice, //nolint:gosec // no secret
+		issuer: identitytest.New(t, clock.System{}.Now),
+	}
 	t.Cleanup(func() { cancel(); c.push.Wait() })
 	storage := httptest.NewServer((&gcsfake.Server{Bucket: "servo", Store: memblob.New(memblob.Options{}), OnFinalize: c.finalized}).Handler())
 	t.Cleanup(storage.Close)
@@ -95,16 +102,33 @@ func startCloud(t *testing.T, lost, twice int) *cloud {
 			Manifests: manifest.New(manifest.Config{Domain: domain, Store: objects, IDs: source, Clock: clock.System{}}),
 		},
 		environ: []string{"STORAGE_EMULATOR_HOST=" + strings.TrimPrefix(storage.URL, "http://"), binding.TasksEmulator + "=" + tasks},
-		address: map[string]string{"dispatcher": freeAddress(t)},
+		address: map[string]string{"compactor": freeAddress(t), "dispatcher": freeAddress(t), "sweeper": freeAddress(t)},
+		account: map[string]string{},
+		client: &http.Client{Transport: identity.Source(func(_ context.Context, audience string) (string, error) {
+			return c.issuer.Token(account("user"), audience)
+		}).Transport(http.DefaultTransport)},
 	}
 	c.flags = map[string][]string{
 		"worker":     {"--keys", keys, "--scratch", filepath.Join(dir, "scratch")},
-		"dispatcher": {"--keys", keys, "--queue", "projects/acme/locations/here", "--url", c.url("dispatcher")},
+		"dispatcher": {"--keys", keys, "--queue", "projects/acme/locations/here", "--url", c.url("dispatcher"), "--queue-account", account("queue")},
 		"sweeper":    {"--every", "1s"},
+	}
+	for service, callers := range map[string][]string{
+		"compactor": {"dispatcher", "sweeper", "pubsub", "user"}, "dispatcher": {"compactor", "sweeper", "pubsub", "queue"}, "sweeper": {"scheduler"},
+	} {
+		for i, name := range callers {
+			callers[i] = account(name)
+		}
+		c.account[service] = c.issuer.Metadata(t, account(service))
+		c.flags[service] = append(c.flags[service], "--callers", strings.Join(callers, ","), "--audience", c.url(service),
+			"--issuer", c.issuer.URL, "--issuer-keys", c.issuer.KeysURL())
 	}
 	c.startAll()
 	return c
 }
+
+// account is the service account of a name.
+func account(name string) string { return name + "@acme.example" }
 
 // serveTasks serves the queues, and gives their address.
 func (c *cloud) serveTasks(t *testing.T) string {
@@ -115,7 +139,7 @@ func (c *cloud) serveTasks(t *testing.T) string {
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := grpc.NewServer()
-	(&cloudtasksfake.Server{Queue: q}).Register(server)
+	(&cloudtasksfake.Server{Queue: q, Token: c.issuer.Token}).Register(server)
 	go func() { _ = server.Serve(listener) }() // it ends with Stop
 	t.Cleanup(func() { server.Stop() })
 	return listener.Addr().String()
@@ -174,6 +198,11 @@ func (c *cloud) finalized(o blob.Object) {
 			if err != nil {
 				return
 			}
+			token, err := c.issuer.Token(account("pubsub"), c.url(service)+"/v1/notifications")
+			if err != nil {
+				return
+			}
+			req.Header.Set("Authorization", "Bearer "+token)
 			if res, err := http.DefaultClient.Do(req); err == nil {
 				_ = res.Body.Close()
 				if res.StatusCode < http.StatusMultipleChoices {

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -74,6 +75,7 @@ func programMain(name string, args []string) (code int, ok bool) {
 		Args: args, Stderr: os.Stderr, Clock: clock.System{},
 		Getenv:    os.Getenv,                                               //nolint:forbidigo // this is what main does, of a process of its own
 		OpenStore: binding.OpenStore, OpenQueue: binding.Queues(os.Getenv), //nolint:forbidigo // as above
+		Tokens: binding.Tokens(),
 	}
 	switch name {
 	case "servo", "servo-cloud":
@@ -99,6 +101,8 @@ type cluster struct {
 	store   string              // its name
 	flags   map[string][]string // that services have beside those of a cluster over a folder
 	environ []string
+	account map[string]string // the metadata server's host by which a service has its account
+	client  *http.Client      // calls services; nil: the default one
 	address map[string]string
 	running map[string]*exec.Cmd
 	engine  *engine.Engine
@@ -134,7 +138,7 @@ func (c *cluster) startAll() {
 	c.engine = engine.New(engine.Config{
 		Domain: domain, Store: p.Objects, Snapshots: p.Reader(), IDs: p.IDs, Clock: p.Clock, Actor: "user:e2e",
 		Appender:  ledger.NewAppender(ledger.Config{Domain: domain, Store: p.Objects, IDs: p.IDs, Clock: p.Clock}),
-		Compactor: &compactor.Client{Domain: domain, URL: c.url("compactor"), HTTP: http.DefaultClient},
+		Compactor: &compactor.Client{Domain: domain, URL: c.url("compactor"), HTTP: cmp.Or(c.client, http.DefaultClient)},
 	})
 }
 
@@ -166,6 +170,9 @@ func (c *cluster) start(name string) {
 		cmd = program(c.t, "servo-sweeper", append(common, "--compactor-url", c.url("compactor"), "--dispatcher-url", c.url("dispatcher"))...)
 	}
 	cmd.Env = append(append(os.Environ(), c.environ...), cmd.Env...)
+	if host := c.account[name]; host != "" {
+		cmd.Env = append(cmd.Env, "GCE_METADATA_HOST="+host)
+	}
 	cmd.Stderr = c.t.Output()
 	require.NoError(c.t, cmd.Start())
 	c.running[name] = cmd

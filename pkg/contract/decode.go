@@ -9,6 +9,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
@@ -214,7 +216,7 @@ func decode(data []byte, limit int, v any, times ...string) error {
 		if first := strings.TrimLeft(string(data), " \t\r\n"); first[0] != '{' {
 			return &FieldError{Msg: "the body is not a JSON object"}
 		}
-		return nil
+		return uniqueNames(data)
 	}
 	if wrongType, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		if wrongType.Field == "" {
@@ -228,6 +230,15 @@ func decode(data []byte, limit int, v any, times ...string) error {
 		}
 	}
 	return &FieldError{Msg: fmt.Sprintf("the body is not JSON: %v", err)}
+}
+
+// uniqueNames refuses JSON in which an object has a name twice: readers would not
+// agree on which counts. Bytes that are no UTF-8 are for the fields' checks.
+func uniqueNames(data []byte) error {
+	if !jsontext.Value(data).IsValid(jsontext.AllowInvalidUTF8(true)) {
+		return &FieldError{Msg: "the body has an object with a name twice"}
+	}
+	return nil
 }
 
 // badTime says what is wrong with the time at a dotted path, if that is it.
@@ -339,5 +350,8 @@ func ReadJSON(body io.Reader, to any) error {
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(data, to)
+	if err := json.Unmarshal(data, to); err != nil {
+		return err
+	}
+	return uniqueNames(data)
 }

@@ -72,8 +72,8 @@ func (a *Appender) Run(ctx context.Context) error {
 			return nil
 		case <-a.boarded:
 		}
-		if a.cfg.Clock.Sleep(ctx, a.cfg.Company) != nil {
-			return nil
+		if err := a.cfg.Clock.Sleep(ctx, a.cfg.Company); err != nil {
+			return nil //nolint:nilerr // ctx is done
 		}
 		a.mu.Lock()
 		riding := a.alight()

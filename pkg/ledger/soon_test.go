@@ -44,6 +44,12 @@ func (w *world) soon(t *testing.T, group ...*event.Envelope) {
 	require.Equal(t, began, now(), "nobody waits")
 }
 
+// pass lets time pass in the bubble.
+func pass(t *testing.T, d time.Duration) {
+	t.Helper()
+	require.NoError(t, clock.System{}.Sleep(t.Context(), d))
+}
+
 func TestFactsThatCanWaitRideAheadOfTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := riding(t)
@@ -58,7 +64,7 @@ func TestFactsThatCanWaitRideAheadOfTheNext(t *testing.T) {
 		require.Equal(t, []int{1, 2, 1}, []int{len(groups[0].Events), len(groups[1].Events), len(groups[2].Events)})
 		require.Equal(t, cancel("a").Payload, groups[2].Events[0].Payload)
 		require.True(t, w.durable[0].Urgent)
-		time.Sleep(2 * company)
+		pass(t, 2*company)
 		require.Len(t, w.entries(t), 1)
 	})
 }
@@ -71,7 +77,7 @@ func TestFactsWithoutCompanyBecomeAnEntry(t *testing.T) {
 		}
 		synctest.Wait()
 		require.Empty(t, w.entries(t))
-		time.Sleep(company)
+		pass(t, company)
 		synctest.Wait()
 		require.Len(t, w.entries(t), 1)
 		require.Len(t, w.groups(t, w.entries(t)[0]), 3)
@@ -89,7 +95,7 @@ func TestFactsDoNotRideWithDecisions(t *testing.T) {
 		require.NoError(t, w.AppendSoon(t.Context(), []*event.Envelope{fired}), "what is decided does not wait")
 		require.Len(t, w.entries(t), 1)
 		require.Len(t, w.groups(t, w.entries(t)[0]), 1)
-		time.Sleep(company)
+		pass(t, company)
 		synctest.Wait()
 		require.Len(t, w.entries(t), 2)
 	})
@@ -112,7 +118,7 @@ func TestABadFactIsRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := riding(t)
 		require.Error(t, w.AppendSoon(t.Context(), []*event.Envelope{{Payload: &event.TaskHeartbeat{}}}))
-		time.Sleep(2 * company)
+		pass(t, 2*company)
 		synctest.Wait()
 		require.Empty(t, w.entries(t))
 	})

@@ -1,0 +1,296 @@
+// Package refused_test sends the services what they must not take: forged, expired,
+// replayed, malformed, and of other tenants. Each is answered with its status, and
+// nothing is written.
+package refused_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/identity/identitytest"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+)
+
+// request is what is sent, and what must come of it.
+type request struct {
+	name   string
+	url    string
+	token  string // "": none
+	body   any    // text is sent as it is
+	status int
+	method string // "": POST
+}
+
+func TestWhatMustNotBeTakenIsRefusedAndNothingIsWritten(t *testing.T) {
+	c := start(t)
+	run, other := c.running(acme), c.running(globex)
+	for _, table := range map[string][]request{
+		"callers": c.callers(), "callbacks": c.callbacks(run, other), "timers": c.timers(), "notifications": c.notifications(run), "bodies": c.bodies(),
+	} {
+		for _, r := range table {
+			t.Run(r.name, func(t *testing.T) {
+				before := c.written()
+				status, answer := c.send(t, r)
+				require.Equal(t, r.status, status, answer)
+				require.Equal(t, before, c.written(), "something was written")
+				if status >= http.StatusBadRequest {
+					var problem contract.Problem
+					require.NoError(t, json.Unmarshal([]byte(answer), &problem), answer)
+					require.Equal(t, status, problem.Status)
+					require.NotContains(t, answer, secret, "a secret")
+				}
+			})
+		}
+	}
+	// All of this has harmed nothing: both end well.
+	for _, a := range []*attempt{run, other} {
+		status, answer := c.send(t, request{url: a.calls.Finished, body: a.finished()})
+		require.Equal(t, http.StatusOK, status, answer)
+		c.await(a.env.Domain(), func(s *snap) bool { return s.Runs.Get(a.env.RunID).State.Terminal() })
+		before := c.written()
+		status, answer = c.send(t, request{url: a.calls.Finished, body: a.finished()})
+		require.Equal(t, http.StatusOK, status, "a report that comes again: %s", answer)
+		require.Equal(t, before, c.written())
+		status, answer = c.send(t, request{url: a.env.Callbacks.Started, body: a.started()})
+		require.Equal(t, http.StatusConflict, status, "a start after the end: %s", answer)
+		require.Equal(t, before, c.written())
+	}
+	for line := range strings.SplitSeq(c.logs.String(), "\n") {
+		for _, hidden := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret)), "sig=", "eyJ"} {
+			require.NotContains(t, line, hidden, "a secret, a signature or a token in a log")
+		}
+	}
+}
+
+// callers are requests by who may not make them, of every route that asks.
+func (c *cluster) callers() []request {
+	domain := map[string]any{"tenant": acme.Tenant, "workspace": acme.Workspace}
+	var requests []request
+	for _, route := range []struct {
+		service, path, caller string
+		body                  any
+	}{
+		{"compactor", "/v1/compact", account("dispatcher"), domain},
+		{"compactor", "/v1/notifications", account("pubsub"), notified("ledger/x")},
+		{"dispatcher", "/v1/reconcile", account("compactor"), domain},
+		{"dispatcher", "/v1/notifications", account("pubsub"), notified("manifests/x")},
+		{"dispatcher", "/v1/tenants/acme/workspaces/prod/timers/fire", account("queue"), map[string]any{"timer_id": "timer:liveness:x"}},
+		{"sweeper", "/v1/sweep", account("scheduler"), map[string]any{}},
+	} {
+		audience, now := c.url[route.service], clock.System{}.Now()
+		claims := func(change func(*identitytest.Claims)) string {
+			claims := identitytest.Claims{Issuer: c.issuer.URL, Audience: audience, Email: route.caller, IssuedAt: now, Expires: now.Add(time.Hour)}
+			change(&claims)
+			return c.sign(c.issuer, claims)
+		}
+		for _, r := range []request{
+			{name: "nobody", status: http.StatusUnauthorized},
+			{name: "no token", token: "x.y.z", status: http.StatusUnauthorized},
+			{name: "an expired token", token: claims(func(c *identitytest.Claims) { c.Expires = now.Add(-time.Minute) }), status: http.StatusUnauthorized},
+			{name: "a token for another service", token: claims(func(c *identitytest.Claims) { c.Audience = "https://elsewhere.example" }), status: http.StatusUnauthorized},
+			{name: "a token of another issuer", token: claims(func(c *identitytest.Claims) { c.Issuer = "https://elsewhere.example" }), status: http.StatusUnauthorized},
+			{name: "a forged token", token: c.sign(c.stranger, identitytest.Claims{
+				Issuer: c.issuer.URL, Audience: audience, Email: route.caller, IssuedAt: now, Expires: now.Add(time.Hour),
+			}), status: http.StatusUnauthorized},
+			{name: "an account that may not", token: claims(func(c *identitytest.Claims) { c.Email = account("mallory") }), status: http.StatusForbidden},
+			{name: "an unverified account", token: claims(func(c *identitytest.Claims) { c.Unverified = true }), status: http.StatusUnauthorized},
+		} {
+			r.name, r.url, r.body = route.service+route.path+" by "+r.name, c.url[route.service]+route.path, route.body
+			requests = append(requests, r)
+		}
+	}
+	return requests
+}
+
+// callbacks are reports that are not what was signed, or not for now.
+func (c *cluster) callbacks(run, other *attempt) []request {
+	named := contract.Callback{
+		Domain: acme, RunID: run.env.RunID, TaskKey: run.env.TaskKey, Attempt: run.env.Attempt, AttemptID: run.env.AttemptID,
+		Verb: contract.VerbFinished, Expires: event.At(clock.System{}.Now().Add(time.Hour)),
+	}
+	signed := func(keys contract.Keyring, change func(*contract.Callback)) string {
+		changed := named
+		change(&changed)
+		return contract.CallbackURL(c.url["dispatcher"], changed, keys)
+	}
+	as := func(of, from string) string { // the signature of one URL on another
+		u, err := url.Parse(from)
+		require.NoError(c.t, err)
+		return strings.Split(of, "?")[0] + "?" + u.RawQuery
+	}
+	otherKeys := contract.Keyring{Current: c.keys.Current, Secrets: map[string][]byte{c.keys.Current: bytes.Repeat([]byte("t"), contract.MinSecret)}}
+	unknownKey := contract.Keyring{Current: "k9", Secrets: map[string][]byte{"k9": []byte(secret)}}
+	finished := run.finished()
+	elsewhere := run.finished()
+	elsewhere.Output = &event.Output{URI: strings.ReplaceAll(run.prefix(), acme.Path(), globex.Path())}
+	foreign := run.finished()
+	foreign.AttemptID = other.env.AttemptID
+	unauthorized, bad := http.StatusUnauthorized, http.StatusBadRequest
+	keep := func(*contract.Callback) {}
+	return []request{
+		{name: "forged: another secret", url: signed(otherKeys, keep), body: finished, status: unauthorized},
+		{name: "forged: a key that is not on the keyring", url: signed(unknownKey, keep), body: finished, status: unauthorized},
+		{name: "forged: no signature", url: strings.Split(run.calls.Finished, "?")[0], body: finished, status: unauthorized},
+		{name: "forged: a longer life", url: strings.Replace(run.calls.Finished, "expires=1", "expires=2", 1), body: finished, status: unauthorized},
+		{name: "forged: another attempt", url: strings.Replace(run.calls.Finished, "attempt=1", "attempt=2", 1), body: finished, status: unauthorized},
+		{name: "forged: a start's right used for the end", url: as(run.calls.Finished, run.env.Callbacks.Started), body: finished, status: unauthorized},
+		{name: "forged: another task", url: strings.Replace(run.calls.Finished, "tasks/raw", "tasks/own", 1), body: finished, status: unauthorized},
+		{name: "expired", url: signed(c.keys, func(c *contract.Callback) { c.Expires = event.At(clock.System{}.Now().Add(-time.Second)) }), body: finished, status: unauthorized},
+		{name: "cross-tenant: its right on another tenant's run", url: as(run.calls.Finished, other.calls.Finished), body: finished, status: unauthorized},
+		{
+			name: "cross-tenant: the tenant of the URL changed", body: finished, status: unauthorized,
+			url: strings.Replace(run.calls.Finished, "tenants/acme", "tenants/globex", 1),
+		},
+		{name: "cross-tenant: a good URL, about another tenant's attempt", url: run.calls.Finished, body: foreign, status: bad},
+		{name: "cross-tenant: an output in another tenant's folder", url: run.calls.Finished, body: elsewhere, status: bad},
+		{name: "malformed: no JSON", url: run.calls.Finished, body: "finished", status: bad},
+		{name: "malformed: no body", url: run.calls.Finished, body: "", status: bad},
+		{name: "malformed: two values", url: run.calls.Heartbeat, body: text(run.beat()) + "{}", status: bad},
+		{name: "malformed: an outcome that there is not", url: run.calls.Finished, body: map[string]any{"attempt_id": run.env.AttemptID, "outcome": "great"}, status: bad},
+		{name: "malformed: too large", url: run.calls.Heartbeat, body: `{"attempt_id":"` + strings.Repeat("x", 2<<20) + `"}`, status: bad},
+		{name: "malformed: a name twice", url: run.calls.Finished, body: strings.Replace(text(finished), "{", `{"outcome":"failed",`, 1), status: bad},
+		{name: "another verb", url: strings.Replace(run.calls.Finished, "callbacks/finished", "callbacks/erased", 1), body: finished, status: http.StatusNotFound},
+		{name: "another method", method: http.MethodGet, url: run.calls.Finished, status: http.StatusMethodNotAllowed},
+		{
+			name: "a run that there is not", body: finished, status: http.StatusNotFound,
+			url: signed(c.keys, func(c *contract.Callback) { c.RunID = ids.AtTime(time.Unix(1, 0)) }),
+		},
+		{
+			name: "a domain that there is not", body: finished, status: http.StatusNotFound,
+			url: signed(c.keys, func(c *contract.Callback) { c.Domain.Tenant = "nobody" }),
+		},
+		{name: "replayed: the start", url: run.env.Callbacks.Started, body: run.started(), status: http.StatusOK},
+	}
+}
+
+func (c *cluster) timers() []request {
+	fire := c.url["dispatcher"] + "/v1/tenants/acme/workspaces/prod/timers/fire"
+	token := c.token(account("queue"), c.url["dispatcher"])
+	return []request{
+		{name: "a timer that there is not", url: fire, token: token, body: map[string]any{"timer_id": "timer:retry:x"}, status: http.StatusOK},
+		{name: "a timer's call without a timer", url: fire, token: token, body: map[string]any{}, status: http.StatusBadRequest},
+		{name: "a timer's call of another domain", url: strings.Replace(fire, "acme", "nobody", 1), token: token, body: map[string]any{"timer_id": "x"}, status: http.StatusNotFound},
+	}
+}
+
+// notifications are those that change nothing.
+func (c *cluster) notifications(run *attempt) []request {
+	var requests []request
+	known := c.ledger(acme)[0]
+	for service, keys := range map[string]map[string]int{
+		"compactor": {
+			known: http.StatusOK, ledger.Key(acme, ids.AtTime(time.Unix(1, 0))): http.StatusOK, // folded long ago, or never written
+			"ledger/orchestration/tenant=../workspace=prod/" + ids.AtTime(time.Unix(1, 0)) + ".json": http.StatusNoContent,
+			"assets/" + run.prefix(): http.StatusNoContent,
+		},
+		"dispatcher": {manifest.Key(acme, 1): http.StatusOK, "manifests/orchestration/tenant=acme/x": http.StatusNoContent, known: http.StatusNoContent},
+	} {
+		token := c.token(account("pubsub"), c.url[service])
+		for key, status := range keys {
+			requests = append(requests, request{name: service + ": replayed or strange: " + key, url: c.url[service] + "/v1/notifications", token: token, body: notified(key), status: status})
+		}
+		for name, body := range map[string]any{
+			"no JSON": "x", "no message": map[string]any{}, "data that is no base64": map[string]any{"message": map[string]any{"data": "%"}},
+			"too large": strings.Repeat("[", 2<<20),
+		} {
+			requests = append(requests, request{name: service + ": malformed: " + name, url: c.url[service] + "/v1/notifications", token: token, body: body, status: http.StatusBadRequest})
+		}
+		deleted := notified(known)
+		deleted["message"].(map[string]any)["attributes"].(map[string]string)["eventType"] = "OBJECT_DELETE" //nolint:forcetypeassert // made so below
+		requests = append(requests, request{name: service + ": of another event", url: c.url[service] + "/v1/notifications", token: token, body: deleted, status: http.StatusNoContent})
+	}
+	return requests
+}
+
+// bodies are requests between services that no service makes.
+func (c *cluster) bodies() []request {
+	compact, reconcile := c.url["compactor"]+"/v1/compact", c.url["dispatcher"]+"/v1/reconcile"
+	toCompactor, toDispatcher := c.token(account("dispatcher"), c.url["compactor"]), c.token(account("compactor"), c.url["dispatcher"])
+	bad := http.StatusBadRequest
+	return []request{
+		{name: "compact: no domain", url: compact, token: toCompactor, body: map[string]any{}, status: bad},
+		{name: "compact: a domain that is a path", url: compact, token: toCompactor, body: map[string]any{"tenant": "../x", "workspace": "prod"}, status: bad},
+		{name: "compact: an entry that is none", url: compact, token: toCompactor, body: map[string]any{"tenant": "acme", "workspace": "prod", "entries": []string{"../x"}}, status: bad},
+		{name: "compact: a name twice", url: compact, token: toCompactor, body: `{"tenant":"acme","workspace":"prod","tenant":"globex"}`, status: bad},
+		{name: "reconcile: a negative revision", url: reconcile, token: toDispatcher, body: map[string]any{"tenant": "acme", "workspace": "prod", "revision": -1}, status: bad},
+		{name: "reconcile: a domain that there is not", url: reconcile, token: toDispatcher, body: map[string]any{"tenant": "nobody", "workspace": "prod"}, status: http.StatusNotFound},
+		{name: "a route that there is not", url: c.url["sweeper"] + "/v1/erase", status: http.StatusNotFound},
+	}
+}
+
+// notified is the message of Pub/Sub that an object has appeared.
+func notified(key string) map[string]any {
+	return map[string]any{"message": map[string]any{
+		"attributes": map[string]string{"eventType": "OBJECT_FINALIZE", "payloadFormat": "NONE", "bucketId": "servo", "objectId": key}, "messageId": "1",
+	}}
+}
+
+func text(v any) string {
+	if s, ok := v.(string); ok {
+		return s
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
+}
+
+func (c *cluster) send(t *testing.T, r request) (status int, answer string) {
+	t.Helper()
+	body := ""
+	if r.body != nil {
+		body = text(r.body)
+	}
+	method := r.method
+	if method == "" {
+		method = http.MethodPost
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, r.url, strings.NewReader(body))
+	require.NoError(t, err)
+	if r.token != "" {
+		req.Header.Set("Authorization", "Bearer "+r.token)
+	}
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer res.Body.Close()
+	data, err := io.ReadAll(res.Body)
+	require.NoError(t, err)
+	return res.StatusCode, string(data)
+}
+
+// written are all objects there are, and which versions of them.
+func (c *cluster) written() []string {
+	var found []string
+	for o, err := range c.store.List(context.Background(), blob.ListOptions{}) {
+		require.NoError(c.t, err)
+		found = append(found, fmt.Sprintf("%s %d", o.Key, o.Generation))
+	}
+	return found
+}
+
+func (c *cluster) ledger(d ids.Domain) []string {
+	var keys []string
+	for name, err := range ledger.List(context.Background(), c.store, d, "") {
+		require.NoError(c.t, err)
+		keys = append(keys, name.Object.Key)
+	}
+	return keys
+}

@@ -34,6 +34,7 @@ var layers = []layer{
 	{"ports", []pack{
 		{"pkg/clock", nil},
 		{"pkg/latency", nil},
+		{"pkg/identity", nil},
 		{"pkg/blob", nil},
 		{"pkg/blob/fileblob", []string{"=pkg/blob", "=pkg/clock"}},
 		{"pkg/blob/memblob", []string{"=pkg/blob", "=pkg/clock"}},
@@ -77,13 +78,13 @@ var layers = []layer{
 	{"services", []pack{
 		// What the programs of a cloud have in common: they serve the shells.
 		{"pkg/service", list(words, "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue", "pkg/clock", "pkg/ledger",
-			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/sweeper")},
+			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/sweeper", "pkg/identity")},
 	}},
 	{"bindings", []pack{
 		// What names in flags stand for.
 		{"pkg/binding", []string{
 			"pkg/blob", "pkg/blob/fileblob", "pkg/blob/gcsblob", "pkg/queue", "pkg/queue/localqueue",
-			"pkg/queue/cloudtasks", "pkg/clock", "pkg/service",
+			"pkg/queue/cloudtasks", "pkg/clock", "pkg/service", "pkg/identity",
 		}},
 	}},
 	{"surface", []pack{

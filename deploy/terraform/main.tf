@@ -1,0 +1,44 @@
+# Servo on Google Cloud: a bucket, queues, three services, a worker, and who may do
+# what. docs/deploy.md takes a reader from an empty project to a first run with it.
+
+data "google_project" "this" {
+  project_id = var.project
+}
+
+data "google_storage_project_service_account" "this" {
+  project = var.project
+}
+
+resource "google_project_service" "apis" {
+  for_each = toset([
+    "cloudscheduler.googleapis.com", "cloudtasks.googleapis.com", "iamcredentials.googleapis.com", "monitoring.googleapis.com",
+    "pubsub.googleapis.com", "run.googleapis.com", "secretmanager.googleapis.com", "storage.googleapis.com",
+  ])
+
+  project            = var.project
+  service            = each.value
+  disable_on_destroy = false
+}
+
+locals {
+  services = toset(["compactor", "dispatcher", "sweeper"])
+
+  # A service's URL follows from its name, so that services can be told of each other
+  # before any of them is there.
+  url = {
+    for name in setunion(local.services, ["worker"]) :
+    name => "https://${var.prefix}-${name}-${data.google_project.this.number}.${var.region}.run.app"
+  }
+
+  # Who runs, and who calls.
+  accounts = setunion(local.services, ["worker", "pubsub", "queue", "scheduler"])
+  email    = { for name in local.accounts : name => google_service_account.this[name].email }
+}
+
+resource "google_service_account" "this" {
+  for_each = local.accounts
+
+  project      = var.project
+  account_id   = "${var.prefix}-${each.value}"
+  display_name = "Servo: ${each.value}"
+}

@@ -1,0 +1,63 @@
+# Of tasks, one for each worker_queue of assets, and of timers. Pools and parallelism
+# limit what runs; the queues need not.
+resource "google_cloud_tasks_queue" "this" {
+  for_each = setunion(var.worker_queues, ["timers"])
+
+  project  = var.project
+  location = var.region
+  name     = "${var.prefix}-${each.value}"
+
+  rate_limits {
+    max_concurrent_dispatches = 1000
+    max_dispatches_per_second = 500
+  }
+
+  retry_config {
+    max_attempts = -1
+    min_backoff  = "1s"
+    max_backoff  = "60s"
+  }
+
+  depends_on = [google_project_service.apis]
+}
+
+resource "google_cloud_tasks_queue_iam_member" "dispatcher" {
+  for_each = {
+    for pair in setproduct(keys(google_cloud_tasks_queue.this), ["enqueuer", "taskDeleter", "viewer"]) :
+    "${pair[0]}/${pair[1]}" => { queue = pair[0], role = "roles/cloudtasks.${pair[1]}" }
+  }
+
+  project  = var.project
+  location = var.region
+  name     = google_cloud_tasks_queue.this[each.value.queue].name
+  role     = each.value.role
+  member   = "serviceAccount:${local.email["dispatcher"]}"
+}
+
+# The dispatcher has Cloud Tasks call as the account of the queue.
+resource "google_service_account_iam_member" "dispatcher_as_queue" {
+  service_account_id = google_service_account.this["queue"].name
+  role               = "roles/iam.serviceAccountUser"
+  member             = "serviceAccount:${local.email["dispatcher"]}"
+}
+
+resource "google_cloud_scheduler_job" "sweep" {
+  project          = var.project
+  region           = var.region
+  name             = "${var.prefix}-sweep"
+  description      = "Finds what nobody was told of."
+  schedule         = "* * * * *"
+  attempt_deadline = "180s"
+
+  http_target {
+    http_method = "POST"
+    uri         = "${local.url["sweeper"]}/v1/sweep"
+
+    oidc_token {
+      service_account_email = local.email["scheduler"]
+      audience              = local.url["sweeper"]
+    }
+  }
+
+  depends_on = [google_project_service.apis]
+}

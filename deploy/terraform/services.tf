@@ -1,0 +1,210 @@
+locals {
+  callers = {
+    compactor  = ["dispatcher", "sweeper", "pubsub"]
+    dispatcher = ["compactor", "sweeper", "pubsub", "queue"]
+    sweeper    = ["scheduler"]
+  }
+
+  environment = {
+    compactor = {
+      SERVO_DISPATCHER_URL = local.url["dispatcher"]
+    }
+    dispatcher = {
+      SERVO_COMPACTOR_URL = local.url["compactor"]
+      SERVO_WORKER_URL    = local.url["worker"]
+      SERVO_URL           = local.url["dispatcher"]
+      SERVO_KEYS          = "/secrets/keys.json"
+      SERVO_QUEUE         = "projects/${var.project}/locations/${var.region}"
+      SERVO_QUEUE_PREFIX  = "${var.prefix}-"
+      SERVO_QUEUE_ACCOUNT = local.email["queue"]
+    }
+    sweeper = {
+      SERVO_COMPACTOR_URL  = local.url["compactor"]
+      SERVO_DISPATCHER_URL = local.url["dispatcher"]
+    }
+  }
+}
+
+# The services ask who calls themselves: Cloud Run would pass tokens on without their
+# signatures.
+resource "google_cloud_run_v2_service" "services" {
+  for_each = local.services
+
+  project              = var.project
+  location             = var.region
+  name                 = "${var.prefix}-${each.value}"
+  deletion_protection  = false # it holds nothing
+  invoker_iam_disabled = true
+
+  template {
+    service_account = local.email[each.value]
+    timeout         = "300s"
+
+    scaling {
+      min_instance_count = 0
+      max_instance_count = 10
+    }
+
+    max_instance_request_concurrency = 200
+
+    containers {
+      name  = "service"
+      image = var.images["servo-${each.value}"]
+
+      ports {
+        container_port = 8080
+      }
+
+      resources {
+        limits = {
+          cpu    = "1"
+          memory = "1Gi"
+        }
+      }
+
+      dynamic "env" {
+        for_each = merge(local.environment[each.value], {
+          SERVO_STORE    = "gs://${google_storage_bucket.state.name}"
+          SERVO_CALLERS  = join(",", [for name in local.callers[each.value] : local.email[name]])
+          SERVO_AUDIENCE = local.url[each.value]
+        })
+
+        content {
+          name  = env.key
+          value = env.value
+        }
+      }
+
+      startup_probe {
+        period_seconds    = 1
+        failure_threshold = 60
+
+        http_get {
+          path = "/readyz"
+        }
+      }
+
+      dynamic "volume_mounts" {
+        for_each = each.value == "dispatcher" ? ["keys"] : []
+
+        content {
+          name       = volume_mounts.value
+          mount_path = "/secrets"
+        }
+      }
+    }
+
+    dynamic "containers" {
+      for_each = var.metrics_sidecar == "" ? [] : [var.metrics_sidecar]
+
+      content {
+        name       = "metrics"
+        image      = containers.value
+        depends_on = ["service"]
+      }
+    }
+
+    dynamic "volumes" {
+      for_each = each.value == "dispatcher" ? ["keys"] : []
+
+      content {
+        name = volumes.value
+
+        secret {
+          secret = var.keys
+
+          items {
+            version = "latest"
+            path    = "keys.json"
+          }
+        }
+      }
+    }
+  }
+
+  depends_on = [google_project_service.apis, google_storage_bucket_iam_member.reads, google_secret_manager_secret_iam_member.keys]
+}
+
+# The worker lets in whom Cloud Run lets in, and then believes only what the dispatcher
+# has signed.
+resource "google_cloud_run_v2_service" "worker" {
+  project             = var.project
+  location            = var.region
+  name                = "${var.prefix}-worker"
+  deletion_protection = false # it holds nothing
+
+  template {
+    service_account                  = local.email["worker"]
+    timeout                          = "1800s" # as long as Cloud Tasks waits
+    max_instance_request_concurrency = var.worker.concurrency
+
+    scaling {
+      min_instance_count = 0
+      max_instance_count = var.worker.instances
+    }
+
+    containers {
+      image = var.images["servo-worker"]
+      args = [
+        "worker", "--project", "/project", "--listen", ":8080", "--store", "gs://${google_storage_bucket.state.name}",
+        "--keys", "/secrets/keys.json", "--concurrency", tostring(var.worker.concurrency),
+      ]
+
+      ports {
+        container_port = 8080
+      }
+
+      resources {
+        limits = {
+          cpu    = var.worker.cpu
+          memory = var.worker.memory
+        }
+      }
+
+      volume_mounts {
+        name       = "keys"
+        mount_path = "/secrets"
+      }
+    }
+
+    volumes {
+      name = "keys"
+
+      secret {
+        secret = var.keys
+
+        items {
+          version = "latest"
+          path    = "keys.json"
+        }
+      }
+    }
+  }
+
+  depends_on = [google_project_service.apis, google_storage_bucket_iam_member.reads, google_secret_manager_secret_iam_member.keys]
+}
+
+resource "google_cloud_run_v2_service_iam_member" "queue_calls_worker" {
+  project  = var.project
+  location = var.region
+  name     = google_cloud_run_v2_service.worker.name
+  role     = "roles/run.invoker"
+  member   = "serviceAccount:${local.email["queue"]}"
+}
+
+resource "google_secret_manager_secret_iam_member" "keys" {
+  for_each = toset(["dispatcher", "worker"])
+
+  project   = var.project
+  secret_id = var.keys
+  role      = "roles/secretmanager.secretAccessor"
+  member    = "serviceAccount:${local.email[each.value]}"
+}
+
+resource "google_project_iam_member" "writes_metrics" {
+  for_each = var.metrics_sidecar == "" ? toset([]) : local.services
+
+  project = var.project
+  role    = "roles/monitoring.metricWriter"
+  member  = "serviceAccount:${local.email[each.value]}"
+}

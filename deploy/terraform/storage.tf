@@ -1,0 +1,100 @@
+# The state. Servo collects what it no longer needs; nothing expires by itself but what
+# an upload that broke off left behind.
+resource "google_storage_bucket" "state" {
+  project                     = var.project
+  name                        = var.bucket
+  location                    = var.region
+  uniform_bucket_level_access = true
+  public_access_prevention    = "enforced"
+  force_destroy               = var.delete_bucket
+
+  # What is deleted by mistake comes back for a week: `gcloud storage restore`.
+  soft_delete_policy {
+    retention_duration_seconds = 7 * 24 * 3600
+  }
+
+  lifecycle_rule {
+    action {
+      type = "AbortIncompleteMultipartUpload"
+    }
+    condition {
+      age = 1
+    }
+  }
+
+  depends_on = [google_project_service.apis]
+}
+
+locals {
+  # Everybody reads. Who writes where: the compactor is the only one that can write what
+  # is true, and nobody can change what was appended to the ledger.
+  writes = {
+    compactor  = { role = "roles/storage.objectUser", folders = ["manifests", "state", "hints", "boundary", "pins"] }
+    dispatcher = { role = "roles/storage.objectCreator", folders = ["ledger"] }
+    worker     = { role = "roles/storage.objectUser", folders = ["assets", "logs"] }
+  }
+}
+
+resource "google_storage_bucket_iam_member" "reads" {
+  for_each = setunion(local.services, ["worker"])
+
+  bucket = google_storage_bucket.state.name
+  role   = "roles/storage.objectViewer"
+  member = "serviceAccount:${local.email[each.value]}"
+}
+
+resource "google_storage_bucket_iam_member" "looks" {
+  for_each = setunion(local.services, ["worker"])
+
+  bucket = google_storage_bucket.state.name
+  role   = "roles/storage.bucketViewer"
+  member = "serviceAccount:${local.email[each.value]}"
+}
+
+resource "google_storage_bucket_iam_member" "writes" {
+  for_each = local.writes
+
+  bucket = google_storage_bucket.state.name
+  role   = each.value.role
+  member = "serviceAccount:${local.email[each.key]}"
+
+  condition {
+    title = "its own folders"
+    expression = join(" || ", [
+      for folder in each.value.folders :
+      "resource.name.startsWith(\"projects/_/buckets/${google_storage_bucket.state.name}/objects/${folder}/\")"
+    ])
+  }
+}
+
+resource "google_storage_bucket_iam_member" "users_read" {
+  for_each = var.users
+
+  bucket = google_storage_bucket.state.name
+  role   = "roles/storage.objectViewer"
+  member = each.value
+}
+
+resource "google_storage_bucket_iam_member" "users_look" {
+  for_each = var.users
+
+  bucket = google_storage_bucket.state.name
+  role   = "roles/storage.bucketViewer"
+  member = each.value
+}
+
+resource "google_storage_bucket_iam_member" "users_write" {
+  for_each = var.users
+
+  bucket = google_storage_bucket.state.name
+  role   = "roles/storage.objectCreator"
+  member = each.value
+
+  condition {
+    title = "plans, and the ledger"
+    expression = join(" || ", [
+      for folder in ["ledger", "plans"] :
+      "resource.name.startsWith(\"projects/_/buckets/${google_storage_bucket.state.name}/objects/${folder}/\")"
+    ])
+  }
+}

@@ -1,0 +1,77 @@
+variable "project" {
+  description = "The project that everything is made in."
+  type        = string
+}
+
+variable "region" {
+  description = "Where services, queues and the bucket are."
+  type        = string
+}
+
+variable "bucket" {
+  description = "The name of the bucket of state; it must be free in all of Google Cloud."
+  type        = string
+}
+
+variable "prefix" {
+  description = "What the names of all resources begin with: one installation a prefix."
+  type        = string
+  default     = "servo"
+
+  validation {
+    condition     = can(regex("^[a-z][a-z0-9-]{1,14}$", var.prefix))
+    error_message = "A prefix has 2 to 15 letters, digits and hyphens: accounts have 30 in all."
+  }
+}
+
+variable "images" {
+  description = "The images of the programs, by servo-compactor, servo-dispatcher, servo-sweeper and servo-worker, with tag or digest."
+  type        = map(string)
+}
+
+variable "keys" {
+  description = "The name of the secret that has the keys which sign what workers are sent and report; docs/deploy.md says how it is made."
+  type        = string
+  default     = "servo-keys"
+}
+
+variable "worker_queues" {
+  description = "The worker_queue of assets, each of which becomes a queue."
+  type        = set(string)
+  default     = ["default"]
+}
+
+variable "users" {
+  description = "Who runs pipelines by the command line: user:jane@example.com, group:data@example.com."
+  type        = set(string)
+  default     = []
+}
+
+variable "worker" {
+  description = "What one instance of the worker has, and how many tasks it executes at once."
+  type = object({
+    cpu         = optional(string, "2")
+    memory      = optional(string, "4Gi")
+    concurrency = optional(number, 4)
+    instances   = optional(number, 20)
+  })
+  default = {}
+}
+
+variable "metrics_sidecar" {
+  description = "The image of Google's Prometheus sidecar for Cloud Run; empty: no metrics, no alerts on them, and no dashboard."
+  type        = string
+  default     = ""
+}
+
+variable "notification_channels" {
+  description = "Who is told of alerts: the ids of notification channels."
+  type        = list(string)
+  default     = []
+}
+
+variable "delete_bucket" {
+  description = "Whether destroying this deletes the bucket with all that is in it."
+  type        = bool
+  default     = false
+}

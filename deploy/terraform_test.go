@@ -1,0 +1,288 @@
+// Package deploy_test holds the Terraform module to what it is for: it parses, what it
+// refers to is there, and what it tells the programs they understand.
+package deploy_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclparse"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/hashicorp/hcl/v2/hclwrite"
+	"github.com/stretchr/testify/require"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/servo-orchestration/servo/pkg/cli"
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/service"
+)
+
+// module is what the files declare, and what they refer to.
+type module struct {
+	t        *testing.T
+	declared map[string]hcl.Range // "var.x", "local.x", "data.type.name", "type.name", "output.x"
+	used     map[string]hcl.Range
+	locals   map[string]hclsyntax.Expression
+	blocks   map[string]*hclsyntax.Block
+}
+
+func load(t *testing.T) *module {
+	t.Helper()
+	m := &module{
+		t: t, declared: map[string]hcl.Range{}, used: map[string]hcl.Range{},
+		locals: map[string]hclsyntax.Expression{}, blocks: map[string]*hclsyntax.Block{},
+	}
+	paths, err := filepath.Glob("terraform/*.tf")
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	parser := hclparse.NewParser()
+	for _, path := range paths {
+		file, diagnostics := parser.ParseHCLFile(path)
+		require.False(t, diagnostics.HasErrors(), diagnostics.Error())
+		require.True(t, bytes.Equal(hclwrite.Format(file.Bytes), file.Bytes), "%s: run terraform fmt", path)
+		body, ok := file.Body.(*hclsyntax.Body)
+		require.True(t, ok)
+		for _, block := range body.Blocks {
+			m.declare(block)
+			m.walk(block.Body, nil)
+		}
+	}
+	return m
+}
+
+func (m *module) declare(block *hclsyntax.Block) {
+	name := ""
+	switch block.Type {
+	case "variable":
+		name = "var." + block.Labels[0]
+	case "output":
+		name = "output." + block.Labels[0]
+	case "data":
+		name = "data." + strings.Join(block.Labels, ".")
+	case "resource":
+		name = strings.Join(block.Labels, ".")
+	case "locals":
+		for key, attribute := range block.Body.Attributes {
+			m.add("local."+key, attribute.SrcRange)
+			m.locals[key] = attribute.Expr
+		}
+		return
+	case "terraform":
+		return
+	default:
+		require.Failf(m.t, "a block of an unknown type", "%s at %s", block.Type, block.TypeRange)
+	}
+	m.add(name, block.TypeRange)
+	m.blocks[name] = block
+}
+
+func (m *module) add(name string, at hcl.Range) {
+	require.NotContains(m.t, m.declared, name, "declared twice: %s", at)
+	m.declared[name] = at
+}
+
+// walk notes what a body refers to; iterators are the names that dynamic blocks give.
+func (m *module) walk(body *hclsyntax.Body, iterators []string) {
+	for name, attribute := range body.Attributes {
+		if name == "type" { // of a variable
+			continue
+		}
+		for _, traversal := range attribute.Expr.Variables() {
+			m.use(traversal, iterators)
+		}
+	}
+	for _, block := range body.Blocks {
+		inner := iterators
+		if block.Type == "dynamic" {
+			inner = append(slices.Clone(iterators), block.Labels[0])
+		}
+		m.walk(block.Body, inner)
+	}
+}
+
+func (m *module) use(traversal hcl.Traversal, iterators []string) {
+	root := traversal.RootName()
+	if slices.Contains([]string{"each", "count", "self", "path"}, root) || slices.Contains(iterators, root) {
+		return
+	}
+	parts := []string{root}
+	for _, step := range traversal[1:] {
+		named, ok := step.(hcl.TraverseAttr)
+		if !ok {
+			break
+		}
+		parts = append(parts, named.Name)
+	}
+	n := 2
+	if root == "data" {
+		n = 3
+	}
+	require.GreaterOrEqual(m.t, len(parts), n, "%s at %s", parts, traversal.SourceRange())
+	m.used[strings.Join(parts[:n], ".")] = traversal.SourceRange()
+}
+
+func TestWhatIsReferredToIsThereAndWhatIsThereIsReferredTo(t *testing.T) {
+	m := load(t)
+	for name, at := range m.used {
+		require.Contains(t, m.declared, name, "%s", at)
+	}
+	for name, at := range m.declared {
+		if strings.HasPrefix(name, "var.") || strings.HasPrefix(name, "local.") || strings.HasPrefix(name, "data.") {
+			require.Contains(t, m.used, name, "nothing uses what is declared at %s", at)
+		}
+	}
+	for name, block := range m.blocks {
+		if strings.HasPrefix(name, "var.") || strings.HasPrefix(name, "output.") {
+			require.Contains(t, block.Body.Attributes, "description", name)
+		}
+	}
+}
+
+// value is what an expression without references is.
+func (m *module) value(e hclsyntax.Expression) cty.Value {
+	m.t.Helper()
+	v, diagnostics := e.Value(nil)
+	require.False(m.t, diagnostics.HasErrors(), diagnostics.Error())
+	return v
+}
+
+// strings of a list.
+func list(v cty.Value) []string {
+	var texts []string
+	for _, item := range v.AsValueSlice() {
+		texts = append(texts, item.AsString())
+	}
+	return texts
+}
+
+// INV-2 by the cloud's own means: the compactor is the only one that can write what is
+// true, and nobody can change the ledger.
+func TestOnlyTheCompactorCanWriteManifestsAndState(t *testing.T) {
+	m := load(t)
+	d := ids.Domain{Tenant: "acme", Workspace: "prod"}
+	ulid := ids.AtTime(clock.System{}.Now())
+	folder := func(key string) string { return strings.Split(key, "/")[0] }
+	written := map[string][]string{
+		"compactor": {
+			folder(manifest.Key(d, 1)), folder(manifest.StateKey(d, "runs", "l0", ulid)), folder(manifest.HintKey(d)),
+			folder(manifest.BoundaryKey(d)), folder(manifest.PinKey(d, 1)),
+		},
+		"dispatcher": {folder(ledger.Key(d, ulid))},
+		"worker":     {folder(contract.AssetsPrefix(d)), folder(contract.LogKey(d, ulid, "a/b", 1, ulid))},
+	}
+	allowed := m.value(m.locals["writes"]).AsValueMap()
+	require.Len(t, allowed, len(written))
+	for service, want := range written {
+		got := list(allowed[service].GetAttr("folders"))
+		require.ElementsMatch(t, want, got, service)
+		role := allowed[service].GetAttr("role").AsString()
+		require.Equal(t, service == "dispatcher", role == "roles/storage.objectCreator", "%s: the ledger is only added to", service)
+	}
+	for name, block := range m.blocks {
+		if !strings.HasPrefix(name, "google_storage_bucket_iam_member.") {
+			continue
+		}
+		role := block.Body.Attributes["role"].Expr
+		text, err := os.ReadFile(role.Range().Filename)
+		require.NoError(t, err)
+		conditional := slices.ContainsFunc(block.Body.Blocks, func(b *hclsyntax.Block) bool { return b.Type == "condition" })
+		if said := string(role.Range().SliceBytes(text)); !conditional {
+			require.Contains(t, []string{`"roles/storage.objectViewer"`, `"roles/storage.bucketViewer"`}, said, "%s may write everywhere", name)
+		}
+	}
+	require.Equal(t, "plans", folder(plan.Ref(d, "x")), "which users may add, beside the ledger")
+}
+
+// help is what a program says of its flags.
+func help(t *testing.T, run func(context.Context, service.Process) int) string {
+	t.Helper()
+	var out strings.Builder
+	require.Zero(t, run(t.Context(), service.Process{Args: []string{"--help"}, Getenv: func(string) string { return "" }, Stderr: &out, Clock: clock.System{}}))
+	return out.String()
+}
+
+func TestTheProgramsUnderstandWhatTheyAreTold(t *testing.T) {
+	m := load(t)
+	flags := map[string]string{
+		"compactor": help(t, service.RunCompactor), "dispatcher": help(t, service.RunDispatcher), "sweeper": help(t, service.RunSweeper),
+	}
+	environment, ok := m.locals["environment"].(*hclsyntax.ObjectConsExpr)
+	require.True(t, ok)
+	for _, item := range environment.Items {
+		of := hcl.ExprAsKeyword(item.KeyExpr)
+		variables, ok := item.ValueExpr.(*hclsyntax.ObjectConsExpr)
+		require.True(t, ok)
+		names := []string{"SERVO_STORE", "SERVO_CALLERS", "SERVO_AUDIENCE"}
+		for _, variable := range variables.Items {
+			names = append(names, hcl.ExprAsKeyword(variable.KeyExpr))
+		}
+		for _, name := range names {
+			flag := "  -" + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, "SERVO_")), "_", "-") + " "
+			require.Contains(t, flags[of], flag, "%s of the %s", name, of)
+		}
+	}
+	var out strings.Builder
+	require.Zero(t, cli.Main(t.Context(), cli.Env{Args: []string{"worker", "--help"}, Stdout: &out, Stderr: &out, Clock: clock.System{}, Dir: t.TempDir()}))
+	text, err := os.ReadFile("terraform/services.tf")
+	require.NoError(t, err)
+	args := regexp.MustCompile(`"(--[a-z-]+)"`).FindAllStringSubmatch(string(text), -1)
+	require.NotEmpty(t, args)
+	for _, arg := range args {
+		require.Contains(t, out.String(), arg[1]+" ", "a flag of servo worker")
+	}
+}
+
+var (
+	metricName = regexp.MustCompile(`servo_[a-z_]+`)
+	labelName  = regexp.MustCompile(`(?:\{|by \()([a-z]+)`)
+	added      = regexp.MustCompile(`metrics\.Add\("(servo_[a-z_]+)",(.*)`)
+)
+
+// What alerts and the dashboard ask for is counted, by the labels that they ask for.
+func TestEveryMetricThatIsAskedForIsEmitted(t *testing.T) {
+	emitted := map[string][]string{} // labels by metric
+	paths, err := filepath.Glob("../pkg/service/*.go")
+	require.NoError(t, err)
+	for _, path := range paths {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		source, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for _, call := range added.FindAllStringSubmatch(string(source), -1) {
+			for _, quoted := range regexp.MustCompile(`"([a-z]+)"`).FindAllStringSubmatch(call[2], -1) {
+				emitted[call[1]] = append(emitted[call[1]], quoted[1])
+			}
+			emitted[call[1]] = append(emitted[call[1]], "")
+		}
+	}
+	require.GreaterOrEqual(t, len(emitted), 10)
+	monitoring, err := os.ReadFile("terraform/monitoring.tf")
+	require.NoError(t, err)
+	asked := 0
+	for line := range strings.SplitSeq(string(monitoring), "\n") {
+		metrics := metricName.FindAllString(line, -1)
+		for _, metric := range metrics {
+			require.Contains(t, emitted, metric, line)
+			asked++
+		}
+		for _, label := range labelName.FindAllStringSubmatch(line, -1) {
+			if len(metrics) == 1 {
+				require.Contains(t, emitted[metrics[0]], label[1], line)
+			}
+		}
+	}
+	require.Greater(t, asked, 12)
+}

@@ -37,8 +37,8 @@ test: ## run all tests
 	go test ./...
 
 .PHONY: chaos
-chaos: ## run the end-to-end tests at full size: 20 kills, 2,000 tasks, the services
-	go test ./tests/e2e -count=1 -timeout 8m -full -v
+chaos: ## run the end-to-end tests at full size: 20 kills, 2,000 tasks, the services, 200 tenants
+	go test ./tests/e2e ./tests/tenants -count=1 -timeout 8m -full -v
 
 .PHONY: simulate
 simulate: ## run SEEDS (1000) fresh simulated worlds, or the one of WORLD='{…}'

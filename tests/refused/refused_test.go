@@ -26,6 +26,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/tests/clustertest"
 )
 
 // request is what is sent, and what must come of it.
@@ -54,7 +55,7 @@ func TestWhatMustNotBeTakenIsRefusedAndNothingIsWritten(t *testing.T) {
 					var problem contract.Problem
 					require.NoError(t, json.Unmarshal([]byte(answer), &problem), answer)
 					require.Equal(t, status, problem.Status)
-					require.NotContains(t, answer, secret, "a secret")
+					require.NotContains(t, answer, clustertest.Secret, "a secret")
 				}
 			})
 		}
@@ -72,33 +73,33 @@ func TestWhatMustNotBeTakenIsRefusedAndNothingIsWritten(t *testing.T) {
 		require.Equal(t, http.StatusConflict, status, "a start after the end: %s", answer)
 		require.Equal(t, before, c.written())
 	}
-	for line := range strings.SplitSeq(c.logs.String(), "\n") {
-		for _, hidden := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret)), "sig=", "eyJ"} {
+	for line := range strings.SplitSeq(c.Logs(), "\n") {
+		for _, hidden := range []string{clustertest.Secret, base64.StdEncoding.EncodeToString([]byte(clustertest.Secret)), "sig=", "eyJ"} {
 			require.NotContains(t, line, hidden, "a secret, a signature or a token in a log")
 		}
 	}
 }
 
 // callers are requests by who may not make them, of every route that asks.
-func (c *cluster) callers() []request {
+func (c *refusing) callers() []request {
 	domain := map[string]any{"tenant": acme.Tenant, "workspace": acme.Workspace}
 	var requests []request
 	for _, route := range []struct {
 		service, path, caller string
 		body                  any
 	}{
-		{"compactor", "/v1/compact", account("dispatcher"), domain},
-		{"compactor", "/v1/notifications", account("pubsub"), notified("ledger/x")},
-		{"dispatcher", "/v1/reconcile", account("compactor"), domain},
-		{"dispatcher", "/v1/notifications", account("pubsub"), notified("manifests/x")},
-		{"dispatcher", "/v1/tenants/acme/workspaces/prod/timers/fire", account("queue"), map[string]any{"timer_id": "timer:liveness:x"}},
-		{"sweeper", "/v1/sweep", account("scheduler"), map[string]any{}},
+		{"compactor", "/v1/compact", clustertest.Account("dispatcher"), domain},
+		{"compactor", "/v1/notifications", clustertest.Account("pubsub"), notified("ledger/x")},
+		{"dispatcher", "/v1/reconcile", clustertest.Account("compactor"), domain},
+		{"dispatcher", "/v1/notifications", clustertest.Account("pubsub"), notified("manifests/x")},
+		{"dispatcher", "/v1/tenants/acme/workspaces/prod/timers/fire", clustertest.Account("queue"), map[string]any{"timer_id": "timer:liveness:x"}},
+		{"sweeper", "/v1/sweep", clustertest.Account("scheduler"), map[string]any{}},
 	} {
-		audience, now := c.url[route.service], clock.System{}.Now()
+		audience, now := c.URL[route.service], clock.System{}.Now()
 		claims := func(change func(*identitytest.Claims)) string {
-			claims := identitytest.Claims{Issuer: c.issuer.URL, Audience: audience, Email: route.caller, IssuedAt: now, Expires: now.Add(time.Hour)}
+			claims := identitytest.Claims{Issuer: c.Issuer.URL, Audience: audience, Email: route.caller, IssuedAt: now, Expires: now.Add(time.Hour)}
 			change(&claims)
-			return c.sign(c.issuer, claims)
+			return c.sign(c.Issuer, claims)
 		}
 		for _, r := range []request{
 			{name: "nobody", status: http.StatusUnauthorized},
@@ -107,12 +108,12 @@ func (c *cluster) callers() []request {
 			{name: "a token for another service", token: claims(func(c *identitytest.Claims) { c.Audience = "https://elsewhere.example" }), status: http.StatusUnauthorized},
 			{name: "a token of another issuer", token: claims(func(c *identitytest.Claims) { c.Issuer = "https://elsewhere.example" }), status: http.StatusUnauthorized},
 			{name: "a forged token", token: c.sign(c.stranger, identitytest.Claims{
-				Issuer: c.issuer.URL, Audience: audience, Email: route.caller, IssuedAt: now, Expires: now.Add(time.Hour),
+				Issuer: c.Issuer.URL, Audience: audience, Email: route.caller, IssuedAt: now, Expires: now.Add(time.Hour),
 			}), status: http.StatusUnauthorized},
-			{name: "an account that may not", token: claims(func(c *identitytest.Claims) { c.Email = account("mallory") }), status: http.StatusForbidden},
+			{name: "an account that may not", token: claims(func(c *identitytest.Claims) { c.Email = clustertest.Account("mallory") }), status: http.StatusForbidden},
 			{name: "an unverified account", token: claims(func(c *identitytest.Claims) { c.Unverified = true }), status: http.StatusUnauthorized},
 		} {
-			r.name, r.url, r.body = route.service+route.path+" by "+r.name, c.url[route.service]+route.path, route.body
+			r.name, r.url, r.body = route.service+route.path+" by "+r.name, c.URL[route.service]+route.path, route.body
 			requests = append(requests, r)
 		}
 	}
@@ -120,7 +121,7 @@ func (c *cluster) callers() []request {
 }
 
 // callbacks are reports that are not what was signed, or not for now.
-func (c *cluster) callbacks(run, other *attempt) []request {
+func (c *refusing) callbacks(run, other *attempt) []request {
 	named := contract.Callback{
 		Domain: acme, RunID: run.env.RunID, TaskKey: run.env.TaskKey, Attempt: run.env.Attempt, AttemptID: run.env.AttemptID,
 		Verb: contract.VerbFinished, Expires: event.At(clock.System{}.Now().Add(time.Hour)),
@@ -128,15 +129,15 @@ func (c *cluster) callbacks(run, other *attempt) []request {
 	signed := func(keys contract.Keyring, change func(*contract.Callback)) string {
 		changed := named
 		change(&changed)
-		return contract.CallbackURL(c.url["dispatcher"], changed, keys)
+		return contract.CallbackURL(c.URL["dispatcher"], changed, keys)
 	}
 	as := func(of, from string) string { // the signature of one URL on another
 		u, err := url.Parse(from)
-		require.NoError(c.t, err)
+		require.NoError(c.T, err)
 		return strings.Split(of, "?")[0] + "?" + u.RawQuery
 	}
-	otherKeys := contract.Keyring{Current: c.keys.Current, Secrets: map[string][]byte{c.keys.Current: bytes.Repeat([]byte("t"), contract.MinSecret)}}
-	unknownKey := contract.Keyring{Current: "k9", Secrets: map[string][]byte{"k9": []byte(secret)}}
+	otherKeys := contract.Keyring{Current: c.Keys.Current, Secrets: map[string][]byte{c.Keys.Current: bytes.Repeat([]byte("t"), contract.MinSecret)}}
+	unknownKey := contract.Keyring{Current: "k9", Secrets: map[string][]byte{"k9": []byte(clustertest.Secret)}}
 	finished := run.finished()
 	elsewhere := run.finished()
 	elsewhere.Output = &event.Output{URI: strings.ReplaceAll(run.prefix(), acme.Path(), globex.Path())}
@@ -152,7 +153,7 @@ func (c *cluster) callbacks(run, other *attempt) []request {
 		{name: "forged: another attempt", url: strings.Replace(run.calls.Finished, "attempt=1", "attempt=2", 1), body: finished, status: unauthorized},
 		{name: "forged: a start's right used for the end", url: as(run.calls.Finished, run.env.Callbacks.Started), body: finished, status: unauthorized},
 		{name: "forged: another task", url: strings.Replace(run.calls.Finished, "tasks/raw", "tasks/own", 1), body: finished, status: unauthorized},
-		{name: "expired", url: signed(c.keys, func(c *contract.Callback) { c.Expires = event.At(clock.System{}.Now().Add(-time.Second)) }), body: finished, status: unauthorized},
+		{name: "expired", url: signed(c.Keys, func(c *contract.Callback) { c.Expires = event.At(clock.System{}.Now().Add(-time.Second)) }), body: finished, status: unauthorized},
 		{name: "cross-tenant: its right on another tenant's run", url: as(run.calls.Finished, other.calls.Finished), body: finished, status: unauthorized},
 		{
 			name: "cross-tenant: the tenant of the URL changed", body: finished, status: unauthorized,
@@ -170,19 +171,19 @@ func (c *cluster) callbacks(run, other *attempt) []request {
 		{name: "another method", method: http.MethodGet, url: run.calls.Finished, status: http.StatusMethodNotAllowed},
 		{
 			name: "a run that there is not", body: finished, status: http.StatusNotFound,
-			url: signed(c.keys, func(c *contract.Callback) { c.RunID = ids.AtTime(time.Unix(1, 0)) }),
+			url: signed(c.Keys, func(c *contract.Callback) { c.RunID = ids.AtTime(time.Unix(1, 0)) }),
 		},
 		{
 			name: "a domain that there is not", body: finished, status: http.StatusNotFound,
-			url: signed(c.keys, func(c *contract.Callback) { c.Domain.Tenant = "nobody" }),
+			url: signed(c.Keys, func(c *contract.Callback) { c.Domain.Tenant = "nobody" }),
 		},
 		{name: "replayed: the start", url: run.env.Callbacks.Started, body: run.started(), status: http.StatusOK},
 	}
 }
 
-func (c *cluster) timers() []request {
-	fire := c.url["dispatcher"] + "/v1/tenants/acme/workspaces/prod/timers/fire"
-	token := c.token(account("queue"), c.url["dispatcher"])
+func (c *refusing) timers() []request {
+	fire := c.URL["dispatcher"] + "/v1/tenants/acme/workspaces/prod/timers/fire"
+	token := c.Token("queue", "dispatcher")
 	return []request{
 		{name: "a timer that there is not", url: fire, token: token, body: map[string]any{"timer_id": "timer:retry:x"}, status: http.StatusOK},
 		{name: "a timer's call without a timer", url: fire, token: token, body: map[string]any{}, status: http.StatusBadRequest},
@@ -191,7 +192,7 @@ func (c *cluster) timers() []request {
 }
 
 // notifications are those that change nothing.
-func (c *cluster) notifications(run *attempt) []request {
+func (c *refusing) notifications(run *attempt) []request {
 	var requests []request
 	known := c.ledger(acme)[0]
 	for service, keys := range map[string]map[string]int{
@@ -202,27 +203,27 @@ func (c *cluster) notifications(run *attempt) []request {
 		},
 		"dispatcher": {manifest.Key(acme, 1): http.StatusOK, "manifests/orchestration/tenant=acme/x": http.StatusNoContent, known: http.StatusNoContent},
 	} {
-		token := c.token(account("pubsub"), c.url[service])
+		token := c.Token("pubsub", service)
 		for key, status := range keys {
-			requests = append(requests, request{name: service + ": replayed or strange: " + key, url: c.url[service] + "/v1/notifications", token: token, body: notified(key), status: status})
+			requests = append(requests, request{name: service + ": replayed or strange: " + key, url: c.URL[service] + "/v1/notifications", token: token, body: notified(key), status: status})
 		}
 		for name, body := range map[string]any{
 			"no JSON": "x", "no message": map[string]any{}, "data that is no base64": map[string]any{"message": map[string]any{"data": "%"}},
 			"too large": strings.Repeat("[", 2<<20),
 		} {
-			requests = append(requests, request{name: service + ": malformed: " + name, url: c.url[service] + "/v1/notifications", token: token, body: body, status: http.StatusBadRequest})
+			requests = append(requests, request{name: service + ": malformed: " + name, url: c.URL[service] + "/v1/notifications", token: token, body: body, status: http.StatusBadRequest})
 		}
 		deleted := notified(known)
 		deleted["message"].(map[string]any)["attributes"].(map[string]string)["eventType"] = "OBJECT_DELETE" //nolint:forcetypeassert // made so below
-		requests = append(requests, request{name: service + ": of another event", url: c.url[service] + "/v1/notifications", token: token, body: deleted, status: http.StatusNoContent})
+		requests = append(requests, request{name: service + ": of another event", url: c.URL[service] + "/v1/notifications", token: token, body: deleted, status: http.StatusNoContent})
 	}
 	return requests
 }
 
 // bodies are requests between services that no service makes.
-func (c *cluster) bodies() []request {
-	compact, reconcile := c.url["compactor"]+"/v1/compact", c.url["dispatcher"]+"/v1/reconcile"
-	toCompactor, toDispatcher := c.token(account("dispatcher"), c.url["compactor"]), c.token(account("compactor"), c.url["dispatcher"])
+func (c *refusing) bodies() []request {
+	compact, reconcile := c.URL["compactor"]+"/v1/compact", c.URL["dispatcher"]+"/v1/reconcile"
+	toCompactor, toDispatcher := c.Token("dispatcher", "compactor"), c.Token("compactor", "dispatcher")
 	bad := http.StatusBadRequest
 	return []request{
 		{name: "compact: no domain", url: compact, token: toCompactor, body: map[string]any{}, status: bad},
@@ -231,7 +232,7 @@ func (c *cluster) bodies() []request {
 		{name: "compact: a name twice", url: compact, token: toCompactor, body: `{"tenant":"acme","workspace":"prod","tenant":"globex"}`, status: bad},
 		{name: "reconcile: a negative revision", url: reconcile, token: toDispatcher, body: map[string]any{"tenant": "acme", "workspace": "prod", "revision": -1}, status: bad},
 		{name: "reconcile: a domain that there is not", url: reconcile, token: toDispatcher, body: map[string]any{"tenant": "nobody", "workspace": "prod"}, status: http.StatusNotFound},
-		{name: "a route that there is not", url: c.url["sweeper"] + "/v1/erase", status: http.StatusNotFound},
+		{name: "a route that there is not", url: c.URL["sweeper"] + "/v1/erase", status: http.StatusNotFound},
 	}
 }
 
@@ -253,7 +254,7 @@ func text(v any) string {
 	return string(data)
 }
 
-func (c *cluster) send(t *testing.T, r request) (status int, answer string) {
+func (c *refusing) send(t *testing.T, r request) (status int, answer string) {
 	t.Helper()
 	body := ""
 	if r.body != nil {
@@ -277,19 +278,19 @@ func (c *cluster) send(t *testing.T, r request) (status int, answer string) {
 }
 
 // written are all objects there are, and which versions of them.
-func (c *cluster) written() []string {
+func (c *refusing) written() []string {
 	var found []string
-	for o, err := range c.store.List(context.Background(), blob.ListOptions{}) {
-		require.NoError(c.t, err)
+	for o, err := range c.Store.List(context.Background(), blob.ListOptions{}) {
+		require.NoError(c.T, err)
 		found = append(found, fmt.Sprintf("%s %d", o.Key, o.Generation))
 	}
 	return found
 }
 
-func (c *cluster) ledger(d ids.Domain) []string {
+func (c *refusing) ledger(d ids.Domain) []string {
 	var keys []string
-	for name, err := range ledger.List(context.Background(), c.store, d, "") {
-		require.NoError(c.t, err)
+	for name, err := range ledger.List(context.Background(), c.Store, d, "") {
+		require.NoError(c.T, err)
 		keys = append(keys, name.Object.Key)
 	}
 	return keys

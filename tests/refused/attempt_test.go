@@ -1,0 +1,153 @@
+package refused_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/identity/identitytest"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/tests/clustertest"
+)
+
+var (
+	acme   = ids.Domain{Tenant: "acme", Workspace: "prod"}
+	globex = ids.Domain{Tenant: "globex", Workspace: "prod"}
+)
+
+type snap = state.State
+
+// refusing is a cluster whose worker keeps what it is pushed.
+type refusing struct {
+	*clustertest.Cluster
+
+	stranger *identitytest.Issuer
+	pushed   chan *contract.Envelope
+	ended    chan struct{}
+}
+
+func start(t *testing.T) *refusing {
+	t.Helper()
+	c := &refusing{stranger: identitytest.New(t, clock.System{}.Now), pushed: make(chan *contract.Envelope, 2), ended: make(chan struct{})}
+	t.Cleanup(func() { close(c.ended) })
+	c.Cluster = clustertest.Start(t, clustertest.Options{Worker: http.HandlerFunc(c.execute)})
+	return c
+}
+
+// execute takes what is pushed and does not answer: its tasks go on until the test
+// says otherwise.
+func (c *refusing) execute(_ http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	env, err := contract.Open(body, c.Keys, event.At(clock.System{}.Now()))
+	if err != nil {
+		c.T.Errorf("pushed: %v", err)
+		return
+	}
+	c.pushed <- env
+	select {
+	case <-c.ended:
+	case <-r.Context().Done():
+	}
+}
+
+func (c *refusing) sign(by *identitytest.Issuer, claims identitytest.Claims) string {
+	token, err := by.Sign(claims)
+	require.NoError(c.T, err)
+	return token
+}
+
+// attempt is one that has been started.
+type attempt struct {
+	env   *contract.Envelope
+	calls contract.Callbacks
+}
+
+// running begins a run of one task in a domain, starts it as a worker does, and
+// waits until nothing is left to be written.
+func (c *refusing) running(d ids.Domain) *attempt {
+	c.T.Helper()
+	_, err := c.Engine(d).Run(c.T.Context(), engine.RunRequest{
+		Plan: plan.Request{Root: c.T.TempDir(), All: true, Assets: []plan.Asset{{
+			Key: ids.AssetKey{Namespace: "raw", Name: "a"}, Work: plan.Work{Command: []string{"true"}},
+		}}},
+		Trigger: event.Trigger{Type: "manual"},
+	})
+	require.NoError(c.T, err)
+	a := &attempt{env: <-c.pushed}
+	status, answer := c.send(c.T, request{url: a.env.Callbacks.Started, body: a.started()})
+	require.Equal(c.T, http.StatusOK, status, answer)
+	var started contract.StartedAnswer
+	require.NoError(c.T, json.Unmarshal([]byte(answer), &started))
+	a.calls = started.Callbacks
+	c.await(d, func(s *snap) bool {
+		for row := range s.Outbox.All {
+			if row.Status == state.DispatchPending {
+				return false
+			}
+		}
+		for row := range s.Timers.All {
+			if row.State == state.TimerScheduled && row.EnqueuedAt == 0 {
+				return false
+			}
+		}
+		return s.Tasks.Get(state.Key2{A: a.env.RunID, B: a.env.TaskKey}).State == state.TaskRunning
+	})
+	return a
+}
+
+// await waits until a domain's state is as it should be and has all that its ledger
+// holds.
+func (c *refusing) await(d ids.Domain, holds func(*snap) bool) {
+	c.T.Helper()
+	reader := c.Reader(d)
+	c.Eventually("the state of "+d.String(), func() bool {
+		current, err := reader.Current(c.T.Context())
+		if err != nil || !holds(current.State) {
+			return false
+		}
+		for _, key := range c.ledger(d) {
+			if _, entry, err := ledger.ParseKey(key); err != nil || !current.State.Recorded(entry) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// prefix is the folder of an execution of its.
+func (a *attempt) prefix() string {
+	asset, err := ids.ParseAssetKey(a.env.AssetKey)
+	if err != nil {
+		panic(err)
+	}
+	return contract.ExecutionPrefix(a.env.Domain(), asset, a.env.PartitionKey, a.env.MaterializationID, a.env.AttemptID, "n")
+}
+
+func (a *attempt) started() *contract.Started {
+	return &contract.Started{AttemptID: a.env.AttemptID, WorkerID: "w", StartedAt: event.At(clock.System{}.Now())}
+}
+
+func (a *attempt) beat() *contract.Heartbeat {
+	return &contract.Heartbeat{AttemptID: a.env.AttemptID, WorkerID: "w", HeartbeatAt: event.At(clock.System{}.Now())}
+}
+
+func (a *attempt) finished() *contract.Finished {
+	now := event.At(clock.System{}.Now())
+	return &contract.Finished{
+		AttemptID: a.env.AttemptID, WorkerID: "w", Outcome: event.Succeeded, MaterializationID: a.env.MaterializationID, StartedAt: now, CompletedAt: now,
+		Output: &event.Output{URI: a.prefix()},
+	}
+}

@@ -430,8 +430,8 @@ func held(s *state.State) holders {
 // seen holds what a reader has against what was published.
 func (o *oracle) seen(p *process, d ids.Domain, snap *snapshot.Snapshot) {
 	f := o.domains[d]
-	if snap.Revision == 0 {
-		return
+	if snap.Revision == 0 || f.broken {
+		return // whoever finds no projections begins a history, which the rebuild ends
 	}
 	published, ok := f.past[snap.Revision]
 	if !ok {

@@ -20,6 +20,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -298,6 +299,7 @@ func (s *Stack) run(ctx context.Context) context.Context {
 	s.group.Go(func() error { return s.compactor.Run(ctx) })
 	s.group.Go(func() error { return s.dispatch.Run(ctx) })
 	s.group.Go(func() error { return s.maintain(ctx) })
+	s.group.Go(func() error { return s.rest(ctx) })
 	s.server.BaseContext = func(net.Listener) context.Context { return ctx }
 	s.group.Go(func() error {
 		if err := s.server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
@@ -431,6 +433,28 @@ func (s *Stack) maintain(ctx context.Context) error {
 		}
 		if err != nil && ctx.Err() == nil {
 			s.opts.Logger.WarnContext(ctx, "reconciliation incomplete; it is repeated", slog.Any("error", err))
+		}
+	}
+}
+
+// rest gives the memory back that work has left behind, each time that there has
+// been none for a while.
+func (s *Stack) rest(ctx context.Context) error {
+	latest := s.compactor.Latest()
+	live := func(snap *snapshot.Snapshot) bool { return snap.State.LiveRuns() > 0 }
+	for {
+		if _, err := latest.Await(ctx, func(snap *snapshot.Snapshot) bool { return !live(snap) }); err != nil {
+			return nil //nolint:nilerr // the stack is being closed
+		}
+		if err := s.opts.Clock.Sleep(ctx, reconcileEvery); err != nil {
+			return nil //nolint:nilerr // the stack is being closed
+		}
+		if snap, _ := latest.Get(); live(snap) {
+			continue
+		}
+		debug.FreeOSMemory()
+		if _, err := latest.Await(ctx, live); err != nil {
+			return nil //nolint:nilerr // the stack is being closed
 		}
 	}
 }

@@ -103,7 +103,7 @@ func (p Process) run(ctx context.Context, k kind, serve func(context.Context, Pr
 		fmt.Fprintf(p.Stderr, "%s: %v\n", k.Name, err)
 		return exitUsage
 	}
-	logger := slog.New(slog.NewJSONHandler(p.Stderr, &slog.HandlerOptions{Level: level})).With(slog.String("service", k.Name))
+	logger := newLogger(p.Stderr, level, cfg.inCloud()).With(slog.String("service", k.Name))
 	if err := serve(ctx, p, cfg, logger); err != nil {
 		logger.ErrorContext(ctx, "the service failed", slog.Any("error", err))
 		return exitFailed

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -90,6 +91,29 @@ func TestABucketsServicesAskWhoCalls(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "https://d.example", c.Audience, "its own URL, which it knows")
 	require.Equal(t, []string{"a@b.example", "c@b.example"}, c.accounts())
+}
+
+func TestACloudsLogHasItsFields(t *testing.T) {
+	var out strings.Builder
+	logger := newLogger(&out, slog.LevelDebug, true)
+	logger.Warn("slow", slog.String("domain", "acme/prod"), slog.Group("of", slog.String("level", "3")))
+	logger.Error("broken")
+	logger.Info("well")
+	logger.Debug("detail")
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	for i, want := range []string{"WARNING", "ERROR", "INFO", "DEBUG"} {
+		var line map[string]any
+		require.NoError(t, json.Unmarshal([]byte(lines[i]), &line))
+		require.Equal(t, want, line["severity"])
+		require.NotEmpty(t, line["message"])
+		require.NotEmpty(t, line["time"])
+		require.NotContains(t, line, "msg")
+		require.NotContains(t, line, "level")
+	}
+	require.Contains(t, lines[0], `"of":{"level":"3"}`)
+	out.Reset()
+	newLogger(&out, slog.LevelInfo, false).Info("well")
+	require.Contains(t, out.String(), `"level":"INFO","msg":"well"`)
 }
 
 func TestHelpNamesTheFlagsAndIsNoFailure(t *testing.T) {

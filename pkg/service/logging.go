@@ -1,0 +1,45 @@
+package service
+
+import (
+	"io"
+	"log/slog"
+)
+
+// newLogger logs lines of JSON. In a cloud its fields have the names that Cloud
+// Logging looks for, so that its levels are levels there.
+func newLogger(w io.Writer, level slog.Leveler, cloud bool) *slog.Logger {
+	options := &slog.HandlerOptions{Level: level}
+	if cloud {
+		options.ReplaceAttr = cloudField
+	}
+	return slog.New(slog.NewJSONHandler(w, options))
+}
+
+// cloudField is a field of a log line as Cloud Logging has it.
+func cloudField(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) > 0 {
+		return a
+	}
+	switch a.Key {
+	case slog.MessageKey:
+		a.Key = "message"
+	case slog.LevelKey:
+		a.Key = "severity"
+		if level, ok := a.Value.Any().(slog.Level); ok {
+			a.Value = slog.StringValue(severity(level))
+		}
+	}
+	return a
+}
+
+func severity(level slog.Level) string {
+	switch {
+	case level >= slog.LevelError:
+		return "ERROR"
+	case level >= slog.LevelWarn:
+		return "WARNING"
+	case level >= slog.LevelInfo:
+		return "INFO"
+	}
+	return "DEBUG"
+}

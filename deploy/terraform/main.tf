@@ -11,8 +11,9 @@ data "google_storage_project_service_account" "this" {
 
 resource "google_project_service" "apis" {
   for_each = toset([
-    "cloudscheduler.googleapis.com", "cloudtasks.googleapis.com", "iamcredentials.googleapis.com", "monitoring.googleapis.com",
-    "pubsub.googleapis.com", "run.googleapis.com", "secretmanager.googleapis.com", "storage.googleapis.com",
+    "cloudresourcemanager.googleapis.com", "cloudscheduler.googleapis.com", "cloudtasks.googleapis.com", "iam.googleapis.com",
+    "iamcredentials.googleapis.com", "monitoring.googleapis.com", "pubsub.googleapis.com", "run.googleapis.com",
+    "secretmanager.googleapis.com", "storage.googleapis.com",
   ])
 
   project            = var.project
@@ -41,4 +42,6 @@ resource "google_service_account" "this" {
   project      = var.project
   account_id   = "${var.prefix}-${each.value}"
   display_name = "Servo: ${each.value}"
+
+  depends_on = [google_project_service.apis]
 }

@@ -113,4 +113,6 @@ resource "google_service_account_iam_member" "pubsub_signs" {
   service_account_id = google_service_account.this["pubsub"].name
   role               = "roles/iam.serviceAccountTokenCreator"
   member             = local.pubsub_agent
+
+  depends_on = [google_pubsub_topic.dead] # Pub/Sub makes its agent with the first topic
 }

@@ -14,29 +14,54 @@ import (
 // Tokens are the ID tokens of this machine's service account, or of the one whose
 // key file is configured. They are kept until they are about to expire.
 func Tokens() identity.Source {
-	var mu sync.Mutex
-	sources := map[string]oauth2.TokenSource{}
-	source := func(ctx context.Context, audience string) (oauth2.TokenSource, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if found := sources[audience]; found != nil {
-			return found, nil
-		}
-		made, err := idtoken.NewTokenSource(context.WithoutCancel(ctx), audience)
-		if err == nil {
-			sources[audience] = made
-		}
-		return made, err
-	}
+	var sources sync.Map
 	return func(ctx context.Context, audience string) (string, error) {
-		from, err := source(ctx, audience)
+		found, _ := sources.LoadOrStore(audience, &tokens{audience: audience})
+		source, _ := found.(*tokens)
+		return source.token(ctx)
+	}
+}
+
+// tokens are those for one audience.
+type tokens struct {
+	audience string
+
+	mu   sync.Mutex
+	from oauth2.TokenSource
+}
+
+// token waits for no longer than ctx lasts: who gives out tokens does not know it.
+func (t *tokens) token(ctx context.Context) (string, error) {
+	type answer struct {
+		token string
+		err   error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		token, err := t.get(context.WithoutCancel(ctx))
+		answered <- answer{token, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case a := <-answered:
+		return a.token, a.err
+	}
+}
+
+func (t *tokens) get(ctx context.Context) (string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.from == nil {
+		made, err := idtoken.NewTokenSource(ctx, t.audience)
 		if err != nil {
 			return "", fmt.Errorf("find this machine's account: %w", err)
 		}
-		token, err := from.Token()
-		if err != nil {
-			return "", err
-		}
-		return token.AccessToken, nil
+		t.from = made
 	}
+	token, err := t.from.Token()
+	if err != nil {
+		return "", err
+	}
+	return token.AccessToken, nil
 }

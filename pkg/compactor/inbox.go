@@ -15,6 +15,8 @@ type Entry struct {
 	// Data is what the entry holds, when whoever announces it has just written it;
 	// nil: it is read from the store.
 	Data []byte
+
+	refused bool // by an older build
 }
 
 // Request asks for entries to be folded.

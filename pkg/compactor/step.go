@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -90,7 +91,7 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 		}
 	}
 	entries = c.unknown(entries)
-	again := c.newlySupported(ctx, r.Barrier)
+	again := c.newlySupported(r.Barrier)
 	entries = slices.Concat(again, entries)
 	known := map[string]bool{} // before the listing
 	if r.Barrier {
@@ -99,12 +100,13 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 		}
 	}
 	total := 0
+	unread := map[string]bool{}
 	var decisions []fold.Group
 	for len(entries) > 0 {
 		n := min(len(entries), chunk)
 		part := entries[:n]
 		entries = entries[n:]
-		groups, decisive, err := c.groups(ctx, part)
+		groups, decisive, err := c.groups(ctx, part, unread)
 		if err != nil {
 			return Result{}, next, err
 		}
@@ -132,7 +134,9 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 		total += folded
 	}
 	for _, e := range again {
-		c.tried[e.ID] = true
+		if !unread[e.ID] {
+			c.tried[e.ID] = true
+		}
 	}
 	// With nothing new in the ledger the listing itself is the news. It is not
 	// worth a manifest: the next one will carry it.
@@ -195,7 +199,7 @@ func (c *Compactor) unknown(entries []Entry) []Entry {
 // This one may: each is folded once a process, with a barrier; what is still
 // unknown stays the dead letter that it is. One that cannot be read now holds up
 // nothing, and is tried again with the next barrier.
-func (c *Compactor) newlySupported(ctx context.Context, barrier bool) []Entry {
+func (c *Compactor) newlySupported(barrier bool) []Entry {
 	if !barrier {
 		return nil
 	}
@@ -204,23 +208,9 @@ func (c *Compactor) newlySupported(ctx context.Context, barrier bool) []Entry {
 		if n := len(entries); n > 0 && entries[n-1].ID == key.A || c.tried[key.A] {
 			continue
 		}
-		entries = append(entries, Entry{ID: key.A})
+		entries = append(entries, Entry{ID: key.A, refused: true})
 	}
-	var g errgroup.Group
-	g.SetLimit(readers)
-	for i := range entries {
-		g.Go(func() error {
-			data, err := ledger.Read(ctx, c.Store, ledger.Key(c.Domain, entries[i].ID))
-			if err != nil {
-				c.Logger.WarnContext(ctx, "an entry that an older build did not know cannot be read; it is tried again",
-					slog.String("domain", c.Domain.String()), slog.String("entry", entries[i].ID), slog.Any("error", err))
-			}
-			entries[i].Data = data
-			return nil
-		})
-	}
-	_ = g.Wait() // none fails
-	return slices.DeleteFunc(entries, func(e Entry) bool { return e.Data == nil })
+	return entries
 }
 
 // recorded reports whether an entry was dealt with. Those that history has are
@@ -234,13 +224,25 @@ func (c *Compactor) recorded(entry string) bool {
 // timers decide is folded after every fact that came with it, in whatever part,
 // and an entry is recorded as a whole, since a listing passes over it from then
 // on. So these entries wait, decoded, for the last part. They are small and few.
-func (c *Compactor) groups(ctx context.Context, entries []Entry) (groups, decisive []fold.Group, err error) {
+//
+// Of the entries that an older build refused, those that cannot be read now are left
+// out, and noted as unread.
+func (c *Compactor) groups(ctx context.Context, entries []Entry, unread map[string]bool) (groups, decisive []fold.Group, err error) {
 	decoded := make([][]fold.Group, len(entries))
+	var mu sync.Mutex
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(readers)
 	for i, e := range entries {
 		g.Go(func() error {
 			groups, err := c.decode(gctx, e)
+			if err != nil && e.refused && gctx.Err() == nil {
+				c.Logger.WarnContext(ctx, "an entry that an older build did not know cannot be read; it is tried again",
+					slog.String("domain", c.Domain.String()), slog.String("entry", e.ID), slog.Any("error", err))
+				mu.Lock()
+				unread[e.ID] = true
+				mu.Unlock()
+				return nil
+			}
 			decoded[i] = groups
 			return err
 		})

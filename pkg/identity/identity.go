@@ -4,12 +4,14 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
@@ -43,6 +45,14 @@ type Config struct {
 	Now      func() time.Time
 }
 
+const (
+	// keysTimeout bounds a request for the keys: all who need them wait for one.
+	keysTimeout = 10 * time.Second
+	// keysAge is how old the keys are at least before they are read anew: a stranger's
+	// token names a key that is not known, too.
+	keysAge = 30 * time.Second
+)
+
 // Verifier verifies tokens. It is safe for concurrent use.
 type Verifier struct {
 	cfg    Config
@@ -54,7 +64,8 @@ type Verifier struct {
 // known.
 func New(ctx context.Context, cfg Config) *Verifier {
 	cfg.Audience = strings.TrimSuffix(cfg.Audience, "/")
-	keys := keySet{oidc.NewRemoteKeySet(oidc.ClientContext(context.WithoutCancel(ctx), cfg.Client), cfg.KeysURL)}
+	client := &http.Client{Transport: &paced{inner: cmp.Or(cfg.Client.Transport, http.DefaultTransport), now: cfg.Now}, Timeout: keysTimeout}
+	keys := keySet{oidc.NewRemoteKeySet(oidc.ClientContext(context.WithoutCancel(ctx), client), cfg.KeysURL)}
 	return &Verifier{cfg, oidc.NewVerifier(cfg.Issuer, keys, &oidc.Config{
 		SkipClientIDCheck:    true, // an audience may have a path
 		SupportedSigningAlgs: []string{oidc.RS256}, Now: cfg.Now,
@@ -109,10 +120,40 @@ type keysFailed struct{}
 // VerifySignature implements [oidc.KeySet].
 func (k keySet) VerifySignature(ctx context.Context, jwt string) ([]byte, error) {
 	payload, err := k.KeySet.VerifySignature(ctx, jwt)
-	if err != nil && strings.HasPrefix(err.Error(), "fetching keys") {
+	if err != nil && !errors.Is(err, errFresh) && strings.HasPrefix(err.Error(), "fetching keys") {
 		if failed, ok := ctx.Value(keysFailed{}).(*error); ok {
 			*failed = err
 		}
 	}
 	return payload, err
+}
+
+// errFresh says that the keys were read moments ago: a key that is not among them is
+// none.
+var errFresh = errors.New("the issuer has no such key")
+
+// paced makes requests for the keys, unless the last answer is fresh.
+type paced struct {
+	inner http.RoundTripper
+	now   func() time.Time
+
+	mu   sync.Mutex
+	last time.Time
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (p *paced) RoundTrip(r *http.Request) (*http.Response, error) {
+	p.mu.Lock()
+	fresh := !p.last.IsZero() && p.now().Sub(p.last) < keysAge
+	p.mu.Unlock()
+	if fresh {
+		return nil, errFresh
+	}
+	res, err := p.inner.RoundTrip(r)
+	if err == nil && res.StatusCode == http.StatusOK {
+		p.mu.Lock()
+		p.last = p.now()
+		p.mu.Unlock()
+	}
+	return res, err
 }

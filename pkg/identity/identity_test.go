@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -107,6 +108,59 @@ func TestAnIssuerThatIsAwayIsNotTheCallersFault(t *testing.T) {
 	away = true
 	_, err = v.Verify(t.Context(), "Bearer "+token)
 	require.NoError(t, err, "the keys are kept")
+}
+
+// Seen to fail without a time-out: whoever asks after it waits for the answer, too.
+func TestARequestForTheKeysThatHangsIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		v := identity.New(t.Context(), identity.Config{
+			Issuer: "https://issuer.example", KeysURL: "https://issuer.example/certs", Audience: here, Accounts: []string{queue}, Now: now,
+			Client: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+				asked++
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			})},
+		})
+		for range 3 {
+			_, err := v.Verify(t.Context(), "Bearer "+stranger(t))
+			require.ErrorIs(t, err, identity.ErrUnavailable)
+		}
+		require.Equal(t, 3, asked)
+	})
+}
+
+func TestStrangersDoNotHaveTheKeysReadAgainAndAgain(t *testing.T) {
+	issuer := identitytest.New(t, now)
+	asked, clock := 0, start
+	v := identity.New(t.Context(), identity.Config{
+		Issuer: issuer.URL, KeysURL: issuer.KeysURL(), Audience: here, Accounts: []string{queue}, Now: func() time.Time { return clock },
+		Client: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			asked++
+			return http.DefaultTransport.RoundTrip(r)
+		})},
+	})
+	for range 20 {
+		_, err := v.Verify(t.Context(), "Bearer "+stranger(t))
+		require.ErrorIs(t, err, identity.ErrUnknown)
+	}
+	require.Equal(t, 1, asked)
+	token, err := issuer.Token(queue, here)
+	require.NoError(t, err)
+	_, err = v.Verify(t.Context(), "Bearer "+token)
+	require.NoError(t, err, "who is known is served meanwhile")
+	clock = clock.Add(time.Minute)
+	_, err = v.Verify(t.Context(), "Bearer "+stranger(t))
+	require.ErrorIs(t, err, identity.ErrUnknown)
+	require.Equal(t, 2, asked)
+}
+
+// stranger is a token that is well made, and signed by nobody.
+func stranger(t *testing.T) string {
+	t.Helper()
+	encode := base64.RawURLEncoding.EncodeToString
+	return encode([]byte(`{"alg":"RS256","kid":"mine"}`)) + "." +
+		encode([]byte(`{"iss":"https://issuer.example","aud":"`+here+`","exp":9999999999}`)) + "." + encode(make([]byte, 256))
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

@@ -83,6 +83,7 @@ type waiter struct {
 	appended Appended
 	err      error
 	left     bool // its caller is gone
+	riding   bool // it has no caller: it is what AppendSoon took
 	finished bool
 }
 

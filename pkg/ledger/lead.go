@@ -107,7 +107,7 @@ func (a *Appender) take() *batch {
 	full := false
 	if a.riding != nil && !decides {
 		riding := a.alight()
-		riding.left = true // nobody waits for it
+		riding.left, riding.riding = true, true
 		a.waiting += len(riding.data)
 		b.add(riding)
 	}
@@ -150,6 +150,12 @@ func (a *Appender) handOver() {
 			}
 		}
 		// Nobody waits for it any more. It may be stored, and then a listing finds it.
+		// What rode in it rides with another.
+		for _, w := range a.current.waiters {
+			if w.riding {
+				a.boardAgain(w)
+			}
+		}
 		a.finish(a.current, ErrUnknown)
 	}
 	if len(a.queue) > 0 {

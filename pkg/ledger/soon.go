@@ -56,6 +56,23 @@ func (a *Appender) ride(w *waiter) (full *waiter) {
 	return a.alight()
 }
 
+// boardAgain has what rode in an entry that was given up ride with the next: told
+// twice it changes nothing. The caller holds the lock.
+func (a *Appender) boardAgain(w *waiter) {
+	again := newWaiter()
+	again.data, again.events, again.urgent = w.data, w.events, w.urgent
+	if a.riding != nil {
+		again.data = append(again.data, a.riding.data...)
+		again.events += a.riding.events
+		again.urgent = again.urgent || a.riding.urgent
+	}
+	a.riding = again
+	select {
+	case a.boarded <- struct{}{}:
+	default:
+	}
+}
+
 // alight takes what rides, for its bearer to append. The caller holds the lock.
 func (a *Appender) alight() *waiter {
 	riding := a.riding

@@ -114,6 +114,33 @@ func TestManyFactsDoNotWait(t *testing.T) {
 	})
 }
 
+// Seen to fail when what rode was given up with the entry.
+func TestWhatRodeInAnEntryThatWasGivenUpRidesWithTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := riding(t)
+		down := true
+		w.store.decide = func(context.Context, string, int) (bool, error) {
+			if down {
+				return false, errLost
+			}
+			return true, nil
+		}
+		w.soon(t, heartbeat(1), heartbeat(2))
+		impatient, cancelled := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancelled()
+		_, err := w.Append(impatient, []*event.Envelope{cancel("a")})
+		require.ErrorIs(t, err, ledger.ErrUnknown)
+		w.soon(t, heartbeat(3))
+		down = false
+		pass(t, 10*time.Second)
+		synctest.Wait()
+		require.Len(t, w.entries(t), 1)
+		groups := w.groups(t, w.entries(t)[0])
+		require.Len(t, groups, 2)
+		require.Equal(t, []int{2, 1}, []int{len(groups[0].Events), len(groups[1].Events)})
+	})
+}
+
 func TestABadFactIsRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := riding(t)

@@ -99,6 +99,10 @@ var (
 			if c.inCloud() && c.Keys == "" {
 				problems = append(problems, errors.New("--keys is missing: a bucket is no place for signing keys; name a file, for example one that is mounted from a secret"))
 			}
+			if c.verifies() && c.Queue == LocalQueue && (c.Identity != GoogleIdentity || c.Audience != c.URL) {
+				problems = append(problems, fmt.Errorf("--callers with --queue %s: this service's own queue calls it, too; say --identity %s and --url, and name its own account",
+					LocalQueue, GoogleIdentity))
+			}
 			return append(problems, c.checkQueue()...)
 		},
 	}

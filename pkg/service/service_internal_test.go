@@ -80,13 +80,17 @@ func TestABucketsServicesAskWhoCalls(t *testing.T) {
 			require.ErrorContains(t, err, tc.want)
 		})
 	}
+	_, err := parse(dispatcherKind, []string{
+		"--store", "/d", "--compactor-url", "http://c:1", "--worker-url", "http://w:1", "--callers", "a@b.example", "--audience", "https://d.example",
+	}, none, os.Stderr)
+	require.ErrorContains(t, err, "this service's own queue calls it")
 	c, err := parse(compactorKind, append(bucket, "--callers", AnyCaller), none, os.Stderr)
 	require.NoError(t, err)
 	require.Equal(t, GoogleIdentity, c.Identity)
 	require.False(t, c.verifies())
 	c, err = parse(dispatcherKind, []string{
 		"--store", "gs://b", "--keys", "k", "--compactor-url", "http://c:1", "--worker-url", "http://w:1", "--url", "https://d.example",
-		"--callers", " a@b.example,, c@b.example ",
+		"--callers", " a@b.example,, c@b.example ", "--queue", "projects/p/locations/l",
 	}, none, os.Stderr)
 	require.NoError(t, err)
 	require.Equal(t, "https://d.example", c.Audience, "its own URL, which it knows")

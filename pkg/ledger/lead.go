@@ -153,7 +153,7 @@ func (a *Appender) handOver() {
 		// What rode in it rides with another.
 		for _, w := range a.current.waiters {
 			if w.riding {
-				a.boardAgain(w)
+				a.board(w, a.riding) // told twice it changes nothing
 			}
 		}
 		a.finish(a.current, ErrUnknown)

@@ -32,10 +32,6 @@ func (a *Appender) AppendSoon(ctx context.Context, group []*event.Envelope) erro
 		_, err = a.append(ctx, full)
 		return err
 	}
-	select {
-	case a.boarded <- struct{}{}:
-	default:
-	}
 	return nil
 }
 
@@ -45,28 +41,32 @@ func (a *Appender) ride(w *waiter) (full *waiter) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.riding == nil {
-		a.riding = newWaiter()
+		a.board(w)
+	} else {
+		a.riding.add(w)
 	}
-	a.riding.data = append(a.riding.data, w.data...)
-	a.riding.events += w.events
-	a.riding.urgent = a.riding.urgent || w.urgent
 	if len(a.riding.data) < maxRidingBytes && a.riding.events < maxRidingEvents {
 		return nil
 	}
 	return a.alight()
 }
 
-// boardAgain has what rode in an entry that was given up ride with the next: told
-// twice it changes nothing. The caller holds the lock.
-func (a *Appender) boardAgain(w *waiter) {
-	again := newWaiter()
-	again.data, again.events, again.urgent = w.data, w.events, w.urgent
-	if a.riding != nil {
-		again.data = append(again.data, a.riding.data...)
-		again.events += a.riding.events
-		again.urgent = again.urgent || a.riding.urgent
+// add makes another group part of this one's entry.
+func (w *waiter) add(more *waiter) {
+	w.data = append(w.data, more.data...)
+	w.events += more.events
+	w.urgent = w.urgent || more.urgent
+}
+
+// board has groups ride, in this order, as one. The caller holds the lock.
+func (a *Appender) board(groups ...*waiter) {
+	riding := newWaiter()
+	for _, w := range groups {
+		if w != nil {
+			riding.add(w)
+		}
 	}
-	a.riding = again
+	a.riding = riding
 	select {
 	case a.boarded <- struct{}{}:
 	default:

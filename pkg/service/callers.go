@@ -116,7 +116,7 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, route string) boo
 	if s.callers == nil || open[route] {
 		return true
 	}
-	account, err := s.callers.Verify(r.Context(), r.Header.Get("Authorization"))
+	_, err := s.callers.Verify(r.Context(), r.Header.Get("Authorization"))
 	if err == nil {
 		return true
 	}
@@ -129,7 +129,7 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, route string) boo
 		reason, status = "not_allowed", http.StatusForbidden
 	}
 	s.metrics.Add("servo_refused_callers_total", 1, "reason", reason)
-	s.logger.WarnContext(r.Context(), "caller refused", slog.String("route", route), slog.String("account", account), slog.Any("error", err))
+	s.logger.WarnContext(r.Context(), "caller refused", slog.String("route", route), slog.Any("error", err))
 	writeProblem(w, status, err.Error())
 	return false
 }

@@ -4,6 +4,7 @@ package clustertest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -130,7 +131,7 @@ func Start(t *testing.T, o Options) *Cluster {
 				Args: append([]string{
 					"--store", "mem", "--listen", address, "--callers", strings.Join(s.callers, ","), "--audience", c.URL[name],
 					"--issuer", c.Issuer.URL, "--issuer-keys", c.Issuer.KeysURL(), "--identity", service.GoogleIdentity,
-					"--log-level", or(o.LogLevel, "debug"),
+					"--log-level", cmp.Or(o.LogLevel, "debug"),
 				}, s.args...),
 				Getenv: func(string) string { return "" }, Stderr: &c.logs, Clock: clock.System{}, Tokens: c.as(name), Instance: address,
 				OpenStore: func(context.Context, string) (blob.Store, io.Closer, error) { return c.Store, io.NopCloser(nil), nil },
@@ -154,13 +155,6 @@ func Start(t *testing.T, o Options) *Cluster {
 		}
 	}
 	return c
-}
-
-func or(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
 
 // inTurn is where the instances of a service are reached as one.

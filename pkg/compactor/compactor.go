@@ -254,35 +254,20 @@ func (c *Compactor) persist(ctx context.Context, b batch) (Result, error) {
 	}
 }
 
-// maxRestarts bounds how often a load starts over because the revision was
-// collected under it.
-const maxRestarts = 4
-
 // reload takes up the newest published state. What is being merged, or is merged,
 // may still do for it.
 func (c *Compactor) reload(ctx context.Context) error {
-	for restarts := 0; ; restarts++ {
-		m, err := c.Manifests.Load(ctx)
-		if errors.Is(err, manifest.ErrNone) {
-			c.state, c.manifest, c.merges = state.New(c.Domain), nil, nil
-			c.forget()
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		st, err := snapshot.Advance(ctx, c.Codec, c.Manifests, c.manifest, c.state, m)
-		if errors.Is(err, manifest.ErrMissing) && restarts < maxRestarts {
-			if live, liveErr := c.Manifests.Live(ctx, m); liveErr == nil && !live {
-				continue // this process stood still for longer than a revision is kept
-			}
-		}
-		if err != nil {
-			return err
-		}
-		c.adopt(st, m)
+	m, st, err := snapshot.Refresh(ctx, c.Codec, c.Manifests, c.manifest, c.state)
+	if errors.Is(err, manifest.ErrNone) {
+		c.state, c.manifest, c.merges = state.New(c.Domain), nil, nil
+		c.forget()
 		return nil
 	}
+	if err != nil {
+		return err
+	}
+	c.adopt(st, m)
+	return nil
 }
 
 // adopt makes a published state the one to fold on.

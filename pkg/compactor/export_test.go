@@ -1,6 +1,8 @@
 package compactor
 
 import (
+	"context"
+
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
 )
@@ -20,3 +22,6 @@ func (c *Compactor) RaiseFloor(floor string) {
 	m.OrphanFloor = floor
 	c.manifest = &m
 }
+
+// Reload takes up the newest published state, as a step that failed does.
+func (c *Compactor) Reload(ctx context.Context) error { return c.reload(ctx) }

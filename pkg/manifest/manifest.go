@@ -249,6 +249,13 @@ func (s *Store) verified(m *Manifest, t time.Time) {
 	}
 }
 
+// distrust has whoever asks next read the boundary.
+func (s *Store) distrust() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.verifiedAt = time.Time{}
+}
+
 // trusted reports whether what follows m can be told without the boundary.
 func (s *Store) trusted(m *Manifest) bool {
 	now := s.clock.Now()

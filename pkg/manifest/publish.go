@@ -112,6 +112,7 @@ func (s *Store) commit(ctx context.Context, m *Manifest) error {
 		b, _, err := s.Boundary(ctx)
 		if err == nil {
 			if b.Covers(m.Lineage, m.Revision) {
+				s.distrust() // what m follows was not the newest any more
 				return fmt.Errorf("%w: deleted through %d, lineage %s", ErrNotCommitted, b.DeletedThrough, b.Lineage)
 			}
 			return nil

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
@@ -97,11 +98,9 @@ func (cfg Config) differences(m *manifest.Manifest, replayed, live *state.State,
 
 // replay folds recorded groups in the order in which they were folded.
 func (cfg Config) replay(ctx context.Context, entries []*state.Entry) (*state.State, []string, error) {
-	order := slices.Clone(entries)
-	slices.SortFunc(order, func(a, b *state.Entry) int { return cmp.Compare(a.FirstSeq, b.FirstSeq) })
+	order, problems := inOrder(entries)
 	st := state.New(cfg.Domain)
 	r := &reader{cfg: cfg}
-	var problems []string
 	for _, row := range order {
 		g, err := r.group(ctx, row.Entry, row.Group)
 		if errors.Is(err, blob.ErrNotFound) || errors.Is(err, errNoGroup) {
@@ -120,6 +119,24 @@ func (cfg Config) replay(ctx context.Context, entries []*state.Entry) (*state.St
 		}
 	}
 	return st, problems, nil
+}
+
+// inOrder sorts recorded groups as they were folded. Each took the numbers of its
+// events. Where two took the same ones, writers folded that did not know of each
+// other, and there is no such order.
+func inOrder(entries []*state.Entry) (order []*state.Entry, problems []string) {
+	order = slices.Clone(entries)
+	slices.SortFunc(order, func(a, b *state.Entry) int {
+		return cmp.Or(cmp.Compare(a.FirstSeq, b.FirstSeq), strings.Compare(a.Entry, b.Entry), strings.Compare(a.Group, b.Group))
+	})
+	for i, row := range order[min(1, len(order)):] {
+		before := order[i]
+		if row.FirstSeq < before.FirstSeq+max(1, int64(before.Events)) {
+			problems = append(problems, fmt.Sprintf("ledger: entry %s, group %s was folded at the place of entry %s, group %s, which is %d",
+				row.Entry, row.Group, before.Entry, before.Group, before.FirstSeq))
+		}
+	}
+	return order, problems
 }
 
 // outputs checks that each output of a succeeded task is what its marker says.

@@ -43,15 +43,6 @@ func NewReader(d ids.Domain, codec *Codec, store *manifest.Store, c clock.Clock)
 // pollEvery is how often Await looks for a new revision.
 const pollEvery = 50 * time.Millisecond
 
-const (
-	// maxSteps is how many revisions are followed one by one; who is further behind
-	// asks for the newest at once.
-	maxSteps = 16
-	// maxRestarts bounds how often a read starts over because the revision's files
-	// were collected under it.
-	maxRestarts = 4
-)
-
 // read is a read of the newest state, and what came of it once done is closed.
 type read struct {
 	done chan struct{}
@@ -106,59 +97,20 @@ func (r *Reader) begin(mine *read) {
 }
 
 func (r *Reader) current(ctx context.Context) (*Snapshot, error) {
-	for restarts := 0; ; restarts++ {
-		m, err := r.newest(ctx)
-		if errors.Is(err, manifest.ErrNone) {
-			return &Snapshot{State: state.New(r.domain)}, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if r.last != nil && m.Nonce == r.last.Nonce {
-			return r.snap, nil
-		}
-		st, err := r.state(ctx, m)
-		if errors.Is(err, manifest.ErrMissing) && restarts < maxRestarts {
-			if live, liveErr := r.store.Live(ctx, m); liveErr == nil && !live {
-				r.last = nil // collected while it was being read
-				continue
-			}
-		}
-		if err != nil {
-			return nil, err
-		}
-		r.last, r.own = m, st
-		r.snap = &Snapshot{
-			State: st.Copy(), Revision: m.Revision, CaughtUpAt: m.Watermarks.CaughtUpAt, History: HistoryOf(r.codec, r.store, m),
-		}
+	m, st, err := Refresh(ctx, r.codec, r.store, r.last, r.own)
+	switch {
+	case errors.Is(err, manifest.ErrNone):
+		return &Snapshot{State: state.New(r.domain)}, nil
+	case err != nil:
+		return nil, err
+	case m == r.last:
 		return r.snap, nil
 	}
-}
-
-// state is the state of m.
-func (r *Reader) state(ctx context.Context, m *manifest.Manifest) (*state.State, error) {
-	return Advance(ctx, r.codec, r.store, r.last, r.own, m)
-}
-
-// newest is the newest manifest: step by step from the last one seen, or anew.
-func (r *Reader) newest(ctx context.Context) (*manifest.Manifest, error) {
-	if r.last == nil {
-		return r.store.Load(ctx)
+	r.last, r.own = m, st
+	r.snap = &Snapshot{
+		State: st.Copy(), Revision: m.Revision, CaughtUpAt: m.Watermarks.CaughtUpAt, History: HistoryOf(r.codec, r.store, m),
 	}
-	m := r.last
-	for range maxSteps {
-		next, err := r.store.Next(ctx, m)
-		switch {
-		case errors.Is(err, manifest.ErrReload):
-			return r.store.Load(ctx)
-		case err != nil:
-			return nil, err
-		case next == nil:
-			return m, nil
-		}
-		m = next
-	}
-	return r.store.Load(ctx)
+	return r.snap, nil
 }
 
 // Await is a published state of a revision greater than after, once there is one.

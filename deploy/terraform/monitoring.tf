@@ -44,6 +44,7 @@ locals {
     "Requests a second, by status" = "sum by (status) (rate(servo_http_requests_total[$${__interval}]))"
     "Store requests, by operation" = "sum by (op) (rate(servo_store_requests_total[$${__interval}]))"
     "Queue tasks, by result"       = "sum by (result) (rate(servo_queue_tasks_total[$${__interval}]))"
+    "Tasks waiting for a turn"     = "sum(servo_dispatches_waiting)"
     "Hand-overs, by result"        = "sum by (result) (rate(servo_handovers_total[$${__interval}]))"
     "Found by sweeping only"       = "sum(rate(servo_swept_groups_total[$${__interval}]))"
     "Domains that are open"        = "sum(servo_domains_open)"

@@ -10,13 +10,14 @@ locals {
       SERVO_DISPATCHER_URL = local.url["dispatcher"]
     }
     dispatcher = {
-      SERVO_COMPACTOR_URL = local.url["compactor"]
-      SERVO_WORKER_URL    = local.url["worker"]
-      SERVO_URL           = local.url["dispatcher"]
-      SERVO_KEYS          = "/secrets/keys.json"
-      SERVO_QUEUE         = "projects/${var.project}/locations/${var.region}"
-      SERVO_QUEUE_PREFIX  = "${var.prefix}-"
-      SERVO_QUEUE_ACCOUNT = local.email["queue"]
+      SERVO_COMPACTOR_URL  = local.url["compactor"]
+      SERVO_WORKER_URL     = local.url["worker"]
+      SERVO_URL            = local.url["dispatcher"]
+      SERVO_KEYS           = "/secrets/keys.json"
+      SERVO_QUEUE          = "projects/${var.project}/locations/${var.region}"
+      SERVO_QUEUE_PREFIX   = "${var.prefix}-"
+      SERVO_QUEUE_ACCOUNT  = local.email["queue"]
+      SERVO_TENANT_WEIGHTS = join(",", [for tenant, turns in var.tenant_weights : "${tenant}=${turns}"])
     }
     sweeper = {
       SERVO_COMPACTOR_URL  = local.url["compactor"]

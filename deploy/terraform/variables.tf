@@ -41,6 +41,12 @@ variable "worker_queues" {
   default     = ["default"]
 }
 
+variable "tenant_weights" {
+  description = "How many turns a round tenants have where their tasks wait to be queued; others have 1."
+  type        = map(number)
+  default     = {}
+}
+
 variable "users" {
   description = "Who runs pipelines by the command line: user:jane@example.com, group:data@example.com."
   type        = set(string)

@@ -49,6 +49,9 @@ type Config struct {
 	Compactor Compactor
 	Snapshots Snapshots
 	Keys      contract.Keyring
+	// Turns are shared with the dispatchers of other domains; nil: there are none to
+	// share with.
+	Turns *Turns
 	// WorkerURL is where the tasks of a queue are pushed to.
 	WorkerURL func(queue string) string
 	// BaseURL is where this service is reached, by workers and by the queue.
@@ -193,7 +196,7 @@ func (d *Dispatcher) Sweep(ctx context.Context, revision int64) error {
 	if err != nil {
 		return err
 	}
-	return d.Execute(ctx, control.Sweep(snap.State, event.At(d.Clock.Now())))
+	return d.claimed(ctx, control.Sweep(snap.State, event.At(d.Clock.Now())))
 }
 
 // order is an action with what it is to be carried out with. That is settled
@@ -246,10 +249,15 @@ func (d *Dispatcher) act(ctx context.Context, o order) error {
 // ledger. Any other error leaves the outbox row PENDING, to be tried again under
 // the same name.
 func (d *Dispatcher) createDispatch(ctx context.Context, a control.CreateDispatch, o order) error {
+	release, err := d.Turns.Take(ctx, d.Domain.Tenant)
+	if err != nil {
+		return fmt.Errorf("dispatch task %s of run %s: %w", a.Row.TaskKey, a.Row.RunID, err)
+	}
 	task, err := d.dispatchTask(a.Row, o)
 	if err == nil {
 		err = d.Queue.Create(ctx, task)
 	}
+	release()
 	switch {
 	case errors.Is(err, queue.ErrInvalid):
 		return d.append(ctx, a.Row.RunID, &event.DispatchFailed{

@@ -89,18 +89,29 @@ func (d *Dispatcher) HandOver(ctx context.Context, revision int64, sweep bool) e
 	if err != nil {
 		return fmt.Errorf("wait for revision %d of %s: %w", revision, d.Domain, err)
 	}
+	return d.claimed(ctx, control.React(snap.State.Outbox.Rows(), snap.State.Timers.Rows(), event.At(d.Clock.Now())))
+}
+
+// claimed carries out those actions that this process does not carry out already, and
+// did not a moment ago.
+func (d *Dispatcher) claimed(ctx context.Context, actions []control.Action) error {
 	now := event.At(d.Clock.Now())
-	actions := control.React(snap.State.Outbox.Rows(), snap.State.Timers.Rows(), now)
-	claimed := actions[:0]
+	mine := actions[:0]
 	for _, a := range actions {
 		if d.claims.claim(claimName(a), now) {
-			claimed = append(claimed, a)
+			mine = append(mine, a)
 		}
 	}
-	return d.execute(ctx, claimed, func(a control.Action, err error) {
-		if err != nil {
-			d.claims.release(claimName(a))
+	return d.execute(ctx, mine, func(a control.Action, err error) {
+		switch a.(type) {
+		case control.CreateDispatch, control.DeleteDispatch, control.CreateTimer, control.DeleteTimer:
+			if err == nil {
+				d.claims.done(claimName(a), event.At(d.Clock.Now()))
+				return
+			}
+		case control.Redispatch, control.Retime: // each sweep asks the queue
 		}
+		d.claims.release(claimName(a))
 	})
 }
 

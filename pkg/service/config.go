@@ -9,11 +9,13 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/control"
+	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
 // config is the configuration of a service. Which fields a service has is in its
@@ -41,6 +43,11 @@ type config struct {
 	Queue, QueuePrefix, QueueAccount, QueueAudience string
 	// Concurrency is how many tasks are pushed to workers at once.
 	Concurrency int
+	// DispatchRate is how many tasks a second are queued; 0: no bound. Where they wait
+	// for that, Weights says how many turns a round tenants have: TENANT=N, separated by
+	// commas.
+	DispatchRate int
+	Weights      string
 	// Every is the time between sweeps; 0: only when asked.
 	Every time.Duration
 
@@ -84,6 +91,8 @@ var (
 			f.StringVar(&c.URL, "url", "", "where workers reach this service (default: the address that it listens on)")
 			f.StringVar(&c.Keys, "keys", "", "the file of signing keys (default: "+KeysFile+" in the store's folder, made if it is absent)")
 			f.IntVar(&c.Concurrency, "concurrency", defaultConcurrency, "how many tasks the queue of this process pushes at once")
+			f.IntVar(&c.DispatchRate, "dispatch-rate", defaultDispatchRate, "how many tasks a second this process queues, for tenants in turn; 0: no bound, and in a queue the first come first")
+			f.StringVar(&c.Weights, "tenant-weights", "", "how many turns a round tenants have, as acme=3,globex=2; others have 1")
 			f.StringVar(&c.Queue, "queue", LocalQueue, LocalQueue+": in this process; projects/PROJECT/locations/LOCATION: Cloud Tasks there")
 			f.StringVar(&c.QueuePrefix, "queue-prefix", "", "what the names of queues in Cloud Tasks begin with")
 			f.StringVar(&c.QueueAccount, "queue-account", "", "the service account as which Cloud Tasks calls workers and this service (default: no token)")
@@ -95,6 +104,12 @@ var (
 			}
 			if c.Concurrency < 1 {
 				problems = append(problems, fmt.Errorf("--concurrency is %d; it must be 1 or more", c.Concurrency))
+			}
+			if c.DispatchRate < 0 {
+				problems = append(problems, fmt.Errorf("--dispatch-rate is %d; it must be 0 or more", c.DispatchRate))
+			}
+			if _, err := c.weights(); err != nil {
+				problems = append(problems, err)
 			}
 			if c.inCloud() && c.Keys == "" {
 				problems = append(problems, errors.New("--keys is missing: a bucket is no place for signing keys; name a file, for example one that is mounted from a secret"))
@@ -124,7 +139,15 @@ var (
 	}
 )
 
-const defaultConcurrency = 32
+const (
+	defaultConcurrency = 32
+	// defaultDispatchRate is what Cloud Tasks takes out of a queue in a second.
+	defaultDispatchRate = 500
+	// queueCalls bounds the calls to the queue that are under way, of all domains together.
+	queueCalls = 64
+	// maxWeight bounds how long one tenant's turns of a round may hold up the others.
+	maxWeight = 1000
+)
 
 // errHelp says that the flags' help was asked for, and printed.
 var errHelp = flag.ErrHelp
@@ -226,6 +249,26 @@ func (c config) keys() (contract.Keyring, error) {
 		return OpenKeys(filepath.Join(c.Store, KeysFile))
 	}
 	return ReadKeys(c.Keys)
+}
+
+// weights are how many turns a round tenants have.
+func (c config) weights() (map[string]int, error) {
+	weights := map[string]int{}
+	if c.Weights == "" {
+		return weights, nil
+	}
+	for part := range strings.SplitSeq(c.Weights, ",") {
+		tenant, text, ok := strings.Cut(strings.TrimSpace(part), "=")
+		n, err := strconv.Atoi(text)
+		if !ok || (ids.Domain{Tenant: tenant, Workspace: "any"}).Validate() != nil || err != nil || n < 1 || n > maxWeight {
+			return nil, fmt.Errorf("--tenant-weights: %q is not TENANT=N, of 1 to %d turns a round", part, maxWeight)
+		}
+		if weights[tenant] != 0 {
+			return nil, fmt.Errorf("--tenant-weights: tenant %s is named twice", tenant)
+		}
+		weights[tenant] = n
+	}
+	return weights, nil
 }
 
 // concurrency is how many deliveries of a queue are under way at once.

@@ -57,6 +57,12 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 			return &compactor.Client{Domain: d, URL: cfg.CompactorURL, HTTP: client}
 		},
 	}
+	weights, err := cfg.weights()
+	if err != nil {
+		return errors.Join(err, s.endpoint.Close())
+	}
+	d.turns = dispatcher.NewTurns(p.Clock, queueCalls, cfg.DispatchRate, weights)
+	d.turns.OnWaiting = func(more int) { s.metrics.Add("servo_dispatches_waiting", float64(more)) }
 	if d.base = strings.TrimSuffix(cfg.URL, "/"); d.base == "" {
 		d.base = s.url()
 	}
@@ -89,6 +95,7 @@ type dispatchers struct {
 	queue    queue.Queue
 	client   func(ids.Domain) *compactor.Client
 	announce *relay[announcement]
+	turns    *dispatcher.Turns
 	full     atomic.Bool
 }
 
@@ -108,7 +115,7 @@ func (d *dispatchers) open(ctx context.Context, domain ids.Domain) (*dispatcher.
 	d.ids.Observe(m.Watermarks.EventsProcessedThrough)
 	d.ids.Observe(m.Watermarks.CompleteThrough)
 	return dispatcher.New(dispatcher.Config{
-		Domain: domain, Queue: d.queue, Compactor: d.client(domain), Keys: d.keys,
+		Domain: domain, Queue: d.queue, Compactor: d.client(domain), Keys: d.keys, Turns: d.turns,
 		Snapshots: snapshot.NewReader(domain, d.codec, manifests, s.clock),
 		WorkerURL: func(string) string { return strings.TrimSuffix(d.cfg.WorkerURL, "/") },
 		BaseURL:   d.base, IDs: d.ids, Clock: s.clock, Logger: s.logger,

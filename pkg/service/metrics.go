@@ -19,6 +19,7 @@ var help = map[string]string{
 	"servo_publish_conflicts_total":   "Revisions that another writer published first.",
 	"servo_compaction_failures_total": "Compactions that failed and were tried again.",
 	"servo_queue_tasks_total":         "Queue tasks created, by queue kind and result.",
+	"servo_dispatches_waiting":        "Tasks that wait for their tenant's turn to be queued.",
 	"servo_handovers_total":           "Hand-overs to another service, by result.",
 	"servo_sweeps_total":              "Sweeps, by result.",
 	"servo_swept_groups_total":        "Ledger groups that nobody had announced and a sweep found.",

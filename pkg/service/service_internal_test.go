@@ -35,13 +35,25 @@ var (
 
 func none(string) string { return "" }
 
+func TestWeightsAreOfTenants(t *testing.T) {
+	got, err := config{Weights: "acme=3, globex=2"}.weights()
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"acme": 3, "globex": 2}, got)
+	for _, wrong := range []string{"acme", "acme=", "acme=0", "acme=-1", "acme=1001", "Acme=1", "=1", "acme=1,", "acme=1,acme=2", "acme=1.5"} {
+		_, err := config{Weights: wrong}.weights()
+		require.ErrorContains(t, err, "--tenant-weights", wrong)
+	}
+}
+
 func TestEverythingThatIsWrongWithAConfigurationIsSaidAtOnce(t *testing.T) {
 	var out strings.Builder
-	env := map[string]string{"SERVO_CONCURRENCY": "many", "SERVO_WORKER_URL": "ftp://x"}
+	env := map[string]string{
+		"SERVO_CONCURRENCY": "many", "SERVO_WORKER_URL": "ftp://x", "SERVO_DISPATCH_RATE": "-1", "SERVO_TENANT_WEIGHTS": "acme=3,globex",
+	}
 	_, err := parse(dispatcherKind, []string{"--listen", "nowhere", "--log-level", "loud", "extra"}, func(name string) string { return env[name] }, &out)
 	for _, want := range []string{
 		`unexpected argument "extra"`, `SERVO_CONCURRENCY="many"`, "--store is missing", `--listen "nowhere"`, `--log-level "loud"`,
-		"--compactor-url is missing", `--worker-url "ftp://x"`,
+		"--compactor-url is missing", `--worker-url "ftp://x"`, "--dispatch-rate is -1", `--tenant-weights: "globex"`,
 	} {
 		require.ErrorContains(t, err, want)
 	}

@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -55,6 +56,8 @@ type Options struct {
 	Worker http.Handler
 	// LogLevel is that of the services; "": debug.
 	LogLevel string
+	// Flags are more of a service's, by its name.
+	Flags map[string][]string
 }
 
 // Cluster are services that run.
@@ -132,7 +135,7 @@ func Start(t *testing.T, o Options) *Cluster {
 					"--store", "mem", "--listen", address, "--callers", strings.Join(s.callers, ","), "--audience", c.URL[name],
 					"--issuer", c.Issuer.URL, "--issuer-keys", c.Issuer.KeysURL(), "--identity", service.GoogleIdentity,
 					"--log-level", cmp.Or(o.LogLevel, "debug"),
-				}, s.args...),
+				}, slices.Concat(s.args, o.Flags[name])...),
 				Getenv: func(string) string { return "" }, Stderr: &c.logs, Clock: clock.System{}, Tokens: c.as(name), Instance: address,
 				OpenStore: func(context.Context, string) (blob.Store, io.Closer, error) { return c.Store, io.NopCloser(nil), nil },
 				OpenQueue: binding.Queues(func(string) string { return "" }),

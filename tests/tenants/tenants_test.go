@@ -26,7 +26,7 @@ import (
 	"github.com/servo-orchestration/servo/tests/clustertest"
 )
 
-var full = flag.Bool("full", false, "200 tenants instead of 30")
+var full = flag.Bool("full", false, "200 tenants instead of 30, and a large one among small ones")
 
 // Each request goes to one instance or the other, so that both compactors work on each
 // domain: what that costs is work done twice.
@@ -35,33 +35,16 @@ func TestManyTenantsShareTwoOfEachService(t *testing.T) {
 	if *full {
 		tenants = 200
 	}
-	c, w := start(t)
+	c, w := start(t, nil)
 	runs := make([]string, tenants)
 	var begun sync.WaitGroup
 	for i := range tenants {
-		begun.Go(func() {
-			ticket, err := c.Engine(domain(i)).Run(t.Context(), engine.RunRequest{
-				Plan: plan.Request{Root: t.TempDir(), All: true, Assets: diamond()}, Trigger: event.Trigger{Type: "manual"},
-			})
-			if err != nil {
-				t.Errorf("%s: %v", domain(i), err)
-			}
-			runs[i] = ticket.RunID
-		})
+		begun.Go(func() { runs[i] = begin(t, c, domain(i), diamond()) })
 	}
 	begun.Wait()
 	var took []time.Duration
 	for i, runID := range runs {
-		reader := c.Reader(domain(i))
-		var run *state.Run
-		c.Eventually("the run of "+domain(i).String(), func() bool {
-			snap, err := reader.Current(t.Context())
-			if err != nil {
-				return false
-			}
-			run = snap.State.Runs.Get(runID)
-			return run != nil && run.State.Terminal()
-		})
+		run := ended(c, domain(i), runID)
 		require.Equal(t, state.RunSucceeded, run.State, domain(i))
 		took = append(took, run.CompletedAt.Sub(run.CreatedAt))
 	}
@@ -85,17 +68,77 @@ func TestManyTenantsShareTwoOfEachService(t *testing.T) {
 	}
 }
 
+// Each instance queues 20 tasks a second, so that there is a line. Seen to fail with
+// one line for all.
+func TestLargeTenantsDoNotHoldUpSmallOnes(t *testing.T) {
+	if !*full {
+		t.Skip("it takes half a minute: with -full, as in make chaos")
+	}
+	const large, small, each = 10, 3, 100
+	c, w := start(t, map[string][]string{"dispatcher": {"--dispatch-rate", "20", "--tenant-weights", "t011=2"}})
+	many := make([]plan.Asset, each)
+	for i := range many {
+		many[i] = asset(fmt.Sprintf("x%03d", i))
+	}
+	var runs [large + small]string
+	for i := range large {
+		runs[i] = begin(t, c, domain(i), many)
+	}
+	c.Eventually("the large tenants' tasks wait", func() bool { return w.executed() > 0 })
+	for i := large; i < len(runs); i++ {
+		runs[i] = begin(t, c, domain(i), diamond())
+	}
+	for i := large; i < len(runs); i++ {
+		require.Equal(t, state.RunSucceeded, ended(c, domain(i), runs[i]).State)
+	}
+	done := w.executed() - small*len(diamond())
+	t.Logf("%d of the large tenants' %d tasks were done when the small ones had ended", done, large*each)
+	require.Less(t, done, large*each*3/4, "small tenants have their turns")
+	for i := range large {
+		require.Equal(t, state.RunSucceeded, ended(c, domain(i), runs[i]).State)
+	}
+	require.Equal(t, large*each+small*len(diamond()), w.executed(), "each task once")
+}
+
+// begin triggers a run of assets in a domain.
+func begin(t *testing.T, c *clustertest.Cluster, d ids.Domain, assets []plan.Asset) string {
+	t.Helper()
+	ticket, err := c.Engine(d).Run(t.Context(), engine.RunRequest{
+		Plan: plan.Request{Root: t.TempDir(), All: true, Assets: assets}, Trigger: event.Trigger{Type: "manual"},
+	})
+	if err != nil {
+		t.Errorf("%s: %v", d, err)
+	}
+	return ticket.RunID
+}
+
+// ended waits for the end of a run.
+func ended(c *clustertest.Cluster, d ids.Domain, runID string) (run *state.Run) {
+	c.T.Helper()
+	reader := c.Reader(d)
+	c.Eventually("the run of "+d.String(), func() bool {
+		snap, err := reader.Current(c.T.Context())
+		if err != nil {
+			return false
+		}
+		run = snap.State.Runs.Get(runID)
+		return run != nil && run.State.Terminal()
+	})
+	return run
+}
+
 func domain(i int) ids.Domain { return ids.Domain{Tenant: fmt.Sprintf("t%03d", i), Workspace: "prod"} }
 
 func diamond() []plan.Asset {
-	asset := func(name string, after ...string) plan.Asset {
-		a := plan.Asset{Key: ids.AssetKey{Namespace: "raw", Name: name}, Work: plan.Work{Command: []string{"true"}}, WorkerQueue: "default"}
-		for _, dep := range after {
-			a.Deps = append(a.Deps, ids.AssetKey{Namespace: "raw", Name: dep})
-		}
-		return a
-	}
 	return []plan.Asset{asset("a"), asset("b", "a"), asset("c", "a"), asset("d", "b", "c")}
+}
+
+func asset(name string, after ...string) plan.Asset {
+	a := plan.Asset{Key: ids.AssetKey{Namespace: "raw", Name: name}, Work: plan.Work{Command: []string{"true"}}, WorkerQueue: "default"}
+	for _, dep := range after {
+		a.Deps = append(a.Deps, ids.AssetKey{Namespace: "raw", Name: dep})
+	}
+	return a
 }
 
 // counting executes nothing, and counts how often.
@@ -121,8 +164,9 @@ func (w *counting) executed() int {
 	return n
 }
 
-// start starts two of each service, a queue that they share, and a worker.
-func start(t *testing.T) (*clustertest.Cluster, *counting) {
+// start starts two of each service, a queue that they share, and a worker. A
+// service may have more flags.
+func start(t *testing.T, flags map[string][]string) (*clustertest.Cluster, *counting) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -136,7 +180,7 @@ func start(t *testing.T) (*clustertest.Cluster, *counting) {
 	})
 	q := localqueue.New(localqueue.Options{Client: &http.Client{Transport: tokens}})
 	c = clustertest.Start(t, clustertest.Options{
-		Instances: 2, Queue: q, LogLevel: "error",
+		Instances: 2, Queue: q, LogLevel: "error", Flags: flags,
 		Worker: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { handler.ServeHTTP(rw, r) }),
 	})
 	counted := &counting{tasks: map[string]int{}}

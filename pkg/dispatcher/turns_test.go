@@ -82,10 +82,10 @@ func TestWhoGivesUpWaitingTakesNobodysTurn(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, int64(3), waiting.Load())
 		require.Equal(t, 3, q.turns.Waiting())
-		began := time.Now()
+		began := clock.System{}.Now()
 		q.wg.Wait()
 		require.Equal(t, "aaccc", strings.Join(q.order, ""))
-		require.Equal(t, 3*time.Minute, time.Since(began), "two at once")
+		require.Equal(t, 3*time.Minute, clock.System{}.Now().Sub(began), "two at once")
 	})
 }
 
@@ -93,15 +93,15 @@ func TestWhoGivesUpWaitingTakesNobodysTurn(t *testing.T) {
 func TestTurnsAreGivenAtTheirRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &takers{turns: dispatcher.NewTurns(clock.System{}, 64, 500, nil)}
-		began := time.Now()
+		began := clock.System{}.Now()
 		q.come(t.Context(), "a", 50, 0)
-		require.Zero(t, time.Since(began), "after a pause, a tenth of a second's at once")
+		require.Zero(t, clock.System{}.Now().Sub(began), "after a pause, a tenth of a second's at once")
 		q.come(t.Context(), "a", 1000, 0)
 		leaving, leave := context.WithCancel(t.Context())
 		q.come(leaving, "b", 1000, 0)
 		leave()
 		q.wg.Wait()
-		require.InDelta(t, 2*time.Second, time.Since(began), float64(200*time.Millisecond))
+		require.InDelta(t, 2*time.Second, clock.System{}.Now().Sub(began), float64(200*time.Millisecond))
 		require.Zero(t, q.turns.Waiting())
 		require.GreaterOrEqual(t, len(q.order), 1050)
 		q.come(t.Context(), "c", 64, time.Minute)

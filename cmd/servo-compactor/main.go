@@ -19,6 +19,6 @@ func run() int {
 	defer stop()
 	return service.RunCompactor(ctx, service.Process{
 		Args: os.Args[1:], Getenv: os.Getenv, Stderr: os.Stderr, Clock: clock.System{},
-		OpenStore: binding.OpenStore, Tokens: binding.Tokens(),
+		OpenStore: binding.OpenStore, Tokens: binding.Tokens(), Pull: binding.Pull,
 	})
 }

@@ -19,7 +19,7 @@ func run() int {
 	defer stop()
 	return service.RunDispatcher(ctx, service.Process{
 		Args: os.Args[1:], Getenv: os.Getenv, Stderr: os.Stderr, Clock: clock.System{},
-		OpenStore: binding.OpenStore, Tokens: binding.Tokens(),
+		OpenStore: binding.OpenStore, Tokens: binding.Tokens(), Pull: binding.Pull,
 		OpenQueue: binding.Queues(os.Getenv),
 	})
 }

@@ -48,6 +48,8 @@ type config struct {
 	// commas.
 	DispatchRate int
 	Weights      string
+	// Subscription is one whose messages are pulled; "": they are pushed.
+	Subscription string
 	// Every is the time between sweeps; 0: only when asked.
 	Every time.Duration
 
@@ -79,8 +81,11 @@ var (
 		Usage: "Folds ledger entries into the projections of every domain of a store, and publishes them.",
 		Flags: func(f *flag.FlagSet, c *config) {
 			f.StringVar(&c.DispatcherURL, "dispatcher-url", "", "where the dispatcher serves, to tell it of each revision; empty: nobody is told")
+			f.StringVar(&c.Subscription, "subscription", "", "pull the notifications of ledger entries from projects/PROJECT/subscriptions/SUBSCRIPTION; empty: they are pushed")
 		},
-		Check: func(c config) []error { return []error{checkURL("dispatcher-url", c.DispatcherURL, false)} },
+		Check: func(c config) []error {
+			return []error{checkURL("dispatcher-url", c.DispatcherURL, false), c.checkSubscription()}
+		},
 	}
 	dispatcherKind = kind{
 		Name: "servo-dispatcher", Listen: "127.0.0.1:8092",
@@ -96,11 +101,13 @@ var (
 			f.StringVar(&c.Queue, "queue", LocalQueue, LocalQueue+": in this process; projects/PROJECT/locations/LOCATION: Cloud Tasks there")
 			f.StringVar(&c.QueuePrefix, "queue-prefix", "", "what the names of queues in Cloud Tasks begin with")
 			f.StringVar(&c.QueueAccount, "queue-account", "", "the service account as which Cloud Tasks calls workers and this service (default: no token)")
+			f.StringVar(&c.Subscription, "subscription", "", "pull the notifications of manifests from projects/PROJECT/subscriptions/SUBSCRIPTION; empty: they are pushed")
 			f.StringVar(&c.QueueAudience, "queue-audience", "", "the audience of its tokens (default: the URL that is called)")
 		},
 		Check: func(c config) []error {
 			problems := []error{
 				checkURL("compactor-url", c.CompactorURL, true), checkURL("worker-url", c.WorkerURL, true), checkURL("url", c.URL, false),
+				c.checkSubscription(),
 			}
 			if c.Concurrency < 1 {
 				problems = append(problems, fmt.Errorf("--concurrency is %d; it must be 1 or more", c.Concurrency))

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -76,13 +77,14 @@ func writeProblem(w http.ResponseWriter, status int, detail string) {
 type unsent struct {
 	header http.Header
 	status int
+	body   bytes.Buffer
 }
 
 // Header implements [http.ResponseWriter].
 func (u *unsent) Header() http.Header { return u.header }
 
 // Write implements [http.ResponseWriter].
-func (u *unsent) Write(p []byte) (int, error) { return len(p), nil }
+func (u *unsent) Write(p []byte) (int, error) { return u.body.Write(p) }
 
 // WriteHeader implements [http.ResponseWriter].
 func (u *unsent) WriteHeader(status int) { u.status = status }

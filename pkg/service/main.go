@@ -44,6 +44,8 @@ type Process struct {
 	// OpenQueue makes the task queue, for services that have one. A queue with a
 	// run function lives and dies with the process, and is empty at its start.
 	OpenQueue func(context.Context, QueueOptions) (q queue.Queue, run func(context.Context) error, err error)
+	// Pull has the messages of the subscription that --subscription names.
+	Pull Pull
 }
 
 // LocalQueue is the name of the queue that is in the process.

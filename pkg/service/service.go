@@ -67,6 +67,9 @@ func listen(ctx context.Context, name string, cfg config, p Process, logger *slo
 		}
 	})
 	s.mux.Handle("GET /metrics", s.metrics)
+	if cfg.Subscription != "" {
+		s.background = append(s.background, s.pull(p.Pull, cfg.Subscription))
+	}
 	return s, nil
 }
 

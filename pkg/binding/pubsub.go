@@ -1,0 +1,42 @@
+package binding
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"cloud.google.com/go/pubsub/v2"
+
+	"github.com/servo-orchestration/servo/pkg/service"
+)
+
+// maxOutstanding bounds the messages of a subscription that are being dealt with. More
+// than a few hundred gain nothing: what waits for a domain is folded at once.
+const maxOutstanding = 256
+
+// Pull pulls the messages of a subscription of Pub/Sub.
+func Pull(ctx context.Context, subscription string, take func(context.Context, service.Message) error) (err error) {
+	project := strings.Split(subscription, "/")[1] // projects/PROJECT/subscriptions/SUBSCRIPTION
+	client, err := pubsub.NewClient(ctx, project)
+	if err != nil {
+		return fmt.Errorf("open Pub/Sub of project %s: %w", project, err)
+	}
+	defer func() {
+		if closeErr := client.Close(); err == nil && closeErr != nil {
+			err = fmt.Errorf("close Pub/Sub: %w", closeErr)
+		}
+	}()
+	s := client.Subscriber(subscription)
+	s.ReceiveSettings.MaxOutstandingMessages = maxOutstanding
+	err = s.Receive(ctx, func(ctx context.Context, m *pubsub.Message) {
+		if take(ctx, service.Message{Attributes: m.Attributes, Data: m.Data}) == nil {
+			m.Ack()
+		} else {
+			m.Nack()
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("pull from %s: %w", subscription, err)
+	}
+	return nil
+}

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -63,8 +65,8 @@ func (c *callbacks) renew(urls contract.Callbacks) {
 
 // post makes one call. An error means that it is unknown whether it was taken.
 func (c *callbacks) post(ctx context.Context, verb string, body, answer any) (status int, err error) {
-	url := c.url(verb)
-	if url == "" {
+	to := c.url(verb)
+	if to == "" {
 		return http.StatusNotFound, nil
 	}
 	data, err := json.Marshal(body)
@@ -73,9 +75,9 @@ func (c *callbacks) post(ctx context.Context, verb string, body, answer any) (st
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(data))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(data))
 	if err != nil {
-		return 0, fmt.Errorf("call %s: %w", verb, err)
+		return 0, fmt.Errorf("call %s: %w", verb, withoutURL(err))
 	}
 	request.Header.Set("Content-Type", "application/json")
 	if c.traceparent != "" {
@@ -83,7 +85,7 @@ func (c *callbacks) post(ctx context.Context, verb string, body, answer any) (st
 	}
 	response, err := c.client.Do(request)
 	if err != nil {
-		return 0, fmt.Errorf("call %s: %w", verb, err)
+		return 0, fmt.Errorf("call %s: %w", verb, withoutURL(err))
 	}
 	defer response.Body.Close()
 	got, err := io.ReadAll(io.LimitReader(response.Body, contract.MaxAnswerBytes+1))
@@ -96,6 +98,15 @@ func (c *callbacks) post(ctx context.Context, verb string, body, answer any) (st
 		}
 	}
 	return response.StatusCode, nil
+}
+
+// withoutURL is the error of a request without its URL: that is signed, and who
+// reads it in a log could report in the attempt's name.
+func withoutURL(err error) error {
+	if of, ok := errors.AsType[*url.Error](err); ok {
+		return of.Err
+	}
+	return err
 }
 
 // deliver calls until somebody answers for good, or until the deadline: then the

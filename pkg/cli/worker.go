@@ -63,8 +63,9 @@ func (a *app) workerCommand() *cobra.Command {
 	return cmd
 }
 
-// drainWait is how long tasks may take to end when the worker is to end.
-const drainWait = 10 * time.Second
+// drainWait is how long tasks may take to end, and to be reported as interrupted, when
+// the worker is to end. Cloud Run kills it after 10 seconds.
+const drainWait = 9 * time.Second
 
 func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 	if f.concurrency < 0 || f.threads < 0 {
@@ -145,6 +146,7 @@ func (a *app) serveUntil(ctx context.Context, listener net.Listener, w *worker.W
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainWait)
 	defer cancel()
 	closed := w.Close(drain)
+	_ = server.Shutdown(drain) // the queue hears how its deliveries ended, if there is time
 	err = errors.Join(err, closed, server.Close())
 	if ctx.Err() != nil && closed == nil {
 		return nil // asked to end, and ended well

@@ -195,3 +195,20 @@ func TestAMissingLivenessTimerIsPutBackByWhateverIsFolded(t *testing.T) {
 	require.Equal(t, state.Folded, r.Row.Outcome, "a group that changes rows says so")
 	require.Equal(t, lost.FireAt, w.Timer(event.TimerLiveness).FireAt)
 }
+
+// A queue may have let go of a task that takes long: then nothing but this finds out
+// that its worker has died, also where the task says nothing about heartbeats.
+func TestATaskWithoutSettingsWhoseWorkerFallsSilentIsTriedAgain(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Retrying("a", 2))
+	w.MustFold(w.Started(run, "a", 1))
+	fireLiveness(t, w)
+	require.Equal(t, []string{"a=RETRY_WAIT"}, w.States(run))
+	require.Equal(t, fold.CodeHeartbeatTimeout, w.Task(run, "a").ErrorCode)
+	late := w.Now.Sub(foldtest.Epoch.Add(fold.DefaultHeartbeatTimeoutSec * time.Second))
+	require.True(t, late >= 0 && late <= 30*time.Second, "late by %s", late)
+	retry := w.Timer(event.TimerRetry)
+	w.Now = retry.FireAt.Time()
+	w.MustFold(w.Fire(retry))
+	require.Equal(t, []string{"a=READY"}, w.States(run))
+}

@@ -21,7 +21,8 @@ const (
 	// asked to deliver again.
 	startTries = 5 * time.Second
 	// finishTries is how long an end is tried to be reported, if the URL is
-	// valid for that long.
+	// valid for that long. Where the queue will not deliver again, only the URL
+	// says for how long.
 	finishTries = time.Hour
 )
 
@@ -44,6 +45,8 @@ type attempt struct {
 	metrics   map[string]int64
 	// freeSlot lets the next task run.
 	freeSlot func()
+	// afterwards is what nobody waits for.
+	afterwards []func()
 }
 
 func newAttempt(w *Worker, j *job, env *contract.Envelope) *attempt {
@@ -65,12 +68,15 @@ func (a *attempt) now() event.Time { return event.At(a.w.cfg.Clock.Now()) }
 // must be reported nevertheless goes under the job's life.
 func (a *attempt) run(ctx context.Context) int {
 	defer a.freeSlot()
-	defer a.discard(ctx) // after the report: nobody waits for it
+	defer a.tidy(ctx) // after the report: nobody waits for it
 	a.startedAt = a.now()
 	if status := a.start(ctx); status != 0 {
 		return status
 	}
 	a.job.executing.Store(true)
+	if a.isLong() {
+		close(a.job.long)
+	}
 	stopBeats := background(a.job.life, a.heartbeats)
 	defer stopBeats()
 
@@ -82,6 +88,12 @@ func (a *attempt) run(ctx context.Context) int {
 		return http.StatusOK
 	}
 	return a.report(ctx, a.finished(ctx, marker, err))
+}
+
+// isLong reports whether the task may take longer than a delivery is held. One
+// without a time-out is taken for a short one until it has taken longer: most are.
+func (a *attempt) isLong() bool {
+	return time.Duration(a.env.TimeoutSec)*time.Second > a.w.cfg.HoldFor
 }
 
 // start reports the start. 0 means: go on.
@@ -165,14 +177,23 @@ func (a *attempt) perform(ctx context.Context) (*contract.Marker, error) {
 	made, err := a.executeWork(ctx, t, inputs)
 	a.metrics["execute_ms"] = a.now().Sub(began).Milliseconds()
 	saved := a.saveLog(err)
-	defer saved()
+	defer func() {
+		if errors.Is(context.Cause(ctx), errInterrupted) {
+			a.afterwards = append(a.afterwards, saved) // there may be time for one of them: the report
+			return
+		}
+		saved()
+	}()
 	if err != nil {
 		return nil, err
 	}
 	return a.commit(ctx, made)
 }
 
-func (a *attempt) discard(ctx context.Context) {
+func (a *attempt) tidy(ctx context.Context) {
+	for _, f := range a.afterwards {
+		f()
+	}
 	if a.dir == "" {
 		return
 	}
@@ -227,7 +248,11 @@ func (a *attempt) finished(ctx context.Context, marker *contract.Marker, err err
 // report delivers the end, and gives what to answer the queue.
 func (a *attempt) report(ctx context.Context, f *contract.Finished) int {
 	deadline := a.now().Add(finishTries)
-	if expires := contract.CallbackExpiry(a.calls.url(contract.VerbFinished)); expires != 0 {
+	switch expires := contract.CallbackExpiry(a.calls.url(contract.VerbFinished)); {
+	case expires == 0:
+	case a.job.letGo.Load():
+		deadline = expires
+	default:
 		deadline = min(deadline, expires)
 	}
 	status, err := a.calls.deliver(a.job.life, deadline, contract.VerbFinished, f, nil)
@@ -242,7 +267,9 @@ func (a *attempt) report(ctx context.Context, f *contract.Finished) int {
 		return http.StatusOK
 	}
 	// Delivered again, the attempt starts with the envelope's longer-lived URL,
-	// gets new ones, and finds the marker.
-	a.log.ErrorContext(ctx, "could not report the end; the queue is to deliver again", "status", status, "error", err)
+	// gets new ones, and finds the marker. Where the queue has let go of it, its
+	// silence is noticed, and the next attempt finds the marker.
+	a.log.ErrorContext(ctx, "could not report the end; the queue is to deliver again, or the attempt to be given up",
+		"status", status, "error", err)
 	return http.StatusInternalServerError
 }

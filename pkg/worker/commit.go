@@ -65,12 +65,12 @@ func (a *attempt) commit(ctx context.Context, made []outputFile) (*contract.Mark
 	began := a.now()
 	m, err := a.upload(ctx, made)
 	if err != nil {
-		a.deleteFiles(ctx, m)
+		a.discard(ctx, m)
 		return nil, err
 	}
 	a.metrics["upload_ms"] = a.now().Sub(began).Milliseconds()
 	if cause := context.Cause(ctx); cause != nil {
-		a.deleteFiles(ctx, m)
+		a.discard(ctx, m)
 		return nil, cause
 	}
 	// From here on there is no way back: what is stopped now may be committed.
@@ -80,7 +80,7 @@ func (a *attempt) commit(ctx context.Context, made []outputFile) (*contract.Mark
 	}
 	if winner.Nonce != m.Nonce || winner.AttemptID != m.AttemptID {
 		a.log.InfoContext(ctx, "another execution has committed first; its output counts", "uri", winner.URI)
-		a.deleteFiles(ctx, m)
+		a.discard(ctx, m)
 	}
 	return winner, nil
 }
@@ -216,6 +216,12 @@ func (a *attempt) mark(ctx context.Context, m *contract.Marker) (*contract.Marke
 
 // deleteTimeout is how long the files of a lost race are being deleted.
 const deleteTimeout = time.Minute
+
+// discard has the files of this execution removed once the end is reported: there
+// may be thousands, and a worker that is to end has seconds.
+func (a *attempt) discard(ctx context.Context, m *contract.Marker) {
+	a.afterwards = append(a.afterwards, func() { a.deleteFiles(ctx, m) })
+}
 
 // deleteFiles removes what this execution has stored, as far as possible: what
 // stays is below a directory that no marker names.

@@ -53,9 +53,12 @@ type sleeper struct {
 
 // fired are the sleeps that do not pass at once: the grace of a kill, the time
 // between heartbeats, a task's time-out, and the time that a delivery is held.
-var fired = []time.Duration{5 * time.Second, 10 * time.Second, taskTimeout, 25 * time.Minute}
+var fired = []time.Duration{5 * time.Second, 10 * time.Second, taskTimeout, longTimeout, 25 * time.Minute}
 
-const taskTimeout = 77 * time.Second
+const (
+	taskTimeout = 77 * time.Second
+	longTimeout = 25*time.Minute + time.Second // more than a delivery is held
+)
 
 func newClock() *handClock { return &handClock{now: epoch, arrived: make(chan struct{})} }
 

@@ -20,7 +20,7 @@ import (
 
 // drainTime is how long what a command printed may take to arrive after its
 // process group is dead: only a process that left the group still holds it up.
-const drainTime = 5 * time.Second
+const drainTime = 2 * time.Second
 
 // starter starts processes from one OS thread, which lives as long as it does.
 // The kernel ends a child with its parent (Pdeathsig) when the parent's *thread*

@@ -25,6 +25,13 @@ func (w *Worker) Handler() http.Handler {
 			rw.WriteHeader(http.StatusOK)
 		}
 	})
+	mux.HandleFunc("/execute", func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Allow", http.MethodPost)
+		w.answer(rw, r, &contract.Problem{Status: http.StatusMethodNotAllowed, Detail: "tasks come by POST"})
+	})
+	mux.HandleFunc("/", func(rw http.ResponseWriter, r *http.Request) {
+		w.answer(rw, r, &contract.Problem{Status: http.StatusNotFound, Detail: "a worker serves POST /execute"})
+	})
 	return mux
 }
 
@@ -36,8 +43,14 @@ type job struct {
 	// executing says that the attempt is started and not yet being reported:
 	// from then on, heartbeats keep it.
 	executing atomic.Bool
-	done      chan struct{}
-	status    int // what to answer; set before done is closed
+	// long is closed when the attempt executes and may take longer than a delivery
+	// is held.
+	long chan struct{}
+	// letGo says that a queue may have let go of the attempt, because it was told
+	// that it goes on.
+	letGo  atomic.Bool
+	done   chan struct{}
+	status int // what to answer; set before done is closed
 }
 
 func (w *Worker) execute(rw http.ResponseWriter, r *http.Request) {
@@ -69,12 +82,17 @@ func (w *Worker) execute(rw http.ResponseWriter, r *http.Request) {
 // the queue: what was not reported may not be taken off it.
 func (w *Worker) refuse(rw http.ResponseWriter, r *http.Request, status int, err error) {
 	w.cfg.Logger.ErrorContext(r.Context(), "refused an envelope", "status", status, "error", err)
-	problem := contract.Problem{Title: http.StatusText(status), Status: status, Detail: err.Error()}
+	problem := &contract.Problem{Status: status, Detail: err.Error()}
 	if field, ok := errors.AsType[*contract.FieldError](err); ok {
 		problem.Field = field.Field
 	}
+	w.answer(rw, r, problem)
+}
+
+func (w *Worker) answer(rw http.ResponseWriter, r *http.Request, problem *contract.Problem) {
+	problem.Title = http.StatusText(problem.Status)
 	rw.Header().Set("Content-Type", "application/problem+json")
-	rw.WriteHeader(status)
+	rw.WriteHeader(problem.Status)
 	if err := json.NewEncoder(rw).Encode(problem); err != nil {
 		w.cfg.Logger.DebugContext(r.Context(), "could not answer", "error", err)
 	}
@@ -93,7 +111,7 @@ func (w *Worker) join(delivery context.Context, env *contract.Envelope) *job {
 	}
 	life := lifeOf{w.ctx, context.WithoutCancel(delivery)}
 	ctx, stop := context.WithCancelCause(life)
-	j := &job{life: life, stop: stop, done: make(chan struct{})}
+	j := &job{life: life, stop: stop, long: make(chan struct{}), done: make(chan struct{})}
 	w.jobs[env.AttemptID] = j
 	w.running.Go(func() {
 		defer stop(nil)
@@ -131,25 +149,40 @@ func (w *Worker) take(ctx context.Context, j *job, env *contract.Envelope) int {
 	return a.run(ctx)
 }
 
-// await gives what to answer for a job: at its end or, if that takes longer than
+// await gives what to answer for a job: at its end or, if that may take longer than
 // a queue waits, while heartbeats keep it. 0: nobody waits for an answer.
 func (w *Worker) await(ctx context.Context, j *job) int {
 	held := make(chan struct{})
 	stop := background(ctx, func(ctx context.Context) {
-		if w.cfg.Clock.Sleep(ctx, maxHold) == nil {
+		if w.cfg.Clock.Sleep(ctx, w.cfg.HoldFor) == nil {
 			close(held)
 		}
 	})
 	defer stop()
-	select {
-	case <-j.done:
-		return j.status
-	case <-held:
-		if j.executing.Load() {
-			return http.StatusAccepted
+	for long := j.long; ; {
+		select {
+		case <-j.done:
+			return j.status
+		case <-long:
+			if j.goesOn() {
+				return http.StatusAccepted
+			}
+			long = nil // it is being reported: that is waited for
+		case <-held:
+			if j.goesOn() {
+				return http.StatusAccepted
+			}
+			return http.StatusInternalServerError // waiting, or cannot report: a delivery more will join
+		case <-ctx.Done():
+			return 0
 		}
-		return http.StatusInternalServerError // waiting, or cannot report: a delivery more will join
-	case <-ctx.Done():
-		return 0
 	}
+}
+
+// goesOn reports whether a queue can let go of the attempt: its end will be
+// reported, or is missed when the heartbeats end. An attempt that is being reported
+// already is not one: if that fails, only a delivery more can repeat it.
+func (j *job) goesOn() bool {
+	j.letGo.Store(true) // before it is asked, so that the report knows
+	return j.executing.Load()
 }

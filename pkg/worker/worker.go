@@ -32,10 +32,11 @@ import (
 
 // Limits and times of a worker.
 const (
-	// maxHold is how long a delivery is kept waiting for the task's end: task
-	// queues give up after 30 minutes at most.
-	maxHold = 25 * time.Minute
-	// killGrace is how long a process may take to end after SIGTERM.
+	// defaultHold is well below the 30 minutes after which task queues give up a
+	// delivery at the latest, and deliver again.
+	defaultHold = 25 * time.Minute
+	// killGrace is how long a process may take to end after SIGTERM. With drainTime
+	// and a report it fits into the 10 seconds that Cloud Run gives a worker.
 	killGrace = 5 * time.Second
 	// maxJobs is how many attempts may run and wait for a slot.
 	maxJobs = 10_000
@@ -73,6 +74,9 @@ type Config struct {
 	// HeartbeatEvery is the time between heartbeats; 0: 10 seconds. A task with
 	// a short heartbeat time-out gets three beats in it.
 	HeartbeatEvery time.Duration
+	// HoldFor is how long a delivery waits for its task's end; 0: 25 minutes. A task
+	// whose time-out is longer is not waited for at all, once its start is taken.
+	HoldFor time.Duration
 	// DuckDB bounds each query.
 	DuckDB DuckDB
 	// Executor does the work of all tasks; nil: DuckDB and commands do.
@@ -146,6 +150,9 @@ func (c *Config) complete() error {
 	}
 	if c.HeartbeatEvery <= 0 {
 		c.HeartbeatEvery = 10 * time.Second
+	}
+	if c.HoldFor <= 0 {
+		c.HoldFor = defaultHold
 	}
 	if c.HTTPClient == nil {
 		transport, ok := http.DefaultTransport.(*http.Transport)

@@ -1,0 +1,51 @@
+package worker
+
+import (
+	"bytes"
+	"log/slog"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/event"
+)
+
+// If the report fails, a delivery more is what repeats it.
+func TestADeliveryOfALongTaskThatIsBeingReportedWaitsForThat(t *testing.T) {
+	for name, reported := range map[string]bool{"reported": true, "not for as long as it is held": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &Worker{cfg: Config{Clock: clock.System{}, HoldFor: time.Minute}}
+				j := &job{long: make(chan struct{}), done: make(chan struct{})}
+				close(j.long)
+				answer := make(chan int, 1)
+				go func() { answer <- w.await(t.Context(), j) }()
+				synctest.Wait()
+				require.Empty(t, answer)
+				if reported {
+					j.status = http.StatusOK
+					close(j.done)
+					require.Equal(t, http.StatusOK, <-answer)
+					return
+				}
+				require.Equal(t, http.StatusInternalServerError, <-answer)
+			})
+		})
+	}
+}
+
+func TestASignedURLIsInNoError(t *testing.T) {
+	var log bytes.Buffer
+	for _, at := range []string{"http://127.0.0.1:1/x?sig=secret", "http://127.0.0.1:1/%zz?sig=secret"} {
+		c := &callbacks{client: &http.Client{}, clock: clock.System{}, urls: contract.Callbacks{Started: at}}
+		_, err := c.deliver(t.Context(), event.At(clock.System{}.Now()), contract.VerbStarted, contract.Started{}, nil)
+		require.ErrorContains(t, err, "call started: ")
+		slog.New(slog.NewTextHandler(&log, nil)).ErrorContext(t.Context(), "x", "error", err)
+	}
+	require.NotContains(t, log.String(), "secret")
+}

@@ -34,6 +34,8 @@ type refusing struct {
 	stranger *identitytest.Issuer
 	pushed   chan *contract.Envelope
 	ended    chan struct{}
+	// worker is another worker, which nobody pushes to but the tests.
+	worker *workerUnderTest
 }
 
 func start(t *testing.T) *refusing {
@@ -41,6 +43,7 @@ func start(t *testing.T) *refusing {
 	c := &refusing{stranger: identitytest.New(t, clock.System{}.Now), pushed: make(chan *contract.Envelope, 2), ended: make(chan struct{})}
 	t.Cleanup(func() { close(c.ended) })
 	c.Cluster = clustertest.Start(t, clustertest.Options{Worker: http.HandlerFunc(c.execute)})
+	c.worker = c.openWorker()
 	return c
 }
 

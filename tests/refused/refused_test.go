@@ -1,4 +1,4 @@
-// Package refused_test sends the services what they must not take: forged, expired,
+// Package refused_test sends the services, and a worker, what they must not take: forged, expired,
 // replayed, malformed, and of other tenants. Each is answered with its status, and
 // nothing is written.
 package refused_test
@@ -44,6 +44,7 @@ func TestWhatMustNotBeTakenIsRefusedAndNothingIsWritten(t *testing.T) {
 	run, other := c.running(acme), c.running(globex)
 	for _, table := range map[string][]request{
 		"callers": c.callers(), "callbacks": c.callbacks(run, other), "timers": c.timers(), "notifications": c.notifications(run), "bodies": c.bodies(),
+		"envelopes": c.envelopes(run, other),
 	} {
 		for _, r := range table {
 			t.Run(r.name, func(t *testing.T) {
@@ -72,8 +73,12 @@ func TestWhatMustNotBeTakenIsRefusedAndNothingIsWritten(t *testing.T) {
 		status, answer = c.send(t, request{url: a.env.Callbacks.Started, body: a.started()})
 		require.Equal(t, http.StatusConflict, status, "a start after the end: %s", answer)
 		require.Equal(t, before, c.written())
+		status, answer = c.send(t, request{url: c.worker.url, body: c.signed(a.env, func(*contract.Envelope) {})})
+		require.Equal(t, http.StatusOK, status, "a delivery after the end: %s", answer)
+		require.Equal(t, before, c.written())
 	}
-	for line := range strings.SplitSeq(c.Logs(), "\n") {
+	require.Zero(t, c.worker.executed.Load())
+	for line := range strings.SplitSeq(c.Logs()+c.worker.logs.String(), "\n") {
 		for _, hidden := range []string{clustertest.Secret, base64.StdEncoding.EncodeToString([]byte(clustertest.Secret)), "sig=", "eyJ"} {
 			require.NotContains(t, line, hidden, "a secret, a signature or a token in a log")
 		}

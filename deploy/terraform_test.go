@@ -213,6 +213,20 @@ func help(t *testing.T, run func(context.Context, service.Process) int) string {
 	return out.String()
 }
 
+// A task that takes long goes on without a request: an instance that has a CPU only
+// while it answers one would stand still, and fall silent.
+func TestTheWorkerHasItsCPUAlsoWhenNoDeliveryWaits(t *testing.T) {
+	m := load(t)
+	worker := m.blocks["google_cloud_run_v2_service.worker"].Body
+	for _, name := range []string{"template", "containers", "resources"} {
+		i := slices.IndexFunc(worker.Blocks, func(b *hclsyntax.Block) bool { return b.Type == name })
+		require.GreaterOrEqual(t, i, 0, name)
+		worker = worker.Blocks[i].Body
+	}
+	require.Contains(t, worker.Attributes, "cpu_idle")
+	require.True(t, m.value(worker.Attributes["cpu_idle"].Expr).False())
+}
+
 func TestTheProgramsUnderstandWhatTheyAreTold(t *testing.T) {
 	m := load(t)
 	flags := map[string]string{

@@ -140,7 +140,7 @@ resource "google_cloud_run_v2_service" "worker" {
     max_instance_request_concurrency = var.worker.concurrency
 
     scaling {
-      min_instance_count = 0
+      min_instance_count = var.worker.always_on
       max_instance_count = var.worker.instances
     }
 
@@ -160,6 +160,8 @@ resource "google_cloud_run_v2_service" "worker" {
           cpu    = var.worker.cpu
           memory = var.worker.memory
         }
+
+        cpu_idle = false # a long task goes on when its delivery has been answered
       }
 
       volume_mounts {

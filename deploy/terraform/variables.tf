@@ -54,12 +54,13 @@ variable "users" {
 }
 
 variable "worker" {
-  description = "What one instance of the worker has, and how many tasks it executes at once."
+  description = "What one instance of the worker has, and how many tasks it executes at once; how many instances there are at most, and how many always: those can run tasks that take hours."
   type = object({
     cpu         = optional(string, "2")
     memory      = optional(string, "4Gi")
     concurrency = optional(number, 4)
     instances   = optional(number, 20)
+    always_on   = optional(number, 0)
   })
   default = {}
 }

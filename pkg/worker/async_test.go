@@ -144,6 +144,8 @@ func TestAWorkerThatIsClosedInterruptsItsBackgroundTasks(t *testing.T) {
 			closed := make(chan error, 1)
 			go func() { closed <- w.worker.Close(t.Context()) }()
 			if trap != "" {
+				w.clock.asleep(t, 5*time.Second, func(int) {})
+				require.Equal(t, http.StatusInternalServerError, w.deliver("a/c", long), "while it ends")
 				w.clock.fire(t, 5*time.Second)
 			}
 			require.NoError(t, <-closed)

@@ -94,12 +94,20 @@ func (c *handClock) Sleep(ctx context.Context, d time.Duration) error {
 // fire waits until somebody sleeps for d, and wakes them.
 func (c *handClock) fire(t *testing.T, d time.Duration) {
 	t.Helper()
+	c.asleep(t, d, func(i int) {
+		close(c.sleepers[i].wake)
+		c.sleepers = slices.Delete(c.sleepers, i, i+1)
+		c.now = c.now.Add(d)
+	})
+}
+
+// asleep waits until somebody sleeps for d.
+func (c *handClock) asleep(t *testing.T, d time.Duration, then func(sleeper int)) {
+	t.Helper()
 	for {
 		c.mu.Lock()
 		if i := slices.IndexFunc(c.sleepers, func(s *sleeper) bool { return s.d == d }); i >= 0 {
-			close(c.sleepers[i].wake)
-			c.sleepers = slices.Delete(c.sleepers, i, i+1)
-			c.now = c.now.Add(d)
+			then(i)
 			c.mu.Unlock()
 			return
 		}

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
-	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"cloud.google.com/go/pubsub/v2/pstest"
@@ -107,11 +106,7 @@ func TestACompactorFoldsWhatItPulls(t *testing.T) {
 		})
 	}()
 	s.Publish(topic, nil, finalized(ledger.Key(domain, durable)))
-	select {
-	case <-published:
-	case <-time.After(time.Minute):
-		t.Error("nothing was published")
-	}
+	<-published
 	manifests := manifest.New(manifest.Config{Domain: domain, Store: store, IDs: source, Clock: clock.System{}})
 	m, err := manifests.Load(t.Context())
 	require.NoError(t, err)

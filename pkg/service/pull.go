@@ -59,8 +59,8 @@ func (s *server) pull(pull Pull, subscription string) func(context.Context) erro
 			}
 			s.logger.WarnContext(ctx, "the subscription cannot be had; it is tried again",
 				slog.String("subscription", subscription), slog.Duration("wait", backoff), slog.Any("error", err))
-			if s.clock.Sleep(ctx, backoff) != nil {
-				return nil
+			if err := s.clock.Sleep(ctx, backoff); err != nil {
+				return nil //nolint:nilerr // the service is ending
 			}
 		}
 	}

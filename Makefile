@@ -40,6 +40,10 @@ test: ## run all tests
 chaos: ## run the end-to-end tests at full size: 20 kills, 2,000 tasks, the services, 200 tenants
 	go test ./tests/e2e ./tests/tenants -count=1 -timeout 8m -full -v
 
+.PHONY: images
+images: ## carry out the steps of deploy/Dockerfile that build programs, without an engine for images
+	go test ./deploy -run Images -count=1 -timeout 20m -build -v
+
 .PHONY: simulate
 simulate: ## run SEEDS (1000) fresh simulated worlds, or the one of WORLD='{…}'
 	go test ./tests/simulation -count 1 -timeout 0 -v -run 'TestWorldsKeep|Given' -seeds $(SEEDS) -first $(FIRST) -world '$(WORLD)'

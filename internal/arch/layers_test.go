@@ -35,6 +35,8 @@ var layers = []layer{
 		{"pkg/clock", nil},
 		{"pkg/latency", nil},
 		{"pkg/identity", nil},
+		{"pkg/trace", nil},
+		{"pkg/trace/otlp", []string{"=pkg/trace"}},
 		{"pkg/blob", nil},
 		{"pkg/blob/fileblob", []string{"=pkg/blob", "=pkg/clock"}},
 		{"pkg/blob/memblob", []string{"=pkg/blob", "=pkg/clock"}},
@@ -57,28 +59,28 @@ var layers = []layer{
 	}},
 	{"compactor", []pack{
 		{"pkg/compactor", list(words, "pkg/state", "pkg/fold", "pkg/contract", "pkg/blob", "pkg/clock",
-			"pkg/ledger", "pkg/manifest", "pkg/snapshot")},
+			"pkg/ledger", "pkg/manifest", "pkg/snapshot", "pkg/trace")},
 	}},
 	{"shells", []pack{
 		{"pkg/dispatcher", list(words, "pkg/state", "pkg/fold", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue",
-			"pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
+			"pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/trace")},
 		{"pkg/sweeper", list(words, "pkg/state", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue",
 			"pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
 		{"pkg/repair", list(words, "pkg/state", "pkg/fold", "pkg/contract", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
 		// A worker knows the contract, and nothing of what orchestrates it.
-		{"pkg/worker", list(words, "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock")},
+		{"pkg/worker", list(words, "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace")},
 		{"pkg/query/render", nil},
 		{"pkg/query", list(words, "pkg/state", "pkg/blob", "pkg/table", "pkg/manifest", "=pkg/query/render")},
 	}},
 	{"engine", []pack{
 		{"pkg/engine", list(words, "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
-			"pkg/ledger", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
+			"pkg/ledger", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/trace")},
 	}},
 	{"services", []pack{
 		// What the programs of a cloud have in common: they serve the shells.
 		{"pkg/service", list(words, "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue", "pkg/clock", "pkg/ledger",
-			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/sweeper", "pkg/identity")},
+			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/sweeper", "pkg/identity", "pkg/trace")},
 	}},
 	{"bindings", []pack{
 		// What names in flags stand for.
@@ -149,7 +151,9 @@ var banned = []string{
 // in: the tests of all others stay quick.
 var heavy = map[string][]string{
 	"github.com/apache/arrow-go/": {"pkg/table", "pkg/worker"},
-	"github.com/duckdb/":          {"pkg/query", "pkg/worker", "pkg/project/duckparse", "pkg/cli", "cmd/servo"},
+	// What makes spans is light; what sends them brings gRPC: servo on a laptop does without.
+	"go.opentelemetry.io/otel/exporters/": {"pkg/trace/otlp"},
+	"github.com/duckdb/":                  {"pkg/query", "pkg/worker", "pkg/project/duckparse", "pkg/cli", "cmd/servo"},
 }
 
 func list(head []string, tail ...string) []string {

@@ -1,0 +1,87 @@
+package trace
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
+	oteltrace "go.opentelemetry.io/otel/trace"
+)
+
+// Header is that of W3C Trace Context.
+const Header = "Traceparent"
+
+// Within gives a context within the trace that a header names: with a tracer or
+// without one, for the log. A header that is none changes nothing.
+func Within(ctx context.Context, traceparent string) context.Context {
+	if traceparent == "" {
+		return ctx
+	}
+	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": traceparent})
+}
+
+// Traceparent is the header that names what is active in ctx; "" if nothing is.
+func Traceparent(ctx context.Context) string {
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	return carrier["traceparent"]
+}
+
+// Serve begins the span of a request that is served, and gives the function that ends it.
+func (t *Tracer) Serve(r *http.Request, route string) (*http.Request, func(status int)) {
+	if t == nil {
+		return r, func(int) {}
+	}
+	ctx, span := t.Start(r.Context(), route, About{}, oteltrace.WithSpanKind(oteltrace.SpanKindServer), oteltrace.WithAttributes(
+		attribute.String("http.request.method", r.Method), attribute.String("http.route", route)))
+	return r.WithContext(ctx), span.Answered
+}
+
+// Client is a client whose requests have spans, and say in which trace they are made.
+func (t *Tracer) Client(c *http.Client) *http.Client {
+	if t == nil {
+		return c
+	}
+	traced := *c
+	traced.Transport = transport{t, c.Transport}
+	return &traced
+}
+
+type transport struct {
+	tracer *Tracer
+	inner  http.RoundTripper
+}
+
+// CloseIdleConnections is for [http.Client].
+func (t transport) CloseIdleConnections() {
+	if c, ok := t.inner.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	ctx, span := t.tracer.Start(r.Context(), r.Method+" "+r.URL.Path, About{}, oteltrace.WithSpanKind(oteltrace.SpanKindClient),
+		oteltrace.WithAttributes(attribute.String("http.request.method", r.Method), attribute.String("server.address", r.URL.Host)))
+	r = r.Clone(ctx)
+	r.Header.Set(Header, Traceparent(ctx))
+	res, err := t.inner.RoundTrip(r)
+	if err != nil {
+		span.End(err)
+		return nil, err
+	}
+	span.Answered(res.StatusCode)
+	return res, nil
+}
+
+// Answered ends the span of a request. It has failed if the server has.
+func (s *Span) Answered(status int) {
+	s.Set("http.response.status_code", status)
+	var err error
+	if status >= http.StatusInternalServerError {
+		err = fmt.Errorf("%d %s", status, http.StatusText(status))
+	}
+	s.End(err)
+}

@@ -40,6 +40,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
 // Config is what a compactor works with.
@@ -55,6 +56,8 @@ type Config struct {
 	Options
 
 	Logger *slog.Logger
+	// Traces make spans of publishes and of the runs that they end; nil: there are none.
+	Traces *trace.Tracer
 	// OnPublish is called after each publish, in order, before requests are
 	// answered. It must not block.
 	OnPublish func(Published)
@@ -305,22 +308,23 @@ func (c *Compactor) lineage() string {
 	return c.manifest.Lineage
 }
 
+// revision is that of the state, 0 if there is none yet.
+func (c *Compactor) revision() int64 {
+	if c.manifest == nil {
+		return 0
+	}
+	return c.manifest.Revision
+}
+
 // share hands out the current state as the newest snapshot.
 func (c *Compactor) share() *snapshot.Snapshot {
 	snap := &snapshot.Snapshot{
-		State: c.state.Copy(), CaughtUpAt: c.caughtUp, History: snapshot.HistoryOf(c.Codec, c.Manifests, c.manifest),
-	}
-	if c.manifest != nil {
-		snap.Revision = c.manifest.Revision
+		State: c.state.Copy(), Revision: c.revision(), CaughtUpAt: c.caughtUp, History: snapshot.HistoryOf(c.Codec, c.Manifests, c.manifest),
 	}
 	c.latest.Set(snap)
 	return snap
 }
 
 func (c *Compactor) result(n int) Result {
-	r := Result{Folded: n, CaughtUpAt: c.caughtUp.String()}
-	if c.manifest != nil {
-		r.Revision = c.manifest.Revision
-	}
-	return r
+	return Result{Revision: c.revision(), Folded: n, CaughtUpAt: c.caughtUp.String()}
 }

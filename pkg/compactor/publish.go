@@ -47,6 +47,7 @@ func (c *Compactor) publish(ctx context.Context, work *state.State, p publicatio
 		return err
 	}
 	work.Drain()
+	c.traceEnded(ctx, changed.Runs)
 	c.state, c.manifest = work, next
 	c.caughtUp = max(c.caughtUp, next.Watermarks.CaughtUpAt)
 	snap := c.share()

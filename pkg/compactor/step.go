@@ -371,10 +371,12 @@ type publication struct {
 
 // foldAndPublish folds groups and publishes, anew on the winner's state whenever
 // another writer was faster. It gives the number of groups dealt with.
-func (c *Compactor) foldAndPublish(ctx context.Context, p publication) (int, error) {
+func (c *Compactor) foldAndPublish(ctx context.Context, p publication) (n int, err error) {
+	ctx, traced := c.traceFold(ctx, p.groups)
+	defer func() { traced.end(ctx, c.revision(), n, err) }()
 	for {
 		work := c.state.Copy()
-		n, err := c.fold(ctx, work, p)
+		n, err = c.fold(ctx, work, p)
 		if err != nil || n == 0 {
 			return n, err
 		}

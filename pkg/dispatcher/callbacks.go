@@ -60,7 +60,7 @@ func Register(mux *http.ServeMux, find Finder) {
 			serve(d, w, r)
 		})
 	}
-	verbs := map[string]func(*Dispatcher, http.ResponseWriter, *http.Request){
+	verbs := map[string]func(*Dispatcher, http.ResponseWriter, *http.Request, contract.Callback){
 		contract.VerbStarted:   (*Dispatcher).serveStarted,
 		contract.VerbHeartbeat: (*Dispatcher).serveHeartbeat,
 		contract.VerbFinished:  (*Dispatcher).serveFinished,
@@ -71,7 +71,14 @@ func Register(mux *http.ServeMux, find Finder) {
 			writeProblem(w, &contract.Problem{Title: "Unknown callback", Status: http.StatusNotFound, Detail: "callbacks are started, heartbeat and finished"})
 			return
 		}
-		serve(d, w, r)
+		cb, problem := d.verify(r)
+		if problem != nil {
+			writeProblem(w, problem)
+			return
+		}
+		w, r, end := d.traceCallback(w, r, cb)
+		defer end()
+		serve(d, w, r, cb)
 	})
 	handle("POST /v1/tenants/{tenant}/workspaces/{workspace}/timers/fire", (*Dispatcher).serveFire)
 }
@@ -89,14 +96,19 @@ func (c *call) ref(worker string) event.AttemptRef {
 	}
 }
 
-// open verifies a callback's signature, reads its body with decode, and finds
-// its task in a snapshot that has the revision which admitted it.
-func (d *Dispatcher) open(r *http.Request, verb string, decode func([]byte) (attemptID string, err error)) (*call, *contract.Problem) {
-	named := contract.Callback{Domain: d.Domain, RunID: r.PathValue("run"), TaskKey: r.PathValue("task"), Verb: verb}
+// verify verifies a callback's signature.
+func (d *Dispatcher) verify(r *http.Request) (contract.Callback, *contract.Problem) {
+	named := contract.Callback{Domain: d.Domain, RunID: r.PathValue("run"), TaskKey: r.PathValue("task"), Verb: r.PathValue("verb")}
 	cb, err := contract.VerifyCallback(named, r.URL.Query(), d.Keys, event.At(d.Clock.Now()))
 	if err != nil {
-		return nil, &contract.Problem{Title: "Not authorised", Status: http.StatusUnauthorized, Detail: err.Error()}
+		return cb, &contract.Problem{Title: "Not authorised", Status: http.StatusUnauthorized, Detail: err.Error()}
 	}
+	return cb, nil
+}
+
+// open reads the body of a verified callback with decode, and finds its task in a
+// snapshot that has the revision which admitted it.
+func (d *Dispatcher) open(r *http.Request, cb contract.Callback, decode func([]byte) (attemptID string, err error)) (*call, *contract.Problem) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return nil, &contract.Problem{Title: "Body not read", Status: http.StatusBadRequest, Detail: err.Error()}
@@ -167,9 +179,9 @@ func (d *Dispatcher) replaced(t *state.Task) *contract.Problem {
 	}
 }
 
-func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request) {
+func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request, cb contract.Callback) {
 	var body *contract.Started
-	c, problem := d.open(r, contract.VerbStarted, func(data []byte) (string, error) {
+	c, problem := d.open(r, cb, func(data []byte) (string, error) {
 		var err error
 		if body, err = contract.DecodeStarted(data); err != nil {
 			return "", err
@@ -194,9 +206,9 @@ func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request) {
 	d.write(w, r, contract.StartedAnswer{StartedAt: started, Callbacks: d.renew(c)})
 }
 
-func (d *Dispatcher) serveHeartbeat(w http.ResponseWriter, r *http.Request) {
+func (d *Dispatcher) serveHeartbeat(w http.ResponseWriter, r *http.Request, cb contract.Callback) {
 	var body *contract.Heartbeat
-	c, problem := d.open(r, contract.VerbHeartbeat, func(data []byte) (string, error) {
+	c, problem := d.open(r, cb, func(data []byte) (string, error) {
 		var err error
 		if body, err = contract.DecodeHeartbeat(data); err != nil {
 			return "", err
@@ -229,9 +241,9 @@ func (d *Dispatcher) serveHeartbeat(w http.ResponseWriter, r *http.Request) {
 	d.write(w, r, answer)
 }
 
-func (d *Dispatcher) serveFinished(w http.ResponseWriter, r *http.Request) {
+func (d *Dispatcher) serveFinished(w http.ResponseWriter, r *http.Request, cb contract.Callback) {
 	var body *contract.Finished
-	c, problem := d.open(r, contract.VerbFinished, func(data []byte) (string, error) {
+	c, problem := d.open(r, cb, func(data []byte) (string, error) {
 		var err error
 		if body, err = contract.DecodeFinished(data); err != nil {
 			return "", err

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	oteltrace "go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/servo-orchestration/servo/pkg/clock"
@@ -28,6 +29,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
 // Snapshots are the published states of a domain.
@@ -59,6 +61,8 @@ type Config struct {
 	IDs     *ids.Source
 	Clock   clock.Clock
 	Logger  *slog.Logger
+	// Traces make spans of dispatches and callbacks; nil: there are none.
+	Traces *trace.Tracer
 }
 
 // Validity of what is handed out.
@@ -206,6 +210,8 @@ type order struct {
 	control.Action
 	token    string // what the execution does comes after it
 	revision int64  // is published, and no older than what was decided on
+	// traceparent names the span of the dispatch; "": there is none.
+	traceparent string
 }
 
 func (d *Dispatcher) orders(ctx context.Context, actions []control.Action) ([]order, error) {
@@ -221,7 +227,7 @@ func (d *Dispatcher) orders(ctx context.Context, actions []control.Action) ([]or
 	}
 	orders := make([]order, len(actions))
 	for i, a := range actions {
-		orders[i] = order{a, d.IDs.New(), snap.Revision}
+		orders[i] = order{Action: a, token: d.IDs.New(), revision: snap.Revision}
 	}
 	return orders, nil
 }
@@ -249,15 +255,7 @@ func (d *Dispatcher) act(ctx context.Context, o order) error {
 // ledger. Any other error leaves the outbox row PENDING, to be tried again under
 // the same name.
 func (d *Dispatcher) createDispatch(ctx context.Context, a control.CreateDispatch, o order) error {
-	release, err := d.Turns.Take(ctx, d.Domain.Tenant)
-	if err != nil {
-		return fmt.Errorf("dispatch task %s of run %s: %w", a.Row.TaskKey, a.Row.RunID, err)
-	}
-	task, err := d.dispatchTask(a.Row, o)
-	if err == nil {
-		err = d.Queue.Create(ctx, task)
-	}
-	release()
+	err := d.enqueue(ctx, a.Row, o)
 	switch {
 	case errors.Is(err, queue.ErrInvalid):
 		return d.append(ctx, a.Row.RunID, &event.DispatchFailed{
@@ -276,6 +274,36 @@ func (d *Dispatcher) createDispatch(ctx context.Context, a control.CreateDispatc
 	})
 }
 
+// enqueue creates the queue task of an attempt.
+func (d *Dispatcher) enqueue(ctx context.Context, row *state.Dispatch, o order) (err error) {
+	ctx, span := d.Traces.Start(ctx, "dispatch", trace.About{
+		Tenant: d.Domain.Tenant, Workspace: d.Domain.Workspace, RunID: row.RunID, TaskKey: row.TaskKey,
+		Attempt: row.Attempt, AttemptID: row.AttemptID,
+	}, oteltrace.WithSpanKind(oteltrace.SpanKindProducer))
+	defer func() { span.End(failure(err)) }()
+	if d.Traces.On() {
+		o.traceparent = trace.Traceparent(ctx)
+	}
+	release, err := d.Turns.Take(ctx, d.Domain.Tenant)
+	if err != nil {
+		return err
+	}
+	defer release()
+	task, err := d.dispatchTask(row, o)
+	if err != nil {
+		return err
+	}
+	return d.Queue.Create(ctx, task)
+}
+
+// failure is err, unless it says that there is nothing left to do.
+func failure(err error) error {
+	if errors.Is(err, queue.ErrExists) {
+		return nil
+	}
+	return err
+}
+
 func (d *Dispatcher) dispatchTask(row *state.Dispatch, o order) (queue.Task, error) {
 	env := &contract.Envelope{
 		ContractVersion: contract.Version,
@@ -284,7 +312,7 @@ func (d *Dispatcher) dispatchTask(row *state.Dispatch, o order) (queue.Task, err
 		MaxAttempts: row.MaxAttempts, PlanRef: row.PlanRef, AssetKey: row.AssetKey, PartitionKey: row.PartitionKey,
 		MaterializationID: ids.MaterializationID(d.Domain, row.RunID, row.TaskKey),
 		TimeoutSec:        row.TimeoutSec, HeartbeatTimeoutSec: row.HeartbeatTimeoutSec,
-		CausalToken: o.token,
+		CausalToken: o.token, Traceparent: o.traceparent,
 	}
 	expires := event.At(d.Clock.Now().Add(startedValid))
 	env.Callbacks.Started = contract.CallbackURL(d.BaseURL, contract.Callback{

@@ -21,6 +21,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
 // Snapshots are the published states of a domain.
@@ -48,6 +49,8 @@ type Config struct {
 	Clock     clock.Clock
 	// Actor is who asks: "user:jane".
 	Actor string
+	// Traces make the spans of triggers; nil: there are none.
+	Traces *trace.Tracer
 }
 
 // Engine answers and acts for one domain. It is safe for concurrent use.

@@ -12,6 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
 // RunRequest is what is to be run.
@@ -133,7 +134,9 @@ func (e *Engine) trigger(ctx context.Context, built *plan.Plan, p *event.RunTrig
 			created.Tasks = append(created.Tasks, built.Tasks[i].TaskDef)
 		}
 	}
+	ctx, span := e.Traces.Start(ctx, "trigger", trace.About{Tenant: e.Domain.Tenant, Workspace: e.Domain.Workspace, RunID: p.RunID})
 	snap, entry, err := e.append(ctx, p.RunID, p, created)
+	span.End(err)
 	if err != nil {
 		return Ticket{RunID: p.RunID}, err // it may be durable, and folded by whoever comes next
 	}

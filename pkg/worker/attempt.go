@@ -73,6 +73,7 @@ func (a *attempt) run(ctx context.Context) int {
 	if status := a.start(ctx); status != 0 {
 		return status
 	}
+	ctx, span := a.trace(ctx)
 	a.job.executing.Store(true)
 	if a.isLong() {
 		close(a.job.long)
@@ -85,9 +86,13 @@ func (a *attempt) run(ctx context.Context) int {
 	a.freeSlot()
 	if marker == nil && errors.Is(context.Cause(ctx), errReplaced) {
 		a.log.InfoContext(ctx, "stopped an attempt that was replaced")
+		span.End(errReplaced)
 		return http.StatusOK
 	}
-	return a.report(ctx, a.finished(ctx, marker, err))
+	f := a.finished(ctx, marker, err)
+	status := a.report(ctx, f)
+	endTrace(span, f)
+	return status
 }
 
 // isLong reports whether the task may take longer than a delivery is held. One
@@ -166,7 +171,7 @@ func (a *attempt) perform(ctx context.Context) (*contract.Marker, error) {
 	if err != nil {
 		return nil, err
 	}
-	inputs, err := a.resolve(ctx, t)
+	inputs, err := phase(ctx, a, "stage", func(ctx context.Context) ([]input, error) { return a.resolve(ctx, t) })
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +179,7 @@ func (a *attempt) perform(ctx context.Context) (*contract.Marker, error) {
 		return nil, fail(CodeWorker, CategoryInfrastructure, err)
 	}
 	began := a.now()
-	made, err := a.executeWork(ctx, t, inputs)
+	made, err := phase(ctx, a, "execute", func(ctx context.Context) ([]outputFile, error) { return a.executeWork(ctx, t, inputs) })
 	a.metrics["execute_ms"] = a.now().Sub(began).Milliseconds()
 	saved := a.saveLog(err)
 	defer func() {
@@ -187,7 +192,7 @@ func (a *attempt) perform(ctx context.Context) (*contract.Marker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.commit(ctx, made)
+	return phase(ctx, a, "commit", func(ctx context.Context) (*contract.Marker, error) { return a.commit(ctx, made) })
 }
 
 func (a *attempt) tidy(ctx context.Context) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
 // Handler serves POST /execute, /healthz and /readyz.
@@ -54,6 +55,7 @@ type job struct {
 }
 
 func (w *Worker) execute(rw http.ResponseWriter, r *http.Request) {
+	r = r.WithContext(trace.Within(r.Context(), r.Header.Get(trace.Header)))
 	body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, contract.MaxEnvelopeBytes))
 	if err != nil {
 		w.refuse(rw, r, http.StatusBadRequest, err)
@@ -68,7 +70,7 @@ func (w *Worker) execute(rw http.ResponseWriter, r *http.Request) {
 		w.refuse(rw, r, http.StatusBadRequest, err)
 		return
 	}
-	j := w.join(r.Context(), env)
+	j := w.join(trace.Within(r.Context(), env.Traceparent), env)
 	if j == nil {
 		rw.WriteHeader(http.StatusInternalServerError) // not 503: queues take that as "slow down everything"
 		return

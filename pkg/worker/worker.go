@@ -28,6 +28,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
 // Limits and times of a worker.
@@ -81,6 +82,8 @@ type Config struct {
 	DuckDB DuckDB
 	// Executor does the work of all tasks; nil: DuckDB and commands do.
 	Executor Executor
+	// Traces make spans of attempts; nil: there are none.
+	Traces *trace.Tracer
 }
 
 // DuckDB bounds what one query may use.

@@ -1,0 +1,94 @@
+package compactor
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	oteltrace "go.opentelemetry.io/otel/trace"
+
+	"github.com/servo-orchestration/servo/pkg/fold"
+	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/trace"
+)
+
+// maxTraced bounds the runs that a publish makes spans for: one of thousands of
+// entries costs no more than one of some.
+const maxTraced = 32
+
+// compaction is the span of a fold that is published. It is of many runs, and so in a
+// trace of its own; each of them gets a span beside it in its own trace, since who
+// follows a task wants to see there what it waited for. Nil: there are no spans.
+type compaction struct {
+	tracer *trace.Tracer
+	about  trace.About
+	span   *trace.Span
+	began  time.Time
+	runs   []string
+}
+
+// traceFold begins the span of a fold.
+func (c *Compactor) traceFold(ctx context.Context, groups []fold.Group) (context.Context, *compaction) {
+	if !c.Traces.On() {
+		return ctx, nil
+	}
+	f := &compaction{
+		tracer: c.Traces, about: trace.About{Tenant: c.Domain.Tenant, Workspace: c.Domain.Workspace}, began: c.Clock.Now(),
+	}
+	for _, g := range groups {
+		f.runs = append(f.runs, fold.Names(g)...)
+	}
+	slices.Sort(f.runs)
+	f.runs = slices.Compact(f.runs)
+	links := make([]oteltrace.Link, 0, maxTraced)
+	for _, runID := range f.traced() {
+		links = append(links, trace.LinkRun(runID))
+	}
+	ctx, f.span = c.Traces.Start(ctx, "compact", f.about, oteltrace.WithLinks(links...))
+	f.span.Set("servo.groups", len(groups))
+	f.span.Set("servo.runs", len(f.runs))
+	return ctx, f
+}
+
+// traced are the runs that get a span: the newest, which somebody may be waiting for.
+func (f *compaction) traced() []string { return f.runs[max(0, len(f.runs)-maxTraced):] }
+
+// end ends the span, and makes those of the runs, if n groups were published as the
+// revision.
+func (f *compaction) end(ctx context.Context, revision int64, n int, err error) {
+	if f == nil {
+		return
+	}
+	f.span.Set("servo.folded", n)
+	switch {
+	case errors.Is(err, errNeedBarrier), errors.Is(err, errAnew):
+		f.span.Set("servo.again", err.Error()) // it goes on, with more
+		err = nil
+	case err == nil && n > 0:
+		f.span.Set("servo.revision", revision)
+		for _, runID := range f.traced() {
+			about := f.about
+			about.RunID = runID
+			_, span := f.tracer.Start(ctx, "fold", about, oteltrace.WithTimestamp(f.began))
+			span.Set("servo.revision", revision)
+			span.End(nil)
+		}
+	}
+	f.span.End(err)
+}
+
+// traceEnded makes the spans of the runs that a publish has ended. Whoever publishes
+// makes them, and so they are made once; its state is still the one before.
+func (c *Compactor) traceEnded(ctx context.Context, changed []*state.Run) {
+	if !c.Traces.On() {
+		return
+	}
+	for _, run := range changed {
+		if before := c.state.Runs.Get(run.RunID); !run.State.Terminal() || before != nil && before.State.Terminal() {
+			continue
+		}
+		c.Traces.Run(ctx, trace.About{Tenant: c.Domain.Tenant, Workspace: c.Domain.Workspace, RunID: run.RunID},
+			string(run.State), run.CreatedAt.Time(), run.CompletedAt.Time())
+	}
+}

@@ -1,0 +1,38 @@
+package dispatcher
+
+import (
+	"net/http"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/trace"
+)
+
+// traceCallback gives a verified callback its span, which end ends: in the trace of its
+// run, under its attempt, also where the worker knows nothing of traces. Heartbeats have
+// none: a task that runs for a day would have thousands.
+func (d *Dispatcher) traceCallback(w http.ResponseWriter, r *http.Request, cb contract.Callback) (http.ResponseWriter, *http.Request, func()) {
+	if !d.Traces.On() || cb.Verb == contract.VerbHeartbeat {
+		return w, r, func() {}
+	}
+	ctx, span := d.Traces.StartReport(r.Context(), cb.Verb, trace.About{
+		Tenant: d.Domain.Tenant, Workspace: d.Domain.Workspace, RunID: cb.RunID, TaskKey: cb.TaskKey,
+		Attempt: cb.Attempt, AttemptID: cb.AttemptID,
+	})
+	answer := &answer{ResponseWriter: w, status: http.StatusOK}
+	return answer, r.WithContext(ctx), func() { span.Answered(answer.status) }
+}
+
+// answer notes its status.
+type answer struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (a *answer) WriteHeader(status int) {
+	a.status = status
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for [http.ResponseController].
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

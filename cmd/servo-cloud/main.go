@@ -10,6 +10,7 @@ import (
 
 	"github.com/servo-orchestration/servo/cmd/internal/host"
 	"github.com/servo-orchestration/servo/pkg/binding"
+	"github.com/servo-orchestration/servo/pkg/trace/otlp"
 )
 
-func main() { os.Exit(host.Run(binding.OpenStore)) }
+func main() { os.Exit(host.Run(binding.OpenStore, otlp.Open)) }

@@ -10,6 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/binding"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/service"
+	"github.com/servo-orchestration/servo/pkg/trace/otlp"
 )
 
 func main() { os.Exit(run()) }
@@ -19,7 +20,7 @@ func run() int {
 	defer stop()
 	return service.RunDispatcher(ctx, service.Process{
 		Args: os.Args[1:], Getenv: os.Getenv, Stderr: os.Stderr, Clock: clock.System{},
-		OpenStore: binding.OpenStore, Tokens: binding.Tokens(), Pull: binding.Pull,
+		OpenStore: binding.OpenStore, Tokens: binding.Tokens(), Pull: binding.Pull, OpenTraces: otlp.Open,
 		OpenQueue: binding.Queues(os.Getenv),
 	})
 }

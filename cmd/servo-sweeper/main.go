@@ -10,6 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/binding"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/service"
+	"github.com/servo-orchestration/servo/pkg/trace/otlp"
 )
 
 func main() { os.Exit(run()) }
@@ -19,6 +20,6 @@ func run() int {
 	defer stop()
 	return service.RunSweeper(ctx, service.Process{
 		Args: os.Args[1:], Getenv: os.Getenv, Stderr: os.Stderr, Clock: clock.System{},
-		OpenStore: binding.OpenStore, Tokens: binding.Tokens(),
+		OpenStore: binding.OpenStore, Tokens: binding.Tokens(), OpenTraces: otlp.Open,
 	})
 }

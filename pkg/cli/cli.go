@@ -36,6 +36,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/query/render"
+	"github.com/servo-orchestration/servo/pkg/service"
 )
 
 // Exit codes.
@@ -69,6 +70,8 @@ type Env struct {
 	// OpenStore opens the stores that are not folders, by their names; nil: there are
 	// none.
 	OpenStore func(ctx context.Context, name string) (blob.Store, io.Closer, error)
+	// OpenTraces opens what sends spans to where --traces says; nil: nothing does.
+	OpenTraces service.OpenTraces
 }
 
 // getenv is a variable of the environment.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/service"
+	"github.com/servo-orchestration/servo/pkg/trace"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
@@ -27,6 +29,7 @@ type workerFlags struct {
 	listen, store, name, memory string
 	keys, scratch, project      string
 	concurrency, threads        int
+	traces                      service.Traces
 
 	executor worker.Executor             // nil: tasks are executed
 	wrap     func(blob.Store) blob.Store // gives the store that is used; nil: that of the folder
@@ -60,6 +63,9 @@ func (a *app) workerCommand() *cobra.Command {
 	flags.IntVar(&f.concurrency, "concurrency", 0, "tasks at once (default: the number of cores)")
 	flags.StringVar(&f.memory, "memory-limit", "", "DuckDB's memory for each task, for example 2GB")
 	flags.IntVar(&f.threads, "threads", 0, "DuckDB's threads for each task")
+	flags.StringVar(&f.traces.URL, "traces", "", service.TracesUsage)
+	flags.Float64Var(&f.traces.Ratio, "trace-ratio", 1, service.TraceRatioUsage)
+	flags.StringVar(&f.traces.Project, "trace-project", "", service.TraceProjectUsage)
 	return cmd
 }
 
@@ -70,6 +76,9 @@ const drainWait = 9 * time.Second
 func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 	if f.concurrency < 0 || f.threads < 0 {
 		return usagef("--concurrency and --threads must not be negative")
+	}
+	if err := f.traces.Check(); err != nil {
+		return &usageError{err}
 	}
 	name, keys, err := a.workerStore(&f)
 	if err != nil {
@@ -86,9 +95,15 @@ func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 	if f.wrap != nil {
 		objects = f.wrap(objects)
 	}
+	logger := a.workerLogger(name, f.traces.Project)
+	traces, err := f.traces.Open(ctx, a.OpenTraces, "servo-worker", f.name, logger)
+	if err != nil {
+		return err
+	}
+	defer service.Flush(ctx, traces, logger)
 	w, err := worker.Open(worker.Config{
 		Store: objects, Clock: a.Clock, Nonce: ids.NewSource(a.Clock.Now, nil).New, Keyring: keys, WorkerID: f.name,
-		ScratchDir: f.scratch, Logger: a.logger, Environ: a.Environ, ServoBin: a.Program,
+		ScratchDir: f.scratch, Logger: logger, Traces: traces, Environ: a.Environ, ServoBin: a.Program,
 		MaxConcurrent: f.concurrency, DuckDB: worker.DuckDB{MemoryLimit: f.memory, Threads: f.threads},
 		Executor: f.executor, Project: f.project,
 	})
@@ -102,6 +117,17 @@ func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 	}
 	f.serving("http://" + listener.Addr().String())
 	return a.serveUntil(ctx, listener, w)
+}
+
+// workerLogger logs what a worker does; for a bucket as the services do, to be read by a
+// machine.
+func (a *app) workerLogger(store, project string) *slog.Logger {
+	if !inCloud(store) {
+		return slog.New(trace.Log(a.logger.Handler(), project))
+	}
+	level := new(slog.LevelVar)
+	_ = level.UnmarshalText([]byte(a.logLevel)) // setup has seen that it is one
+	return service.NewLogger(a.Stderr, level, true, project).With(slog.String("service", "servo-worker"))
 }
 
 // workerStore is the name of a worker's store, and the signing keys. It also fills in

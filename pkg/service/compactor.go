@@ -37,6 +37,7 @@ func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) er
 			return errors.Join(err, s.endpoint.Close())
 		}
 		defer client.CloseIdleConnections()
+		client = p.traces.Client(client)
 		c.handOver = newRelay(p.Clock, logger, func(a, b int64) int64 { return max(a, b) },
 			func(ctx context.Context, d ids.Domain, revision int64) error {
 				return (&dispatcher.Client{Domain: d, URL: cfg.DispatcherURL, HTTP: client}).HandOver(ctx, revision, false)
@@ -86,7 +87,7 @@ func (c *compactors) run(ctx context.Context) error {
 func (c *compactors) open(ctx context.Context, d ids.Domain) (*compactor.Compactor, bool, error) {
 	s := c.server
 	opened, err := compactor.Open(ctx, compactor.Config{
-		Domain: d, Store: c.store, Codec: c.codec, IDs: c.ids, Clock: s.clock, Logger: s.logger,
+		Domain: d, Store: c.store, Codec: c.codec, IDs: c.ids, Clock: s.clock, Logger: s.logger, Traces: s.traces,
 		Options:   c.options,
 		Manifests: manifest.New(manifest.Config{Domain: d, Store: c.store, IDs: c.ids, Clock: s.clock, Logger: s.logger}),
 		Writer:    c.writer,

@@ -58,6 +58,8 @@ type config struct {
 	Callers, Audience, Issuer, IssuerKeys string
 	// Identity is as whom this service calls others: GoogleIdentity or NoIdentity.
 	Identity string
+
+	Traces Traces
 }
 
 // kind is one of the services.
@@ -178,6 +180,7 @@ func parse(k kind, args []string, getenv func(string) string, out io.Writer) (co
 	f.StringVar(&c.Store, "store", "", "the folder of objects, or gs://BUCKET (required)")
 	f.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
 	c.callerFlags(f)
+	c.Traces.flags(f)
 	k.Flags(f, &c)
 	if err := f.Parse(args); err != nil {
 		return config{}, err
@@ -199,6 +202,7 @@ func parse(k kind, args []string, getenv func(string) string, out io.Writer) (co
 	c.settle()
 	problems = append(problems, c.check()...)
 	problems = append(problems, c.checkCallers()...)
+	problems = append(problems, c.Traces.Check())
 	problems = append(problems, k.Check(c)...)
 	return c, errors.Join(problems...)
 }

@@ -50,11 +50,12 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	if err != nil {
 		return errors.Join(err, s.endpoint.Close())
 	}
+	calls := p.traces.Client(client) // the queue's deliveries are traced where they are served
 	d := &dispatchers{
 		server: s, cfg: cfg, keys: keys, store: store, codec: p.Codec, ids: ids.NewSource(p.Clock.Now, p.Entropy),
 		queue: &countedQueue{Queue: q, metrics: s.metrics, timers: control.TimerQueue},
 		client: func(d ids.Domain) *compactor.Client {
-			return &compactor.Client{Domain: d, URL: cfg.CompactorURL, HTTP: client}
+			return &compactor.Client{Domain: d, URL: cfg.CompactorURL, HTTP: calls}
 		},
 	}
 	weights, err := cfg.weights()
@@ -118,7 +119,7 @@ func (d *dispatchers) open(ctx context.Context, domain ids.Domain) (*dispatcher.
 		Domain: domain, Queue: d.queue, Compactor: d.client(domain), Keys: d.keys, Turns: d.turns,
 		Snapshots: snapshot.NewReader(domain, d.codec, manifests, s.clock),
 		WorkerURL: func(string) string { return strings.TrimSuffix(d.cfg.WorkerURL, "/") },
-		BaseURL:   d.base, IDs: d.ids, Clock: s.clock, Logger: s.logger,
+		BaseURL:   d.base, IDs: d.ids, Clock: s.clock, Logger: s.logger, Traces: s.traces,
 		Appender: ledger.NewAppender(ledger.Config{
 			Domain: domain, Store: d.store, IDs: d.ids, Clock: s.clock, Logger: s.logger,
 			OnDurable: func(e ledger.Entry) {

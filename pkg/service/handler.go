@@ -9,13 +9,14 @@ import (
 	"strconv"
 
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
 // handler is the server's mux, with limits on every request, a count of it and,
 // where it failed, a log line.
 func (s *server) handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+		ctx, cancel := context.WithTimeout(trace.Within(r.Context(), r.Header.Get(trace.Header)), requestTimeout)
 		defer cancel()
 		r = r.WithContext(ctx)
 		r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
@@ -26,16 +27,29 @@ func (s *server) handler() http.Handler {
 			route = "none"
 			refuse(answer, r, handler)
 		} else if s.admit(answer, r, route) {
-			s.mux.ServeHTTP(answer, r)
+			r = s.serveTraced(answer, r, route)
 		}
 		s.metrics.Add("servo_http_requests_total", 1, "route", route, "status", strconv.Itoa(answer.status))
 		level := slog.LevelDebug
 		if answer.status >= http.StatusInternalServerError && answer.status != http.StatusServiceUnavailable {
 			level = slog.LevelWarn
 		}
-		s.logger.LogAttrs(ctx, level, "request", slog.String("method", r.Method), slog.String("path", r.URL.Path),
+		s.logger.LogAttrs(r.Context(), level, "request", slog.String("method", r.Method), slog.String("path", r.URL.Path),
 			slog.Int("status", answer.status), slog.Duration("took", s.clock.Now().Sub(began)))
 	})
+}
+
+// serveTraced serves a request, with a span of its own if it is clear who calls: a
+// stranger makes none. Those of workers' callbacks the dispatcher makes, once it has
+// verified them.
+func (s *server) serveTraced(answer *recorder, r *http.Request, route string) *http.Request {
+	if !open[route] {
+		traced, end := s.traces.Serve(r, route)
+		defer func() { end(answer.status) }()
+		r = traced
+	}
+	s.mux.ServeHTTP(answer, r)
+	return r
 }
 
 // recorder notes the status of an answer.

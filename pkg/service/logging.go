@@ -3,16 +3,19 @@ package service
 import (
 	"io"
 	"log/slog"
+
+	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
-// newLogger logs lines of JSON. In a cloud its fields have the names that Cloud
-// Logging looks for, so that its levels are levels there.
-func newLogger(w io.Writer, level slog.Leveler, cloud bool) *slog.Logger {
+// NewLogger logs lines of JSON. In a cloud its fields have the names that Cloud
+// Logging looks for, so that its levels are levels there. What is logged within a
+// trace says in which; project is that of Google Cloud which has it, if any.
+func NewLogger(w io.Writer, level slog.Leveler, cloud bool, project string) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if cloud {
 		options.ReplaceAttr = cloudField
 	}
-	return slog.New(slog.NewJSONHandler(w, options))
+	return slog.New(trace.Log(slog.NewJSONHandler(w, options), project))
 }
 
 // cloudField is a field of a log line as Cloud Logging has it.

@@ -17,6 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/identity"
 	"github.com/servo-orchestration/servo/pkg/queue"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
 // Process is the world that a service runs in: its main function's to give.
@@ -33,6 +34,8 @@ type Process struct {
 	Network Network
 	// Tokens tell other services who calls; nil: there are none.
 	Tokens identity.Source
+	// OpenTraces opens what sends spans to where --traces says; nil: nothing does.
+	OpenTraces OpenTraces
 	// Entropy is the randomness of ids; nil: the operating system's.
 	Entropy io.Reader
 	// Codec encodes states; nil: as Parquet.
@@ -46,6 +49,8 @@ type Process struct {
 	OpenQueue func(context.Context, QueueOptions) (q queue.Queue, run func(context.Context) error, err error)
 	// Pull has the messages of the subscription that --subscription names.
 	Pull Pull
+
+	traces *trace.Tracer
 }
 
 // LocalQueue is the name of the queue that is in the process.
@@ -105,7 +110,12 @@ func (p Process) run(ctx context.Context, k kind, serve func(context.Context, Pr
 		fmt.Fprintf(p.Stderr, "%s: %v\n", k.Name, err)
 		return exitUsage
 	}
-	logger := newLogger(p.Stderr, level, cfg.inCloud()).With(slog.String("service", k.Name))
+	logger := NewLogger(p.Stderr, level, cfg.inCloud(), cfg.Traces.Project).With(slog.String("service", k.Name))
+	if p.traces, err = cfg.Traces.Open(ctx, p.OpenTraces, k.Name, p.Instance, logger); err != nil {
+		logger.ErrorContext(ctx, "the service failed", slog.Any("error", err))
+		return exitFailed
+	}
+	defer Flush(ctx, p.traces, logger)
 	if err := serve(ctx, p, cfg, logger); err != nil {
 		logger.ErrorContext(ctx, "the service failed", slog.Any("error", err))
 		return exitFailed

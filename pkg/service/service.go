@@ -20,6 +20,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/identity"
+	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
 const (
@@ -43,6 +44,7 @@ type server struct {
 	metrics  *metrics
 	ready    func() error
 	callers  *identity.Verifier // nil: nobody is asked who calls
+	traces   *trace.Tracer
 	clock    clock.Clock
 	logger   *slog.Logger
 	// background are what the service does beside its requests, and for them. They
@@ -58,7 +60,7 @@ func listen(ctx context.Context, name string, cfg config, p Process, logger *slo
 	}
 	s := &server{
 		name: name, endpoint: endpoint, mux: http.NewServeMux(), metrics: newMetrics(), clock: p.Clock, logger: logger,
-		ready: func() error { return nil }, callers: cfg.verifier(ctx, p, logger),
+		ready: func() error { return nil }, callers: cfg.verifier(ctx, p, logger), traces: p.traces,
 	}
 	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	s.mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {

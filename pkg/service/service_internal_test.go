@@ -71,7 +71,7 @@ func TestAFlagWinsOverTheEnvironment(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, config{
 		Listen: "127.0.0.1:8093", Store: "/flag", LogLevel: "info", CompactorURL: "http://env:1", DispatcherURL: "http://env:2", Every: 90 * time.Second,
-		Issuer: identity.GoogleIssuer, IssuerKeys: identity.GoogleKeys, Identity: NoIdentity,
+		Issuer: identity.GoogleIssuer, IssuerKeys: identity.GoogleKeys, Identity: NoIdentity, Traces: Traces{Ratio: 1},
 	}, c)
 }
 
@@ -111,7 +111,7 @@ func TestABucketsServicesAskWhoCalls(t *testing.T) {
 
 func TestACloudsLogHasItsFields(t *testing.T) {
 	var out strings.Builder
-	logger := newLogger(&out, slog.LevelDebug, true)
+	logger := NewLogger(&out, slog.LevelDebug, true, "")
 	logger.Warn("slow", slog.String("domain", "acme/prod"), slog.Group("of", slog.String("level", "3")))
 	logger.Error("broken")
 	logger.Info("well")
@@ -128,7 +128,7 @@ func TestACloudsLogHasItsFields(t *testing.T) {
 	}
 	require.Contains(t, lines[0], `"of":{"level":"3"}`)
 	out.Reset()
-	newLogger(&out, slog.LevelInfo, false).Info("well")
+	NewLogger(&out, slog.LevelInfo, false, "").Info("well")
 	require.Contains(t, out.String(), `"level":"INFO","msg":"well"`)
 }
 

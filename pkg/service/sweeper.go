@@ -28,6 +28,7 @@ func sweep(ctx context.Context, p Process, cfg config, logger *slog.Logger) erro
 		return errors.Join(err, s.endpoint.Close())
 	}
 	defer client.CloseIdleConnections()
+	client = p.traces.Client(client)
 	sweeps := sweeper.New(sweeper.Config{
 		Domains: func(ctx context.Context) ([]ids.Domain, error) { return Domains(ctx, store) },
 		Compact: func(ctx context.Context, d ids.Domain, r compactor.Request) (compactor.Result, error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/cli"
 	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/service"
 )
 
 // gcPercent lets garbage grow to three times of what lives, which is little: a
@@ -24,8 +25,8 @@ import (
 const gcPercent = 300
 
 // Run runs the command line, and gives the exit code. OpenStore opens the stores that
-// are not folders; nil: there are none.
-func Run(openStore func(context.Context, string) (blob.Store, io.Closer, error)) int {
+// are not folders, and openTraces what sends spans; nil: there are none.
+func Run(openStore func(context.Context, string) (blob.Store, io.Closer, error), openTraces service.OpenTraces) int {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
@@ -39,7 +40,7 @@ func Run(openStore func(context.Context, string) (blob.Store, io.Closer, error))
 	defer signal.Stop(signals)
 	env := cli.Env{
 		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Dir: dir,
-		Clock: clock.System{}, Signals: signals, Terminal: terminal, OpenStore: openStore,
+		Clock: clock.System{}, Signals: signals, Terminal: terminal, OpenStore: openStore, OpenTraces: openTraces,
 	}
 	if program, err := os.Executable(); err == nil {
 		env.Program = program

@@ -40,6 +40,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue"
 	"github.com/servo-orchestration/servo/pkg/service"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/trace"
+	"github.com/servo-orchestration/servo/pkg/trace/otlp"
 )
 
 // Secret is what signs envelopes and callbacks.
@@ -58,6 +60,8 @@ type Options struct {
 	LogLevel string
 	// Flags are more of a service's, by its name.
 	Flags map[string][]string
+	// Traces is where the services send spans; "": nowhere.
+	Traces string
 }
 
 // Cluster are services that run.
@@ -134,11 +138,12 @@ func Start(t *testing.T, o Options) *Cluster {
 				Args: append([]string{
 					"--store", "mem", "--listen", address, "--callers", strings.Join(s.callers, ","), "--audience", c.URL[name],
 					"--issuer", c.Issuer.URL, "--issuer-keys", c.Issuer.KeysURL(), "--identity", service.GoogleIdentity,
-					"--log-level", cmp.Or(o.LogLevel, "debug"),
+					"--log-level", cmp.Or(o.LogLevel, "debug"), "--traces", o.Traces,
 				}, slices.Concat(s.args, o.Flags[name])...),
 				Getenv: func(string) string { return "" }, Stderr: &c.logs, Clock: clock.System{}, Tokens: c.as(name), Instance: address,
-				OpenStore: func(context.Context, string) (blob.Store, io.Closer, error) { return c.Store, io.NopCloser(nil), nil },
-				OpenQueue: binding.Queues(func(string) string { return "" }),
+				OpenStore:  func(context.Context, string) (blob.Store, io.Closer, error) { return c.Store, io.NopCloser(nil), nil },
+				OpenQueue:  binding.Queues(func(string) string { return "" }),
+				OpenTraces: otlp.Open,
 			}
 			if o.Queue != nil {
 				p.OpenQueue = func(context.Context, service.QueueOptions) (queue.Queue, func(context.Context) error, error) {
@@ -251,11 +256,15 @@ func (c *Cluster) Parts(d ids.Domain) *embedded.Parts {
 }
 
 // Engine is what a user of a domain works with.
-func (c *Cluster) Engine(d ids.Domain) *engine.Engine {
+func (c *Cluster) Engine(d ids.Domain) *engine.Engine { return c.TracedEngine(d, nil) }
+
+// TracedEngine is one whose triggers are traced.
+func (c *Cluster) TracedEngine(d ids.Domain, traces *trace.Tracer) *engine.Engine {
 	parts := c.Parts(d)
 	return engine.New(engine.Config{
 		Domain: d, Store: c.Store, Snapshots: parts.Reader(), IDs: parts.IDs, Clock: clock.System{}, Actor: "user:test",
 		Appender:  ledger.NewAppender(ledger.Config{Domain: d, Store: c.Store, IDs: parts.IDs, Clock: clock.System{}}),
-		Compactor: &compactor.Client{Domain: d, URL: c.URL["compactor"], HTTP: c.client},
+		Compactor: &compactor.Client{Domain: d, URL: c.URL["compactor"], HTTP: traces.Client(c.client)},
+		Traces:    traces,
 	})
 }

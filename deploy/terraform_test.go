@@ -238,7 +238,7 @@ func TestTheProgramsUnderstandWhatTheyAreTold(t *testing.T) {
 		of := hcl.ExprAsKeyword(item.KeyExpr)
 		variables, ok := item.ValueExpr.(*hclsyntax.ObjectConsExpr)
 		require.True(t, ok)
-		names := []string{"SERVO_STORE", "SERVO_CALLERS", "SERVO_AUDIENCE"}
+		names := []string{"SERVO_STORE", "SERVO_CALLERS", "SERVO_AUDIENCE", "SERVO_TRACES", "SERVO_TRACE_RATIO", "SERVO_TRACE_PROJECT"}
 		for _, variable := range variables.Items {
 			names = append(names, hcl.ExprAsKeyword(variable.KeyExpr))
 		}

@@ -5,6 +5,8 @@ locals {
     sweeper    = ["scheduler"]
   }
 
+  traces = var.traces_sidecar == "" ? var.traces : "http://localhost:4318"
+
   environment = {
     compactor = {
       SERVO_DISPATCHER_URL = local.url["dispatcher"]
@@ -65,9 +67,12 @@ resource "google_cloud_run_v2_service" "services" {
 
       dynamic "env" {
         for_each = merge(local.environment[each.value], {
-          SERVO_STORE    = "gs://${google_storage_bucket.state.name}"
-          SERVO_CALLERS  = join(",", [for name in local.callers[each.value] : local.email[name]])
-          SERVO_AUDIENCE = local.url[each.value]
+          SERVO_STORE         = "gs://${google_storage_bucket.state.name}"
+          SERVO_CALLERS       = join(",", [for name in local.callers[each.value] : local.email[name]])
+          SERVO_AUDIENCE      = local.url[each.value]
+          SERVO_TRACES        = local.traces
+          SERVO_TRACE_RATIO   = tostring(var.trace_ratio)
+          SERVO_TRACE_PROJECT = var.project
         })
 
         content {
@@ -102,6 +107,15 @@ resource "google_cloud_run_v2_service" "services" {
         name       = "metrics"
         image      = containers.value
         depends_on = ["service"]
+      }
+    }
+
+    dynamic "containers" {
+      for_each = var.traces_sidecar == "" ? [] : [var.traces_sidecar]
+
+      content {
+        name  = "traces"
+        image = containers.value
       }
     }
 
@@ -149,6 +163,7 @@ resource "google_cloud_run_v2_service" "worker" {
       args = [
         "worker", "--project", "/project", "--listen", ":8080", "--store", "gs://${google_storage_bucket.state.name}",
         "--keys", "/secrets/keys.json", "--concurrency", tostring(var.worker.concurrency),
+        "--traces", local.traces, "--trace-ratio", tostring(var.trace_ratio), "--trace-project", var.project,
       ]
 
       ports {
@@ -167,6 +182,15 @@ resource "google_cloud_run_v2_service" "worker" {
       volume_mounts {
         name       = "keys"
         mount_path = "/secrets"
+      }
+    }
+
+    dynamic "containers" {
+      for_each = var.traces_sidecar == "" ? [] : [var.traces_sidecar]
+
+      content {
+        name  = "traces"
+        image = containers.value
       }
     }
 
@@ -202,6 +226,14 @@ resource "google_secret_manager_secret_iam_member" "keys" {
   secret_id = var.keys
   role      = "roles/secretmanager.secretAccessor"
   member    = "serviceAccount:${local.email[each.value]}"
+}
+
+resource "google_project_iam_member" "writes_traces" {
+  for_each = var.traces_sidecar == "" ? toset([]) : setunion(local.services, ["worker"])
+
+  project = var.project
+  role    = "roles/cloudtrace.agent"
+  member  = "serviceAccount:${local.email[each.value]}"
 }
 
 resource "google_project_iam_member" "writes_metrics" {

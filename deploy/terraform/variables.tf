@@ -71,6 +71,24 @@ variable "metrics_sidecar" {
   default     = ""
 }
 
+variable "traces" {
+  description = "Where spans are sent, by OTLP over HTTP: https://collector.example:4318; empty: nowhere, unless there is a traces_sidecar."
+  type        = string
+  default     = ""
+}
+
+variable "traces_sidecar" {
+  description = "The image of an OpenTelemetry collector, with its configuration, that takes spans at localhost:4318 beside each service and worker; empty: none."
+  type        = string
+  default     = ""
+}
+
+variable "trace_ratio" {
+  description = "How many runs of all have their spans sent, more than 0 and up to 1."
+  type        = number
+  default     = 1
+}
+
 variable "notification_channels" {
   description = "Who is told of alerts: the ids of notification channels."
   type        = list(string)

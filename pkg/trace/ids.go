@@ -9,8 +9,8 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
-// TraceID is the id of a run's trace: that of the run, which has as many bits.
-func TraceID(runID string) oteltrace.TraceID {
+// ID is the id of a run's trace: that of the run, which has as many bits.
+func ID(runID string) oteltrace.TraceID {
 	id := oteltrace.TraceID(bytesOf(runID))
 	if !id.IsValid() {
 		id[len(id)-1] = 1 // OpenTelemetry has no id of zeros
@@ -43,7 +43,7 @@ func bytesOf(id string) [16]byte {
 // without having seen it. Whether it is sent follows from the trace's id.
 func spanContext(runID, id string) oteltrace.SpanContext {
 	return oteltrace.NewSpanContext(oteltrace.SpanContextConfig{
-		TraceID: TraceID(runID), SpanID: SpanID(id), TraceFlags: oteltrace.FlagsSampled, Remote: true,
+		TraceID: ID(runID), SpanID: SpanID(id), TraceFlags: oteltrace.FlagsSampled, Remote: true,
 	})
 }
 
@@ -60,7 +60,7 @@ type Generator struct{}
 // NewIDs implements sdk/trace.IDGenerator, for a span without a parent.
 func (g Generator) NewIDs(ctx context.Context) (oteltrace.TraceID, oteltrace.SpanID) {
 	if id, ok := ctx.Value(nextKey{}).(string); ok {
-		return TraceID(id), SpanID(id)
+		return ID(id), SpanID(id)
 	}
 	var id oteltrace.TraceID
 	for !id.IsValid() {

@@ -3,6 +3,7 @@ package trace
 import (
 	"context"
 	"log/slog"
+	"slices"
 
 	oteltrace "go.opentelemetry.io/otel/trace"
 )
@@ -34,9 +35,9 @@ func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
 		return h.Handler.Handle(ctx, r)
 	}
 	within := h.top.WithAttrs([]slog.Attr{
-		slog.String("logging.googleapis.com/trace", h.prefix+active.TraceID().String()),
-		slog.String("logging.googleapis.com/spanId", active.SpanID().String()),
-		slog.Bool("logging.googleapis.com/trace_sampled", active.IsSampled()),
+		slog.String("logging.googleapis.com/trace", h.prefix+active.TraceID().String()), //nolint:sloglint // as Cloud Logging has it
+		slog.String("logging.googleapis.com/spanId", active.SpanID().String()),          //nolint:sloglint // as Cloud Logging has it
+		slog.Bool("logging.googleapis.com/trace_sampled", active.IsSampled()),           //nolint:sloglint // as Cloud Logging has it
 	})
 	for _, open := range h.groups {
 		within = open(within)
@@ -64,6 +65,6 @@ func (h *logHandler) WithGroup(name string) slog.Handler {
 func (h *logHandler) then(open func(slog.Handler) slog.Handler) slog.Handler {
 	return &logHandler{
 		Handler: open(h.Handler), top: h.top, prefix: h.prefix,
-		groups: append(h.groups[:len(h.groups):len(h.groups)], open),
+		groups: append(slices.Clip(h.groups), open),
 	}
 }

@@ -89,7 +89,7 @@ func (t *Tracer) Start(ctx context.Context, name string, about About, options ..
 	}
 	options = append(options, oteltrace.WithAttributes(about.attributes()...))
 	active := oteltrace.SpanContextFromContext(ctx)
-	if about.RunID != "" && active.TraceID() != TraceID(about.RunID) {
+	if about.RunID != "" && active.TraceID() != ID(about.RunID) {
 		if active.IsValid() {
 			options = append(options, oteltrace.WithLinks(oteltrace.Link{SpanContext: active}))
 		}

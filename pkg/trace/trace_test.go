@@ -39,10 +39,10 @@ func recorded(t *testing.T, ratio float64) (*trace.Tracer, func() map[string]tra
 	}
 }
 
-func about(runID string, attempt int32) trace.About {
+func about(runID string) trace.About {
 	return trace.About{
 		Tenant: acme.Tenant, Workspace: acme.Workspace, RunID: runID, TaskKey: "raw/a",
-		Attempt: attempt, AttemptID: ids.AttemptID(acme, runID, "raw/a", attempt),
+		Attempt: 1, AttemptID: ids.AttemptID(acme, runID, "raw/a", 1),
 	}
 }
 
@@ -52,19 +52,19 @@ func TestIDsFollowFromWhatSpansStandForAndAreNeverZero(t *testing.T) {
 	const runs, attempts = 100, 5
 	for range runs {
 		run := source.New()
-		require.Equal(t, trace.TraceID(run), trace.TraceID(run), "a run has one trace")
-		require.True(t, trace.TraceID(run).IsValid())
-		traces[trace.TraceID(run)], spans[trace.SpanID(run)] = true, true
+		require.Equal(t, trace.ID(run), trace.ID(run), "a run has one trace")
+		require.True(t, trace.ID(run).IsValid())
+		traces[trace.ID(run)], spans[trace.SpanID(run)] = true, true
 		for attempt := range int32(attempts) {
 			spans[trace.SpanID(ids.AttemptID(acme, run, "raw/a", attempt+1))] = true
 		}
 	}
 	require.Len(t, traces, runs, "each run has a trace of its own")
 	require.Len(t, spans, runs*(attempts+1), "each attempt, and each run, has a span of its own")
-	require.Equal(t, "0198a3c5d2f06c2b7e1f3a9d5b8c4e21", trace.TraceID("01K2HWBMQGDGNQW7STKNDRRKH1").String(), "a ULID is taken as it is")
+	require.Equal(t, "0198a3c5d2f06c2b7e1f3a9d5b8c4e21", trace.ID("01K2HWBMQGDGNQW7STKNDRRKH1").String(), "a ULID is taken as it is")
 	require.Equal(t, "7e1f3a9d5b8c4e21", trace.SpanID("01K2HWBMQGDGNQW7STKNDRRKH1").String())
 	for _, id := range []string{strings.Repeat("0", 26), "", "no ULID", "01K2HWBMQG0000000000000000"} {
-		require.True(t, trace.TraceID(id).IsValid(), id)
+		require.True(t, trace.ID(id).IsValid(), id)
 		require.True(t, trace.SpanID(id).IsValid(), id)
 	}
 }
@@ -72,7 +72,7 @@ func TestIDsFollowFromWhatSpansStandForAndAreNeverZero(t *testing.T) {
 func TestWhatHappensToATaskIsOneTraceAlthoughNobodyCarriesIt(t *testing.T) {
 	tracer, spans := recorded(t, 1)
 	run := ids.NewSource(clock.System{}.Now, nil).New()
-	a := about(run, 1)
+	a := about(run)
 	began := time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 	for _, name := range []string{"trigger", "dispatch"} {
 		_, span := tracer.Start(t.Context(), name, a)
@@ -89,7 +89,7 @@ func TestWhatHappensToATaskIsOneTraceAlthoughNobodyCarriesIt(t *testing.T) {
 	got := spans()
 	require.Len(t, got, 6)
 	for name, span := range got {
-		require.Equal(t, trace.TraceID(run), span.SpanContext.TraceID(), name)
+		require.Equal(t, trace.ID(run), span.SpanContext.TraceID(), name)
 	}
 	root := got["run"]
 	require.False(t, root.Parent.IsValid())
@@ -110,15 +110,15 @@ func TestASpanOfARunLinksToTheRequestThatItWasMadeIn(t *testing.T) {
 	tracer, spans := recorded(t, 1)
 	run := ids.NewSource(clock.System{}.Now, nil).New()
 	ctx, request := tracer.Start(t.Context(), "request", trace.About{})
-	inside, dispatch := tracer.Start(ctx, "dispatch", about(run, 1))
-	_, again := tracer.Start(inside, "attempt under it", about(run, 1))
+	inside, dispatch := tracer.Start(ctx, "dispatch", about(run))
+	_, again := tracer.Start(inside, "attempt under it", about(run))
 	again.End(nil)
 	dispatch.End(nil)
 	request.End(nil)
 	got := spans()
-	require.Equal(t, trace.TraceID(run), got["dispatch"].SpanContext.TraceID())
+	require.Equal(t, trace.ID(run), got["dispatch"].SpanContext.TraceID())
 	require.Equal(t, got["request"].SpanContext.SpanID(), got["dispatch"].Links[0].SpanContext.SpanID())
-	require.NotEqual(t, trace.TraceID(run), got["request"].SpanContext.TraceID())
+	require.NotEqual(t, trace.ID(run), got["request"].SpanContext.TraceID())
 	require.Equal(t, got["dispatch"].SpanContext.SpanID(), got["attempt under it"].Parent.SpanID(), "what is in the run's trace already stays where it is")
 	require.Empty(t, got["attempt under it"].Links)
 }
@@ -132,10 +132,10 @@ func TestAllProcessesSendTheSameRuns(t *testing.T) {
 		run := source.New()
 		_, span := one.Start(t.Context(), run, trace.About{RunID: run})
 		span.End(nil)
-		_, span = other.StartAttempt(t.Context(), about(run, 1), time.Unix(0, 0))
+		_, span = other.StartAttempt(t.Context(), about(run), time.Unix(0, 0))
 		span.End(nil)
 		_, sent := ofOne()[run]
-		require.Equal(t, sent, ofOther()["attempt"].SpanContext.TraceID() == trace.TraceID(run))
+		require.Equal(t, sent, ofOther()["attempt"].SpanContext.TraceID() == trace.ID(run))
 	}
 	require.InDelta(t, runs/2, len(ofOne()), runs/4)
 }
@@ -143,16 +143,16 @@ func TestAllProcessesSendTheSameRuns(t *testing.T) {
 func TestWithoutATracerNothingIsMade(t *testing.T) {
 	var none *trace.Tracer
 	ctx := t.Context()
-	got, span := none.Start(ctx, "x", about("r", 1))
+	got, span := none.Start(ctx, "x", about("r"))
 	require.Equal(t, ctx, got)
 	span.Set("x", 1)
 	span.End(nil)
 	span.Answered(http.StatusOK)
-	_, span = none.StartAttempt(ctx, about("r", 1), time.Time{})
+	_, span = none.StartAttempt(ctx, about("r"), time.Time{})
 	require.Nil(t, span)
-	_, span = none.StartReport(ctx, "started", about("r", 1))
+	_, span = none.StartReport(ctx, "started", about("r"))
 	require.Nil(t, span)
-	none.Run(ctx, about("r", 1), "SUCCEEDED", time.Time{}, time.Time{})
+	none.Run(ctx, about("r"), "SUCCEEDED", time.Time{}, time.Time{})
 	require.NoError(t, none.Close(ctx))
 	client := &http.Client{}
 	require.Same(t, client, none.Client(client))
@@ -192,9 +192,9 @@ func TestARequestToAnotherServiceIsOneTraceWithItsAnswer(t *testing.T) {
 
 // line is what a log line has of a trace.
 type line struct {
-	Trace   string         `json:"logging.googleapis.com/trace"`
-	Span    string         `json:"logging.googleapis.com/spanId"`
-	Sampled *bool          `json:"logging.googleapis.com/trace_sampled"`
+	Trace   string         `json:"logging.googleapis.com/trace"`         //nolint:tagliatelle // as Cloud Logging has it
+	Span    string         `json:"logging.googleapis.com/spanId"`        //nolint:tagliatelle // as Cloud Logging has it
+	Sampled *bool          `json:"logging.googleapis.com/trace_sampled"` //nolint:tagliatelle // as Cloud Logging has it
 	With    string         `json:"with"`
 	Group   map[string]any `json:"group"`
 }
@@ -213,7 +213,7 @@ func plain(l *slog.Logger) *slog.Logger { return l }
 
 func TestALogLineSaysInWhichTraceItWasWritten(t *testing.T) {
 	tracer, _ := recorded(t, 1)
-	ctx, span := tracer.Start(t.Context(), "x", about("01K2HWBMQGDGNQW7STKNDRRKH1", 1))
+	ctx, span := tracer.Start(t.Context(), "x", about("01K2HWBMQGDGNQW7STKNDRRKH1"))
 	defer span.End(nil)
 	got := logged(t, ctx, "my-project", plain)
 	require.Equal(t, "projects/my-project/traces/0198a3c5d2f06c2b7e1f3a9d5b8c4e21", got.Trace)

@@ -139,14 +139,14 @@ func TestARunIsOneTraceFromItsTriggerToTheLastCallback(t *testing.T) {
 	var missing []string
 	c.Eventually("all spans of the run", func() bool {
 		missing = slices.Clone(want)
-		for _, s := range got.of(trace.TraceID(ticket.RunID)) {
+		for _, s := range got.of(trace.ID(ticket.RunID)) {
 			name := strings.TrimSpace(s.service + " " + s.Name + " " + s.attribute("servo.task_key"))
 			missing = slices.DeleteFunc(missing, func(w string) bool { return w == name })
 		}
 		return len(missing) == 0
 	})
 
-	spans := got.of(trace.TraceID(ticket.RunID))
+	spans := got.of(trace.ID(ticket.RunID))
 	byID, byName := map[string]span{}, map[string]span{}
 	for _, s := range spans {
 		byID[hex.EncodeToString(s.SpanId)], byName[s.Name+" "+s.attribute("servo.task_key")] = s, s
@@ -176,5 +176,5 @@ func TestARunIsOneTraceFromItsTriggerToTheLastCallback(t *testing.T) {
 	require.Less(t, byName["trigger "].StartTimeUnixNano, byName["dispatch raw/a"].StartTimeUnixNano)
 	require.Less(t, byName["callback finished raw/a"].StartTimeUnixNano, byName["dispatch raw/b"].StartTimeUnixNano)
 	require.Less(t, byName["dispatch raw/b"].StartTimeUnixNano, byName["callback finished raw/b"].StartTimeUnixNano)
-	require.Contains(t, c.Logs(), trace.TraceID(ticket.RunID).String(), "log lines say of which run they are")
+	require.Contains(t, c.Logs(), trace.ID(ticket.RunID).String(), "log lines say of which run they are")
 }

@@ -61,7 +61,7 @@ func TestSpansArriveWithWhatSentThem(t *testing.T) {
 	}
 	require.Equal(t, map[string]string{"service.name": "servo-x", "service.instance.id": "1"}, of)
 	span := got.ResourceSpans[0].ScopeSpans[0].Spans[0]
-	id := trace.TraceID(runID)
+	id := trace.ID(runID)
 	require.Equal(t, id[:], span.TraceId)
 }
 

@@ -137,7 +137,7 @@ func TestTheStepsOfTheImagesBuildTheirPrograms(t *testing.T) {
 
 func run(t *testing.T, dir, name string, args ...string) {
 	t.Helper()
-	cmd := exec.Command(name, args...) //nolint:noctx // it is killed with the test
+	cmd := exec.Command(name, args...)
 	cmd.Dir = dir
 	text, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s %s: %s", name, strings.Join(args, " "), text)

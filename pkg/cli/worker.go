@@ -70,8 +70,9 @@ func (a *app) workerCommand() *cobra.Command {
 }
 
 // drainWait is how long tasks may take to end, and to be reported as interrupted, when
-// the worker is to end. Cloud Run kills it after 10 seconds.
-const drainWait = 9 * time.Second
+// the worker is to end. Cloud Run kills it after 10 seconds, of which the last spans
+// have the rest.
+const drainWait = 8 * time.Second
 
 func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 	if f.concurrency < 0 || f.threads < 0 {

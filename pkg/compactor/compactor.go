@@ -133,7 +133,7 @@ func Open(ctx context.Context, cfg Config) (*Compactor, error) {
 		published: make(chan struct{}, 1), maintaining: make(chan struct{}, 1),
 		collector: manifest.NewCollector(cfg.Manifests, cfg.Retention), tried: map[string]bool{},
 	}
-	if err := c.reload(ctx); err != nil {
+	if _, err := c.reload(ctx); err != nil {
 		return nil, err
 	}
 	c.share()
@@ -248,7 +248,7 @@ func (c *Compactor) persist(ctx context.Context, b batch) (Result, error) {
 		if err := c.Clock.Sleep(ctx, wait); err != nil {
 			return Result{}, err
 		}
-		if err := c.reload(ctx); err != nil && ctx.Err() != nil {
+		if _, err := c.reload(ctx); err != nil && ctx.Err() != nil {
 			return Result{}, ctx.Err()
 		}
 		if c.manifest != nil { // what cannot be published may be too much, until it is merged
@@ -257,39 +257,30 @@ func (c *Compactor) persist(ctx context.Context, b batch) (Result, error) {
 	}
 }
 
-// reload takes up the newest published state. What is being merged, or is merged,
-// may still do for it.
-func (c *Compactor) reload(ctx context.Context) error {
-	m, st, err := snapshot.Refresh(ctx, c.Codec, c.Manifests, c.manifest, c.state)
+// reload takes up the newest published state, and reports whether that is known to
+// go on from the one before. What is being merged, or is merged, may still do for it
+// then; else it is of another history, and so is what was listed.
+func (c *Compactor) reload(ctx context.Context) (follows bool, err error) {
+	m, st, follows, err := snapshot.Refresh(ctx, c.Codec, c.Manifests, c.manifest, c.state)
 	if errors.Is(err, manifest.ErrNone) {
-		c.state, c.manifest, c.merges = state.New(c.Domain), nil, nil
-		c.forget()
-		return nil
+		m, st = nil, state.New(c.Domain)
+	} else if err != nil {
+		return false, err
 	}
-	if err != nil {
-		return err
-	}
-	c.adopt(st, m)
-	return nil
-}
-
-// adopt makes a published state the one to fold on.
-func (c *Compactor) adopt(st *state.State, m *manifest.Manifest) {
-	if c.manifest != nil && m.Lineage != c.manifest.Lineage {
-		c.forget()
+	if !follows {
+		c.caughtUp, c.complete, c.merges = 0, "", nil
+		clear(c.tried)
 	}
 	c.state, c.manifest = st, m
+	if m == nil {
+		return false, nil
+	}
 	// A clock that was set back must not make ids that listings would pass over.
 	c.IDs.Observe(m.OrphanFloor)
 	c.IDs.Observe(m.Watermarks.EventsProcessedThrough)
 	c.IDs.Observe(m.Watermarks.CompleteThrough)
 	c.caughtUp = max(c.caughtUp, m.Watermarks.CaughtUpAt)
-}
-
-// forget drops what was true of another history.
-func (c *Compactor) forget() {
-	c.caughtUp, c.complete = 0, ""
-	clear(c.tried)
+	return follows, nil
 }
 
 // baseID is that of the state's base, "" if there is none yet.
@@ -298,14 +289,6 @@ func (c *Compactor) baseID() string {
 		return ""
 	}
 	return c.manifest.BaseSnapshot.ID
-}
-
-// lineage is that of the state, "" if there is none yet.
-func (c *Compactor) lineage() string {
-	if c.manifest == nil {
-		return ""
-	}
-	return c.manifest.Lineage
 }
 
 // revision is that of the state, 0 if there is none yet.

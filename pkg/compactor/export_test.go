@@ -24,4 +24,7 @@ func (c *Compactor) RaiseFloor(floor string) {
 }
 
 // Reload takes up the newest published state, as a step that failed does.
-func (c *Compactor) Reload(ctx context.Context) error { return c.reload(ctx) }
+func (c *Compactor) Reload(ctx context.Context) error {
+	_, err := c.reload(ctx)
+	return err
+}

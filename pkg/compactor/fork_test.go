@@ -2,6 +2,7 @@ package compactor_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -79,5 +80,35 @@ func TestAnOrderInWhichTwoGroupsHaveOnePlaceIsNone(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, result.Recorded)
 	require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED"}, w.states(w.open("two"), run))
+	w.verify()
+}
+
+// What one writer had listed and folded, the other may lack. Seen to fail with a
+// watermark that outlives the history that it was true of.
+func TestWhatAnotherHistoryHadListedIsListedAgain(t *testing.T) {
+	w := newWorld(t)
+	run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b"), foldtest.Task("c"), foldtest.Task("d"))
+	one := w.open("one")
+	w.step(one, entry)
+	two := w.open("two")
+	w.append(w.Finished(run, "a", 1, event.Succeeded))
+	w.clock.pass(10 * time.Minute)
+	w.Now = w.clock.Now()
+	later := w.append(w.Finished(run, "b", 1, event.Succeeded)) // tells the store's time
+	for range 2 {                                               // the second knows what time it was before it
+		w.clock.pass(time.Second)
+		_, err := one.Step(t.Context(), compactor.Request{Barrier: true})
+		require.NoError(t, err)
+	}
+	require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED", "c=READY", "d=READY"}, w.states(one, run))
+
+	remove(t, w, "manifests/")
+	w.step(two, later)
+	w.step(two, w.append(w.Finished(run, "c", 1, event.Succeeded)))
+	w.step(one, w.append(w.Finished(run, "d", 1, event.Succeeded)))
+	three := w.open("three")
+	_, err := three.Step(t.Context(), compactor.Request{Barrier: true})
+	require.NoError(t, err)
+	require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED", "c=SUCCEEDED", "d=SUCCEEDED"}, w.states(three, run))
 	w.verify()
 }

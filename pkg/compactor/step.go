@@ -34,9 +34,12 @@ const (
 // a timer fired, or a run is not known and what made it may be in the ledger.
 var errNeedBarrier = errors.New("the ledger has to be listed first")
 
-// errAnew says that the state has been made anew under a step, which has to begin
-// anew with it.
-var errAnew = errors.New("the state was made anew meanwhile")
+// errAnew says that the state that a step was on is not known to be an ancestor of
+// the one that is published: the step has to begin anew with that.
+var errAnew = errors.New("another state was published meanwhile")
+
+// maxAnew bounds how often a step begins anew at once.
+const maxAnew = 3
 
 // Step folds entries and publishes the result. It is what Run does again and
 // again, one step at a time; a simulation calls it directly.
@@ -46,6 +49,15 @@ var errAnew = errors.New("the state was made anew meanwhile")
 // nobody knows: a listing takes several requests, and facts that appeared between
 // them it may have missed. Such timers wait for a second listing.
 func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {
+	for tries := 0; ; tries++ {
+		result, err := c.stepOnce(ctx, r)
+		if !errors.Is(err, errAnew) || tries == maxAnew {
+			return result, err
+		}
+	}
+}
+
+func (c *Compactor) stepOnce(ctx context.Context, r Request) (Result, error) {
 	result, found, err := c.step(ctx, round{Request: r})
 	if errors.Is(err, errNeedBarrier) {
 		r.Barrier = true
@@ -385,11 +397,12 @@ func (c *Compactor) foldAndPublish(ctx context.Context, p publication) (n int, e
 		case err == nil:
 			return n, nil
 		case errors.Is(err, manifest.ErrConflict), errors.Is(err, manifest.ErrNotCommitted):
-			before := c.lineage()
-			if err := c.reload(ctx); err != nil {
+			first := c.manifest == nil
+			follows, err := c.reload(ctx)
+			if err != nil {
 				return 0, err
 			}
-			if before != "" && c.lineage() != before { // what was listed is not all that this state lacks
+			if !follows && !first { // what was listed is not all that this state lacks
 				return 0, fmt.Errorf("fold %s: %w", c.Domain, errAnew)
 			}
 		default:

@@ -189,6 +189,19 @@ func TestINV5NoLostWork(t *testing.T) {
 	})
 }
 
+// Seen to fail with repairs that are told apart by the queue task that they lack.
+func TestASweepBringsBackAllRowsThatAreLost(t *testing.T) {
+	w := newWorld(t)
+	run := w.trigger(foldtest.Task("a"), foldtest.Task("b"), foldtest.Task("c"))
+	require.NoError(t, w.d.HandOver(t.Context(), w.revision(), false))
+	w.fold()
+	for _, key := range []string{"a", "b", "c"} {
+		w.loseRow(w.outbox(run, key))
+	}
+	w.sweep()
+	require.Len(t, appended[*event.DispatchRequested](w), 3)
+}
+
 func (w *world) sweep() {
 	w.t.Helper()
 	result, err := w.compactor.Compact(w.t.Context(), barrier)

@@ -115,8 +115,18 @@ func (d *Dispatcher) claimed(ctx context.Context, actions []control.Action) erro
 	})
 }
 
-// claimName tells actions apart, also those about the same queue task.
-func claimName(a control.Action) string { return fmt.Sprintf("%T %s", a, a.Name()) }
+// claimName tells actions apart, also those about the same queue task, and those
+// about none.
+func claimName(a control.Action) string {
+	switch a := a.(type) {
+	case control.Redispatch:
+		return fmt.Sprintf("%T %s#%d", a, a.Request.DispatchID, a.Request.Generation)
+	case control.Retime:
+		return fmt.Sprintf("%T %s#%d", a, a.Request.TimerID, a.Request.Generation)
+	case control.CreateDispatch, control.DeleteDispatch, control.CreateTimer, control.DeleteTimer:
+	}
+	return fmt.Sprintf("%T %s", a, a.Name())
+}
 
 // Client asks the dispatcher of a domain in another process.
 type Client struct {

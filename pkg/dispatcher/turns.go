@@ -58,6 +58,9 @@ func (t *Turns) Take(ctx context.Context, tenant string) (release func(), err er
 	if t == nil {
 		return func() {}, nil
 	}
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("wait for a turn of tenant %s: %w", tenant, ctx.Err())
+	}
 	w := t.join(tenant)
 	if t.OnWaiting != nil {
 		t.OnWaiting(1)

@@ -71,6 +71,7 @@ func (s *Store) hold(ctx context.Context, next *Manifest, data []byte) error {
 		case held:
 			return nil
 		case stored != nil:
+			s.distrust() // it may be one that does not count
 			return &ConflictError{Current: stored}
 		case readErr != nil && !errors.Is(readErr, ErrAbsent):
 			if corrupt := (*CorruptError)(nil); errors.As(readErr, &corrupt) {

@@ -111,6 +111,10 @@ func (p Process) run(ctx context.Context, k kind, serve func(context.Context, Pr
 		return exitUsage
 	}
 	logger := NewLogger(p.Stderr, level, cfg.inCloud(), cfg.Traces.Project).With(slog.String("service", k.Name))
+	if cfg.Subscription != "" && p.Pull == nil {
+		fmt.Fprintf(p.Stderr, "%s: --subscription %s: this program has no way to pull\n", k.Name, cfg.Subscription)
+		return exitUsage
+	}
 	if p.traces, err = cfg.Traces.Open(ctx, p.OpenTraces, k.Name, p.Instance, logger); err != nil {
 		logger.ErrorContext(ctx, "the service failed", slog.Any("error", err))
 		return exitFailed

@@ -30,8 +30,9 @@ const (
 	// requestTimeout bounds the work on a request. Writers wait for a fold, which
 	// is tried again while the store is away: the answer would come too late then.
 	requestTimeout = 2 * time.Minute
-	// drainTimeout is how long requests may take to end when the service is to end.
-	drainTimeout = 10 * time.Second
+	// drainTimeout is how long requests may take to end when the service is to end. With
+	// flushTimeout it fits into the 10 seconds that Cloud Run gives.
+	drainTimeout = 8 * time.Second
 	// maxRequest bounds the body of a request, in bytes.
 	maxRequest = 1 << 20
 )

@@ -12,9 +12,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
-// flushTimeout is how long the last spans may take to be sent when a service has ended:
-// what a cloud leaves a process that is to end, less what requests took to.
-const flushTimeout = 2 * time.Second
+// flushTimeout is how long the last spans may take to be sent when a process's work has
+// ended: Cloud Run kills it 10 seconds after it was told to end.
+const flushTimeout = 1500 * time.Millisecond
 
 // OpenTraces opens what sends spans somewhere.
 type OpenTraces func(context.Context, trace.Options, *slog.Logger) (*trace.Tracer, error)

@@ -42,6 +42,7 @@ type followed struct {
 	entries   int
 	waiting   []waiting
 	broken    bool // the projections are damaged, and not rebuilt yet
+	unordered bool // they were rebuilt when the order of the ledger was lost
 	// abandoned are entries that appeared when listings may have passed their names
 	// by, and whether that was promptly, and so only a matter of clocks.
 	abandoned map[string]bool

@@ -67,10 +67,12 @@ func (w *world) rebuild(f *followed) {
 		}
 	}
 	w.note("rebuild %s", f.domain)
-	if _, err := repair.Rebuild(context.Background(), w.oracle.repairs(f, w.blobs)); err != nil {
+	result, err := repair.Rebuild(context.Background(), w.oracle.repairs(f, w.blobs))
+	if err != nil {
 		w.oracle.violation("I-17 rebuildable", "rebuild %s: %v", f.domain, err)
 		return
 	}
+	f.unordered = f.unordered || !result.Recorded
 	m, err := f.manifests.Load(context.Background())
 	if err != nil {
 		w.oracle.violation("I-17 rebuildable", "after the rebuild of %s: %v", f.domain, err)

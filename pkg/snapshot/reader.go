@@ -97,7 +97,7 @@ func (r *Reader) begin(mine *read) {
 }
 
 func (r *Reader) current(ctx context.Context) (*Snapshot, error) {
-	m, st, err := Refresh(ctx, r.codec, r.store, r.last, r.own)
+	m, st, _, err := Refresh(ctx, r.codec, r.store, r.last, r.own)
 	switch {
 	case errors.Is(err, manifest.ErrNone):
 		return &Snapshot{State: state.New(r.domain)}, nil

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -19,7 +20,7 @@ const (
 
 // Refresh gives the newest manifest and its state. It goes on from those of an
 // earlier revision, which may be nil, and gives them back where nothing was published
-// since. The error is [manifest.ErrNone] when there is no revision at all. What
+// since; follows says that it did, and that the newest is known to descend from it. The error is [manifest.ErrNone] when there is no revision at all. What
 // becomes of own is as with [Advance].
 //
 // The states of two writers who did not know of each other, because somebody deleted
@@ -27,42 +28,40 @@ const (
 // child, all is read anew.
 func Refresh(
 	ctx context.Context, c *Codec, store *manifest.Store, last *manifest.Manifest, own *state.State,
-) (*manifest.Manifest, *state.State, error) {
+) (m *manifest.Manifest, st *state.State, follows bool, err error) {
 	for restarts := 0; ; restarts++ {
-		m, follows, err := newest(ctx, store, last)
+		m, follows, err = newest(ctx, store, last)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, false, err
 		}
 		if m == last {
-			return last, own, nil
+			return last, own, true, nil
 		}
 		if !follows {
 			last, own = nil, nil
 		}
-		st, err := Advance(ctx, c, store, last, own, m)
+		st, err = Advance(ctx, c, store, last, own, m)
 		if errors.Is(err, manifest.ErrMissing) && restarts < maxRestarts {
 			if live, liveErr := store.Live(ctx, m); liveErr == nil && !live {
 				last, own = nil, nil // collected while it was being read
 				continue
 			}
 		}
-		return m, st, err
+		return m, st, follows, err
 	}
 }
 
 // newest is the newest manifest: step by step from the last one seen, or anew. It
-// follows the last one when that was not given up on the way.
+// follows that one if it is known to descend from it.
 func newest(ctx context.Context, store *manifest.Store, last *manifest.Manifest) (m *manifest.Manifest, follows bool, err error) {
-	if last == nil {
-		m, err = store.Load(ctx)
-		return m, false, err
-	}
 	m = last
 	for range maxSteps {
+		if m == nil {
+			break
+		}
 		next, err := store.Next(ctx, m)
 		if errors.Is(err, manifest.ErrReload) {
-			m, err = store.Load(ctx)
-			return m, false, err
+			break
 		}
 		if err != nil {
 			return nil, false, err
@@ -72,6 +71,18 @@ func newest(ctx context.Context, store *manifest.Store, last *manifest.Manifest)
 		}
 		m = next
 	}
+	known := m
 	m, err = store.Load(ctx)
-	return m, true, err
+	return m, err == nil && known != nil && descends(m, known), err
+}
+
+// descends reports whether a manifest names the delta that another brought: only its
+// descendants do, until it is merged, and then nobody can tell.
+func descends(m, from *manifest.Manifest) bool {
+	if m.Lineage != from.Lineage || len(from.L0) == 0 {
+		return false
+	}
+	brought := from.L0[len(from.L0)-1]
+	return brought.Revision == from.Revision &&
+		slices.ContainsFunc(m.L0, func(d manifest.Delta) bool { return d.ID == brought.ID })
 }

@@ -106,7 +106,7 @@ func (t *Tracer) StartAttempt(ctx context.Context, about About, at time.Time) (c
 	}
 	_, span := t.Start(as(ctx, about.AttemptID), "attempt", about,
 		oteltrace.WithTimestamp(at), oteltrace.WithSpanKind(oteltrace.SpanKindConsumer))
-	return oteltrace.ContextWithSpan(ctx, span.span), span // no other span has that id
+	return oteltrace.ContextWithSpan(ctx, span.span), span // none has that id, but of another execution of the attempt
 }
 
 // StartReport begins the span of what a worker reports of an attempt. It is under the

@@ -31,9 +31,9 @@ func (s *Store) soon(key string) bool {
 	if s.cfg.Model.MutationEvery <= 0 {
 		return false
 	}
-	now := s.cfg.Clock.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := s.cfg.Clock.Now() // not before what others have noted
 	for len(s.oldest) > 0 && s.free(s.oldest[0], now) {
 		delete(s.mutated, s.oldest[0])
 		s.oldest = s.oldest[1:]
@@ -51,11 +51,10 @@ func (s *Store) note(key string) {
 	if s.cfg.Model.MutationEvery <= 0 {
 		return
 	}
-	now := s.cfg.Clock.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, there := s.mutated[key]; !there {
 		s.oldest = append(s.oldest, key)
 	}
-	s.mutated[key] = now
+	s.mutated[key] = s.cfg.Clock.Now()
 }

@@ -79,17 +79,6 @@ func (t *Turns) Take(ctx context.Context, tenant string) (release func(), err er
 	return t.release, nil
 }
 
-// Waiting is how many tasks wait for a turn.
-func (t *Turns) Waiting() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	n := 0
-	for _, l := range t.ring {
-		n += len(l.waiting)
-	}
-	return n
-}
-
 func (t *Turns) join(tenant string) *waiter {
 	w := &waiter{granted: make(chan struct{})}
 	t.mu.Lock()

@@ -223,7 +223,11 @@ func (l *workload) execute(ctx context.Context, p *process, e worker.Execution) 
 	if e.Attempt <= b.failures {
 		return errTask
 	}
-	return write(e.Output, fmt.Sprintf("%s %s attempt %d from %v", e.RunID, e.TaskKey, e.Attempt, e.Inputs))
+	output, err := e.Output()
+	if err != nil {
+		return err
+	}
+	return write(output, fmt.Sprintf("%s %s attempt %d from %v", e.RunID, e.TaskKey, e.Attempt, e.Inputs))
 }
 
 // done reports whether nobody asks for anything any more.

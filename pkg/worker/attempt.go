@@ -37,7 +37,7 @@ type attempt struct {
 	calls  *callbacks
 	log    *slog.Logger
 
-	// dir is the execution's scratch folder, once there is one.
+	// dir is the execution's scratch folder, once there is one: see [attempt.scratch].
 	dir string
 	// output keeps what the task printed.
 	output    boundedLog
@@ -175,9 +175,6 @@ func (a *attempt) perform(ctx context.Context) (*contract.Marker, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.dir, err = a.w.scratch.execution(a.env.AttemptID + "-" + a.nonce); err != nil {
-		return nil, fail(CodeWorker, CategoryInfrastructure, err)
-	}
 	began := a.now()
 	made, err := phase(ctx, a, "execute", func(ctx context.Context) ([]outputFile, error) { return a.executeWork(ctx, t, inputs) })
 	a.metrics["execute_ms"] = a.now().Sub(began).Milliseconds()
@@ -207,8 +204,23 @@ func (a *attempt) tidy(ctx context.Context) {
 	}
 }
 
+// scratch makes the execution's folder, if there is none yet. Tasks that need none
+// have none: to make and remove one costs more than all else that a small task does.
+func (a *attempt) scratch() (err error) {
+	if a.dir != "" {
+		return nil
+	}
+	if a.dir, err = a.w.scratch.execution(a.env.AttemptID + "-" + a.nonce); err != nil {
+		return fail(CodeWorker, CategoryInfrastructure, err)
+	}
+	return nil
+}
+
 // folder makes a folder below the execution's.
 func (a *attempt) folder(name string) (string, error) {
+	if err := a.scratch(); err != nil {
+		return "", err
+	}
 	path := filepath.Join(a.dir, name)
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return "", fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("make scratch folder: %w", err))

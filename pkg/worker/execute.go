@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"os"
+	"sync"
 )
 
 // Executor does the work of a task in the place of DuckDB and commands. It
@@ -18,16 +19,14 @@ type Execution struct {
 	// Inputs are the places of the materializations to read, in the order of the
 	// assets and partitions that the task declares.
 	Inputs []string
-	// Output is a folder on this machine that takes the files it makes.
-	Output string
+	// Output gives a folder on this machine that takes the files it makes. It is made
+	// when it is first asked for.
+	Output func() (string, error)
 }
 
 // executeOther has the configured executor do the work.
 func (a *attempt) executeOther(ctx context.Context, t *work, inputs []input) ([]outputFile, error) {
-	output, err := a.folder("output")
-	if err != nil {
-		return nil, err
-	}
+	output := sync.OnceValues(func() (string, error) { return a.folder("output") })
 	e := Execution{RunID: a.env.RunID, TaskKey: a.env.TaskKey, Attempt: a.env.Attempt, Command: t.Command, Output: output}
 	for _, in := range inputs {
 		for _, p := range in.parts {
@@ -40,13 +39,23 @@ func (a *attempt) executeOther(ctx context.Context, t *work, inputs []input) ([]
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, cause // it ended well on being stopped, perhaps half done
 	}
-	return collect(output)
+	if a.dir == "" {
+		return nil, nil // it has asked for no folder, so there are no files
+	}
+	dir, err := output()
+	if err != nil {
+		return nil, err
+	}
+	return collect(dir)
 }
 
 // executeWork runs the query or the command.
 func (a *attempt) executeWork(ctx context.Context, t *work, inputs []input) ([]outputFile, error) {
 	if a.w.cfg.Executor != nil {
 		return a.executeOther(ctx, t, inputs)
+	}
+	if err := a.scratch(); err != nil {
+		return nil, err
 	}
 	if t.root != "" {
 		if info, err := os.Stat(t.root); err != nil || !info.IsDir() {

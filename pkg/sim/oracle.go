@@ -151,7 +151,11 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	if !rebuilt {
 		o.transitions(f, before, next)
 	}
-	o.limits(f, before, next)
+	// Where the order is lost, that of names decides, and so clocks do: a limit may come
+	// after what it was to bound. What is admitted from here on it bounds.
+	if !rebuilt || !f.unordered {
+		o.limits(f, before, next)
+	}
 }
 
 // checkRows is how large a state is of which every revision is looked at whole;

@@ -381,10 +381,17 @@ func (o *oracle) output(f *followed, t *state.Task) {
 // limits checks that no limit is exceeded by what a revision admitted.
 func (o *oracle) limits(f *followed, before, after *state.State) {
 	now, then := held(after), held(before)
+	var admitted []*state.Task
 	for t := range after.Tasks.All {
 		if was := before.Tasks.Get(t.Key()); t == was || t.AdmittedAt == 0 || was != nil && was.AdmittedAt == t.AdmittedAt && was.Attempt == t.Attempt {
 			continue
 		}
+		if f.unordered && t.State == state.TaskRunning {
+			return // it reported, so the history that is lost had admitted it, whatever the limits are in this one
+		}
+		admitted = append(admitted, t)
+	}
+	for _, t := range admitted {
 		run := after.Runs.Get(t.RunID)
 		workspace := limit(before, after, event.ScopeWorkspace, "")
 		pool := limit(before, after, event.ScopePool, t.Pool)

@@ -112,6 +112,7 @@ type Compactor struct {
 	caughtUp event.Time // never falls in a lineage; the manifest's may be older
 	complete string     // likewise: every entry that is named below it is folded
 	merges   []*merge
+	encoding time.Duration // spent on encoding files since it last rested
 	// unmergeable: deltas could not be merged, for one could not be read.
 	unmergeable atomic.Bool
 	// tried are the entries that an older build did not know and this process has
@@ -188,6 +189,9 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
+// maxRest bounds how long entries gather though there is time to fold them.
+const maxRest = 50 * time.Millisecond
+
 // Run folds until ctx is done, and collects beside it what is not kept; a
 // compactor runs once. What was announced and not folded by then is in the ledger,
 // where the next start's barrier finds it.
@@ -208,10 +212,25 @@ func (c *Compactor) Run(ctx context.Context) error {
 		for _, w := range b.waiters {
 			w <- answer{result, err}
 		}
+		if err == nil {
+			err = c.rest(ctx)
+		}
 		if err != nil {
 			return ignoreDone(ctx, err)
 		}
 	}
+}
+
+// rest lets entries gather for as long as it took to encode what was published, when
+// that was much. A file costs half a millisecond whatever is in it, so that the larger
+// half as many batches cost half as much; and what changes twice in one is written once.
+func (c *Compactor) rest(ctx context.Context) error {
+	wait := min(c.encoding, maxRest)
+	c.encoding = 0
+	if wait == 0 {
+		return ctx.Err()
+	}
+	return c.Clock.Sleep(ctx, wait)
 }
 
 func ignoreDone(ctx context.Context, err error) error {

@@ -69,7 +69,7 @@ type merged struct {
 func (c *Compactor) delta(ctx context.Context, changed *state.Rows) (manifest.Delta, error) {
 	id := c.IDs.New()
 	if int64(changed.Len())*rowBytes > c.MaxInline {
-		return c.write(ctx, id, changed, manifest.TierL0)
+		return c.deltaFiles(ctx, id, changed)
 	}
 	rows, size, err := c.Codec.Inline(changed)
 	if err != nil {
@@ -80,9 +80,19 @@ func (c *Compactor) delta(ctx context.Context, changed *state.Rows) (manifest.De
 		held += inlineBytes(c.manifest.L0)
 	}
 	if held > inlineSlack*c.MaxInline {
-		return c.write(ctx, id, changed, manifest.TierL0)
+		return c.deltaFiles(ctx, id, changed)
 	}
 	return manifest.Delta{ID: id, Inline: rows, Rows: int64(changed.Len()), Bytes: size}, nil
+}
+
+func (c *Compactor) deltaFiles(ctx context.Context, id string, changed *state.Rows) (manifest.Delta, error) {
+	began := c.Clock.Now()
+	files, err := c.Codec.Encode(changed)
+	c.encoding += c.Clock.Now().Sub(began)
+	if err != nil {
+		return manifest.Delta{}, err
+	}
+	return c.store(ctx, id, files, manifest.TierL0)
 }
 
 func inlineBytes(deltas []manifest.Delta) int64 {

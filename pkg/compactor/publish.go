@@ -62,14 +62,19 @@ func (c *Compactor) publish(ctx context.Context, work *state.State, p publicatio
 	return nil
 }
 
-// write encodes rows and stores a file for each table, in parallel, named by an id
-// that is new, so that a write whose answer was lost may be repeated: what it
-// left behind under the old name is referred to by nothing.
+// write encodes rows and stores their files.
 func (c *Compactor) write(ctx context.Context, id string, rows *state.Rows, tier string) (manifest.Delta, error) {
 	files, err := c.Codec.Encode(rows)
 	if err != nil {
 		return manifest.Delta{}, err
 	}
+	return c.store(ctx, id, files, tier)
+}
+
+// store stores a file for each table, in parallel, named by an id that is new, so that
+// a write whose answer was lost may be repeated: what it left behind under the old name
+// is referred to by nothing.
+func (c *Compactor) store(ctx context.Context, id string, files []snapshot.File, tier string) (manifest.Delta, error) {
 	d := manifest.Delta{ID: id, Files: make([]manifest.File, len(files))}
 	g, gctx := errgroup.WithContext(ctx)
 	for i, f := range files {

@@ -34,6 +34,10 @@ type Envelope struct {
 	HeartbeatTimeoutSec int32 `json:"heartbeat_timeout_sec"`
 
 	Callbacks Callbacks `json:"callbacks"`
+	// AdmittedUntil: the attempt was found to be the current one when this was sent, and
+	// need not be reported as started before it begins, if it begins before then. All
+	// callbacks are there. 0: it must be.
+	AdmittedUntil event.Time `json:"admitted_until,omitzero"`
 	// CausalToken is a ULID smaller than every id that is to follow from this dispatch.
 	CausalToken string `json:"causal_token,omitempty"`
 	Traceparent string `json:"traceparent,omitempty"`

@@ -188,8 +188,8 @@ func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request, cb con
 		}
 		return body.AttemptID, nil
 	})
-	if problem == nil && (c.task.State.Terminal() || c.task.State == state.TaskRetryWait && c.Attempt == c.task.Attempt) {
-		problem = d.replaced(c.task) // closed: cancelled before it began, or given up
+	if problem == nil {
+		problem = d.startable(c)
 	}
 	if problem != nil {
 		writeProblem(w, problem)
@@ -204,6 +204,15 @@ func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request, cb con
 		return
 	}
 	d.write(w, r, contract.StartedAnswer{StartedAt: started, Callbacks: d.renew(c)})
+}
+
+// startable says why an attempt may not begin: it is closed, for it was cancelled before
+// it began, or given up.
+func (d *Dispatcher) startable(c *call) *contract.Problem {
+	if c.task.State.Terminal() || c.task.State == state.TaskRetryWait && c.Attempt == c.task.Attempt {
+		return d.replaced(c.task)
+	}
+	return nil
 }
 
 func (d *Dispatcher) serveHeartbeat(w http.ResponseWriter, r *http.Request, cb contract.Callback) {

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"slices"
 	"sync"
@@ -55,6 +56,9 @@ type Config struct {
 	// Turns are shared with the dispatchers of other domains; nil: there are none to
 	// share with.
 	Turns *Turns
+	// QueueAsks says that the queue asks this dispatcher before each delivery, because it is
+	// in this process.
+	QueueAsks bool
 	// WorkerURL is where the tasks of a queue are pushed to.
 	WorkerURL func(queue string) string
 	// BaseURL is where this service is reached, by workers and by the queue.
@@ -326,6 +330,25 @@ func failure(err error) error {
 }
 
 func (d *Dispatcher) dispatchTask(row *state.Dispatch, o order) (queue.Task, error) {
+	task := queue.Task{
+		Queue: row.WorkerQueue, Name: row.CloudTaskID, URL: d.WorkerURL(row.WorkerQueue) + "/execute",
+		Header: map[string]string{"Content-Type": "application/json"}, DispatchDeadline: maxDispatchDeadline,
+	}
+	if d.QueueAsks && len(row.TaskKey)+len(row.AssetKey)+len(row.PartitionKey)+len(row.PlanRef) < maxPrepared {
+		task.Prepare = func(ctx context.Context) ([]byte, bool, error) { return d.prepare(ctx, row, o) }
+		return task, nil
+	}
+	var err error
+	task.Body, err = d.sealed(d.envelope(row, o))
+	return task, err
+}
+
+// maxPrepared bounds what an envelope holds that is made when it is delivered: it is
+// too late then to find that no queue takes it.
+const maxPrepared = 8 << 10
+
+// envelope is what a worker is told of an attempt.
+func (d *Dispatcher) envelope(row *state.Dispatch, o order) *contract.Envelope {
 	env := &contract.Envelope{
 		ContractVersion: contract.Version,
 		Tenant:          d.Domain.Tenant, Workspace: d.Domain.Workspace, RunID: row.RunID, TaskKey: row.TaskKey,
@@ -335,23 +358,56 @@ func (d *Dispatcher) dispatchTask(row *state.Dispatch, o order) (queue.Task, err
 		TimeoutSec:        row.TimeoutSec, HeartbeatTimeoutSec: row.HeartbeatTimeoutSec,
 		CausalToken: o.token, Traceparent: o.traceparent,
 	}
-	expires := event.At(d.Clock.Now().Add(startedValid))
-	env.Callbacks.Started = contract.CallbackURL(d.BaseURL, contract.Callback{
+	env.Auth.ExpiresAt = event.At(d.Clock.Now().Add(startedValid))
+	env.Callbacks.Started = contract.CallbackURL(d.BaseURL, d.started(row, o, env.Auth.ExpiresAt), d.Keys)
+	return env
+}
+
+// started is the right to report the start of an attempt.
+func (d *Dispatcher) started(row *state.Dispatch, o order, expires event.Time) contract.Callback {
+	return contract.Callback{
 		Domain: d.Domain, RunID: row.RunID, TaskKey: row.TaskKey, Attempt: row.Attempt, AttemptID: row.AttemptID,
 		Verb: contract.VerbStarted, Expires: expires, Revision: o.revision,
-	}, d.Keys)
-	if err := contract.Sign(env, d.Keys, expires); err != nil {
-		return queue.Task{}, fmt.Errorf("%w: sign envelope: %w", queue.ErrInvalid, err)
+	}
+}
+
+// sealed signs an envelope.
+func (d *Dispatcher) sealed(env *contract.Envelope) ([]byte, error) {
+	if err := contract.Sign(env, d.Keys, env.Auth.ExpiresAt); err != nil {
+		return nil, fmt.Errorf("%w: sign envelope: %w", queue.ErrInvalid, err)
 	}
 	body, err := json.Marshal(env)
 	if err != nil {
-		return queue.Task{}, fmt.Errorf("%w: encode envelope: %w", queue.ErrInvalid, err)
+		return nil, fmt.Errorf("%w: encode envelope: %w", queue.ErrInvalid, err)
 	}
-	return queue.Task{
-		Queue: row.WorkerQueue, Name: row.CloudTaskID, URL: d.WorkerURL(row.WorkerQueue) + "/execute",
-		Header: map[string]string{"Content-Type": "application/json"}, Body: body,
-		DispatchDeadline: maxDispatchDeadline,
-	}, nil
+	return body, nil
+}
+
+// admissionValid is for how long an attempt that was found to be the current one may
+// begin without asking again: as long as the answer to a worker's question may be on
+// its way.
+const admissionValid = time.Second
+
+// prepare gives the envelope of a delivery that is about to be made. What a worker
+// would ask before it begins is answered with it: whether the attempt is the current
+// one. One that is not is not delivered.
+func (d *Dispatcher) prepare(ctx context.Context, row *state.Dispatch, o order) (body []byte, wanted bool, err error) {
+	env := d.envelope(row, o)
+	c, problem := d.find(ctx, d.started(row, o, env.Auth.ExpiresAt))
+	if problem == nil {
+		problem = d.startable(c)
+	}
+	switch {
+	case problem == nil:
+		renewed := d.renew(c)
+		env.Callbacks.Heartbeat, env.Callbacks.Finished = renewed.Heartbeat, renewed.Finished
+		env.AdmittedUntil = event.At(d.Clock.Now().Add(admissionValid))
+	case problem.Status == http.StatusConflict:
+		return nil, false, nil
+	}
+	// Of anything else, such as a store that is away, the worker hears when it asks.
+	body, err = d.sealed(env)
+	return body, err == nil, err
 }
 
 const maxDispatchDeadline = 30 * time.Minute

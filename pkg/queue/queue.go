@@ -42,6 +42,10 @@ type Task struct {
 	// DispatchDeadline is how long a delivery may take before it counts as
 	// failed: 15 s to 30 min; 0 means 10 min.
 	DispatchDeadline time.Duration
+	// Prepare, if it is set, gives the body of a delivery, in the place of Body, or says
+	// that none is wanted any more, which ends the task. Only a queue in this process can
+	// ask; others do not take such a task.
+	Prepare func(ctx context.Context) (body []byte, wanted bool, err error)
 }
 
 // Queue takes tasks. It is safe for concurrent use. Any error but ErrExists and

@@ -20,6 +20,9 @@ const (
 	// startTries is how long a start is tried to be reported before the queue is
 	// asked to deliver again.
 	startTries = 5 * time.Second
+	// tellAfter is how long an attempt that was admitted with its delivery runs before its
+	// start is reported.
+	tellAfter = 100 * time.Millisecond
 	// finishTries is how long an end is tried to be reported, if the URL is
 	// valid for that long. Where the queue will not deliver again, only the URL
 	// says for how long.
@@ -70,15 +73,23 @@ func (a *attempt) run(ctx context.Context) int {
 	defer a.freeSlot()
 	defer a.tidy(ctx) // after the report: nobody waits for it
 	a.startedAt = a.now()
-	if status := a.start(ctx); status != 0 {
-		return status
+	admitted := a.startedAt < a.env.AdmittedUntil && !a.isLong() // of a long one the queue lets go: it has to be known to run
+	if !admitted {
+		if status := a.start(ctx); status != 0 {
+			return status
+		}
 	}
 	ctx, span := a.trace(ctx)
 	a.job.executing.Store(true)
 	if a.isLong() {
 		close(a.job.long)
 	}
-	stopBeats := background(a.job.life, a.heartbeats)
+	stopBeats := background(a.job.life, func(ctx context.Context) {
+		if admitted {
+			a.startLate(ctx)
+		}
+		a.heartbeats(ctx)
+	})
 	defer stopBeats()
 
 	marker, err := a.perform(ctx)
@@ -122,6 +133,27 @@ func (a *attempt) start(ctx context.Context) int {
 		a.log.ErrorContext(ctx, "the start was refused; the delivery is dropped", "status", status)
 	}
 	return http.StatusOK
+}
+
+// startLate reports the start of an attempt that was admitted with its delivery, once
+// it takes longer than most: of the others the end tells when they began.
+func (a *attempt) startLate(ctx context.Context) {
+	if a.w.cfg.Clock.Sleep(ctx, tellAfter) != nil {
+		return
+	}
+	var answer contract.StartedAnswer
+	status, err := a.calls.deliver(ctx, a.startedAt.Add(startTries), contract.VerbStarted, contract.Started{
+		AttemptID: a.env.AttemptID, WorkerID: a.w.cfg.WorkerID, StartedAt: a.startedAt,
+	}, &answer)
+	switch {
+	case ctx.Err() != nil:
+	case err == nil && isOK(status):
+		a.calls.renew(answer.Callbacks)
+	case err == nil && status == http.StatusConflict:
+		a.job.stop(errReplaced)
+	default: // the next heartbeat tells it, too
+		a.log.WarnContext(ctx, "could not report the start", "status", status, "error", err)
+	}
 }
 
 // heartbeats reports that the attempt is alive, and stops it when told to.

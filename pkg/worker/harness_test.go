@@ -51,11 +51,12 @@ type sleeper struct {
 	wake chan struct{}
 }
 
-// fired are the sleeps that do not pass at once: the grace of a kill, the time
+// fired are the sleeps that do not pass at once: before a late start is told, the grace of a kill, the time
 // between heartbeats, a task's time-out, and the time that a delivery is held.
-var fired = []time.Duration{5 * time.Second, 10 * time.Second, taskTimeout, longTimeout, 25 * time.Minute}
+var fired = []time.Duration{tellAfter, 5 * time.Second, 10 * time.Second, taskTimeout, longTimeout, 25 * time.Minute}
 
 const (
+	tellAfter   = 100 * time.Millisecond
 	taskTimeout = 77 * time.Second
 	longTimeout = 25*time.Minute + time.Second // more than a delivery is held
 )

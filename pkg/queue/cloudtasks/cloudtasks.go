@@ -81,6 +81,9 @@ func (q *Queue) Create(ctx context.Context, t queue.Task) error {
 	if err := queue.Validate(checked, q.cfg.Clock.Now()); err != nil {
 		return err
 	}
+	if t.Prepare != nil {
+		return fmt.Errorf("create task %q of queue %q: %w: this service cannot ask for the body of a delivery", t.Name, t.Queue, queue.ErrInvalid)
+	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	_, err := q.client.CreateTask(ctx, &cloudtaskspb.CreateTaskRequest{Parent: q.path(t.Queue), Task: q.message(t)})

@@ -84,7 +84,18 @@ func (q *Queue) backoff(failures int) time.Duration {
 func (q *Queue) post(ctx context.Context, t *task) (status int, err error) {
 	ctx, release := q.withDeadline(ctx, t.DispatchDeadline)
 	defer release()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.URL, bytes.NewReader(t.Body))
+	body := t.Body
+	if t.Prepare != nil {
+		made, wanted, err := t.Prepare(ctx)
+		if err != nil {
+			return 0, fmt.Errorf("prepare the delivery: %w", err)
+		}
+		if !wanted {
+			return http.StatusOK, nil
+		}
+		body = made
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, t.URL, bytes.NewReader(body))
 	if err != nil {
 		return 0, err
 	}

@@ -1,0 +1,63 @@
+package localqueue_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/queue/localqueue"
+)
+
+func TestADeliveryIsPreparedWhenItIsMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var bodies []string
+		q := run(t, localqueue.Options{
+			Logger: slog.New(slog.DiscardHandler), MinBackoff: time.Second,
+			Client: client(func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				if bodies = append(bodies, string(body)); len(bodies) == 1 {
+					w.WriteHeader(http.StatusInternalServerError)
+				}
+			}),
+		})
+		asked := 0
+		item := task("a")
+		item.Prepare = func(context.Context) ([]byte, bool, error) {
+			asked++
+			return []byte{byte('0' + asked)}, true, nil
+		}
+		create(t, q, item)
+		pass(t, time.Minute)
+		require.Equal(t, []string{"1", "2"}, bodies, "anew for each delivery")
+	})
+}
+
+func TestADeliveryThatIsNotWantedEndsItsTaskAndOneThatCannotBePreparedIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := run(t, localqueue.Options{
+			Logger: slog.New(slog.DiscardHandler), MinBackoff: time.Second,
+			Client: client(func(http.ResponseWriter, *http.Request) { t.Error("nothing is to be delivered") }),
+		})
+		asked := 0
+		item := task("a")
+		item.Prepare = func(context.Context) ([]byte, bool, error) {
+			if asked++; asked == 1 {
+				return nil, false, errors.New("away")
+			}
+			return nil, false, nil
+		}
+		create(t, q, item)
+		pass(t, time.Minute)
+		require.Equal(t, 2, asked)
+		exists, err := q.Exists(t.Context(), item.Queue, item.Name)
+		require.NoError(t, err)
+		require.False(t, exists)
+	})
+}

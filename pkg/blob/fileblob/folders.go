@@ -10,13 +10,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFolder opens a folder of keys, not following links out of the store.
-func (s *Store) openFolder(name string) (*os.File, error) {
-	return s.root.OpenFile(name, os.O_RDONLY|syscall.O_DIRECTORY, 0)
+// openFile opens a file or a folder, not following links out of the store. Where the
+// system can do that in one call, it does: [os.Root] opens every folder on the way. What
+// that call refuses, os.Root does, or says why not.
+func (s *Store) openFile(name string, flags int) (*os.File, error) {
+	if s.dirFile != nil {
+		f, err := openBeneath(s.dirFile, name, flags)
+		if err == nil || isAbsent(err) {
+			return f, err
+		}
+	}
+	return s.root.OpenFile(name, flags, 0)
 }
 
-// makeFolder makes a folder and opens it.
+// openFolder opens a folder of keys.
+func (s *Store) openFolder(name string) (*os.File, error) {
+	return s.openFile(name, os.O_RDONLY|syscall.O_DIRECTORY)
+}
+
+// makeFolder makes a folder and opens it. Mostly the one above it is there.
 func (s *Store) makeFolder(name string) (*os.File, error) {
+	if parent, err := s.openFolder(path.Dir(name)); err == nil {
+		made := retry(func() error { return unix.Mkdirat(int(parent.Fd()), path.Base(name), folderMode) })
+		if err := errors.Join(made, parent.Close()); err == nil {
+			return s.openFolder(name)
+		}
+	}
 	if err := s.root.MkdirAll(name, folderMode); err != nil {
 		return nil, err
 	}
@@ -46,7 +65,7 @@ func (s *Store) removeFolder(folder string) error {
 // flushFiles makes objects durable, one by one: what has been deleted, too.
 func (s *Store) flushFiles(keys []string) error {
 	for _, key := range keys {
-		f, err := s.root.OpenFile(key, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+		f, err := s.openFile(key, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW)
 		if isAbsent(err) {
 			continue
 		}

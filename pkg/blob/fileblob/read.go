@@ -64,7 +64,7 @@ func (s *Store) Head(ctx context.Context, key string) (blob.Object, error) {
 // open opens the file of an object; it does not wait on a pipe that a stranger
 // put there.
 func (s *Store) open(verb, key string) (*os.File, fs.FileInfo, error) {
-	f, err := s.root.OpenFile(key, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := s.openFile(key, os.O_RDONLY|syscall.O_NONBLOCK)
 	if isAbsent(err) {
 		return nil, nil, s.notFound(verb, key)
 	}

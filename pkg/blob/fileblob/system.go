@@ -2,7 +2,9 @@ package fileblob
 
 import (
 	"errors"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -39,6 +41,33 @@ func realSystem(background *sync.WaitGroup) system {
 		syncAll: syncAll,
 		later:   background.Go,
 	}
+}
+
+// openIn has do open something, given the descriptor of a folder, which nobody closes
+// meanwhile: its number could be that of another by then.
+func openIn(folder *os.File, verb, name string, do func(fd int) (int, error)) (*os.File, error) {
+	opened, err := -1, error(nil)
+	raw, closed := folder.SyscallConn()
+	if closed == nil {
+		closed = raw.Control(func(fd uintptr) {
+			err = retry(func() (err error) { opened, err = do(int(fd)); return err })
+		})
+	}
+	if closed != nil {
+		err = os.ErrClosed
+	}
+	path := filepath.Join(folder.Name(), name)
+	if err != nil {
+		return nil, &fs.PathError{Op: verb, Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(opened), path), nil //nolint:gosec // not negative
+}
+
+// create makes a file in a folder.
+func create(folder *os.File, base string) (*os.File, error) {
+	return openIn(folder, "create", base, func(fd int) (int, error) {
+		return unix.Openat(fd, base, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, fileMode)
+	})
 }
 
 func rename(from *os.File, name string, to *os.File, base string) error {

@@ -1,6 +1,7 @@
 package fileblob
 
 import (
+	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -19,3 +20,6 @@ func bootID() string {
 func syncData(f *os.File) error { return f.Sync() }
 
 var syncAll func(root *os.File) error
+
+// openBeneath is not to be had: see [Store.openFile].
+func openBeneath(*os.File, string, int) (*os.File, error) { return nil, errors.ErrUnsupported }

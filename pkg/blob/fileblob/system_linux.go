@@ -15,6 +15,12 @@ func bootID() string {
 	return strings.TrimSpace(string(id[:min(len(id), bootBytes)]))
 }
 
+// openBeneath opens what is below a folder, following links only as long as they stay there.
+func openBeneath(root *os.File, name string, flags int) (*os.File, error) {
+	how := &unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS} //nolint:gosec // flags are not negative
+	return openIn(root, "open", name, func(fd int) (int, error) { return unix.Openat2(fd, name, how) })
+}
+
 func syncData(f *os.File) error {
 	return os.NewSyscallError("fdatasync", retry(func() error { return unix.Fdatasync(int(f.Fd())) }))
 }

@@ -2,7 +2,10 @@
 
 package fileblob
 
-import "os"
+import (
+	"errors"
+	"os"
+)
 
 // bootID is unknown: the journal is replayed whenever a store is opened.
 func bootID() string { return "" }
@@ -10,3 +13,6 @@ func bootID() string { return "" }
 func syncData(f *os.File) error { return f.Sync() }
 
 var syncAll func(root *os.File) error
+
+// openBeneath is not to be had: see [Store.openFile].
+func openBeneath(*os.File, string, int) (*os.File, error) { return nil, errors.ErrUnsupported }

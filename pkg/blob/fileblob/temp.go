@@ -50,7 +50,7 @@ func (s *Store) stageFrom(r io.Reader) (*temp, error) {
 
 // write makes the file. If that fails, nothing is left of it.
 func (t *temp) write(fill func(f *os.File) error) error {
-	f, err := t.store.root.OpenFile(path.Join(blob.TempPrefix, t.name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
+	f, err := create(t.store.temps, t.name)
 	if err != nil {
 		return err
 	}

@@ -136,31 +136,31 @@ func decodeLine(data []byte) (*Envelope, *DecodeError) {
 	if !utf8.Valid(data) {
 		return nil, refusal(ReasonMalformed, "the line is not UTF-8")
 	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(data, &fields); err != nil {
+	fields, err := split(data)
+	if err != nil {
 		return nil, refusal(ReasonMalformed, "the line is not a JSON object: %v", err)
 	}
 	if fields == nil {
 		return nil, refusal(ReasonMalformed, "the line is null, not a JSON object")
 	}
-	e, err := decodeFields(fields)
-	if err != nil {
-		err.EventID, err.Group = peek(fields, "event_id"), peek(fields, "group")
-		return nil, err
+	e, refused := decodeFields(fields)
+	if refused != nil {
+		refused.EventID, refused.Group = peek(fields, "event_id"), peek(fields, "group")
 	}
-	return e, nil
+	return e, refused
 }
 
 // peek is the ULID in a field of a line that is refused, or "".
-func peek(fields map[string]json.RawMessage, name string) string {
+func peek(fields members, name string) string {
 	var s string
-	if err := json.Unmarshal(fields[name], &s); err != nil || !ids.Valid(s) {
+	raw, _ := fields.get(name)
+	if err := json.Unmarshal(raw, &s); err != nil || !ids.Valid(s) {
 		return ""
 	}
 	return s
 }
 
-func decodeFields(fields map[string]json.RawMessage) (*Envelope, *DecodeError) {
+func decodeFields(fields members) (*Envelope, *DecodeError) {
 	// The type comes first: of an event that a later build wrote, nothing else
 	// can be said to be wrong.
 	payload, refused := newPayload(fields)
@@ -196,7 +196,7 @@ func decodeFields(fields map[string]json.RawMessage) (*Envelope, *DecodeError) {
 }
 
 // newPayload is an empty payload of the type and version that a line names.
-func newPayload(fields map[string]json.RawMessage) (Payload, *DecodeError) {
+func newPayload(fields members) (Payload, *DecodeError) {
 	var head struct {
 		EventType    string `json:"event_type"`
 		EventVersion int32  `json:"event_version"`
@@ -207,18 +207,27 @@ func newPayload(fields map[string]json.RawMessage) (Payload, *DecodeError) {
 	if head.EventVersion < 1 {
 		return nil, refusal(ReasonInvalid, "event_version: %d is less than 1", head.EventVersion)
 	}
-	for _, p := range Payloads() {
-		if p.Type() != head.EventType {
-			continue
-		}
-		if int(head.EventVersion) > p.Version() {
-			return nil, refusal(ReasonUnsupported, "event_version: %d of %s is newer than this build, which knows %d; upgrade servo",
-				head.EventVersion, head.EventType, p.Version())
-		}
-		return p, nil
+	known, ok := payloads[head.EventType]
+	if !ok {
+		return nil, refusal(ReasonUnsupported, "event_type: %.100q is not known to this build; upgrade servo", head.EventType)
 	}
-	return nil, refusal(ReasonUnsupported, "event_type: %.100q is not known to this build; upgrade servo", head.EventType)
+	if int(head.EventVersion) > known.Version() {
+		return nil, refusal(ReasonUnsupported, "event_version: %d of %s is newer than this build, which knows %d; upgrade servo",
+			head.EventVersion, head.EventType, known.Version())
+	}
+	p, _ := reflect.New(reflect.TypeOf(known).Elem()).Interface().(Payload)
+	return p, nil
 }
+
+// payloads are an empty payload of each type, by name. It is never written to after its
+// initialization.
+var payloads = func() map[string]Payload {
+	named := map[string]Payload{}
+	for _, p := range Payloads() {
+		named[p.Type()] = p
+	}
+	return named
+}()
 
 // Payloads are an empty payload of each type, in the order of their declaration.
 func Payloads() []Payload {

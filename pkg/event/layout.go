@@ -78,9 +78,9 @@ func join(path, name string) string {
 }
 
 // object fills the struct v.
-func (set layoutSet) object(path string, v reflect.Value, fields map[string]json.RawMessage) error {
+func (set layoutSet) object(path string, v reflect.Value, fields members) error {
 	for _, f := range set[v.Type()] {
-		raw, ok := fields[f.name]
+		raw, ok := fields.get(f.name)
 		if !ok {
 			if f.required {
 				return at(join(path, f.name), errMissing)
@@ -128,8 +128,8 @@ func (set layoutSet) assign(path string, v reflect.Value, raw json.RawMessage) e
 		v.Set(reflect.New(v.Type().Elem()))
 		return set.assign(path, v.Elem(), raw)
 	case reflect.Struct:
-		var fields map[string]json.RawMessage
-		if json.Unmarshal(raw, &fields) != nil {
+		fields, err := split(raw)
+		if err != nil {
 			return at(path, errors.New("is not an object"))
 		}
 		return set.object(path, v, fields)
@@ -161,15 +161,15 @@ func (set layoutSet) list(path string, v reflect.Value, raw json.RawMessage) err
 }
 
 func (set layoutSet) dictionary(path string, v reflect.Value, raw json.RawMessage) error {
-	var items map[string]json.RawMessage
-	if json.Unmarshal(raw, &items) != nil {
+	items, err := split(raw)
+	if err != nil {
 		return at(path, errors.New("is not an object"))
 	}
 	if len(items) == 0 {
 		return nil
 	}
 	v.Set(reflect.MakeMapWithSize(v.Type(), len(items)))
-	for key, item := range items {
+	for key, item := range items.byName() {
 		value := reflect.New(v.Type().Elem()).Elem()
 		if err := set.assign(fmt.Sprintf("%s[%.100q]", path, key), value, item); err != nil {
 			return err

@@ -1,0 +1,91 @@
+package event
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// members are the names and values of an object, in their order. The values are windows
+// into its text.
+type members []member
+
+type member struct {
+	name string
+	raw  json.RawMessage
+}
+
+// get gives the value of a name, of one that is there twice the last.
+func (m members) get(name string) (json.RawMessage, bool) {
+	for _, of := range slices.Backward(m) {
+		if of.name == name {
+			return of.raw, true
+		}
+	}
+	return nil, false
+}
+
+func (m members) byName() map[string]json.RawMessage {
+	named := make(map[string]json.RawMessage, len(m))
+	for _, of := range m {
+		named[of.name] = of.raw
+	}
+	return named
+}
+
+// split gives the members of an object, and none of null. It takes most of the time of
+// decoding, so it does not go through a map and reflection. What it cannot read,
+// [encoding/json] decides, and says why.
+func split(raw []byte) (members, error) {
+	if found, err := splitQuickly(raw); err == nil {
+		return found, nil
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		return nil, err
+	}
+	var found members
+	for name, value := range fields {
+		found = append(found, member{name, value})
+	}
+	return found, nil
+}
+
+var decoders = sync.Pool{New: func() any { return jsontext.NewDecoder(bytes.NewReader(nil)) }}
+
+var errNoObject = errors.New("not one object")
+
+func splitQuickly(raw []byte) (members, error) {
+	d, _ := decoders.Get().(*jsontext.Decoder)
+	defer decoders.Put(d)
+	d.Reset(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if begin, err := d.ReadToken(); err != nil || begin.Kind() != '{' {
+		return nil, errors.Join(errNoObject, err)
+	}
+	found := make(members, 0, 16)
+	for d.PeekKind() != '}' {
+		token, err := d.ReadToken()
+		if err != nil {
+			return nil, err
+		}
+		name := token.String()
+		value, err := d.ReadValue()
+		if err != nil {
+			return nil, err
+		}
+		end := d.InputOffset()
+		found = append(found, member{name, raw[end-int64(len(value)) : end : end]})
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return nil, err
+	}
+	if _, err := d.ReadToken(); !errors.Is(err, io.EOF) {
+		return nil, errors.Join(errNoObject, err)
+	}
+	return found, nil
+}

@@ -32,9 +32,14 @@ build: ## build the programs into bin/
 demo: build ## run the weather example from nothing, and ask it two questions
 	@scripts/demo
 
+# The worlds that `make test` simulates are those of the commit: new ones for each, and
+# the same again for whoever tests it again.
+COMMIT_SEED = $(shell printf '%d' 0x$$(git rev-parse --short=12 HEAD 2>/dev/null || date +%s))
+
 .PHONY: test
-test: ## run all tests
+test: ## run all tests, and 200 simulated worlds that this commit is the first to meet
 	go test ./...
+	go test ./tests/simulation -count 1 -run TestWorldsKeep -seeds 200 -first $(COMMIT_SEED)
 
 .PHONY: chaos
 chaos: ## run the end-to-end tests at full size: 20 kills, 2,000 tasks, the services, 200 tenants

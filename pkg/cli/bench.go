@@ -127,6 +127,7 @@ func (a *app) bench(ctx context.Context, f benchFlags, names []string) (err erro
 		return fmt.Errorf("make a folder for the samples: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(cfg.Dir)) }()
+	bench.Spread(cfg.Dir)
 	if f.store == bench.CloudSim {
 		model := cloudsim.GCP()
 		cfg.Cloud = &model

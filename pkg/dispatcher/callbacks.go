@@ -268,6 +268,9 @@ func (d *Dispatcher) serveFinished(w http.ResponseWriter, r *http.Request, cb co
 	}
 	d.beats.forget(c.AttemptID)
 	if !c.task.State.Terminal() {
+		if now := event.At(d.Clock.Now()); c.task.State != state.TaskRunning && (body.StartedAt == 0 || body.StartedAt > now) {
+			body.StartedAt = now // nobody else has told of the start; a worker's clock may be ahead
+		}
 		p := &event.TaskFinished{
 			AttemptRef: c.ref(body.WorkerID), Outcome: body.Outcome, Error: body.Error, Output: body.Output,
 			MaterializationID: body.MaterializationID, CheckResults: body.CheckResults, Metrics: body.Metrics,

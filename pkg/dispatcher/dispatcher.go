@@ -390,7 +390,8 @@ const admissionValid = time.Second
 
 // prepare gives the envelope of a delivery that is about to be made. What a worker
 // would ask before it begins is answered with it: whether the attempt is the current
-// one. One that is not is not delivered.
+// one. One that is not is not delivered. A task of a pool is asked for all the same: were it
+// cancelled before its start is known, its slot would be given away while it is killed.
 func (d *Dispatcher) prepare(ctx context.Context, row *state.Dispatch, o order) (body []byte, wanted bool, err error) {
 	env := d.envelope(row, o)
 	c, problem := d.find(ctx, d.started(row, o, env.Auth.ExpiresAt))
@@ -398,11 +399,11 @@ func (d *Dispatcher) prepare(ctx context.Context, row *state.Dispatch, o order) 
 		problem = d.startable(c)
 	}
 	switch {
-	case problem == nil:
+	case problem == nil && c.task.Pool == "":
 		renewed := d.renew(c)
 		env.Callbacks.Heartbeat, env.Callbacks.Finished = renewed.Heartbeat, renewed.Finished
 		env.AdmittedUntil = event.At(d.Clock.Now().Add(admissionValid))
-	case problem.Status == http.StatusConflict:
+	case problem != nil && problem.Status == http.StatusConflict:
 		return nil, false, nil
 	}
 	// Of anything else, such as a store that is away, the worker hears when it asks.

@@ -312,6 +312,31 @@ func TestAQueueThatAsksDeliversNoAttemptThatMayNotBegin(t *testing.T) {
 	require.False(t, wanted)
 }
 
+// Else its slot could be given away while it is killed.
+func TestATaskOfAPoolIsNotAdmittedWithItsDelivery(t *testing.T) {
+	w := newWorld(t)
+	def := foldtest.Task("a")
+	def.Pool = "api"
+	w.trigger(def)
+	env, wanted := w.asking()()
+	require.True(t, wanted)
+	require.Zero(t, env.AdmittedUntil)
+	require.Empty(t, env.Callbacks.Finished, "only a started attempt may finish")
+}
+
+func TestAStartThatOnlyTheEndTellsOfIsNotLaterThanThat(t *testing.T) {
+	for _, started := range []event.Time{0, event.At(foldtest.Epoch.Add(time.Hour))} {
+		w := newWorld(t)
+		run := w.trigger(foldtest.Task("a"))
+		env, _ := w.asking()()
+		body, _ := w.body(w.callback(run, "a", contract.VerbFinished, 1)).(contract.Finished)
+		body.StartedAt = started
+		require.Equal(t, http.StatusOK, w.post(env.Callbacks.Finished, body).status)
+		w.fold()
+		require.Equal(t, event.At(w.clock.Now()).Sub(w.task(run, "a").StartedAt).Truncate(time.Second), time.Duration(0))
+	}
+}
+
 func TestAQueueThatAsksWhenNobodyKnowsDeliversWhatTheWorkerHasToAskFor(t *testing.T) {
 	w := newWorld(t)
 	w.trigger(foldtest.Task("a"))

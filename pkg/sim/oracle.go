@@ -382,25 +382,28 @@ func (o *oracle) output(f *followed, t *state.Task) {
 func (o *oracle) limits(f *followed, before, after *state.State) {
 	now, then := held(after), held(before)
 	var admitted []*state.Task
+	// Where the order is lost, an attempt that reports was admitted by the history that is
+	// lost, too, whatever the limits are in this one.
+	reported := holders{run: map[string]int32{}, pool: map[string]int32{}}
 	for t := range after.Tasks.All {
-		if was := before.Tasks.Get(t.Key()); t == was || t.AdmittedAt == 0 || was != nil && was.AdmittedAt == t.AdmittedAt && was.Attempt == t.Attempt {
-			continue
+		switch was := before.Tasks.Get(t.Key()); {
+		case t == was || t.AdmittedAt == 0 || was != nil && was.AdmittedAt == t.AdmittedAt && was.Attempt == t.Attempt:
+		case f.unordered && t.State == state.TaskRunning:
+			reported.count(t)
+		default:
+			admitted = append(admitted, t)
 		}
-		if f.unordered && t.State == state.TaskRunning {
-			return // it reported, so the history that is lost had admitted it, whatever the limits are in this one
-		}
-		admitted = append(admitted, t)
 	}
 	for _, t := range admitted {
 		run := after.Runs.Get(t.RunID)
 		workspace := limit(before, after, event.ScopeWorkspace, "")
 		pool := limit(before, after, event.ScopePool, t.Pool)
 		switch {
-		case now.all > max(workspace, then.all):
+		case reported.all == 0 && now.all > max(workspace, then.all):
 			o.violation("limits", "%d tasks of %s hold slots, of %d", now.all, f.domain, workspace)
-		case run.MaxParallelism > 0 && now.run[t.RunID] > run.MaxParallelism:
+		case reported.run[t.RunID] == 0 && run.MaxParallelism > 0 && now.run[t.RunID] > run.MaxParallelism:
 			o.violation("limits", "%d tasks of run %s hold slots, of %d", now.run[t.RunID], t.RunID, run.MaxParallelism)
-		case now.pool[t.Pool] > max(pool, then.pool[t.Pool]):
+		case reported.pool[t.Pool] == 0 && now.pool[t.Pool] > max(pool, then.pool[t.Pool]):
 			o.violation("limits", "%d tasks of pool %s hold slots, of %d", now.pool[t.Pool], t.Pool, pool)
 		}
 	}
@@ -427,13 +430,17 @@ type holders struct {
 	run, pool map[string]int32
 }
 
+func (h *holders) count(t *state.Task) {
+	h.all++
+	h.run[t.RunID]++
+	h.pool[t.Pool]++
+}
+
 func held(s *state.State) holders {
 	h := holders{run: map[string]int32{}, pool: map[string]int32{}}
 	for t := range s.Tasks.All {
 		if t.AdmittedAt != 0 {
-			h.all++
-			h.run[t.RunID]++
-			h.pool[t.Pool]++
+			h.count(t)
 		}
 	}
 	return h

@@ -142,7 +142,9 @@ func (a *attempt) startLate(ctx context.Context) {
 		return
 	}
 	var answer contract.StartedAnswer
-	status, err := a.calls.deliver(ctx, a.startedAt.Add(startTries), contract.VerbStarted, contract.Started{
+	bounded, cancel := context.WithTimeout(ctx, a.beatEvery()) // heartbeats wait for it
+	defer cancel()
+	status, err := a.calls.deliver(bounded, a.startedAt.Add(startTries), contract.VerbStarted, contract.Started{
 		AttemptID: a.env.AttemptID, WorkerID: a.w.cfg.WorkerID, StartedAt: a.startedAt,
 	}, &answer)
 	switch {
@@ -156,13 +158,18 @@ func (a *attempt) startLate(ctx context.Context) {
 	}
 }
 
-// heartbeats reports that the attempt is alive, and stops it when told to.
-func (a *attempt) heartbeats(ctx context.Context) {
+// beatEvery is the time between heartbeats: three fit into the time-out of a task.
+func (a *attempt) beatEvery() time.Duration {
 	every := a.w.cfg.HeartbeatEvery
 	if limit := time.Duration(a.env.HeartbeatTimeoutSec) * time.Second / 3; limit > 0 {
 		every = min(every, limit)
 	}
-	for a.w.cfg.Clock.Sleep(ctx, every) == nil {
+	return every
+}
+
+// heartbeats reports that the attempt is alive, and stops it when told to.
+func (a *attempt) heartbeats(ctx context.Context) {
+	for every := a.beatEvery(); a.w.cfg.Clock.Sleep(ctx, every) == nil; {
 		var answer contract.HeartbeatAnswer
 		status, err := a.calls.post(ctx, contract.VerbHeartbeat, contract.Heartbeat{
 			AttemptID: a.env.AttemptID, WorkerID: a.w.cfg.WorkerID, HeartbeatAt: a.now(),

@@ -26,7 +26,11 @@ type Execution struct {
 
 // executeOther has the configured executor do the work.
 func (a *attempt) executeOther(ctx context.Context, t *work, inputs []input) ([]outputFile, error) {
-	output := sync.OnceValues(func() (string, error) { return a.folder("output") })
+	asked := false
+	output := sync.OnceValues(func() (string, error) {
+		asked = true
+		return a.folder("output")
+	})
 	e := Execution{RunID: a.env.RunID, TaskKey: a.env.TaskKey, Attempt: a.env.Attempt, Command: t.Command, Output: output}
 	for _, in := range inputs {
 		for _, p := range in.parts {
@@ -39,8 +43,8 @@ func (a *attempt) executeOther(ctx context.Context, t *work, inputs []input) ([]
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, cause // it ended well on being stopped, perhaps half done
 	}
-	if a.dir == "" {
-		return nil, nil // it has asked for no folder, so there are no files
+	if !asked {
+		return nil, nil // without a folder there are no files
 	}
 	dir, err := output()
 	if err != nil {

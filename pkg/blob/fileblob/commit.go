@@ -129,6 +129,7 @@ func (s *Store) commitAll(batch []*change) error {
 		}
 	}
 	if len(ready) == 0 {
+		s.pruneAll(batch)
 		return nil
 	}
 	if err := s.log(ready); err != nil {

@@ -67,7 +67,8 @@ func newDisk(dir string, random *rand.Rand) *disk {
 // system is a store's view of the disk. What it runs later is left to the test.
 func (d *disk) system(boot string, later *[]func()) *system {
 	return &system{
-		boot: boot,
+		boot:        boot,
+		openBeneath: openBeneath,
 		write: func(f *os.File, p []byte, off int64) (int, error) {
 			if err := d.at(); err != nil {
 				n, _ := f.WriteAt(p[:d.random.IntN(len(p))], off)

@@ -15,7 +15,7 @@ import (
 // that call refuses, os.Root does, or says why not.
 func (s *Store) openFile(name string, flags int) (*os.File, error) {
 	if s.dirFile != nil {
-		f, err := openBeneath(s.dirFile, name, flags)
+		f, err := s.sys.openBeneath(s.dirFile, name, flags)
 		if err == nil || isAbsent(err) {
 			return f, err
 		}
@@ -28,22 +28,43 @@ func (s *Store) openFolder(name string) (*os.File, error) {
 	return s.openFile(name, os.O_RDONLY|syscall.O_DIRECTORY)
 }
 
-// makeFolder makes a folder and opens it. Mostly the one above it is there.
+// makeFolder makes a folder, and those above it that are not there, and opens it.
 func (s *Store) makeFolder(name string) (*os.File, error) {
-	if parent, err := s.openFolder(path.Dir(name)); err == nil {
-		made := retry(func() error { return unix.Mkdirat(int(parent.Fd()), path.Base(name), folderMode) })
-		if err := errors.Join(made, parent.Close()); err == nil {
-			return s.openFolder(name)
-		}
+	above := path.Dir(name)
+	parent, err := s.openFolder(above)
+	if errors.Is(err, fs.ErrNotExist) && above != name {
+		parent, err = s.makeFolder(above)
 	}
-	if err := s.root.MkdirAll(name, folderMode); err != nil {
+	if err == nil {
+		made := retry(func() error { return unix.Mkdirat(int(parent.Fd()), path.Base(name), folderMode) })
+		err = errors.Join(made, parent.Close())
+	}
+	if err != nil { // it is there by now, or it cannot be made, and this says why
+		err = s.root.MkdirAll(name, folderMode)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return s.openFolder(name)
 }
 
-// prune removes the folders above a key that are empty. The caller holds the
-// lock, as do all who make folders.
+// makeAhead makes the folder of a key before the lock is taken, which everybody who
+// writes waits for: making folders takes longer than most that is done under it. Who has
+// the lock may remove it again, or find that it could not be made, and then makes it.
+func (s *Store) makeAhead(name string) (made bool) {
+	f, err := s.openFolder(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		f, err = s.makeFolder(name)
+		made = err == nil
+	}
+	if err == nil {
+		_ = f.Close()
+	}
+	return made
+}
+
+// prune removes the folders above a key that are empty. The caller holds the lock, as
+// does everybody for whom it must not do so.
 func (s *Store) prune(key string) {
 	for d := path.Dir(key); d != "."; d = path.Dir(d) {
 		if err := s.removeFolder(d); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -21,6 +21,9 @@ type system struct {
 	// sync flushes the journal, fdatasync(2), and fsync any other file or folder.
 	sync  func(f *os.File) error
 	fsync func(f *os.File) error
+	// openBeneath opens what is below a folder, following links only as long as they stay
+	// there.
+	openBeneath func(root *os.File, name string, flags int) (*os.File, error)
 	// rename and remove give a file its name in a folder, and take it.
 	rename func(from *os.File, name string, to *os.File, base string) error
 	remove func(folder *os.File, base string) error
@@ -32,14 +35,16 @@ type system struct {
 
 func realSystem(background *sync.WaitGroup) system {
 	return system{
-		boot:    bootID(),
-		write:   func(f *os.File, p []byte, off int64) (int, error) { return f.WriteAt(p, off) },
-		sync:    syncData,
-		fsync:   (*os.File).Sync,
-		rename:  rename,
-		remove:  func(folder *os.File, base string) error { return unlink(folder, base, 0) },
-		syncAll: syncAll,
-		later:   background.Go,
+		boot:   bootID(),
+		write:  func(f *os.File, p []byte, off int64) (int, error) { return f.WriteAt(p, off) },
+		sync:   syncData,
+		fsync:  (*os.File).Sync,
+		rename: rename,
+
+		openBeneath: openBeneath,
+		remove:      func(folder *os.File, base string) error { return unlink(folder, base, 0) },
+		syncAll:     syncAll,
+		later:       background.Go,
 	}
 }
 

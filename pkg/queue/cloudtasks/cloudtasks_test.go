@@ -1,6 +1,7 @@
 package cloudtasks_test
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -83,6 +84,15 @@ func TestThePrefixCountsInTheLengthOfAQueuesName(t *testing.T) {
 	require.NoError(t, q.Create(t.Context(), task))
 	task.Queue += "q"
 	require.ErrorIs(t, q.Create(t.Context(), task), queue.ErrInvalid)
+}
+
+func TestATaskWhoseDeliveryHasToBePreparedIsRefused(t *testing.T) {
+	q := open(t, &cloudtasksfake.Server{}, cloudtasks.Config{})
+	err := q.Create(t.Context(), queue.Task{
+		Queue: "default", Name: "t", URL: "http://127.0.0.1:1/",
+		Prepare: func(context.Context) ([]byte, bool, error) { return nil, true, nil },
+	})
+	require.ErrorIs(t, err, queue.ErrInvalid, "nobody could ask")
 }
 
 func TestAPlaceThatIsNoneIsRefused(t *testing.T) {

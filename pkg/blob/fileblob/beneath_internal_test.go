@@ -1,0 +1,22 @@
+package fileblob
+
+import (
+	"io/fs"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/blob/blobtest"
+)
+
+// Old kernels do not know openat2(2), and sandboxes forbid it.
+func TestTheContractOfStoresWhereFoldersAreOpenedOneByOne(t *testing.T) {
+	blobtest.Run(t, func(t *testing.T) blob.Store {
+		return opened(t, t.TempDir(), func(sys *system) {
+			sys.openBeneath = func(_ *os.File, name string, _ int) (*os.File, error) {
+				return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.ENOSYS}
+			}
+		})
+	})
+}

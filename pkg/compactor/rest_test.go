@@ -1,0 +1,68 @@
+package compactor_test
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+)
+
+// busy is a clock by which everything takes a while, and which notes how long it was
+// asked to wait for entries.
+type busy struct {
+	*tick
+	step   time.Duration
+	rested atomic.Int64
+}
+
+func (c *busy) Now() time.Time {
+	c.pass(c.step)
+	return c.tick.Now()
+}
+
+func (c *busy) Sleep(ctx context.Context, d time.Duration) error {
+	if d <= 50*time.Millisecond {
+		c.rested.Store(int64(d))
+	}
+	return c.tick.Sleep(ctx, d)
+}
+
+func TestEntriesGatherForAsLongAsFilesTookToEncode(t *testing.T) {
+	for name, row := range map[string]struct {
+		options compactor.Options
+		step    time.Duration
+		rests   bool
+	}{
+		"files":                 {files, time.Microsecond, true},
+		"files that take long":  {files, time.Minute, true}, // 50 ms are noted, and no more
+		"rows in the manifest":  {compactor.Options{}, time.Microsecond, false},
+		"encoding took no time": {files, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			clock := &busy{tick: w.clock, step: row.step}
+			c, err := compactor.Open(t.Context(), compactor.Config{
+				Domain: foldtest.Domain, Store: w.store(), Manifests: w.manifests(), Codec: codec, IDs: w.ids, Clock: clock,
+				Writer: "one", Options: row.options, Logger: slog.New(slog.DiscardHandler),
+			})
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- c.Run(ctx) }()
+			for range 2 { // the second is taken when the rest after the first is over
+				_, entry := w.trigger(foldtest.Task("a"))
+				_, err := c.Compact(ctx, compactor.Request{Entries: []compactor.Entry{entry}})
+				require.NoError(t, err)
+			}
+			require.Equal(t, row.rests, clock.rested.Load() > 0)
+			cancel()
+			require.NoError(t, <-ended)
+		})
+	}
+}

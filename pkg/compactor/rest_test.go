@@ -27,9 +27,11 @@ func (c *busy) Now() time.Time {
 }
 
 func (c *busy) Sleep(ctx context.Context, d time.Duration) error {
-	if d <= 50*time.Millisecond {
-		c.rested.Store(int64(d))
+	if d > 50*time.Millisecond { // until it is time to collect
+		<-ctx.Done()
+		return ctx.Err()
 	}
+	c.rested.Store(int64(d))
 	return c.tick.Sleep(ctx, d)
 }
 

@@ -129,7 +129,6 @@ func (s *Store) commitAll(batch []*change) error {
 		}
 	}
 	if len(ready) == 0 {
-		s.pruneAll(batch)
 		return nil
 	}
 	if err := s.log(ready); err != nil {

@@ -48,23 +48,8 @@ func (s *Store) makeFolder(name string) (*os.File, error) {
 	return s.openFolder(name)
 }
 
-// makeAhead makes the folder of a key before the lock is taken, which everybody who
-// writes waits for: making folders takes longer than most that is done under it. Who has
-// the lock may remove it again, or find that it could not be made, and then makes it.
-func (s *Store) makeAhead(name string) (made bool) {
-	f, err := s.openFolder(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		f, err = s.makeFolder(name)
-		made = err == nil
-	}
-	if err == nil {
-		_ = f.Close()
-	}
-	return made
-}
-
-// prune removes the folders above a key that are empty. The caller holds the lock, as
-// does everybody for whom it must not do so.
+// prune removes the folders above a key that are empty. The caller holds the
+// lock, as do all who make folders.
 func (s *Store) prune(key string) {
 	for d := path.Dir(key); d != "."; d = path.Dir(d) {
 		if err := s.removeFolder(d); err != nil && !errors.Is(err, fs.ErrNotExist) {

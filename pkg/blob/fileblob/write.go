@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"path"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
@@ -55,7 +54,7 @@ func (s *Store) write(ctx context.Context, verb, key string, stage func() (*temp
 		return blob.Object{}, s.failed(verb, key, err)
 	}
 	defer t.discard()
-	c := &change{key: key, content: t, agree: agree, made: s.makeAhead(path.Dir(key))}
+	c := &change{key: key, content: t, agree: agree}
 	s.commit(c)
 	switch {
 	case c.refused != nil:

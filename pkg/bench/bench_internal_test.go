@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -21,6 +22,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/cloudsim"
 	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -230,7 +232,7 @@ func TestIdlenessIsLookedAtOnceAndColdStartsEachTime(t *testing.T) {
 }
 
 func TestWorkloadsHaveTheShapesThatTheySay(t *testing.T) {
-	tasks := map[string]int{"W1": 200, "W2": 1002, "W3": 2000, "W5": 1002}
+	tasks := map[string]int{"W1": 200, "W2": 1002, "W3": 2000, "W5": 1002, "W7": 100_010}
 	for _, w := range Workloads() {
 		if w.assets == nil {
 			continue
@@ -238,8 +240,13 @@ func TestWorkloadsHaveTheShapesThatTheySay(t *testing.T) {
 		assets := w.assets(0)
 		require.Equal(t, tasks[w.Name], w.runs(0)*len(assets))
 		require.Equal(t, w.Description, w.described(0))
-		_, err := plan.Build(plan.Request{Root: "/", Assets: assets, All: true})
+		r := request(assets)
+		r.Root = "/"
+		made, err := plan.Build(r)
 		require.NoError(t, err)
+		made.Tasks = slices.DeleteFunc(made.Tasks, func(t plan.Task) bool { return t.AssetKey == "" }) // groups
+		require.Len(t, made.Tasks, len(assets))
+		require.LessOrEqual(t, len(r.Select), event.MaxSelection)
 	}
 	fanned := fan(1000)
 	require.Len(t, fanned[1001].Deps, 1000)

@@ -13,6 +13,8 @@ type Workload struct {
 	Name, Description string
 	// OnCloud says that it can be measured on a simulated cloud, too.
 	OnCloud bool
+	// OnRequest says that it takes minutes: it is measured where it is named.
+	OnRequest bool
 
 	measure func(context.Context, Config, Workload) ([]Result, error)
 	unit    string
@@ -63,6 +65,11 @@ func Workloads() []Workload {
 			measure: idle, unit: "ms to the first answer",
 		},
 		history,
+		{
+			Name: "W7", Description: "one run of 100,010 tasks: ten times one, and 10,000 after it", OnRequest: true, measure: sampled,
+			unit: "tasks/s", value: perSecond, runs: one,
+			assets: func(size int) []plan.Asset { return layers(10, or(size, 10_000)) }, //nolint:mnd // as described
+		},
 	}
 }
 
@@ -89,7 +96,7 @@ func asset(n int, after ...int) plan.Asset {
 	return a
 }
 
-func key(n int) ids.AssetKey { return ids.AssetKey{Namespace: "bench", Name: fmt.Sprintf("t%05d", n)} }
+func key(n int) ids.AssetKey { return ids.AssetKey{Namespace: "bench", Name: fmt.Sprintf("t%06d", n)} }
 
 func chain(n int) []plan.Asset {
 	assets := []plan.Asset{asset(0)}
@@ -107,6 +114,23 @@ func fan(n int) []plan.Asset {
 		assets = append(assets, asset(i+1, 0))
 	}
 	return append(assets, asset(n+1, all...))
+}
+
+// layers are fans, one after the other: what comes after the one task of each is what
+// that of the next waits for.
+func layers(n, wide int) []plan.Asset {
+	var assets []plan.Asset
+	var before []int
+	for range n {
+		first := len(assets)
+		assets = append(assets, asset(first, before...))
+		before = before[:0]
+		for i := range wide {
+			assets = append(assets, asset(first+1+i, first))
+			before = append(before, first+1+i)
+		}
+	}
+	return assets
 }
 
 func diamonds() []plan.Asset {

@@ -46,7 +46,11 @@ func (a *app) benchCommand() *cobra.Command {
 	help := &strings.Builder{}
 	for _, w := range bench.Workloads() {
 		names = append(names, w.Name)
-		fmt.Fprintf(help, "  %s  %s\n", w.Name, w.Description)
+		fmt.Fprintf(help, "  %s  %s", w.Name, w.Description)
+		if w.OnRequest {
+			help.WriteString(" (minutes: only where it is named)")
+		}
+		help.WriteString("\n")
 	}
 	cmd := &cobra.Command{
 		Use:   "bench [WORKLOAD…]",
@@ -70,7 +74,7 @@ func (a *app) benchCommand() *cobra.Command {
 	flags.IntVar(&f.samples, "samples", benchSamples, "how often each workload is measured")
 	flags.IntVar(&f.concurrency, "concurrency", benchConcurrency,
 		fmt.Sprintf("tasks at once; with --store gcs-sim %d unless it is given", cloudqueue.MaxConcurrent))
-	flags.IntVar(&f.size, "size", 0, "another size than the one described: W1's chain, what W2 and W5 have side by side, W3's runs")
+	flags.IntVar(&f.size, "size", 0, "another size than the one described: W1's chain, what W2, W5 and W7 have side by side, W3's runs")
 	flags.Uint64Var(&f.seed, "seed", 1, "what decides the waiting times of gcs-sim")
 	flags.IntVar(&f.idleRuns, "idle-runs", benchIdleRuns, "finished runs in the store of W4")
 	flags.DurationVar(&f.idleFor, "idle-for", benchIdleFor, "how long W4 looks on")
@@ -172,7 +176,7 @@ func chooseWorkloads(store string, names []string) ([]bench.Workload, error) {
 	var chosen []bench.Workload
 	all := bench.Workloads()
 	for _, w := range all {
-		if len(names) == 0 && (w.OnCloud || store == bench.FileStore) {
+		if len(names) == 0 && !w.OnRequest && (w.OnCloud || store == bench.FileStore) {
 			chosen = append(chosen, w)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"os/user"
-	"runtime/debug"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -20,16 +19,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/service"
 )
 
-// gcPercent lets garbage grow to three times of what lives, which is little: a
-// fifth of the time went into collecting it.
-const gcPercent = 300
-
 // Run runs the command line, and gives the exit code. OpenStore opens the stores that
 // are not folders, and openTraces what sends spans; nil: there are none.
 func Run(openStore func(context.Context, string) (blob.Store, io.Closer, error), openTraces service.OpenTraces) int {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
+	tuneGarbage()
 	dir, err := os.Getwd()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "servo: the working folder cannot be found: %v; go to one that exists\n", err)

@@ -215,7 +215,7 @@ func newPayload(fields members) (Payload, *DecodeError) {
 		return nil, refusal(ReasonUnsupported, "event_version: %d of %s is newer than this build, which knows %d; upgrade servo",
 			head.EventVersion, head.EventType, known.Version())
 	}
-	p, _ := reflect.New(reflect.TypeOf(known).Elem()).Interface().(Payload)
+	p, _ := reflect.TypeAssert[Payload](reflect.New(reflect.TypeOf(known).Elem()))
 	return p, nil
 }
 

@@ -135,6 +135,9 @@ func (d *dice) delivery() deliveryFault {
 	}
 	if d.chance(d.TaskAgain, "queue task delivered twice") {
 		f.again = d.between(time.Millisecond, 10*time.Minute)
+		if f.again%2 == 0 { // every second one at once, so that two workers execute beside each other
+			f.again %= 2 * time.Second
+		}
 	}
 	return f
 }

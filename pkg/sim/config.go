@@ -79,6 +79,12 @@ func Draw(seed uint64) World {
 	if drop := random(seed, "drop", 0); c.Faults != (Faults{}) && drop.IntN(3) == 0 {
 		c.Faults.Dropped = 1 + drop.IntN(300)
 	}
+	// In some worlds hardly anybody hears of what is appended, by clocks that are far
+	// apart: only listings find it, in many requests.
+	if deaf := random(seed, "deaf", 0); c.Faults != (Faults{}) && deaf.IntN(6) == 0 {
+		c.Faults.NoticeLost, c.Faults.NetRefused = 900+deaf.IntN(100), 200+deaf.IntN(300)
+		c.Faults.MaxSkew, c.PageSize = 100+deaf.IntN(200), 2+deaf.IntN(3)
+	}
 	return c
 }
 

@@ -114,16 +114,12 @@ func (a *attempt) isLong() bool {
 
 // start reports the start. 0 means: go on.
 func (a *attempt) start(ctx context.Context) int {
-	var answer contract.StartedAnswer
-	status, err := a.calls.deliver(ctx, a.startedAt.Add(startTries), contract.VerbStarted, contract.Started{
-		AttemptID: a.env.AttemptID, WorkerID: a.w.cfg.WorkerID, StartedAt: a.startedAt,
-	}, &answer)
+	status, err := a.tellStart(ctx)
 	switch {
 	case err != nil || isTransient(status):
 		a.log.WarnContext(ctx, "could not report the start; the queue is to deliver again", "status", status, "error", err)
 		return http.StatusInternalServerError
 	case isOK(status):
-		a.calls.renew(answer.Callbacks)
 		return 0
 	case status == http.StatusConflict:
 		a.log.InfoContext(ctx, "the attempt is not to be executed")
@@ -135,22 +131,29 @@ func (a *attempt) start(ctx context.Context) int {
 	return http.StatusOK
 }
 
+// tellStart makes the call, and takes over the URLs that the answer brings.
+func (a *attempt) tellStart(ctx context.Context) (status int, err error) {
+	var answer contract.StartedAnswer
+	status, err = a.calls.deliver(ctx, a.startedAt.Add(startTries), contract.VerbStarted, contract.Started{
+		AttemptID: a.env.AttemptID, WorkerID: a.w.cfg.WorkerID, StartedAt: a.startedAt,
+	}, &answer)
+	if err == nil && isOK(status) {
+		a.calls.renew(answer.Callbacks)
+	}
+	return status, err
+}
+
 // startLate reports the start of an attempt that was admitted with its delivery, once
 // it takes longer than most: of the others the end tells when they began.
 func (a *attempt) startLate(ctx context.Context) {
 	if a.w.cfg.Clock.Sleep(ctx, tellAfter) != nil {
 		return
 	}
-	var answer contract.StartedAnswer
 	bounded, cancel := context.WithTimeout(ctx, a.beatEvery()) // heartbeats wait for it
 	defer cancel()
-	status, err := a.calls.deliver(bounded, a.startedAt.Add(startTries), contract.VerbStarted, contract.Started{
-		AttemptID: a.env.AttemptID, WorkerID: a.w.cfg.WorkerID, StartedAt: a.startedAt,
-	}, &answer)
+	status, err := a.tellStart(bounded)
 	switch {
-	case ctx.Err() != nil:
-	case err == nil && isOK(status):
-		a.calls.renew(answer.Callbacks)
+	case ctx.Err() != nil, err == nil && isOK(status):
 	case err == nil && status == http.StatusConflict:
 		a.job.stop(errReplaced)
 	default: // the next heartbeat tells it, too

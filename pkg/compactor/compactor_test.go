@@ -23,7 +23,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
-	"github.com/servo-orchestration/servo/pkg/repair"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -383,81 +382,6 @@ func TestATimerThatAListingFindsIsJudgedOnTheNextOne(t *testing.T) {
 	snap, _ = c.Latest().Get()
 	require.Nil(t, store.between)
 	require.Greater(t, snap.State.Liveness().Generation, timer.Generation, "the timer was folded, too")
-	w.verify()
-}
-
-// I-17. Seen to fail with repair folding the ledger backwards.
-func TestI17Rebuildable(t *testing.T) {
-	w := newWorld(t)
-	w.options = files
-	c := w.open("one")
-	run, entry := w.trigger(foldtest.Retrying("a", 3), foldtest.Task("b", "a"), foldtest.Task("c", "b"))
-	w.step(c, entry)
-	w.step(c, w.append(w.Finished(run, "a", 1, event.Failed)))
-	snap, _ := c.Latest().Get()
-	var retry *state.Timer
-	for timer := range snap.State.Timers.All {
-		retry = timer
-	}
-	w.clock.pass(time.Hour)
-	w.Now = w.clock.Now()
-	w.step(c, w.append(w.Fire(retry)))
-	w.step(c, w.append(w.Finished(run, "a", 2, event.Succeeded)))
-	w.step(c, w.append(w.Started(run, "b", 1)))
-	w.verify()
-	want := w.states(c, run)
-	require.Equal(t, []string{"a=SUCCEEDED", "b=RUNNING", "c=BLOCKED"}, want)
-
-	t.Run("in recorded order, with a table damaged", func(t *testing.T) {
-		damage(t, w, "/tasks/")
-		_, err := repair.Verify(t.Context(), w.repair())
-		require.ErrorContains(t, err, "servo admin rebuild")
-		result, err := repair.Rebuild(t.Context(), w.repair())
-		require.NoError(t, err)
-		require.True(t, result.Recorded)
-		require.Equal(t, want, w.states(w.open("two"), run))
-		w.verify()
-	})
-	t.Run("from the bare ledger", func(t *testing.T) {
-		for _, prefix := range []string{"state/", "manifests/", "hints/", "boundary/"} {
-			remove(t, w, prefix)
-		}
-		result, err := repair.Rebuild(t.Context(), w.repair())
-		require.NoError(t, err)
-		require.False(t, result.Recorded)
-		c := w.open("three")
-		require.Equal(t, want, w.states(c, run))
-		w.step(c, w.append(w.Finished(run, "b", 1, event.Succeeded)))
-		require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED", "c=READY"}, w.states(c, run))
-		w.verify()
-	})
-}
-
-// A report that came in time may have an id after that of the timer that would have
-// given its attempt up: machines' clocks decide that. Seen to fail with a rebuild
-// that folds what timers decided in its turn.
-func TestARebuildHearsAllReportsBeforeItJudgesTheSilent(t *testing.T) {
-	w := newWorld(t)
-	c := w.open("one")
-	run, trigger := w.trigger(foldtest.Task("a"))
-	w.step(c, trigger)
-	w.step(c, w.append(w.Started(run, "a", 1)))
-	snap, _ := c.Latest().Get()
-	liveness := snap.State.Liveness()
-	w.clock.pass(liveness.FireAt.Time().Sub(w.clock.Now()) + time.Second)
-	w.Now = w.clock.Now()
-	fired := w.append(w.Fire(liveness))
-	w.step(c, w.append(w.Finished(run, "a", 1, event.Succeeded)))
-	w.step(c, fired)
-	require.Equal(t, []string{"a=SUCCEEDED"}, w.states(c, run))
-
-	for _, prefix := range []string{"state/", "manifests/", "hints/", "boundary/"} {
-		remove(t, w, prefix)
-	}
-	result, err := repair.Rebuild(t.Context(), w.repair())
-	require.NoError(t, err)
-	require.False(t, result.Recorded)
-	require.Equal(t, []string{"a=SUCCEEDED"}, w.states(w.open("two"), run))
 	w.verify()
 }
 

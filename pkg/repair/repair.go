@@ -293,7 +293,7 @@ func onlyEntries[T any](parts []T, table func(T) string) []T {
 // foldRest folds, in the order of the ids, whatever of the ledger is not folded yet.
 func (cfg Config) foldRest(ctx context.Context, st *state.State) (int, error) {
 	r := &reader{cfg: cfg}
-	h := &held{groups: map[string]fold.Group{}}
+	h := newHeld()
 	n := 0
 	for name, err := range ledger.List(ctx, cfg.Store, cfg.Domain, "") {
 		if err != nil {

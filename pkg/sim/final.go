@@ -148,6 +148,7 @@ func (o *oracle) bareLedger(f *followed) {
 	for run := range f.state.Runs.All {
 		again := s.Runs.Get(run.RunID)
 		switch {
+		case again == nil && unspoken(f.state, run) && s.RunKeys.Get(run.RunKey) != nil:
 		case again == nil:
 			o.violation("I-17 rebuildable", "rebuilt from the ledger alone, run %s is missing", run.RunID)
 		case run.State == state.RunCancelled && (again.State == state.RunPending || again.State == state.RunRunning):
@@ -162,6 +163,19 @@ func (o *oracle) bareLedger(f *followed) {
 				t.TaskKey, t.RunID, again.State, again.Attempt)
 		}
 	}
+}
+
+// unspoken reports whether a run has a run key and did nothing but end, by its time
+// limit: the ledger does not say that it won the key over another one.
+func unspoken(st *state.State, run *state.Run) bool {
+	said := run.RunKey == "" || run.CancelEventID != ""
+	for d := range st.Outbox.All {
+		said = said || d.RunID == run.RunID && (d.EnqueuedAt != 0 || d.Error != "" || d.Generation > 0)
+	}
+	for a := range st.Attempts.All {
+		said = said || a.RunID == run.RunID && a.StartedAt != 0
+	}
+	return !said
 }
 
 // bounded checks that the work done is in proportion to what was asked for: no

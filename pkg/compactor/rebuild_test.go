@@ -1,0 +1,132 @@
+package compactor_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/repair"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// I-17. Seen to fail with repair folding the ledger backwards.
+func TestI17Rebuildable(t *testing.T) {
+	w := newWorld(t)
+	w.options = files
+	c := w.open("one")
+	run, entry := w.trigger(foldtest.Retrying("a", 3), foldtest.Task("b", "a"), foldtest.Task("c", "b"))
+	w.step(c, entry)
+	w.step(c, w.append(w.Finished(run, "a", 1, event.Failed)))
+	snap, _ := c.Latest().Get()
+	var retry *state.Timer
+	for timer := range snap.State.Timers.All {
+		retry = timer
+	}
+	w.clock.pass(time.Hour)
+	w.Now = w.clock.Now()
+	w.step(c, w.append(w.Fire(retry)))
+	w.step(c, w.append(w.Finished(run, "a", 2, event.Succeeded)))
+	w.step(c, w.append(w.Started(run, "b", 1)))
+	w.verify()
+	want := w.states(c, run)
+	require.Equal(t, []string{"a=SUCCEEDED", "b=RUNNING", "c=BLOCKED"}, want)
+
+	t.Run("in recorded order, with a table damaged", func(t *testing.T) {
+		damage(t, w, "/tasks/")
+		_, err := repair.Verify(t.Context(), w.repair())
+		require.ErrorContains(t, err, "servo admin rebuild")
+		result, err := repair.Rebuild(t.Context(), w.repair())
+		require.NoError(t, err)
+		require.True(t, result.Recorded)
+		require.Equal(t, want, w.states(w.open("two"), run))
+		w.verify()
+	})
+	t.Run("from the bare ledger", func(t *testing.T) {
+		for _, prefix := range []string{"state/", "manifests/", "hints/", "boundary/"} {
+			remove(t, w, prefix)
+		}
+		result, err := repair.Rebuild(t.Context(), w.repair())
+		require.NoError(t, err)
+		require.False(t, result.Recorded)
+		c := w.open("three")
+		require.Equal(t, want, w.states(c, run))
+		w.step(c, w.append(w.Finished(run, "b", 1, event.Succeeded)))
+		require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED", "c=READY"}, w.states(c, run))
+		w.verify()
+	})
+}
+
+// A report that came in time may have an id after that of the timer that would have
+// given its attempt up: machines' clocks decide that. Seen to fail with a rebuild
+// that folds what timers decided in its turn.
+func TestARebuildHearsAllReportsBeforeItJudgesTheSilent(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	run, trigger := w.trigger(foldtest.Task("a"))
+	w.step(c, trigger)
+	w.step(c, w.append(w.Started(run, "a", 1)))
+	snap, _ := c.Latest().Get()
+	liveness := snap.State.Liveness()
+	w.clock.pass(liveness.FireAt.Time().Sub(w.clock.Now()) + time.Second)
+	w.Now = w.clock.Now()
+	fired := w.append(w.Fire(liveness))
+	w.step(c, w.append(w.Finished(run, "a", 1, event.Succeeded)))
+	w.step(c, fired)
+	require.Equal(t, []string{"a=SUCCEEDED"}, w.states(c, run))
+
+	for _, prefix := range []string{"state/", "manifests/", "hints/", "boundary/"} {
+		remove(t, w, prefix)
+	}
+	result, err := repair.Rebuild(t.Context(), w.repair())
+	require.NoError(t, err)
+	require.False(t, result.Recorded)
+	require.Equal(t, []string{"a=SUCCEEDED"}, w.states(w.open("two"), run))
+	w.verify()
+}
+
+// What the ledger says of a run may stand before its trigger: machines' clocks decide
+// that. Seen to fail with a rebuild that takes as proof only what comes after the
+// trigger.
+func TestARebuildGivesARunKeyToTheRunThatTheLedgerSpeaksOf(t *testing.T) {
+	for name, says := range map[string]func(run string) event.Payload{
+		"that was dispatched": func(run string) event.Payload {
+			return &event.DispatchEnqueued{
+				DispatchID: ids.DispatchID(run, "a", 1), RunID: run, TaskKey: "a", Attempt: 1, CloudTaskID: "t-1",
+			}
+		},
+		"that was cancelled": func(run string) event.Payload { return &event.RunCancelRequested{RunID: run} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			winner, loser := w.ids.New(), w.ids.New()
+			said := w.append(says(winner))
+			trigger := func(run string) compactor.Entry {
+				p := &event.RunTriggered{RunID: run, RunKey: "daily", Fingerprint: "same"}
+				return w.append(w.Triggered(p, foldtest.Task("a"))...)
+			}
+			second, first := trigger(loser), trigger(winner)
+			c := w.open("one")
+			for _, entry := range []compactor.Entry{first, second, said} {
+				w.step(c, entry)
+			}
+			require.Len(t, w.states(c, winner), 1)
+			require.Empty(t, w.states(c, loser))
+
+			for _, prefix := range []string{"state/", "manifests/", "hints/", "boundary/"} {
+				remove(t, w, prefix)
+			}
+			result, err := repair.Rebuild(t.Context(), w.repair())
+			require.NoError(t, err)
+			require.False(t, result.Recorded)
+			c = w.open("two")
+			require.Len(t, w.states(c, winner), 1)
+			require.Empty(t, w.states(c, loser))
+			w.verify()
+		})
+	}
+}

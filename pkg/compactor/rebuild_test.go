@@ -130,3 +130,30 @@ func TestARebuildGivesARunKeyToTheRunThatTheLedgerSpeaksOf(t *testing.T) {
 		})
 	}
 }
+
+// That a run was cancelled may stand before that its first task ended, and after what
+// the second one did: machines' clocks decide that. Seen to fail with a rebuild that
+// cancels what must have succeeded.
+func TestARebuildCancelsARunOnlyAfterWhatMustHaveComeBefore(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	run, trigger := w.trigger(foldtest.Task("a"), foldtest.Task("b", "a"), foldtest.Task("c", "b"), foldtest.Task("d"))
+	b := w.append(w.Finished(run, "b", 1, event.Succeeded))
+	cancel := w.append(&event.RunCancelRequested{RunID: run})
+	d := w.append(w.Finished(run, "d", 1, event.Succeeded))
+	a := w.append(w.Finished(run, "a", 1, event.Succeeded))
+	for _, entry := range []compactor.Entry{trigger, a, b, cancel, d} {
+		w.step(c, entry)
+	}
+	require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED", "c=CANCELLED", "d=CANCELLED"}, w.states(c, run))
+
+	for _, prefix := range []string{"state/", "manifests/", "hints/", "boundary/"} {
+		remove(t, w, prefix)
+	}
+	result, err := repair.Rebuild(t.Context(), w.repair())
+	require.NoError(t, err)
+	require.False(t, result.Recorded)
+	c = w.open("two")
+	require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED", "c=CANCELLED"}, w.states(c, run)[:3])
+	w.verify()
+}

@@ -36,6 +36,8 @@ type Config struct {
 	// Size is how long W1's chain is, how many tasks W2 has side by side, and how many
 	// runs W3 has; 0: as described.
 	Size int
+	// Outputs has each task commit an output, without files: a durable write more.
+	Outputs bool
 	// Cloud is the cloud to simulate; nil: the store is a folder. Seed decides what is
 	// drawn in it.
 	Cloud *cloudsim.Model

@@ -100,10 +100,16 @@ func TestAWorkloadIsMeasuredOnAFolderOfItsOwnEachTime(t *testing.T) {
 	require.Equal(t, FileStore, r.Store)
 	require.Nil(t, r.Dollars)
 	o := r.Operations
-	require.InDelta(t, 1, o.ClassAByKind["assets"], 0.01, "the worker's operations are counted: the marker of each task")
+	require.Zero(t, o.ClassAByKind["assets"], "tasks without an output commit none")
 	require.GreaterOrEqual(t, o.ClassAByKind["ledger"], 1.0, "and the owner's")
 	require.GreaterOrEqual(t, o.ClassA, o.ClassAByKind["assets"]+o.ClassAByKind["ledger"])
 	require.Positive(t, o.BytesIn)
+
+	cfg.Outputs, cfg.Samples = true, 1
+	results, err = Run(t.Context(), cfg, named(t, "W1"))
+	require.NoError(t, err)
+	require.Contains(t, results[0].Description, "each commits an output")
+	require.InDelta(t, 1, results[0].Operations.ClassAByKind["assets"], 0.01, "the worker's operations are counted: the marker of each task")
 }
 
 func TestAWorkloadIsMeasuredOnASimulatedCloud(t *testing.T) {
@@ -239,7 +245,7 @@ func TestWorkloadsHaveTheShapesThatTheySay(t *testing.T) {
 		}
 		assets := w.assets(0)
 		require.Equal(t, tasks[w.Name], w.runs(0)*len(assets))
-		require.Equal(t, w.Description, w.described(0))
+		require.Equal(t, w.Description, Config{}.described(w))
 		r := request(assets)
 		r.Root = "/"
 		made, err := plan.Build(r)

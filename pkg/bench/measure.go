@@ -46,6 +46,11 @@ func (p patient) Await(ctx context.Context, after int64) (*snapshot.Snapshot, er
 // measure triggers the workload's runs, all at once, and waits for the end of all.
 func (cfg Config) measure(ctx context.Context, e *engine.Engine, watch awaiter, w Workload, s *sample) error {
 	assets := w.assets(cfg.Size)
+	if cfg.Outputs {
+		for i := range assets {
+			assets[i].Work.Output = ""
+		}
+	}
 	began := cfg.Clock.Now()
 	runs := make([]string, w.runs(cfg.Size))
 	var g errgroup.Group

@@ -66,7 +66,7 @@ type Operations struct {
 // result sums up samples, of which there is at least one.
 func (cfg Config) result(w Workload, samples []sample) Result {
 	r := Result{
-		Workload: w.Name, Description: w.described(cfg.Size), Store: cfg.store(), Unit: w.unit, samples: samples,
+		Workload: w.Name, Description: cfg.described(w), Store: cfg.store(), Unit: w.unit, samples: samples,
 		Tasks: samples[0].tasks,
 	}
 	var hops, took []float64

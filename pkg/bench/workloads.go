@@ -27,12 +27,19 @@ type Workload struct {
 	chain  bool // the time from task to task is what is measured
 }
 
-// described is what a workload is at a size.
-func (w Workload) described(size int) string {
-	if size == 0 || w.assets == nil {
-		return w.Description
+// described is what a workload is as it is configured.
+func (cfg Config) described(w Workload) string {
+	text := w.Description
+	if w.assets == nil {
+		return text
 	}
-	return fmt.Sprintf("%s; here at size %d", w.Description, size)
+	if cfg.Size > 0 {
+		text += fmt.Sprintf("; here at size %d", cfg.Size)
+	}
+	if cfg.Outputs {
+		text += "; each commits an output"
+	}
+	return text
 }
 
 // Workloads are all that there are.
@@ -87,7 +94,7 @@ func or(size, described int) int {
 // asset is a task that waits for others.
 func asset(n int, after ...int) plan.Asset {
 	a := plan.Asset{
-		Key: key(n), Work: plan.Work{Command: []string{"nothing"}}, WorkerQueue: "default",
+		Key: key(n), Work: plan.Work{Command: []string{"nothing"}, Output: plan.OutputNone}, WorkerQueue: "default",
 		Retries: plan.Retries{MaxAttempts: 1},
 	}
 	for _, m := range after {

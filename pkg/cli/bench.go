@@ -26,6 +26,7 @@ type benchFlags struct {
 	samples     int
 	concurrency int
 	size        int
+	outputs     bool
 	seed        uint64
 	idleRuns    int
 	idleFor     time.Duration
@@ -75,6 +76,7 @@ func (a *app) benchCommand() *cobra.Command {
 	flags.IntVar(&f.concurrency, "concurrency", benchConcurrency,
 		fmt.Sprintf("tasks at once; with --store gcs-sim %d unless it is given", cloudqueue.MaxConcurrent))
 	flags.IntVar(&f.size, "size", 0, "another size than the one described: W1's chain, what W2, W5 and W7 have side by side, W3's runs")
+	flags.BoolVar(&f.outputs, "outputs", false, "have each task commit an output, as those do that leave files: a durable write more")
 	flags.Uint64Var(&f.seed, "seed", 1, "what decides the waiting times of gcs-sim")
 	flags.IntVar(&f.idleRuns, "idle-runs", benchIdleRuns, "finished runs in the store of W4")
 	flags.DurationVar(&f.idleFor, "idle-for", benchIdleFor, "how long W4 looks on")
@@ -113,7 +115,7 @@ func (a *app) bench(ctx context.Context, f benchFlags, names []string) (err erro
 		return err
 	}
 	cfg := bench.Config{
-		Samples: f.samples, Concurrency: f.concurrency, Size: f.size, Seed: f.seed,
+		Samples: f.samples, Concurrency: f.concurrency, Size: f.size, Outputs: f.outputs, Seed: f.seed,
 		IdleRuns: f.idleRuns, IdleFor: f.idleFor, History: f.history,
 		Clock: a.Clock, Logger: a.logger, Stderr: a.Stderr,
 		StartWorker: func(ctx context.Context, dir string) (bench.Process, error) {

@@ -63,7 +63,11 @@ func (b *builder) made(key ids.AssetKey) map[string]Input {
 	}
 	made := map[string]Input{}
 	if b.request.Materialized != nil {
+		files := b.hasFiles(key)
 		for _, in := range b.request.Materialized(key) {
+			if files && in.URI == "" {
+				continue // when it was made, its asset had no files yet
+			}
 			made[in.PartitionKey] = Input{PartitionKey: in.PartitionKey, MaterializationID: in.MaterializationID, URI: in.URI}
 		}
 	}
@@ -98,7 +102,9 @@ func (b *builder) addTasks(n *node) {
 				return // before there is memory for them
 			}
 			task.DependsOn = append(task.DependsOn, r.edges...)
-			task.Inputs[dep.String()] = r.set
+			if b.hasFiles(dep) {
+				task.Inputs[dep.String()] = r.set
+			}
 		}
 		slices.Sort(task.DependsOn)
 		b.plan.Tasks = append(b.plan.Tasks, task)
@@ -114,6 +120,12 @@ func (b *builder) addTasks(n *node) {
 			WorkerQueue: "default", MaxAttempts: 1,
 		}})
 	}
+}
+
+// hasFiles reports whether there is something to read of an upstream.
+func (b *builder) hasFiles(dep ids.AssetKey) bool {
+	upstream, _ := b.graph.Asset(dep)
+	return upstream.Work.HasFiles()
 }
 
 // reads is what a task reads of one upstream, and the tasks that it waits for.
@@ -147,7 +159,7 @@ func (b *builder) readAll(n *node, dep ids.AssetKey) reads {
 	default:
 		r.edges = up.tasks
 	}
-	if up.shared {
+	if up.shared && upstream.Work.HasFiles() {
 		r.set.Group = ids.GroupKey(dep)
 		if _, done := b.plan.Groups[r.set.Group]; done {
 			return r
@@ -158,7 +170,7 @@ func (b *builder) readAll(n *node, dep ids.AssetKey) reads {
 		b.errs = append(b.errs, fmt.Errorf("asset %s reads %s, which no run has made yet: make it too, with --upstream", n.asset.Key, dep))
 		return r
 	}
-	if !up.shared {
+	if r.set.Group == "" {
 		r.set.Items = items
 		return r
 	}

@@ -123,6 +123,39 @@ func TestSharedInputsOfEarlierRunsNeedNoGroupNode(t *testing.T) {
 	require.Equal(t, plan.InputSet{Group: "clean/daily[*]"}, p.Tasks[1].Inputs["clean/daily"])
 }
 
+// Seen to fail with readers that look for what is not there, and with a partition that
+// counts as made when there is nothing to read of it.
+func TestWhatLeavesNoFilesIsWaitedForAndNotRead(t *testing.T) {
+	assets := weather()
+	assets[1].Work = plan.Work{Command: []string{"load"}, Output: plan.OutputNone, Dimensions: assets[1].Work.Dimensions}
+	p, err := plan.Build(plan.Request{Assets: assets, All: true, Partitions: selection(t, "date=2012-01-02..2012-01-03")})
+	require.NoError(t, err)
+	require.NoError(t, p.Validate())
+	require.Contains(t, outline(p), "analytics/monthly ← clean/daily[*]\n")
+	require.Contains(t, outline(p), "clean/smooth[date=2012-01-02] ← clean/daily[date=2012-01-02]\n")
+	require.Empty(t, p.Groups)
+	for _, task := range p.Tasks {
+		require.NotContains(t, task.Inputs, "clean/daily", task.TaskKey)
+	}
+
+	nothing := func(ids.AssetKey) []plan.Input {
+		return []plan.Input{{PartitionKey: day("2012-01-02"), MaterializationID: "M"}}
+	}
+	alone := plan.Request{Assets: assets, Select: keys("analytics/monthly"), Materialized: nothing}
+	p, err = plan.Build(alone)
+	require.NoError(t, err, "it was done, which is all there is to it")
+	require.NoError(t, p.Validate())
+	alone.Assets = weather()
+	_, err = plan.Build(alone)
+	require.ErrorContains(t, err, "analytics/monthly reads clean/daily, which no run has made yet")
+	alone.Assets, alone.Materialized = assets, nil
+	_, err = plan.Build(alone)
+	require.ErrorContains(t, err, "analytics/monthly reads clean/daily, which no run has made yet")
+
+	p.Assets["raw/weather"] = plan.Work{SQL: "SELECT 1", Output: plan.OutputNone}
+	require.ErrorContains(t, p.Validate(), `asset raw/weather has the output "none"; that of a command may be none`)
+}
+
 func TestOtherTriggerRulesWaitForEachPartition(t *testing.T) {
 	assets := weather()
 	assets[4].TriggerRule = event.RuleAllDone

@@ -33,12 +33,22 @@ type Work struct {
 	// InputFormat is how Command finds its inputs: as Parquet files ("parquet",
 	// and "" too), or converted to one data.csv an input ("csv").
 	InputFormat string `json:"input_format,omitempty"`
+	// Output is [OutputNone] where Command leaves no files: what it does lies
+	// elsewhere, in a warehouse for example. Its tasks need no commit marker, and
+	// what depends on them waits for them, and reads nothing of them.
+	Output string `json:"output,omitempty"`
 	// Env are extra environment variables for Command.
 	Env map[string]string `json:"env,omitempty"`
 	// Dimensions are the partition dimensions and their types in SQL, for
 	// example {"date": "DATE"}.
 	Dimensions map[string]string `json:"dimensions,omitempty"`
 }
+
+// OutputNone is the output of an asset whose tasks leave no files.
+const OutputNone = "none"
+
+// HasFiles reports whether the asset's tasks leave files, which others may read.
+func (w *Work) HasFiles() bool { return w.Output != OutputNone }
 
 // Input formats of commands.
 const (

@@ -125,6 +125,9 @@ func (v *validator) work(key string, w Work) {
 	if w.InputFormat != "" && w.InputFormat != FormatParquet && w.InputFormat != FormatCSV {
 		v.fail("asset %s has the input format %q; it must be parquet or csv", key, w.InputFormat)
 	}
+	if w.Output != "" && (w.Output != OutputNone || w.SQL != "") {
+		v.fail("asset %s has the output %q; that of a command may be none", key, w.Output)
+	}
 }
 
 func (v *validator) input(reader string, in Input) {

@@ -123,7 +123,20 @@ func (f yamlFile) commandFields(a *declared) fields {
 				f.fail(n, `add command: ["program", "argument"]`, "run has no command")
 			}
 		},
-		"env": func(n *yaml.Node) { w.Env = f.env(n) },
+		"env":    func(n *yaml.Node) { w.Env = f.env(n) },
+		"output": func(n *yaml.Node) { f.output(n, w) },
+	}
+}
+
+// outputFiles is the output of an asset that says nothing of it.
+const outputFiles = "files"
+
+// output reads whether an asset's tasks leave files.
+func (f yamlFile) output(n *yaml.Node, w *plan.Work) {
+	output := outputFiles
+	f.oneOf(n, "output", []string{outputFiles, plan.OutputNone}, &output)
+	if w.Output = ""; output == plan.OutputNone {
+		w.Output = output
 	}
 }
 
@@ -133,8 +146,9 @@ func (f yamlFile) queryFields() fields {
 		return func(n *yaml.Node) { f.fail(n, suggestion, "%s", message) }
 	}
 	return fields{
-		"run": refuse("the asset has both a query and a command", "declare the command in a .yaml file of its own"),
-		"env": refuse("a query has no environment", "env is for commands"),
+		"run":    refuse("the asset has both a query and a command", "declare the command in a .yaml file of its own"),
+		"env":    refuse("a query has no environment", "env is for commands"),
+		"output": refuse("what a query gives is its output", "output is for commands"),
 	}
 }
 

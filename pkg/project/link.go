@@ -19,11 +19,11 @@ func (l *loader) link() {
 	l.assets = slices.DeleteFunc(l.assets, func(a declared) bool { return a.Key == ids.AssetKey{} }) // reported
 	slices.SortStableFunc(l.assets, func(a, b declared) int { return plan.CompareKeys(a.Key, b.Key) })
 	l.dropDuplicates()
-	known := make(map[ids.AssetKey]bool, len(l.assets))
+	known := make(map[ids.AssetKey]*declared, len(l.assets))
 	names := knownNames{}
 	for i := range l.assets {
 		key := l.assets[i].Key
-		known[key] = true
+		known[key] = &l.assets[i]
 		names.keys = append(names.keys, key.String())
 		names.tables = append(names.tables, key.SQL())
 	}
@@ -31,9 +31,14 @@ func (l *loader) link() {
 		a := &l.assets[i]
 		a.Deps = nil
 		for _, d := range a.deps {
-			if !known[d.key] {
+			upstream := known[d.key]
+			if upstream == nil {
 				l.unknownDep(d, &names)
 				continue
+			}
+			if d.query && !upstream.Work.HasFiles() {
+				l.report(d.at, "name it in deps instead, which waits for it", "the query reads %s, and the asset %s has no files (output: none)",
+					d.at.word, d.key)
 			}
 			a.Deps = append(a.Deps, d.key)
 		}

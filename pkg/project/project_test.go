@@ -101,6 +101,7 @@ func TestAProjectIsReadWithItsDefaults(t *testing.T) {
 	}, byKey["list/one"].Work)
 	require.Equal(t, []string{"shared"}, byKey["list/two"].Tags, "an alias stands for what it names")
 	require.Equal(t, []ids.AssetKey{{Namespace: "list", Name: "one"}}, byKey["list/two"].Deps)
+	require.Equal(t, plan.Work{Command: []string{"y"}, Output: plan.OutputNone}, byKey["list/two"].Work)
 }
 
 func TestAnEmptyConfigurationIsAllDefaults(t *testing.T) {

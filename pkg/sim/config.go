@@ -30,6 +30,8 @@ type World struct {
 	KeepEntries int
 	// Keep is for how many seconds every revision is kept.
 	Keep int
+	// Bare is how many of a thousand assets leave no files.
+	Bare int
 	// Parquet: projections are real Parquet files. Else rows stay in memory, and the
 	// files name them.
 	Parquet bool
@@ -84,6 +86,9 @@ func Draw(seed uint64) World {
 	if deaf := random(seed, "deaf", 0); c.Faults != (Faults{}) && deaf.IntN(6) == 0 {
 		c.Faults.NoticeLost, c.Faults.NetRefused = 900+deaf.IntN(100), 200+deaf.IntN(300)
 		c.Faults.MaxSkew, c.PageSize = 100+deaf.IntN(200), 2+deaf.IntN(3)
+	}
+	if bare := random(seed, "bare", 0); bare.IntN(2) == 0 {
+		c.Bare = 1 + bare.IntN(1000)
 	}
 	return c
 }

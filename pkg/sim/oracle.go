@@ -355,8 +355,15 @@ func (o *oracle) output(f *followed, t *state.Task) {
 		o.violation("INV-4 effects once", "task %s: %v", t.TaskKey, err)
 		return
 	}
+	o.succeeded(t)
 	key := contract.MarkerKey(f.domain, asset, t.PartitionKey, ids.MaterializationID(f.domain, t.RunID, t.TaskKey))
 	data, _, err := o.w.blobs.Get(context.Background(), key)
+	if o.w.load.bare(t.AssetKey) {
+		if err == nil || t.OutputURI != "" {
+			o.violation("INV-4 effects once", "task %s of run %s leaves no files, and has the output %q", t.TaskKey, t.RunID, t.OutputURI)
+		}
+		return
+	}
 	if err != nil {
 		o.violation("INV-4 effects once", "task %s of run %s succeeded without a commit marker: %v", t.TaskKey, t.RunID, err)
 		return
@@ -373,6 +380,10 @@ func (o *oracle) output(f *followed, t *state.Task) {
 			o.violation("INV-4 effects once", "file %s of task %s of run %s is not what the marker says (%v)", file.Name, t.TaskKey, t.RunID, err)
 		}
 	}
+}
+
+// succeeded checks that a task succeeded at an attempt that does.
+func (o *oracle) succeeded(t *state.Task) {
 	if b := o.w.load.behave(assetOf(t.TaskKey)); b.failures >= t.Attempt {
 		o.violation("reference model", "task %s of run %s succeeded at attempt %d, and the first %d fail", t.TaskKey, t.RunID, t.Attempt, b.failures)
 	}

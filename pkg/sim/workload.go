@@ -182,6 +182,9 @@ func (l *workload) drawProject(r *rand.Rand, d ids.Domain, name string) *project
 		if l.behave(key.String()).hangs {
 			a.TimeoutSec = int32(20 + r.IntN(40)) //nolint:gosec // small
 		}
+		if l.bare(key.String()) {
+			a.Work.Output = plan.OutputNone
+		}
 		switch r.IntN(12) {
 		case 0:
 			a.TriggerRule = "all_done"
@@ -191,6 +194,12 @@ func (l *workload) drawProject(r *rand.Rand, d ids.Domain, name string) *project
 		p.assets = append(p.assets, a)
 	}
 	return p
+}
+
+// bare reports whether an asset leaves no files.
+func (l *workload) bare(asset string) bool {
+	r := rand.New(rand.NewPCG(l.w.cfg.Seed, hashOf("bare "+asset))) //nolint:gosec // reproducible, not secret
+	return r.IntN(1000) < l.w.cfg.Bare
 }
 
 // behave is how an asset's tasks go: the same in every run.
@@ -222,6 +231,9 @@ func (l *workload) execute(ctx context.Context, p *process, e worker.Execution) 
 	}
 	if e.Attempt <= b.failures {
 		return errTask
+	}
+	if l.bare(assetOf(e.TaskKey)) {
+		return nil
 	}
 	output, err := e.Output()
 	if err != nil {

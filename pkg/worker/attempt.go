@@ -92,15 +92,15 @@ func (a *attempt) run(ctx context.Context) int {
 	})
 	defer stopBeats()
 
-	marker, err := a.perform(ctx)
+	output, err := a.perform(ctx)
 	a.job.executing.Store(false)
 	a.freeSlot()
-	if marker == nil && errors.Is(context.Cause(ctx), errReplaced) {
+	if err != nil && errors.Is(context.Cause(ctx), errReplaced) {
 		a.log.InfoContext(ctx, "stopped an attempt that was replaced")
 		span.End(errReplaced)
 		return http.StatusOK
 	}
-	f := a.finished(ctx, marker, err)
+	f := a.finished(ctx, output, err)
 	status := a.report(ctx, f)
 	endTrace(span, f)
 	return status
@@ -194,9 +194,9 @@ func (a *attempt) heartbeats(ctx context.Context) {
 	}
 }
 
-// perform gives the marker that decides what the task made: one that is there
-// already, or that of this execution.
-func (a *attempt) perform(ctx context.Context) (*contract.Marker, error) {
+// perform gives what the task made: what a marker names that is there already, or
+// that of this execution; nil where the task leaves no files.
+func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 	if a.env.TimeoutSec > 0 {
 		stop := background(ctx, func(ctx context.Context) {
 			if a.w.cfg.Clock.Sleep(ctx, time.Duration(a.env.TimeoutSec)*time.Second) == nil {
@@ -205,13 +205,18 @@ func (a *attempt) perform(ctx context.Context) (*contract.Marker, error) {
 		})
 		defer stop()
 	}
-	marker, err := a.committed(ctx)
-	if marker != nil || err != nil {
-		return marker, err
-	}
 	t, err := a.task(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if t.HasFiles() {
+		marker, err := a.committed(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if marker != nil {
+			return marker.Output(), nil
+		}
 	}
 	inputs, err := phase(ctx, a, "stage", func(ctx context.Context) ([]input, error) { return a.resolve(ctx, t) })
 	if err != nil {
@@ -231,7 +236,23 @@ func (a *attempt) perform(ctx context.Context) (*contract.Marker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return phase(ctx, a, "commit", func(ctx context.Context) (*contract.Marker, error) { return a.commit(ctx, made) })
+	if !t.HasFiles() {
+		return nil, nothing(made)
+	}
+	marker, err := phase(ctx, a, "commit", func(ctx context.Context) (*contract.Marker, error) { return a.commit(ctx, made) })
+	if err != nil {
+		return nil, err
+	}
+	return marker.Output(), nil
+}
+
+// nothing is the error of a task that leaves files, and said it would not.
+func nothing(made []outputFile) error {
+	if len(made) == 0 {
+		return nil
+	}
+	return refuse(CodeInvalidOutput, "the asset has output: none, and its task left %d files, %s among them: remove output: none to store them",
+		len(made), made[0].name)
 }
 
 func (a *attempt) tidy(ctx context.Context) {
@@ -289,13 +310,13 @@ func (a *attempt) saveLog(err error) (wait func()) {
 }
 
 // finished is the report of an execution.
-func (a *attempt) finished(ctx context.Context, marker *contract.Marker, err error) *contract.Finished {
+func (a *attempt) finished(ctx context.Context, output *event.Output, err error) *contract.Finished {
 	f := &contract.Finished{
 		AttemptID: a.env.AttemptID, WorkerID: a.w.cfg.WorkerID, MaterializationID: a.env.MaterializationID,
 		Metrics: a.metrics, StartedAt: a.startedAt, CompletedAt: a.now(),
 	}
-	if marker != nil {
-		f.Outcome, f.Output = event.Succeeded, marker.Output()
+	if err == nil {
+		f.Outcome, f.Output = event.Succeeded, output
 		return f
 	}
 	f.Outcome, f.Error = verdict(ctx, err)
@@ -326,8 +347,8 @@ func (a *attempt) report(ctx context.Context, f *contract.Finished) int {
 		return http.StatusOK
 	}
 	// Delivered again, the attempt starts with the envelope's longer-lived URL,
-	// gets new ones, and finds the marker. Where the queue has let go of it, its
-	// silence is noticed, and the next attempt finds the marker.
+	// gets new ones, and finds the marker, if the task leaves files. Where the queue
+	// has let go of it, its silence is noticed, and the next attempt finds it.
 	a.log.ErrorContext(ctx, "could not report the end; the queue is to deliver again, or the attempt to be given up",
 		"status", status, "error", err)
 	return http.StatusInternalServerError

@@ -372,3 +372,22 @@ func TestConfigurationsThatCannotWorkAreRefused(t *testing.T) {
 		require.Error(t, err, name)
 	}
 }
+
+// Seen to fail with a worker that commits what is not there.
+func TestATaskThatLeavesNoFilesCommitsNothing(t *testing.T) {
+	load := shell("echo loaded")
+	load.Output = plan.OutputNone
+	w := newWorld(t, nil, map[string]plan.Work{"a/b": load}, ab)
+	require.Nil(t, w.run("a/b").Output)
+	require.Empty(t, w.keysBelow("assets/"))
+	require.Equal(t, "loaded\n", w.log("a/b"))
+	w.scratchIsEmpty()
+
+	load.Command[2] = "echo hello > $SERVO_OUTPUT/x"
+	w = newWorld(t, nil, map[string]plan.Work{"a/b": load}, ab)
+	failure := w.failed("a/b")
+	require.Equal(t, worker.CodeInvalidOutput, failure.Code)
+	require.False(t, failure.Retryable)
+	require.Contains(t, failure.Message, "the asset has output: none, and its task left 1 files, x among them")
+	require.Empty(t, w.keysBelow("assets/"))
+}

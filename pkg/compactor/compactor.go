@@ -280,7 +280,7 @@ func (c *Compactor) persist(ctx context.Context, b batch) (Result, error) {
 // go on from the one before. What is being merged, or is merged, may still do for it
 // then; else it is of another history, and so is what was listed.
 func (c *Compactor) reload(ctx context.Context) (follows bool, err error) {
-	m, st, follows, err := snapshot.Refresh(ctx, c.Codec, c.Manifests, c.manifest, c.state)
+	m, st, follows, err := snapshot.Refresh(ctx, c.Codec, c.Manifests, c.manifest, c.state, 0)
 	if errors.Is(err, manifest.ErrNone) {
 		m, st = nil, state.New(c.Domain)
 	} else if err != nil {

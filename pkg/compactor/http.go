@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"unicode/utf8"
 
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -22,7 +23,10 @@ type compactBody struct {
 	Tenant    string   `json:"tenant"`
 	Workspace string   `json:"workspace"`
 	Entries   []string `json:"entries,omitempty"`
-	Barrier   bool     `json:"barrier,omitempty"`
+	// Data is what entries hold, by their place in Entries, as far as whoever asks has
+	// it at hand: it need not be read.
+	Data    map[int]string `json:"data,omitempty"`
+	Barrier bool           `json:"barrier,omitempty"`
 }
 
 const (
@@ -35,7 +39,7 @@ func Register(mux *http.ServeMux, find Finder) {
 	mux.HandleFunc("POST /v1/compact", func(w http.ResponseWriter, r *http.Request) {
 		var body compactBody
 		if err := contract.ReadJSON(http.MaxBytesReader(w, r.Body, maxBody), &body); err != nil {
-			problem(w, http.StatusBadRequest, "the body is not {tenant, workspace, entries, barrier}: "+err.Error())
+			problem(w, http.StatusBadRequest, "the body is not {tenant, workspace, entries, data, barrier}: "+err.Error())
 			return
 		}
 		if len(body.Entries) > maxEntries {
@@ -77,6 +81,13 @@ func serveCompact(w http.ResponseWriter, r *http.Request, find Finder, body comp
 		}
 		request.Entries = append(request.Entries, Entry{ID: entry})
 	}
+	for i, data := range body.Data {
+		if i < 0 || i >= len(request.Entries) || data == "" {
+			problem(w, http.StatusBadRequest, fmt.Sprintf("data %d is of no entry, or empty", i))
+			return
+		}
+		request.Entries[i].Data = []byte(data)
+	}
 	c, err := find(r.Context(), domain)
 	if err != nil {
 		problem(w, http.StatusInternalServerError, err.Error())
@@ -107,8 +118,14 @@ type Client struct {
 // Compact implements the same as [Compactor.Compact], over HTTP.
 func (c *Client) Compact(ctx context.Context, r Request) (Result, error) {
 	body := compactBody{Tenant: c.Domain.Tenant, Workspace: c.Domain.Workspace, Barrier: r.Barrier}
-	for _, e := range r.Entries {
+	for i, e := range r.Entries {
 		body.Entries = append(body.Entries, e.ID)
+		if len(e.Data) > 0 && utf8.Valid(e.Data) {
+			if body.Data == nil {
+				body.Data = map[int]string{}
+			}
+			body.Data[i] = string(e.Data)
+		}
 	}
 	data, err := json.Marshal(body)
 	if err != nil {

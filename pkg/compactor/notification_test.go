@@ -1,13 +1,22 @@
 package compactor_test
 
 import (
+	"context"
 	"encoding/base64"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
 // Each form in which Google Cloud tells of an object.
@@ -40,4 +49,51 @@ func TestNotificationsOfOtherEventsAreForNobody(t *testing.T) {
 		require.Equal(t, 204, answer.Code, "it is not to come again")
 		require.Nil(t, asked)
 	}
+}
+
+// Seen to fail with a compactor that reads what it is handed, and with a client that
+// keeps it to itself.
+func TestEntriesAreHandedOverWithTheirBytes(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	mux := http.NewServeMux()
+	compactor.Register(mux, func(context.Context, ids.Domain) (*compactor.Compactor, error) { return c, nil })
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b"))
+	other := w.append(w.Finished(run, "a", 1, event.Succeeded))
+	bad := w.append(w.Finished(run, "b", 1, event.Succeeded))
+	other.Data = nil // it is read
+	bad.Data = append(bad.Data, 0xff)
+
+	var mu sync.Mutex
+	var read []string
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		if op == faultblob.Get && strings.HasPrefix(key, "ledger/") {
+			read = append(read, key)
+		}
+		return faultblob.None
+	})
+	client := &compactor.Client{Domain: foldtest.Domain, URL: server.URL, HTTP: server.Client()}
+	result, err := client.Compact(t.Context(), compactor.Request{Entries: []compactor.Entry{entry, other, bad}})
+	require.NoError(t, err)
+	require.Equal(t, 3, result.Folded)
+	require.ElementsMatch(t, []string{ledger.Key(foldtest.Domain, other.ID), ledger.Key(foldtest.Domain, bad.ID)}, read,
+		"what JSON does not carry unchanged is read, too")
+	require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED"}, w.states(c, run))
+
+	for _, data := range []string{`{"3":"x"}`, `{"-1":"x"}`, `{"0":""}`} {
+		body := `{"tenant":"acme","workspace":"prod","entries":["` + entry.ID + `"],"data":` + data + `}`
+		answer := httptest.NewRecorder()
+		mux.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/v1/compact", strings.NewReader(body)))
+		require.Equal(t, http.StatusBadRequest, answer.Code, data)
+	}
+	stop()
+	require.NoError(t, <-ended)
+	w.verify()
 }

@@ -21,7 +21,7 @@ import (
 // maxBody bounds the body of a request.
 const maxBody = 1 << 20
 
-// catchUp bounds how long a callback waits for the revision that admitted it.
+// catchUp bounds how long somebody waits for a revision that he was told of.
 const catchUp = 10 * time.Second
 
 // Finder gives the dispatcher of a domain, which it may open for that; nil where
@@ -106,8 +106,8 @@ func (d *Dispatcher) verify(r *http.Request) (contract.Callback, *contract.Probl
 	return cb, nil
 }
 
-// open reads the body of a verified callback with decode, and finds its task in a
-// snapshot that has the revision which admitted it.
+// open reads the body of a verified callback with decode, and finds its task in the
+// newest state.
 func (d *Dispatcher) open(r *http.Request, cb contract.Callback, decode func([]byte) (attemptID string, err error)) (*call, *contract.Problem) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -131,12 +131,7 @@ func (d *Dispatcher) open(r *http.Request, cb contract.Callback, decode func([]b
 }
 
 func (d *Dispatcher) find(ctx context.Context, cb contract.Callback) (*call, *contract.Problem) {
-	snap, err := d.Snapshots.Current(ctx)
-	if err == nil && snap.Revision < cb.Revision {
-		ctx, cancel := context.WithTimeout(ctx, catchUp)
-		defer cancel()
-		snap, err = d.Snapshots.Await(ctx, cb.Revision-1)
-	}
+	snap, err := d.newest(ctx, cb.Revision)
 	if err != nil {
 		return nil, internal(err)
 	}
@@ -197,9 +192,13 @@ func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request, cb con
 	}
 	now := event.At(d.Clock.Now())
 	started := now
+	tell := d.soon
+	if c.task.Pool != "" {
+		tell = d.append // were it cancelled before its start is known, its slot would be given away while it is killed
+	}
 	if c.task.State == state.TaskRunning && c.task.Attempt == c.Attempt {
 		started = c.task.StartedAt // delivered twice: the first start counts
-	} else if err := d.soon(r.Context(), c.RunID, &event.TaskStarted{AttemptRef: c.ref(body.WorkerID), StartedAt: now}); err != nil {
+	} else if err := tell(r.Context(), c.RunID, &event.TaskStarted{AttemptRef: c.ref(body.WorkerID), StartedAt: now}); err != nil {
 		writeProblem(w, internal(err))
 		return
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -226,6 +227,23 @@ func TestReportsThatComeAgainAreTakenAndAppendNothing(t *testing.T) {
 	beat := decoded[contract.HeartbeatAnswer](t, w.report(w.callback(run, "a", contract.VerbHeartbeat, 1)))
 	require.True(t, beat.ShouldCancel)
 	require.Empty(t, appended[*event.TaskHeartbeat](w))
+}
+
+// A slot is given away when its task is cancelled before its start is known: so that is
+// known before it begins. Seen to fail with a start that rides with other entries.
+func TestTheStartOfATaskOfAPoolIsInTheLedgerBeforeItBegins(t *testing.T) {
+	w := newWorld(t)
+	w.appender = ledger.NewAppender(ledger.Config{
+		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Company: time.Hour, OnDurable: w.onDurable,
+	})
+	w.d = w.dispatcher(w.snapshots)
+	pooled := foldtest.Task("b")
+	pooled.Pool = "warehouse"
+	run := w.trigger(foldtest.Task("a"), pooled)
+	require.Equal(t, http.StatusOK, w.report(w.callback(run, "a", contract.VerbStarted, 1)).status)
+	require.Empty(t, appended[*event.TaskStarted](w))
+	require.Equal(t, http.StatusOK, w.report(w.callback(run, "b", contract.VerbStarted, 1)).status)
+	require.Len(t, appended[*event.TaskStarted](w), 2, "and what waited for company has it")
 }
 
 func TestAHeartbeatTellsItsWorkerToStopOnceTheRunIsCancelled(t *testing.T) {

@@ -133,12 +133,15 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		actions := d.pending
 		d.pending = nil
 		d.mu.Unlock()
-		orders, err := d.orders(ctx, actions)
+		// What was decided on was read from a published revision, and this one is no
+		// older: who takes a callback waits for it before saying that it knows no such
+		// task.
+		snap, err := d.Snapshots.Current(ctx)
 		if err != nil {
 			d.log(ctx, actions[0], err)
 			continue
 		}
-		for _, o := range orders {
+		for _, o := range d.orders(snap.Revision, actions) {
 			select {
 			case <-ctx.Done():
 				return nil
@@ -159,22 +162,16 @@ func (d *Dispatcher) log(ctx context.Context, a control.Action, err error) {
 	}
 }
 
-// Execute carries out actions and waits for them. One that fails keeps none of
-// the others from being carried out.
-func (d *Dispatcher) Execute(ctx context.Context, actions []control.Action) error {
-	return d.execute(ctx, actions, func(control.Action, error) {})
+// Execute carries out actions, which were decided on in a published revision, and
+// waits for them. One that fails keeps none of the others from being carried out.
+func (d *Dispatcher) Execute(ctx context.Context, revision int64, actions []control.Action) error {
+	return d.execute(ctx, revision, actions, func(control.Action, error) {})
 }
 
 // execute is Execute; done is told what became of each action, by several
 // goroutines at once.
-func (d *Dispatcher) execute(ctx context.Context, actions []control.Action, done func(control.Action, error)) error {
-	orders, err := d.orders(ctx, actions)
-	if err != nil {
-		for _, a := range actions {
-			done(a, err)
-		}
-		return err
-	}
+func (d *Dispatcher) execute(ctx context.Context, revision int64, actions []control.Action, done func(control.Action, error)) error {
+	orders := d.orders(revision, actions)
 	slices.SortStableFunc(orders, func(a, b order) int { return takesTurn(a) - takesTurn(b) })
 	var g errgroup.Group
 	g.SetLimit(parallel)
@@ -203,7 +200,7 @@ func (d *Dispatcher) Reconcile(ctx context.Context) error {
 		return err
 	}
 	now := event.At(d.Clock.Now())
-	return d.Execute(ctx, append(control.Dispatch(snap.State, now), control.Timers(snap.State, now)...))
+	return d.Execute(ctx, snap.Revision, append(control.Dispatch(snap.State, now), control.Timers(snap.State, now)...))
 }
 
 // sweepTurns is how long a sweep waits for turns: other domains wait for it.
@@ -213,13 +210,13 @@ const sweepTurns = 15 * time.Second
 // barrier has brought up to date: it asks the queue after everything overdue, and
 // has what is gone dispatched anew.
 func (d *Dispatcher) Sweep(ctx context.Context, revision int64) error {
-	snap, err := d.Snapshots.Await(ctx, revision-1)
+	snap, err := d.newest(ctx, revision)
 	if err != nil {
 		return err
 	}
 	turns, cancel := context.WithTimeout(ctx, sweepTurns)
 	defer cancel()
-	err = d.claimed(turns, control.Sweep(snap.State, event.At(d.Clock.Now())))
+	err = d.claimed(turns, snap.Revision, control.Sweep(snap.State, event.At(d.Clock.Now())))
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		d.Logger.WarnContext(ctx, "not all that a sweep found was queued in time; the next one goes on",
 			slog.String("domain", d.Domain.String()), slog.Any("error", err))
@@ -239,22 +236,12 @@ type order struct {
 	traceparent string
 }
 
-func (d *Dispatcher) orders(ctx context.Context, actions []control.Action) ([]order, error) {
-	if len(actions) == 0 {
-		return nil, nil
-	}
-	// What was decided on was read from a published revision, and this one is no
-	// older: who takes a callback waits for it before saying that it knows no such
-	// task.
-	snap, err := d.Snapshots.Current(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (d *Dispatcher) orders(revision int64, actions []control.Action) []order {
 	orders := make([]order, len(actions))
 	for i, a := range actions {
-		orders[i] = order{Action: a, token: d.IDs.New(), revision: snap.Revision}
+		orders[i] = order{Action: a, token: d.IDs.New(), revision: revision}
 	}
-	return orders, nil
+	return orders
 }
 
 func (d *Dispatcher) act(ctx context.Context, o order) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
 // reconcileBody is the body of POST /v1/reconcile.
@@ -83,18 +84,42 @@ func (d *Dispatcher) HandOver(ctx context.Context, revision int64, sweep bool) e
 	if sweep {
 		return d.Sweep(ctx, revision)
 	}
-	waiting, cancel := context.WithTimeout(ctx, catchUp)
-	defer cancel()
-	snap, err := d.Snapshots.Await(waiting, revision-1)
+	reach := d.reached
+	if revision == 0 {
+		reach = d.newest
+	}
+	snap, err := reach(ctx, revision)
 	if err != nil {
 		return fmt.Errorf("wait for revision %d of %s: %w", revision, d.Domain, err)
 	}
-	return d.claimed(ctx, control.React(snap.State.Outbox.Rows(), snap.State.Timers.Rows(), event.At(d.Clock.Now())))
+	return d.claimed(ctx, snap.Revision, control.React(snap.State.Outbox.Rows(), snap.State.Timers.Rows(), event.At(d.Clock.Now())))
+}
+
+// reached is the state of a revision, or of a later one: the one at hand, if it will do.
+func (d *Dispatcher) reached(ctx context.Context, revision int64) (*snapshot.Snapshot, error) {
+	waiting, cancel := context.WithTimeout(ctx, catchUp)
+	defer cancel()
+	snap, err := d.Snapshots.Await(waiting, revision-1)
+	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
+		return d.newest(ctx, revision) // the first read of a large state takes what it takes
+	}
+	return snap, err
+}
+
+// newest is the newest state, and has at least a revision.
+func (d *Dispatcher) newest(ctx context.Context, revision int64) (*snapshot.Snapshot, error) {
+	snap, err := d.Snapshots.Current(ctx)
+	if err != nil || snap.Revision >= revision {
+		return snap, err
+	}
+	waiting, cancel := context.WithTimeout(ctx, catchUp)
+	defer cancel()
+	return d.Snapshots.Await(waiting, revision-1)
 }
 
 // claimed carries out those actions that this process does not carry out already, and
 // did not a moment ago.
-func (d *Dispatcher) claimed(ctx context.Context, actions []control.Action) error {
+func (d *Dispatcher) claimed(ctx context.Context, revision int64, actions []control.Action) error {
 	now := event.At(d.Clock.Now())
 	mine := actions[:0]
 	for _, a := range actions {
@@ -102,7 +127,7 @@ func (d *Dispatcher) claimed(ctx context.Context, actions []control.Action) erro
 			mine = append(mine, a)
 		}
 	}
-	return d.execute(ctx, mine, func(a control.Action, err error) {
+	return d.execute(ctx, revision, mine, func(a control.Action, err error) {
 		switch a.(type) {
 		case control.CreateDispatch, control.DeleteDispatch, control.CreateTimer, control.DeleteTimer:
 			if err == nil {

@@ -167,6 +167,9 @@ type Config struct {
 	Store  blob.Store
 	IDs    *ids.Source
 	Clock  clock.Clock
+	// Held is told of a revision that is stored, before it is known to count: whoever
+	// hears of it has to look for himself. It must not block. It may be nil.
+	Held func(revision int64)
 	// Logger is told of publishes that are repeated. It may be nil.
 	Logger *slog.Logger
 }
@@ -178,6 +181,7 @@ type Store struct {
 	blobs  blob.Store
 	ids    *ids.Source
 	clock  clock.Clock
+	held   func(int64)
 	log    *slog.Logger
 
 	mu         sync.Mutex
@@ -195,8 +199,11 @@ func New(cfg Config) *Store {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Held == nil {
+		cfg.Held = func(int64) {}
+	}
 	return &Store{
-		domain: cfg.Domain, blobs: cfg.Store, ids: cfg.IDs, clock: cfg.Clock, log: cfg.Logger, decoder: Decoder{Domain: cfg.Domain},
+		domain: cfg.Domain, blobs: cfg.Store, ids: cfg.IDs, clock: cfg.Clock, held: cfg.Held, log: cfg.Logger, decoder: Decoder{Domain: cfg.Domain},
 	}
 }
 

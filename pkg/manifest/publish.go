@@ -48,6 +48,7 @@ func (s *Store) Publish(ctx context.Context, next *Manifest) error {
 	if err := s.hold(ctx, next, data); err != nil {
 		return fmt.Errorf("publish revision %d of %s: %w", next.Revision, s.domain, err)
 	}
+	s.held(next.Revision)
 	if err := s.commit(ctx, next); err != nil {
 		return fmt.Errorf("publish revision %d of %s: %w", next.Revision, s.domain, err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
 	"github.com/servo-orchestration/servo/pkg/blob/memblob"
+	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
@@ -50,6 +51,22 @@ func elapse(t *testing.T, d time.Duration) {
 	case <-time.NewTimer(d).C:
 	case <-t.Context().Done():
 	}
+}
+
+// Who is told early may begin to look while the boundary is being read.
+func TestARevisionIsToldOfBeforeTheBoundaryIsRead(t *testing.T) {
+	w := newWorld()
+	var told []int64
+	reads := w.blobs.Stats().Gets
+	s := manifest.New(manifest.Config{
+		Domain: domain, Store: w.blobs, IDs: ids.NewSource(clock.System{}.Now, nil), Clock: clock.System{},
+		Held: func(revision int64) {
+			told = append(told, revision)
+			require.Equal(t, reads, w.blobs.Stats().Gets)
+		},
+	})
+	publish(t, s, nil, 1)
+	require.Equal(t, []int64{1}, told)
 }
 
 func TestPublishedAtGrowsWithTheRevision(t *testing.T) {

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -52,7 +53,7 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	}
 	calls := p.traces.Client(client) // the queue's deliveries are traced where they are served
 	d := &dispatchers{
-		server: s, cfg: cfg, keys: keys, store: store, codec: p.Codec, ids: ids.NewSource(p.Clock.Now, p.Entropy),
+		opened: make(chan *ledger.Appender), server: s, cfg: cfg, keys: keys, store: store, codec: p.Codec, ids: ids.NewSource(p.Clock.Now, p.Entropy),
 		queue: &countedQueue{Queue: q, metrics: s.metrics, timers: control.TimerQueue},
 		client: func(d ids.Domain) *compactor.Client {
 			return &compactor.Client{Domain: d, URL: cfg.CompactorURL, HTTP: calls}
@@ -76,7 +77,7 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	}
 	dispatcher.Register(s.mux, find)
 	dispatcher.RegisterControl(s.mux, find)
-	s.background = append(s.background, d.announce.run)
+	s.background = append(s.background, d.announce.run, d.carry)
 	if run != nil { // the queue is in this process, and empty
 		s.ready = d.filled
 		s.background = append(s.background, run, func(ctx context.Context) error { return d.fill(ctx, find) })
@@ -97,6 +98,7 @@ type dispatchers struct {
 	client   func(ids.Domain) *compactor.Client
 	announce *relay[announcement]
 	turns    *dispatcher.Turns
+	opened   chan *ledger.Appender
 	full     atomic.Bool
 }
 
@@ -115,35 +117,78 @@ func (d *dispatchers) open(ctx context.Context, domain ids.Domain) (*dispatcher.
 	// Ids of this process must come after what the state has seen.
 	d.ids.Observe(m.Watermarks.EventsProcessedThrough)
 	d.ids.Observe(m.Watermarks.CompleteThrough)
+	appender := ledger.NewAppender(ledger.Config{
+		Domain: domain, Store: d.store, IDs: d.ids, Clock: s.clock, Logger: s.logger, Company: company,
+		OnDurable: func(e ledger.Entry) { d.announce.put(domain, announced(e)) },
+	})
+	select {
+	case <-ctx.Done():
+		return nil, false, fmt.Errorf("open dispatcher of %s: %w", domain, ctx.Err())
+	case d.opened <- appender:
+	}
 	return dispatcher.New(dispatcher.Config{
 		Domain: domain, Queue: d.queue, Compactor: d.client(domain), Keys: d.keys, Turns: d.turns,
 		Snapshots: snapshot.NewReader(domain, d.codec, manifests, s.clock),
 		WorkerURL: func(string) string { return strings.TrimSuffix(d.cfg.WorkerURL, "/") },
 		BaseURL:   d.base, IDs: d.ids, Clock: s.clock, Logger: s.logger, Traces: s.traces,
-		Appender: ledger.NewAppender(ledger.Config{
-			Domain: domain, Store: d.store, IDs: d.ids, Clock: s.clock, Logger: s.logger,
-			OnDurable: func(e ledger.Entry) {
-				d.announce.put(domain, announcement{entries: []string{e.Name}, urgent: e.Urgent})
-			},
-		}),
+		Appender: appender,
 	}), true, nil
+}
+
+// company is how long it may take that a start, and what a queue has taken, is in the
+// ledger: of a short task its end comes sooner, in the same entry.
+const company = time.Second
+
+// carry has what rides with other entries appended in time.
+func (d *dispatchers) carry(ctx context.Context) error {
+	var carrying sync.WaitGroup
+	defer carrying.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case a := <-d.opened:
+			carrying.Go(func() { _ = a.Run(ctx) }) // it has no error but ctx's
+		}
+	}
 }
 
 // announcement is what the compactor of a domain is to be told of.
 type announcement struct {
-	entries []string
+	entries []compactor.Entry
+	bytes   int // of the entries
 	urgent  bool
 	barrier bool // there were too many to name
 }
 
-// maxAnnounced bounds the entries that are named; more are found by listing.
-const maxAnnounced = 5000
+func announced(e ledger.Entry) announcement {
+	a := announcement{entries: []compactor.Entry{{ID: e.Name, Data: e.Data}}, bytes: len(e.Data), urgent: e.Urgent}
+	return a.bounded()
+}
+
+// Bounds of an announcement: entries beyond the first are found by listing, bytes
+// beyond the second are read from the store.
+const (
+	maxAnnounced      = 5000
+	maxAnnouncedBytes = 256 << 10
+)
 
 func (a announcement) with(more announcement) announcement {
 	a.entries = append(a.entries, more.entries...)
+	a.bytes += more.bytes
 	a.urgent, a.barrier = a.urgent || more.urgent, a.barrier || more.barrier
+	return a.bounded()
+}
+
+func (a announcement) bounded() announcement {
 	if len(a.entries) > maxAnnounced {
-		a.entries, a.barrier = nil, true
+		a.entries, a.bytes, a.barrier = nil, 0, true
+	}
+	if a.bytes > maxAnnouncedBytes {
+		a.bytes = 0
+		for i := range a.entries {
+			a.entries[i].Data = nil
+		}
 	}
 	return a
 }
@@ -157,11 +202,7 @@ func (a announcement) delay() time.Duration {
 }
 
 func (d *dispatchers) announceNow(ctx context.Context, domain ids.Domain, a announcement) error {
-	r := compactor.Request{Barrier: a.barrier}
-	for _, entry := range a.entries {
-		r.Entries = append(r.Entries, compactor.Entry{ID: entry})
-	}
-	_, err := d.client(domain).Compact(ctx, r)
+	_, err := d.client(domain).Compact(ctx, compactor.Request{Entries: a.entries, Barrier: a.barrier})
 	return err
 }
 
@@ -213,7 +254,7 @@ func (d *dispatchers) fillOne(ctx context.Context, find dispatcher.Finder, domai
 	if err != nil {
 		return err
 	}
-	return found.Execute(ctx, control.Refill(snap.State, event.At(d.server.clock.Now())))
+	return found.Execute(ctx, snap.Revision, control.Refill(snap.State, event.At(d.server.clock.Now())))
 }
 
 // insist does something again, with back-off, until it is done or ctx is.

@@ -307,7 +307,15 @@ func (f *far) relay(t *testing.T) *relay[announcement] {
 }
 
 func entry(name string, urgent bool) announcement {
-	return announcement{entries: []string{name}, urgent: urgent}
+	return announcement{entries: named(name), urgent: urgent}
+}
+
+func named(names ...string) []compactor.Entry {
+	entries := make([]compactor.Entry, len(names))
+	for i, name := range names {
+		entries[i].ID = name
+	}
+	return entries
 }
 
 func TestARelayHandsOverOneAtATimeAndMergesWhatComesMeanwhile(t *testing.T) {
@@ -320,7 +328,7 @@ func TestARelayHandsOverOneAtATimeAndMergesWhatComesMeanwhile(t *testing.T) {
 		r.put(acme, entry("3", true))
 		close(f.gate)
 		synctest.Wait()
-		require.Equal(t, []announcement{entry("1", true), {entries: []string{"2", "3"}, urgent: true}}, f.calls)
+		require.Equal(t, []announcement{entry("1", true), {entries: named("2", "3"), urgent: true}}, f.calls)
 		require.Empty(t, r.lanes, "what is handed over is forgotten")
 	})
 }
@@ -339,7 +347,7 @@ func TestARelayLetsAcknowledgementsWaitForCompany(t *testing.T) {
 		require.NoError(t, clock.System{}.Sleep(t.Context(), compactor.LazyDelay/2))
 		r.put(acme, entry("2", true))
 		synctest.Wait()
-		require.Equal(t, announcement{entries: []string{"1", "2"}, urgent: true}, f.calls[1])
+		require.Equal(t, announcement{entries: named("1", "2"), urgent: true}, f.calls[1])
 
 		r.put(acme, entry("3", false))
 		require.NoError(t, clock.System{}.Sleep(t.Context(), time.Minute))
@@ -359,7 +367,7 @@ func TestARelayTriesAgainWhatWasNotTaken(t *testing.T) {
 		require.NoError(t, clock.System{}.Sleep(t.Context(), time.Minute))
 		synctest.Wait()
 		require.Len(t, f.calls, 4)
-		require.Equal(t, announcement{entries: []string{"1", "2"}, urgent: true}, f.calls[3], "in order, with what came meanwhile")
+		require.Equal(t, announcement{entries: named("1", "2"), urgent: true}, f.calls[3], "in order, with what came meanwhile")
 		require.Equal(t, []time.Duration{firstBackoff, 2 * firstBackoff, 4 * firstBackoff},
 			[]time.Duration{f.at[1].Sub(f.at[0]), f.at[2].Sub(f.at[1]), f.at[3].Sub(f.at[2])})
 	})
@@ -375,6 +383,17 @@ func TestAnAnnouncementOfTooManyEntriesAsksForAListing(t *testing.T) {
 	a = a.with(entry("x", false))
 	require.Equal(t, announcement{barrier: true}, a)
 	require.Zero(t, a.delay())
+}
+
+func TestAnAnnouncementOfTooManyBytesNamesTheEntriesAlone(t *testing.T) {
+	half := make([]byte, maxAnnouncedBytes/2)
+	a := announced(ledger.Entry{Name: "1", Data: half}).with(announced(ledger.Entry{Name: "2", Data: half, Urgent: true}))
+	require.Equal(t, []compactor.Entry{{ID: "1", Data: half}, {ID: "2", Data: half}}, a.entries)
+	require.True(t, a.urgent)
+	a = a.with(announced(ledger.Entry{Name: "3", Data: []byte("x")}))
+	require.Equal(t, named("1", "2", "3"), a.entries)
+	a = a.with(announced(ledger.Entry{Name: "4", Data: []byte("y")}))
+	require.Equal(t, append(named("1", "2", "3"), compactor.Entry{ID: "4", Data: []byte("y")}), a.entries)
 }
 
 // serving starts a server on a free port, and gives how it ended.

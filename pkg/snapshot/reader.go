@@ -69,7 +69,7 @@ func (r *Reader) Current(ctx context.Context) (*Snapshot, error) {
 	default:
 	}
 	r.begin(mine)
-	snap, err := r.current(ctx)
+	snap, err := r.refresh(ctx, 0)
 	if err == nil || ctx.Err() == nil { // else another of those who wait reads
 		mine.snap, mine.err = snap, err
 		close(mine.done)
@@ -96,8 +96,9 @@ func (r *Reader) begin(mine *read) {
 	}
 }
 
-func (r *Reader) current(ctx context.Context) (*Snapshot, error) {
-	m, st, _, err := Refresh(ctx, r.codec, r.store, r.last, r.own)
+// refresh reads on; who calls it holds the token.
+func (r *Reader) refresh(ctx context.Context, enough int64) (*Snapshot, error) {
+	m, st, _, err := Refresh(ctx, r.codec, r.store, r.last, r.own, enough)
 	switch {
 	case errors.Is(err, manifest.ErrNone):
 		return &Snapshot{State: state.New(r.domain)}, nil
@@ -113,10 +114,11 @@ func (r *Reader) current(ctx context.Context) (*Snapshot, error) {
 	return r.snap, nil
 }
 
-// Await is a published state of a revision greater than after, once there is one.
+// Await is a published state of a revision greater than after, once there is one. It
+// need not be the newest: nothing is read if such a one was read before.
 func (r *Reader) Await(ctx context.Context, after int64) (*Snapshot, error) {
 	for {
-		snap, err := r.Current(ctx)
+		snap, err := r.reach(ctx, after+1)
 		if err != nil || snap.Revision > after {
 			return snap, err
 		}
@@ -124,4 +126,19 @@ func (r *Reader) Await(ctx context.Context, after int64) (*Snapshot, error) {
 			return nil, err
 		}
 	}
+}
+
+// reach is the state of the last revision that was read, or else reads on, as far as
+// to the one that is wanted.
+func (r *Reader) reach(ctx context.Context, revision int64) (*Snapshot, error) {
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case r.busy <- struct{}{}:
+	}
+	defer func() { <-r.busy }()
+	if r.snap != nil && r.snap.Revision >= revision {
+		return r.snap, nil
+	}
+	return r.refresh(ctx, revision)
 }

@@ -147,6 +147,27 @@ func TestAWarmReaderReadsOnlyWhatIsNew(t *testing.T) {
 	require.Zero(t, cost.Lists)
 }
 
+// Seen to fail with a reader that looks for what comes after what is awaited.
+func TestWhoAwaitsARevisionReadsNoFurther(t *testing.T) {
+	w := newWorld(t)
+	w.run(foldtest.Task("a"))
+	snap, _ := w.current()
+	w.run(foldtest.Task("b"))
+	w.run(foldtest.Task("c"))
+	await := func(after int64) (revision, gets int64) {
+		before := w.blobs.Stats()
+		snap, err := w.reader.Await(t.Context(), after)
+		require.NoError(t, err)
+		return snap.Revision, w.blobs.Stats().Sub(before).Gets
+	}
+	revision, gets := await(snap.Revision - 1)
+	require.Equal(t, []int64{snap.Revision, 0}, []int64{revision, gets}, "it is at hand")
+	revision, gets = await(snap.Revision)
+	require.Equal(t, []int64{snap.Revision + 1, 1}, []int64{revision, gets}, "the next one will do")
+	next, _ := w.current()
+	require.Equal(t, snap.Revision+2, next.Revision)
+}
+
 func TestSnapshotsThatWereHandedOutStayAsTheyWere(t *testing.T) {
 	w := newWorld(t)
 	run := w.run(foldtest.Task("a"))

@@ -18,7 +18,8 @@ const (
 	maxRestarts = 4
 )
 
-// Refresh gives the newest manifest and its state. It goes on from those of an
+// Refresh gives the newest manifest and its state; with enough, at once one of that
+// revision or a later one, if it is met on the way. It goes on from those of an
 // earlier revision, which may be nil, and gives them back where nothing was published
 // since; follows says that it did, and that the newest is known to descend from it. The error is [manifest.ErrNone] when there is no revision at all. What
 // becomes of own is as with [Advance].
@@ -27,10 +28,10 @@ const (
 // revisions under them, never become one: where the next revision is not last's
 // child, all is read anew.
 func Refresh(
-	ctx context.Context, c *Codec, store *manifest.Store, last *manifest.Manifest, own *state.State,
+	ctx context.Context, c *Codec, store *manifest.Store, last *manifest.Manifest, own *state.State, enough int64,
 ) (m *manifest.Manifest, st *state.State, follows bool, err error) {
 	for restarts := 0; ; restarts++ {
-		m, follows, err = newest(ctx, store, last)
+		m, follows, err = newest(ctx, store, last, enough)
 		if err != nil {
 			return nil, nil, false, err
 		}
@@ -52,8 +53,9 @@ func Refresh(
 }
 
 // newest is the newest manifest: step by step from the last one seen, or anew. It
-// follows that one if it is known to descend from it.
-func newest(ctx context.Context, store *manifest.Store, last *manifest.Manifest) (m *manifest.Manifest, follows bool, err error) {
+// follows that one if it is known to descend from it. What follows a revision that is
+// not deleted is not either: it may be given without looking for what comes after it.
+func newest(ctx context.Context, store *manifest.Store, last *manifest.Manifest, enough int64) (m *manifest.Manifest, follows bool, err error) {
 	m = last
 	for range maxSteps {
 		if m == nil {
@@ -70,6 +72,9 @@ func newest(ctx context.Context, store *manifest.Store, last *manifest.Manifest)
 			return m, true, nil
 		}
 		m = next
+		if enough > 0 && m.Revision >= enough {
+			return m, true, nil
+		}
 	}
 	known := m
 	m, err = store.Load(ctx)

@@ -63,6 +63,8 @@ resource "google_cloud_run_v2_service" "services" {
           cpu    = "1"
           memory = "1Gi"
         }
+
+        cpu_idle = false # what is handed on, and what rides with other entries, goes on after the answer
       }
 
       dynamic "env" {

@@ -214,6 +214,10 @@ func (d *Dispatcher) startable(c *call) *contract.Problem {
 	return nil
 }
 
+// shortTimeout is of tasks whose signs of life wait for no company: another process,
+// which calls their timer, would not know of them in time.
+const shortTimeout = 15 * time.Second
+
 func (d *Dispatcher) serveHeartbeat(w http.ResponseWriter, r *http.Request, cb contract.Callback) {
 	var body *contract.Heartbeat
 	c, problem := d.open(r, cb, func(data []byte) (string, error) {
@@ -240,7 +244,11 @@ func (d *Dispatcher) serveHeartbeat(w http.ResponseWriter, r *http.Request, cb c
 			AttemptRef: c.ref(body.WorkerID), HeartbeatAt: event.At(d.Clock.Now()),
 			Progress: body.Progress, Message: body.Message,
 		}
-		if err := d.soon(r.Context(), c.RunID, p); err != nil {
+		tell := d.soon
+		if timeout < shortTimeout {
+			tell = d.append
+		}
+		if err := tell(r.Context(), c.RunID, p); err != nil {
 			d.beats.forget(c.AttemptID)
 			writeProblem(w, internal(err))
 			return
@@ -356,6 +364,9 @@ func (d *Dispatcher) serveFire(w http.ResponseWriter, r *http.Request) {
 }
 
 func (d *Dispatcher) fire(ctx context.Context, req fireRequest) error {
+	if err := d.Appender.Flush(ctx); err != nil { // a sign of life may wait for company
+		return err
+	}
 	now := event.At(d.Clock.Now())
 	snap, err := d.Snapshots.Current(ctx)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
@@ -50,6 +51,7 @@ func ask(t *testing.T, r *http.Request) asked {
 	see := &blind{}
 	d := dispatcher.New(dispatcher.Config{
 		Domain: domain, Keys: keys, Snapshots: see, Logger: slog.New(slog.DiscardHandler), Clock: &tick{now: foldtest.Epoch},
+		Appender: ledger.NewAppender(ledger.Config{Domain: domain, Clock: &tick{now: foldtest.Epoch}}), // nothing gets that far
 	})
 	find := func(_ context.Context, named ids.Domain) (*dispatcher.Dispatcher, error) {
 		a.domain = &named

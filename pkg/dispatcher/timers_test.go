@@ -12,6 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -44,6 +45,31 @@ func TestINV9AFiringIsJudgedOnProjectionsThatAreFresh(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.fire(liveness).status)
 	w.fold()
 	require.Equal(t, fold.CodeHeartbeatTimeout, w.task(run, "a").ErrorCode)
+}
+
+// Seen to fail with a call that is judged while a sign of life waits for company.
+func TestAFiringComesAfterTheSignsOfLifeThatThisProcessHasTaken(t *testing.T) {
+	w := newWorld(t)
+	w.appender = ledger.NewAppender(ledger.Config{
+		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Company: time.Hour, OnDurable: w.onDurable,
+	})
+	w.d = w.dispatcher(w.snapshots)
+	short := foldtest.Task("b")
+	short.HeartbeatTimeoutSec = 2
+	run := w.trigger(foldtest.Task("a"), short)
+	w.append(w.Started(run, "a", 1))
+	w.append(w.Started(run, "b", 1))
+	w.fold()
+	beat := func(key string) int {
+		require.Equal(t, http.StatusOK, w.report(w.callback(run, key, contract.VerbHeartbeat, 1)).status)
+		return len(appended[*event.TaskHeartbeat](w))
+	}
+	require.Equal(t, 1, beat("b"), "it has no time to wait")
+	liveness := w.timers(event.TimerLiveness)[0]
+	w.pass(time.Minute)
+	require.Equal(t, 1, beat("a"))
+	require.Equal(t, http.StatusOK, w.fire(liveness).status)
+	require.Len(t, appended[*event.TaskHeartbeat](w), 2)
 }
 
 func TestAFiringOnFreshProjectionsListsNothing(t *testing.T) {

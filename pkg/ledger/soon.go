@@ -81,7 +81,7 @@ func (a *Appender) alight() *waiter {
 }
 
 // Run sees to it that what AppendSoon took waits no longer than it may, until ctx
-// is done. What rides then is lost.
+// is done. What rides then is lost, unless Flush is called.
 func (a *Appender) Run(ctx context.Context) error {
 	for {
 		select {
@@ -92,14 +92,20 @@ func (a *Appender) Run(ctx context.Context) error {
 		if err := a.cfg.Clock.Sleep(ctx, a.cfg.Company); err != nil {
 			return nil //nolint:nilerr // ctx is done
 		}
-		a.mu.Lock()
-		riding := a.alight()
-		a.mu.Unlock()
-		if riding == nil {
-			continue
-		}
-		if _, err := a.append(ctx, riding); err != nil && ctx.Err() == nil {
+		if err := a.Flush(ctx); err != nil && ctx.Err() == nil {
 			a.cfg.Logger.ErrorContext(ctx, "facts were not appended; they are told again", slog.Any("error", err))
 		}
 	}
+}
+
+// Flush appends what AppendSoon took and has not been written.
+func (a *Appender) Flush(ctx context.Context) error {
+	a.mu.Lock()
+	riding := a.alight()
+	a.mu.Unlock()
+	if riding == nil {
+		return nil
+	}
+	_, err := a.append(ctx, riding)
+	return err
 }

@@ -85,6 +85,19 @@ func TestFactsWithoutCompanyBecomeAnEntry(t *testing.T) {
 	})
 }
 
+func TestWhatRidesIsWrittenWhenItIsAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := riding(t)
+		require.NoError(t, w.Flush(t.Context()))
+		w.soon(t, heartbeat(1))
+		w.soon(t, heartbeat(2))
+		require.NoError(t, w.Flush(t.Context()))
+		require.Len(t, w.entries(t), 1)
+		pass(t, time.Minute)
+		require.Len(t, w.entries(t), 1, "nothing is written twice")
+	})
+}
+
 func TestFactsDoNotRideWithDecisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := riding(t)

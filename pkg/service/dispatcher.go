@@ -148,8 +148,17 @@ func (d *dispatchers) carry(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case a := <-d.opened:
-			carrying.Go(func() { _ = a.Run(ctx) }) // it has no error but ctx's
+			carrying.Go(func() { d.carryOne(ctx, a) })
 		}
+	}
+}
+
+func (d *dispatchers) carryOne(ctx context.Context, a *ledger.Appender) {
+	_ = a.Run(ctx) // it has no error but ctx's
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), company)
+	defer cancel()
+	if err := a.Flush(ending); err != nil {
+		d.server.logger.WarnContext(ctx, "facts were not appended at the end of the service; they are told again", slog.Any("error", err))
 	}
 }
 

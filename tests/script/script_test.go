@@ -4,6 +4,7 @@
 package script_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -114,20 +115,29 @@ func end(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(syscall.Kill(owner.PID, syscall.SIGTERM))
 }
 
-// damage FOLDER changes a byte in the middle of the newest file below a folder.
+// damage FOLDER changes a byte in the middle of a file below a folder of the state: the
+// newest of those that the newest manifest is or names.
 func damage(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: damage FOLDER")
 	}
-	newest := ""
-	ts.Check(filepath.WalkDir(ts.MkAbs(args[0]), func(path string, entry os.DirEntry, err error) error {
-		if err == nil && entry.Type().IsRegular() && filepath.Base(path) >= filepath.Base(newest) {
-			newest = path
-		}
-		return err
-	}))
-	data, err := os.ReadFile(newest)
+	newest := func(folder string, among func(name string) bool) (newest string) {
+		ts.Check(filepath.WalkDir(folder, func(path string, entry os.DirEntry, err error) error {
+			if name := filepath.Base(path); err == nil && entry.Type().IsRegular() && name >= filepath.Base(newest) && among(name) {
+				newest = path
+			}
+			return err
+		}))
+		return newest
+	}
+	manifest := newest(ts.MkAbs(".servo/manifests"), func(string) bool { return true })
+	named, err := os.ReadFile(manifest)
+	ts.Check(err)
+	path := newest(ts.MkAbs(args[0]), func(name string) bool {
+		return name == filepath.Base(manifest) || bytes.Contains(named, []byte(name))
+	})
+	data, err := os.ReadFile(path)
 	ts.Check(err)
 	data[len(data)/2] ^= 0xff
-	ts.Check(os.WriteFile(newest, data, 0o644))
+	ts.Check(os.WriteFile(path, data, 0o644))
 }

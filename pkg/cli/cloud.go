@@ -86,7 +86,9 @@ func (s services) Compact(ctx context.Context, r compactor.Request) (compactor.R
 		if folded {
 			return compactor.Result{Revision: snap.Revision}, nil
 		}
-		snap, err = s.states.Await(waiting, snap.Revision)
+		if _, err = s.states.Await(waiting, snap.Revision); err == nil {
+			snap, err = s.states.Current(waiting) // there may be more
+		}
 	}
 	if cause := context.Cause(waiting); ctx.Err() == nil && cause != nil {
 		return compactor.Result{}, cause

@@ -202,6 +202,9 @@ func (r *runner) next(ctx context.Context, s *session, last *snapshot.Snapshot, 
 		}
 	})
 	snap, err := s.Snapshots.Await(ticking, last.Revision)
+	if err == nil {
+		snap, err = s.Snapshots.Current(ticking) // there may be more
+	}
 	ticked := ticking.Err() != nil
 	stop()
 	slept.Wait()

@@ -29,6 +29,18 @@ type compactBody struct {
 	Barrier bool           `json:"barrier,omitempty"`
 }
 
+// encode is the body, without the bytes of entries if it is too large with them.
+func (b compactBody) encode() ([]byte, error) {
+	data := &bytes.Buffer{}
+	encoder := json.NewEncoder(data)
+	encoder.SetEscapeHTML(false) // entries are not escaped either
+	if err := encoder.Encode(b); err != nil || data.Len() <= maxBody || b.Data == nil {
+		return data.Bytes(), err
+	}
+	b.Data = nil
+	return b.encode()
+}
+
 const (
 	maxBody    = 1 << 20
 	maxEntries = 10_000
@@ -127,7 +139,7 @@ func (c *Client) Compact(ctx context.Context, r Request) (Result, error) {
 			body.Data[i] = string(e.Data)
 		}
 	}
-	data, err := json.Marshal(body)
+	data, err := body.encode()
 	if err != nil {
 		return Result{}, fmt.Errorf("encode compaction request: %w", err)
 	}

@@ -1,6 +1,7 @@
 package compactor_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"net/http"
@@ -87,6 +88,11 @@ func TestEntriesAreHandedOverWithTheirBytes(t *testing.T) {
 		"what JSON does not carry unchanged is read, too")
 	require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED"}, w.states(c, run))
 
+	// What is too large with the bytes goes without them.
+	huge := []compactor.Entry{{ID: entry.ID, Data: bytes.Repeat([]byte("<\""), 500_000)}}
+	result, err = client.Compact(t.Context(), compactor.Request{Entries: huge})
+	require.NoError(t, err)
+	require.Zero(t, result.Folded)
 	for _, data := range []string{`{"3":"x"}`, `{"-1":"x"}`, `{"0":""}`} {
 		body := `{"tenant":"acme","workspace":"prod","entries":["` + entry.ID + `"],"data":` + data + `}`
 		answer := httptest.NewRecorder()

@@ -138,7 +138,9 @@ func TestARebuildCancelsARunOnlyAfterWhatMustHaveComeBefore(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	run, trigger := w.trigger(foldtest.Task("a"), foldtest.Task("b", "a"), foldtest.Task("c", "b"), foldtest.Task("d"))
-	b := w.append(w.Finished(run, "b", 1, event.Succeeded))
+	ended := w.Finished(run, "b", 1, event.Succeeded)
+	ended.StartedAt = 0 // not everybody's worker tells
+	b := w.append(ended)
 	cancel := w.append(&event.RunCancelRequested{RunID: run})
 	d := w.append(w.Finished(run, "d", 1, event.Succeeded))
 	a := w.append(w.Finished(run, "a", 1, event.Succeeded))
@@ -155,5 +157,40 @@ func TestARebuildCancelsARunOnlyAfterWhatMustHaveComeBefore(t *testing.T) {
 	require.False(t, result.Recorded)
 	c = w.open("two")
 	require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED", "c=CANCELLED"}, w.states(c, run)[:3])
+	w.verify()
+}
+
+// Seen to fail with a rebuild in which who lost waits until the key is free again.
+func TestARebuildRunsNothingThatLostItsRunKeyLongAgo(t *testing.T) {
+	w := newWorld(t)
+	trigger := func(run string) compactor.Entry {
+		p := &event.RunTriggered{RunID: run, RunKey: "daily", Fingerprint: "same"}
+		return w.append(w.Triggered(p, foldtest.Task("a"))...)
+	}
+	winner, loser, silent := w.ids.New(), w.ids.New(), w.ids.New()
+	c := w.open("one")
+	w.step(c, trigger(winner))
+	w.step(c, trigger(loser))
+	w.step(c, w.append(w.Finished(winner, "a", 1, event.Succeeded)))
+	w.clock.pass(20 * 24 * time.Hour)
+	w.step(c, trigger(silent)) // and this, too
+	w.clock.pass(20 * 24 * time.Hour)
+	run, last := w.trigger(foldtest.Task("a"))
+	w.step(c, last)
+	again := w.ids.New()
+	w.step(c, trigger(again))
+	w.step(c, w.append(w.Started(again, "a", 1)))
+
+	for _, prefix := range []string{"state/", "manifests/", "hints/", "boundary/"} {
+		remove(t, w, prefix)
+	}
+	_, err := repair.Rebuild(t.Context(), w.repair())
+	require.NoError(t, err)
+	c = w.open("two")
+	require.Equal(t, []string{"a=SUCCEEDED"}, w.states(c, winner))
+	require.Empty(t, w.states(c, loser))
+	require.Empty(t, w.states(c, silent))
+	require.Equal(t, []string{"a=READY"}, w.states(c, run))
+	require.Equal(t, []string{"a=RUNNING"}, w.states(c, again), "the key was free by then")
 	w.verify()
 }

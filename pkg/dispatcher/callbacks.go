@@ -174,6 +174,10 @@ func (d *Dispatcher) replaced(t *state.Task) *contract.Problem {
 	}
 }
 
+// longTask is from which time-out on, in seconds, a queue may let go of a task before
+// it has ended.
+const longTask = 600
+
 func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request, cb contract.Callback) {
 	var body *contract.Started
 	c, problem := d.open(r, cb, func(data []byte) (string, error) {
@@ -193,8 +197,10 @@ func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request, cb con
 	now := event.At(d.Clock.Now())
 	started := now
 	tell := d.soon
-	if c.task.Pool != "" {
-		tell = d.append // were it cancelled before its start is known, its slot would be given away while it is killed
+	if c.task.Pool != "" || c.task.TimeoutSec >= longTask {
+		// Were a pool's task cancelled before its start is known, its slot would be given
+		// away while it is killed; of a long one its queue lets go.
+		tell = d.append
 	}
 	if c.task.State == state.TaskRunning && c.task.Attempt == c.Attempt {
 		started = c.task.StartedAt // delivered twice: the first start counts

@@ -84,11 +84,12 @@ func (d *Dispatcher) HandOver(ctx context.Context, revision int64, sweep bool) e
 	if sweep {
 		return d.Sweep(ctx, revision)
 	}
-	reach := d.reached
-	if revision == 0 {
-		reach = d.newest
+	snap, err := d.reached(ctx, revision)
+	if err == nil && snap.Revision != revision {
+		// It is behind what is at hand; or that is of projections that are no more, and
+		// those that have been made anew count from below.
+		snap, err = d.newest(ctx, revision)
 	}
-	snap, err := reach(ctx, revision)
 	if err != nil {
 		return fmt.Errorf("wait for revision %d of %s: %w", revision, d.Domain, err)
 	}

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -29,10 +30,21 @@ func (a *Appender) AppendSoon(ctx context.Context, group []*event.Envelope) erro
 		return err
 	}
 	if full := a.ride(w); full != nil {
-		_, err = a.append(ctx, full)
-		return err
+		return a.bear(ctx, full)
 	}
 	return nil
+}
+
+// bear appends what rode. If its bearer gives it up, it rides with another.
+func (a *Appender) bear(ctx context.Context, riding *waiter) error {
+	riding.riding = true // and so it rides again if it was given up while it was being written
+	_, err := a.append(ctx, riding)
+	if err != nil && ctx.Err() != nil && !errors.Is(err, ErrUnknown) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.board(riding, a.riding)
+	}
+	return err
 }
 
 // ride adds a group to those that ride, and gives them all, to be written, when
@@ -106,6 +118,5 @@ func (a *Appender) Flush(ctx context.Context) error {
 	if riding == nil {
 		return nil
 	}
-	_, err := a.append(ctx, riding)
-	return err
+	return a.bear(ctx, riding)
 }

@@ -154,6 +154,28 @@ func TestWhatRodeInAnEntryThatWasGivenUpRidesWithTheNext(t *testing.T) {
 	})
 }
 
+// Seen to fail with a flush that lets go of what it could not write.
+func TestWhatAFlushGivesUpRidesWithTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := riding(t)
+		down := true
+		w.store.decide = func(context.Context, string, int) (bool, error) {
+			if down {
+				return false, errLost
+			}
+			return true, nil
+		}
+		w.soon(t, heartbeat(1))
+		impatient, cancelled := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancelled()
+		require.Error(t, w.Flush(impatient))
+		require.Error(t, w.Flush(impatient))
+		down = false
+		require.NoError(t, w.Flush(t.Context()))
+		require.Len(t, w.entries(t), 1)
+	})
+}
+
 func TestABadFactIsRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := riding(t)

@@ -157,7 +157,7 @@ func (d *dispatchers) carryOne(ctx context.Context, a *ledger.Appender) {
 	_ = a.Run(ctx) // it has no error but ctx's
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), company)
 	defer cancel()
-	if err := a.Flush(ending); err != nil {
+	if err := a.Flush(ending); err != nil { // a listing finds it: nobody is told any more
 		d.server.logger.WarnContext(ctx, "facts were not appended at the end of the service; they are told again", slog.Any("error", err))
 	}
 }

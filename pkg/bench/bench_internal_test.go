@@ -130,7 +130,7 @@ func TestAWorkloadIsMeasuredOnASimulatedCloud(t *testing.T) {
 			require.Contains(t, r.Model, "object write 45/180")
 			require.Less(t, 0.3, r.Makespan, "two hops through the model take longer")
 			require.Less(t, r.Makespan, 30.0)
-			require.InDelta(t, 2, r.Operations.Queue, 0.6, "a create and a delivery each")
+			require.InDelta(t, 2, r.Operations.Queue, 1, "a create and a delivery each, and a timer or two for all")
 			require.GreaterOrEqual(t, r.Operations.Messages, 0.1)
 			require.InDelta(t, 5*r.Operations.ClassA, r.Dollars.ClassA, 1e-6)
 			require.InDelta(t, 0.4*r.Operations.ClassB, r.Dollars.ClassB, 1e-6)

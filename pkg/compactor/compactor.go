@@ -246,7 +246,7 @@ func ignoreDone(ctx context.Context, err error) error {
 func (c *Compactor) persist(ctx context.Context, b batch) (Result, error) {
 	var since time.Time
 	for wait := firstRetry; ; wait = min(wait*2, lastRetry) {
-		result, err := c.Step(ctx, Request{Entries: b.entries, Barrier: b.barrier})
+		result, err := c.Step(ctx, Request{Entries: b.entries, Barrier: b.barrier, Settle: b.settle})
 		switch {
 		case err == nil && !since.IsZero() && c.OnTroubleOver != nil:
 			c.OnTroubleOver()

@@ -25,6 +25,9 @@ type Request struct {
 	// Barrier has the ledger listed before the fold, so that everything that was
 	// durable when the request came is folded with it.
 	Barrier bool
+	// Settle has what is being merged finished, and published though nothing else is:
+	// for a process that is about to end, whose work it would be for nothing.
+	Settle bool
 	// Lazy entries wait for company: the next urgent ones, a barrier, or LazyDelay.
 	Lazy bool
 }
@@ -58,6 +61,7 @@ type answer struct {
 type batch struct {
 	entries []Entry
 	barrier bool
+	settle  bool
 	waiters []waiter
 }
 
@@ -82,6 +86,7 @@ func (b *inbox) put(r Request, w waiter) {
 	defer b.mu.Unlock()
 	b.waiting.entries = append(b.waiting.entries, r.Entries...)
 	b.waiting.barrier = b.waiting.barrier || r.Barrier
+	b.waiting.settle = b.waiting.settle || r.Settle
 	if w != nil {
 		b.waiting.waiters = append(b.waiting.waiters, w)
 	}
@@ -126,8 +131,8 @@ func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 	b.waiting = batch{}
 	if len(taken.entries) > maxBatch {
 		// The rest goes with the next batch, and so do those who wait for it.
-		b.waiting = batch{entries: taken.entries[maxBatch:], waiters: taken.waiters}
-		taken.entries, taken.waiters = taken.entries[:maxBatch:maxBatch], nil
+		b.waiting = batch{entries: taken.entries[maxBatch:], waiters: taken.waiters, settle: taken.settle}
+		taken.entries, taken.waiters, taken.settle = taken.entries[:maxBatch:maxBatch], nil, false
 		return taken, 0, true
 	}
 	b.urgent, b.lazyFrom = false, time.Time{}

@@ -2,6 +2,7 @@ package compactor
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync/atomic"
@@ -327,6 +328,28 @@ func (r *merge) apply(m *manifest.Manifest, now event.Time) {
 	}
 	at := slices.IndexFunc(m.L0, replaced)
 	m.L0 = slices.Insert(slices.DeleteFunc(m.L0, replaced), at, result.Delta)
+}
+
+// settleRounds bounds what one end of a process waits for: a merge may lead to another.
+const settleRounds = 3
+
+// settle publishes what is merged, once it is.
+func (c *Compactor) settle(ctx context.Context) error {
+	for range settleRounds {
+		c.AwaitMerges()
+		ready := func(r *merge) bool { return r.ready(c.manifest) }
+		if ctx.Err() != nil || !slices.ContainsFunc(c.merges, ready) {
+			return ctx.Err()
+		}
+		err := c.publish(ctx, c.state.Copy(), publication{})
+		if errors.Is(err, manifest.ErrConflict) || errors.Is(err, manifest.ErrNotCommitted) {
+			_, err = c.reload(ctx)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // AwaitMerges waits until nothing is being merged: for whoever must have the store

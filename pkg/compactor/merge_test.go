@@ -75,6 +75,40 @@ func TestALargeDeltaIsWrittenToFilesAtOnce(t *testing.T) {
 	w.verify()
 }
 
+// What a short process has begun to merge the next one would begin anew. Seen to fail
+// with merges that wait for somebody else's publish.
+func TestAProcessThatEndsPublishesWhatItMerges(t *testing.T) {
+	w := newWorld(t)
+	w.options = compactor.Options{MaxInline: -1, MaxDeltas: 2, MinBase: 1 << 40}
+	c := w.open("one")
+	run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b", "a"))
+	w.step(c, entry)
+	w.step(c, w.append(w.Finished(run, "a", 1, event.Succeeded)))
+	reader := snapshot.NewReader(foldtest.Domain, codec, w.manifests(), w.clock)
+	_, err := reader.Current(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, w.newest().L1)
+
+	result, err := c.Step(t.Context(), compactor.Request{Settle: true})
+	require.NoError(t, err)
+	m := w.newest()
+	require.Equal(t, m.Revision, result.Revision)
+	require.Len(t, m.L1, 1)
+	require.Empty(t, m.L0)
+	snap, err := reader.Current(t.Context())
+	require.NoError(t, err)
+	want, _ := c.Latest().Get()
+	require.Equal(t, m.Revision, snap.Revision)
+	require.Empty(t, codec.Diff(want.State, snap.State, 5))
+
+	again, err := c.Step(t.Context(), compactor.Request{Settle: true})
+	require.NoError(t, err)
+	require.Equal(t, result.Revision, again.Revision, "there is nothing left to publish")
+	w.step(c, w.append(w.Finished(run, "b", 1, event.Succeeded)))
+	require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED"}, w.states(w.open("two"), run))
+	w.verify()
+}
+
 // Two compactors merge the same deltas, each in its own way, and take up what the
 // other has left to take up.
 func TestTwoCompactorsMergeWhatTheyFold(t *testing.T) {

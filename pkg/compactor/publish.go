@@ -130,7 +130,9 @@ func (c *Compactor) next(work *state.State, p publication, delta manifest.Delta)
 	}
 	delta.Revision = next.Revision
 	next.FoldSeq, next.FoldTime = work.FoldSeq, work.FoldTime
-	next.L0 = append(next.L0, delta)
+	if delta.Rows > 0 {
+		next.L0 = append(next.L0, delta)
+	}
 	next.L0Limits = manifest.L0Limits{MaxCount: c.MaxDeltas, MaxBytes: c.MinBase}
 	next.OrphanFloor = c.orphanFloor(next, delta)
 	w := &next.Watermarks

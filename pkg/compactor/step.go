@@ -51,9 +51,14 @@ const maxAnew = 3
 func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {
 	for tries := 0; ; tries++ {
 		result, err := c.stepOnce(ctx, r)
-		if !errors.Is(err, errAnew) || tries == maxAnew {
-			return result, err
+		if errors.Is(err, errAnew) && tries < maxAnew {
+			continue
 		}
+		if err == nil && r.Settle {
+			err = c.settle(ctx)
+			result.Revision = c.revision()
+		}
+		return result, err
 	}
 }
 

@@ -485,6 +485,18 @@ func (s *Stack) Done() error { return s.group.Wait() }
 // process: what is not answered is reported again and again, for nobody.
 const answerWithin = time.Second
 
+// settleWithin is how long a closing stack may take to publish what it is merging:
+// otherwise short runs would begin the same merge again and again, and end none.
+const settleWithin = 3 * time.Second
+
+func (s *Stack) settle() {
+	settling, cancel := context.WithTimeout(context.Background(), settleWithin)
+	defer cancel()
+	if _, err := s.compactor.Compact(settling, compactor.Request{Settle: true}); err != nil {
+		s.opts.Logger.Debug("what was being merged is left to the next start", slog.Any("error", err))
+	}
+}
+
 // Close ends the stack: executions are broken off, not reported, and go on where
 // the state says they were when the folder is opened again.
 func (s *Stack) Close() error {
@@ -495,6 +507,7 @@ func (s *Stack) Close() error {
 			_ = s.server.Shutdown(answering) // what takes longer is cut off below
 			cancel()
 		}
+		s.settle()
 		s.stop()
 		err = s.group.Wait()
 	}

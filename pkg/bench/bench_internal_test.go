@@ -104,6 +104,7 @@ func TestAWorkloadIsMeasuredOnAFolderOfItsOwnEachTime(t *testing.T) {
 	require.GreaterOrEqual(t, o.ClassAByKind["ledger"], 1.0, "and the owner's")
 	require.GreaterOrEqual(t, o.ClassA, o.ClassAByKind["assets"]+o.ClassAByKind["ledger"])
 	require.Positive(t, o.BytesIn)
+	require.Positive(t, o.Amplification)
 
 	cfg.Outputs, cfg.Samples = true, 1
 	results, err = Run(t.Context(), cfg, named(t, "W1"))

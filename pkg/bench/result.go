@@ -56,6 +56,10 @@ type Operations struct {
 	Refused  float64 `json:"refused,omitempty"`
 	BytesIn  float64 `json:"bytes_in"`
 	BytesOut float64 `json:"bytes_out"`
+	// Amplification is how many bytes of state and manifests were written, merges, bases
+	// and history among them, for a byte of the ledger.
+	Amplification float64 `json:"write_amplification"`
+
 	Queue    float64 `json:"queue,omitempty"`
 	Messages float64 `json:"messages,omitempty"`
 	// ClassAByKind and ClassBByKind are by the kind of object.
@@ -103,6 +107,9 @@ func perTask(u cloudsim.Usage, tasks int) *Operations {
 		BytesIn: per(total.BytesIn), BytesOut: per(total.BytesOut),
 		Queue: per(u.QueueCalls + u.QueueDeliveries), Messages: per(u.Messages),
 		ClassAByKind: map[string]float64{}, ClassBByKind: map[string]float64{},
+	}
+	if written := u.Store["ledger"].BytesIn; written > 0 {
+		o.Amplification = float64(u.Store["state"].BytesIn+u.Store["manifests"].BytesIn) / float64(written)
 	}
 	for kind, c := range u.Store {
 		if c.ClassA > 0 {

@@ -240,6 +240,7 @@ func (a *app) benchResults(results []bench.Result) error {
 		figure("class_a_per_task", operations(func(o *bench.Operations) float64 { return o.ClassA })),
 		figure("class_b_per_task", operations(func(o *bench.Operations) float64 { return o.ClassB })),
 		figure("bytes_in_per_task", operations(func(o *bench.Operations) float64 { return o.BytesIn })),
+		figure("write_amplification", operations(func(o *bench.Operations) float64 { return o.Amplification })),
 		figure("queue_per_task", known(func(r bench.Result) float64 {
 			if r.Operations == nil {
 				return 0

@@ -24,7 +24,8 @@ type Options struct {
 	// Endpoint takes OTLP over HTTP: http://localhost:4318. Without a path, /v1/traces.
 	Endpoint string
 	// Ratio is how many traces of all are sent, more than 0 and up to 1. Processes with
-	// the same ratio send the same ones.
+	// the same ratio send the same ones. Runs triggered in one millisecond by one process
+	// are neighbours, and are all sent or none.
 	Ratio float64
 	// Service names the program, and Instance the process.
 	Service, Instance string

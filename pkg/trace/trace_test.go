@@ -126,7 +126,11 @@ func TestASpanOfARunLinksToTheRequestThatItWasMadeIn(t *testing.T) {
 func TestAllProcessesSendTheSameRuns(t *testing.T) {
 	one, ofOne := recorded(t, 0.5)
 	other, ofOther := recorded(t, 0.5)
-	source := ids.NewSource(clock.System{}.Now, nil)
+	now := clock.System{}.Now()
+	source := ids.NewSource(func() time.Time { // ids of one millisecond are neighbours, and are all sent or none
+		now = now.Add(time.Millisecond)
+		return now
+	}, nil)
 	const runs = 200
 	for range runs {
 		run := source.New()

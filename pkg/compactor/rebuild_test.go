@@ -47,12 +47,7 @@ func TestI17Rebuildable(t *testing.T) {
 		w.verify()
 	})
 	t.Run("from the bare ledger", func(t *testing.T) {
-		for _, prefix := range []string{"state/", "manifests/", "hints/", "boundary/"} {
-			remove(t, w, prefix)
-		}
-		result, err := repair.Rebuild(t.Context(), w.repair())
-		require.NoError(t, err)
-		require.False(t, result.Recorded)
+		rebuildBare(t, w)
 		c := w.open("three")
 		require.Equal(t, want, w.states(c, run))
 		w.step(c, w.append(w.Finished(run, "b", 1, event.Succeeded)))
@@ -79,12 +74,7 @@ func TestARebuildHearsAllReportsBeforeItJudgesTheSilent(t *testing.T) {
 	w.step(c, fired)
 	require.Equal(t, []string{"a=SUCCEEDED"}, w.states(c, run))
 
-	for _, prefix := range []string{"state/", "manifests/", "hints/", "boundary/"} {
-		remove(t, w, prefix)
-	}
-	result, err := repair.Rebuild(t.Context(), w.repair())
-	require.NoError(t, err)
-	require.False(t, result.Recorded)
+	rebuildBare(t, w)
 	require.Equal(t, []string{"a=SUCCEEDED"}, w.states(w.open("two"), run))
 	w.verify()
 }
@@ -117,12 +107,7 @@ func TestARebuildGivesARunKeyToTheRunThatTheLedgerSpeaksOf(t *testing.T) {
 			require.Len(t, w.states(c, winner), 1)
 			require.Empty(t, w.states(c, loser))
 
-			for _, prefix := range []string{"state/", "manifests/", "hints/", "boundary/"} {
-				remove(t, w, prefix)
-			}
-			result, err := repair.Rebuild(t.Context(), w.repair())
-			require.NoError(t, err)
-			require.False(t, result.Recorded)
+			rebuildBare(t, w)
 			c = w.open("two")
 			require.Len(t, w.states(c, winner), 1)
 			require.Empty(t, w.states(c, loser))
@@ -149,12 +134,7 @@ func TestARebuildCancelsARunOnlyAfterWhatMustHaveComeBefore(t *testing.T) {
 	}
 	require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED", "c=CANCELLED", "d=CANCELLED"}, w.states(c, run))
 
-	for _, prefix := range []string{"state/", "manifests/", "hints/", "boundary/"} {
-		remove(t, w, prefix)
-	}
-	result, err := repair.Rebuild(t.Context(), w.repair())
-	require.NoError(t, err)
-	require.False(t, result.Recorded)
+	rebuildBare(t, w)
 	c = w.open("two")
 	require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED", "c=CANCELLED"}, w.states(c, run)[:3])
 	w.verify()
@@ -181,11 +161,7 @@ func TestARebuildRunsNothingThatLostItsRunKeyLongAgo(t *testing.T) {
 	w.step(c, trigger(again))
 	w.step(c, w.append(w.Started(again, "a", 1)))
 
-	for _, prefix := range []string{"state/", "manifests/", "hints/", "boundary/"} {
-		remove(t, w, prefix)
-	}
-	_, err := repair.Rebuild(t.Context(), w.repair())
-	require.NoError(t, err)
+	rebuildBare(t, w)
 	c = w.open("two")
 	require.Equal(t, []string{"a=SUCCEEDED"}, w.states(c, winner))
 	require.Empty(t, w.states(c, loser))
@@ -193,4 +169,15 @@ func TestARebuildRunsNothingThatLostItsRunKeyLongAgo(t *testing.T) {
 	require.Equal(t, []string{"a=READY"}, w.states(c, run))
 	require.Equal(t, []string{"a=RUNNING"}, w.states(c, again), "the key was free by then")
 	w.verify()
+}
+
+// rebuildBare makes the state anew from the ledger alone.
+func rebuildBare(t *testing.T, w *world) {
+	t.Helper()
+	for _, prefix := range []string{"state/", "manifests/", "hints/", "boundary/"} {
+		remove(t, w, prefix)
+	}
+	result, err := repair.Rebuild(t.Context(), w.repair())
+	require.NoError(t, err)
+	require.False(t, result.Recorded)
 }

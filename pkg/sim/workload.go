@@ -198,8 +198,7 @@ func (l *workload) drawProject(r *rand.Rand, d ids.Domain, name string) *project
 
 // bare reports whether an asset leaves no files.
 func (l *workload) bare(asset string) bool {
-	r := rand.New(rand.NewPCG(l.w.cfg.Seed, hashOf("bare "+asset))) //nolint:gosec // reproducible, not secret
-	return r.IntN(1000) < l.w.cfg.Bare
+	return random(l.w.cfg.Seed, "bare "+asset, 0).IntN(1000) < l.w.cfg.Bare
 }
 
 // behave is how an asset's tasks go: the same in every run.

@@ -35,8 +35,9 @@ type Envelope struct {
 
 	Callbacks Callbacks `json:"callbacks"`
 	// AdmittedUntil: the attempt was found to be the current one when this was sent, and
-	// need not be reported as started before it begins, if it begins before then. All
-	// callbacks are there. 0: it must be.
+	// need not be reported as started before it begins, if it begins before then. One that
+	// ends before its start was reported may be reported by the answer: 200, with
+	// [Finished]. 0: neither.
 	AdmittedUntil event.Time `json:"admitted_until,omitzero"`
 	// CausalToken is a ULID smaller than every id that is to follow from this dispatch.
 	CausalToken string `json:"causal_token,omitempty"`

@@ -106,13 +106,24 @@ func (d *Dispatcher) verify(r *http.Request) (contract.Callback, *contract.Probl
 	return cb, nil
 }
 
-// open reads the body of a verified callback with decode, and finds its task in the
-// newest state.
-func (d *Dispatcher) open(r *http.Request, cb contract.Callback, decode func([]byte) (attemptID string, err error)) (*call, *contract.Problem) {
+func notRead(err error) *contract.Problem {
+	return &contract.Problem{Title: "Body not read", Status: http.StatusBadRequest, Detail: err.Error()}
+}
+
+// read is open for the body of a request.
+func (d *Dispatcher) read(r *http.Request, cb contract.Callback, decode func([]byte) (attemptID string, err error)) (*call, *contract.Problem) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return nil, &contract.Problem{Title: "Body not read", Status: http.StatusBadRequest, Detail: err.Error()}
+		return nil, notRead(err)
 	}
+	return d.open(r.Context(), cb, body, decode)
+}
+
+// open reads the body of a verified callback with decode, and finds its task in the
+// newest state.
+func (d *Dispatcher) open(
+	ctx context.Context, cb contract.Callback, body []byte, decode func([]byte) (attemptID string, err error),
+) (*call, *contract.Problem) {
 	attemptID, err := decode(body)
 	if err != nil {
 		p := &contract.Problem{Title: "Malformed body", Status: http.StatusBadRequest, Detail: err.Error()}
@@ -127,7 +138,7 @@ func (d *Dispatcher) open(r *http.Request, cb contract.Callback, decode func([]b
 			Detail: "the body's attempt_id is not the one that the URL was signed for",
 		}
 	}
-	return d.find(r.Context(), cb)
+	return d.find(ctx, cb)
 }
 
 func (d *Dispatcher) find(ctx context.Context, cb contract.Callback) (*call, *contract.Problem) {
@@ -180,7 +191,7 @@ const longTask = 600
 
 func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request, cb contract.Callback) {
 	var body *contract.Started
-	c, problem := d.open(r, cb, func(data []byte) (string, error) {
+	c, problem := d.read(r, cb, func(data []byte) (string, error) {
 		var err error
 		if body, err = contract.DecodeStarted(data); err != nil {
 			return "", err
@@ -226,7 +237,7 @@ const shortTimeout = 15 * time.Second
 
 func (d *Dispatcher) serveHeartbeat(w http.ResponseWriter, r *http.Request, cb contract.Callback) {
 	var body *contract.Heartbeat
-	c, problem := d.open(r, cb, func(data []byte) (string, error) {
+	c, problem := d.read(r, cb, func(data []byte) (string, error) {
 		var err error
 		if body, err = contract.DecodeHeartbeat(data); err != nil {
 			return "", err
@@ -264,8 +275,46 @@ func (d *Dispatcher) serveHeartbeat(w http.ResponseWriter, r *http.Request, cb c
 }
 
 func (d *Dispatcher) serveFinished(w http.ResponseWriter, r *http.Request, cb contract.Callback) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		writeProblem(w, notRead(err))
+		return
+	}
+	if problem := d.finish(r.Context(), cb, body); problem != nil {
+		writeProblem(w, problem)
+		return
+	}
+	d.write(w, r, struct{}{})
+}
+
+// answered takes what a worker answered to a delivery that this process has made: the end of
+// the attempt, if it told of that in this way. A report that is no good would be no better
+// the next time.
+func (d *Dispatcher) answered(ctx context.Context, row *state.Dispatch, o order, body []byte) error {
+	if len(body) == 0 {
+		return nil
+	}
+	cb := d.started(row, o, 0)
+	cb.Verb = contract.VerbFinished
+	ctx, span := d.startReport(ctx, cb)
+	problem := d.finish(ctx, cb, body)
+	if problem == nil {
+		span.Answered(http.StatusOK)
+		return nil
+	}
+	span.Answered(problem.Status)
+	if problem.Status >= http.StatusInternalServerError {
+		return errors.New(problem.Detail)
+	}
+	d.Logger.WarnContext(ctx, "the end that a worker answered was refused", slog.String("run", row.RunID), slog.String("task", row.TaskKey),
+		slog.Int("status", problem.Status), slog.String("detail", problem.Detail))
+	return nil
+}
+
+// finish takes the report of an attempt's end, or says why not.
+func (d *Dispatcher) finish(ctx context.Context, cb contract.Callback, data []byte) *contract.Problem {
 	var body *contract.Finished
-	c, problem := d.open(r, cb, func(data []byte) (string, error) {
+	c, problem := d.open(ctx, cb, data, func(data []byte) (string, error) {
 		var err error
 		if body, err = contract.DecodeFinished(data); err != nil {
 			return "", err
@@ -276,29 +325,27 @@ func (d *Dispatcher) serveFinished(w http.ResponseWriter, r *http.Request, cb co
 		problem = d.checkOutput(c, body)
 	}
 	if problem != nil {
-		writeProblem(w, problem)
-		return
+		return problem
 	}
 	d.beats.forget(c.AttemptID)
-	if !c.task.State.Terminal() {
-		if now := event.At(d.Clock.Now()); c.task.State != state.TaskRunning && (body.StartedAt == 0 || body.StartedAt > now) {
-			body.StartedAt = now // nobody else has told of the start; a worker's clock may be ahead
-		}
-		p := &event.TaskFinished{
-			AttemptRef: c.ref(body.WorkerID), Outcome: body.Outcome, Error: body.Error, Output: body.Output,
-			MaterializationID: body.MaterializationID, CheckResults: body.CheckResults, Metrics: body.Metrics,
-			StartedAt: body.StartedAt, CompletedAt: body.CompletedAt,
-		}
-		if err := d.append(r.Context(), c.RunID, p); err != nil {
-			problem = internal(err)
-			if refused := new(event.DecodeError); errors.As(err, &refused) {
-				problem = &contract.Problem{Title: "Malformed body", Status: http.StatusBadRequest, Detail: refused.Detail}
-			}
-			writeProblem(w, problem)
-			return
-		}
+	if c.task.State.Terminal() {
+		return nil
 	}
-	d.write(w, r, struct{}{})
+	if now := event.At(d.Clock.Now()); c.task.State != state.TaskRunning && (body.StartedAt == 0 || body.StartedAt > now) {
+		body.StartedAt = now // nobody else has told of the start; a worker's clock may be ahead
+	}
+	err := d.append(ctx, c.RunID, &event.TaskFinished{
+		AttemptRef: c.ref(body.WorkerID), Outcome: body.Outcome, Error: body.Error, Output: body.Output,
+		MaterializationID: body.MaterializationID, CheckResults: body.CheckResults, Metrics: body.Metrics,
+		StartedAt: body.StartedAt, CompletedAt: body.CompletedAt,
+	})
+	if refused := new(event.DecodeError); errors.As(err, &refused) {
+		return &contract.Problem{Title: "Malformed body", Status: http.StatusBadRequest, Detail: refused.Detail}
+	}
+	if err != nil {
+		return internal(err)
+	}
+	return nil
 }
 
 // checkOutput holds a report to what its task may have made.

@@ -323,6 +323,7 @@ func (d *Dispatcher) dispatchTask(row *state.Dispatch, o order) (queue.Task, err
 	}
 	if d.QueueAsks && len(row.TaskKey)+len(row.AssetKey)+len(row.PartitionKey)+len(row.PlanRef) < maxPrepared {
 		task.Prepare = func(ctx context.Context) ([]byte, bool, error) { return d.prepare(ctx, row, o) }
+		task.Answered = func(ctx context.Context, body []byte) error { return d.answered(ctx, row, o, body) }
 		return task, nil
 	}
 	var err error
@@ -387,8 +388,6 @@ func (d *Dispatcher) prepare(ctx context.Context, row *state.Dispatch, o order) 
 	}
 	switch {
 	case problem == nil && c.task.Pool == "":
-		renewed := d.renew(c)
-		env.Callbacks.Heartbeat, env.Callbacks.Finished = renewed.Heartbeat, renewed.Finished
 		env.AdmittedUntil = event.At(d.Clock.Now().Add(admissionValid))
 	case problem != nil && problem.Status == http.StatusConflict:
 		return nil, false, nil

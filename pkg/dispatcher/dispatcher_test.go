@@ -22,7 +22,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/queue"
 	"github.com/servo-orchestration/servo/pkg/queue/localqueue"
-	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -270,88 +269,6 @@ func TestADispatchIsASignedEnvelopeThatItsWorkerCanAnswer(t *testing.T) {
 	got := w.post(env.Callbacks.Started, contract.Started{AttemptID: env.AttemptID, WorkerID: "w1", StartedAt: event.At(w.clock.Now())})
 	decoded[contract.StartedAnswer](t, got)
 }
-
-// asking makes the dispatcher one whose queue asks before it delivers, and gives what
-// the queue is told of the only task that it has.
-func (w *world) asking() func() (env *contract.Envelope, wanted bool) {
-	w.t.Helper()
-	w.d.QueueAsks = true
-	require.NoError(w.t, w.d.HandOver(w.t.Context(), w.revision(), false))
-	i := slices.IndexFunc(w.queue.tasks, func(t queue.Task) bool { return t.Queue != control.TimerQueue })
-	return func() (*contract.Envelope, bool) {
-		body, wanted, err := w.queue.tasks[i].Prepare(w.t.Context())
-		require.NoError(w.t, err)
-		if !wanted {
-			return nil, false
-		}
-		env, err := contract.Open(body, keys, event.At(w.clock.Now()))
-		require.NoError(w.t, err)
-		return env, true
-	}
-}
-
-func TestAQueueThatAsksDeliversAdmittedAttemptsWhichMayFinishAtOnce(t *testing.T) {
-	w := newWorld(t)
-	run := w.trigger(foldtest.Task("a"))
-	env, wanted := w.asking()()
-	require.True(t, wanted)
-	require.Equal(t, event.At(w.clock.Now().Add(time.Second)), env.AdmittedUntil)
-	cb := w.callback(run, "a", contract.VerbFinished, 1)
-	require.Equal(t, http.StatusOK, w.post(env.Callbacks.Finished, w.body(cb)).status)
-	w.fold()
-	require.Equal(t, state.TaskSucceeded, w.task(run, "a").State)
-}
-
-func TestAQueueThatAsksDeliversNoAttemptThatMayNotBegin(t *testing.T) {
-	w := newWorld(t)
-	run := w.trigger(foldtest.Task("a"))
-	ask := w.asking()
-	w.append(&event.RunCancelRequested{RunID: run, Reason: "enough"})
-	w.fold()
-	_, wanted := ask()
-	require.False(t, wanted)
-}
-
-// Else its slot could be given away while it is killed.
-func TestATaskOfAPoolIsNotAdmittedWithItsDelivery(t *testing.T) {
-	w := newWorld(t)
-	def := foldtest.Task("a")
-	def.Pool = "api"
-	w.trigger(def)
-	env, wanted := w.asking()()
-	require.True(t, wanted)
-	require.Zero(t, env.AdmittedUntil)
-	require.Empty(t, env.Callbacks.Finished, "only a started attempt may finish")
-}
-
-func TestAStartThatOnlyTheEndTellsOfIsNotLaterThanThat(t *testing.T) {
-	for _, started := range []event.Time{0, event.At(foldtest.Epoch.Add(time.Hour))} {
-		w := newWorld(t)
-		run := w.trigger(foldtest.Task("a"))
-		env, _ := w.asking()()
-		body, _ := w.body(w.callback(run, "a", contract.VerbFinished, 1)).(contract.Finished)
-		body.StartedAt = started
-		require.Equal(t, http.StatusOK, w.post(env.Callbacks.Finished, body).status)
-		w.fold()
-		require.Equal(t, event.At(w.clock.Now()).Sub(w.task(run, "a").StartedAt).Truncate(time.Second), time.Duration(0))
-	}
-}
-
-func TestAQueueThatAsksWhenNobodyKnowsDeliversWhatTheWorkerHasToAskFor(t *testing.T) {
-	w := newWorld(t)
-	w.trigger(foldtest.Task("a"))
-	ask := w.asking()
-	w.d.Snapshots = broken{}
-	env, wanted := ask()
-	require.True(t, wanted)
-	require.Zero(t, env.AdmittedUntil)
-	require.Empty(t, env.Callbacks.Finished)
-}
-
-// broken are snapshots that cannot be read.
-type broken struct{ dispatcher.Snapshots }
-
-func (broken) Current(context.Context) (*snapshot.Snapshot, error) { return nil, errors.New("away") }
 
 // Every publish hands over a state, and acknowledgements are folded lazily: what
 // waits for its own is not carried out again by each hand-over in between.

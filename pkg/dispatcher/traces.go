@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/servo-orchestration/servo/pkg/contract"
@@ -14,12 +15,16 @@ func (d *Dispatcher) traceCallback(w http.ResponseWriter, r *http.Request, cb co
 	if !d.Traces.On() || cb.Verb == contract.VerbHeartbeat {
 		return w, r, func() {}
 	}
-	ctx, span := d.Traces.StartReport(r.Context(), cb.Verb, trace.About{
+	ctx, span := d.startReport(r.Context(), cb)
+	answer := &answer{ResponseWriter: w, status: http.StatusOK}
+	return answer, r.WithContext(ctx), func() { span.Answered(answer.status) }
+}
+
+func (d *Dispatcher) startReport(ctx context.Context, cb contract.Callback) (context.Context, *trace.Span) {
+	return d.Traces.StartReport(ctx, cb.Verb, trace.About{
 		Tenant: d.Domain.Tenant, Workspace: d.Domain.Workspace, RunID: cb.RunID, TaskKey: cb.TaskKey,
 		Attempt: cb.Attempt, AttemptID: cb.AttemptID,
 	})
-	answer := &answer{ResponseWriter: w, status: http.StatusOK}
-	return answer, r.WithContext(ctx), func() { span.Answered(answer.status) }
 }
 
 // answer notes its status.

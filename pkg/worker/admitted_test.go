@@ -15,25 +15,88 @@ import (
 // admitted is what a queue that asks before it delivers says of an attempt.
 func admitted(env *contract.Envelope) { env.AdmittedUntil = event.At(epoch.Add(time.Second)) }
 
-func TestAnAdmittedTaskThatIsShortIsReportedOnce(t *testing.T) {
-	w := newWorld(t, nil, hello, ab)
-	require.Equal(t, http.StatusOK, w.deliver("a/b", admitted))
-	end := w.control.end(t)
-	require.Equal(t, event.Succeeded, end.Outcome)
-	require.Equal(t, event.At(epoch), end.StartedAt, "the end tells of the start")
-	require.Zero(t, w.control.calls(contract.VerbStarted))
+func TestAnAdmittedTaskThatIsShortIsReportedByTheAnswerAlone(t *testing.T) {
+	for name, tc := range map[string]struct {
+		work map[string]plan.Work
+		want event.Outcome
+	}{
+		"succeeded": {hello, event.Succeeded},
+		"failed":    {map[string]plan.Work{"a/b": shell("exit 3")}, event.Failed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil, tc.work, ab)
+			status, body := post(t, w.server.URL, w.envelope("a/b", 1, admitted))
+			require.Equal(t, http.StatusOK, status)
+			end, err := contract.DecodeFinished([]byte(body))
+			require.NoError(t, err)
+			require.Equal(t, tc.want, end.Outcome)
+			require.Equal(t, event.At(epoch), end.StartedAt, "the end tells of the start")
+			require.Zero(t, w.control.calls(contract.VerbStarted))
+			require.Zero(t, w.control.calls(contract.VerbFinished))
+		})
+	}
 }
 
-func TestTheStartOfAnAdmittedTaskThatTakesLongerIsReported(t *testing.T) {
+func TestATaskThatIsNotAdmittedIsNotReportedByTheAnswer(t *testing.T) {
+	w := newWorld(t, nil, hello, ab)
+	status, body := post(t, w.server.URL, w.envelope("a/b", 1))
+	require.Equal(t, http.StatusOK, status)
+	require.Empty(t, body, "the queue may be one that reads no answers")
+	require.Equal(t, event.Succeeded, w.control.end(t).Outcome)
+}
+
+// onlyStarted leaves an envelope the URLs that one has whose attempt is not known to have
+// started; the answer to started brings the others.
+func (w *world) onlyStarted(env *contract.Envelope) {
+	admitted(env)
+	all := env.Callbacks
+	env.Callbacks = contract.Callbacks{Started: all.Started}
+	w.control.answer = func(verb string, n int) (int, any) {
+		switch {
+		case verb == contract.VerbStarted && n <= w.control.away:
+			return http.StatusInternalServerError, nil
+		case verb == contract.VerbStarted:
+			return http.StatusOK, contract.StartedAnswer{Callbacks: contract.Callbacks{Heartbeat: all.Heartbeat, Finished: all.Finished}}
+		}
+		return 0, nil
+	}
+}
+
+func TestAnAdmittedTaskThatTakesLongerIsReportedByCallbacks(t *testing.T) {
 	p := newProcesses(t, "")
 	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, ab)
-	answer := w.deliverLater("a/b", admitted)
+	answer := w.deliverLater("a/b", w.onlyStarted)
 	p.started(t)
 	w.clock.fire(t, tellAfter)
 	w.clock.asleep(t, w.config.HeartbeatEvery, func(int) {}) // it goes on with heartbeats
 	require.Equal(t, 1, w.control.calls(contract.VerbStarted))
 	require.NoError(t, w.worker.Close(t.Context()))
 	require.Equal(t, http.StatusOK, <-answer)
+	require.Equal(t, event.Failed, w.control.end(t).Outcome)
+	require.Equal(t, 1, w.control.calls(contract.VerbStarted))
+}
+
+// The back-off between two calls of a start passes at once here: it is given up after six.
+func TestAStartThatCouldNotBeReportedIsReportedByTheNextBeatOrTheEnd(t *testing.T) {
+	for name, beats := range map[string]int{"the next beat": 1, "the end": 0} {
+		t.Run(name, func(t *testing.T) {
+			p := newProcesses(t, "")
+			w := newWorld(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, ab)
+			w.control.away = 5
+			answer := w.deliverLater("a/b", w.onlyStarted)
+			p.started(t)
+			w.clock.fire(t, tellAfter)
+			for range beats {
+				w.clock.fire(t, w.config.HeartbeatEvery)
+			}
+			w.clock.asleep(t, w.config.HeartbeatEvery, func(int) {})
+			require.Equal(t, w.control.away+beats, w.control.calls(contract.VerbStarted))
+			require.NoError(t, w.worker.Close(t.Context()))
+			require.Equal(t, http.StatusOK, <-answer)
+			require.Equal(t, event.Failed, w.control.end(t).Outcome)
+			require.Equal(t, w.control.away+1, w.control.calls(contract.VerbStarted))
+		})
+	}
 }
 
 func TestAnAdmittedTaskThatWasReplacedMeanwhileIsKilledAndReportsNothing(t *testing.T) {

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/contract"
@@ -21,7 +23,7 @@ const (
 	// asked to deliver again.
 	startTries = 5 * time.Second
 	// tellAfter is how long an attempt that was admitted with its delivery runs before its
-	// start is reported.
+	// start is reported. One that ends before is reported by the answer to the delivery.
 	tellAfter = 100 * time.Millisecond
 	// finishTries is how long an end is tried to be reported, if the URL is
 	// valid for that long. Where the queue will not deliver again, only the URL
@@ -45,7 +47,12 @@ type attempt struct {
 	// output keeps what the task printed.
 	output    boundedLog
 	startedAt event.Time
-	metrics   map[string]int64
+	// told is set by who tells of the attempt first: of its start, or of its end.
+	told atomic.Bool
+	// known says that the start was taken.
+	known   atomic.Bool
+	telling sync.Mutex
+	metrics map[string]int64
 	// freeSlot lets the next task run.
 	freeSlot func()
 	// afterwards is what nobody waits for.
@@ -69,14 +76,13 @@ func (a *attempt) now() event.Time { return event.At(a.w.cfg.Clock.Now()) }
 // run takes the attempt from its start to its report, and gives what to answer
 // the queue. Ctx ends, with a cause, when the execution is to be stopped; what
 // must be reported nevertheless goes under the job's life.
-func (a *attempt) run(ctx context.Context) int {
+func (a *attempt) run(ctx context.Context) answer {
 	defer a.freeSlot()
-	defer a.tidy(ctx) // after the report: nobody waits for it
 	a.startedAt = a.now()
 	admitted := a.startedAt < a.env.AdmittedUntil && !a.isLong() // of a long one the queue lets go: it has to be known to run
 	if !admitted {
 		if status := a.start(ctx); status != 0 {
-			return status
+			return answer{status: status}
 		}
 	}
 	ctx, span := a.trace(ctx)
@@ -98,12 +104,26 @@ func (a *attempt) run(ctx context.Context) int {
 	if err != nil && errors.Is(context.Cause(ctx), errReplaced) {
 		a.log.InfoContext(ctx, "stopped an attempt that was replaced")
 		span.End(errReplaced)
-		return http.StatusOK
+		return answer{status: http.StatusOK}
 	}
 	f := a.finished(ctx, output, err)
-	status := a.report(ctx, f)
-	endTrace(span, f)
-	return status
+	defer func() { endTrace(span, f) }()
+	if admitted && a.told.CompareAndSwap(false, true) {
+		if report, ok := a.inAnswer(ctx, f); ok {
+			return answer{status: http.StatusOK, report: report}
+		}
+	}
+	return answer{status: a.report(ctx, f)}
+}
+
+// inAnswer is the end as the answer to the delivery has it. Should that be lost, the task
+// is delivered again, and was a short one.
+func (a *attempt) inAnswer(ctx context.Context, f *contract.Finished) (report []byte, ok bool) {
+	report, err := json.Marshal(f)
+	if err != nil {
+		a.log.ErrorContext(ctx, "could not encode the end", "error", err)
+	}
+	return report, err == nil && len(report) <= contract.MaxAnswerBytes
 }
 
 // isLong reports whether the task may take longer than a delivery is held. One
@@ -114,7 +134,7 @@ func (a *attempt) isLong() bool {
 
 // start reports the start. 0 means: go on.
 func (a *attempt) start(ctx context.Context) int {
-	status, err := a.tellStart(ctx)
+	status, err := a.tellStart(ctx, a.startedAt.Add(startTries))
 	switch {
 	case err != nil || isTransient(status):
 		a.log.WarnContext(ctx, "could not report the start; the queue is to deliver again", "status", status, "error", err)
@@ -131,14 +151,21 @@ func (a *attempt) start(ctx context.Context) int {
 	return http.StatusOK
 }
 
-// tellStart makes the call, and takes over the URLs that the answer brings.
-func (a *attempt) tellStart(ctx context.Context) (status int, err error) {
+// tellStart makes the call, until a time, and takes over the URLs that the answer brings.
+// If the start was taken before, it does nothing.
+func (a *attempt) tellStart(ctx context.Context, until event.Time) (status int, err error) {
+	a.telling.Lock()
+	defer a.telling.Unlock()
+	if a.known.Load() {
+		return http.StatusOK, nil
+	}
 	var answer contract.StartedAnswer
-	status, err = a.calls.deliver(ctx, a.startedAt.Add(startTries), contract.VerbStarted, contract.Started{
+	status, err = a.calls.deliver(ctx, until, contract.VerbStarted, contract.Started{
 		AttemptID: a.env.AttemptID, WorkerID: a.w.cfg.WorkerID, StartedAt: a.startedAt,
 	}, &answer)
 	if err == nil && isOK(status) {
 		a.calls.renew(answer.Callbacks)
+		a.known.Store(true)
 	}
 	return status, err
 }
@@ -146,18 +173,8 @@ func (a *attempt) tellStart(ctx context.Context) (status int, err error) {
 // startLate reports the start of an attempt that was admitted with its delivery, once
 // it takes longer than most: of the others the end tells when they began.
 func (a *attempt) startLate(ctx context.Context) {
-	if a.w.cfg.Clock.Sleep(ctx, tellAfter) != nil {
-		return
-	}
-	bounded, cancel := context.WithTimeout(ctx, a.beatEvery()) // heartbeats wait for it
-	defer cancel()
-	status, err := a.tellStart(bounded)
-	switch {
-	case ctx.Err() != nil, err == nil && isOK(status):
-	case err == nil && status == http.StatusConflict:
-		a.job.stop(errReplaced)
-	default: // the next heartbeat tells it, too
-		a.log.WarnContext(ctx, "could not report the start", "status", status, "error", err)
+	if a.w.cfg.Clock.Sleep(ctx, tellAfter) == nil && a.told.CompareAndSwap(false, true) {
+		a.beat(ctx)
 	}
 }
 
@@ -172,26 +189,38 @@ func (a *attempt) beatEvery() time.Duration {
 
 // heartbeats reports that the attempt is alive, and stops it when told to.
 func (a *attempt) heartbeats(ctx context.Context) {
-	for every := a.beatEvery(); a.w.cfg.Clock.Sleep(ctx, every) == nil; {
-		var answer contract.HeartbeatAnswer
-		status, err := a.calls.post(ctx, contract.VerbHeartbeat, contract.Heartbeat{
+	for every := a.beatEvery(); a.w.cfg.Clock.Sleep(ctx, every) == nil && a.beat(ctx); {
+	}
+}
+
+// beat reports that the attempt is alive or, as long as that is not known, that it has
+// started. It is false when there is no more to report.
+func (a *attempt) beat(ctx context.Context) bool {
+	var answer contract.HeartbeatAnswer
+	var status int
+	var err error
+	if !a.known.Load() {
+		status, err = a.tellStart(ctx, a.now().Add(startTries))
+	} else {
+		status, err = a.calls.post(ctx, contract.VerbHeartbeat, contract.Heartbeat{
 			AttemptID: a.env.AttemptID, WorkerID: a.w.cfg.WorkerID, HeartbeatAt: a.now(),
 		}, &answer)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil || !isOK(status) && status != http.StatusConflict:
-			a.log.WarnContext(ctx, "a heartbeat was not taken", "status", status, "error", err)
-		case status == http.StatusConflict:
-			a.job.stop(errReplaced)
-			return
-		default:
-			a.calls.renew(answer.Callbacks)
-			if answer.ShouldCancel {
-				a.job.stop(cancelledError{answer.Reason})
-			}
+	}
+	switch {
+	case ctx.Err() != nil:
+		return false
+	case err != nil || !isOK(status) && status != http.StatusConflict:
+		a.log.WarnContext(ctx, "a heartbeat was not taken", "status", status, "error", err)
+	case status == http.StatusConflict:
+		a.job.stop(errReplaced)
+		return false
+	default:
+		a.calls.renew(answer.Callbacks)
+		if answer.ShouldCancel {
+			a.job.stop(cancelledError{answer.Reason})
 		}
 	}
+	return true
 }
 
 // perform gives what the task made: what a marker names that is there already, or
@@ -328,14 +357,10 @@ func (a *attempt) finished(ctx context.Context, output *event.Output, err error)
 // report delivers the end, and gives what to answer the queue.
 func (a *attempt) report(ctx context.Context, f *contract.Finished) int {
 	deadline := a.now().Add(finishTries)
-	switch expires := contract.CallbackExpiry(a.calls.url(contract.VerbFinished)); {
-	case expires == 0:
-	case a.job.letGo.Load():
-		deadline = expires
-	default:
-		deadline = min(deadline, expires)
+	status, err := a.tellStart(a.job.life, deadline) // without that nobody takes the end
+	if err == nil && isOK(status) {
+		status, err = a.tellEnd(f, deadline)
 	}
-	status, err := a.calls.deliver(a.job.life, deadline, contract.VerbFinished, f, nil)
 	switch {
 	case err == nil && isOK(status):
 		return http.StatusOK
@@ -352,4 +377,17 @@ func (a *attempt) report(ctx context.Context, f *contract.Finished) int {
 	a.log.ErrorContext(ctx, "could not report the end; the queue is to deliver again, or the attempt to be given up",
 		"status", status, "error", err)
 	return http.StatusInternalServerError
+}
+
+// tellEnd makes the call, for as long as its URL is valid and, where the queue delivers
+// again, until the deadline.
+func (a *attempt) tellEnd(f *contract.Finished, deadline event.Time) (status int, err error) {
+	switch expires := contract.CallbackExpiry(a.calls.url(contract.VerbFinished)); {
+	case expires == 0:
+	case a.job.letGo.Load():
+		deadline = expires
+	default:
+		deadline = min(deadline, expires)
+	}
+	return a.calls.deliver(a.job.life, deadline, contract.VerbFinished, f, nil)
 }

@@ -128,6 +128,7 @@ type control struct {
 	clock  *handClock
 	// answer decides what a callback is answered; 0 is 200.
 	answer func(verb string, n int) (status int, body any)
+	away   int // how many calls of a start fail, where answer asks
 
 	mu    sync.Mutex
 	count map[string]int
@@ -409,9 +410,10 @@ func (w *world) file(name, content string) {
 	require.NoError(w.t, os.WriteFile(path, []byte(content), 0o755)) //nolint:gosec // scripts are executed
 }
 
-// scratchIsEmpty checks that no execution has left anything.
+// scratchIsEmpty ends the worker, and checks that no execution has left anything.
 func (w *world) scratchIsEmpty() {
 	w.t.Helper()
+	require.NoError(w.t, w.worker.Close(w.t.Context()))
 	left, err := filepath.Glob(filepath.Join(w.config.ScratchDir, "*", "*"))
 	require.NoError(w.t, err)
 	for _, path := range left {

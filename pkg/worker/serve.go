@@ -49,9 +49,21 @@ type job struct {
 	long chan struct{}
 	// letGo says that a queue may have let go of the attempt, because it was told
 	// that it goes on.
-	letGo  atomic.Bool
-	done   chan struct{}
-	status int // what to answer; set before done is closed
+	letGo atomic.Bool
+	done  chan struct{}
+	end   answer // set before done is closed
+}
+
+// answer is what a delivery is answered.
+type answer struct {
+	status int
+	// report is the end of the attempt, where that is told of in this way.
+	report []byte
+}
+
+func (j *job) settle(end answer) {
+	j.end = end
+	close(j.done)
 }
 
 func (w *Worker) execute(rw http.ResponseWriter, r *http.Request) {
@@ -75,8 +87,16 @@ func (w *Worker) execute(rw http.ResponseWriter, r *http.Request) {
 		rw.WriteHeader(http.StatusInternalServerError) // not 503: queues take that as "slow down everything"
 		return
 	}
-	if status := w.await(r.Context(), j); status != 0 {
-		rw.WriteHeader(status)
+	end := w.await(r.Context(), j)
+	if end.status == 0 {
+		return
+	}
+	if end.report != nil {
+		rw.Header().Set("Content-Type", "application/json")
+	}
+	rw.WriteHeader(end.status)
+	if _, err := rw.Write(end.report); err != nil { // the queue delivers again
+		w.cfg.Logger.DebugContext(r.Context(), "could not answer", "error", err)
 	}
 }
 
@@ -117,11 +137,7 @@ func (w *Worker) join(delivery context.Context, env *contract.Envelope) *job {
 	w.jobs[env.AttemptID] = j
 	w.running.Go(func() {
 		defer stop(nil)
-		j.status = w.take(ctx, j, env)
-		w.mu.Lock()
-		delete(w.jobs, env.AttemptID)
-		w.mu.Unlock()
-		close(j.done)
+		w.take(ctx, j, env)
 	})
 	return j
 }
@@ -141,19 +157,29 @@ func (l lifeOf) Value(key any) any {
 }
 
 // take waits for a slot and runs the attempt in it.
-func (w *Worker) take(ctx context.Context, j *job, env *contract.Envelope) int {
+func (w *Worker) take(ctx context.Context, j *job, env *contract.Envelope) {
 	select {
 	case w.slots <- struct{}{}:
 	case <-ctx.Done():
-		return http.StatusInternalServerError // nothing has begun: another worker will do it
+		w.settle(j, env, answer{status: http.StatusInternalServerError}) // nothing has begun: another worker will do it
+		return
 	}
 	a := newAttempt(w, j, env)
-	return a.run(ctx)
+	w.settle(j, env, a.run(ctx))
+	a.tidy(ctx) // nobody waits for it
+}
+
+// settle answers all deliveries of a job. One more is of another job.
+func (w *Worker) settle(j *job, env *contract.Envelope, end answer) {
+	w.mu.Lock()
+	delete(w.jobs, env.AttemptID)
+	w.mu.Unlock()
+	j.settle(end)
 }
 
 // await gives what to answer for a job: at its end or, if that may take longer than
-// a queue waits, while heartbeats keep it. 0: nobody waits for an answer.
-func (w *Worker) await(ctx context.Context, j *job) int {
+// a queue waits, while heartbeats keep it. Without a status nobody waits for it.
+func (w *Worker) await(ctx context.Context, j *job) answer {
 	held := make(chan struct{})
 	stop := background(ctx, func(ctx context.Context) {
 		if w.cfg.Clock.Sleep(ctx, w.cfg.HoldFor) == nil {
@@ -164,19 +190,19 @@ func (w *Worker) await(ctx context.Context, j *job) int {
 	for long := j.long; ; {
 		select {
 		case <-j.done:
-			return j.status
+			return j.end
 		case <-long:
 			if j.goesOn() {
-				return http.StatusAccepted
+				return answer{status: http.StatusAccepted}
 			}
 			long = nil // it is being reported: that is waited for
 		case <-held:
 			if j.goesOn() {
-				return http.StatusAccepted
+				return answer{status: http.StatusAccepted}
 			}
-			return http.StatusInternalServerError // waiting, or cannot report: a delivery more will join
+			return answer{status: http.StatusInternalServerError} // waiting, or cannot report: a delivery more will join
 		case <-ctx.Done():
-			return 0
+			return answer{}
 		}
 	}
 }

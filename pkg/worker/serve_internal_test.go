@@ -23,17 +23,16 @@ func TestADeliveryOfALongTaskThatIsBeingReportedWaitsForThat(t *testing.T) {
 				w := &Worker{cfg: Config{Clock: clock.System{}, HoldFor: time.Minute}}
 				j := &job{long: make(chan struct{}), done: make(chan struct{})}
 				close(j.long)
-				answer := make(chan int, 1)
-				go func() { answer <- w.await(t.Context(), j) }()
+				answered := make(chan int, 1)
+				go func() { answered <- w.await(t.Context(), j).status }()
 				synctest.Wait()
-				require.Empty(t, answer)
+				require.Empty(t, answered)
 				if reported {
-					j.status = http.StatusOK
-					close(j.done)
-					require.Equal(t, http.StatusOK, <-answer)
+					j.settle(answer{status: http.StatusOK})
+					require.Equal(t, http.StatusOK, <-answered)
 					return
 				}
-				require.Equal(t, http.StatusInternalServerError, <-answer)
+				require.Equal(t, http.StatusInternalServerError, <-answered)
 			})
 		})
 	}

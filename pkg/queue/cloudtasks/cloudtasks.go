@@ -81,8 +81,9 @@ func (q *Queue) Create(ctx context.Context, t queue.Task) error {
 	if err := queue.Validate(checked, q.cfg.Clock.Now()); err != nil {
 		return err
 	}
-	if t.Prepare != nil {
-		return fmt.Errorf("create task %q of queue %q: %w: this service cannot ask for the body of a delivery", t.Name, t.Queue, queue.ErrInvalid)
+	if t.Prepare != nil || t.Answered != nil {
+		return fmt.Errorf("create task %q of queue %q: %w: this service cannot ask for the body of a delivery, nor hand over its answer",
+			t.Name, t.Queue, queue.ErrInvalid)
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

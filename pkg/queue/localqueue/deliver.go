@@ -14,8 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue"
 )
 
-// maxAnswerBytes is how much of an answer's body is read, so that the
-// connection can be used again; nobody looks at it.
+// maxAnswerBytes is how much of an answer's body is read: so that the connection can be
+// used again, and because the task may have asked for it.
 const maxAnswerBytes = 64 << 10
 
 var errDeadline = errors.New("no answer within the dispatch deadline")
@@ -116,9 +116,22 @@ func (q *Queue) post(ctx context.Context, t *task) (status int, err error) {
 		}
 		return 0, err
 	}
-	// The status is the answer; a body that breaks off changes nothing.
-	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswerBytes)
-	_ = resp.Body.Close()
+	defer resp.Body.Close()
+	if t.Answered == nil || resp.StatusCode/100 != 2 {
+		// The status is the answer; a body that breaks off changes nothing.
+		_, _ = io.CopyN(io.Discard, resp.Body, maxAnswerBytes)
+		return resp.StatusCode, nil
+	}
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes+1))
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("read the answer: %w", err)
+	case len(answer) > maxAnswerBytes:
+		return 0, fmt.Errorf("the answer has more than %d bytes", maxAnswerBytes)
+	}
+	if err := t.Answered(ctx, answer); err != nil {
+		return 0, fmt.Errorf("take the answer: %w", err)
+	}
 	return resp.StatusCode, nil
 }
 

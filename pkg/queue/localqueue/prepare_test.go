@@ -1,6 +1,7 @@
 package localqueue_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -36,6 +37,37 @@ func TestADeliveryIsPreparedWhenItIsMade(t *testing.T) {
 		create(t, q, item)
 		pass(t, time.Minute)
 		require.Equal(t, []string{"1", "2"}, bodies, "anew for each delivery")
+	})
+}
+
+func TestAnAnswerThatWasAskedForIsHandedOverAndOneThatIsNotTakenIsAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		delivered := 0
+		q := run(t, localqueue.Options{
+			Logger: slog.New(slog.DiscardHandler), MinBackoff: time.Second,
+			Client: client(func(w http.ResponseWriter, _ *http.Request) {
+				delivered++
+				size := 1
+				switch delivered {
+				case 1:
+					w.WriteHeader(http.StatusInternalServerError)
+				case 2: // more than anybody reads
+					size = 64<<10 + 1
+				}
+				_, _ = w.Write(bytes.Repeat([]byte{byte('0' + delivered)}, size))
+			}),
+		})
+		var answers []string
+		item := task("a")
+		item.Answered = func(_ context.Context, body []byte) error {
+			if answers = append(answers, string(body)); len(answers) == 1 {
+				return errors.New("away")
+			}
+			return nil
+		}
+		create(t, q, item)
+		pass(t, time.Minute)
+		require.Equal(t, []string{"3", "4"}, answers, "of successes, until one is taken")
 	})
 }
 

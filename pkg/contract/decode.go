@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -211,9 +213,18 @@ func decode(data []byte, limit int, v any, times ...string) error {
 	if len(data) > limit {
 		return &FieldError{Msg: fmt.Sprintf("the body has %d bytes; at most %d are allowed", len(data), limit)}
 	}
+	if first := bytes.TrimLeft(data, " \t\r\n"); len(first) > 0 && first[0] == '{' && jsonv2.Unmarshal(data, v) == nil {
+		return nil
+	}
+	return explain(data, v, times)
+}
+
+// explain says what is wrong with a body that was not read. The package that reads it
+// does not say as much.
+func explain(data []byte, v any, times []string) error {
 	err := json.Unmarshal(data, v)
 	if err == nil {
-		if first := strings.TrimLeft(string(data), " \t\r\n"); first[0] != '{' {
+		if first := bytes.TrimLeft(data, " \t\r\n"); first[0] != '{' {
 			return &FieldError{Msg: "the body is not a JSON object"}
 		}
 		return uniqueNames(data)

@@ -49,7 +49,8 @@ func requireField(t *testing.T, err error, field string) {
 
 func TestAWrongFieldOfAnEnvelopeIsNamed(t *testing.T) {
 	env := envelope()
-	require.NoError(t, contract.Sign(env, keys, hour))
+	_, err := contract.Seal(env, keys, hour)
+	require.NoError(t, err)
 	for _, c := range []struct{ field, raw, named string }{
 		{"contract_version", `"2.0"`, ""},
 		{"contract_version", ``, ""},
@@ -85,7 +86,7 @@ func TestAWrongFieldOfAnEnvelopeIsNamed(t *testing.T) {
 		}
 		requireField(t, err, named)
 	}
-	_, err := contract.DecodeEnvelope(with(t, env, "novelty", `{"x":1}`))
+	_, err = contract.DecodeEnvelope(with(t, env, "novelty", `{"x":1}`))
 	require.NoError(t, err, "what is unknown is ignored")
 }
 

@@ -361,12 +361,9 @@ func (d *Dispatcher) started(row *state.Dispatch, o order, expires event.Time) c
 
 // sealed signs an envelope.
 func (d *Dispatcher) sealed(env *contract.Envelope) ([]byte, error) {
-	if err := contract.Sign(env, d.Keys, env.Auth.ExpiresAt); err != nil {
-		return nil, fmt.Errorf("%w: sign envelope: %w", queue.ErrInvalid, err)
-	}
-	body, err := json.Marshal(env)
+	body, err := contract.Seal(env, d.Keys, env.Auth.ExpiresAt)
 	if err != nil {
-		return nil, fmt.Errorf("%w: encode envelope: %w", queue.ErrInvalid, err)
+		return nil, fmt.Errorf("%w: %w", queue.ErrInvalid, err)
 	}
 	return body, nil
 }

@@ -50,7 +50,8 @@ func FuzzKeysThatAreReadSign(f *testing.F) {
 			return
 		}
 		env := &contract.Envelope{Tenant: "acme", Workspace: "prod", RunID: ids.AtTime(ids.Time(""))}
-		require.NoError(t, contract.Sign(env, keys, 1))
+		_, err = contract.Seal(env, keys, 1)
+		require.NoError(t, err)
 		stored, err := json.Marshal(storedKeys{keys.Current, keys.Secrets})
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(file, stored, 0o600))

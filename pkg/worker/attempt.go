@@ -189,7 +189,10 @@ func (a *attempt) beatEvery() time.Duration {
 
 // heartbeats reports that the attempt is alive, and stops it when told to.
 func (a *attempt) heartbeats(ctx context.Context) {
-	for every := a.beatEvery(); a.w.cfg.Clock.Sleep(ctx, every) == nil && a.beat(ctx); {
+	for every := a.beatEvery(); a.w.cfg.Clock.Sleep(ctx, every) == nil; {
+		if !a.beat(ctx) {
+			return
+		}
 	}
 }
 

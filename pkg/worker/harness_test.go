@@ -302,8 +302,7 @@ func (w *world) envelope(taskKey string, attempt int32, change ...func(*contract
 
 func signedJSON(t testing.TB, env *contract.Envelope, expires event.Time) []byte {
 	t.Helper()
-	require.NoError(t, contract.Sign(env, keys, expires))
-	data, err := json.Marshal(env)
+	data, err := contract.Seal(env, keys, expires)
 	require.NoError(t, err)
 	return data
 }

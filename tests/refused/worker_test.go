@@ -84,8 +84,9 @@ func (c *refusing) signed(env *contract.Envelope, change func(*contract.Envelope
 func (c *refusing) signedWith(keys contract.Keyring, valid time.Duration, env *contract.Envelope, change func(*contract.Envelope)) string {
 	changed := *env
 	change(&changed)
-	require.NoError(c.T, contract.Sign(&changed, keys, event.At(clock.System{}.Now().Add(valid))))
-	return text(&changed)
+	sealed, err := contract.Seal(&changed, keys, event.At(clock.System{}.Now().Add(valid)))
+	require.NoError(c.T, err)
+	return string(sealed)
 }
 
 // envelopes are tasks that no dispatcher has signed for now.

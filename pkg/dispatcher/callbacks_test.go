@@ -261,6 +261,27 @@ func TestAHeartbeatTellsItsWorkerToStopOnceTheRunIsCancelled(t *testing.T) {
 	require.Equal(t, "not needed", got.Reason)
 }
 
+func TestTheBeatsOfManyTasksInASecondAreOneObjectOfTheLedger(t *testing.T) {
+	w := newWorld(t)
+	w.appender = ledger.NewAppender(ledger.Config{
+		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Company: time.Second, OnDurable: w.onDurable,
+	})
+	w.d = w.dispatcher(w.snapshots)
+	tasks := make([]event.TaskDef, 100)
+	for i := range tasks {
+		tasks[i] = foldtest.Task(fmt.Sprintf("t%d", i))
+	}
+	run := w.trigger(tasks...)
+	require.Empty(t, w.pending)
+	for i := range tasks {
+		require.Equal(t, http.StatusOK, w.report(w.callback(run, tasks[i].TaskKey, contract.VerbHeartbeat, 1)).status)
+	}
+	require.Empty(t, w.pending)
+	require.NoError(t, w.appender.Flush(t.Context())) // what its Run does after a second
+	require.Len(t, appended[*event.TaskHeartbeat](w), len(tasks))
+	require.Len(t, w.pending, 1, "entries")
+}
+
 func TestAWorkerMayAskOftenAndFewOfItsBeatsAreKept(t *testing.T) {
 	w := newWorld(t)
 	def := foldtest.Task("a")

@@ -81,6 +81,9 @@ type Options struct {
 	// KeepEntries is how long the live state has entries of the ledger, longer than
 	// anybody announces them again; 0: 8 days.
 	KeepEntries time.Duration
+	// KeepRuns is how long runs are kept after they were triggered, if they have ended; 0:
+	// [KeepRuns].
+	KeepRuns time.Duration
 	// Retention says which revisions are kept; the zero value is the default.
 	Retention manifest.Policy
 	// Decode reads an entry; nil: as [Decode] does. A simulation has builds that do
@@ -146,6 +149,7 @@ func (o Options) withDefaults() Options {
 	o.MaxInline = cmp.Or(o.MaxInline, maxInline)
 	o.MinBase = cmp.Or(max(o.MinBase, 0), minBase)
 	o.KeepEntries = cmp.Or(max(o.KeepEntries, 0), keepEntries)
+	o.KeepRuns = cmp.Or(max(o.KeepRuns, 0), KeepRuns)
 	o.Retention = o.Retention.WithDefaults()
 	if o.Decode == nil {
 		o.Decode = Decode

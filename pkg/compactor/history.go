@@ -16,6 +16,10 @@ import (
 // repeats a notification for seven days.
 const keepEntries = 8 * 24 * time.Hour
 
+// KeepRuns is how long runs are kept where nothing else is said: a year and a month, so
+// that one can be compared with that of a year before.
+const KeepRuns = 400 * 24 * time.Hour
+
 // cutOf says what a base of a manifest's state leaves to history. Nothing comes
 // back from there: the entries are those that no listing looks for any more, and a
 // cut is never behind the one before.
@@ -25,17 +29,21 @@ func (c *Compactor) cutOf(m *manifest.Manifest) state.Cut {
 		return before
 	}
 	entries := min(ids.AtTime(m.FoldTime.Add(-c.KeepEntries).Time()), m.Watermarks.CompleteThrough)
-	return state.Cut{Seq: m.FoldSeq, Time: m.FoldTime, Entries: max(before.Entries, entries)}
+	runs := ids.AtTime(m.FoldTime.Add(-c.KeepRuns).Time())
+	return state.Cut{Seq: m.FoldSeq, Time: m.FoldTime, Entries: max(before.Entries, entries), Runs: max(before.Runs, runs)}
 }
 
-// archive writes what is closed to history: of each table that has any, segments
-// and, in place of the one that m refers to, an index. It gives the indexes, and
-// all files that it has made.
+// archive writes what is closed, and kept, to history: of each table that has any,
+// segments and, in place of the one that m refers to, an index. It gives the indexes,
+// a zero one for a table of which nothing is left, and all files that it has made.
 func (c *Compactor) archive(
-	ctx context.Context, m *manifest.Manifest, closed *state.Rows,
+	ctx context.Context, m *manifest.Manifest, closed *state.Rows, from string,
 ) (indexes map[string]manifest.File, made []manifest.File, err error) {
-	segments := map[string][]manifest.File{}
-	for portion := range closed.Chunks(snapshot.MaxSegment) { // one at a time: each is in memory
+	segments, err := c.dropExpired(ctx, m, from)
+	if err != nil {
+		return nil, nil, err
+	}
+	for portion := range closed.KeptFrom(from).Chunks(snapshot.MaxSegment) { // one at a time: each is in memory
 		files, err := c.Codec.Encode(portion)
 		if err != nil {
 			return nil, nil, err
@@ -47,7 +55,7 @@ func (c *Compactor) archive(
 					return nil, nil, err
 				}
 			}
-			kept, segment, err := c.extend(ctx, f, known)
+			kept, segment, err := c.extend(ctx, f, known, from)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -57,6 +65,10 @@ func (c *Compactor) archive(
 	}
 	indexes = map[string]manifest.File{}
 	for _, table := range slices.Sorted(maps.Keys(segments)) { // in one order: each takes an id
+		if len(segments[table]) == 0 {
+			indexes[table] = manifest.File{}
+			continue
+		}
 		data, index, err := manifest.EncodeIndex(manifest.IndexKey(c.Domain, table, c.IDs.New()), table, segments[table])
 		if err != nil {
 			return nil, nil, err
@@ -70,13 +82,35 @@ func (c *Compactor) archive(
 	return indexes, made, nil
 }
 
+// dropExpired gives, of each table that has segments of which nothing is kept any more,
+// the others.
+func (c *Compactor) dropExpired(ctx context.Context, m *manifest.Manifest, from string) (map[string][]manifest.File, error) {
+	left := map[string][]manifest.File{}
+	for _, table := range slices.Sorted(maps.Keys(m.History)) {
+		if index := m.History[table]; index.MinRun == "" || index.MinRun >= from {
+			continue
+		}
+		known, err := c.Manifests.Segments(ctx, m.History[table])
+		if err != nil {
+			return nil, err
+		}
+		kept := slices.DeleteFunc(slices.Clone(known), func(f manifest.File) bool { return snapshot.Expired(f, from) })
+		if len(kept) < len(known) {
+			left[table] = kept
+		}
+	}
+	return left, nil
+}
+
 // extend stores a file as a segment after others of its table, of which it gives
 // those that stay: where the last ones are small they become one with it. One that
 // is damaged is left alone.
-func (c *Compactor) extend(ctx context.Context, f snapshot.File, known []manifest.File) (kept []manifest.File, segment manifest.File, err error) {
+func (c *Compactor) extend(
+	ctx context.Context, f snapshot.File, known []manifest.File, from string,
+) (kept []manifest.File, segment manifest.File, err error) {
 	kept = known
 	if small := snapshot.Absorbed(known, f.Rows); len(small) > 0 {
-		whole, err := c.Codec.Combine(ctx, c.Manifests, small, f)
+		whole, err := c.Codec.Combine(ctx, c.Manifests, small, f, from)
 		switch {
 		case err == nil:
 			f, kept = whole, known[:len(known)-len(small)]

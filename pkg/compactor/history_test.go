@@ -57,6 +57,17 @@ func (w *world) settle(c *compactor.Compactor) {
 	w.rebase(c)
 }
 
+// outcome is what became of an entry of one group.
+func outcome(c *compactor.Compactor, entry string) (found state.EntryOutcome) {
+	latest(c).State.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {
+		if row.Entry == entry {
+			found = row.Outcome
+		}
+		return false
+	})
+	return found
+}
+
 func latest(c *compactor.Compactor) *snapshot.Snapshot {
 	snap, _ := c.Latest().Get()
 	return snap
@@ -144,12 +155,7 @@ func TestWhatIsSaidOfAClosedRunIsLate(t *testing.T) {
 				require.True(t, strings.HasPrefix(line, "ledger_entries: "), "%s: %s: %s", name, p.Type(), line)
 			}
 			require.Equal(t, before.Runs.Len(), after.Runs.Len(), "%s: %s", name, p.Type())
-			var outcome state.EntryOutcome
-			after.Entries.Ascend(state.Key2{A: entry.ID}, func(row *state.Entry) bool {
-				outcome = row.Outcome
-				return false
-			})
-			require.Equal(t, state.Late, outcome, "%s: %s", name, p.Type())
+			require.Equal(t, state.Late, outcome(c, entry.ID), "%s: %s", name, p.Type())
 			require.Nil(t, after.RunKeys.Get("again"))
 		}
 	}

@@ -249,7 +249,7 @@ func (c *Compactor) rebase(ctx context.Context, r *merge, whole *state.State) er
 	result := &merged{cut: c.cutOf(r.of)}
 	closed := whole.Evict(result.cut)
 	var err error
-	if result.history, result.files, err = c.archive(ctx, r.of, closed); manifest.Damaged(err) {
+	if result.history, result.files, err = c.archive(ctx, r.of, closed, result.cut.Runs); manifest.Damaged(err) {
 		c.Logger.ErrorContext(ctx, "history cannot be added to: what is closed stays in the live state",
 			slog.String("domain", c.Domain.String()), slog.Any("error", err))
 		whole.Load(closed)
@@ -306,13 +306,15 @@ func (r *merge) apply(m *manifest.Manifest, now event.Time) {
 	if r.tier == manifest.TierBase {
 		m.BaseSnapshot = manifest.BaseSnapshot{
 			ID: result.ID, Revision: result.Revision, PublishedAt: now, Files: result.Files,
-			FoldSeq: result.cut.Seq, FoldTime: result.cut.Time, EntriesFrom: result.cut.Entries,
+			FoldSeq: result.cut.Seq, FoldTime: result.cut.Time, EntriesFrom: result.cut.Entries, RunsFrom: result.cut.Runs,
 		}
 		for table, index := range result.history {
 			if m.History == nil {
 				m.History = map[string]manifest.File{}
 			}
-			m.History[table] = index
+			if m.History[table] = index; index.Key == "" {
+				delete(m.History, table)
+			}
 		}
 		within := func(d manifest.Delta) bool { return d.Revision <= result.Revision }
 		m.L1, m.L0 = slices.DeleteFunc(m.L1, within), slices.DeleteFunc(m.L0, within)

@@ -90,6 +90,8 @@ type BaseSnapshot struct {
 	FoldTime event.Time `json:"fold_time,omitempty,omitzero"`
 	// EntriesFrom is the ULID below which entries of the ledger are in history.
 	EntriesFrom string `json:"entries_from,omitempty"`
+	// RunsFrom is the ULID below which closed runs are not kept.
+	RunsFrom string `json:"runs_from,omitempty"`
 }
 
 // After reports whether the base may hold changes after a revision. Those of

@@ -127,6 +127,7 @@ func TestADamagedManifestIsRefusedWithItsKeyAndReason(t *testing.T) {
 		"a later base":           {`"revision":1,"published_at"`, `"revision":3,"published_at"`, "base_snapshot.revision"},
 		"a cut of later":         {`"fold_seq":5`, `"fold_seq":8`, "base_snapshot.fold_seq"},
 		"entries from nowhere":   {`"entries_from":"0`, `"entries_from":"x`, "base_snapshot.entries_from"},
+		"runs from nowhere":      {`"runs_from":"0`, `"runs_from":"x`, "base_snapshot.runs_from"},
 		"a row that has changed": {`"slots":2`, `"slots":3`, "l0_deltas[1].inline[0].rows: they do not have the checksum"},
 		"rows of another tier":   {`"rows":3,"bytes":12}],"l0_deltas"`, `"rows":3,"bytes":12,"inline":[{"table":"runs","crc32c":0,"count":0,"rows":[]}]}],"l0_deltas"`, "l1[0].inline"},
 		"rows without a table":   {`"inline":[{"table":"limits"`, `"inline":[{"table":""`, "l0_deltas[1].inline[0].table"},

@@ -141,7 +141,7 @@ func full() *manifest.Manifest {
 	}
 	m.BaseSnapshot = manifest.BaseSnapshot{
 		ID: id, Revision: 1, PublishedAt: m.PublishedAt, Files: []manifest.File{file("runs", manifest.TierBase)},
-		FoldSeq: 5, FoldTime: m.FoldTime, EntriesFrom: id,
+		FoldSeq: 5, FoldTime: m.FoldTime, EntriesFrom: id, RunsFrom: "01GH5M5P000000000000000000",
 	}
 	m.L1 = []manifest.Delta{{ID: id, Revision: 1, Files: []manifest.File{file("runs", manifest.TierL1)}, Rows: 3, Bytes: 12}}
 	row := manifest.NewRows("limits", 1, []byte(`[{"scope":"pool","name":"db","slots":2,"row_seq":7}]`))

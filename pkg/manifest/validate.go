@@ -105,6 +105,7 @@ func (m *Manifest) validateFiles(p *problem, known knower) {
 	p.check(m.BaseSnapshot.FoldTime >= 0 && m.BaseSnapshot.FoldTime <= m.FoldTime,
 		"base_snapshot.fold_time: %d is not one up to %d", m.BaseSnapshot.FoldTime, m.FoldTime)
 	p.optionalULID("base_snapshot.entries_from", m.BaseSnapshot.EntriesFrom)
+	p.optionalULID("base_snapshot.runs_from", m.BaseSnapshot.RunsFrom)
 	p.check(len(m.BaseSnapshot.Files) <= maxFiles, "base_snapshot.files: there are %d; at most %d are allowed", len(m.BaseSnapshot.Files), maxFiles)
 	for i := range m.BaseSnapshot.Files {
 		validateFile(p, m.Domain(), fmt.Sprintf("base_snapshot.files[%d]", i), &m.BaseSnapshot.Files[i], TierBase)

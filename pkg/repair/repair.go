@@ -87,8 +87,9 @@ func Verify(ctx context.Context, cfg Config) (Report, error) {
 // which of the two follows from the rows.
 func (cfg Config) differences(m *manifest.Manifest, replayed, live *state.State, closed *state.Rows) []string {
 	want, got := state.New(cfg.Domain), state.New(cfg.Domain)
-	want.Load(replayed.Evict(snapshot.CutOf(m)))
-	got.Load(closed.Superseded(live))
+	cut := snapshot.CutOf(m)
+	want.Load(replayed.Evict(cut).KeptFrom(cut.Runs))
+	got.Load(closed.Superseded(live).KeptFrom(cut.Runs))
 	lines := cfg.Codec.Diff(replayed, live, maxProblems)
 	for _, line := range cfg.Codec.Diff(want, got, maxProblems) {
 		lines = append(lines, "history: "+line)

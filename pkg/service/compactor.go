@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) er
 		return err
 	}
 	defer closeStore()
+	p.Compactor.KeepRuns = cmp.Or(p.Compactor.KeepRuns, cfg.KeepRuns)
 	c := &compactors{
 		store: store, codec: p.Codec, ids: ids.NewSource(p.Clock.Now, p.Entropy), server: s, options: p.Compactor,
 		writer: s.name + "/" + p.Instance, started: make(chan *compactor.Compactor),

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/control"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -50,6 +51,8 @@ type config struct {
 	Weights      string
 	// Subscription is one whose messages are pulled; "": they are pushed.
 	Subscription string
+	// KeepRuns is how long runs that have ended are kept after they were triggered.
+	KeepRuns time.Duration
 	// Every is the time between sweeps; 0: only when asked.
 	Every time.Duration
 
@@ -84,9 +87,14 @@ var (
 		Flags: func(f *flag.FlagSet, c *config) {
 			f.StringVar(&c.DispatcherURL, "dispatcher-url", "", "where the dispatcher serves, to tell it of each revision; empty: nobody is told")
 			f.StringVar(&c.Subscription, "subscription", "", "pull the notifications of ledger entries from projects/PROJECT/subscriptions/SUBSCRIPTION; empty: they are pushed")
+			f.DurationVar(&c.KeepRuns, "keep-runs", compactor.KeepRuns, "how long runs that have ended are kept after they were triggered, 24h or more")
 		},
 		Check: func(c config) []error {
-			return []error{checkURL("dispatcher-url", c.DispatcherURL, false), c.checkSubscription()}
+			problems := []error{checkURL("dispatcher-url", c.DispatcherURL, false), c.checkSubscription()}
+			if c.KeepRuns < minKeepRuns {
+				problems = append(problems, fmt.Errorf("--keep-runs is %s; it must be %s or more", c.KeepRuns, minKeepRuns))
+			}
+			return problems
 		},
 	}
 	dispatcherKind = kind{
@@ -152,6 +160,7 @@ const (
 	defaultConcurrency = 32
 	// defaultDispatchRate is what Cloud Tasks takes out of a queue in a second.
 	defaultDispatchRate = 500
+	minKeepRuns         = 24 * time.Hour
 	// queueCalls bounds the calls to the queue that are under way, of all domains together.
 	queueCalls = 64
 	// maxWeight bounds how long one tenant's turns of a round may hold up the others.

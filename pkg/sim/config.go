@@ -28,6 +28,8 @@ type World struct {
 	MaxInline, MinBase int64
 	// KeepEntries is for how many minutes the live state keeps entries of the ledger.
 	KeepEntries int
+	// KeepRuns is for how many minutes runs are kept that have ended; 0: for ever.
+	KeepRuns int
 	// Keep is for how many seconds every revision is kept.
 	Keep int
 	// Bare is how many of a thousand assets leave no files.
@@ -64,6 +66,9 @@ func Draw(seed uint64) World {
 		c.MinBase = 100 + history.Int64N(900)
 		c.MaxDeltas = 2 + history.IntN(4)
 		c.Spread = true
+		if history.IntN(2) == 0 {
+			c.KeepRuns = 20 + history.IntN(20)
+		}
 	}
 	if r.IntN(4) == 0 {
 		c.Domains = 2

@@ -59,10 +59,14 @@ func (c *client) haunt(ctx context.Context, e *engine.Engine) error {
 // begin.
 func (c *client) hauntClosed(ctx context.Context, e *engine.Engine, snap *snapshot.Snapshot, now event.Time) error {
 	runs, err := snap.Runs(ctx, haunted, func(r *state.Run) bool { return snap.State.Runs.Get(r.RunID) == nil })
-	if err != nil || len(runs) == 0 {
+	if err != nil {
 		return err
 	}
-	run := runs[c.rng.IntN(len(runs))]
+	closed := append(c.closed[e.Domain], runs...)
+	if c.closed[e.Domain] = closed; len(closed) == 0 {
+		return nil
+	}
+	run := closed[c.rng.IntN(len(closed))]
 	payloads := []event.Payload{
 		&event.RunTriggered{RunID: run.RunID, PlanID: run.PlanID, Trigger: event.Trigger{Type: "manual"}},
 		&event.RunCancelRequested{RunID: run.RunID, Force: true},
@@ -71,10 +75,12 @@ func (c *client) hauntClosed(ctx context.Context, e *engine.Engine, snap *snapsh
 	if err != nil {
 		return err
 	}
-	s.TasksOf(run.RunID, func(t *state.Task) bool {
-		payloads = append(payloads, ghosts(e.Domain, t, now)...)
-		return len(payloads) < haunted
-	})
+	if s != nil {
+		s.TasksOf(run.RunID, func(t *state.Task) bool {
+			payloads = append(payloads, ghosts(e.Domain, t, now)...)
+			return len(payloads) < haunted
+		})
+	}
 	for range min(len(payloads), 1+c.rng.IntN(4)) {
 		p := payloads[c.rng.IntN(len(payloads))]
 		if _, err := e.Appender.Append(ctx, []*event.Envelope{{Domain: e.Domain, CorrelationID: run.RunID, CausationID: run.Version, Payload: p}}); err != nil {

@@ -204,8 +204,9 @@ func (o *oracle) load(f *followed, m *manifest.Manifest) (*state.State, error) {
 		return nil, err
 	}
 	wantLive, wantClosed, gotClosed := next.Copy(), state.New(f.domain), state.New(f.domain)
-	wantClosed.Load(wantLive.Evict(snapshot.CutOf(m)))
-	gotClosed.Load(closed.Superseded(live))
+	cut := snapshot.CutOf(m)
+	wantClosed.Load(wantLive.Evict(cut).KeptFrom(cut.Runs))
+	gotClosed.Load(closed.Superseded(live).KeptFrom(cut.Runs))
 	if diff := o.w.codec.Diff(wantLive, live, 5); len(diff) > 0 {
 		return nil, fmt.Errorf("what was merged and its deltas are another state: %s", strings.Join(diff, "; "))
 	}
@@ -576,6 +577,11 @@ func (o *oracle) count(r *Result) {
 		if f.manifest != nil {
 			r.Revisions += f.manifest.Revision
 			o.w.counts["closed runs in history"] += int(f.manifest.History["runs"].Rows)
+			for run := range f.state.Runs.All {
+				if run.RunID < f.manifest.BaseSnapshot.RunsFrom {
+					o.w.counts["runs not kept any more"]++
+				}
+			}
 		}
 	}
 }

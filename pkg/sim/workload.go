@@ -15,6 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
@@ -257,12 +258,15 @@ type client struct {
 	rng     *rand.Rand
 	ids     *ids.Source
 	engines map[ids.Domain]*engine.Engine
+	// closed are runs that were seen to be; some are not kept any more.
+	closed map[ids.Domain][]*state.Run
 }
 
 func runClient(ctx context.Context, p *process) {
 	w := p.machine.w
 	c := &client{
 		p: p, rng: random(w.cfg.Seed, p.id, 0), ids: ids.NewSource(p.now, p.entropy), engines: map[ids.Domain]*engine.Engine{},
+		closed: map[ids.Domain][]*state.Run{},
 	}
 	for _, d := range w.domains {
 		manifests := manifest.New(manifest.Config{Domain: d, Store: store{p}, IDs: c.ids, Clock: machineClock{p}})

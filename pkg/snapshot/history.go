@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -20,6 +21,8 @@ type History struct {
 	store   *manifest.Store
 	domain  ids.Domain
 	indexes map[string]manifest.File
+	// from is the id below which runs are not kept.
+	from string
 }
 
 // HistoryOf is that of a manifest.
@@ -27,7 +30,7 @@ func HistoryOf(c *Codec, store *manifest.Store, m *manifest.Manifest) History {
 	if m == nil {
 		return History{}
 	}
-	return History{codec: c, store: store, domain: m.Domain(), indexes: m.History}
+	return History{codec: c, store: store, domain: m.Domain(), indexes: m.History, from: m.BaseSnapshot.RunsFrom}
 }
 
 // Tables whose rows belong to runs, and that of the runs.
@@ -38,6 +41,9 @@ var runTables = []string{runsTable, "tasks", "dep_satisfaction", "attempts"}
 // Run gives the rows of a closed run, as a state of its own; nil if there is no
 // such run.
 func (h History) Run(ctx context.Context, runID string) (*state.State, error) {
+	if !h.Kept(runID) {
+		return nil, nil
+	}
 	if has, err := h.Has(ctx, runID); err != nil || !has {
 		return nil, err
 	}
@@ -58,8 +64,23 @@ func (h History) Run(ctx context.Context, runID string) (*state.State, error) {
 	return st, nil
 }
 
-// Has reports whether a run is closed and in history.
+// Kept reports whether a run of that id would still be in history if it was closed.
+func (h History) Kept(runID string) bool { return runID >= h.from }
+
+// Since is the time from which runs are kept; zero: from the first.
+func (h History) Since() event.Time {
+	if h.from == "" {
+		return 0
+	}
+	return event.At(ids.Time(h.from))
+}
+
+// Has reports whether a run, which the live state does not have, is closed: it is in
+// history, or was for as long as runs are kept.
 func (h History) Has(ctx context.Context, runID string) (bool, error) {
+	if !h.Kept(runID) {
+		return true, nil
+	}
 	files, err := h.segments(ctx, runsTable, runID)
 	if err != nil {
 		return false, err
@@ -158,7 +179,7 @@ func (h History) newest(ctx context.Context, limit int, found []*state.Run, ok f
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, slices.DeleteFunc(runs, func(r *state.Run) bool { return !ok(r) })...)
+		found = append(found, slices.DeleteFunc(runs, func(r *state.Run) bool { return !h.Kept(r.RunID) || !ok(r) })...)
 		slices.SortFunc(found, func(a, b *state.Run) int { return strings.Compare(b.RunID, a.RunID) })
 		found = found[:min(limit, len(found))]
 	}
@@ -227,9 +248,12 @@ func Absorbed(segments []manifest.File, rows int64) []manifest.File {
 	return segments[from:]
 }
 
+// Expired reports whether a segment has rows of runs only that are not kept any more.
+func Expired(f manifest.File, from string) bool { return f.MaxRun != "" && f.MaxRun < from }
+
 // Combine is a file of the rows of stored files of a table, and of one that is not
-// stored.
-func (c *Codec) Combine(ctx context.Context, store *manifest.Store, stored []manifest.File, f File) (File, error) {
+// stored, without those of runs below an id.
+func (c *Codec) Combine(ctx context.Context, store *manifest.Store, stored []manifest.File, f File, from string) (File, error) {
 	sources := append(fileSources(store, stored), Source{
 		Table: f.Table, Name: "what is added to the history of " + f.Table,
 		Read: func(context.Context) ([]byte, error) { return f.Data, nil },
@@ -238,7 +262,7 @@ func (c *Codec) Combine(ctx context.Context, store *manifest.Store, stored []man
 	if err != nil {
 		return File{}, err
 	}
-	files, err := c.Encode(rows)
+	files, err := c.Encode(rows.KeptFrom(from))
 	if err != nil {
 		return File{}, err
 	}

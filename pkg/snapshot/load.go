@@ -25,7 +25,8 @@ func Load(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.Mani
 
 // CutOf says what a manifest's base leaves to history.
 func CutOf(m *manifest.Manifest) state.Cut {
-	return state.Cut{Seq: m.BaseSnapshot.FoldSeq, Time: m.BaseSnapshot.FoldTime, Entries: m.BaseSnapshot.EntriesFrom}
+	b := &m.BaseSnapshot
+	return state.Cut{Seq: b.FoldSeq, Time: b.FoldTime, Entries: b.EntriesFrom, Runs: b.RunsFrom}
 }
 
 // LoadDeltas gives the rows that deltas hold together, tombstones included.

@@ -23,6 +23,9 @@ type Cut struct {
 	Seq     int64
 	Time    event.Time
 	Entries string
+	// Runs is a ULID below which closed runs are not kept: history may have some of
+	// their rows, or none.
+	Runs string
 }
 
 // Recorded reports whether the state has an entry of the ledger.
@@ -137,6 +140,20 @@ func first[R any](rows *[]*R, n int) []*R {
 func (r *Rows) Superseded(live *State) *Rows {
 	out := *r
 	out.Conflicts = only(r.Conflicts, func(row *RunKeyConflict) bool { return live.Conflicts.Get(row.Key()) == nil })
+	return &out
+}
+
+// KeptFrom are the rows without those of runs below an id.
+func (r *Rows) KeptFrom(runID string) *Rows {
+	if runID == "" {
+		return r
+	}
+	out := *r
+	out.Runs = only(r.Runs, func(row *Run) bool { return row.RunID >= runID })
+	out.Tasks = only(r.Tasks, func(row *Task) bool { return row.RunID >= runID })
+	out.Deps = only(r.Deps, func(row *Dep) bool { return row.RunID >= runID })
+	out.Attempts = only(r.Attempts, func(row *Attempt) bool { return row.RunID >= runID })
+	out.Conflicts = only(r.Conflicts, func(row *RunKeyConflict) bool { return row.RunID >= runID })
 	return &out
 }
 

@@ -1,0 +1,105 @@
+package compactor_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/repair"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+const day = 24 * time.Hour
+
+// history is what the newest revision has beyond its live state.
+func (w *world) history() *state.Rows {
+	w.t.Helper()
+	rows, err := snapshot.LoadHistory(w.t.Context(), codec, w.manifests(), w.newest(), "")
+	require.NoError(w.t, err)
+	return rows
+}
+
+func TestRunsAreKeptForSoLongAndNoLonger(t *testing.T) {
+	for name, others := range map[string]int{"one, which is merged with what comes": 0, "many, whose segment goes whole": 100} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.options = eager
+			w.options.KeepRuns = day
+			c := w.open("one")
+			live, trigger := w.trigger(foldtest.Task("a"))
+			w.step(c, trigger)
+			old, _ := w.ended(c)
+			for range others {
+				w.ended(c)
+			}
+			w.clock.pass(day - 2*time.Hour)
+			w.settle(c)
+			kept, err := latest(c).WithRun(t.Context(), old)
+			require.NoError(t, err)
+			require.NotNil(t, kept, "its time is not over")
+			require.True(t, latest(c).History.Kept(old))
+
+			w.clock.pass(3 * time.Hour)
+			w.settle(c)
+			snap := latest(c)
+			gone, err := snap.WithRun(t.Context(), old)
+			require.NoError(t, err)
+			require.Nil(t, gone)
+			require.False(t, snap.History.Kept(old))
+			rows := w.history()
+			require.NotEmpty(t, rows.Runs)
+			require.NotEmpty(t, rows.Entries, "what a rebuild goes by is kept")
+			for _, run := range rows.Runs {
+				require.Greater(t, run.RunID, old)
+			}
+			for _, task := range rows.Tasks {
+				require.Greater(t, task.RunID, old)
+			}
+			w.verify()
+
+			// What is said of it is late, and not of a run that nobody knows.
+			late := w.append(w.Finished(old, "a", 1, event.Failed))
+			w.step(c, late)
+			require.Equal(t, state.Late, outcome(c, late.ID))
+			// One that has not ended is kept, and then goes at once.
+			w.step(c, w.append(w.Finished(live, "a", 1, event.Succeeded)))
+			require.Equal(t, state.RunSucceeded, latest(c).State.Runs.Get(live).State)
+			w.clock.pass(time.Hour)
+			w.settle(c)
+			require.Nil(t, latest(c).State.Runs.Get(live))
+			closed, err := latest(c).History.Has(t.Context(), live)
+			require.NoError(t, err)
+			require.True(t, closed)
+			w.verify()
+
+			result, err := repair.Rebuild(t.Context(), w.repair())
+			require.NoError(t, err)
+			require.True(t, result.Recorded)
+			c = w.open("two")
+			w.settle(c)
+			require.False(t, latest(c).History.Kept(old), "also after a rebuild, which has all that the ledger has")
+			w.verify()
+		})
+	}
+}
+
+func TestATableOfWhoseHistoryNothingIsKeptHasNone(t *testing.T) {
+	w := newWorld(t)
+	w.options = eager
+	w.options.KeepRuns = day
+	c := w.open("one")
+	w.ended(c)
+	w.clock.pass(time.Hour)
+	w.rebase(c)
+	w.rebase(c)
+	require.Contains(t, w.newest().History, "runs")
+	w.clock.pass(2 * day)
+	w.rebase(c)
+	w.rebase(c)
+	require.NotContains(t, w.newest().History, "runs")
+	w.verify()
+}

@@ -37,6 +37,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/query/render"
 	"github.com/servo-orchestration/servo/pkg/service"
+	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
 // Exit codes.
@@ -115,6 +116,10 @@ type app struct {
 	output   string
 	logLevel string
 
+	// traces are asked for by flags of the commands that do something; tracer makes them.
+	traces service.Traces
+	tracer *trace.Tracer
+
 	format render.Format
 	logger *slog.Logger
 	style  style
@@ -138,7 +143,9 @@ func Main(ctx context.Context, env Env) int {
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
-	return a.exit(ctx, root.ExecuteContext(ctx))
+	err := root.ExecuteContext(ctx)
+	service.Flush(ctx, a.tracer, a.logger)
+	return a.exit(ctx, err)
 }
 
 // exit says what went wrong, if so, and gives the exit code.
@@ -216,7 +223,7 @@ func (s *signals) stop() {
 }
 
 // setup reads the global flags.
-func (a *app) setup(*cobra.Command, []string) error {
+func (a *app) setup(cmd *cobra.Command, _ []string) error {
 	var err error
 	if a.format, err = render.ParseFormat(a.output); err != nil {
 		return &usageError{err}
@@ -226,7 +233,18 @@ func (a *app) setup(*cobra.Command, []string) error {
 		return usagef("no log level %q: choose one of debug, info, warn, error", a.logLevel)
 	}
 	a.logger = slog.New(&logHandler{slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level}), &a.quiet})
-	return nil
+	if err = a.traces.Check(); err != nil {
+		return &usageError{err}
+	}
+	a.tracer, err = a.traces.Open(cmd.Context(), a.OpenTraces, "servo", fmt.Sprintf("servo-%d", os.Getpid()), a.logger)
+	return err
+}
+
+// traceFlags are flags of a command that does something.
+func (a *app) traceFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&a.traces.URL, "traces", "", service.TracesUsage)
+	flags.Float64Var(&a.traces.Ratio, "trace-ratio", 1, service.TraceRatioUsage)
 }
 
 // logHandler is a log that can be held back.

@@ -48,7 +48,7 @@ func (a *app) openCloud(ctx context.Context, o embedded.Options) (*session, erro
 	if err != nil {
 		return nil, err
 	}
-	e, err := parts.Engine(ctx, o.Actor, services{parts.Reader(), o.Dir})
+	e, err := parts.Engine(ctx, o, services{parts.Reader(), o.Dir})
 	if err != nil {
 		return nil, err
 	}

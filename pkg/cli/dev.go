@@ -31,6 +31,7 @@ func (a *app) devCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&address, "listen", devAddress, "the address to serve on; this machine only")
+	a.traceFlags(cmd)
 	return cmd
 }
 

@@ -65,6 +65,7 @@ func (a *app) runCommand() *cobra.Command {
 	flags.DurationVar(&f.timeout, "timeout", 0, "end the run after this long, for example 2h")
 	flags.StringArrayVar(&f.labels, "label", nil, "a label of the run: name=value (repeatable)")
 	flags.BoolVar(&f.resume, "resume", false, "start nothing: carry on the runs that are not done")
+	a.traceFlags(cmd)
 	return cmd
 }
 
@@ -276,5 +277,6 @@ func (a *app) retryCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&failed, "failed", false, "repeat the tasks that did not succeed")
+	a.traceFlags(cmd)
 	return cmd
 }

@@ -43,6 +43,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/service"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/trace"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
@@ -73,6 +74,8 @@ type Options struct {
 	// Wrap gives the store that all but the worker use, around that of the folder: to
 	// count what is asked of it. It may be nil.
 	Wrap func(blob.Store) blob.Store
+	// Traces make spans of all that this process does; nil: there are none.
+	Traces *trace.Tracer
 }
 
 // Stack is a running stack.
@@ -199,7 +202,7 @@ func (s *Stack) build(ctx context.Context) error {
 	p := s.parts
 	s.compactor, err = compactor.Open(ctx, compactor.Config{
 		Domain: p.Domain, Store: p.Objects, Manifests: p.Manifests, Codec: p.Codec, IDs: p.IDs, Clock: p.Clock,
-		Writer: fmt.Sprintf("servo/%d", os.Getpid()), Logger: p.Logger,
+		Writer: fmt.Sprintf("servo/%d", os.Getpid()), Logger: p.Logger, Traces: s.opts.Traces,
 		OnPublish:     func(published compactor.Published) { s.dispatch.React(published) },
 		OnTrouble:     s.folding.note,
 		OnTroubleOver: func() { s.folding.note(nil, time.Time{}) },
@@ -219,7 +222,7 @@ func (s *Stack) build(ctx context.Context) error {
 	snapshots := inProcess{s.compactor.Latest()}
 	s.Engine = engine.New(engine.Config{
 		Domain: p.Domain, Store: p.Objects, Appender: appender, Compactor: s.compactor, Snapshots: snapshots,
-		IDs: p.IDs, Clock: p.Clock, Actor: s.opts.Actor,
+		IDs: p.IDs, Clock: p.Clock, Actor: s.opts.Actor, Traces: s.opts.Traces,
 	})
 	s.queue = localqueue.New(localqueue.Options{
 		Clock: p.Clock, Client: newClient(), Logger: p.Logger, Concurrency: s.concurrency,
@@ -227,7 +230,7 @@ func (s *Stack) build(ctx context.Context) error {
 	s.dispatch = dispatcher.New(dispatcher.Config{
 		Domain: p.Domain, Queue: s.queue, QueueAsks: true, Appender: appender, Compactor: s.compactor, Snapshots: snapshots,
 		Keys: keys, WorkerURL: func(string) string { return cmp.Or(s.opts.WorkerURL, s.URL) }, BaseURL: s.URL,
-		IDs: p.IDs, Clock: p.Clock, Logger: p.Logger,
+		IDs: p.IDs, Clock: p.Clock, Logger: p.Logger, Traces: s.opts.Traces,
 	})
 	if s.opts.WorkerURL == "" {
 		if err := s.buildWorker(keys); err != nil {
@@ -244,7 +247,7 @@ func (s *Stack) buildWorker(keys contract.Keyring) (err error) {
 		Store: p.Store, Clock: p.Clock, Nonce: p.IDs.New, Keyring: keys, HTTPClient: newClient(),
 		WorkerID:   fmt.Sprintf("local-%d", os.Getpid()),
 		ScratchDir: filepath.Join(s.opts.Dir, scratchDir),
-		Logger:     p.Logger, Environ: s.opts.Environ, ServoBin: s.opts.Program,
+		Logger:     p.Logger, Traces: s.opts.Traces, Environ: s.opts.Environ, ServoBin: s.opts.Program,
 		HeartbeatEvery: heartbeatEvery, MaxConcurrent: s.concurrency(""),
 		DuckDB: s.opts.DuckDB,
 	})

@@ -22,12 +22,12 @@ func Attach(ctx context.Context, opts Options, owner Owner) (*engine.Engine, err
 	if err != nil {
 		return nil, err
 	}
-	return p.Engine(ctx, opts.Actor, &compactor.Client{Domain: p.Domain, URL: owner.URL, HTTP: newClient()})
+	return p.Engine(ctx, opts, &compactor.Client{Domain: p.Domain, URL: owner.URL, HTTP: newClient()})
 }
 
 // Engine is one whose entries another process folds. It closes the store if it
 // fails.
-func (p *Parts) Engine(ctx context.Context, actor string, folds engine.Compactor) (*engine.Engine, error) {
+func (p *Parts) Engine(ctx context.Context, opts Options, folds engine.Compactor) (*engine.Engine, error) {
 	// Ids of this process must come after what the state has seen.
 	m, err := p.Manifests.Load(ctx)
 	switch {
@@ -38,7 +38,7 @@ func (p *Parts) Engine(ctx context.Context, actor string, folds engine.Compactor
 		return nil, errors.Join(err, p.Close())
 	}
 	return engine.New(engine.Config{
-		Domain: p.Domain, Store: p.Objects, Snapshots: p.Reader(), IDs: p.IDs, Clock: p.Clock, Actor: actor,
+		Domain: p.Domain, Store: p.Objects, Snapshots: p.Reader(), IDs: p.IDs, Clock: p.Clock, Actor: opts.Actor, Traces: opts.Traces,
 		Appender:  ledger.NewAppender(ledger.Config{Domain: p.Domain, Store: p.Objects, IDs: p.IDs, Clock: p.Clock, Logger: p.Logger}),
 		Compactor: folds,
 	}), nil

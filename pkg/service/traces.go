@@ -64,7 +64,7 @@ func (t *Traces) Open(ctx context.Context, open OpenTraces, service, instance st
 	case t.URL == "":
 		return nil, nil //nolint:nilnil // a nil tracer is one that makes no spans
 	case open == nil:
-		return nil, fmt.Errorf("--traces %s: this program has no way to send them", t.URL)
+		return nil, fmt.Errorf("--traces %s: this program has no way to send them; servo-cloud has", t.URL)
 	}
 	return open(ctx, trace.Options{Endpoint: t.URL, Ratio: t.Ratio, Service: service, Instance: instance}, logger)
 }

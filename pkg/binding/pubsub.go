@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"cloud.google.com/go/pubsub/v2"
 
@@ -13,6 +14,10 @@ import (
 // maxOutstanding bounds the messages of a subscription that are being dealt with. More
 // than a few hundred gain nothing: what waits for a domain is folded at once.
 const maxOutstanding = 256
+
+// shutdownTimeout is how long the end waits for messages that are being dealt with, and
+// for their acknowledgement. Without a bound that is for ever where Pub/Sub has gone.
+const shutdownTimeout = 4 * time.Second
 
 // Pull pulls the messages of a subscription of Pub/Sub.
 func Pull(ctx context.Context, subscription string, take func(context.Context, service.Message) error) (err error) {
@@ -28,6 +33,7 @@ func Pull(ctx context.Context, subscription string, take func(context.Context, s
 	}()
 	s := client.Subscriber(subscription)
 	s.ReceiveSettings.MaxOutstandingMessages = maxOutstanding
+	s.ReceiveSettings.ShutdownOptions = &pubsub.ShutdownOptions{Timeout: shutdownTimeout, Behavior: pubsub.ShutdownBehaviorWaitForProcessing}
 	err = s.Receive(ctx, func(ctx context.Context, m *pubsub.Message) {
 		if take(ctx, service.Message{Attributes: m.Attributes, Data: m.Data}) == nil {
 			m.Ack()

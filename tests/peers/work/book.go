@@ -41,11 +41,11 @@ type Open func(ctx context.Context, job Job, book Book) (Engine, error)
 
 // Serve does the job that it reads, and writes what was done.
 func Serve(ctx context.Context, in io.Reader, out io.Writer, open Open) error {
-	var job Job
-	if err := json.NewDecoder(in).Decode(&job); err != nil {
-		return fmt.Errorf("read the job: %w", err)
+	var order Order
+	if err := json.NewDecoder(in).Decode(&order); err != nil {
+		return fmt.Errorf("read the order: %w", err)
 	}
-	book, warming := Book{}, Warming()
+	book, job, warming := Book{}, order.Job, order.Warming
 	for _, j := range []Job{warming, job} {
 		if err := book.add(j); err != nil {
 			return err
@@ -59,14 +59,16 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, open Open) error {
 	if err := engine.Do(ctx, book[warming.Workload]); err != nil {
 		return fmt.Errorf("warm up: %w", err)
 	}
-	began := time.Now()
+	flushed, began := Flushes(job.Device), time.Now()
 	if err := engine.Do(ctx, book[job.Workload]); err != nil {
 		return err
 	}
-	done, err := book[job.Workload].Done(time.Since(began).Seconds())
+	took := time.Since(began)
+	done, err := book[job.Workload].Done()
 	if err != nil {
 		return err
 	}
+	done.Seconds, done.Flushes = took.Seconds(), Flushes(job.Device)-flushed
 	return json.NewEncoder(out).Encode(done)
 }
 

@@ -36,10 +36,9 @@ func (c *Check) Execute(run, task int) {
 }
 
 // Done is what was done; an error if that is not the whole job in its order.
-func (c *Check) Done(seconds float64) (Done, error) {
+func (c *Check) Done() (done Done, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	done := Done{Seconds: seconds}
 	for _, tasks := range c.executed {
 		for _, times := range tasks {
 			if times > 0 {

@@ -17,6 +17,14 @@ type Job struct {
 	Admin string `json:"admin,omitempty"`
 	// Settings are the peer's own.
 	Settings map[string]string `json:"settings"`
+	// Device is the disk whose flushes are counted; "": none can be.
+	Device string `json:"device,omitempty"`
+}
+
+// Order is what a peer's program reads on its standard input.
+type Order struct {
+	Job     Job `json:"job"`
+	Warming Job `json:"warming"`
 }
 
 // Done is what a peer's program says of a job on its standard output.
@@ -27,6 +35,8 @@ type Done struct {
 	Repeated int `json:"repeated"`
 	// Seconds are from the first request until the peer has recorded the last end.
 	Seconds float64 `json:"seconds"`
+	// Flushes is how often the disk was told meanwhile to make durable what it has.
+	Flushes int64 `json:"flushes,omitempty"`
 }
 
 // Warming is executed before the clock starts, so that no peer is measured while it

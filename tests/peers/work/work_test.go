@@ -39,7 +39,7 @@ func TestACheckMissesNothing(t *testing.T) {
 		for _, task := range c.executed {
 			check.Execute(0, task)
 		}
-		done, err := check.Done(1)
+		done, err := check.Done()
 		if (err == nil) != c.right || done.Repeated != c.repeated {
 			t.Errorf("executed %v: %+v, %v", c.executed, done, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -79,7 +80,7 @@ func (b *bench) ofPeer(ctx context.Context, p peer, dir, workload string) (done 
 		return done, err
 	}
 	defer func() { err = errors.Join(err, running.Stop()) }()
-	job.Server, job.Admin, job.Settings, job.Device = running.Address, running.Admin, p.Settings, b.device
+	job.Server, job.Admin, job.Settings, job.Device = running.Address, running.Admin, settingsFor(p.Settings, workload), b.device
 	order, err := json.Marshal(work.Order{Job: job, Warming: work.Warming()})
 	if err != nil {
 		return done, err
@@ -95,6 +96,18 @@ func (b *bench) ofPeer(ctx context.Context, p peer, dir, workload string) (done 
 		return done, fmt.Errorf("%d of %d tasks were executed", done.Tasks, job.Tasks())
 	}
 	return done, nil
+}
+
+// settingsFor are the settings of a peer for a workload: what is the best for one may not
+// be for another, "W3.cooldown_ms" is for W3 alone.
+func settingsFor(all map[string]string, workload string) map[string]string {
+	settings := maps.Clone(all)
+	for key, value := range all {
+		if name, ok := strings.CutPrefix(key, workload+"."); ok {
+			settings[name] = value
+		}
+	}
+	return settings
 }
 
 // program is how to start the program of a peer.

@@ -41,7 +41,7 @@ func peers(tools string) []peer {
 	return []peer{
 		{
 			Name: "river", Title: "River, own dependency counter", Worker: "in process",
-			Durability: "PostgreSQL, fsync", Settings: map[string]string{"workers": "50", "cooldown_ms": "1"},
+			Durability: "PostgreSQL, fsync", Settings: map[string]string{"workers": "50", "cooldown_ms": "1", "W3.cooldown_ms": "5", "poll_ms": "20"},
 			start: postgres.Start, open: riverpeer.Open, version: ofModule("github.com/riverqueue/river", postgresVersion),
 		},
 		{
@@ -68,7 +68,7 @@ func peers(tools string) []peer {
 		},
 		{
 			Name: "bullmq", Title: "BullMQ, flows (trees)", Worker: "in process",
-			Durability: "Redis, appendfsync always", Settings: map[string]string{"concurrency": "100"},
+			Durability: "Redis, appendfsync always", Settings: map[string]string{"concurrency": "50"},
 			start: server.Redis, node: "bullmq", version: ofPackage("bullmq", "bullmq", redisVersion),
 		},
 	}

@@ -1,8 +1,11 @@
 // Package riverpeer executes workloads on River, whose open version has jobs but no
 // dependencies. What its users write for these is here: a table with the number of tasks
-// that each one still waits for. One transaction counts down those after a task, inserts
-// the jobs of those that wait no more, and completes the job, as River's documentation
-// recommends (JobCompleteTx): nothing is executed twice or lost.
+// that each one still waits for, if that is more than one. One transaction completes the
+// job (JobCompleteTx, as River's documentation recommends), counts down those after it,
+// and inserts the jobs of those that wait no more: nothing is executed twice or lost.
+//
+// Those that many tasks come before are counted down by one after the other, each of
+// which holds the row until it is flushed. So that is what a transaction does last.
 package riverpeer
 
 import (
@@ -25,9 +28,9 @@ const schema = `create table waiting (
 	workload text, run int, task int, tasks int not null, primary key (workload, run, task)
 )`
 
-// The rows are locked in order, so that two that release the same tasks never wait for
+// The rows are locked in order, so that two that count down the same tasks never wait for
 // each other.
-const release = `with locked as (
+const countDown = `with locked as (
 	select task from waiting where workload = $1 and run = $2 and task = any($3) order by task for update
 )
 update waiting w set tasks = w.tasks - 1 from locked
@@ -57,13 +60,18 @@ type worker struct {
 }
 
 // Open implements work.Open. Its settings: "workers", how many tasks at once;
-// "cooldown_ms", the least time between two looks for jobs.
+// "cooldown_ms" and
+// "poll_ms", the least and the longest time between two looks for jobs.
 func Open(ctx context.Context, job work.Job, book work.Book) (work.Engine, error) {
 	workers, err := job.Setting("workers")
 	if err != nil {
 		return nil, err
 	}
 	cooldown, err := job.Setting("cooldown_ms")
+	if err != nil {
+		return nil, err
+	}
+	poll, err := job.Setting("poll_ms")
 	if err != nil {
 		return nil, err
 	}
@@ -91,10 +99,11 @@ func Open(ctx context.Context, job work.Job, book work.Book) (work.Engine, error
 	registry := river.NewWorkers()
 	river.AddWorker(registry, &worker{book: book, engine: e})
 	e.client, err = river.NewClient(driver, &river.Config{
-		Queues:        map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workers}},
-		Workers:       registry,
-		FetchCooldown: time.Duration(cooldown) * time.Millisecond,
-		Logger:        slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
+		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workers}},
+		Workers:           registry,
+		FetchCooldown:     time.Duration(cooldown) * time.Millisecond,
+		FetchPollInterval: time.Duration(poll) * time.Millisecond,
+		Logger:            slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 	})
 	if err != nil {
 		return nil, err
@@ -123,19 +132,23 @@ func (e *engine) Do(ctx context.Context, entry *work.Entry) error {
 	return nil
 }
 
-// request records a run's tasks, and inserts the first job.
+// request records how many tasks others wait for, and inserts the first job.
 func (e *engine) request(ctx context.Context, entry *work.Entry, run int) error {
-	tasks, waiting := make([]int, len(entry.After)), make([]int, len(entry.After))
+	var tasks, waiting []int
 	for task, after := range entry.After {
-		tasks[task], waiting[task] = task, len(after)
+		if len(after) > 1 {
+			tasks, waiting = append(tasks, task), append(waiting, len(after))
+		}
 	}
 	return pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `insert into waiting select $1, $2, * from unnest($3::int[], $4::int[])`,
-			entry.Workload, run, tasks, waiting)
-		if err != nil {
-			return err
+		if len(tasks) > 0 {
+			_, err := tx.Exec(ctx, `insert into waiting select $1, $2, * from unnest($3::int[], $4::int[])`,
+				entry.Workload, run, tasks, waiting)
+			if err != nil {
+				return err
+			}
 		}
-		_, err = e.client.InsertTx(ctx, tx, args{Workload: entry.Workload, Run: run}, nil)
+		_, err := e.client.InsertTx(ctx, tx, args{Workload: entry.Workload, Run: run}, nil)
 		return err
 	})
 }
@@ -146,13 +159,10 @@ func (w *worker) Work(ctx context.Context, job *river.Job[args]) error {
 	entry.Execute(job.Args.Run, job.Args.Task)
 	next := entry.Next[job.Args.Task]
 	err := pgx.BeginFunc(ctx, w.pool, func(tx pgx.Tx) error {
-		if len(next) > 0 {
-			if err := w.release(ctx, tx, job.Args, next); err != nil {
-				return err
-			}
+		if _, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job); err != nil {
+			return err
 		}
-		_, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job)
-		return err
+		return w.release(ctx, tx, entry, job.Args, next)
 	})
 	if err == nil && len(next) == 0 {
 		w.ended <- struct{}{}
@@ -160,22 +170,41 @@ func (w *worker) Work(ctx context.Context, job *river.Job[args]) error {
 	return err
 }
 
-func (e *engine) release(ctx context.Context, tx pgx.Tx, of args, next []int) error {
-	rows, err := tx.Query(ctx, release, of.Workload, of.Run, next)
-	if err != nil {
-		return err
-	}
-	var task, waiting int
+// release inserts the jobs of those tasks that wait no more, now that one is done.
+func (e *engine) release(ctx context.Context, tx pgx.Tx, entry *work.Entry, done args, next []int) error {
 	var ready []river.InsertManyParams
-	_, err = pgx.ForEachRow(rows, []any{&task, &waiting}, func() error {
-		if waiting == 0 {
-			ready = append(ready, river.InsertManyParams{Args: args{Workload: of.Workload, Run: of.Run, Task: task}})
+	var joins []int
+	for _, task := range next {
+		if len(entry.After[task]) > 1 {
+			joins = append(joins, task)
+			continue
 		}
-		return nil
-	})
-	if err != nil || len(ready) == 0 {
-		return err
+		ready = append(ready, jobOf(done, task))
 	}
-	_, err = e.client.InsertManyFastTx(ctx, tx, ready)
+	if len(joins) > 0 {
+		rows, err := tx.Query(ctx, countDown, done.Workload, done.Run, joins)
+		if err != nil {
+			return err
+		}
+		var task, waiting int
+		_, err = pgx.ForEachRow(rows, []any{&task, &waiting}, func() error {
+			if waiting == 0 {
+				ready = append(ready, jobOf(done, task))
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if len(ready) == 0 {
+		return nil
+	}
+	_, err := e.client.InsertManyFastTx(ctx, tx, ready)
 	return err
+}
+
+func jobOf(of args, task int) river.InsertManyParams {
+	of.Task = task
+	return river.InsertManyParams{Args: of}
 }

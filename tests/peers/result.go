@@ -102,6 +102,7 @@ type entry struct {
 	Version    string              `json:"version"`
 	Worker     string              `json:"worker"`
 	Durability string              `json:"durability"`
+	Server     string              `json:"server,omitempty"`
 	Settings   map[string]string   `json:"settings,omitempty"`
 	Figures    map[string]*figures `json:"figures"`
 }
@@ -120,7 +121,10 @@ func machine(dir string) string {
 func (r *report) add(ctx context.Context, rows []*row, tools string) {
 	for _, row := range rows {
 		p := row.peer
-		e := entry{Name: p.Name, Title: p.Title, Worker: p.Worker, Durability: p.Durability, Settings: p.Settings, Figures: row.measured}
+		e := entry{
+			Name: p.Name, Title: p.Title, Worker: p.Worker, Durability: p.Durability,
+			Server: p.Server, Settings: p.Settings, Figures: row.measured,
+		}
 		if p.version != nil {
 			e.Version = p.version(ctx, tools)
 		}

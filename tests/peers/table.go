@@ -31,7 +31,7 @@ func (r *report) table() string {
 		if p.Version == "" {
 			continue
 		}
-		fmt.Fprintf(&b, "- %s (`%s`): %s", p.Title, p.Name, p.Version)
+		fmt.Fprintf(&b, "- %s (`%s`): %s; %s", p.Title, p.Name, p.Version, p.Server)
 		for _, name := range sortedKeys(p.Settings) {
 			fmt.Fprintf(&b, "; %s %s", name, p.Settings[name])
 		}

@@ -102,6 +102,9 @@ func measure(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return err
+	}
 	// At the end only: a disk is slower where files were just removed.
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // PostgreSQL is another user

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/servo-orchestration/servo/tests/peers/server"
 	"github.com/servo-orchestration/servo/tests/peers/work"
 )
 
@@ -127,7 +128,7 @@ func output(ctx context.Context, in []byte, program string, args ...string) ([]b
 	cmd := exec.CommandContext(ctx, program, args...)
 	var out, complaint bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &complaint
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = server.ChildOf(nil)
 	// It may have children, which end with it if it may end in order.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+
+	"github.com/servo-orchestration/servo/tests/peers/server"
 )
 
 type version func(ctx context.Context, tools string) string
@@ -47,7 +49,13 @@ func packageVersion(folder, name, called string) version {
 	}
 }
 
-func postgresVersion(ctx context.Context, _ string) string { return said(ctx, "postgres", "--version") }
+func postgresVersion(ctx context.Context, _ string) string {
+	program, err := server.PostgresProgram(ctx, "postgres")
+	if err != nil {
+		return "PostgreSQL"
+	}
+	return said(ctx, program, "--version")
+}
 
 func temporalVersion(ctx context.Context, tools string) string {
 	return said(ctx, filepath.Join(tools, "temporal"), "--version")

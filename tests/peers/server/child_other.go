@@ -4,6 +4,7 @@ package server
 
 import "syscall"
 
-func childOf(as *syscall.Credential) *syscall.SysProcAttr {
+// ChildOf keeps an interrupt of the terminal from a child.
+func ChildOf(as *syscall.Credential) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Credential: as}
 }

@@ -38,7 +38,7 @@ func (p *Postgres) Start(ctx context.Context, dir string) (Running, error) {
 	if err != nil {
 		return Running{}, err
 	}
-	program, err := postgresProgram(ctx, "postgres")
+	program, err := PostgresProgram(ctx, "postgres")
 	if err != nil {
 		return Running{}, err
 	}
@@ -58,7 +58,7 @@ func (p *Postgres) Start(ctx context.Context, dir string) (Running, error) {
 }
 
 func (p *Postgres) init(ctx context.Context, dir string, as *syscall.Credential) error {
-	program, err := postgresProgram(ctx, "initdb")
+	program, err := PostgresProgram(ctx, "initdb")
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (p *Postgres) init(ctx context.Context, dir string, as *syscall.Credential)
 		}
 	}
 	cmd := exec.CommandContext(ctx, program, "-D", filepath.Join(dir, "data"), "-U", "postgres", "--auth=trust", "-E", "UTF8")
-	cmd.Dir, cmd.SysProcAttr = dir, childOf(as)
+	cmd.Dir, cmd.SysProcAttr = dir, ChildOf(as)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w: %s", err, strings.TrimSpace(string(out)))
 	}
@@ -89,8 +89,8 @@ func createDatabase(ctx context.Context, url, name string) error {
 	return err
 }
 
-// postgresProgram finds a program of PostgreSQL. Debian keeps the server's out of PATH.
-func postgresProgram(ctx context.Context, name string) (string, error) {
+// PostgresProgram finds a program of PostgreSQL. Debian keeps the server's out of PATH.
+func PostgresProgram(ctx context.Context, name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
 	}

@@ -56,7 +56,7 @@ func run(dir string, as *syscall.Credential, program string, args ...string) (*p
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, log, log
 	// Telemetry would ask for hosts elsewhere, and wait for them.
 	p.cmd.Env = append(os.Environ(), "DO_NOT_TRACK=1", "RESTATE_DISABLE_TELEMETRY=true")
-	p.cmd.SysProcAttr = childOf(as)
+	p.cmd.SysProcAttr = ChildOf(as)
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}

@@ -13,6 +13,8 @@ FIRST ?= 0
 WORLD ?=
 PKG ?= ./pkg/...
 COUNT ?= 5
+SAMPLES ?= 3
+PEERS ?=
 
 # The steps of `make check`, in order: the quick ones first, the verdict last.
 STEPS := fmt-check build vet lint demo test
@@ -68,6 +70,10 @@ fuzz: ## fuzz every fuzz target for FUZZTIME each (30s)
 .PHONY: bench
 bench: build ## run the benchmarks of PKG (./pkg/...) and servo bench COUNT times (5), results into bench/ for benchstat
 	@scripts/bench $(COUNT) $(PKG)
+
+.PHONY: bench-peers
+bench-peers: build ## measure Servo and other engines in turns, SAMPLES times (3), PEERS="river dbos" or all, into bench/
+	@scripts/bench-peers $(SAMPLES) $(PEERS)
 
 .PHONY: check
 check: $(STEPS) ## what CI runs: format, build, vet, lint, demo, test

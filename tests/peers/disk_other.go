@@ -1,0 +1,7 @@
+//go:build !linux
+
+package main
+
+func disk(string) (kind, device string) { return "unknown", "" }
+
+func settle() {}

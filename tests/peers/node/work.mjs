@@ -1,0 +1,72 @@
+import { readFileSync } from "node:fs";
+
+// What programs for peers in this language share: the same as package work has for Go.
+
+export function levelsOf(job) {
+  const levels = [];
+  const level = [];
+  job.after.forEach((after, task) => {
+    level[task] = after.length ? level[after[0]] + 1 : 0;
+    (levels[level[task]] ??= []).push(task);
+  });
+  job.after.forEach((after, task) => {
+    if (level[task] && after.length !== levels[level[task] - 1].length) {
+      throw new Error(`${job.workload}: task ${task} waits for some of a stage`);
+    }
+  });
+  return levels;
+}
+
+class Check {
+  constructor(job) {
+    this.job = job;
+    this.executed = Array.from({ length: job.runs }, () => new Array(job.after.length).fill(0));
+    this.wrong = null;
+  }
+
+  execute(run, task) {
+    for (const before of this.job.after[task]) {
+      if (!this.executed[run][before]) this.wrong = `task ${task} of run ${run} was executed before task ${before}`;
+    }
+    this.executed[run][task]++;
+  }
+
+  done() {
+    let tasks = 0;
+    let repeated = 0;
+    for (const times of this.executed.flat()) {
+      if (times) tasks++, (repeated += times - 1);
+    }
+    const all = this.job.runs * this.job.after.length;
+    if (this.wrong || tasks !== all) throw new Error(this.wrong ?? `${tasks} of ${all} tasks were executed`);
+    return { tasks, repeated };
+  }
+}
+
+// flushes of a disk since the machine was started.
+function flushes(device) {
+  if (!device) return 0;
+  const line = readFileSync("/proc/diskstats", "utf8")
+    .split("\n")
+    .map((text) => text.trim().split(/\s+/))
+    .find((fields) => fields[2] === device);
+  return Number(line?.[18] ?? 0);
+}
+
+// serve does the job that it reads. open gets it and a book of jobs by workload, and
+// gives a function that does all runs of one.
+export async function serve(open) {
+  let text = "";
+  for await (const part of process.stdin) text += part;
+  const { job, warming } = JSON.parse(text);
+  const book = {};
+  for (const each of [warming, job]) book[each.workload] = { ...each, levels: levelsOf(each), check: new Check(each) };
+  const perform = await open(job, book);
+  await perform(book[warming.workload]);
+  const flushed = flushes(job.device);
+  const began = performance.now();
+  await perform(book[job.workload]);
+  const seconds = (performance.now() - began) / 1000;
+  const done = { ...book[job.workload].check.done(), seconds, flushes: flushes(job.device) - flushed };
+  process.stdout.write(JSON.stringify(done) + "\n", () => process.exit(0)); // whatever is still connected
+}

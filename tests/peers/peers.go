@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/servo-orchestration/servo/tests/peers/restatepeer"
+	"github.com/servo-orchestration/servo/tests/peers/riverpeer"
+	"github.com/servo-orchestration/servo/tests/peers/server"
+	"github.com/servo-orchestration/servo/tests/peers/temporalpeer"
+	"github.com/servo-orchestration/servo/tests/peers/work"
+)
+
+// peer is an engine that is measured beside Servo.
+type peer struct {
+	// Name is what it is chosen by, Title what it is.
+	Name, Title string
+	// Worker says who executes the tasks, Durability what a task's end survives, and with
+	// what each task is made durable.
+	Worker, Durability string
+	// Server is how the server is set where that is not how it comes; Settings are its
+	// program's.
+	Server   string
+	Settings map[string]string
+
+	start server.Start
+	// Where its program is: in this one, or for Node.js below the tools.
+	open work.Open
+	node string
+	// version finds out which it is.
+	version func(ctx context.Context, tools string) string
+}
+
+const (
+	nodePeers = "node"
+	// restatePartitions: fewer than the 24 it has by itself suit two cores better.
+	restatePartitions = 2
+)
+
+// peers are all that there are. Tools are where what they need was installed.
+func peers(tools string) []peer {
+	postgres := new(server.Postgres)
+	restate := server.Restate(filepath.Join(tools, nodePeers, "restate", "node_modules"), restatePartitions)
+	temporal := server.Temporal(filepath.Join(tools, "temporal"))
+	return []peer{
+		{
+			Name: "river", Title: "River, own dependency counter", Worker: "in process",
+			Durability: "PostgreSQL, fsync", Server: "as initdb sets it", Settings: map[string]string{"workers": "50", "cooldown_ms": "1", "W3.cooldown_ms": "5", "poll_ms": "20"},
+			start: postgres.Start, open: riverpeer.Open, version: ofModule("github.com/riverqueue/river", postgresVersion),
+		},
+		{
+			Name: "dbos", Title: "DBOS (TypeScript), steps", Worker: "in process",
+			Durability: "PostgreSQL, fsync", Server: "as initdb sets it", Settings: map[string]string{"connections": "20"},
+			start: postgres.Start, node: "dbos", version: ofPackage("dbos", "@dbos-inc/dbos-sdk", postgresVersion),
+		},
+		{
+			Name: "restate-run", Title: "Restate, run blocks", Worker: "in the handler, which is pushed a run",
+			Durability: "RocksDB, WAL fsync", Server: fmt.Sprint(restatePartitions, " partitions"),
+			start: restate, open: restatepeer.Blocks,
+			version: ofModule("github.com/restatedev/sdk-go", packageVersion("restate", "@restatedev/restate-server", "server")),
+		},
+		{
+			Name: "restate-call", Title: "Restate, service calls", Worker: "apart, pushed",
+			Durability: "RocksDB, WAL fsync", Server: fmt.Sprint(restatePartitions, " partitions"),
+			start: restate, open: restatepeer.Calls,
+			version: ofModule("github.com/restatedev/sdk-go", packageVersion("restate", "@restatedev/restate-server", "server")),
+		},
+		{
+			Name: "temporal", Title: "Temporal development server, activities", Worker: "apart, polls",
+			Durability: "SQLite, WAL, synchronous=full", Server: "history.transferProcessorMaxPollRPS 1000", Settings: map[string]string{"activities": "1000", "pollers": "16"},
+			start: temporal, open: temporalpeer.Open, version: ofModule("go.temporal.io/sdk", temporalVersion),
+		},
+		{
+			Name: "bullmq", Title: "BullMQ, flows (trees)", Worker: "in process",
+			Durability: "Redis, appendfsync always", Server: "no snapshots", Settings: map[string]string{"concurrency": "50"},
+			start: server.Redis, node: "bullmq", version: ofPackage("bullmq", "bullmq", redisVersion),
+		},
+	}
+}
+
+// servo is not a peer, but has a row.
+func servo() peer {
+	return peer{Name: servoName, Title: "**Servo**", Worker: "apart, pushed", Durability: "files, fsync"}
+}
+
+const servoName = "servo"
+
+// named is the peer with a name.
+func named(all []peer, name string) (peer, bool) {
+	i := slices.IndexFunc(all, func(p peer) bool { return p.Name == name })
+	if i < 0 {
+		return peer{}, false
+	}
+	return all[i], true
+}

@@ -28,10 +28,10 @@ func (c *Compactor) cutOf(m *manifest.Manifest) state.Cut {
 	return state.Cut{Seq: m.FoldSeq, Time: m.FoldTime, Entries: max(before.Entries, entries)}
 }
 
-// archive writes what is closed to history: of each table that has any, segments
+// bury writes what is closed to history: of each table that has any, segments
 // and, in place of the one that m refers to, an index. It gives the indexes, and
 // all files that it has made.
-func (c *Compactor) archive(
+func (c *Compactor) bury(
 	ctx context.Context, m *manifest.Manifest, closed *state.Rows,
 ) (indexes map[string]manifest.File, made []manifest.File, err error) {
 	segments := map[string][]manifest.File{}

@@ -300,7 +300,11 @@ func (c *Compactor) decode(ctx context.Context, e Entry) ([]fold.Group, error) {
 	data := e.Data
 	if data == nil {
 		var err error
-		data, err = ledger.Read(ctx, c.Store, ledger.Key(c.Domain, e.ID))
+		if e.refused { // it may have waited for so long that it is in the archive
+			data, err = c.entries.Read(ctx, e.ID)
+		} else {
+			data, err = ledger.Read(ctx, c.Store, ledger.Key(c.Domain, e.ID))
+		}
 		if errors.Is(err, blob.ErrNotFound) {
 			return nil, nil // announced by mistake, or archived since: there is nothing to fold
 		}
@@ -429,7 +433,7 @@ func (c *Compactor) fold(ctx context.Context, work *state.State, p publication) 
 		g := queue[0]
 		queue = queue[1:]
 		g.Revision = revision
-		if c.archived(work, g) {
+		if c.buried(work, g) {
 			continue
 		}
 		var err error
@@ -455,9 +459,9 @@ func (c *Compactor) fold(ctx context.Context, work *state.State, p publication) 
 	return n, nil
 }
 
-// archived reports whether history has a group. It comes here when another group
+// buried reports whether history has a group. It comes here when another group
 // of its entry waited, and is tried again.
-func (c *Compactor) archived(work *state.State, g fold.Group) bool {
+func (c *Compactor) buried(work *state.State, g fold.Group) bool {
 	return c.manifest != nil && g.Entry < c.manifest.BaseSnapshot.EntriesFrom &&
 		work.Entries.Get(state.Key2{A: g.Entry, B: g.ID}) == nil
 }
@@ -494,7 +498,7 @@ func (c *Compactor) closed(ctx context.Context, work *state.State, g fold.Group)
 func (c *Compactor) waiting(ctx context.Context, work *state.State, run string) ([]fold.Group, error) {
 	var groups []fold.Group
 	for _, key := range work.Waiting(run) {
-		all, err := c.decode(ctx, Entry{ID: key.A})
+		all, err := c.decode(ctx, Entry{ID: key.A, refused: true})
 		if err != nil {
 			return nil, err
 		}

@@ -112,7 +112,7 @@ func load(ctx context.Context, store blob.Store, d ids.Domain, first string) ([]
 	if blob.CRC32C(data) != object.CRC32C {
 		return nil, fmt.Errorf("read archive %s: %w: the bytes read do not match the store's checksum", key, errDamaged)
 	}
-	entries, err := decode(data)
+	entries, err := Decode(data)
 	if err != nil {
 		return nil, fmt.Errorf("read archive %s: %w: %w", key, errDamaged, err)
 	}

@@ -240,7 +240,7 @@ func (a *Archiver) write(ctx context.Context, entries []Entry) ([]Entry, error) 
 // same holds what a file decodes to against what it was made of: soon it is all that
 // there is.
 func same(data []byte, entries []Entry) error {
-	decoded, err := decode(data)
+	decoded, err := Decode(data)
 	if err != nil {
 		return err
 	}

@@ -43,9 +43,9 @@ func rowsOf(e Entry) []*table.Line {
 	return rows
 }
 
-// decode gives the entries of a file, in ascending order of their ids, each held
+// Decode gives the entries of a file, in ascending order of their ids, each held
 // against its checksum.
-func decode(data []byte) ([]Entry, error) {
+func Decode(data []byte) ([]Entry, error) {
 	rows, err := lines().Decode(data)
 	if err != nil {
 		return nil, err

@@ -22,12 +22,15 @@ const (
 	day = 24 * time.Hour
 	// maxBytes and maxEntries bound a file, and so what one call of Archive holds in
 	// memory and how much it reads again after a crash.
-	maxBytes   = 32 << 20
+	maxBytes   = 16 << 20
 	maxEntries = 10_000
 	// maxEntry is how large an entry may be; others stay in the ledger.
 	maxEntry = 64 << 20
 	// workers is how many objects are read, or deleted, at once.
 	workers = 16
+	// maxYielded is how often in a row the work is left to another archiver: it may be
+	// one that has died.
+	maxYielded = 100
 )
 
 // Config is what an [Archiver] works with.
@@ -41,7 +44,7 @@ type Config struct {
 	// from 1970, lies below the cut; 0: a day.
 	Span time.Duration
 	// MaxBytes and MaxEntries bound a file, by what its entries have in the ledger;
-	// 0: 32 MiB and 10,000.
+	// 0: 16 MiB and 10,000.
 	MaxBytes   int64
 	MaxEntries int
 }
@@ -54,6 +57,7 @@ type Archiver struct {
 
 	done     string // nothing is left below it but what cannot be archived
 	position string // in a sweep: the entry after which it goes on
+	yielded  int    // calls in a row that left the work to another archiver
 	wait     time.Duration
 	resume   time.Time // after an error: when to try again
 }
@@ -115,10 +119,15 @@ func (a *Archiver) pass(ctx context.Context, until string, stands func(context.C
 	if err != nil {
 		return false, err
 	}
-	entries, err := a.read(ctx, names)
+	entries, gone, err := a.read(ctx, names)
 	if err != nil {
 		return false, err
 	}
+	if gone && a.yielded < maxYielded { // what was read is in another's file, or soon will be
+		a.yielded++
+		return true, nil
+	}
+	a.yielded = 0
 	if len(entries) > 0 {
 		archived, err := a.write(ctx, entries)
 		if err != nil {
@@ -171,8 +180,9 @@ func (a *Archiver) list(ctx context.Context, until string) (names []ledger.Name,
 }
 
 // read reads entries, but for those that cannot be read now: they stay where they
-// are, and are tried again when the next span is archived, or by another process.
-func (a *Archiver) read(ctx context.Context, names []ledger.Name) ([]Entry, error) {
+// are, and are tried again when the next span is archived, or by another process. It
+// reports whether some were gone: another archiver is at work on them.
+func (a *Archiver) read(ctx context.Context, names []ledger.Name) (entries []Entry, gone bool, err error) {
 	read, failures := make([]Entry, len(names)), make([]error, len(names))
 	var g errgroup.Group
 	g.SetLimit(workers)
@@ -185,16 +195,16 @@ func (a *Archiver) read(ctx context.Context, names []ledger.Name) ([]Entry, erro
 	}
 	_ = g.Wait() // none of them fails
 	if err := ctx.Err(); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	var entries []Entry
 	var left []error
 	away := 0
 	for i, err := range failures {
 		switch {
 		case err == nil:
 			entries = append(entries, read[i])
-		case errors.Is(err, blob.ErrNotFound): // another archiver was faster
+		case errors.Is(err, blob.ErrNotFound):
+			gone = true
 		default:
 			left = append(left, err)
 			if !errors.Is(err, ledger.ErrCorrupt) {
@@ -203,13 +213,13 @@ func (a *Archiver) read(ctx context.Context, names []ledger.Name) ([]Entry, erro
 		}
 	}
 	if len(entries) == 0 && away > 0 { // the store, it seems, and not the entries
-		return nil, left[0]
+		return nil, false, left[0]
 	}
 	if len(left) > 0 {
 		a.cfg.Logger.WarnContext(ctx, "entries that cannot be read stay in the ledger and are not archived",
 			slog.String("domain", a.cfg.Domain.String()), slog.Int("entries", len(left)), slog.Any("error", left[0]))
 	}
-	return entries, nil
+	return entries, gone, nil
 }
 
 // write stores entries as a file, and gives those of them that a file holds: none, if

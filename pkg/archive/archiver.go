@@ -237,7 +237,10 @@ func (a *Archiver) write(ctx context.Context, entries []Entry) ([]Entry, error) 
 	switch {
 	case errors.Is(err, blob.ErrExists):
 		return a.held(ctx, entries)
-	case err != nil:
+	case err != nil: // what is there says whether it happened
+		if held, readErr := a.held(ctx, entries); readErr == nil && len(held) > 0 {
+			return held, nil
+		}
 		return nil, err
 	case stored.CRC32C != blob.CRC32C(data):
 		return nil, fmt.Errorf("%s: the store has stored other bytes", key)

@@ -197,7 +197,12 @@ func TestOnlyTheCompactorCanWriteManifestsAndState(t *testing.T) {
 		require.Equal(t, cmp.Or(service, name), allowed[name].GetAttr("service").AsString())
 	}
 	require.Equal(t, []string{"storage.objects.delete"}, list(m.value(m.blocks["google_project_iam_custom_role.archives"].Body.Attributes["permissions"].Expr)),
-		"of what is archived, and of nothing else: see below")
+		"and neither adds nor replaces")
+	text, err := os.ReadFile("terraform/storage.tf")
+	require.NoError(t, err)
+	deletes := string(m.blocks["google_storage_bucket_iam_member.archives"].Body.Range().SliceBytes(text))
+	require.Equal(t, 1, strings.Count(deletes, "/objects/"))
+	require.Contains(t, deletes, "/objects/"+folder(ledger.Key(d, ulid))+"/", "what is archived, and nothing else")
 	for name, block := range m.blocks {
 		if !strings.HasPrefix(name, "google_storage_bucket_iam_member.") {
 			continue

@@ -23,10 +23,10 @@ import (
 // inUse keeps entries for as long as they are in use, and makes bases early.
 var inUse = compactor.Options{MaxDeltas: 4, MaxInline: -1, MinBase: 1}
 
-// age lets days pass until what was there is archived.
-func (w *world) age(c *compactor.Compactor, days int) {
+// age lets two weeks pass, and what was there is archived.
+func (w *world) age(c *compactor.Compactor) {
 	w.t.Helper()
-	w.clock.pass(time.Duration(days) * 24 * time.Hour)
+	w.clock.pass(15 * 24 * time.Hour)
 	w.settle(c)
 	w.clock.pass(2 * time.Hour) // by then no revision is kept that looks for it
 	w.ended(c)
@@ -76,7 +76,7 @@ func TestTwoWeeksLaterAllIsAsItWas(t *testing.T) {
 	require.NoError(t, err)
 	stale := w.open("stale")
 	never := w.ids.New() // the name of an entry that appears when it is too late
-	w.age(c, 15)
+	w.age(c)
 	for _, e := range append(entries, dead) {
 		require.False(t, w.inLedger(e.ID))
 	}
@@ -139,7 +139,7 @@ func TestTwoWeeksLaterAllIsAsItWas(t *testing.T) {
 		require.Equal(t, w.newest().Revision, latest(stale).Revision)
 		require.Empty(t, codec.Diff(latest(c).State, latest(stale).State, 5))
 	})
-	t.Run("I-17: it is rebuilt, in the recorded order and without", func(t *testing.T) {
+	t.Run("I-17: it is rebuilt, in the recorded order and without", func(*testing.T) {
 		w.rebuilds(run, coming)
 	})
 }
@@ -168,7 +168,7 @@ func (w *world) rebuilds(runs ...string) {
 	}
 	w.verify()
 	require.NoError(w.t, foldtest.Check(latest(c).State))
-	w.age(c, 15)
+	w.age(c)
 	require.Less(w.t, latest(c).State.Entries.Len(), 200)
 	w.verify()
 }
@@ -181,7 +181,7 @@ func TestWhatAnOlderBuildRefusedIsFoldedFromTheArchive(t *testing.T) {
 	limit := w.append(&event.LimitSet{CommandID: w.ids.New(), Scope: event.ScopePool, Name: "p", Slots: 3})
 	w.step(c, limit)
 	require.Len(t, latest(c).State.Waiting(""), 1)
-	w.age(c, 15)
+	w.age(c)
 	require.False(t, w.inLedger(limit.ID))
 	w.options.Decode = nil // the newer build
 	c = w.open("new")
@@ -217,7 +217,7 @@ func TestI16MaintenanceAsksNothingMoreWhereNothingIsToBeArchived(t *testing.T) {
 	w.options = inUse
 	c := w.open("one")
 	w.ended(c)
-	w.age(c, 15)
+	w.age(c)
 	w.ended(c)
 	before := w.blobs.Stats()
 	w.maintain(c)

@@ -235,3 +235,18 @@ func TestI16MaintenanceAsksNothingMoreWhereNothingIsToBeArchived(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, archived)
 }
+
+func TestTheCompactorsOfAProcessArchiveOneAtATime(t *testing.T) {
+	w := newWorld(t)
+	w.options = inUse
+	w.archiving = make(chan struct{}, 1)
+	c := w.open("one")
+	_, entries := w.ended(c)
+	w.archiving <- struct{}{} // another one is at it
+	w.age(c)
+	require.True(t, w.inLedger(entries[0].ID))
+	<-w.archiving
+	w.maintain(c)
+	require.False(t, w.inLedger(entries[0].ID))
+	require.Empty(t, w.archiving)
+}

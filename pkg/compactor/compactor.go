@@ -55,6 +55,10 @@ type Config struct {
 	// Writer names this instance in the manifests that it publishes.
 	Writer string
 	Options
+	// Archiving holds one for each compactor that archives at the moment: a process gives
+	// all that it runs the same, with room for as many as it has memory for, since days
+	// end for all of them at once. Nil: this one asks nobody.
+	Archiving chan struct{}
 
 	Logger *slog.Logger
 	// Traces make spans of publishes and of the runs that they end; nil: there are none.
@@ -111,8 +115,6 @@ type Compactor struct {
 	collector   *manifest.Collector
 	archiver    *archive.Archiver
 
-	entries *archive.Reader
-
 	// What follows belongs to the goroutine of Run.
 	state    *state.State // as of manifest
 	manifest *manifest.Manifest
@@ -143,7 +145,6 @@ func Open(ctx context.Context, cfg Config) (*Compactor, error) {
 		archiver: archive.New(archive.Config{
 			Domain: cfg.Domain, Store: cfg.Store, Clock: cfg.Clock, Logger: cfg.Logger, Span: cfg.ArchiveSpan,
 		}),
-		entries: archive.NewReader(cfg.Store, cfg.Domain),
 	}
 	if _, err := c.reload(ctx); err != nil {
 		return nil, err

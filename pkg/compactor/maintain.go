@@ -54,8 +54,16 @@ func (c *Compactor) archiveEntries(ctx context.Context) (more bool, err error) {
 	if !c.archiver.Due(oldest.EntriesFrom) {
 		return false, nil
 	}
+	if c.Archiving != nil {
+		select {
+		case c.Archiving <- struct{}{}:
+			defer func() { <-c.Archiving }()
+		default:
+			return false, nil // after the next publish, perhaps: nothing waits for it, and collection must not
+		}
+	}
 	if exists, err := c.collector.Exists(ctx, oldest); err != nil || !exists {
-		return false, err // another collector, or a rebuild, was faster
+		return err == nil, err // another collector, or a rebuild, was faster: there is another oldest one
 	}
 	return c.archiver.Archive(ctx, oldest.EntriesFrom, func(ctx context.Context) (bool, error) {
 		return c.collector.InForce(ctx, oldest)

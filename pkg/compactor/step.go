@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/servo-orchestration/servo/pkg/archive"
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
@@ -246,12 +247,13 @@ func (c *Compactor) recorded(entry string) bool {
 // out, and noted as unread.
 func (c *Compactor) groups(ctx context.Context, entries []Entry, unread map[string]bool) (groups, decisive []fold.Group, err error) {
 	decoded := make([][]fold.Group, len(entries))
+	archived := archive.NewReader(c.Store, c.Domain)
 	var mu sync.Mutex
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(readers)
 	for i, e := range entries {
 		g.Go(func() error {
-			groups, err := c.decode(gctx, e)
+			groups, err := c.decode(gctx, e, archived)
 			if err != nil && e.refused && gctx.Err() == nil {
 				c.Logger.WarnContext(ctx, "an entry that an older build did not know cannot be read; it is tried again",
 					slog.String("domain", c.Domain.String()), slog.String("entry", e.ID), slog.Any("error", err))
@@ -296,12 +298,14 @@ func decides(g fold.Group) int {
 	return 0
 }
 
-func (c *Compactor) decode(ctx context.Context, e Entry) ([]fold.Group, error) {
+// decode reads and decodes an entry. One that was refused may have waited for so long
+// that it is in the archive.
+func (c *Compactor) decode(ctx context.Context, e Entry, archived *archive.Reader) ([]fold.Group, error) {
 	data := e.Data
 	if data == nil {
 		var err error
-		if e.refused { // it may have waited for so long that it is in the archive
-			data, err = c.entries.Read(ctx, e.ID)
+		if e.refused {
+			data, err = archived.Read(ctx, e.ID)
 		} else {
 			data, err = ledger.Read(ctx, c.Store, ledger.Key(c.Domain, e.ID))
 		}
@@ -497,8 +501,9 @@ func (c *Compactor) closed(ctx context.Context, work *state.State, g fold.Group)
 // waiting are the groups of dead letters that wait for a run.
 func (c *Compactor) waiting(ctx context.Context, work *state.State, run string) ([]fold.Group, error) {
 	var groups []fold.Group
+	archived := archive.NewReader(c.Store, c.Domain)
 	for _, key := range work.Waiting(run) {
-		all, err := c.decode(ctx, Entry{ID: key.A, refused: true})
+		all, err := c.decode(ctx, Entry{ID: key.A, refused: true}, archived)
 		if err != nil {
 			return nil, err
 		}

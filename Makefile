@@ -5,7 +5,7 @@ GOLANGCI := .cache/golangci-lint/$(GOLANGCI_VERSION)/golangci-lint
 
 # What `make race` covers: everything in which goroutines share something, and
 # nothing that pulls in DuckDB, which costs minutes to build once more.
-RACE := $(addprefix ./pkg/,$(addsuffix /...,ids event state fold plan control contract blob queue ledger manifest compactor dispatcher))
+RACE := $(addprefix ./pkg/,$(addsuffix /...,ids event state fold plan control contract blob queue ledger archive manifest compactor dispatcher))
 
 FUZZTIME ?= 30s
 SEEDS ?= 1000

@@ -4,6 +4,7 @@ package deploy_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/servo-orchestration/servo/pkg/archive"
 	"github.com/servo-orchestration/servo/pkg/cli"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/contract"
@@ -179,17 +181,28 @@ func TestOnlyTheCompactorCanWriteManifestsAndState(t *testing.T) {
 			folder(manifest.Key(d, 1)), folder(manifest.StateKey(d, "runs", "l0", ulid)), folder(manifest.HintKey(d)),
 			folder(manifest.BoundaryKey(d)), folder(manifest.PinKey(d, 1)),
 		},
+		"archive":    {folder(archive.Key(d, ulid))},
 		"dispatcher": {folder(ledger.Key(d, ulid))},
 		"worker":     {folder(contract.AssetsPrefix(d)), folder(contract.LogKey(d, ulid, "a/b", 1, ulid))},
 	}
 	allowed := m.value(m.locals["writes"]).AsValueMap()
 	require.Len(t, allowed, len(written))
-	for service, want := range written {
-		got := list(allowed[service].GetAttr("folders"))
-		require.ElementsMatch(t, want, got, service)
-		role := allowed[service].GetAttr("role").AsString()
-		require.Equal(t, service == "dispatcher", role == "roles/storage.objectCreator", "%s: the ledger is only added to", service)
+	for name, want := range written {
+		got := list(allowed[name].GetAttr("folders"))
+		require.ElementsMatch(t, want, got, name)
+		role := allowed[name].GetAttr("role").AsString()
+		onlyAdds := name == "dispatcher" || name == "archive"
+		require.Equal(t, onlyAdds, role == "roles/storage.objectCreator", "%s: ledger and archive are only added to", name)
+		service := map[string]string{"archive": "compactor"}[name]
+		require.Equal(t, cmp.Or(service, name), allowed[name].GetAttr("service").AsString())
 	}
+	require.Equal(t, []string{"storage.objects.delete"}, list(m.value(m.blocks["google_project_iam_custom_role.archives"].Body.Attributes["permissions"].Expr)),
+		"and neither adds nor replaces")
+	text, err := os.ReadFile("terraform/storage.tf")
+	require.NoError(t, err)
+	deletes := string(m.blocks["google_storage_bucket_iam_member.archives"].Body.Range().SliceBytes(text))
+	require.Equal(t, 1, strings.Count(deletes, "/objects/"))
+	require.Contains(t, deletes, "/objects/"+folder(ledger.Key(d, ulid))+"/", "what is archived, and nothing else")
 	for name, block := range m.blocks {
 		if !strings.HasPrefix(name, "google_storage_bucket_iam_member.") {
 			continue

@@ -27,11 +27,34 @@ resource "google_storage_bucket" "state" {
 
 locals {
   # Everybody reads. Who writes where: the compactor is the only one that can write what
-  # is true, and nobody can change what was appended to the ledger.
+  # is true, and nobody can change what was appended to the ledger, or what was archived.
   writes = {
-    compactor  = { role = "roles/storage.objectUser", folders = ["manifests", "state", "hints", "boundary", "pins"] }
-    dispatcher = { role = "roles/storage.objectCreator", folders = ["ledger"] }
-    worker     = { role = "roles/storage.objectUser", folders = ["assets", "logs"] }
+    compactor  = { service = "compactor", role = "roles/storage.objectUser", folders = ["manifests", "state", "hints", "boundary", "pins"] }
+    archive    = { service = "compactor", role = "roles/storage.objectCreator", folders = ["archive"] }
+    dispatcher = { service = "dispatcher", role = "roles/storage.objectCreator", folders = ["ledger"] }
+    worker     = { service = "worker", role = "roles/storage.objectUser", folders = ["assets", "logs"] }
+  }
+}
+
+# What is in the archive leaves the ledger: the compactor can delete there, and neither
+# add nor replace.
+resource "google_project_iam_custom_role" "archives" {
+  project     = var.project
+  role_id     = "${replace(var.prefix, "-", "_")}_archives"
+  title       = "Servo: deletes what is archived"
+  permissions = ["storage.objects.delete"]
+
+  depends_on = [google_project_service.apis]
+}
+
+resource "google_storage_bucket_iam_member" "archives" {
+  bucket = google_storage_bucket.state.name
+  role   = google_project_iam_custom_role.archives.name
+  member = "serviceAccount:${local.email["compactor"]}"
+
+  condition {
+    title      = "the ledger"
+    expression = "resource.name.startsWith(\"projects/_/buckets/${google_storage_bucket.state.name}/objects/ledger/\")"
   }
 }
 
@@ -56,7 +79,7 @@ resource "google_storage_bucket_iam_member" "writes" {
 
   bucket = google_storage_bucket.state.name
   role   = each.value.role
-  member = "serviceAccount:${local.email[each.key]}"
+  member = "serviceAccount:${local.email[each.value.service]}"
 
   condition {
     title = "its own folders"

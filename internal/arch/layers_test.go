@@ -53,13 +53,15 @@ var layers = []layer{
 	{"durable", []pack{
 		{"pkg/ledger", list(words, "pkg/blob", "pkg/clock")},
 		{"pkg/table", list(words, "pkg/state")},
+		// What leaves the ledger: its names and its bytes, in files as the tables have them.
+		{"pkg/archive", list(words, "pkg/blob", "pkg/clock", "=pkg/ledger", "=pkg/table")},
 		{"pkg/manifest", list(words, "pkg/blob", "pkg/clock")},
 		// Which files hold a state is the manifest's; what is in them, the tables'.
 		{"pkg/snapshot", list(words, "pkg/state", "pkg/clock", "=pkg/table", "=pkg/manifest")},
 	}},
 	{"compactor", []pack{
 		{"pkg/compactor", list(words, "pkg/state", "pkg/fold", "pkg/contract", "pkg/blob", "pkg/clock",
-			"pkg/ledger", "pkg/manifest", "pkg/snapshot", "pkg/trace")},
+			"pkg/ledger", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/trace")},
 	}},
 	{"shells", []pack{
 		{"pkg/dispatcher", list(words, "pkg/state", "pkg/fold", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue",
@@ -67,7 +69,7 @@ var layers = []layer{
 		{"pkg/sweeper", list(words, "pkg/state", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue",
 			"pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
 		{"pkg/repair", list(words, "pkg/state", "pkg/fold", "pkg/contract", "pkg/blob", "pkg/clock",
-			"pkg/ledger", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
+			"pkg/ledger", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
 		// A worker knows the contract, and nothing of what orchestrates it.
 		{"pkg/worker", list(words, "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace")},
 		{"pkg/query/render", nil},
@@ -75,7 +77,7 @@ var layers = []layer{
 	}},
 	{"engine", []pack{
 		{"pkg/engine", list(words, "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
-			"pkg/ledger", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/trace")},
+			"pkg/ledger", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/trace")},
 	}},
 	{"services", []pack{
 		// What the programs of a cloud have in common: they serve the shells.

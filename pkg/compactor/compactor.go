@@ -32,6 +32,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/servo-orchestration/servo/pkg/archive"
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -54,6 +55,10 @@ type Config struct {
 	// Writer names this instance in the manifests that it publishes.
 	Writer string
 	Options
+	// Archiving holds one for each compactor that archives at the moment: a process gives
+	// all that it runs the same, with room for as many as it has memory for, since days
+	// end for all of them at once. Nil: this one asks nobody.
+	Archiving chan struct{}
 
 	Logger *slog.Logger
 	// Traces make spans of publishes and of the runs that they end; nil: there are none.
@@ -84,6 +89,9 @@ type Options struct {
 	// KeepRuns is how long runs are kept after they were triggered, if they have ended; 0:
 	// [KeepRuns].
 	KeepRuns time.Duration
+	// ArchiveSpan is what leaves the ledger for the archive together, once all of it is
+	// older than that: a day at a time; 0: 24 hours.
+	ArchiveSpan time.Duration
 	// Retention says which revisions are kept; the zero value is the default.
 	Retention manifest.Policy
 	// Decode reads an entry; nil: as [Decode] does. A simulation has builds that do
@@ -108,6 +116,7 @@ type Compactor struct {
 	published   chan struct{} // holds one if there was a publish since it was last asked
 	maintaining chan struct{} // holds one while Maintain runs, which has the collector
 	collector   *manifest.Collector
+	archiver    *archive.Archiver
 
 	// What follows belongs to the goroutine of Run.
 	state    *state.State // as of manifest
@@ -136,6 +145,9 @@ func Open(ctx context.Context, cfg Config) (*Compactor, error) {
 		Config: cfg, inbox: newInbox(cfg.Clock), latest: &snapshot.Latest{}, ended: make(chan struct{}),
 		published: make(chan struct{}, 1), maintaining: make(chan struct{}, 1),
 		collector: manifest.NewCollector(cfg.Manifests, cfg.Retention), tried: map[string]bool{},
+		archiver: archive.New(archive.Config{
+			Domain: cfg.Domain, Store: cfg.Store, Clock: cfg.Clock, Logger: cfg.Logger, Span: cfg.ArchiveSpan,
+		}),
 	}
 	if _, err := c.reload(ctx); err != nil {
 		return nil, err
@@ -287,7 +299,9 @@ func (c *Compactor) reload(ctx context.Context) (follows bool, err error) {
 	m, st, follows, err := snapshot.Refresh(ctx, c.Codec, c.Manifests, c.manifest, c.state, 0)
 	if errors.Is(err, manifest.ErrNone) {
 		m, st = nil, state.New(c.Domain)
-	} else if err != nil {
+		err = c.begins(ctx)
+	}
+	if err != nil {
 		return false, err
 	}
 	if !follows {
@@ -304,6 +318,19 @@ func (c *Compactor) reload(ctx context.Context) (follows bool, err error) {
 	c.IDs.Observe(m.Watermarks.CompleteThrough)
 	c.caughtUp = max(c.caughtUp, m.Watermarks.CaughtUpAt)
 	return follows, nil
+}
+
+// errNoManifest says that all manifests are gone. The ledger alone would make another
+// state: it begins in the middle.
+var errNoManifest = errors.New("the domain has an archive and no manifest: its state is lost; run `servo admin rebuild`")
+
+// begins makes sure that a domain without a manifest is a new one.
+func (c *Compactor) begins(ctx context.Context) error {
+	archived, err := archive.Any(ctx, c.Store, c.Domain)
+	if err == nil && archived {
+		err = fmt.Errorf("begin %s: %w", c.Domain, errNoManifest)
+	}
+	return err
 }
 
 // baseID is that of the state's base, "" if there is none yet.

@@ -57,7 +57,8 @@ type world struct {
 	clock *tick
 	ids   *ids.Source
 
-	options compactor.Options
+	options   compactor.Options
+	archiving chan struct{}
 
 	mu   sync.Mutex
 	hook faultblob.Hook
@@ -106,7 +107,7 @@ func (w *world) open(writer string) *compactor.Compactor {
 	w.t.Helper()
 	c, err := compactor.Open(w.t.Context(), compactor.Config{
 		Domain: foldtest.Domain, Store: w.store(), Manifests: w.manifests(), Codec: codec, IDs: w.ids, Clock: w.clock,
-		Writer: writer, Options: w.options, Logger: slog.New(slog.DiscardHandler),
+		Writer: writer, Options: w.options, Archiving: w.archiving, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(w.t, err)
 	return c

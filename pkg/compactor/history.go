@@ -33,10 +33,10 @@ func (c *Compactor) cutOf(m *manifest.Manifest) state.Cut {
 	return state.Cut{Seq: m.FoldSeq, Time: m.FoldTime, Entries: max(before.Entries, entries), Runs: max(before.Runs, runs)}
 }
 
-// archive writes what is closed, and kept, to history: of each table that has any,
+// bury writes what is closed, and kept, to history: of each table that has any,
 // segments and, in place of the one that m refers to, an index. It gives the indexes,
 // a zero one for a table of which nothing is left, and all files that it has made.
-func (c *Compactor) archive(
+func (c *Compactor) bury(
 	ctx context.Context, m *manifest.Manifest, closed *state.Rows, from string,
 ) (indexes map[string]manifest.File, made []manifest.File, err error) {
 	segments, err := c.dropExpired(ctx, m, from)

@@ -16,7 +16,7 @@ type Entry struct {
 	// nil: it is read from the store.
 	Data []byte
 
-	refused bool // by an older build
+	refused bool // by an older build, or for now
 }
 
 // Request asks for entries to be folded.

@@ -21,7 +21,8 @@ const (
 )
 
 // Maintain deletes revisions, pins and state files that the domain's retention
-// does not keep: a bounded number, and it reports whether there is more to do.
+// does not keep, and moves entries of the ledger that nothing announces any more to
+// the archive: a bounded number, and it reports whether there is more to do.
 // [Compactor.Run] calls it after publishes; where nothing runs between requests,
 // it is a request of its own. It does not touch what folding uses, and may run
 // beside it and on any number of instances. While it runs, a second call on this
@@ -38,7 +39,35 @@ func (c *Compactor) Maintain(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	files, err := c.collector.Collect(ctx)
-	return revisions || files, err
+	if err != nil {
+		return false, err
+	}
+	entries, err := c.archiveEntries(ctx)
+	return revisions || files || entries, err
+}
+
+// archiveEntries moves entries to the archive that no revision looks for: those below
+// the cut of the oldest one that exists. A later one has no lower cut, and knows what
+// is below it by name; so whoever may still publish neither lists nor reads them.
+func (c *Compactor) archiveEntries(ctx context.Context) (more bool, err error) {
+	oldest := c.collector.Oldest()
+	if !c.archiver.Due(oldest.EntriesFrom) {
+		return false, nil
+	}
+	if c.Archiving != nil {
+		select {
+		case c.Archiving <- struct{}{}:
+			defer func() { <-c.Archiving }()
+		default:
+			return false, nil // after the next publish, perhaps: nothing waits for it, and collection must not
+		}
+	}
+	if exists, err := c.collector.Exists(ctx, oldest); err != nil || !exists {
+		return err == nil, err // another collector, or a rebuild, was faster: there is another oldest one
+	}
+	return c.archiver.Archive(ctx, oldest.EntriesFrom, func(ctx context.Context) (bool, error) {
+		return c.collector.InForce(ctx, oldest)
+	})
 }
 
 // maintain runs Maintain after publishes until ctx is done. In a domain where

@@ -249,7 +249,7 @@ func (c *Compactor) rebase(ctx context.Context, r *merge, whole *state.State) er
 	result := &merged{cut: c.cutOf(r.of)}
 	closed := whole.Evict(result.cut)
 	var err error
-	if result.history, result.files, err = c.archive(ctx, r.of, closed, result.cut.Runs); manifest.Damaged(err) {
+	if result.history, result.files, err = c.bury(ctx, r.of, closed, result.cut.Runs); manifest.Damaged(err) {
 		c.Logger.ErrorContext(ctx, "history cannot be added to: what is closed stays in the live state",
 			slog.String("domain", c.Domain.String()), slog.Any("error", err))
 		whole.Load(closed)

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/servo-orchestration/servo/pkg/archive"
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
@@ -246,12 +247,13 @@ func (c *Compactor) recorded(entry string) bool {
 // out, and noted as unread.
 func (c *Compactor) groups(ctx context.Context, entries []Entry, unread map[string]bool) (groups, decisive []fold.Group, err error) {
 	decoded := make([][]fold.Group, len(entries))
+	archived := archive.NewReader(c.Store, c.Domain)
 	var mu sync.Mutex
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(readers)
 	for i, e := range entries {
 		g.Go(func() error {
-			groups, err := c.decode(gctx, e)
+			groups, err := c.decode(gctx, e, archived)
 			if err != nil && e.refused && gctx.Err() == nil {
 				c.Logger.WarnContext(ctx, "an entry that an older build did not know cannot be read; it is tried again",
 					slog.String("domain", c.Domain.String()), slog.String("entry", e.ID), slog.Any("error", err))
@@ -296,11 +298,17 @@ func decides(g fold.Group) int {
 	return 0
 }
 
-func (c *Compactor) decode(ctx context.Context, e Entry) ([]fold.Group, error) {
+// decode reads and decodes an entry. One that was refused may have waited for so long
+// that it is in the archive.
+func (c *Compactor) decode(ctx context.Context, e Entry, archived *archive.Reader) ([]fold.Group, error) {
 	data := e.Data
 	if data == nil {
 		var err error
-		data, err = ledger.Read(ctx, c.Store, ledger.Key(c.Domain, e.ID))
+		if e.refused {
+			data, err = archived.Read(ctx, e.ID)
+		} else {
+			data, err = ledger.Read(ctx, c.Store, ledger.Key(c.Domain, e.ID))
+		}
 		if errors.Is(err, blob.ErrNotFound) {
 			return nil, nil // announced by mistake, or archived since: there is nothing to fold
 		}
@@ -429,7 +437,7 @@ func (c *Compactor) fold(ctx context.Context, work *state.State, p publication) 
 		g := queue[0]
 		queue = queue[1:]
 		g.Revision = revision
-		if c.archived(work, g) {
+		if c.buried(work, g) {
 			continue
 		}
 		var err error
@@ -455,9 +463,9 @@ func (c *Compactor) fold(ctx context.Context, work *state.State, p publication) 
 	return n, nil
 }
 
-// archived reports whether history has a group. It comes here when another group
+// buried reports whether history has a group. It comes here when another group
 // of its entry waited, and is tried again.
-func (c *Compactor) archived(work *state.State, g fold.Group) bool {
+func (c *Compactor) buried(work *state.State, g fold.Group) bool {
 	return c.manifest != nil && g.Entry < c.manifest.BaseSnapshot.EntriesFrom &&
 		work.Entries.Get(state.Key2{A: g.Entry, B: g.ID}) == nil
 }
@@ -493,8 +501,9 @@ func (c *Compactor) closed(ctx context.Context, work *state.State, g fold.Group)
 // waiting are the groups of dead letters that wait for a run.
 func (c *Compactor) waiting(ctx context.Context, work *state.State, run string) ([]fold.Group, error) {
 	var groups []fold.Group
+	archived := archive.NewReader(c.Store, c.Domain)
 	for _, key := range work.Waiting(run) {
-		all, err := c.decode(ctx, Entry{ID: key.A})
+		all, err := c.decode(ctx, Entry{ID: key.A, refused: true}, archived)
 		if err != nil {
 			return nil, err
 		}

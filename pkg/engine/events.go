@@ -4,14 +4,15 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/servo-orchestration/servo/pkg/archive"
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
-	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -36,28 +37,24 @@ type Filter struct {
 	Limit int
 }
 
-// Events reads the events of the ledger that a filter lets through, in the order
-// of their entries; more says that there are others beyond the bounds. Run is that
-// of the filter, or nil.
+// Events reads the events of ledger and archive that a filter lets through, in the
+// order of their entries; more says that there are others beyond the bounds. Run is
+// that of the filter, or nil.
 func Events(ctx context.Context, store blob.Store, d ids.Domain, run *state.Run, f Filter) (events []*Recorded, more bool, err error) {
-	var names []string
+	l := &looking{entries: archive.NewReader(store, d), filter: f}
 	if f.Entry != "" {
-		names = []string{f.Entry}
-	} else if names, more, err = entriesOf(ctx, store, d, run, f); err != nil {
+		l.names = []string{f.Entry}
+		err = l.readNames(ctx)
+	} else {
+		more, err = l.all(ctx, rangeOf(run, f))
+	}
+	if err != nil {
 		return nil, false, err
 	}
-	for start := 0; start < len(names); start += lookChunk {
-		found, err := look(ctx, store, d, names[start:min(start+lookChunk, len(names))], f)
-		if err != nil {
-			return nil, false, err
-		}
-		events = append(events, found...)
-		if f.Limit > 0 && len(events) >= f.Limit {
-			more = more || len(events) > f.Limit || start+lookChunk < len(names)
-			return events[:f.Limit], more, nil
-		}
+	if f.Limit > 0 && len(l.found) > f.Limit {
+		return l.found[:f.Limit], true, nil
 	}
-	return events, more, nil
+	return l.found, more, nil
 }
 
 // Recorded is an event and where it stands in the ledger.
@@ -71,54 +68,82 @@ type Recorded struct {
 	Err *event.DecodeError
 }
 
-// entriesOf names the entries that may have events of the run: an entry's id is
+// rangeOf is where the entries are that may have events of the run: an entry's id is
 // greater than the ids in it, and nothing comes long after the run's last event.
-func entriesOf(ctx context.Context, store blob.Store, d ids.Domain, run *state.Run, f Filter) (names []string, more bool, err error) {
-	after, until := f.RunID, ""
+func rangeOf(run *state.Run, f Filter) archive.Range {
+	in := archive.Range{After: f.RunID, Most: maxLookEntries + 1}
 	if run != nil && run.State.Terminal() {
-		until = ids.AtTime(run.CompletedAt.Add(state.ClosedAfter).Time()) // what comes later is late, and changes nothing
+		in.Until = ids.AtTime(run.CompletedAt.Add(state.ClosedAfter).Time()) // what comes later is late, and changes nothing
 	}
-	for name, err := range ledger.List(ctx, store, d, after) {
-		if err != nil {
-			return nil, false, err
-		}
-		if until != "" && name.Entry > until {
-			break
-		}
-		if len(names) == maxLookEntries {
-			return names, true, nil
-		}
-		names = append(names, name.Entry)
-	}
-	return names, false, nil
+	return in
 }
 
-// look reads entries, several at once.
-func look(ctx context.Context, store blob.Store, d ids.Domain, names []string, f Filter) ([]*Recorded, error) {
+// looking is a look into ledger and archive.
+type looking struct {
+	entries *archive.Reader
+	filter  Filter
+	names   []string // of entries that are yet to be read
+	found   []*Recorded
+}
+
+// all looks at the entries of a range, as far as the bounds allow.
+func (l *looking) all(ctx context.Context, in archive.Range) (more bool, err error) {
+	n := 0
+	for e, err := range l.entries.List(ctx, in) {
+		if err != nil {
+			return false, err
+		}
+		if n++; n > maxLookEntries {
+			more = true
+			break
+		}
+		if e.Data == nil {
+			l.names = append(l.names, e.ID)
+		}
+		if e.Data != nil || len(l.names) == lookChunk {
+			if err := l.readNames(ctx); err != nil {
+				return false, err
+			}
+		}
+		if e.Data != nil {
+			l.found = append(l.found, l.pick(e.ID, e.Data)...)
+		}
+		if l.filter.Limit > 0 && len(l.found) > l.filter.Limit {
+			return true, nil
+		}
+	}
+	return more, l.readNames(ctx)
+}
+
+// readNames reads the entries that are yet to be read, several at once.
+func (l *looking) readNames(ctx context.Context) error {
+	names := l.names
+	l.names = nil
 	found := make([][]*Recorded, len(names))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(lookReaders)
 	for i, name := range names {
 		g.Go(func() error {
-			data, err := ledger.Read(ctx, store, ledger.Key(d, name))
+			data, err := l.entries.Read(ctx, name)
 			if err != nil {
 				return fmt.Errorf("%w; `servo admin verify` checks the whole folder", err)
 			}
-			if f.RunID != "" && !bytes.Contains(data, []byte(f.RunID)) {
-				return nil
-			}
-			found[i] = pick(name, data, f)
+			found[i] = l.pick(name, data)
 			return nil
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return nil, err
+		return err
 	}
-	var all []*Recorded
-	for _, events := range found {
-		all = append(all, events...)
+	l.found = append(l.found, slices.Concat(found...)...)
+	return nil
+}
+
+func (l *looking) pick(entry string, data []byte) []*Recorded {
+	if l.filter.RunID != "" && !bytes.Contains(data, []byte(l.filter.RunID)) {
+		return nil
 	}
-	return all, nil
+	return pick(entry, data, l.filter)
 }
 
 func pick(entry string, data []byte, f Filter) []*Recorded {

@@ -51,8 +51,8 @@ const (
 // ErrUnknown says that an append may or may not have happened, or may yet.
 var ErrUnknown = errors.New("outcome unknown")
 
-// errCorrupt is of an entry that is not what the store has the checksum of.
-var errCorrupt = errors.New("the bytes read do not match the store's checksum")
+// ErrCorrupt is of an entry that is not what the store has the checksum of.
+var ErrCorrupt = errors.New("the bytes read do not match the store's checksum")
 
 // Prefix is what the keys of a domain's entries begin with.
 func Prefix(d ids.Domain) string { return root + d.Path() + "/" }
@@ -81,7 +81,7 @@ func Read(ctx context.Context, store blob.Store, key string) ([]byte, error) {
 		return nil, fmt.Errorf("read ledger entry %s: %w", key, err)
 	}
 	if blob.CRC32C(data) != object.CRC32C {
-		return nil, fmt.Errorf("read ledger entry %s: %w", key, errCorrupt)
+		return nil, fmt.Errorf("read ledger entry %s: %w", key, ErrCorrupt)
 	}
 	return data, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -52,8 +53,16 @@ func NamedFrom(floor string, files []File) bool {
 func (c *Collector) Collect(ctx context.Context) (more bool, err error) {
 	s := c.store
 	oldest, err := s.oldest(ctx)
-	if err != nil || oldest == nil || !c.begin(oldest.OrphanFloor) {
+	if err != nil {
 		return false, err
+	}
+	c.oldest = Oldest{}
+	if oldest == nil {
+		return false, nil
+	}
+	c.oldest = Oldest{oldest.Lineage, oldest.Revision, oldest.BaseSnapshot.EntriesFrom}
+	if !c.begin(oldest.OrphanFloor) {
+		return false, nil
 	}
 	found, position, err := s.sweep(ctx, c.position, oldest.OrphanFloor)
 	if err != nil {
@@ -80,6 +89,32 @@ func (c *Collector) Collect(ctx context.Context) (more bool, err error) {
 	}
 	c.position, c.sweeping = position, position != ""
 	return c.sweeping, nil
+}
+
+// Oldest is what a collector knows of the oldest revision that exists.
+type Oldest struct {
+	Lineage  string
+	Revision int64
+	// EntriesFrom is below which entry of the ledger it knows all by name: so does every
+	// later revision of the lineage, present or future.
+	EntriesFrom string
+}
+
+// Oldest is the oldest revision as the last Collect found it, for whoever does more
+// with what no revision needs any more; zero: there is none.
+func (c *Collector) Oldest() Oldest { return c.oldest }
+
+// Exists reports whether a revision that Oldest gave is committed, and not collected
+// since.
+func (c *Collector) Exists(ctx context.Context, o Oldest) (bool, error) {
+	b, _, err := c.store.Boundary(ctx)
+	return err == nil && !b.Covers(o.Lineage, o.Revision), err
+}
+
+// InForce reports whether the lineage of a revision that Oldest gave has not ended.
+func (c *Collector) InForce(ctx context.Context, o Oldest) (bool, error) {
+	b, _, err := c.store.Boundary(ctx)
+	return err == nil && !b.Covers(o.Lineage, math.MaxInt64), err
 }
 
 // begin reports whether there is anything to do at a floor.

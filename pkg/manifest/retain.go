@@ -83,6 +83,8 @@ type Collector struct {
 	position string // the state file after which Collect goes on
 	sweeping bool   // Collect is in the middle
 	swept    string // the floor at which Collect last began
+
+	oldest Oldest
 }
 
 // NewCollector makes a collector of a domain's revisions and files.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/servo-orchestration/servo/pkg/archive"
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/contract"
@@ -101,7 +102,7 @@ func (cfg Config) differences(m *manifest.Manifest, replayed, live *state.State,
 func (cfg Config) replay(ctx context.Context, entries []*state.Entry) (*state.State, []string, error) {
 	order, problems := inOrder(entries)
 	st := state.New(cfg.Domain)
-	r := &reader{cfg: cfg}
+	r := cfg.reader()
 	for _, row := range order {
 		g, err := r.group(ctx, row.Entry, row.Group)
 		if errors.Is(err, blob.ErrNotFound) || errors.Is(err, errNoGroup) {
@@ -190,22 +191,32 @@ func (cfg Config) output(ctx context.Context, t *state.Task) (problem string, er
 
 var errNoGroup = errors.New("the entry has no such group")
 
-// reader reads groups of the ledger; it keeps the last entry, whose groups were
-// mostly folded one after the other.
+// reader reads groups of the ledger and its archive; it keeps the last entry, whose
+// groups were mostly folded one after the other.
 type reader struct {
-	cfg    Config
-	entry  string
-	groups []fold.Group
+	cfg     Config
+	entries *archive.Reader
+	entry   string
+	groups  []fold.Group
+}
+
+func (cfg Config) reader() *reader {
+	return &reader{cfg: cfg, entries: archive.NewReader(cfg.Store, cfg.Domain)}
 }
 
 func (r *reader) load(ctx context.Context, entry string) error {
 	if r.entry == entry {
 		return nil
 	}
-	data, err := ledger.Read(ctx, r.cfg.Store, ledger.Key(r.cfg.Domain, entry))
+	data, err := r.entries.Read(ctx, entry)
 	if err != nil {
 		return err
 	}
+	return r.take(ctx, entry, data)
+}
+
+// take goes on with an entry whose bytes are at hand.
+func (r *reader) take(ctx context.Context, entry string, data []byte) error {
 	groups := compactor.Decode(entry, data)
 	if err := compactor.FetchPlans(ctx, r.cfg.Store, r.cfg.Domain, groups); err != nil {
 		return err
@@ -291,32 +302,38 @@ func onlyEntries[T any](parts []T, table func(T) string) []T {
 	return slices.DeleteFunc(slices.Clone(parts), func(part T) bool { return table(part) != "ledger_entries" })
 }
 
-// foldRest folds, in the order of the ids, whatever of the ledger is not folded yet.
+// foldRest folds, in the order of the ids, whatever of ledger and archive is not
+// folded yet.
 func (cfg Config) foldRest(ctx context.Context, st *state.State) (int, error) {
-	r := &reader{cfg: cfg}
+	r, waiting := cfg.reader(), cfg.reader()
 	h := newHeld()
 	n := 0
-	for name, err := range ledger.List(ctx, cfg.Store, cfg.Domain, "") {
+	for e, err := range r.entries.List(ctx, archive.Range{}) {
 		if err != nil {
 			return n, err
 		}
 		n++
-		if err := r.load(ctx, name.Entry); err != nil {
+		if e.Data != nil {
+			err = r.take(ctx, e.ID, e.Data)
+		} else {
+			err = r.load(ctx, e.ID)
+		}
+		if err != nil {
 			return n, err
 		}
 		for _, g := range slices.Clone(r.groups) {
-			if err := cfg.foldAll(ctx, st, h.next(st, g)); err != nil {
+			if err := foldAll(ctx, st, waiting, h.next(st, g)); err != nil {
 				return n, err
 			}
 		}
 	}
-	if err := cfg.foldAll(ctx, st, h.rest()); err != nil {
+	if err := foldAll(ctx, st, waiting, h.rest()); err != nil {
 		return n, err
 	}
 	for _, key := range h.timers {
 		g, err := r.group(ctx, key.A, key.B)
 		if err == nil {
-			err = cfg.fold(ctx, st, g)
+			err = foldOne(ctx, st, waiting, g)
 		}
 		if err != nil {
 			return n, err
@@ -325,24 +342,24 @@ func (cfg Config) foldRest(ctx context.Context, st *state.State) (int, error) {
 	return n, nil
 }
 
-func (cfg Config) foldAll(ctx context.Context, st *state.State, groups []fold.Group) error {
+func foldAll(ctx context.Context, st *state.State, waiting *reader, groups []fold.Group) error {
 	for _, g := range groups {
-		if err := cfg.fold(ctx, st, g); err != nil {
+		if err := foldOne(ctx, st, waiting, g); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// fold folds a group, and then the dead letters that waited for what it brought.
-func (cfg Config) fold(ctx context.Context, st *state.State, g fold.Group) error {
+// foldOne folds a group, and then the dead letters that waited for what it brought.
+func foldOne(ctx context.Context, st *state.State, waiting *reader, g fold.Group) error {
 	queue := []fold.Group{g}
 	for len(queue) > 0 {
 		next := queue[0]
 		queue = queue[1:]
 		for _, run := range fold.Apply(st, next).Appeared {
 			for _, key := range st.Waiting(run) {
-				redriven, err := (&reader{cfg: cfg}).group(ctx, key.A, key.B)
+				redriven, err := waiting.group(ctx, key.A, key.B)
 				if err != nil {
 					return err
 				}

@@ -32,6 +32,7 @@ func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) er
 	c := &compactors{
 		store: store, codec: p.Codec, ids: ids.NewSource(p.Clock.Now, p.Entropy), server: s, options: p.Compactor,
 		writer: s.name + "/" + p.Instance, started: make(chan *compactor.Compactor),
+		archiving: make(chan struct{}, 1),
 	}
 	if cfg.DispatcherURL != "" {
 		client, err := p.client(cfg)
@@ -58,14 +59,16 @@ func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) er
 
 // compactors opens the compactors of domains and runs them.
 type compactors struct {
-	store    blob.Store
-	codec    *snapshot.Codec
-	ids      *ids.Source
-	server   *server
-	options  compactor.Options
-	writer   string        // names this process in manifests
-	handOver *relay[int64] // nil: nobody is told of revisions
-	started  chan *compactor.Compactor
+	store   blob.Store
+	codec   *snapshot.Codec
+	ids     *ids.Source
+	server  *server
+	options compactor.Options
+	writer  string // names this process in manifests
+	// archiving has them archive one at a time: each takes up to 130 MiB for it.
+	archiving chan struct{}
+	handOver  *relay[int64] // nil: nobody is told of revisions
+	started   chan *compactor.Compactor
 }
 
 // run runs what open has opened until ctx is done.
@@ -90,7 +93,7 @@ func (c *compactors) open(ctx context.Context, d ids.Domain) (*compactor.Compact
 	s := c.server
 	opened, err := compactor.Open(ctx, compactor.Config{
 		Domain: d, Store: c.store, Codec: c.codec, IDs: c.ids, Clock: s.clock, Logger: s.logger, Traces: s.traces,
-		Options: c.options,
+		Options: c.options, Archiving: c.archiving,
 		Manifests: manifest.New(manifest.Config{
 			Domain: d, Store: c.store, IDs: c.ids, Clock: s.clock, Logger: s.logger,
 			Held: func(revision int64) { // whoever is told looks whether it counts, while this process does

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -44,6 +45,7 @@ func (o *oracle) appended(key string) {
 		o.violation("ledger", "%s: %v", key, err)
 		return
 	}
+	f.durable[entry] = blob.CRC32C(data)
 	// No name in a world reads like a type.
 	has := func(p event.Payload) bool { return bytes.Contains(data, []byte(p.Type())) }
 	if has((*event.RunCancelRequested)(nil)) || has((*event.DispatchRequested)(nil)) {
@@ -177,15 +179,11 @@ func (o *oracle) everyEntry(f *followed) {
 		}
 	}
 	folded, lost := map[uint32]bool{}, map[string]uint32{}
-	for name, err := range ledger.List(context.Background(), o.w.blobs, f.domain, "") {
-		switch {
-		case err != nil:
-			o.violation("I-15 nothing is lost", "list the ledger of %s: %v", f.domain, err)
-			return
-		case recorded[name.Entry]:
-			folded[name.Object.CRC32C] = true
-		default:
-			lost[name.Entry] = name.Object.CRC32C
+	for entry, crc := range o.everywhere(f) {
+		if recorded[entry] {
+			folded[crc] = true
+		} else {
+			lost[entry] = crc
 		}
 	}
 	for _, entry := range slices.Sorted(maps.Keys(lost)) {

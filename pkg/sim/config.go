@@ -30,6 +30,9 @@ type World struct {
 	KeepEntries int
 	// KeepRuns is for how many minutes runs are kept that have ended; 0: for ever.
 	KeepRuns int
+	// ArchiveSpan is how many seconds of the ledger are archived together; 0: a day, which
+	// no world lasts.
+	ArchiveSpan int
 	// Keep is for how many seconds every revision is kept.
 	Keep int
 	// Bare is how many of a thousand assets leave no files.
@@ -91,6 +94,14 @@ func Draw(seed uint64) World {
 	if deaf := random(seed, "deaf", 0); c.Faults != (Faults{}) && deaf.IntN(6) == 0 {
 		c.Faults.NoticeLost, c.Faults.NetRefused = 900+deaf.IntN(100), 200+deaf.IntN(300)
 		c.Faults.MaxSkew, c.PageSize = 100+deaf.IntN(200), 2+deaf.IntN(3)
+	}
+	archive := random(seed, "archive", 0)
+	c.ArchiveSpan = 1 + archive.IntN(600)
+	if archive.IntN(4) == 0 {
+		c.ArchiveSpan = 1 + archive.IntN(10)
+	}
+	if c.Spread && archive.IntN(2) == 0 { // a long world, of which much leaves the ledger
+		c.KeepEntries, c.Keep = 12+archive.IntN(6), 20+archive.IntN(100)
 	}
 	if bare := random(seed, "bare", 0); bare.IntN(2) == 0 {
 		c.Bare = 1 + bare.IntN(1000)

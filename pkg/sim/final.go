@@ -118,7 +118,8 @@ func (o *oracle) bareLedger(f *followed) {
 	ctx := context.Background()
 	bare := o.w.blobs.Copy()
 	for object, err := range o.w.blobs.List(ctx, blob.ListOptions{}) {
-		kept := strings.HasPrefix(object.Key, "ledger/") || strings.HasPrefix(object.Key, "plans/") || strings.HasPrefix(object.Key, "assets/")
+		kept := strings.HasPrefix(object.Key, "ledger/") || strings.HasPrefix(object.Key, "archive/") ||
+			strings.HasPrefix(object.Key, "plans/") || strings.HasPrefix(object.Key, "assets/")
 		if err == nil && !kept {
 			err = bare.Delete(ctx, object.Key)
 		}

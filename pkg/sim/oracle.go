@@ -47,6 +47,11 @@ type followed struct {
 	// by, and whether that was promptly, and so only a matter of clocks.
 	abandoned map[string]bool
 	named     map[string]span // state files, by the revisions that name them
+	// durable and archived are the entries that were appended, and those of them that a
+	// file of the archive holds, with their checksums; cut is the highest that a revision
+	// had: nothing above it may be archived.
+	durable, archived map[string]uint32
+	cut               string
 }
 
 // revision is the state of one: all of it, and what is in history.
@@ -72,6 +77,7 @@ func newOracle(w *world) *oracle {
 	for _, d := range w.domains {
 		o.domains[d] = &followed{
 			domain: d, past: map[int64]revision{}, named: map[string]span{}, abandoned: map[string]bool{}, cancelled: map[string]bool{},
+			durable: map[string]uint32{}, archived: map[string]uint32{},
 			state: state.New(d), decoder: manifest.Decoder{Domain: d},
 			manifests: manifest.New(manifest.Config{Domain: d, Store: w.blobs, IDs: ids.NewSource(w.now, nil), Clock: w.clock}),
 		}
@@ -139,6 +145,7 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	}
 	rebuilt := f.manifest != nil && m.Lineage != f.manifest.Lineage
 	f.manifest, f.state = m, next
+	f.cut = max(f.cut, m.BaseSnapshot.EntriesFrom)
 	f.past[m.Revision] = revision{next, snapshot.CutOf(m)}
 	delete(f.past, m.Revision-200)
 	for run := range next.Runs.All {
@@ -483,7 +490,9 @@ func (o *oracle) damaged(p *process, d ids.Domain, err error) {
 // deleting is told of each object that is about to be deleted, and is there.
 func (o *oracle) deleting(p *process, key string) {
 	switch {
-	case strings.HasPrefix(key, "ledger/"), strings.HasPrefix(key, "plans/"):
+	case strings.HasPrefix(key, "ledger/"):
+		o.deletingEntry(p, key)
+	case strings.HasPrefix(key, "archive/"), strings.HasPrefix(key, "plans/"):
 		o.violation("I-15 nothing is lost", "%s deletes %s", p.id, key)
 	case strings.HasPrefix(key, "state/"):
 		o.deletingState(p, key)
@@ -566,6 +575,9 @@ func (o *oracle) stuck() {
 
 // count adds up what the world did.
 func (o *oracle) count(r *Result) {
+	if o.w.counts["archive files"] > 0 {
+		o.w.counts["worlds with an archive"]++
+	}
 	for _, d := range o.w.domains {
 		f := o.domains[d]
 		r.Runs += f.state.Runs.Len()

@@ -232,6 +232,8 @@ func (w *world) wrote(verb, key string) {
 	case strings.HasPrefix(key, "ledger/"):
 		w.oracle.appended(key)
 		w.notify("http://compactor/v1/notifications", key, w.faults.notice())
+	case strings.HasPrefix(key, "archive/"):
+		w.oracle.archived(key)
 	case strings.HasPrefix(key, "manifests/"):
 		w.oracle.published(key)
 		w.notify("http://dispatcher/v1/notifications", key, w.faults.notice())

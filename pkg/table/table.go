@@ -35,10 +35,10 @@ const (
 // rowGroupRows is what DuckDB likes: one row group is one unit of its work.
 const rowGroupRows = 122_880
 
-// Row is any row of a projection table.
+// Row is any row of a projection table, or of the archive.
 type Row interface {
 	state.Run | state.Task | state.Dep | state.Timer | state.Dispatch | state.Attempt | state.Heartbeat |
-		state.RunKey | state.RunKeyConflict | state.Limit | state.Partition | state.Entry
+		state.RunKey | state.RunKeyConflict | state.Limit | state.Partition | state.Entry | Line
 }
 
 // Table encodes, decodes and merges the rows of one projection table. It is
@@ -48,7 +48,7 @@ type Table[R Row] struct {
 	name    string
 	columns []column
 	keys    []column // the columns of the primary key
-	meta    int      // the field that holds the state.Meta
+	meta    int      // the field that holds the state.Meta; -1: it has none
 	root    *schema.GroupNode
 	props   *parquet.WriterProperties
 }
@@ -62,11 +62,13 @@ func Of[R Row]() *Table[R] {
 			t.keys = append(t.keys, c)
 		}
 	}
-	metaField, ok := rowType.FieldByName("Meta")
-	if !ok || len(t.keys) == 0 {
+	t.meta = -1
+	if field, ok := rowType.FieldByName("Meta"); ok {
+		t.meta = field.Index[0]
+	}
+	if len(t.keys) == 0 || (t.meta < 0) != (rowType == reflect.TypeFor[Line]()) {
 		panic(fmt.Sprintf("table: %v has no key or no Meta", rowType))
 	}
-	t.meta = metaField.Index[0]
 	t.root = parquetSchema(t.name, t.columns)
 	t.props = writerProperties(t.name, t.columns)
 	return t
@@ -179,6 +181,8 @@ func nameOf(rowType reflect.Type) string {
 		return "partition_status"
 	case reflect.TypeFor[state.Entry]():
 		return "ledger_entries"
+	case reflect.TypeFor[Line]():
+		return "ledger_archive"
 	}
 	panic(fmt.Sprintf("table: %v is no row", rowType))
 }

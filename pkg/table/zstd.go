@@ -37,6 +37,16 @@ func newDecoder() *zstd.Decoder {
 	return decoder
 }
 
+// EncodeLevel compresses with the encoder that all share: the same bytes as those of
+// the pool that arrow has for it. What a pool holds is made anew whenever it likes,
+// and an encoder that was made in a bubble of testing/synctest may not leave it.
+func (c boundedZstd) EncodeLevel(dst, src []byte, level int) []byte {
+	if level == compress.DefaultCompressionLevel {
+		return c.Encode(dst, src)
+	}
+	return c.Codec.EncodeLevel(dst, src, level)
+}
+
 // Decode implements [compress.Codec].
 func (c boundedZstd) Decode(dst, src []byte) []byte {
 	decoded, err := c.DecodeWithError(dst, src)

@@ -29,6 +29,7 @@ var (
 // run runs a world in a bubble of its own.
 func run(t *testing.T, w sim.World) *sim.Result {
 	t.Helper()
+	sim.Prepare()
 	b := sim.Bubble{Scratch: scratch(t), Keys: keys(t)}
 	var r *sim.Result
 	synctest.Test(t, func(*testing.T) {
@@ -137,6 +138,7 @@ func TestWorldsThatOnceFailedKeepEveryPromise(t *testing.T) {
 // Parquet libraries keep channels, which may not leave a bubble: these worlds
 // share one.
 func TestWorldsOnParquetFilesKeepEveryPromise(t *testing.T) {
+	sim.Prepare()
 	b := sim.Bubble{Scratch: scratch(t), Keys: keys(t)}
 	synctest.Test(t, func(t *testing.T) {
 		b.Wait = synctest.Wait

@@ -1,0 +1,161 @@
+package archive_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/servo-orchestration/servo/pkg/archive"
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/blob/memblob"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+)
+
+func TestAnEntryThatIsNowhereIsNotFound(t *testing.T) {
+	w := newWorld(t)
+	names := w.hours(30)
+	w.archive(w.archiver(archive.Config{}), cut(epoch.Add(26*time.Hour)))
+	r := archive.NewReader(w.store(), domain)
+	for _, id := range []string{beside(names[3]), cut(epoch), cut(epoch.AddDate(1, 0, 0)), cut(epoch.AddDate(-1, 0, 0))} {
+		_, err := r.Read(t.Context(), id)
+		require.ErrorIs(t, err, blob.ErrNotFound)
+	}
+}
+
+func TestEntriesOneAfterTheOtherAreReadAFileAtATime(t *testing.T) {
+	w := newWorld(t)
+	names := w.hours(24 * 10)
+	w.archive(w.archiver(archive.Config{MaxEntries: 12}), cut(epoch.Add(24*9*time.Hour)))
+	files := len(w.keys(archive.Prefix(domain)))
+	r := archive.NewReader(w.store(), domain)
+	before := w.blobs.Stats()
+	for _, id := range names {
+		_, err := r.Read(t.Context(), id)
+		require.NoError(t, err)
+	}
+	spent := w.blobs.Stats().Sub(before)
+	live := len(w.keys(ledger.Prefix(domain)))
+	require.LessOrEqual(t, spent.Gets, int64(2*files+live), "of each file its first entry is looked for in the ledger")
+	require.LessOrEqual(t, spent.Lists, int64(files))
+
+	before = w.blobs.Stats()
+	for _, err := range r.List(t.Context(), archive.Range{}) {
+		require.NoError(t, err)
+	}
+	spent = w.blobs.Stats().Sub(before)
+	require.Equal(t, memblob.Stats{Gets: int64(files), Lists: 2, BytesRead: spent.BytesRead}, spent)
+}
+
+func TestARangeIsOfLedgerAndArchiveTogether(t *testing.T) {
+	w := newWorld(t)
+	names := w.hours(24 * 5)
+	w.archive(w.archiver(archive.Config{MaxEntries: 10}), cut(epoch.Add(24*3*time.Hour)))
+	r := archive.NewReader(w.store(), domain)
+	rapid.Check(t, func(t *rapid.T) {
+		from, to := rapid.IntRange(0, len(names)-1).Draw(t, "from"), rapid.IntRange(0, len(names)-1).Draw(t, "to")
+		most := rapid.IntRange(0, 60).Draw(t, "most")
+		var got []string
+		for e, err := range r.List(t.Context(), archive.Range{After: names[from], Until: names[to], Most: most}) {
+			require.NoError(t, err)
+			got = append(got, e.ID)
+		}
+		var want []string
+		if from < to {
+			want = names[from+1 : to+1]
+		}
+		if most > 0 { // of the ledger
+			live := slices.IndexFunc(want, func(id string) bool { return id >= cut(epoch.Add(72*time.Hour)) })
+			if live >= 0 {
+				want = want[:min(len(want), live+most)]
+			}
+		}
+		require.Equal(t, slices.Clone(want), got)
+	})
+}
+
+// Files overlap where something came late, or where two archivers parted.
+func TestFilesThatOverlapAreListedInOrderAndEachEntryOnce(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w := newWorld(t)
+		names := w.hours(22)
+		for range rapid.IntRange(1, 6).Draw(rt, "files") {
+			var entries []archive.Entry
+			for _, i := range rapid.SliceOfNDistinct(rapid.IntRange(0, len(names)-1), 1, 9, rapid.ID).Draw(rt, "entries") {
+				entries = append(entries, archive.Entry{ID: names[i], Data: w.wrote[names[i]]})
+			}
+			slices.SortFunc(entries, func(a, b archive.Entry) int { return strings.Compare(a.ID, b.ID) })
+			data, err := archive.Encode(entries)
+			require.NoError(rt, err)
+			if _, err := w.blobs.Create(t.Context(), archive.Key(domain, entries[0].ID), data); err != nil {
+				continue
+			}
+			for _, e := range entries {
+				if rapid.Bool().Draw(rt, "gone") {
+					require.NoError(rt, w.blobs.Delete(t.Context(), ledger.Key(domain, e.ID)))
+				}
+			}
+		}
+		w.whole()
+	})
+}
+
+func TestADamagedFileIsAnErrorUnlessAnotherHasTheEntry(t *testing.T) {
+	w := newWorld(t)
+	names := w.hours(24)
+	w.archive(w.archiver(archive.Config{}), cut(epoch.Add(26*time.Hour)))
+	copied, err := archive.Encode([]archive.Entry{{ID: names[4], Data: w.wrote[names[4]]}, {ID: names[5], Data: w.wrote[names[5]]}})
+	require.NoError(t, err)
+	_, err = w.blobs.Create(t.Context(), archive.Key(domain, names[4]), copied)
+	require.NoError(t, err)
+	w.damaged[archive.Key(domain, names[0])] = true
+	r := archive.NewReader(w.store(), domain)
+	for i, id := range names[:23] {
+		got, err := r.Read(t.Context(), id)
+		if i == 4 || i == 5 {
+			require.NoError(t, err)
+			require.Equal(t, w.wrote[id], got)
+			continue
+		}
+		require.ErrorContains(t, err, archive.Key(domain, names[0]))
+		require.NotErrorIs(t, err, blob.ErrNotFound)
+	}
+	failed := false
+	for _, err := range r.List(t.Context(), archive.Range{}) {
+		failed = failed || err != nil
+	}
+	require.True(t, failed)
+}
+
+// A reader that listed a folder before a file was made there finds it all the same.
+func TestAReaderSeesWhatIsArchivedWhileItReads(t *testing.T) {
+	w := newWorld(t)
+	names := w.hours(48)
+	a := w.archiver(archive.Config{MaxEntries: 5})
+	until := cut(epoch.Add(49 * time.Hour))
+	r := archive.NewReader(w.store(), domain)
+	next := 0
+	for more := true; more; {
+		var err error
+		more, err = a.Archive(t.Context(), until, stands)
+		require.NoError(t, err)
+		for range 5 {
+			for _, id := range names[next:min(next+3, len(names))] {
+				got, err := r.Read(t.Context(), id)
+				require.NoError(t, err)
+				require.Equal(t, w.wrote[id], got)
+			}
+		}
+		next = min(next+3, len(names)-1)
+	}
+	seen := 0
+	for e, err := range r.List(t.Context(), archive.Range{}) {
+		require.NoError(t, err)
+		require.Equal(t, names[seen], e.ID)
+		seen++
+	}
+	require.Len(t, names, seen)
+}

@@ -1,0 +1,252 @@
+package compactor_test
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/archive"
+	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/repair"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// inUse keeps entries for as long as they are in use, and makes bases early.
+var inUse = compactor.Options{MaxDeltas: 4, MaxInline: -1, MinBase: 1}
+
+// age lets two weeks pass, and what was there is archived.
+func (w *world) age(c *compactor.Compactor) {
+	w.t.Helper()
+	w.clock.pass(15 * 24 * time.Hour)
+	w.settle(c)
+	w.clock.pass(2 * time.Hour) // by then no revision is kept that looks for it
+	w.ended(c)
+	w.ended(c)
+	w.maintain(c)
+}
+
+func (w *world) inLedger(entry string) bool {
+	for key := range w.keys(ledger.Prefix(foldtest.Domain)) {
+		if key == ledger.Key(foldtest.Domain, entry) {
+			return true
+		}
+	}
+	return false
+}
+
+// reads counts what is read of ledger and archive from now on.
+func (w *world) reads() *atomic.Int64 {
+	var n atomic.Int64
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+		if op == faultblob.Get && (strings.HasPrefix(key, "ledger/") || strings.HasPrefix(key, "archive/")) {
+			n.Add(1)
+		}
+		return faultblob.None
+	})
+	return &n
+}
+
+func outcomeOf(s *state.State, entry string) (outcome state.EntryOutcome) {
+	s.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {
+		if row.Entry == entry {
+			outcome = row.Outcome
+		}
+		return false
+	})
+	return outcome
+}
+
+func TestTwoWeeksLaterAllIsAsItWas(t *testing.T) {
+	w := newWorld(t)
+	w.options = inUse
+	c := w.open("one")
+	run, entries := w.ended(c)
+	coming := w.ids.New() // a run that is heard of before it begins
+	dead := w.append(w.Finished(coming, "a", 1, event.Succeeded))
+	_, err := c.Step(t.Context(), compactor.Request{Entries: []compactor.Entry{dead}, Barrier: true})
+	require.NoError(t, err)
+	stale := w.open("stale")
+	never := w.ids.New() // the name of an entry that appears when it is too late
+	w.age(c)
+	for _, e := range append(entries, dead) {
+		require.False(t, w.inLedger(e.ID))
+	}
+	from := w.newest().BaseSnapshot.EntriesFrom
+	for key := range w.keys(ledger.Prefix(foldtest.Domain)) {
+		require.Greater(t, key, ledger.Key(foldtest.Domain, from[:10]), "whole days below the cut are gone")
+	}
+	w.verify()
+	c = w.open("two")
+
+	t.Run("what is announced again does nothing, and reads nothing", func(t *testing.T) {
+		reads, revision := w.reads(), latest(c).Revision
+		for _, e := range append(entries, dead) {
+			w.step(c, compactor.Entry{ID: e.ID})
+		}
+		require.Equal(t, revision, latest(c).Revision)
+		require.Zero(t, reads.Load())
+		w.faults(nil)
+	})
+	t.Run("an entry below the cut that was never folded is not", func(t *testing.T) {
+		_, err := w.blobs.Create(t.Context(), ledger.Key(foldtest.Domain, never), entries[1].Data)
+		require.NoError(t, err)
+		revision := latest(c).Revision
+		w.step(c, compactor.Entry{ID: never})
+		_, err = c.Step(t.Context(), compactor.Request{Barrier: true})
+		require.NoError(t, err)
+		require.Equal(t, revision, latest(c).Revision)
+		w.maintain(w.open("passes by"))
+		require.False(t, w.inLedger(never), "it is archived with the others")
+	})
+	t.Run("what is said of a run of then is late", func(t *testing.T) {
+		late := w.append(w.Finished(run, "a", 2, event.Failed))
+		w.step(c, late)
+		require.Equal(t, state.Late, outcomeOf(latest(c).State, late.ID))
+	})
+	t.Run("what waited is read from the archive", func(t *testing.T) {
+		require.Len(t, latest(c).State.Waiting(coming), 1)
+		w.Now = w.clock.Now()
+		w.step(c, w.append(w.Triggered(&event.RunTriggered{RunID: coming}, foldtest.Task("a"))...))
+		require.Equal(t, []string{"a=SUCCEEDED"}, w.states(c, coming))
+		w.verify()
+	})
+	t.Run("a run of then is explained", func(t *testing.T) {
+		x, err := engine.ExplainTask(t.Context(), w.blobs, latest(c), event.At(w.clock.Now()), run, "a")
+		require.NoError(t, err)
+		require.Len(t, x.Events, 4, "with those of the entry that was passed by")
+		found, more, err := engine.Events(t.Context(), w.blobs, foldtest.Domain, nil, engine.Filter{Entry: entries[1].ID})
+		require.NoError(t, err)
+		require.False(t, more)
+		require.Len(t, found, 1)
+		all, more, err := engine.Events(t.Context(), w.blobs, foldtest.Domain, nil, engine.Filter{Limit: 3})
+		require.NoError(t, err)
+		require.True(t, more)
+		require.Len(t, all, 3)
+		require.Equal(t, entries[0].ID, all[0].Entry)
+	})
+	t.Run("who slept all the while takes up what is published", func(t *testing.T) {
+		_, err := stale.Step(t.Context(), compactor.Request{Barrier: true})
+		require.NoError(t, err)
+		require.Equal(t, w.newest().Revision, latest(stale).Revision)
+		require.Empty(t, codec.Diff(latest(c).State, latest(stale).State, 5))
+	})
+	t.Run("I-17: it is rebuilt, in the recorded order and without", func(*testing.T) {
+		w.rebuilds(run, coming)
+	})
+}
+
+// rebuilds makes the state anew in both ways, and holds it against what it was.
+func (w *world) rebuilds(runs ...string) {
+	w.t.Helper()
+	before, err := repair.Verify(w.t.Context(), w.repair())
+	require.NoError(w.t, err)
+	result, err := repair.Rebuild(w.t.Context(), w.repair())
+	require.NoError(w.t, err)
+	require.True(w.t, result.Recorded)
+	require.Equal(w.t, before.Rows, result.Rows-1, "and the entry that was passed by")
+	w.verify()
+	for _, prefix := range []string{"state/", "manifests/", "hints/", "boundary/"} {
+		remove(w.t, w, prefix)
+	}
+	_, err = compactor.Open(w.t.Context(), compactor.Config{
+		Domain: foldtest.Domain, Store: w.store(), Manifests: w.manifests(), Codec: codec, IDs: w.ids, Clock: w.clock,
+	})
+	require.ErrorContains(w.t, err, "servo admin rebuild", "the rest of the ledger is no history")
+	rebuildBare(w.t, w)
+	c := w.open("rebuilt")
+	for _, run := range runs {
+		require.Equal(w.t, []string{"a=SUCCEEDED"}, w.states(c, run))
+	}
+	w.verify()
+	require.NoError(w.t, foldtest.Check(latest(c).State))
+	w.age(c)
+	require.Less(w.t, latest(c).State.Entries.Len(), 200)
+	w.verify()
+}
+
+func TestWhatAnOlderBuildRefusedIsFoldedFromTheArchive(t *testing.T) {
+	w := newWorld(t)
+	w.options = inUse
+	w.options.Decode = oldBuild
+	c := w.open("old")
+	limit := w.append(&event.LimitSet{CommandID: w.ids.New(), Scope: event.ScopePool, Name: "p", Slots: 3})
+	w.step(c, limit)
+	require.Len(t, latest(c).State.Waiting(""), 1)
+	w.age(c)
+	require.False(t, w.inLedger(limit.ID))
+	w.options.Decode = nil // the newer build
+	c = w.open("new")
+	_, err := c.Step(t.Context(), compactor.Request{Barrier: true})
+	require.NoError(t, err)
+	require.NotNil(t, latest(c).State.Limits.Get(state.Key2{A: event.ScopePool, B: "p"}))
+	require.Empty(t, latest(c).State.Waiting(""))
+	w.verify()
+}
+
+// The cut is that of the oldest revision that exists: who still works on it lists what
+// it does not know.
+func TestNothingLeavesTheLedgerThatALiveRevisionLooksFor(t *testing.T) {
+	w := newWorld(t)
+	w.options = inUse
+	c := w.open("one")
+	_, entries := w.ended(c)
+	w.clock.pass(15 * 24 * time.Hour)
+	w.settle(c)
+	require.Greater(t, w.newest().BaseSnapshot.EntriesFrom, entries[1].ID)
+	w.maintain(c)
+	require.True(t, w.inLedger(entries[0].ID), "for an hour there is a revision that does not know it by name")
+	w.clock.pass(2 * time.Hour)
+	w.ended(c)
+	w.ended(c)
+	w.maintain(c)
+	require.False(t, w.inLedger(entries[0].ID))
+}
+
+// I-16: a domain in which no day is due.
+func TestI16MaintenanceAsksNothingMoreWhereNothingIsToBeArchived(t *testing.T) {
+	w := newWorld(t)
+	w.options = inUse
+	c := w.open("one")
+	w.ended(c)
+	w.age(c)
+	w.ended(c)
+	before := w.blobs.Stats()
+	w.maintain(c)
+	idle := w.blobs.Stats().Sub(before)
+	collector := manifest.NewCollector(w.manifests(), manifest.Policy{})
+	_, err := collector.Retain(t.Context())
+	require.NoError(t, err)
+	before = w.blobs.Stats()
+	_, err = collector.Retain(t.Context())
+	require.NoError(t, err)
+	alone := w.blobs.Stats().Sub(before)
+	require.LessOrEqual(t, idle.Reads(), alone.Reads()+2, "the boundary and the oldest revision, as ever")
+	require.LessOrEqual(t, idle.Writes(), alone.Writes()+1)
+	archived, err := archive.Any(t.Context(), w.blobs, foldtest.Domain)
+	require.NoError(t, err)
+	require.True(t, archived)
+}
+
+func TestTheCompactorsOfAProcessArchiveOneAtATime(t *testing.T) {
+	w := newWorld(t)
+	w.options = inUse
+	w.archiving = make(chan struct{}, 1)
+	c := w.open("one")
+	_, entries := w.ended(c)
+	w.archiving <- struct{}{} // another one is at it
+	w.age(c)
+	require.True(t, w.inLedger(entries[0].ID))
+	<-w.archiving
+	w.maintain(c)
+	require.False(t, w.inLedger(entries[0].ID))
+	require.Empty(t, w.archiving)
+}

@@ -16,7 +16,8 @@ import (
 const maxOutstanding = 256
 
 // shutdownTimeout is how long the end waits for messages that are being dealt with, and
-// for their acknowledgement. Without a bound that is for ever where Pub/Sub has gone.
+// for their acknowledgement: the client would wait for ever where Pub/Sub has gone, and with
+// a bound of its own for no acknowledgement at all.
 const shutdownTimeout = 4 * time.Second
 
 // Pull pulls the messages of a subscription of Pub/Sub.
@@ -33,16 +34,35 @@ func Pull(ctx context.Context, subscription string, take func(context.Context, s
 	}()
 	s := client.Subscriber(subscription)
 	s.ReceiveSettings.MaxOutstandingMessages = maxOutstanding
-	s.ReceiveSettings.ShutdownOptions = &pubsub.ShutdownOptions{Timeout: shutdownTimeout, Behavior: pubsub.ShutdownBehaviorWaitForProcessing}
-	err = s.Receive(ctx, func(ctx context.Context, m *pubsub.Message) {
-		if take(ctx, service.Message{Attributes: m.Attributes, Data: m.Data}) == nil {
-			m.Ack()
-		} else {
-			m.Nack()
-		}
-	})
-	if err != nil {
+	ended := make(chan error, 1)
+	go func() { // it ends with the client at the latest
+		ended <- s.Receive(ctx, func(ctx context.Context, m *pubsub.Message) {
+			if take(ctx, service.Message{Attributes: m.Attributes, Data: m.Data}) == nil {
+				m.Ack()
+			} else {
+				m.Nack()
+			}
+		})
+	}()
+	if err := awaitEnd(ctx, ended); err != nil {
 		return fmt.Errorf("pull from %s: %w", subscription, err)
 	}
 	return nil
+}
+
+// awaitEnd waits for an end, for a while only once ctx is done.
+func awaitEnd(ctx context.Context, ended <-chan error) error {
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	select {
+	case err := <-ended:
+		return err
+	case <-waiting.Done():
+		return nil
+	}
 }

@@ -34,7 +34,11 @@ func (a *app) runsCommand() *cobra.Command {
 					return err
 				}
 				if older := v.RunCount() - len(shown); older > 0 && a.table() {
-					a.note("… and %d older; --limit shows more", older)
+					upTo := ""
+					if v.History.Since() != 0 {
+						upTo = "up to "
+					}
+					a.note("… and %s%d older; --limit shows more", upTo, older)
 				}
 				return nil
 			})

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -29,7 +30,9 @@ func (c *Compactor) cutOf(m *manifest.Manifest) state.Cut {
 		return before
 	}
 	entries := min(ids.AtTime(m.FoldTime.Add(-c.KeepEntries).Time()), m.Watermarks.CompleteThrough)
-	runs := ids.AtTime(m.FoldTime.Add(-c.KeepRuns).Time())
+	// What is not folded yet is not older than the listings, nor is a clock that is far
+	// ahead: what goes was there for so long.
+	runs := ids.AtTime(min(m.FoldTime, event.At(ids.Time(m.Watermarks.CompleteThrough))).Add(-c.KeepRuns).Time())
 	return state.Cut{Seq: m.FoldSeq, Time: m.FoldTime, Entries: max(before.Entries, entries), Runs: max(before.Runs, runs)}
 }
 

@@ -1,13 +1,17 @@
 package compactor_test
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/repair"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -43,8 +47,11 @@ func TestRunsAreKeptForSoLongAndNoLonger(t *testing.T) {
 			require.NotNil(t, kept, "its time is not over")
 			require.True(t, latest(c).History.Kept(old))
 
-			w.clock.pass(3 * time.Hour)
-			w.settle(c)
+			w.clock.pass(time.Hour)
+			for range 3 { // until its segment is merged with as many rows
+				w.clock.pass(time.Hour)
+				w.settle(c)
+			}
 			snap := latest(c)
 			gone, err := snap.WithRun(t.Context(), old)
 			require.NoError(t, err)
@@ -87,6 +94,72 @@ func TestRunsAreKeptForSoLongAndNoLonger(t *testing.T) {
 	}
 }
 
+// The clock of a machine that appended is 500 days ahead, and with it the fold time.
+func TestAClockThatIsFarAheadTakesNoRunAway(t *testing.T) {
+	w := newWorld(t)
+	w.options = eager
+	c := w.open("one")
+	old, _ := w.ended(c)
+	w.clock.pass(time.Hour)
+	w.settle(c)
+	ahead := &tick{now: w.clock.Now().Add(500 * day)}
+	var durable ledger.Entry
+	appender := ledger.NewAppender(ledger.Config{
+		Domain: foldtest.Domain, Store: w.blobs, IDs: ids.NewSource(ahead.Now, nil), Clock: ahead,
+		Logger: slog.New(slog.DiscardHandler), OnDurable: func(e ledger.Entry) { durable = e },
+	})
+	_, err := appender.Append(t.Context(), []*event.Envelope{{
+		Domain: foldtest.Domain, Payload: &event.LimitSet{CommandID: w.ids.New(), Scope: event.ScopeWorkspace, Slots: 5},
+	}})
+	require.NoError(t, err)
+	w.step(c, compactor.Entry{ID: durable.Name, Data: durable.Data})
+	require.Greater(t, latest(c).State.FoldTime, event.At(w.clock.Now().Add(400*day)))
+	w.settle(c)
+	kept, err := latest(c).WithRun(t.Context(), old)
+	require.NoError(t, err)
+	require.NotNil(t, kept)
+	run, trigger := w.trigger(foldtest.Task("a"))
+	w.step(c, trigger)
+	require.NotNil(t, latest(c).State.Runs.Get(run))
+	w.verify()
+}
+
+func TestATriggerThatIsFoldedLongAfterItWasMadeBegins(t *testing.T) {
+	w := newWorld(t)
+	w.options = eager
+	w.options.KeepRuns = day
+	c := w.open("one")
+	run, trigger := w.trigger(foldtest.Task("a")) // nobody is told of it
+	w.clock.pass(day + time.Hour)
+	w.ended(c)
+	w.clock.pass(time.Hour)
+	w.rebase(c)
+	w.rebase(c)
+	w.step(c, trigger)
+	require.NotNil(t, latest(c).State.Runs.Get(run))
+	w.verify()
+}
+
+// Whether there ever was such a run nobody can tell.
+func TestWhatIsSaidOfARunThatWouldNotBeKeptIsLateAlsoInAReplay(t *testing.T) {
+	w := newWorld(t)
+	w.options = eager
+	w.options.KeepRuns = day
+	c := w.open("one")
+	ghost := w.ids.New()
+	dead := w.append(&event.RunCancelRequested{RunID: ghost})
+	w.step(c, dead)
+	require.Equal(t, state.DeadLetter, outcome(c, dead.ID))
+	w.clock.pass(2 * day)
+	w.settle(c)
+	w.settle(c)
+	require.False(t, latest(c).History.Kept(ghost))
+	late := w.append(&event.RunCancelRequested{RunID: ghost})
+	w.step(c, late)
+	require.Equal(t, state.Late, outcome(c, late.ID))
+	w.verify()
+}
+
 func TestATableOfWhoseHistoryNothingIsKeptHasNone(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
@@ -98,8 +171,7 @@ func TestATableOfWhoseHistoryNothingIsKeptHasNone(t *testing.T) {
 	w.rebase(c)
 	require.Contains(t, w.newest().History, "runs")
 	w.clock.pass(2 * day)
-	w.rebase(c)
-	w.rebase(c)
+	w.settle(c)
 	require.NotContains(t, w.newest().History, "runs")
 	w.verify()
 }

@@ -199,7 +199,7 @@ func errNoRun(snap *snapshot.Snapshot, id string) error {
 	if ids.Valid(id) && !snap.History.Kept(id) {
 		return fmt.Errorf("run %q: %w: runs that were triggered before %s, and have ended, are not kept", id, ErrNotFound, snap.History.Since())
 	}
-	if snap.RunCount() == 0 {
+	if snap.RunCount() == 0 && snap.History.Since() == 0 {
 		return fmt.Errorf("run %q: %w: no run has been started here yet; `servo run` starts one", id, ErrNotFound)
 	}
 	return fmt.Errorf("run %q: %w: `servo runs` lists them", id, ErrNotFound)

@@ -46,8 +46,8 @@ type Task struct {
 	// that none is wanted any more, which ends the task. Only a queue in this process can
 	// ask; others do not take such a task.
 	Prepare func(ctx context.Context) (body []byte, wanted bool, err error)
-	// Answered, if it is set, takes the body of an answer that is a success. Its error makes
-	// the delivery a failure. It goes with Prepare.
+	// Answered, if it is set, takes the body of an answer of 200. Its error makes the
+	// delivery a failure. It goes with Prepare.
 	Answered func(ctx context.Context, body []byte) error
 }
 

@@ -70,7 +70,7 @@ func Verify(ctx context.Context, cfg Config) (Report, error) {
 	rows := live.All()
 	entries := slices.Concat(closed.Entries, rows.Entries)
 	report := Report{Revision: m.Revision, Groups: len(entries), Events: live.FoldSeq, Rows: int64(rows.Len() + closed.Len())}
-	replayed, problems, err := cfg.replay(ctx, entries)
+	replayed, problems, err := cfg.replay(ctx, entries, m.BaseSnapshot.RunsFrom)
 	if err != nil {
 		return report, err
 	}
@@ -98,8 +98,9 @@ func (cfg Config) differences(m *manifest.Manifest, replayed, live *state.State,
 	return lines
 }
 
-// replay folds recorded groups in the order in which they were folded.
-func (cfg Config) replay(ctx context.Context, entries []*state.Entry) (*state.State, []string, error) {
+// replay folds recorded groups in the order in which they were folded, where closed runs
+// below an id were not kept.
+func (cfg Config) replay(ctx context.Context, entries []*state.Entry, from string) (*state.State, []string, error) {
 	order, problems := inOrder(entries)
 	st := state.New(cfg.Domain)
 	r := cfg.reader()
@@ -116,11 +117,19 @@ func (cfg Config) replay(ctx context.Context, entries []*state.Entry) (*state.St
 		// that it had before stay unused.
 		st.FoldSeq = row.FirstSeq - 1
 		g.Revision = row.Revision
+		if row.Outcome == state.Late { // also of runs that were never there, once they could have been and gone
+			g.Closed = unkept(st, g, from)
+		}
 		if r := fold.Apply(st, g); r.Known {
 			problems = append(problems, fmt.Sprintf("ledger: entry %s, group %s was folded twice", row.Entry, row.Group))
 		}
 	}
 	return st, problems, nil
+}
+
+// unkept are the runs that a group names which would not be kept any more.
+func unkept(st *state.State, g fold.Group, from string) []string {
+	return slices.DeleteFunc(fold.Names(g), func(run string) bool { return run >= from || st.Runs.Get(run) != nil })
 }
 
 // inOrder sorts recorded groups as they were folded. Each took the numbers of its
@@ -257,8 +266,8 @@ type Result struct {
 func Rebuild(ctx context.Context, cfg Config) (Result, error) {
 	result := Result{}
 	st := state.New(cfg.Domain)
-	if entries, err := cfg.recorded(ctx); err == nil {
-		if replayed, problems, err := cfg.replay(ctx, entries); err == nil && len(problems) == 0 {
+	if entries, from, err := cfg.recorded(ctx); err == nil {
+		if replayed, problems, err := cfg.replay(ctx, entries, from); err == nil && len(problems) == 0 {
 			st, result.Recorded = replayed, true
 		} else if ctx.Err() != nil {
 			return Result{}, ctx.Err()
@@ -272,11 +281,12 @@ func Rebuild(ctx context.Context, cfg Config) (Result, error) {
 	return cfg.publish(ctx, st, result)
 }
 
-// recorded reads ledger_entries alone, from the newest manifest.
-func (cfg Config) recorded(ctx context.Context) ([]*state.Entry, error) {
+// recorded reads ledger_entries alone, from the newest manifest, and from where on that
+// keeps runs.
+func (cfg Config) recorded(ctx context.Context) (entries []*state.Entry, from string, err error) {
 	m, err := cfg.Manifests.Load(ctx)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	only := *m
 	only.BaseSnapshot.Files = onlyEntries(m.BaseSnapshot.Files, func(f manifest.File) string { return f.Table })
@@ -288,13 +298,13 @@ func (cfg Config) recorded(ctx context.Context) ([]*state.Entry, error) {
 	}
 	st, err := snapshot.Load(ctx, cfg.Codec, cfg.Manifests, &only)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	closed, err := snapshot.LoadHistory(ctx, cfg.Codec, cfg.Manifests, m, "ledger_entries")
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return slices.Concat(closed.Entries, st.Entries.Rows()), nil
+	return slices.Concat(closed.Entries, st.Entries.Rows()), m.BaseSnapshot.RunsFrom, nil
 }
 
 // onlyEntries are those that hold rows of ledger_entries.

@@ -16,6 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/control"
+	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
@@ -87,7 +88,7 @@ var (
 		Flags: func(f *flag.FlagSet, c *config) {
 			f.StringVar(&c.DispatcherURL, "dispatcher-url", "", "where the dispatcher serves, to tell it of each revision; empty: nobody is told")
 			f.StringVar(&c.Subscription, "subscription", "", "pull the notifications of ledger entries from projects/PROJECT/subscriptions/SUBSCRIPTION; empty: they are pushed")
-			f.DurationVar(&c.KeepRuns, "keep-runs", compactor.KeepRuns, "how long runs that have ended are kept after they were triggered, 24h or more")
+			f.DurationVar(&c.KeepRuns, "keep-runs", compactor.KeepRuns, "how long runs that have ended are kept after they were triggered, 720h or more")
 		},
 		Check: func(c config) []error {
 			problems := []error{checkURL("dispatcher-url", c.DispatcherURL, false), c.checkSubscription()}
@@ -160,7 +161,8 @@ const (
 	defaultConcurrency = 32
 	// defaultDispatchRate is what Cloud Tasks takes out of a queue in a second.
 	defaultDispatchRate = 500
-	minKeepRuns         = 24 * time.Hour
+	// minKeepRuns has a run be there for as long as its key leads to it.
+	minKeepRuns = fold.RunKeyTTL
 	// queueCalls bounds the calls to the queue that are under way, of all domains together.
 	queueCalls = 64
 	// maxWeight bounds how long one tenant's turns of a round may hold up the others.

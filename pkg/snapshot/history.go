@@ -199,7 +199,8 @@ func (s *Snapshot) Runs(ctx context.Context, limit int, ok func(*state.Run) bool
 	return s.History.newest(ctx, limit, runs[:min(limit, len(runs))], ok)
 }
 
-// RunCount is how many runs there are, live and closed.
+// RunCount is how many runs there are, live and closed, at most: some of the oldest may
+// not be kept any more.
 func (s *Snapshot) RunCount() int { return s.State.Runs.Len() + int(s.History.indexes[runsTable].Rows) }
 
 // WithRun is the live state if that has a run, or a state of the run alone if it is

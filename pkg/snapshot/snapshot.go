@@ -99,7 +99,7 @@ func (c *Codec) encode(e *encoder, rows *state.Rows) {
 	encode(e, c.t.attempts, rows.Attempts, func(r *state.Attempt) string { return r.RunID })
 	encode(e, c.t.heartbeats, rows.Heartbeats, func(r *state.Heartbeat) string { return r.RunID })
 	encode(e, c.t.runKeys, rows.RunKeys, nil)
-	encode(e, c.t.conflicts, rows.Conflicts, nil)
+	encode(e, c.t.conflicts, rows.Conflicts, func(r *state.RunKeyConflict) string { return r.RunID })
 	encode(e, c.t.limits, rows.Limits, nil)
 	encode(e, c.t.partitions, rows.Partitions, nil)
 	encode(e, c.t.entries, rows.Entries, nil)
@@ -123,7 +123,10 @@ func encode[R table.Row](e *encoder, t *table.Table[R], rows []*R, run func(*R) 
 	}
 	f := File{Table: t.Name(), Data: data, Rows: int64(len(rows))}
 	if run != nil {
-		f.MinRun, f.MaxRun = run(rows[0]), run(rows[len(rows)-1]) // rows are in the order of their keys
+		f.MinRun, f.MaxRun = run(rows[0]), run(rows[0])
+		for _, row := range rows { // not all tables are in their order
+			f.MinRun, f.MaxRun = min(f.MinRun, run(row)), max(f.MaxRun, run(row))
+		}
 	}
 	e.files = append(e.files, f)
 }

@@ -117,7 +117,7 @@ func (q *Queue) post(ctx context.Context, t *task) (status int, err error) {
 		return 0, err
 	}
 	defer resp.Body.Close()
-	if t.Answered == nil || resp.StatusCode/100 != 2 {
+	if t.Answered == nil || resp.StatusCode != http.StatusOK {
 		// The status is the answer; a body that breaks off changes nothing.
 		_, _ = io.CopyN(io.Discard, resp.Body, maxAnswerBytes)
 		return resp.StatusCode, nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -20,6 +21,9 @@ const keepEntries = 8 * 24 * time.Hour
 // KeepRuns is how long runs are kept where nothing else is said: a year and a month, so
 // that one can be compared with that of a year before.
 const KeepRuns = 400 * 24 * time.Hour
+
+// MinKeepRuns is the least that makes sense: for so long a run key leads to its run.
+const MinKeepRuns = fold.RunKeyTTL
 
 // cutOf says what a base of a manifest's state leaves to history. Nothing comes
 // back from there: the entries are those that no listing looks for any more, and a

@@ -16,7 +16,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/control"
-	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
@@ -92,8 +91,8 @@ var (
 		},
 		Check: func(c config) []error {
 			problems := []error{checkURL("dispatcher-url", c.DispatcherURL, false), c.checkSubscription()}
-			if c.KeepRuns < minKeepRuns {
-				problems = append(problems, fmt.Errorf("--keep-runs is %s; it must be %s or more", c.KeepRuns, minKeepRuns))
+			if c.KeepRuns < compactor.MinKeepRuns {
+				problems = append(problems, fmt.Errorf("--keep-runs is %s; it must be %s or more", c.KeepRuns, compactor.MinKeepRuns))
 			}
 			return problems
 		},
@@ -161,8 +160,6 @@ const (
 	defaultConcurrency = 32
 	// defaultDispatchRate is what Cloud Tasks takes out of a queue in a second.
 	defaultDispatchRate = 500
-	// minKeepRuns has a run be there for as long as its key leads to it.
-	minKeepRuns = fold.RunKeyTTL
 	// queueCalls bounds the calls to the queue that are under way, of all domains together.
 	queueCalls = 64
 	// maxWeight bounds how long one tenant's turns of a round may hold up the others.

@@ -81,6 +81,9 @@ type Options struct {
 	// KeepEntries is how long the live state has entries of the ledger, longer than
 	// anybody announces them again; 0: 8 days.
 	KeepEntries time.Duration
+	// Markers has the domain marked as due before it is published in a state in which
+	// something can get stuck, for sweepers that go by markers.
+	Markers bool
 	// Retention says which revisions are kept; the zero value is the default.
 	Retention manifest.Policy
 	// Decode reads an entry; nil: as [Decode] does. A simulation has builds that do
@@ -111,6 +114,7 @@ type Compactor struct {
 	manifest *manifest.Manifest
 	caughtUp event.Time // never falls in a lineage; the manifest's may be older
 	complete string     // likewise: every entry that is named below it is folded
+	created  event.Time // of the marker that was created last, if it is not known to be gone
 	merges   []*merge
 	encoding time.Duration // spent on encoding files since it last rested
 	// unmergeable: deltas could not be merged, for one could not be read.
@@ -246,7 +250,7 @@ func ignoreDone(ctx context.Context, err error) error {
 func (c *Compactor) persist(ctx context.Context, b batch) (Result, error) {
 	var since time.Time
 	for wait := firstRetry; ; wait = min(wait*2, lastRetry) {
-		result, err := c.Step(ctx, Request{Entries: b.entries, Barrier: b.barrier, Settle: b.settle})
+		result, err := c.Step(ctx, b.request())
 		switch {
 		case err == nil && !since.IsZero() && c.OnTroubleOver != nil:
 			c.OnTroubleOver()
@@ -287,7 +291,7 @@ func (c *Compactor) reload(ctx context.Context) (follows bool, err error) {
 		return false, err
 	}
 	if !follows {
-		c.caughtUp, c.complete, c.merges = 0, "", nil
+		c.caughtUp, c.complete, c.created, c.merges = 0, "", 0, nil
 		clear(c.tried)
 	}
 	c.state, c.manifest = st, m
@@ -328,5 +332,5 @@ func (c *Compactor) share() *snapshot.Snapshot {
 }
 
 func (c *Compactor) result(n int) Result {
-	return Result{Revision: c.revision(), Folded: n, CaughtUpAt: c.caughtUp.String()}
+	return Result{Revision: c.revision(), Folded: n, CaughtUpAt: c.caughtUp.String(), Attended: c.attended()}
 }

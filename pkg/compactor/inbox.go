@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/event"
 )
 
 // Entry is a ledger entry that is to be folded.
@@ -25,6 +26,11 @@ type Request struct {
 	// Barrier has the ledger listed before the fold, so that everything that was
 	// durable when the request came is folded with it.
 	Barrier bool
+	// Sweep is of a sweep: afterwards the domain has the marker that it needs, and those
+	// up to Through, a minute, which the sweep has found, may be deleted as far as the
+	// answer says so.
+	Sweep   bool
+	Through event.Time
 	// Settle has what is being merged finished, and published though nothing else is:
 	// for a process that is about to end, whose work it would be for nothing.
 	Settle bool
@@ -41,6 +47,8 @@ type Result struct {
 	// CaughtUpAt is when everything in the ledger was last known to be folded, in
 	// RFC 3339.
 	CaughtUpAt string `json:"caught_up_at"`
+	// Attended is a minute: markers up to it may be deleted.
+	Attended event.Time `json:"attended,omitzero"`
 }
 
 // LazyDelay is how long a lazy entry waits for company, at most.
@@ -61,8 +69,14 @@ type answer struct {
 type batch struct {
 	entries []Entry
 	barrier bool
+	sweep   bool
+	through event.Time
 	settle  bool
 	waiters []waiter
+}
+
+func (b batch) request() Request {
+	return Request{Entries: b.entries, Barrier: b.barrier, Sweep: b.sweep, Through: b.through, Settle: b.settle}
 }
 
 // inbox gathers requests while a batch is being folded: natural batching.
@@ -86,6 +100,7 @@ func (b *inbox) put(r Request, w waiter) {
 	defer b.mu.Unlock()
 	b.waiting.entries = append(b.waiting.entries, r.Entries...)
 	b.waiting.barrier = b.waiting.barrier || r.Barrier
+	b.waiting.sweep, b.waiting.through = b.waiting.sweep || r.Sweep, max(b.waiting.through, r.Through)
 	b.waiting.settle = b.waiting.settle || r.Settle
 	if w != nil {
 		b.waiting.waiters = append(b.waiting.waiters, w)
@@ -131,8 +146,10 @@ func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 	b.waiting = batch{}
 	if len(taken.entries) > maxBatch {
 		// The rest goes with the next batch, and so do those who wait for it.
-		b.waiting = batch{entries: taken.entries[maxBatch:], waiters: taken.waiters, settle: taken.settle}
-		taken.entries, taken.waiters, taken.settle = taken.entries[:maxBatch:maxBatch], nil, false
+		b.waiting = batch{
+			entries: taken.entries[maxBatch:], waiters: taken.waiters, settle: taken.settle, sweep: taken.sweep, through: taken.through,
+		}
+		taken = batch{entries: taken.entries[:maxBatch:maxBatch], barrier: taken.barrier}
 		return taken, 0, true
 	}
 	b.urgent, b.lazyFrom = false, time.Time{}

@@ -51,6 +51,10 @@ const maxAnew = 3
 func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {
 	for tries := 0; ; tries++ {
 		result, err := c.stepOnce(ctx, r)
+		if err == nil && r.Sweep {
+			err = c.attend(ctx, r, result.Folded > 0)
+			result.Revision, result.Attended = c.revision(), c.attended()
+		}
 		if errors.Is(err, errAnew) && tries < maxAnew {
 			continue
 		}
@@ -384,6 +388,10 @@ type publication struct {
 	caughtUp event.Time
 	// complete is the id up to which that listing is complete, or "".
 	complete string
+	// through is the minute up to which markers may be deleted from here on, and soon
+	// has the next one not wait for its slot.
+	through event.Time
+	soon    bool
 }
 
 // foldAndPublish folds groups and publishes, anew on the winner's state whenever

@@ -22,6 +22,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/cli"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/due"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
@@ -177,8 +178,9 @@ func TestOnlyTheCompactorCanWriteManifestsAndState(t *testing.T) {
 	written := map[string][]string{
 		"compactor": {
 			folder(manifest.Key(d, 1)), folder(manifest.StateKey(d, "runs", "l0", ulid)), folder(manifest.HintKey(d)),
-			folder(manifest.BoundaryKey(d)), folder(manifest.PinKey(d, 1)),
+			folder(manifest.BoundaryKey(d)), folder(manifest.PinKey(d, 1)), folder(due.Prefix),
 		},
+		"sweeper":    {folder(due.Marker{Domain: d}.Key())},
 		"dispatcher": {folder(ledger.Key(d, ulid))},
 		"worker":     {folder(contract.AssetsPrefix(d)), folder(contract.LogKey(d, ulid, "a/b", 1, ulid))},
 	}

@@ -27,9 +27,11 @@ resource "google_storage_bucket" "state" {
 
 locals {
   # Everybody reads. Who writes where: the compactor is the only one that can write what
-  # is true, and nobody can change what was appended to the ledger.
+  # is true, and nobody can change what was appended to the ledger. The compactor marks
+  # domains as due, and the sweeper deletes the marks.
   writes = {
-    compactor  = { role = "roles/storage.objectUser", folders = ["manifests", "state", "hints", "boundary", "pins"] }
+    compactor  = { role = "roles/storage.objectUser", folders = ["manifests", "state", "hints", "boundary", "pins", "due"] }
+    sweeper    = { role = "roles/storage.objectUser", folders = ["due"] }
     dispatcher = { role = "roles/storage.objectCreator", folders = ["ledger"] }
     worker     = { role = "roles/storage.objectUser", folders = ["assets", "logs"] }
   }

@@ -84,6 +84,9 @@ type Options struct {
 	// Markers has the domain marked as due before it is published in a state in which
 	// something can get stuck, for sweepers that go by markers.
 	Markers bool
+	// Shared says that there may be more instances, which fold the same domain: this one
+	// gives way to them where that costs less than to lose races.
+	Shared bool
 	// Retention says which revisions are kept; the zero value is the default.
 	Retention manifest.Policy
 	// Decode reads an entry; nil: as [Decode] does. A simulation has builds that do
@@ -123,6 +126,10 @@ type Compactor struct {
 	// folded: what they hold it knows, or does not know either.
 	tried map[string]bool
 
+	// otherAt is when the newest revision was published that is known to be another
+	// writer's, in Unix milliseconds; 0: there is none.
+	otherAt atomic.Int64
+
 	// storeTime is the latest time that the store is known to have had, in Unix
 	// milliseconds.
 	storeTime atomic.Int64
@@ -161,13 +168,13 @@ func (o Options) withDefaults() Options {
 func (c *Compactor) Latest() *snapshot.Latest { return c.latest }
 
 // Announce asks for entries to be folded, without waiting.
-func (c *Compactor) Announce(r Request) { c.inbox.put(r, nil) }
+func (c *Compactor) Announce(r Request) { c.inbox.put(r, c.patience(r), nil) }
 
 // Compact asks for entries to be folded and waits until they are, in a revision
 // that is published.
 func (c *Compactor) Compact(ctx context.Context, r Request) (Result, error) {
 	done := make(chan answer, 1)
-	c.inbox.put(r, done)
+	c.inbox.put(r, c.patience(r), done)
 	select {
 	case <-ctx.Done():
 		return Result{}, fmt.Errorf("wait for compaction of %s: %w", c.Domain, ctx.Err())
@@ -303,6 +310,7 @@ func (c *Compactor) reload(ctx context.Context) (follows bool, err error) {
 	c.IDs.Observe(m.Watermarks.EventsProcessedThrough)
 	c.IDs.Observe(m.Watermarks.CompleteThrough)
 	c.caughtUp = max(c.caughtUp, m.Watermarks.CaughtUpAt)
+	c.seen(m)
 	return follows, nil
 }
 

@@ -30,6 +30,8 @@ type compactBody struct {
 	Barrier bool           `json:"barrier,omitempty"`
 	Sweep   bool           `json:"sweep,omitempty"`
 	Through event.Time     `json:"through,omitzero"`
+
+	notified bool // by the bucket, not by who has appended them
 }
 
 // encode is the body, without the bytes of entries if it is too large with them.
@@ -78,7 +80,7 @@ func Register(mux *http.ServeMux, find Finder) {
 			w.WriteHeader(http.StatusNoContent) // of an object that is no ledger entry: nothing to do, and no retry
 			return
 		}
-		serveCompact(w, r, find, compactBody{Tenant: domain.Tenant, Workspace: domain.Workspace, Entries: []string{entry}})
+		serveCompact(w, r, find, compactBody{Tenant: domain.Tenant, Workspace: domain.Workspace, Entries: []string{entry}, notified: true})
 	})
 }
 
@@ -88,7 +90,7 @@ func serveCompact(w http.ResponseWriter, r *http.Request, find Finder, body comp
 		problem(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	request := Request{Barrier: body.Barrier, Sweep: body.Sweep, Through: body.Through}
+	request := Request{Barrier: body.Barrier, Sweep: body.Sweep, Through: body.Through, Notified: body.notified}
 	for _, entry := range body.Entries {
 		if !ids.Valid(entry) {
 			problem(w, http.StatusBadRequest, fmt.Sprintf("entry %.40q is not a ULID", entry))

@@ -34,6 +34,9 @@ type Request struct {
 	// Settle has what is being merged finished, and published though nothing else is:
 	// for a process that is about to end, whose work it would be for nothing.
 	Settle bool
+	// Notified says that the bucket tells of the entries: whoever has appended them may
+	// have handed them to another instance.
+	Notified bool
 	// Lazy entries wait for company: the next urgent ones, a barrier, or LazyDelay.
 	Lazy bool
 }
@@ -83,19 +86,19 @@ func (b batch) request() Request {
 type inbox struct {
 	clock clock.Clock
 
-	mu       sync.Mutex
-	waiting  batch
-	urgent   bool
-	lazyFrom time.Time // when the oldest lazy entry came
-	wake     chan struct{}
+	mu      sync.Mutex
+	waiting batch
+	urgent  bool
+	due     time.Time // when what waits for company has waited enough
+	wake    chan struct{}
 }
 
 func newInbox(c clock.Clock) *inbox {
 	return &inbox{clock: c, wake: make(chan struct{}, 1)}
 }
 
-// put adds a request; w may be nil.
-func (b *inbox) put(r Request, w waiter) {
+// put adds a request, which waits so long for company; w may be nil.
+func (b *inbox) put(r Request, patience time.Duration, w waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waiting.entries = append(b.waiting.entries, r.Entries...)
@@ -105,10 +108,10 @@ func (b *inbox) put(r Request, w waiter) {
 	if w != nil {
 		b.waiting.waiters = append(b.waiting.waiters, w)
 	}
-	if !r.Lazy || r.Barrier {
+	if patience == 0 {
 		b.urgent = true
-	} else if b.lazyFrom.IsZero() {
-		b.lazyFrom = b.clock.Now()
+	} else if due := b.clock.Now().Add(patience); b.due.IsZero() || due.Before(b.due) {
+		b.due = due
 	}
 	select {
 	case b.wake <- struct{}{}:
@@ -129,16 +132,16 @@ func (b *inbox) take(ctx context.Context) (batch, error) {
 	}
 }
 
-// ready takes what is to be folded now, or says how long the lazy lane still
-// waits; zero: nothing waits.
+// ready takes what is to be folded now, or says how long what waits for company still
+// does; zero: nothing waits.
 func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.urgent {
-		if b.lazyFrom.IsZero() {
+		if b.due.IsZero() {
 			return batch{}, 0, false
 		}
-		if wait = LazyDelay - b.clock.Now().Sub(b.lazyFrom); wait > 0 {
+		if wait = b.due.Sub(b.clock.Now()); wait > 0 {
 			return batch{}, wait, false
 		}
 	}
@@ -152,7 +155,7 @@ func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 		taken = batch{entries: taken.entries[:maxBatch:maxBatch], barrier: taken.barrier}
 		return taken, 0, true
 	}
-	b.urgent, b.lazyFrom = false, time.Time{}
+	b.urgent, b.due = false, time.Time{}
 	return taken, 0, true
 }
 

@@ -53,6 +53,7 @@ func (c *Compactor) publish(ctx context.Context, work *state.State, p publicatio
 	work.Drain()
 	c.traceEnded(ctx, changed.Runs)
 	c.state, c.manifest = work, next
+	c.seen(next)
 	c.caughtUp = max(c.caughtUp, next.Watermarks.CaughtUpAt)
 	snap := c.share()
 	c.startMerges(ctx)

@@ -49,6 +49,9 @@ const maxAnew = 3
 // nobody knows: a listing takes several requests, and facts that appeared between
 // them it may have missed. Such timers wait for a second listing.
 func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {
+	if err := c.lookFirst(ctx, r); err != nil {
+		return Result{}, err
+	}
 	for tries := 0; ; tries++ {
 		result, err := c.stepOnce(ctx, r)
 		if err == nil && r.Sweep {

@@ -73,7 +73,7 @@ func TestADomainIsMarkedBeforeItComesAlive(t *testing.T) {
 	w := marking(t)
 	c := w.open("c")
 	run, entry := w.trigger(foldtest.Task("a"))
-	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+	w.faults(func(_ faultblob.Op, key string) faultblob.Fault {
 		if strings.HasPrefix(key, due.Prefix) {
 			return faultblob.FailBefore
 		}
@@ -153,7 +153,7 @@ func TestASweepOfALiveDomainMarksItForLaterFirst(t *testing.T) {
 		w.step(c, w.append(&event.TimerEnqueued{TimerID: row.TimerID, Generation: row.Generation, CloudTaskID: row.CloudTaskID}))
 	}
 	first := w.markers()[0]
-	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+	w.faults(func(_ faultblob.Op, key string) faultblob.Fault {
 		if strings.HasPrefix(key, due.Prefix) {
 			return faultblob.FailBefore
 		}

@@ -118,8 +118,10 @@ type Compactor struct {
 	caughtUp event.Time // never falls in a lineage; the manifest's may be older
 	complete string     // likewise: every entry that is named below it is folded
 	created  event.Time // of the marker that was created last, if it is not known to be gone
-	merges   []*merge
-	encoding time.Duration // spent on encoding files since it last rested
+	// overlooked: the step under way has found what nobody was told of.
+	overlooked bool
+	merges     []*merge
+	encoding   time.Duration // spent on encoding files since it last rested
 	// unmergeable: deltas could not be merged, for one could not be read.
 	unmergeable atomic.Bool
 	// tried are the entries that an older build did not know and this process has

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -13,6 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/control"
 	"github.com/servo-orchestration/servo/pkg/due"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -26,6 +28,9 @@ const (
 	// ahead is how much a sweeper's clock may be ahead of this one: what it has found
 	// beyond that is attended to later.
 	ahead = 15 * time.Minute
+	// overlookedAge is how old an entry is that a listing finds, and that nobody seems to
+	// have told anybody of. Younger ones may be on their way.
+	overlookedAge = 15 * time.Second
 )
 
 // marked says which marker stands for a state that is to be published, by the rules of
@@ -107,12 +112,12 @@ func (c *Compactor) mark(ctx context.Context, d manifest.Due) (wait func() error
 //
 // After a sweep that found something, or in a state in which something is overdue, the
 // next one comes in a minute.
-func (c *Compactor) attend(ctx context.Context, r Request, found bool) error {
+func (c *Compactor) attend(ctx context.Context, r Request) error {
 	for c.manifest != nil {
 		now := event.At(c.Clock.Now())
 		p := publication{
 			through: due.Minute(min(r.Through, now.Add(ahead))),
-			soon:    found || len(control.Sweep(c.state, now)) > 0,
+			soon:    c.overlooked || len(control.Sweep(c.state, now)) > 0,
 		}
 		if c.marked(c.state, p) == c.manifest.Due {
 			return nil
@@ -133,6 +138,15 @@ func (c *Compactor) attend(ctx context.Context, r Request, found bool) error {
 		}
 	}
 	return nil
+}
+
+// overlook reports whether there are entries, of those that a listing has found, that
+// nobody was told of: old ones, that are not among those that were announced.
+func (c *Compactor) overlook(found, announced []Entry) bool {
+	now := c.Clock.Now()
+	return slices.ContainsFunc(found, func(e Entry) bool {
+		return now.Sub(ids.Time(e.ID)) >= overlookedAge && !slices.ContainsFunc(announced, func(a Entry) bool { return a.ID == e.ID })
+	})
 }
 
 // attended is the minute up to which markers may be deleted.

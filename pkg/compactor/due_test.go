@@ -184,6 +184,24 @@ func TestASweepThatFindsSomethingIsFollowedByOneInAMinute(t *testing.T) {
 	require.Equal(t, first.Add(2*time.Minute), w.due().At, "b waits for the queue, and is overdue there")
 }
 
+// What is on its way is nothing that anybody overlooked.
+func TestASweepThatOvertakesAHandOverIsFollowedByOneInItsTime(t *testing.T) {
+	w := marking(t)
+	c := w.open("c")
+	run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b", "a"))
+	w.step(c, entry)
+	first := w.markers()[0]
+	w.clock.pass(first.Sub(event.At(w.clock.Now())))
+	w.step(c, w.append(w.Started(run, "a", 1)))
+	fresh := w.append(w.Finished(run, "a", 1, event.Succeeded))
+	for _, timer := range stateOf(c).Timers.Rows() {
+		w.step(c, w.append(&event.TimerEnqueued{TimerID: timer.TimerID, Generation: timer.Generation, CloudTaskID: timer.CloudTaskID}))
+	}
+	require.Equal(t, 1, w.sweep(c).Folded)
+	require.NotEmpty(t, fresh.ID)
+	require.Equal(t, manifest.Due{At: first.Add(10 * time.Minute), Through: first}, w.due())
+}
+
 func TestAFarTimerIsLookedAfterWhenItIsLate(t *testing.T) {
 	w := marking(t)
 	c := w.open("c")

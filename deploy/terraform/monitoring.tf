@@ -17,8 +17,8 @@ locals {
       todo  = "Does the schedule call the sweeper every minute, and does it get through? Its log names what fails."
     }
     full_sweep_fails = {
-      title = "No full sweep was complete for two days"
-      query = "sum(increase(servo_sweeps_total{kind=\"full\", result=\"ok\"}[2d])) == 0"
+      title = "No full sweep was complete for a day"
+      query = "sum(increase(servo_sweeps_total{kind=\"full\", result=\"ok\"}[25h])) == 0"
       todo  = "Run it by hand: gcloud scheduler jobs run ${var.prefix}-full-sweep. The sweeper's log names the domains that fail."
     }
     notifications_lost = {

@@ -24,6 +24,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/cli"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/due"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
@@ -179,9 +180,10 @@ func TestOnlyTheCompactorCanWriteManifestsAndState(t *testing.T) {
 	written := map[string][]string{
 		"compactor": {
 			folder(manifest.Key(d, 1)), folder(manifest.StateKey(d, "runs", "l0", ulid)), folder(manifest.HintKey(d)),
-			folder(manifest.BoundaryKey(d)), folder(manifest.PinKey(d, 1)),
+			folder(manifest.BoundaryKey(d)), folder(manifest.PinKey(d, 1)), folder(due.Prefix),
 		},
 		"archive":    {folder(archive.Key(d, ulid))},
+		"sweeper":    {folder(due.Marker{Domain: d}.Key())},
 		"dispatcher": {folder(ledger.Key(d, ulid))},
 		"worker":     {folder(contract.AssetsPrefix(d)), folder(contract.LogKey(d, ulid, "a/b", 1, ulid))},
 	}

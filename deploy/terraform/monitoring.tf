@@ -11,10 +11,20 @@ locals {
       query = "sum(increase(servo_sweeps_total{result=\"error\"}[15m])) > 5"
       todo  = "The sweeper's log names the domains."
     }
+    sweeps_late = {
+      title = "Domains are swept late"
+      query = "sum(increase(servo_late_sweeps_total[30m])) > 5"
+      todo  = "Does the schedule call the sweeper every minute, and does it get through? Its log names what fails."
+    }
+    full_sweep_fails = {
+      title = "No full sweep was complete for a day"
+      query = "sum(increase(servo_sweeps_total{kind=\"full\", result=\"ok\"}[25h])) == 0"
+      todo  = "Run it by hand: gcloud scheduler jobs run ${var.prefix}-full-sweep. The sweeper's log names the domains that fail."
+    }
     notifications_lost = {
       title = "Entries reach the compactor only by sweeping"
       query = "sum(increase(servo_swept_groups_total[30m])) > 100"
-      todo  = "Do the subscriptions push, and are they answered 2xx? Runs go on, a minute late."
+      todo  = "Do the subscriptions push, and are they answered 2xx? Runs go on, up to ten minutes late."
     }
     callers_refused = {
       title = "Callers are refused"
@@ -47,6 +57,7 @@ locals {
     "Tasks waiting for a turn"     = "sum(servo_dispatches_waiting)"
     "Hand-overs, by result"        = "sum by (result) (rate(servo_handovers_total[$${__interval}]))"
     "Found by sweeping only"       = "sum(rate(servo_swept_groups_total[$${__interval}]))"
+    "Domains swept, by kind"       = "sum by (kind) (rate(servo_swept_domains_total[$${__interval}]))"
     "Domains that are open"        = "sum(servo_domains_open)"
   }
 }

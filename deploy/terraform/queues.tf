@@ -41,17 +41,31 @@ resource "google_service_account_iam_member" "dispatcher_as_queue" {
   member             = "serviceAccount:${local.email["dispatcher"]}"
 }
 
-resource "google_cloud_scheduler_job" "sweep" {
+locals {
+  # Every minute the domains that are due; once a day all of them.
+  sweeps = {
+    sweep      = { schedule = "* * * * *", query = "", retries = 0 }
+    full-sweep = { schedule = var.full_sweep, query = "?full=true", retries = 3 }
+  }
+}
+
+resource "google_cloud_scheduler_job" "sweeps" {
+  for_each = local.sweeps
+
   project          = var.project
   region           = var.region
-  name             = "${var.prefix}-sweep"
+  name             = "${var.prefix}-${each.key}"
   description      = "Finds what nobody was told of."
-  schedule         = "* * * * *"
+  schedule         = each.value.schedule
   attempt_deadline = "180s"
+
+  retry_config {
+    retry_count = each.value.retries
+  }
 
   http_target {
     http_method = "POST"
-    uri         = "${local.url["sweeper"]}/v1/sweep"
+    uri         = "${local.url["sweeper"]}/v1/sweep${each.value.query}"
 
     oidc_token {
       service_account_email = local.email["scheduler"]

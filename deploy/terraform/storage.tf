@@ -28,9 +28,11 @@ resource "google_storage_bucket" "state" {
 locals {
   # Everybody reads. Who writes where: the compactor is the only one that can write what
   # is true, and nobody can change what was appended to the ledger, or what was archived.
+  # The compactor marks domains as due, and the sweeper deletes the marks.
   writes = {
-    compactor  = { service = "compactor", role = "roles/storage.objectUser", folders = ["manifests", "state", "hints", "boundary", "pins"] }
+    compactor  = { service = "compactor", role = "roles/storage.objectUser", folders = ["manifests", "state", "hints", "boundary", "pins", "due"] }
     archive    = { service = "compactor", role = "roles/storage.objectCreator", folders = ["archive"] }
+    sweeper    = { service = "sweeper", role = "roles/storage.objectUser", folders = ["due"] }
     dispatcher = { service = "dispatcher", role = "roles/storage.objectCreator", folders = ["ledger"] }
     worker     = { service = "worker", role = "roles/storage.objectUser", folders = ["assets", "logs"] }
   }

@@ -89,6 +89,12 @@ variable "trace_ratio" {
   default     = 1
 }
 
+variable "full_sweep" {
+  description = "When all domains are swept, not only those that are due, as a cron schedule in UTC."
+  type        = string
+  default     = "17 3 * * *"
+}
+
 variable "notification_channels" {
   description = "Who is told of alerts: the ids of notification channels."
   type        = list(string)

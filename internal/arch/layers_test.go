@@ -52,6 +52,7 @@ var layers = []layer{
 	}},
 	{"durable", []pack{
 		{"pkg/ledger", list(words, "pkg/blob", "pkg/clock")},
+		{"pkg/due", list(words, "pkg/blob")},
 		{"pkg/table", list(words, "pkg/state")},
 		// What leaves the ledger: its names and its bytes, in files as the tables have them.
 		{"pkg/archive", list(words, "pkg/blob", "pkg/clock", "=pkg/ledger", "=pkg/table")},
@@ -60,14 +61,15 @@ var layers = []layer{
 		{"pkg/snapshot", list(words, "pkg/state", "pkg/clock", "=pkg/table", "=pkg/manifest")},
 	}},
 	{"compactor", []pack{
-		{"pkg/compactor", list(words, "pkg/state", "pkg/fold", "pkg/contract", "pkg/blob", "pkg/clock",
-			"pkg/ledger", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/trace")},
+		// It asks control when its domain calls for attention, and carries out none of it.
+		{"pkg/compactor", list(words, "pkg/state", "pkg/fold", "pkg/control", "pkg/contract", "pkg/blob", "pkg/clock",
+			"pkg/ledger", "pkg/due", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/trace")},
 	}},
 	{"shells", []pack{
 		{"pkg/dispatcher", list(words, "pkg/state", "pkg/fold", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue",
 			"pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/trace")},
 		{"pkg/sweeper", list(words, "pkg/state", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue",
-			"pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
+			"pkg/clock", "pkg/ledger", "pkg/due", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
 		{"pkg/repair", list(words, "pkg/state", "pkg/fold", "pkg/contract", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
 		// A worker knows the contract, and nothing of what orchestrates it.

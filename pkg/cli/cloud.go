@@ -62,18 +62,19 @@ type services struct {
 	store  string
 }
 
-// foldWait is how long services that run may take: notifications that are lost are
-// found by the sweeper, once a minute.
+// foldWait is how long services that run may take: notifications come at least once. What
+// was appended to an idle domain and nobody was told of waits for a full sweep, so that
+// whoever waits is to know.
 const foldWait = 2 * time.Minute
 
 // errNobodyFolds says what to look at when nothing is folded.
 var errNobodyFolds = errors.New("no service has folded it for " + foldWait.String() +
-	"; do servo-compactor and servo-sweeper run, and do notifications of the bucket reach them?")
+	"; does servo-compactor run, and do notifications of the bucket reach it? POST /v1/sweep?full=true to servo-sweeper has it folded")
 
 // Compact waits until the entries are folded in a published revision.
 func (s services) Compact(ctx context.Context, r compactor.Request) (compactor.Result, error) {
 	if r.Barrier {
-		return compactor.Result{}, fmt.Errorf("the services of %s list the ledger, and nobody else does: POST /v1/sweep to servo-sweeper asks them to", s.store)
+		return compactor.Result{}, fmt.Errorf("the services of %s list the ledger, and nobody else does: POST /v1/sweep?full=true to servo-sweeper asks them to", s.store)
 	}
 	waiting, cancel := context.WithTimeoutCause(ctx, foldWait, errNobodyFolds)
 	defer cancel()

@@ -21,6 +21,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -55,6 +56,8 @@ type Options struct {
 	// Concurrency is how many tasks are executed at once; 0: as many as the queue
 	// delivers.
 	Concurrency int
+	// Compactors is how many instances the compactor has; 0: one.
+	Compactors int
 	// Executor does the work of all tasks.
 	Executor worker.Executor
 	// Codec encodes states; nil: as Parquet.
@@ -188,12 +191,15 @@ func (c *Cloud) keys() string { return filepath.Join(c.opts.Dir, keysFile) }
 
 // startServices starts the services, and waits until they serve.
 func (c *Cloud) startServices(ctx, run context.Context) error {
-	for _, s := range []struct {
+	type started struct {
 		host string
 		main func(context.Context, service.Process) int
 		args []string
-	}{
+	}
+	services := slices.Repeat([]started{
 		{compactorHost, service.RunCompactor, []string{"--dispatcher-url", urlOf(dispatcherHost)}},
+	}, max(1, c.opts.Compactors))
+	for i, s := range append(services, []started{
 		{dispatcherHost, service.RunDispatcher, []string{
 			"--compactor-url", urlOf(compactorHost), "--worker-url", urlOf(workerHost), "--keys", c.keys(),
 			"--concurrency", strconv.Itoa(c.opts.Concurrency),
@@ -201,11 +207,11 @@ func (c *Cloud) startServices(ctx, run context.Context) error {
 		{sweeperHost, service.RunSweeper, []string{
 			"--compactor-url", urlOf(compactorHost), "--dispatcher-url", urlOf(dispatcherHost), "--every", sweepEvery,
 		}},
-	} {
+	}...) {
 		ended := make(chan struct{})
 		c.running.Go(func() {
 			defer close(ended)
-			if code := s.main(run, c.process(s.host, s.args)); code != 0 {
+			if code := s.main(run, c.process(s.host, fmt.Sprintf("%s-%d", s.host, i), s.args)); code != 0 {
 				c.fail(fmt.Errorf("the %s ended with code %d", s.host, code))
 			}
 		})
@@ -221,12 +227,12 @@ func (c *Cloud) startServices(ctx, run context.Context) error {
 }
 
 // process is the world that a service is started in.
-func (c *Cloud) process(host string, args []string) service.Process {
+func (c *Cloud) process(host, instance string, args []string) service.Process {
 	return service.Process{
 		Args: append([]string{
 			"--store", "simulated", "--listen", "127.0.0.1:0", "--log-level", "error",
 		}, args...),
-		Getenv: func(string) string { return "" }, Stderr: c.opts.Stderr, Clock: c.opts.Clock, Instance: host,
+		Getenv: func(string) string { return "" }, Stderr: c.opts.Stderr, Clock: c.opts.Clock, Instance: instance,
 		Network: member{c.network, host}, Codec: c.opts.Codec,
 		OpenStore: func(context.Context, string) (blob.Store, io.Closer, error) { return c.store, io.NopCloser(nil), nil },
 		OpenQueue: func(context.Context, service.QueueOptions) (queue.Queue, func(context.Context) error, error) {

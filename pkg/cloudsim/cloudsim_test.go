@@ -2,6 +2,7 @@ package cloudsim_test
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"sync"
@@ -78,6 +79,36 @@ func TestARunGoesThroughTheCloudInTheTimeThatItsModelGives(t *testing.T) {
 		require.Positive(t, u.Store["manifests"].ClassA)
 		require.Positive(t, u.Messages)
 		require.GreaterOrEqual(t, u.MessagePushes, u.Messages, "each is pushed")
+		require.NoError(t, c.Close())
+	})
+}
+
+// Requests go to two compactors in turn. Seen to fail, with 109 creates of manifests for
+// 56 revisions, where neither looks what the other has published.
+func TestTwoCompactorsHardlyStandInEachOthersWay(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		c, err := cloudsim.Start(t.Context(), cloudsim.Options{
+			Model: cloudsim.GCP(), Seed: 1, Dir: dir, Domain: ids.Domain{Tenant: "t", Workspace: "w"}, Actor: "test", Compactors: 2,
+			Clock: clock.System{}, Logger: slog.New(slog.DiscardHandler), Stderr: io.Discard, Codec: snapshot.NewMemoryCodec(),
+			Executor: func(context.Context, worker.Execution) error { return nil },
+		})
+		require.NoError(t, err)
+		assets := []plan.Asset{asset("t0")}
+		for i := range 49 {
+			assets = append(assets, asset(fmt.Sprintf("t%d", i+1), fmt.Sprintf("t%d", i)))
+		}
+		ticket, err := c.Engine.Run(t.Context(), engine.RunRequest{Plan: plan.Request{Assets: assets, All: true}, Trigger: event.Trigger{Type: "manual"}})
+		require.NoError(t, err)
+		snap, err := c.Watch.Current(t.Context())
+		for err == nil && (snap.State.Runs.Get(ticket.RunID) == nil || !snap.State.Runs.Get(ticket.RunID).State.Terminal()) {
+			snap, err = c.Watch.Await(t.Context(), snap.Revision)
+		}
+		require.NoError(t, err)
+		u := c.Usage()
+		t.Logf("%d revisions, %d creates of manifests", snap.Revision, u.Store["manifests"].ClassA)
+		require.Less(t, u.Store["manifests"].ClassA, snap.Revision*5/4)
+		require.LessOrEqual(t, u.Store["due"].ClassA, int64(3), "a sweep, and a marker of each")
 		require.NoError(t, c.Close())
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 
 	"github.com/servo-orchestration/servo/pkg/clock"
@@ -29,8 +30,14 @@ type network struct {
 	hosts map[string]*host
 }
 
+// host is a name, and the instances that serve it in turn.
 type host struct {
-	serving chan struct{} // closed when handler is set
+	serving   chan struct{} // closed when the first one does
+	instances []*instance
+	next      int
+}
+
+type instance struct {
 	handler http.Handler
 	work    context.Context //nolint:containedctx // what requests run under
 }
@@ -58,20 +65,35 @@ func (n *network) serving(name string) <-chan struct{} {
 	return n.host(name).serving
 }
 
-// serve has a host serve, once; requests end with work.
-func (n *network) serve(name string, handler http.Handler, work context.Context) { //nolint:revive // it is no context of this call
+// serve has an instance of a host serve; requests end with work.
+func (n *network) serve(name string, handler http.Handler, work context.Context) *instance { //nolint:revive // it is no context of this call
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	h, i := n.host(name), &instance{handler, work}
+	if h.instances = append(h.instances, i); h.next == 0 && len(h.instances) == 1 {
+		close(h.serving)
+	}
+	return i
+}
+
+// unserve takes an instance of a host off the network.
+func (n *network) unserve(name string, i *instance) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	h := n.host(name)
-	h.handler, h.work = handler, work
-	close(h.serving)
+	h.instances = slices.DeleteFunc(h.instances, func(o *instance) bool { return o == i })
 }
 
-// unserve takes a host off the network.
-func (n *network) unserve(name string) {
+// route is the instance whose turn it is; nil: none serves.
+func (n *network) route(name string) *instance {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.host(name).handler = nil
+	h := n.host(name)
+	if len(h.instances) == 0 {
+		return nil
+	}
+	h.next++
+	return h.instances[h.next%len(h.instances)]
 }
 
 // client makes requests that take so long, beside what the host takes.
@@ -98,18 +120,15 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := n.clock.Sleep(r.Context(), half); err != nil {
 		return nil, err
 	}
-	n.mu.Lock()
-	h := n.host(r.URL.Hostname())
-	handler, work := h.handler, h.work
-	n.mu.Unlock()
-	if handler == nil {
+	to := n.route(r.URL.Hostname())
+	if to == nil {
 		return nil, fmt.Errorf("%s %s: %w", r.Method, r.URL, errRefused)
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	defer context.AfterFunc(work, cancel)()
+	defer context.AfterFunc(to.work, cancel)()
 	answer := &recorder{header: http.Header{}, status: http.StatusOK}
-	handler.ServeHTTP(answer, r.Clone(ctx))
+	to.handler.ServeHTTP(answer, r.Clone(ctx))
 	if err := n.clock.Sleep(r.Context(), half); err != nil {
 		return nil, err
 	}
@@ -177,8 +196,8 @@ func (endpoint) Close() error { return nil }
 
 // Serve implements [service.Endpoint]. Requests under way are broken off in the end.
 func (e endpoint) Serve(ctx, work context.Context, h http.Handler) error {
-	e.network.serve(e.name, h, work)
+	i := e.network.serve(e.name, h, work)
 	<-ctx.Done()
-	e.network.unserve(e.name)
+	e.network.unserve(e.name, i)
 	return nil
 }

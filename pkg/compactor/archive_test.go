@@ -219,6 +219,7 @@ func TestI16MaintenanceAsksNothingMoreWhereNothingIsToBeArchived(t *testing.T) {
 	w.ended(c)
 	w.age(c)
 	w.ended(c)
+	c.AwaitMerges() // they write, too
 	before := w.blobs.Stats()
 	w.maintain(c)
 	idle := w.blobs.Stats().Sub(before)

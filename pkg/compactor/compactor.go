@@ -92,6 +92,12 @@ type Options struct {
 	// ArchiveSpan is what leaves the ledger for the archive together, once all of it is
 	// older than that: a day at a time; 0: 24 hours.
 	ArchiveSpan time.Duration
+	// Markers has the domain marked as due before it is published in a state in which
+	// something can get stuck, for sweepers that go by markers.
+	Markers bool
+	// Shared says that there may be more instances, which fold the same domain: this one
+	// gives way to them where that costs less than to lose races.
+	Shared bool
 	// Retention says which revisions are kept; the zero value is the default.
 	Retention manifest.Policy
 	// Decode reads an entry; nil: as [Decode] does. A simulation has builds that do
@@ -123,13 +129,20 @@ type Compactor struct {
 	manifest *manifest.Manifest
 	caughtUp event.Time // never falls in a lineage; the manifest's may be older
 	complete string     // likewise: every entry that is named below it is folded
-	merges   []*merge
-	encoding time.Duration // spent on encoding files since it last rested
+	created  event.Time // of the marker that was created last, if it is not known to be gone
+	// overlooked: the step under way has found what nobody was told of.
+	overlooked bool
+	merges     []*merge
+	encoding   time.Duration // spent on encoding files since it last rested
 	// unmergeable: deltas could not be merged, for one could not be read.
 	unmergeable atomic.Bool
 	// tried are the entries that an older build did not know and this process has
 	// folded: what they hold it knows, or does not know either.
 	tried map[string]bool
+
+	// otherAt is when the newest revision was published that is known to be another
+	// writer's, in Unix milliseconds; 0: there is none.
+	otherAt atomic.Int64
 
 	// storeTime is the latest time that the store is known to have had, in Unix
 	// milliseconds.
@@ -173,13 +186,13 @@ func (o Options) withDefaults() Options {
 func (c *Compactor) Latest() *snapshot.Latest { return c.latest }
 
 // Announce asks for entries to be folded, without waiting.
-func (c *Compactor) Announce(r Request) { c.inbox.put(r, nil) }
+func (c *Compactor) Announce(r Request) { c.inbox.put(r, c.patience(r), nil) }
 
 // Compact asks for entries to be folded and waits until they are, in a revision
 // that is published.
 func (c *Compactor) Compact(ctx context.Context, r Request) (Result, error) {
 	done := make(chan answer, 1)
-	c.inbox.put(r, done)
+	c.inbox.put(r, c.patience(r), done)
 	select {
 	case <-ctx.Done():
 		return Result{}, fmt.Errorf("wait for compaction of %s: %w", c.Domain, ctx.Err())
@@ -262,7 +275,7 @@ func ignoreDone(ctx context.Context, err error) error {
 func (c *Compactor) persist(ctx context.Context, b batch) (Result, error) {
 	var since time.Time
 	for wait := firstRetry; ; wait = min(wait*2, lastRetry) {
-		result, err := c.Step(ctx, Request{Entries: b.entries, Barrier: b.barrier, Settle: b.settle})
+		result, err := c.Step(ctx, b.request())
 		switch {
 		case err == nil && !since.IsZero() && c.OnTroubleOver != nil:
 			c.OnTroubleOver()
@@ -305,7 +318,7 @@ func (c *Compactor) reload(ctx context.Context) (follows bool, err error) {
 		return false, err
 	}
 	if !follows {
-		c.caughtUp, c.complete, c.merges = 0, "", nil
+		c.caughtUp, c.complete, c.created, c.merges = 0, "", 0, nil
 		clear(c.tried)
 	}
 	c.state, c.manifest = st, m
@@ -317,6 +330,7 @@ func (c *Compactor) reload(ctx context.Context) (follows bool, err error) {
 	c.IDs.Observe(m.Watermarks.EventsProcessedThrough)
 	c.IDs.Observe(m.Watermarks.CompleteThrough)
 	c.caughtUp = max(c.caughtUp, m.Watermarks.CaughtUpAt)
+	c.seen(m)
 	return follows, nil
 }
 
@@ -359,5 +373,5 @@ func (c *Compactor) share() *snapshot.Snapshot {
 }
 
 func (c *Compactor) result(n int) Result {
-	return Result{Revision: c.revision(), Folded: n, CaughtUpAt: c.caughtUp.String()}
+	return Result{Revision: c.revision(), Folded: n, CaughtUpAt: c.caughtUp.String(), Attended: c.attended()}
 }

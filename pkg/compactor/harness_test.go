@@ -25,10 +25,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// tick is a clock that moves only when told, and does not wait.
+// tick is a clock that moves only when told, and does not wait; who sleeps for long has
+// it wait for the end, if it is to stay where it is.
 type tick struct {
-	mu  sync.Mutex
-	now time.Time
+	mu   sync.Mutex
+	now  time.Time
+	stay bool
 }
 
 func (c *tick) Now() time.Time {
@@ -38,6 +40,10 @@ func (c *tick) Now() time.Time {
 }
 
 func (c *tick) Sleep(ctx context.Context, d time.Duration) error {
+	if c.stay && d >= time.Minute {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	c.pass(d)
 	return ctx.Err()
 }

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
@@ -27,6 +28,10 @@ type compactBody struct {
 	// it at hand: it need not be read.
 	Data    map[int]string `json:"data,omitempty"`
 	Barrier bool           `json:"barrier,omitempty"`
+	Sweep   bool           `json:"sweep,omitempty"`
+	Through event.Time     `json:"through,omitzero"`
+
+	notified bool // by the bucket, not by who has appended them
 }
 
 // encode is the body, without the bytes of entries if it is too large with them.
@@ -51,7 +56,7 @@ func Register(mux *http.ServeMux, find Finder) {
 	mux.HandleFunc("POST /v1/compact", func(w http.ResponseWriter, r *http.Request) {
 		var body compactBody
 		if err := contract.ReadJSON(http.MaxBytesReader(w, r.Body, maxBody), &body); err != nil {
-			problem(w, http.StatusBadRequest, "the body is not {tenant, workspace, entries, data, barrier}: "+err.Error())
+			problem(w, http.StatusBadRequest, "the body is not {tenant, workspace, entries, data, barrier, sweep, through}: "+err.Error())
 			return
 		}
 		if len(body.Entries) > maxEntries {
@@ -75,7 +80,7 @@ func Register(mux *http.ServeMux, find Finder) {
 			w.WriteHeader(http.StatusNoContent) // of an object that is no ledger entry: nothing to do, and no retry
 			return
 		}
-		serveCompact(w, r, find, compactBody{Tenant: domain.Tenant, Workspace: domain.Workspace, Entries: []string{entry}})
+		serveCompact(w, r, find, compactBody{Tenant: domain.Tenant, Workspace: domain.Workspace, Entries: []string{entry}, notified: true})
 	})
 }
 
@@ -85,7 +90,7 @@ func serveCompact(w http.ResponseWriter, r *http.Request, find Finder, body comp
 		problem(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	request := Request{Barrier: body.Barrier}
+	request := Request{Barrier: body.Barrier, Sweep: body.Sweep, Through: body.Through, Notified: body.notified}
 	for _, entry := range body.Entries {
 		if !ids.Valid(entry) {
 			problem(w, http.StatusBadRequest, fmt.Sprintf("entry %.40q is not a ULID", entry))
@@ -129,7 +134,7 @@ type Client struct {
 
 // Compact implements the same as [Compactor.Compact], over HTTP.
 func (c *Client) Compact(ctx context.Context, r Request) (Result, error) {
-	body := compactBody{Tenant: c.Domain.Tenant, Workspace: c.Domain.Workspace, Barrier: r.Barrier}
+	body := compactBody{Tenant: c.Domain.Tenant, Workspace: c.Domain.Workspace, Barrier: r.Barrier, Sweep: r.Sweep, Through: r.Through}
 	for i, e := range r.Entries {
 		body.Entries = append(body.Entries, e.ID)
 		if len(e.Data) > 0 && utf8.Valid(e.Data) {

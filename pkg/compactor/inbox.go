@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/event"
 )
 
 // Entry is a ledger entry that is to be folded.
@@ -25,9 +26,17 @@ type Request struct {
 	// Barrier has the ledger listed before the fold, so that everything that was
 	// durable when the request came is folded with it.
 	Barrier bool
+	// Sweep is of a sweep: afterwards the domain has the marker that it needs, and those
+	// up to Through, a minute, which the sweep has found, may be deleted as far as the
+	// answer says so.
+	Sweep   bool
+	Through event.Time
 	// Settle has what is being merged finished, and published though nothing else is:
 	// for a process that is about to end, whose work it would be for nothing.
 	Settle bool
+	// Notified says that the bucket tells of the entries: whoever has appended them may
+	// have handed them to another instance.
+	Notified bool
 	// Lazy entries wait for company: the next urgent ones, a barrier, or LazyDelay.
 	Lazy bool
 }
@@ -41,6 +50,8 @@ type Result struct {
 	// CaughtUpAt is when everything in the ledger was last known to be folded, in
 	// RFC 3339.
 	CaughtUpAt string `json:"caught_up_at"`
+	// Attended is a minute: markers up to it may be deleted.
+	Attended event.Time `json:"attended,omitzero"`
 }
 
 // LazyDelay is how long a lazy entry waits for company, at most.
@@ -61,39 +72,46 @@ type answer struct {
 type batch struct {
 	entries []Entry
 	barrier bool
+	sweep   bool
+	through event.Time
 	settle  bool
 	waiters []waiter
+}
+
+func (b batch) request() Request {
+	return Request{Entries: b.entries, Barrier: b.barrier, Sweep: b.sweep, Through: b.through, Settle: b.settle}
 }
 
 // inbox gathers requests while a batch is being folded: natural batching.
 type inbox struct {
 	clock clock.Clock
 
-	mu       sync.Mutex
-	waiting  batch
-	urgent   bool
-	lazyFrom time.Time // when the oldest lazy entry came
-	wake     chan struct{}
+	mu      sync.Mutex
+	waiting batch
+	urgent  bool
+	due     time.Time // when what waits for company has waited enough
+	wake    chan struct{}
 }
 
 func newInbox(c clock.Clock) *inbox {
 	return &inbox{clock: c, wake: make(chan struct{}, 1)}
 }
 
-// put adds a request; w may be nil.
-func (b *inbox) put(r Request, w waiter) {
+// put adds a request, which waits so long for company; w may be nil.
+func (b *inbox) put(r Request, patience time.Duration, w waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.waiting.entries = append(b.waiting.entries, r.Entries...)
 	b.waiting.barrier = b.waiting.barrier || r.Barrier
+	b.waiting.sweep, b.waiting.through = b.waiting.sweep || r.Sweep, max(b.waiting.through, r.Through)
 	b.waiting.settle = b.waiting.settle || r.Settle
 	if w != nil {
 		b.waiting.waiters = append(b.waiting.waiters, w)
 	}
-	if !r.Lazy || r.Barrier {
+	if patience == 0 {
 		b.urgent = true
-	} else if b.lazyFrom.IsZero() {
-		b.lazyFrom = b.clock.Now()
+	} else if due := b.clock.Now().Add(patience); b.due.IsZero() || due.Before(b.due) {
+		b.due = due
 	}
 	select {
 	case b.wake <- struct{}{}:
@@ -114,16 +132,16 @@ func (b *inbox) take(ctx context.Context) (batch, error) {
 	}
 }
 
-// ready takes what is to be folded now, or says how long the lazy lane still
-// waits; zero: nothing waits.
+// ready takes what is to be folded now, or says how long what waits for company still
+// does; zero: nothing waits.
 func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.urgent {
-		if b.lazyFrom.IsZero() {
+		if b.due.IsZero() {
 			return batch{}, 0, false
 		}
-		if wait = LazyDelay - b.clock.Now().Sub(b.lazyFrom); wait > 0 {
+		if wait = b.due.Sub(b.clock.Now()); wait > 0 {
 			return batch{}, wait, false
 		}
 	}
@@ -131,11 +149,13 @@ func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 	b.waiting = batch{}
 	if len(taken.entries) > maxBatch {
 		// The rest goes with the next batch, and so do those who wait for it.
-		b.waiting = batch{entries: taken.entries[maxBatch:], waiters: taken.waiters, settle: taken.settle}
-		taken.entries, taken.waiters, taken.settle = taken.entries[:maxBatch:maxBatch], nil, false
+		b.waiting = batch{
+			entries: taken.entries[maxBatch:], waiters: taken.waiters, settle: taken.settle, sweep: taken.sweep, through: taken.through,
+		}
+		taken = batch{entries: taken.entries[:maxBatch:maxBatch], barrier: taken.barrier}
 		return taken, 0, true
 	}
-	b.urgent, b.lazyFrom = false, time.Time{}
+	b.urgent, b.due = false, time.Time{}
 	return taken, 0, true
 }
 

@@ -2,6 +2,7 @@ package compactor
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -25,14 +26,17 @@ const listMargin = 90 * time.Second
 // [manifest.ErrConflict] or [manifest.ErrNotCommitted], and nothing has happened.
 func (c *Compactor) publish(ctx context.Context, work *state.State, p publication) error {
 	changed := work.Changed()
+	due := c.marked(work, p)
+	marked := c.mark(ctx, due)
 	delta, err := c.delta(ctx, changed)
-	if err != nil {
+	if err := errors.Join(err, marked()); err != nil {
 		return err
 	}
 	if c.manifest != nil && !manifest.NamedFrom(c.manifest.OrphanFloor, delta.Files) {
 		panic("compactor: a new state file is named below the orphan floor")
 	}
 	next := c.next(work, p, delta)
+	next.Due = due
 	for _, r := range c.merges {
 		if r.ready(next) {
 			r.apply(next, event.At(c.Clock.Now()))
@@ -49,6 +53,7 @@ func (c *Compactor) publish(ctx context.Context, work *state.State, p publicatio
 	work.Drain()
 	c.traceEnded(ctx, changed.Runs)
 	c.state, c.manifest = work, next
+	c.seen(next)
 	c.caughtUp = max(c.caughtUp, next.Watermarks.CaughtUpAt)
 	snap := c.share()
 	c.startMerges(ctx)

@@ -50,8 +50,16 @@ const maxAnew = 3
 // nobody knows: a listing takes several requests, and facts that appeared between
 // them it may have missed. Such timers wait for a second listing.
 func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {
+	if err := c.lookFirst(ctx, r); err != nil {
+		return Result{}, err
+	}
 	for tries := 0; ; tries++ {
+		c.overlooked = false
 		result, err := c.stepOnce(ctx, r)
+		if err == nil && r.Sweep {
+			err = c.attend(ctx, r)
+			result.Revision, result.Attended = c.revision(), c.attended()
+		}
 		if errors.Is(err, errAnew) && tries < maxAnew {
 			continue
 		}
@@ -109,6 +117,7 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 		}
 	}
 	entries = c.unknown(entries)
+	c.overlooked = c.overlooked || r.Barrier && c.overlook(entries, r.Entries)
 	again := c.newlySupported(r.Barrier)
 	entries = slices.Concat(again, entries)
 	known := map[string]bool{} // before the listing
@@ -392,6 +401,10 @@ type publication struct {
 	caughtUp event.Time
 	// complete is the id up to which that listing is complete, or "".
 	complete string
+	// through is the minute up to which markers may be deleted from here on, and soon
+	// has the next one not wait for its slot.
+	through event.Time
+	soon    bool
 }
 
 // foldAndPublish folds groups and publishes, anew on the winner's state whenever

@@ -39,6 +39,7 @@ type Manifest struct {
 	// FoldTime is the greatest timestamp of an event folded so far.
 	FoldTime   event.Time `json:"fold_time,omitempty,omitzero"`
 	Watermarks Watermarks `json:"watermarks"`
+	Due        Due        `json:"due,omitzero"`
 
 	BaseSnapshot BaseSnapshot `json:"base_snapshot"`
 	L0Count      int          `json:"l0_count"`
@@ -75,6 +76,25 @@ type Watermarks struct {
 	CompleteThrough string `json:"complete_through,omitempty"`
 	// CaughtUpAt is when the ledger was last listed and then folded to the end.
 	CaughtUpAt event.Time `json:"caught_up_at,omitempty,omitzero"`
+}
+
+// Due says by which marker of the index of package due somebody looks after the
+// domain. Two rules make that as sure as the manifests themselves are, whatever writers
+// and sweepers do at the same time, and wherever they die:
+//
+//   - The marker of At was there before the manifest was published, and At is later
+//     than Through.
+//   - A marker is deleted only if it is of a minute up to the Through of a revision that
+//     is committed. Through never falls along a lineage.
+//
+// So no marker that the newest revision names is ever deleted; and who is about to
+// publish one that was deleted meanwhile loses the race for its revision, to the one
+// that has the Through.
+type Due struct {
+	// At is the minute of the marker; 0: the domain needs none.
+	At event.Time `json:"at,omitempty,omitzero"`
+	// Through is a minute: markers up to it may be deleted.
+	Through event.Time `json:"through,omitempty,omitzero"`
 }
 
 // BaseSnapshot is the state as of the last rewrite.

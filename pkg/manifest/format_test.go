@@ -126,6 +126,7 @@ func TestADamagedManifestIsRefusedWithItsKeyAndReason(t *testing.T) {
 		"a table of the system":  {`"row_counts":{"runs"`, `"row_counts":{"../runs"`, "row_counts"},
 		"a later base":           {`"revision":1,"published_at"`, `"revision":3,"published_at"`, "base_snapshot.revision"},
 		"a cut of later":         {`"fold_seq":5`, `"fold_seq":8`, "base_snapshot.fold_seq"},
+		"a marker that may go":   {`"through":"2023-11-14T22:10`, `"through":"2023-11-14T22:20`, "due.at"},
 		"entries from nowhere":   {`"entries_from":"0`, `"entries_from":"x`, "base_snapshot.entries_from"},
 		"runs from nowhere":      {`"runs_from":"0`, `"runs_from":"x`, "base_snapshot.runs_from"},
 		"a row that has changed": {`"slots":2`, `"slots":3`, "l0_deltas[1].inline[0].rows: they do not have the checksum"},

@@ -139,6 +139,7 @@ func full() *manifest.Manifest {
 		EventsProcessedThrough: id, LastProcessedFile: "ledger/x.json", LastProcessedAt: m.PublishedAt,
 		CompleteThrough: id, CaughtUpAt: m.PublishedAt,
 	}
+	m.Due = manifest.Due{At: event.At(time.Unix(1_700_000_400, 0)), Through: event.At(time.Unix(1_699_999_800, 0))}
 	m.BaseSnapshot = manifest.BaseSnapshot{
 		ID: id, Revision: 1, PublishedAt: m.PublishedAt, Files: []manifest.File{file("runs", manifest.TierBase)},
 		FoldSeq: 5, FoldTime: m.FoldTime, EntriesFrom: id, RunsFrom: "01GH5M5P000000000000000000",

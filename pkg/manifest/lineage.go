@@ -6,13 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/event"
 )
 
 // lineageGap is how far above every revision in use a new lineage begins: more
 // than writers of the old one can still create before they read the boundary.
 const lineageGap = 1 << 20
+
+// sweepersAhead is by how much the clocks of sweepers may be ahead.
+const sweepersAhead = 15 * time.Minute
 
 // NewLineage ends the lineage in force and gives the first manifest of a new
 // one, to be filled in and published. From here on no revision exists until it
@@ -52,6 +57,9 @@ func (s *Store) NewLineage(ctx context.Context, writer string) (*Manifest, error
 	}
 	m := First(s.domain, next.Lineage, writer)
 	m.Revision = next.DeletedThrough + 1
+	// A sweeper of the old lineage may be about to delete markers that it has found, up
+	// to its present minute.
+	m.Due.Through = event.At(s.clock.Now().Truncate(time.Minute).Add(sweepersAhead))
 	// A collector of the old lineage may be at work still, and stand still for as
 	// long as it likes: what the new one refers to must not be named below its
 	// floor. From here on none is committed that is higher.

@@ -93,6 +93,9 @@ func (m *Manifest) validateWatermarks(p *problem) {
 	p.time("watermarks.last_processed_at", w.LastProcessedAt)
 	p.optionalULID("watermarks.complete_through", w.CompleteThrough)
 	p.time("watermarks.caught_up_at", w.CaughtUpAt)
+	p.time("due.at", m.Due.At)
+	p.time("due.through", m.Due.Through)
+	p.check(m.Due.At == 0 || m.Due.At > m.Due.Through, "due.at: the marker may be deleted: it is not later than due.through")
 }
 
 func (m *Manifest) validateFiles(p *problem, known knower) {

@@ -29,6 +29,7 @@ func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) er
 	}
 	defer closeStore()
 	p.Compactor.KeepRuns = cmp.Or(p.Compactor.KeepRuns, cfg.KeepRuns)
+	p.Compactor.Markers, p.Compactor.Shared = true, true // the sweeper goes by markers, and Cloud Run adds instances
 	c := &compactors{
 		store: store, codec: p.Codec, ids: ids.NewSource(p.Clock.Now, p.Entropy), server: s, options: p.Compactor,
 		writer: s.name + "/" + p.Instance, started: make(chan *compactor.Compactor),

@@ -53,8 +53,9 @@ type config struct {
 	Subscription string
 	// KeepRuns is how long runs that have ended are kept after they were triggered.
 	KeepRuns time.Duration
-	// Every is the time between sweeps; 0: only when asked.
-	Every time.Duration
+	// Every is the time between sweeps, and FullEvery that between full ones; 0: only
+	// when asked.
+	Every, FullEvery time.Duration
 
 	// Callers are the accounts that may call, separated by commas, or AnyCaller; their
 	// tokens are of Issuer, whose keys are at IssuerKeys, for Audience.
@@ -140,16 +141,20 @@ var (
 	}
 	sweeperKind = kind{
 		Name: "servo-sweeper", Listen: "127.0.0.1:8093",
-		Usage: "Finds what was announced to nobody, and what was dispatched and never came back, in every domain of a store.",
+		Usage: "Finds what was announced to nobody, and what was dispatched and never came back, in the domains of a store.",
 		Flags: func(f *flag.FlagSet, c *config) {
 			f.StringVar(&c.CompactorURL, "compactor-url", "", "where the compactor serves (required)")
 			f.StringVar(&c.DispatcherURL, "dispatcher-url", "", "where the dispatcher serves (required)")
 			f.DurationVar(&c.Every, "every", 0, "sweep this often, for example 1m; 0: only when asked by POST /v1/sweep")
+			f.DurationVar(&c.FullEvery, "full-every", defaultFullEvery, "with --every, sweep all domains this often, not only those that are due, and first when it begins; 0: only when asked by POST /v1/sweep?full=true")
 		},
 		Check: func(c config) []error {
 			problems := []error{checkURL("compactor-url", c.CompactorURL, true), checkURL("dispatcher-url", c.DispatcherURL, true)}
 			if c.Every != 0 && c.Every < time.Second {
 				problems = append(problems, fmt.Errorf("--every is %s; it must be 1s or more, or 0", c.Every))
+			}
+			if c.FullEvery < 0 {
+				problems = append(problems, fmt.Errorf("--full-every is %s; it must be 0 or more", c.FullEvery))
 			}
 			return problems
 		},
@@ -158,6 +163,7 @@ var (
 
 const (
 	defaultConcurrency = 32
+	defaultFullEvery   = 24 * time.Hour
 	// defaultDispatchRate is what Cloud Tasks takes out of a queue in a second.
 	defaultDispatchRate = 500
 	// queueCalls bounds the calls to the queue that are under way, of all domains together.

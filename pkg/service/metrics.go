@@ -21,7 +21,9 @@ var help = map[string]string{
 	"servo_queue_tasks_total":         "Queue tasks created, by queue kind and result.",
 	"servo_dispatches_waiting":        "Tasks that wait for their tenant's turn to be queued.",
 	"servo_handovers_total":           "Hand-overs to another service, by result.",
-	"servo_sweeps_total":              "Sweeps, by result.",
+	"servo_sweeps_total":              "Sweeps, by kind (of the domains that are due, or full) and result.",
+	"servo_swept_domains_total":       "Domains swept, by kind of sweep.",
+	"servo_late_sweeps_total":         "Sweeps that found a marker 10 minutes late or more.",
 	"servo_swept_groups_total":        "Ledger groups that nobody had announced and a sweep found.",
 	"servo_domains_open":              "Domains that the process keeps open.",
 }

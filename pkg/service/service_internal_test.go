@@ -57,21 +57,23 @@ func TestEverythingThatIsWrongWithAConfigurationIsSaidAtOnce(t *testing.T) {
 	} {
 		require.ErrorContains(t, err, want)
 	}
-	code := RunSweeper(t.Context(), Process{Args: []string{"--every", "1ms"}, Getenv: none, Stderr: &out, Clock: clock.System{}})
+	code := RunSweeper(t.Context(), Process{Args: []string{"--every", "1ms", "--full-every", "-1s"}, Getenv: none, Stderr: &out, Clock: clock.System{}})
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, out.String(), "servo-sweeper: the configuration is not usable:\n  --store is missing")
 	require.Contains(t, out.String(), "\n  --every is 1ms")
+	require.Contains(t, out.String(), "\n  --full-every is -1s")
 }
 
 func TestAFlagWinsOverTheEnvironment(t *testing.T) {
 	env := map[string]string{
-		"SERVO_STORE": "/env", "SERVO_COMPACTOR_URL": "http://env:1", "SERVO_DISPATCHER_URL": "http://env:2", "SERVO_EVERY": "90s",
+		"SERVO_STORE": "/env", "SERVO_COMPACTOR_URL": "http://env:1", "SERVO_DISPATCHER_URL": "http://env:2", "SERVO_EVERY": "90s", "SERVO_FULL_EVERY": "6h",
 	}
 	c, err := parse(sweeperKind, []string{"--store", "/flag"}, func(name string) string { return env[name] }, os.Stderr)
 	require.NoError(t, err)
 	require.Equal(t, config{
 		Listen: "127.0.0.1:8093", Store: "/flag", LogLevel: "info", CompactorURL: "http://env:1", DispatcherURL: "http://env:2", Every: 90 * time.Second,
-		Issuer: identity.GoogleIssuer, IssuerKeys: identity.GoogleKeys, Identity: NoIdentity, Traces: Traces{Ratio: 1},
+		FullEvery: 6 * time.Hour,
+		Issuer:    identity.GoogleIssuer, IssuerKeys: identity.GoogleKeys, Identity: NoIdentity, Traces: Traces{Ratio: 1},
 	}, c)
 }
 

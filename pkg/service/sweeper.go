@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/dispatcher"
@@ -11,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/sweeper"
 )
 
-// sweep is the sweeper service: POST /v1/sweep, and a sweep every so often if
-// it is configured to.
+// sweep is the sweeper service: POST /v1/sweep, and sweeps every so often if it is
+// configured to.
 func sweep(ctx context.Context, p Process, cfg config, logger *slog.Logger) error {
 	s, err := listen(ctx, "servo-sweeper", cfg, p, logger)
 	if err != nil {
@@ -30,6 +31,7 @@ func sweep(ctx context.Context, p Process, cfg config, logger *slog.Logger) erro
 	defer client.CloseIdleConnections()
 	client = p.traces.Client(client)
 	sweeps := sweeper.New(sweeper.Config{
+		Store: store, Clock: p.Clock, Logger: logger,
 		Domains: func(ctx context.Context) ([]ids.Domain, error) { return Domains(ctx, store) },
 		Compact: func(ctx context.Context, d ids.Domain, r compactor.Request) (compactor.Result, error) {
 			return (&compactor.Client{Domain: d, URL: cfg.CompactorURL, HTTP: client}).Compact(ctx, r)
@@ -37,26 +39,53 @@ func sweep(ctx context.Context, p Process, cfg config, logger *slog.Logger) erro
 		Repair: func(ctx context.Context, d ids.Domain, revision int64) error {
 			return (&dispatcher.Client{Domain: d, URL: cfg.DispatcherURL, HTTP: client}).HandOver(ctx, revision, true)
 		},
-		OnSwept: func(r sweeper.Result, err error) {
-			result := "ok"
-			if err != nil {
-				result = "error"
-			}
-			s.metrics.Add("servo_sweeps_total", 1, "result", result)
-			s.metrics.Add("servo_swept_groups_total", float64(r.Folded))
-		},
-		Logger: logger,
+		OnSwept: s.countSweep,
 	})
 	sweeper.Register(s.mux, sweeps)
 	if cfg.Every > 0 {
-		s.background = append(s.background, func(ctx context.Context) error {
-			for p.Clock.Sleep(ctx, cfg.Every) == nil {
-				if _, err := sweeps.Sweep(ctx); err != nil && ctx.Err() == nil {
-					logger.WarnContext(ctx, "sweep incomplete; the next one goes on", slog.Any("error", err))
-				}
-			}
-			return nil
-		})
+		s.background = append(s.background, func(ctx context.Context) error { return sweepEvery(ctx, p, cfg, sweeps, logger) })
 	}
 	return s.serve(ctx)
+}
+
+// fullAgain is how much sooner a full sweep comes again that was not complete.
+const fullAgain = 24
+
+// sweepEvery sweeps every so often, and fully when it begins and when that is long ago.
+func sweepEvery(ctx context.Context, p Process, cfg config, sweeps *sweeper.Sweeper, logger *slog.Logger) error {
+	next := p.Clock.Now() // full one
+	for p.Clock.Sleep(ctx, cfg.Every) == nil {
+		began := p.Clock.Now()
+		full := cfg.FullEvery > 0 && !began.Before(next)
+		_, err := sweeps.Sweep(ctx, full)
+		if err != nil && ctx.Err() == nil {
+			logger.WarnContext(ctx, "sweep incomplete; the next one goes on", slog.Any("error", err))
+		}
+		switch {
+		case full && err == nil:
+			next = began.Add(cfg.FullEvery)
+		case full:
+			next = began.Add(cfg.FullEvery / fullAgain)
+		}
+	}
+	return nil
+}
+
+// lateMarker is how late a marker may be found where sweeps come every minute.
+const lateMarker = 10 * time.Minute
+
+func (s *server) countSweep(r sweeper.Result, err error) {
+	result, kind := "ok", "due"
+	if err != nil {
+		result = "error"
+	}
+	if r.Full {
+		kind = "full"
+	}
+	s.metrics.Add("servo_sweeps_total", 1, "kind", kind, "result", result)
+	s.metrics.Add("servo_swept_domains_total", float64(r.Domains), "kind", kind)
+	s.metrics.Add("servo_swept_groups_total", float64(r.Folded))
+	if r.Late >= lateMarker {
+		s.metrics.Add("servo_late_sweeps_total", 1)
+	}
 }

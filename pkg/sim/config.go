@@ -35,6 +35,9 @@ type World struct {
 	ArchiveSpan int
 	// Keep is for how many seconds every revision is kept.
 	Keep int
+	// Sweepers are one at least. FullEvery is after how many minutes they sweep all
+	// domains, not only those that are due; 0: never, before the world has come to rest.
+	Sweepers, FullEvery int
 	// Bare is how many of a thousand assets leave no files.
 	Bare int
 	// Parquet: projections are real Parquet files. Else rows stay in memory, and the
@@ -44,6 +47,8 @@ type World struct {
 }
 
 func (c World) horizon() time.Duration { return time.Duration(c.Minutes) * time.Minute }
+
+func (c World) sweepers() int { return max(c.Sweepers, 1) }
 
 func (c World) keep() time.Duration { return time.Duration(max(c.Keep, 1)) * time.Second }
 
@@ -102,6 +107,12 @@ func Draw(seed uint64) World {
 	}
 	if c.Spread && archive.IntN(2) == 0 { // a long world, of which much leaves the ledger
 		c.KeepEntries, c.Keep = 12+archive.IntN(6), 20+archive.IntN(100)
+	}
+	c.Sweepers = 1
+	if due := random(seed, "due", 0); due.IntN(4) == 0 {
+		c.FullEvery = 5 + due.IntN(60)
+	} else if due.IntN(3) == 0 {
+		c.Sweepers = 2
 	}
 	if bare := random(seed, "bare", 0); bare.IntN(2) == 0 {
 		c.Bare = 1 + bare.IntN(1000)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/due"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -154,6 +155,7 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 		}
 	}
 	o.check(f, m.Revision)
+	o.marked(f, m)
 	o.recorded(f, rebuilt)
 	if !rebuilt {
 		o.transitions(f, before, next)
@@ -496,6 +498,8 @@ func (o *oracle) deleting(p *process, key string) {
 		o.violation("I-15 nothing is lost", "%s deletes %s", p.id, key)
 	case strings.HasPrefix(key, "state/"):
 		o.deletingState(p, key)
+	case strings.HasPrefix(key, due.Prefix):
+		o.deletingMarker(p, key)
 	case strings.HasPrefix(key, "manifests/"):
 		d, revision, err := manifest.ParseKey(key)
 		if err != nil {

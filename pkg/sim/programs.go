@@ -53,7 +53,8 @@ func runDispatcher(ctx context.Context, p *process) {
 }
 
 func runSweeper(ctx context.Context, p *process) {
-	service.RunSweeper(ctx, p.service("--compactor-url", "http://compactor", "--dispatcher-url", "http://dispatcher", "--every", "60s"))
+	service.RunSweeper(ctx, p.service("--compactor-url", "http://compactor", "--dispatcher-url", "http://dispatcher",
+		"--every", "60s", "--full-every", fmt.Sprintf("%dm", p.machine.w.cfg.FullEvery)))
 }
 
 // runWorker is a worker whose tasks do as the workload says.

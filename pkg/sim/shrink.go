@@ -53,12 +53,14 @@ func smaller(w World) []World {
 		{func(c *World) *int { return &c.Workers }, 1},
 		{func(c *World) *int { return &c.Clients }, 1},
 		{func(c *World) *int { return &c.Readers }, 0},
+		{func(c *World) *int { return &c.Sweepers }, 1},
 		{func(c *World) *int { return &c.Minutes }, 1},
 	} {
 		try(func(c *World) { n := field.of(c); *n = max(field.least, *n/2) })
 		try(func(c *World) { n := field.of(c); *n = max(field.least, *n-1) })
 	}
 	try(func(c *World) { c.PageSize = 1000 })
+	try(func(c *World) { c.FullEvery = 0 })
 	try(func(c *World) { c.Parquet = false })
 	return worlds
 }

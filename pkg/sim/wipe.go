@@ -81,6 +81,7 @@ func (w *world) rebuild(f *followed) {
 	f.broken = false
 	w.oracle.commit(f, m)
 	w.counts["under repair"]--
+	w.sweepFully(func() {}) // a rebuilt state has no marker
 }
 
 func (o *oracle) reload(cfg repair.Config, m *manifest.Manifest) (*state.State, error) {

@@ -46,6 +46,7 @@ type world struct {
 	scratch    string
 
 	over  bool // all processes are being ended
+	swept bool // all domains were, after the world had come to rest
 	trace hash.Hash
 	tail  []string
 }
@@ -89,7 +90,7 @@ func (w *world) populate() {
 	}
 	add("compactor", w.cfg.Compactors, runCompactor)
 	add("dispatcher", w.cfg.Dispatchers, runDispatcher)
-	add("sweeper", 1, runSweeper)
+	add("sweeper", w.cfg.sweepers(), runSweeper)
 	add("worker", w.cfg.Workers, runWorker)
 	add("reader", w.cfg.Readers, runReader)
 	add("client", w.cfg.Clients, runClient)
@@ -122,7 +123,13 @@ func (w *world) drive() {
 			restSince = time.Time{}
 		case restSince.IsZero():
 			restSince = w.now()
-		case w.now().Sub(restSince) >= calm:
+		case w.now().Sub(restSince) < calm:
+		case !w.swept:
+			// All that is due has ended. What nobody was told of, in domains that were idle,
+			// only a full sweep finds.
+			restSince = w.now().Add(patience)
+			w.sweepFully(func() { w.swept, restSince = true, time.Time{} })
+		default:
 			w.stop()
 			w.oracle.final()
 			return
@@ -132,6 +139,17 @@ func (w *world) drive() {
 		w.oracle.stuck()
 	}
 	w.stop()
+}
+
+// sweepFully has all domains swept, as a schedule does that is insisted on.
+func (w *world) sweepFully(then func()) {
+	w.push("http://sweeper/v1/sweep?full=true", http.Header{}, nil, func(a answer) {
+		if a.err == nil && a.status == http.StatusOK {
+			then()
+			return
+		}
+		w.after(10*time.Second, nil, func() { w.sweepFully(then) })
+	})
 }
 
 // every has something happen again and again.

@@ -106,6 +106,16 @@ func (s *State) Waiting(runID string) []Key2 {
 	return waiting
 }
 
+// Unsupported reports whether dead letters wait for a build that knows their types.
+func (s *State) Unsupported() bool {
+	found := false
+	s.index.waiting.Ascend(Key3{}, func(k Key3) bool {
+		found = k.A == ""
+		return false
+	})
+	return found
+}
+
 // ExpiredRunKeys are up to limit run keys that expired at or before now.
 func (s *State) ExpiredRunKeys(now event.Time, limit int) []*RunKey {
 	var expired []*RunKey

@@ -1,25 +1,53 @@
 // Package sweeper is anti-entropy: the backup to every notification, hand-over
-// and queue. For each domain it has the ledger listed and folded, so that
-// nothing that was announced to nobody is forgotten, and then has the dispatcher
+// and queue. For each domain that is due it has the ledger listed and folded, so
+// that nothing that was announced to nobody is forgotten, and then has the dispatcher
 // look for what was dispatched and never came back.
+//
+// Which domains are due the markers of package due say: where nothing can get stuck a
+// sweep is one listing, for all domains together. What nobody marked, an entry that was
+// appended to an idle domain and announced to nobody, a full sweep finds, which goes
+// through all domains.
+//
+// A domain is swept in three steps, and a sweeper may die, or have company, in any of
+// them. The compactor folds what is there and publishes what may become of the markers,
+// with the next one created before that; the dispatcher repairs; and then the markers
+// that were found are deleted. Until then the next sweep finds them again.
 package sweeper
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
-	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/due"
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+const (
+	// parallel is how many domains are swept at once.
+	parallel = 8
+	// strayAge is how old a marker must be that is of a domain with nothing in it, to be
+	// deleted: that whoever created it is about to publish is out of the question then.
+	strayAge = 24 * time.Hour
 )
 
 // Config is what a sweeper works with.
 type Config struct {
-	// Domains lists the domains to sweep.
+	// Store has the markers.
+	Store blob.Store
+	Clock clock.Clock
+	// Domains lists all domains, for full sweeps.
 	Domains func(context.Context) ([]ids.Domain, error)
 	// Compact folds what is in a domain's ledger.
 	Compact func(context.Context, ids.Domain, compactor.Request) (compactor.Result, error)
@@ -38,64 +66,119 @@ func New(cfg Config) *Sweeper { return &Sweeper{cfg} }
 
 // Result is what a sweep came to.
 type Result struct {
+	Full bool `json:"full"`
+	// Domains are those that were due or, in a full sweep, all.
 	Domains int `json:"domains"`
 	// Folded are groups of the ledger that nobody had announced.
 	Folded int `json:"folded"`
 	Failed int `json:"failed"`
+	// Late is by how much the oldest marker was found late.
+	Late time.Duration `json:"-"`
 }
 
-// Sweep sweeps every domain. One that fails does not keep the others from it.
-func (s *Sweeper) Sweep(ctx context.Context) (Result, error) {
-	result, err := s.sweepAll(ctx)
+// task is a domain to sweep, with the markers that were found of it.
+type task struct {
+	domain  ids.Domain
+	markers []due.Marker // oldest first
+}
+
+// Sweep sweeps the domains that are due; full, all others, too. One that fails does not
+// keep the others from it.
+func (s *Sweeper) Sweep(ctx context.Context, full bool) (Result, error) {
+	result, err := s.sweepAll(ctx, full)
 	if s.OnSwept != nil {
 		s.OnSwept(result, err)
 	}
 	return result, err
 }
 
-func (s *Sweeper) sweepAll(ctx context.Context) (Result, error) {
-	domains, err := s.Domains(ctx)
+func (s *Sweeper) sweepAll(ctx context.Context, full bool) (Result, error) {
+	now := event.At(s.Clock.Now())
+	markers, err := due.List(ctx, s.Store, now)
 	if err != nil {
-		return Result{}, fmt.Errorf("list domains to sweep: %w", err)
+		return Result{Full: full}, err
 	}
-	result := Result{Domains: len(domains)}
-	var errs []error
-	for _, d := range domains {
-		folded, err := s.sweep(ctx, d)
-		result.Folded += folded
-		if err != nil {
-			result.Failed++
-			errs = append(errs, fmt.Errorf("sweep %s: %w", d, err))
+	var all []ids.Domain
+	var listing error
+	if full {
+		if all, listing = s.Domains(ctx); listing != nil {
+			listing = fmt.Errorf("list domains to sweep: %w", listing)
 		}
 	}
-	return result, errors.Join(errs...)
+	tasks := tasksOf(markers, all)
+	result := Result{Full: full, Domains: len(tasks)}
+	if len(markers) > 0 {
+		result.Late = now.Sub(markers[0].At)
+	}
+	errs := make([]error, len(tasks), len(tasks)+1)
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(parallel)
+	for i, t := range tasks {
+		g.Go(func() error {
+			folded, err := s.sweep(ctx, t)
+			mu.Lock()
+			defer mu.Unlock()
+			result.Folded += folded
+			if err != nil {
+				result.Failed++
+				errs[i] = fmt.Errorf("sweep %s: %w", t.domain, err)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // they tell of their errors one by one
+	return result, errors.Join(append(errs, listing)...)
 }
 
-func (s *Sweeper) sweep(ctx context.Context, d ids.Domain) (int, error) {
-	result, err := s.Compact(ctx, d, compactor.Request{Barrier: true})
+// tasksOf has each domain once: those that are due longest first, and then all others.
+func tasksOf(markers []due.Marker, all []ids.Domain) []*task {
+	var tasks []*task
+	byDomain := map[ids.Domain]*task{}
+	of := func(d ids.Domain) *task {
+		if byDomain[d] == nil {
+			byDomain[d] = &task{domain: d}
+			tasks = append(tasks, byDomain[d])
+		}
+		return byDomain[d]
+	}
+	for _, m := range markers {
+		t := of(m.Domain)
+		t.markers = append(t.markers, m)
+	}
+	slices.SortFunc(all, func(a, b ids.Domain) int { return strings.Compare(a.String(), b.String()) })
+	for _, d := range all {
+		of(d)
+	}
+	return tasks
+}
+
+func (s *Sweeper) sweep(ctx context.Context, t *task) (int, error) {
+	request := compactor.Request{Barrier: true, Sweep: true}
+	if n := len(t.markers); n > 0 {
+		request.Through = t.markers[n-1].At
+	}
+	result, err := s.Compact(ctx, t.domain, request)
 	if err != nil {
 		return 0, err
 	}
 	if result.Folded > 0 {
 		s.Logger.InfoContext(ctx, "sweep found ledger entries that nobody had announced",
-			slog.String("domain", d.String()), slog.Int("groups", result.Folded))
+			slog.String("domain", t.domain.String()), slog.Int("groups", result.Folded))
 	}
-	return result.Folded, s.Repair(ctx, d, result.Revision)
-}
-
-// Register adds the sweeper's route to a mux.
-func Register(mux *http.ServeMux, s *Sweeper) {
-	mux.HandleFunc("POST /v1/sweep", func(w http.ResponseWriter, r *http.Request) {
-		result, err := s.Sweep(r.Context())
-		if err != nil {
-			w.Header().Set("Content-Type", "application/problem+json")
-			w.WriteHeader(http.StatusInternalServerError)
-			_ = json.NewEncoder(w).Encode(contract.Problem{
-				Title: "Sweep incomplete", Status: http.StatusInternalServerError, Detail: err.Error(),
-			})
-			return
+	attended := result.Attended
+	if result.Revision == 0 { // there is nothing in it, and no revision to say what may be deleted
+		attended = event.At(s.Clock.Now().Add(-strayAge))
+	} else if err := s.Repair(ctx, t.domain, result.Revision); err != nil {
+		return result.Folded, err
+	}
+	for _, m := range t.markers {
+		if m.At > attended {
+			continue
 		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(result)
-	})
+		if err := due.Delete(ctx, s.Store, m); err != nil {
+			return result.Folded, err
+		}
+	}
+	return result.Folded, nil
 }

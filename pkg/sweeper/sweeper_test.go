@@ -7,12 +7,20 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/blob/cloudblob"
+	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
+	"github.com/servo-orchestration/servo/pkg/blob/memblob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/due"
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/sweeper"
 )
@@ -21,37 +29,89 @@ var (
 	one   = ids.Domain{Tenant: "acme", Workspace: "one"}
 	two   = ids.Domain{Tenant: "acme", Workspace: "two"}
 	three = ids.Domain{Tenant: "globex", Workspace: "three"}
+
+	noon = event.At(time.Date(2026, 11, 22, 12, 0, 30, 0, time.UTC))
 )
+
+// stopped is a clock.
+type stopped struct{}
+
+func (stopped) Now() time.Time { return noon.Time() }
+
+func (stopped) Sleep(ctx context.Context, _ time.Duration) error { return ctx.Err() }
 
 // call is what the sweeper asked for, in order.
 type call struct {
 	what     string
-	domain   ids.Domain
+	through  event.Time
 	revision int64
 }
 
 // world answers a sweeper.
 type world struct {
+	t          *testing.T
+	store      blob.Store
 	domains    []ids.Domain
 	listing    error
 	folded     map[ids.Domain]int
 	compacting map[ids.Domain]error
 	repairing  map[ids.Domain]error
-	calls      []call
-	swept      []sweeper.Result
+	// attended is what a compactor says of markers, if it is not what it was asked, and
+	// empty are domains without a state.
+	attended map[ids.Domain]event.Time
+	empty    map[ids.Domain]bool
+
+	mu    sync.Mutex
+	calls map[ids.Domain][]call
+	swept []sweeper.Result
 }
 
-func (w *world) sweeper(t *testing.T) *sweeper.Sweeper {
+func newWorld(t *testing.T) *world {
 	t.Helper()
+	return &world{t: t, store: memblob.New(memblob.Options{}), calls: map[ids.Domain][]call{}}
+}
+
+func (w *world) called(d ids.Domain, c call) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.calls[d] = append(w.calls[d], c)
+}
+
+// mark creates a marker of a domain, so long before now.
+func (w *world) mark(d ids.Domain, before time.Duration) due.Marker {
+	w.t.Helper()
+	m := due.Marker{At: due.Minute(noon.Add(-before)), Domain: d}
+	require.NoError(w.t, due.Create(w.t.Context(), w.store, m))
+	return m
+}
+
+func (w *world) left() []due.Marker {
+	w.t.Helper()
+	markers, err := due.List(w.t.Context(), w.store, noon.Add(1000*time.Hour))
+	require.NoError(w.t, err)
+	return markers
+}
+
+func (w *world) sweeper() *sweeper.Sweeper {
 	return sweeper.New(sweeper.Config{
+		Store: w.store, Clock: stopped{},
 		Domains: func(context.Context) ([]ids.Domain, error) { return w.domains, w.listing },
 		Compact: func(_ context.Context, d ids.Domain, r compactor.Request) (compactor.Result, error) {
-			require.True(t, r.Barrier, "what nobody announced is found by listing")
-			w.calls = append(w.calls, call{what: "compact", domain: d})
-			return compactor.Result{Revision: 7, Folded: w.folded[d]}, w.compacting[d]
+			if !r.Barrier || !r.Sweep {
+				return compactor.Result{}, errors.New("what nobody announced is found by listing, and a marker may be missing")
+			}
+			w.called(d, call{what: "compact", through: r.Through})
+			result := compactor.Result{Revision: 7, Folded: w.folded[d], Attended: r.Through}
+			if attended, ok := w.attended[d]; ok {
+				result.Attended = attended
+			}
+			if w.empty[d] {
+				result.Revision = 0
+			}
+			return result, w.compacting[d]
 		},
 		Repair: func(_ context.Context, d ids.Domain, revision int64) error {
-			w.calls = append(w.calls, call{"repair", d, revision})
+			w.called(d, call{what: "repair", revision: revision})
 			return w.repairing[d]
 		},
 		OnSwept: func(r sweeper.Result, _ error) { w.swept = append(w.swept, r) },
@@ -59,50 +119,126 @@ func (w *world) sweeper(t *testing.T) *sweeper.Sweeper {
 	})
 }
 
-func TestEachDomainIsFoldedFirstAndThenRepaired(t *testing.T) {
-	w := &world{domains: []ids.Domain{one, two}, folded: map[ids.Domain]int{two: 3}}
-	result, err := w.sweeper(t).Sweep(t.Context())
+func TestWhatIsDueIsFoldedAndThenRepairedOnceAndItsMarkersGo(t *testing.T) {
+	w := newWorld(t)
+	w.domains, w.folded = []ids.Domain{one, two, three}, map[ids.Domain]int{two: 3}
+	w.mark(one, 12*time.Minute)
+	second := w.mark(one, 0)
+	first := w.mark(two, 2*time.Minute)
+	later := w.mark(two, -time.Minute)
+	w.mark(three, -time.Hour)
+	result, err := w.sweeper().Sweep(t.Context(), false)
 	require.NoError(t, err)
-	require.Equal(t, sweeper.Result{Domains: 2, Folded: 3}, result)
-	require.Equal(t, []call{{"compact", one, 0}, {"repair", one, 7}, {"compact", two, 0}, {"repair", two, 7}}, w.calls)
+	require.Equal(t, sweeper.Result{Domains: 2, Folded: 3, Late: 12*time.Minute + 30*time.Second}, result)
+	require.Equal(t, map[ids.Domain][]call{
+		one: {{"compact", second.At, 0}, {"repair", 0, 7}},
+		two: {{"compact", first.At, 0}, {"repair", 0, 7}},
+	}, w.calls)
+	require.Equal(t, []due.Marker{later, {At: due.Minute(noon.Add(time.Hour)), Domain: three}}, w.left())
 	require.Equal(t, []sweeper.Result{result}, w.swept)
 }
 
-func TestADomainThatFailsKeepsNoOtherFromBeingSwept(t *testing.T) {
-	w := &world{
-		domains: []ids.Domain{one, two, three}, folded: map[ids.Domain]int{two: 1, three: 2},
-		compacting: map[ids.Domain]error{one: errors.New("store away")}, repairing: map[ids.Domain]error{two: errors.New("queue away")},
-	}
-	result, err := w.sweeper(t).Sweep(t.Context())
+func TestAFullSweepGoesThroughAllDomains(t *testing.T) {
+	w := newWorld(t)
+	w.domains = []ids.Domain{three, two, one}
+	m := w.mark(two, time.Minute)
+	result, err := w.sweeper().Sweep(t.Context(), true)
+	require.NoError(t, err)
+	require.Equal(t, sweeper.Result{Full: true, Domains: 3, Late: 90 * time.Second}, result)
+	require.Equal(t, map[ids.Domain][]call{
+		one: {{"compact", 0, 0}, {"repair", 0, 7}}, two: {{"compact", m.At, 0}, {"repair", 0, 7}}, three: {{"compact", 0, 0}, {"repair", 0, 7}},
+	}, w.calls)
+	require.Empty(t, w.left())
+}
+
+// INV-5. A domain that could not be swept is found again, and so is one of which no
+// revision says that its markers may go.
+func TestINV5MarkersStayUntilTheirDomainIsSwept(t *testing.T) {
+	w := newWorld(t)
+	w.folded = map[ids.Domain]int{two: 1, three: 2}
+	w.compacting, w.repairing = map[ids.Domain]error{one: errors.New("store away")}, map[ids.Domain]error{two: errors.New("queue away")}
+	kept := []due.Marker{w.mark(one, 2*time.Minute), w.mark(two, time.Minute)}
+	w.mark(three, 2*time.Minute)
+	kept = append(kept, w.mark(three, 0))
+	w.attended = map[ids.Domain]event.Time{three: due.Minute(noon.Add(-time.Minute))}
+	result, err := w.sweeper().Sweep(t.Context(), false)
 	require.ErrorContains(t, err, "sweep acme/one: store away")
 	require.ErrorContains(t, err, "sweep acme/two: queue away")
-	require.Equal(t, sweeper.Result{Domains: 3, Folded: 3, Failed: 2}, result)
-	require.Equal(t, []call{{"compact", one, 0}, {"compact", two, 0}, {"repair", two, 7}, {"compact", three, 0}, {"repair", three, 7}}, w.calls,
-		"a state that may lack something is not repaired")
+	require.Equal(t, 3, result.Folded)
+	require.Equal(t, 2, result.Failed)
+	require.Len(t, w.calls[one], 1, "a state that may lack something is not repaired")
+	require.Equal(t, kept, w.left())
+}
+
+func TestMarkersOfNothingGoAfterADay(t *testing.T) {
+	w := newWorld(t)
+	w.empty = map[ids.Domain]bool{one: true}
+	w.mark(one, 25*time.Hour)
+	fresh := w.mark(one, 23*time.Hour)
+	_, err := w.sweeper().Sweep(t.Context(), false)
+	require.NoError(t, err)
+	require.Equal(t, []due.Marker{fresh}, w.left())
+	require.Len(t, w.calls[one], 1, "there is nothing to repair")
+}
+
+func TestASweepGoesOnWhereAMarkerCannotBeDeletedOrDomainsNotListed(t *testing.T) {
+	w := newWorld(t)
+	objects := w.store
+	kept := w.mark(one, 0)
+	w.mark(two, 0)
+	w.store = faultblob.New(objects, func(op faultblob.Op, key string) faultblob.Fault {
+		if op == faultblob.Delete && key == kept.Key() {
+			return faultblob.FailBefore
+		}
+		return faultblob.None
+	})
+	w.listing = errors.New("bucket away")
+	result, err := w.sweeper().Sweep(t.Context(), true)
+	require.ErrorContains(t, err, "delete marker "+kept.Key())
+	require.ErrorContains(t, err, "list domains to sweep: bucket away")
+	require.Equal(t, 2, result.Domains)
+	require.Equal(t, []due.Marker{kept}, w.left())
+}
+
+// What it costs where nothing can get stuck, however many domains there are.
+func TestASweepOfIdleDomainsIsOneListing(t *testing.T) {
+	w := newWorld(t)
+	for range 50 {
+		w.domains = append(w.domains, one)
+	}
+	w.mark(one, -time.Hour)
+	counted := cloudblob.New(w.store, cloudblob.Config{})
+	w.store = counted
+	_, err := w.sweeper().Sweep(t.Context(), false)
+	require.NoError(t, err)
+	require.Equal(t, cloudblob.Usage{"due": {ClassA: 1}}, counted.Usage())
+	require.Empty(t, w.calls)
 }
 
 func TestASweepOverHTTPSaysWhatItCameTo(t *testing.T) {
-	w := &world{domains: []ids.Domain{one}, folded: map[ids.Domain]int{one: 2}}
+	w := newWorld(t)
+	w.domains, w.folded = []ids.Domain{one, two}, map[ids.Domain]int{one: 2}
+	w.mark(one, time.Hour)
 	mux := http.NewServeMux()
-	sweeper.Register(mux, w.sweeper(t))
+	sweeper.Register(mux, w.sweeper())
 	server := httptest.NewServer(mux)
 	defer server.Close()
-	post := func() (int, *json.Decoder) {
-		res, err := http.Post(server.URL+"/v1/sweep", "", nil) //nolint:gosec // of this test
+	post := func(query string, into any) int {
+		res, err := http.Post(server.URL+"/v1/sweep"+query, "", nil) //nolint:gosec // of this test
 		require.NoError(t, err)
-		t.Cleanup(func() { _ = res.Body.Close() })
-		return res.StatusCode, json.NewDecoder(res.Body)
+		defer res.Body.Close()
+		require.NoError(t, json.NewDecoder(res.Body).Decode(into))
+		return res.StatusCode
 	}
-	status, body := post()
 	var result sweeper.Result
-	require.NoError(t, body.Decode(&result))
-	require.Equal(t, http.StatusOK, status)
+	require.Equal(t, http.StatusOK, post("", &result))
 	require.Equal(t, sweeper.Result{Domains: 1, Folded: 2}, result)
+	require.Equal(t, http.StatusOK, post("?full=true", &result))
+	require.Equal(t, sweeper.Result{Full: true, Domains: 2, Folded: 2}, result)
 
-	w.listing = errors.New("store away")
-	status, body = post()
 	var problem contract.Problem
-	require.NoError(t, body.Decode(&problem))
-	require.Equal(t, http.StatusInternalServerError, status)
+	require.Equal(t, http.StatusBadRequest, post("?full=perhaps", &problem))
+	w.listing = errors.New("store away")
+	require.Equal(t, http.StatusInternalServerError, post("?full=1", &problem))
 	require.Equal(t, "list domains to sweep: store away", problem.Detail)
 }

@@ -111,7 +111,7 @@ func startCloud(t *testing.T, lost, twice int) *cloud {
 	c.flags = map[string][]string{
 		"worker":     {"--keys", keys, "--scratch", filepath.Join(dir, "scratch")},
 		"dispatcher": {"--keys", keys, "--queue", "projects/acme/locations/here", "--url", c.url("dispatcher"), "--queue-account", account("queue")},
-		"sweeper":    {"--every", "1s"},
+		"sweeper":    {"--every", "1s", "--full-every", "1s"}, // messages are lost, and the test does not wait for minutes
 	}
 	for service, callers := range map[string][]string{
 		"compactor": {"dispatcher", "sweeper", "pubsub", "user"}, "dispatcher": {"compactor", "sweeper", "pubsub", "queue"}, "sweeper": {"scheduler"},

@@ -1,0 +1,311 @@
+package compactor_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/due"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// marking is a world whose compactors mark their domain.
+func marking(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.options.Markers = true
+	return w
+}
+
+// markers are the minutes that the domain is marked for.
+func (w *world) markers() []event.Time {
+	w.t.Helper()
+	var at []event.Time
+	for object, err := range w.blobs.List(w.t.Context(), blob.ListOptions{Prefix: due.Prefix}) {
+		require.NoError(w.t, err)
+		m, err := due.ParseKey(object.Key)
+		require.NoError(w.t, err)
+		require.Equal(w.t, foldtest.Domain, m.Domain)
+		at = append(at, m.At)
+	}
+	return at
+}
+
+// due is what the newest revision says of markers.
+func (w *world) due() manifest.Due {
+	w.t.Helper()
+	m, err := w.manifests().Load(w.t.Context())
+	require.NoError(w.t, err)
+	return m.Due
+}
+
+// sweep does what a sweeper does, when the clock has come to the first marker, short of
+// deleting it.
+func (w *world) sweep(c *compactor.Compactor) compactor.Result {
+	w.t.Helper()
+	at := w.markers()[0]
+	w.clock.pass(max(0, at.Sub(event.At(w.clock.Now()))))
+	result, err := c.Step(w.t.Context(), compactor.Request{Barrier: true, Sweep: true, Through: at})
+	require.NoError(w.t, err)
+	return result
+}
+
+func (w *world) delete(at event.Time) {
+	w.t.Helper()
+	require.NoError(w.t, due.Delete(w.t.Context(), w.blobs, due.Marker{At: at, Domain: foldtest.Domain}))
+}
+
+// endOnly ends the only task of a run.
+func (w *world) endOnly(c *compactor.Compactor, run string) {
+	w.t.Helper()
+	w.step(c, w.append(w.Finished(run, "a", 1, event.Succeeded)))
+}
+
+func TestADomainIsMarkedBeforeItComesAlive(t *testing.T) {
+	w := marking(t)
+	c := w.open("c")
+	run, entry := w.trigger(foldtest.Task("a"))
+	w.faults(func(_ faultblob.Op, key string) faultblob.Fault {
+		if strings.HasPrefix(key, due.Prefix) {
+			return faultblob.FailBefore
+		}
+		return faultblob.None
+	})
+	_, err := c.Step(t.Context(), compactor.Request{Entries: []compactor.Entry{entry}})
+	require.ErrorIs(t, err, faultblob.ErrInjected)
+	_, err = w.manifests().Load(t.Context())
+	require.ErrorIs(t, err, manifest.ErrNone)
+
+	w.faults(nil)
+	w.step(c, entry)
+	marked := w.markers()
+	require.Len(t, marked, 1)
+	require.Equal(t, manifest.Due{At: marked[0]}, w.due())
+	wait := marked[0].Sub(event.At(w.clock.Now()))
+	require.Positive(t, wait)
+	require.LessOrEqual(t, wait, 11*time.Minute)
+
+	w.endOnly(c, run)
+	require.Equal(t, manifest.Due{At: marked[0]}, w.due(), "it stays until a sweep")
+}
+
+// What it costs while there is work. Seen to fail with a marker for each run.
+func TestADomainIsMarkedOnceASlotAtMost(t *testing.T) {
+	w := marking(t)
+	creates := 0
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+		if op == faultblob.Create && strings.HasPrefix(key, due.Prefix) {
+			creates++
+		}
+		return faultblob.None
+	})
+	one, other := w.open("one"), w.open("other")
+	for i := range 60 {
+		w.clock.pass(time.Minute)
+		run, entry := w.trigger(foldtest.Task("a"))
+		c := one
+		if i%2 == 1 {
+			c = other
+		}
+		w.step(c, entry)
+		w.endOnly(c, run)
+		if at := w.markers()[0]; at <= event.At(w.clock.Now()) {
+			w.delete(w.sweep(other).Attended)
+		}
+	}
+	require.LessOrEqual(t, creates, 2*7, "of each instance; the second finds it there")
+	require.GreaterOrEqual(t, creates, 5)
+}
+
+func TestASweepOfAnIdleDomainPublishesThatItsMarkersMayGo(t *testing.T) {
+	w := marking(t)
+	c := w.open("c")
+	run, entry := w.trigger(foldtest.Task("a"))
+	w.step(c, entry)
+	w.endOnly(c, run)
+	marked := w.markers()
+	result := w.sweep(c)
+	require.Equal(t, marked[0], result.Attended)
+	require.Equal(t, manifest.Due{Through: marked[0]}, w.due())
+	again := w.sweep(w.open("another, which has just started"))
+	require.Equal(t, result, again, "it is said already")
+	w.delete(marked[0])
+	require.Empty(t, w.markers())
+}
+
+func TestASweepOfALiveDomainMarksItForLaterFirst(t *testing.T) {
+	w := marking(t)
+	c := w.open("c")
+	def := foldtest.Task("a")
+	def.HeartbeatTimeoutSec = 7200
+	run, entry := w.trigger(def)
+	w.step(c, entry)
+	w.step(c, w.append(w.Started(run, "a", 1)))
+	for _, row := range stateOf(c).Timers.Rows() {
+		w.step(c, w.append(&event.TimerEnqueued{TimerID: row.TimerID, Generation: row.Generation, CloudTaskID: row.CloudTaskID}))
+	}
+	first := w.markers()[0]
+	w.faults(func(_ faultblob.Op, key string) faultblob.Fault {
+		if strings.HasPrefix(key, due.Prefix) {
+			return faultblob.FailBefore
+		}
+		return faultblob.None
+	})
+	_, err := c.Step(t.Context(), compactor.Request{Barrier: true, Sweep: true, Through: first})
+	require.ErrorIs(t, err, faultblob.ErrInjected)
+	require.Equal(t, manifest.Due{At: first}, w.due(), "nothing may go as long as nothing is there for later")
+
+	w.faults(nil)
+	require.Equal(t, first, w.sweep(c).Attended)
+	require.Equal(t, []event.Time{first, first.Add(10 * time.Minute)}, w.markers())
+	require.Equal(t, manifest.Due{At: first.Add(10 * time.Minute), Through: first}, w.due())
+}
+
+func TestASweepThatFindsSomethingIsFollowedByOneInAMinute(t *testing.T) {
+	w := marking(t)
+	c := w.open("c")
+	run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b", "a"))
+	w.step(c, entry)
+	first := w.markers()[0]
+	w.append(w.Finished(run, "a", 1, event.Succeeded)) // and nobody is told
+	result := w.sweep(c)
+	require.Equal(t, 1, result.Folded)
+	require.Equal(t, manifest.Due{At: first.Add(time.Minute), Through: first}, w.due())
+	w.delete(first)
+	require.Equal(t, 0, w.sweep(c).Folded)
+	require.Equal(t, first.Add(2*time.Minute), w.due().At, "b waits for the queue, and is overdue there")
+}
+
+// What is on its way is nothing that anybody overlooked.
+func TestASweepThatOvertakesAHandOverIsFollowedByOneInItsTime(t *testing.T) {
+	w := marking(t)
+	c := w.open("c")
+	run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b", "a"))
+	w.step(c, entry)
+	first := w.markers()[0]
+	w.clock.pass(first.Sub(event.At(w.clock.Now())))
+	w.step(c, w.append(w.Started(run, "a", 1)))
+	fresh := w.append(w.Finished(run, "a", 1, event.Succeeded))
+	for _, timer := range stateOf(c).Timers.Rows() {
+		w.step(c, w.append(&event.TimerEnqueued{TimerID: timer.TimerID, Generation: timer.Generation, CloudTaskID: timer.CloudTaskID}))
+	}
+	require.Equal(t, 1, w.sweep(c).Folded)
+	require.NotEmpty(t, fresh.ID)
+	require.Equal(t, manifest.Due{At: first.Add(10 * time.Minute), Through: first}, w.due())
+}
+
+func TestAFarTimerIsLookedAfterWhenItIsLate(t *testing.T) {
+	w := marking(t)
+	c := w.open("c")
+	fires := event.At(w.clock.Now().Add(6 * time.Hour))
+	w.step(c, w.append(&event.TimerRequested{TimerID: "timer:cron:x:1", TimerType: event.TimerCron, FireAt: fires}))
+	w.step(c, w.append(&event.TimerEnqueued{TimerID: "timer:cron:x:1", CloudTaskID: "t"}))
+	w.delete(w.sweep(c).Attended)
+	far := w.due().At
+	require.Greater(t, far, fires)
+	require.LessOrEqual(t, far.Sub(fires), 13*time.Minute)
+	require.Equal(t, []event.Time{far}, w.markers())
+
+	run, entry := w.trigger(foldtest.Task("a"))
+	w.step(c, entry)
+	near := w.due().At
+	require.Less(t, near.Sub(event.At(w.clock.Now())), 12*time.Minute, "a deadline has become earlier")
+	w.endOnly(c, run)
+	w.delete(w.sweep(c).Attended)
+	require.Equal(t, []event.Time{far}, w.markers(), "it was there all the time")
+	require.Equal(t, far, w.due().At)
+}
+
+// INV-5, however a sweep and a publish come between each other. One has the marker of
+// its parent for granted, and is slow; the other has it deleted meanwhile.
+func TestINV5AMarkerThatIsDeletedStandsForNoRevision(t *testing.T) {
+	w := marking(t)
+	slow := w.open("slow")
+	run, entry := w.trigger(foldtest.Task("a"))
+	w.step(slow, entry)
+	w.endOnly(slow, run)
+	quick := w.open("quick")
+	first := w.markers()[0]
+	_, entry = w.trigger(foldtest.Task("a"))
+	swept := false
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+		if op != faultblob.Create || swept || !strings.HasPrefix(key, manifest.Prefix(foldtest.Domain)) {
+			return faultblob.None
+		}
+		swept = true
+		w.clock.pass(first.Sub(event.At(w.clock.Now())))
+		result, err := quick.Step(t.Context(), compactor.Request{Sweep: true, Through: first}) // it has listed before
+		require.NoError(t, err)
+		require.Equal(t, first, result.Attended)
+		w.delete(first)
+		require.Empty(t, w.markers(), "the domain is idle")
+		return faultblob.None
+	})
+	w.step(slow, entry)
+	require.True(t, swept)
+	require.Equal(t, []event.Time{w.due().At}, w.markers())
+	require.Greater(t, w.due().At, first)
+}
+
+// A marker whose writer has not published yet may be found by a sweep.
+func TestINV5AMarkerIsNotDeletedUnderItsWriter(t *testing.T) {
+	w := marking(t)
+	slow, quick := w.open("slow"), w.open("quick")
+	run, entry := w.trigger(foldtest.Task("a"))
+	w.step(quick, entry)
+	w.endOnly(quick, run)
+	w.delete(w.sweep(quick).Attended)
+	_, entry = w.trigger(foldtest.Task("a"))
+	swept := false
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+		if op != faultblob.Create || swept || !strings.HasPrefix(key, manifest.Prefix(foldtest.Domain)) {
+			return faultblob.None
+		}
+		swept = true
+		at := w.markers()[0]
+		w.clock.pass(at.Sub(event.At(w.clock.Now())))
+		result, err := quick.Step(t.Context(), compactor.Request{Sweep: true, Through: at})
+		require.NoError(t, err)
+		require.Equal(t, at, result.Attended)
+		w.delete(at)
+		return faultblob.None
+	})
+	w.step(slow, entry)
+	require.True(t, swept)
+	require.Equal(t, []event.Time{w.due().At}, w.markers())
+}
+
+func TestAFullSweepMarksADomainThatHasNoMarker(t *testing.T) {
+	w := newWorld(t)
+	_, entry := w.trigger(foldtest.Task("a"))
+	w.step(w.open("of a build without markers"), entry)
+	require.Empty(t, w.markers())
+	w.options.Markers = true
+	_, err := w.open("c").Step(t.Context(), compactor.Request{Barrier: true, Sweep: true})
+	require.NoError(t, err)
+	require.Equal(t, []event.Time{w.due().At}, w.markers())
+}
+
+func TestWhatASweeperFindsInTheFutureIsLeftForThen(t *testing.T) {
+	w := marking(t)
+	c := w.open("c")
+	_, entry := w.trigger(foldtest.Task("a"))
+	w.step(c, entry)
+	result, err := c.Step(t.Context(), compactor.Request{Barrier: true, Sweep: true, Through: event.At(w.clock.Now().Add(1000 * time.Hour))})
+	require.NoError(t, err)
+	require.Equal(t, due.Minute(event.At(w.clock.Now().Add(15*time.Minute))), result.Attended)
+	require.Contains(t, w.markers(), w.due().At)
+}
+
+func stateOf(c *compactor.Compactor) *state.State {
+	snap, _ := c.Latest().Get()
+	return snap.State
+}

@@ -1,0 +1,113 @@
+package compactor_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+)
+
+// publishes counts the creates of manifests, those that lose a race included.
+func (w *world) publishes() *int {
+	n := new(int)
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+		if _, _, err := manifest.ParseKey(key); err == nil && op == faultblob.Create {
+			*n++
+		}
+		return faultblob.None
+	})
+	return n
+}
+
+// Two instances are handed entries in turn. Seen to fail where they do not look first.
+func TestWhoSharesADomainLooksFirst(t *testing.T) {
+	for shared, want := range map[bool]int{true: 4, false: 5} {
+		w := newWorld(t)
+		w.options.Shared = shared
+		one, other := w.open("one"), w.open("other")
+		run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b", "a"))
+		w.step(one, entry)
+		_, entry = w.trigger(foldtest.Task("a"))
+		w.step(other, entry) // it has not heard of the first, and loses a race
+		n := w.publishes()
+		w.step(one, w.append(w.Finished(run, "a", 1, event.Succeeded))) // nor has that
+		w.step(other, w.append(w.Finished(run, "b", 1, event.Succeeded)))
+		w.clock.pass(6 * time.Second)
+		_, entry = w.trigger(foldtest.Task("a"))
+		w.step(other, entry)
+		require.Equal(t, want, *n, "shared: %v", shared)
+		w.verify()
+	}
+}
+
+// An entry that both were told of, one by who has appended it: the other finds it done.
+func TestWhatAnotherWasHandedIsLeftToIt(t *testing.T) {
+	w := newWorld(t)
+	w.options.Shared, w.clock.stay = true, true
+	one, other := w.open("one"), w.open("other")
+	_, entry := w.trigger(foldtest.Task("a"))
+	w.step(one, entry)
+	w.step(other, w.append(&event.LimitSet{CommandID: w.ids.New(), Scope: event.ScopeWorkspace, Slots: 9})) // and so knows of one
+	stop := w.run(other)
+	defer stop()
+
+	_, entry = w.trigger(foldtest.Task("a"))
+	began := w.clock.Now()
+	w.step(one, entry)
+	n := w.publishes()
+	result, err := other.Compact(t.Context(), compactor.Request{Entries: []compactor.Entry{{ID: entry.ID}}, Notified: true})
+	require.NoError(t, err)
+	require.Zero(t, result.Folded)
+	require.Zero(t, *n)
+	require.GreaterOrEqual(t, w.clock.Now().Sub(began), 300*time.Millisecond)
+
+	_, entry = w.trigger(foldtest.Task("a"))
+	began = w.clock.Now()
+	result, err = other.Compact(t.Context(), compactor.Request{Entries: []compactor.Entry{entry}})
+	require.NoError(t, err)
+	require.Equal(t, 1, result.Folded)
+	require.Less(t, w.clock.Now().Sub(began), 300*time.Millisecond, "what was handed over waits for nobody")
+
+	_, entry = w.trigger(foldtest.Task("a"))
+	result, err = other.Compact(t.Context(), compactor.Request{Entries: []compactor.Entry{{ID: entry.ID}}, Notified: true})
+	require.NoError(t, err)
+	require.Equal(t, 1, result.Folded, "nobody else had it")
+}
+
+func TestWhoIsAloneWaitsForNobody(t *testing.T) {
+	w := newWorld(t)
+	w.options.Shared, w.clock.stay = true, true
+	c := w.open("alone")
+	_, entry := w.trigger(foldtest.Task("a"))
+	w.step(c, entry)
+	stop := w.run(c)
+	defer stop()
+	_, entry = w.trigger(foldtest.Task("a"))
+	began := w.clock.Now()
+	_, err := c.Compact(t.Context(), compactor.Request{Entries: []compactor.Entry{{ID: entry.ID}}, Notified: true})
+	require.NoError(t, err)
+	require.Less(t, w.clock.Now().Sub(began), 300*time.Millisecond)
+}
+
+// run runs a compactor until it is told to stop.
+func (w *world) run(c *compactor.Compactor) (stop func()) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := c.Run(ctx); err != nil {
+			w.t.Error(err)
+		}
+	})
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}

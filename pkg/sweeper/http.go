@@ -1,0 +1,37 @@
+package sweeper
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+)
+
+// Register adds the sweeper's route to a mux: POST /v1/sweep, with ?full=true for a full
+// sweep.
+func Register(mux *http.ServeMux, s *Sweeper) {
+	mux.HandleFunc("POST /v1/sweep", func(w http.ResponseWriter, r *http.Request) {
+		full := false
+		if text := r.URL.Query().Get("full"); text != "" {
+			var err error
+			if full, err = strconv.ParseBool(text); err != nil {
+				problem(w, http.StatusBadRequest, "Malformed request", "full is neither true nor false")
+				return
+			}
+		}
+		result, err := s.Sweep(r.Context(), full)
+		if err != nil {
+			problem(w, http.StatusInternalServerError, "Sweep incomplete", err.Error())
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(result) // who asked is gone if this fails
+	})
+}
+
+func problem(w http.ResponseWriter, status int, title, detail string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(contract.Problem{Title: title, Status: status, Detail: detail}) //nolint:errchkjson // who asked is gone if this fails
+}

@@ -182,7 +182,8 @@ func TestAWorkloadIsHeldAgainstItselfOnALongerHistory(t *testing.T) {
 	require.Zero(t, *results[0].History)
 	require.Zero(t, results[0].Ratio)
 	require.Equal(t, 10, *results[1].History)
-	require.InDelta(t, results[1].Median/results[0].Median, results[1].Ratio, 1e-9)
+	require.InDelta(t, ratio(results[1].Samples, results[0].Samples), results[1].Ratio, 1e-9)
+	require.InDelta(t, 2, ratio([]float64{2, 10, 3}, []float64{1, 20, 1}), 1e-9, "of 2, 0.5 and 3: turn by turn")
 }
 
 // startServer starts a server, in this process, that answers with a status, and

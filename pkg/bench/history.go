@@ -34,11 +34,20 @@ func withHistory(ctx context.Context, cfg Config, w Workload) (results []Result,
 		r := cfg.result(w, samples[i])
 		r.History = &tasks
 		if i > 0 {
-			r.Ratio = r.Median / results[0].Median
+			r.Ratio = ratio(r.Samples, results[0].Samples)
 		}
 		results = append(results, r)
 	}
 	return results, nil
+}
+
+// ratio is the median of what samples are of those that were taken in the same turn.
+func ratio(of, to []float64) float64 {
+	ratios := make([]float64, len(of))
+	for i := range of {
+		ratios[i] = of[i] / to[i]
+	}
+	return median(ratios)
 }
 
 // inFolders is inFolder with several.

@@ -34,8 +34,8 @@ type Result struct {
 	Operations *Operations `json:"operations_per_task,omitempty"`
 	// Dollars are what a million tasks cost.
 	Dollars *cloudsim.Bill `json:"dollars_per_million_tasks,omitempty"`
-	// History is how many finished tasks were in the store before, and Ratio what the
-	// median is of that of the first history.
+	// History is how many finished tasks were in the store before, and Ratio the median of
+	// what the samples are of those of the first history in the same turns.
 	History *int    `json:"history_tasks,omitempty"`
 	Ratio   float64 `json:"ratio,omitempty"`
 	// Idle is what doing nothing took.

@@ -28,6 +28,9 @@ const (
 	// ahead is how much a sweeper's clock may be ahead of this one: what it has found
 	// beyond that is attended to later.
 	ahead = 15 * time.Minute
+	// strayed is how long after its minute a marker counts for nothing: a sweep would have
+	// moved it on. Somebody has removed it, or nobody sweeps, and then one more does no harm.
+	strayed = time.Hour
 	// overlookedAge is how old an entry is that a listing finds, and that nobody seems to
 	// have told anybody of. Younger ones may be on their way.
 	overlookedAge = 15 * time.Second
@@ -52,6 +55,9 @@ func (c *Compactor) marked(work *state.State, p publication) manifest.Due {
 		return d
 	}
 	now := event.At(c.Clock.Now())
+	if d.At != 0 && now.Sub(d.At) > strayed {
+		d.At = 0
+	}
 	soon := c.slotAfter(now)
 	if p.soon {
 		soon = due.Minute(now).Add(time.Minute)

@@ -294,6 +294,31 @@ func TestAFullSweepMarksADomainThatHasNoMarker(t *testing.T) {
 	require.Equal(t, []event.Time{w.due().At}, w.markers())
 }
 
+func TestAMarkerThatIsGoneIsMadeAnew(t *testing.T) {
+	for name, again := range map[string]func(*world, *compactor.Compactor){
+		"by a full sweep": func(w *world, c *compactor.Compactor) {
+			_, err := c.Step(w.t.Context(), compactor.Request{Barrier: true, Sweep: true})
+			require.NoError(w.t, err)
+		},
+		"by the next publish": func(w *world, c *compactor.Compactor) {
+			_, entry := w.trigger(foldtest.Task("b"))
+			w.step(c, entry)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := marking(t)
+			c := w.open("c")
+			_, entry := w.trigger(foldtest.Task("a"))
+			w.step(c, entry)
+			require.Len(t, w.markers(), 1)
+			require.NoError(t, w.blobs.Delete(t.Context(), due.Marker{At: w.due().At, Domain: foldtest.Domain}.Key()))
+			w.clock.pass(2 * time.Hour)
+			again(w, c)
+			require.Equal(t, []event.Time{w.due().At}, w.markers())
+		})
+	}
+}
+
 func TestWhatASweeperFindsInTheFutureIsLeftForThen(t *testing.T) {
 	w := marking(t)
 	c := w.open("c")

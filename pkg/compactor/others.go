@@ -28,7 +28,7 @@ func (c *Compactor) seen(m *manifest.Manifest) {
 func (c *Compactor) others() bool {
 	at := c.otherAt.Load()
 	age := c.Clock.Now().Sub(time.UnixMilli(at))
-	return c.Shared && at != 0 && age < othersAge
+	return c.Shared && at != 0 && age.Abs() < othersAge
 }
 
 // patience is how long a request waits for company. What was handed to this instance

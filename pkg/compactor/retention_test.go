@@ -158,6 +158,12 @@ func TestWhatIsSaidOfARunThatWouldNotBeKeptIsLateAlsoInAReplay(t *testing.T) {
 	w.step(c, late)
 	require.Equal(t, state.Late, outcome(c, late.ID))
 	w.verify()
+	for range 2 {
+		result, err := repair.Rebuild(t.Context(), w.repair())
+		require.NoError(t, err)
+		require.True(t, result.Recorded)
+		w.verify()
+	}
 }
 
 func TestATableOfWhoseHistoryNothingIsKeptHasNone(t *testing.T) {

@@ -266,9 +266,10 @@ type Result struct {
 func Rebuild(ctx context.Context, cfg Config) (Result, error) {
 	result := Result{}
 	st := state.New(cfg.Domain)
+	keptFrom := "" // what was late for that reason stays so
 	if entries, from, err := cfg.recorded(ctx); err == nil {
 		if replayed, problems, err := cfg.replay(ctx, entries, from); err == nil && len(problems) == 0 {
-			st, result.Recorded = replayed, true
+			st, result.Recorded, keptFrom = replayed, true, from
 		} else if ctx.Err() != nil {
 			return Result{}, ctx.Err()
 		}
@@ -278,7 +279,7 @@ func Rebuild(ctx context.Context, cfg Config) (Result, error) {
 		return Result{}, err
 	}
 	result.Entries = entries
-	return cfg.publish(ctx, st, result)
+	return cfg.publish(ctx, st, keptFrom, result)
 }
 
 // recorded reads ledger_entries alone, from the newest manifest, and from where on that
@@ -382,12 +383,12 @@ func foldOne(ctx context.Context, st *state.State, waiting *reader, g fold.Group
 
 // publish writes a whole state as the first revision of a new lineage. Its files
 // are written before the old lineage ends.
-func (cfg Config) publish(ctx context.Context, st *state.State, result Result) (Result, error) {
+func (cfg Config) publish(ctx context.Context, st *state.State, keptFrom string, result Result) (Result, error) {
 	files, err := cfg.Codec.Encode(st.All())
 	if err != nil {
 		return Result{}, err
 	}
-	base := manifest.BaseSnapshot{ID: cfg.IDs.New()}
+	base := manifest.BaseSnapshot{ID: cfg.IDs.New(), RunsFrom: keptFrom}
 	for _, f := range files {
 		key := manifest.StateKey(cfg.Domain, f.Table, manifest.TierBase, cfg.IDs.New())
 		if _, err := cfg.Store.Create(ctx, key, f.Data); err != nil {

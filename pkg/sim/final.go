@@ -189,3 +189,28 @@ func (o *oracle) bounded(f *followed) {
 		o.violation("I-16 bounded work", "%d ledger entries for %d attempts at %d tasks in %d minutes", f.entries, attempts, f.state.Tasks.Len(), minutes)
 	}
 }
+
+// count adds up what the world did.
+func (o *oracle) count(r *Result) {
+	if o.w.counts["archive files"] > 0 {
+		o.w.counts["worlds with an archive"]++
+	}
+	for _, d := range o.w.domains {
+		f := o.domains[d]
+		r.Runs += f.state.Runs.Len()
+		for t := range f.state.Tasks.All {
+			if t.State.Terminal() {
+				r.Completions++
+			}
+		}
+		if f.manifest != nil {
+			r.Revisions += f.manifest.Revision
+			o.w.counts["closed runs in history"] += int(f.manifest.History["runs"].Rows)
+			for run := range f.state.Runs.All {
+				if run.RunID < f.manifest.BaseSnapshot.RunsFrom {
+					o.w.counts["runs not kept any more"]++
+				}
+			}
+		}
+	}
+}

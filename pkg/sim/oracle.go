@@ -576,28 +576,3 @@ func (o *oracle) stuck() {
 		o.violation("liveness", "the world does not come to rest")
 	}
 }
-
-// count adds up what the world did.
-func (o *oracle) count(r *Result) {
-	if o.w.counts["archive files"] > 0 {
-		o.w.counts["worlds with an archive"]++
-	}
-	for _, d := range o.w.domains {
-		f := o.domains[d]
-		r.Runs += f.state.Runs.Len()
-		for t := range f.state.Tasks.All {
-			if t.State.Terminal() {
-				r.Completions++
-			}
-		}
-		if f.manifest != nil {
-			r.Revisions += f.manifest.Revision
-			o.w.counts["closed runs in history"] += int(f.manifest.History["runs"].Rows)
-			for run := range f.state.Runs.All {
-				if run.RunID < f.manifest.BaseSnapshot.RunsFrom {
-					o.w.counts["runs not kept any more"]++
-				}
-			}
-		}
-	}
-}

@@ -44,8 +44,8 @@ resource "google_service_account_iam_member" "dispatcher_as_queue" {
 locals {
   # Every minute the domains that are due; once a day all of them.
   sweeps = {
-    sweep      = { schedule = "* * * * *", query = "", retries = 0 }
-    full-sweep = { schedule = var.full_sweep, query = "?full=true", retries = 3 }
+    sweep      = { schedule = "* * * * *", query = "", retries = 0, deadline = "180s" }
+    full-sweep = { schedule = var.full_sweep, query = "?full=true", retries = 3, deadline = "1800s" }
   }
 }
 
@@ -57,7 +57,7 @@ resource "google_cloud_scheduler_job" "sweeps" {
   name             = "${var.prefix}-${each.key}"
   description      = "Finds what nobody was told of."
   schedule         = each.value.schedule
-  attempt_deadline = "180s"
+  attempt_deadline = each.value.deadline
 
   retry_config {
     retry_count = each.value.retries

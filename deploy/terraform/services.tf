@@ -41,7 +41,7 @@ resource "google_cloud_run_v2_service" "services" {
 
   template {
     service_account = local.email[each.value]
-    timeout         = "300s"
+    timeout         = each.value == "sweeper" ? "1800s" : "300s" # as long as the scheduler waits for a full sweep
 
     scaling {
       min_instance_count = 0

@@ -130,7 +130,7 @@ type Compactor struct {
 	caughtUp event.Time // never falls in a lineage; the manifest's may be older
 	complete string     // likewise: every entry that is named below it is folded
 	created  event.Time // of the marker that was created last, if it is not known to be gone
-	// overlooked: the step under way has found what nobody was told of.
+	// overlooked: a sweep has found what nobody was told of, and no revision says so yet.
 	overlooked bool
 	merges     []*merge
 	encoding   time.Duration // spent on encoding files since it last rested

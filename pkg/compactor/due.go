@@ -126,10 +126,12 @@ func (c *Compactor) attend(ctx context.Context, r Request) error {
 			soon:    c.overlooked || len(control.Sweep(c.state, now)) > 0,
 		}
 		if c.marked(c.state, p) == c.manifest.Due {
+			c.overlooked = false
 			return nil
 		}
 		err := c.publish(ctx, c.state.Copy(), p)
 		if err == nil {
+			c.overlooked = false
 			return nil
 		}
 		if !errors.Is(err, manifest.ErrConflict) && !errors.Is(err, manifest.ErrNotCommitted) {

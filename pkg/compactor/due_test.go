@@ -184,6 +184,38 @@ func TestASweepThatFindsSomethingIsFollowedByOneInAMinute(t *testing.T) {
 	require.Equal(t, first.Add(2*time.Minute), w.due().At, "b waits for the queue, and is overdue there")
 }
 
+// What a listing found is found by no later one, so that a sweep which fails once it is
+// folded has to remember it.
+func TestASweepThatFailsRemembersWhatItFound(t *testing.T) {
+	w := marking(t)
+	c := w.open("c")
+	run, entry := w.trigger(foldtest.Task("a"))
+	w.step(c, entry)
+	first := w.markers()[0]
+	ends, entry := w.trigger(foldtest.Task("a"))
+	w.step(c, entry)
+	w.append(w.Finished(ends, "a", 1, event.Succeeded)) // and nobody is told
+	w.clock.pass(first.Sub(event.At(w.clock.Now())))
+	w.step(c, w.append(w.Started(run, "a", 1))) // and goes on
+	for _, row := range stateOf(c).Timers.Rows() {
+		w.step(c, w.append(&event.TimerEnqueued{TimerID: row.TimerID, Generation: row.Generation, CloudTaskID: row.CloudTaskID}))
+	}
+	w.faults(func(_ faultblob.Op, key string) faultblob.Fault {
+		if strings.HasPrefix(key, due.Prefix) {
+			return faultblob.FailBefore
+		}
+		return faultblob.None
+	})
+	sweep := compactor.Request{Barrier: true, Sweep: true, Through: first}
+	_, err := c.Step(t.Context(), sweep)
+	require.ErrorIs(t, err, faultblob.ErrInjected)
+	w.faults(nil)
+	result, err := c.Step(t.Context(), sweep)
+	require.NoError(t, err)
+	require.Equal(t, 0, result.Folded, "that was done")
+	require.Equal(t, manifest.Due{At: first.Add(time.Minute), Through: first}, w.due())
+}
+
 // What is on its way is nothing that anybody overlooked.
 func TestASweepThatOvertakesAHandOverIsFollowedByOneInItsTime(t *testing.T) {
 	w := marking(t)

@@ -148,11 +148,12 @@ func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 	taken = b.waiting
 	b.waiting = batch{}
 	if len(taken.entries) > maxBatch {
-		// The rest goes with the next batch, and so do those who wait for it.
+		// The rest goes with the next batch, and so do those who wait for it. What a sweep's
+		// listing finds is said with this one, and what the markers come to with both.
 		b.waiting = batch{
 			entries: taken.entries[maxBatch:], waiters: taken.waiters, settle: taken.settle, sweep: taken.sweep, through: taken.through,
 		}
-		taken = batch{entries: taken.entries[:maxBatch:maxBatch], barrier: taken.barrier}
+		taken = batch{entries: taken.entries[:maxBatch:maxBatch], barrier: taken.barrier, sweep: taken.sweep, through: taken.through}
 		return taken, 0, true
 	}
 	b.urgent, b.due = false, time.Time{}

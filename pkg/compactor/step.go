@@ -54,7 +54,6 @@ func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {
 		return Result{}, err
 	}
 	for tries := 0; ; tries++ {
-		c.overlooked = false
 		result, err := c.stepOnce(ctx, r)
 		if err == nil && r.Sweep {
 			err = c.attend(ctx, r)
@@ -117,7 +116,7 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 		}
 	}
 	entries = c.unknown(entries)
-	c.overlooked = c.overlooked || r.Barrier && c.overlook(entries, r.Entries)
+	c.overlooked = c.overlooked || r.Sweep && c.overlook(entries, r.Entries)
 	again := c.newlySupported(r.Barrier)
 	entries = slices.Concat(again, entries)
 	known := map[string]bool{} // before the listing

@@ -2,6 +2,7 @@ package service
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -16,13 +17,13 @@ import (
 // where it failed, a log line.
 func (s *server) handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(trace.Within(r.Context(), r.Header.Get(trace.Header)), requestTimeout)
+		handler, route := s.mux.Handler(r)
+		ctx, cancel := context.WithTimeout(trace.Within(r.Context(), r.Header.Get(trace.Header)), cmp.Or(s.timeouts[route], requestTimeout))
 		defer cancel()
 		r = r.WithContext(ctx)
 		r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
 		began := s.clock.Now()
 		answer := &recorder{ResponseWriter: w, status: http.StatusOK}
-		handler, route := s.mux.Handler(r)
 		if route == "" {
 			route = "none"
 			refuse(answer, r, handler)

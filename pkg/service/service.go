@@ -48,6 +48,8 @@ type server struct {
 	traces   *trace.Tracer
 	clock    clock.Clock
 	logger   *slog.Logger
+	// timeouts are those of routes that take longer than requestTimeout.
+	timeouts map[string]time.Duration
 	// background are what the service does beside its requests, and for them. They
 	// outlive the last request.
 	background []func(context.Context) error

@@ -42,11 +42,16 @@ func sweep(ctx context.Context, p Process, cfg config, logger *slog.Logger) erro
 		OnSwept: s.countSweep,
 	})
 	sweeper.Register(s.mux, sweeps)
+	s.timeouts = map[string]time.Duration{sweeper.Pattern: sweepTimeout}
 	if cfg.Every > 0 {
 		s.background = append(s.background, func(ctx context.Context) error { return sweepEvery(ctx, p, cfg, sweeps, logger) })
 	}
 	return s.serve(ctx)
 }
+
+// sweepTimeout bounds a sweep that is asked for: what a scheduler waits for at most,
+// less some time to answer. A full sweep of some ten thousand domains takes that long.
+const sweepTimeout = 29 * time.Minute
 
 // fullAgain is how much sooner a full sweep comes again that was not complete.
 const fullAgain = 24

@@ -8,10 +8,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
-// Register adds the sweeper's route to a mux: POST /v1/sweep, with ?full=true for a full
-// sweep.
+// Pattern is the sweeper's route.
+const Pattern = "POST /v1/sweep"
+
+// Register adds the sweeper's route to a mux, with ?full=true for a full sweep.
 func Register(mux *http.ServeMux, s *Sweeper) {
-	mux.HandleFunc("POST /v1/sweep", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc(Pattern, func(w http.ResponseWriter, r *http.Request) {
 		full := false
 		if text := r.URL.Query().Get("full"); text != "" {
 			var err error

@@ -19,9 +19,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -37,6 +39,11 @@ import (
 const (
 	// parallel is how many domains are swept at once.
 	parallel = 8
+	// patience bounds how long one domain may take: others wait for its turn to end. What
+	// its compactor has begun goes on without it.
+	patience = 30 * time.Second
+	// dueWithin bounds a sweep of the domains that are due. The next one goes on.
+	dueWithin = 2 * time.Minute
 	// strayAge is how old a marker must be that is of a domain with nothing in it, to be
 	// deleted: that whoever created it is about to publish is out of the question then.
 	strayAge = 24 * time.Hour
@@ -72,6 +79,8 @@ type Result struct {
 	// Folded are groups of the ledger that nobody had announced.
 	Folded int `json:"folded"`
 	Failed int `json:"failed"`
+	// Missed are those whose turn did not come before the sweep was to end.
+	Missed int `json:"missed,omitempty"`
 	// Late is by how much the oldest marker was found late.
 	Late time.Duration `json:"-"`
 }
@@ -85,6 +94,11 @@ type task struct {
 // Sweep sweeps the domains that are due; full, all others, too. One that fails does not
 // keep the others from it.
 func (s *Sweeper) Sweep(ctx context.Context, full bool) (Result, error) {
+	if !full {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, dueWithin)
+		defer cancel()
+	}
 	result, err := s.sweepAll(ctx, full)
 	if s.OnSwept != nil {
 		s.OnSwept(result, err)
@@ -105,17 +119,22 @@ func (s *Sweeper) sweepAll(ctx context.Context, full bool) (Result, error) {
 			listing = fmt.Errorf("list domains to sweep: %w", listing)
 		}
 	}
-	tasks := tasksOf(markers, all)
+	tasks := tasksOf(markers, all, now)
 	result := Result{Full: full, Domains: len(tasks)}
 	if len(markers) > 0 {
 		result.Late = now.Sub(markers[0].At)
 	}
-	errs := make([]error, len(tasks), len(tasks)+1)
+	errs := make([]error, len(tasks), len(tasks)+2) //nolint:mnd // of listing, and of what was missed
+	var missed atomic.Int64
 	var mu sync.Mutex
 	var g errgroup.Group
 	g.SetLimit(parallel)
 	for i, t := range tasks {
 		g.Go(func() error {
+			if ctx.Err() != nil {
+				missed.Add(1)
+				return nil
+			}
 			folded, err := s.sweep(ctx, t)
 			mu.Lock()
 			defer mu.Unlock()
@@ -128,11 +147,19 @@ func (s *Sweeper) sweepAll(ctx context.Context, full bool) (Result, error) {
 		})
 	}
 	_ = g.Wait() // they tell of their errors one by one
+	if result.Missed = int(missed.Load()); result.Missed > 0 {
+		errs = append(errs, fmt.Errorf("%d of %d domains were not swept, which the next sweeps are to do: %w",
+			result.Missed, result.Domains, ctx.Err()))
+	}
 	return result, errors.Join(append(errs, listing)...)
 }
 
-// tasksOf has each domain once: those that are due longest first, and then all others.
-func tasksOf(markers []due.Marker, all []ids.Domain) []*task {
+// tasksOf has each domain once: those that are due, and then all others.
+//
+// Each sweep takes them in another order. It may have to end before it has gone through
+// all, and those that take longest may be the same every time: in any order that stayed,
+// the same domains would never have their turn.
+func tasksOf(markers []due.Marker, all []ids.Domain, now event.Time) []*task {
 	var tasks []*task
 	byDomain := map[ids.Domain]*task{}
 	of := func(d ids.Domain) *task {
@@ -146,14 +173,21 @@ func tasksOf(markers []due.Marker, all []ids.Domain) []*task {
 		t := of(m.Domain)
 		t.markers = append(t.markers, m)
 	}
+	due := len(tasks)
 	slices.SortFunc(all, func(a, b ids.Domain) int { return strings.Compare(a.String(), b.String()) })
 	for _, d := range all {
 		of(d)
+	}
+	order := rand.New(rand.NewPCG(uint64(now), 0)) //nolint:gosec // nobody gains by knowing the order
+	for _, part := range [][]*task{tasks[:due], tasks[due:]} {
+		order.Shuffle(len(part), func(i, j int) { part[i], part[j] = part[j], part[i] })
 	}
 	return tasks
 }
 
 func (s *Sweeper) sweep(ctx context.Context, t *task) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	request := compactor.Request{Barrier: true, Sweep: true}
 	if n := len(t.markers); n > 0 {
 		request.Through = t.markers[n-1].At

@@ -4,11 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -33,12 +37,12 @@ var (
 	noon = event.At(time.Date(2026, 11, 22, 12, 0, 30, 0, time.UTC))
 )
 
-// stopped is a clock.
-type stopped struct{}
+// at is a clock that stands still.
+type at event.Time
 
-func (stopped) Now() time.Time { return noon.Time() }
+func (c at) Now() time.Time { return event.Time(c).Time() }
 
-func (stopped) Sleep(ctx context.Context, _ time.Duration) error { return ctx.Err() }
+func (at) Sleep(ctx context.Context, _ time.Duration) error { return ctx.Err() }
 
 // call is what the sweeper asked for, in order.
 type call struct {
@@ -60,6 +64,8 @@ type world struct {
 	// empty are domains without a state.
 	attended map[ids.Domain]event.Time
 	empty    map[ids.Domain]bool
+	// hanging are domains whose compactor does not answer.
+	hanging map[ids.Domain]bool
 
 	mu    sync.Mutex
 	calls map[ids.Domain][]call
@@ -94,13 +100,17 @@ func (w *world) left() []due.Marker {
 
 func (w *world) sweeper() *sweeper.Sweeper {
 	return sweeper.New(sweeper.Config{
-		Store: w.store, Clock: stopped{},
+		Store: w.store, Clock: at(noon),
 		Domains: func(context.Context) ([]ids.Domain, error) { return w.domains, w.listing },
-		Compact: func(_ context.Context, d ids.Domain, r compactor.Request) (compactor.Result, error) {
+		Compact: func(ctx context.Context, d ids.Domain, r compactor.Request) (compactor.Result, error) {
 			if !r.Barrier || !r.Sweep {
 				return compactor.Result{}, errors.New("what nobody announced is found by listing, and a marker may be missing")
 			}
 			w.called(d, call{what: "compact", through: r.Through})
+			if w.hanging[d] {
+				<-ctx.Done()
+				return compactor.Result{}, ctx.Err()
+			}
 			result := compactor.Result{Revision: 7, Folded: w.folded[d], Attended: r.Through}
 			if attended, ok := w.attended[d]; ok {
 				result.Attended = attended
@@ -198,6 +208,53 @@ func TestASweepGoesOnWhereAMarkerCannotBeDeletedOrDomainsNotListed(t *testing.T)
 	require.ErrorContains(t, err, "list domains to sweep: bucket away")
 	require.Equal(t, 2, result.Domains)
 	require.Equal(t, []due.Marker{kept}, w.left())
+}
+
+// Domains that cannot be folded, more than are swept at once, keep no other from its
+// turn, neither in this sweep nor in the next.
+func TestDomainsThatHangLeaveTurnsToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.hanging = map[ids.Domain]bool{}
+		for i := range 20 {
+			d := ids.Domain{Tenant: "acme", Workspace: fmt.Sprintf("hangs-%d", i)}
+			w.hanging[d] = true
+			w.mark(d, time.Hour)
+		}
+		w.mark(one, 0)
+		result, err := w.sweeper().Sweep(t.Context(), false)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, sweeper.Result{Domains: 21, Failed: 20, Late: time.Hour + 30*time.Second}, result)
+		require.Len(t, w.calls[one], 2, "folded and repaired")
+		require.Len(t, w.left(), 20)
+	})
+}
+
+// What a sweep has no time for, others have: each takes domains in another order.
+func TestASweepThatHasToEndSaysWhatItMissedAndTheNextGoesAnotherWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.hanging = map[ids.Domain]bool{}
+		for i := range 100 {
+			d := ids.Domain{Tenant: "acme", Workspace: fmt.Sprintf("hangs-%02d", i)}
+			w.domains, w.hanging[d] = append(w.domains, d), true
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 45*time.Second)
+		defer cancel()
+		s := w.sweeper()
+		result, err := s.Sweep(ctx, true)
+		require.Equal(t, sweeper.Result{Full: true, Domains: 100, Failed: 16, Missed: 84}, result)
+		require.ErrorContains(t, err, "84 of 100 domains were not swept, which the next sweeps are to do: context deadline exceeded")
+		first := slices.Collect(maps.Keys(w.calls))
+		require.Len(t, first, 16)
+
+		s.Clock = at(noon.Add(time.Minute))
+		ctx, cancel = context.WithTimeout(t.Context(), 45*time.Second)
+		defer cancel()
+		_, err = s.Sweep(ctx, true)
+		require.Error(t, err)
+		require.Greater(t, len(w.calls), len(first), "others had their turn, too")
+	})
 }
 
 // What it costs where nothing can get stuck, however many domains there are.

@@ -1,11 +1,18 @@
 package bench
 
-import "context"
+import (
+	"context"
+	"slices"
+)
+
+// turns is how many samples of each history are taken for one of another workload: what
+// is compared differs by less than samples scatter.
+const turns = 5
 
 // withHistory measures a workload on stores that have finished tasks in them, each
 // so many. The samples of one history share its store: what they add to it is
-// little. They take turns with those of the others, so that a machine that is busy
-// for a while is so for all.
+// little. They take turns with those of the others, in this order and in the other, so
+// that a machine that is busy for a while is so for all.
 func withHistory(ctx context.Context, cfg Config, w Workload) (results []Result, err error) {
 	dirs := make([]string, len(cfg.History))
 	samples := make([][]sample, len(cfg.History))
@@ -15,9 +22,14 @@ func withHistory(ctx context.Context, cfg Config, w Workload) (results []Result,
 				return err
 			}
 		}
-		for range cfg.Samples {
-			for i, dir := range dirs {
-				s, err := measured(func(s *sample) error { return cfg.onFolder(ctx, dir, w, s) })
+		order := make([]int, len(dirs))
+		for i := range order {
+			order[i] = i
+		}
+		for range turns * cfg.Samples {
+			slices.Reverse(order)
+			for _, i := range order {
+				s, err := measured(func(s *sample) error { return cfg.onFolder(ctx, dirs[i], w, s) })
 				if err != nil {
 					return err
 				}

@@ -90,6 +90,7 @@ type Stack struct {
 	compactor *compactor.Compactor
 	dispatch  *dispatcher.Dispatcher
 	queue     *localqueue.Queue
+	client    *http.Client // of the queue
 	worker    *worker.Worker
 	listener  net.Listener
 	server    *http.Server
@@ -224,8 +225,9 @@ func (s *Stack) build(ctx context.Context) error {
 		Domain: p.Domain, Store: p.Objects, Appender: appender, Compactor: s.compactor, Snapshots: snapshots,
 		IDs: p.IDs, Clock: p.Clock, Actor: s.opts.Actor, Traces: s.opts.Traces,
 	})
+	s.client = newClient()
 	s.queue = localqueue.New(localqueue.Options{
-		Clock: p.Clock, Client: newClient(), Logger: p.Logger, Concurrency: s.concurrency,
+		Clock: p.Clock, Client: s.client, Logger: p.Logger, Concurrency: s.concurrency,
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
 		Domain: p.Domain, Queue: s.queue, QueueAsks: true, Appender: appender, Compactor: s.compactor, Snapshots: snapshots,
@@ -513,6 +515,7 @@ func (s *Stack) Close() error {
 		s.settle()
 		s.stop()
 		err = s.group.Wait()
+		s.client.CloseIdleConnections() // a worker that is to end waits for those that were never used
 	}
 	if s.worker != nil {
 		gone, cancel := context.WithCancel(context.Background())

@@ -42,6 +42,10 @@ func (c *Compactor) publish(ctx context.Context, work *state.State, p publicatio
 			r.apply(next, event.At(c.Clock.Now()))
 		}
 	}
+	inlined, err := c.supersede(next, delta, changed)
+	if err != nil {
+		return err
+	}
 	next.L0Count = len(next.L0)
 	if next.BaseSnapshot.ID != c.baseID() {
 		work.Evict(snapshot.CutOf(next))
@@ -52,7 +56,7 @@ func (c *Compactor) publish(ctx context.Context, work *state.State, p publicatio
 	}
 	work.Drain()
 	c.traceEnded(ctx, changed.Runs)
-	c.state, c.manifest = work, next
+	c.state, c.manifest, c.inlined = work, next, inlined
 	c.seen(next)
 	c.caughtUp = max(c.caughtUp, next.Watermarks.CaughtUpAt)
 	snap := c.share()

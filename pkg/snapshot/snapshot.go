@@ -90,6 +90,18 @@ func (c *Codec) Inline(rows *state.Rows) (inline []manifest.Rows, size int64, er
 	return inline, size, e.err
 }
 
+// Without are the rows that newer has none for with the same key.
+func (c *Codec) Without(rows, newer *state.Rows) *state.Rows {
+	return &state.Rows{
+		Runs: c.t.runs.Without(rows.Runs, newer.Runs), Tasks: c.t.tasks.Without(rows.Tasks, newer.Tasks),
+		Deps: c.t.deps.Without(rows.Deps, newer.Deps), Timers: c.t.timers.Without(rows.Timers, newer.Timers),
+		Outbox: c.t.outbox.Without(rows.Outbox, newer.Outbox), Attempts: c.t.attempts.Without(rows.Attempts, newer.Attempts),
+		Heartbeats: c.t.heartbeats.Without(rows.Heartbeats, newer.Heartbeats), RunKeys: c.t.runKeys.Without(rows.RunKeys, newer.RunKeys),
+		Conflicts: c.t.conflicts.Without(rows.Conflicts, newer.Conflicts), Limits: c.t.limits.Without(rows.Limits, newer.Limits),
+		Partitions: c.t.partitions.Without(rows.Partitions, newer.Partitions), Entries: c.t.entries.Without(rows.Entries, newer.Entries),
+	}
+}
+
 func (c *Codec) encode(e *encoder, rows *state.Rows) {
 	encode(e, c.t.runs, rows.Runs, func(r *state.Run) string { return r.RunID })
 	encode(e, c.t.tasks, rows.Tasks, func(r *state.Task) string { return r.RunID })

@@ -52,6 +52,24 @@ func (t *Table[R]) MergeDeltas(files ...[]*R) ([]*R, error) {
 	return lists[0], nil
 }
 
+// Without gives the rows whose keys none of others has: rows itself where that is all.
+func (t *Table[R]) Without(rows, others []*R) []*R {
+	if len(rows) == 0 || len(others) == 0 {
+		return rows
+	}
+	if !slices.IsSortedFunc(others, t.Compare) {
+		others = slices.SortedFunc(slices.Values(others), t.Compare)
+	}
+	has := func(row *R) bool {
+		_, found := slices.BinarySearchFunc(others, row, t.Compare)
+		return found
+	}
+	if !slices.ContainsFunc(rows, has) {
+		return rows
+	}
+	return slices.DeleteFunc(slices.Clone(rows), has)
+}
+
 func (t *Table[R]) mergeTwo(a, b []*R) ([]*R, error) {
 	merged := make([]*R, 0, len(a)+len(b))
 	for len(a) > 0 && len(b) > 0 {

@@ -14,13 +14,18 @@ import (
 
 // Run is a run as answers have it.
 type Run struct {
-	RunID       string           `json:"run_id"`
-	State       state.RunState   `json:"state"`
-	Trigger     string           `json:"trigger"`
-	ParentRunID string           `json:"parent_run_id,omitempty"`
-	RunKey      string           `json:"run_key,omitempty"`
-	Assets      json.RawMessage  `json:"assets,omitempty"`
-	Partitions  json.RawMessage  `json:"partitions,omitempty"`
+	RunID       string         `json:"run_id"`
+	State       state.RunState `json:"state"`
+	Trigger     string         `json:"trigger"`
+	ParentRunID string         `json:"parent_run_id,omitempty"`
+	RunKey      string         `json:"run_key,omitempty"`
+	// Assets and Partitions are the first of what was asked for, and the totals how many
+	// that were.
+	Assets          json.RawMessage `json:"assets,omitempty"`
+	AssetsTotal     int32           `json:"assets_total"`
+	Partitions      json.RawMessage `json:"partitions,omitempty"`
+	PartitionsTotal int32           `json:"partitions_total"`
+
 	Labels      json.RawMessage  `json:"labels,omitempty"`
 	Tasks       map[string]int32 `json:"tasks"`
 	TasksTotal  int32            `json:"tasks_total"`
@@ -33,7 +38,8 @@ type Run struct {
 func runOf(r *state.Run) Run {
 	return Run{
 		RunID: r.RunID, State: r.State, Trigger: r.TriggerType, ParentRunID: r.ParentRunID, RunKey: r.RunKey,
-		Assets: json.RawMessage(r.RootAssets), Partitions: json.RawMessage(r.Partitions), Labels: json.RawMessage(r.Labels),
+		Assets: json.RawMessage(r.RootAssets), AssetsTotal: r.RootAssetsTotal,
+		Partitions: json.RawMessage(r.Partitions), PartitionsTotal: r.PartitionsTotal, Labels: json.RawMessage(r.Labels),
 		TasksTotal: r.TasksTotal, CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, CompletedAt: r.CompletedAt,
 		Error: r.ErrorMessage,
 		Tasks: map[string]int32{

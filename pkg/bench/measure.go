@@ -11,7 +11,6 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
-	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -57,7 +56,7 @@ func (cfg Config) measure(ctx context.Context, e *engine.Engine, watch awaiter, 
 	for i := range runs {
 		g.Go(func() error {
 			ticket, err := e.Run(ctx, engine.RunRequest{
-				Plan: request(assets), Trigger: event.Trigger{Type: "manual"},
+				Plan: plan.Request{Assets: assets, All: true}, Trigger: event.Trigger{Type: "manual"},
 			})
 			runs[i] = ticket.RunID
 			return err
@@ -85,27 +84,6 @@ func (cfg Config) measure(ctx context.Context, e *engine.Engine, watch awaiter, 
 		}
 	}
 	return nil
-}
-
-// request asks for all of a workload's tasks. A request names as many as an event may;
-// beyond that, the last ones, and all that they wait for.
-func request(assets []plan.Asset) plan.Request {
-	r := plan.Request{Assets: assets, All: true}
-	if len(assets) > event.MaxSelection {
-		r.All, r.Upstream = false, true
-		waited := map[ids.AssetKey]bool{}
-		for i := range assets {
-			for _, dep := range assets[i].Deps {
-				waited[dep] = true
-			}
-		}
-		for i := range assets {
-			if !waited[assets[i].Key] {
-				r.Select = append(r.Select, assets[i].Key)
-			}
-		}
-	}
-	return r
 }
 
 // awaitEnd waits for the end of runs.

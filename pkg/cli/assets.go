@@ -184,7 +184,7 @@ var assetColumns = []column[assetInfo]{
 	{name: "bytes", value: func(i assetInfo) any { return i.bytes }, text: func(i assetInfo) any { return number(bytesText(i.bytes)) }},
 	{name: "last_materialized_at", value: func(i assetInfo) any { return moment(i.last) }, text: func(i assetInfo) any { return stamp(i.last) }},
 	{name: "last_run_id", machine: true, value: func(i assetInfo) any { return orNil(i.lastRun) }},
-	{name: "depends_on", value: func(i assetInfo) any { return i.deps() }, text: func(i assetInfo) any { return words(i.deps()) }},
+	{name: "depends_on", value: func(i assetInfo) any { return i.deps() }, text: func(i assetInfo) any { return words(i.deps(), 0) }},
 	{name: "description", machine: true, value: func(i assetInfo) any { return orNil(i.Description) }},
 	{name: "file", machine: true, value: func(i assetInfo) any { return i.File }},
 }
@@ -200,7 +200,7 @@ func (a *app) assetText(i *assetInfo) string {
 		field("", "%s", oneLine(i.Description))
 	}
 	field("declared in", "%s (%s)", i.File, i.kind())
-	if deps := words(i.deps()); deps != "" {
+	if deps := words(i.deps(), 0); deps != "" {
 		field("depends on", "%s", deps)
 	}
 	if i.Partitions != nil {

@@ -37,13 +37,18 @@ func taskTookText(t *state.Task, now event.Time) any {
 
 // runStatus is the answer of servo status.
 type runStatus struct {
-	RunID       string           `json:"run_id"`
-	State       state.RunState   `json:"state"`
-	Trigger     string           `json:"trigger"`
-	ParentRunID string           `json:"parent_run_id,omitempty"`
-	RunKey      string           `json:"run_key,omitempty"`
-	Assets      []any            `json:"assets"`
-	Partitions  []any            `json:"partitions"`
+	RunID       string         `json:"run_id"`
+	State       state.RunState `json:"state"`
+	Trigger     string         `json:"trigger"`
+	ParentRunID string         `json:"parent_run_id,omitempty"`
+	RunKey      string         `json:"run_key,omitempty"`
+	// Assets and Partitions are the first of what was asked for, and the totals how many
+	// that were.
+	Assets          []any `json:"assets"`
+	AssetsTotal     int32 `json:"assets_total"`
+	Partitions      []any `json:"partitions"`
+	PartitionsTotal int32 `json:"partitions_total"`
+
 	CreatedAt   event.Time       `json:"created_at"`
 	CompletedAt event.Time       `json:"completed_at,omitempty,omitzero"`
 	Seconds     float64          `json:"seconds"`
@@ -105,7 +110,8 @@ func (a *app) statusCommand() *cobra.Command {
 func statusOf(s *state.State, r *state.Run, now event.Time) *runStatus {
 	st := &runStatus{
 		RunID: r.RunID, State: r.State, Trigger: r.TriggerType, ParentRunID: r.ParentRunID, RunKey: r.RunKey,
-		Assets: texts(r.RootAssets), Partitions: texts(r.Partitions),
+		Assets: texts(r.RootAssets), AssetsTotal: r.RootAssetsTotal,
+		Partitions: texts(r.Partitions), PartitionsTotal: r.PartitionsTotal,
 		CreatedAt: r.CreatedAt, CompletedAt: r.CompletedAt, Seconds: took(r, now).Seconds(), TasksTotal: r.TasksTotal,
 		Tasks:   map[string]int32{},
 		Running: []runningTask{}, Retrying: []failedTask{}, Failed: []failedTask{}, Waits: append([]string{}, waits(s, r)...),
@@ -154,9 +160,9 @@ func (a *app) statusText(st *runStatus, now event.Time) string {
 		trigger += ", run key " + st.RunKey
 	}
 	field("trigger", "%s", trigger)
-	field("assets", "%s", words(st.Assets))
+	field("assets", "%s", words(st.Assets, st.AssetsTotal))
 	if len(st.Partitions) > 0 {
-		field("partitions", "%s", words(st.Partitions))
+		field("partitions", "%s", words(st.Partitions, st.PartitionsTotal))
 	}
 	field("tasks", "%s: %s", grouped(int64(st.TasksTotal)), counts(st.run))
 	for i, t := range st.Running {
@@ -220,15 +226,20 @@ func first(i int, name string) string {
 }
 
 // words are texts in one line.
-func words(list []any) string {
+// words is the beginning of a list, of which so many are in all.
+func words(list []any, total int32) string {
 	var parts []string
 	for i, w := range list {
 		if i == maxStatus {
-			return fmt.Sprintf("%s and %d more", strings.Join(parts, ", "), len(list)-maxStatus)
+			break
 		}
 		parts = append(parts, fmt.Sprint(w))
 	}
-	return strings.Join(parts, ", ")
+	text := strings.Join(parts, ", ")
+	if more := max(int(total), len(list)) - len(parts); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 func (a *app) cancelCommand() *cobra.Command {

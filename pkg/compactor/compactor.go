@@ -127,7 +127,7 @@ type Compactor struct {
 	// What follows belongs to the goroutine of Run.
 	state    *state.State // as of manifest
 	manifest *manifest.Manifest
-	inlined  inlined // in manifest
+	inlined  inlined    // in manifest
 	caughtUp event.Time // never falls in a lineage; the manifest's may be older
 	complete string     // likewise: every entry that is named below it is folded
 	created  event.Time // of the marker that was created last, if it is not known to be gone

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -313,6 +314,7 @@ func TestARetryRepeatsWhatDidNotSucceedFromWhatDid(t *testing.T) {
 		row := w.state().Runs.Get(ticket.RunID)
 		require.Equal(t, parent.RunID, row.ParentRunID)
 		require.Equal(t, []int32{2, 600}, []int32{row.MaxParallelism, row.TimeoutSec})
+		require.JSONEq(t, `["raw/a","raw/b","raw/c","raw/d"]`, row.RootAssets, "it is of what its run was of")
 		var keys []string
 		w.state().TasksOf(ticket.RunID, func(task *state.Task) bool {
 			keys = append(keys, task.TaskKey+" "+string(task.State))
@@ -331,6 +333,31 @@ func TestARetryRepeatsWhatDidNotSucceedFromWhatDid(t *testing.T) {
 		require.Equal(t, state.RunSucceeded, w.state().Runs.Get(ticket.RunID).State)
 		require.Equal(t, state.RunFailed, w.state().Runs.Get(parent.RunID).State, "what has ended stays as it is")
 	})
+}
+
+// A project may have any number of assets. The run's row, which is written with each of
+// its changes, names the first ones and says how many they are.
+func TestAllOfALargeProjectIsRunAndRetried(t *testing.T) {
+	w := newDomain(t, false)
+	const n = event.MaxSelection + 1
+	var assets []plan.Asset
+	for i := range n {
+		assets = append(assets, asset(fmt.Sprintf("a%05d", i)))
+	}
+	ticket := w.run(request(assets...))
+	require.Equal(t, n, ticket.Tasks)
+	row := w.state().Runs.Get(ticket.RunID)
+	require.Equal(t, int32(event.MaxSelection), row.RootAssetsTotal, "as many as an event may name")
+	var named []string
+	require.NoError(t, json.Unmarshal([]byte(row.RootAssets), &named))
+	require.Len(t, named, 20)
+	require.Equal(t, "raw/a00000", named[0])
+
+	require.NoError(t, w.Cancel(t.Context(), ticket.RunID, "", true))
+	ticket, err := w.Retry(t.Context(), ticket.RunID)
+	require.NoError(t, err)
+	require.Equal(t, n, ticket.Tasks)
+	require.Equal(t, int32(event.MaxSelection), w.state().Runs.Get(ticket.RunID).RootAssetsTotal)
 }
 
 func TestAPlanThatIsGoneCannotBeRetried(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -98,13 +99,35 @@ func (e *Engine) Retry(ctx context.Context, runID string) (Ticket, error) {
 		Trigger:        event.Trigger{Type: "retry", ParentRunID: parent.RunID},
 		MaxParallelism: parent.MaxParallelism, TimeoutSec: parent.TimeoutSec, CancelGraceSec: parent.CancelGraceSec,
 	}
-	if parent.RootAssets != "" {
-		if err := json.Unmarshal([]byte(parent.RootAssets), &p.RootAssets); err != nil {
-			return Ticket{}, fmt.Errorf("read root assets of run %s: %w", parent.RunID, err)
-		}
+	if p.RootAssets, err = repeated(parent, built); err != nil {
+		return Ticket{}, err
 	}
 	return e.trigger(ctx, built, p)
 }
+
+// repeated are the assets that a retry is of: those that its run was of, or, where the
+// run's row does not name all of these, those that are executed again.
+func repeated(parent *state.Run, built *plan.Plan) (keys []string, err error) {
+	if parent.RootAssets != "" {
+		if err := json.Unmarshal([]byte(parent.RootAssets), &keys); err != nil {
+			return nil, fmt.Errorf("read root assets of run %s: %w", parent.RunID, err)
+		}
+	}
+	if len(keys) >= int(parent.RootAssetsTotal) {
+		return keys, nil
+	}
+	keys = nil
+	for i := range built.Tasks {
+		if key := built.Tasks[i].AssetKey; key != "" {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return atMost(slices.Compact(keys)), nil
+}
+
+// atMost is as many of the assets as an event may name.
+func atMost(keys []string) []string { return keys[:min(len(keys), event.MaxSelection)] }
 
 // maxInlineTasks and maxInlineBytes bound the tasks that travel in the event;
 // beyond, the compactor reads them from the plan.
@@ -214,7 +237,7 @@ func roots(r plan.Request) []string {
 		for i := range r.Assets {
 			keys = append(keys, r.Assets[i].Key.String())
 		}
-		return keys
+		return atMost(keys)
 	}
 	for _, key := range r.Select {
 		keys = append(keys, key.String())

@@ -24,7 +24,9 @@ func (f *folder) runTriggered(p *event.RunTriggered) verdict {
 	f.runs[p.RunID] = &state.Run{
 		RunID: p.RunID, PlanID: p.PlanID, RunKey: p.RunKey,
 		TriggerType: p.Trigger.Type, Trigger: jsonOf(p.Trigger), ParentRunID: p.Trigger.ParentRunID,
-		State: state.RunPending, RootAssets: jsonOfList(p.RootAssets), Partitions: jsonOfList(p.PartitionSelection),
+		State:      state.RunPending,
+		RootAssets: firstOf(p.RootAssets), RootAssetsTotal: int32(len(p.RootAssets)), //nolint:gosec // at most event.MaxSelection
+		Partitions: firstOf(p.PartitionSelection), PartitionsTotal: int32(len(p.PartitionSelection)), //nolint:gosec // likewise
 		Labels: jsonOfMap(p.Labels), MaxParallelism: p.MaxParallelism, TimeoutSec: p.TimeoutSec,
 		CancelGraceSec: orDefault(p.CancelGraceSec, DefaultCancelGraceSec),
 		CreatedAt:      f.at(), LastActivityAt: f.at(),
@@ -231,11 +233,15 @@ func jsonOf(v any) string {
 	return string(raw)
 }
 
-func jsonOfList(list []string) string {
+// maxNamed is how many of the assets and of the partitions that were asked for a run's row
+// names.
+const maxNamed = 20
+
+func firstOf(list []string) string {
 	if len(list) == 0 {
 		return ""
 	}
-	return jsonOf(list)
+	return jsonOf(list[:min(len(list), maxNamed)])
 }
 
 func jsonOfMap[V any](m map[string]V) string {

@@ -49,22 +49,27 @@ func (s RunState) Terminal() bool {
 
 // Run is a row of runs.
 type Run struct {
-	RunID          string   `col:"run_id,key"`
-	PlanID         string   `col:"plan_id"`
-	PlanRef        string   `col:"plan_ref,null"`
-	RunKey         string   `col:"run_key,null"`
-	TriggerType    string   `col:"trigger_type,dict"`
-	Trigger        string   `col:"trigger"` // JSON
-	ParentRunID    string   `col:"parent_run_id,null"`
-	State          RunState `col:"state,dict"`
-	ErrorCode      string   `col:"error_code,null,dict"`
-	ErrorMessage   string   `col:"error_message,null"`
-	RootAssets     string   `col:"root_assets,null"`         // JSON
-	Partitions     string   `col:"partition_selection,null"` // JSON
-	Labels         string   `col:"labels,null"`              // JSON
-	MaxParallelism int32    `col:"max_parallelism"`          // 0: no limit of its own
-	TimeoutSec     int32    `col:"timeout_sec"`              // 0: none
-	CancelGraceSec int32    `col:"cancel_grace_sec"`         // before a cancel is forced
+	RunID        string   `col:"run_id,key"`
+	PlanID       string   `col:"plan_id"`
+	PlanRef      string   `col:"plan_ref,null"`
+	RunKey       string   `col:"run_key,null"`
+	TriggerType  string   `col:"trigger_type,dict"`
+	Trigger      string   `col:"trigger"` // JSON
+	ParentRunID  string   `col:"parent_run_id,null"`
+	State        RunState `col:"state,dict"`
+	ErrorCode    string   `col:"error_code,null,dict"`
+	ErrorMessage string   `col:"error_message,null"`
+	// What was asked for: the first of it as JSON, and how many that are in all. The row
+	// is written with each change of the run, and so must not grow with it.
+	RootAssets      string `col:"root_assets,null"`
+	RootAssetsTotal int32  `col:"root_assets_total"`
+	Partitions      string `col:"partition_selection,null"`
+	PartitionsTotal int32  `col:"partition_selection_total"`
+
+	Labels         string `col:"labels,null"`      // JSON
+	MaxParallelism int32  `col:"max_parallelism"`  // 0: no limit of its own
+	TimeoutSec     int32  `col:"timeout_sec"`      // 0: none
+	CancelGraceSec int32  `col:"cancel_grace_sec"` // before a cancel is forced
 
 	TasksTotal     int32 `col:"tasks_total"`
 	TasksBlocked   int32 `col:"tasks_blocked"`

@@ -35,6 +35,10 @@ func (t texts) has(tier string, _ int, d *Delta) bool {
 	return ok
 }
 
+// deltaShare is the part of a manifest, one in so many, that a new delta may take before
+// the rest is copied for it.
+const deltaShare = 4
+
 func (t texts) encode(m *Manifest) (data []byte, next texts, err error) {
 	if err := m.validate(t.has); err != nil {
 		return nil, nil, fmt.Errorf("encode manifest of %s, revision %d: %w", m.Domain(), m.Revision, err)
@@ -46,7 +50,11 @@ func (t texts) encode(m *Manifest) (data []byte, next texts, err error) {
 		return nil, nil, fmt.Errorf("encode manifest of %s, revision %d: %w", m.Domain(), m.Revision, err)
 	}
 	next = texts{}
-	data = data[:len(data)-1] // its brace
+	size := len(data) + 1
+	for _, text := range t { // about what there will be: one delta comes, or some become one
+		size += len(text) + 1
+	}
+	data = slices.Grow(data[:len(data)-1], size+size/deltaShare) // without its brace
 	for _, list := range []struct {
 		name, tier string
 		deltas     []Delta
@@ -65,7 +73,7 @@ func (t texts) encode(m *Manifest) (data []byte, next texts, err error) {
 			} else {
 				data = append(data, ',')
 			}
-			data = append(slices.Grow(data, len(text)+2), text...)
+			data = append(data, text...)
 		}
 		if len(list.deltas) > 0 {
 			data = append(data, ']')

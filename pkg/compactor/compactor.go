@@ -127,7 +127,7 @@ type Compactor struct {
 	// What follows belongs to the goroutine of Run.
 	state    *state.State // as of manifest
 	manifest *manifest.Manifest
-	inlined  inlined    // in manifest
+	atHand   atHand     // of manifest
 	caughtUp event.Time // never falls in a lineage; the manifest's may be older
 	complete string     // likewise: every entry that is named below it is folded
 	created  event.Time // of the marker that was created last, if it is not known to be gone
@@ -323,7 +323,7 @@ func (c *Compactor) reload(ctx context.Context) (follows bool, err error) {
 		clear(c.tried)
 	}
 	if m != c.manifest {
-		c.inlined = nil // another writer may have left out of them what only it has
+		c.atHand = nil // another writer may have left rows out of the deltas that it has
 	}
 	c.state, c.manifest = st, m
 	if m == nil {

@@ -51,6 +51,8 @@ type merge struct {
 	tier  string           // of the result
 	id    string           // of the result, and in the names of its files
 	parts []manifest.Delta // that it replaces, oldest first; none for a base
+	// atHand is of the manifest.
+	atHand atHand
 
 	result atomic.Pointer[merged]
 	done   atomic.Bool
@@ -59,6 +61,8 @@ type merge struct {
 // merged is what a merge made.
 type merged struct {
 	manifest.Delta
+
+	rows *state.Rows // nil for a base
 
 	// Of a base: what it leaves to history, and the new indexes of that.
 	cut     state.Cut
@@ -209,7 +213,7 @@ func (c *Compactor) start(ctx context.Context, tier string, parts []manifest.Del
 	if tier == manifest.TierBase {
 		c.unmergeable.Store(false)
 	}
-	r := &merge{of: c.manifest, tier: tier, id: c.IDs.New(), parts: slices.Clone(parts)}
+	r := &merge{of: c.manifest, tier: tier, id: c.IDs.New(), parts: slices.Clone(parts), atHand: c.atHand}
 	c.merges = append(c.merges, r)
 	var whole *state.State
 	if tier == manifest.TierBase {
@@ -230,7 +234,7 @@ func (c *Compactor) merge(ctx context.Context, r *merge, whole *state.State) err
 	if whole != nil {
 		return c.rebase(ctx, r, whole)
 	}
-	rows, err := snapshot.LoadDeltas(ctx, c.Codec, c.Manifests, r.parts)
+	rows, err := c.load(ctx, r)
 	if err != nil {
 		c.unmergeable.Store(true)
 		return err
@@ -240,7 +244,7 @@ func (c *Compactor) merge(ctx context.Context, r *merge, whole *state.State) err
 		return err
 	}
 	delta.Revision = r.through()
-	r.result.Store(&merged{Delta: delta})
+	r.result.Store(&merged{Delta: delta, rows: rows})
 	return nil
 }
 

@@ -172,9 +172,9 @@ func TestADeltaInTheManifestHoldsUpNoMerge(t *testing.T) {
 func TestALostFileIsMadeGoodByABase(t *testing.T) {
 	w := newWorld(t)
 	w.options = compactor.Options{MaxDeltas: 4, MaxInline: -1}
-	c := w.open("one")
 	_, entry := w.trigger(foldtest.Task("a"))
-	w.step(c, entry)
+	w.step(w.open("one"), entry)
+	c := w.open("two") // which has the state in memory, and not what brought each delta
 	lost, reads := w.newest().L0[0].Files[0].Key, 0
 	require.NoError(t, w.blobs.Delete(t.Context(), lost))
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
@@ -190,7 +190,7 @@ func TestALostFileIsMadeGoodByABase(t *testing.T) {
 	}
 	require.Equal(t, 1, reads, "it is not tried again and again")
 	require.NotEmpty(t, w.newest().BaseSnapshot.Files)
-	w.open("two")
+	w.open("three")
 	w.verify()
 }
 

@@ -42,7 +42,7 @@ func (c *Compactor) publish(ctx context.Context, work *state.State, p publicatio
 			r.apply(next, event.At(c.Clock.Now()))
 		}
 	}
-	inlined, err := c.supersede(next, delta, changed)
+	atHand, err := c.supersede(next, delta, changed)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (c *Compactor) publish(ctx context.Context, work *state.State, p publicatio
 	}
 	work.Drain()
 	c.traceEnded(ctx, changed.Runs)
-	c.state, c.manifest, c.inlined = work, next, inlined
+	c.state, c.manifest, c.atHand = work, next, atHand
 	c.seen(next)
 	c.caughtUp = max(c.caughtUp, next.Watermarks.CaughtUpAt)
 	snap := c.share()

@@ -4,6 +4,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -88,6 +89,40 @@ func (c *Codec) Inline(rows *state.Rows) (inline []manifest.Rows, size int64, er
 		size = rowBytes * int64(rows.Len())
 	}
 	return inline, size, e.err
+}
+
+// MergeRows gives the rows that several hold together, as Merge does of files.
+func (c *Codec) MergeRows(all []*state.Rows) (*state.Rows, error) {
+	if len(all) == 1 {
+		return all[0], nil
+	}
+	var rows state.Rows
+	err := errors.Join(
+		mergeRows(c.t.runs, all, func(r *state.Rows) *[]*state.Run { return &r.Runs }, &rows),
+		mergeRows(c.t.tasks, all, func(r *state.Rows) *[]*state.Task { return &r.Tasks }, &rows),
+		mergeRows(c.t.deps, all, func(r *state.Rows) *[]*state.Dep { return &r.Deps }, &rows),
+		mergeRows(c.t.timers, all, func(r *state.Rows) *[]*state.Timer { return &r.Timers }, &rows),
+		mergeRows(c.t.outbox, all, func(r *state.Rows) *[]*state.Dispatch { return &r.Outbox }, &rows),
+		mergeRows(c.t.attempts, all, func(r *state.Rows) *[]*state.Attempt { return &r.Attempts }, &rows),
+		mergeRows(c.t.heartbeats, all, func(r *state.Rows) *[]*state.Heartbeat { return &r.Heartbeats }, &rows),
+		mergeRows(c.t.runKeys, all, func(r *state.Rows) *[]*state.RunKey { return &r.RunKeys }, &rows),
+		mergeRows(c.t.conflicts, all, func(r *state.Rows) *[]*state.RunKeyConflict { return &r.Conflicts }, &rows),
+		mergeRows(c.t.limits, all, func(r *state.Rows) *[]*state.Limit { return &r.Limits }, &rows),
+		mergeRows(c.t.partitions, all, func(r *state.Rows) *[]*state.Partition { return &r.Partitions }, &rows),
+		mergeRows(c.t.entries, all, func(r *state.Rows) *[]*state.Entry { return &r.Entries }, &rows),
+	)
+	return &rows, err
+}
+
+func mergeRows[R table.Row](t *table.Table[R], all []*state.Rows, of func(*state.Rows) *[]*R, into *state.Rows) (err error) {
+	var lists [][]*R
+	for _, rows := range all {
+		if list := *of(rows); len(list) > 0 {
+			lists = append(lists, list)
+		}
+	}
+	*of(into), err = t.MergeDeltas(lists...)
+	return err
 }
 
 // Without are the rows that newer has none for with the same key.

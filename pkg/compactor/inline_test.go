@@ -1,0 +1,108 @@
+package compactor_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+)
+
+// chain are the tasks of a chain.
+func chain(n int) []event.TaskDef {
+	defs := []event.TaskDef{foldtest.Task("a")}
+	for i := range n - 1 {
+		defs = append(defs, foldtest.Task(key(i+1), key(i)))
+	}
+	return defs
+}
+
+func key(i int) string { return string(rune('a' + i)) }
+
+// held counts the rows of a table that the newest manifest holds itself.
+func (w *world) held(table string) int {
+	w.t.Helper()
+	n := 0
+	for _, d := range w.newest().L0 {
+		for _, rows := range d.Inline {
+			if rows.Table == table {
+				n += int(rows.Count)
+			}
+		}
+	}
+	return n
+}
+
+// What it costs: without it, a run's row is there as often as one of its tasks changed.
+func TestAManifestHoldsOfEachRowTheNewestOnly(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("c")
+	run, entry := w.trigger(chain(6)...)
+	w.step(c, entry)
+	for i := range 6 {
+		w.step(c, w.append(w.Started(run, key(i), 1)))
+		w.step(c, w.append(w.Finished(run, key(i), 1, event.Succeeded)))
+		require.Equal(t, 1, w.held("runs"))
+		require.Equal(t, 6, w.held("tasks"))
+		require.Equal(t, i+1, w.held("attempts")-min(1, 5-i), "those that were, and the next one")
+	}
+	require.Len(t, w.newest().L0, 13, "each says that there was a revision")
+	w.verify()
+}
+
+// INV-5. What a publish would have left out that failed is there as if it had not been
+// tried: its rows are in nothing else.
+func TestINV5APublishThatFailsLeavesNothingOut(t *testing.T) {
+	w := newWorld(t)
+	c, other := w.open("c"), w.open("other")
+	run, entry := w.trigger(chain(6)...)
+	w.step(c, entry)
+	for i := range 6 {
+		finished := w.append(w.Finished(run, key(i), 1, event.Succeeded))
+		tried := false
+		w.faults(func(op faultblob.Op, name string) faultblob.Fault {
+			if op != faultblob.Create || tried || !strings.HasPrefix(name, manifest.Prefix(foldtest.Domain)) {
+				return faultblob.None
+			}
+			tried = true
+			if i%2 == 0 { // another one is faster
+				w.faults(nil)
+				w.step(other, finished)
+				return faultblob.None
+			}
+			return faultblob.FailBefore
+		})
+		w.step(c, finished)
+		require.True(t, tried)
+	}
+	w.verify()
+	require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED", "c=SUCCEEDED", "d=SUCCEEDED", "e=SUCCEEDED", "f=SUCCEEDED"}, w.states(c, run))
+}
+
+// What it costs: a delta in files is a read for each of its tables.
+func TestAMergeReadsNothingOfWhatItsProcessHasMade(t *testing.T) {
+	w := newWorld(t)
+	w.options = compactor.Options{MaxDeltas: 4, MaxInline: 1000}
+	c := w.open("c")
+	reads := 0
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+		if op == faultblob.Get && strings.HasPrefix(key, "state/") {
+			reads++
+		}
+		return faultblob.None
+	})
+	for range 40 {
+		run, entry := w.trigger(chain(3)...)
+		w.step(c, entry)
+		w.step(c, w.append(w.Finished(run, "a", 1, event.Succeeded)))
+		c.AwaitMerges()
+	}
+	require.NotEmpty(t, w.newest().L1)
+	require.Zero(t, reads)
+	w.verify()
+}

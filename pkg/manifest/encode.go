@@ -20,14 +20,21 @@ func Encode(m *Manifest) ([]byte, error) {
 // are nearly all of the text. A delta that is known has been checked.
 type texts map[deltaKey][]byte
 
-// deltaKey tells deltas apart. An id is given once; the rest is to make sure.
+// deltaKey tells deltas apart, and what is left of one in different manifests: which of
+// its rows those are, their checksums say. A publish that failed may have left out others.
 type deltaKey struct {
 	tier, id              string
 	revision, rows, bytes int64
+	sums                  uint64
 }
 
 func (d *Delta) key(tier string) deltaKey {
-	return deltaKey{tier, d.ID, d.Revision, d.Rows, d.Bytes}
+	const prime = 1_099_511_628_211 // of FNV
+	sums := uint64(len(d.Inline))
+	for i := range d.Inline {
+		sums = (sums ^ uint64(d.Inline[i].CRC32C)) * prime
+	}
+	return deltaKey{tier, d.ID, d.Revision, d.Rows, d.Bytes, sums}
 }
 
 func (t texts) has(tier string, _ int, d *Delta) bool {

@@ -2,13 +2,17 @@ package manifest_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
@@ -84,6 +88,33 @@ func TestDeltasAreEncodedOnceAndReadTheSame(t *testing.T) {
 	}
 	m.L0[1].Rows = -1
 	require.ErrorContains(t, s.Publish(t.Context(), m), "l0_deltas[1].rows", "a delta that is not known is checked")
+}
+
+// A delta may have lost other rows in a publish that failed, and be as long and as large.
+func TestWhatIsLeftOfADeltaIsEncodedAsItIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		s := w.writer()
+		m := full()
+		m.Revision, m.Parent, m.OrphanFloor, m.Nonce = 1, nil, "", ""
+		source := ids.NewSource(now, nil)
+		m.L1[0].ID = source.New()
+		for i := range 2 {
+			m.L0[i].ID, m.L0[i].Revision = source.New(), 1
+		}
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		w.faults(func(faultblob.Op, string) faultblob.Fault { return faultblob.FailBefore })
+		require.Error(t, s.Publish(ctx, m))
+		w.faults(nil)
+		other := manifest.NewRows("limits", 1, []byte(`[{"scope":"pool","name":"DB","slots":2,"row_seq":7}]`))
+		require.Len(t, other.JSON, len(m.L0[1].Inline[0].JSON))
+		m.L0[1].Inline = []manifest.Rows{other}
+		require.NoError(t, s.Publish(t.Context(), m))
+		got, err := s.Load(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, string(other.JSON), string(got.L0[1].Inline[0].JSON))
+	})
 }
 
 func TestASuccessorSharesNothingThatChanges(t *testing.T) {

@@ -41,6 +41,7 @@ COMMIT_SEED = $(shell printf '%d' 0x$$(git rev-parse --short=12 HEAD 2>/dev/null
 .PHONY: test
 test: ## run all tests, and 200 simulated worlds that this commit is the first to meet
 	go test ./...
+	go -C tests/fakegcs test ./...
 	go test ./tests/simulation -count 1 -run TestWorldsKeep -seeds 200 -first $(COMMIT_SEED)
 
 .PHONY: chaos

@@ -1,6 +1,6 @@
-// Package fakegcs holds the adapter of Cloud Storage against an emulator that others
+// Package fakegcs_test holds the adapter of Cloud Storage against an emulator that others
 // have written, fake-gcs-server: a second opinion beside the fake of our own.
-package fakegcs
+package fakegcs_test
 
 import (
 	"bytes"

@@ -15,6 +15,7 @@ PKG ?= ./pkg/...
 COUNT ?= 5
 SAMPLES ?= 3
 PEERS ?=
+VULNDB ?=
 
 # The steps of `make check`, in order: the quick ones first, the verdict last.
 STEPS := fmt-check build vet lint demo test
@@ -63,6 +64,10 @@ simulate-mutants: ## make wrong edits, one at a time, and see the simulation cat
 .PHONY: race
 race: ## run the tests of the core under the race detector
 	go test -race $(RACE)
+
+.PHONY: vuln
+vuln: ## look up what is known of the code's dependencies in Go's vulnerability database, or that of VULNDB=URL
+	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 $(if $(VULNDB),-db $(VULNDB)) ./...
 
 .PHONY: fuzz
 fuzz: ## fuzz every fuzz target for FUZZTIME each (30s)

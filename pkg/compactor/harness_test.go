@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,6 +91,18 @@ func (w *world) faults(hook faultblob.Hook) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.hook = hook
+}
+
+// counts counts operations from now on, which may come side by side.
+func (w *world) counts(counted func(op faultblob.Op, key string) bool) *atomic.Int64 {
+	var n atomic.Int64
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+		if counted(op, key) {
+			n.Add(1)
+		}
+		return faultblob.None
+	})
+	return &n
 }
 
 func (w *world) store() blob.Store {

@@ -191,19 +191,15 @@ func TestLateReportsReadASegmentOnce(t *testing.T) {
 	w.options = eager
 	c := w.open("one")
 	run := w.closedRun(c)
-	reads := 0
-	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
-		if op == faultblob.Get && strings.Contains(key, "/runs/history/") && strings.HasSuffix(key, ".parquet") {
-			reads++
-		}
-		return faultblob.None
+	reads := w.counts(func(op faultblob.Op, key string) bool {
+		return op == faultblob.Get && strings.Contains(key, "/runs/history/") && strings.HasSuffix(key, ".parquet")
 	})
 	var entries []compactor.Entry
 	for range 50 {
 		entries = append(entries, w.append(w.Beat(run, "a", 1)))
 	}
 	w.step(c, entries...)
-	require.LessOrEqual(t, reads, 2)
+	require.LessOrEqual(t, reads.Load(), int64(2))
 }
 
 func TestTheNewestRunIsFoundInTheLiveState(t *testing.T) {
@@ -212,18 +208,14 @@ func TestTheNewestRunIsFoundInTheLiveState(t *testing.T) {
 	c := w.open("one")
 	w.closedRun(c)
 	w.ended(c)
-	reads := 0
-	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
-		if op == faultblob.Get && strings.Contains(key, "/history/") {
-			reads++
-		}
-		return faultblob.None
+	reads := w.counts(func(op faultblob.Op, key string) bool {
+		return op == faultblob.Get && strings.Contains(key, "/history/")
 	})
 	for range 5 {
 		_, err := latest(c).Runs(t.Context(), 1, func(*state.Run) bool { return true })
 		require.NoError(t, err)
 	}
-	require.Zero(t, reads)
+	require.Zero(t, reads.Load())
 }
 
 func TestAClosedRunIsExplainedWithTheLimits(t *testing.T) {

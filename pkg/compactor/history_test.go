@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -248,10 +249,10 @@ func TestHistoryIsWrittenWhole(t *testing.T) {
 		w.ended(c)
 		w.options = eager
 		c = w.open("two")
-		writes := 0
+		var writes atomic.Int64
 		w.faults(func(op faultblob.Op, key string) faultblob.Fault {
 			if op == faultblob.Create && strings.Contains(key, "state/") {
-				if writes++; writes >= n {
+				if writes.Add(1) >= int64(n) {
 					return faultblob.FailBefore
 				}
 			}
@@ -262,7 +263,7 @@ func TestHistoryIsWrittenWhole(t *testing.T) {
 		_, err := c.Step(ctx, compactor.Request{Entries: []compactor.Entry{trigger}})
 		c.AwaitMerges()
 		cancel()
-		died := writes >= n
+		died := writes.Load() >= int64(n)
 		w.faults(nil)
 		if err == nil && !died {
 			require.Greater(t, n, 10, "base and history are several files")

@@ -2,6 +2,7 @@ package ledger_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -131,9 +132,10 @@ func TestManyFactsDoNotWait(t *testing.T) {
 func TestWhatRodeInAnEntryThatWasGivenUpRidesWithTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := riding(t)
-		down := true
+		var down atomic.Bool
+		down.Store(true)
 		w.store.decide = func(context.Context, string, int) (bool, error) {
-			if down {
+			if down.Load() {
 				return false, errLost
 			}
 			return true, nil
@@ -144,7 +146,7 @@ func TestWhatRodeInAnEntryThatWasGivenUpRidesWithTheNext(t *testing.T) {
 		_, err := w.Append(impatient, []*event.Envelope{cancel("a")})
 		require.ErrorIs(t, err, ledger.ErrUnknown)
 		w.soon(t, heartbeat(3))
-		down = false
+		down.Store(false)
 		pass(t, 10*time.Second)
 		synctest.Wait()
 		require.Len(t, w.entries(t), 1)

@@ -99,6 +99,8 @@ func TestTasksAreDeliveredAsLateAndAsFastAsTheModelSays(t *testing.T) {
 		require.NoError(t, q.Delete(t.Context(), "timers", "gone"))
 		require.NoError(t, (clock.System{}).Sleep(t.Context(), 2*time.Hour))
 
+		mu.Lock()
+		defer mu.Unlock()
 		require.True(t, delivered["timer"].After(later), "never before its time")
 		delete(delivered, "timer")
 		require.Len(t, delivered, n)

@@ -150,11 +150,13 @@ func (c *Compactor) attend(ctx context.Context, r Request) error {
 
 // overlook reports whether there are entries, of those that a listing has found, that
 // nobody was told of: old ones, that are not among those that were announced.
-func (c *Compactor) overlook(found, announced []Entry) bool {
+func (c *Compactor) overlook(found []Entry, announced ...[]Entry) bool {
+	told := map[string]bool{}
+	for _, e := range slices.Concat(announced...) {
+		told[e.ID] = true
+	}
 	now := c.Clock.Now()
-	return slices.ContainsFunc(found, func(e Entry) bool {
-		return now.Sub(ids.Time(e.ID)) >= overlookedAge && !slices.ContainsFunc(announced, func(a Entry) bool { return a.ID == e.ID })
-	})
+	return slices.ContainsFunc(found, func(e Entry) bool { return !told[e.ID] && now.Sub(ids.Time(e.ID)) >= overlookedAge })
 }
 
 // attended is the minute up to which markers may be deleted.

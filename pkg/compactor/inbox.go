@@ -39,6 +39,8 @@ type Request struct {
 	Notified bool
 	// Lazy entries wait for company: the next urgent ones, a barrier, or LazyDelay.
 	Lazy bool
+
+	rest []Entry // that are announced, and folded by the next request
 }
 
 // Result is what a request came to.
@@ -71,6 +73,8 @@ type answer struct {
 // batch is what is folded together.
 type batch struct {
 	entries []Entry
+	// rest are entries that come with the next batch: they are announced, too.
+	rest    []Entry
 	barrier bool
 	sweep   bool
 	through event.Time
@@ -79,7 +83,7 @@ type batch struct {
 }
 
 func (b batch) request() Request {
-	return Request{Entries: b.entries, Barrier: b.barrier, Sweep: b.sweep, Through: b.through, Settle: b.settle}
+	return Request{Entries: b.entries, rest: b.rest, Barrier: b.barrier, Sweep: b.sweep, Through: b.through, Settle: b.settle}
 }
 
 // inbox gathers requests while a batch is being folded: natural batching.
@@ -153,7 +157,7 @@ func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 		b.waiting = batch{
 			entries: taken.entries[maxBatch:], waiters: taken.waiters, settle: taken.settle, sweep: taken.sweep, through: taken.through,
 		}
-		taken = batch{entries: taken.entries[:maxBatch:maxBatch], barrier: taken.barrier, sweep: taken.sweep, through: taken.through}
+		taken = batch{entries: taken.entries[:maxBatch:maxBatch], rest: b.waiting.entries, barrier: taken.barrier, sweep: taken.sweep, through: taken.through}
 		return taken, 0, true
 	}
 	b.urgent, b.due = false, time.Time{}

@@ -14,7 +14,7 @@ import (
 const maxAtHand = 4000
 
 // atHand are the rows of deltas that a manifest names, by the deltas' ids: of small ones
-// that this process has made.
+// of L0 that this process has made. There are not many before they become one of L1.
 type atHand map[string]*state.Rows
 
 func (h atHand) add(id string, rows *state.Rows) {
@@ -31,13 +31,10 @@ func (h atHand) add(id string, rows *state.Rows) {
 // as often.
 func (c *Compactor) supersede(next *manifest.Manifest, delta manifest.Delta, changed *state.Rows) (atHand, error) {
 	held := atHand{}
-	for i := range next.L1 {
-		held.add(next.L1[i].ID, c.rowsOf(next.L1[i].ID))
-	}
 	for i := range next.L0 {
 		d := &next.L0[i]
 		rows := c.rowsOf(d.ID)
-		if rows != nil && delta.IsInline() && d.IsInline() {
+		if rows != nil && d.IsInline() && delta.IsInline() { // one in files is too large to be looked through
 			var err error
 			if rows, err = c.without(d, rows, changed); err != nil {
 				return nil, fmt.Errorf("encode what is left of delta %s: %w", d.ID, err)

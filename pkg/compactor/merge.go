@@ -62,7 +62,7 @@ type merge struct {
 type merged struct {
 	manifest.Delta
 
-	rows *state.Rows // nil for a base
+	rows *state.Rows // of one in L0, to be kept at hand; else nil
 
 	// Of a base: what it leaves to history, and the new indexes of that.
 	cut     state.Cut
@@ -244,6 +244,9 @@ func (c *Compactor) merge(ctx context.Context, r *merge, whole *state.State) err
 		return err
 	}
 	delta.Revision = r.through()
+	if r.tier != manifest.TierL0 || rows.Len() > maxAtHand {
+		rows = nil
+	}
 	r.result.Store(&merged{Delta: delta, rows: rows})
 	return nil
 }

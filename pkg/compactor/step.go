@@ -116,7 +116,7 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 		}
 	}
 	entries = c.unknown(entries)
-	c.overlooked = c.overlooked || r.Sweep && c.overlook(entries, r.Entries)
+	c.overlooked = c.overlooked || r.Sweep && c.overlook(entries, r.Entries, r.rest)
 	again := c.newlySupported(r.Barrier)
 	entries = slices.Concat(again, entries)
 	known := map[string]bool{} // before the listing

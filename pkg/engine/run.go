@@ -126,8 +126,19 @@ func repeated(parent *state.Run, built *plan.Plan) (keys []string, err error) {
 	return atMost(slices.Compact(keys)), nil
 }
 
+// maxNamedBytes bounds the assets that an event names, whose line is limited.
+const maxNamedBytes = 256 << 10
+
 // atMost is as many of the assets as an event may name.
-func atMost(keys []string) []string { return keys[:min(len(keys), event.MaxSelection)] }
+func atMost(keys []string) []string {
+	size := 0
+	for i, key := range keys {
+		if size += len(key); i == event.MaxSelection || size > maxNamedBytes {
+			return keys[:i]
+		}
+	}
+	return keys
+}
 
 // maxInlineTasks and maxInlineBytes bound the tasks that travel in the event;
 // beyond, the compactor reads them from the plan.

@@ -21,16 +21,15 @@ func (f *folder) runTriggered(p *event.RunTriggered) verdict {
 			ExpiresAt: f.st.FoldTime.Add(RunKeyTTL), Meta: f.meta(),
 		})
 	}
-	f.runs[p.RunID] = &state.Run{
+	run := &state.Run{
 		RunID: p.RunID, PlanID: p.PlanID, RunKey: p.RunKey,
 		TriggerType: p.Trigger.Type, Trigger: jsonOf(p.Trigger), ParentRunID: p.Trigger.ParentRunID,
-		State:      state.RunPending,
-		RootAssets: firstOf(p.RootAssets), RootAssetsTotal: int32(len(p.RootAssets)), //nolint:gosec // at most event.MaxSelection
-		Partitions: firstOf(p.PartitionSelection), PartitionsTotal: int32(len(p.PartitionSelection)), //nolint:gosec // likewise
-		Labels: jsonOfMap(p.Labels), MaxParallelism: p.MaxParallelism, TimeoutSec: p.TimeoutSec,
+		State: state.RunPending, Labels: jsonOfMap(p.Labels), MaxParallelism: p.MaxParallelism, TimeoutSec: p.TimeoutSec,
 		CancelGraceSec: orDefault(p.CancelGraceSec, DefaultCancelGraceSec),
 		CreatedAt:      f.at(), LastActivityAt: f.at(),
 	}
+	run.Asked(p.RootAssets, p.PartitionSelection)
+	f.runs[p.RunID] = run
 	f.appeared = append(f.appeared, p.RunID)
 	return folded
 }
@@ -231,17 +230,6 @@ func jsonOf(v any) string {
 		panic(fmt.Sprintf("fold: no JSON for a value that came from JSON: %v", err))
 	}
 	return string(raw)
-}
-
-// maxNamed is how many of the assets and of the partitions that were asked for a run's row
-// names.
-const maxNamed = 20
-
-func firstOf(list []string) string {
-	if len(list) == 0 {
-		return ""
-	}
-	return jsonOf(list[:min(len(list), maxNamed)])
 }
 
 func jsonOfMap[V any](m map[string]V) string {

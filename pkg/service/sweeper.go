@@ -44,34 +44,43 @@ func sweep(ctx context.Context, p Process, cfg config, logger *slog.Logger) erro
 	sweeper.Register(s.mux, sweeps)
 	s.timeouts = map[string]time.Duration{sweeper.Pattern: sweepTimeout}
 	if cfg.Every > 0 {
-		s.background = append(s.background, func(ctx context.Context) error { return sweepEvery(ctx, p, cfg, sweeps, logger) })
+		s.background = append(s.background,
+			func(ctx context.Context) error { return sweepEvery(ctx, p, cfg, sweeps, logger) },
+			func(ctx context.Context) error { return sweepFully(ctx, p, cfg, sweeps, logger) })
 	}
 	return s.serve(ctx)
 }
 
-// sweepTimeout bounds a sweep that is asked for: what a scheduler waits for at most,
-// less some time to answer. A full sweep of some ten thousand domains takes that long.
-const sweepTimeout = 29 * time.Minute
+// sweepTimeout bounds a request for a sweep, which ends by itself before.
+const sweepTimeout = 30 * time.Minute
+
+// sweepEvery sweeps what is due every so often.
+func sweepEvery(ctx context.Context, p Process, cfg config, sweeps *sweeper.Sweeper, logger *slog.Logger) error {
+	for p.Clock.Sleep(ctx, cfg.Every) == nil {
+		if _, err := sweeps.Sweep(ctx, false); err != nil && ctx.Err() == nil {
+			logger.WarnContext(ctx, "sweep incomplete; the next one goes on", slog.Any("error", err))
+		}
+	}
+	return nil
+}
 
 // fullAgain is how much sooner a full sweep comes again that was not complete.
 const fullAgain = 24
 
-// sweepEvery sweeps every so often, and fully when it begins and when that is long ago.
-func sweepEvery(ctx context.Context, p Process, cfg config, sweeps *sweeper.Sweeper, logger *slog.Logger) error {
-	next := p.Clock.Now() // full one
-	for p.Clock.Sleep(ctx, cfg.Every) == nil {
+// sweepFully sweeps all domains when it begins, and when that is long ago. It takes long
+// where there are many, and what is due does not wait for it.
+func sweepFully(ctx context.Context, p Process, cfg config, sweeps *sweeper.Sweeper, logger *slog.Logger) error {
+	if cfg.FullEvery == 0 {
+		return nil
+	}
+	for wait := cfg.Every; p.Clock.Sleep(ctx, wait) == nil; {
 		began := p.Clock.Now()
-		full := cfg.FullEvery > 0 && !began.Before(next)
-		_, err := sweeps.Sweep(ctx, full)
-		if err != nil && ctx.Err() == nil {
-			logger.WarnContext(ctx, "sweep incomplete; the next one goes on", slog.Any("error", err))
-		}
-		switch {
-		case full && err == nil:
-			next = began.Add(cfg.FullEvery)
-		case full:
+		next := began.Add(cfg.FullEvery)
+		if _, err := sweeps.Sweep(ctx, true); err != nil && ctx.Err() == nil {
+			logger.WarnContext(ctx, "full sweep incomplete; the next one goes another way", slog.Any("error", err))
 			next = began.Add(cfg.FullEvery / fullAgain)
 		}
+		wait = max(cfg.Every, next.Sub(p.Clock.Now()))
 	}
 	return nil
 }
@@ -88,7 +97,7 @@ func (s *server) countSweep(r sweeper.Result, err error) {
 		kind = "full"
 	}
 	s.metrics.Add("servo_sweeps_total", 1, "kind", kind, "result", result)
-	s.metrics.Add("servo_swept_domains_total", float64(r.Domains), "kind", kind)
+	s.metrics.Add("servo_swept_domains_total", float64(r.Domains-r.Missed), "kind", kind)
 	s.metrics.Add("servo_swept_groups_total", float64(r.Folded))
 	if r.Late >= lateMarker {
 		s.metrics.Add("servo_late_sweeps_total", 1)

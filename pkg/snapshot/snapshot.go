@@ -189,13 +189,20 @@ func encodeRows[R table.Row](e *encoder, t *table.Table[R], rows []*R) ([]byte, 
 }
 
 func decodeRows[R table.Row](m *memory, t *table.Table[R], s Source, data []byte) ([]*R, error) {
-	switch {
-	case m != nil:
+	if m != nil {
 		return recall[R](m, t.Name(), data)
-	case s.inline:
-		return t.DecodeJSON(data)
 	}
-	return t.Decode(data)
+	decode := t.Decode
+	if s.inline {
+		decode = t.DecodeJSON
+	}
+	rows, err := decode(data)
+	if runs, ok := any(rows).([]*state.Run); ok {
+		for _, run := range runs {
+			run.Upgrade()
+		}
+	}
+	return rows, err
 }
 
 // Source is a stored file that is read when its turn comes.

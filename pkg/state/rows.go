@@ -1,6 +1,9 @@
 package state
 
 import (
+	"encoding/json"
+	"fmt"
+
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
@@ -90,6 +93,42 @@ type Run struct {
 	CompletedAt       event.Time `col:"completed_at,null"`
 	LastActivityAt    event.Time `col:"last_activity_at"`
 	Meta
+}
+
+// maxNamed is how many of the assets and of the partitions that were asked for a run's row
+// names.
+const maxNamed = 20
+
+// Asked has the row name the first of what was asked for, and count it.
+func (r *Run) Asked(assets, partitions []string) {
+	r.RootAssets, r.RootAssetsTotal = firstOf(assets)
+	r.Partitions, r.PartitionsTotal = firstOf(partitions)
+}
+
+func firstOf(list []string) (text string, total int32) {
+	if len(list) == 0 {
+		return "", 0
+	}
+	raw, err := json.Marshal(list[:min(len(list), maxNamed)])
+	if err != nil {
+		panic(fmt.Sprintf("state: no JSON for texts: %v", err))
+	}
+	return string(raw), int32(len(list)) //nolint:gosec // at most event.MaxSelection
+}
+
+// Upgrade makes the row what this build makes of it that an earlier one has written: that
+// named all of what was asked for, and did not count it.
+func (r *Run) Upgrade() {
+	var assets, partitions []string
+	if r.RootAssetsTotal > 0 || r.PartitionsTotal > 0 || r.RootAssets == "" && r.Partitions == "" ||
+		!listOf(r.RootAssets, &assets) || !listOf(r.Partitions, &partitions) {
+		return
+	}
+	r.Asked(assets, partitions)
+}
+
+func listOf(text string, list *[]string) bool {
+	return text == "" || json.Unmarshal([]byte(text), list) == nil
 }
 
 // TaskState is the state of a task.

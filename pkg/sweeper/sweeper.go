@@ -40,10 +40,12 @@ const (
 	// parallel is how many domains are swept at once.
 	parallel = 8
 	// patience bounds how long one domain may take: others wait for its turn to end. What
-	// its compactor has begun goes on without it.
-	patience = 30 * time.Second
-	// dueWithin bounds a sweep of the domains that are due. The next one goes on.
-	dueWithin = 2 * time.Minute
+	// its compactor has begun to fold goes on without it. It is enough for the start of two
+	// services.
+	patience = 45 * time.Second
+	// dueWithin and fullWithin bound a sweep of the domains that are due, and of all: a
+	// scheduler waits half an hour at most. The next one goes on.
+	dueWithin, fullWithin = 2 * time.Minute, 29 * time.Minute
 	// strayAge is how old a marker must be that is of a domain with nothing in it, to be
 	// deleted: that whoever created it is about to publish is out of the question then.
 	strayAge = 24 * time.Hour
@@ -94,11 +96,12 @@ type task struct {
 // Sweep sweeps the domains that are due; full, all others, too. One that fails does not
 // keep the others from it.
 func (s *Sweeper) Sweep(ctx context.Context, full bool) (Result, error) {
-	if !full {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, dueWithin)
-		defer cancel()
+	within := dueWithin
+	if full {
+		within = fullWithin
 	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
 	result, err := s.sweepAll(ctx, full)
 	if s.OnSwept != nil {
 		s.OnSwept(result, err)
@@ -154,11 +157,11 @@ func (s *Sweeper) sweepAll(ctx context.Context, full bool) (Result, error) {
 	return result, errors.Join(append(errs, listing)...)
 }
 
-// tasksOf has each domain once: those that are due, and then all others.
+// tasksOf has each domain once: those that are due, and all others.
 //
 // Each sweep takes them in another order. It may have to end before it has gone through
 // all, and those that take longest may be the same every time: in any order that stayed,
-// the same domains would never have their turn.
+// or had those first that are due, the same domains would never have their turn.
 func tasksOf(markers []due.Marker, all []ids.Domain, now event.Time) []*task {
 	var tasks []*task
 	byDomain := map[ids.Domain]*task{}
@@ -173,15 +176,12 @@ func tasksOf(markers []due.Marker, all []ids.Domain, now event.Time) []*task {
 		t := of(m.Domain)
 		t.markers = append(t.markers, m)
 	}
-	due := len(tasks)
 	slices.SortFunc(all, func(a, b ids.Domain) int { return strings.Compare(a.String(), b.String()) })
 	for _, d := range all {
 		of(d)
 	}
 	order := rand.New(rand.NewPCG(uint64(now), 0)) //nolint:gosec // nobody gains by knowing the order
-	for _, part := range [][]*task{tasks[:due], tasks[due:]} {
-		order.Shuffle(len(part), func(i, j int) { part[i], part[j] = part[j], part[i] })
-	}
+	order.Shuffle(len(tasks), func(i, j int) { tasks[i], tasks[j] = tasks[j], tasks[i] })
 	return tasks
 }
 

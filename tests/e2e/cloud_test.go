@@ -216,15 +216,15 @@ func (c *cloud) finalized(o blob.Object) {
 	})
 }
 
-// weather runs the example, and gives the run's id.
-func (c *cloud) weather() string {
+// weather runs the example on some days, and gives the run's id.
+func (c *cloud) weather(dates string) string {
 	c.t.Helper()
 	parser, err := duckparse.Open(c.t.Context())
 	require.NoError(c.t, err)
 	defer func() { require.NoError(c.t, parser.Close()) }()
 	p, err := project.Load(c.t.Context(), "../../examples/weather", project.Options{ParseSQL: parser.Parse})
 	require.NoError(c.t, err)
-	days, err := plan.ParseSelection("date=2012-01-01..2012-01-07")
+	days, err := plan.ParseSelection(dates)
 	require.NoError(c.t, err)
 	ticket, err := c.engine.Run(c.t.Context(), engine.RunRequest{
 		Plan: plan.Request{Root: p.Root, Assets: p.Assets, All: true, Partitions: []plan.Selection{days}}, Trigger: event.Trigger{Type: "manual"},
@@ -235,7 +235,7 @@ func (c *cloud) weather() string {
 
 func TestTheServicesRunTheExampleOnACloud(t *testing.T) {
 	c := startCloud(t, 0, 0)
-	runID := c.weather()
+	runID := c.weather("date=2012-01-01..2012-01-07")
 	c.requireSucceeded(runID)
 	snap, err := c.engine.Snapshots.Current(t.Context())
 	require.NoError(t, err)
@@ -257,8 +257,7 @@ func (c *cloud) servo(args ...string) string {
 
 // What people do on their machines they do to a bucket.
 func TestTheCommandLineWorksOnACloud(t *testing.T) {
-	domain = ids.Domain{Tenant: "default", Workspace: "default"} // the example's
-	t.Cleanup(func() { domain = ids.Domain{Tenant: "acme", Workspace: "e2e"} })
+	inExample(t)
 	c := startCloud(t, 0, 0)
 	require.Contains(t, c.servo("assets"), "clean/daily")
 	out := c.servo("run", "--all", "-p", "date=2012-01-01..2012-01-31") // more than the manifest holds

@@ -1,0 +1,132 @@
+package e2e_test
+
+import (
+	"database/sql"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	_ "github.com/duckdb/duckdb-go/v2" // plain, as anybody has it
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// inExample has what follows be of the example's own domain.
+func inExample(t *testing.T) {
+	t.Helper()
+	before := domain
+	domain = ids.Domain{Tenant: "default", Workspace: "default"}
+	t.Cleanup(func() { domain = before })
+}
+
+// The example comes to the same, and each of its outputs once, whether all is well, or
+// services are killed and started again at random while half of the notifications are
+// lost and a third of the deliveries made twice.
+func TestTheExampleComesToTheSameThoughServicesDie(t *testing.T) {
+	inExample(t)
+	days, kills := "date=2012-01-01..2012-01-14", 4
+	if *full {
+		days, kills = "date=2012-01-01..2012-03-31", 20
+	}
+	calm := startCloud(t, 0, 0)
+	run := calm.weather(days)
+	calm.requireSucceeded(run)
+	want := calm.made(run)
+
+	c := startCloud(t, 500, 300)
+	run = c.weather(days)
+	services := []string{"compactor", "dispatcher", "sweeper"}
+	for killed := range kills {
+		require.NoError(t, clock.System{}.Sleep(t.Context(), time.Duration(c.pick(200))*time.Millisecond))
+		name := services[c.pick(len(services))]
+		if killed < len(services) {
+			name = services[killed] // each of them
+		}
+		c.kill(name)
+		c.start(name)
+	}
+	c.requireSucceeded(run)
+	require.Equal(t, want, c.made(run))
+	require.Equal(t, map[string]int{"SUCCEEDED": len(want)}, c.askDuckDB("SELECT state, count(*) FROM tasks WHERE kind = 'task' GROUP BY 1"))
+	require.Equal(t, map[string]int{"SUCCEEDED": 1}, c.askDuckDB("SELECT state, count(*) FROM runs GROUP BY 1"))
+}
+
+// pick draws a number below n.
+func (c *cloud) pick(n int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rng.IntN(n)
+}
+
+// made is what each task of a run has made: its rows and their schema. Each has an output
+// of its own, which is committed, and nobody has committed another one.
+func (c *cloud) made(run string) map[string]string {
+	c.t.Helper()
+	snap, err := c.engine.Snapshots.Current(c.t.Context())
+	require.NoError(c.t, err)
+	made, outputs := map[string]string{}, map[string]string{}
+	snap.State.TasksOf(run, func(task *state.Task) bool {
+		if task.OutputURI == "" {
+			return true
+		}
+		made[task.TaskKey] = fmt.Sprintf("%d rows of %s", task.RowCount, task.SchemaHash)
+		outputs[contract.MarkerKeyOf(task.OutputURI)] = task.OutputURI
+		return true
+	})
+	require.Len(c.t, outputs, len(made), "no two have one output")
+	for object, err := range c.parts.Objects.List(c.t.Context(), blob.ListOptions{Prefix: "assets/"}) {
+		require.NoError(c.t, err)
+		if path.Base(object.Key) != path.Base(contract.MarkerKeyOf("x/")) {
+			continue
+		}
+		data, _, err := c.parts.Objects.Get(c.t.Context(), object.Key)
+		require.NoError(c.t, err)
+		marker, err := contract.DecodeMarker(data)
+		require.NoError(c.t, err)
+		require.Equal(c.t, outputs[object.Key], marker.URI, "what is committed is what the state names")
+		delete(outputs, object.Key)
+	}
+	require.Empty(c.t, outputs, "the state has them, and they are not committed")
+	return made
+}
+
+// askDuckDB asks the tables of the bucket, copied to this machine, in an engine that has
+// nothing of Servo's but the views that `servo admin sql` prints.
+func (c *cloud) askDuckDB(query string) map[string]int {
+	c.t.Helper()
+	dir := c.t.TempDir()
+	for object, err := range c.parts.Objects.List(c.t.Context(), blob.ListOptions{Prefix: "state/"}) {
+		require.NoError(c.t, err)
+		data, _, err := c.parts.Objects.Get(c.t.Context(), object.Key)
+		require.NoError(c.t, err)
+		file := filepath.Join(dir, filepath.FromSlash(object.Key))
+		require.NoError(c.t, os.MkdirAll(filepath.Dir(file), 0o700))
+		require.NoError(c.t, os.WriteFile(file, data, 0o600))
+	}
+	db, err := sql.Open("duckdb", "")
+	require.NoError(c.t, err)
+	defer func() { require.NoError(c.t, db.Close()) }()
+	_, err = db.ExecContext(c.t.Context(), strings.ReplaceAll(c.servo("admin", "sql"), "gs://servo", dir))
+	require.NoError(c.t, err)
+	rows, err := db.QueryContext(c.t.Context(), query)
+	require.NoError(c.t, err)
+	defer rows.Close()
+	answer := map[string]int{}
+	for rows.Next() {
+		var name string
+		var n int
+		require.NoError(c.t, rows.Scan(&name, &n))
+		answer[name] = n
+	}
+	require.NoError(c.t, rows.Err())
+	return answer
+}

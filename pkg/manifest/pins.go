@@ -90,10 +90,7 @@ func (c *Collector) pin(ctx context.Context, revision int64) (*pin, error) {
 		return nil, err
 	}
 	p := &pin{publishedAt: m.PublishedAt}
-	files, err := c.store.AllFiles(ctx, m)
-	if errors.Is(err, ErrMissing) {
-		files, err = m.Files(), nil // what only a lost index named, nobody can read by this pin
-	}
+	files, err := c.readable(ctx, m)
 	if err != nil {
 		return nil, err
 	}
@@ -104,6 +101,26 @@ func (c *Collector) pin(ctx context.Context, revision int64) (*pin, error) {
 	p.files = slices.Compact(p.files)
 	c.pins[revision] = p
 	return p, nil
+}
+
+// readable are the files that somebody can read by a pinned manifest: all, but for those
+// that only an index names which is lost or whose bytes are not those that were written.
+// An index that is whole, and not understood, is of another build: that is an error.
+func (c *Collector) readable(ctx context.Context, m *Manifest) ([]File, error) {
+	files := m.Files()
+	for table, index := range m.History {
+		segments, err := c.store.Segments(ctx, index)
+		if Damaged(err) {
+			if _, lost := c.store.LoadFile(ctx, index); Damaged(lost) {
+				continue
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("history of %s in pinned revision %d: %w", table, m.Revision, err)
+		}
+		files = append(files, segments...)
+	}
+	return files, nil
 }
 
 // fileID is the id that a state file is named by: the files that one writer makes

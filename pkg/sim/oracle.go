@@ -43,7 +43,9 @@ type followed struct {
 	entries   int
 	waiting   []waiting
 	broken    bool // the projections are damaged, and not rebuilt yet
-	unordered bool // they were rebuilt when the order of the ledger was lost
+	// unreadable are files that only an index named that was damaged.
+	unreadable map[string]bool
+	unordered  bool // they were rebuilt when the order of the ledger was lost
 	// abandoned are entries that appeared when listings may have passed their names
 	// by, and whether that was promptly, and so only a matter of clocks.
 	abandoned map[string]bool
@@ -78,7 +80,7 @@ func newOracle(w *world) *oracle {
 	for _, d := range w.domains {
 		o.domains[d] = &followed{
 			domain: d, past: map[int64]revision{}, named: map[string]span{}, abandoned: map[string]bool{}, cancelled: map[string]bool{},
-			durable: map[string]uint32{}, archived: map[string]uint32{},
+			durable: map[string]uint32{}, archived: map[string]uint32{}, unreadable: map[string]bool{},
 			state: state.New(d), decoder: manifest.Decoder{Domain: d},
 			manifests: manifest.New(manifest.Config{Domain: d, Store: w.blobs, IDs: ids.NewSource(w.now, nil), Clock: w.clock}),
 		}
@@ -534,7 +536,7 @@ func (o *oracle) deletingState(p *process, key string) {
 			if _, scanErr := fmt.Sscanf(path.Base(object.Key), "%d", &revision); err != nil || scanErr != nil {
 				continue
 			}
-			if named.first <= revision && revision <= named.last {
+			if named.first <= revision && revision <= named.last && !f.unreadable[key] {
 				o.violation("retention", "%s deletes %s, which the pinned revision %d names", p.id, key, revision)
 			}
 		}

@@ -48,12 +48,30 @@ func (w *world) damage(f *followed, how int) {
 			}
 		}
 	case how == 1:
+		w.unread(f, files[len(files)/2].Key)
 		_ = w.blobs.Delete(ctx, files[len(files)/2].Key)
 	default:
 		key := files[len(files)/2].Key
+		w.unread(f, key)
 		if data, _, err := w.blobs.Get(ctx, key); err == nil {
 			data[len(data)/2] ^= 0x40
 			_, _ = w.blobs.Put(ctx, key, data)
+		}
+	}
+}
+
+// unread notes what only an index names that is to be damaged: no pinned revision can
+// read it any more.
+func (w *world) unread(f *followed, key string) {
+	for _, index := range f.manifest.History {
+		if index.Key != key {
+			continue
+		}
+		segments, err := f.manifests.Segments(context.Background(), index)
+		for i := range segments {
+			if err == nil {
+				f.unreadable[segments[i].Key] = true
+			}
 		}
 	}
 }

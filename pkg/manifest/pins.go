@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -108,7 +109,8 @@ func (c *Collector) pin(ctx context.Context, revision int64) (*pin, error) {
 // An index that is whole, and not understood, is of another build: that is an error.
 func (c *Collector) readable(ctx context.Context, m *Manifest) ([]File, error) {
 	files := m.Files()
-	for table, index := range m.History {
+	for _, table := range slices.Sorted(maps.Keys(m.History)) {
+		index := m.History[table]
 		segments, err := c.store.Segments(ctx, index)
 		if Damaged(err) {
 			if _, lost := c.store.LoadFile(ctx, index); Damaged(lost) {

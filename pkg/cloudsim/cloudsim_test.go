@@ -83,8 +83,9 @@ func TestARunGoesThroughTheCloudInTheTimeThatItsModelGives(t *testing.T) {
 	})
 }
 
-// Requests go to two compactors in turn. Seen to fail, with 109 creates of manifests for
-// 56 revisions, where neither looks what the other has published.
+// Requests go to two compactors in turn. Over 60 seeds 1.13 to 1.25 creates of manifests
+// came to a revision; which one it is depends on the order in which goroutines run, even
+// with the same seed. Where neither looks what the other has published it is 1.95.
 func TestTwoCompactorsHardlyStandInEachOthersWay(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -106,10 +107,10 @@ func TestTwoCompactorsHardlyStandInEachOthersWay(t *testing.T) {
 		}
 		require.NoError(t, err)
 		u := c.Usage()
-		t.Logf("%d revisions, %d creates of manifests", snap.Revision, u.Store["manifests"].ClassA)
-		require.Less(t, u.Store["manifests"].ClassA, snap.Revision*5/4)
-		require.LessOrEqual(t, u.Store["due"].ClassA, int64(3), "a sweep, and a marker of each")
 		require.NoError(t, c.Close())
+		t.Logf("%d revisions, %d creates of manifests", snap.Revision, u.Store["manifests"].ClassA)
+		require.Less(t, u.Store["manifests"].ClassA, snap.Revision*3/2)
+		require.LessOrEqual(t, u.Store["due"].ClassA, int64(3), "a sweep, and a marker of each")
 	})
 }
 

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
@@ -32,8 +30,7 @@ func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) er
 	p.Compactor.Markers, p.Compactor.Shared = true, true // the sweeper goes by markers, and Cloud Run adds instances
 	c := &compactors{
 		store: store, codec: p.Codec, ids: ids.NewSource(p.Clock.Now, p.Entropy), server: s, options: p.Compactor,
-		writer: s.name + "/" + p.Instance, started: make(chan *compactor.Compactor),
-		archiving: make(chan struct{}, 1),
+		writer: s.name + "/" + p.Instance, archiving: make(chan struct{}, 1),
 	}
 	if cfg.DispatcherURL != "" {
 		client, err := p.client(cfg)
@@ -49,8 +46,8 @@ func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) er
 		c.handOver.sent = s.countHandOver
 		s.background = append(s.background, c.handOver.run)
 	}
-	s.background = append(s.background, c.run)
 	domains := newRegistry(s.metrics, c.open)
+	s.background = append(s.background, domains.run)
 	compactor.Register(s.mux, func(ctx context.Context, d ids.Domain) (*compactor.Compactor, error) {
 		found, _, err := domains.get(ctx, d)
 		return found, err
@@ -69,28 +66,9 @@ type compactors struct {
 	// archiving has them archive one at a time: each takes up to 130 MiB for it.
 	archiving chan struct{}
 	handOver  *relay[int64] // nil: nobody is told of revisions
-	started   chan *compactor.Compactor
 }
 
-// run runs what open has opened until ctx is done.
-func (c *compactors) run(ctx context.Context) error {
-	var running sync.WaitGroup
-	defer running.Wait()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case opened := <-c.started:
-			running.Go(func() {
-				if err := opened.Run(ctx); err != nil {
-					c.server.logger.ErrorContext(ctx, "compactor ended", slog.String("domain", opened.Domain.String()), slog.Any("error", err))
-				}
-			})
-		}
-	}
-}
-
-func (c *compactors) open(ctx context.Context, d ids.Domain) (*compactor.Compactor, bool, error) {
+func (c *compactors) open(ctx context.Context, d ids.Domain) (*served[*compactor.Compactor], error) {
 	s := c.server
 	opened, err := compactor.Open(ctx, compactor.Config{
 		Domain: d, Store: c.store, Codec: c.codec, IDs: c.ids, Clock: s.clock, Logger: s.logger, Traces: s.traces,
@@ -111,12 +89,11 @@ func (c *compactors) open(ctx context.Context, d ids.Domain) (*compactor.Compact
 		OnTrouble: func(error, time.Time) { s.metrics.Add("servo_compaction_failures_total", 1) },
 	})
 	if err != nil {
-		return nil, false, fmt.Errorf("open compactor of %s: %w", d, err)
+		return nil, err
 	}
-	select {
-	case <-ctx.Done():
-		return nil, false, fmt.Errorf("open compactor of %s: %w", d, ctx.Err())
-	case c.started <- opened:
-	}
-	return opened, true, nil
+	return &served[*compactor.Compactor]{value: opened, run: func(ctx context.Context) {
+		if err := opened.Run(ctx); err != nil {
+			s.logger.ErrorContext(ctx, "compactor ended", slog.String("domain", d.String()), slog.Any("error", err))
+		}
+	}}, nil
 }

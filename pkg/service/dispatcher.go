@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -53,7 +52,7 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	}
 	calls := p.traces.Client(client) // the queue's deliveries are traced where they are served
 	d := &dispatchers{
-		opened: make(chan *ledger.Appender), server: s, cfg: cfg, keys: keys, store: store, codec: p.Codec, ids: ids.NewSource(p.Clock.Now, p.Entropy),
+		server: s, cfg: cfg, keys: keys, store: store, codec: p.Codec, ids: ids.NewSource(p.Clock.Now, p.Entropy),
 		queue: &countedQueue{Queue: q, metrics: s.metrics, timers: control.TimerQueue},
 		client: func(d ids.Domain) *compactor.Client {
 			return &compactor.Client{Domain: d, URL: cfg.CompactorURL, HTTP: calls}
@@ -77,7 +76,7 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	}
 	dispatcher.Register(s.mux, find)
 	dispatcher.RegisterControl(s.mux, find)
-	s.background = append(s.background, d.announce.run, d.carry)
+	s.background = append(s.background, d.announce.run, domains.run)
 	if run != nil { // the queue is in this process, and empty
 		s.ready = d.filled
 		s.background = append(s.background, run, func(ctx context.Context) error { return d.fill(ctx, find) })
@@ -98,21 +97,20 @@ type dispatchers struct {
 	client   func(ids.Domain) *compactor.Client
 	announce *relay[announcement]
 	turns    *dispatcher.Turns
-	opened   chan *ledger.Appender
 	full     atomic.Bool
 }
 
-// open opens the dispatcher of a domain; false if the domain has no state, and
-// so nothing that anybody could report on.
-func (d *dispatchers) open(ctx context.Context, domain ids.Domain) (*dispatcher.Dispatcher, bool, error) {
+// open opens the dispatcher of a domain; nil if the domain has no state, and so
+// nothing that anybody could report on.
+func (d *dispatchers) open(ctx context.Context, domain ids.Domain) (*served[*dispatcher.Dispatcher], error) {
 	s := d.server
 	manifests := manifest.New(manifest.Config{Domain: domain, Store: d.store, IDs: d.ids, Clock: s.clock, Logger: s.logger})
 	m, err := manifests.Load(ctx)
 	if errors.Is(err, manifest.ErrNone) {
-		return nil, false, nil
+		return nil, nil //nolint:nilnil // as it says
 	}
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	// Ids of this process must come after what the state has seen.
 	d.ids.Observe(m.Watermarks.EventsProcessedThrough)
@@ -121,18 +119,14 @@ func (d *dispatchers) open(ctx context.Context, domain ids.Domain) (*dispatcher.
 		Domain: domain, Store: d.store, IDs: d.ids, Clock: s.clock, Logger: s.logger, Company: company,
 		OnDurable: func(e ledger.Entry) { d.announce.put(domain, announced(e)) },
 	})
-	select {
-	case <-ctx.Done():
-		return nil, false, fmt.Errorf("open dispatcher of %s: %w", domain, ctx.Err())
-	case d.opened <- appender:
-	}
-	return dispatcher.New(dispatcher.Config{
+	opened := dispatcher.New(dispatcher.Config{
 		Domain: domain, Queue: d.queue, Compactor: d.client(domain), Keys: d.keys, Turns: d.turns,
 		Snapshots: snapshot.NewReader(domain, d.codec, manifests, s.clock),
 		WorkerURL: func(string) string { return strings.TrimSuffix(d.cfg.WorkerURL, "/") },
 		BaseURL:   d.base, IDs: d.ids, Clock: s.clock, Logger: s.logger, Traces: s.traces,
 		Appender: appender,
-	}), true, nil
+	})
+	return &served[*dispatcher.Dispatcher]{value: opened, run: func(ctx context.Context) { d.carry(ctx, appender) }}, nil
 }
 
 // company is how long it may take that a start, and what a queue has taken, is in the
@@ -140,20 +134,7 @@ func (d *dispatchers) open(ctx context.Context, domain ids.Domain) (*dispatcher.
 const company = time.Second
 
 // carry has what rides with other entries appended in time.
-func (d *dispatchers) carry(ctx context.Context) error {
-	var carrying sync.WaitGroup
-	defer carrying.Wait()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case a := <-d.opened:
-			carrying.Go(func() { d.carryOne(ctx, a) })
-		}
-	}
-}
-
-func (d *dispatchers) carryOne(ctx context.Context, a *ledger.Appender) {
+func (d *dispatchers) carry(ctx context.Context, a *ledger.Appender) {
 	_ = a.Run(ctx) // it has no error but ctx's
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), company)
 	defer cancel()

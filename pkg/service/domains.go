@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -69,85 +68,4 @@ func domainOf(root, key string) (folder string, d ids.Domain) {
 		d = ids.Domain{Tenant: name, Workspace: space}
 	}
 	return root + tenant + "/" + workspace, d
-}
-
-// maxDomains bounds how many domains a process keeps open.
-const maxDomains = 10_000
-
-// registry opens something for each domain when it is first asked for, and keeps
-// it. Opening one domain holds up no other.
-type registry[T any] struct {
-	open    func(context.Context, ids.Domain) (T, bool, error)
-	metrics *metrics
-
-	mu      sync.Mutex
-	domains map[ids.Domain]*opened[T]
-}
-
-type opened[T any] struct {
-	once  chan struct{} // holds a token while nobody opens it
-	value T
-	ready bool
-}
-
-func newRegistry[T any](m *metrics, open func(context.Context, ids.Domain) (T, bool, error)) *registry[T] {
-	return &registry[T]{open: open, metrics: m, domains: map[ids.Domain]*opened[T]{}}
-}
-
-// get gives what a domain has; false if open has found no such domain, which is
-// not kept.
-func (r *registry[T]) get(ctx context.Context, d ids.Domain) (value T, ok bool, err error) {
-	for {
-		o, err := r.slot(d)
-		if err != nil {
-			return value, false, err
-		}
-		select {
-		case <-ctx.Done():
-			return value, false, fmt.Errorf("open %s: %w", d, ctx.Err())
-		case <-o.once:
-		}
-		value, ok, current, err := r.openIn(ctx, d, o)
-		o.once <- struct{}{}
-		if current {
-			return value, ok, err
-		}
-	}
-}
-
-// slot is a domain's place, a new one if it has none.
-func (r *registry[T]) slot(d ids.Domain) (*opened[T], error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if o := r.domains[d]; o != nil {
-		return o, nil
-	}
-	if len(r.domains) >= maxDomains {
-		return nil, fmt.Errorf("open %s: %d domains are open already; run more instances and spread the domains", d, maxDomains)
-	}
-	o := &opened[T]{once: make(chan struct{}, 1)}
-	o.once <- struct{}{}
-	r.domains[d] = o
-	return o, nil
-}
-
-// openIn opens a domain in its place, which the caller holds; not current: the
-// place was given up while the caller waited for it.
-func (r *registry[T]) openIn(ctx context.Context, d ids.Domain, o *opened[T]) (value T, ok, current bool, err error) {
-	r.mu.Lock()
-	current = r.domains[d] == o
-	r.mu.Unlock()
-	if !current || o.ready {
-		return o.value, o.ready, current, nil
-	}
-	value, ok, err = r.open(ctx, d)
-	if err == nil && ok {
-		o.value, o.ready = value, true
-		r.metrics.Add("servo_domains_open", 1)
-		return value, true, true, nil
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.domains, d)
-	return value, false, true, err
 }

@@ -209,67 +209,6 @@ func TestDomainsAreFoundWithoutListingWhatTheyHold(t *testing.T) {
 	require.LessOrEqual(t, store.Stats().Sub(before).Lists, int64(2*(len(names)+2)))
 }
 
-func TestADomainIsOpenedOnceAndOneThatFailsIsTriedAgain(t *testing.T) {
-	opens := 0
-	fail := errors.New("store away")
-	exists := true
-	m := newMetrics()
-	r := newRegistry(m, func(_ context.Context, d ids.Domain) (string, bool, error) {
-		opens++
-		return d.String(), exists, fail
-	})
-	_, _, err := r.get(t.Context(), acme)
-	require.ErrorIs(t, err, fail)
-	fail = nil
-	exists = false
-	_, ok, err := r.get(t.Context(), acme)
-	require.NoError(t, err)
-	require.False(t, ok)
-	require.Empty(t, r.domains, "nothing is kept of a domain that does not exist")
-	exists = true
-	for range 3 {
-		value, ok, err := r.get(t.Context(), acme)
-		require.NoError(t, err)
-		require.True(t, ok)
-		require.Equal(t, "acme/prod", value)
-	}
-	require.Equal(t, 3, opens)
-	require.Equal(t, 1.0, m.values["servo_domains_open"])
-}
-
-func TestOpeningOneDomainHoldsUpNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		gate := make(chan struct{})
-		opens := 0
-		r := newRegistry(newMetrics(), func(_ context.Context, d ids.Domain) (int, bool, error) {
-			if d == acme {
-				opens++
-				<-gate
-			}
-			return opens, true, nil
-		})
-		var wg sync.WaitGroup
-		for range 5 {
-			wg.Go(func() {
-				if _, _, err := r.get(t.Context(), acme); err != nil {
-					t.Errorf("get: %v", err)
-				}
-			})
-		}
-		synctest.Wait()
-		_, ok, err := r.get(t.Context(), globex)
-		require.NoError(t, err)
-		require.True(t, ok)
-		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, _, err = r.get(impatient, acme)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		close(gate)
-		wg.Wait()
-		require.Equal(t, 1, opens)
-	})
-}
-
 // far is the other side of a relay.
 type far struct {
 	mu    sync.Mutex

@@ -32,6 +32,9 @@ func OpenStore(ctx context.Context, name string) (blob.Store, io.Closer, error) 
 		store, err := gcsblob.Open(ctx, name)
 		return store, store, err
 	}
+	if strings.Contains(name, "://") { // no folder: it would be made, and nobody else would look there
+		return nil, nil, fmt.Errorf("open store %q: it is neither a folder nor %sBUCKET", name, gcsblob.Scheme)
+	}
 	store, err := fileblob.Open(name, fileblob.Options{Now: clock.System{}.Now})
 	return store, store, err
 }

@@ -70,7 +70,11 @@ func (c *config) checkCallers() (problems []error) {
 	if !c.verifies() {
 		return problems
 	}
-	for _, account := range c.accounts() {
+	accounts := c.accounts()
+	if len(accounts) == 0 {
+		problems = append(problems, fmt.Errorf("--callers %q names nobody", c.Callers))
+	}
+	for _, account := range accounts {
 		if !strings.Contains(account, "@") {
 			problems = append(problems, fmt.Errorf("--callers: %q is no account, like servo-sweeper@my-project.iam.gserviceaccount.com", account))
 		}

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +33,9 @@ type config struct {
 	CompactorURL  string
 	DispatcherURL string
 	WorkerURL     string
+	// WorkerURLs are where the workers of queues serve that have their own: QUEUE=URL,
+	// separated by commas.
+	WorkerURLs string
 	// URL is where workers and the queue reach this service; "": at Listen.
 	URL string
 	// Keys is the file of signing keys; "": keys.json in the store's folder, which
@@ -103,7 +106,8 @@ var (
 		Usage: "Pushes tasks to workers through a queue, and takes their reports.",
 		Flags: func(f *flag.FlagSet, c *config) {
 			f.StringVar(&c.CompactorURL, "compactor-url", "", "where the compactor serves (required)")
-			f.StringVar(&c.WorkerURL, "worker-url", "", "where a worker serves (required)")
+			f.StringVar(&c.WorkerURL, "worker-url", "", "where the worker serves (required)")
+			f.StringVar(&c.WorkerURLs, "worker-urls", "", "where the workers of queues serve that have their own, as gpu=https://gpu.example,large=https://large.example; others are at --worker-url")
 			f.StringVar(&c.URL, "url", "", "where workers reach this service (default: the address that it listens on)")
 			f.StringVar(&c.Keys, "keys", "", "the file of signing keys (default: "+KeysFile+" in the store's folder, made if it is absent)")
 			f.IntVar(&c.Concurrency, "concurrency", defaultConcurrency, "how many tasks the queue of this process pushes at once")
@@ -126,10 +130,16 @@ var (
 			if c.DispatchRate < 0 {
 				problems = append(problems, fmt.Errorf("--dispatch-rate is %d; it must be 0 or more", c.DispatchRate))
 			}
-			if _, err := c.weights(); err != nil {
-				problems = append(problems, err)
+			for _, check := range []func() error{
+				func() error { _, err := c.weights(); return err },
+				func() error { _, err := c.workers(); return err },
+			} {
+				problems = append(problems, check())
 			}
-			if c.inCloud() && c.Keys == "" {
+			if c.Keys != "" {
+				_, err := ReadKeys(c.Keys)
+				problems = append(problems, err)
+			} else if c.inCloud() {
 				problems = append(problems, errors.New("--keys is missing: a bucket is no place for signing keys; name a file, for example one that is mounted from a secret"))
 			}
 			if c.verifies() && c.Queue == LocalQueue && (c.Identity != GoogleIdentity || c.Audience != c.URL) {
@@ -172,60 +182,13 @@ const (
 	maxWeight = 1000
 )
 
-// errHelp says that the flags' help was asked for, and printed.
-var errHelp = flag.ErrHelp
-
-// parse reads flags, and for those not given SERVO_… of the environment, where
-// --compactor-url is SERVO_COMPACTOR_URL. The error names everything that is
-// wrong, a line each.
-func parse(k kind, args []string, getenv func(string) string, out io.Writer) (config, error) {
-	var c config
-	f := flag.NewFlagSet(k.Name, flag.ContinueOnError)
-	f.SetOutput(out)
-	f.Usage = func() {
-		fmt.Fprintf(out, "%s\n\nUsage: %s --store DIR|gs://BUCKET [flags]\n\nEach flag can be given in the environment: --store as SERVO_STORE.\n\n", k.Usage, k.Name)
-		f.PrintDefaults()
-	}
-	listen := k.Listen
-	if port := getenv("PORT"); port != "" && getenv("K_SERVICE") != "" { // on Cloud Run
-		listen = ":" + port
-	}
-	f.StringVar(&c.Listen, "listen", listen, "the address to serve on")
-	f.StringVar(&c.Store, "store", "", "the folder of objects, or gs://BUCKET (required)")
-	f.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
-	c.callerFlags(f)
-	c.Traces.flags(f)
-	k.Flags(f, &c)
-	if err := f.Parse(args); err != nil {
-		return config{}, err
-	}
-	var problems []error
-	if f.NArg() > 0 {
-		problems = append(problems, fmt.Errorf("unexpected argument %q", f.Arg(0)))
-	}
-	given := map[string]bool{}
-	f.Visit(func(fl *flag.Flag) { given[fl.Name] = true })
-	f.VisitAll(func(fl *flag.Flag) {
-		name := "SERVO_" + strings.ToUpper(strings.ReplaceAll(fl.Name, "-", "_"))
-		if value := getenv(name); value != "" && !given[fl.Name] {
-			if err := f.Set(fl.Name, value); err != nil {
-				problems = append(problems, fmt.Errorf("%s=%q: %w", name, value, err))
-			}
-		}
-	})
-	c.settle()
-	problems = append(problems, c.check()...)
-	problems = append(problems, c.checkCallers()...)
-	problems = append(problems, c.Traces.Check())
-	problems = append(problems, k.Check(c)...)
-	return c, errors.Join(problems...)
-}
-
 // check reports what is wrong with what every service has.
 func (c config) check() []error {
 	var problems []error
 	if c.Store == "" {
 		problems = append(problems, errors.New("--store is missing: name the folder of objects, or gs://BUCKET"))
+	} else if c.inCloud() && !strings.HasPrefix(c.Store, "gs://") {
+		problems = append(problems, fmt.Errorf("--store %q is neither a folder nor gs://BUCKET", c.Store))
 	}
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		problems = append(problems, fmt.Errorf("--listen %q is not host:port: %w", c.Listen, err))
@@ -236,10 +199,12 @@ func (c config) check() []error {
 	return problems
 }
 
+var locations = regexp.MustCompile(`^projects/[a-z0-9.:-]+/locations/[a-z0-9-]+$`)
+
 // checkQueue reports what is wrong with the queue.
 func (c config) checkQueue() (problems []error) {
 	if c.Queue != LocalQueue {
-		if !strings.HasPrefix(c.Queue, "projects/") {
+		if !locations.MatchString(c.Queue) {
 			problems = append(problems, fmt.Errorf("--queue %q is neither %s nor projects/PROJECT/locations/LOCATION", c.Queue, LocalQueue))
 		}
 		if c.URL == "" {
@@ -278,22 +243,43 @@ func (c config) keys() (contract.Keyring, error) {
 
 // weights are how many turns a round tenants have.
 func (c config) weights() (map[string]int, error) {
-	weights := map[string]int{}
-	if c.Weights == "" {
-		return weights, nil
-	}
-	for part := range strings.SplitSeq(c.Weights, ",") {
-		tenant, text, ok := strings.Cut(strings.TrimSpace(part), "=")
-		n, err := strconv.Atoi(text)
-		if !ok || (ids.Domain{Tenant: tenant, Workspace: "any"}).Validate() != nil || err != nil || n < 1 || n > maxWeight {
-			return nil, fmt.Errorf("--tenant-weights: %q is not TENANT=N, of 1 to %d turns a round", part, maxWeight)
+	return pairs("tenant-weights", c.Weights, func(tenant, turns string) (int, error) {
+		n, err := strconv.Atoi(turns)
+		if (ids.Domain{Tenant: tenant, Workspace: "any"}).Validate() != nil || err != nil || n < 1 || n > maxWeight {
+			return 0, fmt.Errorf("want TENANT=N, of 1 to %d turns a round", maxWeight)
 		}
-		if weights[tenant] != 0 {
-			return nil, fmt.Errorf("--tenant-weights: tenant %s is named twice", tenant)
+		return n, nil
+	})
+}
+
+// workers are where the workers of queues serve that have their own.
+func (c config) workers() (map[string]string, error) {
+	return pairs("worker-urls", c.WorkerURLs, func(queue, base string) (string, error) {
+		if queue == "" || checkURL("worker-urls", base, true) != nil {
+			return "", errors.New("want QUEUE=URL, as gpu=https://gpu.example")
 		}
-		weights[tenant] = n
+		return strings.TrimSuffix(base, "/"), nil
+	})
+}
+
+// pairs are NAME=VALUE, separated by commas.
+func pairs[T any](flagName, text string, read func(name, value string) (T, error)) (map[string]T, error) {
+	values := map[string]T{}
+	if text == "" {
+		return values, nil
 	}
-	return weights, nil
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		v, err := read(name, value)
+		if err != nil {
+			return nil, fmt.Errorf("--%s: %q: %w", flagName, part, err)
+		}
+		if _, twice := values[name]; twice {
+			return nil, fmt.Errorf("--%s: %s is named twice", flagName, name)
+		}
+		values[name] = v
+	}
+	return values, nil
 }
 
 // concurrency is how many deliveries of a queue are under way at once.

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -64,6 +65,9 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	}
 	d.turns = dispatcher.NewTurns(p.Clock, queueCalls, cfg.DispatchRate, weights)
 	d.turns.OnWaiting = func(more int) { s.metrics.Add("servo_dispatches_waiting", float64(more)) }
+	if d.workers, err = cfg.workers(); err != nil {
+		return errors.Join(err, s.endpoint.Close())
+	}
 	if d.base = strings.TrimSuffix(cfg.URL, "/"); d.base == "" {
 		d.base = s.url()
 	}
@@ -88,7 +92,8 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 type dispatchers struct {
 	server   *server
 	cfg      config
-	base     string // where workers and the queue reach this service
+	workers  map[string]string // of queues that have their own
+	base     string            // where workers and the queue reach this service
 	keys     contract.Keyring
 	store    blob.Store
 	codec    *snapshot.Codec
@@ -122,11 +127,16 @@ func (d *dispatchers) open(ctx context.Context, domain ids.Domain) (*served[*dis
 	opened := dispatcher.New(dispatcher.Config{
 		Domain: domain, Queue: d.queue, Compactor: d.client(domain), Keys: d.keys, Turns: d.turns,
 		Snapshots: snapshot.NewReader(domain, d.codec, manifests, s.clock),
-		WorkerURL: func(string) string { return strings.TrimSuffix(d.cfg.WorkerURL, "/") },
+		WorkerURL: d.workerURL,
 		BaseURL:   d.base, IDs: d.ids, Clock: s.clock, Logger: s.logger, Traces: s.traces,
 		Appender: appender,
 	})
 	return &served[*dispatcher.Dispatcher]{value: opened, run: func(ctx context.Context) { d.carry(ctx, appender) }}, nil
+}
+
+// workerURL is where the tasks of a queue are pushed to.
+func (d *dispatchers) workerURL(queue string) string {
+	return cmp.Or(d.workers[queue], strings.TrimSuffix(d.cfg.WorkerURL, "/"))
 }
 
 // company is how long it may take that a start, and what a queue has taken, is in the

@@ -21,7 +21,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/contract"
-	"github.com/servo-orchestration/servo/pkg/identity"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
@@ -43,72 +42,6 @@ func TestWeightsAreOfTenants(t *testing.T) {
 		_, err := config{Weights: wrong}.weights()
 		require.ErrorContains(t, err, "--tenant-weights", wrong)
 	}
-}
-
-func TestEverythingThatIsWrongWithAConfigurationIsSaidAtOnce(t *testing.T) {
-	var out strings.Builder
-	env := map[string]string{
-		"SERVO_CONCURRENCY": "many", "SERVO_WORKER_URL": "ftp://x", "SERVO_DISPATCH_RATE": "-1", "SERVO_TENANT_WEIGHTS": "acme=3,globex",
-	}
-	_, err := parse(dispatcherKind, []string{"--listen", "nowhere", "--log-level", "loud", "extra"}, func(name string) string { return env[name] }, &out)
-	for _, want := range []string{
-		`unexpected argument "extra"`, `SERVO_CONCURRENCY="many"`, "--store is missing", `--listen "nowhere"`, `--log-level "loud"`,
-		"--compactor-url is missing", `--worker-url "ftp://x"`, "--dispatch-rate is -1", `--tenant-weights: "globex"`,
-	} {
-		require.ErrorContains(t, err, want)
-	}
-	code := RunSweeper(t.Context(), Process{Args: []string{"--every", "1ms", "--full-every", "-1s"}, Getenv: none, Stderr: &out, Clock: clock.System{}})
-	require.Equal(t, exitUsage, code)
-	require.Contains(t, out.String(), "servo-sweeper: the configuration is not usable:\n  --store is missing")
-	require.Contains(t, out.String(), "\n  --every is 1ms")
-	require.Contains(t, out.String(), "\n  --full-every is -1s")
-}
-
-func TestAFlagWinsOverTheEnvironment(t *testing.T) {
-	env := map[string]string{
-		"SERVO_STORE": "/env", "SERVO_COMPACTOR_URL": "http://env:1", "SERVO_DISPATCHER_URL": "http://env:2", "SERVO_EVERY": "90s", "SERVO_FULL_EVERY": "6h",
-	}
-	c, err := parse(sweeperKind, []string{"--store", "/flag"}, func(name string) string { return env[name] }, os.Stderr)
-	require.NoError(t, err)
-	require.Equal(t, config{
-		Listen: "127.0.0.1:8093", Store: "/flag", LogLevel: "info", CompactorURL: "http://env:1", DispatcherURL: "http://env:2", Every: 90 * time.Second,
-		FullEvery: 6 * time.Hour,
-		Issuer:    identity.GoogleIssuer, IssuerKeys: identity.GoogleKeys, Identity: NoIdentity, Traces: Traces{Ratio: 1},
-	}, c)
-}
-
-func TestABucketsServicesAskWhoCalls(t *testing.T) {
-	bucket := []string{"--store", "gs://b", "--dispatcher-url", "http://d:1"}
-	for name, tc := range map[string]struct {
-		args []string
-		want string
-	}{
-		"nobody is named":       {bucket, "--callers is missing"},
-		"no account":            {append(bucket, "--callers", "a@b.example, pubsub", "--audience", "https://c.example"), `--callers: "pubsub" is no account`},
-		"no audience":           {append(bucket, "--callers", "a@b.example"), "--audience is missing"},
-		"an audience of no use": {append(bucket, "--callers", "a@b.example", "--audience", "compactor"), `--audience "compactor" is not a URL`},
-		"an unknown identity":   {append(bucket, "--callers", "any", "--identity", "aws"), `--identity "aws" is neither google nor none`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := parse(compactorKind, tc.args, none, os.Stderr)
-			require.ErrorContains(t, err, tc.want)
-		})
-	}
-	_, err := parse(dispatcherKind, []string{
-		"--store", "/d", "--compactor-url", "http://c:1", "--worker-url", "http://w:1", "--callers", "a@b.example", "--audience", "https://d.example",
-	}, none, os.Stderr)
-	require.ErrorContains(t, err, "this service's own queue calls it")
-	c, err := parse(compactorKind, append(bucket, "--callers", AnyCaller), none, os.Stderr)
-	require.NoError(t, err)
-	require.Equal(t, GoogleIdentity, c.Identity)
-	require.False(t, c.verifies())
-	c, err = parse(dispatcherKind, []string{
-		"--store", "gs://b", "--keys", "k", "--compactor-url", "http://c:1", "--worker-url", "http://w:1", "--url", "https://d.example",
-		"--callers", " a@b.example,, c@b.example ", "--queue", "projects/p/locations/l",
-	}, none, os.Stderr)
-	require.NoError(t, err)
-	require.Equal(t, "https://d.example", c.Audience, "its own URL, which it knows")
-	require.Equal(t, []string{"a@b.example", "c@b.example"}, c.accounts())
 }
 
 func TestACloudsLogHasItsFields(t *testing.T) {

@@ -106,9 +106,10 @@ func (a *app) dev(ctx context.Context, address string, elsewhere bool) error {
 	return errors.Join(err, s.close())
 }
 
-// serve keeps the project up to date and tells of runs until ctx ends.
-func (a *app) serve(ctx context.Context, s *session, current *loaded) error {
-	g, ctx := errgroup.WithContext(ctx)
+// serve keeps the project up to date and tells of runs until ctx ends. That somebody asked
+// for the end is no error, whatever else ended ctx is.
+func (a *app) serve(serving context.Context, s *session, current *loaded) error {
+	g, ctx := errgroup.WithContext(serving)
 	g.Go(s.stack.Done)
 	g.Go(func() error { return a.tell(ctx, s) })
 	g.Go(func() error {
@@ -122,10 +123,13 @@ func (a *app) serve(ctx context.Context, s *session, current *loaded) error {
 		return s.close()
 	})
 	err := g.Wait()
-	if errors.Is(err, context.Canceled) {
-		return nil
+	if !errors.Is(err, context.Canceled) {
+		return err
 	}
-	return err
+	if cause := context.Cause(serving); cause != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, errInterrupted) {
+		return cause
+	}
+	return nil
 }
 
 // reload reads the project anew.

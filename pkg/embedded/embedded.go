@@ -52,7 +52,8 @@ type Options struct {
 	// Dir is the state folder, ".servo" beside servo.yaml. It is made if absent.
 	Dir    string
 	Domain ids.Domain
-	// Listen is the address to serve on; "" is 127.0.0.1 and a free port.
+	// Listen is the address to serve on, one of this machine only; "" is 127.0.0.1 and a
+	// free port.
 	Listen string
 	// Concurrency is how many tasks are executed at once; 0: twice the cores.
 	Concurrency int
@@ -154,6 +155,9 @@ func (p *Parts) Reader() *snapshot.Reader {
 // folder the error is a [*LockedError].
 func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 	if err := opts.Domain.Validate(); err != nil {
+		return nil, err
+	}
+	if err := CheckListen(opts.Listen); err != nil {
 		return nil, err
 	}
 	if strings.Contains(opts.Dir, "://") {
@@ -278,6 +282,7 @@ func (s *Stack) buildServer() {
 	if s.opts.Routes != nil {
 		s.opts.Routes(mux, s.Engine)
 	}
+	handleRest(mux)
 	s.server = &http.Server{Handler: localOnly(mux), ReadHeaderTimeout: headerTimeout}
 }
 

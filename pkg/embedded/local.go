@@ -1,0 +1,97 @@
+package embedded
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+)
+
+// ErrNotLocal says that an address to serve on is not one of this machine only.
+var ErrNotLocal = errors.New("other machines could reach it, and nobody would ask who they are")
+
+// CheckListen reports an address that other machines could reach. The zero value is
+// an address of this machine.
+func CheckListen(address string) error {
+	if address == "" {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", address, err)
+	}
+	if !loopback(host) {
+		return fmt.Errorf("listen on %s: %w", address, ErrNotLocal)
+	}
+	return nil
+}
+
+// loopback reports whether a host is this machine by any of its own names for itself.
+func loopback(host string) bool {
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// hostOf is the host of "host:port", or of a host alone.
+func hostOf(address string) string {
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
+	}
+	return address
+}
+
+// localOnly refuses other machines, and what a web page that a browser on this machine
+// shows could send: requests that name another host (DNS rebinding), and those that
+// change something and come from another origin.
+func localOnly(next http.Handler) http.Handler {
+	origins := http.NewCrossOriginProtection()
+	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, http.StatusForbidden, "this server takes no requests of web pages from another origin, here "+r.Header.Get("Origin"))
+	}))
+	next = origins.Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case !loopback(hostOf(r.RemoteAddr)):
+			refuse(w, http.StatusForbidden, "this server answers to this machine only")
+		case !loopback(hostOf(r.Host)):
+			refuse(w, http.StatusForbidden, "this server answers to 127.0.0.1 and localhost only")
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+func refuse(w http.ResponseWriter, status int, detail string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(contract.Problem{Title: http.StatusText(status), Status: status, Detail: detail}) //nolint:errchkjson // who asked is gone if this fails
+}
+
+// handleRest answers what a mux has no route for as all other errors are answered.
+func handleRest(mux *http.ServeMux) {
+	const rest = "/"
+	mux.HandleFunc(rest, func(w http.ResponseWriter, r *http.Request) {
+		var allowed []string
+		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
+			other := r.Clone(r.Context())
+			other.Method = method
+			if _, pattern := mux.Handler(other); pattern != rest {
+				allowed = append(allowed, method)
+			}
+		}
+		if len(allowed) == 0 {
+			refuse(w, http.StatusNotFound, "there is no route "+r.URL.Path)
+			return
+		}
+		allow := strings.Join(allowed, ", ")
+		w.Header().Set("Allow", allow)
+		refuse(w, http.StatusMethodNotAllowed, fmt.Sprintf("%s takes %s, not %s", r.URL.Path, allow, r.Method))
+	})
+}

@@ -1,0 +1,71 @@
+package embedded
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// Seen to fail: any address was served on, unauthenticated, and only the name of the host
+// that a client wrote itself was looked at.
+func TestOnlyAddressesOfThisMachineAreServedOn(t *testing.T) {
+	for _, address := range []string{"", "127.0.0.1:0", "127.8.0.1:4280", "localhost:4280", "[::1]:0"} {
+		require.NoError(t, CheckListen(address), address)
+	}
+	for _, address := range []string{"0.0.0.0:4280", ":4280", "[::]:0", "192.168.1.5:4280", "example.com:80", "localhost.example.com:80"} {
+		require.ErrorIs(t, CheckListen(address), ErrNotLocal, address)
+	}
+	require.ErrorContains(t, CheckListen("127.0.0.1"), "missing port")
+	_, err := Start(t.Context(), Options{Dir: t.TempDir(), Listen: ":0", Domain: ids.Domain{Tenant: "acme", Workspace: "prod"}})
+	require.ErrorIs(t, err, ErrNotLocal)
+}
+
+// What is refused is refused with a problem document, whoever refuses it.
+func TestEveryRefusalIsAProblem(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/runs/{run}", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(r.PathValue("run")))
+	})
+	mux.HandleFunc("POST /v1/runs", func(http.ResponseWriter, *http.Request) {})
+	handleRest(mux)
+	handler := localOnly(mux)
+	for name, c := range map[string]struct {
+		method, path, remote, host, origin string
+		status                             int
+		detail                             string
+	}{
+		"no route":       {path: "/v1/nope", status: 404, detail: "there is no route /v1/nope"},
+		"wrong method":   {method: "DELETE", path: "/v1/runs/x", status: 405, detail: "/v1/runs/x takes GET, not DELETE"},
+		"other machine":  {remote: "192.168.1.7:33000", path: "/v1/runs/x", status: 403, detail: "this server answers to this machine only"},
+		"other name":     {host: "evil.example.com", path: "/v1/runs/x", status: 403, detail: "this server answers to 127.0.0.1 and localhost only"},
+		"other origin":   {method: "POST", path: "/v1/runs", origin: "http://evil.example.com", status: 403, detail: "this server takes no requests of web pages from another origin, here http://evil.example.com"},
+		"nothing":        {path: "/v1/runs/x", status: 200},
+		"nothing on six": {path: "/v1/runs/x", remote: "[::1]:33000", host: "[::1]:4280", status: 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := httptest.NewRequestWithContext(t.Context(), cmp.Or(c.method, "GET"), c.path, nil)
+			r.RemoteAddr, r.Host = cmp.Or(c.remote, "127.0.0.1:33000"), cmp.Or(c.host, "localhost:4280")
+			if c.origin != "" {
+				r.Header.Set("Origin", c.origin)
+			}
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, r)
+			require.Equal(t, c.status, w.Code, w.Body.String())
+			if c.status == http.StatusOK {
+				require.Equal(t, "x", w.Body.String())
+				return
+			}
+			require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+			var problem contract.Problem
+			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &problem))
+			require.Equal(t, contract.Problem{Title: http.StatusText(c.status), Status: c.status, Detail: c.detail}, problem)
+		})
+	}
+}

@@ -267,3 +267,18 @@ func TestPercentilesAreValuesThatWereMeasured(t *testing.T) {
 	require.InDelta(t, 2, percentile(five[:4], 50), 0)
 	require.InDelta(t, 2, median([]float64{3, 1, 2}), 0)
 }
+
+func TestALargestSizeIsAllThatARunMayHave(t *testing.T) {
+	for _, w := range Workloads() {
+		if w.assets == nil {
+			require.Zero(t, w.MaxSize(), w.Name)
+			continue
+		}
+		for _, size := range []int{1, 7} {
+			require.Equal(t, w.runs(size)*len(w.assets(size)), w.others+size*w.each, w.Name)
+		}
+		most := w.MaxSize()
+		require.LessOrEqual(t, w.others+most*w.each, plan.MaxTasks, w.Name)
+		require.Greater(t, w.others+(most+1)*w.each, plan.MaxTasks, w.Name)
+	}
+}

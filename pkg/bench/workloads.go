@@ -25,6 +25,17 @@ type Workload struct {
 	runs   func(size int) int
 	assets func(size int) []plan.Asset
 	chain  bool // the time from task to task is what is measured
+	// A size makes so many tasks each, and there are so many others.
+	each, others int
+}
+
+// MaxSize is the largest size that a workload can have, 0 if it has none: its tasks are
+// as many as one run may have at most.
+func (w Workload) MaxSize() int {
+	if w.each == 0 {
+		return 0
+	}
+	return (plan.MaxTasks - w.others) / w.each
 }
 
 // described is what a workload is as it is configured.
@@ -47,7 +58,7 @@ func Workloads() []Workload {
 	fanned := Workload{
 		Name: "W2", Description: "one task, 1,000 after it, and one after all of these", OnCloud: true, measure: sampled,
 		unit: "tasks/s", value: perSecond, runs: one,
-		assets: func(size int) []plan.Asset { return fan(or(size, 1000)) }, //nolint:mnd // as described
+		assets: func(size int) []plan.Asset { return fan(or(size, 1000)) }, each: 1, others: 2, //nolint:mnd // as described
 	}
 	history := fanned
 	history.Name, history.Description = "W5", "W2 with finished tasks in the store: each of --history, in turn"
@@ -58,14 +69,14 @@ func Workloads() []Workload {
 			unit:   "ms/hop",
 			value:  func(s sample) float64 { return s.took.Seconds() * 1000 / float64(s.tasks) },
 			runs:   one,
-			assets: func(size int) []plan.Asset { return chain(or(size, 200)) }, chain: true, //nolint:mnd // as described
+			assets: func(size int) []plan.Asset { return chain(or(size, 200)) }, chain: true, each: 1, //nolint:mnd // as described
 		},
 		fanned,
 		{
 			Name: "W3", Description: "200 runs at once, each of 10 tasks in three diamonds", OnCloud: true, measure: sampled,
 			unit: "tasks/s", value: perSecond,
 			runs:   func(size int) int { return or(size, 200) }, //nolint:mnd // as described
-			assets: func(int) []plan.Asset { return diamonds() },
+			assets: func(int) []plan.Asset { return diamonds() }, each: 10, //nolint:mnd // as described
 		},
 		{
 			Name: "W4", Description: "nothing to do, with finished runs in the store: cold start, memory, CPU, operations",
@@ -75,7 +86,7 @@ func Workloads() []Workload {
 		{
 			Name: "W7", Description: "one run of 100,010 tasks: ten times one, and 10,000 after it", OnRequest: true, measure: sampled,
 			unit: "tasks/s", value: perSecond, runs: one,
-			assets: func(size int) []plan.Asset { return layers(10, or(size, 10_000)) }, //nolint:mnd // as described
+			assets: func(size int) []plan.Asset { return layers(10, or(size, 10_000)) }, each: 10, others: 10, //nolint:mnd // as described
 		},
 	}
 }

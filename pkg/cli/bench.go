@@ -14,6 +14,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/bench"
 	"github.com/servo-orchestration/servo/pkg/cloudsim"
+	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/query/render"
 	"github.com/servo-orchestration/servo/pkg/queue/cloudqueue"
 )
@@ -39,6 +40,8 @@ const (
 	benchIdleRuns    = 10_000
 	benchIdleFor     = 30 * time.Second
 	benchHistory     = 100_000
+	// maxBenchRows bounds what is made up before anything is measured.
+	maxBenchRows = 10_000_000
 )
 
 func (a *app) benchCommand() *cobra.Command {
@@ -95,12 +98,27 @@ func (f benchFlags) check() error {
 		return usagef("--size and --idle-runs must not be negative, and --idle-for must be more than nothing")
 	case f.store != bench.FileStore && f.store != bench.CloudSim:
 		return usagef("--store is %s or %s, not %q", bench.FileStore, bench.CloudSim, f.store)
+	case f.idleRuns > maxBenchRows:
+		return usagef("--idle-runs is %d; it may be %d at most", f.idleRuns, maxBenchRows)
 	case len(f.history) == 0:
 		return usagef("--history must have a number of tasks")
 	}
 	for _, n := range f.history {
 		if n < 0 {
 			return usagef("--history must not be negative")
+		}
+		if n > maxBenchRows {
+			return usagef("--history is %d; it may be %d at most", n, maxBenchRows)
+		}
+	}
+	return nil
+}
+
+// checkSize reports a size that is too large for a workload.
+func checkSize(size int, chosen []bench.Workload) error {
+	for _, w := range chosen {
+		if most := w.MaxSize(); most > 0 && size > most {
+			return usagef("--size is %d; for %s it may be %d at most: a run has up to %d tasks", size, w.Name, most, plan.MaxTasks)
 		}
 	}
 	return nil
@@ -112,6 +130,9 @@ func (a *app) bench(ctx context.Context, f benchFlags, names []string) (err erro
 	}
 	chosen, err := chooseWorkloads(f.store, names)
 	if err != nil {
+		return err
+	}
+	if err := checkSize(f.size, chosen); err != nil {
 		return err
 	}
 	cfg := bench.Config{

@@ -233,11 +233,23 @@ func (a *app) setup(cmd *cobra.Command, _ []string) error {
 		return usagef("no log level %q: choose one of debug, info, warn, error", a.logLevel)
 	}
 	a.logger = slog.New(&logHandler{slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level}), &a.quiet})
-	if err = a.traces.Check(); err != nil {
-		return &usageError{err}
+	if err = checkTraces(&a.traces); err != nil {
+		return err
 	}
 	a.tracer, err = a.traces.Open(cmd.Context(), a.OpenTraces, "servo", fmt.Sprintf("servo-%d", os.Getpid()), a.logger)
 	return err
+}
+
+// checkTraces reports what is wrong with the flags of traces, also of a ratio of no traces.
+func checkTraces(t *service.Traces) error {
+	checked := *t
+	if checked.URL == "" {
+		checked.URL = "http://localhost"
+	}
+	if err := checked.Check(); err != nil {
+		return &usageError{err}
+	}
+	return nil
 }
 
 // traceFlags are flags of a command that does something.

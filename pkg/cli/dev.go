@@ -181,7 +181,7 @@ func (a *app) tell(ctx context.Context, s *session) error {
 			if run := snap.State.Runs.Get(id); run == nil || run.State.Terminal() {
 				delete(under, id)
 				if run != nil {
-					a.note("run %s %s in %s: %s", id, a.style.state(string(run.State)), engine.Span(run.CompletedAt.Sub(run.CreatedAt)), counts(run))
+					a.tellEnd(run)
 				}
 			}
 		}

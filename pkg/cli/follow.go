@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -27,52 +29,162 @@ type runner struct {
 	trigger trigger
 	// progress is what has been shown of the run, by whichever session.
 	progress *progress
-	// resumed says that the run was left by an earlier process.
+	// resumed says that the runs are those that earlier processes have left: each that the
+	// trigger finds is followed, until it gives errNothingLeft.
 	resumed bool
+	// reports are what is told at the end, of each run that was followed; reported: it was.
+	reports  []assetReport
+	reported bool
+	// failed is why the command does, of runs that have ended.
+	failed error
 
 	mu          sync.Mutex
 	session     *session
 	ticket      engine.Ticket
 	interrupted bool
+	lingering   bool // for the runs of others
 	asked       sync.WaitGroup
 }
 
 // carry runs the trigger and follows its run to the end, taking over when the
-// one who executes it goes away. It gives the last state.
-func (r *runner) carry(ctx context.Context) (*state.State, error) {
+// one who executes it goes away.
+func (r *runner) carry(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	giveBack := r.a.signal.take(func(sig os.Signal, n int) { r.onSignal(ctx, cancel, sig, n) })
 	defer giveBack()
 	defer r.asked.Wait()
 	for {
-		final, err := r.once(ctx)
+		err := r.once(ctx)
 		if !errors.Is(err, errOwnerGone) || ctx.Err() != nil {
-			return final, r.leaving(ctx, err)
+			return r.leaving(ctx, err)
 		}
 		r.a.note("servo: %v; carrying on in this process", err)
 	}
 }
 
 // once is carry with one session.
-func (r *runner) once(ctx context.Context) (final *state.State, err error) {
+func (r *runner) once(ctx context.Context) error {
 	s, err := r.a.open(ctx, r.options)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	r.hold(s)
-	err = r.a.guard(ctx, s, func(ctx context.Context, s *session) error {
-		if err := r.begin(ctx, s); err != nil {
-			return err
-		}
-		final, err = r.follow(ctx, s)
-		return err
-	})
+	err = r.a.guard(ctx, s, r.through)
 	r.hold(nil)
 	if err != nil && s.stack == nil && r.a.left(ctx, s, err) {
 		err = errOwnerGone // what failed, failed because of that
 	}
-	return final, errors.Join(err, s.close())
+	err = errors.Join(err, s.close())
+	if s.stack != nil && (err == nil || r.stopped(ctx)) {
+		r.sayLeft(ctx, s)
+	}
+	return err
+}
+
+// through follows the run, or one after the other those that were left, to the end; and
+// then, in the process that executes them, the runs of others.
+func (r *runner) through(ctx context.Context, s *session) error {
+	for {
+		err := r.begin(ctx, s)
+		if r.resumed && errors.Is(err, errNothingLeft) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		final, err := r.follow(ctx, s, r.ticket.RunID)
+		if err == nil {
+			err = r.ended(final)
+		}
+		if err != nil {
+			return err
+		}
+		if r.stopped(ctx) {
+			return nil
+		}
+		if !r.resumed {
+			break
+		}
+		r.mu.Lock()
+		r.ticket = engine.Ticket{}
+		r.mu.Unlock()
+	}
+	if s.stack == nil {
+		return nil
+	}
+	if err := r.report(); err != nil {
+		return err
+	}
+	return r.linger(ctx, s)
+}
+
+// stopped reports whether somebody wants the process to end.
+func (r *runner) stopped(ctx context.Context) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.interrupted || errors.Is(context.Cause(ctx), errInterrupted)
+}
+
+// linger waits for the runs of others, which this process executes and would break off by
+// its end: those that were left to it, and those that it has taken over. Whoever is tired
+// of it loses nothing.
+func (r *runner) linger(ctx context.Context, s *session) error {
+	r.mu.Lock()
+	r.lingering = true
+	r.mu.Unlock()
+	for {
+		snap, err := s.Snapshots.Current(ctx)
+		if err != nil {
+			return err
+		}
+		under := underWay(snap.State)
+		if len(under) == 0 {
+			return nil
+		}
+		run := under[0]
+		r.a.note("also waiting for run %s, %s of %s done, which this process executes; Ctrl-C leaves it as it is",
+			r.a.style.bold(run.RunID), grouped(int64(done(run))), plural(int(run.TasksTotal), "task"))
+		final, err := r.follow(ctx, s, run.RunID)
+		if r.stopped(ctx) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		r.a.tellEnd(final.Runs.Get(run.RunID))
+	}
+}
+
+// underWay are the runs that have not ended and are not held back, oldest first.
+func underWay(s *state.State) []*state.Run {
+	return slices.DeleteFunc(live(s), func(run *state.Run) bool { return run.State == state.RunPaused })
+}
+
+// sayLeft says which runs of others this process had a part in and has left as they are.
+func (r *runner) sayLeft(ctx context.Context, s *session) {
+	snap, err := s.Snapshots.Current(context.WithoutCancel(ctx)) // is in memory
+	if err != nil {
+		return
+	}
+	var left []string
+	for _, run := range underWay(snap.State) {
+		if run.RunID != r.ticket.RunID { // of which [runner.leaving] speaks
+			left = append(left, run.RunID)
+		}
+	}
+	const most = 5
+	switch n := len(left); {
+	case n == 0:
+	case n == 1:
+		r.a.note("servo: left run %s as it is; `servo run --resume` carries it on, `servo status %s` shows it", left[0], left[0])
+	default:
+		names := strings.Join(left[:min(n, most)], ", ")
+		if n > most {
+			names += fmt.Sprintf(" and %d more", n-most)
+		}
+		r.a.note("servo: left the runs %s as they are; `servo run --resume` carries them on, `servo runs` shows them", names)
+	}
 }
 
 func (r *runner) hold(s *session) {
@@ -109,7 +221,7 @@ func (r *runner) begin(ctx context.Context, s *session) error {
 func (r *runner) onSignal(ctx context.Context, leave context.CancelCauseFunc, sig os.Signal, n int) {
 	r.mu.Lock()
 	s, runID := r.session, r.ticket.RunID
-	first := !r.interrupted
+	first := !r.interrupted && !r.lingering
 	r.interrupted = true
 	r.mu.Unlock()
 	if n > 1 || !first || sig == syscall.SIGTERM || s == nil || runID == "" {
@@ -148,14 +260,14 @@ const (
 )
 
 // follow shows a run until it has ended.
-func (r *runner) follow(ctx context.Context, s *session) (*state.State, error) {
+func (r *runner) follow(ctx context.Context, s *session, runID string) (*state.State, error) {
 	a := r.a
 	snap, err := s.Snapshots.Current(ctx)
 	_, terminal := a.width(a.Stderr)
-	if r.progress == nil || r.progress.runID != r.ticket.RunID {
-		r.progress = newProgress(a.style, r.ticket.RunID)
-		r.progress.silent = r.ticket.Attached || r.resumed
-		if err == nil {
+	if r.progress == nil || r.progress.runID != runID {
+		r.progress = newProgress(a.style, runID)
+		r.progress.silent = r.ticket.Attached || r.resumed || r.lingering
+		if err == nil && !r.lingering {
 			a.announce(snap.State, r)
 		}
 	}
@@ -171,14 +283,14 @@ func (r *runner) follow(ctx context.Context, s *session) (*state.State, error) {
 		if err != nil {
 			return nil, err
 		}
-		st, missing := snap.WithRun(ctx, r.ticket.RunID)
+		st, missing := snap.WithRun(ctx, runID)
 		if missing != nil {
 			return nil, missing
 		}
 		if st == nil {
-			return nil, fmt.Errorf("run %s is not in the state any more; `servo runs` lists what there is", r.ticket.RunID)
+			return nil, fmt.Errorf("run %s is not in the state any more; `servo runs` lists what there is", runID)
 		}
-		run := st.Runs.Get(r.ticket.RunID)
+		run := st.Runs.Get(runID)
 		if now := a.Clock.Now(); run.State.Terminal() || now.Sub(last) >= look {
 			screen.width, _ = a.width(a.Stderr) // it may have been resized
 			screen.show(st, event.At(now))

@@ -24,6 +24,9 @@ func (a *app) ledgerCommand() *cobra.Command {
 			if f.Limit < 1 {
 				return usagef("--limit is %d; it must be 1 or more", f.Limit)
 			}
+			if f.TaskKey != "" && f.RunID == "" {
+				return usagef("--task is a task of a run: add --run RUN, for example --run latest")
+			}
 			if f.Entry != "" && !ids.Valid(f.Entry) {
 				return usagef("--entry %q is not the id of an entry: 26 letters and digits", f.Entry)
 			}

@@ -100,9 +100,12 @@ func revision(ctx context.Context, parts *embedded.Parts, asOf string) (*manifes
 	}
 	var m *manifest.Manifest
 	n, err := strconv.ParseInt(asOf, 10, 64)
-	if err == nil {
+	switch {
+	case err == nil && n < 1:
+		return nil, usagef("%d is no revision: the first is 1", n)
+	case err == nil:
 		m, err = parts.Manifests.LoadAt(ctx, n)
-	} else {
+	default:
 		t, bad := parseTime(asOf)
 		if bad != nil {
 			return nil, bad

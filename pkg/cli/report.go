@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,6 +15,7 @@ import (
 
 // assetReport is what a run did to an asset.
 type assetReport struct {
+	run         string
 	asset       string
 	tasks       int
 	succeeded   int
@@ -35,7 +37,7 @@ func assetReports(s *state.State, runID string) []assetReport {
 		if !ok {
 			at = len(reports)
 			index[name] = at
-			reports = append(reports, assetReport{asset: name, states: map[state.TaskState]int{}})
+			reports = append(reports, assetReport{run: runID, asset: name, states: map[state.TaskState]int{}})
 		}
 		reports[at].add(t)
 		return true
@@ -87,60 +89,84 @@ func (r *assetReport) stateText() string {
 
 // assetReportColumns are the columns of a run's report.
 var assetReportColumns = []column[assetReport]{
+	{name: "run_id", machine: true, value: func(r assetReport) any { return r.run }},
 	{name: "asset", value: func(r assetReport) any { return r.asset }},
 	{name: "tasks", value: func(r assetReport) any { return r.tasks }},
 	{name: "rows", value: func(r assetReport) any { return r.rows }, text: func(r assetReport) any { return number(grouped(r.rows)) }},
 	{name: "bytes", value: func(r assetReport) any { return r.bytes }, text: func(r assetReport) any { return number(bytesText(r.bytes)) }},
 	{
-		name: "duration_ms", machine: true,
-		value: func(r assetReport) any { return max(r.last.Sub(r.first), 0).Milliseconds() },
-	},
-	{name: "state", value: func(r assetReport) any { return r.stateText() }},
-}
-
-// withDuration has the duration as people read it before the last column.
-func withDuration(columns []column[assetReport]) []column[assetReport] {
-	last := len(columns) - 1
-	return append(append(slices.Clone(columns[:last]), column[assetReport]{
-		name: "duration", value: func(r assetReport) any {
+		name: "duration", value: func(r assetReport) any { return max(r.last.Sub(r.first), 0).Seconds() },
+		text: func(r assetReport) any {
 			if r.first == 0 {
 				return nil
 			}
 			return number(engine.Span(max(r.last.Sub(r.first), 0)))
 		},
-	}), columns[last])
+	},
+	{name: "state", value: func(r assetReport) any { return r.stateText() }},
 }
 
 // maxFailures is how many failed tasks a report describes.
 const maxFailures = 20
 
-// report tells how an ended run went.
-func (a *app) report(s *state.State, runID string, interrupted bool) error {
-	run := s.Runs.Get(runID)
-	columns := assetReportColumns
-	if a.table() {
-		columns = withDuration(columns)
-		a.note("")
+// run carries the runs, and tells how they ended.
+func (r *runner) run(ctx context.Context) error {
+	err := r.carry(ctx)
+	if err == nil || len(r.reports) > 0 {
+		err = errors.Join(err, r.report())
 	}
-	if err := list(a, columns, assetReports(s, runID)); err != nil {
+	if err != nil {
 		return err
 	}
-	a.note("")
-	a.failures(s, runID)
-	a.note("run %s %s in %s: %s", runID, a.style.state(string(run.State)), engine.Span(run.CompletedAt.Sub(run.CreatedAt)), counts(run))
-	if run.ErrorMessage != "" {
-		a.note("%s", oneLine(run.ErrorCode+": "+run.ErrorMessage))
+	return r.failed
+}
+
+// ended tells how a run ended: people at once, programs by [runner.report].
+func (r *runner) ended(s *state.State) error {
+	a, run := r.a, s.Runs.Get(r.ticket.RunID)
+	reports := assetReports(s, run.RunID)
+	if a.table() {
+		a.note("")
+		if err := list(a, assetReportColumns, reports); err != nil {
+			return err
+		}
 	}
+	r.reports = append(r.reports, reports...)
+	a.note("")
+	a.failures(s, run.RunID)
+	a.tellEnd(run)
+	r.mu.Lock()
+	interrupted := r.interrupted
+	r.mu.Unlock()
 	switch {
 	case run.State == state.RunSucceeded:
 		return nil
 	case interrupted:
-		return errors.Join(errInterrupted, errReported)
+		r.failed = errors.Join(errInterrupted, errReported)
+		return nil
 	case run.State == state.RunCancelled:
 		a.note("it was cancelled: %s", cmp.Or(run.CancelReason, "no reason given"))
 	}
-	a.note("`servo retry %s --failed` repeats what did not succeed", runID)
-	return errReported
+	a.note("`servo retry %s --failed` repeats what did not succeed, with the code of that run", run.RunID)
+	r.failed = errReported
+	return nil
+}
+
+// report writes what all runs did, once: one document for programs.
+func (r *runner) report() error {
+	if r.reported || r.a.table() {
+		return nil
+	}
+	r.reported = true
+	return list(r.a, assetReportColumns, r.reports)
+}
+
+// tellEnd says how a run ended.
+func (a *app) tellEnd(run *state.Run) {
+	a.note("run %s %s in %s: %s", run.RunID, a.style.state(string(run.State)), engine.Span(run.CompletedAt.Sub(run.CreatedAt)), counts(run))
+	if run.ErrorMessage != "" {
+		a.note("%s", oneLine(run.ErrorCode+": "+run.ErrorMessage))
+	}
 }
 
 // counts is how many tasks ended how.
@@ -186,7 +212,7 @@ func (a *app) failures(s *state.State, runID string) {
 		return true
 	})
 	if n > maxFailures {
-		a.note("… and %d more: servo tasks %s --state FAILED", n-maxFailures, runID)
+		a.note("… and %d more: servo tasks %s --in FAILED", n-maxFailures, runID)
 	}
 	if n > 0 {
 		a.note("")

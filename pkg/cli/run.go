@@ -41,8 +41,11 @@ func (a *app) runCommand() *cobra.Command {
 			"  servo run --all --run-key nightly-2025-01-15      the same key never runs twice",
 		Args: takes("[ASSET…]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := exclusive(cmd, "wait", "detach")
-			for _, flag := range []string{"all", "upstream", "partition", "run-key", "detach", "timeout", "label", "max-parallelism"} {
+			var err error
+			if f.wait {
+				err = exclusive(cmd, "wait", "detach")
+			}
+			for _, flag := range []string{"all", "upstream", "partition", "run-key", "wait", "detach", "timeout", "label", "max-parallelism"} {
 				err = errors.Join(err, exclusive(cmd, "resume", flag))
 			}
 			switch {
@@ -59,7 +62,7 @@ func (a *app) runCommand() *cobra.Command {
 	flags.BoolVar(&f.upstream, "upstream", false, "make what the named assets depend on, too")
 	flags.StringArrayVarP(&f.partitions, "partition", "p", nil, "partitions to make: date=2025-01-15 or date=2025-01-01..2025-01-31 (repeatable)")
 	flags.StringVar(&f.runKey, "run-key", "", "a name that makes the run unique for 30 days: the same again attaches to it")
-	flags.BoolVar(&f.wait, "wait", true, "stay until the run has ended")
+	flags.BoolVar(&f.wait, "wait", true, "stay until the run has ended; --wait=false is --detach")
 	flags.BoolVar(&f.detach, "detach", false, "leave the run to the process that owns the state folder")
 	flags.Int32Var(&f.parallelism, "max-parallelism", 0, "how many tasks of the run may run at once (default: max_parallelism of servo.yaml)")
 	flags.DurationVar(&f.timeout, "timeout", 0, "end the run after this long, for example 2h")
@@ -89,7 +92,7 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 		}
 		return s.Run(ctx, request)
 	}
-	if f.detach {
+	if f.detach || !f.wait {
 		return a.detach(ctx, p, t)
 	}
 	return a.carry(ctx, p, t)
@@ -138,15 +141,7 @@ func (f *runFlags) request(args []string) (engine.RunRequest, error) {
 
 // carry triggers a run, follows it to its end, and tells how it went.
 func (a *app) carry(ctx context.Context, p *project.Project, t trigger) error {
-	return a.through(ctx, &runner{a: a, options: a.options(p), trigger: t})
-}
-
-func (a *app) through(ctx context.Context, r *runner) error {
-	final, err := r.carry(ctx)
-	if err != nil {
-		return err
-	}
-	return a.report(final, r.ticket.RunID, r.interrupted)
+	return (&runner{a: a, options: a.options(p), trigger: t}).run(ctx)
 }
 
 // announce says what was started, and who executes it.
@@ -170,7 +165,7 @@ func (a *app) announce(s *state.State, r *runner) {
 		return
 	}
 	for _, run := range live(s) {
-		if run.RunID != t.RunID {
+		if run.RunID != t.RunID && !r.resumed {
 			a.note("carrying on run %s as well, which had been left with %s of %s done", run.RunID,
 				grouped(int64(done(run))), plural(int(run.TasksTotal), "task"))
 		}
@@ -223,35 +218,29 @@ func (a *app) resume(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	found := 0
-	var failed error
-	for {
-		r := &runner{a: a, options: a.options(p), resumed: true}
-		r.trigger = func(ctx context.Context, s *session) (engine.Ticket, error) {
-			snap, err := s.Snapshots.Current(ctx)
-			if err != nil {
-				return engine.Ticket{}, err
-			}
-			runs := live(snap.State)
-			if len(runs) == 0 {
-				return engine.Ticket{}, errNothingLeft
-			}
-			found++
-			return engine.Ticket{RunID: runs[0].RunID, Tasks: int(runs[0].TasksTotal)}, nil
+	r := &runner{a: a, options: a.options(p), resumed: true}
+	found := false
+	var left []*state.Run // also those that end while another one is followed
+	r.trigger = func(ctx context.Context, s *session) (engine.Ticket, error) {
+		snap, err := s.Snapshots.Current(ctx)
+		if err != nil {
+			return engine.Ticket{}, err
 		}
-		err := a.through(ctx, r)
-		switch {
-		case errors.Is(err, errNothingLeft) && found == 0:
-			a.note("every run has ended; there is nothing to carry on")
-			return nil
-		case errors.Is(err, errNothingLeft):
-			return failed
-		case errors.Is(err, errReported) && ctx.Err() == nil:
-			failed = err // this run did not succeed; the others are to be carried on all the same
-		case err != nil:
-			return err
+		if len(left) == 0 {
+			left = underWay(snap.State)
 		}
+		if len(left) == 0 {
+			return engine.Ticket{}, errNothingLeft
+		}
+		next := left[0]
+		found, left = true, left[1:]
+		return engine.Ticket{RunID: next.RunID, Tasks: int(next.TasksTotal)}, nil
 	}
+	err = r.run(ctx)
+	if err == nil && !found {
+		a.note("every run has ended; there is nothing to carry on")
+	}
+	return err
 }
 
 // errNothingLeft says that every run has ended.

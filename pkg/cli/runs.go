@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -112,6 +114,10 @@ func (a *app) tasksCommand() *cobra.Command {
 		Short: "List the tasks of a run",
 		Args:  takes("[RUN]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if a.namesStates(cmd) {
+				only = append(only, strings.Split(a.state, ",")...)
+				a.state = a.getenv("SERVO_STATE")
+			}
 			states, err := taskStates(only)
 			if err != nil {
 				return err
@@ -132,9 +138,22 @@ func (a *app) tasksCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringSliceVar(&only, "state", nil, "only tasks in these states, for example FAILED,RETRY_WAIT")
+	cmd.Flags().StringSliceVar(&only, "in", nil, "only tasks in these states, for example FAILED,RETRY_WAIT")
 	cmd.Flags().BoolVar(&all, "all", false, "the nodes that stand for all partitions of an asset, too")
 	return cmd
+}
+
+// namesStates reports whether what --state names are states of tasks, and no folder. In this
+// command it once did, and people will go on to type it.
+func (a *app) namesStates(cmd *cobra.Command) bool {
+	if !cmd.Flags().Changed("state") || inCloud(a.state) || strings.ContainsRune(a.state, filepath.Separator) {
+		return false
+	}
+	if _, err := taskStates(strings.Split(a.state, ",")); err == nil {
+		return true
+	}
+	_, err := os.Stat(a.abs(a.state))
+	return err != nil // nothing of that name: a misspelt state is more likely than a folder that is not there
 }
 
 // taskStates reads the names of states, in any case.

@@ -19,6 +19,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/service"
 	"github.com/servo-orchestration/servo/pkg/trace"
 	"github.com/servo-orchestration/servo/pkg/worker"
@@ -78,8 +79,11 @@ func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 	if f.concurrency < 0 || f.threads < 0 {
 		return usagef("--concurrency and --threads must not be negative")
 	}
-	if err := f.traces.Check(); err != nil {
-		return &usageError{err}
+	if _, err := project.ParseMemory(f.memory); f.memory != "" && err != nil {
+		return usagef("--memory-limit %q: %w", f.memory, err)
+	}
+	if err := checkTraces(&f.traces); err != nil {
+		return err
 	}
 	name, keys, err := a.workerStore(&f)
 	if err != nil {

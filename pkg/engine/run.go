@@ -200,7 +200,7 @@ func (e *Engine) ticket(ctx context.Context, snap *snapshot.Snapshot, p *event.R
 	}
 	if held.Fingerprint != p.Fingerprint {
 		return Ticket{}, fmt.Errorf(
-			"run key %q: %w: run %s holds it until %s and asked for something else (other assets, partitions or code); use another key",
+			"run key %q: %w: run %s holds it until %s and asked for something else (other assets, partitions, code, limits or labels); use another key",
 			p.RunKey, ErrConflict, held.RunID, held.ExpiresAt)
 	}
 	t := Ticket{RunID: held.RunID, Attached: true}

@@ -146,18 +146,31 @@ var (
 	}
 )
 
-// memory reads the memory_limit, a number of bytes: "1GB", "512MiB".
-func (f yamlFile) memory(n *yaml.Node, to *int64) {
-	m := sizePattern.FindStringSubmatch(n.Value)
-	if n.Kind != yaml.ScalarNode || m == nil {
-		f.fail(n, "write, for example, 512MB or 2GB", "memory_limit must be a size, and is %s", kindOf(n))
-		return
+// ParseMemory reads a number of bytes as people write it: "1GB", "512MiB".
+func ParseMemory(text string) (int64, error) {
+	m := sizePattern.FindStringSubmatch(text)
+	if m == nil {
+		return 0, errors.New("it is not a size: write, for example, 512MB or 2GB")
 	}
 	count, _ := strconv.ParseInt(m[1], 10, 64) // at most nine digits
 	unit := sizeUnits[m[2]]
 	if count > maxMemory/unit || count*unit < minMemory {
-		f.fail(n, "", "memory_limit is %s; it must be 16MB to 1PB", n.Value)
-		return
+		return 0, errMemory
 	}
-	*to = count * unit
+	return count * unit, nil
+}
+
+var errMemory = errors.New("it must be 16MB to 1PB")
+
+// memory reads the memory_limit.
+func (f yamlFile) memory(n *yaml.Node, to *int64) {
+	bytes, err := ParseMemory(n.Value)
+	switch {
+	case errors.Is(err, errMemory) && n.Kind == yaml.ScalarNode:
+		f.fail(n, "", "memory_limit is %s; %s", n.Value, err.Error())
+	case n.Kind != yaml.ScalarNode || err != nil:
+		f.fail(n, "write, for example, 512MB or 2GB", "memory_limit must be a size, and is %s", kindOf(n))
+	default:
+		*to = bytes
+	}
 }

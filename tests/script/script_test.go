@@ -60,18 +60,26 @@ func TestTheCommandLineDoesWhatTheScriptsSay(t *testing.T) {
 // patience is how long a script waits for another process.
 const patience = 30 * time.Second
 
-// await FILE waits until there is a file, which a process in the background makes.
+// await FILE [TEXT] waits until there is a file, or one with a text in it, which a process
+// in the background makes.
 func await(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: await FILE")
+	const least, most = 1, 2
+	if neg || len(args) < least || len(args) > most {
+		ts.Fatalf("usage: await FILE [TEXT]")
 	}
+	text := append(args, "")[1]
 	system := clock.System{}
 	for deadline := system.Now().Add(patience); ; {
-		if _, err := os.Stat(ts.MkAbs(args[0])); err == nil {
+		var data []byte
+		_, err := os.Stat(ts.MkAbs(args[0]))
+		if err == nil && text != "" {
+			data, err = os.ReadFile(ts.MkAbs(args[0]))
+		}
+		if err == nil && strings.Contains(string(data), text) {
 			return
 		}
 		if system.Now().After(deadline) {
-			ts.Fatalf("%s did not appear", args[0])
+			ts.Fatalf("%s did not appear with %q: %s", args[0], text, data)
 		}
 		ts.Check(system.Sleep(context.Background(), 10*time.Millisecond))
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -123,13 +125,17 @@ func (h handler) tasks(r *http.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	only, after := r.URL.Query().Get("state"), r.URL.Query().Get("after")
+	after := r.URL.Query().Get("after")
+	only := state.TaskState(strings.ToUpper(r.URL.Query().Get("state")))
+	if only != "" && !slices.Contains(state.TaskStates(), only) {
+		return 0, nil, refuse(http.StatusBadRequest, "there is no task state %q: choose from %v", only, state.TaskStates())
+	}
 	tasks, next := []Task{}, ""
 	s.Tasks.Ascend(state.Key2{A: run.RunID, B: after}, func(t *state.Task) bool {
 		switch {
 		case t.RunID != run.RunID:
 			return false
-		case t.TaskKey == after || only != "" && string(t.State) != only:
+		case t.TaskKey == after || only != "" && t.State != only:
 			return true
 		case len(tasks) == n:
 			next = tasks[n-1].TaskKey
@@ -206,6 +212,9 @@ func (h handler) start(r *http.Request) (int, any, error) {
 		RunKey: body.RunKey, Labels: body.Labels, MaxParallelism: p.MaxParallelism,
 		Trigger: event.Trigger{Type: "manual", UserID: h.User},
 		Plan:    plan.Request{Root: p.Root, Assets: p.Assets, All: body.All, Upstream: body.Upstream},
+	}
+	if len(body.Assets) == 0 && !body.All {
+		return 0, nil, refuse(http.StatusBadRequest, `which assets? name some in "assets", or make all of them with "all": true; GET /v1/assets lists them`)
 	}
 	for _, name := range body.Assets {
 		key, err := ids.ParseAssetKey(name)

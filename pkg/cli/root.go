@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,7 +18,7 @@ const (
 // root is the servo command with all of its commands.
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:   "servo",
+		Use:   a.name(),
 		Short: "Servo makes data: assets, how each is computed, and a record of everything that happened",
 		Long: "Servo makes data. A project declares assets and how each is computed from others; servo plans runs,\n" +
 			"executes their tasks, retries what fails, and keeps a record of everything in plain Parquet files.",
@@ -56,7 +57,39 @@ func (a *app) root() *cobra.Command {
 		a.logsCommand())
 	add(groupData, a.assetsCommand(), a.explainCommand(), a.queryCommand())
 	add(groupServe, a.workerCommand(), a.benchCommand(), a.adminCommand(), a.versionCommand())
+	a.strict(root)
 	return root
+}
+
+// strict has the commands that cobra adds refuse what they do not understand, as all others do.
+func (a *app) strict(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.Args = func(_ *cobra.Command, args []string) error {
+				of, rest, err := root.Find(args)
+				if err != nil || of.HasSubCommands() {
+					return a.noSuchCommand(of, rest)
+				}
+				return nil
+			}
+		case "completion":
+			c.Args, c.RunE = a.noSuchCommand, func(c *cobra.Command, _ []string) error { return c.Help() }
+			for _, shell := range c.Commands() {
+				shell.Args = takes()
+			}
+		}
+	}
+}
+
+// name is what the program is called.
+func (a *app) name() string {
+	if name := filepath.Base(a.Program); strings.HasPrefix(name, "servo-") {
+		return name
+	}
+	return "servo"
 }
 
 // noSuchCommand refuses words that are no command.

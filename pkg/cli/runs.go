@@ -158,8 +158,9 @@ func (a *app) namesStates(cmd *cobra.Command) bool {
 
 // taskStates reads the names of states, in any case.
 func taskStates(names []string) ([]state.TaskState, error) {
-	known := []string{
-		"BLOCKED", "READY", "DISPATCHED", "RUNNING", "RETRY_WAIT", "SKIPPED", "CANCELLED", "FAILED", "SUCCEEDED",
+	var known []string
+	for _, s := range state.TaskStates() {
+		known = append(known, string(s))
 	}
 	var states []state.TaskState
 	for _, name := range names {
@@ -256,7 +257,7 @@ func (a *app) logs(ctx context.Context, runID, task string, attempt int32) error
 			return err
 		}
 		if len(log.Text) == 0 {
-			a.note("attempt %d of %s printed nothing", log.Attempt, log.TaskKey)
+			a.note("attempt %d of %s printed nothing, or no worker could store what it printed", log.Attempt, log.TaskKey)
 			return nil
 		}
 		_, err = a.Stdout.Write(log.Text)

@@ -46,6 +46,9 @@ func (a *app) workerCommand() *cobra.Command {
 			"the keys of its file, and holds nothing that matters: end it at any time.",
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkTraces(&f.traces); err != nil {
+				return err
+			}
 			f.serving = func(url string) { a.note("worker %s serves on %s", f.name, url) }
 			return a.serveWorker(cmd.Context(), f)
 		},
@@ -81,9 +84,6 @@ func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 	}
 	if _, err := project.ParseMemory(f.memory); f.memory != "" && err != nil {
 		return usagef("--memory-limit %q: %w", f.memory, err)
-	}
-	if err := checkTraces(&f.traces); err != nil {
-		return err
 	}
 	name, keys, err := a.workerStore(&f)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -34,8 +35,10 @@ func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.
 	case errors.Is(err, blob.ErrNotFound) && row.State != state.AttemptClosed:
 		return Log{}, fmt.Errorf("log of attempt %d of %s: %w yet: the attempt is %s, and its log is stored when it ends",
 			row.Attempt, row.TaskKey, ErrNotFound, row.State)
+	case errors.Is(err, blob.ErrNotFound) && row.Outcome == string(event.Succeeded):
+		return log, nil // most tasks that succeed print nothing
 	case errors.Is(err, blob.ErrNotFound):
-		return Log{}, fmt.Errorf("log of attempt %d of %s: %w: no worker stored one as %s; `servo explain` tells how the attempt ended",
+		return Log{}, fmt.Errorf("log of attempt %d of %s: %w: it printed nothing, or no worker could store it as %s; `servo explain` tells how the attempt ended",
 			row.Attempt, row.TaskKey, ErrNotFound, key)
 	case err != nil:
 		return Log{}, fmt.Errorf("read log of attempt %d of %s: %w", row.Attempt, row.TaskKey, err)

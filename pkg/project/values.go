@@ -1,6 +1,7 @@
 package project
 
 import (
+	"errors"
 	"math"
 	"regexp"
 	"strconv"

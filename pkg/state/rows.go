@@ -148,6 +148,13 @@ const (
 	TaskSucceeded  TaskState = "SUCCEEDED"
 )
 
+// TaskStates are those that a published row can have, as tasks go through them.
+func TaskStates() []TaskState {
+	return []TaskState{
+		TaskBlocked, TaskReady, TaskDispatched, TaskRunning, TaskRetryWait, TaskSkipped, TaskCancelled, TaskFailed, TaskSucceeded,
+	}
+}
+
 // Rank orders the states of one attempt: a state never gives way to one of a
 // smaller rank. Ranks from 10 on are terminal.
 func (s TaskState) Rank() int {

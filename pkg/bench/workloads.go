@@ -75,7 +75,7 @@ func Workloads() []Workload {
 		{
 			Name: "W3", Description: "200 runs at once, each of 10 tasks in three diamonds", OnCloud: true, measure: sampled,
 			unit: "tasks/s", value: perSecond,
-			runs:   func(size int) int { return or(size, 200) }, //nolint:mnd // as described
+			runs:   func(size int) int { return or(size, 200) },            //nolint:mnd // as described
 			assets: func(int) []plan.Asset { return diamonds() }, each: 10, //nolint:mnd // as described
 		},
 		{

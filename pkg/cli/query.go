@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/query"
 	"github.com/servo-orchestration/servo/pkg/query/render"
 	"github.com/servo-orchestration/servo/pkg/table"
@@ -79,13 +81,67 @@ func (a *app) query(ctx context.Context, args []string, asOf string) (err error)
 	return a.shell(ctx, db, m)
 }
 
-// answer runs SQL and writes the rows of its last statement.
+// answer runs SQL and writes the rows of each statement, but of those that are there for
+// what they do.
 func (a *app) answer(ctx context.Context, db *query.DB, sql string) error {
-	rows, err := db.Query(ctx, sql)
-	if err != nil {
+	statements := query.Statements(sql)
+	if len(statements) == 0 {
+		statements = []string{sql} // which is refused, and why is said
+	}
+	for _, statement := range statements {
+		rows, err := db.Query(ctx, statement)
+		if err != nil {
+			return a.missing(ctx, db, statement, err)
+		}
+		if !rows.Changes {
+			err = a.render(rows.Result())
+		}
+		if err = errors.Join(err, rows.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// missing says of an asset that is not there why, where DuckDB knows of schemas and tables
+// only.
+func (a *app) missing(ctx context.Context, db *query.DB, sql string, err error) error {
+	if !strings.Contains(err.Error(), "does not exist") {
 		return err
 	}
-	return errors.Join(a.render(rows.Result()), rows.Close())
+	own := []string{"main", "temp", "system", "information_schema", "pg_catalog"}
+	named := regexp.MustCompile(`(?i)\b(?:from|join)\s+"?([a-z0-9_-]+)"?\s*\.\s*"?([a-z0-9_-]+)"?`)
+	for _, match := range named.FindAllStringSubmatch(sql, -1) {
+		if !db.Lacks(match[1], match[2]) || slices.Contains(own, strings.ToLower(match[1])) {
+			continue
+		}
+		key, declared := match[1]+"/"+match[2], a.declared(ctx)
+		if slices.Contains(declared, key) {
+			return fmt.Errorf("the asset %s holds nothing yet; `servo run %s` makes it", key, key)
+		}
+		if near := plan.Suggest(key, declared); near != "" {
+			return fmt.Errorf("there is no asset %s; did you mean %s?", key, near)
+		}
+		return fmt.Errorf("there is no asset %s; `servo assets` lists them: %w", key, err)
+	}
+	return err
+}
+
+// declared are the keys of the project's assets; none, if it cannot be loaded.
+func (a *app) declared(ctx context.Context) []string {
+	dir, err := a.projectDir()
+	if err != nil {
+		return nil
+	}
+	p, err := loadProject(ctx, dir)
+	if err != nil {
+		return nil
+	}
+	var keys []string
+	for i := range p.Assets {
+		keys = append(keys, p.Assets[i].Key.String())
+	}
+	return keys
 }
 
 // revision is the manifest that is asked for: a number, a time, or the newest;

@@ -34,7 +34,8 @@ func (a *app) runCommand() *cobra.Command {
 		Use:   "run [ASSET…]",
 		Short: "Make assets: plan a run, execute it, and wait for its end",
 		Long: "Run makes assets. Without a servo process on the state folder this process executes the run;\n" +
-			"with one (`servo dev`, or another `servo run`) that one does, and this one watches. A process\n" +
+			"with one (`servo dev`, or another `servo run`) that one does, and this one watches. The one that\n" +
+			"executes stays until all runs have ended, also those that others have left to it. A process\n" +
 			"that dies loses nothing: the next one carries on where it was.",
 		Example: "  servo run --all -p date=2025-01-01..2025-01-31\n" +
 			"  servo run report/climate --upstream\n" +
@@ -156,6 +157,9 @@ func (a *app) announce(s *state.State, r *runner) {
 		text += fmt.Sprintf(", %s done; carrying on", grouped(int64(done(run))))
 	}
 	a.note("run %s: %s", a.style.bold(t.RunID), text)
+	if run != nil && run.ParentRunID != "" {
+		a.note("it repeats what run %s planned, with the code of that time; `servo run` of an asset takes what its file says now", run.ParentRunID)
+	}
 	if r.session.stack == nil {
 		if r.session.cloud {
 			a.note("%s execute it", r.session.who())
@@ -251,7 +255,10 @@ func (a *app) retryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retry [RUN]",
 		Short: "Start a run that repeats what did not succeed in an ended one",
-		Args:  takes("[RUN]"),
+		Long: "Retry repeats the plan of the run that has ended: the same partitions, and the commands and SQL that the\n" +
+			"files had when it was started. Who has mended a file since says `servo run` of that asset, which takes the\n" +
+			"new code.",
+		Args: takes("[RUN]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !failed {
 				return usagef("say what to repeat: `servo retry RUN --failed` repeats all that did not succeed; what did is kept")

@@ -27,6 +27,7 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 	if source.Outputs == "" {
 		return nil
 	}
+	db.views = true
 	rows, err := db.runOne(ctx, "SELECT asset_key, output_uri FROM partition_status WHERE output_uri IS NOT NULL ORDER BY ALL", nil)
 	if err != nil {
 		return fmt.Errorf("table partition_status: %w", err)
@@ -96,12 +97,20 @@ func (a *asset) mentioned(lower string) bool {
 	return found && err == nil
 }
 
-// createAssetViews makes the views that the SQL may mean. That one cannot be
-// made is no error yet: "a.b" may be a column of an alias.
+// Lacks reports whether assets have views, and this one has not because it holds nothing.
+func (db *DB) Lacks(namespace, name string) bool {
+	return db.views && !slices.ContainsFunc(db.assets, func(a *asset) bool {
+		return strings.EqualFold(a.namespace, namespace) && strings.EqualFold(a.name, name)
+	})
+}
+
+// createAssetViews makes the views that the SQL may mean: all, where it may list them.
+// That one cannot be made is no error yet: "a.b" may be a column of an alias.
 func (db *DB) createAssetViews(ctx context.Context, sql string) {
 	lower := strings.ToLower(sql)
+	all := regexp.MustCompile(`information_schema|duckdb_(tables|views|columns|schemas)|\bshow\b`).MatchString(lower)
 	for _, a := range db.assets {
-		if a.created || len(a.files) == 0 || a.problem != "" || !a.mentioned(lower) {
+		if a.created || len(a.files) == 0 || a.problem != "" || !all && !a.mentioned(lower) {
 			continue
 		}
 		err := db.exec(

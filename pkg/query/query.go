@@ -64,6 +64,7 @@ type DB struct {
 	connector *duckdb.Connector
 	conn      *duckdb.Conn
 	assets    []*asset
+	views     bool // assets have views
 
 	openMu sync.Mutex
 	open   map[*Rows]struct{}
@@ -272,14 +273,17 @@ func (db *DB) runOne(ctx context.Context, sql string, args []any) (*Rows, error)
 	if !ok {
 		return nil, fmt.Errorf("prepare gave a %T", prepared)
 	}
-	if err := permit(statement, sql); err != nil {
+	kind, err := permit(statement, sql)
+	if err != nil {
 		return nil, errors.Join(err, statement.Close())
 	}
 	rows, err := statement.QueryContext(ctx, values)
 	if err != nil {
 		return nil, errors.Join(err, statement.Close())
 	}
-	return db.newRows(ctx, rows, statement), nil
+	result := db.newRows(ctx, rows, statement)
+	result.Changes = changes(kind)
+	return result, nil
 }
 
 // parameters are arguments as the driver binds them.

@@ -24,6 +24,9 @@ type Column struct {
 type Rows struct {
 	// Columns are the result's columns.
 	Columns []Column
+	// Changes says that the statement makes or changes something, and that its rows tell
+	// of that only.
+	Changes bool
 
 	ctx   context.Context //nolint:containedctx // the query's own: it ends the rows too
 	db    *DB

@@ -11,23 +11,37 @@ import (
 
 // permit lets a statement run that reads, or that changes only what is in
 // memory. DuckDB itself says what kind of statement it is.
-func permit(statement *duckdb.Stmt, sql string) error {
+func permit(statement *duckdb.Stmt, sql string) (duckdb.StmtType, error) {
 	kind, err := statement.StatementType()
 	if err != nil {
-		return err
+		return kind, err
 	}
 	switch kind {
 	case duckdb.STATEMENT_TYPE_SELECT, duckdb.STATEMENT_TYPE_INSERT, duckdb.STATEMENT_TYPE_UPDATE,
 		duckdb.STATEMENT_TYPE_DELETE, duckdb.STATEMENT_TYPE_CREATE, duckdb.STATEMENT_TYPE_CREATE_FUNC,
 		duckdb.STATEMENT_TYPE_ALTER, duckdb.STATEMENT_TYPE_DROP, duckdb.STATEMENT_TYPE_TRANSACTION,
 		duckdb.STATEMENT_TYPE_SET, duckdb.STATEMENT_TYPE_VARIABLE_SET, duckdb.STATEMENT_TYPE_RELATION:
-		return nil
+		return kind, nil
 	case duckdb.STATEMENT_TYPE_EXPLAIN: // EXPLAIN ANALYZE runs what it explains
-		return permitWords(sql)
+		return kind, permitWords(sql)
 	default:
-		return refusal()
+		return kind, refusal()
 	}
 }
+
+// changes reports whether a kind of statement is there for what it does, and not for its
+// rows.
+func changes(kind duckdb.StmtType) bool {
+	switch kind {
+	case duckdb.STATEMENT_TYPE_SELECT, duckdb.STATEMENT_TYPE_EXPLAIN, duckdb.STATEMENT_TYPE_RELATION:
+		return false
+	default:
+		return true
+	}
+}
+
+// Statements cuts SQL into its statements, to be run one by one.
+func Statements(sql string) []string { return split(sql) }
 
 // permitText refuses, before DuckDB sees it, what no kind of statement tells
 // apart: turning DuckDB's logging on, which a SELECT can, ends the process when

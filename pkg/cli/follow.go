@@ -174,9 +174,9 @@ func (r *runner) sayLeft(ctx context.Context, s *session) {
 		}
 	}
 	const most = 5
-	switch n := len(left); {
-	case n == 0:
-	case n == 1:
+	switch n := len(left); n {
+	case 0:
+	case 1:
 		r.a.note("servo: left run %s as it is; `servo run --resume` carries it on, `servo status %s` shows it", left[0], left[0])
 	default:
 		names := strings.Join(left[:min(n, most)], ", ")
@@ -228,7 +228,7 @@ func (r *runner) onSignal(ctx context.Context, leave context.CancelCauseFunc, si
 		leave(errInterrupted)
 		return
 	}
-	r.a.note("\nservo: cancelling run %s; tasks that run may take a moment to end (once more to leave at once)", runID)
+	r.a.note("\nservo: cancelling run %s; tasks that run may take a moment to end (once more to leave)", runID)
 	r.asked.Go(func() {
 		err := s.Cancel(ctx, runID, "interrupted by "+r.options.Actor, false)
 		if err == nil || ctx.Err() != nil || errors.Is(err, engine.ErrEnded) || s.gone(ctx) {

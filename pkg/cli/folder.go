@@ -138,6 +138,7 @@ func (a *app) parts(ctx context.Context, p *project.Project) (*embedded.Parts, e
 	case !info.IsDir():
 		return nil, fmt.Errorf("open state folder %s: it is not a folder; name another with --state", o.Dir)
 	}
+	o.Read = true
 	return embedded.OpenParts(o)
 }
 

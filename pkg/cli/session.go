@@ -52,8 +52,8 @@ func (a *app) open(ctx context.Context, o embedded.Options) (*session, error) {
 		}
 		locked, ok := errors.AsType[*embedded.LockedError](err)
 		switch {
-		case !ok && errors.Is(err, fs.ErrPermission):
-			return nil, fmt.Errorf("%w; let this user write to %s, or name another folder with --state", err, o.Dir)
+		case !ok && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)):
+			return nil, fmt.Errorf("%w; this user must be able to write to %s: see to that, or name another folder with --state", err, o.Dir)
 		case !ok:
 			return nil, err
 		}

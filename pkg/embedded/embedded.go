@@ -75,6 +75,8 @@ type Options struct {
 	// Wrap gives the store that all but the worker use, around that of the folder: to
 	// count what is asked of it. It may be nil.
 	Wrap func(blob.Store) blob.Store
+	// Read is of who opens parts only to read: the folder need not be writable.
+	Read bool
 	// Traces make spans of all that this process does; nil: there are none.
 	Traces *trace.Tracer
 }
@@ -119,7 +121,7 @@ type Parts struct {
 
 // OpenParts opens a state folder, which it makes if it is absent.
 func OpenParts(opts Options) (*Parts, error) {
-	store, err := fileblob.Open(opts.Dir, fileblob.Options{Now: opts.Clock.Now})
+	store, err := fileblob.Open(opts.Dir, fileblob.Options{Now: opts.Clock.Now, Read: opts.Read})
 	if err != nil {
 		return nil, fmt.Errorf("open state folder %s: %w", opts.Dir, err)
 	}

@@ -83,6 +83,7 @@ import (
 	"path"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
@@ -107,6 +108,9 @@ type Options struct {
 	NoSync bool
 	// Now dates the objects; nil means the system's clock.
 	Now func() time.Time
+	// Read is of who only reads: a directory that cannot be written is opened all the same,
+	// and its writes fail with the reason.
+	Read bool
 }
 
 // limits are sizes in bytes.
@@ -130,6 +134,7 @@ type Store struct {
 	queue   queue
 	journal *journal // nil: nothing is flushed
 	closed  bool     // belongs to who leads the queue
+	denied  error    // why nothing can be written
 	// background is the flush of what an old journal has.
 	background sync.WaitGroup
 }
@@ -179,28 +184,34 @@ func open(dir string, opts Options, limits limits, sys *system) (_ *Store, err e
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	if err := root.Mkdir(blob.TempPrefix, folderMode); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, err
-	}
 	if s.dirFile, err = s.openFolder("."); err != nil {
 		return nil, err
 	}
-	if s.temps, err = s.openFolder(blob.TempPrefix); err != nil {
-		return nil, err
+	err = s.makeReady()
+	if opts.Read && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)) {
+		s.denied, err = err, nil
 	}
-	if s.writes, err = openLock(root, path.Join(blob.TempPrefix, "lock")); err != nil {
-		return nil, err
+	return s, err
+}
+
+// makeReady makes the store ready to be written.
+func (s *Store) makeReady() (err error) {
+	if err := s.root.Mkdir(blob.TempPrefix, folderMode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if s.temps, err = s.openFolder(blob.TempPrefix); err != nil {
+		return err
+	}
+	if s.writes, err = openLock(s.root, path.Join(blob.TempPrefix, "lock")); err != nil {
+		return err
 	}
 	if err := s.sweep(); err != nil {
-		return nil, err
+		return err
 	}
-	if s.stamps.tick, err = probe(root); err != nil {
-		return nil, err
+	if s.stamps.tick, err = probe(s.root); err != nil {
+		return err
 	}
-	if err := s.writes.with(s.enter); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return s.writes.with(s.enter)
 }
 
 // makeDurable makes a directory and those above it, and flushes what it made.

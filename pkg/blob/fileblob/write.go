@@ -49,6 +49,9 @@ func (s *Store) write(ctx context.Context, verb, key string, stage func() (*temp
 	if err := blob.Check(ctx, verb, key); err != nil {
 		return blob.Object{}, err
 	}
+	if s.denied != nil {
+		return blob.Object{}, s.failed(verb, key, s.denied)
+	}
 	t, err := stage()
 	if err != nil {
 		return blob.Object{}, s.failed(verb, key, err)
@@ -71,6 +74,9 @@ func (s *Store) write(ctx context.Context, verb, key string, stage func() (*temp
 func (s *Store) Delete(ctx context.Context, key string) error {
 	if err := blob.Check(ctx, "delete", key); err != nil {
 		return err
+	}
+	if s.denied != nil {
+		return s.failed("delete", key, s.denied)
 	}
 	c := &change{key: key}
 	if s.commit(c); c.err != nil {

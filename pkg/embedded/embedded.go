@@ -265,7 +265,7 @@ func (s *Stack) buildServer() {
 		}
 		return s.dispatch, nil
 	}
-	dispatcher.Register(mux, find)
+	dispatcher.Register(mux, find, s.dispatch.Keys, p.Clock)
 	compactor.Register(mux, func(_ context.Context, d ids.Domain) (*compactor.Compactor, error) {
 		if d != p.Domain {
 			return nil, fmt.Errorf("this process serves %s, not %s", p.Domain, d)

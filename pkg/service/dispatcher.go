@@ -73,12 +73,12 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	}
 	d.announce = newRelay(p.Clock, logger, announcement.with, d.announceNow)
 	d.announce.delay, d.announce.sent = announcement.delay, s.countHandOver
-	domains := newRegistry(s.metrics, d.open)
+	domains := newRegistry(s.metrics, p.Clock, d.open)
 	find := func(ctx context.Context, domain ids.Domain) (*dispatcher.Dispatcher, error) {
 		found, _, err := domains.get(ctx, domain)
 		return found, err
 	}
-	dispatcher.Register(s.mux, find)
+	dispatcher.Register(s.mux, find, keys, p.Clock)
 	dispatcher.RegisterControl(s.mux, find)
 	s.background = append(s.background, d.announce.run, domains.run)
 	if run != nil { // the queue is in this process, and empty

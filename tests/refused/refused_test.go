@@ -182,6 +182,10 @@ func (c *refusing) callbacks(run, other *attempt) []request {
 			name: "a domain that there is not", body: finished, status: http.StatusNotFound,
 			url: signed(c.Keys, func(c *contract.Callback) { c.Domain.Tenant = "nobody" }),
 		},
+		{
+			name: "unsigned, and a domain that there is not", body: finished, status: unauthorized,
+			url: strings.Replace(strings.Split(run.calls.Finished, "?")[0], "tenants/acme", "tenants/nobody", 1),
+		},
 		{name: "replayed: the start", url: run.env.Callbacks.Started, body: run.started(), status: http.StatusOK},
 	}
 }

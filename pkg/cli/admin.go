@@ -69,13 +69,26 @@ func (a *app) verifyCommand() *cobra.Command {
 					return err
 				}
 				if len(report.Problems) > 0 {
-					a.note("servo: the state is not what the ledger says; `servo admin rebuild` makes it anew")
+					a.note("servo: %s", remedy(report))
 					return errReported
 				}
 				return nil
 			})
 		},
 	}
+}
+
+// remedy is what to do about what a verification has found: a rebuild only where the
+// ledger is whole, and the state alone is not.
+func remedy(r repair.Report) string {
+	switch {
+	case r.Lost > 0:
+		return "the ledger has lost entries that the state has folded: restore them under ledger/ or archive/, from a backup or the bucket's versions; " +
+			"the state still has what they said, and a rebuild would forget it"
+	case r.Differences == 0:
+		return "outputs are not what was committed: restore them under assets/, or make them anew with `servo run ASSET`; a rebuild does not"
+	}
+	return "the state is not what the ledger says; `servo admin rebuild` makes it anew"
 }
 
 func verifyText(r repair.Report) string {
@@ -92,7 +105,8 @@ func verifyText(r repair.Report) string {
 }
 
 func (a *app) rebuildCommand() *cobra.Command {
-	return &cobra.Command{
+	var forget bool
+	cmd := &cobra.Command{
 		Use:   "rebuild",
 		Short: "Make the state anew from the ledger",
 		Args:  takes(),
@@ -109,7 +123,12 @@ func (a *app) rebuildCommand() *cobra.Command {
 					return err
 				}
 				defer release()
-				result, err := repair.Rebuild(cmd.Context(), a.repairConfig(parts))
+				cfg := a.repairConfig(parts)
+				cfg.Forget = forget
+				result, err := repair.Rebuild(cmd.Context(), cfg)
+				if lost, ok := errors.AsType[*repair.LostError](err); ok {
+					return fmt.Errorf("%w\nrestore them under ledger/ or archive/, from a backup or the bucket's versions; or say --forget", lost)
+				}
 				if err != nil {
 					return err
 				}
@@ -117,12 +136,17 @@ func (a *app) rebuildCommand() *cobra.Command {
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&forget, "forget", false, "go on where the ledger has lost entries, and forget what they said: what they ended runs again")
+	return cmd
 }
 
 func rebuildText(r repair.Result) string {
 	how := "in the order in which it had been folded: the state is the same as it was"
-	if !r.Recorded {
-		how = "in the order of its entries, since the recorded order could not be read: every fact holds, and nothing that has finished runs again"
+	switch {
+	case r.Lost > 0:
+		how = "in the order of its entries; " + plural(r.Lost, "group") + " that had been folded and that it has lost are forgotten"
+	case !r.Recorded:
+		how = "in the order of its entries, since there is no record of another that can be read: every fact that it has holds, and nothing that it says has finished runs again"
 	}
 	return fmt.Sprintf("revision %d: %s from %s of the ledger, replayed %s\n", r.Revision, plural(int(r.Rows), "row"), entriesText(r.Entries), how)
 }

@@ -87,9 +87,13 @@ func startCloud(t *testing.T, lost, twice int) *cloud {
 	tasks := c.serveTasks(t)
 
 	dir := t.TempDir()
-	keys := filepath.Join(dir, "keys.json")
-	secret := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("s"), contract.MinSecret))
-	require.NoError(t, os.WriteFile(keys, []byte(`{"current":"k1","secrets":{"k1":"`+secret+`"}}`), 0o600))
+	keysFile := func(of string) string {
+		path := filepath.Join(dir, of+".json")
+		secret := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte(of[:1]), contract.MinSecret))
+		require.NoError(t, os.WriteFile(path, []byte(`{"current":"k1","secrets":{"k1":"`+secret+`"}}`), 0o600))
+		return path
+	}
+	workerKeys := keysFile("worker")
 	objects, err := gcsblob.Open(ctx, "gs://servo", option.WithEndpoint(storage.URL+"/storage/v1/"), option.WithoutAuthentication())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, objects.Close()) })
@@ -108,9 +112,12 @@ func startCloud(t *testing.T, lost, twice int) *cloud {
 		}).Transport(http.DefaultTransport)},
 	}
 	c.flags = map[string][]string{
-		"worker":     {"--keys", keys, "--scratch", filepath.Join(dir, "scratch")},
-		"dispatcher": {"--keys", keys, "--queue", "projects/acme/locations/here", "--url", c.url("dispatcher"), "--queue-account", account("queue")},
-		"sweeper":    {"--every", "1s", "--full-every", "1s"}, // messages are lost, and the test does not wait for minutes
+		"worker": {"--keys", workerKeys, "--scratch", filepath.Join(dir, "scratch")},
+		"dispatcher": {
+			"--keys", keysFile("reports"), "--worker-keys", workerKeys, "--queue", "projects/acme/locations/here",
+			"--url", c.url("dispatcher"), "--queue-account", account("queue"),
+		},
+		"sweeper": {"--every", "1s", "--full-every", "1s"}, // messages are lost, and the test does not wait for minutes
 	}
 	for service, callers := range map[string][]string{
 		"compactor": {"dispatcher", "sweeper", "pubsub", "user"}, "dispatcher": {"compactor", "sweeper", "pubsub", "queue"}, "sweeper": {"scheduler"},

@@ -186,7 +186,7 @@ func start(t *testing.T, flags map[string][]string) (*clustertest.Cluster, *coun
 	counted := &counting{tasks: map[string]int{}}
 	source := ids.NewSource(clock.System{}.Now, nil)
 	w, err := worker.Open(worker.Config{
-		Store: c.Store, Clock: clock.System{}, Nonce: source.New, Keyring: c.Keys, WorkerID: "w", HTTPClient: http.DefaultClient,
+		Store: c.Store, Clock: clock.System{}, Nonce: source.New, Keyring: c.WorkerKeys, WorkerID: "w", HTTPClient: http.DefaultClient,
 		ScratchDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler), MaxConcurrent: 32, Executor: counted.execute,
 	})
 	require.NoError(t, err)

@@ -289,18 +289,19 @@ type LostError struct {
 // Error implements error.
 func (e *LostError) Error() string {
 	const some = 5
+	var text strings.Builder
 	groups := "1 group"
 	if n := len(e.Groups); n > 1 {
 		groups = fmt.Sprintf("%d groups", n)
 	}
-	text := "the ledger lacks " + groups + " that the state has folded, and a rebuild would forget what was said there: tasks that have ended may run again"
+	text.WriteString("the ledger lacks " + groups + " that the state has folded, and a rebuild would forget what was said there: tasks that have ended may run again")
 	for _, line := range e.Groups[:min(some, len(e.Groups))] {
-		text += "\n  " + line
+		text.WriteString("\n  " + line)
 	}
 	if len(e.Groups) > some {
-		text += "\n  …"
+		text.WriteString("\n  …")
 	}
-	return text
+	return text.String()
 }
 
 // Rebuild makes the state anew from the ledger and publishes it as a new

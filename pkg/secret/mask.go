@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -24,13 +25,15 @@ type Mask struct {
 	longest int
 }
 
-// NewMask hides values of 4 bytes or more, also without the space around them, and lines
-// of 8 bytes or more.
+// NewMask hides values of 4 bytes or more, also without the space around them and as they
+// are quoted, and lines of 8 bytes or more.
 func NewMask(values []string) *Mask {
 	m := &Mask{}
 	for _, value := range values {
 		m.hide(value, minHidden)
 		m.hide(strings.TrimSpace(value), minHidden)
+		quoted := strconv.Quote(value) // as messages name files, and programs show texts
+		m.hide(quoted[1:len(quoted)-1], minHidden)
 		for line := range strings.Lines(value) {
 			m.hide(strings.TrimRight(line, "\r\n"), minHiddenLine)
 			m.hide(strings.TrimSpace(line), minHiddenLine)

@@ -14,7 +14,7 @@ import (
 
 func TestAMaskHidesValuesAndTheirLines(t *testing.T) {
 	key := "-----BEGIN KEY-----\nMIIEvQIBADANBg\nshort\n-----END KEY-----\n"
-	m := secret.NewMask([]string{"hunter2", "abc", "four", "hunter2-and-more", key, "  padded \n"})
+	m := secret.NewMask([]string{"hunter2", "abc", "four", "hunter2-and-more", key, "  padded \n", "say \"x\""})
 	for text, want := range map[string]string{
 		"":                              "",
 		"nothing":                       "nothing",
@@ -30,6 +30,7 @@ func TestAMaskHidesValuesAndTheirLines(t *testing.T) {
 		"of it MIIEvQIBADANBg, a line":  "of it ***, a line",
 		"of it short, which is":         "of it short, which is",
 		"padded":                        "***",
+		`file "say \"x\""`:              `file "***"`,
 		"[  padded \n]":                 "[***]",
 		"\xffhunter2\x00":               "\xff***\x00",
 		strings.Repeat("hunter2 ", 100): strings.Repeat("*** ", 100),

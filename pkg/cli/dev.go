@@ -67,6 +67,9 @@ func (l *loaded) set(p *project.Project, problem error) (before *project.Project
 }
 
 func (a *app) dev(ctx context.Context, address string, elsewhere bool) error {
+	if err := a.checkSecrets(); err != nil {
+		return err
+	}
 	settings, err := a.settings()
 	if err != nil {
 		return err

@@ -62,6 +62,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Environ is the environment that commands inherit.
 	Environ []string
+	// Secrets gives the value that a reference to a secret stands for: see [worker.Config].
+	Secrets func(ctx context.Context, reference string) (string, error)
 	// Program is the path of the servo program, which commands find as SERVO_BIN.
 	Program string
 	// WorkerURL is where a worker serves that executes the tasks; "": one in this
@@ -249,7 +251,7 @@ func (s *Stack) buildWorker(keys contract.Keyring) (err error) {
 		Store: p.Store, Clock: p.Clock, Nonce: p.IDs.New, Keyring: keys, HTTPClient: newClient(),
 		WorkerID:   fmt.Sprintf("local-%d", os.Getpid()),
 		ScratchDir: filepath.Join(s.opts.Dir, scratchDir),
-		Logger:     p.Logger, Traces: s.opts.Traces, Environ: s.opts.Environ, ServoBin: s.opts.Program,
+		Logger:     p.Logger, Traces: s.opts.Traces, Environ: s.opts.Environ, Secrets: s.opts.Secrets, ServoBin: s.opts.Program,
 		HeartbeatEvery: heartbeatEvery, MaxConcurrent: s.concurrency(""),
 		DuckDB: s.opts.DuckDB,
 	})

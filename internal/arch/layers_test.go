@@ -82,7 +82,7 @@ var layers = []layer{
 	}},
 	{"engine", []pack{
 		{"pkg/engine", list(words, "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
-			"pkg/ledger", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/trace")},
+			"pkg/ledger", "pkg/due", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/trace")},
 	}},
 	{"services", []pack{
 		// What the programs of a cloud have in common: they serve the shells.

@@ -107,7 +107,7 @@ variable "trace_ratio" {
 }
 
 variable "full_sweep" {
-  description = "When all domains are swept, not only those that are due, as a cron schedule in UTC."
+  description = "When all domains are swept, not only those that are due, as a cron schedule in UTC: once a day at least, or an alert says that it was not."
   type        = string
   default     = "17 3 * * *"
 }

@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -112,9 +113,7 @@ func (p *installation) eval(e hclsyntax.Expression, each map[string]cty.Value) c
 	for name, value := range tree {
 		variables[name] = ctyOf(value)
 	}
-	for name, value := range each {
-		variables[name] = value
-	}
+	maps.Copy(variables, each)
 	v, diagnostics := e.Value(&hcl.EvalContext{Variables: variables, Functions: functions})
 	require.False(p.t, diagnostics.HasErrors(), "%s", diagnostics.Error())
 	return v

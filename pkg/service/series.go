@@ -1,6 +1,8 @@
 package service
 
 import (
+	"slices"
+
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/sweeper"
 )
@@ -72,6 +74,6 @@ func (m *metrics) beginAt(metric string, labels []label, chosen ...string) {
 		return
 	}
 	for _, value := range labels[0].values {
-		m.beginAt(metric, labels[1:], append(chosen[:len(chosen):len(chosen)], labels[0].name, value)...)
+		m.beginAt(metric, labels[1:], append(slices.Clip(chosen), labels[0].name, value)...)
 	}
 }

@@ -67,6 +67,31 @@ func TestEveryMetricThatIsAskedForIsThereFromTheStart(t *testing.T) {
 	require.Greater(t, asked, 12)
 }
 
+// A route that nobody serves would begin at 0, too, and stay there.
+func TestTheRoutesThatBeginAtZeroAreServed(t *testing.T) {
+	c := clustertest.Start(t, clustertest.Options{Worker: http.NotFoundHandler()})
+	asked := 0
+	for name, base := range c.URL {
+		for _, line := range c.Metrics(name, "servo_http_requests_total") {
+			m := regexp.MustCompile(`route="POST ([^"]+)",status="500"} 0$`).FindStringSubmatch(line)
+			if m == nil {
+				continue
+			}
+			asked++
+			path := regexp.MustCompile(`\{[a-z]+\}`).ReplaceAllString(m[1], "x")
+			answer, err := http.Post(base+path, "application/json", http.NoBody) //nolint:gosec // of this test
+			require.NoError(t, err)
+			require.NoError(t, answer.Body.Close())
+			counted := false
+			for _, after := range c.Metrics(name, `servo_http_requests_total{route="POST `+m[1]+`"`) {
+				counted = counted || !strings.HasSuffix(after, " 0")
+			}
+			require.True(t, counted, "%s: %s", name, m[1])
+		}
+	}
+	require.Equal(t, 7, asked)
+}
+
 // matches reports whether a series has what a selector wants.
 func matches(wanted string, labels map[string]string) bool {
 	for _, want := range matcher.FindAllStringSubmatch(wanted, -1) {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/dispatcher"
 	"github.com/servo-orchestration/servo/pkg/sweeper"
 )
 
@@ -36,7 +37,7 @@ var knownOf = map[string][]known{
 		{"servo_domains_open", nil},
 		{"servo_handovers_total", []label{{"result", []string{"ok", "error"}}}},
 		{"servo_queue_tasks_total", []label{{"kind", []string{"dispatch", "timer"}}, {"result", []string{"created", "exists", "invalid", "error"}}}},
-		routes("POST /v1/reconcile", "POST /v1/notifications", contract.CallbackPattern),
+		routes("POST /v1/reconcile", "POST /v1/notifications", contract.CallbackPattern, dispatcher.TimerPattern),
 	},
 	"servo-sweeper": {
 		{"servo_sweeps_total", []label{{"kind", []string{"due", "full"}}, {"result", []string{"ok", "error"}}}},

@@ -112,6 +112,32 @@ func TestEachQueueHasAWorkerOfItsOwn(t *testing.T) {
 	require.Empty(t, installed(t, nil).resolve("local.environment").GetAttr("dispatcher").GetAttr("SERVO_WORKER_URLS").AsString())
 }
 
+// With its keys a worker can be sent tasks; those that sign reports it does not have.
+func TestAWorkerCannotReadWhatSignsReports(t *testing.T) {
+	p := installed(t, nil)
+	const rights = "google_secret_manager_secret_iam_member.keys"
+	read := map[string][]string{}
+	for _, each := range p.instances(rights) {
+		member := p.attribute(p.blocks[rights].Body, each, "member").AsString()
+		account, _, _ := strings.Cut(strings.TrimPrefix(member, "serviceAccount:"), "@")
+		read[account] = append(read[account], p.attribute(p.blocks[rights].Body, each, "secret_id").AsString())
+	}
+	require.ElementsMatch(t, []string{"servo-keys", "servo-worker-keys"}, read["servo-dispatcher"])
+	require.Equal(t, []string{"servo-worker-keys"}, read["servo-worker"])
+	require.Len(t, read, 2)
+	template := p.within(p.blocks[workersName].Body, "template")
+	require.Equal(t, "servo-worker-keys", p.attribute(p.within(template, "volumes", "secret"), nil, "secret").AsString())
+	mounted := p.attribute(p.within(template, "containers", "volume_mounts"), nil, "mount_path").AsString()
+	worker := p.instances(workersName)["default"]
+	require.Contains(t, strings.Join(list(p.attribute(p.within(template, "containers"), worker, "args")), " "), "--keys "+mounted+"/keys.json ")
+
+	dispatcher := p.resolve("local.environment").GetAttr("dispatcher")
+	for variable, secret := range map[string]string{"SERVO_KEYS": "keys", "SERVO_WORKER_KEYS": "worker-keys"} {
+		require.Equal(t, "/secrets/"+secret+"/keys.json", dispatcher.GetAttr(variable).AsString())
+		require.Equal(t, "servo-"+secret, p.resolve("local.secrets").GetAttr(secret).AsString())
+	}
+}
+
 // Cloud Run answers 429 to what its instances do not take, and for that Cloud Tasks slows
 // the whole queue down.
 func TestNoMoreIsPushedThanAWorkerTakes(t *testing.T) {

@@ -12,6 +12,9 @@ locals {
 
   traces = var.traces_sidecar == "" ? var.traces : "http://localhost:4318"
 
+  # The dispatcher has both. Who can read a worker's keys can send it tasks, and report nothing.
+  secrets = { keys = var.keys, worker-keys = var.worker_keys }
+
   environment = {
     compactor = {
       SERVO_DISPATCHER_URL = local.url["dispatcher"]
@@ -21,7 +24,8 @@ locals {
       SERVO_WORKER_URL     = local.worker_url["default"]
       SERVO_WORKER_URLS    = join(",", [for queue, url in local.worker_url : "${queue}=${url}" if queue != "default"])
       SERVO_URL            = local.url["dispatcher"]
-      SERVO_KEYS           = "/secrets/keys.json"
+      SERVO_KEYS           = "/secrets/keys/keys.json"
+      SERVO_WORKER_KEYS    = "/secrets/worker-keys/keys.json"
       SERVO_QUEUE          = "projects/${var.project}/locations/${var.region}"
       SERVO_QUEUE_PREFIX   = "${var.prefix}-"
       SERVO_QUEUE_ACCOUNT  = local.email["queue"]
@@ -99,11 +103,11 @@ resource "google_cloud_run_v2_service" "services" {
       }
 
       dynamic "volume_mounts" {
-        for_each = each.value == "dispatcher" ? ["keys"] : []
+        for_each = each.value == "dispatcher" ? local.secrets : {}
 
         content {
-          name       = volume_mounts.value
-          mount_path = "/secrets"
+          name       = volume_mounts.key
+          mount_path = "/secrets/${volume_mounts.key}"
         }
       }
     }
@@ -138,13 +142,13 @@ resource "google_cloud_run_v2_service" "services" {
     }
 
     dynamic "volumes" {
-      for_each = each.value == "dispatcher" ? ["keys"] : []
+      for_each = each.value == "dispatcher" ? local.secrets : {}
 
       content {
-        name = volumes.value
+        name = volumes.key
 
         secret {
-          secret = var.keys
+          secret = volumes.value
 
           items {
             version = "latest"
@@ -191,7 +195,7 @@ resource "google_cloud_run_v2_service" "workers" {
       image = each.value.image == "" ? var.images["servo-worker"] : each.value.image
       args = [
         "worker", "--project", "/project", "--listen", ":8080", "--store", "gs://${google_storage_bucket.state.name}",
-        "--keys", "/secrets/keys.json", "--concurrency", tostring(each.value.concurrency),
+        "--keys", "/secrets/worker-keys/keys.json", "--concurrency", tostring(each.value.concurrency),
         "--memory-limit", "${local.task_memory[each.key]}MB", "--threads", each.value.cpu,
         "--traces", local.traces, "--trace-ratio", tostring(var.trace_ratio), "--trace-project", var.project,
       ]
@@ -210,8 +214,8 @@ resource "google_cloud_run_v2_service" "workers" {
       }
 
       volume_mounts {
-        name       = "keys"
-        mount_path = "/secrets"
+        name       = "worker-keys"
+        mount_path = "/secrets/worker-keys"
       }
     }
 
@@ -229,10 +233,10 @@ resource "google_cloud_run_v2_service" "workers" {
     }
 
     volumes {
-      name = "keys"
+      name = "worker-keys"
 
       secret {
-        secret = var.keys
+        secret = var.worker_keys
 
         items {
           version = "latest"
@@ -256,12 +260,16 @@ resource "google_cloud_run_v2_service_iam_member" "queue_calls_workers" {
 }
 
 resource "google_secret_manager_secret_iam_member" "keys" {
-  for_each = toset(["dispatcher", "worker"])
+  for_each = {
+    dispatcher        = { account = "dispatcher", secret = var.keys }
+    dispatcher-worker = { account = "dispatcher", secret = var.worker_keys }
+    worker            = { account = "worker", secret = var.worker_keys }
+  }
 
   project   = var.project
-  secret_id = var.keys
+  secret_id = each.value.secret
   role      = "roles/secretmanager.secretAccessor"
-  member    = "serviceAccount:${local.email[each.value]}"
+  member    = "serviceAccount:${local.email[each.value.account]}"
 }
 
 resource "google_project_iam_member" "writes_traces" {

@@ -30,9 +30,15 @@ variable "images" {
 }
 
 variable "keys" {
-  description = "The name of the secret that has the keys which sign what workers are sent and report; docs/deploy.md says how it is made."
+  description = "The name of the secret that has the keys which sign what workers report; docs/deploy.md says how it is made."
   type        = string
   default     = "servo-keys"
+}
+
+variable "worker_keys" {
+  description = "The name of the secret that has the keys which sign what workers are sent, and which workers have."
+  type        = string
+  default     = "servo-worker-keys"
 }
 
 variable "tenant_weights" {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/query"
@@ -113,7 +114,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.upkeep(cmd.Context(), func(p *project.Project, parts *embedded.Parts) error {
 				if parts.Store == nil {
-					return fmt.Errorf("the services of %s may write while the state is made anew: copy the bucket's ledger/, plans/ and assets/ to a folder, and rebuild there", a.options(p).Dir)
+					return errRebuildInBucket(a.options(p).Dir, parts.Domain)
 				}
 				release, err := embedded.Own(a.options(p).Dir)
 				if locked, ok := errors.AsType[*embedded.LockedError](err); ok {
@@ -138,6 +139,24 @@ func (a *app) rebuildCommand() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&forget, "forget", false, "go on where the ledger has lost entries, and forget what they said: what they ended runs again")
 	return cmd
+}
+
+// errRebuildInBucket says what to do instead. What is left out of a copy is missing in the
+// state, and nothing says so.
+func errRebuildInBucket(bucket string, d ids.Domain) error {
+	return fmt.Errorf("the services of %s may write while the state is made anew: stop them, copy %s to a folder, rebuild there with --state, and copy %s back; docs/deploy.md#rebuild-the-state-of-a-bucket has the commands",
+		bucket, folders(repair.Reads(d)), folders(repair.Writes(d)))
+}
+
+// folders are what keys are in: "ledger/, archive/ and plans/".
+func folders(keys []string) string {
+	names := make([]string, len(keys))
+	for i, key := range keys {
+		folder, _, _ := strings.Cut(key, "/")
+		names[i] = folder + "/"
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
 func rebuildText(r repair.Result) string {

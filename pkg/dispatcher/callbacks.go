@@ -47,6 +47,9 @@ func (find Finder) lookUp(ctx context.Context, d ids.Domain) (*Dispatcher, *cont
 	return found, nil
 }
 
+// TimerPattern is the route on which the queue of timers calls.
+const TimerPattern = "POST /v1/tenants/{tenant}/workspaces/{workspace}/timers/fire"
+
 // Register adds the routes of workers and of the queue to a mux. A callback's signature
 // is looked at before anything is read: a stranger learns nothing, not even which
 // domains there are, and costs nothing.
@@ -73,7 +76,7 @@ func Register(mux *http.ServeMux, find Finder, keys contract.Keyring, clk clock.
 			serve(d, w, r, cb)
 		})
 	})
-	mux.HandleFunc("POST /v1/tenants/{tenant}/workspaces/{workspace}/timers/fire", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc(TimerPattern, func(w http.ResponseWriter, r *http.Request) {
 		find.serve(w, r, domainOf(r), (*Dispatcher).serveFire)
 	})
 }

@@ -304,6 +304,22 @@ func (e *LostError) Error() string {
 	return text.String()
 }
 
+// Reads are what the keys begin with that a rebuild reads: without the first three it
+// makes another state, and without the others it knows neither the order in which the
+// ledger was folded nor which revisions there were.
+func Reads(d ids.Domain) []string {
+	return []string{
+		ledger.Prefix(d), archive.Prefix(d), compactor.PlanPrefix(d), manifest.Prefix(d), manifest.PinPrefix(d), manifest.StatePrefix(d),
+		manifest.BoundaryKey(d), manifest.HintKey(d),
+	}
+}
+
+// Writes are what the keys begin with that a rebuild writes, in its order: what is copied
+// is copied in the same one.
+func Writes(d ids.Domain) []string {
+	return []string{manifest.StatePrefix(d), manifest.BoundaryKey(d), manifest.Prefix(d), manifest.HintKey(d)}
+}
+
 // Rebuild makes the state anew from the ledger and publishes it as a new
 // lineage. The caller must own the domain: nobody else may be writing.
 //

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -56,7 +57,8 @@ func TestManyTenantsShareTwoOfEachService(t *testing.T) {
 	mean, longest := sum/time.Duration(tenants), slices.Max(took)
 	t.Logf("%d runs of %d tasks took %s in the mean, %s at most; conflicts: %v",
 		tenants, len(diamond()), mean.Round(time.Millisecond), longest.Round(time.Millisecond), c.Metrics("compactor", "servo_publish_conflicts_total"))
-	require.NotEmpty(t, c.Metrics("compactor", "servo_publish_conflicts_total"), "both work on the same domains, and each conflict is counted")
+	require.True(t, slices.ContainsFunc(c.Metrics("compactor", "servo_publish_conflicts_total"), func(line string) bool { return !strings.HasSuffix(line, " 0") }),
+		"both work on the same domains, and each conflict is counted")
 	require.Less(t, longest, 2*mean, "nobody waits twice as long as the mean")
 	for i := 0; i < tenants; i += 10 {
 		parts := c.Parts(domain(i))

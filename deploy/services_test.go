@@ -149,6 +149,11 @@ func TestNoMoreIsPushedThanAWorkerTakes(t *testing.T) {
 		limits[queue], _ = p.attribute(p.within(p.blocks[queues].Body, "rate_limits"), each, "max_concurrent_dispatches").AsBigFloat().Int64()
 	}
 	require.Equal(t, map[string]int64{"default": 80, "gpu": 3, "far": 1000, "timers": 1000}, limits)
+	for queue, each := range p.instances(queues) {
+		retries := p.within(p.blocks[queues].Body, "retry_config")
+		attempts, _ := p.attribute(retries, each, "max_attempts").AsBigFloat().Int64()
+		require.Equal(t, queue == "timers", attempts == -1, "%s: an envelope that nobody takes is sealed anew", queue)
+	}
 	for queue, each := range p.instances(workersName) {
 		template := p.within(p.blocks[workersName].Body, "template")
 		concurrency, _ := p.attribute(template, each, "max_instance_request_concurrency").AsBigFloat().Int64()

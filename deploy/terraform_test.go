@@ -217,5 +217,9 @@ func TestOnlyTheCompactorCanWriteManifestsAndState(t *testing.T) {
 			require.Contains(t, []string{`"roles/storage.objectViewer"`, `"roles/storage.bucketViewer"`}, said, "%s may write everywhere", name)
 		}
 	}
-	require.Equal(t, "plans", folder(plan.Ref(d, "x")), "which users may add, beside the ledger")
+	users := string(m.blocks["google_storage_bucket_iam_member.users_write"].Body.Range().SliceBytes(text))
+	require.Contains(t, users, "roles/storage.objectCreator")
+	for _, key := range []string{plan.Ref(d, "x"), ledger.Key(d, ulid), due.Marker{Domain: d}.Key()} {
+		require.Contains(t, users, `"`+folder(key)+`"`, "what the command line adds")
+	}
 }

@@ -18,10 +18,15 @@ resource "google_cloud_tasks_queue" "this" {
     max_dispatches_per_second = 500
   }
 
+  # A task that was in vain for an hour and a half is dropped, and dispatched anew by the
+  # next sweep, with an envelope that is valid for another week: a worker that was away for
+  # longer than that would refuse the old one for as long as Cloud Tasks repeats it, a
+  # month. Timers have nothing that expires.
   retry_config {
-    max_attempts = -1
-    min_backoff  = "1s"
-    max_backoff  = "60s"
+    max_attempts       = each.key == "timers" ? -1 : 100
+    max_retry_duration = each.key == "timers" ? "0s" : "3600s"
+    min_backoff        = "1s"
+    max_backoff        = "60s"
   }
 
   depends_on = [google_project_service.apis]

@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"cmp"
 	"debug/elf"
 	"flag"
 	"os"
@@ -24,6 +25,7 @@ type stage struct {
 	copies     []copied
 	user       string
 	entry      string
+	base       string // what its FROM comes to, with the defaults of arguments
 }
 
 // copied is a COPY from another stage.
@@ -38,6 +40,7 @@ func stages(t *testing.T) []*stage {
 	text, err := os.ReadFile("Dockerfile")
 	require.NoError(t, err)
 	var all []*stage
+	defaults := map[string]string{}
 	for line := range strings.SplitSeq(string(text), "\n") {
 		words := strings.Fields(line)
 		if len(words) == 0 || strings.HasPrefix(words[0], "#") {
@@ -46,11 +49,13 @@ func stages(t *testing.T) []*stage {
 		rest := strings.Join(words[1:], " ")
 		if words[0] == "FROM" {
 			require.Len(t, words, 4, line)
-			all = append(all, &stage{name: words[3], from: words[1]})
+			all = append(all, &stage{name: words[3], from: words[1], base: os.Expand(words[1], func(name string) string { return defaults[name] })})
 			continue
 		}
 		if words[0] == "ARG" {
-			require.Contains(t, rest, "=", "a base has a default")
+			name, value, ok := strings.Cut(rest, "=")
+			require.True(t, ok, "a base has a default")
+			defaults[name] = value
 			continue
 		}
 		require.NotEmpty(t, all, line)
@@ -86,8 +91,8 @@ func TestImagesAreWholeAndRunAsNobody(t *testing.T) {
 				require.Contains(t, strings.Join(from.runs, " "), "./cmd/"+program, "%s copies %s", s.name, c.source)
 			}
 		}
-		if base := byName[s.from]; base != nil && s.user == "" {
-			s.user = base.user
+		if base := byName[s.from]; base != nil {
+			s.user, s.base = cmp.Or(s.user, base.user), base.base
 		}
 		byName[s.name] = s
 		if s.entry == "" {
@@ -98,7 +103,38 @@ func TestImagesAreWholeAndRunAsNobody(t *testing.T) {
 		require.True(t, slices.ContainsFunc(s.copies, func(c copied) bool { return c.to == s.entry }), "%s begins with %s, which is not in it", s.name, s.entry)
 	}
 	require.Equal(t, []string{"compactor", "dispatcher", "sweeper", "worker"}, images)
+	for _, name := range []string{"compactor", "dispatcher", "sweeper"} {
+		require.Regexp(t, `/distroless/static-debian\d+:nonroot$`, byName[name].base, "%s needs nothing else, and what is not there is not attacked", name)
+		require.Contains(t, byName["services"].runs[0], "CGO_ENABLED=0 ")
+	}
+	require.Regexp(t, `^debian:[a-z]+-slim$`, byName["worker"].base, "a worker has a shell, and can be given what commands need")
 	require.FileExists(t, "../.dockerignore")
+}
+
+// The worker of the example is built on that of Servo, and has what its commands begin with.
+func TestTheImageOfTheExampleHasWhatItsCommandsNeed(t *testing.T) {
+	text, err := os.ReadFile("../examples/weather/Dockerfile")
+	require.NoError(t, err)
+	assets, err := filepath.Glob("../examples/weather/assets/*/*.yaml")
+	require.NoError(t, err)
+	programs := 0
+	for _, asset := range assets {
+		yaml, err := os.ReadFile(asset)
+		require.NoError(t, err)
+		for _, command := range regexp.MustCompile(`command: \[([^,\]]+)`).FindAllStringSubmatch(string(yaml), -1) {
+			programs++
+			require.Regexp(t, `apt-get install .* `+command[1]+`\b`, string(text), asset)
+		}
+	}
+	require.Positive(t, programs)
+	users := regexp.MustCompile(`(?m)^USER (\S+)$`).FindAllStringSubmatch(string(text), -1)
+	require.Len(t, users, 2)
+	require.Equal(t, "root", users[0][1])
+	require.Equal(t, "65532:65532", users[1][1], "it runs as Servo's worker does")
+	require.Contains(t, string(text), "COPY . /project\n")
+	ignored, err := os.ReadFile("../examples/weather/.dockerignore")
+	require.NoError(t, err)
+	require.Contains(t, string(ignored), ".servo\n", "a state of this machine's")
 }
 
 // The steps that build programs are carried out as they stand, on what a clone has,

@@ -5,10 +5,8 @@ package deploy_test
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -21,7 +19,6 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/servo-orchestration/servo/pkg/archive"
-	"github.com/servo-orchestration/servo/pkg/cli"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/due"
@@ -29,7 +26,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/plan"
-	"github.com/servo-orchestration/servo/pkg/service"
 )
 
 // module is what the files declare, and what they refer to.
@@ -120,20 +116,24 @@ func (m *module) use(traversal hcl.Traversal, iterators []string) {
 	if slices.Contains([]string{"each", "count", "self", "path"}, root) || slices.Contains(iterators, root) {
 		return
 	}
-	parts := []string{root}
-	for _, step := range traversal[1:] {
-		named, ok := step.(hcl.TraverseAttr)
-		if !ok {
-			break
-		}
-		parts = append(parts, named.Name)
-	}
+	name := nameOf(traversal)
+	require.Contains(m.t, name, ".", "%s", traversal.SourceRange())
+	m.used[name] = traversal.SourceRange()
+}
+
+// nameOf is the name under which what a traversal leads to is declared.
+func nameOf(traversal hcl.Traversal) string {
+	parts := []string{traversal.RootName()}
 	n := 2
-	if root == "data" {
+	if parts[0] == "data" {
 		n = 3
 	}
-	require.GreaterOrEqual(m.t, len(parts), n, "%s at %s", parts, traversal.SourceRange())
-	m.used[strings.Join(parts[:n], ".")] = traversal.SourceRange()
+	for _, step := range traversal[1:min(n, len(traversal))] {
+		if named, ok := step.(hcl.TraverseAttr); ok {
+			parts = append(parts, named.Name)
+		}
+	}
+	return strings.Join(parts, ".")
 }
 
 func TestWhatIsReferredToIsThereAndWhatIsThereIsReferredTo(t *testing.T) {
@@ -217,101 +217,9 @@ func TestOnlyTheCompactorCanWriteManifestsAndState(t *testing.T) {
 			require.Contains(t, []string{`"roles/storage.objectViewer"`, `"roles/storage.bucketViewer"`}, said, "%s may write everywhere", name)
 		}
 	}
-	require.Equal(t, "plans", folder(plan.Ref(d, "x")), "which users may add, beside the ledger")
-}
-
-// help is what a program says of its flags.
-func help(t *testing.T, run func(context.Context, service.Process) int) string {
-	t.Helper()
-	var out strings.Builder
-	require.Zero(t, run(t.Context(), service.Process{Args: []string{"--help"}, Getenv: func(string) string { return "" }, Stderr: &out, Clock: clock.System{}}))
-	return out.String()
-}
-
-// A task that takes long goes on without a request: an instance that has a CPU only
-// while it answers one would stand still, and fall silent.
-func TestTheWorkerHasItsCPUAlsoWhenNoDeliveryWaits(t *testing.T) {
-	m := load(t)
-	worker := m.blocks["google_cloud_run_v2_service.worker"].Body
-	for _, name := range []string{"template", "containers", "resources"} {
-		i := slices.IndexFunc(worker.Blocks, func(b *hclsyntax.Block) bool { return b.Type == name })
-		require.GreaterOrEqual(t, i, 0, name)
-		worker = worker.Blocks[i].Body
+	users := string(m.blocks["google_storage_bucket_iam_member.users_write"].Body.Range().SliceBytes(text))
+	require.Contains(t, users, "roles/storage.objectCreator")
+	for _, key := range []string{plan.Ref(d, "x"), ledger.Key(d, ulid), due.Marker{Domain: d}.Key()} {
+		require.Contains(t, users, `"`+folder(key)+`"`, "what the command line adds")
 	}
-	require.Contains(t, worker.Attributes, "cpu_idle")
-	require.True(t, m.value(worker.Attributes["cpu_idle"].Expr).False())
-}
-
-func TestTheProgramsUnderstandWhatTheyAreTold(t *testing.T) {
-	m := load(t)
-	flags := map[string]string{
-		"compactor": help(t, service.RunCompactor), "dispatcher": help(t, service.RunDispatcher), "sweeper": help(t, service.RunSweeper),
-	}
-	environment, ok := m.locals["environment"].(*hclsyntax.ObjectConsExpr)
-	require.True(t, ok)
-	for _, item := range environment.Items {
-		of := hcl.ExprAsKeyword(item.KeyExpr)
-		variables, ok := item.ValueExpr.(*hclsyntax.ObjectConsExpr)
-		require.True(t, ok)
-		names := []string{"SERVO_STORE", "SERVO_CALLERS", "SERVO_AUDIENCE", "SERVO_TRACES", "SERVO_TRACE_RATIO", "SERVO_TRACE_PROJECT"}
-		for _, variable := range variables.Items {
-			names = append(names, hcl.ExprAsKeyword(variable.KeyExpr))
-		}
-		for _, name := range names {
-			flag := "  -" + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, "SERVO_")), "_", "-") + " "
-			require.Contains(t, flags[of], flag, "%s of the %s", name, of)
-		}
-	}
-	var out strings.Builder
-	require.Zero(t, cli.Main(t.Context(), cli.Env{Args: []string{"worker", "--help"}, Stdout: &out, Stderr: &out, Clock: clock.System{}, Dir: t.TempDir()}))
-	text, err := os.ReadFile("terraform/services.tf")
-	require.NoError(t, err)
-	args := regexp.MustCompile(`"(--[a-z-]+)"`).FindAllStringSubmatch(string(text), -1)
-	require.NotEmpty(t, args)
-	for _, arg := range args {
-		require.Contains(t, out.String(), arg[1]+" ", "a flag of servo worker")
-	}
-}
-
-var (
-	metricName = regexp.MustCompile(`servo_[a-z_]+`)
-	labelName  = regexp.MustCompile(`(?:\{|by \()([a-z]+)`)
-	added      = regexp.MustCompile(`metrics\.Add\("(servo_[a-z_]+)",(.*)`)
-)
-
-// What alerts and the dashboard ask for is counted, by the labels that they ask for.
-func TestEveryMetricThatIsAskedForIsEmitted(t *testing.T) {
-	emitted := map[string][]string{} // labels by metric
-	paths, err := filepath.Glob("../pkg/service/*.go")
-	require.NoError(t, err)
-	for _, path := range paths {
-		if strings.HasSuffix(path, "_test.go") {
-			continue
-		}
-		source, err := os.ReadFile(path)
-		require.NoError(t, err)
-		for _, call := range added.FindAllStringSubmatch(string(source), -1) {
-			for _, quoted := range regexp.MustCompile(`"([a-z]+)"`).FindAllStringSubmatch(call[2], -1) {
-				emitted[call[1]] = append(emitted[call[1]], quoted[1])
-			}
-			emitted[call[1]] = append(emitted[call[1]], "")
-		}
-	}
-	require.GreaterOrEqual(t, len(emitted), 10)
-	monitoring, err := os.ReadFile("terraform/monitoring.tf")
-	require.NoError(t, err)
-	asked := 0
-	for line := range strings.SplitSeq(string(monitoring), "\n") {
-		metrics := metricName.FindAllString(line, -1)
-		for _, metric := range metrics {
-			require.Contains(t, emitted, metric, line)
-			asked++
-		}
-		for _, label := range labelName.FindAllStringSubmatch(line, -1) {
-			if len(metrics) == 1 {
-				require.Contains(t, emitted[metrics[0]], label[1], line)
-			}
-		}
-	}
-	require.Greater(t, asked, 12)
 }

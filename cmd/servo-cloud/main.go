@@ -10,7 +10,10 @@ import (
 
 	"github.com/servo-orchestration/servo/cmd/internal/host"
 	"github.com/servo-orchestration/servo/pkg/binding"
+	"github.com/servo-orchestration/servo/pkg/secret/gcpsecret"
 	"github.com/servo-orchestration/servo/pkg/trace/otlp"
 )
 
-func main() { os.Exit(host.Run(binding.OpenStore, otlp.Open)) }
+func main() {
+	os.Exit(host.Run(host.Cloud{OpenStore: binding.OpenStore, OpenTraces: otlp.Open, Secrets: gcpsecret.Source()}))
+}

@@ -7,4 +7,4 @@ import (
 	"github.com/servo-orchestration/servo/cmd/internal/host"
 )
 
-func main() { os.Exit(host.Run(nil, nil)) }
+func main() { os.Exit(host.Run(host.Cloud{})) }

@@ -1,4 +1,4 @@
-# Servo on Google Cloud: a bucket, queues, three services, a worker, and who may do
+# Servo on Google Cloud: a bucket, queues, three services, workers, and who may do
 # what. docs/deploy.md takes a reader from an empty project to a first run with it.
 
 data "google_project" "this" {
@@ -12,7 +12,7 @@ data "google_storage_project_service_account" "this" {
 resource "google_project_service" "apis" {
   for_each = toset([
     "cloudresourcemanager.googleapis.com", "cloudscheduler.googleapis.com", "cloudtasks.googleapis.com", "iam.googleapis.com",
-    "iamcredentials.googleapis.com", "monitoring.googleapis.com", "pubsub.googleapis.com", "run.googleapis.com",
+    "iamcredentials.googleapis.com", "logging.googleapis.com", "monitoring.googleapis.com", "pubsub.googleapis.com", "run.googleapis.com",
     "secretmanager.googleapis.com", "storage.googleapis.com",
   ])
 
@@ -26,10 +26,14 @@ locals {
 
   # A service's URL follows from its name, so that services can be told of each other
   # before any of them is there.
-  url = {
-    for name in setunion(local.services, ["worker"]) :
-    name => "https://${var.prefix}-${name}-${data.google_project.this.number}.${var.region}.run.app"
-  }
+  url = { for name in local.services : name => "https://${var.prefix}-${name}-${local.host}" }
+
+  # A worker for each worker_queue, by its name; those without a URL are made here.
+  workers     = { for queue, worker in var.workers : queue => worker if worker.url == "" }
+  worker_name = { for queue in keys(local.workers) : queue => queue == "default" ? "${var.prefix}-worker" : "${var.prefix}-worker-${queue}" }
+  worker_url  = { for queue, worker in var.workers : queue => worker.url == "" ? "https://${local.worker_name[queue]}-${local.host}" : worker.url }
+
+  host = "${data.google_project.this.number}.${var.region}.run.app"
 
   # Who runs, and who calls.
   accounts = setunion(local.services, ["worker", "pubsub", "queue", "scheduler"])

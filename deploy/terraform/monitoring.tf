@@ -1,50 +1,72 @@
 # What a person should know of. Each says what to do: docs/deploy.md#when-something-is-wrong.
+#
+# Where a counter of a service is asked how much it rose, its instances come and go, and
+# are read twice a minute: what happens before an instance is read first is not seen to
+# rise. So services begin all series that are asked for with 0, and what is asked for here
+# happens again and again where it is wrong. What happens once a day, or in a service that
+# is read by nobody, is counted in logs, which have each of them.
 locals {
-  alerts = {
-    compaction_fails = {
-      title = "Compaction fails"
-      query = "sum(increase(servo_compaction_failures_total[10m])) > 5"
-      todo  = "The compactor's log says why. Nothing is lost: what is in the ledger is folded when it can be."
-    }
+  alerts = merge(local.alerts_on_logs, var.metrics_sidecar == "" ? {} : local.alerts_on_metrics)
+
+  alerts_on_logs = {
     sweeps_fail = {
-      title = "Sweeps fail"
-      query = "sum(increase(servo_sweeps_total{result=\"error\"}[15m])) > 5"
-      todo  = "The sweeper's log names the domains."
+      title    = "No sweep was complete for a quarter of an hour"
+      query    = "absent(sum(sum_over_time(${local.count.sweeps}, job_id=\"${var.prefix}-sweep\"}[15m])) > 0)"
+      duration = "300s"
+      todo     = "The sweeper's log names the domains that fail: `gcloud run services logs read ${var.prefix}-sweeper --region ${var.region} --project ${var.project} --limit 50`. If it has no lines: `gcloud scheduler jobs describe ${var.prefix}-sweep --location ${var.region} --project ${var.project}` shows whether it is called, and what it answers."
     }
     sweeps_late = {
-      title = "Domains are swept late"
-      query = "sum(increase(servo_late_sweeps_total[30m])) > 5"
-      todo  = "Does the schedule call the sweeper every minute, and does it get through? Its log names what fails."
+      title    = "Domains are swept late"
+      query    = "sum(sum_over_time(${local.count.late_sweeps}}[30m])) > 5"
+      duration = "0s"
+      todo     = "Does the schedule call the sweeper every minute, and does it get through? `gcloud run services logs read ${var.prefix}-sweeper --region ${var.region} --project ${var.project} --limit 50` names what fails."
     }
+    # One success in 25 hours: nothing that rises, and no series where there was none, so
+    # that the absence is what is asked for. An hour more for one that had to be tried again.
     full_sweep_fails = {
-      title = "No full sweep was complete for a day"
-      query = "sum(increase(servo_sweeps_total{kind=\"full\", result=\"ok\"}[25h])) == 0"
-      todo  = "Run it by hand: gcloud scheduler jobs run ${var.prefix}-full-sweep. The sweeper's log names the domains that fail."
+      title    = "No full sweep was complete for a day"
+      query    = "absent(sum(sum_over_time(${local.count.sweeps}, job_id=\"${var.prefix}-full-sweep\"}[25h])) > 0)"
+      duration = "3600s"
+      todo     = "Run it by hand: `gcloud scheduler jobs run ${var.prefix}-full-sweep --location ${var.region} --project ${var.project}`. Which domains fail is in the sweeper's log: `gcloud run services logs read ${var.prefix}-sweeper --region ${var.region} --project ${var.project} --limit 50`."
     }
     notifications_lost = {
-      title = "Entries reach the compactor only by sweeping"
-      query = "sum(increase(servo_swept_groups_total[30m])) > 100"
-      todo  = "Do the subscriptions push, and are they answered 2xx? Runs go on, up to ten minutes late."
+      title    = "Entries reach the compactor only by sweeping"
+      query    = "sum(sum_over_time(${local.count.unannounced}}[30m])) > 10"
+      duration = "0s"
+      todo     = "Does the subscription push, and is it answered 2xx? `gcloud pubsub subscriptions describe ${google_pubsub_subscription.objects["ledger"].name} --project ${var.project}`, `gcloud run services logs read ${var.prefix}-compactor --region ${var.region} --project ${var.project} --limit 50`. Runs go on, up to ten minutes late."
+    }
+  }
+
+  alerts_on_metrics = {
+    compaction_fails = {
+      title    = "Compaction fails"
+      query    = "sum(increase(servo_compaction_failures_total[10m])) > 5"
+      duration = "0s"
+      todo     = "Why is in the compactor's log: `gcloud run services logs read ${var.prefix}-compactor --region ${var.region} --project ${var.project} --limit 50`. Nothing is lost: what is in the ledger is folded when it can be."
     }
     callers_refused = {
-      title = "Callers are refused"
-      query = "sum by (reason) (increase(servo_refused_callers_total[10m])) > 20"
-      todo  = "Somebody who is not in --callers calls, or an account was changed. The service's log names it."
+      title    = "Callers are refused"
+      query    = "sum by (reason) (increase(servo_refused_callers_total[10m])) > 20"
+      duration = "0s"
+      todo     = "Somebody who is not in --callers calls, or an account was changed. The service's log names it: `gcloud logging read 'jsonPayload.message=\"caller refused\"' --project ${var.project} --freshness 1h --limit 20`."
     }
     queue_fails = {
-      title = "Tasks cannot be queued"
-      query = "sum(increase(servo_queue_tasks_total{result=\"error\"}[10m])) > 20"
-      todo  = "Is there a queue for each worker_queue, and may the dispatcher use it?"
+      title    = "Tasks cannot be queued"
+      query    = "sum(increase(servo_queue_tasks_total{result=\"error\"}[10m])) > 20"
+      duration = "0s"
+      todo     = "Is there a queue for each worker_queue, and may the dispatcher use it? `gcloud tasks queues list --location ${var.region} --project ${var.project}`, `gcloud run services logs read ${var.prefix}-dispatcher --region ${var.region} --project ${var.project} --limit 50`."
     }
     services_fail = {
-      title = "Requests fail"
-      query = "sum by (route) (increase(servo_http_requests_total{status=~\"5..\"}[10m])) > 50"
-      todo  = "The log of the service with that route."
+      title    = "Requests fail"
+      query    = "sum by (route) (increase(servo_http_requests_total{status=~\"5..\"}[10m])) > 50"
+      duration = "0s"
+      todo     = "Why is in the log of the service with that route: `gcloud logging read 'resource.type=\"cloud_run_revision\" severity>=WARNING' --project ${var.project} --freshness 1h --limit 50`."
     }
     conflicts = {
-      title = "Compactors stand in each other's way"
-      query = "sum(rate(servo_publish_conflicts_total[10m])) > 0.5 * sum(rate(servo_publishes_total[10m])) and sum(rate(servo_publishes_total[10m])) > 1"
-      todo  = "Harmless, and a waste. Fewer instances of the compactor."
+      title    = "Compactors stand in each other's way"
+      query    = "sum(rate(servo_publish_conflicts_total[10m])) > 0.5 * sum(rate(servo_publishes_total[10m])) and sum(rate(servo_publishes_total[10m])) > 1"
+      duration = "0s"
+      todo     = "Harmless, and a waste. Fewer instances of the compactor: `gcloud run services update ${var.prefix}-compactor --max-instances 2 --region ${var.region} --project ${var.project}`, until the module is applied again."
     }
   }
 
@@ -56,14 +78,14 @@ locals {
     "Queue tasks, by result"       = "sum by (result) (rate(servo_queue_tasks_total[$${__interval}]))"
     "Tasks waiting for a turn"     = "sum(servo_dispatches_waiting)"
     "Hand-overs, by result"        = "sum by (result) (rate(servo_handovers_total[$${__interval}]))"
-    "Found by sweeping only"       = "sum(rate(servo_swept_groups_total[$${__interval}]))"
-    "Domains swept, by kind"       = "sum by (kind) (rate(servo_swept_domains_total[$${__interval}]))"
+    "Sweeps, by job"               = "sum by (job_id) (sum_over_time(${local.count.sweeps}}[$${__interval}]))"
+    "Sweeps that found something"  = "sum(sum_over_time(${local.count.unannounced}}[$${__interval}]))"
     "Domains that are open"        = "sum(servo_domains_open)"
   }
 }
 
 resource "google_monitoring_alert_policy" "this" {
-  for_each = var.metrics_sidecar == "" ? {} : local.alerts
+  for_each = local.alerts
 
   project               = var.project
   display_name          = "${var.prefix}: ${each.value.title}"
@@ -75,7 +97,7 @@ resource "google_monitoring_alert_policy" "this" {
 
     condition_prometheus_query_language {
       query                     = each.value.query
-      duration                  = "0s"
+      duration                  = each.value.duration
       evaluation_interval       = "60s"
       disable_metric_validation = true # before the first run there are none
     }
@@ -111,7 +133,7 @@ resource "google_monitoring_alert_policy" "dead_letters" {
   }
 
   documentation {
-    content   = "A service has refused a notification a hundred times. `gcloud pubsub subscriptions pull ${google_pubsub_subscription.dead.name}` shows which; the service's log says why."
+    content   = "A service has refused a notification a hundred times. `gcloud pubsub subscriptions pull ${google_pubsub_subscription.dead.name} --project ${var.project} --limit 5` shows which; the service's log says why: `gcloud run services logs read ${var.prefix}-compactor --region ${var.region} --project ${var.project} --limit 50`, and of ${var.prefix}-dispatcher."
     mime_type = "text/markdown"
   }
 }

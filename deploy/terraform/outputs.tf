@@ -4,8 +4,13 @@ output "state" {
 }
 
 output "urls" {
-  description = "Where the services and the worker are."
+  description = "Where the services are."
   value       = local.url
+}
+
+output "workers" {
+  description = "Where the worker of each worker_queue is."
+  value       = local.worker_url
 }
 
 output "accounts" {

@@ -1,21 +1,32 @@
-# Of tasks, one for each worker_queue of assets, and of timers. Pools and parallelism
-# limit what runs; the queues need not.
+locals {
+  # How many deliveries of a queue are under way at once. Pools and parallelism limit what
+  # runs, and the queues need not; but where there are more than a worker's instances take,
+  # Cloud Run answers 429, and for that Cloud Tasks slows the whole queue down.
+  at_once = merge({ for queue, worker in var.workers : queue => min(1000, worker.instances * worker.concurrency) }, { timers = 1000 })
+}
+
+# Of tasks, one for each worker_queue of assets, and of timers.
 resource "google_cloud_tasks_queue" "this" {
-  for_each = setunion(var.worker_queues, ["timers"])
+  for_each = local.at_once
 
   project  = var.project
   location = var.region
-  name     = "${var.prefix}-${each.value}"
+  name     = "${var.prefix}-${each.key}"
 
   rate_limits {
-    max_concurrent_dispatches = 1000
+    max_concurrent_dispatches = each.value
     max_dispatches_per_second = 500
   }
 
+  # A task that was in vain for an hour and a half is dropped, and dispatched anew by the
+  # next sweep, with an envelope that is valid for another week: a worker that was away for
+  # longer than that would refuse the old one for as long as Cloud Tasks repeats it, a
+  # month. Timers have nothing that expires.
   retry_config {
-    max_attempts = -1
-    min_backoff  = "1s"
-    max_backoff  = "60s"
+    max_attempts       = each.key == "timers" ? -1 : 100
+    max_retry_duration = each.key == "timers" ? "0s" : "3600s"
+    min_backoff        = "1s"
+    max_backoff        = "60s"
   }
 
   depends_on = [google_project_service.apis]

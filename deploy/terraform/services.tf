@@ -5,7 +5,15 @@ locals {
     sweeper    = ["scheduler"]
   }
 
+  # The sweeper does nothing when it has answered, and is called every minute: with a CPU
+  # between requests one instance would be billed around the clock. The others go on: what
+  # is handed on, and what rides with other entries, waits for no request.
+  between_requests = setsubtract(local.services, ["sweeper"])
+
   traces = var.traces_sidecar == "" ? var.traces : "http://localhost:4318"
+
+  # The dispatcher has both. Who can read a worker's keys can send it tasks, and report nothing.
+  secrets = { keys = var.keys, worker-keys = var.worker_keys }
 
   environment = {
     compactor = {
@@ -13,9 +21,11 @@ locals {
     }
     dispatcher = {
       SERVO_COMPACTOR_URL  = local.url["compactor"]
-      SERVO_WORKER_URL     = local.url["worker"]
+      SERVO_WORKER_URL     = local.worker_url["default"]
+      SERVO_WORKER_URLS    = join(",", [for queue, url in local.worker_url : "${queue}=${url}" if queue != "default"])
       SERVO_URL            = local.url["dispatcher"]
-      SERVO_KEYS           = "/secrets/keys.json"
+      SERVO_KEYS           = "/secrets/keys/keys.json"
+      SERVO_WORKER_KEYS    = "/secrets/worker-keys/keys.json"
       SERVO_QUEUE          = "projects/${var.project}/locations/${var.region}"
       SERVO_QUEUE_PREFIX   = "${var.prefix}-"
       SERVO_QUEUE_ACCOUNT  = local.email["queue"]
@@ -61,10 +71,10 @@ resource "google_cloud_run_v2_service" "services" {
       resources {
         limits = {
           cpu    = "1"
-          memory = "1Gi"
+          memory = each.value == "sweeper" ? "512Mi" : "1Gi"
         }
 
-        cpu_idle = false # what is handed on, and what rides with other entries, goes on after the answer
+        cpu_idle = !contains(local.between_requests, each.value)
       }
 
       dynamic "env" {
@@ -93,22 +103,28 @@ resource "google_cloud_run_v2_service" "services" {
       }
 
       dynamic "volume_mounts" {
-        for_each = each.value == "dispatcher" ? ["keys"] : []
+        for_each = each.value == "dispatcher" ? local.secrets : {}
 
         content {
-          name       = volume_mounts.value
-          mount_path = "/secrets"
+          name       = volume_mounts.key
+          mount_path = "/secrets/${volume_mounts.key}"
         }
       }
     }
 
     dynamic "containers" {
-      for_each = var.metrics_sidecar == "" ? [] : [var.metrics_sidecar]
+      # It reads the metrics twice a minute, for which it needs a CPU between requests. What is
+      # to be known of the sweeper is in its log.
+      for_each = var.metrics_sidecar == "" || !contains(local.between_requests, each.value) ? [] : [var.metrics_sidecar]
 
       content {
         name       = "metrics"
         image      = containers.value
         depends_on = ["service"]
+
+        resources {
+          cpu_idle = false
+        }
       }
     }
 
@@ -118,17 +134,21 @@ resource "google_cloud_run_v2_service" "services" {
       content {
         name  = "traces"
         image = containers.value
+
+        resources {
+          cpu_idle = !contains(local.between_requests, each.value) # an instance has one billing for all that is in it
+        }
       }
     }
 
     dynamic "volumes" {
-      for_each = each.value == "dispatcher" ? ["keys"] : []
+      for_each = each.value == "dispatcher" ? local.secrets : {}
 
       content {
-        name = volumes.value
+        name = volumes.key
 
         secret {
-          secret = var.keys
+          secret = volumes.value
 
           items {
             version = "latest"
@@ -142,29 +162,41 @@ resource "google_cloud_run_v2_service" "services" {
   depends_on = [google_project_service.apis, google_storage_bucket_iam_member.reads, google_secret_manager_secret_iam_member.keys]
 }
 
-# The worker lets in whom Cloud Run lets in, and then believes only what the dispatcher
+locals {
+  # DuckDB's memory for each task of a worker, in MB: half of what there is. The other half
+  # is for what tasks keep in /tmp, which is memory on Cloud Run, and for the worker.
+  task_memory = {
+    for queue, worker in local.workers :
+    queue => floor(tonumber(regex("^[0-9]+", worker.memory)) * (endswith(worker.memory, "Gi") ? 1024 : 1) / 2 / worker.concurrency)
+  }
+}
+
+# A worker lets in whom Cloud Run lets in, and then believes only what the dispatcher
 # has signed.
-resource "google_cloud_run_v2_service" "worker" {
+resource "google_cloud_run_v2_service" "workers" {
+  for_each = local.workers
+
   project             = var.project
   location            = var.region
-  name                = "${var.prefix}-worker"
+  name                = local.worker_name[each.key]
   deletion_protection = false # it holds nothing
 
   template {
     service_account                  = local.email["worker"]
     timeout                          = "1800s" # as long as Cloud Tasks waits
-    max_instance_request_concurrency = var.worker.concurrency
+    max_instance_request_concurrency = each.value.concurrency
 
     scaling {
-      min_instance_count = var.worker.always_on
-      max_instance_count = var.worker.instances
+      min_instance_count = each.value.always_on
+      max_instance_count = each.value.instances
     }
 
     containers {
-      image = var.images["servo-worker"]
+      image = each.value.image == "" ? var.images["servo-worker"] : each.value.image
       args = [
         "worker", "--project", "/project", "--listen", ":8080", "--store", "gs://${google_storage_bucket.state.name}",
-        "--keys", "/secrets/keys.json", "--concurrency", tostring(var.worker.concurrency),
+        "--keys", "/secrets/worker-keys/keys.json", "--concurrency", tostring(each.value.concurrency),
+        "--memory-limit", "${local.task_memory[each.key]}MB", "--threads", each.value.cpu,
         "--traces", local.traces, "--trace-ratio", tostring(var.trace_ratio), "--trace-project", var.project,
       ]
 
@@ -174,16 +206,16 @@ resource "google_cloud_run_v2_service" "worker" {
 
       resources {
         limits = {
-          cpu    = var.worker.cpu
-          memory = var.worker.memory
+          cpu    = each.value.cpu
+          memory = each.value.memory
         }
 
         cpu_idle = false # a long task goes on when its delivery has been answered
       }
 
       volume_mounts {
-        name       = "keys"
-        mount_path = "/secrets"
+        name       = "worker-keys"
+        mount_path = "/secrets/worker-keys"
       }
     }
 
@@ -193,14 +225,18 @@ resource "google_cloud_run_v2_service" "worker" {
       content {
         name  = "traces"
         image = containers.value
+
+        resources {
+          cpu_idle = false
+        }
       }
     }
 
     volumes {
-      name = "keys"
+      name = "worker-keys"
 
       secret {
-        secret = var.keys
+        secret = var.worker_keys
 
         items {
           version = "latest"
@@ -213,21 +249,27 @@ resource "google_cloud_run_v2_service" "worker" {
   depends_on = [google_project_service.apis, google_storage_bucket_iam_member.reads, google_secret_manager_secret_iam_member.keys]
 }
 
-resource "google_cloud_run_v2_service_iam_member" "queue_calls_worker" {
+resource "google_cloud_run_v2_service_iam_member" "queue_calls_workers" {
+  for_each = google_cloud_run_v2_service.workers
+
   project  = var.project
   location = var.region
-  name     = google_cloud_run_v2_service.worker.name
+  name     = each.value.name
   role     = "roles/run.invoker"
   member   = "serviceAccount:${local.email["queue"]}"
 }
 
 resource "google_secret_manager_secret_iam_member" "keys" {
-  for_each = toset(["dispatcher", "worker"])
+  for_each = {
+    dispatcher        = { account = "dispatcher", secret = var.keys }
+    dispatcher-worker = { account = "dispatcher", secret = var.worker_keys }
+    worker            = { account = "worker", secret = var.worker_keys }
+  }
 
   project   = var.project
-  secret_id = var.keys
+  secret_id = each.value.secret
   role      = "roles/secretmanager.secretAccessor"
-  member    = "serviceAccount:${local.email[each.value]}"
+  member    = "serviceAccount:${local.email[each.value.account]}"
 }
 
 resource "google_project_iam_member" "writes_traces" {
@@ -239,7 +281,7 @@ resource "google_project_iam_member" "writes_traces" {
 }
 
 resource "google_project_iam_member" "writes_metrics" {
-  for_each = var.metrics_sidecar == "" ? toset([]) : local.services
+  for_each = var.metrics_sidecar == "" ? toset([]) : local.between_requests
 
   project = var.project
   role    = "roles/monitoring.metricWriter"

@@ -116,9 +116,9 @@ resource "google_storage_bucket_iam_member" "users_write" {
   member = each.value
 
   condition {
-    title = "plans, and the ledger"
+    title = "plans, the ledger, and marks of what nobody folds"
     expression = join(" || ", [
-      for folder in ["ledger", "plans"] :
+      for folder in ["ledger", "plans", "due"] :
       "resource.name.startsWith(\"projects/_/buckets/${google_storage_bucket.state.name}/objects/${folder}/\")"
     ])
   }

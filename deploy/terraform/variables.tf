@@ -25,20 +25,20 @@ variable "prefix" {
 }
 
 variable "images" {
-  description = "The images of the programs, by servo-compactor, servo-dispatcher, servo-sweeper and servo-worker, with tag or digest."
+  description = "The images of the programs, by servo-compactor, servo-dispatcher, servo-sweeper and servo-worker, with tag or digest. Cloud Run notices a new image by its name only."
   type        = map(string)
 }
 
 variable "keys" {
-  description = "The name of the secret that has the keys which sign what workers are sent and report; docs/deploy.md says how it is made."
+  description = "The name of the secret that has the keys which sign what workers report; docs/deploy.md says how it is made."
   type        = string
   default     = "servo-keys"
 }
 
-variable "worker_queues" {
-  description = "The worker_queue of assets, each of which becomes a queue."
-  type        = set(string)
-  default     = ["default"]
+variable "worker_keys" {
+  description = "The name of the secret that has the keys which sign what workers are sent, and which workers have."
+  type        = string
+  default     = "servo-worker-keys"
 }
 
 variable "tenant_weights" {
@@ -53,20 +53,43 @@ variable "users" {
   default     = []
 }
 
-variable "worker" {
-  description = "What one instance of the worker has, and how many tasks it executes at once; how many instances there are at most, and how many always: those can run tasks that take hours."
-  type = object({
+variable "workers" {
+  description = "The workers, by the worker_queue of assets that they execute. Of each its image (default: that of servo-worker), what an instance has, and how many tasks it executes at once; how many instances there are at most, and how many always: those can run tasks that take hours. One with a url serves there, and is not made here."
+  type = map(object({
+    image       = optional(string, "")
     cpu         = optional(string, "2")
     memory      = optional(string, "4Gi")
     concurrency = optional(number, 4)
     instances   = optional(number, 20)
     always_on   = optional(number, 0)
-  })
-  default = {}
+    url         = optional(string, "")
+  }))
+  default = { default = {} }
+
+  validation {
+    condition     = contains(keys(var.workers), "default")
+    error_message = "There must be a worker named default: it executes what names no worker_queue."
+  }
+  validation {
+    condition     = alltrue([for queue in keys(var.workers) : can(regex("^[a-z]([a-z0-9-]{0,24}[a-z0-9])?$", queue)) && queue != "timers"])
+    error_message = "A worker_queue has up to 26 lower-case letters, digits and hyphens, begins with a letter and ends with none of the hyphens: it is in the names of a queue and of a service, and in its URL. The queue of timers is there already."
+  }
+  validation {
+    condition     = alltrue([for worker in values(var.workers) : contains(["1", "2", "4", "6", "8"], worker.cpu) && can(regex("^[1-9][0-9]*(Mi|Gi)$", worker.memory))])
+    error_message = "A worker has a cpu of 1, 2, 4, 6 or 8, and memory like 512Mi or 4Gi."
+  }
+  validation {
+    condition     = alltrue([for worker in values(var.workers) : worker.concurrency >= 1 && worker.instances >= 1 && worker.always_on >= 0 && worker.always_on <= worker.instances])
+    error_message = "A worker has a concurrency of 1 or more, and instances of 1 or more, of which some, or all, can be always_on."
+  }
+  validation {
+    condition     = alltrue([for worker in values(var.workers) : worker.url == "" || can(regex("^https://[^,=?#]+$", worker.url))])
+    error_message = "The url of a worker begins with https://, and has no query."
+  }
 }
 
 variable "metrics_sidecar" {
-  description = "The image of Google's Prometheus sidecar for Cloud Run; empty: no metrics, no alerts on them, and no dashboard."
+  description = "The image of Google's Prometheus sidecar for Cloud Run, beside compactor and dispatcher; empty: no metrics of theirs, no alerts on these, and no dashboard."
   type        = string
   default     = ""
 }
@@ -90,7 +113,7 @@ variable "trace_ratio" {
 }
 
 variable "full_sweep" {
-  description = "When all domains are swept, not only those that are due, as a cron schedule in UTC."
+  description = "When all domains are swept, not only those that are due, as a cron schedule in UTC: once a day at least, or an alert says that it was not."
   type        = string
   default     = "17 3 * * *"
 }

@@ -49,6 +49,9 @@ var layers = []layer{
 		{"pkg/queue/cloudqueue", []string{"=pkg/queue", "=pkg/clock", "=pkg/latency"}},
 		{"pkg/queue/cloudtasks", []string{"=pkg/queue", "=pkg/clock"}},
 		{"pkg/queue/cloudtasks/cloudtasksfake", []string{"=pkg/queue"}},
+		// What a reference to a secret looks like is the plan's to say.
+		{"pkg/secret", []string{"pkg/plan"}},
+		{"pkg/secret/gcpsecret", []string{"=pkg/secret"}},
 	}},
 	{"durable", []pack{
 		{"pkg/ledger", list(words, "pkg/blob", "pkg/clock")},
@@ -73,13 +76,13 @@ var layers = []layer{
 		{"pkg/repair", list(words, "pkg/state", "pkg/fold", "pkg/contract", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
 		// A worker knows the contract, and nothing of what orchestrates it.
-		{"pkg/worker", list(words, "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace")},
+		{"pkg/worker", list(words, "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret")},
 		{"pkg/query/render", nil},
 		{"pkg/query", list(words, "pkg/state", "pkg/blob", "pkg/table", "pkg/manifest", "=pkg/query/render")},
 	}},
 	{"engine", []pack{
 		{"pkg/engine", list(words, "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
-			"pkg/ledger", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/trace")},
+			"pkg/ledger", "pkg/due", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/trace")},
 	}},
 	{"services", []pack{
 		// What the programs of a cloud have in common: they serve the shells.
@@ -157,7 +160,9 @@ var heavy = map[string][]string{
 	"github.com/apache/arrow-go/": {"pkg/table", "pkg/worker"},
 	// What makes spans is light; what sends them brings gRPC: servo on a laptop does without.
 	"go.opentelemetry.io/otel/exporters/": {"pkg/trace/otlp"},
-	"github.com/duckdb/":                  {"pkg/query", "pkg/worker", "pkg/project/duckparse", "pkg/cli", "cmd/servo"},
+	// So does what asks Google for secrets.
+	"google.golang.org/api/secretmanager/": {"pkg/secret/gcpsecret"},
+	"github.com/duckdb/":                   {"pkg/query", "pkg/worker", "pkg/project/duckparse", "pkg/cli", "cmd/servo"},
 }
 
 func list(head []string, tail ...string) []string {

@@ -4,11 +4,16 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"io"
 	"log/slog"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"cloud.google.com/go/pubsub/v2"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"cloud.google.com/go/pubsub/v2/pstest"
 	"github.com/stretchr/testify/require"
@@ -71,6 +76,54 @@ func TestWhatIsTakenIsAcknowledgedAndWhatIsNotComesAgain(t *testing.T) {
 	require.Equal(t, map[string]int{"good": 1, "bad": 3}, came)
 	require.Equal(t, 1, s.Message(good).Acks)
 	require.Equal(t, 1, s.Message(bad).Acks)
+}
+
+var project = flag.String("project", "", "a project of the service itself, to make a topic and a subscription in for the test")
+
+// What is pulled is acknowledged, and what is not taken comes again, whether it is Google's
+// fake that has it or the service.
+func TestPullingFromTheService(t *testing.T) {
+	parent := "projects/" + *project
+	if *project == "" {
+		parent = "projects/p"
+		emulate(t)
+	}
+	client, err := pubsub.NewClient(t.Context(), strings.TrimPrefix(parent, "projects/"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	nonce := strings.ToLower(ids.NewSource(clock.System{}.Now, nil).New())
+	made, err := client.TopicAdminClient.CreateTopic(t.Context(), &pubsubpb.Topic{Name: parent + "/topics/servo-test-" + nonce})
+	require.NoError(t, err)
+	at := context.WithoutCancel(t.Context())
+	t.Cleanup(func() {
+		require.NoError(t, client.TopicAdminClient.DeleteTopic(at, &pubsubpb.DeleteTopicRequest{Topic: made.GetName()}))
+	})
+	sub, err := client.SubscriptionAdminClient.CreateSubscription(t.Context(), &pubsubpb.Subscription{
+		Name: parent + "/subscriptions/servo-test-" + nonce, Topic: made.GetName(), AckDeadlineSeconds: 10,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, client.SubscriptionAdminClient.DeleteSubscription(at, &pubsubpb.DeleteSubscriptionRequest{Subscription: sub.GetName()}))
+	})
+	publisher := client.Publisher(made.GetName())
+	_, err = publisher.Publish(t.Context(), &pubsub.Message{Attributes: finalized("ledger/x")}).Get(t.Context())
+	require.NoError(t, err)
+	publisher.Stop()
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	var came atomic.Int32
+	err = binding.Pull(ctx, sub.GetName(), func(_ context.Context, m service.Message) error {
+		if key := m.Attributes["objectId"]; key != "ledger/x" {
+			t.Errorf("a message about %q", key)
+		}
+		if came.Add(1) == 1 {
+			return errors.New("not now")
+		}
+		stop()
+		return nil
+	})
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, came.Load(), int32(2))
 }
 
 func TestASubscriptionThatIsNotThereIsAnError(t *testing.T) {

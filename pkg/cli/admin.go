@@ -13,6 +13,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/query"
@@ -69,13 +70,26 @@ func (a *app) verifyCommand() *cobra.Command {
 					return err
 				}
 				if len(report.Problems) > 0 {
-					a.note("servo: the state is not what the ledger says; `servo admin rebuild` makes it anew")
+					a.note("servo: %s", remedy(report))
 					return errReported
 				}
 				return nil
 			})
 		},
 	}
+}
+
+// remedy is what to do about what a verification has found: a rebuild only where the
+// ledger is whole, and the state alone is not.
+func remedy(r repair.Report) string {
+	switch {
+	case r.Lost > 0:
+		return "the ledger has lost entries that the state has folded: restore them under ledger/ or archive/, from a backup or the bucket's versions; " +
+			"the state still has what they said, and a rebuild would forget it"
+	case r.Differences == 0:
+		return "outputs are not what was committed: restore them under assets/, or make them anew with `servo run ASSET`; a rebuild does not"
+	}
+	return "the state is not what the ledger says; `servo admin rebuild` makes it anew"
 }
 
 func verifyText(r repair.Report) string {
@@ -92,14 +106,15 @@ func verifyText(r repair.Report) string {
 }
 
 func (a *app) rebuildCommand() *cobra.Command {
-	return &cobra.Command{
+	var forget bool
+	cmd := &cobra.Command{
 		Use:   "rebuild",
 		Short: "Make the state anew from the ledger",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.upkeep(cmd.Context(), func(p *project.Project, parts *embedded.Parts) error {
 				if parts.Store == nil {
-					return fmt.Errorf("the services of %s may write while the state is made anew: copy the bucket's ledger/, plans/ and assets/ to a folder, and rebuild there", a.options(p).Dir)
+					return errRebuildInBucket(a.options(p).Dir, parts.Domain)
 				}
 				release, err := embedded.Own(a.options(p).Dir)
 				if locked, ok := errors.AsType[*embedded.LockedError](err); ok {
@@ -109,7 +124,12 @@ func (a *app) rebuildCommand() *cobra.Command {
 					return err
 				}
 				defer release()
-				result, err := repair.Rebuild(cmd.Context(), a.repairConfig(parts))
+				cfg := a.repairConfig(parts)
+				cfg.Forget = forget
+				result, err := repair.Rebuild(cmd.Context(), cfg)
+				if lost, ok := errors.AsType[*repair.LostError](err); ok {
+					return fmt.Errorf("%w\nrestore them under ledger/ or archive/, from a backup or the bucket's versions; or say --forget", lost)
+				}
 				if err != nil {
 					return err
 				}
@@ -117,12 +137,35 @@ func (a *app) rebuildCommand() *cobra.Command {
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&forget, "forget", false, "go on where the ledger has lost entries, and forget what they said: what they ended runs again")
+	return cmd
+}
+
+// errRebuildInBucket says what to do instead. What is left out of a copy is missing in the
+// state, and nothing says so.
+func errRebuildInBucket(bucket string, d ids.Domain) error {
+	return fmt.Errorf("the services of %s may write while the state is made anew: stop them, copy %s to a folder, rebuild there with --state, and copy %s back; docs/deploy.md#rebuild-the-state-of-a-bucket has the commands",
+		bucket, folders(repair.Reads(d)), folders(repair.Writes(d)))
+}
+
+// folders are what keys are in: "ledger/, archive/ and plans/".
+func folders(keys []string) string {
+	names := make([]string, len(keys))
+	for i, key := range keys {
+		folder, _, _ := strings.Cut(key, "/")
+		names[i] = folder + "/"
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
 func rebuildText(r repair.Result) string {
 	how := "in the order in which it had been folded: the state is the same as it was"
-	if !r.Recorded {
-		how = "in the order of its entries, since the recorded order could not be read: every fact holds, and nothing that has finished runs again"
+	switch {
+	case r.Lost > 0:
+		how = "in the order of its entries; " + plural(r.Lost, "group") + " that had been folded and that it has lost are forgotten"
+	case !r.Recorded:
+		how = "in the order of its entries, since there is no record of another that can be read: every fact that it has holds, and nothing that it says has finished runs again"
 	}
 	return fmt.Sprintf("revision %d: %s from %s of the ledger, replayed %s\n", r.Revision, plural(int(r.Rows), "row"), entriesText(r.Entries), how)
 }

@@ -36,6 +36,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/query/render"
+	"github.com/servo-orchestration/servo/pkg/secret"
 	"github.com/servo-orchestration/servo/pkg/service"
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
@@ -71,18 +72,26 @@ type Env struct {
 	// OpenStore opens the stores that are not folders, by their names; nil: there are
 	// none.
 	OpenStore func(ctx context.Context, name string) (blob.Store, io.Closer, error)
+	// CloudSecrets finds secrets of Google Secret Manager; nil: nothing does.
+	CloudSecrets secret.Source
 	// OpenTraces opens what sends spans to where --traces says; nil: nothing does.
 	OpenTraces service.OpenTraces
 }
 
 // getenv is a variable of the environment.
 func (e *Env) getenv(name string) string {
+	value, _ := e.lookupEnv(name)
+	return value
+}
+
+// lookupEnv is a variable of the environment, if there is one.
+func (e *Env) lookupEnv(name string) (string, bool) {
 	for _, v := range slices.Backward(e.Environ) {
 		if value, ok := strings.CutPrefix(v, name+"="); ok {
-			return value
+			return value, true
 		}
 	}
-	return ""
+	return "", false
 }
 
 // width is how wide a stream is, if it is a terminal.
@@ -113,6 +122,7 @@ type app struct {
 	Env
 	dir      string
 	state    string
+	secrets  string
 	output   string
 	logLevel string
 

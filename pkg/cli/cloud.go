@@ -3,18 +3,15 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
-	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/embedded"
-	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/engine"
 )
 
 // inCloud reports whether the name of a store is not that of a folder.
@@ -48,53 +45,11 @@ func (a *app) openCloud(ctx context.Context, o embedded.Options) (*session, erro
 	if err != nil {
 		return nil, err
 	}
-	e, err := parts.Engine(ctx, o, services{parts.Reader(), o.Dir})
+	e, err := parts.Engine(ctx, o, engine.Services{Domain: parts.Domain, Store: parts.Objects, Snapshots: parts.Reader(), Clock: a.Clock})
 	if err != nil {
 		return nil, err
 	}
 	return &session{Engine: e, cloud: true, dir: o.Dir, close: parts.Close}, nil
-}
-
-// services fold what is appended, since they are notified of it: it is enough to
-// wait until the state has it.
-type services struct {
-	states *snapshot.Reader
-	store  string
-}
-
-// foldWait is how long services that run may take: notifications come at least once. What
-// was appended to an idle domain and nobody was told of waits for a full sweep, so that
-// whoever waits is to know.
-const foldWait = 2 * time.Minute
-
-// errNobodyFolds says what to look at when nothing is folded.
-var errNobodyFolds = errors.New("no service has folded it for " + foldWait.String() +
-	"; does servo-compactor run, and do notifications of the bucket reach it? POST /v1/sweep?full=true to servo-sweeper has it folded")
-
-// Compact waits until the entries are folded in a published revision.
-func (s services) Compact(ctx context.Context, r compactor.Request) (compactor.Result, error) {
-	if r.Barrier {
-		return compactor.Result{}, fmt.Errorf("the services of %s list the ledger, and nobody else does: POST /v1/sweep?full=true to servo-sweeper asks them to", s.store)
-	}
-	waiting, cancel := context.WithTimeoutCause(ctx, foldWait, errNobodyFolds)
-	defer cancel()
-	snap, err := s.states.Current(waiting)
-	for err == nil {
-		folded := true
-		for _, entry := range r.Entries {
-			folded = folded && snap.State.Recorded(entry.ID)
-		}
-		if folded {
-			return compactor.Result{Revision: snap.Revision}, nil
-		}
-		if _, err = s.states.Await(waiting, snap.Revision); err == nil {
-			snap, err = s.states.Current(waiting) // there may be more
-		}
-	}
-	if cause := context.Cause(waiting); ctx.Err() == nil && cause != nil {
-		return compactor.Result{}, cause
-	}
-	return compactor.Result{}, err
 }
 
 // placer gives files of a store a place: where they are on this machine or, of a

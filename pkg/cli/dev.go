@@ -70,6 +70,9 @@ func (a *app) dev(ctx context.Context, address string, elsewhere bool) error {
 	if err := embedded.CheckListen(address); err != nil {
 		return usagef("%w; serve on 127.0.0.1, and have others come through an SSH tunnel, or a proxy that asks them (docs/cli.md)", err)
 	}
+	if err := a.checkSecrets(); err != nil {
+		return err
+	}
 	settings, err := a.settings()
 	if err != nil {
 		return err

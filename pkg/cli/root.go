@@ -33,6 +33,7 @@ func (a *app) root() *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVarP(&a.dir, "dir", "C", "", "the project's folder (default: the nearest one above with a servo.yaml)")
 	flags.StringVar(&a.state, "state", a.getenv("SERVO_STATE"), "the state folder (default: .servo in the project's folder)")
+	flags.StringVar(&a.secrets, "secrets", a.getenv("SERVO_SECRETS"), "the folder of secrets, for commands that are executed by this process")
 	flags.StringVarP(&a.output, "output", "o", "table", "output format: table, json, yaml or csv")
 	flags.StringVar(&a.logLevel, "log-level", "warn", "what to log to standard error: debug, info, warn or error")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

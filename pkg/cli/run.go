@@ -78,6 +78,9 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := a.checkSecrets(); err != nil {
+		return err
+	}
 	p, err := a.load(ctx)
 	if err != nil {
 		return err

@@ -85,6 +85,9 @@ func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 	if _, err := project.ParseMemory(f.memory); f.memory != "" && err != nil {
 		return usagef("--memory-limit %q: %w", f.memory, err)
 	}
+	if err := a.checkSecrets(); err != nil {
+		return err
+	}
 	name, keys, err := a.workerStore(&f)
 	if err != nil {
 		return err
@@ -108,7 +111,8 @@ func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 	defer service.Flush(ctx, traces, logger)
 	w, err := worker.Open(worker.Config{
 		Store: objects, Clock: a.Clock, Nonce: ids.NewSource(a.Clock.Now, nil).New, Keyring: keys, WorkerID: f.name,
-		ScratchDir: f.scratch, Logger: logger, Traces: traces, Environ: a.Environ, ServoBin: a.Program,
+		ScratchDir: f.scratch, Logger: logger, Traces: traces, Environ: a.Environ, Secrets: a.secretSources().Resolve,
+		ServoBin:      a.Program,
 		MaxConcurrent: f.concurrency, DuckDB: worker.DuckDB{MemoryLimit: f.memory, Threads: f.threads},
 		Executor: f.executor, Project: f.project,
 	})

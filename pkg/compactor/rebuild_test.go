@@ -10,6 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/repair"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -54,6 +55,49 @@ func TestI17Rebuildable(t *testing.T) {
 		require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED", "c=READY"}, w.states(c, run))
 		w.verify()
 	})
+}
+
+// Seen to fail, where a ledger that had lost entries was folded as what there is, and a
+// task that had succeeded ran again.
+func TestALedgerThatHasLostEntriesIsNotRebuiltUnasked(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	run, trigger := w.trigger(foldtest.Task("a"))
+	w.step(c, trigger)
+	w.step(c, w.append(w.Started(run, "a", 1)))
+	finished := w.append(w.Finished(run, "a", 1, event.Succeeded))
+	w.step(c, finished)
+	key := ledger.Key(foldtest.Domain, finished.ID)
+	entry, _, err := w.blobs.Get(t.Context(), key)
+	require.NoError(t, err)
+	before := w.newest().Revision
+	for name, change := range map[string]func() error{
+		"gone":    func() error { return w.blobs.Delete(t.Context(), key) },
+		"damaged": func() error { _, err := w.blobs.Put(t.Context(), key, []byte("garbage")); return err },
+	} {
+		require.NoError(t, change(), name)
+		report, err := repair.Verify(t.Context(), w.repair())
+		require.NoError(t, err)
+		require.Equal(t, 1, report.Lost, name)
+		_, err = repair.Rebuild(t.Context(), w.repair())
+		lost := new(repair.LostError)
+		require.ErrorAs(t, err, &lost, name)
+		require.Len(t, lost.Groups, 1)
+		require.Contains(t, lost.Groups[0], finished.ID)
+		require.Equal(t, before, w.newest().Revision, "nothing is published")
+	}
+	forget := w.repair()
+	forget.Forget = true
+	result, err := repair.Rebuild(t.Context(), forget)
+	require.NoError(t, err)
+	require.Equal(t, 1, result.Lost)
+	require.Equal(t, []string{"a=RUNNING"}, w.states(w.open("two"), run))
+
+	_, err = w.blobs.Put(t.Context(), key, entry)
+	require.NoError(t, err)
+	rebuildBare(t, w)
+	require.Equal(t, []string{"a=SUCCEEDED"}, w.states(w.open("three"), run))
+	w.verify()
 }
 
 // A report that came in time may have an id after that of the timer that would have

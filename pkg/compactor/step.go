@@ -369,8 +369,11 @@ func FetchPlans(ctx context.Context, store blob.Store, d ids.Domain, groups []fo
 	return nil
 }
 
+// PlanPrefix is what the keys of a domain's plans begin with.
+func PlanPrefix(d ids.Domain) string { return "plans/" + d.Path() + "/" }
+
 func fetchPlan(ctx context.Context, store blob.Store, d ids.Domain, ref string) (fold.Plan, error) {
-	if !strings.HasPrefix(ref, "plans/"+d.Path()+"/") {
+	if !strings.HasPrefix(ref, PlanPrefix(d)) {
 		return fold.Plan{Err: "the plan " + ref + " is not one of this domain"}, nil
 	}
 	data, _, err := store.Get(ctx, ref)

@@ -19,7 +19,7 @@ import (
 
 // Limits of what is exchanged, in bytes and counts.
 const (
-	MaxEnvelopeBytes = 100 << 10 // what task queues take
+	MaxEnvelopeBytes = 100_000 // what task queues take, at most
 	MaxCallbackBytes = 256 << 10
 	MaxMarkerBytes   = 8 << 20
 	MaxAnswerBytes   = 64 << 10

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
@@ -25,8 +26,7 @@ const maxBody = 1 << 20
 const catchUp = 10 * time.Second
 
 // Finder gives the dispatcher of a domain, which it may open for that; nil where
-// the domain is not served here. What names a domain is not verified yet when it
-// is called: it keeps nothing of a domain that does not exist.
+// the domain is not served here.
 type Finder func(context.Context, ids.Domain) (*Dispatcher, error)
 
 // lookUp gives the dispatcher of a domain, or says why there is none.
@@ -47,40 +47,58 @@ func (find Finder) lookUp(ctx context.Context, d ids.Domain) (*Dispatcher, *cont
 	return found, nil
 }
 
-// Register adds the routes of workers and of the queue to a mux.
-func Register(mux *http.ServeMux, find Finder) {
-	handle := func(pattern string, serve func(*Dispatcher, http.ResponseWriter, *http.Request)) {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			d, problem := find.lookUp(r.Context(), ids.Domain{Tenant: r.PathValue("tenant"), Workspace: r.PathValue("workspace")})
-			if problem != nil {
-				writeProblem(w, problem)
-				return
-			}
-			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-			serve(d, w, r)
-		})
-	}
+// TimerPattern is the route on which the queue of timers calls.
+const TimerPattern = "POST /v1/tenants/{tenant}/workspaces/{workspace}/timers/fire"
+
+// Register adds the routes of workers and of the queue to a mux. A callback's signature
+// is looked at before anything is read: a stranger learns nothing, not even which
+// domains there are, and costs nothing.
+func Register(mux *http.ServeMux, find Finder, keys contract.Keyring, clk clock.Clock) {
 	verbs := map[string]func(*Dispatcher, http.ResponseWriter, *http.Request, contract.Callback){
 		contract.VerbStarted:   (*Dispatcher).serveStarted,
 		contract.VerbHeartbeat: (*Dispatcher).serveHeartbeat,
 		contract.VerbFinished:  (*Dispatcher).serveFinished,
 	}
-	handle(contract.CallbackPattern, func(d *Dispatcher, w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc(contract.CallbackPattern, func(w http.ResponseWriter, r *http.Request) {
 		serve, ok := verbs[r.PathValue("verb")]
 		if !ok {
 			writeProblem(w, &contract.Problem{Title: "Unknown callback", Status: http.StatusNotFound, Detail: "callbacks are started, heartbeat and finished"})
 			return
 		}
-		cb, problem := d.verify(r)
-		if problem != nil {
-			writeProblem(w, problem)
+		cb, err := contract.VerifyCallback(named(r), r.URL.Query(), keys, event.At(clk.Now()))
+		if err != nil {
+			writeProblem(w, &contract.Problem{Title: "Not authorised", Status: http.StatusUnauthorized, Detail: err.Error()})
 			return
 		}
-		w, r, end := d.traceCallback(w, r, cb)
-		defer end()
-		serve(d, w, r, cb)
+		find.serve(w, r, cb.Domain, func(d *Dispatcher, w http.ResponseWriter, r *http.Request) {
+			w, r, end := d.traceCallback(w, r, cb)
+			defer end()
+			serve(d, w, r, cb)
+		})
 	})
-	handle("POST /v1/tenants/{tenant}/workspaces/{workspace}/timers/fire", (*Dispatcher).serveFire)
+	mux.HandleFunc(TimerPattern, func(w http.ResponseWriter, r *http.Request) {
+		find.serve(w, r, domainOf(r), (*Dispatcher).serveFire)
+	})
+}
+
+// serve has the dispatcher of a domain serve a request.
+func (find Finder) serve(w http.ResponseWriter, r *http.Request, domain ids.Domain, serve func(*Dispatcher, http.ResponseWriter, *http.Request)) {
+	d, problem := find.lookUp(r.Context(), domain)
+	if problem != nil {
+		writeProblem(w, problem)
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	serve(d, w, r)
+}
+
+func domainOf(r *http.Request) ids.Domain {
+	return ids.Domain{Tenant: r.PathValue("tenant"), Workspace: r.PathValue("workspace")}
+}
+
+// named is the callback that a request's path names.
+func named(r *http.Request) contract.Callback {
+	return contract.Callback{Domain: domainOf(r), RunID: r.PathValue("run"), TaskKey: r.PathValue("task"), Verb: r.PathValue("verb")}
 }
 
 // call is a verified callback.
@@ -94,16 +112,6 @@ func (c *call) ref(worker string) event.AttemptRef {
 	return event.AttemptRef{
 		RunID: c.RunID, TaskKey: c.TaskKey, Attempt: c.Attempt, AttemptID: c.AttemptID, WorkerID: worker,
 	}
-}
-
-// verify verifies a callback's signature.
-func (d *Dispatcher) verify(r *http.Request) (contract.Callback, *contract.Problem) {
-	named := contract.Callback{Domain: d.Domain, RunID: r.PathValue("run"), TaskKey: r.PathValue("task"), Verb: r.PathValue("verb")}
-	cb, err := contract.VerifyCallback(named, r.URL.Query(), d.Keys, event.At(d.Clock.Now()))
-	if err != nil {
-		return cb, &contract.Problem{Title: "Not authorised", Status: http.StatusUnauthorized, Detail: err.Error()}
-	}
-	return cb, nil
 }
 
 func notRead(err error) *contract.Problem {

@@ -52,7 +52,11 @@ type Config struct {
 	Appender  *ledger.Appender
 	Compactor Compactor
 	Snapshots Snapshots
-	Keys      contract.Keyring
+	// Keys sign what workers may report, and are for nobody else to have: who has them
+	// can report in the place of any worker.
+	Keys contract.Keyring
+	// WorkerKeys seal what workers are sent, who have them; without any, Keys do.
+	WorkerKeys contract.Keyring
 	// Turns are shared with the dispatchers of other domains; nil: there are none to
 	// share with.
 	Turns *Turns
@@ -95,6 +99,9 @@ type Dispatcher struct {
 
 // New makes a dispatcher.
 func New(cfg Config) *Dispatcher {
+	if cfg.WorkerKeys.Current == "" {
+		cfg.WorkerKeys = cfg.Keys
+	}
 	return &Dispatcher{Config: cfg, wake: make(chan struct{}, 1), beats: newBeats(), claims: newClaims()}
 }
 
@@ -361,7 +368,7 @@ func (d *Dispatcher) started(row *state.Dispatch, o order, expires event.Time) c
 
 // sealed signs an envelope.
 func (d *Dispatcher) sealed(env *contract.Envelope) ([]byte, error) {
-	body, err := contract.Seal(env, d.Keys, env.Auth.ExpiresAt)
+	body, err := contract.Seal(env, d.WorkerKeys, env.Auth.ExpiresAt)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", queue.ErrInvalid, err)
 	}

@@ -59,7 +59,7 @@ func ask(t *testing.T, r *http.Request) asked {
 		return d, nil
 	}
 	mux := http.NewServeMux()
-	dispatcher.Register(mux, find)
+	dispatcher.Register(mux, find, keys, &tick{now: foldtest.Epoch})
 	control := http.NewServeMux()
 	dispatcher.RegisterControl(control, find)
 	mux.Handle("/v1/reconcile", control)

@@ -197,7 +197,7 @@ func newWorld(t *testing.T) *world {
 		}
 		return w.d, nil
 	}
-	dispatcher.Register(mux, find)
+	dispatcher.Register(mux, find, keys, w.clock)
 	dispatcher.RegisterControl(mux, find)
 	return w
 }

@@ -63,6 +63,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Environ is the environment that commands inherit.
 	Environ []string
+	// Secrets gives the value that a reference to a secret stands for: see [worker.Config].
+	Secrets func(ctx context.Context, reference string) (string, error)
 	// Program is the path of the servo program, which commands find as SERVO_BIN.
 	Program string
 	// WorkerURL is where a worker serves that executes the tasks; "": one in this
@@ -255,7 +257,7 @@ func (s *Stack) buildWorker(keys contract.Keyring) (err error) {
 		Store: p.Store, Clock: p.Clock, Nonce: p.IDs.New, Keyring: keys, HTTPClient: newClient(),
 		WorkerID:   fmt.Sprintf("local-%d", os.Getpid()),
 		ScratchDir: filepath.Join(s.opts.Dir, scratchDir),
-		Logger:     p.Logger, Traces: s.opts.Traces, Environ: s.opts.Environ, ServoBin: s.opts.Program,
+		Logger:     p.Logger, Traces: s.opts.Traces, Environ: s.opts.Environ, Secrets: s.opts.Secrets, ServoBin: s.opts.Program,
 		HeartbeatEvery: heartbeatEvery, MaxConcurrent: s.concurrency(""),
 		DuckDB: s.opts.DuckDB,
 	})
@@ -271,7 +273,7 @@ func (s *Stack) buildServer() {
 		}
 		return s.dispatch, nil
 	}
-	dispatcher.Register(mux, find)
+	dispatcher.Register(mux, find, s.dispatch.Keys, p.Clock)
 	compactor.Register(mux, func(_ context.Context, d ids.Domain) (*compactor.Compactor, error) {
 		if d != p.Domain {
 			return nil, fmt.Errorf("this process serves %s, not %s", p.Domain, d)

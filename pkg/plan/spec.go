@@ -39,6 +39,9 @@ type Work struct {
 	Output string `json:"output,omitempty"`
 	// Env are extra environment variables for Command.
 	Env map[string]string `json:"env,omitempty"`
+	// Secrets are environment variables for Command whose values the worker finds, as
+	// [ParseSecret] reads them: a plan has no value of a secret.
+	Secrets map[string]string `json:"secrets,omitempty"`
 	// Dimensions are the partition dimensions and their types in SQL, for
 	// example {"date": "DATE"}.
 	Dimensions map[string]string `json:"dimensions,omitempty"`

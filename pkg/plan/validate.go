@@ -128,6 +128,28 @@ func (v *validator) work(key string, w Work) {
 	if w.Output != "" && (w.Output != OutputNone || w.SQL != "") {
 		v.fail("asset %s has the output %q; that of a command may be none", key, w.Output)
 	}
+	v.secrets(key, &w)
+}
+
+func (v *validator) secrets(key string, w *Work) {
+	if len(w.Secrets) > 0 && w.SQL != "" {
+		v.fail("asset %s has secrets, which are for commands", key)
+	}
+	if len(w.Secrets) > MaxSecrets {
+		v.fail("asset %s has %d secrets; at most %d are allowed", key, len(w.Secrets), MaxSecrets)
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.Secrets)) {
+		if !ValidVariable(name) {
+			v.fail("asset %s: secret %.200q cannot be an environment variable", key, name)
+			continue
+		}
+		if _, ok := w.Env[name]; ok {
+			v.fail("asset %s: %s is both in env and in secrets", key, name)
+		}
+		if _, err := ParseSecret(w.Secrets[name]); err != nil {
+			v.fail("asset %s: secret %s: %w", key, name, err)
+		}
+	}
 }
 
 func (v *validator) input(reader string, in Input) {

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"math"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -105,6 +104,7 @@ func (f yamlFile) commandAsset(n *yaml.Node, listed bool) {
 	if !hasField(n, "run") {
 		f.fail(n, `add run: {command: ["program", "argument"]}, or move a query to a .sql file`, "the asset has nothing to run")
 	}
+	f.checkTwice(n, &a.Work)
 	f.assets = append(f.assets, *a)
 }
 
@@ -123,8 +123,9 @@ func (f yamlFile) commandFields(a *declared) fields {
 				f.fail(n, `add command: ["program", "argument"]`, "run has no command")
 			}
 		},
-		"env":    func(n *yaml.Node) { w.Env = f.env(n) },
-		"output": func(n *yaml.Node) { f.output(n, w) },
+		"env":     func(n *yaml.Node) { w.Env = f.env(n) },
+		"secrets": func(n *yaml.Node) { w.Secrets = f.secrets(n) },
+		"output":  func(n *yaml.Node) { f.output(n, w) },
 	}
 }
 
@@ -146,9 +147,10 @@ func (f yamlFile) queryFields() fields {
 		return func(n *yaml.Node) { f.fail(n, suggestion, "%s", message) }
 	}
 	return fields{
-		"run":    refuse("the asset has both a query and a command", "declare the command in a .yaml file of its own"),
-		"env":    refuse("a query has no environment", "env is for commands"),
-		"output": refuse("what a query gives is its output", "output is for commands"),
+		"run":     refuse("the asset has both a query and a command", "declare the command in a .yaml file of its own"),
+		"env":     refuse("a query has no environment", "env is for commands"),
+		"secrets": refuse("a query has no environment to find secrets in", "secrets are for commands"),
+		"output":  refuse("what a query gives is its output", "output is for commands"),
 	}
 }
 
@@ -276,29 +278,4 @@ func (f yamlFile) command(n *yaml.Node) []string {
 		f.fail(n, "", "a command may have %d words", maxList)
 	}
 	return words
-}
-
-var envPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
-
-// env reads environment variables; numbers and truth values are texts here.
-func (f yamlFile) env(n *yaml.Node) map[string]string {
-	env, known := map[string]string{}, fields{}
-	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
-		key := resolve(n.Content[i])
-		if !envPattern.MatchString(key.Value) || strings.HasPrefix(key.Value, "SERVO_") {
-			f.fail(key, "use letters, digits and _; SERVO_ is reserved", "%s cannot be an environment variable", quoteShort(key.Value))
-		}
-		known[key.Value] = func(n *yaml.Node) {
-			if n.Kind != yaml.ScalarNode {
-				f.fail(n, "", "an environment variable must be text, and is %s", kindOf(n))
-				return
-			}
-			env[key.Value] = n.Value
-		}
-	}
-	f.mapping(n, "env", known)
-	if len(known) > maxList {
-		f.fail(n, "", "a command may have %d environment variables", maxList)
-	}
-	return env
 }

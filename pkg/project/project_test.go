@@ -98,6 +98,7 @@ func TestAProjectIsReadWithItsDefaults(t *testing.T) {
 
 	require.Equal(t, plan.Work{
 		Command: []string{"python3", "x.py", "--flag"}, InputFormat: "csv", Env: map[string]string{"LEVEL": "3", "NAME": "x"},
+		Secrets: map[string]string{"TOKEN": "file:api-token", "KEY": "gcp:projects/p/secrets/k"},
 	}, byKey["list/one"].Work)
 	require.Equal(t, []string{"shared"}, byKey["list/two"].Tags, "an alias stands for what it names")
 	require.Equal(t, []ids.AssetKey{{Namespace: "list", Name: "one"}}, byKey["list/two"].Deps)

@@ -22,7 +22,8 @@ var (
 
 // Limits that every queue enforces, those of Cloud Tasks.
 const (
-	MaxBodyBytes = 100 << 10
+	// MaxTaskBytes bounds a task as a whole, as [Task.Size] counts it.
+	MaxTaskBytes = 100_000
 	// MaxSchedule is how far ahead a task may be scheduled.
 	MaxSchedule = 30 * 24 * time.Hour
 )

@@ -41,8 +41,8 @@ const (
 func Validate(t Task, now time.Time) error {
 	problems := append(validateName(t), validateURL(t.URL)...)
 	problems = append(problems, validateHeader(t.Header)...)
-	if len(t.Body) > MaxBodyBytes {
-		problems = append(problems, fmt.Sprintf("the body has %d bytes, the limit is %d: send what is larger by reference", len(t.Body), MaxBodyBytes))
+	if size := t.Size(); size > MaxTaskBytes {
+		problems = append(problems, fmt.Sprintf("it has %d bytes with its body of %d, the limit is %d: send what is larger by reference", size, len(t.Body), MaxTaskBytes))
 	}
 	if ahead := t.ScheduleTime.Sub(now); ahead > MaxSchedule {
 		problems = append(problems, fmt.Sprintf("it is scheduled %v ahead, the limit is %v: go there in hops", ahead, MaxSchedule))
@@ -54,6 +54,19 @@ func Validate(t Task, now time.Time) error {
 		return nil
 	}
 	return fmt.Errorf("%w %.80q of queue %.80q: %s", ErrInvalid, t.Name, t.Queue, strings.Join(problems, "; "))
+}
+
+// taskOverhead is what a task has beside what its creator says, on the generous side:
+// names of project, location and account, times, and the fields' numbers.
+const taskOverhead = 1500
+
+// Size is how large a task is for a queue, in bytes.
+func (t Task) Size() int {
+	size := taskOverhead + len(t.Queue) + len(t.Name) + len(t.URL) + len(t.Body)
+	for name, value := range t.Header {
+		size += len(name) + len(value) + len("....")
+	}
+	return size
 }
 
 func validateName(t Task) (problems []string) {

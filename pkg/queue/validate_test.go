@@ -26,7 +26,7 @@ func TestTasksWithinTheLimitsAreValid(t *testing.T) {
 		"30 days ahead":     func(task *queue.Task) { task.ScheduleTime = now.Add(queue.MaxSchedule) },
 		"longest deadline":  func(task *queue.Task) { task.DispatchDeadline = queue.MaxDispatchDeadline },
 		"shortest deadline": func(task *queue.Task) { task.DispatchDeadline = queue.MinDispatchDeadline },
-		"largest body":      func(task *queue.Task) { task.Body = make([]byte, queue.MaxBodyBytes) },
+		"largest body":      func(task *queue.Task) { task.Body = nil; task.Body = make([]byte, queue.MaxTaskBytes-task.Size()) },
 		"longest names": func(task *queue.Task) {
 			task.Queue, task.Name = strings.Repeat("q", queue.MaxQueueBytes), strings.Repeat("n", queue.MaxNameBytes)
 		},
@@ -50,7 +50,7 @@ func TestWhatNoQueueTakesIsInvalidWithItsReason(t *testing.T) {
 		"and a host":                 func(task *queue.Task) { task.URL = "http:///path" },
 		"cannot be read":             func(task *queue.Task) { task.URL = "http://[::1" },
 		"the URL has":                func(task *queue.Task) { task.URL += strings.Repeat("x", queue.MaxURLBytes) },
-		"by reference":               func(task *queue.Task) { task.Body = make([]byte, queue.MaxBodyBytes+1) },
+		"by reference":               func(task *queue.Task) { task.Body = make([]byte, queue.MaxTaskBytes) },
 		"in hops":                    func(task *queue.Task) { task.ScheduleTime = now.Add(queue.MaxSchedule + 1) },
 		"the dispatch deadline":      func(task *queue.Task) { task.DispatchDeadline = queue.MinDispatchDeadline - 1 },
 		"outside 15s to 30m0s":       func(task *queue.Task) { task.DispatchDeadline = queue.MaxDispatchDeadline + 1 },

@@ -31,6 +31,8 @@ type Config struct {
 	IDs       *ids.Source
 	// Writer names who repairs in the manifest that is published.
 	Writer string
+	// Forget has a rebuild go on where the ledger lacks what the state had folded.
+	Forget bool
 }
 
 // maxProblems bounds how many differences are reported.
@@ -43,6 +45,12 @@ type Report struct {
 	Events   int64 `json:"events"`
 	Rows     int64 `json:"rows"`
 	Outputs  int   `json:"outputs"`
+	// Lost is how many groups the state has folded that the ledger does not have any
+	// more, Differences how many rows are not what the ledger says, as far as they were
+	// counted, and BadOutputs how many outputs are not what was committed.
+	Lost        int `json:"lost_groups"`
+	Differences int `json:"differences"`
+	BadOutputs  int `json:"bad_outputs"`
 	// Problems are what is wrong, a line each; none: all is well.
 	Problems []string `json:"problems"`
 }
@@ -70,11 +78,14 @@ func Verify(ctx context.Context, cfg Config) (Report, error) {
 	rows := live.All()
 	entries := slices.Concat(closed.Entries, rows.Entries)
 	report := Report{Revision: m.Revision, Groups: len(entries), Events: live.FoldSeq, Rows: int64(rows.Len() + closed.Len())}
-	replayed, problems, err := cfg.replay(ctx, entries, m.BaseSnapshot.RunsFrom)
+	replayed, err := cfg.replay(ctx, entries, m.BaseSnapshot.RunsFrom)
 	if err != nil {
 		return report, err
 	}
-	report.Problems = append(problems, cfg.differences(m, replayed, live, closed)...)
+	report.Lost = len(replayed.lost)
+	differences := slices.Concat(replayed.problems, cfg.differences(m, replayed.state, live, closed))
+	report.Differences = len(differences)
+	report.Problems = slices.Concat(replayed.lost, differences)
 	if err := cfg.outputs(ctx, slices.Concat(closed.Tasks, rows.Tasks), &report); err != nil {
 		return report, err
 	}
@@ -98,33 +109,41 @@ func (cfg Config) differences(m *manifest.Manifest, replayed, live *state.State,
 	return lines
 }
 
+// replayed is what the ledger says in its recorded order.
+type replayed struct {
+	state *state.State
+	// lost are the groups that were folded and that the ledger does not have any more;
+	// problems is what else speaks against the record: a line each.
+	lost, problems []string
+}
+
 // replay folds recorded groups in the order in which they were folded, where closed runs
 // below an id were not kept.
-func (cfg Config) replay(ctx context.Context, entries []*state.Entry, from string) (*state.State, []string, error) {
+func (cfg Config) replay(ctx context.Context, entries []*state.Entry, from string) (replayed, error) {
 	order, problems := inOrder(entries)
-	st := state.New(cfg.Domain)
+	out := replayed{state: state.New(cfg.Domain), problems: problems}
 	r := cfg.reader()
 	for _, row := range order {
 		g, err := r.group(ctx, row.Entry, row.Group)
 		if errors.Is(err, blob.ErrNotFound) || errors.Is(err, errNoGroup) {
-			problems = append(problems, fmt.Sprintf("ledger: entry %s, group %s is recorded and not there", row.Entry, row.Group))
+			out.lost = append(out.lost, fmt.Sprintf("ledger: entry %s, group %s is recorded and not there", row.Entry, row.Group))
 			continue
 		}
 		if err != nil {
-			return nil, nil, err
+			return replayed{}, err
 		}
 		// A group that was dead and folded later has its later place; the numbers
 		// that it had before stay unused.
-		st.FoldSeq = row.FirstSeq - 1
+		out.state.FoldSeq = row.FirstSeq - 1
 		g.Revision = row.Revision
 		if row.Outcome == state.Late { // also of runs that were never there, once they could have been and gone
-			g.Closed = unkept(st, g, from)
+			g.Closed = unkept(out.state, g, from)
 		}
-		if r := fold.Apply(st, g); r.Known {
-			problems = append(problems, fmt.Sprintf("ledger: entry %s, group %s was folded twice", row.Entry, row.Group))
+		if r := fold.Apply(out.state, g); r.Known {
+			out.problems = append(out.problems, fmt.Sprintf("ledger: entry %s, group %s was folded twice", row.Entry, row.Group))
 		}
 	}
-	return st, problems, nil
+	return out, nil
 }
 
 // unkept are the runs that a group names which would not be kept any more.
@@ -162,6 +181,7 @@ func (cfg Config) outputs(ctx context.Context, tasks []*state.Task, report *Repo
 			return err
 		}
 		if problem != "" {
+			report.BadOutputs++
 			report.Problems = append(report.Problems, fmt.Sprintf("output of task %s of run %s: %s", t.TaskKey, t.RunID, problem))
 		}
 	}
@@ -255,6 +275,49 @@ type Result struct {
 	// so that the state is the same as it was; else it is a valid one, in which all
 	// facts hold.
 	Recorded bool `json:"recorded_order"`
+	// Lost is how many groups the state had folded that the ledger does not have any
+	// more, as far as that is known: what they said is forgotten.
+	Lost int `json:"lost_groups,omitempty"`
+}
+
+// LostError says that the ledger lacks what the state has folded.
+type LostError struct {
+	// Groups are what it lacks, a line each.
+	Groups []string
+}
+
+// Error implements error.
+func (e *LostError) Error() string {
+	const some = 5
+	var text strings.Builder
+	groups := "1 group"
+	if n := len(e.Groups); n > 1 {
+		groups = fmt.Sprintf("%d groups", n)
+	}
+	text.WriteString("the ledger lacks " + groups + " that the state has folded, and a rebuild would forget what was said there: tasks that have ended may run again")
+	for _, line := range e.Groups[:min(some, len(e.Groups))] {
+		text.WriteString("\n  " + line)
+	}
+	if len(e.Groups) > some {
+		text.WriteString("\n  …")
+	}
+	return text.String()
+}
+
+// Reads are what the keys begin with that a rebuild reads: without the first three it
+// makes another state, and without the others it knows neither the order in which the
+// ledger was folded nor which revisions there were.
+func Reads(d ids.Domain) []string {
+	return []string{
+		ledger.Prefix(d), archive.Prefix(d), compactor.PlanPrefix(d), manifest.Prefix(d), manifest.PinPrefix(d), manifest.StatePrefix(d),
+		manifest.BoundaryKey(d), manifest.HintKey(d),
+	}
+}
+
+// Writes are what the keys begin with that a rebuild writes, in its order: what is copied
+// is copied in the same one.
+func Writes(d ids.Domain) []string {
+	return []string{manifest.StatePrefix(d), manifest.BoundaryKey(d), manifest.Prefix(d), manifest.HintKey(d)}
 }
 
 // Rebuild makes the state anew from the ledger and publishes it as a new
@@ -262,16 +325,22 @@ type Result struct {
 //
 // Where ledger_entries can still be read the ledger is replayed in its recorded
 // order; without it, entry by entry in the order of their ids, as far as nothing
-// speaks against it.
+// speaks against it. Where the record says that the ledger has lost entries the error
+// is a [LostError], unless the caller wants them forgotten.
 func Rebuild(ctx context.Context, cfg Config) (Result, error) {
 	result := Result{}
 	st := state.New(cfg.Domain)
 	keptFrom := "" // what was late for that reason stays so
 	if entries, from, err := cfg.recorded(ctx); err == nil {
-		if replayed, problems, err := cfg.replay(ctx, entries, from); err == nil && len(problems) == 0 {
-			st, result.Recorded, keptFrom = replayed, true, from
-		} else if ctx.Err() != nil {
+		replayed, err := cfg.replay(ctx, entries, from)
+		if ctx.Err() != nil {
 			return Result{}, ctx.Err()
+		}
+		if result.Lost = len(replayed.lost); result.Lost > 0 && !cfg.Forget {
+			return Result{}, &LostError{Groups: replayed.lost}
+		}
+		if err == nil && result.Lost == 0 && len(replayed.problems) == 0 {
+			st, result.Recorded, keptFrom = replayed.state, true, from
 		}
 	}
 	entries, err := cfg.foldRest(ctx, st)

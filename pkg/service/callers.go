@@ -115,6 +115,13 @@ func (p Process) client(cfg config) (*http.Client, error) {
 // callbacks, the URL itself is signed.
 var open = map[string]bool{"GET /healthz": true, "GET /readyz": true, "GET /metrics": true, contract.CallbackPattern: true}
 
+// Why callers are refused.
+const (
+	reasonUnknown     = "unknown"
+	reasonNotAllowed  = "not_allowed"
+	reasonUnavailable = "unavailable" // whether they may call could not be found out
+)
+
 // admit reports whether a request may be served, and answers it if not.
 func (s *server) admit(w http.ResponseWriter, r *http.Request, route string) bool {
 	if s.callers == nil || open[route] {
@@ -124,13 +131,13 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, route string) boo
 	if err == nil {
 		return true
 	}
-	reason, status := "unavailable", http.StatusInternalServerError // 503 would have a queue slow down for everybody
+	reason, status := reasonUnavailable, http.StatusInternalServerError // 503 would have a queue slow down for everybody
 	switch {
 	case errors.Is(err, identity.ErrUnknown):
-		reason, status = "unknown", http.StatusUnauthorized
+		reason, status = reasonUnknown, http.StatusUnauthorized
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	case errors.Is(err, identity.ErrNotAllowed):
-		reason, status = "not_allowed", http.StatusForbidden
+		reason, status = reasonNotAllowed, http.StatusForbidden
 	}
 	s.metrics.Add("servo_refused_callers_total", 1, "reason", reason)
 	s.logger.WarnContext(r.Context(), "caller refused", slog.String("route", route), slog.Any("error", err))

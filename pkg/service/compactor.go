@@ -11,6 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/dispatcher"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
@@ -46,7 +47,7 @@ func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) er
 		c.handOver.sent = s.countHandOver
 		s.background = append(s.background, c.handOver.run)
 	}
-	domains := newRegistry(s.metrics, c.open)
+	domains := newRegistry(s.metrics, p.Clock, c.open)
 	s.background = append(s.background, domains.run)
 	compactor.Register(s.mux, func(ctx context.Context, d ids.Domain) (*compactor.Compactor, error) {
 		found, _, err := domains.get(ctx, d)
@@ -68,6 +69,8 @@ type compactors struct {
 	handOver  *relay[int64] // nil: nobody is told of revisions
 }
 
+// open opens the compactor of a domain; nil if there is neither a state nor an entry of
+// it: anybody who may call could name such domains without end.
 func (c *compactors) open(ctx context.Context, d ids.Domain) (*served[*compactor.Compactor], error) {
 	s := c.server
 	opened, err := compactor.Open(ctx, compactor.Config{
@@ -90,6 +93,12 @@ func (c *compactors) open(ctx context.Context, d ids.Domain) (*served[*compactor
 	})
 	if err != nil {
 		return nil, err
+	}
+	if snap, _ := opened.Latest().Get(); snap.Revision == 0 {
+		entry, err := first(ctx, c.store, ledger.Prefix(d), "")
+		if entry == "" || err != nil {
+			return nil, err
+		}
 	}
 	return &served[*compactor.Compactor]{value: opened, run: func(ctx context.Context) {
 		if err := opened.Run(ctx); err != nil {

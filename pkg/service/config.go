@@ -39,8 +39,8 @@ type config struct {
 	// URL is where workers and the queue reach this service; "": at Listen.
 	URL string
 	// Keys is the file of signing keys; "": keys.json in the store's folder, which
-	// is made if it is absent.
-	Keys string
+	// is made if it is absent. WorkerKeys is that of the keys that workers have; "": Keys.
+	Keys, WorkerKeys string
 	// Queue is LocalQueue or projects/PROJECT/locations/LOCATION. The names of queues
 	// there begin with QueuePrefix; deliveries are made as QueueAccount, for
 	// QueueAudience.
@@ -110,6 +110,7 @@ var (
 			f.StringVar(&c.WorkerURLs, "worker-urls", "", "where the workers of queues serve that have their own, as gpu=https://gpu.example,large=https://large.example; others are at --worker-url")
 			f.StringVar(&c.URL, "url", "", "where workers reach this service (default: the address that it listens on)")
 			f.StringVar(&c.Keys, "keys", "", "the file of signing keys (default: "+KeysFile+" in the store's folder, made if it is absent)")
+			f.StringVar(&c.WorkerKeys, "worker-keys", "", "the file of the keys that seal what workers are sent, and that workers have; with one of its own, who can read a worker's keys cannot sign its reports (default: that of --keys)")
 			f.IntVar(&c.Concurrency, "concurrency", defaultConcurrency, "how many tasks the queue of this process pushes at once")
 			f.IntVar(&c.DispatchRate, "dispatch-rate", defaultDispatchRate, "how many tasks a second this process queues, for tenants in turn; 0: no bound, and in a queue the first come first")
 			f.StringVar(&c.Weights, "tenant-weights", "", "how many turns a round tenants have, as acme=3,globex=2; others have 1")
@@ -137,7 +138,7 @@ var (
 				problems = append(problems, check())
 			}
 			if c.Keys != "" {
-				_, err := ReadKeys(c.Keys)
+				_, _, err := c.keys()
 				problems = append(problems, err)
 			} else if c.inCloud() {
 				problems = append(problems, errors.New("--keys is missing: a bucket is no place for signing keys; name a file, for example one that is mounted from a secret"))
@@ -234,11 +235,18 @@ func checkURL(name, value string, required bool) error {
 	return nil
 }
 
-func (c config) keys() (contract.Keyring, error) {
+// keys are those that sign what workers report, and those that seal what they are sent.
+func (c config) keys() (reports, envelopes contract.Keyring, err error) {
 	if c.Keys == "" {
-		return OpenKeys(filepath.Join(c.Store, KeysFile))
+		reports, err = OpenKeys(filepath.Join(c.Store, KeysFile))
+	} else {
+		reports, err = ReadKeys(c.Keys)
 	}
-	return ReadKeys(c.Keys)
+	if err != nil || c.WorkerKeys == "" {
+		return reports, reports, err
+	}
+	envelopes, err = ReadKeys(c.WorkerKeys)
+	return reports, envelopes, err
 }
 
 // weights are how many turns a round tenants have.

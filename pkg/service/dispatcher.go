@@ -26,7 +26,7 @@ import (
 // dispatch is the dispatcher service: callbacks of workers, calls of timers,
 // POST /v1/reconcile and /v1/notifications.
 func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) error {
-	keys, err := cfg.keys()
+	keys, workerKeys, err := cfg.keys()
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	}
 	calls := p.traces.Client(client) // the queue's deliveries are traced where they are served
 	d := &dispatchers{
-		server: s, cfg: cfg, keys: keys, store: store, codec: p.Codec, ids: ids.NewSource(p.Clock.Now, p.Entropy),
+		server: s, cfg: cfg, keys: keys, workerKeys: workerKeys, store: store, codec: p.Codec, ids: ids.NewSource(p.Clock.Now, p.Entropy),
 		queue: &countedQueue{Queue: q, metrics: s.metrics, timers: control.TimerQueue},
 		client: func(d ids.Domain) *compactor.Client {
 			return &compactor.Client{Domain: d, URL: cfg.CompactorURL, HTTP: calls}
@@ -73,12 +73,12 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	}
 	d.announce = newRelay(p.Clock, logger, announcement.with, d.announceNow)
 	d.announce.delay, d.announce.sent = announcement.delay, s.countHandOver
-	domains := newRegistry(s.metrics, d.open)
+	domains := newRegistry(s.metrics, p.Clock, d.open)
 	find := func(ctx context.Context, domain ids.Domain) (*dispatcher.Dispatcher, error) {
 		found, _, err := domains.get(ctx, domain)
 		return found, err
 	}
-	dispatcher.Register(s.mux, find)
+	dispatcher.Register(s.mux, find, keys, p.Clock)
 	dispatcher.RegisterControl(s.mux, find)
 	s.background = append(s.background, d.announce.run, domains.run)
 	if run != nil { // the queue is in this process, and empty
@@ -90,19 +90,19 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 
 // dispatchers opens the dispatchers of domains.
 type dispatchers struct {
-	server   *server
-	cfg      config
-	workers  map[string]string // of queues that have their own
-	base     string            // where workers and the queue reach this service
-	keys     contract.Keyring
-	store    blob.Store
-	codec    *snapshot.Codec
-	ids      *ids.Source
-	queue    queue.Queue
-	client   func(ids.Domain) *compactor.Client
-	announce *relay[announcement]
-	turns    *dispatcher.Turns
-	full     atomic.Bool
+	server           *server
+	cfg              config
+	workers          map[string]string // of queues that have their own
+	base             string            // where workers and the queue reach this service
+	keys, workerKeys contract.Keyring
+	store            blob.Store
+	codec            *snapshot.Codec
+	ids              *ids.Source
+	queue            queue.Queue
+	client           func(ids.Domain) *compactor.Client
+	announce         *relay[announcement]
+	turns            *dispatcher.Turns
+	full             atomic.Bool
 }
 
 // open opens the dispatcher of a domain; nil if the domain has no state, and so
@@ -125,7 +125,7 @@ func (d *dispatchers) open(ctx context.Context, domain ids.Domain) (*served[*dis
 		OnDurable: func(e ledger.Entry) { d.announce.put(domain, announced(e)) },
 	})
 	opened := dispatcher.New(dispatcher.Config{
-		Domain: domain, Queue: d.queue, Compactor: d.client(domain), Keys: d.keys, Turns: d.turns,
+		Domain: domain, Queue: d.queue, Compactor: d.client(domain), Keys: d.keys, WorkerKeys: d.workerKeys, Turns: d.turns,
 		Snapshots: snapshot.NewReader(domain, d.codec, manifests, s.clock),
 		WorkerURL: d.workerURL,
 		BaseURL:   d.base, IDs: d.ids, Clock: s.clock, Logger: s.logger, Traces: s.traces,

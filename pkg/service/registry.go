@@ -6,11 +6,17 @@ import (
 	"sync"
 	"time"
 
+	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// maxDomains bounds how many domains a process keeps open.
-const maxDomains = 10_000
+// maxDomains bounds how many domains a process keeps open. One more takes the place of
+// the one that nobody has asked for the longest, if that is as long as idleAfter: longer
+// than any request takes.
+const (
+	maxDomains = 10_000
+	idleAfter  = 5 * time.Minute
+)
 
 // openTimeout is how long it may take to open a domain: its state is read, as large
 // as it is. Whoever asked for it asks again, and finds it open.
@@ -23,6 +29,8 @@ const openTimeout = 5 * time.Minute
 type registry[T any] struct {
 	open    func(context.Context, ids.Domain) (*served[T], error) // nil if there is no such domain
 	metrics *metrics
+	clock   clock.Clock
+	limit   int // of domains
 	asked   chan *opened[T]
 
 	mu      sync.Mutex
@@ -42,47 +50,87 @@ type opened[T any] struct {
 	value  T
 	ok     bool
 	err    error
+
+	used time.Time // guarded by the registry's lock, as the next ones are
+	stop context.CancelFunc
+	gone chan struct{} // closed when the place is free again; nil while nobody wants it
 }
 
-func newRegistry[T any](m *metrics, open func(context.Context, ids.Domain) (*served[T], error)) *registry[T] {
-	return &registry[T]{open: open, metrics: m, asked: make(chan *opened[T]), domains: map[ids.Domain]*opened[T]{}}
+func newRegistry[T any](m *metrics, c clock.Clock, open func(context.Context, ids.Domain) (*served[T], error)) *registry[T] {
+	return &registry[T]{open: open, metrics: m, clock: c, limit: maxDomains, asked: make(chan *opened[T]), domains: map[ids.Domain]*opened[T]{}}
 }
 
 // get gives what a domain has; false if there is no such domain, which is not kept.
 // It needs run to be running.
 func (r *registry[T]) get(ctx context.Context, d ids.Domain) (value T, ok bool, err error) {
-	o, first, err := r.place(d)
-	if err != nil {
-		return value, false, err
-	}
-	if first {
-		select {
-		case r.asked <- o:
-		case <-ctx.Done():
-			r.settle(o, nil, ctx.Err())
+	for {
+		o, first, leaving, err := r.place(d)
+		if err != nil {
+			return value, false, err
 		}
-	}
-	select {
-	case <-o.done:
-		return o.value, o.ok, o.err
-	case <-ctx.Done():
-		return value, false, fmt.Errorf("open %s: %w", d, ctx.Err())
+		wait := leaving
+		if o != nil {
+			wait = o.done
+		}
+		if first {
+			select {
+			case r.asked <- o:
+			case <-ctx.Done():
+				r.settle(o, nil, ctx.Err())
+			}
+		}
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return value, false, fmt.Errorf("open %s: %w", d, ctx.Err())
+		}
+		if o != nil {
+			return o.value, o.ok, o.err
+		}
 	}
 }
 
-// place is a domain's place; first: it is new, and the caller has it opened.
-func (r *registry[T]) place(d ids.Domain) (o *opened[T], first bool, err error) {
+// place is a domain's place; first: it is new, and the caller has it opened. Where there
+// is none yet, leaving is closed when the caller may look again.
+func (r *registry[T]) place(d ids.Domain) (o *opened[T], first bool, leaving <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	now := r.clock.Now()
 	if o = r.domains[d]; o != nil {
-		return o, false, nil
+		if o.gone != nil {
+			return nil, false, o.gone, nil
+		}
+		o.used = now
+		return o, false, nil, nil
 	}
-	if len(r.domains) >= maxDomains {
-		return nil, false, fmt.Errorf("open %s: %d domains are open already; run more instances and spread the domains", d, maxDomains)
+	if len(r.domains) >= r.limit {
+		leaving := r.giveUp(now)
+		if leaving == nil {
+			return nil, false, nil, fmt.Errorf("open %s: %d domains are open already, and all in use; run more instances", d, r.limit)
+		}
+		return nil, false, leaving, nil
 	}
-	o = &opened[T]{domain: d, done: make(chan struct{})}
+	o = &opened[T]{domain: d, done: make(chan struct{}), used: now}
 	r.domains[d] = o
-	return o, true, nil
+	return o, true, nil, nil
+}
+
+// giveUp has the domain end that nobody has asked for the longest; nil if all are in use.
+func (r *registry[T]) giveUp(now time.Time) <-chan struct{} {
+	var oldest *opened[T]
+	for _, o := range r.domains {
+		if o.stop != nil && now.Sub(o.used) >= idleAfter && (oldest == nil || o.used.Before(oldest.used)) {
+			oldest = o
+		}
+	}
+	if oldest == nil {
+		return nil
+	}
+	if oldest.gone == nil {
+		oldest.gone = make(chan struct{})
+		oldest.stop()
+	}
+	return oldest.gone
 }
 
 // run opens the domains that are asked for, and runs them, until ctx is done.
@@ -94,21 +142,36 @@ func (r *registry[T]) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case o := <-r.asked:
-			running.Go(func() {
-				if s := r.openOne(ctx, o); s != nil {
-					s.run(ctx)
-				}
-			})
+			running.Go(func() { r.serve(ctx, o) })
 		}
 	}
 }
 
-func (r *registry[T]) openOne(ctx context.Context, o *opened[T]) *served[T] {
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
-	defer cancel()
-	s, err := r.open(ctx, o.domain)
-	r.settle(o, s, err)
-	return s
+// serve opens a domain and runs it, until ctx is done or its place is given up.
+func (r *registry[T]) serve(ctx context.Context, o *opened[T]) {
+	opening, cancel := context.WithTimeout(ctx, openTimeout)
+	s, err := r.open(opening, o.domain)
+	cancel()
+	if s == nil {
+		r.settle(o, nil, err)
+		return
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	r.mu.Lock()
+	o.stop = stop
+	r.mu.Unlock()
+	r.settle(o, s, nil)
+	s.run(ctx)
+
+	<-ctx.Done() // it is there for as long as its place is
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.domains, o.domain)
+	r.metrics.Add("servo_domains_open", -1)
+	if o.gone != nil {
+		close(o.gone)
+	}
 }
 
 // settle fills a place, or gives it up for the next who asks.

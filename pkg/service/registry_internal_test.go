@@ -17,7 +17,7 @@ import (
 // running is a registry that runs until the test ends.
 func running[T any](t *testing.T, m *metrics, open func(context.Context, ids.Domain) (*served[T], error)) *registry[T] {
 	t.Helper()
-	r := newRegistry(m, open)
+	r := newRegistry(m, clock.System{}, open)
 	var ended sync.WaitGroup
 	ended.Go(func() { _ = r.run(t.Context()) })
 	t.Cleanup(ended.Wait)
@@ -134,10 +134,64 @@ func TestAnOpeningThatHangsIsGivenUp(t *testing.T) {
 
 // Whoever leaves before his domain is even begun leaves its place to the next.
 func TestARequestThatEndsBeforeAnythingRunsLeavesNothing(t *testing.T) {
-	r := newRegistry(newMetrics(), func(context.Context, ids.Domain) (*served[string], error) { return nil, errors.New("not reached") })
+	r := newRegistry(newMetrics(), clock.System{}, func(context.Context, ids.Domain) (*served[string], error) { return nil, errors.New("not reached") })
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, _, err := r.get(ended, acme)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Empty(t, r.domains)
+}
+
+// The place of the domain that nobody has asked for the longest is taken by one more;
+// it is opened again when it is asked for, and not before it has ended.
+func TestOneDomainMoreTakesThePlaceOfOneThatIsIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMetrics()
+		runs := map[ids.Domain]int{}
+		var mu sync.Mutex
+		count := func(d ids.Domain, n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			runs[d] += n
+			if runs[d] > 1 {
+				t.Errorf("%s runs twice at once", d)
+			}
+		}
+		r := running(t, m, func(_ context.Context, d ids.Domain) (*served[string], error) {
+			return &served[string]{value: d.String(), run: func(ctx context.Context) {
+				count(d, 1)
+				<-ctx.Done()
+				if t.Context().Err() == nil {
+					_ = (clock.System{}).Sleep(t.Context(), time.Second) // what it has to do at its end
+				}
+				count(d, -1)
+			}}, nil
+		})
+		r.limit = 2
+		get := func(d ids.Domain) error {
+			_, ok, err := r.get(t.Context(), d)
+			if err == nil {
+				require.True(t, ok)
+			}
+			return err
+		}
+		another := ids.Domain{Tenant: "initech", Workspace: "prod"}
+		require.NoError(t, get(acme))
+		require.NoError(t, get(globex))
+		require.ErrorContains(t, get(another), "2 domains are open already, and all in use")
+		require.NoError(t, (clock.System{}).Sleep(t.Context(), idleAfter))
+		require.NoError(t, get(acme))
+		require.NoError(t, get(another), "in place of globex, which nobody asked for")
+		require.Equal(t, map[ids.Domain]int{acme: 1, globex: 0, another: 1}, runs)
+		require.ErrorContains(t, get(globex), "all in use")
+		require.Equal(t, 2.0, m.values["servo_domains_open"])
+
+		require.NoError(t, (clock.System{}).Sleep(t.Context(), idleAfter))
+		require.NoError(t, get(another))
+		var both sync.WaitGroup
+		both.Go(func() { require.NoError(t, get(globex)) })
+		synctest.Wait()
+		require.ErrorContains(t, get(acme), "all in use", "its place is given up already, and globex has it")
+		both.Wait()
+	})
 }

@@ -65,6 +65,7 @@ func listen(ctx context.Context, name string, cfg config, p Process, logger *slo
 		name: name, endpoint: endpoint, mux: http.NewServeMux(), metrics: newMetrics(), clock: p.Clock, logger: logger,
 		ready: func() error { return nil }, callers: cfg.verifier(ctx, p, logger), traces: p.traces,
 	}
+	s.metrics.begin(name)
 	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	s.mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := s.ready(); err != nil {

@@ -88,6 +88,8 @@ func sweepFully(ctx context.Context, p Process, cfg config, sweeps *sweeper.Swee
 // lateMarker is how late a marker may be found where sweeps come every minute.
 const lateMarker = 10 * time.Minute
 
+// countSweep counts a sweep, and logs it: where the process has a CPU only while it is
+// asked something, nobody reads its metrics, and alerts go by the log.
 func (s *server) countSweep(r sweeper.Result, err error) {
 	result, kind := "ok", "due"
 	if err != nil {
@@ -102,4 +104,9 @@ func (s *server) countSweep(r sweeper.Result, err error) {
 	if r.Late >= lateMarker {
 		s.metrics.Add("servo_late_sweeps_total", 1)
 	}
+	if kind == "due" && err == nil && r.Domains == 0 {
+		return // as every minute, where nothing runs
+	}
+	s.logger.Info("swept", slog.String("kind", kind), slog.String("result", result), slog.Int("domains", r.Domains),
+		slog.Int("failed", r.Failed), slog.Int("missed", r.Missed), slog.Int("groups", r.Folded), slog.Int64("late_seconds", int64(r.Late/time.Second)))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/secret"
 )
 
 const (
@@ -45,7 +46,9 @@ type attempt struct {
 	// dir is the execution's scratch folder, once there is one: see [attempt.scratch].
 	dir string
 	// output keeps what the task printed.
-	output    boundedLog
+	output boundedLog
+	// mask hides the secrets of the command, once it has any.
+	mask      *secret.Mask
 	startedAt event.Time
 	// told is set by who tells of the attempt first: of its start, or of its end.
 	told atomic.Bool
@@ -295,7 +298,7 @@ func (a *attempt) tidy(ctx context.Context) {
 		return
 	}
 	if err := removeAll(a.dir); err != nil {
-		a.log.WarnContext(ctx, "could not remove the scratch folder", "dir", a.dir, "error", err)
+		a.log.WarnContext(ctx, "could not remove the scratch folder", "dir", a.dir, "error", a.masked(err))
 	}
 }
 
@@ -326,7 +329,9 @@ func (a *attempt) folder(name string) (string, error) {
 // saveLog stores what the task printed, beside what comes next; the function
 // that it gives waits for that. A log that is lost fails no task.
 func (a *attempt) saveLog(err error) (wait func()) {
-	text := a.output.bytes()
+	// Each stream was masked as it came: what was left out may have cut a secret in two. Here
+	// is what two streams have put together.
+	text := a.mask.Bytes(a.output.bytes())
 	if len(text) == 0 {
 		return func() {}
 	}
@@ -335,10 +340,18 @@ func (a *attempt) saveLog(err error) (wait func()) {
 	go func() {
 		defer close(done)
 		if _, putErr := a.w.cfg.Store.Put(a.job.life, key, text); putErr != nil {
-			a.log.WarnContext(a.job.life, "could not store the log", "key", key, "error", putErr, "task_error", err)
+			a.log.WarnContext(a.job.life, "could not store the log", "key", key, "error", putErr, "task_error", a.masked(err))
 		}
 	}()
 	return func() { <-done }
+}
+
+// masked is an error as it may be logged.
+func (a *attempt) masked(err error) string {
+	if err == nil {
+		return ""
+	}
+	return a.mask.String(err.Error())
 }
 
 // finished is the report of an execution.
@@ -351,7 +364,7 @@ func (a *attempt) finished(ctx context.Context, output *event.Output, err error)
 		f.Outcome, f.Output = event.Succeeded, output
 		return f
 	}
-	f.Outcome, f.Error = verdict(ctx, err)
+	f.Outcome, f.Error = verdict(ctx, a.mask, err)
 	a.log.InfoContext(ctx, "the attempt ended without an output", "outcome", string(f.Outcome), "code", f.Error.Code,
 		"error", f.Error.Message)
 	return f

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -22,6 +24,10 @@ import (
 // executeCommand runs the task's command; the files that it leaves in its output
 // folder are what it made.
 func (a *attempt) executeCommand(ctx context.Context, t *work, inputs []input) ([]outputFile, error) {
+	secrets, err := a.findSecrets(ctx, t) // first: without them all else is in vain
+	if err != nil {
+		return nil, err
+	}
 	if err := a.fetch(ctx, inputs); err != nil {
 		return nil, err
 	}
@@ -40,7 +46,7 @@ func (a *attempt) executeCommand(ctx context.Context, t *work, inputs []input) (
 			return nil, err
 		}
 	}
-	env, err := a.environ(t, inputs, output)
+	env, err := a.environ(t, secrets, inputs, output)
 	if err != nil {
 		return nil, err
 	}
@@ -49,18 +55,30 @@ func (a *attempt) executeCommand(ctx context.Context, t *work, inputs []input) (
 		a.output.printf("%v\n", err)
 		return nil, err
 	}
-	stderr := &lastLines{}
-	p, err := a.w.launch(program, t.Command, cwd, env, &a.output, stderr)
-	if err != nil {
-		return nil, launchFailure(program, err)
-	}
-	if err := p.wait(ctx, a.w.cfg.Clock); err != nil {
-		return nil, exitFailure(err, stderr, t.Command[0])
+	if err := a.execute(ctx, &exec.Cmd{Path: program, Args: t.Command, Dir: cwd, Env: env}); err != nil {
+		return nil, err
 	}
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, cause // it ended well on SIGTERM, perhaps half done
 	}
 	return collect(output)
+}
+
+// execute runs a program to its end. What it prints is kept without secrets.
+func (a *attempt) execute(ctx context.Context, cmd *exec.Cmd) error {
+	complaint := &lastLines{}
+	stdout, stderr := a.mask.Writer(&a.output), a.mask.Writer(io.MultiWriter(&a.output, complaint))
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	p, err := a.w.launch(cmd)
+	if err != nil {
+		return launchFailure(cmd.Path, err)
+	}
+	err = p.wait(ctx, a.w.cfg.Clock)
+	_, _ = stdout.Flush(), stderr.Flush() // into memory
+	if err != nil {
+		return exitFailure(err, complaint, cmd.Args[0])
+	}
+	return nil
 }
 
 func launchFailure(program string, err error) error {
@@ -156,15 +174,16 @@ type taskContext struct {
 }
 
 // environ is the command's environment. What comes later counts.
-func (a *attempt) environ(t *work, inputs []input, output string) ([]string, error) {
+func (a *attempt) environ(t *work, secrets []string, inputs []input, output string) ([]string, error) {
 	partition, err := ids.ParsePartition(t.task.PartitionKey)
 	if err != nil {
 		return nil, refuse(CodePlanUnreadable, "task %s: %w", t.task.TaskKey, err)
 	}
-	env := slices.Clone(a.w.cfg.Environ)
+	env := a.inherited(t)
 	for _, name := range slices.Sorted(maps.Keys(t.Env)) {
 		env = append(env, name+"="+t.Env[name])
 	}
+	env = append(env, secrets...)
 	says := taskContext{
 		Tenant: a.env.Tenant, Workspace: a.env.Workspace, RunID: a.env.RunID, TaskKey: a.env.TaskKey,
 		Attempt: a.env.Attempt, AttemptID: a.env.AttemptID, MaterializationID: a.env.MaterializationID,

@@ -230,7 +230,7 @@ func (a *attempt) deleteFiles(ctx context.Context, m *contract.Marker) {
 	defer cancel()
 	for _, f := range m.Files {
 		if err := a.w.cfg.Store.Delete(clean, m.URI+f.Name); err != nil {
-			a.log.WarnContext(ctx, "could not delete the files of an execution that does not count", "uri", m.URI, "error", err)
+			a.log.WarnContext(ctx, "could not delete the files of an execution that does not count", "uri", m.URI, "error", a.masked(err))
 			return
 		}
 	}

@@ -10,28 +10,31 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/secret"
 )
 
 // Error codes of reports. They are part of the contract: people alert on them.
 const (
-	CodeSQL             = "SQL_ERROR"
-	CodeOutOfMemory     = "OUT_OF_MEMORY"
-	CodeDiskFull        = "DISK_FULL"
-	CodeCommandNotFound = "COMMAND_NOT_FOUND"
-	CodeExitStatus      = "EXIT_STATUS"
-	CodeSignal          = "SIGNAL"
-	CodeTimeout         = "TASK_TIMEOUT"
-	CodeCancelled       = "CANCELLED"
-	CodeInterrupted     = "WORKER_INTERRUPTED"
-	CodeMissingInput    = "MISSING_INPUT"
-	CodeInvalidInput    = "INVALID_INPUT"
-	CodeInvalidOutput   = "INVALID_OUTPUT"
-	CodeInvalidMarker   = "INVALID_MARKER"
-	CodePlanMissing     = "PLAN_MISSING"
-	CodePlanUnreadable  = "PLAN_UNREADABLE"
-	CodeProjectMissing  = "PROJECT_MISSING"
-	CodeStore           = "STORE_UNAVAILABLE"
-	CodeWorker          = "WORKER_ERROR"
+	CodeSQL               = "SQL_ERROR"
+	CodeOutOfMemory       = "OUT_OF_MEMORY"
+	CodeDiskFull          = "DISK_FULL"
+	CodeCommandNotFound   = "COMMAND_NOT_FOUND"
+	CodeExitStatus        = "EXIT_STATUS"
+	CodeSignal            = "SIGNAL"
+	CodeTimeout           = "TASK_TIMEOUT"
+	CodeCancelled         = "CANCELLED"
+	CodeInterrupted       = "WORKER_INTERRUPTED"
+	CodeMissingInput      = "MISSING_INPUT"
+	CodeInvalidInput      = "INVALID_INPUT"
+	CodeInvalidOutput     = "INVALID_OUTPUT"
+	CodeInvalidMarker     = "INVALID_MARKER"
+	CodeSecretMissing     = "SECRET_MISSING"
+	CodePlanMissing       = "PLAN_MISSING"
+	CodePlanUnreadable    = "PLAN_UNREADABLE"
+	CodeProjectMissing    = "PROJECT_MISSING"
+	CodeStore             = "STORE_UNAVAILABLE"
+	CodeSecretUnavailable = "SECRET_UNAVAILABLE"
+	CodeWorker            = "WORKER_ERROR"
 )
 
 // Categories of errors: who is to act.
@@ -88,8 +91,8 @@ func (e cancelledError) Error() string {
 }
 
 // verdict is how a failed execution is reported; stopped is the context that it
-// ran under.
-func verdict(stopped context.Context, err error) (event.Outcome, *event.Error) {
+// ran under, and mask hides its secrets.
+func verdict(stopped context.Context, mask *secret.Mask, err error) (event.Outcome, *event.Error) {
 	cause := context.Cause(stopped)
 	var cancelled cancelledError
 	switch {
@@ -106,7 +109,7 @@ func verdict(stopped context.Context, err error) (event.Outcome, *event.Error) {
 	if !errors.As(err, &f) {
 		f = &failure{CodeWorker, CategoryInfrastructure, true, err}
 	}
-	return event.Failed, &event.Error{Code: f.code, Category: f.category, Message: bounded(f.err.Error()), Retryable: f.retryable}
+	return event.Failed, &event.Error{Code: f.code, Category: f.category, Message: bounded(mask.String(f.err.Error())), Retryable: f.retryable}
 }
 
 const leftOut = "…"

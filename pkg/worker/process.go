@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -59,12 +58,8 @@ func (s *starter) close() {
 type process struct{ cmd *exec.Cmd }
 
 // launch starts a program in a process group of its own, without a shell.
-func (w *Worker) launch(program string, argv []string, dir string, env []string, log io.Writer, stderr *lastLines) (*process, error) {
-	cmd := &exec.Cmd{
-		Path: program, Args: argv, Dir: dir, Env: env,
-		Stdout: log, Stderr: io.MultiWriter(log, stderr),
-		SysProcAttr: newProcessGroup(), WaitDelay: drainTime,
-	}
+func (w *Worker) launch(cmd *exec.Cmd) (*process, error) {
+	cmd.SysProcAttr, cmd.WaitDelay = newProcessGroup(), drainTime
 	if err := w.starter.start(cmd); err != nil {
 		return nil, err
 	}

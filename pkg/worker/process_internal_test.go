@@ -25,7 +25,7 @@ const beWorker = "be-a-worker"
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == beWorker {
 		w := &Worker{starter: newStarter()}
-		if _, err := w.launch("/bin/sh", []string{"sh", "-c", os.Args[2]}, "/", nil, io.Discard, &lastLines{}); err != nil {
+		if _, err := w.launch(&exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", os.Args[2]}, Dir: "/"}); err != nil {
 			panic(err)
 		}
 		select {}
@@ -101,7 +101,7 @@ func TestAFullDiskIsToldWhereverItIsMet(t *testing.T) {
 		fail(CodeStore, CategoryInfrastructure, fmt.Errorf("store output: %w", syscall.ENOSPC)),
 		sqlFailure(&duckdb.Error{Type: duckdb.ErrorTypeIO, Msg: "IO Error: could not write: No space left on device"}),
 	} {
-		outcome, told := verdict(t.Context(), err)
+		outcome, told := verdict(t.Context(), nil, err)
 		require.Equal(t, event.Failed, outcome)
 		require.Equal(t, CodeDiskFull, told.Code)
 		require.Equal(t, CategoryResource, told.Category)
@@ -122,7 +122,7 @@ func TestWhyAnExecutionWasStoppedDecidesWhatIsReported(t *testing.T) {
 	} {
 		ctx, stop := context.WithCancelCause(t.Context())
 		stop(c.cause)
-		outcome, told := verdict(ctx, &failure{code: CodeSQL, err: io.EOF})
+		outcome, told := verdict(ctx, nil, &failure{code: CodeSQL, err: io.EOF})
 		require.Equal(t, c.outcome, outcome)
 		require.Equal(t, c.code, told.Code)
 	}

@@ -66,8 +66,12 @@ type Config struct {
 	// it is.
 	Project string
 	// Environ is the environment of commands, "NAME=value" each; their PATH is
-	// where programs are looked for.
+	// where programs are looked for. What is the worker's alone they do not inherit:
+	// see [plan.WorkersOwn].
 	Environ []string
+	// Secrets gives the value that a reference to a secret stands for, in memory only. An error that is
+	// [secret.ErrRefused] ends the task; others may pass. It may be nil: there are no secrets.
+	Secrets func(ctx context.Context, reference string) (string, error)
 	// ServoBin is the servo program, which commands find as SERVO_BIN.
 	ServoBin string
 	// MaxConcurrent is how many tasks run at once; 0: as many as there are CPUs.

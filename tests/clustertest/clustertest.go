@@ -44,8 +44,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace/otlp"
 )
 
-// Secret is what signs envelopes and callbacks.
-const Secret = "the secret that signs what workers report"
+// Secret signs what workers report, and WorkerSecret seals what they are sent.
+const (
+	Secret       = "the secret that signs what workers report"
+	WorkerSecret = "the secret that seals what workers are sent"
+)
 
 // Options are what a cluster is made of.
 type Options struct {
@@ -69,8 +72,9 @@ type Cluster struct {
 	T     *testing.T
 	Store *memblob.Store
 	// URL is where the compactor, the dispatcher and the sweeper are.
-	URL  map[string]string
-	Keys contract.Keyring
+	URL map[string]string
+	// Keys sign reports of workers, WorkerKeys what they are sent.
+	Keys, WorkerKeys contract.Keyring
 	// Issuer signs tokens of the accounts.
 	Issuer *identitytest.Issuer
 
@@ -92,6 +96,20 @@ func (l *logs) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
+func keyring(secret string) contract.Keyring {
+	return contract.Keyring{Current: "k1", Secrets: map[string][]byte{"k1": []byte(secret)}}
+}
+
+// keysFile is the file of a keyring.
+func keysFile(t *testing.T, secret string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "keys.json")
+	data, err := json.Marshal(map[string]any{"current": "k1", "secrets": map[string]string{"k1": base64.StdEncoding.EncodeToString([]byte(secret))}})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, data, 0o600))
+	return path
+}
+
 // Account is the service account of a name.
 func Account(name string) string { return name + "@acme.example" }
 
@@ -100,13 +118,9 @@ func Start(t *testing.T, o Options) *Cluster {
 	t.Helper()
 	c := &Cluster{
 		T: t, Store: memblob.New(memblob.Options{}), URL: map[string]string{}, instances: map[string][]string{},
-		Keys: contract.Keyring{Current: "k1", Secrets: map[string][]byte{"k1": []byte(Secret)}}, Issuer: identitytest.New(t, clock.System{}.Now),
+		Keys: keyring(Secret), WorkerKeys: keyring(WorkerSecret), Issuer: identitytest.New(t, clock.System{}.Now),
 	}
 	c.client = &http.Client{Transport: c.as("dispatcher").Transport(http.DefaultTransport)}
-	keys := filepath.Join(t.TempDir(), "keys.json")
-	data, err := json.Marshal(map[string]any{"current": "k1", "secrets": map[string]string{"k1": base64.StdEncoding.EncodeToString([]byte(Secret))}})
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(keys, data, 0o600))
 	worker := httptest.NewServer(o.Worker)
 	t.Cleanup(worker.Close)
 	n := max(o.Instances, 1)
@@ -126,7 +140,8 @@ func Start(t *testing.T, o Options) *Cluster {
 	}{
 		"compactor": {service.RunCompactor, []string{"dispatcher", "sweeper", "pubsub"}, []string{"--dispatcher-url", c.URL["dispatcher"]}},
 		"dispatcher": {service.RunDispatcher, []string{"compactor", "sweeper", "pubsub", "queue", "dispatcher"}, []string{
-			"--compactor-url", c.URL["compactor"], "--worker-url", worker.URL, "--url", c.URL["dispatcher"], "--keys", keys,
+			"--compactor-url", c.URL["compactor"], "--worker-url", worker.URL, "--url", c.URL["dispatcher"],
+			"--keys", keysFile(t, Secret), "--worker-keys", keysFile(t, WorkerSecret),
 		}},
 		"sweeper": {service.RunSweeper, []string{"scheduler"}, []string{"--compactor-url", c.URL["compactor"], "--dispatcher-url", c.URL["dispatcher"]}},
 	} {

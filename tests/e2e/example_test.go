@@ -37,12 +37,12 @@ func TestTheExampleComesToTheSameThoughServicesDie(t *testing.T) {
 	if *full {
 		days, kills = "date=2012-01-01..2012-03-31", 20
 	}
-	calm := startCloud(t, 0, 0)
+	calm := startCloud(t, 0, 0, "1s")
 	run := calm.weather(days)
 	calm.requireSucceeded(run)
 	want := calm.made(run)
 
-	c := startCloud(t, 500, 300)
+	c := startCloud(t, 500, 300, "1s")
 	run = c.weather(days)
 	services := []string{"compactor", "dispatcher", "sweeper"}
 	for killed := range kills {

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -102,11 +101,13 @@ type cluster struct {
 	flags   map[string][]string // that services have beside those of a cluster over a folder
 	environ []string
 	account map[string]string // the metadata server's host by which a service has its account
-	client  *http.Client      // calls services; nil: the default one
-	address map[string]string
-	running map[string]*exec.Cmd
-	engine  *engine.Engine
-	parts   *embedded.Parts
+	// notified says that services are told of objects, and that whoever runs something
+	// cannot tell them himself.
+	notified bool
+	address  map[string]string
+	running  map[string]*exec.Cmd
+	engine   *engine.Engine
+	parts    *embedded.Parts
 }
 
 var services = []string{"worker", "compactor", "dispatcher", "sweeper"}
@@ -135,10 +136,14 @@ func (c *cluster) startAll() {
 	}
 	c.t.Cleanup(c.stop)
 	p := c.parts
+	var folding engine.Compactor = &compactor.Client{Domain: domain, URL: c.url("compactor"), HTTP: http.DefaultClient}
+	if c.notified {
+		folding = engine.Services{Domain: domain, Store: p.Objects, Snapshots: p.Reader(), Clock: p.Clock, Remind: time.Second}
+	}
 	c.engine = engine.New(engine.Config{
 		Domain: domain, Store: p.Objects, Snapshots: p.Reader(), IDs: p.IDs, Clock: p.Clock, Actor: "user:e2e",
 		Appender:  ledger.NewAppender(ledger.Config{Domain: domain, Store: p.Objects, IDs: p.IDs, Clock: p.Clock}),
-		Compactor: &compactor.Client{Domain: domain, URL: c.url("compactor"), HTTP: cmp.Or(c.client, http.DefaultClient)},
+		Compactor: folding,
 	})
 }
 

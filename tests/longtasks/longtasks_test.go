@@ -61,7 +61,7 @@ func (n *noting) WriteHeader(status int) {
 func (w *world) open(id string) *worker.Worker {
 	w.T.Helper()
 	opened, err := worker.Open(worker.Config{
-		Store: w.Store, Clock: clock.System{}, Nonce: ids.NewSource(clock.System{}.Now, nil).New, Keyring: w.Keys, WorkerID: id,
+		Store: w.Store, Clock: clock.System{}, Nonce: ids.NewSource(clock.System{}.Now, nil).New, Keyring: w.WorkerKeys, WorkerID: id,
 		HTTPClient: http.DefaultClient, ScratchDir: w.T.TempDir(), Logger: slog.New(slog.DiscardHandler),
 		HoldFor: time.Second, HeartbeatEvery: 100 * time.Millisecond,
 		Executor: func(ctx context.Context, _ worker.Execution) error {

@@ -54,7 +54,7 @@ func (c *refusing) execute(_ http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return
 	}
-	env, err := contract.Open(body, c.Keys, event.At(clock.System{}.Now()))
+	env, err := contract.Open(body, c.WorkerKeys, event.At(clock.System{}.Now()))
 	if err != nil {
 		c.T.Errorf("pushed: %v", err)
 		return

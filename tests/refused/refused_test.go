@@ -79,7 +79,7 @@ func TestWhatMustNotBeTakenIsRefusedAndNothingIsWritten(t *testing.T) {
 	}
 	require.Zero(t, c.worker.executed.Load())
 	for line := range strings.SplitSeq(c.Logs()+c.worker.logs.String(), "\n") {
-		for _, hidden := range []string{clustertest.Secret, base64.StdEncoding.EncodeToString([]byte(clustertest.Secret)), "sig=", "eyJ"} {
+		for _, hidden := range []string{clustertest.Secret, clustertest.WorkerSecret, base64.StdEncoding.EncodeToString([]byte(clustertest.Secret)), "sig=", "eyJ"} {
 			require.NotContains(t, line, hidden, "a secret, a signature or a token in a log")
 		}
 	}
@@ -152,6 +152,7 @@ func (c *refusing) callbacks(run, other *attempt) []request {
 	keep := func(*contract.Callback) {}
 	return []request{
 		{name: "forged: another secret", url: signed(otherKeys, keep), body: finished, status: unauthorized},
+		{name: "forged: with what workers have", url: signed(c.WorkerKeys, keep), body: finished, status: unauthorized},
 		{name: "forged: a key that is not on the keyring", url: signed(unknownKey, keep), body: finished, status: unauthorized},
 		{name: "forged: no signature", url: strings.Split(run.calls.Finished, "?")[0], body: finished, status: unauthorized},
 		{name: "forged: a longer life", url: strings.Replace(run.calls.Finished, "expires=1", "expires=2", 1), body: finished, status: unauthorized},
@@ -181,6 +182,10 @@ func (c *refusing) callbacks(run, other *attempt) []request {
 		{
 			name: "a domain that there is not", body: finished, status: http.StatusNotFound,
 			url: signed(c.Keys, func(c *contract.Callback) { c.Domain.Tenant = "nobody" }),
+		},
+		{
+			name: "unsigned, and a domain that there is not", body: finished, status: unauthorized,
+			url: strings.Replace(strings.Split(run.calls.Finished, "?")[0], "tenants/acme", "tenants/nobody", 1),
 		},
 		{name: "replayed: the start", url: run.env.Callbacks.Started, body: run.started(), status: http.StatusOK},
 	}

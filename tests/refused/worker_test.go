@@ -56,7 +56,7 @@ func (c *refusing) openWorker() *workerUnderTest {
 	c.T.Helper()
 	u := &workerUnderTest{}
 	w, err := worker.Open(worker.Config{
-		Store: c.Store, Clock: clock.System{}, Nonce: ids.NewSource(clock.System{}.Now, nil).New, Keyring: c.Keys, WorkerID: "w2",
+		Store: c.Store, Clock: clock.System{}, Nonce: ids.NewSource(clock.System{}.Now, nil).New, Keyring: c.WorkerKeys, WorkerID: "w2",
 		ScratchDir: c.T.TempDir(), HTTPClient: http.DefaultClient,
 		Logger: slog.New(slog.NewTextHandler(&u.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Executor: func(context.Context, worker.Execution) error {
@@ -78,7 +78,7 @@ func (c *refusing) openWorker() *workerUnderTest {
 
 // signed is an envelope like one that was pushed, and signed anew.
 func (c *refusing) signed(env *contract.Envelope, change func(*contract.Envelope)) string {
-	return c.signedWith(c.Keys, time.Hour, env, change)
+	return c.signedWith(c.WorkerKeys, time.Hour, env, change)
 }
 
 func (c *refusing) signedWith(keys contract.Keyring, valid time.Duration, env *contract.Envelope, change func(*contract.Envelope)) string {
@@ -94,7 +94,7 @@ func (c *refusing) envelopes(run, other *attempt) []request {
 	same := func(*contract.Envelope) {}
 	good := c.signed(run.env, same)
 	otherKeys := contract.Keyring{Current: c.Keys.Current, Secrets: map[string][]byte{c.Keys.Current: bytes.Repeat([]byte("t"), contract.MinSecret)}}
-	unknownKey := contract.Keyring{Current: "k9", Secrets: map[string][]byte{"k9": []byte(clustertest.Secret)}}
+	unknownKey := contract.Keyring{Current: "k9", Secrets: map[string][]byte{"k9": []byte(clustertest.WorkerSecret)}}
 	without := func(change func(map[string]any)) string {
 		var fields map[string]any
 		require.NoError(c.T, json.Unmarshal([]byte(good), &fields))
@@ -110,13 +110,14 @@ func (c *refusing) envelopes(run, other *attempt) []request {
 	requests := []request{
 		{name: "forged: no signature", body: without(func(f map[string]any) { delete(f["auth"].(map[string]any), "signature") }), status: bad}, //nolint:forcetypeassert // it is one
 		{name: "forged: no auth", body: without(func(f map[string]any) { delete(f, "auth") }), status: bad},
+		{name: "forged: with what signs reports", body: c.signedWith(c.Keys, time.Hour, run.env, same), status: unauthorized},
 		{name: "forged: another secret", body: c.signedWith(otherKeys, time.Hour, run.env, same), status: unauthorized},
 		{name: "forged: a key that is not on the keyring", body: c.signedWith(unknownKey, time.Hour, run.env, same), status: unauthorized},
 		{name: "forged: another plan", body: altered(`"plan_ref":"plans/`, `"plan_ref":"plans/x`), status: unauthorized},
 		{name: "forged: a field more", body: altered(`{`, `{"unknown":1,`), status: unauthorized},
 		{name: "forged: a callback to elsewhere", body: altered(c.URL["dispatcher"], "http://127.0.0.1:1"), status: unauthorized},
 		{name: "forged: a longer life", body: altered(`"expires_at":"2`, `"expires_at":"3`), status: unauthorized},
-		{name: "expired", body: c.signedWith(c.Keys, -time.Second, run.env, same), status: unauthorized},
+		{name: "expired", body: c.signedWith(c.WorkerKeys, -time.Second, run.env, same), status: unauthorized},
 		{name: "cross-tenant: the signature of another tenant", body: altered(signatureOf(good), signatureOf(c.signed(other.env, same))), status: unauthorized},
 		{name: "cross-tenant: the key of another tenant", body: c.underKeyOf(globex, good), status: unauthorized},
 		{name: "malformed: no JSON", body: "execute", status: bad},
@@ -159,7 +160,7 @@ func (c *refusing) underKeyOf(d ids.Domain, envelope string) string {
 	delete(auth, "signature")
 	canonical := jsontext.Value(text(fields))
 	require.NoError(c.T, canonical.Canonicalize())
-	key := hmac.New(sha256.New, []byte(clustertest.Secret))
+	key := hmac.New(sha256.New, []byte(clustertest.WorkerSecret))
 	key.Write([]byte("servo/" + d.Tenant + "/" + d.Workspace))
 	h := hmac.New(sha256.New, key.Sum(nil))
 	for _, field := range []string{"servo envelope 1", string(canonical)} {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -56,7 +57,8 @@ func TestManyTenantsShareTwoOfEachService(t *testing.T) {
 	mean, longest := sum/time.Duration(tenants), slices.Max(took)
 	t.Logf("%d runs of %d tasks took %s in the mean, %s at most; conflicts: %v",
 		tenants, len(diamond()), mean.Round(time.Millisecond), longest.Round(time.Millisecond), c.Metrics("compactor", "servo_publish_conflicts_total"))
-	require.NotEmpty(t, c.Metrics("compactor", "servo_publish_conflicts_total"), "both work on the same domains, and each conflict is counted")
+	require.True(t, slices.ContainsFunc(c.Metrics("compactor", "servo_publish_conflicts_total"), func(line string) bool { return !strings.HasSuffix(line, " 0") }),
+		"both work on the same domains, and each conflict is counted")
 	require.Less(t, longest, 2*mean, "nobody waits twice as long as the mean")
 	for i := 0; i < tenants; i += 10 {
 		parts := c.Parts(domain(i))
@@ -186,7 +188,7 @@ func start(t *testing.T, flags map[string][]string) (*clustertest.Cluster, *coun
 	counted := &counting{tasks: map[string]int{}}
 	source := ids.NewSource(clock.System{}.Now, nil)
 	w, err := worker.Open(worker.Config{
-		Store: c.Store, Clock: clock.System{}, Nonce: source.New, Keyring: c.Keys, WorkerID: "w", HTTPClient: http.DefaultClient,
+		Store: c.Store, Clock: clock.System{}, Nonce: source.New, Keyring: c.WorkerKeys, WorkerID: "w", HTTPClient: http.DefaultClient,
 		ScratchDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler), MaxConcurrent: 32, Executor: counted.execute,
 	})
 	require.NoError(t, err)

@@ -111,7 +111,7 @@ func TestARunIsOneTraceFromItsTriggerToTheLastCallback(t *testing.T) {
 		Worker: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.ServeHTTP(w, r) }),
 	})
 	w, err := worker.Open(worker.Config{
-		Store: c.Store, Clock: clock.System{}, Nonce: ids.NewSource(clock.System{}.Now, nil).New, Keyring: c.Keys, WorkerID: "w",
+		Store: c.Store, Clock: clock.System{}, Nonce: ids.NewSource(clock.System{}.Now, nil).New, Keyring: c.WorkerKeys, WorkerID: "w",
 		ScratchDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler), Traces: open(t, server.URL, "servo-worker"),
 		Executor: func(context.Context, worker.Execution) error { return nil },
 	})

@@ -16,12 +16,22 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/cli"
 	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/secret"
 	"github.com/servo-orchestration/servo/pkg/service"
 )
 
-// Run runs the command line, and gives the exit code. OpenStore opens the stores that
-// are not folders, and openTraces what sends spans; nil: there are none.
-func Run(openStore func(context.Context, string) (blob.Store, io.Closer, error), openTraces service.OpenTraces) int {
+// Cloud is what takes the clients of a cloud. Its zero value has nothing.
+type Cloud struct {
+	// OpenStore opens the stores that are not folders.
+	OpenStore func(context.Context, string) (blob.Store, io.Closer, error)
+	// OpenTraces opens what sends spans.
+	OpenTraces service.OpenTraces
+	// Secrets finds those of Secret Manager.
+	Secrets secret.Source
+}
+
+// Run runs the command line, and gives the exit code.
+func Run(cloud Cloud) int {
 	tuneGarbage()
 	dir, err := os.Getwd()
 	if err != nil {
@@ -33,7 +43,7 @@ func Run(openStore func(context.Context, string) (blob.Store, io.Closer, error),
 	defer signal.Stop(signals)
 	env := cli.Env{
 		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Dir: dir,
-		Clock: clock.System{}, Signals: signals, Terminal: terminal, OpenStore: openStore, OpenTraces: openTraces,
+		Clock: clock.System{}, Signals: signals, Terminal: terminal, OpenStore: cloud.OpenStore, OpenTraces: cloud.OpenTraces, CloudSecrets: cloud.Secrets,
 	}
 	if program, err := os.Executable(); err == nil {
 		env.Program = program

@@ -2,6 +2,7 @@ package cloudtasks_test
 
 import (
 	"context"
+	"flag"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/queue"
 	"github.com/servo-orchestration/servo/pkg/queue/cloudtasks"
 	"github.com/servo-orchestration/servo/pkg/queue/cloudtasks/cloudtasksfake"
@@ -53,6 +55,23 @@ func TestContract(t *testing.T) {
 		t.Cleanup(server.Close)
 		return open(t, &cloudtasksfake.Server{}, cloudtasks.Config{}), server.URL
 	}})
+}
+
+// Of the service itself.
+var (
+	location  = flag.String("location", "", "projects/PROJECT/locations/LOCATION of the service itself, to hold the contract against as far as it goes without deliveries")
+	queueName = flag.String("queue", "default", "a queue there")
+)
+
+func TestContractOfTheService(t *testing.T) {
+	var q queue.Queue = open(t, &cloudtasksfake.Server{}, cloudtasks.Config{})
+	if *location != "" {
+		service, err := cloudtasks.Open(t.Context(), cloudtasks.Config{Parent: *location, Clock: clock.System{}})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, service.Close()) })
+		q = service
+	}
+	queuetest.RunFar(t, q, *queueName, ids.NewSource(clock.System{}.Now, nil).New())
 }
 
 func TestDeliveriesAreMadeAsAnAccountToAnAudience(t *testing.T) {

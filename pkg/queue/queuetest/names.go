@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -119,10 +120,13 @@ func exists(t *testing.T, h *harness) {
 
 func refusesInvalid(t *testing.T, h *harness) {
 	for name, change := range map[string]func(*queue.Task){
-		"queue":    func(task *queue.Task) { task.Queue = "no_such_character" },
-		"name":     func(task *queue.Task) { task.Name = "a/b" },
-		"URL":      func(task *queue.Task) { task.URL = "elsewhere" },
-		"body":     func(task *queue.Task) { task.Body = make([]byte, queue.MaxBodyBytes+1) },
+		"queue": func(task *queue.Task) { task.Queue = "no_such_character" },
+		"name":  func(task *queue.Task) { task.Name = "a/b" },
+		"URL":   func(task *queue.Task) { task.URL = "elsewhere" },
+		"body":  func(task *queue.Task) { task.Body = make([]byte, queue.MaxTaskBytes) },
+		"whole": func(task *queue.Task) {
+			task.Body, task.Header = make([]byte, 60_000), map[string]string{"X": strings.Repeat("x", 40_000)}
+		},
 		"schedule": func(task *queue.Task) { task.ScheduleTime = clock.System{}.Now().Add(queue.MaxSchedule + time.Hour) },
 		"deadline": func(task *queue.Task) { task.DispatchDeadline = time.Second },
 		"header":   func(task *queue.Task) { task.Header = map[string]string{queue.HeaderTaskName: "forged"} },

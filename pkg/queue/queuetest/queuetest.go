@@ -185,9 +185,11 @@ func onePost(t *testing.T, h *harness) {
 	require.Empty(t, h.next().Body, "a body may be empty")
 
 	large := h.task("t3")
-	large.Body = []byte(strings.Repeat("x", queue.MaxBodyBytes))
+	large.Body = nil
+	const added = 100 // what an adapter adds: the type of the body
+	large.Body = []byte(strings.Repeat("x", queue.MaxTaskBytes-large.Size()-added))
 	require.NoError(t, h.Create(t.Context(), large))
-	require.Len(t, h.next().Body, queue.MaxBodyBytes)
+	require.Len(t, h.next().Body, len(large.Body))
 }
 
 func contentType(t *testing.T, h *harness) {

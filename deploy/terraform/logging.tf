@@ -1,0 +1,55 @@
+# What of the logs is not kept, and what is counted in them.
+
+# The URL of a callback is what allows it: whoever has it can report for that attempt.
+# Cloud Run would note it with every request.
+resource "google_logging_project_exclusion" "callbacks" {
+  project     = var.project
+  name        = "${var.prefix}-callbacks"
+  description = "The signatures of Servo's callbacks are in their URLs."
+  filter = join(" AND ", [
+    "resource.type=\"cloud_run_revision\"",
+    "resource.labels.service_name=\"${var.prefix}-dispatcher\"",
+    "logName=\"projects/${var.project}/logs/run.googleapis.com%2Frequests\"",
+    "httpRequest.requestUrl=~\"/callbacks/\"",
+  ])
+
+  depends_on = [google_project_service.apis]
+}
+
+locals {
+  counted = {
+    # Sweeps that were complete, by job: the sweeper answers 200 to no other.
+    sweeps = join(" AND ", [
+      "resource.type=\"cloud_scheduler_job\"",
+      "resource.labels.job_id=(${join(" OR ", [for name in keys(local.sweeps) : "\"${var.prefix}-${name}\""])})",
+      "httpRequest.status=200",
+    ])
+    # Sweeps that found a marker ten minutes late or more.
+    late_sweeps = "${local.swept} AND jsonPayload.late_seconds>=600"
+    # Sweeps that found entries of the ledger of which nobody had told the compactor.
+    unannounced = "${local.swept} AND jsonPayload.groups>0"
+  }
+
+  swept = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=\"${var.prefix}-sweeper\" AND jsonPayload.message=\"swept\""
+
+  # As PromQL has them. What kind of resource they are of must be said.
+  count = {
+    for name in keys(local.counted) :
+    name => "logging_googleapis_com:user_${replace(var.prefix, "-", "_")}_${name}{monitored_resource=\"${name == "sweeps" ? "cloud_scheduler_job" : "cloud_run_revision"}\""
+  }
+}
+
+resource "google_logging_metric" "counted" {
+  for_each = local.counted
+
+  project = var.project
+  name    = "${replace(var.prefix, "-", "_")}_${each.key}"
+  filter  = each.value
+
+  metric_descriptor {
+    metric_kind = "DELTA"
+    value_type  = "INT64"
+  }
+
+  depends_on = [google_project_service.apis]
+}

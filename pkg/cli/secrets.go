@@ -1,0 +1,34 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/secret"
+)
+
+// secretSources are where secrets of commands are found by this process. Every command that
+// may come to own a state folder has them: whoever owns it executes what is due.
+func (a *app) secretSources() secret.Sources {
+	dir := a.secrets
+	if dir != "" {
+		dir = a.abs(dir)
+	}
+	s := secret.Sources{plan.SecretFile: secret.Files(dir), plan.SecretEnv: secret.Variables(a.lookupEnv)}
+	if a.CloudSecrets != nil {
+		s[plan.SecretGCP] = a.CloudSecrets
+	}
+	return s
+}
+
+// checkSecrets reports a folder of secrets that is none.
+func (a *app) checkSecrets() error {
+	if a.secrets == "" {
+		return nil
+	}
+	if info, err := os.Stat(a.abs(a.secrets)); err != nil || !info.IsDir() {
+		return fmt.Errorf("there is no folder of secrets at %s: name another with --secrets", a.abs(a.secrets))
+	}
+	return nil
+}

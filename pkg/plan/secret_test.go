@@ -1,0 +1,124 @@
+package plan_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/plan"
+)
+
+func TestAReferenceSaysWhereASecretIs(t *testing.T) {
+	for reference, want := range map[string]plan.Secret{
+		"file:api-token":                          {Provider: "file", Name: "api-token"},
+		"file:tls.key":                            {Provider: "file", Name: "tls.key"},
+		"env:WAREHOUSE_PASSWORD":                  {Provider: "env", Name: "WAREHOUSE_PASSWORD"},
+		"gcp:projects/p-1/secrets/key":            {Provider: "gcp", Name: "projects/p-1/secrets/key/versions/latest"},
+		"gcp:projects/12/secrets/k_1/versions/7":  {Provider: "gcp", Name: "projects/12/secrets/k_1/versions/7"},
+		"gcp:projects/a.com:p/secrets/K":          {Provider: "gcp", Name: "projects/a.com:p/secrets/K/versions/latest"},
+		"gcp:projects/p/secrets/k/versions/prod":  {Provider: "gcp", Name: "projects/p/secrets/k/versions/prod"},
+		"file:" + strings.Repeat("x", 255):        {Provider: "file", Name: strings.Repeat("x", 255)},
+		"gcp:projects/p/secrets/versions":         {Provider: "gcp", Name: "projects/p/secrets/versions/versions/latest"},
+		"env:GOOGLE_APPLICATION_CREDENTIALS_JSON": {Provider: "env", Name: "GOOGLE_APPLICATION_CREDENTIALS_JSON"},
+	} {
+		got, err := plan.ParseSecret(reference)
+		require.NoError(t, err, reference)
+		require.Equal(t, want, got, reference)
+	}
+}
+
+func TestWhatIsNoReferenceIsRefusedWithoutSayingIt(t *testing.T) {
+	for reference, want := range map[string]string{
+		"hunter2-hunter2":                       "it must be file:NAME, env:VARIABLE or gcp:",
+		"":                                      "it must be file:",
+		"FILE:x":                                "it must be file:",
+		"vault:x":                               "it must be file:",
+		"file:":                                 "file: takes the plain name",
+		"file:..":                               "file: takes",
+		"file:.hidden":                          "file: takes",
+		"file:a/b":                              "without a folder",
+		`file:a\b`:                              "without a folder",
+		"file:/etc/passwd":                      "without a folder",
+		"file:x\n":                              "file: takes",
+		"file:" + strings.Repeat("x", 256):      "file: takes",
+		"env:":                                  "env: takes",
+		"env:A-B":                               "env: takes",
+		"env:SERVO_KEYS":                        "the variable SERVO_KEYS is the worker's own",
+		"env:OTEL_EXPORTER_OTLP_HEADERS":        "is the worker's own",
+		"env:OTEL_EXPORTER_OTLP_TRACES_HEADERS": "is the worker's own",
+		"gcp:key":                               "gcp: takes projects/PROJECT/secrets/SECRET",
+		"gcp:projects/p/secrets/k/versions/":    "gcp: takes",
+		"gcp:projects/p/secrets/../versions/1":  "gcp: takes",
+		"gcp:projects/p/secrets/k/versions/1:x": "gcp: takes",
+		"gcp:projects/p/locations/eu/secrets/k": "gcp: takes",
+		"gcp:projects/p/secrets/k?alt=media":    "gcp: takes",
+		"gcp:projects/p/secrets/k/versions/1/more": "gcp: takes",
+	} {
+		_, err := plan.ParseSecret(reference)
+		require.ErrorContains(t, err, want, reference)
+		require.NotContains(t, err.Error(), "hunter2", "what stands there may be a secret itself")
+	}
+}
+
+func TestPlansAreCheckedForTheirSecrets(t *testing.T) {
+	many := map[string]string{}
+	for i := range plan.MaxSecrets + 1 {
+		many["S"+strings.Repeat("x", i)] = "file:x"
+	}
+	for name, c := range map[string]struct {
+		work plan.Work
+		want string
+	}{
+		"a value":     {plan.Work{Command: []string{"x"}, Secrets: map[string]string{"T": "hunter2"}}, "asset raw/weather: secret T: it must be file:"},
+		"a query":     {plan.Work{SQL: "x", Secrets: map[string]string{"T": "file:t"}}, "asset raw/weather has secrets, which are for commands"},
+		"a variable":  {plan.Work{Command: []string{"x"}, Secrets: map[string]string{"A B": "file:t"}}, `secret "A B" cannot be an environment variable`},
+		"Servo's own": {plan.Work{Command: []string{"x"}, Secrets: map[string]string{"SERVO_BIN": "file:t"}}, `secret "SERVO_BIN" cannot be an environment variable`},
+		"twice":       {plan.Work{Command: []string{"x"}, Secrets: map[string]string{"T": "file:t"}, Env: map[string]string{"T": "t"}}, "T is both in env and in secrets"},
+		"too many":    {plan.Work{Command: []string{"x"}, Secrets: many}, "has 101 secrets; at most 100 are allowed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := build(t, plan.Request{Root: "/p", Assets: weather(), All: true, Partitions: selection(t, "date=2012-01-02..2012-01-03")})
+			p.Assets["raw/weather"] = c.work
+			data, err := json.Marshal(p)
+			require.NoError(t, err)
+			_, err = plan.Decode(data)
+			require.ErrorContains(t, err, c.want)
+			require.NotContains(t, err.Error(), "hunter2")
+		})
+	}
+}
+
+// What plans were called before there were secrets, they still are: runs that were
+// asked for under a run key are found by it.
+func TestAPlanWithoutSecretsIsWhatItWas(t *testing.T) {
+	p := &plan.Plan{SchemaVersion: 1, Root: "/p", Assets: map[string]plan.Work{
+		"a/b": {Command: []string{"sh"}, Env: map[string]string{"A": "b"}},
+	}, Tasks: []plan.Task{{}}}
+	p.Tasks[0].TaskKey, p.Tasks[0].AssetKey = "a/b", "a/b"
+	data, sha, err := p.Encode()
+	require.NoError(t, err)
+	require.Equal(t, `{"assets":{"a/b":{"command":["sh"],"env":{"A":"b"}}},"root":"/p","schema_version":1,`+
+		`"tasks":[{"asset_key":"a/b","task_key":"a/b"}]}`, string(data))
+	require.Equal(t, olderSHA, sha)
+	fingerprint, err := p.Fingerprint()
+	require.NoError(t, err)
+	require.Equal(t, olderFingerprint, fingerprint)
+	again, err := plan.Decode(data)
+	require.NoError(t, err)
+	require.Nil(t, again.Assets["a/b"].Secrets)
+
+	w := again.Assets["a/b"]
+	w.Secrets = map[string]string{"T": "file:t"}
+	again.Assets["a/b"] = w
+	data, _, err = again.Encode()
+	require.NoError(t, err)
+	require.Contains(t, string(data), `"secrets":{"T":"file:t"}`)
+}
+
+// Of the build before there were secrets.
+const (
+	olderSHA         = "75042bd075125f17b1ca23bf2fbfb8140bb124c0f23e14628555364e7f8df770"
+	olderFingerprint = "4107ff46c9cb403338623f8725f757a69746df19db5154562afee79ef16ad062"
+)

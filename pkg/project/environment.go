@@ -1,0 +1,70 @@
+package project
+
+import (
+	"gopkg.in/yaml.v3"
+
+	"github.com/servo-orchestration/servo/pkg/plan"
+)
+
+// env reads environment variables; numbers and truth values are texts here.
+func (f yamlFile) env(n *yaml.Node) map[string]string {
+	env := map[string]string{}
+	f.variables(n, "env", maxList, func(name string, n *yaml.Node) {
+		if n.Kind != yaml.ScalarNode {
+			f.fail(n, "", "an environment variable must be text, and is %s", kindOf(n))
+			return
+		}
+		env[name] = n.Value
+	})
+	return env
+}
+
+// secrets reads environment variables whose values workers find. What is no reference
+// is not shown: it may be a secret itself.
+func (f yamlFile) secrets(n *yaml.Node) map[string]string {
+	secrets := map[string]string{}
+	f.variables(n, "secrets", plan.MaxSecrets, func(name string, n *yaml.Node) {
+		if n.Kind != yaml.ScalarNode {
+			f.fail(n, "", "the reference to a secret must be text, and is %s", kindOf(n))
+			return
+		}
+		if _, err := plan.ParseSecret(n.Value); err != nil {
+			f.fail(n, "say where it is, never what it is", "%s is no reference to a secret: %v", name, err)
+			return
+		}
+		secrets[name] = n.Value
+	})
+	return secrets
+}
+
+// variables reads a mapping by names of environment variables.
+func (f yamlFile) variables(n *yaml.Node, what string, most int, read func(name string, n *yaml.Node)) {
+	known := fields{}
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		key := resolve(n.Content[i])
+		if !plan.ValidVariable(key.Value) {
+			f.fail(key, "use letters, digits and _; SERVO_ is reserved", "%s cannot be an environment variable", quoteShort(key.Value))
+		}
+		known[key.Value] = func(n *yaml.Node) { read(key.Value, n) }
+	}
+	f.mapping(n, what, known)
+	if len(known) > most {
+		f.fail(n, "", "a command may have %d of %s", most, what)
+	}
+}
+
+// checkTwice reports variables that are both in env and in secrets.
+func (f yamlFile) checkTwice(asset *yaml.Node, w *plan.Work) {
+	for i := 0; i+1 < len(asset.Content); i += 2 {
+		secrets := resolve(asset.Content[i+1])
+		if resolve(asset.Content[i]).Value != "secrets" || secrets.Kind != yaml.MappingNode {
+			continue
+		}
+		for j := 0; j+1 < len(secrets.Content); j += 2 {
+			key := resolve(secrets.Content[j])
+			if _, ok := w.Env[key.Value]; ok {
+				f.fail(key, "remove one of them", "%s is both in env and in secrets", quoteShort(key.Value))
+			}
+		}
+	}
+}

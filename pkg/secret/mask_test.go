@@ -1,0 +1,120 @@
+package secret_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/servo-orchestration/servo/pkg/secret"
+)
+
+func TestAMaskHidesValuesAndTheirLines(t *testing.T) {
+	key := "-----BEGIN KEY-----\nMIIEvQIBADANBg\nshort\n-----END KEY-----\n"
+	m := secret.NewMask([]string{"hunter2", "abc", "four", "hunter2-and-more", key, "  padded \n", "say \"x\""})
+	for text, want := range map[string]string{
+		"":                              "",
+		"nothing":                       "nothing",
+		"the password is hunter2.":      "the password is ***.",
+		"hunter2":                       "***",
+		"hunter2hunter2 hunter2":        "*** ***",
+		"hunter2-and-more":              "***",
+		"hunter2-and-mor":               "***-and-mor",
+		"hunter":                        "hunter",
+		"abc is too short":              "abc is too short",
+		"four is not":                   "*** is not",
+		key:                             "***",
+		"of it MIIEvQIBADANBg, a line":  "of it ***, a line",
+		"of it short, which is":         "of it short, which is",
+		"padded":                        "***",
+		`file "say \"x\""`:              `file "***"`,
+		"[  padded \n]":                 "[***]",
+		"\xffhunter2\x00":               "\xff***\x00",
+		strings.Repeat("hunter2 ", 100): strings.Repeat("*** ", 100),
+	} {
+		require.Equal(t, want, m.String(text), "%q", text)
+		require.Equal(t, want, string(m.Bytes([]byte(text))), "%q", text)
+	}
+	var none *secret.Mask
+	require.Equal(t, "hunter2", none.String("hunter2"))
+	require.Equal(t, "hunter2", (&secret.Mask{}).String("hunter2"))
+	require.Equal(t, "abc", secret.NewMask([]string{"abc", ""}).String("abc"))
+}
+
+func TestWhatOverlapsIsHiddenWhole(t *testing.T) {
+	m := secret.NewMask([]string{"abcdef", "defghi", "cdef"})
+	require.Equal(t, "x***y", m.String("xabcdefghiy"))
+	require.Equal(t, "x***y", m.String("xabcdefdefghiy"))
+	require.Equal(t, "x***y", m.String("xabcdefy"))
+}
+
+// However a text is split, what is written of it is the same, and has nothing of what is hidden.
+func TestAMaskHidesWhatIsSplitOverWrites(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringMatching(`[ab\n]{0,60}`).Draw(t, "text")
+		values := rapid.SliceOfN(rapid.StringMatching(`[ab\n]{1,20}`), 0, 4).Draw(t, "values")
+		m := secret.NewMask(values)
+		want := m.String(text)
+		require.Equal(t, naive(values, text), want)
+		var got bytes.Buffer
+		w := m.Writer(&got)
+		for rest := text; rest != ""; {
+			n := rapid.IntRange(1, len(rest)).Draw(t, "written at once")
+			written, err := w.Write([]byte(rest[:n]))
+			require.NoError(t, err)
+			require.Equal(t, n, written)
+			rest = rest[n:]
+		}
+		require.NoError(t, w.Flush())
+		require.Equal(t, want, got.String())
+	})
+}
+
+// naive hides by looking for everything everywhere.
+func naive(values []string, text string) string {
+	covered := make([]bool, len(text))
+	cover := func(hide string, least int) {
+		for i := 0; len(hide) >= least && i+len(hide) <= len(text); i++ {
+			for j := range hide {
+				covered[i+j] = covered[i+j] || text[i:i+len(hide)] == hide
+			}
+		}
+	}
+	for _, value := range values {
+		cover(value, 4)
+		cover(strings.TrimSpace(value), 4)
+		for line := range strings.SplitSeq(value, "\n") {
+			cover(line, 8)
+		}
+	}
+	var clean strings.Builder
+	for i := range text {
+		switch {
+		case !covered[i]:
+			clean.WriteByte(text[i])
+		case i == 0 || !covered[i-1]:
+			clean.WriteString("***")
+		}
+	}
+	return clean.String()
+}
+
+func BenchmarkMask(b *testing.B) {
+	text := bytes.Repeat([]byte("2012-02-29 12:00:00 INFO loaded 1,024 rows of weather into the warehouse\n"), 14_000)
+	for _, n := range []int{1, 30} {
+		values := make([]string, n)
+		for i := range values {
+			values[i] = fmt.Sprintf("%c%06d-a-secret-of-some-length", 'A'+i, i*7919)
+		}
+		m := secret.NewMask(values)
+		b.Run(fmt.Sprintf("%d", n), func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				m.Bytes(text)
+			}
+		})
+	}
+}

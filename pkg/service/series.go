@@ -1,0 +1,80 @@
+package service
+
+import (
+	"slices"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/dispatcher"
+	"github.com/servo-orchestration/servo/pkg/sweeper"
+)
+
+// known is a metric with the values of its labels that are sure to be asked for: a series
+// for each choice of them.
+type known struct {
+	metric string
+	labels []label
+}
+
+// label is a label's name, and the values that it may have.
+type label struct {
+	name   string
+	values []string
+}
+
+// knownOf are the series of each service.
+var knownOf = map[string][]known{
+	"servo-compactor": {
+		{"servo_publishes_total", nil},
+		{"servo_published_rows_total", nil},
+		{"servo_publish_conflicts_total", nil},
+		{"servo_compaction_failures_total", nil},
+		{"servo_domains_open", nil},
+		{"servo_handovers_total", []label{{"result", []string{"ok", "error"}}}},
+		routes("POST /v1/compact", "POST /v1/notifications"),
+	},
+	"servo-dispatcher": {
+		{"servo_dispatches_waiting", nil},
+		{"servo_domains_open", nil},
+		{"servo_handovers_total", []label{{"result", []string{"ok", "error"}}}},
+		{"servo_queue_tasks_total", []label{{"kind", []string{"dispatch", "timer"}}, {"result", []string{"created", "exists", "invalid", "error"}}}},
+		routes("POST /v1/reconcile", "POST /v1/notifications", contract.CallbackPattern, dispatcher.TimerPattern),
+	},
+	"servo-sweeper": {
+		{"servo_sweeps_total", []label{{"kind", []string{"due", "full"}}, {"result", []string{"ok", "error"}}}},
+		{"servo_swept_domains_total", []label{{"kind", []string{"due", "full"}}}},
+		{"servo_swept_groups_total", nil},
+		{"servo_late_sweeps_total", nil},
+		routes(sweeper.Pattern),
+	},
+}
+
+// everywhere are the series that all services have.
+var everywhere = []known{
+	{"servo_refused_callers_total", []label{{"reason", []string{reasonUnknown, reasonNotAllowed, reasonUnavailable}}}},
+	{"servo_store_requests_total", []label{{"op", []string{"create", "get", "list", "delete"}}, {"kind", []string{"manifests"}}, {"result", []string{"ok"}}}},
+}
+
+func routes(patterns ...string) known {
+	return known{"servo_http_requests_total", []label{{"route", patterns}, {"status", []string{"200", "500", "503"}}}}
+}
+
+// begin has the series of a service begin at 0. Who reads them sees by how much they
+// rise: of one that appears with its first failure that is nothing.
+func (m *metrics) begin(service string) {
+	for _, of := range [][]known{everywhere, knownOf[service]} {
+		for _, k := range of {
+			m.beginAt(k.metric, k.labels)
+		}
+	}
+}
+
+// beginAt begins a metric's series with each choice of labels, and what is chosen already.
+func (m *metrics) beginAt(metric string, labels []label, chosen ...string) {
+	if len(labels) == 0 {
+		m.Add(metric, 0, chosen...)
+		return
+	}
+	for _, value := range labels[0].values {
+		m.beginAt(metric, labels[1:], append(slices.Clip(chosen), labels[0].name, value)...)
+	}
+}

@@ -259,11 +259,10 @@ func TestServicesRunAPipelineTogether(t *testing.T) {
 		requireFile(t, filepath.Join(marks, key), "x\n")
 	}
 	_, metrics := c.call(http.MethodGet, c.url("compactor")+"/metrics")
-	require.Contains(t, metrics, "servo_publishes_total ")
+	require.Regexp(t, `(?m)^servo_publishes_total [1-9]`, metrics)
 	_, metrics = c.call(http.MethodGet, c.url("dispatcher")+"/metrics")
 	require.Contains(t, metrics, `servo_queue_tasks_total{kind="dispatch",result="created"} 4`)
-	require.NotContains(t, metrics, `kind="dispatch",result="exists"`, "each is dispatched once, however many hand-overs see it wait")
-	require.NotContains(t, metrics, `kind="ledger",result="not_found",op="list"`)
+	require.Contains(t, metrics, `servo_queue_tasks_total{kind="dispatch",result="exists"} 0`, "each is dispatched once, however many hand-overs see it wait")
 	for _, route := range []struct {
 		service, method, path string
 		want                  int

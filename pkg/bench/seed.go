@@ -71,6 +71,7 @@ func (cfg Config) seed(ctx context.Context, dir string, tasks, perRun int) (err 
 	s := &seeder{cfg: cfg, clock: then, store: store, ids: ids.NewSource(then.Now, nil), plans: map[int]*seededPlan{}}
 	s.appender = ledger.NewAppender(ledger.Config{
 		Domain: Domain(), Store: store, IDs: s.ids, Clock: then, Logger: cfg.Logger,
+		Company:   time.Hour, // whoever folds has all of them written
 		OnDurable: func(e ledger.Entry) { s.waiting = append(s.waiting, compactor.Entry{ID: e.Name, Data: e.Data}) },
 	})
 	s.folding, err = compactor.Open(ctx, compactor.Config{
@@ -92,12 +93,19 @@ func (cfg Config) seed(ctx context.Context, dir string, tasks, perRun int) (err 
 // run appends a run with so many tasks that all have succeeded, and folds now and
 // then.
 func (s *seeder) run(ctx context.Context, tasks int) error {
-	group, err := s.events(ctx, tasks)
+	groups, err := s.groups(ctx, tasks)
 	if err != nil {
 		return err
 	}
-	if _, err := s.appender.Append(ctx, group); err != nil {
+	// Each report is a group, as of a worker, and so a row of the ledger's entries; only
+	// the entries are fewer.
+	if _, err := s.appender.Append(ctx, groups[0]); err != nil {
 		return err
+	}
+	for _, group := range groups[1:] {
+		if err := s.appender.AppendSoon(ctx, group); err != nil {
+			return err
+		}
 	}
 	if s.tasks += tasks; s.tasks < seededAtOnce {
 		return nil
@@ -106,6 +114,9 @@ func (s *seeder) run(ctx context.Context, tasks int) error {
 }
 
 func (s *seeder) fold(ctx context.Context) error {
+	if err := s.appender.Flush(ctx); err != nil {
+		return err
+	}
 	_, err := s.folding.Step(ctx, compactor.Request{Entries: s.waiting})
 	s.folding.AwaitMerges()
 	s.waiting, s.tasks = nil, 0
@@ -148,32 +159,39 @@ func (s *seeder) plan(ctx context.Context, tasks int) (*seededPlan, error) {
 	return p, nil
 }
 
-// events are those of a run from its trigger to the end of its last task.
-func (s *seeder) events(ctx context.Context, tasks int) ([]*event.Envelope, error) {
+// groups are what is appended of a run: its trigger with its plan, and of each task that
+// a queue took it, and its end.
+func (s *seeder) groups(ctx context.Context, tasks int) ([][]*event.Envelope, error) {
 	p, err := s.plan(ctx, tasks)
 	if err != nil {
 		return nil, err
 	}
 	run, planID := s.ids.New(), s.ids.New()
-	payloads := []event.Payload{
+	of := func(payloads ...event.Payload) []*event.Envelope {
+		group := make([]*event.Envelope, len(payloads))
+		for i, p := range payloads {
+			group[i] = &event.Envelope{Domain: Domain(), CorrelationID: run, Actor: "bench", Payload: p}
+		}
+		return group
+	}
+	groups := [][]*event.Envelope{of(
 		&event.RunTriggered{RunID: run, PlanID: planID, Trigger: event.Trigger{Type: "manual"}},
 		&event.PlanCreated{
 			RunID: run, PlanID: planID, PlanRef: p.ref, Fingerprint: p.sha, TasksTotal: int32(tasks), Tasks: p.tasks, //nolint:gosec // few
 		},
-	}
+	)}
 	now := event.At(s.clock.Now())
 	for _, def := range p.tasks {
-		payloads = append(payloads, &event.TaskFinished{
-			AttemptRef: event.AttemptRef{
-				RunID: run, TaskKey: def.TaskKey, Attempt: 1, AttemptID: ids.AttemptID(Domain(), run, def.TaskKey, 1), WorkerID: "bench",
-			},
-			Outcome: event.Succeeded, StartedAt: now, CompletedAt: now,
+		ref := event.AttemptRef{
+			RunID: run, TaskKey: def.TaskKey, Attempt: 1, AttemptID: ids.AttemptID(Domain(), run, def.TaskKey, 1), WorkerID: "bench",
+		}
+		dispatched := &event.DispatchEnqueued{
+			DispatchID: ids.DispatchID(run, def.TaskKey, 1), RunID: run, TaskKey: def.TaskKey, Attempt: 1, CloudTaskID: ref.AttemptID,
+		}
+		groups = append(groups, of(dispatched), of(&event.TaskFinished{
+			AttemptRef: ref, Outcome: event.Succeeded, StartedAt: now, CompletedAt: now,
 			Output: &event.Output{URI: "assets/" + Domain().Path() + "/" + def.TaskKey + "/" + run},
-		})
+		}))
 	}
-	group := make([]*event.Envelope, len(payloads))
-	for i, p := range payloads {
-		group[i] = &event.Envelope{Domain: Domain(), CorrelationID: run, Actor: "bench", Payload: p}
-	}
-	return group, nil
+	return groups, nil
 }

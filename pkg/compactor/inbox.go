@@ -17,7 +17,17 @@ type Entry struct {
 	// nil: it is read from the store.
 	Data []byte
 
-	refused bool // by an older build, or for now
+	refused bool  // by an older build, or for now
+	size    int64 // of what it holds, where that is known and not at hand
+}
+
+// bytes is how much the entry holds, as far as that is known.
+func (e Entry) bytes() int64 { return max(e.size, int64(len(e.Data))) }
+
+// slim is the entry without its bytes, which are read again.
+func (e Entry) slim() Entry {
+	e.size, e.Data = e.bytes(), nil
+	return e
 }
 
 // Request asks for entries to be folded.
@@ -59,8 +69,13 @@ type Result struct {
 // LazyDelay is how long a lazy entry waits for company, at most.
 const LazyDelay = 2 * time.Second
 
-// maxBatch bounds the entries that one batch takes.
-const maxBatch = 2000
+const (
+	// maxBatch bounds the entries that one batch takes.
+	maxBatch = 2000
+	// maxHeld bounds what entries that wait hold, in bytes: the others' are read from the
+	// store. Where folding fails for long, they are many.
+	maxHeld = 64 << 20
+)
 
 // waiter is told what became of a request.
 type waiter chan<- answer
@@ -92,6 +107,7 @@ type inbox struct {
 
 	mu      sync.Mutex
 	waiting batch
+	held    int64 // bytes of the entries that wait
 	urgent  bool
 	due     time.Time // when what waits for company has waited enough
 	wake    chan struct{}
@@ -105,7 +121,13 @@ func newInbox(c clock.Clock) *inbox {
 func (b *inbox) put(r Request, patience time.Duration, w waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.waiting.entries = append(b.waiting.entries, r.Entries...)
+	for _, e := range r.Entries {
+		if b.held+int64(len(e.Data)) > maxHeld {
+			e = e.slim()
+		}
+		b.held += int64(len(e.Data))
+		b.waiting.entries = append(b.waiting.entries, e)
+	}
 	b.waiting.barrier = b.waiting.barrier || r.Barrier
 	b.waiting.sweep, b.waiting.through = b.waiting.sweep || r.Sweep, max(b.waiting.through, r.Through)
 	b.waiting.settle = b.waiting.settle || r.Settle
@@ -150,12 +172,15 @@ func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 		}
 	}
 	taken = b.waiting
-	b.waiting = batch{}
+	b.waiting, b.held = batch{}, 0
 	if len(taken.entries) > maxBatch {
 		// The rest goes with the next batch, and so do those who wait for it. What a sweep's
 		// listing finds is said with this one, and what the markers come to with both.
 		b.waiting = batch{
 			entries: taken.entries[maxBatch:], waiters: taken.waiters, settle: taken.settle, sweep: taken.sweep, through: taken.through,
+		}
+		for _, e := range b.waiting.entries {
+			b.held += int64(len(e.Data))
 		}
 		taken = batch{entries: taken.entries[:maxBatch:maxBatch], rest: b.waiting.entries, barrier: taken.barrier, sweep: taken.sweep, through: taken.through}
 		return taken, 0, true

@@ -1,6 +1,7 @@
 package compactor_test
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/repair"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -97,6 +99,43 @@ func TestALedgerThatHasLostEntriesIsNotRebuiltUnasked(t *testing.T) {
 	require.NoError(t, err)
 	rebuildBare(t, w)
 	require.Equal(t, []string{"a=SUCCEEDED"}, w.states(w.open("three"), run))
+	w.verify()
+}
+
+// Seen to fail: the run was FAILED afterwards, its tasks were gone, and the rebuild said
+// that the state was the same as it was.
+func TestALedgerThatHasLostAPlanIsNotRebuiltUnasked(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	w.Now = w.clock.Now()
+	triggered := &event.RunTriggered{RunID: w.ids.New()}
+	payloads := w.Triggered(triggered, foldtest.Task("a"), foldtest.Task("b"))
+	created, ok := payloads[1].(*event.PlanCreated)
+	require.True(t, ok)
+	doc, err := json.Marshal(map[string]any{"tasks": created.Tasks})
+	require.NoError(t, err)
+	created.PlanRef, created.TasksTotal, created.Tasks = plan.Ref(foldtest.Domain, created.PlanID), int32(len(created.Tasks)), nil //nolint:gosec // two
+	_, err = w.blobs.Put(t.Context(), created.PlanRef, doc)
+	require.NoError(t, err)
+	w.step(c, w.append(payloads...))
+	w.step(c, w.append(w.Finished(triggered.RunID, "a", 1, event.Succeeded)))
+	want := w.states(c, triggered.RunID)
+	require.NoError(t, w.blobs.Delete(t.Context(), created.PlanRef))
+	report, err := repair.Verify(t.Context(), w.repair())
+	require.NoError(t, err)
+	require.Equal(t, 1, report.Lost)
+	_, err = repair.Rebuild(t.Context(), w.repair())
+	lost := new(repair.LostError)
+	require.ErrorAs(t, err, &lost)
+	require.Contains(t, lost.Groups[0], created.PlanRef)
+	require.Equal(t, want, w.states(w.open("two"), triggered.RunID))
+
+	_, err = w.blobs.Put(t.Context(), created.PlanRef, doc)
+	require.NoError(t, err)
+	result, err := repair.Rebuild(t.Context(), w.repair())
+	require.NoError(t, err)
+	require.True(t, result.Recorded)
+	require.Equal(t, want, w.states(w.open("three"), triggered.RunID))
 	w.verify()
 }
 

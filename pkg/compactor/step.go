@@ -27,9 +27,23 @@ import (
 const (
 	// readers is how many objects are read at once.
 	readers = 16
-	// chunk bounds the entries that one publish records, when there are many.
-	chunk = maxBatch
+	// chunk and chunkBytes bound the entries that one publish records, when there are many
+	// or they are large: all that they hold is in memory at once, and twice as much
+	// decoded.
+	chunk      = maxBatch
+	chunkBytes = 32 << 20
 )
+
+// portion is how many entries one publish records: at least one.
+func portion(entries []Entry) int {
+	bytes := int64(0)
+	for i, e := range entries {
+		if bytes += e.bytes(); i > 0 && (i == chunk || bytes > chunkBytes) {
+			return i
+		}
+	}
+	return len(entries)
+}
 
 // errNeedBarrier says that a group cannot be folded on what was announced alone:
 // a timer fired, or a run is not known and what made it may be in the ledger.
@@ -112,7 +126,7 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 		}
 		for _, name := range listed {
 			c.told(name.Object.Updated)
-			entries = append(entries, Entry{ID: name.Entry})
+			entries = append(entries, Entry{ID: name.Entry, size: name.Object.Size})
 		}
 	}
 	entries = c.unknown(entries)
@@ -129,7 +143,7 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 	unread := map[string]bool{}
 	var decisions []fold.Group
 	for len(entries) > 0 {
-		n := min(len(entries), chunk)
+		n := portion(entries)
 		part := entries[:n]
 		entries = entries[n:]
 		groups, decisive, err := c.groups(ctx, part, unread)
@@ -215,7 +229,7 @@ func (c *Compactor) unknown(entries []Entry) []Entry {
 		if order := strings.Compare(a.ID, b.ID); order != 0 {
 			return order
 		}
-		return len(b.Data) - len(a.Data)
+		return cmp.Or(len(b.Data)-len(a.Data), cmp.Compare(b.size, a.size))
 	})
 	entries = slices.CompactFunc(entries, func(a, b Entry) bool { return a.ID == b.ID })
 	return slices.DeleteFunc(entries, func(e Entry) bool { return c.recorded(e.ID) })

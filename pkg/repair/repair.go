@@ -129,6 +129,11 @@ func (cfg Config) replay(ctx context.Context, entries []*state.Entry, from strin
 			out.lost = append(out.lost, fmt.Sprintf("ledger: entry %s, group %s is recorded and not there", row.Entry, row.Group))
 			continue
 		}
+		if err == nil {
+			var gone []string
+			gone, err = cfg.plansGone(ctx, g)
+			out.lost = append(out.lost, gone...)
+		}
 		if err != nil {
 			return replayed{}, err
 		}
@@ -144,6 +149,24 @@ func (cfg Config) replay(ctx context.Context, entries []*state.Entry, from strin
 		}
 	}
 	return out, nil
+}
+
+// plansGone are the plans that a group names and that are not there, a line each: without
+// them a run has no tasks. Plans are stored before they are named, and never deleted.
+func (cfg Config) plansGone(ctx context.Context, g fold.Group) (lines []string, err error) {
+	for ref, p := range g.Plans {
+		if p.Err == "" {
+			continue
+		}
+		_, err := cfg.Store.Head(ctx, ref)
+		switch {
+		case errors.Is(err, blob.ErrNotFound):
+			lines = append(lines, fmt.Sprintf("ledger: entry %s, group %s names %s, which is not there", g.Entry, g.ID, ref))
+		case err != nil && !errors.Is(err, blob.ErrInvalid):
+			return nil, err
+		}
+	}
+	return lines, nil
 }
 
 // unkept are the runs that a group names which would not be kept any more.
@@ -294,7 +317,7 @@ func (e *LostError) Error() string {
 	if n := len(e.Groups); n > 1 {
 		groups = fmt.Sprintf("%d groups", n)
 	}
-	text.WriteString("the ledger lacks " + groups + " that the state has folded, and a rebuild would forget what was said there: tasks that have ended may run again")
+	text.WriteString("the ledger lacks " + groups + " that the state has folded, or their plans, and a rebuild would forget what was said there: tasks that have ended may run again")
 	for _, line := range e.Groups[:min(some, len(e.Groups))] {
 		text.WriteString("\n  " + line)
 	}

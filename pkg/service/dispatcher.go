@@ -240,6 +240,8 @@ func (d *dispatchers) fill(ctx context.Context, find dispatcher.Finder) error {
 }
 
 func (d *dispatchers) fillOne(ctx context.Context, find dispatcher.Finder, domain ids.Domain) error {
+	ctx, done := context.WithCancel(ctx) // until when the domain is in use
+	defer done()
 	// What the last process appended and nobody folded may say that a task has
 	// ended: it is folded first.
 	result, err := d.client(domain).Compact(ctx, compactor.Request{Barrier: true})

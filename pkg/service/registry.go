@@ -11,12 +11,8 @@ import (
 )
 
 // maxDomains bounds how many domains a process keeps open. One more takes the place of
-// the one that nobody has asked for the longest, if that is as long as idleAfter: longer
-// than any request takes.
-const (
-	maxDomains = 10_000
-	idleAfter  = 5 * time.Minute
-)
+// the one, of those that no request uses, that nobody has asked for the longest.
+const maxDomains = 10_000
 
 // openTimeout is how long it may take to open a domain: its state is read, as large
 // as it is. Whoever asked for it asks again, and finds it open.
@@ -51,8 +47,9 @@ type opened[T any] struct {
 	ok     bool
 	err    error
 
-	used time.Time // guarded by the registry's lock, as the next ones are
-	stop context.CancelFunc
+	users int       // requests that have it; guarded by the registry's lock, as the next ones are
+	used  time.Time // when the last one asked
+	stop  context.CancelFunc
 	gone chan struct{} // closed when the place is free again; nil while nobody wants it
 }
 
@@ -61,10 +58,11 @@ func newRegistry[T any](m *metrics, c clock.Clock, open func(context.Context, id
 }
 
 // get gives what a domain has; false if there is no such domain, which is not kept.
+// The domain stays open for as long as ctx, of the request that wants it, is not done.
 // It needs run to be running.
 func (r *registry[T]) get(ctx context.Context, d ids.Domain) (value T, ok bool, err error) {
 	for {
-		o, first, leaving, err := r.place(d)
+		o, first, leaving, err := r.place(ctx, d)
 		if err != nil {
 			return value, false, err
 		}
@@ -90,36 +88,48 @@ func (r *registry[T]) get(ctx context.Context, d ids.Domain) (value T, ok bool, 
 	}
 }
 
+// use has a domain's place stay until the request that uses it has ended.
+func (r *registry[T]) use(ctx context.Context, o *opened[T]) {
+	o.users++
+	o.used = r.clock.Now()
+	context.AfterFunc(ctx, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		o.users--
+	})
+}
+
 // place is a domain's place; first: it is new, and the caller has it opened. Where there
 // is none yet, leaving is closed when the caller may look again.
-func (r *registry[T]) place(d ids.Domain) (o *opened[T], first bool, leaving <-chan struct{}, err error) {
+func (r *registry[T]) place(ctx context.Context, d ids.Domain) (o *opened[T], first bool, leaving <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.clock.Now()
 	if o = r.domains[d]; o != nil {
 		if o.gone != nil {
 			return nil, false, o.gone, nil
 		}
-		o.used = now
+		r.use(ctx, o)
 		return o, false, nil, nil
 	}
 	if len(r.domains) >= r.limit {
-		leaving := r.giveUp(now)
+		leaving := r.giveUp()
 		if leaving == nil {
 			return nil, false, nil, fmt.Errorf("open %s: %d domains are open already, and all in use; run more instances", d, r.limit)
 		}
 		return nil, false, leaving, nil
 	}
-	o = &opened[T]{domain: d, done: make(chan struct{}), used: now}
+	o = &opened[T]{domain: d, done: make(chan struct{})}
+	r.use(ctx, o)
 	r.domains[d] = o
 	return o, true, nil, nil
 }
 
-// giveUp has the domain end that nobody has asked for the longest; nil if all are in use.
-func (r *registry[T]) giveUp(now time.Time) <-chan struct{} {
+// giveUp has the domain end that nobody has asked for the longest; nil if all are in use,
+// or just being opened.
+func (r *registry[T]) giveUp() <-chan struct{} {
 	var oldest *opened[T]
 	for _, o := range r.domains {
-		if o.stop != nil && now.Sub(o.used) >= idleAfter && (oldest == nil || o.used.Before(oldest.used)) {
+		if o.stop != nil && o.users == 0 && (oldest == nil || o.used.Before(oldest.used)) {
 			oldest = o
 		}
 	}
@@ -158,10 +168,10 @@ func (r *registry[T]) serve(ctx context.Context, o *opened[T]) {
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	r.mu.Lock()
-	o.stop = stop
-	r.mu.Unlock()
 	r.settle(o, s, nil)
+	r.mu.Lock()
+	o.stop, o.used = stop, r.clock.Now() // not given up before somebody could ask for it again
+	r.mu.Unlock()
 	s.run(ctx)
 
 	<-ctx.Done() // it is there for as long as its place is

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -168,30 +169,54 @@ func TestOneDomainMoreTakesThePlaceOfOneThatIsIdle(t *testing.T) {
 			}}, nil
 		})
 		r.limit = 2
-		get := func(d ids.Domain) error {
-			_, ok, err := r.get(t.Context(), d)
-			if err == nil {
-				require.True(t, ok)
-			}
-			return err
+		ask := func(d ids.Domain) (end func(), err error) {
+			request, cancel := context.WithCancel(t.Context())
+			_, ok, err := r.get(request, d)
+			require.Equal(t, err == nil, ok)
+			return func() { cancel(); synctest.Wait() }, err
 		}
 		another := ids.Domain{Tenant: "initech", Workspace: "prod"}
-		require.NoError(t, get(acme))
-		require.NoError(t, get(globex))
-		require.ErrorContains(t, get(another), "2 domains are open already, and all in use")
-		require.NoError(t, (clock.System{}).Sleep(t.Context(), idleAfter))
-		require.NoError(t, get(acme))
-		require.NoError(t, get(another), "in place of globex, which nobody asked for")
+		acmes, err := ask(acme)
+		require.NoError(t, err)
+		globexs, err := ask(globex)
+		require.NoError(t, err)
+		_, err = ask(another)
+		require.ErrorContains(t, err, "2 domains are open already, and all in use")
+		globexs()
+		anothers, err := ask(another)
+		require.NoError(t, err, "in place of globex, which no request uses")
 		require.Equal(t, map[ids.Domain]int{acme: 1, globex: 0, another: 1}, runs)
-		require.ErrorContains(t, get(globex), "all in use")
+		_, err = ask(globex)
+		require.ErrorContains(t, err, "all in use")
 		require.Equal(t, 2.0, m.values["servo_domains_open"])
 
-		require.NoError(t, (clock.System{}).Sleep(t.Context(), idleAfter))
-		require.NoError(t, get(another))
-		var both sync.WaitGroup
-		both.Go(func() { require.NoError(t, get(globex)) })
-		synctest.Wait()
-		require.ErrorContains(t, get(acme), "all in use", "its place is given up already, and globex has it")
-		both.Wait()
+		acmes()
+		anothers()
+		began := clock.System{}.Now()
+		_, err = ask(globex)
+		require.NoError(t, err, "in place of acme, which was asked for first")
+		require.Equal(t, time.Second, clock.System{}.Now().Sub(began), "and not before that has ended")
+		_, err = ask(another)
+		require.NoError(t, err, "it is open still")
+		_, err = ask(acme)
+		require.ErrorContains(t, err, "all in use")
+	})
+}
+
+// A sweep of all domains asks for each once: more than may be open.
+func TestMoreDomainsThanMayBeOpenAreServedOneAfterTheOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := running(t, newMetrics(), func(_ context.Context, d ids.Domain) (*served[string], error) { return serve(d.String()), nil })
+		r.limit = 10
+		for i := range 100 {
+			request, end := context.WithCancel(t.Context())
+			d := ids.Domain{Tenant: "t", Workspace: fmt.Sprintf("w%d", i)}
+			value, ok, err := r.get(request, d)
+			require.NoError(t, err)
+			require.True(t, ok)
+			require.Equal(t, d.String(), value)
+			end()
+			synctest.Wait()
+		}
 	})
 }

@@ -137,10 +137,13 @@ var (
 			} {
 				problems = append(problems, check())
 			}
-			if c.Keys != "" {
-				_, _, err := c.keys()
-				problems = append(problems, err)
-			} else if c.inCloud() {
+			for _, file := range []string{c.Keys, c.WorkerKeys} {
+				if file != "" {
+					_, err := ReadKeys(file)
+					problems = append(problems, err)
+				}
+			}
+			if c.Keys == "" && c.inCloud() {
 				problems = append(problems, errors.New("--keys is missing: a bucket is no place for signing keys; name a file, for example one that is mounted from a secret"))
 			}
 			if c.verifies() && c.Queue == LocalQueue && (c.Identity != GoogleIdentity || c.Audience != c.URL) {

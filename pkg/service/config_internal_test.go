@@ -17,13 +17,13 @@ func TestEverythingThatIsWrongWithAConfigurationIsSaidAtOnce(t *testing.T) {
 	var out strings.Builder
 	env := map[string]string{
 		"SERVO_CONCURRENCY": "many", "SERVO_WORKER_URL": "ftp://x", "SERVO_DISPATCH_RATE": "-1", "SERVO_TENANT_WEIGHTS": "acme=3,globex",
-		"SERVO_WORKER_URLS": "gpu=http://gpu:1,large", "SERVO_KEYS": "/not/there", "SERVO_QUEUE": "projects/p", "SERVO_CALLERS": " ,",
+		"SERVO_WORKER_URLS": "gpu=http://gpu:1,large", "SERVO_KEYS": "/not/there", "SERVO_WORKER_KEYS": "/nor/there", "SERVO_QUEUE": "projects/p", "SERVO_CALLERS": " ,",
 	}
 	_, err := parse(dispatcherKind, []string{"--listen", "nowhere", "--log-level", "loud", "--trace-ratio", "half", "extra"}, func(name string) string { return env[name] }, &out)
 	for _, want := range []string{
 		`unexpected argument "extra"`, `SERVO_CONCURRENCY "many": want a value of type int`, "--store is missing", `--listen "nowhere"`, `--log-level "loud"`,
 		"--compactor-url is missing", `--worker-url "ftp://x"`, "--dispatch-rate is -1", `--tenant-weights: "globex"`,
-		`--worker-urls: "large"`, "/not/there", `--queue "projects/p"`, `--callers " ," names nobody`, `--trace-ratio "half": want a value of type float`,
+		`--worker-urls: "large"`, "/not/there", "/nor/there", `--queue "projects/p"`, `--callers " ," names nobody`, `--trace-ratio "half": want a value of type float`,
 	} {
 		require.ErrorContains(t, err, want)
 	}
@@ -158,11 +158,11 @@ subscription: *a
 	for _, want := range []string{
 		`line 2: keep-runs "a while": want a value of type duration`, `line 3: servo-compactor has no setting "config"`,
 		`line 4: servo-compactor has no setting "keep_runs"`, "line 5: store is there twice", "line 6: log-level: want a text or a number",
-		"line 7: callers: there is no value", "line 9: subscription: there is no value",
+		"line 7: callers: there is no value", "line 9: subscription: want the value itself, and not its alias",
 	} {
 		require.ErrorContains(t, err, want)
 	}
-	for text, want := range map[string]string{"- a\n": "want lines like store:", "a: [": "yaml", "just text": "want lines like store:"} {
+	for text, want := range map[string]string{"- a\n": "want lines like store:", "a: [": "yaml", "just text": "want lines like store:", "store: /d\n---\nstore: /e\n": "one document"} {
 		_, err := configured(t, compactorKind, text, []string{"--store", "/d"}, nil)
 		require.ErrorContains(t, err, want, text)
 	}

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -119,8 +120,12 @@ func fromFile(f *flag.FlagSet, path string, given map[string]bool) (problems []e
 		return []error{fmt.Errorf("--config: %w", err)}
 	}
 	var document yaml.Node
-	if err := yaml.Unmarshal(data, &document); err != nil {
+	file := yaml.NewDecoder(bytes.NewReader(data))
+	if err := file.Decode(&document); err != nil && !errors.Is(err, io.EOF) {
 		return []error{fmt.Errorf("--config %s: %w", path, err)}
+	}
+	if err := file.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return []error{fmt.Errorf("--config %s: want one document, and no more behind ---", path)}
 	}
 	if len(document.Content) == 0 { // an empty file, or one of comments
 		return nil
@@ -182,6 +187,8 @@ func settingOf(node *yaml.Node) (string, error) {
 		for i := 0; i < len(node.Content); i += 2 {
 			parts = append(parts, node.Content[i].Value+"="+node.Content[i+1].Value)
 		}
+	case yaml.AliasNode:
+		return "", errors.New("want the value itself, and not its alias")
 	default:
 		if node.Kind != yaml.ScalarNode || node.Tag == "!!null" {
 			return "", errors.New("there is no value")

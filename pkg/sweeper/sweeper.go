@@ -48,7 +48,7 @@ const (
 	dueWithin, fullWithin = 2 * time.Minute, 29 * time.Minute
 	// strayAge is how old a marker must be that is of a domain with nothing in it, to be
 	// deleted: that whoever created it is about to publish is out of the question then.
-	strayAge = 24 * time.Hour
+	strayAge = time.Hour
 )
 
 // Config is what a sweeper works with.
@@ -83,7 +83,8 @@ type Result struct {
 	Failed int `json:"failed"`
 	// Missed are those whose turn did not come before the sweep was to end.
 	Missed int `json:"missed,omitempty"`
-	// Late is by how much the oldest marker was found late.
+	// Late is by how much the oldest marker was found late, of those of domains that have
+	// something.
 	Late time.Duration `json:"-"`
 }
 
@@ -124,9 +125,6 @@ func (s *Sweeper) sweepAll(ctx context.Context, full bool) (Result, error) {
 	}
 	tasks := tasksOf(markers, all, now)
 	result := Result{Full: full, Domains: len(tasks)}
-	if len(markers) > 0 {
-		result.Late = now.Sub(markers[0].At)
-	}
 	errs := make([]error, len(tasks), len(tasks)+2) //nolint:mnd // of listing, and of what was missed
 	var missed atomic.Int64
 	var mu sync.Mutex
@@ -138,10 +136,13 @@ func (s *Sweeper) sweepAll(ctx context.Context, full bool) (Result, error) {
 				missed.Add(1)
 				return nil
 			}
-			folded, err := s.sweep(ctx, t)
+			folded, empty, err := s.sweep(ctx, t)
 			mu.Lock()
 			defer mu.Unlock()
 			result.Folded += folded
+			if len(t.markers) > 0 && !empty {
+				result.Late = max(result.Late, now.Sub(t.markers[0].At))
+			}
 			if err != nil {
 				result.Failed++
 				errs[i] = fmt.Errorf("sweep %s: %w", t.domain, err)
@@ -185,7 +186,8 @@ func tasksOf(markers []due.Marker, all []ids.Domain, now event.Time) []*task {
 	return tasks
 }
 
-func (s *Sweeper) sweep(ctx context.Context, t *task) (int, error) {
+// sweep gives how many groups were folded, and whether there is nothing in the domain.
+func (s *Sweeper) sweep(ctx context.Context, t *task) (folded int, empty bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	request := compactor.Request{Barrier: true, Sweep: true}
@@ -194,25 +196,26 @@ func (s *Sweeper) sweep(ctx context.Context, t *task) (int, error) {
 	}
 	result, err := s.Compact(ctx, t.domain, request)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
+	empty = result.Revision == 0
 	if result.Folded > 0 {
 		s.Logger.InfoContext(ctx, "sweep found ledger entries that nobody had announced",
 			slog.String("domain", t.domain.String()), slog.Int("groups", result.Folded))
 	}
 	attended := result.Attended
-	if result.Revision == 0 { // there is nothing in it, and no revision to say what may be deleted
+	if empty { // there is nothing in it, and no revision to say what may be deleted
 		attended = event.At(s.Clock.Now().Add(-strayAge))
 	} else if err := s.Repair(ctx, t.domain, result.Revision); err != nil {
-		return result.Folded, err
+		return result.Folded, false, err
 	}
 	for _, m := range t.markers {
 		if m.At > attended {
 			continue
 		}
 		if err := due.Delete(ctx, s.Store, m); err != nil {
-			return result.Folded, err
+			return result.Folded, empty, err
 		}
 	}
-	return result.Folded, nil
+	return result.Folded, empty, nil
 }

@@ -181,13 +181,15 @@ func TestINV5MarkersStayUntilTheirDomainIsSwept(t *testing.T) {
 	require.Equal(t, kept, w.left())
 }
 
-func TestMarkersOfNothingGoAfterADay(t *testing.T) {
+// They are nobody's delay: an alert is not to go off for a tenant that is gone.
+func TestMarkersOfNothingGoAfterAnHour(t *testing.T) {
 	w := newWorld(t)
 	w.empty = map[ids.Domain]bool{one: true}
-	w.mark(one, 25*time.Hour)
-	fresh := w.mark(one, 23*time.Hour)
-	_, err := w.sweeper().Sweep(t.Context(), false)
+	w.mark(one, 61*time.Minute)
+	fresh := w.mark(one, 58*time.Minute)
+	result, err := w.sweeper().Sweep(t.Context(), false)
 	require.NoError(t, err)
+	require.Zero(t, result.Late)
 	require.Equal(t, []due.Marker{fresh}, w.left())
 	require.Len(t, w.calls[one], 1, "there is nothing to repair")
 }

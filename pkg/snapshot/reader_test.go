@@ -41,7 +41,7 @@ var (
 type world struct {
 	*foldtest.World // says events; its state is not used
 
-	t        *testing.T
+	t        testing.TB
 	blobs    *memblob.Store
 	ids      *ids.Source
 	compact  *compactor.Compactor
@@ -51,7 +51,7 @@ type world struct {
 	options  compactor.Options
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{World: foldtest.New(t), t: t, blobs: memblob.New(memblob.Options{}), ids: ids.NewSource(still{}.Now, nil)}
 	w.appender = ledger.NewAppender(ledger.Config{

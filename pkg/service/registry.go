@@ -50,7 +50,7 @@ type opened[T any] struct {
 	users int       // requests that have it; guarded by the registry's lock, as the next ones are
 	used  time.Time // when the last one asked
 	stop  context.CancelFunc
-	gone chan struct{} // closed when the place is free again; nil while nobody wants it
+	gone  chan struct{} // closed when the place is free again; nil while nobody wants it
 }
 
 func newRegistry[T any](m *metrics, c clock.Clock, open func(context.Context, ids.Domain) (*served[T], error)) *registry[T] {

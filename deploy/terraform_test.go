@@ -35,6 +35,7 @@ type module struct {
 	used     map[string]hcl.Range
 	locals   map[string]hclsyntax.Expression
 	blocks   map[string]*hclsyntax.Block
+	moved    []*hclsyntax.Block
 }
 
 func load(t *testing.T) *module {
@@ -54,6 +55,10 @@ func load(t *testing.T) *module {
 		body, ok := file.Body.(*hclsyntax.Body)
 		require.True(t, ok)
 		for _, block := range body.Blocks {
+			if block.Type == "moved" { // what it is from is there no longer
+				m.moved = append(m.moved, block)
+				continue
+			}
 			m.declare(block)
 			m.walk(block.Body, nil)
 		}
@@ -151,6 +156,34 @@ func TestWhatIsReferredToIsThereAndWhatIsThereIsReferredTo(t *testing.T) {
 			require.Contains(t, block.Body.Attributes, "description", name)
 		}
 	}
+}
+
+// What an installation has is kept under its new address, and not made anew.
+func TestWhatWasRenamedIsMoved(t *testing.T) {
+	p := installed(t, nil)
+	address := func(block *hclsyntax.Block, name string) hcl.Traversal {
+		require.Contains(t, block.Body.Attributes, name)
+		traversal, diagnostics := hcl.AbsTraversalForExpr(block.Body.Attributes[name].Expr)
+		require.False(t, diagnostics.HasErrors(), diagnostics.Error())
+		return traversal
+	}
+	moved := map[string]string{}
+	for _, block := range p.moved {
+		require.Len(t, block.Body.Attributes, 2)
+		require.Empty(t, block.Body.Blocks)
+		from, to := address(block, "from"), address(block, "to")
+		require.NotContains(t, p.declared, nameOf(from), "%s", block.TypeRange)
+		require.Equal(t, from.RootName(), to.RootName(), "%s: of one type", block.TypeRange)
+		require.Len(t, to, 3)
+		at, ok := to[2].(hcl.TraverseIndex)
+		require.True(t, ok)
+		require.Contains(t, p.instances(nameOf(to)), at.Key.AsString())
+		moved[nameOf(from)] = nameOf(to)
+	}
+	require.Equal(t, map[string]string{
+		"google_cloud_run_v2_service.worker":                        "google_cloud_run_v2_service.workers",
+		"google_cloud_run_v2_service_iam_member.queue_calls_worker": "google_cloud_run_v2_service_iam_member.queue_calls_workers",
+	}, moved)
 }
 
 // value is what an expression without references is.

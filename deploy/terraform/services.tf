@@ -259,6 +259,17 @@ resource "google_cloud_run_v2_service_iam_member" "queue_calls_workers" {
   member   = "serviceAccount:${local.email["queue"]}"
 }
 
+# There was one worker, by the same name: it stays, and takes tasks meanwhile.
+moved {
+  from = google_cloud_run_v2_service.worker
+  to   = google_cloud_run_v2_service.workers["default"]
+}
+
+moved {
+  from = google_cloud_run_v2_service_iam_member.queue_calls_worker
+  to   = google_cloud_run_v2_service_iam_member.queue_calls_workers["default"]
+}
+
 resource "google_secret_manager_secret_iam_member" "keys" {
   for_each = {
     dispatcher        = { account = "dispatcher", secret = var.keys }

@@ -84,7 +84,7 @@ func (a *app) verifyCommand() *cobra.Command {
 func remedy(r repair.Report) string {
 	switch {
 	case r.Lost > 0:
-		return "the ledger has lost entries that the state has folded, or their plans: restore them under ledger/, archive/ or plans/, from a backup or the bucket's versions; " +
+		return "the ledger has lost entries that the state has folded, or their plans: restore them under ledger/, archive/ or plans/, from a backup, or in a bucket with `gcloud storage restore`; " +
 			"the state still has what they said, and a rebuild would forget it"
 	case r.Differences == 0:
 		return "outputs are not what was committed: restore them under assets/, or make them anew with `servo run ASSET`; a rebuild does not"
@@ -128,7 +128,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 				cfg.Forget = forget
 				result, err := repair.Rebuild(cmd.Context(), cfg)
 				if lost, ok := errors.AsType[*repair.LostError](err); ok {
-					return fmt.Errorf("%w\nrestore them under ledger/, archive/ or plans/, from a backup or the bucket's versions; or say --forget", lost)
+					return fmt.Errorf("%w\nrestore them under ledger/, archive/ or plans/, from a backup, or in a bucket with `gcloud storage restore`; or say --forget", lost)
 				}
 				if err != nil {
 					return err

@@ -2,10 +2,14 @@ package secret
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 )
 
 // What is hidden: shorter texts stand in any output by chance, and to replace them would
@@ -25,18 +29,25 @@ type Mask struct {
 	longest int
 }
 
-// NewMask hides values of 4 bytes or more, also without the space around them and as they
-// are quoted, and lines of 8 bytes or more.
+// NewMask hides values of 4 bytes or more, also without the space around them and as
+// programs write them in messages, addresses and JSON, and lines that have 8 bytes or more
+// without the space around them.
 func NewMask(values []string) *Mask {
 	m := &Mask{}
 	for _, value := range values {
-		m.hide(value, minHidden)
-		m.hide(strings.TrimSpace(value), minHidden)
-		quoted := strconv.Quote(value) // as messages name files, and programs show texts
-		m.hide(quoted[1:len(quoted)-1], minHidden)
+		for _, text := range []string{value, strings.TrimSpace(value)} {
+			if len(text) < minHidden {
+				continue // no form is shorter; those of a short text stand anywhere, as it does
+			}
+			for _, form := range forms(text) {
+				m.hide(form)
+			}
+		}
 		for line := range strings.Lines(value) {
-			m.hide(strings.TrimRight(line, "\r\n"), minHiddenLine)
-			m.hide(strings.TrimSpace(line), minHiddenLine)
+			if trimmed := strings.TrimSpace(line); len(trimmed) >= minHiddenLine { // space is indentation elsewhere
+				m.hide(strings.TrimRight(line, "\r\n"))
+				m.hide(trimmed)
+			}
 		}
 	}
 	for i := range m.texts {
@@ -45,8 +56,51 @@ func NewMask(values []string) *Mask {
 	return m
 }
 
-func (m *Mask) hide(text string, least int) {
-	if len(text) >= least && !slices.Contains(m.texts[text[0]], text) {
+// forms are a text, and how programs write it.
+func forms(text string) []string {
+	plain := quotedJSON(text, false)
+	return []string{
+		text,
+		inner(strconv.Quote(text)), // as messages name files, and programs show texts
+		url.QueryEscape(text), url.PathEscape(text),
+		quotedJSON(text, true), plain, ascii(plain),
+	}
+}
+
+// inner is what is between quotes.
+func inner(quoted string) string { return quoted[1 : len(quoted)-1] }
+
+// quotedJSON is a text in JSON. Go's is fit for HTML unless one asks it not to be; that of
+// other languages is not.
+func quotedJSON(text string, html bool) string {
+	var out bytes.Buffer
+	to := json.NewEncoder(&out)
+	to.SetEscapeHTML(html)
+	if err := to.Encode(text); err != nil { // never: a text has JSON, and memory takes it
+		return text
+	}
+	return inner(strings.TrimSuffix(out.String(), "\n"))
+}
+
+// ascii is a text in JSON as Python's json.dumps has it.
+func ascii(plain string) string {
+	var out strings.Builder
+	for _, r := range plain {
+		switch {
+		case r <= '~':
+			out.WriteRune(r)
+		case r <= 0xffff:
+			fmt.Fprintf(&out, `\u%04x`, r)
+		default:
+			high, low := utf16.EncodeRune(r)
+			fmt.Fprintf(&out, `\u%04x\u%04x`, high, low)
+		}
+	}
+	return out.String()
+}
+
+func (m *Mask) hide(text string) {
+	if !slices.Contains(m.texts[text[0]], text) {
 		m.texts[text[0]] = append(m.texts[text[0]], text)
 		m.longest = max(m.longest, len(text))
 	}

@@ -44,6 +44,39 @@ func TestAMaskHidesValuesAndTheirLines(t *testing.T) {
 	require.Equal(t, "abc", secret.NewMask([]string{"abc", ""}).String("abc"))
 }
 
+// What a program logs is often an address or JSON.
+func TestAMaskHidesValuesAsProgramsWriteThem(t *testing.T) {
+	m := secret.NewMask([]string{"correct horse battery staple", "a<b>&c/dé", "esc\x1b<key>", "smile\U0001f600", " in space&\n"})
+	for text, want := range map[string]string{
+		"https://x/correct%20horse%20battery%20staple/y": "https://x/***/y",
+		"https://x/?p=correct+horse+battery+staple&q":    "https://x/?p=***&q",
+		`{"p":"a\u003cb\u003e\u0026c/dé"}`:               `{"p":"***"}`,  // Go
+		`{"p": "a<b>&c/d\u00e9"}`:                        `{"p": "***"}`, // Python
+		`{"p":"esc\u001b<key>"}`:                         `{"p":"***"}`,  // JavaScript
+		`{"p": "smile\ud83d\ude00"}`:                     `{"p": "***"}`,
+		"?p=a%3Cb%3E%26c%2Fd%C3%A9":                      "?p=***",
+		"?p=in+space%26":                                 "?p=***",
+		`"in space\u0026"`:                               `"***"`,
+		"correct horse":                                  "correct horse",
+	} {
+		require.Equal(t, want, m.String(text), "%q", text)
+	}
+	short := secret.NewMask([]string{"<", "é\n"})
+	require.Equal(t, `\u003c %C3%A9 \u00e9`, short.String(`\u003c %C3%A9 \u00e9`), "what is too short as it is")
+}
+
+func TestIndentationIsNotHidden(t *testing.T) {
+	m := secret.NewMask([]string{"first line\n        \n      four\n        and a third"})
+	for text, want := range map[string]string{
+		"          indented":       "          indented",
+		"      four":               "      four",
+		"        and a third":      "***",
+		"  and a third, elsewhere": "  ***, elsewhere",
+	} {
+		require.Equal(t, want, m.String(text), "%q", text)
+	}
+}
+
 func TestWhatOverlapsIsHiddenWhole(t *testing.T) {
 	m := secret.NewMask([]string{"abcdef", "defghi", "cdef"})
 	require.Equal(t, "x***y", m.String("xabcdefghiy"))
@@ -54,8 +87,8 @@ func TestWhatOverlapsIsHiddenWhole(t *testing.T) {
 // However a text is split, what is written of it is the same, and has nothing of what is hidden.
 func TestAMaskHidesWhatIsSplitOverWrites(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.StringMatching(`[ab\n]{0,60}`).Draw(t, "text")
-		values := rapid.SliceOfN(rapid.StringMatching(`[ab\n]{1,20}`), 0, 4).Draw(t, "values")
+		text := rapid.StringMatching(`[ab \n]{0,60}`).Draw(t, "text")
+		values := rapid.SliceOfN(rapid.StringMatching(`[ab \n]{1,20}`), 0, 4).Draw(t, "values")
 		m := secret.NewMask(values)
 		want := m.String(text)
 		require.Equal(t, naive(values, text), want)
@@ -87,7 +120,10 @@ func naive(values []string, text string) string {
 		cover(value, 4)
 		cover(strings.TrimSpace(value), 4)
 		for line := range strings.SplitSeq(value, "\n") {
-			cover(line, 8)
+			if trimmed := strings.TrimSpace(line); len(trimmed) >= 8 {
+				cover(line, 8)
+				cover(trimmed, 8)
+			}
 		}
 	}
 	var clean strings.Builder

@@ -9,7 +9,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -126,7 +125,7 @@ func Start(t *testing.T, o Options) *Cluster {
 	n := max(o.Instances, 1)
 	for name, instances := range map[string]int{"compactor": n, "dispatcher": n, "sweeper": 1} {
 		for range instances {
-			c.instances[name] = append(c.instances[name], freeAddress(t))
+			c.instances[name] = append(c.instances[name], FreeAddress(t))
 		}
 		c.URL[name] = c.inTurn(c.instances[name])
 	}
@@ -195,14 +194,6 @@ func (c *Cluster) inTurn(addresses []string) string {
 	})
 	c.T.Cleanup(proxy.Close)
 	return proxy.URL
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // get is the answer to a request, with a line break at least; "" if it is not 200.

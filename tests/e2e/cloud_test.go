@@ -40,6 +40,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue/cloudtasks/cloudtasksfake"
 	"github.com/servo-orchestration/servo/pkg/queue/localqueue"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/tests/clustertest"
 )
 
 // cloud is what the services find in a cloud: a bucket, its notifications, and
@@ -105,7 +106,7 @@ func startCloud(t *testing.T, lost, twice int, fullEvery string) *cloud {
 			Manifests: manifest.New(manifest.Config{Domain: domain, Store: objects, IDs: source, Clock: clock.System{}}),
 		},
 		environ:  []string{"STORAGE_EMULATOR_HOST=" + strings.TrimPrefix(storage.URL, "http://"), binding.TasksEmulator + "=" + tasks},
-		address:  map[string]string{"compactor": freeAddress(t), "dispatcher": freeAddress(t), "sweeper": freeAddress(t)},
+		address:  map[string]string{"compactor": clustertest.FreeAddress(t), "dispatcher": clustertest.FreeAddress(t), "sweeper": clustertest.FreeAddress(t)},
 		account:  map[string]string{},
 		notified: true,
 	}

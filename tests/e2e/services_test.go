@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -31,6 +30,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/service"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/tests/clustertest"
 )
 
 // programs builds the programs under test, once, and gives their folder.
@@ -128,7 +128,7 @@ func (c *cluster) startAll() {
 	}
 	for _, name := range services {
 		if c.address[name] == "" {
-			c.address[name] = freeAddress(c.t)
+			c.address[name] = clustertest.FreeAddress(c.t)
 		}
 	}
 	for _, name := range services {
@@ -145,15 +145,6 @@ func (c *cluster) startAll() {
 		Appender:  ledger.NewAppender(ledger.Config{Domain: domain, Store: p.Objects, IDs: p.IDs, Clock: p.Clock}),
 		Compactor: folding,
 	})
-}
-
-// freeAddress is one that nobody listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func (c *cluster) url(name string) string { return "http://" + c.address[name] }

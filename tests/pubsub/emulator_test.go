@@ -35,6 +35,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/service"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/tests/clustertest"
 )
 
 const (
@@ -43,14 +44,6 @@ const (
 	subscription = "projects/acme/subscriptions/compactor"
 	patience     = time.Minute
 )
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
-}
 
 // emulator starts the emulator that gcloud brings, and gives a client of it, and what ends
 // it: the end of the test else.
@@ -67,7 +60,7 @@ func emulator(t *testing.T) (client *pubsub.Client, end func()) {
 	if err != nil {
 		t.Skip("the emulator is not installed: gcloud components install pubsub-emulator")
 	}
-	address := freeAddress(t)
+	address := clustertest.FreeAddress(t)
 	host, port, err := net.SplitHostPort(address)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -112,7 +105,7 @@ func newDomain(t *testing.T, client *pubsub.Client) *domain {
 // test else.
 func (d *domain) compactor(args ...string) (address string, end func()) {
 	d.t.Helper()
-	address = freeAddress(d.t)
+	address = clustertest.FreeAddress(d.t)
 	ctx, stop := context.WithCancel(d.t.Context())
 	var running sync.WaitGroup
 	end = sync.OnceFunc(func() { stop(); running.Wait() })

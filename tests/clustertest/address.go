@@ -1,0 +1,28 @@
+package clustertest
+
+import (
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// FreeAddress is one of this machine that nobody listens on. It is none of those that a
+// system gives to connections, one of which may take it before it is listened on.
+func FreeAddress(t *testing.T) string {
+	t.Helper()
+	const first, ports, tries = 15_000, 15_000, 100
+	var err error
+	for range tries {
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(first+rand.IntN(ports))) //nolint:gosec // no secret
+		var l net.Listener
+		if l, err = new(net.ListenConfig).Listen(t.Context(), "tcp", address); err == nil {
+			require.NoError(t, l.Close())
+			return address
+		}
+	}
+	require.NoError(t, err, "no port of %d is free", ports)
+	return ""
+}

@@ -117,7 +117,7 @@ func (s *seeder) fold(ctx context.Context) error {
 	if err := s.appender.Flush(ctx); err != nil {
 		return err
 	}
-	_, err := s.folding.Step(ctx, compactor.Request{Entries: s.waiting})
+	_, err := s.folding.Step(ctx, compactor.Request{Entries: s.waiting, Barrier: true})
 	s.folding.AwaitMerges()
 	s.waiting, s.tasks = nil, 0
 	s.clock.by = max(s.clock.by-seededEvery, 0)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/query/render"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -43,7 +45,7 @@ func (a *app) ledgerCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if err := a.events(v.State, recorded); err != nil {
+				if err := a.events(cmd.Context(), v.Snapshot, recorded); err != nil {
 					return err
 				}
 				if more {
@@ -61,7 +63,7 @@ func (a *app) ledgerCommand() *cobra.Command {
 }
 
 // events writes events: as they stand in the ledger, or a line each.
-func (a *app) events(s *state.State, recorded []*engine.Recorded) error {
+func (a *app) events(ctx context.Context, snap *snapshot.Snapshot, recorded []*engine.Recorded) error {
 	if a.format == render.JSON {
 		for _, r := range recorded {
 			line := r.Line
@@ -80,7 +82,9 @@ func (a *app) events(s *state.State, recorded []*engine.Recorded) error {
 	infos := make([]engine.EventInfo, len(recorded))
 	for i, r := range recorded {
 		infos[i] = r.Info()
-		infos[i].Judge(s)
+	}
+	if err := engine.Judge(ctx, snap, infos); err != nil {
+		return err
 	}
 	return list(a, eventColumns, infos)
 }

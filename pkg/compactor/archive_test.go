@@ -123,6 +123,9 @@ func TestTwoWeeksLaterAllIsAsItWas(t *testing.T) {
 		x, err := engine.ExplainTask(t.Context(), w.blobs, latest(c), event.At(w.clock.Now()), run, "a")
 		require.NoError(t, err)
 		require.Len(t, x.Events, 4, "with those of the entry that was passed by")
+		for _, e := range x.Events {
+			require.Equal(t, e.Entry == never, e.Outcome == "", "what folding came to is found in history")
+		}
 		found, more, err := engine.Events(t.Context(), w.blobs, foldtest.Domain, nil, engine.Filter{Entry: entries[1].ID})
 		require.NoError(t, err)
 		require.False(t, more)

@@ -83,14 +83,17 @@ type Options struct {
 	MaxInline int64
 	// MinBase is how many bytes of deltas make a new base at least; 0: 8 MiB.
 	MinBase int64
-	// KeepEntries is how long the live state has entries of the ledger, longer than
-	// anybody announces them again; 0: 8 days.
+	// KeepEntries is how long the live state has entries of the ledger, and longer as far
+	// as listings are not complete; 0: 15 minutes.
 	KeepEntries time.Duration
+	// KeepLedger is how long they stay in the ledger at least; then they leave it for the
+	// archive; 0: 8 days.
+	KeepLedger time.Duration
 	// KeepRuns is how long runs are kept after they were triggered, if they have ended; 0:
 	// [KeepRuns].
 	KeepRuns time.Duration
 	// ArchiveSpan is what leaves the ledger for the archive together, once all of it is
-	// older than that: a day at a time; 0: 24 hours.
+	// old enough: a day at a time; 0: 24 hours.
 	ArchiveSpan time.Duration
 	// Markers has the domain marked as due before it is published in a state in which
 	// something can get stuck, for sweepers that go by markers.
@@ -175,6 +178,7 @@ func (o Options) withDefaults() Options {
 	o.MaxInline = cmp.Or(o.MaxInline, maxInline)
 	o.MinBase = cmp.Or(max(o.MinBase, 0), minBase)
 	o.KeepEntries = cmp.Or(max(o.KeepEntries, 0), keepEntries)
+	o.KeepLedger = cmp.Or(max(o.KeepLedger, 0), keepLedger)
 	o.KeepRuns = cmp.Or(max(o.KeepRuns, 0), KeepRuns)
 	o.Retention = o.Retention.WithDefaults()
 	if o.Decode == nil {

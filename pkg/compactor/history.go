@@ -14,9 +14,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// keepEntries is how long the live state has entries of the ledger: Pub/Sub
-// repeats a notification for seven days.
-const keepEntries = 8 * 24 * time.Hour
+const (
+	// keepEntries is how long the live state has entries of the ledger: as long as it has
+	// runs that have ended. Who announces one of before is answered by its name.
+	keepEntries = state.ClosedAfter
+	// keepLedger is how long the ledger itself has them, where they cost least to read.
+	keepLedger = 8 * 24 * time.Hour
+)
 
 // KeepRuns is how long runs are kept where nothing else is said: a year and a month, so
 // that one can be compared with that of a year before.
@@ -128,6 +132,7 @@ func (c *Compactor) extend(
 	// An id of its own each: a file is collected when nothing that is named by its id
 	// is referred to, and these do not live equally long.
 	segment = fileOf(f, manifest.StateKey(c.Domain, f.Table, manifest.TierHistory, c.IDs.New()))
+	segment.MinEntry, segment.MaxEntry = f.MinEntry, f.MaxEntry
 	return kept, segment, c.create(ctx, segment.Key, f.Data)
 }
 

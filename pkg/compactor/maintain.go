@@ -46,12 +46,13 @@ func (c *Compactor) Maintain(ctx context.Context) (more bool, err error) {
 	return revisions || files || entries, err
 }
 
-// archiveEntries moves entries to the archive that no revision looks for: those below
-// the cut of the oldest one that exists. A later one has no lower cut, and knows what
+// archiveEntries moves entries to the archive that have been in the ledger for long and
+// that no revision looks for: those below the cut of the oldest one that exists. A later one has no lower cut, and knows what
 // is below it by name; so whoever may still publish neither lists nor reads them.
 func (c *Compactor) archiveEntries(ctx context.Context) (more bool, err error) {
 	oldest := c.collector.Oldest()
-	if !c.archiver.Due(oldest.EntriesFrom) {
+	cut := min(oldest.EntriesFrom, ids.AtTime(c.Clock.Now().Add(-c.KeepLedger)))
+	if !c.archiver.Due(cut) {
 		return false, nil
 	}
 	if c.Archiving != nil {
@@ -65,7 +66,7 @@ func (c *Compactor) archiveEntries(ctx context.Context) (more bool, err error) {
 	if exists, err := c.collector.Exists(ctx, oldest); err != nil || !exists {
 		return err == nil, err // another collector, or a rebuild, was faster: there is another oldest one
 	}
-	return c.archiver.Archive(ctx, oldest.EntriesFrom, func(ctx context.Context) (bool, error) {
+	return c.archiver.Archive(ctx, cut, func(ctx context.Context) (bool, error) {
 		return c.collector.InForce(ctx, oldest)
 	})
 }

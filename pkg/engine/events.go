@@ -281,7 +281,9 @@ func ExplainTask(ctx context.Context, store blob.Store, snap *snapshot.Snapshot,
 	events := make([]EventInfo, len(recorded))
 	for i, r := range recorded {
 		events[i] = r.Info()
-		events[i].Judge(snap.State)
+	}
+	if err := Judge(ctx, snap, events); err != nil {
+		return nil, err
 	}
 	x := Explain(s, row, now, events)
 	x.EventsLeftOut = more

@@ -1,11 +1,14 @@
 package engine
 
 import (
+	"context"
 	"slices"
 	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -122,19 +125,27 @@ type EventInfo struct {
 	Reason  string             `json:"reason,omitempty"`
 }
 
-// Judge fills in what folding the event's group came to.
-func (e *EventInfo) Judge(s *state.State) {
-	if row := s.Entries.Get(state.Key2{A: e.Entry, B: e.Group}); row != nil {
-		e.Outcome, e.Reason = row.Outcome, strings.TrimSpace(row.Reason+" "+row.Detail)
+// Judge fills in what folding the events' groups came to, as far as that is known.
+func Judge(ctx context.Context, snap *snapshot.Snapshot, events []EventInfo) error {
+	keys := make([]state.Key2, len(events))
+	for i, e := range events {
+		keys[i] = state.Key2{A: e.Entry, B: e.Group}
 	}
+	rows, err := snap.Groups(ctx, keys)
+	if err != nil && !manifest.Damaged(err) { // what is damaged explains nothing, and hides nothing else
+		return err
+	}
+	for i, key := range keys {
+		if row := rows[key]; row != nil {
+			events[i].Outcome, events[i].Reason = row.Outcome, strings.TrimSpace(row.Reason+" "+row.Detail)
+		}
+	}
+	return nil
 }
 
-// Explain makes the explanation of a task of a run.
+// Explain makes the explanation of a task of a run, with events that are judged.
 func Explain(s *state.State, task *state.Task, now event.Time, events []EventInfo) *Explanation {
 	x := explainer{s: s, run: s.Runs.Get(task.RunID), task: task, now: now}
-	for i := range events {
-		events[i].Judge(s)
-	}
 	e := &Explanation{
 		RunID: task.RunID, RunState: x.run.State, TaskKey: task.TaskKey, Kind: task.Kind, State: task.State,
 		Attempts: x.attempts(), Upstreams: x.upstreams(task.TaskKey), Timers: x.timers(),

@@ -9,6 +9,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -179,8 +180,10 @@ func TestAnEventIsJudgedByWhatFoldingItsGroupCameTo(t *testing.T) {
 	run := w.Run(foldtest.Task("a"))
 	g := w.Group(w.Beat(run, "a", 7)) // of an attempt that proves nothing was lost
 	w.Apply(g)
-	x := engine.Explain(w.State, w.Task(run, "a"), event.At(w.Now), []engine.EventInfo{{Entry: g.Entry, Group: g.ID}})
-	require.NotEmpty(t, x.Events[0].Outcome)
+	events := []engine.EventInfo{{Entry: g.Entry, Group: g.ID}, {Entry: w.ID(), Group: g.ID}}
+	require.NoError(t, engine.Judge(t.Context(), &snapshot.Snapshot{State: w.State}, events))
+	require.NotEmpty(t, events[0].Outcome)
+	require.Empty(t, events[1].Outcome, "it is not folded")
 }
 
 func TestATaskIsFoundByItsKeyItsAssetAndAPartOfItsKey(t *testing.T) {

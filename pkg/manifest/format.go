@@ -179,6 +179,9 @@ type File struct {
 	// MinRun and MaxRun bound the run ids in the file; empty where it has none.
 	MinRun string `json:"min_run_id,omitempty"`
 	MaxRun string `json:"max_run_id,omitempty"`
+	// MinEntry and MaxEntry bound the entries of the ledger in a segment of ledger_entries.
+	MinEntry string `json:"min_entry_id,omitempty"`
+	MaxEntry string `json:"max_entry_id,omitempty"`
 }
 
 // Domain is whose state it is.

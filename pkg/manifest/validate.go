@@ -166,6 +166,9 @@ func validateFile(p *problem, d ids.Domain, path string, f *File, tier string) {
 	p.optionalULID(path+".min_run_id", f.MinRun)
 	p.optionalULID(path+".max_run_id", f.MaxRun)
 	p.check(f.MinRun <= f.MaxRun, "%s: min_run_id is greater than max_run_id", path)
+	p.optionalULID(path+".min_entry_id", f.MinEntry)
+	p.optionalULID(path+".max_entry_id", f.MaxEntry)
+	p.check(f.MinEntry <= f.MaxEntry, "%s: min_entry_id is greater than max_entry_id", path)
 }
 
 func isTable(s string) bool {

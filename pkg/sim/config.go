@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -26,8 +27,9 @@ type World struct {
 	// [compactor.Options].
 	MaxDeltas          int
 	MaxInline, MinBase int64
-	// KeepEntries is for how many minutes the live state keeps entries of the ledger.
-	KeepEntries int
+	// KeepEntries is for how many minutes the live state keeps entries of the ledger, and
+	// KeepLedger, or if that is 0 KeepEntries, for how many the ledger itself does.
+	KeepEntries, KeepLedger int
 	// KeepRuns is for how many minutes runs are kept that have ended; 0: for ever.
 	KeepRuns int
 	// ArchiveSpan is how many seconds of the ledger are archived together; 0: a day, which
@@ -50,6 +52,10 @@ func (c World) horizon() time.Duration { return time.Duration(c.Minutes) * time.
 
 func (c World) sweepers() int { return max(c.Sweepers, 1) }
 
+func (c World) keepLedger() time.Duration {
+	return time.Duration(cmp.Or(c.KeepLedger, c.KeepEntries)) * time.Minute
+}
+
 func (c World) keep() time.Duration { return time.Duration(max(c.Keep, 1)) * time.Second }
 
 // Draw is the world of a seed.
@@ -65,9 +71,9 @@ func Draw(seed uint64) World {
 	c.MaxInline = []int64{-1, 1000, 4000, 30_000}[tiers.IntN(4)]
 	c.MinBase = 200 + tiers.Int64N(10_000)
 	history := random(seed, "history", 0)
-	// No write takes as long as entries are kept: whoever writes may stand still for
-	// four minutes, and so may the write.
-	if c.KeepEntries = 12 + history.IntN(30); history.IntN(3) == 0 { // so long that runs are closed in it
+	// No write takes as long as entries are in the ledger: whoever writes may stand still
+	// for four minutes, and so may the write.
+	if c.KeepLedger = 12 + history.IntN(30); history.IntN(3) == 0 { // so long that runs are closed in it
 		c.Minutes += 20 + history.IntN(40)
 		c.Requests += 8 + history.IntN(16)
 		c.Tasks = min(c.Tasks, 3+history.IntN(8))
@@ -106,8 +112,9 @@ func Draw(seed uint64) World {
 		c.ArchiveSpan = 1 + archive.IntN(10)
 	}
 	if c.Spread && archive.IntN(2) == 0 { // a long world, of which much leaves the ledger
-		c.KeepEntries, c.Keep = 12+archive.IntN(6), 20+archive.IntN(100)
+		c.KeepLedger, c.Keep = 12+archive.IntN(6), 20+archive.IntN(100)
 	}
+	c.KeepEntries = 1 + random(seed, "entries", 0).IntN(c.KeepLedger)
 	c.Sweepers = 1
 	if due := random(seed, "due", 0); due.IntN(4) == 0 {
 		c.FullEvery = 5 + due.IntN(60)

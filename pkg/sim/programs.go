@@ -32,9 +32,9 @@ func (p *process) service(args ...string) service.Process {
 		Network: network{p}, Entropy: p.entropy, Codec: w.codec,
 		Compactor: compactor.Options{
 			MaxDeltas: w.cfg.MaxDeltas, MaxInline: w.cfg.MaxInline, MinBase: w.cfg.MinBase,
-			KeepEntries: time.Duration(w.cfg.KeepEntries) * time.Minute, KeepRuns: time.Duration(w.cfg.KeepRuns) * time.Minute,
-			ArchiveSpan: time.Duration(w.cfg.ArchiveSpan) * time.Second,
-			Retention:   w.cfg.retention(), Decode: p.decode(),
+			KeepEntries: time.Duration(w.cfg.KeepEntries) * time.Minute, KeepLedger: w.cfg.keepLedger(),
+			KeepRuns: time.Duration(w.cfg.KeepRuns) * time.Minute, ArchiveSpan: time.Duration(w.cfg.ArchiveSpan) * time.Second,
+			Retention: w.cfg.retention(), Decode: p.decode(),
 		},
 		OpenStore: func(context.Context, string) (blob.Store, io.Closer, error) { return store{p}, io.NopCloser(nil), nil },
 		OpenQueue: func(context.Context, service.QueueOptions) (queue.Queue, func(context.Context) error, error) {

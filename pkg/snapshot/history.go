@@ -216,6 +216,46 @@ func (s *Snapshot) WithRun(ctx context.Context, runID string) (*state.State, err
 	return closed, err
 }
 
+const entriesTable = "ledger_entries"
+
+// Groups are the rows of ledger_entries that groups have, live or in history.
+func (s *Snapshot) Groups(ctx context.Context, keys []state.Key2) (map[state.Key2]*state.Entry, error) {
+	found := map[state.Key2]*state.Entry{}
+	asked := map[state.Key2]bool{}
+	var least, greatest string
+	for _, key := range keys {
+		switch row := s.State.Entries.Get(key); {
+		case row != nil:
+			found[key] = row
+			continue
+		case len(asked) == 0:
+			least, greatest = key.A, key.A
+		}
+		asked[key] = true
+		least, greatest = min(least, key.A), max(greatest, key.A)
+	}
+	index, has := s.History.indexes[entriesTable]
+	if len(asked) == 0 || !has {
+		return found, nil
+	}
+	files, err := s.History.store.EntrySegments(ctx, index, least, greatest)
+	if err != nil {
+		return nil, fmt.Errorf("look for entries in history: %w", err)
+	}
+	for _, f := range files { // one at a time: all of it is in memory
+		rows, err := s.History.codec.Merge(ctx, fileSources(s.History.store, []manifest.File{f}))
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range rows.Entries {
+			if asked[row.Key()] {
+				found[row.Key()] = row
+			}
+		}
+	}
+	return found, nil
+}
+
 // LoadHistory reads all that a manifest has in history, or only of one table.
 func LoadHistory(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.Manifest, only string) (*state.Rows, error) {
 	var files []manifest.File

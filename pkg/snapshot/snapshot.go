@@ -33,6 +33,9 @@ type File struct {
 	Rows  int64
 	// MinRun and MaxRun bound the run ids in it; empty for tables without runs.
 	MinRun, MaxRun string
+	// MinEntry and MaxEntry bound the entries of the ledger; empty for other tables than
+	// ledger_entries.
+	MinEntry, MaxEntry string
 }
 
 // tables are the codecs, made once: making one reads the row type by reflection.
@@ -150,6 +153,20 @@ func (c *Codec) encode(e *encoder, rows *state.Rows) {
 	encode(e, c.t.limits, rows.Limits, nil)
 	encode(e, c.t.partitions, rows.Partitions, nil)
 	encode(e, c.t.entries, rows.Entries, nil)
+	if len(rows.Entries) > 0 && e.err == nil {
+		f := &e.files[len(e.files)-1]
+		f.MinEntry, f.MaxEntry = bounds(rows.Entries, func(r *state.Entry) string { return r.Entry })
+	}
+}
+
+// bounds are the least and the greatest id of rows, of which there is one at least. Not
+// all tables are in the order of them.
+func bounds[R any](rows []*R, id func(*R) string) (least, greatest string) {
+	least, greatest = id(rows[0]), id(rows[0])
+	for _, row := range rows {
+		least, greatest = min(least, id(row)), max(greatest, id(row))
+	}
+	return least, greatest
 }
 
 type encoder struct {
@@ -170,10 +187,7 @@ func encode[R table.Row](e *encoder, t *table.Table[R], rows []*R, run func(*R) 
 	}
 	f := File{Table: t.Name(), Data: data, Rows: int64(len(rows))}
 	if run != nil {
-		f.MinRun, f.MaxRun = run(rows[0]), run(rows[0])
-		for _, row := range rows { // not all tables are in their order
-			f.MinRun, f.MaxRun = min(f.MinRun, run(row)), max(f.MaxRun, run(row))
-		}
+		f.MinRun, f.MaxRun = bounds(rows, run)
 	}
 	e.files = append(e.files, f)
 }

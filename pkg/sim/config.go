@@ -114,6 +114,10 @@ func Draw(seed uint64) World {
 	if c.Spread && archive.IntN(2) == 0 { // a long world, of which much leaves the ledger
 		c.KeepLedger, c.Keep = 12+archive.IntN(6), 20+archive.IntN(100)
 	}
+	// As long as lunch, a night, a holiday: most of them longer than entries are kept.
+	if absence := random(seed, "absence", 0); c.Faults != (Faults{}) && absence.IntN(6) == 0 {
+		c.Faults.Absence = 1 + absence.IntN([]int{60, 24 * 60, 10 * 24 * 60}[absence.IntN(3)])
+	}
 	c.KeepEntries = 1 + random(seed, "entries", 0).IntN(c.KeepLedger)
 	c.Sweepers = 1
 	if due := random(seed, "due", 0); due.IntN(4) == 0 {

@@ -35,7 +35,12 @@ type Faults struct {
 	// Wipe: the projections are damaged, or deleted, this many times; somebody
 	// notices and has them rebuilt.
 	Wipe int
+	// Absence is for how many minutes, once, nothing runs at all; it begins before faults
+	// stop, which then do so later by as much.
+	Absence int
 }
+
+func (f Faults) absence() time.Duration { return time.Duration(f.Absence) * time.Minute }
 
 // dice draws what goes wrong. It belongs to the driver.
 type dice struct {
@@ -47,7 +52,7 @@ type dice struct {
 }
 
 // over reports whether faults have stopped.
-func (d *dice) over() bool { return d.w.elapsed() >= d.w.cfg.horizon() }
+func (d *dice) over() bool { return d.w.elapsed() >= d.w.horizon() }
 
 // chance draws an event of n in a thousand, and counts it.
 func (d *dice) chance(n int, name string) bool {

@@ -61,7 +61,7 @@ func (q *cloudQueue) deliver(id string, t *queued, regular bool) {
 	if regular && q.waiting[id] != t {
 		return // deleted meanwhile
 	}
-	if wait := q.w.faults.stalled(); wait > 0 {
+	if wait := max(q.w.faults.stalled(), q.w.keeping()); wait > 0 {
 		q.w.after(wait+q.w.faults.latency(), nil, func() { q.deliver(id, t, regular) })
 		return
 	}

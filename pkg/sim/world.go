@@ -45,6 +45,9 @@ type world struct {
 	counts     map[string]int
 	scratch    string
 
+	absentUntil time.Time // nothing runs before
+	kept        bool      // the cloud keeps until then what it is to deliver, and else gives up as ever
+
 	over  bool // all processes are being ended
 	swept bool // all domains were, after the world had come to rest
 	trace hash.Hash
@@ -110,16 +113,17 @@ func (w *world) drive() {
 		m.start()
 	}
 	w.every(time.Minute, w.faults.minute)
-	w.every(time.Second, w.restart)
+	w.restarts()
 	w.scheduleWipes()
-	deadline := w.start.Add(w.cfg.horizon() + patience)
+	w.scheduleAbsence()
+	deadline := w.start.Add(w.horizon() + patience)
 	var restSince time.Time
 	for w.step(deadline) && len(w.oracle.violations) == 0 {
 		if w.steps%64 != 0 {
 			continue
 		}
 		switch {
-		case w.elapsed() < w.cfg.horizon() || !w.load.done() || !w.oracle.atRest():
+		case w.elapsed() < w.horizon() || !w.load.done() || !w.oracle.atRest():
 			restSince = time.Time{}
 		case restSince.IsZero():
 			restSince = w.now()
@@ -160,6 +164,23 @@ func (w *world) every(d time.Duration, do func()) {
 	})
 }
 
+// keeping is for how long the cloud delivers nothing, because there is nobody.
+func (w *world) keeping() time.Duration {
+	wait := w.absentUntil.Sub(w.now())
+	if !w.kept || wait <= 0 {
+		return 0
+	}
+	return wait + w.faults.between(0, time.Minute)
+}
+
+// restarts restarts again and again.
+func (w *world) restarts() {
+	w.after(max(time.Second, w.absentUntil.Sub(w.now())), nil, func() {
+		w.restart()
+		w.restarts()
+	})
+}
+
 // restart starts what is down, sooner or later.
 func (w *world) restart() {
 	for _, m := range w.machines {
@@ -169,7 +190,34 @@ func (w *world) restart() {
 	}
 }
 
-func (w *world) down(m *machine) bool { return w.counts["under repair"] > 0 && m.kind != "worker" }
+func (w *world) down(m *machine) bool {
+	return w.now().Before(w.absentUntil) || w.counts["under repair"] > 0 && m.kind != "worker"
+}
+
+// horizon is when faults stop.
+func (w *world) horizon() time.Duration { return w.cfg.horizon() + w.cfg.Faults.absence() }
+
+// scheduleAbsence has nothing run for a while: what the queue and notifications have, and
+// what listings would find, waits, or is given up meanwhile.
+func (w *world) scheduleAbsence() {
+	long := w.cfg.Faults.absence()
+	if long == 0 {
+		return
+	}
+	r := random(w.cfg.Seed, "absence", 1)
+	at := time.Duration(r.Int64N(int64(w.cfg.horizon())))
+	w.kept = r.IntN(2) == 0
+	w.after(at, nil, func() {
+		w.fault("absence")
+		w.note("nothing runs for %s", long)
+		w.absentUntil = w.now().Add(long)
+		for _, m := range w.machines {
+			if m.alive != nil {
+				m.alive.kill("absence")
+			}
+		}
+	})
+}
 
 // freeze stops a process for a while: it does nothing, and then goes on.
 func (w *world) freeze(m *machine, d time.Duration) {
@@ -269,6 +317,10 @@ func (w *world) notify(to, key string, f deliveryFault) {
 	}
 	var deliver func(try int)
 	deliver = func(try int) {
+		if wait := w.keeping(); wait > 0 {
+			w.after(wait, nil, func() { deliver(try) })
+			return
+		}
 		w.push(to, http.Header{}, body, func(a answer) {
 			if (a.err != nil || a.status >= 300) && try < maxNotices {
 				w.after(backoff(try, time.Second, time.Minute), nil, func() { deliver(try + 1) })

@@ -239,10 +239,6 @@ func (d *Dispatcher) startable(c *call) *contract.Problem {
 	return nil
 }
 
-// shortTimeout is of tasks whose signs of life wait for no company: another process,
-// which calls their timer, would not know of them in time.
-const shortTimeout = 15 * time.Second
-
 func (d *Dispatcher) serveHeartbeat(w http.ResponseWriter, r *http.Request, cb contract.Callback) {
 	var body *contract.Heartbeat
 	c, problem := d.read(r, cb, func(data []byte) (string, error) {
@@ -269,11 +265,7 @@ func (d *Dispatcher) serveHeartbeat(w http.ResponseWriter, r *http.Request, cb c
 			AttemptRef: c.ref(body.WorkerID), HeartbeatAt: event.At(d.Clock.Now()),
 			Progress: body.Progress, Message: body.Message,
 		}
-		tell := d.soon
-		if timeout < shortTimeout {
-			tell = d.append
-		}
-		if err := tell(r.Context(), c.RunID, p); err != nil {
+		if err := d.alive(r.Context(), c.RunID, p, timeout); err != nil {
 			d.beats.forget(c.AttemptID)
 			writeProblem(w, internal(err))
 			return

@@ -309,6 +309,13 @@ func appended[P event.Payload](w *world) []P {
 	return found
 }
 
+// entries are those that were appended since the last fold.
+func (w *world) entries() []compactor.Entry {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pending
+}
+
 func (w *world) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,6 +1,7 @@
 package dispatcher_test
 
 import (
+	"context"
 	"net/http"
 	"testing"
 	"time"
@@ -64,12 +65,63 @@ func TestAFiringComesAfterTheSignsOfLifeThatThisProcessHasTaken(t *testing.T) {
 		require.Equal(t, http.StatusOK, w.report(w.callback(run, key, contract.VerbHeartbeat, 1)).status)
 		return len(appended[*event.TaskHeartbeat](w))
 	}
-	require.Equal(t, 1, beat("b"), "it has no time to wait")
+	require.Equal(t, 1, beat("b"), "it has no time to wait for company")
 	liveness := w.timers(event.TimerLiveness)[0]
 	w.pass(time.Minute)
 	require.Equal(t, 1, beat("a"))
 	require.Equal(t, http.StatusOK, w.fire(liveness).status)
 	require.Len(t, appended[*event.TaskHeartbeat](w), 2)
+}
+
+// waiting is a clock on which who sleeps says so, and waits to be told to go on.
+type waiting struct {
+	*tick
+	asleep chan time.Duration
+	wake   chan struct{}
+}
+
+func (c *waiting) Sleep(_ context.Context, d time.Duration) error {
+	c.asleep <- d
+	<-c.wake
+	c.pass(d)
+	return nil
+}
+
+func TestSignsOfLifeOfShortTasksAreOneEntryAMoment(t *testing.T) {
+	w := newWorld(t)
+	clock := &waiting{tick: w.clock, asleep: make(chan time.Duration), wake: make(chan struct{})}
+	w.appender = ledger.NewAppender(ledger.Config{
+		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Company: time.Hour, OnDurable: w.onDurable,
+	})
+	w.d = w.dispatcher(w.snapshots)
+	w.d.Clock = clock
+	defs := []event.TaskDef{foldtest.Task("a"), foldtest.Task("b"), foldtest.Task("c")}
+	for i := range defs {
+		defs[i].HeartbeatTimeoutSec = 3
+	}
+	run := w.trigger(defs...)
+	for _, def := range defs {
+		w.append(w.Started(run, def.TaskKey, 1))
+	}
+	w.fold()
+	beat := func(key string) int { return w.report(w.callback(run, key, contract.VerbHeartbeat, 1)).status }
+	first := make(chan int)
+	go func() { first <- beat("a") }()
+	require.Equal(t, 250*time.Millisecond, <-clock.asleep)
+	require.Equal(t, http.StatusOK, beat("b"), "it does not wait itself")
+	require.Equal(t, http.StatusOK, beat("c"))
+	require.Empty(t, appended[*event.TaskHeartbeat](w))
+	clock.wake <- struct{}{}
+	require.Equal(t, http.StatusOK, <-first)
+	require.Len(t, appended[*event.TaskHeartbeat](w), 3)
+	require.Len(t, w.entries(), 1)
+
+	w.pass(2 * time.Second)
+	go func() { first <- beat("b") }()
+	<-clock.asleep // the next moment has a first one again
+	clock.wake <- struct{}{}
+	require.Equal(t, http.StatusOK, <-first)
+	require.Len(t, appended[*event.TaskHeartbeat](w), 4)
 }
 
 func TestAFiringOnFreshProjectionsListsNothing(t *testing.T) {

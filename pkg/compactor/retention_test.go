@@ -22,7 +22,7 @@ const day = 24 * time.Hour
 // history is what the newest revision has beyond its live state.
 func (w *world) history() *state.Rows {
 	w.t.Helper()
-	rows, err := snapshot.LoadHistory(w.t.Context(), codec, w.manifests(), w.newest(), "")
+	rows, err := snapshot.LoadHistory(w.t.Context(), codec, w.manifests(), w.newest())
 	require.NoError(w.t, err)
 	return rows
 }

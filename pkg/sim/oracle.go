@@ -210,7 +210,7 @@ func (o *oracle) load(f *followed, m *manifest.Manifest) (*state.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	closed, err := snapshot.LoadHistory(ctx, o.w.codec, f.manifests, m, "")
+	closed, err := snapshot.LoadHistory(ctx, o.w.codec, f.manifests, m)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +234,7 @@ func (o *oracle) whole(f *followed, m *manifest.Manifest) (*state.State, error) 
 	if err != nil {
 		return nil, err
 	}
-	closed, err := snapshot.LoadHistory(ctx, o.w.codec, f.manifests, m, "")
+	closed, err := snapshot.LoadHistory(ctx, o.w.codec, f.manifests, m)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -256,9 +257,33 @@ func (s *Snapshot) Groups(ctx context.Context, keys []state.Key2) (map[state.Key
 	return found, nil
 }
 
-// LoadHistory reads all that a manifest has in history, or only of one table.
-func LoadHistory(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.Manifest, only string) (*state.Rows, error) {
-	var files []manifest.File
+// LoadHistory reads all that a manifest has in history.
+func LoadHistory(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.Manifest) (*state.Rows, error) {
+	files, err := historyFiles(ctx, store, m, "")
+	if err != nil {
+		return nil, err
+	}
+	return c.Merge(ctx, fileSources(store, files))
+}
+
+// Segments reads what a manifest has in history, or only of one table, a segment at a
+// time.
+func Segments(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.Manifest, only string) iter.Seq2[*state.Rows, error] {
+	return func(yield func(*state.Rows, error) bool) {
+		files, err := historyFiles(ctx, store, m, only)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for _, f := range files {
+			if rows, err := c.Merge(ctx, fileSources(store, []manifest.File{f})); !yield(rows, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func historyFiles(ctx context.Context, store *manifest.Store, m *manifest.Manifest, only string) (files []manifest.File, err error) {
 	for _, d := range table.All() {
 		index, ok := m.History[d.Name]
 		if !ok || only != "" && d.Name != only {
@@ -270,7 +295,7 @@ func LoadHistory(ctx context.Context, c *Codec, store *manifest.Store, m *manife
 		}
 		files = append(files, found...)
 	}
-	return c.Merge(ctx, fileSources(store, files))
+	return files, nil
 }
 
 // MaxSegment is how many rows a segment has at most: some megabytes, which are in

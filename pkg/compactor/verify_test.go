@@ -1,0 +1,69 @@
+package compactor_test
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
+	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/repair"
+)
+
+// A verification holds no history: it reads each segment once, and keeps sums. That it
+// reads all at once where sums differ is seen in what it reports.
+func TestAVerificationReadsHistoryOnceAndSeesEachRowOfIt(t *testing.T) {
+	w := newWorld(t)
+	w.options = eager
+	c := w.open("one")
+	run, entries := w.ended(c)
+	for range 300 { // so many groups that what is closed leaves the replay on the way
+		w.ended(c)
+		w.clock.pass(20 * time.Second)
+	}
+	w.settle(c)
+	c.AwaitMerges()
+	require.Nil(t, latest(c).State.Runs.Get(run))
+	require.Less(t, latest(c).State.Runs.Len(), 100)
+
+	var mu sync.Mutex
+	reads := map[string]int{}
+	verify := func() repair.Report {
+		w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+			mu.Lock()
+			defer mu.Unlock()
+			if op == faultblob.Get && strings.Contains(key, "/history/") {
+				reads[key]++
+			}
+			return faultblob.None
+		})
+		report, err := repair.Verify(t.Context(), w.repair())
+		require.NoError(t, err)
+		return report
+	}
+	report := verify()
+	require.Zero(t, report.Differences)
+	require.Greater(t, report.Groups, 600)
+	require.NotEmpty(t, reads)
+	for key, n := range reads {
+		require.Equal(t, 1, n, key)
+	}
+
+	key := ledger.Key(foldtest.Domain, entries[1].ID)
+	changed := bytes.Replace(entries[1].Data, []byte(`"row_count":1`), []byte(`"row_count":2`), 1)
+	require.NotEqual(t, entries[1].Data, changed)
+	_, err := w.blobs.Put(t.Context(), key, changed)
+	require.NoError(t, err)
+	report = verify()
+	require.NotZero(t, report.Differences)
+	require.Contains(t, strings.Join(report.Problems, "\n"), "history: tasks: tasks run_id="+run)
+
+	_, err = w.blobs.Put(t.Context(), key, entries[1].Data)
+	require.NoError(t, err)
+	require.Zero(t, verify().Differences)
+}

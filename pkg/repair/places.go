@@ -1,0 +1,64 @@
+package repair
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// place is where a group stands in the ledger, and in the order of folding. There is one
+// of each group that was ever folded: it is small.
+type place struct {
+	entry    ulid.ULID
+	group    ulid.ULID
+	odd      string // the group where it is named by no ULID: by the number of its line
+	firstSeq int64
+	revision int64
+	events   int32
+	late     bool
+}
+
+func appendPlaces(places []place, rows []*state.Entry) []place {
+	for _, row := range rows {
+		p := place{firstSeq: row.FirstSeq, revision: row.Revision, events: row.Events, late: row.Outcome == state.Late}
+		p.entry, _ = ulid.ParseStrict(row.Entry) // the fold took it from the name of an object, which is one
+		var err error
+		if p.group, err = ulid.ParseStrict(row.Group); err != nil || p.group.String() != row.Group {
+			p.odd = row.Group
+		}
+		places = append(places, p)
+	}
+	return places
+}
+
+func (p place) entryID() string { return p.entry.String() }
+
+func (p place) groupID() string {
+	if p.odd != "" {
+		return p.odd
+	}
+	return p.group.String()
+}
+
+func (p place) String() string { return fmt.Sprintf("entry %s, group %s", p.entryID(), p.groupID()) }
+
+// inOrder sorts groups as they were folded. Each took the numbers of its
+// events. Where two took the same ones, writers folded that did not know of each
+// other, and there is no such order.
+func inOrder(order []place) (problems []string) {
+	slices.SortFunc(order, func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.firstSeq, b.firstSeq), a.entry.Compare(b.entry), strings.Compare(a.groupID(), b.groupID()))
+	})
+	for i, p := range order[min(1, len(order)):] {
+		before := order[i]
+		if p.firstSeq < before.firstSeq+max(1, int64(before.events)) {
+			problems = append(problems, fmt.Sprintf("ledger: %s was folded at the place of %s, which is %d", p, before, before.firstSeq))
+		}
+	}
+	return problems
+}

@@ -36,15 +36,18 @@ const (
 )
 
 // alive appends a sign of life. What a process hears of all of its tasks within a moment
-// is one entry: the first of them waits for the others, and has them written.
+// is one entry: the first of them waits for the others, and has them written. That its
+// own worker gives up meanwhile, because the task has ended, is nothing to the others.
 func (d *Dispatcher) alive(ctx context.Context, run string, p *event.TaskHeartbeat, timeout time.Duration) error {
 	if err := d.soon(ctx, run, p); err != nil || timeout >= shortTimeout {
 		return err
 	}
 	wait := min(timeout/gatherShare, maxGather)
-	if !d.beats.gathers(d.Clock.Now(), wait) {
-		return nil
+	if d.Appender.Company() <= wait || !d.beats.gathers(d.Clock.Now(), wait) {
+		return nil // it is written by then
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait+shortTimeout)
+	defer cancel()
 	err := d.Clock.Sleep(ctx, wait)
 	if err == nil {
 		err = d.Appender.Flush(ctx)

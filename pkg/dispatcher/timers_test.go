@@ -80,11 +80,11 @@ type waiting struct {
 	wake   chan struct{}
 }
 
-func (c *waiting) Sleep(_ context.Context, d time.Duration) error {
+func (c *waiting) Sleep(ctx context.Context, d time.Duration) error {
 	c.asleep <- d
 	<-c.wake
 	c.pass(d)
-	return nil
+	return ctx.Err()
 }
 
 func TestSignsOfLifeOfShortTasksAreOneEntryAMoment(t *testing.T) {
@@ -185,4 +185,27 @@ func TestATimerIsOneQueueTaskAtItsTime(t *testing.T) {
 	}
 	w.fold()
 	require.NotZero(t, w.timers(event.TimerRetry)[0].EnqueuedAt)
+}
+
+// Seen to fail where the first one waited on its own request: its task had ended, and the
+// others, who had been told that all was well, were given up.
+func TestSignsOfLifeAreWrittenThoughTheFirstWorkerHasHungUp(t *testing.T) {
+	w := newWorld(t)
+	clock := &waiting{tick: w.clock, asleep: make(chan time.Duration), wake: make(chan struct{})}
+	w.appender = ledger.NewAppender(ledger.Config{
+		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Company: time.Hour, OnDurable: w.onDurable,
+	})
+	w.d = w.dispatcher(w.snapshots)
+	w.d.Clock = clock
+	ctx, hangUp := context.WithCancel(t.Context())
+	beat := &event.TaskHeartbeat{HeartbeatAt: event.At(w.clock.Now()), AttemptRef: event.AttemptRef{
+		RunID: w.ids.New(), TaskKey: "a", Attempt: 1, AttemptID: w.ids.New(), WorkerID: "w1",
+	}}
+	done := make(chan error)
+	go func() { done <- w.d.Alive(ctx, beat.RunID, beat, 2*time.Second) }()
+	<-clock.asleep
+	hangUp()
+	clock.wake <- struct{}{}
+	require.NoError(t, <-done)
+	require.Len(t, appended[*event.TaskHeartbeat](w), 1)
 }

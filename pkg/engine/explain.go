@@ -125,14 +125,15 @@ type EventInfo struct {
 	Reason  string             `json:"reason,omitempty"`
 }
 
-// Judge fills in what folding the events' groups came to, as far as that is known.
+// Judge fills in what folding the events' groups came to, as far as that is known: what is
+// damaged hides nothing else, and `servo admin verify` says what is.
 func Judge(ctx context.Context, snap *snapshot.Snapshot, events []EventInfo) error {
 	keys := make([]state.Key2, len(events))
 	for i, e := range events {
 		keys[i] = state.Key2{A: e.Entry, B: e.Group}
 	}
 	rows, err := snap.Groups(ctx, keys)
-	if err != nil && !manifest.Damaged(err) { // what is damaged explains nothing, and hides nothing else
+	if err != nil && !manifest.Damaged(err) {
 		return err
 	}
 	for i, key := range keys {

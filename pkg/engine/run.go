@@ -191,12 +191,16 @@ func (e *Engine) store(ctx context.Context, ref string, data []byte) error {
 
 // ticket tells from the folded state what became of a trigger.
 func (e *Engine) ticket(ctx context.Context, snap *snapshot.Snapshot, p *event.RunTriggered, entry string) (Ticket, error) {
-	if run := snap.State.Runs.Get(p.RunID); run != nil {
-		return Ticket{RunID: p.RunID, Tasks: int(run.TasksTotal)}, nil
+	made, err := snap.WithRun(ctx, p.RunID) // it may have been folded, executed and closed meanwhile
+	if err != nil {
+		return Ticket{}, err
+	}
+	if made != nil {
+		return Ticket{RunID: p.RunID, Tasks: int(made.Runs.Get(p.RunID).TasksTotal)}, nil
 	}
 	held := snap.State.RunKeys.Get(p.RunKey)
 	if held == nil {
-		return Ticket{}, fmt.Errorf("trigger run: %s", whyNot(snap.State, entry))
+		return Ticket{}, fmt.Errorf("trigger run: %s", whyNot(snap, entry))
 	}
 	if held.Fingerprint != p.Fingerprint {
 		return Ticket{}, fmt.Errorf(
@@ -215,9 +219,12 @@ func (e *Engine) ticket(ctx context.Context, snap *snapshot.Snapshot, p *event.R
 }
 
 // whyNot is what the ledger's projection says of an entry that made no run.
-func whyNot(s *state.State, entry string) string {
+func whyNot(snap *snapshot.Snapshot, entry string) string {
 	why := "ledger entry " + entry + " is not folded"
-	s.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {
+	if snap.Recorded(entry) {
+		why = "ledger entry " + entry + " is folded; `servo admin ledger --entry " + entry + "` says what it came to"
+	}
+	snap.State.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {
 		if row.Entry == entry {
 			why = fmt.Sprintf("ledger entry %s came to %s %s: %s", entry, row.Outcome, row.Reason, row.Detail)
 		}

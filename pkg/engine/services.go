@@ -67,7 +67,7 @@ func (s Services) wait(ctx context.Context, r compactor.Request, atMost time.Dur
 	for err == nil {
 		folded := true
 		for _, entry := range r.Entries {
-			folded = folded && snap.State.Recorded(entry.ID)
+			folded = folded && snap.Recorded(entry.ID)
 		}
 		if folded {
 			return compactor.Result{Revision: snap.Revision}, false, nil

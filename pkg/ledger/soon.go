@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/event"
 )
@@ -91,6 +92,9 @@ func (a *Appender) alight() *waiter {
 	a.riding = nil
 	return riding
 }
+
+// Company is how long what AppendSoon takes waits at most, while Run runs.
+func (a *Appender) Company() time.Duration { return a.cfg.Company }
 
 // Run sees to it that what AppendSoon took waits no longer than it may, until ctx
 // is done. What rides then is lost, unless Flush is called.

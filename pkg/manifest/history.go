@@ -125,16 +125,17 @@ func (s *Store) RunSegments(ctx context.Context, index File, runID string) ([]Fi
 	return files, nil
 }
 
-// EntrySegments are the segments of ledger_entries that may have rows of entries from
-// one id to another, both included.
-func (s *Store) EntrySegments(ctx context.Context, index File, from, to string) ([]File, error) {
+// EntrySegments are the segments of ledger_entries that may have rows of any of some
+// entries, which are sorted.
+func (s *Store) EntrySegments(ctx context.Context, index File, entries []string) ([]File, error) {
 	all, err := s.Segments(ctx, index)
 	if err != nil {
 		return nil, err
 	}
 	var files []File
 	for _, f := range all {
-		if f.MinEntry == "" || f.MinEntry <= to && from <= f.MaxEntry { // "": of a build that did not say
+		first, _ := slices.BinarySearch(entries, f.MinEntry)
+		if f.MinEntry == "" || first < len(entries) && entries[first] <= f.MaxEntry { // "": of a build that did not say
 			files = append(files, f)
 		}
 	}

@@ -81,9 +81,10 @@ func Writes(d ids.Domain) []string {
 func Rebuild(ctx context.Context, cfg Config) (Result, error) {
 	result := Result{}
 	st := state.New(cfg.Domain)
-	keptFrom := "" // what was late for that reason stays so
-	if order, from, err := cfg.recorded(ctx); err == nil {
-		replayed, err := cfg.replay(ctx, order, from, nil)
+	// What was late for a cut stays so, and so does what was passed by.
+	keptFrom, passedBy := "", ""
+	if order, base, err := cfg.recorded(ctx); err == nil {
+		replayed, err := cfg.replay(ctx, order, base.RunsFrom, nil)
 		if ctx.Err() != nil {
 			return Result{}, ctx.Err()
 		}
@@ -91,10 +92,10 @@ func Rebuild(ctx context.Context, cfg Config) (Result, error) {
 			return Result{}, &LostError{Groups: replayed.lost}
 		}
 		if err == nil && result.Lost == 0 && len(replayed.problems) == 0 {
-			st, result.Recorded, keptFrom = replayed.state, true, from
+			st, result.Recorded, keptFrom, passedBy = replayed.state, true, base.RunsFrom, base.EntriesFrom
 		}
 	}
-	entries, err := cfg.foldRest(ctx, st)
+	entries, err := cfg.foldRest(ctx, st, passedBy)
 	if err != nil {
 		return Result{}, err
 	}
@@ -102,12 +103,12 @@ func Rebuild(ctx context.Context, cfg Config) (Result, error) {
 	return cfg.publish(ctx, st, keptFrom, result)
 }
 
-// recorded reads ledger_entries alone, from the newest manifest, and from where on that
-// keeps runs.
-func (cfg Config) recorded(ctx context.Context) (order []place, from string, err error) {
+// recorded reads ledger_entries alone, from the newest manifest, and gives that manifest's
+// base.
+func (cfg Config) recorded(ctx context.Context) (order []place, base manifest.BaseSnapshot, err error) {
 	m, err := cfg.Manifests.Load(ctx)
 	if err != nil {
-		return nil, "", err
+		return nil, base, err
 	}
 	only := *m
 	only.BaseSnapshot.Files = onlyEntries(m.BaseSnapshot.Files, func(f manifest.File) string { return f.Table })
@@ -119,16 +120,16 @@ func (cfg Config) recorded(ctx context.Context) (order []place, from string, err
 	}
 	st, err := snapshot.Load(ctx, cfg.Codec, cfg.Manifests, &only)
 	if err != nil {
-		return nil, "", err
+		return nil, base, err
 	}
 	order = appendPlaces(nil, st.Entries.Rows())
 	for rows, err := range snapshot.Segments(ctx, cfg.Codec, cfg.Manifests, m, "ledger_entries") {
 		if err != nil {
-			return nil, "", err
+			return nil, base, err
 		}
 		order = appendPlaces(order, rows.Entries)
 	}
-	return order, m.BaseSnapshot.RunsFrom, nil
+	return order, m.BaseSnapshot, nil
 }
 
 // onlyEntries are those that hold rows of ledger_entries.
@@ -137,14 +138,18 @@ func onlyEntries[T any](parts []T, table func(T) string) []T {
 }
 
 // foldRest folds, in the order of the ids, whatever of ledger and archive is not
-// folded yet.
-func (cfg Config) foldRest(ctx context.Context, st *state.State) (int, error) {
+// folded yet. What was not and is named below an id was passed by: it appeared when its
+// writer had given it up.
+func (cfg Config) foldRest(ctx context.Context, st *state.State, passedBy string) (int, error) {
 	r, waiting := cfg.reader(), cfg.reader()
 	h := newHeld()
 	n := 0
 	for e, err := range r.entries.List(ctx, archive.Range{}) {
 		if err != nil {
 			return n, err
+		}
+		if e.ID < passedBy && !st.Recorded(e.ID) {
+			continue
 		}
 		n++
 		if e.Data != nil {

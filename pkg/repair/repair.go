@@ -99,7 +99,7 @@ func Verify(ctx context.Context, cfg Config) (Report, error) {
 // is wrong with outputs.
 func (cfg Config) stored(ctx context.Context, m *manifest.Manifest, live *state.State, report *Report) (*sums, []place, []string, error) {
 	history := newSums(snapshot.CutOf(m).Runs)
-	var order []place
+	order := make([]place, 0, m.History["ledger_entries"].Rows+int64(live.Entries.Len()))
 	var bad []string
 	look := func(rows *state.Rows) (err error) {
 		report.Rows += int64(rows.Len())

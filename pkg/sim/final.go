@@ -183,7 +183,7 @@ func unspoken(st *state.State, run *state.Run) bool {
 // repair feeds on itself.
 func (o *oracle) bounded(f *followed) {
 	attempts := f.state.Attempts.Len()
-	minutes := int(o.w.elapsed().Minutes())
+	minutes := int((o.w.elapsed() - o.w.cfg.Faults.absence()).Minutes())
 	most := 50 + 12*attempts + 12*f.state.Tasks.Len() + 20*minutes*(1+o.w.cfg.Workers)
 	if f.entries > most {
 		o.violation("I-16 bounded work", "%d ledger entries for %d attempts at %d tasks in %d minutes", f.entries, attempts, f.state.Tasks.Len(), minutes)

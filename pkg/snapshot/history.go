@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -22,8 +23,9 @@ type History struct {
 	store   *manifest.Store
 	domain  ids.Domain
 	indexes map[string]manifest.File
-	// from is the id below which runs are not kept.
-	from string
+	// from is the id below which runs are not kept; entries, that below which entries of
+	// the ledger are here.
+	from, entries string
 }
 
 // HistoryOf is that of a manifest.
@@ -31,7 +33,9 @@ func HistoryOf(c *Codec, store *manifest.Store, m *manifest.Manifest) History {
 	if m == nil {
 		return History{}
 	}
-	return History{codec: c, store: store, domain: m.Domain(), indexes: m.History, from: m.BaseSnapshot.RunsFrom}
+	return History{
+		codec: c, store: store, domain: m.Domain(), indexes: m.History, from: m.BaseSnapshot.RunsFrom, entries: m.BaseSnapshot.EntriesFrom,
+	}
 }
 
 // Tables whose rows belong to runs, and that of the runs.
@@ -217,36 +221,42 @@ func (s *Snapshot) WithRun(ctx context.Context, runID string) (*state.State, err
 	return closed, err
 }
 
-const entriesTable = "ledger_entries"
+// Recorded reports whether an entry of the ledger is dealt with. Those that history has are
+// known by their names: what is named below it and is not known appeared when no
+// listing could find it any more, and its writer has given it up.
+func (s *Snapshot) Recorded(entry string) bool {
+	return s.State.Recorded(entry) || entry < s.History.entries
+}
 
-// Groups are the rows of ledger_entries that groups have, live or in history.
+// Groups are the rows of ledger_entries that groups have, live or in history. With an
+// error it gives those that it could read.
 func (s *Snapshot) Groups(ctx context.Context, keys []state.Key2) (map[state.Key2]*state.Entry, error) {
 	found := map[state.Key2]*state.Entry{}
 	asked := map[state.Key2]bool{}
-	var least, greatest string
+	var entries []string
 	for _, key := range keys {
-		switch row := s.State.Entries.Get(key); {
-		case row != nil:
+		if row := s.State.Entries.Get(key); row != nil {
 			found[key] = row
-			continue
-		case len(asked) == 0:
-			least, greatest = key.A, key.A
+		} else if key.A < s.History.entries {
+			asked[key] = true
+			entries = append(entries, key.A)
 		}
-		asked[key] = true
-		least, greatest = min(least, key.A), max(greatest, key.A)
 	}
-	index, has := s.History.indexes[entriesTable]
+	index, has := s.History.indexes["ledger_entries"]
 	if len(asked) == 0 || !has {
 		return found, nil
 	}
-	files, err := s.History.store.EntrySegments(ctx, index, least, greatest)
+	slices.Sort(entries)
+	files, err := s.History.store.EntrySegments(ctx, index, entries)
 	if err != nil {
-		return nil, fmt.Errorf("look for entries in history: %w", err)
+		return found, fmt.Errorf("look for entries in history: %w", err)
 	}
+	var problems []error
 	for _, f := range files { // one at a time: all of it is in memory
 		rows, err := s.History.codec.Merge(ctx, fileSources(s.History.store, []manifest.File{f}))
 		if err != nil {
-			return nil, err
+			problems = append(problems, err)
+			continue
 		}
 		for _, row := range rows.Entries {
 			if asked[row.Key()] {
@@ -254,7 +264,7 @@ func (s *Snapshot) Groups(ctx context.Context, keys []state.Key2) (map[state.Key
 			}
 		}
 	}
-	return found, nil
+	return found, errors.Join(problems...)
 }
 
 // LoadHistory reads all that a manifest has in history.

@@ -181,7 +181,8 @@ func (a *attempt) startLate(ctx context.Context) {
 	}
 }
 
-// beatEvery is the time between heartbeats: three fit into the time-out of a task.
+// beatEvery is the time from a heartbeat's answer to the next one: two fit into the
+// time-out of a task where answers take long, and else three.
 func (a *attempt) beatEvery() time.Duration {
 	every := a.w.cfg.HeartbeatEvery
 	if limit := time.Duration(a.env.HeartbeatTimeoutSec) * time.Second / 3; limit > 0 {

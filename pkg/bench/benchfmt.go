@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -22,6 +23,15 @@ func WriteBenchmarks(w io.Writer, results []Result) error {
 			if store := s.usage.Store.Total(); store.Operations() > 0 {
 				per := func(n int64) float64 { return float64(n) / float64(s.tasks) }
 				fmt.Fprintf(&b, " %g class-A/task %g class-B/task %g B-in/task", per(store.ClassA), per(store.ClassB), per(store.BytesIn))
+			}
+			if hops := slices.Sorted(slices.Values(s.hops)); len(hops) > 0 {
+				fmt.Fprintf(&b, " %g p50-ms/hop %g p99-ms/hop", percentile(hops, 50), percentile(hops, 99))
+			}
+			if s.peak > 0 {
+				fmt.Fprintf(&b, " %d peak-RSS-B", s.peak)
+			}
+			if r.Dollars != nil {
+				fmt.Fprintf(&b, " %g USD/million-tasks", r.prices.Bill(s.usage).Times(1e6/float64(s.tasks)).Total)
 			}
 			b.WriteByte('\n')
 		}

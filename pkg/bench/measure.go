@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -72,16 +71,11 @@ func (cfg Config) measure(ctx context.Context, e *engine.Engine, watch awaiter, 
 	s.took = cfg.Clock.Now().Sub(began)
 	s.tasks = len(runs) * len(assets)
 	for _, run := range runs {
-		ends, err := endsOf(end.State, run)
+		hops, err := hopsOf(end.State, run)
 		if err != nil {
 			return err
 		}
-		if !w.chain {
-			continue
-		}
-		for i := 1; i < len(ends); i++ {
-			s.hops = append(s.hops, float64(ends[i].Sub(ends[i-1]))/float64(time.Millisecond))
-		}
+		s.hops = append(s.hops, hops...)
 	}
 	return nil
 }
@@ -105,17 +99,27 @@ func awaitEnd(ctx context.Context, watch awaiter, runs []string) (*snapshot.Snap
 	}
 }
 
-// endsOf are the times at which the tasks of a run ended, in order. One that did
-// not succeed is an error.
-func endsOf(s *state.State, run string) (ends []event.Time, err error) {
+// hopsOf are the milliseconds from the end of the last task that a task of a run waited
+// for to its own end. One that did not succeed is an error.
+func hopsOf(s *state.State, run string) (hops []float64, err error) {
+	ends, ready := map[string]event.Time{}, map[string]event.Time{}
 	s.TasksOf(run, func(t *state.Task) bool {
 		if t.State != state.TaskSucceeded {
 			err = fmt.Errorf("task %s of run %s is %s: %s", t.TaskKey, t.RunID, t.State, t.ErrorMessage)
 			return false
 		}
-		ends = append(ends, t.CompletedAt)
+		ends[t.TaskKey] = t.CompletedAt
 		return true
 	})
-	slices.SortFunc(ends, func(a, b event.Time) int { return cmp.Compare(a, b) })
-	return ends, err
+	s.Deps.Ascend(state.Key3{A: run}, func(d *state.Dep) bool {
+		if d.RunID != run {
+			return false
+		}
+		ready[d.Downstream] = max(ready[d.Downstream], ends[d.Upstream])
+		return true
+	})
+	for task, since := range ready {
+		hops = append(hops, float64(ends[task].Sub(since))/float64(time.Millisecond))
+	}
+	return hops, err
 }

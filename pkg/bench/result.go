@@ -22,8 +22,8 @@ type Result struct {
 	Max     float64   `json:"max"`
 	// Makespan is the median of the times from the first request to the last end.
 	Makespan float64 `json:"makespan_s,omitempty"`
-	// HopP50 and HopP99 are milliseconds from the end of a task to that of the one
-	// that waited for it, over all samples; chains only.
+	// HopP50 and HopP99 are milliseconds from the end of the last task that a task waited
+	// for to its own, over all samples. Where many wait at once, most of it is their line.
 	HopP50 float64 `json:"hop_p50_ms,omitempty"`
 	HopP99 float64 `json:"hop_p99_ms,omitempty"`
 	// Objects and Bytes are what the last sample left in its state folder, a task.
@@ -46,6 +46,7 @@ type Result struct {
 	WorkerPeakRSS int64 `json:"worker_peak_rss_bytes,omitempty"`
 
 	samples []sample
+	prices  cloudsim.Prices
 }
 
 // Operations are what was asked of a store, a queue and of notifications.
@@ -87,14 +88,14 @@ func (cfg Config) result(w Workload, samples []sample) Result {
 	}
 	r.Median, r.Min, r.Max = median(r.Samples), slices.Min(r.Samples), slices.Max(r.Samples)
 	r.Makespan = median(took)
-	if w.chain && len(hops) > 0 {
+	if len(hops) > 0 {
 		slices.Sort(hops)
 		r.HopP50, r.HopP99 = percentile(hops, 50), percentile(hops, 99)
 	}
 	r.Operations = perTask(usage, tasks)
 	if cfg.Cloud != nil {
 		bill := cfg.Cloud.Prices.Bill(usage).Times(1e6 / float64(tasks))
-		r.Model, r.Dollars = cfg.Cloud.String(), &bill
+		r.Model, r.Dollars, r.prices = cfg.Cloud.String(), &bill, cfg.Cloud.Prices
 	}
 	return r
 }

@@ -24,7 +24,6 @@ type Workload struct {
 	// once, and the assets of each.
 	runs   func(size int) int
 	assets func(size int) []plan.Asset
-	chain  bool // the time from task to task is what is measured
 	// A size makes so many tasks each, and there are so many others.
 	each, others int
 }
@@ -69,7 +68,7 @@ func Workloads() []Workload {
 			unit:   "ms/hop",
 			value:  func(s sample) float64 { return s.took.Seconds() * 1000 / float64(s.tasks) },
 			runs:   one,
-			assets: func(size int) []plan.Asset { return chain(or(size, 200)) }, chain: true, each: 1, //nolint:mnd // as described
+			assets: func(size int) []plan.Asset { return chain(or(size, 200)) }, each: 1, //nolint:mnd // as described
 		},
 		fanned,
 		{

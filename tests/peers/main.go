@@ -72,11 +72,16 @@ func measure(ctx context.Context, args []string) (err error) {
 	in := flags.String("dir", "", "where to keep state: on the disk to be measured (default: that of temporary files)")
 	tools := flags.String("tools", "", "where what the peers need was installed")
 	servoProgram := flags.String("servo", "servo", "the program to measure")
+	var idle idleness
+	idle.flags(flags)
 	out := flags.String("out", "peers", "where to write the result: with .json and .md after it")
 	given := settings{}
 	flags.Var(given, "set", "a setting of a peer, PEER.NAME=VALUE; may be repeated")
 	_ = flags.Parse(args) // it exits
 
+	if err := idle.check(); err != nil {
+		return err
+	}
 	// Programs are started in folders of their own.
 	for _, path := range []*string{tools, servoProgram} {
 		if *path, err = filepath.Abs(*path); err != nil {
@@ -110,8 +115,8 @@ func measure(ctx context.Context, args []string) (err error) {
 	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // PostgreSQL is another user
 		return err
 	}
-	b := &bench{self: self, servo: *servoProgram, tools: *tools, dir: dir}
-	report := report{Machine: machine(dir), Workloads: strings.Fields(*workloads)}
+	b := &bench{self: self, servo: *servoProgram, tools: *tools, dir: dir, idle: idle}
+	report := report{Machine: machine(dir), Workloads: strings.Fields(*workloads), Idle: idle}
 	_, b.device = disk(dir)
 	if err := turns(ctx, b, rows, report.Workloads, *samples); err != nil {
 		return err
@@ -137,10 +142,13 @@ func choose(all []peer, names []string) ([]peer, error) {
 }
 
 // turns has all measured, one sample each before the next one of any. Who is first
-// changes from sample to sample.
+// changes from sample to sample. What is idle is measured once: it takes a minute or more.
 func turns(ctx context.Context, b *bench, rows []*row, workloads []string, samples int) error {
 	for n := range samples {
 		for _, workload := range workloads {
+			if workload == work.Idle && n > 0 {
+				continue
+			}
 			for _, r := range slices.Concat(rows[n%len(rows):], rows[:n%len(rows)]) {
 				if r.failed(workload) {
 					continue // it would again

@@ -1,25 +1,27 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/servo-orchestration/servo/tests/peers/server"
 	"github.com/servo-orchestration/servo/tests/peers/work"
 )
 
-// sampleWithin is for the slowest: most take seconds.
-const sampleWithin = 4 * time.Minute
+// These are for the slowest: most take seconds. One that is idle has executed ten thousand
+// runs before, and is given beside this the time in which it rests and is looked on.
+const (
+	sampleWithin = 4 * time.Minute
+	idleWithin   = 6 * time.Minute
+)
 
 // bench measures.
 type bench struct {
@@ -27,19 +29,34 @@ type bench struct {
 	// dir is where all state is, on the disk that is measured.
 	dir, device string
 	samples     int // so many were taken
+	idle        idleness
+}
+
+// sample is what was measured at once.
+type sample struct {
+	work.Done
+
+	idle *idle // if that was to be measured
 }
 
 // sample measures a workload once. What the peer needs is started before, and ended after.
-func (b *bench) sample(ctx context.Context, p peer, workload string) (work.Done, error) {
+func (b *bench) sample(ctx context.Context, p peer, workload string) (sample, error) {
 	b.samples++
-	ctx, cancel := context.WithTimeout(ctx, sampleWithin)
+	within := sampleWithin
+	if workload == work.Idle {
+		within = idleWithin + b.idle.Rest + b.idle.For
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	dir := filepath.Join(b.dir, fmt.Sprintf("%03d-%s-%s", b.samples, p.Name, workload))
 	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // PostgreSQL is another user
-		return work.Done{}, err
+		return sample{}, err
 	}
 	settle()
-	if p.Name == servoName {
+	switch {
+	case p.Name == servoName && workload == work.Idle:
+		return b.ofServoIdle(ctx, dir)
+	case p.Name == servoName:
 		return b.ofServo(ctx, dir, workload)
 	}
 	return b.ofPeer(ctx, p, dir, workload)
@@ -48,11 +65,11 @@ func (b *bench) sample(ctx context.Context, p peer, workload string) (work.Done,
 // ofServo has servo bench measure twice in one process, and takes the second sample, as
 // peers have executed something before they are measured. Flushes are of both, and of its
 // own start and end.
-func (b *bench) ofServo(ctx context.Context, dir, workload string) (work.Done, error) {
+func (b *bench) ofServo(ctx context.Context, dir, workload string) (done sample, err error) {
 	flushed := work.Flushes(b.device)
-	out, err := output(ctx, nil, b.servo, "bench", workload, "--samples", "2", "--dir", dir, "-o", "json")
+	out, err := output(ctx, b.servo, "bench", workload, "--samples", "2", "--dir", dir, "-o", "json")
 	if err != nil {
-		return work.Done{}, err
+		return done, err
 	}
 	var results []struct {
 		Tasks   int       `json:"tasks"`
@@ -60,25 +77,26 @@ func (b *bench) ofServo(ctx context.Context, dir, workload string) (work.Done, e
 		Samples []float64 `json:"samples"`
 	}
 	if err := json.Unmarshal(out, &results); err != nil {
-		return work.Done{}, fmt.Errorf("read what servo bench says: %w", err)
+		return done, fmt.Errorf("read what servo bench says: %w", err)
 	}
 	if len(results) != 1 || len(results[0].Samples) != 2 || results[0].Samples[1] <= 0 {
-		return work.Done{}, errors.New("servo bench does not say how long it took")
+		return done, errors.New("servo bench does not say how long it took")
 	}
 	r := results[0]
 	seconds := float64(r.Tasks) / r.Samples[1]
 	if r.Unit == "ms/hop" {
 		seconds = r.Samples[1] * float64(r.Tasks) / 1000 //nolint:mnd // milliseconds
 	}
-	return work.Done{Tasks: r.Tasks, Seconds: seconds, Flushes: (work.Flushes(b.device) - flushed) / 2}, nil //nolint:mnd // samples
+	done.Done = work.Done{Tasks: r.Tasks, Seconds: seconds, Flushes: (work.Flushes(b.device) - flushed) / 2} //nolint:mnd // samples
+	return done, nil
 }
 
-func (b *bench) ofPeer(ctx context.Context, p peer, dir, workload string) (done work.Done, err error) {
-	job, err := work.Of(workload)
+func (b *bench) ofPeer(ctx context.Context, p peer, dir, workload string) (done sample, err error) {
+	job, err := work.Of(workload, b.idle.Runs)
 	if err != nil {
 		return done, err
 	}
-	program, args, err := b.program(p)
+	cmd, err := b.program(ctx, p)
 	if err != nil {
 		return done, err
 	}
@@ -92,12 +110,17 @@ func (b *bench) ofPeer(ctx context.Context, p peer, dir, workload string) (done 
 	if err != nil {
 		return done, err
 	}
-	out, err := output(ctx, order, program, args...)
+	err = converse(ctx, cmd, order, func(said io.Reader) error {
+		if err := json.NewDecoder(said).Decode(&done.Done); err != nil {
+			return fmt.Errorf("read what the program of %s says: %w", p.Name, err)
+		}
+		if workload == work.Idle {
+			done.idle, err = b.lookOn(ctx)
+		}
+		return err
+	})
 	if err != nil {
 		return done, err
-	}
-	if err := json.Unmarshal(out, &done); err != nil {
-		return done, fmt.Errorf("read what the program of %s says: %w", p.Name, err)
 	}
 	if done.Tasks != job.Tasks() {
 		return done, fmt.Errorf("%d of %d tasks were executed", done.Tasks, job.Tasks())
@@ -117,30 +140,14 @@ func settingsFor(all map[string]string, workload string) map[string]string {
 	return settings
 }
 
-// program is how to start the program of a peer.
-func (b *bench) program(p peer) (string, []string, error) {
+// program is the program of a peer.
+func (b *bench) program(ctx context.Context, p peer) (*exec.Cmd, error) {
 	if p.open != nil {
-		return b.self, []string{workerCommand, p.Name}, nil
+		return exec.CommandContext(ctx, b.self, workerCommand, p.Name), nil
 	}
 	folder := filepath.Join(b.tools, nodePeers, p.node)
 	if _, err := os.Stat(filepath.Join(folder, "node_modules")); err != nil {
-		return "", nil, errors.New("its package is not installed")
+		return nil, errors.New("its package is not installed")
 	}
-	return "node", []string{filepath.Join(folder, "main.mjs")}, nil
-}
-
-// output is what a program prints; an error has the end of what it complains of.
-func output(ctx context.Context, in []byte, program string, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, program, args...)
-	var out, complaint bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &complaint
-	cmd.SysProcAttr = server.ChildOf(nil)
-	// It may have children, which end with it if it may end in order.
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
-	if err := cmd.Run(); err != nil {
-		lines := strings.Split(strings.TrimSpace(complaint.String()), "\n")
-		return nil, fmt.Errorf("%s: %w: %s", filepath.Base(program), errors.Join(ctx.Err(), err), strings.Join(lines[max(0, len(lines)-5):], " / "))
-	}
-	return out.Bytes(), nil
+	return exec.CommandContext(ctx, "node", filepath.Join(folder, "main.mjs")), nil
 }

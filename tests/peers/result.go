@@ -23,10 +23,11 @@ type row struct {
 
 // figures are of a workload.
 type figures struct {
-	// Unit is of Samples: ms/hop or tasks/s.
-	Unit    string    `json:"unit"`
-	Samples []float64 `json:"samples"`
-	Median  float64   `json:"median"`
+	// Unit is of Samples: ms/hop or tasks/s. Where idleness was measured there are none.
+	Unit    string    `json:"unit,omitempty"`
+	Samples []float64 `json:"samples,omitempty"`
+	Median  float64   `json:"median,omitempty"`
+	Idle    *idle     `json:"idle,omitempty"`
 	// Flushes of the disk a task, the median, of whoever flushed it meanwhile.
 	Flushes float64 `json:"flushes_per_task"`
 	// Repeated is how many tasks were executed more than once, in all samples.
@@ -44,20 +45,28 @@ func (r *row) failed(workload string) bool {
 	return f != nil && f.Failed != ""
 }
 
-func (r *row) add(workload string, done work.Done, err error) {
+func (r *row) add(workload string, done sample, err error) {
 	if r.measured == nil {
 		r.measured = map[string]*figures{}
 	}
 	f := r.measured[workload]
 	if f == nil {
 		f = &figures{Unit: "tasks/s"}
-		if workload == "W1" {
+		switch workload {
+		case "W1":
 			f.Unit = hop
+		case work.Idle:
+			f.Unit = ""
 		}
 		r.measured[workload] = f
 	}
 	if err != nil {
 		f.Failed = err.Error()
+		return
+	}
+	f.Repeated += done.Repeated
+	if done.idle != nil {
+		f.Idle = done.idle
 		return
 	}
 	tasks := float64(done.Tasks)
@@ -68,7 +77,6 @@ func (r *row) add(workload string, done work.Done, err error) {
 	}
 	f.flushes = append(f.flushes, float64(done.Flushes)/tasks)
 	f.Median, f.Flushes = median(f.Samples), median(f.flushes)
-	f.Repeated += done.Repeated
 }
 
 func median(values []float64) float64 {
@@ -86,6 +94,9 @@ func (r *row) last(workload string) string {
 	if f.Failed != "" {
 		return "not measured: " + f.Failed
 	}
+	if f.Idle != nil {
+		return f.Idle.text()
+	}
 	return number(f.Samples[len(f.Samples)-1]) + " " + f.Unit
 }
 
@@ -93,7 +104,9 @@ func (r *row) last(workload string) string {
 type report struct {
 	Machine   string   `json:"machine"`
 	Workloads []string `json:"workloads"`
-	Peers     []entry  `json:"peers"`
+	// Idle is how W4 was measured.
+	Idle  idleness `json:"idle"`
+	Peers []entry  `json:"peers"`
 }
 
 type entry struct {

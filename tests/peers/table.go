@@ -5,28 +5,22 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/servo-orchestration/servo/tests/peers/work"
 )
 
-// table is the result in Markdown: a row each, then who has which version and settings,
-// and what could not be measured.
+// table is the result in Markdown: a row each, then what each takes when it is idle, who
+// has which version and settings, and what could not be measured.
 func (r *report) table() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n| | worker | durability |", r.Machine)
-	for _, workload := range r.Workloads {
-		fmt.Fprintf(&b, " %s, %s |", workload, unitOf(workload))
+	fmt.Fprintf(&b, "%s\n\n", r.Machine)
+	timed := slices.DeleteFunc(slices.Clone(r.Workloads), func(name string) bool { return name == work.Idle })
+	if len(timed) > 0 {
+		r.timed(&b, timed)
 	}
-	fmt.Fprintf(&b, " flushes a task: %s |\n|%s\n", strings.Join(r.Workloads, ", "), strings.Repeat(" --- |", 4+len(r.Workloads)))
-	for _, p := range r.Peers {
-		fmt.Fprintf(&b, "| %s | %s | %s |", p.Title, p.Worker, p.Durability)
-		var flushes []string
-		for _, workload := range r.Workloads {
-			f := p.Figures[workload]
-			fmt.Fprintf(&b, " %s |", f.cell())
-			flushes = append(flushes, f.flushed())
-		}
-		fmt.Fprintf(&b, " %s |\n", strings.Join(flushes, ", "))
+	if len(timed) < len(r.Workloads) {
+		r.atRest(&b)
 	}
-	b.WriteString("\nMedian (min–max).\n\n")
 	for _, p := range r.Peers {
 		if p.Version == "" {
 			continue
@@ -55,6 +49,44 @@ func (r *report) table() string {
 		fmt.Fprintf(&b, "- not measured: %s\n", line)
 	}
 	return b.String()
+}
+
+// timed is the table of workloads whose tasks are counted.
+func (r *report) timed(b *strings.Builder, workloads []string) {
+	b.WriteString("| | worker | durability |")
+	for _, workload := range workloads {
+		fmt.Fprintf(b, " %s, %s |", workload, unitOf(workload))
+	}
+	fmt.Fprintf(b, " flushes a task: %s |\n|%s\n", strings.Join(workloads, ", "), strings.Repeat(" --- |", 4+len(workloads)))
+	for _, p := range r.Peers {
+		fmt.Fprintf(b, "| %s | %s | %s |", p.Title, p.Worker, p.Durability)
+		var flushes []string
+		for _, workload := range workloads {
+			f := p.Figures[workload]
+			fmt.Fprintf(b, " %s |", f.cell())
+			flushes = append(flushes, f.flushed())
+		}
+		fmt.Fprintf(b, " %s |\n", strings.Join(flushes, ", "))
+	}
+	b.WriteString("\nMedian (min–max).\n\n")
+}
+
+// atRest is the table of what is taken for nothing.
+func (r *report) atRest(b *strings.Builder) {
+	runs := number(float64(r.Idle.Runs))
+	fmt.Fprintf(b, "| %s, idle, %s finished runs | PSS, MiB | CPU, %% of a core | PSS by program, MiB |\n|%s\n",
+		work.Idle, runs, strings.Repeat(" --- |", 4)) //nolint:mnd // columns
+	for _, p := range r.Peers {
+		i := p.Figures[work.Idle].Idle
+		if i == nil {
+			fmt.Fprintf(b, "| %s | not measured | not measured | |\n", p.Title)
+			continue
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", p.Title, mebibytes(i.PSS), number(i.CPU), strings.Join(i.parts(), ", "))
+	}
+	fmt.Fprintf(b, "\nOne sample each, of %s, from %s after the last run has ended: PSS in its end. Server and program (`peers`, `node`) count, with all "+
+		"processes that they have started, and CPU also of those of these that have ended meanwhile. They have just executed the runs; Servo's one process, "+
+		"which executes tasks, too, was started on a store that has them.\n\n", r.Idle.For, r.Idle.Rest)
 }
 
 // notToBeHad are peers that a comparison should have, and why it has not.

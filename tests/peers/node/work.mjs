@@ -1,4 +1,6 @@
+import { once } from "node:events";
 import { readFileSync } from "node:fs";
+import { createInterface } from "node:readline";
 
 // What programs for peers in this language share: the same as package work has for Go.
 
@@ -53,12 +55,24 @@ function flushes(device) {
   return Number(line?.[18] ?? 0);
 }
 
-// serve does the job that it reads. open gets it and a book of jobs by workload, and
-// gives a function that does all runs of one.
+// each does something for each run of a job, so many at once as it says, and waits for all.
+export async function each(job, request) {
+  let run = 0;
+  const one = async () => {
+    while (run < job.runs) await request(run++);
+  };
+  await Promise.all(Array.from({ length: job.at_once }, one));
+}
+
+// serve does the job that it reads, which is a line, and writes what was done. Then it has
+// nothing to do until there is no more to read: what it takes meanwhile can be measured.
+// open gets the job and a book of jobs by workload, and gives a function that does all
+// runs of one.
 export async function serve(open) {
-  let text = "";
-  for await (const part of process.stdin) text += part;
-  const { job, warming } = JSON.parse(text);
+  const input = createInterface({ input: process.stdin });
+  const ended = once(input, "close");
+  const [order] = await once(input, "line");
+  const { job, warming } = JSON.parse(order);
   const book = {};
   for (const each of [warming, job]) book[each.workload] = { ...each, levels: levelsOf(each), check: new Check(each) };
   const perform = await open(job, book);
@@ -68,5 +82,7 @@ export async function serve(open) {
   await perform(book[job.workload]);
   const seconds = (performance.now() - began) / 1000;
   const done = { ...book[job.workload].check.done(), seconds, flushes: flushes(job.device) - flushed };
-  process.stdout.write(JSON.stringify(done) + "\n", () => process.exit(0)); // whatever is still connected
+  process.stdout.write(JSON.stringify(done) + "\n");
+  await ended;
+  process.exit(0); // whatever is still connected
 }

@@ -65,7 +65,7 @@ func open(ctx context.Context, job work.Job, e *engine) (work.Engine, error) {
 	e.served = make(chan error, 1)
 	go func() { e.served <- e.http.Serve(l) }()
 	// As many connections as there are runs at once: the default keeps two.
-	transport := &http.Transport{MaxIdleConns: job.Runs, MaxIdleConnsPerHost: job.Runs}
+	transport := &http.Transport{MaxIdleConns: job.AtOnce, MaxIdleConnsPerHost: job.AtOnce}
 	e.client = ingress.NewClient(job.Server, ingress.WithHttpClient(&http.Client{Transport: transport}))
 	return e, register(ctx, job.Admin, "http://"+l.Addr().String())
 }
@@ -102,7 +102,7 @@ func (e *engine) Close() error {
 // Do implements work.Engine.
 func (e *engine) Do(ctx context.Context, entry *work.Entry) error {
 	flow := ingress.Service[request, int](e.client, "flow", "run")
-	return work.All(entry.Runs, func(run int) error {
+	return entry.Each(func(run int) error {
 		_, err := flow.Request(ctx, request{Workload: entry.Workload, Run: run})
 		return err
 	})

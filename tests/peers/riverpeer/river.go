@@ -119,7 +119,7 @@ func (e *engine) Close() error {
 
 // Do implements work.Engine.
 func (e *engine) Do(ctx context.Context, entry *work.Entry) error {
-	if err := work.All(entry.Runs, func(run int) error { return e.request(ctx, entry, run) }); err != nil {
+	if err := entry.Each(func(run int) error { return e.request(ctx, entry, run) }); err != nil {
 		return err
 	}
 	for range entry.Runs {

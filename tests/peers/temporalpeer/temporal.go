@@ -66,7 +66,7 @@ func (e *engine) Close() error {
 
 // Do implements work.Engine.
 func (e *engine) Do(ctx context.Context, entry *work.Entry) error {
-	return work.All(entry.Runs, func(run int) error {
+	return entry.Each(func(run int) error {
 		began, err := e.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{TaskQueue: queue}, e.Run,
 			request{Workload: entry.Workload, Run: run})
 		if err != nil {

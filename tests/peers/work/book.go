@@ -30,8 +30,8 @@ func (b Book) add(job Job) error {
 
 // Engine is a peer that is connected to its server and has its workers running.
 type Engine interface {
-	// Do requests all runs of a job at once, and returns when the peer has recorded that
-	// all have ended.
+	// Do requests all runs of a job, so many at once as it says, and returns when the peer
+	// has recorded that all have ended.
 	Do(ctx context.Context, e *Entry) error
 	Close() error
 }
@@ -39,7 +39,8 @@ type Engine interface {
 // Open starts an engine for the tasks of a book.
 type Open func(ctx context.Context, job Job, book Book) (Engine, error)
 
-// Serve does the job that it reads, and writes what was done.
+// Serve does the job that it reads, and writes what was done. Then it has nothing to do
+// until there is no more to read: what it takes meanwhile can be measured.
 func Serve(ctx context.Context, in io.Reader, out io.Writer, open Open) error {
 	var order Order
 	if err := json.NewDecoder(in).Decode(&order); err != nil {
@@ -69,22 +70,25 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, open Open) error {
 		return err
 	}
 	done.Seconds, done.Flushes = took.Seconds(), Flushes(job.Device)-flushed
-	return json.NewEncoder(out).Encode(done)
+	if err := json.NewEncoder(out).Encode(done); err != nil {
+		return err
+	}
+	return awaitEnd(ctx, in)
 }
 
-// All does something for each run at once, and waits for all.
-func All(runs int, do func(run int) error) error {
-	ended := make(chan error, runs)
-	for run := range runs {
-		go func() { ended <- do(run) }()
+// awaitEnd returns at the end of what is read.
+func awaitEnd(ctx context.Context, in io.Reader) error {
+	ended := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, in)
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	var first error
-	for range runs {
-		if err := <-ended; err != nil && first == nil {
-			first = err
-		}
-	}
-	return first
 }
 
 // Setting is a number among a job's settings.

@@ -2,12 +2,18 @@
 // form that programs in any language read from their standard input.
 package work
 
-import "fmt"
+import (
+	"fmt"
+	"sync/atomic"
+)
 
-// Job is one sample: so many runs, begun at once, of tasks that wait for each other.
+// Job is one sample: so many runs of tasks that wait for each other.
 type Job struct {
 	Workload string `json:"workload"`
 	Runs     int    `json:"runs"`
+	// AtOnce is how many runs are requested at once. Where a request is answered when its
+	// run has ended, no more of them are under way.
+	AtOnce int `json:"at_once"`
 	// After are the tasks of a run, in an order in which they may be executed: for
 	// each, those it waits for.
 	After [][]int `json:"after"`
@@ -41,13 +47,20 @@ type Done struct {
 
 // Warming is executed before the clock starts, so that no peer is measured while it
 // opens connections or compiles itself. Servo is given no such run.
-func Warming() Job { return Job{Workload: "warming", Runs: 5, After: diamonds()} }
+func Warming() Job { return Job{Workload: "warming", Runs: 5, AtOnce: 5, After: diamonds()} }
+
+// Idle is the workload of which not the runs are measured, but what is taken after them.
+const Idle = "W4"
 
 // Workloads are those of servo bench that peers can be given.
-func Workloads() []string { return []string{"W1", "W2", "W3"} }
+func Workloads() []string { return []string{"W1", "W2", "W3", Idle} }
 
-// Of is a workload by its name. The shapes are those of pkg/bench/workloads.go.
-func Of(workload string) (Job, error) {
+// atOnce is how many runs W3 has: more at once are not asked of anybody.
+const atOnce = 200
+
+// Of is a workload by its name. The shapes are those of pkg/bench/workloads.go. The idle
+// one has so many runs.
+func Of(workload string, idleRuns int) (Job, error) {
 	job := Job{Workload: workload, Runs: 1}
 	switch workload {
 	case "W1":
@@ -55,15 +68,51 @@ func Of(workload string) (Job, error) {
 	case "W2":
 		job.After = fan(1000)
 	case "W3":
-		job.Runs, job.After = 200, diamonds()
+		job.Runs, job.After = atOnce, diamonds()
+	case Idle:
+		job.Runs, job.After = idleRuns, chain(1)
 	default:
 		return Job{}, fmt.Errorf("no workload %q: there are %v", workload, Workloads())
 	}
+	job.AtOnce = min(job.Runs, atOnce)
 	return job, nil
 }
 
 // Tasks is how many there are in all runs.
 func (j Job) Tasks() int { return j.Runs * len(j.After) }
+
+// Each does something for each run, so many at once as the job says, and waits for all.
+// After an error no more are begun.
+func (j Job) Each(do func(run int) error) error {
+	var (
+		begun   atomic.Int64
+		failed  atomic.Bool
+		results = make(chan error, j.AtOnce)
+	)
+	for range j.AtOnce {
+		go func() {
+			var err error
+			for err == nil && !failed.Load() {
+				run := int(begun.Add(1)) - 1
+				if run >= j.Runs {
+					break
+				}
+				err = do(run)
+			}
+			if err != nil {
+				failed.Store(true)
+			}
+			results <- err
+		}()
+	}
+	var first error
+	for range j.AtOnce {
+		if err := <-results; err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
 
 func chain(n int) [][]int {
 	after := [][]int{{}}

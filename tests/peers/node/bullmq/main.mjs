@@ -3,7 +3,7 @@
 // one, that one adds the rest as a flow before it completes. Jobs have ids, so adding
 // them once more does nothing. Its setting: "concurrency", how many jobs at once.
 import { FlowProducer, Worker } from "bullmq";
-import { serve } from "../work.mjs";
+import { each, serve } from "../work.mjs";
 
 const queueName = "bench";
 
@@ -64,9 +64,7 @@ serve(async (job, book) => {
   return async (entry) => {
     let left = entry.runs;
     const all = new Promise((resolve) => (ended = () => --left || resolve()));
-    await Promise.all(
-      Array.from({ length: entry.runs }, (_, run) => producer.add(jobOf(entry.workload, run, entry.flows.first))),
-    );
+    await each(entry, (run) => producer.add(jobOf(entry.workload, run, entry.flows.first)));
     await all;
   };
 });

@@ -1,7 +1,7 @@
 // Executes workloads on DBOS: a run is a workflow in this process, a task a step of it,
 // which is recorded in PostgreSQL. Its setting: "connections", how many it may open.
 import { DBOS } from "@dbos-inc/dbos-sdk";
-import { serve } from "../work.mjs";
+import { each, serve } from "../work.mjs";
 
 serve(async (job, book) => {
   const run = DBOS.registerWorkflow(
@@ -21,10 +21,9 @@ serve(async (job, book) => {
   });
   await DBOS.launch();
   return async (entry) => {
-    const runs = Array.from({ length: entry.runs }, async (_, n) => {
+    await each(entry, async (n) => {
       const handle = await DBOS.startWorkflow(run)(entry.workload, n);
       return handle.getResult();
     });
-    await Promise.all(runs);
   };
 });

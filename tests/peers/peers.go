@@ -47,7 +47,7 @@ func peers(tools string) []peer {
 	return []peer{
 		{
 			Name: "river", Title: "River, own dependency counter", Worker: "in process",
-			Durability: "PostgreSQL, fsync", Server: "as initdb sets it", Settings: map[string]string{"workers": "50", "cooldown_ms": "1", "W3.cooldown_ms": "5", "poll_ms": "20"},
+			Durability: "PostgreSQL, fsync", Server: "as initdb sets it", Settings: map[string]string{"workers": "50", "cooldown_ms": "1", "W3.cooldown_ms": "5", "poll_ms": "20", "W4.poll_ms": "1000"},
 			start: postgres.Start, open: riverpeer.Open, version: ofModule("github.com/riverqueue/river", postgresVersion),
 		},
 		{

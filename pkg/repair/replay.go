@@ -21,13 +21,19 @@ type replayed struct {
 	lost, problems []string
 }
 
+// drainEvery is after how many groups what is noted of changes is dropped.
+const drainEvery = 10_000
+
 // replay folds recorded groups in the order in which they were folded, where closed runs
 // below an id were not kept. It sorts them. What leaves the state on the way goes to l,
 // which may be nil: then nothing does.
 func (cfg Config) replay(ctx context.Context, order []place, from string, l *leaving) (replayed, error) {
 	out := replayed{state: state.New(cfg.Domain), problems: inOrder(order)}
 	r := cfg.reader()
-	for _, p := range order {
+	for i, p := range order {
+		if i%drainEvery == 0 {
+			out.state.Drain() // what has changed is of no interest, and would stay in memory
+		}
 		g, err := r.group(ctx, p.entryID(), p.groupID())
 		if errors.Is(err, blob.ErrNotFound) || errors.Is(err, errNoGroup) {
 			out.lost = append(out.lost, fmt.Sprintf("ledger: %s is recorded and not there", p))

@@ -170,8 +170,13 @@ func (w *world) step(c *compactor.Compactor, entries ...compactor.Entry) compact
 
 func (w *world) states(c *compactor.Compactor, run string) []string {
 	snap, _ := c.Latest().Get()
+	st, err := snap.WithRun(w.t.Context(), run)
+	require.NoError(w.t, err)
 	var states []string
-	snap.State.TasksOf(run, func(t *state.Task) bool {
+	if st == nil {
+		return states
+	}
+	st.TasksOf(run, func(t *state.Task) bool {
 		states = append(states, fmt.Sprintf("%s=%s", t.TaskKey, t.State))
 		return true
 	})

@@ -120,6 +120,9 @@ func TestARebuildPassesByWhatWasPassedBy(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, result.Recorded)
 	c = w.open("rebuilt")
+	w.clock.pass(2 * time.Minute)
+	_, err = c.Step(t.Context(), compactor.Request{Barrier: true}) // which lists the ledger from its begin
+	require.NoError(t, err)
 	require.Nil(t, latest(c).State.Runs.Get(run))
 	w.verify()
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -192,7 +193,7 @@ func (e *Engine) store(ctx context.Context, ref string, data []byte) error {
 // ticket tells from the folded state what became of a trigger.
 func (e *Engine) ticket(ctx context.Context, snap *snapshot.Snapshot, p *event.RunTriggered, entry string) (Ticket, error) {
 	made, err := snap.WithRun(ctx, p.RunID) // it may have been folded, executed and closed meanwhile
-	if err != nil {
+	if err != nil && !manifest.Damaged(err) {
 		return Ticket{}, err
 	}
 	if made != nil {
@@ -222,7 +223,7 @@ func (e *Engine) ticket(ctx context.Context, snap *snapshot.Snapshot, p *event.R
 func whyNot(snap *snapshot.Snapshot, entry string) string {
 	why := "ledger entry " + entry + " is not folded"
 	if snap.Recorded(entry) {
-		why = "ledger entry " + entry + " is folded; `servo admin ledger --entry " + entry + "` says what it came to"
+		why = "ledger entry " + entry + " is dealt with; `servo admin ledger --entry " + entry + "` says what it came to, if it was folded"
 	}
 	snap.State.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {
 		if row.Entry == entry {

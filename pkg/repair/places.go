@@ -12,7 +12,7 @@ import (
 )
 
 // place is where a group stands in the ledger, and in the order of folding. There is one
-// of each group that was ever folded: it is small.
+// of each group that was ever folded, and so it is no larger than it must be.
 type place struct {
 	entry    ulid.ULID
 	group    ulid.ULID
@@ -47,10 +47,19 @@ func (p place) groupID() string {
 
 func (p place) String() string { return fmt.Sprintf("entry %s, group %s", p.entryID(), p.groupID()) }
 
-// inOrder sorts groups as they were folded. Each took the numbers of its
+// inOrder sorts groups as they were folded: each of them once. Each took the numbers of its
 // events. Where two took the same ones, writers folded that did not know of each
 // other, and there is no such order.
 func inOrder(order []place) (problems []string) {
+	slices.SortFunc(order, func(a, b place) int {
+		return cmp.Or(a.entry.Compare(b.entry), a.group.Compare(b.group), strings.Compare(a.odd, b.odd))
+	})
+	for i, p := range order[min(1, len(order)):] {
+		before := order[i]
+		if p.entry == before.entry && p.group == before.group && p.odd == before.odd && p.firstSeq != before.firstSeq {
+			problems = append(problems, fmt.Sprintf("ledger: %s was folded twice, at %d and %d", p, before.firstSeq, p.firstSeq))
+		}
+	}
 	slices.SortFunc(order, func(a, b place) int {
 		return cmp.Or(cmp.Compare(a.firstSeq, b.firstSeq), a.entry.Compare(b.entry), strings.Compare(a.groupID(), b.groupID()))
 	})

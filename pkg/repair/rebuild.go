@@ -3,6 +3,7 @@ package repair
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -81,8 +82,7 @@ func Writes(d ids.Domain) []string {
 func Rebuild(ctx context.Context, cfg Config) (Result, error) {
 	result := Result{}
 	st := state.New(cfg.Domain)
-	// What was late for a cut stays so, and so does what was passed by.
-	keptFrom, passedBy := "", ""
+	cut := state.Cut{} // what was late for the last one stays so, and so does what was passed by
 	if order, base, err := cfg.recorded(ctx); err == nil {
 		replayed, err := cfg.replay(ctx, order, base.RunsFrom, nil)
 		if ctx.Err() != nil {
@@ -92,15 +92,16 @@ func Rebuild(ctx context.Context, cfg Config) (Result, error) {
 			return Result{}, &LostError{Groups: replayed.lost}
 		}
 		if err == nil && result.Lost == 0 && len(replayed.problems) == 0 {
-			st, result.Recorded, keptFrom, passedBy = replayed.state, true, base.RunsFrom, base.EntriesFrom
+			st, result.Recorded, cut.Runs, cut.Entries = replayed.state, true, base.RunsFrom, base.EntriesFrom
 		}
 	}
-	entries, err := cfg.foldRest(ctx, st, passedBy)
+	entries, err := cfg.foldRest(ctx, st, cut.Entries)
 	if err != nil {
 		return Result{}, err
 	}
 	result.Entries = entries
-	return cfg.publish(ctx, st, keptFrom, result)
+	cut.Seq, cut.Time = st.FoldSeq, st.FoldTime
+	return cfg.publish(ctx, st, cut, result)
 }
 
 // recorded reads ledger_entries alone, from the newest manifest, and gives that manifest's
@@ -209,23 +210,30 @@ func foldOne(ctx context.Context, st *state.State, waiting *reader, g fold.Group
 	return nil
 }
 
-// publish writes a whole state as the first revision of a new lineage. Its files
-// are written before the old lineage ends.
-func (cfg Config) publish(ctx context.Context, st *state.State, keptFrom string, result Result) (Result, error) {
+// publish writes a state as the first revision of a new lineage: what lives, and as history
+// what is closed, as the next base would, so that whoever opens it need not have all of it
+// in memory. Its files are written before the old lineage ends.
+func (cfg Config) publish(ctx context.Context, st *state.State, cut state.Cut, result Result) (Result, error) {
+	last := lastEntry(st)
+	history, buried, err := cfg.bury(ctx, st.Evict(cut).KeptFrom(cut.Runs))
+	if err != nil {
+		return Result{}, err
+	}
+	base := manifest.BaseSnapshot{ID: cfg.IDs.New(), RunsFrom: cut.Runs}
+	if cut.Time != 0 {
+		base.FoldSeq, base.FoldTime, base.EntriesFrom = cut.Seq, cut.Time, cut.Entries
+	}
 	files, err := cfg.Codec.Encode(st.All())
 	if err != nil {
 		return Result{}, err
 	}
-	base := manifest.BaseSnapshot{ID: cfg.IDs.New(), RunsFrom: keptFrom}
+	result.Rows = buried
 	for _, f := range files {
-		key := manifest.StateKey(cfg.Domain, f.Table, manifest.TierBase, cfg.IDs.New())
-		if _, err := cfg.Store.Create(ctx, key, f.Data); err != nil {
-			return Result{}, fmt.Errorf("write rebuilt state: %w", err)
+		stored, err := cfg.store(ctx, f, manifest.TierBase)
+		if err != nil {
+			return Result{}, err
 		}
-		base.Files = append(base.Files, manifest.File{
-			Table: f.Table, Key: key, Size: int64(len(f.Data)), Rows: f.Rows, CRC32C: blob.CRC32C(f.Data),
-			MinRun: f.MinRun, MaxRun: f.MaxRun,
-		})
+		base.Files = append(base.Files, stored)
 		result.Rows += f.Rows
 	}
 	m, err := cfg.Manifests.NewLineage(ctx, cfg.Writer)
@@ -233,9 +241,9 @@ func (cfg Config) publish(ctx context.Context, st *state.State, keptFrom string,
 		return Result{}, err
 	}
 	base.Revision = m.Revision
-	m.BaseSnapshot = base
+	m.BaseSnapshot, m.History = base, history
 	m.FoldSeq, m.FoldTime = st.FoldSeq, st.FoldTime
-	if last := lastEntry(st); last != "" {
+	if last != "" {
 		m.Watermarks.EventsProcessedThrough, m.Watermarks.LastProcessedFile = last, ledger.Key(cfg.Domain, last)
 	}
 	if err := cfg.Manifests.Publish(ctx, m); err != nil {
@@ -243,6 +251,56 @@ func (cfg Config) publish(ctx context.Context, st *state.State, keptFrom string,
 	}
 	result.Revision = m.Revision
 	return result, nil
+}
+
+// bury writes rows as segments of history, and an index of each table; and gives these, and
+// how many rows there are.
+func (cfg Config) bury(ctx context.Context, closed *state.Rows) (indexes map[string]manifest.File, rows int64, err error) {
+	segments := map[string][]manifest.File{}
+	for portion := range closed.Chunks(snapshot.MaxSegment) {
+		files, err := cfg.Codec.Encode(portion)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, f := range files {
+			stored, err := cfg.store(ctx, f, manifest.TierHistory)
+			if err != nil {
+				return nil, 0, err
+			}
+			stored.MinEntry, stored.MaxEntry = f.MinEntry, f.MaxEntry
+			segments[f.Table] = append(segments[f.Table], stored)
+			rows += f.Rows
+		}
+	}
+	for _, table := range slices.Sorted(maps.Keys(segments)) { // in one order: each takes an id
+		data, index, err := manifest.EncodeIndex(manifest.IndexKey(cfg.Domain, table, cfg.IDs.New()), table, segments[table])
+		if err == nil {
+			err = cfg.create(ctx, index.Key, data)
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		if indexes == nil {
+			indexes = map[string]manifest.File{}
+		}
+		indexes[table] = index
+	}
+	return indexes, rows, nil
+}
+
+func (cfg Config) store(ctx context.Context, f snapshot.File, tier string) (manifest.File, error) {
+	key := manifest.StateKey(cfg.Domain, f.Table, tier, cfg.IDs.New())
+	return manifest.File{
+		Table: f.Table, Key: key, Size: int64(len(f.Data)), Rows: f.Rows, CRC32C: blob.CRC32C(f.Data),
+		MinRun: f.MinRun, MaxRun: f.MaxRun,
+	}, cfg.create(ctx, key, f.Data)
+}
+
+func (cfg Config) create(ctx context.Context, key string, data []byte) error {
+	if _, err := cfg.Store.Create(ctx, key, data); err != nil {
+		return fmt.Errorf("write rebuilt state: %w", err)
+	}
+	return nil
 }
 
 func lastEntry(st *state.State) string {

@@ -27,8 +27,12 @@ type Config struct {
 	Forget bool
 }
 
-// maxProblems bounds how many differences are reported.
-const maxProblems = 50
+const (
+	// maxProblems bounds how many differences are reported.
+	maxProblems = 50
+	// maxPlaces bounds what is believed of how many groups there are: it is made room for.
+	maxPlaces = 4 << 20
+)
 
 // Report is what a verification found.
 type Report struct {
@@ -99,7 +103,7 @@ func Verify(ctx context.Context, cfg Config) (Report, error) {
 // is wrong with outputs.
 func (cfg Config) stored(ctx context.Context, m *manifest.Manifest, live *state.State, report *Report) (*sums, []place, []string, error) {
 	history := newSums(snapshot.CutOf(m).Runs)
-	order := make([]place, 0, m.History["ledger_entries"].Rows+int64(live.Entries.Len()))
+	order := make([]place, 0, min(m.History["ledger_entries"].Rows, maxPlaces)+int64(live.Entries.Len()))
 	var bad []string
 	look := func(rows *state.Rows) (err error) {
 		report.Rows += int64(rows.Len())

@@ -138,7 +138,7 @@ func (o *oracle) bareLedger(f *followed) {
 		o.violation("I-17 rebuildable", "%v", err)
 		return
 	}
-	s, err := o.reload(cfg, m)
+	s, err := o.whole(cfg.Manifests, m)
 	if err != nil {
 		o.violation("I-17 rebuildable", "%v", err)
 		return

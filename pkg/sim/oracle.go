@@ -188,7 +188,7 @@ func (o *oracle) check(f *followed, revision int64) {
 func (o *oracle) load(f *followed, m *manifest.Manifest) (*state.State, error) {
 	ctx := context.Background()
 	if f.manifest == nil || f.manifest.Lineage != m.Lineage || o.w.cfg.Parquet {
-		return o.whole(f, m)
+		return o.whole(f.manifests, m)
 	}
 	next := f.state.Copy()
 	var fresh []manifest.Delta
@@ -228,13 +228,13 @@ func (o *oracle) load(f *followed, m *manifest.Manifest) (*state.State, error) {
 }
 
 // whole reads the state of a manifest with its history.
-func (o *oracle) whole(f *followed, m *manifest.Manifest) (*state.State, error) {
+func (o *oracle) whole(store *manifest.Store, m *manifest.Manifest) (*state.State, error) {
 	ctx := context.Background()
-	st, err := snapshot.Load(ctx, o.w.codec, f.manifests, m)
+	st, err := snapshot.Load(ctx, o.w.codec, store, m)
 	if err != nil {
 		return nil, err
 	}
-	closed, err := snapshot.LoadHistory(ctx, o.w.codec, f.manifests, m)
+	closed, err := snapshot.LoadHistory(ctx, o.w.codec, store, m)
 	if err != nil {
 		return nil, err
 	}

@@ -6,10 +6,7 @@ import (
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
-	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/repair"
-	"github.com/servo-orchestration/servo/pkg/snapshot"
-	"github.com/servo-orchestration/servo/pkg/state"
 )
 
 // scheduleWipes has the projections damaged, noticed, and rebuilt.
@@ -100,8 +97,4 @@ func (w *world) rebuild(f *followed) {
 	w.oracle.commit(f, m)
 	w.counts["under repair"]--
 	w.sweepFully(func() {}) // a rebuilt state has no marker
-}
-
-func (o *oracle) reload(cfg repair.Config, m *manifest.Manifest) (*state.State, error) {
-	return snapshot.Load(context.Background(), o.w.codec, cfg.Manifests, m)
 }

@@ -251,12 +251,15 @@ func (s *Snapshot) Groups(ctx context.Context, keys []state.Key2) (map[state.Key
 	if err != nil {
 		return found, fmt.Errorf("look for entries in history: %w", err)
 	}
-	var problems []error
+	var damaged []error
 	for _, f := range files { // one at a time: all of it is in memory
 		rows, err := s.History.codec.Merge(ctx, fileSources(s.History.store, []manifest.File{f}))
-		if err != nil {
-			problems = append(problems, err)
+		if manifest.Damaged(err) {
+			damaged = append(damaged, err)
 			continue
+		}
+		if err != nil {
+			return found, err
 		}
 		for _, row := range rows.Entries {
 			if asked[row.Key()] {
@@ -264,7 +267,7 @@ func (s *Snapshot) Groups(ctx context.Context, keys []state.Key2) (map[state.Key
 			}
 		}
 	}
-	return found, errors.Join(problems...)
+	return found, errors.Join(damaged...)
 }
 
 // LoadHistory reads all that a manifest has in history.

@@ -143,6 +143,9 @@ func read(proc fs.FS, pid int) (process, error) {
 // say, that is an error.
 func (p process) memory(proc fs.FS) (int64, error) {
 	text, err := fs.ReadFile(proc, path.Join(strconv.Itoa(p.pid), "smaps_rollup"))
+	if errors.Is(err, syscall.ESRCH) { // it is about to end, and has given its memory back
+		return 0, nil
+	}
 	if gone(err) {
 		if now, again := read(proc, p.pid); gone(again) || now.ended {
 			return 0, nil

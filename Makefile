@@ -31,8 +31,13 @@ build: ## build the programs into bin/
 	@mkdir -p bin
 	go build -o bin/ ./cmd/...
 
+.PHONY: servo
+servo: ## build bin/servo only
+	@mkdir -p bin
+	go build -o bin/servo ./cmd/servo
+
 .PHONY: demo
-demo: build ## run the weather example from nothing, and ask it two questions
+demo: servo ## run the weather example from nothing, and ask it two questions
 	@scripts/demo
 
 # The worlds that `make test` simulates are those of the commit: new ones for each, and

@@ -69,6 +69,9 @@ type Env struct {
 	Signals <-chan os.Signal
 	// Terminal tells whether a stream is a terminal, and how wide it is. It may be nil.
 	Terminal func(stream any) (width int, ok bool)
+	// RawMode switches a terminal to raw mode, and returns what switches it back. Where
+	// it is nil, the query shell has no line editing.
+	RawMode func(stream any) (restore func() error, err error)
 	// OpenStore opens the stores that are not folders, by their names; nil: there are
 	// none.
 	OpenStore func(ctx context.Context, name string) (blob.Store, io.Closer, error)

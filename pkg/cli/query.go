@@ -1,11 +1,9 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,7 +16,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/query"
-	"github.com/servo-orchestration/servo/pkg/query/render"
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
@@ -78,7 +75,7 @@ func (a *app) query(ctx context.Context, args []string, asOf string) (err error)
 	if len(args) == 1 {
 		return a.answer(ctx, db, args[0])
 	}
-	return a.shell(ctx, db, m)
+	return a.queryShell(ctx, db, m)
 }
 
 // answer runs SQL and writes the rows of each statement, but of those that are there for
@@ -226,89 +223,4 @@ func tableNames() []string {
 		names = append(names, d.Name)
 	}
 	return names
-}
-
-// maxStatement bounds what the shell holds of one statement.
-const maxStatement = query.MaxSQLBytes
-
-// shell runs statements as they come in, each up to a line that ends in ";". On
-// a terminal an error does not end it.
-func (a *app) shell(ctx context.Context, db *query.DB, m *manifest.Manifest) error {
-	_, terminal := a.width(a.Stdin)
-	if terminal {
-		number := int64(0)
-		if m != nil {
-			number = m.Revision
-		}
-		a.note("revision %d; end a statement with \";\", .help for help, Ctrl-D to leave", number)
-	}
-	lines := bufio.NewScanner(a.Stdin)
-	lines.Buffer(make([]byte, 0, bufio.MaxScanTokenSize), maxStatement)
-	var statement strings.Builder
-	for {
-		if terminal {
-			fmt.Fprint(a.Stderr, prompt(statement.Len() > 0))
-		}
-		more := lines.Scan()
-		line := strings.TrimSpace(lines.Text())
-		if more && statement.Len() == 0 && (line == "" || strings.HasPrefix(line, ".") || line == "exit" || line == "quit") {
-			if leave := a.meta(line); leave {
-				return nil
-			}
-			continue
-		}
-		if more {
-			statement.WriteString(lines.Text() + "\n")
-		}
-		if statement.Len() > maxStatement {
-			return fmt.Errorf("a statement is longer than %d bytes", maxStatement)
-		}
-		if !more || strings.HasSuffix(line, ";") {
-			err := a.statement(ctx, db, statement.String())
-			statement.Reset()
-			if err != nil && (!terminal || ctx.Err() != nil || errors.Is(err, io.ErrClosedPipe)) {
-				return err
-			}
-			if err != nil {
-				a.note("%s", a.style.errorText(err.Error()))
-			}
-		}
-		if !more {
-			if terminal {
-				a.note("")
-			}
-			return lines.Err()
-		}
-	}
-}
-
-func prompt(inside bool) string {
-	if inside {
-		return "    … "
-	}
-	return "servo> "
-}
-
-func (a *app) statement(ctx context.Context, db *query.DB, sql string) error {
-	if strings.Trim(sql, "; \t\r\n") == "" {
-		return nil
-	}
-	return a.answer(ctx, db, sql)
-}
-
-// meta runs a command of the shell's own, and reports whether that ends it.
-func (a *app) meta(line string) (leave bool) {
-	switch strings.TrimPrefix(line, ".") {
-	case "exit", "quit", "q":
-		return true
-	case "":
-	case "tables":
-		a.note("%s", strings.Join(tableNames(), "\n"))
-	case "json", "csv", "yaml", "table":
-		a.format = render.Format(strings.TrimPrefix(line, "."))
-	default:
-		a.note(".tables lists the tables of the record; assets are namespace.name; DESCRIBE tasks; shows columns\n" +
-			".table .json .yaml .csv choose how rows are written; .exit leaves")
-	}
-	return false
 }

@@ -59,6 +59,7 @@ func (a *app) root() *cobra.Command {
 	add(groupData, a.assetsCommand(), a.explainCommand(), a.queryCommand())
 	add(groupServe, a.workerCommand(), a.benchCommand(), a.adminCommand(), a.versionCommand())
 	a.strict(root)
+	a.completions(root)
 	return root
 }
 

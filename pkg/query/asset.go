@@ -97,6 +97,17 @@ func (a *asset) mentioned(lower string) bool {
 	return found && err == nil
 }
 
+// Names returns the assets that hold something, as namespace.name.
+func (db *DB) Names() []string {
+	var names []string
+	for _, a := range db.assets {
+		if len(a.files) > 0 && a.problem == "" {
+			names = append(names, a.namespace+"."+a.name)
+		}
+	}
+	return names
+}
+
 // Lacks reports whether assets have views, and this one has not because it holds nothing.
 func (db *DB) Lacks(namespace, name string) bool {
 	return db.views && !slices.ContainsFunc(db.assets, func(a *asset) bool {

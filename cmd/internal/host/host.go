@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/cli"
@@ -43,7 +44,7 @@ func Run(cloud Cloud) int {
 	defer signal.Stop(signals)
 	env := cli.Env{
 		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Dir: dir,
-		Clock: clock.System{}, Signals: signals, Terminal: terminal, OpenStore: cloud.OpenStore, OpenTraces: cloud.OpenTraces, CloudSecrets: cloud.Secrets,
+		Clock: clock.System{}, Signals: signals, Terminal: terminal, RawMode: rawMode, OpenStore: cloud.OpenStore, OpenTraces: cloud.OpenTraces, CloudSecrets: cloud.Secrets,
 	}
 	if program, err := os.Executable(); err == nil {
 		env.Program = program
@@ -65,4 +66,17 @@ func terminal(stream any) (width int, ok bool) {
 		return 0, false
 	}
 	return int(size.Col), true
+}
+
+// rawMode switches a terminal to raw mode, and returns what switches it back.
+func rawMode(stream any) (restore func() error, err error) {
+	f, isFile := stream.(*os.File)
+	if !isFile {
+		return nil, fmt.Errorf("%T is not a terminal", stream)
+	}
+	before, err := term.MakeRaw(int(f.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	return func() error { return term.Restore(int(f.Fd()), before) }, nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -137,4 +138,34 @@ func TestAnUnknownFormatNamesTheOnesThereAre(t *testing.T) {
 	_, err := render.ParseFormat("xml")
 	require.EqualError(t, err, `no output format "xml": choose one of table, json, yaml, csv`)
 	require.Error(t, render.Write(&strings.Builder{}, sample(), render.Options{Format: "xml"}))
+}
+
+func TestTableNeverCutsNumbers(t *testing.T) {
+	t.Parallel()
+	result := render.Of([]string{"text", "n", "m"}, [][]any{{strings.Repeat("x", 60), int64(123456789), render.Number("98765432101234567890")}})
+	out := write(t, result, render.Options{Width: 40})
+	require.Equal(t, "text             n                     m\nxxxxxx…  123456789  98765432101234567890\n", out)
+}
+
+func TestTableLeavesOutColumnsThatDoNotFit(t *testing.T) {
+	t.Parallel()
+	var names []string
+	var row []any
+	for i := range 40 {
+		names = append(names, "c"+strings.Repeat("x", i%7))
+		row = append(row, int64(i)*1_000_000)
+	}
+	for _, width := range []int{30, 60, 80, 120} {
+		out := write(t, render.Of(names, [][]any{row, row}), render.Options{Width: width})
+		lines := strings.Split(out, "\n")
+		require.Len(t, lines, 5)
+		require.Contains(t, lines[0], "…")
+		require.Regexp(t, `^\(\d+ of 40 columns shown; -o json shows all\)$`, lines[3])
+		for _, line := range lines[:3] {
+			require.LessOrEqual(t, utf8.RuneCountInString(line), width)
+			require.Greater(t, utf8.RuneCountInString(line), width-24, "as many columns as fit: %q", line)
+		}
+		require.True(t, strings.HasPrefix(lines[1], "0"), "the first column is shown: %q", lines[1])
+		require.True(t, strings.HasSuffix(lines[1], "39000000"), "the last column is shown: %q", lines[1])
+	}
 }

@@ -2,6 +2,7 @@ package render
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"iter"
 	"strings"
@@ -15,8 +16,11 @@ const (
 	// cell that comes later is cut on a terminal, and else shifts its line.
 	sampleRows = 1000
 	gap        = "  "
-	// minWidth is what a column keeps when a table is made to fit.
-	minWidth = 4
+	// A column of text keeps an eighth of the terminal's width, within these bounds, when
+	// a table is made to fit: less would not be readable.
+	minWidth, mostMinWidth, minShare = 4, 12, 8
+	// dots stand for the columns that are left out.
+	dots = "…"
 )
 
 type tableWriter struct {
@@ -26,6 +30,8 @@ type tableWriter struct {
 	cut    bool
 	widths []int
 	right  []bool
+	// Columns from hiddenFrom up to, and without, hiddenTo are left out.
+	hiddenFrom, hiddenTo int
 }
 
 // writeTable aligns columns: text to the left, numbers to the right. The first
@@ -61,6 +67,9 @@ func writeTable(w io.Writer, result Result, opts Options) error {
 		}
 		t.row(row)
 	}
+	if hidden := t.hiddenTo - t.hiddenFrom; hidden > 0 {
+		fmt.Fprintf(t.out, "(%d of %d columns shown; -o json shows all)\n", len(result.Columns)-hidden, len(result.Columns)) //nolint:errcheck // kept for Flush
+	}
 	return flushed(t.out, failed)
 }
 
@@ -86,25 +95,51 @@ func (t *tableWriter) measure(columns []string, rows [][]any, limit int) {
 	}
 }
 
-// fit narrows the widest columns until the table is as wide as the terminal.
+// fit makes the table as wide as the terminal: it narrows the widest columns of
+// text, and then leaves out columns in the middle. Numbers are never cut: a part of
+// one would read as another.
 func (t *tableWriter) fit(limit int) {
+	least := min(max(minWidth, limit/minShare), mostMinWidth)
+	for t.width() > limit {
+		widest := -1
+		for i, width := range t.widths {
+			if !t.right[i] && width > least && (widest < 0 || width > t.widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			t.leaveOut(limit)
+			return
+		}
+		t.widths[widest]--
+	}
+}
+
+// width returns the width of a line.
+func (t *tableWriter) width() int {
 	total := len(gap) * (len(t.widths) - 1)
 	for _, width := range t.widths {
 		total += width
 	}
-	for total > limit {
-		widest := 0
-		for i, width := range t.widths {
-			if width > t.widths[widest] {
-				widest = i
-			}
+	return total
+}
+
+// leaveOut replaces columns in the middle by one of dots, until the line fits or two
+// columns are left.
+func (t *tableWriter) leaveOut(limit int) {
+	all := len(t.widths)
+	from, to := all/2, all/2          //nolint:mnd // the middle
+	total := t.width() + len(gap) + 1 // the dots
+	for total > limit && to-from < all-2 {
+		if from > all-to {
+			from--
+			total -= len(gap) + t.widths[from]
+		} else {
+			total -= len(gap) + t.widths[to]
+			to++
 		}
-		if t.widths[widest] <= minWidth {
-			return
-		}
-		t.widths[widest]--
-		total--
 	}
+	t.hiddenFrom, t.hiddenTo = from, to
 }
 
 func (t *tableWriter) header(columns []string) {
@@ -126,8 +161,15 @@ func (t *tableWriter) row(row []any) {
 func (t *tableWriter) line(cells []string) {
 	var line strings.Builder
 	for i, cell := range cells {
-		if i > 0 {
+		hidden := i >= t.hiddenFrom && i < t.hiddenTo
+		if i > 0 && (!hidden || i == t.hiddenFrom) {
 			line.WriteString(gap)
+		}
+		if hidden {
+			if i == t.hiddenFrom {
+				line.WriteString(dots)
+			}
+			continue
 		}
 		if t.cut {
 			cell = t.cells.Truncate(cell, t.widths[i], "…")

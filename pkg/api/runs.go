@@ -197,6 +197,8 @@ type Started struct {
 	Tasks int    `json:"tasks"`
 	// Attached says that the run key was held by a run that asked for the same.
 	Attached bool `json:"attached"`
+	// Warnings say what the run may do differently from what the caller expects.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 func (h handler) start(r *http.Request) (int, any, error) {
@@ -239,5 +241,7 @@ func (h handler) start(r *http.Request) (int, any, error) {
 	case err != nil:
 		return 0, nil, err
 	}
-	return http.StatusCreated, Started{RunID: ticket.RunID, Tasks: ticket.Tasks, Attached: ticket.Attached}, nil
+	return http.StatusCreated, Started{
+		RunID: ticket.RunID, Tasks: ticket.Tasks, Attached: ticket.Attached, Warnings: ticket.Warnings,
+	}, nil
 }

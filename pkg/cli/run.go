@@ -160,6 +160,7 @@ func (a *app) announce(s *state.State, r *runner) {
 		text += fmt.Sprintf(", %s done; carrying on", grouped(int64(done(run))))
 	}
 	a.note("run %s: %s", a.style.bold(t.RunID), text)
+	a.warnings(t.Warnings)
 	if run != nil && run.ParentRunID != "" {
 		a.note("it repeats what run %s planned, with the code of that time; `servo run` of an asset takes what its file says now", run.ParentRunID)
 	}
@@ -176,6 +177,13 @@ func (a *app) announce(s *state.State, r *runner) {
 			a.note("carrying on run %s as well, which had been left with %s of %s done", run.RunID,
 				grouped(int64(done(run))), plural(int(run.TasksTotal), "task"))
 		}
+	}
+}
+
+// warnings prints the warnings of a plan.
+func (a *app) warnings(texts []string) {
+	for _, text := range texts {
+		a.note("%s %s", a.style.yellow("warning:"), text)
 	}
 }
 
@@ -208,6 +216,7 @@ func (a *app) detach(ctx context.Context, p *project.Project, t trigger) error {
 			return err
 		}
 		a.note("run %s: %s, left to %s", a.style.bold(ticket.RunID), plural(ticket.Tasks, "task"), s.who())
+		a.warnings(ticket.Warnings)
 		return list(a, []column[engine.Ticket]{
 			{name: "run_id", value: func(t engine.Ticket) any { return t.RunID }},
 			{name: "tasks", value: func(t engine.Ticket) any { return t.Tasks }},

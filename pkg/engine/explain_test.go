@@ -226,3 +226,14 @@ func TestASpanOfTimeReadsAsPeopleSayIt(t *testing.T) {
 		require.Equal(t, want, engine.Span(d), d.String())
 	}
 }
+
+func TestExplainNamesTheTasksOfAnOrderNode(t *testing.T) {
+	w := foldtest.New(t)
+	order := func(key string, up ...string) event.TaskDef {
+		return event.TaskDef{TaskKey: key, Kind: event.KindGroup, DependsOn: up, TriggerRule: event.RuleAllDone}
+	}
+	run := w.Run(foldtest.Task("a1"), foldtest.Task("a2"), order("a[order]", "a1", "a2"), order("b[order]", "a[order]"), foldtest.Task("c", "b[order]"))
+	w.MustFold(w.Started(run, "a1", 1))
+	w.MustFold(w.Finished(run, "a2", 1, event.Failed))
+	require.Equal(t, "BLOCKED: waits for the end of a1 (RUNNING for 0.00 s), whose output it does not read", explain(w, run, "c").Headline)
+}

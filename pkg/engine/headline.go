@@ -53,6 +53,8 @@ func (x *explainer) blocked(upstreams []Edge) string {
 		switch {
 		case up == nil:
 			open = append(open, e.TaskKey)
+		case up.TriggerRule == event.RuleAllDone && up.Kind == event.KindGroup:
+			open = append(open, x.openOrder(up))
 		case up.Kind == event.KindGroup:
 			open = append(open, x.openMembers(up))
 		default:
@@ -63,6 +65,28 @@ func (x *explainer) blocked(upstreams []Edge) string {
 		return "it waits for nothing; the next fold moves it"
 	}
 	return fmt.Sprintf("waits for %s", some(open))
+}
+
+// openOrder says what an order node still waits for: the task only waits for the end of the
+// tasks before it and does not read their outputs.
+func (x *explainer) openOrder(node *state.Task) string {
+	var open []string
+	queue := []string{node.TaskKey}
+	for len(queue) > 0 {
+		edges := x.upstreams(queue[0])
+		queue = queue[1:]
+		for _, e := range edges {
+			up := x.s.Tasks.Get(state.Key2{A: x.task.RunID, B: e.TaskKey})
+			switch {
+			case e.Resolution != "" || up == nil:
+			case up.Kind == event.KindGroup:
+				queue = append(queue, e.TaskKey)
+			default:
+				open = append(open, fmt.Sprintf("%s (%s)", e.TaskKey, x.standing(up)))
+			}
+		}
+	}
+	return "the end of " + some(open) + ", whose output it does not read"
 }
 
 // openMembers says how far the members of a group are.
@@ -251,6 +275,9 @@ func orText(text, fallback string) string {
 func (x *explainer) succeeded() string {
 	t := x.task
 	if t.Kind == event.KindGroup {
+		if t.TriggerRule == event.RuleAllDone {
+			return "every task before it has ended"
+		}
 		return "every task that the group stands for has succeeded"
 	}
 	return fmt.Sprintf("attempt %d of %d, in %s, with %s in %d bytes, %s ago",

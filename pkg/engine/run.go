@@ -37,6 +37,8 @@ type Ticket struct {
 	// Attached says that the run key was held by a run that asked for the same:
 	// RunID is that run.
 	Attached bool
+	// Warnings are those of the run's plan.
+	Warnings []string
 }
 
 // Run plans and triggers a run. With an error the ticket may name a run: it was
@@ -58,7 +60,11 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (Ticket, error) {
 	for _, s := range r.Plan.Partitions {
 		p.PartitionSelection = append(p.PartitionSelection, s.String())
 	}
-	return e.trigger(ctx, built, p)
+	t, err := e.trigger(ctx, built, p)
+	if !t.Attached {
+		t.Warnings = built.Warnings
+	}
+	return t, err
 }
 
 // Retry triggers a run that repeats what did not succeed in an ended one.

@@ -109,6 +109,11 @@ func TaskKey(asset AssetKey, p Partition) string {
 // so that M downstreams of N partitions need M+N edges, not M×N.
 func GroupKey(asset AssetKey) string { return asset.String() + "[*]" }
 
+// OrderKey names the node of a run that waits until all tasks of an asset have ended,
+// whatever their outcome. For an asset that the run does not make, the node waits for the
+// assets before it.
+func OrderKey(asset AssetKey) string { return asset.String() + "[order]" }
+
 var (
 	errTaskKeyEmpty = errors.New("a task key is empty")
 	errTaskKeyBytes = errors.New("a task key has a control character")

@@ -87,6 +87,8 @@ func (b *builder) addTasks(n *node) {
 	missing := map[ids.AssetKey][]string{}
 	for i, key := range n.keys {
 		task := Task{TaskDef: taskDef(n.asset, n.tasks[i], key)}
+		task.DependsOn = slices.Clone(n.after)
+		b.edges += len(n.after)
 		if len(n.asset.Deps) > 0 {
 			task.Inputs = make(map[string]InputSet, len(n.asset.Deps))
 		}
@@ -111,6 +113,9 @@ func (b *builder) addTasks(n *node) {
 	}
 	for _, dep := range slices.SortedFunc(maps.Keys(missing), CompareKeys) {
 		b.errs = append(b.errs, b.missingPartitions(n, dep, missing[dep]))
+	}
+	if n.order {
+		b.addOrderNode(n.asset.Key, n.tasks)
 	}
 	if n.group {
 		b.edges += len(n.tasks)

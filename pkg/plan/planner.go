@@ -56,10 +56,11 @@ func Build(r Request) (*Plan, error) {
 	if err := b.selectAssets(order); err != nil {
 		return nil, err
 	}
-	b.shareInputs()
 	b.plan = &Plan{SchemaVersion: SchemaVersion, Root: r.Root, Assets: make(map[string]Work, len(b.order))}
-	for _, n := range b.order {
-		b.addTasks(n)
+	b.addOrder(order)
+	b.shareInputs()
+	for _, key := range order {
+		b.addAsset(key)
 		if b.edges > MaxEdges {
 			return nil, fmt.Errorf("the run has more than %d dependencies between tasks: select fewer partitions", MaxEdges)
 		}
@@ -70,7 +71,19 @@ func Build(r Request) (*Plan, error) {
 	case len(b.plan.Tasks) > MaxTasks: // with the group nodes
 		return nil, errTooMany
 	}
+	if more := b.warnings - len(b.plan.Warnings); more > 0 {
+		b.plan.Warnings = append(b.plan.Warnings, fmt.Sprintf("and %d more warnings", more))
+	}
 	return b.plan, nil
+}
+
+// addAsset adds the tasks of an asset of the run, or the order node of a gap.
+func (b *builder) addAsset(key ids.AssetKey) {
+	if g := b.gaps[key]; g != nil {
+		b.addOrderNode(key, g.after)
+	} else if n := b.nodes[key]; n != nil && len(n.tasks) > 0 {
+		b.addTasks(n)
+	}
 }
 
 // node is an asset of the run.
@@ -86,6 +99,10 @@ type node struct {
 	shared bool
 	// group: a group node stands for its tasks.
 	group bool
+	// order: an order node stands for the end of its tasks.
+	order bool
+	// after are the order nodes that every task of the asset waits for.
+	after []string
 }
 
 type builder struct {
@@ -93,10 +110,15 @@ type builder struct {
 	graph   *Graph
 	order   []*node // topological
 	nodes   map[ids.AssetKey]*node
+	// chosen are the assets that the selection names, also those without a selected partition.
+	chosen  map[ids.AssetKey]bool
+	gaps    map[ids.AssetKey]*gap
 	earlier map[ids.AssetKey]map[string]Input
 	plan    *Plan
 	edges   int
-	errs    []error
+	// warnings counts the warnings, also those that the plan leaves out.
+	warnings int
+	errs     []error
 }
 
 // maxErrors is how many errors are worth reading.
@@ -119,11 +141,12 @@ func (b *builder) selectAssets(order []ids.AssetKey) error {
 	if err != nil {
 		return err
 	}
-	chosen, asked := setOf(b.closure(named)), setOf(named)
+	b.chosen = setOf(b.closure(named))
+	asked := setOf(named)
 	used := make(map[string]bool, len(days))
 	total := 0
 	for _, key := range order {
-		if !chosen[key] {
+		if !b.chosen[key] {
 			continue
 		}
 		asset, _ := b.graph.Asset(key)

@@ -24,6 +24,8 @@ type Plan struct {
 	// members of the group node of that key, where the run has one, and what
 	// earlier runs made.
 	Groups map[string][]Input `json:"groups,omitempty"`
+	// Warnings say what the run may do differently from what the user expects.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Work is how an asset is computed: exactly one of SQL and Command.

@@ -1,0 +1,135 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// A selection has a gap where an asset that is not selected lies between two that
+// are: A → B → C with A and C selected. C reads the output that B already has, and
+// still waits until every task of A has ended.
+//
+// Order nodes keep that order. An order node is a group node with the trigger rule
+// all_done: it succeeds as soon as its upstream tasks have ended, whatever their
+// outcome. A selected asset of several tasks has an order node for them; an asset in
+// a gap has one that follows from the order of its dependencies. The number of edges
+// is therefore proportional to the tasks plus the dependencies of the assets.
+
+// addOrder decides which order nodes there are and which tasks wait for them, and warns
+// of every asset that a task reads although its dependencies are made in the same run.
+func (b *builder) addOrder(order []ids.AssetKey) {
+	b.findGaps(order)
+	for _, key := range order {
+		asset, _ := b.graph.Asset(key)
+		n := b.nodes[key]
+		if g := b.gaps[key]; g != nil {
+			g.after = b.orderBefore(asset, true)
+			continue
+		}
+		if n == nil {
+			continue
+		}
+		n.after = b.orderBefore(asset, false)
+		for _, dep := range asset.Deps {
+			if b.gaps[dep] != nil && !b.chosen[dep] {
+				b.warnOfGap(key, dep)
+			}
+		}
+	}
+}
+
+// gap is an asset that the run does not make, and that lies between two that it makes.
+type gap struct {
+	// from is the dependency through which the gap was found: an asset of the run, or another gap.
+	from ids.AssetKey
+	// after are the nodes that the gap's order node waits for.
+	after []string
+}
+
+// findGaps finds the assets that the run does not make, that depend on an asset that it
+// makes, and that such an asset reads, in each case perhaps through other gaps.
+func (b *builder) findGaps(order []ids.AssetKey) {
+	b.gaps = map[ids.AssetKey]*gap{}
+	for _, key := range order {
+		if b.nodes[key] != nil {
+			continue
+		}
+		asset, _ := b.graph.Asset(key)
+		for _, dep := range asset.Deps {
+			if b.nodes[dep] != nil || b.gaps[dep] != nil {
+				b.gaps[key] = &gap{from: dep}
+				break
+			}
+		}
+	}
+	read := make(map[ids.AssetKey]bool, len(b.gaps))
+	for _, key := range slices.Backward(order) {
+		if b.nodes[key] == nil && !read[key] {
+			delete(b.gaps, key)
+			continue
+		}
+		asset, _ := b.graph.Asset(key)
+		for _, dep := range asset.Deps {
+			read[dep] = true
+		}
+	}
+}
+
+// orderBefore are the nodes that come before an asset because of gaps. An asset of the run
+// waits for the order nodes of the gaps that it reads. A gap's own order node also waits for
+// the dependencies that the run makes: for their task, or for the order node of several.
+func (b *builder) orderBefore(asset *Asset, inGap bool) []string {
+	var before []string
+	for _, dep := range asset.Deps {
+		up := b.nodes[dep]
+		switch {
+		case b.gaps[dep] != nil:
+			before = append(before, ids.OrderKey(dep))
+		case up == nil || !inGap:
+		case len(up.tasks) == 1:
+			before = append(before, up.tasks[0])
+		default:
+			up.order = true
+			before = append(before, ids.OrderKey(dep))
+		}
+	}
+	return before
+}
+
+// addOrderNode adds a group node that succeeds as soon as the tasks before it have ended.
+func (b *builder) addOrderNode(key ids.AssetKey, before []string) {
+	b.edges += len(before)
+	b.plan.Tasks = append(b.plan.Tasks, Task{TaskDef: event.TaskDef{
+		TaskKey: ids.OrderKey(key), Kind: event.KindGroup, AssetKey: key.String(),
+		DependsOn: slices.Sorted(slices.Values(before)), TriggerRule: event.RuleAllDone,
+		WorkerQueue: "default", MaxAttempts: 1,
+	}})
+}
+
+// warnOfGap says that a reader uses the output that an earlier run made of an asset in a gap.
+func (b *builder) warnOfGap(reader, read ids.AssetKey) {
+	between := []string{read.String()}
+	from := b.gaps[read].from
+	for b.gaps[from] != nil {
+		between = append(between, from.String())
+		from = b.gaps[from].from
+	}
+	slices.Reverse(between)
+	lies, is := "lies", "is"
+	if len(between) > 1 {
+		lies, is = "lie", "are"
+	}
+	names := someOf(between)
+	b.warn("%s %s between %s and %s and %s not selected: %s reads the existing output of %s: add %s",
+		names, lies, from, reader, is, reader, read, names)
+}
+
+// warn adds a warning to the plan. A plan has at most maxErrors of them.
+func (b *builder) warn(format string, args ...any) {
+	if b.warnings++; b.warnings <= maxErrors {
+		b.plan.Warnings = append(b.plan.Warnings, fmt.Sprintf(format, args...))
+	}
+}

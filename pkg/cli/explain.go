@@ -37,11 +37,11 @@ func (a *app) explanation(e *engine.Explanation, now event.Time) string {
 	fmt.Fprintf(&t.b, "%s\n%s:%s\n", a.style.bold(e.TaskKey), a.style.state(word), oneLine(rest))
 	t.section("because")
 	for _, c := range e.Cause {
-		t.line("%s is %s  %s", c.TaskKey, c.State, oneLine(c.Error))
+		t.line("%s is %s  %s", c.TaskKey, c.State, indented(strings.TrimSpace(c.Error), strings.Repeat(" ", outlineMargin)))
 	}
 	t.section("attempts")
 	for _, at := range e.Attempts {
-		t.line("%d  %s  %s", at.Attempt, attemptText(at, now), oneLine(at.Error))
+		t.line("%d  %s  %s", at.Attempt, attemptText(at, now), indented(strings.TrimSpace(at.Error), strings.Repeat(" ", outlineMargin)))
 	}
 	a.upstreams(t, e)
 	t.section("limits")
@@ -127,13 +127,15 @@ type outline struct {
 	name  string
 }
 
+// outlineMargin is how wide the margin with the names of the sections is.
+const outlineMargin = 12
+
 func (o *outline) section(name string) { o.name = name }
 
 func (o *outline) line(format string, args ...any) {
-	const margin = 12
 	if o.name != "" {
 		o.b.WriteByte('\n')
 	}
-	fmt.Fprintf(&o.b, "%s%s\n", o.style.dim(pad(o.name, margin)), strings.TrimRight(fmt.Sprintf(format, args...), " "))
+	fmt.Fprintf(&o.b, "%s%s\n", o.style.dim(pad(o.name, outlineMargin)), strings.TrimRight(fmt.Sprintf(format, args...), " "))
 	o.name = ""
 }

@@ -152,6 +152,7 @@ func (r *runner) linger(ctx context.Context, s *session) error {
 		if err != nil {
 			return err
 		}
+		r.a.failures(final, run.RunID)
 		r.a.tellEnd(final.Runs.Get(run.RunID))
 	}
 }

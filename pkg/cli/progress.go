@@ -119,19 +119,26 @@ func (p *progress) ended(t *state.Task, now event.Time) happening {
 	case state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskRunning, state.TaskSkipped,
 		state.TaskCancelled, state.TaskFailed:
 	}
+	// The report at the end has the message.
 	return happening{t.CompletedAt, fmt.Sprintf("%s %s  attempt %d of %d: %s", p.label(p.style.red, "failed"), t.TaskKey,
-		t.Attempt, t.MaxAttempts, taskError(t)), false}
+		t.Attempt, t.MaxAttempts, cmp.Or(t.ErrorCode, "no error given")), false}
 }
 
 // taskError is a task's error on one line.
 func taskError(t *state.Task) string { return errorText(t.ErrorCode, t.ErrorMessage) }
 
+// errorText is an error on one line: the first line of its message.
 func errorText(code, message string) string {
+	return oneLine(engine.FirstLine(fullError(code, message)))
+}
+
+// fullError is an error with all lines of its message.
+func fullError(code, message string) string {
 	text := code
 	if message != "" {
-		text += ": " + message
+		text += ": " + strings.TrimSpace(message)
 	}
-	return oneLine(cmp.Or(strings.TrimPrefix(text, ": "), "no error given"))
+	return cmp.Or(strings.TrimPrefix(text, ": "), "no error given")
 }
 
 // unrun tells of tasks that ended without running, in one line.

@@ -106,7 +106,7 @@ var assetReportColumns = []column[assetReport]{
 	{name: "state", value: func(r assetReport) any { return r.stateText() }},
 }
 
-// maxFailures is how many failed tasks a report describes.
+// maxFailures is how many errors a report describes.
 const maxFailures = 20
 
 // run carries the runs, and tells how they ended.
@@ -196,25 +196,53 @@ func counts(r *state.Run) string {
 	return strings.Join(parts, ", ")
 }
 
-// failures describes the failed tasks of a run, with the command that shows more.
-func (a *app) failures(s *state.State, runID string) {
-	n := 0
+// failure is an error, and the tasks that failed with it.
+type failure struct {
+	code, message string
+	tasks         []*state.Task
+}
+
+// failuresOf groups the failed tasks of a run by their error, in the order of the tasks.
+func failuresOf(s *state.State, runID string) []*failure {
+	type key struct{ code, message string }
+	index := map[key]*failure{}
+	var found []*failure
 	s.TasksOf(runID, func(t *state.Task) bool {
 		if t.State != state.TaskFailed {
 			return true
 		}
-		if n++; n <= maxFailures {
-			a.note("%s %s, attempt %d of %d: %s", a.style.red("FAILED"), t.TaskKey, t.Attempt, t.MaxAttempts, taskError(t))
-			if t.StartedAt != 0 {
-				a.note("       servo logs %s %s", runID, quoted(t.TaskKey))
-			}
+		k := key{t.ErrorCode, t.ErrorMessage}
+		if index[k] == nil {
+			index[k] = &failure{code: t.ErrorCode, message: t.ErrorMessage}
+			found = append(found, index[k])
 		}
+		index[k].tasks = append(index[k].tasks, t)
 		return true
 	})
-	if n > maxFailures {
-		a.note("… and %d more: servo tasks %s --in FAILED", n-maxFailures, runID)
+	return found
+}
+
+// failures prints every error of a run once, with the tasks that failed with it and the
+// command that shows more.
+func (a *app) failures(s *state.State, runID string) {
+	const margin = "       "
+	found := failuresOf(s, runID)
+	for i, f := range found {
+		if i == maxFailures {
+			a.note("… and %s: servo tasks %s --in FAILED", plural(len(found)-maxFailures, "more error"), runID)
+			break
+		}
+		t := f.tasks[0]
+		a.note("%s %s, attempt %d of %d: %s", a.style.red("FAILED"), t.TaskKey, t.Attempt, t.MaxAttempts,
+			indented(fullError(f.code, f.message), margin))
+		if others := len(f.tasks) - 1; others > 0 {
+			a.note(margin+"%s failed with the same error: servo tasks %s --in FAILED", plural(others, "more task"), runID)
+		}
+		if t.StartedAt != 0 {
+			a.note(margin+"servo logs %s %s", runID, quoted(t.TaskKey))
+		}
 	}
-	if n > 0 {
+	if len(found) > 0 {
 		a.note("")
 	}
 }

@@ -64,6 +64,18 @@ func oneLine(text string) string {
 	}, text)
 }
 
+// indented is a text of several lines, all but the first of which start with a margin.
+func indented(text, margin string) string {
+	lines := strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
+	for i, line := range lines {
+		if line = strings.TrimRight(oneLine(line), " "); i > 0 && line != "" {
+			line = margin + line
+		}
+		lines[i] = line
+	}
+	return strings.Join(lines, "\n")
+}
+
 // pad makes a text at least so many columns wide.
 func pad(text string, width int) string { return runewidth.FillRight(text, width) }
 

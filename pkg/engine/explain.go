@@ -157,7 +157,7 @@ func Explain(s *state.State, task *state.Task, now event.Time, events []EventInf
 		e.Limits = x.limits()
 	}
 	e.Cause = x.cause(e.Upstreams)
-	e.Headline = strings.Join(strings.Fields(x.headline(e)), " ") // errors may have lines
+	e.Headline = strings.Join(strings.Fields(x.headline(e)), " ")
 	return e
 }
 
@@ -188,6 +188,24 @@ func problem(code, message string) string {
 		return code + message
 	}
 	return code + ": " + message
+}
+
+// headProblem is the first line of an error.
+func headProblem(code, message string) string { return FirstLine(problem(code, message)) }
+
+// FirstLine is the first line of a text, with a mark if there are more. A line that only
+// announces the next one, such as "sh ended with status 3:", is joined with it.
+func FirstLine(text string) string {
+	first, rest, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	rest = strings.TrimSpace(rest)
+	if strings.HasSuffix(first, ":") {
+		next, more, _ := strings.Cut(rest, "\n")
+		first, rest = first+" "+next, strings.TrimSpace(more)
+	}
+	if rest != "" {
+		first += " …"
+	}
+	return first
 }
 
 // upstreams are the edges that come into a task of the run.

@@ -217,7 +217,7 @@ func (x *explainer) retryWait() string {
 		when = fmt.Sprintf("as soon as its timer fires (due %s ago)", x.since(t.RetryNotBefore))
 	}
 	return fmt.Sprintf("attempt %d failed with %s; attempt %d of %d starts %s",
-		t.Attempt, problem(t.ErrorCode, t.ErrorMessage), t.Attempt+1, t.MaxAttempts, when)
+		t.Attempt, headProblem(t.ErrorCode, t.ErrorMessage), t.Attempt+1, t.MaxAttempts, when)
 }
 
 func (x *explainer) skipped(chain []Cause) string {
@@ -227,7 +227,7 @@ func (x *explainer) skipped(chain []Cause) string {
 	root := chain[len(chain)-1]
 	text := fmt.Sprintf("because %s is %s", root.TaskKey, root.State)
 	if root.Error != "" {
-		text += ": " + root.Error
+		text += ": " + headProblem("", root.Error)
 	}
 	if len(chain) > 1 {
 		text += fmt.Sprintf(" (through %s)", chain[0].TaskKey)
@@ -250,7 +250,7 @@ func (x *explainer) cancelled(chain []Cause) string {
 }
 
 func (x *explainer) reported() string {
-	if p := problem(x.task.ErrorCode, x.task.ErrorMessage); p != "" {
+	if p := headProblem(x.task.ErrorCode, x.task.ErrorMessage); p != "" {
 		return ": " + p
 	}
 	return ""
@@ -258,7 +258,7 @@ func (x *explainer) reported() string {
 
 func (x *explainer) failed() string {
 	t := x.task
-	text := fmt.Sprintf("attempt %d of %d ended with %s", t.Attempt, t.MaxAttempts, orText(problem(t.ErrorCode, t.ErrorMessage), "no error given"))
+	text := fmt.Sprintf("attempt %d of %d ended with %s", t.Attempt, t.MaxAttempts, orText(headProblem(t.ErrorCode, t.ErrorMessage), "no error given"))
 	if t.Attempt < t.MaxAttempts {
 		text += "; the error is not one that another attempt could mend"
 	}

@@ -78,6 +78,9 @@ func (b *builder) made(key ids.AssetKey) map[string]Input {
 // addTasks adds the tasks of an asset, and its group node.
 func (b *builder) addTasks(n *node) {
 	b.plan.Assets[n.asset.Key.String()] = n.asset.Work
+	if n.asset.Work.SQL != "" && n.asset.Query.File != "" {
+		b.plan.setSource(n.asset.Key.String(), n.asset.Query)
+	}
 	shared := make(map[ids.AssetKey]reads, len(n.asset.Deps))
 	for _, dep := range n.asset.Deps {
 		if upstream, _ := b.graph.Asset(dep); !mapsIdentity(upstream, n.asset) {

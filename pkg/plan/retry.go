@@ -84,6 +84,9 @@ func (r *retry) add(old *Task) {
 		r.addShared(old.TaskKey, set.Group)
 	}
 	r.plan.Assets[old.AssetKey] = r.parent.Assets[old.AssetKey]
+	if source, ok := r.parent.Sources[old.AssetKey]; ok {
+		r.plan.setSource(old.AssetKey, source)
+	}
 	r.plan.Tasks = append(r.plan.Tasks, task)
 }
 

@@ -24,8 +24,24 @@ type Plan struct {
 	// members of the group node of that key, where the run has one, and what
 	// earlier runs made.
 	Groups map[string][]Input `json:"groups,omitempty"`
+	// Sources are where the queries of assets are in the project's files, by asset key.
+	Sources map[string]Source `json:"sources,omitempty"`
 	// Warnings say what the run may do differently from what the user expects.
 	Warnings []string `json:"warnings,omitempty"`
+}
+
+// Source is where a query begins in a file of the project. Lines and columns count from 1.
+type Source struct {
+	File   string `json:"file"`
+	Line   int    `json:"line"`
+	Column int    `json:"column"`
+}
+
+func (p *Plan) setSource(asset string, source Source) {
+	if p.Sources == nil {
+		p.Sources = map[string]Source{}
+	}
+	p.Sources[asset] = source
 }
 
 // Work is how an asset is computed: exactly one of SQL and Command.
@@ -106,6 +122,8 @@ type Asset struct {
 	HeartbeatTimeoutSec int32
 	// File is where the asset is declared, relative to the project.
 	File string
+	// Query is where the asset's query begins.
+	Query Source
 }
 
 // Retries is an asset's retry policy.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
 // headerStart is the start of an SQL file that has a header: blank lines and
@@ -70,6 +71,7 @@ func (l *loader) readSQLAsset(name string, text []byte) {
 	}
 	query, offset := trimQuery(string(body))
 	a.Work.SQL, a.query = query, offsetPlace(name, text, start+offset)
+	a.Query = plan.Source{File: name, Line: a.query.line, Column: a.query.column}
 	if query == "" {
 		l.report(a.query, "write one SELECT", "the file has no query")
 	}

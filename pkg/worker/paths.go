@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
 // Queries name files relative to the project. DuckDB takes relative paths from
@@ -23,31 +25,41 @@ type edit struct {
 
 // resolvePaths gives the query with paths below root. A query that the parser
 // does not take apart (PIVOT) is left as it is.
-func (d *database) resolvePaths(ctx context.Context, query, root string) (string, error) {
+func (d *database) resolvePaths(ctx context.Context, query, root string, source plan.Source) (*resolvedQuery, error) {
 	var tree string
 	row := d.conn.QueryRowContext(ctx, "SELECT CAST(json_serialize_sql(CAST($1 AS VARCHAR)) AS VARCHAR)", query)
 	if err := row.Scan(&tree); err != nil {
-		return "", sqlFailure(fmt.Errorf("parse the query: %w", err))
+		return nil, sqlFailure(fmt.Errorf("parse the query: %w", err))
 	}
 	var parsed struct {
-		Error      bool  `json:"error"`
-		Statements []any `json:"statements"`
+		Error      bool        `json:"error"`
+		Kind       string      `json:"error_type"`
+		Message    string      `json:"error_message"`
+		Position   json.Number `json:"position"`
+		Statements []any       `json:"statements"`
 	}
 	if err := json.Unmarshal([]byte(tree), &parsed); err != nil {
-		return "", fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("parse the query: %w", err))
+		return nil, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("parse the query: %w", err))
+	}
+	asWritten := &resolvedQuery{text: query, written: query}
+	if position, err := parsed.Position.Int64(); parsed.Error && err == nil && (parsed.Kind == "parser" || parsed.Kind == "syntax") {
+		s := asWritten.within("", "")
+		bad := &queryError{kind: kindParser, message: parsed.Message, position: byteOffset(query, int(position))}
+		return nil, sqlFailure(s.explain(bad, source))
 	}
 	if parsed.Error {
-		return query, nil // DuckDB says it better when it runs it
+		return asWritten, nil // DuckDB says it better when it runs it
 	}
 	if n := len(parsed.Statements); n != 1 {
-		return "", refuse(CodeSQL, "an asset's query is one SELECT; this one has %d statements", n)
+		return nil, refuse(CodeSQL, "an asset's query is one SELECT; this one has %d statements", n)
 	}
 	if root == "" {
-		return query, nil
+		return asWritten, nil
 	}
 	r := resolver{query: query, root: root}
 	r.walk(parsed.Statements[0])
-	return r.apply(), nil
+	text, edits := r.apply()
+	return &resolvedQuery{text: text, written: query, edits: edits}, nil
 }
 
 type resolver struct {
@@ -135,7 +147,8 @@ func looksLikeFile(name string) bool {
 	return slices.Contains([]string{".csv", ".tsv", ".parquet", ".json", ".jsonl", ".ndjson"}, filepath.Ext(name))
 }
 
-func (r *resolver) apply() string {
+// apply makes the edits, and gives them in order.
+func (r *resolver) apply() (string, []edit) {
 	slices.SortFunc(r.edits, func(a, b edit) int { return a.at - b.at })
 	edits := slices.Compact(r.edits)
 	var b strings.Builder
@@ -146,5 +159,5 @@ func (r *resolver) apply() string {
 		from = e.at
 	}
 	b.WriteString(r.query[from:])
-	return b.String()
+	return b.String(), edits
 }

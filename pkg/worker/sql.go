@@ -41,6 +41,8 @@ func (w *Worker) openDuckDB(ctx context.Context, dir string) (*database, error) 
 		"SET autoinstall_known_extensions = false",
 		"SET autoload_known_extensions = false",
 		"SET TimeZone = 'UTC'",
+		"SET errors_as_json = true",
+		"SET parquet_metadata_cache = true", // a query is bound twice
 	}
 	if w.cfg.DuckDB.MemoryLimit != "" {
 		settings = append(settings, "SET memory_limit = "+quote(w.cfg.DuckDB.MemoryLimit))
@@ -81,14 +83,9 @@ func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) (made
 	if err := a.prepare(ctx, d, t, inputs); err != nil {
 		return nil, err
 	}
-	query := strings.TrimRight(t.SQL, "; \t\r\n")
-	if query, err = d.resolvePaths(ctx, query, t.root); err != nil {
-		return nil, err
-	}
 	target := filepath.Join(a.dir, outputName)
-	rows, err := d.exec(ctx, "COPY ("+query+"\n) TO "+quote(target)+" (FORMAT parquet, COMPRESSION zstd)")
+	rows, err := d.copyTo(ctx, t, target)
 	if err != nil {
-		err = sqlFailure(d.clearer(ctx, query, err))
 		a.output.printf("%v\n", err)
 		return nil, err
 	}
@@ -98,6 +95,32 @@ func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) (made
 		return nil, err
 	}
 	return []outputFile{file}, nil
+}
+
+// copyTo writes the result of the task's query to a Parquet file. Its errors say where in
+// the user's file they come from.
+func (d *database) copyTo(ctx context.Context, t *work, target string) (rows int64, err error) {
+	source := t.plan.Sources[t.task.AssetKey]
+	query, err := d.resolvePaths(ctx, strings.TrimRight(t.SQL, "; \t\r\n"), t.root, source)
+	if err != nil {
+		return 0, err
+	}
+	description := query.within("DESCRIBE ", "")
+	columns, err := d.describe(ctx, description)
+	if err != nil {
+		return 0, sqlFailure(description.explain(err, source))
+	}
+	result, cast := exact(query, columns)
+	result = result.within("COPY (", "\n) TO "+quote(target)+" (FORMAT parquet, COMPRESSION zstd)")
+	if rows, err = d.exec(ctx, result.text); err == nil {
+		return rows, nil
+	}
+	err = result.explain(err, source)
+	if e, ok := err.(*queryError); ok && e.kind == kindConversion && len(cast) > 0 && strings.Contains(e.message, exactInteger) { //nolint:errorlint // explain does not wrap
+		e.message += fmt.Sprintf("\n\nColumn %s: integers beyond 64 bits are stored as %s, which has 38 digits. Cast them to DOUBLE or VARCHAR.",
+			strings.Join(cast, ", "), exactInteger)
+	}
+	return 0, sqlFailure(err)
 }
 
 // prepare makes the inputs and the partition's values known to the query, and
@@ -190,52 +213,33 @@ func quoteList(texts []string) string {
 	return b.String()
 }
 
-// clearer is the error of a query that DuckDB cannot plan, told in terms of the
-// query alone, and not of the COPY around it.
-func (d *database) clearer(ctx context.Context, query string, err error) error {
-	if isFinal(err) {
-		if statement, alone := d.conn.PrepareContext(ctx, query); alone != nil {
-			return alone
-		} else if closeErr := statement.Close(); closeErr != nil {
-			return err
-		}
-	}
-	return err
-}
-
-// isFinal reports whether a query fails however often it is run.
-func isFinal(err error) bool {
-	var of *duckdb.Error
-	if !errors.As(err, &of) {
-		return false
-	}
-	switch of.Type {
-	case duckdb.ErrorTypeParser, duckdb.ErrorTypeSyntax, duckdb.ErrorTypeBinder, duckdb.ErrorTypeCatalog,
-		duckdb.ErrorTypePermission, duckdb.ErrorTypeNotImplemented:
-		return true
-	default:
-		return false
-	}
-}
-
 // sqlFailure is an error of DuckDB as it is reported.
 func sqlFailure(err error) error {
-	var of *duckdb.Error
-	var known *failure
-	switch {
-	case errors.As(err, &known):
-		return err
-	case !errors.As(err, &of):
+	if known, ok := errors.AsType[*failure](err); ok {
+		return known
+	}
+	e, ok := asQueryError(err, "")
+	if !ok {
 		return &failure{CodeSQL, CategoryUser, true, err}
-	case strings.Contains(of.Msg, "No space left on device"):
-		return &failure{CodeDiskFull, CategoryResource, true, errors.New(of.Msg)}
-	case of.Type == duckdb.ErrorTypeOutOfMemory:
-		return &failure{CodeOutOfMemory, CategoryResource, true, errors.New(of.Msg)}
 	}
-	message := of.Msg
-	if of.Type == duckdb.ErrorTypePermission {
-		message += "\n\nA query reads its inputs and the project's files. Name files relative to the project: a path that is put " +
-			"together begins with a literal, as in 'data/' || getvariable('date') || '.csv'."
+	text := readable(err, e)
+	switch {
+	case strings.Contains(e.message, "No space left on device"):
+		return &failure{CodeDiskFull, CategoryResource, true, text}
+	case e.kind == kindMemory:
+		return &failure{CodeOutOfMemory, CategoryResource, true, text}
+	case e.kind == kindPermission:
+		text = fmt.Errorf("%w\n\nA query reads its inputs and the project's files. Name files relative to the project: a path that is put "+
+			"together begins with a literal, as in 'data/' || getvariable('date') || '.csv'.", text)
 	}
-	return &failure{CodeSQL, CategoryUser, !isFinal(err), errors.New(message)}
+	return &failure{CodeSQL, CategoryUser, !e.final(), text}
+}
+
+// readable is an error with DuckDB's part of it as text.
+func readable(err error, e *queryError) error {
+	of, ok := errors.AsType[*duckdb.Error](err)
+	if !ok {
+		return err
+	}
+	return errors.New(strings.Replace(err.Error(), of.Msg, e.Error(), 1))
 }

@@ -35,9 +35,9 @@ func text(cell any) string {
 	case Number:
 		return string(v)
 	case float32:
-		return strconv.FormatFloat(float64(v), 'g', -1, 32)
+		return floatText(float64(v), 32)
 	case float64:
-		return strconv.FormatFloat(v, 'g', -1, 64)
+		return floatText(v, 64)
 	case time.Time:
 		return v.UTC().Format(time.RFC3339Nano)
 	case []byte:
@@ -56,6 +56,15 @@ func text(cell any) string {
 		return "{" + strings.Join(parts, ", ") + "}"
 	}
 	return fmt.Sprint(cell)
+}
+
+// floatText writes numbers of ordinary size without an exponent.
+func floatText(v float64, bits int) string {
+	const least, most = 1e-6, 1e15
+	if size := math.Abs(v); size == 0 || size >= least && size < most {
+		return strconv.FormatFloat(v, 'f', -1, bits)
+	}
+	return strconv.FormatFloat(v, 'g', -1, bits)
 }
 
 // numeric reports whether a cell stands to the right.

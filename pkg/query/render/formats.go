@@ -121,12 +121,29 @@ func yamlText(value string) *yaml.Node {
 	return node
 }
 
+// yamlFloat writes a number that readers take for a float.
+func yamlFloat(v float64, bits int) string {
+	text := floatText(v, bits)
+	if !strings.ContainsAny(text, ".e") {
+		text += ".0"
+	}
+	return text
+}
+
 func yamlNode(cell any) *yaml.Node {
 	switch v := cell.(type) {
 	case nil:
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}
 	case string:
 		return yamlText(v)
+	case float64:
+		if plain(v) {
+			return yamlNode(Number(yamlFloat(v, 64)))
+		}
+	case float32:
+		if plain(v) {
+			return yamlNode(Number(yamlFloat(float64(v), 32)))
+		}
 	case Number:
 		tag := "!!int"
 		if strings.ContainsAny(string(v), ".eE") {

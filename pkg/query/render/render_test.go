@@ -112,6 +112,16 @@ func TestPartsNumbersAndBytesHaveAFormEverywhere(t *testing.T) {
 	require.Contains(t, write(t, result, render.Options{Format: render.CSV}), `"[1,null,""b""]","{""b"":1,""a"":[true]}",`)
 }
 
+func TestNumbersOfOrdinarySizeHaveNoExponent(t *testing.T) {
+	t.Parallel()
+	result := func() render.Result {
+		return render.Of([]string{"a", "b", "c", "d", "e", "f"}, [][]any{{123456789012345.0, 1e6, 1e15, 0.000001, 1e-7, float32(12345678)}})
+	}
+	require.Equal(t, "a,b,c,d,e,f\n123456789012345,1000000,1e+15,0.000001,1e-07,12345678\n", write(t, result(), render.Options{Format: render.CSV}))
+	require.Equal(t, "- a: 123456789012345.0\n  b: 1000000.0\n  c: 1e+15\n  d: 0.000001\n  e: 1e-07\n  f: 12345678.0\n",
+		write(t, result(), render.Options{Format: render.YAML}))
+}
+
 func TestRepeatedColumnNamesAreNumbered(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "a,a_2,b,a_3\n1,2,3,4\n",

@@ -67,7 +67,7 @@ func (a *app) explanation(e *engine.Explanation, now event.Time) string {
 	t.section("ledger")
 	for _, ev := range e.Events {
 		t.line("%s  %s  %s  %s %s  %s", clockTime(ev.Time), pad(ev.Type, len("DispatchEnqueued")), ev.Entry, pad(string(ev.Outcome), len("NO_CHANGE")),
-			oneLine(ev.Reason), oneLine(ev.Summary))
+			oneLine(ev.Reason), oneLine(engine.FirstLine(ev.Summary)))
 	}
 	if e.EventsLeftOut {
 		t.line("… and more; `servo admin ledger --run %s` lists them", e.RunID)

@@ -77,13 +77,14 @@ func TestAProjectIsReadWithItsDefaults(t *testing.T) {
 	policy := plan.Retries{MaxAttempts: 2, InitialDelayMS: 5_000, MaxDelayMS: 60_000, MultiplierPermille: 2_000, JitterPermille: 100}
 	require.Equal(t, plan.Asset{
 		Key: ids.AssetKey{Namespace: "raw", Name: "weather"}, File: "assets/deeply/nested/raw/weather.sql",
+		Query:       plan.Source{File: "assets/deeply/nested/raw/weather.sql", Line: 1, Column: 1},
 		Work:        plan.Work{SQL: "SELECT * FROM read_csv('data/weather.csv')"},
 		WorkerQueue: "default", Pool: "light", Priority: 1, TriggerRule: "all_success",
 		Retries: policy, TimeoutSec: 600, HeartbeatTimeoutSec: 30,
 	}, byKey["raw/weather"], "nothing but defaults, and a key from its path")
 
 	require.Equal(t, plan.Asset{
-		Key: ids.AssetKey{Namespace: "clean", Name: "daily"}, File: "assets/anything.sql",
+		Key: ids.AssetKey{Namespace: "clean", Name: "daily"}, File: "assets/anything.sql", Query: plan.Source{File: "assets/anything.sql", Line: 19, Column: 1},
 		Description: "Days of weather.", Owners: []string{"me@example.com"}, Tags: []string{"a", "b"},
 		Deps: []ids.AssetKey{{Namespace: "default", Name: "loose"}, {Namespace: "raw", Name: "weather"}},
 		Work: plan.Work{

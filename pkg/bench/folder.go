@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 
@@ -19,6 +20,8 @@ import (
 type Process struct {
 	URL string
 	PID string
+	// Client authenticates to the process; nil: [http.DefaultClient].
+	Client *http.Client
 	// Usage is what it has asked of its store until now.
 	Usage func() (cloudblob.Usage, error)
 	// Stop ends it.

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,7 +62,7 @@ func (cfg Config) serve(ctx context.Context, dir string, r *Result) (took time.D
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
-	if err := ask(ctx, server.URL+"/v1/runs?limit=1"); err != nil {
+	if err := ask(ctx, cmp.Or(server.Client, http.DefaultClient), server.URL+"/v1/runs?limit=1"); err != nil {
 		return 0, err
 	}
 	took = cfg.Clock.Now().Sub(began)
@@ -87,12 +88,12 @@ func (cfg Config) serve(ctx context.Context, dir string, r *Result) (took time.D
 func operations(u cloudblob.Usage) int64 { return u.Total().Operations() }
 
 // ask makes a request that has to be answered.
-func ask(ctx context.Context, url string) error {
+func ask(ctx context.Context, client *http.Client, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return fmt.Errorf("ask the server: %w", err)
 	}
-	answer, err := http.DefaultClient.Do(req)
+	answer, err := client.Do(req)
 	if err != nil {
 		return fmt.Errorf("ask the server: %w", err)
 	}

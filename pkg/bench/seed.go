@@ -59,7 +59,7 @@ func (cfg Config) seed(ctx context.Context, dir string, tasks, perRun int) (err 
 	if tasks == 0 {
 		return nil
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as a state folder is made
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make state folder: %w", err)
 	}
 	then := &past{cfg.Clock, seededEvery * time.Duration(1+tasks/seededAtOnce)}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/bench"
 	"github.com/servo-orchestration/servo/pkg/cloudsim"
+	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/query/render"
 	"github.com/servo-orchestration/servo/pkg/queue/cloudqueue"
@@ -143,7 +144,16 @@ func (a *app) bench(ctx context.Context, f benchFlags, names []string) (err erro
 			return a.startBenchProcess(ctx, "worker", "--store", dir, "--concurrency", strconv.Itoa(f.concurrency))
 		},
 		StartServer: func(ctx context.Context, dir string) (bench.Process, error) {
-			return a.startBenchProcess(ctx, "server", "--store", dir)
+			server, err := a.startBenchProcess(ctx, "server", "--store", dir)
+			if err != nil {
+				return server, err
+			}
+			owner, err := embedded.ReadOwner(dir)
+			if err != nil {
+				return server, errors.Join(err, server.Stop())
+			}
+			server.Client = owner.Client()
+			return server, nil
 		},
 	}
 	where := ""

@@ -92,6 +92,7 @@ type Stack struct {
 	opts      Options
 	parts     *Parts
 	lock      *lock
+	token     string // that requests must carry
 	compactor *compactor.Compactor
 	dispatch  *dispatcher.Dispatcher
 	queue     *localqueue.Queue
@@ -167,14 +168,14 @@ func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 	if strings.Contains(opts.Dir, "://") {
 		return nil, fmt.Errorf("%s is no folder: its services own it, and this cannot be done here", opts.Dir)
 	}
-	if err := os.MkdirAll(opts.Dir, 0o755); err != nil { //nolint:gosec // state is as readable as the project beside it
-		return nil, fmt.Errorf("make state folder: %w", err)
+	if err := MakeFolder(opts.Dir); err != nil {
+		return nil, err
 	}
 	held, err := acquire(opts.Dir)
 	if err != nil {
 		return nil, err
 	}
-	s := &Stack{opts: opts, lock: held}
+	s := &Stack{opts: opts, lock: held, token: newToken()}
 	defer func() {
 		if err != nil {
 			s.release()
@@ -233,7 +234,7 @@ func (s *Stack) build(ctx context.Context) error {
 		Domain: p.Domain, Store: p.Objects, Appender: appender, Compactor: s.compactor, Snapshots: snapshots,
 		IDs: p.IDs, Clock: p.Clock, Actor: s.opts.Actor, Traces: s.opts.Traces,
 	})
-	s.client = newClient()
+	s.client = s.owner().Client()
 	s.queue = localqueue.New(localqueue.Options{
 		Clock: p.Clock, Client: s.client, Logger: p.Logger, Concurrency: s.concurrency,
 	})
@@ -274,7 +275,7 @@ func (s *Stack) buildServer() {
 		return s.dispatch, nil
 	}
 	dispatcher.Register(mux, find, s.dispatch.Keys, p.Clock)
-	compactor.Register(mux, func(_ context.Context, d ids.Domain) (*compactor.Compactor, error) {
+	registerCompact(mux, func(_ context.Context, d ids.Domain) (*compactor.Compactor, error) {
 		if d != p.Domain {
 			return nil, fmt.Errorf("this process serves %s, not %s", p.Domain, d)
 		}
@@ -287,7 +288,12 @@ func (s *Stack) buildServer() {
 		s.opts.Routes(mux, s.Engine)
 	}
 	handleRest(mux)
-	s.server = &http.Server{Handler: localOnly(mux), ReadHeaderTimeout: headerTimeout}
+	s.server = &http.Server{Handler: localOnly(requireToken(mux, s.token)), ReadHeaderTimeout: headerTimeout, ConnContext: withPeer}
+}
+
+// owner is what other processes learn about this one.
+func (s *Stack) owner() Owner {
+	return Owner{PID: os.Getpid(), URL: s.URL, Domain: s.opts.Domain.String(), Token: s.token}
 }
 
 const (
@@ -351,7 +357,7 @@ func (s *Stack) resume(ctx, running context.Context) error {
 	}
 	s.group.Go(func() error { return s.queue.Run(running) })
 	s.dispatch.Submit(control.Refill(snap.State, event.At(s.opts.Clock.Now())))
-	return s.lock.publish(s.opts.Dir, Owner{PID: os.Getpid(), URL: s.URL, Domain: s.opts.Domain.String()})
+	return s.lock.publish(s.opts.Dir, s.owner())
 }
 
 const (

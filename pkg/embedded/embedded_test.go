@@ -227,13 +227,18 @@ func TestARunKeyAttachesOrConflicts(t *testing.T) {
 }
 
 func TestAWebPageCannotReachTheStack(t *testing.T) {
-	s := start(t, t.TempDir())
+	dir := t.TempDir()
+	s := start(t, dir)
+	owner, err := embedded.ReadOwner(dir)
+	require.NoError(t, err)
+	client := owner.Client()
+	defer client.CloseIdleConnections()
 	send := func(change func(*http.Request)) int {
 		body := strings.NewReader(`{"tenant":"acme","workspace":"prod","barrier":true}`)
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/v1/compact", body)
 		require.NoError(t, err)
 		change(r)
-		answer, err := http.DefaultClient.Do(r)
+		answer, err := client.Do(r)
 		require.NoError(t, err)
 		require.NoError(t, answer.Body.Close())
 		return answer.StatusCode
@@ -247,7 +252,8 @@ func TestAWebPageCannotReachTheStack(t *testing.T) {
 // The worker of another process repeats a report that is not answered.
 func TestAStackThatClosesAnswersWhatItHasTaken(t *testing.T) {
 	entered := make(chan string, 1)
-	opts := options(t, t.TempDir())
+	dir := t.TempDir()
+	opts := options(t, dir)
 	opts.WorkerURL = "http://127.0.0.1:1"
 	opts.Routes = func(mux *http.ServeMux, _ *engine.Engine) {
 		mux.HandleFunc("GET /report", func(w http.ResponseWriter, r *http.Request) {
@@ -266,10 +272,14 @@ func TestAStackThatClosesAnswersWhatItHasTaken(t *testing.T) {
 	}
 	s, err := embedded.Start(t.Context(), opts)
 	require.NoError(t, err)
+	owner, err := embedded.ReadOwner(dir)
+	require.NoError(t, err)
+	client := owner.Client()
+	defer client.CloseIdleConnections()
 	answer := make(chan string, 1)
 	go func() {
 		request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/report", http.NoBody)
-		response, err := http.DefaultClient.Do(request)
+		response, err := client.Do(request)
 		if err != nil {
 			answer <- err.Error()
 			return

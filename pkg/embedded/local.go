@@ -1,18 +1,21 @@
 package embedded
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
 
+	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
 // ErrNotLocal says that an address to serve on is not one of this machine only.
-var ErrNotLocal = errors.New("other machines could reach it, and nobody would ask who they are")
+var ErrNotLocal = errors.New("other machines could reach it, and the token would cross the network in plain text")
 
 // CheckListen reports an address that other machines could reach. The zero value is
 // an address of this machine.
@@ -72,6 +75,34 @@ func refuse(w http.ResponseWriter, status int, detail string) {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(contract.Problem{Title: http.StatusText(status), Status: status, Detail: detail}) //nolint:errchkjson // who asked is gone if this fails
+}
+
+// maxCompactBytes bounds the body of a request to fold.
+const maxCompactBytes = 1 << 20
+
+// registerCompact adds POST /v1/compact, on which other processes ask the owner to fold
+// what they have appended to the ledger. Bytes of entries are rejected: the owner reads
+// every entry from the folder, so that nothing is folded that the ledger does not contain.
+func registerCompact(mux *http.ServeMux, find compactor.Finder) {
+	const pattern = "POST /v1/compact"
+	inner := http.NewServeMux()
+	compactor.Register(inner, find)
+	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxCompactBytes))
+		if err != nil {
+			refuse(w, http.StatusBadRequest, "read the request: "+err.Error())
+			return
+		}
+		var has struct {
+			Data json.RawMessage `json:"data"`
+		}
+		if json.Unmarshal(body, &has) == nil && has.Data != nil { // what is no JSON, the compactor rejects
+			refuse(w, http.StatusForbidden, "this server reads entries from the ledger: leave out data")
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		inner.ServeHTTP(w, r)
+	})
 }
 
 // handleRest answers what a mux has no route for as all other errors are answered.

@@ -69,3 +69,29 @@ func TestEveryRefusalIsAProblem(t *testing.T) {
 		})
 	}
 }
+
+// The token goes to the owner and to nobody else.
+func TestTokensStayWithTheirOwner(t *testing.T) {
+	var sent string
+	transport := roundTripper(func(r *http.Request) (*http.Response, error) {
+		sent = r.Header.Get("Authorization")
+		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+	})
+	client := &http.Client{Transport: bearer{host: "127.0.0.1:4280", token: "secret", inner: transport}}
+	for url, want := range map[string]string{
+		"http://127.0.0.1:4280/v1/runs": "Bearer secret", "http://127.0.0.1:4281/execute": "", "http://worker.example/execute": "",
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, http.NoBody)
+		require.NoError(t, err)
+		answer, err := client.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Equal(t, want, sent, url)
+		require.Empty(t, r.Header.Get("Authorization"), "the request itself stays as it is")
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements [http.RoundTripper].
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -31,6 +31,8 @@ type Owner struct {
 	PID    int    `json:"pid"`
 	URL    string `json:"url"`
 	Domain string `json:"domain"`
+	// Token authenticates requests to the owner. Whoever can read owner.json has it.
+	Token string `json:"token"`
 }
 
 // LockedError says that another process owns the state folder.
@@ -54,13 +56,16 @@ type lock struct{ file *os.File }
 
 func acquire(dir string) (*lock, error) {
 	path := filepath.Join(dir, lockFile)
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o644) //nolint:gosec // readable like the rest of the folder
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open lock of state folder: %w", err)
 	}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		owner, _ := ReadOwner(dir) // absent while the owner is starting
+		owner, err := ReadOwner(dir) // absent while the owner is starting
+		if errors.Is(err, fs.ErrPermission) {
+			return nil, errors.Join(fmt.Errorf("state folder %s is in use by a process of another user: %w; only that user can talk to it", dir, err), f.Close())
+		}
 		return nil, errors.Join(&LockedError{Dir: dir, Owner: owner}, f.Close())
 	}
 	if err != nil {
@@ -80,11 +85,54 @@ func (l *lock) publish(dir string, o Owner) error {
 		return fmt.Errorf("encode owner: %w", err)
 	}
 	temp := filepath.Join(dir, ownerFile+".new")
-	if err := os.WriteFile(temp, data, 0o644); err != nil { //nolint:gosec // readable like the rest of the folder
+	if err := writePrivate(temp, data); err != nil {
 		return fmt.Errorf("publish owner of state folder: %w", err)
 	}
 	if err := os.Rename(temp, filepath.Join(dir, ownerFile)); err != nil {
 		return fmt.Errorf("publish owner of state folder: %w", err)
+	}
+	return nil
+}
+
+// writePrivate writes a file that only this user can read, from its creation on. A file
+// that was left behind under the name would keep its mode, and is removed first.
+func writePrivate(path string, data []byte) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) //nolint:gosec // a path that the caller owns
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}
+
+// MakeFolder creates a state folder that only this user can enter. The mode of an existing
+// folder stays, so that its owner can let others read the state; but if others could write
+// to it, and so replace what is in it, they lose that right.
+func MakeFolder(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // the folders above are not ours
+		return fmt.Errorf("make state folder: %w", err)
+	}
+	if err := os.Mkdir(dir, 0o700); err == nil {
+		return nil
+	} else if !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("make state folder: %w", err)
+	}
+	const writableByOthers = 0o022
+	info, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return fmt.Errorf("make state folder: %w", err)
+	case !info.IsDir():
+		return fmt.Errorf("make state folder %s: it is not a folder; name another with --state", dir)
+	case info.Mode().Perm()&writableByOthers == 0:
+		return nil
+	}
+	if err := os.Chmod(dir, info.Mode().Perm()&^writableByOthers); err != nil {
+		return fmt.Errorf("other users can write to the state folder %s (mode %v), and could replace what is in it: %w; name a folder inside it with --state",
+			dir, info.Mode().Perm(), err)
 	}
 	return nil
 }
@@ -158,8 +206,8 @@ func Own(dir string) (release func(), err error) {
 // LoadKeys reads the signing keys of a state folder, which it makes the first
 // time: for a worker of its own process.
 func LoadKeys(dir string) (contract.Keyring, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // state is as readable as the project beside it
-		return contract.Keyring{}, fmt.Errorf("make state folder: %w", err)
+	if err := MakeFolder(dir); err != nil {
+		return contract.Keyring{}, err
 	}
 	return service.OpenKeys(filepath.Join(dir, service.KeysFile))
 }

@@ -22,7 +22,21 @@ func Attach(ctx context.Context, opts Options, owner Owner) (*engine.Engine, err
 	if err != nil {
 		return nil, err
 	}
-	return p.Engine(ctx, opts, &compactor.Client{Domain: p.Domain, URL: owner.URL, HTTP: newClient()})
+	return p.Engine(ctx, opts, ownerCompactor{&compactor.Client{Domain: p.Domain, URL: owner.URL, HTTP: owner.Client()}})
+}
+
+// ownerCompactor asks the owner of the folder to fold. It names entries only: the owner
+// reads them from the folder.
+type ownerCompactor struct{ client *compactor.Client }
+
+// Compact implements [engine.Compactor].
+func (o ownerCompactor) Compact(ctx context.Context, r compactor.Request) (compactor.Result, error) {
+	named := make([]compactor.Entry, len(r.Entries))
+	for i, entry := range r.Entries {
+		named[i] = compactor.Entry{ID: entry.ID}
+	}
+	r.Entries = named
+	return o.client.Compact(ctx, r)
 }
 
 // Engine is one whose entries another process folds. It closes the store if it

@@ -1,0 +1,138 @@
+package embedded
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+)
+
+// tokenBytes is the size of an owner's token: nobody guesses 256 bits.
+const tokenBytes = 32
+
+// newToken returns a random token in the alphabet of headers and URLs.
+func newToken() string {
+	secret := make([]byte, tokenBytes)
+	_, _ = rand.Read(secret) // never fails: crypto/rand ends the program instead
+	return base64.RawURLEncoding.EncodeToString(secret)
+}
+
+// openPatterns are the routes that take no token. Health says nothing about the state;
+// a callback's URL is signed, and the dispatcher checks the signature before it reads
+// anything. Every other route asks for the token, including the ones that do not exist.
+var openPatterns = []string{"GET /healthz", "GET /readyz", contract.CallbackPattern}
+
+// access decides which requests reach the routes of a stack.
+type access struct {
+	mux   *http.ServeMux
+	token [sha256.Size]byte // hashed, so that comparing takes the same time for every guess
+	uid   int
+}
+
+// requireToken passes requests on to the mux that carry the owner's token, and those
+// of the open routes.
+func requireToken(mux *http.ServeMux, token string) http.Handler {
+	return &access{mux: mux, token: sha256.Sum256([]byte(token)), uid: os.Getuid()}
+}
+
+// ServeHTTP implements [http.Handler].
+func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !a.authenticated(r) {
+		if _, pattern := a.mux.Handler(r); !slices.Contains(openPatterns, pattern) {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			refuse(w, http.StatusUnauthorized, "send the token of owner.json in the state folder as `Authorization: Bearer TOKEN`; "+
+				"only the user who started this server can read it")
+			return
+		}
+	} else if uid, known := peerOf(r).user(); known && uid != a.uid && uid != 0 {
+		// The token has leaked: a process of another user has no business with it.
+		refuse(w, http.StatusForbidden, fmt.Sprintf("this server answers user %d only, and user %d asks", a.uid, uid))
+		return
+	}
+	a.mux.ServeHTTP(w, r)
+}
+
+func (a *access) authenticated(r *http.Request) bool {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
+	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(sum[:], a.token[:]) == 1
+}
+
+// peer is the other end of a connection. Its user is looked up once, when the first
+// request that needs it arrives.
+type peer struct {
+	remote, local netip.AddrPort
+	once          sync.Once
+	uid           int
+	known         bool
+}
+
+type peerKey struct{}
+
+// withPeer is the ConnContext of the server.
+func withPeer(ctx context.Context, conn net.Conn) context.Context {
+	remote, remoteErr := netip.ParseAddrPort(conn.RemoteAddr().String())
+	local, localErr := netip.ParseAddrPort(conn.LocalAddr().String())
+	if remoteErr != nil || localErr != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, peerKey{}, &peer{remote: remote, local: local})
+}
+
+func peerOf(r *http.Request) *peer {
+	p, _ := r.Context().Value(peerKey{}).(*peer)
+	return p
+}
+
+// user returns the id of the user whose process holds the other end of the connection.
+// It is unknown where the system does not say so.
+func (p *peer) user() (uid int, known bool) {
+	if p == nil {
+		return 0, false
+	}
+	p.once.Do(func() { p.uid, p.known = socketOwner(p.remote, p.local) })
+	return p.uid, p.known
+}
+
+// Client returns an HTTP client that sends the owner's token, to the owner alone.
+func (o Owner) Client() *http.Client {
+	client := newClient()
+	if u, err := url.Parse(o.URL); err == nil {
+		client.Transport = bearer{host: u.Host, token: o.Token, inner: client.Transport}
+	}
+	return client
+}
+
+// bearer sends a token with the requests to one host.
+type bearer struct {
+	host, token string
+	inner       http.RoundTripper
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Host == b.host {
+		r = r.Clone(r.Context())
+		r.Header.Set("Authorization", "Bearer "+b.token)
+	}
+	return b.inner.RoundTrip(r)
+}
+
+// CloseIdleConnections is for [http.Client].
+func (b bearer) CloseIdleConnections() {
+	if c, ok := b.inner.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}

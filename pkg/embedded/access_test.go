@@ -1,0 +1,271 @@
+package embedded_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/api"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+)
+
+// beStranger makes the test binary a process that sends requests from its standard input
+// and prints the statuses of the answers.
+const beStranger = "SERVO_TEST_STRANGER"
+
+// nobody is a user that is not the one of the tests.
+const nobody = 65534
+
+func TestMain(m *testing.M) {
+	if os.Getenv(beStranger) == "" {
+		os.Exit(m.Run())
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(askAsStranger(os.Stdin)); err != nil {
+		panic(err)
+	}
+}
+
+// call is a request of a test, and the status that it was answered with.
+type call struct {
+	Method, URL, Body, Token string
+	Read                     string // a file to read instead
+	Status                   int
+	Error                    string
+}
+
+func askAsStranger(in io.Reader) []call {
+	var calls []call
+	if err := json.NewDecoder(in).Decode(&calls); err != nil {
+		panic(err)
+	}
+	for i := range calls {
+		calls[i].make()
+	}
+	return calls
+}
+
+// make makes the request.
+func (c *call) make() {
+	if c.Read != "" {
+		if _, err := os.ReadFile(c.Read); err != nil {
+			c.Error = err.Error()
+		}
+		return
+	}
+	r, err := http.NewRequest(c.Method, c.URL, strings.NewReader(c.Body))
+	if err != nil {
+		c.Error = err.Error()
+		return
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if c.Token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.Token)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		c.Error = err.Error()
+		return
+	}
+	c.Status = answer.StatusCode
+	_ = answer.Body.Close()
+}
+
+// served starts a stack with every route that servo dev has, and returns its mux.
+func served(t *testing.T, dir string) (owner embedded.Owner, mux *http.ServeMux) {
+	t.Helper()
+	opts := options(t, dir)
+	opts.Routes = func(m *http.ServeMux, e *engine.Engine) {
+		mux = m
+		api.Register(m, api.Config{Engine: e, Project: func() (*api.Project, error) { return nil, errors.New("no project") }})
+	}
+	s, err := embedded.Start(t.Context(), opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	owner, err = embedded.ReadOwner(dir)
+	require.NoError(t, err)
+	return owner, mux
+}
+
+// patterns reads the patterns of a mux. The standard library does not list them; its index
+// has them all.
+func patterns(t *testing.T, mux *http.ServeMux) []string {
+	t.Helper()
+	var found []string
+	var visit func(reflect.Value)
+	visit = func(v reflect.Value) {
+		switch v.Kind() {
+		case reflect.Pointer:
+			found = append(found, v.Elem().FieldByName("str").String())
+		case reflect.Slice:
+			for i := range v.Len() {
+				visit(v.Index(i))
+			}
+		case reflect.Map:
+			for entries := v.MapRange(); entries.Next(); {
+				visit(entries.Value())
+			}
+		default:
+			t.Fatalf("http.ServeMux has changed: its index holds %s", v.Kind())
+		}
+	}
+	index := reflect.ValueOf(mux).Elem().FieldByName("index")
+	visit(index.FieldByName("segments"))
+	visit(index.FieldByName("multis"))
+	for _, known := range []string{
+		"/", "GET /healthz", "GET /readyz", "GET /v1/runs/{run}", "POST /v1/compact", "POST /execute", contract.CallbackPattern,
+	} {
+		require.Contains(t, found, known)
+	}
+	return found
+}
+
+var wildcard = regexp.MustCompile(`\{[^}]*\}`)
+
+// calls are requests to every route but health.
+func calls(t *testing.T, owner embedded.Owner, mux *http.ServeMux) []call {
+	t.Helper()
+	var all []call
+	for _, pattern := range patterns(t, mux) {
+		if pattern == "GET /healthz" || pattern == "GET /readyz" {
+			continue
+		}
+		method, path, ok := strings.Cut(pattern, " ")
+		if !ok {
+			method, path = http.MethodPost, pattern
+		}
+		path = strings.NewReplacer("{tenant}", "acme", "{workspace}", "prod", "{verb}", "finished").Replace(path)
+		all = append(all, call{Method: method, URL: owner.URL + wildcard.ReplaceAllString(path, "x"), Body: "{}"})
+	}
+	return all
+}
+
+// Seen to fail: every route answered whoever asked.
+func TestRoutesAskForTheToken(t *testing.T) {
+	owner, mux := served(t, t.TempDir())
+	defer http.DefaultClient.CloseIdleConnections()
+	for _, c := range calls(t, owner, mux) {
+		for _, token := range []string{"", "x", owner.Token[1:], owner.Token + "x"} {
+			c.Token = token
+			c.make()
+			require.Equal(t, http.StatusUnauthorized, c.Status, "%s %s with the token %q: %s", c.Method, c.URL, token, c.Error)
+		}
+	}
+	for _, open := range []string{"/healthz", "/readyz"} {
+		c := call{Method: http.MethodGet, URL: owner.URL + open}
+		c.make()
+		require.Equal(t, http.StatusOK, c.Status, c.Error)
+	}
+	c := call{Method: http.MethodGet, URL: owner.URL + "/v1/runs", Token: owner.Token}
+	c.make()
+	require.Equal(t, http.StatusOK, c.Status, c.Error)
+}
+
+// Seen to fail: another user of the machine could list, start and cancel runs, and have
+// bytes folded that no ledger contains.
+func TestOtherUsersAreRefused(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can start a process of another user")
+	}
+	dir := filepath.Join(t.TempDir(), ".servo")
+	owner, mux := served(t, dir)
+	requests := []call{{Read: filepath.Join(dir, "owner.json")}, {Read: filepath.Join(dir, "keys.json")}, {Read: filepath.Join(dir, "lock")}}
+	for _, c := range calls(t, owner, mux) {
+		requests = append(requests, c)
+		if runtime.GOOS == "linux" {
+			c.Token = owner.Token // leaked
+			requests = append(requests, c)
+		}
+	}
+	input, err := json.Marshal(requests)
+	require.NoError(t, err)
+	// The binary lies in a folder that others cannot enter; this name does not lead through it.
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+	cmd.Dir, cmd.Env, cmd.Stdin, cmd.Stderr = "/", []string{beStranger + "=1"}, bytes.NewReader(input), t.Output()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	output, err := cmd.Output()
+	require.NoError(t, err)
+	var answered []call
+	require.NoError(t, json.Unmarshal(output, &answered))
+	require.Len(t, answered, len(requests))
+	for _, c := range answered {
+		switch {
+		case c.Read != "":
+			require.Contains(t, c.Error, fs.ErrPermission.Error(), c.Read)
+		case c.Token != "" && !strings.Contains(c.URL, "/callbacks/"):
+			require.Equal(t, http.StatusForbidden, c.Status, "%s %s with the owner's token: %s", c.Method, c.URL, c.Error)
+		case c.Token == "":
+			require.Equal(t, http.StatusUnauthorized, c.Status, "%s %s: %s", c.Method, c.URL, c.Error)
+		}
+	}
+}
+
+func TestStateFoldersArePrivate(t *testing.T) {
+	mode := func(path string) fs.FileMode {
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		return info.Mode().Perm()
+	}
+	dir := filepath.Join(t.TempDir(), "project", ".servo")
+	// What an owner of another build left behind must not lend its mode to the token.
+	require.NoError(t, os.MkdirAll(filepath.Dir(dir), 0o755))
+	require.NoError(t, embedded.MakeFolder(dir))
+	require.Equal(t, fs.FileMode(0o700), mode(dir))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "owner.json.new"), nil, 0o644))
+	s := start(t, dir)
+	for _, name := range []string{"owner.json", "keys.json", "lock"} {
+		require.Equal(t, fs.FileMode(0o600), mode(filepath.Join(dir, name)), name)
+	}
+	require.NoError(t, s.Close())
+
+	for given, want := range map[fs.FileMode]fs.FileMode{0o755: 0o755, 0o777: 0o755, 0o770: 0o750, 0o700: 0o700} {
+		dir := filepath.Join(t.TempDir(), "state")
+		require.NoError(t, os.Mkdir(dir, 0o700))
+		require.NoError(t, os.Chmod(dir, given))
+		require.NoError(t, embedded.MakeFolder(dir))
+		require.Equal(t, want, mode(dir), "a folder of mode %v", given)
+	}
+}
+
+// Seen to fail: entries that no ledger contains were folded when their bytes came along.
+func TestBytesOfEntriesAreRejected(t *testing.T) {
+	dir := t.TempDir()
+	s := start(t, dir)
+	owner, err := embedded.ReadOwner(dir)
+	require.NoError(t, err)
+	entry := ids.NewSource(s.Clock.Now, nil).New()
+	before, err := s.Snapshots.Current(t.Context())
+	require.NoError(t, err)
+	for _, name := range []string{"data", "DATA"} {
+		c := call{
+			Method: http.MethodPost, URL: owner.URL + "/v1/compact", Token: owner.Token,
+			Body: fmt.Sprintf(`{"tenant":"acme","workspace":"prod","entries":[%q],%q:{"0":"{}"}}`, entry, name),
+		}
+		c.make()
+		require.Equal(t, http.StatusForbidden, c.Status, c.Error)
+	}
+	after, err := s.Snapshots.Current(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, before.Revision, after.Revision)
+	_, _, err = s.Store.Get(t.Context(), ledger.Key(s.Domain, entry))
+	require.Error(t, err)
+	http.DefaultClient.CloseIdleConnections()
+}

@@ -176,10 +176,29 @@ func (s *Store) prepare(c *change) error {
 		c.made = true
 	}
 	c.generation = s.stamps.next(max(old.generation, s.lastGeneration()))
-	return s.stamp(c.content.name, c.generation)
+	if err := s.stamp(c.content.name, c.generation); err != nil {
+		return err
+	}
+	if c.content.isLarge() && s.journal != nil {
+		return s.flushTemp(c.content.name)
+	}
+	return nil
 }
 
-// stamp dates a temporary file.
+// flushTemp makes the modification time of a temporary file durable. Its content was
+// flushed before the store's lock was taken, so this writes the inode alone. A replay
+// recognizes a file that is too large for the journal by its modification time.
+func (s *Store) flushTemp(name string) error {
+	f, err := openIn(s.temps, "open", name, func(fd int) (int, error) {
+		return unix.Openat(fd, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.sys.fsync(f), f.Close())
+}
+
+// stamp sets the modification time of a temporary file to its generation.
 func (s *Store) stamp(temp string, generation int64) error {
 	at := unix.NsecToTimespec(generation)
 	return os.NewSyscallError("utimensat", retry(func() error {

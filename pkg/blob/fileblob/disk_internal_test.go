@@ -26,7 +26,7 @@ type disk struct {
 
 	objects map[string][]image // of a key: the one that is durable, and those since
 	folders map[string]bool    // durable
-	flushed map[string]bool    // temporary files whose content is durable
+	flushed map[string]int64   // temporary files whose content is durable, with the modification time that is
 	logs    map[uint64]*logImage
 	names   []map[string]uint64 // of journals: those that are durable, and those since
 
@@ -51,8 +51,18 @@ type image struct {
 	data       []byte // nil: no object
 	generation int64
 	durable    bool // the content, not the name
+	// stamped is the modification time as it was flushed last; 0: it never was. Setting
+	// the time later changes the inode in memory alone.
+	stamped int64
 	// lost: a flush failed, after which the system takes the content for flushed.
 	lost bool
+}
+
+// flush makes an image durable, unless a flush of it failed before.
+func (i *image) flush() {
+	if !i.lost {
+		i.durable, i.stamped = true, i.generation
+	}
 }
 
 type logImage struct{ synced, present []byte }
@@ -60,7 +70,7 @@ type logImage struct{ synced, present []byte }
 func newDisk(dir string, random *rand.Rand) *disk {
 	return &disk{
 		dir: dir, random: random, objects: map[string][]image{}, folders: map[string]bool{},
-		flushed: map[string]bool{}, logs: map[uint64]*logImage{}, names: []map[string]uint64{{}},
+		flushed: map[string]int64{}, logs: map[uint64]*logImage{}, names: []map[string]uint64{{}},
 	}
 }
 
@@ -100,14 +110,15 @@ func (d *disk) system(boot string, later *[]func()) *system {
 		rename: func(from *os.File, name string, to *os.File, base string) error {
 			return d.do(func() error {
 				err := rename(from, name, to, base)
-				d.named(to, base, d.flushed[name])
+				stamped, flushed := d.flushed[name]
+				d.named(to, base, flushed, stamped)
 				return err
 			})
 		},
 		remove: func(folder *os.File, base string) error {
 			return d.do(func() error {
 				err := unlink(folder, base, 0)
-				d.named(folder, base, false)
+				d.named(folder, base, false, 0)
 				return err
 			})
 		},
@@ -175,13 +186,13 @@ func (d *disk) rel(f *os.File) string {
 	return rel
 }
 
-func (d *disk) named(folder *os.File, base string, durable bool) {
+func (d *disk) named(folder *os.File, base string, durable bool, stamped int64) {
 	if d.isTemps(folder) {
 		d.names = append(d.names, d.look())
 		return
 	}
 	key := path.Join(d.rel(folder), base)
-	i := image{durable: durable}
+	i := image{durable: durable, stamped: stamped}
 	if data, err := os.ReadFile(filepath.Join(d.dir, key)); err == nil {
 		info, err := os.Stat(filepath.Join(d.dir, key))
 		if err != nil {
@@ -217,7 +228,7 @@ func (d *disk) synced(f *os.File) {
 	case err != nil:
 		panic(err)
 	case !info.IsDir() && filepath.Base(filepath.Dir(f.Name())) == blob.TempPrefix:
-		d.flushed[filepath.Base(f.Name())] = true
+		d.flushed[filepath.Base(f.Name())] = info.ModTime().UnixNano()
 		head := make([]byte, len(logMagic))
 		if file, err := os.Open(f.Name()); err == nil {
 			if _, err := file.Read(head); err == nil && string(head) == logMagic {
@@ -227,8 +238,7 @@ func (d *disk) synced(f *os.File) {
 		}
 	case !info.IsDir():
 		images := d.objects[d.rel(f)]
-		i := &images[len(images)-1]
-		i.durable = i.durable || !i.lost
+		images[len(images)-1].flush()
 	case d.isTemps(f):
 		d.names = []map[string]uint64{d.look()}
 	default:
@@ -272,8 +282,7 @@ func (d *disk) syncedAll() {
 		log.synced = log.present
 	}
 	for key, images := range d.objects {
-		i := &images[len(images)-1]
-		i.durable = i.durable || !i.lost
+		images[len(images)-1].flush()
 		d.objects[key] = images[len(images)-1:]
 	}
 	_ = filepath.WalkDir(d.dir, func(p string, e os.DirEntry, err error) error {
@@ -325,6 +334,9 @@ func (d *disk) afterPowerLoss(t *testing.T) string {
 		}
 		require.NoError(t, os.WriteFile(file, data, 0o600))
 		stamp := time.Unix(0, i.generation)
+		if i.stamped != i.generation && d.random.IntN(2) == 0 {
+			stamp = time.Unix(0, i.stamped)
+		}
 		require.NoError(t, os.Chtimes(file, stamp, stamp))
 	}
 	return dir

@@ -83,6 +83,9 @@ func (a *app) verifyCommand() *cobra.Command {
 // ledger is whole, and the state alone is not.
 func remedy(r repair.Report) string {
 	switch {
+	case r.NoManifest:
+		return "the state has no manifest, so there is nothing to compare with the ledger: restore manifests/ from a backup; or rebuild the state from the ledger alone with `servo admin rebuild --bare`; " +
+			"if nothing has been published yet, run `servo admin compact`"
 	case r.Lost > 0:
 		return "the ledger has lost entries that the state has folded, or their plans: restore them under ledger/, archive/ or plans/, from a backup, or in a bucket with `gcloud storage restore`; " +
 			"the state still has what they said, and a rebuild would forget it"
@@ -98,6 +101,9 @@ func verifyText(r repair.Report) string {
 		plural(r.Groups, "group"), plural(int(r.Events), "event"), plural(int(r.Rows), "row"), plural(r.Outputs, "output"))
 	for _, problem := range r.Problems {
 		fmt.Fprintf(&text, "  %s\n", problem)
+	}
+	if r.Revision == 0 && len(r.Problems) == 0 {
+		return "nothing to verify: nothing has been written yet\n"
 	}
 	if len(r.Problems) == 0 {
 		text.WriteString("no differences\n")

@@ -67,3 +67,29 @@ func TestAVerificationReadsHistoryOnceAndSeesEachRowOfIt(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, verify().Differences)
 }
+
+func TestVerifyReportsDeletedManifests(t *testing.T) {
+	w := newWorld(t)
+	report, err := repair.Verify(t.Context(), w.repair())
+	require.NoError(t, err)
+	require.Equal(t, repair.Report{}, report, "a new domain has nothing to verify")
+
+	c := w.open("one")
+	_, entry := w.trigger(foldtest.Task("a"))
+	w.step(c, entry)
+	for _, left := range []string{"hints/", "state/", "ledger/"} { // any object that is left tells
+		remove(t, w, "manifests/")
+		report, err = repair.Verify(t.Context(), w.repair())
+		require.NoError(t, err)
+		require.True(t, report.NoManifest)
+		require.Len(t, report.Problems, 1)
+		require.Contains(t, report.Problems[0], "ledger/")
+		if left != "ledger/" {
+			remove(t, w, left)
+		}
+	}
+	remove(t, w, "ledger/")
+	report, err = repair.Verify(t.Context(), w.repair())
+	require.NoError(t, err)
+	require.False(t, report.NoManifest)
+}

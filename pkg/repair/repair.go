@@ -47,6 +47,9 @@ type Report struct {
 	Lost        int `json:"lost_groups"`
 	Differences int `json:"differences"`
 	BadOutputs  int `json:"bad_outputs"`
+	// NoManifest reports that the domain has no manifest although something was written
+	// there: the state is lost, and there is nothing to compare with the ledger.
+	NoManifest bool `json:"no_manifest,omitempty"`
 	// Problems are what is wrong, a line each; none: all is well.
 	Problems []string `json:"problems"`
 }
@@ -62,7 +65,7 @@ type Report struct {
 func Verify(ctx context.Context, cfg Config) (Report, error) {
 	m, err := cfg.Manifests.Load(ctx)
 	if errors.Is(err, manifest.ErrNone) {
-		return Report{}, nil
+		return cfg.withoutManifest(ctx)
 	}
 	if err != nil {
 		return Report{}, err

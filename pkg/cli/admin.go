@@ -24,7 +24,7 @@ import (
 func (a *app) adminCommand() *cobra.Command {
 	admin := &cobra.Command{
 		Use:   "admin",
-		Short: "Look after the state: verify, rebuild, compact, sweep, and see what it is made of",
+		Short: "Maintain the state: verify, rebuild, compact, sweep, inspect",
 		Args:  a.noSuchCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 
@@ -186,7 +186,7 @@ func entriesText(n int) string {
 func (a *app) compactCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "compact",
-		Short: "List the ledger, and fold what is not folded yet",
+		Short: "List the ledger and fold the entries that are not folded yet",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.serviced(cmd.Context(), func(ctx context.Context, s *session) error {
@@ -205,7 +205,7 @@ func (a *app) compactCommand() *cobra.Command {
 func (a *app) sweepCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "sweep",
-		Short: "Run anti-entropy now: what was dispatched and lost, what was never announced, timers that never fired",
+		Short: "Run anti-entropy now: find lost dispatches, unannounced entries, and timers that never fired",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.serviced(cmd.Context(), func(ctx context.Context, s *session) error {
@@ -246,7 +246,7 @@ func (a *app) serviced(ctx context.Context, f func(context.Context, *session) er
 func (a *app) manifestCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "manifest [REVISION|TIME]",
-		Short: "Show a revision's manifest: its watermarks, and which files hold it (default: the newest)",
+		Short: "Show the manifest of a revision: its watermarks and files (default: the newest)",
 		Args:  takes("[REVISION|TIME]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.upkeep(cmd.Context(), func(_ *project.Project, parts *embedded.Parts) error {
@@ -255,7 +255,7 @@ func (a *app) manifestCommand() *cobra.Command {
 				case err != nil:
 					return err
 				case m == nil:
-					return fmt.Errorf("nothing has been published in %s yet; `servo run --all` does", parts.Domain)
+					return fmt.Errorf("no revision has been published in %s yet; start a run with `servo run --all`", parts.Domain)
 				case a.format == render.CSV:
 					history, err := parts.Manifests.HistoryFiles(cmd.Context(), m)
 					if err != nil {
@@ -365,7 +365,7 @@ func (a *app) sqlCommand() *cobra.Command {
 	var asOf string
 	cmd := &cobra.Command{
 		Use:   "sql",
-		Short: "Print the views of a revision as SQL, to paste into any DuckDB",
+		Short: "Print the views of a revision as SQL for any DuckDB",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.upkeep(cmd.Context(), func(p *project.Project, parts *embedded.Parts) error {
@@ -397,6 +397,6 @@ func (a *app) sqlCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&asOf, "as-of", "", "the state as of a revision, or of a time (RFC 3339), instead of now")
+	cmd.Flags().StringVar(&asOf, "as-of", "", "the state as of a revision or a time (RFC 3339)")
 	return cmd
 }

@@ -30,7 +30,7 @@ type assetInfo struct {
 func (a *app) assetsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "assets [ASSET…]",
-		Short: "List the assets, and what there is of them",
+		Short: "List the assets and their materializations",
 		Args:  takes("[ASSET…]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := a.load(cmd.Context())
@@ -93,7 +93,7 @@ func chosen(infos []assetInfo, names []string) ([]assetInfo, error) {
 			if near := plan.Suggest(name, known); near != "" {
 				hint = "did you mean " + near + "?"
 			}
-			return nil, fmt.Errorf("there is no asset %s: %s", name, hint)
+			return nil, fmt.Errorf("unknown asset %s: %s", name, hint)
 		}
 		found = append(found, info)
 	}
@@ -206,9 +206,9 @@ func (a *app) assetText(i *assetInfo) string {
 	if i.Partitions != nil {
 		field("partitions", "%s", i.partitions())
 	}
-	field("there is", "%s of %s, %s, %s", grouped(int64(i.has)), plural(i.of, "partition"), plural(int(i.rows), "row"), bytesText(i.bytes))
+	field("materialized", "%s of %s, %s, %s", grouped(int64(i.has)), plural(i.of, "partition"), plural(int(i.rows), "row"), bytesText(i.bytes))
 	if i.last != 0 {
-		field("last made", "%s by run %s", i.last.Time().Format(time.RFC3339), i.lastRun)
+		field("last run", "%s by run %s", i.last.Time().Format(time.RFC3339), i.lastRun)
 	}
 	if i.Pool != "" {
 		field("pool", "%s", i.Pool)
@@ -217,7 +217,7 @@ func (a *app) assetText(i *assetInfo) string {
 		field("attempts", "%d", i.Retries.MaxAttempts)
 	}
 	if i.TimeoutSec > 0 {
-		field("time-out", "%s", time.Duration(i.TimeoutSec)*time.Second)
+		field("timeout", "%s", time.Duration(i.TimeoutSec)*time.Second)
 	}
 	return o.b.String()
 }

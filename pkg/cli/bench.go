@@ -53,16 +53,16 @@ func (a *app) benchCommand() *cobra.Command {
 		names = append(names, w.Name)
 		fmt.Fprintf(help, "  %s  %s", w.Name, w.Description)
 		if w.OnRequest {
-			help.WriteString(" (minutes: only where it is named)")
+			help.WriteString(" (takes minutes: runs only if you name it)")
 		}
 		help.WriteString("\n")
 	}
 	cmd := &cobra.Command{
 		Use:   "bench [WORKLOAD…]",
-		Short: "Measure what orchestration costs on this machine, or on a simulated cloud",
-		Long: "Bench runs workloads of tasks that do nothing, and measures. Each sample has a state folder of its own\n" +
-			"and a worker in a process of its own, and every write is as durable as ever. With --store gcs-sim the\n" +
-			"services run on a store, a queue and a network with a cloud's latencies and prices instead.\n\n" + help.String(),
+		Short: "Measure the cost of orchestration on this machine or on a simulated cloud",
+		Long: "Run workloads of empty tasks and measure them. Each sample has its own state folder and its own worker\n" +
+			"process, and every write is durable. With --store gcs-sim, the\n" +
+			"services run on a simulated store, queue and network with a cloud's latencies and prices.\n\n" + help.String(),
 		Example:   "  servo bench\n  servo bench W1 --samples 10 -o json\n  servo bench W2 --store gcs-sim\n  servo bench W5 --history 0,100000,1000000",
 		Args:      takes("[WORKLOAD…]"),
 		ValidArgs: names,
@@ -75,17 +75,17 @@ func (a *app) benchCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.store, "store", bench.FileStore, "file: a state folder on this machine; gcs-sim: a simulated cloud")
-	flags.StringVar(&f.dir, "dir", "", "where to make state folders: on the disk to be measured (default: that of temporary files)")
-	flags.IntVar(&f.samples, "samples", benchSamples, "how often each workload is measured")
+	flags.StringVar(&f.dir, "dir", "", "folder for the samples, on the disk to measure (default: the folder of temporary files)")
+	flags.IntVar(&f.samples, "samples", benchSamples, "number of samples of each workload")
 	flags.IntVar(&f.concurrency, "concurrency", benchConcurrency,
-		fmt.Sprintf("tasks at once; with --store gcs-sim %d unless it is given", cloudqueue.MaxConcurrent))
-	flags.IntVar(&f.size, "size", 0, "another size than the one described: W1's chain, what W2, W5 and W7 have side by side, W3's runs")
-	flags.BoolVar(&f.outputs, "outputs", false, "have each task commit an output, as those do that leave files: a durable write more")
-	flags.Uint64Var(&f.seed, "seed", 1, "what decides the waiting times of gcs-sim")
-	flags.IntVar(&f.idleRuns, "idle-runs", benchIdleRuns, "finished runs in the store of W4")
-	flags.DurationVar(&f.idleFor, "idle-for", benchIdleFor, "how long W4 looks on")
-	flags.IntSliceVar(&f.history, "history", []int{0, benchHistory}, "finished tasks in the stores of W5; a million take three minutes and 2 GB below --dir")
-	flags.StringVar(&f.benchstat, "benchstat", "", "also write the samples to this file, for benchstat to compare")
+		fmt.Sprintf("number of concurrent tasks (default with --store gcs-sim: %d)", cloudqueue.MaxConcurrent))
+	flags.IntVar(&f.size, "size", 0, "size of the workload: the length of W1's chain, the width of W2, W5 and W7, the number of W3's runs")
+	flags.BoolVar(&f.outputs, "outputs", false, "commit an output for each task, which adds one durable write")
+	flags.Uint64Var(&f.seed, "seed", 1, "seed of the latencies of gcs-sim")
+	flags.IntVar(&f.idleRuns, "idle-runs", benchIdleRuns, "number of finished runs in the store of W4")
+	flags.DurationVar(&f.idleFor, "idle-for", benchIdleFor, "how long W4 observes the idle process")
+	flags.IntSliceVar(&f.history, "history", []int{0, benchHistory}, "numbers of finished tasks in the stores of W5; a million takes three minutes and 2 GB in --dir")
+	flags.StringVar(&f.benchstat, "benchstat", "", "also write the samples to this file, in the format of benchstat")
 	cmd.AddCommand(a.benchWorkerCommand(), a.benchServerCommand())
 	return cmd
 }
@@ -96,20 +96,20 @@ func (f benchFlags) check() error {
 	case f.samples < 1 || f.concurrency < 1:
 		return usagef("--samples and --concurrency must be 1 or more")
 	case f.size < 0 || f.idleRuns < 0 || f.idleFor <= 0:
-		return usagef("--size and --idle-runs must not be negative, and --idle-for must be more than nothing")
+		return usagef("--size and --idle-runs must not be negative, and --idle-for must be positive")
 	case f.store != bench.FileStore && f.store != bench.CloudSim:
 		return usagef("--store is %s or %s, not %q", bench.FileStore, bench.CloudSim, f.store)
 	case f.idleRuns > maxBenchRows:
-		return usagef("--idle-runs is %d; it may be %d at most", f.idleRuns, maxBenchRows)
+		return usagef("--idle-runs is %d; the maximum is %d", f.idleRuns, maxBenchRows)
 	case len(f.history) == 0:
-		return usagef("--history must have a number of tasks")
+		return usagef("--history needs at least one number of tasks")
 	}
 	for _, n := range f.history {
 		if n < 0 {
 			return usagef("--history must not be negative")
 		}
 		if n > maxBenchRows {
-			return usagef("--history is %d; it may be %d at most", n, maxBenchRows)
+			return usagef("--history is %d; the maximum is %d", n, maxBenchRows)
 		}
 	}
 	return nil
@@ -119,7 +119,7 @@ func (f benchFlags) check() error {
 func checkSize(size int, chosen []bench.Workload) error {
 	for _, w := range chosen {
 		if most := w.MaxSize(); most > 0 && size > most {
-			return usagef("--size is %d; for %s it may be %d at most: a run has up to %d tasks", size, w.Name, most, plan.MaxTasks)
+			return usagef("--size is %d; the maximum for %s is %d, because a run has at most %d tasks", size, w.Name, most, plan.MaxTasks)
 		}
 	}
 	return nil
@@ -222,7 +222,7 @@ func chooseWorkloads(store string, names []string) ([]bench.Workload, error) {
 		}
 		switch {
 		case found == len(chosen):
-			return nil, usagef("there is no workload %q; `servo bench --help` lists them", name)
+			return nil, usagef("unknown workload %q; list the workloads with `servo bench --help`", name)
 		case store == bench.CloudSim && !chosen[found].OnCloud:
 			return nil, usagef("%s is not measured on %s", chosen[found].Name, store)
 		}

@@ -243,7 +243,7 @@ func (a *app) setup(cmd *cobra.Command, _ []string) error {
 	}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(a.logLevel)); err != nil {
-		return usagef("no log level %q: choose one of debug, info, warn, error", a.logLevel)
+		return usagef("unknown log level %q: choose one of debug, info, warn, error", a.logLevel)
 	}
 	a.logger = slog.New(&logHandler{slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level}), &a.quiet})
 	if err = checkTraces(&a.traces); err != nil {

@@ -24,7 +24,7 @@ func (a *app) openStore(ctx context.Context, name string) (blob.Store, io.Closer
 		store, err := fileblob.Open(name, fileblob.Options{Now: a.Clock.Now})
 		return store, store, err
 	case a.OpenStore == nil:
-		return nil, nil, usagef("this program knows stores that are folders, and %s is none; use servo-cloud", name)
+		return nil, nil, usagef("servo works on folders only, and %s is not a folder; use servo-cloud", name)
 	default:
 		return a.OpenStore(ctx, name)
 	}

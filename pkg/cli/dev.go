@@ -24,13 +24,13 @@ func (a *app) devCommand() *cobra.Command {
 	var address string
 	cmd := &cobra.Command{
 		Use:   "dev",
-		Short: "Own the state folder and serve: runs of other commands are executed here; reload on change",
+		Short: "Serve the project: execute the runs of other commands, and reload changed files",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.dev(cmd.Context(), address, !cmd.Flags().Changed("listen"))
 		},
 	}
-	cmd.Flags().StringVar(&address, "listen", devAddress, "the address to serve on; this machine only")
+	cmd.Flags().StringVar(&address, "listen", devAddress, "loopback address to listen on")
 	a.traceFlags(cmd)
 	return cmd
 }
@@ -85,7 +85,7 @@ func (a *app) dev(ctx context.Context, address string, elsewhere bool) error {
 		if err := a.problems(settings.Root, err); !errors.Is(err, errReported) {
 			return err
 		}
-		a.note("serving all the same; mend them, and the project is loaded")
+		a.note("serving without a project: fix the problems, and it is loaded")
 		current.set(nil, problems)
 	case err != nil:
 		return err
@@ -99,7 +99,7 @@ func (a *app) dev(ctx context.Context, address string, elsewhere bool) error {
 	}
 	stack, err := embedded.Start(ctx, options)
 	if elsewhere && errors.Is(err, syscall.EADDRINUSE) {
-		a.note("servo: %s is taken; serving on another port", address)
+		a.note("servo: %s is in use; listening on another port", address)
 		options.Listen = "127.0.0.1:0"
 		stack, err = embedded.Start(ctx, options)
 	}
@@ -165,7 +165,7 @@ func (a *app) tell(ctx context.Context, s *session) error {
 	under := map[string]bool{}
 	for _, run := range live(snap.State) {
 		under[run.RunID] = true
-		a.note("run %s: %s of %s done; carrying on", run.RunID, grouped(int64(done(run))), plural(int(run.TasksTotal), "task"))
+		a.note("run %s: %s of %s done; resuming", run.RunID, grouped(int64(done(run))), plural(int(run.TasksTotal), "task"))
 	}
 	last := newest(snap.State)
 	for {

@@ -13,8 +13,8 @@ import (
 func (a *app) explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "explain [RUN] TASK",
-		Short:   "Say why a task is in its state: the events, edges, limits and timers behind it",
-		Example: "  servo explain report/chart\n  servo explain 2012-03-04      where only one task has this in its key",
+		Short:   "Show why a task is in its state: its events, edges, limits and timers",
+		Example: "  servo explain report/chart\n  servo explain 2012-03-04      any unique part of the task's key",
 		Args:    takes("[RUN]", "TASK"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			run, task := runAndTask(args)
@@ -70,7 +70,7 @@ func (a *app) explanation(e *engine.Explanation, now event.Time) string {
 			oneLine(ev.Reason), oneLine(engine.FirstLine(ev.Summary)))
 	}
 	if e.EventsLeftOut {
-		t.line("… and more; `servo admin ledger --run %s` lists them", e.RunID)
+		t.line("… more events: list them with `servo admin ledger --run %s`", e.RunID)
 	}
 	fmt.Fprintf(&t.b, "\n%s\n", a.style.dim("run "+e.RunID+" is "+string(e.RunState)))
 	return t.b.String()
@@ -83,7 +83,7 @@ func (a *app) upstreams(t *outline, e *engine.Explanation) {
 	t.section("upstream")
 	for i, up := range e.Upstreams {
 		if i == maxUpstreams {
-			t.line("… and %d more; -o json lists them", len(e.Upstreams)-maxUpstreams)
+			t.line("… and %d more; list them with -o json", len(e.Upstreams)-maxUpstreams)
 			break
 		}
 		resolved := "not resolved"

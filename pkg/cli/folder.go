@@ -34,7 +34,7 @@ func (a *app) projectDir() (string, error) {
 			return "", fmt.Errorf("look for a project: %w", err)
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("there is no %s in %s or above; go to a project, name its folder with -C, or make one with `servo init DIR`",
+			return "", fmt.Errorf("no %s found in %s or above: change to a project, name its folder with -C, or create one with `servo init DIR`",
 				project.ConfigFile, a.Dir)
 		}
 	}
@@ -89,7 +89,7 @@ func (a *app) problems(dir string, err error) error {
 	for _, p := range problems {
 		a.note("%s", a.problemText(p))
 	}
-	a.note("servo: %s in project %s; mend them, and `servo validate` checks again", plural(len(problems), "problem"), dir)
+	a.note("servo: %s in project %s. Fix them, then run `servo validate`", plural(len(problems), "problem"), dir)
 	return errReported
 }
 
@@ -133,7 +133,7 @@ func (a *app) parts(ctx context.Context, p *project.Project) (*embedded.Parts, e
 	info, err := os.Stat(o.Dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("there is no state in %s yet: nothing has been run; `servo run --all` does", o.Dir)
+		return nil, fmt.Errorf("no state in %s yet: start a run with `servo run --all`", o.Dir)
 	case err != nil:
 		return nil, fmt.Errorf("open state folder: %w", err)
 	case !info.IsDir():

@@ -59,7 +59,7 @@ func (r *runner) carry(ctx context.Context) error {
 		if !errors.Is(err, errOwnerGone) || ctx.Err() != nil {
 			return r.leaving(ctx, err)
 		}
-		r.a.note("servo: %v; carrying on in this process", err)
+		r.a.note("servo: %v; continuing in this process", err)
 	}
 }
 
@@ -143,7 +143,7 @@ func (r *runner) linger(ctx context.Context, s *session) error {
 			return nil
 		}
 		run := under[0]
-		r.a.note("also waiting for run %s, %s of %s done, which this process executes; Ctrl-C leaves it as it is",
+		r.a.note("also executing run %s (%s of %s done) and waiting for it; Ctrl-C leaves it untouched",
 			r.a.style.bold(run.RunID), grouped(int64(done(run))), plural(int(run.TasksTotal), "task"))
 		final, err := r.follow(ctx, s, run.RunID)
 		if r.stopped(ctx) {
@@ -178,13 +178,13 @@ func (r *runner) sayLeft(ctx context.Context, s *session) {
 	switch n := len(left); n {
 	case 0:
 	case 1:
-		r.a.note("servo: left run %s as it is; `servo run --resume` carries it on, `servo status %s` shows it", left[0], left[0])
+		r.a.note("servo: run %s is not finished; resume it with `servo run --resume`, show it with `servo status %s`", left[0], left[0])
 	default:
 		names := strings.Join(left[:min(n, most)], ", ")
 		if n > most {
 			names += fmt.Sprintf(" and %d more", n-most)
 		}
-		r.a.note("servo: left the runs %s as they are; `servo run --resume` carries them on, `servo runs` shows them", names)
+		r.a.note("servo: runs %s are not finished; resume them with `servo run --resume`, list them with `servo runs`", names)
 	}
 }
 
@@ -229,7 +229,7 @@ func (r *runner) onSignal(ctx context.Context, leave context.CancelCauseFunc, si
 		leave(errInterrupted)
 		return
 	}
-	r.a.note("\nservo: cancelling run %s; tasks that run may take a moment to end (once more to leave)", runID)
+	r.a.note("\nservo: cancelling run %s; running tasks may take a moment to stop (press Ctrl-C again to leave)", runID)
 	r.asked.Go(func() {
 		err := s.Cancel(ctx, runID, "interrupted by "+r.options.Actor, false)
 		if err == nil || ctx.Err() != nil || errors.Is(err, engine.ErrEnded) || s.gone(ctx) {
@@ -247,7 +247,7 @@ func (r *runner) leaving(ctx context.Context, err error) error {
 	if r.ticket.RunID == "" {
 		return errInterrupted
 	}
-	r.a.note("servo: left run %s as it is; `servo run --resume` carries it on, `servo status` shows it", r.ticket.RunID)
+	r.a.note("servo: run %s is not finished; resume it with `servo run --resume`, show it with `servo status`", r.ticket.RunID)
 	return errors.Join(errInterrupted, errReported)
 }
 
@@ -289,7 +289,7 @@ func (r *runner) follow(ctx context.Context, s *session, runID string) (*state.S
 			return nil, missing
 		}
 		if st == nil {
-			return nil, fmt.Errorf("run %s is not in the state any more; `servo runs` lists what there is", runID)
+			return nil, fmt.Errorf("run %s is no longer in the state; list the runs with `servo runs`", runID)
 		}
 		run := st.Runs.Get(runID)
 		if now := a.Clock.Now(); run.State.Terminal() || now.Sub(last) >= look {

@@ -22,14 +22,14 @@ var template embed.FS
 func (a *app) initCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "init DIR",
-		Short: "Make a small working project",
+		Short: "Create a small working project",
 		Args:  takes("DIR"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			dir := a.abs(args[0])
 			if err := makeProject(dir); err != nil {
 				return err
 			}
-			a.note("made a project in %s; now:\n", dir)
+			a.note("created a project in %s. Next:\n", dir)
 			cd := ""
 			if dir != a.Dir {
 				cd = "  cd " + quoted(args[0]) + "\n"
@@ -46,26 +46,26 @@ func makeProject(dir string) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
-		return fmt.Errorf("make project: %w", err)
+		return fmt.Errorf("create project: %w", err)
 	default:
 		for _, entry := range entries {
 			if !strings.HasPrefix(entry.Name(), ".git") {
-				return fmt.Errorf("make project: %s is not empty (it has %s); name a new folder", dir, entry.Name())
+				return fmt.Errorf("create project: %s is not empty (it contains %s); name a new folder", dir, entry.Name())
 			}
 		}
 	}
 	return fs.WalkDir(template, "template", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			return fmt.Errorf("make project: %w", err)
+			return fmt.Errorf("create project: %w", err)
 		}
 		rel, err := filepath.Rel("template", filepath.FromSlash(name))
 		if err != nil {
-			return fmt.Errorf("make project: %w", err)
+			return fmt.Errorf("create project: %w", err)
 		}
 		to := filepath.Join(dir, strings.Replace(rel, "dot-", ".", 1))
 		if entry.IsDir() {
 			if err := os.MkdirAll(to, 0o755); err != nil { //nolint:gosec // a project is for others to read
-				return fmt.Errorf("make project: %w", err)
+				return fmt.Errorf("create project: %w", err)
 			}
 			return nil
 		}
@@ -79,7 +79,7 @@ var notName = regexp.MustCompile(`[^a-z0-9_-]+`)
 func writeTemplate(name, to, dir string) error {
 	text, err := template.ReadFile(name)
 	if err != nil {
-		return fmt.Errorf("make project: %w", err)
+		return fmt.Errorf("create project: %w", err)
 	}
 	project := strings.Trim(notName.ReplaceAllString(strings.ToLower(filepath.Base(dir)), "-"), "-")
 	const longest = 63
@@ -88,7 +88,7 @@ func writeTemplate(name, to, dir string) error {
 	}
 	text = []byte(strings.ReplaceAll(string(text), "{{name}}", project[:min(len(project), longest)]))
 	if err := os.WriteFile(to, text, 0o644); err != nil { //nolint:gosec // a project is for others to read
-		return fmt.Errorf("make project: %w", err)
+		return fmt.Errorf("create project: %w", err)
 	}
 	return nil
 }

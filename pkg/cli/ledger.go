@@ -18,16 +18,16 @@ func (a *app) ledgerCommand() *cobra.Command {
 	var f engine.Filter
 	cmd := &cobra.Command{
 		Use:   "ledger",
-		Short: "Print the events of the ledger, and what folding them came to",
-		Long: "Ledger prints events in the order of their entries. As a table each has one line with what it came to;\n" +
-			"with -o json each is printed as it stands in the ledger, one a line.",
+		Short: "Print the events of the ledger and the outcome of folding them",
+		Long: "Print events in the order of their entries. In a table, each event has one line with its outcome;\n" +
+			"with -o json, each is printed as stored in the ledger, one per line.",
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.Limit < 1 {
 				return usagef("--limit is %d; it must be 1 or more", f.Limit)
 			}
 			if f.TaskKey != "" && f.RunID == "" {
-				return usagef("--task is a task of a run: add --run RUN, for example --run latest")
+				return usagef("--task needs a run: add --run RUN, for example --run latest")
 			}
 			if f.Entry != "" && !ids.Valid(f.Entry) {
 				return usagef("--entry %q is not the id of an entry: 26 letters and digits", f.Entry)
@@ -49,7 +49,7 @@ func (a *app) ledgerCommand() *cobra.Command {
 					return err
 				}
 				if more {
-					a.note("… and more; --limit shows them")
+					a.note("… more events: raise --limit")
 				}
 				return nil
 			})
@@ -58,7 +58,7 @@ func (a *app) ledgerCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.RunID, "run", "", "only events of this run")
 	cmd.Flags().StringVar(&f.TaskKey, "task", "", "with --run: only events of this task, and of the run as a whole")
 	cmd.Flags().StringVar(&f.Entry, "entry", "", "only events of this entry")
-	cmd.Flags().IntVar(&f.Limit, "limit", 1000, "how many events to print")
+	cmd.Flags().IntVar(&f.Limit, "limit", 1000, "maximum number of events to print")
 	return cmd
 }
 

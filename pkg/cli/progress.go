@@ -138,7 +138,7 @@ func fullError(code, message string) string {
 	if message != "" {
 		text += ": " + strings.TrimSpace(message)
 	}
-	return cmp.Or(strings.TrimPrefix(text, ": "), "no error given")
+	return cmp.Or(strings.TrimPrefix(text, ": "), "no error message")
 }
 
 // unrun tells of tasks that ended without running, in one line.

@@ -166,7 +166,7 @@ func TestATaskStateIsReadInAnyCase(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []state.TaskState{state.TaskFailed, state.TaskRetryWait}, states)
 	_, err = taskStates([]string{"FAILD"})
-	require.EqualError(t, err, `there is no task state "FAILD": did you mean FAILED?`)
+	require.EqualError(t, err, `unknown task state "FAILD": did you mean FAILED?`)
 }
 
 func TestAnAttemptThatWasRepeatedBetweenTwoLooksIsTold(t *testing.T) {

@@ -23,10 +23,10 @@ func (a *app) queryCommand() *cobra.Command {
 	var asOf string
 	cmd := &cobra.Command{
 		Use:   "query [SQL]",
-		Short: "Ask the record and the assets, in SQL (DuckDB); without SQL, a shell",
-		Long: "Query runs SQL over one revision of the state. There is a view for each table of the record\n" +
+		Short: "Query the state and the assets in SQL (DuckDB); without SQL, open a shell",
+		Long: "Run SQL over one revision of the state. There is a view for each table of the state\n" +
 			"(runs, tasks, attempts, dep_satisfaction, partition_status, ledger_entries, …) and one for each asset\n" +
-			"that holds something: namespace.name. It works while other servo processes are at work.",
+			"that has data: namespace.name. You can query while other servo processes work.",
 		Example: "  servo query \"SELECT state, count(*) FROM tasks GROUP BY ALL\"\n" +
 			"  servo query \"FROM clean.daily LIMIT 5\" -o csv\n" +
 			"  servo query \"FROM runs\" --as-of 2025-01-15T12:00:00Z\n" +
@@ -36,7 +36,7 @@ func (a *app) queryCommand() *cobra.Command {
 			return a.query(cmd.Context(), args, asOf)
 		},
 	}
-	cmd.Flags().StringVar(&asOf, "as-of", "", "the state as of a revision, or of a time (RFC 3339), instead of now")
+	cmd.Flags().StringVar(&asOf, "as-of", "", "query the state as of a revision or a time (RFC 3339)")
 	return cmd
 }
 
@@ -69,7 +69,7 @@ func (a *app) query(ctx context.Context, args []string, asOf string) (err error)
 	}
 	db, err := query.Open(ctx, source, query.Options{})
 	if err != nil {
-		return fmt.Errorf("%w; `servo admin verify` checks the whole folder", err)
+		return fmt.Errorf("%w; check the whole folder with `servo admin verify`", err)
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	if len(args) == 1 {
@@ -114,12 +114,12 @@ func (a *app) missing(ctx context.Context, db *query.DB, sql string, err error) 
 		}
 		key, declared := match[1]+"/"+match[2], a.declared(ctx)
 		if slices.Contains(declared, key) {
-			return fmt.Errorf("the asset %s holds nothing yet; `servo run %s` makes it", key, key)
+			return fmt.Errorf("asset %s has no data yet; run it with `servo run %s`", key, key)
 		}
 		if near := plan.Suggest(key, declared); near != "" {
-			return fmt.Errorf("there is no asset %s; did you mean %s?", key, near)
+			return fmt.Errorf("unknown asset %s; did you mean %s?", key, near)
 		}
-		return fmt.Errorf("there is no asset %s; `servo assets` lists them: %w", key, err)
+		return fmt.Errorf("unknown asset %s; list the assets with `servo assets`: %w", key, err)
 	}
 	return err
 }
@@ -155,7 +155,7 @@ func revision(ctx context.Context, parts *embedded.Parts, asOf string) (*manifes
 	n, err := strconv.ParseInt(asOf, 10, 64)
 	switch {
 	case err == nil && n < 1:
-		return nil, usagef("%d is no revision: the first is 1", n)
+		return nil, usagef("invalid revision %d: the first is 1", n)
 	case err == nil:
 		m, err = parts.Manifests.LoadAt(ctx, n)
 	default:
@@ -166,7 +166,7 @@ func revision(ctx context.Context, parts *embedded.Parts, asOf string) (*manifes
 		m, err = parts.Manifests.LoadAsOf(ctx, t)
 	}
 	if errors.Is(err, manifest.ErrAbsent) || errors.Is(err, manifest.ErrNone) {
-		return nil, fmt.Errorf("there is no state as of %s: %w; every revision is kept for an hour, then one an hour for a week, then one a day"+
+		return nil, fmt.Errorf("no state as of %s: %w; every revision is kept for an hour, then one per hour for a week, then one per day"+
 			" (`servo admin manifest` shows the newest)", asOf, err)
 	}
 	return m, err
@@ -179,7 +179,7 @@ func parseTime(text string) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, usagef("%q is no revision and no time: write a number, or a time such as 2025-01-15T12:00:00Z", text)
+	return time.Time{}, usagef("invalid revision or time %q: write a number, or a time such as 2025-01-15T12:00:00Z", text)
 }
 
 // tables are where the rows of each table of a revision are.

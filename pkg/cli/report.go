@@ -145,9 +145,9 @@ func (r *runner) ended(s *state.State) error {
 		r.failed = errors.Join(errInterrupted, errReported)
 		return nil
 	case run.State == state.RunCancelled:
-		a.note("it was cancelled: %s", cmp.Or(run.CancelReason, "no reason given"))
+		a.note("cancelled: %s", cmp.Or(run.CancelReason, "no reason given"))
 	}
-	a.note("`servo retry %s --failed` repeats what did not succeed, with the code of that run", run.RunID)
+	a.note("retry the failed tasks, with the code of that run: servo retry %s --failed", run.RunID)
 	r.failed = errReported
 	return nil
 }

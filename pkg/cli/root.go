@@ -19,9 +19,9 @@ const (
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   a.name(),
-		Short: "Servo makes data: assets, how each is computed, and a record of everything that happened",
-		Long: "Servo makes data. A project declares assets and how each is computed from others; servo plans runs,\n" +
-			"executes their tasks, retries what fails, and keeps a record of everything in plain Parquet files.",
+		Short: "Servo orchestrates data: assets, their dependencies, and a record of every run",
+		Long: "A project declares assets and how each is computed from others. Servo plans runs,\n" +
+			"executes their tasks, retries failures, and keeps its whole state in plain Parquet files.",
 		Args:              a.noSuchCommand,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		PersistentPreRunE: a.setup,
@@ -31,19 +31,19 @@ func (a *app) root() *cobra.Command {
 		SuggestionsMinimumDistance: 2, //nolint:mnd // letters
 	}
 	flags := root.PersistentFlags()
-	flags.StringVarP(&a.dir, "dir", "C", "", "the project's folder (default: the nearest one above with a servo.yaml)")
-	flags.StringVar(&a.state, "state", a.getenv("SERVO_STATE"), "the state folder (default: .servo in the project's folder)")
-	flags.StringVar(&a.secrets, "secrets", a.getenv("SERVO_SECRETS"), "the folder of secrets, for commands that are executed by this process")
+	flags.StringVarP(&a.dir, "dir", "C", "", "project folder (default: the nearest folder at or above this one that has a servo.yaml)")
+	flags.StringVar(&a.state, "state", a.getenv("SERVO_STATE"), "state folder (default: .servo in the project folder)")
+	flags.StringVar(&a.secrets, "secrets", a.getenv("SERVO_SECRETS"), "folder of secrets, for commands that this process executes")
 	flags.StringVarP(&a.output, "output", "o", "table", "output format: table, json, yaml or csv")
-	flags.StringVar(&a.logLevel, "log-level", "warn", "what to log to standard error: debug, info, warn or error")
+	flags.StringVar(&a.logLevel, "log-level", "warn", "log level on standard error: debug, info, warn or error")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w; see `%s --help`", err, cmd.CommandPath())
 	})
 	root.AddGroup(
-		&cobra.Group{ID: groupProject, Title: "The project:"},
+		&cobra.Group{ID: groupProject, Title: "Project:"},
 		&cobra.Group{ID: groupRuns, Title: "Runs:"},
-		&cobra.Group{ID: groupData, Title: "What there is, and why:"},
-		&cobra.Group{ID: groupServe, Title: "Services and upkeep:"},
+		&cobra.Group{ID: groupData, Title: "Inspect:"},
+		&cobra.Group{ID: groupServe, Title: "Serve and maintain:"},
 	)
 	add := func(group string, commands ...*cobra.Command) {
 		for _, c := range commands {
@@ -100,9 +100,9 @@ func (a *app) noSuchCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return usagef("there is no command %q; did you mean `%s %s`?", args[0], cmd.CommandPath(), near[0])
+		return usagef("unknown command %q; did you mean `%s %s`?", args[0], cmd.CommandPath(), near[0])
 	}
-	return usagef("there is no command %q; `%s --help` lists them", args[0], cmd.CommandPath())
+	return usagef("unknown command %q; list the commands with `%s --help`", args[0], cmd.CommandPath())
 }
 
 // takes checks the number of arguments; names are as in Use: those in brackets
@@ -121,9 +121,9 @@ func takes(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < len(needed):
-			return usagef("%s is missing; write `%s`", needed[len(args)], cmd.UseLine())
+			return usagef("missing argument %s; usage: %s", needed[len(args)], cmd.UseLine())
 		case most >= 0 && len(args) > most:
-			return usagef("%q is too much; write `%s`", args[most], cmd.UseLine())
+			return usagef("unexpected argument %q; usage: %s", args[most], cmd.UseLine())
 		}
 		return nil
 	}
@@ -132,7 +132,7 @@ func takes(names ...string) cobra.PositionalArgs {
 // exclusive refuses two flags that are given both.
 func exclusive(cmd *cobra.Command, a, b string) error {
 	if cmd.Flags().Changed(a) && cmd.Flags().Changed(b) {
-		return usagef("--%s and --%s exclude each other: leave out one", a, b)
+		return usagef("--%s and --%s cannot be combined: remove one", a, b)
 	}
 	return nil
 }

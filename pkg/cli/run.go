@@ -32,11 +32,11 @@ func (a *app) runCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
 		Use:   "run [ASSET…]",
-		Short: "Make assets: plan a run, execute it, and wait for its end",
-		Long: "Run makes assets. Without a servo process on the state folder this process executes the run;\n" +
-			"with one (`servo dev`, or another `servo run`) that one does, and this one watches. The one that\n" +
-			"executes stays until all runs have ended, also those that others have left to it. A process\n" +
-			"that dies loses nothing: the next one carries on where it was.",
+		Short: "Materialize assets: plan a run, execute it, and wait for its end",
+		Long: "Materialize assets. If a servo process owns the state folder (`servo dev`, or another `servo run`),\n" +
+			"that process executes the run and this one follows it; otherwise this process executes it. The process\n" +
+			"that executes stays until all runs have ended, including runs that others handed to it. If it dies,\n" +
+			"nothing is lost: the next process continues from the ledger.",
 		Example: "  servo run --all -p date=2025-01-01..2025-01-31\n" +
 			"  servo run report/climate --upstream\n" +
 			"  servo run --all --run-key nightly-2025-01-15      the same key never runs twice",
@@ -59,16 +59,16 @@ func (a *app) runCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&f.all, "all", false, "make every asset of the project")
-	flags.BoolVar(&f.upstream, "upstream", false, "make what the named assets depend on, too")
-	flags.StringArrayVarP(&f.partitions, "partition", "p", nil, "partitions to make: date=2025-01-15 or date=2025-01-01..2025-01-31 (repeatable)")
-	flags.StringVar(&f.runKey, "run-key", "", "a name that makes the run unique for 30 days: the same again attaches to it")
-	flags.BoolVar(&f.wait, "wait", true, "stay until the run has ended; --wait=false is --detach")
-	flags.BoolVar(&f.detach, "detach", false, "leave the run to the process that owns the state folder")
-	flags.Int32Var(&f.parallelism, "max-parallelism", 0, "how many tasks of the run may run at once (default: max_parallelism of servo.yaml)")
-	flags.DurationVar(&f.timeout, "timeout", 0, "end the run after this long, for example 2h")
+	flags.BoolVar(&f.all, "all", false, "run every asset of the project")
+	flags.BoolVar(&f.upstream, "upstream", false, "also run everything that the named assets depend on")
+	flags.StringArrayVarP(&f.partitions, "partition", "p", nil, "partitions to run: date=2025-01-15 or date=2025-01-01..2025-01-31 (repeatable)")
+	flags.StringVar(&f.runKey, "run-key", "", "idempotency key, unique for 30 days: the same request attaches to the existing run")
+	flags.BoolVar(&f.wait, "wait", true, "wait until the run has ended; --wait=false means --detach")
+	flags.BoolVar(&f.detach, "detach", false, "hand the run to the process that owns the state folder, and do not wait")
+	flags.Int32Var(&f.parallelism, "max-parallelism", 0, "maximum number of concurrent tasks of the run (default: max_parallelism of servo.yaml)")
+	flags.DurationVar(&f.timeout, "timeout", 0, "time limit of the run, for example 2h")
 	flags.StringArrayVar(&f.labels, "label", nil, "a label of the run: name=value (repeatable)")
-	flags.BoolVar(&f.resume, "resume", false, "start nothing: carry on the runs that are not done")
+	flags.BoolVar(&f.resume, "resume", false, "start nothing new; resume unfinished runs")
 	a.traceFlags(cmd)
 	return cmd
 }
@@ -107,9 +107,9 @@ func (f *runFlags) request(args []string) (engine.RunRequest, error) {
 	r := engine.RunRequest{RunKey: f.runKey, MaxParallelism: f.parallelism, Plan: plan.Request{All: f.all, Upstream: f.upstream}}
 	switch {
 	case f.all && len(args) > 0:
-		return r, usagef("--all makes every asset: leave out %s, or --all", strings.Join(args, " "))
+		return r, usagef("--all already includes every asset: remove %s, or --all", strings.Join(args, " "))
 	case !f.all && len(args) == 0:
-		return r, usagef("which assets? name some, or make all of them with --all; `servo assets` lists them")
+		return r, usagef("no assets named: name some, or run all of them with --all; list them with `servo assets`")
 	case f.parallelism < 0:
 		return r, usagef("--max-parallelism is %d; it must be 1 or more", f.parallelism)
 	case f.timeout < 0 || f.timeout > 0 && f.timeout < time.Second || f.timeout.Seconds() > math.MaxInt32:
@@ -119,7 +119,7 @@ func (f *runFlags) request(args []string) (engine.RunRequest, error) {
 	for _, arg := range args {
 		key, err := ids.ParseAssetKey(arg)
 		if err != nil {
-			return r, &usageError{fmt.Errorf("%w; `servo assets` lists them", err)}
+			return r, &usageError{fmt.Errorf("%w; list the assets with `servo assets`", err)}
 		}
 		r.Plan.Select = append(r.Plan.Select, key)
 	}
@@ -133,7 +133,7 @@ func (f *runFlags) request(args []string) (engine.RunRequest, error) {
 	for _, text := range f.labels {
 		name, value, ok := strings.Cut(text, "=")
 		if !ok || name == "" {
-			return r, usagef("the label %q is not name=value", text)
+			return r, usagef("invalid label %q: write name=value", text)
 		}
 		if r.Labels == nil {
 			r.Labels = map[string]string{}
@@ -155,26 +155,26 @@ func (a *app) announce(s *state.State, r *runner) {
 	run := s.Runs.Get(t.RunID)
 	switch {
 	case t.Attached:
-		text += "; it was asked for before, and holds the run key: following it"
+		text += "; already started under this run key; following it"
 	case r.resumed && run != nil:
-		text += fmt.Sprintf(", %s done; carrying on", grouped(int64(done(run))))
+		text += fmt.Sprintf(", %s done; resuming", grouped(int64(done(run))))
 	}
 	a.note("run %s: %s", a.style.bold(t.RunID), text)
 	a.warnings(t.Warnings)
 	if run != nil && run.ParentRunID != "" {
-		a.note("it repeats what run %s planned, with the code of that time; `servo run` of an asset takes what its file says now", run.ParentRunID)
+		a.note("this run repeats the plan of run %s, with the code of that time; for the current code, use `servo run ASSET`", run.ParentRunID)
 	}
 	if r.session.stack == nil {
 		if r.session.cloud {
-			a.note("%s execute it", r.session.who())
+			a.note("handed to %s", r.session.who())
 		} else {
-			a.note("%s, executes it", r.session.who())
+			a.note("handed to %s", r.session.who())
 		}
 		return
 	}
 	for _, run := range live(s) {
 		if run.RunID != t.RunID && !r.resumed {
-			a.note("carrying on run %s as well, which had been left with %s of %s done", run.RunID,
+			a.note("also resuming run %s, which was left with %s of %s done", run.RunID,
 				grouped(int64(done(run))), plural(int(run.TasksTotal), "task"))
 		}
 	}
@@ -205,17 +205,17 @@ func live(s *state.State) []*state.Run {
 func (a *app) detach(ctx context.Context, p *project.Project, t trigger) error {
 	o := a.options(p)
 	if _, ok := owner(ctx, o.Dir); !ok && !inCloud(o.Dir) {
-		return fmt.Errorf("nobody would execute the run: no servo process owns %s; start `servo dev`, or leave out --detach", o.Dir)
+		return fmt.Errorf("--detach needs a running `servo dev`, and none is running for %s: start one, or remove --detach", o.Dir)
 	}
 	return a.do(ctx, p, func(ctx context.Context, s *session) error {
 		if s.stack != nil {
-			return errors.New("the process that owned the state folder has just ended; start `servo dev`, or leave out --detach")
+			return errors.New("the process that owned the state folder has just ended: start `servo dev`, or remove --detach")
 		}
 		ticket, err := t(ctx, s)
 		if err != nil {
 			return err
 		}
-		a.note("run %s: %s, left to %s", a.style.bold(ticket.RunID), plural(ticket.Tasks, "task"), s.who())
+		a.note("run %s: %s, handed to %s", a.style.bold(ticket.RunID), plural(ticket.Tasks, "task"), s.who())
 		a.warnings(ticket.Warnings)
 		return list(a, []column[engine.Ticket]{
 			{name: "run_id", value: func(t engine.Ticket) any { return t.RunID }},
@@ -228,7 +228,7 @@ func (a *app) detach(ctx context.Context, p *project.Project, t trigger) error {
 // resume carries on what earlier processes have left, the oldest run first.
 func (a *app) resume(ctx context.Context, args []string) error {
 	if len(args) > 0 {
-		return usagef("--resume starts nothing: leave out %s", strings.Join(args, " "))
+		return usagef("--resume starts nothing new: remove %s", strings.Join(args, " "))
 	}
 	p, err := a.settings()
 	if err != nil {
@@ -254,7 +254,7 @@ func (a *app) resume(ctx context.Context, args []string) error {
 	}
 	err = r.run(ctx)
 	if err == nil && !found {
-		a.note("every run has ended; there is nothing to carry on")
+		a.note("nothing to resume: all runs have finished")
 	}
 	return err
 }
@@ -266,14 +266,13 @@ func (a *app) retryCommand() *cobra.Command {
 	var failed bool
 	cmd := &cobra.Command{
 		Use:   "retry [RUN]",
-		Short: "Start a run that repeats what did not succeed in an ended one",
-		Long: "Retry repeats the plan of the run that has ended: the same partitions, and the commands and SQL that the\n" +
-			"files had when it was started. Who has mended a file since says `servo run` of that asset, which takes the\n" +
-			"new code.",
+		Short: "Retry the failed tasks of a finished run, as a new run",
+		Long: "Repeat the plan of a finished run: the same partitions, with the commands and SQL of that time.\n" +
+			"If you have since fixed a file, use `servo run ASSET` instead: it picks up the new code.",
 		Args: takes("[RUN]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !failed {
-				return usagef("say what to repeat: `servo retry RUN --failed` repeats all that did not succeed; what did is kept")
+				return usagef("missing flag --failed: `servo retry RUN --failed` repeats every task that did not succeed and keeps the others")
 			}
 			p, err := a.settings()
 			if err != nil {
@@ -284,7 +283,7 @@ func (a *app) retryCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&failed, "failed", false, "repeat the tasks that did not succeed")
+	cmd.Flags().BoolVar(&failed, "failed", false, "retry the tasks that did not succeed")
 	a.traceFlags(cmd)
 	return cmd
 }

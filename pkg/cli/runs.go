@@ -40,13 +40,13 @@ func (a *app) runsCommand() *cobra.Command {
 					if v.History.Since() != 0 {
 						upTo = "up to "
 					}
-					a.note("… and %s%d older; --limit shows more", upTo, older)
+					a.note("… and %s%d older; raise --limit to see more", upTo, older)
 				}
 				return nil
 			})
 		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", 20, "how many runs to list")
+	cmd.Flags().IntVar(&limit, "limit", 20, "maximum number of runs to list")
 	return cmd
 }
 
@@ -138,8 +138,8 @@ func (a *app) tasksCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringSliceVar(&only, "in", nil, "only tasks in these states, for example FAILED,RETRY_WAIT")
-	cmd.Flags().BoolVar(&all, "all", false, "the nodes that stand for all partitions of an asset, too")
+	cmd.Flags().StringSliceVar(&only, "in", nil, "list only tasks in these states, for example FAILED,RETRY_WAIT")
+	cmd.Flags().BoolVar(&all, "all", false, "include the nodes that stand for all partitions of an asset")
 	return cmd
 }
 
@@ -170,7 +170,7 @@ func taskStates(names []string) ([]state.TaskState, error) {
 			if near := plan.Suggest(name, known); near != "" {
 				hint = "did you mean " + near + "?"
 			}
-			return nil, usagef("there is no task state %q: %s", name, hint)
+			return nil, usagef("unknown task state %q: %s", name, hint)
 		}
 		states = append(states, state.TaskState(name))
 	}
@@ -219,7 +219,7 @@ func (a *app) logsCommand() *cobra.Command {
 	var attempt int32
 	cmd := &cobra.Command{
 		Use:     "logs [RUN] TASK",
-		Short:   "Print what a task printed",
+		Short:   "Show a task's log",
 		Example: "  servo logs 'clean/daily[date=2012-01-01]'      of the latest run",
 		Args:    takes("[RUN]", "TASK"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -227,7 +227,7 @@ func (a *app) logsCommand() *cobra.Command {
 			return a.logs(cmd.Context(), run, task, attempt)
 		},
 	}
-	cmd.Flags().Int32Var(&attempt, "attempt", 0, "which attempt (default: the last one that started)")
+	cmd.Flags().Int32Var(&attempt, "attempt", 0, "number of the attempt (default: the last one that started)")
 	return cmd
 }
 
@@ -257,7 +257,7 @@ func (a *app) logs(ctx context.Context, runID, task string, attempt int32) error
 			return err
 		}
 		if len(log.Text) == 0 {
-			a.note("attempt %d of %s printed nothing, or no worker could store what it printed", log.Attempt, log.TaskKey)
+			a.note("attempt %d of %s has no log: it printed nothing, or its worker could not store the log", log.Attempt, log.TaskKey)
 			return nil
 		}
 		_, err = a.Stdout.Write(log.Text)

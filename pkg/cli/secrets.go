@@ -28,7 +28,7 @@ func (a *app) checkSecrets() error {
 		return nil
 	}
 	if info, err := os.Stat(a.abs(a.secrets)); err != nil || !info.IsDir() {
-		return fmt.Errorf("there is no folder of secrets at %s: name another with --secrets", a.abs(a.secrets))
+		return fmt.Errorf("no folder of secrets at %s: name another one with --secrets", a.abs(a.secrets))
 	}
 	return nil
 }

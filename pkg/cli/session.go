@@ -53,7 +53,7 @@ func (a *app) open(ctx context.Context, o embedded.Options) (*session, error) {
 		locked, ok := errors.AsType[*embedded.LockedError](err)
 		switch {
 		case !ok && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)):
-			return nil, fmt.Errorf("%w; this user must be able to write to %s: see to that, or name another folder with --state", err, o.Dir)
+			return nil, fmt.Errorf("%w: no write permission on %s; fix it, or choose another folder with --state", err, o.Dir)
 		case !ok:
 			return nil, err
 		}
@@ -65,7 +65,7 @@ func (a *app) open(ctx context.Context, o embedded.Options) (*session, error) {
 			return &session{Engine: remote, owner: locked.Owner, dir: o.Dir, close: func() error { return nil }}, nil
 		}
 		if a.Clock.Now().After(deadline) {
-			return nil, fmt.Errorf("%w; it does not answer: end it, and try again", locked)
+			return nil, fmt.Errorf("%w; it does not answer: stop it, and try again", locked)
 		}
 		if err := a.Clock.Sleep(ctx, startPoll); err != nil {
 			return nil, err
@@ -83,7 +83,7 @@ func (s *session) who() string {
 	if s.cloud {
 		return "the services of " + s.dir
 	}
-	return fmt.Sprintf("process %d, which owns %s", s.owner.PID, s.dir)
+	return fmt.Sprintf("process %d, the owner of %s", s.owner.PID, s.dir)
 }
 
 // own is the session of a stack in this process. What executions that are broken
@@ -151,7 +151,7 @@ func (a *app) do(ctx context.Context, p *project.Project, f func(context.Context
 }
 
 // errOwnerGone says that the process that was talked to is no more.
-var errOwnerGone = errors.New("the process that owned the state folder is gone")
+var errOwnerGone = errors.New("the process that owned the state folder has ended")
 
 // guard runs f, and ends it when the one who does the work cannot: the store has
 // been refusing to be written, the server has ended, the owner is gone.
@@ -187,10 +187,10 @@ func (a *app) trouble(ctx context.Context, s *session) error {
 	if err == nil || a.Clock.Now().Sub(since) < maxTrouble {
 		return nil
 	}
-	hint := "mend that, and run the same again: nothing is lost"
+	hint := "fix that, and run the same command again: nothing is lost"
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		hint = "make room on the disk, and run the same again: nothing is lost"
+		hint = "free space on the disk, and run the same command again: nothing is lost"
 	}
-	return fmt.Errorf("the state folder %s cannot be written for %s: %w; %s",
+	return fmt.Errorf("the state folder %s has not been writable for %s: %w; %s",
 		s.dir, engine.Span(a.Clock.Now().Sub(since)), err, hint)
 }

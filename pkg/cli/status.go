@@ -86,7 +86,7 @@ type failedTask struct {
 func (a *app) statusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status [RUN]",
-		Short: "Show a run: where it stands, what it waits for, what failed (default: the latest)",
+		Short: "Show the progress of a run, what it waits for, and its failures (default: the latest run)",
 		Args:  takes("[RUN]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.read(cmd.Context(), func(v view) error {
@@ -191,7 +191,7 @@ func (a *app) statusText(st *runStatus, now event.Time) string {
 	case len(st.Failed) > 0:
 		fmt.Fprintf(&b, "\nservo logs %s %s\nservo retry %s --failed\n", st.RunID, quoted(st.Failed[0].TaskKey), st.RunID)
 	case !st.State.Terminal() && st.Owner == 0:
-		fmt.Fprintf(&b, "\nNo process executes it. Carry it on with: servo run --resume\n")
+		fmt.Fprintf(&b, "\nNo process is executing this run. Resume it with: servo run --resume\n")
 	}
 	return b.String()
 }
@@ -247,7 +247,7 @@ func (a *app) cancelCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "cancel [RUN]",
-		Short: "End a run early (default: the latest)",
+		Short: "Cancel a run (default: the latest run)",
 		Args:  takes("[RUN]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := a.settings()
@@ -266,8 +266,8 @@ func (a *app) cancelCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
-	cmd.Flags().BoolVar(&force, "force", false, "close tasks that run without waiting for them to end")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason, kept in the ledger")
+	cmd.Flags().BoolVar(&force, "force", false, "do not wait for running tasks to stop")
 	return cmd
 }
 
@@ -292,7 +292,7 @@ func (a *app) cancelRun(ctx context.Context, s *session, id, reason string, forc
 		a.note("run %s is %s: %s", now.RunID, a.style.state(string(now.State)), counts(now))
 		return nil
 	}
-	a.note("run %s is %s: tasks that run have %s to end; `servo cancel %s --force` does not wait",
+	a.note("run %s is %s: running tasks have %s to stop; `servo cancel %s --force` does not wait",
 		now.RunID, a.style.state(string(now.State)), engine.Span(time.Duration(now.CancelGraceSec)*time.Second), now.RunID)
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 func (a *app) validateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "validate",
-		Short: "Check the project, and show every problem at once",
+		Short: "Check the project and report every problem",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dir, err := a.projectDir()

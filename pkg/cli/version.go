@@ -25,7 +25,7 @@ type versions struct {
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print the versions of servo and of what it is made of",
+		Short: "Print the versions of servo and of its main libraries",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v, err := readVersions(cmd.Context())

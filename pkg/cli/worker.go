@@ -41,9 +41,9 @@ func (a *app) workerCommand() *cobra.Command {
 	var f workerFlags
 	cmd := &cobra.Command{
 		Use:   "worker",
-		Short: "Serve as a worker on its own, for task queues that push to it",
-		Long: "Worker serves POST /execute, /healthz and /readyz. It executes tasks whose envelopes are signed with\n" +
-			"the keys of its file, and holds nothing that matters: end it at any time.",
+		Short: "Run a worker as its own process, for queues that push tasks to it",
+		Long: "Serve POST /execute, /healthz and /readyz. Execute tasks whose envelopes are signed with\n" +
+			"the keys of the file. A worker has no state: you can stop it at any time.",
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkTraces(&f.traces); err != nil {
@@ -58,13 +58,13 @@ func (a *app) workerCommand() *cobra.Command {
 		host = "worker"
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:8081", "the address to serve on")
-	flags.StringVar(&f.store, "store", "", "the folder of objects, or for servo-cloud gs://BUCKET (default: the project's state folder)")
-	flags.StringVar(&f.keys, "keys", "", "the file of signing keys (default: "+service.KeysFile+" in the store's folder, made if it is absent)")
-	flags.StringVar(&f.project, "project", "", "the folder of the project on this machine (default: where it was when the run was started)")
-	flags.StringVar(&f.scratch, "scratch", "", "the folder that tasks work in (default: one in the store's folder, or among temporary files)")
-	flags.StringVar(&f.name, "name", fmt.Sprintf("%s-%d", host, os.Getpid()), "the worker's name in reports")
-	flags.IntVar(&f.concurrency, "concurrency", 0, "tasks at once (default: the number of cores)")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:8081", "address to listen on")
+	flags.StringVar(&f.store, "store", "", "object store: a folder, or gs://BUCKET with servo-cloud (default: the project's state folder)")
+	flags.StringVar(&f.keys, "keys", "", "file of signing keys (default: "+service.KeysFile+" in the store's folder, created if absent)")
+	flags.StringVar(&f.project, "project", "", "folder of the project on this machine (default: where it was when the run started)")
+	flags.StringVar(&f.scratch, "scratch", "", "working folder of tasks (default: a folder in the store's folder, or a temporary one)")
+	flags.StringVar(&f.name, "name", fmt.Sprintf("%s-%d", host, os.Getpid()), "name of the worker in reports")
+	flags.IntVar(&f.concurrency, "concurrency", 0, "number of concurrent tasks (default: the number of cores)")
 	flags.StringVar(&f.memory, "memory-limit", "", "DuckDB's memory for each task, for example 2GB")
 	flags.IntVar(&f.threads, "threads", 0, "DuckDB's threads for each task")
 	flags.StringVar(&f.traces.URL, "traces", "", service.TracesUsage)
@@ -160,7 +160,7 @@ func (a *app) workerStore(f *workerFlags) (name string, keys contract.Keyring, e
 	case f.keys != "":
 		keys, err = service.ReadKeys(a.abs(f.keys))
 	case inCloud(name):
-		err = usagef("--keys is missing: a bucket is no place for signing keys; name a file, for example one that is mounted from a secret")
+		err = usagef("missing flag --keys: signing keys do not belong in a bucket; name a file, for example one that is mounted from a secret")
 	default:
 		keys, err = embedded.LoadKeys(name)
 	}

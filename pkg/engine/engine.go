@@ -149,7 +149,7 @@ func FindRun(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.St
 		case err != nil:
 			return nil, nil, err
 		case len(latest) == 0:
-			return nil, nil, fmt.Errorf("run %q: %w: no run has been started here yet; `servo run` starts one", id, ErrNotFound)
+			return nil, nil, fmt.Errorf("run %q: %w: no run has been started here yet; start one with `servo run`", id, ErrNotFound)
 		}
 		return withRun(ctx, snap, latest[0].RunID)
 	}
@@ -197,10 +197,10 @@ func withRun(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.St
 
 func errNoRun(snap *snapshot.Snapshot, id string) error {
 	if ids.Valid(id) && !snap.History.Kept(id) {
-		return fmt.Errorf("run %q: %w: runs that were triggered before %s, and have ended, are not kept", id, ErrNotFound, snap.History.Since())
+		return fmt.Errorf("run %q: %w: finished runs that were triggered before %s have been deleted", id, ErrNotFound, snap.History.Since())
 	}
 	if snap.RunCount() == 0 && snap.History.Since() == 0 {
-		return fmt.Errorf("run %q: %w: no run has been started here yet; `servo run` starts one", id, ErrNotFound)
+		return fmt.Errorf("run %q: %w: no run has been started here yet; start one with `servo run`", id, ErrNotFound)
 	}
-	return fmt.Errorf("run %q: %w: `servo runs` lists them", id, ErrNotFound)
+	return fmt.Errorf("run %q: %w: list the runs with `servo runs`", id, ErrNotFound)
 }

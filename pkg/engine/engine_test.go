@@ -453,7 +453,7 @@ func TestATaskIsFoundByItsKeyItsAssetOrAPartOfIt(t *testing.T) {
 		require.Equal(t, want, task.TaskKey)
 	}
 	for name, want := range map[string]string{
-		"raw/a": "2 tasks are meant", "raw/bb": "", "": "3 tasks", "raw/b[date=2025-01-04]": "did you mean raw/b[date=2025-01-03]?",
+		"raw/a": "it matches 2 tasks", "raw/bb": "", "": "3 tasks", "raw/b[date=2025-01-04]": "did you mean raw/b[date=2025-01-03]?",
 	} {
 		_, err := engine.FindTask(w.State, run, name)
 		require.ErrorIs(t, err, engine.ErrNotFound, name)

@@ -73,7 +73,7 @@ func TestAReadyTaskIsExplainedByTheLimitThatHoldsItBack(t *testing.T) {
 		run := w.Run(foldtest.Task("a"))
 		w.Pass(2 * time.Second)
 		x := explain(w, run, "a")
-		require.Equal(t, "READY: it holds a slot since 2.00 s ago, and is being handed to queue default", x.Headline)
+		require.Equal(t, "READY: got a slot 2.00 s ago and is being handed to queue default", x.Headline)
 		require.Equal(t, state.DispatchPending, x.Dispatch.Status)
 	})
 }
@@ -87,7 +87,7 @@ func TestADispatchedTaskIsInTheQueue(t *testing.T) {
 		})
 	}
 	w.Pass(3 * time.Second)
-	require.Equal(t, "DISPATCHED: in queue default since 3.00 s ago; no worker has started it yet", explain(w, run, "a").Headline)
+	require.Equal(t, "DISPATCHED: in queue default for 3.00 s; no worker has started it yet", explain(w, run, "a").Headline)
 }
 
 func TestARunningTaskIsExplainedByItsWorkerAndItsTimers(t *testing.T) {
@@ -103,7 +103,7 @@ func TestARunningTaskIsExplainedByItsWorkerAndItsTimers(t *testing.T) {
 	w.Pass(5 * time.Second)
 	x := explain(w, run, "a")
 	require.Equal(t,
-		"RUNNING: on worker-1 for 15.0 s, attempt 1 of 3; last sign of life 5.00 s ago (half); times out in 45.0 s", x.Headline)
+		"RUNNING: on worker-1 for 15.0 s, attempt 1 of 3; last heartbeat 5.00 s ago (half); times out in 45.0 s", x.Headline)
 	require.Equal(t, event.TimerLiveness, x.Timers[0].Type)
 	require.Equal(t, "half", x.Heartbeat.Message)
 	require.Equal(t, state.AttemptRunning, x.Attempts[0].State)
@@ -159,7 +159,7 @@ func TestAFailureThatNoOtherAttemptCouldMendSaysSo(t *testing.T) {
 	failed.Error.Retryable = false
 	w.MustFold(failed)
 	require.Equal(t,
-		"FAILED: attempt 1 of 3 ended with BOOM: it went wrong; the error is not one that another attempt could mend",
+		"FAILED: attempt 1 of 3 ended with BOOM: it went wrong; not retryable",
 		explain(w, run, "a").Headline)
 }
 
@@ -202,9 +202,9 @@ func TestATaskIsFoundByItsKeyItsAssetAndAPartOfItsKey(t *testing.T) {
 		require.Equal(t, want, task.TaskKey)
 	}
 	for name, want := range map[string]string{
-		"clean/daily": "2 tasks are meant, for example clean/daily[date=2012-01-01]",
+		"clean/daily": "it matches 2 tasks, for example clean/daily[date=2012-01-01]",
 		"raw/y":       "did you mean raw/x?",
-		"nothing":     "lists its 3 tasks",
+		"nothing":     "it has 3 tasks",
 	} {
 		_, err := engine.FindTask(w.State, run, name)
 		require.ErrorIs(t, err, engine.ErrNotFound)

@@ -16,7 +16,7 @@ func (x *explainer) headline(e *Explanation) string {
 	t := x.task
 	switch t.State {
 	case state.TaskPlanned:
-		return "PLANNED: it has not been evaluated yet"
+		return "PLANNED: not evaluated yet"
 	case state.TaskBlocked:
 		return "BLOCKED: " + x.blocked(e.Upstreams)
 	case state.TaskReady:
@@ -62,7 +62,7 @@ func (x *explainer) blocked(upstreams []Edge) string {
 		}
 	}
 	if len(open) == 0 {
-		return "it waits for nothing; the next fold moves it"
+		return "waits for nothing; the next fold moves it"
 	}
 	return fmt.Sprintf("waits for %s", some(open))
 }
@@ -131,9 +131,9 @@ func (x *explainer) standing(t *state.Task) string {
 func (x *explainer) ready(e *Explanation) string {
 	if x.task.AdmittedAt != 0 {
 		if e.Dispatch == nil {
-			return "it holds a slot but has no row in the outbox; the sweeper dispatches it anew"
+			return "has a slot but no row in the outbox; the sweeper dispatches it again"
 		}
-		return fmt.Sprintf("it holds a slot since %s ago, and is being handed to queue %s", x.since(x.task.AdmittedAt), x.task.WorkerQueue)
+		return fmt.Sprintf("got a slot %s ago and is being handed to queue %s", x.since(x.task.AdmittedAt), x.task.WorkerQueue)
 	}
 	switch x.run.State {
 	case state.RunPaused:
@@ -155,7 +155,7 @@ func (x *explainer) ready(e *Explanation) string {
 		}[l.Scope]
 		return fmt.Sprintf("waits for %s: %d of %d held by %s%s", scope, l.Held, l.Slots, some(l.Holders), ahead)
 	}
-	return "there is a slot for it; the next fold admits it" + ahead
+	return "a slot is free; the next fold admits it" + ahead
 }
 
 // ahead is how many ready tasks of the run and the pool go before this one.
@@ -175,9 +175,9 @@ func (x *explainer) ahead() int {
 
 func (x *explainer) dispatched(d *Dispatch) string {
 	if d == nil {
-		return "the queue has had it; the sweeper looks into it"
+		return "the queue no longer has it; the sweeper reconciles it"
 	}
-	text := fmt.Sprintf("in queue %s since %s ago; no worker has started it yet", x.task.WorkerQueue, x.since(d.EnqueuedAt))
+	text := fmt.Sprintf("in queue %s for %s; no worker has started it yet", x.task.WorkerQueue, x.since(d.EnqueuedAt))
 	if d.Generation > 0 {
 		text += fmt.Sprintf(" (dispatched %d times)", d.Generation+1)
 	}
@@ -188,7 +188,7 @@ func (x *explainer) running(e *Explanation) string {
 	t := x.task
 	text := fmt.Sprintf("on %s for %s, attempt %d of %d", orUnknown(t.WorkerID), x.since(t.StartedAt), t.Attempt, t.MaxAttempts)
 	if h := e.Heartbeat; h != nil {
-		text += fmt.Sprintf("; last sign of life %s ago", x.since(h.At))
+		text += fmt.Sprintf("; last heartbeat %s ago", x.since(h.At))
 		if h.Message != "" {
 			text += fmt.Sprintf(" (%s)", h.Message)
 		}
@@ -258,9 +258,9 @@ func (x *explainer) reported() string {
 
 func (x *explainer) failed() string {
 	t := x.task
-	text := fmt.Sprintf("attempt %d of %d ended with %s", t.Attempt, t.MaxAttempts, orText(headProblem(t.ErrorCode, t.ErrorMessage), "no error given"))
+	text := fmt.Sprintf("attempt %d of %d ended with %s", t.Attempt, t.MaxAttempts, orText(headProblem(t.ErrorCode, t.ErrorMessage), "no error message"))
 	if t.Attempt < t.MaxAttempts {
-		text += "; the error is not one that another attempt could mend"
+		text += "; not retryable"
 	}
 	return text
 }
@@ -278,7 +278,7 @@ func (x *explainer) succeeded() string {
 		if t.TriggerRule == event.RuleAllDone {
 			return "every task before it has ended"
 		}
-		return "every task that the group stands for has succeeded"
+		return "every task of the group has succeeded"
 	}
 	return fmt.Sprintf("attempt %d of %d, in %s, with %s in %d bytes, %s ago",
 		t.Attempt, t.MaxAttempts, Span(t.CompletedAt.Sub(t.StartedAt)), count(int(t.RowCount), "row"), t.ByteSize, x.since(t.CompletedAt))

@@ -38,7 +38,7 @@ func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.
 	case errors.Is(err, blob.ErrNotFound) && row.Outcome == string(event.Succeeded):
 		return log, nil // most tasks that succeed print nothing
 	case errors.Is(err, blob.ErrNotFound):
-		return Log{}, fmt.Errorf("log of attempt %d of %s: %w: it printed nothing, or no worker could store it as %s; `servo explain` tells how the attempt ended",
+		return Log{}, fmt.Errorf("log of attempt %d of %s: %w: it printed nothing, or its worker could not store it as %s; `servo explain` shows how the attempt ended",
 			row.Attempt, row.TaskKey, ErrNotFound, key)
 	case err != nil:
 		return Log{}, fmt.Errorf("read log of attempt %d of %s: %w", row.Attempt, row.TaskKey, err)
@@ -61,7 +61,7 @@ func findAttempt(s *state.State, task *state.Task, attempt int32) (*state.Attemp
 	case attempt == 0 && started != nil:
 		return started, nil
 	case attempt == 0:
-		return nil, fmt.Errorf("log of %s: %w: the task is %s and no attempt has started; `servo explain` tells why",
+		return nil, fmt.Errorf("log of %s: %w: the task is %s and no attempt has started; `servo explain` shows why",
 			task.TaskKey, ErrNotFound, task.State)
 	case found == nil:
 		return nil, fmt.Errorf("log of attempt %d of %s: %w: the task is at attempt %d", attempt, task.TaskKey, ErrNotFound, task.Attempt)

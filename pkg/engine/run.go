@@ -229,11 +229,11 @@ func (e *Engine) ticket(ctx context.Context, snap *snapshot.Snapshot, p *event.R
 func whyNot(snap *snapshot.Snapshot, entry string) string {
 	why := "ledger entry " + entry + " is not folded"
 	if snap.Recorded(entry) {
-		why = "ledger entry " + entry + " is dealt with; `servo admin ledger --entry " + entry + "` says what it came to, if it was folded"
+		why = "ledger entry " + entry + " has been processed; `servo admin ledger --entry " + entry + "` shows its outcome, if it was folded"
 	}
 	snap.State.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {
 		if row.Entry == entry {
-			why = fmt.Sprintf("ledger entry %s came to %s %s: %s", entry, row.Outcome, row.Reason, row.Detail)
+			why = fmt.Sprintf("ledger entry %s was folded as %s %s: %s", entry, row.Outcome, row.Reason, row.Detail)
 		}
 		return false
 	})

@@ -35,14 +35,14 @@ const (
 )
 
 // errNobodyFolds says what to look at when nothing is folded.
-var errNobodyFolds = errors.New("no service has folded it for " + giveUp.String() +
-	"; does servo-compactor run, do notifications of the bucket reach it, and is servo-sweeper called once a minute? What was appended stays, and is folded when they do")
+var errNobodyFolds = errors.New("no service has folded it after " + giveUp.String() +
+	"; check that servo-compactor runs, that notifications of the bucket reach it, and that servo-sweeper is called once a minute. The appended events stay in the ledger and are folded then")
 
 // Compact implements [Compactor]: it waits until the entries are folded in a published
 // revision.
 func (s Services) Compact(ctx context.Context, r compactor.Request) (compactor.Result, error) {
 	if r.Barrier {
-		return compactor.Result{}, errors.New("the services list the ledger, and nobody else does: POST /v1/sweep?full=true to servo-sweeper asks them to")
+		return compactor.Result{}, errors.New("barriers are not available here, because only the services list the ledger: call POST /v1/sweep?full=true of servo-sweeper")
 	}
 	patience := cmp.Or(s.Remind, remind)
 	result, waited, err := s.wait(ctx, r, patience)

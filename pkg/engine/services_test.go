@@ -71,7 +71,7 @@ func TestWhoeverMayNotMarkADomainWaitsAllTheSame(t *testing.T) {
 			return faultblob.None
 		})
 		_, err := w.Run(t.Context(), once())
-		require.ErrorContains(t, err, "no service has folded it for 2m0s")
+		require.ErrorContains(t, err, "no service has folded it after 2m0s")
 		require.ErrorContains(t, err, "mark acme/prod as due")
 	})
 }
@@ -80,8 +80,8 @@ func TestWhereNoServiceRunsThatIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := untold(t, false)
 		_, err := w.Run(t.Context(), once())
-		require.ErrorContains(t, err, "no service has folded it for 2m0s")
-		require.ErrorContains(t, err, "What was appended stays")
+		require.ErrorContains(t, err, "no service has folded it after 2m0s")
+		require.ErrorContains(t, err, "The appended events stay in the ledger")
 		_, err = w.Compactor.Compact(t.Context(), compactor.Request{Barrier: true})
 		require.ErrorContains(t, err, "POST /v1/sweep?full=true")
 	})

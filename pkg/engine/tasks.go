@@ -41,13 +41,13 @@ func FindTask(s *state.State, runID, name string) (*state.Task, error) {
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return nil, fmt.Errorf("task %q of run %s: %w: %d tasks are meant, for example %s; give the whole key",
+		return nil, fmt.Errorf("task %q of run %s: %w: it matches %d tasks, for example %s; give the whole key",
 			name, runID, ErrNotFound, len(found), found[0].TaskKey)
 	}
 	if near := plan.Suggest(name, keys); near != "" {
 		return nil, fmt.Errorf("task %q of run %s: %w: did you mean %s?", name, runID, ErrNotFound, near)
 	}
-	return nil, fmt.Errorf("task %q of run %s: %w: `servo tasks %s` lists its %d tasks", name, runID, ErrNotFound, runID, len(keys))
+	return nil, fmt.Errorf("task %q of run %s: %w: list its tasks with `servo tasks %s` (it has %d tasks)", name, runID, ErrNotFound, runID, len(keys))
 }
 
 // some is a list with the end left out where it is long.

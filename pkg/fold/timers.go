@@ -163,10 +163,10 @@ func (f *folder) overdue(d state.Deadline) {
 	case state.DeadlineHeartbeat:
 		f.expireAttempt(d, CodeHeartbeatTimeout, "no sign of life for "+d.Timeout.String())
 	case state.DeadlineTask:
-		f.expireAttempt(d, CodeTaskTimeout, "ran longer than its time-out of "+d.Timeout.String())
+		f.expireAttempt(d, CodeTaskTimeout, "timed out after "+d.Timeout.String())
 	case state.DeadlineRun:
 		run := f.run(d.RunID)
-		run.ErrorCode, run.ErrorMessage = CodeRunTimeout, "the run took longer than its time-out of "+d.Timeout.String()
+		run.ErrorCode, run.ErrorMessage = CodeRunTimeout, "the run timed out after "+d.Timeout.String()
 		f.cancelRun(run, run.ErrorMessage, false)
 	case state.DeadlineCancel:
 		run := f.run(d.RunID)

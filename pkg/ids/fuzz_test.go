@@ -45,7 +45,7 @@ func FuzzAssetKeysParseToWhatTheyWere(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		key, err := ids.ParseAssetKey(s)
 		if err != nil {
-			require.ErrorContains(t, err, "is not namespace/name")
+			require.ErrorContains(t, err, "expected namespace/name")
 			return
 		}
 		require.Equal(t, s, key.String())

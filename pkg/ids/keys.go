@@ -31,7 +31,7 @@ func (k AssetKey) SQL() string { return k.Namespace + "." + k.Name }
 func ParseAssetKey(s string) (AssetKey, error) {
 	namespace, name, ok := strings.Cut(s, "/")
 	if !ok || !isWord(namespace) || !isWord(name) {
-		return AssetKey{}, fmt.Errorf("asset key %q is not namespace/name, each of a-z, 0-9 and _", s)
+		return AssetKey{}, fmt.Errorf("invalid asset key %q: expected namespace/name using a-z, 0-9 and _", s)
 	}
 	return AssetKey{namespace, name}, nil
 }

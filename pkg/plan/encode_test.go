@@ -63,7 +63,7 @@ func TestPlansThatAreNotSoundAreRefused(t *testing.T) {
 	}{
 		"another version":        {func(p *plan.Plan) { p.SchemaVersion = 2 }, "the plan's schema_version is 2; this build reads 1"},
 		"no tasks":               {func(p *plan.Plan) { p.Tasks = nil }, "the plan has no tasks"},
-		"a duplicate":            {func(p *plan.Plan) { p.Tasks[1] = p.Tasks[0] }, "task raw/weather is there twice: at 0 and at 1"},
+		"a duplicate":            {func(p *plan.Plan) { p.Tasks[1] = p.Tasks[0] }, "duplicate task raw/weather: at 0 and at 1"},
 		"an empty key":           {func(p *plan.Plan) { p.Tasks[0].TaskKey = "" }, "task 0: a task key is empty"},
 		"an unknown dependency":  {func(p *plan.Plan) { p.Tasks[1].DependsOn = []string{"x/y"} }, "depends on x/y, which is not in the plan"},
 		"itself":                 {func(p *plan.Plan) { p.Tasks[0].DependsOn = []string{"raw/weather"} }, "task raw/weather depends on itself"},
@@ -100,9 +100,9 @@ func TestARetryNamesWhatItLacks(t *testing.T) {
 	_, err := plan.Retry(p, []string{"no/such"}, nil)
 	require.EqualError(t, err, "the run has no task no/such")
 	_, err = plan.Retry(p, nil, nil)
-	require.EqualError(t, err, "no tasks are to be repeated: every one of the run succeeded")
+	require.EqualError(t, err, "nothing to retry: every task of the run succeeded")
 	_, err = plan.Retry(p, []string{"report/summary"}, map[string]plan.Input{"analytics/records": {MaterializationID: "M", URI: "u"}})
-	require.EqualError(t, err, "task report/summary reads analytics/monthly, which has no output: repeat it too")
+	require.EqualError(t, err, "task report/summary reads analytics/monthly, which has no output: retry it too")
 }
 
 func TestARetryOfAFailedDayKeepsTheGroup(t *testing.T) {

@@ -42,7 +42,7 @@ func NewGraph(assets []Asset) (*Graph, error) {
 		for _, dep := range g.assets[i].Deps {
 			j, ok := g.index[dep]
 			if !ok {
-				errs = append(errs, fmt.Errorf("asset %s depends on %s, which is no asset", g.assets[i].Key, dep))
+				errs = append(errs, fmt.Errorf("asset %s depends on %s, which is not an asset", g.assets[i].Key, dep))
 				continue
 			}
 			g.upstream[i] = append(g.upstream[i], j)
@@ -104,7 +104,7 @@ func (g *Graph) Topological() ([]ids.AssetKey, error) {
 	}
 	var errs []error
 	for _, cycle := range g.Cycles() {
-		errs = append(errs, fmt.Errorf("assets depend on each other in a circle: %s", CyclePath(cycle)))
+		errs = append(errs, fmt.Errorf("dependency cycle: %s", CyclePath(cycle)))
 	}
 	return nil, errors.Join(errs...)
 }

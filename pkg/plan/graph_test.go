@@ -61,7 +61,7 @@ func TestGraphNamesDuplicatesAndUnknownDependencies(t *testing.T) {
 	twice.File = "assets/other.yaml"
 	_, err := plan.NewGraph([]plan.Asset{asset("a/a"), twice, asset("b/b", "x/y")})
 	require.EqualError(t, err, "asset a/a is declared twice: in assets/a/a.sql and in assets/other.yaml\n"+
-		"asset b/b depends on x/y, which is no asset")
+		"asset b/b depends on x/y, which is not an asset")
 }
 
 func TestCyclesAreShortestPathsDownstreamFirst(t *testing.T) {
@@ -75,8 +75,8 @@ func TestCyclesAreShortestPathsDownstreamFirst(t *testing.T) {
 	require.Equal(t, "a/x → b/y → a/x", plan.CyclePath(cycles[0]))
 	require.Equal(t, "s/self → s/self", plan.CyclePath(cycles[1]))
 	_, err = g.Topological()
-	require.EqualError(t, err, "assets depend on each other in a circle: a/x → b/y → a/x\n"+
-		"assets depend on each other in a circle: s/self → s/self")
+	require.EqualError(t, err, "dependency cycle: a/x → b/y → a/x\n"+
+		"dependency cycle: s/self → s/self")
 }
 
 // TestCyclesAreFoundExactlyWhenOrderingFails checks Tarjan's algorithm against Kahn's.

@@ -175,7 +175,7 @@ func (b *builder) readAll(n *node, dep ids.AssetKey) reads {
 	}
 	items := b.allInputs(up)
 	if len(items) == 0 {
-		b.errs = append(b.errs, fmt.Errorf("asset %s reads %s, which no run has made yet: make it too, with --upstream", n.asset.Key, dep))
+		b.errs = append(b.errs, fmt.Errorf("asset %s needs %s, which has never been materialized: add --upstream", n.asset.Key, dep))
 		return r
 	}
 	if r.set.Group == "" {
@@ -221,9 +221,9 @@ func (b *builder) missingPartitions(n *node, dep ids.AssetKey, keys []string) er
 		}
 	}
 	if len(undeclared) > 0 {
-		return fmt.Errorf("asset %s reads the same partitions of %s, which has %s, but not %s: select fewer partitions",
+		return fmt.Errorf("asset %s reads the same partitions of %s, which has %s but not %s: select fewer partitions",
 			n.asset.Key, dep, p, someOf(undeclared))
 	}
-	return fmt.Errorf("asset %s reads the same partitions of %s, of which no run has made %s yet: make them too, with --upstream",
+	return fmt.Errorf("asset %s needs partitions of %s that have never been materialized: %s: add --upstream",
 		n.asset.Key, dep, someOf(unmade))
 }

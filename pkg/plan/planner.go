@@ -180,14 +180,14 @@ func (b *builder) named() ([]ids.AssetKey, error) {
 		return nil, nil
 	}
 	if len(b.request.Select) == 0 {
-		return nil, errors.New("no assets are selected: name some, or select all of them with --all")
+		return nil, errors.New("no assets are selected: name some, or select all with --all")
 	}
 	var errs []error
 	for _, key := range b.request.Select {
 		if _, ok := b.graph.Asset(key); ok {
 			continue
 		}
-		err := fmt.Errorf("there is no asset %s", key)
+		err := fmt.Errorf("unknown asset %s", key)
 		if near := Suggest(key.String(), keyStrings(b.graph.Keys())); near != "" {
 			err = fmt.Errorf("%w: did you mean %s?", err, near)
 		}
@@ -236,7 +236,7 @@ func (b *builder) choose(a *Asset, named bool, days []string) (*node, error) {
 		}
 	}
 	if len(days) == 0 {
-		return nil, fmt.Errorf("asset %s is partitioned by %s (%s): select which partitions to make, for example -p %s",
+		return nil, fmt.Errorf("asset %s is partitioned by %s (%s): select partitions, for example -p %s",
 			a.Key, p.Dimension, p, exampleSelection(p))
 	}
 	n := &node{asset: a, at: map[string]int{}}
@@ -279,7 +279,7 @@ func (n *node) days(selected []string) []string {
 // checkUsed refuses days that no asset of the run has.
 func checkUsed(days []string, used map[string]bool) error {
 	if len(days) > 0 && len(used) == 0 {
-		return fmt.Errorf("partitions are selected (%s), but no selected asset has them: leave out -p, or select a partitioned asset", someOf(days))
+		return fmt.Errorf("no selected asset is partitioned, but partitions are selected (%s): remove -p, or select a partitioned asset", someOf(days))
 	}
 	var unused []string
 	for _, day := range days {

@@ -147,10 +147,10 @@ func TestWhatLeavesNoFilesIsWaitedForAndNotRead(t *testing.T) {
 	require.NoError(t, p.Validate())
 	alone.Assets = weather()
 	_, err = plan.Build(alone)
-	require.ErrorContains(t, err, "analytics/monthly reads clean/daily, which no run has made yet")
+	require.ErrorContains(t, err, "analytics/monthly needs clean/daily, which has never been materialized")
 	alone.Assets, alone.Materialized = assets, nil
 	_, err = plan.Build(alone)
-	require.ErrorContains(t, err, "analytics/monthly reads clean/daily, which no run has made yet")
+	require.ErrorContains(t, err, "analytics/monthly needs clean/daily, which has never been materialized")
 
 	p.Assets["raw/weather"] = plan.Work{SQL: "SELECT 1", Output: plan.OutputNone}
 	require.ErrorContains(t, p.Validate(), `asset raw/weather has the output "none"; that of a command may be none`)
@@ -205,20 +205,20 @@ func TestWhatCannotBePlannedIsExplained(t *testing.T) {
 		request plan.Request
 		want    string
 	}{
-		"nothing selected": {plan.Request{}, "no assets are selected: name some, or select all of them with --all"},
+		"nothing selected": {plan.Request{}, "no assets are selected: name some, or select all with --all"},
 		"an unknown asset": {
 			plan.Request{Select: keys("clean/dialy", "x/y")},
-			"there is no asset clean/dialy: did you mean clean/daily?\nthere is no asset x/y",
+			"unknown asset clean/dialy: did you mean clean/daily?\nunknown asset x/y",
 		},
 		"an upstream that was never made": {
 			plan.Request{Select: keys("report/summary")},
-			"asset report/summary reads analytics/monthly, which no run has made yet: make it too, with --upstream\n" +
-				"asset report/summary reads analytics/records, which no run has made yet: make it too, with --upstream",
+			"asset report/summary needs analytics/monthly, which has never been materialized: add --upstream\n" +
+				"asset report/summary needs analytics/records, which has never been materialized: add --upstream",
 		},
 		"a partitioned asset without a selection": {
 			plan.Request{All: true},
-			"asset clean/daily is partitioned by date (2012-01-01 to 2012-01-04): select which partitions to make, for example -p date=2012-01-01..2012-01-04\n" +
-				"asset clean/smooth is partitioned by date (2012-01-01 to 2012-01-04): select which partitions to make, for example -p date=2012-01-01..2012-01-04",
+			"asset clean/daily is partitioned by date (2012-01-01 to 2012-01-04): select partitions, for example -p date=2012-01-01..2012-01-04\n" +
+				"asset clean/smooth is partitioned by date (2012-01-01 to 2012-01-04): select partitions, for example -p date=2012-01-01..2012-01-04",
 		},
 		"days that a named asset lacks": {
 			plan.Request{Select: keys("clean/daily"), Partitions: selection(t, "date=2012-01-04..2012-01-05")},
@@ -230,7 +230,7 @@ func TestWhatCannotBePlannedIsExplained(t *testing.T) {
 		},
 		"a selection for nothing partitioned": {
 			plan.Request{Select: keys("raw/weather"), Partitions: selection(t, "date=2012-01-04")},
-			"partitions are selected (2012-01-04), but no selected asset has them: leave out -p, or select a partitioned asset",
+			"no selected asset is partitioned, but partitions are selected (2012-01-04): remove -p, or select a partitioned asset",
 		},
 		"another dimension": {
 			plan.Request{Select: keys("clean/daily"), Partitions: []plan.Selection{{Dimension: "region", First: "2012-01-01", Last: "2012-01-01"}}},
@@ -238,7 +238,7 @@ func TestWhatCannotBePlannedIsExplained(t *testing.T) {
 		},
 		"days of an upstream that were never made": {
 			plan.Request{Select: keys("clean/smooth"), Partitions: selection(t, "date=2012-01-01..2012-01-03"), Materialized: made("clean/daily 2012-01-02")},
-			`asset clean/smooth reads the same partitions of clean/daily, of which no run has made 2012-01-01, 2012-01-03 yet: make them too, with --upstream`,
+			`asset clean/smooth needs partitions of clean/daily that have never been materialized: 2012-01-01, 2012-01-03: add --upstream`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -252,12 +252,12 @@ func TestWhatCannotBePlannedIsExplained(t *testing.T) {
 func TestADayThatAnUpstreamDoesNotHaveIsAnError(t *testing.T) {
 	assets := []plan.Asset{daily("a/a", "2012-01-02", ""), daily("b/b", "2012-01-01", "", "a/a")}
 	_, err := plan.Build(plan.Request{Assets: assets, All: true, Partitions: selection(t, "date=2012-01-01..2012-01-02")})
-	require.EqualError(t, err, `asset b/b reads the same partitions of a/a, which has from 2012-01-02 on, but not 2012-01-01: select fewer partitions`)
+	require.EqualError(t, err, `asset b/b reads the same partitions of a/a, which has from 2012-01-02 on but not 2012-01-01: select fewer partitions`)
 }
 
 func TestCyclesStopThePlanner(t *testing.T) {
 	_, err := plan.Build(plan.Request{Assets: []plan.Asset{asset("a/a", "b/b"), asset("b/b", "a/a")}, All: true})
-	require.EqualError(t, err, "assets depend on each other in a circle: a/a → b/b → a/a")
+	require.EqualError(t, err, "dependency cycle: a/a → b/b → a/a")
 }
 
 func TestPlansThatAreTooLargeAreRefusedBeforeTheyFillTheMemory(t *testing.T) {

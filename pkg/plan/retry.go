@@ -39,7 +39,7 @@ func Retry(parent *Plan, repeat []string, outputs map[string]Input) (*Plan, erro
 	}
 	r.dropIdleGroups()
 	if len(r.plan.Tasks) == 0 {
-		return nil, errors.New("no tasks are to be repeated: every one of the run succeeded")
+		return nil, errors.New("nothing to retry: every task of the run succeeded")
 	}
 	return r.plan, nil
 }
@@ -114,7 +114,7 @@ func (r *retry) resolve(reader string, items []Input) []Input {
 		if in.TaskKey != "" && !r.repeat[in.TaskKey] {
 			out, ok := r.outputs[in.TaskKey]
 			if !ok {
-				r.errs = append(r.errs, fmt.Errorf("task %s reads %s, which has no output: repeat it too", reader, in.TaskKey))
+				r.errs = append(r.errs, fmt.Errorf("task %s reads %s, which has no output: retry it too", reader, in.TaskKey))
 				continue
 			}
 			in = Input{PartitionKey: in.PartitionKey, MaterializationID: out.MaterializationID, URI: out.URI}

@@ -56,7 +56,7 @@ func ParseSecret(reference string) (Secret, error) {
 			s.Name += "/versions/latest"
 		}
 	default:
-		return s, errors.New("it must be file:NAME, env:VARIABLE or gcp:projects/PROJECT/secrets/SECRET")
+		return s, errors.New("must be file:NAME, env:VARIABLE or gcp:projects/PROJECT/secrets/SECRET")
 	}
 	return s, nil
 }

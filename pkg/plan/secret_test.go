@@ -31,10 +31,10 @@ func TestAReferenceSaysWhereASecretIs(t *testing.T) {
 
 func TestWhatIsNoReferenceIsRefusedWithoutSayingIt(t *testing.T) {
 	for reference, want := range map[string]string{
-		"hunter2-hunter2":                       "it must be file:NAME, env:VARIABLE or gcp:",
-		"":                                      "it must be file:",
-		"FILE:x":                                "it must be file:",
-		"vault:x":                               "it must be file:",
+		"hunter2-hunter2":                       "must be file:NAME, env:VARIABLE or gcp:",
+		"":                                      "must be file:",
+		"FILE:x":                                "must be file:",
+		"vault:x":                               "must be file:",
 		"file:":                                 "file: takes the plain name",
 		"file:..":                               "file: takes",
 		"file:.hidden":                          "file: takes",
@@ -71,7 +71,7 @@ func TestPlansAreCheckedForTheirSecrets(t *testing.T) {
 		work plan.Work
 		want string
 	}{
-		"a value":     {plan.Work{Command: []string{"x"}, Secrets: map[string]string{"T": "hunter2"}}, "asset raw/weather: secret T: it must be file:"},
+		"a value":     {plan.Work{Command: []string{"x"}, Secrets: map[string]string{"T": "hunter2"}}, "asset raw/weather: secret T: must be file:"},
 		"a query":     {plan.Work{SQL: "x", Secrets: map[string]string{"T": "file:t"}}, "asset raw/weather has secrets, which are for commands"},
 		"a variable":  {plan.Work{Command: []string{"x"}, Secrets: map[string]string{"A B": "file:t"}}, `secret "A B" cannot be an environment variable`},
 		"Servo's own": {plan.Work{Command: []string{"x"}, Secrets: map[string]string{"SERVO_BIN": "file:t"}}, `secret "SERVO_BIN" cannot be an environment variable`},

@@ -25,7 +25,7 @@ func (p *Plan) Validate() error {
 	for i := range p.Tasks {
 		key := p.Tasks[i].TaskKey
 		if first, ok := v.at[key]; ok {
-			v.fail("task %s is there twice: at %d and at %d", key, first, i)
+			v.fail("duplicate task %s: at %d and at %d", key, first, i)
 			continue
 		}
 		v.at[key] = i

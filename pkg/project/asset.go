@@ -54,9 +54,9 @@ func (l *loader) setKey(a *declared, at place, key, suggestion string) {
 	parsed, err := ids.ParseAssetKey(key)
 	switch {
 	case err != nil:
-		l.report(at, suggestion, "asset key %s is not namespace/name, each of a-z, 0-9 and _", quoteShort(key))
+		l.report(at, suggestion, "invalid asset key %s: expected namespace/name using a-z, 0-9 and _", quoteShort(key))
 	case len(parsed.Namespace) > maxKeyPart || len(parsed.Name) > maxKeyPart:
-		l.report(at, "", "asset key %s is too long: namespace and name may have %d characters each", quoteShort(key), maxKeyPart)
+		l.report(at, "", "asset key %s is too long: namespace and name may have at most %d characters each", quoteShort(key), maxKeyPart)
 	case slices.Contains(reserved, parsed.Namespace):
 		l.report(at, "use another namespace", "the namespace %s belongs to DuckDB", parsed.Namespace)
 	default:
@@ -102,7 +102,7 @@ func (f yamlFile) commandAsset(n *yaml.Node, listed bool) {
 		}
 	}
 	if !hasField(n, "run") {
-		f.fail(n, `add run: {command: ["program", "argument"]}, or move a query to a .sql file`, "the asset has nothing to run")
+		f.fail(n, `add run: {command: ["program", "argument"]}, or move a query to a .sql file`, "the asset has neither a query nor a command")
 	}
 	f.checkTwice(n, &a.Work)
 	f.assets = append(f.assets, *a)
@@ -150,7 +150,7 @@ func (f yamlFile) queryFields() fields {
 		"run":     refuse("the asset has both a query and a command", "declare the command in a .yaml file of its own"),
 		"env":     refuse("a query has no environment", "env is for commands"),
 		"secrets": refuse("a query has no environment to find secrets in", "secrets are for commands"),
-		"output":  refuse("what a query gives is its output", "output is for commands"),
+		"output":  refuse("a query has exactly one output: its rows", "output is for commands"),
 	}
 }
 
@@ -202,7 +202,7 @@ func (f yamlFile) oneOf(n *yaml.Node, what string, allowed []string, to *string)
 	case slices.Contains(allowed, s):
 		*to = s
 	default:
-		f.fail(n, didYouMean(plan.Suggest(s, allowed)), "%s is %s; it must be %s", what, quoteShort(s), strings.Join(allowed, ", "))
+		f.fail(n, didYouMean(plan.Suggest(s, allowed)), "%s is %s; must be one of %s", what, quoteShort(s), strings.Join(allowed, ", "))
 	}
 }
 
@@ -221,14 +221,14 @@ func (f yamlFile) deps(n *yaml.Node, a *declared) {
 		a.deps = append(a.deps, dep{key: key, at: f.place(item)})
 	})
 	if len(a.deps) > maxList {
-		f.fail(n, "", "an asset may have %d deps", maxList)
+		f.fail(n, "", "an asset may have at most %d deps", maxList)
 		a.deps = a.deps[:maxList]
 	}
 }
 
 func (f yamlFile) partitions(n *yaml.Node, a *declared) {
 	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
-		f.fail(n, `add daily: {start: 2025-01-01}`, "partitions says nothing")
+		f.fail(n, `add daily: {start: 2025-01-01}`, "partitions is empty")
 	}
 	f.mapping(n, "partitions", fields{"daily": func(n *yaml.Node) {
 		p := plan.Partitions{Dimension: "date"}
@@ -258,24 +258,33 @@ func (f yamlFile) timezone(n *yaml.Node, to *string) {
 		return
 	}
 	if _, err := time.LoadLocation(s); err != nil || s == "" || s == "Local" {
-		f.fail(n, "write a name such as UTC, Europe/Paris or America/New_York", "there is no time zone %s", quoteShort(s))
+		f.fail(n, "write a name such as UTC, Europe/Paris or America/New_York", "unknown time zone %s", quoteShort(s))
 		return
 	}
 	*to = s
 }
 
+// listOf writes a command line as the list that its words make.
+func listOf(line string) string {
+	words := strings.Fields(line)
+	for i, word := range words {
+		words[i] = quoteShort(word)
+	}
+	return "[" + strings.Join(words, ", ") + "]"
+}
+
 // command reads a program and its arguments.
 func (f yamlFile) command(n *yaml.Node) []string {
 	if n.Kind == yaml.ScalarNode {
-		f.fail(n, `write a list of words: ["python3", "chart.py"]`, "command must be a list, and is %s", kindOf(n))
+		f.fail(n, "write "+listOf(n.Value), "command must be a list, got %s", kindOf(n))
 		return nil
 	}
 	words := f.texts(n, "command")
 	if n.Kind == yaml.SequenceNode && (len(n.Content) == 0 || (len(words) > 0 && words[0] == "")) {
-		f.fail(n, "", "command names no program")
+		f.fail(n, "", "command is empty: its first item is the program")
 	}
 	if len(words) > maxList {
-		f.fail(n, "", "a command may have %d words", maxList)
+		f.fail(n, "", "a command may have at most %d items", maxList)
 	}
 	return words
 }

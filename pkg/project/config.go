@@ -27,7 +27,7 @@ const (
 func (l *loader) readConfig() {
 	l.project.Name = filepath.Base(l.project.Root)
 	if _, err := fs.Stat(l.files, ConfigFile); errors.Is(err, fs.ErrNotExist) {
-		l.report(place{file: ConfigFile}, "make a project with servo init, or name its folder", "there is no %s in %s", ConfigFile, l.project.Root)
+		l.report(place{file: ConfigFile}, "create a project with servo init, or name its folder", "no %s in %s", ConfigFile, l.project.Root)
 		return
 	}
 	text, ok := l.readFile(ConfigFile)
@@ -86,11 +86,11 @@ func (f yamlFile) pools(n *yaml.Node) {
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		key := resolve(n.Content[i])
 		if !namePattern.MatchString(key.Value) {
-			f.fail(key, "", "the pool %s must have a name of 1 to 63 characters, each a-z, 0-9, _ or -", quoteShort(key.Value))
+			f.fail(key, "", "invalid pool name %s: use 1 to 63 of a-z, 0-9, _ and -", quoteShort(key.Value))
 		}
 		known[key.Value] = func(n *yaml.Node) {
 			var slots int32
-			f.int32(n, "the slots of pool "+quoteShort(key.Value), 1, maxSlots, &slots)
+			f.int32(n, "number of slots of pool "+quoteShort(key.Value), 1, maxSlots, &slots)
 			f.project.Pools[key.Value] = slots
 		}
 	}
@@ -157,11 +157,11 @@ func (f yamlFile) retries(n *yaml.Node, to *plan.Retries) {
 	case n.Kind != yaml.MappingNode:
 		return
 	case r.MaxAttempts == 0 && !hasField(n, "max_attempts"):
-		f.fail(n, "say how often to try in all, for example max_attempts: 3", "retries has no max_attempts")
+		f.fail(n, "add max_attempts, the total number of attempts, for example 3", "retries has no max_attempts")
 	case !givenMax:
 		r.MaxDelayMS = max(defaultMaxDelayMS, r.InitialDelayMS)
 	case r.MaxDelayMS > 0 && r.MaxDelayMS < r.InitialDelayMS: // 0: reported already
-		f.fail(n, "", "the initial_delay is longer than the max_delay")
+		f.fail(n, "", "initial_delay is longer than max_delay")
 	}
 	*to = r
 }

@@ -11,7 +11,7 @@ func (f yamlFile) env(n *yaml.Node) map[string]string {
 	env := map[string]string{}
 	f.variables(n, "env", maxList, func(name string, n *yaml.Node) {
 		if n.Kind != yaml.ScalarNode {
-			f.fail(n, "", "an environment variable must be text, and is %s", kindOf(n))
+			f.fail(n, "", "an environment variable must be a string, got %s", kindOf(n))
 			return
 		}
 		env[name] = n.Value
@@ -25,11 +25,11 @@ func (f yamlFile) secrets(n *yaml.Node) map[string]string {
 	secrets := map[string]string{}
 	f.variables(n, "secrets", plan.MaxSecrets, func(name string, n *yaml.Node) {
 		if n.Kind != yaml.ScalarNode {
-			f.fail(n, "", "the reference to a secret must be text, and is %s", kindOf(n))
+			f.fail(n, "", "a reference to a secret must be a string, got %s", kindOf(n))
 			return
 		}
 		if _, err := plan.ParseSecret(n.Value); err != nil {
-			f.fail(n, "say where it is, never what it is", "%s is no reference to a secret: %v", name, err)
+			f.fail(n, "name the place of the secret, never its value", "%s is not a reference to a secret: %v", name, err)
 			return
 		}
 		secrets[name] = n.Value
@@ -49,7 +49,7 @@ func (f yamlFile) variables(n *yaml.Node, what string, most int, read func(name 
 	}
 	f.mapping(n, what, known)
 	if len(known) > most {
-		f.fail(n, "", "a command may have %d of %s", most, what)
+		f.fail(n, "", "a command may have at most %d of %s", most, what)
 	}
 }
 

@@ -85,7 +85,7 @@ func (l *loader) readAssets(ctx context.Context) error {
 	if _, err := fs.Stat(l.files, AssetsDir); err != nil {
 		at := place{file: AssetsDir}
 		if errors.Is(err, fs.ErrNotExist) {
-			l.report(at, "put .sql and .yaml files into it", "there is no folder of assets")
+			l.report(at, "put .sql and .yaml files into it", "the project has no assets folder")
 		} else {
 			l.report(at, "", "the folder cannot be read: %v", reason(err))
 		}
@@ -94,7 +94,7 @@ func (l *loader) readAssets(ctx context.Context) error {
 	count := 0
 	err := fs.WalkDir(l.files, AssetsDir, func(name string, entry fs.DirEntry, err error) error {
 		if count++; count > MaxFiles {
-			l.report(place{file: AssetsDir}, "", "there are more than %d files and folders", MaxFiles)
+			l.report(place{file: AssetsDir}, "", "the project has more than %d files and folders", MaxFiles)
 			return errEnough
 		}
 		if ctx.Err() != nil {
@@ -143,7 +143,7 @@ func (l *loader) visit(name string, entry fs.DirEntry) error {
 		l.readYAMLAssets(name, text)
 	}
 	if len(l.assets) > MaxAssets {
-		l.report(place{file: AssetsDir}, "split the project", "there are more than %d assets", MaxAssets)
+		l.report(place{file: AssetsDir}, "split the project", "the project has more than %d assets", MaxAssets)
 		return errEnough
 	}
 	return nil
@@ -155,7 +155,7 @@ func (l *loader) leadsToFile(name string, declares bool) bool {
 	info, err := fs.Stat(l.files, name)
 	switch {
 	case err != nil && declares:
-		l.report(place{file: name}, "copy the file into the project", "the symbolic link leads out of the project, or to nothing")
+		l.report(place{file: name}, "copy the file into the project", "the symbolic link points outside the project or is broken")
 		return false
 	case err == nil && info.IsDir():
 		l.report(place{file: name}, "move the folder to where the link is", "symbolic links to folders are not followed")

@@ -73,7 +73,7 @@ func (l *loader) checkPools() {
 		if suggestion == "" {
 			suggestion = "add it to pools in " + ConfigFile
 		}
-		l.report(p, suggestion, "there is no pool %s", quoteShort(p.word))
+		l.report(p, suggestion, "unknown pool %s", quoteShort(p.word))
 	}
 }
 
@@ -94,7 +94,7 @@ func (l *loader) unknownDep(d dep, names *knownNames) {
 	}
 	switch {
 	case !d.query:
-		l.report(d.at, suggest(d.key.String(), names.keys), "there is no asset %s", d.key)
+		l.report(d.at, suggest(d.key.String(), names.keys), "unknown asset %s", d.key)
 	case d.key == ids.AssetKey{} && !strings.Contains(d.at.word, "."):
 		suggestion := suggestTable(d.at.word, names)
 		if suggestion == "" {
@@ -104,7 +104,7 @@ func (l *loader) unknownDep(d dep, names *knownNames) {
 	case d.key == ids.AssetKey{}:
 		l.report(d.at, "write namespace.name", "the table %s cannot be an asset", quoteShort(d.at.word))
 	default:
-		l.report(d.at, suggest(strings.ToLower(d.at.word), names.tables), "there is no asset for the table %s", d.at.word)
+		l.report(d.at, suggest(strings.ToLower(d.at.word), names.tables), "no asset for table %s", d.at.word)
 	}
 }
 
@@ -151,6 +151,6 @@ func (l *loader) checkCycles() {
 			a, _ := g.Asset(key)
 			path.WriteString(key.String() + " (" + a.File + ") → ")
 		}
-		l.report(where, "", "assets depend on each other in a circle: %s%s", path.String(), cycle[0])
+		l.report(where, "", "dependency cycle: %s%s", path.String(), cycle[0])
 	}
 }

@@ -3,6 +3,7 @@ package project_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -37,7 +38,9 @@ func archive(t *testing.T, name string) (files fstest.MapFS, problems string) {
 	return files, problems
 }
 
-// TestEveryProblemIsReportedAtItsPlace reads testdata/problems: a project each,
+var rewrite = flag.Bool("rewrite", false, "write the problems that are reported into testdata/problems")
+
+// TestEveryProblemIsReportedAtItsPlace reads testdata/problems: each file is a project
 // and the problems that it has.
 func TestEveryProblemIsReportedAtItsPlace(t *testing.T) {
 	names, err := filepath.Glob("testdata/problems/*.txtar")
@@ -49,9 +52,25 @@ func TestEveryProblemIsReportedAtItsPlace(t *testing.T) {
 			_, err := project.LoadFS(t.Context(), files, "/p/demo", options)
 			var problems project.Problems
 			require.ErrorAs(t, err, &problems)
+			if *rewrite {
+				rewriteProblems(t, name, err.Error())
+				return
+			}
 			require.Equal(t, want, err.Error())
 		})
 	}
+}
+
+func rewriteProblems(t *testing.T, name, problems string) {
+	t.Helper()
+	a, err := txtar.ParseFile(name)
+	require.NoError(t, err)
+	for i, f := range a.Files {
+		if f.Name == "problems" {
+			a.Files[i].Data = []byte(problems + "\n")
+		}
+	}
+	require.NoError(t, os.WriteFile(name, txtar.Format(a), 0o600))
 }
 
 func TestAProjectIsReadWithItsDefaults(t *testing.T) {
@@ -122,8 +141,8 @@ func TestAnEmptyConfigurationIsAllDefaults(t *testing.T) {
 
 func TestAFolderWithoutAProjectSaysSo(t *testing.T) {
 	_, err := project.Load(t.Context(), t.TempDir(), options)
-	require.ErrorContains(t, err, "servo.yaml:1:1: there is no servo.yaml in /")
-	require.ErrorContains(t, err, "assets:1:1: there is no folder of assets: put .sql and .yaml files into it")
+	require.ErrorContains(t, err, "servo.yaml:1:1: no servo.yaml in /")
+	require.ErrorContains(t, err, "assets:1:1: the project has no assets folder: put .sql and .yaml files into it")
 	_, err = project.Load(t.Context(), filepath.Join(t.TempDir(), "none"), options)
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
@@ -167,10 +186,10 @@ func TestSymbolicLinksStayInsideTheProject(t *testing.T) {
 	link("nothing.sql", "broken.sql")
 	link("../../assets", "loop")
 	_, err = project.Load(t.Context(), dir, options)
-	require.EqualError(t, err, `assets/a/absolute.sql:1:1: the symbolic link leads out of the project, or to nothing: copy the file into the project
-assets/a/broken.sql:1:1: the symbolic link leads out of the project, or to nothing: copy the file into the project
+	require.EqualError(t, err, `assets/a/absolute.sql:1:1: the symbolic link points outside the project or is broken: copy the file into the project
+assets/a/broken.sql:1:1: the symbolic link points outside the project or is broken: copy the file into the project
 assets/a/loop:1:1: symbolic links to folders are not followed: move the folder to where the link is
-assets/a/relative.sql:1:1: the symbolic link leads out of the project, or to nothing: copy the file into the project`)
+assets/a/relative.sql:1:1: the symbolic link points outside the project or is broken: copy the file into the project`)
 }
 
 func TestAFailureOfTheParserEndsTheLoad(t *testing.T) {

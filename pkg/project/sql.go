@@ -53,7 +53,7 @@ func (l *loader) readSQLAsset(name string, text []byte) {
 	f := yamlFile{l, name}
 	header, start := splitHeader(text)
 	if start < 0 {
-		l.report(a.at, "end it with */", "the comment with the asset's fields does not end")
+		l.report(a.at, "end it with */", "the comment with the asset's fields is not closed")
 		return
 	}
 	body := text[start:]

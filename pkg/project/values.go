@@ -19,7 +19,7 @@ func (f yamlFile) text(n *yaml.Node, what string) (string, bool) {
 		if n.Kind == yaml.ScalarNode {
 			suggestion = "put it in quotes"
 		}
-		f.fail(n, suggestion, "%s must be text, and is %s", what, kindOf(n))
+		f.fail(n, suggestion, "%s must be a string, got %s", what, kindOf(n))
 		return "", false
 	}
 	return n.Value, true
@@ -40,7 +40,7 @@ func (f yamlFile) texts(n *yaml.Node, what string) []string {
 func (f yamlFile) label(n *yaml.Node, what string) (string, bool) {
 	s, ok := f.text(n, what)
 	if ok && !namePattern.MatchString(s) {
-		f.fail(n, "", "%s is %s; it must have 1 to 63 characters, each a-z, 0-9, _ or -", what, quoteShort(s))
+		f.fail(n, "", "%s is %s; use 1 to 63 of a-z, 0-9, _ and -", what, quoteShort(s))
 		return "", false
 	}
 	return s, ok
@@ -52,11 +52,11 @@ var namePattern = regexp.MustCompile(`^[a-z0-9_-]{1,63}$`)
 func (f yamlFile) integer(n *yaml.Node, what string, least, most int64) (int64, bool) {
 	var i int64
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || n.Decode(&i) != nil {
-		f.fail(n, "", "%s must be a whole number, and is %s", what, kindOf(n))
+		f.fail(n, "", "%s must be a whole number, got %s", what, kindOf(n))
 		return 0, false
 	}
 	if i < least || i > most {
-		f.fail(n, "", "%s is %d; it must be %d to %d", what, i, least, most)
+		f.fail(n, "", "%s is %d; must be between %d and %d", what, i, least, most)
 		return 0, false
 	}
 	return i, true
@@ -74,15 +74,15 @@ func (f yamlFile) permille(n *yaml.Node, what string, least, most float64, to *i
 	var x float64
 	tag := n.ShortTag()
 	if n.Kind != yaml.ScalarNode || (tag != "!!int" && tag != "!!float") || n.Decode(&x) != nil {
-		f.fail(n, "", "%s must be a number, and is %s", what, kindOf(n))
+		f.fail(n, "", "%s must be a number, got %s", what, kindOf(n))
 		return
 	}
 	const thousand, exact = 1000, 1e-6
 	switch thousandths := math.Round(x * thousand); {
 	case !(x >= least && x <= most): // catches NaN too
-		f.fail(n, "", "%s is %s; it must be %v to %v", what, n.Value, least, most)
+		f.fail(n, "", "%s is %s; must be between %v and %v", what, n.Value, least, most)
 	case math.Abs(thousandths-x*thousand) > exact:
-		f.fail(n, "", "%s is %s; it must have at most three decimals", what, n.Value)
+		f.fail(n, "", "%s is %s; must have at most three decimals", what, n.Value)
 	default:
 		*to = int32(thousandths)
 	}
@@ -91,7 +91,7 @@ func (f yamlFile) permille(n *yaml.Node, what string, least, most float64, to *i
 // duration reads a duration: "10s", "1m30s", "2h".
 func (f yamlFile) duration(n *yaml.Node, what string, unit, least, most time.Duration) (time.Duration, bool) {
 	if n.Kind != yaml.ScalarNode {
-		f.fail(n, "write, for example, 30s or 1h30m", "%s must be a duration, and is %s", what, kindOf(n))
+		f.fail(n, "write, for example, 30s or 1h30m", "%s must be a duration, got %s", what, kindOf(n))
 		return 0, false
 	}
 	d, err := time.ParseDuration(n.Value)
@@ -104,11 +104,11 @@ func (f yamlFile) duration(n *yaml.Node, what string, unit, least, most time.Dur
 		return 0, false
 	}
 	if d < least || d > most {
-		f.fail(n, "", "%s is %s; it must be %s to %s", what, n.Value, least, most)
+		f.fail(n, "", "%s is %s; must be between %s and %s", what, n.Value, least, most)
 		return 0, false
 	}
 	if d%unit != 0 {
-		f.fail(n, "", "%s is %s; it must be a multiple of %s", what, n.Value, unit)
+		f.fail(n, "", "%s is %s; must be a multiple of %s", what, n.Value, unit)
 		return 0, false
 	}
 	return d, true
@@ -134,7 +134,7 @@ func (f yamlFile) millis(n *yaml.Node, what string, least time.Duration, to *int
 func (f yamlFile) day(n *yaml.Node, what string, to *string) {
 	_, err := plan.ParseDay(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil {
-		f.fail(n, "write year-month-day, for example 2025-01-15", "%s must be a day, and is %s", what, kindOf(n))
+		f.fail(n, "write year-month-day, for example 2025-01-15", "%s must be a day, got %s", what, kindOf(n))
 		return
 	}
 	*to = n.Value
@@ -161,7 +161,7 @@ func ParseMemory(text string) (int64, error) {
 	return count * unit, nil
 }
 
-var errMemory = errors.New("it must be 16MB to 1PB")
+var errMemory = errors.New("must be between 16MB and 1PB")
 
 // memory reads the memory_limit.
 func (f yamlFile) memory(n *yaml.Node, to *int64) {
@@ -170,7 +170,7 @@ func (f yamlFile) memory(n *yaml.Node, to *int64) {
 	case errors.Is(err, errMemory) && n.Kind == yaml.ScalarNode:
 		f.fail(n, "", "memory_limit is %s; %s", n.Value, err.Error())
 	case n.Kind != yaml.ScalarNode || err != nil:
-		f.fail(n, "write, for example, 512MB or 2GB", "memory_limit must be a size, and is %s", kindOf(n))
+		f.fail(n, "write, for example, 512MB or 2GB", "memory_limit must be a size, got %s", kindOf(n))
 	default:
 		*to = bytes
 	}

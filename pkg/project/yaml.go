@@ -54,7 +54,7 @@ func (f yamlFile) parse(text []byte) *yaml.Node {
 		return nil
 	}
 	if err := decoder.Decode(&more); err == nil {
-		f.fail(&more, "make a file of each", "there is a second document")
+		f.fail(&more, "put each in its own file", "the file has more than one document")
 		return nil
 	} else if !errors.Is(err, io.EOF) {
 		f.syntax(err)
@@ -92,7 +92,7 @@ func (f yamlFile) withinLimits(n *yaml.Node, depth int, nodes *int) bool {
 		return false
 	}
 	if *nodes > maxYAMLNodes {
-		f.fail(n, "", "there are more than %d values, aliases written out", maxYAMLNodes)
+		f.fail(n, "", "the file has more than %d values, counting expanded aliases", maxYAMLNodes)
 		return false
 	}
 	if n.Kind == yaml.AliasNode {
@@ -120,14 +120,14 @@ type fields map[string]func(*yaml.Node)
 // mapping reads a mapping's fields.
 func (f yamlFile) mapping(n *yaml.Node, what string, known fields) {
 	if n.Kind != yaml.MappingNode {
-		f.fail(n, "", "%s must be fields and values, and is %s", what, kindOf(n))
+		f.fail(n, "", "%s must be a mapping, got %s", what, kindOf(n))
 		return
 	}
 	first := map[string]*yaml.Node{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name, value := resolve(n.Content[i]), resolve(n.Content[i+1])
 		if before, ok := first[name.Value]; ok {
-			f.fail(name, "", "the field %s is there twice: first on line %d", name.Value, before.Line)
+			f.fail(name, "", "duplicate field %s: first on line %d", name.Value, before.Line)
 			continue
 		}
 		first[name.Value] = name
@@ -148,17 +148,17 @@ func (f yamlFile) unknownField(name *yaml.Node, what string, known fields) {
 	suggestion := didYouMean(plan.Suggest(name.Value, names))
 	switch {
 	case name.ShortTag() == "!!merge":
-		suggestion = "merging is not supported, write the fields out"
+		suggestion = "merge keys are not supported: write the fields out"
 	case suggestion == "":
-		suggestion = "it may have " + strings.Join(names, ", ")
+		suggestion = "known fields: " + strings.Join(names, ", ")
 	}
-	f.fail(name, suggestion, "%s has no field %s", what, quoteShort(name.Value))
+	f.fail(name, suggestion, "unknown field %[2]s in %[1]s", what, quoteShort(name.Value))
 }
 
 // each reads the items of a list.
 func (f yamlFile) each(n *yaml.Node, what string, read func(*yaml.Node)) {
 	if n.Kind != yaml.SequenceNode {
-		f.fail(n, "", "%s must be a list, and is %s", what, kindOf(n))
+		f.fail(n, "", "%s must be a list, got %s", what, kindOf(n))
 		return
 	}
 	for _, item := range n.Content {
@@ -172,7 +172,7 @@ func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag(
 func kindOf(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
-		return "fields and values"
+		return "a mapping"
 	case yaml.SequenceNode:
 		return "a list"
 	default:
@@ -181,13 +181,13 @@ func kindOf(n *yaml.Node) string {
 	case "!!null":
 		return "empty"
 	case "!!bool":
-		return "the truth value " + n.Value
+		return n.Value
 	case "!!int", "!!float":
-		return "the number " + quoteShort(n.Value)
+		return n.Value
 	case "!!timestamp":
-		return "the date " + quoteShort(n.Value)
+		return "the date " + n.Value
 	default:
-		return "the text " + quoteShort(n.Value)
+		return "the string " + quoteShort(n.Value)
 	}
 }
 

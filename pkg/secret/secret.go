@@ -76,7 +76,7 @@ func Variables(lookup func(name string) (string, bool)) Source {
 	return func(_ context.Context, name string) (string, error) {
 		value, ok := lookup(name)
 		if !ok {
-			return "", refuse("the worker's environment has no such variable: set it where the worker is started")
+			return "", refuse("the environment variable is not set: set it before starting the worker")
 		}
 		return value, nil
 	}

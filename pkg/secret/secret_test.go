@@ -94,7 +94,7 @@ func TestAVariableIsASecret(t *testing.T) {
 	require.Equal(t, "v of A", got)
 	_, err = s.Resolve(t.Context(), "env:NONE")
 	require.ErrorIs(t, err, secret.ErrRefused)
-	require.EqualError(t, err, "secret env:NONE: the worker's environment has no such variable: set it where the worker is started")
+	require.EqualError(t, err, "secret env:NONE: the environment variable is not set: set it before starting the worker")
 	_, err = s.Resolve(t.Context(), "env:SERVO_KEYS")
 	require.ErrorIs(t, err, secret.ErrRefused)
 }

@@ -32,7 +32,7 @@ type Traces struct {
 // What flags of traces say of themselves, in every program.
 const (
 	TracesUsage       = "where spans are sent, by OTLP over HTTP, for example http://localhost:4318 (default: nowhere)"
-	TraceRatioUsage   = "how many traces of all are sent, more than 0 and up to 1: the same in all services and workers"
+	TraceRatioUsage   = "fraction of traces to send (0 < N ≤ 1); use the same in all services and workers"
 	TraceProjectUsage = "the project of Google Cloud that has the traces, for log lines to name it"
 )
 

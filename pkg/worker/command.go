@@ -86,7 +86,7 @@ func launchFailure(program string, err error) error {
 		return refuse(CodeInvalidInput, "start %s: its arguments and environment are too large: %w", program, err)
 	}
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOEXEC) || errors.Is(err, fs.ErrNotExist) {
-		return refuse(CodeCommandNotFound, "start %s: %w: it is no program that this machine can execute", program, err)
+		return refuse(CodeCommandNotFound, "start %s: %w: not a program that this machine can execute", program, err)
 	}
 	return fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("start %s: %w", program, err))
 }
@@ -245,7 +245,7 @@ func findProgram(name, cwd string, env []string) (string, error) {
 		}
 	}
 	if len(candidates) == 1 {
-		return "", refuse(CodeCommandNotFound, "%s is no program: it does not exist, or may not be executed", candidates[0])
+		return "", refuse(CodeCommandNotFound, "%s is not executable: missing, or no execute permission", candidates[0])
 	}
 	return "", refuse(CodeCommandNotFound, "the program %q is not in PATH: install it on the worker, or name it with its folder", name)
 }

@@ -77,7 +77,7 @@ func fail(code, category string, err error) error {
 var (
 	// errReplaced: another attempt has taken over, and nobody waits for a report.
 	errReplaced    = errors.New("the attempt was replaced by another one")
-	errTimedOut    = errors.New("the task has run longer than its time-out")
+	errTimedOut    = errors.New("the task timed out")
 	errInterrupted = errors.New("the worker is shutting down; the task is to be retried")
 )
 

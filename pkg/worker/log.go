@@ -42,7 +42,7 @@ func (l *boundedLog) bytes() []byte {
 	text := make([]byte, 0, len(l.head)+len(end)+100)
 	text = append(text, l.head...)
 	if out := l.tail.total - int64(len(end)); out > 0 {
-		text = fmt.Appendf(text, "\n… %d bytes were left out here …\n", out)
+		text = fmt.Appendf(text, "\n… %d bytes omitted …\n", out)
 	}
 	return append(text, end...)
 }

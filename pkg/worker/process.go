@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
@@ -107,12 +109,20 @@ func exitFailure(err error, stderr *lastLines, name string) error {
 	}
 	code, text := CodeExitStatus, fmt.Sprintf("%s ended with status %d", name, exit.ExitCode())
 	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		code, text = CodeSignal, fmt.Sprintf("%s was ended by the signal %q", name, status.Signal())
+		code, text = CodeSignal, fmt.Sprintf("%s was killed by %s", name, signalName(status.Signal()))
 	}
 	if complaint := complaintOf(stderr); complaint != "" {
 		text += ":\n" + complaint
 	}
 	return &failure{code, CategoryUser, true, errors.New(text)}
+}
+
+// signalName returns the name of a signal, such as SIGSEGV.
+func signalName(s syscall.Signal) string {
+	if name := unix.SignalName(s); name != "" {
+		return name
+	}
+	return s.String()
 }
 
 // complaintOf is the end of what was written to stderr, from the beginning of a line.

@@ -433,8 +433,8 @@ func TestARunOutlivesADiskThatFillsUp(t *testing.T) {
 	if *full {
 		said := p.end(1)
 		last := said[strings.LastIndex(said, "servo: "):]
-		require.Regexp(t, "^servo: the state folder "+f.state+" cannot be written for 1[0-9.]+ s: .*: no space left on device .*; "+
-			"make room on the disk, and run the same again: nothing is lost\n$", last)
+		require.Regexp(t, "^servo: the state folder "+f.state+" has not been writable for 1[0-9.]+ s: .*: no space left on device .*; "+
+			"free space on the disk, and run the same command again: nothing is lost\n$", last)
 		require.Contains(t, f.servo("run", "--resume").end(1), "no space left on device")
 		free()
 		p = f.servo("run", "--resume")

@@ -164,7 +164,7 @@ func TestAFolderOfSecretsIsNamed(t *testing.T) {
 	for _, args := range [][]string{{"run", "--all"}, {"dev"}, {"worker"}} {
 		code, out = servo("", append(args, "--secrets", "nowhere")...)
 		require.Equal(t, 1, code)
-		require.Contains(t, out, "there is no folder of secrets at "+filepath.Join(dir, "nowhere")+": name another with --secrets")
+		require.Contains(t, out, "no folder of secrets at "+filepath.Join(dir, "nowhere")+": name another one with --secrets")
 	}
 	code, out = servo("", "run", "--all", "--secrets", elsewhere)
 	require.Zero(t, code, out)

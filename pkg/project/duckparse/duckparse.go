@@ -89,15 +89,15 @@ func read(query, text string) project.Parsed {
 	}
 	switch {
 	case a.Error && a.ErrorType == "not implemented":
-		return bad(0, "it must be a SELECT statement (PIVOT must name its values: PIVOT … ON … IN (…))")
+		return bad(0, "must be a single SELECT (a PIVOT must name its values: PIVOT … ON … IN (…))")
 	case a.Error:
 		return bad(byteOffset(query, offset(a.Position)), a.ErrorMessage)
 	case len(a.Statements) == 0:
-		return bad(0, "there is no statement: write one SELECT")
+		return bad(0, "no statement: write one SELECT")
 	case len(a.Statements) > 1:
 		second := walker{}
 		second.walk(a.Statements[1], nil)
-		return bad(max(second.first-1, 0), fmt.Sprintf("there are %d statements; an asset is one SELECT", len(a.Statements)))
+		return bad(max(second.first-1, 0), fmt.Sprintf("found %d statements; an asset is one SELECT", len(a.Statements)))
 	}
 	w := walker{}
 	w.walk(a.Statements[0], nil)

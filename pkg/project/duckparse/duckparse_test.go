@@ -69,11 +69,11 @@ func TestSyntaxErrorsSayWhere(t *testing.T) {
 		"SELECT * FROM a.b WHERE":             "23: syntax error at end of input",
 		"SELEC 1":                             `0: syntax error at or near "SELEC"`,
 		"SELECT 'é' FRM a.b x y":              `16: syntax error at or near "a"`,
-		"SELECT 1;\nSELECT 2 FROM a.b":        "17: there are 2 statements; an asset is one SELECT",
-		"PIVOT a.b ON c USING sum(d)":         "0: it must be a SELECT statement (PIVOT must name its values: PIVOT … ON … IN (…))",
-		"COPY (SELECT 1) TO 'x.csv'":          "0: it must be a SELECT statement (PIVOT must name its values: PIVOT … ON … IN (…))",
-		"-- nothing":                          "0: there is no statement: write one SELECT",
-		"SELECT 1 FROM a.b; DROP TABLE a.b":   "0: it must be a SELECT statement (PIVOT must name its values: PIVOT … ON … IN (…))",
+		"SELECT 1;\nSELECT 2 FROM a.b":        "17: found 2 statements; an asset is one SELECT",
+		"PIVOT a.b ON c USING sum(d)":         "0: must be a single SELECT (a PIVOT must name its values: PIVOT … ON … IN (…))",
+		"COPY (SELECT 1) TO 'x.csv'":          "0: must be a single SELECT (a PIVOT must name its values: PIVOT … ON … IN (…))",
+		"-- nothing":                          "0: no statement: write one SELECT",
+		"SELECT 1 FROM a.b; DROP TABLE a.b":   "0: must be a single SELECT (a PIVOT must name its values: PIVOT … ON … IN (…))",
 		"SELECT " + strings.Repeat("(", 5000): "5007: syntax error at end of input",
 	} {
 		parsed, err := p.Parse(t.Context(), []string{query})
@@ -93,7 +93,7 @@ func TestAProjectFindsItsDependenciesInQueries(t *testing.T) {
 		"assets/report/none.sql": {Data: []byte("/* servo\ntags: [x]\n*/\n-- a comment\nSELECT 'é', FROM WHERE\n")},
 	}
 	_, err := project.LoadFS(t.Context(), files, "/p", project.Options{ParseSQL: open(t).Parse})
-	require.EqualError(t, err, "assets/report/bad.sql:6:3: there is no asset for the table raw.wether: did you mean raw.weather?\n"+
+	require.EqualError(t, err, "assets/report/bad.sql:6:3: no asset for table raw.wether: did you mean raw.weather?\n"+
 		`assets/report/none.sql:5:18: syntax error at or near "WHERE"`)
 }
 

@@ -35,7 +35,7 @@ func ParseFormat(name string) (Format, error) {
 	if slices.Contains(Formats(), name) {
 		return Format(name), nil
 	}
-	return "", fmt.Errorf("no output format %q: choose one of %s", name, strings.Join(Formats(), ", "))
+	return "", fmt.Errorf("unknown output format %q: choose one of %s", name, strings.Join(Formats(), ", "))
 }
 
 // Result is what to write.

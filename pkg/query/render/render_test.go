@@ -146,7 +146,7 @@ func TestAnErrorOfTheRowsComesAfterTheRowsBeforeIt(t *testing.T) {
 func TestAnUnknownFormatNamesTheOnesThereAre(t *testing.T) {
 	t.Parallel()
 	_, err := render.ParseFormat("xml")
-	require.EqualError(t, err, `no output format "xml": choose one of table, json, yaml, csv`)
+	require.EqualError(t, err, `unknown output format "xml": choose one of table, json, yaml, csv`)
 	require.Error(t, render.Write(&strings.Builder{}, sample(), render.Options{Format: "xml"}))
 }
 

@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/servo-orchestration/servo/cmd/internal/memory"
 	"github.com/servo-orchestration/servo/pkg/binding"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/service"
@@ -16,6 +17,7 @@ import (
 func main() { os.Exit(run()) }
 
 func run() int {
+	memory.Limit()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return service.RunCompactor(ctx, service.Process{

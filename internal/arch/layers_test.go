@@ -120,6 +120,7 @@ var layers = []layer{
 	}},
 	{"machine", []pack{
 		{"cmd/internal/host", []string{everything}},
+		{"cmd/internal/memory", nil},
 	}},
 	{"wiring", []pack{
 		{"cmd/servo", []string{everything}},

@@ -105,7 +105,10 @@ func firsts(ctx context.Context, store blob.Store, d ids.Domain, opts blob.ListO
 // load reads a file. It matches errDamaged if that is not what it should be.
 func load(ctx context.Context, store blob.Store, d ids.Domain, first string) ([]Entry, error) {
 	key := Key(d, first)
-	data, object, err := store.Get(ctx, key)
+	data, object, err := blob.Get(ctx, store, key, maxFileBytes)
+	if large, ok := errors.AsType[*blob.TooLargeError](err); ok {
+		return nil, fmt.Errorf("read archive %s: %w: %w", key, errDamaged, large)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read archive %s: %w", key, err)
 	}

@@ -24,8 +24,8 @@ const (
 	// memory and how much it reads again after a crash.
 	maxBytes   = 16 << 20
 	maxEntries = 10_000
-	// maxEntry is how large an entry may be; others stay in the ledger.
-	maxEntry = 64 << 20
+	// maxFileBytes is how large a file may be that is read.
+	maxFileBytes = 64 << 20
 	// workers is how many objects are read, or deleted, at once.
 	workers = 16
 	// maxYielded is how often in a row the work is left to another archiver: it may be
@@ -166,7 +166,7 @@ func (a *Archiver) list(ctx context.Context, until string) (names []ledger.Name,
 		if name.Entry >= until {
 			break
 		}
-		if name.Object.Size > maxEntry {
+		if name.Object.Size > ledger.MaxEntryBytes {
 			a.cfg.Logger.WarnContext(ctx, "a ledger entry is too large for the archive: it stays in the ledger", slog.String("entry", name.Object.Key))
 			continue
 		}

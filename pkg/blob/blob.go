@@ -67,7 +67,8 @@ type Store interface {
 	// Put stores data under a key whatever was there: for hints, which nobody trusts.
 	Put(ctx context.Context, key string, data []byte) (Object, error)
 
-	// Get reads a whole object, or gives ErrNotFound.
+	// Get reads a whole object, or returns ErrNotFound. The function [Get] bounds its size:
+	// an implementation calls [CheckSize] before it reads.
 	Get(ctx context.Context, key string) ([]byte, Object, error)
 
 	// Open streams an object, or gives ErrNotFound. The caller closes it.

@@ -48,8 +48,11 @@ func (b compactBody) encode() ([]byte, error) {
 }
 
 const (
-	maxBody    = 1 << 20
-	maxEntries = 10_000
+	maxBody = 1 << 20
+	// maxNotification is the largest push that is read: it names an object, and may
+	// describe it.
+	maxNotification = 64 << 10
+	maxEntries      = 10_000
 )
 
 // Register adds the compactor's routes to a mux.
@@ -67,7 +70,7 @@ func Register(mux *http.ServeMux, find Finder) {
 		serveCompact(w, r, find, body)
 	})
 	mux.HandleFunc("POST /v1/notifications", func(w http.ResponseWriter, r *http.Request) {
-		key, err := NotifiedObject(http.MaxBytesReader(w, r.Body, maxBody))
+		key, err := NotifiedObject(http.MaxBytesReader(w, r.Body, maxNotification))
 		if errors.Is(err, ErrOtherEvent) {
 			w.WriteHeader(http.StatusNoContent)
 			return

@@ -3,7 +3,6 @@ package compactor
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,10 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/servo-orchestration/servo/pkg/archive"
-	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
-	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -318,95 +315,6 @@ func decides(g fold.Group) int {
 		return 1
 	}
 	return 0
-}
-
-// decode reads and decodes an entry. One that was refused may have waited for so long
-// that it is in the archive.
-func (c *Compactor) decode(ctx context.Context, e Entry, archived *archive.Reader) ([]fold.Group, error) {
-	data := e.Data
-	if data == nil {
-		var err error
-		if e.refused {
-			data, err = archived.Read(ctx, e.ID)
-		} else {
-			data, err = ledger.Read(ctx, c.Store, ledger.Key(c.Domain, e.ID))
-		}
-		if errors.Is(err, blob.ErrNotFound) {
-			return nil, nil // announced by mistake, or archived since: there is nothing to fold
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return c.Decode(e.ID, data), nil
-}
-
-// Decode gives the groups of an entry, as the fold takes them.
-func Decode(entry string, data []byte) []fold.Group {
-	decoded := event.Groups(event.DecodeEntry(data))
-	if len(decoded) == 0 {
-		return []fold.Group{{
-			Entry: entry, ID: "line-0", Reason: event.ReasonMalformed, Detail: "the entry has no lines",
-			Bytes: int64(len(data)),
-		}}
-	}
-	groups := make([]fold.Group, len(decoded))
-	for i, g := range decoded {
-		groups[i] = fold.Group{Entry: entry, ID: g.ID, Events: g.Events, Bytes: g.Bytes}
-		if g.Err != nil {
-			groups[i].Reason, groups[i].Detail = g.Err.Reason, g.Err.Detail
-		}
-	}
-	return groups
-}
-
-// FetchPlans reads the plans that groups name by reference. A plan that cannot
-// be read now is an error, to be tried again; one that can never be read is
-// handed to the fold as such.
-func FetchPlans(ctx context.Context, store blob.Store, d ids.Domain, groups []fold.Group) error {
-	for i := range groups {
-		for _, e := range groups[i].Events {
-			p, ok := e.Payload.(*event.PlanCreated)
-			if !ok || len(p.Tasks) > 0 || p.PlanRef == "" {
-				continue
-			}
-			fetched, err := fetchPlan(ctx, store, d, p.PlanRef)
-			if err != nil {
-				return err
-			}
-			if groups[i].Plans == nil {
-				groups[i].Plans = map[string]fold.Plan{}
-			}
-			groups[i].Plans[p.PlanRef] = fetched
-		}
-	}
-	return nil
-}
-
-// PlanPrefix is what the keys of a domain's plans begin with.
-func PlanPrefix(d ids.Domain) string { return "plans/" + d.Path() + "/" }
-
-func fetchPlan(ctx context.Context, store blob.Store, d ids.Domain, ref string) (fold.Plan, error) {
-	if !strings.HasPrefix(ref, PlanPrefix(d)) {
-		return fold.Plan{Err: "the plan " + ref + " is not one of this domain"}, nil
-	}
-	data, _, err := store.Get(ctx, ref)
-	if errors.Is(err, blob.ErrNotFound) || errors.Is(err, blob.ErrInvalid) {
-		return fold.Plan{Err: "the plan " + ref + " does not exist"}, nil
-	}
-	if err != nil {
-		return fold.Plan{}, fmt.Errorf("read plan: %w", err)
-	}
-	var doc struct {
-		Tasks []event.TaskDef `json:"tasks"`
-	}
-	if err := json.Unmarshal(data, &doc); err != nil {
-		return fold.Plan{Err: fmt.Sprintf("the plan %s is not JSON: %v", ref, err)}, nil
-	}
-	if err := event.ValidateTasks(doc.Tasks); err != nil {
-		return fold.Plan{Err: fmt.Sprintf("the plan %s is not valid: %v", ref, err)}, nil
-	}
-	return fold.Plan{Tasks: doc.Tasks}, nil
 }
 
 // publication is what one manifest is to record.

@@ -190,7 +190,7 @@ func (e *Engine) store(ctx context.Context, ref string, data []byte) error {
 	if err == nil || errors.Is(err, blob.ErrExists) {
 		return nil
 	}
-	if have, _, readErr := e.Store.Get(ctx, ref); readErr == nil && string(have) == string(data) {
+	if have, _, readErr := blob.Get(ctx, e.Store, ref, plan.MaxBytes); readErr == nil && string(have) == string(data) {
 		return nil // the answer was lost, not the write
 	}
 	return fmt.Errorf("store plan: %w", err)
@@ -272,7 +272,7 @@ func roots(r plan.Request) []string {
 
 // plan reads the plan of a run.
 func (e *Engine) plan(ctx context.Context, run *state.Run) (*plan.Plan, error) {
-	data, _, err := e.Store.Get(ctx, run.PlanRef)
+	data, _, err := blob.Get(ctx, e.Store, run.PlanRef, plan.MaxBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read plan of run %s: %w", run.RunID, err)
 	}

@@ -21,6 +21,8 @@ import (
 const (
 	MaxGroupBytes  = 1 << 20
 	MaxGroupEvents = 1000
+	// MaxEntryEvents is the most events that one ledger entry has.
+	MaxEntryEvents = 5000
 )
 
 // Envelope is one event: one line of a ledger entry.

@@ -31,6 +31,9 @@ func (l *Line) group() string {
 
 // DecodeEntry splits a ledger entry into its lines. It never fails as a whole.
 // Blank lines are passed over; CR LF and a missing last newline are fine.
+//
+// It stops after [MaxEntryEvents]+1 lines: an entry with more than the limit is too
+// large, and the caller refuses it as a whole.
 func DecodeEntry(data []byte) []Line {
 	var lines []Line
 	number := 0
@@ -42,7 +45,9 @@ func DecodeEntry(data []byte) []Line {
 		}
 		l := Line{Number: number, Bytes: raw}
 		l.Envelope, l.Err = decodeLine(raw)
-		lines = append(lines, l)
+		if lines = append(lines, l); len(lines) > MaxEntryEvents {
+			break
+		}
 	}
 	return lines
 }

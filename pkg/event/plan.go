@@ -10,6 +10,8 @@ import (
 const (
 	MaxPlanTasks = 1_000_000
 	MaxPlanEdges = 4_000_000
+	// MaxPlanBytes is the most bytes that a plan has which an event refers to.
+	MaxPlanBytes = 256 << 20
 )
 
 // ValidateTasks reports what is wrong with the tasks of a plan, as a

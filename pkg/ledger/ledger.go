@@ -34,13 +34,14 @@ import (
 	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
 // Limits of an entry. A group that is alone is bounded by its own.
 const (
 	MaxEntryBytes  = 4 << 20
-	MaxEntryEvents = 5000
+	MaxEntryEvents = event.MaxEntryEvents
 )
 
 const (
@@ -74,9 +75,10 @@ func ParseKey(key string) (ids.Domain, string, error) {
 	return d, entry, nil
 }
 
-// Read is the content of an entry, checked against the store's checksum.
+// Read returns the content of an entry, checked against the store's checksum. An object
+// above [MaxEntryBytes] is not read: the error is a [*blob.TooLargeError].
 func Read(ctx context.Context, store blob.Store, key string) ([]byte, error) {
-	data, object, err := store.Get(ctx, key)
+	data, object, err := blob.Get(ctx, store, key, MaxEntryBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read ledger entry %s: %w", key, err)
 	}

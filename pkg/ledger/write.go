@@ -112,7 +112,7 @@ func (a *Appender) try(ctx context.Context, b *batch) (blob.Object, error) {
 		return blob.Object{}, fmt.Errorf("%s: %w", b.key, errTaken)
 	}
 	// It exists, most likely by an earlier try whose answer was lost.
-	data, stored, err := a.cfg.Store.Get(ctx, b.key)
+	data, stored, err := blob.Get(ctx, a.cfg.Store, b.key, MaxEntryBytes)
 	switch {
 	case err != nil:
 		// Absent would mean that it was folded and archived already: an odd time to

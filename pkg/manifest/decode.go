@@ -14,6 +14,9 @@ import (
 // maxBytes is the largest manifest that is read or written.
 const maxBytes = 32 << 20
 
+// maxSmall is the largest boundary or hint that is read.
+const maxSmall = 64 << 10
+
 // Decode reads and checks the manifest of a domain's revision, as it was stored
 // under key. It is strict: a field that this build does not know is an error,
 // since a writer would drop it.

@@ -12,10 +12,12 @@ import (
 // [ErrMissing] when it is not there, and a [CorruptError] when it is not what
 // the manifest refers to.
 func (s *Store) LoadFile(ctx context.Context, f File) ([]byte, error) {
-	data, _, err := s.blobs.Get(ctx, f.Key)
+	data, _, err := blob.Get(ctx, s.blobs, f.Key, f.Size)
 	switch {
 	case errors.Is(err, blob.ErrNotFound):
 		return nil, fmt.Errorf("read state file %s: %w; unless its revision was collected, run `servo admin rebuild`", f.Key, ErrMissing)
+	case tooLarge(err):
+		return nil, &CorruptError{f.Key, fmt.Sprintf("it has more than the %d bytes that the manifest says", f.Size)}
 	case err != nil:
 		return nil, fmt.Errorf("read state file %s: %w", f.Key, err)
 	}

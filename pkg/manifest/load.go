@@ -77,7 +77,7 @@ func (s *Store) start(ctx context.Context, hinted bool) (*Manifest, error) {
 // hint is the revision that the hint names, or nil. Whatever is wrong with it is
 // no error: nobody relies on it.
 func (s *Store) hint(ctx context.Context) *Manifest {
-	data, _, err := s.blobs.Get(ctx, HintKey(s.domain))
+	data, _, err := blob.Get(ctx, s.blobs, HintKey(s.domain), maxSmall)
 	if err != nil {
 		return nil
 	}

@@ -223,10 +223,12 @@ func (b Boundary) Covers(lineage string, revision int64) bool {
 // there is none yet.
 func (s *Store) Boundary(ctx context.Context) (Boundary, int64, error) {
 	key := BoundaryKey(s.domain)
-	data, object, err := s.blobs.Get(ctx, key)
+	data, object, err := blob.Get(ctx, s.blobs, key, maxSmall)
 	switch {
 	case errors.Is(err, blob.ErrNotFound):
 		return Boundary{}, 0, nil
+	case tooLarge(err):
+		return Boundary{}, 0, &CorruptError{Key: key, Reason: err.Error()}
 	case err != nil:
 		return Boundary{}, 0, fmt.Errorf("read boundary %s: %w", key, err)
 	}
@@ -273,12 +275,20 @@ func (s *Store) trusted(m *Manifest) bool {
 		(m.Ref() == s.newest || m.Revision > s.newest.Revision)
 }
 
+// tooLarge reports whether an object was not read because of its size.
+func tooLarge(err error) bool {
+	_, large := errors.AsType[*blob.TooLargeError](err)
+	return large
+}
+
 // get reads the manifest under a key, which is a revision's or its pin's.
 func (s *Store) get(ctx context.Context, key string, revision int64) (*Manifest, error) {
-	data, _, err := s.blobs.Get(ctx, key)
+	data, _, err := blob.Get(ctx, s.blobs, key, maxBytes)
 	switch {
 	case errors.Is(err, blob.ErrNotFound):
 		return nil, fmt.Errorf("read manifest %s: %w", key, ErrAbsent)
+	case tooLarge(err):
+		return nil, &CorruptError{Key: key, Reason: err.Error()}
 	case err != nil:
 		return nil, fmt.Errorf("read manifest %s: %w", key, err)
 	}

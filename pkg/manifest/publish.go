@@ -89,10 +89,12 @@ func (s *Store) hold(ctx context.Context, next *Manifest, data []byte) error {
 
 // holder reads who holds a revision: this very manifest, or another.
 func (s *Store) holder(ctx context.Context, key string, next *Manifest, data []byte) (bool, *Manifest, error) {
-	stored, _, err := s.blobs.Get(ctx, key)
+	stored, _, err := blob.Get(ctx, s.blobs, key, maxBytes)
 	switch {
 	case errors.Is(err, blob.ErrNotFound):
 		return false, nil, ErrAbsent
+	case tooLarge(err):
+		return false, nil, &CorruptError{key, err.Error()}
 	case err != nil:
 		return false, nil, err
 	case bytes.Equal(stored, data):

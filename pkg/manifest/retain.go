@@ -188,7 +188,7 @@ func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now ev
 // boundary has passed. Every other collector has made the same copy then, unless
 // its time was over: the next Retain deletes it.
 func (s *Store) pin(ctx context.Context, revision, generation int64) error {
-	data, _, err := s.blobs.Get(ctx, Key(s.domain, revision))
+	data, _, err := blob.Get(ctx, s.blobs, Key(s.domain, revision), maxBytes)
 	if errors.Is(err, blob.ErrNotFound) {
 		return errMoved
 	}

@@ -13,7 +13,7 @@ import (
 )
 
 // MaxBytes is the most bytes that a stored plan may have.
-const MaxBytes = 256 << 20
+const MaxBytes = event.MaxPlanBytes
 
 // Ref is the object key of a plan in a domain: its PlanRef.
 func Ref(d ids.Domain, sha string) string { return "plans/" + d.Path() + "/" + sha + ".json" }

@@ -34,9 +34,12 @@ func (cfg Config) outputs(ctx context.Context, tasks []*state.Task, report *Repo
 
 func (cfg Config) output(ctx context.Context, t *state.Task) (problem string, err error) {
 	key := contract.MarkerKeyOf(t.OutputURI)
-	data, _, err := cfg.Store.Get(ctx, key)
+	data, _, err := blob.Get(ctx, cfg.Store, key, contract.MaxMarkerBytes)
 	if errors.Is(err, blob.ErrNotFound) {
 		return "its commit marker " + key + " is missing", nil
+	}
+	if large, ok := errors.AsType[*blob.TooLargeError](err); ok {
+		return fmt.Sprintf("its commit marker %s cannot be read: %v", key, large), nil
 	}
 	if err != nil {
 		return "", err

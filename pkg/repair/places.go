@@ -2,12 +2,15 @@ package repair
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/oklog/ulid/v2"
 
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -15,25 +18,44 @@ import (
 // of each group that was ever folded, and so it is no larger than it must be.
 type place struct {
 	entry    ulid.ULID
-	group    ulid.ULID
+	ofGroup  ulid.ULID
 	odd      string // the group where it is named by no ULID: by the number of its line
 	firstSeq int64
 	revision int64
 	events   int32
 	late     bool
+	refused  *refusal // of an entry that was refused as a whole
+}
+
+// refusal is why an entry was refused as a whole. The entry need not show it, so a
+// replay repeats it as it was recorded.
+type refusal struct {
+	reason, detail string
+	bytes          int64
 }
 
 func appendPlaces(places []place, rows []*state.Entry) []place {
 	for _, row := range rows {
 		p := place{firstSeq: row.FirstSeq, revision: row.Revision, events: row.Events, late: row.Outcome == state.Late}
+		if row.Group == compactor.WholeEntry {
+			p.refused = &refusal{row.Reason, row.Detail, row.Bytes}
+		}
 		p.entry, _ = ulid.ParseStrict(row.Entry) // the fold took it from the name of an object, which is one
 		var err error
-		if p.group, err = ulid.ParseStrict(row.Group); err != nil || p.group.String() != row.Group {
+		if p.ofGroup, err = ulid.ParseStrict(row.Group); err != nil || p.ofGroup.String() != row.Group {
 			p.odd = row.Group
 		}
 		places = append(places, p)
 	}
 	return places
+}
+
+// group returns the group at a place, which is read unless its entry was refused.
+func (p place) group(ctx context.Context, r *reader) (fold.Group, error) {
+	if p.refused != nil {
+		return compactor.Refused(p.entryID(), p.refused.reason, p.refused.detail, p.refused.bytes), nil
+	}
+	return r.group(ctx, p.entryID(), p.groupID())
 }
 
 func (p place) entryID() string { return p.entry.String() }
@@ -42,7 +64,7 @@ func (p place) groupID() string {
 	if p.odd != "" {
 		return p.odd
 	}
-	return p.group.String()
+	return p.ofGroup.String()
 }
 
 func (p place) String() string { return fmt.Sprintf("entry %s, group %s", p.entryID(), p.groupID()) }
@@ -52,11 +74,11 @@ func (p place) String() string { return fmt.Sprintf("entry %s, group %s", p.entr
 // other, and there is no such order.
 func inOrder(order []place) (problems []string) {
 	slices.SortFunc(order, func(a, b place) int {
-		return cmp.Or(a.entry.Compare(b.entry), a.group.Compare(b.group), strings.Compare(a.odd, b.odd))
+		return cmp.Or(a.entry.Compare(b.entry), a.ofGroup.Compare(b.ofGroup), strings.Compare(a.odd, b.odd))
 	})
 	for i, p := range order[min(1, len(order)):] {
 		before := order[i]
-		if p.entry == before.entry && p.group == before.group && p.odd == before.odd && p.firstSeq != before.firstSeq {
+		if p.entry == before.entry && p.ofGroup == before.ofGroup && p.odd == before.odd && p.firstSeq != before.firstSeq {
 			problems = append(problems, fmt.Sprintf("ledger: %s was folded twice, at %d and %d", p, before.firstSeq, p.firstSeq))
 		}
 	}

@@ -34,7 +34,7 @@ func (cfg Config) replay(ctx context.Context, order []place, from string, l *lea
 		if i%drainEvery == 0 {
 			out.state.Drain() // what has changed is of no interest, and would stay in memory
 		}
-		g, err := r.group(ctx, p.entryID(), p.groupID())
+		g, err := p.group(ctx, r)
 		if errors.Is(err, blob.ErrNotFound) || errors.Is(err, errNoGroup) {
 			out.lost = append(out.lost, fmt.Sprintf("ledger: %s is recorded and not there", p))
 			continue
@@ -108,6 +108,10 @@ func (r *reader) load(ctx context.Context, entry string) error {
 		return nil
 	}
 	data, err := r.entries.Read(ctx, entry)
+	if g, refused := compactor.RefusedRead(entry, err); refused {
+		r.entry, r.groups = entry, []fold.Group{g}
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -157,7 +157,7 @@ func (s store) Get(ctx context.Context, key string) ([]byte, blob.Object, error)
 		object blob.Object
 	}
 	g, err := op(ctx, s, "get", key, false, func() (got, error) {
-		data, object, err := s.p.machine.w.blobs.Get(context.Background(), key)
+		data, object, err := s.p.machine.w.blobs.Get(context.WithoutCancel(ctx), key)
 		return got{data, object}, err
 	})
 	return g.data, g.object, err

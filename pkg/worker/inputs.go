@@ -155,7 +155,7 @@ func (w *Worker) marker(ctx context.Context, key string) (*contract.Marker, erro
 	if m, ok := w.markers.get(key); ok {
 		return m, nil
 	}
-	data, err := w.get(ctx, key)
+	data, err := w.get(ctx, key, contract.MaxMarkerBytes)
 	if errors.Is(err, blob.ErrNotFound) {
 		return nil, err
 	}

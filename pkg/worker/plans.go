@@ -67,9 +67,12 @@ func (w *Worker) loadPlan(ctx context.Context, a *attempt) (*loadedPlan, error) 
 
 func (w *Worker) readPlan(ctx context.Context, a *attempt) (*loadedPlan, error) {
 	ref := a.env.PlanRef
-	data, err := w.get(ctx, ref)
+	data, err := w.get(ctx, ref, plan.MaxBytes)
 	if errors.Is(err, blob.ErrNotFound) || errors.Is(err, blob.ErrInvalid) {
 		return nil, refuse(CodePlanMissing, "read plan: %w", err)
+	}
+	if tooLarge(err) {
+		return nil, refuse(CodePlanUnreadable, "read plan: %w", err)
 	}
 	if err != nil {
 		return nil, fail(CodeStore, CategoryInfrastructure, fmt.Errorf("read plan: %w", err))
@@ -93,12 +96,18 @@ func (w *Worker) readPlan(ctx context.Context, a *attempt) (*loadedPlan, error) 
 // getTries is how often a read is tried whose answer says nothing for good.
 const getTries = 4
 
-// get reads an object; an error that may pass is tried again.
-func (w *Worker) get(ctx context.Context, key string) ([]byte, error) {
+// tooLarge reports whether an object was not read because of its size.
+func tooLarge(err error) bool {
+	_, large := errors.AsType[*blob.TooLargeError](err)
+	return large
+}
+
+// get reads an object of at most limit bytes. It repeats a read whose error may pass.
+func (w *Worker) get(ctx context.Context, key string, limit int64) ([]byte, error) {
 	wait := firstBackoff
 	for try := 1; ; try++ {
-		data, _, err := w.cfg.Store.Get(ctx, key)
-		if err == nil || errors.Is(err, blob.ErrNotFound) || errors.Is(err, blob.ErrInvalid) || try == getTries {
+		data, _, err := blob.Get(ctx, w.cfg.Store, key, limit)
+		if err == nil || errors.Is(err, blob.ErrNotFound) || errors.Is(err, blob.ErrInvalid) || tooLarge(err) || try == getTries {
 			return data, err
 		}
 		if stopped := w.cfg.Clock.Sleep(ctx, wait); stopped != nil {

@@ -30,6 +30,7 @@ func Run(t *testing.T, open func(t *testing.T) blob.Store) {
 		{"what was created is read back, described the same by every method", readsBack},
 		{"an object may be empty, and is not absent then", emptyObject},
 		{"an object may be large", largeObject},
+		{"an object above the caller's limit is not read", limitedGet},
 		{"create refuses a key that exists and leaves it as it is", createRefuses},
 		{"of racing creates exactly one wins and its content is stored", createRace},
 		{"a streamed create appears whole or not at all", streamedCreate},
@@ -152,6 +153,27 @@ func largeObject(t *testing.T, s blob.Store) {
 		require.NoError(t, errors.Join(err, r.Close()))
 		require.True(t, bytes.Equal(data, got), "Open of %q gives other bytes", key)
 	}
+}
+
+func limitedGet(t *testing.T, s blob.Store) {
+	ctx := t.Context()
+	_, err := s.Create(ctx, "a/limited", []byte("four"))
+	require.NoError(t, err)
+	for limit, allowed := range map[int64]bool{0: false, 3: false, 4: true, 5: true} {
+		data, o, err := blob.Get(ctx, s, "a/limited", limit)
+		if allowed {
+			require.NoError(t, err, "limit %d", limit)
+			require.Equal(t, "four", string(data))
+			require.EqualValues(t, 4, o.Size)
+			continue
+		}
+		var refused *blob.TooLargeError
+		require.ErrorAs(t, err, &refused, "limit %d", limit)
+		require.Equal(t, blob.TooLargeError{Key: "a/limited", Size: 4, Limit: limit}, *refused)
+		require.Nil(t, data)
+	}
+	_, _, err = blob.Get(ctx, s, "a/absent", 0)
+	require.ErrorIs(t, err, blob.ErrNotFound)
 }
 
 func createRefuses(t *testing.T, s blob.Store) {

@@ -22,6 +22,9 @@ func (s *Store) Get(ctx context.Context, key string) (_ []byte, _ blob.Object, e
 		return nil, blob.Object{}, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := blob.CheckSize(ctx, key, info.Size()); err != nil {
+		return nil, blob.Object{}, err
+	}
 	data := make([]byte, info.Size())
 	if _, err := io.ReadFull(f, data); err != nil {
 		return nil, blob.Object{}, s.failed("get", key, fmt.Errorf("the file has less than its %d bytes: %w", info.Size(), err))

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -170,6 +171,9 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, blob.Object, error
 		if err != nil {
 			return nil, blob.Object{}, err
 		}
+		if err := s.bounded(ctx, key, o.Size); err != nil {
+			return nil, blob.Object{}, errors.Join(err, r.Close())
+		}
 		data, err := io.ReadAll(r) // the checksum is compared at the end
 		if err = errors.Join(err, r.Close()); err == nil {
 			o.Size, o.CRC32C = int64(len(data)), blob.CRC32C(data)
@@ -179,6 +183,19 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, blob.Object, error
 			return nil, blob.Object{}, s.failed(ctx, "get", key, err, nil)
 		}
 	}
+}
+
+// bounded returns a [*blob.TooLargeError] for an object above the caller's limit. It asks
+// for the size when the answer did not say it.
+func (s *Store) bounded(ctx context.Context, key string, size int64) error {
+	if size >= 0 || blob.CheckSize(ctx, key, math.MaxInt64) == nil {
+		return blob.CheckSize(ctx, key, size)
+	}
+	described, err := s.Head(ctx, key)
+	if err != nil {
+		return err
+	}
+	return blob.CheckSize(ctx, key, described.Size)
 }
 
 // Open implements [blob.Store].

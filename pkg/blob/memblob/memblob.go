@@ -154,6 +154,9 @@ func (s *Store) entangled(key string) (other string, found bool) {
 // Get implements [blob.Store].
 func (s *Store) Get(ctx context.Context, key string) ([]byte, blob.Object, error) {
 	found, err := s.read(ctx, "get", key, &s.stats.Gets)
+	if err == nil {
+		err = blob.CheckSize(ctx, key, found.Size)
+	}
 	if err != nil {
 		return nil, blob.Object{}, err
 	}

@@ -1,0 +1,199 @@
+package compactor
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/servo-orchestration/servo/pkg/archive"
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+)
+
+// decode reads and decodes an entry. An entry that an older build refused may have
+// been archived since.
+func (c *Compactor) decode(ctx context.Context, e Entry, archived *archive.Reader) ([]fold.Group, error) {
+	if size := e.bytes(); size > ledger.MaxEntryBytes {
+		return []fold.Group{tooLarge(e.ID, size)}, nil
+	}
+	data := e.Data
+	if data == nil {
+		var err error
+		if e.refused {
+			data, err = archived.Read(ctx, e.ID)
+		} else {
+			data, err = ledger.Read(ctx, c.Store, ledger.Key(c.Domain, e.ID))
+		}
+		if g, refused := RefusedRead(e.ID, err); refused {
+			return []fold.Group{g}, nil
+		}
+		if errors.Is(err, blob.ErrNotFound) {
+			return nil, nil // announced by mistake, or archived since: there is nothing to fold
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return c.Decode(e.ID, data), nil
+}
+
+// WholeEntry is the group id under which ledger_entries records an entry that is refused
+// as a whole, before the fold sees a group of it. No line of an entry can claim it.
+const WholeEntry = "entry"
+
+// Refused returns the group that stands for an entry which is refused as a whole: one
+// dead letter with a reason and a detail. Why it was refused may not be visible in the
+// entry's bytes, so a replay takes reason, detail and size from the recorded row.
+func Refused(entry, reason, detail string, size int64) fold.Group {
+	return fold.Group{Entry: entry, ID: WholeEntry, Reason: reason, Detail: detail, Bytes: size}
+}
+
+// RefusedRead returns the group of an entry that can never be read, by the error of
+// reading it: false when another try may succeed.
+func RefusedRead(entry string, err error) (fold.Group, bool) {
+	if large, ok := errors.AsType[*blob.TooLargeError](err); ok {
+		return tooLarge(entry, large.Size), true
+	}
+	return fold.Group{}, false
+}
+
+func tooLarge(entry string, size int64) fold.Group {
+	detail := fmt.Sprintf("the entry has %d bytes, at most %d are allowed: it was not read", size, ledger.MaxEntryBytes)
+	return Refused(entry, event.ReasonTooLarge, detail, size)
+}
+
+// Decode returns the groups of an entry, as the fold takes them. An entry above the
+// limit of events is one group, which is refused.
+func Decode(entry string, data []byte) []fold.Group {
+	lines := event.DecodeEntry(data)
+	if len(lines) > event.MaxEntryEvents {
+		detail := fmt.Sprintf("the entry has more than %d events", event.MaxEntryEvents)
+		return []fold.Group{Refused(entry, event.ReasonTooLarge, detail, int64(len(data)))}
+	}
+	decoded := event.Groups(lines)
+	if len(decoded) == 0 {
+		return []fold.Group{{
+			Entry: entry, ID: "line-0", Reason: event.ReasonMalformed, Detail: "the entry has no lines",
+			Bytes: int64(len(data)),
+		}}
+	}
+	groups := make([]fold.Group, len(decoded))
+	for i, g := range decoded {
+		groups[i] = fold.Group{Entry: entry, ID: g.ID, Events: g.Events, Bytes: g.Bytes}
+		if g.Err != nil {
+			groups[i].Reason, groups[i].Detail = g.Err.Reason, g.Err.Detail
+		}
+	}
+	return groups
+}
+
+// FetchPlans reads the plans that groups name by reference. A plan that cannot
+// be read now is an error, to be tried again; one that can never be read is
+// handed to the fold as such.
+func FetchPlans(ctx context.Context, store blob.Store, d ids.Domain, groups []fold.Group) error {
+	for i := range groups {
+		for _, e := range groups[i].Events {
+			p, ok := e.Payload.(*event.PlanCreated)
+			if !ok || len(p.Tasks) > 0 || p.PlanRef == "" {
+				continue
+			}
+			fetched, err := fetchPlan(ctx, store, d, p.PlanRef)
+			if err != nil {
+				return err
+			}
+			if groups[i].Plans == nil {
+				groups[i].Plans = map[string]fold.Plan{}
+			}
+			groups[i].Plans[p.PlanRef] = fetched
+		}
+	}
+	return nil
+}
+
+// PlanPrefix is what the keys of a domain's plans begin with.
+func PlanPrefix(d ids.Domain) string { return "plans/" + d.Path() + "/" }
+
+func fetchPlan(ctx context.Context, store blob.Store, d ids.Domain, ref string) (fold.Plan, error) {
+	if !strings.HasPrefix(ref, PlanPrefix(d)) {
+		return fold.Plan{Err: "the plan " + ref + " is not one of this domain"}, nil
+	}
+	data, _, err := blob.Get(ctx, store, ref, event.MaxPlanBytes)
+	if errors.Is(err, blob.ErrNotFound) || errors.Is(err, blob.ErrInvalid) {
+		return fold.Plan{Err: "the plan " + ref + " does not exist"}, nil
+	}
+	if large, ok := errors.AsType[*blob.TooLargeError](err); ok {
+		return fold.Plan{Err: fmt.Sprintf("the plan %s has %d bytes; at most %d are allowed", ref, large.Size, large.Limit)}, nil
+	}
+	if err != nil {
+		return fold.Plan{}, fmt.Errorf("read plan: %w", err)
+	}
+	var doc struct {
+		Tasks []event.TaskDef `json:"tasks"`
+	}
+	err = countTasks(data)
+	if err == nil {
+		err = json.Unmarshal(data, &doc)
+	}
+	if err != nil {
+		return fold.Plan{Err: fmt.Sprintf("the plan %s cannot be decoded: %v", ref, err)}, nil
+	}
+	if err := event.ValidateTasks(doc.Tasks); err != nil {
+		return fold.Plan{Err: fmt.Sprintf("the plan %s is not valid: %v", ref, err)}, nil
+	}
+	return fold.Plan{Tasks: doc.Tasks}, nil
+}
+
+const (
+	// maxPlanTasks is the most tasks of a plan that is decoded: package plan makes no
+	// larger one. Three bytes of text are a task of hundreds of bytes in memory.
+	maxPlanTasks = 200_000
+	// uncounted is up to how many bytes a plan is decoded without counting its tasks.
+	uncounted = 1 << 20
+)
+
+// countTasks returns an error for a large document that has too many tasks to be decoded.
+// It keeps nothing in memory.
+func countTasks(data []byte) error {
+	if len(data) <= uncounted {
+		return nil
+	}
+	d := jsontext.NewDecoder(bytes.NewReader(data))
+	if _, err := d.ReadToken(); err != nil {
+		return err
+	}
+	for d.PeekKind() == '"' {
+		name, err := d.ReadToken()
+		if err != nil {
+			return err
+		}
+		if !strings.EqualFold(name.String(), "tasks") || d.PeekKind() != '[' { // json.Unmarshal ignores case
+			if err := d.SkipValue(); err != nil {
+				return err
+			}
+			continue
+		}
+		if _, err := d.ReadToken(); err != nil {
+			return err
+		}
+		for n := 0; d.PeekKind() != ']'; n++ {
+			if n == maxPlanTasks {
+				return fmt.Errorf("it has more than %d tasks", maxPlanTasks)
+			}
+			if err := d.SkipValue(); err != nil {
+				return err
+			}
+		}
+		if _, err := d.ReadToken(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -32,6 +33,7 @@ type starter struct {
 }
 
 func newStarter() *starter {
+	adoptOrphans()
 	s := &starter{requests: make(chan func()), done: make(chan struct{})}
 	go func() {
 		defer close(s.done)
@@ -55,21 +57,60 @@ func (s *starter) close() {
 	<-s.done
 }
 
-// process is a command and all that it started, as long as they stay in its
-// process group.
-type process struct{ cmd *exec.Cmd }
+// process is a command and all that it started.
+type process struct {
+	w   *Worker
+	cmd *exec.Cmd
+	// tag is a text in the command's environment that no other command has.
+	tag string
+	// started is when it started, on the system's clock.
+	started uint64
+}
 
-// launch starts a program in a process group of its own, without a shell.
-func (w *Worker) launch(cmd *exec.Cmd) (*process, error) {
+// launch starts a program in a process group of its own, without a shell. The tag tells
+// the processes that it starts from those of other commands.
+func (w *Worker) launch(cmd *exec.Cmd, tag string) (*process, error) {
 	cmd.SysProcAttr, cmd.WaitDelay = newProcessGroup(), drainTime
+	w.commands.mu.Lock()
+	defer w.commands.mu.Unlock() // a command that has started is in the list
 	if err := w.starter.start(cmd); err != nil {
 		return nil, err
 	}
-	return &process{cmd}, nil
+	p := &process{w: w, cmd: cmd, tag: tag, started: startedAt(cmd.Process.Pid)}
+	if w.commands.running == nil {
+		w.commands.running = map[*process]bool{}
+	}
+	w.commands.running[p] = true
+	return p, nil
+}
+
+// commands are the commands that a worker runs.
+type commands struct {
+	mu      sync.Mutex
+	running map[*process]bool
+}
+
+// startedBy reports whether a running command is old enough to have started a process.
+func (c *commands) startedBy(started uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p := range c.running {
+		if p.started <= started {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *commands) remove(p *process) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.running, p)
 }
 
 // wait waits for the process to end; when ctx is done first, it asks it to end,
-// and then makes it. Nothing of the group is left afterwards.
+// and then makes it. Nothing that it started is left afterwards, on Linux even if it left the
+// group or the session.
 func (p *process) wait(ctx context.Context, c clock.Clock) error {
 	pid := p.cmd.Process.Pid
 	exited := make(chan struct{})
@@ -91,9 +132,13 @@ func (p *process) wait(ctx context.Context, c clock.Clock) error {
 	}
 	// The leader is dead and not yet reaped: its number is still that of its group.
 	signalGroup(pid, syscall.SIGKILL)
+	p.w.commands.remove(p)
+	if left := p.killEscaped(p.w.commands.startedBy); left > 0 {
+		p.w.cfg.Logger.WarnContext(ctx, "processes that a command left behind cannot be killed", "command", p.cmd.Args[0], "processes", left)
+	}
 	err := p.cmd.Wait()
 	if errors.Is(err, exec.ErrWaitDelay) {
-		return nil // it ended well; a process that left its group holds its output open
+		return nil // it ended well; a process that could not be killed holds its output open
 	}
 	return err
 }

@@ -25,7 +25,7 @@ const beWorker = "be-a-worker"
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == beWorker {
 		w := &Worker{starter: newStarter()}
-		if _, err := w.launch(&exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", os.Args[2]}, Dir: "/"}); err != nil {
+		if _, err := w.launch(&exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", os.Args[2]}, Dir: "/"}, ""); err != nil {
 			panic(err)
 		}
 		select {}

@@ -103,6 +103,8 @@ type Worker struct {
 	cfg     Config
 	scratch *scratch
 	starter *starter
+	// commands are those that run.
+	commands commands
 	slots   chan struct{}
 
 	plans   *cache[*loadedPlan]

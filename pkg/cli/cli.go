@@ -137,6 +137,8 @@ type app struct {
 	logger *slog.Logger
 	style  style
 	signal *signals
+	// redactor hides secrets in what goes to standard error.
+	redactor secret.Redactor
 	// quiet holds back the log.
 	quiet atomic.Bool
 }
@@ -186,7 +188,9 @@ func (a *app) exit(ctx context.Context, err error) int {
 }
 
 // note tells the user something that is not data.
-func (a *app) note(format string, args ...any) { fmt.Fprintf(a.Stderr, format+"\n", args...) }
+func (a *app) note(format string, args ...any) {
+	fmt.Fprintf(a.redactor.Writer(a.Stderr), format+"\n", args...)
+}
 
 // signals hands signals to whoever has asked for them last.
 type signals struct {
@@ -245,7 +249,7 @@ func (a *app) setup(cmd *cobra.Command, _ []string) error {
 	if err := level.UnmarshalText([]byte(a.logLevel)); err != nil {
 		return usagef("unknown log level %q: choose one of debug, info, warn, error", a.logLevel)
 	}
-	a.logger = slog.New(&logHandler{slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level}), &a.quiet})
+	a.logger = slog.New(&logHandler{slog.NewTextHandler(a.redactor.Writer(a.Stderr), &slog.HandlerOptions{Level: level}), &a.quiet})
 	if err = checkTraces(&a.traces); err != nil {
 		return err
 	}

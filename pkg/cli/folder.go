@@ -112,7 +112,7 @@ func (a *app) options(p *project.Project) embedded.Options {
 	}
 	o := embedded.Options{
 		Dir: state, Domain: p.Domain, Concurrency: p.Workers.Concurrency, DuckDB: worker.DuckDB{Threads: p.Workers.Threads},
-		Clock: a.Clock, Logger: a.logger, Environ: a.Environ, Secrets: a.secretSources().Resolve, Program: a.Program,
+		Clock: a.Clock, Logger: a.logger, Environ: a.Environ, Secrets: a.secretSources().Resolve, Redactor: &a.redactor, Program: a.Program,
 		Traces: a.tracer,
 	}
 	if p.Workers.MemoryLimit > 0 {

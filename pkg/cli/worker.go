@@ -111,7 +111,7 @@ func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 	defer service.Flush(ctx, traces, logger)
 	w, err := worker.Open(worker.Config{
 		Store: objects, Clock: a.Clock, Nonce: ids.NewSource(a.Clock.Now, nil).New, Keyring: keys, WorkerID: f.name,
-		ScratchDir: f.scratch, Logger: logger, Traces: traces, Environ: a.Environ, Secrets: a.secretSources().Resolve,
+		ScratchDir: f.scratch, Logger: logger, Traces: traces, Environ: a.Environ, Secrets: a.secretSources().Resolve, Redactor: &a.redactor,
 		ServoBin:      a.Program,
 		MaxConcurrent: f.concurrency, DuckDB: worker.DuckDB{MemoryLimit: f.memory, Threads: f.threads},
 		Executor: f.executor, Project: f.project,
@@ -136,7 +136,7 @@ func (a *app) workerLogger(store, project string) *slog.Logger {
 	}
 	level := new(slog.LevelVar)
 	_ = level.UnmarshalText([]byte(a.logLevel)) // setup has seen that it is one
-	return service.NewLogger(a.Stderr, level, true, project).With(slog.String("service", "servo-worker"))
+	return service.NewLogger(a.redactor.Writer(a.Stderr), level, true, project).With(slog.String("service", "servo-worker"))
 }
 
 // workerStore is the name of a worker's store, and the signing keys. It also fills in

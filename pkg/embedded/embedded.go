@@ -40,6 +40,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/queue/localqueue"
+	"github.com/servo-orchestration/servo/pkg/secret"
 	"github.com/servo-orchestration/servo/pkg/service"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -65,6 +66,8 @@ type Options struct {
 	Environ []string
 	// Secrets gives the value that a reference to a secret stands for: see [worker.Config].
 	Secrets func(ctx context.Context, reference string) (string, error)
+	// Redactor hides secrets in what this process logs; nil: one of the worker's own.
+	Redactor *secret.Redactor
 	// Program is the path of the servo program, which commands find as SERVO_BIN.
 	Program string
 	// WorkerURL is where a worker serves that executes the tasks; "": one in this
@@ -258,7 +261,7 @@ func (s *Stack) buildWorker(keys contract.Keyring) (err error) {
 		Store: p.Store, Clock: p.Clock, Nonce: p.IDs.New, Keyring: keys, HTTPClient: newClient(),
 		WorkerID:   fmt.Sprintf("local-%d", os.Getpid()),
 		ScratchDir: filepath.Join(s.opts.Dir, scratchDir),
-		Logger:     p.Logger, Traces: s.opts.Traces, Environ: s.opts.Environ, Secrets: s.opts.Secrets, ServoBin: s.opts.Program,
+		Logger:     p.Logger, Traces: s.opts.Traces, Environ: s.opts.Environ, Secrets: s.opts.Secrets, Redactor: s.opts.Redactor, ServoBin: s.opts.Program,
 		HeartbeatEvery: heartbeatEvery, MaxConcurrent: s.concurrency(""),
 		DuckDB: s.opts.DuckDB,
 	})

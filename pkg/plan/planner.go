@@ -25,6 +25,8 @@ var errTooMany = fmt.Errorf("the run has more than %d tasks: select fewer assets
 type Request struct {
 	// Root is the absolute folder of the project, for workers on the same machine.
 	Root string
+	// Data are the folders below Root that queries may read; empty: the default.
+	Data []string
 	// Assets are all assets of the project, in any order.
 	Assets []Asset
 	// Select are the assets to make; All means every one.
@@ -56,7 +58,10 @@ func Build(r Request) (*Plan, error) {
 	if err := b.selectAssets(order); err != nil {
 		return nil, err
 	}
-	b.plan = &Plan{SchemaVersion: SchemaVersion, Root: r.Root, Assets: make(map[string]Work, len(b.order))}
+	b.plan = &Plan{
+		SchemaVersion: SchemaVersion, Root: r.Root, Data: r.Data, SecretVariables: secretVariables(r.Assets),
+		Assets: make(map[string]Work, len(b.order)),
+	}
 	b.addOrder(order)
 	b.shareInputs()
 	for _, key := range order {

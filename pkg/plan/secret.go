@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -48,6 +49,9 @@ func ParseSecret(reference string) (Secret, error) {
 		if WorkersOwn(name) {
 			return s, fmt.Errorf("the variable %s is the worker's own", name)
 		}
+		if name == "PATH" {
+			return s, errors.New("every command needs PATH, and a variable that a secret is taken from is given to no other command")
+		}
 	case SecretGCP:
 		if !secretGCP.MatchString(name) {
 			return s, errors.New("gcp: takes projects/PROJECT/secrets/SECRET, with /versions/VERSION or without")
@@ -59,6 +63,29 @@ func ParseSecret(reference string) (Secret, error) {
 		return s, errors.New("must be file:NAME, env:VARIABLE or gcp:projects/PROJECT/secrets/SECRET")
 	}
 	return s, nil
+}
+
+// secretVariables are the variables of workers that the secrets of assets are taken from,
+// sorted.
+func secretVariables(assets []Asset) []string {
+	var names []string
+	for i := range assets {
+		names = append(names, assets[i].Work.SecretVariables()...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// SecretVariables are the variables of workers that the asset's secrets are taken from,
+// in any order.
+func (w *Work) SecretVariables() []string {
+	var names []string
+	for _, reference := range w.Secrets {
+		if s, err := ParseSecret(reference); err == nil && s.Provider == SecretEnv {
+			names = append(names, s.Name)
+		}
+	}
+	return names
 }
 
 // reservedPrefix begins the variables that Servo sets, and those that it reads.

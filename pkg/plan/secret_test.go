@@ -122,3 +122,18 @@ const (
 	olderSHA         = "75042bd075125f17b1ca23bf2fbfb8140bb124c0f23e14628555364e7f8df770"
 	olderFingerprint = "4107ff46c9cb403338623f8725f757a69746df19db5154562afee79ef16ad062"
 )
+
+// A worker learns from any plan which variables hold secrets, also from that of a run
+// without the assets that ask for them.
+func TestPlansListSecretVariables(t *testing.T) {
+	assets := weather()
+	assets[0].Work = plan.Work{Command: []string{"sh"}, Secrets: map[string]string{"A": "env:TOKEN", "B": "file:x", "C": "env:PASSWORD"}}
+	p := build(t, plan.Request{Root: "/p", Assets: assets, Select: keys("analytics/monthly"), Materialized: made("clean/daily 2012-01-01")})
+	require.Equal(t, []string{"PASSWORD", "TOKEN"}, p.SecretVariables)
+	require.NotContains(t, p.Assets, assets[0].Key.String())
+	repeated, err := plan.Retry(p, []string{p.Tasks[0].TaskKey}, nil)
+	require.NoError(t, err)
+	require.Equal(t, p.SecretVariables, repeated.SecretVariables)
+	_, err = plan.ParseSecret("env:PATH")
+	require.ErrorContains(t, err, "every command needs PATH")
+}

@@ -4,6 +4,9 @@
 package plan
 
 import (
+	"path"
+	"strings"
+
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
@@ -16,6 +19,11 @@ type Plan struct {
 	SchemaVersion int `json:"schema_version"` // 1
 	// Root is the absolute folder of the project's files, for workers on the same machine.
 	Root string `json:"root,omitempty"`
+	// Data are the folders, relative to Root, whose files queries may read; empty: "data".
+	Data []string `json:"data,omitempty"`
+	// SecretVariables are the variables of workers that the project's secrets are taken
+	// from, of all its assets: no command inherits them.
+	SecretVariables []string `json:"secret_variables,omitempty"`
 	// Assets are what the tasks compute, by asset key.
 	Assets map[string]Work `json:"assets"`
 	// Tasks are in topological order.
@@ -42,6 +50,35 @@ func (p *Plan) setSource(asset string, source Source) {
 		p.Sources = map[string]Source{}
 	}
 	p.Sources[asset] = source
+}
+
+// defaultDataFolder is the data folder of a project that does not say another.
+const defaultDataFolder = "data"
+
+// DataFolders are the folders, relative to Root, whose files queries may read.
+func (p *Plan) DataFolders() []string {
+	if len(p.Data) == 0 {
+		return []string{defaultDataFolder}
+	}
+	return p.Data
+}
+
+// ValidDataFolder reports whether a name is one of a folder below the project's, or
+// of the project itself ("."). It is written with slashes, without "..", and no part of it
+// begins with a dot.
+func ValidDataFolder(name string) bool {
+	if name == "." {
+		return true
+	}
+	if name == "" || path.IsAbs(name) || path.Clean(name) != name || strings.ContainsAny(name, "*?[\\") {
+		return false
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if strings.HasPrefix(part, ".") {
+			return false
+		}
+	}
+	return true
 }
 
 // Work is how an asset is computed: exactly one of SQL and Command.

@@ -179,7 +179,7 @@ func (a *attempt) environ(t *work, secrets []string, inputs []input, output stri
 	if err != nil {
 		return nil, refuse(CodePlanUnreadable, "task %s: %w", t.task.TaskKey, err)
 	}
-	env := a.inherited(t)
+	env := a.inherited()
 	for _, name := range slices.Sorted(maps.Keys(t.Env)) {
 		env = append(env, name+"="+t.Env[name])
 	}

@@ -32,6 +32,7 @@ func (a *attempt) task(ctx context.Context) (*work, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.mask = a.w.cfg.Redactor.Mask()
 	i, ok := p.at[a.env.TaskKey]
 	if !ok {
 		return nil, refuse(CodePlanUnreadable, "task %s is not in the plan %s", a.env.TaskKey, a.env.PlanRef)
@@ -89,6 +90,7 @@ func (w *Worker) readPlan(ctx context.Context, a *attempt) (*loadedPlan, error) 
 	for i := range decoded.Tasks {
 		p.at[decoded.Tasks[i].TaskKey] = i
 	}
+	w.learnSecrets(p.Plan)
 	w.plans.put(ref, p, int64(3*len(data))+int64(64*len(p.at)))
 	return p, nil
 }

@@ -29,7 +29,7 @@ func (a *attempt) findSecrets(ctx context.Context, t *work) ([]string, error) {
 		}
 		variables, values = append(variables, name+"="+value), append(values, value)
 	}
-	a.mask = secret.NewMask(values)
+	a.mask = a.w.cfg.Redactor.Mask(values...)
 	return variables, nil
 }
 
@@ -55,18 +55,38 @@ func secretFailure(name string, err error) error {
 	return &failure{CodeSecretUnavailable, CategoryInfrastructure, true, fmt.Errorf("%s: %w", name, err)}
 }
 
-// inherited is what the command has of the worker's environment: not what is the worker's
-// alone, nor what its secrets are taken from, which it finds under the names that it gave.
-func (a *attempt) inherited(t *work) []string {
-	sources := map[string]bool{}
-	for _, reference := range t.Secrets {
-		if ref, err := plan.ParseSecret(reference); err == nil && ref.Provider == plan.SecretEnv {
-			sources[ref.Name] = true
+// learnSecrets notes the variables that a plan's project takes secrets from: no command of
+// this worker inherits them from now on, and their values are hidden in all logs.
+func (w *Worker) learnSecrets(p *plan.Plan) {
+	names := slices.Clone(p.SecretVariables)
+	for key := range p.Assets {
+		work := p.Assets[key]
+		names = append(names, work.SecretVariables()...)
+	}
+	if len(names) == 0 {
+		return
+	}
+	w.mu.Lock()
+	for _, name := range names {
+		w.sources[name] = true
+	}
+	w.mu.Unlock()
+	for _, name := range names {
+		if value := lookup(w.cfg.Environ, name); value != "" {
+			w.cfg.Redactor.Add(value)
 		}
 	}
+}
+
+// inherited is what the command has of the worker's environment: not what is the worker's
+// alone, nor what secrets are taken from. A command that asks for such a secret finds it
+// under the name that it gave.
+func (a *attempt) inherited() []string {
+	a.w.mu.Lock()
+	defer a.w.mu.Unlock()
 	var env []string
 	for _, entry := range a.w.cfg.Environ {
-		if name, _, _ := strings.Cut(entry, "="); !plan.WorkersOwn(name) && !sources[name] {
+		if name, _, _ := strings.Cut(entry, "="); !plan.WorkersOwn(name) && !a.w.sources[name] {
 			env = append(env, entry)
 		}
 	}

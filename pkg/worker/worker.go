@@ -28,6 +28,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/secret"
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
@@ -72,6 +73,10 @@ type Config struct {
 	// Secrets gives the value that a reference to a secret stands for, in memory only. An error that is
 	// [secret.ErrRefused] ends the task; others may pass. It may be nil: there are no secrets.
 	Secrets func(ctx context.Context, reference string) (string, error)
+	// Redactor hides secrets in what the process logs. The worker adds the values of the
+	// variables that projects take secrets from, and hides them in the logs of all tasks. It
+	// may be nil.
+	Redactor *secret.Redactor
 	// ServoBin is the servo program, which commands find as SERVO_BIN.
 	ServoBin string
 	// MaxConcurrent is how many tasks run at once; 0: as many as there are CPUs.
@@ -105,7 +110,7 @@ type Worker struct {
 	starter *starter
 	// commands are those that run.
 	commands commands
-	slots   chan struct{}
+	slots    chan struct{}
 
 	plans   *cache[*loadedPlan]
 	markers *cache[*contract.Marker]
@@ -121,6 +126,8 @@ type Worker struct {
 	mu      sync.Mutex
 	closing bool
 	jobs    map[string]*job // by attempt id
+	// sources are the variables that the plans of this worker take secrets from.
+	sources map[string]bool
 }
 
 // Open makes a worker and its scratch folder, and removes what dead workers
@@ -137,7 +144,7 @@ func Open(cfg Config) (*Worker, error) {
 	return &Worker{
 		cfg: cfg, scratch: dir, starter: newStarter(), slots: make(chan struct{}, cfg.MaxConcurrent),
 		plans: newCache[*loadedPlan](planBudget), markers: newCache[*contract.Marker](markerBudget),
-		ctx: ctx, kill: kill, drain: make(chan struct{}), jobs: map[string]*job{},
+		ctx: ctx, kill: kill, drain: make(chan struct{}), jobs: map[string]*job{}, sources: map[string]bool{},
 	}, nil
 }
 
@@ -153,6 +160,9 @@ func (c *Config) complete() error {
 	}
 	if err := c.Keyring.Validate(); err != nil {
 		return err
+	}
+	if c.Redactor == nil {
+		c.Redactor = &secret.Redactor{}
 	}
 	if c.MaxConcurrent <= 0 {
 		c.MaxConcurrent = runtime.NumCPU()

@@ -49,6 +49,9 @@ retries: {max_attempts: 5}
 run: {command: [sh, tell.sh]}
 secrets: {KEY: gcp:projects/p/secrets/k}
 `,
+	"assets/raw/other.yaml": `
+run: {command: [env]}
+`,
 	"assets/raw/query.sql": "SELECT '" + beside + "' AS told",
 	"tell.sh": `
 echo ` + beside + ` "$FILED" "$ENVIRONED" "$KEY"

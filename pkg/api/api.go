@@ -27,6 +27,8 @@ type Project struct {
 	Name   string
 	Root   string
 	Assets []plan.Asset
+	// Data are the folders that queries may read: see [plan.Request].
+	Data []string
 	// MaxParallelism limits each run; 0: no limit of its own.
 	MaxParallelism int32
 }

@@ -213,7 +213,7 @@ func (h handler) start(r *http.Request) (int, any, error) {
 	request := engine.RunRequest{
 		RunKey: body.RunKey, Labels: body.Labels, MaxParallelism: p.MaxParallelism,
 		Trigger: event.Trigger{Type: "manual", UserID: h.User},
-		Plan:    plan.Request{Root: p.Root, Assets: p.Assets, All: body.All, Upstream: body.Upstream},
+		Plan:    plan.Request{Root: p.Root, Data: p.Data, Assets: p.Assets, All: body.All, Upstream: body.Upstream},
 	}
 	if len(body.Assets) == 0 && !body.All {
 		return 0, nil, refuse(http.StatusBadRequest, `which assets? name some in "assets", or make all of them with "all": true; GET /v1/assets lists them`)

@@ -53,7 +53,7 @@ func (l *loaded) get() (*api.Project, error) {
 		return nil, errNoProject
 	}
 	p := l.project
-	return &api.Project{Name: p.Name, Root: p.Root, Assets: p.Assets, MaxParallelism: p.MaxParallelism}, nil
+	return &api.Project{Name: p.Name, Root: p.Root, Data: p.Data, Assets: p.Assets, MaxParallelism: p.MaxParallelism}, nil
 }
 
 func (l *loaded) set(p *project.Project, problem error) (before *project.Project) {

@@ -85,7 +85,7 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	request.Plan.Root, request.Plan.Assets = p.Root, p.Assets
+	request.Plan.Root, request.Plan.Data, request.Plan.Assets = p.Root, p.Data, p.Assets
 	request.Trigger = event.Trigger{Type: "manual", UserID: a.User}
 	if request.MaxParallelism == 0 {
 		request.MaxParallelism = p.MaxParallelism

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"math"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"gopkg.in/yaml.v3"
@@ -48,6 +49,7 @@ func (l *loader) readConfig() {
 		"max_parallelism":      func(n *yaml.Node) { f.int32(n, "max_parallelism", 1, maxSlots, &p.MaxParallelism) },
 		"pools":                func(n *yaml.Node) { f.pools(n) },
 		"workers":              func(n *yaml.Node) { f.workers(n, &p.Workers) },
+		"data":                 func(n *yaml.Node) { f.dataFolders(n, &p.Data) },
 		"defaults":             func(n *yaml.Node) { f.defaults(n, &p.Defaults) },
 	})
 }
@@ -109,6 +111,22 @@ func (f yamlFile) workers(n *yaml.Node, w *Workers) {
 		"concurrency":  count("concurrency", &w.Concurrency),
 		"threads":      count("threads", &w.Threads),
 		"memory_limit": func(n *yaml.Node) { f.memory(n, &w.MemoryLimit) },
+	})
+}
+
+// dataFolders reads the folders whose files queries may read.
+func (f yamlFile) dataFolders(n *yaml.Node, to *[]string) {
+	f.each(n, "data", func(item *yaml.Node) {
+		name, ok := f.text(item, "an item of data")
+		if !ok {
+			return
+		}
+		if name = strings.TrimSuffix(name, "/"); !plan.ValidDataFolder(name) {
+			f.fail(item, "write data: [data, seeds]",
+				"the data folder %s must be a folder of the project, with slashes, without \"..\", hidden folders and * ? [", quoteShort(name))
+			return
+		}
+		*to = append(*to, name)
 	})
 }
 

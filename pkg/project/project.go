@@ -48,6 +48,8 @@ type Project struct {
 	MaxParallelism int32
 	Workers        Workers
 	Defaults       Defaults
+	// Data are the folders, relative to Root, whose files queries may read; empty: "data".
+	Data []string
 	// Assets are sorted by key, with the defaults filled in.
 	Assets []plan.Asset
 }

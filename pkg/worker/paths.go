@@ -23,8 +23,8 @@ type edit struct {
 	text string
 }
 
-// resolvePaths gives the query with paths below root. A query that the parser
-// does not take apart (PIVOT) is left as it is.
+// resolvePaths returns the query with paths below root. A query that the parser
+// does not take apart (PIVOT) is left as it is, and may read files.
 func (d *database) resolvePaths(ctx context.Context, query, root string, source plan.Source) (*resolvedQuery, error) {
 	var tree string
 	row := d.conn.QueryRowContext(ctx, "SELECT CAST(json_serialize_sql(CAST($1 AS VARCHAR)) AS VARCHAR)", query)
@@ -48,6 +48,7 @@ func (d *database) resolvePaths(ctx context.Context, query, root string, source 
 		return nil, sqlFailure(s.explain(bad, source))
 	}
 	if parsed.Error {
+		asWritten.reads = true
 		return asWritten, nil // DuckDB says it better when it runs it
 	}
 	if n := len(parsed.Statements); n != 1 {
@@ -59,12 +60,14 @@ func (d *database) resolvePaths(ctx context.Context, query, root string, source 
 	r := resolver{query: query, root: root}
 	r.walk(parsed.Statements[0])
 	text, edits := r.apply()
-	return &resolvedQuery{text: text, written: query, edits: edits}, nil
+	return &resolvedQuery{text: text, written: query, edits: edits, paths: r.paths, reads: r.reads}, nil
 }
 
 type resolver struct {
 	query, root string
 	edits       []edit
+	paths       []string
+	reads       bool
 }
 
 // walk finds the paths in a parse tree.
@@ -81,8 +84,11 @@ func (r *resolver) walk(node any) {
 		case "BASE_TABLE":
 			name, _ := n["table_name"].(string)
 			if n["schema_name"] == "" && n["catalog_name"] == "" {
+				r.reads = r.reads || strings.ContainsAny(name, "./")
 				r.path(n["query_location"], name)
 			}
+		case "SHOW_REF":
+			r.reads = true // SUMMARIZE 'data/x.csv' has the file's name as its own
 		}
 		for _, child := range n {
 			r.walk(child)
@@ -95,6 +101,7 @@ func (r *resolver) function(node any) {
 	call, _ := node.(map[string]any)
 	name, _ := call["function_name"].(string)
 	name = strings.ToLower(name)
+	r.reads = r.reads || !slices.Contains([]string{"range", "generate_series", "unnest", "repeat", "repeat_row"}, name)
 	if !strings.HasPrefix(name, "read_") && !strings.HasPrefix(name, "parquet_") && name != "sniff_csv" && name != "glob" {
 		return
 	}
@@ -125,7 +132,11 @@ func (r *resolver) argument(node any) {
 // path puts the root before a relative path whose literal is at location.
 func (r *resolver) path(location any, path string) {
 	at, ok := location.(float64)
-	if !ok || at < 0 || int(at) >= len(r.query) || path == "" || filepath.IsAbs(path) || strings.Contains(path, "://") {
+	if filepath.IsAbs(path) {
+		r.paths = append(r.paths, path)
+		return
+	}
+	if !ok || at < 0 || int(at) >= len(r.query) || path == "" || strings.Contains(path, "://") {
 		return
 	}
 	rest := r.query[int(at):]
@@ -139,6 +150,7 @@ func (r *resolver) path(location any, path string) {
 		return // a table's name, or a literal in another notation
 	}
 	r.edits = append(r.edits, edit{int(at) + 1, prefix})
+	r.paths = append(r.paths, filepath.Join(r.root, path))
 }
 
 // looksLikeFile tells "data/x.csv" from a table whose name needs quotes.

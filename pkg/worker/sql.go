@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -80,11 +79,16 @@ func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) (made
 			err = sqlFailure(closeErr)
 		}
 	}()
-	if err := a.prepare(ctx, d, t, inputs); err != nil {
+	query, err := d.resolvePaths(ctx, strings.TrimRight(t.SQL, "; \t\r\n"), t.root, t.plan.Sources[t.task.AssetKey])
+	if err != nil {
+		a.output.printf("%v\n", err)
+		return nil, err
+	}
+	if err := a.prepare(ctx, d, t, inputs, query); err != nil {
 		return nil, err
 	}
 	target := filepath.Join(a.dir, outputName)
-	rows, err := d.copyTo(ctx, t, target)
+	rows, err := d.copyTo(ctx, t, query, target)
 	if err != nil {
 		a.output.printf("%v\n", err)
 		return nil, err
@@ -99,12 +103,8 @@ func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) (made
 
 // copyTo writes the result of the task's query to a Parquet file. Its errors say where in
 // the user's file they come from.
-func (d *database) copyTo(ctx context.Context, t *work, target string) (rows int64, err error) {
+func (d *database) copyTo(ctx context.Context, t *work, query *resolvedQuery, target string) (rows int64, err error) {
 	source := t.plan.Sources[t.task.AssetKey]
-	query, err := d.resolvePaths(ctx, strings.TrimRight(t.SQL, "; \t\r\n"), t.root, source)
-	if err != nil {
-		return 0, err
-	}
 	description := query.within("DESCRIBE ", "")
 	columns, err := d.describe(ctx, description)
 	if err != nil {
@@ -123,17 +123,18 @@ func (d *database) copyTo(ctx context.Context, t *work, target string) (rows int
 	return 0, sqlFailure(err)
 }
 
-// prepare makes the inputs and the partition's values known to the query, and
-// then locks it in: it reads the project, its inputs and its own folder.
-func (a *attempt) prepare(ctx context.Context, d *database, t *work, inputs []input) error {
+// prepare makes the inputs and the partition's values known to the query, and then
+// confines it: it reads its inputs, the project's data folders, and its own scratch folder.
+func (a *attempt) prepare(ctx context.Context, d *database, t *work, inputs []input, query *resolvedQuery) error {
 	statements, err := variables(t)
 	if err != nil {
 		return err
 	}
-	folders := []string{a.dir}
-	if t.root != "" {
-		folders = append(folders, t.root)
+	readable, err := a.projectFiles(t, query)
+	if err != nil {
+		return err
 	}
+	folders := []string{a.dir, t.root}
 	for i := range inputs {
 		files, err := inputs[i].rows()
 		if err != nil {
@@ -146,23 +147,20 @@ func (a *attempt) prepare(ctx context.Context, d *database, t *work, inputs []in
 		for _, file := range files {
 			folders = append(folders, filepath.Dir(file))
 		}
+		readable.files = append(readable.files, files...)
 	}
 	for _, folder := range folders {
 		if strings.ContainsAny(folder, "*?[") {
 			return refuse(CodeInvalidInput, "the folder %s has one of * ? [ in its name, which DuckDB takes for a pattern: rename it", folder)
 		}
 	}
-	slices.Sort(folders)
-	statements = append(statements,
-		"SET allowed_directories = "+quoteList(slices.Compact(folders)),
-		"SET enable_external_access = false",
-		"SET lock_configuration = true")
 	for _, statement := range statements {
 		if _, err := d.exec(ctx, statement); err != nil {
 			return sqlFailure(fmt.Errorf("prepare the query: %w", err))
 		}
 	}
-	return nil
+	readable.directories = append(readable.directories, a.dir)
+	return d.lock(ctx, readable)
 }
 
 // variables are the statements that set the partition's values, and the
@@ -229,7 +227,8 @@ func sqlFailure(err error) error {
 	case e.kind == kindMemory:
 		return &failure{CodeOutOfMemory, CategoryResource, true, text}
 	case e.kind == kindPermission:
-		text = fmt.Errorf("%w\n\nA query reads its inputs and the project's files. Name files relative to the project: a path that is put "+
+		text = fmt.Errorf("%w\n\nA query reads its inputs, and files in the project's data folders: \"data\", or those that servo.yaml lists "+
+			"under `data`. Names that begin with a dot are hidden from it. Name files relative to the project: a path that is put "+
 			"together begins with a literal, as in 'data/' || getvariable('date') || '.csv'.", text)
 	}
 	return &failure{CodeSQL, CategoryUser, !e.final(), text}

@@ -110,6 +110,10 @@ type resolvedQuery struct {
 	// written is the query as the user wrote it; edits are what was put into it, by offset.
 	written string
 	edits   []edit
+	// paths are the files that it names by literals; reads says that it may read files that
+	// are not its inputs.
+	paths []string
+	reads bool
 }
 
 // within puts text around the query.

@@ -1,0 +1,112 @@
+package worker_test
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/worker"
+)
+
+// confined is a world whose state folder lies in its project, as servo has it, and whose
+// queries are the given ones, an asset each.
+func confined(t *testing.T, state string, data []string, queries map[string]string) *world {
+	t.Helper()
+	assets, tasks := map[string]plan.Work{}, []plan.Task{}
+	for _, name := range slices.Sorted(maps.Keys(queries)) {
+		key := "q/" + name
+		assets[key] = query(queries[name])
+		tasks = append(tasks, task(key, "", nil))
+	}
+	w := newWorld(t, nil, assets, tasks...)
+	store, err := fileblob.Open(filepath.Join(w.root, state), fileblob.Options{NoSync: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	w.store, w.config.Store, w.config.ScratchDir = store, store, filepath.Join(w.root, state, "scratch")
+	w.worker, w.server = w.open(w.config)
+	w.plan.Data = data
+	w.storePlan()
+	w.file(state+"/keys.json", "a signing key")
+	w.file(".env", "PASSWORD=x")
+	w.file("servo.yaml", "")
+	w.file("seeds/x.csv", "v\n3\n")
+	w.file("data/x.csv", "v\n7\n")
+	w.file("data/deep/y.csv", "v\n8\n")
+	return w
+}
+
+// Seen to fail: read_text('.servo/keys.json') returned the signing keys.
+func TestQueriesCannotReadBeyondDataFolders(t *testing.T) {
+	queries := map[string]string{
+		"keys":      "FROM read_text('.servo/keys.json')",
+		"up":        "FROM read_text('data/../.servo/keys.json')",
+		"root":      "FROM read_text(getvariable('servo_root') || '/.servo/keys.json')",
+		"all":       "FROM glob('**')",
+		"inside":    "FROM glob('.servo/**')",
+		"env":       "FROM read_text('.env')",
+		"hidden":    "FROM read_text('data/.hidden.csv')",
+		"below":     "FROM read_text('data/.git/config')",
+		"pattern":   "FROM read_text('data/?git/*')",
+		"link":      "FROM read_text('data/link.txt')",
+		"folder":    "FROM read_text('data/linked/keys.json')",
+		"config":    "FROM read_text('servo.yaml')",
+		"seeds":     "FROM read_csv('seeds/x.csv')",
+		"pivoted":   "FROM (PIVOT (FROM read_text(getvariable('servo_root') || '/.env')) ON filename IN ('x') USING max(content))",
+		"summary":   "FROM (SUMMARIZE 'seeds/x.csv')",
+		"elsewhere": "FROM read_text('/etc/passwd')",
+	}
+	w := confined(t, ".servo", nil, queries)
+	w.file("data/.hidden.csv", "v\n9\n")
+	w.file("data/.git/config", "x")
+	require.NoError(t, os.Symlink("../.servo/keys.json", filepath.Join(w.root, "data/link.txt")))
+	require.NoError(t, os.Symlink("../.servo", filepath.Join(w.root, "data/linked")))
+	for name := range queries {
+		got := w.failed("q/" + name)
+		require.Equal(t, worker.CodeSQL, got.Code, name)
+		require.Contains(t, got.Message, "Permission Error", name)
+		require.NotContains(t, got.Message, "signing", name)
+		require.Contains(t, got.Message, "data folders", name)
+		require.False(t, got.Retryable, name)
+	}
+}
+
+func TestQueriesReadDataFolders(t *testing.T) {
+	queries := map[string]string{
+		"plain":   "SELECT v FROM read_csv('data/x.csv')",
+		"deep":    "SELECT v FROM read_csv('data/deep/*.csv')",
+		"pattern": "SELECT v FROM read_csv('data/*.csv')",
+		"every":   "SELECT v FROM read_csv('data/deep/**/*.csv')",
+		"built":   "SELECT v FROM read_csv('data/' || 'x' || '.csv')",
+		"seeds":   "SELECT v FROM 'seeds/x.csv'",
+		"none":    "SELECT 1 AS v",
+		// A state folder without a dot is as closed as one with it.
+		"state": "FROM read_text('data/state/keys.json')",
+	}
+	want := map[string]string{"plain": "7", "deep": "8", "pattern": "7", "every": "8", "built": "7", "seeds": "3", "none": "1"}
+	w := confined(t, "data/state", []string{"data", "seeds"}, queries)
+	w.file("data/.gitignore", "*\n")
+	for name := range want {
+		require.Equal(t, []string{want[name]}, w.rows(w.run("q/"+name), "columns(*)"), name)
+	}
+	require.Contains(t, w.failed("q/state").Message, "Permission Error")
+}
+
+func TestDataFoldersAreBelowTheProject(t *testing.T) {
+	w := confined(t, ".servo", nil, map[string]string{"x": "FROM read_text('data/keys.json')"})
+	require.NoError(t, os.RemoveAll(filepath.Join(w.root, "data")))
+	require.NoError(t, os.Symlink(".servo", filepath.Join(w.root, "data")))
+	got := w.failed("q/x")
+	require.Equal(t, worker.CodeInvalidInput, got.Code)
+	require.Contains(t, got.Message, "the data folder data is a link to ")
+	for _, name := range []string{"..", "/etc", ".servo", "data/../.servo", "a/.b"} {
+		w.plan.Data = []string{name}
+		w.storePlan()
+		require.Equal(t, worker.CodePlanUnreadable, w.failed("q/x").Code, name)
+	}
+}

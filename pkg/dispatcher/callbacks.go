@@ -111,6 +111,7 @@ type call struct {
 func (c *call) ref(worker string) event.AttemptRef {
 	return event.AttemptRef{
 		RunID: c.RunID, TaskKey: c.TaskKey, Attempt: c.Attempt, AttemptID: c.AttemptID, WorkerID: worker,
+		GrantedAttempts: min(c.task.GrantedAttempts, c.Attempt-1),
 	}
 }
 

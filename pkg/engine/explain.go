@@ -58,6 +58,8 @@ type AttemptInfo struct {
 	Outcome    string             `json:"outcome,omitempty"`
 	Error      string             `json:"error,omitempty"`
 	Retryable  bool               `json:"retryable,omitempty"`
+	// RetryReason is POLICY or INFRASTRUCTURE where another attempt followed.
+	RetryReason string `json:"retry_reason,omitempty"`
 }
 
 // Edge is an upstream of the task.
@@ -175,7 +177,7 @@ func (x *explainer) attempts() []AttemptInfo {
 		attempts = append(attempts, AttemptInfo{
 			Attempt: a.Attempt, AttemptID: a.AttemptID, State: a.State, WorkerID: a.WorkerID,
 			CreatedAt: a.CreatedAt, StartedAt: a.StartedAt, FinishedAt: a.FinishedAt,
-			Outcome: a.Outcome, Error: problem(a.ErrorCode, a.ErrorMessage), Retryable: a.Retryable,
+			Outcome: a.Outcome, Error: problem(a.ErrorCode, a.ErrorMessage), Retryable: a.Retryable, RetryReason: a.RetryReason,
 		})
 		return true
 	})

@@ -216,8 +216,16 @@ func (x *explainer) retryWait() string {
 	if t.RetryNotBefore <= x.now {
 		when = fmt.Sprintf("as soon as its timer fires (due %s ago)", x.since(t.RetryNotBefore))
 	}
-	return fmt.Sprintf("attempt %d failed with %s; attempt %d of %d starts %s",
-		t.Attempt, headProblem(t.ErrorCode, t.ErrorMessage), t.Attempt+1, t.MaxAttempts, when)
+	return fmt.Sprintf("attempt %d failed with %s; attempt %d of %d starts %s%s",
+		t.Attempt, headProblem(t.ErrorCode, t.ErrorMessage), t.Attempt+1, t.MaxAttempts, when, granted(t))
+}
+
+// granted says how many attempts a task was given for losses to infrastructure.
+func granted(t *state.Task) string {
+	if t.GrantedAttempts == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s granted for losses to infrastructure", count(int(t.GrantedAttempts), "attempt"))
 }
 
 func (x *explainer) skipped(chain []Cause) string {
@@ -260,9 +268,14 @@ func (x *explainer) failed() string {
 	t := x.task
 	text := fmt.Sprintf("attempt %d of %d ended with %s", t.Attempt, t.MaxAttempts, orText(headProblem(t.ErrorCode, t.ErrorMessage), "no error message"))
 	if t.Attempt < t.MaxAttempts {
-		text += "; not retryable"
+		last := x.s.Attempts.Get(state.AttemptKey{RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt})
+		if last != nil && last.Retryable {
+			text += "; errors of its own code are retried only if the asset or the project has `retries`"
+		} else {
+			text += "; not retryable"
+		}
 	}
-	return text
+	return text + granted(t)
 }
 
 func orText(text, fallback string) string {

@@ -87,6 +87,8 @@ type TaskDef struct {
 	RetryMultiplierPermille int32 `json:"retry_multiplier_permille,omitempty"`
 	// RetryJitterPermille is how much of the delay is spread, in thousandths.
 	RetryJitterPermille int32 `json:"retry_jitter_permille,omitempty"`
+	// RetryUserErrors retries errors of the category user, too, if the worker calls them retryable.
+	RetryUserErrors bool `json:"retry_user_errors,omitempty"`
 
 	TimeoutSec          int32 `json:"timeout_sec,omitempty"`           // 0: none
 	HeartbeatTimeoutSec int32 `json:"heartbeat_timeout_sec,omitempty"` // 0: the default
@@ -139,6 +141,9 @@ type DispatchRequested struct {
 	Generation  int32  `json:"generation"`
 	WorkerQueue string `json:"worker_queue,omitempty"`
 }
+
+// CategoryUser is the category of errors in the query, the command or the data.
+const CategoryUser = "user"
 
 // Error is a failure as workers and queues report it.
 type Error struct {
@@ -221,7 +226,13 @@ type AttemptRef struct {
 	Attempt   int32  `json:"attempt"`
 	AttemptID string `json:"attempt_id"`
 	WorkerID  string `json:"worker_id,omitempty"`
+	// GrantedAttempts is how many earlier attempts were lost to infrastructure, and granted
+	// again. A fold that has not seen these losses takes the number from here.
+	GrantedAttempts int32 `json:"granted_attempts,omitempty"`
 }
+
+// MaxGrantedAttempts is how many attempts of a task are granted for losses to infrastructure.
+const MaxGrantedAttempts = 10
 
 // TaskStarted says that a worker has begun an attempt.
 type TaskStarted struct {

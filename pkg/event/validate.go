@@ -202,6 +202,10 @@ func (c *checker) worker(r AttemptRef) {
 	c.attempt(r.Attempt)
 	c.ulid("payload.attempt_id", r.AttemptID)
 	c.text("payload.worker_id", r.WorkerID, MaxName)
+	c.atMost("payload.granted_attempts", int64(r.GrantedAttempts), MaxGrantedAttempts)
+	if r.GrantedAttempts >= r.Attempt {
+		c.fail("payload.granted_attempts", "%d attempts are granted before attempt %d", r.GrantedAttempts, r.Attempt)
+	}
 }
 
 func (c *checker) failure(path string, e *Error) {

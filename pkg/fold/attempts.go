@@ -27,18 +27,23 @@ func (f *folder) accept(ref event.AttemptRef) (*state.Task, verdict) {
 	case ref.Attempt < t.Attempt:
 		return nil, stale("attempt " + strconv.Itoa(int(t.Attempt)) + " is the current one")
 	case ref.Attempt > t.Attempt:
-		return f.adopt(t, ref.Attempt), verdict{}
+		return f.adopt(t, ref), verdict{}
 	case t.State == state.TaskReady && t.AdmittedAt == 0:
 		return f.open(t), verdict{}
 	}
 	return t, verdict{}
 }
 
-// adopt makes a greater attempt the current one.
-func (f *folder) adopt(current *state.Task, n int32) *state.Task {
+// adopt makes a greater attempt the current one, with the grants that it was dispatched
+// under: this state may not have seen the losses that led to them.
+func (f *folder) adopt(current *state.Task, ref event.AttemptRef) *state.Task {
 	t := *current
 	f.closeAttempt(&t, closing{outcome: event.Failed, code: CodeSuperseded, message: "a later attempt reported"})
-	f.beginAttempt(&t, n)
+	grant(&t, ref.GrantedAttempts-t.GrantedAttempts)
+	if beyond := ref.Attempt - t.MaxAttempts; beyond > 0 { // its dispatch proves more grants than the report knows of
+		grant(&t, min(beyond, MaxGrantedAttempts-t.GrantedAttempts))
+	}
+	f.beginAttempt(&t, ref.Attempt)
 	t.State, t.ReadyAt, t.RetryNotBefore = state.TaskReady, f.at(), 0
 	f.put(&t, current.State)
 	return f.open(&t)
@@ -124,6 +129,7 @@ func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 	c := closing{outcome: p.Outcome, metrics: jsonOfMap(p.Metrics)}
 	if p.Error != nil {
 		c.code, c.message, c.retryable = p.Error.Code, p.Error.Message, p.Error.Retryable
+		c.user = p.Error.Category == event.CategoryUser
 	}
 	current, v := f.accept(p.AttemptRef)
 	if current == nil {
@@ -134,6 +140,9 @@ func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 		return noChange // the attempt was closed as a failure already
 	}
 	t := *current
+	if a := f.attempt(current); current.State == state.TaskRetryWait && a != nil && a.RetryReason == state.RetryInfrastructure {
+		grant(&t, -1) // the attempt was not lost after all
+	}
 	t.StartedAt = earliest(t.StartedAt, p.StartedAt)
 	t.WorkerID = cmp.Or(t.WorkerID, p.WorkerID)
 	if out := p.Output; out != nil && p.Outcome == event.Succeeded {
@@ -162,6 +171,7 @@ func (f *folder) recordPast(p *event.TaskFinished, c closing) {
 	}
 	row.StartedAt, row.WorkerID = earliest(row.StartedAt, p.StartedAt), cmp.Or(row.WorkerID, p.WorkerID)
 	f.fillClosed(&row, c)
+	row.RetryReason = c.retryReason()
 	f.st.PutAttempt(&row)
 	f.changed = true
 }
@@ -194,8 +204,11 @@ func (f *folder) finish(current, t *state.Task, c closing) {
 		f.materialized(t)
 	case c.outcome == event.Skipped:
 		f.end(current, t, state.TaskSkipped, string(c.outcome))
-	case c.retryable && t.Attempt < t.MaxAttempts:
-		f.retryLater(current, t, c)
+	case c.lost() && t.GrantedAttempts < MaxGrantedAttempts:
+		grant(t, 1)
+		f.retryLater(current, t, c, state.RetryInfrastructure, lossBackoff(t))
+	case c.mayRetry(t) && t.Attempt < t.MaxAttempts:
+		f.retryLater(current, t, c, state.RetryPolicy, Backoff(t))
 	default:
 		f.end(current, t, state.TaskFailed, string(c.outcome))
 	}
@@ -206,6 +219,7 @@ type closing struct {
 	outcome       event.Outcome
 	code, message string
 	retryable     bool
+	user          bool // the error is in the query, the command or the data
 	metrics       string
 	// unqueue says that the queue task is to be deleted, if it has not been delivered.
 	unqueue bool
@@ -237,6 +251,7 @@ func (f *folder) closeAttempt(t *state.Task, c closing) {
 func (f *folder) fillClosed(a *state.Attempt, c closing) {
 	a.State, a.FinishedAt, a.Outcome = state.AttemptClosed, f.at(), string(c.outcome)
 	a.ErrorCode, a.ErrorMessage, a.Retryable, a.Metrics = c.code, c.message, c.retryable, c.metrics
+	a.RetryReason = ""
 	a.Meta = f.meta()
 }
 

@@ -81,17 +81,27 @@ func (h *history) attempts(r *rapid.T, w *foldtest.World, run string, def *event
 		h.facts = append(h.facts, w.Event(p))
 		w.Pass(time.Second)
 	}
+	granted := int32(0)
 	for n := int32(1); ; n++ {
 		started := w.Started(run, def.TaskKey, n)
+		started.GrantedAttempts = granted
 		say(started)
 		for range rapid.IntRange(0, 2).Draw(r, "beats") {
-			say(w.Beat(run, def.TaskKey, n))
+			beat := w.Beat(run, def.TaskKey, n)
+			beat.GrantedAttempts = granted
+			say(beat)
 		}
 		outcome := rapid.SampledFrom([]event.Outcome{event.Succeeded, event.Failed, event.Failed, event.Skipped}).Draw(r, "outcome")
 		finished := w.Finished(run, def.TaskKey, n, outcome)
-		finished.StartedAt = started.StartedAt
+		finished.StartedAt, finished.GrantedAttempts = started.StartedAt, granted
+		lost := outcome == event.Failed && granted < fold.MaxGrantedAttempts && rapid.IntRange(0, 2).Draw(r, "lost") == 0
+		last := n-granted >= def.MaxAttempts
 		if outcome == event.Failed {
-			finished.Error.Retryable = n < def.MaxAttempts || rapid.Bool().Draw(r, "retryable")
+			finished.Error.Retryable = !last || lost || rapid.Bool().Draw(r, "retryable")
+		}
+		if lost {
+			finished.Error.Code = fold.CodeWorkerInterrupted
+			granted++
 		}
 		say(finished)
 		switch {
@@ -99,7 +109,7 @@ func (h *history) attempts(r *rapid.T, w *foldtest.World, run string, def *event
 			return state.TaskSucceeded
 		case outcome == event.Skipped:
 			return state.TaskSkipped
-		case n >= def.MaxAttempts:
+		case last && !lost:
 			return state.TaskFailed
 		}
 	}

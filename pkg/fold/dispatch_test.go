@@ -84,7 +84,7 @@ func TestALostDispatchIsMadeAnewAtMostFiveTimes(t *testing.T) {
 	require.Equal(t, int32(1), w.Task(run, "a").Attempt, "the attempt is the same")
 	w.State.Drain()
 	w.MustFold(redispatch(run, "a", fold.MaxGenerations+1))
-	require.Equal(t, []string{"a=FAILED", "b=SKIPPED"}, w.States(run))
+	require.Equal(t, []string{"a=RETRY_WAIT", "b=BLOCKED"}, w.States(run))
 	require.Equal(t, fold.CodeUndispatchable, w.Task(run, "a").ErrorCode)
 	require.Equal(t, "dispatched 6 times without starting", w.Task(run, "a").ErrorMessage)
 	require.Equal(t, state.DispatchFailed, w.State.Changed().Outbox[0].Status)

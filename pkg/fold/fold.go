@@ -40,6 +40,9 @@ const (
 	DispatchDeadline = 10 * time.Minute
 	// MaxGenerations is how often one attempt is dispatched anew before it fails.
 	MaxGenerations = 5
+	// MaxGrantedAttempts is how many attempts of a task are granted for losses to
+	// infrastructure. Further losses spend the attempts of the task's policy.
+	MaxGrantedAttempts = event.MaxGrantedAttempts
 	// RunKeyTTL is how long a run key is taken.
 	RunKeyTTL = 30 * 24 * time.Hour
 	// DefaultHeartbeatTimeoutSec is after how long without a sign of life an
@@ -66,6 +69,12 @@ const (
 	CodePlanUnreadable   = "PLAN_UNREADABLE"
 	CodeCancelled        = "CANCELLED"
 	CodeSuperseded       = "SUPERSEDED"
+)
+
+// Error codes of workers that the fold knows: the worker or its store was lost, not the task.
+const (
+	CodeWorkerInterrupted = "WORKER_INTERRUPTED"
+	CodeStoreUnavailable  = "STORE_UNAVAILABLE"
 )
 
 // Group is what is folded at once.

@@ -39,7 +39,7 @@ func TestALateLivenessCallWaitsForThoseWhoCouldNotBeHeard(t *testing.T) {
 	t.Run("it is not, and is given up", func(t *testing.T) {
 		w.Now = again.FireAt.Time()
 		w.MustFold(w.Fire(again))
-		require.Equal(t, state.TaskFailed, w.Task(run, "a").State)
+		require.Equal(t, state.TaskRetryWait, w.Task(run, "a").State)
 		require.Equal(t, fold.CodeHeartbeatTimeout, w.Task(run, "a").ErrorCode)
 	})
 }
@@ -57,7 +57,7 @@ func TestALivenessCallThatIsLateAgainIsActedOn(t *testing.T) {
 		w.Now = timer.FireAt.Time().Add(2 * time.Minute)
 		w.MustFold(w.Fire(timer))
 	}
-	require.Equal(t, state.TaskFailed, w.Task(run, "a").State)
+	require.Equal(t, state.TaskRetryWait, w.Task(run, "a").State)
 }
 
 // A laptop wakes for a moment in the night, twice: neither call may end what could not
@@ -79,13 +79,15 @@ func TestALivenessCallAfterAnotherSleepWaitsOnceMore(t *testing.T) {
 // I-18. Seen to fail with overdue not looking at whether the run has ended.
 func TestI18FinishedIsFinal(t *testing.T) {
 	w := foldtest.New(t)
-	run := w.RunWith(event.RunTriggered{TimeoutSec: 310}, foldtest.Task("a"))
+	def := foldtest.Task("a")
+	def.TimeoutSec, def.HeartbeatTimeoutSec = 300, 1000
+	run := w.RunWith(event.RunTriggered{TimeoutSec: 310}, def)
 	w.MustFold(w.Started(run, "a", 1))
 	timer := w.Timer(event.TimerLiveness) // at 300 s, rounded up to half a minute: both deadlines are due
 	w.Now = timer.FireAt.Time().Add(15 * time.Second)
 	w.MustFold(w.Fire(timer))
 	row := w.State.Runs.Get(run)
-	require.Equal(t, state.RunFailed, row.State, "the heartbeat's deadline came first, and ended it")
+	require.Equal(t, state.RunFailed, row.State, "the task's deadline came first, and ended it")
 	require.Empty(t, row.ErrorCode)
 }
 

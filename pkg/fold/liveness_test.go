@@ -36,14 +36,14 @@ func TestASilentTaskIsGivenUpThoughNothingElseHappens(t *testing.T) {
 	fireLiveness(t, w) // set when the task started; the heartbeat moved its deadline
 	require.Equal(t, []string{"a=RUNNING"}, w.States(run))
 	fireLiveness(t, w)
-	require.Equal(t, []string{"a=FAILED"}, w.States(run))
+	require.Equal(t, []string{"a=RETRY_WAIT"}, w.States(run))
 	late := w.Now.Sub(foldtest.Epoch.Add(110 * time.Second))
 	require.True(t, late >= 0 && late <= 6*time.Second, "late by %s, more than a tenth", late)
 	task := w.Task(run, "a")
 	require.Equal(t, fold.CodeHeartbeatTimeout, task.ErrorCode)
 	require.Equal(t, string(event.TimedOut), task.Outcome)
 	require.Equal(t, event.At(foldtest.Epoch.Add(50*time.Second)), task.LastHeartbeatAt)
-	require.Equal(t, state.RunFailed, w.RunState(run))
+	require.Equal(t, state.RunRunning, w.RunState(run))
 	require.Nil(t, w.Timer(event.TimerLiveness), "nothing is live")
 }
 
@@ -179,7 +179,7 @@ func TestALivenessTimerThatMeetsALagIsNotCalledAgainAtOnce(t *testing.T) {
 	w.MustFold(w.Started(run, "b", 1))
 	require.Equal(t, again, w.Timer(event.TimerLiveness), "whatever else is folded meanwhile")
 	fireLiveness(t, w)
-	require.Equal(t, state.TaskFailed, w.Task(run, "a").State)
+	require.Equal(t, state.TaskRetryWait, w.Task(run, "a").State)
 }
 
 func TestAMissingLivenessTimerIsPutBackByWhateverIsFolded(t *testing.T) {

@@ -120,6 +120,7 @@ func (f *folder) newTask(run *state.Run, def *event.TaskDef) *state.Task {
 		RetryMaxDelayMS:         orDefault(def.RetryMaxDelayMS, defaultMaxDelayMS),
 		RetryMultiplierPermille: orDefault(def.RetryMultiplierPermille, defaultMultiplierPermille),
 		RetryJitterPermille:     def.RetryJitterPermille,
+		RetryUserErrors:         def.RetryUserErrors,
 		TimeoutSec:              def.TimeoutSec,
 		HeartbeatTimeoutSec:     orDefault(def.HeartbeatTimeoutSec, DefaultHeartbeatTimeoutSec),
 		CreatedAt:               f.at(),

@@ -1,74 +1,14 @@
 package fold
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"math/bits"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
-
-const (
-	defaultInitialDelayMS     = 1_000
-	defaultMaxDelayMS         = 60_000
-	defaultMultiplierPermille = 2_000
-
-	permille = 1000
-)
-
-// MaxBackoffMS is the longest that a task waits for a retry, whatever its plan
-// says: a year.
-const MaxBackoffMS = 365 * 24 * 3600 * 1000
-
-// retryLater closes nothing and runs nothing: it makes the task wait, with a
-// durable timer that will make it ready again.
-func (f *folder) retryLater(current, t *state.Task, c closing) {
-	fireAt := f.at().Add(time.Duration(Backoff(t)) * time.Millisecond)
-	t.State, t.Outcome, t.RetryNotBefore = state.TaskRetryWait, string(c.outcome), fireAt
-	f.put(t, current.State)
-	f.putTimer(&state.Timer{
-		TimerID:   ids.TimerID(event.TimerRetry, t.RunID, t.TaskKey, t.Attempt, fireAt.Time().Unix()),
-		TimerType: event.TimerRetry, RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt, AttemptID: t.AttemptID,
-		State: state.TimerScheduled, FireAt: fireAt, CreatedAt: f.at(),
-	})
-}
-
-// Backoff is how long a task waits after its current attempt failed, in
-// milliseconds: the initial delay, multiplied for each attempt before, at most
-// the greatest delay, less a part that the attempt's id decides, so that tasks
-// that failed together do not come back together.
-func Backoff(t *state.Task) int64 {
-	greatest := min(t.RetryMaxDelayMS, MaxBackoffMS)
-	delay := min(t.RetryInitialDelayMS, greatest)
-	for n := int32(1); n < t.Attempt; n++ {
-		next := min(scale(delay, int64(t.RetryMultiplierPermille)), greatest)
-		if next == delay {
-			break // and so it would be for every attempt to come
-		}
-		delay = next
-	}
-	sum := sha256.Sum256([]byte(t.AttemptID))
-	spread := scale(delay, int64(min(t.RetryJitterPermille, permille)))
-	if spread <= 0 {
-		return delay
-	}
-	return delay - int64(binary.BigEndian.Uint64(sum[:8])%uint64(spread+1)) //nolint:gosec // the remainder is at most spread
-}
-
-// scale is v × thousandths ÷ 1000, without overflow, for values that are not negative.
-func scale(v, thousandths int64) int64 {
-	hi, lo := bits.Mul64(uint64(max(v, 0)), uint64(max(thousandths, 0))) //nolint:gosec // both are made positive
-	if hi >= permille {
-		return 1<<63 - 1
-	}
-	q, _ := bits.Div64(hi, lo, permille)
-	return int64(min(q, 1<<63-1)) //nolint:gosec // bounded in the same line
-}
 
 // putTimer puts a timer row, with the queue name that its generation has.
 func (f *folder) putTimer(t *state.Timer) {

@@ -195,7 +195,10 @@ func (w *walk) reportOn(t *state.Task) event.Payload {
 	}).Draw(w.r, "outcome"))
 	if p.Error != nil {
 		p.Error.Retryable = w.chance("retryable", 2)
+		p.Error.Code = rapid.SampledFrom([]string{"BOOM", fold.CodeWorkerInterrupted}).Draw(w.r, "code")
+		p.Error.Category = rapid.SampledFrom([]string{"", event.CategoryUser}).Draw(w.r, "category")
 	}
+	p.GrantedAttempts = rapid.Int32Range(0, min(attempt-1, fold.MaxGrantedAttempts)).Draw(w.r, "granted")
 	return p
 }
 

@@ -325,6 +325,7 @@ func taskDef(a *Asset, taskKey, partitionKey string) event.TaskDef {
 		def.RetryMaxDelayMS = a.Retries.MaxDelayMS
 		def.RetryMultiplierPermille = a.Retries.MultiplierPermille
 		def.RetryJitterPermille = a.Retries.JitterPermille
+		def.RetryUserErrors = a.Retries.UserErrors
 	}
 	return def
 }

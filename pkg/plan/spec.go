@@ -170,6 +170,8 @@ type Retries struct {
 	MaxDelayMS         int64
 	MultiplierPermille int32
 	JitterPermille     int32
+	// UserErrors retries errors in the query, the command or the data, too.
+	UserErrors bool
 }
 
 // Partitions says how an asset is partitioned: by days.

@@ -148,22 +148,23 @@ func (f yamlFile) pool(n *yaml.Node, to *string) {
 	}
 }
 
-// Retries that an asset does not spell out.
-const (
-	defaultInitialDelayMS = 1_000
-	defaultMaxDelayMS     = 60_000
-	defaultMultiplier     = 2_000
-	defaultJitter         = 100
-)
+// defaultRetries is the policy of an asset whose project says nothing about retries (ADR 060).
+// It leaves errors in the query, the command or the data alone.
+func defaultRetries() plan.Retries {
+	return plan.Retries{
+		MaxAttempts: 3, InitialDelayMS: 10_000, MaxDelayMS: defaultMaxDelayMS, MultiplierPermille: 2_000, JitterPermille: 100,
+	}
+}
+
+const defaultMaxDelayMS = 3_600_000
 
 // retries reads a retry policy over to: fields that are not there keep what the
-// defaults of the project say.
+// defaults of the project say. To write a policy is to ask for retries of every error
+// that the worker calls retryable, those of the user's own code included.
 func (f yamlFile) retries(n *yaml.Node, to *plan.Retries) {
 	r := *to
-	if r.MultiplierPermille == 0 { // no policy yet
-		r = plan.Retries{InitialDelayMS: defaultInitialDelayMS, MultiplierPermille: defaultMultiplier, JitterPermille: defaultJitter}
-	}
-	givenMax := r.MaxDelayMS > 0
+	r.UserErrors = true
+	givenMax := r.MaxDelayMS != defaultMaxDelayMS
 	f.mapping(n, "retries", fields{
 		"max_attempts":  func(n *yaml.Node) { f.int32(n, "max_attempts", 1, maxAttempts, &r.MaxAttempts) },
 		"initial_delay": func(n *yaml.Node) { f.millis(n, "initial_delay", 0, &r.InitialDelayMS) },
@@ -174,8 +175,6 @@ func (f yamlFile) retries(n *yaml.Node, to *plan.Retries) {
 	switch {
 	case n.Kind != yaml.MappingNode:
 		return
-	case r.MaxAttempts == 0 && !hasField(n, "max_attempts"):
-		f.fail(n, "add max_attempts, the total number of attempts, for example 3", "retries has no max_attempts")
 	case !givenMax:
 		r.MaxDelayMS = max(defaultMaxDelayMS, r.InitialDelayMS)
 	case r.MaxDelayMS > 0 && r.MaxDelayMS < r.InitialDelayMS: // 0: reported already

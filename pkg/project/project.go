@@ -123,7 +123,7 @@ func Load(ctx context.Context, dir string, o Options) (*Project, error) {
 // LoadFS reads the project in a file system, whose place on this machine is root.
 func LoadFS(ctx context.Context, files fs.FS, root string, o Options) (*Project, error) {
 	l := loader{files: files, parse: o.ParseSQL, project: Project{Root: root, Domain: ids.Domain{Tenant: "default", Workspace: "default"}}}
-	l.project.Defaults.Retries = plan.Retries{MaxAttempts: 1}
+	l.project.Defaults.Retries = defaultRetries()
 	l.readConfig()
 	if err := l.readAssets(ctx); err != nil {
 		return nil, err

@@ -93,7 +93,7 @@ func TestAProjectIsReadWithItsDefaults(t *testing.T) {
 	}
 	require.Equal(t, []string{"analytics/monthly", "clean/daily", "default/loose", "list/one", "list/two", "raw/weather"}, order)
 
-	policy := plan.Retries{MaxAttempts: 2, InitialDelayMS: 5_000, MaxDelayMS: 60_000, MultiplierPermille: 2_000, JitterPermille: 100}
+	policy := plan.Retries{MaxAttempts: 2, InitialDelayMS: 5_000, MaxDelayMS: 3_600_000, MultiplierPermille: 2_000, JitterPermille: 100, UserErrors: true}
 	require.Equal(t, plan.Asset{
 		Key: ids.AssetKey{Namespace: "raw", Name: "weather"}, File: "assets/deeply/nested/raw/weather.sql",
 		Query:       plan.Source{File: "assets/deeply/nested/raw/weather.sql", Line: 1, Column: 1},
@@ -112,7 +112,7 @@ func TestAProjectIsReadWithItsDefaults(t *testing.T) {
 		},
 		Partitions:  &plan.Partitions{Dimension: "date", Start: "2012-01-01", End: "2015-12-31", Timezone: "Europe/Paris"},
 		WorkerQueue: "big", Pool: "heavy", Priority: -5, TriggerRule: "all_done",
-		Retries:    plan.Retries{MaxAttempts: 5, InitialDelayMS: 5_000, MaxDelayMS: 120_000, MultiplierPermille: 1_500, JitterPermille: 0},
+		Retries:    plan.Retries{MaxAttempts: 5, InitialDelayMS: 5_000, MaxDelayMS: 120_000, MultiplierPermille: 1_500, JitterPermille: 0, UserErrors: true},
 		TimeoutSec: 5400, HeartbeatTimeoutSec: 60,
 	}, byKey["clean/daily"], "what it says itself wins; retries field by field")
 
@@ -128,15 +128,30 @@ func TestAProjectIsReadWithItsDefaults(t *testing.T) {
 func TestAnEmptyConfigurationIsAllDefaults(t *testing.T) {
 	files := fstest.MapFS{
 		"servo.yaml":     {Data: []byte("# nothing yet\n")},
-		"assets/a/b.sql": {Data: []byte("\xef\xbb\xbf/* servo\r\nretries: {max_attempts: 3, initial_delay: 5m}\r\n*/\r\nSELECT 1;\r\n")},
+		"assets/a/b.sql": {Data: []byte("\xef\xbb\xbf/* servo\r\nretries: {max_attempts: 3, initial_delay: 2h}\r\n*/\r\nSELECT 1;\r\n")},
 	}
 	p, err := project.LoadFS(t.Context(), files, "/p/my project", options)
 	require.NoError(t, err)
 	require.Equal(t, "my project", p.Name)
 	require.Equal(t, ids.Domain{Tenant: "default", Workspace: "default"}, p.Domain)
 	require.Equal(t, "SELECT 1", p.Assets[0].Work.SQL)
-	require.Equal(t, plan.Retries{MaxAttempts: 3, InitialDelayMS: 300_000, MaxDelayMS: 300_000, MultiplierPermille: 2_000, JitterPermille: 100},
-		p.Assets[0].Retries, "no delay is longer than the longest")
+	require.Equal(t, plan.Retries{
+		MaxAttempts: 3, InitialDelayMS: 7_200_000, MaxDelayMS: 7_200_000, MultiplierPermille: 2_000, JitterPermille: 100, UserErrors: true,
+	}, p.Assets[0].Retries, "no delay is longer than the longest")
+}
+
+func TestRetriesOfUserErrorsHaveToBeRequested(t *testing.T) {
+	files := fstest.MapFS{
+		"servo.yaml":          {Data: []byte("name: x\n")},
+		"assets/a/asks.sql":   {Data: []byte("/* servo\nretries: {initial_delay: 1s}\n*/\nSELECT 1")},
+		"assets/a/silent.sql": {Data: []byte("SELECT 1")},
+	}
+	p, err := project.LoadFS(t.Context(), files, "/p", options)
+	require.NoError(t, err)
+	policy := plan.Retries{MaxAttempts: 3, InitialDelayMS: 10_000, MaxDelayMS: 3_600_000, MultiplierPermille: 2_000, JitterPermille: 100}
+	require.Equal(t, policy, p.Assets[1].Retries)
+	policy.InitialDelayMS, policy.UserErrors = 1_000, true
+	require.Equal(t, policy, p.Assets[0].Retries)
 }
 
 func TestAFolderWithoutAProjectSaysSo(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 
 	"github.com/servo-orchestration/servo/pkg/ids"
-	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
 // LoadSettings reads servo.yaml alone: the project without its assets, for who
@@ -21,7 +20,7 @@ func LoadSettings(dir string) (*Project, error) {
 		return nil, fmt.Errorf("open project folder: %w", err)
 	}
 	l := loader{files: folder.FS(), project: Project{Root: root, Domain: ids.Domain{Tenant: "default", Workspace: "default"}}}
-	l.project.Defaults.Retries = plan.Retries{MaxAttempts: 1}
+	l.project.Defaults.Retries = defaultRetries()
 	l.readConfig()
 	if err := folder.Close(); err != nil {
 		return nil, fmt.Errorf("read project folder: %w", err)

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
@@ -9,6 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/repair"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -74,14 +76,46 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 			return "a report that came too late ended it"
 		}
 		b := o.w.load.behave(assetOf(t.TaskKey))
-		if t.Attempt < t.MaxAttempts && t.ErrorCode != "UNDISPATCHABLE" && !f.cancelled[run.RunID] {
-			return "it had attempts left: " + t.ErrorCode + " " + t.ErrorMessage
+		policy := o.w.load.policyOf(assetOf(t.TaskKey))
+		if problem := spent(f, t, policy); problem != "" && !f.cancelled[run.RunID] {
+			return problem + ": " + t.ErrorCode + " " + t.ErrorMessage
 		}
-		if o.w.cfg.Faults == (Faults{}) && b.failures < t.MaxAttempts && !b.hangs && t.TimeoutSec == 0 {
+		if o.w.cfg.Faults == (Faults{}) && (b.failures == 0 || policy.UserErrors && b.failures < policy.MaxAttempts) && !b.hangs && t.TimeoutSec == 0 {
 			return "its attempt should have succeeded: " + t.ErrorCode + " " + t.ErrorMessage
 		}
 	case state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskRunning, state.TaskRetryWait:
 		return "it has not ended"
+	}
+	return ""
+}
+
+// spent says why a task should not have failed yet, by the attempts that are on record:
+// those that were lost to infrastructure count only beyond the tenth.
+func spent(f *followed, t *state.Task, policy plan.Retries) string {
+	const most = 10
+	lost, last := int32(0), &state.Attempt{}
+	for a := range f.state.Attempts.All {
+		if a.RunID != t.RunID || a.TaskKey != t.TaskKey {
+			continue
+		}
+		last = a
+		switch a.ErrorCode {
+		case "WORKER_INTERRUPTED", "HEARTBEAT_TIMEOUT", "UNDISPATCHABLE", "STORE_UNAVAILABLE":
+			if a.Retryable {
+				lost++
+			}
+		}
+	}
+	if f.unordered {
+		lost = t.GrantedAttempts // attempts may have been given up without a word of why
+	}
+	switch {
+	case !last.Retryable, t.ErrorCode == "EXIT_STATUS" && !policy.UserErrors:
+		return "" // no attempt would help
+	case t.Attempt-min(lost, most) < policy.MaxAttempts:
+		return fmt.Sprintf("it had attempts left, of %d: %d were lost to infrastructure", policy.MaxAttempts, lost)
+	case !f.unordered && t.MaxAttempts-t.GrantedAttempts != policy.MaxAttempts:
+		return fmt.Sprintf("%d of %d attempts are granted, and the policy has %d", t.GrantedAttempts, t.MaxAttempts, policy.MaxAttempts)
 	}
 	return ""
 }

@@ -102,6 +102,7 @@ func ghosts(d ids.Domain, t *state.Task, now event.Time) []event.Payload {
 	ref := event.AttemptRef{
 		RunID: t.RunID, TaskKey: t.TaskKey, Attempt: attempt, AttemptID: ids.AttemptID(d, t.RunID, t.TaskKey, attempt), WorkerID: "ghost",
 	}
+	ref.GrantedAttempts = min(t.GrantedAttempts, attempt-1)
 	failed := &event.Error{Code: "GHOST", Message: "a report that comes too late", Retryable: true}
 	id := ids.DispatchID(t.RunID, t.TaskKey, attempt)
 	return []event.Payload{

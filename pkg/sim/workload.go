@@ -175,6 +175,7 @@ func (l *workload) drawProject(r *rand.Rand, d ids.Domain, name string) *project
 		a.Retries = plan.Retries{
 			MaxAttempts: int32(1 + r.IntN(4)), InitialDelayMS: int64(100 + r.IntN(20_000)), MaxDelayMS: 60_000, //nolint:gosec // small
 			MultiplierPermille: 2000, JitterPermille: int32(r.IntN(500)), //nolint:gosec // small
+			UserErrors: l.retriesUserErrors(key.String()),
 		}
 		a.HeartbeatTimeoutSec = int32(20 + r.IntN(100)) //nolint:gosec // small
 		if r.IntN(3) == 0 {
@@ -200,6 +201,23 @@ func (l *workload) drawProject(r *rand.Rand, d ids.Domain, name string) *project
 // bare reports whether an asset leaves no files.
 func (l *workload) bare(asset string) bool {
 	return random(l.w.cfg.Seed, "bare "+asset, 0).IntN(1000) < l.w.cfg.Bare
+}
+
+// retriesUserErrors reports whether an asset's policy retries errors of its own code.
+func (l *workload) retriesUserErrors(asset string) bool {
+	return random(l.w.cfg.Seed, "user errors "+asset, 0).IntN(4) > 0
+}
+
+// policyOf is the retry policy of an asset.
+func (l *workload) policyOf(asset string) plan.Retries {
+	for _, p := range l.projects {
+		for i := range p.assets {
+			if p.assets[i].Key.String() == asset {
+				return p.assets[i].Retries
+			}
+		}
+	}
+	return plan.Retries{}
 }
 
 // behave is how an asset's tasks go: the same in every run.

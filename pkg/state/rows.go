@@ -207,11 +207,15 @@ type Task struct {
 	DepsSatisfied int32 `col:"deps_satisfied_count"` // resolved SUCCESS
 	DepsResolved  int32 `col:"deps_resolved_count"`  // resolved, however
 
-	MaxAttempts             int32      `col:"max_attempts"`
+	// MaxAttempts is how many attempts the task may have: those of its policy and GrantedAttempts.
+	MaxAttempts int32 `col:"max_attempts"`
+	// GrantedAttempts is how many attempts were lost to infrastructure, and granted again.
+	GrantedAttempts         int32      `col:"granted_attempts"`
 	RetryInitialDelayMS     int64      `col:"retry_initial_delay_ms"`
 	RetryMaxDelayMS         int64      `col:"retry_max_delay_ms"`
 	RetryMultiplierPermille int32      `col:"retry_multiplier_permille"`
 	RetryJitterPermille     int32      `col:"retry_jitter_permille"`
+	RetryUserErrors         bool       `col:"retry_user_errors"`
 	RetryNotBefore          event.Time `col:"retry_not_before,null"`
 
 	TimeoutSec          int32      `col:"timeout_sec"` // 0: none
@@ -337,6 +341,12 @@ const (
 	AttemptClosed   AttemptState = "CLOSED"
 )
 
+// Reasons for which a closed attempt is followed by another one.
+const (
+	RetryPolicy         = "POLICY"         // the task's retry policy has an attempt left
+	RetryInfrastructure = "INFRASTRUCTURE" // lost to infrastructure: an attempt was granted for it
+)
+
 // Attempt is a row of attempts: every attempt at a task, not only the last.
 type Attempt struct {
 	RunID        string       `col:"run_id,key"`
@@ -352,7 +362,8 @@ type Attempt struct {
 	ErrorCode    string       `col:"error_code,null,dict"`
 	ErrorMessage string       `col:"error_message,null"`
 	Retryable    bool         `col:"retryable"`
-	Metrics      string       `col:"metrics,null"` // JSON
+	RetryReason  string       `col:"retry_reason,null,dict"` // "": no attempt followed
+	Metrics      string       `col:"metrics,null"`           // JSON
 	Meta
 }
 

@@ -102,7 +102,7 @@ func TestASmallFileIsSmall(t *testing.T) {
 	t.Parallel()
 	data, err := table.Of[state.Task]().Encode(sampleTasks(50))
 	require.NoError(t, err)
-	require.Less(t, len(data), 8<<10)
+	require.Less(t, len(data), 9<<10)
 }
 
 func TestManyRowGroupsReadAsOneTable(t *testing.T) {

@@ -198,6 +198,7 @@ func task(t *rapid.T, key string, upstreams []string) event.TaskDef {
 		RetryMaxDelayMS:         rapid.Int64Min(0).Draw(t, "max"),
 		RetryMultiplierPermille: rapid.Int32Range(0, 10_000).Draw(t, "multiplier"),
 		RetryJitterPermille:     rapid.Int32Range(0, 1000).Draw(t, "jitter"),
+		RetryUserErrors:         rapid.Bool().Draw(t, "user errors"),
 		TimeoutSec:              count().Draw(t, "timeout"),
 		HeartbeatTimeoutSec:     count().Draw(t, "heartbeat"),
 	}
@@ -282,6 +283,7 @@ func worker(t *rapid.T, p event.Payload) event.Payload {
 		RunID: ULID().Draw(t, "run"), TaskKey: TaskKey().Draw(t, "task"), Attempt: positive().Draw(t, "attempt"),
 		AttemptID: ULID().Draw(t, "attempt id"), WorkerID: optional(t, name(), "worker"),
 	}
+	ref.GrantedAttempts = rapid.Int32Range(0, min(event.MaxGrantedAttempts, ref.Attempt-1)).Draw(t, "granted")
 	switch p.(type) {
 	case *event.TaskStarted:
 		return &event.TaskStarted{AttemptRef: ref, StartedAt: Time().Draw(t, "started")}

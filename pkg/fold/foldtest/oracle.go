@@ -100,6 +100,8 @@ func checkTask(s *state.State, t *state.Task) error {
 		return fail("its attempt is not CLOSED")
 	case t.State.Terminal() != (t.CompletedAt != 0):
 		return fail("it completed at " + t.CompletedAt.String())
+	case t.GrantedAttempts < 0 || t.GrantedAttempts > fold.MaxGrantedAttempts || t.MaxAttempts <= t.GrantedAttempts:
+		return fail(fmt.Sprintf("%d of its %d attempts are granted", t.GrantedAttempts, t.MaxAttempts))
 	case t.OutputURI != "" && t.State != state.TaskSucceeded:
 		return fail("it has an output")
 	}

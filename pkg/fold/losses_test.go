@@ -1,0 +1,172 @@
+package fold_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
+	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// lost is the report of an attempt that ended because of the infrastructure.
+func lost(w *foldtest.World, run, key string, attempt int32, code string) *event.TaskFinished {
+	p := w.Finished(run, key, attempt, event.Failed)
+	p.GrantedAttempts = w.Task(run, key).GrantedAttempts
+	p.Error = &event.Error{Code: code, Category: "infrastructure", Message: "gone", Retryable: true}
+	return p
+}
+
+// retryNow lets the task's retry timer fire.
+func retryNow(w *foldtest.World) {
+	timer := w.Timer(event.TimerRetry)
+	w.Now = timer.FireAt.Time()
+	w.MustFold(w.Fire(timer))
+}
+
+func attemptOf(w *foldtest.World, run, key string, n int32) *state.Attempt {
+	return w.State.Attempts.Get(state.AttemptKey{RunID: run, TaskKey: key, Attempt: n})
+}
+
+func TestInfrastructureLossesGrantAttempts(t *testing.T) {
+	heartbeat := func(w *foldtest.World, run string) {
+		w.MustFold(w.Started(run, "a", w.Task(run, "a").Attempt))
+		for w.Task(run, "a").State == state.TaskRunning {
+			timer := w.Timer(event.TimerLiveness)
+			w.Now = timer.FireAt.Time()
+			w.MustFold(w.Fire(timer))
+		}
+	}
+	reported := func(code string) func(*foldtest.World, string) {
+		return func(w *foldtest.World, run string) {
+			w.MustFold(lost(w, run, "a", w.Task(run, "a").Attempt, code))
+		}
+	}
+	undispatched := func(w *foldtest.World, run string) {
+		task := w.Task(run, "a")
+		row := w.State.Outbox.Rows()[0]
+		w.MustFold(&event.DispatchRequested{
+			RunID: run, TaskKey: "a", Attempt: task.Attempt, AttemptID: task.AttemptID,
+			DispatchID: row.DispatchID, Generation: fold.MaxGenerations + 1,
+		})
+	}
+	for code, lose := range map[string]func(*foldtest.World, string){
+		fold.CodeHeartbeatTimeout:  heartbeat,
+		fold.CodeUndispatchable:    undispatched,
+		fold.CodeWorkerInterrupted: reported("WORKER_INTERRUPTED"),
+		fold.CodeStoreUnavailable:  reported("STORE_UNAVAILABLE"),
+	} {
+		t.Run(code, func(t *testing.T) {
+			w := foldtest.New(t)
+			run := w.Run(foldtest.Task("a")) // one attempt, by its policy
+			for n := int32(1); n <= fold.MaxGrantedAttempts; n++ {
+				lose(w, run)
+				task := w.Task(run, "a")
+				require.Equal(t, state.TaskRetryWait, task.State, "loss %d", n)
+				require.Equal(t, code, task.ErrorCode)
+				require.Equal(t, n, task.GrantedAttempts)
+				require.Equal(t, n+1, task.MaxAttempts)
+				require.Equal(t, state.RetryInfrastructure, attemptOf(w, run, "a", n).RetryReason)
+				retryNow(w)
+			}
+			lose(w, run)
+			require.Equal(t, state.TaskFailed, w.Task(run, "a").State, "no more than ten are granted")
+			require.Equal(t, int32(fold.MaxGrantedAttempts), w.Task(run, "a").GrantedAttempts)
+		})
+	}
+}
+
+func TestInfrastructureLossesLeaveThePolicyAlone(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Retrying("a", 2))
+	w.MustFold(lost(w, run, "a", 1, fold.CodeWorkerInterrupted))
+	require.LessOrEqual(t, w.Task(run, "a").RetryNotBefore.Sub(event.At(w.Now)), time.Second, "the first loss waits for a second at most")
+	retryNow(w)
+
+	first := w.Finished(run, "a", 2, event.Failed)
+	first.GrantedAttempts = 1
+	w.MustFold(first)
+	require.Equal(t, state.RetryPolicy, attemptOf(w, run, "a", 2).RetryReason)
+	require.Equal(t, w.Task(run, "a").RetryNotBefore, event.At(w.Now.Add(time.Second)), "the policy's first delay")
+	retryNow(w)
+
+	w.MustFold(lost(w, run, "a", 3, fold.CodeStoreUnavailable))
+	retryNow(w)
+	second := w.Finished(run, "a", 4, event.Failed)
+	second.GrantedAttempts = 2
+	w.MustFold(second)
+	task := w.Task(run, "a")
+	require.Equal(t, state.TaskFailed, task.State)
+	require.Equal(t, []int32{4, 4, 2}, []int32{task.Attempt, task.MaxAttempts, task.GrantedAttempts})
+}
+
+func TestLossThatCannotBeRetriedEndsTheTask(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Retrying("a", 3))
+	row := w.State.Outbox.Rows()[0]
+	w.MustFold(&event.DispatchFailed{
+		DispatchID: row.DispatchID, RunID: run, TaskKey: "a", Attempt: 1, Error: event.Error{Message: "the queue refuses the task"},
+	})
+	require.Equal(t, state.TaskFailed, w.Task(run, "a").State)
+	require.Zero(t, w.Task(run, "a").GrantedAttempts)
+}
+
+// Two executions of one attempt may report: one was interrupted, the other succeeded.
+func TestLateSuccessTakesTheGrantBack(t *testing.T) {
+	for _, lossFirst := range []bool{true, false} {
+		w := foldtest.New(t)
+		run := w.Run(foldtest.Task("a"))
+		loss, success := lost(w, run, "a", 1, fold.CodeWorkerInterrupted), w.Finished(run, "a", 1, event.Succeeded)
+		if lossFirst {
+			w.MustFold(loss)
+			w.MustFold(success)
+		} else {
+			w.MustFold(success)
+			w.Fold(loss)
+		}
+		task := w.Task(run, "a")
+		require.Equal(t, state.TaskSucceeded, task.State)
+		require.Equal(t, []int32{1, 0}, []int32{task.MaxAttempts, task.GrantedAttempts})
+		require.Empty(t, attemptOf(w, run, "a", 1).RetryReason)
+	}
+}
+
+// A rebuild from the bare ledger folds reports before what timers decided: it meets
+// attempts that were granted for losses that no report tells of.
+func TestAdoptedAttemptKeepsItsGrants(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Retrying("a", 2))
+	failed := w.Finished(run, "a", 2, event.Failed)
+	failed.GrantedAttempts = 1 // attempt 1 was lost
+	w.MustFold(failed)
+	task := w.Task(run, "a")
+	require.Equal(t, state.TaskRetryWait, task.State, "the policy's second attempt is left")
+	require.Equal(t, []int32{3, 1}, []int32{task.MaxAttempts, task.GrantedAttempts})
+	w.MustFold(w.Finished(run, "a", 3, event.Succeeded))
+	require.Equal(t, state.TaskSucceeded, w.Task(run, "a").State)
+}
+
+func TestAdoptedAttemptBeyondThePolicyProvesGrants(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Task("a"))
+	w.MustFold(w.Started(run, "a", 3)) // reported through a state that knows of no loss
+	require.Equal(t, []int32{3, 3, 2}, []int32{w.Task(run, "a").Attempt, w.Task(run, "a").MaxAttempts, w.Task(run, "a").GrantedAttempts})
+}
+
+func TestUserErrorsAreRetriedOnRequestOnly(t *testing.T) {
+	for _, requested := range []bool{false, true} {
+		w := foldtest.New(t)
+		def := foldtest.Retrying("a", 3)
+		def.RetryUserErrors = requested
+		run := w.Run(def)
+		p := w.Finished(run, "a", 1, event.Failed)
+		p.Error.Category = event.CategoryUser
+		w.MustFold(p)
+		want := map[bool]state.TaskState{false: state.TaskFailed, true: state.TaskRetryWait}[requested]
+		require.Equal(t, want, w.Task(run, "a").State)
+		require.True(t, attemptOf(w, run, "a", 1).Retryable, "the worker's word stays on record")
+	}
+}

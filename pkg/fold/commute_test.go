@@ -38,14 +38,16 @@ func drawDAG(r *rapid.T, most int) []event.TaskDef {
 type history struct {
 	facts []*event.Envelope
 	ends  map[string]state.TaskState
+	// failures are the tasks that were skipped because of a failure.
+	failures map[string]bool
 }
 
 // live plays a run to its end, one task after the other.
 func live(r *rapid.T, w *foldtest.World, run string, defs []event.TaskDef) history {
-	h := history{ends: map[string]state.TaskState{}}
+	h := history{ends: map[string]state.TaskState{}, failures: map[string]bool{}}
 	for i := range defs {
 		def := &defs[i]
-		runs, end := modelRule(def, h.ends)
+		runs, end := h.rule(def)
 		switch {
 		case !runs:
 			h.ends[def.TaskKey] = end
@@ -58,14 +60,14 @@ func live(r *rapid.T, w *foldtest.World, run string, defs []event.TaskDef) histo
 	return h
 }
 
-// modelRule says whether a task runs, given how its upstreams ended, and if not
-// how it ends.
-func modelRule(def *event.TaskDef, ends map[string]state.TaskState) (bool, state.TaskState) {
+// rule says whether a task runs, given how its upstreams ended, and if not how it ends.
+func (h *history) rule(def *event.TaskDef) (bool, state.TaskState) {
 	failed, skipped := false, false
 	for _, up := range def.DependsOn {
-		failed = failed || ends[up] == state.TaskFailed
-		skipped = skipped || ends[up] == state.TaskSkipped
+		failed = failed || h.ends[up] == state.TaskFailed || h.failures[up]
+		skipped = skipped || h.ends[up] == state.TaskSkipped
 	}
+	h.failures[def.TaskKey] = failed && def.TriggerRule != event.RuleAllDone
 	switch def.TriggerRule {
 	case event.RuleAllDone:
 		return true, ""

@@ -71,6 +71,12 @@ const (
 	CodeSuperseded       = "SUPERSEDED"
 )
 
+// Error codes of tasks that are skipped because of their upstreams.
+const (
+	CodeUpstreamFailed  = "UPSTREAM_FAILED"  // one failed, or was itself skipped because of a failure
+	CodeUpstreamSkipped = "UPSTREAM_SKIPPED" // one had nothing to do, and none failed
+)
+
 // Error codes of workers that the fold knows: the worker or its store was lost, not the task.
 const (
 	CodeWorkerInterrupted = "WORKER_INTERRUPTED"

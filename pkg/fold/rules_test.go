@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -46,6 +47,45 @@ func TestATriggerRuleDecidesWhatUpstreamsMakeOfATask(t *testing.T) {
 			group = state.TaskSucceeded // a group has nothing to do
 		}
 		require.Equal(t, group, w.Task(run, "g").State, "group, %s of %q", c.rule, c.ends)
+	}
+}
+
+// a fails, b is skipped because of that, and none_failed and all_done look at b alone.
+func TestNoneFailedCountsSkipsBecauseOfAFailure(t *testing.T) {
+	for outcome, want := range map[event.Outcome][]string{
+		event.Failed:  {"a=FAILED", "b=SKIPPED", "g=SKIPPED", "viaGroup=SKIPPED", "x=SKIPPED", "y=SKIPPED", "z=READY"},
+		event.Skipped: {"a=SKIPPED", "b=SKIPPED", "g=SKIPPED", "viaGroup=READY", "x=READY", "y=BLOCKED", "z=READY"},
+	} {
+		w := foldtest.New(t)
+		rule := func(key, rule string, up ...string) event.TaskDef {
+			def := foldtest.Task(key, up...)
+			def.TriggerRule = rule
+			return def
+		}
+		run := w.Run(
+			foldtest.Task("a"), foldtest.Task("b", "a"), event.TaskDef{TaskKey: "g", Kind: event.KindGroup, DependsOn: []string{"b"}},
+			rule("x", event.RuleNoneFailed, "b"), rule("y", event.RuleNoneFailed, "x"), rule("z", event.RuleAllDone, "b"),
+			rule("viaGroup", event.RuleNoneFailed, "g"),
+		)
+		w.MustFold(w.Finished(run, "a", 1, outcome))
+		require.Equal(t, want, w.States(run), "a %s", outcome)
+		code := map[event.Outcome]string{event.Failed: fold.CodeUpstreamFailed, event.Skipped: fold.CodeUpstreamSkipped}[outcome]
+		require.Equal(t, code, w.Task(run, "b").ErrorCode)
+	}
+}
+
+// A skip and a failure of two upstreams lead to the same end in either order.
+func TestSkipAndFailureCommute(t *testing.T) {
+	for _, order := range [][]string{{"a", "b"}, {"b", "a"}} {
+		w := foldtest.New(t)
+		run := w.Run(
+			foldtest.Task("a"), foldtest.Task("b"), foldtest.Task("x", "a", "b"),
+			event.TaskDef{TaskKey: "y", DependsOn: []string{"x"}, TriggerRule: event.RuleNoneFailed},
+		)
+		for _, key := range order {
+			w.MustFold(w.Finished(run, key, 1, map[string]event.Outcome{"a": event.Skipped, "b": event.Failed}[key]))
+		}
+		require.Equal(t, []string{"a=SKIPPED", "b=FAILED", "x=SKIPPED", "y=SKIPPED"}, w.States(run), "%s", order)
 	}
 }
 

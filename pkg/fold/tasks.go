@@ -136,62 +136,63 @@ func (f *folder) resolveEdge(dep *state.Dep, up *state.Task) *state.Task {
 	if down.State != state.TaskBlocked {
 		return nil
 	}
-	switch decide(&down, edge.Resolution) {
+	switch next, code := decide(&down, up); next {
 	case state.TaskReady:
 		if down.Kind == event.KindGroup {
 			return f.closeGroup(&down)
 		}
 		f.makeReady(&down)
-		return nil
 	case state.TaskSkipped:
-		return f.endUnrun(&down, state.TaskSkipped, event.Skipped)
+		return f.endUnrun(&down, state.TaskSkipped, event.Skipped, code)
 	case state.TaskCancelled:
-		return f.endUnrun(&down, state.TaskCancelled, event.Cancelled)
+		return f.endUnrun(&down, state.TaskCancelled, event.Cancelled, "")
 	case state.TaskBlocked, state.TaskPlanned, state.TaskDispatched, state.TaskRunning, state.TaskRetryWait,
 		state.TaskFailed, state.TaskSucceeded:
 	}
 	return nil
 }
 
-// decide is what becomes of a blocked task one of whose edges was just resolved:
-// READY, SKIPPED, CANCELLED, or still BLOCKED.
-func decide(t *state.Task, last state.Resolution) state.TaskState {
+// decide returns what becomes of a blocked task when one of its upstreams, up, has ended:
+// READY, SKIPPED with an error code, CANCELLED, or still BLOCKED.
+//
+// A failure decides at once. A skip that no failure led to decides when every upstream has
+// ended: a failure may still come, and the order of the two must not matter.
+func decide(t, up *state.Task) (next state.TaskState, code string) {
 	allResolved := t.DepsResolved == t.DepsTotal
-	switch t.TriggerRule {
-	case event.RuleAllDone:
-		if allResolved {
-			return state.TaskReady
-		}
-		return state.TaskBlocked
-	case event.RuleNoneFailed:
-		if last == state.ResolvedSkipped {
-			last = state.ResolvedSuccess
-		}
+	switch {
+	case t.TriggerRule == event.RuleAllDone && allResolved:
+		return state.TaskReady, ""
+	case t.TriggerRule == event.RuleAllDone:
+		return state.TaskBlocked, ""
+	case up.State == state.TaskCancelled:
+		return state.TaskCancelled, ""
+	case stemsFromFailure(up):
+		return state.TaskSkipped, CodeUpstreamFailed
+	case !allResolved:
+		return state.TaskBlocked, ""
+	case t.TriggerRule == event.RuleNoneFailed || t.DepsSatisfied == t.DepsTotal:
+		return state.TaskReady, ""
 	}
-	switch last {
-	case state.ResolvedFailed, state.ResolvedSkipped:
-		return state.TaskSkipped
-	case state.ResolvedCancelled:
-		return state.TaskCancelled
-	case state.ResolvedSuccess:
-	}
-	if allResolved {
-		return state.TaskReady
-	}
-	return state.TaskBlocked
+	return state.TaskSkipped, CodeUpstreamSkipped
+}
+
+// stemsFromFailure reports whether a task failed, or was skipped because of a failure.
+func stemsFromFailure(t *state.Task) bool {
+	return t.State == state.TaskFailed ||
+		t.State == state.TaskSkipped && t.Attempt == 0 && t.ErrorCode == CodeUpstreamFailed
 }
 
 // endUnrun ends a task that never ran because of its upstreams.
-func (f *folder) endUnrun(current *state.Task, s state.TaskState, outcome event.Outcome) *state.Task {
+func (f *folder) endUnrun(current *state.Task, s state.TaskState, outcome event.Outcome, code string) *state.Task {
 	next := *current
-	next.State, next.Outcome, next.CompletedAt = s, string(outcome), f.at()
+	next.State, next.Outcome, next.ErrorCode, next.CompletedAt = s, string(outcome), code, f.at()
 	f.put(&next, current.State)
 	return &next
 }
 
 // closeGroup ends a group node all of whose upstreams succeeded.
 func (f *folder) closeGroup(current *state.Task) *state.Task {
-	return f.endUnrun(current, state.TaskSucceeded, event.Succeeded)
+	return f.endUnrun(current, state.TaskSucceeded, event.Succeeded, "")
 }
 
 // endGroup ends a group node that had nothing to wait for.

@@ -286,7 +286,9 @@ func ruleSatisfied(s *state.State, t *state.Task) bool {
 		case event.RuleAllSuccess:
 			satisfied = satisfied && d.Resolution == state.ResolvedSuccess
 		case event.RuleNoneFailed:
-			satisfied = satisfied && (d.Resolution == state.ResolvedSuccess || d.Resolution == state.ResolvedSkipped)
+			up := s.Tasks.Get(state.Key2{A: d.RunID, B: d.Upstream})
+			satisfied = satisfied && (d.Resolution == state.ResolvedSuccess ||
+				d.Resolution == state.ResolvedSkipped && up.ErrorCode != fold.CodeUpstreamFailed)
 		default:
 			satisfied = satisfied && d.Resolution != ""
 		}

@@ -14,12 +14,15 @@ func sortInputs(items []Input) {
 	slices.SortFunc(items, func(a, b Input) int { return strings.Compare(a.PartitionKey, b.PartitionKey) })
 }
 
-// Retry makes the plan of a run that repeats tasks of an earlier one. What they
+// Retry makes the plan of a run that repeats tasks of an earlier one, and every task that
+// depends on one of them: such a task ran on incomplete inputs, because its trigger rule
+// let it, or on the output of one that did. What the tasks
 // read of tasks that are not repeated becomes an input from an earlier run:
 // outputs has the materializations of the tasks that succeeded, by task key.
-// Group nodes are there as far as they are needed, repeated or not.
+// Group nodes are there as far as they are needed, repeated or not. An order node
+// repeats nothing: what waits for it reads nothing of what is before it.
 func Retry(parent *Plan, repeat []string, outputs map[string]Input) (*Plan, error) {
-	r := retry{parent: parent, outputs: outputs, repeat: make(map[string]bool, len(repeat)), groups: map[string]bool{}}
+	r := retry{parent: parent, outputs: outputs, repeat: make(map[string]bool, len(repeat)), groups: map[string]bool{}, order: map[string]bool{}}
 	known := make(map[string]bool, len(parent.Tasks))
 	for i := range parent.Tasks {
 		known[parent.Tasks[i].TaskKey] = true
@@ -49,6 +52,7 @@ type retry struct {
 	repeat  map[string]bool
 	outputs map[string]Input
 	groups  map[string]bool // the group nodes of the new plan
+	order   map[string]bool // those of them that only keep an order
 	plan    *Plan
 	errs    []error
 }
@@ -60,14 +64,19 @@ func (r *retry) add(old *Task) {
 	task := Task{TaskDef: old.TaskDef}
 	task.DependsOn = nil
 	for _, dep := range old.DependsOn {
-		if r.stays(dep) {
-			task.DependsOn = append(task.DependsOn, dep)
+		if !r.stays(dep) {
+			continue
+		}
+		task.DependsOn = append(task.DependsOn, dep)
+		if old.Kind != event.KindGroup && !r.order[dep] {
+			r.repeat[old.TaskKey] = true
 		}
 	}
 	if old.Kind == event.KindGroup {
 		delete(r.repeat, old.TaskKey)
 		if len(task.DependsOn) > 0 {
 			r.groups[old.TaskKey] = true
+			r.order[old.TaskKey] = old.TriggerRule == event.RuleAllDone
 			r.plan.Tasks = append(r.plan.Tasks, task)
 		}
 		return

@@ -65,6 +65,9 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 		if t.TriggerRule == event.RuleAllDone || ended[state.TaskFailed]+ended[state.TaskSkipped] == 0 {
 			return "nothing that it depends on failed or was skipped"
 		}
+		if t.TriggerRule == event.RuleNoneFailed && t.Attempt == 0 && !failedAbove(f.state, t) {
+			return "nothing above it failed, and its rule minds nothing else"
+		}
 	case state.TaskCancelled:
 		if !f.cancelled[t.RunID] && ended[state.TaskCancelled] == 0 {
 			return "nobody cancelled its run"

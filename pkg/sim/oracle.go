@@ -347,13 +347,29 @@ func mayStart(s *state.State, t *state.Task) bool {
 		case event.RuleAllDone:
 			ok = ok && up.State.Terminal()
 		case event.RuleNoneFailed:
-			ok = ok && (up.State == state.TaskSucceeded || up.State == state.TaskSkipped)
+			ok = ok && (up.State == state.TaskSucceeded || up.State == state.TaskSkipped && !failedAbove(s, up))
 		default:
 			ok = ok && up.State == state.TaskSucceeded
 		}
 		return true
 	})
 	return ok
+}
+
+// failedAbove says again whether a failure led to a task's end: its own, or one upstream of it
+// that its trigger rule minds.
+func failedAbove(s *state.State, t *state.Task) bool {
+	if t.State == state.TaskFailed || t.State != state.TaskSkipped || t.TriggerRule == event.RuleAllDone {
+		return t.State == state.TaskFailed
+	}
+	found := false
+	s.Deps.Ascend(state.Key3{A: t.RunID}, func(d *state.Dep) bool {
+		if d.RunID == t.RunID && d.Downstream == t.TaskKey {
+			found = failedAbove(s, s.Tasks.Get(state.Key2{A: d.RunID, B: d.Upstream}))
+		}
+		return d.RunID == t.RunID && !found
+	})
+	return found
 }
 
 // output holds a success against its commit marker, and what was read against

@@ -107,6 +107,10 @@ func derived(base string, parts ...string) string {
 	return u.String()
 }
 
+// Renamed is the name that takes the place of a ULID whose time is wrong: one with
+// the right time, and the same for everybody who knows both.
+func Renamed(id string, at time.Time) string { return derived(AtTime(at), id, "renamed") }
+
 // AttemptID names an attempt at a task. It is a function of its key alone, so
 // that the fold, a replay and a rebuild all derive the same one.
 func AttemptID(d Domain, runID, taskKey string, attempt int32) string {

@@ -10,15 +10,30 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
+// MaxAhead is how far an id or a timestamp may be ahead of the store's clock. The
+// compactor refuses what is further ahead, as a dead letter.
+const MaxAhead = time.Hour
+
+// maxLead is how far the ids of a [Source] may run ahead of its clock. It is less
+// than MaxAhead, so that an observed id never drags a writer's ids to where they are
+// refused, even if the writer's clock is a few minutes off.
+const maxLead = MaxAhead / 2
+
 // Source mints ULIDs that respect causality: each is greater than every one it
-// minted before and than every one it has observed, whatever the clock does. It
-// is safe for concurrent use.
+// minted before and than every one it has observed, as long as those are at most
+// 30 minutes ahead of the clock. A Source ignores ids that are further ahead, and
+// begins again at the clock's time when the clock was set back by more: one wrong
+// clock must not move the ids of everybody else.
+//
+// A Source belongs to one domain, because it carries what it has observed from one
+// id to the next. It is safe for concurrent use.
 type Source struct {
 	now     func() time.Time
 	entropy io.Reader
 
-	mu   sync.Mutex
-	last ulid.ULID
+	mu    sync.Mutex
+	last  ulid.ULID
+	floor ulid.ULID // below which nothing is minted, whatever the clock says
 }
 
 // NewSource makes a Source that reads the time from now and randomness from
@@ -34,7 +49,11 @@ func NewSource(now func() time.Time, entropy io.Reader) *Source {
 func (s *Source) New() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if ms := ulid.Timestamp(s.now()); ms > s.last.Time() {
+	now := s.now()
+	if s.leads(s.last, now) {
+		s.last = s.floor // the clock was set back
+	}
+	if ms := ulid.Timestamp(now); ms > s.last.Time() {
 		s.last = s.fresh(ms)
 	} else {
 		s.last = s.after(s.last)
@@ -42,7 +61,33 @@ func (s *Source) New() string {
 	return s.last.String()
 }
 
-// Observe makes every later id greater than id. What is not [Valid] is ignored.
+// leads reports whether an id is too far ahead of a time, and of the floor, to be
+// followed.
+func (s *Source) leads(id ulid.ULID, now time.Time) bool {
+	lead := int64(id.Time()) - max(now.UnixMilli(), int64(s.floor.Time())) //nolint:gosec // they have 48 bits
+	return lead > maxLead.Milliseconds()
+}
+
+// Raise makes every later id greater than id, however far ahead of the clock that is.
+// It is for floors that the store's time bounds: files that are named below one are
+// deleted.
+func (s *Source) Raise(id string) {
+	u, err := ulid.ParseStrict(id)
+	if err != nil || !Valid(id) || id[:len(lastTime)] == lastTime {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if u.Compare(s.floor) > 0 {
+		s.floor = u
+	}
+	if u.Compare(s.last) > 0 {
+		s.last = u
+	}
+}
+
+// Observe makes every later id greater than id. It ignores an id that is not
+// [Valid], and one that is more than 30 minutes ahead of the clock.
 func (s *Source) Observe(id string) {
 	if !Valid(id) || id[:len(lastTime)] == lastTime {
 		return // and so what follows is valid, too
@@ -53,7 +98,7 @@ func (s *Source) Observe(id string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if u.Compare(s.last) > 0 {
+	if u.Compare(s.last) > 0 && !s.leads(u, s.now()) {
 		s.last = u
 	}
 }

@@ -71,9 +71,10 @@ func TestSourcesThatSawTheSameIDMintDifferentOnes(t *testing.T) {
 	seen := map[string]bool{}
 	for range 1000 {
 		s := ids.NewSource(now, nil)
-		s.Observe(run) // from the future
+		ahead := ids.AtTime(now().Add(20 * time.Minute))
+		s.Observe(ahead)
 		id := s.New()
-		require.Greater(t, id, run)
+		require.Greater(t, id, ahead)
 		require.False(t, seen[id])
 		seen[id] = true
 	}
@@ -112,4 +113,41 @@ func TestASourceIsSharedByMany(t *testing.T) {
 	}
 	wg.Wait()
 	require.Len(t, seen, 4000)
+}
+
+func TestSourceIgnoresIDsFarAhead(t *testing.T) {
+	now := time.UnixMilli(1_736_937_000_000).UTC()
+	s := ids.NewSource(func() time.Time { return now }, nil)
+	for _, ahead := range []time.Duration{31 * time.Minute, time.Hour, 2 * 365 * 24 * time.Hour} {
+		s.Observe(ids.AtTime(now.Add(ahead)))
+		require.Equal(t, now, ids.Time(s.New()).Truncate(time.Second), "after an id that is %s ahead", ahead)
+	}
+	s.Observe(ids.AtTime(now.Add(29 * time.Minute)))
+	require.Equal(t, now.Add(29*time.Minute), ids.Time(s.New()).Truncate(time.Second), "a small lead is followed")
+}
+
+func TestSourceFollowsAClockThatIsSetBack(t *testing.T) {
+	now := time.UnixMilli(1_736_937_000_000).UTC()
+	s := ids.NewSource(func() time.Time { return now }, nil)
+	right := now
+	now = right.Add(2 * 365 * 24 * time.Hour)
+	s.New()
+	now = right
+	require.Equal(t, right, ids.Time(s.New()).Truncate(time.Second))
+	before := s.New()
+	now = right.Add(-time.Minute)
+	require.Greater(t, s.New(), before, "after a small step back the ids still grow")
+}
+
+func TestSourceStaysAboveItsFloor(t *testing.T) {
+	now := time.UnixMilli(1_736_937_000_000).UTC()
+	s := ids.NewSource(func() time.Time { return now }, nil)
+	last := ids.AtTime(now.Add(3 * time.Hour))
+	s.Raise(last)
+	for range 10 {
+		id := s.New()
+		require.Greater(t, id, last)
+		last = id
+		now = now.Add(-time.Minute)
+	}
 }

@@ -78,7 +78,7 @@
 // that safe; its documentation has the proof:
 //
 //   - What a revision refers to beyond its parent is named at or above the parent's
-//     floor. New names are, since [Store] lets the [ids.Source] observe each floor.
+//     floor. New names are, since [Store] raises the [ids.Source] to each floor.
 //     A file written before the parent was loaded, as that of a base rewrite, has
 //     to be checked ([NamedFrom]) and dropped if it is not.
 //   - A floor is never lower than the parent's. A publish raises it to a time
@@ -296,6 +296,6 @@ func (s *Store) get(ctx context.Context, key string, revision int64) (*Manifest,
 	if err != nil {
 		return nil, err
 	}
-	s.ids.Observe(m.OrphanFloor)
+	s.ids.Raise(m.OrphanFloor)
 	return m, nil
 }

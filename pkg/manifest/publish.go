@@ -52,7 +52,7 @@ func (s *Store) Publish(ctx context.Context, next *Manifest) error {
 	if err := s.commit(ctx, next); err != nil {
 		return fmt.Errorf("publish revision %d of %s: %w", next.Revision, s.domain, err)
 	}
-	s.ids.Observe(next.OrphanFloor)
+	s.ids.Raise(next.OrphanFloor)
 	s.verified(next, started)
 	s.writeHint(ctx, next.Revision)
 	return nil

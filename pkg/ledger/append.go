@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
@@ -56,6 +57,9 @@ type Appended struct {
 // Appender appends to the ledger of one domain. It is safe for concurrent use.
 type Appender struct {
 	cfg Config
+	// agrees: the store's time was compared with this machine's, and nothing has spoken
+	// against it since.
+	agrees atomic.Bool
 
 	mu      sync.Mutex
 	queue   []*waiter     // not in an entry yet, in order of arrival
@@ -110,12 +114,18 @@ func newWaiter() *waiter { return &waiter{lead: make(chan struct{}, 1), done: ma
 // [event.Validate] refuses is refused, as a *event.DecodeError, before anything
 // is written.
 //
+// Before the first append it compares this machine's clock with the store's. If they
+// differ by more than 5 minutes, nothing is written and the error matches [ErrClock].
+//
 // When ctx ends while the group is being written the error wraps [ErrUnknown];
 // any other error says that it was not written. To repeat an append that may
 // have happened, pass the same events again.
 func (a *Appender) Append(ctx context.Context, group []*event.Envelope) (Appended, error) {
 	if err := ctx.Err(); err != nil {
 		return Appended{}, a.notWritten(err)
+	}
+	if err := a.checkClock(ctx); err != nil {
+		return Appended{}, err
 	}
 	w, err := a.prepare(group)
 	if err != nil {

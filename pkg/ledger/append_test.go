@@ -305,12 +305,12 @@ func TestAnEntryThatNoStoreTakesFailsItsCallers(t *testing.T) {
 
 func TestAnEntryIsYoungerThanEveryIDInItWhateverTheClock(t *testing.T) {
 	w := newWorld(nil)
-	ahead := ids.AtTime(now().Add(time.Hour))
+	ahead := ids.AtTime(now().Add(10 * time.Minute))
 	for _, e := range []*event.Envelope{
 		{CausationID: ahead, Payload: cancel("").Payload},
 		{CorrelationID: ahead, Payload: cancel("").Payload},
-		{Payload: &event.RunCancelRequested{RunID: ids.AtTime(now().Add(2 * time.Hour))}},
-		{ID: ids.AtTime(now().Add(3 * time.Hour)), Payload: cancel("").Payload},
+		{Payload: &event.RunCancelRequested{RunID: ids.AtTime(now().Add(20 * time.Minute))}},
+		{ID: ids.AtTime(now().Add(25 * time.Minute)), Payload: cancel("").Payload},
 	} {
 		preset := e.ID
 		appended, err := w.Append(t.Context(), []*event.Envelope{e})

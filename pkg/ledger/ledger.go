@@ -32,6 +32,7 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -78,14 +79,31 @@ func ParseKey(key string) (ids.Domain, string, error) {
 // Read returns the content of an entry, checked against the store's checksum. An object
 // above [MaxEntryBytes] is not read: the error is a [*blob.TooLargeError].
 func Read(ctx context.Context, store blob.Store, key string) ([]byte, error) {
+	data, _, err := read(ctx, store, key)
+	return data, err
+}
+
+// ReadStored is Read, and says when the store took the entry. It costs a second
+// request where a read does not tell the time.
+func ReadStored(ctx context.Context, store blob.Store, key string) ([]byte, time.Time, error) {
+	data, object, err := read(ctx, store, key)
+	if err == nil && object.Updated.IsZero() {
+		if object, err = store.Head(ctx, key); err != nil {
+			return nil, time.Time{}, fmt.Errorf("read ledger entry %s: %w", key, err)
+		}
+	}
+	return data, object.Updated, err
+}
+
+func read(ctx context.Context, store blob.Store, key string) ([]byte, blob.Object, error) {
 	data, object, err := blob.Get(ctx, store, key, MaxEntryBytes)
 	if err != nil {
-		return nil, fmt.Errorf("read ledger entry %s: %w", key, err)
+		return nil, blob.Object{}, fmt.Errorf("read ledger entry %s: %w", key, err)
 	}
 	if blob.CRC32C(data) != object.CRC32C {
-		return nil, fmt.Errorf("read ledger entry %s: %w", key, ErrCorrupt)
+		return nil, blob.Object{}, fmt.Errorf("read ledger entry %s: %w", key, ErrCorrupt)
 	}
-	return data, nil
+	return data, object, nil
 }
 
 // Name is an entry as a listing has it.

@@ -26,6 +26,9 @@ func (a *Appender) AppendSoon(ctx context.Context, group []*event.Envelope) erro
 		_, err := a.Append(ctx, group)
 		return err
 	}
+	if err := a.checkClock(ctx); err != nil {
+		return err
+	}
 	w, err := a.prepare(group)
 	if err != nil {
 		return err

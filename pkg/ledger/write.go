@@ -16,9 +16,9 @@ const (
 	// may have been passed by a listing, and is written anew.
 	maxAnswer = 30 * time.Second
 
-	// maxBehind is how far the time in a name may be behind the store's clock when
+	// MaxBehind is how far the time in a name may be behind the store's clock when
 	// the entry appears: listings rely on it. See docs/format/ledger.md.
-	maxBehind = 60 * time.Second
+	MaxBehind = 60 * time.Second
 
 	firstDelay = 100 * time.Millisecond
 	lastDelay  = 5 * time.Second
@@ -49,13 +49,19 @@ func (b *batch) entry(stored blob.Object) Entry {
 	return Entry{Name: b.name, Data: b.data, Object: stored, Events: b.events, Urgent: b.urgent}
 }
 
-// write stores a batch. Its error is definite, unless ctx is done.
+// write stores a batch. Its error is definite, unless ctx is done or it matches ErrUnknown.
 func (a *Appender) write(ctx context.Context, b *batch) (blob.Object, error) {
 	for {
 		if b.name == "" || a.cfg.Clock.Now().Sub(b.minted) >= maxAnswer {
 			a.rename(b)
 		}
+		asked := a.cfg.Clock.Now()
 		stored, err := a.try(ctx, b)
+		if err == nil && !stored.Updated.IsZero() {
+			if wrong := a.judge(b, asked, stored); wrong != nil {
+				return blob.Object{}, wrong
+			}
+		}
 		switch {
 		case err == nil && !a.passed(b, stored):
 			return stored, nil
@@ -84,7 +90,7 @@ func (a *Appender) write(ctx context.Context, b *batch) (blob.Object, error) {
 // this machine's clock is behind it.
 func (a *Appender) passed(b *batch, stored blob.Object) bool {
 	a.cfg.IDs.Observe(ids.AtTime(stored.Updated))
-	return a.cfg.Clock.Now().Sub(b.minted) >= maxAnswer || stored.Updated.Sub(ids.Time(b.name)) >= maxBehind
+	return a.cfg.Clock.Now().Sub(b.minted) >= maxAnswer || stored.Updated.Sub(ids.Time(b.name)) >= MaxBehind
 }
 
 // rename gives a batch a new name, greater than every id in it: those have all

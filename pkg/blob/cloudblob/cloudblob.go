@@ -75,6 +75,9 @@ type Store struct {
 
 var _ blob.Store = (*Store)(nil)
 
+// Unwrap is the store that is wrapped: it tells the time.
+func (s *Store) Unwrap() blob.Store { return s.inner }
+
 // New wraps a store.
 func New(inner blob.Store, cfg Config) *Store {
 	return &Store{inner: inner, cfg: cfg, mutated: map[string]time.Time{}}

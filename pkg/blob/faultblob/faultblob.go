@@ -60,6 +60,9 @@ type Store struct {
 
 var _ blob.Store = (*Store)(nil)
 
+// Unwrap is the store that is wrapped: it tells the time.
+func (s *Store) Unwrap() blob.Store { return s.inner }
+
 // New wraps a store; a nil hook never fails.
 func New(inner blob.Store, hook Hook) *Store {
 	if hook == nil {

@@ -259,6 +259,27 @@ func (s *Store) Head(ctx context.Context, key string) (blob.Object, error) {
 	return describe(attrs), nil
 }
 
+// clockKey is the name of an object that nobody writes.
+const clockKey = "servo-asks-for-the-time"
+
+// Now implements [blob.Clock]: every answer of the service is dated. The client shows
+// the date of refusals only, so it asks for an object that does not exist; that this
+// account may not look is an answer as well.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := s.bucket.Object(clockKey).Attrs(ctx)
+	if answer := new(googleapi.Error); errors.As(err, &answer) {
+		if now, dateErr := http.ParseTime(answer.Header.Get("Date")); dateErr == nil {
+			return now, nil
+		}
+	}
+	if err == nil {
+		err = errors.New("the object exists: delete it")
+	}
+	return time.Time{}, s.failed(ctx, "ask for the time by", clockKey, err, nil)
+}
+
 // List implements [blob.Store].
 func (s *Store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.Object, error] {
 	return func(yield func(blob.Object, error) bool) {

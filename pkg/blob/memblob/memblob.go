@@ -40,7 +40,10 @@ type stored struct {
 	data []byte // never changed once stored
 }
 
-var _ blob.Store = (*Store)(nil)
+var (
+	_ blob.Store = (*Store)(nil)
+	_ blob.Clock = (*Store)(nil)
+)
 
 // New makes an empty store.
 func New(opts Options) *Store {
@@ -57,6 +60,9 @@ func (s *Store) Copy() *Store {
 	defer s.mu.Unlock()
 	return &Store{now: s.now, objects: s.objects.Copy(), generation: s.generation, stats: s.stats}
 }
+
+// Now implements [blob.Clock].
+func (s *Store) Now(ctx context.Context) (time.Time, error) { return s.now(), ctx.Err() }
 
 // Create implements [blob.Store].
 func (s *Store) Create(ctx context.Context, key string, data []byte) (blob.Object, error) {

@@ -55,6 +55,9 @@ var errDamaged = errors.New("the archive file is damaged")
 type Entry struct {
 	ID   string // its ULID
 	Data []byte // not to be changed
+	// Stored is when the store took the entry, by the listing of the ledger. The archive
+	// does not keep it: see [Reader.ReadStored].
+	Stored time.Time
 }
 
 // Prefix is what the keys of a domain's files begin with.

@@ -189,7 +189,7 @@ func (a *Archiver) read(ctx context.Context, names []ledger.Name) (entries []Ent
 	for i, name := range names {
 		g.Go(func() error {
 			data, err := ledger.Read(ctx, a.cfg.Store, ledger.Key(a.cfg.Domain, name.Entry))
-			read[i], failures[i] = Entry{name.Entry, data}, err
+			read[i], failures[i] = Entry{ID: name.Entry, Data: data}, err
 			return nil
 		})
 	}

@@ -48,7 +48,7 @@ type merge struct {
 	reader *Reader
 	in     Range
 
-	names  []string  // of the ledger, that are left
+	names  []Entry   // of the ledger, that are left
 	files  []string  // that are not read yet, by their first entries
 	opened [][]Entry // what is left of those that are: more than one only where files overlap
 }
@@ -62,7 +62,7 @@ func (m *merge) begin() error {
 		if m.beyond(name.Entry) || m.in.Most > 0 && len(m.names) == m.in.Most {
 			break
 		}
-		m.names = append(m.names, name.Entry)
+		m.names = append(m.names, Entry{ID: name.Entry, Stored: name.Object.Updated})
 	}
 	opts := blob.ListOptions{Prefix: Prefix(r.domain)}
 	if m.in.After != "" {
@@ -110,7 +110,7 @@ func (m *merge) next() (e Entry, ok bool, err error) {
 // least is the least entry at hand, with its bytes if a file has them.
 func (m *merge) least() (e Entry, ok bool) {
 	if len(m.names) > 0 {
-		e, ok = Entry{ID: m.names[0]}, true
+		e, ok = m.names[0], true
 	}
 	for _, entries := range m.opened {
 		if len(entries) > 0 && (!ok || entries[0].ID <= e.ID) {
@@ -122,7 +122,7 @@ func (m *merge) least() (e Entry, ok bool) {
 
 // pass goes beyond an entry wherever it comes next.
 func (m *merge) pass(entry string) {
-	if len(m.names) > 0 && m.names[0] == entry {
+	if len(m.names) > 0 && m.names[0].ID == entry {
 		m.names = m.names[1:]
 	}
 	left := m.opened[:0]

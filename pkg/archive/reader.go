@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -39,21 +40,39 @@ func NewReader(store blob.Store, d ids.Domain) *Reader { return &Reader{store: s
 // Read is the content of an entry, checked against its checksum. If it is nowhere
 // the error matches [blob.ErrNotFound].
 func (r *Reader) Read(ctx context.Context, entry string) ([]byte, error) {
+	data, _, err := r.find(ctx, entry, func(ctx context.Context, store blob.Store, key string) ([]byte, time.Time, error) {
+		data, err := ledger.Read(ctx, store, key)
+		return data, time.Time{}, err
+	})
+	return data, err
+}
+
+// ReadStored is Read, and says when the store took the entry. The archive does not
+// keep that time, but writers name an entry at most a minute before the store takes
+// it: the result is then the name's time and a minute.
+func (r *Reader) ReadStored(ctx context.Context, entry string) ([]byte, time.Time, error) {
+	return r.find(ctx, entry, ledger.ReadStored)
+}
+
+func (r *Reader) find(
+	ctx context.Context, entry string, read func(context.Context, blob.Store, string) ([]byte, time.Time, error),
+) ([]byte, time.Time, error) {
+	stored := ids.Time(entry).Add(ledger.MaxBehind)
 	if data, ok := r.atHand(entry); ok {
-		return data, nil
+		return data, stored, nil
 	}
-	data, err := ledger.Read(ctx, r.store, ledger.Key(r.domain, entry))
+	data, at, err := read(ctx, r.store, ledger.Key(r.domain, entry))
 	if !errors.Is(err, blob.ErrNotFound) {
-		return data, err
+		return data, at, err
 	}
 	archived, ok, archiveErr := r.archived(ctx, entry)
 	if archiveErr != nil {
-		return nil, archiveErr
+		return nil, time.Time{}, archiveErr
 	}
 	if !ok {
-		return nil, err
+		return nil, time.Time{}, err
 	}
-	return archived, nil
+	return archived, stored, nil
 }
 
 // atHand is an entry in the files that are kept.

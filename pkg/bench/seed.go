@@ -71,8 +71,10 @@ func (cfg Config) seed(ctx context.Context, dir string, tasks, perRun int) (err 
 	s := &seeder{cfg: cfg, clock: then, store: store, ids: ids.NewSource(then.Now, nil), plans: map[int]*seededPlan{}}
 	s.appender = ledger.NewAppender(ledger.Config{
 		Domain: Domain(), Store: store, IDs: s.ids, Clock: then, Logger: cfg.Logger,
-		Company:   time.Hour, // whoever folds has all of them written
-		OnDurable: func(e ledger.Entry) { s.waiting = append(s.waiting, compactor.Entry{ID: e.Name, Data: e.Data}) },
+		Company: time.Hour, // whoever folds has all of them written
+		OnDurable: func(e ledger.Entry) {
+			s.waiting = append(s.waiting, compactor.Entry{ID: e.Name, Data: e.Data, Stored: e.Object.Updated})
+		},
 	})
 	s.folding, err = compactor.Open(ctx, compactor.Config{
 		Domain: Domain(), Store: store, IDs: s.ids, Clock: then, Logger: cfg.Logger, Writer: "bench", Codec: snapshot.NewCodec(),

@@ -334,7 +334,7 @@ func (c *Compactor) reload(ctx context.Context) (follows bool, err error) {
 		return false, nil
 	}
 	// A clock that was set back must not make ids that listings would pass over.
-	c.IDs.Observe(m.OrphanFloor)
+	c.IDs.Raise(m.OrphanFloor)
 	c.IDs.Observe(m.Watermarks.EventsProcessedThrough)
 	c.IDs.Observe(m.Watermarks.CompleteThrough)
 	c.caughtUp = max(c.caughtUp, m.Watermarks.CaughtUpAt)

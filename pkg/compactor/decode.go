@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -18,31 +19,55 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// decode reads and decodes an entry. An entry that an older build refused may have
-// been archived since.
+// decode reads, decodes and judges an entry. An entry that an older build refused may
+// have been archived since.
 func (c *Compactor) decode(ctx context.Context, e Entry, archived *archive.Reader) ([]fold.Group, error) {
+	var groups []fold.Group
 	if size := e.bytes(); size > ledger.MaxEntryBytes {
-		return []fold.Group{tooLarge(e.ID, size)}, nil
-	}
-	data := e.Data
-	if data == nil {
-		var err error
-		if e.refused {
-			data, err = archived.Read(ctx, e.ID)
-		} else {
-			data, err = ledger.Read(ctx, c.Store, ledger.Key(c.Domain, e.ID))
-		}
-		if g, refused := RefusedRead(e.ID, err); refused {
-			return []fold.Group{g}, nil
-		}
+		groups = []fold.Group{tooLarge(e.ID, size)}
+	} else {
+		data, stored, err := c.read(ctx, e, archived)
 		if errors.Is(err, blob.ErrNotFound) {
 			return nil, nil // announced by mistake, or archived since: there is nothing to fold
 		}
-		if err != nil {
+		g, refused := RefusedRead(e.ID, err)
+		switch {
+		case refused:
+			groups = []fold.Group{g}
+		case err != nil:
 			return nil, err
+		default:
+			groups, e.Stored = c.Decode(e.ID, data), stored
 		}
 	}
-	return c.Decode(e.ID, data), nil
+	if e.Stored.IsZero() {
+		object, err := c.Store.Head(ctx, ledger.Key(c.Domain, e.ID))
+		if err != nil && !errors.Is(err, blob.ErrNotFound) {
+			return nil, fmt.Errorf("look at ledger entry %s: %w", e.ID, err)
+		}
+		if e.Stored = object.Updated; err != nil {
+			return nil, nil //nolint:nilerr // it is gone: there is nothing to fold
+		}
+	}
+	c.told(e.Stored)
+	RefuseAhead(groups, e.Stored)
+	return groups, nil
+}
+
+// read returns what an entry holds and, as far as that costs no request, when the store
+// took it.
+func (c *Compactor) read(ctx context.Context, e Entry, archived *archive.Reader) (data []byte, stored time.Time, err error) {
+	switch key := ledger.Key(c.Domain, e.ID); {
+	case e.Data != nil:
+		return e.Data, e.Stored, nil
+	case e.refused:
+		return archived.ReadStored(ctx, e.ID)
+	case e.Stored.IsZero():
+		return ledger.ReadStored(ctx, c.Store, key)
+	default:
+		data, err = ledger.Read(ctx, c.Store, key)
+		return data, e.Stored, err
+	}
 }
 
 // WholeEntry is the group id under which ledger_entries records an entry that is refused

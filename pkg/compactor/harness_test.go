@@ -150,7 +150,7 @@ func (w *world) append(payloads ...event.Payload) compactor.Entry {
 	}
 	_, err := a.Append(w.t.Context(), group)
 	require.NoError(w.t, err)
-	return compactor.Entry{ID: durable.Name, Data: durable.Data}
+	return compactor.Entry{ID: durable.Name, Data: durable.Data, Stored: durable.Object.Updated}
 }
 
 // trigger appends a run and gives its id and entry.

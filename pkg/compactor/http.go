@@ -27,10 +27,12 @@ type compactBody struct {
 	Entries   []string `json:"entries,omitempty"`
 	// Data is what entries hold, by their place in Entries, as far as whoever asks has
 	// it at hand: it need not be read.
-	Data    map[int]string `json:"data,omitempty"`
-	Barrier bool           `json:"barrier,omitempty"`
-	Sweep   bool           `json:"sweep,omitempty"`
-	Through event.Time     `json:"through,omitzero"`
+	Data map[int]string `json:"data,omitempty"`
+	// Stored is when the store took the entries of Data.
+	Stored  map[int]event.Time `json:"stored,omitempty"`
+	Barrier bool               `json:"barrier,omitempty"`
+	Sweep   bool               `json:"sweep,omitempty"`
+	Through event.Time         `json:"through,omitzero"`
 
 	notified bool // by the bucket, not by who has appended them
 }
@@ -43,7 +45,7 @@ func (b compactBody) encode() ([]byte, error) {
 	if err := encoder.Encode(b); err != nil || data.Len() <= maxBody || b.Data == nil {
 		return data.Bytes(), err
 	}
-	b.Data = nil
+	b.Data, b.Stored = nil, nil
 	return b.encode()
 }
 
@@ -60,7 +62,7 @@ func Register(mux *http.ServeMux, find Finder) {
 	mux.HandleFunc("POST /v1/compact", func(w http.ResponseWriter, r *http.Request) {
 		var body compactBody
 		if err := contract.ReadJSON(http.MaxBytesReader(w, r.Body, maxBody), &body); err != nil {
-			problem(w, http.StatusBadRequest, "the body is not {tenant, workspace, entries, data, barrier, sweep, through}: "+err.Error())
+			problem(w, http.StatusBadRequest, "the body is not {tenant, workspace, entries, data, stored, barrier, sweep, through}: "+err.Error())
 			return
 		}
 		if len(body.Entries) > maxEntries {
@@ -107,7 +109,7 @@ func serveCompact(w http.ResponseWriter, r *http.Request, find Finder, body comp
 			problem(w, http.StatusBadRequest, fmt.Sprintf("data %d is of no entry, or empty", i))
 			return
 		}
-		request.Entries[i].Data = []byte(data)
+		request.Entries[i].Data, request.Entries[i].Stored = []byte(data), body.Stored[i].Time()
 	}
 	c, err := find(r.Context(), domain)
 	if err != nil {
@@ -145,9 +147,12 @@ func (c *Client) Compact(ctx context.Context, r Request) (Result, error) {
 		body.Entries = append(body.Entries, e.ID)
 		if len(e.Data) > 0 && utf8.Valid(e.Data) {
 			if body.Data == nil {
-				body.Data = map[int]string{}
+				body.Data, body.Stored = map[int]string{}, map[int]event.Time{}
 			}
 			body.Data[i] = string(e.Data)
+			if !e.Stored.IsZero() {
+				body.Stored[i] = event.At(e.Stored)
+			}
 		}
 	}
 	data, err := body.encode()

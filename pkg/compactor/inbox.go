@@ -16,6 +16,9 @@ type Entry struct {
 	// Data is what the entry holds, when whoever announces it has just written it;
 	// nil: it is read from the store.
 	Data []byte
+	// Stored is when the store took the entry, as whoever announces it was answered or
+	// has listed it; zero: the store is asked.
+	Stored time.Time
 
 	refused bool  // by an older build, or for now
 	size    int64 // of what it holds, where that is known and not at hand

@@ -103,7 +103,11 @@ func (c *Compactor) maintain(ctx context.Context) {
 // take, can still be published; what another process is writing may have to be
 // written again.
 func (c *Compactor) orphanFloor(next *manifest.Manifest, delta manifest.Delta) string {
-	floor := min(ids.AtTime(event.At(c.Clock.Now()).Add(-c.Retention.Orphans).Time()), delta.ID)
+	now := c.Clock.Now()
+	if told := c.storeTime.Load(); told != 0 { // a clock that is ahead must not raise it over what others write
+		now = time.UnixMilli(min(told, now.UnixMilli()))
+	}
+	floor := min(ids.AtTime(event.At(now).Add(-c.Retention.Orphans).Time()), delta.ID)
 	for _, r := range c.merges {
 		if r.pending(c.manifest) {
 			floor = min(floor, r.id)

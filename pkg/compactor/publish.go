@@ -3,6 +3,7 @@ package compactor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -33,7 +34,8 @@ func (c *Compactor) publish(ctx context.Context, work *state.State, p publicatio
 		return err
 	}
 	if c.manifest != nil && !manifest.NamedFrom(c.manifest.OrphanFloor, delta.Files) {
-		panic("compactor: a new state file is named below the orphan floor")
+		return fmt.Errorf("publish: the clock of this machine, %s, is behind the orphan floor %s of revision %d: set the clock",
+			event.At(c.Clock.Now()), event.At(ids.Time(c.manifest.OrphanFloor)), c.manifest.Revision)
 	}
 	next := c.next(work, p, delta)
 	next.Due = due
@@ -146,7 +148,7 @@ func (c *Compactor) next(work *state.State, p publication, delta manifest.Delta)
 	next.OrphanFloor = c.orphanFloor(next, delta)
 	w := &next.Watermarks
 	for _, g := range p.groups {
-		if g.Entry > w.EventsProcessedThrough {
+		if g.Reason != event.ReasonClockAhead && g.Entry > w.EventsProcessedThrough {
 			w.EventsProcessedThrough, w.LastProcessedFile = g.Entry, ledger.Key(c.Domain, g.Entry)
 		}
 	}

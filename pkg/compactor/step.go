@@ -15,6 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/archive"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -123,7 +124,7 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 		}
 		for _, name := range listed {
 			c.told(name.Object.Updated)
-			entries = append(entries, Entry{ID: name.Entry, size: name.Object.Size})
+			entries = append(entries, Entry{ID: name.Entry, Stored: name.Object.Updated, size: name.Object.Size})
 		}
 	}
 	entries = c.unknown(entries)
@@ -208,10 +209,11 @@ func (c *Compactor) list(ctx context.Context) ([]ledger.Name, error) {
 
 // recordedAt is a time that the store had before names were listed: the latest of
 // an entry that the state, which was read before, has recorded. A process that has
-// just started thus knows a time, too.
+// just started thus knows a time, too. Entries that are named far ahead are skipped:
+// they stay at the end of every listing, however old they are.
 func (c *Compactor) recordedAt(names []ledger.Name) int64 {
 	for _, name := range slices.Backward(names) {
-		if c.recorded(name.Entry) {
+		if ids.Time(name.Entry).Sub(name.Object.Updated) <= ids.MaxAhead && c.recorded(name.Entry) {
 			return name.Object.Updated.UnixMilli()
 		}
 	}
@@ -228,6 +230,13 @@ func (c *Compactor) unknown(entries []Entry) []Entry {
 		}
 		return cmp.Or(len(b.Data)-len(a.Data), cmp.Compare(b.size, a.size))
 	})
+	for i := range entries[min(1, len(entries)):] { // the first of several is kept, with what the others know
+		if a, b := &entries[i], &entries[i+1]; a.ID == b.ID && b.Stored.IsZero() {
+			b.Stored = a.Stored
+		} else if a.ID == b.ID && a.Stored.IsZero() {
+			a.Stored = b.Stored
+		}
+	}
 	entries = slices.CompactFunc(entries, func(a, b Entry) bool { return a.ID == b.ID })
 	return slices.DeleteFunc(entries, func(e Entry) bool { return c.recorded(e.ID) })
 }

@@ -205,7 +205,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) onDurable(e ledger.Entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.pending = append(w.pending, compactor.Entry{ID: e.Name, Data: e.Data})
+	w.pending = append(w.pending, compactor.Entry{ID: e.Name, Data: e.Data, Stored: e.Object.Updated})
 	for _, g := range event.Groups(event.DecodeEntry(e.Data)) {
 		for _, e := range g.Events {
 			w.durable = append(w.durable, e.Payload)

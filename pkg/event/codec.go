@@ -20,6 +20,7 @@ const (
 	ReasonTooLarge    = "TOO_LARGE"   // beyond the limits of a group
 	ReasonBadPlan     = "BAD_PLAN"    // a cycle, a duplicate, an edge to nowhere
 	ReasonInvalid     = "INVALID"     // a value that the schema does not allow
+	ReasonClockAhead  = "CLOCK_AHEAD" // a name, an id or a timestamp that is far ahead of the store's clock
 )
 
 // maxDetail is the longest [DecodeError.Detail], in bytes: details are stored.

@@ -49,7 +49,11 @@ func newHeld() *held {
 
 // next gives what is to be folded when a group's turn comes.
 func (h *held) next(st *state.State, g fold.Group) (groups []fold.Group) {
-	groups = append(h.due(st), h.late(st, g)...)
+	groups = h.due(st)
+	if g.Reason == event.ReasonClockAhead {
+		return append(groups, g) // it says nothing, least of all what time it is
+	}
+	groups = append(groups, h.late(st, g)...)
 	defer func() {
 		h.heard = h.heard[:0]
 		for _, g := range groups {

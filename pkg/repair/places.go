@@ -10,6 +10,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -24,6 +25,7 @@ type place struct {
 	revision int64
 	events   int32
 	late     bool
+	ahead    bool     // a dead letter, CLOCK_AHEAD
 	refused  *refusal // of an entry that was refused as a whole
 }
 
@@ -36,7 +38,10 @@ type refusal struct {
 
 func appendPlaces(places []place, rows []*state.Entry) []place {
 	for _, row := range rows {
-		p := place{firstSeq: row.FirstSeq, revision: row.Revision, events: row.Events, late: row.Outcome == state.Late}
+		p := place{
+			firstSeq: row.FirstSeq, revision: row.Revision, events: row.Events, late: row.Outcome == state.Late,
+			ahead: row.Reason == event.ReasonClockAhead,
+		}
 		if row.Group == compactor.WholeEntry {
 			p.refused = &refusal{row.Reason, row.Detail, row.Bytes}
 		}

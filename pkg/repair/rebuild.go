@@ -10,6 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/archive"
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
@@ -30,6 +31,9 @@ type Result struct {
 	// Lost is how many groups the state had folded that the ledger does not have any
 	// more, as far as that is known: what they said is forgotten.
 	Lost int `json:"lost_groups,omitempty"`
+	// Renamed is how many entries were named far ahead of the store's clock and have
+	// names of the store's time now.
+	Renamed int `json:"renamed_entries,omitempty"`
 }
 
 // LostError says that the ledger lacks what the state has folded.
@@ -83,8 +87,13 @@ func Rebuild(ctx context.Context, cfg Config) (Result, error) {
 	result := Result{}
 	st := state.New(cfg.Domain)
 	cut := state.Cut{} // what was late for the last one stays so, and so does what was passed by
-	if order, base, err := cfg.recorded(ctx); err == nil {
-		replayed, err := cfg.replay(ctx, order, base.RunsFrom, nil)
+	var named *renaming
+	if order, m, err := cfg.recorded(ctx); err == nil {
+		base := m.BaseSnapshot
+		if named, err = cfg.rename(ctx, order, m.Watermarks.CompleteThrough); err != nil {
+			return Result{}, err
+		}
+		replayed, err := cfg.replay(ctx, order, base.RunsFrom, nil, named.to)
 		if ctx.Err() != nil {
 			return Result{}, ctx.Err()
 		}
@@ -95,21 +104,28 @@ func Rebuild(ctx context.Context, cfg Config) (Result, error) {
 			st, result.Recorded, cut.Runs, cut.Entries = replayed.state, true, base.RunsFrom, base.EntriesFrom
 		}
 	}
-	entries, err := cfg.foldRest(ctx, st, cut.Entries)
+	if !result.Recorded {
+		named = nil // no order, no names: what is far ahead is refused
+	}
+	if err := named.create(ctx); err != nil {
+		return Result{}, err
+	}
+	entries, err := cfg.foldRest(ctx, st, cut.Entries, named)
 	if err != nil {
 		return Result{}, err
 	}
-	result.Entries = entries
+	result.Entries, result.Renamed = entries, named.len()
 	cut.Seq, cut.Time = st.FoldSeq, st.FoldTime
-	return cfg.publish(ctx, st, cut, result)
+	if result, err = cfg.publish(ctx, st, cut, result); err != nil {
+		return Result{}, err
+	}
+	return result, named.drop(ctx)
 }
 
-// recorded reads ledger_entries alone, from the newest manifest, and gives that manifest's
-// base.
-func (cfg Config) recorded(ctx context.Context) (order []place, base manifest.BaseSnapshot, err error) {
-	m, err := cfg.Manifests.Load(ctx)
-	if err != nil {
-		return nil, base, err
+// recorded reads ledger_entries alone, from the newest manifest, and gives that manifest.
+func (cfg Config) recorded(ctx context.Context) (order []place, m *manifest.Manifest, err error) {
+	if m, err = cfg.Manifests.Load(ctx); err != nil {
+		return nil, nil, err
 	}
 	only := *m
 	only.BaseSnapshot.Files = onlyEntries(m.BaseSnapshot.Files, func(f manifest.File) string { return f.Table })
@@ -121,16 +137,16 @@ func (cfg Config) recorded(ctx context.Context) (order []place, base manifest.Ba
 	}
 	st, err := snapshot.Load(ctx, cfg.Codec, cfg.Manifests, &only)
 	if err != nil {
-		return nil, base, err
+		return nil, nil, err
 	}
 	order = appendPlaces(nil, st.Entries.Rows())
 	for rows, err := range snapshot.Segments(ctx, cfg.Codec, cfg.Manifests, m, "ledger_entries") {
 		if err != nil {
-			return nil, base, err
+			return nil, nil, err
 		}
 		order = appendPlaces(order, rows.Entries)
 	}
-	return order, m.BaseSnapshot, nil
+	return order, m, nil
 }
 
 // onlyEntries are those that hold rows of ledger_entries.
@@ -141,7 +157,9 @@ func onlyEntries[T any](parts []T, table func(T) string) []T {
 // foldRest folds, in the order of the ids, whatever of ledger and archive is not
 // folded yet. What was not and is named below an id was passed by: it appeared when its
 // writer had given it up.
-func (cfg Config) foldRest(ctx context.Context, st *state.State, passedBy string) (int, error) {
+//
+// What is far ahead of the store's clock is refused, as the compactor refuses it.
+func (cfg Config) foldRest(ctx context.Context, st *state.State, passedBy string, named *renaming) (int, error) {
 	r, waiting := cfg.reader(), cfg.reader()
 	h := newHeld()
 	n := 0
@@ -149,11 +167,12 @@ func (cfg Config) foldRest(ctx context.Context, st *state.State, passedBy string
 		if err != nil {
 			return n, err
 		}
-		if e.ID < passedBy && !st.Recorded(e.ID) {
+		if e.ID < passedBy && !st.Recorded(e.ID) || named.has(e.ID) {
 			continue
 		}
 		n++
 		if e.Data != nil {
+			e.Stored = ids.Time(e.ID).Add(ledger.MaxBehind) // at the latest
 			err = r.take(ctx, e.ID, e.Data)
 		} else {
 			err = r.load(ctx, e.ID)
@@ -161,6 +180,7 @@ func (cfg Config) foldRest(ctx context.Context, st *state.State, passedBy string
 		if err != nil {
 			return n, err
 		}
+		compactor.RefuseAhead(r.groups, e.Stored)
 		for _, g := range slices.Clone(r.groups) {
 			if err := foldAll(ctx, st, waiting, h.next(st, g)); err != nil {
 				return n, err
@@ -306,7 +326,9 @@ func (cfg Config) create(ctx context.Context, key string, data []byte) error {
 func lastEntry(st *state.State) string {
 	last := ""
 	for row := range st.Entries.All {
-		last = max(last, row.Entry)
+		if row.Reason != event.ReasonClockAhead {
+			last = max(last, row.Entry)
+		}
 	}
 	return last
 }

@@ -80,7 +80,7 @@ func Verify(ctx context.Context, cfg Config) (Report, error) {
 		return report, err
 	}
 	leaving := newLeaving(snapshot.CutOf(m), stored.seed)
-	replayed, err := cfg.replay(ctx, order, m.BaseSnapshot.RunsFrom, leaving)
+	replayed, err := cfg.replay(ctx, order, m.BaseSnapshot.RunsFrom, leaving, nil)
 	if err != nil {
 		return report, err
 	}
@@ -135,7 +135,7 @@ func (cfg Config) compareAll(ctx context.Context, m *manifest.Manifest, order []
 	if err != nil {
 		return nil, err
 	}
-	replayed, err := cfg.replay(ctx, order, m.BaseSnapshot.RunsFrom, nil)
+	replayed, err := cfg.replay(ctx, order, m.BaseSnapshot.RunsFrom, nil, nil)
 	if err != nil {
 		return nil, err
 	}

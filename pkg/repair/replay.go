@@ -9,7 +9,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/archive"
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -27,7 +29,11 @@ const drainEvery = 10_000
 // replay folds recorded groups in the order in which they were folded, where closed runs
 // below an id were not kept. It sorts them. What leaves the state on the way goes to l,
 // which may be nil: then nothing does.
-func (cfg Config) replay(ctx context.Context, order []place, from string, l *leaving) (replayed, error) {
+//
+// What was folded stays folded, also if its clock was far ahead, as builds before
+// CLOCK_AHEAD allowed: see [atStoresTime]. Entries get the names of renamed, which may
+// be nil.
+func (cfg Config) replay(ctx context.Context, order []place, from string, l *leaving, renamed map[string]string) (replayed, error) {
 	out := replayed{state: state.New(cfg.Domain), problems: inOrder(order)}
 	r := cfg.reader()
 	for i, p := range order {
@@ -51,6 +57,14 @@ func (cfg Config) replay(ctx context.Context, order []place, from string, l *lea
 		// that it had before stay unused.
 		out.state.FoldSeq = p.firstSeq - 1
 		g.Revision = p.revision
+		if to, ok := renamed[g.Entry]; ok {
+			g.Entry = to
+		}
+		if p.ahead {
+			compactor.MarkAhead(&g)
+		} else {
+			atStoresTime(g)
+		}
 		if l != nil {
 			g.Closed = l.among(fold.Names(g))
 		}
@@ -63,6 +77,18 @@ func (cfg Config) replay(ctx context.Context, order []place, from string, l *lea
 		}
 	}
 	return out, nil
+}
+
+// maxClaim is how far a timestamp may be ahead of the name of its entry. What the
+// compactor folds is at most [ids.MaxAhead] ahead of the time at which the store took
+// the entry, and its name is at most a minute behind that.
+const maxClaim = 2 * ids.MaxAhead
+
+// atStoresTime corrects the timestamps of a group that was folded although they are
+// far ahead. The name of its entry tells the store's time, once it is not ahead itself.
+func atStoresTime(g fold.Group) {
+	named := event.At(ids.Time(g.Entry))
+	event.Clamp(g.Events, named.Add(maxClaim), named)
 }
 
 // plansGone are the plans that a group names and that are not there, a line each: without

@@ -56,7 +56,7 @@ func newWorld(t testing.TB) *world {
 	w := &world{World: foldtest.New(t), t: t, blobs: memblob.New(memblob.Options{}), ids: ids.NewSource(still{}.Now, nil)}
 	w.appender = ledger.NewAppender(ledger.Config{
 		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: still{},
-		OnDurable: func(e ledger.Entry) { w.entry = compactor.Entry{ID: e.Name, Data: e.Data} },
+		OnDurable: func(e ledger.Entry) { w.entry = compactor.Entry{ID: e.Name, Data: e.Data, Stored: e.Object.Updated} },
 	})
 	w.reader = w.newReader()
 	w.open()

@@ -1,0 +1,77 @@
+package event
+
+import (
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// Latest returns the latest time that the name of an entry and the events of one of
+// its groups claim, and says where it stands. It reads the ids that the group mints
+// and the timestamps that say when something happened. It does not read references:
+// the entry that minted the id was judged by itself. Nor does it read times that are
+// planned, such as that of a timer.
+//
+// The result depends on the entry alone, so that a replay arrives at the same one.
+func Latest(entry string, group []*Envelope) (at time.Time, where string) {
+	id, idOf := entry, "name of the entry"
+	var latest Time
+	var timeOf string
+	seeID := func(v, name string) {
+		if v > id && ids.Valid(v) {
+			id, idOf = v, name
+		}
+	}
+	for _, e := range group {
+		seeID(e.ID, "event_id")
+		seeID(e.Group, "group")
+		switch p := e.Payload.(type) {
+		case *RunTriggered:
+			seeID(p.RunID, "payload.run_id")
+			seeID(p.PlanID, "payload.plan_id")
+		case *PlanCreated:
+			seeID(p.PlanID, "payload.plan_id")
+		default:
+		}
+		happened(e, func(t *Time, name string) {
+			if *t > latest {
+				latest, timeOf = *t, name
+			}
+		})
+	}
+	if at = ids.Time(id); latest.Time().After(at) {
+		return latest.Time(), timeOf
+	}
+	return at, idOf
+}
+
+// Clamp sets every timestamp of a group that is after limit, and that says when
+// something happened, to a time.
+func Clamp(group []*Envelope, limit, to Time) {
+	for _, e := range group {
+		happened(e, func(t *Time, _ string) {
+			if *t > limit {
+				*t = to
+			}
+		})
+	}
+}
+
+// happened visits the timestamps of an event that say when something happened.
+func happened(e *Envelope, see func(t *Time, name string)) {
+	see(&e.Time, "timestamp")
+	switch p := e.Payload.(type) {
+	case *TimerFired:
+		see(&p.FiredAt, "payload.fired_at")
+		see(&p.Observed.CaughtUpAt, "payload.observed.caught_up_at")
+	case *TaskStarted:
+		see(&p.StartedAt, "payload.started_at")
+	case *TaskHeartbeat:
+		see(&p.HeartbeatAt, "payload.heartbeat_at")
+	case *TaskFinished:
+		see(&p.StartedAt, "payload.started_at")
+		see(&p.CompletedAt, "payload.completed_at")
+	case *RunTriggered, *PlanCreated, *RunCancelRequested, *LimitSet, *DispatchRequested, *DispatchEnqueued, *DispatchFailed,
+		*TimerRequested, *TimerEnqueued:
+	}
+}

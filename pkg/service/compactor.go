@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"time"
 
@@ -30,7 +31,7 @@ func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) er
 	p.Compactor.KeepRuns = cmp.Or(p.Compactor.KeepRuns, cfg.KeepRuns)
 	p.Compactor.Markers, p.Compactor.Shared = true, true // the sweeper goes by markers, and Cloud Run adds instances
 	c := &compactors{
-		store: store, codec: p.Codec, ids: ids.NewSource(p.Clock.Now, p.Entropy), server: s, options: p.Compactor,
+		store: store, codec: p.Codec, entropy: p.Entropy, server: s, options: p.Compactor,
 		writer: s.name + "/" + p.Instance, archiving: make(chan struct{}, 1),
 	}
 	if cfg.DispatcherURL != "" {
@@ -60,7 +61,7 @@ func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) er
 type compactors struct {
 	store   blob.Store
 	codec   *snapshot.Codec
-	ids     *ids.Source
+	entropy io.Reader // of ids
 	server  *server
 	options compactor.Options
 	writer  string // names this process in manifests
@@ -73,11 +74,12 @@ type compactors struct {
 // it: anybody who may call could name such domains without end.
 func (c *compactors) open(ctx context.Context, d ids.Domain) (*served[*compactor.Compactor], error) {
 	s := c.server
+	source := ids.NewSource(s.clock.Now, c.entropy) // its own: what it observes must not move the ids of other domains
 	opened, err := compactor.Open(ctx, compactor.Config{
-		Domain: d, Store: c.store, Codec: c.codec, IDs: c.ids, Clock: s.clock, Logger: s.logger, Traces: s.traces,
+		Domain: d, Store: c.store, Codec: c.codec, IDs: source, Clock: s.clock, Logger: s.logger, Traces: s.traces,
 		Options: c.options, Archiving: c.archiving,
 		Manifests: manifest.New(manifest.Config{
-			Domain: d, Store: c.store, IDs: c.ids, Clock: s.clock, Logger: s.logger,
+			Domain: d, Store: c.store, IDs: source, Clock: s.clock, Logger: s.logger,
 			Held: func(revision int64) { // whoever is told looks whether it counts, while this process does
 				if c.handOver != nil {
 					c.handOver.put(d, revision)

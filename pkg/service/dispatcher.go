@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -53,7 +54,7 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	}
 	calls := p.traces.Client(client) // the queue's deliveries are traced where they are served
 	d := &dispatchers{
-		server: s, cfg: cfg, keys: keys, workerKeys: workerKeys, store: store, codec: p.Codec, ids: ids.NewSource(p.Clock.Now, p.Entropy),
+		server: s, cfg: cfg, keys: keys, workerKeys: workerKeys, store: store, codec: p.Codec, entropy: p.Entropy,
 		queue: &countedQueue{Queue: q, metrics: s.metrics, timers: control.TimerQueue},
 		client: func(d ids.Domain) *compactor.Client {
 			return &compactor.Client{Domain: d, URL: cfg.CompactorURL, HTTP: calls}
@@ -97,7 +98,7 @@ type dispatchers struct {
 	keys, workerKeys contract.Keyring
 	store            blob.Store
 	codec            *snapshot.Codec
-	ids              *ids.Source
+	entropy          io.Reader // of ids
 	queue            queue.Queue
 	client           func(ids.Domain) *compactor.Client
 	announce         *relay[announcement]
@@ -109,7 +110,8 @@ type dispatchers struct {
 // nothing that anybody could report on.
 func (d *dispatchers) open(ctx context.Context, domain ids.Domain) (*served[*dispatcher.Dispatcher], error) {
 	s := d.server
-	manifests := manifest.New(manifest.Config{Domain: domain, Store: d.store, IDs: d.ids, Clock: s.clock, Logger: s.logger})
+	source := ids.NewSource(s.clock.Now, d.entropy) // its own: what it observes must not move the ids of other domains
+	manifests := manifest.New(manifest.Config{Domain: domain, Store: d.store, IDs: source, Clock: s.clock, Logger: s.logger})
 	m, err := manifests.Load(ctx)
 	if errors.Is(err, manifest.ErrNone) {
 		return nil, nil //nolint:nilnil // as it says
@@ -118,17 +120,17 @@ func (d *dispatchers) open(ctx context.Context, domain ids.Domain) (*served[*dis
 		return nil, err
 	}
 	// Ids of this process must come after what the state has seen.
-	d.ids.Observe(m.Watermarks.EventsProcessedThrough)
-	d.ids.Observe(m.Watermarks.CompleteThrough)
+	source.Observe(m.Watermarks.EventsProcessedThrough)
+	source.Observe(m.Watermarks.CompleteThrough)
 	appender := ledger.NewAppender(ledger.Config{
-		Domain: domain, Store: d.store, IDs: d.ids, Clock: s.clock, Logger: s.logger, Company: company,
+		Domain: domain, Store: d.store, IDs: source, Clock: s.clock, Logger: s.logger, Company: company,
 		OnDurable: func(e ledger.Entry) { d.announce.put(domain, announced(e)) },
 	})
 	opened := dispatcher.New(dispatcher.Config{
 		Domain: domain, Queue: d.queue, Compactor: d.client(domain), Keys: d.keys, WorkerKeys: d.workerKeys, Turns: d.turns,
 		Snapshots: snapshot.NewReader(domain, d.codec, manifests, s.clock),
 		WorkerURL: d.workerURL,
-		BaseURL:   d.base, IDs: d.ids, Clock: s.clock, Logger: s.logger, Traces: s.traces,
+		BaseURL:   d.base, IDs: source, Clock: s.clock, Logger: s.logger, Traces: s.traces,
 		Appender: appender,
 	})
 	return &served[*dispatcher.Dispatcher]{value: opened, run: func(ctx context.Context) { d.carry(ctx, appender) }}, nil
@@ -162,7 +164,7 @@ type announcement struct {
 }
 
 func announced(e ledger.Entry) announcement {
-	a := announcement{entries: []compactor.Entry{{ID: e.Name, Data: e.Data}}, bytes: len(e.Data), urgent: e.Urgent}
+	a := announcement{entries: []compactor.Entry{{ID: e.Name, Data: e.Data, Stored: e.Object.Updated}}, bytes: len(e.Data), urgent: e.Urgent}
 	return a.bounded()
 }
 

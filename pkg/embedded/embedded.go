@@ -125,8 +125,11 @@ type Parts struct {
 	Logger    *slog.Logger
 }
 
-// OpenParts opens a state folder, which it makes if it is absent.
+// OpenParts opens a state folder, which it makes if it is absent. A folder has no clock
+// but the machine's. That may have been ahead and be right now: [Parts.Follow] has
+// everything continue from the time that is recorded.
 func OpenParts(opts Options) (*Parts, error) {
+	opts.Clock = clock.NewForward(opts.Clock)
 	store, err := fileblob.Open(opts.Dir, fileblob.Options{Now: opts.Clock.Now, Read: opts.Read})
 	if err != nil {
 		return nil, fmt.Errorf("open state folder %s: %w", opts.Dir, err)
@@ -148,6 +151,37 @@ func PartsOf(opts Options, objects blob.Store, closer io.Closer) *Parts {
 		Codec:     snapshot.NewCodec(),
 		Manifests: manifest.New(manifest.Config{Domain: opts.Domain, Store: objects, IDs: source, Clock: opts.Clock, Logger: opts.Logger}),
 	}
+}
+
+// Follow makes the clock of a folder continue from the latest time that its newest
+// revision records, if the machine's clock is behind that, and says so. Without this,
+// what is new would be older than what is folded: no listing would find it, and
+// nothing would be collected before the recorded time comes.
+func (p *Parts) Follow(m *manifest.Manifest) {
+	forward, ok := p.Clock.(*clock.Forward)
+	if !ok {
+		return
+	}
+	recorded := m.FoldTime.Time()
+	for _, id := range []string{m.Watermarks.EventsProcessedThrough, m.Watermarks.CompleteThrough} {
+		if at := ids.Time(id); at.After(recorded) {
+			recorded = at
+		}
+	}
+	if lead := forward.Follow(recorded); lead > 0 {
+		p.Logger.Warn("the state is ahead of this machine's clock, which was wrong at one time. Servo continues from the time of the state: "+
+			"times of new runs are ahead by as much, until the clock catches up",
+			slog.String("state", event.At(recorded).String()), slog.Duration("ahead", lead.Round(time.Second)))
+	}
+}
+
+// follow is Follow of the newest revision, if there is one that can be read.
+func (p *Parts) follow(ctx context.Context) error {
+	m, err := p.Manifests.Load(ctx)
+	if err == nil {
+		p.Follow(m)
+	}
+	return ctx.Err() // opening the state says what is wrong with it
 }
 
 // Close closes the store.
@@ -185,6 +219,10 @@ func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 		}
 	}()
 	if s.parts, err = OpenParts(opts); err != nil {
+		return nil, err
+	}
+	s.opts.Clock = s.parts.Clock
+	if err := s.parts.follow(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.build(ctx); err != nil {
@@ -228,7 +266,7 @@ func (s *Stack) build(ctx context.Context) error {
 		Company: company,
 		OnDurable: func(e ledger.Entry) {
 			s.compactor.Announce(compactor.Request{
-				Entries: []compactor.Entry{{ID: e.Name, Data: e.Data}}, Lazy: !e.Urgent,
+				Entries: []compactor.Entry{{ID: e.Name, Data: e.Data, Stored: e.Object.Updated}}, Lazy: !e.Urgent,
 			})
 		},
 	})

@@ -46,6 +46,7 @@ func (p *Parts) Engine(ctx context.Context, opts Options, folds engine.Compactor
 	m, err := p.Manifests.Load(ctx)
 	switch {
 	case err == nil:
+		p.Follow(m)
 		p.IDs.Observe(m.Watermarks.EventsProcessedThrough)
 		p.IDs.Observe(m.Watermarks.CompleteThrough)
 	case !errors.Is(err, manifest.ErrNone):

@@ -1,0 +1,55 @@
+package embedded_test
+
+import (
+	"bytes"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// newest is the newest revision of a folder.
+func newest(t *testing.T, opts embedded.Options) *manifest.Manifest {
+	t.Helper()
+	p, err := embedded.OpenParts(opts)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, p.Close()) }()
+	m, err := p.Manifests.Load(t.Context())
+	require.NoError(t, err)
+	return m
+}
+
+func TestStackContinuesAfterTheClockWasAhead(t *testing.T) {
+	dir := t.TempDir()
+	opts := options(t, dir)
+	opts.Clock = late{by: 2 * 365 * 24 * time.Hour}
+	s, err := embedded.Start(t.Context(), opts)
+	require.NoError(t, err)
+	first := run(t, s.Engine, "", command("raw/a", "true"))
+	await(t, s.Engine, first.RunID, ended)
+	require.NoError(t, s.Sweep(t.Context()))
+	require.NoError(t, s.Close())
+	before := newest(t, options(t, dir))
+
+	var said bytes.Buffer
+	opts = options(t, dir)
+	opts.Logger = slog.New(slog.NewTextHandler(&said, nil))
+	s, err = embedded.Start(t.Context(), opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	require.Contains(t, said.String(), "the state is ahead of this machine's clock")
+	second := run(t, s.Engine, "", command("raw/a", "true"))
+	snap := await(t, s.Engine, second.RunID, ended)
+	require.Equal(t, state.RunSucceeded, snap.State.Runs.Get(second.RunID).State)
+	require.Greater(t, second.RunID, first.RunID, "what is new is younger than what is recorded")
+	require.NoError(t, s.Sweep(t.Context()))
+	require.NoError(t, s.Close())
+	after := newest(t, options(t, dir))
+	require.Greater(t, after.FoldTime, before.FoldTime, "the time of the state goes on")
+	verify(t, dir)
+}

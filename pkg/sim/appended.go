@@ -46,6 +46,11 @@ func (o *oracle) appended(key string) {
 		return
 	}
 	f.durable[entry] = blob.CRC32C(data)
+	f.noteLines(o.w.now(), bytes.Count(data, []byte("\n")))
+	if _, rushed := o.w.rushed.Load(entry); rushed || ids.Time(entry).Sub(o.w.now()) > ids.MaxAhead {
+		o.w.fault("entry far ahead")
+		f.ahead[entry] = true
+	}
 	// No name in a world reads like a type.
 	has := func(p event.Payload) bool { return bytes.Contains(data, []byte(p.Type())) }
 	if has((*event.RunCancelRequested)(nil)) || has((*event.DispatchRequested)(nil)) {
@@ -177,7 +182,10 @@ func (o *oracle) everyEntry(f *followed) {
 	recorded := map[string]bool{}
 	for row := range f.state.Entries.All {
 		recorded[row.Entry] = true
-		if row.Outcome == state.DeadLetter {
+		refused := row.Outcome == state.DeadLetter && row.Reason == event.ReasonClockAhead
+		if refused != f.ahead[row.Entry] {
+			o.violation("clocks", "group %s of entry %s is %s %s, and that it is far ahead is %t", row.Group, row.Entry, row.Outcome, row.Reason, f.ahead[row.Entry])
+		} else if row.Outcome == state.DeadLetter && !refused {
 			o.violation("I-15 nothing is lost", "group %s of entry %s is a dead letter: %s %s", row.Group, row.Entry, row.Reason, row.Detail)
 		}
 	}

@@ -40,6 +40,9 @@ type World struct {
 	// Sweepers are one at least. FullEvery is after how many minutes they sweep all
 	// domains, not only those that are due; 0: never, before the world has come to rest.
 	Sweepers, FullEvery int
+	// Ahead is how many entries a writer that minds no clock stores, whose names, ids or
+	// timestamps are hours to years ahead.
+	Ahead int
 	// Bare is how many of a thousand assets leave no files.
 	Bare int
 	// Parquet: projections are real Parquet files. Else rows stay in memory, and the
@@ -124,6 +127,12 @@ func Draw(seed uint64) World {
 		c.FullEvery = 5 + due.IntN(60)
 	} else if due.IntN(3) == 0 {
 		c.Sweepers = 2
+	}
+	if ahead := random(seed, "ahead", 0); ahead.IntN(3) == 0 {
+		c.Ahead = 1 + ahead.IntN(4)
+	}
+	if leap := random(seed, "leap", 0); c.Faults != (Faults{}) && leap.IntN(4) == 0 {
+		c.Faults.Leap = 1 + leap.IntN(300)
 	}
 	if bare := random(seed, "bare", 0); bare.IntN(2) == 0 {
 		c.Bare = 1 + bare.IntN(1000)

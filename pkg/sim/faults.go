@@ -21,6 +21,9 @@ type Faults struct {
 	NoticeLost, NoticeAgain, NoticeLate int
 	// Each minute, of each machine: its process is killed; is frozen; its clock jumps.
 	Kill, Freeze, Jump int
+	// Leap: each minute, of each client: its clock is hours to years ahead, and is set right
+	// after some minutes.
+	Leap int
 	// MaxSkew is how far the clocks of machines differ, in seconds.
 	MaxSkew int
 	// Full: each minute, the store begins to be full for a while.
@@ -182,6 +185,9 @@ func (d *dice) minute() {
 			m.skew = d.skew()
 			d.w.note("clock of %s is off by %s", m.name, m.skew)
 		}
+		if m.kind == "client" && d.Leap > 0 {
+			d.leap(m)
+		}
 	}
 	if d.chance(d.Full, "store full for a while") {
 		d.fullUntil = d.w.now().Add(d.between(time.Second, time.Minute))
@@ -189,6 +195,26 @@ func (d *dice) minute() {
 	if d.chance(d.Stall, "queue stalled for a while") {
 		d.stalledUntil = d.w.now().Add(d.between(time.Minute, 25*time.Minute))
 	}
+}
+
+// leap puts a machine's clock far ahead for some minutes, and then back.
+func (d *dice) leap(m *machine) {
+	if m.leap != 0 || !d.chance(d.Leap, "clock far ahead") {
+		return
+	}
+	m.leap = farAhead(d.rng)
+	d.w.note("clock of %s is %s ahead", m.name, m.leap)
+	d.w.after(d.between(time.Second, 8*time.Minute), nil, func() {
+		m.leap = 0
+		d.w.note("clock of %s is set right", m.name)
+	})
+}
+
+// farAhead draws how far something is ahead that is refused: hours to years.
+func farAhead(r *rand.Rand) time.Duration {
+	const hour, year = time.Hour, 365 * 24 * time.Hour
+	most := []time.Duration{hour, 24 * hour, 2 * year, 250 * year}[r.IntN(4)]
+	return 2*hour + time.Duration(r.Int64N(int64(most)))
 }
 
 func (d *dice) skew() time.Duration {

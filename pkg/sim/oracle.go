@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
@@ -26,6 +27,7 @@ type oracle struct {
 	w          *world
 	domains    map[ids.Domain]*followed
 	violations []string
+	minutes    int
 }
 
 // followed is a domain as its published revisions have it.
@@ -55,6 +57,10 @@ type followed struct {
 	// had: nothing above it may be archived.
 	durable, archived map[string]uint32
 	cut               string
+	// ahead are the entries that are far ahead of the store's clock: they change nothing.
+	ahead     map[string]bool
+	lines     []appendage
+	rebuiltAt time.Time
 }
 
 // revision is the state of one: all of it, and what is in history.
@@ -80,7 +86,7 @@ func newOracle(w *world) *oracle {
 	for _, d := range w.domains {
 		o.domains[d] = &followed{
 			domain: d, past: map[int64]revision{}, named: map[string]span{}, abandoned: map[string]bool{}, cancelled: map[string]bool{},
-			durable: map[string]uint32{}, archived: map[string]uint32{}, unreadable: map[string]bool{},
+			durable: map[string]uint32{}, archived: map[string]uint32{}, unreadable: map[string]bool{}, ahead: map[string]bool{},
 			state: state.New(d), decoder: manifest.Decoder{Domain: d},
 			manifests: manifest.New(manifest.Config{Domain: d, Store: w.blobs, IDs: ids.NewSource(w.now, nil), Clock: w.clock}),
 		}
@@ -147,6 +153,7 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 		return
 	}
 	rebuilt := f.manifest != nil && m.Lineage != f.manifest.Lineage
+	o.liveRows(f, m)
 	f.manifest, f.state = m, next
 	f.cut = max(f.cut, m.BaseSnapshot.EntriesFrom)
 	f.past[m.Revision] = revision{next, snapshot.CutOf(m)}

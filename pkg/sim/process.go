@@ -23,6 +23,7 @@ type machine struct {
 	name string
 	main func(ctx context.Context, p *process)
 	skew time.Duration
+	leap time.Duration // on top of that, for some minutes
 	// unknown is an event type that the build on it does not know, or "".
 	unknown string
 	n       int      // processes so far
@@ -85,7 +86,7 @@ func (p *process) kill(why string) {
 func (p *process) isDead() bool { return p.dead.Load() }
 
 // now is the time of day as the process's machine has it.
-func (p *process) now() time.Time { return p.machine.w.now().Add(p.machine.skew) }
+func (p *process) now() time.Time { return p.machine.w.now().Add(p.machine.skew + p.machine.leap) }
 
 // entropy is randomness from a seed. The sources that read it are locked.
 type entropy struct {

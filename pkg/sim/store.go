@@ -121,6 +121,13 @@ func (w *world) admit(verb, key string) error {
 	return nil
 }
 
+var _ blob.Clock = store{}
+
+// Now implements [blob.Clock].
+func (s store) Now(ctx context.Context) (time.Time, error) {
+	return op(ctx, s, "now", "", false, func() (time.Time, error) { return s.p.machine.w.now(), nil })
+}
+
 func (s store) Create(ctx context.Context, key string, data []byte) (blob.Object, error) {
 	object, err := op(ctx, s, "create", key, true, func() (blob.Object, error) {
 		return s.p.machine.w.blobs.Create(context.Background(), key, data)

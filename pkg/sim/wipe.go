@@ -93,7 +93,7 @@ func (w *world) rebuild(f *followed) {
 		w.oracle.violation("I-17 rebuildable", "after the rebuild of %s: %v", f.domain, err)
 		return
 	}
-	f.broken = false
+	f.broken, f.rebuiltAt = false, w.now()
 	w.oracle.commit(f, m)
 	w.counts["under repair"]--
 	w.sweepFully(func() {}) // a rebuilt state has no marker

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/compactor"
@@ -67,6 +68,7 @@ const (
 	askRetry
 	askLimit
 	askGhost
+	askAhead
 )
 
 var pools = []string{"", "", "", "warehouse", "api"}
@@ -114,7 +116,19 @@ func newWorkload(w *world) *workload {
 		}
 		l.scripts[client] = append(l.scripts[client], a)
 	}
+	l.drawAhead(w.cfg.horizon() / time.Duration(w.cfg.Ahead+1))
 	return l
+}
+
+// drawAhead puts requests between the others that are written far ahead.
+func (l *workload) drawAhead(span time.Duration) {
+	r := random(l.w.cfg.Seed, "ahead", 1)
+	for range l.w.cfg.Ahead {
+		client := fmt.Sprintf("client%d", r.IntN(l.w.cfg.Clients))
+		script := l.scripts[client]
+		a := ask{after: time.Duration(r.Int64N(int64(span) + 1)), verb: askAhead, project: l.projects[r.IntN(len(l.projects))]}
+		l.scripts[client] = slices.Insert(script, r.IntN(len(script)+1), a)
+	}
 }
 
 // drawProject draws a DAG: chains, fans, diamonds, layers, or parts that have
@@ -274,7 +288,6 @@ func (l *workload) done() bool {
 type client struct {
 	p       *process
 	rng     *rand.Rand
-	ids     *ids.Source
 	engines map[ids.Domain]*engine.Engine
 	// closed are runs that were seen to be; some are not kept any more.
 	closed map[ids.Domain][]*state.Run
@@ -283,16 +296,17 @@ type client struct {
 func runClient(ctx context.Context, p *process) {
 	w := p.machine.w
 	c := &client{
-		p: p, rng: random(w.cfg.Seed, p.id, 0), ids: ids.NewSource(p.now, p.entropy), engines: map[ids.Domain]*engine.Engine{},
+		p: p, rng: random(w.cfg.Seed, p.id, 0), engines: map[ids.Domain]*engine.Engine{},
 		closed: map[ids.Domain][]*state.Run{},
 	}
 	for _, d := range w.domains {
-		manifests := manifest.New(manifest.Config{Domain: d, Store: store{p}, IDs: c.ids, Clock: machineClock{p}})
+		source := ids.NewSource(p.now, p.entropy)
+		manifests := manifest.New(manifest.Config{Domain: d, Store: store{p}, IDs: source, Clock: machineClock{p}})
 		c.engines[d] = engine.New(engine.Config{
-			Domain: d, Store: store{p}, IDs: c.ids, Clock: machineClock{p}, Actor: "user:" + p.id,
+			Domain: d, Store: store{p}, IDs: source, Clock: machineClock{p}, Actor: "user:" + p.id,
 			Snapshots: snapshot.NewReader(d, w.codec, manifests, machineClock{p}),
 			Compactor: &compactor.Client{Domain: d, URL: "http://compactor", HTTP: network{p}.Client()},
-			Appender:  ledger.NewAppender(ledger.Config{Domain: d, Store: store{p}, IDs: c.ids, Clock: machineClock{p}}),
+			Appender:  ledger.NewAppender(ledger.Config{Domain: d, Store: store{p}, IDs: source, Clock: machineClock{p}}),
 		})
 	}
 	for {
@@ -359,6 +373,8 @@ func (c *client) ask(ctx context.Context, a ask) error {
 		return e.SetLimits(ctx, 0, map[string]int32{a.pool: a.slots})
 	case askGhost:
 		return c.haunt(ctx, e)
+	case askAhead:
+		return c.rush(ctx, e)
 	case askCancel, askRetry:
 	}
 	snap, err := e.Snapshots.Current(ctx)

@@ -42,6 +42,7 @@ type world struct {
 	mutated    map[string]time.Time // when names were last written
 	firstAsked map[string]asked     // to create a name
 	failed     sync.Map             // the checksums of ledger entries that a create has failed for
+	rushed     sync.Map             // ledger entries that were written far ahead on purpose
 	counts     map[string]int
 	scratch    string
 
@@ -113,6 +114,7 @@ func (w *world) drive() {
 		m.start()
 	}
 	w.every(time.Minute, w.faults.minute)
+	w.every(time.Minute, w.oracle.minute)
 	w.restarts()
 	w.scheduleWipes()
 	w.scheduleAbsence()

@@ -38,6 +38,8 @@ var layers = []layer{
 		{"pkg/trace", nil},
 		{"pkg/trace/otlp", []string{"=pkg/trace"}},
 		{"pkg/blob", nil},
+		// Files on this machine, compared with what was recorded of them.
+		{"pkg/filecheck", nil},
 		{"pkg/blob/fileblob", []string{"=pkg/blob", "=pkg/clock"}},
 		{"pkg/blob/memblob", []string{"=pkg/blob", "=pkg/clock"}},
 		{"pkg/blob/faultblob", []string{"=pkg/blob", "=pkg/clock"}},
@@ -74,11 +76,12 @@ var layers = []layer{
 		{"pkg/sweeper", list(words, "pkg/state", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue",
 			"pkg/clock", "pkg/ledger", "pkg/due", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
 		{"pkg/repair", list(words, "pkg/state", "pkg/fold", "pkg/contract", "pkg/blob", "pkg/clock",
-			"pkg/ledger", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
+			"pkg/ledger", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/filecheck")},
 		// A worker knows the contract, and nothing of what orchestrates it.
-		{"pkg/worker", list(words, "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret")},
+		{"pkg/worker", list(words, "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret", "pkg/filecheck")},
 		{"pkg/query/render", nil},
-		{"pkg/query", list(words, "pkg/state", "pkg/blob", "pkg/table", "pkg/manifest", "=pkg/query/render")},
+		// Commit markers say what the files of an asset's outputs were written with.
+		{"pkg/query", list(words, "pkg/state", "pkg/contract", "pkg/blob", "pkg/table", "pkg/manifest", "pkg/filecheck", "=pkg/query/render")},
 	}},
 	{"engine", []pack{
 		{"pkg/engine", list(words, "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",

@@ -382,9 +382,9 @@ func (a *app) sqlCommand() *cobra.Command {
 					return err
 				}
 				for _, t := range tables {
-					for _, path := range t.Files {
-						if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && parts.Store != nil {
-							return fmt.Errorf("%s, a file of the revision, is missing; `servo admin rebuild` makes the state anew", filepath.Base(path))
+					for _, f := range t.Files {
+						if _, err := os.Stat(f.Path); errors.Is(err, fs.ErrNotExist) && parts.Store != nil {
+							return fmt.Errorf("the revision's file %s is missing: run `servo admin rebuild`", filepath.Base(f.Path))
 						}
 					}
 				}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -13,11 +14,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/filecheck"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/query"
 	"github.com/servo-orchestration/servo/pkg/table"
 )
+
+// checkedFile is the file of the state folder that remembers which files queries have found whole.
+const checkedFile = "checked"
 
 func (a *app) queryCommand() *cobra.Command {
 	var asOf string
@@ -65,7 +70,9 @@ func (a *app) query(ctx context.Context, args []string, asOf string) (err error)
 	}
 	source := query.Source{Tables: files, AllowedDirs: []string{places.dir}}
 	if parts.Store != nil {
-		source = query.Source{Tables: files, Outputs: a.options(p).Dir}
+		dir := a.options(p).Dir
+		source = query.Source{Tables: files, Outputs: dir, Checked: filecheck.Open(filepath.Join(dir, checkedFile))}
+		defer func() { _ = source.Checked.Save() }() // in a folder that may only be read, every query checks again
 	}
 	db, err := query.Open(ctx, source, query.Options{})
 	if err != nil {
@@ -200,7 +207,7 @@ func tables(ctx context.Context, places *placer, m *manifest.Manifest) (map[stri
 				return nil, fmt.Errorf("fetch the state: %w", err)
 			}
 			t := tables[f.Table]
-			t.Files = append(t.Files, path)
+			t.Files = append(t.Files, filecheck.File{Path: path, Size: f.Size, CRC32C: f.CRC32C})
 			tables[f.Table] = t
 		}
 	}

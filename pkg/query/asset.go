@@ -4,19 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/filecheck"
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
 // asset is an asset with something materialized.
 type asset struct {
 	namespace, name string
-	files           []string // the Parquet files of its partitions' outputs
+	files           []filecheck.File // the Parquet files of its partitions' outputs
 	problem         string   // why it has no view, if so
 	created         bool
 }
@@ -67,24 +70,46 @@ func (db *DB) assetOf(key string) *asset {
 	return a
 }
 
-// add takes in one partition's output: an object key that ends in "/".
+// add takes in one partition's output: an object key that ends in "/". Its files are those that its commit marker
+// names.
 func (a *asset) add(root, uri string) {
-	local, err := filepath.Localize(strings.TrimSuffix(uri, "/"))
+	marker, err := readMarker(root, uri)
 	if err != nil {
-		a.problem = fmt.Sprintf("the output %q is not a path under the store", uri)
+		a.problem = err.Error()
 		return
 	}
-	dir := filepath.Join(root, local)
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		a.problem = fmt.Sprintf("an output cannot be read: %v", err)
-		return
-	}
-	for _, entry := range entries {
-		if entry.Type().IsRegular() && strings.HasSuffix(entry.Name(), ".parquet") {
-			a.files = append(a.files, filepath.Join(dir, entry.Name()))
+	for _, f := range marker.Files {
+		if strings.HasSuffix(f.Name, ".parquet") {
+			path := filepath.Join(root, filepath.FromSlash(uri+f.Name))
+			a.files = append(a.files, filecheck.File{Path: path, Size: f.Size, CRC32C: f.CRC32C})
 		}
 	}
+}
+
+// readMarker reads the commit marker of an output below a folder.
+func readMarker(root, uri string) (_ *contract.Marker, err error) {
+	key := contract.MarkerKeyOf(uri)
+	local, err := filepath.Localize(key)
+	if err != nil {
+		return nil, fmt.Errorf("the output %q is not a path under the store", uri)
+	}
+	file, err := os.Open(filepath.Join(root, local))
+	if err != nil {
+		return nil, fmt.Errorf("an output cannot be read: %w", err)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	data, err := io.ReadAll(io.LimitReader(file, contract.MaxMarkerBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("an output cannot be read: %w", err)
+	}
+	marker, err := contract.DecodeMarker(data)
+	if err != nil {
+		return nil, fmt.Errorf("the commit marker %s is damaged: %w", key, err)
+	}
+	if marker.URI != uri {
+		return nil, fmt.Errorf("the state names the output %s, its commit marker %s", uri, marker.URI)
+	}
+	return marker, nil
 }
 
 // mentioned reports whether the SQL has namespace.name.
@@ -117,18 +142,29 @@ func (db *DB) Lacks(namespace, name string) bool {
 
 // createAssetViews makes the views that the SQL may mean: all, where it may list them.
 // That one cannot be made is no error yet: "a.b" may be a column of an alias.
-func (db *DB) createAssetViews(ctx context.Context, sql string) {
+//
+// Before an asset is read its files are compared with their commit markers.
+func (db *DB) createAssetViews(ctx context.Context, sql string) error {
 	lower := strings.ToLower(sql)
 	all := regexp.MustCompile(`information_schema|duckdb_(tables|views|columns|schemas)|\bshow\b`).MatchString(lower)
 	for _, a := range db.assets {
-		if a.created || len(a.files) == 0 || a.problem != "" || !all && !a.mentioned(lower) {
+		mentioned := a.mentioned(lower)
+		if len(a.files) == 0 || a.problem != "" || !all && !mentioned {
+			continue
+		}
+		if mentioned {
+			if err := db.checkOutputs(ctx, a); err != nil {
+				return err
+			}
+		}
+		if a.created {
 			continue
 		}
 		err := db.exec(
 			ctx,
 			"CREATE SCHEMA IF NOT EXISTS "+quoteName(a.namespace),
 			"CREATE OR REPLACE VIEW "+quoteName(a.namespace)+"."+quoteName(a.name)+
-				" AS SELECT * FROM read_parquet("+quoteList(a.files)+", union_by_name = true, hive_partitioning = false)",
+				" AS SELECT * FROM read_parquet("+quoteList(pathsOf(a.files))+", union_by_name = true, hive_partitioning = false)",
 		)
 		switch {
 		case err == nil:
@@ -137,6 +173,7 @@ func (db *DB) createAssetViews(ctx context.Context, sql string) {
 			a.problem = err.Error()
 		}
 	}
+	return nil
 }
 
 // hint says why assets that the SQL names are not there.

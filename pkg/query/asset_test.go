@@ -1,6 +1,7 @@
 package query_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,12 +9,18 @@ import (
 	"github.com/duckdb/duckdb-go/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/query"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// output writes a partition's output with a SELECT of stock DuckDB.
+const materialization = "01KAJ2T0000000000000000000"
+
+// output writes a partition's output with a SELECT of stock DuckDB, and its commit marker.
 func output(t *testing.T, r *revision, uri, file, sql string) {
 	t.Helper()
+	defer commit(t, r, uri)
 	dir := filepath.Join(r.dir, filepath.FromSlash(uri))
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	connector, err := duckdb.NewConnector("", nil)
@@ -26,6 +33,48 @@ func output(t *testing.T, r *revision, uri, file, sql string) {
 	require.NoError(t, err)
 }
 
+// commit writes the commit marker of all files below a URI.
+func commit(t *testing.T, r *revision, uri string) {
+	t.Helper()
+	m := contract.Marker{MaterializationID: materialization, AttemptID: materialization, Nonce: "n", URI: uri, Files: []contract.MarkerFile{}}
+	dir := filepath.Join(r.dir, filepath.FromSlash(uri))
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		require.NoError(t, err)
+		m.Files = append(m.Files, contract.MarkerFile{Name: e.Name(), Size: int64(len(data)), CRC32C: blob.CRC32C(data)})
+	}
+	data, err := json.Marshal(m)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(r.dir, filepath.FromSlash(contract.MarkerKeyOf(uri))), data, 0o600))
+}
+
+func TestQueryRejectsDamagedOutput(t *testing.T) {
+	t.Parallel()
+	r := newRevision(t)
+	uri := "assets/raw/orders/one/" + materialization + "/x/"
+	output(t, r, uri, "data.parquet", "SELECT range AS id FROM range(5000)")
+	output(t, r, "assets/raw/other/one/"+materialization+"/x/", "data.parquet", "SELECT 7 AS id")
+	add(t, r, partition("raw/orders", "", uri, 1), partition("raw/other", "", "assets/raw/other/one/"+materialization+"/x/", 2))
+	db := r.open(t)
+	require.Equal(t, [][]any{{int64(5000)}}, all(t, db, "SELECT count(*) FROM raw.orders"))
+
+	path := filepath.Join(r.dir, filepath.FromSlash(uri), "data.parquet")
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	data[100] ^= 1
+	require.NoError(t, os.WriteFile(path, data, 0o600))
+	require.NoError(t, os.Chtimes(path, info.ModTime(), info.ModTime()))
+	for _, db := range []*query.DB{db, r.open(t)} {
+		_, err = db.Query(t.Context(), "SELECT count(*) FROM raw.orders")
+		require.ErrorContains(t, err, "asset raw/orders: file "+path+" is damaged: its CRC-32C is")
+		require.Equal(t, [][]any{{int32(7)}}, all(t, db, "SELECT id FROM raw.other"), "another asset is not held up")
+	}
+}
+
 func partition(key, part, uri string, seq int64) *state.Partition {
 	return &state.Partition{AssetKey: key, PartitionKey: part, Status: "MATERIALIZED", OutputURI: uri, Meta: meta(seq)}
 }
@@ -33,13 +82,13 @@ func partition(key, part, uri string, seq int64) *state.Partition {
 func TestAnAssetIsAViewOverItsCurrentOutputs(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)
-	output(t, r, "assets/raw/orders/m1/", "part-0.parquet", "SELECT 1 AS id, 'old' AS note")
-	output(t, r, "assets/raw/orders/m2/", "part-0.parquet", "SELECT 1 AS id, 'new' AS note")
-	output(t, r, "assets/raw/orders/[m3]/", "a.parquet", "SELECT 2 AS id, 9.5 AS price")
-	output(t, r, "assets/raw/orders/[m3]/", "b.parquet", "SELECT 3 AS id, 8.5 AS price")
-	add(t, r, partition("raw/orders", `{"d":"1"}`, "assets/raw/orders/m1/", 1))
-	add(t, r, partition("raw/orders", `{"d":"1"}`, "assets/raw/orders/m2/", 2),
-		partition("raw/orders", `{"d":"2"}`, "assets/raw/orders/[m3]/", 3))
+	output(t, r, "assets/raw/orders/1/"+materialization+"/m1/", "part-0.parquet", "SELECT 1 AS id, 'old' AS note")
+	output(t, r, "assets/raw/orders/2/"+materialization+"/m2/", "part-0.parquet", "SELECT 1 AS id, 'new' AS note")
+	output(t, r, "assets/raw/orders/3/"+materialization+"/[m3]/", "a.parquet", "SELECT 2 AS id, 9.5 AS price")
+	output(t, r, "assets/raw/orders/3/"+materialization+"/[m3]/", "b.parquet", "SELECT 3 AS id, 8.5 AS price")
+	add(t, r, partition("raw/orders", `{"d":"1"}`, "assets/raw/orders/1/"+materialization+"/m1/", 1))
+	add(t, r, partition("raw/orders", `{"d":"1"}`, "assets/raw/orders/2/"+materialization+"/m2/", 2),
+		partition("raw/orders", `{"d":"2"}`, "assets/raw/orders/3/"+materialization+"/[m3]/", 3))
 	db := r.open(t)
 	require.Equal(t, [][]any{{int32(1), "new"}, {int32(2), nil}, {int32(3), nil}},
 		all(t, db, "SELECT id, note FROM raw.orders ORDER BY id"), "partitions are united by name")
@@ -49,7 +98,7 @@ func TestAnAssetIsAViewOverItsCurrentOutputs(t *testing.T) {
 func TestTheFoldersOfAnOutputAddNoColumns(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)
-	uri := "assets/tenant=acme/workspace=prod/raw/orders/date=2012-01-01/m1/"
+	uri := "assets/tenant=acme/workspace=prod/raw/orders/date=2012-01-01/" + materialization + "/m1/"
 	output(t, r, uri, "data.parquet", "SELECT 1 AS id")
 	add(t, r, partition("raw/orders", `{"date":"2012-01-01"}`, uri, 1))
 	require.Equal(t, [][]any{{int32(1)}}, all(t, r.open(t), "SELECT * FROM raw.orders"))
@@ -58,9 +107,11 @@ func TestTheFoldersOfAnOutputAddNoColumns(t *testing.T) {
 func TestAnAssetWithoutParquetSaysWhy(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)
-	require.NoError(t, os.MkdirAll(filepath.Join(r.dir, "assets", "raw", "log"), 0o755))
-	add(t, r, partition("raw/log", "", "assets/raw/log/", 1), partition("raw/lost", "", "assets/raw/lost/", 2),
-		partition("raw/evil", "", "../../etc/", 3), partition("t/state", "", "assets/raw/log/", 4))
+	uri := "assets/raw/log/_/" + materialization + "/m1/"
+	require.NoError(t, os.MkdirAll(filepath.Join(r.dir, filepath.FromSlash(uri)), 0o755))
+	commit(t, r, uri)
+	add(t, r, partition("raw/log", "", uri, 1), partition("raw/lost", "", "assets/raw/lost/", 2),
+		partition("raw/evil", "", "../../etc/", 3), partition("t/state", "", uri, 4))
 	db := r.open(t)
 	_, err := db.Query(t.Context(), "SELECT * FROM raw.log")
 	require.ErrorContains(t, err, "The asset raw/log cannot be queried: its outputs hold no *.parquet files.")
@@ -74,7 +125,7 @@ func TestAnAssetWithoutParquetSaysWhy(t *testing.T) {
 func TestAnAssetNeverHidesATable(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)
-	output(t, r, "assets/main/runs/m1/", "a.parquet", "SELECT 1 AS id")
-	add(t, r, partition("main/runs", "", "assets/main/runs/m1/", 1))
+	output(t, r, "assets/main/runs/_/"+materialization+"/m1/", "a.parquet", "SELECT 1 AS id")
+	add(t, r, partition("main/runs", "", "assets/main/runs/_/"+materialization+"/m1/", 1))
 	require.Equal(t, [][]any{{int64(0)}}, all(t, r.open(t), "SELECT count(run_id) FROM main.runs"))
 }

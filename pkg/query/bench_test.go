@@ -35,7 +35,7 @@ func BenchmarkOneMillionTasksIn50Files(b *testing.B) {
 	for name, sql := range map[string]string{
 		"GroupBy": "SELECT state, count(*), max(created_at) FROM tasks GROUP BY state",
 		"OneRun":  "SELECT * FROM tasks WHERE run_id = '01J8ZC4W9QN3V6T2K700000012'",
-		"Raw":     "SELECT state, count(*) FROM read_parquet(['" + r.source.Tables["tasks"].Files[0] + "']) GROUP BY state",
+		"Raw":     "SELECT state, count(*) FROM read_parquet(['" + r.source.Tables["tasks"].Files[0].Path + "']) GROUP BY state",
 	} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {

@@ -19,7 +19,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -28,6 +27,7 @@ import (
 
 	"github.com/duckdb/duckdb-go/v2"
 
+	"github.com/servo-orchestration/servo/pkg/filecheck"
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
@@ -46,6 +46,8 @@ type Source struct {
 	Outputs string
 	// AllowedDirs are more folders that SQL may read, as absolute paths.
 	AllowedDirs []string
+	// Checked remembers the files that were found whole; nil: nothing is remembered between sessions.
+	Checked *filecheck.Cache
 }
 
 // Options bound what a query may use.
@@ -65,6 +67,8 @@ type DB struct {
 	conn      *duckdb.Conn
 	assets    []*asset
 	views     bool // assets have views
+	tables    map[string]Table
+	checked   *filecheck.Cache
 
 	openMu sync.Mutex
 	open   map[*Rows]struct{}
@@ -75,7 +79,10 @@ func Open(ctx context.Context, source Source, opts Options) (_ *DB, err error) {
 	if err := source.check(); err != nil {
 		return nil, fmt.Errorf("open query: %w", err)
 	}
-	db := &DB{open: map[*Rows]struct{}{}}
+	db := &DB{open: map[*Rows]struct{}{}, tables: source.Tables, checked: source.Checked}
+	if db.checked == nil {
+		db.checked = filecheck.New()
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("open query: %w", err), db.Close())
@@ -90,6 +97,9 @@ func Open(ctx context.Context, source Source, opts Options) (_ *DB, err error) {
 	}
 	db.conn, _ = conn.(*duckdb.Conn) // it is no other type
 	if err := db.settings(ctx, opts); err != nil {
+		return nil, err
+	}
+	if err := db.checkTables(ctx, ""); err != nil {
 		return nil, err
 	}
 	for _, d := range table.All() {
@@ -143,12 +153,9 @@ func (s Source) check() error {
 		if files += len(t.Files); files > MaxFiles {
 			return fmt.Errorf("the revision has more than %d files: compact it", MaxFiles)
 		}
-		for _, path := range t.Files {
-			if !filepath.IsAbs(path) {
-				return fmt.Errorf("table %s: the path %q is not absolute", name, path)
-			}
-			if _, err := os.Stat(path); err != nil {
-				return fmt.Errorf("table %s: a file of the revision is not there: %w", name, err)
+		for _, f := range t.Files {
+			if !filepath.IsAbs(f.Path) {
+				return fmt.Errorf("table %s: the path %q is not absolute", name, f.Path)
 			}
 		}
 	}
@@ -183,10 +190,10 @@ func (db *DB) settings(ctx context.Context, opts Options) error {
 func (db *DB) confine(ctx context.Context, source Source) error {
 	var paths []string
 	for _, t := range source.Tables {
-		paths = append(paths, t.Files...)
+		paths = append(paths, pathsOf(t.Files)...)
 	}
 	for _, a := range db.assets {
-		paths = append(paths, a.files...)
+		paths = append(paths, pathsOf(a.files)...)
 	}
 	slices.Sort(paths)
 	return db.exec(
@@ -241,7 +248,12 @@ func (db *DB) run(ctx context.Context, sql string, args []any) (*Rows, error) {
 	if err := permitText(sql); err != nil {
 		return nil, err
 	}
-	db.createAssetViews(ctx, sql)
+	if err := db.checkTables(ctx, strings.ToLower(sql)); err != nil {
+		return nil, err
+	}
+	if err := db.createAssetViews(ctx, sql); err != nil {
+		return nil, err
+	}
 	for _, statement := range statements[:len(statements)-1] {
 		rows, err := db.runOne(ctx, statement, nil)
 		if err != nil {

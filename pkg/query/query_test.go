@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/filecheck"
 	"github.com/servo-orchestration/servo/pkg/query"
 	"github.com/servo-orchestration/servo/pkg/query/render"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -44,7 +45,7 @@ func TestEveryColumnHasItsTypeWithAndWithoutFiles(t *testing.T) {
 		}
 	}
 	for _, d := range table.All() { // the files alone, as a stock reader sees them
-		rows := all(t, full.open(t), "SELECT column_name, column_type FROM (DESCRIBE FROM read_parquet('"+full.source.Tables[d.Name].Files[0]+"'))")
+		rows := all(t, full.open(t), "SELECT column_name, column_type FROM (DESCRIBE FROM read_parquet('"+full.source.Tables[d.Name].Files[0].Path+"'))")
 		for i, c := range d.Columns {
 			require.Equal(t, []any{c.Name, string(c.Type)}, rows[i], d.Name)
 		}
@@ -242,7 +243,7 @@ func TestAMissingFileIsNamed(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)
 	path := filepath.Join(r.dir, "lost.parquet")
-	r.source.Tables["runs"] = query.Table{Files: []string{path}}
+	r.source.Tables["runs"] = query.Table{Files: []filecheck.File{{Path: path}}}
 	_, err := query.Open(t.Context(), r.source, query.Options{})
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.ErrorContains(t, err, "table runs")
@@ -270,15 +271,40 @@ func TestACorruptFileIsNamed(t *testing.T) {
 		data[i] ^= 0x5a
 	}
 	require.NoError(t, os.WriteFile(path, data, 0o600))
-	_, err = bent.open(t).Query(t.Context(), "SELECT max(run_id), max(task_key) FROM tasks")
+	_, err = query.Open(t.Context(), bent.source, query.Options{})
 	require.ErrorContains(t, err, path)
+	require.ErrorContains(t, err, "is damaged: its CRC-32C is")
+}
+
+func TestQueryRejectsReplacedStateFile(t *testing.T) {
+	t.Parallel()
+	r, other := newRevision(t), newRevision(t)
+	rows := make([]*state.Task, 300)
+	for i := range rows {
+		rows[i] = task(i, int64(i+1), state.TaskReady)
+	}
+	path := add(t, r, rows...)
+	replacement := add(t, other, rows[:50]...)
+	r.source.Checked = filecheck.Open(filepath.Join(r.dir, "checked"))
+	db := r.open(t)
+	require.Equal(t, [][]any{{int64(300)}}, all(t, db, "SELECT count(*) FROM tasks"))
+	require.NoError(t, r.source.Checked.Save())
+
+	data, err := os.ReadFile(replacement)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, data, 0o600))
+	_, err = db.Query(t.Context(), "SELECT count(*) FROM tasks")
+	require.ErrorContains(t, err, "table tasks: file "+path+" is damaged")
+	r.source.Checked = filecheck.Open(filepath.Join(r.dir, "checked"))
+	_, err = query.Open(t.Context(), r.source, query.Options{})
+	require.ErrorContains(t, err, "table tasks: file "+path+" is damaged", "the remembered check is of another file")
 }
 
 func TestUnknownTablesAndRelativePathsAreRefused(t *testing.T) {
 	t.Parallel()
 	_, err := query.Open(t.Context(), query.Source{Tables: map[string]query.Table{"users": {}}}, query.Options{})
 	require.ErrorContains(t, err, `there is no table "users"`)
-	_, err = query.Open(t.Context(), query.Source{Tables: map[string]query.Table{"runs": {Files: []string{"a.parquet"}}}}, query.Options{})
+	_, err = query.Open(t.Context(), query.Source{Tables: map[string]query.Table{"runs": {Files: []filecheck.File{{Path: "a.parquet"}}}}}, query.Options{})
 	require.ErrorContains(t, err, "is not absolute")
 	_, err = query.Open(t.Context(), query.Source{Outputs: "here"}, query.Options{})
 	require.ErrorContains(t, err, "is not an absolute path")

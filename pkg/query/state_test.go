@@ -9,7 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/filecheck"
 	"github.com/servo-orchestration/servo/pkg/query"
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/table"
@@ -38,7 +40,7 @@ func add[R table.Row](tb testing.TB, r *revision, rows ...*R) string {
 	path := filepath.Join(r.dir, "state", name, fmt.Sprintf("%04d.parquet", len(in.Files)))
 	require.NoError(tb, os.MkdirAll(filepath.Dir(path), 0o755))
 	require.NoError(tb, os.WriteFile(path, data, 0o600))
-	in.Files = append(in.Files, path)
+	in.Files = append(in.Files, filecheck.File{Path: path, Size: int64(len(data)), CRC32C: blob.CRC32C(data)})
 	r.source.Tables[name] = in
 	return path
 }

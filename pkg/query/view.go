@@ -3,13 +3,15 @@ package query
 import (
 	"strings"
 
+	"github.com/servo-orchestration/servo/pkg/filecheck"
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
 // Table is where the rows of a projection table are.
 type Table struct {
-	// Files are Parquet files, as absolute paths, or as URLs, in any order.
-	Files []string
+	// Files are Parquet files, in any order, with what the manifest records of them. A path is absolute; for
+	// [Script] it may be a URL.
+	Files []filecheck.File
 	// Inline are rows as JSON: what a manifest holds of the table itself.
 	Inline [][]byte
 }
@@ -49,7 +51,7 @@ func createView(d table.Description, t Table) (string, error) {
 		return "", err
 	}
 	if len(t.Files) > 0 {
-		parts = append(parts, "SELECT * FROM read_parquet("+quoteList(t.Files)+", union_by_name = true, hive_partitioning = false)")
+		parts = append(parts, "SELECT * FROM read_parquet("+quoteList(pathsOf(t.Files))+", union_by_name = true, hive_partitioning = false)")
 	}
 	if inline != "" {
 		parts = append(parts, inline)
@@ -68,6 +70,14 @@ func createView(d table.Description, t Table) (string, error) {
 		view += "  QUALIFY row_number() OVER (PARTITION BY " + strings.Join(keys, ", ") + " ORDER BY row_seq DESC) = 1\n"
 	}
 	return view + ") WHERE NOT deleted", nil
+}
+
+func pathsOf(files []filecheck.File) []string {
+	paths := make([]string, len(files))
+	for i, f := range files {
+		paths[i] = f.Path
+	}
+	return paths
 }
 
 func quoteName(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }

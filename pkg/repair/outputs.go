@@ -7,6 +7,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/filecheck"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -52,15 +53,43 @@ func (cfg Config) output(ctx context.Context, t *state.Task) (problem string, er
 		return fmt.Sprintf("the state names %s, its commit marker %s", t.OutputURI, marker.URI), nil
 	}
 	for _, f := range marker.Files {
-		object, err := cfg.Store.Head(ctx, marker.URI+f.Name)
-		switch {
-		case errors.Is(err, blob.ErrNotFound):
-			return "file " + marker.URI + f.Name + " is missing", nil
-		case err != nil:
-			return "", err
-		case object.Size != f.Size:
-			return fmt.Sprintf("file %s%s has %d bytes, and should have %d", marker.URI, f.Name, object.Size, f.Size), nil
+		if problem, err := cfg.file(ctx, marker.URI+f.Name, f); problem != "" || err != nil {
+			return problem, err
 		}
 	}
 	return "", nil
+}
+
+// file compares an object with what the commit marker records of it. A store that keeps checksums is asked for the
+// object's; of any other store the object is read.
+func (cfg Config) file(ctx context.Context, key string, want contract.MarkerFile) (problem string, err error) {
+	object, err := cfg.Store.Head(ctx, key)
+	switch {
+	case errors.Is(err, blob.ErrNotFound):
+		return "file " + key + " is missing", nil
+	case err != nil:
+		return "", err
+	case object.Size != want.Size:
+		return fmt.Sprintf("file %s has %d bytes; it was committed with %d", key, object.Size, want.Size), nil
+	}
+	sum := object.CRC32C
+	if sum == 0 {
+		if sum, err = cfg.sum(ctx, key); err != nil {
+			return fmt.Sprintf("file %s cannot be read: %v", key, err), ctx.Err()
+		}
+	}
+	if sum != want.CRC32C {
+		return fmt.Sprintf("file %s has CRC-32C %08x; it was committed with %08x", key, sum, want.CRC32C), nil
+	}
+	return "", nil
+}
+
+func (cfg Config) sum(ctx context.Context, key string) (sum uint32, err error) {
+	from, _, err := cfg.Store.Open(ctx, key)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	sum, _, err = filecheck.Sum(ctx, from)
+	return sum, err
 }

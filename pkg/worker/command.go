@@ -152,7 +152,7 @@ func (a *attempt) convert(ctx context.Context, in *input, target string) (err er
 		}
 	}()
 	if _, err := d.exec(ctx, "COPY (SELECT * FROM "+readParquet(files)+") TO "+quote(target)+" (FORMAT csv, HEADER)"); err != nil {
-		return sqlFailure(fmt.Errorf("convert input %s to CSV: %w", in.asset, err))
+		return sqlFailure(fmt.Errorf("convert input %s to CSV: %w", in.asset, a.brokenInput(ctx, []input{*in}, err)))
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/filecheck"
 )
 
 const (
@@ -129,6 +130,9 @@ func (a *attempt) store(ctx context.Context, uri string, from *outputFile, to *c
 				fmt.Errorf("store %s: it arrived with CRC-32C %08x, and was sent with %08x", uri+from.name, object.CRC32C, sum))
 		case err == nil, errors.Is(err, blob.ErrExists) && begun && a.stored(ctx, uri+from.name, size, sum):
 			to.Size, to.CRC32C = size, sum
+			if local, ok := a.w.cfg.Store.(blob.Local); ok {
+				a.w.files.Remember(filecheck.File{Path: local.Path(uri + from.name), Size: size, CRC32C: sum})
+			}
 			return nil
 		case errors.Is(err, blob.ErrInvalid):
 			return refuse(CodeInvalidOutput, "store output: %w", err)

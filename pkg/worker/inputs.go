@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/filecheck"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
@@ -195,7 +197,7 @@ func (a *attempt) fetch(ctx context.Context, inputs []input) error {
 				key := p.marker.URI + file.Name
 				if local != nil {
 					p.paths[k] = local.Path(key)
-					group.Go(func() error { return checkFile(p.paths[k], key, file) })
+					group.Go(func() error { return a.check(ctx, p.paths[k], key, file) })
 					continue
 				}
 				p.paths[k] = filepath.Join(dir, strconv.Itoa(n)+filepath.Ext(file.Name))
@@ -207,20 +209,32 @@ func (a *attempt) fetch(ctx context.Context, inputs []input) error {
 	return group.Wait()
 }
 
-func checkFile(path, key string, want contract.MarkerFile) error {
-	info, err := os.Stat(path)
-	if err != nil {
+// check compares an input file of a store of files with its commit marker.
+func (a *attempt) check(ctx context.Context, path, key string, want contract.MarkerFile) error {
+	err := a.w.files.Check(ctx, filecheck.File{Path: path, Size: want.Size, CRC32C: want.CRC32C})
+	var bad *filecheck.DamagedError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &bad):
+		return damaged(key, bad.FoundSize, bad.FoundCRC32C, want)
+	case errors.Is(err, fs.ErrNotExist):
 		return fail(CodeMissingInput, CategoryInfrastructure, fmt.Errorf("read input: %w", err))
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	default:
+		return fail(CodeStore, CategoryInfrastructure, fmt.Errorf("read input: %w", err))
 	}
-	if info.Size() != want.Size {
-		return damaged(key, info.Size(), want)
-	}
-	return nil
 }
 
-func damaged(key string, size int64, want contract.MarkerFile) error {
-	return refuse(CodeInvalidInput, "input file %s was committed with %d bytes and CRC-32C %08x; it has %d bytes, or other ones: materialize it anew",
-		key, want.Size, want.CRC32C, size)
+// damaged is the error of an input file that is not what its task committed.
+func damaged(key string, size int64, sum uint32, want contract.MarkerFile) error {
+	found := fmt.Sprintf("CRC-32C %08x", sum)
+	if size != want.Size {
+		found = fmt.Sprintf("%d bytes", size)
+	}
+	return refuse(CodeInvalidInput, "input file %s is damaged: it was committed with %d bytes and CRC-32C %08x, and has %s: "+
+		"restore it from a backup, or run its asset again", key, want.Size, want.CRC32C, found)
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -250,7 +264,7 @@ func (a *attempt) download(ctx context.Context, path, key string, want contract.
 		return fail(CodeStore, CategoryInfrastructure, fmt.Errorf("copy input %s: %w", key, err))
 	}
 	if size != want.Size || sum.Sum32() != want.CRC32C {
-		return damaged(key, size, want)
+		return damaged(key, size, sum.Sum32(), want)
 	}
 	return nil
 }

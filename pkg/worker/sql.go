@@ -90,6 +90,7 @@ func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) (made
 	target := filepath.Join(a.dir, outputName)
 	rows, err := d.copyTo(ctx, t, query, target)
 	if err != nil {
+		err = a.brokenInput(ctx, inputs, err)
 		a.output.printf("%v\n", err)
 		return nil, err
 	}

@@ -200,6 +200,68 @@ func TestADamagedInputIsRefused(t *testing.T) {
 	require.False(t, got.Retryable)
 }
 
+// flip changes one bit of an object of a folder, and leaves its modification time as it was.
+func (w *world) flip(key string, at int) {
+	w.t.Helper()
+	local, ok := w.store.(blob.Local)
+	require.True(w.t, ok)
+	path := local.Path(key)
+	info, err := os.Stat(path)
+	require.NoError(w.t, err)
+	data, err := os.ReadFile(path)
+	require.NoError(w.t, err)
+	data[at] ^= 1
+	require.NoError(w.t, os.WriteFile(path, data, 0o600))
+	require.NoError(w.t, os.Chtimes(path, info.ModTime(), info.ModTime()))
+}
+
+func TestFlippedBitOfInputIsRefused(t *testing.T) {
+	inputs := map[string]plan.InputSet{"raw/a": from("raw/a")}
+	w := newWorld(t, nil, map[string]plan.Work{
+		"raw/a": query("SELECT range AS x FROM range(1000)"), "mart/b": query("SELECT sum(x) AS s FROM raw.a"),
+		"mart/c": query("SELECT sum(x) AS s FROM raw.a"), "mart/d": shell("cat $SERVO_INPUT_RAW_A/*"),
+	}, task("raw/a", "", nil), task("mart/b", "", inputs, "raw/a"), task("mart/c", "", inputs, "raw/a"), task("mart/d", "", inputs, "raw/a"))
+	key := w.run("raw/a").Output.URI + "data.parquet"
+	w.run("mart/b")
+	w.flip(key, 200)
+	for _, consumer := range []string{"mart/c", "mart/d"} {
+		got := w.failed(consumer)
+		require.Equal(t, worker.CodeInvalidInput, got.Code, consumer)
+		require.False(t, got.Retryable, consumer)
+		require.Contains(t, got.Message, "input file "+key+" is damaged", consumer)
+	}
+}
+
+func TestUnreadableInputFileIsNamed(t *testing.T) {
+	for _, store := range []blob.Store{nil, memblob.New(memblob.Options{})} {
+		w := newWorld(t, store, map[string]plan.Work{
+			"raw/good": query("SELECT 1 AS x"),
+			"raw/a":    shell("cp data/bad.parquet $SERVO_OUTPUT/bad.parquet"),
+			"mart/b":   query("SELECT sum(a.x) AS s FROM raw.a, raw.good"),
+		}, task("raw/a", "", nil), task("raw/good", "", nil),
+			task("mart/b", "", map[string]plan.InputSet{"raw/a": from("raw/a"), "raw/good": from("raw/good")}, "raw/a", "raw/good"))
+		good := w.run("raw/good").Output.URI + "data.parquet"
+		made := filepath.Join(t.TempDir(), "x.parquet")
+		db, err := sql.Open("duckdb", "")
+		require.NoError(t, err)
+		_, err = db.ExecContext(t.Context(), "COPY (SELECT range * range AS x FROM range(100_000)) TO '"+made+"' (FORMAT parquet, COMPRESSION zstd)")
+		require.NoError(t, err)
+		require.NoError(t, db.Close())
+		data, err := os.ReadFile(made)
+		require.NoError(t, err)
+		for i := 60; i < len(data)/2; i++ { // pages, not the footer
+			data[i] = 0xaa
+		}
+		w.file("data/bad.parquet", string(data))
+
+		bad := w.run("raw/a").Output.URI + "bad.parquet"
+		got := w.failed("mart/b")
+		require.Contains(t, got.Message, "input file "+bad+" of raw/a cannot be read")
+		require.NotContains(t, got.Message, good)
+		require.False(t, got.Retryable)
+	}
+}
+
 func TestAProjectThatIsElsewhereIsSaid(t *testing.T) {
 	w := newWorld(t, nil, map[string]plan.Work{"a/b": query("SELECT 1")}, task("a/b", "", nil))
 	w.plan.Root = "/no/such/project"

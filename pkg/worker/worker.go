@@ -28,6 +28,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/filecheck"
 	"github.com/servo-orchestration/servo/pkg/secret"
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
@@ -114,6 +115,7 @@ type Worker struct {
 
 	plans   *cache[*loadedPlan]
 	markers *cache[*contract.Marker]
+	files   *filecheck.Cache // input files on this machine that were found whole
 	loading singleflight.Group
 
 	// ctx ends when Close gives up waiting.
@@ -143,7 +145,7 @@ func Open(cfg Config) (*Worker, error) {
 	ctx, kill := context.WithCancel(context.Background())
 	return &Worker{
 		cfg: cfg, scratch: dir, starter: newStarter(), slots: make(chan struct{}, cfg.MaxConcurrent),
-		plans: newCache[*loadedPlan](planBudget), markers: newCache[*contract.Marker](markerBudget),
+		plans: newCache[*loadedPlan](planBudget), markers: newCache[*contract.Marker](markerBudget), files: filecheck.New(),
 		ctx: ctx, kill: kill, drain: make(chan struct{}), jobs: map[string]*job{}, sources: map[string]bool{},
 	}, nil
 }

@@ -1,0 +1,14 @@
+package filecheck
+
+import (
+	"io/fs"
+	"syscall"
+)
+
+func stampOf(info fs.FileInfo) stamp {
+	s := stamp{size: info.Size(), modified: info.ModTime().UnixNano()}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		s.changed, s.inode = stat.Ctimespec.Nano(), stat.Ino
+	}
+	return s
+}

@@ -1,0 +1,43 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/filecheck"
+)
+
+// checkTables compares the files of the tables that the SQL may mean with what the manifest records of them. An
+// empty text means all tables. Files that were checked before and not touched since cost one stat.
+func (db *DB) checkTables(ctx context.Context, lower string) error {
+	for _, name := range slices.Sorted(maps.Keys(db.tables)) {
+		if !strings.Contains(lower, name) && lower != "" {
+			continue
+		}
+		err := db.checked.CheckAll(ctx, db.tables[name].Files)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return fmt.Errorf("table %s: a file of the revision is missing: %w", name, err)
+		case err != nil:
+			return fmt.Errorf("table %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// checkOutputs compares the files of an asset with their commit markers.
+func (db *DB) checkOutputs(ctx context.Context, a *asset) error {
+	err := db.checked.CheckAll(ctx, a.files)
+	switch damaged := (*filecheck.DamagedError)(nil); {
+	case errors.As(err, &damaged):
+		return fmt.Errorf("asset %s/%s: %w: restore it from a backup, or run the asset again", a.namespace, a.name, err)
+	case err != nil:
+		return fmt.Errorf("asset %s/%s: %w", a.namespace, a.name, err)
+	}
+	return nil
+}

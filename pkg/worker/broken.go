@@ -1,0 +1,64 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/duckdb/duckdb-go/v2"
+)
+
+// brokenInput returns the error of a query, or one that names the input file that DuckDB cannot read, if that is the
+// reason. Such a file is what its task committed, and its task wrote it wrong: a bad page in a Parquet file, for
+// example, which DuckDB reports without the file's name.
+func (a *attempt) brokenInput(ctx context.Context, inputs []input, err error) error {
+	var of *duckdb.Error
+	if ctx.Err() != nil || !errors.As(err, &of) || !mayBeBroken(of) {
+		return err
+	}
+	for i := range inputs {
+		for _, p := range inputs[i].parts {
+			for k, file := range p.marker.Files {
+				if !isParquet(file.Name) {
+					continue
+				}
+				if problem := a.readWhole(ctx, p.paths[k]); problem != nil {
+					return refuse(CodeInvalidInput, "input file %s of %s cannot be read: %s: correct the asset that writes it, and run that again",
+						p.marker.URI+file.Name, inputs[i].asset, strings.ReplaceAll(problem.Error(), p.paths[k], file.Name))
+				}
+			}
+		}
+	}
+	return err
+}
+
+// mayBeBroken reports whether an error of DuckDB can come from a file's content. Errors of the query itself, and of
+// memory, cannot.
+func mayBeBroken(of *duckdb.Error) bool {
+	switch of.Type {
+	case duckdb.ErrorTypeIO, duckdb.ErrorTypeInvalid, duckdb.ErrorTypeInvalidInput, duckdb.ErrorTypeInternal, duckdb.ErrorTypeFatal,
+		duckdb.ErrorTypeSerialization, duckdb.ErrorTypeUnknownType, duckdb.ErrorTypeOutOfRange:
+		return !strings.Contains(of.Msg, "No space left on device")
+	default:
+		return false
+	}
+}
+
+// readWhole decodes every value of a Parquet file, in an instance of its own: the query's may be invalid by now.
+func (a *attempt) readWhole(ctx context.Context, path string) error {
+	d, err := a.w.openDuckDB(ctx, a.dir)
+	if err != nil {
+		return nil //nolint:nilerr // nothing is known of the file
+	}
+	_, err = d.exec(ctx, "SELECT bit_xor(hash(t)) FROM "+readParquet([]string{path})+" AS t")
+	var of *duckdb.Error
+	if closeErr := d.close(); closeErr != nil || ctx.Err() != nil || !errors.As(err, &of) || !mayBeBroken(of) {
+		return nil
+	}
+	return errors.New(firstLine(of.Msg))
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}

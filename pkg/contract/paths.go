@@ -10,7 +10,8 @@ import (
 )
 
 // Where a worker's objects are. All keys are made of segments of letters,
-// digits and _ . - = , % ~ and are shorter than any store's limit.
+// digits and _ . - = , % ~ and are shorter than any store's limit. Keys of outputs
+// have no "=": DuckDB, Spark and others take a folder "a=b" for a column.
 
 // markerName is the commit marker's name below a materialization.
 const markerName = "_commit.json"
@@ -19,17 +20,17 @@ const markerName = "_commit.json"
 // longer is named by its hash. Files on a disk allow 255.
 const maxSegment = 200
 
-// AssetsPrefix is where all outputs of a domain are.
-func AssetsPrefix(d ids.Domain) string { return "assets/" + d.Path() + "/" }
+// AssetsPrefix is where all outputs of a domain are: assets/{tenant}/{workspace}/.
+func AssetsPrefix(d ids.Domain) string { return "assets/" + d.Tenant + "/" + d.Workspace + "/" }
 
 // AssetPrefix is where all outputs of one partition of an asset are:
-// assets/tenant={t}/workspace={w}/{namespace}/{name}/{partition}/.
+// assets/{tenant}/{workspace}/{namespace}/{name}/{partition}/.
 func AssetPrefix(d ids.Domain, asset ids.AssetKey, partitionKey string) string {
 	return AssetsPrefix(d) + asset.String() + "/" + PartitionSegment(partitionKey) + "/"
 }
 
 // PartitionSegment is a partition as one segment of an object key, for example
-// "date=2012-01-01,region=eu"; "_" for an unpartitioned asset. Different
+// "date-2012-01-01,region-eu"; "_" for an unpartitioned asset. Different
 // partition keys have different segments.
 func PartitionSegment(partitionKey string) string {
 	if partitionKey == "" {
@@ -44,8 +45,10 @@ func PartitionSegment(partitionKey string) string {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		escapeTo(&b, dimension)
-		b.WriteByte('=')
+		var name strings.Builder
+		escapeTo(&name, dimension)
+		b.WriteString(strings.ReplaceAll(name.String(), "-", "%2D")) // the first "-" ends the dimension
+		b.WriteByte('-')
 		escapeTo(&b, p[dimension])
 	}
 	if b.Len() > maxSegment {

@@ -103,7 +103,7 @@ func TestAWrongBodyIsRefusedWithTheFieldThatIsWrong(t *testing.T) {
 		{contract.VerbFinished, "attempt_id", finished(func(f *contract.Finished) { f.AttemptID = other })},
 		{contract.VerbFinished, "outcome", finished(func(f *contract.Finished) { f.Outcome = "great" })},
 		{contract.VerbFinished, "materialization_id", finished(func(f *contract.Finished) { f.MaterializationID = other })},
-		{contract.VerbFinished, "output.uri", uri("assets/tenant=globex/workspace=prod/test/a/_/" + made + "/x-1/")},
+		{contract.VerbFinished, "output.uri", uri("assets/globex/prod/test/a/_/" + made + "/x-1/")},
 		{contract.VerbFinished, "output.uri", uri(contract.MaterializationPrefix(domain, asset, "", other) + "x-1/")},
 		{contract.VerbFinished, "output.uri", uri(contract.MaterializationPrefix(domain, asset, "", made) + "../../x/")},
 		{contract.VerbFinished, "output.uri", uri(contract.MaterializationPrefix(domain, asset, "", made))},

@@ -98,7 +98,7 @@ func TestAnAssetIsAViewOverItsCurrentOutputs(t *testing.T) {
 func TestTheFoldersOfAnOutputAddNoColumns(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)
-	uri := "assets/tenant=acme/workspace=prod/raw/orders/date=2012-01-01/" + materialization + "/m1/"
+	uri := "assets/acme/prod/raw/orders/date=2012-01-01/" + materialization + "/m1/"
 	output(t, r, uri, "data.parquet", "SELECT 1 AS id")
 	add(t, r, partition("raw/orders", `{"date":"2012-01-01"}`, uri, 1))
 	require.Equal(t, [][]any{{int32(1)}}, all(t, r.open(t), "SELECT * FROM raw.orders"))

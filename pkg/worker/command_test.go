@@ -65,7 +65,7 @@ func TestACommandWithoutOutputSucceedsAndLeavesNoLog(t *testing.T) {
 func TestACommandReadsItsInputs(t *testing.T) {
 	const one, two = "raw/e[date=2012-01-01]", "raw/e[date=2012-01-02]"
 	inputs := map[string]plan.InputSet{"raw/e": from(one, two), "raw/notes": from("raw/notes")}
-	list := shell(`cd $SERVO_INPUT_RAW_E && ls > $SERVO_OUTPUT/names && cp 'date=2012-01-02.parquet' $SERVO_OUTPUT/data.parquet &&
+	list := shell(`cd $SERVO_INPUT_RAW_E && ls > $SERVO_OUTPUT/names && cp 'date-2012-01-02.parquet' $SERVO_OUTPUT/data.parquet &&
 		cat $SERVO_INPUT_RAW_NOTES/_/n/note.txt >> $SERVO_OUTPUT/names`)
 	csv := shell(`cp $SERVO_INPUT_RAW_E/data.csv $SERVO_OUTPUT/`)
 	csv.InputFormat = plan.FormatCSV
@@ -85,7 +85,7 @@ func TestACommandReadsItsInputs(t *testing.T) {
 			w.run(key)
 		}
 		end := w.run("x/list")
-		require.Equal(t, "date=2012-01-01.parquet\ndate=2012-01-02.parquet\nnote\n", w.read(end.Output.URI+"names"))
+		require.Equal(t, "date-2012-01-01.parquet\ndate-2012-01-02.parquet\nnote\n", w.read(end.Output.URI+"names"))
 		require.EqualValues(t, 1, end.Output.RowCount, "counted from the footer")
 		require.NotEmpty(t, end.Output.SchemaHash)
 		end = w.run("x/csv")

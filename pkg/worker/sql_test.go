@@ -232,6 +232,27 @@ func TestFlippedBitOfInputIsRefused(t *testing.T) {
 	}
 }
 
+func TestStockDuckDBReadsOutputAsWritten(t *testing.T) {
+	const key = "raw/events[date=2012-02-29]"
+	w := newWorld(t, nil, map[string]plan.Work{"raw/events": {
+		SQL:        "SELECT 'noon' AS date, 7 AS v",
+		Dimensions: map[string]string{"date": "DATE"},
+	}}, task(key, `{"date":"2012-02-29"}`, nil))
+	uri := w.run(key).Output.URI
+	require.NotContains(t, uri, "=")
+	local, ok := w.store.(blob.Local)
+	require.True(t, ok)
+	db, err := sql.Open("duckdb", "")
+	require.NoError(t, err)
+	defer db.Close()
+	var columns, date string
+	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT string_agg(column_name, ',') FROM (DESCRIBE FROM read_parquet($1))",
+		local.Path(uri+"data.parquet")).Scan(&columns))
+	require.Equal(t, "date,v", columns, "folders add no columns")
+	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT date FROM read_parquet($1)", local.Path("assets/acme/main/raw/events/**/*.parquet")).Scan(&date))
+	require.Equal(t, "noon", date, "the asset's own column")
+}
+
 func TestUnreadableInputFileIsNamed(t *testing.T) {
 	for _, store := range []blob.Store{nil, memblob.New(memblob.Options{})} {
 		w := newWorld(t, store, map[string]plan.Work{

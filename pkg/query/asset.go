@@ -20,7 +20,7 @@ import (
 type asset struct {
 	namespace, name string
 	files           []filecheck.File // the Parquet files of its partitions' outputs
-	problem         string   // why it has no view, if so
+	problem         string           // why it has no view, if so
 	created         bool
 }
 

@@ -3,17 +3,15 @@ package worker
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
-
-	"github.com/duckdb/duckdb-go/v2"
 )
 
 // brokenInput returns the error of a query, or one that names the input file that DuckDB cannot read, if that is the
 // reason. Such a file is what its task committed, and its task wrote it wrong: a bad page in a Parquet file, for
 // example, which DuckDB reports without the file's name.
 func (a *attempt) brokenInput(ctx context.Context, inputs []input, err error) error {
-	var of *duckdb.Error
-	if ctx.Err() != nil || !errors.As(err, &of) || !mayBeBroken(of) {
+	if ctx.Err() != nil || !mayBeBroken(err) {
 		return err
 	}
 	for i := range inputs {
@@ -32,16 +30,15 @@ func (a *attempt) brokenInput(ctx context.Context, inputs []input, err error) er
 	return err
 }
 
-// mayBeBroken reports whether an error of DuckDB can come from a file's content. Errors of the query itself, and of
-// memory, cannot.
-func mayBeBroken(of *duckdb.Error) bool {
-	switch of.Type {
-	case duckdb.ErrorTypeIO, duckdb.ErrorTypeInvalid, duckdb.ErrorTypeInvalidInput, duckdb.ErrorTypeInternal, duckdb.ErrorTypeFatal,
-		duckdb.ErrorTypeSerialization, duckdb.ErrorTypeUnknownType, duckdb.ErrorTypeOutOfRange:
-		return !strings.Contains(of.Msg, "No space left on device")
-	default:
+// mayBeBroken reports whether an error of DuckDB can come from a file's content. Errors of the query itself, of memory
+// and of disks cannot.
+func mayBeBroken(err error) bool {
+	if f, ok := errors.AsType[*failure](err); ok && f.code != CodeSQL {
 		return false
 	}
+	e, ok := asQueryError(err, "")
+	return ok && !e.final() && !slices.Contains([]string{kindMemory, kindConversion, "Interrupt", "Constraint"}, e.kind) &&
+		!strings.Contains(e.message, "No space left on device")
 }
 
 // readWhole decodes every value of a Parquet file, in an instance of its own: the query's may be invalid by now.
@@ -51,11 +48,11 @@ func (a *attempt) readWhole(ctx context.Context, path string) error {
 		return nil //nolint:nilerr // nothing is known of the file
 	}
 	_, err = d.exec(ctx, "SELECT bit_xor(hash(t)) FROM "+readParquet([]string{path})+" AS t")
-	var of *duckdb.Error
-	if closeErr := d.close(); closeErr != nil || ctx.Err() != nil || !errors.As(err, &of) || !mayBeBroken(of) {
+	if closeErr := d.close(); closeErr != nil || ctx.Err() != nil || err == nil || !mayBeBroken(err) {
 		return nil
 	}
-	return errors.New(firstLine(of.Msg))
+	e, _ := asQueryError(err, "")
+	return errors.New(firstLine(e.Error()))
 }
 
 func firstLine(text string) string {

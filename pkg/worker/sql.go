@@ -43,12 +43,8 @@ func (w *Worker) openDuckDB(ctx context.Context, dir string) (*database, error) 
 		"SET errors_as_json = true",
 		"SET parquet_metadata_cache = true", // a query is bound twice
 	}
-	if w.cfg.DuckDB.MemoryLimit != "" {
-		settings = append(settings, "SET memory_limit = "+quote(w.cfg.DuckDB.MemoryLimit))
-	}
-	if w.cfg.DuckDB.Threads > 0 {
-		settings = append(settings, "SET threads = "+strconv.Itoa(w.cfg.DuckDB.Threads))
-	}
+	limit, _ := w.memoryLimit()
+	settings = append(settings, "SET memory_limit = "+quote(limit), "SET threads = "+strconv.Itoa(w.threadsNow()))
 	if _, err := d.exec(ctx, strings.Join(settings, "; ")); err != nil {
 		return nil, errors.Join(fmt.Errorf("configure DuckDB: %w", err), d.close())
 	}
@@ -90,7 +86,7 @@ func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) (made
 	target := filepath.Join(a.dir, outputName)
 	rows, err := d.copyTo(ctx, t, query, target)
 	if err != nil {
-		err = a.brokenInput(ctx, inputs, err)
+		err = a.w.explainMemory(a.brokenInput(ctx, inputs, err))
 		a.output.printf("%v\n", err)
 		return nil, err
 	}

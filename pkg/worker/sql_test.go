@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -251,6 +252,21 @@ func TestStockDuckDBReadsOutputAsWritten(t *testing.T) {
 	require.Equal(t, "date,v", columns, "folders add no columns")
 	require.NoError(t, db.QueryRowContext(t.Context(), "SELECT date FROM read_parquet($1)", local.Path("assets/acme/main/raw/events/**/*.parquet")).Scan(&date))
 	require.Equal(t, "noon", date, "the asset's own column")
+}
+
+func TestQueryGetsItsShareOfTheMachine(t *testing.T) {
+	w := newWorld(t, nil, map[string]plan.Work{
+		"a/alone": query("SELECT current_setting('threads') AS threads, current_setting('memory_limit') AS memory"),
+		"a/big":   query("SELECT list(range ORDER BY hash(range)) AS l FROM range(2_000_000)"),
+	}, task("a/alone", "", nil), task("a/big", "", nil))
+	w.config.DuckDB = worker.DuckDB{}
+	w.config.MaxConcurrent = 1_000_000 // so that a share is the least that there is
+	w.worker, w.server = w.open(w.config)
+	require.Equal(t, []string{fmt.Sprintf("%d|64.0 MiB", runtime.GOMAXPROCS(0))}, w.rows(w.run("a/alone"), "threads, memory"))
+	got := w.failed("a/big")
+	require.Equal(t, worker.CodeOutOfMemory, got.Code)
+	require.Contains(t, got.Message, "out of memory at 67MB (the default share, 50 % of ")
+	require.Contains(t, got.Message, "raise workers.memory_limit")
 }
 
 func TestUnreadableInputFileIsNamed(t *testing.T) {

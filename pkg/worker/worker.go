@@ -98,9 +98,10 @@ type Config struct {
 
 // DuckDB bounds what one query may use.
 type DuckDB struct {
-	// MemoryLimit is in DuckDB's words, "2GB"; "": DuckDB's default.
+	// MemoryLimit is in DuckDB's words, "2GB"; "": half of the machine's or container's memory, divided by
+	// MaxConcurrent.
 	MemoryLimit string
-	// Threads of one query; 0: DuckDB's default.
+	// Threads of one query; 0: the cores divided by the tasks that run when it starts, at least 1.
 	Threads int
 }
 
@@ -112,6 +113,7 @@ type Worker struct {
 	// commands are those that run.
 	commands commands
 	slots    chan struct{}
+	machine  machine
 
 	plans   *cache[*loadedPlan]
 	markers *cache[*contract.Marker]
@@ -144,7 +146,7 @@ func Open(cfg Config) (*Worker, error) {
 	}
 	ctx, kill := context.WithCancel(context.Background())
 	return &Worker{
-		cfg: cfg, scratch: dir, starter: newStarter(), slots: make(chan struct{}, cfg.MaxConcurrent),
+		cfg: cfg, scratch: dir, starter: newStarter(), slots: make(chan struct{}, cfg.MaxConcurrent), machine: thisMachine(),
 		plans: newCache[*loadedPlan](planBudget), markers: newCache[*contract.Marker](markerBudget), files: filecheck.New(),
 		ctx: ctx, kill: kill, drain: make(chan struct{}), jobs: map[string]*job{}, sources: map[string]bool{},
 	}, nil

@@ -1,0 +1,42 @@
+package worker
+
+import (
+	"io/fs"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestQueriesShareTheMachine(t *testing.T) {
+	t.Parallel()
+	for _, cores := range []int{2, 8, 32} {
+		m := machine{memory: int64(cores) * 2 << 30, cores: cores}
+		concurrency := 2 * cores
+		require.LessOrEqual(t, m.memoryShare(concurrency)*int64(concurrency), m.memory/2, "all queries together")
+		require.Equal(t, 1, m.threads(concurrency))
+		require.Equal(t, cores, m.threads(1), "a single query uses all cores")
+		require.Equal(t, cores/2, m.threads(2))
+	}
+	require.EqualValues(t, leastMemory, machine{memory: 1 << 30, cores: 1}.memoryShare(1000))
+}
+
+func TestMemoryIsThatOfTheContainer(t *testing.T) {
+	t.Parallel()
+	files := map[string]string{
+		"/proc/meminfo":                           "MemTotal:       16000000 kB\nMemFree: 1 kB\n",
+		"/proc/self/cgroup":                       "0::/kube/pod/box\n",
+		"/sys/fs/cgroup/kube/pod/box/memory.max":  "max\n",
+		"/sys/fs/cgroup/kube/pod/memory.max":      "2147483648\n",
+		"/sys/fs/cgroup/memory.max":               "8589934592\n",
+		"/sys/fs/cgroup/memory/not-the-limit.txt": "1\n",
+	}
+	read := func(name string) ([]byte, error) {
+		if text, ok := files[name]; ok {
+			return []byte(text), nil
+		}
+		return nil, fs.ErrNotExist
+	}
+	require.EqualValues(t, 2<<30, memoryOf(read))
+	files["/sys/fs/cgroup/memory/memory.limit_in_bytes"] = "1073741824\n"
+	require.EqualValues(t, 1<<30, memoryOf(read), "version 1 of control groups")
+}

@@ -11,9 +11,11 @@ import (
 )
 
 const (
-	// maintainEvery is how often revisions and files are collected, while there are
+	// maintainEvery is how often revisions and files are collected, at least, while there are
 	// publishes.
 	maintainEvery = time.Minute
+	// perAge is how often they are collected while a revision grows old enough.
+	perAge = 3
 	// backlogEvery is how often, while there is more to collect than one go does.
 	backlogEvery = time.Second
 	// floorSteps is in how many steps the floor rises by as much as it lags.
@@ -44,6 +46,30 @@ func (c *Compactor) Maintain(ctx context.Context) (more bool, err error) {
 	}
 	entries, err := c.archiveEntries(ctx)
 	return revisions || files || entries, err
+}
+
+// Shrink collects as Maintain does, and keeps few revisions. It is for a process that owns the domain alone and ends.
+// The caller bounds it by ctx; what is left then waits for the next process.
+func (c *Compactor) Shrink(ctx context.Context) error {
+	select {
+	case c.maintaining <- struct{}{}:
+		defer func() { <-c.maintaining }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	collector := manifest.NewCollector(c.Manifests, c.Retention.Closing())
+	for more := true; more; {
+		revisions, err := collector.Retain(ctx)
+		if err != nil {
+			return err
+		}
+		files, err := collector.Collect(ctx)
+		if err != nil {
+			return err
+		}
+		more = revisions || files
+	}
+	return nil
 }
 
 // archiveEntries moves entries to the archive that have been in the ledger for long and
@@ -86,7 +112,7 @@ func (c *Compactor) maintain(ctx context.Context) {
 				c.Logger.WarnContext(ctx, "collection failed; it is tried again after the next publish",
 					slog.String("domain", c.Domain.String()), slog.Any("error", err))
 			}
-			wait := maintainEvery
+			wait := min(maintainEvery, c.Retention.All/perAge)
 			if more {
 				wait = backlogEvery
 			}

@@ -257,6 +257,7 @@ func (s *Stack) build(ctx context.Context) error {
 		OnPublish:     func(published compactor.Published) { s.dispatch.React(published) },
 		OnTrouble:     s.folding.note,
 		OnTroubleOver: func() { s.folding.note(nil, time.Time{}) },
+		Options:       compactor.Options{Retention: manifest.OneMachine()},
 	})
 	if err != nil {
 		return err
@@ -555,6 +556,9 @@ func (s *Stack) settle() {
 	defer cancel()
 	if _, err := s.compactor.Compact(settling, compactor.Request{Settle: true}); err != nil {
 		s.opts.Logger.Debug("what was being merged is left to the next start", slog.Any("error", err))
+	}
+	if err := s.compactor.Shrink(settling); err != nil {
+		s.opts.Logger.Debug("old revisions are left to the next start", slog.Any("error", err))
 	}
 }
 

@@ -21,7 +21,8 @@ type pin struct {
 // unpin deletes the pins whose time is over. A pin was current until the next one
 // that is kept was published; between the two no full hour, or day, passed that
 // would be told differently by the revisions that once lay between. So it reads
-// only the pins of the daily tier, and those that are about to leave the hourly one.
+// only the pins of the daily tier, and those that are about to leave the hourly one; with
+// a minutely tier, it reads the hourly one, too.
 func (c *Collector) unpin(ctx context.Context, oldest *Manifest, now event.Time) error {
 	s := c.store
 	pinned, err := c.listPins(ctx)
@@ -47,7 +48,11 @@ func (c *Collector) unpin(ctx context.Context, oldest *Manifest, now event.Time)
 			}
 		}
 		if this == nil || c.policy.pins(this.publishedAt, until, now) {
-			if now.Sub(until) < c.policy.Hourly {
+			young := c.policy.Hourly
+			if c.policy.Minutely > 0 {
+				young = c.policy.Minutely
+			}
+			if now.Sub(until) < young {
 				return nil // and so is every younger one
 			}
 			continue

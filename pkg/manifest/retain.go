@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
@@ -18,6 +19,11 @@ type Policy struct {
 	// All is how long every revision is kept, one hour. Who reads or writes, and
 	// stands still for longer than that, has to start over.
 	All time.Duration
+	// Newest is how many of the newest revisions are kept whatever their age; 0: one.
+	Newest int64
+	// Minutely is how long those are kept that were current on a full minute; 0: not at all. It is for a short All:
+	// see [OneMachine].
+	Minutely time.Duration
 	// Hourly is how long those are kept that were current on a full hour, 7 days.
 	Hourly time.Duration
 	// Daily is how long those are kept that were current at midnight, UTC, 30 days.
@@ -34,6 +40,23 @@ const (
 	keepDaily  = 30 * 24 * time.Hour
 	orphans    = 10 * time.Minute
 )
+
+// OneMachine is the policy of a state folder. A folder publishes a hundred revisions a second where a bucket publishes
+// one, and all of its writers and readers share a clock. A reader that stands still for longer than All starts over;
+// All is longer than readers trust what they know (trustWindow).
+func OneMachine() Policy {
+	return Policy{All: 3 * trustWindow / 2, Minutely: time.Hour, Orphans: trustWindow}
+}
+
+// NewestOnClose is how many revisions a process leaves that owned a state folder.
+const NewestOnClose = 16
+
+// Closing is the policy of a process that owns its folder and ends: a run of seconds leaves a hundred revisions that
+// All would keep, and nobody would collect them. A reader that knew one of them starts over.
+func (p Policy) Closing() Policy {
+	p.All, p.Newest = 1, NewestOnClose
+	return p
+}
 
 // WithDefaults is the policy with its defaults filled in.
 func (p Policy) WithDefaults() Policy {
@@ -54,7 +77,7 @@ func (p Policy) WithDefaults() Policy {
 // make the same pins, whoever of them comes first, however often.
 func (p Policy) pins(from, until, now event.Time) bool {
 	age := now.Sub(until)
-	return age < p.Hourly && crosses(from, until, time.Hour) || age < p.Daily && crosses(from, until, 24*time.Hour)
+	return age < p.Minutely && crosses(from, until, time.Minute) || age < p.Hourly && crosses(from, until, time.Hour) || age < p.Daily && crosses(from, until, 24*time.Hour)
 }
 
 // crosses reports whether a multiple of step lies in [from, until).
@@ -115,6 +138,9 @@ func (c *Collector) Retain(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if through, err = w.sparing(through, c.policy.Newest); err != nil {
+		return false, err
+	}
 	if through > b.DeletedThrough {
 		more = through == b.DeletedThrough+maxRevisions
 		next := Boundary{Lineage: oldest.Lineage, DeletedThrough: through}
@@ -140,10 +166,9 @@ func (c *Collector) Retain(ctx context.Context) (more bool, err error) {
 	return more || left, c.unpin(ctx, oldest, now)
 }
 
-// pinAll copies those revisions up to one that outlive it. On each full hour one
-// was current: pins are found by halving, hour by hour.
+// pinAll copies those revisions up to one that outlive it. On each full hour, or full
+// minute, one was current: pins are found by halving, step by step.
 func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now event.Time, generation int64) error {
-	const hour = event.Time(time.Hour / time.Microsecond)
 	for from := w.first; from <= through; {
 		m, err := w.at(from)
 		if err != nil {
@@ -152,13 +177,17 @@ func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now ev
 		if m == nil {
 			return errMoved
 		}
-		mark := (m.PublishedAt + hour - 1) / hour * hour
+		step := event.Time(time.Hour / time.Microsecond)
+		if now.Sub(m.PublishedAt) < c.policy.Minutely+time.Hour {
+			step = event.Time(time.Minute / time.Microsecond)
+		}
+		mark := (m.PublishedAt + step - 1) / step * step
 		next, err := w.after(from+1, through+2, mark)
 		if err != nil {
 			return err
 		}
 		if next > through+1 {
-			return nil // on the next full hour a revision is current that is kept
+			return nil // at the next mark a revision is current that is kept
 		}
 		current, err := w.at(next - 1)
 		if err != nil {
@@ -294,6 +323,19 @@ func (w *window) due(then event.Time) (int64, error) {
 	// due itself, so the newest revision never is.
 	young, err := w.after(w.first+2, w.first+1+maxRevisions, then)
 	return young - 2, err
+}
+
+// sparing is the greatest revision up to one that is none of so many newest ones.
+func (w *window) sparing(through, newest int64) (int64, error) {
+	if newest <= 1 || through < w.first {
+		return through, nil
+	}
+	const end = event.Time(math.MaxInt64)
+	absent, err := w.after(through+1, through+newest+1, end)
+	if absent > through+newest {
+		return through, err
+	}
+	return max(w.first-1, absent-1-newest), err
 }
 
 // after is the least revision in [from, to) that was published after t or is

@@ -63,6 +63,71 @@ func TestEveryRevisionIsKeptForAnHourThenOneAnHourThenOneADay(t *testing.T) {
 	}
 }
 
+func TestOneMachineKeepsOneRevisionAMinuteForAnHour(t *testing.T) {
+	w, c := ticking()
+	a := w.author(c)
+	a.collector = manifest.NewCollector(a.s, manifest.OneMachine())
+	const step = time.Second
+	published := []time.Time{{}} // by revision
+	for range int(80 * time.Minute / step) {
+		a.live(t, 1, step)
+		published = append(published, c.Now())
+		if len(published)%20 == 0 {
+			require.NoError(t, a.collect(t.Context()))
+		}
+	}
+	require.NoError(t, a.collect(t.Context()))
+	kept, orphans, err := w.audit(t.Context())
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(kept), 15+1+60+1+3, "15 seconds, an hour of minutes, and full hours: %d revisions are kept of %d", len(kept), len(published)-1)
+	for revision := int64(1); revision < int64(len(published)-1); revision++ {
+		from, until := published[revision], published[revision+1]
+		on := func(mark time.Duration) bool { return !until.Add(-1).Truncate(mark).Before(from) }
+		age := c.Now().Sub(until)
+		if age < 15*time.Second || age < time.Hour && on(time.Minute) || on(time.Hour) {
+			require.Contains(t, kept, revision, "%v after its time", age)
+		}
+	}
+	for ago := time.Duration(0); ago < time.Hour; ago += time.Minute {
+		at := c.Now().Add(-ago).Truncate(time.Minute)
+		m, err := a.s.LoadAsOf(t.Context(), at)
+		require.NoError(t, err)
+		if int(m.Revision)+1 < len(published) {
+			require.True(t, published[m.Revision+1].After(at), "the revision that was current %v ago", ago)
+		}
+	}
+	for _, key := range orphans {
+		require.Less(t, c.Now().Sub(ids.Time(id(key))), 75*time.Minute, "files of the last minute that was kept")
+	}
+
+	// The process ends, and leaves little.
+	closing := manifest.NewCollector(a.s, manifest.OneMachine().Closing())
+	for more := true; more; {
+		more, err = closing.Retain(t.Context())
+		require.NoError(t, err)
+	}
+	kept, _, err = w.audit(t.Context())
+	require.NoError(t, err)
+	newest := int64(len(published) - 1)
+	for revision := newest; revision > newest-manifest.NewestOnClose; revision-- {
+		require.Contains(t, kept, revision)
+	}
+	require.LessOrEqual(t, len(kept), manifest.NewestOnClose+60+1+3)
+}
+
+func TestClosingKeepsAllOfFewRevisions(t *testing.T) {
+	for _, revisions := range []int{1, manifest.NewestOnClose - 1, manifest.NewestOnClose, manifest.NewestOnClose + 1} {
+		w, c := ticking()
+		a := w.author(c)
+		a.live(t, revisions, 10*time.Millisecond)
+		_, err := manifest.NewCollector(a.s, manifest.OneMachine().Closing()).Retain(t.Context())
+		require.NoError(t, err)
+		kept, _, err := w.audit(t.Context())
+		require.NoError(t, err)
+		require.Len(t, kept, min(revisions, manifest.NewestOnClose))
+	}
+}
+
 func TestTheNewestRevisionIsKeptHoweverLongNothingHappens(t *testing.T) {
 	w, c := ticking()
 	a := w.author(c)

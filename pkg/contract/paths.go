@@ -91,6 +91,9 @@ func MarkerKeyOf(uri string) string {
 	return trimmed[:strings.LastIndexByte(trimmed, '/')+1] + markerName
 }
 
+// LogsPrefix is where all logs of a domain are.
+func LogsPrefix(d ids.Domain) string { return "logs/" + d.Path() + "/" }
+
 // LogKey is where what an attempt printed is kept.
 func LogKey(d ids.Domain, runID, taskKey string, attempt int32, attemptID string) string {
 	var b strings.Builder
@@ -99,7 +102,7 @@ func LogKey(d ids.Domain, runID, taskKey string, attempt int32, attemptID string
 	if len(task) > maxSegment || strings.Trim(task, ".") == "" {
 		task = hashed(taskKey)
 	}
-	return "logs/" + d.Path() + "/" + runID + "/" + task + "/" + strconv.Itoa(int(attempt)) + "-" + attemptID + ".log"
+	return LogsPrefix(d) + runID + "/" + task + "/" + strconv.Itoa(int(attempt)) + "-" + attemptID + ".log"
 }
 
 // hashed is a segment for what cannot be spelled out. No other begins with "~".

@@ -1,0 +1,133 @@
+package gc_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/gc"
+)
+
+const day = 24 * time.Hour
+
+var now = event.At(time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC))
+
+func version(n int, ago time.Duration) gc.Success {
+	return gc.Success{RunID: fmt.Sprintf("r%03d", n), TaskKey: "a/b", MaterializationID: fmt.Sprintf("m%03d", n), At: now.Add(-ago)}
+}
+
+func stored(id string, ago time.Duration) gc.Materialization {
+	return gc.Materialization{
+		ID: id, Marker: gc.Object{Key: "p/" + id + "/_commit.json", Size: 1, Updated: now.Add(-ago)},
+		Files: []gc.Object{{Key: "p/" + id + "/x/data.parquet", Size: 10, Updated: now.Add(-ago)}},
+	}
+}
+
+func none(string) bool { return false }
+
+func deleted(garbage []gc.Garbage) map[string]gc.Reason {
+	found := map[string]gc.Reason{}
+	for _, g := range garbage {
+		found[g.Version] = g.Reason
+	}
+	return found
+}
+
+func TestDecideKeepsThreeVersionsForThirtyDays(t *testing.T) {
+	t.Parallel()
+	// Version n became visible n days ago, so version n was superseded n-1 days ago.
+	var rows gc.Rows
+	var all []gc.Materialization
+	for _, ago := range []int{50, 40, 20, 5, 2} {
+		v := version(100-ago, time.Duration(ago)*day)
+		rows.Successes = append(rows.Successes, v)
+		rows.Visible = v
+		all = append(all, stored(v.MaterializationID, time.Duration(ago)*day))
+	}
+	rows.Live = none
+	keep := gc.Keep{}.WithDefaults()
+	require.Equal(t, map[string]gc.Reason{"m050": gc.Superseded, "m060": gc.Superseded}, deleted(gc.Decide(keep, now, rows, all)))
+	keep.For = 4 * day
+	require.Equal(t, map[string]gc.Reason{"m050": gc.Superseded, "m060": gc.Superseded, "m080": gc.Superseded},
+		deleted(gc.Decide(keep, now, rows, all)), "m095 was superseded two days ago, m080 five")
+	rows.Live = func(m string) bool { return m == "m050" }
+	require.NotContains(t, deleted(gc.Decide(keep, now, rows, all)), "m050", "a live run reads it")
+	rows.Visible = gc.Success{}
+	require.Empty(t, gc.Decide(keep, now, rows, all), "nothing is superseded where nothing is visible")
+}
+
+func TestDecideDeletesMarkersFirst(t *testing.T) {
+	t.Parallel()
+	old, visible := version(1, 100*day), version(2, 90*day)
+	rows := gc.Rows{Visible: visible, Successes: []gc.Success{old, visible}, Live: none}
+	got := gc.Decide(gc.Keep{Versions: 1}.WithDefaults(), now, rows, []gc.Materialization{stored("m001", 100*day), stored("m002", 90*day)})
+	require.Len(t, got, 1)
+	require.Equal(t, []string{"p/m001/_commit.json", "p/m001/x/data.parquet"}, []string{got[0].Objects[0].Key, got[0].Objects[1].Key})
+}
+
+func TestDecideWaitsAnHourForPlans(t *testing.T) {
+	t.Parallel()
+	keep := gc.Keep{Versions: 1}.WithDefaults()
+	for ago, kept := range map[time.Duration]bool{59 * time.Minute: true, 61 * time.Minute: false} {
+		old, visible := version(1, 100*day), version(2, ago)
+		rows := gc.Rows{Visible: visible, Successes: []gc.Success{old, visible}, Live: none}
+		require.Equal(t, kept, len(gc.Decide(keep, now, rows, []gc.Materialization{stored("m001", 100*day)})) == 0, ago)
+	}
+}
+
+func TestDecideCollectsWhatNeverBecomesVisible(t *testing.T) {
+	t.Parallel()
+	visible := version(5, 3*day)
+	beaten := stored("m005", 3*day)
+	beaten.Winner = "p/m005/x/"
+	beaten.Files = append(beaten.Files, gc.Object{Key: "p/m005/y/data.parquet", Updated: now.Add(-2 * day)})
+	uncommitted := stored("m006", 2*day)
+	uncommitted.Marker = gc.Object{}
+	young := stored("m007", 23*time.Hour)
+	rows := gc.Rows{Visible: visible, Successes: []gc.Success{visible}, Live: none}
+	got := gc.Decide(gc.Keep{}.WithDefaults(), now, rows, []gc.Materialization{beaten, uncommitted, young, stored("m008", 2*day)})
+	require.Equal(t, map[string]gc.Reason{"m005": gc.Lost, "m006": gc.Lost, "m008": gc.Unseen}, deleted(got))
+	require.Equal(t, []gc.Object{beaten.Files[1]}, got[0].Objects)
+	rows.Live = func(string) bool { return true }
+	require.Empty(t, gc.Decide(gc.Keep{}.WithDefaults(), now, rows, []gc.Materialization{beaten, uncommitted, young}))
+}
+
+// TestDecideNeverDeletesWhatIsNamed draws partitions in any state.
+func TestDecideNeverDeletesWhatIsNamed(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var rows gc.Rows
+		var all []gc.Materialization
+		live := map[string]bool{}
+		for i := range rapid.IntRange(1, 8).Draw(t, "materializations") {
+			v := version(i, time.Duration(rapid.IntRange(0, 100*24).Draw(t, "hours"))*time.Hour)
+			live[v.MaterializationID] = rapid.Bool().Draw(t, "live")
+			if rapid.Bool().Draw(t, "succeeded") {
+				rows.Successes = append(rows.Successes, v)
+				rows.Visible = v
+			}
+			m := stored(v.MaterializationID, time.Duration(rapid.IntRange(0, 100*24).Draw(t, "stored"))*time.Hour)
+			m.Files = append(m.Files, gc.Object{Key: "p/" + m.ID + "/y/data.parquet"})
+			m.Winner = rapid.SampledFrom([]string{"", "p/" + m.ID + "/x/", "p/" + m.ID + "/y/"}).Draw(t, "winner")
+			all = append(all, m)
+		}
+		rows.Live = func(m string) bool { return live[m] }
+		keep := gc.Keep{Versions: rapid.IntRange(1, 4).Draw(t, "versions"), For: time.Hour}.WithDefaults()
+		for _, g := range gc.Decide(keep, now, rows, all) {
+			if live[g.Version] {
+				t.Fatalf("%s of a live run is deleted", g.Version)
+			}
+			m := all[slices.IndexFunc(all, func(m gc.Materialization) bool { return m.ID == g.Version })]
+			for _, o := range g.Objects {
+				if g.Version == rows.Visible.MaterializationID && (m.Winner == "" || o.Key == m.Marker.Key || o.Key == m.Winner+"data.parquet") {
+					t.Fatalf("%s of the visible output is deleted", o.Key)
+				}
+			}
+		}
+	})
+}

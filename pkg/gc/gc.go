@@ -1,0 +1,303 @@
+// Package gc deletes outputs and logs that nothing needs any more: versions of partitions that later runs have
+// superseded, outputs that never became visible, files of executions that lost, and old logs.
+//
+// What may go is decided by a pure function of a listing and of rows ([Decide]). The shell around it lists a part of
+// the domain's outputs, then reads the newest published state, and then deletes. In this order a materialization that
+// was listed and that no live run makes belongs to a run that has ended.
+//
+// Plans are not collected, nor is anything else that the fold reads: without them a rebuild would lose runs.
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+)
+
+// Config is what is collected.
+type Config struct {
+	Domain    ids.Domain
+	Store     blob.Store
+	Manifests *manifest.Store
+	Codec     *snapshot.Codec
+	Clock     clock.Clock
+	// Keep returns the rule of an asset; ok is false where nothing of it may be deleted. Nil: the default rule for all.
+	Keep func(asset string) (keep Keep, ok bool)
+}
+
+// Options bound one pass.
+type Options struct {
+	// DryRun deletes nothing and reports what would be deleted.
+	DryRun bool
+	// Assets are the assets to look at; none: all, and the logs.
+	Assets []ids.AssetKey
+	// After is where to begin: the Next of the pass before.
+	After string
+	// MaxDeletes ends the pass after so many objects; 0: no limit.
+	MaxDeletes int
+}
+
+// Count is what was deleted of an asset for a reason.
+type Count struct {
+	Asset    string `json:"asset"` // empty for logs
+	Reason   Reason `json:"reason"`
+	Versions int    `json:"versions"`
+	Files    int    `json:"files"`
+	Bytes    int64  `json:"bytes"`
+}
+
+// Report is what a pass did.
+type Report struct {
+	DryRun bool    `json:"dry_run"`
+	Counts []Count `json:"collected"`
+	Files  int     `json:"files"`
+	Bytes  int64   `json:"bytes"`
+	// Listed is how many objects were looked at.
+	Listed int `json:"listed"`
+	// Next is where the next pass goes on; empty at the end.
+	Next string `json:"next,omitempty"`
+}
+
+const (
+	// maxBatch is how many objects are listed before the state is read: it bounds memory.
+	maxBatch = 20_000
+	// maxCell is how many objects of one partition are looked at in one pass.
+	maxCell = 200_000
+	deletes = 16 // at once
+)
+
+// Run makes a pass. When ctx ends it returns what it did until then, with the error. It may end anywhere: nothing
+// that it leaves is harmful, and the next pass finds it.
+func Run(ctx context.Context, cfg Config, opts Options) (Report, error) {
+	p := &pass{Config: cfg, opts: opts, counts: map[Count]*Count{}}
+	p.report.DryRun = opts.DryRun
+	prefixes := []string{contract.AssetsPrefix(cfg.Domain)}
+	if len(opts.Assets) > 0 {
+		prefixes = prefixes[:0]
+		for _, asset := range opts.Assets {
+			prefixes = append(prefixes, contract.AssetsPrefix(cfg.Domain)+asset.String()+"/")
+		}
+	} else {
+		prefixes = append(prefixes, contract.LogsPrefix(cfg.Domain))
+	}
+	var err error
+	for _, prefix := range prefixes {
+		if err = p.prefix(ctx, prefix); err != nil || p.full() {
+			break
+		}
+	}
+	p.report.Counts = p.sorted()
+	if err != nil {
+		return p.report, fmt.Errorf("collect outputs of %s: %w", cfg.Domain, err)
+	}
+	return p.report, nil
+}
+
+// pass is one run of the collector.
+type pass struct {
+	Config
+
+	opts   Options
+	report Report
+	counts map[Count]*Count
+	known  *known
+}
+
+func (p *pass) full() bool { return p.opts.MaxDeletes > 0 && p.report.Files >= p.opts.MaxDeletes }
+
+// prefix collects what is below a prefix, batch by batch.
+func (p *pass) prefix(ctx context.Context, prefix string) error {
+	if p.opts.After != "" && p.opts.After >= prefix && !strings.HasPrefix(p.opts.After, prefix) {
+		return nil // the pass before has ended beyond it
+	}
+	after := p.opts.After
+	for {
+		p.report.Next = max(after, prefix) // where the next pass goes on if this one ends here
+		batch, more, err := p.list(ctx, prefix, after)
+		if err != nil {
+			return err
+		}
+		if err := p.collect(ctx, prefix, batch); err != nil || p.full() {
+			return err
+		}
+		if !more {
+			p.report.Next = ""
+			return nil
+		}
+		after = batch[len(batch)-1].Key
+	}
+}
+
+// list returns whole partitions after a key, or logs: about maxBatch objects.
+func (p *pass) list(ctx context.Context, prefix, after string) (batch []Object, more bool, err error) {
+	last := ""
+	for o, err := range p.Store.List(ctx, blob.ListOptions{Prefix: prefix, StartAfter: after}) {
+		if err != nil {
+			return nil, false, err
+		}
+		cell, _, _ := p.split(o.Key)
+		if len(batch) >= maxBatch && cell != last {
+			return batch, true, nil
+		}
+		if len(batch) >= maxCell {
+			return nil, false, fmt.Errorf("%s has more than %d objects", cell, maxCell)
+		}
+		last = cell
+		batch = append(batch, Object{Key: o.Key, Size: o.Size, Updated: event.At(o.Updated)})
+		p.report.Listed++
+	}
+	return batch, false, nil
+}
+
+// split takes the key of an output apart: the prefix of its partition, the materialization, and the name below that.
+func (p *pass) split(key string) (cell, materialization, name string) {
+	const deep = 3 // namespace, name, partition
+	rest := strings.TrimPrefix(key, contract.AssetsPrefix(p.Domain))
+	parts := strings.SplitN(rest, "/", deep+2)
+	if len(parts) < deep+2 || len(rest) == len(key) {
+		return path.Dir(key), "", "" // not ours, or a log
+	}
+	cell = contract.AssetsPrefix(p.Domain) + strings.Join(parts[:deep], "/") + "/"
+	return cell, parts[deep], parts[deep+1]
+}
+
+// assetOf is the asset of a partition's prefix.
+func (p *pass) assetOf(cell string) string {
+	parts := strings.Split(strings.TrimPrefix(cell, contract.AssetsPrefix(p.Domain)), "/")
+	return parts[0] + "/" + parts[1]
+}
+
+// collect deletes what a batch has of garbage.
+func (p *pass) collect(ctx context.Context, prefix string, batch []Object) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	now, err := p.know(ctx)
+	if err != nil || p.known == nil {
+		return err
+	}
+	if prefix == contract.LogsPrefix(p.Domain) {
+		return p.logs(ctx, now, batch)
+	}
+	cells := p.cells(batch)
+	if err := p.known.load(ctx, p, cells); err != nil {
+		return err
+	}
+	for _, c := range cells {
+		keep, ok := p.keep(p.assetOf(c.prefix))
+		if !ok {
+			continue
+		}
+		for i := range c.stored {
+			if err := p.winner(ctx, &c.stored[i]); err != nil {
+				return err
+			}
+		}
+		for _, g := range Decide(keep, now, p.known.rows(c), c.stored) {
+			if err := p.delete(ctx, p.assetOf(c.prefix), g); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (p *pass) keep(asset string) (Keep, bool) {
+	if p.Keep == nil {
+		return Keep{}.WithDefaults(), true
+	}
+	keep, ok := p.Keep(asset)
+	return keep.WithDefaults(), ok
+}
+
+// cell is a partition and what is stored of it.
+type cell struct {
+	prefix string
+	stored []Materialization
+}
+
+func (p *pass) cells(batch []Object) []*cell {
+	var cells []*cell
+	for _, o := range batch {
+		prefix, id, name := p.split(o.Key)
+		if id == "" || !ids.Valid(id) {
+			continue // a stray object is not ours to delete
+		}
+		if len(cells) == 0 || cells[len(cells)-1].prefix != prefix {
+			cells = append(cells, &cell{prefix: prefix})
+		}
+		c := cells[len(cells)-1]
+		if n := len(c.stored); n == 0 || c.stored[n-1].ID != id {
+			c.stored = append(c.stored, Materialization{ID: id})
+		}
+		m := &c.stored[len(c.stored)-1]
+		if o.Key == contract.MarkerKeyOf(prefix+id+"/x/") {
+			m.Marker = o
+		} else if strings.Contains(name, "/") {
+			m.Files = append(m.Files, o)
+		}
+	}
+	return cells
+}
+
+// winner reads the commit marker of a materialization of which several executions have left files.
+func (p *pass) winner(ctx context.Context, m *Materialization) error {
+	folders := map[string]bool{}
+	prefix := strings.TrimSuffix(m.Marker.Key, path.Base(m.Marker.Key))
+	for _, f := range m.Files {
+		folder, _, _ := strings.Cut(strings.TrimPrefix(f.Key, prefix), "/")
+		folders[folder] = true
+	}
+	if m.Marker.Key == "" || len(folders) < 2 {
+		return nil
+	}
+	data, _, err := p.Store.Get(ctx, m.Marker.Key)
+	if errors.Is(err, blob.ErrNotFound) {
+		return nil // another collector was faster
+	}
+	if err != nil {
+		return err
+	}
+	marker, err := contract.DecodeMarker(data)
+	if err != nil || !contract.IsExecutionURI(marker.URI, prefix) {
+		return nil //nolint:nilerr // `servo admin verify` reports it; its files stay
+	}
+	m.Winner = marker.URI
+	return nil
+}
+
+// logs deletes logs that are old enough and of no live run.
+func (p *pass) logs(ctx context.Context, now event.Time, batch []Object) error {
+	keep, ok := p.keep("")
+	for _, o := range batch {
+		run, _, _ := strings.Cut(strings.TrimPrefix(o.Key, contract.LogsPrefix(p.Domain)), "/")
+		if !ok || now.Sub(o.Updated) < keep.Logs || p.known.runs[run] {
+			continue
+		}
+		if err := p.delete(ctx, "", Garbage{Reason: Log, Version: run, Objects: []Object{o}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// now is the time that ages are measured by: never later than the store's, as far as it is known, so that a machine
+// whose clock is ahead does not take everything for old.
+func (p *pass) now(published time.Time) event.Time {
+	now := p.Clock.Now()
+	if published.Before(now) {
+		now = published
+	}
+	return event.At(now)
+}

@@ -1,0 +1,215 @@
+package gc
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// known is what a pass knows of a published state.
+type known struct {
+	manifest *manifest.Manifest
+	state    *state.State
+	now      event.Time
+	runs     map[string]bool // live runs
+	named    map[string]bool // materializations that live runs make or read
+	visible  map[string]Success
+	// successes are those of the partitions that were asked for, by the partition's prefix.
+	successes map[string][]Success
+	loaded    map[string]bool
+}
+
+// know reads the newest published state, if it is not the one that the pass knows.
+func (p *pass) know(ctx context.Context) (event.Time, error) {
+	m, err := p.Manifests.Load(ctx)
+	if errors.Is(err, manifest.ErrNone) {
+		return 0, nil // nothing is known: nothing is garbage
+	}
+	if err != nil {
+		return 0, err
+	}
+	if p.known != nil && p.known.manifest.Ref() == m.Ref() {
+		return p.known.now, nil
+	}
+	object, err := p.Store.Head(ctx, manifest.Key(p.Domain, m.Revision))
+	if err != nil {
+		return 0, err
+	}
+	s, err := snapshot.Load(ctx, p.Codec, p.Manifests, m)
+	if err != nil {
+		return 0, err
+	}
+	k := &known{
+		manifest: m, state: s, now: p.now(object.Updated), runs: map[string]bool{}, named: map[string]bool{}, visible: map[string]Success{},
+		successes: map[string][]Success{}, loaded: map[string]bool{},
+	}
+	if err := k.live(ctx, p); err != nil {
+		return 0, err
+	}
+	for row := range s.Partitions.All {
+		k.visible[prefixOf(p.Domain, row.AssetKey, row.PartitionKey)] = Success{
+			row.RunID, row.TaskKey, row.MaterializationID, recorded(row.MaterializedAt, row.Version),
+		}
+	}
+	p.known = k
+	return k.now, nil
+}
+
+func prefixOf(d ids.Domain, asset, partition string) string {
+	return contract.AssetsPrefix(d) + asset + "/" + contract.PartitionSegment(partition) + "/"
+}
+
+// live notes what the live runs make, and what their plans read. A plan that cannot be read ends the pass: what it
+// names is not known.
+func (k *known) live(ctx context.Context, p *pass) error {
+	plans := map[string]bool{}
+	for run := range k.state.Runs.All {
+		if run.State.Terminal() {
+			continue
+		}
+		k.runs[run.RunID] = true
+		if run.PlanRef != "" {
+			plans[run.PlanRef] = true
+		}
+	}
+	for t := range k.state.Tasks.All {
+		if k.runs[t.RunID] {
+			k.named[ids.MaterializationID(p.Domain, t.RunID, t.TaskKey)] = true
+		}
+	}
+	for ref := range plans {
+		data, _, err := p.Store.Get(ctx, ref)
+		if err != nil {
+			return fmt.Errorf("read the plan of a live run: %w", err)
+		}
+		built, err := plan.Decode(data)
+		if err != nil {
+			return fmt.Errorf("read the plan %s of a live run: %w", ref, err)
+		}
+		k.reads(built)
+	}
+	return nil
+}
+
+func (k *known) reads(built *plan.Plan) {
+	note := func(items []plan.Input) {
+		for _, item := range items {
+			if item.MaterializationID != "" {
+				k.named[item.MaterializationID] = true
+			}
+		}
+	}
+	for _, items := range built.Groups {
+		note(items)
+	}
+	for i := range built.Tasks {
+		for _, set := range built.Tasks[i].Inputs {
+			note(set.Items)
+		}
+	}
+}
+
+// recorded is when a success was recorded at the earliest: its worker's clock may be behind, and the worker may have
+// stood still before it reported.
+func recorded(completed event.Time, version string) event.Time {
+	if !ids.Valid(version) {
+		return completed
+	}
+	return max(completed, event.At(ids.Time(version)))
+}
+
+// load reads the successes of partitions of which more is stored than what they show.
+func (k *known) load(ctx context.Context, p *pass, cells []*cell) error {
+	wanted := map[string]bool{}
+	for _, c := range cells {
+		if !k.loaded[c.prefix] && (len(c.stored) > 1 || c.stored[0].ID != k.visible[c.prefix].MaterializationID) {
+			wanted[c.prefix], k.loaded[c.prefix] = true, true
+		}
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	note := func(t *state.Task) {
+		if t.State != state.TaskSucceeded || t.MaterializationID == "" || t.AssetKey == "" {
+			return
+		}
+		if prefix := prefixOf(p.Domain, t.AssetKey, t.PartitionKey); wanted[prefix] {
+			k.successes[prefix] = append(k.successes[prefix], Success{
+				t.RunID, t.TaskKey, t.MaterializationID, recorded(t.CompletedAt, t.Version),
+			})
+		}
+	}
+	for t := range k.state.Tasks.All {
+		note(t)
+	}
+	for rows, err := range snapshot.Segments(ctx, p.Codec, p.Manifests, k.manifest, "tasks") {
+		if err != nil {
+			return err
+		}
+		for _, t := range rows.Tasks {
+			note(t)
+		}
+	}
+	return nil
+}
+
+// rows is what is known of a partition.
+func (k *known) rows(c *cell) Rows {
+	return Rows{Visible: k.visible[c.prefix], Successes: k.successes[c.prefix], Live: func(m string) bool { return k.named[m] }}
+}
+
+// delete deletes garbage and counts it: the first object, a commit marker perhaps, before all others.
+func (p *pass) delete(ctx context.Context, asset string, g Garbage) error {
+	if p.full() {
+		return nil
+	}
+	if !p.opts.DryRun {
+		if err := p.Store.Delete(ctx, g.Objects[0].Key); err != nil {
+			return err
+		}
+		group, ctx := errgroup.WithContext(ctx)
+		group.SetLimit(deletes)
+		for _, o := range g.Objects[1:] {
+			group.Go(func() error { return p.Store.Delete(ctx, o.Key) })
+		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
+	}
+	key := Count{Asset: asset, Reason: g.Reason}
+	if p.counts[key] == nil {
+		p.counts[key] = &Count{Asset: asset, Reason: g.Reason}
+	}
+	count := p.counts[key]
+	if g.Reason != Log {
+		count.Versions++
+	}
+	for _, o := range g.Objects {
+		count.Files++
+		count.Bytes += o.Size
+		p.report.Files++
+		p.report.Bytes += o.Size
+	}
+	return nil
+}
+
+func (p *pass) sorted() []Count {
+	counts := []Count{}
+	for _, c := range p.counts {
+		counts = append(counts, *c)
+	}
+	slices.SortFunc(counts, func(a, b Count) int { return cmp.Or(cmp.Compare(a.Asset, b.Asset), cmp.Compare(a.Reason, b.Reason)) })
+	return counts
+}

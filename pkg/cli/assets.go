@@ -33,7 +33,7 @@ func (a *app) assetsCommand() *cobra.Command {
 		Short: "List the assets and their materializations",
 		Args:  takes("[ASSET…]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := a.load(cmd.Context())
+			p, err := a.sound(cmd.Context(), nil)
 			if err != nil {
 				return err
 			}

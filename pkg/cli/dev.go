@@ -35,34 +35,34 @@ func (a *app) devCommand() *cobra.Command {
 	return cmd
 }
 
-// loaded is the project as it was last read: the newest valid one, and what is
-// wrong with the files now, if so.
+// loaded is the project that runs are made from: the newest one without problems. If there
+// was none yet, it is what is sound of the project, or nothing.
 type loaded struct {
 	mu      sync.Mutex
 	project *project.Project
-	problem error
+	// usable says that project has assets; otherwise it has settings only.
+	usable bool
 }
 
 // errNoProject is why no run can be started.
-var errNoProject = errors.New("the project has problems; `servo validate` shows them")
+var errNoProject = errors.New("the project has problems: `servo validate` shows them")
 
 func (l *loaded) get() (*api.Project, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.problem != nil {
+	if !l.usable {
 		return nil, errNoProject
 	}
 	p := l.project
 	return &api.Project{Name: p.Name, Root: p.Root, Data: p.Data, Assets: p.Assets, MaxParallelism: p.MaxParallelism}, nil
 }
 
-func (l *loaded) set(p *project.Project, problem error) (before *project.Project) {
+// set takes over a project, and gives the one before.
+func (l *loaded) set(p *project.Project) (before *project.Project) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	before, l.problem = l.project, problem
-	if problem == nil {
-		l.project = p
-	}
+	before = l.project
+	l.project, l.usable = p, true
 	return before
 }
 
@@ -85,12 +85,16 @@ func (a *app) dev(ctx context.Context, address string, elsewhere bool) error {
 		if err := a.problems(settings.Root, err); !errors.Is(err, errReported) {
 			return err
 		}
-		a.note("serving without a project: fix the problems, and it is loaded")
-		current.set(nil, problems)
+		if p == nil {
+			a.note("serving without assets until the problems are fixed")
+			break
+		}
+		a.note("serving the assets without problems; the others are loaded as soon as theirs are fixed")
+		current.set(p)
 	case err != nil:
 		return err
 	default:
-		current.set(p, nil)
+		current.set(p)
 	}
 	options := a.options(settings)
 	options.Listen = address
@@ -138,20 +142,21 @@ func (a *app) serve(serving context.Context, s *session, current *loaded) error 
 	return nil
 }
 
-// reload reads the project anew.
+// reload reads the project again. As long as it has problems, the last good one stays.
 func (a *app) reload(ctx context.Context, s *session, current *loaded) error {
 	root := current.project.Root
 	p, err := loadProject(ctx, root)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	before := current.set(p, err)
 	if err != nil {
 		if err := a.problems(root, err); !errors.Is(err, errReported) {
 			a.note("servo: %v", err)
 		}
+		a.note("the project stays as it was last loaded until the problems are fixed")
 		return nil
 	}
+	before := current.set(p)
 	a.note("project reloaded: %s%s", describeAssets(p.Assets), difference(before, p))
 	return s.SetLimits(ctx, p.MaxConcurrentTasks, p.Pools)
 }

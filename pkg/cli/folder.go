@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/project"
@@ -58,14 +59,37 @@ func (a *app) settings() (*project.Project, error) {
 	return p, a.problems(dir, err)
 }
 
-// load reads the whole project.
-func (a *app) load(ctx context.Context) (*project.Project, error) {
+// sound reads the project, and warns of assets that have problems: they concern only runs
+// that would make them. names are the assets that must have none.
+func (a *app) sound(ctx context.Context, names []string) (*project.Project, error) {
 	dir, err := a.projectDir()
 	if err != nil {
 		return nil, err
 	}
 	p, err := loadProject(ctx, dir)
-	return p, a.problems(dir, err)
+	var problems project.Problems
+	if p == nil || !errors.As(err, &problems) {
+		return p, a.problems(dir, err)
+	}
+	var named project.Problems
+	for i := range p.Assets {
+		if asset := &p.Assets[i]; asset.Broken != "" && slices.Contains(names, asset.Key.String()) {
+			named = append(named, problems.Of(asset.File)...)
+		}
+	}
+	if len(named) > 0 {
+		return nil, a.problems(dir, named)
+	}
+	a.note("%s %s in other files of the project; `servo validate` shows %s", a.style.yellow("warning:"),
+		plural(len(problems), "problem"), them(len(problems)))
+	return p, nil
+}
+
+func them(n int) string {
+	if n == 1 {
+		return "it"
+	}
+	return "them"
 }
 
 func loadProject(ctx context.Context, dir string) (*project.Project, error) {
@@ -89,7 +113,7 @@ func (a *app) problems(dir string, err error) error {
 	for _, p := range problems {
 		a.note("%s", a.problemText(p))
 	}
-	a.note("servo: %s in project %s. Fix them, then run `servo validate`", plural(len(problems), "problem"), dir)
+	a.note("servo: %s in project %s. Fix %s, then run `servo validate`", plural(len(problems), "problem"), dir, them(len(problems)))
 	return errReported
 }
 

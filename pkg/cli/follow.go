@@ -96,6 +96,9 @@ func (r *runner) through(ctx context.Context, s *session) error {
 		final, err := r.follow(ctx, s, r.ticket.RunID)
 		if err == nil {
 			err = r.ended(final)
+			if err == nil && len(r.ticket.LeftOut) > 0 {
+				r.failed = errReported // the warning at the start names them
+			}
 		}
 		if err != nil {
 			return err

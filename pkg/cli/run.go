@@ -81,7 +81,7 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 	if err := a.checkSecrets(); err != nil {
 		return err
 	}
-	p, err := a.load(ctx)
+	p, err := a.sound(ctx, args)
 	if err != nil {
 		return err
 	}

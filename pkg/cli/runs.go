@@ -244,13 +244,12 @@ func (a *app) logs(ctx context.Context, runID, task string, attempt int32) error
 		return usagef("--attempt is %d; it must be 1 or more", attempt)
 	}
 	return a.read(ctx, func(v view) error {
-		s, run, err := engine.FindRun(ctx, v.Snapshot, runID)
+		s, row, err := engine.FindTaskAnywhere(ctx, v.Snapshot, runID, task)
 		if err != nil {
 			return err
 		}
-		row, err := engine.FindTask(s, run.RunID, task)
-		if err != nil {
-			return err
+		if newest, err := v.Runs(ctx, 1, func(*state.Run) bool { return true }); err == nil && runID == "" && newest[0].RunID != row.RunID {
+			a.note("run %s: the newest run that has %s", row.RunID, row.TaskKey)
 		}
 		log, err := engine.ReadLog(ctx, v.Objects, s, row, attempt)
 		if err != nil {

@@ -264,16 +264,14 @@ func (e *Engine) Explain(ctx context.Context, runID, task string) (*Explanation,
 	return ExplainTask(ctx, e.Store, snap, event.At(e.Clock.Now()), runID, task)
 }
 
-// ExplainTask finds a task and the events behind it, and explains it.
+// ExplainTask finds a task and the events behind it, and explains it. Without a run it is
+// the task of the newest run that has it.
 func ExplainTask(ctx context.Context, store blob.Store, snap *snapshot.Snapshot, now event.Time, runID, task string) (*Explanation, error) {
-	s, run, err := FindRun(ctx, snap, runID)
+	s, row, err := FindTaskAnywhere(ctx, snap, runID, task)
 	if err != nil {
 		return nil, err
 	}
-	row, err := FindTask(s, run.RunID, task)
-	if err != nil {
-		return nil, err
-	}
+	run := s.Runs.Get(row.RunID)
 	recorded, more, err := Events(ctx, store, s.Domain, run, Filter{RunID: run.RunID, TaskKey: row.TaskKey})
 	if err != nil {
 		return nil, err

@@ -37,8 +37,8 @@ type Ticket struct {
 	// Attached says that the run key was held by a run that asked for the same:
 	// RunID is that run.
 	Attached bool
-	// Warnings are those of the run's plan.
-	Warnings []string
+	// Warnings are those of the run's plan, and LeftOut the assets that it leaves out.
+	Warnings, LeftOut []string
 }
 
 // Run plans and triggers a run. With an error the ticket may name a run: it was
@@ -62,7 +62,7 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (Ticket, error) {
 	}
 	t, err := e.trigger(ctx, built, p)
 	if !t.Attached {
-		t.Warnings = built.Warnings
+		t.Warnings, t.LeftOut = built.Warnings, built.LeftOut
 	}
 	return t, err
 }

@@ -1,11 +1,13 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -16,10 +18,62 @@ const maxNames = 5
 // this key; or the only one whose key contains the text, so that a day is enough
 // where one asset has it.
 func FindTask(s *state.State, runID, name string) (*state.Task, error) {
-	if t := s.Tasks.Get(state.Key2{A: runID, B: name}); t != nil {
-		return t, nil
+	found, keys := matching(s, runID, name)
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		return nil, fmt.Errorf("task %q of run %s: %w: it matches %d tasks, for example %s; give the whole key",
+			name, runID, ErrNotFound, len(found), found[0].TaskKey)
 	}
-	var keys []string
+	if near := plan.Suggest(name, keys); near != "" {
+		return nil, fmt.Errorf("task %q of run %s: %w: did you mean %s?", name, runID, ErrNotFound, near)
+	}
+	return nil, fmt.Errorf("task %q of run %s: %w: list its tasks with `servo tasks %s` (it has %d tasks)", name, runID, ErrNotFound, runID, len(keys))
+}
+
+// maxOlderRuns is how many runs are searched for a task.
+const maxOlderRuns = 100
+
+// FindTaskAnywhere is the task of a run, or, where no run is named, of the newest run that
+// has it. The state has the rows of that run.
+func FindTaskAnywhere(ctx context.Context, snap *snapshot.Snapshot, runID, name string) (*state.State, *state.Task, error) {
+	s, run, err := FindRun(ctx, snap, runID)
+	if err != nil {
+		return nil, nil, err
+	}
+	task, err := FindTask(s, run.RunID, name)
+	if err == nil || runID != "" {
+		return s, task, err
+	}
+	if found, _ := matching(s, run.RunID, name); len(found) > 1 {
+		return nil, nil, err
+	}
+	older, listErr := snap.Runs(ctx, maxOlderRuns, func(r *state.Run) bool { return r.RunID != run.RunID })
+	if listErr != nil {
+		return nil, nil, listErr
+	}
+	for _, r := range older {
+		of, err := snap.WithRun(ctx, r.RunID)
+		if err != nil {
+			return nil, nil, err
+		}
+		if of == nil {
+			continue
+		}
+		if found, _ := matching(of, r.RunID, name); len(found) > 0 {
+			task, err := FindTask(of, r.RunID, name)
+			return of, task, err
+		}
+	}
+	return nil, nil, err
+}
+
+// matching are the tasks of a run that a text means, and the keys of all its tasks.
+func matching(s *state.State, runID, name string) (found []*state.Task, keys []string) {
+	if t := s.Tasks.Get(state.Key2{A: runID, B: name}); t != nil {
+		return []*state.Task{t}, nil
+	}
 	var ofAsset, containing []*state.Task
 	s.TasksOf(runID, func(t *state.Task) bool {
 		keys = append(keys, t.TaskKey)
@@ -33,21 +87,10 @@ func FindTask(s *state.State, runID, name string) (*state.Task, error) {
 		}
 		return true
 	})
-	found := ofAsset
-	if len(found) == 0 {
-		found = containing
+	if len(ofAsset) > 0 {
+		return ofAsset, keys
 	}
-	switch {
-	case len(found) == 1:
-		return found[0], nil
-	case len(found) > 1:
-		return nil, fmt.Errorf("task %q of run %s: %w: it matches %d tasks, for example %s; give the whole key",
-			name, runID, ErrNotFound, len(found), found[0].TaskKey)
-	}
-	if near := plan.Suggest(name, keys); near != "" {
-		return nil, fmt.Errorf("task %q of run %s: %w: did you mean %s?", name, runID, ErrNotFound, near)
-	}
-	return nil, fmt.Errorf("task %q of run %s: %w: list its tasks with `servo tasks %s` (it has %d tasks)", name, runID, ErrNotFound, runID, len(keys))
+	return containing, keys
 }
 
 // some is a list with the end left out where it is long.

@@ -54,13 +54,15 @@ func Build(r Request) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := builder{request: r, graph: g, nodes: map[ids.AssetKey]*node{}, earlier: map[ids.AssetKey]map[string]Input{}}
+	b := builder{
+		request: r, graph: g, nodes: map[ids.AssetKey]*node{}, earlier: map[ids.AssetKey]map[string]Input{},
+		plan: &Plan{
+			SchemaVersion: SchemaVersion, Root: r.Root, Data: r.Data, SecretVariables: secretVariables(r.Assets),
+			Assets: map[string]Work{},
+		},
+	}
 	if err := b.selectAssets(order); err != nil {
 		return nil, err
-	}
-	b.plan = &Plan{
-		SchemaVersion: SchemaVersion, Root: r.Root, Data: r.Data, SecretVariables: secretVariables(r.Assets),
-		Assets: make(map[string]Work, len(b.order)),
 	}
 	b.addOrder(order)
 	b.shareInputs()
@@ -73,11 +75,16 @@ func Build(r Request) (*Plan, error) {
 	switch {
 	case len(b.errs) > 0:
 		return nil, joinSome(b.errs)
+	case len(b.plan.Tasks) == 0:
+		return nil, fmt.Errorf("no selected asset can be made (%s): their files have problems: run `servo validate`, which shows them", someOf(b.plan.LeftOut))
 	case len(b.plan.Tasks) > MaxTasks: // with the group nodes
 		return nil, errTooMany
 	}
 	if more := b.warnings - len(b.plan.Warnings); more > 0 {
 		b.plan.Warnings = append(b.plan.Warnings, fmt.Sprintf("and %d more warnings", more))
+	}
+	if left := b.plan.LeftOut; len(left) > 0 {
+		b.plan.Warnings = append(b.plan.Warnings, fmt.Sprintf("left out %s: their files have problems, which `servo validate` shows", someOf(left)))
 	}
 	return b.plan, nil
 }
@@ -155,6 +162,13 @@ func (b *builder) selectAssets(order []ids.AssetKey) error {
 			continue
 		}
 		asset, _ := b.graph.Asset(key)
+		if asset.Broken != "" {
+			if asked[key] {
+				b.errs = append(b.errs, fmt.Errorf("asset %s cannot be made: %s: run `servo validate`, which shows them", key, asset.Broken))
+			}
+			b.plan.LeftOut = append(b.plan.LeftOut, key.String())
+			continue
+		}
 		n, err := b.choose(asset, asked[key], days)
 		if err != nil {
 			b.errs = append(b.errs, err)

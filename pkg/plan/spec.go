@@ -34,6 +34,8 @@ type Plan struct {
 	Groups map[string][]Input `json:"groups,omitempty"`
 	// Sources are where the queries of assets are in the project's files, by asset key.
 	Sources map[string]Source `json:"sources,omitempty"`
+	// LeftOut are the selected assets that the run does not make, because their files have problems.
+	LeftOut []string `json:"left_out,omitempty"`
 	// Warnings say what the run may do differently from what the user expects.
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -161,6 +163,9 @@ type Asset struct {
 	File string
 	// Query is where the asset's query begins.
 	Query Source
+	// Broken says why no run can make the asset: its file has problems. Others read what
+	// earlier runs made of it. "": it can be made.
+	Broken string
 }
 
 // Retries is an asset's retry policy.

@@ -1,6 +1,7 @@
 package project
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -40,6 +41,9 @@ func (l *loader) link() {
 				l.report(d.at, "name it in deps instead, which waits for it", "the query reads %s, and the asset %s has no files (output: none)",
 					d.at.word, d.key)
 			}
+			if l.unreadable[upstream.File] {
+				a.Broken = fmt.Sprintf("it reads %s, and %s has problems", d.key, upstream.File)
+			}
 			a.Deps = append(a.Deps, d.key)
 		}
 		slices.SortFunc(a.Deps, plan.CompareKeys)
@@ -56,6 +60,7 @@ func (l *loader) dropDuplicates() {
 		if len(kept) > 0 && kept[len(kept)-1].Key == a.Key {
 			first := kept[len(kept)-1].at
 			l.report(a.at, "", "asset %s is declared twice: first at %s:%d:%d", a.Key, first.file, first.line, first.column)
+			l.twice = append(l.twice, first.file)
 			continue
 		}
 		kept = append(kept, a)
@@ -141,6 +146,10 @@ func (l *loader) checkCycles() {
 				where = d.at
 				break
 			}
+		}
+		for _, key := range cycle {
+			a, _ := g.Asset(key)
+			l.cyclic = append(l.cyclic, a.File)
 		}
 		if len(cycle) == 1 {
 			l.report(where, "", "asset %s reads itself", first.Key)

@@ -106,7 +106,8 @@ type Options struct {
 }
 
 // Load reads the project in the folder dir. An error that is a [Problems] is
-// about the user's files.
+// about the user's files; if the project is not nil then, its assets without problems
+// can be run.
 func Load(ctx context.Context, dir string, o Options) (*Project, error) {
 	root, err := filepath.Abs(dir)
 	if err != nil {
@@ -128,14 +129,20 @@ func LoadFS(ctx context.Context, files fs.FS, root string, o Options) (*Project,
 	if err := l.readAssets(ctx); err != nil {
 		return nil, err
 	}
+	l.unreadable = l.problems.files()
 	if err := l.parseQueries(ctx); err != nil {
 		return nil, err
 	}
 	l.link()
-	if len(l.problems) > 0 {
-		return nil, l.problems.sorted()
+	if len(l.problems) == 0 {
+		return &l.project, nil
 	}
-	return &l.project, nil
+	problems := l.problems.sorted()
+	if problems.ofProject() {
+		return nil, problems
+	}
+	l.project.breakAssets(problems, append(l.cyclic, l.twice...))
+	return &l.project, problems
 }
 
 // loader reads one project.
@@ -147,6 +154,10 @@ type loader struct {
 	read     int64 // bytes so far
 	pools    []place
 	assets   []declared
+	// unreadable are the files whose declarations have problems, apart from their queries.
+	unreadable map[string]bool
+	// cyclic are the files of the assets on a cycle, and twice those of assets that another file declares, too.
+	cyclic, twice []string
 }
 
 // place is where a word stands in a file; lines and columns count from 1.

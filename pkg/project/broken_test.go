@@ -1,0 +1,64 @@
+package project_test
+
+import (
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/project"
+)
+
+// brokenProject has a sound asset, and one of every kind that is broken.
+func brokenProject() fstest.MapFS {
+	return fstest.MapFS{
+		"servo.yaml":              {Data: []byte("name: demo\n")},
+		"assets/a/sound.sql":      {Data: []byte("SELECT 1 AS x")},
+		"assets/a/below.sql":      {Data: []byte("SELECT * FROM b.query")},
+		"assets/b/query.sql":      {Data: []byte("hello")},
+		"assets/b/header.sql":     {Data: []byte("/* servo\nretires: 3\n*/\nSELECT 1 AS x")},
+		"assets/b/reader.sql":     {Data: []byte("SELECT * FROM b.header")},
+		"assets/c/one.sql":        {Data: []byte("SELECT * FROM c.two")},
+		"assets/c/two.sql":        {Data: []byte("SELECT * FROM c.one")},
+		"assets/d/twice.sql":      {Data: []byte("SELECT 1 AS x")},
+		"assets/more/d/twice.sql": {Data: []byte("SELECT 1 AS x")},
+	}
+}
+
+func TestBrokenFileLeavesOtherAssetsSound(t *testing.T) {
+	p, err := project.LoadFS(t.Context(), brokenProject(), "/p", options)
+	var problems project.Problems
+	require.ErrorAs(t, err, &problems)
+	require.NotNil(t, p)
+	broken := map[string]string{}
+	for _, a := range p.Assets {
+		broken[a.Key.String()] = a.Broken
+	}
+	require.Equal(t, map[string]string{
+		"a/sound": "", "a/below": "",
+		"b/query": "assets/b/query.sql has problems", "b/header": "assets/b/header.sql has problems",
+		"b/reader": "it reads b/header, and assets/b/header.sql has problems",
+		"c/one":    "assets/c/one.sql has problems", "c/two": "assets/c/two.sql has problems",
+		"d/twice": "assets/d/twice.sql has problems",
+	}, broken)
+
+	made := func(key ids.AssetKey) []plan.Input {
+		return []plan.Input{{MaterializationID: "M-" + key.String(), URI: "assets/" + key.String() + "/"}}
+	}
+	built, err := plan.Build(plan.Request{Assets: p.Assets, All: true, Materialized: made})
+	require.NoError(t, err)
+	require.Len(t, built.Tasks, 2, "the sound ones")
+	require.Equal(t, []string{"b/header", "b/query", "b/reader", "c/one", "c/two", "d/twice"}, built.LeftOut)
+	_, err = plan.Build(plan.Request{Assets: p.Assets, Select: []ids.AssetKey{{Namespace: "c", Name: "one"}}})
+	require.EqualError(t, err, "asset c/one cannot be made: assets/c/one.sql has problems: run `servo validate`, which shows them")
+}
+
+func TestProblemOfTheSettingsConcernsEverything(t *testing.T) {
+	files := brokenProject()
+	files["servo.yaml"] = &fstest.MapFile{Data: []byte("retires: 3\n")}
+	p, err := project.LoadFS(t.Context(), files, "/p", options)
+	require.Error(t, err)
+	require.Nil(t, p)
+}

@@ -237,9 +237,18 @@ func TestASweepThatOvertakesAHandOverIsFollowedByOneInItsTime(t *testing.T) {
 func TestAFarTimerIsLookedAfterWhenItIsLate(t *testing.T) {
 	w := marking(t)
 	c := w.open("c")
-	fires := event.At(w.clock.Now().Add(6 * time.Hour))
-	w.step(c, w.append(&event.TimerRequested{TimerID: "timer:cron:x:1", TimerType: event.TimerCron, FireAt: fires}))
-	w.step(c, w.append(&event.TimerEnqueued{TimerID: "timer:cron:x:1", CloudTaskID: "t"}))
+	waits := foldtest.Retrying("w", 2)
+	waits.RetryInitialDelayMS, waits.RetryMaxDelayMS = (6 * time.Hour).Milliseconds(), (6 * time.Hour).Milliseconds()
+	retried, entry := w.trigger(waits)
+	w.step(c, entry)
+	w.step(c, w.append(w.Finished(retried, "w", 1, event.Failed)))
+	var fires event.Time
+	for _, timer := range stateOf(c).Timers.Rows() {
+		if timer.TimerType == event.TimerRetry {
+			fires = timer.FireAt
+			w.step(c, w.append(&event.TimerEnqueued{TimerID: timer.TimerID, CloudTaskID: timer.CloudTaskID}))
+		}
+	}
 	w.delete(w.sweep(c).Attended)
 	far := w.due().At
 	require.Greater(t, far, fires)

@@ -38,19 +38,19 @@ func TestAttentionIsWhenSomethingMayBeStuck(t *testing.T) {
 			w.MustFold(w.Finished(w.Run(foldtest.Task("a")), "a", 1, event.Succeeded))
 		}, attention{}},
 		"a timer that no queue has": {func(w *foldtest.World) {
-			w.MustFold(&event.TimerRequested{TimerID: "timer:cron:x:1", TimerType: event.TimerCron, FireAt: event.At(w.Now.Add(time.Hour))})
+			w.MustFold(&event.TimerRequested{TimerID: "timer:cron:x:1", TimerType: foldtest.TimerOther, FireAt: event.At(w.Now.Add(time.Hour))})
 		}, attention{control.PendingAge, true}},
 		"a timer that a queue has": {func(w *foldtest.World) {
-			w.MustFold(&event.TimerRequested{TimerID: "timer:cron:x:1", TimerType: event.TimerCron, FireAt: event.At(w.Now.Add(time.Hour))})
+			w.MustFold(&event.TimerRequested{TimerID: "timer:cron:x:1", TimerType: foldtest.TimerOther, FireAt: event.At(w.Now.Add(time.Hour))})
 			acknowledged(w)
 		}, attention{time.Hour + control.TimerGrace, true}},
 		"a timer that goes in hops": {func(w *foldtest.World) {
-			w.MustFold(&event.TimerRequested{TimerID: "timer:cron:x:1", TimerType: event.TimerCron, FireAt: event.At(w.Now.Add(1000 * time.Hour))})
+			w.MustFold(&event.TimerRequested{TimerID: "timer:cron:x:1", TimerType: foldtest.TimerOther, FireAt: event.At(w.Now.Add(1000 * time.Hour))})
 			w.MustFold(&event.TimerEnqueued{TimerID: "timer:cron:x:1", HopAt: event.At(w.Now.Add(700 * time.Hour))})
 		}, attention{700*time.Hour + control.TimerGrace, true}},
 		"a timer that has fired": {func(w *foldtest.World) {
-			w.MustFold(&event.TimerRequested{TimerID: "timer:cron:x:1", TimerType: event.TimerCron, FireAt: event.At(w.Now)})
-			w.MustFold(w.Fire(w.Timer(event.TimerCron)))
+			w.MustFold(&event.TimerRequested{TimerID: "timer:cron:x:1", TimerType: foldtest.TimerOther, FireAt: event.At(w.Now)})
+			w.MustFold(w.Fire(w.Timer(foldtest.TimerOther)))
 		}, attention{}},
 		"a run waits to be given a slot": {func(w *foldtest.World) {
 			w.MustFold(&event.LimitSet{CommandID: w.ID(), Scope: event.ScopeWorkspace, Slots: 0})
@@ -129,7 +129,7 @@ func happen(r *rapid.T, w *foldtest.World, runs *[]string) {
 		*runs = append(*runs, w.RunWith(p, foldtest.Retrying("a", 3), foldtest.Task("b", "a")))
 	case 1:
 		w.Fold(&event.TimerRequested{
-			TimerID: fmt.Sprintf("timer:cron:x:%d", rapid.IntRange(0, 2).Draw(r, "cron")), TimerType: event.TimerCron,
+			TimerID: fmt.Sprintf("timer:cron:x:%d", rapid.IntRange(0, 2).Draw(r, "cron")), TimerType: foldtest.TimerOther,
 			FireAt: event.At(w.Now.Add(time.Duration(rapid.SampledFrom([]int{1, 3, 1000}).Draw(r, "hours")) * time.Hour)),
 		})
 	case 2:

@@ -210,7 +210,7 @@ func TestTimersTakesUpTimersThatNobodyTook(t *testing.T) {
 func TestAFarTimerGoesInHops(t *testing.T) {
 	const day = 24 * time.Hour
 	w := foldtest.New(t)
-	far := &event.TimerRequested{TimerID: "timer:cron:x:1", TimerType: event.TimerCron, FireAt: event.At(w.Now.Add(70 * day))}
+	far := &event.TimerRequested{TimerID: "timer:cron:x:1", TimerType: foldtest.TimerOther, FireAt: event.At(w.Now.Add(70 * day))}
 	w.MustFold(far)
 	for hops := 0; ; hops++ {
 		w.Pass(control.PendingAge)
@@ -226,9 +226,9 @@ func TestAFarTimerGoesInHops(t *testing.T) {
 		require.Less(t, create.HopAt.Sub(event.At(w.Now)), 30*day)
 		late := create.HopAt.Add(control.TimerGrace)
 		require.Empty(t, control.Sweep(w.State, late-1))
-		require.Equal(t, []string{"retime CRON"}, told(control.Sweep(w.State, late)), "a lost hop is a lost timer")
+		require.Equal(t, []string{"retime OTHER"}, told(control.Sweep(w.State, late)), "a lost hop is a lost timer")
 		w.Now = create.HopAt.Time()
-		w.MustFold(w.Fire(w.Timer(event.TimerCron)))
+		w.MustFold(w.Fire(w.Timer(foldtest.TimerOther)))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -332,6 +333,9 @@ func (d *Dispatcher) finish(ctx context.Context, cb contract.Callback, data []by
 	if c.task.State.Terminal() {
 		return nil
 	}
+	if err := d.believe(ctx, c, body); err != nil {
+		return internal(err)
+	}
 	now := event.At(d.Clock.Now()) // a worker's clock may be ahead, and the report must be folded nevertheless
 	body.StartedAt, body.CompletedAt = min(body.StartedAt, now), min(body.CompletedAt, now)
 	if c.task.State != state.TaskRunning && body.StartedAt == 0 {
@@ -349,6 +353,49 @@ func (d *Dispatcher) finish(ctx context.Context, cb contract.Callback, data []by
 		return internal(err)
 	}
 	return nil
+}
+
+// codeMarkerMissing is the error code of a success whose commit marker does not exist.
+const codeMarkerMissing = "MARKER_MISSING"
+
+// believe turns the report of a success into that of a failure if its commit marker does not
+// exist: nobody could read the output. The failure may be retried. An asset that leaves no
+// files (`output: none`) has no marker. An error means that the store did not answer; the
+// report is delivered again.
+func (d *Dispatcher) believe(ctx context.Context, c *call, body *contract.Finished) error {
+	if body.Outcome != event.Succeeded || c.task.AssetKey == "" || body.Output == nil && c.task.Output == event.OutputNone {
+		return nil
+	}
+	key, err := d.markerKey(c.task)
+	if err != nil {
+		return err
+	}
+	if body.Output != nil {
+		_, err = d.Markers.Head(ctx, key)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, blob.ErrNotFound) {
+			return fmt.Errorf("look for the commit marker of task %s of run %s: %w", c.TaskKey, c.RunID, err)
+		}
+	}
+	d.Logger.WarnContext(ctx, "a worker reported a success without a commit marker; it counts as a failure",
+		slog.String("run", c.RunID), slog.String("task", c.TaskKey), slog.String("worker", body.WorkerID), slog.String("marker", key))
+	body.Outcome, body.Output, body.MaterializationID = event.Failed, nil, ""
+	body.Error = &event.Error{
+		Code: codeMarkerMissing, Category: "infrastructure", Retryable: true,
+		Message: "the worker reported a success, but the commit marker " + key + " does not exist or the report names no output",
+	}
+	return nil
+}
+
+// markerKey is the key of the commit marker of a task's output.
+func (d *Dispatcher) markerKey(t *state.Task) (string, error) {
+	asset, err := ids.ParseAssetKey(t.AssetKey)
+	if err != nil {
+		return "", fmt.Errorf("read the asset of task %s of run %s: %w", t.TaskKey, t.RunID, err)
+	}
+	return contract.MarkerKey(d.Domain, asset, t.PartitionKey, ids.MaterializationID(d.Domain, t.RunID, t.TaskKey)), nil
 }
 
 // checkOutput holds a report to what its task may have made.

@@ -21,6 +21,7 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/contract"
@@ -52,6 +53,8 @@ type Config struct {
 	Appender  *ledger.Appender
 	Compactor Compactor
 	Snapshots Snapshots
+	// Markers is the store in which workers commit outputs.
+	Markers Markers
 	// Keys sign what workers may report, and are for nobody else to have: who has them
 	// can report in the place of any worker.
 	Keys contract.Keyring
@@ -72,6 +75,11 @@ type Config struct {
 	Logger  *slog.Logger
 	// Traces make spans of dispatches and callbacks; nil: there are none.
 	Traces *trace.Tracer
+}
+
+// Markers tells whether a commit marker exists: [blob.ErrNotFound] if it does not.
+type Markers interface {
+	Head(ctx context.Context, key string) (blob.Object, error)
 }
 
 // Validity of what is handed out.

@@ -84,7 +84,9 @@ type world struct {
 	mu      sync.Mutex
 	durable []event.Payload // what was appended, in order
 	pending []compactor.Entry
-	reads   map[string]int // of the dispatcher's store, by the first part of the key
+	// unmarked: workers report successes without creating the commit marker.
+	unmarked bool
+	reads    map[string]int // of the dispatcher's store, by the first part of the key
 }
 
 // stepper folds at once, for whoever asks.
@@ -229,7 +231,7 @@ func (w *world) open(writer string) *compactor.Compactor {
 
 func (w *world) dispatcher(s dispatcher.Snapshots) *dispatcher.Dispatcher {
 	return dispatcher.New(dispatcher.Config{
-		Domain: domain, Queue: w.queue, Appender: w.appender, Compactor: w.compactor, Snapshots: s, Keys: keys,
+		Domain: domain, Markers: w.blobs, Queue: w.queue, Appender: w.appender, Compactor: w.compactor, Snapshots: s, Keys: keys,
 		WorkerURL: func(string) string { return "http://worker.example" }, BaseURL: w.url,
 		IDs: w.ids, Clock: w.clock, Logger: slog.New(slog.DiscardHandler),
 	})
@@ -367,6 +369,10 @@ func (w *world) report(cb contract.Callback) answer {
 	return w.post(contract.CallbackURL(w.url, cb, keys), w.body(cb))
 }
 
+func (w *world) reportAs(cb contract.Callback, body any) answer {
+	return w.post(contract.CallbackURL(w.url, cb, keys), body)
+}
+
 func (w *world) body(cb contract.Callback) any {
 	now := event.At(w.clock.Now())
 	switch cb.Verb {
@@ -377,6 +383,10 @@ func (w *world) body(cb contract.Callback) any {
 	}
 	asset := ids.AssetKey{Namespace: "test", Name: cb.TaskKey}
 	made := ids.MaterializationID(domain, cb.RunID, cb.TaskKey)
+	if !w.unmarked {
+		_, err := w.blobs.Put(w.t.Context(), contract.MarkerKey(domain, asset, "", made), []byte("{}"))
+		require.NoError(w.t, err)
+	}
 	return contract.Finished{
 		AttemptID: cb.AttemptID, WorkerID: "w1", Outcome: event.Succeeded, MaterializationID: made,
 		Output:    &event.Output{URI: contract.ExecutionPrefix(domain, asset, "", made, cb.AttemptID, "n1"), RowCount: 1},

@@ -281,7 +281,7 @@ func (s *Stack) build(ctx context.Context) error {
 		Clock: p.Clock, Client: s.client, Logger: p.Logger, Concurrency: s.concurrency,
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
-		Domain: p.Domain, Queue: s.queue, QueueAsks: true, Appender: appender, Compactor: s.compactor, Snapshots: snapshots,
+		Domain: p.Domain, Markers: p.Objects, Queue: s.queue, QueueAsks: true, Appender: appender, Compactor: s.compactor, Snapshots: snapshots,
 		Keys: keys, WorkerURL: func(string) string { return cmp.Or(s.opts.WorkerURL, s.URL) }, BaseURL: s.URL,
 		IDs: p.IDs, Clock: p.Clock, Logger: p.Logger, Traces: s.opts.Traces,
 	})

@@ -117,7 +117,7 @@ func (c *checker) limitSet(p *LimitSet) {
 
 func (c *checker) timerRequested(p *TimerRequested) {
 	c.timer(p.TimerID, p.Generation)
-	c.oneOf("payload.timer_type", p.TimerType, TimerRetry, TimerCron, TimerSLACheck, TimerLiveness)
+	c.oneOf("payload.timer_type", p.TimerType, TimerRetry, TimerLiveness)
 	c.time("payload.fire_at", p.FireAt)
 	if len(p.Payload) == 0 {
 		return

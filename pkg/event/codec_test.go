@@ -193,10 +193,12 @@ func TestValidateRefusesWhatNoSchemaAllows(t *testing.T) {
 			&event.DispatchEnqueued{DispatchID: "dispatch:x", RunID: runID, TaskKey: "a", Attempt: 1, CloudTaskID: "d_x"},
 			event.ReasonInvalid, "dispatch_id",
 		},
-		"a bad queue task":  {&event.TimerEnqueued{TimerID: "timer:x", CloudTaskID: "t/x"}, event.ReasonInvalid, "cloud_task_id"},
-		"a timer for never": {&event.TimerRequested{TimerID: "timer:x", TimerType: event.TimerCron}, event.ReasonInvalid, "fire_at"},
+		"a bad queue task":      {&event.TimerEnqueued{TimerID: "timer:x", CloudTaskID: "t/x"}, event.ReasonInvalid, "cloud_task_id"},
+		"a timer of a schedule": {&event.TimerRequested{TimerID: "timer:x", TimerType: "CRON", FireAt: 1}, event.ReasonInvalid, "payload.timer_type"},
+		"a timer of a deadline": {&event.TimerRequested{TimerID: "timer:x", TimerType: "SLA_CHECK", FireAt: 1}, event.ReasonInvalid, "payload.timer_type"},
+		"a timer for never":     {&event.TimerRequested{TimerID: "timer:x", TimerType: event.TimerLiveness}, event.ReasonInvalid, "fire_at"},
 		"a timer with text": {
-			&event.TimerRequested{TimerID: "timer:x", TimerType: event.TimerCron, FireAt: 1, Payload: []byte(`"x"`)}, event.ReasonInvalid, "payload.payload",
+			&event.TimerRequested{TimerID: "timer:x", TimerType: event.TimerLiveness, FireAt: 1, Payload: []byte(`"x"`)}, event.ReasonInvalid, "payload.payload",
 		},
 		"a future beyond time": {&event.TimerFired{TimerID: "timer:x", FiredAt: 1 << 62}, event.ReasonInvalid, "fired_at"},
 		"more than all of it": {

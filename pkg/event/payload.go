@@ -61,6 +61,9 @@ const (
 	KindGroup = "group"
 )
 
+// OutputNone is the output of a task that leaves no files.
+const OutputNone = "none"
+
 // Trigger rules: when a task may start, given how its upstreams ended.
 const (
 	RuleAllSuccess = "all_success" // every upstream succeeded
@@ -79,6 +82,9 @@ type TaskDef struct {
 	WorkerQueue  string   `json:"worker_queue,omitempty"` // default "default"
 	Pool         string   `json:"pool,omitempty"`
 	Priority     int32    `json:"priority,omitempty"` // greater goes first
+
+	// Output is OutputNone for a task that leaves no files, and so has no commit marker.
+	Output string `json:"output,omitempty"`
 
 	MaxAttempts         int32 `json:"max_attempts,omitempty"` // default 1
 	RetryInitialDelayMS int64 `json:"retry_initial_delay_ms,omitempty"`
@@ -177,9 +183,7 @@ type DispatchFailed struct {
 
 // Timer types.
 const (
-	TimerRetry    = "RETRY"
-	TimerCron     = "CRON"
-	TimerSLACheck = "SLA_CHECK"
+	TimerRetry = "RETRY"
 	// TimerLiveness is one a domain, at its earliest deadline: heartbeats, task
 	// and run timeouts, and the grace of a cancel.
 	TimerLiveness = "LIVENESS"

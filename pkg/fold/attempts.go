@@ -127,6 +127,9 @@ func (f *folder) beat(t *state.Task, at event.Time, progress int32, message stri
 // taskFinished closes an attempt and decides what becomes of its task.
 func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 	c := closing{outcome: p.Outcome, metrics: jsonOfMap(p.Metrics)}
+	if len(p.CheckResults) > 0 {
+		c.checks = jsonOf(p.CheckResults)
+	}
 	if p.Error != nil {
 		c.code, c.message, c.retryable = p.Error.Code, p.Error.Message, p.Error.Retryable
 		c.user = p.Error.Category == event.CategoryUser
@@ -221,6 +224,7 @@ type closing struct {
 	retryable     bool
 	user          bool // the error is in the query, the command or the data
 	metrics       string
+	checks        string
 	// unqueue says that the queue task is to be deleted, if it has not been delivered.
 	unqueue bool
 }
@@ -251,7 +255,7 @@ func (f *folder) closeAttempt(t *state.Task, c closing) {
 func (f *folder) fillClosed(a *state.Attempt, c closing) {
 	a.State, a.FinishedAt, a.Outcome = state.AttemptClosed, f.at(), string(c.outcome)
 	a.ErrorCode, a.ErrorMessage, a.Retryable, a.Metrics = c.code, c.message, c.retryable, c.metrics
-	a.RetryReason = ""
+	a.RetryReason, a.CheckResults = "", c.checks
 	a.Meta = f.meta()
 }
 

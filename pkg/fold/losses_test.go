@@ -170,3 +170,12 @@ func TestUserErrorsAreRetriedOnRequestOnly(t *testing.T) {
 		require.True(t, attemptOf(w, run, "a", 1).Retryable, "the worker's word stays on record")
 	}
 }
+
+func TestCheckResultsAreKept(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Task("a"))
+	p := w.Finished(run, "a", 1, event.Succeeded)
+	p.CheckResults = []event.CheckResult{{Name: "rows", Passed: true, Severity: "ERROR"}}
+	w.MustFold(p)
+	require.JSONEq(t, `[{"name":"rows","passed":true,"severity":"ERROR"}]`, attemptOf(w, run, "a", 1).CheckResults)
+}

@@ -114,7 +114,7 @@ func (f *folder) newTask(run *state.Run, def *event.TaskDef) *state.Task {
 		RunID: run.RunID, TaskKey: def.TaskKey, TaskID: ids.TaskID(f.domain(), run.RunID, def.TaskKey),
 		Kind: orDefault(def.Kind, event.KindTask), AssetKey: def.AssetKey, PartitionKey: def.PartitionKey,
 		State: state.TaskBlocked, TriggerRule: orDefault(def.TriggerRule, event.RuleAllSuccess),
-		WorkerQueue: orDefault(def.WorkerQueue, "default"), Pool: def.Pool, Priority: def.Priority,
+		WorkerQueue: orDefault(def.WorkerQueue, "default"), Pool: def.Pool, Priority: def.Priority, Output: def.Output,
 		MaxAttempts:             max(def.MaxAttempts, 1),
 		RetryInitialDelayMS:     orDefault(def.RetryInitialDelayMS, defaultInitialDelayMS),
 		RetryMaxDelayMS:         orDefault(def.RetryMaxDelayMS, defaultMaxDelayMS),

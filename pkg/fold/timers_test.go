@@ -17,7 +17,7 @@ const cron = "timer:cron:nightly:1767409445"
 // requestCron asks for a timer from outside, due in an hour.
 func requestCron(w *foldtest.World) *event.TimerRequested {
 	return &event.TimerRequested{
-		TimerID: cron, TimerType: event.TimerCron, FireAt: event.At(w.Now.Add(time.Hour)), Payload: []byte(`{"x":1}`),
+		TimerID: cron, TimerType: foldtest.TimerOther, FireAt: event.At(w.Now.Add(time.Hour)), Payload: []byte(`{"x":1}`),
 	}
 }
 
@@ -26,17 +26,17 @@ func TestATimerFromOutsideIsSetEnqueuedAndFiredOnce(t *testing.T) {
 	request := requestCron(w)
 	w.MustFold(request)
 	require.Equal(t, state.NoChange, w.Fold(request).Row.Outcome)
-	require.JSONEq(t, `{"x":1}`, w.Timer(event.TimerCron).Payload)
+	require.JSONEq(t, `{"x":1}`, w.Timer(foldtest.TimerOther).Payload)
 
 	enqueued := &event.TimerEnqueued{TimerID: cron}
 	w.MustFold(enqueued)
-	require.Equal(t, event.At(w.Now), w.Timer(event.TimerCron).EnqueuedAt)
+	require.Equal(t, event.At(w.Now), w.Timer(foldtest.TimerOther).EnqueuedAt)
 	require.Equal(t, state.NoChange, w.Fold(enqueued).Row.Outcome)
 
 	w.Pass(time.Hour)
-	fired := w.Fire(w.Timer(event.TimerCron))
+	fired := w.Fire(w.Timer(foldtest.TimerOther))
 	w.MustFold(fired)
-	require.Nil(t, w.Timer(event.TimerCron))
+	require.Nil(t, w.Timer(foldtest.TimerOther))
 	require.Equal(t, state.Stale, w.Fold(fired).Row.Outcome, "the same call again")
 	require.Equal(t, state.Stale, w.Fold(enqueued).Row.Outcome)
 }
@@ -45,13 +45,13 @@ func TestATimerThatIsCalledEarlyComesAgainUnderANewName(t *testing.T) {
 	w := foldtest.New(t)
 	w.MustFold(requestCron(w))
 	w.MustFold(&event.TimerEnqueued{TimerID: cron, HopAt: event.At(w.Now.Add(30 * time.Minute))})
-	before := w.Timer(event.TimerCron)
+	before := w.Timer(foldtest.TimerOther)
 	require.Equal(t, event.At(w.Now.Add(30*time.Minute)), before.HopAt)
 
 	w.Pass(30 * time.Minute)
 	hop := w.Fire(before)
 	w.MustFold(hop)
-	after := w.Timer(event.TimerCron)
+	after := w.Timer(foldtest.TimerOther)
 	require.Equal(t, before.FireAt, after.FireAt)
 	require.Equal(t, int32(1), after.Generation)
 	require.NotEqual(t, before.CloudTaskID, after.CloudTaskID)
@@ -62,49 +62,49 @@ func TestATimerThatIsCalledEarlyComesAgainUnderANewName(t *testing.T) {
 
 	w.Pass(40 * time.Minute) // ten minutes late
 	w.MustFold(w.Fire(after))
-	require.Nil(t, w.Timer(event.TimerCron))
+	require.Nil(t, w.Timer(foldtest.TimerOther))
 }
 
 func TestALostTimerIsScheduledAnew(t *testing.T) {
 	w := foldtest.New(t)
 	w.MustFold(requestCron(w))
 	w.MustFold(&event.TimerEnqueued{TimerID: cron})
-	lost := w.Timer(event.TimerCron)
+	lost := w.Timer(foldtest.TimerOther)
 	repair := requestCron(w)
 	repair.Generation = 1
 	w.MustFold(repair)
 	require.Equal(t, state.NoChange, w.Fold(repair).Row.Outcome)
-	again := w.Timer(event.TimerCron)
+	again := w.Timer(foldtest.TimerOther)
 	require.Equal(t, lost.FireAt, again.FireAt)
 	require.Zero(t, again.EnqueuedAt)
 
 	w.Pass(time.Hour)
 	require.Equal(t, state.Stale, w.Fold(w.Fire(lost)).Row.Outcome, "the lost call turns up")
 	w.MustFold(w.Fire(again))
-	require.Nil(t, w.Timer(event.TimerCron))
+	require.Nil(t, w.Timer(foldtest.TimerOther))
 }
 
 func TestATimerThatMeetsALagComesAgainLater(t *testing.T) {
 	w := foldtest.New(t)
 	w.MustFold(requestCron(w))
 	w.Pass(time.Hour)
-	fired := w.Fire(w.Timer(event.TimerCron))
+	fired := w.Fire(w.Timer(foldtest.TimerOther))
 	fired.Observed.CaughtUpAt = fired.FiredAt.Add(-fold.MaxCompactionLag - time.Microsecond)
 	w.MustFold(fired)
-	again := w.Timer(event.TimerCron)
+	again := w.Timer(foldtest.TimerOther)
 	require.Equal(t, event.At(w.Now.Add(fold.LagRetry)), again.FireAt)
 
 	w.Pass(fold.LagRetry)
 	fired = w.Fire(again)
 	fired.Observed.CaughtUpAt = fired.FiredAt.Add(-fold.MaxCompactionLag)
 	w.MustFold(fired)
-	require.Nil(t, w.Timer(event.TimerCron), "a lag of exactly the limit is none")
+	require.Nil(t, w.Timer(foldtest.TimerOther), "a lag of exactly the limit is none")
 }
 
 func TestATimerNamedLikeTheLivenessTimerDoesNotHideIt(t *testing.T) {
 	w := foldtest.New(t)
 	w.MustFold(&event.TimerRequested{
-		TimerID: "timer:liveness:!", TimerType: event.TimerCron, FireAt: event.At(w.Now.Add(time.Hour)),
+		TimerID: "timer:liveness:!", TimerType: foldtest.TimerOther, FireAt: event.At(w.Now.Add(time.Hour)),
 	})
 	run := w.Run(foldtest.Task("a"))
 	w.MustFold(w.Started(run, "a", 1))

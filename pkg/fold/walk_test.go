@@ -107,7 +107,7 @@ func (w *walk) timer() fold.Group {
 	timers := w.State.Timers.Rows()
 	if len(timers) == 0 || w.chance("external", 6) {
 		return w.Group(&event.TimerRequested{
-			TimerID: fmt.Sprintf("timer:cron:x:%d", w.int("cron", 2)), TimerType: event.TimerCron,
+			TimerID: fmt.Sprintf("timer:cron:x:%d", w.int("cron", 2)), TimerType: foldtest.TimerOther,
 			Generation: rapid.Int32Range(0, 1).Draw(w.r, "generation"), FireAt: event.At(w.Now.Add(time.Minute)),
 		})
 	}

@@ -105,7 +105,7 @@ type Work struct {
 }
 
 // OutputNone is the output of an asset whose tasks leave no files.
-const OutputNone = "none"
+const OutputNone = event.OutputNone
 
 // HasFiles reports whether the asset's tasks leave files, which others may read.
 func (w *Work) HasFiles() bool { return w.Output != OutputNone }

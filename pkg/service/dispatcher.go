@@ -127,7 +127,7 @@ func (d *dispatchers) open(ctx context.Context, domain ids.Domain) (*served[*dis
 		OnDurable: func(e ledger.Entry) { d.announce.put(domain, announced(e)) },
 	})
 	opened := dispatcher.New(dispatcher.Config{
-		Domain: domain, Queue: d.queue, Compactor: d.client(domain), Keys: d.keys, WorkerKeys: d.workerKeys, Turns: d.turns,
+		Domain: domain, Markers: d.store, Queue: d.queue, Compactor: d.client(domain), Keys: d.keys, WorkerKeys: d.workerKeys, Turns: d.turns,
 		Snapshots: snapshot.NewReader(domain, d.codec, manifests, s.clock),
 		WorkerURL: d.workerURL,
 		BaseURL:   d.base, IDs: source, Clock: s.clock, Logger: s.logger, Traces: s.traces,

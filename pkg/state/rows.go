@@ -199,6 +199,7 @@ type Task struct {
 	WorkerQueue  string    `col:"worker_queue,dict"`
 	Pool         string    `col:"pool,null,dict"`
 	Priority     int32     `col:"priority"`
+	Output       string    `col:"output,null,dict"` // event.OutputNone: it leaves no files
 
 	Attempt   int32  `col:"attempt"` // from 1; 0: none yet
 	AttemptID string `col:"attempt_id,null"`
@@ -364,6 +365,7 @@ type Attempt struct {
 	Retryable    bool         `col:"retryable"`
 	RetryReason  string       `col:"retry_reason,null,dict"` // "": no attempt followed
 	Metrics      string       `col:"metrics,null"`           // JSON
+	CheckResults string       `col:"check_results,null"`     // JSON
 	Meta
 }
 

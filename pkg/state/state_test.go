@@ -142,7 +142,7 @@ func TestStatesHaveTheirRanks(t *testing.T) {
 func TestTheLivenessTimerIsTheOneOfItsType(t *testing.T) {
 	s := state.New(domain)
 	require.Nil(t, s.Liveness())
-	s.PutTimer(&state.Timer{TimerID: "timer:liveness:!", TimerType: event.TimerCron})
+	s.PutTimer(&state.Timer{TimerID: "timer:liveness:!", TimerType: "OTHER"})
 	require.Nil(t, s.Liveness())
 	s.PutTimer(&state.Timer{TimerID: "timer:liveness:::0:1", TimerType: event.TimerLiveness, State: state.TimerFired})
 	require.Equal(t, state.TimerFired, s.Liveness().State)

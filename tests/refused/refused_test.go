@@ -63,6 +63,8 @@ func TestWhatMustNotBeTakenIsRefusedAndNothingIsWritten(t *testing.T) {
 	}
 	// All of this has harmed nothing: both end well.
 	for _, a := range []*attempt{run, other} {
+		_, err := c.Store.Put(t.Context(), contract.MarkerKeyOf(a.prefix()), []byte("{}"))
+		require.NoError(t, err)
 		status, answer := c.send(t, request{url: a.calls.Finished, body: a.finished()})
 		require.Equal(t, http.StatusOK, status, answer)
 		c.await(a.env.Domain(), func(s *snap) bool { return s.Runs.Get(a.env.RunID).State.Terminal() })

@@ -192,6 +192,7 @@ func task(t *rapid.T, key string, upstreams []string) event.TaskDef {
 		WorkerQueue:  optional(t, name(), "queue"),
 		Pool:         optional(t, name(), "pool"),
 		Priority:     rapid.Int32().Draw(t, "priority"),
+		Output:       pick(t, "output", "", event.OutputNone),
 
 		MaxAttempts:             count().Draw(t, "attempts"),
 		RetryInitialDelayMS:     rapid.Int64Min(0).Draw(t, "initial"),
@@ -263,7 +264,7 @@ func timer(t *rapid.T, p event.Payload) event.Payload {
 		}
 		return &event.TimerRequested{
 			TimerID: id, Generation: generation, FireAt: Time().Draw(t, "fire at"), Payload: data,
-			TimerType: pick(t, "type", event.TimerRetry, event.TimerCron, event.TimerSLACheck, event.TimerLiveness),
+			TimerType: pick(t, "type", event.TimerRetry, event.TimerLiveness),
 		}
 	case *event.TimerEnqueued:
 		return &event.TimerEnqueued{

@@ -15,6 +15,10 @@ import (
 // Domain is the domain of every world.
 var Domain = ids.Domain{Tenant: "acme", Workspace: "prod"}
 
+// TimerOther is the type of a timer that the fold keeps and that decides nothing. No ledger
+// entry can ask for one: the decoder rejects types that have no meaning yet.
+const TimerOther = "OTHER"
+
 // Epoch is when every world begins.
 var Epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 

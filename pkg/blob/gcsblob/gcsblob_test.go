@@ -26,6 +26,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob/gcsblob"
 	"github.com/servo-orchestration/servo/pkg/blob/gcsblob/gcsfake"
 	"github.com/servo-orchestration/servo/pkg/blob/memblob"
+	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
 // bucket opens a bucket that a store holds, through the official client.
@@ -200,4 +201,13 @@ func TestNamesThatAreNoBucketAreRefused(t *testing.T) {
 		_, err := gcsblob.Open(t.Context(), name, option.WithoutAuthentication())
 		require.ErrorContains(t, err, "gs://BUCKET", "%q", name)
 	}
+}
+
+func TestBucketTellsItsTime(t *testing.T) {
+	s := bucket(t, memblob.New(memblob.Options{}))
+	before := clock.System{}.Now()
+	now, ok, err := blob.TimeOf(t.Context(), s)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.WithinDuration(t, before, now, time.Minute)
 }

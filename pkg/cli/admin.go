@@ -30,7 +30,7 @@ func (a *app) adminCommand() *cobra.Command {
 
 		SuggestionsMinimumDistance: 2, //nolint:mnd // letters
 	}
-	admin.AddCommand(a.verifyCommand(), a.rebuildCommand(), a.compactCommand(), a.sweepCommand(), a.manifestCommand(),
+	admin.AddCommand(a.verifyCommand(), a.rebuildCommand(), a.skipCommand(), a.compactCommand(), a.sweepCommand(), a.manifestCommand(),
 		a.ledgerCommand(), a.sqlCommand())
 	return admin
 }
@@ -195,7 +195,7 @@ func (a *app) compactCommand() *cobra.Command {
 					return err
 				}
 				return a.document(result, func() string {
-					return fmt.Sprintf("revision %d: %s folded; caught up at %s\n", result.Revision, plural(result.Folded, "group"), result.CaughtUpAt)
+					return fmt.Sprintf("revision %d: %s folded; caught up at %s\n", result.Revision, plural(result.Folded, "group"), result.CaughtUpAt) + unreadText(result.Unread)
 				})
 			})
 		},

@@ -143,6 +143,11 @@ type Compactor struct {
 	// tried are the entries that an older build did not know and this process has
 	// folded: what they hold it knows, or does not know either.
 	tried map[string]bool
+	gaps  gaps
+
+	// gapped holds one if a step has left gaps since it was last asked, and unread is how many.
+	gapped chan struct{}
+	unread atomic.Int64
 
 	// otherAt is when the newest revision was published that is known to be another
 	// writer's, in Unix milliseconds; 0: there is none.
@@ -162,6 +167,7 @@ func Open(ctx context.Context, cfg Config) (*Compactor, error) {
 		Config: cfg, inbox: newInbox(cfg.Clock), latest: &snapshot.Latest{}, ended: make(chan struct{}),
 		published: make(chan struct{}, 1), maintaining: make(chan struct{}, 1),
 		collector: manifest.NewCollector(cfg.Manifests, cfg.Retention), tried: map[string]bool{},
+		gaps: newGaps(), gapped: make(chan struct{}, 1),
 		archiver: archive.New(archive.Config{
 			Domain: cfg.Domain, Store: cfg.Store, Clock: cfg.Clock, Logger: cfg.Logger, Span: cfg.ArchiveSpan,
 		}),
@@ -237,6 +243,7 @@ func (c *Compactor) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	beside.Go(func() { c.maintain(ctx) })
+	beside.Go(func() { c.retryGaps(ctx) })
 	for {
 		b, err := c.inbox.take(ctx)
 		if err != nil {

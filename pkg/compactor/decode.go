@@ -90,6 +90,15 @@ func RefusedRead(entry string, err error) (fold.Group, bool) {
 	return fold.Group{}, false
 }
 
+// ReasonSkipped is the reason of a dead letter that an operator has skipped.
+const ReasonSkipped = "SKIPPED"
+
+// Skipped returns the group of an entry that cannot be read and that an operator has
+// decided to skip.
+func Skipped(s ledger.Skip) fold.Group {
+	return Refused(s.Entry, ReasonSkipped, fmt.Sprintf("skipped by %s at %s: %s", s.By, s.At, s.Reason), 0)
+}
+
 func tooLarge(entry string, size int64) fold.Group {
 	detail := fmt.Sprintf("the entry has %d bytes, at most %d are allowed: it was not read", size, ledger.MaxEntryBytes)
 	return Refused(entry, event.ReasonTooLarge, detail, size)

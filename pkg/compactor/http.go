@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/servo-orchestration/servo/pkg/contract"
@@ -122,6 +123,10 @@ func serveCompact(w http.ResponseWriter, r *http.Request, find Finder, body comp
 			problem(w, http.StatusInternalServerError, err.Error())
 			return
 		}
+	}
+	if body.notified && len(body.Entries) == 1 && slices.Contains(result.Unread, body.Entries[0]) { // it is to be delivered again
+		problem(w, http.StatusServiceUnavailable, "ledger entry "+body.Entries[0]+" cannot be folded yet: it cannot be read, or waits for one that cannot")
+		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(result) //nolint:errchkjson // who asked is gone if this fails

@@ -21,6 +21,7 @@ type Entry struct {
 	Stored time.Time
 
 	refused bool  // by an older build, or for now
+	skipped bool  // an operator has decided so, in case that it cannot be read
 	size    int64 // of what it holds, where that is known and not at hand
 }
 
@@ -65,6 +66,10 @@ type Result struct {
 	// CaughtUpAt is when everything in the ledger was last known to be folded, in
 	// RFC 3339.
 	CaughtUpAt string `json:"caught_up_at"`
+	// Unread are entries that are in the ledger and not folded: they, or plans that they
+	// name, cannot be read, or a timer fired in them and waits for such an entry. A result
+	// names at most 1,000. The compactor tries them again.
+	Unread []string `json:"unread,omitempty"`
 	// Attended is a minute: markers up to it may be deleted.
 	Attended event.Time `json:"attended,omitzero"`
 }

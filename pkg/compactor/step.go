@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
-	"sync"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/servo-orchestration/servo/pkg/archive"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -61,12 +59,15 @@ const maxAnew = 3
 // on a listing that began after that. Of a timer that the listing itself finds
 // nobody knows: a listing takes several requests, and facts that appeared between
 // them it may have missed. Such timers wait for a second listing.
+//
+// An entry that cannot be read is no error: the result names it.
 func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {
 	if err := c.lookFirst(ctx, r); err != nil {
 		return Result{}, err
 	}
 	for tries := 0; ; tries++ {
 		result, err := c.stepOnce(ctx, r)
+		result.Unread = c.settleGaps(ctx)
 		if err == nil && r.Sweep {
 			err = c.attend(ctx, r)
 			result.Revision, result.Attended = c.revision(), c.attended()
@@ -111,7 +112,7 @@ type round struct {
 
 // step makes a round. It gives the one that has to follow, if it has entries.
 func (c *Compactor) step(ctx context.Context, r round) (result Result, next round, err error) {
-	entries := r.Entries
+	entries, skips := r.Entries, map[string]bool{}
 	if r.Barrier {
 		began, storeTime := event.At(c.Clock.Now()), c.storeTime.Load()
 		listed, err := c.list(ctx)
@@ -124,10 +125,17 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 		}
 		for _, name := range listed {
 			c.told(name.Object.Updated)
+			if name.Skip {
+				skips[name.Entry] = true
+				continue
+			}
 			entries = append(entries, Entry{ID: name.Entry, Stored: name.Object.Updated, size: name.Object.Size})
 		}
 	}
 	entries = c.unknown(entries)
+	for i := range entries {
+		entries[i].skipped = skips[entries[i].ID]
+	}
 	c.overlooked = c.overlooked || r.Sweep && c.overlook(entries, r.Entries, r.rest)
 	again := c.newlySupported(r.Barrier)
 	entries = slices.Concat(again, entries)
@@ -138,13 +146,13 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 		}
 	}
 	total := 0
-	unread := map[string]bool{}
+	found, unread := map[string]error{}, map[string]bool{} // gaps; dead letters that cannot be read
 	var decisions []fold.Group
 	for len(entries) > 0 {
 		n := portion(entries)
 		part := entries[:n]
 		entries = entries[n:]
-		groups, decisive, err := c.groups(ctx, part, unread)
+		groups, decisive, err := c.groups(ctx, part, found, unread)
 		if err != nil {
 			return Result{}, next, err
 		}
@@ -160,10 +168,13 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 		}
 		p := publication{groups: groups, barrier: r.Barrier}
 		if len(entries) == 0 {
-			p.groups = inOrder(slices.Concat(groups, decisions))
-			if r.ends(next) {
-				p.caughtUp, p.complete = r.listedAt, r.complete
+			if len(found) > 0 { // what timers decide waits until all facts can be read
+				c.hold(found, unread, decisions, next.Entries)
+				decisions, next.Entries = nil, nil
 			}
+			c.listedGaps(r, found)
+			p.groups = inOrder(slices.Concat(groups, decisions))
+			p.caughtUp, p.complete = c.established(r, next)
 		}
 		folded, err := c.foldAndPublish(ctx, p)
 		if err != nil {
@@ -176,10 +187,13 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 			c.tried[e.ID] = true
 		}
 	}
+	c.listedGaps(r, found)
 	// With nothing new in the ledger the listing itself is the news. It is not
 	// worth a manifest: the next one will carry it.
-	if r.listedAt > c.caughtUp && r.ends(next) {
-		c.caughtUp, c.complete = r.listedAt, max(c.complete, r.complete)
+	caughtUp, complete := c.established(r, next)
+	c.complete = max(c.complete, complete)
+	if caughtUp > c.caughtUp {
+		c.caughtUp = caughtUp
 		c.share()
 	}
 	next.Barrier, next.second, next.listedAt, next.complete = true, true, r.listedAt, r.complete
@@ -191,6 +205,42 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 // has a name beyond what that is complete up to.
 func (r round) ends(next round) bool { return r.second || len(next.Entries) == 0 }
 
+// established returns what a barrier knows when it ends: at what time everything in
+// the ledger was folded, which gaps rule out, and up to which id all of it is.
+func (c *Compactor) established(r, next round) (caughtUp event.Time, complete string) {
+	switch {
+	case !r.Barrier || !r.ends(next):
+		return 0, ""
+	case len(c.gaps.open) > 0:
+		return 0, c.gaps.below(r.complete)
+	}
+	return r.listedAt, r.complete
+}
+
+// listedGaps notes the gaps that a round has found. A listing finds all that there are.
+func (c *Compactor) listedGaps(r round, found map[string]error) {
+	if r.Barrier {
+		c.gaps.relist(found)
+		return
+	}
+	maps.Copy(c.gaps.open, found)
+}
+
+// hold makes gaps of the entries in which timers fired: what timers decide waits until
+// every fact can be read. Dead letters among them are tried again.
+func (c *Compactor) hold(found map[string]error, unread map[string]bool, decisions []fold.Group, listed []Entry) {
+	for _, g := range decisions {
+		if c.recorded(g.Entry) {
+			unread[g.Entry] = true
+		} else {
+			found[g.Entry] = nil
+		}
+	}
+	for _, e := range listed {
+		found[e.ID] = nil
+	}
+}
+
 // list is what a listing finds beyond what is known to be complete.
 func (c *Compactor) list(ctx context.Context) ([]ledger.Name, error) {
 	after := ""
@@ -198,7 +248,7 @@ func (c *Compactor) list(ctx context.Context) ([]ledger.Name, error) {
 		after = c.manifest.Watermarks.CompleteThrough
 	}
 	var names []ledger.Name
-	for name, err := range ledger.List(ctx, c.Store, c.Domain, after) {
+	for name, err := range ledger.ListAll(ctx, c.Store, c.Domain, after) {
 		if err != nil {
 			return nil, fmt.Errorf("list the ledger of %s: %w", c.Domain, err)
 		}
@@ -241,16 +291,17 @@ func (c *Compactor) unknown(entries []Entry) []Entry {
 	return slices.DeleteFunc(entries, func(e Entry) bool { return c.recorded(e.ID) })
 }
 
-// newlySupported are the entries with events that an older build did not know.
-// This one may: each is folded once a process, with a barrier; what is still
-// unknown stays the dead letter that it is. One that cannot be read now holds up
-// nothing, and is tried again with the next barrier.
+// newlySupported returns the dead letters that may be folded now: events that an older
+// build did not know, and those whose run exists, since they may have been unreadable
+// when it appeared. Each is tried once a process, with a barrier; what still cannot be
+// folded stays the dead letter that it is. One that cannot be read holds up nothing, and
+// is tried again with the next barrier.
 func (c *Compactor) newlySupported(barrier bool) []Entry {
 	if !barrier {
 		return nil
 	}
 	var entries []Entry
-	for _, key := range c.state.Waiting("") {
+	for _, key := range c.state.Redrivable() {
 		if n := len(entries); n > 0 && entries[n-1].ID == key.A || c.tried[key.A] {
 			continue
 		}
@@ -271,43 +322,28 @@ func (c *Compactor) recorded(entry string) bool {
 // and an entry is recorded as a whole, since a listing passes over it from then
 // on. So these entries wait, decoded, for the last part. They are small and few.
 //
-// Of the entries that an older build refused, those that cannot be read now are left
-// out, and noted as unread.
-func (c *Compactor) groups(ctx context.Context, entries []Entry, unread map[string]bool) (groups, decisive []fold.Group, err error) {
-	decoded := make([][]fold.Group, len(entries))
-	archived := archive.NewReader(c.Store, c.Domain)
-	var mu sync.Mutex
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(readers)
-	for i, e := range entries {
-		g.Go(func() error {
-			groups, err := c.decode(gctx, e, archived)
-			if err != nil && e.refused && gctx.Err() == nil {
-				c.Logger.WarnContext(ctx, "an entry that an older build did not know cannot be read; it is tried again",
-					slog.String("domain", c.Domain.String()), slog.String("entry", e.ID), slog.Any("error", err))
-				mu.Lock()
-				unread[e.ID] = true
-				mu.Unlock()
-				return nil
-			}
-			decoded[i] = groups
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil {
+// Entries that cannot be read are left out, and noted in found with the reason. Dead
+// letters are recorded already, and so no gaps: they are noted in unread.
+func (c *Compactor) groups(ctx context.Context, entries []Entry, found map[string]error, unread map[string]bool) (groups, decisive []fold.Group, err error) {
+	decoded, failed, err := c.readAll(ctx, entries)
+	if err != nil {
 		return nil, nil, err
 	}
-	for _, entry := range decoded {
-		if slices.ContainsFunc(entry, func(g fold.Group) bool { return decides(g) > 0 }) {
+	for i, entry := range decoded {
+		switch {
+		case failed[i] != nil && entries[i].refused:
+			c.Logger.WarnContext(ctx, "a dead letter that may be folded now cannot be read; it is tried again",
+				slog.String("domain", c.Domain.String()), slog.String("entry", entries[i].ID), slog.Any("error", failed[i]))
+			unread[entries[i].ID] = true
+		case failed[i] != nil:
+			found[entries[i].ID] = failed[i]
+		case slices.ContainsFunc(entry, func(g fold.Group) bool { return decides(g) > 0 }):
 			decisive = append(decisive, entry...)
-		} else {
+		default:
 			groups = append(groups, entry...)
 		}
 	}
-	if err := FetchPlans(ctx, c.Store, c.Domain, groups); err != nil {
-		return nil, nil, err
-	}
-	return groups, decisive, FetchPlans(ctx, c.Store, c.Domain, decisive)
+	return groups, decisive, nil
 }
 
 // inOrder puts groups in the order in which they are folded: by entry, and within
@@ -450,14 +486,20 @@ func (c *Compactor) waiting(ctx context.Context, work *state.State, run string) 
 	archived := archive.NewReader(c.Store, c.Domain)
 	for _, key := range work.Waiting(run) {
 		all, err := c.decode(ctx, Entry{ID: key.A, refused: true}, archived)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			all = slices.DeleteFunc(all, func(g fold.Group) bool { return g.ID != key.B })
+			err = FetchPlans(ctx, c.Store, c.Domain, all)
 		}
-		for _, g := range all {
-			if g.ID == key.B {
-				groups = append(groups, g)
-			}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
 		}
+		if err != nil { // it stays a dead letter, which the next barrier tries again
+			c.Logger.WarnContext(ctx, "a dead letter whose run has appeared cannot be read; it is tried again",
+				slog.String("domain", c.Domain.String()), slog.String("entry", key.A), slog.Any("error", err))
+			delete(c.tried, key.A)
+			continue
+		}
+		groups = append(groups, all...)
 	}
-	return groups, FetchPlans(ctx, c.Store, c.Domain, groups)
+	return groups, nil
 }

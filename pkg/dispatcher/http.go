@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 
@@ -18,6 +19,10 @@ func (d *Dispatcher) refresh(ctx context.Context) (*snapshot.Snapshot, error) {
 	result, err := d.Compactor.Compact(ctx, compactor.Request{Barrier: true})
 	if err != nil {
 		return nil, err
+	}
+	if len(result.Unread) > 0 {
+		return nil, fmt.Errorf("the state of %s cannot be brought up to date: ledger entry %s, or a plan that it names, cannot be read; "+
+			"restore it, or record with `servo admin skip` that it is lost", d.Domain, result.Unread[0])
 	}
 	snap, err := d.Snapshots.Await(ctx, result.Revision-1)
 	if err != nil {

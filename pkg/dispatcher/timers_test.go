@@ -2,12 +2,16 @@ package dispatcher_test
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
+	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/control"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -208,4 +212,35 @@ func TestSignsOfLifeAreWrittenThoughTheFirstWorkerHasHungUp(t *testing.T) {
 	clock.wake <- struct{}{}
 	require.NoError(t, <-done)
 	require.Len(t, appended[*event.TaskHeartbeat](w), 1)
+}
+
+// Seen to fail with a firing that is recorded as if the barrier had folded everything.
+func TestFiringIsRefusedWhileAnEntryCannotBeRead(t *testing.T) {
+	w := newWorld(t)
+	run := w.trigger(foldtest.Retrying("a", 2))
+	w.append(w.Finished(run, "a", 1, event.Failed))
+	w.fold()
+	retry := w.timers(event.TimerRetry)[0]
+	sealed := true
+	store := faultblob.New(w.blobs, func(op faultblob.Op, key string) faultblob.Fault {
+		if sealed && op == faultblob.Get && strings.HasPrefix(key, "ledger/") {
+			return faultblob.FailBefore
+		}
+		return faultblob.None
+	})
+	c, err := compactor.Open(t.Context(), compactor.Config{
+		Domain: domain, Store: store, Manifests: w.manifestsOver(store), Codec: codec, IDs: w.ids, Clock: w.clock,
+		Writer: "two", Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	w.compactor.c = c
+	w.d = w.dispatcher(&watched{Snapshots: latest{c.Latest()}, waiting: make(chan int64, 1)})
+	w.append(w.Finished(run, "a", 1, event.Succeeded)) // a fact that only a listing finds
+	w.pass(retry.FireAt.Time().Sub(w.clock.Now()) + time.Hour)
+
+	answer := w.fire(retry)
+	require.Equal(t, http.StatusInternalServerError, answer.status)
+	require.Empty(t, appended[*event.TimerFired](w))
+	sealed = false
+	require.Equal(t, http.StatusOK, w.fire(retry).status)
 }

@@ -84,6 +84,9 @@ func (e *Engine) append(ctx context.Context, correlation string, payloads ...eve
 	if err != nil {
 		return nil, "", fmt.Errorf("fold ledger entry %s, which is durable and will be folded: %w", appended.Entry, err)
 	}
+	if slices.Contains(result.Unread, appended.Entry) {
+		return nil, "", fmt.Errorf("fold ledger entry %s: it is durable and cannot be read back now, or its plan cannot: it will be folded when that is over", appended.Entry)
+	}
 	snap, err := e.Snapshots.Await(ctx, result.Revision-1)
 	return snap, appended.Entry, err
 }

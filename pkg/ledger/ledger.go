@@ -111,11 +111,24 @@ type Name struct {
 	// Entry is its ULID.
 	Entry  string
 	Object blob.Object
+	// Skip says that the object is the decision to skip the entry: see [Skip].
+	Skip bool
 }
 
 // List yields a domain's entries after a ULID, in ascending order; "" is before
 // the first. It passes over objects that are no entries. After an error it ends.
 func List(ctx context.Context, store blob.Store, d ids.Domain, after string) iter.Seq2[Name, error] {
+	return func(yield func(Name, error) bool) {
+		for name, err := range ListAll(ctx, store, d, after) {
+			if !name.Skip && !yield(name, err) {
+				return
+			}
+		}
+	}
+}
+
+// ListAll yields what [List] does and, behind an entry, the decision to skip it.
+func ListAll(ctx context.Context, store blob.Store, d ids.Domain, after string) iter.Seq2[Name, error] {
 	return func(yield func(Name, error) bool) {
 		opts := blob.ListOptions{Prefix: Prefix(d)}
 		if after != "" {
@@ -126,11 +139,15 @@ func List(ctx context.Context, store blob.Store, d ids.Domain, after string) ite
 				yield(Name{}, fmt.Errorf("list ledger of %s: %w", d, err))
 				return
 			}
-			_, entry, err := ParseKey(object.Key)
+			key, skip := object.Key, strings.HasSuffix(object.Key, skipExtension)
+			if skip {
+				key = strings.TrimSuffix(key, skipExtension) + extension
+			}
+			_, entry, err := ParseKey(key)
 			if err != nil {
 				continue // a stray object must not stop the fold
 			}
-			if !yield(Name{entry, object}, nil) {
+			if !yield(Name{Entry: entry, Object: object, Skip: skip}, nil) {
 				return
 			}
 		}

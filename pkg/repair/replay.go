@@ -12,6 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -139,16 +140,30 @@ func (r *reader) load(ctx context.Context, entry string) error {
 		return nil
 	}
 	if err != nil {
-		return err
+		return r.skip(ctx, entry, err)
 	}
 	return r.take(ctx, entry, data)
+}
+
+// skip goes on without an entry that cannot be read, if an operator has decided so. The
+// error is otherwise that of reading it.
+func (r *reader) skip(ctx context.Context, entry string, failed error) error {
+	if errors.Is(failed, blob.ErrNotFound) || ctx.Err() != nil {
+		return failed
+	}
+	skip, err := ledger.ReadSkip(ctx, r.cfg.Store, r.cfg.Domain, entry)
+	if skip == nil {
+		return errors.Join(failed, err)
+	}
+	r.entry, r.groups = entry, []fold.Group{compactor.Skipped(*skip)}
+	return nil
 }
 
 // take goes on with an entry whose bytes are at hand.
 func (r *reader) take(ctx context.Context, entry string, data []byte) error {
 	groups := compactor.Decode(entry, data)
 	if err := compactor.FetchPlans(ctx, r.cfg.Store, r.cfg.Domain, groups); err != nil {
-		return err
+		return r.skip(ctx, entry, err)
 	}
 	r.entry, r.groups = entry, groups
 	return nil

@@ -110,6 +110,13 @@ func (o *oracle) recorded(f *followed, rebuilt bool) {
 		}
 	}
 	f.waiting = left
+	for _, w := range left {
+		if !rebuilt && w.entry < f.manifest.Watermarks.CompleteThrough {
+			o.violation("I-15 nothing is lost", "revision %d of %s says that the ledger is complete through %s, and entry %s is not folded",
+				f.manifest.Revision, f.domain, f.manifest.Watermarks.CompleteThrough, w.entry)
+			return
+		}
+	}
 	for _, timer := range now {
 		if !timer.timer || rebuilt {
 			continue
@@ -131,8 +138,11 @@ func (o *oracle) recorded(f *followed, rebuilt bool) {
 }
 
 // acknowledged is told of each request that a compactor has answered: what was
-// announced in it is recorded in a published revision by then.
-func (o *oracle) acknowledged(p *process, body []byte) {
+// announced in it is recorded in a published revision by then, unless the answer names it
+// as unread.
+func (o *oracle) acknowledged(p *process, body, answer []byte) {
+	var result compactor.Result
+	_ = json.Unmarshal(answer, &result) // not every answer is one
 	var direct struct {
 		Tenant, Workspace string
 		Entries           []string
@@ -148,7 +158,7 @@ func (o *oracle) acknowledged(p *process, body []byte) {
 	for _, key := range keys {
 		d, entry, err := ledger.ParseKey(key)
 		f := o.domains[d]
-		if err != nil || f == nil || f.broken || lastSeq(f.state, entry) >= 0 {
+		if err != nil || f == nil || f.broken || lastSeq(f.state, entry) >= 0 || slices.Contains(result.Unread, entry) {
 			continue
 		}
 		if _, late := f.abandoned[entry]; late && entry < f.cut { // the end tells whether that was right
@@ -182,6 +192,9 @@ func (o *oracle) everyEntry(f *followed) {
 	recorded := map[string]bool{}
 	for row := range f.state.Entries.All {
 		recorded[row.Entry] = true
+		if row.Reason == compactor.ReasonSkipped && o.w.skipped[row.Entry] {
+			continue
+		}
 		refused := row.Outcome == state.DeadLetter && row.Reason == event.ReasonClockAhead
 		if refused != f.ahead[row.Entry] {
 			o.violation("clocks", "group %s of entry %s is %s %s, and that it is far ahead is %t", row.Group, row.Entry, row.Outcome, row.Reason, f.ahead[row.Entry])

@@ -109,6 +109,9 @@ func Draw(seed uint64) World {
 		c.Faults.NoticeLost, c.Faults.NetRefused = 900+deaf.IntN(100), 200+deaf.IntN(300)
 		c.Faults.MaxSkew, c.PageSize = 100+deaf.IntN(200), 2+deaf.IntN(3)
 	}
+	if sealed := random(seed, "unreadable", 0); c.Faults != (Faults{}) && sealed.IntN(4) == 0 {
+		c.Faults.Unreadable = 1 + sealed.IntN(40)
+	}
 	archive := random(seed, "archive", 0)
 	c.ArchiveSpan = 1 + archive.IntN(600)
 	if archive.IntN(4) == 0 {

@@ -35,6 +35,9 @@ type Faults struct {
 	// Older is for how many minutes, at most, compactors run a build that does not
 	// know all event types. Each is upgraded at its own time.
 	Older int
+	// Unreadable: an entry of the ledger, or a plan, cannot be read for a while after it was
+	// created, or for ever: an operator skips such an entry.
+	Unreadable int
 	// Wipe: the projections are damaged, or deleted, this many times; somebody
 	// notices and has them rebuilt.
 	Wipe int

@@ -164,6 +164,9 @@ func (s store) Get(ctx context.Context, key string) ([]byte, blob.Object, error)
 		object blob.Object
 	}
 	g, err := op(ctx, s, "get", key, false, func() (got, error) {
+		if err := s.p.machine.w.unreadable(key); err != nil {
+			return got{}, err
+		}
 		data, object, err := s.p.machine.w.blobs.Get(context.WithoutCancel(ctx), key)
 		return got{data, object}, err
 	})

@@ -41,6 +41,8 @@ type world struct {
 	requests   int
 	mutated    map[string]time.Time // when names were last written
 	firstAsked map[string]asked     // to create a name
+	sealed     map[string]time.Time // until when objects cannot be read
+	skipped    map[string]bool      // entries that an operator has skipped
 	failed     sync.Map             // the checksums of ledger entries that a create has failed for
 	rushed     sync.Map             // ledger entries that were written far ahead on purpose
 	counts     map[string]int
@@ -58,7 +60,7 @@ type world struct {
 func newWorld(b Bubble, cfg World) *world {
 	w := &world{
 		driver: newDriver(b.Wait), bubble: b, cfg: cfg, mutated: map[string]time.Time{}, firstAsked: map[string]asked{}, counts: map[string]int{},
-		trace: sha256.New(), codec: snapshot.NewMemoryCodec(),
+		sealed: map[string]time.Time{}, skipped: map[string]bool{}, trace: sha256.New(), codec: snapshot.NewMemoryCodec(),
 		scratch: filepath.Join(b.Scratch, fmt.Sprintf("world-%d-%p", cfg.Seed, &cfg)),
 	}
 	if cfg.Parquet {
@@ -295,6 +297,9 @@ func (w *world) result() *Result {
 func (w *world) wrote(verb, key string) {
 	if verb != "create" && verb != "replace" && verb != "put" {
 		return
+	}
+	if sealable(key) {
+		w.seal(key)
 	}
 	switch {
 	case strings.HasPrefix(key, "ledger/"):

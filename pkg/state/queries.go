@@ -106,6 +106,23 @@ func (s *State) Waiting(runID string) []Key2 {
 	return waiting
 }
 
+// Redrivable returns the dead letters that may be folded when they are tried again: events
+// that an older build did not know, and groups that wait for a run which exists.
+func (s *State) Redrivable() []Key2 {
+	var keys []Key2
+	run, exists := "", true
+	s.index.waiting.Ascend(Key3{}, func(k Key3) bool {
+		if k.A != run {
+			run, exists = k.A, s.Runs.Get(k.A) != nil
+		}
+		if exists {
+			keys = append(keys, Key2{k.B, k.C})
+		}
+		return true
+	})
+	return keys
+}
+
 // Unsupported reports whether dead letters wait for a build that knows their types.
 func (s *State) Unsupported() bool {
 	found := false

@@ -1,0 +1,191 @@
+package compactor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/servo-orchestration/servo/pkg/archive"
+	"github.com/servo-orchestration/servo/pkg/fold"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+)
+
+// An entry that cannot be read, or whose plan cannot, holds up nothing but itself. It is
+// a gap: facts around it are folded, and complete_through stays below it, so that every
+// listing finds it again. What timers decide waits until no gap is left, since the gap
+// may hold a fact that speaks against it. A gap closes when its entry is folded, or
+// skipped by an operator.
+
+const (
+	// readTries is how often an entry is read, at once, before it counts as a gap.
+	readTries = 3
+	// firstReadRetry is the wait before the second try; it doubles.
+	firstReadRetry = 100 * time.Millisecond
+	// firstGapRetry and lastGapRetry bound how long a gap waits for the next try.
+	firstGapRetry = time.Second
+	lastGapRetry  = time.Minute
+	// maxUnread bounds how many entries a result names.
+	maxUnread = 1000
+	// maxReported bounds how many entries are reported after one step, each by its name.
+	maxReported = 10
+)
+
+// gaps are the entries that are known to be in the ledger and cannot be folded, with the
+// reason. They belong to the goroutine of Run.
+type gaps struct {
+	open map[string]error
+	// reported are the entries that this process has reported: each once.
+	reported map[string]bool
+}
+
+func newGaps() gaps { return gaps{open: map[string]error{}, reported: map[string]bool{}} }
+
+// names returns the open gaps in ascending order.
+func (g *gaps) names() []string { return slices.Sorted(maps.Keys(g.open)) }
+
+// below returns the greatest id up to which a listing is complete in spite of the gaps.
+func (g *gaps) below(complete string) string {
+	for entry := range g.open {
+		if complete >= entry {
+			complete = ids.AtTime(ids.Time(entry).Add(-time.Millisecond))
+		}
+	}
+	return complete
+}
+
+// relist replaces the open gaps by those that a listing of the ledger has shown.
+func (g *gaps) relist(found map[string]error) { g.open = found }
+
+// settleGaps forgets the gaps that are folded, reports new ones, and returns those that
+// are left: at most as many as a result names.
+func (c *Compactor) settleGaps(ctx context.Context) []string {
+	news := 0
+	for _, entry := range c.gaps.names() {
+		if c.recorded(entry) {
+			delete(c.gaps.open, entry)
+			continue
+		}
+		if err := c.gaps.open[entry]; err != nil && !c.gaps.reported[entry] {
+			c.gaps.reported[entry] = true
+			if news++; news > maxReported {
+				continue
+			}
+			c.Logger.ErrorContext(ctx, "a ledger entry, or a plan that it names, cannot be read: timers wait for it, everything else goes on; it is tried again; "+
+				"if it is lost, `servo admin skip` records that decision",
+				slog.String("domain", c.Domain.String()), slog.String("entry", entry), slog.Any("error", err))
+		}
+	}
+	if news > maxReported {
+		c.Logger.ErrorContext(ctx, "further ledger entries cannot be read", slog.String("domain", c.Domain.String()), slog.Int("entries", news-maxReported))
+	}
+	c.unread.Store(int64(len(c.gaps.open)))
+	if len(c.gaps.open) > 0 {
+		select {
+		case c.gapped <- struct{}{}:
+		default:
+		}
+	}
+	left := c.gaps.names()
+	return left[:min(len(left), maxUnread)]
+}
+
+// retryGaps has the ledger listed and folded again and again, less and less often, while
+// there are gaps.
+func (c *Compactor) retryGaps(ctx context.Context) {
+	wait := firstGapRetry
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.gapped:
+		}
+		if c.unread.Load() == 0 {
+			wait = firstGapRetry
+			continue
+		}
+		if c.Clock.Sleep(ctx, wait) != nil {
+			return
+		}
+		wait = min(2*wait, lastGapRetry)
+		if c.unread.Load() > 0 {
+			c.Announce(Request{Barrier: true})
+		} else {
+			wait = firstGapRetry
+		}
+	}
+}
+
+// readAll reads and decodes entries, and the plans that they name. What cannot be read, after
+// a few tries, has an error in place of groups. The error of readAll itself is that of ctx.
+func (c *Compactor) readAll(ctx context.Context, entries []Entry) (decoded [][]fold.Group, failed []error, err error) {
+	decoded, failed = make([][]fold.Group, len(entries)), make([]error, len(entries))
+	archived := archive.NewReader(c.Store, c.Domain)
+	pending := make([]int, len(entries))
+	for i := range entries {
+		pending[i] = i
+	}
+	wait := firstReadRetry
+	for try := 1; ; try++ {
+		if err := c.readOnce(ctx, entries, pending, archived, decoded, failed); err != nil {
+			return nil, nil, err
+		}
+		pending = slices.DeleteFunc(pending, func(i int) bool {
+			_, known := c.gaps.open[entries[i].ID]
+			return failed[i] == nil || known || entries[i].refused || entries[i].skipped
+		})
+		if len(pending) == 0 || try == readTries {
+			break
+		}
+		if err := c.Clock.Sleep(ctx, wait); err != nil {
+			return nil, nil, err
+		}
+		wait *= 2
+	}
+	for i, e := range entries {
+		if failed[i] == nil || !e.skipped {
+			continue
+		}
+		if skip, err := ledger.ReadSkip(ctx, c.Store, c.Domain, e.ID); skip != nil {
+			decoded[i], failed[i] = []fold.Group{Skipped(*skip)}, nil
+		} else if err != nil {
+			failed[i] = err
+		}
+	}
+	return decoded, failed, nil
+}
+
+// readOnce tries once to read the pending entries.
+func (c *Compactor) readOnce(ctx context.Context, entries []Entry, pending []int, archived *archive.Reader, decoded [][]fold.Group, failed []error) error {
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(readers)
+	for _, i := range pending {
+		g.Go(func() error {
+			groups, err := c.decode(ctx, entries[i], archived)
+			mu.Lock()
+			defer mu.Unlock()
+			decoded[i], failed[i] = groups, err
+			return nil
+		})
+	}
+	_ = g.Wait() // no function of it fails
+	for _, i := range pending {
+		if failed[i] == nil {
+			failed[i] = FetchPlans(ctx, c.Store, c.Domain, decoded[i])
+		}
+		if failed[i] != nil {
+			decoded[i] = nil
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("read ledger entries: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,63 @@
+package ledger
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+const (
+	skipExtension = ".skip"
+	maxSkip       = 64 << 10
+)
+
+// Skip is an operator's decision that the domain goes on without an entry that cannot be
+// read. It is stored beside the entry, and so is as durable as the ledger. It counts only
+// while the entry cannot be read, and once ledger_entries has recorded it, for ever.
+type Skip struct {
+	Entry  string     `json:"entry"`
+	By     string     `json:"by"`
+	At     event.Time `json:"at"`
+	Reason string     `json:"reason"`
+}
+
+// SkipKey is the object key of the decision to skip an entry.
+func SkipKey(d ids.Domain, entry string) string { return Prefix(d) + entry + skipExtension }
+
+// WriteSkip stores a decision. An earlier one about the same entry stays: the error then
+// matches [blob.ErrExists].
+func WriteSkip(ctx context.Context, store blob.Store, d ids.Domain, s Skip) error {
+	data, err := json.Marshal(s)
+	if err == nil {
+		_, err = store.Create(ctx, SkipKey(d, s.Entry), data)
+	}
+	if err != nil {
+		return fmt.Errorf("record that ledger entry %s is skipped: %w", s.Entry, err)
+	}
+	return nil
+}
+
+// ReadSkip returns the decision to skip an entry, or nil if there is none.
+func ReadSkip(ctx context.Context, store blob.Store, d ids.Domain, entry string) (*Skip, error) {
+	key := SkipKey(d, entry)
+	data, _, err := blob.Get(ctx, store, key, maxSkip)
+	if errors.Is(err, blob.ErrNotFound) {
+		return nil, nil //nolint:nilnil // there is none, which is no error
+	}
+	s := &Skip{}
+	if err == nil {
+		err = json.Unmarshal(data, s)
+	}
+	if err == nil && s.Entry != entry {
+		err = fmt.Errorf("it is about entry %.40q", s.Entry)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read decision %s: %w", key, err)
+	}
+	return s, nil
+}

@@ -1,0 +1,68 @@
+package repair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/archive"
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+)
+
+// Skip records an operator's decision that the domain goes on without a ledger entry that
+// cannot be read, or whose plan cannot. The next barrier makes the entry a dead letter,
+// SKIPPED; verifications and rebuilds repeat that. It refuses to skip an entry that is
+// folded, that can be read, or that does not exist. To decide again is no error.
+func Skip(ctx context.Context, cfg Config, s ledger.Skip) error {
+	if strings.TrimSpace(s.Reason) == "" {
+		return errors.New("skip needs a reason: it is kept with the decision")
+	}
+	key := ledger.Key(cfg.Domain, s.Entry)
+	if _, err := cfg.Store.Head(ctx, key); errors.Is(err, blob.ErrNotFound) {
+		return fmt.Errorf("there is no ledger entry %s: %s does not exist", s.Entry, key)
+	}
+	folded, err := cfg.folded(ctx, s.Entry)
+	if err != nil {
+		return err
+	}
+	if folded {
+		return fmt.Errorf("ledger entry %s is folded already: there is nothing to skip", s.Entry)
+	}
+	data, err := archive.NewReader(cfg.Store, cfg.Domain).Read(ctx, s.Entry)
+	if _, refused := compactor.RefusedRead(s.Entry, err); refused {
+		err = nil
+	} else if err == nil {
+		err = compactor.FetchPlans(ctx, cfg.Store, cfg.Domain, compactor.Decode(s.Entry, data))
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err == nil {
+		return fmt.Errorf("ledger entry %s can be read: `servo admin compact` folds it", s.Entry)
+	}
+	if err := ledger.WriteSkip(ctx, cfg.Store, cfg.Domain, s); !errors.Is(err, blob.ErrExists) {
+		return err
+	}
+	return nil
+}
+
+// folded reports whether the newest revision has dealt with an entry.
+func (cfg Config) folded(ctx context.Context, entry string) (bool, error) {
+	m, err := cfg.Manifests.Load(ctx)
+	if errors.Is(err, manifest.ErrNone) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	st, err := snapshot.Load(ctx, cfg.Codec, cfg.Manifests, m)
+	if err != nil {
+		return false, err
+	}
+	return st.Recorded(entry) || entry < m.BaseSnapshot.EntriesFrom, nil
+}

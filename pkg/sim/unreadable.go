@@ -1,0 +1,72 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+)
+
+var errUnreadable = errors.New("403 the key that the object is encrypted with is disabled")
+
+// maxUnreadable is for how long an object is unreadable, at most, unless it is lost.
+const maxUnreadable = 10 * time.Minute
+
+// seal may make an object unreadable that has just been created: for a while or, in an
+// entry of the ledger, for ever. An operator skips the latter.
+func (w *world) seal(key string) {
+	if !w.faults.chance(w.faults.Unreadable, "object unreadable") {
+		return
+	}
+	until := w.now().Add(w.faults.between(time.Second, maxUnreadable))
+	w.sealed[key] = until
+	d, entry, err := ledger.ParseKey(key)
+	if err != nil || w.faults.rng.IntN(4) != 0 || !w.dispensable(key) {
+		w.note("%s is unreadable until %s", key, until)
+		return
+	}
+	w.sealed[key] = until.Add(1000 * time.Hour)
+	w.note("%s is unreadable for ever", key)
+	w.after(until.Sub(w.now()), nil, func() {
+		if f := w.oracle.domains[d]; lastSeq(f.state, entry) >= 0 {
+			return // it was folded from the bytes that its writer handed over
+		}
+		w.fault("entry skipped")
+		w.note("an operator skips %s", entry)
+		w.skipped[entry] = true
+		skip := ledger.Skip{Entry: entry, By: "operator", At: event.At(w.now()), Reason: "its key is destroyed"}
+		if err := ledger.WriteSkip(context.Background(), w.blobs, d, skip); err != nil {
+			panic(fmt.Sprintf("sim: %v", err)) // memory does not fail
+		}
+	})
+}
+
+// dispensable reports whether an entry holds only what the system finds out again: what
+// people ask for once, it does not.
+func (w *world) dispensable(key string) bool {
+	data, _, err := w.blobs.Get(context.Background(), key)
+	for _, p := range []event.Payload{(*event.RunTriggered)(nil), (*event.PlanCreated)(nil), (*event.RunCancelRequested)(nil), (*event.LimitSet)(nil)} {
+		if err != nil || bytes.Contains(data, []byte(p.Type())) {
+			return false
+		}
+	}
+	return true
+}
+
+// unreadable is the error of reading an object that is sealed, or nil.
+func (w *world) unreadable(key string) error {
+	if until, ok := w.sealed[key]; ok && w.now().Before(until) {
+		return fmt.Errorf("get %s: %w", key, errUnreadable)
+	}
+	return nil
+}
+
+// sealable reports whether an object of a key may become unreadable.
+func sealable(key string) bool {
+	return strings.HasPrefix(key, "ledger/") || strings.HasPrefix(key, "plans/")
+}

@@ -39,6 +39,10 @@ func (a *app) explanation(e *engine.Explanation, now event.Time) string {
 	for _, c := range e.Cause {
 		t.line("%s is %s  %s", c.TaskKey, c.State, indented(strings.TrimSpace(c.Error), strings.Repeat(" ", outlineMargin)))
 	}
+	t.section("incomplete")
+	for _, text := range e.Incomplete {
+		t.line("%s", oneLine(text))
+	}
 	t.section("attempts")
 	for _, at := range e.Attempts {
 		t.line("%d  %s  %s", at.Attempt, attemptText(at, now), indented(strings.TrimSpace(at.Error), strings.Repeat(" ", outlineMargin)))

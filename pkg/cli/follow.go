@@ -95,7 +95,7 @@ func (r *runner) through(ctx context.Context, s *session) error {
 		}
 		final, err := r.follow(ctx, s, r.ticket.RunID)
 		if err == nil {
-			err = r.ended(final)
+			err = r.ended(ctx, s, final)
 			if err == nil && len(r.ticket.LeftOut) > 0 {
 				r.failed = errReported // the warning at the start names them
 			}

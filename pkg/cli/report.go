@@ -122,7 +122,7 @@ func (r *runner) run(ctx context.Context) error {
 }
 
 // ended tells how a run ended: people at once, programs by [runner.report].
-func (r *runner) ended(s *state.State) error {
+func (r *runner) ended(ctx context.Context, sess *session, s *state.State) error {
 	a, run := r.a, s.Runs.Get(r.ticket.RunID)
 	reports := assetReports(s, run.RunID)
 	if a.table() {
@@ -134,6 +134,7 @@ func (r *runner) ended(s *state.State) error {
 	r.reports = append(r.reports, reports...)
 	a.note("")
 	a.failures(s, run.RunID)
+	r.incomplete(ctx, sess, s, run)
 	a.tellEnd(run)
 	r.mu.Lock()
 	interrupted := r.interrupted
@@ -150,6 +151,22 @@ func (r *runner) ended(s *state.State) error {
 	a.note("retry the failed tasks, with the code of that run: servo retry %s --failed", run.RunID)
 	r.failed = errReported
 	return nil
+}
+
+// maxIncomplete is how many incomplete inputs a report names.
+const maxIncomplete = 20
+
+// incomplete warns of tasks that succeeded although partitions of their inputs were missing.
+func (r *runner) incomplete(ctx context.Context, sess *session, s *state.State, run *state.Run) {
+	found, err := engine.IncompleteInputs(ctx, sess.Store, s, run, nil)
+	if err != nil {
+		r.a.note("servo: it is not known whether inputs of the run are incomplete: %v", err)
+		return
+	}
+	if more := len(found) - maxIncomplete; more > 0 {
+		found = append(found[:maxIncomplete:maxIncomplete], fmt.Sprintf("and %d more incomplete inputs", more))
+	}
+	r.a.warnings(found)
 }
 
 // report writes what all runs did, once: one document for programs.

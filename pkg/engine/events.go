@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -285,5 +286,8 @@ func ExplainTask(ctx context.Context, store blob.Store, snap *snapshot.Snapshot,
 	}
 	x := Explain(s, row, now, events)
 	x.EventsLeftOut = more
+	if x.Incomplete, err = IncompleteInputs(ctx, store, s, run, row); err != nil && !errors.Is(err, blob.ErrNotFound) {
+		x.Incomplete = []string{"not known: " + err.Error()} // the rest of the explanation holds
+	}
 	return x, nil
 }

@@ -26,6 +26,9 @@ type Explanation struct {
 	// upstreams that failed, were skipped, were cancelled.
 	Cause []Cause `json:"cause,omitempty"`
 
+	// Incomplete says which partitions the task's inputs lack.
+	Incomplete []string `json:"incomplete,omitempty"`
+
 	Attempts  []AttemptInfo `json:"attempts"`
 	Upstreams []Edge        `json:"upstreams"`
 	// Downstreams is how many edges leave the task.

@@ -1,11 +1,13 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -49,6 +51,7 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (Ticket, error) {
 		return Ticket{}, err
 	}
 	r.Plan.Materialized = Materialized(snap.State)
+	r.Plan.Ended = func(p *plan.Partitions) string { return lastEnded(p, e.Clock.Now()) }
 	built, err := plan.Build(r.Plan)
 	if err != nil {
 		return Ticket{}, err
@@ -270,9 +273,22 @@ func roots(r plan.Request) []string {
 	return keys
 }
 
+// lastEnded is the last day that has ended in the time zone of partitions.
+func lastEnded(p *plan.Partitions, now time.Time) string {
+	zone, err := time.LoadLocation(cmp.Or(p.Timezone, "UTC"))
+	if err != nil {
+		zone = time.UTC
+	}
+	return now.In(zone).AddDate(0, 0, -1).Format(time.DateOnly)
+}
+
 // plan reads the plan of a run.
 func (e *Engine) plan(ctx context.Context, run *state.Run) (*plan.Plan, error) {
-	data, _, err := blob.Get(ctx, e.Store, run.PlanRef, plan.MaxBytes)
+	return readPlan(ctx, e.Store, run)
+}
+
+func readPlan(ctx context.Context, store blob.Store, run *state.Run) (*plan.Plan, error) {
+	data, _, err := blob.Get(ctx, store, run.PlanRef, plan.MaxBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read plan of run %s: %w", run.RunID, err)
 	}

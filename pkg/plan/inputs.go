@@ -169,7 +169,8 @@ func (b *builder) readAll(n *node, dep ids.AssetKey) reads {
 	}
 	if up.shared && upstream.Work.HasFiles() {
 		r.set.Group = ids.GroupKey(dep)
-		if _, done := b.plan.Groups[r.set.Group]; done {
+		if items, done := b.plan.Groups[r.set.Group]; done {
+			b.noteIncomplete(n.asset.Key, upstream, items)
 			return r
 		}
 	}
@@ -178,6 +179,7 @@ func (b *builder) readAll(n *node, dep ids.AssetKey) reads {
 		b.errs = append(b.errs, fmt.Errorf("asset %s needs %s, which has never been materialized: add --upstream", n.asset.Key, dep))
 		return r
 	}
+	b.noteIncomplete(n.asset.Key, upstream, items)
 	if r.set.Group == "" {
 		r.set.Items = items
 		return r

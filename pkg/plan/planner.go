@@ -41,6 +41,9 @@ type Request struct {
 	// Materialized lists what earlier runs have made of an asset: one Input a
 	// partition, with its MaterializationID and URI, in any order. Nil: nothing.
 	Materialized func(asset ids.AssetKey) []Input
+	// Ended is the last day of partitions that has ended, in their time zone. Later days are
+	// not expected to be there. Nil: only partitions that have an end are expected.
+	Ended func(p *Partitions) string
 }
 
 // Build makes the plan of a run. The same request gives the same plan, byte for

@@ -34,6 +34,8 @@ type Plan struct {
 	Groups map[string][]Input `json:"groups,omitempty"`
 	// Sources are where the queries of assets are in the project's files, by asset key.
 	Sources map[string]Source `json:"sources,omitempty"`
+	// Incomplete are the upstreams of which assets read fewer partitions than there should be.
+	Incomplete []Incomplete `json:"incomplete,omitempty"`
 	// LeftOut are the selected assets that the run does not make, because their files have problems.
 	LeftOut []string `json:"left_out,omitempty"`
 	// Warnings say what the run may do differently from what the user expects.

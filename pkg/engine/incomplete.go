@@ -1,0 +1,75 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// IncompleteInputs says which tasks of a run, or which one of them, succeeded with inputs that
+// lack partitions: partitions that no run had made, and those that this run failed to make.
+// Where the plan cannot be read, nothing is known.
+func IncompleteInputs(ctx context.Context, store blob.Store, s *state.State, run *state.Run, only *state.Task) ([]string, error) {
+	if run.PlanRef == "" {
+		return nil, nil
+	}
+	p, err := readPlan(ctx, store, run)
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	made := map[string]bool{}
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		if t.Kind == event.KindGroup || only != nil && only.TaskKey != t.TaskKey {
+			continue
+		}
+		row := s.Tasks.Get(state.Key2{A: run.RunID, B: t.TaskKey})
+		if row == nil || row.State != state.TaskSucceeded && only == nil {
+			continue
+		}
+		made[t.AssetKey] = true
+		if t.TriggerRule == event.RuleAllDone || t.TriggerRule == event.RuleNoneFailed {
+			found = append(found, notMade(p, t, s, run)...)
+		}
+	}
+	var missing []string
+	for _, in := range p.Incomplete {
+		if made[in.Asset] {
+			missing = append(missing, in.String())
+		}
+	}
+	return append(missing, found...), nil
+}
+
+// notMade says which inputs of a task this run was to make, and did not.
+func notMade(p *plan.Plan, t *plan.Task, s *state.State, run *state.Run) []string {
+	var found []string
+	for _, upstream := range slices.Sorted(maps.Keys(t.Inputs)) {
+		set := t.Inputs[upstream]
+		items := set.Items
+		if set.Group != "" {
+			items = p.Groups[set.Group]
+		}
+		var without []string
+		for _, in := range items {
+			if in.TaskKey == "" {
+				continue
+			}
+			if up := s.Tasks.Get(state.Key2{A: run.RunID, B: in.TaskKey}); up != nil && up.State.Terminal() && up.State != state.TaskSucceeded {
+				without = append(without, fmt.Sprintf("%s (%s)", in.TaskKey, up.State))
+			}
+		}
+		if len(without) > 0 {
+			found = append(found, fmt.Sprintf("%s reads %d of %d partitions of %s in its plan; without %s",
+				t.TaskKey, len(items)-len(without), len(items), upstream, some(without)))
+		}
+	}
+	return found
+}

@@ -1,0 +1,67 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// Incomplete is an upstream of which an asset reads fewer partitions than there should be.
+type Incomplete struct {
+	Asset    string `json:"asset"`
+	Upstream string `json:"upstream"`
+	Expected int    `json:"expected"`
+	Read     int    `json:"read"` // of those expected
+	// Missing are the days that are not read, as ranges.
+	Missing string `json:"missing"`
+}
+
+// String is what people read: "reads 4 of 10 partitions of raw/events; missing 2024-01-05..2024-01-10".
+func (i Incomplete) String() string {
+	return fmt.Sprintf("%s reads %d of %d partitions of %s; missing %s", i.Asset, i.Read, i.Expected, i.Upstream, i.Missing)
+}
+
+// noteIncomplete records which partitions a reader of all partitions of an upstream does not
+// get: those that are declared and have ended, that no run made, and that this one does not make.
+func (b *builder) noteIncomplete(reader ids.AssetKey, upstream *Asset, items []Input) {
+	p := upstream.Partitions
+	if p == nil {
+		return
+	}
+	last := p.End
+	if b.request.Ended != nil {
+		if ended := b.request.Ended(p); last == "" || ended < last {
+			last = ended
+		}
+	}
+	if last == "" || last < p.Start {
+		return
+	}
+	expected, err := Days(p.Start, last)
+	if err != nil {
+		return // more days than can be listed
+	}
+	has := make(map[string]bool, len(items))
+	for _, in := range items {
+		has[p.dayOf(in.PartitionKey)] = true
+	}
+	var missing []string
+	read := 0
+	for i, day := range expected {
+		switch {
+		case has[day]:
+			read++
+		case i > 0 && len(missing) > 0 && !has[expected[i-1]]:
+			first, _, _ := strings.Cut(missing[len(missing)-1], "..")
+			missing[len(missing)-1] = first + ".." + day
+		default:
+			missing = append(missing, day)
+		}
+	}
+	if len(missing) > 0 {
+		b.plan.Incomplete = append(b.plan.Incomplete, Incomplete{
+			Asset: reader.String(), Upstream: upstream.Key.String(), Expected: len(expected), Read: read, Missing: someOf(missing),
+		})
+	}
+}

@@ -1,0 +1,35 @@
+package plan_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/plan"
+)
+
+func TestFanInSaysWhatIsMissing(t *testing.T) {
+	request := plan.Request{
+		Assets: weather(), Select: keys("clean/daily", "analytics/monthly", "analytics/records"),
+		Partitions: selection(t, "date=2012-01-02"), Materialized: made("raw/weather", "clean/daily 2012-01-01"),
+	}
+	missing := func(asset string, expected int, days string) plan.Incomplete {
+		return plan.Incomplete{Asset: asset, Upstream: "clean/daily", Expected: expected, Read: 2, Missing: days}
+	}
+	p, err := plan.Build(request)
+	require.NoError(t, err)
+	require.Equal(t, []plan.Incomplete{
+		missing("analytics/monthly", 4, "2012-01-03..2012-01-04"), missing("analytics/records", 4, "2012-01-03..2012-01-04"),
+	}, p.Incomplete)
+	require.Equal(t, "analytics/monthly reads 2 of 4 partitions of clean/daily; missing 2012-01-03..2012-01-04", p.Incomplete[0].String())
+
+	request.Ended = func(*plan.Partitions) string { return "2012-01-03" }
+	p, err = plan.Build(request)
+	require.NoError(t, err)
+	require.Equal(t, missing("analytics/monthly", 3, "2012-01-03"), p.Incomplete[0], "the fourth day has not ended")
+
+	request.Ended = func(*plan.Partitions) string { return "2012-01-02" }
+	p, err = plan.Build(request)
+	require.NoError(t, err)
+	require.Empty(t, p.Incomplete)
+}

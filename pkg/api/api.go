@@ -139,6 +139,9 @@ func decode(r *http.Request, to any) error {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return refuse(http.StatusBadRequest, "the body is not what is expected: something follows the JSON object")
 	}
+	if err := contract.CheckNames(body, to); err != nil {
+		return refuse(http.StatusBadRequest, "the body is not what is expected: %w", err)
+	}
 	return nil
 }
 

@@ -77,7 +77,7 @@ func FuzzNotificationsNameAnObjectOrAreRefused(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		answer, asked := post(t, "/v1/notifications", body)
 		object, err := compactor.NotifiedObject(bytes.NewReader(body))
-		if errors.Is(err, compactor.ErrOtherEvent) {
+		if errors.Is(err, compactor.ErrNoObject) {
 			require.Equal(t, http.StatusNoContent, answer.Code)
 			return
 		}

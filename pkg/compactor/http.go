@@ -74,7 +74,7 @@ func Register(mux *http.ServeMux, find Finder) {
 	})
 	mux.HandleFunc("POST /v1/notifications", func(w http.ResponseWriter, r *http.Request) {
 		key, err := NotifiedObject(http.MaxBytesReader(w, r.Body, maxNotification))
-		if errors.Is(err, ErrOtherEvent) {
+		if errors.Is(err, ErrNoObject) {
 			w.WriteHeader(http.StatusNoContent)
 			return
 		}

@@ -1,6 +1,7 @@
 package compactor
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,10 +11,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
-// ErrOtherEvent says that a notification is not of an object that was written. It
-// is to be acknowledged, and nothing to be done: a bucket that notifies of more than
-// it should costs requests, and no errors.
-var ErrOtherEvent = errors.New("the push is of another event than that an object was finalized")
+// ErrNoObject says that a notification names no object that was written: it is of another
+// event, or of another topic. The receiver acknowledges it. A refused message would be
+// delivered again until it expires, and would be refused each time.
+var ErrNoObject = errors.New("the notification names no object that was written")
 
 // notification is what Google Cloud sends of an object, in one of these forms:
 //
@@ -35,16 +36,18 @@ type notification struct {
 	Name   string `json:"name"`
 }
 
-// NotifiedObject is the key of the object that a notification is of.
+// NotifiedObject returns the key of the object that a notification is of. The error is
+// [ErrNoObject] for a notification of something else, and another one for a body that is
+// not a notification.
 func NotifiedObject(body io.Reader) (string, error) {
 	var n notification
 	if err := contract.ReadJSON(body, &n); err != nil {
-		return "", fmt.Errorf("the body is not a push of Pub/Sub or Eventarc: %w", err)
+		return "", fmt.Errorf("read a push of Pub/Sub or Eventarc: %w", err)
 	}
 	switch {
 	case n.Message.Attributes["eventType"] != "" && n.Message.Attributes["eventType"] != "OBJECT_FINALIZE",
 		n.Type != "" && !strings.HasSuffix(n.Type, ".object.v1.finalized"):
-		return "", ErrOtherEvent
+		return "", ErrNoObject
 	case n.Message.Attributes["objectId"] != "":
 		return n.Message.Attributes["objectId"], nil
 	case n.Bucket != "" && n.Name != "":
@@ -57,8 +60,8 @@ func NotifiedObject(body io.Reader) (string, error) {
 	var object struct {
 		Name string `json:"name"`
 	}
-	if err := json.Unmarshal(data, &object); err != nil || object.Name == "" {
-		return "", errors.New("the push names no object: neither attributes.objectId nor a payload with a name")
+	if err := contract.ReadJSON(bytes.NewReader(data), &object); err != nil || object.Name == "" {
+		return "", ErrNoObject
 	}
 	return object.Name, nil
 }

@@ -43,11 +43,25 @@ func TestNotificationsOfOtherEventsAreForNobody(t *testing.T) {
 		`{"message":{"attributes":{"objectId":"ledger/a/b.json","eventType":"OBJECT_DELETE"}}}`,
 		`{"message":{"attributes":{"objectId":"ledger/a/b.json","eventType":"OBJECT_METADATA_UPDATE"}}}`,
 		`{"specversion":"1.0","type":"google.cloud.storage.object.v1.deleted","data":{"name":"ledger/a/b.json"}}`,
+		`{"message":{"messageId":"1","publishTime":"2026-11-21T00:00:00Z"},"subscription":"projects/p/subscriptions/s"}`,
+		`{"message":{"data":"aGVsbG8=","messageId":"1"}}`,
+		`{"message":{"attributes":{"eventType":"OBJECT_FINALIZE"}}}`,
+		`{}`,
 	} {
 		_, err := compactor.NotifiedObject(strings.NewReader(body))
-		require.ErrorIs(t, err, compactor.ErrOtherEvent, body)
+		require.ErrorIs(t, err, compactor.ErrNoObject, body)
 		answer, asked := post(t, "/v1/notifications", []byte(body))
 		require.Equal(t, 204, answer.Code, "it is not to come again")
+		require.Nil(t, asked)
+	}
+}
+
+func TestNotificationsThatTwoReadersReadDifferentlyAreRejected(t *testing.T) {
+	for _, body := range []string{
+		`{"bucket":"servo","name":"ledger/a/b.json","Name":"ledger/c/d.json"}`, `{"message":{},"Message":{}}`, `{"message":7}`, `hello`, ``,
+	} {
+		answer, asked := post(t, "/v1/notifications", []byte(body))
+		require.Equal(t, 400, answer.Code, body)
 		require.Nil(t, asked)
 	}
 }

@@ -41,7 +41,9 @@ type Envelope struct {
 	AdmittedUntil event.Time `json:"admitted_until,omitzero"`
 	// CausalToken is a ULID smaller than every id that is to follow from this dispatch.
 	CausalToken string `json:"causal_token,omitempty"`
+	// Traceparent and Tracestate name the span of the dispatch (W3C Trace Context).
 	Traceparent string `json:"traceparent,omitempty"`
+	Tracestate  string `json:"tracestate,omitempty"`
 }
 
 // Auth signs an envelope: HMAC-SHA-256 over its canonical JSON (RFC 8785)

@@ -123,7 +123,7 @@ func TestAnEnvelopeWithANameTwiceIsRefused(t *testing.T) {
 func TestAFieldSpeltDifferentlyIsAnotherField(t *testing.T) {
 	raw := strings.Replace(string(signed(t)), `"plan_ref"`, `"PLAN_REF"`, 1)
 	_, err := contract.Open([]byte(raw), keys, start)
-	require.ErrorContains(t, err, "plan_ref: is missing")
+	require.ErrorContains(t, err, `PLAN_REF: differs from "plan_ref" only in case`)
 }
 
 // Every change of a value, anywhere in a signed envelope, is found out.

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"path"
+	"reflect"
 	"strings"
 	"unicode/utf8"
 
@@ -89,6 +89,7 @@ func DecodeEnvelope(data []byte) (*Envelope, error) {
 		c.fail("callbacks.started", "is missing")
 	}
 	c.text("traceparent", env.Traceparent, event.MaxName)
+	c.text("tracestate", env.Tracestate, event.MaxRef)
 	if c.err != nil {
 		return nil, c.err
 	}
@@ -213,21 +214,24 @@ func decode(data []byte, limit int, v any, times ...string) error {
 	if len(data) > limit {
 		return &FieldError{Msg: fmt.Sprintf("the body has %d bytes; at most %d are allowed", len(data), limit)}
 	}
-	if first := bytes.TrimLeft(data, " \t\r\n"); len(first) > 0 && first[0] == '{' && jsonv2.Unmarshal(data, v) == nil {
-		return nil
+	if first := bytes.TrimLeft(data, " \t\r\n"); len(first) > 0 && first[0] == '{' {
+		err := readJSON(data, v)
+		if _, named := errors.AsType[*FieldError](err); err == nil || named {
+			return err
+		}
 	}
 	return explain(data, v, times)
 }
 
-// explain says what is wrong with a body that was not read. The package that reads it
-// does not say as much.
+// explain says what is wrong with a body that could not be read. The package that reads
+// it does not say as much.
 func explain(data []byte, v any, times []string) error {
-	err := json.Unmarshal(data, v)
+	err := json.Unmarshal(data, reflect.New(reflect.TypeOf(v).Elem()).Interface())
 	if err == nil {
 		if first := bytes.TrimLeft(data, " \t\r\n"); first[0] != '{' {
 			return &FieldError{Msg: "the body is not a JSON object"}
 		}
-		return uniqueNames(data)
+		return tolerate(data, v)
 	}
 	if wrongType, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		if wrongType.Field == "" {
@@ -243,13 +247,16 @@ func explain(data []byte, v any, times []string) error {
 	return &FieldError{Msg: fmt.Sprintf("the body is not JSON: %v", err)}
 }
 
-// uniqueNames refuses JSON in which an object has a name twice: readers would not
-// agree on which counts. Bytes that are no UTF-8 are for the fields' checks.
-func uniqueNames(data []byte) error {
+// tolerate reads a body that holds bytes that are not UTF-8, and replaces them: a failure
+// is reported although its message was cut within a character.
+func tolerate(data []byte, v any) error {
 	if !jsontext.Value(data).IsValid(jsontext.AllowInvalidUTF8(true)) {
 		return &FieldError{Msg: "the body has an object with a name twice"}
 	}
-	return nil
+	if err := jsonv2.Unmarshal(data, v, jsontext.AllowInvalidUTF8(true)); err != nil {
+		return &FieldError{Msg: fmt.Sprintf("the body cannot be read: %v", err)}
+	}
+	return CheckNames(data, v)
 }
 
 // badTime says what is wrong with the time at a dotted path, if that is it.
@@ -352,17 +359,4 @@ func (c *checker) output(o *event.Output) {
 	c.between("output.row_count", o.RowCount, 0, 1<<62)
 	c.between("output.byte_size", o.ByteSize, 0, 1<<62)
 	c.text("output.schema_hash", o.SchemaHash, event.MaxName)
-}
-
-// ReadJSON reads a body, which the caller has bounded: one JSON value and nothing
-// after it.
-func ReadJSON(body io.Reader, to any) error {
-	data, err := io.ReadAll(body)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(data, to); err != nil {
-		return err
-	}
-	return uniqueNames(data)
 }

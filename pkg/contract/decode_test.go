@@ -183,3 +183,49 @@ func TestAMarkerThatLeadsElsewhereIsRefused(t *testing.T) {
 		requireField(t, err, "files[0].name")
 	}
 }
+
+func TestNamesThatDifferOnlyInCaseAreRejected(t *testing.T) {
+	attempt := envelope().AttemptID
+	finished := contract.Finished{AttemptID: attempt, WorkerID: "w", Outcome: event.Succeeded, Error: &event.Error{Code: "X"}}
+	for _, c := range []struct{ field, raw, named string }{
+		{"Outcome", `"failed"`, "Outcome"},
+		{"outcome", `"succeeded","OUTCOME":"failed"`, "OUTCOME"},
+		{"error", `{"code":"X","Code":"Y"}`, "error.Code"},
+		{"check_results", `[{"name":"a"},{"name":"b","Name":"c"}]`, "check_results[1].Name"},
+		{"wor\u212aer_id", `"x"`, "wor\u212aer_id"}, // the Kelvin sign is a k
+		{"novelty", `1,"Novelty":2`, "Novelty"},
+		{"Outcome", `"failed","novelty":"` + "\xff" + `"`, "Outcome"}, // not UTF-8, which is tolerated
+	} {
+		body := strings.Replace(string(with(t, finished, c.field, "")), "{", `{"`+c.field+`":`+c.raw+",", 1)
+		_, err := contract.DecodeFinished([]byte(body))
+		requireField(t, err, c.named)
+	}
+	for _, raw := range []string{`{"rows":1,"Rows":2}`, `{"Outcome":1}`} {
+		_, err := contract.DecodeFinished(with(t, finished, "metrics", raw))
+		require.NoError(t, err, "names of metrics are data")
+	}
+	_, err := contract.DecodeFinished(with(t, finished, "novelty", `{"x":1,"X":2}`))
+	require.NoError(t, err, "the value of an unknown field is not read")
+}
+
+func TestReadJSONRejectsNamesThatDifferOnlyInCase(t *testing.T) {
+	type inner struct {
+		Name string `json:"name"`
+	}
+	var body struct {
+		Tenant string            `json:"tenant"`
+		List   []inner           `json:"list"`
+		Map    map[string]string `json:"map"`
+	}
+	for _, text := range []string{
+		`{"tenant":"a","Tenant":"b"}`, `{"Tenant":"b"}`, `{"tenant":"a","tenant":"b"}`, `{"list":[{"name":"a","NAME":"b"}]}`, `{"x":1,"X":2}`,
+		`{"tenant":"a"}{}`, `[]`, ``,
+	} {
+		require.Error(t, contract.ReadJSON(strings.NewReader(text), &body), text)
+	}
+	for _, text := range []string{`{"tenant":"a","new":[1,{"y":2}],"map":{"k":"1","K":"2"}}`, `{}`} {
+		require.NoError(t, contract.ReadJSON(strings.NewReader(text), &body), text)
+	}
+	require.Equal(t, "a", body.Tenant)
+	require.Equal(t, map[string]string{"k": "1", "K": "2"}, body.Map)
+}

@@ -128,7 +128,8 @@ func TestWhatIsNotServedIsNotFound(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, w.post(w.url+"/v1/reconcile", `{"tenant":"Not a name","workspace":"prod"}`).status)
 	require.Equal(t, http.StatusBadRequest, w.post(w.url+"/v1/reconcile", `{"tenant":"acme","workspace":"prod","revision":-1}`).status)
 	require.Equal(t, http.StatusBadRequest, w.post(w.url+"/v1/reconcile", `no`).status)
-	require.Equal(t, http.StatusBadRequest, w.post(w.url+"/v1/notifications", `{}`).status)
+	require.Equal(t, http.StatusNoContent, w.post(w.url+"/v1/notifications", `{}`).status, "it would be delivered again")
+	require.Equal(t, http.StatusBadRequest, w.post(w.url+"/v1/notifications", `{`).status)
 	require.Equal(t, http.StatusNoContent, w.post(w.url+"/v1/notifications", `{"message":{"attributes":{"objectId":"assets/x"}}}`).status)
 }
 

@@ -247,8 +247,8 @@ type order struct {
 	control.Action
 	token    string // what the execution does comes after it
 	revision int64  // is published, and no older than what was decided on
-	// traceparent names the span of the dispatch; "": there is none.
-	traceparent string
+	// traceparent and tracestate name the span of the dispatch; "": there is none.
+	traceparent, tracestate string
 }
 
 func (d *Dispatcher) orders(revision int64, actions []control.Action) []order {
@@ -309,7 +309,7 @@ func (d *Dispatcher) enqueue(ctx context.Context, row *state.Dispatch, o order) 
 	}, oteltrace.WithSpanKind(oteltrace.SpanKindProducer))
 	defer func() { span.End(failure(err)) }()
 	if d.Traces.On() {
-		o.traceparent = trace.Traceparent(ctx)
+		o.traceparent, o.tracestate = trace.Active(ctx)
 	}
 	release, err := d.Turns.Take(ctx, d.Domain.Tenant)
 	if err != nil {
@@ -359,7 +359,7 @@ func (d *Dispatcher) envelope(row *state.Dispatch, o order) *contract.Envelope {
 		MaxAttempts: row.MaxAttempts, PlanRef: row.PlanRef, AssetKey: row.AssetKey, PartitionKey: row.PartitionKey,
 		MaterializationID: ids.MaterializationID(d.Domain, row.RunID, row.TaskKey),
 		TimeoutSec:        row.TimeoutSec, HeartbeatTimeoutSec: row.HeartbeatTimeoutSec,
-		CausalToken: o.token, Traceparent: o.traceparent,
+		CausalToken: o.token, Traceparent: o.traceparent, Tracestate: o.tracestate,
 	}
 	env.Auth.ExpiresAt = event.At(d.Clock.Now().Add(startedValid))
 	env.Callbacks.Started = contract.CallbackURL(d.BaseURL, d.started(row, o, env.Auth.ExpiresAt), d.Keys)

@@ -57,7 +57,7 @@ func RegisterControl(mux *http.ServeMux, find Finder) {
 	})
 	mux.HandleFunc("POST /v1/notifications", func(w http.ResponseWriter, r *http.Request) {
 		key, err := compactor.NotifiedObject(http.MaxBytesReader(w, r.Body, maxBody))
-		if errors.Is(err, compactor.ErrOtherEvent) {
+		if errors.Is(err, compactor.ErrNoObject) {
 			w.WriteHeader(http.StatusNoContent)
 			return
 		}

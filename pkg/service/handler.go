@@ -18,7 +18,7 @@ import (
 func (s *server) handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler, route := s.mux.Handler(r)
-		ctx, cancel := context.WithTimeout(trace.Within(r.Context(), r.Header.Get(trace.Header)), cmp.Or(s.timeouts[route], requestTimeout))
+		ctx, cancel := context.WithTimeout(trace.WithinRequest(r.Context(), r.Header), cmp.Or(s.timeouts[route], requestTimeout))
 		defer cancel()
 		r = r.WithContext(ctx)
 		r.Body = http.MaxBytesReader(w, r.Body, maxRequest)

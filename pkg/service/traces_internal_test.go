@@ -98,6 +98,13 @@ func TestOnlyRequestsOfKnownCallersGetSpans(t *testing.T) {
 	require.Equal(t, oteltrace.SpanKindServer, span.SpanKind)
 	require.Equal(t, "4bf92f3577b34da6a3ce929d0e0e4736", span.SpanContext.TraceID().String())
 	require.Equal(t, "00f067aa0ba902b7", span.Parent.SpanID().String())
+
+	twice := httptest.NewRequest(http.MethodPost, "/v1/things", http.NoBody)
+	twice.Header["Traceparent"] = []string{brought, brought}
+	s.handler().ServeHTTP(httptest.NewRecorder(), twice)
+	span = exporter.GetSpans()[1]
+	require.NotEqual(t, "4bf92f3577b34da6a3ce929d0e0e4736", span.SpanContext.TraceID().String(), "two headers start a new trace")
+	require.False(t, span.Parent.IsValid())
 }
 
 // telling is the machine's network, which tells where a service listens.

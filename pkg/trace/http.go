@@ -4,29 +4,45 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
 	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
-// Header is that of W3C Trace Context.
-const Header = "Traceparent"
+// The headers of W3C Trace Context.
+const (
+	Header      = "Traceparent"
+	StateHeader = "Tracestate"
+)
 
-// Within gives a context within the trace that a header names: with a tracer or
-// without one, for the log. A header that is none changes nothing.
-func Within(ctx context.Context, traceparent string) context.Context {
+// Within returns a context within the trace that a traceparent names, with its tracestate:
+// with a tracer or without one, for the log. A traceparent that is malformed changes
+// nothing. A tracestate that is malformed is dropped.
+func Within(ctx context.Context, traceparent, tracestate string) context.Context {
 	if traceparent == "" {
 		return ctx
 	}
-	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": traceparent})
+	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": traceparent, "tracestate": tracestate})
 }
 
-// Traceparent is the header that names what is active in ctx; "" if nothing is.
-func Traceparent(ctx context.Context) string {
+// WithinRequest returns a context within the trace that a request's headers name. A request
+// with two traceparent headers starts a new trace: nobody can tell which of them is right.
+func WithinRequest(ctx context.Context, header http.Header) context.Context {
+	parents := header.Values(Header)
+	if len(parents) != 1 {
+		return ctx
+	}
+	return Within(ctx, parents[0], strings.Join(header.Values(StateHeader), ","))
+}
+
+// Active returns the traceparent and the tracestate of what is active in ctx, "" for what
+// it does not have.
+func Active(ctx context.Context) (traceparent, tracestate string) {
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)
-	return carrier["traceparent"]
+	return carrier["traceparent"], carrier["tracestate"]
 }
 
 // Serve begins the span of a request that is served, and gives the function that ends it.
@@ -66,7 +82,8 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, span := t.tracer.Start(r.Context(), r.Method+" "+r.URL.Path, About{}, oteltrace.WithSpanKind(oteltrace.SpanKindClient),
 		oteltrace.WithAttributes(attribute.String("http.request.method", r.Method), attribute.String("server.address", r.URL.Host)))
 	r = r.Clone(ctx)
-	r.Header.Set(Header, Traceparent(ctx))
+	r.Header.Del(StateHeader) // of another trace
+	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header))
 	res, err := t.inner.RoundTrip(r)
 	if err != nil {
 		span.End(err)

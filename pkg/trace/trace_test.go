@@ -174,7 +174,7 @@ func TestARequestToAnotherServiceIsOneTraceWithItsAnswer(t *testing.T) {
 	caller, ofCaller := recorded(t, 1)
 	served, ofServed := recorded(t, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r = r.WithContext(trace.Within(r.Context(), r.Header.Get(trace.Header)))
+		r = r.WithContext(trace.WithinRequest(r.Context(), r.Header))
 		_, end := served.Serve(r, "POST /v1/compact")
 		w.WriteHeader(http.StatusInternalServerError)
 		end(http.StatusInternalServerError)
@@ -192,6 +192,61 @@ func TestARequestToAnotherServiceIsOneTraceWithItsAnswer(t *testing.T) {
 	require.Equal(t, "500 Internal Server Error", answer.Status.Description)
 	require.Equal(t, "500 Internal Server Error", call.Status.Description)
 	require.Empty(t, request.Header.Get(trace.Header), "who called keeps the request as it was")
+}
+
+const (
+	outer = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	other = "00-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-bbbbbbbbbbbbbbbb-01"
+)
+
+func TestTwoTraceparentHeadersStartANewTrace(t *testing.T) {
+	for _, c := range []struct {
+		parents, states []string
+		trace, state    string
+	}{
+		{[]string{outer}, nil, "4bf92f3577b34da6a3ce929d0e0e4736", ""},
+		{[]string{outer}, []string{"a=1", "b=2"}, "4bf92f3577b34da6a3ce929d0e0e4736", "a=1,b=2"},
+		{[]string{outer}, []string{"not a state"}, "4bf92f3577b34da6a3ce929d0e0e4736", ""},
+		{[]string{outer, other}, []string{"a=1"}, "", ""},
+		{[]string{outer, outer}, nil, "", ""},
+		{nil, []string{"a=1"}, "", ""},
+	} {
+		ctx := trace.WithinRequest(t.Context(), http.Header{"Traceparent": c.parents, "Tracestate": c.states})
+		span := oteltrace.SpanContextFromContext(ctx)
+		require.Equal(t, c.state, span.TraceState().String())
+		if c.trace == "" {
+			require.False(t, span.IsValid())
+			continue
+		}
+		require.Equal(t, c.trace, span.TraceID().String())
+	}
+}
+
+func TestTracestateIsPassedOnWithinItsTraceOnly(t *testing.T) {
+	tracer, _ := recorded(t, 1)
+	var got http.Header
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header }))
+	t.Cleanup(server.Close)
+	ask := func(ctx context.Context) {
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, http.NoBody)
+		require.NoError(t, err)
+		request.Header.Set("Tracestate", "stale=1")
+		res, err := tracer.Client(server.Client()).Do(request)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+	}
+	ctx := trace.WithinRequest(t.Context(), http.Header{"Traceparent": {outer}, "Tracestate": {"vendor=1"}})
+	ask(ctx)
+	require.Equal(t, []string{"vendor=1"}, got["Tracestate"])
+	require.Contains(t, got.Get("Traceparent"), "4bf92f3577b34da6a3ce929d0e0e4736")
+	parent, state := trace.Active(ctx)
+	require.Equal(t, outer, parent)
+	require.Equal(t, "vendor=1", state)
+
+	ofRun, span := tracer.Start(ctx, "dispatch", about("01K2HWBMQGDGNQW7STKNDRRKH1"))
+	defer span.End(nil)
+	ask(ofRun)
+	require.Empty(t, got["Tracestate"], "a run has a trace of its own")
 }
 
 // line is what a log line has of a trace.
@@ -226,21 +281,21 @@ func TestALogLineSaysInWhichTraceItWasWritten(t *testing.T) {
 	require.Equal(t, "0198a3c5d2f06c2b7e1f3a9d5b8c4e21", logged(t, ctx, "", plain).Trace, "no project is known")
 
 	// Also where the trace is somebody else's, and nothing is sent.
-	brought := trace.Within(t.Context(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00")
+	brought := trace.Within(t.Context(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00", "")
 	got = logged(t, brought, "my-project", plain)
 	require.Equal(t, "projects/my-project/traces/4bf92f3577b34da6a3ce929d0e0e4736", got.Trace)
 	require.Equal(t, "00f067aa0ba902b7", got.Span)
 	require.False(t, *got.Sampled)
 
 	for _, none := range []string{"", "00-0-0-00", "x", "00-00000000000000000000000000000000-00f067aa0ba902b7-01"} {
-		got = logged(t, trace.Within(t.Context(), none), "my-project", plain)
+		got = logged(t, trace.Within(t.Context(), none, ""), "my-project", plain)
 		require.Empty(t, got.Trace, none)
 		require.Nil(t, got.Sampled, none)
 	}
 }
 
 func TestTheFieldsOfATraceStandAtTheTopWhateverGroupsAreOpen(t *testing.T) {
-	ctx := trace.Within(t.Context(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+	ctx := trace.Within(t.Context(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "")
 	grouped := func(l *slog.Logger) *slog.Logger { return l.With("with", "1").WithGroup("group").With("inner", "2") }
 	got := logged(t, ctx, "", grouped)
 	require.Equal(t, "4bf92f3577b34da6a3ce929d0e0e4736", got.Trace)

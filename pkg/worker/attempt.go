@@ -66,7 +66,9 @@ func newAttempt(w *Worker, j *job, env *contract.Envelope) *attempt {
 	asset, _ := ids.ParseAssetKey(env.AssetKey) // checked when it was decoded
 	return &attempt{
 		w: w, job: j, env: env, domain: env.Domain(), asset: asset, nonce: w.cfg.Nonce(),
-		calls: &callbacks{client: w.cfg.HTTPClient, clock: w.cfg.Clock, traceparent: env.Traceparent, urls: env.Callbacks},
+		calls: &callbacks{
+			client: w.cfg.HTTPClient, clock: w.cfg.Clock, urls: env.Callbacks, traceparent: env.Traceparent, tracestate: env.Tracestate,
+		},
 		log: w.cfg.Logger.With("tenant", env.Tenant, "workspace", env.Workspace, "run_id", env.RunID,
 			"task_key", env.TaskKey, "attempt", env.Attempt),
 		metrics:  map[string]int64{},

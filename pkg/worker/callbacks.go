@@ -15,6 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
 // callTimeout is how long one callback may take.
@@ -28,9 +29,10 @@ const (
 
 // callbacks reports on one attempt. Answers renew its URLs.
 type callbacks struct {
-	client      *http.Client
-	clock       clock.Clock
-	traceparent string
+	client *http.Client
+	clock  clock.Clock
+	// traceparent and tracestate are those of the envelope.
+	traceparent, tracestate string
 
 	mu   sync.Mutex
 	urls contract.Callbacks
@@ -81,7 +83,10 @@ func (c *callbacks) post(ctx context.Context, verb string, body, answer any) (st
 	}
 	request.Header.Set("Content-Type", "application/json")
 	if c.traceparent != "" {
-		request.Header.Set("Traceparent", c.traceparent)
+		request.Header.Set(trace.Header, c.traceparent)
+	}
+	if c.tracestate != "" {
+		request.Header.Set(trace.StateHeader, c.tracestate)
 	}
 	response, err := c.client.Do(request)
 	if err != nil {

@@ -67,7 +67,7 @@ func (j *job) settle(end answer) {
 }
 
 func (w *Worker) execute(rw http.ResponseWriter, r *http.Request) {
-	r = r.WithContext(trace.Within(r.Context(), r.Header.Get(trace.Header)))
+	r = r.WithContext(trace.WithinRequest(r.Context(), r.Header))
 	body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, contract.MaxEnvelopeBytes))
 	if err != nil {
 		w.refuse(rw, r, http.StatusBadRequest, err)
@@ -82,7 +82,7 @@ func (w *Worker) execute(rw http.ResponseWriter, r *http.Request) {
 		w.refuse(rw, r, http.StatusBadRequest, err)
 		return
 	}
-	j := w.join(trace.Within(r.Context(), env.Traceparent), env)
+	j := w.join(trace.Within(r.Context(), env.Traceparent, env.Tracestate), env)
 	if j == nil {
 		rw.WriteHeader(http.StatusInternalServerError) // not 503: queues take that as "slow down everything"
 		return

@@ -1,0 +1,119 @@
+package contract
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"unicode"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// ReadJSON reads one JSON value, which the caller has bounded, and nothing after it.
+// Names are case-sensitive: it returns an error for a name that occurs twice, and for one
+// that differs from a field's name, or from another name of its object, only in case.
+func ReadJSON(body io.Reader, to any) error {
+	data, err := io.ReadAll(body)
+	if err != nil {
+		return err
+	}
+	return readJSON(data, to)
+}
+
+// readJSON decodes data into a struct. A body that has only the struct's fields costs one
+// pass. A body with other names is decoded a second time, and its names are compared.
+func readJSON(data []byte, to any) error {
+	if jsonv2.Unmarshal(data, to, jsonv2.RejectUnknownMembers(true)) == nil {
+		return nil
+	}
+	if err := jsonv2.Unmarshal(data, to); err != nil {
+		return err
+	}
+	return CheckNames(data, to)
+}
+
+// CheckNames reports a name in data that differs from a field of the type of v, or from
+// another name of the same object, only in case. Two readers would not agree on which of
+// them counts. Keys of maps are data, and the values of unknown fields are never read:
+// CheckNames checks neither.
+func CheckNames(data []byte, v any) error {
+	d := jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowInvalidUTF8(true))
+	return distinctIn(d, reflect.TypeOf(v), "")
+}
+
+// distinctIn checks the value that the decoder reads next, whose path is at.
+func distinctIn(d *jsontext.Decoder, t reflect.Type, at string) error {
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	kind := d.PeekKind()
+	switch {
+	case t == nil:
+	case kind == '{' && t.Kind() == reflect.Struct:
+		return distinctFields(d, t, at)
+	case kind == '[' && t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
+		if _, err := d.ReadToken(); err != nil {
+			return err
+		}
+		for i := 0; d.PeekKind() != ']' && d.PeekKind() != 0; i++ {
+			if err := distinctIn(d, t.Elem(), fmt.Sprintf("%s[%d]", at, i)); err != nil {
+				return err
+			}
+		}
+		_, err := d.ReadToken()
+		return err
+	}
+	return d.SkipValue()
+}
+
+// distinctFields checks the object that the decoder reads next, and the fields in it.
+func distinctFields(d *jsontext.Decoder, t reflect.Type, at string) error {
+	fields, names := fieldsOf(t)
+	if _, err := d.ReadToken(); err != nil {
+		return err
+	}
+	for d.PeekKind() == '"' {
+		token, err := d.ReadToken()
+		if err != nil {
+			return err
+		}
+		name := token.String()
+		path := strings.TrimPrefix(at+"."+name, ".")
+		if known, ok := names[foldCase(name)]; ok && known != name {
+			return &FieldError{Field: path, Msg: fmt.Sprintf("differs from %.100q only in case", known)}
+		}
+		names[foldCase(name)] = name
+		if err := distinctIn(d, fields[name], path); err != nil {
+			return err
+		}
+	}
+	_, err := d.ReadToken()
+	return err
+}
+
+// fieldsOf returns the types of a struct's fields by their names in JSON, and these names
+// by their case-folded form.
+func fieldsOf(t reflect.Type) (fields map[string]reflect.Type, names map[string]string) {
+	fields, names = map[string]reflect.Type{}, map[string]string{}
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name != "" && name != "-" {
+			fields[name], names[foldCase(name)] = f.Type, name
+		}
+	}
+	return fields, names
+}
+
+// foldCase returns a form that two names share if they differ only in case, by Unicode's
+// simple folding: the Kelvin sign is a k.
+func foldCase(s string) string {
+	return strings.Map(func(r rune) rune {
+		for next := unicode.SimpleFold(r); next > r; next = unicode.SimpleFold(r) {
+			r = next
+		}
+		return unicode.SimpleFold(r)
+	}, s)
+}

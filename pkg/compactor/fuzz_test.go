@@ -48,7 +48,7 @@ func post(t *testing.T, route string, body []byte) (*httptest.ResponseRecorder, 
 		return nil, errors.New("there is none here")
 	})
 	answer := httptest.NewRecorder()
-	mux.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, route, bytes.NewReader(body)))
+	mux.ServeHTTP(answer, granted(httptest.NewRequest(http.MethodPost, route, bytes.NewReader(body))))
 	if asked != nil {
 		require.NoError(t, asked.Validate(), "nobody opens a domain of that name")
 		require.Equal(t, http.StatusInternalServerError, answer.Code)

@@ -150,7 +150,10 @@ func (w *world) append(payloads ...event.Payload) compactor.Entry {
 	}
 	_, err := a.Append(w.t.Context(), group)
 	require.NoError(w.t, err)
-	return compactor.Entry{ID: durable.Name, Data: durable.Data, Stored: durable.Object.Updated}
+	return compactor.Entry{
+		ID: durable.Name, Data: durable.Data, Stored: durable.Object.Updated,
+		Proof: compactor.Proof{Generation: durable.Object.Generation, CRC32C: durable.Object.CRC32C},
+	}
 }
 
 // trigger appends a run and gives its id and entry.

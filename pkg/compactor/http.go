@@ -26,14 +26,12 @@ type compactBody struct {
 	Tenant    string   `json:"tenant"`
 	Workspace string   `json:"workspace"`
 	Entries   []string `json:"entries,omitempty"`
-	// Data is what entries hold, by their place in Entries, as far as whoever asks has
-	// it at hand: it need not be read.
-	Data map[int]string `json:"data,omitempty"`
-	// Stored is when the store took the entries of Data.
-	Stored  map[int]event.Time `json:"stored,omitempty"`
-	Barrier bool               `json:"barrier,omitempty"`
-	Sweep   bool               `json:"sweep,omitempty"`
-	Through event.Time         `json:"through,omitzero"`
+	// Data is what entries hold, by their place in Entries, as far as the caller has just
+	// stored them: the compactor need not read them.
+	Data    map[int]handed `json:"data,omitempty"`
+	Barrier bool           `json:"barrier,omitempty"`
+	Sweep   bool           `json:"sweep,omitempty"`
+	Through event.Time     `json:"through,omitzero"`
 
 	notified bool // by the bucket, not by who has appended them
 }
@@ -97,6 +95,14 @@ func serveCompact(w http.ResponseWriter, r *http.Request, find Finder, body comp
 		problem(w, http.StatusBadRequest, err.Error())
 		return
 	}
+	switch rights := RightsOf(r.Context()); {
+	case len(body.Data) > 0 && !rights.Data:
+		problem(w, http.StatusForbidden, "this caller may not hand over the data of entries: name the entries, and they are read")
+		return
+	case (body.Sweep || body.Through != 0) && !rights.Sweep:
+		problem(w, http.StatusForbidden, "this caller may not sweep")
+		return
+	}
 	request := Request{Barrier: body.Barrier, Sweep: body.Sweep, Through: body.Through, Notified: body.notified}
 	for _, entry := range body.Entries {
 		if !ids.Valid(entry) {
@@ -106,11 +112,16 @@ func serveCompact(w http.ResponseWriter, r *http.Request, find Finder, body comp
 		request.Entries = append(request.Entries, Entry{ID: entry})
 	}
 	for i, data := range body.Data {
-		if i < 0 || i >= len(request.Entries) || data == "" {
-			problem(w, http.StatusBadRequest, fmt.Sprintf("data %d is of no entry, or empty", i))
+		if i < 0 || i >= len(request.Entries) {
+			problem(w, http.StatusBadRequest, fmt.Sprintf("data[%d] is of no entry", i))
 			return
 		}
-		request.Entries[i].Data, request.Entries[i].Stored = []byte(data), body.Stored[i].Time()
+		if err := data.check(); err != nil {
+			problem(w, http.StatusBadRequest, fmt.Sprintf("data[%d]: %v", i, err))
+			return
+		}
+		e := &request.Entries[i]
+		e.Data, e.Stored, e.Proof = []byte(data.Data), data.Stored.Time(), Proof{data.Generation, data.CRC32C}
 	}
 	c, err := find(r.Context(), domain)
 	if err != nil {
@@ -150,14 +161,15 @@ func (c *Client) Compact(ctx context.Context, r Request) (Result, error) {
 	body := compactBody{Tenant: c.Domain.Tenant, Workspace: c.Domain.Workspace, Barrier: r.Barrier, Sweep: r.Sweep, Through: r.Through}
 	for i, e := range r.Entries {
 		body.Entries = append(body.Entries, e.ID)
-		if len(e.Data) > 0 && utf8.Valid(e.Data) {
+		if len(e.Data) > 0 && e.Proof != (Proof{}) && utf8.Valid(e.Data) {
 			if body.Data == nil {
-				body.Data, body.Stored = map[int]string{}, map[int]event.Time{}
+				body.Data = map[int]handed{}
 			}
-			body.Data[i] = string(e.Data)
+			h := handed{Data: string(e.Data), Generation: e.Proof.Generation, CRC32C: e.Proof.CRC32C}
 			if !e.Stored.IsZero() {
-				body.Stored[i] = event.At(e.Stored)
+				h.Stored = event.At(e.Stored)
 			}
+			body.Data[i] = h
 		}
 	}
 	data, err := body.encode()

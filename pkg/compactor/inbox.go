@@ -19,6 +19,10 @@ type Entry struct {
 	// Stored is when the store took the entry, as whoever announces it was answered or
 	// has listed it; zero: the store is asked.
 	Stored time.Time
+	// Proof identifies the stored object that Data is from, where another process handed
+	// it over: Data is folded only if the store says the same. The zero value is for bytes
+	// that this process has appended itself.
+	Proof Proof
 
 	refused bool  // by an older build, or for now
 	skipped bool  // an operator has decided so, in case that it cannot be read
@@ -30,7 +34,7 @@ func (e Entry) bytes() int64 { return max(e.size, int64(len(e.Data))) }
 
 // slim is the entry without its bytes, which are read again.
 func (e Entry) slim() Entry {
-	e.size, e.Data = e.bytes(), nil
+	e.size, e.Data, e.Proof = e.bytes(), nil, Proof{}
 	return e
 }
 

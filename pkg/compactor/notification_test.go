@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -73,7 +75,7 @@ func TestEntriesAreHandedOverWithTheirBytes(t *testing.T) {
 	c := w.open("one")
 	mux := http.NewServeMux()
 	compactor.Register(mux, func(context.Context, ids.Domain) (*compactor.Compactor, error) { return c, nil })
-	server := httptest.NewServer(mux)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { mux.ServeHTTP(w, granted(r)) }))
 	defer server.Close()
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -103,17 +105,77 @@ func TestEntriesAreHandedOverWithTheirBytes(t *testing.T) {
 	require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED"}, w.states(c, run))
 
 	// What is too large with the bytes goes without them.
-	huge := []compactor.Entry{{ID: entry.ID, Data: bytes.Repeat([]byte("<\""), 500_000)}}
+	huge := []compactor.Entry{{ID: entry.ID, Data: bytes.Repeat([]byte("<\""), 500_000), Proof: entry.Proof}}
 	result, err = client.Compact(t.Context(), compactor.Request{Entries: huge})
 	require.NoError(t, err)
 	require.Zero(t, result.Folded)
-	for _, data := range []string{`{"3":"x"}`, `{"-1":"x"}`, `{"0":""}`} {
+	crc := fmt.Sprint(blob.CRC32C([]byte("x")))
+	good := `{"data":"x","generation":1,"crc32c":` + crc + `}`
+	for _, data := range []string{
+		`{"3":` + good + `}`, `{"-1":` + good + `}`, `{"0":{"data":"","generation":1,"crc32c":0}}`, `{"0":"x"}`,
+		`{"0":{"data":"x","crc32c":` + crc + `}}`, `{"0":{"data":"x","generation":1,"crc32c":1}}`, `{"0":{"data":"x","generation":1}}`,
+	} {
 		body := `{"tenant":"acme","workspace":"prod","entries":["` + entry.ID + `"],"data":` + data + `}`
 		answer := httptest.NewRecorder()
-		mux.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/v1/compact", strings.NewReader(body)))
+		mux.ServeHTTP(answer, granted(httptest.NewRequest(http.MethodPost, "/v1/compact", strings.NewReader(body))))
 		require.Equal(t, http.StatusBadRequest, answer.Code, data)
+	}
+	for _, more := range []string{`"data":{"0":` + good + `}`, `"sweep":true`, `"through":"2026-11-21T00:00:00Z"`} {
+		body := `{"tenant":"acme","workspace":"prod","entries":["` + entry.ID + `"],` + more + `}`
+		answer := httptest.NewRecorder()
+		mux.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/v1/compact", strings.NewReader(body)))
+		require.Equal(t, http.StatusForbidden, answer.Code, more)
 	}
 	stop()
 	require.NoError(t, <-ended)
+	w.verify()
+}
+
+// granted is a request whose caller may do everything.
+func granted(r *http.Request) *http.Request {
+	return r.WithContext(compactor.WithRights(r.Context(), compactor.Rights{Data: true, Sweep: true}))
+}
+
+func TestHandedOverBytesAreFoldedOnlyAsStored(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b"), foldtest.Task("c"))
+	heads := w.counts(func(op faultblob.Op, key string) bool {
+		return op == faultblob.Head && strings.HasPrefix(key, "ledger/")
+	})
+	w.step(c, entry)
+	require.EqualValues(t, 1, heads.Load(), "one HEAD for each entry, and no read")
+
+	// The store has that a failed: who hands over that it succeeded is not believed.
+	truth := w.append(w.Finished(run, "a", 1, event.Failed))
+	lie := truth
+	lie.Data = bytes.Replace(truth.Data, []byte("failed"), []byte("succeeded"), 1)
+	require.NotEqual(t, truth.Data, lie.Data)
+	lie.Proof.CRC32C = blob.CRC32C(lie.Data)
+	w.step(c, lie)
+	require.Equal(t, "a=FAILED", w.states(c, run)[0])
+
+	// Of another generation of the name nothing is known.
+	other := w.append(w.Finished(run, "b", 1, event.Succeeded))
+	other.Data = bytes.Replace(other.Data, []byte("succeeded"), []byte("cancelled"), 1)
+	other.Proof.Generation++
+	w.step(c, other)
+	require.Equal(t, "b=SUCCEEDED", w.states(c, run)[1])
+
+	// What was never stored is not folded, whoever hands it over.
+	never := lie
+	never.ID = w.ids.New()
+	require.Zero(t, w.step(c, never).Folded)
+
+	// A store that cannot be asked now does not stop the fold if it can be read.
+	last := w.append(w.Finished(run, "c", 1, event.Succeeded))
+	w.faults(func(op faultblob.Op, _ string) faultblob.Fault {
+		if op == faultblob.Head {
+			return faultblob.FailBefore
+		}
+		return faultblob.None
+	})
+	w.step(c, last)
+	require.Equal(t, "c=SUCCEEDED", w.states(c, run)[2])
 	w.verify()
 }

@@ -67,6 +67,10 @@ func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {
 	}
 	for tries := 0; ; tries++ {
 		result, err := c.stepOnce(ctx, r)
+		if errors.Is(err, errUnproven) {
+			r.Entries = c.unhand(ctx, r.Entries, err)
+			result, err = c.stepOnce(ctx, r)
+		}
 		result.Unread = c.settleGaps(ctx)
 		if err == nil && r.Sweep {
 			err = c.attend(ctx, r)
@@ -145,6 +149,8 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 			known[e.ID] = true
 		}
 	}
+	proof := c.prove(ctx, entries)
+	defer func() { err = errors.Join(err, proof.done()) }()
 	total := 0
 	found, unread := map[string]error{}, map[string]bool{} // gaps; dead letters that cannot be read
 	var decisions []fold.Group
@@ -166,7 +172,7 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 				next.Entries = append(next.Entries, Entry{ID: g.Entry})
 			}
 		}
-		p := publication{groups: groups, barrier: r.Barrier}
+		p := publication{groups: groups, barrier: r.Barrier, proven: proof.done}
 		if len(entries) == 0 {
 			if len(found) > 0 { // what timers decide waits until all facts can be read
 				c.hold(found, unread, decisions, next.Entries)
@@ -366,6 +372,9 @@ func decides(g fold.Group) int {
 type publication struct {
 	groups  []fold.Group
 	barrier bool
+	// proven waits until the store has confirmed what other processes handed over; nil:
+	// nothing was.
+	proven func() error
 	// caughtUp is when the ledger was listed, if this completes that listing.
 	caughtUp event.Time
 	// complete is the id up to which that listing is complete, or "".
@@ -386,6 +395,11 @@ func (c *Compactor) foldAndPublish(ctx context.Context, p publication) (n int, e
 		n, err = c.fold(ctx, work, p)
 		if err != nil || n == 0 {
 			return n, err
+		}
+		if p.proven != nil {
+			if err := p.proven(); err != nil {
+				return 0, err
+			}
 		}
 		err = c.publish(ctx, work, p)
 		switch {

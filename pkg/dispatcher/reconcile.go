@@ -32,6 +32,10 @@ type reconcileBody struct {
 // compactor, notifications of manifests, and the sweeper's requests.
 func RegisterControl(mux *http.ServeMux, find Finder) {
 	reconcile := func(w http.ResponseWriter, r *http.Request, body reconcileBody) {
+		if body.Sweep && !compactor.RightsOf(r.Context()).Sweep {
+			writeProblem(w, &contract.Problem{Title: "Not allowed", Status: http.StatusForbidden, Field: "sweep", Detail: "this caller may not sweep"})
+			return
+		}
 		d, problem := find.lookUp(r.Context(), ids.Domain{Tenant: body.Tenant, Workspace: body.Workspace})
 		if problem == nil && body.Revision < 0 {
 			problem = &contract.Problem{Title: "Malformed body", Status: http.StatusBadRequest, Field: "revision", Detail: "a revision is not negative"}

@@ -1,16 +1,22 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
+	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/dispatcher"
 	"github.com/servo-orchestration/servo/pkg/identity"
+	"github.com/servo-orchestration/servo/pkg/sweeper"
 )
 
 // AnyCaller has a service not ask who calls.
@@ -23,7 +29,7 @@ const (
 )
 
 func (c *config) callerFlags(f *flag.FlagSet) {
-	f.StringVar(&c.Callers, "callers", "", "the service accounts that may call, separated by commas; "+AnyCaller+": nobody is asked (required for a bucket)")
+	f.StringVar(&c.Callers, "callers", "", "who may call, as ROLE=ACCOUNT, separated by commas; roles are "+strings.Join(roles, ", ")+"; "+AnyCaller+": nobody is asked (required for a bucket)")
 	f.StringVar(&c.Audience, "audience", "", "what callers' tokens are for: this service's URL as they have it")
 	f.StringVar(&c.Issuer, "issuer", identity.GoogleIssuer, "who signs callers' tokens")
 	f.StringVar(&c.IssuerKeys, "issuer-keys", identity.GoogleKeys, "where the issuer's keys are")
@@ -46,14 +52,42 @@ func (c *config) settle() {
 	}
 }
 
-func (c *config) accounts() []string {
-	var accounts []string
-	for account := range strings.SplitSeq(c.Callers, ",") {
-		if account = strings.TrimSpace(account); account != "" {
-			accounts = append(accounts, account)
+// The roles of callers. An account may have several, and a role several accounts.
+const (
+	roleCompactor  = "compactor"
+	roleDispatcher = "dispatcher"
+	roleSweeper    = "sweeper"
+	roleScheduler  = "scheduler"
+	rolePubSub     = "pubsub"
+	roleQueue      = "queue"
+)
+
+var roles = []string{roleCompactor, roleDispatcher, roleSweeper, roleScheduler, rolePubSub, roleQueue}
+
+// allowed are the roles that may call each route. A route that is in neither allowed nor
+// open is called by nobody who is asked who it is.
+var allowed = map[string][]string{
+	"POST /v1/compact":       {roleDispatcher, roleSweeper},
+	"POST /v1/reconcile":     {roleCompactor, roleSweeper},
+	"POST /v1/notifications": {rolePubSub},
+	dispatcher.TimerPattern:  {roleQueue},
+	sweeper.Pattern:          {roleScheduler},
+}
+
+// accounts returns the roles of each account that may call.
+func (c *config) accounts() (map[string][]string, error) {
+	accounts := map[string][]string{}
+	for part := range strings.SplitSeq(c.Callers, ",") {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
 		}
+		role, account, _ := strings.Cut(part, "=")
+		if !slices.Contains(roles, role) || !strings.Contains(account, "@") {
+			return nil, fmt.Errorf("--callers: %q is not ROLE=ACCOUNT, like sweeper=servo-sweeper@my-project.iam.gserviceaccount.com; roles are %s", part, strings.Join(roles, ", "))
+		}
+		accounts[account] = append(accounts[account], role)
 	}
-	return accounts
+	return accounts, nil
 }
 
 // verifies reports whether callers must say who they are.
@@ -70,14 +104,11 @@ func (c *config) checkCallers() (problems []error) {
 	if !c.verifies() {
 		return problems
 	}
-	accounts := c.accounts()
-	if len(accounts) == 0 {
+	accounts, err := c.accounts()
+	if err != nil {
+		problems = append(problems, err)
+	} else if len(accounts) == 0 {
 		problems = append(problems, fmt.Errorf("--callers %q names nobody", c.Callers))
-	}
-	for _, account := range accounts {
-		if !strings.Contains(account, "@") {
-			problems = append(problems, fmt.Errorf("--callers: %q is no account, like servo-sweeper@my-project.iam.gserviceaccount.com", account))
-		}
 	}
 	if c.Audience == "" {
 		problems = append(problems, errors.New("--audience is missing: callers' tokens are for this service's URL, and it does not know its own"))
@@ -85,17 +116,26 @@ func (c *config) checkCallers() (problems []error) {
 	return append(problems, checkURL("audience", c.Audience, false), checkURL("issuer", c.Issuer, true), checkURL("issuer-keys", c.IssuerKeys, true))
 }
 
-// verifier verifies callers; nil: nobody is asked.
-func (c *config) verifier(ctx context.Context, p Process, logger *slog.Logger) *identity.Verifier {
+// callers verifies who calls, and knows their roles.
+type callers struct {
+	*identity.Verifier
+
+	roles map[string][]string // by account
+}
+
+// verifier returns what verifies callers; nil: nobody is asked.
+func (c *config) verifier(ctx context.Context, p Process, logger *slog.Logger) *callers {
 	if !c.verifies() {
 		if c.inCloud() {
 			logger.WarnContext(ctx, "callers are not asked who they are")
 		}
 		return nil
 	}
-	return identity.New(ctx, identity.Config{
-		Issuer: c.Issuer, KeysURL: c.IssuerKeys, Audience: c.Audience, Accounts: c.accounts(), Client: p.Network.Client(), Now: p.Clock.Now,
-	})
+	accounts, _ := c.accounts() // checked with the configuration
+	return &callers{identity.New(ctx, identity.Config{
+		Issuer: c.Issuer, KeysURL: c.IssuerKeys, Audience: c.Audience, Accounts: slices.Collect(maps.Keys(accounts)),
+		Client: p.Network.Client(), Now: p.Clock.Now,
+	}), accounts}
 }
 
 // client makes requests to other services, as this process's account if it has one.
@@ -122,14 +162,25 @@ const (
 	reasonUnavailable = "unavailable" // whether they may call could not be found out
 )
 
-// admit reports whether a request may be served, and answers it if not.
-func (s *server) admit(w http.ResponseWriter, r *http.Request, route string) bool {
-	if s.callers == nil || open[route] {
-		return true
+// admit authenticates and authorizes the caller of a route. It returns the request with the
+// caller's rights, or answers it and returns nil.
+func (s *server) admit(w http.ResponseWriter, r *http.Request, route string) *http.Request {
+	if open[route] {
+		return r
 	}
-	_, err := s.callers.Verify(r.Context(), r.Header.Get("Authorization"))
+	if s.callers == nil {
+		return r.WithContext(compactor.WithRights(r.Context(), compactor.Rights{Data: true, Sweep: true}))
+	}
+	account, err := s.callers.Verify(r.Context(), r.Header.Get("Authorization"))
+	has := s.callers.roles[account]
+	if err == nil && !slices.ContainsFunc(allowed[route], func(role string) bool { return slices.Contains(has, role) }) {
+		err = fmt.Errorf("%w: %s is %s, and %s is for %s", identity.ErrNotAllowed, account, strings.Join(has, " and "), route,
+			cmp.Or(strings.Join(allowed[route], " and "), "nobody"))
+	}
 	if err == nil {
-		return true
+		return r.WithContext(compactor.WithRights(r.Context(), compactor.Rights{
+			Data: slices.Contains(has, roleDispatcher), Sweep: slices.Contains(has, roleSweeper),
+		}))
 	}
 	reason, status := reasonUnavailable, http.StatusInternalServerError // 503 would have a queue slow down for everybody
 	switch {
@@ -142,5 +193,5 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, route string) boo
 	s.metrics.Add("servo_refused_callers_total", 1, "reason", reason)
 	s.logger.WarnContext(r.Context(), "caller refused", slog.String("route", route), slog.Any("error", err))
 	writeProblem(w, status, err.Error())
-	return false
+	return nil
 }

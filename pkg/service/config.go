@@ -60,7 +60,7 @@ type config struct {
 	// when asked.
 	Every, FullEvery time.Duration
 
-	// Callers are the accounts that may call, separated by commas, or AnyCaller; their
+	// Callers are who may call, as ROLE=ACCOUNT, separated by commas, or AnyCaller; their
 	// tokens are of Issuer, whose keys are at IssuerKeys, for Audience.
 	Callers, Audience, Issuer, IssuerKeys string
 	// Identity is as whom this service calls others: GoogleIdentity or NoIdentity.
@@ -147,7 +147,7 @@ var (
 				problems = append(problems, errors.New("--keys is missing: a bucket is no place for signing keys; name a file, for example one that is mounted from a secret"))
 			}
 			if c.verifies() && c.Queue == LocalQueue && (c.Identity != GoogleIdentity || c.Audience != c.URL) {
-				problems = append(problems, fmt.Errorf("--callers with --queue %s: this service's own queue calls it, too; say --identity %s and --url, and name its own account",
+				problems = append(problems, fmt.Errorf("--callers with --queue %s: this service's own queue calls it, too; say --identity %s and --url, and give its own account the role queue",
 					LocalQueue, GoogleIdentity))
 			}
 			return append(problems, c.checkQueue()...)

@@ -54,9 +54,11 @@ func TestABucketsServicesAskWhoCalls(t *testing.T) {
 		want string
 	}{
 		"nobody is named":       {bucket, "--callers is missing"},
-		"no account":            {append(bucket, "--callers", "a@b.example, pubsub", "--audience", "https://c.example"), `--callers: "pubsub" is no account`},
-		"no audience":           {append(bucket, "--callers", "a@b.example"), "--audience is missing"},
-		"an audience of no use": {append(bucket, "--callers", "a@b.example", "--audience", "compactor"), `--audience "compactor" is not a URL`},
+		"no account":            {append(bucket, "--callers", "sweeper=a@b.example, pubsub", "--audience", "https://c.example"), `--callers: "pubsub" is not ROLE=ACCOUNT`},
+		"no role":               {append(bucket, "--callers", "a@b.example", "--audience", "https://c.example"), `"a@b.example" is not ROLE=ACCOUNT`},
+		"an unknown role":       {append(bucket, "--callers", "king=a@b.example", "--audience", "https://c.example"), "roles are compactor,"},
+		"no audience":           {append(bucket, "--callers", "sweeper=a@b.example"), "--audience is missing"},
+		"an audience of no use": {append(bucket, "--callers", "sweeper=a@b.example", "--audience", "compactor"), `--audience "compactor" is not a URL`},
 		"an unknown identity":   {append(bucket, "--callers", "any", "--identity", "aws"), `--identity "aws" is neither google nor none`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +67,7 @@ func TestABucketsServicesAskWhoCalls(t *testing.T) {
 		})
 	}
 	_, err := parse(dispatcherKind, []string{
-		"--store", "/d", "--compactor-url", "http://c:1", "--worker-url", "http://w:1", "--callers", "a@b.example", "--audience", "https://d.example",
+		"--store", "/d", "--compactor-url", "http://c:1", "--worker-url", "http://w:1", "--callers", "sweeper=a@b.example", "--audience", "https://d.example",
 	}, none, os.Stderr)
 	require.ErrorContains(t, err, "this service's own queue calls it")
 	c, err := parse(compactorKind, append(bucket, "--callers", AnyCaller), none, os.Stderr)
@@ -77,11 +79,13 @@ func TestABucketsServicesAskWhoCalls(t *testing.T) {
 	require.NoError(t, err)
 	c, err = parse(dispatcherKind, []string{
 		"--store", "gs://b", "--keys", keys, "--compactor-url", "http://c:1", "--worker-url", "http://w:1", "--url", "https://d.example",
-		"--callers", " a@b.example,, c@b.example ", "--queue", "projects/p/locations/l",
+		"--callers", " sweeper=a@b.example,, queue=c@b.example,pubsub=a@b.example ", "--queue", "projects/p/locations/l",
 	}, none, os.Stderr)
 	require.NoError(t, err)
 	require.Equal(t, "https://d.example", c.Audience, "its own URL, which it knows")
-	require.Equal(t, []string{"a@b.example", "c@b.example"}, c.accounts())
+	accounts, err := c.accounts()
+	require.NoError(t, err)
+	require.Equal(t, map[string][]string{"a@b.example": {"sweeper", "pubsub"}, "c@b.example": {"queue"}}, accounts)
 }
 
 func TestAStoreOfAnotherCloudIsNoFolder(t *testing.T) {
@@ -124,12 +128,14 @@ worker-url: http://file:2
 concurrency: 7
 dispatch-rate: 70
 tenant-weights: {acme: 3, globex: 2}
-callers: [a@b.example, c@d.example]
+callers: {sweeper: a@b.example, queue: c@d.example}
 callers-note: ~
 `, nil, nil)
 	require.ErrorContains(t, err, `line 10: servo-dispatcher has no setting "callers-note"`)
 	require.Equal(t, "acme=3,globex=2", c.Weights)
-	require.Equal(t, []string{"a@b.example", "c@d.example"}, c.accounts())
+	accounts, err := c.accounts()
+	require.NoError(t, err)
+	require.Equal(t, map[string][]string{"a@b.example": {"sweeper"}, "c@d.example": {"queue"}}, accounts)
 
 	c, err = configured(t, dispatcherKind, "store: /file\ncompactor-url: http://file:1\nworker-url: http://file:2\nconcurrency: 7\n",
 		[]string{"--store", "/flag"}, map[string]string{"SERVO_WORKER_URL": "http://env:2", "SERVO_STORE": "/env"})

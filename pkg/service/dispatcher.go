@@ -164,7 +164,9 @@ type announcement struct {
 }
 
 func announced(e ledger.Entry) announcement {
-	a := announcement{entries: []compactor.Entry{{ID: e.Name, Data: e.Data, Stored: e.Object.Updated}}, bytes: len(e.Data), urgent: e.Urgent}
+	a := announcement{entries: []compactor.Entry{{
+		ID: e.Name, Data: e.Data, Stored: e.Object.Updated, Proof: compactor.Proof{Generation: e.Object.Generation, CRC32C: e.Object.CRC32C},
+	}}, bytes: len(e.Data), urgent: e.Urgent}
 	return a.bounded()
 }
 
@@ -189,7 +191,7 @@ func (a announcement) bounded() announcement {
 	if a.bytes > maxAnnouncedBytes {
 		a.bytes = 0
 		for i := range a.entries {
-			a.entries[i].Data = nil
+			a.entries[i].Data, a.entries[i].Proof = nil, compactor.Proof{}
 		}
 	}
 	return a

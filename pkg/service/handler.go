@@ -27,8 +27,8 @@ func (s *server) handler() http.Handler {
 		if route == "" {
 			route = "none"
 			refuse(answer, r, handler)
-		} else if s.admit(answer, r, route) {
-			r = s.serveTraced(answer, r, route)
+		} else if admitted := s.admit(answer, r, route); admitted != nil {
+			r = s.serveTraced(answer, admitted, route)
 		}
 		s.metrics.Add("servo_http_requests_total", 1, "route", route, "status", strconv.Itoa(answer.status))
 		level := slog.LevelDebug

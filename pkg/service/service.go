@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/servo-orchestration/servo/pkg/clock"
-	"github.com/servo-orchestration/servo/pkg/identity"
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
@@ -44,7 +43,7 @@ type server struct {
 	mux      *http.ServeMux
 	metrics  *metrics
 	ready    func() error
-	callers  *identity.Verifier // nil: nobody is asked who calls
+	callers  *callers // nil: nobody is asked who calls
 	traces   *trace.Tracer
 	clock    clock.Clock
 	logger   *slog.Logger

@@ -138,14 +138,17 @@ func Start(t *testing.T, o Options) *Cluster {
 		args    []string
 	}{
 		"compactor": {service.RunCompactor, []string{"dispatcher", "sweeper", "pubsub"}, []string{"--dispatcher-url", c.URL["dispatcher"]}},
-		"dispatcher": {service.RunDispatcher, []string{"compactor", "sweeper", "pubsub", "queue", "dispatcher"}, []string{
+		"dispatcher": {service.RunDispatcher, []string{"compactor", "sweeper", "pubsub", "queue"}, []string{
 			"--compactor-url", c.URL["compactor"], "--worker-url", worker.URL, "--url", c.URL["dispatcher"],
 			"--keys", keysFile(t, Secret), "--worker-keys", keysFile(t, WorkerSecret),
 		}},
 		"sweeper": {service.RunSweeper, []string{"scheduler"}, []string{"--compactor-url", c.URL["compactor"], "--dispatcher-url", c.URL["dispatcher"]}},
 	} {
-		for i := range s.callers {
-			s.callers[i] = Account(s.callers[i])
+		for i, role := range s.callers {
+			s.callers[i] = role + "=" + Account(role)
+		}
+		if name == "dispatcher" { // its own queue calls it
+			s.callers = append(s.callers, "queue="+Account("dispatcher"))
 		}
 		for _, address := range c.instances[name] {
 			p := service.Process{

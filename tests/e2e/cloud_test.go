@@ -123,7 +123,7 @@ func startCloud(t *testing.T, lost, twice int, fullEvery string) *cloud {
 		"compactor": {"dispatcher", "sweeper", "pubsub"}, "dispatcher": {"compactor", "sweeper", "pubsub", "queue"}, "sweeper": {"scheduler"},
 	} {
 		for i, name := range callers {
-			callers[i] = account(name)
+			callers[i] = name + "=" + account(name)
 		}
 		c.account[service] = c.issuer.Metadata(t, account(service))
 		c.flags[service] = append(c.flags[service], "--callers", strings.Join(callers, ","), "--audience", c.url(service),

@@ -92,15 +92,15 @@ func (c *refusing) callers() []request {
 	domain := map[string]any{"tenant": acme.Tenant, "workspace": acme.Workspace}
 	var requests []request
 	for _, route := range []struct {
-		service, path, caller string
-		body                  any
+		service, path, caller, other string // other may call the service, on another route
+		body                         any
 	}{
-		{"compactor", "/v1/compact", clustertest.Account("dispatcher"), domain},
-		{"compactor", "/v1/notifications", clustertest.Account("pubsub"), notified("ledger/x")},
-		{"dispatcher", "/v1/reconcile", clustertest.Account("compactor"), domain},
-		{"dispatcher", "/v1/notifications", clustertest.Account("pubsub"), notified("manifests/x")},
-		{"dispatcher", "/v1/tenants/acme/workspaces/prod/timers/fire", clustertest.Account("queue"), map[string]any{"timer_id": "timer:liveness:x"}},
-		{"sweeper", "/v1/sweep", clustertest.Account("scheduler"), map[string]any{}},
+		{"compactor", "/v1/compact", clustertest.Account("dispatcher"), "pubsub", domain},
+		{"compactor", "/v1/notifications", clustertest.Account("pubsub"), "dispatcher", notified("ledger/x")},
+		{"dispatcher", "/v1/reconcile", clustertest.Account("compactor"), "queue", domain},
+		{"dispatcher", "/v1/notifications", clustertest.Account("pubsub"), "compactor", notified("manifests/x")},
+		{"dispatcher", "/v1/tenants/acme/workspaces/prod/timers/fire", clustertest.Account("queue"), "sweeper", map[string]any{"timer_id": "timer:liveness:x"}},
+		{"sweeper", "/v1/sweep", clustertest.Account("scheduler"), "compactor", map[string]any{}},
 	} {
 		audience, now := c.URL[route.service], clock.System{}.Now()
 		claims := func(change func(*identitytest.Claims)) string {
@@ -118,6 +118,7 @@ func (c *refusing) callers() []request {
 				Issuer: c.Issuer.URL, Audience: audience, Email: route.caller, IssuedAt: now, Expires: now.Add(time.Hour),
 			}), status: http.StatusUnauthorized},
 			{name: "an account that may not", token: claims(func(c *identitytest.Claims) { c.Email = clustertest.Account("mallory") }), status: http.StatusForbidden},
+			{name: "an account of another route", token: claims(func(c *identitytest.Claims) { c.Email = clustertest.Account(route.other) }), status: http.StatusForbidden},
 			{name: "an unverified account", token: claims(func(c *identitytest.Claims) { c.Unverified = true }), status: http.StatusUnauthorized},
 		} {
 			r.name, r.url, r.body = route.service+route.path+" by "+r.name, c.URL[route.service]+route.path, route.body
@@ -220,11 +221,12 @@ func (c *refusing) notifications(run *attempt) []request {
 			requests = append(requests, request{name: service + ": replayed or strange: " + key, url: c.URL[service] + "/v1/notifications", token: token, body: notified(key), status: status})
 		}
 		for name, body := range map[string]any{
-			"no JSON": "x", "no message": map[string]any{}, "data that is no base64": map[string]any{"message": map[string]any{"data": "%"}},
+			"no JSON": "x", "names that differ in case": `{"message":{},"Message":{}}`, "data that is no base64": map[string]any{"message": map[string]any{"data": "%"}},
 			"too large": strings.Repeat("[", 2<<20),
 		} {
 			requests = append(requests, request{name: service + ": malformed: " + name, url: c.URL[service] + "/v1/notifications", token: token, body: body, status: http.StatusBadRequest})
 		}
+		requests = append(requests, request{name: service + ": no message", url: c.URL[service] + "/v1/notifications", token: token, body: map[string]any{}, status: http.StatusNoContent})
 		deleted := notified(known)
 		deleted["message"].(map[string]any)["attributes"].(map[string]string)["eventType"] = "OBJECT_DELETE" //nolint:forcetypeassert // made so below
 		requests = append(requests, request{name: service + ": of another event", url: c.URL[service] + "/v1/notifications", token: token, body: deleted, status: http.StatusNoContent})
@@ -242,9 +244,24 @@ func (c *refusing) bodies() []request {
 		{name: "compact: a domain that is a path", url: compact, token: toCompactor, body: map[string]any{"tenant": "../x", "workspace": "prod"}, status: bad},
 		{name: "compact: an entry that is none", url: compact, token: toCompactor, body: map[string]any{"tenant": "acme", "workspace": "prod", "entries": []string{"../x"}}, status: bad},
 		{name: "compact: a name twice", url: compact, token: toCompactor, body: `{"tenant":"acme","workspace":"prod","tenant":"globex"}`, status: bad},
+		{name: "compact: names that differ in case", url: compact, token: toCompactor, body: `{"tenant":"acme","workspace":"prod","Tenant":"globex"}`, status: bad},
+		{name: "compact: bytes that are not those of their checksum", url: compact, token: toCompactor, body: inline(1, 1), status: bad},
+		{name: "compact: bytes without a generation", url: compact, token: toCompactor, body: inline(0, blob.CRC32C([]byte("x"))), status: bad},
+		{name: "compact: bytes that are not stored", url: compact, token: toCompactor, body: inline(1, blob.CRC32C([]byte("x"))), status: http.StatusOK},
+		{name: "compact: bytes by the sweeper", url: compact, token: c.Token("sweeper", "compactor"), body: inline(1, blob.CRC32C([]byte("x"))), status: http.StatusForbidden},
+		{name: "compact: a sweep by the dispatcher", url: compact, token: toCompactor, body: map[string]any{"tenant": "acme", "workspace": "prod", "sweep": true}, status: http.StatusForbidden},
+		{name: "reconcile: a sweep by the compactor", url: reconcile, token: toDispatcher, body: map[string]any{"tenant": "acme", "workspace": "prod", "sweep": true}, status: http.StatusForbidden},
 		{name: "reconcile: a negative revision", url: reconcile, token: toDispatcher, body: map[string]any{"tenant": "acme", "workspace": "prod", "revision": -1}, status: bad},
 		{name: "reconcile: a domain that there is not", url: reconcile, token: toDispatcher, body: map[string]any{"tenant": "nobody", "workspace": "prod"}, status: http.StatusNotFound},
 		{name: "a route that there is not", url: c.URL["sweeper"] + "/v1/erase", status: http.StatusNotFound},
+	}
+}
+
+// inline is a request that hands over the bytes of an entry which nobody has appended.
+func inline(generation int64, crc uint32) map[string]any {
+	return map[string]any{
+		"tenant": "acme", "workspace": "prod", "entries": []string{ids.AtTime(time.Unix(1, 0))},
+		"data": map[string]any{"0": map[string]any{"data": "x", "generation": generation, "crc32c": crc}},
 	}
 }
 

@@ -146,7 +146,7 @@ func serveCompact(w http.ResponseWriter, r *http.Request, find Finder, body comp
 func problem(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(contract.Problem{Title: http.StatusText(status), Status: status, Detail: detail}) //nolint:errchkjson // who asked is gone if this fails
+	_ = json.NewEncoder(w).Encode(contract.Problem{Title: http.StatusText(status), Status: status, Detail: contract.Cut(detail)}) //nolint:errchkjson // who asked is gone if this fails
 }
 
 // Client asks the compactor of a domain in another process.

@@ -50,19 +50,32 @@ func (c Callback) sign(keys Keyring, keyID string) (string, bool) {
 	return signatureEncoding.EncodeToString(h.Sum(nil)), true
 }
 
-// CallbackURL is the signed URL of a callback below base, for example
-// "https://api.example.com". Without a usable current key the signature is
-// empty, and nobody accepts it: check the keyring with [Keyring.Validate].
+// AuthScheme is the scheme of the Authorization header of callbacks.
+const AuthScheme = "Servo-HMAC"
+
+// SignCallback returns the URL of a callback below base, for example
+// "https://api.example.com", and the Authorization header that it is called with. Without a
+// usable current key the signature is empty, and nobody accepts it: check the keyring with
+// [Keyring.Validate].
+func SignCallback(base string, c Callback, keys Keyring) (callbackURL, authorization string) {
+	sig, _ := c.sign(keys, keys.Current)
+	return c.url(base, keys.Current, url.Values{}), AuthScheme + " " + sig
+}
+
+// CallbackURL returns the URL of a callback of contract 1.0, which has the signature in it.
+// Servo issues no such URL any more, and accepts those of other dispatchers' envelopes.
 func CallbackURL(base string, c Callback, keys Keyring) string {
 	sig, _ := c.sign(keys, keys.Current)
-	query := url.Values{
-		"attempt":    {strconv.Itoa(int(c.Attempt))},
-		"attempt_id": {c.AttemptID},
-		"expires":    {strconv.FormatInt(int64(c.Expires), 10)},
-		"rev":        {strconv.FormatInt(c.Revision, 10)},
-		"key":        {keys.Current},
-		"sig":        {sig},
-	}
+	return c.url(base, keys.Current, url.Values{"sig": {sig}})
+}
+
+// url is the URL of a callback, with what else is in its query.
+func (c Callback) url(base, keyID string, query url.Values) string {
+	query.Set("attempt", strconv.Itoa(int(c.Attempt)))
+	query.Set("attempt_id", c.AttemptID)
+	query.Set("expires", strconv.FormatInt(int64(c.Expires), 10))
+	query.Set("rev", strconv.FormatInt(c.Revision, 10))
+	query.Set("key", keyID)
 	return strings.TrimSuffix(base, "/") +
 		"/v1/tenants/" + pathSegment(c.Domain.Tenant) + "/workspaces/" + pathSegment(c.Domain.Workspace) +
 		"/runs/" + pathSegment(c.RunID) + "/tasks/" + pathSegment(c.TaskKey) + "/callbacks/" + pathSegment(c.Verb) +
@@ -79,9 +92,14 @@ func pathSegment(s string) string {
 }
 
 // VerifyCallback checks a callback: what its path names (Domain, RunID, TaskKey
-// and Verb of named, unescaped) and its query. The error is [ErrForged] or
-// [ErrExpired]; whether the body is about the same attempt is for the caller.
-func VerifyCallback(named Callback, query url.Values, keys Keyring, now event.Time) (Callback, error) {
+// and Verb of named, unescaped), its query, and its Authorization header. The signature is
+// in the header, or in the query (contract 1.0), and never in both. The error is
+// [ErrForged] or [ErrExpired]; whether the body is about the same attempt is for the caller.
+func VerifyCallback(named Callback, query url.Values, authorization string, keys Keyring, now event.Time) (Callback, error) {
+	sig, err := signatureOf(query, authorization)
+	if err != nil {
+		return Callback{}, err
+	}
 	c := named
 	attempt, ok1 := canonicalInt(query.Get("attempt"), 32)
 	expires, ok2 := canonicalInt(query.Get("expires"), 64)
@@ -95,13 +113,25 @@ func VerifyCallback(named Callback, query url.Values, keys Keyring, now event.Ti
 	if !ok {
 		return Callback{}, fmt.Errorf("%w: key %.40q is not on the keyring", ErrForged, query.Get("key"))
 	}
-	if !equalText(query.Get("sig"), want) {
+	if !equalText(sig, want) {
 		return Callback{}, ErrForged
 	}
 	if now >= c.Expires {
 		return Callback{}, fmt.Errorf("%w: it was valid until %s", ErrExpired, c.Expires)
 	}
 	return c, nil
+}
+
+// signatureOf returns the signature of a callback.
+func signatureOf(query url.Values, authorization string) (string, error) {
+	scheme, sig, _ := strings.Cut(authorization, " ")
+	switch {
+	case !strings.EqualFold(scheme, AuthScheme): // none, or one that is for a proxy
+		return query.Get("sig"), nil
+	case query.Has("sig"):
+		return "", fmt.Errorf("%w: there is one in the URL and one in the Authorization header", ErrForged)
+	}
+	return sig, nil
 }
 
 // CallbackExpiry is until when a callback URL is valid; 0 when it does not say.

@@ -1,4 +1,4 @@
-// Package contract is the worker contract, version 1.0: what the queue pushes
+// Package contract is the worker contract, version 1.1: what the queue pushes
 // to a worker, what the worker calls back with, and the commit marker that
 // decides which execution's output counts. It is data and signatures only.
 package contract
@@ -8,7 +8,7 @@ import (
 )
 
 // Version of the contract. Additions of optional fields keep it.
-const Version = "1.0"
+const Version = "1.1"
 
 // Envelope is the body of a queue task: POST /execute at a worker.
 type Envelope struct {
@@ -54,8 +54,17 @@ type Auth struct {
 	Signature string     `json:"signature,omitempty"` // base64url, no padding
 }
 
-// Callbacks are the signed URLs that an attempt reports to.
+// Callbacks are the URLs that an attempt reports to.
 type Callbacks struct {
+	Started   string `json:"started,omitempty"`
+	Heartbeat string `json:"heartbeat,omitempty"`
+	Finished  string `json:"finished,omitempty"`
+	// Authorization signs them. Without it the URLs themselves are signed, as in contract 1.0.
+	Authorization Authorization `json:"authorization,omitzero"`
+}
+
+// Authorization is the Authorization header of each callback: a secret, which URLs are not.
+type Authorization struct {
 	Started   string `json:"started,omitempty"`
 	Heartbeat string `json:"heartbeat,omitempty"`
 	Finished  string `json:"finished,omitempty"`

@@ -200,7 +200,7 @@ func verify(t *testing.T, rawURL string, now event.Time) (contract.Callback, err
 		c, err = contract.VerifyCallback(contract.Callback{
 			Domain: ids.Domain{Tenant: r.PathValue("tenant"), Workspace: r.PathValue("workspace")},
 			RunID:  r.PathValue("run"), TaskKey: r.PathValue("task"), Verb: r.PathValue("verb"),
-		}, r.URL.Query(), keys, now)
+		}, r.URL.Query(), r.Header.Get("Authorization"), keys, now)
 	})
 	mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, rawURL, nil))
 	return c, err
@@ -229,7 +229,7 @@ func TestAnyChangeOfACallbackURLIsForged(t *testing.T) {
 	u, err := url.Parse(contract.CallbackURL("https://api.example.com", callback(contract.VerbStarted), keys))
 	require.NoError(t, err)
 	named := callback(contract.VerbStarted)
-	_, err = contract.VerifyCallback(named, u.Query(), keys, start)
+	_, err = contract.VerifyCallback(named, u.Query(), "", keys, start)
 	require.NoError(t, err)
 
 	for name, change := range map[string]func(*contract.Callback){
@@ -242,7 +242,7 @@ func TestAnyChangeOfACallbackURLIsForged(t *testing.T) {
 	} {
 		c := named
 		change(&c)
-		_, err := contract.VerifyCallback(c, u.Query(), keys, start)
+		_, err := contract.VerifyCallback(c, u.Query(), "", keys, start)
 		require.ErrorIs(t, err, contract.ErrForged, name)
 	}
 	for parameter, values := range map[string][]string{
@@ -256,7 +256,7 @@ func TestAnyChangeOfACallbackURLIsForged(t *testing.T) {
 		for _, value := range values {
 			query := maps.Clone(u.Query())
 			query.Set(parameter, value)
-			_, err := contract.VerifyCallback(named, query, keys, start)
+			_, err := contract.VerifyCallback(named, query, "", keys, start)
 			require.ErrorIs(t, err, contract.ErrForged, "%s=%s", parameter, value)
 		}
 	}
@@ -268,6 +268,6 @@ func TestAKeyOfOneDomainIsNoGoodInAnother(t *testing.T) {
 	two.Domain = ids.Domain{Tenant: "a-b", Workspace: "c"}
 	u, err := url.Parse(contract.CallbackURL("", one, keys))
 	require.NoError(t, err)
-	_, err = contract.VerifyCallback(two, u.Query(), keys, start)
+	_, err = contract.VerifyCallback(two, u.Query(), "", keys, start)
 	require.ErrorIs(t, err, contract.ErrForged)
 }

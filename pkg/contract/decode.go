@@ -31,6 +31,23 @@ const (
 	MaxFiles = 10_000
 )
 
+// maxText bounds the texts of errors in answers and in logs, in bytes.
+const maxText = 300
+
+// Cut returns a text of at most 300 bytes: what a caller sends must not come back, or fill a
+// log, at any length.
+func Cut(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	const mark = "…"
+	end := maxText - len(mark)
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + mark
+}
+
 // FieldError says which field of a body is wrong, and how. Field is empty when
 // the body as a whole is.
 type FieldError struct {
@@ -85,6 +102,9 @@ func DecodeEnvelope(data []byte) (*Envelope, error) {
 	c.url("callbacks.started", env.Callbacks.Started)
 	c.url("callbacks.heartbeat", env.Callbacks.Heartbeat)
 	c.url("callbacks.finished", env.Callbacks.Finished)
+	c.text("callbacks.authorization.started", env.Callbacks.Authorization.Started, event.MaxName)
+	c.text("callbacks.authorization.heartbeat", env.Callbacks.Authorization.Heartbeat, event.MaxName)
+	c.text("callbacks.authorization.finished", env.Callbacks.Authorization.Finished, event.MaxName)
 	if env.Callbacks.Started == "" {
 		c.fail("callbacks.started", "is missing")
 	}

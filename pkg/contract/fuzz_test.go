@@ -89,7 +89,7 @@ func serve(r *http.Request, now event.Time) (c contract.Callback, ok bool, err e
 		c, err = contract.VerifyCallback(contract.Callback{
 			Domain: ids.Domain{Tenant: r.PathValue("tenant"), Workspace: r.PathValue("workspace")},
 			RunID:  r.PathValue("run"), TaskKey: r.PathValue("task"), Verb: r.PathValue("verb"),
-		}, r.URL.Query(), keys, now)
+		}, r.URL.Query(), r.Header.Get("Authorization"), keys, now)
 	})
 	mux.ServeHTTP(httptest.NewRecorder(), r)
 	return c, ok, err

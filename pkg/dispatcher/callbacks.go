@@ -66,7 +66,7 @@ func Register(mux *http.ServeMux, find Finder, keys contract.Keyring, clk clock.
 			writeProblem(w, &contract.Problem{Title: "Unknown callback", Status: http.StatusNotFound, Detail: "callbacks are started, heartbeat and finished"})
 			return
 		}
-		cb, err := contract.VerifyCallback(named(r), r.URL.Query(), keys, event.At(clk.Now()))
+		cb, err := contract.VerifyCallback(named(r), r.URL.Query(), r.Header.Get("Authorization"), keys, event.At(clk.Now()))
 		if err != nil {
 			writeProblem(w, &contract.Problem{Title: "Not authorised", Status: http.StatusUnauthorized, Detail: err.Error()})
 			return
@@ -435,11 +435,12 @@ func (d *Dispatcher) renew(c *call) contract.Callbacks {
 	}
 	renewed := c.Callback
 	renewed.Expires = event.At(d.Clock.Now().Add(valid))
-	sign := func(verb string) string {
-		renewed.Verb = verb
-		return contract.CallbackURL(d.BaseURL, renewed, d.Keys)
-	}
-	return contract.Callbacks{Heartbeat: sign(contract.VerbHeartbeat), Finished: sign(contract.VerbFinished)}
+	var calls contract.Callbacks
+	renewed.Verb = contract.VerbHeartbeat
+	calls.Heartbeat, calls.Authorization.Heartbeat = contract.SignCallback(d.BaseURL, renewed, d.Keys)
+	renewed.Verb = contract.VerbFinished
+	calls.Finished, calls.Authorization.Finished = contract.SignCallback(d.BaseURL, renewed, d.Keys)
+	return calls
 }
 
 // fireRequest is the body of a timer's call.

@@ -29,14 +29,35 @@ func TestAnAttemptIsReportedFromItsStartToItsEnd(t *testing.T) {
 
 	// The URLs that the answer brought are good, and those of a heartbeat as well.
 	cb := w.callback(run, "a", contract.VerbHeartbeat, 1)
-	beat := decoded[contract.HeartbeatAnswer](t, w.post(started.Callbacks.Heartbeat, w.body(cb)))
+	beat := decoded[contract.HeartbeatAnswer](t, w.postAs(started.Callbacks.Heartbeat, started.Callbacks.Authorization.Heartbeat, w.body(cb)))
 	require.False(t, beat.ShouldCancel)
 	cb.Verb = contract.VerbFinished
-	require.Equal(t, http.StatusOK, w.post(beat.Callbacks.Finished, w.body(cb)).status)
+	require.Equal(t, http.StatusOK, w.postAs(beat.Callbacks.Finished, beat.Callbacks.Authorization.Finished, w.body(cb)).status)
 	w.fold()
 	require.Equal(t, state.TaskSucceeded, w.task(run, "a").State)
 	require.Equal(t, state.TaskReady, w.task(run, "b").State)
 	require.Equal(t, contract.CallbackExpiry(started.Callbacks.Finished), contract.CallbackExpiry(beat.Callbacks.Finished))
+}
+
+func TestCallbackURLsHaveNoSecret(t *testing.T) {
+	w := newWorld(t)
+	run := w.trigger(foldtest.Task("a"))
+	cb := w.callback(run, "a", contract.VerbStarted, 1)
+	url, authorization := contract.SignCallback(w.url, cb, keys)
+	_, sig, _ := strings.Cut(authorization, " ")
+	require.NotContains(t, url, sig)
+	for name, as := range map[string]string{
+		"no header": "", "another scheme": "Bearer " + sig, "no scheme": sig, "another signature": contract.AuthScheme + " " + strings.Repeat("A", len(sig)),
+	} {
+		require.Equal(t, http.StatusUnauthorized, w.postAs(url, as, w.body(cb)).status, name)
+	}
+	legacy := contract.CallbackURL(w.url, cb, keys)
+	require.Equal(t, http.StatusUnauthorized, w.postAs(legacy, authorization, w.body(cb)).status, "a signature in both places")
+	require.Equal(t, http.StatusOK, w.post(legacy, w.body(cb)).status, "contract 1.0")
+	require.Equal(t, http.StatusOK, w.postAs(legacy, "Bearer x", w.body(cb)).status, "contract 1.0 behind a proxy with tokens")
+	answer := decoded[contract.StartedAnswer](t, w.postAs(url, authorization, w.body(cb)))
+	require.NotContains(t, answer.Callbacks.Heartbeat+answer.Callbacks.Finished, "sig=")
+	require.NotEmpty(t, answer.Callbacks.Authorization.Heartbeat)
 }
 
 func TestOnlyWhatWasSignedForThisIsTaken(t *testing.T) {

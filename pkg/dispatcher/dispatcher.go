@@ -362,7 +362,7 @@ func (d *Dispatcher) envelope(row *state.Dispatch, o order) *contract.Envelope {
 		CausalToken: o.token, Traceparent: o.traceparent, Tracestate: o.tracestate,
 	}
 	env.Auth.ExpiresAt = event.At(d.Clock.Now().Add(startedValid))
-	env.Callbacks.Started = contract.CallbackURL(d.BaseURL, d.started(row, o, env.Auth.ExpiresAt), d.Keys)
+	env.Callbacks.Started, env.Callbacks.Authorization.Started = contract.SignCallback(d.BaseURL, d.started(row, o, env.Auth.ExpiresAt), d.Keys)
 	return env
 }
 

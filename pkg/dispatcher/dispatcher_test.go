@@ -266,7 +266,7 @@ func TestADispatchIsASignedEnvelopeThatItsWorkerCanAnswer(t *testing.T) {
 	require.Equal(t, run, env.RunID)
 	require.Empty(t, env.Callbacks.Finished, "only a started attempt may finish")
 	require.Greater(t, env.CausalToken, run)
-	got := w.post(env.Callbacks.Started, contract.Started{AttemptID: env.AttemptID, WorkerID: "w1", StartedAt: event.At(w.clock.Now())})
+	got := w.postAs(env.Callbacks.Started, env.Callbacks.Authorization.Started, contract.Started{AttemptID: env.AttemptID, WorkerID: "w1", StartedAt: event.At(w.clock.Now())})
 	decoded[contract.StartedAnswer](t, got)
 }
 

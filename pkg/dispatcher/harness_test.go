@@ -349,13 +349,25 @@ func (a answer) problem(t *testing.T) contract.Problem {
 // post makes a request; body is JSON text, or is encoded.
 func (w *world) post(url string, body any) answer {
 	w.t.Helper()
+	return w.postAs(url, "", body)
+}
+
+// postAs makes a request with an Authorization header.
+func (w *world) postAs(url, authorization string, body any) answer {
+	w.t.Helper()
 	text, ok := body.(string)
 	if !ok {
 		data, err := json.Marshal(body)
 		require.NoError(w.t, err)
 		text = string(data)
 	}
-	res, err := http.Post(url, "application/json", strings.NewReader(text)) //nolint:gosec // of this test
+	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodPost, url, strings.NewReader(text))
+	require.NoError(w.t, err)
+	req.Header.Set("Content-Type", "application/json")
+	if authorization != "" {
+		req.Header.Set("Authorization", authorization)
+	}
+	res, err := http.DefaultClient.Do(req)
 	require.NoError(w.t, err)
 	defer res.Body.Close()
 	data, err := io.ReadAll(res.Body)
@@ -366,7 +378,8 @@ func (w *world) post(url string, body any) answer {
 // report makes a callback with the body that fits it.
 func (w *world) report(cb contract.Callback) answer {
 	w.t.Helper()
-	return w.post(contract.CallbackURL(w.url, cb, keys), w.body(cb))
+	url, authorization := contract.SignCallback(w.url, cb, keys)
+	return w.postAs(url, authorization, w.body(cb))
 }
 
 func (w *world) reportAs(cb contract.Callback, body any) answer {

@@ -48,6 +48,7 @@ func (d *Dispatcher) write(w http.ResponseWriter, r *http.Request, v any) {
 func writeProblem(w http.ResponseWriter, p *contract.Problem) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(p.Status)
+	p.Detail = contract.Cut(p.Detail)
 	_ = json.NewEncoder(w).Encode(p) //nolint:errchkjson // who asked is gone if this fails
 }
 

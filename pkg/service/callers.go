@@ -152,8 +152,8 @@ func (p Process) client(cfg config) (*http.Client, error) {
 }
 
 // open are the routes that ask nobody who calls: what they tell is no secret, or, of
-// callbacks, the URL itself is signed.
-var open = map[string]bool{"GET /healthz": true, "GET /readyz": true, "GET /metrics": true, contract.CallbackPattern: true}
+// callbacks, the request is signed.
+var open = map[string]bool{"GET /healthz": true, "GET /readyz": true, contract.CallbackPattern: true}
 
 // Why callers are refused.
 const (
@@ -191,7 +191,7 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, route string) *ht
 		reason, status = reasonNotAllowed, http.StatusForbidden
 	}
 	s.metrics.Add("servo_refused_callers_total", 1, "reason", reason)
-	s.logger.WarnContext(r.Context(), "caller refused", slog.String("route", route), slog.Any("error", err))
+	s.warnings.warn(r.Context(), "caller "+reason+" "+route, "caller refused", slog.String("route", route), slog.String("error", contract.Cut(err.Error())))
 	writeProblem(w, status, err.Error())
 	return nil
 }

@@ -24,6 +24,8 @@ import (
 type config struct {
 	// Listen is the address to serve on; port 0 is a free one.
 	Listen string
+	// MetricsListen is the address that metrics are served on; "": nowhere.
+	MetricsListen string
 	// Store is the bucket or the folder of objects.
 	Store string
 	// LogLevel is debug, info, warn or error.
@@ -196,6 +198,11 @@ func (c config) check() []error {
 	}
 	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		problems = append(problems, fmt.Errorf("--listen %q is not host:port: %w", c.Listen, err))
+	}
+	if c.MetricsListen != "" {
+		if _, _, err := net.SplitHostPort(c.MetricsListen); err != nil {
+			problems = append(problems, fmt.Errorf("--metrics-listen %q is not host:port: %w", c.MetricsListen, err))
+		}
 	}
 	if err := new(slog.LevelVar).UnmarshalText([]byte(c.LogLevel)); err != nil {
 		problems = append(problems, fmt.Errorf("--log-level %q is not debug, info, warn or error", c.LogLevel))

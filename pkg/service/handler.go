@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/trace"
@@ -31,13 +32,25 @@ func (s *server) handler() http.Handler {
 			r = s.serveTraced(answer, admitted, route)
 		}
 		s.metrics.Add("servo_http_requests_total", 1, "route", route, "status", strconv.Itoa(answer.status))
-		level := slog.LevelDebug
-		if answer.status >= http.StatusInternalServerError && answer.status != http.StatusServiceUnavailable {
-			level = slog.LevelWarn
-		}
-		s.logger.LogAttrs(r.Context(), level, "request", slog.String("method", r.Method), slog.String("path", r.URL.Path),
-			slog.Int("status", answer.status), slog.Duration("took", s.clock.Now().Sub(began)))
+		s.log(r, route, answer.status, s.clock.Now().Sub(began))
 	})
+}
+
+// log logs a request that was answered: at level debug, and as a warning where it failed or
+// was a callback that nobody signed.
+func (s *server) log(r *http.Request, route string, status int, took time.Duration) {
+	attributes := []slog.Attr{
+		slog.String("method", r.Method), slog.String("path", contract.Cut(r.URL.Path)), slog.Int("status", status), slog.Duration("took", took),
+	}
+	switch {
+	case route == contract.CallbackPattern && status == http.StatusUnauthorized:
+		s.metrics.Add("servo_refused_callbacks_total", 1)
+		s.warnings.warn(r.Context(), "callback", "callback refused: its signature is wrong or has expired", attributes...)
+	case status >= http.StatusInternalServerError && status != http.StatusServiceUnavailable:
+		s.warnings.warn(r.Context(), "request "+strconv.Itoa(status)+" "+route, "request", attributes...)
+	default:
+		s.logger.LogAttrs(r.Context(), slog.LevelDebug, "request", attributes...)
+	}
 }
 
 // serveTraced serves a request, with a span of its own if it is clear who calls: a
@@ -85,7 +98,7 @@ func refuse(w http.ResponseWriter, r *http.Request, handler http.Handler) {
 func writeProblem(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(contract.Problem{Title: http.StatusText(status), Status: status, Detail: detail}) //nolint:errchkjson // who asked is gone if this fails
+	_ = json.NewEncoder(w).Encode(contract.Problem{Title: http.StatusText(status), Status: status, Detail: contract.Cut(detail)}) //nolint:errchkjson // who asked is gone if this fails
 }
 
 // unsent is an answer that is looked at and not sent.

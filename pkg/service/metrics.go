@@ -13,6 +13,7 @@ import (
 var help = map[string]string{
 	"servo_http_requests_total":       "Requests answered, by route and status.",
 	"servo_refused_callers_total":     "Requests refused for who made them, by reason.",
+	"servo_refused_callbacks_total":   "Callbacks refused: their signature is wrong or has expired.",
 	"servo_store_requests_total":      "Requests to the object store, by operation, kind of object and result.",
 	"servo_publishes_total":           "Manifest revisions published.",
 	"servo_published_rows_total":      "Rows that published revisions changed.",

@@ -63,7 +63,7 @@ func (e *tcpEndpoint) Close() error { return e.listener.Close() }
 func (e *tcpEndpoint) Serve(ctx, work context.Context, h http.Handler) error {
 	var g errgroup.Group
 	srv := &http.Server{
-		Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout,
+		Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog:    slog.NewLogLogger(e.logger.Handler(), slog.LevelWarn),
 		BaseContext: func(net.Listener) context.Context { return work },
 	}

@@ -45,6 +45,7 @@ comes before the environment, and that before the file.
 	}
 	file := f.String(configFlag, "", "a YAML file with the values of flags, by their names")
 	f.StringVar(&c.Listen, "listen", listen, "the address to serve on")
+	f.StringVar(&c.MetricsListen, "metrics-listen", "", "the address to serve metrics on, which asks nobody who calls, for example 127.0.0.1:9464 (default: they are not served)")
 	f.StringVar(&c.Store, "store", "", "the folder of objects, or gs://BUCKET (required)")
 	f.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
 	c.callerFlags(f)

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"regexp"
 	"time"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
 // Message is what a subscription has of an object.
@@ -42,7 +44,7 @@ func (s *server) pull(pull Pull, subscription string) func(context.Context) erro
 	take := func(ctx context.Context, m Message) error {
 		err := s.push(ctx, m)
 		if err != nil {
-			s.logger.WarnContext(ctx, "notification not taken; it comes again", slog.Any("error", err))
+			s.warnings.warn(ctx, "notification", "notification not taken; it comes again", slog.String("error", contract.Cut(err.Error())))
 			_ = s.clock.Sleep(ctx, refusedPause) // what matters is that it is over
 		}
 		return err

@@ -34,6 +34,7 @@ var knownOf = map[string][]known{
 	},
 	"servo-dispatcher": {
 		{"servo_dispatches_waiting", nil},
+		{"servo_refused_callbacks_total", nil},
 		{"servo_domains_open", nil},
 		{"servo_handovers_total", []label{{"result", []string{"ok", "error"}}}},
 		{"servo_queue_tasks_total", []label{{"kind", []string{"dispatch", "timer"}}, {"result", []string{"created", "exists", "invalid", "error"}}}},

@@ -12,6 +12,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"time"
@@ -32,8 +33,9 @@ const (
 	// drainTimeout is how long requests may take to end when the service is to end. With
 	// flushTimeout it fits into the 10 seconds that Cloud Run gives.
 	drainTimeout = 8 * time.Second
-	// maxRequest bounds the body of a request, in bytes.
+	// maxRequest bounds the body of a request, in bytes, and maxHeader its header.
 	maxRequest = 1 << 20
+	maxHeader  = 32 << 10
 )
 
 // server is a service as it is served.
@@ -49,6 +51,9 @@ type server struct {
 	logger   *slog.Logger
 	// timeouts are those of routes that take longer than requestTimeout.
 	timeouts map[string]time.Duration
+	warnings *warnings
+	// metricsAt is where metrics are served; nil: nowhere.
+	metricsAt Endpoint
 	// background are what the service does beside its requests, and for them. They
 	// outlive the last request.
 	background []func(context.Context) error
@@ -60,7 +65,14 @@ func listen(ctx context.Context, name string, cfg config, p Process, logger *slo
 	if err != nil {
 		return nil, err
 	}
+	var metricsAt Endpoint
+	if cfg.MetricsListen != "" {
+		if metricsAt, err = p.Network.Listen(ctx, cfg.MetricsListen, logger); err != nil {
+			return nil, errors.Join(err, endpoint.Close())
+		}
+	}
 	s := &server{
+		warnings: &warnings{clock: p.Clock, logger: logger}, metricsAt: metricsAt,
 		name: name, endpoint: endpoint, mux: http.NewServeMux(), metrics: newMetrics(), clock: p.Clock, logger: logger,
 		ready: func() error { return nil }, callers: cfg.verifier(ctx, p, logger), traces: p.traces,
 	}
@@ -71,7 +83,6 @@ func listen(ctx context.Context, name string, cfg config, p Process, logger *slo
 			writeProblem(w, http.StatusServiceUnavailable, err.Error())
 		}
 	})
-	s.mux.Handle("GET /metrics", s.metrics)
 	if cfg.Subscription != "" {
 		s.background = append(s.background, s.pull(p.Pull, cfg.Subscription))
 	}
@@ -93,6 +104,12 @@ func (s *server) serve(ctx context.Context) error {
 		defer stop()
 		return s.endpoint.Serve(ctx, gctx, s.handler())
 	})
+	if s.metricsAt != nil {
+		mux := http.NewServeMux()
+		mux.Handle("GET /metrics", s.metrics)
+		s.logger.InfoContext(ctx, "serving metrics", slog.String("url", s.metricsAt.URL()+"/metrics"))
+		g.Go(func() error { return s.metricsAt.Serve(ctx, gctx, mux) })
+	}
 	s.logger.InfoContext(ctx, "serving", slog.String("url", s.url()))
 	return g.Wait()
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -364,15 +365,89 @@ func TestRequestsAreLimitedCountedAndRefusedInOneForm(t *testing.T) {
 	for _, w := range []*httptest.ResponseRecorder{wrong, get(http.MethodGet, "/v2")} {
 		require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
 	}
-	metrics := get(http.MethodGet, "/metrics").Body.String()
+	require.Equal(t, http.StatusNotFound, get(http.MethodGet, "/metrics").Code, "metrics have a port of their own")
+	answer := httptest.NewRecorder()
+	s.metrics.ServeHTTP(answer, nil)
+	metrics := answer.Body.String()
 	for _, line := range []string{
 		"# TYPE servo_http_requests_total counter",
 		`servo_http_requests_total{route="POST /v1/things/{id}",status="200"} 2`,
 		`servo_http_requests_total{route="none",status="405"} 1`,
-		`servo_http_requests_total{route="none",status="404"} 1`,
+		`servo_http_requests_total{route="none",status="404"} 2`,
 	} {
 		require.Contains(t, metrics, line+"\n")
 	}
+}
+
+func TestWarningsAreLimitedByReason(t *testing.T) {
+	var log strings.Builder
+	clk := &handClock{now: time.Unix(1_800_000_000, 0)}
+	w := &warnings{clock: clk, logger: NewLogger(&log, slog.LevelInfo, false, "")}
+	for range 1000 {
+		w.warn(t.Context(), "a", "first")
+		w.warn(t.Context(), "b", "second")
+	}
+	require.Equal(t, 2, strings.Count(log.String(), "\n"), log.String())
+	clk.now = clk.now.Add(warnEvery)
+	w.warn(t.Context(), "a", "first")
+	require.Equal(t, 3, strings.Count(log.String(), "\n"))
+	require.Contains(t, log.String(), `"left_out":999`)
+	clk.now = clk.now.Add(-time.Hour) // a clock that is set back silences nothing
+	w.warn(t.Context(), "a", "first")
+	require.Equal(t, 4, strings.Count(log.String(), "\n"))
+}
+
+// handClock is a clock that a test sets.
+type handClock struct {
+	clock.System
+
+	now time.Time
+}
+
+func (c *handClock) Now() time.Time { return c.now }
+
+func TestRefusedCallbacksAreCountedAndWarnedOfOnce(t *testing.T) {
+	var log strings.Builder
+	s := newServer(t)
+	defer s.endpoint.Close()
+	s.warnings.logger = NewLogger(&log, slog.LevelInfo, false, "")
+	s.mux.HandleFunc(contract.CallbackPattern, func(w http.ResponseWriter, _ *http.Request) {
+		writeProblem(w, http.StatusUnauthorized, strings.Repeat("é", 1000))
+	})
+	for range 5 {
+		w := httptest.NewRecorder()
+		s.handler().ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/tenants/a/workspaces/b/runs/r/tasks/t/callbacks/started?sig=secret", http.NoBody))
+		var problem contract.Problem
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &problem))
+		require.LessOrEqual(t, len(problem.Detail), 300)
+		require.True(t, utf8.ValidString(problem.Detail))
+		require.NotContains(t, problem.Detail, "\ufffd")
+	}
+	require.Equal(t, 1, strings.Count(log.String(), "callback refused"), log.String())
+	require.NotContains(t, log.String(), "secret")
+	answer := httptest.NewRecorder()
+	s.metrics.ServeHTTP(answer, nil)
+	require.Contains(t, answer.Body.String(), "servo_refused_callbacks_total 5\n")
+}
+
+func TestHeadersAreLimited(t *testing.T) {
+	s := newServer(t)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.serve(ctx) }()
+	ask := func(size int) int {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url()+"/healthz", http.NoBody)
+		require.NoError(t, err)
+		r.Header.Set("X-Large", strings.Repeat("x", size))
+		res, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, res.Body.Close())
+		return res.StatusCode
+	}
+	require.Equal(t, http.StatusOK, ask(16<<10))
+	require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, ask(40<<10))
+	stop()
+	require.NoError(t, <-ended)
 }
 
 func TestTheStoresRequestsAreCountedByWhatTheyCameTo(t *testing.T) {

@@ -35,5 +35,5 @@ func Register(mux *http.ServeMux, s *Sweeper) {
 func problem(w http.ResponseWriter, status int, title, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(contract.Problem{Title: title, Status: status, Detail: detail}) //nolint:errchkjson // who asked is gone if this fails
+	_ = json.NewEncoder(w).Encode(contract.Problem{Title: title, Status: status, Detail: contract.Cut(detail)}) //nolint:errchkjson // who asked is gone if this fails
 }

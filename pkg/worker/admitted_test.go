@@ -50,13 +50,13 @@ func TestATaskThatIsNotAdmittedIsNotReportedByTheAnswer(t *testing.T) {
 func (w *world) onlyStarted(env *contract.Envelope) {
 	admitted(env)
 	all := env.Callbacks
-	env.Callbacks = contract.Callbacks{Started: all.Started}
+	env.Callbacks = contract.Callbacks{Started: all.Started, Authorization: contract.Authorization{Started: all.Authorization.Started}}
 	w.control.answer = func(verb string, n int) (int, any) {
 		switch {
 		case verb == contract.VerbStarted && n <= w.control.away:
 			return http.StatusInternalServerError, nil
 		case verb == contract.VerbStarted:
-			return http.StatusOK, contract.StartedAnswer{Callbacks: contract.Callbacks{Heartbeat: all.Heartbeat, Finished: all.Finished}}
+			return http.StatusOK, contract.StartedAnswer{Callbacks: contract.Callbacks{Heartbeat: all.Heartbeat, Finished: all.Finished, Authorization: all.Authorization}}
 		}
 		return 0, nil
 	}

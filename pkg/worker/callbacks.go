@@ -39,35 +39,42 @@ type callbacks struct {
 }
 
 func (c *callbacks) url(verb string) string {
+	to, _ := c.call(verb)
+	return to
+}
+
+// call returns the URL of a callback and its Authorization header; "": the URL is signed.
+func (c *callbacks) call(verb string) (to, authorization string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch verb {
 	case contract.VerbStarted:
-		return c.urls.Started
+		return c.urls.Started, c.urls.Authorization.Started
 	case contract.VerbHeartbeat:
-		return c.urls.Heartbeat
+		return c.urls.Heartbeat, c.urls.Authorization.Heartbeat
 	}
-	return c.urls.Finished
+	return c.urls.Finished, c.urls.Authorization.Finished
 }
 
 // renew takes over the URLs that an answer brought.
 func (c *callbacks) renew(urls contract.Callbacks) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, u := range []struct{ to, from *string }{
-		{&c.urls.Started, &urls.Started},
-		{&c.urls.Heartbeat, &urls.Heartbeat},
-		{&c.urls.Finished, &urls.Finished},
+	now, more := &c.urls.Authorization, &urls.Authorization
+	for _, u := range []struct{ to, from, toAuth, fromAuth *string }{
+		{&c.urls.Started, &urls.Started, &now.Started, &more.Started},
+		{&c.urls.Heartbeat, &urls.Heartbeat, &now.Heartbeat, &more.Heartbeat},
+		{&c.urls.Finished, &urls.Finished, &now.Finished, &more.Finished},
 	} {
 		if *u.from != "" {
-			*u.to = *u.from
+			*u.to, *u.toAuth = *u.from, *u.fromAuth
 		}
 	}
 }
 
 // post makes one call. An error means that it is unknown whether it was taken.
 func (c *callbacks) post(ctx context.Context, verb string, body, answer any) (status int, err error) {
-	to := c.url(verb)
+	to, authorization := c.call(verb)
 	if to == "" {
 		return http.StatusNotFound, nil
 	}
@@ -82,6 +89,9 @@ func (c *callbacks) post(ctx context.Context, verb string, body, answer any) (st
 		return 0, fmt.Errorf("call %s: %w", verb, withoutURL(err))
 	}
 	request.Header.Set("Content-Type", "application/json")
+	if authorization != "" {
+		request.Header.Set("Authorization", authorization)
+	}
 	if c.traceparent != "" {
 		request.Header.Set(trace.Header, c.traceparent)
 	}

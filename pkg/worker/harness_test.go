@@ -154,7 +154,7 @@ func (c *control) callback(rw http.ResponseWriter, r *http.Request) {
 		_, err = contract.VerifyCallback(contract.Callback{
 			Domain: ids.Domain{Tenant: r.PathValue("tenant"), Workspace: r.PathValue("workspace")},
 			RunID:  r.PathValue("run"), TaskKey: r.PathValue("task"), Verb: verb,
-		}, r.URL.Query(), keys, event.At(c.clock.Now()))
+		}, r.URL.Query(), r.Header.Get("Authorization"), keys, event.At(c.clock.Now()))
 	}
 	var finished *contract.Finished
 	if err == nil {
@@ -281,18 +281,20 @@ func (w *world) envelope(taskKey string, attempt int32, change ...func(*contract
 		Domain: domain, RunID: runID, TaskKey: taskKey, Attempt: attempt,
 		AttemptID: ids.AttemptID(domain, runID, taskKey, attempt), Expires: expires, Revision: 1,
 	}
-	url := func(verb string) string {
+	sign := func(verb string) (url, authorization string) {
 		callback.Verb = verb
-		return contract.CallbackURL(w.control.server.URL, callback, keys)
+		return contract.SignCallback(w.control.server.URL, callback, keys)
 	}
+	var calls contract.Callbacks
+	calls.Started, calls.Authorization.Started = sign(contract.VerbStarted)
+	calls.Heartbeat, calls.Authorization.Heartbeat = sign(contract.VerbHeartbeat)
+	calls.Finished, calls.Authorization.Finished = sign(contract.VerbFinished)
 	env := &contract.Envelope{
 		ContractVersion: contract.Version, Tenant: domain.Tenant, Workspace: domain.Workspace, RunID: runID,
 		TaskKey: taskKey, TaskID: ids.TaskID(domain, runID, taskKey), Attempt: attempt, AttemptID: callback.AttemptID,
 		MaxAttempts: 3, PlanRef: w.ref, AssetKey: w.plan.Tasks[i].AssetKey, PartitionKey: w.plan.Tasks[i].PartitionKey,
 		MaterializationID: ids.MaterializationID(domain, runID, taskKey), HeartbeatTimeoutSec: 60,
-		Callbacks: contract.Callbacks{
-			Started: url(contract.VerbStarted), Heartbeat: url(contract.VerbHeartbeat), Finished: url(contract.VerbFinished),
-		},
+		Callbacks: calls,
 	}
 	for _, f := range change {
 		f(env)

@@ -122,6 +122,24 @@ func TestAnEndThatNobodyWantsIsDropped(t *testing.T) {
 	}
 }
 
+func TestEnvelopesOfContract10AreExecuted(t *testing.T) {
+	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell("true")}, ab)
+	require.Equal(t, http.StatusOK, w.deliver("a/b", func(e *contract.Envelope) {
+		c := contract.Callback{
+			Domain: domain, RunID: runID, TaskKey: "a/b", Attempt: 1, AttemptID: e.AttemptID, Expires: event.At(epoch.Add(time.Hour)), Revision: 1,
+		}
+		signed := func(verb string) string {
+			c.Verb = verb
+			return contract.CallbackURL(w.control.server.URL, c, keys)
+		}
+		e.ContractVersion = "1.0"
+		e.Callbacks = contract.Callbacks{
+			Started: signed(contract.VerbStarted), Heartbeat: signed(contract.VerbHeartbeat), Finished: signed(contract.VerbFinished),
+		}
+	}))
+	require.Equal(t, event.Succeeded, w.control.end(t).Outcome)
+}
+
 func TestRenewedURLsAreUsed(t *testing.T) {
 	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell("true")}, ab)
 	renewed := contract.CallbackURL(w.control.server.URL, contract.Callback{

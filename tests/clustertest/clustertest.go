@@ -78,6 +78,7 @@ type Cluster struct {
 	Issuer *identitytest.Issuer
 
 	instances map[string][]string
+	metrics   map[string]string // where an instance serves them, by its address
 	client    *http.Client
 	logs      logs
 }
@@ -116,7 +117,7 @@ func Account(name string) string { return name + "@acme.example" }
 func Start(t *testing.T, o Options) *Cluster {
 	t.Helper()
 	c := &Cluster{
-		T: t, Store: memblob.New(memblob.Options{}), URL: map[string]string{}, instances: map[string][]string{},
+		T: t, Store: memblob.New(memblob.Options{}), URL: map[string]string{}, instances: map[string][]string{}, metrics: map[string]string{},
 		Keys: keyring(Secret), WorkerKeys: keyring(WorkerSecret), Issuer: identitytest.New(t, clock.System{}.Now),
 	}
 	c.client = &http.Client{Transport: c.as("dispatcher").Transport(http.DefaultTransport)}
@@ -125,7 +126,8 @@ func Start(t *testing.T, o Options) *Cluster {
 	n := max(o.Instances, 1)
 	for name, instances := range map[string]int{"compactor": n, "dispatcher": n, "sweeper": 1} {
 		for range instances {
-			c.instances[name] = append(c.instances[name], FreeAddress(t))
+			address := FreeAddress(t)
+			c.instances[name], c.metrics[address] = append(c.instances[name], address), FreeAddress(t)
 		}
 		c.URL[name] = c.inTurn(c.instances[name])
 	}
@@ -153,7 +155,7 @@ func Start(t *testing.T, o Options) *Cluster {
 		for _, address := range c.instances[name] {
 			p := service.Process{
 				Args: append([]string{
-					"--store", "mem", "--listen", address, "--callers", strings.Join(s.callers, ","), "--audience", c.URL[name],
+					"--store", "mem", "--listen", address, "--metrics-listen", c.metrics[address], "--callers", strings.Join(s.callers, ","), "--audience", c.URL[name],
 					"--issuer", c.Issuer.URL, "--issuer-keys", c.Issuer.KeysURL(), "--identity", service.GoogleIdentity,
 					"--log-level", cmp.Or(o.LogLevel, "debug"), "--traces", o.Traces,
 				}, slices.Concat(s.args, o.Flags[name])...),
@@ -219,7 +221,7 @@ func (c *Cluster) get(url string) string {
 func (c *Cluster) Metrics(service, metric string) []string {
 	var lines []string
 	for _, address := range c.instances[service] {
-		for line := range strings.Lines(c.get("http://" + address + "/metrics")) {
+		for line := range strings.Lines(c.get("http://" + c.metrics[address] + "/metrics")) {
 			if strings.HasPrefix(line, metric) {
 				lines = append(lines, strings.TrimSpace(line))
 			}

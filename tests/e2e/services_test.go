@@ -105,6 +105,7 @@ type cluster struct {
 	// cannot tell them himself.
 	notified bool
 	address  map[string]string
+	metrics  map[string]string // where compactor and dispatcher serve them
 	running  map[string]*exec.Cmd
 	engine   *engine.Engine
 	parts    *embedded.Parts
@@ -126,6 +127,7 @@ func (c *cluster) startAll() {
 	if c.address == nil {
 		c.address = map[string]string{}
 	}
+	c.metrics = map[string]string{"compactor": clustertest.FreeAddress(c.t), "dispatcher": clustertest.FreeAddress(c.t)}
 	for _, name := range services {
 		if c.address[name] == "" {
 			c.address[name] = clustertest.FreeAddress(c.t)
@@ -158,9 +160,9 @@ func (c *cluster) start(name string) {
 	case "worker":
 		cmd = program(c.t, "servo-cloud", append([]string{"worker", "--concurrency", "4"}, common...)...)
 	case "compactor":
-		cmd = program(c.t, "servo-compactor", append(common, "--dispatcher-url", c.url("dispatcher"))...)
+		cmd = program(c.t, "servo-compactor", append(common, "--dispatcher-url", c.url("dispatcher"), "--metrics-listen", c.metrics[name])...)
 	case "dispatcher":
-		cmd = program(c.t, "servo-dispatcher", common...)
+		cmd = program(c.t, "servo-dispatcher", append(common, "--metrics-listen", c.metrics[name])...)
 		cmd.Env = []string{"SERVO_COMPACTOR_URL=" + c.url("compactor"), "SERVO_WORKER_URL=" + c.url("worker")}
 	case "sweeper":
 		cmd = program(c.t, "servo-sweeper", append(common, "--compactor-url", c.url("compactor"), "--dispatcher-url", c.url("dispatcher"))...)
@@ -249,9 +251,9 @@ func TestServicesRunAPipelineTogether(t *testing.T) {
 	for _, key := range []string{"a", "b", "c", "d"} {
 		requireFile(t, filepath.Join(marks, key), "x\n")
 	}
-	_, metrics := c.call(http.MethodGet, c.url("compactor")+"/metrics")
+	_, metrics := c.call(http.MethodGet, "http://"+c.metrics["compactor"]+"/metrics")
 	require.Regexp(t, `(?m)^servo_publishes_total [1-9]`, metrics)
-	_, metrics = c.call(http.MethodGet, c.url("dispatcher")+"/metrics")
+	_, metrics = c.call(http.MethodGet, "http://"+c.metrics["dispatcher"]+"/metrics")
 	require.Contains(t, metrics, `servo_queue_tasks_total{kind="dispatch",result="created"} 4`)
 	require.Contains(t, metrics, `servo_queue_tasks_total{kind="dispatch",result="exists"} 0`, "each is dispatched once, however many hand-overs see it wait")
 	for _, route := range []struct {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -74,8 +75,23 @@ func (c *refusing) sign(by *identitytest.Issuer, claims identitytest.Claims) str
 
 // attempt is one that has been started.
 type attempt struct {
-	env   *contract.Envelope
-	calls contract.Callbacks
+	env *contract.Envelope
+	// calls are the callbacks as contract 1.0 has them, and issued as they were issued.
+	calls, issued contract.Callbacks
+}
+
+// legacy moves the signatures of callbacks into their URLs, as contract 1.0 has them.
+func legacy(c contract.Callbacks) contract.Callbacks {
+	sign := func(url, authorization string) string {
+		if url == "" {
+			return ""
+		}
+		return url + "&sig=" + strings.TrimPrefix(authorization, contract.AuthScheme+" ")
+	}
+	return contract.Callbacks{
+		Started: sign(c.Started, c.Authorization.Started), Heartbeat: sign(c.Heartbeat, c.Authorization.Heartbeat),
+		Finished: sign(c.Finished, c.Authorization.Finished),
+	}
 }
 
 // running begins a run of one task in a domain, starts it as a worker does, and
@@ -90,11 +106,14 @@ func (c *refusing) running(d ids.Domain) *attempt {
 	})
 	require.NoError(c.T, err)
 	a := &attempt{env: <-c.pushed}
+	a.issued = a.env.Callbacks
+	a.env.Callbacks = legacy(a.env.Callbacks)
 	status, answer := c.send(c.T, request{url: a.env.Callbacks.Started, body: a.started()})
 	require.Equal(c.T, http.StatusOK, status, answer)
 	var started contract.StartedAnswer
 	require.NoError(c.T, json.Unmarshal([]byte(answer), &started))
-	a.calls = started.Callbacks
+	a.issued.Finished, a.issued.Authorization.Finished = started.Callbacks.Finished, started.Callbacks.Authorization.Finished
+	a.calls = legacy(started.Callbacks)
 	c.await(d, func(s *snap) bool {
 		for row := range s.Outbox.All {
 			if row.Status == state.DispatchPending {

@@ -34,6 +34,7 @@ type request struct {
 	name   string
 	url    string
 	token  string // "": none
+	as     string // another Authorization header; "": none
 	body   any    // text is sent as it is
 	status int
 	method string // "": POST
@@ -81,7 +82,7 @@ func TestWhatMustNotBeTakenIsRefusedAndNothingIsWritten(t *testing.T) {
 	}
 	require.Zero(t, c.worker.executed.Load())
 	for line := range strings.SplitSeq(c.Logs()+c.worker.logs.String(), "\n") {
-		for _, hidden := range []string{clustertest.Secret, clustertest.WorkerSecret, base64.StdEncoding.EncodeToString([]byte(clustertest.Secret)), "sig=", "eyJ"} {
+		for _, hidden := range []string{clustertest.Secret, clustertest.WorkerSecret, base64.StdEncoding.EncodeToString([]byte(clustertest.Secret)), "sig=", contract.AuthScheme + " ", "eyJ"} {
 			require.NotContains(t, line, hidden, "a secret, a signature or a token in a log")
 		}
 	}
@@ -190,6 +191,12 @@ func (c *refusing) callbacks(run, other *attempt) []request {
 			name: "unsigned, and a domain that there is not", body: finished, status: unauthorized,
 			url: strings.Replace(strings.Split(run.calls.Finished, "?")[0], "tenants/acme", "tenants/nobody", 1),
 		},
+		{name: "1.1: no signature", url: run.issued.Finished, body: finished, status: unauthorized},
+		{name: "1.1: a bearer token", url: run.issued.Finished, token: "x", body: finished, status: unauthorized},
+		{name: "1.1: the start's signature", url: run.issued.Finished, as: run.issued.Authorization.Started, body: finished, status: unauthorized},
+		{name: "1.1: another tenant's signature", url: run.issued.Finished, as: other.issued.Authorization.Finished, body: finished, status: unauthorized},
+		{name: "1.1: signed twice", url: run.calls.Finished, as: run.issued.Authorization.Finished, body: finished, status: unauthorized},
+		{name: "1.1: replayed: the start", url: run.issued.Started, as: run.issued.Authorization.Started, body: run.started(), status: http.StatusOK},
 		{name: "replayed: the start", url: run.env.Callbacks.Started, body: run.started(), status: http.StatusOK},
 	}
 }
@@ -297,6 +304,9 @@ func (c *refusing) send(t *testing.T, r request) (status int, answer string) {
 	require.NoError(t, err)
 	if r.token != "" {
 		req.Header.Set("Authorization", "Bearer "+r.token)
+	}
+	if r.as != "" {
+		req.Header.Set("Authorization", r.as)
 	}
 	res, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)

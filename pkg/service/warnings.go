@@ -1,0 +1,55 @@
+package service
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/clock"
+)
+
+// warnEvery is how often a warning of one reason is logged. What happens in between is
+// counted: who can make requests must not be able to fill the log.
+const warnEvery = time.Minute
+
+// warnings limits warnings by reason. It is safe for concurrent use.
+type warnings struct {
+	clock  clock.Clock
+	logger *slog.Logger
+
+	mu      sync.Mutex
+	reasons map[string]*warned
+}
+
+// warned is when a reason was logged last, and how often it was left out since.
+type warned struct {
+	at      time.Time
+	leftOut int
+}
+
+// warn logs a warning, unless one of that reason was logged within the last minute. There
+// must be few reasons: they are kept.
+func (w *warnings) warn(ctx context.Context, reason, message string, attributes ...slog.Attr) {
+	now := w.clock.Now()
+	w.mu.Lock()
+	if w.reasons == nil {
+		w.reasons = map[string]*warned{}
+	}
+	last := w.reasons[reason]
+	if last != nil && now.Sub(last.at) < warnEvery && now.After(last.at.Add(-warnEvery)) {
+		last.leftOut++
+		w.mu.Unlock()
+		return
+	}
+	leftOut := 0
+	if last != nil {
+		leftOut = last.leftOut
+	}
+	w.reasons[reason] = &warned{at: now}
+	w.mu.Unlock()
+	if leftOut > 0 {
+		attributes = append(attributes, slog.Int("left_out", leftOut))
+	}
+	w.logger.LogAttrs(ctx, slog.LevelWarn, message, attributes...)
+}

@@ -70,7 +70,7 @@ func object(attributes map[string]string) cty.Value {
 
 // functions are those of Terraform that the module uses.
 var functions = map[string]function.Function{
-	"can": tryfunc.CanFunc, "contains": stdlib.ContainsFunc, "floor": stdlib.FloorFunc, "join": stdlib.JoinFunc, "jsonencode": stdlib.JSONEncodeFunc,
+	"can": tryfunc.CanFunc, "concat": stdlib.ConcatFunc, "contains": stdlib.ContainsFunc, "floor": stdlib.FloorFunc, "join": stdlib.JoinFunc, "jsonencode": stdlib.JSONEncodeFunc,
 	"keys": stdlib.KeysFunc, "merge": stdlib.MergeFunc, "min": stdlib.MinFunc, "regex": stdlib.RegexFunc, "replace": stdlib.ReplaceFunc,
 	"setproduct": stdlib.SetProductFunc, "setsubtract": stdlib.SetSubtractFunc, "setunion": stdlib.SetUnionFunc, "values": stdlib.ValuesFunc,
 	"tonumber": stdlib.MakeToFunc(cty.Number), "tostring": stdlib.MakeToFunc(cty.String), "toset": stdlib.MakeToFunc(cty.Set(cty.DynamicPseudoType)),

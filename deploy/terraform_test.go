@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -250,9 +251,72 @@ func TestOnlyTheCompactorCanWriteManifestsAndState(t *testing.T) {
 			require.Contains(t, []string{`"roles/storage.objectViewer"`, `"roles/storage.bucketViewer"`}, said, "%s may write everywhere", name)
 		}
 	}
-	users := string(m.blocks["google_storage_bucket_iam_member.users_write"].Body.Range().SliceBytes(text))
-	require.Contains(t, users, "roles/storage.objectCreator")
-	for _, key := range []string{plan.Ref(d, "x"), ledger.Key(d, ulid), due.Marker{Domain: d}.Key()} {
-		require.Contains(t, users, `"`+folder(key)+`"`, "what the command line adds")
+}
+
+// A user has rights on the objects of its tenants, and on no others.
+func TestUsersHaveRightsOnTheirTenantsOnly(t *testing.T) {
+	p := installed(t, map[string]string{"users": `{ "user:jane@acme.example" = ["acme"], "group:ops@acme.example" = ["*"] }`})
+	require.Empty(t, p.refused)
+	now := ids.AtTime(clock.System{}.Now())
+	keys := func(tenant string) (read, added []string) {
+		d := ids.Domain{Tenant: tenant, Workspace: "prod"}
+		added = []string{plan.Ref(d, "x"), ledger.Key(d, now)}
+		return slices.Concat(added, []string{
+			archive.Key(d, now), manifest.Key(d, 1), manifest.StateKey(d, "runs", "l0", now), manifest.HintKey(d), manifest.BoundaryKey(d),
+			manifest.PinKey(d, 1), contract.AssetsPrefix(d), contract.LogKey(d, now, "a/b", 1, now),
+		}), added
 	}
+	literal := regexp.MustCompile(`startsWith\("([^"]*)"\)`)
+	prefixes := func(resource, instance string) (of []string) {
+		const rights = "google_storage_bucket_iam_member."
+		block := p.blocks[rights+resource].Body
+		each := p.instances(rights + resource)[instance]
+		require.NotNil(t, each, instance)
+		expression := p.attribute(p.within(block, "condition"), each, "expression").AsString()
+		require.LessOrEqual(t, strings.Count(expression, "||"), 12, "Cloud IAM takes no more")
+		for _, m := range literal.FindAllStringSubmatch(expression, -1) {
+			of = append(of, strings.TrimPrefix(m[1], "projects/_/buckets/b/objects/"))
+		}
+		return of
+	}
+	covers := func(prefixes []string, key string) bool {
+		return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
+	}
+	for instance, allowed := range map[string]map[string]bool{
+		"user:jane@acme.example acme": {"acme": true, "acme-2": false, "globex": false},
+		"group:ops@acme.example *":    {"acme": true, "globex": true},
+	} {
+		for tenant, want := range allowed {
+			read, added := keys(tenant)
+			for _, key := range read {
+				require.Equal(t, want, covers(prefixes("users_read", instance), key), "%s reads %s", instance, key)
+				require.Equal(t, want, covers(prefixes("users_list", instance), key), "%s lists %s", instance, key)
+				require.Equal(t, want && slices.Contains(added, key), covers(prefixes("users_write", instance), key), "%s adds %s", instance, key)
+			}
+		}
+		require.True(t, covers(prefixes("users_write", instance), due.Prefix))
+		require.True(t, covers(prefixes("users_list", instance), due.Prefix), "what is listed when the bucket is opened")
+	}
+	require.NotEmpty(t, installed(t, map[string]string{"users": `{ "user:x@y.example" = ["a/b"] }`}).refused)
+}
+
+func TestIngressIsAsNarrowAsCallersAllow(t *testing.T) {
+	p := installed(t, sidecars)
+	for name, each := range p.instances(servicesName) {
+		want := map[string]string{"sweeper": "INGRESS_TRAFFIC_INTERNAL_ONLY"}[name]
+		require.Equal(t, cmp.Or(want, "INGRESS_TRAFFIC_ALL"), p.attribute(p.blocks[servicesName].Body, each, "ingress").AsString(), name)
+	}
+	for _, each := range p.instances(workersName) {
+		require.Equal(t, "INGRESS_TRAFFIC_INTERNAL_ONLY", p.attribute(p.blocks[workersName].Body, each, "ingress").AsString())
+	}
+	p = installed(t, map[string]string{"services": `{ compactor = { cpu = "2", memory = "4Gi", instances = 3 } }`})
+	require.Empty(t, p.refused)
+	template := p.within(p.blocks[servicesName].Body, "template")
+	each := p.instances(servicesName)["compactor"]
+	limits := p.attribute(p.within(template, "containers", "resources"), each, "limits").AsValueMap()
+	require.Equal(t, "2", limits["cpu"].AsString())
+	require.Equal(t, "4Gi", limits["memory"].AsString())
+	instances, _ := p.attribute(p.within(template, "scaling"), each, "max_instance_count").AsBigFloat().Int64()
+	require.EqualValues(t, 3, instances)
+	require.NotEmpty(t, installed(t, map[string]string{"services": `{ sweeper = { memory = "4GB" } }`}).refused)
 }

@@ -1,20 +1,4 @@
-# What of the logs is not kept, and what is counted in them.
-
-# The URL of a callback is what allows it: whoever has it can report for that attempt.
-# Cloud Run would note it with every request.
-resource "google_logging_project_exclusion" "callbacks" {
-  project     = var.project
-  name        = "${var.prefix}-callbacks"
-  description = "The signatures of Servo's callbacks are in their URLs."
-  filter = join(" AND ", [
-    "resource.type=\"cloud_run_revision\"",
-    "resource.labels.service_name=\"${var.prefix}-dispatcher\"",
-    "logName=\"projects/${var.project}/logs/run.googleapis.com%2Frequests\"",
-    "httpRequest.requestUrl=~\"/callbacks/\"",
-  ])
-
-  depends_on = [google_project_service.apis]
-}
+# What is counted in the logs.
 
 locals {
   counted = {

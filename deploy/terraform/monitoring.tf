@@ -50,6 +50,12 @@ locals {
       duration = "0s"
       todo     = "Somebody who is not in --callers calls, or an account was changed. The service's log names it: `gcloud logging read 'jsonPayload.message=\"caller refused\"' --project ${var.project} --freshness 1h --limit 20`."
     }
+    callbacks_refused = {
+      title    = "Reports of workers are refused"
+      query    = "sum(increase(servo_refused_callbacks_total[10m])) > 20"
+      duration = "0s"
+      todo     = "A worker is older than contract 1.1, a key was taken off the keyring too early, or somebody forges reports. The dispatcher's log names the attempts, once a minute: `gcloud logging read 'jsonPayload.message:\"callback refused\"' --project ${var.project} --freshness 1h --limit 20`."
+    }
     queue_fails = {
       title    = "Tasks cannot be queued"
       query    = "sum(increase(servo_queue_tasks_total{result=\"error\"}[10m])) > 20"

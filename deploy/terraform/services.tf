@@ -1,4 +1,6 @@
 locals {
+  # Who calls whom. The services know each other by these roles, and each of their routes is
+  # for some of them.
   callers = {
     compactor  = ["dispatcher", "sweeper", "pubsub"]
     dispatcher = ["compactor", "sweeper", "pubsub", "queue"]
@@ -9,6 +11,17 @@ locals {
   # between requests one instance would be billed around the clock. The others go on: what
   # is handed on, and what rides with other entries, waits for no request.
   between_requests = setsubtract(local.services, ["sweeper"])
+
+  # Pub/Sub, Cloud Tasks and Cloud Scheduler count as internal. The compactor is called by the
+  # other services too, and the dispatcher by workers anywhere: those come from outside.
+  ingress = {
+    compactor  = "INGRESS_TRAFFIC_ALL"
+    dispatcher = "INGRESS_TRAFFIC_ALL"
+    sweeper    = "INGRESS_TRAFFIC_INTERNAL_ONLY"
+  }
+
+  # The port of a service's metrics. Nothing outside its instance reaches it.
+  metrics_port = 9464
 
   traces = var.traces_sidecar == "" ? var.traces : "http://localhost:4318"
 
@@ -48,6 +61,7 @@ resource "google_cloud_run_v2_service" "services" {
   name                 = "${var.prefix}-${each.value}"
   deletion_protection  = false # it holds nothing
   invoker_iam_disabled = true
+  ingress              = local.ingress[each.value]
 
   template {
     service_account = local.email[each.value]
@@ -55,7 +69,7 @@ resource "google_cloud_run_v2_service" "services" {
 
     scaling {
       min_instance_count = 0
-      max_instance_count = 10
+      max_instance_count = var.services[each.value].instances
     }
 
     max_instance_request_concurrency = 200
@@ -70,8 +84,8 @@ resource "google_cloud_run_v2_service" "services" {
 
       resources {
         limits = {
-          cpu    = "1"
-          memory = each.value == "sweeper" ? "512Mi" : "1Gi"
+          cpu    = var.services[each.value].cpu
+          memory = var.services[each.value].memory
         }
 
         cpu_idle = !contains(local.between_requests, each.value)
@@ -80,11 +94,13 @@ resource "google_cloud_run_v2_service" "services" {
       dynamic "env" {
         for_each = merge(local.environment[each.value], {
           SERVO_STORE         = "gs://${google_storage_bucket.state.name}"
-          SERVO_CALLERS       = join(",", [for name in local.callers[each.value] : local.email[name]])
+          SERVO_CALLERS       = join(",", [for name in local.callers[each.value] : "${name}=${local.email[name]}"])
           SERVO_AUDIENCE      = local.url[each.value]
           SERVO_TRACES        = local.traces
           SERVO_TRACE_RATIO   = tostring(var.trace_ratio)
           SERVO_TRACE_PROJECT = var.project
+          }, var.metrics_sidecar == "" || !contains(local.between_requests, each.value) ? {} : {
+          SERVO_METRICS_LISTEN = "127.0.0.1:${local.metrics_port}"
         })
 
         content {
@@ -125,6 +141,11 @@ resource "google_cloud_run_v2_service" "services" {
         resources {
           cpu_idle = false
         }
+
+        volume_mounts {
+          name       = "metrics"
+          mount_path = "/etc/rungmp"
+        }
       }
     }
 
@@ -137,6 +158,23 @@ resource "google_cloud_run_v2_service" "services" {
 
         resources {
           cpu_idle = !contains(local.between_requests, each.value) # an instance has one billing for all that is in it
+        }
+      }
+    }
+
+    dynamic "volumes" {
+      for_each = contains(local.between_requests, each.value) ? google_secret_manager_secret.metrics : []
+
+      content {
+        name = "metrics"
+
+        secret {
+          secret = volumes.value.secret_id
+
+          items {
+            version = "latest"
+            path    = "config.yaml"
+          }
         }
       }
     }
@@ -159,7 +197,45 @@ resource "google_cloud_run_v2_service" "services" {
     }
   }
 
-  depends_on = [google_project_service.apis, google_storage_bucket_iam_member.reads, google_secret_manager_secret_iam_member.keys]
+  depends_on = [
+    google_project_service.apis, google_storage_bucket_iam_member.reads, google_secret_manager_secret_iam_member.keys,
+    google_secret_manager_secret_iam_member.metrics, google_secret_manager_secret_version.metrics,
+  ]
+}
+
+# The sidecar's configuration: it is no secret, but Cloud Run mounts files from secrets.
+resource "google_secret_manager_secret" "metrics" {
+  count = var.metrics_sidecar == "" ? 0 : 1
+
+  project   = var.project
+  secret_id = "${var.prefix}-metrics"
+
+  replication {
+    auto {}
+  }
+
+  depends_on = [google_project_service.apis]
+}
+
+resource "google_secret_manager_secret_version" "metrics" {
+  count = var.metrics_sidecar == "" ? 0 : 1
+
+  secret = google_secret_manager_secret.metrics[0].id
+  secret_data = jsonencode({
+    apiVersion = "monitoring.googleapis.com/v1beta"
+    kind       = "RunMonitoring"
+    metadata   = { name = "servo" }
+    spec       = { endpoints = [{ port = local.metrics_port, path = "/metrics", interval = "30s" }] }
+  })
+}
+
+resource "google_secret_manager_secret_iam_member" "metrics" {
+  for_each = var.metrics_sidecar == "" ? toset([]) : local.between_requests
+
+  project   = var.project
+  secret_id = google_secret_manager_secret.metrics[0].secret_id
+  role      = "roles/secretmanager.secretAccessor"
+  member    = "serviceAccount:${local.email[each.value]}"
 }
 
 locals {
@@ -179,7 +255,8 @@ resource "google_cloud_run_v2_service" "workers" {
   project             = var.project
   location            = var.region
   name                = local.worker_name[each.key]
-  deletion_protection = false # it holds nothing
+  deletion_protection = false                           # it holds nothing
+  ingress             = "INGRESS_TRAFFIC_INTERNAL_ONLY" # Cloud Tasks alone calls it
 
   template {
     service_account                  = local.email["worker"]

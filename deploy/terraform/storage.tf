@@ -92,12 +92,51 @@ resource "google_storage_bucket_iam_member" "writes" {
   }
 }
 
+locals {
+  objects = "projects/_/buckets/${google_storage_bucket.state.name}/objects/"
+
+  # Where a tenant's objects are: what its users read, and what of it they add to. Marks of
+  # domains that are due begin with the time, and say nothing but a name: all may add some.
+  tenant_folders = [
+    "ledger/orchestration", "archive/orchestration", "manifests/orchestration", "state/orchestration", "hints/orchestration",
+    "boundary/orchestration", "pins/orchestration", "plans", "assets", "logs",
+  ]
+  tenant_adds = ["ledger/orchestration", "plans"]
+
+  # Each user with each tenant. A condition of Cloud IAM has at most 12 logical operators,
+  # hence one binding for a tenant, and one each for reading, listing and adding.
+  grants = merge([
+    for member, tenants in var.users : { for tenant in tenants : "${member} ${tenant}" => { member = member, tenant = tenant == "*" ? "" : "tenant=${tenant}/" } }
+  ]...)
+}
+
 resource "google_storage_bucket_iam_member" "users_read" {
-  for_each = var.users
+  for_each = local.grants
 
   bucket = google_storage_bucket.state.name
   role   = "roles/storage.objectViewer"
-  member = each.value
+  member = each.value.member
+
+  condition {
+    title      = "objects of the tenant"
+    expression = join(" || ", [for folder in local.tenant_folders : "resource.name.startsWith(\"${local.objects}${folder}/${each.value.tenant}\")"])
+  }
+}
+
+resource "google_storage_bucket_iam_member" "users_list" {
+  for_each = local.grants
+
+  bucket = google_storage_bucket.state.name
+  role   = "roles/storage.objectViewer"
+  member = each.value.member
+
+  condition {
+    title = "listings of the tenant, and of marks"
+    expression = join(" || ", concat(
+      [for folder in local.tenant_folders : "api.getAttribute(\"storage.googleapis.com/objectListPrefix\", \"\").startsWith(\"${folder}/${each.value.tenant}\")"],
+      ["api.getAttribute(\"storage.googleapis.com/objectListPrefix\", \"\").startsWith(\"due/\")"],
+    ))
+  }
 }
 
 resource "google_storage_bucket_iam_member" "users_look" {
@@ -105,21 +144,21 @@ resource "google_storage_bucket_iam_member" "users_look" {
 
   bucket = google_storage_bucket.state.name
   role   = "roles/storage.bucketViewer"
-  member = each.value
+  member = each.key
 }
 
 resource "google_storage_bucket_iam_member" "users_write" {
-  for_each = var.users
+  for_each = local.grants
 
   bucket = google_storage_bucket.state.name
   role   = "roles/storage.objectCreator"
-  member = each.value
+  member = each.value.member
 
   condition {
-    title = "plans, the ledger, and marks of what nobody folds"
-    expression = join(" || ", [
-      for folder in ["ledger", "plans", "due"] :
-      "resource.name.startsWith(\"projects/_/buckets/${google_storage_bucket.state.name}/objects/${folder}/\")"
-    ])
+    title = "the tenant's plans and ledger, and marks of what nobody folds"
+    expression = join(" || ", concat(
+      [for folder in local.tenant_adds : "resource.name.startsWith(\"${local.objects}${folder}/${each.value.tenant}\")"],
+      ["resource.name.startsWith(\"${local.objects}due/\")"],
+    ))
   }
 }

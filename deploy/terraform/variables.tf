@@ -48,9 +48,29 @@ variable "tenant_weights" {
 }
 
 variable "users" {
-  description = "Who runs pipelines by the command line: user:jane@example.com, group:data@example.com."
-  type        = set(string)
-  default     = []
+  description = "Who runs pipelines by the command line, and of which tenants: { \"user:jane@example.com\" = [\"acme\"] }. The tenant * is all of them."
+  type        = map(set(string))
+  default     = {}
+
+  validation {
+    condition     = alltrue([for tenants in values(var.users) : alltrue([for tenant in tenants : can(regex("^([a-z0-9-]{1,63}|\\*)$", tenant))])])
+    error_message = "A tenant has 1 to 63 lower-case letters, digits and hyphens; * is all tenants."
+  }
+}
+
+variable "services" {
+  description = "What an instance of each service has, and how many instances there are at most."
+  type = object({
+    compactor  = optional(object({ cpu = optional(string, "1"), memory = optional(string, "1Gi"), instances = optional(number, 10) }), {})
+    dispatcher = optional(object({ cpu = optional(string, "1"), memory = optional(string, "1Gi"), instances = optional(number, 10) }), {})
+    sweeper    = optional(object({ cpu = optional(string, "1"), memory = optional(string, "512Mi"), instances = optional(number, 1) }), {})
+  })
+  default = {}
+
+  validation {
+    condition     = alltrue([for service in values(var.services) : can(regex("^[1-9][0-9]*(Mi|Gi)$", service.memory)) && contains(["1", "2", "4", "6", "8"], service.cpu) && service.instances >= 1])
+    error_message = "A service has a cpu of 1, 2, 4, 6 or 8, memory like 512Mi or 2Gi, and 1 instance or more."
+  }
 }
 
 variable "workers" {

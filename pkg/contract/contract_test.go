@@ -170,7 +170,7 @@ func change(path, v string) string {
 	case "auth.key_id":
 		return "k1"
 	case "contract_version":
-		return "1.1"
+		return "1.2"
 	case "asset_key":
 		return "raw/other"
 	case "partition_key":

@@ -189,7 +189,9 @@ func newWorld(t *testing.T) *world {
 	w.queue = &spool{Queue: localqueue.New(localqueue.Options{Clock: w.clock})}
 	w.snapshots = &watched{Snapshots: latest{w.compactor.c.Latest()}, waiting: make(chan int64, 1)}
 	mux := http.NewServeMux()
-	server := httptest.NewServer(mux)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mux.ServeHTTP(w, r.WithContext(compactor.WithRights(r.Context(), compactor.Rights{Sweep: true})))
+	}))
 	t.Cleanup(server.Close)
 	w.url = server.URL
 	w.d = w.dispatcher(w.snapshots)

@@ -44,7 +44,7 @@ func (b compactBody) encode() ([]byte, error) {
 	if err := encoder.Encode(b); err != nil || data.Len() <= maxBody || b.Data == nil {
 		return data.Bytes(), err
 	}
-	b.Data, b.Stored = nil, nil
+	b.Data = nil
 	return b.encode()
 }
 

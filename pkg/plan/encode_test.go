@@ -127,10 +127,11 @@ report/summary ← analytics/monthly analytics/records
 	}, again.Groups["clean/daily[*]"])
 
 	outputs["clean/daily[date=2012-01-03]"] = plan.Input{MaterializationID: "M3", URI: "u3"}
+	outputs["analytics/records"] = plan.Input{MaterializationID: "M4", URI: "u4"}
 	again, err = plan.Retry(p, []string{"analytics/monthly"}, outputs)
 	require.NoError(t, err)
 	require.NoError(t, again.Validate())
-	require.Equal(t, "analytics/monthly ← \n", outline(again), "a group without members to wait for is gone; what it shares is not")
+	require.Equal(t, "analytics/monthly ← \nreport/summary ← analytics/monthly\n", outline(again), "a group without members to wait for is gone; what it shares is not")
 	require.Equal(t, event.KindTask, again.Tasks[0].Kind)
 }
 

@@ -1,0 +1,242 @@
+package gc_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/blob/memblob"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/gc"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+var (
+	domain = ids.Domain{Tenant: "acme", Workspace: "main"}
+	asset  = ids.AssetKey{Namespace: "raw", Name: "events"}
+)
+
+// handClock stands still between steps.
+type handClock struct{ now time.Time }
+
+func (c *handClock) Now() time.Time                                   { return c.now }
+func (c *handClock) Sleep(ctx context.Context, _ time.Duration) error { return ctx.Err() }
+
+// fixture is a domain with a published state.
+type fixture struct {
+	t     *testing.T
+	clock *handClock
+	blobs *memblob.Store
+	ids   *ids.Source
+	cfg   gc.Config
+	rows  state.Rows
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	f := &fixture{t: t, clock: &handClock{now.Time().Add(-100 * day)}}
+	f.blobs = memblob.New(memblob.Options{Now: f.clock.Now})
+	f.ids = ids.NewSource(f.clock.Now, nil)
+	f.cfg = gc.Config{
+		Domain: domain, Store: f.blobs, Codec: snapshot.NewCodec(), Clock: f.clock,
+		Manifests: manifest.New(manifest.Config{Domain: domain, Store: f.blobs, IDs: f.ids, Clock: f.clock}),
+	}
+	return f
+}
+
+func (f *fixture) put(key string, data []byte) {
+	f.t.Helper()
+	_, err := f.blobs.Put(f.t.Context(), key, data)
+	require.NoError(f.t, err)
+}
+
+func (f *fixture) meta() state.Meta {
+	return state.Meta{Tenant: domain.Tenant, Workspace: domain.Workspace, Version: f.ids.New(), Seq: int64(len(f.rows.Tasks) + len(f.rows.Runs) + 1)}
+}
+
+// run records a run of one task in a state, with the files of its executions. The first one is the winner, if the
+// task has succeeded.
+func (f *fixture) run(run state.RunState, task state.TaskState, executions ...string) (runID, uri string) {
+	f.t.Helper()
+	runID = f.ids.New()
+	key := asset.String()
+	m := ids.MaterializationID(domain, runID, key)
+	for _, nonce := range executions {
+		f.put(contract.ExecutionPrefix(domain, asset, "", m, runID, nonce)+"data.parquet", []byte("rows of "+nonce))
+	}
+	f.put(contract.LogKey(domain, runID, key, 1, runID), []byte("printed"))
+	f.rows.Runs = append(f.rows.Runs, &state.Run{RunID: runID, State: run, CreatedAt: event.At(f.clock.now), Meta: f.meta()})
+	row := &state.Task{RunID: runID, TaskKey: key, AssetKey: key, State: task, Kind: event.KindTask, Meta: f.meta()}
+	if task == state.TaskSucceeded {
+		uri = contract.ExecutionPrefix(domain, asset, "", m, runID, executions[0])
+		data, err := json.Marshal(contract.Marker{MaterializationID: m, AttemptID: runID, Nonce: executions[0], URI: uri, Files: []contract.MarkerFile{}})
+		require.NoError(f.t, err)
+		f.put(contract.MarkerKeyOf(uri), data)
+		row.MaterializationID, row.OutputURI, row.CompletedAt = m, uri, event.At(f.clock.now)
+		f.rows.Partitions = []*state.Partition{{
+			AssetKey: key, Status: state.Materialized, MaterializationID: m, MaterializedAt: row.CompletedAt, RunID: runID, TaskKey: key,
+			OutputURI: uri, Meta: f.meta(),
+		}}
+	}
+	f.rows.Tasks = append(f.rows.Tasks, row)
+	return runID, uri
+}
+
+// publish makes the rows the newest revision, as a delta of its own.
+func (f *fixture) publish() {
+	f.t.Helper()
+	m, err := f.cfg.Manifests.NewLineage(f.t.Context(), "test")
+	require.NoError(f.t, err)
+	encoded, err := f.cfg.Codec.Encode(&f.rows)
+	require.NoError(f.t, err)
+	delta := manifest.Delta{ID: f.ids.New(), Revision: m.Revision}
+	for _, file := range encoded {
+		key := manifest.StateKey(domain, file.Table, manifest.TierL0, delta.ID)
+		f.put(key, file.Data)
+		delta.Files = append(delta.Files, manifest.File{
+			Table: file.Table, Key: key, Size: int64(len(file.Data)), Rows: file.Rows, CRC32C: blob.CRC32C(file.Data), MinRun: file.MinRun, MaxRun: file.MaxRun,
+		})
+	}
+	m.L0 = []manifest.Delta{delta}
+	m.L0Count = 1
+	require.NoError(f.t, f.cfg.Manifests.Publish(f.t.Context(), m))
+}
+
+// left are the keys below assets/ and logs/.
+func (f *fixture) left() []string {
+	f.t.Helper()
+	var keys []string
+	for o, err := range f.blobs.List(f.t.Context(), blob.ListOptions{}) {
+		require.NoError(f.t, err)
+		if strings.HasPrefix(o.Key, "assets/") || strings.HasPrefix(o.Key, "logs/") {
+			keys = append(keys, o.Key)
+		}
+	}
+	return keys
+}
+
+func (f *fixture) collect(opts gc.Options) gc.Report {
+	f.t.Helper()
+	report, err := gc.Run(f.t.Context(), f.cfg, opts)
+	require.NoError(f.t, err)
+	return report
+}
+
+func TestRunCollectsWhatNothingNames(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, first := f.run(state.RunSucceeded, state.TaskSucceeded, "a")
+	failed, _ := f.run(state.RunFailed, state.TaskFailed, "b")
+	f.clock.now = f.clock.now.Add(20 * day)
+	_, second := f.run(state.RunSucceeded, state.TaskSucceeded, "c", "d")
+	f.clock.now = f.clock.now.Add(60 * day)
+	running, _ := f.run(state.RunRunning, state.TaskRunning, "e")
+	f.clock.now = f.clock.now.Add(5 * day)
+	f.publish()
+
+	before := f.left()
+	dry := f.collect(gc.Options{DryRun: true})
+	require.Equal(t, before, f.left(), "a dry run deletes nothing")
+	report := f.collect(gc.Options{})
+	require.Equal(t, dry.Counts, report.Counts, "a dry run predicts the deletions")
+	require.Equal(t, []gc.Count{
+		{Asset: "raw/events", Reason: gc.Lost, Versions: 2, Files: 2, Bytes: 2 * int64(len("rows of b"))},
+		{Asset: "raw/events", Reason: gc.Superseded, Versions: 1, Files: 2, Bytes: report.Counts[1].Bytes},
+	}, report.Counts)
+	left := f.left()
+	require.NotContains(t, left, contract.MarkerKeyOf(first))
+	require.NotContains(t, left, first+"data.parquet")
+	require.Contains(t, left, contract.MarkerKeyOf(second))
+	require.Contains(t, left, second+"data.parquet")
+	require.NotContains(t, left, strings.Replace(second, "-c/", "-d/", 1)+"data.parquet", "the execution that lost")
+	require.True(t, slices.ContainsFunc(left, func(key string) bool { return strings.Contains(key, "-e/data.parquet") }), "the run is live")
+	require.Empty(t, f.collect(gc.Options{}).Counts, "nothing is left to do")
+
+	f.clock.now = f.clock.now.Add(10 * day)
+	f.publish()
+	logs := f.collect(gc.Options{})
+	require.Equal(t, []gc.Count{{Reason: gc.Log, Files: 2, Bytes: 14}}, logs.Counts, "the logs of the first two runs are 95 days old")
+	require.NotContains(t, f.left(), contract.LogKey(domain, failed, asset.String(), 1, failed))
+	require.Contains(t, f.left(), contract.LogKey(domain, running, asset.String(), 1, running))
+}
+
+func TestRunKeepsWhatLivePlansRead(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, first := f.run(state.RunSucceeded, state.TaskSucceeded, "a")
+	built := &plan.Plan{
+		SchemaVersion: 1, Assets: map[string]plan.Work{"mart/a": {SQL: "SELECT 1"}},
+		Tasks: []plan.Task{{
+			TaskDef: event.TaskDef{TaskKey: "mart/a", AssetKey: "mart/a", Kind: event.KindTask},
+			Inputs:  map[string]plan.InputSet{"raw/events": {Items: []plan.Input{{MaterializationID: f.rows.Tasks[0].MaterializationID, URI: first}}}},
+		}},
+	}
+	data, sha, err := built.Encode()
+	require.NoError(t, err)
+	f.put(plan.Ref(domain, sha), data)
+	f.clock.now = f.clock.now.Add(day)
+	f.run(state.RunSucceeded, state.TaskSucceeded, "b")
+	f.rows.Runs = append(f.rows.Runs, &state.Run{RunID: f.ids.New(), State: state.RunRunning, PlanRef: plan.Ref(domain, sha), Meta: f.meta()})
+	f.clock.now = f.clock.now.Add(60 * day)
+	f.publish()
+	require.Empty(t, f.collect(gc.Options{}).Counts)
+
+	require.NoError(t, f.blobs.Delete(t.Context(), plan.Ref(domain, sha)))
+	_, err = gc.Run(t.Context(), f.cfg, gc.Options{})
+	require.ErrorContains(t, err, "read the plan of a live run", "what a plan names that cannot be read is not known")
+
+	f.rows.Runs[len(f.rows.Runs)-1].State = state.RunSucceeded
+	f.publish()
+	require.Len(t, f.collect(gc.Options{}).Counts, 1)
+	require.NotContains(t, f.left(), first+"data.parquet")
+}
+
+func TestRunGoesOnWhereItEnded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for range 5 {
+		f.run(state.RunFailed, state.TaskFailed, "a", "b")
+	}
+	f.clock.now = f.clock.now.Add(2 * day)
+	f.publish()
+	total, next := 0, ""
+	for range 10 {
+		report := f.collect(gc.Options{MaxDeletes: 3, After: next})
+		total += report.Files
+		if next = report.Next; next == "" {
+			break
+		}
+	}
+	require.Empty(t, next)
+	require.Equal(t, 10, total)
+}
+
+func TestRunTakesNoClockThatIsAheadForTheTime(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.run(state.RunSucceeded, state.TaskSucceeded, "a")
+	f.clock.now = f.clock.now.Add(time.Hour)
+	f.run(state.RunSucceeded, state.TaskSucceeded, "b")
+	f.publish()
+	f.cfg.Clock = &handClock{f.clock.now.Add(1000 * day)}
+	require.Empty(t, f.collect(gc.Options{}).Counts)
+}
+
+func TestRunWithoutStateDeletesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.run(state.RunFailed, state.TaskFailed, "a")
+	f.clock.now = f.clock.now.Add(1000 * day)
+	require.Empty(t, f.collect(gc.Options{}).Counts)
+}

@@ -153,7 +153,7 @@ func limit(r *http.Request, fallback, most int) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > most {
-		return 0, refuse(http.StatusBadRequest, "limit is %q; it must be 1 to %d", text, most)
+		return 0, refuse(http.StatusBadRequest, "limit is %q; must be 1 to %d", text, most)
 	}
 	return n, nil
 }

@@ -24,7 +24,7 @@ func (a *app) ledgerCommand() *cobra.Command {
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.Limit < 1 {
-				return usagef("--limit is %d; it must be 1 or more", f.Limit)
+				return usagef("--limit is %d; must be 1 or more", f.Limit)
 			}
 			if f.TaskKey != "" && f.RunID == "" {
 				return usagef("--task needs a run: add --run RUN, for example --run latest")

@@ -111,9 +111,9 @@ func (f *runFlags) request(args []string) (engine.RunRequest, error) {
 	case !f.all && len(args) == 0:
 		return r, usagef("no assets named: name some, or run all of them with --all; list them with `servo assets`")
 	case f.parallelism < 0:
-		return r, usagef("--max-parallelism is %d; it must be 1 or more", f.parallelism)
+		return r, usagef("--max-parallelism is %d; must be 1 or more", f.parallelism)
 	case f.timeout < 0 || f.timeout > 0 && f.timeout < time.Second || f.timeout.Seconds() > math.MaxInt32:
-		return r, usagef("--timeout is %s; it must be a second or more", f.timeout)
+		return r, usagef("--timeout is %s; must be a second or more", f.timeout)
 	}
 	r.TimeoutSec = int32(f.timeout.Round(time.Second) / time.Second) //nolint:gosec // checked above
 	for _, arg := range args {

@@ -25,7 +25,7 @@ func (a *app) runsCommand() *cobra.Command {
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 1 {
-				return usagef("--limit is %d; it must be 1 or more", limit)
+				return usagef("--limit is %d; must be 1 or more", limit)
 			}
 			return a.read(cmd.Context(), func(v view) error {
 				shown, err := v.Runs(cmd.Context(), limit, func(*state.Run) bool { return true })
@@ -241,7 +241,7 @@ func runAndTask(args []string) (run, task string) {
 
 func (a *app) logs(ctx context.Context, runID, task string, attempt int32) error {
 	if attempt < 0 {
-		return usagef("--attempt is %d; it must be 1 or more", attempt)
+		return usagef("--attempt is %d; must be 1 or more", attempt)
 	}
 	return a.read(ctx, func(v view) error {
 		s, row, err := engine.FindTaskAnywhere(ctx, v.Snapshot, runID, task)

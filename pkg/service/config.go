@@ -98,7 +98,7 @@ var (
 		Check: func(c config) []error {
 			problems := []error{checkURL("dispatcher-url", c.DispatcherURL, false), c.checkSubscription()}
 			if c.KeepRuns < compactor.MinKeepRuns {
-				problems = append(problems, fmt.Errorf("--keep-runs is %s; it must be %s or more", c.KeepRuns, compactor.MinKeepRuns))
+				problems = append(problems, fmt.Errorf("--keep-runs is %s; must be %s or more", c.KeepRuns, compactor.MinKeepRuns))
 			}
 			return problems
 		},
@@ -128,10 +128,10 @@ var (
 				c.checkSubscription(),
 			}
 			if c.Concurrency < 1 {
-				problems = append(problems, fmt.Errorf("--concurrency is %d; it must be 1 or more", c.Concurrency))
+				problems = append(problems, fmt.Errorf("--concurrency is %d; must be 1 or more", c.Concurrency))
 			}
 			if c.DispatchRate < 0 {
-				problems = append(problems, fmt.Errorf("--dispatch-rate is %d; it must be 0 or more", c.DispatchRate))
+				problems = append(problems, fmt.Errorf("--dispatch-rate is %d; must be 0 or more", c.DispatchRate))
 			}
 			for _, check := range []func() error{
 				func() error { _, err := c.weights(); return err },
@@ -167,10 +167,10 @@ var (
 		Check: func(c config) []error {
 			problems := []error{checkURL("compactor-url", c.CompactorURL, true), checkURL("dispatcher-url", c.DispatcherURL, true)}
 			if c.Every != 0 && c.Every < time.Second {
-				problems = append(problems, fmt.Errorf("--every is %s; it must be 1s or more, or 0", c.Every))
+				problems = append(problems, fmt.Errorf("--every is %s; must be 1s or more, or 0", c.Every))
 			}
 			if c.FullEvery < 0 {
-				problems = append(problems, fmt.Errorf("--full-every is %s; it must be 0 or more", c.FullEvery))
+				problems = append(problems, fmt.Errorf("--full-every is %s; must be 0 or more", c.FullEvery))
 			}
 			return problems
 		},

@@ -52,7 +52,7 @@ func (t *Traces) Check() error {
 		problems = append(problems, fmt.Errorf("--traces %q is not a URL like http://localhost:4318", t.URL))
 	}
 	if !(t.Ratio > 0 && t.Ratio <= 1) { // also of what is no number
-		problems = append(problems, fmt.Errorf("--trace-ratio is %g; it must be more than 0, and 1 at most", t.Ratio))
+		problems = append(problems, fmt.Errorf("--trace-ratio is %g; must be more than 0, and 1 at most", t.Ratio))
 	}
 	return errors.Join(problems...)
 }

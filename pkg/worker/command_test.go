@@ -154,7 +154,7 @@ func TestAHundredMegabytesOfOutputAreKeptInPart(t *testing.T) {
 	require.Less(t, len(log), 10<<20+100)
 	require.True(t, strings.HasPrefix(log, "first\nxxx"))
 	require.True(t, strings.HasSuffix(log, "xxxlast\n"))
-	require.Contains(t, log, "\n… "+strconv.Itoa(104857600+11-10<<20)+" bytes were left out here …\n")
+	require.Contains(t, log, "\n… "+strconv.Itoa(104857600+11-10<<20)+" bytes omitted …\n")
 }
 
 // processes is a command that starts a child, and both stay until they are

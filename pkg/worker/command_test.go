@@ -105,7 +105,7 @@ func TestFailuresOfCommandsAreTold(t *testing.T) {
 		"not executable": {[]string{"./readme"}, worker.CodeCommandNotFound, "readme", false},
 		"no format":      {[]string{"./garbage"}, worker.CodeCommandNotFound, "garbage", false},
 		"status":         {[]string{"sh", "-c", "echo one; echo broken >&2; exit 3"}, worker.CodeExitStatus, "sh ended with status 3:\nbroken", true},
-		"signal":         {[]string{"sh", "-c", "kill -SEGV $$"}, worker.CodeSignal, "segmentation fault", true},
+		"signal":         {[]string{"sh", "-c", "kill -SEGV $$"}, worker.CodeSignal, "SIGSEGV", true},
 		"symlink":        {[]string{"sh", "-c", "ln -s /etc/passwd $SERVO_OUTPUT/x"}, worker.CodeInvalidOutput, "regular file", false},
 		"link folder":    {[]string{"sh", "-c", "ln -s /etc $SERVO_OUTPUT/x"}, worker.CodeInvalidOutput, "regular file", false},
 		"fifo":           {[]string{"sh", "-c", "mkfifo $SERVO_OUTPUT/x"}, worker.CodeInvalidOutput, "regular file", false},

@@ -99,14 +99,16 @@ locals {
   # domains that are due begin with the time, and say nothing but a name: all may add some.
   tenant_folders = [
     "ledger/orchestration", "archive/orchestration", "manifests/orchestration", "state/orchestration", "hints/orchestration",
-    "boundary/orchestration", "pins/orchestration", "plans", "assets", "logs",
+    "boundary/orchestration", "pins/orchestration", "plans", "logs",
   ]
   tenant_adds = ["ledger/orchestration", "plans"]
 
   # Each user with each tenant. A condition of Cloud IAM has at most 12 logical operators,
   # hence one binding for a tenant, and one each for reading, listing and adding.
   grants = merge([
-    for member, tenants in var.users : { for tenant in tenants : "${member} ${tenant}" => { member = member, tenant = tenant == "*" ? "" : "tenant=${tenant}/" } }
+    for member, tenants in var.users : { for tenant in tenants : "${member} ${tenant}" => {
+      member = member, tenant = tenant == "*" ? "" : "tenant=${tenant}/", assets = tenant == "*" ? "assets/" : "assets/${tenant}/"
+    } }
   ]...)
 }
 
@@ -118,8 +120,11 @@ resource "google_storage_bucket_iam_member" "users_read" {
   member = each.value.member
 
   condition {
-    title      = "objects of the tenant"
-    expression = join(" || ", [for folder in local.tenant_folders : "resource.name.startsWith(\"${local.objects}${folder}/${each.value.tenant}\")"])
+    title = "objects of the tenant"
+    expression = join(" || ", concat(
+      [for folder in local.tenant_folders : "resource.name.startsWith(\"${local.objects}${folder}/${each.value.tenant}\")"],
+      ["resource.name.startsWith(\"${local.objects}${each.value.assets}\")"],
+    ))
   }
 }
 
@@ -134,7 +139,7 @@ resource "google_storage_bucket_iam_member" "users_list" {
     title = "listings of the tenant, and of marks"
     expression = join(" || ", concat(
       [for folder in local.tenant_folders : "api.getAttribute(\"storage.googleapis.com/objectListPrefix\", \"\").startsWith(\"${folder}/${each.value.tenant}\")"],
-      ["api.getAttribute(\"storage.googleapis.com/objectListPrefix\", \"\").startsWith(\"due/\")"],
+      [for folder in [each.value.assets, "due/"] : "api.getAttribute(\"storage.googleapis.com/objectListPrefix\", \"\").startsWith(\"${folder}\")"],
     ))
   }
 }

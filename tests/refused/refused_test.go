@@ -149,7 +149,7 @@ func (c *refusing) callbacks(run, other *attempt) []request {
 	unknownKey := contract.Keyring{Current: "k9", Secrets: map[string][]byte{"k9": []byte(clustertest.Secret)}}
 	finished := run.finished()
 	elsewhere := run.finished()
-	elsewhere.Output = &event.Output{URI: strings.ReplaceAll(run.prefix(), acme.Path(), globex.Path())}
+	elsewhere.Output = &event.Output{URI: strings.ReplaceAll(run.prefix(), contract.AssetsPrefix(acme), contract.AssetsPrefix(globex))}
 	foreign := run.finished()
 	foreign.AttemptID = other.env.AttemptID
 	unauthorized, bad := http.StatusUnauthorized, http.StatusBadRequest

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -61,9 +62,9 @@ func (a *app) skipCommand() *cobra.Command {
 
 // unreadText names the entries that could not be folded.
 func unreadText(unread []string) string {
-	text := ""
+	var text strings.Builder
 	for _, entry := range unread {
-		text += "cannot be read, or waits for an entry that cannot: " + entry + "\n"
+		text.WriteString("cannot be read, or waits for an entry that cannot: " + entry + "\n")
 	}
-	return text
+	return text.String()
 }

@@ -143,12 +143,7 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 	c.overlooked = c.overlooked || r.Sweep && c.overlook(entries, r.Entries, r.rest)
 	again := c.newlySupported(r.Barrier)
 	entries = slices.Concat(again, entries)
-	known := map[string]bool{} // before the listing
-	if r.Barrier {
-		for _, e := range slices.Concat(again, r.Entries) {
-			known[e.ID] = true
-		}
-	}
+	known := r.known(again)
 	proof := c.prove(ctx, entries)
 	defer func() { err = errors.Join(err, proof.done()) }()
 	total := 0
@@ -204,6 +199,17 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 	}
 	next.Barrier, next.second, next.listedAt, next.complete = true, true, r.listedAt, r.complete
 	return c.result(total), next, nil
+}
+
+// known returns the entries that were known before the listing of a barrier.
+func (r round) known(again []Entry) map[string]bool {
+	known := map[string]bool{}
+	if r.Barrier {
+		for _, e := range slices.Concat(again, r.Entries) {
+			known[e.ID] = true
+		}
+	}
+	return known
 }
 
 // ends reports whether all that was there when the listing began is dealt with. A

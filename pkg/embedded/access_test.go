@@ -36,7 +36,7 @@ const beStranger = "SERVO_TEST_STRANGER"
 const nobody = 65534
 
 func TestMain(m *testing.M) {
-	if os.Getenv(beStranger) == "" {
+	if os.Getenv(beStranger) == "" { //nolint:forbidigo // set for the second process
 		os.Exit(m.Run())
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(askAsStranger(os.Stdin)); err != nil {

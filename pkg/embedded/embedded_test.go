@@ -125,7 +125,7 @@ func TestAFailureSkipsWhatDependsOnItAndRetriesComeBack(t *testing.T) {
 	s := start(t, dir)
 	flaky := command("raw/flaky", `test -e "$HOME_DIR/once" || { touch "$HOME_DIR/once"; exit 3; }`)
 	flaky.Work.Env = map[string]string{"HOME_DIR": t.TempDir()}
-	flaky.Retries = plan.Retries{MaxAttempts: 3, InitialDelayMS: 50, MaxDelayMS: 100, MultiplierPermille: 2000}
+	flaky.Retries = plan.Retries{MaxAttempts: 3, InitialDelayMS: 50, MaxDelayMS: 100, MultiplierPermille: 2000, UserErrors: true}
 	ticket := run(t, s.Engine, "", flaky, command("raw/bad", "exit 7"), command("raw/after", "true", "raw/bad"), command("raw/free", "true", "raw/flaky"))
 	snap := await(t, s.Engine, ticket.RunID, ended)
 	require.Equal(t, []string{

@@ -32,9 +32,12 @@ func TestAWorkerThatFallsSilentIsGivenUp(t *testing.T) {
 		StartedAt: event.At(s.Clock.Now()),
 	}}})
 	require.NoError(t, err)
-	snap := await(t, s.Engine, ticket.RunID, func(_ *snapshot.Snapshot, r *state.Run) bool { return r.TasksFailed == 1 })
-	require.Equal(t, []string{"raw/after=SKIPPED", "raw/holder=RUNNING", "raw/silent=FAILED"}, states(snap, ticket.RunID))
-	require.Equal(t, "HEARTBEAT_TIMEOUT", snap.State.Tasks.Get(state.Key2{A: ticket.RunID, B: "raw/silent"}).ErrorCode)
+	// The loss does not spend an attempt of the task: another one is granted.
+	snap := await(t, s.Engine, ticket.RunID, func(snap *snapshot.Snapshot, _ *state.Run) bool {
+		return snap.State.Tasks.Get(state.Key2{A: ticket.RunID, B: "raw/silent"}).GrantedAttempts == 1
+	})
+	lost := snap.State.Attempts.Get(state.AttemptKey{RunID: ticket.RunID, TaskKey: "raw/silent", Attempt: 1})
+	require.Equal(t, "HEARTBEAT_TIMEOUT", lost.ErrorCode)
 }
 
 func TestATaskThatTakesTooLongIsKilled(t *testing.T) {

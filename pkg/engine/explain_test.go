@@ -131,7 +131,7 @@ func TestASkippedTaskIsExplainedByTheRootCause(t *testing.T) {
 	x := explain(w, run, "c")
 	require.Equal(t, "SKIPPED: because a is FAILED: BOOM: it went wrong (through b)", x.Headline)
 	require.Equal(t, []engine.Cause{
-		{TaskKey: "b", State: state.TaskSkipped},
+		{TaskKey: "b", State: state.TaskSkipped, Error: "UPSTREAM_FAILED"},
 		{TaskKey: "a", State: state.TaskFailed, Error: "BOOM: it went wrong"},
 	}, x.Cause)
 	require.Equal(t, "FAILED: attempt 1 of 1 ended with BOOM: it went wrong", explain(w, run, "a").Headline)

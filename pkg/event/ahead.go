@@ -25,13 +25,12 @@ func Latest(entry string, group []*Envelope) (at time.Time, where string) {
 	for _, e := range group {
 		seeID(e.ID, "event_id")
 		seeID(e.Group, "group")
-		switch p := e.Payload.(type) {
-		case *RunTriggered:
+		if p, ok := e.Payload.(*RunTriggered); ok {
 			seeID(p.RunID, "payload.run_id")
 			seeID(p.PlanID, "payload.plan_id")
-		case *PlanCreated:
+		}
+		if p, ok := e.Payload.(*PlanCreated); ok {
 			seeID(p.PlanID, "payload.plan_id")
-		default:
 		}
 		happened(e, func(t *Time, name string) {
 			if *t > latest {

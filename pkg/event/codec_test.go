@@ -62,7 +62,7 @@ func TestALineIsWhatTheFormatPageSays(t *testing.T) {
 	var want bytes.Buffer
 	require.NoError(t, json.Compact(&want, []byte(example)))
 	p := finished()
-	p.Output = &event.Output{URI: "assets/tenant=acme/workspace=prod/raw/events/", RowCount: 3}
+	p.Output = &event.Output{URI: "assets/acme/prod/raw/events/", RowCount: 3}
 	p.Metrics = map[string]int64{"scan_ms": 4, "rows": 3}
 	p.CompletedAt = 1_736_937_000_000_000
 	e := wrap(p)

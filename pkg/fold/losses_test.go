@@ -13,7 +13,7 @@ import (
 )
 
 // lost is the report of an attempt that ended because of the infrastructure.
-func lost(w *foldtest.World, run, key string, attempt int32, code string) *event.TaskFinished {
+func lost(w *foldtest.World, run, key string, attempt int32, code string) *event.TaskFinished { //nolint:unparam // as the other reports
 	p := w.Finished(run, key, attempt, event.Failed)
 	p.GrantedAttempts = w.Task(run, key).GrantedAttempts
 	p.Error = &event.Error{Code: code, Category: "infrastructure", Message: "gone", Retryable: true}
@@ -27,7 +27,7 @@ func retryNow(w *foldtest.World) {
 	w.MustFold(w.Fire(timer))
 }
 
-func attemptOf(w *foldtest.World, run, key string, n int32) *state.Attempt {
+func attemptOf(w *foldtest.World, run, key string, n int32) *state.Attempt { //nolint:unparam // as the other reports
 	return w.State.Attempts.Get(state.AttemptKey{RunID: run, TaskKey: key, Attempt: n})
 }
 

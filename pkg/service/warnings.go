@@ -51,5 +51,5 @@ func (w *warnings) warn(ctx context.Context, reason, message string, attributes 
 	if leftOut > 0 {
 		attributes = append(attributes, slog.Int("left_out", leftOut))
 	}
-	w.logger.LogAttrs(ctx, slog.LevelWarn, message, attributes...)
+	w.logger.LogAttrs(ctx, slog.LevelWarn, message, attributes...) //nolint:sloglint // callers pass constants
 }

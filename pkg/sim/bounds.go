@@ -221,7 +221,7 @@ func (o *oracle) pinned(f *followed, key string) map[string]bool {
 	if err != nil {
 		return files
 	}
-	for _, part := range strings.Split(string(data), `"`) {
+	for part := range strings.SplitSeq(string(data), `"`) {
 		if strings.HasPrefix(part, manifest.StatePrefix(f.domain)) {
 			files[part] = true
 		}

@@ -53,7 +53,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{World: foldtest.New(t), t: t, blobs: memblob.New(memblob.Options{}), ids: ids.NewSource(still{}.Now, nil)}
+	w := &world{World: foldtest.New(t), t: t, blobs: memblob.New(memblob.Options{Now: still{}.Now}), ids: ids.NewSource(still{}.Now, nil)}
 	w.appender = ledger.NewAppender(ledger.Config{
 		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: still{},
 		OnDurable: func(e ledger.Entry) { w.entry = compactor.Entry{ID: e.Name, Data: e.Data, Stored: e.Object.Updated} },

@@ -226,7 +226,7 @@ func sqlFailure(err error) error {
 	case e.kind == kindPermission:
 		text = fmt.Errorf("%w\n\nA query reads its inputs, and files in the project's data folders: \"data\", or those that servo.yaml lists "+
 			"under `data`. Names that begin with a dot are hidden from it. Name files relative to the project: a path that is put "+
-			"together begins with a literal, as in 'data/' || getvariable('date') || '.csv'.", text)
+			"together begins with a literal, as in 'data/' || getvariable('date') || '.csv'", text)
 	}
 	return &failure{CodeSQL, CategoryUser, !e.final(), text}
 }

@@ -68,7 +68,7 @@ func writeTable(w io.Writer, result Result, opts Options) error {
 		t.row(row)
 	}
 	if hidden := t.hiddenTo - t.hiddenFrom; hidden > 0 {
-		fmt.Fprintf(t.out, "(%d of %d columns shown; -o json shows all)\n", len(result.Columns)-hidden, len(result.Columns)) //nolint:errcheck // kept for Flush
+		fmt.Fprintf(t.out, "(%d of %d columns shown; -o json shows all)\n", len(result.Columns)-hidden, len(result.Columns))
 	}
 	return flushed(t.out, failed)
 }

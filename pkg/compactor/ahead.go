@@ -21,14 +21,14 @@ func RefuseAhead(groups []fold.Group, stored time.Time) {
 	limit := stored.Add(ids.MaxAhead)
 	for i := range groups {
 		if at, _ := event.Latest(groups[i].Entry, groups[i].Events); at.After(limit) {
-			MarkAhead(&groups[i])
+			markAhead(&groups[i])
 		}
 	}
 }
 
-// MarkAhead makes a group the dead letter that RefuseAhead makes of it. The detail
+// markAhead makes a group the dead letter that RefuseAhead makes of it. The detail
 // names the latest time in the group, which does not depend on the store's time.
-func MarkAhead(g *fold.Group) {
+func markAhead(g *fold.Group) {
 	at, where := event.Latest(g.Entry, g.Events)
 	g.Reason = event.ReasonClockAhead
 	g.Detail = fmt.Sprintf("%s: %s is more than %s ahead of the store's clock; set the clock of the machine that wrote it",

@@ -25,12 +25,12 @@ type place struct {
 	revision int64
 	events   int32
 	late     bool
-	ahead    bool     // a dead letter, CLOCK_AHEAD
+	ahead    *refusal // of a group that is a dead letter, CLOCK_AHEAD
 	refused  *refusal // of an entry that was refused as a whole
 }
 
-// refusal is why an entry was refused as a whole. The entry need not show it, so a
-// replay repeats it as it was recorded.
+// refusal is why an entry, or a group that is far ahead, was refused. The entry need not
+// show it to every build, so a replay repeats it as it was recorded.
 type refusal struct {
 	reason, detail string
 	bytes          int64
@@ -40,7 +40,9 @@ func appendPlaces(places []place, rows []*state.Entry) []place {
 	for _, row := range rows {
 		p := place{
 			firstSeq: row.FirstSeq, revision: row.Revision, events: row.Events, late: row.Outcome == state.Late,
-			ahead: row.Reason == event.ReasonClockAhead,
+		}
+		if row.Reason == event.ReasonClockAhead {
+			p.ahead = &refusal{row.Reason, row.Detail, row.Bytes}
 		}
 		if row.Group == compactor.WholeEntry {
 			p.refused = &refusal{row.Reason, row.Detail, row.Bytes}

@@ -34,7 +34,7 @@ func (cfg Config) rename(ctx context.Context, order []place, complete string) (*
 	r := &renaming{cfg: cfg, to: map[string]string{}}
 	for _, p := range order {
 		entry := p.entryID()
-		if _, known := r.to[entry]; known || p.ahead || entry < complete {
+		if _, known := r.to[entry]; known || p.ahead != nil || entry < complete {
 			continue
 		}
 		object, err := cfg.Store.Head(ctx, ledger.Key(cfg.Domain, entry))

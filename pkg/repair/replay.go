@@ -61,8 +61,8 @@ func (cfg Config) replay(ctx context.Context, order []place, from string, l *lea
 		if to, ok := renamed[g.Entry]; ok {
 			g.Entry = to
 		}
-		if p.ahead {
-			compactor.MarkAhead(&g)
+		if p.ahead != nil { // by a build that may have known fewer of its events
+			g.Reason, g.Detail, g.Events = p.ahead.reason, p.ahead.detail, g.Events[:min(int(p.events), len(g.Events))]
 		} else {
 			atStoresTime(g)
 		}

@@ -2,6 +2,9 @@ package sim
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +24,7 @@ const (
 	// a store that is full, processes that are down, and clocks that differ.
 	slack = 55 * time.Minute
 	// calmSlack is the same where nothing goes wrong: a sweep comes every 10 minutes.
-	calmSlack = 15 * time.Minute
+	calmSlack = 30 * time.Minute
 	// some is how much of anything there may always be.
 	some = 25
 	// filesEvery is how often state files are counted, which reads all pins.
@@ -112,13 +115,13 @@ func (o *oracle) timeBounds(f *followed) {
 	}
 }
 
-// liveRows checks, when a base was written, that entries have left the live state that
-// are old enough.
+// liveRows checks, when a base was published, that entries have left the live state that
+// were old enough when it was begun.
 func (o *oracle) liveRows(f *followed, m *manifest.Manifest) {
 	if f.manifest == nil || f.manifest.Lineage != m.Lineage || m.BaseSnapshot.ID == f.manifest.BaseSnapshot.ID || o.disturbed(f) {
 		return
 	}
-	since := o.w.now().Add(-time.Duration(o.w.cfg.KeepEntries)*time.Minute - o.slack())
+	since := m.BaseSnapshot.FoldTime.Time().Add(-time.Duration(o.w.cfg.KeepEntries)*time.Minute - o.slack())
 	rows, most := int(m.RowCounts["ledger_entries"]), some+len(f.ahead)+f.linesSince(since)
 	if rows > most {
 		o.violation("I-16 bounded work", "revision %d of %s has %d live rows of entries, and at most %d are young", m.Revision, f.domain, rows, most)
@@ -172,14 +175,25 @@ func (o *oracle) lateness(f *followed) {
 	}
 }
 
-// onePage is how many objects a page has in a world where a listing takes one request.
-const onePage = 1000
+// enoughPublishes is after how many publishes collection must have come to its end once:
+// it runs after publishes, and a fault may end it.
+const enoughPublishes = 10
+
+// floorAt is the orphan floor of the oldest revision that existed at some time.
+type floorAt struct {
+	at       time.Time
+	revision int64 // the newest one then
+	floor    string
+}
 
 // stateFiles checks that files that no revision needs are deleted, as long as the domain
-// publishes. It looks away where a listing takes many requests and each may be refused:
-// collection then hardly ever comes to its end.
+// publishes: those named below what was the orphan floor of the oldest revision long ago,
+// and those named far ahead, which no floor would reach. It looks away where so many
+// requests fail that collection, which begins again after each failure, hardly ever ends.
 func (o *oracle) stateFiles(f *followed) {
-	if o.w.cfg.PageSize < onePage && o.w.cfg.Faults != (Faults{}) {
+	const onePage, few = 1000, 20
+	faults := o.w.cfg.Faults
+	if o.w.cfg.PageSize < onePage && faults != (Faults{}) || faults.Refused+faults.Late+faults.Lost > few {
 		return
 	}
 	ctx := context.Background()
@@ -187,44 +201,66 @@ func (o *oracle) stateFiles(f *followed) {
 	if err != nil {
 		return
 	}
-	pinned := map[string]bool{}
-	for object, err := range o.w.blobs.List(ctx, blob.ListOptions{Prefix: manifest.PinPrefix(f.domain)}) {
-		if err != nil {
-			return
-		}
-		for file := range o.pinned(f, object.Key) {
-			pinned[file] = true
+	if oldest, err := f.manifests.LoadAt(ctx, b.DeletedThrough+1); err == nil {
+		f.floors = append(f.floors, floorAt{o.w.now(), f.manifest.Revision, oldest.OrphanFloor})
+	}
+	below := ""
+	for _, then := range f.floors {
+		if o.w.now().Sub(then.at) >= o.slack() && f.manifest.Revision-then.revision >= enoughPublishes && then.at.After(f.rebuiltAt) {
+			below = max(below, then.floor)
 		}
 	}
-	young := f.manifest.PublishedAt.Time().Add(-o.slack() - o.w.cfg.keep())
-	left, all := 0, 0
+	ahead := ids.AtTime(o.w.now().Add(ids.MaxAhead))
+	needed := o.needed(f, b)
+	left, all, example := 0, 0, ""
 	for object, err := range o.w.blobs.List(ctx, blob.ListOptions{Prefix: manifest.StatePrefix(f.domain)}) {
 		if err != nil {
 			return
 		}
 		all++
-		named, ok := f.named[object.Key]
-		needed := ok && named.last > b.DeletedThrough || pinned[object.Key]
-		if !needed && object.Updated.Before(young) {
-			left++
+		name, _, _ := strings.Cut(path.Base(object.Key), ".")
+		if !needed(object.Key) && (name < below || name > ahead) {
+			left, example = left+1, object.Key
 		}
 	}
 	if left > some {
-		o.violation("I-16 bounded work", "%d of %d state files of %s are old and needed by no revision", left, all, f.domain)
+		o.violation("I-16 bounded work", "%d of %d state files of %s are old and needed by no revision, such as %s", left, all, f.domain, example)
 	}
 }
 
-// pinned yields the keys of the files that a pinned revision names.
+// needed returns which state files a revision that exists, or a pinned one, names.
+func (o *oracle) needed(f *followed, b manifest.Boundary) func(key string) bool {
+	pinned := map[string]bool{}
+	for object, err := range o.w.blobs.List(context.Background(), blob.ListOptions{Prefix: manifest.PinPrefix(f.domain)}) {
+		if err == nil {
+			maps.Copy(pinned, o.pinned(f, object.Key))
+		}
+	}
+	return func(key string) bool {
+		named, ok := f.named[key]
+		return pinned[key] || ok && named.last > b.DeletedThrough
+	}
+}
+
+// pinned returns the keys of the files that a pinned revision needs, with those that only
+// an index of history names.
 func (o *oracle) pinned(f *followed, key string) map[string]bool {
 	files := map[string]bool{}
+	var revision int64
 	data, _, err := o.w.blobs.Get(context.Background(), key)
+	if _, scanErr := fmt.Sscanf(path.Base(key), "%d", &revision); err != nil || scanErr != nil {
+		return files
+	}
+	m, err := (&manifest.Decoder{Domain: f.domain}).Decode(key, revision, data)
 	if err != nil {
 		return files
 	}
-	for part := range strings.SplitSeq(string(data), `"`) {
-		if strings.HasPrefix(part, manifest.StatePrefix(f.domain)) {
-			files[part] = true
-		}
+	all, err := f.manifests.AllFiles(context.Background(), m)
+	if err != nil {
+		return files
+	}
+	for _, file := range all {
+		files[file.Key] = true
 	}
 	return files
 }

@@ -57,9 +57,11 @@ type followed struct {
 	// had: nothing above it may be archived.
 	durable, archived map[string]uint32
 	cut               string
-	// ahead are the entries that are far ahead of the store's clock: they change nothing.
+	// ahead are the entries that are far ahead of the store's clock, and change nothing:
+	// true, all of the entry; false, perhaps a part of it.
 	ahead     map[string]bool
 	lines     []appendage
+	floors    []floorAt
 	rebuiltAt time.Time
 }
 

@@ -128,7 +128,7 @@ func (h handler) tasks(r *http.Request) (int, any, error) {
 	after := r.URL.Query().Get("after")
 	only := state.TaskState(strings.ToUpper(r.URL.Query().Get("state")))
 	if only != "" && !slices.Contains(state.TaskStates(), only) {
-		return 0, nil, refuse(http.StatusBadRequest, "there is no task state %q: choose from %v", only, state.TaskStates())
+		return 0, nil, refuse(http.StatusBadRequest, "unknown task state %q: choose from %v", only, state.TaskStates())
 	}
 	tasks, next := []Task{}, ""
 	s.Tasks.Ascend(state.Key2{A: run.RunID, B: after}, func(t *state.Task) bool {

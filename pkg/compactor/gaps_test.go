@@ -273,7 +273,7 @@ func TestRunClosesAGapWhenItsEntryCanBeRead(t *testing.T) {
 	require.Equal(t, 6, failing)
 }
 
-// The bucket tells of an entry again when its notification is refused.
+// The bucket repeats the notification of an entry when it is refused.
 func TestNotificationOfAnUnreadableEntryIsRefused(t *testing.T) {
 	w := newWorld(t)
 	w.clock.stay = true

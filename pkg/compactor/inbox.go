@@ -16,7 +16,7 @@ type Entry struct {
 	// Data is what the entry holds, when whoever announces it has just written it;
 	// nil: it is read from the store.
 	Data []byte
-	// Stored is when the store took the entry, as whoever announces it was answered or
+	// Stored is when the store took the entry, as its announcer was answered or
 	// has listed it; zero: the store is asked.
 	Stored time.Time
 	// Proof identifies the stored object that Data is from, where another process handed

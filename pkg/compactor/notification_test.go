@@ -162,7 +162,7 @@ func TestHandedOverBytesAreFoldedOnlyAsStored(t *testing.T) {
 	w.step(c, other)
 	require.Equal(t, "b=SUCCEEDED", w.states(c, run)[1])
 
-	// What was never stored is not folded, whoever hands it over.
+	// What was never stored is not folded, by any caller.
 	never := lie
 	never.ID = w.ids.New()
 	require.Zero(t, w.step(c, never).Folded)

@@ -19,7 +19,7 @@ func WithRights(ctx context.Context, r Rights) context.Context {
 }
 
 // RightsOf returns the rights of the caller whose request is served under ctx: none, unless
-// whoever authenticated the caller granted them.
+// the authentication of the caller granted them.
 func RightsOf(ctx context.Context) Rights {
 	r, _ := ctx.Value(rightsKey{}).(Rights)
 	return r

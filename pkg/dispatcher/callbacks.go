@@ -339,7 +339,7 @@ func (d *Dispatcher) finish(ctx context.Context, cb contract.Callback, data []by
 	now := event.At(d.Clock.Now()) // a worker's clock may be ahead, and the report must be folded nevertheless
 	body.StartedAt, body.CompletedAt = min(body.StartedAt, now), min(body.CompletedAt, now)
 	if c.task.State != state.TaskRunning && body.StartedAt == 0 {
-		body.StartedAt = now // nobody else has told of the start
+		body.StartedAt = now // no report has named the start
 	}
 	err := d.append(ctx, c.RunID, &event.TaskFinished{
 		AttemptRef: c.ref(body.WorkerID), Outcome: body.Outcome, Error: body.Error, Output: body.Output,

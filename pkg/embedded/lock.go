@@ -31,7 +31,7 @@ type Owner struct {
 	PID    int    `json:"pid"`
 	URL    string `json:"url"`
 	Domain string `json:"domain"`
-	// Token authenticates requests to the owner. Whoever can read owner.json has it.
+	// Token authenticates requests to the owner. A user who can read owner.json has it.
 	Token string `json:"token"`
 }
 

@@ -12,7 +12,7 @@ import (
 
 // socketOwner returns the user id of the socket that is bound to local and connected to
 // remote on this machine. It is unknown if the kernel lists no such connection, or lists
-// one that its process has closed: the kernel then says 0, whoever it was.
+// one that its process has closed: the kernel then reports 0 for every user.
 func socketOwner(local, remote netip.AddrPort) (uid int, known bool) {
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		file, err := os.Open(table)

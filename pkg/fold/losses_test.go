@@ -135,7 +135,7 @@ func TestLateSuccessTakesTheGrantBack(t *testing.T) {
 }
 
 // A rebuild from the bare ledger folds reports before what timers decided: it meets
-// attempts that were granted for losses that no report tells of.
+// attempts that were granted for losses that no report names.
 func TestAdoptedAttemptKeepsItsGrants(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Retrying("a", 2))

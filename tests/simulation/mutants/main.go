@@ -1,26 +1,25 @@
 // Command mutants makes small wrong edits to Servo, one at a time, and reports
-// how many the simulation catches, and how fast. An edit that is not caught is a
-// promise that nothing keeps.
+// how many of them the simulation catches, and how fast. An edit that is not
+// caught is a promise that no test keeps.
 //
-// A few edits only show where the faults of the simulation hardly ever lead: where
-// the file of one is followed by "by" and a package, the tests of that must catch it.
+// A few edits show only where the faults of the simulation hardly ever lead:
+// where the function of a mutant is followed by "by" and a package, the tests of
+// that package must catch it.
 //
-// Edits are in mutants.txt and are never made to the checkout: each is compiled
-// as an overlay.
+// The edits are in mutants.txt. They are never made to the checkout: one build
+// contains all of them, as an overlay, and an environment variable chooses.
 package main
 
 import (
 	"cmp"
 	"context"
 	_ "embed"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -30,11 +29,10 @@ import (
 //go:embed mutants.txt
 var list string
 
-// mutant is a wrong edit: the only place in a file that reads old reads new.
-type mutant struct {
-	name, file, old, new string
-	by                   string // the package whose tests catch it; "": the simulation does
-}
+const (
+	module     = "github.com/servo-orchestration/servo"
+	simulation = "./tests/simulation"
+)
 
 func main() {
 	only := flag.String("only", "", "a part of the names of the mutants to try")
@@ -54,25 +52,24 @@ func run(ctx context.Context, from, only string, seeds int) error {
 	if err != nil {
 		return err
 	}
-	for _, m := range mutants {
-		if _, err := m.edited(); err != nil {
-			return err
-		}
+	all, err := locate(mutants)
+	if err != nil {
+		return err
 	}
 	dir, err := os.MkdirTemp("", "servo-mutants-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	tried, caught, begun := 0, 0, false
-	for _, m := range mutants {
-		begun = begun || strings.Contains(m.name, from)
-		if !begun || !strings.Contains(m.name, only) {
-			continue
-		}
+	b, err := newBuilder(dir, module, all)
+	if err != nil {
+		return err
+	}
+	tried, caught := 0, 0
+	for _, m := range chosen(mutants, from, only) {
 		tried++
 		began := time.Now() //nolint:forbidigo // how long it takes is printed
-		how, err := try(ctx, m, dir, seeds)
+		how, err := try(ctx, b, m, seeds)
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
@@ -91,69 +88,33 @@ func run(ctx context.Context, from, only string, seeds int) error {
 	return nil
 }
 
-// parse reads the list: blocks apart by lines of "---", of a name, a file, and
-// the old and the new text apart by a line of "=>".
-func parse(text string) ([]mutant, error) {
-	var mutants []mutant
-	for block := range strings.SplitSeq(text, "\n---\n") {
-		name, rest, ok1 := strings.Cut(strings.TrimLeft(block, "\n"), "\n")
-		file, rest, ok2 := strings.Cut(rest, "\n")
-		before, after, ok3 := strings.Cut(rest+"\n", "\n=>\n")
-		if !ok1 || !ok2 || !ok3 {
-			return nil, fmt.Errorf("mutants.txt: the block %.80q is not name, file, old, =>, new", block)
+// chosen returns the mutants whose names contain only, from the first one whose name contains from.
+func chosen(mutants []mutant, from, only string) []mutant {
+	var some []mutant
+	begun := false
+	for _, m := range mutants {
+		begun = begun || strings.Contains(m.name, from)
+		if begun && strings.Contains(m.name, only) {
+			some = append(some, m)
 		}
-		file, by, _ := strings.Cut(file, " by ")
-		mutants = append(mutants, mutant{name, file, before, strings.TrimSuffix(after, "\n"), by})
 	}
-	return mutants, nil
+	return some
 }
 
-// edited is what the mutant's file reads.
-func (m mutant) edited() (string, error) {
-	data, err := os.ReadFile(m.file)
+// try runs worlds, or the tests of a package, with a mutant until one fails; how says which, "" none.
+func try(ctx context.Context, b *builder, m mutant, seeds int) (how string, err error) {
+	binary, err := b.binary(ctx, cmp.Or(m.by, simulation))
 	if err != nil {
 		return "", err
 	}
-	if n := strings.Count(string(data), m.old); n != 1 {
-		return "", fmt.Errorf("%s: %s has %d places that read %q, not one: mend mutants.txt", m.name, m.file, n, m.old)
+	test := exec.CommandContext(ctx, binary, "-test.timeout", "10m")
+	test.Dir = m.by
+	if m.by == "" {
+		test = exec.CommandContext(ctx, binary, "-test.run", "TestWorldsKeep", "-test.timeout", "30m", "-shrink", "0",
+			"-first", "1", "-seeds", fmt.Sprint(seeds))
+		test.Dir = simulation
 	}
-	return strings.Replace(string(data), m.old, m.new, 1), nil
-}
-
-// try compiles a mutant and runs worlds until one fails; how says which, "" none.
-func try(ctx context.Context, m mutant, dir string, seeds int) (how string, err error) {
-	text, err := m.edited()
-	if err != nil {
-		return "", err
-	}
-	file, err := filepath.Abs(m.file)
-	if err != nil {
-		return "", err
-	}
-	edited := filepath.Join(dir, "edited.go")
-	if err := os.WriteFile(edited, []byte(text), 0o600); err != nil {
-		return "", err
-	}
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{file: edited}})
-	if err != nil {
-		return "", err
-	}
-	overlayFile := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(overlayFile, overlay, 0o600); err != nil {
-		return "", err
-	}
-	binary := filepath.Join(dir, "mutant.test")
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-overlay", overlayFile, "-o", binary, cmp.Or(m.by, "./tests/simulation"))
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("does not compile: %w\n%s", err, out)
-	}
-	test := exec.CommandContext(ctx, binary, "-test.run", "TestWorldsKeep", "-test.timeout", "30m", "-shrink", "0",
-		"-first", "1", "-seeds", fmt.Sprint(seeds))
-	test.Dir = "tests/simulation"
-	if m.by != "" {
-		test = exec.CommandContext(ctx, binary, "-test.timeout", "10m")
-		test.Dir = m.by
-	}
+	test.Env = append(os.Environ(), activeVariable+"="+m.name)
 	out, err := test.CombinedOutput()
 	if err == nil {
 		return "", nil

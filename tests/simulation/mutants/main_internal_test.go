@@ -6,14 +6,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whoever changes the text that a mutant changes learns it here, not in an hour.
+// A change that leaves a mutant without a place fails here, not an hour into `make simulate-mutants`.
 func TestEveryMutantHasItsPlace(t *testing.T) {
 	t.Chdir("../../..")
 	mutants, err := parse(list)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, len(mutants), 50)
-	for _, m := range mutants {
-		_, err := m.edited()
-		require.NoError(t, err)
-	}
+	_, err = locate(mutants)
+	require.NoError(t, err)
 }

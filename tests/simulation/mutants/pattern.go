@@ -1,0 +1,248 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"reflect"
+	"regexp"
+	"strings"
+)
+
+// pattern is a piece of Go without its surroundings: an expression, statements
+// that follow each other, or clauses of a switch. Layout and comments do not
+// count. An identifier that begins with an underscore and a letter, as _x,
+// stands for any expression or statement, and for the same one wherever it is
+// repeated; a double underscore stands for any number of statements.
+type pattern struct {
+	nodes []ast.Node // one expression, or statements, or clauses
+}
+
+// place is where a pattern was found: offsets in the file, and the text of each wildcard.
+type place struct {
+	from, to int
+	bound    map[string]string
+}
+
+const listWildcard = "__"
+
+var wildcards = regexp.MustCompile(`\b(__|_[a-z]\w*)\b`)
+
+// parsePattern reads the text of a pattern.
+func parsePattern(text string) (pattern, error) {
+	if e, err := parser.ParseExpr(text); err == nil {
+		return pattern{[]ast.Node{e}}, nil
+	}
+	clauses, err := parseBody("switch {\n" + text + "\n}")
+	if err == nil {
+		return pattern{asNodes(clauses[0].(*ast.SwitchStmt).Body.List)}, nil
+	}
+	statements, err := parseBody(text)
+	if err != nil {
+		return pattern{}, fmt.Errorf("%q is neither an expression nor statements nor clauses: %w", text, err)
+	}
+	return pattern{asNodes(statements)}, nil
+}
+
+func parseBody(text string) ([]ast.Stmt, error) {
+	file, err := parser.ParseFile(token.NewFileSet(), "", "package p\nfunc _() {\n"+text+"\n}", parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	body := file.Decls[0].(*ast.FuncDecl).Body.List
+	if len(file.Decls) != 1 || len(body) == 0 {
+		return nil, fmt.Errorf("%q holds no statements", text)
+	}
+	return body, nil
+}
+
+func asNodes[N ast.Node](list []N) []ast.Node {
+	nodes := make([]ast.Node, len(list))
+	for i, n := range list {
+		nodes[i] = n
+	}
+	return nodes
+}
+
+// find returns every place in a function's body that has the pattern's shape.
+func (p pattern) find(src source, body *ast.BlockStmt) []place {
+	var places []place
+	try := func(nodes []ast.Node) {
+		m := matcher{src: src, bound: map[string]string{}}
+		if m.list(p.nodes, nodes, true) {
+			from, to := src.offsets(nodes[0], nodes[m.used-1])
+			places = append(places, place{from, to, m.bound})
+		}
+	}
+	_, single := p.nodes[0].(ast.Expr)
+	ast.Inspect(body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case ast.Expr:
+			if single {
+				try([]ast.Node{n})
+			}
+		case *ast.BlockStmt:
+			tryFrom(n.List, try, single)
+		case *ast.IfStmt:
+			tryFrom(inits(n.Init), try, single)
+		case *ast.SwitchStmt:
+			tryFrom(inits(n.Init), try, single)
+		case *ast.CaseClause:
+			tryFrom(n.Body, try, single)
+		case *ast.CommClause:
+			tryFrom(n.Body, try, single)
+		}
+		return true
+	})
+	return places
+}
+
+func inits(s ast.Stmt) []ast.Stmt {
+	if s == nil {
+		return nil
+	}
+	return []ast.Stmt{s}
+}
+
+// tryFrom tries the statements of a list from each of them on.
+func tryFrom(list []ast.Stmt, try func([]ast.Node), single bool) {
+	for i := range list {
+		if !single {
+			try(asNodes(list[i:]))
+		}
+	}
+}
+
+// substituted returns the replacement's text with the wildcards that the pattern bound.
+func (p place) substituted(text string) string {
+	return wildcards.ReplaceAllStringFunc(text, func(name string) string {
+		if bound, ok := p.bound[name]; ok {
+			return bound
+		}
+		return name
+	})
+}
+
+// matcher compares nodes by their shape, and notes what wildcards stand for.
+type matcher struct {
+	src   source
+	bound map[string]string
+	used  int // how many nodes the outermost list took
+}
+
+// list compares nodes with patterns, in order. With prefix, nodes may go on after the last pattern.
+func (m *matcher) list(patterns, nodes []ast.Node, prefix bool) bool {
+	all := len(nodes)
+	for i, p := range patterns {
+		if isWildcard(p, listWildcard) {
+			return m.rest(patterns[i+1:], nodes)
+		}
+		if len(nodes) == 0 || !m.node(p, nodes[0]) {
+			return false
+		}
+		nodes = nodes[1:]
+	}
+	if prefix {
+		m.used = all - len(nodes)
+	}
+	return prefix || len(nodes) == 0
+}
+
+// rest binds the list wildcard to all nodes but those of the patterns after it.
+func (m *matcher) rest(after, nodes []ast.Node) bool {
+	n := len(nodes) - len(after)
+	if n < 0 || !m.list(after, nodes[n:], false) {
+		return false
+	}
+	text := ""
+	if n > 0 {
+		text = m.src.text(nodes[0], nodes[n-1])
+	}
+	return m.bind(listWildcard, text)
+}
+
+func (m *matcher) node(p, n ast.Node) bool {
+	if name, ok := wildcard(p); ok {
+		return m.bind(name, m.src.text(n, n))
+	}
+	return m.value(reflect.ValueOf(p), reflect.ValueOf(n))
+}
+
+func (m *matcher) bind(name, text string) bool {
+	if before, ok := m.bound[name]; ok {
+		return before == text
+	}
+	m.bound[name] = text
+	return true
+}
+
+// value compares the fields of nodes, whatever their type.
+func (m *matcher) value(p, n reflect.Value) bool {
+	if p.Type() != n.Type() {
+		return false
+	}
+	switch p.Kind() {
+	case reflect.Interface, reflect.Pointer:
+		if p.IsNil() || n.IsNil() {
+			return p.IsNil() && n.IsNil()
+		}
+		if pn, ok := p.Interface().(ast.Node); ok && p.Kind() == reflect.Interface {
+			return m.node(pn, n.Interface().(ast.Node))
+		}
+		if _, ok := p.Interface().(*ast.CommentGroup); ok {
+			return true
+		}
+		return m.value(p.Elem(), n.Elem())
+	case reflect.Slice:
+		return m.slice(p, n)
+	case reflect.Struct:
+		return m.fields(p, n)
+	default:
+		return p.Type() == reflect.TypeFor[token.Pos]() || p.Interface() == n.Interface()
+	}
+}
+
+func (m *matcher) fields(p, n reflect.Value) bool {
+	for i := range p.NumField() {
+		if _, ok := p.Field(i).Interface().(*ast.Object); ok {
+			continue
+		}
+		if !m.value(p.Field(i), n.Field(i)) {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *matcher) slice(p, n reflect.Value) bool {
+	if patterns, ok := p.Interface().([]ast.Stmt); ok {
+		return m.list(asNodes(patterns), asNodes(n.Interface().([]ast.Stmt)), false)
+	}
+	if p.Len() != n.Len() {
+		return false
+	}
+	for i := range p.Len() {
+		if !m.value(p.Index(i), n.Index(i)) {
+			return false
+		}
+	}
+	return true
+}
+
+// wildcard returns the name of a pattern that stands for one node.
+func wildcard(p ast.Node) (string, bool) {
+	if s, ok := p.(*ast.ExprStmt); ok {
+		p = s.X
+	}
+	id, ok := p.(*ast.Ident)
+	if !ok || len(id.Name) < 2 || !strings.HasPrefix(id.Name, "_") {
+		return "", false
+	}
+	return id.Name, true
+}
+
+func isWildcard(p ast.Node, name string) bool {
+	found, ok := wildcard(p)
+	return ok && found == name
+}

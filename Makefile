@@ -40,8 +40,8 @@ servo: ## build bin/servo only
 demo: servo ## run the weather example from nothing, and ask it two questions
 	@scripts/demo
 
-# The worlds that `make test` simulates are those of the commit: new ones for each, and
-# the same again for whoever tests it again.
+# The commit determines the worlds that `make test` simulates: every commit has new ones,
+# and the same commit always has the same ones.
 COMMIT_SEED = $(shell printf '%d' 0x$$(git rev-parse --short=12 HEAD 2>/dev/null || date +%s))
 
 .PHONY: test

@@ -1,0 +1,172 @@
+package arch_test
+
+import (
+	"bufio"
+	"go/scanner"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+)
+
+// forbidden are words that a reader of technical English stumbles over.
+var forbidden = regexp.MustCompile(`(?i)\b(anew|whoever|thereby|at hand|in vain|of before|of today|mend(s|ed|ing)?|` +
+	`carr(y|ies|ied) on|is no more|what there is|(be|is|are|was|were|been) told of|tells? of|time-outs?)\b`)
+
+// unrevised lists the places whose language nobody has revised yet. Delete a line when its place follows the rules.
+var unrevised = []string{
+	"CHANGELOG.md",
+	"deploy", "docs/adr", "docs/architecture.md", "docs/cli.md", "docs/deploy.md", "docs/format", "docs/invariants.md",
+	"docs/performance.md", "docs/reliability.md", "docs/worker-contract.md",
+	"examples", "internal", "ledger-schemas", "pkg", "scripts", "tests",
+}
+
+const (
+	maxColumns  = 120 // of a line in a document
+	maxTestName = 60
+	maxSubject  = 72
+	// Commits after this one follow the rule for subjects.
+	subjectsSince = "62ccbdb"
+)
+
+// texts are the kinds of files whose every line is read as English; of Go, comments and strings are.
+var texts = []string{".md", ".go", ".tf", ".yaml", ".sh", ".txtar", ".sql", ".py"}
+
+func TestLanguageForbiddenWords(t *testing.T) {
+	eachText(t, func(path, text string) {
+		if filepath.Base(path) == "language_test.go" {
+			return
+		}
+		for n, line := range lines(path, text) {
+			if word := forbidden.FindString(line); word != "" {
+				t.Errorf("%s:%d: the word %q: say it in plain technical English (CONTRIBUTING.md)", path, n, word)
+			}
+		}
+	})
+}
+
+// Tables, code blocks and lines of one long link cannot be wrapped.
+func TestLanguageDocumentsWrap(t *testing.T) {
+	eachText(t, func(path, text string) {
+		if !strings.HasSuffix(path, ".md") {
+			return
+		}
+		code := false
+		for n, line := range strings.Split(text, "\n") {
+			if strings.HasPrefix(strings.TrimSpace(line), "```") {
+				code = !code
+			}
+			if !code && !strings.HasPrefix(line, "|") && strings.Contains(line, " ") && utf8.RuneCountInString(line) > maxColumns {
+				t.Errorf("%s:%d: the line has %d columns; wrap it at %d", path, n+1, utf8.RuneCountInString(line), maxColumns)
+			}
+		}
+	})
+}
+
+var testFunction = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
+
+func TestLanguageTestNames(t *testing.T) {
+	eachText(t, func(path, text string) {
+		for _, match := range testFunction.FindAllStringSubmatch(text, -1) {
+			if strings.HasSuffix(path, "_test.go") && len(match[1]) > maxTestName {
+				t.Errorf("%s: %s has %d characters, at most %d: name the unit and the behaviour", path, match[1], len(match[1]), maxTestName)
+			}
+		}
+	})
+}
+
+var subject = regexp.MustCompile(`^[A-Za-z0-9_./*{}, -]+: [a-z].*[^.]$`)
+
+func TestLanguageCommitSubjects(t *testing.T) {
+	log := exec.Command("git", "log", "--no-merges", "--format=%h %s", subjectsSince+"..HEAD")
+	log.Dir = root
+	out, err := log.Output()
+	if err != nil {
+		t.Skip("no history to read: not a checkout, or a shallow one")
+	}
+	for line := range strings.Lines(string(out)) {
+		id, text, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if !subject.MatchString(text) || utf8.RuneCountInString(text) > maxSubject || forbidden.MatchString(text) {
+			t.Errorf("commit %s: %q: write `pkg/x: verb object`, in at most %d characters", id, text, maxSubject)
+		}
+	}
+}
+
+func TestLanguageUnrevisedPlacesExist(t *testing.T) {
+	for _, place := range unrevised {
+		_, err := os.Stat(filepath.Join(root, place))
+		require.NoError(t, err, "delete the line of %s from unrevised", place)
+	}
+}
+
+// eachText calls check for every file with text whose language has been revised.
+func eachText(t *testing.T, check func(path, text string)) {
+	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		path, err := filepath.Rel(root, file)
+		switch {
+		case err != nil:
+			return err
+		case slices.Contains(unrevised, path), entry.IsDir() && path != "." && strings.HasPrefix(entry.Name(), "."),
+			entry.IsDir() && (entry.Name() == "bin" || entry.Name() == "node_modules" || entry.Name() == "testdata"):
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case entry.IsDir() || !slices.Contains(texts, filepath.Ext(path)) && entry.Name() != "Makefile":
+			return nil
+		}
+		content, err := os.ReadFile(file) //nolint:gosec // the repository's own files
+		if err == nil {
+			check(path, string(content))
+		}
+		return err
+	})
+	require.NoError(t, err)
+}
+
+// lines yields the lines that people read, with their numbers: all of a document, the comments and strings of Go.
+func lines(path, text string) func(yield func(int, string) bool) {
+	return func(yield func(int, string) bool) {
+		if filepath.Ext(path) == ".go" {
+			goLines(text, yield)
+			return
+		}
+		s := bufio.NewScanner(strings.NewReader(text))
+		for n := 1; s.Scan(); n++ {
+			if !yield(n, s.Text()) {
+				return
+			}
+		}
+	}
+}
+
+func goLines(text string, yield func(int, string) bool) {
+	var s scanner.Scanner
+	fset := token.NewFileSet()
+	file := fset.AddFile("", -1, len(text))
+	s.Init(file, []byte(text), nil, scanner.ScanComments)
+	for {
+		pos, kind, literal := s.Scan()
+		switch kind {
+		case token.EOF:
+			return
+		case token.COMMENT, token.STRING:
+			for i, line := range strings.Split(literal, "\n") {
+				if !yield(file.Line(pos)+i, line) {
+					return
+				}
+			}
+		}
+	}
+}

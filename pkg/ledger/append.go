@@ -15,40 +15,39 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// defaultMaxWaitingBytes bounds what waits in an [Appender]: eight full entries.
+// defaultMaxWaitingBytes bounds the groups waiting in an [Appender]: eight full entries.
 const defaultMaxWaitingBytes = 8 * MaxEntryBytes
 
-// Config is what an [Appender] needs.
+// Config configures an [Appender].
 type Config struct {
 	Domain ids.Domain
 	Store  blob.Store
 	IDs    *ids.Source
 	Clock  clock.Clock
-	// OnDurable is told of every entry once it is stored, before the callers that
-	// waited for it return. It may be nil. It must not append to the same Appender.
+	// OnDurable is called with every entry once it is stored, before the waiting Append
+	// calls return. It may be nil. It must not append to the same Appender.
 	OnDurable func(Entry)
-	// Logger is told of appends that are repeated. It may be nil.
+	// Logger receives a warning for every append that is retried. It may be nil.
 	Logger *slog.Logger
-	// Company is how long what AppendSoon takes waits for an entry to ride with; 0: it
-	// is appended at once. Who sets it calls Run.
+	// Company is how long AppendSoon lets facts linger for an entry to join; 0 appends them
+	// at once. If it is set, the owner of the Appender must call Run.
 	Company time.Duration
-	// MaxWaitingBytes is how much may wait before Append blocks; 0: 32 MiB.
+	// MaxWaitingBytes is how many bytes may wait before Append blocks; 0 means 32 MiB.
 	MaxWaitingBytes int
 }
 
-// Entry is an entry that is durable.
+// Entry is a durable entry.
 type Entry struct {
 	Name string // its ULID
-	Data []byte // not to be changed
-	// Object is what the store answered: its Generation and CRC32C are proof that
-	// Data is what is stored.
+	Data []byte // read-only
+	// Object is the store's answer. Its Generation and CRC32C prove that Data is stored.
 	Object blob.Object
 	Events int
-	// Urgent says that somebody waits for what an event in it leads to.
+	// Urgent reports that somebody is waiting for the effect of one of its events.
 	Urgent bool
 }
 
-// Appended is where a group went.
+// Appended locates a group in the ledger.
 type Appended struct {
 	Entry string // the ULID of the entry
 	Key   string // the object key of the entry
@@ -57,41 +56,40 @@ type Appended struct {
 // Appender appends to the ledger of one domain. It is safe for concurrent use.
 type Appender struct {
 	cfg Config
-	// agrees: the store's time was compared with this machine's, and nothing has spoken
-	// against it since.
-	agrees atomic.Bool
+	// clockChecked is true while the store's clock is known to agree with this machine's.
+	clockChecked atomic.Bool
 
-	mu      sync.Mutex
-	queue   []*waiter     // not in an entry yet, in order of arrival
-	current *batch        // being written, or to be carried on by the next leader
-	led     bool          // somebody leads
-	waiting int           // bytes in the queue and in the current batch
-	room    chan struct{} // closed and replaced when waiting falls
+	mu        sync.Mutex
+	queue     []*waiter     // not in a batch yet, in order of arrival
+	current   *batch        // being written, or left to the next leader
+	hasLeader bool          // a caller is writing batches
+	waiting   int           // bytes in queue and current
+	room      chan struct{} // closed and replaced when waiting decreases
 
-	riding  *waiter       // what AppendSoon took, as one: nobody waits for it
-	boarded chan struct{} // holds one if something rides since Run last looked
+	buffered      *waiter       // facts of AppendSoon, merged into one waiter without a caller
+	bufferedFacts chan struct{} // holds a token if facts were buffered since Run last checked
 }
 
-// waiter is a group whose caller waits for it to be durable.
+// waiter is a group whose caller waits until it is durable.
 type waiter struct {
 	data   []byte
 	events int
 	urgent bool
-	// decides: an entry holds decisions or facts, not both, so that decisions can
-	// wait for facts.
+	// decides: an entry contains either decisions or facts, so that decisions can be folded
+	// after every durable fact.
 	decides bool
 
-	lead chan struct{} // is sent to, once, when its caller is to lead
-	done chan struct{} // is closed when appended and err are set
+	lead chan struct{} // receives once, when its caller becomes the leader
+	done chan struct{} // closed when appended and err are set
 
 	appended Appended
 	err      error
-	left     bool // its caller is gone
-	riding   bool // it has no caller: it is what AppendSoon took
+	left     bool // its caller has returned
+	buffered bool // it has no caller: AppendSoon buffered it
 	finished bool
 }
 
-// NewAppender makes the appender of a domain. A process has one a domain.
+// NewAppender returns the appender of a domain. A process has one per domain.
 func NewAppender(cfg Config) *Appender {
 	if cfg.MaxWaitingBytes <= 0 {
 		cfg.MaxWaitingBytes = defaultMaxWaitingBytes
@@ -102,24 +100,23 @@ func NewAppender(cfg Config) *Appender {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Appender{cfg: cfg, room: make(chan struct{}), boarded: make(chan struct{}, 1)}
+	return &Appender{cfg: cfg, room: make(chan struct{}), bufferedFacts: make(chan struct{}, 1)}
 }
 
 func newWaiter() *waiter { return &waiter{lead: make(chan struct{}, 1), done: make(chan struct{})} }
 
 // Append makes a group of events durable: all of them in one entry, or none.
 //
-// It completes the events in place: ID and Time where they are not set, Source
-// and Domain, and Group and GroupSize when there are several. An event that
-// [event.Validate] refuses is refused, as a *event.DecodeError, before anything
-// is written.
+// It completes the events in place: it sets ID and Time if they are unset, Source and
+// Domain, and Group and GroupSize if there are several events. It rejects an event that
+// fails [event.Validate] with a *event.DecodeError before anything is written.
 //
-// Before the first append it compares this machine's clock with the store's. If they
-// differ by more than 5 minutes, nothing is written and the error matches [ErrClock].
+// Before the first append it compares this machine's clock with the store's. If they differ
+// by more than 5 minutes, nothing is written and the error matches [ErrClock].
 //
-// When ctx ends while the group is being written the error wraps [ErrUnknown];
-// any other error says that it was not written. To repeat an append that may
-// have happened, pass the same events again.
+// If ctx ends while the group is being written, the error wraps [ErrUnknown]. Any other
+// error means that the group was not written. To retry an append whose outcome is unknown,
+// pass the same events again.
 func (a *Appender) Append(ctx context.Context, group []*event.Envelope) (Appended, error) {
 	if err := ctx.Err(); err != nil {
 		return Appended{}, a.notWritten(err)
@@ -134,7 +131,7 @@ func (a *Appender) Append(ctx context.Context, group []*event.Envelope) (Appende
 	return a.append(ctx, w)
 }
 
-// append has w written, by this caller or another.
+// append waits until this caller or another has written w.
 func (a *Appender) append(ctx context.Context, w *waiter) (Appended, error) {
 	leads, err := a.enqueue(ctx, w)
 	if err != nil {
@@ -170,7 +167,7 @@ func (a *Appender) prepare(group []*event.Envelope) (*waiter, error) {
 	w.events, w.decides = len(group), event.Decides(group)
 	for _, e := range group {
 		if e.Domain != a.cfg.Domain {
-			return nil, fmt.Errorf("append to ledger of %s: event %s is of %s", a.cfg.Domain, e.ID, e.Domain)
+			return nil, fmt.Errorf("append to ledger of %s: event %s belongs to domain %s", a.cfg.Domain, e.ID, e.Domain)
 		}
 		if err := event.Validate(e); err != nil {
 			return nil, fmt.Errorf("append to ledger of %s: %w", a.cfg.Domain, err)
@@ -187,8 +184,8 @@ func (a *Appender) prepare(group []*event.Envelope) (*waiter, error) {
 	return w, nil
 }
 
-// complete fills in what the caller need not. Ids are minted after all that the
-// events name have been observed, and so are greater.
+// complete fills in the fields that a caller may leave empty. It first observes every id
+// that the events name, so that the ids that it mints are greater.
 func (a *Appender) complete(group []*event.Envelope) {
 	for _, e := range group {
 		for _, id := range event.ULIDs(e) {

@@ -22,9 +22,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-func TestALoneEventIsOneRequestAndWaitsForNothing(t *testing.T) {
+func TestAppendSingleEventIsOneRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(nil)
+		w := newFixture(nil)
 		began := now()
 		e := cancel("")
 		appended, err := w.Append(t.Context(), []*event.Envelope{e})
@@ -50,10 +50,10 @@ func TestALoneEventIsOneRequestAndWaitsForNothing(t *testing.T) {
 	})
 }
 
-func TestWhatArrivesDuringAPutGoesOutTogetherAsTheNext(t *testing.T) {
+func TestAppendBatchesArrivalsDuringPut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
-		w := newWorld(func(_ context.Context, _ string, nth int) (bool, error) {
+		w := newFixture(func(_ context.Context, _ string, nth int) (bool, error) {
 			if nth == 1 {
 				<-gate
 			}
@@ -77,11 +77,11 @@ func TestWhatArrivesDuringAPutGoesOutTogetherAsTheNext(t *testing.T) {
 	})
 }
 
-// Decisions wait for facts, and entries are recorded whole.
-func TestAnEntryHasDecisionsOrFactsHoweverTheyArrive(t *testing.T) {
+// Decisions are folded after facts, and an entry is recorded as a whole.
+func TestAppendSeparatesDecisionsFromFacts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
-		w := newWorld(func(_ context.Context, _ string, nth int) (bool, error) {
+		w := newFixture(func(_ context.Context, _ string, nth int) (bool, error) {
 			if nth == 1 {
 				<-gate
 			}
@@ -107,9 +107,9 @@ func TestAnEntryHasDecisionsOrFactsHoweverTheyArrive(t *testing.T) {
 	})
 }
 
-func TestAGroupIsCompletedAndStaysTogether(t *testing.T) {
+func TestAppendCompletesGroupAndKeepsItTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(nil)
+		w := newFixture(nil)
 		group := []*event.Envelope{cancel("a"), heartbeat(1), heartbeat(2)}
 		appended, err := w.Append(t.Context(), group)
 		require.NoError(t, err)
@@ -121,8 +121,8 @@ func TestAGroupIsCompletedAndStaysTogether(t *testing.T) {
 	})
 }
 
-func TestABadEventIsRefusedBeforeAnythingIsWritten(t *testing.T) {
-	w := newWorld(nil)
+func TestAppendRejectsInvalidEventsBeforeWriting(t *testing.T) {
+	w := newFixture(nil)
 	for name, group := range map[string][]*event.Envelope{
 		"invalid":   {cancel(strings.Repeat("r", event.MaxMessage+1))},
 		"torn":      {{Group: ids.AtTime(time.UnixMilli(1)), GroupSize: 2, Payload: cancel("").Payload}},
@@ -153,12 +153,12 @@ func TestABadEventIsRefusedBeforeAnythingIsWritten(t *testing.T) {
 	require.Zero(t, w.store.Stats())
 }
 
-func TestAnAmbiguousAppendIsRepeatedUnderTheSameName(t *testing.T) {
+func TestAppendRetriesUnknownOutcomeUnderSameName(t *testing.T) {
 	for name, persisted := range map[string]bool{"failed but persisted": true, "failed and not persisted": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var keys []string
-				w := newWorld(func(_ context.Context, key string, nth int) (bool, error) {
+				w := newFixture(func(_ context.Context, key string, nth int) (bool, error) {
 					keys = append(keys, key)
 					if nth == 1 || !persisted && nth <= 3 {
 						return persisted, errLost
@@ -185,9 +185,9 @@ func TestAnAmbiguousAppendIsRepeatedUnderTheSameName(t *testing.T) {
 	}
 }
 
-func TestANameThatIsTakenIsReplacedByAnother(t *testing.T) {
+func TestAppendRenamesWhenNameIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(nil)
+		w := newFixture(nil)
 		w.store.decide = func(ctx context.Context, key string, nth int) (bool, error) {
 			if nth > 1 {
 				return true, nil
@@ -204,9 +204,9 @@ func TestANameThatIsTakenIsReplacedByAnother(t *testing.T) {
 	})
 }
 
-func TestANameFoundTakenByOtherBytesOnARepeatIsReplaced(t *testing.T) {
+func TestAppendRenamesWhenRetryFindsOtherBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(nil)
+		w := newFixture(nil)
 		w.store.decide = func(ctx context.Context, key string, nth int) (bool, error) {
 			if nth > 1 {
 				return true, nil
@@ -222,9 +222,9 @@ func TestANameFoundTakenByOtherBytesOnARepeatIsReplaced(t *testing.T) {
 	})
 }
 
-func TestAnAnswerAfterHalfAMinuteCountsForNothing(t *testing.T) {
+func TestAppendIgnoresAnswersAfter30Seconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(func(ctx context.Context, _ string, nth int) (bool, error) {
+		w := newFixture(func(ctx context.Context, _ string, nth int) (bool, error) {
 			if nth == 1 {
 				return true, clock.System{}.Sleep(ctx, 31*time.Second) // a store that stalls
 			}
@@ -234,7 +234,7 @@ func TestAnAnswerAfterHalfAMinuteCountsForNothing(t *testing.T) {
 		appended, err := w.Append(t.Context(), []*event.Envelope{cancel("")})
 		require.NoError(t, err)
 		names := w.entries(t)
-		require.Len(t, names, 2, "appended anew; the fold sees that it changes nothing")
+		require.Len(t, names, 2, "appended again; folding the second copy changes nothing")
 		require.Equal(t, names[1], appended.Entry)
 		require.Equal(t, w.groups(t, names[0]), w.groups(t, names[1]))
 		require.True(t, ids.Time(appended.Entry).Sub(began) >= 30*time.Second)
@@ -242,25 +242,25 @@ func TestAnAnswerAfterHalfAMinuteCountsForNothing(t *testing.T) {
 	})
 }
 
-// Seen to fail with passed looking at nothing but this machine's clock.
-func TestAWriterWhoseClockIsBehindTheStoresIsNotPassedBy(t *testing.T) {
+// Fails if mayBeMissed ignores the store's clock.
+func TestAppendRenamesWhenClockIsBehindStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(nil)
+		w := newFixture(nil)
 		const behind = 2 * time.Minute
 		w.store.Store = memblob.New(memblob.Options{Now: func() time.Time { return now().Add(behind) }})
 		for n := range 3 {
 			appended, err := w.Append(t.Context(), []*event.Envelope{heartbeat(n)})
 			require.NoError(t, err)
 			require.Less(t, now().Add(behind).Sub(ids.Time(appended.Entry)), time.Minute)
-			require.Len(t, w.entries(t), n+2, "the first was appended anew, and from then on the store's time is known")
+			require.Len(t, w.entries(t), n+2, "the first was appended again; after that the store's time is known")
 		}
 	})
 }
 
-// Seen to fail with what a read says of the time taken for the time.
-func TestAnEntryThatAppearedLateIsAppendedAnewWhereAReadGivesNoTime(t *testing.T) {
+// Fails if the empty time of a read counts as the time of the entry.
+func TestAppendRenamesLateEntryWhenReadHasNoTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(func(_ context.Context, _ string, nth int) (bool, error) {
+		w := newFixture(func(_ context.Context, _ string, nth int) (bool, error) {
 			if nth == 1 {
 				return true, errLost
 			}
@@ -276,11 +276,11 @@ func TestAnEntryThatAppearedLateIsAppendedAnewWhereAReadGivesNoTime(t *testing.T
 	})
 }
 
-func TestAnOutageLongerThanANameLastsEndsUnderANewName(t *testing.T) {
+func TestAppendRenamesAfterLongOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := now()
 		used := map[string]bool{}
-		w := newWorld(func(_ context.Context, key string, _ int) (bool, error) {
+		w := newFixture(func(_ context.Context, key string, _ int) (bool, error) {
 			used[key] = true
 			if now().Sub(began) < 40*time.Second {
 				return false, errLost
@@ -291,20 +291,20 @@ func TestAnOutageLongerThanANameLastsEndsUnderANewName(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, used, 2)
 		require.Equal(t, []string{appended.Entry}, w.entries(t))
-		require.Less(t, now().Sub(began), 46*time.Second, "back-off ends at five seconds")
+		require.Less(t, now().Sub(began), 46*time.Second, "backoff is capped at five seconds")
 	})
 }
 
-func TestAnEntryThatNoStoreTakesFailsItsCallers(t *testing.T) {
-	w := newWorld(func(context.Context, string, int) (bool, error) { return false, blob.ErrInvalid })
+func TestAppendFailsOnInvalidObject(t *testing.T) {
+	w := newFixture(func(context.Context, string, int) (bool, error) { return false, blob.ErrInvalid })
 	_, err := w.Append(t.Context(), []*event.Envelope{cancel("")})
 	require.ErrorIs(t, err, blob.ErrInvalid)
 	require.NotErrorIs(t, err, ledger.ErrUnknown)
 	require.Empty(t, w.durable)
 }
 
-func TestAnEntryIsYoungerThanEveryIDInItWhateverTheClock(t *testing.T) {
-	w := newWorld(nil)
+func TestAppendEntryIDExceedsEveryIDInIt(t *testing.T) {
+	w := newFixture(nil)
 	ahead := ids.AtTime(now().Add(10 * time.Minute))
 	for _, e := range []*event.Envelope{
 		{CausationID: ahead, Payload: cancel("").Payload},
@@ -324,10 +324,10 @@ func TestAnEntryIsYoungerThanEveryIDInItWhateverTheClock(t *testing.T) {
 	}
 }
 
-func TestEntriesAreBoundedAndGroupsNeverSplit(t *testing.T) {
+func TestAppendBoundsEntriesAndNeverSplitsGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
-		w := newWorld(func(_ context.Context, _ string, nth int) (bool, error) {
+		w := newFixture(func(_ context.Context, _ string, nth int) (bool, error) {
 			if nth == 1 {
 				<-gate
 			}
@@ -343,7 +343,7 @@ func TestEntriesAreBoundedAndGroupsNeverSplit(t *testing.T) {
 			results = append(results, w.start(t.Context(), group...))
 		}
 		synctest.Wait()
-		for range 5 { // 5 groups of nearly a mebibyte
+		for range 5 { // 5 groups of nearly 1 MiB
 			var group []*event.Envelope
 			for range 31 {
 				group = append(group, cancel(strings.Repeat("r", event.MaxMessage)))
@@ -368,10 +368,10 @@ func TestEntriesAreBoundedAndGroupsNeverSplit(t *testing.T) {
 	})
 }
 
-func TestACallerThatLeavesKnowsWhetherItWasWritten(t *testing.T) {
+func TestAppendCanceledReportsWhetherWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
-		w := newWorld(func(ctx context.Context, _ string, nth int) (bool, error) {
+		w := newFixture(func(ctx context.Context, _ string, nth int) (bool, error) {
 			if nth > 1 {
 				return true, nil
 			}
@@ -414,17 +414,17 @@ func TestACallerThatLeavesKnowsWhetherItWasWritten(t *testing.T) {
 	})
 }
 
-func TestABatchWhoseLeaderLeavesIsCarriedOnUnderItsName(t *testing.T) {
+func TestAppendNextLeaderKeepsBatchName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		var keys []string
-		w := newWorld(func(ctx context.Context, key string, nth int) (bool, error) {
+		w := newFixture(func(ctx context.Context, key string, nth int) (bool, error) {
 			keys = append(keys, key)
 			switch nth {
 			case 1:
 				<-gate
 				return true, nil
-			case 2: // stored, but the leader hears nothing until it leaves
+			case 2: // stored, but the leader gets no answer before it leaves
 				<-ctx.Done()
 				return true, ctx.Err()
 			}
@@ -451,10 +451,10 @@ func TestABatchWhoseLeaderLeavesIsCarriedOnUnderItsName(t *testing.T) {
 	})
 }
 
-func TestAppendWaitsForRoom(t *testing.T) {
+func TestAppendBlocksWhileQueueIsFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
-		w := newWorld(func(context.Context, string, int) (bool, error) {
+		w := newFixture(func(context.Context, string, int) (bool, error) {
 			<-gate
 			return true, nil
 		})
@@ -485,9 +485,9 @@ func TestAppendWaitsForRoom(t *testing.T) {
 	})
 }
 
-// TestNothingIsLostWhateverGoesWrong appends from many callers on a store that
-// loses answers, stalls and collides, while callers leave at any time.
-func TestNothingIsLostWhateverGoesWrong(t *testing.T) {
+// Many callers append to a store that loses answers, stalls and collides, while callers
+// leave at any time.
+func TestAppendLosesNothingUnderFaults(t *testing.T) {
 	for seed := range uint64(200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { storm(t, rand.New(rand.NewPCG(seed, 0))) })
@@ -496,7 +496,7 @@ func TestNothingIsLostWhateverGoesWrong(t *testing.T) {
 }
 
 func storm(t *testing.T, random *rand.Rand) {
-	w := newWorld(nil)
+	w := newFixture(nil)
 	var mu sync.Mutex
 	upTo := func(limit int64) int64 {
 		mu.Lock()
@@ -539,7 +539,7 @@ func storm(t *testing.T, random *rand.Rand) {
 		results[n] = w.start(ctx, groups[n]...)
 		pause(t.Context(), time.Second)
 	}
-	found := map[string][]string{} // by group: the entries that have it
+	found := map[string][]string{} // group id to the entries that contain it
 	outcomes := make([]result, callers)
 	for n := range results {
 		outcomes[n] = <-results[n]
@@ -561,7 +561,7 @@ func storm(t *testing.T, random *rand.Rand) {
 	}
 }
 
-func TestALedgerInADirectoryIsReadBack(t *testing.T) {
+func TestAppendToDirectoryIsReadBack(t *testing.T) {
 	store, err := fileblob.Open(t.TempDir(), fileblob.Options{NoSync: true})
 	require.NoError(t, err)
 	a := ledger.NewAppender(ledger.Config{

@@ -14,21 +14,22 @@ import (
 // maxSkew is how far a writer's clock may differ from the store's.
 const maxSkew = 5 * time.Minute
 
-// ErrClock says that this machine's clock differs too much from the store's.
+// ErrClock reports that this machine's clock differs too much from the store's.
 var ErrClock = errors.New("this machine's clock is wrong")
 
-// clockError describes by how much a clock is off.
+// clockError returns an ErrClock that says how far the clock is off.
 func clockError(off time.Duration, store time.Time) error {
 	direction := "ahead of"
 	if off < 0 {
 		direction = "behind"
 	}
-	return fmt.Errorf("%w: it is %s %s the store's, which shows %s: set the clock (at most %s may differ), then try again",
+	return fmt.Errorf("%w: it is %s %s the store's clock (%s): set the clock to within %s of it, then try again",
 		ErrClock, off.Abs().Round(time.Second), direction, event.At(store), maxSkew)
 }
 
-// skew is how far a clock is ahead of the store's at least (less than 0: behind), which
-// told its time between two readings of this clock.
+// skew returns the least amount by which this machine's clock can be ahead of the store's
+// (negative: behind). store is a time that the store reported between the readings before
+// and after.
 func skew(before, store, after time.Time) time.Duration {
 	switch {
 	case store.Before(before) && before.Before(after), store.Before(after) && !before.Before(after):
@@ -39,12 +40,12 @@ func skew(before, store, after time.Time) time.Duration {
 	return 0
 }
 
-// checkClock makes sure, before the first append and after each answer that speaks
-// against it, that this machine's clock agrees with the store's. Otherwise the error is
-// an [ErrClock]. An entry that is written under a wrong clock is refused by the
-// compactor, or misleads whoever goes by its times.
+// checkClock verifies that this machine's clock agrees with the store's. It asks the store
+// before the first append, and again after an answer that contradicts the clock. If the
+// clocks differ, the error is an [ErrClock]: the compactor would reject an entry written
+// under a wrong clock, or its times would be misleading.
 func (a *Appender) checkClock(ctx context.Context) error {
-	for try := 1; !a.agrees.Load(); try++ {
+	for try := 1; !a.clockChecked.Load(); try++ {
 		before := a.cfg.Clock.Now()
 		now, ok, err := blob.TimeOf(ctx, a.cfg.Store)
 		if err == nil {
@@ -53,10 +54,10 @@ func (a *Appender) checkClock(ctx context.Context) error {
 					return a.notWritten(clockError(off, now))
 				}
 			}
-			a.agrees.Store(true)
+			a.clockChecked.Store(true)
 			return nil
 		}
-		a.cfg.Logger.WarnContext(ctx, "the store does not tell its time, asking again", "try", try, "error", err)
+		a.cfg.Logger.WarnContext(ctx, "cannot read the store's time, retrying", "try", try, "error", err)
 		if slept := a.cfg.Clock.Sleep(ctx, min(firstDelay<<min(try-1, 16), lastDelay)); slept != nil {
 			return a.notWritten(fmt.Errorf("ask the store for its time: %w: %w", slept, err))
 		}
@@ -64,17 +65,17 @@ func (a *Appender) checkClock(ctx context.Context) error {
 	return nil
 }
 
-// judge compares an entry, which this machine asked to be stored at a time, with the
-// answer. The error is an [ErrClock] if the compactor will refuse the entry, or if the
-// store's time is so far ahead that a listing may have passed the entry by.
-func (a *Appender) judge(b *batch, before time.Time, stored blob.Object) error {
+// checkStored compares this machine's clock with the time of a stored entry; before is the
+// time of the request. The error is an [ErrClock] if the compactor would reject the entry,
+// or if the store's time is so far ahead that a listing may have missed the entry.
+func (a *Appender) checkStored(b *batch, before time.Time, stored blob.Object) error {
 	off := skew(before, stored.Updated, a.cfg.Clock.Now())
 	if off.Abs() > maxSkew {
-		a.agrees.Store(false) // the next append asks first
+		a.clockChecked.Store(false) // the next append checks the clock first
 	}
 	switch {
 	case ids.Time(b.name).Sub(stored.Updated) > ids.MaxAhead:
-		return a.notWritten(fmt.Errorf("entry %s is refused: %w", b.name, clockError(ids.Time(b.name).Sub(stored.Updated), stored.Updated)))
+		return a.notWritten(fmt.Errorf("the compactor would reject entry %s: %w", b.name, clockError(ids.Time(b.name).Sub(stored.Updated), stored.Updated)))
 	case off < -maxSkew && stored.Updated.Sub(ids.Time(b.name)) >= MaxBehind:
 		return a.unknown(clockError(off, stored.Updated))
 	}

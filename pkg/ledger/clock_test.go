@@ -18,7 +18,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// off is a clock that is off by an amount that a test sets.
+// off is a clock that is wrong by an amount that a test sets.
 type off struct {
 	clock.System
 	by atomic.Int64
@@ -30,7 +30,7 @@ func appender(store blob.Store, c clock.Clock, durable func(ledger.Entry)) *ledg
 	return ledger.NewAppender(ledger.Config{Domain: domain, Store: store, IDs: ids.NewSource(c.Now, nil), Clock: c, OnDurable: durable})
 }
 
-func TestAppendRefusesAWrongClock(t *testing.T) {
+func TestAppendRejectsWrongClock(t *testing.T) {
 	for by, ok := range map[time.Duration]bool{
 		2 * 365 * 24 * time.Hour: false, time.Hour: false, 5*time.Minute + time.Second: false, 5 * time.Minute: true, 0: true,
 		-5 * time.Minute: true, -5*time.Minute - time.Second: false, -time.Hour: false,
@@ -59,8 +59,8 @@ func TestAppendRefusesAWrongClock(t *testing.T) {
 	}
 }
 
-// A clock that is right at first and then leaps ahead is found by the next answer.
-func TestAppendFindsAClockThatLeaps(t *testing.T) {
+// The clock is right at first; the answer after the jump reveals it.
+func TestAppendDetectsClockJump(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, c := memblob.New(memblob.Options{}), &off{}
 		durable := 0
@@ -81,7 +81,7 @@ func TestAppendFindsAClockThatLeaps(t *testing.T) {
 	})
 }
 
-// mute is a store that does not tell its time at first.
+// mute is a store that cannot report its time at first.
 type mute struct {
 	*memblob.Store
 	refused int
@@ -94,7 +94,7 @@ func (m *mute) Now(ctx context.Context) (time.Time, error) {
 	return m.Store.Now(ctx)
 }
 
-func TestAppendWaitsForTheStoresTime(t *testing.T) {
+func TestAppendWaitsForStoreTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &mute{Store: memblob.New(memblob.Options{})}
 		_, err := appender(store, clock.System{}, nil).Append(t.Context(), []*event.Envelope{cancel("")})
@@ -110,7 +110,7 @@ func TestAppendWaitsForTheStoresTime(t *testing.T) {
 	})
 }
 
-func TestFolderIsNotAskedForItsTime(t *testing.T) {
+func TestAppendSkipsClockCheckForDirectory(t *testing.T) {
 	c := &off{}
 	c.by.Store(int64(48 * time.Hour))
 	store, err := fileblob.Open(t.TempDir(), fileblob.Options{Now: c.Now})

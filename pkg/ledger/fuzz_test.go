@@ -9,7 +9,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-func FuzzOnlyKeysOfEntriesParse(f *testing.F) {
+func FuzzParseKey(f *testing.F) {
 	d, entry := ids.Domain{Tenant: "acme", Workspace: "prod"}, "01KAJ2T0000000000000000000"
 	for _, seed := range []string{
 		ledger.Key(d, entry), ledger.Prefix(d), ledger.Key(d, "x"), ledger.Key(d, entry) + ".json", ledger.Key(d, "x/"+entry),
@@ -21,7 +21,7 @@ func FuzzOnlyKeysOfEntriesParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key string) {
 		d, entry, err := ledger.ParseKey(key)
 		if err != nil {
-			require.ErrorContains(t, err, "is not that of a ledger entry")
+			require.ErrorContains(t, err, "is not the key of a ledger entry")
 			return
 		}
 		require.NoError(t, d.Validate())

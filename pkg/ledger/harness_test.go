@@ -18,18 +18,18 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// now is the time of the bubble, in one.
+// now returns the time of the synctest bubble, if the test runs in one.
 func now() time.Time { return clock.System{}.Now() }
 
 var domain = ids.Domain{Tenant: "acme", Workspace: "prod"}
 
 var errLost = errors.New("connection reset by peer")
 
-// creates is a store whose Create a test decides about: nth counts from 1.
+// creates is a store on whose Create calls a test decides. nth counts from 1.
 type creates struct {
 	*memblob.Store
 	decide func(ctx context.Context, key string, nth int) (apply bool, err error)
-	// timeless: a read does not give the time, as in a cloud.
+	// timeless: Get returns no time, as in a cloud store.
 	timeless bool
 
 	mu  sync.Mutex
@@ -66,8 +66,8 @@ func (s *creates) Get(ctx context.Context, key string) ([]byte, blob.Object, err
 	return data, object, err
 }
 
-// world is an appender on a store, on the time of a synctest bubble.
-type world struct {
+// fixture is an appender on a store, on the time of a synctest bubble.
+type fixture struct {
 	*ledger.Appender
 	store *creates
 	ids   *ids.Source
@@ -76,8 +76,8 @@ type world struct {
 	durable []ledger.Entry
 }
 
-func newWorld(decide func(ctx context.Context, key string, nth int) (bool, error)) *world {
-	w := &world{
+func newFixture(decide func(ctx context.Context, key string, nth int) (bool, error)) *fixture {
+	w := &fixture{
 		store: &creates{Store: memblob.New(memblob.Options{}), decide: decide},
 		ids:   ids.NewSource(clock.System{}.Now, nil),
 	}
@@ -93,8 +93,8 @@ func newWorld(decide func(ctx context.Context, key string, nth int) (bool, error
 	return w
 }
 
-// entries are the names in the ledger, in order.
-func (w *world) entries(t *testing.T) []string {
+// entries returns the names in the ledger, in order.
+func (w *fixture) entries(t *testing.T) []string {
 	t.Helper()
 	var names []string
 	for name, err := range ledger.List(t.Context(), w.store, domain, "") {
@@ -104,8 +104,8 @@ func (w *world) entries(t *testing.T) []string {
 	return names
 }
 
-// groups are those of an entry.
-func (w *world) groups(t *testing.T, entry string) []event.Group {
+// groups returns the groups of an entry.
+func (w *fixture) groups(t *testing.T, entry string) []event.Group {
 	t.Helper()
 	data, err := ledger.Read(t.Context(), w.store, ledger.Key(domain, entry))
 	require.NoError(t, err)
@@ -129,14 +129,14 @@ func cancel(message string) *event.Envelope {
 	}}
 }
 
-// result is what a concurrent append came to.
+// result is the outcome of a concurrent append.
 type result struct {
 	ledger.Appended
 	err error
 }
 
 // start appends in the background.
-func (w *world) start(ctx context.Context, group ...*event.Envelope) <-chan result {
+func (w *fixture) start(ctx context.Context, group ...*event.Envelope) <-chan result {
 	out := make(chan result, 1)
 	go func() {
 		appended, err := w.Append(ctx, group)

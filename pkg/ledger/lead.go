@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// enqueue lets w wait, and reports whether its caller leads. It blocks while too
-// much waits already.
+// enqueue adds w to the queue and reports whether its caller becomes the leader. It blocks
+// while more than [Config.MaxWaitingBytes] wait.
 func (a *Appender) enqueue(ctx context.Context, w *waiter) (leads bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -25,39 +25,40 @@ func (a *Appender) enqueue(ctx context.Context, w *waiter) (leads bool, err erro
 	}
 	a.waiting += len(w.data)
 	a.queue = append(a.queue, w)
-	if a.led {
+	if a.hasLeader {
 		return false, nil
 	}
-	a.led = true
+	a.hasLeader = true
 	return true, nil
 }
 
-// release makes room for those that wait to enter. The caller holds the lock.
+// release subtracts size from the waiting bytes and wakes blocked callers. The caller holds
+// the lock.
 func (a *Appender) release(size int) {
 	a.waiting -= size
 	close(a.room)
 	a.room = make(chan struct{})
 }
 
-// leave is what a caller does whose context ended while it waited.
+// leave handles a caller whose context ended while it waited.
 func (a *Appender) leave(w *waiter, cause error) (Appended, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if w.finished {
-		return w.appended, w.err // it was done after all
+		return w.appended, w.err // it was finished in the meantime
 	}
 	w.left = true
 	err := a.outcome(w, cause)
 	select {
-	case <-w.lead: // it was told to lead in the same moment
+	case <-w.lead: // it was made the leader at the same moment
 		a.handOver()
 	default:
 	}
 	return Appended{}, err
 }
 
-// outcome is the error of a caller that leaves: whether its group is in a batch
-// decides what is known. The caller holds the lock.
+// outcome returns the error of a caller that leaves: not written if its group is still
+// queued, unknown if it is in a batch. The caller holds the lock.
 func (a *Appender) outcome(w *waiter, cause error) error {
 	if i := slices.Index(a.queue, w); i >= 0 {
 		a.queue = slices.Delete(a.queue, i, i+1)
@@ -67,7 +68,8 @@ func (a *Appender) outcome(w *waiter, cause error) error {
 	return a.unknown(cause)
 }
 
-// leadUntil writes batches until the group of w is dealt with, and hands over.
+// leadUntil writes batches until the group of w is finished, then hands over to the next
+// leader.
 func (a *Appender) leadUntil(ctx context.Context, w *waiter) (Appended, error) {
 	for {
 		b := a.take()
@@ -94,8 +96,8 @@ func (a *Appender) leadUntil(ctx context.Context, w *waiter) (Appended, error) {
 	}
 }
 
-// take is the batch to write: the one that a former leader left behind, or the
-// head of the queue and those behind it that may be in one entry with it.
+// take returns the batch to write: the one that the previous leader left, or the head of
+// the queue with the following groups that fit into the same entry.
 func (a *Appender) take() *batch {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -105,11 +107,11 @@ func (a *Appender) take() *batch {
 	b := &batch{}
 	decides := len(a.queue) > 0 && a.queue[0].decides
 	full := false
-	if a.riding != nil && !decides {
-		riding := a.alight()
-		riding.left, riding.riding = true, true
-		a.waiting += len(riding.data)
-		b.add(riding)
+	if a.buffered != nil && !decides {
+		buffered := a.takeBuffered()
+		buffered.left, buffered.buffered = true, true
+		a.waiting += len(buffered.data)
+		b.add(buffered)
 	}
 	a.queue = slices.DeleteFunc(a.queue, func(w *waiter) bool {
 		if full || w.decides != decides {
@@ -126,7 +128,7 @@ func (a *Appender) take() *batch {
 	return b
 }
 
-// finish tells everybody who waits for a batch. The caller holds the lock.
+// finish wakes every caller that waits for a batch. The caller holds the lock.
 func (a *Appender) finish(b *batch, err error) {
 	for _, w := range b.waiters {
 		w.finished, w.err = true, err
@@ -139,8 +141,8 @@ func (a *Appender) finish(b *batch, err error) {
 	a.release(len(b.data))
 }
 
-// handOver makes another caller the leader: one that waits for the batch under
-// way, or else the first of the queue. The caller holds the lock.
+// handOver makes another caller the leader: one that waits for the current batch, or else
+// the first in the queue. The caller holds the lock.
 func (a *Appender) handOver() {
 	if a.current != nil {
 		for _, w := range a.current.waiters {
@@ -149,11 +151,11 @@ func (a *Appender) handOver() {
 				return
 			}
 		}
-		// Nobody waits for it any more. It may be stored, and then a listing finds it.
-		// What rode in it rides with another.
+		// No caller waits for it any more. If it was stored, a listing finds it. Facts of
+		// AppendSoon in it are buffered again.
 		for _, w := range a.current.waiters {
-			if w.riding {
-				a.board(w, a.riding) // told twice it changes nothing
+			if w.buffered {
+				a.rebuffer(w, a.buffered) // a repeated fact changes nothing
 			}
 		}
 		a.finish(a.current, ErrUnknown)
@@ -162,5 +164,5 @@ func (a *Appender) handOver() {
 		a.queue[0].lead <- struct{}{}
 		return
 	}
-	a.led = false
+	a.hasLeader = false
 }

@@ -1,29 +1,28 @@
 // Package ledger appends to, reads and lists the ledger: immutable objects of
-// newline-delimited events, one prefix a domain, named by ULIDs.
+// newline-delimited events, named by ULIDs under one prefix per domain.
 //
 // # Writing
 //
-// An [Appender] commits in groups: what arrives while a PUT is under way goes
-// out together as the next entry; alone, an event waits for nothing. It has no
-// goroutine of its own: the first caller to wait writes for all who wait with
-// it, and hands over to the next.
+// An [Appender] uses group commit: events that arrive during a PUT are written together as
+// the next entry; a single event waits for nothing. It has no goroutine of its own. The
+// first waiting caller is the leader: it writes for all waiting callers, then hands over to
+// the next.
 //
-// A PUT has three outcomes. Stored: the callers return. Not stored: the callers
-// get the error. Unknown: the same name and bytes are written again, with
-// back-off, until one of the first two is certain; that the name exists by then
-// is success, once its bytes are seen to be the same.
+// A PUT has three outcomes. Stored: the callers return. Not stored: the callers get the
+// error. Unknown: the Appender writes the same bytes under the same name again, with
+// backoff, until the outcome is known. If the name then exists with the same bytes, the
+// append has succeeded.
 //
-// An answer that comes more than 30 s after the name was minted counts for
-// nothing, good or bad, and neither does one that says that the store's clock is
-// more than 60 s past the name: a listing may have passed the name by. The same
-// bytes are written anew under a new name, and whoever folds both finds the
-// second to change nothing, since events have natural keys.
+// The Appender ignores an answer, good or bad, that arrives more than 30 s after the name
+// was minted. It also ignores an answer whose store time is more than 60 s past the name.
+// In both cases a listing may have missed the name. It writes the same bytes again under a
+// new name. Folding both changes nothing the second time, since events have natural keys.
 //
 // # Ids
 //
-// An entry's ULID is greater than every id in it and than the entries that
-// those ids came from (see [ids.Source]). It names an entry and bounds listings;
-// it orders nothing.
+// An entry's ULID is greater than every id in the entry, and than the ULIDs of the entries
+// that those ids came from (see [ids.Source]). It names an entry and bounds listings. It
+// does not order events.
 package ledger
 
 import (
@@ -39,7 +38,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Limits of an entry. A group that is alone is bounded by its own.
+// Limits of an entry. An entry of a single group is bounded by the limits of a group
+// instead.
 const (
 	MaxEntryBytes  = 4 << 20
 	MaxEntryEvents = event.MaxEntryEvents
@@ -50,19 +50,19 @@ const (
 	extension = ".json"
 )
 
-// ErrUnknown says that an append may or may not have happened, or may yet.
+// ErrUnknown reports that an append may have happened, or may still happen.
 var ErrUnknown = errors.New("outcome unknown")
 
-// ErrCorrupt is of an entry that is not what the store has the checksum of.
+// ErrCorrupt reports that an entry does not match the checksum that the store has for it.
 var ErrCorrupt = errors.New("the bytes read do not match the store's checksum")
 
-// Prefix is what the keys of a domain's entries begin with.
+// Prefix returns the key prefix of a domain's entries.
 func Prefix(d ids.Domain) string { return root + d.Path() + "/" }
 
-// Key is the object key of an entry.
+// Key returns the object key of an entry.
 func Key(d ids.Domain, entry string) string { return Prefix(d) + entry + extension }
 
-// ParseKey is the domain and the ULID in an entry's key.
+// ParseKey returns the domain and the ULID in an entry's key.
 func ParseKey(key string) (ids.Domain, string, error) {
 	rest, inLedger := strings.CutPrefix(key, root+"tenant=")
 	tenant, rest, hasTenant := strings.Cut(rest, "/workspace=")
@@ -70,21 +70,21 @@ func ParseKey(key string) (ids.Domain, string, error) {
 	entry, isEntry := strings.CutSuffix(file, extension)
 	d := ids.Domain{Tenant: tenant, Workspace: workspace}
 	if !inLedger || !hasTenant || !hasWorkspace || !isEntry || d.Validate() != nil || !ids.Valid(entry) {
-		return ids.Domain{}, "", fmt.Errorf("key %.400q is not that of a ledger entry, %s{ULID}%s",
+		return ids.Domain{}, "", fmt.Errorf("key %.400q is not the key of a ledger entry (%s{ULID}%s)",
 			key, Prefix(ids.Domain{Tenant: "{tenant}", Workspace: "{workspace}"}), extension)
 	}
 	return d, entry, nil
 }
 
-// Read returns the content of an entry, checked against the store's checksum. An object
-// above [MaxEntryBytes] is not read: the error is a [*blob.TooLargeError].
+// Read returns the content of an entry and verifies the store's checksum. It does not read
+// an object above [MaxEntryBytes]: the error is a [*blob.TooLargeError].
 func Read(ctx context.Context, store blob.Store, key string) ([]byte, error) {
 	data, _, err := read(ctx, store, key)
 	return data, err
 }
 
-// ReadStored is Read, and says when the store took the entry. It costs a second
-// request where a read does not tell the time.
+// ReadStored returns the content of an entry and the time at which it was stored. It costs
+// a second request if the store's reads return no time.
 func ReadStored(ctx context.Context, store blob.Store, key string) ([]byte, time.Time, error) {
 	data, object, err := read(ctx, store, key)
 	if err == nil && object.Updated.IsZero() {
@@ -106,17 +106,17 @@ func read(ctx context.Context, store blob.Store, key string) ([]byte, blob.Objec
 	return data, object, nil
 }
 
-// Name is an entry as a listing has it.
+// Name is one object of a listing.
 type Name struct {
-	// Entry is its ULID.
+	// Entry is the ULID of the entry.
 	Entry  string
 	Object blob.Object
-	// Skip says that the object is the decision to skip the entry: see [Skip].
+	// Skip reports that the object is the decision to skip the entry: see [Skip].
 	Skip bool
 }
 
-// List yields a domain's entries after a ULID, in ascending order; "" is before
-// the first. It passes over objects that are no entries. After an error it ends.
+// List yields a domain's entries after a ULID ("" yields all), in ascending order. It skips
+// objects that are not entries. It ends after the first error.
 func List(ctx context.Context, store blob.Store, d ids.Domain, after string) iter.Seq2[Name, error] {
 	return func(yield func(Name, error) bool) {
 		for name, err := range ListAll(ctx, store, d, after) {
@@ -127,7 +127,8 @@ func List(ctx context.Context, store blob.Store, d ids.Domain, after string) ite
 	}
 }
 
-// ListAll yields what [List] does and, behind an entry, the decision to skip it.
+// ListAll yields the entries that [List] yields and, after an entry, the decision to skip
+// it.
 func ListAll(ctx context.Context, store blob.Store, d ids.Domain, after string) iter.Seq2[Name, error] {
 	return func(yield func(Name, error) bool) {
 		opts := blob.ListOptions{Prefix: Prefix(d)}

@@ -14,12 +14,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-func TestKeysAreLaidOutAsDocumented(t *testing.T) {
+func TestKeyMatchesDocumentedLayout(t *testing.T) {
 	require.Equal(t, "ledger/orchestration/tenant=acme/workspace=prod/01JHK4W300000000000000000A.json",
 		ledger.Key(domain, "01JHK4W300000000000000000A"))
 }
 
-func TestAKeyParsesToWhatItWasMadeOf(t *testing.T) {
+func TestParseKeyInvertsKey(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := eventtest.Envelope().Draw(t, "event").Domain
 		id := eventtest.ULID().Draw(t, "entry")
@@ -32,7 +32,7 @@ func TestAKeyParsesToWhatItWasMadeOf(t *testing.T) {
 	})
 }
 
-func TestKeysOfOtherObjectsAreRefused(t *testing.T) {
+func TestParseKeyRejectsOtherObjects(t *testing.T) {
 	for _, key := range []string{
 		"", "ledger/orchestration/", "ledger/orchestration/tenant=a/workspace=b/x.json",
 		"ledger/orchestration/tenant=a/workspace=b/01JHK4W300000000000000000A",
@@ -46,7 +46,7 @@ func TestKeysOfOtherObjectsAreRefused(t *testing.T) {
 	}
 }
 
-func TestAListingStartsAfterAULIDAndPassesOverStrays(t *testing.T) {
+func TestListStartsAfterULIDAndSkipsStrays(t *testing.T) {
 	store := memblob.New(memblob.Options{})
 	at := func(second int64) string { return ids.AtTime(time.Unix(second, 0)) }
 	neighbour := ids.Domain{Tenant: "acme", Workspace: "prod-2"}
@@ -70,7 +70,7 @@ func TestAListingStartsAfterAULIDAndPassesOverStrays(t *testing.T) {
 	require.Empty(t, list(at(3)))
 }
 
-func TestReadingAnAbsentEntrySaysSo(t *testing.T) {
+func TestReadReturnsNotFound(t *testing.T) {
 	_, err := ledger.Read(t.Context(), memblob.New(memblob.Options{}), ledger.Key(domain, ids.AtTime(time.Unix(1, 0))))
 	require.ErrorIs(t, err, blob.ErrNotFound)
 }

@@ -16,9 +16,9 @@ const (
 	maxSkip       = 64 << 10
 )
 
-// Skip is an operator's decision that the domain goes on without an entry that cannot be
-// read. It is stored beside the entry, and so is as durable as the ledger. It counts only
-// while the entry cannot be read, and once ledger_entries has recorded it, for ever.
+// Skip is an operator's decision to continue without an entry that cannot be read. It is
+// stored next to the entry, and so is as durable as the ledger. It applies only while the
+// entry cannot be read; once it is recorded in ledger_entries, it is final.
 type Skip struct {
 	Entry  string     `json:"entry"`
 	By     string     `json:"by"`
@@ -26,18 +26,18 @@ type Skip struct {
 	Reason string     `json:"reason"`
 }
 
-// SkipKey is the object key of the decision to skip an entry.
+// SkipKey returns the object key of the decision to skip an entry.
 func SkipKey(d ids.Domain, entry string) string { return Prefix(d) + entry + skipExtension }
 
-// WriteSkip stores a decision. An earlier one about the same entry stays: the error then
-// matches [blob.ErrExists].
+// WriteSkip stores a decision. It never replaces an earlier decision for the same entry:
+// the error then matches [blob.ErrExists].
 func WriteSkip(ctx context.Context, store blob.Store, d ids.Domain, s Skip) error {
 	data, err := json.Marshal(s)
 	if err == nil {
 		_, err = store.Create(ctx, SkipKey(d, s.Entry), data)
 	}
 	if err != nil {
-		return fmt.Errorf("record that ledger entry %s is skipped: %w", s.Entry, err)
+		return fmt.Errorf("write the decision to skip ledger entry %s: %w", s.Entry, err)
 	}
 	return nil
 }
@@ -47,17 +47,17 @@ func ReadSkip(ctx context.Context, store blob.Store, d ids.Domain, entry string)
 	key := SkipKey(d, entry)
 	data, _, err := blob.Get(ctx, store, key, maxSkip)
 	if errors.Is(err, blob.ErrNotFound) {
-		return nil, nil //nolint:nilnil // there is none, which is no error
+		return nil, nil //nolint:nilnil // no decision is not an error
 	}
 	s := &Skip{}
 	if err == nil {
 		err = json.Unmarshal(data, s)
 	}
 	if err == nil && s.Entry != entry {
-		err = fmt.Errorf("it is about entry %.40q", s.Entry)
+		err = fmt.Errorf("it names entry %.40q", s.Entry)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read decision %s: %w", key, err)
+		return nil, fmt.Errorf("read skip decision %s: %w", key, err)
 	}
 	return s, nil
 }

@@ -9,18 +9,18 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// Bounds of what rides: beyond them it is an entry of its own.
+// A buffer that exceeds these bounds becomes an entry of its own.
 const (
-	maxRidingBytes  = 256 << 10
-	maxRidingEvents = 500
+	maxBufferedBytes  = 256 << 10
+	maxBufferedEvents = 500
 )
 
-// AppendSoon appends facts whose loss costs no more than that they are told
-// again: that a task was queued, has started, is alive. They ride with the next
-// entry that holds facts, ahead of them, and become an entry of their own after
-// [Config.Company] if none comes. They are not durable when AppendSoon returns.
+// AppendSoon buffers facts that are cheap to lose, because their sender reports them again:
+// that a task was queued, has started, or is alive. They precede the events of the next
+// entry that contains facts. If no entry follows within [Config.Company], they become an
+// entry of their own. They are not durable when AppendSoon returns.
 //
-// Where Company is zero it is Append.
+// If Company is zero, AppendSoon is Append.
 func (a *Appender) AppendSoon(ctx context.Context, group []*event.Envelope) error {
 	if a.cfg.Company <= 0 || event.Decides(group) {
 		_, err := a.Append(ctx, group)
@@ -33,97 +33,98 @@ func (a *Appender) AppendSoon(ctx context.Context, group []*event.Envelope) erro
 	if err != nil {
 		return err
 	}
-	if full := a.ride(w); full != nil {
-		return a.bear(ctx, full)
+	if full := a.buffer(w); full != nil {
+		return a.appendBuffered(ctx, full)
 	}
 	return nil
 }
 
-// bear appends what rode. If its bearer gives it up, it rides with another.
-func (a *Appender) bear(ctx context.Context, riding *waiter) error {
-	riding.riding = true // and so it rides again if it was given up while it was being written
-	_, err := a.append(ctx, riding)
+// appendBuffered appends facts that were buffered. If ctx ends before they are in a batch,
+// they are buffered again.
+func (a *Appender) appendBuffered(ctx context.Context, buffered *waiter) error {
+	buffered.buffered = true // handOver buffers it again if the write is abandoned
+	_, err := a.append(ctx, buffered)
 	if err != nil && ctx.Err() != nil && !errors.Is(err, ErrUnknown) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.board(riding, a.riding)
+		a.rebuffer(buffered, a.buffered)
 	}
 	return err
 }
 
-// ride adds a group to those that ride, and gives them all, to be written, when
-// they are many.
-func (a *Appender) ride(w *waiter) (full *waiter) {
+// buffer adds a group to the buffered facts. If the buffer is full, it empties it and
+// returns the facts.
+func (a *Appender) buffer(w *waiter) (full *waiter) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.riding == nil {
-		a.board(w)
+	if a.buffered == nil {
+		a.rebuffer(w)
 	} else {
-		a.riding.add(w)
+		a.buffered.add(w)
 	}
-	if len(a.riding.data) < maxRidingBytes && a.riding.events < maxRidingEvents {
+	if len(a.buffered.data) < maxBufferedBytes && a.buffered.events < maxBufferedEvents {
 		return nil
 	}
-	return a.alight()
+	return a.takeBuffered()
 }
 
-// add makes another group part of this one's entry.
+// add appends another group to this one.
 func (w *waiter) add(more *waiter) {
 	w.data = append(w.data, more.data...)
 	w.events += more.events
 	w.urgent = w.urgent || more.urgent
 }
 
-// board has groups ride, in this order, as one. The caller holds the lock.
-func (a *Appender) board(groups ...*waiter) {
-	riding := newWaiter()
+// rebuffer replaces the buffer with these groups, in this order. The caller holds the lock.
+func (a *Appender) rebuffer(groups ...*waiter) {
+	buffered := newWaiter()
 	for _, w := range groups {
 		if w != nil {
-			riding.add(w)
+			buffered.add(w)
 		}
 	}
-	a.riding = riding
+	a.buffered = buffered
 	select {
-	case a.boarded <- struct{}{}:
+	case a.bufferedFacts <- struct{}{}:
 	default:
 	}
 }
 
-// alight takes what rides, for its bearer to append. The caller holds the lock.
-func (a *Appender) alight() *waiter {
-	riding := a.riding
-	a.riding = nil
-	return riding
+// takeBuffered empties the buffer and returns its facts. The caller holds the lock.
+func (a *Appender) takeBuffered() *waiter {
+	buffered := a.buffered
+	a.buffered = nil
+	return buffered
 }
 
-// Company is how long what AppendSoon takes waits at most, while Run runs.
+// Company returns the longest time that facts of AppendSoon linger while Run runs.
 func (a *Appender) Company() time.Duration { return a.cfg.Company }
 
-// Run sees to it that what AppendSoon took waits no longer than it may, until ctx
-// is done. What rides then is lost, unless Flush is called.
+// Run appends buffered facts after [Config.Company] until ctx is done. Facts that are still
+// buffered then are lost, unless the caller calls Flush.
 func (a *Appender) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-a.boarded:
+		case <-a.bufferedFacts:
 		}
 		if err := a.cfg.Clock.Sleep(ctx, a.cfg.Company); err != nil {
 			return nil //nolint:nilerr // ctx is done
 		}
 		if err := a.Flush(ctx); err != nil && ctx.Err() == nil {
-			a.cfg.Logger.ErrorContext(ctx, "facts were not appended; they are told again", slog.Any("error", err))
+			a.cfg.Logger.ErrorContext(ctx, "cannot append buffered facts; their senders will report them again", slog.Any("error", err))
 		}
 	}
 }
 
-// Flush appends what AppendSoon took and has not been written.
+// Flush appends the facts that AppendSoon has buffered.
 func (a *Appender) Flush(ctx context.Context) error {
 	a.mu.Lock()
-	riding := a.alight()
+	buffered := a.takeBuffered()
 	a.mu.Unlock()
-	if riding == nil {
+	if buffered == nil {
 		return nil
 	}
-	return a.bear(ctx, riding)
+	return a.appendBuffered(ctx, buffered)
 }

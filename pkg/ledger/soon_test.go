@@ -14,14 +14,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-const company = 250 * time.Millisecond
+const linger = 250 * time.Millisecond
 
-// riding is a world whose appender has some facts wait for company.
-func riding(t *testing.T) *world {
+// lingering is a fixture whose appender lets facts linger.
+func lingering(t *testing.T) *fixture {
 	t.Helper()
-	w := newWorld(nil)
+	w := newFixture(nil)
 	w.Appender = ledger.NewAppender(ledger.Config{
-		Domain: domain, Store: w.store, IDs: w.ids, Clock: clock.System{}, Company: company,
+		Domain: domain, Store: w.store, IDs: w.ids, Clock: clock.System{}, Company: linger,
 		OnDurable: func(e ledger.Entry) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -38,22 +38,22 @@ func riding(t *testing.T) *world {
 	return w
 }
 
-func (w *world) soon(t *testing.T, group ...*event.Envelope) {
+func (w *fixture) soon(t *testing.T, group ...*event.Envelope) {
 	t.Helper()
 	began := now()
 	require.NoError(t, w.AppendSoon(t.Context(), group))
 	require.Equal(t, began, now(), "nobody waits")
 }
 
-// pass lets time pass in the bubble.
+// pass advances the time of the bubble.
 func pass(t *testing.T, d time.Duration) {
 	t.Helper()
 	require.NoError(t, clock.System{}.Sleep(t.Context(), d))
 }
 
-func TestFactsThatCanWaitRideAheadOfTheNext(t *testing.T) {
+func TestAppendSoonPrecedesNextEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := riding(t)
+		w := lingering(t)
 		w.soon(t, heartbeat(1))
 		w.soon(t, heartbeat(2), heartbeat(3))
 		require.Empty(t, w.entries(t))
@@ -65,20 +65,20 @@ func TestFactsThatCanWaitRideAheadOfTheNext(t *testing.T) {
 		require.Equal(t, []int{1, 2, 1}, []int{len(groups[0].Events), len(groups[1].Events), len(groups[2].Events)})
 		require.Equal(t, cancel("a").Payload, groups[2].Events[0].Payload)
 		require.True(t, w.durable[0].Urgent)
-		pass(t, 2*company)
+		pass(t, 2*linger)
 		require.Len(t, w.entries(t), 1)
 	})
 }
 
-func TestFactsWithoutCompanyBecomeAnEntry(t *testing.T) {
+func TestAppendSoonBecomesEntryAfterLinger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := riding(t)
+		w := lingering(t)
 		for n := range 3 {
 			w.soon(t, heartbeat(n))
 		}
 		synctest.Wait()
 		require.Empty(t, w.entries(t))
-		pass(t, company)
+		pass(t, linger)
 		synctest.Wait()
 		require.Len(t, w.entries(t), 1)
 		require.Len(t, w.groups(t, w.entries(t)[0]), 3)
@@ -86,9 +86,9 @@ func TestFactsWithoutCompanyBecomeAnEntry(t *testing.T) {
 	})
 }
 
-func TestWhatRidesIsWrittenWhenItIsAskedFor(t *testing.T) {
+func TestFlushWritesBufferedFactsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := riding(t)
+		w := lingering(t)
 		require.NoError(t, w.Flush(t.Context()))
 		w.soon(t, heartbeat(1))
 		w.soon(t, heartbeat(2))
@@ -99,25 +99,25 @@ func TestWhatRidesIsWrittenWhenItIsAskedFor(t *testing.T) {
 	})
 }
 
-func TestFactsDoNotRideWithDecisions(t *testing.T) {
+func TestAppendSoonKeepsFactsOutOfDecisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := riding(t)
+		w := lingering(t)
 		w.soon(t, heartbeat(1))
 		fired := &event.Envelope{Payload: &event.TimerFired{
 			TimerID: "timer:liveness:1", FiredAt: event.At(now()), Observed: event.Observed{CaughtUpAt: event.At(now())},
 		}}
-		require.NoError(t, w.AppendSoon(t.Context(), []*event.Envelope{fired}), "what is decided does not wait")
+		require.NoError(t, w.AppendSoon(t.Context(), []*event.Envelope{fired}), "decisions do not linger")
 		require.Len(t, w.entries(t), 1)
 		require.Len(t, w.groups(t, w.entries(t)[0]), 1)
-		pass(t, company)
+		pass(t, linger)
 		synctest.Wait()
 		require.Len(t, w.entries(t), 2)
 	})
 }
 
-func TestManyFactsDoNotWait(t *testing.T) {
+func TestAppendSoonWritesWhenBufferIsFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := riding(t)
+		w := lingering(t)
 		for n := range 1200 {
 			w.soon(t, heartbeat(n))
 		}
@@ -128,10 +128,10 @@ func TestManyFactsDoNotWait(t *testing.T) {
 	})
 }
 
-// Seen to fail when what rode was given up with the entry.
-func TestWhatRodeInAnEntryThatWasGivenUpRidesWithTheNext(t *testing.T) {
+// Fails if buffered facts are dropped with an abandoned entry.
+func TestAppendSoonRebuffersAfterAbandonedEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := riding(t)
+		w := lingering(t)
 		var down atomic.Bool
 		down.Store(true)
 		w.store.decide = func(context.Context, string, int) (bool, error) {
@@ -156,10 +156,10 @@ func TestWhatRodeInAnEntryThatWasGivenUpRidesWithTheNext(t *testing.T) {
 	})
 }
 
-// Seen to fail with a flush that lets go of what it could not write.
-func TestWhatAFlushGivesUpRidesWithTheNext(t *testing.T) {
+// Fails if Flush drops the facts that it could not write.
+func TestFlushKeepsFactsItCannotWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := riding(t)
+		w := lingering(t)
 		down := true
 		w.store.decide = func(context.Context, string, int) (bool, error) {
 			if down {
@@ -178,11 +178,11 @@ func TestWhatAFlushGivesUpRidesWithTheNext(t *testing.T) {
 	})
 }
 
-func TestABadFactIsRefusedAtOnce(t *testing.T) {
+func TestAppendSoonRejectsInvalidFact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := riding(t)
+		w := lingering(t)
 		require.Error(t, w.AppendSoon(t.Context(), []*event.Envelope{{Payload: &event.TaskHeartbeat{}}}))
-		pass(t, 2*company)
+		pass(t, 2*linger)
 		synctest.Wait()
 		require.Empty(t, w.entries(t))
 	})

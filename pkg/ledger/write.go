@@ -12,30 +12,30 @@ import (
 )
 
 const (
-	// maxAnswer is how old a name may be when the store answers: what takes longer
-	// may have been passed by a listing, and is written anew.
-	maxAnswer = 30 * time.Second
+	// maxNameAge is how old a name may be when the store answers. After that a listing may
+	// have missed it, and the entry is written again under a new name.
+	maxNameAge = 30 * time.Second
 
-	// MaxBehind is how far the time in a name may be behind the store's clock when
-	// the entry appears: listings rely on it. See docs/format/ledger.md.
+	// MaxBehind is how far the time in a name may be behind the store's clock when the
+	// entry appears. Listings rely on it. See docs/format/ledger.md.
 	MaxBehind = 60 * time.Second
 
 	firstDelay = 100 * time.Millisecond
 	lastDelay  = 5 * time.Second
 )
 
-// batch is an entry on its way.
+// batch is an entry that is being written.
 type batch struct {
 	waiters []*waiter
 	data    []byte
 	events  int
 	urgent  bool
 
-	name   string // "" until it is minted
-	key    string
-	minted time.Time
-	tries  int // under this name
-	asked  int // under any name
+	name     string // "" until minted
+	key      string
+	minted   time.Time
+	tries    int // tries under this name
+	attempts int // tries under any name
 }
 
 func (b *batch) add(w *waiter) {
@@ -49,67 +49,66 @@ func (b *batch) entry(stored blob.Object) Entry {
 	return Entry{Name: b.name, Data: b.data, Object: stored, Events: b.events, Urgent: b.urgent}
 }
 
-// write stores a batch. Its error is definite, unless ctx is done or it matches ErrUnknown.
+// write stores a batch. Its error is final, unless ctx is done or it matches ErrUnknown.
 func (a *Appender) write(ctx context.Context, b *batch) (blob.Object, error) {
 	for {
-		if b.name == "" || a.cfg.Clock.Now().Sub(b.minted) >= maxAnswer {
-			a.rename(b)
+		if b.name == "" || a.cfg.Clock.Now().Sub(b.minted) >= maxNameAge {
+			a.mintName(b)
 		}
 		asked := a.cfg.Clock.Now()
 		stored, err := a.try(ctx, b)
 		if err == nil && !stored.Updated.IsZero() {
-			if wrong := a.judge(b, asked, stored); wrong != nil {
+			if wrong := a.checkStored(b, asked, stored); wrong != nil {
 				return blob.Object{}, wrong
 			}
 		}
 		switch {
-		case err == nil && !a.passed(b, stored):
+		case err == nil && !a.mayBeMissed(b, stored):
 			return stored, nil
 		case err == nil:
-			a.cfg.Logger.WarnContext(ctx, "a listing may have passed the entry, appending anew: the answer was slow, or this clock is behind the store's",
+			a.cfg.Logger.WarnContext(ctx, "a listing may have missed the entry, appending it again: the answer was slow, or this machine's clock is behind the store's",
 				"entry", b.key, "stored_at", stored.Updated)
 			b.name = ""
 			continue
 		case errors.Is(err, errTaken):
 			b.name = ""
-			if b.asked == 1 {
+			if b.attempts == 1 {
 				continue
 			}
 		case errors.Is(err, blob.ErrInvalid):
 			return blob.Object{}, fmt.Errorf("append ledger entry %s: %w", b.key, err)
 		}
-		a.cfg.Logger.WarnContext(ctx, "ledger append has an unknown outcome, repeating it", "entry", b.key, "try", b.asked, "error", err)
+		a.cfg.Logger.WarnContext(ctx, "ledger append has an unknown outcome, retrying", "entry", b.key, "try", b.attempts, "error", err)
 		if err := a.cfg.Clock.Sleep(ctx, b.delay()); err != nil {
 			return blob.Object{}, err
 		}
 	}
 }
 
-// passed reports whether a listing may have passed an entry by that has been
-// stored. The ids that are minted from now on are those of the store's time, if
-// this machine's clock is behind it.
-func (a *Appender) passed(b *batch, stored blob.Object) bool {
+// mayBeMissed reports whether a listing may have missed an entry that has been stored. It
+// observes the store's time, so that later ids are not older than it even if this machine's
+// clock is behind.
+func (a *Appender) mayBeMissed(b *batch, stored blob.Object) bool {
 	a.cfg.IDs.Observe(ids.AtTime(stored.Updated))
-	return a.cfg.Clock.Now().Sub(b.minted) >= maxAnswer || stored.Updated.Sub(ids.Time(b.name)) >= MaxBehind
+	return a.cfg.Clock.Now().Sub(b.minted) >= maxNameAge || stored.Updated.Sub(ids.Time(b.name)) >= MaxBehind
 }
 
-// rename gives a batch a new name, greater than every id in it: those have all
-// been observed.
-func (a *Appender) rename(b *batch) {
+// mintName gives a batch a new name. The name is greater than every id in the batch,
+// because those have all been observed.
+func (a *Appender) mintName(b *batch) {
 	b.minted = a.cfg.Clock.Now()
 	b.name = a.cfg.IDs.New()
 	b.key = Key(a.cfg.Domain, b.name)
 	b.tries = 0
 }
 
-// errTaken says that a batch's name is that of another entry.
+// errTaken reports that another entry has the name of a batch.
 var errTaken = errors.New("the name is taken")
 
-// try writes a batch once. Its error is errTaken, blob.ErrInvalid, or of an
-// unknown outcome.
+// try writes a batch once. Its error is errTaken, blob.ErrInvalid, or of unknown outcome.
 func (a *Appender) try(ctx context.Context, b *batch) (blob.Object, error) {
 	b.tries++
-	b.asked++
+	b.attempts++
 	stored, err := a.cfg.Store.Create(ctx, b.key, b.data)
 	switch {
 	case !errors.Is(err, blob.ErrExists):
@@ -117,16 +116,16 @@ func (a *Appender) try(ctx context.Context, b *batch) (blob.Object, error) {
 	case b.tries == 1:
 		return blob.Object{}, fmt.Errorf("%s: %w", b.key, errTaken)
 	}
-	// It exists, most likely by an earlier try whose answer was lost.
+	// It exists, most likely because of an earlier try whose answer was lost.
 	data, stored, err := blob.Get(ctx, a.cfg.Store, b.key, MaxEntryBytes)
 	switch {
 	case err != nil:
-		// Absent would mean that it was folded and archived already: an odd time to
-		// be told, and to be appended anew once the name is too old.
+		// Absent would mean that the entry has already been folded and archived. That is
+		// unlikely; it is appended again once the name is too old.
 		return blob.Object{}, fmt.Errorf("read back %s: %w", b.key, err)
 	case !bytes.Equal(data, b.data):
 		return blob.Object{}, fmt.Errorf("%s: %w", b.key, errTaken)
-	case stored.Updated.IsZero(): // when it appeared decides whether listings have passed it by
+	case stored.Updated.IsZero(): // mayBeMissed needs the time at which it appeared
 		if stored, err = a.cfg.Store.Head(ctx, b.key); err != nil {
 			return blob.Object{}, fmt.Errorf("read back %s: %w", b.key, err)
 		}
@@ -134,10 +133,11 @@ func (a *Appender) try(ctx context.Context, b *batch) (blob.Object, error) {
 	return stored, nil
 }
 
-// delay is how long to wait before the next try: doubling, less up to a half
-// that depends on what is written, so that writers part, and replays do not.
+// delay returns how long to wait before the next try. It doubles, minus up to half: the
+// amount is derived from the key, so that writers spread out and replays stay
+// deterministic.
 func (b *batch) delay() time.Duration {
-	d := min(firstDelay<<min(b.asked-1, 16), lastDelay)
-	spread := uint64(blob.CRC32C(fmt.Appendf(nil, "%s#%d", b.key, b.asked)))
+	d := min(firstDelay<<min(b.attempts-1, 16), lastDelay)
+	spread := uint64(blob.CRC32C(fmt.Appendf(nil, "%s#%d", b.key, b.attempts)))
 	return d - time.Duration(spread*uint64(d/2)>>32)
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// More limits that every queue enforces, those of Cloud Tasks.
+// More limits of Cloud Tasks, which every queue enforces.
 const (
 	MaxQueueBytes  = 100
 	MaxNameBytes   = 500
@@ -19,16 +19,16 @@ const (
 	DefaultDispatchDeadline = 10 * time.Minute
 )
 
-// HeaderPrefix begins the headers by which a queue describes a delivery; a task
-// may not set them. Cloud Tasks defines them:
+// HeaderPrefix begins the headers by which a queue describes a delivery. A task may not set
+// them. Cloud Tasks defines them:
 //
-//   - TaskRetryCount: how many attempts there were before this one.
-//   - TaskExecutionCount: how many of them the target answered, with a status
-//     below 500. Those that ended in a 5xx or without an answer are not counted.
+//   - TaskRetryCount: the number of earlier attempts.
+//   - TaskExecutionCount: the number of earlier attempts that the target answered with a
+//     status below 500.
 //   - TaskETA: when this attempt was due, in seconds since 1970.
 const HeaderPrefix = "X-CloudTasks-"
 
-// The headers that a queue adds to each delivery.
+// Headers that a queue adds to each delivery.
 const (
 	HeaderQueueName      = "X-CloudTasks-QueueName"
 	HeaderTaskName       = "X-CloudTasks-TaskName"
@@ -37,15 +37,15 @@ const (
 	HeaderETA            = "X-CloudTasks-TaskETA"
 )
 
-// Validate reports, as ErrInvalid, everything for which no queue takes a task.
+// Validate returns an ErrInvalid that lists every reason why a queue would reject a task.
 func Validate(t Task, now time.Time) error {
 	problems := append(validateName(t), validateURL(t.URL)...)
 	problems = append(problems, validateHeader(t.Header)...)
 	if size := t.Size(); size > MaxTaskBytes {
-		problems = append(problems, fmt.Sprintf("it has %d bytes with its body of %d, the limit is %d: send what is larger by reference", size, len(t.Body), MaxTaskBytes))
+		problems = append(problems, fmt.Sprintf("its size is %d bytes (%d of them in the body), the limit is %d: send large data by reference", size, len(t.Body), MaxTaskBytes))
 	}
 	if ahead := t.ScheduleTime.Sub(now); ahead > MaxSchedule {
-		problems = append(problems, fmt.Sprintf("it is scheduled %v ahead, the limit is %v: go there in hops", ahead, MaxSchedule))
+		problems = append(problems, fmt.Sprintf("it is scheduled %v ahead, the limit is %v: schedule a task that reschedules itself", ahead, MaxSchedule))
 	}
 	if d := t.DispatchDeadline; d != 0 && (d < MinDispatchDeadline || d > MaxDispatchDeadline) {
 		problems = append(problems, fmt.Sprintf("the dispatch deadline %v is outside %v to %v", d, MinDispatchDeadline, MaxDispatchDeadline))
@@ -56,11 +56,11 @@ func Validate(t Task, now time.Time) error {
 	return fmt.Errorf("%w %.80q of queue %.80q: %s", ErrInvalid, t.Name, t.Queue, strings.Join(problems, "; "))
 }
 
-// taskOverhead is what a task has beside what its creator says, on the generous side:
-// names of project, location and account, times, and the fields' numbers.
+// taskOverhead is a generous estimate of the fields that the creator of a task does not
+// set: names of project, location and account, times, and field numbers.
 const taskOverhead = 1500
 
-// Size is how large a task is for a queue, in bytes.
+// Size returns the size of a task in bytes, as a queue counts it.
 func (t Task) Size() int {
 	size := taskOverhead + len(t.Queue) + len(t.Name) + len(t.URL) + len(t.Body)
 	for name, value := range t.Header {
@@ -71,10 +71,10 @@ func (t Task) Size() int {
 
 func validateName(t Task) (problems []string) {
 	if len(t.Queue) == 0 || len(t.Queue) > MaxQueueBytes || strings.ContainsFunc(t.Queue, func(r rune) bool { return r == '_' || !isNameRune(r) }) {
-		problems = append(problems, fmt.Sprintf("the queue's name is not 1 to %d letters, digits and hyphens", MaxQueueBytes))
+		problems = append(problems, fmt.Sprintf("the queue's name must have 1 to %d letters, digits and hyphens", MaxQueueBytes))
 	}
 	if len(t.Name) == 0 || len(t.Name) > MaxNameBytes || strings.ContainsFunc(t.Name, func(r rune) bool { return !isNameRune(r) }) {
-		problems = append(problems, fmt.Sprintf("its name is not 1 to %d letters, digits, hyphens and underscores", MaxNameBytes))
+		problems = append(problems, fmt.Sprintf("its name must have 1 to %d letters, digits, hyphens and underscores", MaxNameBytes))
 	}
 	return problems
 }
@@ -85,14 +85,14 @@ func isNameRune(r rune) bool {
 
 func validateURL(text string) []string {
 	if len(text) > MaxURLBytes {
-		return []string{fmt.Sprintf("the URL has %d bytes, the limit is %d", len(text), MaxURLBytes)}
+		return []string{fmt.Sprintf("the URL is %d bytes long, the limit is %d", len(text), MaxURLBytes)}
 	}
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return []string{"the URL cannot be read: " + err.Error()}
+		return []string{"invalid URL: " + err.Error()}
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
-		return []string{fmt.Sprintf("the URL %q is not http:// or https:// and a host", text)}
+		return []string{fmt.Sprintf("the URL %q must begin with http:// or https:// and a host", text)}
 	}
 	return nil
 }
@@ -104,19 +104,19 @@ func validateHeader(header map[string]string) (problems []string) {
 		lower := strings.ToLower(name)
 		switch {
 		case name == "" || strings.ContainsFunc(name, func(r rune) bool { return !isTokenRune(r) }):
-			problems = append(problems, fmt.Sprintf("%q is not the name of a header", name))
+			problems = append(problems, fmt.Sprintf("%q is not a valid header name", name))
 		case strings.HasPrefix(lower, strings.ToLower(HeaderPrefix)),
 			lower == "host", lower == "content-length", lower == "transfer-encoding", lower == "connection":
-			problems = append(problems, fmt.Sprintf("the header %s is the queue's to set", name))
+			problems = append(problems, fmt.Sprintf("only the queue may set the header %s", name))
 		case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
-			problems = append(problems, fmt.Sprintf("the header %s has a control character", name))
+			problems = append(problems, fmt.Sprintf("the header %s contains a control character", name))
 		}
 	}
 	if size > MaxHeaderBytes {
-		problems = append(problems, fmt.Sprintf("the headers have %d bytes, the limit is %d", size, MaxHeaderBytes))
+		problems = append(problems, fmt.Sprintf("the headers are %d bytes long, the limit is %d", size, MaxHeaderBytes))
 	}
 	return problems
 }
 
-// isTokenRune reports what a header's name is made of (RFC 9110, 5.6.2).
+// isTokenRune reports whether r may occur in a header name (RFC 9110, 5.6.2).
 func isTokenRune(r rune) bool { return isNameRune(r) || strings.ContainsRune("!#$%&'*+.^`|~", r) }

@@ -1,9 +1,9 @@
-// Package cloudqueue wraps a [queue.Queue] in what a task queue of a cloud adds to
-// it: the time that a call takes, the time from when a task is due to its
-// delivery, the rate at which a queue delivers, and a meter of what is billed.
+// Package cloudqueue wraps a [queue.Queue] to behave like a cloud task queue: it adds the
+// latency of calls, the delay from due time to delivery, a delivery rate per queue, and a
+// meter of billed operations.
 //
-// Each is in the [Config], and the zero Config only meters. Retries are the
-// wrapped queue's, and are not held up.
+// The [Config] sets each of them; the zero Config only meters. Retries are made by the
+// wrapped queue and are not delayed.
 package cloudqueue
 
 import (
@@ -19,35 +19,34 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue"
 )
 
-// Model is how a queue behaves. The zero Model is a queue that takes and delivers
-// at once.
+// Model describes how a queue behaves. The zero Model accepts and delivers without delay.
 type Model struct {
 	Call     latency.Dist // create, delete, exists
-	Delivery latency.Dist // from when a task is due
-	// Every is the time between deliveries of one queue, as far as first ones of
-	// tasks that are due at once go.
+	Delivery latency.Dist // from due time to delivery
+	// Every is the minimum time between first deliveries of one queue, for tasks that are
+	// due when they are created.
 	Every time.Duration
 }
 
-// CloudTasks is Google Cloud Tasks: 500 deliveries a second from a queue.
+// CloudTasks returns a model of Google Cloud Tasks, with 500 deliveries per second and
+// queue.
 func CloudTasks() Model {
 	ms := latency.Milliseconds
 	return Model{Call: ms(20, 100), Delivery: ms(50, 400), Every: time.Second / 500} //nolint:mnd // the model is these figures
 }
 
-// MaxConcurrent is how many deliveries of a queue Cloud Tasks has under way at
-// once, if it is not told otherwise.
+// MaxConcurrent is the default limit of Cloud Tasks on concurrent deliveries of one queue.
 const MaxConcurrent = 1000
 
-// Config is what a queue works with.
+// Config configures a Queue.
 type Config struct {
 	Model Model
-	// Clock and Random are needed where Model has latencies or a rate.
+	// Clock and Random are required if Model has latencies or a rate.
 	Clock  clock.Clock
 	Random *latency.Source
 }
 
-// Queue behaves as its model says. Create it with [New].
+// Queue behaves as its model describes. Create it with [New].
 type Queue struct {
 	inner queue.Queue
 	cfg   Config
@@ -60,8 +59,8 @@ type Queue struct {
 
 var _ queue.Queue = (*Queue)(nil)
 
-// New makes the queue around one that delivers with the client that it is given:
-// its requests are counted.
+// New wraps the queue that inner returns. The queue must deliver with the client that inner
+// receives, so that its requests are counted.
 func New(cfg Config, client *http.Client, inner func(*http.Client) queue.Queue) *Queue {
 	q := &Queue{cfg: cfg, next: map[string]time.Time{}}
 	counted := *client
@@ -85,13 +84,13 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.RoundTripper.RoundTrip(r)
 }
 
-// Operations is how many were billed: calls, whatever their answer, and
+// Operations returns the number of billed operations: calls, whatever their outcome, and
 // deliveries.
 func (q *Queue) Operations() (calls, deliveries int64) { return q.calls.Load(), q.deliveries.Load() }
 
-// call does a call half-way through the time that it takes.
+// call executes do after half of the drawn latency, and returns after the other half.
 func (q *Queue) call(ctx context.Context, verb, queueName, name string, do func() error) error {
-	half := q.cfg.Random.Draw(q.cfg.Model.Call) / 2 //nolint:mnd // half of it
+	half := q.cfg.Random.Draw(q.cfg.Model.Call) / 2 //nolint:mnd // half before, half after
 	wait := func() error {
 		if half <= 0 {
 			return nil
@@ -116,18 +115,18 @@ func (q *Queue) call(ctx context.Context, verb, queueName, name string, do func(
 func (q *Queue) Create(ctx context.Context, t queue.Task) error {
 	return q.call(ctx, "create", t.Queue, t.Name, func() error {
 		if q.cfg.Model.Delivery.P50 > 0 || q.cfg.Model.Every > 0 {
-			t.ScheduleTime = q.delivery(t)
+			t.ScheduleTime = q.deliveryTime(t)
 		}
 		return q.inner.Create(ctx, t)
 	})
 }
 
-// delivery is when a task will be delivered.
-func (q *Queue) delivery(t queue.Task) time.Time {
+// deliveryTime returns when a task will be delivered.
+func (q *Queue) deliveryTime(t queue.Task) time.Time {
 	now := q.cfg.Clock.Now()
 	at := t.ScheduleTime
 	if !at.After(now) {
-		at = q.turn(t.Queue, now)
+		at = q.reserve(t.Queue, now)
 	}
 	at = at.Add(q.cfg.Random.Draw(q.cfg.Model.Delivery))
 	if most := now.Add(queue.MaxSchedule); at.After(most) && !t.ScheduleTime.After(most) {
@@ -136,8 +135,9 @@ func (q *Queue) delivery(t queue.Task) time.Time {
 	return at
 }
 
-// turn is when a queue delivers one task more.
-func (q *Queue) turn(name string, now time.Time) time.Time {
+// reserve returns the earliest time at which a queue can deliver one more task, and
+// reserves it.
+func (q *Queue) reserve(name string, now time.Time) time.Time {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	at := now

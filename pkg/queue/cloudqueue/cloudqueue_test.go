@@ -25,7 +25,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue/queuetest"
 )
 
-// run runs a queue until the test ends.
+// run starts a queue that runs until the test ends.
 func run(t *testing.T, cfg cloudqueue.Config, opts localqueue.Options) *cloudqueue.Queue {
 	t.Helper()
 	client := opts.Client
@@ -44,7 +44,7 @@ func run(t *testing.T, cfg cloudqueue.Config, opts localqueue.Options) *cloudque
 	return q
 }
 
-func TestTheContractOfQueues(t *testing.T) {
+func TestContract(t *testing.T) {
 	queuetest.Run(t, queuetest.Config{Open: func(t *testing.T, target http.Handler) (queue.Queue, string) {
 		server := httptest.NewServer(target)
 		t.Cleanup(server.Close)
@@ -56,7 +56,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func TestTasksAreDeliveredAsLateAndAsFastAsTheModelSays(t *testing.T) {
+func TestDeliveriesFollowModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 5000
 		var mu sync.Mutex
@@ -110,24 +110,24 @@ func TestTasksAreDeliveredAsLateAndAsFastAsTheModelSays(t *testing.T) {
 				last = at
 			}
 		}
-		require.InDelta(t, n/500, last.Sub(began).Seconds(), 1.5, "500 a second, and what the last ones took")
+		require.InDelta(t, n/500, last.Sub(began).Seconds(), 1.5, "500 a second, plus the delay of the last deliveries")
 		created, pushed := q.Operations()
 		require.EqualValues(t, n+4, created)
 		require.EqualValues(t, n+1, pushed)
 	})
 }
 
-func TestWhoGivesUpEarlyHasQueuedNothing(t *testing.T) {
+func TestCreateCanceledEarlyQueuesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := run(t, cloudqueue.Config{
 			Model: cloudqueue.Model{Call: latency.Dist{P50: time.Second}}, Clock: clock.System{},
 			Random: latency.NewSource(rand.New(rand.NewPCG(1, 2))),
 		}, localqueue.Options{})
 		for _, row := range []struct {
-			patience time.Duration
-			there    bool
+			timeout time.Duration
+			there   bool
 		}{{400 * time.Millisecond, false}, {600 * time.Millisecond, true}} {
-			ctx, cancel := context.WithTimeout(t.Context(), row.patience)
+			ctx, cancel := context.WithTimeout(t.Context(), row.timeout)
 			err := q.Create(ctx, queue.Task{Queue: "q", Name: "t", URL: "http://d/", ScheduleTime: clock.System{}.Now().Add(time.Hour)})
 			cancel()
 			require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -139,7 +139,7 @@ func TestWhoGivesUpEarlyHasQueuedNothing(t *testing.T) {
 	})
 }
 
-func TestATaskMayBeScheduledAsFarAheadAsQueuesTakeIt(t *testing.T) {
+func TestCreateAcceptsMaxSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := run(t, cloudqueue.Config{
 			Model: cloudqueue.CloudTasks(), Clock: clock.System{}, Random: latency.NewSource(rand.New(rand.NewPCG(1, 2))),

@@ -1,9 +1,8 @@
-// Package cloudtasks is a [queue.Queue] on Google Cloud Tasks.
+// Package cloudtasks implements [queue.Queue] with Google Cloud Tasks.
 //
-// A name that was used is refused by the service for as long as it remembers it:
-// up to an hour after the task has gone, and up to nine days in queues that were
-// made by queue.yaml. A queue itself has to be there: it is infrastructure, and is
-// made with the rest of it.
+// The service refuses a used name for as long as it remembers it: up to an hour after the
+// task has ended, and up to nine days in queues created with queue.yaml. The queues must
+// exist: they are created with the rest of the infrastructure.
 package cloudtasks
 
 import (
@@ -27,25 +26,25 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue"
 )
 
-// callTimeout bounds a call: the service answers within a fraction of it, or not.
+// callTimeout bounds one call. The service normally answers within a fraction of it.
 const callTimeout = 20 * time.Second
 
-// Config says which queues, and as whom they call.
+// Config selects the queues and the account of their deliveries.
 type Config struct {
-	// Parent is where the queues are: projects/PROJECT/locations/LOCATION.
+	// Parent is the location of the queues: projects/PROJECT/locations/LOCATION.
 	Parent string
-	// Prefix is put before the names of queues, so that several installations can
-	// share a project.
+	// Prefix is prepended to the names of queues, so that several installations can share a
+	// project.
 	Prefix string
-	// ServiceAccount is the e-mail address of the account as which deliveries are
-	// made: with an OIDC token of it. "": without one.
+	// ServiceAccount is the e-mail address of the account whose OIDC token authenticates
+	// deliveries; "" sends no token.
 	ServiceAccount string
-	// Audience is that of the token; "": the URL of the task.
+	// Audience is the audience of the token; "" means the URL of the task.
 	Audience string
 	Clock    clock.Clock
 }
 
-// Queue hands tasks to the service. Create it with [Open].
+// Queue creates tasks in the service. Open it with [Open].
 type Queue struct {
 	client *cloudtasks.Client
 	cfg    Config
@@ -55,10 +54,10 @@ var _ queue.Queue = (*Queue)(nil)
 
 var parents = regexp.MustCompile(`^projects/[a-z0-9.:-]+/locations/[a-z0-9-]+$`)
 
-// Open connects to the service, under the credentials that Google's libraries find.
+// Open connects to the service with the default credentials of Google's libraries.
 func Open(ctx context.Context, cfg Config, opts ...option.ClientOption) (*Queue, error) {
 	if !parents.MatchString(cfg.Parent) {
-		return nil, fmt.Errorf("open task queues: %q is not projects/PROJECT/locations/LOCATION", cfg.Parent)
+		return nil, fmt.Errorf("open task queues: invalid location %q: write projects/PROJECT/locations/LOCATION", cfg.Parent)
 	}
 	client, err := cloudtasks.NewClient(ctx, opts...)
 	if err != nil {
@@ -82,7 +81,7 @@ func (q *Queue) Create(ctx context.Context, t queue.Task) error {
 		return err
 	}
 	if t.Prepare != nil || t.Answered != nil {
-		return fmt.Errorf("create task %q of queue %q: %w: this service cannot ask for the body of a delivery, nor hand over its answer",
+		return fmt.Errorf("create task %q of queue %q: %w: Cloud Tasks cannot call Prepare or Answered",
 			t.Name, t.Queue, queue.ErrInvalid)
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -96,7 +95,7 @@ func (q *Queue) Create(ctx context.Context, t queue.Task) error {
 	case codes.InvalidArgument:
 		return fmt.Errorf("create task %q of queue %q: %w: %w", t.Name, t.Queue, queue.ErrInvalid, err)
 	case codes.NotFound, codes.FailedPrecondition:
-		return fmt.Errorf("create task %q: is there a queue %s? %w", t.Name, q.path(t.Queue), err)
+		return fmt.Errorf("create task %q: queue %s does not exist or is disabled: %w", t.Name, q.path(t.Queue), err)
 	case codes.PermissionDenied:
 		return fmt.Errorf("create task %q: this account needs roles/cloudtasks.enqueuer on queue %s, and roles/iam.serviceAccountUser on %q: %w",
 			t.Name, q.path(t.Queue), q.cfg.ServiceAccount, err)
@@ -105,7 +104,7 @@ func (q *Queue) Create(ctx context.Context, t queue.Task) error {
 	}
 }
 
-// message is a task as the service takes it.
+// message returns a task in the form of the service.
 func (q *Queue) message(t queue.Task) *cloudtaskspb.Task {
 	header := maps.Clone(t.Header)
 	if header == nil {
@@ -163,8 +162,8 @@ func (q *Queue) Exists(ctx context.Context, queueName, name string) (bool, error
 	}
 }
 
-// failed is an error that leaves the outcome unknown. That of a context is itself,
-// and not the status that gRPC makes of it.
+// failed returns an error that leaves the outcome unknown. If ctx has ended, the error
+// wraps the context's error too, not only the gRPC status.
 func failed(ctx context.Context, verb, queueName, name string, err error) error {
 	if cause := ctx.Err(); cause != nil {
 		err = errors.Join(cause, err)

@@ -25,7 +25,7 @@ import (
 
 const parent = "projects/acme/locations/europe-west1"
 
-// open connects to a fake service that delivers to what listens on this machine.
+// open connects to a fake service that delivers to servers on this machine.
 func open(t *testing.T, fake *cloudtasksfake.Server, cfg cloudtasks.Config) *cloudtasks.Queue {
 	t.Helper()
 	if fake.Queue == nil {
@@ -39,7 +39,7 @@ func open(t *testing.T, fake *cloudtasksfake.Server, cfg cloudtasks.Config) *clo
 	require.NoError(t, err)
 	server := grpc.NewServer()
 	fake.Register(server)
-	go func() { _ = server.Serve(listener) }() // it ends with Stop
+	go func() { _ = server.Serve(listener) }() // ends with Stop
 	t.Cleanup(server.Stop)
 	cfg.Parent, cfg.Clock = parent, clock.System{}
 	q, err := cloudtasks.Open(t.Context(), cfg, option.WithEndpoint(listener.Addr().String()), option.WithoutAuthentication(),
@@ -57,13 +57,13 @@ func TestContract(t *testing.T) {
 	}})
 }
 
-// Of the service itself.
+// Flags that run the contract against the real service.
 var (
-	location  = flag.String("location", "", "projects/PROJECT/locations/LOCATION of the service itself, to hold the contract against as far as it goes without deliveries")
-	queueName = flag.String("queue", "default", "a queue there")
+	location  = flag.String("location", "", "projects/PROJECT/locations/LOCATION: run the contract, except deliveries, against the real service")
+	queueName = flag.String("queue", "default", "name of a queue in that location")
 )
 
-func TestContractOfTheService(t *testing.T) {
+func TestContractOfRealService(t *testing.T) {
 	var q queue.Queue = open(t, &cloudtasksfake.Server{}, cloudtasks.Config{})
 	if *location != "" {
 		service, err := cloudtasks.Open(t.Context(), cloudtasks.Config{Parent: *location, Clock: clock.System{}})
@@ -74,7 +74,7 @@ func TestContractOfTheService(t *testing.T) {
 	queuetest.RunFar(t, q, *queueName, ids.NewSource(clock.System{}.Now, nil).New())
 }
 
-func TestDeliveriesAreMadeAsAnAccountToAnAudience(t *testing.T) {
+func TestDeliveryCarriesTokenForAudience(t *testing.T) {
 	for audience, want := range map[string]string{"": "/execute", "https://worker.example": "https://worker.example"} {
 		got := make(chan *http.Request, 1)
 		server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r }))
@@ -89,11 +89,11 @@ func TestDeliveriesAreMadeAsAnAccountToAnAudience(t *testing.T) {
 			want = server.URL + want
 		}
 		require.Equal(t, "Bearer queue@acme.example to "+want, r.Header.Get("Authorization"))
-		require.Equal(t, "servo-default", r.Header.Get(queue.HeaderQueueName), "an installation's queues have its prefix")
+		require.Equal(t, "servo-default", r.Header.Get(queue.HeaderQueueName), "the prefix is part of the queue's name")
 	}
 }
 
-func TestThePrefixCountsInTheLengthOfAQueuesName(t *testing.T) {
+func TestCreateCountsPrefixInQueueName(t *testing.T) {
 	q := open(t, &cloudtasksfake.Server{}, cloudtasks.Config{Prefix: "servo-"})
 	long := make([]byte, queue.MaxQueueBytes-len("servo-"))
 	for i := range long {
@@ -105,16 +105,16 @@ func TestThePrefixCountsInTheLengthOfAQueuesName(t *testing.T) {
 	require.ErrorIs(t, q.Create(t.Context(), task), queue.ErrInvalid)
 }
 
-func TestATaskWhoseDeliveryHasToBePreparedIsRefused(t *testing.T) {
+func TestCreateRejectsPrepare(t *testing.T) {
 	q := open(t, &cloudtasksfake.Server{}, cloudtasks.Config{})
 	err := q.Create(t.Context(), queue.Task{
 		Queue: "default", Name: "t", URL: "http://127.0.0.1:1/",
 		Prepare: func(context.Context) ([]byte, bool, error) { return nil, true, nil },
 	})
-	require.ErrorIs(t, err, queue.ErrInvalid, "nobody could ask")
+	require.ErrorIs(t, err, queue.ErrInvalid, "Cloud Tasks cannot call Prepare")
 }
 
-func TestAPlaceThatIsNoneIsRefused(t *testing.T) {
+func TestOpenRejectsInvalidLocation(t *testing.T) {
 	for _, place := range []string{"", "acme", "projects/acme", "projects/acme/locations/eu/queues/x"} {
 		_, err := cloudtasks.Open(t.Context(), cloudtasks.Config{Parent: place}, option.WithoutAuthentication())
 		require.ErrorContains(t, err, "projects/PROJECT/locations/LOCATION", "%q", place)

@@ -14,23 +14,23 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue"
 )
 
-// maxAnswerBytes is how much of an answer's body is read: so that the connection can be
-// used again, and because the task may have asked for it.
+// maxAnswerBytes bounds how much of an answer's body is read. Reading it lets the
+// connection be reused, and the task may want the body.
 const maxAnswerBytes = 64 << 10
 
 var errDeadline = errors.New("no answer within the dispatch deadline")
 
-// deliver holds one of the lane's slots: it delivers a task, and then whatever
-// is due, until nothing is.
+// deliver occupies one of the lane's slots: it delivers t, and then every further task that
+// is due.
 func (q *Queue) deliver(l *lane, t *task) {
 	for t != nil {
 		status, err := q.post(q.ctx, t)
-		t = q.settle(l, t, status, err)
+		t = q.finish(l, t, status, err)
 	}
 }
 
-// settle records how a delivery ended, and takes the next task for its slot.
-func (q *Queue) settle(l *lane, t *task, status int, err error) (next *task) {
+// finish records the outcome of a delivery and returns the next due task for its slot.
+func (q *Queue) finish(l *lane, t *task, status int, err error) (next *task) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
@@ -46,12 +46,12 @@ func (q *Queue) settle(l *lane, t *task, status int, err error) (next *task) {
 		}
 	}
 	l.inFlight--
-	q.advance(l) // for its alarm: this slot waits for the next task now
+	q.dispatch(l) // sets the alarm for the next task of this slot
 	q.drop(l)
 	return nil
 }
 
-// fail has a task delivered again, or drops it. The caller holds the lock.
+// fail schedules the next attempt of a task, or drops the task. The caller holds the lock.
 func (q *Queue) fail(l *lane, t *task, status int, err error) {
 	t.attempts++
 	if err == nil && status < 500 {
@@ -62,7 +62,7 @@ func (q *Queue) fail(l *lane, t *task, status int, err error) {
 		slog.Int("attempts", t.attempts), slog.Int("status", status), slog.Any("error", err),
 	}
 	if t.attempts >= q.opts.MaxAttempts {
-		q.opts.Logger.LogAttrs(q.ctx, slog.LevelError, "queue task dropped: its attempts ran out", attrs...)
+		q.opts.Logger.LogAttrs(q.ctx, slog.LevelError, "queue task dropped: no attempts left", attrs...)
 		q.end(l, t)
 		return
 	}
@@ -71,7 +71,7 @@ func (q *Queue) fail(l *lane, t *task, status int, err error) {
 	q.enqueue(l, t)
 }
 
-// backoff is the wait after so many failures.
+// backoff returns the wait after the given number of failures.
 func (q *Queue) backoff(failures int) time.Duration {
 	wait := q.opts.MinBackoff
 	for ; failures > 1 && wait < q.opts.MaxBackoff; failures-- {
@@ -80,7 +80,7 @@ func (q *Queue) backoff(failures int) time.Duration {
 	return min(wait, q.opts.MaxBackoff)
 }
 
-// post makes one attempt, and returns the status that the target answered.
+// post makes one attempt, and returns the status of the answer.
 func (q *Queue) post(ctx context.Context, t *task) (status int, err error) {
 	ctx, release := q.withDeadline(ctx, t.DispatchDeadline)
 	defer release()
@@ -88,7 +88,7 @@ func (q *Queue) post(ctx context.Context, t *task) (status int, err error) {
 	if t.Prepare != nil {
 		made, wanted, err := t.Prepare(ctx)
 		if err != nil {
-			return 0, fmt.Errorf("prepare the delivery: %w", err)
+			return 0, fmt.Errorf("prepare delivery: %w", err)
 		}
 		if !wanted {
 			return http.StatusOK, nil
@@ -118,25 +118,25 @@ func (q *Queue) post(ctx context.Context, t *task) (status int, err error) {
 	}
 	defer resp.Body.Close()
 	if t.Answered == nil || resp.StatusCode != http.StatusOK {
-		// The status is the answer; a body that breaks off changes nothing.
+		// Only the status matters; an incomplete body is not a failure.
 		_, _ = io.CopyN(io.Discard, resp.Body, maxAnswerBytes)
 		return resp.StatusCode, nil
 	}
 	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes+1))
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("read the answer: %w", err)
+		return 0, fmt.Errorf("read answer: %w", err)
 	case len(answer) > maxAnswerBytes:
-		return 0, fmt.Errorf("the answer has more than %d bytes", maxAnswerBytes)
+		return 0, fmt.Errorf("the answer exceeds %d bytes", maxAnswerBytes)
 	}
 	if err := t.Answered(ctx, answer); err != nil {
-		return 0, fmt.Errorf("take the answer: %w", err)
+		return 0, fmt.Errorf("process answer: %w", err)
 	}
 	return resp.StatusCode, nil
 }
 
-// withDeadline ends a context by the queue's own clock. What it starts has ended
-// when release returns.
+// withDeadline returns a context that ends after d by the queue's own clock. release stops
+// its goroutine and waits for it.
 func (q *Queue) withDeadline(ctx context.Context, d time.Duration) (_ context.Context, release func()) {
 	if d == 0 {
 		d = queue.DefaultDispatchDeadline
@@ -155,7 +155,7 @@ func (q *Queue) withDeadline(ctx context.Context, d time.Duration) (_ context.Co
 	}
 }
 
-// eta is a time as seconds since 1970, to the microsecond.
+// eta formats a time as seconds since 1970, with microseconds.
 func eta(at time.Time) string {
 	micros := at.UnixMicro()
 	return fmt.Sprintf("%d.%06d", micros/1e6, micros%1e6)

@@ -7,24 +7,24 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue"
 )
 
-// lane holds the tasks of one queue, from its first task until it is empty.
+// lane contains the tasks of one queue. It exists from the first task until it is empty.
 type lane struct {
 	name     string
-	limit    int // deliveries at once
+	limit    int // concurrent deliveries
 	tasks    map[string]*task
 	waiting  schedule
 	inFlight int
 }
 
-// task is one that waits for a delivery or is being delivered.
+// task is a task that is waiting or being delivered.
 type task struct {
 	queue.Task
 	due        time.Time
 	arrival    uint64
-	place      int // in the schedule; -1 while it is being delivered
+	index      int // in waiting; -1 while it is being delivered
 	ended      bool
-	attempts   int // that failed
-	executions int // of those, the ones that the target answered below 500
+	attempts   int // failed attempts
+	executions int // failed attempts that the target answered below 500
 }
 
 // The methods below are called with the queue's lock held.
@@ -43,17 +43,16 @@ func (q *Queue) lane(name string) *lane {
 	return l
 }
 
-// enqueue lets a task wait for the time at which it is due.
+// enqueue adds a task to those that wait until they are due.
 func (q *Queue) enqueue(l *lane, t *task) {
 	q.arrivals++
 	t.arrival = q.arrivals
 	heap.Push(&l.waiting, t)
 }
 
-// advance starts what is due and has a slot, and sees to it that the lane is
-// looked at again when the next task is due. A lane without a free slot is
-// looked at when a delivery ends.
-func (q *Queue) advance(l *lane) {
+// dispatch starts due tasks while the lane has free slots, and sets the alarm for the next
+// task. A lane without a free slot is dispatched when a delivery ends.
+func (q *Queue) dispatch(l *lane) {
 	if q.phase != running || q.ctx.Err() != nil {
 		return
 	}
@@ -68,13 +67,13 @@ func (q *Queue) advance(l *lane) {
 	}
 }
 
-func (q *Queue) advanceAll() {
+func (q *Queue) dispatchAll() {
 	for _, l := range q.lanes {
-		q.advance(l)
+		q.dispatch(l)
 	}
 }
 
-// take is the first task if it is due, else nil.
+// take removes and returns the first task if it is due, else nil.
 func (q *Queue) take(l *lane) *task {
 	if len(l.waiting) == 0 || l.waiting[0].due.After(q.opts.Clock.Now()) {
 		return nil
@@ -83,17 +82,17 @@ func (q *Queue) take(l *lane) *task {
 	return t
 }
 
-// wakeAt has Run look at the lanes at this time, or earlier.
+// wakeAt makes Run dispatch at this time or earlier.
 func (q *Queue) wakeAt(at time.Time) {
 	if q.alarm.IsZero() || at.Before(q.alarm) {
 		q.alarm = at
-		if q.rouse != nil {
-			q.rouse()
+		if q.wake != nil {
+			q.wake()
 		}
 	}
 }
 
-// end takes a task off the queue; its name stays used for a while.
+// end removes a task from the queue. Its name stays used for the deduplication window.
 func (q *Queue) end(l *lane, t *task) {
 	t.ended = true
 	delete(l.tasks, t.Name)
@@ -101,14 +100,14 @@ func (q *Queue) end(l *lane, t *task) {
 	q.names.add(taskName{l.name, t.Name}, q.opts.Clock.Now())
 }
 
-// drop forgets an empty lane.
+// drop removes an empty lane.
 func (q *Queue) drop(l *lane) {
 	if len(l.tasks) == 0 && l.inFlight == 0 {
 		delete(q.lanes, l.name)
 	}
 }
 
-// schedule is a heap of tasks: the first is due first, or arrived first.
+// schedule is a heap of tasks, ordered by due time, then arrival.
 type schedule []*task
 
 // Len implements [heap.Interface].
@@ -125,13 +124,13 @@ func (s schedule) Less(i, j int) bool {
 // Swap implements [heap.Interface].
 func (s schedule) Swap(i, j int) {
 	s[i], s[j] = s[j], s[i]
-	s[i].place, s[j].place = i, j
+	s[i].index, s[j].index = i, j
 }
 
 // Push implements [heap.Interface].
 func (s *schedule) Push(x any) {
 	t, _ := x.(*task)
-	t.place = len(*s)
+	t.index = len(*s)
 	*s = append(*s, t)
 }
 
@@ -141,27 +140,26 @@ func (s *schedule) Pop() any {
 	t := (*s)[last]
 	(*s)[last] = nil
 	*s = (*s)[:last]
-	t.place = -1
+	t.index = -1
 	return t
 }
 
 type taskName struct{ queue, name string }
 
-// memory holds the names of tasks that have ended, for a window, and at most so
-// many.
-type memory struct {
+// usedNames contains the names of tasks that have ended, for a window, up to a limit.
+type usedNames struct {
 	window time.Duration
 	limit  int
 	used   map[taskName]struct{}
-	ended  []ending // of the names in used, oldest first
+	ended  []endedName // the names in used, oldest first
 }
 
-type ending struct {
+type endedName struct {
 	name taskName
 	at   time.Time
 }
 
-func (m *memory) holds(name taskName, now time.Time) bool {
+func (m *usedNames) contains(name taskName, now time.Time) bool {
 	for len(m.ended) > 0 && now.Sub(m.ended[0].at) >= m.window {
 		m.forgetOldest()
 	}
@@ -169,16 +167,16 @@ func (m *memory) holds(name taskName, now time.Time) bool {
 	return ok
 }
 
-func (m *memory) add(name taskName, now time.Time) {
+func (m *usedNames) add(name taskName, now time.Time) {
 	for len(m.ended) >= m.limit {
 		m.forgetOldest()
 	}
 	m.used[name] = struct{}{}
-	m.ended = append(m.ended, ending{name: name, at: now})
+	m.ended = append(m.ended, endedName{name: name, at: now})
 }
 
-func (m *memory) forgetOldest() {
+func (m *usedNames) forgetOldest() {
 	delete(m.used, m.ended[0].name)
-	m.ended[0] = ending{}
+	m.ended[0] = endedName{}
 	m.ended = m.ended[1:]
 }

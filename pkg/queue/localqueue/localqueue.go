@@ -1,22 +1,21 @@
-// Package localqueue is a [queue.Queue] inside this process with the semantics
-// of Cloud Tasks, so that what works with it works in the cloud:
+// Package localqueue implements [queue.Queue] in this process with the semantics of Cloud
+// Tasks, so that code that works with it works in the cloud:
 //
-//   - A name is refused while its task waits or runs, and for a window after.
-//   - A task is POSTed at its schedule time or after; tasks that are due go out
-//     by schedule time and then arrival, as many at once as the queue allows.
-//   - Only a status of 2xx is success. A redirect is not followed: it is a
-//     failure like every other status, like no answer within the deadline.
-//   - A failed task is retried with exponential back-off, and dropped when its
-//     attempts run out.
+//   - A name is refused while its task waits or runs, and for a window after that.
+//   - A task is POSTed at or after its schedule time. Due tasks are sent in the order of
+//     schedule time, then arrival, up to the queue's concurrency.
+//   - Only a 2xx status is success. A redirect is not followed. Every other status, and no
+//     answer within the deadline, is a failure.
+//   - A failed task is retried with exponential backoff, and dropped after its last attempt.
 //   - A task that is deleted while it runs is not retried.
 //
-// Unlike Cloud Tasks it keeps nothing: what was queued ends with the process,
-// and is queued again from the projections at the next start.
+// Unlike Cloud Tasks it is not durable: its tasks end with the process, and the next start
+// creates them again from the projections.
 //
-// A waiting task costs a place in a heap. Goroutines are one for each delivery
-// under way, one for its deadline, and that of [Queue.Run]. Nothing polls: a
-// delivery starts where its cause is, in Create, at the end of another
-// delivery, or when Run wakes at the time of the earliest task.
+// A waiting task occupies a place in a heap. Each delivery in flight uses two goroutines,
+// one for its deadline, and [Queue.Run] uses one. Nothing polls: a delivery starts in
+// Create, when another delivery ends, or when Run wakes at the due time of the earliest
+// task.
 package localqueue
 
 import (
@@ -46,35 +45,35 @@ const (
 	DefaultMaxTasks      = 1_000_000
 )
 
-// maxNap bounds one sleep of Run. Timers stand still while a machine is
-// suspended, and do not follow a clock that is set; so look again now and then,
-// as long as a task waits for its time.
-const maxNap = time.Minute
+// maxSleep bounds one sleep of Run. Timers stand still while a machine is suspended, and do
+// not follow changes of the clock, so Run checks the time regularly while tasks wait.
+const maxSleep = time.Minute
 
 // Options configure a queue. The zero value is ready to use.
 type Options struct {
-	// Clock tells and waits for time; nil means the system's.
+	// Clock returns and waits for time; nil means the system clock.
 	Clock clock.Clock
-	// Client makes the requests; nil means one of the queue's own. Redirects
-	// are never followed, whatever it says.
+	// Client makes the requests; nil means a client of the queue's own. Redirects are never
+	// followed, even if the client would.
 	Client *http.Client
-	// Logger hears of tasks that are dropped, and at debug level of each failed
-	// delivery; nil means nobody does.
+	// Logger receives an error for each dropped task and, at debug level, each failed
+	// delivery; nil discards them.
 	Logger *slog.Logger
-	// Concurrency is how many deliveries of a queue may be under way at once.
-	// It is asked when a queue gets its first task; nil and numbers below 1
-	// mean DefaultConcurrency.
+	// Concurrency returns how many deliveries of a queue may be in flight. It is called
+	// when a queue gets its first task. If it is nil or returns less than 1,
+	// DefaultConcurrency applies.
 	Concurrency func(queue string) int
 	// MinBackoff is the wait before the first retry; it doubles up to
 	// MaxBackoff. 0 means the default.
 	MinBackoff, MaxBackoff time.Duration
-	// MaxAttempts is after how many failures a task is dropped; 0 means the default.
+	// MaxAttempts is the number of failures after which a task is dropped; 0 means the
+	// default.
 	MaxAttempts int
 	// DedupWindow is how long a name is refused after its task has ended; 0
 	// means the default.
 	DedupWindow time.Duration
-	// MaxRemembered bounds the names refused for that reason: beyond it, the
-	// oldest is free before its time. 0 means the default.
+	// MaxRemembered bounds the names refused because of DedupWindow. Beyond it, the oldest
+	// names are accepted early. 0 means the default.
 	MaxRemembered int
 	// MaxTasks bounds the tasks that wait or run; 0 means the default.
 	MaxTasks int
@@ -101,7 +100,7 @@ func (o Options) withDefaults() (_ Options, ownTransport *http.Transport) {
 	if o.Client != nil {
 		client = *o.Client
 	} else {
-		// The targets are few and near: keep a connection for each delivery.
+		// The targets are few and near: keep one connection per concurrent delivery.
 		ownTransport = &http.Transport{MaxIdleConnsPerHost: 256, IdleConnTimeout: 90 * time.Second, DisableCompression: true}
 		client.Transport = ownTransport
 	}
@@ -117,7 +116,7 @@ func (o Options) withDefaults() (_ Options, ownTransport *http.Transport) {
 }
 
 var (
-	errStopped = errors.New("the queue has stopped, and with it every task")
+	errStopped = errors.New("the queue has stopped: its tasks are gone")
 	errFull    = errors.New("the queue is full")
 )
 
@@ -128,14 +127,14 @@ type Queue struct {
 
 	mu       sync.Mutex
 	lanes    map[string]*lane
-	names    memory
+	names    usedNames
 	tasks    int    // in all lanes
 	arrivals uint64 // counts tasks and retries, to break ties
 	phase    phase
-	ctx      context.Context //nolint:containedctx // of Run, which owns the deliveries that Create starts
+	ctx      context.Context //nolint:containedctx // context of Run, which owns the deliveries that Create starts
 	running  sync.WaitGroup
-	alarm    time.Time // when Run looks again; zero: not before it is roused
-	rouse    context.CancelFunc
+	alarm    time.Time // when Run dispatches next; zero: not before wake is called
+	wake     context.CancelFunc
 }
 
 type phase int
@@ -148,24 +147,24 @@ const (
 
 var _ queue.Queue = (*Queue)(nil)
 
-// New makes a queue. Tasks may be created at once; they are delivered when it runs.
+// New returns a queue. It accepts tasks immediately, and delivers them while Run runs.
 func New(opts Options) *Queue {
 	q := &Queue{lanes: map[string]*lane{}}
 	q.opts, q.transport = opts.withDefaults()
-	q.names = memory{window: q.opts.DedupWindow, limit: q.opts.MaxRemembered, used: map[taskName]struct{}{}}
+	q.names = usedNames{window: q.opts.DedupWindow, limit: q.opts.MaxRemembered, used: map[taskName]struct{}{}}
 	return q
 }
 
-// Run delivers until ctx is done, which ends the deliveries under way too, and
-// returns when all of them have. It runs once.
+// Run delivers tasks until ctx is done, which also cancels deliveries in flight. It returns
+// when all of them have ended. Run may be called once.
 func (q *Queue) Run(ctx context.Context) error {
 	q.mu.Lock()
 	if q.phase != created {
 		q.mu.Unlock()
-		return errors.New("run queue: it ran before; make a new one")
+		return errors.New("run queue: it has already run: create a new queue")
 	}
 	q.phase, q.ctx = running, ctx
-	q.advanceAll()
+	q.dispatchAll()
 	q.mu.Unlock()
 
 	for ctx.Err() == nil {
@@ -173,7 +172,7 @@ func (q *Queue) Run(ctx context.Context) error {
 	}
 
 	q.mu.Lock()
-	q.phase = stopped // from here on nothing starts
+	q.phase = stopped // nothing starts from here on
 	q.mu.Unlock()
 	q.running.Wait()
 	if q.transport != nil {
@@ -182,13 +181,13 @@ func (q *Queue) Run(ctx context.Context) error {
 	return nil
 }
 
-// waitForAlarm sleeps until the alarm, and starts what is due then; or until the
-// alarm is set to an earlier time.
+// waitForAlarm sleeps until the alarm, then dispatches. It returns early if the alarm is
+// set to an earlier time.
 func (q *Queue) waitForAlarm(ctx context.Context) {
 	q.mu.Lock()
-	ctx, rouse := context.WithCancel(ctx)
-	defer rouse()
-	q.rouse = rouse
+	ctx, wake := context.WithCancel(ctx)
+	defer wake()
+	q.wake = wake
 	at := q.alarm
 	q.mu.Unlock()
 
@@ -196,13 +195,13 @@ func (q *Queue) waitForAlarm(ctx context.Context) {
 		<-ctx.Done()
 		return
 	}
-	if q.opts.Clock.Sleep(ctx, min(at.Sub(q.opts.Clock.Now()), maxNap)) != nil {
+	if q.opts.Clock.Sleep(ctx, min(at.Sub(q.opts.Clock.Now()), maxSleep)) != nil {
 		return
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.alarm = time.Time{}
-	q.advanceAll()
+	q.dispatchAll()
 }
 
 // Create implements [queue.Queue].
@@ -217,7 +216,7 @@ func (q *Queue) Create(ctx context.Context, t queue.Task) error {
 	t.Body, t.Header = bytes.Clone(t.Body), maps.Clone(t.Header)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.admit(t, now); err != nil {
+	if err := q.checkNew(t, now); err != nil {
 		return fmt.Errorf("create task %q of queue %q: %w", t.Name, t.Queue, err)
 	}
 	l := q.lane(t.Queue)
@@ -228,26 +227,26 @@ func (q *Queue) Create(ctx context.Context, t queue.Task) error {
 	l.tasks[t.Name] = item
 	q.tasks++
 	q.enqueue(l, item)
-	q.advance(l)
+	q.dispatch(l)
 	return nil
 }
 
-// admit decides whether a valid task may enter.
-func (q *Queue) admit(t queue.Task, now time.Time) error {
-	if l, ok := q.lanes[t.Queue]; ok && l.tasks[t.Name] != nil || q.names.holds(taskName{t.Queue, t.Name}, now) {
+// checkNew reports whether a valid task may be added: ErrExists, errStopped, errFull or
+// nil.
+func (q *Queue) checkNew(t queue.Task, now time.Time) error {
+	if l, ok := q.lanes[t.Queue]; ok && l.tasks[t.Name] != nil || q.names.contains(taskName{t.Queue, t.Name}, now) {
 		return queue.ErrExists
 	}
 	if q.phase == stopped {
 		return errStopped
 	}
 	if q.tasks >= q.opts.MaxTasks {
-		return fmt.Errorf("%w: %d tasks wait; try again under the same name", errFull, q.tasks)
+		return fmt.Errorf("%w: %d tasks are waiting: retry later under the same name", errFull, q.tasks)
 	}
 	return nil
 }
 
-// Delete implements [queue.Queue]. A delivery that is under way goes on, and is
-// the last.
+// Delete implements [queue.Queue]. A delivery in flight continues; it is the last.
 func (q *Queue) Delete(ctx context.Context, queueName, name string) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("delete task %q of queue %q: %w", name, queueName, err)
@@ -262,8 +261,8 @@ func (q *Queue) Delete(ctx context.Context, queueName, name string) error {
 	if !ok {
 		return nil
 	}
-	if item.place >= 0 {
-		heap.Remove(&l.waiting, item.place)
+	if item.index >= 0 {
+		heap.Remove(&l.waiting, item.index)
 	}
 	q.end(l, item)
 	q.drop(l)

@@ -27,10 +27,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// now is virtual inside a bubble of synctest.
+// now returns the virtual time inside a bubble of synctest.
 func now() time.Time { return clock.System{}.Now() }
 
-// run runs a queue until the test ends.
+// run starts a queue that runs until the test ends.
 func run(t *testing.T, opts localqueue.Options) *localqueue.Queue {
 	t.Helper()
 	q := localqueue.New(opts)
@@ -45,7 +45,7 @@ func start(t *testing.T, q *localqueue.Queue) {
 	t.Cleanup(func() { require.NoError(t, <-ended) })
 }
 
-func TestTheContractOfQueuesOverHTTP(t *testing.T) {
+func TestContractOverHTTP(t *testing.T) {
 	queuetest.Run(t, queuetest.Config{Open: func(t *testing.T, target http.Handler) (queue.Queue, string) {
 		server := httptest.NewServer(target)
 		t.Cleanup(server.Close)
@@ -53,14 +53,14 @@ func TestTheContractOfQueuesOverHTTP(t *testing.T) {
 	}})
 }
 
-func TestTheContractOfQueuesInVirtualTime(t *testing.T) {
+func TestContractInVirtualTime(t *testing.T) {
 	queuetest.Run(t, queuetest.Config{Virtual: true, Open: func(t *testing.T, target http.Handler) (queue.Queue, string) {
 		return run(t, localqueue.Options{MinBackoff: 5 * time.Millisecond, Client: client(target.ServeHTTP)}), "http://target"
 	}})
 }
 
-// client is a network in memory: requests reach the handler, and end with their
-// context.
+// client returns a client on an in-memory network: requests reach the handler, and end with
+// their context.
 func client(handler http.HandlerFunc) *http.Client { return &http.Client{Transport: network(handler)} }
 
 type network http.HandlerFunc
@@ -81,8 +81,7 @@ func (n network) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// log notes deliveries: which task, and how long after the start; and the
-// counts that they carry.
+// log records deliveries: the task, the time since start, and the counts in the headers.
 type log struct {
 	start  time.Time
 	mu     sync.Mutex
@@ -90,7 +89,7 @@ type log struct {
 	counts []string
 }
 
-// note notes a delivery, and says which it is, from 1.
+// note records a delivery and returns its number, from 1.
 func (l *log) note(r *http.Request) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,7 +120,7 @@ func create(t *testing.T, q queue.Queue, tasks ...queue.Task) {
 	}
 }
 
-// pass lets virtual time pass.
+// pass advances virtual time.
 func pass(t *testing.T, d time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -132,7 +131,7 @@ func pass(t *testing.T, d time.Duration) {
 
 func oneSlot(string) int { return 1 }
 
-func TestTasksGoOutByTimeThenArrival(t *testing.T) {
+func TestDeliveriesAreOrderedByTimeThenArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &log{start: now()}
 		q := localqueue.New(localqueue.Options{Concurrency: oneSlot, Client: client(func(_ http.ResponseWriter, r *http.Request) { l.note(r) })})
@@ -151,11 +150,11 @@ func TestTasksGoOutByTimeThenArrival(t *testing.T) {
 		}
 		start(t, q)
 		pass(t, 30*24*time.Hour)
-		require.Equal(t, append(want, "far 696h0m0s"), l.all(), "each at its very time: nothing polls")
+		require.Equal(t, append(want, "far 696h0m0s"), l.all(), "each exactly on time: nothing polls")
 	})
 }
 
-func TestAFreeSlotIsFilledAtOnce(t *testing.T) {
+func TestFreeSlotIsFilledImmediately(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &log{start: now()}
 		var mu sync.Mutex
@@ -181,14 +180,14 @@ func TestAFreeSlotIsFilledAtOnce(t *testing.T) {
 			other.Queue = "other"
 			create(t, q, other)
 		}
-		// Due while both slots are busy, and before the tasks that wait for one.
+		// Due while both slots are busy, but before the tasks that wait for a slot.
 		create(t, q, in(task("late"), 500*time.Millisecond))
 		pass(t, time.Minute)
 		require.ElementsMatch(t, []string{
 			"t0 0s", "t1 0s", "t2 1s", "t3 1s", "t4 2s", "t5 2s", "late 3s",
 			"o0 0s", "o1 0s", "o2 0s", "o3 1s", "o4 1s", "o5 1s",
 		}, l.all())
-		require.Equal(t, map[string]int{"default": 2, "other": 3}, most, "never more at once than the queue allows")
+		require.Equal(t, map[string]int{"default": 2, "other": 3}, most, "never more than the queue's concurrency")
 	})
 }
 
@@ -198,7 +197,7 @@ func pass1s(ctx context.Context) {
 	<-ctx.Done()
 }
 
-func TestRetriesBackOffExponentiallyUntilTheTaskIsDropped(t *testing.T) {
+func TestRetriesBackOffUntilTaskIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &log{start: now()}
 		var out bytes.Buffer
@@ -215,7 +214,7 @@ func TestRetriesBackOffExponentiallyUntilTheTaskIsDropped(t *testing.T) {
 		require.Equal(t, []string{
 			"t 0s", "t 100ms", "t 300ms", "t 700ms", "t 1.5s", "t 2.5s", "t 3.5s",
 		}, l.all())
-		require.Contains(t, out.String(), `msg="queue task dropped: its attempts ran out" queue=default task=t`)
+		require.Contains(t, out.String(), `msg="queue task dropped: no attempts left" queue=default task=t`)
 		require.Contains(t, out.String(), "attempts=7 status=500")
 		found, err := q.Exists(t.Context(), "default", "t")
 		require.NoError(t, err)
@@ -224,7 +223,7 @@ func TestRetriesBackOffExponentiallyUntilTheTaskIsDropped(t *testing.T) {
 	})
 }
 
-func TestANameIsFreeAfterItsWindow(t *testing.T) {
+func TestCreateAcceptsNameAfterDedupWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := run(t, localqueue.Options{Client: client(func(_ http.ResponseWriter, r *http.Request) {
 			if r.Header.Get(queue.HeaderTaskName) == "slow" {
@@ -243,7 +242,7 @@ func TestANameIsFreeAfterItsWindow(t *testing.T) {
 	})
 }
 
-func TestOnlySoManyNamesAreRemembered(t *testing.T) {
+func TestMaxRememberedForgetsOldestNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := run(t, localqueue.Options{MaxRemembered: 3, Client: client(func(http.ResponseWriter, *http.Request) {})})
 		for i := range 5 {
@@ -257,7 +256,7 @@ func TestOnlySoManyNamesAreRemembered(t *testing.T) {
 	})
 }
 
-func TestADeliveryEndsAtItsDeadlineAndIsNoExecution(t *testing.T) {
+func TestDeliveryDeadlineIsNotAnExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &log{start: now()}
 		q := run(t, localqueue.Options{Client: client(func(_ http.ResponseWriter, r *http.Request) {
@@ -279,7 +278,7 @@ func TestADeliveryEndsAtItsDeadlineAndIsNoExecution(t *testing.T) {
 	})
 }
 
-func TestATargetThatIsNotThereIsTriedAgain(t *testing.T) {
+func TestUnreachableTargetIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		attempts := 0
 		q := run(t, localqueue.Options{Client: &http.Client{Transport: refusing(func(r *http.Request) error {
@@ -305,7 +304,7 @@ func (f refusing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(""))}, nil
 }
 
-func TestATaskDeletedWhileItIsDeliveredIsNotRetried(t *testing.T) {
+func TestDeleteDuringDeliveryPreventsRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &log{start: now()}
 		q := run(t, localqueue.Options{Concurrency: oneSlot, Client: client(func(w http.ResponseWriter, r *http.Request) {
@@ -321,11 +320,11 @@ func TestATaskDeletedWhileItIsDeliveredIsNotRetried(t *testing.T) {
 		require.False(t, found)
 		create(t, q, task("next"))
 		pass(t, 1500*time.Millisecond)
-		require.Equal(t, []string{"t 0s", "next 1s"}, l.all(), "its slot is taken until it ends")
+		require.Equal(t, []string{"t 0s", "next 1s"}, l.all(), "its slot stays occupied until the delivery ends")
 	})
 }
 
-func TestStoppingEndsDeliveriesAndRefusesTasks(t *testing.T) {
+func TestStopEndsDeliveriesAndRejectsTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
@@ -343,11 +342,11 @@ func TestStoppingEndsDeliveriesAndRefusesTasks(t *testing.T) {
 		require.ErrorContains(t, err, "stopped")
 		require.NotErrorIs(t, err, queue.ErrExists)
 		require.NotErrorIs(t, err, queue.ErrInvalid)
-		require.ErrorContains(t, q.Run(t.Context()), "ran before")
+		require.ErrorContains(t, q.Run(t.Context()), "already run")
 	})
 }
 
-func TestAFullQueueRefusesTasksUntilSomeEnd(t *testing.T) {
+func TestFullQueueRejectsTasks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := run(t, localqueue.Options{MaxTasks: 2, Client: client(func(http.ResponseWriter, *http.Request) {})})
 		create(t, q, in(task("t1"), time.Second), in(task("t2"), time.Hour))
@@ -359,7 +358,7 @@ func TestAFullQueueRefusesTasksUntilSomeEnd(t *testing.T) {
 	})
 }
 
-func TestWaitingTasksCostNoGoroutine(t *testing.T) {
+func TestWaitingTasksUseNoGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const tasks = 100_000
 		var mu sync.Mutex

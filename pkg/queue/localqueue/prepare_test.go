@@ -16,7 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue/localqueue"
 )
 
-func TestADeliveryIsPreparedWhenItIsMade(t *testing.T) {
+func TestPrepareIsCalledForEachDelivery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var bodies []string
 		q := run(t, localqueue.Options{
@@ -36,11 +36,11 @@ func TestADeliveryIsPreparedWhenItIsMade(t *testing.T) {
 		}
 		create(t, q, item)
 		pass(t, time.Minute)
-		require.Equal(t, []string{"1", "2"}, bodies, "anew for each delivery")
+		require.Equal(t, []string{"1", "2"}, bodies, "prepared again for each delivery")
 	})
 }
 
-func TestAnAnswerThatWasAskedForIsHandedOverAndOneThatIsNotTakenIsAFailure(t *testing.T) {
+func TestAnsweredErrorFailsDelivery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		delivered := 0
 		q := run(t, localqueue.Options{
@@ -51,7 +51,7 @@ func TestAnAnswerThatWasAskedForIsHandedOverAndOneThatIsNotTakenIsAFailure(t *te
 				switch delivered {
 				case 1:
 					w.WriteHeader(http.StatusInternalServerError)
-				case 2: // more than anybody reads
+				case 2: // above the limit
 					size = 64<<10 + 1
 				}
 				_, _ = w.Write(bytes.Repeat([]byte{byte('0' + delivered)}, size))
@@ -61,27 +61,27 @@ func TestAnAnswerThatWasAskedForIsHandedOverAndOneThatIsNotTakenIsAFailure(t *te
 		item := task("a")
 		item.Answered = func(_ context.Context, body []byte) error {
 			if answers = append(answers, string(body)); len(answers) == 1 {
-				return errors.New("away")
+				return errors.New("unavailable")
 			}
 			return nil
 		}
 		create(t, q, item)
 		pass(t, time.Minute)
-		require.Equal(t, []string{"3", "4"}, answers, "of successes, until one is taken")
+		require.Equal(t, []string{"3", "4"}, answers, "only answers of 200, until one is accepted")
 	})
 }
 
-func TestADeliveryThatIsNotWantedEndsItsTaskAndOneThatCannotBePreparedIsTriedAgain(t *testing.T) {
+func TestPrepareErrorRetriesAndUnwantedEndsTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := run(t, localqueue.Options{
 			Logger: slog.New(slog.DiscardHandler), MinBackoff: time.Second,
-			Client: client(func(http.ResponseWriter, *http.Request) { t.Error("nothing is to be delivered") }),
+			Client: client(func(http.ResponseWriter, *http.Request) { t.Error("unexpected delivery") }),
 		})
 		asked := 0
 		item := task("a")
 		item.Prepare = func(context.Context) ([]byte, bool, error) {
 			if asked++; asked == 1 {
-				return nil, false, errors.New("away")
+				return nil, false, errors.New("unavailable")
 			}
 			return nil, false, nil
 		}

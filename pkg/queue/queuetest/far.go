@@ -12,9 +12,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue"
 )
 
-// RunFar checks what can be checked of a queue whose deliveries nobody here gets, which
-// may have been used before: names, limits and what is forgotten. All of its tasks are
-// due in an hour or later, and deleted at the end. Nonce makes their names new.
+// RunFar checks names, limits and deduplication of a queue whose deliveries the test cannot
+// receive, and which may have been used before. Its tasks are due in an hour or later, and
+// are deleted at the end. Nonce makes their names unique.
 func RunFar(t *testing.T, q queue.Queue, queueName, nonce string) {
 	t.Helper()
 	task := func(name string) queue.Task {
@@ -28,7 +28,7 @@ func RunFar(t *testing.T, q queue.Queue, queueName, nonce string) {
 		require.NoError(t, q.Create(t.Context(), made))
 		t.Cleanup(func() { require.NoError(t, q.Delete(context.WithoutCancel(t.Context()), made.Queue, made.Name)) })
 	}
-	waits := func(made queue.Task) bool {
+	exists := func(made queue.Task) bool {
 		t.Helper()
 		found, err := q.Exists(t.Context(), made.Queue, made.Name)
 		require.NoError(t, err)
@@ -36,13 +36,13 @@ func RunFar(t *testing.T, q queue.Queue, queueName, nonce string) {
 	}
 
 	first := task("first")
-	require.False(t, waits(first))
+	require.False(t, exists(first))
 	create(first)
-	require.True(t, waits(first))
-	require.ErrorIs(t, q.Create(t.Context(), first), queue.ErrExists, "it waits")
+	require.True(t, exists(first))
+	require.ErrorIs(t, q.Create(t.Context(), first), queue.ErrExists, "it is waiting")
 	require.NoError(t, q.Delete(t.Context(), first.Queue, first.Name))
-	require.False(t, waits(first))
-	require.NoError(t, q.Delete(t.Context(), first.Queue, first.Name), "it is gone")
+	require.False(t, exists(first))
+	require.NoError(t, q.Delete(t.Context(), first.Queue, first.Name), "it is already deleted")
 	require.ErrorIs(t, q.Create(t.Context(), first), queue.ErrExists, "the name stays used")
 
 	last := task("last")
@@ -54,7 +54,7 @@ func RunFar(t *testing.T, q queue.Queue, queueName, nonce string) {
 
 	large := task("large")
 	large.Header = map[string]string{"Authorization": "Bearer x", "X-More": strings.Repeat("x", 1000)}
-	const added = 100 // what an adapter adds: the type of the body
+	const added = 100 // the adapter adds a Content-Type
 	large.Body = []byte(strings.Repeat("x", queue.MaxTaskBytes-large.Size()-added))
 	create(large)
 	long := task("long")

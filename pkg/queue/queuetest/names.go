@@ -20,16 +20,16 @@ func refusesNames(t *testing.T, h *harness) {
 	waiting := h.task("waiting")
 	waiting.ScheduleTime = clock.System{}.Now().Add(time.Hour)
 	require.NoError(t, h.Create(t.Context(), waiting))
-	require.ErrorIs(t, h.Create(t.Context(), waiting), queue.ErrExists, "the task waits")
+	require.ErrorIs(t, h.Create(t.Context(), waiting), queue.ErrExists, "the task is waiting")
 	other := h.task("waiting")
 	other.Body = []byte("other")
-	require.ErrorIs(t, h.Create(t.Context(), other), queue.ErrExists, "whatever the task is")
+	require.ErrorIs(t, h.Create(t.Context(), other), queue.ErrExists, "even with another body")
 	require.ErrorContains(t, h.Create(t.Context(), other), "waiting", "the error names the task")
 
 	h.create("done")
 	require.Equal(t, "done", h.next().Task)
-	require.ErrorIs(t, h.Create(t.Context(), h.task("done")), queue.ErrExists, "the task succeeded lately")
-	require.Empty(t, h.later(), "a refused task is not delivered")
+	require.ErrorIs(t, h.Create(t.Context(), h.task("done")), queue.ErrExists, "the task succeeded recently")
+	require.Empty(t, h.drain(), "a refused task is not delivered")
 	require.NoError(t, h.Delete(t.Context(), "default", "waiting"))
 }
 
@@ -61,7 +61,7 @@ func createRace(t *testing.T, h *harness) {
 		delivered[h.next().Task] = true
 	}
 	require.Len(t, delivered, names)
-	require.Empty(t, h.later(), "each task is delivered once")
+	require.Empty(t, h.drain(), "each task is delivered once")
 }
 
 func queuesAreApart(t *testing.T, h *harness) {
@@ -83,13 +83,13 @@ func deletes(t *testing.T, h *harness) {
 	found, err := h.Exists(t.Context(), "default", "t1")
 	require.NoError(t, err)
 	require.False(t, found)
-	require.NoError(t, h.Delete(t.Context(), "default", "t1"), "deleted before")
+	require.NoError(t, h.Delete(t.Context(), "default", "t1"), "already deleted")
 	require.NoError(t, h.Delete(t.Context(), "default", "never-there"))
 	require.NoError(t, h.Delete(t.Context(), "no-such-queue", "t1"))
 	require.ErrorIs(t, h.Create(t.Context(), task), queue.ErrExists, "the name stays used")
-	require.Empty(t, h.later(), "a deleted task is not delivered")
+	require.Empty(t, h.drain(), "a deleted task is not delivered")
 	h.create("never-there")
-	require.Equal(t, "never-there", h.next().Task, "deleting an absent task uses no name")
+	require.Equal(t, "never-there", h.next().Task, "deleting an absent task does not use its name")
 }
 
 func exists(t *testing.T, h *harness) {
@@ -111,10 +111,10 @@ func exists(t *testing.T, h *harness) {
 	task := h.task("t1")
 	task.ScheduleTime = clock.System{}.Now().Add(100 * time.Millisecond)
 	require.NoError(t, h.Create(t.Context(), task))
-	require.True(t, found("t1"), "it waits")
+	require.True(t, found("t1"), "it is waiting")
 	require.Equal(t, "t1", h.next().Task)
 	require.True(t, <-during, "it is being delivered")
-	require.Empty(t, h.later())
+	require.Empty(t, h.drain())
 	require.False(t, found("t1"), "it was delivered")
 }
 
@@ -135,7 +135,7 @@ func refusesInvalid(t *testing.T, h *harness) {
 		change(&task)
 		require.ErrorIs(t, h.Create(t.Context(), task), queue.ErrInvalid, name)
 	}
-	require.Empty(t, h.later())
+	require.Empty(t, h.drain())
 }
 
 func finishedContext(t *testing.T, h *harness) {
@@ -146,7 +146,7 @@ func finishedContext(t *testing.T, h *harness) {
 	_, err := h.Exists(ctx, "default", "t1")
 	require.ErrorIs(t, err, context.Canceled)
 	h.create("t1")
-	require.Equal(t, "t1", h.next().Task, "the name was not used by a call that failed at once")
+	require.Equal(t, "t1", h.next().Task, "a canceled call does not use the name")
 }
 
 func ownsItsBytes(t *testing.T, h *harness) {
@@ -191,5 +191,5 @@ func deliversMany(t *testing.T, h *harness) {
 		got[h.next().Task]++
 	}
 	require.Equal(t, want, got)
-	require.Empty(t, h.later())
+	require.Empty(t, h.drain())
 }

@@ -1,5 +1,5 @@
-// Package queuetest is the contract of [queue.Queue] as tests: every binding and
-// every fake passes it.
+// Package queuetest is the contract of [queue.Queue] as tests. Every binding and every fake
+// passes it.
 package queuetest
 
 import (
@@ -20,18 +20,17 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue"
 )
 
-// Config says how to make the queues under test.
+// Config describes how to make the queues under test.
 type Config struct {
-	// Open makes an empty queue that delivers to target until the test ends, and
-	// gives the URL under which the target is reached. The first retries should
-	// come within a tenth of a second.
+	// Open returns an empty queue that delivers to target until the test ends, and the URL
+	// that reaches the target. The first retries should come within a tenth of a second.
 	Open func(t *testing.T, target http.Handler) (q queue.Queue, url string)
-	// Virtual runs each test in a bubble of testing/synctest: the queue must
-	// not touch the network then.
+	// Virtual runs each test in a bubble of testing/synctest. The queue must then not touch
+	// the network.
 	Virtual bool
 }
 
-// Run checks that the queues keep the contract.
+// Run checks that the queues fulfil the contract.
 func Run(t *testing.T, cfg Config) {
 	t.Helper()
 	for _, row := range []struct {
@@ -40,20 +39,20 @@ func Run(t *testing.T, cfg Config) {
 	}{
 		{"a task is one POST of its body with its headers", onePost},
 		{"the content type is JSON unless the task says otherwise", contentType},
-		{"a delivery names its queue, its task, its attempt and its time", describesItself},
+		{"a delivery names its queue, task, attempt and ETA", describesItself},
 		{"any status outside 2xx is a failure, and is retried", retriesFailures},
 		{"a redirect is a failure and is not followed", doesNotFollow},
-		{"answers of 5xx are no executions", countsExecutions},
+		{"a 5xx answer is not counted as an execution", countsExecutions},
 		{"a success is not delivered again", deliversOnce},
 		{"a task is not delivered before its time", waitsForSchedule},
-		{"a name in use is refused, and so is one whose task succeeded", refusesNames},
-		{"of racing creates of a name one wins and one delivery is made", createRace},
-		{"queues have names of their own", queuesAreApart},
+		{"a name in use, or of a task that succeeded, is refused", refusesNames},
+		{"one of several racing creates wins and is delivered once", createRace},
+		{"the same name may be used in several queues", queuesAreApart},
 		{"a deleted task is not delivered, does not exist, and keeps its name", deletes},
 		{"a task exists while it waits and while it is delivered", exists},
 		{"an invalid task is refused and not delivered", refusesInvalid},
-		{"a call under a finished context fails", finishedContext},
-		{"what a task was made of may be reused", ownsItsBytes},
+		{"a call with a finished context fails", finishedContext},
+		{"the caller may reuse body and headers after Create", ownsItsBytes},
 		{"many tasks are all delivered", deliversMany},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -71,7 +70,7 @@ func Run(t *testing.T, cfg Config) {
 	}
 }
 
-// Delivery is one request that the target got.
+// Delivery is one request that the target received.
 type Delivery struct {
 	Task   string
 	Path   string
@@ -81,7 +80,7 @@ type Delivery struct {
 	At     time.Time
 }
 
-// count reads a number from a header.
+// count returns the number in a header.
 func (d Delivery) count(t *testing.T, header string) int {
 	t.Helper()
 	n, err := strconv.Atoi(d.Header.Get(header))
@@ -89,20 +88,20 @@ func (d Delivery) count(t *testing.T, header string) int {
 	return n
 }
 
-// harness is the target of the deliveries, beside the queue that makes them.
+// harness is the target of the deliveries, together with the queue under test.
 type harness struct {
 	queue.Queue
 	t          *testing.T
 	url        string
 	deliveries chan Delivery
-	// answer is the status for the n-th delivery (from 0) of a task; nil: 200.
+	// answer returns the status for the n-th delivery (from 0) of a task; nil means 200.
 	answer func(d Delivery, n int, w http.ResponseWriter) int
 
 	mu   sync.Mutex
 	seen map[string]int
 }
 
-// ServeHTTP notes the delivery and answers it.
+// ServeHTTP records the delivery and answers it.
 func (h *harness) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -127,7 +126,7 @@ func (h *harness) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(status)
 }
 
-// task is a valid one, due at once.
+// task returns a valid task that is due now.
 func (h *harness) task(name string) queue.Task {
 	return queue.Task{Queue: "default", Name: name, URL: h.url + "/execute", Body: []byte(`{"task":"` + name + `"}`)}
 }
@@ -137,7 +136,7 @@ func (h *harness) create(name string) {
 	require.NoError(h.t, h.Create(h.t.Context(), h.task(name)))
 }
 
-// next is the next delivery.
+// next returns the next delivery, and fails the test after 30 seconds.
 func (h *harness) next() Delivery {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), 30*time.Second)
@@ -146,14 +145,14 @@ func (h *harness) next() Delivery {
 	case d := <-h.deliveries:
 		return d
 	case <-ctx.Done():
-		require.FailNow(h.t, "no delivery came within 30 seconds")
+		require.FailNow(h.t, "no delivery within 30 seconds")
 		return Delivery{}
 	}
 }
 
-// later waits for a task that is due when a wrong delivery, if any, would have
-// come, and returns the deliveries until then.
-func (h *harness) later() (before []Delivery) {
+// drain returns the deliveries of the next 300 ms: it waits for a sentinel task that is due
+// then.
+func (h *harness) drain() (before []Delivery) {
 	h.t.Helper()
 	last := h.task(fmt.Sprintf("later-%d", len(h.deliveries)))
 	last.Queue, last.ScheduleTime = "later", clock.System{}.Now().Add(300*time.Millisecond)
@@ -186,7 +185,7 @@ func onePost(t *testing.T, h *harness) {
 
 	large := h.task("t3")
 	large.Body = nil
-	const added = 100 // what an adapter adds: the type of the body
+	const added = 100 // the adapter adds a Content-Type
 	large.Body = []byte(strings.Repeat("x", queue.MaxTaskBytes-large.Size()-added))
 	require.NoError(t, h.Create(t.Context(), large))
 	require.Len(t, h.next().Body, len(large.Body))
@@ -233,9 +232,9 @@ func retriesFailures(t *testing.T, h *harness) {
 		d := h.next()
 		require.Equal(t, "t1", d.Task)
 		require.Equal(t, i, d.count(t, queue.HeaderRetryCount), "each attempt is counted")
-		require.Equal(t, `{"task":"t1"}`, d.Body, "each attempt has the whole body")
+		require.Equal(t, `{"task":"t1"}`, d.Body, "each attempt sends the whole body")
 	}
-	require.Empty(t, h.later(), "204 is success")
+	require.Empty(t, h.drain(), "204 is success")
 }
 
 func doesNotFollow(t *testing.T, h *harness) {
@@ -270,7 +269,7 @@ func deliversOnce(t *testing.T, h *harness) {
 		h.create(fmt.Sprintf("t%d", i))
 		require.Equal(t, fmt.Sprintf("t%d", i), h.next().Task)
 	}
-	require.Empty(t, h.later())
+	require.Empty(t, h.drain())
 }
 
 func waitsForSchedule(t *testing.T, h *harness) {

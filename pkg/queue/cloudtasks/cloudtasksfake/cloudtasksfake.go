@@ -1,5 +1,5 @@
-// Package cloudtasksfake is a server that speaks as much of the API of Google Cloud
-// Tasks as package cloudtasks does, on top of any [queue.Queue], which delivers.
+// Package cloudtasksfake serves the part of the Google Cloud Tasks API that package
+// cloudtasks uses, on top of any [queue.Queue], which delivers.
 package cloudtasksfake
 
 import (
@@ -17,13 +17,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue"
 )
 
-// Server serves the queues of all projects and locations as one set.
+// Server serves the queues of all projects and locations from one Queue.
 type Server struct {
 	cloudtaskspb.UnimplementedCloudTasksServer
 
 	Queue queue.Queue
-	// Token is the OIDC token for a delivery as an account, to an audience. It may
-	// be nil: then no task may ask for one.
+	// Token returns the OIDC token for a delivery as account, to audience. If it is nil,
+	// the server rejects tasks that ask for a token.
 	Token func(account, audience string) (string, error)
 }
 
@@ -32,27 +32,27 @@ func (s *Server) Register(to grpc.ServiceRegistrar) { cloudtaskspb.RegisterCloud
 
 var names = regexp.MustCompile(`^projects/[^/]+/locations/[^/]+/queues/([^/]+)(?:/tasks/([^/]+))?$`)
 
-// parse takes a task's name apart.
+// parse splits the full name of a task.
 func parse(name string) (queueName, task string, err error) {
 	found := names.FindStringSubmatch(name)
 	if found == nil || found[2] == "" {
-		return "", "", status.Errorf(codes.InvalidArgument, "%q is not the name of a task", name)
+		return "", "", status.Errorf(codes.InvalidArgument, "%q is not a task name", name)
 	}
 	return found[1], found[2], nil
 }
 
-// CreateTask takes a task of one HTTP POST.
+// CreateTask creates a task of one HTTP POST.
 func (s *Server) CreateTask(ctx context.Context, r *cloudtaskspb.CreateTaskRequest) (*cloudtaskspb.Task, error) {
 	queueName, name, err := parse(r.GetTask().GetName())
 	if err != nil {
 		return nil, err
 	}
 	if want := r.GetParent() + "/tasks/" + name; r.GetTask().GetName() != want {
-		return nil, status.Errorf(codes.InvalidArgument, "%s is not of %s", r.GetTask().GetName(), r.GetParent())
+		return nil, status.Errorf(codes.InvalidArgument, "task %s is not in queue %s", r.GetTask().GetName(), r.GetParent())
 	}
 	request := r.GetTask().GetHttpRequest()
 	if request.GetHttpMethod() != cloudtaskspb.HttpMethod_POST {
-		return nil, status.Error(codes.Unimplemented, "only HTTP tasks by POST are known here")
+		return nil, status.Error(codes.Unimplemented, "only HTTP tasks with method POST are supported")
 	}
 	t := queue.Task{Queue: queueName, Name: name, URL: request.GetUrl(), Header: request.GetHeaders(), Body: request.GetBody()}
 	if r.GetTask().GetScheduleTime() != nil {
@@ -70,13 +70,14 @@ func (s *Server) CreateTask(ctx context.Context, r *cloudtaskspb.CreateTaskReque
 	return r.GetTask(), nil
 }
 
-// authorize puts a token in place of what a task says of itself.
+// authorize replaces the Authorization header of a task with an OIDC token, if it asks for
+// one.
 func (s *Server) authorize(t *queue.Task, as *cloudtaskspb.OidcToken) error {
 	if as == nil {
 		return nil
 	}
 	if s.Token == nil {
-		return status.Error(codes.Unimplemented, "this server has no tokens to give")
+		return status.Error(codes.Unimplemented, "this server issues no OIDC tokens")
 	}
 	audience := as.GetAudience()
 	if audience == "" {
@@ -93,7 +94,7 @@ func (s *Server) authorize(t *queue.Task, as *cloudtaskspb.OidcToken) error {
 	return nil
 }
 
-// GetTask says whether a task is there.
+// GetTask returns the name of a task, or NotFound.
 func (s *Server) GetTask(ctx context.Context, r *cloudtaskspb.GetTaskRequest) (*cloudtaskspb.Task, error) {
 	if err := s.find(ctx, r.GetName()); err != nil {
 		return nil, err
@@ -101,7 +102,7 @@ func (s *Server) GetTask(ctx context.Context, r *cloudtaskspb.GetTaskRequest) (*
 	return &cloudtaskspb.Task{Name: r.GetName()}, nil
 }
 
-// DeleteTask removes a task, which has to be there.
+// DeleteTask removes a task, or returns NotFound.
 func (s *Server) DeleteTask(ctx context.Context, r *cloudtaskspb.DeleteTaskRequest) (*emptypb.Empty, error) {
 	if err := s.find(ctx, r.GetName()); err != nil {
 		return nil, err
@@ -126,12 +127,12 @@ func (s *Server) find(ctx context.Context, full string) error {
 	case err != nil:
 		return answer(err)
 	case !there:
-		return status.Error(codes.NotFound, fmt.Sprintf("there is no task %s", full))
+		return status.Error(codes.NotFound, fmt.Sprintf("no task %s", full))
 	}
 	return nil
 }
 
-// answer is the service's status for an error of a queue.
+// answer returns the service's status for an error of a queue.
 func answer(err error) error {
 	switch {
 	case errors.Is(err, queue.ErrExists):

@@ -17,11 +17,11 @@ const (
 	VerbFinished  = "finished"
 )
 
-// CallbackPattern is the route of callbacks, as [net/http.ServeMux] has it.
+// CallbackPattern is the route of callbacks, as a pattern of [net/http.ServeMux].
 const CallbackPattern = "POST /v1/tenants/{tenant}/workspaces/{workspace}/runs/{run}/tasks/{task}/callbacks/{verb}"
 
-// Callback is the right to report one thing about one attempt, until Expires.
-// A signed URL carries it.
+// Callback is the permission to send one kind of report about one attempt, until Expires. A
+// signed URL carries it.
 type Callback struct {
 	Domain    ids.Domain
 	RunID     string
@@ -30,12 +30,12 @@ type Callback struct {
 	AttemptID string
 	Verb      string
 	Expires   event.Time
-	// Revision is the manifest revision that admitted the attempt: who handles
-	// the callback reads at least that one before it answers 404 or 409.
+	// Revision is the manifest revision that admitted the attempt. The handler of the callback
+	// reads at least that revision before it answers 404 or 409.
 	Revision int64
 }
 
-// sign is the callback's MAC under a key, or false when the key is not there.
+// sign returns the callback's MAC under a key, or false if the keyring lacks the key.
 func (c Callback) sign(keys Keyring, keyID string) (string, bool) {
 	h, ok := keys.mac(c.Domain, keyID, purposeCallback)
 	if !ok {
@@ -54,22 +54,22 @@ func (c Callback) sign(keys Keyring, keyID string) (string, bool) {
 const AuthScheme = "Servo-HMAC"
 
 // SignCallback returns the URL of a callback below base, for example
-// "https://api.example.com", and the Authorization header that it is called with. Without a
-// usable current key the signature is empty, and nobody accepts it: check the keyring with
-// [Keyring.Validate].
+// "https://api.example.com", and the Authorization header to send with it. Without a usable
+// current key the signature is empty and every verifier rejects it: check the keyring with
+// [Keyring.Validate] first.
 func SignCallback(base string, c Callback, keys Keyring) (callbackURL, authorization string) {
 	sig, _ := c.sign(keys, keys.Current)
 	return c.url(base, keys.Current, url.Values{}), AuthScheme + " " + sig
 }
 
-// CallbackURL returns the URL of a callback of contract 1.0, which has the signature in it.
-// Servo issues no such URL any more, and accepts those of other dispatchers' envelopes.
+// CallbackURL returns a callback URL of contract 1.0, which contains the signature. Servo no
+// longer issues these URLs, but accepts those in envelopes of other dispatchers.
 func CallbackURL(base string, c Callback, keys Keyring) string {
 	sig, _ := c.sign(keys, keys.Current)
 	return c.url(base, keys.Current, url.Values{"sig": {sig}})
 }
 
-// url is the URL of a callback, with what else is in its query.
+// url returns the URL of a callback. It adds the callback's parameters to query.
 func (c Callback) url(base, keyID string, query url.Values) string {
 	query.Set("attempt", strconv.Itoa(int(c.Attempt)))
 	query.Set("attempt_id", c.AttemptID)
@@ -82,8 +82,8 @@ func (c Callback) url(base, keyID string, query url.Values) string {
 		"?" + query.Encode()
 }
 
-// pathSegment is text as one segment of a URL's path. Servers clean "." and ".."
-// away, so dots alone are escaped too.
+// pathSegment returns text as one segment of a URL path. Servers remove the segments "." and
+// "..", so a segment of dots only is escaped, too.
 func pathSegment(s string) string {
 	if strings.Trim(s, ".") == "" {
 		return strings.ReplaceAll(s, ".", "%2E")
@@ -91,10 +91,10 @@ func pathSegment(s string) string {
 	return url.PathEscape(s)
 }
 
-// VerifyCallback checks a callback: what its path names (Domain, RunID, TaskKey
-// and Verb of named, unescaped), its query, and its Authorization header. The signature is
-// in the header, or in the query (contract 1.0), and never in both. The error is
-// [ErrForged] or [ErrExpired]; whether the body is about the same attempt is for the caller.
+// VerifyCallback checks the signature and expiry of a callback. Domain, RunID, TaskKey and
+// Verb of named come from the unescaped path. The signature is in the Authorization header,
+// or in the query (contract 1.0), never in both. The error wraps [ErrForged] or [ErrExpired].
+// The caller checks that the body is about the same attempt.
 func VerifyCallback(named Callback, query url.Values, authorization string, keys Keyring, now event.Time) (Callback, error) {
 	sig, err := signatureOf(query, authorization)
 	if err != nil {
@@ -105,7 +105,7 @@ func VerifyCallback(named Callback, query url.Values, authorization string, keys
 	expires, ok2 := canonicalInt(query.Get("expires"), 64)
 	revision, ok3 := canonicalInt(query.Get("rev"), 64)
 	if !ok1 || !ok2 || !ok3 {
-		return Callback{}, fmt.Errorf("%w: attempt, expires and rev must be whole numbers", ErrForged)
+		return Callback{}, fmt.Errorf("%w: attempt, expires and rev must be non-negative integers", ErrForged)
 	}
 	c.Attempt, c.AttemptID = int32(attempt), query.Get("attempt_id")
 	c.Expires, c.Revision = event.Time(expires), revision
@@ -117,24 +117,25 @@ func VerifyCallback(named Callback, query url.Values, authorization string, keys
 		return Callback{}, ErrForged
 	}
 	if now >= c.Expires {
-		return Callback{}, fmt.Errorf("%w: it was valid until %s", ErrExpired, c.Expires)
+		return Callback{}, fmt.Errorf("%w: valid until %s", ErrExpired, c.Expires)
 	}
 	return c, nil
 }
 
-// signatureOf returns the signature of a callback.
+// signatureOf returns the signature of a callback, from the header or the query.
 func signatureOf(query url.Values, authorization string) (string, error) {
 	scheme, sig, _ := strings.Cut(authorization, " ")
 	switch {
-	case !strings.EqualFold(scheme, AuthScheme): // none, or one that is for a proxy
+	case !strings.EqualFold(scheme, AuthScheme): // no header, or one meant for a proxy
 		return query.Get("sig"), nil
 	case query.Has("sig"):
-		return "", fmt.Errorf("%w: there is one in the URL and one in the Authorization header", ErrForged)
+		return "", fmt.Errorf("%w: both the URL and the Authorization header contain one", ErrForged)
 	}
 	return sig, nil
 }
 
-// CallbackExpiry is until when a callback URL is valid; 0 when it does not say.
+// CallbackExpiry returns the time at which a callback URL expires, or 0 if the URL does not
+// state it. It does not verify the signature.
 func CallbackExpiry(callbackURL string) event.Time {
 	u, err := url.Parse(callbackURL)
 	if err != nil {
@@ -144,7 +145,8 @@ func CallbackExpiry(callbackURL string) event.Time {
 	return event.Time(expires)
 }
 
-// canonicalInt reads a whole number from 0 in its only form.
+// canonicalInt parses a non-negative integer and rejects every other spelling, for example
+// "+1" and "01".
 func canonicalInt(s string, bits int) (int64, bool) {
 	n, err := strconv.ParseInt(s, 10, bits)
 	if err != nil || n < 0 || strconv.FormatInt(n, 10) != s {

@@ -1,13 +1,13 @@
-// Package contract is the worker contract, version 1.1: what the queue pushes
-// to a worker, what the worker calls back with, and the commit marker that
-// decides which execution's output counts. It is data and signatures only.
+// Package contract defines the worker contract, version 1.1: the envelope that the queue
+// pushes to a worker, the callbacks that the worker sends, and the commit marker that decides
+// which execution's output counts. It contains data types and signatures only.
 package contract
 
 import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// Version of the contract. Additions of optional fields keep it.
+// Version is the version of the contract. A new optional field does not change it.
 const Version = "1.1"
 
 // Envelope is the body of a queue task: POST /execute at a worker.
@@ -24,7 +24,7 @@ type Envelope struct {
 	AttemptID   string `json:"attempt_id"`
 	MaxAttempts int32  `json:"max_attempts"`
 
-	// PlanRef is the object key of the plan that says what the task does.
+	// PlanRef is the object key of the plan, which describes the task's work.
 	PlanRef           string `json:"plan_ref"`
 	AssetKey          string `json:"asset_key,omitempty"`
 	PartitionKey      string `json:"partition_key,omitempty"`
@@ -34,19 +34,19 @@ type Envelope struct {
 	HeartbeatTimeoutSec int32 `json:"heartbeat_timeout_sec"`
 
 	Callbacks Callbacks `json:"callbacks"`
-	// AdmittedUntil: the attempt was found to be the current one when this was sent, and
-	// need not be reported as started before it begins, if it begins before then. One that
-	// ends before its start was reported may be reported by the answer: 200, with
-	// [Finished]. 0: neither.
+	// AdmittedUntil is set if the sender verified that the attempt is the current one. A
+	// worker that begins before then may begin without waiting for the started callback. If
+	// the attempt ends before its start was reported, the worker may answer 200 with
+	// [Finished] instead of sending callbacks. 0 allows neither.
 	AdmittedUntil event.Time `json:"admitted_until,omitzero"`
-	// CausalToken is a ULID smaller than every id that is to follow from this dispatch.
+	// CausalToken is a ULID smaller than every id that this dispatch causes.
 	CausalToken string `json:"causal_token,omitempty"`
-	// Traceparent and Tracestate name the span of the dispatch (W3C Trace Context).
+	// Traceparent and Tracestate identify the dispatch span (W3C Trace Context).
 	Traceparent string `json:"traceparent,omitempty"`
 	Tracestate  string `json:"tracestate,omitempty"`
 }
 
-// Auth signs an envelope: HMAC-SHA-256 over its canonical JSON (RFC 8785)
+// Auth is the signature of an envelope: HMAC-SHA-256 over its canonical JSON (RFC 8785)
 // without the signature.
 type Auth struct {
 	KeyID     string     `json:"key_id"`
@@ -54,16 +54,18 @@ type Auth struct {
 	Signature string     `json:"signature,omitempty"` // base64url, no padding
 }
 
-// Callbacks are the URLs that an attempt reports to.
+// Callbacks are the URLs to which an attempt reports.
 type Callbacks struct {
 	Started   string `json:"started,omitempty"`
 	Heartbeat string `json:"heartbeat,omitempty"`
 	Finished  string `json:"finished,omitempty"`
-	// Authorization signs them. Without it the URLs themselves are signed, as in contract 1.0.
+	// Authorization has the signatures of the URLs. Without it the URLs contain them, as in
+	// contract 1.0.
 	Authorization Authorization `json:"authorization,omitzero"`
 }
 
-// Authorization is the Authorization header of each callback: a secret, which URLs are not.
+// Authorization is the Authorization header of each callback. Headers are secret; URLs are
+// not, because logs and proxies record them.
 type Authorization struct {
 	Started   string `json:"started,omitempty"`
 	Heartbeat string `json:"heartbeat,omitempty"`
@@ -77,12 +79,12 @@ type Started struct {
 	StartedAt event.Time `json:"started_at"`
 }
 
-// StartedAnswer is what started answers with 200. A 409 means: do not execute.
+// StartedAnswer is the body of a 200 answer to started. A 409 means: do not execute.
 type StartedAnswer struct {
-	// StartedAt is when the attempt started as the receiver has it; the worker
-	// reports it with finished, so that both say the same.
+	// StartedAt is the start of the attempt as the receiver recorded it. The worker repeats
+	// it with finished, so that both reports agree.
 	StartedAt event.Time `json:"started_at,omitempty,omitzero"`
-	// Callbacks are renewed URLs: valid for the task's time-out and an hour.
+	// Callbacks are renewed URLs, valid for the task's timeout plus an hour.
 	Callbacks Callbacks `json:"callbacks"`
 }
 
@@ -95,7 +97,7 @@ type Heartbeat struct {
 	Message     string     `json:"message,omitempty"`
 }
 
-// HeartbeatAnswer is what heartbeat answers.
+// HeartbeatAnswer is the body of a 200 answer to heartbeat.
 type HeartbeatAnswer struct {
 	ShouldCancel bool   `json:"should_cancel"`
 	Reason       string `json:"reason,omitempty"`
@@ -117,20 +119,20 @@ type Finished struct {
 	CompletedAt       event.Time          `json:"completed_at"`
 }
 
-// Problem is an error answer (RFC 9457).
+// Problem is the body of an error answer (RFC 9457).
 type Problem struct {
 	Type   string `json:"type,omitempty"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
-	// CurrentAttemptID comes with a 409 to a stale attempt.
+	// CurrentAttemptID is set with a 409 to a stale attempt.
 	CurrentAttemptID string `json:"current_attempt_id,omitempty"`
-	// Field is the field at fault, with a 400.
+	// Field is the invalid field, with a 400.
 	Field string `json:"field,omitempty"`
 }
 
-// Marker is the commit marker of a materialization: created if absent, once.
-// Whoever creates it decides the bytes; everybody else adopts it.
+// Marker is the commit marker of a materialization. It is created once, with a create-if-absent
+// write: the execution that creates it wins, and every other execution adopts its output.
 type Marker struct {
 	MaterializationID string `json:"materialization_id"`
 	RunID             string `json:"run_id"`
@@ -139,7 +141,7 @@ type Marker struct {
 	PartitionKey      string `json:"partition_key,omitempty"`
 	Attempt           int32  `json:"attempt"`
 	AttemptID         string `json:"attempt_id"`
-	// Nonce tells executions of one attempt apart.
+	// Nonce distinguishes executions of one attempt.
 	Nonce string `json:"nonce"`
 	// URI is the object key of the winning directory, ending in "/".
 	URI         string       `json:"uri"`
@@ -160,7 +162,7 @@ type MarkerFile struct {
 	Rows   int64  `json:"rows,omitempty"`
 }
 
-// Output is what the marker's winner made, as a worker reports it.
+// Output returns the winner's output in the form in which a worker reports it.
 func (m *Marker) Output() *event.Output {
 	return &event.Output{URI: m.URI, RowCount: m.RowCount, ByteSize: m.ByteSize, SchemaHash: m.SchemaHash}
 }

@@ -64,7 +64,7 @@ func signed(t *testing.T) []byte {
 	return raw
 }
 
-func TestASignedEnvelopeOpens(t *testing.T) {
+func TestOpenAcceptsSealedEnvelope(t *testing.T) {
 	env, err := contract.Open(signed(t), keys, start)
 	require.NoError(t, err)
 	require.Equal(t, "k2", env.Auth.KeyID)
@@ -72,7 +72,7 @@ func TestASignedEnvelopeOpens(t *testing.T) {
 	require.Equal(t, envelope(), env)
 }
 
-func TestAnEnvelopeOfTheFormerKeyOpens(t *testing.T) {
+func TestOpenAcceptsPreviousKey(t *testing.T) {
 	former := keys
 	former.Current = "k1"
 	raw, err := contract.Seal(envelope(), former, hour)
@@ -81,7 +81,7 @@ func TestAnEnvelopeOfTheFormerKeyOpens(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestWhatIsSealedIsCanonicalAndSignedHoweverItIsWritten(t *testing.T) {
+func TestSealIsCanonicalAndOpenIgnoresFormatting(t *testing.T) {
 	env := envelope()
 	raw, err := contract.Seal(env, keys, hour)
 	require.NoError(t, err)
@@ -95,7 +95,7 @@ func TestWhatIsSealedIsCanonicalAndSignedHoweverItIsWritten(t *testing.T) {
 	require.Equal(t, env, opened)
 }
 
-func TestAnEnvelopeExpires(t *testing.T) {
+func TestOpenRejectsExpiredEnvelope(t *testing.T) {
 	raw := signed(t)
 	_, err := contract.Open(raw, keys, hour)
 	require.ErrorIs(t, err, contract.ErrExpired)
@@ -103,7 +103,7 @@ func TestAnEnvelopeExpires(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestFieldsThatThisBuildDoesNotKnowAreSignedToo(t *testing.T) {
+func TestOpenVerifiesUnknownFields(t *testing.T) {
 	raw := signed(t)
 	var fields map[string]any
 	require.NoError(t, json.Unmarshal(raw, &fields))
@@ -114,20 +114,20 @@ func TestFieldsThatThisBuildDoesNotKnowAreSignedToo(t *testing.T) {
 	require.ErrorIs(t, err, contract.ErrForged)
 }
 
-func TestAnEnvelopeWithANameTwiceIsRefused(t *testing.T) {
+func TestOpenRejectsDuplicateNames(t *testing.T) {
 	raw := strings.Replace(string(signed(t)), `{`, `{"task_key":"raw/other",`, 1)
 	_, err := contract.Open([]byte(raw), keys, start)
 	require.Error(t, err)
 }
 
-func TestAFieldSpeltDifferentlyIsAnotherField(t *testing.T) {
+func TestOpenRejectsNamesInOtherCase(t *testing.T) {
 	raw := strings.Replace(string(signed(t)), `"plan_ref"`, `"PLAN_REF"`, 1)
 	_, err := contract.Open([]byte(raw), keys, start)
 	require.ErrorContains(t, err, `PLAN_REF: differs from "plan_ref" only in case`)
 }
 
-// Every change of a value, anywhere in a signed envelope, is found out.
-func TestAnyChangeOfAnEnvelopeIsForged(t *testing.T) {
+// A change of any value in a signed envelope invalidates the signature.
+func TestOpenRejectsAnyChangedValue(t *testing.T) {
 	var original map[string]any
 	require.NoError(t, json.Unmarshal(signed(t), &original))
 	changed := 0
@@ -148,7 +148,7 @@ func TestAnyChangeOfAnEnvelopeIsForged(t *testing.T) {
 			raw, err := json.Marshal(original)
 			require.NoError(t, err)
 			_, err = contract.Open(raw, keys, start)
-			if _, ok := errors.AsType[*contract.FieldError](err); !ok { // ids that no longer fit are found even earlier
+			if _, ok := errors.AsType[*contract.FieldError](err); !ok { // inconsistent ids fail earlier
 				require.ErrorIs(t, err, contract.ErrForged, here)
 			}
 			at[key] = was
@@ -160,7 +160,7 @@ func TestAnyChangeOfAnEnvelopeIsForged(t *testing.T) {
 	raw, err := json.Marshal(original)
 	require.NoError(t, err)
 	_, err = contract.Open(raw, keys, start)
-	require.NoError(t, err, "unchanged again, it opens")
+	require.NoError(t, err, "the restored envelope")
 }
 
 func change(path, v string) string {
@@ -179,7 +179,7 @@ func change(path, v string) string {
 	return v + "x"
 }
 
-func TestKeyringsThatCannotBeSafeAreRefused(t *testing.T) {
+func TestKeyringRejectsUnsafeKeys(t *testing.T) {
 	require.NoError(t, keys.Validate())
 	require.ErrorContains(t, contract.Keyring{}.Validate(), "current key")
 	short := contract.Keyring{Current: "k", Secrets: map[string][]byte{"k": []byte("short")}}
@@ -194,7 +194,7 @@ func TestKeyringsThatCannotBeSafeAreRefused(t *testing.T) {
 func verify(t *testing.T, rawURL string, now event.Time) (contract.Callback, error) {
 	t.Helper()
 	var c contract.Callback
-	err := errors.New("no route took the URL")
+	err := errors.New("no route matched the URL")
 	mux := http.NewServeMux()
 	mux.HandleFunc(contract.CallbackPattern, func(_ http.ResponseWriter, r *http.Request) {
 		c, err = contract.VerifyCallback(contract.Callback{
@@ -206,7 +206,7 @@ func verify(t *testing.T, rawURL string, now event.Time) (contract.Callback, err
 	return c, err
 }
 
-func TestACallbackURLCarriesWhateverATaskIsCalled(t *testing.T) {
+func TestCallbackURLRoundTripsAnyTaskKey(t *testing.T) {
 	for _, key := range []string{taskKey, "a/b[*]", ".", "..", "...", "a b%2F?&#=+", "日本/ä", "a//b", "../../x", "%", "a;b"} {
 		c := callback(contract.VerbFinished)
 		c.TaskKey = key
@@ -216,7 +216,7 @@ func TestACallbackURLCarriesWhateverATaskIsCalled(t *testing.T) {
 	}
 }
 
-func TestACallbackURLSaysWhenItExpires(t *testing.T) {
+func TestCallbackURLStatesItsExpiry(t *testing.T) {
 	u := contract.CallbackURL("https://api.example.com", callback(contract.VerbStarted), keys)
 	require.Equal(t, hour, contract.CallbackExpiry(u))
 	_, err := verify(t, u, hour)
@@ -225,7 +225,7 @@ func TestACallbackURLSaysWhenItExpires(t *testing.T) {
 	require.Zero(t, contract.CallbackExpiry("%"))
 }
 
-func TestAnyChangeOfACallbackURLIsForged(t *testing.T) {
+func TestVerifyCallbackRejectsAnyChange(t *testing.T) {
 	u, err := url.Parse(contract.CallbackURL("https://api.example.com", callback(contract.VerbStarted), keys))
 	require.NoError(t, err)
 	named := callback(contract.VerbStarted)
@@ -262,7 +262,7 @@ func TestAnyChangeOfACallbackURLIsForged(t *testing.T) {
 	}
 }
 
-func TestAKeyOfOneDomainIsNoGoodInAnother(t *testing.T) {
+func TestSignatureIsBoundToItsDomain(t *testing.T) {
 	one := contract.Callback{Domain: ids.Domain{Tenant: "a", Workspace: "b-c"}, RunID: runID, TaskKey: "x", Verb: "started", Expires: hour}
 	two := one
 	two.Domain = ids.Domain{Tenant: "a-b", Workspace: "c"}

@@ -17,25 +17,25 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Limits of what is exchanged, in bytes and counts.
+// Limits of bodies and fields, in bytes and counts.
 const (
-	MaxEnvelopeBytes = 100_000 // what task queues take, at most
+	MaxEnvelopeBytes = 100_000 // task queues accept no more
 	MaxCallbackBytes = 256 << 10
 	MaxMarkerBytes   = 8 << 20
 	MaxAnswerBytes   = 64 << 10
 
-	// MaxErrorMessage bounds an error's message; a worker truncates it.
+	// MaxErrorMessage bounds an error's message; a worker truncates longer ones.
 	MaxErrorMessage = 16 << 10
 	MaxMetrics      = 100
-	// MaxFiles is the most files that one output has.
+	// MaxFiles bounds the files of one output.
 	MaxFiles = 10_000
 )
 
-// maxText bounds the texts of errors in answers and in logs, in bytes.
+// maxText bounds the error texts in answers and logs, in bytes.
 const maxText = 300
 
-// Cut returns a text of at most 300 bytes: what a caller sends must not come back, or fill a
-// log, at any length.
+// Cut truncates a text to 300 bytes, so that a caller's input can neither be echoed nor
+// logged at full length.
 func Cut(text string) string {
 	if len(text) <= maxText {
 		return text
@@ -48,8 +48,8 @@ func Cut(text string) string {
 	return text[:end] + mark
 }
 
-// FieldError says which field of a body is wrong, and how. Field is empty when
-// the body as a whole is.
+// FieldError names the invalid field of a body and the reason. Field is empty if the body as
+// a whole is invalid.
 type FieldError struct {
 	Field string
 	Msg   string
@@ -63,8 +63,8 @@ func (e *FieldError) Error() string {
 	return e.Field + ": " + e.Msg
 }
 
-// DecodeEnvelope reads an envelope and checks its fields, but not its
-// signature: see [Open]. Fields that it does not know are ignored.
+// DecodeEnvelope reads an envelope and checks its fields. It ignores unknown fields, and does
+// not verify the signature: [Open] does.
 func DecodeEnvelope(data []byte) (*Envelope, error) {
 	var env Envelope
 	if err := decode(data, MaxEnvelopeBytes, &env, "auth.expires_at"); err != nil {
@@ -72,7 +72,7 @@ func DecodeEnvelope(data []byte) (*Envelope, error) {
 	}
 	c := &checker{}
 	if major, _, _ := strings.Cut(env.ContractVersion, "."); major != "1" {
-		c.fail("contract_version", "%.20q is not 1.x, which this build speaks", env.ContractVersion)
+		c.fail("contract_version", "version %.20q is not supported: expected 1.x", env.ContractVersion)
 	}
 	if err := env.Domain().Validate(); err != nil {
 		c.fail("tenant_id, workspace_id", "%v", err)
@@ -165,13 +165,13 @@ func DecodeFinished(data []byte) (*Finished, error) {
 	if f.MaterializationID != "" {
 		c.ulid("materialization_id", f.MaterializationID)
 	}
-	c.between("check_results (their number)", int64(len(f.CheckResults)), 0, event.MaxChecks)
+	c.between("check_results (count)", int64(len(f.CheckResults)), 0, event.MaxChecks)
 	for i, r := range f.CheckResults {
 		c.name(fmt.Sprintf("check_results[%d].name", i), r.Name)
 		c.text(fmt.Sprintf("check_results[%d].severity", i), r.Severity, event.MaxName)
 		c.text(fmt.Sprintf("check_results[%d].message", i), r.Message, MaxErrorMessage)
 	}
-	c.between("metrics (their number)", int64(len(f.Metrics)), 0, MaxMetrics)
+	c.between("metrics (count)", int64(len(f.Metrics)), 0, MaxMetrics)
 	for key := range f.Metrics {
 		c.name("metrics (a key)", key)
 	}
@@ -184,7 +184,7 @@ func DecodeFinished(data []byte) (*Finished, error) {
 	return ifValid(&f, c)
 }
 
-// DecodeMarker reads a commit marker and checks that it is consistent in itself.
+// DecodeMarker reads a commit marker and checks that its fields agree with each other.
 func DecodeMarker(data []byte) (*Marker, error) {
 	var m Marker
 	if err := decode(data, MaxMarkerBytes, &m, "committed_at", "started_at"); err != nil {
@@ -196,12 +196,12 @@ func DecodeMarker(data []byte) (*Marker, error) {
 	c.name("nonce", m.Nonce)
 	c.required("uri", m.URI, event.MaxRef)
 	if !strings.HasSuffix(m.URI, "/"+m.MaterializationID+"/"+path.Base(m.URI)+"/") {
-		c.fail("uri", "%.200q is not a directory of the materialization", m.URI)
+		c.fail("uri", "%.200q is not a directory of materialization %.40s", m.URI, m.MaterializationID)
 	}
-	c.between("files (their number)", int64(len(m.Files)), 0, MaxFiles)
+	c.between("files (count)", int64(len(m.Files)), 0, MaxFiles)
 	for i, f := range m.Files {
 		if !ValidFileName(f.Name) {
-			c.fail(fmt.Sprintf("files[%d].name", i), "%.100q is not the name of a file below the directory", f.Name)
+			c.fail(fmt.Sprintf("files[%d].name", i), "%.100q is not a clean relative path", f.Name)
 		}
 		c.between(fmt.Sprintf("files[%d].size", i), f.Size, 0, 1<<62)
 	}
@@ -210,11 +210,11 @@ func DecodeMarker(data []byte) (*Marker, error) {
 	return ifValid(&m, c)
 }
 
-// maxFileName is the longest name of an output's file, in bytes.
+// maxFileName bounds the name of an output's file, in bytes.
 const maxFileName = 512
 
-// ValidFileName reports whether name can be that of a file of an output: a
-// clean relative path of printable text, with "/" between folders.
+// ValidFileName reports whether an output's file may have this name: a clean relative path of
+// printable text, with "/" between folders.
 func ValidFileName(name string) bool {
 	return name != "" && len(name) <= maxFileName && utf8.ValidString(name) && name == path.Clean(name) &&
 		name != "." && name != ".." && !strings.HasPrefix(name, "/") && !strings.HasPrefix(name, "../") &&
@@ -228,11 +228,11 @@ func ifValid[T any](v *T, c *checker) (*T, error) {
 	return v, nil
 }
 
-// decode reads a JSON object. Times are the fields that hold times: the JSON
-// package does not say which one it could not read.
+// decode reads a JSON object. times lists the fields that contain times, because the JSON
+// package does not name the one that it could not parse.
 func decode(data []byte, limit int, v any, times ...string) error {
 	if len(data) > limit {
-		return &FieldError{Msg: fmt.Sprintf("the body has %d bytes; at most %d are allowed", len(data), limit)}
+		return &FieldError{Msg: fmt.Sprintf("the body has %d bytes: at most %d are allowed", len(data), limit)}
 	}
 	if first := bytes.TrimLeft(data, " \t\r\n"); len(first) > 0 && first[0] == '{' {
 		err := readJSON(data, v)
@@ -243,8 +243,8 @@ func decode(data []byte, limit int, v any, times ...string) error {
 	return explain(data, v, times)
 }
 
-// explain says what is wrong with a body that could not be read. The package that reads
-// it does not say as much.
+// explain decodes a rejected body again with encoding/json, whose errors name the field and
+// the type, and returns why the body is invalid. It reads a body that only has invalid UTF-8.
 func explain(data []byte, v any, times []string) error {
 	err := json.Unmarshal(data, reflect.New(reflect.TypeOf(v).Elem()).Interface())
 	if err == nil {
@@ -257,7 +257,7 @@ func explain(data []byte, v any, times []string) error {
 		if wrongType.Field == "" {
 			return &FieldError{Msg: "the body is not a JSON object"}
 		}
-		return &FieldError{Field: wrongType.Field, Msg: fmt.Sprintf("is a JSON %s, which cannot be a %s", wrongType.Value, wrongType.Type.Kind())}
+		return &FieldError{Field: wrongType.Field, Msg: fmt.Sprintf("expected a %s, got a JSON %s", wrongType.Type.Kind(), wrongType.Value)}
 	}
 	for _, field := range times {
 		if msg := badTime(data, field); msg != "" {
@@ -267,11 +267,11 @@ func explain(data []byte, v any, times []string) error {
 	return &FieldError{Msg: fmt.Sprintf("the body is not JSON: %v", err)}
 }
 
-// tolerate reads a body that holds bytes that are not UTF-8, and replaces them: a failure
-// is reported although its message was cut within a character.
+// tolerate reads a body that is not valid UTF-8 and replaces the invalid bytes: a worker may
+// have truncated an error message in the middle of a character.
 func tolerate(data []byte, v any) error {
 	if !jsontext.Value(data).IsValid(jsontext.AllowInvalidUTF8(true)) {
-		return &FieldError{Msg: "the body has an object with a name twice"}
+		return &FieldError{Msg: "an object of the body has a duplicate name"}
 	}
 	if err := jsonv2.Unmarshal(data, v, jsontext.AllowInvalidUTF8(true)); err != nil {
 		return &FieldError{Msg: fmt.Sprintf("the body cannot be read: %v", err)}
@@ -279,7 +279,7 @@ func tolerate(data []byte, v any) error {
 	return CheckNames(data, v)
 }
 
-// badTime says what is wrong with the time at a dotted path, if that is it.
+// badTime returns what is wrong with the time at a dotted path, or "" if nothing is.
 func badTime(data []byte, field string) string {
 	raw := json.RawMessage(data)
 	for name := range strings.SplitSeq(field, ".") {
@@ -296,7 +296,7 @@ func badTime(data []byte, field string) string {
 	return ""
 }
 
-// checker keeps the first thing that is wrong.
+// checker keeps the first error.
 type checker struct{ err error }
 
 func (c *checker) fail(field, format string, args ...any) {
@@ -310,18 +310,18 @@ func (c *checker) ulid(field, id string) {
 	case id == "":
 		c.fail(field, "is missing")
 	case !ids.Valid(id):
-		c.fail(field, "%.40q is not a ULID of 26 upper-case characters", id)
+		c.fail(field, "%.40q is not a ULID (26 upper-case characters)", id)
 	}
 }
 
 func (c *checker) derived(field, got, want string) {
 	c.ulid(field, got)
 	if got != want {
-		c.fail(field, "%.40q is not that of the run and task, %q", got, want)
+		c.fail(field, "%.40q does not match the run and task: expected %q", got, want)
 	}
 }
 
-// name is a text that may not be missing.
+// name checks a required text of at most [event.MaxName] bytes.
 func (c *checker) name(field, s string) { c.required(field, s, event.MaxName) }
 
 func (c *checker) required(field, s string, limit int) {
@@ -334,7 +334,7 @@ func (c *checker) required(field, s string, limit int) {
 func (c *checker) text(field, s string, limit int) {
 	switch {
 	case len(s) > limit:
-		c.fail(field, "has %d bytes; at most %d are allowed", len(s), limit)
+		c.fail(field, "has %d bytes: at most %d are allowed", len(s), limit)
 	case !utf8.ValidString(s):
 		c.fail(field, "is not UTF-8")
 	}

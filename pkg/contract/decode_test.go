@@ -11,8 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// with is a JSON object with one field, at a dotted path, replaced by raw JSON;
-// "" removes it.
+// with returns a JSON object with the field at a dotted path replaced by raw JSON, or removed
+// if raw is empty.
 func with(t testing.TB, object any, field, raw string) []byte {
 	t.Helper()
 	data, err := json.Marshal(object)
@@ -47,7 +47,7 @@ func requireField(t *testing.T, err error, field string) {
 	require.NotEmpty(t, wrong.Msg)
 }
 
-func TestAWrongFieldOfAnEnvelopeIsNamed(t *testing.T) {
+func TestDecodeEnvelopeNamesInvalidField(t *testing.T) {
 	env := envelope()
 	_, err := contract.Seal(env, keys, hour)
 	require.NoError(t, err)
@@ -87,17 +87,17 @@ func TestAWrongFieldOfAnEnvelopeIsNamed(t *testing.T) {
 		requireField(t, err, named)
 	}
 	_, err = contract.DecodeEnvelope(with(t, env, "novelty", `{"x":1}`))
-	require.NoError(t, err, "what is unknown is ignored")
+	require.NoError(t, err, "unknown fields are ignored")
 }
 
-func TestABodyThatIsNoObjectIsRefused(t *testing.T) {
+func TestDecodeRejectsNonObject(t *testing.T) {
 	for _, body := range []string{"", "null", "[]", "7", `"x"`, "{", "{} {}", strings.Repeat(" ", contract.MaxCallbackBytes+1)} {
 		_, err := contract.DecodeStarted([]byte(body))
 		requireField(t, err, "")
 	}
 }
 
-func TestWrongFieldsOfCallbacksAreNamed(t *testing.T) {
+func TestDecodeCallbacksNameInvalidField(t *testing.T) {
 	attempt := envelope().AttemptID
 	started := contract.Started{AttemptID: attempt, WorkerID: "w", StartedAt: start}
 	heartbeat := contract.Heartbeat{AttemptID: attempt, WorkerID: "w", HeartbeatAt: start, Progress: 5, Message: "m"}
@@ -138,7 +138,7 @@ func TestWrongFieldsOfCallbacksAreNamed(t *testing.T) {
 		{finished, decodeFinished, "output.uri", `""`, "output.uri"},
 		{finished, decodeFinished, "output.row_count", `-1`, "output.row_count"},
 		{finished, decodeFinished, "output", `[]`, "output"},
-		{finished, decodeFinished, "metrics", string(tooMany), "metrics (their number)"},
+		{finished, decodeFinished, "metrics", string(tooMany), "metrics (count)"},
 		{finished, decodeFinished, "metrics", `{"x":0.5}`, "metrics"},
 		{finished, decodeFinished, "check_results", `[{"name":""}]`, "check_results[0].name"},
 		{finished, decodeFinished, "completed_at", `"x"`, "completed_at"},
@@ -158,7 +158,7 @@ func marker() *contract.Marker {
 	}
 }
 
-func TestAMarkerIsReadBack(t *testing.T) {
+func TestDecodeMarkerRoundTrips(t *testing.T) {
 	data, err := json.Marshal(marker())
 	require.NoError(t, err)
 	m, err := contract.DecodeMarker(data)
@@ -166,7 +166,7 @@ func TestAMarkerIsReadBack(t *testing.T) {
 	require.Equal(t, marker(), m)
 }
 
-func TestAMarkerThatLeadsElsewhereIsRefused(t *testing.T) {
+func TestDecodeMarkerRejectsForeignPaths(t *testing.T) {
 	for _, c := range []struct{ field, raw string }{
 		{"uri", `"assets/tenant=other/x/"`},
 		{"uri", `""`},
@@ -184,7 +184,7 @@ func TestAMarkerThatLeadsElsewhereIsRefused(t *testing.T) {
 	}
 }
 
-func TestNamesThatDifferOnlyInCaseAreRejected(t *testing.T) {
+func TestDecodeRejectsNamesThatDifferInCase(t *testing.T) {
 	attempt := envelope().AttemptID
 	finished := contract.Finished{AttemptID: attempt, WorkerID: "w", Outcome: event.Succeeded, Error: &event.Error{Code: "X"}}
 	for _, c := range []struct{ field, raw, named string }{

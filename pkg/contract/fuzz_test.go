@@ -15,8 +15,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// requireSound holds a decoder to its contract: what it takes is taken again as
-// what it was, and of what it refuses it names the field.
+// requireSound checks a decoder: an accepted body survives a round trip, and a rejected one
+// returns a bounded [contract.FieldError].
 func requireSound[T any](t *testing.T, data []byte, decode func([]byte) (*T, error)) {
 	t.Helper()
 	v, err := decode(data)
@@ -24,7 +24,7 @@ func requireSound[T any](t *testing.T, data []byte, decode func([]byte) (*T, err
 		var wrong *contract.FieldError
 		require.ErrorAs(t, err, &wrong)
 		require.NotEmpty(t, wrong.Msg)
-		require.Less(t, len(err.Error()), 2000, "an answer does not repeat what was sent")
+		require.Less(t, len(err.Error()), 2000, "an answer does not echo the input")
 		return
 	}
 	again, err := json.Marshal(v)
@@ -36,7 +36,7 @@ func requireSound[T any](t *testing.T, data []byte, decode func([]byte) (*T, err
 	require.Equal(t, string(again), string(twice))
 }
 
-func FuzzBodiesAreTakenWholeOrTheirFieldIsNamed(f *testing.F) {
+func FuzzDecodeReturnsBodyOrFieldError(f *testing.F) {
 	env := envelope()
 	genuine, err := contract.Seal(env, keys, hour)
 	require.NoError(f, err)
@@ -77,11 +77,11 @@ func FuzzBodiesAreTakenWholeOrTheirFieldIsNamed(f *testing.F) {
 		}
 		got, err := json.Marshal(opened)
 		require.NoError(t, err)
-		require.JSONEq(t, string(genuine), string(got), "an envelope that nobody signed was opened")
+		require.JSONEq(t, string(genuine), string(got), "opened an unsigned envelope")
 	})
 }
 
-// serve handles a callback's URL as a server does; ok says that a route took it.
+// serve handles a callback URL as a server does. ok reports whether a route matched.
 func serve(r *http.Request, now event.Time) (c contract.Callback, ok bool, err error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc(contract.CallbackPattern, func(_ http.ResponseWriter, r *http.Request) {
@@ -95,8 +95,8 @@ func serve(r *http.Request, now event.Time) (c contract.Callback, ok bool, err e
 	return c, ok, err
 }
 
-// Whatever a callback is about, its URL says that and nothing else.
-func FuzzCallbackURLsSayWhatWasSigned(f *testing.F) {
+// Any callback survives the round trip through its URL.
+func FuzzCallbackURLRoundTrips(f *testing.F) {
 	f.Add(runID, taskKey, "finished", int32(1), "A", int64(hour), int64(7))
 	f.Add(runID, "/", "finished", int32(1), "A", int64(hour), int64(7))
 	f.Add("..", ".", "started", int32(0), "", int64(0), int64(-1))
@@ -129,12 +129,12 @@ func FuzzCallbackURLsSayWhatWasSigned(f *testing.F) {
 	})
 }
 
-// routed reports whether [net/http.ServeMux] takes a segment: an empty one it does
-// not, nor one that is a slash and nothing else. No task of an asset is called that.
+// routed reports whether [net/http.ServeMux] matches a segment: it matches neither an empty
+// one nor a single slash. No task has these names.
 func routed(segment string) bool { return segment != "" && segment != "/" }
 
-// Of one signed URL no other right can be made, whatever is done to its text.
-func FuzzOnlyTheSignedCallbackIsVerified(f *testing.F) {
+// No edit of a signed URL yields a valid URL for another callback.
+func FuzzVerifyCallbackRejectsChanges(f *testing.F) {
 	genuine := callback(contract.VerbFinished)
 	signed := contract.CallbackURL("https://api.example.com", genuine, keys)
 	for _, seed := range []string{
@@ -166,9 +166,9 @@ func FuzzOnlyTheSignedCallbackIsVerified(f *testing.F) {
 	})
 }
 
-// The directory that an execution reports lies in its materialization, and the
-// marker that decides about it is beside it.
-func FuzzExecutionURIsStayInTheirMaterialization(f *testing.F) {
+// An accepted execution URI lies in its materialization, beside that materialization's commit
+// marker.
+func FuzzExecutionURIStaysInMaterialization(f *testing.F) {
 	env := envelope()
 	asset := ids.AssetKey{Namespace: "raw", Name: "events"}
 	prefix := contract.MaterializationPrefix(domain, asset, env.PartitionKey, env.MaterializationID)

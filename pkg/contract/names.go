@@ -44,7 +44,7 @@ func CheckNames(data []byte, v any) error {
 	return distinctIn(d, reflect.TypeOf(v), "")
 }
 
-// distinctIn checks the value that the decoder reads next, whose path is at.
+// distinctIn checks the next value of the decoder. Its path is at.
 func distinctIn(d *jsontext.Decoder, t reflect.Type, at string) error {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -69,7 +69,7 @@ func distinctIn(d *jsontext.Decoder, t reflect.Type, at string) error {
 	return d.SkipValue()
 }
 
-// distinctFields checks the object that the decoder reads next, and the fields in it.
+// distinctFields checks the next value of the decoder, an object, and the fields in it.
 func distinctFields(d *jsontext.Decoder, t reflect.Type, at string) error {
 	fields, names := fieldsOf(t)
 	if _, err := d.ReadToken(); err != nil {

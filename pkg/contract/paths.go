@@ -9,29 +9,29 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Where a worker's objects are. All keys are made of segments of letters,
-// digits and _ . - = , % ~ and are shorter than any store's limit. Keys of outputs
-// have no "=": DuckDB, Spark and others take a folder "a=b" for a column.
+// The object keys of a worker. A segment of a key consists of letters, digits and
+// _ . - = , % ~, and a key is shorter than any store's limit. Keys of outputs contain no "=":
+// DuckDB, Spark and others interpret a folder "a=b" as a column.
 
-// markerName is the commit marker's name below a materialization.
+// markerName is the name of the commit marker in a materialization's folder.
 const markerName = "_commit.json"
 
-// maxSegment is the longest segment that is spelled out, in bytes; what is
-// longer is named by its hash. Files on a disk allow 255.
+// maxSegment bounds a segment, in bytes; a longer one is replaced by its hash. File systems
+// allow 255.
 const maxSegment = 200
 
-// AssetsPrefix is where all outputs of a domain are: assets/{tenant}/{workspace}/.
+// AssetsPrefix returns the prefix of all outputs of a domain: assets/{tenant}/{workspace}/.
 func AssetsPrefix(d ids.Domain) string { return "assets/" + d.Tenant + "/" + d.Workspace + "/" }
 
-// AssetPrefix is where all outputs of one partition of an asset are:
+// AssetPrefix returns the prefix of all outputs of one partition of an asset:
 // assets/{tenant}/{workspace}/{namespace}/{name}/{partition}/.
 func AssetPrefix(d ids.Domain, asset ids.AssetKey, partitionKey string) string {
 	return AssetsPrefix(d) + asset.String() + "/" + PartitionSegment(partitionKey) + "/"
 }
 
-// PartitionSegment is a partition as one segment of an object key, for example
-// "date-2012-01-01,region-eu"; "_" for an unpartitioned asset. Different
-// partition keys have different segments.
+// PartitionSegment returns a partition as one segment of an object key, for example
+// "date-2012-01-01,region-eu", or "_" for an unpartitioned asset. Different partition keys
+// have different segments.
 func PartitionSegment(partitionKey string) string {
 	if partitionKey == "" {
 		return "_"
@@ -57,25 +57,25 @@ func PartitionSegment(partitionKey string) string {
 	return b.String()
 }
 
-// MaterializationPrefix is where the executions of one materialization put
-// their files, and its commit marker is.
+// MaterializationPrefix returns the prefix of one materialization: the directories of its
+// executions and its commit marker.
 func MaterializationPrefix(d ids.Domain, asset ids.AssetKey, partitionKey, materializationID string) string {
 	return AssetPrefix(d, asset, partitionKey) + materializationID + "/"
 }
 
-// MarkerKey is the object key of a materialization's commit marker.
+// MarkerKey returns the object key of a materialization's commit marker.
 func MarkerKey(d ids.Domain, asset ids.AssetKey, partitionKey, materializationID string) string {
 	return MaterializationPrefix(d, asset, partitionKey, materializationID) + markerName
 }
 
-// ExecutionPrefix is where one execution puts its files: attempts, and
-// executions of one attempt, never share it.
+// ExecutionPrefix returns the directory for the files of one execution. No two executions
+// share one, not even two of the same attempt.
 func ExecutionPrefix(d ids.Domain, asset ids.AssetKey, partitionKey, materializationID, attemptID, nonce string) string {
 	return MaterializationPrefix(d, asset, partitionKey, materializationID) + attemptID + "-" + nonce + "/"
 }
 
-// IsExecutionURI reports whether uri is the directory of an execution of the
-// materialization with this prefix: what an output's URI must be.
+// IsExecutionURI reports whether uri is the directory of an execution of the materialization
+// with this prefix. The URI of every output must be one.
 func IsExecutionURI(uri, materializationPrefix string) bool {
 	rest, ok := strings.CutPrefix(uri, materializationPrefix)
 	if !ok || len(rest) < 2 || len(rest) > maxSegment || !strings.HasSuffix(rest, "/") {
@@ -85,16 +85,16 @@ func IsExecutionURI(uri, materializationPrefix string) bool {
 	return name != "." && name != ".." && !strings.ContainsFunc(name, func(r rune) bool { return r > 0x7e || !isPlain(byte(r)) })
 }
 
-// MarkerKeyOf is the key of the commit marker beside an execution's directory.
+// MarkerKeyOf returns the key of the commit marker beside an execution's directory.
 func MarkerKeyOf(uri string) string {
 	trimmed := strings.TrimSuffix(uri, "/")
 	return trimmed[:strings.LastIndexByte(trimmed, '/')+1] + markerName
 }
 
-// LogsPrefix is where all logs of a domain are.
+// LogsPrefix returns the prefix of all logs of a domain.
 func LogsPrefix(d ids.Domain) string { return "logs/" + d.Path() + "/" }
 
-// LogKey is where what an attempt printed is kept.
+// LogKey returns the object key of an attempt's log.
 func LogKey(d ids.Domain, runID, taskKey string, attempt int32, attemptID string) string {
 	var b strings.Builder
 	escapeTo(&b, taskKey)
@@ -105,13 +105,14 @@ func LogKey(d ids.Domain, runID, taskKey string, attempt int32, attemptID string
 	return LogsPrefix(d) + runID + "/" + task + "/" + strconv.Itoa(int(attempt)) + "-" + attemptID + ".log"
 }
 
-// hashed is a segment for what cannot be spelled out. No other begins with "~".
+// hashed returns the segment for a text that is too long or not a valid segment. Only these
+// segments begin with "~".
 func hashed(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return "~" + hex.EncodeToString(sum[:])
 }
 
-// isPlain reports whether a byte stands for itself in a segment.
+// isPlain reports whether a byte needs no escape in a segment.
 func isPlain(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || c == '.'
 }

@@ -13,7 +13,7 @@ import (
 
 var asset = ids.AssetKey{Namespace: "raw", Name: "events"}
 
-func TestOutputsHaveTheirPlaces(t *testing.T) {
+func TestObjectKeysHaveDocumentedForm(t *testing.T) {
 	const day = `{"date":"2012-01-01"}`
 	base := "assets/acme/main/raw/events/"
 	require.Equal(t, base+"_/", contract.AssetPrefix(domain, asset, ""))
@@ -27,7 +27,7 @@ func TestOutputsHaveTheirPlaces(t *testing.T) {
 		contract.LogKey(domain, "R", "raw/events[date=2012-01-01]", 2, "A"))
 }
 
-func TestPartitionsAreOneSafeSegment(t *testing.T) {
+func TestPartitionSegmentIsSafe(t *testing.T) {
 	for key, want := range map[string]string{
 		`{"date":"2012-01-01","region":"eu"}`: "date-2012-01-01,region-eu",
 		`{"a":"x,b=y"}`:                       "a-x%2Cb%3Dy",
@@ -44,7 +44,7 @@ func TestPartitionsAreOneSafeSegment(t *testing.T) {
 	require.True(t, strings.HasPrefix(contract.PartitionSegment("not a partition"), "~"))
 }
 
-func TestDifferentPartitionsHaveDifferentSegments(t *testing.T) {
+func TestPartitionSegmentIsUnique(t *testing.T) {
 	text := rapid.StringOfN(rapid.RuneFrom([]rune("aA=-,%~/._é\x00")), 0, 90, -1)
 	partition := rapid.MapOfN(text, text, 0, 3)
 	rapid.Check(t, func(t *rapid.T) {
@@ -59,7 +59,7 @@ func TestDifferentPartitionsHaveDifferentSegments(t *testing.T) {
 	})
 }
 
-func TestLogsOfDifferentTasksHaveDifferentKeys(t *testing.T) {
+func TestLogKeyIsUniquePerTask(t *testing.T) {
 	seen := map[string]string{}
 	for _, task := range []string{"a/b", "a_b", "a%2Fb", ".", "..", strings.Repeat("x", 400), strings.Repeat("/", 150)} {
 		key := contract.LogKey(domain, "R", task, 1, "A")
@@ -72,7 +72,7 @@ func TestLogsOfDifferentTasksHaveDifferentKeys(t *testing.T) {
 	}
 }
 
-func TestOnlyDirectoriesOfTheMaterializationAreItsOutput(t *testing.T) {
+func TestIsExecutionURIRejectsOtherDirectories(t *testing.T) {
 	prefix := contract.MaterializationPrefix(domain, asset, "", "M")
 	require.True(t, contract.IsExecutionURI(prefix+"A-n/", prefix))
 	for _, uri := range []string{

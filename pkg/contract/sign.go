@@ -19,43 +19,43 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Errors of signatures, on which callers branch.
+// Errors of signatures, for callers to branch on.
 var (
-	// ErrForged says that a signature is not that of the content, or that its
-	// key is not known here.
-	ErrForged = errors.New("the signature is wrong")
-	// ErrExpired says that the signature is right, and its time is over.
-	ErrExpired = errors.New("the signature has expired")
+	// ErrForged reports that a signature does not match the content, or that its key is not
+	// on the keyring.
+	ErrForged = errors.New("invalid signature")
+	// ErrExpired reports that a signature is valid but has expired.
+	ErrExpired = errors.New("expired signature")
 )
 
-// MinSecret is the least length of a secret, in bytes.
+// MinSecret is the minimum length of a secret, in bytes.
 const MinSecret = 32
 
-// Keyring holds the secrets that sign envelopes and callback URLs. To change
-// the secret, add the new one everywhere, then make it current, and drop the
-// old one when the last URL that it signed has expired (seven days).
+// Keyring contains the secrets that sign envelopes and callback URLs. To rotate the secret,
+// add the new one in every process, then make it current. Remove the old one when the last
+// URL that it signed has expired (seven days).
 type Keyring struct {
 	// Current is the id of the key that signs.
 	Current string
-	// Secrets are the keys that are accepted, by id.
+	// Secrets are the accepted keys, by id.
 	Secrets map[string][]byte
 }
 
-// Validate reports what is wrong with the keyring.
+// Validate returns an error if the current key is missing or a secret is too short.
 func (k Keyring) Validate() error {
 	if _, ok := k.Secrets[k.Current]; !ok || k.Current == "" {
-		return fmt.Errorf("the current key %q is not on the keyring", k.Current)
+		return fmt.Errorf("current key %q is not on the keyring", k.Current)
 	}
 	for id, secret := range k.Secrets {
 		if len(secret) < MinSecret {
-			return fmt.Errorf("the secret of key %q has %d bytes; it must have %d or more", id, len(secret), MinSecret)
+			return fmt.Errorf("secret of key %q is too short: it has %d bytes, the minimum is %d", id, len(secret), MinSecret)
 		}
 	}
 	return nil
 }
 
-// mac is a keyed hash for one purpose in one domain: what one domain's key
-// signs, or what is signed for one purpose, is good for no other.
+// mac returns a keyed hash for one purpose in one domain: a signature for one domain or
+// purpose is invalid for every other.
 func (k Keyring) mac(d ids.Domain, keyID, purpose string) (hash.Hash, bool) {
 	secret, ok := k.Secrets[keyID]
 	if !ok || len(secret) < MinSecret {
@@ -68,7 +68,8 @@ func (k Keyring) mac(d ids.Domain, keyID, purpose string) (hash.Hash, bool) {
 	return h, true
 }
 
-// writeField feeds a hash so that no two lists of fields feed it the same bytes.
+// writeField writes a field with its length, so that no two lists of fields hash the same
+// bytes.
 func writeField(h hash.Hash, field string) {
 	var size [8]byte
 	binary.BigEndian.PutUint64(size[:], uint64(len(field)))
@@ -83,7 +84,7 @@ const (
 
 var signatureEncoding = base64.RawURLEncoding.Strict()
 
-// Seal fills in the envelope's Auth and gives its signed JSON, which is canonical.
+// Seal sets the envelope's Auth and returns its signed, canonical JSON.
 func Seal(env *Envelope, keys Keyring, expiresAt event.Time) ([]byte, error) {
 	env.Auth = Auth{KeyID: keys.Current, ExpiresAt: expiresAt}
 	raw, err := json.Marshal(env)
@@ -96,7 +97,7 @@ func Seal(env *Envelope, keys Keyring, expiresAt event.Time) ([]byte, error) {
 	}
 	h, ok := keys.mac(env.Domain(), keys.Current, purposeEnvelope)
 	if !ok {
-		return nil, fmt.Errorf("sign envelope: no usable key %q is on the keyring", keys.Current)
+		return nil, fmt.Errorf("sign envelope: the keyring has no usable key %q", keys.Current)
 	}
 	writeField(h, string(canonical))
 	env.Auth.Signature = signatureEncoding.EncodeToString(h.Sum(nil))
@@ -104,11 +105,11 @@ func Seal(env *Envelope, keys Keyring, expiresAt event.Time) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode envelope: %w", err)
 	}
-	// Of the names in auth, signature is the last one.
+	// The names of auth are sorted, and signature is the last one.
 	return slices.Insert(canonical, end-1, []byte(`,"signature":"`+env.Auth.Signature+`"`)...), nil
 }
 
-// endOf is where the value of a field of canonical JSON ends.
+// endOf returns the offset at which the value of a top-level field of canonical JSON ends.
 func endOf(canonical []byte, field string) (int, error) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(canonical))
 	if found, err := enter(d, field); err != nil || !found {
@@ -120,8 +121,8 @@ func endOf(canonical []byte, field string) (int, error) {
 	return int(d.InputOffset()), nil
 }
 
-// Open reads an envelope and checks its signature and expiry. The error is a
-// [*FieldError] for what is no envelope, [ErrForged] or [ErrExpired].
+// Open reads an envelope and verifies its signature and expiry. The error is a [*FieldError]
+// if the data is not an envelope; otherwise it wraps [ErrForged] or [ErrExpired].
 func Open(data []byte, keys Keyring, now event.Time) (*Envelope, error) {
 	env, err := DecodeEnvelope(data)
 	if err != nil {
@@ -140,19 +141,18 @@ func Open(data []byte, keys Keyring, now event.Time) (*Envelope, error) {
 		return nil, ErrForged
 	}
 	if now >= env.Auth.ExpiresAt {
-		return nil, fmt.Errorf("%w: it was valid until %s", ErrExpired, env.Auth.ExpiresAt)
+		return nil, fmt.Errorf("%w: valid until %s", ErrExpired, env.Auth.ExpiresAt)
 	}
 	return env, nil
 }
 
-// unsigned is the canonical JSON of an envelope without its signature, with
-// every field that it came with.
+// unsigned returns the canonical JSON of an envelope without its signature. It keeps unknown
+// fields.
 func unsigned(data []byte) ([]byte, error) {
-	// That it is made canonical refuses names that are there twice, of which another
-	// reader might take the other one.
+	// Canonicalization rejects duplicate names: parsers disagree on which one wins.
 	canonical := jsontext.Value(data).Clone()
 	if err := canonical.Canonicalize(); err != nil {
-		return nil, &FieldError{Msg: fmt.Sprintf("the body is not canonicalizable JSON: %v", err)}
+		return nil, &FieldError{Msg: fmt.Sprintf("the body has no canonical JSON form: %v", err)}
 	}
 	from, to, err := member(canonical, "auth", "signature")
 	if err != nil {
@@ -161,9 +161,8 @@ func unsigned(data []byte) ([]byte, error) {
 	return slices.Delete(canonical, from, to), nil
 }
 
-// member is where canonical JSON has the field of an object in it, with the comma
-// that goes with it: what is left without it is canonical, too. An empty range says
-// that there is no such field.
+// member returns the range of a field in an object of canonical JSON, with its comma: the
+// JSON without that range is canonical, too. The range is empty if the field is missing.
 func member(canonical []byte, object, field string) (from, to int, err error) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(canonical))
 	if found, err := enter(d, object); err != nil || !found {
@@ -172,7 +171,7 @@ func member(canonical []byte, object, field string) (from, to int, err error) {
 	if d.PeekKind() != '{' {
 		return 0, 0, &FieldError{Field: object, Msg: "is not an object"}
 	}
-	first := int(d.InputOffset()) + len(`:{`)
+	first := int(d.InputOffset()) + len(`:{`) // the first field of the object
 	found, err := enter(d, field)
 	if err != nil || !found {
 		return 0, 0, err
@@ -191,7 +190,7 @@ func member(canonical []byte, object, field string) (from, to int, err error) {
 	return from, to, nil
 }
 
-// enter reads on in the object that comes next until the value of a field is next.
+// enter reads the next object up to the value of a field, and reports whether it found it.
 func enter(d *jsontext.Decoder, field string) (found bool, err error) {
 	if _, err := d.ReadToken(); err != nil {
 		return false, &FieldError{Msg: err.Error()}
@@ -215,10 +214,10 @@ func equalMAC(signature string, h hash.Hash) bool {
 	return equalText(signature, signatureEncoding.EncodeToString(h.Sum(nil)))
 }
 
-// equalText compares in constant time.
+// equalText compares two texts in constant time.
 func equalText(a, b string) bool { return hmac.Equal([]byte(a), []byte(b)) }
 
-// Domain is the domain that the envelope belongs to.
+// Domain returns the envelope's domain.
 func (e *Envelope) Domain() ids.Domain {
 	return ids.Domain{Tenant: e.Tenant, Workspace: e.Workspace}
 }

@@ -6,13 +6,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Latest returns the latest time that the name of an entry and the events of one of
-// its groups claim, and says where it stands. It reads the ids that the group mints
-// and the timestamps that say when something happened. It does not read references:
-// the entry that minted the id was judged by itself. Nor does it read times that are
-// planned, such as that of a timer.
+// Latest returns the latest time in the name of an entry and the events of one of its groups,
+// and the field that contains it. It reads the ids that the group mints and the timestamps of
+// past events. It skips references, because the entry that minted an id is checked itself. It
+// also skips planned times, for example the time of a timer.
 //
-// The result depends on the entry alone, so that a replay arrives at the same one.
+// The result depends on the entry alone, so a replay returns the same one.
 func Latest(entry string, group []*Envelope) (at time.Time, where string) {
 	id, idOf := entry, "name of the entry"
 	var latest Time
@@ -44,8 +43,7 @@ func Latest(entry string, group []*Envelope) (at time.Time, where string) {
 	return at, idOf
 }
 
-// Clamp sets every timestamp of a group that is after limit, and that says when
-// something happened, to a time.
+// Clamp replaces each timestamp of a past event in a group that is after limit by to.
 func Clamp(group []*Envelope, limit, to Time) {
 	for _, e := range group {
 		happened(e, func(t *Time, _ string) {
@@ -56,7 +54,7 @@ func Clamp(group []*Envelope, limit, to Time) {
 	}
 }
 
-// happened visits the timestamps of an event that say when something happened.
+// happened visits the timestamps at which something happened, as opposed to planned times.
 func happened(e *Envelope, see func(t *Time, name string)) {
 	see(&e.Time, "timestamp")
 	switch p := e.Payload.(type) {

@@ -10,7 +10,7 @@ import (
 // Trigger types.
 var triggerTypes = []string{"manual", "cron", "sensor", "materialization", "webhook", "backfill", "retry"}
 
-// payload checks what an event says.
+// payload checks the payload of an event.
 func (c *checker) payload(p Payload) {
 	switch p := p.(type) {
 	case *RunTriggered:
@@ -68,20 +68,20 @@ func (c *checker) runTriggered(p *RunTriggered) {
 	c.text("payload.trigger.backfill_id", p.Trigger.BackfillID, MaxName)
 	c.optionalULID("payload.trigger.parent_run_id", p.Trigger.ParentRunID)
 	c.optionalULID("payload.trigger.upstream_materialization_id", p.Trigger.UpstreamMaterializationID)
-	c.atMost("payload.root_assets (their number)", int64(len(p.RootAssets)), MaxSelection)
+	c.atMost("payload.root_assets (count)", int64(len(p.RootAssets)), MaxSelection)
 	for i, key := range p.RootAssets {
 		c.assetKey(fmt.Sprintf("payload.root_assets[%d]", i), key)
 	}
 	c.text("payload.run_key", p.RunKey, MaxRunKey)
 	c.text("payload.fingerprint", p.Fingerprint, MaxName)
-	c.atMost("payload.partition_selection (their number)", int64(len(p.PartitionSelection)), MaxSelection)
+	c.atMost("payload.partition_selection (count)", int64(len(p.PartitionSelection)), MaxSelection)
 	for i, s := range p.PartitionSelection {
 		c.text(fmt.Sprintf("payload.partition_selection[%d]", i), s, MaxRef)
 	}
 	c.count("payload.max_parallelism", int64(p.MaxParallelism))
 	c.count("payload.timeout_sec", int64(p.TimeoutSec))
 	c.count("payload.cancel_grace_sec", int64(p.CancelGraceSec))
-	c.atMost("payload.labels (their number)", int64(len(p.Labels)), MaxLabels)
+	c.atMost("payload.labels (count)", int64(len(p.Labels)), MaxLabels)
 	for key, value := range p.Labels {
 		c.name("payload.labels (a key)", key)
 		c.text(fmt.Sprintf("payload.labels[%.100q]", key), value, MaxLabelValue)
@@ -96,9 +96,9 @@ func (c *checker) planCreated(p *PlanCreated) {
 	c.count("payload.tasks_total", int64(p.TasksTotal))
 	switch {
 	case len(p.Tasks) == 0 && p.PlanRef == "":
-		c.fail("payload.plan_ref", "is empty, and there are no tasks inline")
+		c.fail("payload.plan_ref", "is empty: a plan without inline tasks needs a reference")
 	case len(p.Tasks) > 0 && p.TasksTotal != 0 && int(p.TasksTotal) != len(p.Tasks):
-		c.refuse(ReasonBadPlan, "payload.tasks_total", "is %d, but there are %d tasks", p.TasksTotal, len(p.Tasks))
+		c.refuse(ReasonBadPlan, "payload.tasks_total", "is %d, but the plan has %d tasks", p.TasksTotal, len(p.Tasks))
 	}
 	if c.err == nil {
 		c.tasks("payload.tasks", p.Tasks)
@@ -110,7 +110,7 @@ func (c *checker) limitSet(p *LimitSet) {
 	c.oneOf("payload.scope", p.Scope, ScopeWorkspace, ScopePool)
 	c.text("payload.name", p.Name, MaxName)
 	if (p.Scope == ScopePool) != (p.Name != "") {
-		c.fail("payload.name", "%q: a pool has a name, and the workspace has none", p.Name)
+		c.fail("payload.name", "%q: required for a pool, must be empty for the workspace", p.Name)
 	}
 	c.count("payload.slots", int64(p.Slots))
 }
@@ -142,14 +142,14 @@ func (c *checker) taskFinished(p *TaskFinished) {
 		c.text("payload.output.schema_hash", p.Output.SchemaHash, MaxName)
 	}
 	c.optionalULID("payload.materialization_id", p.MaterializationID)
-	c.atMost("payload.check_results (their number)", int64(len(p.CheckResults)), MaxChecks)
+	c.atMost("payload.check_results (count)", int64(len(p.CheckResults)), MaxChecks)
 	for i, r := range p.CheckResults {
 		path := fmt.Sprintf("payload.check_results[%d]", i)
 		c.name(path+".name", r.Name)
 		c.text(path+".severity", r.Severity, MaxName)
 		c.text(path+".message", r.Message, MaxMessage)
 	}
-	c.atMost("payload.metrics (their number)", int64(len(p.Metrics)), MaxMetrics)
+	c.atMost("payload.metrics (count)", int64(len(p.Metrics)), MaxMetrics)
 	for key := range p.Metrics {
 		c.name("payload.metrics (a key)", key)
 	}
@@ -157,8 +157,8 @@ func (c *checker) taskFinished(p *TaskFinished) {
 	c.optionalTime("payload.completed_at", p.CompletedAt)
 }
 
-// ULIDs are the ids in an event that something was caused by, or that are
-// younger than their cause: what the ledger entry's own id must exceed.
+// ULIDs returns the ULIDs in an event: its own id, its causes, and the ids that it names. The
+// id of its ledger entry must exceed all of them.
 func ULIDs(e *Envelope) []string {
 	found := []string{e.ID, e.Group, e.CorrelationID, e.CausationID}
 	switch p := e.Payload.(type) {
@@ -193,8 +193,8 @@ func ULIDs(e *Envelope) []string {
 	return kept
 }
 
-// Decides reports whether the group is a timer's that has fired: what that leads to
-// is decided on all facts, and so it is folded after them.
+// Decides reports whether the group contains a fired timer. Its deadlines are decided on all
+// facts, so the fold applies these groups last (ADR 035).
 func Decides(group []*Envelope) bool {
 	for _, e := range group {
 		if _, ok := e.Payload.(*TimerFired); ok {
@@ -204,9 +204,9 @@ func Decides(group []*Envelope) bool {
 	return false
 }
 
-// Urgent reports whether somebody waits for what the event leads to: intents,
-// commands, an attempt's end, a timer's time. Acknowledgements, starts and
-// heartbeats are folded along with the next urgent event, or a little later.
+// Urgent reports whether somebody waits for the effect of the event: an intent, a command, the
+// end of an attempt, a fired timer. Acknowledgements, starts and heartbeats are folded with
+// the next urgent event, or after a short delay.
 func Urgent(p Payload) bool {
 	switch p.(type) {
 	case *RunTriggered, *PlanCreated, *RunCancelRequested, *LimitSet, *DispatchRequested,

@@ -11,42 +11,42 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Reasons why an event or a group is not folded. They are a part of the closed
-// list of dead-letter reasons.
+// Reasons why an event or a group is not folded. They belong to the closed list of
+// dead-letter reasons.
 const (
 	ReasonMalformed   = "MALFORMED"   // not a line of UTF-8 with a JSON object
-	ReasonUnsupported = "UNSUPPORTED" // a type or version that this build does not know
-	ReasonTorn        = "TORN_GROUP"  // a group whose events are not all there
-	ReasonTooLarge    = "TOO_LARGE"   // beyond the limits of a group
-	ReasonBadPlan     = "BAD_PLAN"    // a cycle, a duplicate, an edge to nowhere
+	ReasonUnsupported = "UNSUPPORTED" // an unknown type, or a newer version
+	ReasonTorn        = "TORN_GROUP"  // a group that is incomplete
+	ReasonTooLarge    = "TOO_LARGE"   // a group beyond the limits
+	ReasonBadPlan     = "BAD_PLAN"    // a cycle, a duplicate, or an edge to an unknown task
 	ReasonInvalid     = "INVALID"     // a value that the schema does not allow
-	ReasonClockAhead  = "CLOCK_AHEAD" // a name, an id or a timestamp that is far ahead of the store's clock
+	ReasonClockAhead  = "CLOCK_AHEAD" // a name, id or timestamp far ahead of the store's clock
 )
 
-// maxDetail is the longest [DecodeError.Detail], in bytes: details are stored.
+// maxDetail bounds [DecodeError.Detail], in bytes, because details are stored.
 const maxDetail = 1024
 
-// DecodeError says why an event or a group is refused.
+// DecodeError states why an event or a group is rejected.
 type DecodeError struct {
 	// Reason is one of the Reason constants.
 	Reason string
-	// EventID is the id of the event, as far as it could be read.
+	// EventID is the id of the event, or empty if it is unreadable.
 	EventID string
-	// Group is the id of the event's group, where it has one that could be read.
+	// Group is the id of the event's group, or empty if it has none or it is unreadable.
 	Group string
-	// Detail names the JSON path at fault and what is wrong with it.
+	// Detail is the invalid JSON path and the problem.
 	Detail string
 }
 
 // Error implements error.
 func (e *DecodeError) Error() string {
 	if e.EventID == "" {
-		return "event refused: " + e.Reason + ": " + e.Detail
+		return "event rejected: " + e.Reason + ": " + e.Detail
 	}
-	return "event " + e.EventID + " refused: " + e.Reason + ": " + e.Detail
+	return "event " + e.EventID + " rejected: " + e.Reason + ": " + e.Detail
 }
 
-// refusal makes a [DecodeError] whose detail is bounded.
+// refusal returns a [DecodeError] with a bounded detail.
 func refusal(reason, format string, args ...any) *DecodeError {
 	detail := fmt.Sprintf(format, args...)
 	if len(detail) > maxDetail {
@@ -55,7 +55,7 @@ func refusal(reason, format string, args ...any) *DecodeError {
 	return &DecodeError{Reason: reason, Detail: detail}
 }
 
-// line is an envelope as it stands in a ledger entry.
+// line is the JSON form of an envelope in a ledger entry.
 type line struct {
 	EventID        string          `json:"event_id"`
 	EventType      string          `json:"event_type"`
@@ -73,10 +73,10 @@ type line struct {
 	Payload        json.RawMessage `json:"payload"`
 }
 
-var errNoPayload = errors.New("it has no payload")
+var errNoPayload = errors.New("no payload")
 
-// Encode appends e to dst as one line of JSON, ending in a newline. The same
-// event always gives the same bytes. It does not judge e: see [Validate].
+// Encode appends e to dst as one line of JSON that ends in a newline. Equal events have equal
+// bytes. Encode does not validate e: see [Validate].
 func Encode(dst []byte, e *Envelope) ([]byte, error) {
 	if e.Payload == nil {
 		return dst, fmt.Errorf("encode event %s: %w", e.ID, errNoPayload)
@@ -107,8 +107,8 @@ func Encode(dst []byte, e *Envelope) ([]byte, error) {
 	return out, nil
 }
 
-// encodeJSON appends v and a newline. Unlike [json.Marshal] it leaves <, > and &
-// as they are: the ledger is read by people, too.
+// encodeJSON appends v and a newline. Unlike [json.Marshal] it does not escape <, > and &,
+// because people read the ledger, too.
 func encodeJSON(dst []byte, v any) ([]byte, error) {
 	buf := bytes.NewBuffer(dst)
 	enc := json.NewEncoder(buf)
@@ -119,9 +119,9 @@ func encodeJSON(dst []byte, v any) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// DecodeLine reads one line of a ledger entry, with or without its newline, and
-// validates it. Fields that this build does not know are passed over, since a
-// released version may gain optional ones. Its errors are [*DecodeError].
+// DecodeLine reads and validates one line of a ledger entry, with or without its newline. It
+// ignores unknown fields, since a released version may gain optional ones. The error is a
+// [*DecodeError].
 func DecodeLine(data []byte) (*Envelope, error) {
 	e, err := decodeLine(data)
 	if err != nil {
@@ -132,7 +132,7 @@ func DecodeLine(data []byte) (*Envelope, error) {
 
 func decodeLine(data []byte) (*Envelope, *DecodeError) {
 	if len(data) > MaxGroupBytes {
-		return nil, refusal(ReasonTooLarge, "the line has %d bytes; at most %d are allowed", len(data), MaxGroupBytes)
+		return nil, refusal(ReasonTooLarge, "the line has %d bytes: at most %d are allowed", len(data), MaxGroupBytes)
 	}
 	if !utf8.Valid(data) {
 		return nil, refusal(ReasonMalformed, "the line is not UTF-8")
@@ -151,7 +151,7 @@ func decodeLine(data []byte) (*Envelope, *DecodeError) {
 	return e, refused
 }
 
-// peek is the ULID in a field of a line that is refused, or "".
+// peek returns the ULID in a field of a rejected line, or "".
 func peek(fields members, name string) string {
 	var s string
 	raw, _ := fields.get(name)
@@ -162,8 +162,7 @@ func peek(fields members, name string) string {
 }
 
 func decodeFields(fields members) (*Envelope, *DecodeError) {
-	// The type comes first: of an event that a later build wrote, nothing else
-	// can be said to be wrong.
+	// Check the type first: the other rules may not apply to an event of a newer build.
 	payload, refused := newPayload(fields)
 	if refused != nil {
 		return nil, refused
@@ -191,12 +190,12 @@ func decodeFields(fields members) (*Envelope, *DecodeError) {
 		return nil, refused
 	}
 	if key := e.IdempotencyKey(); l.IdempotencyKey != key {
-		return nil, refusal(ReasonInvalid, "idempotency_key: %.600q is not the payload's, %.600q", l.IdempotencyKey, key)
+		return nil, refusal(ReasonInvalid, "idempotency_key: %.600q does not match the payload: expected %.600q", l.IdempotencyKey, key)
 	}
 	return e, nil
 }
 
-// newPayload is an empty payload of the type and version that a line names.
+// newPayload returns an empty payload of the type and version of a line.
 func newPayload(fields members) (Payload, *DecodeError) {
 	var head struct {
 		EventType    string `json:"event_type"`
@@ -210,18 +209,17 @@ func newPayload(fields members) (Payload, *DecodeError) {
 	}
 	known, ok := payloads[head.EventType]
 	if !ok {
-		return nil, refusal(ReasonUnsupported, "event_type: %.100q is not known to this build; upgrade servo", head.EventType)
+		return nil, refusal(ReasonUnsupported, "event_type: unknown type %.100q: upgrade servo", head.EventType)
 	}
 	if int(head.EventVersion) > known.Version() {
-		return nil, refusal(ReasonUnsupported, "event_version: %d of %s is newer than this build, which knows %d; upgrade servo",
+		return nil, refusal(ReasonUnsupported, "event_version: %d of %s is newer than %d, the latest known version: upgrade servo",
 			head.EventVersion, head.EventType, known.Version())
 	}
 	p, _ := reflect.TypeAssert[Payload](reflect.New(reflect.TypeOf(known).Elem()))
 	return p, nil
 }
 
-// payloads are an empty payload of each type, by name. It is never written to after its
-// initialization.
+// payloads maps each type's name to an empty payload. It is immutable after initialization.
 var payloads = func() map[string]Payload {
 	named := map[string]Payload{}
 	for _, p := range Payloads() {
@@ -230,7 +228,7 @@ var payloads = func() map[string]Payload {
 	return named
 }()
 
-// Payloads are an empty payload of each type, in the order of their declaration.
+// Payloads returns an empty payload of each type, in the order of declaration.
 func Payloads() []Payload {
 	return []Payload{
 		&RunTriggered{}, &PlanCreated{}, &RunCancelRequested{}, &LimitSet{},

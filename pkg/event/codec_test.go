@@ -44,7 +44,7 @@ func encode(t *testing.T, e *event.Envelope) []byte {
 	return out
 }
 
-// refused is the refusal in err.
+// refused returns the [event.DecodeError] in err.
 func refused(t *testing.T, err error) *event.DecodeError {
 	t.Helper()
 	var e *event.DecodeError
@@ -52,7 +52,7 @@ func refused(t *testing.T, err error) *event.DecodeError {
 	return e
 }
 
-func TestALineIsWhatTheFormatPageSays(t *testing.T) {
+func TestEncodeMatchesFormatPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/format/ledger.md")
 	require.NoError(t, err)
 	_, rest, found := strings.Cut(string(page), "```json\n")
@@ -72,7 +72,7 @@ func TestALineIsWhatTheFormatPageSays(t *testing.T) {
 	require.Equal(t, want.String()+"\n", string(encode(t, e)))
 }
 
-func TestWhatIsEncodedDecodesToTheSameEvent(t *testing.T) {
+func TestEncodeRoundTrips(t *testing.T) {
 	for _, p := range event.Payloads() {
 		t.Run(p.Type(), rapid.MakeCheck(func(t *rapid.T) {
 			e := eventtest.Envelope().Draw(t, "event")
@@ -81,45 +81,45 @@ func TestWhatIsEncodedDecodesToTheSameEvent(t *testing.T) {
 
 			out, err := event.Encode(nil, e)
 			require.NoError(t, err)
-			require.Equal(t, 1, bytes.Count(out, []byte("\n")), "an event is one line")
+			require.Equal(t, 1, bytes.Count(out, []byte("\n")))
 			got, err := event.DecodeLine(out)
 			require.NoError(t, err)
 			require.Equal(t, e, got)
 
 			again, err := event.Encode([]byte("before"), got)
 			require.NoError(t, err)
-			require.Equal(t, "before"+string(out), string(again), "the same event gives the same bytes")
+			require.Equal(t, "before"+string(out), string(again), "equal events have equal bytes")
 		}))
 	}
 }
 
-func TestARefusalNamesItsReasonAndPath(t *testing.T) {
+func TestDecodeLineNamesReasonAndPath(t *testing.T) {
 	line := strings.TrimSuffix(string(encode(t, wrap(finished()))), "\n")
 	for name, c := range map[string]struct{ from, to, reason, detail string }{
-		"not JSON":              {line, `{"event_id"`, event.ReasonMalformed, "not a JSON object"},
-		"an array":              {line, `[]`, event.ReasonMalformed, "not a JSON object"},
-		"null":                  {line, `null`, event.ReasonMalformed, "null"},
-		"not UTF-8":             {`raw/events`, "raw/\xff", event.ReasonMalformed, "UTF-8"},
-		"an unknown type":       {`"TaskFinished"`, `"TaskAbandoned"`, event.ReasonUnsupported, "event_type"},
-		"a newer version":       {`"event_version":1`, `"event_version":2`, event.ReasonUnsupported, "event_version: 2"},
-		"version zero":          {`"event_version":1`, `"event_version":0`, event.ReasonInvalid, "event_version"},
-		"no type":               {`"event_type":"TaskFinished",`, ``, event.ReasonInvalid, "event_type: is required"},
-		"no source":             {`"source":"servo/acme/prod",`, ``, event.ReasonInvalid, "source: is required"},
-		"another case":          {`"source"`, `"Source"`, event.ReasonInvalid, "source: is required"},
-		"no attempt":            {`"attempt":1,`, ``, event.ReasonInvalid, "payload.attempt: is required"},
-		"a null attempt":        {`"attempt":1`, `"attempt":null`, event.ReasonInvalid, "payload.attempt: is null"},
-		"attempt zero":          {`"attempt":1`, `"attempt":0`, event.ReasonInvalid, "payload.attempt: 0"},
-		"a fractional attempt":  {`"attempt":1`, `"attempt":1.5`, event.ReasonInvalid, "payload.attempt"},
-		"an attempt too large":  {`"attempt":1`, `"attempt":2147483648`, event.ReasonInvalid, "payload.attempt"},
-		"a text for a number":   {`"attempt":1`, `"attempt":"1"`, event.ReasonInvalid, "payload.attempt"},
-		"an unknown outcome":    {`"succeeded"`, `"won"`, event.ReasonInvalid, "payload.outcome"},
-		"a run that is no ULID": {`"run_id":"01`, `"run_id":"xx`, event.ReasonInvalid, "payload.run_id"},
-		"another key":           {`finished:`, `started:`, event.ReasonInvalid, "idempotency_key"},
-		"an upper-case tenant":  {`"acme"`, `"Acme"`, event.ReasonInvalid, "tenant"},
-		"a local time":          {`.000001Z`, `.000001+01:00`, event.ReasonInvalid, "timestamp"},
-		"a time of other form":  {`.000001Z`, `Z`, event.ReasonInvalid, "timestamp"},
-		"a lonely group size":   {`"payload"`, `"group_size":2,"payload"`, event.ReasonInvalid, "group_size"},
-		"a payload that is not": {`"payload":{`, `"payload":3,"x":{`, event.ReasonInvalid, "payload: is not an object"},
+		"not JSON":             {line, `{"event_id"`, event.ReasonMalformed, "not a JSON object"},
+		"an array":             {line, `[]`, event.ReasonMalformed, "not a JSON object"},
+		"null":                 {line, `null`, event.ReasonMalformed, "null"},
+		"not UTF-8":            {`raw/events`, "raw/\xff", event.ReasonMalformed, "UTF-8"},
+		"an unknown type":      {`"TaskFinished"`, `"TaskAbandoned"`, event.ReasonUnsupported, "event_type"},
+		"a newer version":      {`"event_version":1`, `"event_version":2`, event.ReasonUnsupported, "event_version: 2"},
+		"version zero":         {`"event_version":1`, `"event_version":0`, event.ReasonInvalid, "event_version"},
+		"no type":              {`"event_type":"TaskFinished",`, ``, event.ReasonInvalid, "event_type: is required"},
+		"no source":            {`"source":"servo/acme/prod",`, ``, event.ReasonInvalid, "source: is required"},
+		"another case":         {`"source"`, `"Source"`, event.ReasonInvalid, "source: is required"},
+		"no attempt":           {`"attempt":1,`, ``, event.ReasonInvalid, "payload.attempt: is required"},
+		"a null attempt":       {`"attempt":1`, `"attempt":null`, event.ReasonInvalid, "payload.attempt: is null"},
+		"attempt zero":         {`"attempt":1`, `"attempt":0`, event.ReasonInvalid, "payload.attempt: 0"},
+		"a fractional attempt": {`"attempt":1`, `"attempt":1.5`, event.ReasonInvalid, "payload.attempt"},
+		"an attempt too large": {`"attempt":1`, `"attempt":2147483648`, event.ReasonInvalid, "payload.attempt"},
+		"a text for a number":  {`"attempt":1`, `"attempt":"1"`, event.ReasonInvalid, "payload.attempt"},
+		"an unknown outcome":   {`"succeeded"`, `"won"`, event.ReasonInvalid, "payload.outcome"},
+		"an invalid run id":    {`"run_id":"01`, `"run_id":"xx`, event.ReasonInvalid, "payload.run_id"},
+		"another key":          {`finished:`, `started:`, event.ReasonInvalid, "idempotency_key"},
+		"an upper-case tenant": {`"acme"`, `"Acme"`, event.ReasonInvalid, "tenant"},
+		"a local time":         {`.000001Z`, `.000001+01:00`, event.ReasonInvalid, "timestamp"},
+		"another time format":  {`.000001Z`, `Z`, event.ReasonInvalid, "timestamp"},
+		"a size but no group":  {`"payload"`, `"group_size":2,"payload"`, event.ReasonInvalid, "group_size"},
+		"a number as payload":  {`"payload":{`, `"payload":3,"x":{`, event.ReasonInvalid, "payload: is not an object"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changed := strings.Replace(line, c.from, c.to, 1)
@@ -135,12 +135,12 @@ func TestARefusalNamesItsReasonAndPath(t *testing.T) {
 	}
 }
 
-func TestALineBeyondTheLimitIsTooLarge(t *testing.T) {
+func TestDecodeLineRejectsLargeLine(t *testing.T) {
 	_, err := event.DecodeLine(bytes.Repeat([]byte(" "), event.MaxGroupBytes+1))
 	require.Equal(t, event.ReasonTooLarge, refused(t, err).Reason)
 }
 
-func TestFieldsOfALaterBuildArePassedOver(t *testing.T) {
+func TestDecodeLineIgnoresUnknownFields(t *testing.T) {
 	line := encode(t, wrap(finished()))
 	more := bytes.Replace(line, []byte(`"payload":{`), []byte(`"new":[1],"payload":{"newer":{"a":null},`), 1)
 	got, err := event.DecodeLine(more)
@@ -148,7 +148,7 @@ func TestFieldsOfALaterBuildArePassedOver(t *testing.T) {
 	require.Equal(t, wrap(finished()), got)
 }
 
-func TestADetailIsBoundedHoweverLongTheFault(t *testing.T) {
+func TestDecodeErrorDetailIsBounded(t *testing.T) {
 	long := strings.Repeat("é", 100_000)
 	quoted, err := json.Marshal(long)
 	require.NoError(t, err)
@@ -157,7 +157,7 @@ func TestADetailIsBoundedHoweverLongTheFault(t *testing.T) {
 	require.LessOrEqual(t, len(refused(t, err).Detail), 2048)
 }
 
-func TestValidateRefusesWhatNoSchemaAllows(t *testing.T) {
+func TestValidateNamesReasonAndPath(t *testing.T) {
 	task := func(key string, deps ...string) event.TaskDef { return event.TaskDef{TaskKey: key, DependsOn: deps} }
 	plan := func(tasks ...event.TaskDef) *event.PlanCreated {
 		return &event.PlanCreated{RunID: runID, PlanID: planID, PlanRef: "plans/x.json", Tasks: tasks}
@@ -170,13 +170,13 @@ func TestValidateRefusesWhatNoSchemaAllows(t *testing.T) {
 		payload        event.Payload
 		reason, detail string
 	}{
-		"no payload":         {nil, event.ReasonInvalid, "payload"},
-		"a cycle":            {plan(task("a", "b"), task("b", "a")), event.ReasonBadPlan, "payload.tasks[0]: \"a\" depends on a cycle"},
-		"a task on itself":   {plan(task("a", "a")), event.ReasonBadPlan, "itself"},
-		"a duplicate":        {plan(task("a"), task("a")), event.ReasonBadPlan, "payload.tasks[1].task_key"},
-		"an edge to nowhere": {plan(task("a", "b")), event.ReasonBadPlan, "payload.tasks[0].depends_on[0]"},
-		"an edge twice":      {plan(task("a"), task("b", "a", "a")), event.ReasonBadPlan, "twice"},
-		"a task with no key": {plan(task("")), event.ReasonBadPlan, "task_key"},
+		"no payload":          {nil, event.ReasonInvalid, "payload"},
+		"a cycle":             {plan(task("a", "b"), task("b", "a")), event.ReasonBadPlan, "payload.tasks[0]: \"a\" depends on a cycle"},
+		"a task on itself":    {plan(task("a", "a")), event.ReasonBadPlan, "itself"},
+		"a duplicate":         {plan(task("a"), task("a")), event.ReasonBadPlan, "payload.tasks[1].task_key"},
+		"an unknown upstream": {plan(task("a", "b")), event.ReasonBadPlan, "payload.tasks[0].depends_on[0]"},
+		"an edge twice":       {plan(task("a"), task("b", "a", "a")), event.ReasonBadPlan, "duplicate"},
+		"a task with no key":  {plan(task("")), event.ReasonBadPlan, "task_key"},
 		"another total": {
 			&event.PlanCreated{RunID: runID, PlanID: planID, TasksTotal: 2, Tasks: []event.TaskDef{task("a")}}, event.ReasonBadPlan, "tasks_total",
 		},
@@ -193,15 +193,15 @@ func TestValidateRefusesWhatNoSchemaAllows(t *testing.T) {
 			&event.DispatchEnqueued{DispatchID: "dispatch:x", RunID: runID, TaskKey: "a", Attempt: 1, CloudTaskID: "d_x"},
 			event.ReasonInvalid, "dispatch_id",
 		},
-		"a bad queue task":      {&event.TimerEnqueued{TimerID: "timer:x", CloudTaskID: "t/x"}, event.ReasonInvalid, "cloud_task_id"},
-		"a timer of a schedule": {&event.TimerRequested{TimerID: "timer:x", TimerType: "CRON", FireAt: 1}, event.ReasonInvalid, "payload.timer_type"},
-		"a timer of a deadline": {&event.TimerRequested{TimerID: "timer:x", TimerType: "SLA_CHECK", FireAt: 1}, event.ReasonInvalid, "payload.timer_type"},
-		"a timer for never":     {&event.TimerRequested{TimerID: "timer:x", TimerType: event.TimerLiveness}, event.ReasonInvalid, "fire_at"},
+		"a bad queue task":     {&event.TimerEnqueued{TimerID: "timer:x", CloudTaskID: "t/x"}, event.ReasonInvalid, "cloud_task_id"},
+		"a schedule's timer":   {&event.TimerRequested{TimerID: "timer:x", TimerType: "CRON", FireAt: 1}, event.ReasonInvalid, "payload.timer_type"},
+		"a deadline's timer":   {&event.TimerRequested{TimerID: "timer:x", TimerType: "SLA_CHECK", FireAt: 1}, event.ReasonInvalid, "payload.timer_type"},
+		"a timer with no time": {&event.TimerRequested{TimerID: "timer:x", TimerType: event.TimerLiveness}, event.ReasonInvalid, "fire_at"},
 		"a timer with text": {
 			&event.TimerRequested{TimerID: "timer:x", TimerType: event.TimerLiveness, FireAt: 1, Payload: []byte(`"x"`)}, event.ReasonInvalid, "payload.payload",
 		},
-		"a future beyond time": {&event.TimerFired{TimerID: "timer:x", FiredAt: 1 << 62}, event.ReasonInvalid, "fired_at"},
-		"more than all of it": {
+		"a time too late": {&event.TimerFired{TimerID: "timer:x", FiredAt: 1 << 62}, event.ReasonInvalid, "fired_at"},
+		"progress over 100 %": {
 			&event.TaskHeartbeat{AttemptRef: finished().AttemptRef, HeartbeatAt: 1, Progress: 101}, event.ReasonInvalid, "progress",
 		},
 	} {
@@ -214,7 +214,7 @@ func TestValidateRefusesWhatNoSchemaAllows(t *testing.T) {
 	}
 }
 
-func TestULIDsAreTheIDsThatAnEventNames(t *testing.T) {
+func TestULIDsReturnsAllIDsOfEvent(t *testing.T) {
 	e := wrap(finished())
 	e.CausationID = planID
 	e.CorrelationID = "not a ULID"

@@ -1,12 +1,12 @@
-// Package event defines what the ledger is made of: the envelope, the sealed
-// set of payloads, and their encoding.
+// Package event defines the events of the ledger: the envelope, the sealed set of payloads,
+// and their encoding.
 //
-// An event says what somebody wants (intent, command) or what has happened
-// (acknowledgement, worker fact, automation fact). What follows from it, a task
-// becoming ready or a run completing, is never an event: the fold derives it.
+// An event records a wish (intent, command) or a fact (acknowledgement, worker fact,
+// automation fact). A consequence, for example that a task becomes ready or a run completes,
+// is never an event: the fold derives it.
 //
-// The JSON Schemas in ledger-schemas are the source of truth for the encoding.
-// A released version never changes but by optional fields.
+// The JSON Schemas in ledger-schemas are the source of truth for the encoding. A released
+// version changes only by gaining optional fields.
 package event
 
 import (
@@ -17,43 +17,44 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Limits of a group. What exceeds them is refused before it is appended.
+// Limits of a group and of an entry. An append beyond them is rejected.
 const (
 	MaxGroupBytes  = 1 << 20
 	MaxGroupEvents = 1000
-	// MaxEntryEvents is the most events that one ledger entry has.
+	// MaxEntryEvents bounds the events of one ledger entry.
 	MaxEntryEvents = 5000
 )
 
 // Envelope is one event: one line of a ledger entry.
 type Envelope struct {
-	// ID is the event's ULID. It identifies, and orders nothing: see ADR 024.
+	// ID is the event's ULID. It identifies the event but does not order it: see ADR 024.
 	ID string
-	// Time is the wall clock of whoever received the fact.
+	// Time is the wall-clock time of the process that received the fact.
 	Time Time
-	// Domain is the tenant and workspace that the event belongs to.
+	// Domain is the event's tenant and workspace.
 	Domain ids.Domain
 	// Source names the writer: "servo/{tenant}/{workspace}", with a suffix for a service.
 	Source string
-	// CorrelationID is the run's id, where there is one.
+	// CorrelationID is the id of the run, if the event belongs to one.
 	CorrelationID string
-	// CausationID is the event or entry that led to this one.
+	// CausationID is the id of the event or entry that caused this one.
 	CausationID string
 	// Actor is the person or service on whose behalf the event was written.
 	Actor string
-	// Group names the events that are folded all or none; empty: this one alone.
+	// Group is the id of the event's group, which is folded atomically. Empty: the event is
+	// a group of its own.
 	Group string
-	// GroupSize is how many events the group has; 0 and 1 both mean one.
+	// GroupSize is the number of events in the group; 0 and 1 both mean one.
 	GroupSize int
-	// Payload is what the event says.
+	// Payload is the content of the event.
 	Payload Payload
 }
 
-// IdempotencyKey is the event's natural key: "{verb}:{…}". Folding a second
-// event with the same key changes nothing.
+// IdempotencyKey returns the event's natural key: "{verb}:{…}". Folding a second event with
+// the same key changes nothing.
 func (e *Envelope) IdempotencyKey() string { return e.Payload.Key() }
 
-// GroupID is the group that the event belongs to: its own id when it is alone.
+// GroupID returns the id of the event's group: its own id if it is a group of its own.
 func (e *Envelope) GroupID() string {
 	if e.Group != "" {
 		return e.Group
@@ -61,12 +62,11 @@ func (e *Envelope) GroupID() string {
 	return e.ID
 }
 
-// Time is a point in time in microseconds since 1970-01-01 UTC; 0 is "none". It
-// is what the projections store, and integers keep clocks, zones and floats out
-// of the fold.
+// Time is a point in time in microseconds since 1970-01-01 UTC; 0 means none. The projections
+// store it in this form. Integers keep clocks, time zones and floats out of the fold.
 type Time int64
 
-// At is t in microseconds; a zero t is "none".
+// At converts t to microseconds. A zero t becomes 0.
 func At(t time.Time) Time {
 	if t.IsZero() {
 		return 0
@@ -74,7 +74,7 @@ func At(t time.Time) Time {
 	return Time(t.UnixMicro())
 }
 
-// Time is the time as the standard library has it, in UTC.
+// Time converts t to a [time.Time] in UTC.
 func (t Time) Time() time.Time {
 	if t == 0 {
 		return time.Time{}
@@ -82,26 +82,25 @@ func (t Time) Time() time.Time {
 	return time.UnixMicro(int64(t)).UTC()
 }
 
-// Add is t later by d, to the microsecond.
+// Add returns t plus d, truncated to microseconds.
 func (t Time) Add(d time.Duration) Time { return t + Time(d.Microseconds()) }
 
-// Sub is the time from u to t, or the longest duration there is (292 years) where
-// that is less.
+// Sub returns t minus u, limited to the range of [time.Duration] (292 years).
 func (t Time) Sub(u Time) time.Duration {
 	const most = Time(math.MaxInt64 / int64(time.Microsecond))
 	return time.Duration(min(max(t-u, -most), most)) * time.Microsecond
 }
 
-// timeLayout is RFC 3339 in UTC with microseconds, always of one length, so
-// that text order is time order.
+// timeLayout is RFC 3339 in UTC with microseconds. Its fixed length makes the order of texts
+// the order of times.
 const timeLayout = "2006-01-02T15:04:05.000000Z"
 
-// String is the time in RFC 3339 with microseconds, or "" for none.
+// String returns the time in RFC 3339 with microseconds, or "" for 0.
 func (t Time) String() string {
 	return string(t.AppendTo(nil))
 }
 
-// AppendTo appends the time as String gives it.
+// AppendTo appends the text that String returns.
 func (t Time) AppendTo(dst []byte) []byte {
 	if t == 0 {
 		return dst
@@ -112,7 +111,7 @@ func (t Time) AppendTo(dst []byte) []byte {
 // MarshalText implements [encoding.TextMarshaler].
 func (t Time) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// UnmarshalText implements [encoding.TextUnmarshaler]: any RFC 3339 time.
+// UnmarshalText implements [encoding.TextUnmarshaler]. It accepts any RFC 3339 time.
 func (t *Time) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		*t = 0

@@ -5,18 +5,18 @@ import (
 	"strconv"
 )
 
-// Line is one line of a ledger entry, decoded or refused.
+// Line is one line of a ledger entry, decoded or rejected.
 type Line struct {
-	// Number counts lines from 1, blank ones too.
+	// Number is the line's number from 1. Blank lines count.
 	Number   int
-	Envelope *Envelope    // nil when Err is not
-	Err      *DecodeError // nil when the line is an event
+	Envelope *Envelope    // nil if Err is set
+	Err      *DecodeError // nil if the line is an event
 	// Bytes are the line without its line ending. They share the entry's memory.
 	Bytes []byte
 }
 
-// group is the id of the group that the line belongs to. What cannot be told is
-// a group of its own.
+// group returns the id of the line's group. A line whose group is unreadable is a group of
+// its own.
 func (l *Line) group() string {
 	switch {
 	case l.Envelope != nil:
@@ -29,11 +29,11 @@ func (l *Line) group() string {
 	return "line-" + strconv.Itoa(l.Number)
 }
 
-// DecodeEntry splits a ledger entry into its lines. It never fails as a whole.
-// Blank lines are passed over; CR LF and a missing last newline are fine.
+// DecodeEntry splits a ledger entry into its lines. Errors are reported by line. It skips
+// blank lines and accepts CR LF and a missing last newline.
 //
-// It stops after [MaxEntryEvents]+1 lines: an entry with more than the limit is too
-// large, and the caller refuses it as a whole.
+// It stops after [MaxEntryEvents]+1 lines: the caller rejects an entry beyond the limit as a
+// whole.
 func DecodeEntry(data []byte) []Line {
 	var lines []Line
 	number := 0
@@ -52,16 +52,16 @@ func DecodeEntry(data []byte) []Line {
 	return lines
 }
 
-// Group is the atomic unit of the ledger: its events are folded all or none.
+// Group is the atomic unit of the ledger: either all of its events are folded, or none.
 type Group struct {
-	// ID is the group's id; an event's own id when it is alone; "line-N" for a
-	// line of which not even that can be told.
+	// ID is the group's id; the event's id for an event without a group; "line-N" for a line
+	// whose id is unreadable.
 	ID string
 	// Events are the group's events in the order of their lines.
 	Events []*Envelope
-	Lines  int   // how many lines the group has, duplicates left out
-	Bytes  int64 // how many bytes those lines have
-	// Err is why the group as a whole is not folded.
+	Lines  int   // number of lines, without duplicates
+	Bytes  int64 // size of these lines
+	// Err is the reason why the group is rejected, or nil.
 	Err *DecodeError
 }
 
@@ -72,10 +72,9 @@ func (g *Group) refuse(reason, eventID, format string, args ...any) {
 	}
 }
 
-// Groups gathers an entry's lines into groups, in the order of their first
-// lines. A group with a refused line is refused with that line's reason; one
-// that is not all there is TORN_GROUP. A line that an entry has twice counts
-// once; two events of one id that differ are both INVALID.
+// Groups collects an entry's lines into groups, in the order of their first lines. A group
+// with a rejected line is rejected with that line's reason, and an incomplete group with
+// TORN_GROUP. Identical lines count once. Different events with the same id are both INVALID.
 func Groups(lines []Line) []Group {
 	index := map[string]int{}
 	first := map[string]*Line{} // by event id
@@ -109,7 +108,7 @@ func Groups(lines []Line) []Group {
 
 func refuseTwins(g, h *Group, twin, l *Line) {
 	for _, group := range []*Group{g, h} {
-		group.refuse(ReasonInvalid, l.Envelope.ID, "event_id: lines %d and %d have the same and differ", twin.Number, l.Number)
+		group.refuse(ReasonInvalid, l.Envelope.ID, "event_id: lines %d and %d are different events with the same id", twin.Number, l.Number)
 	}
 }
 
@@ -123,26 +122,25 @@ func (g *Group) add(l *Line) {
 	g.refuse(l.Err.Reason, l.Err.EventID, "line %d: %s", l.Number, l.Err.Detail)
 }
 
-// judge refuses a group that is not whole, or too large.
+// judge rejects a group that is incomplete or too large.
 func (g *Group) judge() {
 	switch {
 	case g.Err != nil:
 		return
 	case g.Lines > MaxGroupEvents:
-		g.refuse(ReasonTooLarge, "", "the group has %d events; at most %d are allowed", g.Lines, MaxGroupEvents)
+		g.refuse(ReasonTooLarge, "", "the group has %d events: at most %d are allowed", g.Lines, MaxGroupEvents)
 	case g.Bytes > MaxGroupBytes:
-		g.refuse(ReasonTooLarge, "", "the group has %d bytes; at most %d are allowed", g.Bytes, MaxGroupBytes)
+		g.refuse(ReasonTooLarge, "", "the group has %d bytes: at most %d are allowed", g.Bytes, MaxGroupBytes)
 	}
 	for _, e := range g.Events {
 		if size := max(e.GroupSize, 1); size != g.Lines {
-			g.refuse(ReasonTorn, e.ID, "group_size: %d events are announced, and %d are here", size, g.Lines)
+			g.refuse(ReasonTorn, e.ID, "group_size: is %d, but the entry has %d events of the group", size, g.Lines)
 		}
 	}
 }
 
-// ValidateGroup reports what is wrong with valid events as one group, whose
-// lines have so many bytes together, as a [*DecodeError]: what [Groups] would
-// refuse.
+// ValidateGroup returns the [*DecodeError] with which [Groups] would reject valid events as
+// one group. size is the total length of their lines in bytes.
 func ValidateGroup(events []*Envelope, size int) error {
 	g := Group{Events: events, Lines: len(events), Bytes: int64(size)}
 	if len(events) > 0 {
@@ -151,10 +149,10 @@ func ValidateGroup(events []*Envelope, size int) error {
 	seen := make(map[string]bool, len(events))
 	for _, e := range events {
 		if e.GroupID() != g.ID {
-			g.refuse(ReasonTorn, e.ID, "group: %q is not that of the first event, %q", e.GroupID(), g.ID)
+			g.refuse(ReasonTorn, e.ID, "group: %q differs from the first event's group %q", e.GroupID(), g.ID)
 		}
 		if seen[e.ID] {
-			g.refuse(ReasonInvalid, e.ID, "event_id: two events have the same")
+			g.refuse(ReasonInvalid, e.ID, "event_id: two events have the same id")
 		}
 		seen[e.ID] = true
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// member is the n-th event of an entry, in a group.
+// member returns the line of the n-th event of an entry, in a group.
 func member(t *testing.T, n int, group string, size int) string {
 	t.Helper()
 	e := wrap(finished())
@@ -27,7 +27,7 @@ const (
 	groupB = "01JHK4W30000000000000000BB"
 )
 
-func TestLinesAreCountedWhateverTheirEndings(t *testing.T) {
+func TestDecodeEntryCountsLinesOfAnyEnding(t *testing.T) {
 	entry := "\r\n" + strings.TrimSuffix(member(t, 1, "", 0), "\n") + "\r\n\n  \n" + strings.TrimSuffix(member(t, 2, "", 0), "\n")
 	lines := event.DecodeEntry([]byte(entry))
 	require.Len(t, lines, 2)
@@ -40,7 +40,7 @@ func TestLinesAreCountedWhateverTheirEndings(t *testing.T) {
 	require.Empty(t, event.DecodeEntry(nil))
 }
 
-func TestAGroupNeedNotBeContiguous(t *testing.T) {
+func TestGroupsNeedNotBeContiguous(t *testing.T) {
 	groups := groupsOf(member(t, 1, groupA, 2) + member(t, 2, "", 0) + member(t, 3, groupA, 2))
 	require.Len(t, groups, 2)
 	require.Equal(t, groupA, groups[0].ID)
@@ -50,7 +50,7 @@ func TestAGroupNeedNotBeContiguous(t *testing.T) {
 	require.Nil(t, groups[1].Err)
 }
 
-func TestStrangersDoNotShareAFate(t *testing.T) {
+func TestGroupsAreRejectedSeparately(t *testing.T) {
 	broken := strings.Replace(member(t, 4, groupB, 2), `"succeeded"`, `"won"`, 1)
 	groups := groupsOf(member(t, 1, groupA, 2) + "{torn\n" + member(t, 2, "", 0) + member(t, 3, groupB, 2) + broken)
 	require.Len(t, groups, 4)
@@ -60,19 +60,19 @@ func TestStrangersDoNotShareAFate(t *testing.T) {
 	require.Equal(t, event.ReasonMalformed, groups[1].Err.Reason)
 	require.Nil(t, groups[2].Err)
 	require.Equal(t, groupB, groups[3].ID)
-	require.Equal(t, event.ReasonInvalid, groups[3].Err.Reason, "the reason is the bad member's")
+	require.Equal(t, event.ReasonInvalid, groups[3].Err.Reason, "the reason of the invalid member")
 	require.Contains(t, groups[3].Err.Detail, "payload.outcome")
 	require.Equal(t, 2, groups[3].Lines)
 	require.Len(t, groups[3].Events, 1)
 }
 
-func TestARefusedLineAloneIsAGroupUnderItsEventID(t *testing.T) {
+func TestGroupsNameRejectedLineByEventID(t *testing.T) {
 	groups := groupsOf(strings.Replace(member(t, 1, "", 0), `"succeeded"`, `"won"`, 1))
 	require.Len(t, groups, 1)
 	require.Equal(t, eventID[:24]+"01", groups[0].ID)
 }
 
-func TestALineThatAnEntryHasTwiceCountsOnce(t *testing.T) {
+func TestGroupsCountDuplicateLineOnce(t *testing.T) {
 	one, two := member(t, 1, groupA, 2), member(t, 2, groupA, 2)
 	groups := groupsOf(one + two + one + two)
 	require.Len(t, groups, 1)
@@ -80,7 +80,7 @@ func TestALineThatAnEntryHasTwiceCountsOnce(t *testing.T) {
 	require.Len(t, groups[0].Events, 2)
 }
 
-func TestTwoEventsOfOneIDThatDifferAreBothRefused(t *testing.T) {
+func TestGroupsRejectDifferentEventsOfOneID(t *testing.T) {
 	groups := groupsOf(member(t, 1, groupA, 2) + member(t, 2, groupA, 2) + member(t, 1, "", 0))
 	require.Len(t, groups, 2)
 	for _, g := range groups {
@@ -89,7 +89,7 @@ func TestTwoEventsOfOneIDThatDifferAreBothRefused(t *testing.T) {
 	}
 }
 
-func TestAGroupBeyondTheLimitIsTooLarge(t *testing.T) {
+func TestGroupsRejectLargeGroup(t *testing.T) {
 	e := wrap(finished())
 	e.Group, e.GroupSize = groupA, 40
 	p := finished()
@@ -126,7 +126,7 @@ func FuzzDecodeEntry(f *testing.F) {
 		lines := event.DecodeEntry(data)
 		total := 0
 		for _, l := range lines {
-			require.True(t, (l.Envelope == nil) != (l.Err == nil), "a line is an event or refused")
+			require.True(t, (l.Envelope == nil) != (l.Err == nil), "a line is an event or rejected")
 			if l.Envelope == nil {
 				continue
 			}

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// layoutSet knows the fields of every type that occurs in a line. It decodes
-// more strictly than encoding/json: field names match exactly, what has no
-// "omitempty" must be there, null is nothing's value, and errors name the path.
+// layoutSet contains the fields of every type that occurs in a line. It decodes more strictly
+// than encoding/json: names match exactly, a field without "omitempty" is required, null is
+// rejected, and errors name the path.
 type layoutSet map[reflect.Type][]field
 
 type field struct {
@@ -21,7 +21,7 @@ type field struct {
 	required bool
 }
 
-// layouts is never written to after its initialization.
+// layouts is immutable after initialization.
 var layouts = layoutsOf(line{}, struct {
 	EventType    string `json:"event_type"`
 	EventVersion int32  `json:"event_version"`
@@ -121,7 +121,7 @@ func (set layoutSet) assign(path string, v reflect.Value, raw json.RawMessage) e
 	case reflect.Int32, reflect.Int64:
 		n, err := strconv.ParseInt(string(raw), 10, v.Type().Bits())
 		if err != nil {
-			return at(path, fmt.Errorf("is not a whole number of %d bits", v.Type().Bits()))
+			return at(path, fmt.Errorf("is not a %d-bit integer", v.Type().Bits()))
 		}
 		v.SetInt(n)
 	case reflect.Pointer:
@@ -138,7 +138,7 @@ func (set layoutSet) assign(path string, v reflect.Value, raw json.RawMessage) e
 	case reflect.Map:
 		return set.dictionary(path, v, raw)
 	default:
-		panic("event: a payload has a field of a kind that no schema has: " + path)
+		panic("event: unsupported kind of payload field: " + path)
 	}
 	return nil
 }
@@ -193,8 +193,8 @@ func text(raw json.RawMessage) (string, error) {
 	return s, nil
 }
 
-// assignTime takes times in the one form that [Encode] writes, so that text
-// order is time order in everything that is ever in a ledger.
+// assignTime accepts only the form of time that [Encode] writes, so that the order of texts is
+// the order of times in every ledger.
 func assignTime(path string, v reflect.Value, raw json.RawMessage) error {
 	s, err := text(raw)
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// members are the names and values of an object, in their order. The values are windows
-// into its text.
+// members are the names and values of a JSON object, in order. The values share its memory.
 type members []member
 
 type member struct {
@@ -20,7 +19,7 @@ type member struct {
 	raw  json.RawMessage
 }
 
-// get gives the value of a name, of one that is there twice the last.
+// get returns the last value with that name.
 func (m members) get(name string) (json.RawMessage, bool) {
 	for _, of := range slices.Backward(m) {
 		if of.name == name {
@@ -38,9 +37,9 @@ func (m members) byName() map[string]json.RawMessage {
 	return named
 }
 
-// split gives the members of an object, and none of null. It takes most of the time of
-// decoding, so it does not go through a map and reflection. What it cannot read,
-// [encoding/json] decides, and says why.
+// split returns the members of a JSON object, or nil for null. It takes most of the time of
+// decoding, so its fast path avoids maps and reflection. If that fails, [encoding/json]
+// decides whether the text is valid, and its error is returned.
 func split(raw []byte) (members, error) {
 	if found, err := splitQuickly(raw); err == nil {
 		return found, nil

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// Payload is what an event says. The set is sealed: a new kind is a new type
-// here, a schema, and a case in the fold.
+// Payload is the content of an event. The set is sealed: a new kind needs a type here, a
+// schema, and a case in the fold.
 //
 //sumtype:decl
 type Payload interface {
@@ -14,13 +14,13 @@ type Payload interface {
 	Type() string
 	// Version is the version of the payload's schema.
 	Version() int
-	// Key is the natural key, prefixed by a verb.
+	// Key is the natural key with a verb as prefix.
 	Key() string
 
 	payload()
 }
 
-// Trigger says why a run was started.
+// Trigger is the cause of a run.
 type Trigger struct {
 	// Type is manual, cron, sensor, materialization, webhook, backfill or retry.
 	Type        string `json:"type"`
@@ -34,17 +34,16 @@ type Trigger struct {
 	UpstreamMaterializationID string `json:"upstream_materialization_id,omitempty"`
 }
 
-// RunTriggered is the intent to run a plan. Its group has the PlanCreated.
+// RunTriggered is the intent to run a plan. Its group contains the PlanCreated.
 type RunTriggered struct {
 	RunID   string  `json:"run_id"`
 	PlanID  string  `json:"plan_id"`
 	Trigger Trigger `json:"trigger"`
-	// RootAssets are the asset keys that were asked for.
+	// RootAssets are the requested asset keys.
 	RootAssets []string `json:"root_assets,omitempty"`
 	// RunKey makes the run unique in its domain for 30 days.
 	RunKey string `json:"run_key,omitempty"`
-	// Fingerprint is of what was asked for: the same run key with another
-	// fingerprint is a conflict.
+	// Fingerprint identifies the request: a run key with two fingerprints is a conflict.
 	Fingerprint        string            `json:"fingerprint,omitempty"`
 	PartitionSelection []string          `json:"partition_selection,omitempty"`
 	MaxParallelism     int32             `json:"max_parallelism,omitempty"`
@@ -56,8 +55,8 @@ type RunTriggered struct {
 // Task kinds.
 const (
 	KindTask = "task"
-	// KindGroup is a node that is never dispatched: it succeeds when all of its
-	// upstreams have, and stands for them towards its downstreams.
+	// KindGroup is a node that is never dispatched. It succeeds when all of its upstreams
+	// have succeeded, so that downstreams need only one edge.
 	KindGroup = "group"
 )
 
@@ -68,7 +67,7 @@ const OutputNone = "none"
 const (
 	RuleAllSuccess = "all_success" // every upstream succeeded
 	RuleNoneFailed = "none_failed" // every upstream succeeded or was skipped
-	RuleAllDone    = "all_done"    // every upstream ended, however
+	RuleAllDone    = "all_done"    // every upstream ended, with any outcome
 )
 
 // TaskDef is a task of a plan.
@@ -81,26 +80,27 @@ type TaskDef struct {
 	TriggerRule  string   `json:"trigger_rule,omitempty"` // default "all_success"
 	WorkerQueue  string   `json:"worker_queue,omitempty"` // default "default"
 	Pool         string   `json:"pool,omitempty"`
-	Priority     int32    `json:"priority,omitempty"` // greater goes first
+	Priority     int32    `json:"priority,omitempty"` // greater runs first
 
-	// Output is OutputNone for a task that leaves no files, and so has no commit marker.
+	// Output is OutputNone for a task that leaves no files and thus no commit marker.
 	Output string `json:"output,omitempty"`
 
 	MaxAttempts         int32 `json:"max_attempts,omitempty"` // default 1
 	RetryInitialDelayMS int64 `json:"retry_initial_delay_ms,omitempty"`
 	RetryMaxDelayMS     int64 `json:"retry_max_delay_ms,omitempty"`
-	// RetryMultiplierPermille is the back-off factor in thousandths: 2000 doubles.
+	// RetryMultiplierPermille is the backoff factor in thousandths: 2000 doubles.
 	RetryMultiplierPermille int32 `json:"retry_multiplier_permille,omitempty"`
-	// RetryJitterPermille is how much of the delay is spread, in thousandths.
+	// RetryJitterPermille is the random part of the delay, in thousandths.
 	RetryJitterPermille int32 `json:"retry_jitter_permille,omitempty"`
-	// RetryUserErrors retries errors of the category user, too, if the worker calls them retryable.
+	// RetryUserErrors also retries errors of the category user that the worker reports as
+	// retryable.
 	RetryUserErrors bool `json:"retry_user_errors,omitempty"`
 
 	TimeoutSec          int32 `json:"timeout_sec,omitempty"`           // 0: none
 	HeartbeatTimeoutSec int32 `json:"heartbeat_timeout_sec,omitempty"` // 0: the default
 }
 
-// PlanCreated is a run's plan: inline when it is small, else by reference.
+// PlanCreated is a run's plan: inline if it is small, otherwise by reference.
 type PlanCreated struct {
 	RunID  string `json:"run_id"`
 	PlanID string `json:"plan_id"`
@@ -115,7 +115,7 @@ type PlanCreated struct {
 type RunCancelRequested struct {
 	RunID  string `json:"run_id"`
 	Reason string `json:"reason,omitempty"`
-	// Force closes running attempts at once, without a grace.
+	// Force ends running attempts at once, without a grace period.
 	Force bool `json:"force,omitempty"`
 }
 
@@ -125,7 +125,7 @@ const (
 	ScopePool      = "pool"
 )
 
-// LimitSet is the command to set how many tasks of a scope may run at once.
+// LimitSet is the command to set the number of slots of a scope.
 type LimitSet struct {
 	// CommandID makes the command unique.
 	CommandID string `json:"command_id"`
@@ -136,8 +136,8 @@ type LimitSet struct {
 	Slots int32  `json:"slots"`
 }
 
-// DispatchRequested asks for an attempt that was dispatched, and lost, to be
-// dispatched again. First dispatches are derived by the fold.
+// DispatchRequested requests that a lost attempt is dispatched again. The fold derives first
+// dispatches.
 type DispatchRequested struct {
 	RunID       string `json:"run_id"`
 	TaskKey     string `json:"task_key"`
@@ -151,7 +151,7 @@ type DispatchRequested struct {
 // CategoryUser is the category of errors in the query, the command or the data.
 const CategoryUser = "user"
 
-// Error is a failure as workers and queues report it.
+// Error is a failure reported by a worker or a queue.
 type Error struct {
 	Code      string `json:"code,omitempty"`
 	Category  string `json:"category,omitempty"`
@@ -159,7 +159,7 @@ type Error struct {
 	Retryable bool   `json:"retryable,omitempty"`
 }
 
-// DispatchEnqueued acknowledges that the queue holds the task.
+// DispatchEnqueued acknowledges that the queue has accepted the task.
 type DispatchEnqueued struct {
 	DispatchID  string `json:"dispatch_id"`
 	RunID       string `json:"run_id"`
@@ -167,11 +167,11 @@ type DispatchEnqueued struct {
 	Attempt     int32  `json:"attempt"`
 	Generation  int32  `json:"generation"`
 	CloudTaskID string `json:"cloud_task_id"`
-	// Deduplicated says that the queue held it already.
+	// Deduplicated reports that the queue already had the task.
 	Deduplicated bool `json:"deduplicated,omitempty"`
 }
 
-// DispatchFailed says that the queue refused the task for good.
+// DispatchFailed reports that the queue permanently rejected the task.
 type DispatchFailed struct {
 	DispatchID string `json:"dispatch_id"`
 	RunID      string `json:"run_id"`
@@ -184,12 +184,12 @@ type DispatchFailed struct {
 // Timer types.
 const (
 	TimerRetry = "RETRY"
-	// TimerLiveness is one a domain, at its earliest deadline: heartbeats, task
-	// and run timeouts, and the grace of a cancel.
+	// TimerLiveness is the domain's timer for its earliest deadline: a heartbeat, a task or
+	// run timeout, or the grace period of a cancellation.
 	TimerLiveness = "LIVENESS"
 )
 
-// TimerRequested asks for a timer from outside, or for the repair of one.
+// TimerRequested requests a timer that the fold does not derive, or the repair of one.
 type TimerRequested struct {
 	TimerID    string          `json:"timer_id"`
 	TimerType  string          `json:"timer_type"`
@@ -198,24 +198,24 @@ type TimerRequested struct {
 	Payload    json.RawMessage `json:"payload,omitempty"`
 }
 
-// TimerEnqueued acknowledges that the queue holds the timer.
+// TimerEnqueued acknowledges that the queue has accepted the timer.
 type TimerEnqueued struct {
 	TimerID     string `json:"timer_id"`
 	Generation  int32  `json:"generation"`
 	CloudTaskID string `json:"cloud_task_id"`
-	// HopAt is when the queue will call, where that is before the timer is due.
+	// HopAt is when the queue will call, if that is before the timer is due.
 	HopAt Time `json:"hop_at,omitempty,omitzero"`
 }
 
-// Observed is the state of the projections that whoever wrote an event had seen.
+// Observed is the state of the projections that the writer of an event had read.
 type Observed struct {
-	// CaughtUpAt is when everything in the ledger was last known to be folded.
+	// CaughtUpAt is the last time at which the whole ledger was known to be folded.
 	CaughtUpAt Time  `json:"caught_up_at,omitempty,omitzero"`
 	Revision   int64 `json:"revision,omitempty"`
 }
 
-// TimerFired says that a timer's time has come. What is due is decided by the
-// fold, at FiredAt.
+// TimerFired reports that a timer is due. The fold decides which deadlines have passed at
+// FiredAt.
 type TimerFired struct {
 	TimerID    string   `json:"timer_id"`
 	Generation int32    `json:"generation"`
@@ -223,37 +223,37 @@ type TimerFired struct {
 	Observed   Observed `json:"observed"`
 }
 
-// AttemptRef names an attempt in a worker's report.
+// AttemptRef identifies an attempt in a worker's report.
 type AttemptRef struct {
 	RunID     string `json:"run_id"`
 	TaskKey   string `json:"task_key"`
 	Attempt   int32  `json:"attempt"`
 	AttemptID string `json:"attempt_id"`
 	WorkerID  string `json:"worker_id,omitempty"`
-	// GrantedAttempts is how many earlier attempts were lost to infrastructure, and granted
-	// again. A fold that has not seen these losses takes the number from here.
+	// GrantedAttempts counts the extra attempts granted for losses to infrastructure. A fold
+	// that has not seen these losses takes the number from here.
 	GrantedAttempts int32 `json:"granted_attempts,omitempty"`
 }
 
-// MaxGrantedAttempts is how many attempts of a task are granted for losses to infrastructure.
+// MaxGrantedAttempts bounds the extra attempts of a task for losses to infrastructure.
 const MaxGrantedAttempts = 10
 
-// TaskStarted says that a worker has begun an attempt.
+// TaskStarted reports that a worker has begun an attempt.
 type TaskStarted struct {
 	AttemptRef
 	StartedAt Time `json:"started_at"`
 }
 
-// TaskHeartbeat says that an attempt is alive.
+// TaskHeartbeat reports that an attempt is alive.
 type TaskHeartbeat struct {
 	AttemptRef
 	HeartbeatAt Time `json:"heartbeat_at"`
-	// Progress is in percent.
+	// Progress is a percentage.
 	Progress int32  `json:"progress,omitempty"`
 	Message  string `json:"message,omitempty"`
 }
 
-// Outcome is how an attempt ended.
+// Outcome is the result of an attempt.
 type Outcome string
 
 // Outcomes.
@@ -265,9 +265,9 @@ const (
 	TimedOut  Outcome = "timed_out"
 )
 
-// Output is what a task made, as its commit marker has it.
+// Output is the output of a task, as recorded in its commit marker.
 type Output struct {
-	// URI is the object key of the directory that holds the files.
+	// URI is the object key of the directory that contains the files.
 	URI        string `json:"uri"`
 	RowCount   int64  `json:"row_count,omitempty"`
 	ByteSize   int64  `json:"byte_size,omitempty"`
@@ -282,7 +282,7 @@ type CheckResult struct {
 	Message  string `json:"message,omitempty"`
 }
 
-// TaskFinished says how an attempt ended.
+// TaskFinished reports the end of an attempt.
 type TaskFinished struct {
 	AttemptRef
 	Outcome           Outcome       `json:"outcome"`
@@ -290,7 +290,7 @@ type TaskFinished struct {
 	Output            *Output       `json:"output,omitempty"`
 	MaterializationID string        `json:"materialization_id,omitempty"`
 	CheckResults      []CheckResult `json:"check_results,omitempty"`
-	// Metrics are what the worker measured: whole numbers, the unit in the name.
+	// Metrics are the worker's measurements: integers, with the unit in the name.
 	Metrics     map[string]int64 `json:"metrics,omitempty"`
 	StartedAt   Time             `json:"started_at,omitempty,omitzero"`
 	CompletedAt Time             `json:"completed_at,omitempty,omitzero"`

@@ -6,17 +6,16 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Limits of a run's plan, inline or by reference: those of a domain.
+// Limits of a run's plan, inline or by reference. They equal the limits of a domain.
 const (
 	MaxPlanTasks = 1_000_000
 	MaxPlanEdges = 4_000_000
-	// MaxPlanBytes is the most bytes that a plan has which an event refers to.
+	// MaxPlanBytes bounds a plan that an event refers to.
 	MaxPlanBytes = 256 << 20
 )
 
-// ValidateTasks reports what is wrong with the tasks of a plan, as a
-// [*DecodeError]: BAD_PLAN for its structure, INVALID for a value. It serves
-// plans that an event only refers to as well.
+// ValidateTasks checks the tasks of a plan, inline or by reference. The error is a
+// [*DecodeError]: BAD_PLAN for the structure, INVALID for a value.
 func ValidateTasks(tasks []TaskDef) error {
 	c := &checker{}
 	c.tasks("tasks", tasks)
@@ -28,7 +27,7 @@ func ValidateTasks(tasks []TaskDef) error {
 
 func (c *checker) tasks(path string, tasks []TaskDef) {
 	if len(tasks) > MaxPlanTasks {
-		c.refuse(ReasonBadPlan, path, "there are %d; at most %d are allowed", len(tasks), MaxPlanTasks)
+		c.refuse(ReasonBadPlan, path, "has %d tasks: at most %d are allowed", len(tasks), MaxPlanTasks)
 		return
 	}
 	position := make(map[string]int32, len(tasks))
@@ -40,7 +39,7 @@ func (c *checker) tasks(path string, tasks []TaskDef) {
 			c.refuse(ReasonBadPlan, here+".task_key", "%v", err)
 		}
 		if first, ok := position[t.TaskKey]; ok {
-			c.refuse(ReasonBadPlan, here+".task_key", "%q is that of %s[%d], too", t.TaskKey, path, first)
+			c.refuse(ReasonBadPlan, here+".task_key", "duplicate of %s[%d]: %q", path, first, t.TaskKey)
 		}
 		position[t.TaskKey] = int32(i)
 		edges += len(t.DependsOn)
@@ -50,7 +49,7 @@ func (c *checker) tasks(path string, tasks []TaskDef) {
 		}
 	}
 	if edges > MaxPlanEdges {
-		c.refuse(ReasonBadPlan, path, "there are %d edges; at most %d are allowed", edges, MaxPlanEdges)
+		c.refuse(ReasonBadPlan, path, "has %d edges: at most %d are allowed", edges, MaxPlanEdges)
 		return
 	}
 	c.graph(path, tasks, position)
@@ -79,9 +78,10 @@ func (c *checker) task(path string, t *TaskDef) {
 	c.count(path+".heartbeat_timeout_sec", int64(t.HeartbeatTimeoutSec))
 }
 
-// graph checks the edges: both ends exist, none twice, and no cycle.
+// graph checks that both ends of every edge exist, that no edge occurs twice, and that the
+// edges have no cycle.
 func (c *checker) graph(path string, tasks []TaskDef, position map[string]int32) {
-	missing := make([]int32, len(tasks)) // upstreams of a task that are not ordered yet
+	missing := make([]int32, len(tasks)) // by task, its upstreams that are not ordered yet
 	downstream := make([][]int32, len(tasks))
 	for i := range tasks {
 		seen := make(map[string]bool, len(tasks[i].DependsOn))
@@ -90,13 +90,13 @@ func (c *checker) graph(path string, tasks []TaskDef, position map[string]int32)
 			here := fmt.Sprintf("%s[%d].depends_on[%d]", path, i, j)
 			switch {
 			case !ok:
-				c.refuse(ReasonBadPlan, here, "%.100q is no task of the plan", key)
+				c.refuse(ReasonBadPlan, here, "%.100q is not a task of the plan", key)
 				return
 			case int(upstream) == i:
 				c.refuse(ReasonBadPlan, here, "%.100q depends on itself", key)
 				return
 			case seen[key]:
-				c.refuse(ReasonBadPlan, here, "%.100q is there twice", key)
+				c.refuse(ReasonBadPlan, here, "duplicate dependency %.100q", key)
 				return
 			}
 			seen[key] = true
@@ -109,7 +109,8 @@ func (c *checker) graph(path string, tasks []TaskDef, position map[string]int32)
 	}
 }
 
-// unordered is a node that no topological order has, or -1. It uses up missing.
+// unordered returns a node on or behind a cycle, or -1 if the nodes have a topological order.
+// It overwrites missing.
 func unordered(missing []int32, downstream [][]int32) int {
 	ready := make([]int32, 0, len(missing))
 	for i, n := range missing {

@@ -10,7 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Limits of what an event holds, in bytes and counts.
+// Limits of an event's fields, in bytes and counts.
 const (
 	MaxMessage    = 32 << 10 // error messages, heartbeat messages, reasons
 	MaxName       = 256      // names and ids that are not Servo's own
@@ -26,12 +26,11 @@ const (
 	maxPermille   = 1_000_000
 )
 
-// maxTime is the last time that has four digits for the year.
+// maxTime is the last time with a four-digit year.
 var maxTime = At(time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC))
 
-// Validate reports the first thing that is wrong with an event, as a
-// [*DecodeError] that names its JSON path. It is asked before an event is
-// appended and after one is decoded.
+// Validate returns the first error of an event: a [*DecodeError] that names the JSON path.
+// Events are validated before they are appended and after they are decoded.
 func Validate(e *Envelope) error {
 	if err := validate(e); err != nil {
 		err.EventID, err.Group = e.ID, e.Group
@@ -64,7 +63,7 @@ func validate(e *Envelope) *DecodeError {
 	return c.err
 }
 
-// checker keeps the first thing that is wrong.
+// checker keeps the first error.
 type checker struct{ err *DecodeError }
 
 func (c *checker) fail(path, format string, args ...any) {
@@ -79,7 +78,7 @@ func (c *checker) refuse(reason, path, format string, args ...any) {
 
 func (c *checker) ulid(path, id string) {
 	if !ids.Valid(id) {
-		c.fail(path, "%.40q is not a ULID of 26 upper-case characters", id)
+		c.fail(path, "%.40q is not a ULID (26 upper-case characters)", id)
 	}
 }
 
@@ -91,7 +90,7 @@ func (c *checker) optionalULID(path, id string) {
 
 func (c *checker) time(path string, t Time) {
 	if t <= 0 || t > maxTime {
-		c.fail(path, "%d is not a time between 1970 and 9999, in microseconds", int64(t))
+		c.fail(path, "%d is not a time in microseconds between 1970 and 9999", int64(t))
 	}
 }
 
@@ -104,13 +103,13 @@ func (c *checker) optionalTime(path string, t Time) {
 func (c *checker) text(path, s string, limit int) {
 	switch {
 	case len(s) > limit:
-		c.fail(path, "has %d bytes; at most %d are allowed", len(s), limit)
+		c.fail(path, "has %d bytes: at most %d are allowed", len(s), limit)
 	case !utf8.ValidString(s):
 		c.fail(path, "is not UTF-8")
 	}
 }
 
-// name is a text that may not be empty.
+// name checks a required text of at most [MaxName] bytes.
 func (c *checker) name(path, s string) {
 	if s == "" {
 		c.fail(path, "is empty")
@@ -137,7 +136,7 @@ func (c *checker) atMost(path string, n, high int64) {
 	}
 }
 
-// count is a whole number from 0.
+// count checks a number that must not be negative.
 func (c *checker) count(path string, n int64) {
 	if n < 0 {
 		c.fail(path, "%d is negative", n)
@@ -164,7 +163,7 @@ func (c *checker) dispatch(id, runID, taskKey string, attempt, generation int32)
 	c.attempt(attempt)
 	c.count("payload.generation", int64(generation))
 	if want := ids.DispatchID(runID, taskKey, attempt); id != want {
-		c.fail("payload.dispatch_id", "%.100q is not that of the run, task and attempt, %q", id, want)
+		c.fail("payload.dispatch_id", "%.100q does not match the run, task and attempt: expected %q", id, want)
 	}
 }
 
@@ -186,7 +185,7 @@ func (c *checker) cloudTaskID(id string) {
 	c.name("payload.cloud_task_id", id)
 	for _, b := range []byte(id) {
 		if !isTaskNameByte(b) {
-			c.fail("payload.cloud_task_id", "%q has the character %q; only letters, digits, _ and - are allowed", id, b)
+			c.fail("payload.cloud_task_id", "%q contains %q: only letters, digits, _ and - are allowed", id, b)
 			return
 		}
 	}
@@ -204,7 +203,7 @@ func (c *checker) worker(r AttemptRef) {
 	c.text("payload.worker_id", r.WorkerID, MaxName)
 	c.atMost("payload.granted_attempts", int64(r.GrantedAttempts), MaxGrantedAttempts)
 	if r.GrantedAttempts >= r.Attempt {
-		c.fail("payload.granted_attempts", "%d attempts are granted before attempt %d", r.GrantedAttempts, r.Attempt)
+		c.fail("payload.granted_attempts", "%d must be less than the attempt, %d", r.GrantedAttempts, r.Attempt)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Envelope generates valid events of every type, alone in their groups.
+// Envelope generates valid events of every type, each in a group of its own.
 func Envelope() *rapid.Generator[*event.Envelope] {
 	return rapid.Custom(func(t *rapid.T) *event.Envelope {
 		d := ids.Domain{
@@ -38,14 +38,14 @@ func ULID() *rapid.Generator[string] {
 	return rapid.Custom(func(t *rapid.T) string {
 		var u ulid.ULID
 		if err := u.SetTime(rapid.Uint64Range(0, 253402300799999).Draw(t, "ms")); err != nil {
-			t.Fatalf("the time does not fit: %v", err)
+			t.Fatalf("make a ULID: %v", err)
 		}
 		copy(u[6:], rapid.SliceOfN(rapid.Byte(), 10, 10).Draw(t, "entropy"))
 		return u.String()
 	})
 }
 
-// Time generates times of day from 1970 to 9999.
+// Time generates times from 1970 to 9999.
 func Time() *rapid.Generator[event.Time] {
 	last := event.At(time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC))
 	return rapid.Map(rapid.Int64Range(1, int64(last)), func(n int64) event.Time { return event.Time(n) })
@@ -69,7 +69,7 @@ func TaskKey() *rapid.Generator[string] {
 	return rapid.Custom(func(t *rapid.T) string {
 		asset, err := ids.ParseAssetKey(AssetKey().Draw(t, "asset"))
 		if err != nil {
-			t.Fatalf("the asset key is none: %v", err)
+			t.Fatalf("invalid asset key: %v", err)
 		}
 		return ids.TaskKey(asset, Partition().Draw(t, "partition"))
 	})
@@ -101,7 +101,7 @@ func Payload() *rapid.Generator[event.Payload] {
 	})
 }
 
-// PayloadLike generates valid payloads of the type that p has.
+// PayloadLike generates valid payloads of p's type.
 func PayloadLike(p event.Payload) *rapid.Generator[event.Payload] {
 	return rapid.Custom(func(t *rapid.T) event.Payload {
 		switch p.(type) {
@@ -152,7 +152,7 @@ func runTriggered(t *rapid.T) event.Payload {
 	}
 }
 
-// filled and filledMap are nil for what is empty, as what is decoded is.
+// filled returns nil for an empty slice, as the decoder does. filledMap does the same for maps.
 func filled[T any](s []T) []T {
 	if len(s) == 0 {
 		return nil
@@ -258,7 +258,7 @@ func timer(t *rapid.T, p event.Payload) event.Payload {
 		if values := rapid.MapOfN(rapid.String(), rapid.Int(), 0, 3).Draw(t, "data"); len(values) > 0 {
 			raw, err := json.Marshal(values)
 			if err != nil {
-				t.Fatalf("the payload has no JSON: %v", err)
+				t.Fatalf("encode the payload: %v", err)
 			}
 			data = raw
 		}

@@ -19,17 +19,18 @@ import (
 
 var epoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
-// tick is a clock that moves only when told, and does not wait.
+// tick is a manual clock. Sleep advances it and returns at once. A clock with a
+// reference shows the time of that clock plus skew.
 type tick struct {
-	mu   sync.Mutex
-	now  time.Time
-	skew time.Duration
-	of   *tick // the clock that this one is off by skew
+	mu        sync.Mutex
+	now       time.Time
+	skew      time.Duration
+	reference *tick
 }
 
 func (c *tick) Now() time.Time {
-	if c.of != nil {
-		return c.of.Now().Add(c.skew)
+	if c.reference != nil {
+		return c.reference.Now().Add(c.skew)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -42,26 +43,26 @@ func (c *tick) Sleep(ctx context.Context, d time.Duration) error {
 }
 
 func (c *tick) pass(d time.Duration) {
-	if c.of != nil {
-		c = c.of
+	if c.reference != nil {
+		c = c.reference
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
 }
 
-// ticking is a world with a clock of its own.
-func ticking() (*world, *tick) {
-	w, c := newWorld(), &tick{now: epoch}
-	w.clock = c
-	return w, c
+// newTickFixture returns a fixture with a manual clock.
+func newTickFixture() (*fixture, *tick) {
+	fx, c := newFixture(), &tick{now: epoch}
+	fx.clock = c
+	return fx, c
 }
 
-// author is a process that publishes as a compactor does: a file a revision, and
-// now and then a base in place of them, which is begun before and published after
-// other revisions.
+// author is a process that publishes like a compactor: one file per revision, and
+// sometimes a base that replaces them. Other revisions are published between the
+// writing of a base and its publish.
 type author struct {
-	w         *world
+	fx        *fixture
 	s         *manifest.Store
 	ids       *ids.Source
 	clock     *tick
@@ -69,26 +70,26 @@ type author struct {
 
 	cur     *manifest.Manifest
 	rewrite *base
-	pending string // a file that was written for the revision after cur
+	pending string // the id of a file written for the revision after cur
 }
 
-// base stands for the deltas of a manifest.
+// base is a merge of the deltas of a manifest.
 type base struct {
 	of   *manifest.Manifest
 	file manifest.File
 }
 
-func (w *world) author(c *tick) *author {
-	s, source := w.process(c)
-	return &author{w: w, s: s, ids: source, clock: c, collector: manifest.NewCollector(s, manifest.Policy{})}
+func (fx *fixture) author(c *tick) *author {
+	s, source := fx.process(c)
+	return &author{fx: fx, s: s, ids: source, clock: c, collector: manifest.NewCollector(s, manifest.Policy{})}
 }
 
-func (w *world) write(ctx context.Context, tier, id string) (manifest.File, error) {
+func (fx *fixture) write(ctx context.Context, tier, id string) (manifest.File, error) {
 	data := []byte("rows of " + id)
 	f := manifest.File{
 		Table: "runs", Key: manifest.StateKey(domain, "runs", tier, id), Size: int64(len(data)), CRC32C: blob.CRC32C(data),
 	}
-	_, err := w.blobs.Create(ctx, f.Key, data)
+	_, err := fx.blobs.Create(ctx, f.Key, data)
 	return f, err
 }
 
@@ -104,32 +105,32 @@ func (a *author) load(ctx context.Context) error {
 // begin writes the file of the next revision.
 func (a *author) begin(ctx context.Context) error {
 	id := a.ids.New()
-	if _, err := a.w.write(ctx, manifest.TierL0, id); err != nil {
+	if _, err := a.fx.write(ctx, manifest.TierL0, id); err != nil {
 		return err
 	}
 	a.pending = id
 	return nil
 }
 
-// beginRewrite writes a base for what the current manifest refers to.
+// beginRewrite writes a base that replaces the files of the current manifest.
 func (a *author) beginRewrite(ctx context.Context) (err error) {
 	if a.cur == nil || a.rewrite != nil {
 		return nil
 	}
 	a.rewrite = &base{of: a.cur}
-	a.rewrite.file, err = a.w.write(ctx, manifest.TierBase, a.ids.New())
+	a.rewrite.file, err = a.fx.write(ctx, manifest.TierBase, a.ids.New())
 	return err
 }
 
-// publish publishes what begin wrote; if another author was faster, what that one
-// published is loaded.
+// publish publishes the file that begin wrote. On a conflict it loads the newest
+// revision.
 func (a *author) publish(ctx context.Context) error {
 	if a.pending == "" {
 		if err := a.begin(ctx); err != nil {
 			return err
 		}
 	}
-	next := manifest.First(domain, lineage, "author")
+	next := manifest.First(domain, timeline, "author")
 	if a.cur != nil {
 		next = a.cur.Successor("author")
 	}
@@ -163,7 +164,7 @@ func id(key string) string {
 	return strings.TrimSuffix(name, ".parquet")
 }
 
-// collect collects until there is nothing more to do.
+// collect collects until no work remains.
 func (a *author) collect(ctx context.Context) error {
 	for range 1000 {
 		more, err := a.collector.Retain(ctx)
@@ -178,7 +179,7 @@ func (a *author) collect(ctx context.Context) error {
 	return errors.New("collection does not end")
 }
 
-// live publishes revisions in even steps, and rewrites the base now and then.
+// live publishes n revisions, one per step, and sometimes rewrites the base.
 func (a *author) live(t *testing.T, n int, step time.Duration) {
 	t.Helper()
 	for range n {
@@ -190,22 +191,22 @@ func (a *author) live(t *testing.T, n int, step time.Duration) {
 	}
 }
 
-func (w *world) keys(ctx context.Context, prefix string) []string {
+func (fx *fixture) keys(ctx context.Context, prefix string) []string {
 	var keys []string
-	for object, err := range w.blobs.List(ctx, blob.ListOptions{Prefix: prefix}) {
+	for object, err := range fx.blobs.List(ctx, blob.ListOptions{Prefix: prefix}) {
 		if err != nil {
-			panic(err) // in memory: cannot be
+			panic(err) // memblob.Store does not fail
 		}
 		keys = append(keys, object.Key)
 	}
 	return keys
 }
 
-// audit reads the world as it lies: every revision that exists and every pin, with
-// all of their files, and there is a newest revision if there ever was one. It
-// gives the kept revisions, and the files that none of them refers to.
-func (w *world) audit(ctx context.Context) (kept []int64, orphans []string, err error) {
-	s := manifest.New(manifest.Config{Domain: domain, Store: w.blobs, IDs: ids.NewSource(w.clock.Now, nil), Clock: w.clock})
+// audit reads every revision and every pin, with all of their files, and returns an
+// error if one is missing or damaged, or if the newest revision is not listed. It
+// returns the kept revisions, and the files that none of them references.
+func (fx *fixture) audit(ctx context.Context) (kept []int64, orphans []string, err error) {
+	s := manifest.New(manifest.Config{Domain: domain, Store: fx.blobs, IDs: ids.NewSource(fx.clock.Now, nil), Clock: fx.clock})
 	referenced := map[string]bool{}
 	for revision, err := range s.List(ctx) {
 		if err != nil {
@@ -230,7 +231,7 @@ func (w *world) audit(ctx context.Context) (kept []int64, orphans []string, err 
 	if newest != nil && !slices.Contains(kept, newest.Revision) {
 		return nil, nil, fmt.Errorf("the newest revision, %d, is not listed", newest.Revision)
 	}
-	for _, key := range w.keys(ctx, "state/") {
+	for _, key := range fx.keys(ctx, "state/") {
 		if !referenced[key] {
 			orphans = append(orphans, key)
 		}

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// maxSwept is how many state files one call of Collect looks at.
+	// maxSwept is how many state files one call of Collect lists.
 	maxSwept = 4096
-	// deleters is how many files are deleted at once.
+	// deleters is how many files are deleted in parallel.
 	deleters = 16
 )
 
-// NamedFrom reports whether all files are named at or above a floor.
+// NamedFrom reports whether all files are named at or above floor.
 func NamedFrom(floor string, files []File) bool {
 	for _, f := range files {
 		if fileID(f.Key) < floor {
@@ -30,26 +30,25 @@ func NamedFrom(floor string, files []File) bool {
 	return true
 }
 
-// Collect deletes state files that no revision refers to, nor ever will. It does
-// a bounded amount of work and reports whether there is more to do. It may end
-// anywhere, by an error too.
+// Collect deletes state files that no revision references, now or ever. It does a
+// bounded amount of work and reports whether more remains. It may be interrupted
+// anywhere.
 //
-// Let o be the oldest revision above the boundary, and f its orphan floor. A file
-// is deleted if it is named below f, and neither o nor a pin refers to it. This
+// Let o be the oldest revision above the boundary, and f its orphan floor. Collect
+// deletes a file if it is named below f, and neither o nor a pin references it. This
 // is safe:
 //
-//   - A later revision q of the lineage follows from o, one by one, and what each
-//     of these refers to beyond its parent is named at or above the parent's floor
-//     (that is asked of whoever publishes), which never falls, and so not below f.
-//     What q refers to below f, o refers to as well. It does not matter whether q
-//     is there, is being written, or is written next year.
-//   - A revision before o does not exist any more. Its pin, if it was to have one,
-//     was made before the boundary passed it: before the pins are listed here.
-//     A pin of a later revision is in the case above.
-//   - The first revision of a later lineage carries the floor of the last one of
-//     this lineage, and refers to no file below it ([Store.NewLineage]).
+//   - A later revision q of the timeline descends from o. Each revision from o to q
+//     adds only references named at or above its parent's floor (publishers must ensure
+//     that). Floors never fall, so no added reference is below f. Thus every file below
+//     f that q references is also referenced by o. It does not matter when q is written.
+//   - A revision before o does not exist. Its pin, if the policy requires one, was
+//     created before the boundary passed the revision, and so before Collect lists the
+//     pins. A pin of a revision after o is covered by the first case.
+//   - The first revision of a later timeline carries the floor of the last one of this
+//     timeline, and references no file below it ([Store.NewLineage]).
 //
-// That o is committed, and in force, the boundary says after o was read.
+// Collect reads the boundary after o, which confirms that o is committed and current.
 func (c *Collector) Collect(ctx context.Context) (more bool, err error) {
 	s := c.store
 	oldest, err := s.oldest(ctx)
@@ -73,7 +72,7 @@ func (c *Collector) Collect(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	if live, err := s.Live(ctx, oldest); err != nil || !live {
-		return true, err // another collector, or a rebuild, was faster
+		return true, err // collected by another collector, or replaced by a rebuild
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(deleters)
@@ -91,35 +90,33 @@ func (c *Collector) Collect(ctx context.Context) (more bool, err error) {
 	return c.sweeping, nil
 }
 
-// Oldest is what a collector knows of the oldest revision that exists.
+// Oldest describes the oldest revision that exists.
 type Oldest struct {
 	Lineage  string
 	Revision int64
-	// EntriesFrom is below which entry of the ledger it knows all by name: so does every
-	// later revision of the lineage, present or future.
+	// EntriesFrom is the revision's history cutoff: in this and in every later revision
+	// of the timeline, a ledger entry below it is folded or abandoned.
 	EntriesFrom string
 }
 
-// Oldest is the oldest revision as the last Collect found it, for whoever does more
-// with what no revision needs any more; zero: there is none.
+// Oldest returns the oldest revision that the last Collect found, or zero. Callers use
+// it to delete other data that no revision needs.
 func (c *Collector) Oldest() Oldest { return c.oldest }
 
-// Exists reports whether a revision that Oldest gave is committed, and not collected
-// since.
+// Exists reports whether o is committed and has not been collected since.
 func (c *Collector) Exists(ctx context.Context, o Oldest) (bool, error) {
 	b, _, err := c.store.Boundary(ctx)
 	return err == nil && !b.Covers(o.Lineage, o.Revision), err
 }
 
-// InForce reports whether the lineage of a revision that Oldest gave has not ended.
+// InForce reports whether the timeline of o has not ended.
 func (c *Collector) InForce(ctx context.Context, o Oldest) (bool, error) {
 	b, _, err := c.store.Boundary(ctx)
 	return err == nil && !b.Covers(o.Lineage, math.MaxInt64), err
 }
 
-// begin reports whether there is anything to do at a floor.
-//
-// All files are looked at again when the floor has risen by as much as it lags.
+// begin reports whether a pass is running or starts at this floor. A new pass starts
+// when the floor has risen by Policy.Orphans since the last one.
 func (c *Collector) begin(floor string) bool {
 	if c.sweeping || floor == "" {
 		return c.sweeping
@@ -131,7 +128,7 @@ func (c *Collector) begin(floor string) bool {
 	return true
 }
 
-// oldest is the oldest revision that exists, or nil.
+// oldest returns the oldest revision that exists, or nil.
 func (s *Store) oldest(ctx context.Context) (*Manifest, error) {
 	b, _, err := s.Boundary(ctx)
 	if err != nil {
@@ -145,9 +142,9 @@ func (s *Store) oldest(ctx context.Context) (*Manifest, error) {
 	return m, nil
 }
 
-// sweep lists state files named below a floor, and where to go on; "" at the end.
-// Files are sorted by folder and then by name: at the first one above the floor it
-// goes on with the next folder, so that young files are not listed.
+// sweep returns the state files after position that are named below floor, and the
+// position at which to continue, or "" at the end. Keys are sorted by folder and then by
+// name: at the first name above the floor, sweep skips to the next folder.
 func (s *Store) sweep(ctx context.Context, position, floor string) (found []string, next string, err error) {
 	prefix := StatePrefix(s.domain)
 	for looked := 0; ; {
@@ -162,12 +159,12 @@ func (s *Store) sweep(ctx context.Context, position, floor string) (found []stri
 				ended = false
 			}
 			switch {
-			case !ids.Valid(id): // a stray object is not ours to delete
+			case !ids.Valid(id): // not a state file: keep it
 			case id < floor:
 				found = append(found, object.Key)
 			default:
 				folder := object.Key[:strings.LastIndexByte(object.Key, '/')+1]
-				position, ended = folder+"~", false // greater than every name in the folder
+				position, ended = folder+"~", false // sorts after every name in the folder
 			}
 			if !ended {
 				break
@@ -182,7 +179,7 @@ func (s *Store) sweep(ctx context.Context, position, floor string) (found []stri
 	}
 }
 
-// unreferenced are those of the files that neither a manifest nor a pin refers to.
+// unreferenced returns the keys that neither m nor a pin references.
 func (c *Collector) unreferenced(ctx context.Context, m *Manifest, keys []string) ([]string, error) {
 	if len(keys) == 0 {
 		return nil, nil
@@ -219,6 +216,7 @@ func (c *Collector) unreferenced(ctx context.Context, m *Manifest, keys []string
 	return without(left, referenced), nil
 }
 
+// without returns the keys whose file id is not referenced.
 func without(keys []string, referenced map[string]bool) []string {
 	var left []string
 	for _, key := range keys {

@@ -11,34 +11,33 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// maxBytes is the largest manifest that is read or written.
+// maxBytes is the maximum size of a manifest.
 const maxBytes = 32 << 20
 
-// maxSmall is the largest boundary or hint that is read.
+// maxSmall is the maximum size of a boundary or hint.
 const maxSmall = 64 << 10
 
-// Decode reads and checks the manifest of a domain's revision, as it was stored
-// under key. It is strict: a field that this build does not know is an error,
-// since a writer would drop it.
+// Decode decodes and validates the manifest of a domain's revision, read from key. It
+// rejects unknown fields, because a writer would drop them from the next revision.
 func Decode(key string, d ids.Domain, revision int64, data []byte) (*Manifest, error) {
 	return (&Decoder{Domain: d}).Decode(key, revision, data)
 }
 
-// Decoder reads manifests of one domain, one after the other, faster than
-// [Decode]: from one revision to the next nearly all deltas stay, and they are
-// nearly all of the text. It is safe for concurrent use.
+// Decoder decodes successive manifests of one domain faster than [Decode]. It reuses
+// the deltas of the previous manifest, which are most of the text and rarely change.
+// It is safe for concurrent use.
 type Decoder struct {
 	Domain ids.Domain
 
 	mu    sync.Mutex
-	known map[deltaText]Delta // of the manifest that was read last; never changed
+	known map[deltaText]Delta // of the last decoded manifest; never modified
 }
 
-// deltaText is a delta as it stands in a manifest.
+// deltaText is a delta as encoded in a manifest.
 type deltaText struct{ tier, text string }
 
-// Decode is as the function of that name. The manifest shares its deltas with
-// others: they are not to be changed.
+// Decode works like the function [Decode]. Manifests share their deltas: callers must
+// not modify them.
 func (dec *Decoder) Decode(key string, revision int64, data []byte) (*Manifest, error) {
 	dec.mu.Lock()
 	known := dec.known
@@ -48,7 +47,7 @@ func (dec *Decoder) Decode(key string, revision int64, data []byte) (*Manifest, 
 	case err != nil:
 		return nil, &CorruptError{Key: key, Reason: err.Error()}
 	case m.Domain() != dec.Domain || m.Revision != revision:
-		return nil, &CorruptError{Key: key, Reason: fmt.Sprintf("it says that it is revision %d of %s", m.Revision, m.Domain())}
+		return nil, &CorruptError{Key: key, Reason: fmt.Sprintf("it contains revision %d of %s", m.Revision, m.Domain())}
 	}
 	dec.mu.Lock()
 	defer dec.mu.Unlock()
@@ -58,7 +57,8 @@ func (dec *Decoder) Decode(key string, revision int64, data []byte) (*Manifest, 
 
 var errTooLarge = fmt.Errorf("it has more than %d bytes", maxBytes)
 
-// decode also gives the manifest's deltas by their text.
+// decode returns the manifest and its deltas by their text. It decodes and validates
+// only deltas that are not in known.
 func decode(data []byte, known map[deltaText]Delta) (*Manifest, map[deltaText]Delta, error) {
 	if len(data) > maxBytes {
 		return nil, nil, errTooLarge
@@ -69,8 +69,8 @@ func decode(data []byte, known map[deltaText]Delta) (*Manifest, map[deltaText]De
 		L1 []jsontext.Value `json:"l1"`
 		L0 []jsontext.Value `json:"l0_deltas"`
 	}
-	// This takes two fifths of the time of encoding/json, and refuses duplicate
-	// names and what follows the object.
+	// jsonv2 takes two fifths of the time of encoding/json, and rejects duplicate names
+	// and trailing data.
 	err := jsonv2.Unmarshal(data, &head, jsonv2.RejectUnknownMembers(true))
 	if err == nil && head.SchemaVersion >= 1 && head.SchemaVersion <= SchemaVersion {
 		m := head.Manifest
@@ -94,7 +94,7 @@ func decode(data []byte, known map[deltaText]Delta) (*Manifest, map[deltaText]De
 		}
 		return &m, deltas, m.validate(func(tier string, i int, _ *Delta) bool { return checked[tier][i] })
 	}
-	// In a newer format nothing else can be judged.
+	// A newer format explains any other error, so check the version first.
 	var version struct {
 		SchemaVersion int `json:"schema_version"`
 	}
@@ -102,7 +102,7 @@ func decode(data []byte, known map[deltaText]Delta) (*Manifest, map[deltaText]De
 		return nil, nil, fmt.Errorf("it is not a JSON object: %w", headErr)
 	}
 	if version.SchemaVersion < 1 || version.SchemaVersion > SchemaVersion {
-		return nil, nil, fmt.Errorf("its schema_version is %d, and this build knows 1 to %d; upgrade servo", version.SchemaVersion, SchemaVersion)
+		return nil, nil, fmt.Errorf("its schema_version is %d, but this build reads 1 to %d; upgrade servo", version.SchemaVersion, SchemaVersion)
 	}
 	return nil, nil, fmt.Errorf("it is not a manifest: %w", err)
 }

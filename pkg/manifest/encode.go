@@ -8,20 +8,20 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 )
 
-// Encode is the manifest as it is stored. The same manifest always gives the
-// same bytes.
+// Encode returns the bytes to store for a manifest. It is deterministic.
 func Encode(m *Manifest) ([]byte, error) {
 	data, _, err := texts(nil).encode(m)
 	return data, err
 }
 
-// texts are the deltas of the manifest that was encoded last, as JSON: from one
-// revision to the next nearly all of them stay, and with the rows in them they
-// are nearly all of the text. A delta that is known has been checked.
+// texts maps the deltas of the last encoded manifest to their JSON. Deltas are most of
+// a manifest's text and rarely change, so the next manifest reuses them. A delta in
+// texts has been validated.
 type texts map[deltaKey][]byte
 
-// deltaKey tells deltas apart, and what is left of one in different manifests: which of
-// its rows those are, their checksums say. A publish that failed may have left out others.
+// deltaKey identifies the content of a delta. Later manifests drop rows of an inline
+// delta, and a failed publish may have dropped other rows. The checksums of the rows
+// tell these versions apart.
 type deltaKey struct {
 	tier, id              string
 	revision, rows, bytes int64
@@ -42,10 +42,12 @@ func (t texts) has(tier string, _ int, d *Delta) bool {
 	return ok
 }
 
-// deltaShare is the part of a manifest, one in so many, that a new delta may take before
-// the rest is copied for it.
+// deltaShare sets the spare capacity of the buffer: a quarter of the expected size. A
+// new delta up to that size does not cause a copy.
 const deltaShare = 4
 
+// encode returns the manifest's bytes and the texts of its deltas. It encodes only
+// deltas that are not in t.
 func (t texts) encode(m *Manifest) (data []byte, next texts, err error) {
 	if err := m.validate(t.has); err != nil {
 		return nil, nil, fmt.Errorf("encode manifest of %s, revision %d: %w", m.Domain(), m.Revision, err)
@@ -58,10 +60,10 @@ func (t texts) encode(m *Manifest) (data []byte, next texts, err error) {
 	}
 	next = texts{}
 	size := len(data) + 1
-	for _, text := range t { // about what there will be: one delta comes, or some become one
+	for _, text := range t { // an estimate: a publish adds one delta, or merges some
 		size += len(text) + 1
 	}
-	data = slices.Grow(data[:len(data)-1], size+size/deltaShare) // without its brace
+	data = slices.Grow(data[:len(data)-1], size+size/deltaShare) // without the closing brace
 	for _, list := range []struct {
 		name, tier string
 		deltas     []Delta
@@ -87,14 +89,14 @@ func (t texts) encode(m *Manifest) (data []byte, next texts, err error) {
 		}
 	}
 	if data = append(data, "}\n"...); len(data) > maxBytes {
-		return nil, nil, fmt.Errorf("encode manifest of %s, revision %d: it has %d bytes; at most %d are allowed; `servo admin rebuild` makes a state of few files",
+		return nil, nil, fmt.Errorf("encode manifest of %s, revision %d: it has %d bytes, at most %d are allowed; run `servo admin rebuild` to merge the state into few files",
 			m.Domain(), m.Revision, len(data), maxBytes)
 	}
 	return data, next, nil
 }
 
-// encode is the delta as JSON. Its rows are copied byte for byte, as their checksum
-// has them.
+// encode returns the delta as JSON. It copies inline rows byte for byte, because their
+// checksum covers those bytes.
 func (d *Delta) encode() ([]byte, error) {
 	head := *d
 	head.Inline = nil
@@ -110,7 +112,7 @@ func (d *Delta) encode() ([]byte, error) {
 		}
 		separator := ","
 		if i == 0 {
-			text = text[:len(text)-1] // its brace
+			text = text[:len(text)-1] // without the closing brace
 			separator = `,"inline":[`
 		}
 		text = append(append(text, separator...), part[:len(part)-1]...)

@@ -9,15 +9,15 @@ import (
 )
 
 // LoadFile reads a state file and verifies its size and checksum. The error is
-// [ErrMissing] when it is not there, and a [CorruptError] when it is not what
-// the manifest refers to.
+// [ErrMissing] if the file does not exist, and a [CorruptError] if its content is not
+// what the manifest recorded.
 func (s *Store) LoadFile(ctx context.Context, f File) ([]byte, error) {
 	data, _, err := blob.Get(ctx, s.blobs, f.Key, f.Size)
 	switch {
 	case errors.Is(err, blob.ErrNotFound):
 		return nil, fmt.Errorf("read state file %s: %w; unless its revision was collected, run `servo admin rebuild`", f.Key, ErrMissing)
 	case tooLarge(err):
-		return nil, &CorruptError{f.Key, fmt.Sprintf("it has more than the %d bytes that the manifest says", f.Size)}
+		return nil, &CorruptError{f.Key, fmt.Sprintf("it has more than the %d bytes recorded in the manifest", f.Size)}
 	case err != nil:
 		return nil, fmt.Errorf("read state file %s: %w", f.Key, err)
 	}
@@ -27,13 +27,13 @@ func (s *Store) LoadFile(ctx context.Context, f File) ([]byte, error) {
 	return data, nil
 }
 
-// Verify reports whether data is the file, as a [CorruptError] if not.
+// Verify returns a [CorruptError] unless data has the size and checksum of the file.
 func (f File) Verify(data []byte) error {
 	if int64(len(data)) != f.Size {
-		return &CorruptError{f.Key, fmt.Sprintf("it has %d bytes, and the manifest says %d", len(data), f.Size)}
+		return &CorruptError{f.Key, fmt.Sprintf("it has %d bytes, but the manifest recorded %d", len(data), f.Size)}
 	}
 	if sum := blob.CRC32C(data); sum != f.CRC32C {
-		return &CorruptError{f.Key, fmt.Sprintf("its CRC-32C is %08x, and the manifest says %08x", sum, f.CRC32C)}
+		return &CorruptError{f.Key, fmt.Sprintf("its CRC-32C is %08x, but the manifest recorded %08x", sum, f.CRC32C)}
 	}
 	return nil
 }

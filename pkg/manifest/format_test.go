@@ -18,7 +18,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-func TestAManifestIsWhatTheFormatPageSays(t *testing.T) {
+func TestEncodeMatchesDocumentedExample(t *testing.T) {
 	page, err := os.ReadFile("../../docs/format/manifest.md")
 	require.NoError(t, err)
 	_, rest, found := strings.Cut(string(page), "```json\n")
@@ -32,7 +32,7 @@ func TestAManifestIsWhatTheFormatPageSays(t *testing.T) {
 	require.Equal(t, want.String(), strings.TrimSuffix(string(got), "\n"))
 }
 
-func TestKeysAreLaidOutAsDocumented(t *testing.T) {
+func TestKeysMatchDocumentedLayout(t *testing.T) {
 	for want, got := range map[string]string{
 		"manifests/orchestration/tenant=acme/workspace=prod/00000000000000000042.json": manifest.Key(domain, 42),
 		"pins/orchestration/tenant=acme/workspace=prod/00000000000000000042.json":      manifest.PinKey(domain, 42),
@@ -44,7 +44,7 @@ func TestKeysAreLaidOutAsDocumented(t *testing.T) {
 	}
 }
 
-func TestAManifestDecodesToWhatWasEncoded(t *testing.T) {
+func TestEncodeDecodeRoundTrip(t *testing.T) {
 	data, err := manifest.Encode(full())
 	require.NoError(t, err)
 	got, err := manifest.Decode("key", domain, 2, data)
@@ -53,9 +53,9 @@ func TestAManifestDecodesToWhatWasEncoded(t *testing.T) {
 	require.Len(t, got.Files(), 4)
 }
 
-// Rows of another build, or of a hand, may be written in another way than this build
-// writes them. Seen to fail with the rows encoded anew.
-func TestRowsAreCopiedByteForByte(t *testing.T) {
+// Rows that another build or a person wrote may be formatted differently. Seen to fail
+// with rows encoded again.
+func TestEncodeCopiesInlineRowsByteForByte(t *testing.T) {
 	m := full()
 	m.L0[1].Inline = []manifest.Rows{manifest.NewRows("limits", 1, []byte(`[ {"scope":"\u003c\/", "name" : "db", "row_seq":7.0e0} ]`))}
 	data, err := manifest.Encode(m)
@@ -65,10 +65,10 @@ func TestRowsAreCopiedByteForByte(t *testing.T) {
 	require.Equal(t, m, got)
 }
 
-// What is published is the same whether its deltas were encoded before or not.
-func TestDeltasAreEncodedOnceAndReadTheSame(t *testing.T) {
-	w := newWorld()
-	s := w.writer()
+// A manifest is stored as the same bytes whether its deltas were encoded before or not.
+func TestPublishReusesEncodedDeltas(t *testing.T) {
+	fx := newFixture()
+	s := fx.writer()
 	m := full()
 	m.Revision, m.Parent, m.OrphanFloor, m.Nonce = 1, nil, "", ""
 	source := ids.NewSource(now, nil)
@@ -78,7 +78,7 @@ func TestDeltasAreEncodedOnceAndReadTheSame(t *testing.T) {
 	}
 	for range 3 {
 		require.NoError(t, s.Publish(t.Context(), m))
-		data, _, err := w.blobs.Get(t.Context(), manifest.Key(domain, m.Revision))
+		data, _, err := fx.blobs.Get(t.Context(), manifest.Key(domain, m.Revision))
 		require.NoError(t, err)
 		fresh, err := manifest.Encode(m)
 		require.NoError(t, err)
@@ -87,14 +87,15 @@ func TestDeltasAreEncodedOnceAndReadTheSame(t *testing.T) {
 		m.L0 = append(m.L0[1:], manifest.Delta{ID: source.New(), Revision: m.Revision, Inline: m.L0[1].Inline, Rows: 1, Bytes: 52})
 	}
 	m.L0[1].Rows = -1
-	require.ErrorContains(t, s.Publish(t.Context(), m), "l0_deltas[1].rows", "a delta that is not known is checked")
+	require.ErrorContains(t, s.Publish(t.Context(), m), "l0_deltas[1].rows", "unknown deltas are validated")
 }
 
-// A delta may have lost other rows in a publish that failed, and be as long and as large.
-func TestWhatIsLeftOfADeltaIsEncodedAsItIs(t *testing.T) {
+// A failed publish may have dropped other rows of a delta and left the same number of
+// rows and bytes.
+func TestPublishEncodesRemainingRowsOfDelta(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		s := w.writer()
+		fx := newFixture()
+		s := fx.writer()
 		m := full()
 		m.Revision, m.Parent, m.OrphanFloor, m.Nonce = 1, nil, "", ""
 		source := ids.NewSource(now, nil)
@@ -104,9 +105,9 @@ func TestWhatIsLeftOfADeltaIsEncodedAsItIs(t *testing.T) {
 		}
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
-		w.faults(func(faultblob.Op, string) faultblob.Fault { return faultblob.FailBefore })
+		fx.faults(func(faultblob.Op, string) faultblob.Fault { return faultblob.FailBefore })
 		require.Error(t, s.Publish(ctx, m))
-		w.faults(nil)
+		fx.faults(nil)
 		other := manifest.NewRows("limits", 1, []byte(`[{"scope":"pool","name":"DB","slots":2,"row_seq":7}]`))
 		require.Len(t, other.JSON, len(m.L0[1].Inline[0].JSON))
 		m.L0[1].Inline = []manifest.Rows{other}
@@ -117,7 +118,7 @@ func TestWhatIsLeftOfADeltaIsEncodedAsItIs(t *testing.T) {
 	})
 }
 
-func TestASuccessorSharesNothingThatChanges(t *testing.T) {
+func TestSuccessorSharesNoMutableData(t *testing.T) {
 	m := full()
 	next := m.Successor("other")
 	require.Equal(t, &manifest.Ref{Revision: 2, Nonce: m.Nonce}, next.Parent)
@@ -130,7 +131,7 @@ func TestASuccessorSharesNothingThatChanges(t *testing.T) {
 	require.Equal(t, full(), m)
 }
 
-func TestADamagedManifestIsRefusedWithItsKeyAndReason(t *testing.T) {
+func TestDecodeRejectsDamagedManifest(t *testing.T) {
 	good, err := manifest.Encode(full())
 	require.NoError(t, err)
 	reader := &manifest.Decoder{Domain: domain}
@@ -140,37 +141,37 @@ func TestADamagedManifestIsRefusedWithItsKeyAndReason(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, first, again)
 	for name, c := range map[string]struct{ from, to, reason string }{
-		"not JSON":               {"{", "(", "not a JSON object"},
-		"two":                    {"}]}\n", "}]}{}", "after top-level value"},
-		"a newer format":         {`"schema_version":1`, `"schema_version":2`, "upgrade servo"},
-		"an unknown field":       {`"fold_seq"`, `"surprise":1,"fold_seq"`, "surprise"},
-		"another tenant":         {`"tenant_id":"acme"`, `"tenant_id":"evil"`, "base_snapshot.files[0].key"},
-		"another's files":        {`/tenant=acme/workspace=prod/runs/base`, `/tenant=evil/workspace=prod/runs/base`, "base_snapshot.files[0].key"},
-		"a way out":              {`runs/base/`, `runs/base/../`, "base_snapshot.files[0].key"},
-		"a file of another tier": {`tasks/l0`, `tasks/l1`, "l0_deltas[0].files[0].key"},
-		"a negative size":        {`"size":12`, `"size":-12`, "size"},
-		"another count":          {`"l0_count":2`, `"l0_count":1`, "l0_count"},
-		"a parent of elsewhere":  {`"parent":{"revision":1`, `"parent":{"revision":0`, "parent.revision"},
-		"no writer":              {`"writer":"compactor-1"`, `"writer":""`, "writer"},
-		"a floor that is none":   {`"orphan_floor":"`, `"orphan_floor":"x`, "orphan_floor"},
-		"a later delta":          {`"revision":2,"rows"`, `"revision":3,"rows"`, "l0_deltas[1].revision"},
-		"a table of the system":  {`"row_counts":{"runs"`, `"row_counts":{"../runs"`, "row_counts"},
-		"a later base":           {`"revision":1,"published_at"`, `"revision":3,"published_at"`, "base_snapshot.revision"},
-		"a cut of later":         {`"fold_seq":5`, `"fold_seq":8`, "base_snapshot.fold_seq"},
-		"a marker that may go":   {`"through":"2023-11-14T22:10`, `"through":"2023-11-14T22:20`, "due.at"},
-		"entries from nowhere":   {`"entries_from":"0`, `"entries_from":"x`, "base_snapshot.entries_from"},
-		"runs from nowhere":      {`"runs_from":"0`, `"runs_from":"x`, "base_snapshot.runs_from"},
-		"a row that has changed": {`"slots":2`, `"slots":3`, "l0_deltas[1].inline[0].rows: they do not have the checksum"},
-		"rows of another tier":   {`"rows":3,"bytes":12}],"l0_deltas"`, `"rows":3,"bytes":12,"inline":[{"table":"runs","crc32c":0,"count":0,"rows":[]}]}],"l0_deltas"`, "l1[0].inline"},
-		"rows without a table":   {`"inline":[{"table":"limits"`, `"inline":[{"table":""`, "l0_deltas[1].inline[0].table"},
-		"a checksum beyond 32":   {`"crc32c":1`, `"crc32c":91`, "not a manifest"},
+		"not JSON":                {"{", "(", "not a JSON object"},
+		"trailing data":           {"}]}\n", "}]}{}", "after top-level value"},
+		"a newer format":          {`"schema_version":1`, `"schema_version":2`, "upgrade servo"},
+		"an unknown field":        {`"fold_seq"`, `"surprise":1,"fold_seq"`, "surprise"},
+		"another tenant":          {`"tenant_id":"acme"`, `"tenant_id":"evil"`, "base_snapshot.files[0].key"},
+		"files of another tenant": {`/tenant=acme/workspace=prod/runs/base`, `/tenant=evil/workspace=prod/runs/base`, "base_snapshot.files[0].key"},
+		"path traversal":          {`runs/base/`, `runs/base/../`, "base_snapshot.files[0].key"},
+		"a file of another tier":  {`tasks/l0`, `tasks/l1`, "l0_deltas[0].files[0].key"},
+		"a negative size":         {`"size":12`, `"size":-12`, "size"},
+		"another count":           {`"l0_count":2`, `"l0_count":1`, "l0_count"},
+		"a wrong parent":          {`"parent":{"revision":1`, `"parent":{"revision":0`, "parent.revision"},
+		"no writer":               {`"writer":"compactor-1"`, `"writer":""`, "writer"},
+		"an invalid floor":        {`"orphan_floor":"`, `"orphan_floor":"x`, "orphan_floor"},
+		"a later delta":           {`"revision":2,"rows"`, `"revision":3,"rows"`, "l0_deltas[1].revision"},
+		"an invalid table":        {`"row_counts":{"runs"`, `"row_counts":{"../runs"`, "row_counts"},
+		"a later base":            {`"revision":1,"published_at"`, `"revision":3,"published_at"`, "base_snapshot.revision"},
+		"a later cutoff":          {`"fold_seq":5`, `"fold_seq":8`, "base_snapshot.fold_seq"},
+		"a deletable wakeup":      {`"through":"2023-11-14T22:10`, `"through":"2023-11-14T22:20`, "due.at"},
+		"an invalid entry":        {`"entries_from":"0`, `"entries_from":"x`, "base_snapshot.entries_from"},
+		"an invalid run":          {`"runs_from":"0`, `"runs_from":"x`, "base_snapshot.runs_from"},
+		"a modified row":          {`"slots":2`, `"slots":3`, "l0_deltas[1].inline[0].rows: checksum is not"},
+		"rows of another tier":    {`"rows":3,"bytes":12}],"l0_deltas"`, `"rows":3,"bytes":12,"inline":[{"table":"runs","crc32c":0,"count":0,"rows":[]}]}],"l0_deltas"`, "l1[0].inline"},
+		"rows without a table":    {`"inline":[{"table":"limits"`, `"inline":[{"table":""`, "l0_deltas[1].inline[0].table"},
+		"a checksum over 32 bits": {`"crc32c":1`, `"crc32c":91`, "not a manifest"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changed := bytes.Replace(good, []byte(c.from), []byte(c.to), 1)
 			require.NotEqual(t, string(good), string(changed))
 			_, err := manifest.Decode("manifests/the.json", domain, 2, changed)
 			_, same := reader.Decode("manifests/the.json", 2, changed)
-			require.Equal(t, err, same, "whoever knows the deltas already sees it too")
+			require.Equal(t, err, same, "a decoder that knows the deltas returns the same error")
 			var corrupt *manifest.CorruptError
 			require.ErrorAs(t, err, &corrupt)
 			require.Contains(t, err.Error(), "manifests/the.json")
@@ -182,7 +183,7 @@ func TestADamagedManifestIsRefusedWithItsKeyAndReason(t *testing.T) {
 	require.ErrorContains(t, err, "revision 2")
 }
 
-func TestAManifestOfUnboundedSizeIsRefused(t *testing.T) {
+func TestCodecRejectsTooLargeManifest(t *testing.T) {
 	_, err := manifest.Decode("key", domain, 1, bytes.Repeat([]byte(" "), 33<<20))
 	require.ErrorContains(t, err, "bytes")
 	m := full()
@@ -195,8 +196,8 @@ func TestAManifestOfUnboundedSizeIsRefused(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	good, err := manifest.Encode(full())
 	require.NoError(f, err)
-	first := manifest.First(domain, lineage, "w")
-	first.Nonce, first.PublishedAt = lineage, event.Time(1)
+	first := manifest.First(domain, timeline, "w")
+	first.Nonce, first.PublishedAt = timeline, event.Time(1)
 	small, err := manifest.Encode(first)
 	require.NoError(f, err)
 	for _, seed := range [][]byte{good, small, nil, []byte("{}"), []byte("null"), []byte(`{"schema_version":1,"parent":null,"history":{"":{}}}`)} {
@@ -209,7 +210,7 @@ func FuzzDecode(f *testing.F) {
 				continue
 			}
 			for _, file := range m.Files() {
-				require.True(t, strings.HasPrefix(file.Key, manifest.StatePrefix(domain)), "nobody is led astray")
+				require.True(t, strings.HasPrefix(file.Key, manifest.StatePrefix(domain)), "files belong to the domain")
 			}
 			out, err := manifest.Encode(m)
 			require.NoError(t, err)
@@ -222,8 +223,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func TestAFirstRevisionHasNoParent(t *testing.T) {
-	m := manifest.First(ids.Domain{Tenant: "a", Workspace: "b"}, lineage, "w")
+func TestFirstHasNoParent(t *testing.T) {
+	m := manifest.First(ids.Domain{Tenant: "a", Workspace: "b"}, timeline, "w")
 	require.Nil(t, m.Parent)
 	require.EqualValues(t, 1, m.Revision)
 }

@@ -17,15 +17,15 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-// now is the time of the bubble, in one.
+// now returns the current time, which is virtual in a synctest bubble.
 func now() time.Time { return clock.System{}.Now() }
 
 var domain = ids.Domain{Tenant: "acme", Workspace: "prod"}
 
-var lineage = ids.AtTime(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))
+var timeline = ids.AtTime(time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC))
 
-// world is a domain's storage, whose faults a test decides about.
-type world struct {
+// fixture is the storage of a domain, with faults that a test injects.
+type fixture struct {
 	blobs *memblob.Store
 	clock clock.Clock
 
@@ -33,20 +33,22 @@ type world struct {
 	hook faultblob.Hook
 }
 
-func newWorld() *world { return &world{blobs: memblob.New(memblob.Options{}), clock: clock.System{}} }
+func newFixture() *fixture {
+	return &fixture{blobs: memblob.New(memblob.Options{}), clock: clock.System{}}
+}
 
-// writer is a process's view of the domain, with ids and a memory of its own.
-func (w *world) writer() *manifest.Store {
-	s, _ := w.process(w.clock)
+// writer returns the store of a new process, with its own ids and caches.
+func (fx *fixture) writer() *manifest.Store {
+	s, _ := fx.process(fx.clock)
 	return s
 }
 
-// process is a writer with a clock, and its ids.
-func (w *world) process(c clock.Clock) (*manifest.Store, *ids.Source) {
-	faulty := faultblob.New(w.blobs, func(op faultblob.Op, key string) faultblob.Fault {
-		w.mu.Lock()
-		hook := w.hook
-		w.mu.Unlock()
+// process returns a writer that uses clock c, and its id source.
+func (fx *fixture) process(c clock.Clock) (*manifest.Store, *ids.Source) {
+	faulty := faultblob.New(fx.blobs, func(op faultblob.Op, key string) faultblob.Fault {
+		fx.mu.Lock()
+		hook := fx.hook
+		fx.mu.Unlock()
 		if hook == nil {
 			return faultblob.None
 		}
@@ -56,14 +58,14 @@ func (w *world) process(c clock.Clock) (*manifest.Store, *ids.Source) {
 	return manifest.New(manifest.Config{Domain: domain, Store: faulty, IDs: source, Clock: c}), source
 }
 
-// faults decides what goes wrong from now on.
-func (w *world) faults(hook faultblob.Hook) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.hook = hook
+// faults sets the hook that decides which operations fail.
+func (fx *fixture) faults(hook faultblob.Hook) {
+	fx.mu.Lock()
+	defer fx.mu.Unlock()
+	fx.hook = hook
 }
 
-// nth picks a fault for the n-th operation of a kind, counting from 1.
+// nth returns a hook that fails the n-th operation of a kind, counting from 1.
 func nth(op faultblob.Op, n int, fault faultblob.Fault) faultblob.Hook {
 	var mu sync.Mutex
 	seen := 0
@@ -80,29 +82,28 @@ func nth(op faultblob.Op, n int, fault faultblob.Fault) faultblob.Hook {
 	}
 }
 
-// boundary replaces the boundary, as retention and rebuilds do.
-func (w *world) boundary(t *testing.T, lineage string, through int64) {
+// boundary replaces the boundary like retention and rebuilds.
+func (fx *fixture) boundary(t *testing.T, timeline string, through int64) {
 	t.Helper()
-	_, generation, err := w.writer().Boundary(t.Context())
+	_, generation, err := fx.writer().Boundary(t.Context())
 	require.NoError(t, err)
-	data := fmt.Appendf(nil, `{"lineage":%q,"deleted_through":%d}`, lineage, through)
-	_, err = w.blobs.Replace(t.Context(), manifest.BoundaryKey(domain), data, generation)
+	data := fmt.Appendf(nil, `{"lineage":%q,"deleted_through":%d}`, timeline, through)
+	_, err = fx.blobs.Replace(t.Context(), manifest.BoundaryKey(domain), data, generation)
 	require.NoError(t, err)
 }
 
-// collect deletes the revisions up to one, after raising the boundary, and
-// leaves pins of some.
-func (w *world) collect(t *testing.T, through int64, pinned ...int64) {
+// collect pins some revisions, raises the boundary, and deletes the revisions up to it.
+func (fx *fixture) collect(t *testing.T, through int64, pinned ...int64) {
 	t.Helper()
 	for _, revision := range pinned {
-		data, _, err := w.blobs.Get(t.Context(), manifest.Key(domain, revision))
+		data, _, err := fx.blobs.Get(t.Context(), manifest.Key(domain, revision))
 		require.NoError(t, err)
-		_, err = w.blobs.Create(t.Context(), manifest.PinKey(domain, revision), data)
+		_, err = fx.blobs.Create(t.Context(), manifest.PinKey(domain, revision), data)
 		require.NoError(t, err)
 	}
-	w.boundary(t, lineage, through)
+	fx.boundary(t, timeline, through)
 	for revision := range through {
-		require.NoError(t, w.blobs.Delete(t.Context(), manifest.Key(domain, revision+1)))
+		require.NoError(t, fx.blobs.Delete(t.Context(), manifest.Key(domain, revision+1)))
 	}
 }
 
@@ -110,7 +111,7 @@ func (w *world) collect(t *testing.T, through int64, pinned ...int64) {
 func publish(t *testing.T, s *manifest.Store, cur *manifest.Manifest, n int) *manifest.Manifest {
 	t.Helper()
 	for range n {
-		next := manifest.First(domain, lineage, "test")
+		next := manifest.First(domain, timeline, "test")
 		if cur != nil {
 			next = cur.Successor("test")
 		}
@@ -120,7 +121,7 @@ func publish(t *testing.T, s *manifest.Store, cur *manifest.Manifest, n int) *ma
 	return cur
 }
 
-// full is a manifest with something in every field.
+// full returns a manifest in which every field is set.
 func full() *manifest.Manifest {
 	id := ids.AtTime(time.Unix(1_700_000_000, 0))
 	file := func(table, tier string) manifest.File {
@@ -129,7 +130,7 @@ func full() *manifest.Manifest {
 			CRC32C: blob.CRC32C([]byte("hello, world")), MinRun: id, MaxRun: id,
 		}
 	}
-	m := manifest.First(domain, lineage, "compactor-1").Successor("compactor-1")
+	m := manifest.First(domain, timeline, "compactor-1").Successor("compactor-1")
 	m.Parent.Nonce = id
 	m.Nonce = id
 	m.PublishedAt = event.At(time.Unix(1_700_000_001, 0))

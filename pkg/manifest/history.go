@@ -11,22 +11,21 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// History of a table is what has been closed: segments, which are never changed,
-// and an index, which names them. A manifest refers to the index alone, so that it
-// does not grow with history.
+// The history of a table holds its closed rows in immutable segments. An index names
+// the segments. A manifest names only the index, so that it does not grow with history.
 
-// index is an index as it is stored.
+// index is the stored form of an index.
 type index struct {
 	SchemaVersion int    `json:"schema_version"`
 	Table         string `json:"table"`
 	Segments      []File `json:"segments"`
 }
 
-// maxSegments bounds an index.
+// maxSegments is the maximum number of segments in an index.
 const maxSegments = 1_000_000
 
-// EncodeIndex is an index of a table's segments, and the file that a manifest
-// refers to it by.
+// EncodeIndex returns an encoded index of a table's segments, and the File under which
+// a manifest names it.
 func EncodeIndex(key, table string, segments []File) ([]byte, File, error) {
 	data, err := jsonv2.Marshal(index{SchemaVersion, table, segments}, jsonv2.Deterministic(true))
 	if err != nil {
@@ -43,8 +42,8 @@ func EncodeIndex(key, table string, segments []File) ([]byte, File, error) {
 	return data, f, nil
 }
 
-// Segments are the files of the history of a table, in the order in which they
-// were made, given the file of its index.
+// Segments returns the history segments of a table in order of their creation. f is the
+// index. Callers must not modify the result.
 func (s *Store) Segments(ctx context.Context, f File) ([]File, error) {
 	s.mu.Lock()
 	known, ok := s.segments[f.Table]
@@ -61,11 +60,11 @@ func (s *Store) Segments(ctx context.Context, f File) ([]File, error) {
 		return nil, &CorruptError{Key: f.Key, Reason: err.Error()}
 	}
 	p := &problem{}
-	p.check(x.SchemaVersion == SchemaVersion, "its schema_version is %d, and this build knows %d; upgrade servo", x.SchemaVersion, SchemaVersion)
-	p.check(x.Table == f.Table, "it is of table %.100q", x.Table)
+	p.check(x.SchemaVersion == SchemaVersion, "its schema_version is %d, but this build reads %d; upgrade servo", x.SchemaVersion, SchemaVersion)
+	p.check(x.Table == f.Table, "it belongs to table %.100q", x.Table)
 	p.check(len(x.Segments) <= maxSegments, "it has %d segments; at most %d are allowed", len(x.Segments), maxSegments)
 	for i := range x.Segments {
-		p.check(x.Segments[i].Table == f.Table, "segments[%d]: is of table %.100q", i, x.Segments[i].Table)
+		p.check(x.Segments[i].Table == f.Table, "segments[%d] belongs to table %.100q", i, x.Segments[i].Table)
 		validateFile(p, s.domain, fmt.Sprintf("segments[%d]", i), &x.Segments[i], TierHistory)
 	}
 	if p.err != nil {
@@ -80,21 +79,21 @@ func (s *Store) Segments(ctx context.Context, f File) ([]File, error) {
 	return x.Segments, nil
 }
 
-// segments are what an index names, which is never changed.
+// segments is the decoded content of an index. It is never modified.
 type segments struct {
 	key   string
 	files []File
 }
 
-// AllFiles are all state files that a manifest refers to, and those that the
-// indexes among them refer to.
+// AllFiles returns all state files that a manifest references, directly or through an
+// index of history.
 func (s *Store) AllFiles(ctx context.Context, m *Manifest) ([]File, error) {
 	files := m.Files()
 	history, err := s.HistoryFiles(ctx, m)
 	return append(files, history...), err
 }
 
-// HistoryFiles are the segments of all tables.
+// HistoryFiles returns the history segments of all tables.
 func (s *Store) HistoryFiles(ctx context.Context, m *Manifest) ([]File, error) {
 	var files []File
 	for _, table := range slices.Sorted(maps.Keys(m.History)) {
@@ -107,7 +106,7 @@ func (s *Store) HistoryFiles(ctx context.Context, m *Manifest) ([]File, error) {
 	return files, nil
 }
 
-// RunSegments are the segments of a table that may have rows of a run.
+// RunSegments returns the segments of a table that may contain rows of a run.
 func (s *Store) RunSegments(ctx context.Context, index File, runID string) ([]File, error) {
 	if runID < index.MinRun || runID > index.MaxRun {
 		return nil, nil
@@ -125,8 +124,8 @@ func (s *Store) RunSegments(ctx context.Context, index File, runID string) ([]Fi
 	return files, nil
 }
 
-// EntrySegments are the segments of ledger_entries that may have rows of any of some
-// entries, which are sorted.
+// EntrySegments returns the segments of ledger_entries that may contain rows of entries.
+// The entries must be sorted.
 func (s *Store) EntrySegments(ctx context.Context, index File, entries []string) ([]File, error) {
 	all, err := s.Segments(ctx, index)
 	if err != nil {
@@ -135,7 +134,7 @@ func (s *Store) EntrySegments(ctx context.Context, index File, entries []string)
 	var files []File
 	for _, f := range all {
 		first, _ := slices.BinarySearch(entries, f.MinEntry)
-		if f.MinEntry == "" || first < len(entries) && entries[first] <= f.MaxEntry { // "": of a build that did not say
+		if f.MinEntry == "" || first < len(entries) && entries[first] <= f.MaxEntry { // "": earlier builds did not record it
 			files = append(files, f)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-// segment is one of the history of runs, with ids from one to another.
+// segment returns a history segment of runs with run ids in [from, to].
 func segment(id, from, to string) manifest.File {
 	return manifest.File{
 		Table: "runs", Key: manifest.StateKey(domain, "runs", manifest.TierHistory, id), Size: 12, Rows: 3, CRC32C: blob.CRC32C([]byte("x")),
@@ -18,9 +18,9 @@ func segment(id, from, to string) manifest.File {
 	}
 }
 
-func TestAnIndexFindsTheSegmentsOfARun(t *testing.T) {
-	w := newWorld()
-	s := w.writer()
+func TestRunSegmentsFindsSegmentsOfRun(t *testing.T) {
+	fx := newFixture()
+	s := fx.writer()
 	run := func(n int) string { return "01HF7YAT00000000000000000" + string(rune('0'+n)) }
 	segments := []manifest.File{segment(run(1), run(3), run(5)), segment(run(2), run(1), run(4))}
 	data, index, err := manifest.EncodeIndex(manifest.IndexKey(domain, "runs", run(9)), "runs", segments)
@@ -30,7 +30,7 @@ func TestAnIndexFindsTheSegmentsOfARun(t *testing.T) {
 	require.EqualValues(t, 6, index.Rows)
 	_, err = s.Segments(t.Context(), index)
 	require.ErrorIs(t, err, manifest.ErrMissing)
-	_, err = w.blobs.Create(t.Context(), index.Key, data)
+	_, err = fx.blobs.Create(t.Context(), index.Key, data)
 	require.NoError(t, err)
 	got, err := s.Segments(t.Context(), index)
 	require.NoError(t, err)
@@ -42,28 +42,28 @@ func TestAnIndexFindsTheSegmentsOfARun(t *testing.T) {
 	}
 }
 
-func TestADamagedIndexIsRefused(t *testing.T) {
+func TestSegmentsRejectsDamagedIndex(t *testing.T) {
 	id := "01HF7YAT000000000000000000"
 	good, _, err := manifest.EncodeIndex("", "runs", []manifest.File{segment(id, id, id)})
 	require.NoError(t, err)
 	for name, c := range map[string]struct{ from, to, reason string }{
-		"not JSON":        {"{", "(", "invalid character"},
-		"a newer format":  {`"schema_version":1`, `"schema_version":2`, "upgrade servo"},
-		"another table":   {`"table":"runs","segments"`, `"table":"tasks","segments"`, "of table"},
-		"another's files": {"tenant=acme", "tenant=evil", "segments[0].key"},
-		"another tier":    {"runs/history", "runs/base", "segments[0].key"},
-		"unknown fields":  {`"segments"`, `"more":1,"segments"`, "more"},
+		"not JSON":       {"{", "(", "invalid character"},
+		"a newer format": {`"schema_version":1`, `"schema_version":2`, "upgrade servo"},
+		"another table":  {`"table":"runs","segments"`, `"table":"tasks","segments"`, "belongs to table"},
+		"another tenant": {"tenant=acme", "tenant=evil", "segments[0].key"},
+		"another tier":   {"runs/history", "runs/base", "segments[0].key"},
+		"unknown fields": {`"segments"`, `"more":1,"segments"`, "more"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			fx := newFixture()
 			changed := []byte(strings.Replace(string(good), c.from, c.to, 1))
 			require.NotEqual(t, string(good), string(changed))
 			f := manifest.File{
 				Table: "runs", Key: manifest.IndexKey(domain, "runs", id), Size: int64(len(changed)), CRC32C: blob.CRC32C(changed),
 			}
-			_, err := w.blobs.Create(t.Context(), f.Key, changed)
+			_, err := fx.blobs.Create(t.Context(), f.Key, changed)
 			require.NoError(t, err)
-			_, err = w.writer().Segments(t.Context(), f)
+			_, err = fx.writer().Segments(t.Context(), f)
 			var corrupt *manifest.CorruptError
 			require.ErrorAs(t, err, &corrupt)
 			require.Contains(t, corrupt.Reason, c.reason)

@@ -10,10 +10,10 @@ import (
 
 // Tiers of state files.
 const (
-	TierL0      = "l0"      // the changes of one compaction
-	TierL1      = "l1"      // many L0 deltas merged
-	TierBase    = "base"    // everything live
-	TierHistory = "history" // closed runs, and the index that finds them
+	TierL0      = "l0"      // changes of one fold, or merged inline deltas
+	TierL1      = "l1"      // merged L0 deltas
+	TierBase    = "base"    // the live state
+	TierHistory = "history" // segments of closed rows, and their index
 )
 
 const (
@@ -27,46 +27,46 @@ const (
 	revisionDigits = 20
 )
 
-// Prefix is what the keys of a domain's manifests begin with.
+// Prefix returns the key prefix of a domain's manifests.
 func Prefix(d ids.Domain) string { return manifests + d.Path() + "/" }
 
-// Key is the object key of a revision. Keys sort as revisions do.
+// Key returns the object key of a revision. Keys sort like revisions.
 func Key(d ids.Domain, revision int64) string { return Prefix(d) + digits(revision) }
 
-// PinPrefix is what the keys of a domain's pins begin with.
+// PinPrefix returns the key prefix of a domain's pins.
 func PinPrefix(d ids.Domain) string { return pins + d.Path() + "/" }
 
-// PinKey is the object key of the copy of a revision that outlives collection.
+// PinKey returns the object key of a revision's pin.
 func PinKey(d ids.Domain, revision int64) string { return PinPrefix(d) + digits(revision) }
 
-// HintKey is the object key of the domain's hint.
+// HintKey returns the object key of a domain's hint.
 func HintKey(d ids.Domain) string { return hints + d.Path() + extension }
 
-// BoundaryKey is the object key of the domain's boundary.
+// BoundaryKey returns the object key of a domain's boundary.
 func BoundaryKey(d ids.Domain) string { return boundaries + d.Path() + extension }
 
-// StatePrefix is what the keys of a domain's state files begin with.
+// StatePrefix returns the key prefix of a domain's state files.
 func StatePrefix(d ids.Domain) string { return states + d.Path() + "/" }
 
-// StateKey is the object key of a state file.
+// StateKey returns the object key of a state file.
 func StateKey(d ids.Domain, table, tier, ulid string) string {
 	return StatePrefix(d) + table + "/" + tier + "/" + ulid + ".parquet"
 }
 
-// IndexKey is the object key of the index of a table's history.
+// IndexKey returns the object key of an index of a table's history.
 func IndexKey(d ids.Domain, table, ulid string) string {
 	return StatePrefix(d) + table + "/" + TierHistory + "/" + ulid + extension
 }
 
 func digits(revision int64) string { return fmt.Sprintf("%0*d%s", revisionDigits, revision, extension) }
 
-// parseRevision is the revision in a key below a prefix.
+// parseRevision returns the revision in a key of the form prefix + digits(revision).
 func parseRevision(prefix, key string) (int64, error) {
 	name, below := strings.CutPrefix(key, prefix)
 	number, isJSON := strings.CutSuffix(name, extension)
 	revision, err := strconv.ParseInt(number, 10, 64)
 	if !below || !isJSON || err != nil || revision < 1 || digits(revision) != name {
-		return 0, fmt.Errorf("key %.400q is not that of a revision, %s{%d digits}%s", key, prefix, revisionDigits, extension)
+		return 0, fmt.Errorf("key %.400q is not a revision key: expected %s{%d digits}%s", key, prefix, revisionDigits, extension)
 	}
 	return revision, nil
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-// What an operation on the register was told.
+// Outcomes of an operation on the register.
 const (
 	loaded       = "loaded"
 	committed    = "committed"
@@ -29,59 +29,60 @@ const (
 	unknown      = "unknown"
 )
 
-// asked is a Load, or a Publish of ref after parent.
-type asked struct {
+// request is the input of a Load, or of a Publish of ref after parent.
+type request struct {
 	publish     bool
 	parent, ref manifest.Ref
 }
 
-// told is the outcome, and of a Load the revision; zero: there is none.
-type told struct {
+// response is the outcome of an operation. For a Load, ref is the returned revision, or
+// zero if none was published.
+type response struct {
 	outcome string
 	ref     manifest.Ref
 }
 
-// line is what the model knows: the nonces of all revisions so far, one after
-// the other, which makes it a value that can be compared.
-type line string
+// chain is the state of the model: the concatenated nonces of all revisions, which make
+// a comparable value.
+type chain string
 
 const nonceLen = 26
 
-func (l line) head() manifest.Ref {
-	if l == "" {
+func (c chain) head() manifest.Ref {
+	if c == "" {
 		return manifest.Ref{}
 	}
-	return manifest.Ref{Revision: int64(len(l) / nonceLen), Nonce: string(l[len(l)-nonceLen:])}
+	return manifest.Ref{Revision: int64(len(c) / nonceLen), Nonce: string(c[len(c)-nonceLen:])}
 }
 
-func (l line) at(revision int64) string {
-	if revision*nonceLen > int64(len(l)) {
+func (c chain) at(revision int64) string {
+	if revision*nonceLen > int64(len(c)) {
 		return ""
 	}
-	return string(l[(revision-1)*nonceLen : revision*nonceLen])
+	return string(c[(revision-1)*nonceLen : revision*nonceLen])
 }
 
-// register is the sequential specification: a line of revisions that grows at
-// its head only.
+// register is the sequential specification: a chain of revisions that grows only at its
+// head.
 var register = porcupine.Model{
-	Init: func() any { return line("") },
+	Init: func() any { return chain("") },
 	Step: func(state, input, output any) (bool, any) {
-		l, in, out := state.(line), input.(asked), output.(told)
+		c, in, out := state.(chain), input.(request), output.(response)
 		switch {
 		case !in.publish:
-			return out.ref == l.head(), l
+			return out.ref == c.head(), c
 		case out.outcome == committed, out.outcome == unknown:
-			// Of unknown outcomes only those are checked that turned out to have
-			// happened: see (*recorder).history.
-			return in.parent == l.head(), l + line(in.ref.Nonce)
+			// An operation with an unknown outcome is checked only if it is known to
+			// have happened: see (*recorder).history.
+			return in.parent == c.head(), c + chain(in.ref.Nonce)
 		default:
-			holder := l.at(in.ref.Revision)
-			return holder != "" && holder != in.ref.Nonce, l
+			owner := c.at(in.ref.Revision)
+			return owner != "" && owner != in.ref.Nonce, c
 		}
 	},
 }
 
-// recorder notes operations, on a clock that counts calls and returns.
+// recorder records operations. Its clock counts calls and returns.
 type recorder struct {
 	mu    sync.Mutex
 	ticks int64
@@ -95,7 +96,7 @@ func (r *recorder) tick() int64 {
 	return r.ticks
 }
 
-func (r *recorder) add(client int, call int64, in asked, out told) {
+func (r *recorder) add(client int, call int64, in request, out response) {
 	returned := r.tick()
 	if out.outcome == unknown {
 		returned = math.MaxInt64 // it may happen at any time from now on
@@ -105,25 +106,25 @@ func (r *recorder) add(client int, call int64, in asked, out told) {
 	r.ops = append(r.ops, porcupine.Operation{ClientId: client, Input: in, Call: call, Output: out, Return: returned})
 }
 
-// history is what can be checked. A publish of unknown outcome that no Load ever
-// saw, the last one of all included, did not happen, or nobody can tell.
+// history returns the operations to check. It omits publishes with an unknown outcome
+// whose revision no Load returned, not even the last one: they had no visible effect.
 func (r *recorder) history() []porcupine.Operation {
 	seen := map[string]bool{}
 	for _, op := range r.ops {
-		seen[op.Output.(told).ref.Nonce] = true
+		seen[op.Output.(response).ref.Nonce] = true
 	}
 	var checked []porcupine.Operation
 	for _, op := range r.ops {
-		if op.Output.(told).outcome != unknown || seen[op.Input.(asked).ref.Nonce] {
+		if op.Output.(response).outcome != unknown || seen[op.Input.(request).ref.Nonce] {
 			checked = append(checked, op)
 		}
 	}
 	return checked
 }
 
-// network is what lies between the clients and the store. Everything takes a
-// while, requests and answers are lost, and some creates arrive after their
-// sender was told that they had failed: seconds late, or hours.
+// network connects the clients to the store. It delays everything and loses requests
+// and responses. Some creates take effect seconds or hours after they have failed for
+// the client.
 type network struct {
 	blob.Store
 	t  *testing.T
@@ -138,7 +139,7 @@ func (n *network) draw(most int64) int64 {
 	return n.Int64N(most)
 }
 
-// pass lets up to so much virtual time pass.
+// pass lets a random virtual time of up to most elapse.
 func (n *network) pass(most time.Duration) { elapse(n.t, time.Duration(1+n.draw(int64(most)))) }
 
 func (n *network) fault(faultblob.Op, string) faultblob.Fault {
@@ -179,11 +180,12 @@ type client struct {
 	name int
 }
 
-// load gives what it has seen, and whether it has seen anything.
+// load returns the newest revision, or nil if none was published. ok is false if the
+// load failed.
 func (c *client) load() (*manifest.Manifest, bool) {
 	call := c.r.tick()
 	m, err := c.Load(c.n.t.Context())
-	out := told{outcome: loaded}
+	out := response{outcome: loaded}
 	switch {
 	case err == nil:
 		out.ref = m.Ref()
@@ -193,18 +195,18 @@ func (c *client) load() (*manifest.Manifest, bool) {
 		c.n.t.Error(err)
 		return nil, false
 	}
-	c.r.add(c.name, call, asked{}, out)
+	c.r.add(c.name, call, request{}, out)
 	return m, true
 }
 
-// publish publishes what follows cur, with little patience. It repeats what has
-// an unknown outcome, which makes one operation of several calls, or lets it be.
+// publish publishes a successor of cur with a short timeout. If the outcome is unknown,
+// it either gives up or publishes again, as part of the same operation.
 func (c *client) publish(cur *manifest.Manifest) {
-	next := manifest.First(domain, lineage, "w")
+	next := manifest.First(domain, timeline, "w")
 	if cur != nil {
 		next = cur.Successor("w")
 	}
-	in, call := asked{publish: true}, c.r.tick()
+	in, call := request{publish: true}, c.r.tick()
 	for {
 		ctx, cancel := context.WithTimeout(c.n.t.Context(), time.Duration(30+c.n.draw(300))*time.Millisecond)
 		err := c.Publish(ctx, next)
@@ -213,7 +215,7 @@ func (c *client) publish(cur *manifest.Manifest) {
 		if next.Parent != nil {
 			in.parent = *next.Parent
 		}
-		out := told{}
+		out := response{}
 		switch {
 		case err == nil:
 			out.outcome = committed
@@ -234,9 +236,8 @@ func (c *client) publish(cur *manifest.Manifest) {
 	}
 }
 
-// rounds are the life of a client. Between what it saw and what it publishes it
-// thinks, mostly for a moment, now and then for so long that what it saw is
-// collected meanwhile.
+// rounds loads and publishes n times. It mostly pauses briefly between the two, and
+// sometimes so long that the loaded revision is collected.
 func (c *client) rounds(n int) {
 	for range n {
 		cur, ok := c.load()
@@ -255,43 +256,43 @@ func (c *client) rounds(n int) {
 	}
 }
 
-// retain collects every half hour what is older than an hour, as retention does,
-// until there has been nothing to collect for a day.
-func (c *client) retain(w *world) {
+// retain collects revisions older than an hour every half hour, until it has found
+// nothing to collect for a day.
+func (c *client) retain(fx *fixture) {
 	for idle := 0; idle < 48; idle++ {
 		elapse(c.n.t, 30*time.Minute)
-		b, _, err := w.writer().Boundary(c.n.t.Context())
+		b, _, err := fx.writer().Boundary(c.n.t.Context())
 		require.NoError(c.n.t, err)
 		through := b.DeletedThrough
 		for {
-			m, err := w.writer().LoadAt(c.n.t.Context(), through+2) // the newest stays
+			m, err := fx.writer().LoadAt(c.n.t.Context(), through+2) // the newest stays
 			if err != nil || now().Sub(m.PublishedAt.Time()) < time.Hour {
 				break
 			}
 			through++
 		}
 		if through > b.DeletedThrough {
-			w.collect(c.n.t, through)
+			fx.collect(c.n.t, through)
 			idle = 0
 		}
 	}
 }
 
-// A manifest's line of revisions is a register with a compare-and-swap, for
-// clients that lose answers, write late, lose patience and fall asleep for
-// longer than revisions are kept: what they were told, all of it, fits one order
-// in which each operation took effect between its call and its return.
+// The revisions of a domain behave like a register with compare-and-swap, although
+// clients lose responses, write late, time out, and sleep for longer than revisions are
+// kept: one order explains all outcomes, in which each operation takes effect between
+// its call and its return.
 //
-// Seen to fail with holder taking an own manifest for another writer's, with
-// hold believing ErrExists or an error without reading, with commit not reading
-// the boundary, and with Load giving what the hint names.
+// Seen to fail with owner mistaking its own manifest for another writer's, with claim
+// believing ErrExists or an error without reading, with commit not reading the boundary,
+// and with Load returning the revision that the hint names.
 func TestPublishAndLoadAreLinearizable(t *testing.T) {
 	outcomes := map[string]int{}
 	for seed := range uint64(100) {
 		r := &recorder{}
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld()
-			n := &network{Store: w.blobs, t: t, Rand: rand.New(rand.NewPCG(seed, 1))}
+			fx := newFixture()
+			n := &network{Store: fx.blobs, t: t, Rand: rand.New(rand.NewPCG(seed, 1))}
 			connect := func(name int, store blob.Store) *client {
 				return &client{n: n, r: r, name: name, Store: manifest.New(manifest.Config{
 					Domain: domain, Store: store, Clock: clock.System{},
@@ -301,25 +302,25 @@ func TestPublishAndLoadAreLinearizable(t *testing.T) {
 			var clients sync.WaitGroup
 			for name := range 4 {
 				clients.Go(func() {
-					elapse(t, time.Duration(1+name)) // the seed decides who is next, from the first draw on
+					elapse(t, time.Duration(1+name)) // a fixed order, so that the seed decides the first draw, too
 					connect(name, faultblob.New(n, n.fault)).rounds(15)
 				})
 			}
-			last := connect(4, w.blobs)
-			clients.Go(func() { last.retain(w) })
+			last := connect(4, fx.blobs)
+			clients.Go(func() { last.retain(fx) })
 			clients.Wait()
 			n.late.Wait()
 			_, ok := last.load()
 			require.True(t, ok)
 		})
 		for _, op := range r.ops {
-			outcomes[op.Output.(told).outcome]++
+			outcomes[op.Output.(response).outcome]++
 		}
 		result := porcupine.CheckOperationsTimeout(register, r.history(), 10*time.Second)
 		require.Equal(t, porcupine.Ok, result, "seed %d: the history is not linearizable", seed)
 	}
 	t.Logf("operations by outcome: %v", outcomes)
 	for _, outcome := range []string{loaded, committed, conflict, notCommitted, unknown} {
-		require.Greater(t, outcomes[outcome], 20, "%s: the test does not try what it is to try", outcome)
+		require.Greater(t, outcomes[outcome], 20, "too few operations with outcome %q", outcome)
 	}
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// Load reads the newest revision. The error is [ErrNone] when there has never
-// been one.
+// Load returns the newest revision, or [ErrNone] if none was ever published.
 func (s *Store) Load(ctx context.Context) (*Manifest, error) {
 	hinted := true
 	for range maxRestarts {
@@ -28,7 +27,7 @@ func (s *Store) Load(ctx context.Context) (*Manifest, error) {
 		}
 		m, at, err := s.forward(ctx, m)
 		if errors.Is(err, ErrAbsent) {
-			continue // collected while it was being looked for
+			continue // collected during the search
 		}
 		if err != nil {
 			return nil, err
@@ -42,12 +41,12 @@ func (s *Store) Load(ctx context.Context) (*Manifest, error) {
 			return m, nil
 		}
 	}
-	return nil, fmt.Errorf("load manifest of %s: revisions vanished %d times while they were being read; try again, "+
+	return nil, fmt.Errorf("load manifest of %s: revisions were collected during %d reads in a row; try again, "+
 		"and if it persists run `servo admin rebuild`", s.domain, maxRestarts)
 }
 
-// start is a revision to probe forward from; ErrAbsent when it was collected
-// while it was being looked for.
+// start returns a revision to probe forward from, or ErrAbsent if it was collected
+// during the search.
 func (s *Store) start(ctx context.Context, hinted bool) (*Manifest, error) {
 	if hinted {
 		if m := s.hint(ctx); m != nil {
@@ -65,17 +64,17 @@ func (s *Store) start(ctx context.Context, hinted bool) (*Manifest, error) {
 	case revision == 0 && b.DeletedThrough == 0:
 		return nil, fmt.Errorf("load manifest of %s: %w", s.domain, ErrNone)
 	case revision == 0:
-		return nil, &CorruptError{BoundaryKey(s.domain), fmt.Sprintf("there is no revision above %d", b.DeletedThrough)}
+		return nil, &CorruptError{BoundaryKey(s.domain), fmt.Sprintf("no revision exists above %d", b.DeletedThrough)}
 	}
 	m, err := s.get(ctx, Key(s.domain, revision), revision)
 	if err == nil && m.Revision > b.DeletedThrough && b.Covers(m.Lineage, m.Revision) {
-		return nil, &CorruptError{Key(s.domain, revision), "it is the newest, and its lineage is not the boundary's, " + b.Lineage}
+		return nil, &CorruptError{Key(s.domain, revision), "it is the newest revision, but not on the boundary's timeline " + b.Lineage}
 	}
 	return m, err
 }
 
-// hint is the revision that the hint names, or nil. Whatever is wrong with it is
-// no error: nobody relies on it.
+// hint returns the revision that the hint names, or nil. A bad hint is not an error,
+// because readers do not rely on it.
 func (s *Store) hint(ctx context.Context) *Manifest {
 	data, _, err := blob.Get(ctx, s.blobs, HintKey(s.domain), maxSmall)
 	if err != nil {
@@ -94,7 +93,7 @@ func (s *Store) hint(ctx context.Context) *Manifest {
 	return m
 }
 
-// greatest is the greatest revision after one, as a listing has it, or 0.
+// greatest lists the revisions after one and returns the greatest, or 0.
 func (s *Store) greatest(ctx context.Context, after int64) (int64, error) {
 	var last int64
 	for revision, err := range s.listed(ctx, Prefix(s.domain), after) {
@@ -106,7 +105,7 @@ func (s *Store) greatest(ctx context.Context, after int64) (int64, error) {
 	return last, nil
 }
 
-// listed yields the revisions below a prefix, after one, in ascending order.
+// listed yields the revisions under prefix that are greater than after, ascending.
 func (s *Store) listed(ctx context.Context, prefix string, after int64) iter.Seq2[int64, error] {
 	return func(yield func(int64, error) bool) {
 		opts := blob.ListOptions{Prefix: prefix, StartAfter: prefix + digits(after)}
@@ -117,7 +116,7 @@ func (s *Store) listed(ctx context.Context, prefix string, after int64) iter.Seq
 			}
 			revision, err := parseRevision(prefix, object.Key)
 			if err != nil {
-				continue // a stray object must not stop the domain
+				continue // an unrelated object must not block the domain
 			}
 			if !yield(revision, nil) {
 				return
@@ -126,7 +125,7 @@ func (s *Store) listed(ctx context.Context, prefix string, after int64) iter.Seq
 	}
 }
 
-// forward is the newest revision from m on, and a time at which it was.
+// forward returns the newest revision from m on, and a time at which it was newest.
 func (s *Store) forward(ctx context.Context, m *Manifest) (*Manifest, time.Time, error) {
 	for {
 		for range maxProbes {
@@ -153,8 +152,8 @@ func (s *Store) forward(ctx context.Context, m *Manifest) (*Manifest, time.Time,
 	}
 }
 
-// Next is the revision after cur, or nil when cur is the newest. The error is
-// [ErrReload] when cur is not, and cannot be followed either.
+// Next returns the revision after cur, or nil if cur is the newest. The error is
+// [ErrReload] if cur was collected, or if the next revision does not name it as parent.
 func (s *Store) Next(ctx context.Context, cur *Manifest) (*Manifest, error) {
 	now := s.clock.Now()
 	next, err := s.get(ctx, Key(s.domain, cur.Revision+1), cur.Revision+1)
@@ -180,8 +179,7 @@ func (s *Store) Next(ctx context.Context, cur *Manifest) (*Manifest, error) {
 	return next, nil
 }
 
-// LoadAt reads a revision that is live or pinned; otherwise the error is
-// [ErrAbsent].
+// LoadAt returns a live or pinned revision, or [ErrAbsent].
 func (s *Store) LoadAt(ctx context.Context, revision int64) (*Manifest, error) {
 	m, err := s.get(ctx, Key(s.domain, revision), revision)
 	if err != nil && !errors.Is(err, ErrAbsent) {
@@ -200,8 +198,8 @@ func (s *Store) LoadAt(ctx context.Context, revision int64) (*Manifest, error) {
 	return s.get(ctx, PinKey(s.domain, revision), revision)
 }
 
-// List yields the revisions that can be loaded, pinned ones and then live ones,
-// in ascending order.
+// List yields the revisions that LoadAt can return in ascending order: pinned ones,
+// then live ones.
 func (s *Store) List(ctx context.Context) iter.Seq2[int64, error] {
 	return func(yield func(int64, error) bool) {
 		b, _, err := s.Boundary(ctx)
@@ -211,7 +209,7 @@ func (s *Store) List(ctx context.Context) iter.Seq2[int64, error] {
 		}
 		for revision, err := range s.listed(ctx, PinPrefix(s.domain), 0) {
 			if err == nil && revision > b.DeletedThrough {
-				break // it is live, too
+				break // also live, so listed below
 			}
 			if !yield(revision, err) || err != nil {
 				return
@@ -225,8 +223,8 @@ func (s *Store) List(ctx context.Context) iter.Seq2[int64, error] {
 	}
 }
 
-// LoadAsOf reads the greatest revision that was published at or before t and is
-// still kept; [ErrAbsent] when all that is kept is younger.
+// LoadAsOf returns the greatest kept revision published at or before t, or
+// [ErrAbsent] if all kept revisions are younger.
 func (s *Store) LoadAsOf(ctx context.Context, t time.Time) (*Manifest, error) {
 	for range maxRestarts {
 		_, before, err := s.Boundary(ctx)
@@ -249,17 +247,18 @@ func (s *Store) LoadAsOf(ctx context.Context, t time.Time) (*Manifest, error) {
 		case boundaryErr != nil:
 			return nil, boundaryErr
 		case err != nil || after != before:
-			continue // something was collected since: between its two listings List may have missed a pin
+			continue // collected since: List may have missed a pin between its two listings
 		case m == nil:
 			return nil, fmt.Errorf("load manifest of %s as of %s: %w", s.domain, event.At(t), ErrAbsent)
 		}
 		return m, nil
 	}
-	return nil, fmt.Errorf("load manifest of %s as of %s: revisions vanished %d times while they were being read; try again",
+	return nil, fmt.Errorf("load manifest of %s as of %s: revisions were collected during %d reads in a row; try again",
 		s.domain, event.At(t), maxRestarts)
 }
 
-// search halves the revisions: published_at grows with the number.
+// search finds the last kept revision published at or before t. It is a binary search,
+// since published_at grows with the revision number.
 func (s *Store) search(ctx context.Context, kept []int64, t event.Time) (*Manifest, error) {
 	var found *Manifest
 	var failure error

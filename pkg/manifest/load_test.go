@@ -17,71 +17,71 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-func TestADomainThatNeverPublishedHasNoManifest(t *testing.T) {
-	_, err := newWorld().writer().Load(t.Context())
+func TestLoadOfNewDomainReturnsErrNone(t *testing.T) {
+	_, err := newFixture().writer().Load(t.Context())
 	require.ErrorIs(t, err, manifest.ErrNone)
 }
 
-func TestAColdReadIsAHintAProbeAndTheBoundary(t *testing.T) {
+func TestLoadTakesFourRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		cur := publish(t, w.writer(), nil, 1)
-		before := w.blobs.Stats()
-		got, err := w.writer().Load(t.Context())
+		fx := newFixture()
+		cur := publish(t, fx.writer(), nil, 1)
+		before := fx.blobs.Stats()
+		got, err := fx.writer().Load(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, cur, got)
-		require.Equal(t, memblob.Stats{Gets: 4}, requests(w.blobs.Stats().Sub(before)), "hint, 1, 2 (absent), boundary")
+		require.Equal(t, memblob.Stats{Gets: 4}, requests(fx.blobs.Stats().Sub(before)), "hint, 1, 2 (absent), boundary")
 	})
 }
 
-func TestAWarmReadIsOneRequest(t *testing.T) {
+func TestNextTakesOneRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		s, reader := w.writer(), w.writer()
+		fx := newFixture()
+		s, reader := fx.writer(), fx.writer()
 		cur := publish(t, s, nil, 1)
-		held, err := reader.Load(t.Context())
+		old, err := reader.Load(t.Context())
 		require.NoError(t, err)
 
-		before := w.blobs.Stats()
-		next, err := reader.Next(t.Context(), held)
+		before := fx.blobs.Stats()
+		next, err := reader.Next(t.Context(), old)
 		require.NoError(t, err)
 		require.Nil(t, next)
-		require.Equal(t, memblob.Stats{Gets: 1}, requests(w.blobs.Stats().Sub(before)))
+		require.Equal(t, memblob.Stats{Gets: 1}, requests(fx.blobs.Stats().Sub(before)))
 
 		want := publish(t, s, cur, 1)
-		before = w.blobs.Stats()
-		next, err = reader.Next(t.Context(), held)
+		before = fx.blobs.Stats()
+		next, err = reader.Next(t.Context(), old)
 		require.NoError(t, err)
 		require.Equal(t, want, next)
-		require.Equal(t, memblob.Stats{Gets: 1}, requests(w.blobs.Stats().Sub(before)))
+		require.Equal(t, memblob.Stats{Gets: 1}, requests(fx.blobs.Stats().Sub(before)))
 
 		elapse(t, time.Minute)
-		before = w.blobs.Stats()
+		before = fx.blobs.Stats()
 		for range 5 {
 			absent, err := reader.Next(t.Context(), next)
 			require.NoError(t, err)
 			require.Nil(t, absent)
 		}
-		require.Equal(t, memblob.Stats{Gets: 6}, requests(w.blobs.Stats().Sub(before)), "once the boundary, for ten seconds of trust")
+		require.Equal(t, memblob.Stats{Gets: 6}, requests(fx.blobs.Stats().Sub(before)), "one read of the boundary per trust window")
 	})
 }
 
-func TestAReaderThatSleptReloads(t *testing.T) {
+func TestNextAfterCollectionAsksToReload(t *testing.T) {
 	for name, zombie := range map[string]bool{"its successor was collected": false, "its successor is a zombie": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
-				cur := publish(t, w.writer(), nil, 1)
-				reader := w.writer()
-				held, err := reader.Load(t.Context())
+				fx := newFixture()
+				cur := publish(t, fx.writer(), nil, 1)
+				reader := fx.writer()
+				old, err := reader.Load(t.Context())
 				require.NoError(t, err)
-				publish(t, w.writer(), cur, 5)
+				publish(t, fx.writer(), cur, 5)
 				elapse(t, 2*time.Hour)
-				w.collect(t, 5)
+				fx.collect(t, 5)
 				if zombie {
-					require.ErrorIs(t, w.writer().Publish(t.Context(), held.Successor("zombie")), manifest.ErrNotCommitted)
+					require.ErrorIs(t, fx.writer().Publish(t.Context(), old.Successor("zombie")), manifest.ErrNotCommitted)
 				}
-				_, err = reader.Next(t.Context(), held)
+				_, err = reader.Next(t.Context(), old)
 				require.ErrorIs(t, err, manifest.ErrReload)
 				m, err := reader.Load(t.Context())
 				require.NoError(t, err)
@@ -91,9 +91,9 @@ func TestAReaderThatSleptReloads(t *testing.T) {
 	}
 }
 
-func TestAReaderFollowsOnlyWhatFollowsIt(t *testing.T) {
-	w := newWorld()
-	s := w.writer()
+func TestNextRejectsSuccessorOfAnotherParent(t *testing.T) {
+	fx := newFixture()
+	s := fx.writer()
 	cur := publish(t, s, nil, 1)
 	publish(t, s, cur, 1)
 	stranger := *cur
@@ -102,82 +102,82 @@ func TestAReaderFollowsOnlyWhatFollowsIt(t *testing.T) {
 	require.ErrorIs(t, err, manifest.ErrReload)
 }
 
-func TestAHintIsNeverTrusted(t *testing.T) {
+func TestLoadIgnoresBadHint(t *testing.T) {
 	for name, hint := range map[string]string{
 		"missing": "", "garbage": "\x00{", "of another form": `{"revision":"x"}`, "negative": `{"revision":-1}`,
 		"far behind": `{"revision":1}`, "ahead": `{"revision":4000}`, "collected": `{"revision":2}`, "an array": `[7]`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
-			publish(t, w.writer(), nil, 60)
+			fx := newFixture()
+			publish(t, fx.writer(), nil, 60)
 			if name == "collected" {
-				w.collect(t, 10)
-				// A zombie in the place of a collected revision is not to be believed either.
-				old := manifest.First(domain, lineage, "zombie").Successor("zombie")
-				old.Parent.Nonce = lineage
-				require.ErrorIs(t, w.writer().Publish(t.Context(), old), manifest.ErrNotCommitted)
+				fx.collect(t, 10)
+				// Load must not return a collected revision that a zombie re-created either.
+				old := manifest.First(domain, timeline, "zombie").Successor("zombie")
+				old.Parent.Nonce = timeline
+				require.ErrorIs(t, fx.writer().Publish(t.Context(), old), manifest.ErrNotCommitted)
 			}
 			if hint == "" {
-				require.NoError(t, w.blobs.Delete(t.Context(), manifest.HintKey(domain)))
+				require.NoError(t, fx.blobs.Delete(t.Context(), manifest.HintKey(domain)))
 			} else {
-				_, err := w.blobs.Put(t.Context(), manifest.HintKey(domain), []byte(hint))
+				_, err := fx.blobs.Put(t.Context(), manifest.HintKey(domain), []byte(hint))
 				require.NoError(t, err)
 			}
-			before := w.blobs.Stats()
-			m, err := w.writer().Load(t.Context())
+			before := fx.blobs.Stats()
+			m, err := fx.writer().Load(t.Context())
 			require.NoError(t, err)
 			require.EqualValues(t, 60, m.Revision)
-			require.Less(t, w.blobs.Stats().Sub(before).Reads(), int64(24), "a stale hint costs a bounded number of probes")
+			require.Less(t, fx.blobs.Stats().Sub(before).Reads(), int64(24), "a stale hint costs a bounded number of probes")
 		})
 	}
 }
 
-func TestAStrayObjectAmongTheManifestsIsPassedOver(t *testing.T) {
-	w := newWorld()
-	publish(t, w.writer(), nil, 2)
-	require.NoError(t, w.blobs.Delete(t.Context(), manifest.HintKey(domain)))
-	_, err := w.blobs.Put(t.Context(), manifest.Prefix(domain)+"notes.txt", []byte("hello"))
+func TestLoadSkipsUnrelatedObjects(t *testing.T) {
+	fx := newFixture()
+	publish(t, fx.writer(), nil, 2)
+	require.NoError(t, fx.blobs.Delete(t.Context(), manifest.HintKey(domain)))
+	_, err := fx.blobs.Put(t.Context(), manifest.Prefix(domain)+"notes.txt", []byte("hello"))
 	require.NoError(t, err)
-	m, err := w.writer().Load(t.Context())
+	m, err := fx.writer().Load(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 2, m.Revision)
 }
 
-func TestADamagedRevisionIsAnErrorThatNamesIt(t *testing.T) {
-	w := newWorld()
-	publish(t, w.writer(), nil, 1)
-	_, err := w.blobs.Put(t.Context(), manifest.Key(domain, 2), []byte("{"))
+func TestLoadNamesDamagedRevision(t *testing.T) {
+	fx := newFixture()
+	publish(t, fx.writer(), nil, 1)
+	_, err := fx.blobs.Put(t.Context(), manifest.Key(domain, 2), []byte("{"))
 	require.NoError(t, err)
-	_, err = w.writer().Load(t.Context())
+	_, err = fx.writer().Load(t.Context())
 	var corrupt *manifest.CorruptError
 	require.ErrorAs(t, err, &corrupt)
 	require.Equal(t, manifest.Key(domain, 2), corrupt.Key)
 }
 
-func TestABoundaryWithNothingAboveItIsDamageNotANewDomain(t *testing.T) {
-	w := newWorld()
-	publish(t, w.writer(), nil, 1)
-	w.collect(t, 1)
-	_, err := w.writer().Load(t.Context())
+func TestLoadReportsBoundaryWithoutRevisionAsDamage(t *testing.T) {
+	fx := newFixture()
+	publish(t, fx.writer(), nil, 1)
+	fx.collect(t, 1)
+	_, err := fx.writer().Load(t.Context())
 	var corrupt *manifest.CorruptError
 	require.ErrorAs(t, err, &corrupt)
 	require.NotErrorIs(t, err, manifest.ErrNone)
 }
 
-func TestARebuildStartsAnewAboveEverything(t *testing.T) {
+func TestNewTimelineReplacesOldRevisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		old := w.writer()
+		fx := newFixture()
+		old := fx.writer()
 		cur := publish(t, old, nil, 3)
 		fresh := ids.AtTime(time.Unix(1_000_000, 0))
 		const gap = 3 + 1<<20
-		w.boundary(t, fresh, gap)
+		fx.boundary(t, fresh, gap)
 		require.ErrorIs(t, old.Publish(t.Context(), cur.Successor("old")), manifest.ErrNotCommitted)
 
 		first := manifest.First(domain, fresh, "rebuild")
 		first.Revision = gap + 1
-		require.NoError(t, w.writer().Publish(t.Context(), first))
-		m, err := w.writer().Load(t.Context())
+		require.NoError(t, fx.writer().Publish(t.Context(), first))
+		m, err := fx.writer().Load(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, first, m)
 
@@ -190,10 +190,10 @@ func TestARebuildStartsAnewAboveEverything(t *testing.T) {
 	})
 }
 
-func TestPastRevisionsAreReadWhileTheyAreKept(t *testing.T) {
+func TestLoadAsOfFindsKeptRevisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		s := w.writer()
+		fx := newFixture()
+		s := fx.writer()
 		var history []*manifest.Manifest
 		var cur *manifest.Manifest
 		for range 9 {
@@ -201,7 +201,7 @@ func TestPastRevisionsAreReadWhileTheyAreKept(t *testing.T) {
 			history = append(history, cur)
 			elapse(t, time.Minute)
 		}
-		w.collect(t, 5, 2, 4)
+		fx.collect(t, 5, 2, 4)
 
 		var kept []int64
 		for revision, err := range s.List(t.Context()) {
@@ -244,13 +244,13 @@ func TestPastRevisionsAreReadWhileTheyAreKept(t *testing.T) {
 	})
 }
 
-func TestAReadThatFailsIsNeverTakenForAbsence(t *testing.T) {
-	w := newWorld()
-	cur := publish(t, w.writer(), nil, 3)
+func TestLoadReturnsReadErrors(t *testing.T) {
+	fx := newFixture()
+	cur := publish(t, fx.writer(), nil, 3)
 	for n := range 8 {
 		for _, op := range []faultblob.Op{faultblob.Get, faultblob.List} {
-			w.faults(nth(op, n+1, faultblob.FailBefore))
-			m, err := w.writer().Load(t.Context())
+			fx.faults(nth(op, n+1, faultblob.FailBefore))
+			m, err := fx.writer().Load(t.Context())
 			if err == nil {
 				require.Equal(t, cur, m)
 			} else {
@@ -260,27 +260,27 @@ func TestAReadThatFailsIsNeverTakenForAbsence(t *testing.T) {
 	}
 }
 
-func TestFilesAreNamedAboveTheFloorOfWhatWasLoaded(t *testing.T) {
-	w := newWorld()
-	s := w.writer()
+func TestLoadRaisesIDsAboveOrphanFloor(t *testing.T) {
+	fx := newFixture()
+	s := fx.writer()
 	floor := ids.AtTime(now().Add(time.Hour))
-	next := manifest.First(domain, lineage, "w")
+	next := manifest.First(domain, timeline, "w")
 	next.OrphanFloor = floor
 	require.NoError(t, s.Publish(t.Context(), next))
 
 	source := ids.NewSource(clock.System{}.Now, nil)
-	reader := manifest.New(manifest.Config{Domain: domain, Store: w.blobs, IDs: source, Clock: clock.System{}})
+	reader := manifest.New(manifest.Config{Domain: domain, Store: fx.blobs, IDs: source, Clock: clock.System{}})
 	_, err := reader.Load(t.Context())
 	require.NoError(t, err)
 	require.Greater(t, source.New(), floor)
 }
 
-func TestAStateFileIsVerifiedBeforeItIsUsed(t *testing.T) {
-	w := newWorld()
-	s := w.writer()
+func TestLoadFileVerifiesContent(t *testing.T) {
+	fx := newFixture()
+	s := fx.writer()
 	content := []byte("rows, rows, rows")
 	f := manifest.File{
-		Table: "runs", Key: manifest.StateKey(domain, "runs", manifest.TierL0, lineage),
+		Table: "runs", Key: manifest.StateKey(domain, "runs", manifest.TierL0, timeline),
 		Size: int64(len(content)), CRC32C: blob.CRC32C(content),
 	}
 	_, err := s.LoadFile(t.Context(), f)
@@ -288,7 +288,7 @@ func TestAStateFileIsVerifiedBeforeItIsUsed(t *testing.T) {
 	require.ErrorContains(t, err, f.Key)
 	require.ErrorContains(t, err, "servo admin rebuild")
 
-	_, err = w.blobs.Create(t.Context(), f.Key, content)
+	_, err = fx.blobs.Create(t.Context(), f.Key, content)
 	require.NoError(t, err)
 	got, err := s.LoadFile(t.Context(), f)
 	require.NoError(t, err)
@@ -296,7 +296,7 @@ func TestAStateFileIsVerifiedBeforeItIsUsed(t *testing.T) {
 
 	for n, bad := range [][]byte{content[:5], []byte("rows, rows, bows"), nil} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			_, err := w.blobs.Put(t.Context(), f.Key, bad)
+			_, err := fx.blobs.Put(t.Context(), f.Key, bad)
 			require.NoError(t, err)
 			_, err = s.LoadFile(t.Context(), f)
 			var corrupt *manifest.CorruptError
@@ -306,7 +306,7 @@ func TestAStateFileIsVerifiedBeforeItIsUsed(t *testing.T) {
 	}
 }
 
-func TestADirectoryKeepsManifestsToo(t *testing.T) {
+func TestStoreWorksOnDirectory(t *testing.T) {
 	store, err := fileblob.Open(t.TempDir(), fileblob.Options{NoSync: true})
 	require.NoError(t, err)
 	open := func() *manifest.Store {
@@ -318,5 +318,5 @@ func TestADirectoryKeepsManifestsToo(t *testing.T) {
 	m, err := open().Load(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, cur, m)
-	require.ErrorIs(t, open().Publish(t.Context(), manifest.First(domain, lineage, "late")), manifest.ErrConflict)
+	require.ErrorIs(t, open().Publish(t.Context(), manifest.First(domain, timeline, "late")), manifest.ErrConflict)
 }

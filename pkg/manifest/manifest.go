@@ -2,88 +2,87 @@
 //
 // # Authority
 //
-// A revision is an immutable object under a number. Creating the next number,
-// which a store grants to one caller only, is the one act by which anything in
-// a domain changes: what is in a published revision has happened, what is not
-// has not. There is no lock and no lease. A process that thinks it is the only
-// writer, and is not, loses the race for a number and nothing else.
+// A revision is an immutable object whose key contains its number. Creating the
+// next number is the only act that changes a domain, and the store lets exactly one
+// caller succeed. Whatever a published revision contains has happened; nothing else
+// has. There is no lock and no lease: a process that wrongly believes it is the only
+// writer loses the race for a number and nothing more.
 //
-// Three kinds of objects stand beside the revisions:
+// Three kinds of objects accompany the revisions:
 //
-//   - The boundary says which lineage is in force, and up to which number
-//     revisions have been collected. Revisions at or below it do not exist, even
-//     if an object of that name does: a writer that slept for a day can create a
-//     number again that has been deleted since. It is replaced only under a
-//     generation match, and before anything is deleted.
-//   - The hint says which revision was the newest a moment ago. It saves a
-//     listing, may be late, absent or nonsense, and is never trusted.
-//   - A pin is a copy of a revision, byte for byte, that outlives its collection.
-//     It is made before the boundary passes the revision.
+//   - The boundary names the current timeline and the number up to which revisions
+//     have been collected. Revisions at or below that number do not exist, even if
+//     such an object does: a writer that slept for a day can re-create a deleted
+//     number. The boundary is replaced only if its generation matches, and always
+//     before anything is deleted.
+//   - The hint names a recent newest revision. It saves a listing. It may be late,
+//     absent or garbage, so readers never trust it.
+//   - A pin is a byte-for-byte copy of a revision that outlives its collection. It
+//     is created before the boundary passes the revision.
 //
 // # Publishing
 //
-// [Store.Publish] creates number r+1 and then reads the boundary. Its outcomes:
+// [Store.Publish] creates revision r+1 and then reads the boundary. It returns:
 //
 //   - nil: r+1 is this manifest, and it is committed.
-//   - [ErrConflict]: another manifest is r+1. Nothing was changed; load, fold
-//     again, publish again.
-//   - [ErrNotCommitted]: the boundary is at or past r+1, or names another lineage.
-//     The writer had been away too long; its work is void, or was committed, built
-//     upon and collected before the writer could ask. Load anew: what is there
-//     then says which.
+//   - [ErrConflict]: another manifest is r+1. Nothing was changed; load, fold and
+//     publish again.
+//   - [ErrNotCommitted]: the boundary is at or past r+1, or names another timeline.
+//     The writer was away for too long. Its work is void, or was committed, built
+//     upon and collected before the writer asked. Load the newest revision to find
+//     out which.
 //   - [ErrUnknown]: ctx ended before the outcome was known. Load, or publish the
 //     same manifest again.
 //
-// An answer can be lost on its way, and a refusal can be the echo of an own
-// request that a proxy repeated. So after anything but a clear success the writer
-// reads the number: its own nonce means that it holds it; another's, that it
-// does not; absent, that the same bytes are written again. No answer but what
-// is stored decides.
+// A response can be lost, and a rejection can be caused by a proxy that repeated our
+// own request. So unless a create clearly succeeds, the writer reads the object: its
+// own nonce means success, another nonce means conflict, and if the object is absent
+// the writer sends the same bytes again. Only stored bytes decide.
 //
 // # Reading
 //
 // [Store.Load] starts at the hint, probes forward until a number is absent, and
-// finally reads the boundary. The order matters: a revision that the boundary
-// does not cover after it was read is one that was committed. A result that the
-// boundary covers, or no hint, and it lists and takes the greatest.
+// reads the boundary last. The order matters: a revision that the boundary does not
+// cover after it was read is committed. If the boundary covers the result, or there
+// is no hint, Load lists the revisions and takes the greatest.
 //
-// [Store.Next] is the step of a reader that holds revision r: one request. r+1
-// follows only if it names r's nonce as its parent. That r is the newest is
-// good knowledge for a while, since revisions are kept for an hour: within the
-// trust window of ten seconds the boundary is not read again. A reader may thus
-// see a rebuild of the state, which alone does not wait an hour, that much late.
+// [Store.Next] advances a reader from revision r with one request. It accepts r+1
+// only if r+1 names r's nonce as its parent. Revisions are kept for an hour, so a
+// reader that knows r was the newest does not read the boundary again for ten
+// seconds, the trust window. Only a rebuild of the state does not wait an hour;
+// a reader may see it late by that window.
 //
-// # Lineages
+// # Timelines
 //
-// A rebuild starts a new lineage. It first replaces the boundary, naming the new
-// lineage and a number far (2^20) above the greatest in use, and then publishes
-// its first revision, without a parent, above that. Whatever writers of the old
-// lineage still create is covered by the boundary.
+// A rebuild starts a new timeline. It first replaces the boundary, naming the new
+// timeline and a number 2^20 above the greatest in use. Then it publishes its first
+// revision, without a parent, above that number. The boundary covers everything that
+// writers of the old timeline still create.
 //
 // # Retention
 //
-// A revision's age is the time since another took its place. [Collector.Retain]
-// finds those whose time is over, pins the ones that its [Policy] keeps longer,
+// A revision's age is the time since its successor was published. [Collector.Retain]
+// finds revisions that have expired, pins those that its [Policy] keeps longer,
 // raises the boundary over them, and only then deletes them. The newest revision
-// has no age, and is never collected. A process may die between any two of these
-// steps, and any number of collectors may work at a time: the pins to be made
-// follow from the revisions alone, the boundary is replaced under the generation
-// that was read before them, and whatever lies at or below it is rubbish.
+// has no age and is never collected. A process may die between any two of these
+// steps, and any number of collectors may run at once: pins are a function of the
+// revisions alone, the boundary is replaced only under the generation that was read
+// before them, and everything at or below the boundary is garbage.
 //
 // # State files
 //
-// A file that no revision refers to may be the work of a writer that is about to
-// publish, or of one that died. [Collector.Collect] deletes only those named below
-// the orphan floor of the oldest revision there is. Three rules for writers make
-// that safe; its documentation has the proof:
+// An unreferenced file belongs either to a writer that is about to publish or to one
+// that died. [Collector.Collect] deletes only files named below the orphan floor of
+// the oldest revision. Three rules for writers make that safe; the documentation of
+// Collect has the proof:
 //
-//   - What a revision refers to beyond its parent is named at or above the parent's
-//     floor. New names are, since [Store] raises the [ids.Source] to each floor.
-//     A file written before the parent was loaded, as that of a base rewrite, has
-//     to be checked ([NamedFrom]) and dropped if it is not.
-//   - A floor is never lower than the parent's. A publish raises it to a time
-//     that files under way have passed; whose files have not starts over.
-//   - The first revision of a new lineage carries the floor of the old one.
+//   - A file that a revision references and its parent does not is named at or above
+//     the parent's floor. New names are, because [Store] raises the [ids.Source] to
+//     each floor. A file written before the parent was loaded, such as a rewritten
+//     base, must be checked with [NamedFrom] and dropped if it is below.
+//   - A floor is never lower than the parent's. A publish raises it to a time before
+//     which no running writer should have named its files; a writer that did starts over.
+//   - The first revision of a new timeline carries the floor of the old one.
 package manifest
 
 import (
@@ -102,24 +101,24 @@ import (
 
 // Errors that callers branch on.
 var (
-	// ErrNone says that the domain has no manifest at all: nothing was ever published.
+	// ErrNone means that nothing was ever published in the domain.
 	ErrNone = errors.New("no manifest has been published")
-	// ErrAbsent says that there is no such revision: not yet, or no more.
+	// ErrAbsent means that the revision does not exist yet, or was collected.
 	ErrAbsent = errors.New("no such revision")
-	// ErrReload says that a warm reader cannot go on from where it is: call Load.
-	ErrReload = errors.New("the revision held is not followed by the next one; load anew")
-	// ErrConflict says that another manifest holds the revision: see [ConflictError].
+	// ErrReload means that a warm reader cannot advance from its revision: call Load.
+	ErrReload = errors.New("the loaded revision was collected or replaced; load the newest revision")
+	// ErrConflict means that the number belongs to another manifest: see [ConflictError].
 	ErrConflict = errors.New("another writer published the revision")
-	// ErrNotCommitted says that a revision was created too late to count.
-	ErrNotCommitted = errors.New("the revision is below the boundary or of a lineage that has ended")
-	// ErrUnknown says that a publish may or may not have happened, or may yet.
+	// ErrNotCommitted means that a revision was created too late to count.
+	ErrNotCommitted = errors.New("the revision is below the boundary or on an ended timeline")
+	// ErrUnknown means that a publish may have happened, or may still happen.
 	ErrUnknown = errors.New("outcome unknown")
-	// ErrMissing says that a state file is not there: its revision was collected
+	// ErrMissing means that a state file does not exist: its revision was collected
 	// (see [Store.Live]), or the state is damaged.
 	ErrMissing = errors.New("state file is missing")
 )
 
-// CorruptError says that an object is not what it should be.
+// CorruptError reports a stored object that is not what was written.
 type CorruptError struct {
 	Key    string
 	Reason string
@@ -127,10 +126,10 @@ type CorruptError struct {
 
 // Error implements error.
 func (e *CorruptError) Error() string {
-	return fmt.Sprintf("object %s is damaged: %s; if no other build of servo wrote it, run `servo admin rebuild`", e.Key, e.Reason)
+	return fmt.Sprintf("object %s is damaged: %s; unless another version of servo wrote it, run `servo admin rebuild`", e.Key, e.Reason)
 }
 
-// ConflictError is [ErrConflict] with the manifest that won.
+// ConflictError wraps [ErrConflict] and holds the manifest that won.
 type ConflictError struct{ Current *Manifest }
 
 // Error implements error.
@@ -138,63 +137,65 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("%v: %d, by %s", ErrConflict, e.Current.Revision, e.Current.Writer)
 }
 
-// Damaged reports whether an error says that something stored is missing or is not
-// what it should be: it will be so the next time.
+// Unwrap returns [ErrConflict].
+func (e *ConflictError) Unwrap() error { return ErrConflict }
+
+// Damaged reports whether err means that a stored object is missing or damaged.
+// Retrying does not help.
 func Damaged(err error) bool {
 	var corrupt *CorruptError
 	return errors.Is(err, ErrMissing) || errors.As(err, &corrupt)
 }
 
-// Unwrap is [ErrConflict].
-func (e *ConflictError) Unwrap() error { return ErrConflict }
-
 const (
-	// trustWindow is how long it is good knowledge that a revision was the newest.
+	// trustWindow is how long a reader skips the boundary after it knew a revision to
+	// be the newest.
 	trustWindow = 10 * time.Second
-	// hintInterval is the least time between two hints: stores take about one
-	// mutation a second of one name.
+	// hintInterval is the least time between two hints: stores accept about one
+	// mutation a second of one key.
 	hintInterval = time.Second
-	// maxProbes is how many revisions are probed for, one by one, before listing.
+	// maxProbes is how many revisions a reader probes one by one before it lists.
 	maxProbes = 16
-	// maxRestarts bounds how often a reader starts over because revisions are
-	// being collected under it.
+	// maxRestarts limits how often a reader starts over because the revisions that it
+	// reads are being collected.
 	maxRestarts = 8
 )
 
-// Config is what a [Store] needs.
+// Config holds the domain and the dependencies of a [Store].
 type Config struct {
 	Domain ids.Domain
 	Store  blob.Store
 	IDs    *ids.Source
 	Clock  clock.Clock
-	// Held is told of a revision that is stored, before it is known to count: whoever
-	// hears of it has to look for himself. It must not block. It may be nil.
+	// Held is called with a revision as soon as it is stored, before the boundary has
+	// confirmed it. Callers must load the revision themselves. Held must not block; it
+	// may be nil.
 	Held func(revision int64)
-	// Logger is told of publishes that are repeated. It may be nil.
+	// Logger receives warnings about retried publishes. It may be nil.
 	Logger *slog.Logger
 }
 
 // Store publishes and reads the revisions of one domain. It is safe for
 // concurrent use.
 type Store struct {
-	domain ids.Domain
-	blobs  blob.Store
-	ids    *ids.Source
-	clock  clock.Clock
-	held   func(int64)
-	log    *slog.Logger
+	domain   ids.Domain
+	blobs    blob.Store
+	ids      *ids.Source
+	clock    clock.Clock
+	onStored func(int64)
+	log      *slog.Logger
 
 	mu         sync.Mutex
-	newest     Ref // was the newest revision, and committed, at verifiedAt
+	newest     Ref // the newest revision, and committed, at verifiedAt
 	verifiedAt time.Time
 	hintedAt   time.Time
-	texts      texts               // of the manifest that was encoded last; never changed
-	segments   map[string]segments // of history, by table, as they were read last
+	texts      texts               // of the last encoded manifest; never modified
+	segments   map[string]segments // the last read history segments, by table
 
 	decoder Decoder
 }
 
-// New makes the store of a domain's manifests.
+// New returns the store of a domain's manifests.
 func New(cfg Config) *Store {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -203,24 +204,26 @@ func New(cfg Config) *Store {
 		cfg.Held = func(int64) {}
 	}
 	return &Store{
-		domain: cfg.Domain, blobs: cfg.Store, ids: cfg.IDs, clock: cfg.Clock, held: cfg.Held, log: cfg.Logger, decoder: Decoder{Domain: cfg.Domain},
+		domain: cfg.Domain, blobs: cfg.Store, ids: cfg.IDs, clock: cfg.Clock, onStored: cfg.Held, log: cfg.Logger,
+		decoder: Decoder{Domain: cfg.Domain},
 	}
 }
 
-// Boundary says which revisions exist: those of the lineage above the number.
-// The zero value, which an absent object stands for, rules out none.
+// Boundary defines which revisions exist: those of timeline Lineage whose numbers are
+// greater than DeletedThrough. The zero value, used if no object is stored, covers none.
 type Boundary struct {
 	Lineage        string `json:"lineage"`
 	DeletedThrough int64  `json:"deleted_through"`
 }
 
-// Covers reports whether a revision of a lineage does not exist.
-func (b Boundary) Covers(lineage string, revision int64) bool {
-	return revision <= b.DeletedThrough || b.Lineage != "" && b.Lineage != lineage
+// Covers reports whether a revision of a timeline is collected or void, so that it
+// counts as absent.
+func (b Boundary) Covers(timeline string, revision int64) bool {
+	return revision <= b.DeletedThrough || b.Lineage != "" && b.Lineage != timeline
 }
 
-// Boundary reads the boundary, and the generation to replace it under: 0 when
-// there is none yet.
+// Boundary returns the boundary and its generation, which a replacement must match.
+// The generation is 0 if the domain has no boundary yet.
 func (s *Store) Boundary(ctx context.Context) (Boundary, int64, error) {
 	key := BoundaryKey(s.domain)
 	data, object, err := blob.Get(ctx, s.blobs, key, maxSmall)
@@ -237,19 +240,19 @@ func (s *Store) Boundary(ctx context.Context) (Boundary, int64, error) {
 		return Boundary{}, 0, &CorruptError{Key: key, Reason: err.Error()}
 	}
 	if b.DeletedThrough < 0 || !ids.Valid(b.Lineage) {
-		return Boundary{}, 0, &CorruptError{Key: key, Reason: "it has no lineage, or a negative number"}
+		return Boundary{}, 0, &CorruptError{Key: key, Reason: "it has no lineage, or deleted_through is negative"}
 	}
 	return b, object.Generation, nil
 }
 
-// Live reports whether a manifest still exists: neither collected nor replaced
-// by a rebuild. A reader that misses a file asks this before it cries damage.
+// Live reports whether a manifest still exists: neither collected nor replaced by a
+// rebuild. A reader that misses a file calls Live before it reports damage.
 func (s *Store) Live(ctx context.Context, m *Manifest) (bool, error) {
 	b, _, err := s.Boundary(ctx)
 	return err == nil && !b.Covers(m.Lineage, m.Revision), err
 }
 
-// verified notes that m was committed, and the newest, at the time t.
+// verified records that m was committed and the newest revision at time t.
 func (s *Store) verified(m *Manifest, t time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,14 +261,14 @@ func (s *Store) verified(m *Manifest, t time.Time) {
 	}
 }
 
-// distrust has whoever asks next read the boundary.
+// distrust makes the next reader read the boundary.
 func (s *Store) distrust() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.verifiedAt = time.Time{}
 }
 
-// trusted reports whether what follows m can be told without the boundary.
+// trusted reports whether a reader may advance from m without reading the boundary.
 func (s *Store) trusted(m *Manifest) bool {
 	now := s.clock.Now()
 	s.mu.Lock()
@@ -275,13 +278,13 @@ func (s *Store) trusted(m *Manifest) bool {
 		(m.Ref() == s.newest || m.Revision > s.newest.Revision)
 }
 
-// tooLarge reports whether an object was not read because of its size.
+// tooLarge reports whether a read failed because of the object's size.
 func tooLarge(err error) bool {
 	_, large := errors.AsType[*blob.TooLargeError](err)
 	return large
 }
 
-// get reads the manifest under a key, which is a revision's or its pin's.
+// get reads the manifest under key, which is the key of the revision or of its pin.
 func (s *Store) get(ctx context.Context, key string, revision int64) (*Manifest, error) {
 	data, _, err := blob.Get(ctx, s.blobs, key, maxBytes)
 	switch {

@@ -12,17 +12,16 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// pin is what a collector remembers of a pin.
+// pin is the part of a pinned manifest that a collector caches.
 type pin struct {
 	publishedAt event.Time
-	files       []string // the ids that its files are named by
+	files       []string // the file ids, sorted
 }
 
-// unpin deletes the pins whose time is over. A pin was current until the next one
-// that is kept was published; between the two no full hour, or day, passed that
-// would be told differently by the revisions that once lay between. So it reads
-// only the pins of the daily tier, and those that are about to leave the hourly one; with
-// a minutely tier, it reads the hourly one, too.
+// unpin deletes expired pins. It treats a pin as current until the next kept revision
+// was published: every mark at which a collected revision was current has its own pin,
+// so no mark that matters lies in between. unpin works from the oldest pin and stops at
+// the first one in the youngest tier, so that it does not read the pins of that tier.
 func (c *Collector) unpin(ctx context.Context, oldest *Manifest, now event.Time) error {
 	s := c.store
 	pinned, err := c.listPins(ctx)
@@ -31,7 +30,7 @@ func (c *Collector) unpin(ctx context.Context, oldest *Manifest, now event.Time)
 	}
 	for i, revision := range pinned {
 		if revision >= oldest.Revision {
-			return nil // it is live, too
+			return nil // also live
 		}
 		this, err := c.pin(ctx, revision)
 		if err != nil {
@@ -53,7 +52,7 @@ func (c *Collector) unpin(ctx context.Context, oldest *Manifest, now event.Time)
 				young = c.policy.Minutely
 			}
 			if now.Sub(until) < young {
-				return nil // and so is every younger one
+				return nil // all younger pins are kept, too
 			}
 			continue
 		}
@@ -65,8 +64,7 @@ func (c *Collector) unpin(ctx context.Context, oldest *Manifest, now event.Time)
 	return nil
 }
 
-// listPins gives the revisions that have pins, and forgets those that have none
-// any more.
+// listPins returns the pinned revisions, and drops deleted pins from the cache.
 func (c *Collector) listPins(ctx context.Context) ([]int64, error) {
 	var pinned []int64
 	known := map[int64]*pin{}
@@ -83,14 +81,14 @@ func (c *Collector) listPins(ctx context.Context) ([]int64, error) {
 	return pinned, nil
 }
 
-// pin is the pin of a revision, or nil when there is none any more.
+// pin returns the pin of a revision, or nil if it was deleted.
 func (c *Collector) pin(ctx context.Context, revision int64) (*pin, error) {
 	if p := c.pins[revision]; p != nil {
 		return p, nil
 	}
 	m, err := c.store.get(ctx, PinKey(c.store.domain, revision), revision)
 	if errors.Is(err, ErrAbsent) {
-		return nil, nil //nolint:nilnil // another collector has deleted it: no error
+		return nil, nil //nolint:nilnil // deleted by another collector
 	}
 	if err != nil {
 		return nil, err
@@ -101,7 +99,7 @@ func (c *Collector) pin(ctx context.Context, revision int64) (*pin, error) {
 		return nil, err
 	}
 	for _, f := range files {
-		p.files = append(p.files, strings.Clone(fileID(f.Key))) // not to hold the whole manifest
+		p.files = append(p.files, strings.Clone(fileID(f.Key))) // do not retain the whole manifest
 	}
 	slices.Sort(p.files)
 	p.files = slices.Compact(p.files)
@@ -109,9 +107,9 @@ func (c *Collector) pin(ctx context.Context, revision int64) (*pin, error) {
 	return p, nil
 }
 
-// readable are the files that somebody can read by a pinned manifest: all, but for those
-// that only an index names which is lost or whose bytes are not those that were written.
-// An index that is whole, and not understood, is of another build: that is an error.
+// readable returns the files that a reader of a pinned manifest can reach. It omits the
+// segments of an index that is lost or whose checksum does not match. An index that is
+// intact but cannot be decoded comes from another build, and is an error.
 func (c *Collector) readable(ctx context.Context, m *Manifest) ([]File, error) {
 	files := m.Files()
 	for _, table := range slices.Sorted(maps.Keys(m.History)) {
@@ -130,8 +128,8 @@ func (c *Collector) readable(ctx context.Context, m *Manifest) ([]File, error) {
 	return files, nil
 }
 
-// fileID is the id that a state file is named by: the files that one writer makes
-// at a time share it. It is empty when the key names none.
+// fileID returns the id in a state file's name, or "". Files of several tables that are
+// written together share an id.
 func fileID(key string) string {
 	id, _, _ := strings.Cut(path.Base(key), ".")
 	return id

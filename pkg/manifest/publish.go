@@ -16,20 +16,20 @@ const (
 	lastDelay  = 5 * time.Second
 )
 
-// Publish makes next, a [First] or a [Manifest.Successor], the revision that it
-// says it is. It sets Nonce and PublishedAt, which is now or, if that is later,
-// what it was.
+// Publish stores next, made by [First] or [Manifest.Successor], under next.Revision.
+// It sets Nonce, and raises PublishedAt to now.
 //
-// nil is committed; [ErrConflict] and [ErrNotCommitted] are not, for good. Any
-// error that wraps [ErrUnknown] says that ctx ended first: publishing the same
-// manifest, unchanged, again finds out. Other errors: it cannot be written.
+// Publish returns nil if next is committed. [ErrConflict] and [ErrNotCommitted] mean
+// that it is not and never will be. An error that wraps [ErrUnknown] means that the
+// outcome is not known; publishing the same manifest again, unchanged, finds out.
+// Other errors mean that next cannot be written.
 func (s *Store) Publish(ctx context.Context, next *Manifest) error {
 	if next.Nonce == "" {
 		next.Nonce = s.ids.New()
 		next.PublishedAt = max(next.PublishedAt, event.At(s.clock.Now()))
 	}
 	if next.Domain() != s.domain {
-		return fmt.Errorf("publish revision %d of %s: it is of %s", next.Revision, s.domain, next.Domain())
+		return fmt.Errorf("publish revision %d of %s: the manifest belongs to %s", next.Revision, s.domain, next.Domain())
 	}
 	s.mu.Lock()
 	known := s.texts
@@ -45,10 +45,10 @@ func (s *Store) Publish(ctx context.Context, next *Manifest) error {
 		return fmt.Errorf("publish revision %d of %s: nothing was written: %w", next.Revision, s.domain, err)
 	}
 	started := s.clock.Now()
-	if err := s.hold(ctx, next, data); err != nil {
+	if err := s.claim(ctx, next, data); err != nil {
 		return fmt.Errorf("publish revision %d of %s: %w", next.Revision, s.domain, err)
 	}
-	s.held(next.Revision)
+	s.onStored(next.Revision)
 	if err := s.commit(ctx, next); err != nil {
 		return fmt.Errorf("publish revision %d of %s: %w", next.Revision, s.domain, err)
 	}
@@ -58,21 +58,21 @@ func (s *Store) Publish(ctx context.Context, next *Manifest) error {
 	return nil
 }
 
-// hold creates the revision, and returns when it is certain who holds it.
-func (s *Store) hold(ctx context.Context, next *Manifest, data []byte) error {
+// claim creates the revision, and retries until it is certain who owns the number.
+func (s *Store) claim(ctx context.Context, next *Manifest, data []byte) error {
 	key := Key(s.domain, next.Revision)
 	for try := 1; ; try++ {
 		_, err := s.blobs.Create(ctx, key, data)
 		if err == nil || errors.Is(err, blob.ErrInvalid) {
 			return err
 		}
-		// No answer but success is believed: what is stored decides.
-		held, stored, readErr := s.holder(ctx, key, next, data)
+		// Only a success is believed. Otherwise the stored bytes decide.
+		owned, stored, readErr := s.owner(ctx, key, next, data)
 		switch {
-		case held:
+		case owned:
 			return nil
 		case stored != nil:
-			s.distrust() // it may be one that does not count
+			s.distrust() // stored may not be committed
 			return &ConflictError{Current: stored}
 		case readErr != nil && !errors.Is(readErr, ErrAbsent):
 			if corrupt := (*CorruptError)(nil); errors.As(readErr, &corrupt) {
@@ -80,15 +80,16 @@ func (s *Store) hold(ctx context.Context, next *Manifest, data []byte) error {
 			}
 			err = readErr
 		}
-		s.log.WarnContext(ctx, "publish has an unknown outcome, repeating it", "manifest", key, "try", try, "error", err)
+		s.log.WarnContext(ctx, "outcome of publish unknown, retrying", "manifest", key, "try", try, "error", err)
 		if err := s.clock.Sleep(ctx, delay(next.Nonce, try)); err != nil {
 			return fmt.Errorf("%w: %w", ErrUnknown, err)
 		}
 	}
 }
 
-// holder reads who holds a revision: this very manifest, or another.
-func (s *Store) holder(ctx context.Context, key string, next *Manifest, data []byte) (bool, *Manifest, error) {
+// owner reads the object under key and returns true if it is next, encoded as data,
+// or else the manifest of another writer. The error is [ErrAbsent] if there is none.
+func (s *Store) owner(ctx context.Context, key string, next *Manifest, data []byte) (bool, *Manifest, error) {
 	stored, _, err := blob.Get(ctx, s.blobs, key, maxBytes)
 	switch {
 	case errors.Is(err, blob.ErrNotFound):
@@ -105,34 +106,34 @@ func (s *Store) holder(ctx context.Context, key string, next *Manifest, data []b
 		return false, nil, err
 	}
 	if m.Nonce == next.Nonce {
-		return false, nil, &CorruptError{key, "it has the nonce of a manifest that differs: one was changed after it was published"}
+		return false, nil, &CorruptError{key, "it has this writer's nonce but other content: the manifest was modified after a publish"}
 	}
 	return false, m, nil
 }
 
-// commit asks the boundary whether a revision that is held counts.
+// commit reads the boundary to decide whether a stored revision counts.
 func (s *Store) commit(ctx context.Context, m *Manifest) error {
 	for try := 1; ; try++ {
 		b, _, err := s.Boundary(ctx)
 		if err == nil {
 			if b.Covers(m.Lineage, m.Revision) {
-				s.distrust() // what m follows was not the newest any more
-				return fmt.Errorf("%w: deleted through %d, lineage %s", ErrNotCommitted, b.DeletedThrough, b.Lineage)
+				s.distrust() // m's parent was no longer the newest
+				return fmt.Errorf("%w: deleted through %d, timeline %s", ErrNotCommitted, b.DeletedThrough, b.Lineage)
 			}
 			return nil
 		}
 		if corrupt := (*CorruptError)(nil); errors.As(err, &corrupt) {
 			return fmt.Errorf("%w: %w", ErrUnknown, err)
 		}
-		s.log.WarnContext(ctx, "boundary cannot be read, trying again", "try", try, "error", err)
+		s.log.WarnContext(ctx, "boundary cannot be read, retrying", "try", try, "error", err)
 		if err := s.clock.Sleep(ctx, delay(m.Nonce, try)); err != nil {
 			return fmt.Errorf("%w: %w", ErrUnknown, err)
 		}
 	}
 }
 
-// writeHint names the newest revision for readers to start at. It is best
-// effort: a hint that is late or lost costs them a few probes.
+// writeHint stores the newest revision, at which readers start. It is best effort: a
+// late or lost hint costs readers a few probes.
 func (s *Store) writeHint(ctx context.Context, revision int64) {
 	now := s.clock.Now()
 	s.mu.Lock()
@@ -149,8 +150,9 @@ func (s *Store) writeHint(ctx context.Context, revision int64) {
 	}
 }
 
-// delay is how long to wait before the next try: doubling, less up to a half
-// that depends on the nonce, so that writers part, and replays do not.
+// delay returns the backoff before the next try. It doubles with each try, less a
+// jitter of up to a half. The jitter is a hash of the nonce, so that writers diverge
+// and replays stay deterministic.
 func delay(nonce string, try int) time.Duration {
 	d := min(firstDelay<<min(try-1, 16), lastDelay)
 	spread := uint64(blob.CRC32C(fmt.Appendf(nil, "%s#%d", nonce, try)))

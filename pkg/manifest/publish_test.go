@@ -19,32 +19,32 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-func TestAPublishIsOneWriteAndOneRead(t *testing.T) {
+func TestPublishTakesOneWriteAndOneRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		s := w.writer()
+		fx := newFixture()
+		s := fx.writer()
 		cur := publish(t, s, nil, 1)
 		require.Equal(t, memblob.Stats{Creates: 1, Gets: 1, Puts: 1},
-			requests(w.blobs.Stats()), "the hint comes with the first publish of a second")
+			requests(fx.blobs.Stats()), "the first publish in a second also writes the hint")
 
-		before := w.blobs.Stats()
+		before := fx.blobs.Stats()
 		cur = publish(t, s, cur, 10)
-		require.Equal(t, memblob.Stats{Creates: 10, Gets: 10}, requests(w.blobs.Stats().Sub(before)))
+		require.Equal(t, memblob.Stats{Creates: 10, Gets: 10}, requests(fx.blobs.Stats().Sub(before)))
 
 		elapse(t, time.Second)
-		before = w.blobs.Stats()
+		before = fx.blobs.Stats()
 		publish(t, s, cur, 1)
-		require.EqualValues(t, 1, w.blobs.Stats().Sub(before).Puts)
+		require.EqualValues(t, 1, fx.blobs.Stats().Sub(before).Puts)
 	})
 }
 
-// requests are the counters without the bytes.
+// requests returns the counters without the bytes.
 func requests(s memblob.Stats) memblob.Stats {
 	s.BytesRead, s.BytesWritten = 0, 0
 	return s
 }
 
-// elapse lets virtual time pass.
+// elapse lets virtual time d elapse.
 func elapse(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {
@@ -53,25 +53,25 @@ func elapse(t *testing.T, d time.Duration) {
 	}
 }
 
-// Who is told early may begin to look while the boundary is being read.
-func TestARevisionIsToldOfBeforeTheBoundaryIsRead(t *testing.T) {
-	w := newWorld()
-	var told []int64
-	reads := w.blobs.Stats().Gets
+// Readers can start to load the revision while the publisher reads the boundary.
+func TestPublishAnnouncesBeforeReadingBoundary(t *testing.T) {
+	fx := newFixture()
+	var announced []int64
+	reads := fx.blobs.Stats().Gets
 	s := manifest.New(manifest.Config{
-		Domain: domain, Store: w.blobs, IDs: ids.NewSource(clock.System{}.Now, nil), Clock: clock.System{},
+		Domain: domain, Store: fx.blobs, IDs: ids.NewSource(clock.System{}.Now, nil), Clock: clock.System{},
 		Held: func(revision int64) {
-			told = append(told, revision)
-			require.Equal(t, reads, w.blobs.Stats().Gets)
+			announced = append(announced, revision)
+			require.Equal(t, reads, fx.blobs.Stats().Gets)
 		},
 	})
 	publish(t, s, nil, 1)
-	require.Equal(t, []int64{1}, told)
+	require.Equal(t, []int64{1}, announced)
 }
 
-func TestPublishedAtGrowsWithTheRevision(t *testing.T) {
+func TestPublishedAtGrowsWithRevision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newWorld().writer()
+		s := newFixture().writer()
 		first := publish(t, s, nil, 1)
 		require.Equal(t, event.At(now()), first.PublishedAt)
 		second := publish(t, s, first, 1)
@@ -81,25 +81,25 @@ func TestPublishedAtGrowsWithTheRevision(t *testing.T) {
 	})
 }
 
-func TestALostAnswerIsFoundOutByReading(t *testing.T) {
+func TestPublishResolvesLostResponseByReading(t *testing.T) {
 	for name, c := range map[string]struct {
 		hook    faultblob.Hook
 		creates int64
 	}{
-		"created, answer lost":            {nth(faultblob.Create, 1, faultblob.FailAfter), 1},
-		"not created, answer lost":        {nth(faultblob.Create, 1, faultblob.FailBefore), 1},
-		"created, then a read that fails": {failBoth(faultblob.FailAfter), 2},
-		"lost, then a read that fails":    {failBoth(faultblob.FailBefore), 1},
-		"boundary cannot be read":         {nth(faultblob.Get, 1, faultblob.FailBefore), 1},
+		"created, response lost":        {nth(faultblob.Create, 1, faultblob.FailAfter), 1},
+		"request lost":                  {nth(faultblob.Create, 1, faultblob.FailBefore), 1},
+		"created, then read fails":      {failBoth(faultblob.FailAfter), 2},
+		"request lost, then read fails": {failBoth(faultblob.FailBefore), 1},
+		"boundary cannot be read":       {nth(faultblob.Get, 1, faultblob.FailBefore), 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld()
-				w.faults(c.hook)
-				next := manifest.First(domain, lineage, "w")
-				require.NoError(t, w.writer().Publish(t.Context(), next))
-				require.Equal(t, c.creates, w.blobs.Stats().Creates)
-				got, err := w.writer().Load(t.Context())
+				fx := newFixture()
+				fx.faults(c.hook)
+				next := manifest.First(domain, timeline, "w")
+				require.NoError(t, fx.writer().Publish(t.Context(), next))
+				require.Equal(t, c.creates, fx.blobs.Stats().Creates)
+				got, err := fx.writer().Load(t.Context())
 				require.NoError(t, err)
 				require.Equal(t, next, got)
 			})
@@ -107,7 +107,7 @@ func TestALostAnswerIsFoundOutByReading(t *testing.T) {
 	}
 }
 
-// failBoth loses the first create and the read that would settle it.
+// failBoth fails the first create and the read that would reveal its outcome.
 func failBoth(fault faultblob.Fault) faultblob.Hook {
 	create, get := nth(faultblob.Create, 1, fault), nth(faultblob.Get, 1, faultblob.FailBefore)
 	return func(op faultblob.Op, key string) faultblob.Fault {
@@ -115,17 +115,17 @@ func failBoth(fault faultblob.Fault) faultblob.Hook {
 	}
 }
 
-func TestALostAnswerBehindAnotherWriterIsAConflict(t *testing.T) {
+func TestPublishLostResponseAfterOtherWriterConflicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		winner := publish(t, w.writer(), nil, 1)
+		fx := newFixture()
+		winner := publish(t, fx.writer(), nil, 1)
 		for _, hook := range []faultblob.Hook{
 			nil,
 			nth(faultblob.Create, 1, faultblob.FailAfter),
 			nth(faultblob.Create, 1, faultblob.FailBefore),
 		} {
-			w.faults(hook)
-			err := w.writer().Publish(t.Context(), manifest.First(domain, lineage, "loser"))
+			fx.faults(hook)
+			err := fx.writer().Publish(t.Context(), manifest.First(domain, timeline, "loser"))
 			require.ErrorIs(t, err, manifest.ErrConflict)
 			var conflict *manifest.ConflictError
 			require.ErrorAs(t, err, &conflict)
@@ -134,92 +134,91 @@ func TestALostAnswerBehindAnotherWriterIsAConflict(t *testing.T) {
 	})
 }
 
-func TestAPublishThatIsCutOffCanBeRepeated(t *testing.T) {
+func TestPublishCanBeRepeatedAfterTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld()
-		s := w.writer()
+		fx := newFixture()
+		s := fx.writer()
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
-		w.faults(func(op faultblob.Op, _ string) faultblob.Fault {
+		fx.faults(func(op faultblob.Op, _ string) faultblob.Fault {
 			if op == faultblob.Create {
 				return faultblob.FailAfter
 			}
 			return faultblob.FailBefore
 		})
-		next := manifest.First(domain, lineage, "w")
+		next := manifest.First(domain, timeline, "w")
 		err := s.Publish(ctx, next)
 		require.ErrorIs(t, err, manifest.ErrUnknown)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 
 		err = s.Publish(ctx, next)
-		require.NotErrorIs(t, err, manifest.ErrUnknown, "nothing is tried once ctx is done")
+		require.NotErrorIs(t, err, manifest.ErrUnknown, "nothing is sent after ctx ended")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 
-		w.faults(nil)
+		fx.faults(nil)
 		require.NoError(t, s.Publish(t.Context(), next))
 	})
 }
 
-func TestTheBoundaryVoidsAPublishThatComesTooLate(t *testing.T) {
-	t.Run("collected meanwhile", func(t *testing.T) {
-		w := newWorld()
-		cur := publish(t, w.writer(), nil, 1)
-		publish(t, w.writer(), cur, 5)
-		w.collect(t, 5)
-		err := w.writer().Publish(t.Context(), cur.Successor("sleeper"))
+func TestPublishBelowBoundaryIsNotCommitted(t *testing.T) {
+	t.Run("collected", func(t *testing.T) {
+		fx := newFixture()
+		cur := publish(t, fx.writer(), nil, 1)
+		publish(t, fx.writer(), cur, 5)
+		fx.collect(t, 5)
+		err := fx.writer().Publish(t.Context(), cur.Successor("sleeper"))
 		require.ErrorIs(t, err, manifest.ErrNotCommitted)
-		m, err := w.writer().Load(t.Context())
+		m, err := fx.writer().Load(t.Context())
 		require.NoError(t, err)
 		require.EqualValues(t, 6, m.Revision)
 	})
-	t.Run("another lineage", func(t *testing.T) {
-		w := newWorld()
-		cur := publish(t, w.writer(), nil, 1)
-		w.boundary(t, ids.AtTime(time.Unix(9, 0)), 0)
-		require.ErrorIs(t, w.writer().Publish(t.Context(), cur.Successor("old")), manifest.ErrNotCommitted)
+	t.Run("another timeline", func(t *testing.T) {
+		fx := newFixture()
+		cur := publish(t, fx.writer(), nil, 1)
+		fx.boundary(t, ids.AtTime(time.Unix(9, 0)), 0)
+		require.ErrorIs(t, fx.writer().Publish(t.Context(), cur.Successor("old")), manifest.ErrNotCommitted)
 	})
-	t.Run("a boundary that is damaged", func(t *testing.T) {
-		w := newWorld()
-		_, err := w.blobs.Put(t.Context(), manifest.BoundaryKey(domain), []byte("?"))
+	t.Run("damaged boundary", func(t *testing.T) {
+		fx := newFixture()
+		_, err := fx.blobs.Put(t.Context(), manifest.BoundaryKey(domain), []byte("?"))
 		require.NoError(t, err)
-		err = w.writer().Publish(t.Context(), manifest.First(domain, lineage, "w"))
+		err = fx.writer().Publish(t.Context(), manifest.First(domain, timeline, "w"))
 		require.ErrorIs(t, err, manifest.ErrUnknown)
 		require.ErrorContains(t, err, manifest.BoundaryKey(domain))
 	})
 }
 
-func TestAHintThatCannotBeWrittenIsNoError(t *testing.T) {
-	w := newWorld()
-	w.faults(func(op faultblob.Op, _ string) faultblob.Fault {
+func TestPublishIgnoresFailedHint(t *testing.T) {
+	fx := newFixture()
+	fx.faults(func(op faultblob.Op, _ string) faultblob.Fault {
 		if op == faultblob.Put {
 			return faultblob.FailBefore
 		}
 		return faultblob.None
 	})
-	publish(t, w.writer(), nil, 3)
-	m, err := w.writer().Load(t.Context())
+	publish(t, fx.writer(), nil, 3)
+	m, err := fx.writer().Load(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 3, m.Revision)
 }
 
-func TestOnlyTheDomainsOwnManifestsArePublished(t *testing.T) {
-	w := newWorld()
-	other := manifest.First(ids.Domain{Tenant: "evil", Workspace: "prod"}, lineage, "w")
-	require.Error(t, w.writer().Publish(t.Context(), other))
-	require.Error(t, w.writer().Publish(t.Context(), manifest.First(domain, "no lineage", "w")))
-	require.Zero(t, w.blobs.Stats().Creates)
+func TestPublishRejectsManifestOfAnotherDomain(t *testing.T) {
+	fx := newFixture()
+	other := manifest.First(ids.Domain{Tenant: "evil", Workspace: "prod"}, timeline, "w")
+	require.Error(t, fx.writer().Publish(t.Context(), other))
+	require.Error(t, fx.writer().Publish(t.Context(), manifest.First(domain, "no lineage", "w")))
+	require.Zero(t, fx.blobs.Stats().Creates)
 }
 
-// TestWritersThatRaceMakeOneLine has writers race for a thousand revisions, on a
-// store that loses answers, and checks that the line is unbroken and that each
-// writer was told the truth about each of its revisions.
-func TestWritersThatRaceMakeOneLine(t *testing.T) {
+// Two writers race for a thousand revisions on a store that loses responses. The chain
+// of revisions must be unbroken, and each committed revision reported to one writer.
+func TestRacingWritersPublishOneChain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const last = 1000
-		w := newWorld()
+		fx := newFixture()
 		var mu sync.Mutex
 		random := rand.New(rand.NewPCG(1, 2))
-		w.faults(func(faultblob.Op, string) faultblob.Fault {
+		fx.faults(func(faultblob.Op, string) faultblob.Fault {
 			mu.Lock()
 			defer mu.Unlock()
 			switch random.IntN(20) {
@@ -230,10 +229,10 @@ func TestWritersThatRaceMakeOneLine(t *testing.T) {
 			}
 			return faultblob.None
 		})
-		won := map[int64][]string{} // nonces that were told to be committed
+		won := map[int64][]string{} // nonces reported as committed, by revision
 		var wg sync.WaitGroup
 		for range 2 {
-			s := w.writer()
+			s := fx.writer()
 			wg.Go(func() {
 				for {
 					m := attempt(t, s)
@@ -250,13 +249,13 @@ func TestWritersThatRaceMakeOneLine(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		w.faults(nil)
-		s := w.writer()
+		fx.faults(nil)
+		s := fx.writer()
 		var parent *manifest.Manifest
 		for revision := range int64(last) {
 			m, err := s.LoadAt(t.Context(), revision+1)
 			require.NoError(t, err)
-			require.Equal(t, []string{m.Nonce}, won[revision+1], "exactly one writer was told that it holds revision %d", revision+1)
+			require.Equal(t, []string{m.Nonce}, won[revision+1], "exactly one writer committed revision %d", revision+1)
 			if parent != nil {
 				require.Equal(t, parent.Ref(), *m.Parent)
 				require.Greater(t, m.PublishedAt, parent.PublishedAt)
@@ -266,14 +265,14 @@ func TestWritersThatRaceMakeOneLine(t *testing.T) {
 	})
 }
 
-// attempt is one round of a writer: load, then publish what follows. It is nil
-// when nothing was published.
+// attempt loads the newest revision and publishes a successor, which it returns. It
+// returns nil if nothing was committed.
 func attempt(t *testing.T, s *manifest.Store) *manifest.Manifest {
 	cur, err := s.Load(t.Context())
 	var next *manifest.Manifest
 	switch {
 	case errors.Is(err, manifest.ErrNone):
-		next = manifest.First(domain, lineage, "racer")
+		next = manifest.First(domain, timeline, "racer")
 	case errors.Is(err, faultblob.ErrInjected):
 		return nil
 	case err != nil:

@@ -13,24 +13,26 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// Policy says how long a revision is kept after another took its place. What is
-// zero has its default. The newest revision is always kept.
+// Policy defines how long a revision is kept after its successor was published. Zero
+// fields have defaults. The newest revision is always kept.
 type Policy struct {
-	// All is how long every revision is kept, one hour. Who reads or writes, and
-	// stands still for longer than that, has to start over.
+	// All is how long every revision is kept; default 1 hour. A reader or writer that
+	// stalls for longer must start over.
 	All time.Duration
-	// Newest is how many of the newest revisions are kept whatever their age; 0: one.
+	// Newest is how many of the newest revisions are kept at any age; default 1.
 	Newest int64
-	// Minutely is how long those are kept that were current on a full minute; 0: not at all. It is for a short All:
-	// see [OneMachine].
+	// Minutely is how long revisions are kept that were current at a full minute;
+	// default 0. It complements a short All: see [OneMachine].
 	Minutely time.Duration
-	// Hourly is how long those are kept that were current on a full hour, 7 days.
+	// Hourly is how long revisions are kept that were current at a full hour; default
+	// 7 days.
 	Hourly time.Duration
-	// Daily is how long those are kept that were current at midnight, UTC, 30 days.
+	// Daily is how long revisions are kept that were current at midnight UTC; default
+	// 30 days.
 	Daily time.Duration
-	// Orphans is how far behind the clock files are safe that nothing refers to yet,
-	// ten minutes: how long a writer may take from its first file to its publish, and
-	// how far its clock may be behind, before it has to write again.
+	// Orphans is how old an unreferenced file must be before it may be deleted; default
+	// 10 minutes. It limits the time from a writer's first file to its publish, plus
+	// the lag of its clock. A slower writer must write its files again.
 	Orphans time.Duration
 }
 
@@ -41,24 +43,25 @@ const (
 	orphans    = 10 * time.Minute
 )
 
-// OneMachine is the policy of a state folder. A folder publishes a hundred revisions a second where a bucket publishes
-// one, and all of its writers and readers share a clock. A reader that stands still for longer than All starts over;
-// All is longer than readers trust what they know (trustWindow).
+// OneMachine returns the policy of a state folder. A folder takes a hundred revisions a
+// second where a bucket takes one, so it keeps them for seconds. Its processes share a
+// clock. All must exceed trustWindow.
 func OneMachine() Policy {
 	return Policy{All: 3 * trustWindow / 2, Minutely: time.Hour, Orphans: trustWindow}
 }
 
-// NewestOnClose is how many revisions a process leaves that owned a state folder.
+// NewestOnClose is how many revisions the owner of a state folder keeps when it exits.
 const NewestOnClose = 16
 
-// Closing is the policy of a process that owns its folder and ends: a run of seconds leaves a hundred revisions that
-// All would keep, and nobody would collect them. A reader that knew one of them starts over.
+// Closing returns the policy for the owner of a state folder that is about to exit. A
+// run of a few seconds leaves a hundred revisions younger than All, which no process
+// would collect later. A reader of a collected one starts over.
 func (p Policy) Closing() Policy {
 	p.All, p.Newest = 1, NewestOnClose
 	return p
 }
 
-// WithDefaults is the policy with its defaults filled in.
+// WithDefaults returns the policy with defaults for zero fields.
 func (p Policy) WithDefaults() Policy {
 	set := func(d *time.Duration, otherwise time.Duration) {
 		if *d == 0 {
@@ -72,12 +75,13 @@ func (p Policy) WithDefaults() Policy {
 	return p
 }
 
-// pins reports whether a revision that was current from one time until another
-// has a pin, now. It is a function of what is stored, but for now: all collectors
-// make the same pins, whoever of them comes first, however often.
+// pins reports whether a revision that was current in [from, until) must have a pin at
+// now. It depends on nothing else, so all collectors create the same pins.
 func (p Policy) pins(from, until, now event.Time) bool {
 	age := now.Sub(until)
-	return age < p.Minutely && crosses(from, until, time.Minute) || age < p.Hourly && crosses(from, until, time.Hour) || age < p.Daily && crosses(from, until, 24*time.Hour)
+	return age < p.Minutely && crosses(from, until, time.Minute) ||
+		age < p.Hourly && crosses(from, until, time.Hour) ||
+		age < p.Daily && crosses(from, until, 24*time.Hour)
 }
 
 // crosses reports whether a multiple of step lies in [from, until).
@@ -87,41 +91,41 @@ func crosses(from, until event.Time, step time.Duration) bool {
 }
 
 const (
-	// maxRevisions is how many revisions one call of Retain looks at.
+	// maxRevisions is how many revisions one call of Retain may expire.
 	maxRevisions = 512
-	// maxRemoved is how many manifests one call of Retain deletes.
+	// maxRemoved is how many manifests one call of Retain may delete.
 	maxRemoved = 1024
 )
 
-// Collector deletes what a policy does not keep: see the package documentation.
-// It remembers where it is, and pins, which never change; who begins with
-// another one pays for reading them again, and nothing else. Any number of
-// collectors may work on a domain, but each is for one goroutine at a time.
+// Collector deletes what a policy does not keep: see the package documentation. It
+// caches its position and the pins, which never change; a new Collector only has to
+// read them again. Any number of collectors may work on a domain, but each one must be
+// used by one goroutine at a time.
 type Collector struct {
 	store  *Store
 	policy Policy
 	log    *slog.Logger
 	pins   map[int64]*pin
 
-	position string // the state file after which Collect goes on
-	sweeping bool   // Collect is in the middle
-	swept    string // the floor at which Collect last began
+	position string // the state file after which Collect continues
+	sweeping bool   // a pass of Collect is incomplete
+	swept    string // the floor at which the last pass of Collect began
 
 	oldest Oldest
 }
 
-// NewCollector makes a collector of a domain's revisions and files.
+// NewCollector returns a collector of a domain's revisions and files.
 func NewCollector(s *Store, p Policy) *Collector {
 	return &Collector{store: s, policy: p.WithDefaults(), log: s.log, pins: map[int64]*pin{}}
 }
 
-// errMoved says that the boundary was replaced meanwhile: what was read before
-// may not be there any more, and another collector, or a rebuild, has taken over.
+// errMoved means that another collector or a rebuild replaced the boundary since it was
+// read. Revisions read before may be deleted.
 var errMoved = errors.New("the boundary has moved")
 
-// Retain deletes revisions and pins whose time is over. It does a bounded amount
-// of work and reports whether there is more to do. It may end anywhere, by an
-// error too: the next call goes on from what is stored.
+// Retain deletes expired revisions and pins. It does a bounded amount of work and
+// reports whether more remains. It may be interrupted anywhere: the next call continues
+// from what is stored.
 func (c *Collector) Retain(ctx context.Context) (more bool, err error) {
 	s := c.store
 	b, generation, err := s.Boundary(ctx)
@@ -131,14 +135,14 @@ func (c *Collector) Retain(ctx context.Context) (more bool, err error) {
 	w := &window{ctx: ctx, store: s, first: b.DeletedThrough + 1, seen: map[int64]*Manifest{}}
 	oldest, err := w.at(w.first)
 	if err != nil || oldest == nil || b.Covers(oldest.Lineage, oldest.Revision) {
-		return false, err // nothing yet, or a rebuild that has not published: what there was stays until it has
+		return false, err // nothing published yet, or an unfinished rebuild: keep the old revisions
 	}
 	now := event.At(s.clock.Now())
-	through, err := w.due(now.Add(-c.policy.All))
+	through, err := w.expired(now.Add(-c.policy.All))
 	if err != nil {
 		return false, err
 	}
-	if through, err = w.sparing(through, c.policy.Newest); err != nil {
+	if through, err = w.exceptNewest(through, c.policy.Newest); err != nil {
 		return false, err
 	}
 	if through > b.DeletedThrough {
@@ -166,8 +170,9 @@ func (c *Collector) Retain(ctx context.Context) (more bool, err error) {
 	return more || left, c.unpin(ctx, oldest, now)
 }
 
-// pinAll copies those revisions up to one that outlive it. On each full hour, or full
-// minute, one was current: pins are found by halving, step by step.
+// pinAll pins the revisions up to through that the policy keeps longer. It steps from
+// one full hour (or full minute) to the next and finds the revision that was current
+// then by binary search.
 func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now event.Time, generation int64) error {
 	for from := w.first; from <= through; {
 		m, err := w.at(from)
@@ -187,7 +192,7 @@ func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now ev
 			return err
 		}
 		if next > through+1 {
-			return nil // at the next mark a revision is current that is kept
+			return nil // the revision at the next mark is not collected now
 		}
 		current, err := w.at(next - 1)
 		if err != nil {
@@ -210,12 +215,11 @@ func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now ev
 	return nil
 }
 
-// pin copies a revision. That the boundary still has the generation after the
-// revision was read says that this is the one that was committed.
+// pin copies a revision. If the boundary still has the generation after the revision was
+// read, the bytes are those that were committed.
 //
-// A collector that stands still just before the copy can make it after the
-// boundary has passed. Every other collector has made the same copy then, unless
-// its time was over: the next Retain deletes it.
+// A collector that stalls just before the copy may create it after the boundary has
+// passed. The copy then already exists, or it has expired and the next Retain deletes it.
 func (s *Store) pin(ctx context.Context, revision, generation int64) error {
 	data, _, err := blob.Get(ctx, s.blobs, Key(s.domain, revision), maxBytes)
 	if errors.Is(err, blob.ErrNotFound) {
@@ -237,8 +241,8 @@ func (s *Store) pin(ctx context.Context, revision, generation int64) error {
 	return nil
 }
 
-// raise replaces the boundary of a generation. Whether it happened is found out
-// by what is stored, not by the answer.
+// raise replaces the boundary if it has the generation. On an error, which may be a lost
+// response, only the stored boundary decides whether that happened.
 func (s *Store) raise(ctx context.Context, next Boundary, generation int64) error {
 	data, err := json.Marshal(next)
 	if err != nil {
@@ -248,9 +252,9 @@ func (s *Store) raise(ctx context.Context, next Boundary, generation int64) erro
 	if err == nil {
 		return nil
 	}
-	held, current, readErr := s.Boundary(ctx)
+	stored, current, readErr := s.Boundary(ctx)
 	switch {
-	case readErr == nil && held == next:
+	case readErr == nil && stored == next:
 		return nil
 	case readErr == nil && current != generation:
 		return errMoved
@@ -258,11 +262,11 @@ func (s *Store) raise(ctx context.Context, next Boundary, generation int64) erro
 	return fmt.Errorf("raise boundary of %s to %d: %w", s.domain, next.DeletedThrough, err)
 }
 
-// remove deletes manifests up to one, in ascending order. It lists from the
-// first, since a writer that slept may have created again what was deleted.
+// remove deletes manifests up to through in ascending order. It lists from the first,
+// because a writer that slept may have re-created a deleted one.
 func (c *Collector) remove(ctx context.Context, through int64) (more bool, err error) {
 	s := c.store
-	var gone []int64
+	var expired []int64
 	for revision, err := range s.listed(ctx, Prefix(s.domain), 0) {
 		if err != nil {
 			return false, err
@@ -270,40 +274,40 @@ func (c *Collector) remove(ctx context.Context, through int64) (more bool, err e
 		if revision > through {
 			break
 		}
-		if more = len(gone) == maxRemoved; more {
+		if more = len(expired) == maxRemoved; more {
 			break
 		}
-		gone = append(gone, revision)
+		expired = append(expired, revision)
 	}
-	for _, revision := range gone {
+	for _, revision := range expired {
 		if err := s.blobs.Delete(ctx, Key(s.domain, revision)); err != nil {
 			return false, fmt.Errorf("delete revision %d of %s: %w", revision, s.domain, err)
 		}
 	}
-	if len(gone) > 0 {
+	if len(expired) > 0 {
 		c.log.InfoContext(ctx, "revisions collected", slog.String("domain", s.domain.String()),
-			slog.Int64("deleted_through", through), slog.Int("deleted", len(gone)))
+			slog.Int64("deleted_through", through), slog.Int("deleted", len(expired)))
 	}
 	return more, nil
 }
 
-// window is what Retain sees of the revisions above the boundary. They are dense,
-// and published_at grows with them.
+// window caches the revisions above the boundary during one call. Their numbers are
+// dense, and published_at grows with them.
 type window struct {
-	ctx   context.Context //nolint:containedctx // lives as long as the call that it belongs to
+	ctx   context.Context //nolint:containedctx // window lives as long as one call
 	store *Store
 	first int64
 	seen  map[int64]*Manifest
 }
 
-// at is a revision, or nil: beyond the newest, or collected meanwhile.
+// at returns a revision, or nil if it is beyond the newest or was collected.
 func (w *window) at(revision int64) (*Manifest, error) {
 	if m, ok := w.seen[revision]; ok {
 		return m, nil
 	}
 	m, err := w.store.get(w.ctx, Key(w.store.domain, revision), revision)
 	if errors.Is(err, ErrAbsent) {
-		return nil, nil //nolint:nilnil // absence is no error here
+		return nil, nil //nolint:nilnil // absence is not an error here
 	}
 	if err != nil {
 		return nil, err
@@ -312,21 +316,22 @@ func (w *window) at(revision int64) (*Manifest, error) {
 	return m, nil
 }
 
-// due is the greatest revision that another took the place of by then, or the
-// one before the first.
-func (w *window) due(then event.Time) (int64, error) {
+// expired returns the greatest revision whose successor was published by then, or the
+// number before the first.
+func (w *window) expired(then event.Time) (int64, error) {
 	next, err := w.at(w.first + 1)
 	if err != nil || next == nil || next.PublishedAt > then {
 		return w.first - 1, err // the usual case costs one read
 	}
-	// A successor that is younger than then, or absent, ends what is due; it is not
-	// due itself, so the newest revision never is.
+	// The first revision that is younger than then, or absent, has a predecessor that
+	// has not expired. So the newest revision never expires.
 	young, err := w.after(w.first+2, w.first+1+maxRevisions, then)
 	return young - 2, err
 }
 
-// sparing is the greatest revision up to one that is none of so many newest ones.
-func (w *window) sparing(through, newest int64) (int64, error) {
+// exceptNewest returns the greatest revision up to through that is not one of the newest
+// revisions that the policy keeps.
+func (w *window) exceptNewest(through, newest int64) (int64, error) {
 	if newest <= 1 || through < w.first {
 		return through, nil
 	}
@@ -338,8 +343,8 @@ func (w *window) sparing(through, newest int64) (int64, error) {
 	return max(w.first-1, absent-1-newest), err
 }
 
-// after is the least revision in [from, to) that was published after t or is
-// absent; to when there is none.
+// after returns the least revision in [from, to) that was published after t or is
+// absent, or else to.
 func (w *window) after(from, to int64, t event.Time) (int64, error) {
 	for from < to {
 		middle := from + (to-from)/2

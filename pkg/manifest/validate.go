@@ -20,7 +20,7 @@ const (
 	maxKeyLength = 1024
 )
 
-// problem keeps the first thing that is wrong.
+// problem records the first failed check.
 type problem struct{ err error }
 
 func (p *problem) check(ok bool, format string, args ...any) {
@@ -43,36 +43,35 @@ func (p *problem) count(path string, n int64) { p.check(n >= 0, "%s: %d is negat
 
 func (p *problem) time(path string, t event.Time) { p.check(t >= 0, "%s: %d is before 1970", path, t) }
 
-// knower tells whether a delta, of a tier and at an index, has been checked before.
-type knower func(tier string, i int, d *Delta) bool
+// isKnown reports whether the delta at index i of a tier has been validated before.
+type isKnown func(tier string, i int, d *Delta) bool
 
-// validate checks a manifest, but for what is in the deltas that are known to be
-// well.
-func (m *Manifest) validate(known knower) error {
+// validate checks a manifest, except the content of known deltas.
+func (m *Manifest) validate(known isKnown) error {
 	p := &problem{}
-	p.check(m.SchemaVersion == SchemaVersion, "schema_version: %d is not %d", m.SchemaVersion, SchemaVersion)
+	p.check(m.SchemaVersion == SchemaVersion, "schema_version: must be %[2]d, got %[1]d", m.SchemaVersion, SchemaVersion)
 	if err := m.Domain().Validate(); err != nil {
 		p.check(false, "tenant_id, workspace_id: %w", err)
 	}
 	p.ulid("lineage", m.Lineage)
-	p.check(m.Revision >= 1, "revision: %d is less than 1", m.Revision)
+	p.check(m.Revision >= 1, "revision: must be at least 1, got %d", m.Revision)
 	p.ulid("nonce", m.Nonce)
 	m.validateParent(p)
-	p.check(m.Writer != "" && len(m.Writer) <= maxName, "writer: has %d bytes; it must have 1 to %d", len(m.Writer), maxName)
-	p.check(m.PublishedAt > 0, "published_at: is required")
+	p.check(m.Writer != "" && len(m.Writer) <= maxName, "writer: must have 1 to %[2]d bytes, got %[1]d", len(m.Writer), maxName)
+	p.check(m.PublishedAt > 0, "published_at: required")
 	p.count("fold_seq", m.FoldSeq)
 	p.time("fold_time", m.FoldTime)
 	m.validateWatermarks(p)
 	m.validateFiles(p, known)
-	p.check(m.L0Count == len(m.L0), "l0_count: is %d, but there are %d deltas", m.L0Count, len(m.L0))
+	p.check(m.L0Count == len(m.L0), "l0_count: %d, but l0_deltas has %d", m.L0Count, len(m.L0))
 	p.count("l0_limits.max_count", int64(m.L0Limits.MaxCount))
 	p.count("l0_limits.max_bytes", m.L0Limits.MaxBytes)
 	p.optionalULID("orphan_floor", m.OrphanFloor)
 	p.check(m.Parent != nil || NamedFrom(m.OrphanFloor, m.Files()),
-		"orphan_floor: the first revision of a lineage refers to files that are named below it; write them under new names")
-	p.check(len(m.RowCounts) <= maxTables, "row_counts: has %d tables; at most %d are allowed", len(m.RowCounts), maxTables)
+		"orphan_floor: the first revision of a timeline references files named below it; write them under new names")
+	p.check(len(m.RowCounts) <= maxTables, "row_counts: %d tables; at most %d are allowed", len(m.RowCounts), maxTables)
 	for table, n := range m.RowCounts {
-		p.check(isTable(table), "row_counts: %.100q is no table", table)
+		p.check(isTable(table), "row_counts: invalid table name %.100q", table)
 		p.count("row_counts."+table, n)
 	}
 	return p.err
@@ -82,52 +81,52 @@ func (m *Manifest) validateParent(p *problem) {
 	if m.Parent == nil {
 		return
 	}
-	p.check(m.Parent.Revision == m.Revision-1, "parent.revision: %d is not the one before %d", m.Parent.Revision, m.Revision)
+	p.check(m.Parent.Revision == m.Revision-1, "parent.revision: must be %d, got %d", m.Revision-1, m.Parent.Revision)
 	p.ulid("parent.nonce", m.Parent.Nonce)
 }
 
 func (m *Manifest) validateWatermarks(p *problem) {
 	w := m.Watermarks
 	p.optionalULID("watermarks.events_processed_through", w.EventsProcessedThrough)
-	p.check(len(w.LastProcessedFile) <= maxKeyLength, "watermarks.last_processed_file: has %d bytes", len(w.LastProcessedFile))
+	p.check(len(w.LastProcessedFile) <= maxKeyLength, "watermarks.last_processed_file: %d bytes; at most %d are allowed", len(w.LastProcessedFile), maxKeyLength)
 	p.time("watermarks.last_processed_at", w.LastProcessedAt)
 	p.optionalULID("watermarks.complete_through", w.CompleteThrough)
 	p.time("watermarks.caught_up_at", w.CaughtUpAt)
 	p.time("due.at", m.Due.At)
 	p.time("due.through", m.Due.Through)
-	p.check(m.Due.At == 0 || m.Due.At > m.Due.Through, "due.at: the marker may be deleted: it is not later than due.through")
+	p.check(m.Due.At == 0 || m.Due.At > m.Due.Through, "due.at: must be later than due.through, or the wakeup may be deleted")
 }
 
-func (m *Manifest) validateFiles(p *problem, known knower) {
+func (m *Manifest) validateFiles(p *problem, known isKnown) {
 	p.optionalULID("base_snapshot.id", m.BaseSnapshot.ID)
 	p.time("base_snapshot.published_at", m.BaseSnapshot.PublishedAt)
 	p.check(m.BaseSnapshot.Revision >= 0 && m.BaseSnapshot.Revision <= m.Revision,
-		"base_snapshot.revision: %d is not one up to %d", m.BaseSnapshot.Revision, m.Revision)
+		"base_snapshot.revision: must be 0 to %[2]d, got %[1]d", m.BaseSnapshot.Revision, m.Revision)
 	p.check(m.BaseSnapshot.FoldSeq >= 0 && m.BaseSnapshot.FoldSeq <= m.FoldSeq,
-		"base_snapshot.fold_seq: %d is not one up to %d", m.BaseSnapshot.FoldSeq, m.FoldSeq)
+		"base_snapshot.fold_seq: must be 0 to %[2]d, got %[1]d", m.BaseSnapshot.FoldSeq, m.FoldSeq)
 	p.check(m.BaseSnapshot.FoldTime >= 0 && m.BaseSnapshot.FoldTime <= m.FoldTime,
-		"base_snapshot.fold_time: %d is not one up to %d", m.BaseSnapshot.FoldTime, m.FoldTime)
+		"base_snapshot.fold_time: must be 0 to %[2]d, got %[1]d", m.BaseSnapshot.FoldTime, m.FoldTime)
 	p.optionalULID("base_snapshot.entries_from", m.BaseSnapshot.EntriesFrom)
 	p.optionalULID("base_snapshot.runs_from", m.BaseSnapshot.RunsFrom)
-	p.check(len(m.BaseSnapshot.Files) <= maxFiles, "base_snapshot.files: there are %d; at most %d are allowed", len(m.BaseSnapshot.Files), maxFiles)
+	p.check(len(m.BaseSnapshot.Files) <= maxFiles, "base_snapshot.files: %d files; at most %d are allowed", len(m.BaseSnapshot.Files), maxFiles)
 	for i := range m.BaseSnapshot.Files {
 		validateFile(p, m.Domain(), fmt.Sprintf("base_snapshot.files[%d]", i), &m.BaseSnapshot.Files[i], TierBase)
 	}
 	m.validateDeltas(p, "l1", m.L1, TierL1, known)
 	m.validateDeltas(p, "l0_deltas", m.L0, TierL0, known)
-	p.check(len(m.History) <= maxTables, "history: has %d tables; at most %d are allowed", len(m.History), maxTables)
+	p.check(len(m.History) <= maxTables, "history: %d tables; at most %d are allowed", len(m.History), maxTables)
 	for _, table := range slices.Sorted(maps.Keys(m.History)) {
 		f := m.History[table]
-		p.check(f.Table == table, "history: the file of %.100q is of table %.100q", table, f.Table)
+		p.check(f.Table == table, "history: the index of %.100q belongs to table %.100q", table, f.Table)
 		validateFile(p, m.Domain(), "history."+f.Table, &f, TierHistory)
 	}
 }
 
-func (m *Manifest) validateDeltas(p *problem, path string, deltas []Delta, tier string, known knower) {
-	p.check(len(deltas) <= maxDeltas, "%s: there are %d; at most %d are allowed", path, len(deltas), maxDeltas)
+func (m *Manifest) validateDeltas(p *problem, path string, deltas []Delta, tier string, known isKnown) {
+	p.check(len(deltas) <= maxDeltas, "%s: %d deltas; at most %d are allowed", path, len(deltas), maxDeltas)
 	for i := range deltas {
 		d := &deltas[i]
-		p.check(d.Revision >= 1 && d.Revision <= m.Revision, "%s[%d].revision: %d is not one up to %d", path, i, d.Revision, m.Revision)
+		p.check(d.Revision >= 1 && d.Revision <= m.Revision, "%s[%d].revision: must be 1 to %d, got %d", path, i, m.Revision, d.Revision)
 		if known(tier, i, d) {
 			continue
 		}
@@ -135,17 +134,17 @@ func (m *Manifest) validateDeltas(p *problem, path string, deltas []Delta, tier 
 		p.ulid(here+".id", d.ID)
 		p.count(here+".rows", d.Rows)
 		p.count(here+".bytes", d.Bytes)
-		p.check(len(d.Files) <= maxTables, "%s.files: there are %d; at most %d are allowed", here, len(d.Files), maxTables)
+		p.check(len(d.Files) <= maxTables, "%s.files: %d files; at most %d are allowed", here, len(d.Files), maxTables)
 		for j := range d.Files {
 			validateFile(p, m.Domain(), fmt.Sprintf("%s.files[%d]", here, j), &d.Files[j], tier)
 		}
-		p.check(len(d.Inline) == 0 || tier == TierL0, "%s.inline: only deltas of L0 have rows in the manifest", here)
-		p.check(len(d.Inline) <= maxTables, "%s.inline: there are %d; at most %d are allowed", here, len(d.Inline), maxTables)
+		p.check(len(d.Inline) == 0 || tier == TierL0, "%s.inline: only L0 deltas may have inline rows", here)
+		p.check(len(d.Inline) <= maxTables, "%s.inline: %d tables; at most %d are allowed", here, len(d.Inline), maxTables)
 		for j, rows := range d.Inline {
-			p.check(isTable(rows.Table), "%s.inline[%d].table: %.100q is no table", here, j, rows.Table)
-			p.check(rows.JSON.IsValid(), "%s.inline[%d].rows: are required, as JSON", here, j)
+			p.check(isTable(rows.Table), "%s.inline[%d].table: invalid table name %.100q", here, j, rows.Table)
+			p.check(rows.JSON.IsValid(), "%s.inline[%d].rows: must be valid JSON", here, j)
 			p.count(fmt.Sprintf("%s.inline[%d].count", here, j), rows.Count)
-			p.check(blob.CRC32C(rows.JSON) == rows.CRC32C, "%s.inline[%d].rows: they do not have the checksum %d", here, j, rows.CRC32C)
+			p.check(blob.CRC32C(rows.JSON) == rows.CRC32C, "%s.inline[%d].rows: checksum is not %d", here, j, rows.CRC32C)
 		}
 		if p.err != nil {
 			return
@@ -153,14 +152,14 @@ func (m *Manifest) validateDeltas(p *problem, path string, deltas []Delta, tier 
 	}
 }
 
-// validateFile allows only keys of the domain's own tables: a manifest is not to
-// lead anybody to another tenant's files.
+// validateFile checks that a file belongs to the domain, so that no manifest leads a
+// reader to the files of another tenant.
 func validateFile(p *problem, d ids.Domain, path string, f *File, tier string) {
-	p.check(isTable(f.Table), "%s.table: %.100q is no table", path, f.Table)
+	p.check(isTable(f.Table), "%s.table: invalid table name %.100q", path, f.Table)
 	name, below := strings.CutPrefix(f.Key, StatePrefix(d)+f.Table+"/"+tier+"/")
 	id, _, _ := strings.Cut(name, ".")
 	p.check(below && ids.Valid(id) && !strings.Contains(name, "/") && len(f.Key) <= maxKeyLength,
-		"%s.key: %.200q is not that of a %s file of the table", path, f.Key, tier)
+		"%s.key: %.200q is not the key of a %s file of the table", path, f.Key, tier)
 	p.count(path+".size", f.Size)
 	p.count(path+".rows", f.Rows)
 	p.optionalULID(path+".min_run_id", f.MinRun)

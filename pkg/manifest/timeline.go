@@ -1,0 +1,100 @@
+package manifest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/event"
+)
+
+// timelineGap is the distance from the greatest revision in use to the first of a new
+// timeline. Writers of the old timeline cannot create that many revisions before they
+// read the boundary.
+const timelineGap = 1 << 20
+
+// sweeperSkew is the maximum by which a sweeper's clock may be ahead of ours.
+const sweeperSkew = 15 * time.Minute
+
+// NewLineage ends the current timeline and returns the first manifest of a new one, to
+// be filled in and published. Until it is published, the domain has no revision: if the
+// caller dies before that, the state must be rebuilt again.
+//
+// The manifest carries the orphan floor of the old timeline. Publish rejects files
+// named below it. Names minted after NewLineage are above it.
+func (s *Store) NewLineage(ctx context.Context, writer string) (*Manifest, error) {
+	b, generation, err := s.Boundary(ctx)
+	if corrupt := new(CorruptError); errors.As(err, &corrupt) {
+		var object blob.Object
+		if object, err = s.blobs.Head(ctx, BoundaryKey(s.domain)); err == nil {
+			generation = object.Generation
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start timeline of %s: %w", s.domain, err)
+	}
+	greatest := b.DeletedThrough
+	for _, prefix := range []string{Prefix(s.domain), PinPrefix(s.domain)} { // pins outlive a lost boundary
+		for revision, err := range s.listed(ctx, prefix, 0) {
+			if err != nil {
+				return nil, fmt.Errorf("start timeline of %s: %w", s.domain, err)
+			}
+			greatest = max(greatest, revision)
+		}
+	}
+	next := Boundary{Lineage: s.ids.New(), DeletedThrough: greatest + timelineGap}
+	data, err := json.Marshal(next)
+	if err != nil {
+		return nil, fmt.Errorf("encode boundary: %w", err)
+	}
+	if _, err := s.blobs.Replace(ctx, BoundaryKey(s.domain), data, generation); err != nil {
+		// The error may be a lost response: only the stored boundary decides.
+		if stored, _, readErr := s.Boundary(ctx); readErr != nil || stored != next {
+			return nil, fmt.Errorf("start timeline of %s: %w", s.domain, err)
+		}
+	}
+	m := First(s.domain, next.Lineage, writer)
+	m.Revision = next.DeletedThrough + 1
+	// A sweeper of the old timeline may still delete wakeups that it listed, up to its
+	// current minute.
+	m.Due.Through = event.At(s.clock.Now().Truncate(time.Minute).Add(sweeperSkew))
+	// A collector of the old timeline may still be running, or be stalled for any time.
+	// So the new timeline must not reference files named below that timeline's floor,
+	// which cannot rise after the boundary was replaced.
+	if m.OrphanFloor, err = s.lastFloor(ctx); err != nil {
+		return nil, fmt.Errorf("start timeline of %s: %w", s.domain, err)
+	}
+	return m, nil
+}
+
+// maxDamaged is how many damaged revisions lastFloor skips.
+const maxDamaged = 16
+
+// lastFloor returns the orphan floor of the greatest readable revision, or "". The
+// boundary may cover that revision. Reading it raises the id source above the floor.
+func (s *Store) lastFloor(ctx context.Context) (string, error) {
+	var last []int64
+	for revision, err := range s.listed(ctx, Prefix(s.domain), 0) {
+		if err != nil {
+			return "", err
+		}
+		if last = append(last, revision); len(last) > maxDamaged {
+			last = last[1:]
+		}
+	}
+	for _, revision := range slices.Backward(last) {
+		m, err := s.get(ctx, Key(s.domain, revision), revision)
+		if corrupt := (*CorruptError)(nil); errors.As(err, &corrupt) || errors.Is(err, ErrAbsent) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		return m.OrphanFloor, nil
+	}
+	return "", nil
+}

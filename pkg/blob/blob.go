@@ -1,15 +1,14 @@
-// Package blob is the port to object storage: named, immutable-by-convention
-// objects with create-if-absent.
+// Package blob is the port to object storage: named objects that by convention are never
+// changed, with create-if-absent.
 //
-// The core needs two things of a store: that creating a name succeeds for
-// exactly one caller, and that a listing shows every object whose creation was
-// acknowledged before the listing began. Replacing under a generation match is
-// used for one object a domain, the boundary.
+// The core relies on two properties of a store. Creating a name succeeds for exactly one
+// caller. A listing shows every object whose creation was acknowledged before the listing
+// began. Replace, which requires a matching generation, is used for one object per domain:
+// the boundary.
 //
-// A write has three outcomes: nil, done; [ErrExists], [ErrMismatch],
-// [ErrNotFound] or [ErrInvalid], not done; any other error, unknown: the write
-// may have taken effect, now or later. Who gets an unknown outcome reads before
-// it decides.
+// A write has three outcomes. A nil error: done. [ErrExists], [ErrMismatch], [ErrNotFound]
+// or [ErrInvalid]: not done. Any other error: unknown; the write may have taken effect, or
+// may still do so. After an unknown outcome the caller must read before it decides.
 package blob
 
 import (
@@ -20,12 +19,12 @@ import (
 	"time"
 )
 
-// Errors that callers branch on, always wrapped with the key.
+// Errors that callers branch on. They are always wrapped with the key.
 var (
 	ErrNotFound = errors.New("object not found")
 	ErrExists   = errors.New("object exists")
 	ErrMismatch = errors.New("object has another generation")
-	// ErrInvalid is a key that no store takes: see [ValidateKey].
+	// ErrInvalid reports a key that no store accepts: see [ValidateKey].
 	ErrInvalid = errors.New("invalid object key")
 )
 
@@ -33,61 +32,64 @@ var (
 type Object struct {
 	Key  string
 	Size int64 // bytes
-	// Generation is of this content under this name: every write has another.
+	// Generation identifies this content under this key. Every write has another
+	// generation.
 	Generation int64
-	// CRC32C is the Castagnoli checksum of the content. Listings of some stores
-	// leave it 0; Create, Replace, Put and Get never do.
+	// CRC32C is the Castagnoli checksum of the content. Create, Replace, Put and Get always
+	// set it. Listings of some stores leave it 0.
 	CRC32C uint32
-	// Updated is when the store took this content, by its own clock. Get and Open of
-	// some stores leave it zero.
+	// Updated is when the store stored this content, by its own clock. Get and Open of some
+	// stores leave it zero.
 	Updated time.Time
 }
 
-// ListOptions narrow a listing.
+// ListOptions restrict a listing.
 type ListOptions struct {
-	// Prefix is what the keys begin with: any text, not only whole folders.
+	// Prefix restricts the listing to keys that begin with this text, which need not be a
+	// whole folder.
 	Prefix string
-	// StartAfter leaves out keys up to and including this one.
+	// StartAfter skips keys up to and including this one.
 	StartAfter string
 }
 
-// Store holds objects. It is safe for concurrent use.
+// Store contains objects. It is safe for concurrent use.
 type Store interface {
-	// Create stores data under a new key. If the key exists the error is ErrExists.
+	// Create stores data under a new key. If the key exists, the error is ErrExists.
 	Create(ctx context.Context, key string, data []byte) (Object, error)
 
-	// CreateFrom is Create for what is too large to hold: it streams r. The key
-	// appears whole or not at all.
+	// CreateFrom is Create for content that is too large for memory: it streams r. The key
+	// appears with the whole content or not at all.
 	CreateFrom(ctx context.Context, key string, r io.Reader) (Object, error)
 
-	// Replace stores data under a key that has this generation; 0 means that the
-	// key must be absent. Otherwise the error is ErrMismatch.
+	// Replace stores data under a key that has this generation; 0 means that the key must
+	// be absent. If the generation differs, the error is ErrMismatch.
 	Replace(ctx context.Context, key string, data []byte, generation int64) (Object, error)
 
-	// Put stores data under a key whatever was there: for hints, which nobody trusts.
+	// Put stores data under a key unconditionally. Use it only for hints, which readers
+	// verify.
 	Put(ctx context.Context, key string, data []byte) (Object, error)
 
-	// Get reads a whole object, or returns ErrNotFound. The function [Get] bounds its size:
-	// an implementation calls [CheckSize] before it reads.
+	// Get reads a whole object, or returns ErrNotFound. To limit the size, callers use the
+	// function [Get]; implementations call [CheckSize] before they read.
 	Get(ctx context.Context, key string) ([]byte, Object, error)
 
-	// Open streams an object, or gives ErrNotFound. The caller closes it.
+	// Open streams an object, or returns ErrNotFound. The caller must close the stream.
 	Open(ctx context.Context, key string) (io.ReadCloser, Object, error)
 
-	// Head describes an object without its content, or gives ErrNotFound. The
-	// CRC may be 0.
+	// Head describes an object without reading its content, or returns ErrNotFound. The CRC
+	// may be 0.
 	Head(ctx context.Context, key string) (Object, error)
 
-	// List yields objects in ascending order of their keys (bytewise). It is
-	// strongly consistent. After an error it ends.
+	// List yields objects in ascending bytewise order of their keys. It is strongly
+	// consistent. It ends after the first error.
 	List(ctx context.Context, opts ListOptions) iter.Seq2[Object, error]
 
-	// Delete removes an object. That it was absent is no error.
+	// Delete removes an object. Deleting an absent object is not an error.
 	Delete(ctx context.Context, key string) error
 }
 
 // Local is a store whose objects are files on this machine.
 type Local interface {
-	// Path is the file that holds, or would hold, the object.
+	// Path returns the file that contains, or would contain, the object.
 	Path(key string) string
 }

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Clock is implemented by stores that have a clock of their own and can be asked for
-// its time. A folder has none: its clock is the machine's.
+// Clock is implemented by stores that have their own clock, which callers can read. A
+// directory has none: its clock is the machine's.
 type Clock interface {
-	// Now asks the store for its time, to the second or finer.
+	// Now returns the store's time, to the second or finer.
 	Now(ctx context.Context) (time.Time, error)
 }
 
-// TimeOf asks a store for its time, or the store that it wraps (which its method
-// Unwrap returns). ok is false if there is no clock to ask.
+// TimeOf returns the time of a store, or of the store that it wraps (returned by its method
+// Unwrap). ok is false if neither has a clock.
 func TimeOf(ctx context.Context, store Store) (now time.Time, ok bool, err error) {
 	for {
 		switch s := store.(type) {

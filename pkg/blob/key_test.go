@@ -9,7 +9,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-func TestKeysThatEveryStoreTakesAreValid(t *testing.T) {
+func TestValidateKeyAcceptsPortableKeys(t *testing.T) {
 	for _, key := range []string{
 		"a",
 		"ledger/orchestration/tenant=acme/workspace=main/01JHZZ.json",
@@ -22,7 +22,7 @@ func TestKeysThatEveryStoreTakesAreValid(t *testing.T) {
 	}
 }
 
-func TestKeysThatSomeStoreCannotHoldAreInvalid(t *testing.T) {
+func TestValidateKeyRejectsUnportableKeys(t *testing.T) {
 	for _, key := range []string{
 		"", "/", "/a", "a/", "a//b", ".", "..", "a/./b", "a/../b", "../a",
 		"a\x00b", "a\nb", "a\x7fb", "a\u0085b", "a\xffb",
@@ -34,7 +34,7 @@ func TestKeysThatSomeStoreCannotHoldAreInvalid(t *testing.T) {
 	}
 }
 
-func TestTheChecksumIsCastagnoli(t *testing.T) {
+func TestCRC32CIsCastagnoli(t *testing.T) {
 	require.Equal(t, uint32(0xe3069283), blob.CRC32C([]byte("123456789")), "check value of CRC-32C")
 	require.Zero(t, blob.CRC32C(nil))
 }

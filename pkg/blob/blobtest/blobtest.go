@@ -1,5 +1,5 @@
-// Package blobtest is the contract of [blob.Store] as tests: every binding and
-// every fake passes it.
+// Package blobtest is the contract of [blob.Store] as tests. Every binding and every fake
+// passes it.
 package blobtest
 
 import (
@@ -20,36 +20,36 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// Run checks that the stores that open makes, each empty, keep the contract.
+// Run checks that the stores that open returns, each empty, fulfil the contract.
 func Run(t *testing.T, open func(t *testing.T) blob.Store) {
 	t.Helper()
 	for _, row := range []struct {
 		name  string
 		check func(t *testing.T, s blob.Store)
 	}{
-		{"what was created is read back, described the same by every method", readsBack},
-		{"an object may be empty, and is not absent then", emptyObject},
+		{"a created object is read back with the same description by every method", readsBack},
+		{"an object may be empty, which differs from absent", emptyObject},
 		{"an object may be large", largeObject},
 		{"an object above the caller's limit is not read", limitedGet},
-		{"create refuses a key that exists and leaves it as it is", createRefuses},
-		{"of racing creates exactly one wins and its content is stored", createRace},
+		{"create refuses a key that exists and changes nothing", createRefuses},
+		{"one of several racing creates wins and its content is stored", createRace},
 		{"a streamed create appears whole or not at all", streamedCreate},
-		{"replace succeeds on the present generation only", replaceMatches},
-		{"of racing replaces exactly one wins", replaceRace},
-		{"of racing creates and replaces of an absent key exactly one wins", createReplaceRace},
+		{"replace succeeds only for the current generation", replaceMatches},
+		{"one of several racing replaces wins", replaceRace},
+		{"one of several racing creates and replaces of an absent key wins", createReplaceRace},
 		{"every write has another generation", generationsDiffer},
-		{"put stores whatever was there", putOverwrites},
-		{"delete removes, and does not mind an absent key", deleteIdempotent},
+		{"put stores unconditionally", putOverwrites},
+		{"delete removes an object or accepts that it is absent", deleteIdempotent},
 		{"an absent object is ErrNotFound", absent},
-		{"an invalid key is ErrInvalid to every method", invalidKeys},
-		{"a call under a finished context fails and changes nothing", finishedContext},
-		{"stored and returned bytes are the store's and the caller's own", bytesAreOwned},
+		{"every method rejects an invalid key with ErrInvalid", invalidKeys},
+		{"a call with a finished context fails and changes nothing", finishedContext},
+		{"stored and returned bytes are not shared", bytesAreOwned},
 		{"a listing is in bytewise order of whole keys", listOrder},
-		{"a listing narrows by any prefix and start", listNarrows},
-		{"a listing may be left early", listLeft},
+		{"a listing accepts any prefix and start", listNarrows},
+		{"a listing may be ended early", listLeft},
 		{"a listing shows every object created before it began", listConsistent},
 		{"a reader sees the old or the new content, never a mixture", readsAreAtomic},
-		{"any sequence of operations behaves as on a map", behavesAsMap},
+		{"any sequence of operations behaves like a map", behavesAsMap},
 		{"goroutines with keys of their own do not disturb each other", concurrentMaps},
 	} {
 		t.Run(row.name, func(t *testing.T) { row.check(t, open(t)) })
@@ -62,17 +62,17 @@ func readsBack(t *testing.T, s blob.Store) {
 	for _, key := range trickyKeys {
 		created, err := s.Create(ctx, key, data)
 		require.NoError(t, err, "Create of %q", key)
-		require.Equal(t, key, created.Key, "Create gives the key")
-		require.EqualValues(t, len(data), created.Size, "Create gives the size")
-		require.Equal(t, blob.CRC32C(data), created.CRC32C, "Create gives the CRC-32C")
-		require.Positive(t, created.Generation, "0 stands for an absent object")
-		require.False(t, created.Updated.IsZero(), "Create gives the time")
+		require.Equal(t, key, created.Key, "Create returns the key")
+		require.EqualValues(t, len(data), created.Size, "Create returns the size")
+		require.Equal(t, blob.CRC32C(data), created.CRC32C, "Create returns the CRC-32C")
+		require.Positive(t, created.Generation, "0 means absent")
+		require.False(t, created.Updated.IsZero(), "Create returns the time")
 
 		got, described, err := s.Get(ctx, key)
 		require.NoError(t, err)
 		require.Equal(t, data, got)
 		requireSame(t, created, described, "Get")
-		require.Equal(t, created.CRC32C, described.CRC32C, "Get gives the CRC-32C")
+		require.Equal(t, created.CRC32C, described.CRC32C, "Get returns the CRC-32C")
 
 		r, described, err := s.Open(ctx, key)
 		require.NoError(t, err)
@@ -92,14 +92,14 @@ func readsBack(t *testing.T, s blob.Store) {
 	}
 }
 
-// requireSame compares descriptions of one object; the CRC may be left out, and by
-// those that read it the time.
+// requireSame compares two descriptions of one object. The CRC may be 0, and Get and Open
+// may return no time.
 func requireSame(t *testing.T, want, got blob.Object, by string) {
 	t.Helper()
 	if got.Updated.IsZero() && (strings.HasPrefix(by, "Get") || by == "Open") {
 		got.Updated = want.Updated
 	}
-	require.True(t, want.Updated.Equal(got.Updated), "%s gives another time: %v, was %v", by, got.Updated, want.Updated)
+	require.True(t, want.Updated.Equal(got.Updated), "%s returns another time: %v, was %v", by, got.Updated, want.Updated)
 	if got.CRC32C == 0 {
 		got.CRC32C = want.CRC32C
 	}
@@ -145,13 +145,13 @@ func largeObject(t *testing.T, s blob.Store) {
 		got, o, err := s.Get(ctx, key)
 		require.NoError(t, err)
 		require.EqualValues(t, len(data), o.Size)
-		require.True(t, bytes.Equal(data, got), "Get of %q gives other bytes", key)
+		require.True(t, bytes.Equal(data, got), "Get of %q returns other bytes", key)
 
 		r, _, err := s.Open(ctx, key)
 		require.NoError(t, err)
 		got, err = io.ReadAll(r)
 		require.NoError(t, errors.Join(err, r.Close()))
-		require.True(t, bytes.Equal(data, got), "Open of %q gives other bytes", key)
+		require.True(t, bytes.Equal(data, got), "Open of %q returns other bytes", key)
 	}
 }
 
@@ -186,7 +186,7 @@ func createRefuses(t *testing.T, s blob.Store) {
 	_, err = s.CreateFrom(ctx, "a/b", strings.NewReader("third"))
 	require.ErrorIs(t, err, blob.ErrExists)
 	_, err = s.Create(ctx, "a/b", []byte("first"))
-	require.ErrorIs(t, err, blob.ErrExists, "the same bytes are no exception")
+	require.ErrorIs(t, err, blob.ErrExists, "even with the same bytes")
 
 	got, o, err := s.Get(ctx, "a/b")
 	require.NoError(t, err)
@@ -194,7 +194,8 @@ func createRefuses(t *testing.T, s blob.Store) {
 	require.Equal(t, first.Generation, o.Generation, "a refused create changes nothing")
 }
 
-// race runs do in 16 goroutines and counts those that got no error.
+// race runs do in 16 goroutines and returns the indices that succeeded and the errors of
+// the others.
 func race(do func(i int) error) (winners []int, others []error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -235,7 +236,7 @@ func createRace(t *testing.T, s blob.Store) {
 		}
 		got, _, err := s.Get(ctx, key)
 		require.NoError(t, err)
-		require.Equal(t, string(content(winners[0])), string(got), "%q holds the winner's content", key)
+		require.Equal(t, string(content(winners[0])), string(got), "%q has the winner's content", key)
 	}
 }
 
@@ -247,7 +248,7 @@ func streamedCreate(t *testing.T, s blob.Store) {
 		io.MultiReader(strings.NewReader(strings.Repeat("x", 100_000)), iotest.ErrReader(broken)),
 	} {
 		_, err := s.CreateFrom(ctx, "streamed", r)
-		require.ErrorIs(t, err, broken, "CreateFrom gives the reader's error")
+		require.ErrorIs(t, err, broken, "CreateFrom returns the reader's error")
 		_, err = s.Head(ctx, "streamed")
 		require.ErrorIs(t, err, blob.ErrNotFound, "half an object must not appear")
 		require.Empty(t, list(t, s, blob.ListOptions{}))
@@ -256,10 +257,10 @@ func streamedCreate(t *testing.T, s blob.Store) {
 	_, err := s.CreateFrom(cancelled, "streamed", io.MultiReader(
 		strings.NewReader("half"), readerFunc(func([]byte) (int, error) { cancel(); return 0, nil }), strings.NewReader("rest")))
 	require.ErrorIs(t, err, context.Canceled)
-	require.Empty(t, list(t, s, blob.ListOptions{}), "a create whose context ends half-way leaves nothing")
+	require.Empty(t, list(t, s, blob.ListOptions{}), "a canceled create leaves nothing")
 
 	_, err = s.CreateFrom(ctx, "streamed", iotest.OneByteReader(strings.NewReader("whole")))
-	require.NoError(t, err, "the key is free after creates that did not happen")
+	require.NoError(t, err, "failed creates do not use the key")
 	got, _, err := s.Get(ctx, "streamed")
 	require.NoError(t, err)
 	require.Equal(t, "whole", string(got))
@@ -295,7 +296,7 @@ func replaceMatches(t *testing.T, s blob.Store) {
 	require.NotEqual(t, first.Generation, second.Generation)
 	require.Equal(t, blob.CRC32C([]byte("second")), second.CRC32C)
 	_, err = s.Replace(ctx, "b/k", []byte("x"), first.Generation)
-	require.ErrorIs(t, err, blob.ErrMismatch, "a generation is used up by the write that replaced it")
+	require.ErrorIs(t, err, blob.ErrMismatch, "the old generation no longer matches")
 	got, o, err := s.Get(ctx, "b/k")
 	require.NoError(t, err)
 	require.Equal(t, "second", string(got))
@@ -342,7 +343,7 @@ func createReplaceRace(t *testing.T, s blob.Store) {
 		}
 		got, _, err := s.Get(ctx, key)
 		require.NoError(t, err)
-		require.Equal(t, []byte{byte(winners[0])}, got, "%q holds the winner's content", key)
+		require.Equal(t, []byte{byte(winners[0])}, got, "%q has the winner's content", key)
 	}
 }
 
@@ -352,7 +353,7 @@ func generationsDiffer(t *testing.T, s blob.Store) {
 	note := func(what string, o blob.Object, err error) int64 {
 		t.Helper()
 		require.NoError(t, err)
-		require.NotContains(t, seen, o.Generation, "%s has a generation that was used", what)
+		require.NotContains(t, seen, o.Generation, "%s reuses a generation", what)
 		seen[o.Generation] = what
 		return o.Generation
 	}
@@ -396,14 +397,14 @@ func deleteIdempotent(t *testing.T, s blob.Store) {
 	require.NoError(t, s.Delete(ctx, "d/e/f"), "an absent key")
 	for range 3 {
 		_, err := s.Create(ctx, "d/e/f", []byte("x"))
-		require.NoError(t, err, "a deleted key is free")
+		require.NoError(t, err, "a deleted key may be created again")
 		_, err = s.Create(ctx, "d/g", []byte("y"))
 		require.NoError(t, err)
 		require.NoError(t, s.Delete(ctx, "d/e/f"))
-		require.NoError(t, s.Delete(ctx, "d/e/f"), "deleted before")
+		require.NoError(t, s.Delete(ctx, "d/e/f"), "already deleted")
 		_, _, err = s.Get(ctx, "d/e/f")
 		require.ErrorIs(t, err, blob.ErrNotFound)
-		require.Equal(t, []string{"d/g"}, keys(list(t, s, blob.ListOptions{})), "delete takes one object")
+		require.Equal(t, []string{"d/g"}, keys(list(t, s, blob.ListOptions{})), "delete removes one object")
 		require.NoError(t, s.Delete(ctx, "d/g"))
 	}
 	require.Empty(t, list(t, s, blob.ListOptions{}))

@@ -13,9 +13,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// trickyKeys are not in order. None is a folder of another. Among them are
-// neighbours of the slash, which order a tree of folders differently from the
-// keys; and what is special in URLs, shells and paths.
+// trickyKeys are unsorted, and none is a folder of another. Some contain characters that
+// sort before the slash, which order a tree of folders differently from the keys. Others
+// contain characters that are special in URLs, shells and paths.
 var trickyKeys = []string{
 	"a/x", "a-b/x", "a.b/x", "a b/x", "a0", "a!/y/z", "a/y/deep/er", "a+", "a,c", "a/-", "a/.hidden",
 	"t=x/w=y/1.json", "t=x/w=y/10.json", "t=x/w=y/2.json", "t=x-y/w=y/1.json", "t=x/w=y-z/1.json",
@@ -96,7 +96,7 @@ func listLeft(t *testing.T, s blob.Store) {
 			require.NoError(t, err)
 			count++
 		}
-		require.Equal(t, 3, count, "a listing can be run again")
+		require.Equal(t, 3, count, "a listing can be iterated again")
 	}
 	for o, err := range s.List(t.Context(), blob.ListOptions{}) {
 		require.NoError(t, err)
@@ -134,7 +134,7 @@ func listConsistent(t *testing.T, s blob.Store) {
 			for i := range before[w] {
 				key := fmt.Sprintf("w/%d/%d/%03d", i%5, w, i)
 				_, found := slices.BinarySearch(listed, key)
-				require.True(t, found, "%q was created before the listing began, and is not in it", key)
+				require.True(t, found, "%q was created before the listing began, but is not in it", key)
 			}
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// contextOf is the context of a test or of a rapid check.
+// contextOf returns the context of a test or of a rapid check.
 func contextOf(t require.TestingT) context.Context {
 	if c, ok := t.(interface{ Context() context.Context }); ok {
 		return c.Context()
@@ -25,37 +25,37 @@ func contextOf(t require.TestingT) context.Context {
 	return context.Background()
 }
 
-// model is a store as a map, over the keys under one folder.
+// model compares a store with a map, for the keys under one folder.
 type model struct {
 	store   blob.Store
 	folder  string // ends in a slash
-	objects map[string]modelled
+	objects map[string]modelObject
 	used    map[int64]bool // generations
 }
 
-type modelled struct {
+type modelObject struct {
 	data       []byte
 	generation int64
 }
 
 func newModel(s blob.Store, folder string) *model {
-	return &model{store: s, folder: folder, objects: map[string]modelled{}, used: map[int64]bool{}}
+	return &model{store: s, folder: folder, objects: map[string]modelObject{}, used: map[int64]bool{}}
 }
 
-// step is one operation, drawn beforehand so that goroutines can run it.
+// step is one operation, drawn in advance so that goroutines can run it.
 type step struct {
 	op   string
 	key  string
 	data []byte
-	text string // of a listing: prefix
-	from string // of a listing: start
-	old  bool   // replace under a generation that is not the present one
+	text string // list prefix
+	from string // list start
+	old  bool   // replace with a generation that is not current
 }
 
 func drawStep(t *rapid.T) step {
 	folder := rapid.SampledFrom([]string{"", "d/", "d-/", "d/e/", "d=1%/"})
 	key := func(label string) string {
-		// Files end in a digit and folders do not: none is a folder of another.
+		// Files end in a digit and folders do not, so no file is a folder of another key.
 		return folder.Draw(t, label+" folder") + rapid.SampledFrom([]string{"a", "a-", "b"}).Draw(t, label) +
 			rapid.StringMatching(`[0-2]`).Draw(t, label+" number")
 	}
@@ -71,7 +71,7 @@ func drawStep(t *rapid.T) step {
 	}
 }
 
-// run does a step on the store and on the map, and compares.
+// run executes a step on the store and on the map, and compares the results.
 func (m *model) run(t require.TestingT, st step) {
 	ctx, key := contextOf(t), m.folder+st.key
 	present, exists := m.objects[key]
@@ -102,7 +102,8 @@ func (m *model) run(t require.TestingT, st step) {
 	}
 }
 
-// wrote takes over the result of a write that is to be refused, or not.
+// wrote checks the result of a write and records it. If refused is true, the error must be
+// with.
 func (m *model) wrote(t require.TestingT, st step, o blob.Object, err error, refused bool, with error) {
 	key := m.folder + st.key
 	if refused {
@@ -114,7 +115,7 @@ func (m *model) wrote(t require.TestingT, st step, o blob.Object, err error, ref
 	require.Equal(t, blob.CRC32C(st.data), o.CRC32C)
 	require.False(t, m.used[o.Generation], "generation %d of %q was used before", o.Generation, key)
 	m.used[o.Generation] = true
-	m.objects[key] = modelled{data: bytes.Clone(st.data), generation: o.Generation}
+	m.objects[key] = modelObject{data: bytes.Clone(st.data), generation: o.Generation}
 }
 
 func (m *model) compareObject(t require.TestingT, op, key string) {
@@ -142,7 +143,7 @@ func (m *model) compareObject(t require.TestingT, op, key string) {
 	require.Equal(t, want.generation, o.Generation, "%s of %q", op, key)
 	require.EqualValues(t, len(want.data), o.Size, "%s of %q", op, key)
 	if op != "head" {
-		require.True(t, bytes.Equal(want.data, data), "%s of %q gives other bytes", op, key)
+		require.True(t, bytes.Equal(want.data, data), "%s of %q returns other bytes", op, key)
 	}
 }
 
@@ -183,7 +184,7 @@ func concurrentMaps(t *testing.T, s blob.Store) {
 		var problems collector
 		for g := range goroutines {
 			steps := rapid.SliceOfN(rapid.Custom(drawStep), 1, 15).Draw(rt, fmt.Sprintf("steps of %d", g))
-			// One parent for all: they make and remove folders beside each other.
+			// All share one parent, so that they create and remove folders concurrently.
 			m := newModel(s, fmt.Sprintf("shared-%d/g%d/", round, g))
 			wg.Go(func() {
 				for _, st := range steps {
@@ -201,8 +202,8 @@ func concurrentMaps(t *testing.T, s blob.Store) {
 	})
 }
 
-// collector lets goroutines use require, whose FailNow belongs to the goroutine
-// of the test: it notes the failures and goes on.
+// collector lets goroutines use require, whose FailNow may only be called by the test's own
+// goroutine. It records failures and continues.
 type collector struct {
 	failed atomic.Bool
 	mu     sync.Mutex

@@ -56,7 +56,7 @@ func invalidKeys(t *testing.T, s blob.Store) {
 			require.ErrorIs(t, err, blob.ErrInvalid, "%s of %q", method, key)
 		}
 	}
-	require.Empty(t, list(t, s, blob.ListOptions{}), "what was refused is not there")
+	require.Empty(t, list(t, s, blob.ListOptions{}), "refused objects do not exist")
 	for _, prefix := range []string{"/", "../", "a//", "./", blob.TempPrefix, blob.TempPrefix + "/", "\xff/", "\x00"} {
 		require.Empty(t, list(t, s, blob.ListOptions{Prefix: prefix}), "no key begins with %q", prefix)
 	}
@@ -92,9 +92,9 @@ func bytesAreOwned(t *testing.T, s blob.Store) {
 	copy(data, "SCRIBBLE")
 	got, _, err := s.Get(ctx, "k")
 	require.NoError(t, err)
-	require.Equal(t, "original", string(got), "the caller may reuse what it stored")
+	require.Equal(t, "original", string(got), "the caller may reuse its buffer")
 	copy(got, "SCRIBBLE")
 	got, _, err = s.Get(ctx, "k")
 	require.NoError(t, err)
-	require.Equal(t, "original", string(got), "the caller may change what it got")
+	require.Equal(t, "original", string(got), "the caller may change the returned bytes")
 }

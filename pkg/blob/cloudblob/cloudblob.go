@@ -1,12 +1,12 @@
-// Package cloudblob wraps a [blob.Store] in what an object store of a cloud adds
-// to it: the time that each operation takes, the limit on mutations of one name,
-// notifications of what was written, and a meter of what is billed.
+// Package cloudblob wraps a [blob.Store] to behave like a cloud object store: it adds the
+// latency of operations, the limit on mutations of one name, notifications of writes, and a
+// meter of billed operations.
 //
-// Each is in the [Config], and the zero Config only meters. An operation takes
-// effect half-way through the time that it takes: who gives up earlier has
-// changed nothing, who gives up later does not know.
+// The [Config] sets each of them; the zero Config only meters. An operation takes effect
+// after half of its latency: a caller that gives up earlier has changed nothing; a caller
+// that gives up later does not know the outcome.
 //
-// The time that bytes take to travel is not modelled: what Servo writes is small.
+// Transfer time is not modelled: Servo's objects are small.
 package cloudblob
 
 import (
@@ -26,23 +26,24 @@ import (
 // PageSize is how many objects one request of a listing returns.
 const PageSize = 1000
 
-// ErrTooFast is what a mutation of a name gets that was mutated a moment ago: 429
-// Too Many Requests. Nothing has happened then; but to the port it is one of the
-// errors that leave the outcome open.
-var ErrTooFast = errors.New("429 the rate of mutations of one object is exceeded")
+// ErrTooFast is the error of a mutation that follows the last mutation of the same name too
+// soon: 429 Too Many Requests. The mutation had no effect, but for the port it is an error
+// with an unknown outcome.
+var ErrTooFast = errors.New("429 mutation rate of one object exceeded")
 
-// Model is how a store behaves. The zero Model is a store that answers at once and
-// takes everything.
+// Model describes how a store behaves. The zero Model answers immediately and has no
+// limits.
 type Model struct {
 	Write  latency.Dist // create, replace, put
 	Read   latency.Dist // get, open, head
 	List   latency.Dist // a page
 	Delete latency.Dist
-	// MutationEvery is how often a name may be mutated.
+	// MutationEvery is the minimum time between mutations of one name.
 	MutationEvery time.Duration
 }
 
-// GCS is Google Cloud Storage: single-region, seen from a service beside it.
+// GCS returns a model of Google Cloud Storage: a single-region bucket, used from a service
+// in the same region.
 func GCS() Model {
 	ms := latency.Milliseconds
 	return Model{
@@ -51,31 +52,31 @@ func GCS() Model {
 	}
 }
 
-// Config is what a store works with.
+// Config configures a Store.
 type Config struct {
 	Model Model
-	// Clock and Random are needed where Model has latencies or a limit.
+	// Clock and Random are required if Model has latencies or a limit.
 	Clock  clock.Clock
 	Random *latency.Source
-	// Written is told of every object that was written, once it is there, also when
-	// who wrote it does not learn of it. It must not block. It may be nil.
+	// Written is called with every object that was written, even if its writer does not
+	// learn that it succeeded. It must not block. It may be nil.
 	Written func(blob.Object)
 }
 
-// Store behaves as its model says. Create it with [New].
+// Store behaves as its model describes. Create it with [New].
 type Store struct {
 	inner blob.Store
 	cfg   Config
 	meter meter
 
 	mu      sync.Mutex
-	mutated map[string]time.Time // names that may not be mutated yet
-	oldest  []string             // these names in the order of their times
+	mutated map[string]time.Time // last mutations of recently mutated names
+	oldest  []string             // keys of mutated, in the order of their times
 }
 
 var _ blob.Store = (*Store)(nil)
 
-// Unwrap is the store that is wrapped: it tells the time.
+// Unwrap returns the wrapped store, whose clock [blob.TimeOf] reads.
 func (s *Store) Unwrap() blob.Store { return s.inner }
 
 // New wraps a store.
@@ -83,9 +84,9 @@ func New(inner blob.Store, cfg Config) *Store {
 	return &Store{inner: inner, cfg: cfg, mutated: map[string]time.Time{}}
 }
 
-// timed does an operation half-way through the time that it takes.
+// timed executes do after half of the drawn latency, and returns after the other half.
 func timed[T any](ctx context.Context, s *Store, d latency.Dist, verb, key string, do func() (T, error)) (T, error) {
-	half := s.cfg.Random.Draw(d) / 2 //nolint:mnd // half of it
+	half := s.cfg.Random.Draw(d) / 2 //nolint:mnd // half before, half after
 	var none T
 	if err := s.wait(ctx, half, verb, key); err != nil {
 		return none, err
@@ -107,13 +108,13 @@ func (s *Store) wait(ctx context.Context, d time.Duration, verb, key string) err
 	return nil
 }
 
-// write does a write.
+// write executes a write under the mutation limit and meters it.
 func (s *Store) write(ctx context.Context, verb, key string, do func() (blob.Object, error)) (blob.Object, error) {
 	if err := blob.ValidateKey(key); err != nil {
 		return blob.Object{}, fmt.Errorf("%s object: %w", verb, err)
 	}
 	return timed(ctx, s, s.cfg.Model.Write, verb, key, func() (blob.Object, error) {
-		if err := s.admit(ctx, verb, key); err != nil {
+		if err := s.checkRate(ctx, verb, key); err != nil {
 			s.meter.add(key, Count{Refused: 1})
 			return blob.Object{}, err
 		}
@@ -178,7 +179,7 @@ func (s *Store) Open(ctx context.Context, key string) (r io.ReadCloser, o blob.O
 	return &metered{ReadCloser: r, read: func(n int) { s.meter.add(key, Count{BytesOut: int64(n)}) }}, o, nil
 }
 
-// metered tells of what is read.
+// metered reports the bytes that are read.
 type metered struct {
 	io.ReadCloser
 	read func(n int)
@@ -205,7 +206,7 @@ func (s *Store) Head(ctx context.Context, key string) (blob.Object, error) {
 // Delete implements [blob.Store].
 func (s *Store) Delete(ctx context.Context, key string) error {
 	_, err := timed(ctx, s, s.cfg.Model.Delete, "delete", key, func() (struct{}, error) {
-		if err := s.admit(ctx, "delete", key); err != nil {
+		if err := s.checkRate(ctx, "delete", key); err != nil {
 			s.meter.add(key, Count{Refused: 1})
 			return struct{}{}, err
 		}
@@ -219,7 +220,7 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	return err
 }
 
-// List implements [blob.Store]. Each page takes its time.
+// List implements [blob.Store]. Each page has its own latency.
 func (s *Store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.Object, error] {
 	return func(yield func(blob.Object, error) bool) {
 		page := func() error {

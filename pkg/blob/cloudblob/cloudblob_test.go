@@ -25,8 +25,8 @@ import (
 
 func random() *latency.Source { return latency.NewSource(rand.New(rand.NewPCG(1, 2))) }
 
-// hasty is a clock on which a second passes whenever it is looked at, and waits
-// are over at once.
+// hasty is a clock that advances by a second on each reading, and by the duration of each
+// Sleep without waiting.
 type hasty struct {
 	mu  sync.Mutex
 	now time.Time
@@ -46,7 +46,7 @@ func (h *hasty) Sleep(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-func TestTheContractOfStores(t *testing.T) {
+func TestContract(t *testing.T) {
 	t.Run("metering", func(t *testing.T) {
 		blobtest.Run(t, func(*testing.T) blob.Store {
 			return cloudblob.New(memblob.New(memblob.Options{}), cloudblob.Config{})
@@ -61,12 +61,12 @@ func TestTheContractOfStores(t *testing.T) {
 	})
 }
 
-// gcs is a store in the virtual time of a bubble.
+// gcs returns a store with the model of GCS, in the virtual time of a bubble.
 func gcs(inner blob.Store) *cloudblob.Store {
 	return cloudblob.New(inner, cloudblob.Config{Model: cloudblob.GCS(), Clock: clock.System{}, Random: random()})
 }
 
-func TestOperationsTakeAsLongAsTheModelSays(t *testing.T) {
+func TestLatenciesFollowModel(t *testing.T) {
 	model := cloudblob.GCS()
 	for _, row := range []struct {
 		name string
@@ -120,7 +120,7 @@ func TestOperationsTakeAsLongAsTheModelSays(t *testing.T) {
 	}
 }
 
-func TestANameIsMutatedOnceASecondAndWhatIsRefusedHasNotHappened(t *testing.T) {
+func TestMutationLimitRejectsWithoutEffect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, inner := t.Context(), memblob.New(memblob.Options{})
 		s := cloudblob.New(inner, cloudblob.Config{Model: cloudblob.Model{MutationEvery: time.Second}, Clock: clock.System{}})
@@ -136,14 +136,14 @@ func TestANameIsMutatedOnceASecondAndWhatIsRefusedHasNotHappened(t *testing.T) {
 		_, err = s.Replace(ctx, "hints/a", []byte("2"), first.Generation)
 		require.ErrorIs(t, err, cloudblob.ErrTooFast)
 		for _, known := range []error{blob.ErrExists, blob.ErrMismatch, blob.ErrNotFound, blob.ErrInvalid} {
-			require.NotErrorIs(t, err, known, "to the port the outcome is open")
+			require.NotErrorIs(t, err, known, "for the port the outcome is unknown")
 		}
 		require.ErrorIs(t, s.Delete(ctx, "hints/a"), cloudblob.ErrTooFast)
 		require.Equal(t, "1", content())
 		_, err = s.Create(ctx, "hints/a", nil)
-		require.ErrorIs(t, err, blob.ErrExists, "a name that exists is refused as that")
+		require.ErrorIs(t, err, blob.ErrExists, "an existing name is refused with ErrExists")
 		_, err = s.Put(ctx, "hints/b", nil)
-		require.NoError(t, err, "the limit is of a name")
+		require.NoError(t, err, "the limit applies per name")
 
 		require.NoError(t, (clock.System{}).Sleep(ctx, time.Second-time.Millisecond))
 		require.ErrorIs(t, s.Delete(ctx, "hints/a"), cloudblob.ErrTooFast)
@@ -152,11 +152,11 @@ func TestANameIsMutatedOnceASecondAndWhatIsRefusedHasNotHappened(t *testing.T) {
 		_, err = s.Create(ctx, "hints/a", nil)
 		require.ErrorIs(t, err, cloudblob.ErrTooFast, "a deletion is a mutation")
 		require.EqualValues(t, 5, s.Usage()["hints"].Refused)
-		require.EqualValues(t, 3, s.Usage()["hints"].ClassA, "two puts and a create that was refused for another reason")
+		require.EqualValues(t, 3, s.Usage()["hints"].ClassA, "two puts, and a create refused with ErrExists")
 	})
 }
 
-func TestOperationsAreCountedByClassAndByKindOfObject(t *testing.T) {
+func TestUsageCountsByClassAndKind(t *testing.T) {
 	ctx := t.Context()
 	s := cloudblob.New(memblob.New(memblob.Options{}), cloudblob.Config{})
 	for i := range cloudblob.PageSize + 1 {
@@ -196,13 +196,13 @@ func TestOperationsAreCountedByClassAndByKindOfObject(t *testing.T) {
 		require.NoError(t, err)
 		break
 	}
-	require.EqualValues(t, before["ledger"].ClassA+2+1, s.Usage()["ledger"].ClassA, "a page of 1,000, and one that was begun")
-	require.EqualValues(t, 1, s.Usage()["nothing"].ClassA, "an empty listing is one, too")
+	require.EqualValues(t, before["ledger"].ClassA+2+1, s.Usage()["ledger"].ClassA, "two pages, and the first page of an aborted listing")
+	require.EqualValues(t, 1, s.Usage()["nothing"].ClassA, "an empty listing counts as one")
 	require.Equal(t, before.Total().ClassA+4, s.Usage().Total().ClassA)
 	require.Equal(t, int64(5), before["state"].Operations()-before["state"].ClassA)
 }
 
-func TestWhoGivesUpEarlyHasChangedNothing(t *testing.T) {
+func TestWriteCanceledEarlyChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := memblob.New(memblob.Options{})
 		var written []string
@@ -210,8 +210,8 @@ func TestWhoGivesUpEarlyHasChangedNothing(t *testing.T) {
 			Model: cloudblob.Model{Write: latency.Dist{P50: time.Second, P99: time.Second}}, Clock: clock.System{}, Random: random(),
 			Written: func(o blob.Object) { written = append(written, o.Key) },
 		})
-		try := func(key string, patience time.Duration) error {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+		try := func(key string, timeout time.Duration) error {
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
 			_, err := s.Create(ctx, key, nil)
 			return err
@@ -221,8 +221,8 @@ func TestWhoGivesUpEarlyHasChangedNothing(t *testing.T) {
 		require.ErrorIs(t, err, blob.ErrNotFound)
 		require.ErrorIs(t, try("a", 600*time.Millisecond), context.DeadlineExceeded)
 		_, err = inner.Head(t.Context(), "a")
-		require.NoError(t, err, "it was on its way")
-		require.Equal(t, []string{"a"}, written, "notified all the same")
+		require.NoError(t, err, "it was already in progress")
+		require.Equal(t, []string{"a"}, written, "the notification is sent anyway")
 		require.NoError(t, try("b", 2*time.Second))
 		require.Equal(t, []string{"a", "b"}, written)
 	})

@@ -11,10 +11,10 @@ import (
 
 const create = "create"
 
-// admit refuses a mutation of a name that comes too soon after the last one. A
-// create of a name that exists is no mutation: it is refused as what it is.
-func (s *Store) admit(ctx context.Context, verb, key string) error {
-	if !s.soon(key) {
+// checkRate returns ErrTooFast for a mutation of a name that follows the last one too soon.
+// A create of an existing name is not a mutation: the store refuses it with ErrExists.
+func (s *Store) checkRate(ctx context.Context, verb, key string) error {
+	if !s.recentlyMutated(key) {
 		return nil
 	}
 	if verb == create {
@@ -25,15 +25,15 @@ func (s *Store) admit(ctx context.Context, verb, key string) error {
 	return fmt.Errorf("%s object %q: %w", verb, key, ErrTooFast)
 }
 
-// soon reports whether a name was mutated a moment ago, and forgets those that
-// were not.
-func (s *Store) soon(key string) bool {
+// recentlyMutated reports whether a name was mutated too recently. It also forgets the
+// names that were not.
+func (s *Store) recentlyMutated(key string) bool {
 	if s.cfg.Model.MutationEvery <= 0 {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.cfg.Clock.Now() // not before what others have noted
+	now := s.cfg.Clock.Now() // read under the lock, so that it is not before a recorded mutation
 	for len(s.oldest) > 0 && s.free(s.oldest[0], now) {
 		delete(s.mutated, s.oldest[0])
 		s.oldest = s.oldest[1:]
@@ -46,7 +46,7 @@ func (s *Store) free(key string, now time.Time) bool {
 	return now.Sub(s.mutated[key]) >= s.cfg.Model.MutationEvery
 }
 
-// note notes a mutation.
+// note records a mutation.
 func (s *Store) note(key string) {
 	if s.cfg.Model.MutationEvery <= 0 {
 		return

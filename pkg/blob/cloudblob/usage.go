@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Count is what was asked of a store, whatever the answer: stores bill some of
-// what they refuse, so what is billed is no more than this.
+// Count is the number of requests to a store, whatever their outcome. It is an upper bound
+// of what is billed, since stores bill some refused requests.
 type Count struct {
 	ClassA   int64 `json:"class_a"`           // create, replace, put, page of a listing
 	ClassB   int64 `json:"class_b"`           // get, open, head
@@ -17,7 +17,7 @@ type Count struct {
 	BytesOut int64 `json:"bytes_out"`
 }
 
-// Add is the sum.
+// Add returns the sum.
 func (c Count) Add(d Count) Count {
 	return Count{
 		ClassA: c.ClassA + d.ClassA, ClassB: c.ClassB + d.ClassB, Free: c.Free + d.Free, Refused: c.Refused + d.Refused,
@@ -25,14 +25,13 @@ func (c Count) Add(d Count) Count {
 	}
 }
 
-// Operations is how often anything was asked.
+// Operations returns the number of requests.
 func (c Count) Operations() int64 { return c.ClassA + c.ClassB + c.Free + c.Refused }
 
-// Usage is what was asked, by the kind of object: what keys begin with, up to the
-// first slash.
+// Usage is the requests by kind of object: the part of the key before the first slash.
 type Usage map[string]Count
 
-// Total is that of all kinds.
+// Total returns the sum over all kinds.
 func (u Usage) Total() Count {
 	var total Count
 	for _, c := range u {
@@ -41,14 +40,14 @@ func (u Usage) Total() Count {
 	return total
 }
 
-// Add adds what was asked elsewhere.
+// Add adds the requests of another Usage.
 func (u Usage) Add(more Usage) {
 	for kind, c := range more {
 		u[kind] = u[kind].Add(c)
 	}
 }
 
-// Since is what was asked after an earlier reading.
+// Since returns the difference from an earlier reading.
 func (u Usage) Since(earlier Usage) Usage {
 	since := Usage{}
 	for kind, c := range u {
@@ -61,7 +60,7 @@ func (u Usage) Since(earlier Usage) Usage {
 	return since
 }
 
-// meter counts. The zero value is ready.
+// meter counts requests. The zero value is ready to use.
 type meter struct {
 	mu    sync.Mutex
 	usage Usage
@@ -77,7 +76,7 @@ func (m *meter) add(key string, c Count) {
 	m.usage[kind] = m.usage[kind].Add(c)
 }
 
-// Usage is what was asked of the store since it was made.
+// Usage returns the requests since the store was created.
 func (s *Store) Usage() Usage {
 	s.meter.mu.Lock()
 	defer s.meter.mu.Unlock()

@@ -1,9 +1,9 @@
-// Package faultblob wraps a [blob.Store] and fails the operations that a hook
-// picks: before they take effect, or after. The second is the case that
-// programs get wrong: the write is there, and its writer was told of an error.
+// Package faultblob wraps a [blob.Store] and fails the operations that a hook selects,
+// before or after they take effect. Programs tend to get the second case wrong: the write
+// succeeded, but its writer got an error.
 //
-// An injected error says nothing of what happened, as that of a broken
-// connection: it never matches the errors of package blob.
+// An injected error is like that of a broken connection: it says nothing about the outcome
+// and never matches the errors of package blob.
 package faultblob
 
 import (
@@ -16,14 +16,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// ErrInjected is what every failure that this package makes matches. It leaves
-// the outcome of a write unknown.
+// ErrInjected matches every failure that this package injects. It leaves the outcome of a
+// write unknown.
 var ErrInjected = errors.New("injected fault, outcome unknown")
 
 // Op names a method of [blob.Store].
 type Op string
 
-// The operations that a hook sees.
+// The operations that a hook receives.
 const (
 	Create     Op = "create"
 	CreateFrom Op = "create_from"
@@ -36,23 +36,22 @@ const (
 	Delete     Op = "delete"
 )
 
-// Fault is what becomes of an operation.
+// Fault is what happens to an operation.
 type Fault int
 
-// The faults. Of Open and List, FailAfter gives all of the content first and
-// the error where the end would be.
+// The faults. For Open and List, FailAfter yields the whole content and then the error.
 const (
-	None       Fault = iota // the operation runs
-	FailBefore              // it does not run, and fails
-	FailAfter               // it runs, and fails whatever it answered
+	None       Fault = iota // the operation succeeds normally
+	FailBefore              // it fails without effect
+	FailAfter               // it takes effect, but its answer is replaced by an error
 )
 
-// Hook decides on each operation, by the key or, for List, the prefix. It is
-// called from the goroutine of the operation, before it runs; it may block, to
-// hold the operation up.
+// Hook selects the fault of each operation, by the key or, for List, the prefix. It is
+// called from the goroutine of the operation, before it runs. It may block to delay the
+// operation.
 type Hook func(op Op, key string) Fault
 
-// Store fails as its hook says. Create it with [New].
+// Store fails as its hook selects. Create it with [New].
 type Store struct {
 	inner blob.Store
 	hook  Hook
@@ -60,7 +59,7 @@ type Store struct {
 
 var _ blob.Store = (*Store)(nil)
 
-// Unwrap is the store that is wrapped: it tells the time.
+// Unwrap returns the wrapped store, whose clock [blob.TimeOf] reads.
 func (s *Store) Unwrap() blob.Store { return s.inner }
 
 // New wraps a store; a nil hook never fails.
@@ -73,14 +72,14 @@ func New(inner blob.Store, hook Hook) *Store {
 
 func injected(op Op, key string) error { return fmt.Errorf("%s %q: %w", op, key, ErrInjected) }
 
-// run does an operation under the fault that the hook picks for it.
+// run executes an operation with the fault that the hook selects for it.
 func run[T any](s *Store, op Op, key string, do func() (T, error)) (T, error) {
 	var none T
 	switch s.hook(op, key) {
 	case FailBefore:
 		return none, injected(op, key)
 	case FailAfter:
-		// The answer is lost on the way, also one of ErrExists.
+		// The answer is lost, even if it was ErrExists.
 		_, _ = do()
 		return none, injected(op, key)
 	default:
@@ -145,7 +144,7 @@ func (s *Store) Open(ctx context.Context, key string) (io.ReadCloser, blob.Objec
 	return r, o, err
 }
 
-// cutOff gives an error where the stream it wraps ends.
+// cutOff returns an error at the end of the stream that it wraps.
 type cutOff struct {
 	io.ReadCloser
 	err error

@@ -14,12 +14,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob/memblob"
 )
 
-func TestTheContractOfStoresHoldsWithoutFaults(t *testing.T) {
+func TestContractWithoutFaults(t *testing.T) {
 	blobtest.Run(t, func(*testing.T) blob.Store { return faultblob.New(memblob.New(memblob.Options{}), nil) })
 }
 
-// writes are the operations that change a store, each with the keys that a
-// store holding "old" has after it.
+// writes are the operations that change a store. after lists the keys that a store
+// containing "old" has after the operation.
 var writes = []struct {
 	op    faultblob.Op
 	after []string
@@ -56,7 +56,7 @@ func keys(t *testing.T, s blob.Store) []string {
 	return keys
 }
 
-func TestAWriteFailsBeforeOrAfterItTookEffectAndTheErrorDoesNotTell(t *testing.T) {
+func TestInjectedWriteErrorHidesOutcome(t *testing.T) {
 	for _, w := range writes {
 		for _, fault := range []faultblob.Fault{faultblob.FailBefore, faultblob.FailAfter} {
 			inner := memblob.New(memblob.Options{})
@@ -77,7 +77,7 @@ func TestAWriteFailsBeforeOrAfterItTookEffectAndTheErrorDoesNotTell(t *testing.T
 	}
 }
 
-func TestALostAnswerDoesNotTellThatTheObjectExisted(t *testing.T) {
+func TestLostAnswerHidesErrExists(t *testing.T) {
 	inner := memblob.New(memblob.Options{})
 	_, err := inner.Create(t.Context(), "k", nil)
 	require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestALostAnswerDoesNotTellThatTheObjectExisted(t *testing.T) {
 	require.NotErrorIs(t, err, blob.ErrExists)
 }
 
-func TestReadsFailToo(t *testing.T) {
+func TestReadsCanFail(t *testing.T) {
 	inner := memblob.New(memblob.Options{})
 	for _, key := range []string{"a", "b"} {
 		_, err := inner.Create(t.Context(), key, []byte("content"))
@@ -127,7 +127,7 @@ func TestReadsFailToo(t *testing.T) {
 	}
 }
 
-func TestTheHookSeesEveryOperationInOrder(t *testing.T) {
+func TestHookReceivesOperationsInOrder(t *testing.T) {
 	var seen []string
 	s := faultblob.New(memblob.New(memblob.Options{}), func(op faultblob.Op, key string) faultblob.Fault {
 		seen = append(seen, string(op)+" "+key)

@@ -58,7 +58,7 @@ func openBench(b *testing.B, opts fileblob.Options) *fileblob.Store {
 	return s
 }
 
-func BenchmarkListTheEndOfALargeFolder(b *testing.B) {
+func BenchmarkListEndOfLargeFolder(b *testing.B) {
 	s := openBench(b, fileblob.Options{NoSync: true})
 	const objects = 20_000
 	key := func(i int) string { return fmt.Sprintf("ledger/orchestration/tenant=t/workspace=w/%020d.json", i) }

@@ -10,10 +10,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob/blobtest"
 )
 
-// Old kernels do not know openat2(2), and sandboxes forbid it.
-func TestTheContractOfStoresWhereFoldersAreOpenedOneByOne(t *testing.T) {
+// Old kernels do not have openat2(2), and sandboxes forbid it.
+func TestContractWithoutOpenBeneath(t *testing.T) {
 	blobtest.Run(t, func(t *testing.T) blob.Store {
-		return opened(t, t.TempDir(), func(sys *system) {
+		return openWith(t, t.TempDir(), func(sys *system) {
 			sys.openBeneath = func(_ *os.File, name string, _ int) (*os.File, error) {
 				return nil, &fs.PathError{Op: "open", Path: name, Err: syscall.ENOSYS}
 			}

@@ -12,47 +12,47 @@ import (
 )
 
 const (
-	// maxBatch is how many changes are committed at once: each holds a folder open.
+	// maxBatch is how many changes are committed at once. Each keeps a folder open.
 	maxBatch = 128
 	// maxBatchBytes bounds what one batch adds to the journal.
 	maxBatchBytes = 8 << 20
 )
 
-// change is one object's, from the call that wants it to its outcome.
+// change is one write or deletion of an object, from the call to its outcome.
 type change struct {
 	key     string
-	content *temp               // nil: the object is to be removed
-	agree   func(present) error // refuses a write, given what it would replace
+	content *temp                // nil: the object is removed
+	check   func(existing) error // refuses a write, given the object that it would replace
 
-	folder     *os.File // that holds the key, or is to
-	made       bool     // the folder was made for it
+	folder     *os.File // parent folder of the key
+	made       bool     // the folder was created for this change
 	generation int64
 
-	// The outcome. None of the three: done.
-	refused error // not done, for what is there
-	err     error // of the system
-	settled bool  // there is nothing (more) to do
-	done    chan struct{}
+	// The outcome. If neither error is set and finished is true, the change is done.
+	refused  error // not done, because of the existing object
+	err      error // system error
+	finished bool  // the outcome is known
+	done     chan struct{}
 }
 
-// present is what is under a key.
-type present struct {
+// existing describes what a key names before a change.
+type existing struct {
 	exists     bool
 	isFolder   bool
 	generation int64 // 0 if there is no object
 }
 
-// queue holds the changes that wait to be committed, and the right to do that.
-// Whoever has it takes along what the others want: so one flush does for all
-// that came while the flush before was under way.
+// queue contains the changes that wait to be committed. The goroutine that acquires leader
+// commits the changes of all waiting goroutines, so that one flush serves every change that
+// arrived during the previous flush.
 type queue struct {
-	leader chan struct{} // holds a value while somebody leads
+	leader chan struct{} // contains a value while a goroutine leads
 
 	mu      sync.Mutex
 	waiting []*change
 }
 
-// commit brings a change to its outcome, by this goroutine or another that leads.
+// commit commits a change, in this goroutine or in another one that leads.
 func (s *Store) commit(c *change) {
 	c.done = make(chan struct{})
 	s.queue.mu.Lock()
@@ -71,8 +71,8 @@ func (s *Store) commit(c *change) {
 	}
 }
 
-// take takes the batch to be committed next. It has one change of a key at most,
-// for the files get their names only when all have been judged.
+// take removes and returns the next batch. It contains at most one change per key, because
+// files get their names only after the whole batch has been checked.
 func (q *queue) take() (batch []*change) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -94,7 +94,7 @@ func (q *queue) take() (batch []*change) {
 	return batch
 }
 
-// run commits a batch. The caller leads.
+// run commits a batch. The caller is the leader.
 func (s *Store) run(batch []*change) {
 	err := os.ErrClosed
 	if !s.closed {
@@ -104,17 +104,17 @@ func (s *Store) run(batch []*change) {
 		if c.folder != nil {
 			_ = c.folder.Close()
 		}
-		if !c.settled {
+		if !c.finished {
 			c.err = err
 		}
 		close(c.done)
 	}
 }
 
-// commitAll is the order that all safety rests on: what is to be is judged,
-// written to the journal, and flushed; only then the files get their names.
-// Nobody sees what a loss of power could take back. The caller holds the lock;
-// changes that are not settled have the error that it returns.
+// commitAll implements the order on which all safety depends: changes are checked, written
+// to the journal, and flushed; only then do the files get their names. So nobody sees a
+// change that a power loss could undo. The caller holds the lock. The returned error
+// applies to all changes that are not finished.
 func (s *Store) commitAll(batch []*change) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -122,9 +122,9 @@ func (s *Store) commitAll(batch []*change) error {
 	var ready []*change
 	for _, c := range batch {
 		if c.err = s.prepare(c); c.err != nil {
-			c.settled = true
+			c.finished = true
 		}
-		if !c.settled {
+		if !c.finished {
 			ready = append(ready, c)
 		}
 	}
@@ -132,12 +132,12 @@ func (s *Store) commitAll(batch []*change) error {
 		return nil
 	}
 	if err := s.log(ready); err != nil {
-		s.pruneAll(batch) // folders that were made for nothing
+		s.pruneAll(batch) // folders that are not needed after all
 		return err
 	}
 	var failed error
 	for _, c := range ready {
-		c.err, c.settled = s.name(c), true
+		c.err, c.finished = s.name(c), true
 		failed = errors.Join(failed, c.err)
 	}
 	s.pruneAll(batch)
@@ -145,17 +145,17 @@ func (s *Store) commitAll(batch []*change) error {
 	return nil
 }
 
-// prepare judges a change, makes its folder, and gives its content a generation.
+// prepare checks a change, creates its folder, and sets the generation of its content.
 func (s *Store) prepare(c *change) error {
-	var old present
+	var old existing
 	var err error
 	if c.folder, err = s.openFolder(path.Dir(c.key)); err == nil {
 		old, err = s.look(c)
 	}
 	if c.content == nil {
-		// A folder is no object: there is nothing to delete.
+		// A folder is not an object: nothing to delete.
 		if isAbsent(err) || err == nil && (!old.exists || old.isFolder) {
-			c.settled, err = true, nil
+			c.finished, err = true, nil
 		}
 		return err
 	}
@@ -165,9 +165,9 @@ func (s *Store) prepare(c *change) error {
 	case old.isFolder:
 		return &fs.PathError{Op: "write", Path: c.key, Err: syscall.EISDIR}
 	}
-	if c.refused = c.agree(old); c.refused != nil {
-		c.settled = true
-		return nil //nolint:nilerr // a refusal is an answer; the change has it
+	if c.refused = c.check(old); c.refused != nil {
+		c.finished = true
+		return nil //nolint:nilerr // a refusal is an outcome, stored in the change
 	}
 	if c.folder == nil {
 		if c.folder, err = s.makeFolder(path.Dir(c.key)); err != nil {
@@ -186,7 +186,7 @@ func (s *Store) prepare(c *change) error {
 }
 
 // flushTemp makes the modification time of a temporary file durable. Its content was
-// flushed before the store's lock was taken, so this writes the inode alone. A replay
+// flushed before the store's lock was taken, so this writes only the inode. A replay
 // recognizes a file that is too large for the journal by its modification time.
 func (s *Store) flushTemp(name string) error {
 	f, err := openIn(s.temps, "open", name, func(fd int) (int, error) {
@@ -206,27 +206,27 @@ func (s *Store) stamp(temp string, generation int64) error {
 	}))
 }
 
-// look finds what is under a key.
-func (s *Store) look(c *change) (present, error) {
+// look returns what a key names.
+func (s *Store) look(c *change) (existing, error) {
 	var st unix.Stat_t
 	err := retry(func() error {
 		return unix.Fstatat(int(c.folder.Fd()), path.Base(c.key), &st, unix.AT_SYMLINK_NOFOLLOW)
 	})
-	mode := uint32(st.Mode) & unix.S_IFMT //nolint:unconvert // it is of another type on other systems
+	mode := uint32(st.Mode) & unix.S_IFMT //nolint:unconvert // another type on other systems
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return present{}, nil
+		return existing{}, nil
 	case err != nil:
-		return present{}, os.NewSyscallError("stat", err)
+		return existing{}, os.NewSyscallError("stat", err)
 	case mode == unix.S_IFLNK && c.content != nil:
-		// What it points to, if that is in the store, is what readers see.
+		// Readers see the target of the link, if it is in the store.
 		info, err := s.root.Stat(c.key)
 		if err != nil {
-			return present{}, err
+			return existing{}, err
 		}
-		return present{exists: true, isFolder: info.IsDir(), generation: info.ModTime().UnixNano()}, nil
+		return existing{exists: true, isFolder: info.IsDir(), generation: info.ModTime().UnixNano()}, nil
 	}
-	return present{exists: true, isFolder: mode == unix.S_IFDIR, generation: st.Mtim.Nano()}, nil
+	return existing{exists: true, isFolder: mode == unix.S_IFDIR, generation: st.Mtim.Nano()}, nil
 }
 
 // name gives the content its key, or removes the object.
@@ -243,13 +243,13 @@ func (s *Store) name(c *change) error {
 	}
 	c.content.placed = true
 	if c.content.isLarge() && s.journal != nil {
-		return s.flushFolders([]string{c.key}) // the journal has not what could be restored
+		return s.flushFolders([]string{c.key}) // the journal cannot restore it
 	}
 	return nil
 }
 
-// pruneAll removes the folders that a batch left empty: not before all of it has
-// its names, for one change may need the folder that another empties.
+// pruneAll removes the folders that a batch left empty. It runs after all files have their
+// names, since one change may need the folder that another empties.
 func (s *Store) pruneAll(batch []*change) {
 	for _, c := range batch {
 		if c.content == nil || c.made && !c.content.placed {

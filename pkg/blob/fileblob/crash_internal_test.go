@@ -18,44 +18,44 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
-// world is two stores on one folder, which do one operation at a time, are
-// killed, fail, and lose their power.
-type world struct {
+// crashTest is two stores on one directory. They execute one operation at a time, are
+// killed, get errors, and lose power.
+type crashTest struct {
 	t      *testing.T
 	random *rand.Rand
 	disk   *disk
-	all    bool // syncAll is to be had
+	all    bool // the system has syncAll
 	stores [2]*Store
 	later  [2][]func()
 	steps  int
 
 	acked map[string]image
-	// pending are outcomes that are not known: of the operation under way, or of
-	// one that failed.
-	pending map[string][]image
-	photos  []photo
+	// pending are possible outcomes that are not known: of the running operation, or of one
+	// that failed.
+	pending   map[string][]image
+	snapshots []snapshot
 }
 
-// photo is a folder as a crash left it, and what may be in it.
-type photo struct {
+// snapshot is a directory as a crash left it, with its allowed contents.
+type snapshot struct {
 	dir, boot, what string
 	acked           map[string]image
 	pending         map[string][]image
 }
 
-var testLimits = limits{inline: 300, cut: 2500, ahead: 700}
+var testLimits = limits{inline: 300, rotate: 2500, ahead: 700}
 
-func newWorld(t *testing.T, seed uint64) *world {
+func newCrashTest(t *testing.T, seed uint64) *crashTest {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, 0))
-	w := &world{
+	w := &crashTest{
 		t: t, random: random, all: random.IntN(3) > 0, disk: newDisk(memory(t), random),
 		acked: map[string]image{}, pending: map[string][]image{},
 	}
 	return w
 }
 
-func (w *world) open(i int) {
+func (w *crashTest) open(i int) {
 	w.t.Helper()
 	sys := w.disk.system("this boot", &w.later[i])
 	if !w.all {
@@ -66,8 +66,8 @@ func (w *world) open(i int) {
 	w.stores[i] = s
 }
 
-// runLater runs what a store left for later.
-func (w *world) runLater(i int) {
+// runLater runs the background work of a store.
+func (w *crashTest) runLater(i int) {
 	tasks := w.later[i]
 	w.later[i] = nil
 	for _, task := range tasks {
@@ -75,8 +75,8 @@ func (w *world) runLater(i int) {
 	}
 }
 
-// step is one operation of one store, and a fate at one of its system calls.
-func (w *world) step() {
+// step executes one operation of one store, with a fate at one of its system calls.
+func (w *crashTest) step() {
 	w.t.Helper()
 	w.steps++
 	i := w.random.IntN(2)
@@ -86,22 +86,22 @@ func (w *world) step() {
 	}
 	d := w.disk
 	d.look()
-	d.in, d.fate = 1+w.random.IntN(12), []fate{nothing, photograph, photograph, photograph, kill, fail}[w.random.IntN(6)]
+	d.in, d.fate = 1+w.random.IntN(12), []fate{nothing, takeSnapshot, takeSnapshot, takeSnapshot, kill, fail}[w.random.IntN(6)]
 	d.err = []error{syscall.EIO, syscall.ENOSPC}[w.random.IntN(2)]
 	op := w.draw()
-	d.photo = func() { w.takePhotos(op.what) }
+	d.snapshot = func() { w.takeSnapshots(op.what) }
 	died, err := w.run(i, op)
 	d.in, d.fate = 0, nothing
 	switch {
 	case died:
-		w.bury(i)
+		w.reap(i)
 	case err == nil, errors.Is(err, blob.ErrExists), errors.Is(err, blob.ErrMismatch):
 		w.resolve()
 	default:
 		require.True(w.t, errors.Is(err, d.err), "step %d: %v", w.steps, err)
 	}
 	if w.random.IntN(2) == 0 {
-		w.takePhotos(fmt.Sprintf("after step %d, %s: %v, died %v", w.steps, op.what, err, died))
+		w.takeSnapshots(fmt.Sprintf("after step %d, %s: %v, died %v", w.steps, op.what, err, died))
 	}
 	if w.random.IntN(3) == 0 {
 		if d.in = 1; w.random.IntN(3) == 0 {
@@ -115,15 +115,15 @@ func (w *world) step() {
 	}
 }
 
-func (w *world) close(i int) {
+func (w *crashTest) close(i int) {
 	w.t.Helper()
 	w.runLater(i)
 	require.NoError(w.t, w.stores[i].Close())
 	w.stores[i] = nil
 }
 
-// bury gives back what a killed process held.
-func (w *world) bury(i int) {
+// reap closes the files of a killed process.
+func (w *crashTest) reap(i int) {
 	s := w.stores[i]
 	w.stores[i] = nil
 	for _, task := range w.later[i] {
@@ -140,8 +140,8 @@ func (w *world) bury(i int) {
 	_ = errors.Join(s.writes.close(), s.temps.Close(), s.dirFile.Close(), s.root.Close())
 }
 
-// run runs an operation in a goroutine, which may be killed.
-func (w *world) run(i int, op operation) (died bool, err error) {
+// run executes an operation in a goroutine, which may be killed.
+func (w *crashTest) run(i int, op operation) (died bool, err error) {
 	w.pending[op.key] = append(w.pending[op.key], op.outcome)
 	died = true
 	done := make(chan struct{})
@@ -154,27 +154,27 @@ func (w *world) run(i int, op operation) (died bool, err error) {
 	return died, err
 }
 
-// resolve takes over what the folder is as what it must stay: an operation was
-// answered, so nothing that came before it is open any more.
-func (w *world) resolve() {
+// resolve makes the current contents the only allowed ones: an operation was answered, so
+// no earlier outcome is open.
+func (w *crashTest) resolve() {
 	w.t.Helper()
 	requireAllowed(w.t, w.disk.dir, w.acked, w.pending, fmt.Sprintf("step %d", w.steps))
 	clear(w.acked)
 	clear(w.pending)
-	for _, key := range worldKeys {
+	for _, key := range testKeys {
 		if i := read(w.t, w.disk.dir, key); i.data != nil {
 			w.acked[key] = i
 		}
 	}
 }
 
-func (w *world) takePhotos(what string) {
+func (w *crashTest) takeSnapshots(what string) {
 	take := func(dir, boot, how string) {
-		p := photo{dir: dir, boot: boot, what: fmt.Sprintf("step %d: %s: %s", w.steps, what, how), acked: maps.Clone(w.acked), pending: map[string][]image{}}
+		p := snapshot{dir: dir, boot: boot, what: fmt.Sprintf("step %d: %s: %s", w.steps, what, how), acked: maps.Clone(w.acked), pending: map[string][]image{}}
 		for k, i := range w.pending {
 			p.pending[k] = slices.Clone(i)
 		}
-		w.photos = append(w.photos, p)
+		w.snapshots = append(w.snapshots, p)
 	}
 	take(w.disk.afterPowerLoss(w.t), "another boot", "power was lost")
 	if w.random.IntN(3) == 0 {
@@ -182,10 +182,10 @@ func (w *world) takePhotos(what string) {
 	}
 }
 
-// develop opens what a crash left, and looks whether it is what it may be.
-func (w *world) develop() {
+// checkSnapshots opens what each crash left, and checks that its contents are allowed.
+func (w *crashTest) checkSnapshots() {
 	w.t.Helper()
-	for _, p := range w.photos {
+	for _, p := range w.snapshots {
 		var later []func()
 		d := newDisk(p.dir, w.random)
 		s, err := open(p.dir, Options{Now: clock.System{}.Now}, testLimits, d.system(p.boot, &later))
@@ -194,7 +194,7 @@ func (w *world) develop() {
 		require.NoError(w.t, s.Close())
 		require.NoError(w.t, os.RemoveAll(p.dir))
 	}
-	w.photos = nil
+	w.snapshots = nil
 }
 
 type operation struct {
@@ -204,10 +204,10 @@ type operation struct {
 	do      func(ctx context.Context, s *Store) error
 }
 
-var worldKeys = []string{"a", "b", "f/a", "f/b", "f/g/a", "h/a"}
+var testKeys = []string{"a", "b", "f/a", "f/b", "f/g/a", "h/a"}
 
-func (w *world) draw() operation {
-	key := worldKeys[w.random.IntN(len(worldKeys))]
+func (w *crashTest) draw() operation {
+	key := testKeys[w.random.IntN(len(testKeys))]
 	size := w.random.IntN(200)
 	if w.random.IntN(6) == 0 {
 		size = 300 + w.random.IntN(400)
@@ -261,11 +261,11 @@ func read(t *testing.T, dir, key string) image {
 	return image{data: append([]byte{}, data...), generation: info.ModTime().UnixNano()}
 }
 
-// requireAllowed checks that each object is as it was acknowledged, or as an
-// operation wanted it whose outcome is not known.
+// requireAllowed checks that each object is as acknowledged, or as an operation with an
+// unknown outcome wrote it.
 func requireAllowed(t *testing.T, dir string, acked map[string]image, pending map[string][]image, what string) {
 	t.Helper()
-	for _, key := range worldKeys {
+	for _, key := range testKeys {
 		is, was := read(t, dir, key), acked[key]
 		if is.data == nil && was.data == nil || is.data != nil && was.data != nil && bytes.Equal(is.data, was.data) {
 			require.Equal(t, was.generation, is.generation, "%s: generation of %s", what, key)
@@ -273,12 +273,12 @@ func requireAllowed(t *testing.T, dir string, acked map[string]image, pending ma
 		}
 		require.True(t, slices.ContainsFunc(pending[key], func(p image) bool {
 			return (p.data == nil) == (is.data == nil) && bytes.Equal(p.data, is.data)
-		}), "%s: %s is %s, was %s, and none of %d that are open", what, key, short(is), short(was), len(pending[key]))
+		}), "%s: %s is %s, was %s, and none of %d open outcomes", what, key, short(is), short(was), len(pending[key]))
 		require.True(t, is.data == nil || is.generation > was.generation, "%s: generations of %s grow", what, key)
 	}
 }
 
-// memory is a folder that is fast to change, where the system has one.
+// memory returns a directory in memory, if the system supports that.
 func memory(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "fileblob") //nolint:usetesting // t.TempDir may lie on a disk
@@ -291,19 +291,19 @@ func memory(t *testing.T) string {
 
 func short(i image) string { return fmt.Sprintf("%.20x…, %d bytes", i.data, len(i.data)) }
 
-// What was acknowledged outlives kills, failing flushes, a full disk, and losses
-// of power at any moment; what was not is there whole, or not at all.
-func TestWhatIsAcknowledgedOutlivesEveryCrash(t *testing.T) {
-	worlds := 16
+// Acknowledged writes survive kills, failed flushes, a full disk, and power loss at any
+// moment. Other writes are visible as a whole or not at all.
+func TestAcknowledgedWritesSurviveCrashes(t *testing.T) {
+	seeds := 16
 	if testing.Short() {
-		worlds = 4
+		seeds = 4
 	}
-	for seed := range worlds {
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			w := newWorld(t, uint64(seed))
+			w := newCrashTest(t, uint64(seed))
 			for range 40 {
 				w.step()
-				w.develop()
+				w.checkSnapshots()
 			}
 			for i, s := range w.stores {
 				if s != nil {

@@ -17,48 +17,48 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// disk models what a loss of power leaves of a folder: what was flushed, and of
-// everything else any part. It watches the system calls of the stores on the
-// folder, of which one runs at a time.
+// disk models what a power loss leaves of a directory: everything that was flushed, and any
+// part of the rest. It intercepts the system calls of the stores on the directory, one at a
+// time.
 type disk struct {
 	dir    string
 	random *rand.Rand
 
-	objects map[string][]image // of a key: the one that is durable, and those since
+	objects map[string][]image // of each key: the durable image, and later ones
 	folders map[string]bool    // durable
-	flushed map[string]int64   // temporary files whose content is durable, with the modification time that is
+	flushed map[string]int64   // temporary files with durable content, and their durable modification time
 	logs    map[uint64]*logImage
-	names   []map[string]uint64 // of journals: those that are durable, and those since
+	names   []map[string]uint64 // of journals: the durable ones, and later ones
 
-	// What is to happen at the call after so many more.
-	in    int
-	fate  fate
-	photo func() // called for photograph
-	err   error  // of the call, for fail
+	// What happens at a later system call.
+	in       int // calls until then
+	fate     fate
+	snapshot func() // called for takeSnapshot
+	err      error  // returned for fail
 }
 
 type fate int
 
 const (
 	nothing fate = iota
-	photograph
+	takeSnapshot
 	kill
 	fail
 )
 
-// image is what a key names on the disk.
+// image is the object that a key names on the disk.
 type image struct {
 	data       []byte // nil: no object
 	generation int64
-	durable    bool // the content, not the name
-	// stamped is the modification time as it was flushed last; 0: it never was. Setting
-	// the time later changes the inode in memory alone.
+	durable    bool // the content; its name may not be
+	// stamped is the modification time that was flushed last, or 0. Setting the time later
+	// changes the inode only in memory.
 	stamped int64
-	// lost: a flush failed, after which the system takes the content for flushed.
+	// lost: a flush failed, after which the system treats the content as flushed.
 	lost bool
 }
 
-// flush makes an image durable, unless a flush of it failed before.
+// flush makes an image durable, unless an earlier flush of it failed.
 func (i *image) flush() {
 	if !i.lost {
 		i.durable, i.stamped = true, i.generation
@@ -74,7 +74,7 @@ func newDisk(dir string, random *rand.Rand) *disk {
 	}
 }
 
-// system is a store's view of the disk. What it runs later is left to the test.
+// system returns a store's view of the disk. Background work is left to the test.
 func (d *disk) system(boot string, later *[]func()) *system {
 	return &system{
 		boot:        boot,
@@ -133,15 +133,15 @@ func (d *disk) do(call func() error) error {
 	return call()
 }
 
-// at is called before each call, and lets happen there what is to happen.
+// at is called before each system call, and executes the fate when it is due.
 func (d *disk) at() error {
 	d.look()
 	if d.in--; d.in != 0 {
 		return nil
 	}
 	switch d.fate {
-	case photograph:
-		d.photo()
+	case takeSnapshot:
+		d.snapshot()
 	case kill:
 		runtime.Goexit()
 	case fail:
@@ -151,7 +151,7 @@ func (d *disk) at() error {
 	return nil
 }
 
-// look takes in what the journals hold, and which folders are gone.
+// look records the contents of the journals, and forgets folders that were removed.
 func (d *disk) look() map[string]uint64 {
 	maps.DeleteFunc(d.folders, func(folder string, _ bool) bool {
 		_, err := os.Stat(filepath.Join(d.dir, folder))
@@ -221,7 +221,7 @@ func (d *disk) syncedLog(f *os.File) {
 	d.logs[h.id].synced = data
 }
 
-// synced is told of a flush of one file or folder.
+// synced records a flush of one file or folder.
 func (d *disk) synced(f *os.File) {
 	info, err := f.Stat()
 	switch {
@@ -252,8 +252,8 @@ func (d *disk) syncedFolder(folder string) {
 		for path.Dir(at) != folder && at != "." {
 			at = path.Dir(at)
 		}
-		// At is what the folder has of the key: an object, or a folder, which if it
-		// is gone has taken all that was in it.
+		// at is the folder's own entry for the key: an object, or a subfolder. If the
+		// subfolder was removed, everything in it was too.
 		if _, err := os.Stat(filepath.Join(d.dir, at)); at == key || err != nil {
 			d.objects[key] = images[len(images)-1:]
 		}
@@ -267,7 +267,7 @@ func (d *disk) syncedFolder(folder string) {
 	}
 }
 
-// loseUnflushed is told of a flush of all that failed.
+// loseUnflushed records a failed syncAll.
 func (d *disk) loseUnflushed() {
 	for _, images := range d.objects {
 		for n := range images {
@@ -294,7 +294,7 @@ func (d *disk) syncedAll() {
 	})
 }
 
-// afterPowerLoss makes a folder such as a loss of power could leave now.
+// afterPowerLoss returns a directory as a power loss could leave it now.
 func (d *disk) afterPowerLoss(t *testing.T) string {
 	t.Helper()
 	dir := memory(t)
@@ -342,7 +342,7 @@ func (d *disk) afterPowerLoss(t *testing.T) string {
 	return dir
 }
 
-// torn is a journal of which what was not flushed may be there, or not, by sectors.
+// torn returns a journal in which each sector that was not flushed may be missing.
 func (d *disk) torn(log *logImage) []byte {
 	torn := append([]byte{}, log.present...)
 	for from := 0; from < len(torn); from += 64 {
@@ -373,7 +373,7 @@ func (d *disk) damaged(data []byte) []byte {
 	return data[:d.random.IntN(len(data)+1)]
 }
 
-// afterKill is the folder as it is, in which a process has just died.
+// afterKill returns a copy of the directory after a process was killed.
 func (d *disk) afterKill(t *testing.T) string {
 	t.Helper()
 	dir := memory(t)

@@ -11,8 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// failed describes an error of the system: what was done, to which object, in
-// which file, and what may help.
+// failed describes a system error: the operation, the object, its file, and what may help.
 func (s *Store) failed(verb, key string, err error) error {
 	if obstacle := s.obstacle(key); obstacle != "" {
 		return fmt.Errorf("%s object %q: %w: %s (%w)", verb, key, blob.ErrInvalid, obstacle, err)
@@ -20,9 +19,9 @@ func (s *Store) failed(verb, key string, err error) error {
 	return fmt.Errorf("%s object %q in file %s: %w%s", verb, key, s.file(key), err, advice(err))
 }
 
-// obstacle says which file or folder makes a key impossible, for it is a folder
-// of other objects or has an object for a folder: see [blob.ValidateKey]. Empty
-// means that there is none.
+// obstacle describes the file or folder that makes a key impossible, because the key names
+// a folder of other objects, or an object where it needs a folder: see [blob.ValidateKey].
+// It returns "" if there is none.
 func (s *Store) obstacle(key string) string {
 	if info, err := s.root.Stat(key); err == nil && info.IsDir() {
 		return s.file(key) + " is a folder, and no key may be a folder of another"
@@ -37,7 +36,7 @@ func (s *Store) obstacle(key string) string {
 
 func (s *Store) file(key string) string { return filepath.Join(s.dir, filepath.FromSlash(key)) }
 
-// advice is what to do about an error of the system, in parentheses, or nothing.
+// advice returns what to do about a system error, in parentheses, or "".
 func advice(err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
@@ -45,13 +44,13 @@ func advice(err error) string {
 	case errors.Is(err, syscall.EROFS):
 		return " (the file system is mounted read-only: mount it writable, or choose another directory)"
 	case errors.Is(err, fs.ErrPermission):
-		return " (let this user read and write the directory and all in it)"
+		return " (grant this user read and write permission on the directory and everything in it)"
 	case errors.Is(err, syscall.ENOTDIR):
 		return " (a file is where a folder should be: move it away, or choose another directory)"
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		return " (raise the limit on open files: ulimit -n)"
 	case errors.Is(err, syscall.EXDEV):
-		return " (a folder of the store is on another file system: a store must lie on one)"
+		return " (the whole store must be on one file system)"
 	case errors.Is(err, syscall.ENAMETOOLONG):
 		return " (choose a directory with a shorter path or a file system with longer names)"
 	}

@@ -1,76 +1,74 @@
-// Package fileblob is a [blob.Store] in a directory: an object is a file, its
-// key the file's path. Other programs may read the files at any time; they are
-// whole from the moment they have their name.
+// Package fileblob implements [blob.Store] in a directory. An object is a file; its key is
+// the file's path. Other programs may read the files at any time: a file is complete from
+// the moment it has its name.
 //
 // # Writes
 //
-// A write is durable when its record is in the journal of the folder, a log that
-// all processes share and that is flushed for many writes at once. The files
-// themselves are not flushed. A batch of changes, one of a key at most, goes
-// through these steps, all under a lock that holds between processes too:
+// A write is durable when its record is in the journal of the directory, a log that all
+// processes share. One flush of the journal serves many writes; the files themselves are
+// not flushed. A batch of changes, at most one per key, goes through these steps under a
+// lock that also excludes other processes:
 //
-//  1. Each change is judged by what its key names now. What is refused
-//     (ErrExists, ErrMismatch) ends here.
-//  2. The records of the others, with their content, are appended with one write.
-//  3. The journal is flushed: fdatasync(2). From here on the changes are made.
-//  4. The files, which were written beforehand under temporary names, get their
-//     names by rename(2), or lose them.
+//  1. Each change is checked against the object that its key names. Refused changes
+//     (ErrExists, ErrMismatch) end here.
+//  2. The records of the other changes, with their content, are appended in one write.
+//  3. The journal is flushed with fdatasync(2). This is the commit point.
+//  4. The files, already written under temporary names, get their names with rename(2), or
+//     are removed.
 //
-// So nobody sees what a loss of power could take back: an object that is there is
-// durable, and so is the answer that it exists. Nor does a loss of power leave
-// half a file, or none, in place of one that was durable: what it does to a file
-// whose name has changed is mended from the journal.
+// So a reader never sees a change that a power loss could undo: an existing object is
+// durable, and so is the answer that it exists. A power loss cannot replace a durable
+// object by an incomplete file either: the journal restores every file whose name has
+// changed.
 //
-// Content above 1 MiB is not copied into the journal. It is flushed before the
-// batch, its record has its checksum, and its folders are flushed in step 4.
+// Content above 1 MiB is not copied into the journal. It is flushed before the batch, its
+// record contains its checksum, and its folders are flushed in step 4.
 //
 // # After a crash
 //
-// The lock file holds how far the journal is valid and in which state its last
-// user left it; it is never flushed, and believed only as long as the machine
-// runs. Whoever takes the lock looks at it first.
+// The lock file records how far the journal is valid and in which state its last user left
+// it. It is never flushed, and is trusted only until the machine restarts. A process that
+// takes the lock reads it first.
 //
-//   - A process died at work. Every file that has its name is as it is to be; a
-//     change whose file has not was not acknowledged. Everything is flushed, and
-//     the journal begins anew.
-//   - The machine was started anew, which the journal's header tells. The journal
-//     is replayed up to the last record that is whole: every object is written as
-//     its last record says. Then as above.
-//   - A flush has failed. What the system takes for written since need not be on
-//     the disk: the same, but for the records behind the last good flush.
+//   - A process died while it changed the directory. Every file that has its name is correct.
+//     A change whose file does not have its name was not acknowledged. All files are flushed,
+//     and a new journal starts.
+//   - The machine has restarted, as the journal's header shows. The journal is replayed up to
+//     its last complete record: every object is written as its last record says. Then all
+//     files are flushed, and a new journal starts.
+//   - A flush has failed. The system may report data as written that is not on the disk. The
+//     journal is replayed too, except for the records after the last good flush.
 //
 // # Length
 //
-// A journal of 32 MiB is renamed, a new one begins, and in the background all
-// files are flushed, after which the old one goes. Should the process die
-// meanwhile, another one does it when the new journal is as long. A replay reads
-// the old one first.
+// A journal of 32 MiB is renamed and a new one starts. All files are flushed in the
+// background, then the old journal is removed. If the process dies before that, another
+// process does it when the new journal is as long. A replay reads the old journal first.
 //
 // # Outcomes
 //
-// An error of writing a temporary file, or of a journal for which there is no
-// room, leaves nothing but, after a crash, a temporary file, which is swept when a
-// store is opened an hour later. An error of flushing the journal or of naming a
-// file may mean that the change takes effect later. All are "unknown" to the
-// caller, as the port has it; reading the key tells.
+// If a temporary file cannot be written, or there is no space for the journal, nothing has
+// changed. After a crash, a temporary file may remain; it is removed when a store is opened
+// more than an hour later. If the journal cannot be flushed, or a file cannot be renamed, the change
+// may still take effect later. The caller gets an error with an unknown outcome, as the
+// port defines it, and must read the key.
 //
 // # Generations
 //
-// An object's generation is the modification time of its file in nanoseconds,
-// which the store sets itself before the file gets its name: so it appears,
-// survives and vanishes together with the content, without a second file that
-// could disagree. It is no reading of the clock but a counter that follows it:
-// greater than that of every other write of the folder, of which the journal
-// keeps account, so the clock may even go back.
+// An object's generation is the modification time of its file in nanoseconds. The store
+// sets it before the file gets its name, so it appears and disappears together with the
+// content; no second file could contradict it. It is not a reading of the clock but a
+// counter that follows the clock. The journal records the greatest generation of the
+// directory, and every write gets a greater one, even if the clock goes back.
 //
 // # Limits
 //
-// What other programs change is in no journal. Whoever removes or changes objects
-// by hand and loses power soon after may find them as they were: to be safe, stop
-// what uses the folder, run sync(1), and delete journal and journal.old in
-// .servo-tmp, too. For the same reason the disk must not be pulled out, and put
-// back, while the machine goes on. Machines that write to one folder over a
-// network take each other for one that was started anew: that is safe, and slow.
+// The journal does not contain changes by other programs. If objects are changed by hand
+// and the machine loses power soon after, a replay may undo the change. To be safe, stop
+// the processes that use the directory, run sync(1), and also delete journal and
+// journal.old in .servo-tmp. For the same reason, do not remove the disk and put it back
+// while the machine runs. Machines that share one directory over a network take each
+// other's journals for those of an earlier boot: that is safe, but slow.
 //
 // Symbolic links are never followed out of the directory, and never listed.
 package fileblob
@@ -93,34 +91,34 @@ import (
 const (
 	folderMode = 0o755
 	fileMode   = 0o644
-	// cutAt is how long a journal gets.
-	cutAt = 32 << 20
-	// allocate is by how much a journal grows. It is written over: a flush of what
-	// changes no size is one write, and takes half the time.
+	// journalLimit is the length at which a journal is rotated.
+	journalLimit = 32 << 20
+	// allocate is how much a journal grows at once. Writing into allocated space does not
+	// change the file's size, so that a flush is one write and takes half the time.
 	allocate = 256 << 10
-	// sweepAfter is how old a temporary file is that no process still writes.
+	// sweepAfter is the age after which a temporary file cannot belong to a running write.
 	sweepAfter = time.Hour
 )
 
 // Options configure a store. The zero value is ready to use.
 type Options struct {
-	// NoSync leaves out every flush: fast, and lost with the machine. For tests.
+	// NoSync skips every flush. It is fast, but a machine crash loses data. Only for tests.
 	NoSync bool
-	// Now dates the objects; nil means the system's clock.
+	// Now dates the objects; nil means the system clock.
 	Now func() time.Time
-	// Read is of who only reads: a directory that cannot be written is opened all the same,
-	// and its writes fail with the reason.
+	// Read opens the store for reading. It also opens a directory that cannot be written;
+	// writes then fail with the reason.
 	Read bool
 }
 
 // limits are sizes in bytes.
 type limits struct {
-	inline int64 // of the largest content that is copied into the journal
-	cut    int64 // of a journal that is long enough to begin a new one
-	ahead  int64 // that a journal grows beyond what is written
+	inline int64 // largest content that is copied into the journal
+	rotate int64 // length at which a journal is rotated
+	ahead  int64 // growth of a journal beyond what is written
 }
 
-// Store is a directory of objects. Create it with [Open].
+// Store stores objects in a directory. Open it with [Open].
 type Store struct {
 	dir     string // absolute
 	root    *os.Root
@@ -132,10 +130,10 @@ type Store struct {
 	stamps  stamps
 	writes  *lock
 	queue   queue
-	journal *journal // nil: nothing is flushed
-	closed  bool     // belongs to who leads the queue
-	denied  error    // why nothing can be written
-	// background is the flush of what an old journal has.
+	journal *journal // nil if NoSync
+	closed  bool     // protected by queue.leader
+	denied  error    // why the directory cannot be written, or nil
+	// background waits for the flush of an old journal's files.
 	background sync.WaitGroup
 }
 
@@ -144,13 +142,13 @@ var (
 	_ blob.Local = (*Store)(nil)
 )
 
-// Open opens the store in a directory, which it makes if it is absent. Several
-// processes may have one directory open. The caller closes the store.
+// Open opens the store in a directory, and creates the directory if it is absent. Several
+// processes may open the same directory. The caller must close the store.
 func Open(dir string, opts Options) (*Store, error) {
 	if opts.Now == nil {
 		opts.Now = clock.System{}.Now
 	}
-	s, err := open(dir, opts, limits{inline: maxInline, cut: cutAt, ahead: allocate}, nil)
+	s, err := open(dir, opts, limits{inline: maxInline, rotate: journalLimit, ahead: allocate}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("open object store in %s: %w%s", dir, err, advice(err))
 	}
@@ -194,7 +192,7 @@ func open(dir string, opts Options, limits limits, sys *system) (_ *Store, err e
 	return s, err
 }
 
-// makeReady makes the store ready to be written.
+// makeReady prepares the directory for writes.
 func (s *Store) makeReady() (err error) {
 	if err := s.root.Mkdir(blob.TempPrefix, folderMode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -214,7 +212,7 @@ func (s *Store) makeReady() (err error) {
 	return s.writes.with(s.enter)
 }
 
-// makeDurable makes a directory and those above it, and flushes what it made.
+// makeDurable creates a directory and its parents, and flushes the ones that it created.
 func makeDurable(dir string, noSync bool) error {
 	var made []string
 	for d := dir; ; d = filepath.Dir(d) {
@@ -246,8 +244,8 @@ func flushDir(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// Close gives back what the store holds of the system, when what is under way is
-// done. Operations fail from then on; streams that are open stay so.
+// Close waits for running operations, then releases the store's resources. Later operations
+// fail; open streams stay open.
 func (s *Store) Close() error {
 	s.queue.leader <- struct{}{}
 	s.closed = true
@@ -268,7 +266,7 @@ func (s *Store) Close() error {
 	return errors.Join(err, s.root.Close())
 }
 
-// Path implements [blob.Local]. Of an invalid key it is empty.
+// Path implements [blob.Local]. It returns "" for an invalid key.
 func (s *Store) Path(key string) string {
 	if blob.ValidateKey(key) != nil {
 		return ""
@@ -276,8 +274,8 @@ func (s *Store) Path(key string) string {
 	return filepath.Join(s.dir, filepath.FromSlash(key))
 }
 
-// sweep removes the temporary files that a crash left. Young ones may belong to
-// a process that lives.
+// sweep removes temporary files that a crash left. Recent ones may belong to a running
+// process.
 func (s *Store) sweep() error {
 	dir, err := s.root.Open(blob.TempPrefix)
 	if err != nil {
@@ -290,8 +288,8 @@ func (s *Store) sweep() error {
 	deadline := s.stamps.now().Add(-sweepAfter)
 	for _, entry := range entries {
 		info, err := entry.Info()
-		if err != nil || !info.Mode().IsRegular() || kept(entry.Name()) || info.ModTime().After(deadline) {
-			continue // also what another process removed meanwhile
+		if err != nil || !info.Mode().IsRegular() || reserved(entry.Name()) || info.ModTime().After(deadline) {
+			continue // possibly removed by another process
 		}
 		if err := s.root.Remove(path.Join(blob.TempPrefix, entry.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -300,5 +298,5 @@ func (s *Store) sweep() error {
 	return nil
 }
 
-// kept reports whether a file among the temporary ones is none.
-func kept(name string) bool { return name == "lock" || name == journalName || name == oldName }
+// reserved reports whether a name in the folder of temporary files belongs to the store.
+func reserved(name string) bool { return name == "lock" || name == journalName || name == oldName }

@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-func TestGenerationsGrowInStepsThatTheFileSystemKeeps(t *testing.T) {
+func TestGenerationsGrowByTicks(t *testing.T) {
 	for _, tick := range []time.Duration{1, 100, time.Microsecond, time.Second, 2 * time.Second} {
 		now := time.Unix(1_900_000_000, 123_456_789)
 		s := stamps{now: func() time.Time { return now }, tick: tick}
@@ -23,14 +23,14 @@ func TestGenerationsGrowInStepsThatTheFileSystemKeeps(t *testing.T) {
 			last = next
 		}
 		for _, old := range []int64{last + 10*int64(tick) + 7, last + 20*int64(tick)} {
-			require.Greater(t, s.next(old), old, "greater than what it replaces, step %v", tick)
+			require.Greater(t, s.next(old), old, "greater than the generation that it replaces, step %v", tick)
 		}
 	}
 	early := stamps{now: func() time.Time { return time.Unix(0, 0) }, tick: time.Second}
-	require.Positive(t, early.next(0), "0 stands for an absent object")
+	require.Positive(t, early.next(0), "0 means absent")
 }
 
-func TestAListingSkipsFoldersThatCannotHoldItsKeys(t *testing.T) {
+func TestListSkipsFoldersOutsideListing(t *testing.T) {
 	for _, row := range []struct {
 		folder, prefix, after string
 		want                  bool
@@ -53,7 +53,7 @@ func TestAListingSkipsFoldersThatCannotHoldItsKeys(t *testing.T) {
 	}
 }
 
-func TestTheProbeFindsTheStepOfModificationTimes(t *testing.T) {
+func TestProbeReturnsTick(t *testing.T) {
 	root, err := os.OpenRoot(t.TempDir())
 	require.NoError(t, err)
 	require.NoError(t, root.Mkdir(blob.TempPrefix, 0o755))

@@ -30,7 +30,7 @@ func open(t *testing.T, dir string, opts fileblob.Options) *fileblob.Store {
 	return s
 }
 
-func TestTheContractOfStores(t *testing.T) {
+func TestContract(t *testing.T) {
 	blobtest.Run(t, func(t *testing.T) blob.Store { return open(t, t.TempDir(), fileblob.Options{}) })
 }
 
@@ -46,8 +46,8 @@ func listed(t *testing.T, s blob.Store, prefix string) map[string]int64 {
 
 func keys(generations map[string]int64) []string { return slices.Sorted(maps.Keys(generations)) }
 
-// files are the paths of what is on the disk, without what the store keeps for
-// itself but with what it forgot there.
+// files returns the paths on the disk, without the store's own files but with leftover
+// temporary files.
 func files(t *testing.T, dir string) []string {
 	t.Helper()
 	var paths []string
@@ -62,7 +62,7 @@ func files(t *testing.T, dir string) []string {
 	return paths
 }
 
-func TestAnObjectIsTheFileThatItsKeyNames(t *testing.T) {
+func TestObjectIsFileAtItsKey(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "folder")
 	s := open(t, dir, fileblob.Options{})
 	key := "assets/tenant=t/x y/50%25.parquet"
@@ -75,10 +75,10 @@ func TestAnObjectIsTheFileThatItsKeyNames(t *testing.T) {
 	require.Equal(t, "content", string(data))
 	require.Empty(t, s.Path("../escape"), "an invalid key has no file")
 	require.Equal(t, []string{"assets", "assets/tenant=t", "assets/tenant=t/x y", key}, files(t, dir),
-		"nothing temporary is left")
+		"no temporary file is left")
 }
 
-func TestReopeningSeesEveryObjectWithItsGeneration(t *testing.T) {
+func TestReopenKeepsObjectsAndGenerations(t *testing.T) {
 	ctx := t.Context()
 	dir := t.TempDir()
 	s := open(t, dir, fileblob.Options{})
@@ -96,7 +96,7 @@ func TestReopeningSeesEveryObjectWithItsGeneration(t *testing.T) {
 	require.NoError(t, err, "the generation matches after a restart")
 }
 
-func TestGenerationsGrowThoughTheClockStandsOrGoesBack(t *testing.T) {
+func TestGenerationsGrowWhenClockGoesBack(t *testing.T) {
 	ctx := t.Context()
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	s := open(t, t.TempDir(), fileblob.Options{NoSync: true, Now: func() time.Time { return now }})
@@ -113,10 +113,10 @@ func TestGenerationsGrowThoughTheClockStandsOrGoesBack(t *testing.T) {
 	behind := open(t, filepath.Dir(s.Path("k")), fileblob.Options{NoSync: true, Now: func() time.Time { return now }})
 	next, err := behind.Put(ctx, "k", nil)
 	require.NoError(t, err)
-	require.Greater(t, next.Generation, o.Generation, "also in a process whose clock is behind")
+	require.Greater(t, next.Generation, o.Generation, "even in a process whose clock is behind")
 }
 
-func TestTwoStoresOnOneFolderAreOneStore(t *testing.T) {
+func TestTwoStoresShareDirectory(t *testing.T) {
 	ctx := t.Context()
 	dir := t.TempDir()
 	stores := []*fileblob.Store{open(t, dir, fileblob.Options{}), open(t, dir, fileblob.Options{})}
@@ -158,11 +158,11 @@ func TestTwoStoresOnOneFolderAreOneStore(t *testing.T) {
 		require.NoError(t, err)
 		generation = o.Generation
 		require.NoError(t, stores[1].Delete(ctx, key))
-		require.Equal(t, []string{"boundary"}, keys(listed(t, stores[0], "")), "each sees what the other did")
+		require.Equal(t, []string{"boundary"}, keys(listed(t, stores[0], "")), "each sees the other's changes")
 	}
 }
 
-func TestCreatesAndDeletesInOneFolderDoNotHinderEachOther(t *testing.T) {
+func TestConcurrentCreateAndDeleteInFolder(t *testing.T) {
 	ctx := t.Context()
 	dir := t.TempDir()
 	stores := []*fileblob.Store{open(t, dir, fileblob.Options{NoSync: true}), open(t, dir, fileblob.Options{NoSync: true})}
@@ -176,7 +176,7 @@ func TestCreatesAndDeletesInOneFolderDoNotHinderEachOther(t *testing.T) {
 					t.Errorf("create: %v", err)
 				}
 				if _, err := s.Head(ctx, key); err != nil {
-					t.Errorf("created, and not there: %v", err)
+					t.Errorf("created, but not found: %v", err)
 				}
 				if err := s.Delete(ctx, key); err != nil {
 					t.Errorf("delete: %v", err)
@@ -188,7 +188,7 @@ func TestCreatesAndDeletesInOneFolderDoNotHinderEachOther(t *testing.T) {
 	require.Empty(t, files(t, dir), "no empty folder is left")
 }
 
-func TestWhatACrashLeftIsSweptAndWhatIsBeingWrittenIsNot(t *testing.T) {
+func TestOpenSweepsOldTemporaryFiles(t *testing.T) {
 	ctx := t.Context()
 	dir := t.TempDir()
 	s := open(t, dir, fileblob.Options{NoSync: true})
@@ -210,7 +210,7 @@ func TestWhatACrashLeftIsSweptAndWhatIsBeingWrittenIsNot(t *testing.T) {
 	require.Equal(t, []string{"kept"}, keys(listed(t, again, "")))
 }
 
-func TestAFileWhereAFolderShouldBeIsNamed(t *testing.T) {
+func TestErrorNamesFileInPlaceOfFolder(t *testing.T) {
 	ctx := t.Context()
 	dir := t.TempDir()
 	s := open(t, dir, fileblob.Options{NoSync: true})
@@ -242,11 +242,11 @@ func TestAFileWhereAFolderShouldBeIsNamed(t *testing.T) {
 		require.NotErrorIs(t, err, blob.ErrExists, name)
 		require.ErrorContains(t, err, "is a folder", name)
 	}
-	require.NoError(t, s.Delete(ctx, "tables/l0"), "a folder is no object")
+	require.NoError(t, s.Delete(ctx, "tables/l0"), "a folder is not an object")
 	require.Equal(t, []string{"ledger", "tables/l0/x"}, keys(listed(t, s, "")))
 }
 
-func TestOpeningSaysWhyItCannot(t *testing.T) {
+func TestOpenErrorNamesCause(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
@@ -257,10 +257,10 @@ func TestOpeningSaysWhyItCannot(t *testing.T) {
 		require.ErrorContains(t, err, "a file is where a folder should be")
 	}
 	_, err := fileblob.Open("/proc/servo", fileblob.Options{})
-	require.ErrorContains(t, err, "/proc/servo", "a file system that takes no folders")
+	require.ErrorContains(t, err, "/proc/servo", "a file system without mkdir")
 }
 
-func TestAFullFileSystemIsNamedAndLeavesNothing(t *testing.T) {
+func TestFullDiskLeavesNoTemporaryFile(t *testing.T) {
 	ctx := t.Context()
 	dir := t.TempDir()
 	s := open(t, dir, fileblob.Options{NoSync: true})
@@ -278,7 +278,7 @@ type failing struct{ err error }
 // Read implements [io.Reader].
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-func TestNoKeyEscapesThroughASymbolicLink(t *testing.T) {
+func TestSymlinksDoNotLeaveDirectory(t *testing.T) {
 	ctx := t.Context()
 	outside := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(outside, "secret"), []byte("secret"), 0o600))
@@ -308,7 +308,7 @@ func TestNoKeyEscapesThroughASymbolicLink(t *testing.T) {
 	require.Len(t, entries, 1)
 }
 
-func TestWhatIsNoObjectIsNotListed(t *testing.T) {
+func TestListSkipsNonObjects(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, fileblob.Options{NoSync: true})
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "new\nline"), nil, 0o600))
@@ -318,10 +318,10 @@ func TestWhatIsNoObjectIsNotListed(t *testing.T) {
 
 	require.Equal(t, []string{"put here by hand"}, keys(listed(t, s, "")))
 	_, _, err := s.Get(t.Context(), "pipe")
-	require.ErrorIs(t, err, blob.ErrNotFound, "and reading a pipe does not hang")
+	require.ErrorIs(t, err, blob.ErrNotFound, "and reading a pipe does not block")
 }
 
-func TestDeletingTheLastObjectRemovesItsFolders(t *testing.T) {
+func TestDeleteRemovesEmptyFolders(t *testing.T) {
 	ctx := t.Context()
 	dir := t.TempDir()
 	s := open(t, dir, fileblob.Options{})
@@ -333,10 +333,10 @@ func TestDeletingTheLastObjectRemovesItsFolders(t *testing.T) {
 	require.NoError(t, s.Delete(ctx, "due/2/t/w"))
 	require.Equal(t, []string{"due", "due/2", "due/2/u", "due/2/u/w"}, files(t, dir))
 	_, err := s.Create(ctx, "due/1", nil)
-	require.NoError(t, err, "what was a folder may be a key")
+	require.NoError(t, err, "a removed folder may become a key")
 }
 
-func TestAClosedStoreFails(t *testing.T) {
+func TestClosedStoreFails(t *testing.T) {
 	s, err := fileblob.Open(t.TempDir(), fileblob.Options{})
 	require.NoError(t, err)
 	require.NoError(t, s.Close())

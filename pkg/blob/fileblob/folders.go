@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFile opens a file or a folder, not following links out of the store. Where the
-// system can do that in one call, it does: [os.Root] opens every folder on the way. What
-// that call refuses, os.Root does, or says why not.
+// openFile opens a file or a folder without following links out of the store. It tries
+// openBeneath first, which takes one system call; [os.Root] opens every folder on the way.
+// If openBeneath refuses, os.Root decides, and explains the error.
 func (s *Store) openFile(name string, flags int) (*os.File, error) {
 	if s.dirFile != nil {
 		f, err := s.sys.openBeneath(s.dirFile, name, flags)
@@ -28,7 +28,7 @@ func (s *Store) openFolder(name string) (*os.File, error) {
 	return s.openFile(name, os.O_RDONLY|syscall.O_DIRECTORY)
 }
 
-// makeFolder makes a folder, and those above it that are not there, and opens it.
+// makeFolder creates a folder and its missing parents, and opens it.
 func (s *Store) makeFolder(name string) (*os.File, error) {
 	above := path.Dir(name)
 	parent, err := s.openFolder(above)
@@ -39,7 +39,7 @@ func (s *Store) makeFolder(name string) (*os.File, error) {
 		made := retry(func() error { return unix.Mkdirat(int(parent.Fd()), path.Base(name), folderMode) })
 		err = errors.Join(made, parent.Close())
 	}
-	if err != nil { // it is there by now, or it cannot be made, and this says why
+	if err != nil { // it exists by now, or MkdirAll returns why it cannot be created
 		err = s.root.MkdirAll(name, folderMode)
 	}
 	if err != nil {
@@ -48,8 +48,8 @@ func (s *Store) makeFolder(name string) (*os.File, error) {
 	return s.openFolder(name)
 }
 
-// prune removes the folders above a key that are empty. The caller holds the
-// lock, as do all who make folders.
+// prune removes the empty folders above a key. The caller holds the lock, which every
+// goroutine that creates folders also holds.
 func (s *Store) prune(key string) {
 	for d := path.Dir(key); d != "."; d = path.Dir(d) {
 		if err := s.removeFolder(d); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -58,8 +58,8 @@ func (s *Store) prune(key string) {
 	}
 }
 
-// removeFolder is rmdir(2): unlike [os.Root.Remove] it never takes a file that
-// has got the name meanwhile.
+// removeFolder calls rmdir(2). Unlike [os.Root.Remove] it never removes a file that has got
+// the same name.
 func (s *Store) removeFolder(folder string) error {
 	parent, err := s.openFolder(path.Dir(folder))
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *Store) removeFolder(folder string) error {
 	return errors.Join(unlink(parent, path.Base(folder), unix.AT_REMOVEDIR), parent.Close())
 }
 
-// flushFiles makes objects durable, one by one: what has been deleted, too.
+// flushFiles makes objects durable one by one, including deletions.
 func (s *Store) flushFiles(keys []string) error {
 	for _, key := range keys {
 		f, err := s.openFile(key, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW)
@@ -85,7 +85,7 @@ func (s *Store) flushFiles(keys []string) error {
 	return s.flushFolders(keys)
 }
 
-// flushFolders makes the names of objects durable: every folder above them.
+// flushFolders makes the names of objects durable by flushing every folder above them.
 func (s *Store) flushFolders(keys []string) error {
 	flushed := map[string]bool{}
 	for _, key := range keys {

@@ -15,24 +15,23 @@ import (
 
 const (
 	journalName = "journal"
-	// oldName is what a journal is called while its files are flushed.
+	// oldName is the name of a journal while its files are flushed.
 	oldName = "journal.old"
 )
 
-// journal is the log of a folder as this process knows it. All of it belongs to
-// who holds the lock.
+// journal is the log of a directory as this process knows it. The store's lock protects it.
 type journal struct {
-	file   *os.File // nil: none is open
+	file   *os.File // nil if closed
 	header header
 	status status
-	// opened: this process has once found the journal to be of this boot, or made
-	// it so.
+	// opened is true once this process has verified that the journal is of this boot, or
+	// has started it.
 	opened bool
-	// cutting: this process flushes an old journal's files.
-	cutting bool
+	// rotating is true while this process flushes an old journal's files.
+	rotating bool
 }
 
-// lastGeneration is the greatest generation that any process gave out.
+// lastGeneration returns the greatest generation that any process has assigned.
 func (s *Store) lastGeneration() int64 {
 	if s.journal == nil {
 		return 0
@@ -40,8 +39,8 @@ func (s *Store) lastGeneration() int64 {
 	return s.journal.status.last
 }
 
-// enter makes the journal ready for who has taken the lock: mostly it is as its
-// holder before left it.
+// enter opens the journal for a goroutine that has taken the lock. Usually the journal is
+// as the last lock holder left it.
 func (s *Store) enter() error {
 	j := s.journal
 	if j == nil {
@@ -58,8 +57,8 @@ func (s *Store) enter() error {
 	return s.catchUp()
 }
 
-// catchUp finds out what has happened: another process has begun a new journal,
-// one has died at work, a flush has failed, or the machine was started anew.
+// catchUp handles a journal that changed: another process has started a new one or died
+// while it changed the directory, a flush has failed, or the machine has restarted.
 func (s *Store) catchUp() error {
 	j := s.journal
 	if err := j.close(); err != nil {
@@ -79,11 +78,11 @@ func (s *Store) catchUp() error {
 			j.opened = true
 			return logs[:newest].close()
 		}
-		// What is behind the end may be on the disk or not, and nobody has seen it.
+		// Records beyond the end may be on the disk or not; nobody has seen their files.
 		logs[newest].end = j.status.end
 	}
 	if !ofThisBoot {
-		j.status = status{} // of another boot: not to be believed
+		j.status = status{} // of another boot: not trusted
 	}
 	for _, l := range logs {
 		j.status.last = max(j.status.last, l.header.last)
@@ -92,10 +91,10 @@ func (s *Store) catchUp() error {
 	return errors.Join(err, logs.close())
 }
 
-// restart makes all files durable, and begins a new journal. With replay it first
-// makes them what the journals say: after a loss of power they need not be that.
-// Without, every file that has its name is as it is to be, and a record whose
-// file has not is of a change that was not acknowledged, and does not happen.
+// restart makes all files durable and starts a new journal. With replay it first restores
+// the files from the journals, because after a power loss they may differ. Without replay,
+// every file that has its name is correct. A record whose file does not have its name was
+// not acknowledged and is discarded.
 func (s *Store) restart(logs logs, replay bool) error {
 	j := s.journal
 	j.status.mark = busy
@@ -106,34 +105,34 @@ func (s *Store) restart(logs logs, replay bool) error {
 		return err
 	}
 	if len(logs) > 0 {
-		if err := s.settle(logs, replay); err != nil {
-			// What could not be flushed is flushed no better by trying again.
+		if err := s.recoverFiles(logs, replay); err != nil {
+			// A failed flush may not be repaired by flushing again: replay next time.
 			j.status.mark = suspect
 			return errors.Join(err, j.status.save(s.writes.file))
 		}
 	}
-	// The older one first: it must not be found beside a journal that does not follow it.
+	// Remove the older journal first: it must never exist beside a journal that does not
+	// follow it.
 	if err := s.removeOld(); err != nil {
 		return err
 	}
 	return s.begin()
 }
 
-// settle makes the files what the journals say, if they are to be replayed, and
-// all durable.
-func (s *Store) settle(logs logs, replay bool) error {
+// recoverFiles replays the journals if replay is true, and makes all files durable.
+func (s *Store) recoverFiles(logs logs, replay bool) error {
 	if replay {
-		// What is not on the disk must not be seen. It is there already, unless the
-		// boots cannot be told apart.
+		// Records that are not durable must not become visible. They already are durable,
+		// unless boots cannot be distinguished.
 		for _, l := range logs {
 			if err := s.sys.sync(l.file); err != nil {
-				return fmt.Errorf("flush the journal: %w", err)
+				return fmt.Errorf("flush journal: %w", err)
 			}
 		}
 	}
 	var keys []string
 	if replay || s.sys.syncAll == nil {
-		f, err := foldLogs(logs)
+		f, err := readLogs(logs)
 		if err != nil {
 			return err
 		}
@@ -141,7 +140,7 @@ func (s *Store) settle(logs logs, replay bool) error {
 		keys = f.keys()
 		if replay {
 			if s.sys.syncAll != nil {
-				_ = s.sys.syncAll(s.dirFile) // tells of what failed before, which is now written again
+				_ = s.sys.syncAll(s.dirFile) // clears earlier errors; those files are written again
 			}
 			if err := s.replay(f); err != nil {
 				return err
@@ -151,8 +150,8 @@ func (s *Store) settle(logs logs, replay bool) error {
 	return s.flushAll(func() ([]string, error) { return keys, nil })
 }
 
-// flushAll makes everything durable that was written before: all of the file
-// system if that can be had, or else the objects with these keys.
+// flushAll makes everything durable that was written before: with syncAll if the system has
+// it, otherwise by flushing the objects with these keys.
 func (s *Store) flushAll(keys func() ([]string, error)) error {
 	if s.sys.syncAll != nil {
 		return s.sys.syncAll(s.dirFile)
@@ -164,7 +163,7 @@ func (s *Store) flushAll(keys func() ([]string, error)) error {
 	return s.flushFiles(list)
 }
 
-// begin makes a new journal, which is durable and has its name.
+// begin starts a new journal, which is durable under its name.
 func (s *Store) begin() (err error) {
 	j := s.journal
 	if err := j.close(); err != nil {
@@ -205,7 +204,7 @@ func (s *Store) begin() (err error) {
 	return nil
 }
 
-// log writes what is to be to the journal, and flushes it: from then on it is.
+// log appends the records of changes to the journal and flushes it: the commit point.
 func (s *Store) log(changes []*change) error {
 	j := s.journal
 	if j == nil {
@@ -224,7 +223,7 @@ func (s *Store) log(changes []*change) error {
 	}
 	next.end += int64(len(b))
 	if err := j.write(s.sys, b, next.end, s.limits.ahead); err != nil {
-		// Nothing has happened: what was written goes.
+		// Nothing has happened: remove what was written.
 		if undone := j.file.Truncate(j.status.end); undone == nil {
 			err = errors.Join(err, j.status.save(s.writes.file))
 		}
@@ -232,14 +231,14 @@ func (s *Store) log(changes []*change) error {
 	}
 	if err := s.sys.sync(j.file); err != nil {
 		j.status.mark = suspect
-		return errors.Join(fmt.Errorf("flush the journal: %w", err), j.status.save(s.writes.file))
+		return errors.Join(fmt.Errorf("flush journal: %w", err), j.status.save(s.writes.file))
 	}
-	// From here on the records count, also if this process dies: see restart.
+	// From here on the records count, even if this process dies: see restart.
 	j.status = next
 	return j.status.save(s.writes.file)
 }
 
-// record is what the journal keeps of a change.
+// record returns the journal record of a change.
 func (c *change) record() record {
 	switch t := c.content; {
 	case t == nil:
@@ -251,20 +250,20 @@ func (c *change) record() record {
 	}
 }
 
-// write appends to the journal, which it lets grow ahead of that where it can.
+// write appends to the journal and, if possible, allocates space ahead.
 func (j *journal) write(sys system, b []byte, end, ahead int64) error {
 	if info, err := j.file.Stat(); err != nil {
 		return err
 	} else if size := info.Size(); end > size {
-		// If there is no room for so much, there may be for the records alone.
+		// If there is no space to allocate, there may be enough for the records.
 		_, _ = sys.write(j.file, make([]byte, end-size+ahead), size)
 	}
 	_, err := sys.write(j.file, b, end-int64(len(b)))
 	return err
 }
 
-// leave tells the next holder of the lock that nothing is under way. If a file
-// could not get its name, the journal must not insist on it: it begins anew.
+// leave records that the directory is consistent. If a file could not get its name, the
+// journal must not contain its record: a new journal starts.
 func (s *Store) leave(failed error) {
 	j := s.journal
 	if j == nil {
@@ -273,14 +272,14 @@ func (s *Store) leave(failed error) {
 	if failed != nil {
 		logs, err := s.openLogs()
 		if err == nil {
-			_ = s.restart(logs, false) // or whoever takes the lock next does it
+			_ = s.restart(logs, false) // if it fails, the next lock holder does it
 			_ = logs.close()
 		}
 		return
 	}
 	j.status.mark = clean
 	if err := j.status.save(s.writes.file); err == nil {
-		s.cut()
+		s.rotate()
 	}
 }
 
@@ -293,14 +292,14 @@ func (j *journal) close() error {
 	return file.Close()
 }
 
-// logs are the journals of a folder, the older one first.
+// logs are the journals of a directory, the older one first.
 type logs []openLog
 
 type openLog struct {
 	name   string
 	file   *os.File
 	header header
-	end    int64 // of the records that count; 0: all that are whole do
+	end    int64 // end of the valid records; 0: all complete records are valid
 }
 
 func (s *Store) openLogs() (found logs, err error) {
@@ -323,8 +322,8 @@ func (s *Store) openLogs() (found logs, err error) {
 			return found, err
 		}
 		if found[len(found)-1].header, _, err = decodeHeader(b); err != nil {
-			return found, fmt.Errorf("read journal %s: %w (take a build that can read it; or, if what was written "+
-				"before the machine last stopped may be lost, move it away)", file.Name(), err)
+			return found, fmt.Errorf("read journal %s: %w (use a version of Servo that can read it; or, if writes from "+
+				"before the machine last stopped may be lost, move the file away)", file.Name(), err)
 		}
 	}
 	return found, nil

@@ -20,8 +20,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
-// opened opens a store with the real system, but for what change does to it.
-func opened(t *testing.T, dir string, change func(*system)) *Store {
+// openWith opens a store with the real system as modified by change.
+func openWith(t *testing.T, dir string, change func(*system)) *Store {
 	t.Helper()
 	var s *Store
 	sys := realSystem(nil)
@@ -39,13 +39,13 @@ func opened(t *testing.T, dir string, change func(*system)) *Store {
 	return s
 }
 
-func asIs(*system) {}
+func unchanged(*system) {}
 
-func ofBoot(boot string) func(*system) { return func(sys *system) { sys.boot = boot } }
+func withBoot(boot string) func(*system) { return func(sys *system) { sys.boot = boot } }
 
 func own(dir, name string) string { return filepath.Join(dir, blob.TempPrefix, name) }
 
-// journaled are the keys of the records of a journal, "-" before those removed.
+// journaled returns the keys of a journal's records, with "-" before removed ones.
 func journaled(t *testing.T, dir, name string) []string {
 	t.Helper()
 	f, err := os.Open(own(dir, name))
@@ -67,11 +67,11 @@ func journaled(t *testing.T, dir, name string) []string {
 	}
 }
 
-func TestNothingIsVisibleBeforeItIsOnTheDisk(t *testing.T) {
+func TestChangeIsVisibleOnlyAfterFlush(t *testing.T) {
 	dir := memory(t)
 	var s *Store
 	synced := 0
-	s = opened(t, dir, func(sys *system) {
+	s = openWith(t, dir, func(sys *system) {
 		sys.sync = func(*os.File) error {
 			synced++
 			require.NoFileExists(t, filepath.Join(dir, "k"))
@@ -84,7 +84,7 @@ func TestNothingIsVisibleBeforeItIsOnTheDisk(t *testing.T) {
 				found, err := loadStatus(s.writes.file)
 				require.NoError(t, err)
 				require.Equal(t, busy, found.mark)
-				require.Equal(t, s.journal.status.end, found.end, "what may be seen counts, whatever happens to this process")
+				require.Equal(t, s.journal.status.end, found.end, "visible records are valid even if this process dies")
 				require.Greater(t, found.end, int64(headerBytes))
 			}
 			return rename(from, name, to, base)
@@ -96,9 +96,9 @@ func TestNothingIsVisibleBeforeItIsOnTheDisk(t *testing.T) {
 	require.FileExists(t, filepath.Join(dir, "k"))
 }
 
-func TestARefusedChangeLeavesNoRecord(t *testing.T) {
+func TestRefusedChangeHasNoRecord(t *testing.T) {
 	ctx, dir := t.Context(), memory(t)
-	s := opened(t, dir, asIs)
+	s := openWith(t, dir, unchanged)
 	o, err := s.Create(ctx, "a/b", []byte("x"))
 	require.NoError(t, err)
 	_, err = s.Create(ctx, "a/b", []byte("y"))
@@ -119,11 +119,11 @@ func TestARefusedChangeLeavesNoRecord(t *testing.T) {
 	require.NoDirExists(t, filepath.Join(dir, "new"))
 }
 
-func TestChangesThatCameMeanwhileAreFlushedAtOnce(t *testing.T) {
+func TestConcurrentChangesShareFlush(t *testing.T) {
 	ctx, dir := t.Context(), memory(t)
 	syncs := 0
 	entered, leave := make(chan struct{}), make(chan struct{})
-	s := opened(t, dir, func(sys *system) {
+	s := openWith(t, dir, func(sys *system) {
 		sys.sync = func(*os.File) error {
 			if syncs++; syncs == 1 {
 				close(entered)
@@ -156,7 +156,7 @@ func TestChangesThatCameMeanwhileAreFlushedAtOnce(t *testing.T) {
 	require.Equal(t, 2, syncs)
 }
 
-func TestABatchHasOneChangeOfAKey(t *testing.T) {
+func TestBatchHasOneChangePerKey(t *testing.T) {
 	q := queue{waiting: []*change{{key: "a"}, {key: "b"}, {key: "a", made: true}, {key: "c"}, {key: "a"}}}
 	keys := func(changes []*change) (keys string) {
 		for _, c := range changes {
@@ -167,18 +167,18 @@ func TestABatchHasOneChangeOfAKey(t *testing.T) {
 	require.Equal(t, "abc", keys(q.take()))
 	second := q.take()
 	require.Equal(t, "a", keys(second))
-	require.True(t, second[0].made, "in the order in which they came")
+	require.True(t, second[0].made, "in order of arrival")
 	require.Equal(t, "a", keys(q.take()))
 	require.Empty(t, q.take())
 }
 
-func TestAFullDiskLeavesNothingOfAWrite(t *testing.T) {
+func TestFullJournalDiskUndoesWrite(t *testing.T) {
 	ctx, dir := t.Context(), memory(t)
 	full := false
-	s := opened(t, dir, func(sys *system) {
+	s := openWith(t, dir, func(sys *system) {
 		sys.write = func(f *os.File, p []byte, off int64) (int, error) {
 			if full {
-				n, _ := f.WriteAt(p, off) // all of it is there, whatever is said of it
+				n, _ := f.WriteAt(p, off) // everything is written despite the error
 				return n, fmt.Errorf("write: %w", syscall.ENOSPC)
 			}
 			return f.WriteAt(p, off)
@@ -197,14 +197,14 @@ func TestAFullDiskLeavesNothingOfAWrite(t *testing.T) {
 	_, err = s.Create(ctx, "c", []byte("z"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"a", "c"}, journaled(t, dir, journalName))
-	require.Equal(t, id, s.journal.header.id, "the journal goes on")
+	require.Equal(t, id, s.journal.header.id, "the same journal continues")
 }
 
-func TestAfterAFlushThatFailedTheFilesAreWrittenAnew(t *testing.T) {
+func TestFailedFlushRestoresFilesFromJournal(t *testing.T) {
 	ctx, dir := t.Context(), memory(t)
 	var fails error
 	var calls []string
-	s := opened(t, dir, func(sys *system) {
+	s := openWith(t, dir, func(sys *system) {
 		sys.sync = func(*os.File) error { return fails }
 		sys.syncAll = func(*os.File) error { calls = append(calls, "sync all"); return fails }
 		sys.rename = func(from *os.File, name string, to *os.File, base string) error {
@@ -220,7 +220,7 @@ func TestAfterAFlushThatFailedTheFilesAreWrittenAnew(t *testing.T) {
 	_, err = s.Head(ctx, "b")
 	require.ErrorIs(t, err, blob.ErrNotFound)
 	_, err = s.Create(ctx, "a", []byte("x"))
-	require.ErrorIs(t, err, syscall.EIO, "nothing is answered before all is safe again")
+	require.ErrorIs(t, err, syscall.EIO, "nothing is answered before everything is durable again")
 
 	fails, calls = nil, nil
 	_, err = s.Create(ctx, "c", []byte("z"))
@@ -232,10 +232,10 @@ func TestAfterAFlushThatFailedTheFilesAreWrittenAnew(t *testing.T) {
 	require.Equal(t, first.Generation, again.Generation)
 }
 
-func TestAFileThatGetsNoNameIsNotInsistedOn(t *testing.T) {
+func TestFailedRenameStartsNewJournal(t *testing.T) {
 	ctx, dir := t.Context(), memory(t)
 	var fails error
-	s := opened(t, dir, func(sys *system) {
+	s := openWith(t, dir, func(sys *system) {
 		sys.rename = func(from *os.File, name string, to *os.File, base string) error {
 			if fails != nil && base == "b" {
 				return fails
@@ -248,17 +248,17 @@ func TestAFileThatGetsNoNameIsNotInsistedOn(t *testing.T) {
 	fails = fmt.Errorf("rename: %w", syscall.EACCES)
 	_, err = s.Create(ctx, "f/b", []byte("y"))
 	require.ErrorIs(t, err, syscall.EACCES)
-	require.ErrorContains(t, err, "let this user read and write")
-	require.Empty(t, journaled(t, dir, journalName), "a new journal, which has no record of it")
+	require.ErrorContains(t, err, "grant this user read and write permission")
+	require.Empty(t, journaled(t, dir, journalName), "a new journal without its record")
 	require.NoDirExists(t, filepath.Join(dir, "f"))
 	_, err = s.Create(ctx, "c", nil)
-	require.NoError(t, err, "others are not held up")
+	require.NoError(t, err, "other writes are not blocked")
 }
 
-func TestAnOldJournalIsNeverFoundBesideOneThatDoesNotFollowIt(t *testing.T) {
+func TestOldJournalIsRemovedBeforeRestart(t *testing.T) {
 	ctx, dir := t.Context(), memory(t)
 	broken := false
-	s := opened(t, dir, func(sys *system) {
+	s := openWith(t, dir, func(sys *system) {
 		sys.rename = func(from *os.File, name string, to *os.File, base string) error {
 			if broken && base == journalName {
 				require.NoFileExists(t, own(dir, oldName))
@@ -273,18 +273,18 @@ func TestAnOldJournalIsNeverFoundBesideOneThatDoesNotFollowIt(t *testing.T) {
 		_, err := s.Create(ctx, fmt.Sprint(i), make([]byte, 200))
 		require.NoError(t, err)
 	}
-	require.FileExists(t, own(dir, oldName), "the cut is under way")
+	require.FileExists(t, own(dir, oldName), "the rotation is in progress")
 	broken = true
 	_, err := s.Create(ctx, "b", nil)
 	require.ErrorIs(t, err, syscall.EIO)
-	require.Empty(t, journaled(t, dir, journalName), "everything is flushed, and the journal begins anew")
+	require.Empty(t, journaled(t, dir, journalName), "everything is flushed, and a new journal starts")
 }
 
-func TestACutWhoseFlushFailedIsMadeUpForFromTheJournals(t *testing.T) {
+func TestFailedRotationReplaysJournals(t *testing.T) {
 	ctx, dir := t.Context(), memory(t)
 	var later []func()
 	var fails error
-	s := opened(t, dir, func(sys *system) {
+	s := openWith(t, dir, func(sys *system) {
 		sys.syncAll = func(*os.File) error { return fails }
 		sys.later = func(do func()) { later = append(later, do) }
 	})
@@ -295,36 +295,36 @@ func TestACutWhoseFlushFailedIsMadeUpForFromTheJournals(t *testing.T) {
 	fails = syscall.EIO
 	later[0]()
 	require.FileExists(t, own(dir, oldName))
-	require.NoError(t, os.Truncate(filepath.Join(dir, "0"), 0)) // stands for what the disk has
+	require.NoError(t, os.Truncate(filepath.Join(dir, "0"), 0)) // simulates what is on the disk
 	fails = nil
 	_, err := s.Create(ctx, "k", nil)
 	require.NoError(t, err)
 	require.NoFileExists(t, own(dir, oldName))
 	data, _, err := s.Get(ctx, "0")
 	require.NoError(t, err)
-	require.Len(t, data, 200, "written anew")
+	require.Len(t, data, 200, "restored")
 }
 
-func TestTwoStoresShareOneJournal(t *testing.T) {
+func TestTwoStoresShareJournal(t *testing.T) {
 	ctx, dir := t.Context(), memory(t)
-	stores := []*Store{opened(t, dir, asIs), opened(t, dir, asIs)}
+	stores := []*Store{openWith(t, dir, unchanged), openWith(t, dir, unchanged)}
 	stores[1].stamps.now = func() time.Time { return time.Unix(1, 0) } // a clock that is behind
 	last := int64(0)
 	for i := range 6 {
 		o, err := stores[i%2].Create(ctx, fmt.Sprint(i), nil)
 		require.NoError(t, err)
-		require.Greater(t, o.Generation, last, "generations grow from one process to the other")
+		require.Greater(t, o.Generation, last, "generations increase across processes")
 		last = o.Generation
 	}
 	require.Equal(t, []string{"0", "1", "2", "3", "4", "5"}, journaled(t, dir, journalName))
 }
 
-func TestWhoDiesAtWorkLeavesNothingThatCounts(t *testing.T) {
+func TestDeadWriterLeavesNoRecord(t *testing.T) {
 	ctx, dir := t.Context(), memory(t)
-	s := opened(t, dir, asIs)
+	s := openWith(t, dir, unchanged)
 	_, err := s.Create(ctx, "a", []byte("x"))
 	require.NoError(t, err)
-	// A process has the lock, and dies when half of its record is written.
+	// A process dies while it holds the lock and has written half of its record.
 	require.NoError(t, s.writes.with(func() error {
 		c := &change{key: "b", content: &temp{store: s, size: 1, data: []byte("y")}, generation: s.journal.status.last + 1}
 		r := c.record()
@@ -334,8 +334,8 @@ func TestWhoDiesAtWorkLeavesNothingThatCounts(t *testing.T) {
 		next.mark = busy
 		return errors.Join(err, next.save(s.writes.file))
 	}))
-	again := opened(t, dir, asIs)
-	require.Empty(t, journaled(t, dir, journalName), "files are flushed, and the journal begins anew")
+	again := openWith(t, dir, unchanged)
+	require.Empty(t, journaled(t, dir, journalName), "files are flushed, and a new journal starts")
 	for i, store := range []*Store{s, again} {
 		_, err := store.Create(ctx, fmt.Sprint(i), nil)
 		require.NoError(t, err)
@@ -346,11 +346,11 @@ func TestWhoDiesAtWorkLeavesNothingThatCounts(t *testing.T) {
 	require.Equal(t, "x", string(data))
 }
 
-func TestALongJournalIsCut(t *testing.T) {
+func TestLongJournalIsRotated(t *testing.T) {
 	ctx, dir := t.Context(), memory(t)
 	flushes := 0
 	var later []func()
-	s := opened(t, dir, func(sys *system) {
+	s := openWith(t, dir, func(sys *system) {
 		sys.syncAll = func(*os.File) error { flushes++; return nil }
 		sys.later = func(do func()) { later = append(later, do) }
 	})
@@ -366,7 +366,7 @@ func TestALongJournalIsCut(t *testing.T) {
 	old, now := journaled(t, dir, oldName), journaled(t, dir, journalName)
 	require.Len(t, append(old, now...), 20)
 
-	other := opened(t, dir, func(sys *system) { sys.later = func(func()) { t.Error("the other one is at it") } })
+	other := openWith(t, dir, func(sys *system) { sys.later = func(func()) { t.Error("the other store is flushing") } })
 	fill(other, 20)
 	require.FileExists(t, own(dir, oldName))
 
@@ -374,16 +374,16 @@ func TestALongJournalIsCut(t *testing.T) {
 	require.Equal(t, 1, flushes)
 	require.NoFileExists(t, own(dir, oldName))
 	fill(s, 40)
-	require.Len(t, later, 2, "and now the next")
-	require.Contains(t, journaled(t, dir, oldName), "39", "what the other wrote is flushed with the rest")
+	require.Len(t, later, 2, "the next rotation")
+	require.Contains(t, journaled(t, dir, oldName), "39", "the other store's files are flushed too")
 	later[1]()
 }
 
-func TestACutIsTakenOverFromAProcessThatDied(t *testing.T) {
+func TestRotationOfDeadProcessIsFinished(t *testing.T) {
 	ctx, dir := t.Context(), memory(t)
 	flushes := 0
 	var later []func()
-	s := opened(t, dir, func(sys *system) {
+	s := openWith(t, dir, func(sys *system) {
 		sys.syncAll = func(*os.File) error { flushes++; return nil }
 		sys.later = func(do func()) { later = append(later, do) }
 	})
@@ -398,7 +398,7 @@ func TestACutIsTakenOverFromAProcessThatDied(t *testing.T) {
 		}
 	}
 	fill(0)
-	require.False(t, s.journal.cutting, "another one lives, and is at it")
+	require.False(t, s.journal.rotating, "another process is flushing")
 	require.NoError(t, dead.Close())
 	require.Empty(t, later)
 	fill(20)
@@ -415,10 +415,10 @@ func mustRead(t *testing.T, file string) []byte {
 	return data
 }
 
-func TestAnotherBootReplaysTheJournal(t *testing.T) {
+func TestRestartReplaysJournal(t *testing.T) {
 	ctx, dir := t.Context(), memory(t)
-	s := opened(t, dir, asIs)
-	long := strings.Repeat("long", 100) // more than the journal takes in
+	s := openWith(t, dir, unchanged)
+	long := strings.Repeat("long", 100) // too large for the journal
 	objects := map[string]blob.Object{}
 	for key, content := range map[string]string{"f/lost": "x", "torn": "whole", "deleted": "y", "large": long} {
 		o, err := s.Create(ctx, key, []byte(content))
@@ -430,7 +430,7 @@ func TestAnotherBootReplaysTheJournal(t *testing.T) {
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, "f")))
 	require.NoError(t, os.Truncate(filepath.Join(dir, "torn"), 2))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "deleted"), []byte("y"), 0o600))
-	again := opened(t, dir, ofBoot("another"))
+	again := openWith(t, dir, withBoot("another"))
 	require.Empty(t, journaled(t, dir, journalName))
 	for key, content := range map[string]string{"f/lost": "x", "torn": "whole", "large": long} {
 		data, o, err := again.Get(ctx, key)
@@ -443,12 +443,12 @@ func TestAnotherBootReplaysTheJournal(t *testing.T) {
 	again.stamps.now = func() time.Time { return time.Unix(1, 0) }
 	o, err := again.Create(ctx, "deleted", nil)
 	require.NoError(t, err)
-	require.Greater(t, o.Generation, objects["deleted"].Generation, "though the clock went back")
+	require.Greater(t, o.Generation, objects["deleted"].Generation, "even though the clock went back")
 }
 
-func TestALargeObjectThatIsNotThereGivesWayToWhatWas(t *testing.T) {
+func TestMissingLargeObjectRestoresPrevious(t *testing.T) {
 	ctx, dir := t.Context(), memory(t)
-	s := opened(t, dir, asIs)
+	s := openWith(t, dir, unchanged)
 	_, err := s.Create(ctx, "k", []byte("small"))
 	require.NoError(t, err)
 	large, err := s.Put(ctx, "k", bytes.Repeat([]byte("x"), 400))
@@ -456,9 +456,9 @@ func TestALargeObjectThatIsNotThereGivesWayToWhatWas(t *testing.T) {
 	_, err = s.Put(ctx, "absent", bytes.Repeat([]byte("x"), 400))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "k"), bytes.Repeat([]byte("y"), 400), 0o600))
-	require.NoError(t, os.Chtimes(filepath.Join(dir, "k"), large.Updated, large.Updated), "all that differs is the content")
+	require.NoError(t, os.Chtimes(filepath.Join(dir, "k"), large.Updated, large.Updated), "only the content differs")
 	require.NoError(t, os.Remove(filepath.Join(dir, "absent")))
-	again := opened(t, dir, ofBoot("another"))
+	again := openWith(t, dir, withBoot("another"))
 	data, _, err := again.Get(ctx, "k")
 	require.NoError(t, err)
 	require.Equal(t, "small", string(data))
@@ -466,7 +466,7 @@ func TestALargeObjectThatIsNotThereGivesWayToWhatWas(t *testing.T) {
 	require.ErrorIs(t, err, blob.ErrNotFound)
 }
 
-func TestAFileAndAFolderOfOneNameAreNotBothRestored(t *testing.T) {
+func TestReplayResolvesFileAndFolderConflict(t *testing.T) {
 	for _, row := range []struct{ records, want []string }{
 		{[]string{"a/b", "a"}, []string{"a"}},
 		{[]string{"a", "a/b/c"}, []string{"a/b/c"}},
@@ -476,7 +476,7 @@ func TestAFileAndAFolderOfOneNameAreNotBothRestored(t *testing.T) {
 		{[]string{"a", "a/b", "-a/b"}, []string{"a"}},
 		{[]string{"a", "ab/c"}, []string{"a", "ab/c"}},
 	} {
-		f := &fold{objects: map[string][]version{}}
+		f := &journalState{objects: map[string][]version{}}
 		for _, key := range row.records {
 			if name, removed := strings.CutPrefix(key, "-"); removed {
 				f.add(record{kind: kindRemove, key: name}, nil, 0)
@@ -484,7 +484,7 @@ func TestAFileAndAFolderOfOneNameAreNotBothRestored(t *testing.T) {
 				f.add(record{kind: kindSet, key: key}, nil, 0)
 			}
 		}
-		f.oneOfFileAndFolder()
+		f.resolveConflicts()
 		var kept []string
 		for _, key := range f.keys() {
 			if versions := f.objects[key]; versions[len(versions)-1].kind == kindSet {
@@ -495,20 +495,20 @@ func TestAFileAndAFolderOfOneNameAreNotBothRestored(t *testing.T) {
 	}
 }
 
-func TestAJournalThatCannotBeReadIsNotThrownAway(t *testing.T) {
+func TestUnreadableJournalIsKept(t *testing.T) {
 	dir := memory(t)
-	require.NoError(t, opened(t, dir, asIs).Delete(t.Context(), "k"))
+	require.NoError(t, openWith(t, dir, unchanged).Delete(t.Context(), "k"))
 	require.NoError(t, os.WriteFile(own(dir, journalName), []byte("servolg2, of a later build"), 0o600))
 	require.NoError(t, os.Remove(own(dir, "lock")))
 	_, err := Open(dir, Options{})
 	require.ErrorContains(t, err, own(dir, journalName))
-	require.ErrorContains(t, err, "take a build that can read it")
+	require.ErrorContains(t, err, "use a version of Servo that can read it")
 	require.FileExists(t, own(dir, journalName))
 }
 
-func TestTheSweepLeavesTheJournal(t *testing.T) {
+func TestSweepKeepsJournal(t *testing.T) {
 	ctx, dir := t.Context(), memory(t)
-	s := opened(t, dir, asIs)
+	s := openWith(t, dir, unchanged)
 	_, err := s.Create(ctx, "k", []byte("x"))
 	require.NoError(t, err)
 	s.stamps.now = func() time.Time { return clock.System{}.Now().Add(100 * time.Hour) }
@@ -516,7 +516,7 @@ func TestTheSweepLeavesTheJournal(t *testing.T) {
 	require.Equal(t, []string{"k"}, journaled(t, dir, journalName))
 }
 
-func TestTheStatusIsBelievedOnlyWhole(t *testing.T) {
+func TestDamagedStatusIsIgnored(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "lock"))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, f.Close()) }()
@@ -540,8 +540,8 @@ func TestTheStatusIsBelievedOnlyWhole(t *testing.T) {
 	}
 }
 
-// FuzzScanner reads journals of outside bytes: whatever they are, it ends, takes
-// no more than there is, and what it took encodes to the same bytes.
+// FuzzScanner reads arbitrary bytes as a journal. The scanner must end, read no more than
+// the input, and return records that encode to the same bytes.
 func FuzzScanner(f *testing.F) {
 	h := header{boot: "boot", id: 7, last: 9}
 	b, chain := h.encode()
@@ -579,7 +579,7 @@ func FuzzScanner(f *testing.F) {
 	})
 }
 
-func TestAnyDamageEndsAJournalBeforeIt(t *testing.T) {
+func TestScannerStopsBeforeDamage(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	h := header{boot: "boot", id: random.Uint64()}
 	b, chain := h.encode()
@@ -612,6 +612,6 @@ func TestAnyDamageEndsAJournalBeforeIt(t *testing.T) {
 		if damaged[i] != 0 || b[i] != 0 {
 			require.Equal(t, whole, read(damaged), "byte %d", i)
 		}
-		require.Equal(t, whole, read(b[:i]), "cut at byte %d", i)
+		require.Equal(t, whole, read(b[:i]), "rotate at byte %d", i)
 	}
 }

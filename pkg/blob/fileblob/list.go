@@ -17,16 +17,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// namesAtOnce is how many names of a folder are read before those that the
-// listing leaves out are dropped.
+// namesAtOnce is how many names of a folder are read before they are filtered.
 const namesAtOnce = 1024
 
-// List implements [blob.Store]. It reads only folders that may hold a key of the
-// listing, each when it comes to it, and asks only files that it yields for
-// their size. The CRCs are 0.
+// List implements [blob.Store]. It reads only folders that may contain a matching key, one
+// at a time, and stats only the files that it yields. The CRCs are 0.
 //
-// A folder is sorted as its name and a slash: then walking the tree in order is
-// the bytewise order of whole keys, "a-b/x" before "a/x" before "a0".
+// A folder sorts as its name plus a slash, so that walking the tree in order yields the
+// bytewise order of whole keys: "a-b/x" before "a/x" before "a0".
 func (s *Store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.Object, error] {
 	return func(yield func(blob.Object, error) bool) {
 		l := listing{ctx: ctx, dir: s.dir, opts: opts, yield: yield}
@@ -39,9 +37,9 @@ func (s *Store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.
 		case at == "":
 			folder = "."
 		case !entry(at).isIn("", opts.StartAfter):
-			return // all of the folder comes before the start
+			return // the whole folder is before StartAfter
 		case blob.ValidateKey(folder) != nil:
-			return // no key begins like that
+			return // no key begins with it
 		}
 		root, err := openFolder(s.root, folder)
 		if err != nil {
@@ -63,13 +61,13 @@ type listing struct {
 	yield func(blob.Object, error) bool
 }
 
-// entry is a file of a folder, or a folder in it, whose name ends in a slash.
+// entry is the name of a file in a folder, or of a subfolder with a trailing slash.
 type entry string
 
 func (e entry) isFolder() bool { return strings.HasSuffix(string(e), "/") }
 
-// walk yields the objects of a folder, whose keys begin with at. It returns
-// false when the listing is over.
+// walk yields the objects of a folder, whose keys begin with at. It returns false when the
+// listing has ended.
 func (l *listing) walk(folder *os.Root, at string) bool {
 	entries, err := l.read(folder, at)
 	if err != nil {
@@ -87,7 +85,7 @@ func (l *listing) walk(folder *os.Root, at string) bool {
 		}
 		info, err := folder.Lstat(string(e))
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // deleted meanwhile
+		case errors.Is(err, fs.ErrNotExist): // just deleted
 		case err != nil:
 			return l.fail(err)
 		case info.Mode().IsRegular() && !l.yield(object(at+string(e), info, 0), nil):
@@ -99,7 +97,7 @@ func (l *listing) walk(folder *os.Root, at string) bool {
 
 func (l *listing) descend(folder *os.Root, at string, e entry) bool {
 	below, err := openFolder(folder, strings.TrimSuffix(string(e), "/"))
-	if isAbsent(err) { // pruned meanwhile
+	if isAbsent(err) { // just pruned
 		return true
 	}
 	if err != nil {
@@ -109,7 +107,7 @@ func (l *listing) descend(folder *os.Root, at string, e entry) bool {
 	return l.walk(below, at+string(e))
 }
 
-// openFolder opens a folder, and finds a file absent.
+// openFolder opens a folder. For a file it returns ErrNotExist.
 func openFolder(root *os.Root, name string) (*os.Root, error) {
 	folder, err := root.OpenRoot(name)
 	if err == nil {
@@ -121,7 +119,7 @@ func openFolder(root *os.Root, name string) (*os.Root, error) {
 	return nil, err
 }
 
-// read is what a folder has of the listing, in order.
+// read returns the entries of a folder that belong to the listing, in order.
 func (l *listing) read(folder *os.Root, at string) (entries []entry, err error) {
 	names, err := l.names(folder, at)
 	if err != nil {
@@ -153,8 +151,8 @@ func (l *listing) read(folder *os.Root, at string) (entries []entry, err error) 
 	return entries, nil
 }
 
-// within is what a listing asks of the names in a folder that it visits, whose
-// keys begin with at.
+// within returns the prefix and start of a listing relative to a folder, whose keys begin
+// with at.
 func within(opts blob.ListOptions, at string) (prefix, after string) {
 	if strings.HasPrefix(opts.Prefix, at) {
 		prefix = opts.Prefix[len(at):]
@@ -165,8 +163,7 @@ func within(opts blob.ListOptions, at string) (prefix, after string) {
 	return prefix, after
 }
 
-// isIn reports whether a file belongs to a listing, or a folder may hold what
-// does.
+// isIn reports whether a file belongs to a listing, or a folder may contain files that do.
 func (e entry) isIn(prefix, after string) bool {
 	name := string(e)
 	if e.isFolder() {
@@ -176,9 +173,8 @@ func (e entry) isIn(prefix, after string) bool {
 	return strings.HasPrefix(name, prefix) && name > after
 }
 
-// names opens a folder so that reading it costs names only: a file opened by
-// [os.Root] asks for the size of each, too, of which a listing may leave out
-// nearly all.
+// names opens a folder so that reading it returns only names. A file opened by [os.Root]
+// also stats each entry, most of which a listing may skip.
 func (l *listing) names(folder *os.Root, at string) (*os.File, error) {
 	f, err := folder.Open(".")
 	if err != nil {
@@ -202,7 +198,7 @@ func (l *listing) names(folder *os.Root, at string) (*os.File, error) {
 	return os.NewFile(uintptr(dup), filepath.Join(l.dir, filepath.FromSlash(at))), nil
 }
 
-// fail ends the listing.
+// fail ends the listing with an error.
 func (l *listing) fail(err error) bool {
 	l.yield(blob.Object{}, fmt.Errorf("list objects with prefix %q in %s: %w%s", l.opts.Prefix, l.dir, err, advice(err)))
 	return false

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock is held by one goroutine of one process at a time: whoever changes an
-// object holds it while it looks at the present one, and until the change is
-// made. It is free again when its holder dies.
+// lock excludes other goroutines and processes. Every change of an object holds it from
+// reading the existing object until the change is made. The system releases it when the
+// process dies.
 type lock struct {
 	mu   sync.Mutex
 	file *os.File
@@ -24,8 +24,8 @@ func openLock(root *os.Root, name string) (*lock, error) {
 	return &lock{file: file}, nil
 }
 
-// with runs do under the lock. Another process holds it for a batch at most: a
-// flush of the journal, and the names of the files.
+// with runs do under the lock. Other processes hold the lock for at most one batch: a flush
+// of the journal, and the renames.
 func (l *lock) with(do func() error) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -27,12 +27,12 @@ func (s *Store) Get(ctx context.Context, key string) (_ []byte, _ blob.Object, e
 	}
 	data := make([]byte, info.Size())
 	if _, err := io.ReadFull(f, data); err != nil {
-		return nil, blob.Object{}, s.failed("get", key, fmt.Errorf("the file has less than its %d bytes: %w", info.Size(), err))
+		return nil, blob.Object{}, s.failed("get", key, fmt.Errorf("the file is shorter than its %d bytes: %w", info.Size(), err))
 	}
-	// The store never changes a file that has a name, so only a stranger makes
-	// it grow; the checksum is of what was read.
+	// The store never changes a file that has a name, so only another program can make it
+	// grow. The checksum is computed from the bytes read.
 	if n, err := f.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
-		return nil, blob.Object{}, s.failed("get", key, fmt.Errorf("the file has more than its %d bytes", info.Size()))
+		return nil, blob.Object{}, s.failed("get", key, fmt.Errorf("the file is longer than its %d bytes", info.Size()))
 	}
 	return data, object(key, info, blob.CRC32C(data)), nil
 }
@@ -64,8 +64,8 @@ func (s *Store) Head(ctx context.Context, key string) (blob.Object, error) {
 	return object(key, info, 0), nil
 }
 
-// open opens the file of an object; it does not wait on a pipe that a stranger
-// put there.
+// open opens the file of an object. It does not block on a named pipe that another program
+// created.
 func (s *Store) open(verb, key string) (*os.File, fs.FileInfo, error) {
 	f, err := s.openFile(key, os.O_RDONLY|syscall.O_NONBLOCK)
 	if isAbsent(err) {
@@ -90,8 +90,8 @@ func (s *Store) notFound(verb, key string) error {
 	return fmt.Errorf("%s object %q in file %s: %w", verb, key, s.file(key), blob.ErrNotFound)
 }
 
-// isAbsent reports whether an error says that there is no such file; a file
-// where the path has a folder says so too.
+// isAbsent reports whether an error means that a file does not exist, also because its path
+// has a file where a folder would have to be.
 func isAbsent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }

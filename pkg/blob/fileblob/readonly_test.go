@@ -11,11 +11,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
 )
 
-// Seen to fail: who wanted only to read had to be able to write.
-func TestADirectoryThatCannotBeWrittenCanBeRead(t *testing.T) {
+// Fails if opening a store for reading requires write permission.
+func TestReadOnlyDirectoryCanBeRead(t *testing.T) {
 	dir := t.TempDir()
 	if out, err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", dir).CombinedOutput(); err != nil {
-		t.Skipf("a read-only disk takes the right to mount one, which root has: %v: %s", err, out)
+		t.Skipf("mounting a read-only disk requires root: %v: %s", err, out)
 	}
 	t.Cleanup(func() {
 		out, err := exec.Command("umount", "-l", dir).CombinedOutput()
@@ -25,7 +25,7 @@ func TestADirectoryThatCannotBeWrittenCanBeRead(t *testing.T) {
 		out, err := exec.CommandContext(t.Context(), "mount", "-o", "remount,"+how, dir).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
-	for _, used := range []bool{true, false} { // a copy may lack what is beside the objects
+	for _, used := range []bool{true, false} { // a copy may lack the store's own files
 		s, err := fileblob.Open(dir, fileblob.Options{})
 		require.NoError(t, err)
 		_, err = s.Put(t.Context(), "a/b", []byte("text"))

@@ -11,23 +11,23 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// The journal is a header and records, all integers little-endian:
+// The journal is a header and records. All integers are little-endian:
 //
 //	header  "servolg1", id (8 bytes), last (8), length of boot (1), boot (51), checksum (4)
 //	record  checksum (4), kind (1), 0 (1), length of key (2), checksum of content (4),
 //	        size (8), generation (8), key, content
 //
-// A record's checksum is of what follows it up to the end of the key, and goes on
-// from the checksum of the record before, the first from the header's. So a
-// record is valid in one place of one journal only, and whatever an earlier
-// writer left behind the end is not taken for one.
+// A record's checksum covers the bytes after it up to the end of the key. It continues the
+// checksum of the previous record; the first continues the header's. So a record is valid
+// only in one place of one journal, and bytes that an earlier writer left beyond the end
+// are not mistaken for a record.
 const (
 	logMagic    = "servolg1"
 	headerBytes = 80
 	bootBytes   = 51
 	headBytes   = 28
-	// maxInline is the size of the largest content that is copied into the
-	// journal. Of what is larger the journal has the checksum.
+	// maxInline is the size of the largest content that is copied into the journal. For
+	// larger content the journal has the checksum.
 	maxInline = 1 << 20
 )
 
@@ -38,24 +38,24 @@ type kind uint8
 const (
 	// kindSet: the object has this content, which follows the key.
 	kindSet kind = 1
-	// kindFile: the object is the file of this size, checksum and generation.
+	// kindFile: the object is the file with this size, checksum and generation.
 	kindFile kind = 2
-	// kindRemove: there is no such object.
+	// kindRemove: the object does not exist.
 	kindRemove kind = 3
 )
 
-// record says what an object is from here on.
+// record is the state of an object from this point of the journal on.
 type record struct {
 	kind       kind
 	key        string
 	size       int64
 	crc        uint32 // of the content
 	generation int64
-	data       []byte // of kindSet
+	data       []byte // for kindSet
 }
 
-// append encodes a record that follows one with the checksum chain, and returns
-// its own.
+// append encodes a record that follows one with the checksum chain, and returns the
+// record's own checksum.
 func (r *record) append(b []byte, chain uint32) ([]byte, uint32) {
 	start := len(b)
 	b = append(b, 0, 0, 0, 0, byte(r.kind), 0)
@@ -69,27 +69,27 @@ func (r *record) append(b []byte, chain uint32) ([]byte, uint32) {
 	return append(b, r.data...), chain
 }
 
-// validate reports why a record whose checksum is right cannot be one of ours.
+// validate returns why a record with a correct checksum is not valid.
 func (r *record) validate() error {
 	switch {
 	case r.kind != kindSet && r.kind != kindFile && r.kind != kindRemove:
-		return fmt.Errorf("it is of kind %d, which this build does not know", r.kind)
+		return fmt.Errorf("unknown kind %d", r.kind)
 	case r.size < 0, r.kind == kindSet && r.size > maxInline, r.kind == kindRemove && r.size != 0:
-		return fmt.Errorf("it has a size of %d bytes", r.size)
+		return fmt.Errorf("invalid size of %d bytes", r.size)
 	case r.generation < 0, r.generation == 0 && r.kind != kindRemove:
-		return fmt.Errorf("it has the generation %d", r.generation)
+		return fmt.Errorf("invalid generation %d", r.generation)
 	}
 	return blob.ValidateKey(r.key)
 }
 
 // header begins a journal.
 type header struct {
-	boot string // of the machine, while which the journal was written
+	boot string // boot of the machine during which the journal was written
 	id   uint64
-	last int64 // the greatest generation that was given out before
+	last int64 // the greatest generation assigned before
 }
 
-// encode gives the header and its checksum, from which the first record's goes on.
+// encode returns the header and its checksum, which the first record continues.
 func (h *header) encode() ([]byte, uint32) {
 	b := make([]byte, 0, headerBytes)
 	b = append(b, logMagic...)
@@ -104,7 +104,7 @@ func (h *header) encode() ([]byte, uint32) {
 
 func decodeHeader(b []byte) (h header, sum uint32, err error) {
 	if len(b) < headerBytes || string(b[:len(logMagic)]) != logMagic || b[24] > bootBytes {
-		return header{}, 0, errors.New("it does not begin as one that this build can read")
+		return header{}, 0, errors.New("it is not a journal of a known version")
 	}
 	sum = crc32.Checksum(b[:headerBytes-4], castagnoli)
 	if sum != binary.LittleEndian.Uint32(b[headerBytes-4:]) {
@@ -118,12 +118,12 @@ func decodeHeader(b []byte) (h header, sum uint32, err error) {
 	return h, sum, nil
 }
 
-// scanner reads a journal from its beginning to the last record that is whole.
+// scanner reads a journal from its beginning to the last complete record.
 type scanner struct {
 	header
 	r     *bufio.Reader
 	chain uint32
-	end   int64 // of what was read
+	end   int64 // end of what was read
 	buf   []byte
 }
 
@@ -140,9 +140,9 @@ func newScanner(r io.Reader) (*scanner, error) {
 
 func isEnd(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
 
-// next is the next record, or io.EOF where none is whole: there the writer was
-// when the power was lost. The content is valid until the next call, and at is
-// where it lies in the journal.
+// next returns the next record, or io.EOF after the last complete one. An incomplete record
+// was being written when the power was lost. The content is valid until the next call; at
+// is its offset in the journal.
 func (s *scanner) next() (r record, at int64, err error) {
 	head := make([]byte, headBytes, headBytes+blob.MaxKeyBytes)
 	if err := s.read(head); err != nil {
@@ -166,7 +166,7 @@ func (s *scanner) next() (r record, at int64, err error) {
 		generation: int64(binary.LittleEndian.Uint64(head[20:])),
 	}
 	if err := r.validate(); err != nil {
-		return record{}, 0, fmt.Errorf("the record at byte %d: %w", s.end, err)
+		return record{}, 0, fmt.Errorf("record at byte %d: %w", s.end, err)
 	}
 	at = s.end + int64(len(head))
 	if r.kind == kindSet {

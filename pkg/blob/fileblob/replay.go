@@ -13,8 +13,7 @@ import (
 	"syscall"
 )
 
-// version is what an object was from some record on; the content is still in the
-// journal.
+// version is the state of an object after one record. Its content is still in the journal.
 type version struct {
 	record
 	log *os.File
@@ -22,17 +21,17 @@ type version struct {
 	seq int
 }
 
-// fold is what journals say the objects are. Of a key it has the versions that
-// count: the last, and before one that need not be on the disk those that it
-// would have replaced.
-type fold struct {
+// journalState is the state of the objects according to the journals. For each key it has
+// the versions that may be needed: the last one and, if that one may not be on the disk,
+// the ones that it would have replaced.
+type journalState struct {
 	objects map[string][]version
 	last    int64 // the greatest generation
 	seq     int
 }
 
-func foldLogs(logs logs) (*fold, error) {
-	f := &fold{objects: map[string][]version{}}
+func readLogs(logs logs) (*journalState, error) {
+	f := &journalState{objects: map[string][]version{}}
 	for _, l := range logs {
 		end := l.end
 		if end == 0 {
@@ -51,11 +50,11 @@ func foldLogs(logs logs) (*fold, error) {
 		}
 		f.last = max(f.last, l.header.last)
 	}
-	f.oneOfFileAndFolder()
+	f.resolveConflicts()
 	return f, nil
 }
 
-func (f *fold) add(r record, log *os.File, at int64) {
+func (f *journalState) add(r record, log *os.File, at int64) {
 	f.seq++
 	r.data = nil
 	v := version{record: r, log: log, at: at, seq: f.seq}
@@ -67,10 +66,10 @@ func (f *fold) add(r record, log *os.File, at int64) {
 	f.objects[r.key] = []version{v}
 }
 
-// oneOfFileAndFolder drops an object that is in the way of one recorded later.
-// Then its writer died before it had its name: else it would have been in the
-// way of the other.
-func (f *fold) oneOfFileAndFolder() {
+// resolveConflicts drops an object that conflicts with one recorded later, because one key
+// is a folder of the other. The process died before the dropped object got its name;
+// otherwise it would have conflicted with the later one.
+func (f *journalState) resolveConflicts() {
 	for key, versions := range f.objects {
 		below := &versions[len(versions)-1]
 		for d := path.Dir(key); d != "." && below.kind != kindRemove; d = path.Dir(d) {
@@ -86,8 +85,8 @@ func (f *fold) oneOfFileAndFolder() {
 	}
 }
 
-// keys are those of all objects, those first that are to be removed.
-func (f *fold) keys() []string {
+// keys returns the keys of all objects, removed ones first.
+func (f *journalState) keys() []string {
 	var removed, kept []string
 	for _, key := range slices.Sorted(maps.Keys(f.objects)) {
 		if versions := f.objects[key]; versions[len(versions)-1].kind == kindRemove {
@@ -99,8 +98,8 @@ func (f *fold) keys() []string {
 	return append(removed, kept...)
 }
 
-// replay makes the files what the journals say. What it does may be done again.
-func (s *Store) replay(f *fold) error {
+// replay restores the files from the journals. It is idempotent.
+func (s *Store) replay(f *journalState) error {
 	for _, key := range f.keys() {
 		if err := s.restore(key, f.objects[key]); err != nil {
 			return fmt.Errorf("restore object %q in file %s from the journal: %w", key, s.file(key), err)
@@ -109,9 +108,9 @@ func (s *Store) replay(f *fold) error {
 	return nil
 }
 
-// restore makes an object what the last version says that can be had. One that
-// was too large for the journal was on the disk before it was acknowledged: if
-// it is not there, it never was acknowledged.
+// restore restores an object to the last version that is available. Content that was too
+// large for the journal was on the disk before it was acknowledged: if it is missing, it
+// was never acknowledged.
 func (s *Store) restore(key string, versions []version) error {
 	for _, v := range slices.Backward(versions) {
 		switch v.kind {
@@ -125,10 +124,10 @@ func (s *Store) restore(key string, versions []version) error {
 			}
 		}
 	}
-	return nil // what is there is from before the journal
+	return nil // the file is older than the journal
 }
 
-// rewrite writes an object anew, for what is there may be part of it.
+// rewrite writes an object from the journal, because its file may be incomplete.
 func (s *Store) rewrite(v version) (err error) {
 	t := &temp{store: s, name: rand.Text(), size: v.size}
 	defer t.discard()
@@ -161,7 +160,7 @@ func (s *Store) erase(key string) error {
 	folder, err := s.openFolder(path.Dir(key))
 	if err == nil {
 		c := &change{key: key, folder: folder}
-		var old present
+		var old existing
 		if old, err = s.look(c); err == nil && old.exists && !old.isFolder {
 			err = s.name(c)
 		}
@@ -174,7 +173,7 @@ func (s *Store) erase(key string) error {
 	return nil
 }
 
-// isFile reports whether a version is what is on the disk.
+// isFile reports whether the file on the disk is this version.
 func (s *Store) isFile(v version) (is bool, err error) {
 	f, err := s.root.OpenFile(v.key, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// stamps gives out generations: times in nanoseconds, each greater than all
-// before it, in steps that the file system can keep.
+// stamps generates generations: times in nanoseconds, each greater than all before, in
+// steps that the file system can store.
 type stamps struct {
 	now  func() time.Time
 	tick time.Duration
@@ -22,18 +22,18 @@ type stamps struct {
 	last int64
 }
 
-// next is a generation greater than all given out so far, and than old.
+// next returns a generation greater than all earlier ones and than old.
 func (s *stamps) next(old int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	tick := int64(s.tick)
 	next := max(s.now().UnixNano(), s.last+tick, old+tick)
-	s.last = next - next%tick // which is still greater than both
+	s.last = next - next%tick // still greater than both
 	return s.last
 }
 
-// probe tries what the store builds on, modification times, and returns the step
-// in which the file system keeps them.
+// probe tests that the file system stores modification times, and returns their
+// granularity.
 func probe(root *os.Root) (tick time.Duration, err error) {
 	name := path.Join(blob.TempPrefix, rand.Text())
 	f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
@@ -56,5 +56,5 @@ func probe(root *os.Root) (tick time.Duration, err error) {
 			return tick, nil
 		}
 	}
-	return 0, fmt.Errorf("the file system kept %v as the modification time of a file, not %v: put the store on another", info.ModTime(), want)
+	return 0, fmt.Errorf("the file system stored %v as the modification time of a file, not %v: put the store on another file system", info.ModTime(), want)
 }

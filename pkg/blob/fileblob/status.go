@@ -8,28 +8,27 @@ import (
 	"os"
 )
 
-// mark says how the last holder of the lock left the journal.
+// mark is the state in which the last lock holder left the journal.
 type mark uint32
 
 const (
 	// clean: every record up to the end is on the disk, and its file has its name.
 	clean mark = 1
-	// busy: a holder is at work, or died at it.
+	// busy: a lock holder is working, or died while it worked.
 	busy mark = 2
-	// suspect: a flush failed. What the system then takes for written may not be
-	// on the disk, so that only the journal tells what the files have to be.
+	// suspect: a flush failed. The system may report data as written that is not on the
+	// disk, so the files must be restored from the journal.
 	suspect mark = 3
 )
 
-// status lies in the lock file, where whoever takes the lock finds what the
-// holder before knew of the journal. It is never flushed, and believed only of a
-// journal of this boot.
+// status is stored in the lock file and tells the next lock holder what the previous one
+// knew about the journal. It is never flushed, and trusted only for a journal of this boot.
 type status struct {
 	mark  mark
 	log   uint64 // id of the journal
-	end   int64  // of its records
-	chain uint32 // checksum of the last one
-	last  int64  // the greatest generation that was given out
+	end   int64  // end of its records
+	chain uint32 // checksum of the last record
+	last  int64  // the greatest generation assigned
 }
 
 const statusBytes = 40
@@ -46,8 +45,8 @@ func (s *status) save(f *os.File) error {
 	return err
 }
 
-// loadStatus reads the status; what cannot be one is the zero value, which has
-// no mark.
+// loadStatus reads the status. If it is missing or damaged, loadStatus returns the zero
+// value, which has no mark.
 func loadStatus(f *os.File) (status, error) {
 	b := make([]byte, statusBytes)
 	if _, err := f.ReadAt(b, 0); err != nil {

@@ -10,26 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// system is what the store asks of the operating system where the order of
-// things is what makes it safe. Tests fail these, and look at the folder between
-// them.
+// system is the set of system calls whose order makes the store safe. Tests inject failures
+// into them and inspect the directory between them.
 type system struct {
-	// boot names the time since the machine was started; empty if it has no name.
+	// boot identifies the time since the machine was started; "" if unknown.
 	boot string
-	// write is pwrite(2) to the journal.
+	// write calls pwrite(2) on the journal.
 	write func(f *os.File, p []byte, off int64) (int, error)
-	// sync flushes the journal, fdatasync(2), and fsync any other file or folder.
+	// sync flushes the journal with fdatasync(2); fsync flushes other files and folders.
 	sync  func(f *os.File) error
 	fsync func(f *os.File) error
-	// openBeneath opens what is below a folder, following links only as long as they stay
-	// there.
+	// openBeneath opens a file below a folder. It follows only links that stay below it.
 	openBeneath func(root *os.File, name string, flags int) (*os.File, error)
-	// rename and remove give a file its name in a folder, and take it.
+	// rename gives a file its name in a folder; remove deletes it.
 	rename func(from *os.File, name string, to *os.File, base string) error
 	remove func(folder *os.File, base string) error
-	// syncAll flushes every file of the file system; nil where it is not to be had.
+	// syncAll flushes every file of the file system; nil if the system cannot do that.
 	syncAll func(root *os.File) error
-	// later runs something beside the writes.
+	// later runs do in the background.
 	later func(do func())
 }
 
@@ -48,8 +46,8 @@ func realSystem(background *sync.WaitGroup) system {
 	}
 }
 
-// openIn has do open something, given the descriptor of a folder, which nobody closes
-// meanwhile: its number could be that of another by then.
+// openIn calls do with the descriptor of a folder to open a file. It keeps the descriptor
+// from being closed, and its number from being reused, while do runs.
 func openIn(folder *os.File, verb, name string, do func(fd int) (int, error)) (*os.File, error) {
 	opened, err := -1, error(nil)
 	raw, closed := folder.SyscallConn()
@@ -68,7 +66,7 @@ func openIn(folder *os.File, verb, name string, do func(fd int) (int, error)) (*
 	return os.NewFile(uintptr(opened), path), nil //nolint:gosec // not negative
 }
 
-// create makes a file in a folder.
+// create creates a file in a folder.
 func create(folder *os.File, base string) (*os.File, error) {
 	return openIn(folder, "create", base, func(fd int) (int, error) {
 		return unix.Openat(fd, base, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, fileMode)
@@ -85,7 +83,7 @@ func unlink(folder *os.File, base string, flags int) error {
 	return os.NewSyscallError("unlink", retry(func() error { return unix.Unlinkat(int(folder.Fd()), base, flags) }))
 }
 
-// retry does what a signal interrupted again.
+// retry repeats a system call that was interrupted by a signal.
 func retry(do func() error) error {
 	for {
 		if err := do(); !errors.Is(err, unix.EINTR) {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootID is not the time of the start, which moves when the clock is set.
+// bootID returns the boot session, not the boot time, which changes when the clock is set.
 func bootID() string {
 	id, err := unix.Sysctl("kern.bootsessionuuid")
 	if err != nil {
@@ -16,10 +16,10 @@ func bootID() string {
 	return id[:min(len(id), bootBytes)]
 }
 
-// syncData goes through to the medium, which fsync(2) does not there.
+// syncData also flushes the drive's cache, which fsync(2) alone does not on macOS.
 func syncData(f *os.File) error { return f.Sync() }
 
 var syncAll func(root *os.File) error
 
-// openBeneath is not to be had: see [Store.openFile].
+// openBeneath is not supported: see [Store.openFile].
 func openBeneath(*os.File, string, int) (*os.File, error) { return nil, errors.ErrUnsupported }

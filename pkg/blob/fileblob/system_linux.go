@@ -15,7 +15,7 @@ func bootID() string {
 	return strings.TrimSpace(string(id[:min(len(id), bootBytes)]))
 }
 
-// openBeneath opens what is below a folder, following links only as long as they stay there.
+// openBeneath opens a file below a folder. It follows only links that stay below it.
 func openBeneath(root *os.File, name string, flags int) (*os.File, error) {
 	how := &unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS} //nolint:gosec // flags are not negative
 	return openIn(root, "open", name, func(fd int) (int, error) { return unix.Openat2(fd, name, how) })
@@ -25,7 +25,7 @@ func syncData(f *os.File) error {
 	return os.NewSyscallError("fdatasync", retry(func() error { return unix.Fdatasync(int(f.Fd())) }))
 }
 
-// syncAll tells of errors since Linux 5.8; before that it is silent about them.
+// syncAll reports write errors since Linux 5.8; earlier kernels hide them.
 func syncAll(root *os.File) error {
 	return os.NewSyscallError("syncfs", retry(func() error { return unix.Syncfs(int(root.Fd())) }))
 }

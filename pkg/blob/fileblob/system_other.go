@@ -7,12 +7,12 @@ import (
 	"os"
 )
 
-// bootID is unknown: the journal is replayed whenever a store is opened.
+// bootID is unknown, so the journal is replayed whenever a store is opened.
 func bootID() string { return "" }
 
 func syncData(f *os.File) error { return f.Sync() }
 
 var syncAll func(root *os.File) error
 
-// openBeneath is not to be had: see [Store.openFile].
+// openBeneath is not supported: see [Store.openFile].
 func openBeneath(*os.File, string, int) (*os.File, error) { return nil, errors.ErrUnsupported }

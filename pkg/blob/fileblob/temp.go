@@ -13,16 +13,16 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// temp is content in a file that has no key yet.
+// temp is content in a temporary file that has no key yet.
 type temp struct {
 	store *Store
 	name  string // in the folder of temporary files
 	size  int64
 	crc   uint32
-	// data is the content for the journal; nil if it is too large for that, and
-	// on the disk instead.
+	// data is the content for the journal, or nil if it is too large and on the disk
+	// instead.
 	data []byte
-	// placed: the file has got its key, and no temporary name any more.
+	// placed is true after the file got its key and so lost its temporary name.
 	placed bool
 }
 
@@ -37,7 +37,7 @@ func (s *Store) stage(data []byte) (*temp, error) {
 	})
 }
 
-// stageFrom is stage for a stream, of which it keeps what may go to the journal.
+// stageFrom is stage for a stream. It keeps the content in memory if the journal needs it.
 func (s *Store) stageFrom(r io.Reader) (*temp, error) {
 	t := &temp{store: s, name: rand.Text()}
 	sum, kept := crc32.New(castagnoli), &prefix{limit: int(s.limits.inline)}
@@ -48,7 +48,7 @@ func (s *Store) stageFrom(r io.Reader) (*temp, error) {
 	})
 }
 
-// write makes the file. If that fails, nothing is left of it.
+// write creates the file. If that fails, it removes the file.
 func (t *temp) write(fill func(f *os.File) error) error {
 	f, err := create(t.store.temps, t.name)
 	if err != nil {
@@ -67,14 +67,15 @@ func (t *temp) write(fill func(f *os.File) error) error {
 	return err
 }
 
-// discard removes the temporary name. What cannot be removed is swept later.
+// discard removes the temporary file, unless it was placed. If that fails, a later sweep
+// removes the file.
 func (t *temp) discard() {
 	if !t.placed {
 		_ = t.store.root.Remove(path.Join(blob.TempPrefix, t.name))
 	}
 }
 
-// prefix keeps what is written to it, until that is too much for the journal.
+// prefix buffers what is written to it, up to limit; beyond that it discards everything.
 type prefix struct {
 	bytes.Buffer
 	limit int

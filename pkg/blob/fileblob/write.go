@@ -19,9 +19,9 @@ func (s *Store) CreateFrom(ctx context.Context, key string, r io.Reader) (blob.O
 	return s.write(ctx, "create", key, func() (*temp, error) { return s.stageFrom(&source{ctx: ctx, r: r}) }, s.absent(key))
 }
 
-// absent agrees to write where there is nothing.
-func (s *Store) absent(key string) func(present) error {
-	return func(p present) error {
+// absent returns a check that allows a write only if the key is absent.
+func (s *Store) absent(key string) func(existing) error {
+	return func(p existing) error {
 		if p.exists {
 			return fmt.Errorf("create object %q in file %s: %w", key, s.file(key), blob.ErrExists)
 		}
@@ -31,7 +31,7 @@ func (s *Store) absent(key string) func(present) error {
 
 // Replace implements [blob.Store].
 func (s *Store) Replace(ctx context.Context, key string, data []byte, generation int64) (blob.Object, error) {
-	return s.write(ctx, "replace", key, func() (*temp, error) { return s.stage(data) }, func(p present) error {
+	return s.write(ctx, "replace", key, func() (*temp, error) { return s.stage(data) }, func(p existing) error {
 		if p.generation != generation {
 			return fmt.Errorf("replace object %q of generation %d: %w: %d", key, generation, blob.ErrMismatch, p.generation)
 		}
@@ -41,11 +41,11 @@ func (s *Store) Replace(ctx context.Context, key string, data []byte, generation
 
 // Put implements [blob.Store].
 func (s *Store) Put(ctx context.Context, key string, data []byte) (blob.Object, error) {
-	return s.write(ctx, "put", key, func() (*temp, error) { return s.stage(data) }, func(present) error { return nil })
+	return s.write(ctx, "put", key, func() (*temp, error) { return s.stage(data) }, func(existing) error { return nil })
 }
 
-// write stores content where the present object is one that the caller agrees to.
-func (s *Store) write(ctx context.Context, verb, key string, stage func() (*temp, error), agree func(present) error) (blob.Object, error) {
+// write stores content if check allows it, given the existing object.
+func (s *Store) write(ctx context.Context, verb, key string, stage func() (*temp, error), check func(existing) error) (blob.Object, error) {
 	if err := blob.Check(ctx, verb, key); err != nil {
 		return blob.Object{}, err
 	}
@@ -57,7 +57,7 @@ func (s *Store) write(ctx context.Context, verb, key string, stage func() (*temp
 		return blob.Object{}, s.failed(verb, key, err)
 	}
 	defer t.discard()
-	c := &change{key: key, content: t, agree: agree}
+	c := &change{key: key, content: t, check: check}
 	s.commit(c)
 	switch {
 	case c.refused != nil:
@@ -70,7 +70,7 @@ func (s *Store) write(ctx context.Context, verb, key string, stage func() (*temp
 	}, nil
 }
 
-// Delete implements [blob.Store]. Folders that it leaves empty go too.
+// Delete implements [blob.Store]. It also removes folders that become empty.
 func (s *Store) Delete(ctx context.Context, key string) error {
 	if err := blob.Check(ctx, "delete", key); err != nil {
 		return err

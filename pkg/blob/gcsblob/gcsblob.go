@@ -1,12 +1,12 @@
-// Package gcsblob is a [blob.Store] in a bucket of Google Cloud Storage.
+// Package gcsblob implements [blob.Store] with a bucket of Google Cloud Storage.
 //
-// A conditional write is never repeated here: where its answer is lost, a second
-// try would be refused by what the first one wrote, and the caller be told that
-// somebody else was faster. The outcome is unknown then, as the port has it, and
-// the caller reads. What changes nothing is repeated a few times.
+// It never retries a conditional write. If the answer was lost, a retry would be refused
+// because of the first try's own object, and the caller would believe that it had lost a
+// race. Instead it reports an unknown outcome, and the caller reads. Calls that change
+// nothing are retried a few times.
 //
-// The environment variable STORAGE_EMULATOR_HOST, host:port, has the client talk
-// to an emulator, without credentials.
+// If the environment variable STORAGE_EMULATOR_HOST is set to host:port, the client uses
+// that emulator, without credentials.
 package gcsblob
 
 import (
@@ -34,10 +34,10 @@ import (
 const Scheme = "gs://"
 
 const (
-	// callTimeout bounds a call that holds its object in memory. Who waits longer
-	// for an answer does better to ask again.
+	// callTimeout bounds a call whose object is in memory. After that, a retry is more
+	// likely to succeed than waiting.
 	callTimeout = 2 * time.Minute
-	// tries is how often a call that changes nothing is made.
+	// tries is the maximum number of tries of a call that changes nothing.
 	tries = 4
 )
 
@@ -50,23 +50,24 @@ type Store struct {
 
 var _ blob.Store = (*Store)(nil)
 
-// probe is the folder that Open lists. Who has rights on one tenant may list it, too.
+// probe is the prefix that Open lists. Accounts with access to a single tenant may list it
+// too.
 const probe = "due/"
 
-// Open opens the bucket that a name, gs://BUCKET, says, under the credentials that
-// Google's libraries find. It looks whether the bucket is there: the answer to a read
-// does not tell a bucket that is missing from an object that is.
+// Open opens the bucket gs://BUCKET with the default credentials of Google's libraries. It
+// lists the bucket to verify that it exists: the answer to a read does not distinguish a
+// missing bucket from a missing object.
 func Open(ctx context.Context, name string, opts ...option.ClientOption) (*Store, error) {
 	bucket := strings.TrimSuffix(strings.TrimPrefix(name, Scheme), "/")
 	if !strings.HasPrefix(name, Scheme) || bucket == "" || strings.Contains(bucket, "/") {
-		return nil, fmt.Errorf("open object store %q: it is not %sBUCKET; Servo takes a whole bucket", name, Scheme)
+		return nil, fmt.Errorf("open object store %q: invalid name: write %sBUCKET, without a folder", name, Scheme)
 	}
 	opts = append([]option.ClientOption{storage.WithJSONReads(), storage.WithDisabledClientMetrics()}, opts...)
 	client, err := storage.NewClient(ctx, opts...)
 	if err != nil {
 		return nil, fmt.Errorf("open object store %s: %w", name, err)
 	}
-	client.SetRetry(storage.WithMaxAttempts(tries), storage.WithBackoff(gax.Backoff{Initial: 100 * time.Millisecond, Max: 2 * time.Second, Multiplier: 2})) //nolint:mnd // said by their names
+	client.SetRetry(storage.WithMaxAttempts(tries), storage.WithBackoff(gax.Backoff{Initial: 100 * time.Millisecond, Max: 2 * time.Second, Multiplier: 2})) //nolint:mnd // named by their fields
 	s := &Store{client: client, bucket: client.Bucket(bucket), name: Scheme + bucket}
 	objects := s.bucket.Objects(ctx, &storage.Query{Prefix: probe})
 	objects.PageInfo().MaxSize = 1
@@ -79,7 +80,7 @@ func Open(ctx context.Context, name string, opts ...option.ClientOption) (*Store
 // Close closes the connections to the store.
 func (s *Store) Close() error { return s.client.Close() }
 
-// absent is the condition that there is no object of the name.
+// absent is the condition that no object of the name exists.
 var absent = storage.Conditions{DoesNotExist: true}
 
 // Create implements [blob.Store].
@@ -101,8 +102,8 @@ func (s *Store) Put(ctx context.Context, key string, data []byte) (blob.Object, 
 	return s.write(ctx, "put", key, data, s.once(key), nil)
 }
 
-// CreateFrom implements [blob.Store]. The content goes out in one request as it is
-// read: there is no buffer to repeat a part of it from.
+// CreateFrom implements [blob.Store]. It streams the content in one request and cannot
+// retry a part of it, since it buffers nothing.
 func (s *Store) CreateFrom(ctx context.Context, key string, r io.Reader) (blob.Object, error) {
 	if err := blob.Check(ctx, "create", key); err != nil {
 		return blob.Object{}, err
@@ -114,13 +115,13 @@ func (s *Store) CreateFrom(ctx context.Context, key string, r io.Reader) (blob.O
 	source := &source{r: r}
 	_, err := io.Copy(w, source)
 	if source.err == nil {
-		source.err = ctx.Err() // a source may end early because of that
+		source.err = ctx.Err() // the source may have ended early because of it
 	}
 	if source.err != nil {
-		// Close would end the message in good order, as if this were all.
-		_ = w.CloseWithError(source.err) //nolint:staticcheck // it is for errors of gRPC that it is deprecated
+		// Close would end the request normally, as if the content were complete.
+		_ = w.CloseWithError(source.err) //nolint:staticcheck // deprecated only for gRPC
 		abandon()
-		return blob.Object{}, fmt.Errorf("create object %q: read its content: %w", key, source.err)
+		return blob.Object{}, fmt.Errorf("create object %q: read the content: %w", key, source.err)
 	}
 	if closed := w.Close(); closed != nil || err != nil {
 		return blob.Object{}, s.failed(ctx, "create", key, errors.Join(closed, err), blob.ErrExists)
@@ -128,7 +129,7 @@ func (s *Store) CreateFrom(ctx context.Context, key string, r io.Reader) (blob.O
 	return describe(w.Attrs()), nil
 }
 
-// source is a reader that remembers why it ended.
+// source is a reader that remembers its error.
 type source struct {
 	r   io.Reader
 	err error
@@ -143,7 +144,7 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// once is an object on which a call is made once, whatever comes of it.
+// once returns an object whose calls are never retried.
 func (s *Store) once(key string) *storage.ObjectHandle {
 	return s.bucket.Object(key).Retryer(storage.WithPolicy(storage.RetryNever))
 }
@@ -157,7 +158,7 @@ func (s *Store) write(ctx context.Context, verb, key string, data []byte, o *sto
 	w := o.NewWriter(ctx)
 	w.ChunkSize = 0 // one request, and no buffer of 16 MiB
 	w.CRC32C, w.SendCRC32C = blob.CRC32C(data), true
-	w.ContentType = "application/octet-stream" // else it is guessed from the content
+	w.ContentType = "application/octet-stream" // otherwise the client guesses it from the content
 	_, err := io.Copy(w, bytes.NewReader(data))
 	if closed := w.Close(); closed != nil || err != nil {
 		return blob.Object{}, s.failed(ctx, verb, key, errors.Join(closed, err), unmet)
@@ -177,7 +178,7 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, blob.Object, error
 		if err := s.bounded(ctx, key, o.Size); err != nil {
 			return nil, blob.Object{}, errors.Join(err, r.Close())
 		}
-		data, err := io.ReadAll(r) // the checksum is compared at the end
+		data, err := io.ReadAll(r) // verifies the checksum at the end
 		if err = errors.Join(err, r.Close()); err == nil {
 			o.Size, o.CRC32C = int64(len(data)), blob.CRC32C(data)
 			return data, o, nil
@@ -188,8 +189,8 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, blob.Object, error
 	}
 }
 
-// bounded returns a [*blob.TooLargeError] for an object above the caller's limit. It asks
-// for the size when the answer did not say it.
+// bounded returns a [*blob.TooLargeError] for an object above the caller's limit. If the
+// answer did not contain the size, it requests the size.
 func (s *Store) bounded(ctx context.Context, key string, size int64) error {
 	if size >= 0 || blob.CheckSize(ctx, key, math.MaxInt64) == nil {
 		return blob.CheckSize(ctx, key, size)
@@ -207,7 +208,7 @@ func (s *Store) Open(ctx context.Context, key string) (io.ReadCloser, blob.Objec
 	if err != nil {
 		return nil, blob.Object{}, err
 	}
-	if o.Size < 0 { // the answer did not say
+	if o.Size < 0 { // the answer did not contain it
 		described, err := s.Head(ctx, key)
 		if err == nil && described.Generation != o.Generation {
 			err = fmt.Errorf("open object %q: %w", key, errReplaced)
@@ -228,15 +229,15 @@ func (s *Store) open(ctx context.Context, verb, key string) (io.ReadCloser, blob
 	if err != nil {
 		return nil, blob.Object{}, s.failed(ctx, verb, key, err, nil)
 	}
-	// The time in a header of HTTP is of whole seconds: none is better.
+	// The HTTP header has a time in whole seconds, which is too coarse: leave it zero.
 	return reader{r}, blob.Object{Key: key, Size: r.Attrs.Size, Generation: r.Attrs.Generation, CRC32C: r.Attrs.CRC32C}, nil
 }
 
-// errReplaced says that the content that was being read is there no more. That is not
-// that there is no object.
+// errReplaced reports that the content was replaced or deleted while it was read. It does
+// not mean that no object exists.
 var errReplaced = errors.New("the object was replaced or deleted while it was read")
 
-// reader reads one generation of an object, also over several connections.
+// reader reads one generation of an object, if necessary over several connections.
 type reader struct{ *storage.Reader }
 
 // Read implements [io.Reader].
@@ -262,12 +263,12 @@ func (s *Store) Head(ctx context.Context, key string) (blob.Object, error) {
 	return describe(attrs), nil
 }
 
-// clockKey is the name of an object that nobody writes.
+// clockKey is a key that is never written.
 const clockKey = "servo-asks-for-the-time"
 
-// Now implements [blob.Clock]: every answer of the service is dated. The client shows
-// the date of refusals only, so it asks for an object that does not exist; that this
-// account may not look is an answer as well.
+// Now implements [blob.Clock] with the Date header of an answer. The client exposes the
+// header only for errors, so Now requests an object that does not exist. An answer that
+// denies access is as good.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -280,7 +281,7 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	if err == nil {
 		err = errors.New("the object exists: delete it")
 	}
-	return time.Time{}, s.failed(ctx, "ask for the time by", clockKey, err, nil)
+	return time.Time{}, s.failed(ctx, "read the time with", clockKey, err, nil)
 }
 
 // List implements [blob.Store].
@@ -304,7 +305,7 @@ func (s *Store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.
 			case err != nil:
 				yield(blob.Object{}, s.failed(ctx, "list", opts.Prefix, err, nil))
 				return
-			case attrs.Name == opts.StartAfter: // the bucket's listing begins with it
+			case attrs.Name == opts.StartAfter: // the bucket's listing includes StartOffset
 			case !yield(describe(attrs), nil):
 				return
 			}
@@ -326,14 +327,14 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	return s.failed(ctx, "delete", key, err, nil)
 }
 
-// describe is an object by its metadata. Its time is that of its content: the
-// bucket's Updated is that of its metadata, too, which others may change.
+// describe converts metadata into an object. Updated is the creation time of the content:
+// the bucket's own Updated also changes with the metadata.
 func describe(attrs *storage.ObjectAttrs) blob.Object {
 	return blob.Object{Key: attrs.Name, Size: attrs.Size, Generation: attrs.Generation, CRC32C: attrs.CRC32C, Updated: attrs.Created}
 }
 
-// failed is an error as the port has it; unmet says what it means that the
-// condition of a write did not hold.
+// failed translates an error of the client to an error of the port. unmet is the error for
+// a write whose condition did not hold.
 func (s *Store) failed(ctx context.Context, verb, key string, err, unmet error) error {
 	answer := new(googleapi.Error)
 	answered := errors.As(err, &answer)
@@ -343,9 +344,9 @@ func (s *Store) failed(ctx context.Context, verb, key string, err, unmet error) 
 	case errors.Is(err, storage.ErrObjectNotExist):
 		return fmt.Errorf("%s object %q: %w", verb, key, blob.ErrNotFound)
 	case answered && answer.Code == http.StatusNotFound:
-		return fmt.Errorf("%s object %q: there is no bucket %s, or this account may not know of it: %w", verb, key, s.name, err)
+		return fmt.Errorf("%s object %q: no bucket %s, or no permission to see it: %w", verb, key, s.name, err)
 	case answered && (answer.Code == http.StatusUnauthorized || answer.Code == http.StatusForbidden):
-		return fmt.Errorf("%s object %q in %s: this account may not; give it roles/storage.objectUser on the bucket, or what docs/deploy.md says: %w", verb, key, s.name, err)
+		return fmt.Errorf("%s object %q in %s: permission denied: grant this account roles/storage.objectUser on the bucket, or the roles in docs/deploy.md: %w", verb, key, s.name, err)
 	case ctx.Err() != nil && !errors.Is(err, ctx.Err()):
 		err = errors.Join(ctx.Err(), err)
 	}

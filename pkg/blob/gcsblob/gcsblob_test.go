@@ -29,7 +29,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
-// bucket opens a bucket that a store holds, through the official client.
+// bucket opens a fake bucket on top of a store, with the official client.
 func bucket(t *testing.T, inner blob.Store) *gcsblob.Store {
 	t.Helper()
 	server := httptest.NewServer((&gcsfake.Server{Bucket: "b", Store: inner}).Handler())
@@ -47,11 +47,11 @@ func TestContract(t *testing.T) {
 	})
 }
 
-var service = flag.String("bucket", "", "a bucket, gs://…, of the service itself to hold the contract against; the test empties it")
+var service = flag.String("bucket", "", "gs://BUCKET: run the contract against this real bucket, and delete everything in it")
 
-func TestContractOfTheService(t *testing.T) {
+func TestContractOfRealService(t *testing.T) {
 	if *service == "" {
-		t.Skip("-bucket names no bucket")
+		t.Skip("-bucket is not set")
 	}
 	blobtest.Run(t, func(t *testing.T) blob.Store {
 		t.Helper()
@@ -66,7 +66,7 @@ func TestContractOfTheService(t *testing.T) {
 	})
 }
 
-func TestAWriteWhoseAnswerIsLostIsNotRepeated(t *testing.T) {
+func TestLostAnswerOfWriteIsNotRetried(t *testing.T) {
 	inner := memblob.New(memblob.Options{})
 	var asked atomic.Int32
 	s := bucket(t, faultblob.New(inner, func(op faultblob.Op, _ string) faultblob.Fault {
@@ -93,13 +93,13 @@ func TestAWriteWhoseAnswerIsLostIsNotRepeated(t *testing.T) {
 		for _, known := range []error{blob.ErrExists, blob.ErrMismatch, blob.ErrNotFound, blob.ErrInvalid} {
 			require.NotErrorIs(t, err, known, "%s: the outcome is unknown", name)
 		}
-		require.EqualValues(t, 1, asked.Load(), "%s is asked for once", name)
+		require.EqualValues(t, 1, asked.Load(), "%s is requested once", name)
 	}
 }
 
-// Seen to fail with a writer that is closed after its context has ended: the message
-// could end in good order before that was noticed.
-func TestWhatASourceBreaksOffIsNeverStored(t *testing.T) {
+// Fails if the writer is closed after its context has ended: the request could then end
+// normally before the cancellation is noticed.
+func TestCreateFromBrokenSourceStoresNothing(t *testing.T) {
 	inner := memblob.New(memblob.Options{})
 	s := bucket(t, inner)
 	broken := errors.New("the disk is gone")
@@ -109,13 +109,13 @@ func TestWhatASourceBreaksOffIsNeverStored(t *testing.T) {
 	}
 	for o, err := range inner.List(t.Context(), blob.ListOptions{}) {
 		require.NoError(t, err)
-		require.Fail(t, "a part of an object is there", o.Key)
+		require.Fail(t, "part of an object exists", o.Key)
 	}
 }
 
-// A connection breaks while an object is read, and the object has been replaced when
-// the client asks for the rest of it.
-func TestAnObjectThatIsReplacedWhileItIsReadIsNotAbsent(t *testing.T) {
+// A connection breaks during a read, and the object has been replaced when the client
+// requests the rest.
+func TestGetDuringReplaceIsNotErrNotFound(t *testing.T) {
 	inner := memblob.New(memblob.Options{})
 	fake := (&gcsfake.Server{Bucket: "b", Store: inner}).Handler()
 	old := strings.Repeat("old ", 100_000)
@@ -143,7 +143,7 @@ func TestAnObjectThatIsReplacedWhileItIsReadIsNotAbsent(t *testing.T) {
 	require.EqualValues(t, 3, o.Size)
 }
 
-func TestAReadIsRepeatedAFewTimes(t *testing.T) {
+func TestGetRetriesAFewTimes(t *testing.T) {
 	inner := memblob.New(memblob.Options{})
 	_, err := inner.Put(t.Context(), "k", []byte("x"))
 	require.NoError(t, err)
@@ -165,17 +165,17 @@ func TestAReadIsRepeatedAFewTimes(t *testing.T) {
 	_, _, err = s.Get(t.Context(), "k")
 	require.Error(t, err)
 	require.NotErrorIs(t, err, blob.ErrNotFound)
-	require.LessOrEqual(t, asked.Load(), int32(4), "and then its caller is told")
+	require.LessOrEqual(t, asked.Load(), int32(4), "then the caller gets the error")
 }
 
-// still is a clock that stands still.
+// still is a clock that never advances.
 type still time.Time
 
 func (c still) Now() time.Time { return time.Time(c) }
 
 func (still) Sleep(ctx context.Context, _ time.Duration) error { return ctx.Err() }
 
-func TestTheLimitOfWritesOfANameIsAnUnknownOutcome(t *testing.T) {
+func TestRateLimitIsAnUnknownOutcome(t *testing.T) {
 	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	limited := cloudblob.New(memblob.New(memblob.Options{}), cloudblob.Config{Model: cloudblob.Model{MutationEvery: time.Second}, Clock: still(now)})
 	s := bucket(t, limited)
@@ -188,22 +188,22 @@ func TestTheLimitOfWritesOfANameIsAnUnknownOutcome(t *testing.T) {
 	}
 }
 
-func TestAMissingBucketIsSaid(t *testing.T) {
+func TestOpenReportsMissingBucket(t *testing.T) {
 	server := httptest.NewServer((&gcsfake.Server{Bucket: "other", Store: memblob.New(memblob.Options{})}).Handler())
 	t.Cleanup(server.Close)
 	_, err := gcsblob.Open(t.Context(), "gs://b", option.WithEndpoint(server.URL+"/storage/v1/"), option.WithoutAuthentication())
 	require.ErrorContains(t, err, "no bucket gs://b")
-	require.NotErrorIs(t, err, blob.ErrNotFound, "it is not an object that is missing")
+	require.NotErrorIs(t, err, blob.ErrNotFound, "the bucket is missing, not an object")
 }
 
-func TestNamesThatAreNoBucketAreRefused(t *testing.T) {
+func TestOpenRejectsInvalidNames(t *testing.T) {
 	for _, name := range []string{"", "b", "gs://", "gs://b/folder", "s3://b"} {
 		_, err := gcsblob.Open(t.Context(), name, option.WithoutAuthentication())
 		require.ErrorContains(t, err, "gs://BUCKET", "%q", name)
 	}
 }
 
-func TestBucketTellsItsTime(t *testing.T) {
+func TestTimeOfBucket(t *testing.T) {
 	s := bucket(t, memblob.New(memblob.Options{}))
 	before := clock.System{}.Now()
 	now, ok, err := blob.TimeOf(t.Context(), s)

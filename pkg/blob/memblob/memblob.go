@@ -1,6 +1,6 @@
-// Package memblob is a [blob.Store] in memory, for tests and simulations. It
-// keeps the whole contract, counts requests, and copies itself in constant
-// time, so that a test can keep a store as it was at some moment.
+// Package memblob implements [blob.Store] in memory, for tests and simulations. It fulfils
+// the whole contract, counts requests, and makes copies in constant time, so that a test
+// can keep a snapshot of a store.
 package memblob
 
 import (
@@ -21,11 +21,11 @@ import (
 
 // Options configure a store. The zero value is ready to use.
 type Options struct {
-	// Now dates the objects; nil means the system's clock.
+	// Now dates the objects; nil means the system clock.
 	Now func() time.Time
 }
 
-// Store holds objects in memory. Create it with [New].
+// Store contains objects in memory. Create it with [New].
 type Store struct {
 	now func() time.Time
 
@@ -37,7 +37,7 @@ type Store struct {
 
 type stored struct {
 	blob.Object
-	data []byte // never changed once stored
+	data []byte // read-only
 }
 
 var (
@@ -45,7 +45,7 @@ var (
 	_ blob.Clock = (*Store)(nil)
 )
 
-// New makes an empty store.
+// New returns an empty store.
 func New(opts Options) *Store {
 	if opts.Now == nil {
 		opts.Now = clock.System{}.Now
@@ -53,8 +53,7 @@ func New(opts Options) *Store {
 	return &Store{now: opts.Now, objects: new(btree.Map[string, stored])}
 }
 
-// Copy is a store with the same objects and counters, on its own from now on.
-// It costs the same however many objects there are.
+// Copy returns an independent store with the same objects and counters, in constant time.
 func (s *Store) Copy() *Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +78,7 @@ func (s *Store) CreateFrom(ctx context.Context, key string, r io.Reader) (blob.O
 	}
 	data, err := io.ReadAll(r)
 	if err != nil {
-		return blob.Object{}, fmt.Errorf("create object %q: read its content: %w", key, err)
+		return blob.Object{}, fmt.Errorf("create object %q: read the content: %w", key, err)
 	}
 	if err := blob.Check(ctx, "create", key); err != nil {
 		return blob.Object{}, err
@@ -124,10 +123,10 @@ func (s *Store) Put(ctx context.Context, key string, data []byte) (blob.Object, 
 	return s.write("put", key, bytes.Clone(data))
 }
 
-// write stores data, which it keeps. The caller holds the lock.
+// write stores data without copying it. The caller holds the lock.
 func (s *Store) write(verb, key string, data []byte) (blob.Object, error) {
-	if other, ok := s.entangled(key); ok {
-		return blob.Object{}, fmt.Errorf("%s object %q: %w: there is an object %q, and no key may be a folder of another",
+	if other, ok := s.conflicting(key); ok {
+		return blob.Object{}, fmt.Errorf("%s object %q: %w: object %q exists, and no key may be a folder of another",
 			verb, key, blob.ErrInvalid, other)
 	}
 	s.generation++
@@ -140,8 +139,8 @@ func (s *Store) write(verb, key string, data []byte) (blob.Object, error) {
 	return o, nil
 }
 
-// entangled finds an object whose key is a folder of this key, or the reverse.
-func (s *Store) entangled(key string) (other string, found bool) {
+// conflicting returns an object whose key is a folder of this key, or the reverse.
+func (s *Store) conflicting(key string) (other string, found bool) {
 	for i := range len(key) {
 		if key[i] != '/' {
 			continue
@@ -166,7 +165,7 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, blob.Object, error
 	if err != nil {
 		return nil, blob.Object{}, err
 	}
-	// Never nil: an empty object differs from none.
+	// Never nil: an empty object differs from an absent one.
 	return append(make([]byte, 0, len(found.data)), found.data...), found.Object, nil
 }
 
@@ -179,8 +178,8 @@ func (s *Store) Open(ctx context.Context, key string) (io.ReadCloser, blob.Objec
 	return io.NopCloser(readOnly{bytes.NewReader(found.data)}), found.Object, nil
 }
 
-// readOnly hides WriteTo, which would hand the stored bytes themselves to a
-// writer that may change them.
+// readOnly hides WriteTo, which would pass the stored bytes themselves to a writer that may
+// change them.
 type readOnly struct{ io.Reader }
 
 // Head implements [blob.Store].
@@ -218,8 +217,8 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 	return nil
 }
 
-// List implements [blob.Store]. It shows the store as it was when the
-// iteration began.
+// List implements [blob.Store]. It yields a snapshot of the store when the iteration
+// begins.
 func (s *Store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.Object, error] {
 	return func(yield func(blob.Object, error) bool) {
 		if err := ctx.Err(); err != nil {
@@ -247,7 +246,8 @@ func (s *Store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.
 	}
 }
 
-// page counts one request of a listing, and begins it if nothing is listed yet.
+// page counts one request of a listing. If listed is nil, it returns a snapshot of the
+// objects.
 func (s *Store) page(listed *btree.Map[string, stored]) *btree.Map[string, stored] {
 	s.mu.Lock()
 	defer s.mu.Unlock()

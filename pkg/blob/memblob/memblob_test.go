@@ -12,11 +12,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob/memblob"
 )
 
-func TestTheContractOfStores(t *testing.T) {
+func TestContract(t *testing.T) {
 	blobtest.Run(t, func(*testing.T) blob.Store { return memblob.New(memblob.Options{}) })
 }
 
-func TestACopyIsOnItsOwn(t *testing.T) {
+func TestCopyIsIndependent(t *testing.T) {
 	ctx := t.Context()
 	s := memblob.New(memblob.Options{})
 	for i := range 100 {
@@ -42,7 +42,7 @@ func TestACopyIsOnItsOwn(t *testing.T) {
 	require.ErrorIs(t, err, blob.ErrNotFound)
 }
 
-func TestRequestsAreCountedByKindWhateverTheirAnswer(t *testing.T) {
+func TestStatsCountRequestsByKind(t *testing.T) {
 	ctx := t.Context()
 	s := memblob.New(memblob.Options{})
 	_, _ = s.Create(ctx, "a", []byte("12345"))
@@ -70,7 +70,7 @@ func TestRequestsAreCountedByKindWhateverTheirAnswer(t *testing.T) {
 	require.Equal(t, memblob.Stats{Gets: 1, BytesRead: 5}, s.Stats().Sub(before))
 }
 
-func TestAListingCountsARequestForEveryPage(t *testing.T) {
+func TestStatsCountListPages(t *testing.T) {
 	ctx := t.Context()
 	s := memblob.New(memblob.Options{})
 	for i := range 2*memblob.PageSize + 1 {
@@ -88,7 +88,7 @@ func TestAListingCountsARequestForEveryPage(t *testing.T) {
 	require.EqualValues(t, 4, s.Stats().Lists)
 }
 
-func TestObjectsAreDatedByTheGivenClock(t *testing.T) {
+func TestObjectsAreDatedByGivenClock(t *testing.T) {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	s := memblob.New(memblob.Options{Now: func() time.Time { return at }})
 	o, err := s.Create(t.Context(), "a", nil)
@@ -96,7 +96,7 @@ func TestObjectsAreDatedByTheGivenClock(t *testing.T) {
 	require.Equal(t, at, o.Updated)
 }
 
-func TestAKeyCannotBeAFolderOfAnother(t *testing.T) {
+func TestKeyCannotBeFolderOfAnother(t *testing.T) {
 	ctx := t.Context()
 	s := memblob.New(memblob.Options{})
 	_, err := s.Create(ctx, "a/b", nil)

@@ -1,12 +1,11 @@
 package memblob
 
-// PageSize is how many objects one request of a listing returns, as on Google
-// Cloud Storage and S3.
+// PageSize is how many objects one request of a listing returns, as in Google Cloud Storage
+// and S3.
 const PageSize = 1000
 
-// Stats counts the requests that a store answered, whatever the answer, by
-// kind; those refused before they reached it (an invalid key, a context that
-// was done) are not counted.
+// Stats counts the requests that a store answered, by kind, whatever the outcome. Requests
+// refused before they reach the store (invalid key, finished context) are not counted.
 type Stats struct {
 	Creates  int64 // Create and CreateFrom
 	Replaces int64
@@ -20,14 +19,14 @@ type Stats struct {
 	BytesRead    int64
 }
 
-// Writes is the number of requests in the dearest class of cloud stores: what
-// writes, and listings.
+// Writes returns the number of requests in the more expensive class of cloud stores: writes
+// and listings.
 func (s Stats) Writes() int64 { return s.Creates + s.Replaces + s.Puts + s.Lists }
 
-// Reads is the number of requests in the cheaper class. Deletions are free.
+// Reads returns the number of requests in the cheaper class. Deletions are free.
 func (s Stats) Reads() int64 { return s.Gets + s.Heads }
 
-// Sub is what was counted since an earlier reading.
+// Sub returns the difference from an earlier reading.
 func (s Stats) Sub(earlier Stats) Stats {
 	return Stats{
 		Creates:      s.Creates - earlier.Creates,
@@ -42,7 +41,7 @@ func (s Stats) Sub(earlier Stats) Stats {
 	}
 }
 
-// Stats reads the counters.
+// Stats returns the counters.
 func (s *Store) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()

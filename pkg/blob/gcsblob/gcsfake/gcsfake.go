@@ -1,7 +1,6 @@
-// Package gcsfake is a server that speaks as much of the JSON API of Google Cloud
-// Storage as package gcsblob does, on top of any [blob.Store]: what that refuses,
-// limits or fails, this one does with the status of the service. Where it does not
-// know a request it answers 501, and says which.
+// Package gcsfake serves the part of the JSON API of Google Cloud Storage that package
+// gcsblob uses, on top of any [blob.Store]. It maps the store's errors to the statuses of
+// the service. It answers an unknown request with 501 and the request's URL.
 package gcsfake
 
 import (
@@ -27,14 +26,14 @@ import (
 type Server struct {
 	Bucket string
 	Store  blob.Store
-	// OnFinalize is told of each object that was written, before its writer is. It
-	// may be nil.
+	// OnFinalize is called with each object that was written, before its writer gets the
+	// answer. It may be nil.
 	OnFinalize func(blob.Object)
 }
 
 const (
 	objectPath = "/storage/v1/b/{bucket}/o"
-	// pageSize is how many objects a page of a listing has at most.
+	// pageSize is the maximum number of objects on a page of a listing.
 	pageSize = 1000
 )
 
@@ -57,7 +56,7 @@ func (s *Server) Handler() http.Handler {
 	})
 }
 
-// resource is an object as the API describes it.
+// resource is an object in the form of the API.
 type resource struct {
 	Kind           string `json:"kind"`
 	Bucket         string `json:"bucket"`
@@ -66,7 +65,7 @@ type resource struct {
 	Metageneration string `json:"metageneration"`
 	Size           string `json:"size"`
 	CRC32C         string `json:"crc32c"`
-	TimeCreated    string `json:"timeCreated"` //nolint:tagliatelle // the service's name for it
+	TimeCreated    string `json:"timeCreated"` //nolint:tagliatelle // name in the API
 	Updated        string `json:"updated"`
 }
 
@@ -82,10 +81,10 @@ func checksum(crc uint32) string {
 	return base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint32(nil, crc))
 }
 
-// upload takes an object in one request: its metadata and its content.
+// upload accepts an object in one request: metadata and content.
 func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
 	if kind := r.URL.Query().Get("uploadType"); kind != "multipart" {
-		problem(w, http.StatusNotImplemented, "an upload of type "+kind)
+		problem(w, http.StatusNotImplemented, "unsupported upload type "+kind)
 		return
 	}
 	_, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
@@ -103,7 +102,7 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusBadRequest, "Provided CRC32C does not match the content.")
 		return
 	}
-	if _, err := io.Copy(io.Discard, r.Body); err != nil { // it was broken off: what came is not all
+	if _, err := io.Copy(io.Discard, r.Body); err != nil { // a broken request is incomplete
 		problem(w, http.StatusBadRequest, err.Error())
 		return
 	}
@@ -118,25 +117,25 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
 	answer(w, s.resource(object))
 }
 
-// parts reads an upload whole: metadata, content, and the end of the message.
+// parts reads a complete upload: metadata, content, and the end of the message.
 func parts(m *multipart.Reader, meta any) ([]byte, error) {
 	head, err := m.NextPart()
 	if err != nil {
-		return nil, fmt.Errorf("the metadata: %w", err)
+		return nil, fmt.Errorf("read metadata: %w", err)
 	}
 	if err := json.NewDecoder(head).Decode(meta); err != nil {
-		return nil, fmt.Errorf("the metadata: %w", err)
+		return nil, fmt.Errorf("decode metadata: %w", err)
 	}
 	content, err := m.NextPart()
 	if err != nil {
-		return nil, fmt.Errorf("the content: %w", err)
+		return nil, fmt.Errorf("read content: %w", err)
 	}
 	data, err := io.ReadAll(content)
 	if err != nil {
-		return nil, fmt.Errorf("the content: %w", err)
+		return nil, fmt.Errorf("read content: %w", err)
 	}
 	if _, err := m.NextPart(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("after the content: %w", errors.Join(err, errors.New("the message does not end")))
+		return nil, errors.Join(errors.New("the message does not end after the content"), err)
 	}
 	return data, nil
 }
@@ -155,11 +154,11 @@ func (s *Server) write(r *http.Request, key string, data []byte) (blob.Object, e
 	}
 }
 
-// number is a parameter; nil: it is not given.
+// number returns a query parameter, or nil if it is absent.
 func number(r *http.Request, name string) (*int64, error) {
 	text := r.URL.Query().Get(name)
 	if text == "" {
-		return nil, nil //nolint:nilnil // said above
+		return nil, nil //nolint:nilnil // see the comment above
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
@@ -168,7 +167,8 @@ func number(r *http.Request, name string) (*int64, error) {
 	return &n, nil
 }
 
-// unmet answers a request whose conditions an object does not meet.
+// unmet answers the request and returns true if the object does not meet the request's
+// conditions.
 func unmet(w http.ResponseWriter, r *http.Request, o blob.Object) bool {
 	match, err := number(r, "ifGenerationMatch")
 	other, err2 := number(r, "ifGenerationNotMatch")
@@ -177,7 +177,7 @@ func unmet(w http.ResponseWriter, r *http.Request, o blob.Object) bool {
 	case errors.Join(err, err2, err3) != nil:
 		fail(w, errors.Join(err, err2, err3))
 	case of != nil && *of != o.Generation:
-		fail(w, blob.ErrNotFound) // of this name there is only the newest
+		fail(w, blob.ErrNotFound) // only the newest generation exists
 	case match != nil && *match != o.Generation:
 		fail(w, blob.ErrMismatch)
 	case other != nil && *other == o.Generation:
@@ -192,7 +192,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request) {
 	key := r.PathValue("object")
 	if r.URL.Query().Get("alt") != "media" {
 		object, err := s.Store.Head(r.Context(), key)
-		if err == nil && object.CRC32C == 0 { // the service always knows
+		if err == nil && object.CRC32C == 0 { // the service always has a checksum
 			_, object, err = s.Store.Get(r.Context(), key)
 		}
 		if err != nil {
@@ -231,13 +231,13 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	}
 	var page struct {
 		Kind  string     `json:"kind"`
-		Next  string     `json:"nextPageToken,omitempty"` //nolint:tagliatelle // the service's name for it
+		Next  string     `json:"nextPageToken,omitempty"` //nolint:tagliatelle // name in the API
 		Items []resource `json:"items,omitempty"`
 	}
 	page.Kind = "storage#objects"
 	opts := blob.ListOptions{Prefix: query.Get("prefix"), StartAfter: string(after)}
 	if opts.StartAfter == "" && from != "" {
-		// The service begins with that name itself.
+		// In the service, startOffset is inclusive.
 		if o, err := s.Store.Head(r.Context(), from); err == nil && strings.HasPrefix(from, opts.Prefix) {
 			page.Items = append(page.Items, s.resource(o))
 		}
@@ -283,10 +283,10 @@ func respond(w http.ResponseWriter, status int, value any) {
 	}
 	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(data) // a client that is gone
+	_, _ = w.Write(data) // the client may be gone
 }
 
-// fail answers with the status that the service has for an error of a store.
+// fail answers with the service's status for an error of a store.
 func fail(w http.ResponseWriter, err error) {
 	status := http.StatusServiceUnavailable
 	switch {

@@ -11,13 +11,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// cut begins a new journal when there is much in this one, and has the files of
-// this one flushed, after which it goes. It does so too for one that a process
-// began to cut and died. The caller holds the lock; if something fails, the next
-// who takes it finds out.
-func (s *Store) cut() {
+// rotate starts a new journal when this one is long enough, and flushes the files of the
+// old one in the background before removing it. It also finishes a rotation of a process
+// that died. The caller holds the lock. If rotate fails, the next goroutine that takes the
+// lock detects it.
+func (s *Store) rotate() {
 	j := s.journal
-	if j.cutting || j.status.end < s.limits.cut {
+	if j.rotating || j.status.end < s.limits.rotate {
 		return
 	}
 	old, err := s.root.OpenFile(path.Join(blob.TempPrefix, oldName), os.O_RDWR, 0)
@@ -34,32 +34,33 @@ func (s *Store) cut() {
 	}
 }
 
-// flushBehind flushes the files of an old journal in the background, unless
-// another process is at it, and then removes the journal. It takes over the file.
+// flushBehind flushes the files of an old journal in the background and then removes the
+// journal, unless another process is doing so. It closes old.
 func (s *Store) flushBehind(old *os.File) {
 	if err := flock(old, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = old.Close()
 		return
 	}
-	s.journal.cutting = true
+	s.journal.rotating = true
 	s.sys.later(func() {
 		defer func() { _ = old.Close() }()
 		flushed := s.flushAll(func() ([]string, error) {
-			f, err := foldLogs(logs{{name: oldName, file: old}})
+			f, err := readLogs(logs{{name: oldName, file: old}})
 			if err != nil {
 				return nil, err
 			}
 			return f.keys(), nil
 		})
 		_ = s.writes.with(func() error {
-			s.journal.cutting = false
-			return s.endCut(old, flushed)
+			s.journal.rotating = false
+			return s.endRotation(old, flushed)
 		})
 	})
 }
 
-// endCut removes an old journal whose files are flushed, if it is there still.
-func (s *Store) endCut(old *os.File, flushed error) error {
+// endRotation removes an old journal after its files were flushed, if it still exists. If
+// the flush failed, it marks the journal as suspect.
+func (s *Store) endRotation(old *os.File, flushed error) error {
 	name := path.Join(blob.TempPrefix, oldName)
 	was, err := old.Stat()
 	if err != nil {
@@ -67,7 +68,7 @@ func (s *Store) endCut(old *os.File, flushed error) error {
 	}
 	is, err := s.root.Stat(name)
 	if err != nil || !os.SameFile(was, is) {
-		return err // a process that found something amiss has flushed and removed it
+		return err // another process has recovered and removed it
 	}
 	if flushed != nil {
 		found, err := loadStatus(s.writes.file)

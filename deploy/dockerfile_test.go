@@ -33,8 +33,8 @@ type copied struct{ from, source, to string }
 
 var copyFrom = regexp.MustCompile(`^COPY --from=(\S+) (\S+) (\S+)$`)
 
-// stages reads the Dockerfile, as far as ours goes: an instruction it does not know
-// fails the test.
+// stages parses the Dockerfile. It knows only the instructions that ours uses; any other
+// instruction fails the test.
 func stages(t *testing.T) []*stage {
 	t.Helper()
 	text, err := os.ReadFile("Dockerfile")
@@ -79,8 +79,8 @@ func stages(t *testing.T) []*stage {
 	return all
 }
 
-// Each image runs a program that a stage before it has built, and not as root.
-func TestImagesAreWholeAndRunAsNobody(t *testing.T) {
+// Each image runs a program that an earlier stage has built, and does not run it as root.
+func TestImagesRunBuiltProgramsWithoutRoot(t *testing.T) {
 	byName := map[string]*stage{}
 	images := []string{}
 	for _, s := range stages(t) {
@@ -111,8 +111,8 @@ func TestImagesAreWholeAndRunAsNobody(t *testing.T) {
 	require.FileExists(t, "../.dockerignore")
 }
 
-// The worker of the example is built on that of Servo, and has what its commands begin with.
-func TestTheImageOfTheExampleHasWhatItsCommandsNeed(t *testing.T) {
+// The example's worker image extends Servo's, and contains the programs of its commands.
+func TestExampleImageContainsItsCommands(t *testing.T) {
 	text, err := os.ReadFile("../examples/weather/Dockerfile")
 	require.NoError(t, err)
 	assets, err := filepath.Glob("../examples/weather/assets/*/*.yaml")
@@ -137,9 +137,9 @@ func TestTheImageOfTheExampleHasWhatItsCommandsNeed(t *testing.T) {
 	require.Contains(t, string(ignored), ".servo\n", "a state of this machine's")
 }
 
-// The steps that build programs are carried out as they stand, on what a clone has,
-// and the programs run. What is missing to an image is the engine that makes it.
-func TestTheStepsOfTheImagesBuildTheirPrograms(t *testing.T) {
+// The test executes the Dockerfile's build steps unchanged, on the files of a clone, and
+// runs the programs. Only the engine that creates an image is missing.
+func TestImagesBuildStepsProduceThePrograms(t *testing.T) {
 	if !*build {
 		t.Skip("it takes minutes: with -build, as in make images")
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/zclconf/go-cty/cty/function/stdlib"
 )
 
-// installation is the module with the arguments of whoever uses it, as far as Terraform knows it
-// before anything is made.
+// installation is the module with a user's arguments, as far as Terraform can evaluate it
+// before it creates resources.
 type installation struct {
 	*module
 
@@ -28,13 +28,13 @@ type installation struct {
 	refused []string
 }
 
-// arguments are those that a module has to have.
+// arguments are the required arguments of the module.
 var arguments = map[string]string{
 	"project": `"p"`, "region": `"europe-west1"`, "bucket": `"b"`,
 	"images": `{ servo-compactor = "i/c", servo-dispatcher = "i/d", servo-sweeper = "i/s", servo-worker = "i/w" }`,
 }
 
-// installed is the module with arguments beside those that it has to have.
+// installed evaluates the module with optional arguments added to the required ones.
 func installed(t *testing.T, more map[string]string) *installation {
 	t.Helper()
 	p := &installation{module: load(t), given: map[string]string{}, known: map[string]cty.Value{
@@ -68,7 +68,7 @@ func object(attributes map[string]string) cty.Value {
 	return cty.ObjectVal(values)
 }
 
-// functions are those of Terraform that the module uses.
+// functions are the Terraform functions that the module uses.
 var functions = map[string]function.Function{
 	"can": tryfunc.CanFunc, "concat": stdlib.ConcatFunc, "contains": stdlib.ContainsFunc, "floor": stdlib.FloorFunc, "join": stdlib.JoinFunc, "jsonencode": stdlib.JSONEncodeFunc,
 	"keys": stdlib.KeysFunc, "merge": stdlib.MergeFunc, "min": stdlib.MinFunc, "regex": stdlib.RegexFunc, "replace": stdlib.ReplaceFunc,
@@ -88,7 +88,8 @@ var functions = map[string]function.Function{
 	}),
 }
 
-// eval is what an expression is; each has what a block's iterators are, by their names.
+// eval returns the value of an expression; each maps the names of a block's iterators to
+// their values.
 func (p *installation) eval(e hclsyntax.Expression, each map[string]cty.Value) cty.Value {
 	p.t.Helper()
 	tree := map[string]any{}
@@ -131,7 +132,7 @@ func ctyOf(value any) cty.Value {
 	return cty.ObjectVal(values)
 }
 
-// resolve is what a name refers to: of a resource its name, and what follows from it.
+// resolve returns the value of a reference: for a resource its name and what derives from it.
 func (p *installation) resolve(name string) cty.Value {
 	p.t.Helper()
 	if v, ok := p.known[name]; ok {
@@ -169,8 +170,8 @@ func (p *installation) made(name string, each map[string]cty.Value) cty.Value {
 	return object(attributes)
 }
 
-// instances are the values of each.key and each.value with which a resource is made; ""
-// if there is one.
+// instances returns the values of each.key and each.value of a resource's instances; the
+// only key is "" for a resource without for_each.
 func (p *installation) instances(name string) map[string]map[string]cty.Value {
 	p.t.Helper()
 	require.Contains(p.t, p.blocks, name)
@@ -189,7 +190,7 @@ func (p *installation) instances(name string) map[string]map[string]cty.Value {
 	return instances
 }
 
-// variable is an argument, or its default, with what is left out of it.
+// variable returns an argument or its default, with defaults for the attributes that it omits.
 func (p *installation) variable(name string) cty.Value {
 	body := p.blocks["var."+name].Body
 	kind, defaults, diagnostics := typeexpr.TypeConstraintWithDefaults(body.Attributes["type"].Expr)
@@ -211,7 +212,7 @@ func (p *installation) variable(name string) cty.Value {
 	return v
 }
 
-// nested are the blocks of a type within a block, also those that a dynamic block makes.
+// nested returns the blocks of a type within a block, including those of dynamic blocks.
 func nested(body *hclsyntax.Body, kind string) []*hclsyntax.Body {
 	var found []*hclsyntax.Body
 	for _, b := range body.Blocks {
@@ -225,7 +226,7 @@ func nested(body *hclsyntax.Body, kind string) []*hclsyntax.Body {
 	return found
 }
 
-// within is the first block at a path.
+// within returns the first block at a path.
 func (p *installation) within(body *hclsyntax.Body, path ...string) *hclsyntax.Body {
 	p.t.Helper()
 	for _, kind := range path {
@@ -236,7 +237,7 @@ func (p *installation) within(body *hclsyntax.Body, path ...string) *hclsyntax.B
 	return body
 }
 
-// attribute is what an attribute of a resource is, for one of its instances.
+// attribute returns the value of an attribute for one instance of a resource.
 func (p *installation) attribute(body *hclsyntax.Body, each map[string]cty.Value, name string) cty.Value {
 	p.t.Helper()
 	require.Contains(p.t, body.Attributes, name)

@@ -21,7 +21,7 @@ var (
 	logMetric = "logging_googleapis_com:user_"
 )
 
-// served are series as /metrics has them: their names, with their labels by name.
+// served lists the series of /metrics: their names, with their labels by name.
 type served map[string][]map[string]string
 
 func serve(c *clustertest.Cluster) served {
@@ -39,9 +39,9 @@ func serve(c *clustertest.Cluster) served {
 	return all
 }
 
-// What alerts and the dashboard ask services for is there when they have just begun, with
-// the labels and the values that are asked for: what appears later has not risen.
-func TestEveryMetricThatIsAskedForIsThereFromTheStart(t *testing.T) {
+// A service that has just started serves every series that alerts and the dashboard query,
+// with the labels and values of the queries: a series that appears later has no increase.
+func TestQueriedMetricsExistFromTheStart(t *testing.T) {
 	c := clustertest.Start(t, clustertest.Options{Worker: http.NotFoundHandler()})
 	all := serve(c)
 	p := installed(t, sidecars)
@@ -56,7 +56,7 @@ func TestEveryMetricThatIsAskedForIsThereFromTheStart(t *testing.T) {
 			for _, labels := range all[m[1]] {
 				found = found || matches(m[2], labels)
 			}
-			require.True(t, found, "%s: nobody serves %s", name, m[0])
+			require.True(t, found, "%s: no service serves %s", name, m[0])
 			for _, label := range by.FindAllStringSubmatch(query, -1) {
 				for _, labels := range all[m[1]] {
 					require.Contains(t, labels, label[1], "%s: of %s", name, m[1])
@@ -67,8 +67,8 @@ func TestEveryMetricThatIsAskedForIsThereFromTheStart(t *testing.T) {
 	require.Greater(t, asked, 12)
 }
 
-// A route that nobody serves would begin at 0, too, and stay there.
-func TestTheRoutesThatBeginAtZeroAreServed(t *testing.T) {
+// The counter of a route that no service serves would stay at 0.
+func TestRoutesThatStartAtZeroAreServed(t *testing.T) {
 	c := clustertest.Start(t, clustertest.Options{Worker: http.NotFoundHandler()})
 	asked := 0
 	for name, base := range c.URL {
@@ -92,7 +92,7 @@ func TestTheRoutesThatBeginAtZeroAreServed(t *testing.T) {
 	require.Equal(t, 7, asked)
 }
 
-// matches reports whether a series has what a selector wants.
+// matches reports whether a series matches a selector.
 func matches(wanted string, labels map[string]string) bool {
 	for _, want := range matcher.FindAllStringSubmatch(wanted, -1) {
 		pattern := regexp.QuoteMeta(want[3])
@@ -107,7 +107,7 @@ func matches(wanted string, labels map[string]string) bool {
 	return true
 }
 
-// queries are those of alerts, and of the dashboard, by their titles.
+// queries returns the queries of the alerts and the dashboard, by title.
 func (p *installation) queries() map[string]string {
 	p.t.Helper()
 	queries := map[string]string{}
@@ -120,9 +120,9 @@ func (p *installation) queries() map[string]string {
 	return queries
 }
 
-// What happens in the sweeper is counted in logs: nobody reads the metrics of a process
-// that has no CPU between requests.
-func TestWhatIsCountedInLogsIsInThem(t *testing.T) {
+// The sweeper's events are counted in logs: its process has no CPU between requests, so its
+// metrics cannot be scraped.
+func TestLogMetricsMatchLogLines(t *testing.T) {
 	p := installed(t, sidecars)
 	counted := p.resolve("local.counted").AsValueMap()
 	jobs := map[string]bool{}
@@ -174,8 +174,8 @@ func TestWhatIsCountedInLogsIsInThem(t *testing.T) {
 	}
 }
 
-// The two alerts that something is missing fire also where nothing was ever there.
-func TestThatNothingIsThereIsSeen(t *testing.T) {
+// The two alerts on absence also fire where there was never a sweep.
+func TestAbsenceAlertsFireWithoutAnySweep(t *testing.T) {
 	p := installed(t, nil)
 	alerts := p.resolve("local.alerts").AsValueMap()
 	require.Contains(t, alerts, "full_sweep_fails", "also without a sidecar")
@@ -194,8 +194,8 @@ var (
 	placed  = map[string]string{"gcloud scheduler": "--location ", "gcloud tasks": "--location ", "gcloud run": "--region "}
 )
 
-// A command that lacks its place asks for it, and ends in a script.
-func TestCommandsAreWhole(t *testing.T) {
+// A command without its region or project prompts for it, and hangs in a script.
+func TestCommandsNameRegionAndProject(t *testing.T) {
 	p := installed(t, sidecars)
 	found := 0
 	check := func(text string, project bool) {

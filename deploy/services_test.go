@@ -25,9 +25,9 @@ const (
 
 var sidecars = map[string]string{"metrics_sidecar": `"i/metrics"`, "traces_sidecar": `"i/traces"`}
 
-// The sweeper does nothing when it has answered. With a CPU between requests, one minute
-// apart, an instance of it would be billed around the clock.
-func TestTheSweeperIsBilledForItsSweepsOnly(t *testing.T) {
+// The sweeper is idle between requests, which come every minute. With a CPU between
+// requests, one instance would be billed around the clock.
+func TestSweeperIsBilledPerRequest(t *testing.T) {
 	p := installed(t, sidecars)
 	template := p.within(p.blocks[servicesName].Body, "template")
 	for name, each := range p.instances(servicesName) {
@@ -38,7 +38,7 @@ func TestTheSweeperIsBilledForItsSweepsOnly(t *testing.T) {
 				continue // it has none, as is seen below
 			}
 			idle := p.attribute(p.within(container, "resources"), each, "cpu_idle")
-			require.Equal(t, name == "sweeper", idle.True(), "%s: an instance has one billing", name)
+			require.Equal(t, name == "sweeper", idle.True(), "%s: billing is per instance", name)
 		}
 		limits := p.attribute(p.within(containers[0], "resources"), each, "limits").AsValueMap()
 		require.Equal(t, "1", limits["cpu"].AsString())
@@ -52,11 +52,11 @@ func TestTheSweeperIsBilledForItsSweepsOnly(t *testing.T) {
 			reads = 0
 		}
 		require.Equal(t, reads, p.attribute(dynamic(t, template, "containers", "metrics_sidecar"), each, "for_each").LengthInt(),
-			"%s: what reads metrics needs a CPU when nobody asks for anything", name)
+			"%s: the sidecar needs a CPU between requests", name)
 	}
 }
 
-// dynamic is the dynamic block of a kind whose for_each has a variable in it.
+// dynamic returns the dynamic block of a kind whose for_each uses a variable.
 func dynamic(t *testing.T, body *hclsyntax.Body, kind, variable string) *hclsyntax.Body {
 	t.Helper()
 	for _, b := range body.Blocks {
@@ -73,9 +73,9 @@ func dynamic(t *testing.T, body *hclsyntax.Body, kind, variable string) *hclsynt
 	return nil
 }
 
-// A task that takes long goes on without a request: an instance that has a CPU only
-// while it answers one would stand still, and fall silent.
-func TestAWorkerHasItsCPUAlsoWhenNoDeliveryWaits(t *testing.T) {
+// A long task runs on without a request. An instance with a CPU only during requests would
+// stop, and its heartbeats with it.
+func TestWorkersHaveACPUBetweenRequests(t *testing.T) {
 	p := installed(t, sidecars)
 	for _, container := range nested(p.within(p.blocks[workersName].Body, "template"), "containers") {
 		require.True(t, p.attribute(p.within(container, "resources"), nil, "cpu_idle").False())
@@ -88,7 +88,7 @@ const threeWorkers = `{
   far     = { url = "https://far.example", instances = 600 }
 }`
 
-func TestEachQueueHasAWorkerOfItsOwn(t *testing.T) {
+func TestEachQueueHasItsOwnWorker(t *testing.T) {
 	p := installed(t, map[string]string{"workers": threeWorkers})
 	require.Empty(t, p.refused)
 	workers := p.instances(workersName)
@@ -112,8 +112,8 @@ func TestEachQueueHasAWorkerOfItsOwn(t *testing.T) {
 	require.Empty(t, installed(t, nil).resolve("local.environment").GetAttr("dispatcher").GetAttr("SERVO_WORKER_URLS").AsString())
 }
 
-// With its keys a worker can be sent tasks; those that sign reports it does not have.
-func TestAWorkerCannotReadWhatSignsReports(t *testing.T) {
+// A worker has the keys of the requests that it receives, but not those that sign reports.
+func TestWorkersCannotReadReportKeys(t *testing.T) {
 	p := installed(t, nil)
 	const rights = "google_secret_manager_secret_iam_member.keys"
 	read := map[string][]string{}
@@ -138,9 +138,9 @@ func TestAWorkerCannotReadWhatSignsReports(t *testing.T) {
 	}
 }
 
-// Cloud Run answers 429 to what its instances do not take, and for that Cloud Tasks slows
-// the whole queue down.
-func TestNoMoreIsPushedThanAWorkerTakes(t *testing.T) {
+// Cloud Run answers 429 when its instances are full, and Cloud Tasks then slows down the
+// whole queue.
+func TestQueuesPushWithinWorkerCapacity(t *testing.T) {
 	p := installed(t, map[string]string{"workers": threeWorkers})
 	const queues = "google_cloud_tasks_queue.this"
 	limits := map[string]int64{}
@@ -152,7 +152,7 @@ func TestNoMoreIsPushedThanAWorkerTakes(t *testing.T) {
 	for queue, each := range p.instances(queues) {
 		retries := p.within(p.blocks[queues].Body, "retry_config")
 		attempts, _ := p.attribute(retries, each, "max_attempts").AsBigFloat().Int64()
-		require.Equal(t, queue == "timers", attempts == -1, "%s: an envelope that nobody takes is sealed anew", queue)
+		require.Equal(t, queue == "timers", attempts == -1, "%s: an unaccepted envelope is dropped and sealed again", queue)
 	}
 	for queue, each := range p.instances(workersName) {
 		template := p.within(p.blocks[workersName].Body, "template")
@@ -162,7 +162,7 @@ func TestNoMoreIsPushedThanAWorkerTakes(t *testing.T) {
 	}
 }
 
-func TestWorkersThatCannotBeAreRefused(t *testing.T) {
+func TestImpossibleWorkersAreRejected(t *testing.T) {
 	for workers, want := range map[string]string{
 		`{ gpu = {} }`:                                           "named default",
 		`{ default = {}, GPU = {} }`:                             "lower-case letters",
@@ -189,7 +189,7 @@ func TestWorkersThatCannotBeAreRefused(t *testing.T) {
 	}
 }
 
-// Cloud Run logs the URL of every request: it must not be what allows a callback.
+// Cloud Run logs the URL of every request, so the URL must not authorize a callback.
 func TestCallbackURLsHaveNoSignature(t *testing.T) {
 	keys := contract.Keyring{Current: "k", Secrets: map[string][]byte{"k": []byte(strings.Repeat("s", contract.MinSecret))}}
 	url, authorization := contract.SignCallback("https://d.example", contract.Callback{
@@ -201,7 +201,7 @@ func TestCallbackURLsHaveNoSignature(t *testing.T) {
 	require.NotContains(t, url, "sig=")
 }
 
-// help is what a program says of its flags.
+// help returns a program's help text.
 func help(t *testing.T, run func(context.Context, service.Process) int) string {
 	t.Helper()
 	var out strings.Builder
@@ -209,7 +209,7 @@ func help(t *testing.T, run func(context.Context, service.Process) int) string {
 	return out.String()
 }
 
-func TestTheProgramsUnderstandWhatTheyAreTold(t *testing.T) {
+func TestProgramsAcceptTheirArguments(t *testing.T) {
 	p := installed(t, nil)
 	flags := map[string]string{
 		"compactor": help(t, service.RunCompactor), "dispatcher": help(t, service.RunDispatcher), "sweeper": help(t, service.RunSweeper),

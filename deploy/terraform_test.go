@@ -1,5 +1,5 @@
-// Package deploy_test holds the Terraform module to what it is for: it parses, what it
-// refers to is there, and what it tells the programs they understand.
+// Package deploy_test tests the Terraform module and the Dockerfile: the module parses, its
+// references resolve, and the programs accept the arguments that it passes.
 package deploy_test
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// module is what the files declare, and what they refer to.
+// module lists the declarations and the references of the files.
 type module struct {
 	t        *testing.T
 	declared map[string]hcl.Range // "var.x", "local.x", "data.type.name", "type.name", "output.x"
@@ -98,7 +98,7 @@ func (m *module) add(name string, at hcl.Range) {
 	m.declared[name] = at
 }
 
-// walk notes what a body refers to; iterators are the names that dynamic blocks give.
+// walk records the references of a body; iterators are the names that dynamic blocks define.
 func (m *module) walk(body *hclsyntax.Body, iterators []string) {
 	for name, attribute := range body.Attributes {
 		if name == "type" { // of a variable
@@ -127,7 +127,7 @@ func (m *module) use(traversal hcl.Traversal, iterators []string) {
 	m.used[name] = traversal.SourceRange()
 }
 
-// nameOf is the name under which what a traversal leads to is declared.
+// nameOf returns the name of the declaration that a traversal refers to.
 func nameOf(traversal hcl.Traversal) string {
 	parts := []string{traversal.RootName()}
 	n := 2
@@ -142,7 +142,7 @@ func nameOf(traversal hcl.Traversal) string {
 	return strings.Join(parts, ".")
 }
 
-func TestWhatIsReferredToIsThereAndWhatIsThereIsReferredTo(t *testing.T) {
+func TestReferencesAndDeclarationsMatch(t *testing.T) {
 	m := load(t)
 	for name, at := range m.used {
 		require.Contains(t, m.declared, name, "%s", at)
@@ -159,8 +159,8 @@ func TestWhatIsReferredToIsThereAndWhatIsThereIsReferredTo(t *testing.T) {
 	}
 }
 
-// What an installation has is kept under its new address, and not made anew.
-func TestWhatWasRenamedIsMoved(t *testing.T) {
+// Renamed resources of an installation move to their new address, and are not recreated.
+func TestRenamedResourcesAreMoved(t *testing.T) {
 	p := installed(t, nil)
 	address := func(block *hclsyntax.Block, name string) hcl.Traversal {
 		require.Contains(t, block.Body.Attributes, name)
@@ -174,7 +174,7 @@ func TestWhatWasRenamedIsMoved(t *testing.T) {
 		require.Empty(t, block.Body.Blocks)
 		from, to := address(block, "from"), address(block, "to")
 		require.NotContains(t, p.declared, nameOf(from), "%s", block.TypeRange)
-		require.Equal(t, from.RootName(), to.RootName(), "%s: of one type", block.TypeRange)
+		require.Equal(t, from.RootName(), to.RootName(), "%s: must move within one type", block.TypeRange)
 		require.Len(t, to, 3)
 		at, ok := to[2].(hcl.TraverseIndex)
 		require.True(t, ok)
@@ -187,7 +187,7 @@ func TestWhatWasRenamedIsMoved(t *testing.T) {
 	}, moved)
 }
 
-// value is what an expression without references is.
+// value evaluates an expression without references.
 func (m *module) value(e hclsyntax.Expression) cty.Value {
 	m.t.Helper()
 	v, diagnostics := e.Value(nil)
@@ -195,7 +195,7 @@ func (m *module) value(e hclsyntax.Expression) cty.Value {
 	return v
 }
 
-// strings of a list.
+// strings returns the strings of a list.
 func list(v cty.Value) []string {
 	var texts []string
 	for _, item := range v.AsValueSlice() {
@@ -204,8 +204,8 @@ func list(v cty.Value) []string {
 	return texts
 }
 
-// INV-2 by the cloud's own means: the compactor is the only one that can write what is
-// true, and nobody can change the ledger.
+// Cloud IAM enforces INV-2: only the compactor can write manifests and state, and no account
+// can change the ledger.
 func TestOnlyTheCompactorCanWriteManifestsAndState(t *testing.T) {
 	m := load(t)
 	d := ids.Domain{Tenant: "acme", Workspace: "prod"}
@@ -228,7 +228,7 @@ func TestOnlyTheCompactorCanWriteManifestsAndState(t *testing.T) {
 		require.ElementsMatch(t, want, got, name)
 		role := allowed[name].GetAttr("role").AsString()
 		onlyAdds := name == "dispatcher" || name == "archive"
-		require.Equal(t, onlyAdds, role == "roles/storage.objectCreator", "%s: ledger and archive are only added to", name)
+		require.Equal(t, onlyAdds, role == "roles/storage.objectCreator", "%s: accounts may only add to ledger and archive", name)
 		service := map[string]string{"archive": "compactor"}[name]
 		require.Equal(t, cmp.Or(service, name), allowed[name].GetAttr("service").AsString())
 	}
@@ -253,7 +253,7 @@ func TestOnlyTheCompactorCanWriteManifestsAndState(t *testing.T) {
 	}
 }
 
-// A user has rights on the objects of its tenants, and on no others.
+// A user has rights on the objects of their own tenants only.
 func TestUsersHaveRightsOnTheirTenantsOnly(t *testing.T) {
 	p := installed(t, map[string]string{"users": `{ "user:jane@acme.example" = ["acme"], "group:ops@acme.example" = ["*"] }`})
 	require.Empty(t, p.refused)

@@ -1,22 +1,22 @@
-# What is counted in the logs.
+# Metrics that count log lines.
 
 locals {
   counted = {
-    # Sweeps that were complete, by job: the sweeper answers 200 to no other.
+    # Complete sweeps, by job: the sweeper answers 200 only to those.
     sweeps = join(" AND ", [
       "resource.type=\"cloud_scheduler_job\"",
       "resource.labels.job_id=(${join(" OR ", [for name in keys(local.sweeps) : "\"${var.prefix}-${name}\""])})",
       "httpRequest.status=200",
     ])
-    # Sweeps that found a marker ten minutes late or more.
+    # Sweeps that found a wakeup at least ten minutes late.
     late_sweeps = "${local.swept} AND jsonPayload.late_seconds>=600"
-    # Sweeps that found entries of the ledger of which nobody had told the compactor.
+    # Sweeps that found ledger entries that were never announced to the compactor.
     unannounced = "${local.swept} AND jsonPayload.groups>0"
   }
 
   swept = "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=\"${var.prefix}-sweeper\" AND jsonPayload.message=\"swept\""
 
-  # As PromQL has them. What kind of resource they are of must be said.
+  # The names that PromQL uses. Every query must name the kind of resource.
   count = {
     for name in keys(local.counted) :
     name => "logging_googleapis_com:user_${replace(var.prefix, "-", "_")}_${name}{monitored_resource=\"${name == "sweeps" ? "cloud_scheduler_job" : "cloud_run_revision"}\""

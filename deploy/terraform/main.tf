@@ -1,5 +1,5 @@
-# Servo on Google Cloud: a bucket, queues, three services, workers, and who may do
-# what. docs/deploy.md takes a reader from an empty project to a first run with it.
+# Servo on Google Cloud: a bucket, queues, three services, workers, and their
+# permissions. docs/deploy.md leads from an empty project to a first run.
 
 data "google_project" "this" {
   project_id = var.project
@@ -24,18 +24,18 @@ resource "google_project_service" "apis" {
 locals {
   services = toset(["compactor", "dispatcher", "sweeper"])
 
-  # A service's URL follows from its name, so that services can be told of each other
-  # before any of them is there.
+  # A service's URL follows from its name, so that services can refer to each other
+  # before they exist.
   url = { for name in local.services : name => "https://${var.prefix}-${name}-${local.host}" }
 
-  # A worker for each worker_queue, by its name; those without a URL are made here.
+  # One worker for each worker_queue, by name. Workers without a URL are created here.
   workers     = { for queue, worker in var.workers : queue => worker if worker.url == "" }
   worker_name = { for queue in keys(local.workers) : queue => queue == "default" ? "${var.prefix}-worker" : "${var.prefix}-worker-${queue}" }
   worker_url  = { for queue, worker in var.workers : queue => worker.url == "" ? "https://${local.worker_name[queue]}-${local.host}" : worker.url }
 
   host = "${data.google_project.this.number}.${var.region}.run.app"
 
-  # Who runs, and who calls.
+  # Service accounts: of the services, and of their callers.
   accounts = setunion(local.services, ["worker", "pubsub", "queue", "scheduler"])
   email    = { for name in local.accounts : name => google_service_account.this[name].email }
 }

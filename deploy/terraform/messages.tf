@@ -1,5 +1,5 @@
-# Who is told of what appears in the bucket. The services tell each other, too, and
-# faster; this is what comes at least once.
+# Notifications of new objects in the bucket. The services also notify each other
+# directly, which is faster; these notifications arrive at least once.
 locals {
   notified = {
     ledger    = "compactor"
@@ -69,8 +69,8 @@ resource "google_pubsub_subscription" "objects" {
   }
 }
 
-# What no service takes in a hundred tries is kept for a person to look at. Nothing waits
-# for it: the sweeper finds what it was about.
+# Messages that were refused a hundred times are kept for an operator. Nothing waits for
+# them: the sweeper finds the objects that they announced.
 resource "google_pubsub_topic" "dead" {
   project = var.project
   name    = "${var.prefix}-dead-letters"
@@ -114,5 +114,5 @@ resource "google_service_account_iam_member" "pubsub_signs" {
   role               = "roles/iam.serviceAccountTokenCreator"
   member             = local.pubsub_agent
 
-  depends_on = [google_pubsub_topic.dead] # Pub/Sub makes its agent with the first topic
+  depends_on = [google_pubsub_topic.dead] # Pub/Sub creates its agent with the first topic
 }

@@ -1,39 +1,38 @@
-# What a person should know of. Each says what to do: docs/deploy.md#when-something-is-wrong.
+# Alerts. Each says what to do: docs/deploy.md#when-something-is-wrong.
 #
-# Where a counter of a service is asked how much it rose, its instances come and go, and
-# are read twice a minute: what happens before an instance is read first is not seen to
-# rise. So services begin all series that are asked for with 0, and what is asked for here
-# happens again and again where it is wrong. What happens once a day, or in a service that
-# is read by nobody, is counted in logs, which have each of them.
+# Instances come and go, and their counters are scraped twice a minute. An increase before
+# the first scrape of an instance is invisible. Therefore services start every series at 0,
+# and the alerts on counters use conditions that repeat while something is wrong. Events
+# that happen once a day, or in a service without scrapes, are counted in logs.
 locals {
   alerts = merge(local.alerts_on_logs, var.metrics_sidecar == "" ? {} : local.alerts_on_metrics)
 
   alerts_on_logs = {
     sweeps_fail = {
-      title    = "No sweep was complete for a quarter of an hour"
+      title    = "No complete sweep for 15 minutes"
       query    = "absent(sum(sum_over_time(${local.count.sweeps}, job_id=\"${var.prefix}-sweep\"}[15m])) > 0)"
       duration = "300s"
-      todo     = "The sweeper's log names the domains that fail: `gcloud run services logs read ${var.prefix}-sweeper --region ${var.region} --project ${var.project} --limit 50`. If it has no lines: `gcloud scheduler jobs describe ${var.prefix}-sweep --location ${var.region} --project ${var.project}` shows whether it is called, and what it answers."
+      todo     = "The sweeper's log names the domains that fail: `gcloud run services logs read ${var.prefix}-sweeper --region ${var.region} --project ${var.project} --limit 50`. If the log is empty: `gcloud scheduler jobs describe ${var.prefix}-sweep --location ${var.region} --project ${var.project}` shows whether the scheduler calls the sweeper, and the responses."
     }
     sweeps_late = {
       title    = "Domains are swept late"
       query    = "sum(sum_over_time(${local.count.late_sweeps}}[30m])) > 5"
       duration = "0s"
-      todo     = "Does the schedule call the sweeper every minute, and does it get through? `gcloud run services logs read ${var.prefix}-sweeper --region ${var.region} --project ${var.project} --limit 50` names what fails."
+      todo     = "Check that the scheduler calls the sweeper every minute, and that the calls succeed: `gcloud run services logs read ${var.prefix}-sweeper --region ${var.region} --project ${var.project} --limit 50` shows what fails."
     }
-    # One success in 25 hours: nothing that rises, and no series where there was none, so
-    # that the absence is what is asked for. An hour more for one that had to be tried again.
+    # One success in 25 hours: a single point does not increase, and without a success there
+    # is no series. So the alert is on absence, with an hour's margin for a retried sweep.
     full_sweep_fails = {
-      title    = "No full sweep was complete for a day"
+      title    = "No complete full sweep for a day"
       query    = "absent(sum(sum_over_time(${local.count.sweeps}, job_id=\"${var.prefix}-full-sweep\"}[25h])) > 0)"
       duration = "3600s"
-      todo     = "Run it by hand: `gcloud scheduler jobs run ${var.prefix}-full-sweep --location ${var.region} --project ${var.project}`. Which domains fail is in the sweeper's log: `gcloud run services logs read ${var.prefix}-sweeper --region ${var.region} --project ${var.project} --limit 50`."
+      todo     = "Run it by hand: `gcloud scheduler jobs run ${var.prefix}-full-sweep --location ${var.region} --project ${var.project}`. The sweeper's log names the domains that fail: `gcloud run services logs read ${var.prefix}-sweeper --region ${var.region} --project ${var.project} --limit 50`."
     }
     notifications_lost = {
-      title    = "Entries reach the compactor only by sweeping"
+      title    = "Entries reach the compactor only through sweeps"
       query    = "sum(sum_over_time(${local.count.unannounced}}[30m])) > 10"
       duration = "0s"
-      todo     = "Does the subscription push, and is it answered 2xx? `gcloud pubsub subscriptions describe ${google_pubsub_subscription.objects["ledger"].name} --project ${var.project}`, `gcloud run services logs read ${var.prefix}-compactor --region ${var.region} --project ${var.project} --limit 50`. Runs go on, up to ten minutes late."
+      todo     = "Check that the subscription pushes and gets 2xx responses: `gcloud pubsub subscriptions describe ${google_pubsub_subscription.objects["ledger"].name} --project ${var.project}`, `gcloud run services logs read ${var.prefix}-compactor --region ${var.region} --project ${var.project} --limit 50`. Runs continue, up to ten minutes late."
     }
   }
 
@@ -42,37 +41,37 @@ locals {
       title    = "Compaction fails"
       query    = "sum(increase(servo_compaction_failures_total[10m])) > 5"
       duration = "0s"
-      todo     = "Why is in the compactor's log: `gcloud run services logs read ${var.prefix}-compactor --region ${var.region} --project ${var.project} --limit 50`. Nothing is lost: what is in the ledger is folded when it can be."
+      todo     = "The compactor's log has the reason: `gcloud run services logs read ${var.prefix}-compactor --region ${var.region} --project ${var.project} --limit 50`. Nothing is lost: the compactor folds the ledger's entries as soon as it can."
     }
     callers_refused = {
       title    = "Callers are refused"
       query    = "sum by (reason) (increase(servo_refused_callers_total[10m])) > 20"
       duration = "0s"
-      todo     = "Somebody who is not in --callers calls, or an account was changed. The service's log names it: `gcloud logging read 'jsonPayload.message=\"caller refused\"' --project ${var.project} --freshness 1h --limit 20`."
+      todo     = "The caller is not listed in --callers, or an account was changed. The service's log names the caller: `gcloud logging read 'jsonPayload.message=\"caller refused\"' --project ${var.project} --freshness 1h --limit 20`."
     }
     callbacks_refused = {
-      title    = "Reports of workers are refused"
+      title    = "Worker reports are refused"
       query    = "sum(increase(servo_refused_callbacks_total[10m])) > 20"
       duration = "0s"
-      todo     = "A worker is older than contract 1.1, a key was taken off the keyring too early, or somebody forges reports. The dispatcher's log names the attempts, once a minute: `gcloud logging read 'jsonPayload.message:\"callback refused\"' --project ${var.project} --freshness 1h --limit 20`."
+      todo     = "A worker is older than contract 1.1, a key was taken off the keyring too early, or reports are forged. The dispatcher's log names the attempts, once a minute: `gcloud logging read 'jsonPayload.message:\"callback refused\"' --project ${var.project} --freshness 1h --limit 20`."
     }
     queue_fails = {
       title    = "Tasks cannot be queued"
       query    = "sum(increase(servo_queue_tasks_total{result=\"error\"}[10m])) > 20"
       duration = "0s"
-      todo     = "Is there a queue for each worker_queue, and may the dispatcher use it? `gcloud tasks queues list --location ${var.region} --project ${var.project}`, `gcloud run services logs read ${var.prefix}-dispatcher --region ${var.region} --project ${var.project} --limit 50`."
+      todo     = "Check that each worker_queue has a queue, and that the dispatcher may use it: `gcloud tasks queues list --location ${var.region} --project ${var.project}`, `gcloud run services logs read ${var.prefix}-dispatcher --region ${var.region} --project ${var.project} --limit 50`."
     }
     services_fail = {
       title    = "Requests fail"
       query    = "sum by (route) (increase(servo_http_requests_total{status=~\"5..\"}[10m])) > 50"
       duration = "0s"
-      todo     = "Why is in the log of the service with that route: `gcloud logging read 'resource.type=\"cloud_run_revision\" severity>=WARNING' --project ${var.project} --freshness 1h --limit 50`."
+      todo     = "The log of the service with that route has the reason: `gcloud logging read 'resource.type=\"cloud_run_revision\" severity>=WARNING' --project ${var.project} --freshness 1h --limit 50`."
     }
     conflicts = {
-      title    = "Compactors stand in each other's way"
+      title    = "Compactors conflict with each other"
       query    = "sum(rate(servo_publish_conflicts_total[10m])) > 0.5 * sum(rate(servo_publishes_total[10m])) and sum(rate(servo_publishes_total[10m])) > 1"
       duration = "0s"
-      todo     = "Harmless, and a waste. Fewer instances of the compactor: `gcloud run services update ${var.prefix}-compactor --max-instances 2 --region ${var.region} --project ${var.project}`, until the module is applied again."
+      todo     = "Conflicts are harmless but waste work. Run fewer instances of the compactor: `gcloud run services update ${var.prefix}-compactor --max-instances 2 --region ${var.region} --project ${var.project}`, until you apply the module again."
     }
   }
 
@@ -105,7 +104,7 @@ resource "google_monitoring_alert_policy" "this" {
       query                     = each.value.query
       duration                  = each.value.duration
       evaluation_interval       = "60s"
-      disable_metric_validation = true # before the first run there are none
+      disable_metric_validation = true # the metric does not exist before the first run
     }
   }
 
@@ -115,7 +114,7 @@ resource "google_monitoring_alert_policy" "this" {
   }
 }
 
-# Messages that no service took need no metrics of ours.
+# Google's own metrics count unacknowledged messages.
 resource "google_monitoring_alert_policy" "dead_letters" {
   project               = var.project
   display_name          = "${var.prefix}: Notifications are given up"

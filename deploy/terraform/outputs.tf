@@ -1,19 +1,19 @@
 output "state" {
-  description = "What SERVO_STATE is on the machines of those who run pipelines."
+  description = "The value of SERVO_STATE on machines that run pipelines."
   value       = "gs://${google_storage_bucket.state.name}"
 }
 
 output "urls" {
-  description = "Where the services are."
+  description = "The URLs of the services."
   value       = local.url
 }
 
 output "workers" {
-  description = "Where the worker of each worker_queue is."
+  description = "The URL of the worker of each worker_queue."
   value       = local.worker_url
 }
 
 output "accounts" {
-  description = "As whom each of them runs and calls."
+  description = "The service account of each service and worker."
   value       = local.email
 }

@@ -1,11 +1,11 @@
 locals {
-  # How many deliveries of a queue are under way at once. Pools and parallelism limit what
-  # runs, and the queues need not; but where there are more than a worker's instances take,
-  # Cloud Run answers 429, and for that Cloud Tasks slows the whole queue down.
+  # The number of concurrent deliveries of a queue. Pools and parallelism already limit what
+  # runs. But when deliveries exceed the capacity of a worker's instances, Cloud Run answers
+  # 429, and Cloud Tasks then slows down the whole queue.
   at_once = merge({ for queue, worker in var.workers : queue => min(1000, worker.instances * worker.concurrency) }, { timers = 1000 })
 }
 
-# Of tasks, one for each worker_queue of assets, and of timers.
+# One queue for each worker_queue of assets, and one for timers.
 resource "google_cloud_tasks_queue" "this" {
   for_each = local.at_once
 
@@ -18,10 +18,10 @@ resource "google_cloud_tasks_queue" "this" {
     max_dispatches_per_second = 500
   }
 
-  # A task that was in vain for an hour and a half is dropped, and dispatched anew by the
-  # next sweep, with an envelope that is valid for another week: a worker that was away for
-  # longer than that would refuse the old one for as long as Cloud Tasks repeats it, a
-  # month. Timers have nothing that expires.
+  # Cloud Tasks drops a task after an hour and a half of failed deliveries, and the next
+  # sweep dispatches it again, with an envelope that is valid for another week. Otherwise a
+  # worker that returns after a week would refuse the expired envelope for as long as Cloud
+  # Tasks repeats it, which is a month. Timers carry nothing that expires.
   retry_config {
     max_attempts       = each.key == "timers" ? -1 : 100
     max_retry_duration = each.key == "timers" ? "0s" : "3600s"
@@ -45,7 +45,7 @@ resource "google_cloud_tasks_queue_iam_member" "dispatcher" {
   member   = "serviceAccount:${local.email["dispatcher"]}"
 }
 
-# The dispatcher has Cloud Tasks call as the account of the queue.
+# Cloud Tasks calls with the service account of the queue.
 resource "google_service_account_iam_member" "dispatcher_as_queue" {
   service_account_id = google_service_account.this["queue"].name
   role               = "roles/iam.serviceAccountUser"
@@ -53,7 +53,7 @@ resource "google_service_account_iam_member" "dispatcher_as_queue" {
 }
 
 locals {
-  # Every minute the domains that are due; once a day all of them.
+  # Every minute the domains whose wakeup has come; once a day all domains.
   sweeps = {
     sweep      = { schedule = "* * * * *", query = "", retries = 0, deadline = "180s" }
     full-sweep = { schedule = var.full_sweep, query = "?full=true", retries = 3, deadline = "1800s" }
@@ -66,7 +66,7 @@ resource "google_cloud_scheduler_job" "sweeps" {
   project          = var.project
   region           = var.region
   name             = "${var.prefix}-${each.key}"
-  description      = "Finds what nobody was told of."
+  description      = "Finds entries and tasks whose notification was lost."
   schedule         = each.value.schedule
   attempt_deadline = each.value.deadline
 

@@ -1,31 +1,31 @@
 locals {
-  # Who calls whom. The services know each other by these roles, and each of their routes is
-  # for some of them.
+  # The callers of each service. A service authorizes callers by these roles, route by
+  # route.
   callers = {
     compactor  = ["dispatcher", "sweeper", "pubsub"]
     dispatcher = ["compactor", "sweeper", "pubsub", "queue"]
     sweeper    = ["scheduler"]
   }
 
-  # The sweeper does nothing when it has answered, and is called every minute: with a CPU
-  # between requests one instance would be billed around the clock. The others go on: what
-  # is handed on, and what rides with other entries, waits for no request.
+  # The sweeper is idle between requests and is called every minute: with a CPU between
+  # requests, one instance would be billed around the clock. The other services work on
+  # after a response: they forward notifications and write lazy events.
   between_requests = setsubtract(local.services, ["sweeper"])
 
-  # Pub/Sub, Cloud Tasks and Cloud Scheduler count as internal. The compactor is called by the
-  # other services too, and the dispatcher by workers anywhere: those come from outside.
+  # Pub/Sub, Cloud Tasks and Cloud Scheduler count as internal callers. Calls of the other
+  # services to the compactor, and of workers to the dispatcher, count as external.
   ingress = {
     compactor  = "INGRESS_TRAFFIC_ALL"
     dispatcher = "INGRESS_TRAFFIC_ALL"
     sweeper    = "INGRESS_TRAFFIC_INTERNAL_ONLY"
   }
 
-  # The port of a service's metrics. Nothing outside its instance reaches it.
+  # The port of a service's metrics. It is reachable within the instance only.
   metrics_port = 9464
 
   traces = var.traces_sidecar == "" ? var.traces : "http://localhost:4318"
 
-  # The dispatcher has both. Who can read a worker's keys can send it tasks, and report nothing.
+  # The dispatcher has both. A reader of a worker's keys can send tasks to it, but cannot report results.
   secrets = { keys = var.keys, worker-keys = var.worker_keys }
 
   environment = {
@@ -51,15 +51,15 @@ locals {
   }
 }
 
-# The services ask who calls themselves: Cloud Run would pass tokens on without their
-# signatures.
+# The services authenticate callers themselves: Cloud Run would strip the signatures of
+# tokens before it passes them on.
 resource "google_cloud_run_v2_service" "services" {
   for_each = local.services
 
   project              = var.project
   location             = var.region
   name                 = "${var.prefix}-${each.value}"
-  deletion_protection  = false # it holds nothing
+  deletion_protection  = false # the service is stateless
   invoker_iam_disabled = true
   ingress              = local.ingress[each.value]
 
@@ -129,8 +129,8 @@ resource "google_cloud_run_v2_service" "services" {
     }
 
     dynamic "containers" {
-      # It reads the metrics twice a minute, for which it needs a CPU between requests. What is
-      # to be known of the sweeper is in its log.
+      # The sidecar scrapes the metrics twice a minute, which takes a CPU between requests. The
+      # sweeper has none; its log holds its metrics.
       for_each = var.metrics_sidecar == "" || !contains(local.between_requests, each.value) ? [] : [var.metrics_sidecar]
 
       content {
@@ -157,7 +157,7 @@ resource "google_cloud_run_v2_service" "services" {
         image = containers.value
 
         resources {
-          cpu_idle = !contains(local.between_requests, each.value) # an instance has one billing for all that is in it
+          cpu_idle = !contains(local.between_requests, each.value) # billing is per instance, sidecar included
         }
       }
     }
@@ -203,7 +203,7 @@ resource "google_cloud_run_v2_service" "services" {
   ]
 }
 
-# The sidecar's configuration: it is no secret, but Cloud Run mounts files from secrets.
+# The sidecar's configuration. It is not secret, but Cloud Run mounts files only from secrets.
 resource "google_secret_manager_secret" "metrics" {
   count = var.metrics_sidecar == "" ? 0 : 1
 
@@ -239,24 +239,24 @@ resource "google_secret_manager_secret_iam_member" "metrics" {
 }
 
 locals {
-  # DuckDB's memory for each task of a worker, in MB: half of what there is. The other half
-  # is for what tasks keep in /tmp, which is memory on Cloud Run, and for the worker.
+  # DuckDB's memory for each task of a worker, in MB: half of the instance's memory. The other
+  # half is for the worker, and for files in /tmp, which Cloud Run keeps in memory.
   task_memory = {
     for queue, worker in local.workers :
     queue => floor(tonumber(regex("^[0-9]+", worker.memory)) * (endswith(worker.memory, "Gi") ? 1024 : 1) / 2 / worker.concurrency)
   }
 }
 
-# A worker lets in whom Cloud Run lets in, and then believes only what the dispatcher
-# has signed.
+# Cloud Run authenticates a worker's callers. The worker then executes only envelopes that
+# the dispatcher has signed.
 resource "google_cloud_run_v2_service" "workers" {
   for_each = local.workers
 
   project             = var.project
   location            = var.region
   name                = local.worker_name[each.key]
-  deletion_protection = false                           # it holds nothing
-  ingress             = "INGRESS_TRAFFIC_INTERNAL_ONLY" # Cloud Tasks alone calls it
+  deletion_protection = false                           # the service is stateless
+  ingress             = "INGRESS_TRAFFIC_INTERNAL_ONLY" # only Cloud Tasks calls it
 
   template {
     service_account                  = local.email["worker"]
@@ -287,7 +287,7 @@ resource "google_cloud_run_v2_service" "workers" {
           memory = each.value.memory
         }
 
-        cpu_idle = false # a long task goes on when its delivery has been answered
+        cpu_idle = false # a long task runs on after the response to its delivery
       }
 
       volume_mounts {
@@ -336,7 +336,7 @@ resource "google_cloud_run_v2_service_iam_member" "queue_calls_workers" {
   member   = "serviceAccount:${local.email["queue"]}"
 }
 
-# There was one worker, by the same name: it stays, and takes tasks meanwhile.
+# An earlier version had one worker under this name. It keeps running during the change.
 moved {
   from = google_cloud_run_v2_service.worker
   to   = google_cloud_run_v2_service.workers["default"]

@@ -1,5 +1,5 @@
-# The state. Servo collects what it no longer needs; nothing expires by itself but what
-# an upload that broke off left behind.
+# The bucket of the state. Servo collects objects that it no longer needs. The only lifecycle
+# rule removes the parts of aborted uploads.
 resource "google_storage_bucket" "state" {
   project                     = var.project
   name                        = var.bucket
@@ -8,7 +8,7 @@ resource "google_storage_bucket" "state" {
   public_access_prevention    = "enforced"
   force_destroy               = var.delete_bucket
 
-  # What is deleted by mistake comes back for a week: `gcloud storage restore`.
+  # Objects deleted by mistake can be restored for a week: `gcloud storage restore`.
   soft_delete_policy {
     retention_duration_seconds = 7 * 24 * 3600
   }
@@ -26,9 +26,9 @@ resource "google_storage_bucket" "state" {
 }
 
 locals {
-  # Everybody reads. Who writes where: the compactor is the only one that can write what
-  # is true, and nobody can change what was appended to the ledger, or what was archived.
-  # The compactor marks domains as due, and the sweeper deletes the marks.
+  # All services read everything. Only the compactor can write the state. No service can
+  # change an entry of the ledger or a file of the archive. The compactor creates wakeups,
+  # and the sweeper deletes them.
   writes = {
     compactor  = { service = "compactor", role = "roles/storage.objectUser", folders = ["manifests", "state", "hints", "boundary", "pins", "due"] }
     archive    = { service = "compactor", role = "roles/storage.objectCreator", folders = ["archive"] }
@@ -38,8 +38,8 @@ locals {
   }
 }
 
-# What is in the archive leaves the ledger: the compactor can delete there, and neither
-# add nor replace.
+# Archived entries leave the ledger: the compactor can delete them, but can neither create
+# nor replace any.
 resource "google_project_iam_custom_role" "archives" {
   project     = var.project
   role_id     = "${replace(var.prefix, "-", "_")}_archives"
@@ -95,16 +95,17 @@ resource "google_storage_bucket_iam_member" "writes" {
 locals {
   objects = "projects/_/buckets/${google_storage_bucket.state.name}/objects/"
 
-  # Where a tenant's objects are: what its users read, and what of it they add to. Marks of
-  # domains that are due begin with the time, and say nothing but a name: all may add some.
+  # The prefixes of a tenant's objects: those that its users read, and those that they add
+  # to. The names of wakeups begin with the time and contain nothing but a domain's name, so
+  # every user may create them.
   tenant_folders = [
     "ledger/orchestration", "archive/orchestration", "manifests/orchestration", "state/orchestration", "hints/orchestration",
     "boundary/orchestration", "pins/orchestration", "plans", "logs",
   ]
   tenant_adds = ["ledger/orchestration", "plans"]
 
-  # Each user with each tenant. A condition of Cloud IAM has at most 12 logical operators,
-  # hence one binding for a tenant, and one each for reading, listing and adding.
+  # One binding for each user, tenant and right (read, list, add), because a condition of
+  # Cloud IAM has at most 12 logical operators.
   grants = merge([
     for member, tenants in var.users : { for tenant in tenants : "${member} ${tenant}" => {
       member = member, tenant = tenant == "*" ? "" : "tenant=${tenant}/", assets = tenant == "*" ? "assets/" : "assets/${tenant}/"

@@ -1,20 +1,20 @@
 variable "project" {
-  description = "The project that everything is made in."
+  description = "The Google Cloud project of all resources."
   type        = string
 }
 
 variable "region" {
-  description = "Where services, queues and the bucket are."
+  description = "The region of the services, the queues and the bucket."
   type        = string
 }
 
 variable "bucket" {
-  description = "The name of the bucket of state; it must be free in all of Google Cloud."
+  description = "The name of the state bucket. It must be unique in all of Google Cloud."
   type        = string
 }
 
 variable "prefix" {
-  description = "What the names of all resources begin with: one installation a prefix."
+  description = "The prefix of all resource names: one installation per prefix."
   type        = string
   default     = "servo"
 
@@ -25,30 +25,30 @@ variable "prefix" {
 }
 
 variable "images" {
-  description = "The images of the programs, by servo-compactor, servo-dispatcher, servo-sweeper and servo-worker, with tag or digest. Cloud Run notices a new image by its name only."
+  description = "The images of servo-compactor, servo-dispatcher, servo-sweeper and servo-worker, with tag or digest. Cloud Run notices a new image only by its name."
   type        = map(string)
 }
 
 variable "keys" {
-  description = "The name of the secret that has the keys which sign what workers report; docs/deploy.md says how it is made."
+  description = "The name of the secret that holds the keys of worker reports. docs/deploy.md says how to create it."
   type        = string
   default     = "servo-keys"
 }
 
 variable "worker_keys" {
-  description = "The name of the secret that has the keys which sign what workers are sent, and which workers have."
+  description = "The name of the secret that holds the keys of the requests to workers. Workers read it, too."
   type        = string
   default     = "servo-worker-keys"
 }
 
 variable "tenant_weights" {
-  description = "How many turns a round tenants have where their tasks wait to be queued; others have 1."
+  description = "The weight of each tenant when tasks of several tenants wait for dispatch. The default is 1."
   type        = map(number)
   default     = {}
 }
 
 variable "users" {
-  description = "Who runs pipelines by the command line, and of which tenants: { \"user:jane@example.com\" = [\"acme\"] }. The tenant * is all of them."
+  description = "The users who run pipelines from the command line, and their tenants: { \"user:jane@example.com\" = [\"acme\"] }. The tenant * stands for all tenants."
   type        = map(set(string))
   default     = {}
 
@@ -59,7 +59,7 @@ variable "users" {
 }
 
 variable "services" {
-  description = "What an instance of each service has, and how many instances there are at most."
+  description = "The CPU and memory of each service's instances, and the maximum number of instances."
   type = object({
     compactor  = optional(object({ cpu = optional(string, "1"), memory = optional(string, "1Gi"), instances = optional(number, 10) }), {})
     dispatcher = optional(object({ cpu = optional(string, "1"), memory = optional(string, "1Gi"), instances = optional(number, 10) }), {})
@@ -74,7 +74,7 @@ variable "services" {
 }
 
 variable "workers" {
-  description = "The workers, by the worker_queue of assets that they execute. Of each its image (default: that of servo-worker), what an instance has, and how many tasks it executes at once; how many instances there are at most, and how many always: those can run tasks that take hours. One with a url serves there, and is not made here."
+  description = "The workers, by the worker_queue that they execute. For each: its image (default: that of servo-worker), the CPU and memory of an instance, the number of concurrent tasks, and the minimum and maximum number of instances. Tasks that take hours need a minimum above 0. A worker with a url already runs there and is not created."
   type = map(object({
     image       = optional(string, "")
     cpu         = optional(string, "2")
@@ -109,43 +109,43 @@ variable "workers" {
 }
 
 variable "metrics_sidecar" {
-  description = "The image of Google's Prometheus sidecar for Cloud Run, beside compactor and dispatcher; empty: no metrics of theirs, no alerts on these, and no dashboard."
+  description = "The image of Google's Prometheus sidecar for compactor and dispatcher. If empty, their metrics, the alerts on these, and the dashboard are left out."
   type        = string
   default     = ""
 }
 
 variable "traces" {
-  description = "Where spans are sent, by OTLP over HTTP: https://collector.example:4318; empty: nowhere, unless there is a traces_sidecar."
+  description = "The OTLP endpoint for spans, over HTTP: https://collector.example:4318. If empty, spans go to the traces_sidecar, if there is one."
   type        = string
   default     = ""
 }
 
 variable "traces_sidecar" {
-  description = "The image of an OpenTelemetry collector, with its configuration, that takes spans at localhost:4318 beside each service and worker; empty: none."
+  description = "The image of a configured OpenTelemetry collector that receives spans at localhost:4318 beside each service and worker. If empty, there is none."
   type        = string
   default     = ""
 }
 
 variable "trace_ratio" {
-  description = "How many runs of all have their spans sent, more than 0 and up to 1."
+  description = "The fraction of runs whose spans are sent (0 < N <= 1)."
   type        = number
   default     = 1
 }
 
 variable "full_sweep" {
-  description = "When all domains are swept, not only those that are due, as a cron schedule in UTC: once a day at least, or an alert says that it was not."
+  description = "The cron schedule, in UTC, of the full sweep of all domains. It must run at least once a day; otherwise an alert fires."
   type        = string
   default     = "17 3 * * *"
 }
 
 variable "notification_channels" {
-  description = "Who is told of alerts: the ids of notification channels."
+  description = "The ids of the notification channels of the alerts."
   type        = list(string)
   default     = []
 }
 
 variable "delete_bucket" {
-  description = "Whether destroying this deletes the bucket with all that is in it."
+  description = "Whether destroying the module deletes the bucket with its contents."
   type        = bool
   default     = false
 }

@@ -217,16 +217,22 @@ func ifDone(t *state.Task, cell any) any {
 
 func (a *app) logsCommand() *cobra.Command {
 	var attempt int32
+	var follow bool
 	cmd := &cobra.Command{
-		Use:     "logs [RUN] TASK",
-		Short:   "Show a task's log",
-		Example: "  servo logs 'clean/daily[date=2012-01-01]'      of the latest run",
+		Use:   "logs [RUN] TASK",
+		Short: "Show a task's log",
+		Long: `Show the log of a task's last attempt.
+
+With --follow, show what the task prints as it prints it, then the same for each retry, until the task ends. A task that
+has not begun is waited for. The exit code is 0 if the task succeeded, otherwise 1.`,
+		Example: "  servo logs 'clean/daily[date=2012-01-01]'      of the latest run\n  servo logs -f clean/daily",
 		Args:    takes("[RUN]", "TASK"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			run, task := runAndTask(args)
-			return a.logs(cmd.Context(), run, task, attempt)
+			return a.logs(cmd.Context(), run, task, attempt, follow)
 		},
 	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow the log until the task ends; with --attempt, until that attempt ends")
 	cmd.Flags().Int32Var(&attempt, "attempt", 0, "number of the attempt (default: the last one that started)")
 	return cmd
 }
@@ -239,7 +245,7 @@ func runAndTask(args []string) (run, task string) {
 	return args[0], args[1]
 }
 
-func (a *app) logs(ctx context.Context, runID, task string, attempt int32) error {
+func (a *app) logs(ctx context.Context, runID, task string, attempt int32, follow bool) error {
 	if attempt < 0 {
 		return usagef("--attempt is %d; must be 1 or more", attempt)
 	}
@@ -250,6 +256,9 @@ func (a *app) logs(ctx context.Context, runID, task string, attempt int32) error
 		}
 		if newest, err := v.Runs(ctx, 1, func(*state.Run) bool { return true }); err == nil && runID == "" && newest[0].RunID != row.RunID {
 			a.note("run %s: the newest run that has %s", row.RunID, row.TaskKey)
+		}
+		if follow {
+			return a.tailLogs(ctx, v, row, attempt)
 		}
 		log, err := engine.ReadLog(ctx, v.Objects, s, row, attempt)
 		if err != nil {

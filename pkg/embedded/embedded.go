@@ -325,6 +325,7 @@ func (s *Stack) buildServer() {
 	})
 	if s.worker != nil {
 		mux.Handle("POST /execute", s.worker.Handler())
+		registerLogs(mux, s.worker, p.Logger)
 	}
 	if s.opts.Routes != nil {
 		s.opts.Routes(mux, s.Engine)

@@ -33,7 +33,7 @@ func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.
 	log.Text, _, err = store.Get(ctx, key)
 	switch {
 	case errors.Is(err, blob.ErrNotFound) && row.State != state.AttemptClosed:
-		return Log{}, fmt.Errorf("log of attempt %d of %s: %w yet: the attempt is %s, and its log is stored when it ends",
+		return Log{}, fmt.Errorf("log of attempt %d of %s: %w yet: the attempt is %s, and its log is stored when it ends; follow it with `servo logs -f`",
 			row.Attempt, row.TaskKey, ErrNotFound, row.State)
 	case errors.Is(err, blob.ErrNotFound) && row.Outcome == string(event.Succeeded):
 		return log, nil // most tasks that succeed print nothing

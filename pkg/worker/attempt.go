@@ -47,6 +47,8 @@ type attempt struct {
 	dir string
 	// output keeps what the task printed.
 	output boundedLog
+	// shown says that readers may follow the log.
+	shown bool
 	// mask hides the secrets of the command, once it has any.
 	mask      *secret.Mask
 	startedAt event.Time
@@ -74,6 +76,17 @@ func newAttempt(w *Worker, j *job, env *contract.Envelope) *attempt {
 		metrics:  map[string]int64{},
 		freeSlot: sync.OnceFunc(func() { <-w.slots }),
 	}
+}
+
+// showLog lets readers follow the log from now on. From now on, the secrets of the task are
+// known, and hidden from them.
+func (a *attempt) showLog() {
+	if a.shown {
+		return
+	}
+	a.shown = true
+	a.job.log = &liveLog{text: &a.output, mask: a.mask}
+	close(a.job.live)
 }
 
 func (a *attempt) now() event.Time { return event.At(a.w.cfg.Clock.Now()) }
@@ -263,6 +276,8 @@ func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 	began := a.now()
 	made, err := phase(ctx, a, "execute", func(ctx context.Context) ([]outputFile, error) { return a.executeWork(ctx, t, inputs) })
 	a.metrics["execute_ms"] = a.now().Sub(began).Milliseconds()
+	a.output.close()
+	a.showLog()
 	saved := a.saveLog(err)
 	defer func() {
 		if errors.Is(context.Cause(ctx), errInterrupted) {

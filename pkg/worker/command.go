@@ -69,6 +69,7 @@ func (a *attempt) execute(ctx context.Context, cmd *exec.Cmd) error {
 	complaint := &lastLines{}
 	stdout, stderr := a.mask.Writer(&a.output), a.mask.Writer(io.MultiWriter(&a.output, complaint))
 	cmd.Stdout, cmd.Stderr = stdout, stderr
+	a.showLog()
 	p, err := a.w.launch(cmd, a.env.AttemptID)
 	if err != nil {
 		return launchFailure(cmd.Path, err)

@@ -1,7 +1,10 @@
 package worker
 
 import (
+	"context"
 	"fmt"
+	"io"
+	"slices"
 	"sync"
 )
 
@@ -15,6 +18,10 @@ type boundedLog struct {
 	mu   sync.Mutex
 	head []byte
 	tail tail
+	// closed says that nothing follows.
+	closed bool
+	// more is closed when there is more to read or nothing follows; nil while nobody waits.
+	more chan struct{}
 }
 
 // Write implements [io.Writer].
@@ -29,8 +36,78 @@ func (l *boundedLog) Write(p []byte) (int, error) {
 		p = p[room:]
 	}
 	l.tail.write(p)
+	l.wake()
 	return n, nil
 }
+
+// close says that nothing follows.
+func (l *boundedLog) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	l.wake()
+}
+
+func (l *boundedLog) wake() {
+	if l.more != nil {
+		close(l.more)
+		l.more = nil
+	}
+}
+
+// read returns what was written from an offset on, at most chunk bytes of it, and the offset
+// of what follows. A line says where something is left out. Where nothing is to be read yet,
+// more is closed when there is; more is nil when nothing follows.
+func (l *boundedLog) read(at int64, chunk int) (text []byte, next int64, more <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	head := int64(len(l.head))
+	first := head + l.tail.total - int64(len(l.tail.ring)) // what lies between is left out
+	switch end := head + l.tail.total; {
+	case at < head:
+		text = slices.Clone(l.head[at:min(head, at+int64(chunk))])
+		return text, at + int64(len(text)), nil
+	case at < first:
+		return fmt.Appendf(nil, omitted, first-at), first, nil
+	case at < end:
+		text = l.tail.from(int(at-first), chunk)
+		return text, at + int64(len(text)), nil
+	case l.closed:
+		return nil, at, nil
+	}
+	if l.more == nil {
+		l.more = make(chan struct{})
+	}
+	return nil, at, l.more
+}
+
+// followChunk is how much of a log is read at once.
+const followChunk = 64 << 10
+
+// follow writes the log to w as it is written, until nothing follows or ctx ends.
+func (l *boundedLog) follow(ctx context.Context, w io.Writer) error {
+	for at := int64(0); ; {
+		text, next, more := l.read(at, followChunk)
+		switch {
+		case len(text) > 0:
+			if _, err := w.Write(text); err != nil {
+				return err
+			}
+		case more == nil:
+			return nil
+		default:
+			select {
+			case <-more:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		at = next
+	}
+}
+
+// omitted is the line where something is left out.
+const omitted = "\n… %d bytes omitted …\n"
 
 func (l *boundedLog) printf(format string, args ...any) { fmt.Fprintf(l, format, args...) }
 
@@ -42,7 +119,7 @@ func (l *boundedLog) bytes() []byte {
 	text := make([]byte, 0, len(l.head)+len(end)+100)
 	text = append(text, l.head...)
 	if out := l.tail.total - int64(len(end)); out > 0 {
-		text = fmt.Appendf(text, "\n… %d bytes omitted …\n", out)
+		text = fmt.Appendf(text, omitted, out)
 	}
 	return append(text, end...)
 }
@@ -70,6 +147,17 @@ func (t *tail) write(p []byte) {
 		t.next = (t.next + n) % t.limit
 		p = p[n:]
 	}
+}
+
+// from returns at most n bytes, starting at the i-th of those that are kept.
+func (t *tail) from(i, n int) []byte {
+	i = (t.next + i) % len(t.ring)
+	oldest := t.next
+	end := len(t.ring)
+	if i < oldest {
+		end = oldest
+	}
+	return slices.Clone(t.ring[i:min(end, i+n)])
 }
 
 func (t *tail) bytes() []byte {

@@ -75,6 +75,22 @@ func TestALogKeepsItsBeginningAndEndWhateverItIsGivenIn(t *testing.T) {
 	require.Equal(t, "short", string(l.bytes()))
 }
 
+func TestFollowedLogEqualsTheStoredOne(t *testing.T) {
+	for _, total := range []int{0, 7, logEnd, logEnd + 1, 2 * logEnd, 2*logEnd + 1, 23 << 20} {
+		whole := make([]byte, total)
+		for i := range whole {
+			whole[i] = byte('a' + i%23)
+		}
+		var l boundedLog
+		_, _ = l.Write(whole[:total/3])
+		_, _ = l.Write(whole[total/3:])
+		l.close()
+		var got bytes.Buffer
+		require.NoError(t, l.follow(t.Context(), &got))
+		require.True(t, bytes.Equal(l.bytes(), got.Bytes()), "%d bytes", total)
+	}
+}
+
 func TestMessagesAreCutBetweenCharacters(t *testing.T) {
 	got := bounded(strings.Repeat("é", 20_000) + "\xff")
 	require.LessOrEqual(t, len(got), 16<<10)

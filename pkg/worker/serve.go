@@ -50,8 +50,11 @@ type job struct {
 	// letGo says that a queue may have let go of the attempt, because it was told
 	// that it goes on.
 	letGo atomic.Bool
-	done  chan struct{}
-	end   answer // set before done is closed
+	// live is closed once readers may follow the log, which is set before.
+	live chan struct{}
+	log  *liveLog
+	done chan struct{}
+	end  answer // set before done is closed
 }
 
 // answer is what a delivery is answered.
@@ -133,7 +136,7 @@ func (w *Worker) join(delivery context.Context, env *contract.Envelope) *job {
 	}
 	life := lifeOf{w.ctx, context.WithoutCancel(delivery)}
 	ctx, stop := context.WithCancelCause(life)
-	j := &job{life: life, stop: stop, long: make(chan struct{}), done: make(chan struct{})}
+	j := &job{life: life, stop: stop, long: make(chan struct{}), live: make(chan struct{}), done: make(chan struct{})}
 	w.jobs[env.AttemptID] = j
 	w.running.Go(func() {
 		defer stop(nil)

@@ -1,0 +1,232 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// How often the state is looked at while nothing is printed: soon after something has happened,
+// then less and less often. What a command prints arrives without looking.
+const (
+	firstLook  = 50 * time.Millisecond
+	folderLook = time.Second
+	cloudLook  = 5 * time.Second
+)
+
+// tail follows the log of a task: of the newest attempt that has started, then of each attempt
+// that comes after it.
+type tail struct {
+	a              *app
+	runID, taskKey string
+	// only is the number of the attempt that was asked for; 0: all that follow.
+	only int32
+	// current returns the newest published state.
+	current func(context.Context) (*snapshot.Snapshot, error)
+	// stream writes what an attempt prints until its execution ends. It returns
+	// [embedded.ErrNotExecuting] if nobody who answers executes the attempt.
+	stream func(context.Context, *state.Attempt, io.Writer) error
+	// stored reads the log of an attempt that has ended.
+	stored   func(context.Context, *state.State, *state.Task, int32) (engine.Log, error)
+	mostLook time.Duration
+
+	shown    int32  // the attempts up to this one have been shown, or came before the first one to show
+	begun    bool   // an attempt to show was found
+	streamed string // the id of the attempt that was streamed to its end
+	said     string
+	look     time.Duration
+}
+
+// tailLogs follows the log of a task to the end of the task, or of one attempt.
+func (a *app) tailLogs(ctx context.Context, v view, task *state.Task, attempt int32) error {
+	t := &tail{
+		a: a, runID: task.RunID, taskKey: task.TaskKey, only: attempt, mostLook: folderLook,
+		current: v.Reader().Current,
+		stream: func(ctx context.Context, attempt *state.Attempt, out io.Writer) error {
+			o, ok := owner(ctx, v.dir)
+			if !ok {
+				return errNoOwner
+			}
+			return o.FollowLog(ctx, attempt.AttemptID, out)
+		},
+		stored: func(ctx context.Context, s *state.State, task *state.Task, attempt int32) (engine.Log, error) {
+			return engine.ReadLog(ctx, v.Objects, s, task, attempt)
+		},
+	}
+	if inCloud(v.dir) {
+		t.mostLook = cloudLook
+		t.stream = func(context.Context, *state.Attempt, io.Writer) error { return embedded.ErrNotExecuting }
+	}
+	return t.follow(ctx)
+}
+
+// errNoOwner says that no process owns the state folder.
+var errNoOwner = errors.New("no process executes the run")
+
+// follow writes what is printed until the task has ended. Its error says how the task has
+// ended, unless the task has succeeded.
+func (t *tail) follow(ctx context.Context) error {
+	t.look = firstLook
+	for {
+		s, task, err := t.find(ctx)
+		if err != nil {
+			return err
+		}
+		attempt := t.next(s)
+		if attempt != nil {
+			t.begun, t.shown = true, attempt.Attempt-1 // from now on, no attempt is passed over
+		}
+		switch {
+		case attempt != nil && attempt.State == state.AttemptClosed:
+			if err := t.ended(ctx, s, task, attempt); err != nil {
+				return err
+			}
+			if attempt.Attempt == t.only {
+				return t.result(attempt.Outcome == string(event.Succeeded), fmt.Sprintf("attempt %d of %s", attempt.Attempt, t.taskKey), attempt.Outcome)
+			}
+			continue
+		case attempt == nil && task.State.Terminal():
+			return t.over(ctx, s, task)
+		case attempt == nil:
+			t.say("waiting: %s is %s", t.taskKey, task.State)
+		case attempt.AttemptID != t.streamed:
+			if err := t.running(ctx, attempt); err != nil {
+				return err
+			}
+		}
+		if err := t.a.Clock.Sleep(ctx, t.look); err != nil {
+			return err
+		}
+		t.look = min(2*t.look, t.mostLook)
+	}
+}
+
+// find returns the state of the task.
+func (t *tail) find(ctx context.Context) (*state.State, *state.Task, error) {
+	snap, err := t.current(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := snap.WithRun(ctx, t.runID)
+	if err != nil {
+		return nil, nil, err
+	}
+	if s != nil {
+		if task := s.Tasks.Get(state.Key2{A: t.runID, B: t.taskKey}); task != nil {
+			return s, task, nil
+		}
+	}
+	return nil, nil, fmt.Errorf("run %s is no longer in the state; list the runs with `servo runs`", t.runID)
+}
+
+// next returns the attempt to show: the one that was asked for, or the first after those that
+// were shown, or else the newest. It is nil if that attempt has not started.
+func (t *tail) next(s *state.State) *state.Attempt {
+	var found *state.Attempt
+	s.AttemptsOf(t.runID, t.taskKey, func(a *state.Attempt) bool {
+		switch {
+		case t.only != 0 && a.Attempt != t.only, a.Attempt <= t.shown, a.StartedAt == 0 && a.Attempt != t.only:
+			return true
+		case a.StartedAt != 0 || a.State == state.AttemptClosed:
+			found = a
+		}
+		return !t.begun || found == nil
+	})
+	return found
+}
+
+// running writes what an attempt prints, as long as it is executed by somebody who answers.
+func (t *tail) running(ctx context.Context, attempt *state.Attempt) error {
+	out := &sink{w: t.a.Stdout}
+	err := t.stream(ctx, attempt, out)
+	switch {
+	case out.err != nil:
+		return out.err
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err == nil:
+		t.streamed = attempt.AttemptID
+		t.look = firstLook
+	case errors.Is(err, errNoOwner):
+		t.say("waiting: attempt %d of %s has started, and no process executes it; resume the run with `servo run --resume`", attempt.Attempt, t.taskKey)
+	case errors.Is(err, embedded.ErrNotExecuting):
+		// It may have ended, or may be delivered again in a moment.
+		if t.look == t.mostLook {
+			t.say("waiting: attempt %d of %s is executed by another worker, which stores its log when it ends", attempt.Attempt, t.taskKey)
+		}
+	case out.written:
+		t.say("the process that executed attempt %d of %s has ended; the log is shown again from its beginning", attempt.Attempt, t.taskKey)
+	default:
+		t.say("waiting: %v", err)
+	}
+	return nil
+}
+
+// ended shows an attempt that has ended, unless it was shown while it ran.
+func (t *tail) ended(ctx context.Context, s *state.State, task *state.Task, attempt *state.Attempt) error {
+	t.shown, t.look = attempt.Attempt, firstLook
+	if attempt.AttemptID != t.streamed {
+		log, err := t.stored(ctx, s, task, attempt.Attempt)
+		switch {
+		case errors.Is(err, engine.ErrNotFound):
+			t.a.note("%v", err)
+		case err != nil:
+			return err
+		default:
+			if _, err := t.a.Stdout.Write(log.Text); err != nil {
+				return err
+			}
+		}
+	}
+	if attempt.RetryReason != "" && t.only == 0 {
+		t.say("attempt %d of %s %s: %s; the next attempt follows", attempt.Attempt, t.taskKey, attempt.Outcome, attempt.ErrorMessage)
+	}
+	return nil
+}
+
+// over says how the task has ended.
+func (t *tail) over(ctx context.Context, s *state.State, task *state.Task) error {
+	if t.only != 0 || !t.begun && task.State == state.TaskSucceeded {
+		_, err := t.stored(ctx, s, task, t.only) // says that there is no such attempt
+		return err
+	}
+	return t.result(task.State == state.TaskSucceeded, t.taskKey, string(task.State))
+}
+
+func (t *tail) result(succeeded bool, what, how string) error {
+	if succeeded {
+		return nil
+	}
+	t.a.note("servo: %s ended as %s; `servo explain %s %s` shows why", what, how, t.runID, quoted(t.taskKey))
+	return errReported
+}
+
+// say tells what is going on, once.
+func (t *tail) say(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); text != t.said {
+		t.said = text
+		t.a.note("%s", text)
+	}
+}
+
+// sink keeps the error of a writer apart from those of what is written to it.
+type sink struct {
+	w       io.Writer
+	written bool
+	err     error
+}
+
+// Write implements [io.Writer].
+func (s *sink) Write(p []byte) (n int, err error) {
+	n, s.err = s.w.Write(p)
+	s.written = s.written || n > 0
+	return n, s.err
+}

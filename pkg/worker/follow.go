@@ -1,0 +1,38 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/servo-orchestration/servo/pkg/secret"
+)
+
+// liveLog is the log of an attempt that is executing.
+type liveLog struct {
+	text *boundedLog
+	mask *secret.Mask
+}
+
+// FollowLog writes what an attempt prints to out, from its beginning, as it is printed, until
+// its execution ends. It reports whether this worker executes the attempt. The log that is
+// stored at the end has the same text.
+func (w *Worker) FollowLog(ctx context.Context, attemptID string, out io.Writer) (found bool, err error) {
+	w.mu.Lock()
+	j := w.jobs[attemptID]
+	w.mu.Unlock()
+	if j == nil {
+		return false, nil
+	}
+	select {
+	case <-j.live:
+	case <-j.done: // it ended before it printed anything
+		return true, nil
+	case <-ctx.Done():
+		return true, ctx.Err()
+	}
+	// The stored text is masked once more, as a whole: so is this one.
+	masked := j.log.mask.Writer(out)
+	err = j.log.text.follow(ctx, masked)
+	return true, errors.Join(err, masked.Flush())
+}

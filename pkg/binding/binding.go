@@ -1,5 +1,5 @@
-// Package binding gives the programs the object stores and task queues that names
-// in flags stand for: those of this machine, and those of Google Cloud.
+// Package binding opens the object stores and task queues that flags name: on this machine, or
+// in Google Cloud.
 package binding
 
 import (
@@ -22,25 +22,26 @@ import (
 	"github.com/servo-orchestration/servo/pkg/service"
 )
 
-// TasksEmulator is the environment variable that has queues talk to an emulator,
-// host:port, without credentials. That of the store is STORAGE_EMULATOR_HOST.
+// TasksEmulator is the environment variable with the host:port of a Cloud Tasks emulator,
+// which queues then use without credentials. Stores use STORAGE_EMULATOR_HOST.
 const TasksEmulator = "CLOUD_TASKS_EMULATOR_HOST"
 
-// OpenStore opens the object store of a name: gs://BUCKET, or a folder.
+// OpenStore opens an object store by name: gs://BUCKET or a folder.
 func OpenStore(ctx context.Context, name string) (blob.Store, io.Closer, error) {
 	if strings.HasPrefix(name, gcsblob.Scheme) {
 		store, err := gcsblob.Open(ctx, name)
 		return store, store, err
 	}
-	if strings.Contains(name, "://") { // no folder: it would be made, and nobody else would look there
-		return nil, nil, fmt.Errorf("open store %q: it is neither a folder nor %sBUCKET", name, gcsblob.Scheme)
+	if strings.Contains(name, "://") { // a typo such as gcs://b would otherwise create a folder
+		return nil, nil, fmt.Errorf("open store: %q is neither a folder nor %sBUCKET", name, gcsblob.Scheme)
 	}
 	store, err := fileblob.Open(name, fileblob.Options{Now: clock.System{}.Now})
 	return store, store, err
 }
 
-// Queues opens task queues by their names: that of a process, or those of a location
-// in Google Cloud.
+// Queues returns a function that opens task queues by name: the queue of this process, or the
+// queues of a Google Cloud location. The function also returns what runs the queue, if
+// anything must.
 func Queues(getenv func(string) string) func(context.Context, service.QueueOptions) (queue.Queue, func(context.Context) error, error) {
 	return func(ctx context.Context, o service.QueueOptions) (queue.Queue, func(context.Context) error, error) {
 		return openQueue(ctx, o, getenv(TasksEmulator))
@@ -61,7 +62,7 @@ func openQueue(ctx context.Context, o service.QueueOptions, emulator string) (qu
 		Parent: o.Name, Prefix: o.Prefix, ServiceAccount: o.Account, Audience: o.Audience, Clock: o.Clock,
 	}, opts...)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w; is --queue %q right?", err, o.Name)
+		return nil, nil, fmt.Errorf("%w: check --queue %q", err, o.Name)
 	}
 	return q, nil, nil
 }

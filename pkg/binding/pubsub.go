@@ -11,16 +11,17 @@ import (
 	"github.com/servo-orchestration/servo/pkg/service"
 )
 
-// maxOutstanding bounds the messages of a subscription that are being dealt with. More
-// than a few hundred gain nothing: what waits for a domain is folded at once.
+// maxOutstanding bounds the messages of a subscription that are being processed. A higher
+// limit gains nothing: a fold applies all pending entries of a domain together.
 const maxOutstanding = 256
 
-// shutdownTimeout is how long the end waits for messages that are being dealt with, and
-// for their acknowledgement: the client would wait for ever where Pub/Sub has gone, and with
-// a bound of its own for no acknowledgement at all.
+// shutdownTimeout bounds the wait for messages in process and their acknowledgements. The
+// client itself waits forever if Pub/Sub is unreachable; with its own timeout it does not wait
+// for acknowledgements at all.
 const shutdownTimeout = 4 * time.Second
 
-// Pull pulls the messages of a subscription of Pub/Sub.
+// Pull pulls messages of a Pub/Sub subscription until ctx ends, and calls take for each. It
+// acknowledges a message if take returns nil; otherwise Pub/Sub redelivers it.
 func Pull(ctx context.Context, subscription string, take func(context.Context, service.Message) error) (err error) {
 	project := strings.Split(subscription, "/")[1] // projects/PROJECT/subscriptions/SUBSCRIPTION
 	client, err := pubsub.NewClient(ctx, project)
@@ -35,7 +36,7 @@ func Pull(ctx context.Context, subscription string, take func(context.Context, s
 	s := client.Subscriber(subscription)
 	s.ReceiveSettings.MaxOutstandingMessages = maxOutstanding
 	ended := make(chan error, 1)
-	go func() { // it ends with the client at the latest
+	go func() { // ends when the client is closed, at the latest
 		ended <- s.Receive(ctx, func(ctx context.Context, m *pubsub.Message) {
 			if take(ctx, service.Message{Attributes: m.Attributes, Data: m.Data}) == nil {
 				m.Ack()
@@ -50,7 +51,7 @@ func Pull(ctx context.Context, subscription string, take func(context.Context, s
 	return nil
 }
 
-// awaitEnd waits for an end, for a while only once ctx is done.
+// awaitEnd waits for ended. Once ctx is done, it waits at most shutdownTimeout.
 func awaitEnd(ctx context.Context, ended <-chan error) error {
 	select {
 	case err := <-ended:

@@ -34,7 +34,7 @@ const (
 	subscription = "projects/p/subscriptions/compactor"
 )
 
-// emulate has the client talk to Google's fake of Pub/Sub, which has a subscription.
+// emulate connects the client to Google's fake of Pub/Sub, with a topic and a subscription.
 func emulate(t *testing.T) *pstest.Server {
 	t.Helper()
 	s := pstest.NewServer()
@@ -51,8 +51,8 @@ func finalized(key string) map[string]string {
 	return map[string]string{"eventType": "OBJECT_FINALIZE", "bucketId": "b", "objectId": key}
 }
 
-// Seen to fail with each message acknowledged, whatever came of it.
-func TestWhatIsTakenIsAcknowledgedAndWhatIsNotComesAgain(t *testing.T) {
+// Seen to fail if every message is acknowledged.
+func TestPullAcknowledgesProcessedMessages(t *testing.T) {
 	s := emulate(t)
 	good := s.Publish(topic, nil, finalized("good"))
 	bad := s.Publish(topic, []byte("data"), finalized("bad"))
@@ -78,11 +78,10 @@ func TestWhatIsTakenIsAcknowledgedAndWhatIsNotComesAgain(t *testing.T) {
 	require.Equal(t, 1, s.Message(bad).Acks)
 }
 
-var project = flag.String("project", "", "a project of the service itself, to make a topic and a subscription in for the test")
+var project = flag.String("project", "", "Google Cloud project in which the test creates a topic and a subscription")
 
-// What is pulled is acknowledged, and what is not taken comes again, whether it is Google's
-// fake that has it or the service.
-func TestPullingFromTheService(t *testing.T) {
+// This test uses the real service with -project, and Google's fake without.
+func TestPullRedeliversFailedMessages(t *testing.T) {
 	parent := "projects/" + *project
 	if *project == "" {
 		parent = "projects/p"
@@ -114,7 +113,7 @@ func TestPullingFromTheService(t *testing.T) {
 	var came atomic.Int32
 	err = binding.Pull(ctx, sub.GetName(), func(_ context.Context, m service.Message) error {
 		if key := m.Attributes["objectId"]; key != "ledger/x" {
-			t.Errorf("a message about %q", key)
+			t.Errorf("unexpected message about %q", key)
 		}
 		if came.Add(1) == 1 {
 			return errors.New("not now")
@@ -126,15 +125,14 @@ func TestPullingFromTheService(t *testing.T) {
 	require.GreaterOrEqual(t, came.Load(), int32(2))
 }
 
-func TestASubscriptionThatIsNotThereIsAnError(t *testing.T) {
+func TestPullFailsWithoutSubscription(t *testing.T) {
 	emulate(t)
 	err := binding.Pull(t.Context(), "projects/p/subscriptions/none", func(context.Context, service.Message) error { return nil })
 	require.ErrorContains(t, err, "projects/p/subscriptions/none")
 }
 
-// Nobody calls the compactor: it listens, and is told of the entry by the
-// subscription alone.
-func TestACompactorFoldsWhatItPulls(t *testing.T) {
+// No caller announces the entry: only the subscription does.
+func TestCompactorFoldsPulledEntries(t *testing.T) {
 	s := emulate(t)
 	store := memblob.New(memblob.Options{})
 	source := ids.NewSource(clock.System{}.Now, nil)
@@ -168,7 +166,7 @@ func TestACompactorFoldsWhatItPulls(t *testing.T) {
 	require.Zero(t, <-ended, log.String())
 }
 
-// watched tells of manifests.
+// watched reports created manifests.
 type watched struct {
 	*memblob.Store
 

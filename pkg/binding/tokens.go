@@ -11,8 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/identity"
 )
 
-// Tokens are the ID tokens of this machine's service account, or of the one whose
-// key file is configured. They are kept until they are about to expire.
+// Tokens returns a source of ID tokens of this machine's service account, or of the account
+// whose key file is configured. It caches each token until shortly before it expires.
 func Tokens() identity.Source {
 	var sources sync.Map
 	return func(ctx context.Context, audience string) (string, error) {
@@ -22,7 +22,7 @@ func Tokens() identity.Source {
 	}
 }
 
-// tokens are those for one audience.
+// tokens is the source for one audience.
 type tokens struct {
 	audience string
 
@@ -30,7 +30,7 @@ type tokens struct {
 	from oauth2.TokenSource
 }
 
-// token waits for no longer than ctx lasts: who gives out tokens does not know it.
+// token returns a token, or an error when ctx ends: the token source does not take a context.
 func (t *tokens) token(ctx context.Context) (string, error) {
 	type answer struct {
 		token string

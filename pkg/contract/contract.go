@@ -79,7 +79,7 @@ type Started struct {
 	StartedAt event.Time `json:"started_at"`
 }
 
-// StartedAnswer is the body of a 200 answer to started. A 409 means: do not execute.
+// StartedAnswer is the body of a 200 response to started. A 409 means: do not execute.
 type StartedAnswer struct {
 	// StartedAt is the start of the attempt as the receiver recorded it. The worker repeats
 	// it with finished, so that both reports agree.
@@ -97,7 +97,7 @@ type Heartbeat struct {
 	Message     string     `json:"message,omitempty"`
 }
 
-// HeartbeatAnswer is the body of a 200 answer to heartbeat.
+// HeartbeatAnswer is the body of a 200 response to heartbeat.
 type HeartbeatAnswer struct {
 	ShouldCancel bool   `json:"should_cancel"`
 	Reason       string `json:"reason,omitempty"`
@@ -119,7 +119,7 @@ type Finished struct {
 	CompletedAt       event.Time          `json:"completed_at"`
 }
 
-// Problem is the body of an error answer (RFC 9457).
+// Problem is the body of an error response (RFC 9457).
 type Problem struct {
 	Type   string `json:"type,omitempty"`
 	Title  string `json:"title"`

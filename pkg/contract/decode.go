@@ -31,7 +31,7 @@ const (
 	MaxFiles = 10_000
 )
 
-// maxText bounds the error texts in answers and logs, in bytes.
+// maxText bounds the error texts in responses and logs, in bytes.
 const maxText = 300
 
 // Cut truncates a text to 300 bytes, so that a caller's input can neither be echoed nor

@@ -24,7 +24,7 @@ func requireSound[T any](t *testing.T, data []byte, decode func([]byte) (*T, err
 		var wrong *contract.FieldError
 		require.ErrorAs(t, err, &wrong)
 		require.NotEmpty(t, wrong.Msg)
-		require.Less(t, len(err.Error()), 2000, "an answer does not echo the input")
+		require.Less(t, len(err.Error()), 2000, "an error does not echo the input")
 		return
 	}
 	again, err := json.Marshal(v)

@@ -1,6 +1,6 @@
-// Package identity tells services who calls them, and them who they are to those
-// that they call: by ID tokens of OpenID Connect, as Google's own services
-// (Pub/Sub, Cloud Tasks, Cloud Scheduler) and its metadata server give them out.
+// Package identity authenticates callers of services, and authenticates services to each
+// other. It uses OpenID Connect ID tokens, as issued by Google's services (Pub/Sub, Cloud
+// Tasks, Cloud Scheduler) and metadata server.
 package identity
 
 import (
@@ -17,39 +17,40 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 )
 
-// Google's issuer, and where its keys are.
+// Google's issuer and the URL of its keys.
 const (
 	GoogleIssuer = "https://accounts.google.com"
 	GoogleKeys   = "https://www.googleapis.com/oauth2/v3/certs"
 )
 
-// Why a caller is not let in.
+// Errors of [Verifier.Verify], for callers to branch on.
 var (
-	// ErrUnknown says that the caller has no token, or one that proves nothing here.
-	ErrUnknown = errors.New("who calls is not known")
-	// ErrNotAllowed says that the caller is known, and none of those who may call.
-	ErrNotAllowed = errors.New("who calls may not")
-	// ErrUnavailable says that nobody could be verified now.
-	ErrUnavailable = errors.New("the issuer's keys cannot be had now")
+	// ErrUnknown reports that the caller has no token, or an invalid one.
+	ErrUnknown = errors.New("unauthenticated caller")
+	// ErrNotAllowed reports that the caller is authenticated but is not on the list of
+	// accounts.
+	ErrNotAllowed = errors.New("caller not authorized")
+	// ErrUnavailable reports that no token can be verified now. A retry may succeed.
+	ErrUnavailable = errors.New("the issuer's keys are unavailable")
 )
 
-// Config says whose tokens are believed, and for whom.
+// Config states which tokens and accounts a [Verifier] accepts.
 type Config struct {
 	// Issuer signs the tokens, with one of the keys at KeysURL.
 	Issuer, KeysURL string
-	// Audience is the URL that tokens are for, or that their audience is below.
+	// Audience is this service's URL. A token's audience must be this URL or one below it.
 	Audience string
-	// Accounts are those who may call, by e-mail address.
+	// Accounts are the authorized callers, by e-mail address.
 	Accounts []string
 	Client   *http.Client
 	Now      func() time.Time
 }
 
 const (
-	// keysTimeout bounds a request for the keys: all who need them wait for one.
+	// keysTimeout bounds a request for the keys, because all verifications share it.
 	keysTimeout = 10 * time.Second
-	// keysAge is how old the keys are at least before they are read anew: a stranger's
-	// token names a key that is not known, too.
+	// keysAge is the minimum time between two reads of the keys. Without it, any token with
+	// an unknown key would cause a request to the issuer.
 	keysAge = 30 * time.Second
 )
 
@@ -59,21 +60,20 @@ type Verifier struct {
 	tokens *oidc.IDTokenVerifier
 }
 
-// New makes a verifier. The issuer's keys are read when the first token comes, with
-// ctx's values; they are kept, and read anew when a token names one that is not
-// known.
+// New returns a verifier. It reads the issuer's keys with the first token, and again when a
+// token names an unknown key. ctx provides values only; its end does not stop the verifier.
 func New(ctx context.Context, cfg Config) *Verifier {
 	cfg.Audience = strings.TrimSuffix(cfg.Audience, "/")
 	client := &http.Client{Transport: &paced{inner: cmp.Or(cfg.Client.Transport, http.DefaultTransport), now: cfg.Now}, Timeout: keysTimeout}
 	keys := keySet{oidc.NewRemoteKeySet(oidc.ClientContext(context.WithoutCancel(ctx), client), cfg.KeysURL)}
 	return &Verifier{cfg, oidc.NewVerifier(cfg.Issuer, keys, &oidc.Config{
-		SkipClientIDCheck:    true, // an audience may have a path
+		SkipClientIDCheck:    true, // Verify checks the audience, which may have a path
 		SupportedSigningAlgs: []string{oidc.RS256}, Now: cfg.Now,
 	})}
 }
 
-// Verify gives the account of a caller, by the Authorization header of a request.
-// The error is [ErrUnknown], [ErrNotAllowed] or [ErrUnavailable].
+// Verify returns the caller's account from the Authorization header of a request. The error
+// wraps [ErrUnknown], [ErrNotAllowed] or [ErrUnavailable].
 func (v *Verifier) Verify(ctx context.Context, authorization string) (account string, err error) {
 	scheme, raw, _ := strings.Cut(authorization, " ")
 	if !strings.EqualFold(scheme, "Bearer") || raw == "" {
@@ -100,19 +100,19 @@ func (v *Verifier) Verify(ctx context.Context, authorization string) (account st
 		return "", fmt.Errorf("%w: the token names no verified account", ErrUnknown)
 	}
 	if !slices.Contains(v.cfg.Accounts, claims.Email) {
-		return "", fmt.Errorf("%w: %s is not one of the callers", ErrNotAllowed, claims.Email)
+		return "", fmt.Errorf("%w: account %s is not on the list of callers", ErrNotAllowed, claims.Email)
 	}
 	return claims.Email, nil
 }
 
-// here reports whether an audience is this service: its URL, or one below it.
+// here reports whether an audience is this service's URL or one below it.
 func (v *Verifier) here(audience string) bool {
 	rest, ok := strings.CutPrefix(audience, v.cfg.Audience)
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// keySet tells whoever asked, by the context, that it was the keys that could not be
-// had.
+// keySet reports a failed read of the keys through the context of the verification, because
+// the error of the oidc package does not distinguish it from an invalid token.
 type keySet struct{ oidc.KeySet }
 
 type keysFailed struct{}
@@ -128,11 +128,10 @@ func (k keySet) VerifySignature(ctx context.Context, jwt string) ([]byte, error)
 	return payload, err
 }
 
-// errFresh says that the keys were read moments ago: a key that is not among them is
-// none.
+// errFresh reports that the keys were read moments ago, so that an unknown key does not exist.
 var errFresh = errors.New("the issuer has no such key")
 
-// paced makes requests for the keys, unless the last answer is fresh.
+// paced rejects a request for the keys within keysAge of the last successful one.
 type paced struct {
 	inner http.RoundTripper
 	now   func() time.Time

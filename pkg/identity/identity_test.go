@@ -35,7 +35,7 @@ func verifier(t *testing.T, issuer *identitytest.Issuer) *identity.Verifier {
 	})
 }
 
-func TestWhoIsLetIn(t *testing.T) {
+func TestVerifyAcceptsAuthorizedCallers(t *testing.T) {
 	issuer, other := identitytest.New(t, now), identitytest.New(t, now)
 	v := verifier(t, issuer)
 	good := identitytest.Claims{Issuer: issuer.URL, Audience: here, Email: queue, IssuedAt: start, Expires: start.Add(time.Hour)}
@@ -56,24 +56,24 @@ func TestWhoIsLetIn(t *testing.T) {
 		header string
 		want   error
 	}{
-		"good":                             {sign(issuer, good), nil},
-		"for a path here":                  {sign(issuer, but(func(c *identitytest.Claims) { c.Audience = here + "/v1/notifications" })), nil},
-		"for a service of a like name":     {sign(issuer, but(func(c *identitytest.Claims) { c.Audience = here + ".evil.example" })), identity.ErrUnknown},
-		"for another service":              {sign(issuer, but(func(c *identitytest.Claims) { c.Audience = "https://compactor.example" })), identity.ErrUnknown},
-		"for nobody":                       {sign(issuer, but(func(c *identitytest.Claims) { c.Audience = "" })), identity.ErrUnknown},
-		"expired":                          {sign(issuer, but(func(c *identitytest.Claims) { c.Expires = start.Add(-time.Second) })), identity.ErrUnknown},
-		"without an end":                   {sign(issuer, but(func(c *identitytest.Claims) { c.Expires = time.Time{} })), identity.ErrUnknown},
-		"of another issuer":                {sign(issuer, but(func(c *identitytest.Claims) { c.Issuer = other.URL })), identity.ErrUnknown},
-		"signed by another":                {sign(other, good), identity.ErrUnknown},
-		"altered":                          {strings.Join(altered, "."), identity.ErrUnknown},
-		"not signed":                       {"Bearer " + unsigned, identity.ErrUnknown},
-		"of an account that is not listed": {sign(issuer, but(func(c *identitytest.Claims) { c.Email = "mallory@acme.example" })), identity.ErrNotAllowed},
-		"of an account in other letters":   {sign(issuer, but(func(c *identitytest.Claims) { c.Email = strings.ToUpper(queue) })), identity.ErrNotAllowed},
-		"of an unverified account":         {sign(issuer, but(func(c *identitytest.Claims) { c.Unverified = true })), identity.ErrUnknown},
-		"of no account":                    {sign(issuer, but(func(c *identitytest.Claims) { c.Email = "" })), identity.ErrUnknown},
-		"no token":                         {"", identity.ErrUnknown},
-		"no bearer":                        {strings.Replace(sign(issuer, good), "Bearer", "Basic", 1), identity.ErrUnknown},
-		"no JWT":                           {"Bearer xyz", identity.ErrUnknown},
+		"good":                        {sign(issuer, good), nil},
+		"for a path here":             {sign(issuer, but(func(c *identitytest.Claims) { c.Audience = here + "/v1/notifications" })), nil},
+		"for a similar host":          {sign(issuer, but(func(c *identitytest.Claims) { c.Audience = here + ".evil.example" })), identity.ErrUnknown},
+		"for another service":         {sign(issuer, but(func(c *identitytest.Claims) { c.Audience = "https://compactor.example" })), identity.ErrUnknown},
+		"without an audience":         {sign(issuer, but(func(c *identitytest.Claims) { c.Audience = "" })), identity.ErrUnknown},
+		"expired":                     {sign(issuer, but(func(c *identitytest.Claims) { c.Expires = start.Add(-time.Second) })), identity.ErrUnknown},
+		"without an expiry":           {sign(issuer, but(func(c *identitytest.Claims) { c.Expires = time.Time{} })), identity.ErrUnknown},
+		"of another issuer":           {sign(issuer, but(func(c *identitytest.Claims) { c.Issuer = other.URL })), identity.ErrUnknown},
+		"signed by another":           {sign(other, good), identity.ErrUnknown},
+		"altered":                     {strings.Join(altered, "."), identity.ErrUnknown},
+		"not signed":                  {"Bearer " + unsigned, identity.ErrUnknown},
+		"of an unlisted account":      {sign(issuer, but(func(c *identitytest.Claims) { c.Email = "mallory@acme.example" })), identity.ErrNotAllowed},
+		"of an account in upper case": {sign(issuer, but(func(c *identitytest.Claims) { c.Email = strings.ToUpper(queue) })), identity.ErrNotAllowed},
+		"of an unverified account":    {sign(issuer, but(func(c *identitytest.Claims) { c.Unverified = true })), identity.ErrUnknown},
+		"of no account":               {sign(issuer, but(func(c *identitytest.Claims) { c.Email = "" })), identity.ErrUnknown},
+		"no token":                    {"", identity.ErrUnknown},
+		"no bearer":                   {strings.Replace(sign(issuer, good), "Bearer", "Basic", 1), identity.ErrUnknown},
+		"no JWT":                      {"Bearer xyz", identity.ErrUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			account, err := v.Verify(t.Context(), tc.header)
@@ -85,8 +85,8 @@ func TestWhoIsLetIn(t *testing.T) {
 	}
 }
 
-// What cannot be verified now may be good: the caller is to come again.
-func TestAnIssuerThatIsAwayIsNotTheCallersFault(t *testing.T) {
+// A token that cannot be verified now may be valid, so the caller should retry.
+func TestVerifyReportsUnavailableKeys(t *testing.T) {
 	issuer := identitytest.New(t, now)
 	token, err := issuer.Token(queue, here)
 	require.NoError(t, err)
@@ -107,11 +107,11 @@ func TestAnIssuerThatIsAwayIsNotTheCallersFault(t *testing.T) {
 	require.NoError(t, err)
 	away = true
 	_, err = v.Verify(t.Context(), "Bearer "+token)
-	require.NoError(t, err, "the keys are kept")
+	require.NoError(t, err, "the keys are cached")
 }
 
-// Seen to fail without a time-out: whoever asks after it waits for the answer, too.
-func TestARequestForTheKeysThatHangsIsGivenUp(t *testing.T) {
+// Seen to fail without a timeout: later verifications wait for the same request.
+func TestVerifyTimesOutReadingKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
 		v := identity.New(t.Context(), identity.Config{
@@ -130,7 +130,7 @@ func TestARequestForTheKeysThatHangsIsGivenUp(t *testing.T) {
 	})
 }
 
-func TestStrangersDoNotHaveTheKeysReadAgainAndAgain(t *testing.T) {
+func TestVerifyLimitsReadsOfKeys(t *testing.T) {
 	issuer := identitytest.New(t, now)
 	asked, clock := 0, start
 	v := identity.New(t.Context(), identity.Config{
@@ -148,14 +148,14 @@ func TestStrangersDoNotHaveTheKeysReadAgainAndAgain(t *testing.T) {
 	token, err := issuer.Token(queue, here)
 	require.NoError(t, err)
 	_, err = v.Verify(t.Context(), "Bearer "+token)
-	require.NoError(t, err, "who is known is served meanwhile")
+	require.NoError(t, err, "valid tokens are still accepted")
 	clock = clock.Add(time.Minute)
 	_, err = v.Verify(t.Context(), "Bearer "+stranger(t))
 	require.ErrorIs(t, err, identity.ErrUnknown)
 	require.Equal(t, 2, asked)
 }
 
-// stranger is a token that is well made, and signed by nobody.
+// stranger returns a well-formed token whose key the issuer does not have.
 func stranger(t *testing.T) string {
 	t.Helper()
 	encode := base64.RawURLEncoding.EncodeToString
@@ -167,7 +167,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func TestRequestsSayWhoCalls(t *testing.T) {
+func TestTransportAddsToken(t *testing.T) {
 	var asked []string
 	source := identity.Source(func(_ context.Context, audience string) (string, error) {
 		asked = append(asked, audience)
@@ -190,7 +190,7 @@ func TestRequestsSayWhoCalls(t *testing.T) {
 		if err == nil {
 			_, _ = io.Copy(io.Discard, res.Body)
 			_ = res.Body.Close()
-			require.Equal(t, authorization, r.Header.Get("Authorization"), "the caller's request stays as it was")
+			require.Equal(t, authorization, r.Header.Get("Authorization"), "the caller's request is unchanged")
 		}
 		return err
 	}

@@ -6,12 +6,12 @@ import (
 	"net/http"
 )
 
-// Source gives the ID token of this process for an audience. It may be kept until it
-// expires: the source sees to that.
+// Source returns this process's ID token for an audience. A source may cache tokens until they
+// expire; callers do not.
 type Source func(ctx context.Context, audience string) (string, error)
 
-// Transport says who calls in every request that has not said so: with a token for
-// the service that is called.
+// Transport returns a transport that adds an ID token for the called service to each request
+// without an Authorization header.
 func (s Source) Transport(inner http.RoundTripper) http.RoundTripper { return transport{s, inner} }
 
 type transport struct {
@@ -19,7 +19,7 @@ type transport struct {
 	inner  http.RoundTripper
 }
 
-// CloseIdleConnections is for [http.Client].
+// CloseIdleConnections is called by [http.Client.CloseIdleConnections].
 func (t transport) CloseIdleConnections() {
 	if c, ok := t.inner.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
@@ -33,7 +33,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		token, err := t.source(r.Context(), audience)
 		if err != nil {
 			if r.Body != nil {
-				_ = r.Body.Close() // as a transport must
+				_ = r.Body.Close() // RoundTrip must close the body, also with an error
 			}
 			return nil, fmt.Errorf("get an ID token for %s: %w", audience, err)
 		}

@@ -12,39 +12,39 @@ import (
 	"unicode/utf16"
 )
 
-// What is hidden: shorter texts stand in any output by chance, and to replace them would
-// tell more than it hides.
+// Shorter texts are not hidden: they occur in any output by chance, and replacing them would
+// reveal more than it hides.
 const (
 	minHidden     = 4 // bytes of a value
 	minHiddenLine = 8 // bytes of a line of a value
 )
 
-// hidden stands for what is hidden.
+// hidden replaces each hidden text.
 const hidden = "***"
 
-// Mask replaces values by "***". The zero value and nil hide nothing.
+// Mask replaces secret values by "***". The zero value and nil hide nothing.
 type Mask struct {
-	// texts are what is hidden, by the first byte, the longest first.
+	// texts are the texts to hide, by first byte, the longest first.
 	texts   [256][]string
 	longest int
 }
 
-// NewMask hides values of 4 bytes or more, also without the space around them and as
-// programs write them in messages, addresses and JSON, and lines that have 8 bytes or more
-// without the space around them.
+// NewMask returns a mask that hides values of at least 4 bytes, as they are, without
+// surrounding space, and as programs encode them in messages, URLs and JSON. It also hides
+// each line of a value that has at least 8 bytes without surrounding space.
 func NewMask(values []string) *Mask {
 	m := &Mask{}
 	for _, value := range values {
 		for _, text := range []string{value, strings.TrimSpace(value)} {
 			if len(text) < minHidden {
-				continue // no form is shorter; those of a short text stand anywhere, as it does
+				continue // its encoded forms may be long enough, but are just as common
 			}
 			for _, form := range forms(text) {
 				m.hide(form)
 			}
 		}
 		for line := range strings.Lines(value) {
-			if trimmed := strings.TrimSpace(line); len(trimmed) >= minHiddenLine { // space is indentation elsewhere
+			if trimmed := strings.TrimSpace(line); len(trimmed) >= minHiddenLine { // outputs may indent it differently
 				m.hide(strings.TrimRight(line, "\r\n"))
 				m.hide(trimmed)
 			}
@@ -56,33 +56,33 @@ func NewMask(values []string) *Mask {
 	return m
 }
 
-// forms are a text, and how programs write it.
+// forms returns a text and its encodings.
 func forms(text string) []string {
 	plain := quotedJSON(text, false)
 	return []string{
 		text,
-		inner(strconv.Quote(text)), // as messages name files, and programs show texts
+		inner(strconv.Quote(text)), // in messages, for example of file names
 		url.QueryEscape(text), url.PathEscape(text),
 		quotedJSON(text, true), plain, ascii(plain),
 	}
 }
 
-// inner is what is between quotes.
+// inner removes the quotes around a text.
 func inner(quoted string) string { return quoted[1 : len(quoted)-1] }
 
-// quotedJSON is a text in JSON. Go's is fit for HTML unless one asks it not to be; that of
-// other languages is not.
+// quotedJSON returns a text as a JSON string without quotes. Go escapes HTML characters by
+// default; other languages do not.
 func quotedJSON(text string, html bool) string {
 	var out bytes.Buffer
 	to := json.NewEncoder(&out)
 	to.SetEscapeHTML(html)
-	if err := to.Encode(text); err != nil { // never: a text has JSON, and memory takes it
+	if err := to.Encode(text); err != nil { // never: every string is encodable, and a buffer does not fail
 		return text
 	}
 	return inner(strings.TrimSuffix(out.String(), "\n"))
 }
 
-// ascii is a text in JSON as Python's json.dumps has it.
+// ascii escapes the non-ASCII characters of a JSON string, as Python's json.dumps does.
 func ascii(plain string) string {
 	var out strings.Builder
 	for _, r := range plain {
@@ -106,19 +106,19 @@ func (m *Mask) hide(text string) {
 	}
 }
 
-// Bytes is a text without what is hidden.
+// Bytes returns text with hidden texts replaced.
 func (m *Mask) Bytes(text []byte) []byte {
 	if m == nil || m.longest == 0 {
 		return text
 	}
 	var clean bytes.Buffer
 	w := m.Writer(&clean)
-	_, _ = w.Write(text) // neither fails: it is memory
+	_, _ = w.Write(text) // a buffer does not fail
 	_ = w.Flush()
 	return clean.Bytes()
 }
 
-// String is a text without what is hidden.
+// String returns text with hidden texts replaced.
 func (m *Mask) String(text string) string {
 	if m == nil || m.longest == 0 {
 		return text
@@ -126,8 +126,8 @@ func (m *Mask) String(text string) string {
 	return string(m.Bytes([]byte(text)))
 }
 
-// begins gives how long what is hidden at the start of a text is, 0: nothing.
-func (m *Mask) begins(text []byte) int {
+// match returns the length of the hidden text at the start of text, or 0.
+func (m *Mask) match(text []byte) int {
 	for _, hide := range m.texts[text[0]] {
 		if len(hide) <= len(text) && string(text[:len(hide)]) == hide {
 			return len(hide)
@@ -136,9 +136,9 @@ func (m *Mask) begins(text []byte) int {
 	return 0
 }
 
-// decided gives how much of a text can be judged: what comes after it may be the
-// beginning of something that goes on.
-func (m *Mask) decided(text []byte) int {
+// complete returns the length of text before a suffix that may be the beginning of a hidden
+// text. Only a later Write can decide about that suffix.
+func (m *Mask) complete(text []byte) int {
 	for i := max(0, len(text)-m.longest+1); i < len(text); i++ {
 		rest := text[i:]
 		for _, hide := range m.texts[rest[0]] {
@@ -150,19 +150,19 @@ func (m *Mask) decided(text []byte) int {
 	return len(text)
 }
 
-// Writer hides in what is written to it, however it is split, and writes the rest to
-// another.
+// Writer replaces hidden texts in a stream, even if they are split between Writes, and passes
+// the result to another writer.
 type Writer struct {
 	mask *Mask
 	to   io.Writer
-	// held is what is not written yet; its first bytes, covered in number, are hidden.
-	held    []byte
+	// buffer is the input that is not written yet. Its first covered bytes are hidden.
+	buffer  []byte
 	covered int
-	// said is that what was written last is hidden: what follows on it is not said again.
-	said bool
+	// masking reports whether the last byte was hidden: adjacent hidden texts share one "***".
+	masking bool
 }
 
-// Writer gives one. It must be flushed at the end.
+// Writer returns a writer to another one. The caller must call Flush at the end.
 func (m *Mask) Writer(to io.Writer) *Writer { return &Writer{mask: m, to: to} }
 
 // Write implements [io.Writer].
@@ -170,32 +170,32 @@ func (w *Writer) Write(p []byte) (int, error) {
 	if w.mask == nil || w.mask.longest == 0 {
 		return w.to.Write(p)
 	}
-	w.held = append(w.held, p...)
-	return len(p), w.release(w.mask.decided(w.held))
+	w.buffer = append(w.buffer, p...)
+	return len(p), w.release(w.mask.complete(w.buffer))
 }
 
-// Flush writes what was held back: nothing follows.
-func (w *Writer) Flush() error { return w.release(len(w.held)) }
+// Flush writes the buffered input at the end of the stream.
+func (w *Writer) Flush() error { return w.release(len(w.buffer)) }
 
-// release writes the first n bytes of what is held, without what is hidden.
+// release writes the first n bytes of the buffer, with hidden texts replaced.
 func (w *Writer) release(n int) error {
 	if n == 0 {
 		return nil
 	}
 	clean := make([]byte, 0, n)
-	for i, b := range w.held[:n] {
-		if length := w.mask.begins(w.held[i:]); length > 0 {
+	for i, b := range w.buffer[:n] {
+		if length := w.mask.match(w.buffer[i:]); length > 0 {
 			w.covered = max(w.covered, i+length)
 		}
 		switch {
 		case i >= w.covered:
 			clean = append(clean, b)
-		case !w.said:
+		case !w.masking:
 			clean = append(clean, hidden...)
 		}
-		w.said = i < w.covered
+		w.masking = i < w.covered
 	}
-	w.held = append(w.held[:0], w.held[n:]...)
+	w.buffer = append(w.buffer[:0], w.buffer[n:]...)
 	w.covered = max(0, w.covered-n)
 	_, err := w.to.Write(clean)
 	return err

@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/secret"
 )
 
-func TestAMaskHidesValuesAndTheirLines(t *testing.T) {
+func TestMaskHidesValuesAndLines(t *testing.T) {
 	key := "-----BEGIN KEY-----\nMIIEvQIBADANBg\nshort\n-----END KEY-----\n"
 	m := secret.NewMask([]string{"hunter2", "abc", "four", "hunter2-and-more", key, "  padded \n", "say \"x\""})
 	for text, want := range map[string]string{
@@ -44,8 +44,8 @@ func TestAMaskHidesValuesAndTheirLines(t *testing.T) {
 	require.Equal(t, "abc", secret.NewMask([]string{"abc", ""}).String("abc"))
 }
 
-// What a program logs is often an address or JSON.
-func TestAMaskHidesValuesAsProgramsWriteThem(t *testing.T) {
+// Programs often log a secret within a URL or JSON.
+func TestMaskHidesEncodedValues(t *testing.T) {
 	m := secret.NewMask([]string{"correct horse battery staple", "a<b>&c/dé", "esc\x1b<key>", "smile\U0001f600", " in space&\n"})
 	for text, want := range map[string]string{
 		"https://x/correct%20horse%20battery%20staple/y": "https://x/***/y",
@@ -62,10 +62,10 @@ func TestAMaskHidesValuesAsProgramsWriteThem(t *testing.T) {
 		require.Equal(t, want, m.String(text), "%q", text)
 	}
 	short := secret.NewMask([]string{"<", "é\n"})
-	require.Equal(t, `\u003c %C3%A9 \u00e9`, short.String(`\u003c %C3%A9 \u00e9`), "what is too short as it is")
+	require.Equal(t, `\u003c %C3%A9 \u00e9`, short.String(`\u003c %C3%A9 \u00e9`), "a value that is too short")
 }
 
-func TestIndentationIsNotHidden(t *testing.T) {
+func TestMaskKeepsIndentation(t *testing.T) {
 	m := secret.NewMask([]string{"first line\n        \n      four\n        and a third"})
 	for text, want := range map[string]string{
 		"          indented":       "          indented",
@@ -77,15 +77,15 @@ func TestIndentationIsNotHidden(t *testing.T) {
 	}
 }
 
-func TestWhatOverlapsIsHiddenWhole(t *testing.T) {
+func TestMaskHidesOverlappingValues(t *testing.T) {
 	m := secret.NewMask([]string{"abcdef", "defghi", "cdef"})
 	require.Equal(t, "x***y", m.String("xabcdefghiy"))
 	require.Equal(t, "x***y", m.String("xabcdefdefghiy"))
 	require.Equal(t, "x***y", m.String("xabcdefy"))
 }
 
-// However a text is split, what is written of it is the same, and has nothing of what is hidden.
-func TestAMaskHidesWhatIsSplitOverWrites(t *testing.T) {
+// The output does not depend on how the input is split, and equals that of a naive search.
+func TestMaskWriterHidesSplitValues(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`[ab \n]{0,60}`).Draw(t, "text")
 		values := rapid.SliceOfN(rapid.StringMatching(`[ab \n]{1,20}`), 0, 4).Draw(t, "values")
@@ -106,7 +106,7 @@ func TestAMaskHidesWhatIsSplitOverWrites(t *testing.T) {
 	})
 }
 
-// naive hides by looking for everything everywhere.
+// naive hides values by searching for each one at each position.
 func naive(values []string, text string) string {
 	covered := make([]bool, len(text))
 	cover := func(hide string, least int) {

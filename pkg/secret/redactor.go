@@ -6,15 +6,15 @@ import (
 	"sync"
 )
 
-// Redactor hides values in all that a process logs. Values are added as they become
-// known. It is safe for concurrent use; its zero value is ready.
+// Redactor hides secret values in the log of a process. Values are added when they become
+// known. A Redactor is safe for concurrent use; its zero value is ready to use.
 type Redactor struct {
 	mu     sync.Mutex
 	values []string
-	mask   *Mask // of values
+	mask   *Mask // hides values
 }
 
-// Add hides values from now on.
+// Add hides values in later writes.
 func (r *Redactor) Add(values ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -29,7 +29,7 @@ func (r *Redactor) Add(values ...string) {
 	}
 }
 
-// Mask hides what is known, and more; nil if there is nothing to hide.
+// Mask returns a mask that hides the added values and more, or nil if there are none.
 func (r *Redactor) Mask(more ...string) *Mask {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -39,8 +39,9 @@ func (r *Redactor) Mask(more ...string) *Mask {
 	return NewMask(append(slices.Clone(r.values), more...))
 }
 
-// Writer writes to another writer what is left after hiding. Each Write is a text of its
-// own, such as a line of a log: a value that is split between two is not found.
+// Writer returns a writer that hides the values in each Write, for example of a log line, and
+// passes the result to another writer. It does not find a value that is split between two
+// Writes; [Mask.Writer] does.
 func (r *Redactor) Writer(to io.Writer) io.Writer { return redacting{r, to} }
 
 type redacting struct {

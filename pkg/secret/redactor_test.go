@@ -10,13 +10,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/secret"
 )
 
-func TestRedactorHidesWhatIsKnown(t *testing.T) {
+func TestRedactorHidesAddedValues(t *testing.T) {
 	var out bytes.Buffer
 	var r secret.Redactor
 	logger := slog.New(slog.NewTextHandler(r.Writer(&out), nil))
 	require.Nil(t, r.Mask())
 	logger.Info("before", "password", "hunter2")
-	require.Contains(t, out.String(), "hunter2", "nothing is known yet")
+	require.Contains(t, out.String(), "hunter2", "before the value is added")
 	out.Reset()
 
 	r.Add("hunter2", "line\nbreak")
@@ -30,5 +30,5 @@ func TestRedactorHidesWhatIsKnown(t *testing.T) {
 	require.Equal(t, "*** and swordfish", r.Mask().String("hunter2 and swordfish"))
 	n, err := r.Writer(&out).Write([]byte("hunter2"))
 	require.NoError(t, err)
-	require.Equal(t, len("hunter2"), n, "callers count what they wrote")
+	require.Equal(t, len("hunter2"), n, "the length of the input, not of the output")
 }

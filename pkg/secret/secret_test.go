@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/secret"
 )
 
-// folder is a folder of secrets, and one beside it.
+// folder returns a folder of secrets that has a sibling folder.
 func folder(t *testing.T, files map[string]string) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "secrets")
@@ -25,12 +25,12 @@ func folder(t *testing.T, files map[string]string) (dir string) {
 	return dir
 }
 
-func TestAFileIsASecretWithoutItsLastLineEnd(t *testing.T) {
+func TestFilesTrimLastLineEnd(t *testing.T) {
 	most := strings.Repeat("x", secret.MaxBytes)
 	dir := folder(t, map[string]string{
 		"plain": "hunter2", "line": "hunter2\n", "windows": "hunter2\r\n", "lines": "one\ntwo\n\n", "most": most + "\n",
 	})
-	// As Kubernetes mounts them.
+	// The layout of a secret mounted by Kubernetes.
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "..2026"), 0o700))
 	require.NoError(t, os.Rename(filepath.Join(dir, "plain"), filepath.Join(dir, "..2026", "mounted")))
 	require.NoError(t, os.Symlink("..2026", filepath.Join(dir, "..data")))
@@ -45,7 +45,7 @@ func TestAFileIsASecretWithoutItsLastLineEnd(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoFileOfTheFolderIsRefused(t *testing.T) {
+func TestFilesRejectInvalidFiles(t *testing.T) {
 	dir := folder(t, map[string]string{
 		"empty": "", "only-a-line-end": "\n", "large": strings.Repeat("x", secret.MaxBytes+1) + "\n", "zero": "hunter2\x00",
 	})
@@ -58,17 +58,17 @@ func TestWhatIsNoFileOfTheFolderIsRefused(t *testing.T) {
 	s := secret.Sources{"file": secret.Files(dir)}
 	for name, want := range map[string]string{
 		"file:missing":         "no such file",
-		"file:empty":           "it is empty",
-		"file:only-a-line-end": "it is empty",
+		"file:empty":           "the value is empty",
+		"file:only-a-line-end": "the value is empty",
 		"file:large":           "more than 65536 bytes",
 		"file:zero":            "a zero byte",
-		"file:folder":          "is no file",
-		"file:fifo":            "is no file",
+		"file:folder":          "is not a regular file",
+		"file:fifo":            "is not a regular file",
 		"file:absolute":        "escapes",
 		"file:relative":        "escapes",
 		"file:loop":            "too many levels of symbolic links",
-		"file:../outside":      "cannot be read: file: takes the plain name of one file",
-		"env:HOME":             "secret env:HOME: this worker has nothing that finds secrets of env",
+		"file:../outside":      "invalid secret reference: file: takes the plain name of one file",
+		"env:HOME":             "secret env:HOME: this worker does not support provider env",
 	} {
 		value, err := s.Resolve(t.Context(), name)
 		require.ErrorIs(t, err, secret.ErrRefused, name)
@@ -81,29 +81,29 @@ func TestWhatIsNoFileOfTheFolderIsRefused(t *testing.T) {
 	}
 	_, err := secret.Sources{"file": secret.Files("")}.Resolve(t.Context(), "file:x")
 	require.ErrorIs(t, err, secret.ErrRefused)
-	require.EqualError(t, err, "secret file:x: the worker was not told of a folder of secrets: --secrets DIR, or SERVO_SECRETS, names it")
+	require.EqualError(t, err, "secret file:x: no folder of secrets is configured: set --secrets DIR or SERVO_SECRETS")
 	_, err = secret.Sources{"file": secret.Files(dir + "/nowhere")}.Resolve(t.Context(), "file:x")
 	require.ErrorIs(t, err, secret.ErrRefused)
 	require.ErrorContains(t, err, "open the folder of secrets: ")
 }
 
-func TestAVariableIsASecret(t *testing.T) {
+func TestVariablesReadEnvironment(t *testing.T) {
 	s := secret.Sources{"env": secret.Variables(func(name string) (string, bool) { return "v of " + name, name != "NONE" })}
 	got, err := s.Resolve(t.Context(), "env:A")
 	require.NoError(t, err)
 	require.Equal(t, "v of A", got)
 	_, err = s.Resolve(t.Context(), "env:NONE")
 	require.ErrorIs(t, err, secret.ErrRefused)
-	require.EqualError(t, err, "secret env:NONE: the environment variable is not set: set it before starting the worker")
+	require.EqualError(t, err, "secret env:NONE: environment variable NONE is not set: set it before starting servo")
 	_, err = s.Resolve(t.Context(), "env:SERVO_KEYS")
 	require.ErrorIs(t, err, secret.ErrRefused)
 }
 
-func TestWhatMayPassIsNotRefused(t *testing.T) {
-	away := errors.New("nobody answers")
+func TestResolveKeepsTransientErrors(t *testing.T) {
+	away := errors.New("no response")
 	s := secret.Sources{"gcp": func(context.Context, string) (string, error) { return "", away }}
 	_, err := s.Resolve(t.Context(), "gcp:projects/p/secrets/k")
 	require.ErrorIs(t, err, away)
 	require.NotErrorIs(t, err, secret.ErrRefused)
-	require.EqualError(t, err, "secret gcp:projects/p/secrets/k: nobody answers")
+	require.EqualError(t, err, "secret gcp:projects/p/secrets/k: no response")
 }

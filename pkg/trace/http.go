@@ -17,9 +17,9 @@ const (
 	StateHeader = "Tracestate"
 )
 
-// Within returns a context within the trace that a traceparent names, with its tracestate:
-// with a tracer or without one, for the log. A traceparent that is malformed changes
-// nothing. A tracestate that is malformed is dropped.
+// Within returns a context within the trace that traceparent and tracestate name. It needs no
+// tracer, because log records use the trace, too. It ignores a malformed traceparent or
+// tracestate.
 func Within(ctx context.Context, traceparent, tracestate string) context.Context {
 	if traceparent == "" {
 		return ctx
@@ -27,8 +27,8 @@ func Within(ctx context.Context, traceparent, tracestate string) context.Context
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": traceparent, "tracestate": tracestate})
 }
 
-// WithinRequest returns a context within the trace that a request's headers name. A request
-// with two traceparent headers starts a new trace: nobody can tell which of them is right.
+// WithinRequest returns a context within the trace that a request's headers name. It ignores
+// the headers of a request with two traceparents, because either may be the right one.
 func WithinRequest(ctx context.Context, header http.Header) context.Context {
 	parents := header.Values(Header)
 	if len(parents) != 1 {
@@ -37,15 +37,14 @@ func WithinRequest(ctx context.Context, header http.Header) context.Context {
 	return Within(ctx, parents[0], strings.Join(header.Values(StateHeader), ","))
 }
 
-// Active returns the traceparent and the tracestate of what is active in ctx, "" for what
-// it does not have.
+// Active returns the traceparent and tracestate of the span in ctx, or "" without one.
 func Active(ctx context.Context) (traceparent, tracestate string) {
 	carrier := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, carrier)
 	return carrier["traceparent"], carrier["tracestate"]
 }
 
-// Serve begins the span of a request that is served, and gives the function that ends it.
+// Serve begins the span of a served request and returns the function that ends it.
 func (t *Tracer) Serve(r *http.Request, route string) (*http.Request, func(status int)) {
 	if t == nil {
 		return r, func(int) {}
@@ -55,7 +54,7 @@ func (t *Tracer) Serve(r *http.Request, route string) (*http.Request, func(statu
 	return r.WithContext(ctx), span.Answered
 }
 
-// Client is a client whose requests have spans, and say in which trace they are made.
+// Client returns a copy of c that makes a span for each request and sends its trace context.
 func (t *Tracer) Client(c *http.Client) *http.Client {
 	if t == nil {
 		return c
@@ -70,7 +69,7 @@ type transport struct {
 	inner  http.RoundTripper
 }
 
-// CloseIdleConnections is for [http.Client].
+// CloseIdleConnections is called by [http.Client.CloseIdleConnections].
 func (t transport) CloseIdleConnections() {
 	if c, ok := t.inner.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
@@ -82,7 +81,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, span := t.tracer.Start(r.Context(), r.Method+" "+r.URL.Path, About{}, oteltrace.WithSpanKind(oteltrace.SpanKindClient),
 		oteltrace.WithAttributes(attribute.String("http.request.method", r.Method), attribute.String("server.address", r.URL.Host)))
 	r = r.Clone(ctx)
-	r.Header.Del(StateHeader) // of another trace
+	r.Header.Del(StateHeader) // it may belong to another trace
 	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header))
 	res, err := t.inner.RoundTrip(r)
 	if err != nil {
@@ -93,7 +92,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// Answered ends the span of a request. It has failed if the server has.
+// Answered ends the span of a request. A status of 500 or more marks the span as failed.
 func (s *Span) Answered(status int) {
 	s.Set("http.response.status_code", status)
 	var err error

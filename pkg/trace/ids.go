@@ -9,17 +9,17 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
-// ID is the id of a run's trace: that of the run, which has as many bits.
+// ID returns the id of a run's trace: the 128 bits of the run id.
 func ID(runID string) oteltrace.TraceID {
 	id := oteltrace.TraceID(bytesOf(runID))
 	if !id.IsValid() {
-		id[len(id)-1] = 1 // OpenTelemetry has no id of zeros
+		id[len(id)-1] = 1 // an id of zeros is invalid in OpenTelemetry
 	}
 	return id
 }
 
-// SpanID is the id of the span that stands for a run or an attempt: the last 8 bytes of
-// its id, which of a minted one are random, and of a derived one a hash.
+// SpanID returns the id of the span of a run or an attempt: the last 8 bytes of its id. They
+// are random in a minted id, and a hash in a derived id.
 func SpanID(id string) oteltrace.SpanID {
 	all := bytesOf(id)
 	span := oteltrace.SpanID(all[8:])
@@ -29,7 +29,7 @@ func SpanID(id string) oteltrace.SpanID {
 	return span
 }
 
-// bytesOf are those of a ULID; of what is none, of its hash.
+// bytesOf returns the bytes of a ULID, or of a hash if id is not a ULID.
 func bytesOf(id string) [16]byte {
 	u, err := ulid.ParseStrict(id)
 	if err != nil {
@@ -39,8 +39,8 @@ func bytesOf(id string) [16]byte {
 	return u
 }
 
-// spanContext names the span of a run or an attempt, which whoever knows its id knows
-// without having seen it. Whether it is sent follows from the trace's id.
+// spanContext returns the span context of a run or an attempt, derived from their ids. The
+// trace id decides whether the trace is sampled, so the flag is always set.
 func spanContext(runID, id string) oteltrace.SpanContext {
 	return oteltrace.NewSpanContext(oteltrace.SpanContextConfig{
 		TraceID: ID(runID), SpanID: SpanID(id), TraceFlags: oteltrace.FlagsSampled, Remote: true,
@@ -49,15 +49,15 @@ func spanContext(runID, id string) oteltrace.SpanContext {
 
 type nextKey struct{}
 
-// as has the next span that begins under ctx stand for a run or an attempt.
+// as sets the id that the next span under ctx derives its span id from.
 func as(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, nextKey{}, id)
 }
 
-// Generator makes the ids of spans: those of what they stand for, and random ones.
+// Generator returns derived ids for the spans of runs and attempts, and random ids for others.
 type Generator struct{}
 
-// NewIDs implements sdk/trace.IDGenerator, for a span without a parent.
+// NewIDs implements sdk/trace.IDGenerator. It is called for a span without a parent.
 func (g Generator) NewIDs(ctx context.Context) (oteltrace.TraceID, oteltrace.SpanID) {
 	if id, ok := ctx.Value(nextKey{}).(string); ok {
 		return ID(id), SpanID(id)
@@ -69,7 +69,7 @@ func (g Generator) NewIDs(ctx context.Context) (oteltrace.TraceID, oteltrace.Spa
 	return id, g.NewSpanID(ctx, id)
 }
 
-// NewSpanID implements sdk/trace.IDGenerator, for a span under another.
+// NewSpanID implements sdk/trace.IDGenerator. It is called for a span with a parent.
 func (Generator) NewSpanID(ctx context.Context, _ oteltrace.TraceID) oteltrace.SpanID {
 	if id, ok := ctx.Value(nextKey{}).(string); ok {
 		return SpanID(id)

@@ -8,9 +8,9 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
-// Log has records that are logged within a trace say so, by the names that Cloud Logging
-// looks for. With a project, one of Google Cloud, the trace is named as Cloud Trace
-// names it there.
+// Log returns a handler that adds the active trace to records, in the fields that Cloud
+// Logging reads. If project, a Google Cloud project, is not empty, the trace has the name
+// that Cloud Trace uses in that project.
 func Log(h slog.Handler, project string) slog.Handler {
 	prefix := ""
 	if project != "" {
@@ -19,12 +19,12 @@ func Log(h slog.Handler, project string) slog.Handler {
 	return &logHandler{Handler: h, top: h, prefix: prefix}
 }
 
-// logHandler adds the fields at the top of a record, whichever groups are open.
+// logHandler adds the fields at the top level of a record, even if groups are open.
 type logHandler struct {
-	slog.Handler // as it is without a trace
+	slog.Handler // used for records without a trace
 
-	top    slog.Handler                      // before the first group
-	groups []func(slog.Handler) slog.Handler // from there on
+	top    slog.Handler                      // without the groups
+	groups []func(slog.Handler) slog.Handler // applied to top, in order
 	prefix string
 }
 
@@ -35,9 +35,9 @@ func (h *logHandler) Handle(ctx context.Context, r slog.Record) error {
 		return h.Handler.Handle(ctx, r)
 	}
 	within := h.top.WithAttrs([]slog.Attr{
-		slog.String("logging.googleapis.com/trace", h.prefix+active.TraceID().String()), //nolint:sloglint // as Cloud Logging has it
-		slog.String("logging.googleapis.com/spanId", active.SpanID().String()),          //nolint:sloglint // as Cloud Logging has it
-		slog.Bool("logging.googleapis.com/trace_sampled", active.IsSampled()),           //nolint:sloglint // as Cloud Logging has it
+		slog.String("logging.googleapis.com/trace", h.prefix+active.TraceID().String()), //nolint:sloglint // Cloud Logging's name
+		slog.String("logging.googleapis.com/spanId", active.SpanID().String()),          //nolint:sloglint // Cloud Logging's name
+		slog.Bool("logging.googleapis.com/trace_sampled", active.IsSampled()),           //nolint:sloglint // Cloud Logging's name
 	})
 	for _, open := range h.groups {
 		within = open(within)

@@ -1,13 +1,12 @@
-// Package trace makes spans of what happens to a run, wherever it happens, into one
-// OpenTelemetry trace.
+// Package trace collects the spans of a run, from all processes, in one OpenTelemetry trace.
 //
-// Nobody carries the trace along. A run's id is the trace's id, and an attempt's id
-// has that of its span (ADR 042): whoever knows of which run and attempt something is
-// knows where its span belongs, after any number of queues, retries and restarts.
-// What is of no run, such as a compaction of many, has a trace of its own.
+// No process passes the trace context of a run along. Trace ids are derived from run ids, and
+// span ids from attempt ids (ADR 042). A process that knows the run and the attempt thus knows
+// the parent of a span, after any number of queues, retries and restarts. Work that does not
+// belong to one run, for example a compaction, has a trace of its own.
 //
-// This package makes spans and log fields, and sends nothing: package otlp does. A
-// nil [Tracer] makes none, starts nothing and reads no clock.
+// This package makes spans and log fields. Package otlp exports the spans. A nil [Tracer]
+// makes no spans and reads no clock.
 package trace
 
 import (
@@ -19,13 +18,14 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 )
 
-// Options say where spans are sent, and which.
+// Options are the settings of an exporter.
 type Options struct {
-	// Endpoint takes OTLP over HTTP: http://localhost:4318. Without a path, /v1/traces.
+	// Endpoint is the URL of an OTLP/HTTP collector, for example http://localhost:4318. The
+	// default path is /v1/traces.
 	Endpoint string
-	// Ratio is how many traces of all are sent, more than 0 and up to 1. Processes with
-	// the same ratio send the same ones. Runs triggered in one millisecond by one process
-	// are neighbours, and are all sent or none.
+	// Ratio is the fraction of traces to send (0 < Ratio ≤ 1). Processes with the same ratio
+	// send the same traces. Runs that one process triggers in the same millisecond have
+	// neighbouring ids, so that either all of them are sent, or none.
 	Ratio float64
 	// Service names the program, and Instance the process.
 	Service, Instance string
@@ -37,17 +37,17 @@ type Tracer struct {
 	close  func(context.Context) error
 }
 
-// New makes a tracer of a provider that makes its ids with [Generator]. Close ends the
-// provider, and sends what is left.
+// New returns a tracer of a provider, which must use [Generator]. Close calls end, which
+// shuts down the provider and sends queued spans.
 func New(provider oteltrace.TracerProvider, end func(context.Context) error) *Tracer {
 	return &Tracer{provider.Tracer("github.com/servo-orchestration/servo"), end}
 }
 
-// On reports whether there are spans at all: what is worth nothing but to them need not
-// be made otherwise.
+// On reports whether the tracer makes spans. If not, callers can skip work that only spans
+// need.
 func (t *Tracer) On() bool { return t != nil }
 
-// Close sends what is left, for as long as ctx lasts.
+// Close sends the queued spans and ends the tracer. It returns early when ctx ends.
 func (t *Tracer) Close(ctx context.Context) error {
 	if t == nil {
 		return nil
@@ -55,7 +55,7 @@ func (t *Tracer) Close(ctx context.Context) error {
 	return t.close(ctx)
 }
 
-// About is what a span is about; what it is not about is empty.
+// About is the subject of a span. Fields that do not apply are empty.
 type About struct {
 	Tenant, Workspace, RunID, TaskKey string
 	Attempt                           int32
@@ -63,7 +63,7 @@ type About struct {
 }
 
 func (a About) attributes() []attribute.KeyValue {
-	attributes := make([]attribute.KeyValue, 0, 6) //nolint:mnd // as many as there are fields
+	attributes := make([]attribute.KeyValue, 0, 6) //nolint:mnd // the number of fields
 	for _, f := range []struct{ key, value string }{
 		{"servo.tenant", a.Tenant},
 		{"servo.workspace", a.Workspace},
@@ -81,9 +81,9 @@ func (a About) attributes() []attribute.KeyValue {
 	return attributes
 }
 
-// Start begins a span. One about a run is in its trace: under what is active in ctx if
-// that is, too, else under the run's own span, with a link to what is active. One about
-// none is under what is active.
+// Start begins a span under the active span of ctx. A span about a run always belongs to the
+// run's trace: if the active span belongs to another trace, the parent is the run's span, with
+// a link to the active span.
 func (t *Tracer) Start(ctx context.Context, name string, about About, options ...oteltrace.SpanStartOption) (context.Context, *Span) {
 	if t == nil {
 		return ctx, nil
@@ -100,18 +100,19 @@ func (t *Tracer) Start(ctx context.Context, name string, about About, options ..
 	return ctx, &Span{span}
 }
 
-// StartAttempt begins the span that stands for an attempt, as of a time.
+// StartAttempt begins the span of an attempt, with at as its start.
 func (t *Tracer) StartAttempt(ctx context.Context, about About, at time.Time) (context.Context, *Span) {
 	if t == nil {
 		return ctx, nil
 	}
 	_, span := t.Start(as(ctx, about.AttemptID), "attempt", about,
 		oteltrace.WithTimestamp(at), oteltrace.WithSpanKind(oteltrace.SpanKindConsumer))
-	return oteltrace.ContextWithSpan(ctx, span.span), span // none has that id, but of another execution of the attempt
+	// The context that Start returned would give child spans the attempt's id, too.
+	return oteltrace.ContextWithSpan(ctx, span.span), span
 }
 
-// StartReport begins the span of what a worker reports of an attempt. It is under the
-// attempt's, whatever the worker says.
+// StartReport begins the span of a worker's callback. Its parent is the attempt's span,
+// whatever trace context the worker sent.
 func (t *Tracer) StartReport(ctx context.Context, verb string, about About) (context.Context, *Span) {
 	if t == nil {
 		return ctx, nil
@@ -120,7 +121,7 @@ func (t *Tracer) StartReport(ctx context.Context, verb string, about About) (con
 	return t.Start(ctx, "callback "+verb, about, oteltrace.WithSpanKind(oteltrace.SpanKindServer))
 }
 
-// Run makes the span of a run that has ended: the one that all others of it are under.
+// Run makes the span of a run that has ended: the root of the run's trace.
 func (t *Tracer) Run(ctx context.Context, about About, outcome string, began, ended time.Time) {
 	if t == nil {
 		return
@@ -130,10 +131,10 @@ func (t *Tracer) Run(ctx context.Context, about About, outcome string, began, en
 	span.End(oteltrace.WithTimestamp(ended))
 }
 
-// Span is one that has begun. Nil is one of a nil Tracer.
+// Span is a span that has begun. A nil Tracer returns nil Spans, whose methods do nothing.
 type Span struct{ span oteltrace.Span }
 
-// Set adds attributes, a name and a value each: a string, an int or an int64.
+// Set adds an attribute. The value must be a string, an int or an int64.
 func (s *Span) Set(name string, value any) {
 	if s == nil {
 		return
@@ -148,7 +149,7 @@ func (s *Span) Set(name string, value any) {
 	}
 }
 
-// End ends the span; with an error, as one that failed.
+// End ends the span. An error marks it as failed.
 func (s *Span) End(err error) {
 	if s == nil {
 		return
@@ -159,7 +160,7 @@ func (s *Span) End(err error) {
 	s.span.End()
 }
 
-// Link is a link to the span.
+// Link returns a link to the span.
 func (s *Span) Link() oteltrace.SpanStartOption {
 	if s == nil {
 		return oteltrace.WithLinks()
@@ -167,7 +168,7 @@ func (s *Span) Link() oteltrace.SpanStartOption {
 	return oteltrace.WithLinks(oteltrace.Link{SpanContext: s.span.SpanContext()})
 }
 
-// LinkRun is a link to the span of a run.
+// LinkRun returns a link to the span of a run.
 func LinkRun(runID string) oteltrace.Link {
 	return oteltrace.Link{SpanContext: spanContext(runID, runID)}
 }

@@ -24,7 +24,7 @@ import (
 
 var acme = ids.Domain{Tenant: "acme", Workspace: "prod"}
 
-// recorded gives a tracer, and the spans that have ended, by their names.
+// recorded returns a tracer and a function that returns the ended spans by name.
 func recorded(t *testing.T, ratio float64) (*trace.Tracer, func() map[string]tracetest.SpanStub) {
 	t.Helper()
 	exporter := tracetest.NewInMemoryExporter()
@@ -46,7 +46,7 @@ func about(runID string) trace.About {
 	}
 }
 
-func TestIDsFollowFromWhatSpansStandForAndAreNeverZero(t *testing.T) {
+func TestIDsAreDerivedAndNeverZero(t *testing.T) {
 	source := ids.NewSource(clock.System{}.Now, nil)
 	traces, spans := map[oteltrace.TraceID]bool{}, map[oteltrace.SpanID]bool{}
 	const runs, attempts = 100, 5
@@ -59,9 +59,9 @@ func TestIDsFollowFromWhatSpansStandForAndAreNeverZero(t *testing.T) {
 			spans[trace.SpanID(ids.AttemptID(acme, run, "raw/a", attempt+1))] = true
 		}
 	}
-	require.Len(t, traces, runs, "each run has a trace of its own")
-	require.Len(t, spans, runs*(attempts+1), "each attempt, and each run, has a span of its own")
-	require.Equal(t, "0198a3c5d2f06c2b7e1f3a9d5b8c4e21", trace.ID("01K2HWBMQGDGNQW7STKNDRRKH1").String(), "a ULID is taken as it is")
+	require.Len(t, traces, runs, "one trace per run")
+	require.Len(t, spans, runs*(attempts+1), "one span per run and per attempt")
+	require.Equal(t, "0198a3c5d2f06c2b7e1f3a9d5b8c4e21", trace.ID("01K2HWBMQGDGNQW7STKNDRRKH1").String(), "the bytes of the ULID")
 	require.Equal(t, "7e1f3a9d5b8c4e21", trace.SpanID("01K2HWBMQGDGNQW7STKNDRRKH1").String())
 	for _, id := range []string{strings.Repeat("0", 26), "", "no ULID", "01K2HWBMQG0000000000000000"} {
 		require.True(t, trace.ID(id).IsValid(), id)
@@ -69,7 +69,7 @@ func TestIDsFollowFromWhatSpansStandForAndAreNeverZero(t *testing.T) {
 	}
 }
 
-func TestWhatHappensToATaskIsOneTraceAlthoughNobodyCarriesIt(t *testing.T) {
+func TestSpansOfTaskFormOneTrace(t *testing.T) {
 	tracer, spans := recorded(t, 1)
 	run := ids.NewSource(clock.System{}.Now, nil).New()
 	a := about(run)
@@ -106,7 +106,7 @@ func TestWhatHappensToATaskIsOneTraceAlthoughNobodyCarriesIt(t *testing.T) {
 	require.Equal(t, "broken", got["execute"].Status.Description)
 }
 
-func TestASpanOfARunLinksToTheRequestThatItWasMadeIn(t *testing.T) {
+func TestStartLinksRunSpanToRequest(t *testing.T) {
 	tracer, spans := recorded(t, 1)
 	run := ids.NewSource(clock.System{}.Now, nil).New()
 	ctx, request := tracer.Start(t.Context(), "request", trace.About{})
@@ -119,11 +119,11 @@ func TestASpanOfARunLinksToTheRequestThatItWasMadeIn(t *testing.T) {
 	require.Equal(t, trace.ID(run), got["dispatch"].SpanContext.TraceID())
 	require.Equal(t, got["request"].SpanContext.SpanID(), got["dispatch"].Links[0].SpanContext.SpanID())
 	require.NotEqual(t, trace.ID(run), got["request"].SpanContext.TraceID())
-	require.Equal(t, got["dispatch"].SpanContext.SpanID(), got["attempt under it"].Parent.SpanID(), "what is in the run's trace already stays where it is")
+	require.Equal(t, got["dispatch"].SpanContext.SpanID(), got["attempt under it"].Parent.SpanID(), "the parent in the run's trace is kept")
 	require.Empty(t, got["attempt under it"].Links)
 }
 
-func TestAllProcessesSendTheSameRuns(t *testing.T) {
+func TestProcessesSampleTheSameRuns(t *testing.T) {
 	one, ofOne := recorded(t, 0.5)
 	other, ofOther := recorded(t, 0.5)
 	now := clock.System{}.Now()
@@ -144,7 +144,7 @@ func TestAllProcessesSendTheSameRuns(t *testing.T) {
 	require.InDelta(t, runs/2, len(ofOne()), runs/4)
 }
 
-func TestWithoutATracerNothingIsMade(t *testing.T) {
+func TestNilTracerDoesNothing(t *testing.T) {
 	var none *trace.Tracer
 	ctx := t.Context()
 	got, span := none.Start(ctx, "x", about("r"))
@@ -170,7 +170,7 @@ func TestWithoutATracerNothingIsMade(t *testing.T) {
 	}))
 }
 
-func TestARequestToAnotherServiceIsOneTraceWithItsAnswer(t *testing.T) {
+func TestClientAndServerSpansShareTrace(t *testing.T) {
 	caller, ofCaller := recorded(t, 1)
 	served, ofServed := recorded(t, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -191,7 +191,7 @@ func TestARequestToAnotherServiceIsOneTraceWithItsAnswer(t *testing.T) {
 	require.Equal(t, call.SpanContext.SpanID(), answer.Parent.SpanID())
 	require.Equal(t, "500 Internal Server Error", answer.Status.Description)
 	require.Equal(t, "500 Internal Server Error", call.Status.Description)
-	require.Empty(t, request.Header.Get(trace.Header), "who called keeps the request as it was")
+	require.Empty(t, request.Header.Get(trace.Header), "the caller's request is unchanged")
 }
 
 const (
@@ -199,7 +199,7 @@ const (
 	other = "00-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-bbbbbbbbbbbbbbbb-01"
 )
 
-func TestTwoTraceparentHeadersStartANewTrace(t *testing.T) {
+func TestWithinRequestIgnoresTwoTraceparents(t *testing.T) {
 	for _, c := range []struct {
 		parents, states []string
 		trace, state    string
@@ -222,7 +222,7 @@ func TestTwoTraceparentHeadersStartANewTrace(t *testing.T) {
 	}
 }
 
-func TestTracestateIsPassedOnWithinItsTraceOnly(t *testing.T) {
+func TestClientSendsTracestateOfSameTraceOnly(t *testing.T) {
 	tracer, _ := recorded(t, 1)
 	var got http.Header
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.Header }))
@@ -249,11 +249,11 @@ func TestTracestateIsPassedOnWithinItsTraceOnly(t *testing.T) {
 	require.Empty(t, got["Tracestate"], "a run has a trace of its own")
 }
 
-// line is what a log line has of a trace.
+// line contains the trace fields of a log line.
 type line struct {
-	Trace   string         `json:"logging.googleapis.com/trace"`         //nolint:tagliatelle // as Cloud Logging has it
-	Span    string         `json:"logging.googleapis.com/spanId"`        //nolint:tagliatelle // as Cloud Logging has it
-	Sampled *bool          `json:"logging.googleapis.com/trace_sampled"` //nolint:tagliatelle // as Cloud Logging has it
+	Trace   string         `json:"logging.googleapis.com/trace"`         //nolint:tagliatelle // Cloud Logging's name
+	Span    string         `json:"logging.googleapis.com/spanId"`        //nolint:tagliatelle // Cloud Logging's name
+	Sampled *bool          `json:"logging.googleapis.com/trace_sampled"` //nolint:tagliatelle // Cloud Logging's name
 	With    string         `json:"with"`
 	Group   map[string]any `json:"group"`
 }
@@ -270,7 +270,7 @@ func logged(t *testing.T, ctx context.Context, project string, log func(*slog.Lo
 
 func plain(l *slog.Logger) *slog.Logger { return l }
 
-func TestALogLineSaysInWhichTraceItWasWritten(t *testing.T) {
+func TestLogAddsTraceFields(t *testing.T) {
 	tracer, _ := recorded(t, 1)
 	ctx, span := tracer.Start(t.Context(), "x", about("01K2HWBMQGDGNQW7STKNDRRKH1"))
 	defer span.End(nil)
@@ -278,9 +278,9 @@ func TestALogLineSaysInWhichTraceItWasWritten(t *testing.T) {
 	require.Equal(t, "projects/my-project/traces/0198a3c5d2f06c2b7e1f3a9d5b8c4e21", got.Trace)
 	require.Equal(t, oteltrace.SpanContextFromContext(ctx).SpanID().String(), got.Span)
 	require.True(t, *got.Sampled)
-	require.Equal(t, "0198a3c5d2f06c2b7e1f3a9d5b8c4e21", logged(t, ctx, "", plain).Trace, "no project is known")
+	require.Equal(t, "0198a3c5d2f06c2b7e1f3a9d5b8c4e21", logged(t, ctx, "", plain).Trace, "without a project")
 
-	// Also where the trace is somebody else's, and nothing is sent.
+	// A caller's trace that is not sampled is logged, too.
 	brought := trace.Within(t.Context(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00", "")
 	got = logged(t, brought, "my-project", plain)
 	require.Equal(t, "projects/my-project/traces/4bf92f3577b34da6a3ce929d0e0e4736", got.Trace)
@@ -294,7 +294,7 @@ func TestALogLineSaysInWhichTraceItWasWritten(t *testing.T) {
 	}
 }
 
-func TestTheFieldsOfATraceStandAtTheTopWhateverGroupsAreOpen(t *testing.T) {
+func TestLogAddsTraceFieldsOutsideGroups(t *testing.T) {
 	ctx := trace.Within(t.Context(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "")
 	grouped := func(l *slog.Logger) *slog.Logger { return l.With("with", "1").WithGroup("group").With("inner", "2") }
 	got := logged(t, ctx, "", grouped)

@@ -96,7 +96,7 @@ func TestSecretsAreInNothingThatIsWritten(t *testing.T) {
 	require.Contains(t, attempts("raw/missing"), "1,SECRET_MISSING")
 	require.Contains(t, attempts("raw/missing"), "NONE: secret file:no-such-file: ")
 	require.NotContains(t, attempts("raw/missing"), "2,SECRET_MISSING", "nobody put it there meanwhile")
-	require.Contains(t, attempts("raw/cloud"), "secret gcp:projects/p/secrets/k: this worker has nothing that finds secrets of gcp; that of servo-cloud has")
+	require.Contains(t, attempts("raw/cloud"), "secret gcp:projects/p/secrets/k: this worker does not support provider gcp: use the worker of servo-cloud")
 	code, log := servo("logs", "raw/told")
 	require.Zero(t, code)
 	require.Contains(t, log, "they were given")
@@ -163,7 +163,7 @@ func TestAFolderOfSecretsIsNamed(t *testing.T) {
 	}
 	code, out := servo("", "run", "--all")
 	require.Equal(t, 1, code)
-	require.Contains(t, out, "A: secret file:a: the worker was not told of a folder of secrets: --secrets DIR, or SERVO_SECRETS, names it")
+	require.Contains(t, out, "A: secret file:a: no folder of secrets is configured: set --secrets DIR or SERVO_SECRETS")
 	for _, args := range [][]string{{"run", "--all"}, {"dev"}, {"worker"}} {
 		code, out = servo("", append(args, "--secrets", "nowhere")...)
 		require.Equal(t, 1, code)

@@ -1,5 +1,5 @@
-// Package identitytest is an issuer of ID tokens for tests: its keys are to be had
-// over HTTP, as Google's are, and it can be a process's metadata server.
+// Package identitytest provides an issuer of ID tokens for tests. Like Google, it serves its
+// keys over HTTP. It can also serve as a metadata server.
 package identitytest
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Claims are what a token says. Zero times leave out the claim.
+// Claims are the claims of a token. A zero time omits the claim.
 type Claims struct {
 	Issuer, Audience, Email string
 	Unverified              bool
@@ -26,7 +26,7 @@ type Claims struct {
 
 // Issuer signs tokens.
 type Issuer struct {
-	// URL is its name, and below it are its keys.
+	// URL is the issuer's name and the base URL of its keys.
 	URL string
 
 	key *rsa.PrivateKey
@@ -34,7 +34,7 @@ type Issuer struct {
 	now func() time.Time
 }
 
-// New starts an issuer, for as long as a test takes.
+// New starts an issuer that runs until the test ends.
 func New(t *testing.T, now func() time.Time) *Issuer {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048) //nolint:mnd // bits
@@ -52,15 +52,15 @@ func New(t *testing.T, now func() time.Time) *Issuer {
 	return i
 }
 
-// KeysURL is where its keys are.
+// KeysURL returns the URL of the issuer's keys.
 func (i *Issuer) KeysURL() string { return i.URL + "/certs" }
 
-// Token is a good token of an account for an audience.
+// Token returns a valid token of an account for an audience.
 func (i *Issuer) Token(account, audience string) (string, error) {
 	return i.Sign(Claims{Issuer: i.URL, Audience: audience, Email: account, IssuedAt: i.now(), Expires: i.now().Add(time.Hour)})
 }
 
-// Sign is a token that says whatever a test wants.
+// Sign returns a signed token with arbitrary claims.
 func (i *Issuer) Sign(c Claims) (string, error) {
 	claims := map[string]any{"iss": c.Issuer, "aud": c.Audience, "sub": "1", "azp": "1"}
 	if c.Email != "" {
@@ -87,8 +87,8 @@ func (i *Issuer) Sign(c Claims) (string, error) {
 	return signed.CompactSerialize()
 }
 
-// Metadata starts a metadata server as a process of an account finds it, and gives its
-// host: for GCE_METADATA_HOST.
+// Metadata starts a metadata server for processes of an account and returns its host, for
+// GCE_METADATA_HOST.
 func (i *Issuer) Metadata(t *testing.T, account string) string {
 	t.Helper()
 	mux := http.NewServeMux()

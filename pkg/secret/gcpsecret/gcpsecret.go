@@ -1,4 +1,4 @@
-// Package gcpsecret finds secrets in Google Secret Manager.
+// Package gcpsecret reads secrets from Google Secret Manager.
 package gcpsecret
 
 import (
@@ -20,10 +20,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/secret"
 )
 
-// timeout is how long one answer is waited for, with the token that it takes.
+// timeout bounds one request, including the request for an access token.
 const timeout = 10 * time.Second
 
-// client is made when it is first asked: who has no secrets there needs no credentials.
+// client opens its service on first use, so that projects without these secrets need no
+// credentials.
 type client struct {
 	opts []option.ClientOption
 
@@ -31,22 +32,22 @@ type client struct {
 	service *secretmanager.Service
 }
 
-// Source gives the payloads of versions, projects/P/secrets/S/versions/V, as this process's
-// default credentials may read them. Nothing is kept: what is latest is asked for anew.
+// Source returns a source of secret versions, named projects/P/secrets/S/versions/V. It uses
+// the process's default credentials. It caches nothing, so that "latest" is always current.
 func Source(opts ...option.ClientOption) secret.Source {
-	// Google's clients log what they are answered where GOOGLE_SDK_GO_LOGGING_LEVEL asks for it.
+	// Google's client logs responses, and thus secrets, if GOOGLE_SDK_GO_LOGGING_LEVEL is set.
 	c := &client{opts: append([]option.ClientOption{option.WithLogger(slog.New(slog.DiscardHandler))}, opts...)}
 	return c.access
 }
 
-// open makes the client. Where that fails, the next one tries again.
+// open returns the service and creates it on first use. After an error the next call retries.
 func (c *client) open(ctx context.Context) (*secretmanager.Service, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.service != nil {
 		return c.service, nil
 	}
-	service, err := secretmanager.NewService(context.WithoutCancel(ctx), c.opts...) // it outlives who is first
+	service, err := secretmanager.NewService(context.WithoutCancel(ctx), c.opts...) // the service outlives the first request
 	if err != nil {
 		return nil, fmt.Errorf("open Secret Manager: %w", err)
 	}
@@ -70,40 +71,41 @@ func (c *client) access(ctx context.Context, name string) (string, error) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// payload is the value that an answer has, if it came as it was sent.
+// payload returns the value in a response after verifying its checksum.
 func payload(p *secretmanager.SecretPayload) (string, error) {
 	if p == nil {
-		return "", errors.New("the answer of Secret Manager has no payload")
+		return "", errors.New("the response of Secret Manager has no payload")
 	}
 	data, err := base64.StdEncoding.DecodeString(p.Data)
 	if err != nil {
-		return "", errors.New("the answer of Secret Manager is damaged")
+		return "", errors.New("the response of Secret Manager is damaged: invalid base64")
 	}
 	if sum := p.DataCrc32c; sum != 0 && sum != int64(crc32.Checksum(data, castagnoli)) {
-		return "", errors.New("the answer of Secret Manager is damaged: its checksum is another one")
+		return "", errors.New("the response of Secret Manager is damaged: wrong checksum")
 	}
 	return string(data), nil
 }
 
-// failure says what went wrong, without what the answer holds.
+// failure converts an error of the client. It drops the response body, which may contain the
+// secret.
 func failure(err error) error {
 	if answer, ok := errors.AsType[*googleapi.Error](err); ok {
-		said := fmt.Errorf("Secret Manager answers %d %s: %.500s", answer.Code, http.StatusText(answer.Code), answer.Message) //nolint:staticcheck // a name
+		said := fmt.Errorf("Secret Manager responded %d %s: %.500s", answer.Code, http.StatusText(answer.Code), answer.Message) //nolint:staticcheck // a name
 		switch answer.Code {
 		case http.StatusUnauthorized, http.StatusForbidden:
-			return refused{fmt.Errorf("%w; the worker's account needs roles/secretmanager.secretAccessor on it", said)}
-		case http.StatusBadRequest, http.StatusNotFound: // of a version that is disabled, too
+			return refused{fmt.Errorf("%w: grant the worker's account roles/secretmanager.secretAccessor on the secret", said)}
+		case http.StatusBadRequest, http.StatusNotFound: // also for a disabled version
 			return refused{said}
 		}
 		return said
 	}
 	if request, ok := errors.AsType[*url.Error](err); ok {
-		return fmt.Errorf("ask Secret Manager: %w", request.Err)
+		return fmt.Errorf("call Secret Manager: %w", request.Err)
 	}
-	return errors.New("the answer of Secret Manager cannot be read")
+	return errors.New("the response of Secret Manager is not readable")
 }
 
-// refused is an error that stays until somebody does something.
+// refused is a permanent error: it matches [secret.ErrRefused].
 type refused struct{ error }
 
 func (refused) Is(target error) bool { return target == secret.ErrRefused }

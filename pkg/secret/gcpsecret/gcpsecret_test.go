@@ -21,8 +21,7 @@ import (
 
 const value = "hunter2\n\xff"
 
-// manager is Secret Manager as far as workers know it. It answers what the name of a
-// secret asks for.
+// manager is a fake Secret Manager. The name of a secret selects the response.
 type manager struct {
 	asked atomic.Int64
 	paths chan string
@@ -65,7 +64,7 @@ func start(t *testing.T) (*manager, secret.Sources) {
 	return m, secret.Sources{"gcp": gcpsecret.Source(option.WithEndpoint(server.URL), option.WithoutAuthentication())}
 }
 
-func TestTheLatestVersionIsAskedForWheneverItIsNeeded(t *testing.T) {
+func TestSourceReadsLatestVersionEachTime(t *testing.T) {
 	m, s := start(t)
 	require.Zero(t, m.asked.Load())
 	for range 2 {
@@ -80,24 +79,24 @@ func TestTheLatestVersionIsAskedForWheneverItIsNeeded(t *testing.T) {
 	require.Equal(t, "GET /v1/projects/p/secrets/unsummed/versions/7:access", <-m.paths)
 }
 
-func TestWhatCannotBeHadIsToldWithoutItsValue(t *testing.T) {
+func TestSourceErrorsContainNoValue(t *testing.T) {
 	_, s := start(t)
 	for name, c := range map[string]struct {
 		want    string
 		refused bool
 	}{
-		"damaged":    {"its checksum is another one", false},
+		"damaged":    {"wrong checksum", false},
 		"not-base64": {"is damaged", false},
 		"without":    {"has no payload", false},
-		"not-json":   {"cannot be read", false},
-		"number":     {"cannot be read", false},
-		"status-400": {"answers 400 Bad Request: said status-400", true},
+		"not-json":   {"not readable", false},
+		"number":     {"not readable", false},
+		"status-400": {"responded 400 Bad Request: said status-400", true},
 		"status-401": {"roles/secretmanager.secretAccessor", true},
-		"status-403": {"answers 403 Forbidden: said status-403; the worker's account needs roles/secretmanager.secretAccessor on it", true},
-		"status-404": {"answers 404 Not Found: said status-404", true},
-		"status-429": {"answers 429", false},
-		"status-500": {"answers 500", false},
-		"status-503": {"answers 503", false},
+		"status-403": {"responded 403 Forbidden: said status-403: grant the worker's account roles/secretmanager.secretAccessor on the secret", true},
+		"status-404": {"responded 404 Not Found: said status-404", true},
+		"status-429": {"responded 429", false},
+		"status-500": {"responded 500", false},
+		"status-503": {"responded 503", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := s.Resolve(t.Context(), "gcp:projects/p/secrets/"+name)
@@ -116,17 +115,17 @@ func TestWhatCannotBeHadIsToldWithoutItsValue(t *testing.T) {
 	}
 }
 
-func TestAManagerThatIsAwayIsNoRefusal(t *testing.T) {
+func TestSourceTreatsOutageAsTransient(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
 	s := secret.Sources{"gcp": gcpsecret.Source(option.WithEndpoint(server.URL), option.WithoutAuthentication())}
 	_, err := s.Resolve(t.Context(), "gcp:projects/p/secrets/k")
-	require.ErrorContains(t, err, "ask Secret Manager: ")
+	require.ErrorContains(t, err, "call Secret Manager: ")
 	require.NotErrorIs(t, err, secret.ErrRefused)
 }
 
-// Seen to fail where the client is left with the logger that it makes itself.
-func TestTheClientLogsNoAnswer(t *testing.T) {
+// Seen to fail with the default logger of the client.
+func TestSourceLogsNoResponse(t *testing.T) {
 	t.Setenv("GOOGLE_SDK_GO_LOGGING_LEVEL", "debug")
 	read, write, err := os.Pipe()
 	require.NoError(t, err)

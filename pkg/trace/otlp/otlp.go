@@ -1,7 +1,8 @@
-// Package otlp sends spans to a collector, by OTLP over HTTP.
+// Package otlp exports spans to a collector by OTLP over HTTP.
 //
-// Spans are sent in batches, beside the work. A collector that refuses them, hangs or is
-// away costs the spans that do not fit a bounded queue, a line in the log, and nothing else.
+// A background goroutine sends spans in batches. If the collector fails, hangs or is
+// unreachable, the spans that exceed a bounded queue are dropped and one line is logged. The
+// program is not affected.
 package otlp
 
 import (
@@ -22,34 +23,34 @@ import (
 )
 
 const (
-	// batchDelay is how long spans wait for company. It is short because a process in a
-	// cloud may be given no time once its requests are answered.
+	// batchDelay is the linger of a batch. It is short because a serverless process may get
+	// no CPU time after it has answered its requests.
 	batchDelay = time.Second
-	// exportTimeout bounds the sending of a batch, with all tries.
+	// exportTimeout bounds the export of a batch, including retries.
 	exportTimeout = 10 * time.Second
-	// maxQueued bounds the spans that wait; further ones are dropped.
+	// maxQueued bounds the queue of spans; further ones are dropped.
 	maxQueued = 4096
-	// maxBatch is how many spans are sent at once.
+	// maxBatch bounds the spans of one batch.
 	maxBatch = 512
 )
 
-// Open gives a tracer whose spans are sent. It does not wait for the collector.
+// Open returns a tracer that exports its spans. It does not wait for the collector.
 func Open(ctx context.Context, o trace.Options, logger *slog.Logger) (*trace.Tracer, error) {
 	endpoint, err := url.Parse(o.Endpoint)
 	if err != nil {
-		return nil, fmt.Errorf("send traces: %w", err)
+		return nil, fmt.Errorf("export traces: %w", err)
 	}
 	if strings.Trim(endpoint.Path, "/") == "" {
 		endpoint.Path = "/v1/traces"
 	}
 	exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(endpoint.String()), otlptracehttp.WithTimeout(exportTimeout))
 	if err != nil {
-		return nil, fmt.Errorf("send traces to %s: %w", o.Endpoint, err)
+		return nil, fmt.Errorf("export traces to %s: %w", o.Endpoint, err)
 	}
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithIDGenerator(trace.Generator{}),
-		// The id alone decides, not the parent: so all processes decide alike, of a run's
-		// trace too, whose id none of them was told.
+		// Sample by trace id and not by parent: every process derives a run's trace id
+		// itself, and so makes the same decision.
 		sdktrace.WithSampler(sdktrace.TraceIDRatioBased(o.Ratio)),
 		sdktrace.WithBatcher(&logged{SpanExporter: exporter, logger: logger}, sdktrace.WithBatchTimeout(batchDelay),
 			sdktrace.WithExportTimeout(exportTimeout), sdktrace.WithMaxQueueSize(maxQueued), sdktrace.WithMaxExportBatchSize(maxBatch)),
@@ -59,8 +60,8 @@ func Open(ctx context.Context, o trace.Options, logger *slog.Logger) (*trace.Tra
 	return trace.New(provider, provider.Shutdown), nil
 }
 
-// logged says in the log when spans are no longer taken, and when they are again. That
-// they are not is nobody else's failure.
+// logged logs the first failed export, and the first successful one after it. It hides the
+// error from the SDK, which would log every failure.
 type logged struct {
 	sdktrace.SpanExporter
 	logger *slog.Logger
@@ -72,9 +73,9 @@ func (l *logged) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan)
 	err := l.SpanExporter.ExportSpans(ctx, spans)
 	switch {
 	case err == nil && l.failed.Swap(false):
-		l.logger.InfoContext(ctx, "traces are taken again")
+		l.logger.InfoContext(ctx, "trace export works again")
 	case err != nil && !l.failed.Swap(true):
-		l.logger.WarnContext(ctx, "traces are not taken, and dropped", slog.Int("spans", len(spans)), slog.Any("error", err))
+		l.logger.WarnContext(ctx, "trace export failed, dropping spans", slog.Int("spans", len(spans)), slog.Any("error", err))
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func spans(ctx context.Context, tracer *trace.Tracer, n int) {
 	}
 }
 
-func TestSpansArriveWithWhatSentThem(t *testing.T) {
+func TestOpenExportsSpansWithResource(t *testing.T) {
 	var got collector.ExportTraceServiceRequest
 	var path string
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -52,7 +52,7 @@ func TestSpansArriveWithWhatSentThem(t *testing.T) {
 	t.Cleanup(server.Close)
 	tracer := open(t, server.URL, io.Discard)
 	spans(t.Context(), tracer, 1)
-	require.NoError(t, tracer.Close(t.Context()), "what is left is sent at the end")
+	require.NoError(t, tracer.Close(t.Context()), "Close exports queued spans")
 	require.Equal(t, "/v1/traces", path)
 	require.Len(t, got.ResourceSpans, 1)
 	of := map[string]string{}
@@ -65,13 +65,13 @@ func TestSpansArriveWithWhatSentThem(t *testing.T) {
 	require.Equal(t, id[:], span.TraceId)
 }
 
-// hanging is a collector that takes requests and answers none until the test ends.
+// hanging starts a collector that accepts requests but does not respond until the test ends.
 func hanging(t *testing.T) (endpoint string, asked <-chan struct{}) {
 	t.Helper()
 	requests, ended := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // or the server would not see who hangs up
+		_, _ = io.Copy(io.Discard, r.Body) // otherwise the server does not notice a disconnect
 		once.Do(func() { close(requests) })
 		select {
 		case <-ended:
@@ -82,27 +82,27 @@ func hanging(t *testing.T) (endpoint string, asked <-chan struct{}) {
 	return server.URL, requests
 }
 
-func TestACollectorThatHangsHoldsNobodyUp(t *testing.T) {
+func TestHangingCollectorDoesNotBlock(t *testing.T) {
 	endpoint, asked := hanging(t)
 	tracer := open(t, endpoint, io.Discard)
 	spans(t.Context(), tracer, 1)
 	<-asked // it hangs
 	const more = 50_000
-	began := time.Now() //nolint:forbidigo // what is asked is how long it takes
+	began := time.Now() //nolint:forbidigo // the test measures real time
 	spans(t.Context(), tracer, more)
-	require.Less(t, time.Since(began), 5*time.Second, "%d spans, of which few fit the queue", more) //nolint:forbidigo // see above
+	require.Less(t, time.Since(began), 5*time.Second, "%d spans, few of which fit the queue", more) //nolint:forbidigo // see above
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	require.ErrorIs(t, tracer.Close(ctx), context.DeadlineExceeded, "the end waits for as long as it is told to")
+	require.ErrorIs(t, tracer.Close(ctx), context.DeadlineExceeded, "Close waits until its context ends")
 }
 
-func TestACollectorThatRefusesCostsALineInTheLog(t *testing.T) {
+func TestFailingCollectorLogsOnce(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
 	t.Cleanup(server.Close)
 	var log bytes.Buffer
 	tracer := open(t, server.URL, &log)
 	spans(t.Context(), tracer, 1500)
 	require.NoError(t, tracer.Close(t.Context()))
-	require.Equal(t, 1, bytes.Count(log.Bytes(), []byte("traces are not taken")), log.String())
+	require.Equal(t, 1, bytes.Count(log.Bytes(), []byte("trace export failed")), log.String())
 	require.Contains(t, log.String(), "403")
 }

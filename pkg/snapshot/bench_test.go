@@ -10,20 +10,20 @@ import (
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 )
 
-// A reader that has a revision reads on to the next: a run of one task that was triggered,
-// beside so many tasks that live.
+// BenchmarkRefresh advances a reader by one revision that triggers a run of one task, in
+// states with different numbers of live tasks.
 func BenchmarkRefresh(b *testing.B) {
 	for _, live := range []int{0, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("live=%d", live), func(b *testing.B) {
-			w := newWorld(b)
-			w.live(live)
-			_, err := w.reader.Current(b.Context())
+			fx := newFixture(b)
+			fx.live(live)
+			_, err := fx.reader.Current(b.Context())
 			require.NoError(b, err)
 			for b.Loop() {
 				b.StopTimer()
-				w.run(foldtest.Task("a"))
+				fx.run(foldtest.Task("a"))
 				b.StartTimer()
-				if _, err := w.reader.Current(b.Context()); err != nil {
+				if _, err := fx.reader.Current(b.Context()); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -31,14 +31,14 @@ func BenchmarkRefresh(b *testing.B) {
 	}
 }
 
-// BenchmarkLoad is a cold start: all of a state is read.
+// BenchmarkLoad reads a whole state, as at a cold start.
 func BenchmarkLoad(b *testing.B) {
 	for _, live := range []int{100, 10_000} {
 		b.Run(fmt.Sprintf("live=%d", live), func(b *testing.B) {
-			w := newWorld(b)
-			w.live(live)
+			fx := newFixture(b)
+			fx.live(live)
 			for b.Loop() {
-				if _, err := w.newReader().Current(b.Context()); err != nil {
+				if _, err := fx.newReader().Current(b.Context()); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -46,14 +46,14 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
-// live triggers runs with so many tasks together.
-func (w *world) live(tasks int) {
-	const perRun = 500 // as many as an event has
+// live triggers runs with the given total number of tasks.
+func (fx *fixture) live(tasks int) {
+	const perRun = 500 // the maximum of an event
 	defs := make([]event.TaskDef, 0, perRun)
 	for i := range perRun {
 		defs = append(defs, foldtest.Task(fmt.Sprintf("t%d", i)))
 	}
 	for ; tasks > 0; tasks -= perRun {
-		w.run(defs[:min(perRun, tasks)]...)
+		fx.run(defs[:min(perRun, tasks)]...)
 	}
 }

@@ -16,35 +16,37 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// History reads what a revision has beyond its live state: runs that are closed.
-// The zero History has none.
+// History reads the closed runs and folded entries of a revision, which its live state
+// does not contain. The zero History is empty.
 type History struct {
 	codec   *Codec
 	store   *manifest.Store
 	domain  ids.Domain
-	indexes map[string]manifest.File
-	// from is the id below which runs are not kept; entries, that below which entries of
-	// the ledger are here.
-	from, entries string
+	indexes map[string]manifest.File // by table
+	// runsFrom is the id below which runs are no longer kept.
+	runsFrom string
+	// entriesFrom is the id below which the rows of ledger entries are in history.
+	entriesFrom string
 }
 
-// HistoryOf is that of a manifest.
+// HistoryOf returns the history of a manifest.
 func HistoryOf(c *Codec, store *manifest.Store, m *manifest.Manifest) History {
 	if m == nil {
 		return History{}
 	}
 	return History{
-		codec: c, store: store, domain: m.Domain(), indexes: m.History, from: m.BaseSnapshot.RunsFrom, entries: m.BaseSnapshot.EntriesFrom,
+		codec: c, store: store, domain: m.Domain(), indexes: m.History,
+		runsFrom: m.BaseSnapshot.RunsFrom, entriesFrom: m.BaseSnapshot.EntriesFrom,
 	}
 }
 
-// Tables whose rows belong to runs, and that of the runs.
 const runsTable = "runs"
 
+// runTables are the tables that together hold a closed run.
 var runTables = []string{runsTable, "tasks", "dep_satisfaction", "attempts"}
 
-// Run gives the rows of a closed run, as a state of its own; nil if there is no
-// such run.
+// Run returns a state with only the rows of a closed run, or nil if history does not
+// contain the run.
 func (h History) Run(ctx context.Context, runID string) (*state.State, error) {
 	if !h.Kept(runID) {
 		return nil, nil
@@ -69,19 +71,19 @@ func (h History) Run(ctx context.Context, runID string) (*state.State, error) {
 	return st, nil
 }
 
-// Kept reports whether a run of that id would still be in history if it was closed.
-func (h History) Kept(runID string) bool { return runID >= h.from }
+// Kept reports whether history still keeps a closed run with that id.
+func (h History) Kept(runID string) bool { return runID >= h.runsFrom }
 
-// Since is the time from which runs are kept; zero: from the first.
+// Since returns the time from which runs are kept, or zero if all are.
 func (h History) Since() event.Time {
-	if h.from == "" {
+	if h.runsFrom == "" {
 		return 0
 	}
-	return event.At(ids.Time(h.from))
+	return event.At(ids.Time(h.runsFrom))
 }
 
-// Has reports whether a run, which the live state does not have, is closed: it is in
-// history, or was for as long as runs are kept.
+// Has reports whether a run that the live state does not contain is closed. It is, if
+// history contains it or no longer keeps runs with that id.
 func (h History) Has(ctx context.Context, runID string) (bool, error) {
 	if !h.Kept(runID) {
 		return true, nil
@@ -91,7 +93,7 @@ func (h History) Has(ctx context.Context, runID string) (bool, error) {
 		return false, err
 	}
 	for _, f := range files {
-		ids := h.codec.seen.get(f.Key)
+		ids := h.codec.runIDs.get(f.Key)
 		if ids == nil {
 			runs, err := h.runs(ctx, []manifest.File{f})
 			if err != nil {
@@ -101,7 +103,7 @@ func (h History) Has(ctx context.Context, runID string) (bool, error) {
 			for i, run := range runs {
 				ids[i] = run.RunID
 			}
-			h.codec.seen.put(f.Key, ids)
+			h.codec.runIDs.put(f.Key, ids)
 		}
 		if _, has := slices.BinarySearch(ids, runID); has {
 			return true, nil
@@ -110,24 +112,24 @@ func (h History) Has(ctx context.Context, runID string) (bool, error) {
 	return false, nil
 }
 
-// seen are the run ids of segments that were asked for lately: a burst of reports
-// that come late is about few of them.
-type seen struct {
+// runIDCache caches the run ids of the segments of table runs that Has read last. A burst
+// of late reports concerns few segments.
+type runIDCache struct {
 	mu       sync.Mutex
-	segments []seenSegment
+	segments []cachedSegment
 }
 
-type seenSegment struct {
+type cachedSegment struct {
 	key string
 	ids []string // sorted
 }
 
-const maxSeen = 4
+const maxCachedSegments = 4
 
-func (s *seen) get(key string) []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, segment := range s.segments {
+func (c *runIDCache) get(key string) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, segment := range c.segments {
 		if segment.key == key {
 			return segment.ids
 		}
@@ -135,12 +137,12 @@ func (s *seen) get(key string) []string {
 	return nil
 }
 
-func (s *seen) put(key string, ids []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.segments = append(s.segments, seenSegment{key, ids})
-	if len(s.segments) > maxSeen {
-		s.segments = s.segments[1:]
+func (c *runIDCache) put(key string, ids []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.segments = append(c.segments, cachedSegment{key, ids})
+	if len(c.segments) > maxCachedSegments {
+		c.segments = c.segments[1:]
 	}
 }
 
@@ -151,7 +153,7 @@ func (h History) segments(ctx context.Context, table, runID string) ([]manifest.
 	}
 	files, err := h.store.RunSegments(ctx, index, runID)
 	if err != nil {
-		return nil, fmt.Errorf("look for run %s in history: %w", runID, err)
+		return nil, fmt.Errorf("find run %s in history: %w", runID, err)
 	}
 	return files, nil
 }
@@ -164,8 +166,8 @@ func (h History) runs(ctx context.Context, files []manifest.File) ([]*state.Run,
 	return rows.Runs, nil
 }
 
-// newest are the closed runs with the greatest ids, greatest first: up to limit of
-// those that ok accepts.
+// newest merges the closed runs that ok accepts into found and returns the limit runs
+// with the greatest ids, greatest first. found must be sorted that way.
 func (h History) newest(ctx context.Context, limit int, found []*state.Run, ok func(*state.Run) bool) ([]*state.Run, error) {
 	index, has := h.indexes[runsTable]
 	if !has || len(found) == limit && index.MaxRun < found[limit-1].RunID {
@@ -191,8 +193,8 @@ func (h History) newest(ctx context.Context, limit int, found []*state.Run, ok f
 	return found, nil
 }
 
-// Runs are the newest runs, live and closed, newest first: up to limit of those
-// that ok accepts.
+// Runs returns the newest runs that ok accepts, live and closed: at most limit, newest
+// first.
 func (s *Snapshot) Runs(ctx context.Context, limit int, ok func(*state.Run) bool) ([]*state.Run, error) {
 	var runs []*state.Run
 	for run := range s.State.Runs.All {
@@ -204,32 +206,31 @@ func (s *Snapshot) Runs(ctx context.Context, limit int, ok func(*state.Run) bool
 	return s.History.newest(ctx, limit, runs[:min(limit, len(runs))], ok)
 }
 
-// RunCount is how many runs there are, live and closed, at most: some of the oldest may
-// not be kept any more.
+// RunCount returns an upper bound on the number of runs, live and closed. It may include
+// some of the oldest that are no longer kept.
 func (s *Snapshot) RunCount() int { return s.State.Runs.Len() + int(s.History.indexes[runsTable].Rows) }
 
-// WithRun is the live state if that has a run, or a state of the run alone if it is
-// closed; nil if there is no such run.
+// WithRun returns the live state if it contains the run, or else a state with only that
+// closed run and the limits. It returns nil if the run does not exist.
 func (s *Snapshot) WithRun(ctx context.Context, runID string) (*state.State, error) {
 	if s.State.Runs.Get(runID) != nil {
 		return s.State, nil
 	}
 	closed, err := s.History.Run(ctx, runID)
 	if closed != nil {
-		closed.Load(&state.Rows{Limits: s.State.Limits.Rows()}) // they are not the run's, and explain it
+		closed.Load(&state.Rows{Limits: s.State.Limits.Rows()}) // explanations of a run refer to limits
 	}
 	return closed, err
 }
 
-// Recorded reports whether an entry of the ledger is dealt with. Those that history has are
-// known by their names: what is named below it and is not known appeared when no
-// listing could find it any more, and its writer has given it up.
+// Recorded reports whether an entry of the ledger needs no folding. Every entry below the
+// history cutoff is folded, or was abandoned by its writer and is never folded (ADR 055).
 func (s *Snapshot) Recorded(entry string) bool {
-	return s.State.Recorded(entry) || entry < s.History.entries
+	return s.State.Recorded(entry) || entry < s.History.entriesFrom
 }
 
-// Groups are the rows of ledger_entries that groups have, live or in history. With an
-// error it gives those that it could read.
+// Groups returns the rows of ledger_entries for groups, live or in history. If part of the
+// history is damaged, it returns an error and the rows that it could read.
 func (s *Snapshot) Groups(ctx context.Context, keys []state.Key2) (map[state.Key2]*state.Entry, error) {
 	found := map[state.Key2]*state.Entry{}
 	asked := map[state.Key2]bool{}
@@ -237,7 +238,7 @@ func (s *Snapshot) Groups(ctx context.Context, keys []state.Key2) (map[state.Key
 	for _, key := range keys {
 		if row := s.State.Entries.Get(key); row != nil {
 			found[key] = row
-		} else if key.A < s.History.entries {
+		} else if key.A < s.History.entriesFrom {
 			asked[key] = true
 			entries = append(entries, key.A)
 		}
@@ -249,10 +250,10 @@ func (s *Snapshot) Groups(ctx context.Context, keys []state.Key2) (map[state.Key
 	slices.Sort(entries)
 	files, err := s.History.store.EntrySegments(ctx, index, entries)
 	if err != nil {
-		return found, fmt.Errorf("look for entries in history: %w", err)
+		return found, fmt.Errorf("find entries in history: %w", err)
 	}
 	var damaged []error
-	for _, f := range files { // one at a time: all of it is in memory
+	for _, f := range files { // one at a time, to limit memory
 		rows, err := s.History.codec.Merge(ctx, fileSources(s.History.store, []manifest.File{f}))
 		if manifest.Damaged(err) {
 			damaged = append(damaged, err)
@@ -270,7 +271,7 @@ func (s *Snapshot) Groups(ctx context.Context, keys []state.Key2) (map[state.Key
 	return found, errors.Join(damaged...)
 }
 
-// LoadHistory reads all that a manifest has in history.
+// LoadHistory returns all rows in the history of a manifest.
 func LoadHistory(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.Manifest) (*state.Rows, error) {
 	files, err := historyFiles(ctx, store, m, "")
 	if err != nil {
@@ -279,8 +280,8 @@ func LoadHistory(ctx context.Context, c *Codec, store *manifest.Store, m *manife
 	return c.Merge(ctx, fileSources(store, files))
 }
 
-// Segments reads what a manifest has in history, or only of one table, a segment at a
-// time.
+// Segments yields the rows in the history of a manifest, one segment at a time. If only is
+// not empty, it yields that table's rows only.
 func Segments(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.Manifest, only string) iter.Seq2[*state.Rows, error] {
 	return func(yield func(*state.Rows, error) bool) {
 		files, err := historyFiles(ctx, store, m, only)
@@ -311,13 +312,12 @@ func historyFiles(ctx context.Context, store *manifest.Store, m *manifest.Manife
 	return files, nil
 }
 
-// MaxSegment is how many rows a segment has at most: some megabytes, which are in
-// memory while it is made of several.
+// MaxSegment is the maximum number of rows in a segment: a few megabytes, which a merge
+// holds in memory.
 const MaxSegment = 1 << 18
 
-// Absorbed are the last segments that a new one with so many rows is to be merged
-// with: those that are not much greater, so that a row is written again as often
-// as the logarithm of the history is great.
+// Absorbed returns the last segments that a new segment of so many rows is merged with:
+// those not much larger than it. So a row is rewritten a logarithmic number of times.
 func Absorbed(segments []manifest.File, rows int64) []manifest.File {
 	from := len(segments)
 	for from > 0 && segments[from-1].Rows <= 2*rows && rows+segments[from-1].Rows <= MaxSegment {
@@ -327,14 +327,15 @@ func Absorbed(segments []manifest.File, rows int64) []manifest.File {
 	return segments[from:]
 }
 
-// Expired reports whether a segment has rows of runs only that are not kept any more.
+// Expired reports whether all rows of a segment belong to runs below from, the id below
+// which runs are no longer kept.
 func Expired(f manifest.File, from string) bool { return f.MaxRun != "" && f.MaxRun < from }
 
-// Combine is a file of the rows of stored files of a table, and of one that is not
-// stored, without those of runs below an id.
+// Combine merges stored files of a table with f, which is not stored, and drops the rows
+// of runs below from.
 func (c *Codec) Combine(ctx context.Context, store *manifest.Store, stored []manifest.File, f File, from string) (File, error) {
 	sources := append(fileSources(store, stored), Source{
-		Table: f.Table, Name: "what is added to the history of " + f.Table,
+		Table: f.Table, Name: "new history rows of " + f.Table,
 		Read: func(context.Context) ([]byte, error) { return f.Data, nil },
 	})
 	rows, err := c.Merge(ctx, sources)

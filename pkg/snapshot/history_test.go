@@ -13,16 +13,16 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// write stores rows as files of a tier.
-func (w *world) write(tier string, rows *state.Rows) []manifest.File {
-	w.t.Helper()
+// write stores rows as files of a tier, one per table.
+func (fx *fixture) write(tier string, rows *state.Rows) []manifest.File {
+	fx.t.Helper()
 	encoded, err := codec.Encode(rows)
-	require.NoError(w.t, err)
+	require.NoError(fx.t, err)
 	var files []manifest.File
 	for _, f := range encoded {
-		key := manifest.StateKey(domain, f.Table, tier, w.ids.New())
-		_, err := w.blobs.Create(w.t.Context(), key, f.Data)
-		require.NoError(w.t, err)
+		key := manifest.StateKey(domain, f.Table, tier, fx.ids.New())
+		_, err := fx.blobs.Create(fx.t.Context(), key, f.Data)
+		require.NoError(fx.t, err)
 		files = append(files, manifest.File{
 			Table: f.Table, Key: key, Size: int64(len(f.Data)), Rows: f.Rows, CRC32C: blob.CRC32C(f.Data), MinRun: f.MinRun, MaxRun: f.MaxRun,
 		})
@@ -30,41 +30,41 @@ func (w *world) write(tier string, rows *state.Rows) []manifest.File {
 	return files
 }
 
-// A merge of deltas that began before a base was taken up brings rows of what that
-// left out: some of them, of some tables. Seen to fail without Evict in Load, and
-// without the look at the least sequence number in Advance.
-func TestADeltaBringsNothingBackFromHistory(t *testing.T) {
-	w := newWorld(t)
-	closed := w.Run(foldtest.Task("a"), foldtest.Task("b", "a"))
-	w.MustFold(w.Finished(closed, "a", 1, event.Failed))
-	w.Pass(2 * state.ClosedAfter)
-	w.Run(foldtest.Task("a"))
-	all := w.State.All()
-	live := w.State.Copy()
-	cut := state.Cut{Seq: w.State.FoldSeq, Time: w.State.FoldTime}
-	gone := live.Evict(cut)
+// A merge of deltas that began before a new base was published can contain some rows that
+// the base moved to history. Seen to fail without Evict in Load, and without the check of
+// the least sequence number in Advance.
+func TestAdvanceEvictsRowsThatAreInHistory(t *testing.T) {
+	fx := newFixture(t)
+	closed := fx.Run(foldtest.Task("a"), foldtest.Task("b", "a"))
+	fx.MustFold(fx.Finished(closed, "a", 1, event.Failed))
+	fx.Pass(2 * state.ClosedAfter)
+	fx.Run(foldtest.Task("a"))
+	all := fx.State.All()
+	live := fx.State.Copy()
+	cutoff := state.Cut{Seq: fx.State.FoldSeq, Time: fx.State.FoldTime}
+	gone := live.Evict(cutoff)
 	require.Len(t, gone.Runs, 1)
 	require.Len(t, gone.Tasks, 2)
 	require.Len(t, gone.Deps, 1)
 	require.Len(t, gone.Attempts, 1)
 	require.Len(t, live.Runs.Rows(), 1)
 
-	first := &manifest.Manifest{Tenant: domain.Tenant, Workspace: domain.Workspace, Lineage: w.ids.New(), Revision: 1, FoldSeq: cut.Seq, FoldTime: cut.Time}
-	first.L0 = []manifest.Delta{{ID: w.ids.New(), Revision: 1, Files: w.write(manifest.TierL0, all)}}
+	first := &manifest.Manifest{Tenant: domain.Tenant, Workspace: domain.Workspace, Lineage: fx.ids.New(), Revision: 1, FoldSeq: cutoff.Seq, FoldTime: cutoff.Time}
+	first.L0 = []manifest.Delta{{ID: fx.ids.New(), Revision: 1, Files: fx.write(manifest.TierL0, all)}}
 	second := *first
 	second.Revision, second.L0 = 2, nil
 	second.BaseSnapshot = manifest.BaseSnapshot{
-		ID: w.ids.New(), Revision: 1, FoldSeq: cut.Seq, FoldTime: cut.Time, Files: w.write(manifest.TierBase, live.All()),
+		ID: fx.ids.New(), Revision: 1, FoldSeq: cutoff.Seq, FoldTime: cutoff.Time, Files: fx.write(manifest.TierBase, live.All()),
 	}
 	third := second
 	third.Revision = 3
 	some := &state.Rows{Tasks: all.Tasks, Attempts: gone.Attempts}
-	third.L1 = []manifest.Delta{{ID: w.ids.New(), Revision: 3, Files: w.write(manifest.TierL1, some)}}
+	third.L1 = []manifest.Delta{{ID: fx.ids.New(), Revision: 3, Files: fx.write(manifest.TierL1, some)}}
 
-	store := w.manifests()
+	store := fx.manifests()
 	own, err := snapshot.Load(t.Context(), codec, store, first)
 	require.NoError(t, err)
-	require.Empty(t, codec.Diff(w.State, own, 5))
+	require.Empty(t, codec.Diff(fx.State, own, 5))
 	from := first
 	for _, m := range []*manifest.Manifest{&second, &third} {
 		loaded, err := snapshot.Load(t.Context(), codec, store, m)
@@ -77,7 +77,7 @@ func TestADeltaBringsNothingBackFromHistory(t *testing.T) {
 	}
 }
 
-func TestSegmentsOfSimilarSizeBecomeOne(t *testing.T) {
+func TestAbsorbedSelectsSegmentsOfSimilarSize(t *testing.T) {
 	segments := func(rows ...int64) []manifest.File {
 		var files []manifest.File
 		for _, n := range rows {
@@ -86,9 +86,9 @@ func TestSegmentsOfSimilarSizeBecomeOne(t *testing.T) {
 		return files
 	}
 	for _, row := range []struct {
-		there []manifest.File
-		added int64
-		want  int
+		stored []manifest.File
+		added  int64
+		want   int
 	}{
 		{nil, 10, 0},
 		{segments(10), 10, 1},
@@ -98,9 +98,9 @@ func TestSegmentsOfSimilarSizeBecomeOne(t *testing.T) {
 		{segments(1 << 18), 1 << 17, 0},
 		{segments(120_000, 100_000), 70_000, 1},
 	} {
-		require.Len(t, snapshot.Absorbed(row.there, row.added), row.want, "%v and %d", row.there, row.added)
+		require.Len(t, snapshot.Absorbed(row.stored, row.added), row.want, "%v and %d", row.stored, row.added)
 	}
-	// However much comes, in whatever portions, there are few.
+	// The number of segments stays small, whatever the sizes of new ones.
 	var files []manifest.File
 	written, total := int64(0), int64(0)
 	for i := range 1000 {
@@ -115,5 +115,5 @@ func TestSegmentsOfSimilarSizeBecomeOne(t *testing.T) {
 		files = append(files, manifest.File{Rows: added})
 	}
 	require.Less(t, len(files), 12)
-	require.Less(t, written, 12*total, "a row is written again as often as the logarithm says")
+	require.Less(t, written, 12*total, "a row is rewritten a logarithmic number of times")
 }

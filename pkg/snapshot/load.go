@@ -9,8 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Load reads the state that a manifest stands for. Every file is verified
-// against the size and checksum that the manifest has for it.
+// Load reads the live state of a manifest. It verifies the size and checksum of every
+// file.
 func Load(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.Manifest) (*state.State, error) {
 	st := state.New(m.Domain())
 	rows, err := c.Merge(ctx, slices.Concat(fileSources(store, m.BaseSnapshot.Files), deltaSources(store, m.L1), deltaSources(store, m.L0)))
@@ -18,18 +18,18 @@ func Load(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.Mani
 		return nil, err
 	}
 	st.Load(rows)
-	st.Evict(CutOf(m)) // merged deltas may hold rows of what the base leaves out
+	st.Evict(CutOf(m)) // merged deltas may contain rows that the base moved to history
 	st.FoldSeq, st.FoldTime = m.FoldSeq, m.FoldTime
 	return st, nil
 }
 
-// CutOf says what a manifest's base leaves to history.
+// CutOf returns the history cutoff of a manifest's base.
 func CutOf(m *manifest.Manifest) state.Cut {
 	b := &m.BaseSnapshot
 	return state.Cut{Seq: b.FoldSeq, Time: b.FoldTime, Entries: b.EntriesFrom, Runs: b.RunsFrom}
 }
 
-// LoadDeltas gives the rows that deltas hold together, tombstones included.
+// LoadDeltas returns the merged rows of deltas, including tombstones.
 func LoadDeltas(ctx context.Context, c *Codec, store *manifest.Store, deltas []manifest.Delta) (*state.Rows, error) {
 	return c.Merge(ctx, deltaSources(store, deltas))
 }
@@ -51,7 +51,7 @@ func deltaSources(store *manifest.Store, deltas []manifest.Delta) []Source {
 		sources = append(sources, fileSources(store, d.Files)...)
 		for _, rows := range d.Inline {
 			sources = append(sources, Source{
-				Table: rows.Table, Name: fmt.Sprintf("the rows of %s in delta %s", rows.Table, d.ID), inline: true,
+				Table: rows.Table, Name: fmt.Sprintf("inline rows of %s in delta %s", rows.Table, d.ID), inline: true,
 				Read: func(context.Context) ([]byte, error) { return rows.JSON, nil },
 			})
 		}
@@ -59,14 +59,14 @@ func deltaSources(store *manifest.Store, deltas []manifest.Delta) []Source {
 	return sources
 }
 
-// Advance gives the state of m from that of an earlier revision of its lineage,
-// which may be nil, and the deltas since; where the base is younger than that, it
-// reads everything anew. It changes own unless it fails, and then may give own.
+// Advance returns the state of m. It applies the deltas since from, an earlier revision of
+// the timeline, to own, the state of from. If from is nil or on another timeline, or the
+// base is newer than from, it loads the whole state. Advance takes ownership of own: it
+// modifies and may return it, but leaves it unchanged on an error.
 //
-// A delta that was merged of several may hold changes that own has, too. They are
-// not older than what own has: a merge takes in all changes from its first
-// revision to its last, and so the last one of each row. What a new base leaves to
-// history goes from own as well: it follows from the rows.
+// A merged delta may contain changes that own already has. They are never older than
+// own's rows, because a merge includes the last change of each row up to its revision.
+// Advance also evicts the rows that a new base has moved to history.
 func Advance(
 	ctx context.Context, c *Codec, store *manifest.Store, from *manifest.Manifest, own *state.State, m *manifest.Manifest,
 ) (*state.State, error) {
@@ -85,9 +85,9 @@ func Advance(
 		return nil, err
 	}
 	own.Load(rows)
-	// A delta that was merged of several may bring back what had been left out.
-	if cut := CutOf(m); m.BaseSnapshot.ID != from.BaseSnapshot.ID || rows.MinSeq() <= cut.Seq {
-		own.Evict(cut)
+	// A merged delta may bring back rows that are in history.
+	if cutoff := CutOf(m); m.BaseSnapshot.ID != from.BaseSnapshot.ID || rows.MinSeq() <= cutoff.Seq {
+		own.Evict(cutoff)
 	}
 	own.FoldSeq, own.FoldTime = m.FoldSeq, m.FoldTime
 	return own, nil

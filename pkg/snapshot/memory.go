@@ -8,64 +8,63 @@ import (
 	"sync"
 )
 
-// memory keeps the rows of files whose bytes only name them.
+// memory holds the rows of files whose bytes contain only a number.
 type memory struct {
 	mu    sync.Mutex
-	files []any // []*R of each, by number
+	files []any // of type []*R; the number of a file is its index
 }
 
-// NewMemoryCodec makes a codec whose files hold no rows, but the number under
-// which the codec keeps them: only the same codec can read them. It is for
-// simulations, where encoding and decoding Parquet would be nearly all of the
-// work.
+// NewMemoryCodec returns a codec that keeps rows in memory. Its files contain only the
+// number of their rows, so no other codec can read them. It is for simulations, which
+// would otherwise spend most of their time on Parquet.
 func NewMemoryCodec() *Codec {
 	c := NewCodec()
 	c.memory = &memory{}
 	return c
 }
 
-// memoryFile is a file of a memory codec. It is JSON, so that it may also stand in
-// a manifest.
+// memoryFile is the content of a file of a memory codec. It is JSON, so that a manifest
+// can contain it.
 type memoryFile struct {
 	Table  string `json:"table"`
 	Number int    `json:"rows_in_memory"`
 }
 
-// rowBytes is about how long a row is as JSON.
+// rowBytes is the approximate size of a row as JSON.
 const rowBytes = 400
 
-// keep gives the bytes that stand for rows, which are not changed any more: they
-// are in a state that is published.
-func keep[R any](m *memory, name string, rows []*R) []byte {
-	kept := slices.Clone(rows)
+// store stores rows and returns the content of a file that refers to them. Callers must
+// not modify the rows afterwards.
+func store[R any](m *memory, name string, rows []*R) []byte {
+	stored := slices.Clone(rows)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.files = append(m.files, kept)
+	m.files = append(m.files, stored)
 	data, err := json.Marshal(memoryFile{Table: name, Number: len(m.files) - 1})
 	if err != nil {
-		panic(err) // texts and numbers always have a JSON form
+		panic(err) // strings and numbers can always be encoded
 	}
 	return data
 }
 
-// recall gives copies of the rows that bytes stand for.
-func recall[R any](m *memory, name string, data []byte) ([]*R, error) {
+// fetch returns copies of the rows that a file refers to.
+func fetch[R any](m *memory, name string, data []byte) ([]*R, error) {
 	var file memoryFile
 	if err := json.Unmarshal(data, &file); err != nil || file.Table != name {
-		return nil, errors.New("it is no file of this codec and table")
+		return nil, errors.New("not a file of this codec and table")
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if file.Number < 0 || file.Number >= len(m.files) {
-		return nil, fmt.Errorf("its rows, number %d, are not kept", file.Number)
+		return nil, fmt.Errorf("unknown file number %d", file.Number)
 	}
-	kept, ok := m.files[file.Number].([]*R)
+	stored, ok := m.files[file.Number].([]*R)
 	if !ok {
-		return nil, errors.New("its rows are of another table")
+		return nil, fmt.Errorf("file number %d belongs to another table", file.Number)
 	}
-	copies := make([]R, len(kept))
-	rows := make([]*R, len(kept))
-	for i, r := range kept {
+	copies := make([]R, len(stored))
+	rows := make([]*R, len(stored))
+	for i, r := range stored {
 		copies[i] = *r
 		rows[i] = &copies[i]
 	}

@@ -12,30 +12,30 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Reader follows a domain's published states from its store, from outside the
-// process that publishes them. It is safe for concurrent use.
+// Reader reads a domain's published states from the store. It is for processes other than
+// the publisher, and safe for concurrent use.
 type Reader struct {
 	domain ids.Domain
 	codec  *Codec
 	store  *manifest.Store
 	clock  clock.Clock
 
-	// next is the read that begins when the present one ends, if somebody waits for
-	// it: it is for all who came before it begins.
+	// next is the read that starts when the running one ends, or nil if no caller waits
+	// for it. All callers that arrive before it starts share its result.
 	mu   sync.Mutex
 	next *read
 
-	// busy holds a token while somebody reads. It is no mutex, so that who waits
-	// for its turn can give up.
+	// busy is a semaphore that guards the fields below. Unlike with a mutex, a waiting
+	// caller can give up when its context ends.
 	busy chan struct{}
 	last *manifest.Manifest
 	snap *Snapshot
-	// own is the state of last. It is never handed out, only copies are: copying
-	// counts as writing, and others are reading theirs.
+	// own is the state of last. Callers only get copies of it: Copy modifies the original,
+	// which no other goroutine may read meanwhile.
 	own *state.State
 }
 
-// NewReader makes a reader.
+// NewReader returns a reader of a domain.
 func NewReader(d ids.Domain, codec *Codec, store *manifest.Store, c clock.Clock) *Reader {
 	return &Reader{domain: d, codec: codec, store: store, clock: c, busy: make(chan struct{}, 1)}
 }
@@ -43,16 +43,15 @@ func NewReader(d ids.Domain, codec *Codec, store *manifest.Store, c clock.Clock)
 // pollEvery is how often Await looks for a new revision.
 const pollEvery = 50 * time.Millisecond
 
-// read is a read of the newest state, and what came of it once done is closed.
+// read is a read of the newest state. snap and err are valid once done is closed.
 type read struct {
 	done chan struct{}
 	snap *Snapshot
 	err  error
 }
 
-// Current is the newest published state; an empty one where there is none. It is
-// no older than the call: of those who wait for the present read to end, one reads
-// for all.
+// Current returns the newest published state, or an empty one if none was published. It is
+// no older than the call. Callers that wait for a running read share one further read.
 func (r *Reader) Current(ctx context.Context) (*Snapshot, error) {
 	mine := r.join()
 	select {
@@ -64,13 +63,13 @@ func (r *Reader) Current(ctx context.Context) (*Snapshot, error) {
 	}
 	defer func() { <-r.busy }()
 	select {
-	case <-mine.done: // just now
+	case <-mine.done: // finished just now
 		return mine.snap, mine.err
 	default:
 	}
 	r.begin(mine)
 	snap, err := r.refresh(ctx, 0)
-	if err == nil || ctx.Err() == nil { // else another of those who wait reads
+	if err == nil || ctx.Err() == nil { // otherwise another waiting caller reads
 		mine.snap, mine.err = snap, err
 		close(mine.done)
 	}
@@ -86,8 +85,8 @@ func (r *Reader) join() *read {
 	return r.next
 }
 
-// begin parts those who wait for a read from those who come from now on, and may
-// ask for what it does not see.
+// begin closes mine to further callers: a read that has started may miss revisions that
+// later callers must see.
 func (r *Reader) begin(mine *read) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,7 +95,8 @@ func (r *Reader) begin(mine *read) {
 	}
 }
 
-// refresh reads on; who calls it holds the token.
+// refresh reads on to the newest revision or, if enough is greater than 0, to a revision
+// from enough on. The caller must hold busy.
 func (r *Reader) refresh(ctx context.Context, enough int64) (*Snapshot, error) {
 	m, st, _, err := Refresh(ctx, r.codec, r.store, r.last, r.own, enough)
 	switch {
@@ -114,8 +114,8 @@ func (r *Reader) refresh(ctx context.Context, enough int64) (*Snapshot, error) {
 	return r.snap, nil
 }
 
-// Await is a published state of a revision greater than after, once there is one. It
-// need not be the newest: nothing is read if such a one was read before.
+// Await waits for a revision greater than after and returns its state. It need not be the
+// newest: Await does not read if an earlier read already returned such a revision.
 func (r *Reader) Await(ctx context.Context, after int64) (*Snapshot, error) {
 	for {
 		snap, err := r.reach(ctx, after+1)
@@ -128,8 +128,8 @@ func (r *Reader) Await(ctx context.Context, after int64) (*Snapshot, error) {
 	}
 }
 
-// reach is the state of the last revision that was read, or else reads on, as far as
-// to the one that is wanted.
+// reach returns the last read state if it has at least the given revision. Otherwise it
+// reads on, but no further than that revision.
 func (r *Reader) reach(ctx context.Context, revision int64) (*Snapshot, error) {
 	select {
 	case <-ctx.Done():

@@ -10,23 +10,23 @@ import (
 )
 
 const (
-	// maxSteps is how many revisions are followed one by one; who is further behind
-	// asks for the newest at once.
+	// maxSteps is how many revisions are followed one by one before the newest is loaded
+	// directly.
 	maxSteps = 16
-	// maxRestarts bounds how often a read starts over because the revision's files
-	// were collected under it.
+	// maxRestarts limits how often a read starts over because the revision's files were
+	// collected during the read.
 	maxRestarts = 4
 )
 
-// Refresh gives the newest manifest and its state; with enough, at once one of that
-// revision or a later one, if it is met on the way. It goes on from those of an
-// earlier revision, which may be nil, and gives them back where nothing was published
-// since; follows says that it did, and that the newest is known to descend from it. The error is [manifest.ErrNone] when there is no revision at all. What
-// becomes of own is as with [Advance].
+// Refresh returns the newest manifest and its state. It advances from last, which may be
+// nil, and its state own, and returns these two if nothing was published since. It takes
+// ownership of own, as [Advance] does. follows reports whether the result is known to
+// descend from last. If enough is greater than 0, Refresh may stop at the first revision
+// from enough on. The error is [manifest.ErrNone] if nothing was ever published.
 //
-// The states of two writers who did not know of each other, because somebody deleted
-// revisions under them, never become one: where the next revision is not last's
-// child, all is read anew.
+// If the next revision does not name last as its parent, Refresh loads the whole state. So
+// it never mixes the states of two writers whose histories diverged because revisions were
+// deleted.
 func Refresh(
 	ctx context.Context, c *Codec, store *manifest.Store, last *manifest.Manifest, own *state.State, enough int64,
 ) (m *manifest.Manifest, st *state.State, follows bool, err error) {
@@ -44,7 +44,7 @@ func Refresh(
 		st, err = Advance(ctx, c, store, last, own, m)
 		if errors.Is(err, manifest.ErrMissing) && restarts < maxRestarts {
 			if live, liveErr := store.Live(ctx, m); liveErr == nil && !live {
-				last, own = nil, nil // collected while it was being read
+				last, own = nil, nil // collected during the read
 				continue
 			}
 		}
@@ -52,9 +52,10 @@ func Refresh(
 	}
 }
 
-// newest is the newest manifest: step by step from the last one seen, or anew. It
-// follows that one if it is known to descend from it. What follows a revision that is
-// not deleted is not either: it may be given without looking for what comes after it.
+// newest returns the newest manifest. It follows the chain of revisions from last, or
+// loads the newest directly. follows reports whether the result is known to descend from
+// last. A revision from enough on is returned without a look at its successors: since its
+// predecessor was not collected, it is not collected either.
 func newest(ctx context.Context, store *manifest.Store, last *manifest.Manifest, enough int64) (m *manifest.Manifest, follows bool, err error) {
 	m = last
 	for range maxSteps {
@@ -81,13 +82,13 @@ func newest(ctx context.Context, store *manifest.Store, last *manifest.Manifest,
 	return m, err == nil && known != nil && descends(m, known), err
 }
 
-// descends reports whether a manifest names the delta that another brought: only its
-// descendants do, until it is merged, and then nobody can tell.
+// descends reports whether m contains the delta that from added. Only descendants of from
+// do. Once the delta is merged, descends returns false for them as well.
 func descends(m, from *manifest.Manifest) bool {
 	if m.Lineage != from.Lineage || len(from.L0) == 0 {
 		return false
 	}
-	brought := from.L0[len(from.L0)-1]
-	return brought.Revision == from.Revision &&
-		slices.ContainsFunc(m.L0, func(d manifest.Delta) bool { return d.ID == brought.ID })
+	added := from.L0[len(from.L0)-1]
+	return added.Revision == from.Revision &&
+		slices.ContainsFunc(m.L0, func(d manifest.Delta) bool { return d.ID == added.ID })
 }

@@ -1,5 +1,5 @@
-// Package snapshot turns a domain's state into the files that a manifest names,
-// and back.
+// Package snapshot encodes a domain's state into the files that a manifest names, and
+// loads it from them.
 package snapshot
 
 import (
@@ -16,29 +16,29 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// Snapshot is a published state: whole revisions only.
+// Snapshot is the state of one published revision.
 type Snapshot struct {
 	State    *state.State
 	Revision int64
-	// CaughtUpAt is when everything in the ledger was last known to be folded.
+	// CaughtUpAt is when the whole ledger was last known to be folded.
 	CaughtUpAt event.Time
-	// History is of what was closed, and is not in State.
+	// History reads the closed runs, which State does not contain.
 	History History
 }
 
-// File is a table's rows as a Parquet file.
+// File holds rows of one table, encoded as Parquet.
 type File struct {
 	Table string
 	Data  []byte
 	Rows  int64
-	// MinRun and MaxRun bound the run ids in it; empty for tables without runs.
+	// MinRun and MaxRun are the least and greatest run id; empty for tables without runs.
 	MinRun, MaxRun string
-	// MinEntry and MaxEntry bound the entries of the ledger; empty for other tables than
+	// MinEntry and MaxEntry are the least and greatest ledger entry; empty except for
 	// ledger_entries.
 	MinEntry, MaxEntry string
 }
 
-// tables are the codecs, made once: making one reads the row type by reflection.
+// tables holds the codec of each table. Making one is slow: it reflects on the row type.
 type tables struct {
 	runs       *table.Table[state.Run]
 	tasks      *table.Table[state.Task]
@@ -54,14 +54,15 @@ type tables struct {
 	entries    *table.Table[state.Entry]
 }
 
-// Codec encodes and decodes states. It is safe for concurrent use; make one a process.
+// Codec encodes and decodes states. It is safe for concurrent use. A process needs only
+// one.
 type Codec struct {
 	t      tables
 	memory *memory // nil: files are Parquet
-	seen   seen
+	runIDs runIDCache
 }
 
-// NewCodec makes a codec.
+// NewCodec returns a codec that encodes files as Parquet.
 func NewCodec() *Codec {
 	return &Codec{t: tables{
 		runs: table.Of[state.Run](), tasks: table.Of[state.Task](), deps: table.Of[state.Dep](),
@@ -72,15 +73,15 @@ func NewCodec() *Codec {
 	}}
 }
 
-// Encode makes a file of each table that has rows, in the order of [table.All].
+// Encode returns one file for each table with rows, in the order of [table.All].
 func (c *Codec) Encode(rows *state.Rows) ([]File, error) {
 	e := encoder{memory: c.memory}
 	c.encode(&e, rows)
 	return e.files, e.err
 }
 
-// Inline is Encode for few rows, which a manifest holds itself; and how many bytes
-// they have.
+// Inline encodes rows as JSON, for a manifest to contain. size is their total size in
+// bytes.
 func (c *Codec) Inline(rows *state.Rows) (inline []manifest.Rows, size int64, err error) {
 	e := encoder{memory: c.memory, inline: true}
 	c.encode(&e, rows)
@@ -94,7 +95,7 @@ func (c *Codec) Inline(rows *state.Rows) (inline []manifest.Rows, size int64, er
 	return inline, size, e.err
 }
 
-// MergeRows gives the rows that several hold together, as Merge does of files.
+// MergeRows merges rows as Merge does: the greatest sequence number wins.
 func (c *Codec) MergeRows(all []*state.Rows) (*state.Rows, error) {
 	if len(all) == 1 {
 		return all[0], nil
@@ -128,7 +129,7 @@ func mergeRows[R table.Row](t *table.Table[R], all []*state.Rows, of func(*state
 	return err
 }
 
-// Without are the rows that newer has none for with the same key.
+// Without returns the rows whose keys do not occur in newer.
 func (c *Codec) Without(rows, newer *state.Rows) *state.Rows {
 	return &state.Rows{
 		Runs: c.t.runs.Without(rows.Runs, newer.Runs), Tasks: c.t.tasks.Without(rows.Tasks, newer.Tasks),
@@ -159,8 +160,8 @@ func (c *Codec) encode(e *encoder, rows *state.Rows) {
 	}
 }
 
-// bounds are the least and the greatest id of rows, of which there is one at least. Not
-// all tables are in the order of them.
+// bounds returns the least and the greatest id of rows, which must not be empty. Not all
+// tables are sorted by that id.
 func bounds[R any](rows []*R, id func(*R) string) (least, greatest string) {
 	least, greatest = id(rows[0]), id(rows[0])
 	for _, row := range rows {
@@ -171,7 +172,7 @@ func bounds[R any](rows []*R, id func(*R) string) (least, greatest string) {
 
 type encoder struct {
 	memory *memory
-	inline bool // the files are JSON
+	inline bool // encode as JSON
 	files  []File
 	err    error
 }
@@ -195,7 +196,7 @@ func encode[R table.Row](e *encoder, t *table.Table[R], rows []*R, run func(*R) 
 func encodeRows[R table.Row](e *encoder, t *table.Table[R], rows []*R) ([]byte, error) {
 	switch {
 	case e.memory != nil:
-		return keep(e.memory, t.Name(), rows), nil
+		return store(e.memory, t.Name(), rows), nil
 	case e.inline:
 		return t.AppendJSON(nil, rows)
 	}
@@ -204,7 +205,7 @@ func encodeRows[R table.Row](e *encoder, t *table.Table[R], rows []*R) ([]byte, 
 
 func decodeRows[R table.Row](m *memory, t *table.Table[R], s Source, data []byte) ([]*R, error) {
 	if m != nil {
-		return recall[R](m, t.Name(), data)
+		return fetch[R](m, t.Name(), data)
 	}
 	decode := t.Decode
 	if s.inline {
@@ -219,18 +220,18 @@ func decodeRows[R table.Row](m *memory, t *table.Table[R], s Source, data []byte
 	return rows, err
 }
 
-// Source is a stored file that is read when its turn comes.
+// Source is an encoded file, which Merge reads lazily.
 type Source struct {
 	Table string
-	// Name is what errors call the file.
+	// Name identifies the file in errors.
 	Name string
 	Read func(context.Context) ([]byte, error)
 
-	inline bool // what is read is JSON
+	inline bool // Read returns JSON
 }
 
-// Merge gives the rows that files hold together, in whatever order they come: of
-// a key's rows the one with the greatest sequence number counts. Tombstones stay.
+// Merge merges the rows of files. For each key, the row with the greatest sequence number
+// wins, so the order of sources does not matter. Tombstones are kept.
 func (c *Codec) Merge(ctx context.Context, sources []Source) (*state.Rows, error) {
 	byTable := map[string][]Source{}
 	known := map[string]bool{}
@@ -239,7 +240,7 @@ func (c *Codec) Merge(ctx context.Context, sources []Source) (*state.Rows, error
 	}
 	for _, s := range sources {
 		if !known[s.Table] {
-			continue // a table of a newer build: nothing here reads it
+			continue // a table of a newer build, which this one does not need
 		}
 		byTable[s.Table] = append(byTable[s.Table], s)
 	}
@@ -277,7 +278,7 @@ func decode[R table.Row](
 	})
 }
 
-// readers bounds how many files of one table are read at once.
+// readers is how many files of one table are read in parallel.
 const readers = 8
 
 func readAll[R table.Row](ctx context.Context, m *memory, t *table.Table[R], sources []Source) ([][]*R, error) {
@@ -292,7 +293,7 @@ func readAll[R table.Row](ctx context.Context, m *memory, t *table.Table[R], sou
 			}
 			files[i], err = decodeRows(m, t, s, data)
 			if err != nil {
-				return fmt.Errorf("read %s: %w; `servo admin rebuild` makes the state anew from the ledger", s.Name, err)
+				return fmt.Errorf("read %s: %w; run `servo admin rebuild` to rebuild the state from the ledger", s.Name, err)
 			}
 			return nil
 		})
@@ -300,8 +301,8 @@ func readAll[R table.Row](ctx context.Context, m *memory, t *table.Table[R], sou
 	return files, g.Wait()
 }
 
-// Diff describes, a line each, how two states differ, row for row, up to limit
-// lines. No lines: they are the same.
+// Diff compares two states row by row and describes each difference in a line, up to
+// limit lines. It returns no lines if the states are equal.
 func (c *Codec) Diff(want, got *state.State, limit int) []string {
 	d := differ{limit: limit}
 	diff(&d, c.t.runs, want.Runs.Rows(), got.Runs.Rows())
@@ -333,14 +334,15 @@ func diff[R table.Row](d *differ, t *table.Table[R], want, got []*R) {
 	}
 }
 
-// Latest is a cell that holds the newest snapshot and lets readers wait for one.
+// Latest holds the newest snapshot and lets readers wait for the next. Its zero value is
+// ready for use.
 type Latest struct {
 	mu   sync.Mutex
 	snap *Snapshot
 	next chan struct{}
 }
 
-// Set makes snap the newest.
+// Set makes snap the newest snapshot.
 func (l *Latest) Set(snap *Snapshot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -351,8 +353,8 @@ func (l *Latest) Set(snap *Snapshot) {
 	}
 }
 
-// Get is the newest snapshot, nil before the first, and a channel that is closed
-// when there is a newer one.
+// Get returns the newest snapshot, or nil before the first, and a channel that is closed
+// by the next Set.
 func (l *Latest) Get() (*Snapshot, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -362,7 +364,7 @@ func (l *Latest) Get() (*Snapshot, <-chan struct{}) {
 	return l.snap, l.next
 }
 
-// Await is the first snapshot, now or later, that ok accepts.
+// Await waits until ok accepts the newest snapshot, and returns it.
 func (l *Latest) Await(ctx context.Context, ok func(*Snapshot) bool) (*Snapshot, error) {
 	for {
 		snap, next := l.Get()

@@ -1,6 +1,5 @@
-// Package clock is the only way to the time of day. Everything that asks what
-// time it is, or waits, is handed a Clock, so that a test or a simulation can
-// hand it a virtual one.
+// Package clock is the only access to the time of day. Everything that reads the time or
+// waits receives a Clock, so that tests and simulations can pass a virtual one.
 package clock
 
 import (
@@ -8,19 +7,19 @@ import (
 	"time"
 )
 
-// Clock tells and waits for time.
+// Clock returns the time and waits.
 type Clock interface {
-	// Now is the current wall-clock time.
+	// Now returns the current wall-clock time.
 	Now() time.Time
-	// Sleep waits for d, or until ctx is done, and then returns ctx.Err().
+	// Sleep waits until d has passed or ctx is done, then returns ctx.Err().
 	Sleep(ctx context.Context, d time.Duration) error
 }
 
-// System is the clock of the machine.
+// System is the machine's clock.
 type System struct{}
 
 // Now implements [Clock].
-func (System) Now() time.Time { return time.Now() } //nolint:forbidigo // the one place that reads the clock
+func (System) Now() time.Time { return time.Now() } //nolint:forbidigo // the only place that reads the clock
 
 // Sleep implements [Clock].
 func (System) Sleep(ctx context.Context, d time.Duration) error {

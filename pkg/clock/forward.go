@@ -6,24 +6,23 @@ import (
 	"time"
 )
 
-// Tolerance is how far a machine's clock may step back, or be behind what is recorded,
-// without further ado: clocks are adjusted by less all the time.
+// Tolerance is how far a machine's clock may step back, or be behind a recorded time,
+// without correction. Clocks are routinely adjusted by less.
 const Tolerance = 5 * time.Minute
 
-// Forward is a machine's clock that never runs back by more than [Tolerance]: when the
-// machine's clock is set back, Forward continues from the time that it has shown. It
-// is for state whose only clock is the machine's. Times that were recorded while the
-// machine's clock was ahead then stay in the past, and everything that goes by
-// them, such as collection and timeouts, continues.
+// Forward is a machine's clock that never runs back by more than [Tolerance]. If the
+// machine's clock is set back, Forward continues from the last time that it returned. It is
+// for state whose only clock is the machine's: times recorded while the clock was ahead
+// stay in the past, and collection, timeouts and the like continue.
 type Forward struct {
 	clock Clock
 
 	mu   sync.Mutex
-	lead time.Duration // of this clock over the machine's
-	last time.Time     // the latest time that it has shown
+	lead time.Duration // how far this clock is ahead of the machine's
+	last time.Time     // the latest time returned
 }
 
-// NewForward makes a Forward of a machine's clock.
+// NewForward returns a Forward for a machine's clock.
 func NewForward(c Clock) *Forward { return &Forward{clock: c} }
 
 // Now implements [Clock].
@@ -33,8 +32,8 @@ func (f *Forward) Now() time.Time {
 	return f.now()
 }
 
-// now is Now under the lock. It drops the monotonic reading, which does not tell that
-// the clock was set back.
+// now is Now under the lock. It drops the monotonic reading, which hides that the clock was
+// set back.
 func (f *Forward) now() time.Time {
 	now := f.clock.Now().Round(0).Add(f.lead)
 	if behind := f.last.Sub(now); behind > Tolerance {
@@ -47,8 +46,8 @@ func (f *Forward) now() time.Time {
 	return now
 }
 
-// Follow makes the clock continue from a recorded time if it is behind that by more
-// than [Tolerance], and returns by how much it leads the machine's clock then.
+// Follow makes the clock continue from a recorded time if it is behind that time by more
+// than [Tolerance]. It returns how far this clock is then ahead of the machine's.
 func (f *Forward) Follow(recorded time.Time) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -8,9 +8,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Keys that parse are what they are made of, and different ones name different
-// tasks.
-func FuzzPartitionKeysParseOnlyInTheirCanonicalForm(f *testing.F) {
+// A partition key that parses encodes to itself, and different keys name different tasks.
+func FuzzParsePartition(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"", `{"date":"2025-01-15"}`},
 		{`{"date":"2025-01-15"}`, `{"date":"2025-01-15","region":"eu"}`},
@@ -38,7 +37,7 @@ func FuzzPartitionKeysParseOnlyInTheirCanonicalForm(f *testing.F) {
 	})
 }
 
-func FuzzAssetKeysParseToWhatTheyWere(f *testing.F) {
+func FuzzParseAssetKey(f *testing.F) {
 	for _, seed := range []string{"raw/events", "a/b/c", "/", "", "A/b", "a/b ", "a_1/2", "ä/b"} {
 		f.Add(seed)
 	}

@@ -1,8 +1,8 @@
-// Package ids makes and reads Servo's identifiers.
+// Package ids creates and parses Servo's identifiers.
 //
-// Some are minted (runs, plans, events: ULIDs from a causal [Source]); the
-// others are derived from what they name, so that every replica, replay and
-// retry arrives at the same one. A derived id never depends on a clock.
+// Runs, plans and events have minted ids: ULIDs from a causal [Source]. Other ids are
+// derived from what they name, so that every replica, replay and retry computes the same
+// one. A derived id never depends on a clock.
 package ids
 
 import (
@@ -17,48 +17,48 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// Domain is one tenant's workspace: a ledger, a manifest, tables and a sole
-// writer of its own. Domains share nothing.
+// Domain is one tenant's workspace. It has its own ledger, manifests, tables and sole
+// writer. Domains share nothing.
 type Domain struct {
 	Tenant    string
 	Workspace string
 }
 
-// String is "tenant/workspace".
+// String returns "tenant/workspace".
 func (d Domain) String() string { return d.Tenant + "/" + d.Workspace }
 
-// Path is the domain's part of an object key: "tenant=…/workspace=…".
+// Path returns the domain's part of an object key: "tenant=…/workspace=…".
 func (d Domain) Path() string { return "tenant=" + d.Tenant + "/workspace=" + d.Workspace }
 
-// Source is the value of an event's source field for this domain.
+// Source returns the source field of events of this domain.
 func (d Domain) Source() string { return "servo/" + d.Tenant + "/" + d.Workspace }
 
-// Validate reports what is wrong with the domain's names.
+// Validate returns an error that describes invalid names.
 func (d Domain) Validate() error {
 	return errors.Join(validateName("tenant", d.Tenant), validateName("workspace", d.Workspace))
 }
 
-// maxName is the longest tenant or workspace name.
+// maxName is the maximum length of a tenant or workspace name.
 const maxName = 63
 
 func validateName(what, name string) error {
 	if name == "" || len(name) > maxName {
-		return fmt.Errorf("%s %q has %d characters; it must have 1 to %d", what, name, len(name), maxName)
+		return fmt.Errorf("%s %q has %d characters: it must have 1 to %d", what, name, len(name), maxName)
 	}
 	for _, c := range []byte(name) {
 		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
-			return fmt.Errorf("%s %q has the character %q; only a-z, 0-9 and - are allowed", what, name, c)
+			return fmt.Errorf("%s %q has the character %q: only a-z, 0-9 and - are allowed", what, name, c)
 		}
 	}
 	return nil
 }
 
-// lastTime is the time part of ULIDs of the last millisecond of the year 9999.
-// Nothing honest is younger, and a [Source] that observed more could run out.
+// lastTime is the time part of ULIDs of the last millisecond of the year 9999. No valid id
+// is later: after observing one, a [Source] could run out of ids.
 const lastTime = "76EZ91ZPZZ"
 
-// Valid reports whether id is a ULID in its canonical form: 26 upper-case
-// characters of Crockford's base 32, with a time before the year 10000.
+// Valid reports whether id is a ULID in canonical form: 26 upper-case characters of
+// Crockford's base 32, with a time before the year 10000.
 func Valid(id string) bool {
 	if len(id) != ulid.EncodedSize || id[:len(lastTime)] > lastTime {
 		return false
@@ -75,7 +75,7 @@ func Valid(id string) bool {
 	return true
 }
 
-// Time is the time in a ULID, to the millisecond. It is zero when id is not a ULID.
+// Time returns the time in a ULID, in milliseconds, or the zero time if id is not a ULID.
 func Time(id string) time.Time {
 	u, err := ulid.ParseStrict(id)
 	if err != nil {
@@ -84,62 +84,63 @@ func Time(id string) time.Time {
 	return ulid.Time(u.Time()).UTC()
 }
 
-// AtTime is the least ULID with the time t, to the millisecond: a bound for
-// listings. Times before 1970 have that of 1970.
+// AtTime returns the smallest ULID with the time t in milliseconds, as a bound for
+// listings. Times before 1970 count as 1970.
 func AtTime(t time.Time) string {
 	var u ulid.ULID
 	if t.UnixMilli() > 0 {
 		if err := u.SetTime(ulid.Timestamp(t)); err != nil {
-			panic(fmt.Sprintf("ids: the time %v is past the year 10889", t))
+			panic(fmt.Sprintf("ids: the time %v is after the year 10889", t))
 		}
 	}
 	return u.String()
 }
 
-// derived is a ULID with the time of base and 80 bits of the hash of parts.
+// derived returns a ULID with the time of base and 80 bits of the hash of parts.
 func derived(base string, parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "|")))
 	u, err := ulid.ParseStrict(base)
 	if err != nil {
-		u = ulid.ULID{} // a base that is no ULID was refused where it came in; stay total here
+		u = ulid.ULID{} // an invalid base was rejected on input; do not fail here
 	}
 	copy(u[6:], sum[:10])
 	return u.String()
 }
 
-// Renamed is the name that takes the place of a ULID whose time is wrong: one with
-// the right time, and the same for everybody who knows both.
+// Renamed returns the name that replaces a ULID whose time is wrong. It has the right time
+// and depends only on both arguments.
 func Renamed(id string, at time.Time) string { return derived(AtTime(at), id, "renamed") }
 
-// AttemptID names an attempt at a task. It is a function of its key alone, so
-// that the fold, a replay and a rebuild all derive the same one.
+// AttemptID returns the id of an attempt of a task. It depends only on its arguments, so
+// that the fold, a replay and a rebuild derive the same id.
 func AttemptID(d Domain, runID, taskKey string, attempt int32) string {
 	return derived(runID, d.Tenant, d.Workspace, runID, taskKey, strconv.Itoa(int(attempt)))
 }
 
-// MaterializationID names what a task of a run makes, whichever attempt makes it.
+// MaterializationID returns the id of what a task of a run materializes, in whichever
+// attempt.
 func MaterializationID(d Domain, runID, taskKey string) string {
 	return derived(runID, d.Tenant, d.Workspace, runID, taskKey, "materialization")
 }
 
-// TaskID names a task of a run as a ULID, where a task key is too long.
+// TaskID returns a ULID for a task of a run, for use where a task key is too long.
 func TaskID(d Domain, runID, taskKey string) string {
 	return derived(runID, d.Tenant, d.Workspace, runID, taskKey, "task")
 }
 
-// DispatchID names the dispatch of an attempt.
+// DispatchID returns the id of the dispatch of an attempt.
 func DispatchID(runID, taskKey string, attempt int32) string {
 	return "dispatch:" + runID + ":" + taskKey + ":" + strconv.Itoa(int(attempt))
 }
 
-// TimerID names a timer: its type in lower case, what it belongs to, and the
-// second it was first to fire at.
+// TimerID returns the id of a timer, from its type in lower case, its owner, and the second
+// at which it was first scheduled to fire.
 func TimerID(timerType, runID, taskKey string, attempt int32, epochSeconds int64) string {
 	return "timer:" + strings.ToLower(timerType) + ":" + runID + ":" + taskKey + ":" +
 		strconv.Itoa(int(attempt)) + ":" + strconv.FormatInt(epochSeconds, 10)
 }
 
-// Kinds of queue task.
+// Kinds of queue tasks.
 const (
 	KindDispatch = "d"
 	KindTimer    = "t"
@@ -147,9 +148,9 @@ const (
 
 var base32Lower = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
-// QueueTaskID is the name of a queue task: kind, then a hash of the domain, the
-// internal id and, from the second on, its generation. Task queues allow few
-// characters in names and are slow with sequential ones. See ADR 021.
+// QueueTaskID returns the name of a queue task: the kind, then a hash of the domain, the
+// internal id and, if not 0, the generation. Task queues allow few characters in names and
+// are slow with sequential names. See ADR 021.
 func QueueTaskID(kind string, d Domain, internalID string, generation int32) string {
 	name := d.Tenant + "/" + d.Workspace + "/" + internalID
 	if generation > 0 {

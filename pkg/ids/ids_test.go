@@ -15,7 +15,7 @@ var domain = ids.Domain{Tenant: "acme", Workspace: "prod"}
 
 const run = "01JHK4W2ZS4T9M3Q6V8X0YB1CD"
 
-// The golden values are in stores all over the world: they never change.
+// Stores contain these golden values: they must never change.
 func TestDerivedIDsNeverChange(t *testing.T) {
 	for want, got := range map[string]string{
 		"01JHK4W2ZS4SC92V1SVV2A6F7C":                      ids.AttemptID(domain, run, "raw/events", 1),
@@ -33,7 +33,7 @@ func TestDerivedIDsNeverChange(t *testing.T) {
 	}
 }
 
-func TestDerivedIDsHaveTheTimeOfTheRun(t *testing.T) {
+func TestDerivedIDsHaveTimeOfRun(t *testing.T) {
 	for _, id := range []string{
 		ids.AttemptID(domain, run, "a", 1), ids.MaterializationID(domain, run, "a"), ids.TaskID(domain, run, "a"),
 	} {
@@ -42,7 +42,7 @@ func TestDerivedIDsHaveTheTimeOfTheRun(t *testing.T) {
 	}
 }
 
-func TestDerivedIDsOfDifferentThingsDiffer(t *testing.T) {
+func TestDerivedIDsDiffer(t *testing.T) {
 	seen := map[string]bool{}
 	for _, d := range []ids.Domain{domain, {Tenant: "acme", Workspace: "dev"}, {Tenant: "acme2", Workspace: "prod"}} {
 		for _, task := range []string{"a", "a|1", "a|task", "b"} {
@@ -50,21 +50,21 @@ func TestDerivedIDsOfDifferentThingsDiffer(t *testing.T) {
 				ids.AttemptID(d, run, task, 1), ids.AttemptID(d, run, task, 2), ids.AttemptID(d, run, task, 11),
 				ids.MaterializationID(d, run, task), ids.TaskID(d, run, task),
 			} {
-				require.False(t, seen[id], "%s is there twice", id)
+				require.False(t, seen[id], "%s occurs twice", id)
 				seen[id] = true
 			}
 		}
 	}
 }
 
-func TestQueueTaskNamesAreWhatQueuesAllow(t *testing.T) {
+func TestQueueTaskIDHasAllowedCharacters(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := ids.QueueTaskID(ids.KindTimer, domain, rapid.String().Draw(t, "id"), rapid.Int32().Draw(t, "generation"))
 		require.Regexp(t, `^t_[a-z2-7]{26}$`, name)
 	})
 }
 
-func TestDomainsAreNamedForKeysAndURLs(t *testing.T) {
+func TestDomainFormatsAndValidates(t *testing.T) {
 	require.Equal(t, "acme/prod", domain.String())
 	require.Equal(t, "tenant=acme/workspace=prod", domain.Path())
 	require.Equal(t, "servo/acme/prod", domain.Source())
@@ -75,12 +75,12 @@ func TestDomainsAreNamedForKeysAndURLs(t *testing.T) {
 	}
 }
 
-func TestOnlyCanonicalULIDsAreValid(t *testing.T) {
+func TestValidAcceptsOnlyCanonicalULIDs(t *testing.T) {
 	for id, want := range map[string]bool{
 		run:                               true,
 		"00000000000000000000000000":      true,
-		"76EZ91ZPZZZZZZZZZZZZZZZZZZ":      true,  // the last of the year 9999
-		"76EZ91ZQ000000000000000000":      false, // the first of the year 10000
+		"76EZ91ZPZZZZZZZZZZZZZZZZZZ":      true,  // last of the year 9999
+		"76EZ91ZQ000000000000000000":      false, // first of the year 10000
 		"7ZZZZZZZZZZZZZZZZZZZZZZZZZ":      false,
 		"80000000000000000000000000":      false,
 		"":                                false,
@@ -94,7 +94,7 @@ func TestOnlyCanonicalULIDsAreValid(t *testing.T) {
 	}
 }
 
-func TestTheBoundOfATimeIsItsLeastULID(t *testing.T) {
+func TestAtTimeIsSmallestULID(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		at := time.UnixMilli(rapid.Int64Range(0, 253402300799999).Draw(t, "ms")).UTC()
 		bound := ids.AtTime(at)

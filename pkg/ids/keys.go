@@ -12,7 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// MaxTaskKey is the longest task key, in bytes.
+// MaxTaskKey is the maximum length of a task key in bytes.
 const MaxTaskKey = 512
 
 // AssetKey names an asset: namespace and name, each of a-z, 0-9 and _.
@@ -21,13 +21,13 @@ type AssetKey struct {
 	Name      string
 }
 
-// String is "namespace/name".
+// String returns "namespace/name".
 func (k AssetKey) String() string { return k.Namespace + "/" + k.Name }
 
-// SQL is the asset's name in SQL, "namespace.name".
+// SQL returns the asset's name in SQL, "namespace.name".
 func (k AssetKey) SQL() string { return k.Namespace + "." + k.Name }
 
-// ParseAssetKey reads "namespace/name".
+// ParseAssetKey parses "namespace/name".
 func ParseAssetKey(s string) (AssetKey, error) {
 	namespace, name, ok := strings.Cut(s, "/")
 	if !ok || !isWord(namespace) || !isWord(name) {
@@ -48,12 +48,12 @@ func isWord(s string) bool {
 	return true
 }
 
-// Partition is one value a dimension. The zero value is the only partition of
-// an unpartitioned asset.
+// Partition maps each dimension to a value. The zero value is the only partition of an
+// unpartitioned asset.
 type Partition map[string]string
 
-// Key is the partition's canonical form (RFC 8785), for example
-// {"date":"2025-01-15"}; empty for an unpartitioned asset.
+// Key returns the partition's canonical form (RFC 8785), such as {"date":"2025-01-15"}, or
+// "" for an unpartitioned asset.
 func (p Partition) Key() string {
 	if len(p) == 0 {
 		return ""
@@ -66,7 +66,7 @@ func (p Partition) Key() string {
 	return string(canonical)
 }
 
-// ParsePartition reads a partition key in its canonical form, and no other.
+// ParsePartition parses a partition key. It accepts only the canonical form.
 func ParsePartition(key string) (Partition, error) {
 	if key == "" {
 		return nil, nil
@@ -76,19 +76,19 @@ func ParsePartition(key string) (Partition, error) {
 		return nil, fmt.Errorf("partition key %q is not a JSON object of strings: %w", key, err)
 	}
 	if p.Key() != key {
-		return nil, fmt.Errorf("partition key %q is not canonical; write %q", key, p.Key())
+		return nil, fmt.Errorf("partition key %q is not canonical: write %q", key, p.Key())
 	}
 	return p, nil
 }
 
-// Dimensions are the partition's dimensions in order.
+// Dimensions returns the partition's dimensions in ascending order.
 func (p Partition) Dimensions() []string { return slices.Sorted(maps.Keys(p)) }
 
-// escaper makes partition values safe inside a task key, injectively.
+// escaper encodes partition values for task keys, injectively.
 var escaper = strings.NewReplacer("%", "%25", ",", "%2C", "]", "%5D", "[", "%5B", "=", "%3D", "/", "%2F", ":", "%3A")
 
-// TaskKey names a task of a run: the asset's key, with the partition in
-// brackets: "raw/events[date=2025-01-15,region=eu]".
+// TaskKey returns the key of a task: the asset's key, with the partition in brackets, such
+// as "raw/events[date=2025-01-15,region=eu]".
 func TaskKey(asset AssetKey, p Partition) string {
 	if len(p) == 0 {
 		return asset.String()
@@ -105,28 +105,28 @@ func TaskKey(asset AssetKey, p Partition) string {
 	return b.String()
 }
 
-// GroupKey names the node that stands for all partitions of an asset in a run,
-// so that M downstreams of N partitions need M+N edges, not M×N.
+// GroupKey returns the key of the node that stands for all partitions of an asset in a run,
+// so that M downstreams of N partitions need M+N edges instead of M×N.
 func GroupKey(asset AssetKey) string { return asset.String() + "[*]" }
 
-// OrderKey names the node of a run that waits until all tasks of an asset have ended,
-// whatever their outcome. For an asset that the run does not make, the node waits for the
-// assets before it.
+// OrderKey returns the key of the node that waits until all tasks of an asset in a run have
+// ended, whatever their outcome. If the run has no task of the asset, the node waits for
+// the asset's upstreams.
 func OrderKey(asset AssetKey) string { return asset.String() + "[order]" }
 
 var (
 	errTaskKeyEmpty = errors.New("a task key is empty")
-	errTaskKeyBytes = errors.New("a task key has a control character")
+	errTaskKeyBytes = errors.New("a task key contains a control character")
 )
 
-// ValidateTaskKey reports what is wrong with a task key. Any printable text of
-// the right length is one; keys of assets are what [TaskKey] makes.
+// ValidateTaskKey returns an error that says why a task key is invalid. Any printable text
+// of the right length is valid; [TaskKey] returns the keys of assets.
 func ValidateTaskKey(key string) error {
 	switch {
 	case key == "":
 		return errTaskKeyEmpty
 	case len(key) > MaxTaskKey:
-		return fmt.Errorf("task key %.40q… has %d bytes; at most %d are allowed", key, len(key), MaxTaskKey)
+		return fmt.Errorf("task key %.40q… has %d bytes: at most %d are allowed", key, len(key), MaxTaskKey)
 	case strings.ContainsFunc(key, func(r rune) bool { return r < 0x20 || r == 0x7f || r == '�' }):
 		return fmt.Errorf("%w: %q", errTaskKeyBytes, key)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-func TestAssetKeysAreANamespaceAndAName(t *testing.T) {
+func TestParseAssetKey(t *testing.T) {
 	key, err := ids.ParseAssetKey("raw/events_2")
 	require.NoError(t, err)
 	require.Equal(t, ids.AssetKey{Namespace: "raw", Name: "events_2"}, key)
@@ -21,7 +21,7 @@ func TestAssetKeysAreANamespaceAndAName(t *testing.T) {
 	}
 }
 
-func TestTaskKeysAreReadable(t *testing.T) {
+func TestTaskKeyIsReadable(t *testing.T) {
 	asset := ids.AssetKey{Namespace: "raw", Name: "events"}
 	for want, p := range map[string]ids.Partition{
 		"raw/events":                            nil,
@@ -37,12 +37,12 @@ func TestTaskKeysAreReadable(t *testing.T) {
 }
 
 func partitions() *rapid.Generator[ids.Partition] {
-	// Few and awkward characters, so that collisions are likely if there can be any.
+	// Few and awkward characters make collisions likely if they are possible.
 	text := rapid.StringOfN(rapid.SampledFrom([]rune(`a,=[]%2CD5B/:*`)), 0, 4, -1)
 	return rapid.Map(rapid.MapOfN(text, text, 0, 3), func(m map[string]string) ids.Partition { return m })
 }
 
-func TestDifferentPartitionsHaveDifferentKeys(t *testing.T) {
+func TestTaskKeysOfDifferentPartitionsDiffer(t *testing.T) {
 	word := rapid.StringMatching(`[ab]{1,2}`)
 	rapid.Check(t, func(t *rapid.T) {
 		asset := func(label string) ids.AssetKey {
@@ -52,11 +52,11 @@ func TestDifferentPartitionsHaveDifferentKeys(t *testing.T) {
 		p, q := partitions().Draw(t, "p"), partitions().Draw(t, "q")
 		same := a == b && p.Key() == q.Key()
 		require.Equal(t, same, ids.TaskKey(a, p) == ids.TaskKey(b, q))
-		require.NotEqual(t, ids.GroupKey(a), ids.TaskKey(b, q), "a group is no task")
+		require.NotEqual(t, ids.GroupKey(a), ids.TaskKey(b, q), "a group key differs from every task key")
 	})
 }
 
-func TestAPartitionKeyParsesToWhatItWasMadeOf(t *testing.T) {
+func TestParsePartitionInvertsKey(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := ids.Partition(rapid.MapOfN(rapid.String(), rapid.String(), 1, 4).Draw(t, "partition"))
 		got, err := ids.ParsePartition(p.Key())
@@ -69,7 +69,7 @@ func TestAPartitionKeyParsesToWhatItWasMadeOf(t *testing.T) {
 	require.Empty(t, ids.Partition{}.Key())
 }
 
-func TestOnlyCanonicalPartitionKeysAreRead(t *testing.T) {
+func TestParsePartitionRejectsNonCanonicalKeys(t *testing.T) {
 	for _, bad := range []string{
 		`{}`, `null`, `[]`, `"x"`, `{"date": "2025-01-15"}`, `{"b":"1","a":"2"}`, `{"a":"1","a":"1"}`,
 		`{"a":1}`, `{"a":null}`, `{"a":"\u0062"}`, `{"a":"b"} `, `{`,
@@ -79,7 +79,7 @@ func TestOnlyCanonicalPartitionKeysAreRead(t *testing.T) {
 	}
 }
 
-func TestTaskKeysAreBoundedAndPrintable(t *testing.T) {
+func TestValidateTaskKey(t *testing.T) {
 	require.NoError(t, ids.ValidateTaskKey(strings.Repeat("k", ids.MaxTaskKey)))
 	for _, bad := range []string{"", strings.Repeat("k", ids.MaxTaskKey+1), "a\nb", "a\x00b", "a\x7fb", "a\xffb", "a\ufffdb"} {
 		require.Error(t, ids.ValidateTaskKey(bad), bad)

@@ -10,34 +10,33 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// MaxAhead is how far an id or a timestamp may be ahead of the store's clock. The
-// compactor refuses what is further ahead, as a dead letter.
+// MaxAhead is how far an id or a timestamp may be ahead of the store's clock. The compactor
+// turns events that are further ahead into dead letters.
 const MaxAhead = time.Hour
 
-// maxLead is how far the ids of a [Source] may run ahead of its clock. It is less
-// than MaxAhead, so that an observed id never drags a writer's ids to where they are
-// refused, even if the writer's clock is a few minutes off.
+// maxLead is how far the ids of a [Source] may run ahead of its clock. It is less than
+// MaxAhead, so that observed ids never cause a writer's own ids to be rejected, even if its
+// clock is off by a few minutes.
 const maxLead = MaxAhead / 2
 
-// Source mints ULIDs that respect causality: each is greater than every one it
-// minted before and than every one it has observed, as long as those are at most
-// 30 minutes ahead of the clock. A Source ignores ids that are further ahead, and
-// begins again at the clock's time when the clock was set back by more: one wrong
-// clock must not move the ids of everybody else.
+// Source mints ULIDs that respect causality: each is greater than every ULID that it has
+// minted or observed, as long as those are at most 30 minutes ahead of the clock. It
+// ignores ids that are further ahead, and restarts at the clock's time if the clock was set
+// back by more: one wrong clock must not affect everybody's ids.
 //
-// A Source belongs to one domain, because it carries what it has observed from one
-// id to the next. It is safe for concurrent use.
+// A Source belongs to one domain, because each id depends on those observed before. It is
+// safe for concurrent use.
 type Source struct {
 	now     func() time.Time
 	entropy io.Reader
 
 	mu    sync.Mutex
 	last  ulid.ULID
-	floor ulid.ULID // below which nothing is minted, whatever the clock says
+	floor ulid.ULID // lower bound of minted ids, whatever the clock returns
 }
 
-// NewSource makes a Source that reads the time from now and randomness from
-// entropy; nil means the operating system's.
+// NewSource returns a Source that reads the time from now and randomness from entropy; nil
+// means the operating system's.
 func NewSource(now func() time.Time, entropy io.Reader) *Source {
 	if entropy == nil {
 		entropy = rand.Reader
@@ -61,16 +60,14 @@ func (s *Source) New() string {
 	return s.last.String()
 }
 
-// leads reports whether an id is too far ahead of a time, and of the floor, to be
-// followed.
+// leads reports whether an id is too far ahead of both a time and the floor.
 func (s *Source) leads(id ulid.ULID, now time.Time) bool {
-	lead := int64(id.Time()) - max(now.UnixMilli(), int64(s.floor.Time())) //nolint:gosec // they have 48 bits
+	lead := int64(id.Time()) - max(now.UnixMilli(), int64(s.floor.Time())) //nolint:gosec // 48 bits
 	return lead > maxLead.Milliseconds()
 }
 
-// Raise makes every later id greater than id, however far ahead of the clock that is.
-// It is for floors that the store's time bounds: files that are named below one are
-// deleted.
+// Raise makes every later id greater than id, however far id is ahead of the clock. Use it
+// for floors that come from the store's time: files named below such a floor are deleted.
 func (s *Source) Raise(id string) {
 	u, err := ulid.ParseStrict(id)
 	if err != nil || !Valid(id) || id[:len(lastTime)] == lastTime {
@@ -86,11 +83,11 @@ func (s *Source) Raise(id string) {
 	}
 }
 
-// Observe makes every later id greater than id. It ignores an id that is not
-// [Valid], and one that is more than 30 minutes ahead of the clock.
+// Observe makes every later id greater than id. It ignores ids that are not [Valid] or are
+// more than 30 minutes ahead of the clock.
 func (s *Source) Observe(id string) {
 	if !Valid(id) || id[:len(lastTime)] == lastTime {
-		return // and so what follows is valid, too
+		return // keeps later ids valid
 	}
 	u, err := ulid.ParseStrict(id)
 	if err != nil {
@@ -103,20 +100,19 @@ func (s *Source) Observe(id string) {
 	}
 }
 
-// fresh is a random ULID of a millisecond that has none yet.
+// fresh returns a random ULID for a new millisecond.
 func (s *Source) fresh(ms uint64) ulid.ULID {
 	var u ulid.ULID
 	if err := u.SetTime(ms); err != nil {
 		panic(fmt.Sprintf("ids: the clock is past the year 10889: %v", err))
 	}
 	s.read(u[6:])
-	u[6] &= 0x7f // room above, so that ids of the same millisecond can count up
+	u[6] &= 0x7f // leave room to count up within the millisecond
 	return u
 }
 
-// after is u plus a random step of 48 bits, carrying into the time when the rest
-// is used up. The step is random because several processes may have observed
-// the same u, and must not all mint u+1.
+// after returns u plus a random step of 48 bits, which may carry into the time. The step is
+// random because several processes may have observed the same u, and must not all mint u+1.
 func (s *Source) after(u ulid.ULID) ulid.ULID {
 	var step ulid.ULID
 	s.read(step[10:])
@@ -130,6 +126,6 @@ func (s *Source) after(u ulid.ULID) ulid.ULID {
 
 func (s *Source) read(p []byte) {
 	if _, err := io.ReadFull(s.entropy, p); err != nil {
-		panic(fmt.Sprintf("ids: no randomness to be had: %v", err))
+		panic(fmt.Sprintf("ids: read randomness: %v", err))
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// zeros is the worst entropy there is.
+// zeros is entropy of only zeros.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {
@@ -19,7 +19,7 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ones makes every step as long as can be.
+// ones is entropy that makes every step as large as possible.
 type ones struct{}
 
 func (ones) Read(p []byte) (int, error) {
@@ -29,7 +29,7 @@ func (ones) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestIDsOnlyGrowWhateverTheClockAndTheEntropyDo(t *testing.T) {
+func TestSourceIDsAlwaysIncrease(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.UnixMilli(1_736_937_000_000)
 		var source *ids.Source
@@ -61,12 +61,12 @@ func TestIDsOnlyGrowWhateverTheClockAndTheEntropyDo(t *testing.T) {
 	})
 }
 
-func TestAnIDHasTheTimeOfTheClock(t *testing.T) {
+func TestSourceIDHasTimeOfClock(t *testing.T) {
 	now := time.UnixMilli(1_736_937_000_123).UTC()
 	require.Equal(t, now, ids.Time(ids.NewSource(func() time.Time { return now }, nil).New()))
 }
 
-func TestSourcesThatSawTheSameIDMintDifferentOnes(t *testing.T) {
+func TestSourcesAfterSameObservationDiffer(t *testing.T) {
 	now := func() time.Time { return time.UnixMilli(1_736_937_000_000) }
 	seen := map[string]bool{}
 	for range 1000 {
@@ -80,7 +80,7 @@ func TestSourcesThatSawTheSameIDMintDifferentOnes(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoIDIsNotObserved(t *testing.T) {
+func TestObserveIgnoresInvalidIDs(t *testing.T) {
 	now := func() time.Time { return time.UnixMilli(1_736_937_000_000).UTC() }
 	s := ids.NewSource(now, nil)
 	for _, bad := range []string{"", "x", "7ZZZZZZZZZZZZZZZZZZZZZZZZZ", "76EZ91ZPZZZZZZZZZZZZZZZZZZ", "01jhk4w2zs4t9m3q6v8x0yb1cd"} {
@@ -89,7 +89,7 @@ func TestWhatIsNoIDIsNotObserved(t *testing.T) {
 	require.Equal(t, now(), ids.Time(s.New()))
 }
 
-func TestASourceIsSharedByMany(t *testing.T) {
+func TestSourceIsSafeForConcurrentUse(t *testing.T) {
 	s := ids.NewSource(func() time.Time { return time.UnixMilli(1_736_937_000_000) }, nil)
 	var mu sync.Mutex
 	seen := map[string]bool{}
@@ -115,18 +115,18 @@ func TestASourceIsSharedByMany(t *testing.T) {
 	require.Len(t, seen, 4000)
 }
 
-func TestSourceIgnoresIDsFarAhead(t *testing.T) {
+func TestObserveIgnoresIDsFarAhead(t *testing.T) {
 	now := time.UnixMilli(1_736_937_000_000).UTC()
 	s := ids.NewSource(func() time.Time { return now }, nil)
 	for _, ahead := range []time.Duration{31 * time.Minute, time.Hour, 2 * 365 * 24 * time.Hour} {
 		s.Observe(ids.AtTime(now.Add(ahead)))
-		require.Equal(t, now, ids.Time(s.New()).Truncate(time.Second), "after an id that is %s ahead", ahead)
+		require.Equal(t, now, ids.Time(s.New()).Truncate(time.Second), "after an id %s ahead", ahead)
 	}
 	s.Observe(ids.AtTime(now.Add(29 * time.Minute)))
 	require.Equal(t, now.Add(29*time.Minute), ids.Time(s.New()).Truncate(time.Second), "a small lead is followed")
 }
 
-func TestSourceFollowsAClockThatIsSetBack(t *testing.T) {
+func TestSourceFollowsClockSetBack(t *testing.T) {
 	now := time.UnixMilli(1_736_937_000_000).UTC()
 	s := ids.NewSource(func() time.Time { return now }, nil)
 	right := now
@@ -136,10 +136,10 @@ func TestSourceFollowsAClockThatIsSetBack(t *testing.T) {
 	require.Equal(t, right, ids.Time(s.New()).Truncate(time.Second))
 	before := s.New()
 	now = right.Add(-time.Minute)
-	require.Greater(t, s.New(), before, "after a small step back the ids still grow")
+	require.Greater(t, s.New(), before, "ids still increase after a small step back")
 }
 
-func TestSourceStaysAboveItsFloor(t *testing.T) {
+func TestRaiseSetsFloor(t *testing.T) {
 	now := time.UnixMilli(1_736_937_000_000).UTC()
 	s := ids.NewSource(func() time.Time { return now }, nil)
 	last := ids.AtTime(now.Add(3 * time.Hour))

@@ -1,6 +1,6 @@
-// Package latency draws how long services take to answer: log-normal, as what
-// they publish and what is measured of them looks, given by the median and the
-// 99th percentile.
+// Package latency draws the response times of services. They have a log-normal
+// distribution, like published and measured ones, defined by the median and the 99th
+// percentile.
 package latency
 
 import (
@@ -10,20 +10,18 @@ import (
 	"time"
 )
 
-// Dist is a log-normal distribution of waiting times. The zero value is none at
-// all.
+// Dist is a log-normal distribution of latencies. The zero value is no latency.
 type Dist struct{ P50, P99 time.Duration }
 
-// Milliseconds is the distribution with this median and 99th percentile.
+// Milliseconds returns the distribution with this median and 99th percentile.
 func Milliseconds(p50, p99 int) Dist {
 	return Dist{P50: time.Duration(p50) * time.Millisecond, P99: time.Duration(p99) * time.Millisecond}
 }
 
-// z99 is how many standard deviations above the mean the 99th percentile of a
-// normal distribution is.
+// z99 is the 99th percentile of a standard normal distribution.
 const z99 = 2.3263478740408408
 
-// At is the value of the distribution where a standard normal one has z.
+// At returns the latency that corresponds to the value z of a standard normal distribution.
 func (d Dist) At(z float64) time.Duration {
 	if d.P50 <= 0 {
 		return 0
@@ -38,10 +36,10 @@ type Source struct {
 	rng *rand.Rand
 }
 
-// NewSource draws with a generator that nobody else uses.
+// NewSource returns a Source that draws with rng. The Source owns rng.
 func NewSource(rng *rand.Rand) *Source { return &Source{rng: rng} }
 
-// Draw is a value of d.
+// Draw returns a random latency of d.
 func (s *Source) Draw(d Dist) time.Duration {
 	if d.P50 <= 0 {
 		return 0

@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/latency"
 )
 
-func TestDrawnTimesHaveTheMedianAndThe99thPercentileThatWereGiven(t *testing.T) {
+func TestDrawMatchesPercentiles(t *testing.T) {
 	const n = 200_000
 	for _, d := range []latency.Dist{
 		latency.Milliseconds(45, 180), latency.Milliseconds(5, 30),
@@ -29,7 +29,7 @@ func TestDrawnTimesHaveTheMedianAndThe99thPercentileThatWereGiven(t *testing.T) 
 	}
 }
 
-func TestASeedGivesTheSameTimesAgain(t *testing.T) {
+func TestDrawIsDeterministicPerSeed(t *testing.T) {
 	d := latency.Dist{P50: 15 * time.Millisecond, P99: 80 * time.Millisecond}
 	a, b := latency.NewSource(rand.New(rand.NewPCG(7, 7))), latency.NewSource(rand.New(rand.NewPCG(7, 7)))
 	for range 100 {
@@ -37,8 +37,8 @@ func TestASeedGivesTheSameTimesAgain(t *testing.T) {
 	}
 }
 
-func TestNoDistributionIsNoWait(t *testing.T) {
+func TestZeroDistDrawsZero(t *testing.T) {
 	require.Zero(t, (*latency.Source)(nil).Draw(latency.Dist{}))
 	require.Zero(t, latency.Dist{}.At(3))
-	require.Equal(t, time.Second, latency.Dist{P50: time.Second}.At(3), "a percentile that is missing is that of the median")
+	require.Equal(t, time.Second, latency.Dist{P50: time.Second}.At(3), "a missing percentile equals the median")
 }

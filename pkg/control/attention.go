@@ -8,20 +8,20 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// UnsupportedEvery is how often somebody looks whether a newer build folds by now what
+// UnsupportedEvery is how often a sweep checks whether a newer version can fold events that
 // an older one could not.
 const UnsupportedEvery = time.Hour
 
-// Attention is from when on somebody should look after a domain, though nothing more
-// is folded; false: nobody needs to, for nothing in it can get stuck. Before that time
-// [Sweep] finds nothing to do.
+// Attention returns when the domain needs a sweep even if nothing more is folded; ok is
+// false if nothing in the domain can get stuck. Before that time [Sweep] returns no
+// actions.
 //
-// Where tasks hold slots it is now: that a worker or a queue has one of them may
-// change at any time, and what is reported of it may be in the ledger, and nobody told.
-// Else all that lives waits for timers, and it is a while after the first of them.
-// Runs that wait for neither wait for people.
+// While tasks hold slots, the time is now: a worker or queue may lose a task at any time,
+// and its report may be in the ledger without an announcement. Otherwise all live work
+// waits for timers, and the time is shortly after the first timer. Runs that wait for
+// neither wait for people.
 //
-// It costs nothing while tasks hold slots, and else a look at every timer.
+// Attention costs nothing while tasks hold slots; otherwise it reads every timer.
 func Attention(s *state.State, now event.Time) (at event.Time, ok bool) {
 	if s.Outbox.Len() > 0 || s.Held() > 0 {
 		return now, true

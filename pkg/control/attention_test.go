@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 )
 
-func TestAttentionIsWhenSomethingMayBeStuck(t *testing.T) {
+func TestAttentionIsWhenWorkMayBeStuck(t *testing.T) {
 	type attention struct {
 		after time.Duration
 		ok    bool
@@ -37,14 +37,14 @@ func TestAttentionIsWhenSomethingMayBeStuck(t *testing.T) {
 		"a run has ended": {func(w *foldtest.World) {
 			w.MustFold(w.Finished(w.Run(foldtest.Task("a")), "a", 1, event.Succeeded))
 		}, attention{}},
-		"a timer that no queue has": {func(w *foldtest.World) {
+		"a timer that is not in a queue": {func(w *foldtest.World) {
 			w.MustFold(&event.TimerRequested{TimerID: "timer:cron:x:1", TimerType: foldtest.TimerOther, FireAt: event.At(w.Now.Add(time.Hour))})
 		}, attention{control.PendingAge, true}},
-		"a timer that a queue has": {func(w *foldtest.World) {
+		"a timer in a queue": {func(w *foldtest.World) {
 			w.MustFold(&event.TimerRequested{TimerID: "timer:cron:x:1", TimerType: foldtest.TimerOther, FireAt: event.At(w.Now.Add(time.Hour))})
 			acknowledged(w)
 		}, attention{time.Hour + control.TimerGrace, true}},
-		"a timer that goes in hops": {func(w *foldtest.World) {
+		"a timer with hops": {func(w *foldtest.World) {
 			w.MustFold(&event.TimerRequested{TimerID: "timer:cron:x:1", TimerType: foldtest.TimerOther, FireAt: event.At(w.Now.Add(1000 * time.Hour))})
 			w.MustFold(&event.TimerEnqueued{TimerID: "timer:cron:x:1", HopAt: event.At(w.Now.Add(700 * time.Hour))})
 		}, attention{700*time.Hour + control.TimerGrace, true}},
@@ -52,11 +52,11 @@ func TestAttentionIsWhenSomethingMayBeStuck(t *testing.T) {
 			w.MustFold(&event.TimerRequested{TimerID: "timer:cron:x:1", TimerType: foldtest.TimerOther, FireAt: event.At(w.Now)})
 			w.MustFold(w.Fire(w.Timer(foldtest.TimerOther)))
 		}, attention{}},
-		"a run waits to be given a slot": {func(w *foldtest.World) {
+		"a run waits for a slot": {func(w *foldtest.World) {
 			w.MustFold(&event.LimitSet{CommandID: w.ID(), Scope: event.ScopeWorkspace, Slots: 0})
 			w.Run(foldtest.Task("a"))
 		}, attention{}},
-		"a newer build's event": {func(w *foldtest.World) {
+		"an event of a newer version": {func(w *foldtest.World) {
 			w.Apply(fold.Group{Entry: w.ID(), ID: "g", Reason: event.ReasonUnsupported})
 		}, attention{control.UnsupportedEvery, true}},
 	} {
@@ -72,7 +72,7 @@ func TestAttentionIsWhenSomethingMayBeStuck(t *testing.T) {
 	}
 }
 
-func TestAttentionFindsAMissingLivenessTimer(t *testing.T) {
+func TestAttentionDetectsMissingLivenessTimer(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.RunWith(event.RunTriggered{TimeoutSec: 3600}, foldtest.Retrying("a", 2))
 	w.MustFold(w.Finished(run, "a", 1, event.Failed))
@@ -85,10 +85,10 @@ func TestAttentionFindsAMissingLivenessTimer(t *testing.T) {
 	require.Equal(t, event.At(w.Now), at)
 }
 
-// INV-5, for the index of domains that are due: whenever a sweep would find something,
-// attention was asked for by then. Seen to fail with the hop of a timer left out, and
-// with the age of a timer that no queue has.
-func TestINV5ASweepFindsNothingBeforeAttentionIsDue(t *testing.T) {
+// INV-5, for wakeups: no sweep finds an action before the time that Attention returns.
+// Fails if Attention ignores the hop of a timer, or the age of a timer that is not in a
+// queue.
+func TestINV5SweepIsEmptyBeforeAttention(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := foldtest.New(r)
 		var runs []string
@@ -103,14 +103,14 @@ func TestINV5ASweepFindsNothingBeforeAttentionIsDue(t *testing.T) {
 					continue
 				}
 				if found := control.Sweep(w.State, now.Add(later)); len(found) > 0 {
-					r.Fatalf("%s after the last event a sweep does %v, and attention is due %v, %s after it", later, told(found), ok, at.Sub(now))
+					r.Fatalf("%s after the last event a sweep returns %v, but attention is due %v, %s after it", later, describe(found), ok, at.Sub(now))
 				}
 			}
 		}
 	})
 }
 
-// happen has something happen in a world.
+// happen applies a random event.
 func happen(r *rapid.T, w *foldtest.World, runs *[]string) {
 	w.Pass(time.Duration(rapid.SampledFrom([]int{0, 1, 20, 700}).Draw(r, "seconds")) * time.Second)
 	run := func() string { return (*runs)[rapid.IntRange(0, len(*runs)-1).Draw(r, "run")] }

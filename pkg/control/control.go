@@ -1,11 +1,11 @@
-// Package control holds the controllers: pure functions from a snapshot, and the
-// time, to the actions that are to be taken. The same snapshot gives the same
-// actions with the same names, however often and wherever it is asked (INV-3).
+// Package control contains the controllers: pure functions from a snapshot and the time to
+// the actions to take. The same snapshot always yields the same actions with the same names
+// (INV-3).
 //
-// A controller is handed state, never a store: it cannot read the ledger (INV-7).
-// An action is a proposal. Carrying it out twice, or late, does no harm: queue
-// tasks have names that follow from what they are for, and what is written to
-// the ledger about them is judged by the fold.
+// A controller receives the state, never a store: it cannot read the ledger (INV-7). An
+// action is a proposal. Executing it twice or late is harmless: the names of queue tasks
+// are derived from what they do, and the fold decides on what is written to the ledger
+// about them.
 package control
 
 import (
@@ -18,21 +18,21 @@ import (
 )
 
 const (
-	// PendingAge is how old a PENDING row is that was not dispatched by whoever
-	// was handed it: a reconciliation takes it up.
+	// PendingAge is the age at which reconciliation takes over a PENDING row that was not
+	// dispatched when it was published.
 	PendingAge = 5 * time.Second
-	// TimerGrace is how late a timer may be before the sweeper asks after it.
+	// TimerGrace is how late a timer may be before a sweep checks it.
 	TimerGrace = time.Minute
-	// maxSchedule is how far ahead queues schedule a call (30 days), with room
-	// for clocks that differ. What is further away goes in hops.
+	// maxSchedule is how far ahead queues schedule a task (30 days), minus a margin for
+	// clock differences. Timers further ahead use hops.
 	maxSchedule = 30*24*time.Hour - time.Hour
 )
 
-// Action is something to be done in the world.
+// Action is something to do outside the state.
 //
 //sumtype:decl
 type Action interface {
-	// Name is the name of the queue task that the action is about.
+	// Name returns the name of the queue task that the action is about.
 	Name() string
 
 	action()
@@ -41,17 +41,17 @@ type Action interface {
 // CreateDispatch creates the queue task of an attempt.
 type CreateDispatch struct {
 	Row *state.Dispatch
-	// Acknowledge says that the ledger is to be told: not on a refill, which
-	// restores what the ledger knows of.
+	// Acknowledge asks for an acknowledgement in the ledger. A refill does not set it for
+	// tasks that the ledger already knows.
 	Acknowledge bool
 }
 
-// DeleteDispatch deletes the queue task of an attempt that was closed before it
-// started, as far as that is still possible.
+// DeleteDispatch deletes the queue task of an attempt that was closed before it started, if
+// it is still possible.
 type DeleteDispatch struct{ Row *state.Dispatch }
 
-// CreateTimer creates the queue task that calls when a timer is due, or, where
-// that is further ahead than a queue can schedule, at HopAt.
+// CreateTimer creates the queue task that fires a timer when it is due or, if that is
+// further ahead than a queue can schedule, at HopAt.
 type CreateTimer struct {
 	Row         *state.Timer
 	HopAt       event.Time
@@ -61,21 +61,21 @@ type CreateTimer struct {
 // DeleteTimer deletes the queue task of a timer that is no longer needed.
 type DeleteTimer struct{ Row *state.Timer }
 
-// Redispatch asks the queue whether it still has the task of an attempt, and,
-// only if it has not, asks the ledger for a dispatch under a new name.
+// Redispatch requests a dispatch under a new name, but only if the queue no longer has the
+// task of the attempt.
 type Redispatch struct {
-	Queue, CloudTaskID string // empty id: there is nothing to ask about
+	Queue, CloudTaskID string // "" if the attempt has no queue task
 	Request            *event.DispatchRequested
 }
 
-// Retime asks the queue whether it still has the call of a timer, and, only if
-// it has not, asks the ledger for the timer to be scheduled anew.
+// Retime requests that a timer is scheduled again, but only if the queue no longer has its
+// task.
 type Retime struct {
-	CloudTaskID string // empty: there is nothing to ask about
+	CloudTaskID string // "" if the timer has no queue task
 	Request     *event.TimerRequested
 }
 
-// TimerQueue is the queue that calls timers.
+// TimerQueue is the queue of timers.
 const TimerQueue = "timers"
 
 // Name implements [Action].
@@ -103,8 +103,8 @@ func (DeleteTimer) action()    {}
 func (Redispatch) action()     {}
 func (Retime) action()         {}
 
-// React gives the actions that the rows of one publish call for: whoever is
-// handed new rows acts on them at once.
+// React returns the actions for the rows of one publish. The publisher executes them
+// immediately.
 func React(outbox []*state.Dispatch, timers []*state.Timer, now event.Time) []Action {
 	var actions []Action
 	for _, row := range outbox {
@@ -126,7 +126,7 @@ func React(outbox []*state.Dispatch, timers []*state.Timer, now event.Time) []Ac
 	return actions
 }
 
-// Dispatch gives the actions for outbox rows that nobody has taken up.
+// Dispatch returns the actions for outbox rows that nobody has dispatched.
 func Dispatch(s *state.State, now event.Time) []Action {
 	var actions []Action
 	for row := range s.Outbox.All {
@@ -137,7 +137,7 @@ func Dispatch(s *state.State, now event.Time) []Action {
 	return actions
 }
 
-// Timers gives the actions for timers that nobody has taken up.
+// Timers returns the actions for timers that nobody has enqueued.
 func Timers(s *state.State, now event.Time) []Action {
 	var actions []Action
 	for row := range s.Timers.All {
@@ -148,8 +148,8 @@ func Timers(s *state.State, now event.Time) []Action {
 	return actions
 }
 
-// hop is when the queue is to call where the timer is further ahead than a queue
-// can schedule; else none.
+// hop returns the time of the next hop of a timer that is further ahead than a queue can
+// schedule, else 0.
 func hop(row *state.Timer, now event.Time) event.Time {
 	if row.FireAt.Sub(now) <= maxSchedule {
 		return 0
@@ -157,9 +157,9 @@ func hop(row *state.Timer, now event.Time) event.Time {
 	return now.Add(maxSchedule)
 }
 
-// Sweep gives the actions of anti-entropy: what was dispatched and never
-// started, what is ready and was never dispatched, timers that never fired, and
-// a liveness timer that is missing.
+// Sweep returns the actions of anti-entropy: for attempts that were dispatched but never
+// started, tasks that are ready but were never dispatched, timers that never fired, and a
+// missing liveness timer.
 func Sweep(s *state.State, now event.Time) []Action {
 	actions := append(Dispatch(s, now), Timers(s, now)...)
 	for row := range s.Outbox.All {
@@ -175,8 +175,8 @@ func Sweep(s *state.State, now event.Time) []Action {
 	return append(actions, retimes(s, now)...)
 }
 
-// retimes are for timers that should have been called, and for the liveness
-// timer where there should be one.
+// retimes returns actions for timers that should have fired, and for a missing liveness
+// timer.
 func retimes(s *state.State, now event.Time) []Action {
 	var actions []Action
 	for row := range s.Timers.All {
@@ -189,8 +189,8 @@ func retimes(s *state.State, now event.Time) []Action {
 	}
 	timer := s.Liveness()
 	if next, ok := s.NextDeadline(); ok && (timer == nil || timer.State != state.TimerScheduled) {
-		// Whatever is folded puts the timer back: the request only sees to it that
-		// something is.
+		// Any fold restores the liveness timer: the request only ensures that something is
+		// folded.
 		actions = append(actions, Retime{Request: &event.TimerRequested{
 			TimerID:   ids.TimerID(event.TimerLiveness, "", "", 0, next.At.Time().Unix()),
 			TimerType: event.TimerLiveness, FireAt: next.At,
@@ -206,7 +206,8 @@ func request(row *state.Dispatch) *event.DispatchRequested {
 	}
 }
 
-// orphans are tasks that hold a slot and wait for a worker, without an outbox row.
+// orphans returns actions for tasks that hold a slot and wait for a worker, but have no
+// outbox row.
 func orphans(s *state.State, runID string) []Action {
 	var actions []Action
 	s.TasksOf(runID, func(t *state.Task) bool {
@@ -223,10 +224,10 @@ func orphans(s *state.State, runID string) []Action {
 	return actions
 }
 
-// Refill gives the actions that fill an empty queue with all that the
-// projections say it should hold: what is dispatched, what is running (its
-// worker died with the queue; the commit marker makes a finished one cheap), and
-// every timer, under the same names.
+// Refill returns the actions that fill an empty queue from the projections: dispatched
+// attempts, running attempts and all timers, under their existing names. The worker of a
+// running attempt died with the queue; if the attempt had finished, its commit marker makes
+// the new delivery cheap.
 func Refill(s *state.State, now event.Time) []Action {
 	var actions []Action
 	for row := range s.Outbox.All {
@@ -251,7 +252,7 @@ func Refill(s *state.State, now event.Time) []Action {
 	return actions
 }
 
-// running is the outbox row that a running attempt had.
+// running returns the outbox row that a running attempt had.
 func running(s *state.State, run *state.Run, t *state.Task) *state.Dispatch {
 	id := ids.DispatchID(t.RunID, t.TaskKey, t.Attempt)
 	return &state.Dispatch{

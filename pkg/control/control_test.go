@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// busy is a world with a dispatch and a timer in each state, and the run's id.
+// busy returns a world with a dispatch and a timer in each state, and the run's id.
 func busy(t *testing.T) (*foldtest.World, string) {
 	t.Helper()
 	w := foldtest.New(t)
@@ -31,8 +31,8 @@ func enqueued(run, key string) *event.DispatchEnqueued {
 	return &event.DispatchEnqueued{DispatchID: ids.DispatchID(run, key, 1), RunID: run, TaskKey: key, Attempt: 1}
 }
 
-// told is actions in words.
-func told(actions []control.Action) []string {
+// describe returns the actions as text.
+func describe(actions []control.Action) []string {
 	var words []string
 	for _, a := range actions {
 		switch a := a.(type) {
@@ -65,7 +65,7 @@ func reactTo(w *foldtest.World) []control.Action {
 	return control.React(changed.Outbox, changed.Timers, event.At(w.Now))
 }
 
-// INV-3. Seen to fail with a request's generation taken from the order of a map.
+// INV-3. Fails if the generation of a request depends on the order of a map.
 func TestINV3ControllerDeterminism(t *testing.T) {
 	w, run := busy(t)
 	lost := *w.State.Outbox.Get(ids.DispatchID(run, "pending", 1))
@@ -81,15 +81,15 @@ func TestINV3ControllerDeterminism(t *testing.T) {
 		first := controller(w.State, now)
 		for range 20 {
 			require.Equal(t, first, controller(w.State.Copy(), now), name)
-			require.Equal(t, first, controller(reloaded, now), "%s, of a state from files", name)
+			require.Equal(t, first, controller(reloaded, now), "%s, of a reloaded state", name)
 		}
-		require.Equal(t, names(first), names(controller(w.State, now.Add(time.Hour))), "%s: later, but the same names", name)
+		require.Equal(t, names(first), names(controller(w.State, now.Add(time.Hour))), "%s: the same names later", name)
 	}
 	require.Equal(t, reactTo(w), reactTo(w))
 }
 
-// names are what makes actions idempotent: queue names, and the natural keys of
-// what they would write to the ledger.
+// names returns what makes actions idempotent: the names of queue tasks, and the natural
+// keys of their ledger events.
 func names(actions []control.Action) []string {
 	var found []string
 	for _, a := range actions {
@@ -105,8 +105,8 @@ func names(actions []control.Action) []string {
 	return found
 }
 
-// INV-5, its pure part. Seen to fail with Sweep leaving out the orphans, and
-// with dispatchRequested refusing an attempt that has no outbox row.
+// INV-5, its pure part. Fails if Sweep ignores orphans, or if dispatchRequested rejects an
+// attempt without an outbox row.
 func TestINV5NoLostWork(t *testing.T) {
 	for name, before := range map[string]func(w *foldtest.World, run string){
 		"ready":      func(*foldtest.World, string) {},
@@ -121,21 +121,21 @@ func TestINV5NoLostWork(t *testing.T) {
 		w.State.PutDispatch(&lost)
 
 		sweep := control.Sweep(w.State, event.At(w.Now))
-		require.Equal(t, []string{"redispatch a"}, told(sweep), name)
-		require.Empty(t, sweep[0].Name(), "there is nothing to ask the queue about")
+		require.Equal(t, []string{"redispatch a"}, describe(sweep), name)
+		require.Empty(t, sweep[0].Name(), "the attempt has no queue task")
 		w.MustFold(sweep[0].(control.Redispatch).Request)
 		repaired := w.State.Outbox.Get(whole.DispatchID)
 		require.NotNil(t, repaired, name)
 		require.Equal(t, []any{state.DispatchPending, whole.AttemptID, whole.CloudTaskID},
 			[]any{repaired.Status, repaired.AttemptID, repaired.CloudTaskID}, "the same attempt, under the same name")
-		require.Equal(t, []string{"create dispatch a"}, told(control.React([]*state.Dispatch{repaired}, nil, event.At(w.Now))))
-		require.Empty(t, control.Sweep(w.State, event.At(w.Now)), "%s: it was repaired", name)
+		require.Equal(t, []string{"create dispatch a"}, describe(control.React([]*state.Dispatch{repaired}, nil, event.At(w.Now))))
+		require.Empty(t, control.Sweep(w.State, event.At(w.Now)), "%s: already repaired", name)
 		w.MustFold(w.Finished(run, "a", 1, event.Succeeded))
 		require.Equal(t, []string{"a=SUCCEEDED", "b=READY"}, w.States(run))
 	}
 }
 
-func TestReactActsOnWhatAPublishChanged(t *testing.T) {
+func TestReactActsOnPublishedRows(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(w *foldtest.World, run string)
 		want   []string
@@ -187,27 +187,27 @@ func TestReactActsOnWhatAPublishChanged(t *testing.T) {
 		w, run := busy(t)
 		w.State.Drain()
 		c.change(w, run)
-		require.Equal(t, c.want, told(reactTo(w)), name)
+		require.Equal(t, c.want, describe(reactTo(w)), name)
 	}
 }
 
-func TestDispatchTakesUpPendingRowsThatNobodyTook(t *testing.T) {
+func TestDispatchTakesOverPendingRows(t *testing.T) {
 	w, _ := busy(t)
-	at := func(d time.Duration) []string { return told(control.Dispatch(w.State, event.At(w.Now.Add(d)))) }
-	require.Empty(t, at(control.PendingAge-time.Microsecond), "whoever was handed them is at it")
+	at := func(d time.Duration) []string { return describe(control.Dispatch(w.State, event.At(w.Now.Add(d)))) }
+	require.Empty(t, at(control.PendingAge-time.Microsecond), "their publisher is still dispatching them")
 	require.Equal(t, []string{"create dispatch pending"}, at(control.PendingAge))
 }
 
-func TestTimersTakesUpTimersThatNobodyTook(t *testing.T) {
+func TestTimersTakesOverPendingTimers(t *testing.T) {
 	w, _ := busy(t)
-	at := func(d time.Duration) []string { return told(control.Timers(w.State, event.At(w.Now.Add(d)))) }
+	at := func(d time.Duration) []string { return describe(control.Timers(w.State, event.At(w.Now.Add(d)))) }
 	require.Empty(t, at(control.PendingAge-time.Microsecond))
 	require.Equal(t, []string{"create timer LIVENESS", "create timer RETRY"}, at(control.PendingAge))
 	w.MustFold(&event.TimerEnqueued{TimerID: w.Timer(event.TimerRetry).TimerID})
 	require.Equal(t, []string{"create timer LIVENESS"}, at(control.PendingAge))
 }
 
-func TestAFarTimerGoesInHops(t *testing.T) {
+func TestFarTimerUsesHops(t *testing.T) {
 	const day = 24 * time.Hour
 	w := foldtest.New(t)
 	far := &event.TimerRequested{TimerID: "timer:cron:x:1", TimerType: foldtest.TimerOther, FireAt: event.At(w.Now.Add(70 * day))}
@@ -226,20 +226,20 @@ func TestAFarTimerGoesInHops(t *testing.T) {
 		require.Less(t, create.HopAt.Sub(event.At(w.Now)), 30*day)
 		late := create.HopAt.Add(control.TimerGrace)
 		require.Empty(t, control.Sweep(w.State, late-1))
-		require.Equal(t, []string{"retime OTHER"}, told(control.Sweep(w.State, late)), "a lost hop is a lost timer")
+		require.Equal(t, []string{"retime OTHER"}, describe(control.Sweep(w.State, late)), "a lost hop is a lost timer")
 		w.Now = create.HopAt.Time()
 		w.MustFold(w.Fire(w.Timer(foldtest.TimerOther)))
 	}
 }
 
-func TestSweepAsksAfterWhatWasDispatchedAndNeverStarted(t *testing.T) {
+func TestSweepChecksDispatchedButNeverStarted(t *testing.T) {
 	w, run := busy(t)
 	w.MustFold(enqueued(run, "pending"))
 	w.MustFold(&event.TimerEnqueued{TimerID: w.Timer(event.TimerRetry).TimerID})
 	w.MustFold(&event.TimerEnqueued{TimerID: w.Timer(event.TimerLiveness).TimerID})
 	require.Empty(t, control.Sweep(w.State, event.At(w.Now)))
 	actions := control.Sweep(w.State, event.At(w.Now.Add(fold.DispatchDeadline)))
-	require.Equal(t, []string{"redispatch created", "redispatch pending", "retime LIVENESS", "retime RETRY"}, told(actions))
+	require.Equal(t, []string{"redispatch created", "redispatch pending", "retime LIVENESS", "retime RETRY"}, describe(actions))
 	row := w.State.Outbox.Get(ids.DispatchID(run, "created", 1))
 	require.Equal(t, control.Redispatch{Queue: "default", CloudTaskID: row.CloudTaskID, Request: &event.DispatchRequested{
 		RunID: run, TaskKey: "created", Attempt: 1, AttemptID: row.AttemptID, DispatchID: row.DispatchID, Generation: 1,
@@ -254,16 +254,16 @@ func TestSweepAsksAfterWhatWasDispatchedAndNeverStarted(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{"create dispatch created", "create dispatch pending", "create timer LIVENESS", "create timer RETRY"},
-		told(control.Sweep(w.State, event.At(w.Now.Add(fold.DispatchDeadline)))), "each is to be made anew")
+		describe(control.Sweep(w.State, event.At(w.Now.Add(fold.DispatchDeadline)))), "each is created again")
 }
 
-func TestSweepFindsAMissingLivenessTimer(t *testing.T) {
+func TestSweepRestoresMissingLivenessTimer(t *testing.T) {
 	w, _ := busy(t)
 	lost := *w.Timer(event.TimerLiveness)
 	lost.Deleted = true
 	w.State.PutTimer(&lost)
 	actions := control.Sweep(w.State, event.At(w.Now))
-	require.Equal(t, []string{"retime LIVENESS"}, told(actions))
+	require.Equal(t, []string{"retime LIVENESS"}, describe(actions))
 	require.Empty(t, actions[0].Name())
 	require.NoError(t, event.Validate(w.Event(actions[0].(control.Retime).Request)))
 	w.MustFold(actions[0].(control.Retime).Request)
@@ -271,13 +271,13 @@ func TestSweepFindsAMissingLivenessTimer(t *testing.T) {
 	require.Empty(t, control.Sweep(w.State, event.At(w.Now)))
 }
 
-func TestSweepLeavesAQuietDomainAlone(t *testing.T) {
+func TestSweepOfIdleDomainIsEmpty(t *testing.T) {
 	w, run := busy(t)
 	w.MustFold(&event.RunCancelRequested{RunID: run, Force: true})
 	require.Empty(t, control.Sweep(w.State, event.At(w.Now.Add(1000*time.Hour))))
 }
 
-func TestRefillRestoresAllThatAQueueShouldHold(t *testing.T) {
+func TestRefillRestoresQueue(t *testing.T) {
 	w, run := busy(t)
 	before := *w.State.Outbox.Get(ids.DispatchID(run, "pending", 1))
 	w.MustFold(&event.TimerEnqueued{TimerID: w.Timer(event.TimerRetry).TimerID})
@@ -287,7 +287,7 @@ func TestRefillRestoresAllThatAQueueShouldHold(t *testing.T) {
 	require.Equal(t, []string{
 		"create dispatch created, quietly", "create dispatch pending", "create dispatch running, quietly",
 		"create timer LIVENESS", "create timer RETRY, quietly",
-	}, told(actions))
+	}, describe(actions))
 
 	w.MustFold(w.Started(run, "pending", 1))
 	for _, a := range control.Refill(w.State, event.At(w.Now)) {
@@ -297,6 +297,6 @@ func TestRefillRestoresAllThatAQueueShouldHold(t *testing.T) {
 		}
 		row := *create.Row
 		row.Status, row.CreatedAt, row.Meta = before.Status, before.CreatedAt, before.Meta
-		require.Equal(t, before, row, "the envelope of an attempt that runs is what it was")
+		require.Equal(t, before, row, "the dispatch of a running attempt is unchanged")
 	}
 }

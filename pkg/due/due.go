@@ -1,12 +1,11 @@
-// Package due is the index of the domains that call for attention. A marker is an
-// object whose name says all that there is to say: that a domain is to be swept in
-// some minute, or later. One listing up to the present tells of all of them, and of
-// nothing else: what lies ahead, and domains in which nothing can get stuck, it does
-// not meet.
+// Package due is the index of wakeups. A wakeup is an empty object whose key says
+// everything: that a domain needs a sweep at some minute or later. One listing up to the
+// current minute returns all due wakeups and nothing else: it reads neither future wakeups
+// nor domains in which nothing can get stuck.
 //
-// A marker may always be one too many: it costs a sweep that finds nothing. That there
-// is never one too few is kept by the domain's manifests, which say which marker stands
-// for a state, and which may be deleted: see [manifest.Due].
+// A superfluous wakeup only costs a sweep that finds nothing. The domain's manifests ensure
+// that none is missing: they say which wakeup a state needs, and which may be deleted. See
+// [manifest.Due].
 package due
 
 import (
@@ -22,29 +21,29 @@ import (
 )
 
 const (
-	// Prefix is what the keys of all markers begin with.
+	// Prefix begins the keys of all wakeups.
 	Prefix = "due/"
-	// layout is of the minute in a key, in UTC: it sorts as time does.
+	// layout is the format of the minute in a key, in UTC. It sorts by time.
 	layout = "20060102T1504"
 )
 
-// Marker says that a domain is to be swept.
+// Marker is a wakeup: its domain needs a sweep at a minute.
 type Marker struct {
 	At     event.Time // a whole minute
 	Domain ids.Domain
 }
 
-// Key is the marker's object key.
+// Key returns the object key of a wakeup.
 func (m Marker) Key() string {
 	return Prefix + m.At.Time().UTC().Format(layout) + "/" + m.Domain.Tenant + "/" + m.Domain.Workspace
 }
 
-// ParseKey is the marker of a key.
+// ParseKey returns the wakeup of an object key.
 func ParseKey(key string) (Marker, error) {
 	rest, below := strings.CutPrefix(key, Prefix)
 	parts := strings.Split(rest, "/")
 	if !below || len(parts) != 3 { //nolint:mnd // minute, tenant, workspace
-		return Marker{}, fmt.Errorf("key %.400q is not that of a marker", key)
+		return Marker{}, fmt.Errorf("key %.400q is not the key of a wakeup", key)
 	}
 	at, err := time.Parse(layout, parts[0])
 	m := Marker{At: event.At(at), Domain: ids.Domain{Tenant: parts[1], Workspace: parts[2]}}
@@ -52,21 +51,21 @@ func ParseKey(key string) (Marker, error) {
 		err = m.Domain.Validate()
 	}
 	if err != nil || m.Key() != key {
-		return Marker{}, fmt.Errorf("key %.400q is not that of a marker", key)
+		return Marker{}, fmt.Errorf("key %.400q is not the key of a wakeup", key)
 	}
 	return m, nil
 }
 
-// Minute is the minute that a time lies in.
+// Minute returns the start of the minute that contains t.
 func Minute(t event.Time) event.Time { return event.At(t.Time().Truncate(time.Minute)) }
 
-// List gives the markers up to the minute that a time lies in, oldest first. Where
-// there are none that is one page of a listing, however many lie ahead.
+// List returns the wakeups up to the minute of until, oldest first. If there are none, it
+// costs one page of a listing, however many lie in the future.
 func List(ctx context.Context, store blob.Store, until event.Time) ([]Marker, error) {
 	var markers []Marker
 	for object, err := range store.List(ctx, blob.ListOptions{Prefix: Prefix}) {
 		if err != nil {
-			return nil, fmt.Errorf("list domains that are due: %w", err)
+			return nil, fmt.Errorf("list wakeups: %w", err)
 		}
 		m, err := ParseKey(object.Key)
 		if err != nil {
@@ -80,18 +79,18 @@ func List(ctx context.Context, store blob.Store, until event.Time) ([]Marker, er
 	return markers, nil
 }
 
-// Create stores a marker. That it is there already is as good.
+// Create stores a wakeup. It succeeds if the wakeup exists already.
 func Create(ctx context.Context, store blob.Store, m Marker) error {
 	if _, err := store.Create(ctx, m.Key(), nil); err != nil && !errors.Is(err, blob.ErrExists) {
-		return fmt.Errorf("mark %s as due: %w", m.Domain, err)
+		return fmt.Errorf("create wakeup of %s: %w", m.Domain, err)
 	}
 	return nil
 }
 
-// Delete deletes a marker. That it is gone already is as good.
+// Delete deletes a wakeup. It succeeds if the wakeup is already deleted.
 func Delete(ctx context.Context, store blob.Store, m Marker) error {
 	if err := store.Delete(ctx, m.Key()); err != nil {
-		return fmt.Errorf("delete marker %s: %w", m.Key(), err)
+		return fmt.Errorf("delete wakeup %s: %w", m.Key(), err)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ var (
 	other = ids.Domain{Tenant: "globex", Workspace: "prod"}
 )
 
-func TestAMarkersKeyIsAsDocumented(t *testing.T) {
+func TestKeyMatchesDocumentedFormat(t *testing.T) {
 	m := due.Marker{At: noon, Domain: acme}
 	require.Equal(t, "due/20261122T1200/acme/prod", m.Key())
 	again, err := due.ParseKey(m.Key())
@@ -36,13 +36,13 @@ func TestAMarkersKeyIsAsDocumented(t *testing.T) {
 	}
 }
 
-func TestAListingStopsAtThePresentMinute(t *testing.T) {
+func TestListStopsAtCurrentMinute(t *testing.T) {
 	store := memblob.New(memblob.Options{})
 	late := due.Marker{At: noon.Add(-400 * 24 * time.Hour), Domain: other}
 	now := due.Marker{At: noon, Domain: acme}
 	for _, m := range []due.Marker{now, late, {At: noon.Add(time.Minute), Domain: acme}, {At: noon.Add(time.Hour), Domain: other}} {
 		require.NoError(t, due.Create(t.Context(), store, m))
-		require.NoError(t, due.Create(t.Context(), store, m), "it is there already")
+		require.NoError(t, due.Create(t.Context(), store, m), "it exists already")
 	}
 	_, err := store.Create(t.Context(), "due/20200101T0000/stray", nil)
 	require.NoError(t, err)
@@ -57,8 +57,8 @@ func TestAListingStopsAtThePresentMinute(t *testing.T) {
 	require.Equal(t, []due.Marker{late}, markers)
 }
 
-// What lies ahead, in however many domains, is not read.
-func TestAnIdleIndexIsOnePageOfAListing(t *testing.T) {
+// Future wakeups are not read, however many domains have them.
+func TestListOfIdleIndexIsOnePage(t *testing.T) {
 	store := cloudblob.New(memblob.New(memblob.Options{}), cloudblob.Config{})
 	for i := range 2500 {
 		require.NoError(t, due.Create(t.Context(), store, due.Marker{At: noon.Add(time.Duration(1+i) * time.Minute), Domain: acme}))
@@ -70,7 +70,7 @@ func TestAnIdleIndexIsOnePageOfAListing(t *testing.T) {
 	require.Equal(t, int64(1), store.Usage()["due"].ClassA-before)
 }
 
-func TestAStoreThatIsAwayIsAnError(t *testing.T) {
+func TestStoreErrorsAreReturned(t *testing.T) {
 	store := faultblob.New(memblob.New(memblob.Options{}), func(faultblob.Op, string) faultblob.Fault { return faultblob.FailBefore })
 	_, err := due.List(t.Context(), store, noon)
 	require.ErrorIs(t, err, faultblob.ErrInjected)

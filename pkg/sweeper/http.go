@@ -11,14 +11,15 @@ import (
 // Pattern is the sweeper's route.
 const Pattern = "POST /v1/sweep"
 
-// Register adds the sweeper's route to a mux, with ?full=true for a full sweep.
+// Register adds the sweeper's route to a mux. The parameter full=true requests a full
+// sweep.
 func Register(mux *http.ServeMux, s *Sweeper) {
 	mux.HandleFunc(Pattern, func(w http.ResponseWriter, r *http.Request) {
 		full := false
 		if text := r.URL.Query().Get("full"); text != "" {
 			var err error
 			if full, err = strconv.ParseBool(text); err != nil {
-				problem(w, http.StatusBadRequest, "Malformed request", "full is neither true nor false")
+				problem(w, http.StatusBadRequest, "Malformed request", "full must be true or false")
 				return
 			}
 		}
@@ -28,12 +29,12 @@ func Register(mux *http.ServeMux, s *Sweeper) {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(result) // who asked is gone if this fails
+		_ = json.NewEncoder(w).Encode(result) // fails only if the client is gone
 	})
 }
 
 func problem(w http.ResponseWriter, status int, title, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(contract.Problem{Title: title, Status: status, Detail: contract.Cut(detail)}) //nolint:errchkjson // who asked is gone if this fails
+	_ = json.NewEncoder(w).Encode(contract.Problem{Title: title, Status: status, Detail: contract.Cut(detail)}) //nolint:errchkjson // fails only if the client is gone
 }

@@ -1,17 +1,17 @@
-// Package sweeper is anti-entropy: the backup to every notification, hand-over
-// and queue. For each domain that is due it has the ledger listed and folded, so
-// that nothing that was announced to nobody is forgotten, and then has the dispatcher
-// look for what was dispatched and never came back.
+// Package sweeper implements anti-entropy, the backup for every notification, hand-over and
+// queue. For each domain that is due, it lists and folds the ledger, so that entries
+// without an announcement are not forgotten. Then the dispatcher repairs what was
+// dispatched and never came back.
 //
-// Which domains are due the markers of package due say: where nothing can get stuck a
-// sweep is one listing, for all domains together. What nobody marked, an entry that was
-// appended to an idle domain and announced to nobody, a full sweep finds, which goes
-// through all domains.
+// The wakeups of package due say which domains are due: if nothing can get stuck, a sweep
+// is one listing for all domains together. A full sweep goes through all domains. It also
+// finds entries without a wakeup: ones that were appended to an idle domain and never
+// announced.
 //
-// A domain is swept in three steps, and a sweeper may die, or have company, in any of
-// them. The compactor folds what is there and publishes what may become of the markers,
-// with the next one created before that; the dispatcher repairs; and then the markers
-// that were found are deleted. Until then the next sweep finds them again.
+// A domain is swept in three steps. A sweeper may die, or run concurrently with another
+// one, in any of them. First the compactor folds the ledger, creates the next wakeup, and
+// publishes which wakeups may be deleted. Then the dispatcher repairs. Finally the sweeper
+// deletes the wakeups that it found; until then the next sweep finds them again.
 package sweeper
 
 import (
@@ -37,32 +37,32 @@ import (
 )
 
 const (
-	// parallel is how many domains are swept at once.
+	// parallel is how many domains are swept at the same time.
 	parallel = 8
-	// patience bounds how long one domain may take: others wait for its turn to end. What
-	// its compactor has begun to fold goes on without it. It is enough for the start of two
+	// domainTimeout bounds the sweep of one domain, so that others get their turn. Folding
+	// that the compactor has begun continues. It is enough for the cold start of two
 	// services.
-	patience = 45 * time.Second
-	// dueWithin and fullWithin bound a sweep of the domains that are due, and of all: a
-	// scheduler waits half an hour at most. The next one goes on.
-	dueWithin, fullWithin = 2 * time.Minute, 29 * time.Minute
-	// strayAge is how old a marker must be that is of a domain with nothing in it, to be
-	// deleted: that whoever created it is about to publish is out of the question then.
+	domainTimeout = 45 * time.Second
+	// dueTimeout and fullTimeout bound a sweep of the due domains, and of all: a scheduler
+	// waits at most half an hour. The next sweep continues.
+	dueTimeout, fullTimeout = 2 * time.Minute, 29 * time.Minute
+	// strayAge is the age at which a wakeup of an empty domain is deleted: a writer that
+	// created it would have published by then.
 	strayAge = time.Hour
 )
 
-// Config is what a sweeper works with.
+// Config configures a Sweeper.
 type Config struct {
-	// Store has the markers.
+	// Store contains the wakeups.
 	Store blob.Store
 	Clock clock.Clock
 	// Domains lists all domains, for full sweeps.
 	Domains func(context.Context) ([]ids.Domain, error)
-	// Compact folds what is in a domain's ledger.
+	// Compact folds the ledger of a domain.
 	Compact func(context.Context, ids.Domain, compactor.Request) (compactor.Result, error)
-	// Repair has the dispatcher of a domain sweep the state of a revision.
+	// Repair makes the dispatcher of a domain sweep the state at a revision.
 	Repair func(ctx context.Context, d ids.Domain, revision int64) error
-	// OnSwept is told what each sweep came to. It may be nil.
+	// OnSwept receives the result of each sweep. It may be nil.
 	OnSwept func(Result, error)
 	Logger  *slog.Logger
 }
@@ -70,36 +70,35 @@ type Config struct {
 // Sweeper sweeps domains.
 type Sweeper struct{ Config }
 
-// New makes a sweeper.
+// New returns a Sweeper.
 func New(cfg Config) *Sweeper { return &Sweeper{cfg} }
 
-// Result is what a sweep came to.
+// Result is the result of a sweep.
 type Result struct {
 	Full bool `json:"full"`
-	// Domains are those that were due or, in a full sweep, all.
+	// Domains is the number of due domains or, in a full sweep, of all domains.
 	Domains int `json:"domains"`
-	// Folded are groups of the ledger that nobody had announced.
+	// Folded is the number of ledger groups that had not been announced.
 	Folded int `json:"folded"`
 	Failed int `json:"failed"`
-	// Missed are those whose turn did not come before the sweep was to end.
+	// Missed is the number of domains that were not reached before the sweep ended.
 	Missed int `json:"missed,omitempty"`
-	// Late is by how much the oldest marker was found late, of those of domains that have
-	// something.
+	// Late is how late the oldest wakeup was found, ignoring empty domains.
 	Late time.Duration `json:"-"`
 }
 
-// task is a domain to sweep, with the markers that were found of it.
-type task struct {
+// target is a domain to sweep, with its wakeups.
+type target struct {
 	domain  ids.Domain
 	markers []due.Marker // oldest first
 }
 
-// Sweep sweeps the domains that are due; full, all others, too. One that fails does not
-// keep the others from it.
+// Sweep sweeps the due domains or, if full is true, all domains. If one fails, the others
+// are still swept.
 func (s *Sweeper) Sweep(ctx context.Context, full bool) (Result, error) {
-	within := dueWithin
+	within := dueTimeout
 	if full {
-		within = fullWithin
+		within = fullTimeout
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -123,14 +122,14 @@ func (s *Sweeper) sweepAll(ctx context.Context, full bool) (Result, error) {
 			listing = fmt.Errorf("list domains to sweep: %w", listing)
 		}
 	}
-	tasks := tasksOf(markers, all, now)
-	result := Result{Full: full, Domains: len(tasks)}
-	errs := make([]error, len(tasks), len(tasks)+2) //nolint:mnd // of listing, and of what was missed
+	targets := targetsOf(markers, all, now)
+	result := Result{Full: full, Domains: len(targets)}
+	errs := make([]error, len(targets), len(targets)+2) //nolint:mnd // for listing and missed domains
 	var missed atomic.Int64
 	var mu sync.Mutex
 	var g errgroup.Group
 	g.SetLimit(parallel)
-	for i, t := range tasks {
+	for i, t := range targets {
 		g.Go(func() error {
 			if ctx.Err() != nil {
 				missed.Add(1)
@@ -150,26 +149,25 @@ func (s *Sweeper) sweepAll(ctx context.Context, full bool) (Result, error) {
 			return nil
 		})
 	}
-	_ = g.Wait() // they tell of their errors one by one
+	_ = g.Wait() // errors are in errs
 	if result.Missed = int(missed.Load()); result.Missed > 0 {
-		errs = append(errs, fmt.Errorf("%d of %d domains were not swept, which the next sweeps are to do: %w",
+		errs = append(errs, fmt.Errorf("%d of %d domains were not swept in time; later sweeps retry them: %w",
 			result.Missed, result.Domains, ctx.Err()))
 	}
 	return result, errors.Join(append(errs, listing)...)
 }
 
-// tasksOf has each domain once: those that are due, and all others.
-//
-// Each sweep takes them in another order. It may have to end before it has gone through
-// all, and those that take longest may be the same every time: in any order that stayed,
-// or had those first that are due, the same domains would never have their turn.
-func tasksOf(markers []due.Marker, all []ids.Domain, now event.Time) []*task {
-	var tasks []*task
-	byDomain := map[ids.Domain]*task{}
-	of := func(d ids.Domain) *task {
+// targetsOf returns each domain once: the due ones and all others, in an order that differs
+// in each sweep. A sweep may end before it has reached all, and the slowest domains may be
+// the same every time. In a fixed order, or with due domains first, some domains would
+// never be swept.
+func targetsOf(markers []due.Marker, all []ids.Domain, now event.Time) []*target {
+	var targets []*target
+	byDomain := map[ids.Domain]*target{}
+	of := func(d ids.Domain) *target {
 		if byDomain[d] == nil {
-			byDomain[d] = &task{domain: d}
-			tasks = append(tasks, byDomain[d])
+			byDomain[d] = &target{domain: d}
+			targets = append(targets, byDomain[d])
 		}
 		return byDomain[d]
 	}
@@ -181,14 +179,14 @@ func tasksOf(markers []due.Marker, all []ids.Domain, now event.Time) []*task {
 	for _, d := range all {
 		of(d)
 	}
-	order := rand.New(rand.NewPCG(uint64(now), 0)) //nolint:gosec // nobody gains by knowing the order
-	order.Shuffle(len(tasks), func(i, j int) { tasks[i], tasks[j] = tasks[j], tasks[i] })
-	return tasks
+	order := rand.New(rand.NewPCG(uint64(now), 0)) //nolint:gosec // the order is not secret
+	order.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
+	return targets
 }
 
-// sweep gives how many groups were folded, and whether there is nothing in the domain.
-func (s *Sweeper) sweep(ctx context.Context, t *task) (folded int, empty bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// sweep returns how many groups were folded, and whether the domain is empty.
+func (s *Sweeper) sweep(ctx context.Context, t *target) (folded int, empty bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, domainTimeout)
 	defer cancel()
 	request := compactor.Request{Barrier: true, Sweep: true}
 	if n := len(t.markers); n > 0 {
@@ -200,11 +198,11 @@ func (s *Sweeper) sweep(ctx context.Context, t *task) (folded int, empty bool, e
 	}
 	empty = result.Revision == 0
 	if result.Folded > 0 {
-		s.Logger.InfoContext(ctx, "sweep found ledger entries that nobody had announced",
+		s.Logger.InfoContext(ctx, "sweep folded ledger entries that were never announced",
 			slog.String("domain", t.domain.String()), slog.Int("groups", result.Folded))
 	}
 	attended := result.Attended
-	if empty { // there is nothing in it, and no revision to say what may be deleted
+	if empty { // no revision says which wakeups may be deleted
 		attended = event.At(s.Clock.Now().Add(-strayAge))
 	} else if err := s.Repair(ctx, t.domain, result.Revision); err != nil {
 		return result.Folded, false, err

@@ -38,22 +38,22 @@ var (
 	noon = event.At(time.Date(2026, 11, 22, 12, 0, 30, 0, time.UTC))
 )
 
-// at is a clock that stands still.
+// at is a clock that never advances.
 type at event.Time
 
 func (c at) Now() time.Time { return event.Time(c).Time() }
 
 func (at) Sleep(ctx context.Context, _ time.Duration) error { return ctx.Err() }
 
-// call is what the sweeper asked for, in order.
+// call is a call of the sweeper, in order.
 type call struct {
 	what     string
 	through  event.Time
 	revision int64
 }
 
-// world answers a sweeper.
-type world struct {
+// fixture answers a sweeper and records its calls.
+type fixture struct {
 	t          *testing.T
 	store      blob.Store
 	domains    []ids.Domain
@@ -61,11 +61,11 @@ type world struct {
 	folded     map[ids.Domain]int
 	compacting map[ids.Domain]error
 	repairing  map[ids.Domain]error
-	// attended is what a compactor says of markers, if it is not what it was asked, and
-	// empty are domains without a state.
+	// attended overrides Result.Attended of the compactor; empty lists domains without a
+	// state.
 	attended map[ids.Domain]event.Time
 	empty    map[ids.Domain]bool
-	// hanging are domains whose compactor does not answer.
+	// hanging lists domains whose compactor does not answer.
 	hanging map[ids.Domain]bool
 
 	mu    sync.Mutex
@@ -73,39 +73,39 @@ type world struct {
 	swept []sweeper.Result
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	return &world{t: t, store: memblob.New(memblob.Options{}), calls: map[ids.Domain][]call{}}
+	return &fixture{t: t, store: memblob.New(memblob.Options{}), calls: map[ids.Domain][]call{}}
 }
 
-func (w *world) called(d ids.Domain, c call) {
+func (w *fixture) called(d ids.Domain, c call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls[d] = append(w.calls[d], c)
 }
 
-// mark creates a marker of a domain, so long before now.
-func (w *world) mark(d ids.Domain, before time.Duration) due.Marker {
+// mark creates a wakeup of a domain, at the given time before noon.
+func (w *fixture) mark(d ids.Domain, before time.Duration) due.Marker {
 	w.t.Helper()
 	m := due.Marker{At: due.Minute(noon.Add(-before)), Domain: d}
 	require.NoError(w.t, due.Create(w.t.Context(), w.store, m))
 	return m
 }
 
-func (w *world) left() []due.Marker {
+func (w *fixture) left() []due.Marker {
 	w.t.Helper()
 	markers, err := due.List(w.t.Context(), w.store, noon.Add(1000*time.Hour))
 	require.NoError(w.t, err)
 	return markers
 }
 
-func (w *world) sweeper() *sweeper.Sweeper {
+func (w *fixture) sweeper() *sweeper.Sweeper {
 	return sweeper.New(sweeper.Config{
 		Store: w.store, Clock: at(noon),
 		Domains: func(context.Context) ([]ids.Domain, error) { return w.domains, w.listing },
 		Compact: func(ctx context.Context, d ids.Domain, r compactor.Request) (compactor.Result, error) {
 			if !r.Barrier || !r.Sweep {
-				return compactor.Result{}, errors.New("what nobody announced is found by listing, and a marker may be missing")
+				return compactor.Result{}, errors.New("the request must set Barrier and Sweep")
 			}
 			w.called(d, call{what: "compact", through: r.Through})
 			if w.hanging[d] {
@@ -130,8 +130,8 @@ func (w *world) sweeper() *sweeper.Sweeper {
 	})
 }
 
-func TestWhatIsDueIsFoldedAndThenRepairedOnceAndItsMarkersGo(t *testing.T) {
-	w := newWorld(t)
+func TestSweepFoldsRepairsAndDeletesWakeups(t *testing.T) {
+	w := newFixture(t)
 	w.domains, w.folded = []ids.Domain{one, two, three}, map[ids.Domain]int{two: 3}
 	w.mark(one, 12*time.Minute)
 	second := w.mark(one, 0)
@@ -149,8 +149,8 @@ func TestWhatIsDueIsFoldedAndThenRepairedOnceAndItsMarkersGo(t *testing.T) {
 	require.Equal(t, []sweeper.Result{result}, w.swept)
 }
 
-func TestAFullSweepGoesThroughAllDomains(t *testing.T) {
-	w := newWorld(t)
+func TestFullSweepCoversAllDomains(t *testing.T) {
+	w := newFixture(t)
 	w.domains = []ids.Domain{three, two, one}
 	m := w.mark(two, time.Minute)
 	result, err := w.sweeper().Sweep(t.Context(), true)
@@ -162,10 +162,10 @@ func TestAFullSweepGoesThroughAllDomains(t *testing.T) {
 	require.Empty(t, w.left())
 }
 
-// INV-5. A domain that could not be swept is found again, and so is one of which no
-// revision says that its markers may go.
-func TestINV5MarkersStayUntilTheirDomainIsSwept(t *testing.T) {
-	w := newWorld(t)
+// INV-5. Wakeups remain if their domain could not be swept, or if no revision says that
+// they may be deleted.
+func TestINV5WakeupsRemainUntilDomainIsSwept(t *testing.T) {
+	w := newFixture(t)
 	w.folded = map[ids.Domain]int{two: 1, three: 2}
 	w.compacting, w.repairing = map[ids.Domain]error{one: errors.New("store away")}, map[ids.Domain]error{two: errors.New("queue away")}
 	kept := []due.Marker{w.mark(one, 2*time.Minute), w.mark(two, time.Minute)}
@@ -177,13 +177,13 @@ func TestINV5MarkersStayUntilTheirDomainIsSwept(t *testing.T) {
 	require.ErrorContains(t, err, "sweep acme/two: queue away")
 	require.Equal(t, 3, result.Folded)
 	require.Equal(t, 2, result.Failed)
-	require.Len(t, w.calls[one], 1, "a state that may lack something is not repaired")
+	require.Len(t, w.calls[one], 1, "a state that may be incomplete is not repaired")
 	require.Equal(t, kept, w.left())
 }
 
-// They are nobody's delay: an alert is not to go off for a tenant that is gone.
-func TestMarkersOfNothingGoAfterAnHour(t *testing.T) {
-	w := newWorld(t)
+// Wakeups of an empty domain do not count as late: they must not trigger an alert.
+func TestStrayWakeupsAreDeletedAfterAnHour(t *testing.T) {
+	w := newFixture(t)
 	w.empty = map[ids.Domain]bool{one: true}
 	w.mark(one, 61*time.Minute)
 	fresh := w.mark(one, 58*time.Minute)
@@ -191,11 +191,11 @@ func TestMarkersOfNothingGoAfterAnHour(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, result.Late)
 	require.Equal(t, []due.Marker{fresh}, w.left())
-	require.Len(t, w.calls[one], 1, "there is nothing to repair")
+	require.Len(t, w.calls[one], 1, "an empty domain is not repaired")
 }
 
-func TestASweepGoesOnWhereAMarkerCannotBeDeletedOrDomainsNotListed(t *testing.T) {
-	w := newWorld(t)
+func TestSweepContinuesAfterStoreErrors(t *testing.T) {
+	w := newFixture(t)
 	objects := w.store
 	kept := w.mark(one, 0)
 	w.mark(two, 0)
@@ -207,17 +207,17 @@ func TestASweepGoesOnWhereAMarkerCannotBeDeletedOrDomainsNotListed(t *testing.T)
 	})
 	w.listing = errors.New("bucket away")
 	result, err := w.sweeper().Sweep(t.Context(), true)
-	require.ErrorContains(t, err, "delete marker "+kept.Key())
+	require.ErrorContains(t, err, "delete wakeup "+kept.Key())
 	require.ErrorContains(t, err, "list domains to sweep: bucket away")
 	require.Equal(t, 2, result.Domains)
 	require.Equal(t, []due.Marker{kept}, w.left())
 }
 
-// Domains that cannot be folded, more than are swept at once, keep no other from its
-// turn, neither in this sweep nor in the next.
-func TestDomainsThatHangLeaveTurnsToOthers(t *testing.T) {
+// Hanging domains, more than are swept at the same time, do not block others, neither in
+// this sweep nor in the next.
+func TestHangingDomainsDoNotBlockOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.hanging = map[ids.Domain]bool{}
 		for i := range 12 {
 			d := ids.Domain{Tenant: "acme", Workspace: fmt.Sprintf("hangs-%d", i)}
@@ -233,10 +233,10 @@ func TestDomainsThatHangLeaveTurnsToOthers(t *testing.T) {
 	})
 }
 
-// What a sweep has no time for, others have: each takes domains in another order.
-func TestASweepThatHasToEndSaysWhatItMissedAndTheNextGoesAnotherWay(t *testing.T) {
+// Each sweep uses another order, so the next sweep reaches other domains.
+func TestSweepReportsMissedAndReorders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.hanging = map[ids.Domain]bool{}
 		for i := range 100 {
 			d := ids.Domain{Tenant: "acme", Workspace: fmt.Sprintf("hangs-%02d", i)}
@@ -247,7 +247,7 @@ func TestASweepThatHasToEndSaysWhatItMissedAndTheNextGoesAnotherWay(t *testing.T
 		s := w.sweeper()
 		result, err := s.Sweep(ctx, true)
 		require.Equal(t, sweeper.Result{Full: true, Domains: 100, Failed: 16, Missed: 84}, result)
-		require.ErrorContains(t, err, "84 of 100 domains were not swept, which the next sweeps are to do: context deadline exceeded")
+		require.ErrorContains(t, err, "84 of 100 domains were not swept in time; later sweeps retry them: context deadline exceeded")
 		first := slices.Collect(maps.Keys(w.calls))
 		require.Len(t, first, 16)
 
@@ -256,14 +256,14 @@ func TestASweepThatHasToEndSaysWhatItMissedAndTheNextGoesAnotherWay(t *testing.T
 		defer cancel()
 		_, err = s.Sweep(ctx, true)
 		require.Error(t, err)
-		require.Greater(t, len(w.calls), len(first), "others had their turn, too")
+		require.Greater(t, len(w.calls), len(first), "other domains are swept, too")
 	})
 }
 
-// A domain that nobody marked has only full sweeps, and many that are due hang.
-func TestAFullSweepComesToWhatIsNotDue(t *testing.T) {
+// A domain without a wakeup is reached by a full sweep even if many due domains hang.
+func TestFullSweepReachesDomainsThatAreNotDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		w.hanging, w.domains = map[ids.Domain]bool{}, []ids.Domain{one}
 		for i := range 400 {
 			d := ids.Domain{Tenant: "acme", Workspace: fmt.Sprintf("hangs-%03d", i)}
@@ -273,7 +273,7 @@ func TestAFullSweepComesToWhatIsNotDue(t *testing.T) {
 		s := w.sweeper()
 		began := clock.System{}.Now()
 		for n := 0; len(w.calls[one]) == 0; n++ {
-			require.Less(t, n, 5, "one in eight misses it by chance")
+			require.Less(t, n, 5, "each full sweep misses it with a chance of one in eight")
 			s.Clock = at(noon.Add(time.Duration(n) * time.Minute))
 			_, err := s.Sweep(t.Context(), true)
 			require.ErrorContains(t, err, "were not swept")
@@ -282,9 +282,9 @@ func TestAFullSweepComesToWhatIsNotDue(t *testing.T) {
 	})
 }
 
-// What it costs where nothing can get stuck, however many domains there are.
-func TestASweepOfIdleDomainsIsOneListing(t *testing.T) {
-	w := newWorld(t)
+// The cost of a sweep in which nothing is due does not depend on the number of domains.
+func TestSweepOfIdleDomainsIsOneListing(t *testing.T) {
+	w := newFixture(t)
 	for range 50 {
 		w.domains = append(w.domains, one)
 	}
@@ -297,8 +297,8 @@ func TestASweepOfIdleDomainsIsOneListing(t *testing.T) {
 	require.Empty(t, w.calls)
 }
 
-func TestASweepOverHTTPSaysWhatItCameTo(t *testing.T) {
-	w := newWorld(t)
+func TestSweepOverHTTPReturnsResult(t *testing.T) {
+	w := newFixture(t)
 	w.domains, w.folded = []ids.Domain{one, two}, map[ids.Domain]int{one: 2}
 	w.mark(one, time.Hour)
 	mux := http.NewServeMux()
@@ -306,7 +306,7 @@ func TestASweepOverHTTPSaysWhatItCameTo(t *testing.T) {
 	server := httptest.NewServer(mux)
 	defer server.Close()
 	post := func(query string, into any) int {
-		res, err := http.Post(server.URL+"/v1/sweep"+query, "", nil) //nolint:gosec // of this test
+		res, err := http.Post(server.URL+"/v1/sweep"+query, "", nil) //nolint:gosec // test server
 		require.NoError(t, err)
 		defer res.Body.Close()
 		require.NoError(t, json.NewDecoder(res.Body).Decode(into))

@@ -12,11 +12,12 @@ import (
 	"strings"
 )
 
-// disk is the file that a cache is kept in between processes: a line for each file that passed. It is a cache and
-// nothing else: it is not flushed, a line that cannot be read is skipped, and it may be deleted at any time.
+// disk is the file in which a cache survives its process: one line for each file that
+// passed. It is only a cache: it is not flushed, unreadable lines are skipped, and it may
+// be deleted at any time.
 type disk struct {
 	name  string
-	lines int // in the file
+	lines int // lines in the file
 	fresh strings.Builder
 	added int
 }
@@ -24,13 +25,15 @@ type disk struct {
 const (
 	fieldsOfLine = 6
 	format       = "%d %d %d %d %08x %s\n" // size, modified, changed, inode, CRC-32C, path below the file's folder
-	// slack is how many lines more than files the cache's file may have before it is written again.
+	// slack is how many more lines than files the cache's file may have before it is
+	// rewritten.
 	slack = 10_000
-	// maxDisk bounds what is read of the cache's file, in bytes.
+	// maxDisk bounds how many bytes of the cache's file are read.
 	maxDisk = 64 << 20
 )
 
-// Open returns the cache that is kept in a file. An absent or unreadable file is an empty cache.
+// Open returns the cache that is stored in a file. If the file is absent or unreadable, the
+// cache is empty.
 func Open(name string) *Cache {
 	c := New()
 	c.disk.name = name
@@ -50,7 +53,7 @@ func Open(name string) *Cache {
 	return c
 }
 
-// parse reads a line.
+// parse parses a line of the cache's file.
 func parse(line string) (path string, k known, ok bool) {
 	fields := strings.Split(line, " ")
 	if len(fields) != fieldsOfLine {
@@ -75,7 +78,8 @@ func parse(line string) (path string, k known, ok bool) {
 	return fields[5], known{stamp{numbers[0], numbers[1], numbers[2], inode}, uint32(sum)}, true
 }
 
-// add notes a file for Save. Paths with spaces or line breaks are not kept: the format has none.
+// add records a file for Save. It skips paths with spaces or line breaks, which the format
+// cannot represent.
 func (d *disk) add(path string, k known) {
 	if d.name == "" {
 		return
@@ -94,7 +98,8 @@ func (d *disk) line(path string, k known) (string, bool) {
 	return fmt.Sprintf(format, k.stamp.size, k.stamp.modified, k.stamp.changed, k.stamp.inode, k.crc32c, below), true
 }
 
-// Save appends what passed since Open to the cache's file. Several processes may do so at once.
+// Save appends the files that passed since Open to the cache's file. Several processes may
+// call it at the same time.
 func (c *Cache) Save() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +124,8 @@ func (c *Cache) Save() error {
 	return err
 }
 
-// rewrite replaces the cache's file by one that holds what is known, and nothing of files that are gone.
+// rewrite replaces the cache's file. The new file contains the known files that still
+// exist.
 func (c *Cache) rewrite() error {
 	var all strings.Builder
 	lines := 0

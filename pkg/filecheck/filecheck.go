@@ -1,9 +1,11 @@
-// Package filecheck compares files on this machine with the size and the CRC-32C that were recorded when they
-// were written. It remembers the files that passed, so that a file is read once for as long as it is not touched.
+// Package filecheck compares files on this machine with the size and the CRC-32C that were
+// recorded when they were written. It remembers the files that passed, so that a file is
+// read only once as long as it is not touched.
 //
-// A file counts as touched when its size, its modification time, its change time or its inode differs. Every write
-// moves the change time, which no program can set. A [Cache] therefore misses only damage that the file system did
-// not do itself: bits that decay on the disk after the file was checked. `servo admin verify` uses no cache.
+// A file counts as touched when its size, modification time, change time or inode differs.
+// Every write updates the change time, which no program can set. A [Cache] therefore misses
+// only damage that bypasses the file system: bits that decay on the disk after the file was
+// checked. `servo admin verify` uses no cache.
 package filecheck
 
 import (
@@ -20,37 +22,37 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// File is a file and what was recorded of it.
+// File is a file with its recorded size and checksum.
 type File struct {
 	Path   string
 	Size   int64 // bytes
 	CRC32C uint32
 }
 
-// DamagedError reports a file whose content is not what was recorded.
+// DamagedError reports a file whose content differs from what was recorded.
 type DamagedError struct {
 	File
 
 	FoundSize   int64
-	FoundCRC32C uint32 // 0 where the sizes differ: then the content was not read
+	FoundCRC32C uint32 // 0 if the sizes differ: the content was not read
 }
 
 // Error implements error.
 func (e *DamagedError) Error() string {
 	if e.FoundSize != e.Size {
-		return fmt.Sprintf("file %s is damaged: it has %d bytes, and was written with %d", e.Path, e.FoundSize, e.Size)
+		return fmt.Sprintf("file %s is damaged: it has %d bytes, expected %d", e.Path, e.FoundSize, e.Size)
 	}
-	return fmt.Sprintf("file %s is damaged: its CRC-32C is %08x, and was %08x when it was written", e.Path, e.FoundCRC32C, e.CRC32C)
+	return fmt.Sprintf("file %s is damaged: its CRC-32C is %08x, expected %08x", e.Path, e.FoundCRC32C, e.CRC32C)
 }
 
-// maxKnown bounds how many files a generation of a cache remembers: about 20 MB.
+// maxKnown bounds how many files each generation of a cache remembers: about 20 MB.
 const maxKnown = 100_000
 
 // Cache remembers the files that passed. It is safe for concurrent use.
 type Cache struct {
 	mu sync.Mutex
-	// Two generations: when the current one is full it becomes the previous one, whose files are forgotten
-	// unless they are asked for again.
+	// Two generations: when the current one is full, it becomes the previous one, whose
+	// files are forgotten unless they are checked again.
 	current, previous map[string]known
 	disk              disk
 }
@@ -67,10 +69,11 @@ type stamp struct {
 	inode                   uint64
 }
 
-// New returns an empty cache that lives in memory only.
+// New returns an empty cache that exists only in memory.
 func New() *Cache { return &Cache{current: map[string]known{}} }
 
-// Check returns nil if the file has the recorded size and CRC-32C, and a [*DamagedError] if it has not.
+// Check returns nil if the file has the recorded size and CRC-32C, and a [*DamagedError]
+// otherwise.
 func (c *Cache) Check(ctx context.Context, f File) error {
 	info, err := os.Stat(f.Path)
 	if err != nil {
@@ -85,7 +88,7 @@ func (c *Cache) Check(ctx context.Context, f File) error {
 	return c.read(ctx, f)
 }
 
-// CheckAll checks files with as many readers as there are cores.
+// CheckAll checks files with one reader per core.
 func (c *Cache) CheckAll(ctx context.Context, files []File) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
@@ -95,7 +98,8 @@ func (c *Cache) CheckAll(ctx context.Context, files []File) error {
 	return group.Wait()
 }
 
-// Remember notes a file that this process has just written, with the checksum of the bytes that it sent.
+// Remember records a file that this process has just written, with the checksum of the
+// written bytes.
 func (c *Cache) Remember(f File) {
 	if info, err := os.Stat(f.Path); err == nil && sized(f, info) == nil {
 		c.add(f, stampOf(info))

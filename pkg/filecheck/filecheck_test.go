@@ -22,7 +22,7 @@ func written(tb testing.TB, path string, data []byte) filecheck.File {
 	return filecheck.File{Path: path, Size: int64(len(data)), CRC32C: crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli))}
 }
 
-// touch changes one bit and leaves size, name and modification time as they were.
+// touch changes one bit without changing the size, name or modification time.
 func touch(t *testing.T, path string) {
 	t.Helper()
 	info, err := os.Stat(path)
@@ -34,7 +34,7 @@ func touch(t *testing.T, path string) {
 	require.NoError(t, os.Chtimes(path, info.ModTime(), info.ModTime()))
 }
 
-func TestCheckFindsDamage(t *testing.T) {
+func TestCheckDetectsDamage(t *testing.T) {
 	t.Parallel()
 	c := filecheck.New()
 	f := written(t, filepath.Join(t.TempDir(), "a"), bytes.Repeat([]byte("abc"), 1<<20))
@@ -44,7 +44,7 @@ func TestCheckFindsDamage(t *testing.T) {
 
 	other := f
 	other.CRC32C++
-	require.ErrorAs(t, c.Check(t.Context(), other), &damaged, "a file that passed does not pass for another checksum")
+	require.ErrorAs(t, c.Check(t.Context(), other), &damaged, "a file that passed fails for another checksum")
 
 	touch(t, f.Path)
 	require.ErrorAs(t, c.Check(t.Context(), f), &damaged)
@@ -52,14 +52,14 @@ func TestCheckFindsDamage(t *testing.T) {
 	require.ErrorContains(t, damaged, f.Path+" is damaged: its CRC-32C is")
 
 	require.NoError(t, os.Truncate(f.Path, 5))
-	require.ErrorContains(t, c.Check(t.Context(), f), "it has 5 bytes, and was written with 3145728")
+	require.ErrorContains(t, c.Check(t.Context(), f), "it has 5 bytes, expected 3145728")
 	require.NoError(t, os.Remove(f.Path))
 	require.ErrorIs(t, c.Check(t.Context(), f), os.ErrNotExist)
 	require.NoError(t, os.Mkdir(f.Path, 0o700))
 	require.ErrorContains(t, c.Check(t.Context(), f), "is not a regular file")
 }
 
-func TestCheckStopsWithItsContext(t *testing.T) {
+func TestCheckStopsWithContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -71,14 +71,14 @@ func TestRememberedFileIsNotRead(t *testing.T) {
 	t.Parallel()
 	c := filecheck.New()
 	f := written(t, filepath.Join(t.TempDir(), "a"), []byte("abc"))
-	f.CRC32C++ // a file that is read fails
+	f.CRC32C++ // fails if the file is read
 	c.Remember(f)
 	require.NoError(t, c.Check(t.Context(), f))
 	touch(t, f.Path)
 	require.Error(t, c.Check(t.Context(), f))
 }
 
-func TestCacheOnDiskSurvivesItsProcess(t *testing.T) {
+func TestDiskCacheSurvivesProcess(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	name := filepath.Join(dir, "checked")
@@ -103,14 +103,14 @@ func TestCacheOnDiskSurvivesItsProcess(t *testing.T) {
 	data, err := os.ReadFile(name)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(name, append([]byte("no line\n"), data...), 0o600))
-	require.NoError(t, filecheck.Open(name).Check(t.Context(), files[1]), "what cannot be read is skipped")
+	require.NoError(t, filecheck.Open(name).Check(t.Context(), files[1]), "unreadable lines are skipped")
 	require.NoError(t, os.Rename(dir, dir+"-moved"))
 	moved := files[1]
 	moved.Path = filepath.Join(dir+"-moved", "x/1")
 	require.NoError(t, filecheck.Open(filepath.Join(dir+"-moved", "checked")).Check(t.Context(), moved), "the folder may move")
 }
 
-func TestCacheOnDiskForgetsFilesThatAreGone(t *testing.T) {
+func TestDiskCacheForgetsMissingFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	name := filepath.Join(dir, "checked")

@@ -16,16 +16,16 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// asset is an asset with something materialized.
+// asset is an asset with at least one materialization.
 type asset struct {
 	namespace, name string
 	files           []filecheck.File // the Parquet files of its partitions' outputs
-	problem         string           // why it has no view, if so
+	problem         string           // why it has no view, or ""
 	created         bool
 }
 
-// loadAssets finds the files of each asset's current outputs. It runs before
-// the session is confined, since what it finds are the files to allow.
+// loadAssets finds the files of each asset's current outputs. It runs before confine, which
+// allows these files.
 func (db *DB) loadAssets(ctx context.Context, source Source) error {
 	if source.Outputs == "" {
 		return nil
@@ -35,7 +35,7 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 	if err != nil {
 		return fmt.Errorf("table partition_status: %w", err)
 	}
-	defer rows.Close() // the rows' own errors come from All
+	defer rows.Close() // All reports the errors
 	total := 0
 	for row, err := range rows.All() {
 		if err != nil {
@@ -45,18 +45,18 @@ func (db *DB) loadAssets(ctx context.Context, source Source) error {
 		before := len(a.files)
 		a.add(source.Outputs, fmt.Sprint(row[1]))
 		if total += len(a.files) - before; total > MaxFiles {
-			return fmt.Errorf("the assets' outputs are more than %d files: open the session without outputs", MaxFiles)
+			return fmt.Errorf("the assets' outputs have more than %d files: open the session without outputs", MaxFiles)
 		}
 	}
 	for _, a := range db.assets {
 		if a.problem == "" && len(a.files) == 0 {
-			a.problem = "its outputs hold no *.parquet files"
+			a.problem = "its outputs contain no *.parquet files"
 		}
 	}
 	return nil
 }
 
-// assetOf is the asset of a key; keys come in order.
+// assetOf returns the asset of a key and adds it if it is new. Keys must arrive in order.
 func (db *DB) assetOf(key string) *asset {
 	namespace, name, _ := strings.Cut(key, "/")
 	if n := len(db.assets); n > 0 && db.assets[n-1].namespace == namespace && db.assets[n-1].name == name {
@@ -70,8 +70,8 @@ func (db *DB) assetOf(key string) *asset {
 	return a
 }
 
-// add takes in one partition's output: an object key that ends in "/". Its files are those that its commit marker
-// names.
+// add adds the files of one partition's output, as its commit marker names them. uri is an
+// object key that ends in "/".
 func (a *asset) add(root, uri string) {
 	marker, err := readMarker(root, uri)
 	if err != nil {
@@ -91,28 +91,28 @@ func readMarker(root, uri string) (_ *contract.Marker, err error) {
 	key := contract.MarkerKeyOf(uri)
 	local, err := filepath.Localize(key)
 	if err != nil {
-		return nil, fmt.Errorf("the output %q is not a path under the store", uri)
+		return nil, fmt.Errorf("output %q is not a path in the store", uri)
 	}
 	file, err := os.Open(filepath.Join(root, local))
 	if err != nil {
-		return nil, fmt.Errorf("an output cannot be read: %w", err)
+		return nil, fmt.Errorf("read commit marker: %w", err)
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	data, err := io.ReadAll(io.LimitReader(file, contract.MaxMarkerBytes+1))
 	if err != nil {
-		return nil, fmt.Errorf("an output cannot be read: %w", err)
+		return nil, fmt.Errorf("read commit marker: %w", err)
 	}
 	marker, err := contract.DecodeMarker(data)
 	if err != nil {
-		return nil, fmt.Errorf("the commit marker %s is damaged: %w", key, err)
+		return nil, fmt.Errorf("commit marker %s is damaged: %w", key, err)
 	}
 	if marker.URI != uri {
-		return nil, fmt.Errorf("the state names the output %s, its commit marker %s", uri, marker.URI)
+		return nil, fmt.Errorf("the state names output %s, but its commit marker names %s", uri, marker.URI)
 	}
 	return marker, nil
 }
 
-// mentioned reports whether the SQL has namespace.name.
+// mentioned reports whether the lower-case SQL contains namespace.name.
 func (a *asset) mentioned(lower string) bool {
 	if !strings.Contains(lower, a.namespace) || !strings.Contains(lower, a.name) {
 		return false
@@ -122,7 +122,7 @@ func (a *asset) mentioned(lower string) bool {
 	return found && err == nil
 }
 
-// Names returns the assets that hold something, as namespace.name.
+// Names returns the assets that have a view or can get one, as namespace.name.
 func (db *DB) Names() []string {
 	var names []string
 	for _, a := range db.assets {
@@ -133,17 +133,19 @@ func (db *DB) Names() []string {
 	return names
 }
 
-// Lacks reports whether assets have views, and this one has not because it holds nothing.
+// Lacks reports whether assets have views, but this one does not because it was never
+// materialized.
 func (db *DB) Lacks(namespace, name string) bool {
 	return db.views && !slices.ContainsFunc(db.assets, func(a *asset) bool {
 		return strings.EqualFold(a.namespace, namespace) && strings.EqualFold(a.name, name)
 	})
 }
 
-// createAssetViews makes the views that the SQL may mean: all, where it may list them.
-// That one cannot be made is no error yet: "a.b" may be a column of an alias.
+// createAssetViews creates the views of the assets that the SQL may refer to: all assets if it
+// may list views. It reports no error if it cannot create a view, because "a.b" may be the
+// column of an alias; hint reports it if the query fails.
 //
-// Before an asset is read its files are compared with their commit markers.
+// It verifies the files of each mentioned asset against their commit markers.
 func (db *DB) createAssetViews(ctx context.Context, sql string) error {
 	lower := strings.ToLower(sql)
 	all := regexp.MustCompile(`information_schema|duckdb_(tables|views|columns|schemas)|\bshow\b`).MatchString(lower)
@@ -176,7 +178,7 @@ func (db *DB) createAssetViews(ctx context.Context, sql string) error {
 	return nil
 }
 
-// hint says why assets that the SQL names are not there.
+// hint explains why assets that the SQL mentions have no view.
 func (db *DB) hint(sql string) string {
 	var lines []string
 	lower := strings.ToLower(sql)

@@ -17,7 +17,7 @@ import (
 
 const materialization = "01KAJ2T0000000000000000000"
 
-// output writes a partition's output with a SELECT of stock DuckDB, and its commit marker.
+// output writes a partition's output with stock DuckDB, and its commit marker.
 func output(t *testing.T, r *revision, uri, file, sql string) {
 	t.Helper()
 	defer commit(t, r, uri)
@@ -71,7 +71,7 @@ func TestQueryRejectsDamagedOutput(t *testing.T) {
 	for _, db := range []*query.DB{db, r.open(t)} {
 		_, err = db.Query(t.Context(), "SELECT count(*) FROM raw.orders")
 		require.ErrorContains(t, err, "asset raw/orders: file "+path+" is damaged: its CRC-32C is")
-		require.Equal(t, [][]any{{int32(7)}}, all(t, db, "SELECT id FROM raw.other"), "another asset is not held up")
+		require.Equal(t, [][]any{{int32(7)}}, all(t, db, "SELECT id FROM raw.other"), "another asset is not affected")
 	}
 }
 
@@ -79,7 +79,7 @@ func partition(key, part, uri string, seq int64) *state.Partition {
 	return &state.Partition{AssetKey: key, PartitionKey: part, Status: "MATERIALIZED", OutputURI: uri, Meta: meta(seq)}
 }
 
-func TestAnAssetIsAViewOverItsCurrentOutputs(t *testing.T) {
+func TestAssetViewReadsCurrentOutputs(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)
 	output(t, r, "assets/raw/orders/1/"+materialization+"/m1/", "part-0.parquet", "SELECT 1 AS id, 'old' AS note")
@@ -95,7 +95,7 @@ func TestAnAssetIsAViewOverItsCurrentOutputs(t *testing.T) {
 	require.Equal(t, [][]any{{int64(3)}}, all(t, db, `SELECT count(price) + 1 FROM RAW."orders" o JOIN partition_status p ON p.partition_key = '{"d":"1"}'`))
 }
 
-func TestTheFoldersOfAnOutputAddNoColumns(t *testing.T) {
+func TestAssetViewIgnoresFolderNames(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)
 	uri := "assets/acme/prod/raw/orders/date=2012-01-01/" + materialization + "/m1/"
@@ -104,7 +104,7 @@ func TestTheFoldersOfAnOutputAddNoColumns(t *testing.T) {
 	require.Equal(t, [][]any{{int32(1)}}, all(t, r.open(t), "SELECT * FROM raw.orders"))
 }
 
-func TestAnAssetWithoutParquetSaysWhy(t *testing.T) {
+func TestQueryExplainsAssetWithoutView(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)
 	uri := "assets/raw/log/_/" + materialization + "/m1/"
@@ -114,15 +114,15 @@ func TestAnAssetWithoutParquetSaysWhy(t *testing.T) {
 		partition("raw/evil", "", "../../etc/", 3), partition("t/state", "", uri, 4))
 	db := r.open(t)
 	_, err := db.Query(t.Context(), "SELECT * FROM raw.log")
-	require.ErrorContains(t, err, "The asset raw/log cannot be queried: its outputs hold no *.parquet files.")
+	require.ErrorContains(t, err, "The asset raw/log cannot be queried: its outputs contain no *.parquet files.")
 	_, err = db.Query(t.Context(), "SELECT * FROM raw.lost")
-	require.ErrorContains(t, err, "The asset raw/lost cannot be queried: an output cannot be read")
+	require.ErrorContains(t, err, "The asset raw/lost cannot be queried: read commit marker: ")
 	_, err = db.Query(t.Context(), "SELECT * FROM raw.evil")
-	require.ErrorContains(t, err, "is not a path under the store")
+	require.ErrorContains(t, err, "is not a path in the store")
 	require.Empty(t, all(t, db, "SELECT t.state FROM tasks t"), "an alias is not an asset")
 }
 
-func TestAnAssetNeverHidesATable(t *testing.T) {
+func TestAssetNeverHidesTable(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)
 	output(t, r, "assets/main/runs/_/"+materialization+"/m1/", "a.parquet", "SELECT 1 AS id")

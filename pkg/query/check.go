@@ -12,8 +12,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/filecheck"
 )
 
-// checkTables compares the files of the tables that the SQL may mean with what the manifest records of them. An
-// empty text means all tables. Files that were checked before and not touched since cost one stat.
+// checkTables verifies the files of the tables that the lower-case SQL may refer to against
+// the manifest's sizes and checksums. An empty text means all tables. A file that was verified
+// before and has not changed costs one stat.
 func (db *DB) checkTables(ctx context.Context, lower string) error {
 	for _, name := range slices.Sorted(maps.Keys(db.tables)) {
 		if !strings.Contains(lower, name) && lower != "" {
@@ -30,7 +31,7 @@ func (db *DB) checkTables(ctx context.Context, lower string) error {
 	return nil
 }
 
-// checkOutputs compares the files of an asset with their commit markers.
+// checkOutputs verifies the files of an asset against their commit markers.
 func (db *DB) checkOutputs(ctx context.Context, a *asset) error {
 	err := db.checked.CheckAll(ctx, a.files)
 	switch damaged := (*filecheck.DamagedError)(nil); {

@@ -12,9 +12,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// inlineRows is SQL for rows that are in a manifest, with the columns and types
-// that they would have in a file. What they hold comes into the SQL as literals
-// of its columns' types, and nothing else does.
+// inlineRows returns SQL for rows in a manifest, with the columns and types that they would
+// have in a file. Values are written as literals of their column's type, so that they cannot
+// inject SQL.
 func inlineRows(d table.Description, arrays [][]byte) (string, error) {
 	names := make([]string, len(d.Columns))
 	columns := make([]string, len(d.Columns))
@@ -26,14 +26,14 @@ func inlineRows(d table.Description, arrays [][]byte) (string, error) {
 	for _, array := range arrays {
 		var rows []map[string]jsontext.Value
 		if err := json.Unmarshal(array, &rows); err != nil {
-			return "", fmt.Errorf("table %s: the rows in the manifest: %w", d.Name, err)
+			return "", fmt.Errorf("table %s: inline rows of the manifest: %w", d.Name, err)
 		}
 		for _, row := range rows {
 			literals := make([]string, len(d.Columns))
 			for i, c := range d.Columns {
 				var err error
 				if literals[i], err = literal(c, row[c.Name]); err != nil {
-					return "", fmt.Errorf("table %s: the rows in the manifest: column %s: %w", d.Name, c.Name, err)
+					return "", fmt.Errorf("table %s: inline rows of the manifest: column %s: %w", d.Name, c.Name, err)
 				}
 			}
 			values = append(values, "      ("+strings.Join(literals, ", ")+")")
@@ -46,8 +46,7 @@ func inlineRows(d table.Description, arrays [][]byte) (string, error) {
 		") AS inline_rows(" + strings.Join(names, ", ") + ")", nil
 }
 
-// literal is a value as SQL; of a column that a row lacks, the zero that it has in
-// a file.
+// literal returns a value as SQL. A missing column has the same zero value as in a file.
 func literal(c table.Column, v jsontext.Value) (string, error) {
 	if v == nil {
 		return zero(c), nil
@@ -57,7 +56,7 @@ func literal(c table.Column, v jsontext.Value) (string, error) {
 	case table.Varchar:
 		var text string
 		if err = json.Unmarshal(v, &text); err == nil {
-			// A NUL would end the SQL.
+			// A NUL character would end the SQL.
 			return strings.ReplaceAll(quoteText(text), "\x00", "' || chr(0) || '"), nil
 		}
 	case table.Integer, table.Bigint:

@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-func TestRowsInTheManifestReadAsThoseInFiles(t *testing.T) {
+func TestInlineRowsEqualRowsOfFiles(t *testing.T) {
 	t.Parallel()
 	file, manifest := newRevision(t), newRevision(t)
 	both[state.Run](t, file, manifest)
@@ -36,9 +36,8 @@ func TestRowsInTheManifestReadAsThoseInFiles(t *testing.T) {
 	}
 }
 
-// both puts the same rows into a file and into a manifest: one of zeroes, one of
-// ordinary values, one of values that SQL could take for something else, and one of
-// times with five digits to the year.
+// both adds the same rows to a file and to a manifest: zeros, ordinary values, values that
+// contain SQL, and times whose year has five digits.
 func both[R table.Row](t *testing.T, file, manifest *revision) {
 	t.Helper()
 	rows := []*R{new(R), new(R), new(R), new(R)}
@@ -60,7 +59,7 @@ func fill(v reflect.Value, text string, n int64) {
 			field.SetInt(n % 1000)
 		case reflect.Int64:
 			field.SetInt(n)
-		case reflect.Bool: // deleted rows are not seen
+		case reflect.Bool: // a deleted row would not be returned
 			field.SetBool(n > 0 && v.Type().Field(i).Name != "Deleted")
 		default:
 			panic(field.Kind())
@@ -68,7 +67,7 @@ func fill(v reflect.Value, text string, n int64) {
 	}
 }
 
-func TestRowsOfFilesAndOfTheManifestAreOneTable(t *testing.T) {
+func TestViewCombinesFilesAndInlineRows(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)
 	add(t, r, task(1, 1, state.TaskReady), task(2, 2, state.TaskReady), task(3, 3, state.TaskReady))
@@ -79,10 +78,10 @@ func TestRowsOfFilesAndOfTheManifestAreOneTable(t *testing.T) {
 	require.Equal(t, [][]any{{"t00000001", "SUCCEEDED"}, {"t00000003", "READY"}}, all(t, r.open(t), "SELECT task_id, state FROM tasks ORDER BY 1"))
 }
 
-func TestRowsInTheManifestThatAreNoneAreNamed(t *testing.T) {
+func TestInvalidInlineRowsAreReported(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		`{`:                       "table runs: the rows in the manifest",
+		`{`:                       "table runs: inline rows of the manifest",
 		`[{"row_seq":"1"}]`:       "column row_seq",
 		`[{"run_id":1}]`:          "column run_id",
 		`[{"deleted":"x"}]`:       "column deleted",

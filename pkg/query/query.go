@@ -1,15 +1,15 @@
-// Package query answers SQL over one revision of a domain, with DuckDB in this
-// process reading the Parquet files themselves.
+// Package query runs SQL over one revision of a domain. DuckDB runs in this process and reads
+// the Parquet files directly.
 //
-// Every projection table is a view of its name that holds the current rows:
-// the greatest row_seq of each key, deletions left out. [Script] is the same
-// views as text, for any DuckDB. The outputs of assets are views too, in a
-// schema a namespace: "raw.orders" is what raw/orders holds.
+// Every projection table is a view with the current rows: for each key the row with the
+// greatest row_seq, without deletions. [Script] returns the same views as SQL for any DuckDB.
+// Outputs of assets are views, too, with the namespace as schema: raw.orders is the output of
+// raw/orders.
 //
-// What runs is confined. DuckDB may open the files of the revision and of the
-// assets' outputs and nothing else: no other file, no network, no extension; its
-// settings are locked. Statements that write files are refused before they run.
-// Tables, views and variables that a statement makes live in memory, until Close.
+// Queries are sandboxed. DuckDB can open the files of the revision and of the assets' outputs,
+// but no other file, no network and no extension; its settings are locked. Statements that
+// write files are rejected before they run. Tables, views and variables that a statement
+// creates are in memory until Close.
 package query
 
 import (
@@ -31,31 +31,31 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// Limits of what one DB reads and runs.
+// Limits of a DB.
 const (
 	MaxFiles    = 200_000
 	MaxSQLBytes = 1 << 20
 )
 
-// Source is what to query: the files of one revision.
+// Source describes the data to query: the files of one revision.
 type Source struct {
-	// Tables are the projection tables, by name. One that is not there is empty.
+	// Tables are the projection tables, by name. A missing table is empty.
 	Tables map[string]Table
-	// Outputs is the folder under which the assets' outputs lie: the blob store's
-	// root, as an absolute path. Empty: assets have no views.
+	// Outputs is the folder that contains the assets' outputs: the root of the object store,
+	// as an absolute path. Empty: assets have no views.
 	Outputs string
-	// AllowedDirs are more folders that SQL may read, as absolute paths.
+	// AllowedDirs are further folders that SQL may read, as absolute paths.
 	AllowedDirs []string
-	// Checked remembers the files that were found whole; nil: nothing is remembered between sessions.
+	// Checked caches the files whose checksums were verified. Nil: each session verifies
+	// them.
 	Checked *filecheck.Cache
 }
 
-// Options bound what a query may use.
+// Options limit the resources of a query.
 type Options struct {
-	// MemoryBytes is the most memory that DuckDB takes; 0 means 1 GiB. It does not
-	// spill to disk.
+	// MemoryBytes bounds DuckDB's memory; 0 means 1 GiB. DuckDB does not spill to disk.
 	MemoryBytes int64
-	// Threads is how many threads it runs; 0 means one for each core.
+	// Threads is the number of DuckDB's threads; 0 means one per core.
 	Threads int
 }
 
@@ -74,7 +74,7 @@ type DB struct {
 	open   map[*Rows]struct{}
 }
 
-// Open prepares the views of a revision. The files must stay until Close.
+// Open creates the views of a revision. The caller must keep the files until Close.
 func Open(ctx context.Context, source Source, opts Options) (_ *DB, err error) {
 	if err := source.check(); err != nil {
 		return nil, fmt.Errorf("open query: %w", err)
@@ -95,7 +95,7 @@ func Open(ctx context.Context, source Source, opts Options) (_ *DB, err error) {
 	if err != nil {
 		return nil, err
 	}
-	db.conn, _ = conn.(*duckdb.Conn) // it is no other type
+	db.conn, _ = conn.(*duckdb.Conn) // always this type
 	if err := db.settings(ctx, opts); err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func Open(ctx context.Context, source Source, opts Options) (_ *DB, err error) {
 	return db, db.confine(ctx, source)
 }
 
-// Close ends the session, and closes rows that are still open.
+// Close ends the session and closes rows that are still open.
 func (db *DB) Close() error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -139,7 +139,7 @@ func (db *DB) Close() error {
 	return err
 }
 
-// check finds what DuckDB would complain about less clearly.
+// check rejects invalid sources with clearer errors than DuckDB's.
 func (s Source) check() error {
 	known := map[string]bool{}
 	for _, d := range table.All() {
@@ -148,20 +148,20 @@ func (s Source) check() error {
 	files := 0
 	for name, t := range s.Tables {
 		if !known[name] {
-			return fmt.Errorf("there is no table %q", name)
+			return fmt.Errorf("unknown table %q", name)
 		}
 		if files += len(t.Files); files > MaxFiles {
 			return fmt.Errorf("the revision has more than %d files: compact it", MaxFiles)
 		}
 		for _, f := range t.Files {
 			if !filepath.IsAbs(f.Path) {
-				return fmt.Errorf("table %s: the path %q is not absolute", name, f.Path)
+				return fmt.Errorf("table %s: path %q is not absolute", name, f.Path)
 			}
 		}
 	}
 	for _, dir := range append(slices.Clone(s.AllowedDirs), s.Outputs) {
 		if dir != "" && !filepath.IsAbs(dir) {
-			return fmt.Errorf("the folder %q is not an absolute path", dir)
+			return fmt.Errorf("folder %q is not an absolute path", dir)
 		}
 	}
 	return nil
@@ -185,8 +185,8 @@ func (db *DB) settings(ctx context.Context, opts Options) error {
 	return db.exec(ctx, settings...)
 }
 
-// confine names the files that may be opened, and locks the settings. Files and
-// not their folders: DuckDB would let statements write into those.
+// confine restricts DuckDB to the files of the session and locks its settings. It allows files
+// and not their folders, because statements could write into allowed folders.
 func (db *DB) confine(ctx context.Context, source Source) error {
 	var paths []string
 	for _, t := range source.Tables {
@@ -205,7 +205,7 @@ func (db *DB) confine(ctx context.Context, source Source) error {
 	)
 }
 
-// exec runs statements of our own.
+// exec runs trusted statements.
 func (db *DB) exec(ctx context.Context, statements ...string) error {
 	for _, statement := range statements {
 		if _, err := db.conn.ExecContext(ctx, statement, nil); err != nil {
@@ -215,12 +215,12 @@ func (db *DB) exec(ctx context.Context, statements ...string) error {
 	return nil
 }
 
-// Query runs one statement or several, with a ";" between them, and gives the
-// rows of the last. The arguments are for its parameters, in order. The caller
-// closes the rows. If ctx ends, what runs is interrupted.
+// Query runs statements separated by ";" and returns the rows of the last one. The arguments
+// are bound to the parameters of the last statement, in order. The caller must close the rows.
+// When ctx ends, the running statement is interrupted.
 func (db *DB) Query(ctx context.Context, sql string, args ...any) (*Rows, error) {
 	if len(sql) > MaxSQLBytes {
-		return nil, fmt.Errorf("query: the SQL has %d bytes, the limit is %d", len(sql), MaxSQLBytes)
+		return nil, fmt.Errorf("query: the SQL has %d bytes: at most %d are allowed", len(sql), MaxSQLBytes)
 	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -243,7 +243,7 @@ func (db *DB) Query(ctx context.Context, sql string, args ...any) (*Rows, error)
 func (db *DB) run(ctx context.Context, sql string, args []any) (*Rows, error) {
 	statements := split(sql)
 	if len(statements) == 0 {
-		return nil, errors.New("there is no statement")
+		return nil, errors.New("the SQL contains no statement")
 	}
 	if err := permitText(sql); err != nil {
 		return nil, err
@@ -283,7 +283,7 @@ func (db *DB) runOne(ctx context.Context, sql string, args []any) (*Rows, error)
 	}
 	statement, ok := prepared.(*duckdb.Stmt)
 	if !ok {
-		return nil, fmt.Errorf("prepare gave a %T", prepared)
+		return nil, fmt.Errorf("prepare returned a %T", prepared)
 	}
 	kind, err := permit(statement, sql)
 	if err != nil {
@@ -298,13 +298,13 @@ func (db *DB) runOne(ctx context.Context, sql string, args []any) (*Rows, error)
 	return result, nil
 }
 
-// parameters are arguments as the driver binds them.
+// parameters converts arguments to the driver's values.
 func (db *DB) parameters(args []any) ([]driver.NamedValue, error) {
 	values := make([]driver.NamedValue, len(args))
 	for i, arg := range args {
 		values[i] = driver.NamedValue{Ordinal: i + 1, Value: arg}
 		err := db.conn.CheckNamedValue(&values[i])
-		if errors.Is(err, driver.ErrSkip) { // no type of DuckDB's own
+		if errors.Is(err, driver.ErrSkip) { // not one of DuckDB's own types
 			values[i].Value, err = driver.DefaultParameterConverter.ConvertValue(arg)
 		}
 		if err != nil {
@@ -314,7 +314,7 @@ func (db *DB) parameters(args []any) ([]driver.NamedValue, error) {
 	return values, nil
 }
 
-// runCompound runs what DuckDB makes several statements of, such as PIVOT.
+// runCompound runs a statement that DuckDB expands into several, for example PIVOT.
 func (db *DB) runCompound(ctx context.Context, sql string, args []driver.NamedValue) (*Rows, error) {
 	if err := permitWords(sql); err != nil {
 		return nil, err

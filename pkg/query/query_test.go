@@ -20,7 +20,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-func TestEveryColumnHasItsTypeWithAndWithoutFiles(t *testing.T) {
+func TestViewColumnsHaveDeclaredTypes(t *testing.T) {
 	t.Parallel()
 	full := newRevision(t)
 	add(t, full, &state.Run{})
@@ -44,7 +44,7 @@ func TestEveryColumnHasItsTypeWithAndWithoutFiles(t *testing.T) {
 			}
 		}
 	}
-	for _, d := range table.All() { // the files alone, as a stock reader sees them
+	for _, d := range table.All() { // the files alone, as another reader sees them
 		rows := all(t, full.open(t), "SELECT column_name, column_type FROM (DESCRIBE FROM read_parquet('"+full.source.Tables[d.Name].Files[0].Path+"'))")
 		for i, c := range d.Columns {
 			require.Equal(t, []any{c.Name, string(c.Type)}, rows[i], d.Name)
@@ -52,7 +52,7 @@ func TestEveryColumnHasItsTypeWithAndWithoutFiles(t *testing.T) {
 	}
 }
 
-func TestValuesComeBackAndNoneIsNULL(t *testing.T) {
+func TestQueryReturnsValuesAndNULL(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)
 	at := event.At(time.Date(2025, 1, 15, 8, 30, 0, 123_456_000, time.UTC))
@@ -64,7 +64,7 @@ func TestValuesComeBackAndNoneIsNULL(t *testing.T) {
 	}, all(t, r.open(t), "SELECT downstream_task_key, satisfied, resolution, satisfied_at, satisfying_attempt, tenant_id, row_seq, deleted FROM dep_satisfaction ORDER BY 1"))
 }
 
-func TestAViewHoldsTheNewestRowOfEachKeyWhateverTheFilesOrder(t *testing.T) {
+func TestViewReturnsNewestRowOfEachKey(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)
 	base := []*state.Task{task(1, 1, state.TaskReady), task(2, 2, state.TaskReady), task(3, 3, state.TaskReady), task(4, 9, state.TaskSucceeded)}
@@ -86,7 +86,7 @@ func TestAViewHoldsTheNewestRowOfEachKeyWhateverTheFilesOrder(t *testing.T) {
 	require.Len(t, merged, len(want))
 }
 
-func TestABaseAloneLeavesOutDeletions(t *testing.T) {
+func TestViewOfOneFileOmitsDeletions(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)
 	deleted := task(2, 2, state.TaskReady)
@@ -95,7 +95,7 @@ func TestABaseAloneLeavesOutDeletions(t *testing.T) {
 	require.Equal(t, [][]any{{int64(1)}}, all(t, r.open(t), "SELECT count(*) FROM tasks"))
 }
 
-func TestTheScriptGivesStockDuckDBTheSameAnswers(t *testing.T) {
+func TestScriptEqualsQueryInStockDuckDB(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)
 	add(t, r, task(1, 1, state.TaskReady), task(2, 2, state.TaskReady))
@@ -132,7 +132,7 @@ func TestTheScriptGivesStockDuckDBTheSameAnswers(t *testing.T) {
 	}
 }
 
-func TestSeveralStatementsRunAndTheLastAnswers(t *testing.T) {
+func TestQueryReturnsRowsOfLastStatement(t *testing.T) {
 	t.Parallel()
 	db := newRevision(t).open(t)
 	require.Equal(t, [][]any{{int32(42), "a;b"}}, all(t, db, `
@@ -140,14 +140,14 @@ func TestSeveralStatementsRunAndTheLastAnswers(t *testing.T) {
 		CREATE TABLE "odd;name" AS SELECT 2 AS two /* ; /* ; */ */;
 		SELECT CAST(getvariable('n') + two AS INTEGER), $$a;b$$ FROM "odd;name" WHERE 'it''s;' <> e'\';';
 	`))
-	require.Equal(t, [][]any{{int32(2)}}, all(t, db, `SELECT * FROM "odd;name"`), "what a statement made stays")
+	require.Equal(t, [][]any{{int32(2)}}, all(t, db, `SELECT * FROM "odd;name"`), "the table still exists")
 	require.Equal(t, [][]any{{"x", int64(3)}}, all(t, db, "SELECT CAST(? AS VARCHAR), CAST(? AS BIGINT)", "x", 3))
 	require.Equal(t, []any{nil, int64(2)}[1:], all(t, db, "PIVOT (SELECT 'a' AS k, 2::BIGINT AS v) ON k USING max(v)")[0])
 	_, err := db.Query(t.Context(), " ; -- nothing\n")
-	require.EqualError(t, err, "query: there is no statement")
+	require.EqualError(t, err, "query: the SQL contains no statement")
 }
 
-func TestSQLCannotWriteFilesNorReadOthers(t *testing.T) {
+func TestQueryIsSandboxed(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)
 	file := add(t, r, task(1, 1, state.TaskReady))
@@ -193,7 +193,7 @@ func TestSQLCannotWriteFilesNorReadOthers(t *testing.T) {
 			var cells [][]any
 			cells, err = rows.Collect(10)
 			if err == nil && len(cells) == 0 {
-				continue // a glob that sees nothing
+				continue // a glob that matches nothing
 			}
 		}
 		require.Error(t, err, sql)
@@ -207,7 +207,7 @@ func TestSQLCannotWriteFilesNorReadOthers(t *testing.T) {
 	require.Len(t, entries, 1)
 }
 
-func TestAllowedFoldersCanBeRead(t *testing.T) {
+func TestQueryReadsAllowedFolders(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)
 	dir := t.TempDir()
@@ -216,17 +216,17 @@ func TestAllowedFoldersCanBeRead(t *testing.T) {
 	require.Equal(t, [][]any{{int64(7)}}, all(t, r.open(t), "SELECT a FROM read_csv('"+dir+"/a.csv')"))
 }
 
-func TestAnEndedContextInterruptsAQuery(t *testing.T) {
+func TestQueryEndsWithContext(t *testing.T) {
 	t.Parallel()
 	db := newRevision(t).open(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	_, err := db.Query(ctx, "SELECT sum(a.range * b.range) FROM range(10_000_000) a, range(10_000_000) b")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Equal(t, [][]any{{int32(1)}}, all(t, db, "SELECT 1"), "the session lives on")
+	require.Equal(t, [][]any{{int32(1)}}, all(t, db, "SELECT 1"), "the session still works")
 }
 
-func TestAnEndedContextEndsTheRowsToo(t *testing.T) {
+func TestRowsEndWithContext(t *testing.T) {
 	t.Parallel()
 	db := newRevision(t).open(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -239,7 +239,7 @@ func TestAnEndedContextEndsTheRowsToo(t *testing.T) {
 	}
 }
 
-func TestAMissingFileIsNamed(t *testing.T) {
+func TestOpenNamesMissingFile(t *testing.T) {
 	t.Parallel()
 	r := newRevision(t)
 	path := filepath.Join(r.dir, "lost.parquet")
@@ -250,7 +250,7 @@ func TestAMissingFileIsNamed(t *testing.T) {
 	require.ErrorContains(t, err, path)
 }
 
-func TestACorruptFileIsNamed(t *testing.T) {
+func TestOpenNamesCorruptFile(t *testing.T) {
 	t.Parallel()
 	torn, bent := newRevision(t), newRevision(t)
 	path := add(t, torn, task(1, 1, state.TaskReady))
@@ -297,20 +297,20 @@ func TestQueryRejectsReplacedStateFile(t *testing.T) {
 	require.ErrorContains(t, err, "table tasks: file "+path+" is damaged")
 	r.source.Checked = filecheck.Open(filepath.Join(r.dir, "checked"))
 	_, err = query.Open(t.Context(), r.source, query.Options{})
-	require.ErrorContains(t, err, "table tasks: file "+path+" is damaged", "the remembered check is of another file")
+	require.ErrorContains(t, err, "table tasks: file "+path+" is damaged", "the cached check was for another file")
 }
 
-func TestUnknownTablesAndRelativePathsAreRefused(t *testing.T) {
+func TestOpenRejectsInvalidSource(t *testing.T) {
 	t.Parallel()
 	_, err := query.Open(t.Context(), query.Source{Tables: map[string]query.Table{"users": {}}}, query.Options{})
-	require.ErrorContains(t, err, `there is no table "users"`)
+	require.ErrorContains(t, err, `unknown table "users"`)
 	_, err = query.Open(t.Context(), query.Source{Tables: map[string]query.Table{"runs": {Files: []filecheck.File{{Path: "a.parquet"}}}}}, query.Options{})
 	require.ErrorContains(t, err, "is not absolute")
 	_, err = query.Open(t.Context(), query.Source{Outputs: "here"}, query.Options{})
 	require.ErrorContains(t, err, "is not an absolute path")
 }
 
-func TestAClosedSessionSaysSo(t *testing.T) {
+func TestQueryRejectsClosedSession(t *testing.T) {
 	t.Parallel()
 	db, err := query.Open(t.Context(), newRevision(t).source, query.Options{})
 	require.NoError(t, err)
@@ -320,7 +320,7 @@ func TestAClosedSessionSaysSo(t *testing.T) {
 	require.EqualError(t, err, "query: the session is closed")
 }
 
-func TestClosingTheSessionEndsOpenRowsWithAnError(t *testing.T) {
+func TestCloseEndsOpenRowsWithError(t *testing.T) {
 	t.Parallel()
 	db, err := query.Open(t.Context(), newRevision(t).source, query.Options{})
 	require.NoError(t, err)
@@ -328,11 +328,11 @@ func TestClosingTheSessionEndsOpenRowsWithAnError(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	_, err = rows.Collect(100_000)
-	require.EqualError(t, err, "read the result: it is closed")
+	require.EqualError(t, err, "read the result: the result is closed")
 	require.NoError(t, rows.Close())
 }
 
-func TestDuckDBsOwnTypesHaveATextThatReadsWell(t *testing.T) {
+func TestQueryConvertsDuckDBTypes(t *testing.T) {
 	t.Parallel()
 	rows, err := newRevision(t).open(t).Query(t.Context(), `SELECT [DATE '2025-01-31'] AS dates,
 		{'b': 1.50::DECIMAL(9,2), 'a': [TIMESTAMP '2025-01-01 02:03:04']} AS s, MAP {'k': DATE '2025-01-01'} AS m,
@@ -352,7 +352,7 @@ func TestDuckDBsOwnTypesHaveATextThatReadsWell(t *testing.T) {
 `, out.String())
 }
 
-func TestCollectRefusesMoreRowsThanItMayHold(t *testing.T) {
+func TestCollectRejectsTooManyRows(t *testing.T) {
 	t.Parallel()
 	rows, err := newRevision(t).open(t).Query(t.Context(), "SELECT * FROM range(11)")
 	require.NoError(t, err)

@@ -16,23 +16,23 @@ import (
 // Column is a column of a result.
 type Column struct {
 	Name string
-	// Type is DuckDB's name for it, such as VARCHAR or DECIMAL(9,2).
+	// Type is DuckDB's name of the type, for example VARCHAR or DECIMAL(9,2).
 	Type string
 }
 
-// Rows are the result of a query: held by DuckDB, in memory, until Close.
+// Rows are the result of a query. DuckDB keeps them in memory until Close.
 type Rows struct {
 	// Columns are the result's columns.
 	Columns []Column
-	// Changes says that the statement makes or changes something, and that its rows tell
-	// of that only.
+	// Changes reports whether the statement creates or changes something, so that its rows
+	// only describe the effect.
 	Changes bool
 
-	ctx   context.Context //nolint:containedctx // the query's own: it ends the rows too
+	ctx   context.Context //nolint:containedctx // the query's context also ends its rows
 	db    *DB
 	kinds []kind
 
-	mu        sync.Mutex // DB.Close closes rows that somebody may be reading
+	mu        sync.Mutex // DB.Close closes rows that another goroutine may be reading
 	rows      driver.Rows
 	statement io.Closer
 	closed    bool
@@ -52,11 +52,11 @@ func (db *DB) newRows(ctx context.Context, rows driver.Rows, statement io.Closer
 	return r
 }
 
-// All yields the rows, once. A cell is what package render takes: nil, a bool,
-// a number, a string, a time.Time for TIMESTAMPTZ, bytes for BLOB, []any for a
-// list, render.Fields for a struct or a map, render.Number for DECIMAL and
-// HUGEINT; what has no zone (DATE, TIME, TIMESTAMP) and UUID and INTERVAL are
-// text. After an error the sequence ends.
+// All yields the rows; it can be used once. A cell is a value that package render accepts:
+// nil, a bool, a number, a string, a time.Time for TIMESTAMPTZ, bytes for BLOB, []any for a
+// list, render.Fields for a struct or a map, render.Number for DECIMAL and HUGEINT. Types
+// without a time zone (DATE, TIME, TIMESTAMP), UUID and INTERVAL are text. The sequence ends
+// after an error.
 func (r *Rows) All() iter.Seq2[[]any, error] {
 	return func(yield func([]any, error) bool) {
 		values := make([]driver.Value, len(r.Columns))
@@ -87,17 +87,17 @@ func (r *Rows) next(values []driver.Value) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return errors.New("it is closed")
+		return errors.New("the result is closed")
 	}
 	return r.rows.Next(values)
 }
 
-// Collect reads up to limit rows and closes; one row more is an error.
+// Collect reads all rows and closes the result. More than limit rows are an error.
 func (r *Rows) Collect(limit int) ([][]any, error) {
 	var rows [][]any
 	for row, err := range r.All() {
 		if err == nil && len(rows) == limit {
-			err = fmt.Errorf("the result has more than %d rows", limit)
+			err = fmt.Errorf("the result has more than %d rows: add a LIMIT", limit)
 		}
 		if err != nil {
 			return nil, errors.Join(err, r.Close())
@@ -107,7 +107,7 @@ func (r *Rows) Collect(limit int) ([][]any, error) {
 	return rows, r.Close()
 }
 
-// Result is the rows as package render writes them.
+// Result returns the rows as input for package render.
 func (r *Rows) Result() render.Result {
 	names := make([]string, len(r.Columns))
 	for i, c := range r.Columns {
@@ -116,7 +116,7 @@ func (r *Rows) Result() render.Result {
 	return render.Result{Columns: slices.Clip(names), Rows: r.All()}
 }
 
-// Close gives the result's memory back. Closing again does nothing.
+// Close frees the result's memory. A second Close does nothing.
 func (r *Rows) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -45,7 +45,7 @@ func add[R table.Row](tb testing.TB, r *revision, rows ...*R) string {
 	return path
 }
 
-// inline puts rows of a table into the manifest, as the compactor does.
+// inline adds rows of a table to the manifest, as the compactor does.
 func inline[R table.Row](tb testing.TB, r *revision, rows ...*R) {
 	tb.Helper()
 	tab := table.Of[R]()
@@ -83,7 +83,7 @@ func gone(seq int64) state.Meta {
 	return m
 }
 
-// task is a row as a run of a hundred tasks has it.
+// task returns the row of the i-th task. Each run has a hundred tasks.
 func task(i int, seq int64, s state.TaskState) *state.Task {
 	return &state.Task{
 		RunID: fmt.Sprintf("01J8ZC4W9QN3V6T2K7%08d", i/100), TaskKey: fmt.Sprintf("raw/orders_%03d", i%100),

@@ -9,8 +9,8 @@ import (
 	"github.com/duckdb/duckdb-go/v2"
 )
 
-// permit lets a statement run that reads, or that changes only what is in
-// memory. DuckDB itself says what kind of statement it is.
+// permit accepts a statement that only reads, or that only changes memory. DuckDB itself
+// reports the kind of statement.
 func permit(statement *duckdb.Stmt, sql string) (duckdb.StmtType, error) {
 	kind, err := statement.StatementType()
 	if err != nil {
@@ -22,15 +22,14 @@ func permit(statement *duckdb.Stmt, sql string) (duckdb.StmtType, error) {
 		duckdb.STATEMENT_TYPE_ALTER, duckdb.STATEMENT_TYPE_DROP, duckdb.STATEMENT_TYPE_TRANSACTION,
 		duckdb.STATEMENT_TYPE_SET, duckdb.STATEMENT_TYPE_VARIABLE_SET, duckdb.STATEMENT_TYPE_RELATION:
 		return kind, nil
-	case duckdb.STATEMENT_TYPE_EXPLAIN: // EXPLAIN ANALYZE runs what it explains
+	case duckdb.STATEMENT_TYPE_EXPLAIN: // EXPLAIN ANALYZE runs its statement
 		return kind, permitWords(sql)
 	default:
 		return kind, refusal()
 	}
 }
 
-// changes reports whether a kind of statement is there for what it does, and not for its
-// rows.
+// changes reports whether a kind of statement is run for its effect and not for its rows.
 func changes(kind duckdb.StmtType) bool {
 	switch kind {
 	case duckdb.STATEMENT_TYPE_SELECT, duckdb.STATEMENT_TYPE_EXPLAIN, duckdb.STATEMENT_TYPE_RELATION:
@@ -40,13 +39,13 @@ func changes(kind duckdb.StmtType) bool {
 	}
 }
 
-// Statements cuts SQL into its statements, to be run one by one.
+// Statements splits SQL into statements, to be run one by one.
 func Statements(sql string) []string { return split(sql) }
 
-// permitText refuses, before DuckDB sees it, what no kind of statement tells
-// apart: turning DuckDB's logging on, which a SELECT can, ends the process when
-// the log's file may not be written; and what runs SQL that another expression
-// made, which could hide just that. The words are refused even as plain text.
+// permitText rejects SQL that permit cannot recognize by its kind. A SELECT can enable
+// DuckDB's logging, which ends the process if the log file is not writable. query() and
+// json_execute_serialized_sql run generated SQL, which could do the same. The check rejects
+// the words everywhere, even in string literals.
 func permitText(sql string) error {
 	logging := regexp.MustCompile(`(?i)enable_logging|json_execute_serialized_sql|u&["']`)
 	dynamic := regexp.MustCompile(`(?is)\bquery\b"?(\s|/\*.*?\*/|--[^\n]*\n)*\(`)
@@ -60,12 +59,12 @@ func permitText(sql string) error {
 }
 
 func refusal() error {
-	return errors.New("a query only reads: COPY, EXPORT, ATTACH, PREPARE, CALL, PRAGMA and the like are refused; " +
+	return errors.New("queries are read-only: COPY, EXPORT, ATTACH, PREPARE, CALL, PRAGMA and similar statements are rejected: " +
 		"to write a result to a file, use the output format csv or json")
 }
 
-// permitWords is permit for what DuckDB does not tell the kind of: it refuses
-// the words of a statement that writes, even where they are only text.
+// permitWords is permit for statements whose kind DuckDB does not report: it rejects the
+// keywords of statements that write, even in string literals.
 func permitWords(sql string) error {
 	words := regexp.MustCompile(`(?i)\b(copy|export|import|attach|detach|prepare|execute|install|load|call|pragma|checkpoint|vacuum)\b`)
 	if words.MatchString(sql) {
@@ -74,14 +73,14 @@ func permitWords(sql string) error {
 	return nil
 }
 
-// isCompound reports that DuckDB took one statement for several. The driver has
-// no error value for it.
+// isCompound reports whether DuckDB expands the statement into several. The driver has no
+// error value for it.
 func isCompound(err error) bool {
 	return strings.Contains(err.Error(), "missing context for multi-statement query")
 }
 
-// split cuts SQL at the semicolons that are not in text, names or comments.
-// Where it errs DuckDB refuses the pieces, since each must be one statement.
+// split splits SQL at the semicolons outside of string literals, quoted names and comments.
+// If it is wrong, DuckDB rejects the pieces, since each must be one statement.
 func split(sql string) []string {
 	var statements []string
 	start := 0
@@ -105,7 +104,7 @@ func split(sql string) []string {
 	return statements
 }
 
-// skip is the end of the token at i, and whether it means nothing.
+// skip returns the end of the token at i, and whether it is blank: space or a comment.
 func skip(sql string, i int) (end int, blank bool) {
 	rest := sql[i:]
 	switch {
@@ -126,7 +125,7 @@ func skip(sql string, i int) (end int, blank bool) {
 	return i + 1, strings.TrimSpace(rest[:1]) == ""
 }
 
-// upTo is the length of text through the next mark after from.
+// upTo returns the length of text up to and including the next mark after from.
 func upTo(text, mark string, from int) int {
 	if at := strings.Index(text[from:], mark); at >= 0 {
 		return from + at + len(mark)
@@ -134,7 +133,7 @@ func upTo(text, mark string, from int) int {
 	return len(text)
 }
 
-// comment is the length of a comment, which may hold others.
+// comment returns the length of a comment. Comments can be nested.
 func comment(text string) int {
 	depth := 0
 	for i := 0; i+1 < len(text); i++ {
@@ -153,7 +152,7 @@ func comment(text string) int {
 	return len(text)
 }
 
-// quoted is the length of a quoted text, whose quote doubled is itself.
+// quoted returns the length of a quoted text. A doubled quote stands for one quote.
 func quoted(text string, quote byte, escapes bool) int {
 	for i := 1; i < len(text); i++ {
 		switch {

@@ -14,16 +14,15 @@ import (
 	"github.com/servo-orchestration/servo/pkg/query/render"
 )
 
-// kind is a DuckDB type, read off its name, as far as values depend on it: the
-// driver gives one Go type for several of DuckDB's, and forgets the order of a
-// struct's fields.
+// kind is a DuckDB type, parsed from its name. convert needs it because the driver uses one Go
+// type for several DuckDB types and loses the order of a struct's fields.
 type kind struct {
-	name   string // of a scalar
-	parts  []kind // of a list: one; of a map: key and value; of a struct: the fields
+	name   string // LIST, MAP, STRUCT or a scalar type
+	parts  []kind // list: the element; map: key and value; struct: the fields
 	fields []string
 }
 
-// parseKind reads the name of a type. What it cannot read has values as they are.
+// parseKind parses the name of a type. Values of a type that it cannot parse are not converted.
 func parseKind(name string) kind {
 	name = strings.TrimSpace(name)
 	if at := strings.LastIndexByte(name, '['); at > 0 && strings.HasSuffix(name, "]") {
@@ -53,7 +52,7 @@ func parseKind(name string) kind {
 	return kind{name: head}
 }
 
-// splitTypes cuts at the commas that are outside of parentheses and names.
+// splitTypes splits a list at the commas outside of parentheses and quoted names.
 func splitTypes(list string) []string {
 	var parts []string
 	depth, start := 0, 0
@@ -75,7 +74,7 @@ func splitTypes(list string) []string {
 	return append(parts, list[start:])
 }
 
-// cutField takes a struct's field apart: a name, perhaps in quotes, and a type.
+// cutField splits a struct's field into its name, which may be quoted, and its type.
 func cutField(field string) (name, typeName string) {
 	field = strings.TrimSpace(field)
 	if !strings.HasPrefix(field, `"`) {
@@ -86,7 +85,7 @@ func cutField(field string) (name, typeName string) {
 	return strings.ReplaceAll(strings.Trim(field[:end], `"`), `""`, `"`), field[end:]
 }
 
-// part is the kind of the i-th part; of one that the name did not tell, none.
+// part returns the kind of the i-th part, or the zero kind if it is unknown.
 func (k kind) part(i int) kind {
 	if i < len(k.parts) {
 		return k.parts[i]
@@ -94,7 +93,7 @@ func (k kind) part(i int) kind {
 	return kind{}
 }
 
-// convert makes a driver's value one that package render takes.
+// convert converts a driver's value to one that package render accepts.
 func (k kind) convert(value any) any {
 	switch v := value.(type) {
 	case time.Time:
@@ -131,7 +130,7 @@ func (k kind) convert(value any) any {
 	return value
 }
 
-// structure gives a struct's fields in their order, and those of JSON by name.
+// structure returns a struct's fields in order, or sorted by name if the order is unknown.
 func (k kind) structure(values map[string]any) render.Fields {
 	fields := make(render.Fields, 0, len(values))
 	for i, name := range k.fields {
@@ -150,7 +149,7 @@ func (k kind) structure(values map[string]any) render.Fields {
 	return fields
 }
 
-// time keeps a moment a time, and gives what is not tied to a zone as text.
+// time returns an instant as a [time.Time], and a date or time without a zone as text.
 func (k kind) time(t time.Time) any {
 	switch k.name {
 	case "DATE":
@@ -170,7 +169,7 @@ func uuid(b []byte) string {
 	return text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
 }
 
-// decimal keeps all of the digits after the point: 1.50 stays 1.50.
+// decimal keeps all digits after the point: 1.50 stays 1.50.
 func decimal(d duckdb.Decimal) render.Number {
 	digits := new(big.Int).Abs(d.Value).String()
 	if missing := int(d.Scale) + 1 - len(digits); missing > 0 {
@@ -186,7 +185,7 @@ func decimal(d duckdb.Decimal) render.Number {
 	return render.Number(digits)
 }
 
-// interval is text as DuckDB writes it, such as "1 month 2 days 03:00:00".
+// interval formats an interval as DuckDB does, for example "1 month 2 days 03:00:00".
 func interval(v duckdb.Interval) string {
 	var parts []string
 	add := func(n int32, unit string) {

@@ -7,23 +7,23 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// Table is where the rows of a projection table are.
+// Table locates the rows of a projection table.
 type Table struct {
-	// Files are Parquet files, in any order, with what the manifest records of them. A path is absolute; for
-	// [Script] it may be a URL.
+	// Files are the Parquet files, in any order, with size and checksum from the manifest. A
+	// path is absolute; for [Script] it may be a URL.
 	Files []filecheck.File
-	// Inline are rows as JSON: what a manifest holds of the table itself.
+	// Inline are the rows that the manifest contains itself, as JSON arrays.
 	Inline [][]byte
 }
 
-// Script is SQL for stock DuckDB that creates a view for each projection table
-// of a revision, over that revision's own list of files: paths, or URLs that
-// the DuckDB it is pasted into can read. It gives what [DB.Query] gives.
+// Script returns SQL for stock DuckDB that creates a view for each projection table of a
+// revision, over the files of that revision: paths or URLs that the DuckDB in use can read.
+// The views have the same rows as in [DB.Query].
 func Script(tables map[string]Table) (string, error) {
 	var script strings.Builder
-	script.WriteString("-- The tables of one revision: of each key the row with the greatest row_seq,\n" +
-		"-- unless it is a deletion. The files are those that its manifest names, and the\n" +
-		"-- literals the rows that it holds itself.\n")
+	script.WriteString("-- The tables of one revision: for each key the row with the greatest row_seq,\n" +
+		"-- without deletions. The files are those that the manifest names; the literals\n" +
+		"-- are the rows that it contains.\n")
 	for _, d := range table.All() {
 		view, err := createView(d, tables[d.Name])
 		if err != nil {
@@ -34,11 +34,11 @@ func Script(tables map[string]Table) (string, error) {
 	return script.String(), nil
 }
 
-// createView is the view of a table. The empty SELECT gives the columns their
-// order and types, whatever builds wrote the files, and whether there are any.
-// A file has a key once, so that one file needs no search for the newest rows.
-// Of the ways to search, the window was the fastest with few files and many,
-// and it is the one through which DuckDB passes a filter on the key.
+// createView returns the SQL that creates the view of a table. The empty SELECT defines the
+// order and types of the columns, whichever builds wrote the files, and even without files. A
+// key is unique within a file, so a single file needs no search for the newest rows. For
+// several files, a window function was the fastest search, and DuckDB pushes filters on the
+// key through it.
 func createView(d table.Description, t Table) (string, error) {
 	columns := make([]string, len(d.Columns))
 	for i, c := range d.Columns {

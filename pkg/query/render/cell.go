@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Number is a number that no Go type holds exactly: a decimal, or a whole
-// number beyond 64 bits.
+// Number is a number that no Go type represents exactly: a decimal, or an integer of more than
+// 64 bits.
 type Number string
 
 // Field is one named value of Fields.
@@ -21,11 +21,10 @@ type Field struct {
 	Value any
 }
 
-// Fields is a struct or a map, in its own order.
+// Fields is a struct or a map with ordered fields.
 type Fields []Field
 
-// text is the cell as people read it. The text of a list's or a struct's
-// parts is not quoted.
+// text returns the cell as text for people. Parts of a list or a struct are not quoted.
 func text(cell any) string {
 	switch v := cell.(type) {
 	case nil:
@@ -67,7 +66,7 @@ func floatText(v float64, bits int) string {
 	return strconv.FormatFloat(v, 'g', -1, bits)
 }
 
-// numeric reports whether a cell stands to the right.
+// numeric reports whether a cell is aligned to the right.
 func numeric(cell any) bool {
 	switch cell.(type) {
 	case Number, int, int8, int16, int32, int64, uint, uint8, uint16, uint32, uint64, float32, float64:
@@ -76,7 +75,7 @@ func numeric(cell any) bool {
 	return false
 }
 
-// plain reports whether the cell's JSON is what encoding/json makes of it.
+// plain reports whether encoding/json writes the cell correctly.
 func plain(cell any) bool {
 	switch v := cell.(type) {
 	case float64:
@@ -89,7 +88,7 @@ func plain(cell any) bool {
 	return true
 }
 
-// appendJSON adds the cell as JSON. What JSON has no form for becomes text.
+// appendJSON appends the cell as JSON. A value without a JSON form becomes text.
 func appendJSON(out []byte, cell any) ([]byte, error) {
 	switch v := cell.(type) {
 	case Number:

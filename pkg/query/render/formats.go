@@ -10,7 +10,7 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// writeJSON writes an array of objects, one a line.
+// writeJSON writes an array of objects, one per line.
 func writeJSON(w io.Writer, result Result) error {
 	out := bufio.NewWriter(w)
 	out.WriteByte('[') //nolint:errcheck // a bufio.Writer keeps its error for Flush
@@ -43,7 +43,7 @@ func writeJSON(w io.Writer, result Result) error {
 	return out.Flush()
 }
 
-// flushed gives the rows' error, once what came before it is out.
+// flushed writes the buffered rows and returns err, the error that ended them.
 func flushed(out *bufio.Writer, err error) error {
 	if flushErr := out.Flush(); flushErr != nil {
 		return flushErr
@@ -77,7 +77,7 @@ func writeCSV(w io.Writer, result Result) error {
 	return out.Error()
 }
 
-// csvText writes what has parts as JSON, so that a program can read it back.
+// csvText writes lists and structs as JSON, so that programs can parse them.
 func csvText(cell any) string {
 	switch cell.(type) {
 	case []any, Fields:
@@ -121,7 +121,7 @@ func yamlText(value string) *yaml.Node {
 	return node
 }
 
-// yamlFloat writes a number that readers take for a float.
+// yamlFloat writes a number that YAML parsers read as a float.
 func yamlFloat(v float64, bits int) string {
 	text := floatText(v, bits)
 	if !strings.ContainsAny(text, ".e") {

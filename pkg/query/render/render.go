@@ -1,10 +1,9 @@
-// Package render writes rows for people and programs: as an aligned table, as
-// JSON, as CSV or as YAML. Rows stream through; only a table holds some back,
-// to measure its columns.
+// Package render writes rows for people and programs: as an aligned table, JSON, CSV or YAML.
+// Rows are streamed; only a table buffers some of them, to measure its columns.
 //
-// A cell is nil, a bool, an integer, a float, a string, a [time.Time], a
-// [Number], bytes, a list ([]any) or [Fields]; of anything else its text is
-// written. Times are RFC 3339 in UTC in every format.
+// A cell is nil, a bool, an integer, a float, a string, a [time.Time], a [Number], bytes, a
+// list ([]any) or [Fields]; other values are written as text. Times are RFC 3339 in UTC in
+// every format.
 package render
 
 import (
@@ -16,7 +15,7 @@ import (
 	"strings"
 )
 
-// Format is a way to write rows.
+// Format is an output format.
 type Format string
 
 // Formats.
@@ -27,10 +26,10 @@ const (
 	YAML  Format = "yaml"
 )
 
-// Formats are the names that ParseFormat takes.
+// Formats returns the names that ParseFormat accepts.
 func Formats() []string { return []string{string(Table), string(JSON), string(YAML), string(CSV)} }
 
-// ParseFormat is the format of that name.
+// ParseFormat returns the format with that name.
 func ParseFormat(name string) (Format, error) {
 	if slices.Contains(Formats(), name) {
 		return Format(name), nil
@@ -38,14 +37,14 @@ func ParseFormat(name string) (Format, error) {
 	return "", fmt.Errorf("unknown output format %q: choose one of %s", name, strings.Join(Formats(), ", "))
 }
 
-// Result is what to write.
+// Result is a table to write.
 type Result struct {
 	Columns []string
-	// Rows yields rows with a cell for each column. After an error it ends.
+	// Rows yields rows with a cell for each column. The sequence ends after an error.
 	Rows iter.Seq2[[]any, error]
 }
 
-// Of is a result whose rows are in memory.
+// Of returns a result whose rows are in memory.
 func Of(columns []string, rows [][]any) Result {
 	return Result{Columns: columns, Rows: func(yield func([]any, error) bool) {
 		for _, row := range rows {
@@ -56,19 +55,19 @@ func Of(columns []string, rows [][]any) Result {
 	}}
 }
 
-// Options say how to write.
+// Options control the output.
 type Options struct {
-	// Format is the way to write; empty means Table.
+	// Format is the output format; empty means Table.
 	Format Format
-	// Width is how many columns the terminal has; 0 means no limit. A table cuts
-	// long cells to fit.
+	// Width is the terminal's width in characters; 0 means no limit. A table truncates long
+	// cells to fit.
 	Width int
-	// Null is what a table shows for NULL. CSV leaves the cell empty.
+	// Null is the text for NULL in a table. CSV leaves the cell empty.
 	Null string
 }
 
-// Write writes the result. An error of the rows comes back as it is, after what
-// came before it is written.
+// Write writes the result. If the rows end with an error, Write writes the rows before it and
+// returns the error unchanged.
 func Write(w io.Writer, result Result, opts Options) error {
 	result.Columns = distinct(result.Columns)
 	result.Rows = checked(result)
@@ -86,7 +85,7 @@ func Write(w io.Writer, result Result, opts Options) error {
 	return err
 }
 
-// distinct numbers repeated names, since they are keys in JSON and YAML.
+// distinct numbers duplicate names, since names are keys in JSON and YAML.
 func distinct(columns []string) []string {
 	seen := make(map[string]int, len(columns))
 	names := make([]string, len(columns))
@@ -105,7 +104,7 @@ func distinct(columns []string) []string {
 	return names
 }
 
-// checked ends the rows at one that has not a cell for each column.
+// checked ends the rows with an error at a row with a wrong number of cells.
 func checked(result Result) iter.Seq2[[]any, error] {
 	return func(yield func([]any, error) bool) {
 		if result.Rows == nil {

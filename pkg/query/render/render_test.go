@@ -30,7 +30,7 @@ func write(t *testing.T, result render.Result, opts render.Options) string {
 	return out.String()
 }
 
-func TestATableAlignsTextLeftAndNumbersRight(t *testing.T) {
+func TestTableAlignsTextLeftNumbersRight(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, strings.Join([]string{
 		"name           n  at",
@@ -41,20 +41,20 @@ func TestATableAlignsTextLeftAndNumbersRight(t *testing.T) {
 	}, "\n"), write(t, sample(), render.Options{Null: "NULL"}))
 }
 
-func TestATableFitsTheTerminal(t *testing.T) {
+func TestTableFitsTerminal(t *testing.T) {
 	t.Parallel()
 	out := write(t, sample(), render.Options{Width: 24})
 	require.Equal(t, "name         n  at", strings.Split(out, "\n")[0])
 	require.Contains(t, out, "raw/ord…     7  2025-01…")
 }
 
-func TestATableKeepsControlCharactersOffTheTerminal(t *testing.T) {
+func TestTableEscapesControlCharacters(t *testing.T) {
 	t.Parallel()
 	out := write(t, render.Of([]string{"e"}, [][]any{{"a\nb\t\x1b[31m"}}), render.Options{})
 	require.Equal(t, "e\na\\nb\\t\ufffd[31m\n", out)
 }
 
-func TestATableOfManyRowsShowsThemAll(t *testing.T) {
+func TestTableWritesAllRows(t *testing.T) {
 	t.Parallel()
 	result := render.Result{Columns: []string{"n"}, Rows: func(yield func([]any, error) bool) {
 		for i := range 2500 {
@@ -68,7 +68,7 @@ func TestATableOfManyRowsShowsThemAll(t *testing.T) {
 	require.True(t, strings.HasSuffix(out, "\n2499\n"))
 }
 
-func TestJSONIsAnArrayOfObjectsInTheColumnsOrder(t *testing.T) {
+func TestJSONWritesObjectsInColumnOrder(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, `[
   {"name":"raw/orders","n":7,"at":"2025-01-15T07:30:00.12Z"},
@@ -79,13 +79,13 @@ func TestJSONIsAnArrayOfObjectsInTheColumnsOrder(t *testing.T) {
 	require.Equal(t, "[]\n", write(t, render.Of([]string{"a"}, nil), render.Options{Format: render.JSON}))
 }
 
-func TestCSVLeavesNULLEmpty(t *testing.T) {
+func TestCSVWritesNULLAsEmpty(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "name,n,at\nraw/orders,7,2025-01-15T07:30:00.12Z\n日本,1234,\né,,2025-01-15T07:30:00.12Z\n",
 		write(t, sample(), render.Options{Format: render.CSV}))
 }
 
-func TestYAMLIsAListOfMappings(t *testing.T) {
+func TestYAMLWritesListOfMappings(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "- a: \"1\"\n  b: 1\n  c: null\n  d: [1.50, x]\n  e:\n    k: true\n- a: \"\"\n  b: 2\n  c: 1.5\n  d: []\n  e: {}\n",
 		write(t, render.Of([]string{"a", "b", "c", "d", "e"}, [][]any{
@@ -95,7 +95,7 @@ func TestYAMLIsAListOfMappings(t *testing.T) {
 	require.Equal(t, "[]\n", write(t, render.Of([]string{"a"}, nil), render.Options{Format: render.YAML}))
 }
 
-func TestPartsNumbersAndBytesHaveAFormEverywhere(t *testing.T) {
+func TestEveryFormatWritesEveryCellType(t *testing.T) {
 	t.Parallel()
 	result := render.Of([]string{"list", "struct", "decimal", "nan", "bytes", "html"}, [][]any{{
 		[]any{int64(1), nil, "b"},
@@ -112,7 +112,7 @@ func TestPartsNumbersAndBytesHaveAFormEverywhere(t *testing.T) {
 	require.Contains(t, write(t, result, render.Options{Format: render.CSV}), `"[1,null,""b""]","{""b"":1,""a"":[true]}",`)
 }
 
-func TestNumbersOfOrdinarySizeHaveNoExponent(t *testing.T) {
+func TestFloatsOfUsualSizeHaveNoExponent(t *testing.T) {
 	t.Parallel()
 	result := func() render.Result {
 		return render.Of([]string{"a", "b", "c", "d", "e", "f"}, [][]any{{123456789012345.0, 1e6, 1e15, 0.000001, 1e-7, float32(12345678)}})
@@ -122,13 +122,13 @@ func TestNumbersOfOrdinarySizeHaveNoExponent(t *testing.T) {
 		write(t, result(), render.Options{Format: render.YAML}))
 }
 
-func TestRepeatedColumnNamesAreNumbered(t *testing.T) {
+func TestWriteNumbersDuplicateColumns(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "a,a_2,b,a_3\n1,2,3,4\n",
 		write(t, render.Of([]string{"a", "a", "b", "a"}, [][]any{{1, 2, 3, 4}}), render.Options{Format: render.CSV}))
 }
 
-func TestAnErrorOfTheRowsComesAfterTheRowsBeforeIt(t *testing.T) {
+func TestWriteReturnsErrorAfterRows(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
 	for _, format := range []render.Format{render.Table, render.JSON, render.CSV, render.YAML} {
@@ -143,21 +143,21 @@ func TestAnErrorOfTheRowsComesAfterTheRowsBeforeIt(t *testing.T) {
 	}
 }
 
-func TestAnUnknownFormatNamesTheOnesThereAre(t *testing.T) {
+func TestParseFormatListsFormats(t *testing.T) {
 	t.Parallel()
 	_, err := render.ParseFormat("xml")
 	require.EqualError(t, err, `unknown output format "xml": choose one of table, json, yaml, csv`)
 	require.Error(t, render.Write(&strings.Builder{}, sample(), render.Options{Format: "xml"}))
 }
 
-func TestTableNeverCutsNumbers(t *testing.T) {
+func TestTableNeverTruncatesNumbers(t *testing.T) {
 	t.Parallel()
 	result := render.Of([]string{"text", "n", "m"}, [][]any{{strings.Repeat("x", 60), int64(123456789), render.Number("98765432101234567890")}})
 	out := write(t, result, render.Options{Width: 40})
 	require.Equal(t, "text             n                     m\nxxxxxx…  123456789  98765432101234567890\n", out)
 }
 
-func TestTableLeavesOutColumnsThatDoNotFit(t *testing.T) {
+func TestTableOmitsColumnsThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	var names []string
 	var row []any

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// sampleRows is how many rows decide the widths of a table's columns. A longer
-	// cell that comes later is cut on a terminal, and else shifts its line.
+	// sampleRows is the number of rows that determine the widths of a table's columns. A
+	// longer cell after them is truncated on a terminal; otherwise it shifts its line.
 	sampleRows = 1000
 	gap        = "  "
-	// A column of text keeps an eighth of the terminal's width, within these bounds, when
-	// a table is made to fit: less would not be readable.
+	// A narrowed column of text keeps an eighth of the terminal's width, within these
+	// bounds: less would be unreadable.
 	minWidth, mostMinWidth, minShare = 4, 12, 8
-	// dots stand for the columns that are left out.
+	// dots replace the omitted columns.
 	dots = "…"
 )
 
@@ -30,16 +30,15 @@ type tableWriter struct {
 	cut    bool
 	widths []int
 	right  []bool
-	// Columns from hiddenFrom up to, and without, hiddenTo are left out.
+	// The columns hiddenFrom ≤ i < hiddenTo are omitted.
 	hiddenFrom, hiddenTo int
 }
 
-// writeTable aligns columns: text to the left, numbers to the right. The first
-// line is the columns' names.
+// writeTable writes a header and aligned columns: text to the left, numbers to the right.
 func writeTable(w io.Writer, result Result, opts Options) error {
 	t := &tableWriter{
 		out: bufio.NewWriter(w),
-		// Not the package's default, which asks the environment.
+		// The package's default depends on the environment.
 		cells: &runewidth.Condition{StrictEmojiNeutral: true},
 		null:  opts.Null,
 		cut:   opts.Width > 0,
@@ -95,9 +94,8 @@ func (t *tableWriter) measure(columns []string, rows [][]any, limit int) {
 	}
 }
 
-// fit makes the table as wide as the terminal: it narrows the widest columns of
-// text, and then leaves out columns in the middle. Numbers are never cut: a part of
-// one would read as another.
+// fit makes the table fit the terminal: it narrows the widest columns of text, and then omits
+// columns in the middle. It never truncates numbers: a part of a number looks like another one.
 func (t *tableWriter) fit(limit int) {
 	least := min(max(minWidth, limit/minShare), mostMinWidth)
 	for t.width() > limit {
@@ -108,7 +106,7 @@ func (t *tableWriter) fit(limit int) {
 			}
 		}
 		if widest < 0 {
-			t.leaveOut(limit)
+			t.omit(limit)
 			return
 		}
 		t.widths[widest]--
@@ -124,9 +122,8 @@ func (t *tableWriter) width() int {
 	return total
 }
 
-// leaveOut replaces columns in the middle by one of dots, until the line fits or two
-// columns are left.
-func (t *tableWriter) leaveOut(limit int) {
+// omit replaces columns in the middle by dots, until the line fits or two columns are left.
+func (t *tableWriter) omit(limit int) {
 	all := len(t.widths)
 	from, to := all/2, all/2          //nolint:mnd // the middle
 	total := t.width() + len(gap) + 1 // the dots
@@ -192,7 +189,7 @@ func (t *tableWriter) show(cell any) string {
 	return printable(text(cell))
 }
 
-// printable keeps a cell on its line, and its bytes from steering the terminal.
+// printable escapes line breaks and control characters, which could control the terminal.
 func printable(cell string) string {
 	if strings.IndexFunc(cell, unicode.IsControl) < 0 {
 		return cell

@@ -62,7 +62,7 @@ func benchmarkDecode(b *testing.B, n int) {
 	}
 }
 
-// A base of 100,000 rows under 64 deltas of 50.
+// BenchmarkMergeBaseAnd64Deltas merges a base of 100,000 rows with 64 deltas of 50 rows.
 func BenchmarkMergeBaseAnd64Deltas(b *testing.B) {
 	tab := table.Of[state.Task]()
 	base := sampleTasks(100_000)

@@ -12,9 +12,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// Canonical is the row as one line of JSON: every column, in the table's order,
-// NULLs as null, times in RFC 3339 with microseconds. Two rows are the same if,
-// and only if, their canonical texts are.
+// Canonical returns the row as one line of JSON: every column in the table's order, NULL
+// as null, times in RFC 3339 with microseconds. Two rows are equal if and only if their
+// canonical texts are.
 func (t *Table[R]) Canonical(row *R) string {
 	v := reflect.ValueOf(row).Elem()
 	line := []byte{'{'}
@@ -45,15 +45,14 @@ func (c *column) json(row reflect.Value) string {
 	}
 	quoted, err := json.Marshal(v.String())
 	if err != nil {
-		panic(err) // text always has a JSON form
+		panic(err) // a string can always be encoded
 	}
 	return string(quoted)
 }
 
-// Diff compares two states of a table and yields a line for each row that
-// differs, for people: the row's key, then the columns and both their values,
-// or which side lacks the row. The sides may come in any order; want and got
-// are what the lines call them. It yields nothing if the states are the same.
+// Diff compares two sets of rows in any order and yields a readable line for each row that
+// differs: its key, and both values of each differing column, or the side on which it is
+// missing. It yields nothing if the sets are equal.
 func (t *Table[R]) Diff(want, got []*R) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		a, errA := t.sorted(want)
@@ -72,7 +71,7 @@ func (t *Table[R]) Diff(want, got []*R) iter.Seq[string] {
 	}
 }
 
-// diffNext compares the first rows of two sorted lists and takes them off.
+// diffNext compares the first rows of two sorted lists and returns the remaining rows.
 func (t *Table[R]) diffNext(a, b []*R) (line string, restA, restB []*R) {
 	var order int
 	switch {
@@ -87,7 +86,7 @@ func (t *Table[R]) diffNext(a, b []*R) (line string, restA, restB []*R) {
 	case order < 0:
 		return t.name + " " + t.Key(a[0]) + ": missing, want " + t.Canonical(a[0]), a[1:], b
 	case order > 0:
-		return t.name + " " + t.Key(b[0]) + ": not wanted, got " + t.Canonical(b[0]), a, b[1:]
+		return t.name + " " + t.Key(b[0]) + ": unexpected, got " + t.Canonical(b[0]), a, b[1:]
 	case *a[0] == *b[0]:
 		return "", a[1:], b[1:]
 	}

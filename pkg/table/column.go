@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Type is the type of a column, as SQL names it.
+// Type is the SQL type of a column.
 type Type string
 
 // Column types, with their Parquet types.
@@ -26,22 +26,22 @@ const (
 	Timestamp Type = "TIMESTAMP WITH TIME ZONE" // INT64, TIMESTAMP(MICROS, UTC)
 )
 
-// Column is a column of a table.
+// Column describes a column of a table.
 type Column struct {
 	Name string
 	Type Type
-	// Key says that the column is a part of the primary key.
+	// Key means that the column is part of the primary key.
 	Key bool
-	// Nullable says that "none" is stored as NULL. It reads as the zero value.
+	// Nullable means that the zero value is stored as NULL.
 	Nullable bool
 }
 
-// column is a Column and where its values are in a row.
+// column is a Column with the location of its values in a row.
 type column struct {
 	Column
-	dict  bool
-	field int
-	inner int // the field within Meta; -1 outside it
+	dict  bool // encode with a dictionary
+	field int  // index of the field in the row
+	inner int  // index of the field within Meta, or -1
 }
 
 func (c *column) of(row reflect.Value) reflect.Value {
@@ -52,14 +52,14 @@ func (c *column) of(row reflect.Value) reflect.Value {
 	return v
 }
 
-// required says that no reader can do without the column.
+// required reports whether every file must have the column.
 func (c *column) required() bool {
 	return c.Key || c.Name == "row_seq" || c.Name == "deleted"
 }
 
-// statistics says that the column's least and greatest value let a reader skip
-// row groups: keys, runs, times and the sequence do. Of other columns they would
-// only make the files longer, and most files are small.
+// statistics reports whether row groups store the column's minimum and maximum, so that
+// readers can skip row groups: for keys, runs, times and row_seq. Most files are small,
+// so statistics of other columns would only enlarge them.
 func (c *column) statistics() bool {
 	return c.Key || c.Type == Timestamp || c.Name == "run_id" || c.Name == "row_seq"
 }
@@ -79,7 +79,8 @@ func publicColumns(columns []column) []Column {
 	return public
 }
 
-// columnsOf reads the columns off the tags of a row type: see package state.
+// columnsOf returns the columns that the field tags of a row type define: see package
+// state.
 func columnsOf(rowType reflect.Type) []column {
 	columns := make([]column, 0, rowType.NumField()+8)
 	for i := range rowType.NumField() {
@@ -111,7 +112,7 @@ func columnOf(field reflect.StructField, outer, inner int) column {
 			c.dict = true
 		case "":
 		default:
-			panic(fmt.Sprintf("table: field %s has the unknown option %q", field.Name, option))
+			panic(fmt.Sprintf("table: field %s has unknown option %q", field.Name, option))
 		}
 	}
 	return c
@@ -131,11 +132,12 @@ func typeOf(field reflect.StructField) Type {
 	case reflect.Bool:
 		return Boolean
 	default:
-		panic(fmt.Sprintf("table: field %s has a type that no column has: %v", field.Name, field.Type))
+		panic(fmt.Sprintf("table: field %s has unsupported type %v", field.Name, field.Type))
 	}
 }
 
-// parquetSchema names the root after the table, so that a file says whose it is.
+// parquetSchema returns the schema of a table. Its root has the table's name, so that
+// Decode can reject files of other tables.
 func parquetSchema(name string, columns []column) *schema.GroupNode {
 	fields := make(schema.FieldList, len(columns))
 	for i, c := range columns {

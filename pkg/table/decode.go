@@ -2,6 +2,7 @@ package table
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -13,25 +14,25 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/schema"
 )
 
-// maxRowsPerByte tells a file from a bomb: keys are text and unique, so no
-// compression holds a row in an eighth of a byte.
+// maxRowsPerByte rejects decompression bombs: keys are unique text, so no row fits into
+// an eighth of a byte.
 const maxRowsPerByte = 8
 
 // batchCells is how many cells of a column are decoded at a time.
 const batchCells = 4096
 
-// Decode reads a file that Encode wrote, in this build or another. The rows
-// come in ascending order of their keys. It checks the form of the data, not
-// its checksum: who fetched the file compares that with the manifest.
+// Decode returns the rows of a file that this or another build encoded, in ascending order
+// of their keys. It validates the format, but not the checksum: callers compare that with
+// the manifest.
 func (t *Table[R]) Decode(data []byte) (rows []*R, err error) {
 	defer func() {
-		// The decoder of the Parquet library trusts some of what it reads.
+		// The Parquet library does not validate all of its input.
 		if recovered := recover(); recovered != nil {
 			rows, err = nil, fmt.Errorf("decode %s: the file is corrupt: %v", t.name, recovered)
 		}
 	}()
 	if len(data) > MaxFileBytes {
-		return nil, fmt.Errorf("decode %s: %d bytes are more than the limit of %d", t.name, len(data), MaxFileBytes)
+		return nil, fmt.Errorf("decode %s: %d bytes exceed the limit of %d", t.name, len(data), MaxFileBytes)
 	}
 	reader, err := file.NewParquetReader(bytes.NewReader(data), file.WithReadProps(readerProperties()))
 	if err != nil {
@@ -54,14 +55,14 @@ type decoder[R Row] struct {
 	table  *Table[R]
 	reader *file.Reader
 	rows   []*R
-	values []reflect.Value // of the rows of the current row group
+	values []reflect.Value // the rows of the current row group
 	cells  *cells
 }
 
 func (d *decoder[R]) run(size int64) error {
 	count := d.reader.NumRows()
 	if count < 0 || count > MaxRows || count > size*maxRowsPerByte {
-		return fmt.Errorf("a file of %d bytes says that it has %d rows", size, count)
+		return fmt.Errorf("a file of %d bytes cannot have the %d rows that its footer declares", size, count)
 	}
 	where, err := d.table.locate(d.reader.MetaData().Schema)
 	if err != nil {
@@ -74,20 +75,21 @@ func (d *decoder[R]) run(size int64) error {
 		}
 	}
 	if int64(len(d.rows)) != count {
-		return fmt.Errorf("the file has %d rows and says %d", len(d.rows), count)
+		return fmt.Errorf("the file has %d rows, but declares %d", len(d.rows), count)
 	}
 	for i := 1; i < len(d.rows); i++ {
 		if d.table.Compare(d.rows[i-1], d.rows[i]) >= 0 {
-			return fmt.Errorf("row %d (%s) is not after the row before it", i, d.table.Key(d.rows[i]))
+			return fmt.Errorf("row %d (%s) is not in ascending order", i, d.table.Key(d.rows[i]))
 		}
 	}
 	return nil
 }
 
-// locate finds the table's columns in a file: -1 for one that it lacks.
+// locate returns the index of each of the table's columns in a file, or -1 if it is
+// missing.
 func (t *Table[R]) locate(found *schema.Schema) ([]int, error) {
 	if root := found.Root().Name(); root != t.name && slices.ContainsFunc(All(), func(d Description) bool { return d.Name == root }) {
-		return nil, fmt.Errorf("the file is of the table %s", root)
+		return nil, fmt.Errorf("the file belongs to table %s", root)
 	}
 	where := make([]int, len(t.columns))
 	for i := range t.columns {
@@ -98,7 +100,7 @@ func (t *Table[R]) locate(found *schema.Schema) ([]int, error) {
 				continue
 			}
 			if where[i] >= 0 {
-				return nil, fmt.Errorf("column %s: the file has it twice", c.Name)
+				return nil, fmt.Errorf("column %s: duplicate", c.Name)
 			}
 			if err := c.accepts(found.Column(j)); err != nil {
 				return nil, fmt.Errorf("column %s: %w", c.Name, err)
@@ -106,16 +108,18 @@ func (t *Table[R]) locate(found *schema.Schema) ([]int, error) {
 			where[i] = j
 		}
 		if where[i] < 0 && c.required() {
-			return nil, fmt.Errorf("column %s: the file lacks it", c.Name)
+			return nil, fmt.Errorf("column %s: missing", c.Name)
 		}
 	}
 	return where, nil
 }
 
+// accepts returns an error unless found has the column's physical type and an equivalent
+// logical type.
 func (c *column) accepts(found *schema.Column) error {
 	physical, logical := parquetType(c.Type)
 	if found.PhysicalType() != physical || found.MaxRepetitionLevel() != 0 || found.MaxDefinitionLevel() > 1 {
-		return fmt.Errorf("the file has it as %v, it must be %s", found.PhysicalType(), c.Type)
+		return fmt.Errorf("must be %s, got %v", c.Type, found.PhysicalType())
 	}
 	has := found.LogicalType()
 	if has == nil || has.Equals(logical) || has.IsNone() && c.Type != Timestamp {
@@ -128,14 +132,14 @@ func (c *column) accepts(found *schema.Column) error {
 		stamp.TimeUnit() == schema.TimeUnitMicros && stamp.IsAdjustedToUTC() {
 		return nil
 	}
-	return fmt.Errorf("the file has it as %v, it must be %s", has, c.Type)
+	return fmt.Errorf("must be %s, got %v", c.Type, has)
 }
 
 func (d *decoder[R]) readGroup(index int, where []int, limit int64) error {
 	group := d.reader.RowGroup(index)
 	count := group.NumRows()
 	if count < 0 || count > limit-int64(len(d.rows)) {
-		return fmt.Errorf("it says that it has %d rows", count)
+		return fmt.Errorf("declares %d rows, more than the file", count)
 	}
 	d.values = d.values[:0]
 	for i := range d.table.columns {
@@ -148,14 +152,14 @@ func (d *decoder[R]) readGroup(index int, where []int, limit int64) error {
 			return fmt.Errorf("column %s: %w", c.Name, err)
 		}
 		if codec := chunk.Compression(); codec != compress.Codecs.Zstd && codec != compress.Codecs.Uncompressed {
-			return fmt.Errorf("column %s: it is compressed with %v, not zstd", c.Name, codec)
+			return fmt.Errorf("column %s: compressed with %v, not zstd", c.Name, codec)
 		}
 		in, err := group.Column(where[i])
 		if err != nil {
 			return fmt.Errorf("column %s: %w", c.Name, err)
 		}
 		err = d.readColumn(in, c, int(count))
-		in.Close() // it gives buffers back and cannot fail
+		in.Close() // releases buffers and cannot fail
 		if err != nil {
 			return fmt.Errorf("column %s: %w", c.Name, err)
 		}
@@ -163,8 +167,8 @@ func (d *decoder[R]) readGroup(index int, where []int, limit int64) error {
 	return nil
 }
 
-// readColumn sets one field of the group's rows. The first column, a key, makes
-// the rows as its cells come: what the footer says is not believed.
+// readColumn sets one field of the group's rows. The first column, a key, creates the
+// rows one by one, so that memory does not depend on the row count in the footer.
 func (d *decoder[R]) readColumn(in file.ColumnChunkReader, c *column, count int) error {
 	d.cells.begin(c)
 	for done := 0; done < count; {
@@ -173,7 +177,7 @@ func (d *decoder[R]) readColumn(in file.ColumnChunkReader, c *column, count int)
 			return err
 		}
 		if n == 0 {
-			return fmt.Errorf("it ends after %d of %d rows", done, count)
+			return fmt.Errorf("ends after %d of %d rows", done, count)
 		}
 		for i := range n {
 			if done+i == len(d.values) {
@@ -190,23 +194,22 @@ func (d *decoder[R]) readColumn(in file.ColumnChunkReader, c *column, count int)
 	return nil
 }
 
-// cells are a batch of one column's values, and what is remembered between
-// batches so that text that repeats is held once.
+// cells holds a batch of one column's values, and a cache that interns repeated text.
 type cells struct {
 	column *column
 	levels []int16
-	used   []int // for each cell, its value's place; -1 for NULL
+	used   []int // for each cell the index of its value, or -1 for NULL
 	bytes  []parquet.ByteArray
 	i32    []int32
 	i64    []int64
 	bools  []bool
 
-	last   string
-	known  map[string]string
-	copied int64
+	last   string            // the previous text of the column
+	known  map[string]string // the texts of a dictionary column
+	copied int64             // bytes of text copied from the file
 }
 
-// maxKnown bounds the texts that one column remembers.
+// maxKnown is the maximum number of texts that are cached for a column.
 const maxKnown = 1 << 16
 
 func newCells(size int64) *cells {
@@ -227,7 +230,7 @@ func (b *cells) begin(c *column) {
 	}
 }
 
-// read takes up to n cells off the column.
+// read reads up to n cells of a column and returns their number.
 func (b *cells) read(in file.ColumnChunkReader, n int) (int, error) {
 	var levels []int16
 	if in.Descriptor().MaxDefinitionLevel() > 0 {
@@ -257,7 +260,7 @@ func (b *cells) read(in file.ColumnChunkReader, n int) (int, error) {
 	return int(total), b.place(int(total), present, levels)
 }
 
-// place notes where each cell's value is.
+// place sets the index of each cell's value.
 func (b *cells) place(total, present int, levels []int16) error {
 	next := 0
 	for i := range total {
@@ -269,17 +272,17 @@ func (b *cells) place(total, present int, levels []int16) error {
 		next++
 	}
 	if next != present {
-		return fmt.Errorf("%d cells have %d values", next, present)
+		return fmt.Errorf("%d values for %d cells that are not NULL", present, next)
 	}
 	return nil
 }
 
-// set gives a field the value of cell i.
+// set sets a field to the value of cell i.
 func (b *cells) set(field reflect.Value, i int) error {
 	at := b.used[i]
 	if at < 0 {
 		if b.column.required() {
-			return fmt.Errorf("it is NULL, which it never is")
+			return errors.New("must not be NULL")
 		}
 		return nil
 	}
@@ -300,8 +303,8 @@ func (b *cells) set(field reflect.Value, i int) error {
 	return nil
 }
 
-// text copies a value out of the page. The one before it, and what a dictionary
-// column has had, is not copied again: runs and states repeat by the thousand.
+// text returns a copy of a value in the page. It reuses the copy of the previous value and
+// of earlier values of a dictionary column, since runs and states repeat often.
 func (b *cells) text(value []byte) (string, error) {
 	if string(value) == b.last {
 		return b.last, nil
@@ -312,7 +315,7 @@ func (b *cells) text(value []byte) (string, error) {
 			return "", fmt.Errorf("%.80q is not UTF-8", value)
 		}
 		if b.copied += int64(len(value)); b.copied > MaxTextBytes {
-			return "", fmt.Errorf("the file holds more than %d bytes of text", int64(MaxTextBytes))
+			return "", fmt.Errorf("the file has more than %d bytes of text", int64(MaxTextBytes))
 		}
 		text = string(value)
 		if b.known != nil && len(b.known) < maxKnown {

@@ -10,7 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// documented reads docs/format/tables.md: the columns under each heading.
+// documented returns the columns under each heading of docs/format/tables.md.
 func documented(t *testing.T) map[string][]table.Column {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/format/tables.md")
@@ -40,7 +40,7 @@ func documented(t *testing.T) map[string][]table.Column {
 	return sections
 }
 
-func TestTheDocumentHasEveryColumnOfEveryTable(t *testing.T) {
+func TestDocumentListsEveryColumn(t *testing.T) {
 	t.Parallel()
 	sections := documented(t)
 	every := sections["Columns of every table"]
@@ -48,5 +48,5 @@ func TestTheDocumentHasEveryColumnOfEveryTable(t *testing.T) {
 	for _, d := range table.All() {
 		require.Equal(t, d.Columns, append(sections[d.Name], every...), d.Name)
 	}
-	require.Len(t, sections, 1+len(table.All()), "the document has a table that there is not")
+	require.Len(t, sections, 1+len(table.All()), "the document describes an unknown table")
 }

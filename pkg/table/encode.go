@@ -11,12 +11,12 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/file"
 )
 
-// Encode is the Parquet file of the rows, in the order of their keys whatever
-// the order of rows, which it leaves alone. The same rows give the same bytes.
-// Two rows with one key, or text that is not UTF-8, are an error.
+// Encode returns rows as a Parquet file, sorted by primary key. It does not modify rows.
+// The same rows in any order produce the same bytes. Encode rejects duplicate keys and
+// text that is not UTF-8.
 func (t *Table[R]) Encode(rows []*R) ([]byte, error) {
 	if len(rows) > MaxRows {
-		return nil, fmt.Errorf("encode %s: %d rows are more than the limit of %d: split them", t.name, len(rows), MaxRows)
+		return nil, fmt.Errorf("encode %s: %d rows exceed the limit of %d: split them", t.name, len(rows), MaxRows)
 	}
 	sorted, err := t.sorted(rows)
 	if err != nil {
@@ -41,12 +41,13 @@ func (t *Table[R]) Encode(rows []*R) ([]byte, error) {
 		return nil, fmt.Errorf("encode %s: %w", t.name, err)
 	}
 	if out.Len() > MaxFileBytes {
-		return nil, fmt.Errorf("encode %s: %d bytes are more than the limit of %d: split the rows", t.name, out.Len(), MaxFileBytes)
+		return nil, fmt.Errorf("encode %s: %d bytes exceed the limit of %d: split the rows", t.name, out.Len(), MaxFileBytes)
 	}
 	return out.Bytes(), nil
 }
 
-// sorted gives rows in ascending order of their keys: rows itself if it is.
+// sorted returns the rows in ascending order of their keys, without a copy if they are
+// already sorted. It rejects duplicate keys.
 func (t *Table[R]) sorted(rows []*R) ([]*R, error) {
 	if !slices.IsSortedFunc(rows, t.Compare) {
 		rows = slices.SortedFunc(slices.Values(rows), t.Compare)
@@ -59,8 +60,7 @@ func (t *Table[R]) sorted(rows []*R) ([]*R, error) {
 	return rows, nil
 }
 
-// encoder writes row groups, one column after another, with buffers that it
-// uses again: a column is written out before the next one is gathered.
+// encoder writes row groups column by column. It reuses its buffers for each column.
 type encoder struct {
 	columns []column
 	rows    []reflect.Value
@@ -125,7 +125,7 @@ func (e *encoder) writeColumn(out file.ColumnChunkWriter, c *column) error {
 	return err
 }
 
-// values yields the column's values but for NULLs, and notes which are NULL.
+// values yields the column's values except NULLs, and sets the definition levels.
 func (e *encoder) values(c *column) func(yield func(reflect.Value) bool) {
 	return func(yield func(reflect.Value) bool) {
 		e.defs = e.defs[:0]
@@ -145,7 +145,7 @@ func (e *encoder) values(c *column) func(yield func(reflect.Value) bool) {
 	}
 }
 
-// levels are Parquet's definition levels: none for a column without NULLs.
+// levels returns the Parquet definition levels: nil for a column that is not nullable.
 func (e *encoder) levels(c *column) []int16 {
 	if c.Nullable {
 		return e.defs
@@ -153,12 +153,13 @@ func (e *encoder) levels(c *column) []int16 {
 	return nil
 }
 
+// gatherText copies the column's text into one buffer, and points bytes into it.
 func (e *encoder) gatherText(c *column) error {
 	size := 0
 	for _, row := range e.rows {
 		size += c.of(row).Len()
 	}
-	// Grown beforehand: the values are windows into the text, which must not move.
+	// Grow first: the values point into the buffer, so it must not be reallocated.
 	e.text = slices.Grow(e.text[:0], size)
 	e.bytes = e.bytes[:0]
 	for v := range e.values(c) {

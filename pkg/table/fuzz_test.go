@@ -10,8 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// FuzzDecode: whatever the bytes, Decode gives rows or an error; and rows that
-// it gives can be written and read again.
+// FuzzDecode requires that Decode returns an error or rows that round-trip, for any bytes.
 func FuzzDecode(f *testing.F) {
 	tab := table.Of[state.Task]()
 	for _, n := range []int{0, 1, 50} {

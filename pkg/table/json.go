@@ -13,10 +13,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// AppendJSON appends rows as a JSON array: of each the columns that are not zero,
-// by name, and the key and row_seq in any case. It is the form of few rows, for
-// which a file of their own would cost more than they do. Like a file it has each
-// key once, in ascending order.
+// AppendJSON appends rows to dst as a JSON array, for rows too few to be worth a file. Each
+// row is an object with its key, row_seq, and the other columns that are not zero. As in a
+// file, each key occurs once, in ascending order.
 func (t *Table[R]) AppendJSON(dst []byte, rows []*R) ([]byte, error) {
 	sorted, err := t.sorted(rows)
 	if err != nil {
@@ -42,7 +41,7 @@ func (t *Table[R]) appendRow(dst []byte, row reflect.Value) ([]byte, error) {
 		if v.IsZero() && !c.inJSON() {
 			continue
 		}
-		dst = append(dst, separator, '"') // the names of columns need no escapes
+		dst = append(dst, separator, '"') // column names need no escapes
 		dst = append(append(dst, c.Name...), '"', ':')
 		separator = ','
 		var err error
@@ -62,8 +61,8 @@ func (t *Table[R]) appendRow(dst []byte, row reflect.Value) ([]byte, error) {
 	return append(dst, '}'), nil
 }
 
-// appendTime writes a time as text; one that RFC 3339 has no text for, for its year
-// has not four digits, as microseconds since 1970.
+// appendTime appends a time as RFC 3339 text, or as microseconds since 1970 if its year
+// does not have four digits.
 func appendTime(dst []byte, at event.Time) []byte {
 	if year := at.Time().Year(); year < 0 || year > 9999 {
 		return strconv.AppendInt(dst, int64(at), 10)
@@ -71,11 +70,11 @@ func appendTime(dst []byte, at event.Time) []byte {
 	return append(at.AppendTo(append(dst, '"')), '"')
 }
 
-// inJSON says that every row has the column.
+// inJSON reports whether JSON rows contain the column even if it is zero.
 func (c *column) inJSON() bool { return c.required() && c.Type != Boolean }
 
-// DecodeJSON reads what AppendJSON wrote, in this build or another. Like Decode it
-// ignores columns that it does not know.
+// DecodeJSON returns the rows that AppendJSON of this or another build encoded. Like
+// Decode, it ignores unknown columns.
 func (t *Table[R]) DecodeJSON(data []byte) ([]*R, error) {
 	rows, err := t.decodeJSON(jsontext.NewDecoder(bytes.NewReader(data)))
 	if err != nil {
@@ -83,7 +82,7 @@ func (t *Table[R]) DecodeJSON(data []byte) ([]*R, error) {
 	}
 	for i := 1; i < len(rows); i++ {
 		if t.Compare(rows[i-1], rows[i]) >= 0 {
-			return nil, fmt.Errorf("decode %s: row %d (%s) is not after the row before it", t.name, i, t.Key(rows[i]))
+			return nil, fmt.Errorf("decode %s: row %d (%s) is not in ascending order", t.name, i, t.Key(rows[i]))
 		}
 	}
 	return rows, nil
@@ -105,7 +104,7 @@ func (t *Table[R]) decodeJSON(in *jsontext.Decoder) ([]*R, error) {
 		return nil, err
 	}
 	if _, err := in.ReadToken(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the rows")
+		return nil, errors.New("unexpected data after the rows")
 	}
 	return rows, nil
 }
@@ -127,7 +126,7 @@ func (t *Table[R]) readRow(in *jsontext.Decoder, row reflect.Value) error {
 			}
 			continue
 		}
-		if c.inJSON() { // a name that comes twice is an error of the decoder's
+		if c.inJSON() { // the decoder rejects duplicate names
 			required++
 		}
 		if err := c.readJSON(in, c.of(row)); err != nil {
@@ -135,7 +134,7 @@ func (t *Table[R]) readRow(in *jsontext.Decoder, row reflect.Value) error {
 		}
 	}
 	if want := len(t.keys) + 1; required != want {
-		return errors.New("it lacks a column of its key, or row_seq")
+		return errors.New("a column of the key, or row_seq, is missing")
 	}
 	return expect(in, '}')
 }
@@ -160,7 +159,7 @@ func (c *column) readJSON(in *jsontext.Decoder, field reflect.Value) error {
 		want = '0'
 	case Boolean:
 		if kind := token.Kind(); kind != 't' && kind != 'f' {
-			return fmt.Errorf("it is %.80s, and must be true or false", token)
+			return fmt.Errorf("must be true or false, got %.80s", token)
 		}
 		field.SetBool(token.Bool())
 		return nil
@@ -171,7 +170,7 @@ func (c *column) readJSON(in *jsontext.Decoder, field reflect.Value) error {
 	case Varchar:
 	}
 	if token.Kind() != want {
-		return fmt.Errorf("it is %.80s, which is no %s", token, c.Type)
+		return fmt.Errorf("must be %s, got %.80s", c.Type, token)
 	}
 	text := token.String()
 	switch {
@@ -199,7 +198,7 @@ func expect(in *jsontext.Decoder, kind jsontext.Kind) error {
 		return err
 	}
 	if token.Kind() != kind {
-		return fmt.Errorf("there is %.80s where %s was expected", token, kind)
+		return fmt.Errorf("expected %s, got %.80s", kind, token)
 	}
 	return nil
 }

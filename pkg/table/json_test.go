@@ -11,22 +11,22 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-func TestRowsAsJSONAreTheRows(t *testing.T) {
-	t.Run("runs", jsonKeepsRows[state.Run])
-	t.Run("tasks", jsonKeepsRows[state.Task])
-	t.Run("deps", jsonKeepsRows[state.Dep])
-	t.Run("timers", jsonKeepsRows[state.Timer])
-	t.Run("outbox", jsonKeepsRows[state.Dispatch])
-	t.Run("attempts", jsonKeepsRows[state.Attempt])
-	t.Run("heartbeats", jsonKeepsRows[state.Heartbeat])
-	t.Run("run keys", jsonKeepsRows[state.RunKey])
-	t.Run("conflicts", jsonKeepsRows[state.RunKeyConflict])
-	t.Run("limits", jsonKeepsRows[state.Limit])
-	t.Run("partitions", jsonKeepsRows[state.Partition])
-	t.Run("entries", jsonKeepsRows[state.Entry])
+func TestJSONRoundTrip(t *testing.T) {
+	t.Run("runs", jsonRoundTrip[state.Run])
+	t.Run("tasks", jsonRoundTrip[state.Task])
+	t.Run("deps", jsonRoundTrip[state.Dep])
+	t.Run("timers", jsonRoundTrip[state.Timer])
+	t.Run("outbox", jsonRoundTrip[state.Dispatch])
+	t.Run("attempts", jsonRoundTrip[state.Attempt])
+	t.Run("heartbeats", jsonRoundTrip[state.Heartbeat])
+	t.Run("run keys", jsonRoundTrip[state.RunKey])
+	t.Run("conflicts", jsonRoundTrip[state.RunKeyConflict])
+	t.Run("limits", jsonRoundTrip[state.Limit])
+	t.Run("partitions", jsonRoundTrip[state.Partition])
+	t.Run("entries", jsonRoundTrip[state.Entry])
 }
 
-func jsonKeepsRows[R table.Row](t *testing.T) {
+func jsonRoundTrip[R table.Row](t *testing.T) {
 	tab := table.Of[R]()
 	rapid.Check(t, func(t *rapid.T) {
 		var rows []*R
@@ -42,7 +42,7 @@ func jsonKeepsRows[R table.Row](t *testing.T) {
 	})
 }
 
-func TestRowsAsJSONLeaveOutWhatIsZero(t *testing.T) {
+func TestAppendJSONOmitsZeroColumns(t *testing.T) {
 	tab := table.Of[state.Dep]()
 	row := &state.Dep{RunID: "r", Upstream: "a", Downstream: "b", Meta: state.Meta{Tenant: "t", Seq: 7}}
 	data, err := tab.AppendJSON([]byte("x"), []*state.Dep{row})
@@ -50,30 +50,30 @@ func TestRowsAsJSONLeaveOutWhatIsZero(t *testing.T) {
 	require.Equal(t, `x[{"run_id":"r","upstream_task_key":"a","downstream_task_key":"b","tenant_id":"t","row_seq":7}]`, string(data))
 }
 
-func TestRowsAsJSONOfAnotherBuildRead(t *testing.T) {
+func TestDecodeJSONReadsRowsOfOtherBuilds(t *testing.T) {
 	tab := table.Of[state.Dep]()
 	rows, err := tab.DecodeJSON([]byte(`[ {"row_seq": 3, "new": [{"x": 1}], "run_id":"r", "downstream_task_key":"b", "upstream_task_key":"a"} ]`))
 	require.NoError(t, err)
 	require.Equal(t, []*state.Dep{{RunID: "r", Upstream: "a", Downstream: "b", Meta: state.Meta{Seq: 3}}}, rows)
 }
 
-func TestWhatIsWrongWithRowsAsJSONIsSaid(t *testing.T) {
+func TestDecodeJSONRejectsInvalidRows(t *testing.T) {
 	tab := table.Of[state.Limit]()
 	for data, want := range map[string]string{
 		``:                                      "decode limits",
-		`{}`:                                    "where [ was expected",
-		`[1]`:                                   "row 0: there is 1 where { was expected",
-		`[] []`:                                 "something follows",
+		`{}`:                                    "expected [",
+		`[1]`:                                   "row 0: expected {, got 1",
+		`[] []`:                                 "unexpected data after the rows",
 		`[{"scope":"a","name":"b","row_seq":1}`: "EOF",
-		`[{"scope":"a","row_seq":1}]`:           "lacks a column",
-		`[{"scope":"a","name":"b"}]`:            "lacks a column",
+		`[{"scope":"a","row_seq":1}]`:           "row_seq, is missing",
+		`[{"scope":"a","name":"b"}]`:            "row_seq, is missing",
 		`[{"scope":"a","scope":"b","row_seq":1}]`:                                     "duplicate",
-		`[{"scope":1,"name":"b","row_seq":1}]`:                                        "column scope: it is 1",
+		`[{"scope":1,"name":"b","row_seq":1}]`:                                        "column scope: must be VARCHAR, got 1",
 		`[{"scope":"a","name":"b","row_seq":"1"}]`:                                    "column row_seq",
 		`[{"scope":"a","name":"b","row_seq":1.5}]`:                                    "column row_seq",
 		`[{"scope":"a","name":"b","row_seq":99999999999999999999}]`:                   "out of range",
 		`[{"scope":"a","name":"b","row_seq":1,"deleted":"no"}]`:                       "true or false",
-		`[{"scope":"a","name":"b","row_seq":1},{"scope":"a","name":"b","row_seq":2}]`: "not after the row before it",
+		`[{"scope":"a","name":"b","row_seq":1},{"scope":"a","name":"b","row_seq":2}]`: "not in ascending order",
 	} {
 		_, err := tab.DecodeJSON([]byte(data))
 		require.ErrorContains(t, err, want, "%s", data)
@@ -82,8 +82,8 @@ func TestWhatIsWrongWithRowsAsJSONIsSaid(t *testing.T) {
 	require.ErrorContains(t, err, "not UTF-8")
 }
 
-// FuzzDecodeJSON: whatever the bytes, DecodeJSON gives rows or an error; and rows
-// that it gives can be written and read again.
+// FuzzDecodeJSON requires that DecodeJSON returns an error or rows that round-trip, for
+// any bytes.
 func FuzzDecodeJSON(f *testing.F) {
 	tab := table.Of[state.Task]()
 	for _, n := range []int{0, 1, 5} {

@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// Merge gives the current rows of a table: for each key the row with the
-// greatest Seq in any of the files, unless that row is a deletion. The order of
-// the files does not matter. Rows are shared with the files, not copied.
+// Merge returns the current rows of a table: for each key the row with the greatest Seq in
+// any file, unless that row is a tombstone. The order of the files does not matter. The
+// result shares its rows with the files.
 //
-// Two different rows with one key and one Seq cannot come about: they are an
-// error that names the key, and the files are corrupt.
+// Two different rows with the same key and Seq mean that a file is corrupt. Merge returns
+// an error that names the key.
 func (t *Table[R]) Merge(files ...[]*R) ([]*R, error) {
 	merged, err := t.MergeDeltas(files...)
 	if err != nil {
@@ -26,8 +26,8 @@ func (t *Table[R]) Merge(files ...[]*R) ([]*R, error) {
 	return live, nil
 }
 
-// MergeDeltas is Merge that keeps deletions, for what is merged again later: a
-// deletion must outlive every older row of its key in files not given here.
+// MergeDeltas works like Merge but keeps tombstones. Use it for rows that are merged again
+// later: a tombstone must survive until it has met all older rows of its key.
 func (t *Table[R]) MergeDeltas(files ...[]*R) ([]*R, error) {
 	lists := make([][]*R, 0, len(files))
 	for _, rows := range files {
@@ -40,7 +40,7 @@ func (t *Table[R]) MergeDeltas(files ...[]*R) ([]*R, error) {
 	if len(lists) == 0 {
 		return nil, nil
 	}
-	// Always the two shortest: so a large base is gone through once.
+	// Merge the two shortest lists first, so that a large base is copied only once.
 	for len(lists) > 1 {
 		slices.SortStableFunc(lists, func(a, b []*R) int { return cmp.Compare(len(a), len(b)) })
 		merged, err := t.mergeTwo(lists[0], lists[1])
@@ -52,7 +52,8 @@ func (t *Table[R]) MergeDeltas(files ...[]*R) ([]*R, error) {
 	return lists[0], nil
 }
 
-// Without gives the rows whose keys none of others has: rows itself where that is all.
+// Without returns the rows whose keys do not occur in others, or rows itself if that is
+// all of them.
 func (t *Table[R]) Without(rows, others []*R) []*R {
 	if len(rows) == 0 || len(others) == 0 {
 		return rows
@@ -90,7 +91,7 @@ func (t *Table[R]) mergeTwo(a, b []*R) ([]*R, error) {
 	return append(append(merged, a...), b...), nil
 }
 
-// newer decides between two rows with one key.
+// newer returns the row with the greater Seq of two rows with the same key.
 func (t *Table[R]) newer(a, b *R) (*R, error) {
 	switch seqA, seqB := t.metaOf(a).Seq, t.metaOf(b).Seq; {
 	case seqA > seqB:
@@ -98,7 +99,7 @@ func (t *Table[R]) newer(a, b *R) (*R, error) {
 	case seqA < seqB:
 		return b, nil
 	case *a != *b:
-		return nil, fmt.Errorf("two different rows have the key %s and row_seq %d: a file is corrupt; run 'servo admin verify'", t.Key(a), seqA)
+		return nil, fmt.Errorf("two different rows have key %s and row_seq %d: a file is corrupt; run `servo admin verify`", t.Key(a), seqA)
 	}
 	return a, nil
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// drawFiles are a base and deltas: every Seq is of one row, and a file has a
-// key once. The slow merge beside them is what the fast one must give.
+// drawFiles returns random files with unique sequence numbers, and the result that a
+// simple, slow merge computes from them.
 func drawFiles(t *rapid.T) (files [][]*state.Dep, want map[string]*state.Dep) {
 	tab := table.Of[state.Dep]()
 	want = map[string]*state.Dep{}
@@ -36,7 +36,7 @@ func drawFiles(t *rapid.T) (files [][]*state.Dep, want map[string]*state.Dep) {
 	return files, want
 }
 
-func TestMergeIsTheSameInAnyOrderAndAnyGrouping(t *testing.T) {
+func TestMergeIsOrderAndGroupingIndependent(t *testing.T) {
 	t.Parallel()
 	tab := table.Of[state.Dep]()
 	rapid.Check(t, func(t *rapid.T) {
@@ -47,14 +47,14 @@ func TestMergeIsTheSameInAnyOrderAndAnyGrouping(t *testing.T) {
 				expected = append(expected, row)
 			}
 		}
-		rest := rapid.Permutation(files).Draw(t, "order")
-		for len(rest) > 2 && rapid.Bool().Draw(t, "group") {
-			n := rapid.IntRange(1, len(rest)).Draw(t, "size")
-			delta, err := tab.MergeDeltas(rest[:n]...)
+		remaining := rapid.Permutation(files).Draw(t, "order")
+		for len(remaining) > 2 && rapid.Bool().Draw(t, "group") {
+			n := rapid.IntRange(1, len(remaining)).Draw(t, "size")
+			delta, err := tab.MergeDeltas(remaining[:n]...)
 			require.NoError(t, err)
-			rest = append(slices.Clone(rest[n:]), delta)
+			remaining = append(slices.Clone(remaining[n:]), delta)
 		}
-		merged, err := tab.Merge(rest...)
+		merged, err := tab.Merge(remaining...)
 		require.NoError(t, err)
 		require.Empty(t, slices.Collect(tab.Diff(expected, merged)))
 		require.True(t, slices.IsSortedFunc(merged, tab.Compare))
@@ -68,12 +68,12 @@ func TestMergeOfNothingIsEmpty(t *testing.T) {
 	require.Empty(t, rows)
 }
 
-func TestADeletionOutlivesAMergeOfDeltasOnly(t *testing.T) {
+func TestMergeDeltasKeepsTombstones(t *testing.T) {
 	t.Parallel()
 	tab := table.Of[state.RunKey]()
 	base := []*state.RunKey{{RunKey: "k", Meta: state.Meta{Seq: 1}}}
-	gone := []*state.RunKey{{RunKey: "k", Meta: state.Meta{Seq: 2, Deleted: true}}}
-	delta, err := tab.MergeDeltas(gone)
+	deleted := []*state.RunKey{{RunKey: "k", Meta: state.Meta{Seq: 2, Deleted: true}}}
+	delta, err := tab.MergeDeltas(deleted)
 	require.NoError(t, err)
 	require.Len(t, delta, 1)
 	rows, err := tab.Merge(delta, base)
@@ -81,7 +81,7 @@ func TestADeletionOutlivesAMergeOfDeltasOnly(t *testing.T) {
 	require.Empty(t, rows)
 }
 
-func TestMergeRefusesTwoRowsThatClaimOnePlace(t *testing.T) {
+func TestMergeRejectsDifferentRowsWithSameSeq(t *testing.T) {
 	t.Parallel()
 	tab := table.Of[state.RunKey]()
 	a := []*state.RunKey{{RunKey: "k", RunID: "1", Meta: state.Meta{Seq: 4}}}
@@ -91,5 +91,5 @@ func TestMergeRefusesTwoRowsThatClaimOnePlace(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, rows, 1)
 	_, err = tab.Merge(a, other)
-	require.ErrorContains(t, err, "merge run_keys: two different rows have the key run_key=k and row_seq 4")
+	require.ErrorContains(t, err, "merge run_keys: two different rows have key run_key=k and row_seq 4")
 }

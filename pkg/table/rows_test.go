@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// drawRow fills every field of a row. Small domains make keys and values repeat.
+// drawRow returns a random row. Values come from small sets, so that keys repeat.
 func drawRow[R table.Row](t *rapid.T, label string) *R {
 	row := new(R)
 	fill(t, reflect.ValueOf(row).Elem(), label)
@@ -39,7 +39,7 @@ func fill(t *rapid.T, v reflect.Value, label string) {
 	}
 }
 
-// unique keeps the first row of each key.
+// unique returns the first row of each key.
 func unique[R table.Row](t *table.Table[R], rows []*R) []*R {
 	seen := map[string]bool{}
 	var kept []*R
@@ -52,7 +52,7 @@ func unique[R table.Row](t *table.Table[R], rows []*R) []*R {
 	return kept
 }
 
-// sampleTasks are n tasks as a run of a hundred tasks each makes them.
+// sampleTasks returns n realistic tasks of runs with a hundred tasks each.
 func sampleTasks(n int) []*state.Task {
 	rows := make([]*state.Task, n)
 	for i := range rows {

@@ -1,16 +1,15 @@
-// Package table stores the rows of the projections as Parquet: it encodes and
-// decodes one file, merges the files of one table, and renders a row in a
-// canonical text for comparing states.
+// Package table stores the rows of the projections as Parquet. It encodes and decodes
+// files, merges the files of one table, and renders rows as canonical text for comparing
+// states.
 //
-// The schema of a table is its row type in package state: the columns come in
-// the order of the fields, so the primary key first and the columns of
-// [state.Meta] last. A file holds each key once, in ascending order of the key
-// (text bytewise), and the same rows always give the same bytes.
+// The schema of a table is its row type in package state. Columns have the order of the
+// fields: the primary key first, the columns of [state.Meta] last. A file contains each
+// key once, in ascending order (text bytewise). The same rows always produce the same
+// bytes.
 //
-// A file of another build reads too: a column that it lacks reads as zero, and
-// one that this build does not know is ignored. Only the primary key, row_seq
-// and deleted must be there. docs/format/tables.md describes the files for
-// people who write readers of their own.
+// Files of other builds can be read: missing columns read as zero, and unknown columns
+// are ignored. Only the primary key, row_seq and deleted are required.
+// docs/format/tables.md specifies the files for authors of other readers.
 package table
 
 import (
@@ -24,36 +23,36 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Limits of a file. Encode and Decode refuse what exceeds them.
+// Limits of a file. Encode and Decode reject larger files.
 const (
 	MaxRows      = 50_000_000
 	MaxFileBytes = 2 << 30
-	// MaxTextBytes bounds the text that one file decodes to.
+	// MaxTextBytes is the maximum text in a file, after decoding.
 	MaxTextBytes = 8 << 30
 )
 
-// rowGroupRows is what DuckDB likes: one row group is one unit of its work.
+// rowGroupRows is the number of rows in a row group, the default of DuckDB, which
+// processes row groups in parallel.
 const rowGroupRows = 122_880
 
-// Row is any row of a projection table, or of the archive.
+// Row is a row of a projection table or of the archive.
 type Row interface {
 	state.Run | state.Task | state.Dep | state.Timer | state.Dispatch | state.Attempt | state.Heartbeat |
 		state.RunKey | state.RunKeyConflict | state.Limit | state.Partition | state.Entry | Line
 }
 
-// Table encodes, decodes and merges the rows of one projection table. It is
-// immutable and safe for concurrent use. Making one reads the row type by
-// reflection, so make it once and keep it.
+// Table encodes, decodes and merges the rows of one table. It is immutable and safe for
+// concurrent use. Of reflects on the row type, so call it once and keep the result.
 type Table[R Row] struct {
 	name    string
 	columns []column
 	keys    []column // the columns of the primary key
-	meta    int      // the field that holds the state.Meta; -1: it has none
+	meta    int      // index of the field of type state.Meta, or -1
 	root    *schema.GroupNode
 	props   *parquet.WriterProperties
 }
 
-// Of is the table whose rows are R.
+// Of returns the table with rows of type R.
 func Of[R Row]() *Table[R] {
 	rowType := reflect.TypeFor[R]()
 	t := &Table[R]{name: nameOf(rowType), columns: columnsOf(rowType)}
@@ -74,13 +73,14 @@ func Of[R Row]() *Table[R] {
 	return t
 }
 
-// Name is the table's name, as in the key layout and in SQL.
+// Name returns the table's name, as used in object keys and in SQL.
 func (t *Table[R]) Name() string { return t.name }
 
-// Columns are the table's columns in the order of the file.
+// Columns returns the table's columns in the order of the file.
 func (t *Table[R]) Columns() []Column { return publicColumns(t.columns) }
 
-// Key names a row for people: "run_id=01J…, task_key=raw/orders".
+// Key returns the primary key of a row in readable form:
+// "run_id=01J…, task_key=raw/orders".
 func (t *Table[R]) Key(row *R) string {
 	v := reflect.ValueOf(row).Elem()
 	var text []byte
@@ -113,13 +113,13 @@ func (t *Table[R]) metaOf(row *R) *state.Meta {
 	return meta
 }
 
-// Description is a table without its rows: what a reader of the files needs.
+// Description describes the schema of a table.
 type Description struct {
 	Name    string
 	Columns []Column
 }
 
-// Keys are the names of the columns of the primary key.
+// Keys returns the names of the columns of the primary key.
 func (d Description) Keys() []string {
 	var names []string
 	for _, c := range d.Columns {
@@ -130,8 +130,7 @@ func (d Description) Keys() []string {
 	return names
 }
 
-// All describes every projection table. The result is shared, and not to be
-// changed.
+// All returns the descriptions of all projection tables. Callers must not modify them.
 var All = sync.OnceValue(func() []Description {
 	return []Description{
 		describe[state.Run](),
@@ -154,7 +153,7 @@ func describe[R Row]() Description {
 	return Description{Name: nameOf(rowType), Columns: publicColumns(columnsOf(rowType))}
 }
 
-// nameOf is the name of the table that has these rows.
+// nameOf returns the name of the table with rows of this type.
 func nameOf(rowType reflect.Type) string {
 	switch rowType {
 	case reflect.TypeFor[state.Run]():
@@ -184,5 +183,5 @@ func nameOf(rowType reflect.Type) string {
 	case reflect.TypeFor[Line]():
 		return "ledger_archive"
 	}
-	panic(fmt.Sprintf("table: %v is no row", rowType))
+	panic(fmt.Sprintf("table: %v is not a row type", rowType))
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-func TestEveryTableReadsBackWhatItWrote(t *testing.T) {
+func TestEncodeDecodeRoundTrip(t *testing.T) {
 	t.Parallel()
 	roundTrip(t, table.Of[state.Run]())
 	roundTrip(t, table.Of[state.Task]())
@@ -58,7 +58,7 @@ func roundTrip[R table.Row](t *testing.T, tab *table.Table[R]) {
 	})
 }
 
-func TestColumnsComeKeyFirstAndMetaLast(t *testing.T) {
+func TestColumnsAreKeyFirstAndMetaLast(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
 	for _, d := range table.All() {
@@ -78,19 +78,19 @@ func TestColumnsComeKeyFirstAndMetaLast(t *testing.T) {
 	require.Len(t, names, 12)
 }
 
-func TestEncodeRefusesTwoRowsWithOneKey(t *testing.T) {
+func TestEncodeRejectsDuplicateKeys(t *testing.T) {
 	t.Parallel()
 	_, err := table.Of[state.RunKey]().Encode([]*state.RunKey{{RunKey: "nightly"}, {RunKey: "nightly"}})
 	require.ErrorContains(t, err, "encode run_keys: two rows have the key run_key=nightly")
 }
 
-func TestEncodeRefusesTextThatIsNotUTF8(t *testing.T) {
+func TestEncodeRejectsInvalidUTF8(t *testing.T) {
 	t.Parallel()
 	_, err := table.Of[state.RunKey]().Encode([]*state.RunKey{{RunKey: "a\xff"}})
 	require.ErrorContains(t, err, "column run_key")
 }
 
-func TestEncodeLeavesTheCallersOrderAlone(t *testing.T) {
+func TestEncodeDoesNotReorderInput(t *testing.T) {
 	t.Parallel()
 	rows := []*state.RunKey{{RunKey: "b"}, {RunKey: "a"}}
 	_, err := table.Of[state.RunKey]().Encode(rows)
@@ -98,14 +98,14 @@ func TestEncodeLeavesTheCallersOrderAlone(t *testing.T) {
 	require.Equal(t, "b", rows[0].RunKey)
 }
 
-func TestASmallFileIsSmall(t *testing.T) {
+func TestEncodeOfFewRowsIsSmall(t *testing.T) {
 	t.Parallel()
 	data, err := table.Of[state.Task]().Encode(sampleTasks(50))
 	require.NoError(t, err)
 	require.Less(t, len(data), 9<<10)
 }
 
-func TestManyRowGroupsReadAsOneTable(t *testing.T) {
+func TestDecodeReadsManyRowGroups(t *testing.T) {
 	t.Parallel()
 	tab := table.Of[state.Task]()
 	rows := sampleTasks(130_000)
@@ -119,7 +119,7 @@ func TestManyRowGroupsReadAsOneTable(t *testing.T) {
 	require.Empty(t, slices.Collect(tab.Diff(rows, read)))
 }
 
-// limitFile writes a file of the table limits as another build might.
+// limitFile builds a file of table limits like another build.
 type limitFile struct {
 	root   string
 	fields schema.FieldList
@@ -177,7 +177,7 @@ func optionalText(name string) schema.Node {
 	return schema.Must(schema.NewPrimitiveNodeLogical(name, parquet.Repetitions.Optional, schema.StringLogicalType{}, parquet.Types.ByteArray, -1, -1))
 }
 
-// oldestLimits is a file with nothing but what must be there.
+// oldestLimits returns a file with only the required columns, except name.
 func oldestLimits() limitFile {
 	return limitFile{root: "limits"}.
 		with(schema.NewInt64Node("row_seq", parquet.Repetitions.Required, -1), []int64{7}).
@@ -185,7 +185,7 @@ func oldestLimits() limitFile {
 		with(text("scope"), []parquet.ByteArray{[]byte("pool")})
 }
 
-func TestAFileOfAnOlderBuildReadsWithZeroes(t *testing.T) {
+func TestDecodeSetsMissingColumnsToZero(t *testing.T) {
 	t.Parallel()
 	data := oldestLimits().with(text("name"), []parquet.ByteArray{[]byte("gpu")}).bytes(t)
 	rows, err := table.Of[state.Limit]().Decode(data)
@@ -193,7 +193,7 @@ func TestAFileOfAnOlderBuildReadsWithZeroes(t *testing.T) {
 	require.Equal(t, []*state.Limit{{Scope: "pool", Name: "gpu", Meta: state.Meta{Seq: 7}}}, rows)
 }
 
-func TestColumnsOfANewerBuildAreIgnored(t *testing.T) {
+func TestDecodeIgnoresUnknownColumns(t *testing.T) {
 	t.Parallel()
 	data := oldestLimits().
 		with(text("name"), []parquet.ByteArray{[]byte("gpu")}).
@@ -203,7 +203,7 @@ func TestColumnsOfANewerBuildAreIgnored(t *testing.T) {
 	require.Len(t, rows, 1)
 }
 
-func TestAFileThatCannotBeTheTableIsRefused(t *testing.T) {
+func TestDecodeRejectsInvalidFiles(t *testing.T) {
 	t.Parallel()
 	name := []parquet.ByteArray{[]byte("gpu")}
 	attempts, err := table.Of[state.Attempt]().Encode(nil)
@@ -212,15 +212,15 @@ func TestAFileThatCannotBeTheTableIsRefused(t *testing.T) {
 		data []byte
 		err  string
 	}{
-		"it lacks a part of the key":  {oldestLimits().bytes(t), "decode limits: column name: the file lacks it"},
-		"a column has another type":   {oldestLimits().with(schema.NewInt32Node("name", parquet.Repetitions.Required, -1), []int32{1}).bytes(t), "column name: the file has it as INT32, it must be VARCHAR"},
-		"a part of the key is NULL":   {oldestLimits().with(optionalText("name"), []parquet.ByteArray{}).bytes(t), "column name: row 0: it is NULL"},
-		"a column is there twice":     {oldestLimits().with(text("name"), name).with(text("name"), name).bytes(t), "column name: the file has it twice"},
-		"it has another compression":  {oldestLimits().with(text("name"), name).bytes(t, parquet.WithCompression(compress.Codecs.Gzip)), "not zstd"},
-		"it belongs to another table": {attempts, "the file is of the table attempts"},
-		"it is empty":                 {nil, "decode limits: parquet"},
-		"it is no Parquet file":       {bytes.Repeat([]byte("PAR1"), 9), "decode limits: "},
-		"its text is not UTF-8":       {oldestLimits().with(text("name"), []parquet.ByteArray{[]byte("\xff")}).bytes(t), "is not UTF-8"},
+		"missing key column":  {oldestLimits().bytes(t), "decode limits: column name: missing"},
+		"wrong column type":   {oldestLimits().with(schema.NewInt32Node("name", parquet.Repetitions.Required, -1), []int32{1}).bytes(t), "column name: must be VARCHAR, got INT32"},
+		"NULL in the key":     {oldestLimits().with(optionalText("name"), []parquet.ByteArray{}).bytes(t), "column name: row 0: must not be NULL"},
+		"duplicate column":    {oldestLimits().with(text("name"), name).with(text("name"), name).bytes(t), "column name: duplicate"},
+		"unknown compression": {oldestLimits().with(text("name"), name).bytes(t, parquet.WithCompression(compress.Codecs.Gzip)), "not zstd"},
+		"another table":       {attempts, "the file belongs to table attempts"},
+		"empty file":          {nil, "decode limits: parquet"},
+		"not Parquet":         {bytes.Repeat([]byte("PAR1"), 9), "decode limits: "},
+		"not UTF-8":           {oldestLimits().with(text("name"), []parquet.ByteArray{[]byte("\xff")}).bytes(t), "is not UTF-8"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -231,7 +231,7 @@ func TestAFileThatCannotBeTheTableIsRefused(t *testing.T) {
 	}
 }
 
-func TestATornFileIsAnErrorWhereverItEnds(t *testing.T) {
+func TestDecodeRejectsTruncatedFile(t *testing.T) {
 	t.Parallel()
 	tab := table.Of[state.Limit]()
 	data, err := tab.Encode([]*state.Limit{{Scope: "workspace", Slots: 4, Meta: state.Meta{Seq: 1}}})
@@ -242,7 +242,7 @@ func TestATornFileIsAnErrorWhereverItEnds(t *testing.T) {
 	}
 }
 
-func TestCanonicalTextIsJSONWithEveryColumn(t *testing.T) {
+func TestCanonicalHasEveryColumn(t *testing.T) {
 	t.Parallel()
 	row := &state.Dep{
 		RunID: "r", Upstream: "a", Downstream: "b\n", SatisfiedAt: 0,
@@ -262,5 +262,5 @@ func TestDiffNamesRowsAndColumns(t *testing.T) {
 	require.Len(t, lines, 3)
 	require.Contains(t, lines[0], "run_keys run_key=a: missing, want {")
 	require.Equal(t, `run_keys run_key=b: run_id is "2", want "1"; expires_at is "1970-01-01T00:00:01.000000Z", want ""`, lines[1])
-	require.Contains(t, lines[2], "run_keys run_key=d: not wanted, got {")
+	require.Contains(t, lines[2], "run_keys run_key=d: unexpected, got {")
 }

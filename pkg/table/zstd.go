@@ -7,21 +7,21 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// maxPageBytes is the most that one page may hold, decompressed. Ours end near
-// 1 MiB, or with the value that crosses it.
+// maxPageBytes is the maximum size of a decompressed page. Pages that this build writes
+// end with the value that crosses 1 MiB.
 const maxPageBytes = 256 << 20
 
-// boundedZstd is arrow's codec with a limit on what a page decompresses to.
-// Without it a few hostile bytes can ask for 64 GiB, and running out of memory
-// is not a panic that one recovers from.
+// boundedZstd is arrow's codec with a limit on the size of a decompressed page. Without
+// it, a few hostile bytes could allocate 64 GiB, and a process cannot recover from running
+// out of memory.
 type boundedZstd struct {
 	compress.Codec
 	decoder func() *zstd.Decoder
 }
 
-// The codec table of arrow is global and has no lock, and init is where its
-// authors say to change it.
-func init() { //nolint:gochecknoinits // the only way to bound decompression, see above
+// init replaces arrow's codec. The codec table is global and has no lock; its
+// documentation asks to change it in init.
+func init() { //nolint:gochecknoinits // the only way to limit decompression, see above
 	codec, err := compress.GetCodec(compress.Codecs.Zstd)
 	if err != nil {
 		panic(err)
@@ -37,9 +37,9 @@ func newDecoder() *zstd.Decoder {
 	return decoder
 }
 
-// EncodeLevel compresses with the encoder that all share: the same bytes as those of
-// the pool that arrow has for it. What a pool holds is made anew whenever it likes,
-// and an encoder that was made in a bubble of testing/synctest may not leave it.
+// EncodeLevel compresses at the default level with one shared encoder, which produces the
+// same bytes as arrow's pool of encoders. The pool may create an encoder at any time, and
+// an encoder created in a testing/synctest bubble must not be used outside it.
 func (c boundedZstd) EncodeLevel(dst, src []byte, level int) []byte {
 	if level == compress.DefaultCompressionLevel {
 		return c.Encode(dst, src)

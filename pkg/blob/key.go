@@ -47,8 +47,8 @@ func ValidateKey(key string) error {
 	return nil
 }
 
-// Check returns an error if a store need not be called for an object, because its key is
-// invalid or the context has ended.
+// Check returns an error if the key is invalid or the context has ended. Stores call it
+// before each operation; verb names the operation in the error.
 func Check(ctx context.Context, verb, key string) error {
 	if err := ValidateKey(key); err != nil {
 		return fmt.Errorf("%s object: %w", verb, err)

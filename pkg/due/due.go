@@ -62,7 +62,7 @@ func Minute(t event.Time) event.Time { return event.At(t.Time().Truncate(time.Mi
 // List returns the wakeups up to the minute of until, oldest first. If there are none, it
 // costs one page of a listing, however many lie in the future.
 func List(ctx context.Context, store blob.Store, until event.Time) ([]Marker, error) {
-	var markers []Marker
+	var wakeups []Marker
 	for object, err := range store.List(ctx, blob.ListOptions{Prefix: Prefix}) {
 		if err != nil {
 			return nil, fmt.Errorf("list wakeups: %w", err)
@@ -74,9 +74,9 @@ func List(ctx context.Context, store blob.Store, until event.Time) ([]Marker, er
 		if m.At > until {
 			break
 		}
-		markers = append(markers, m)
+		wakeups = append(wakeups, m)
 	}
-	return markers, nil
+	return wakeups, nil
 }
 
 // Create stores a wakeup. It succeeds if the wakeup exists already.

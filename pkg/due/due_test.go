@@ -46,15 +46,15 @@ func TestListStopsAtCurrentMinute(t *testing.T) {
 	}
 	_, err := store.Create(t.Context(), "due/20200101T0000/stray", nil)
 	require.NoError(t, err)
-	markers, err := due.List(t.Context(), store, noon.Add(59*time.Second))
+	wakeups, err := due.List(t.Context(), store, noon.Add(59*time.Second))
 	require.NoError(t, err)
-	require.Equal(t, []due.Marker{late, now}, markers)
+	require.Equal(t, []due.Marker{late, now}, wakeups)
 	for range 2 {
 		require.NoError(t, due.Delete(t.Context(), store, now))
 	}
-	markers, err = due.List(t.Context(), store, noon)
+	wakeups, err = due.List(t.Context(), store, noon)
 	require.NoError(t, err)
-	require.Equal(t, []due.Marker{late}, markers)
+	require.Equal(t, []due.Marker{late}, wakeups)
 }
 
 // Future wakeups are not read, however many domains have them.
@@ -64,9 +64,9 @@ func TestListOfIdleIndexIsOnePage(t *testing.T) {
 		require.NoError(t, due.Create(t.Context(), store, due.Marker{At: noon.Add(time.Duration(1+i) * time.Minute), Domain: acme}))
 	}
 	before := store.Usage()["due"].ClassA
-	markers, err := due.List(t.Context(), store, noon)
+	wakeups, err := due.List(t.Context(), store, noon)
 	require.NoError(t, err)
-	require.Empty(t, markers)
+	require.Empty(t, wakeups)
 	require.Equal(t, int64(1), store.Usage()["due"].ClassA-before)
 }
 

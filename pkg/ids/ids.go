@@ -54,7 +54,7 @@ func validateName(what, name string) error {
 }
 
 // lastTime is the time part of ULIDs of the last millisecond of the year 9999. No valid id
-// is later: after observing one, a [Source] could run out of ids.
+// is later: a [Source] that observed a later one could run out of ids.
 const lastTime = "76EZ91ZPZZ"
 
 // Valid reports whether id is a ULID in canonical form: 26 upper-case characters of

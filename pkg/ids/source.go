@@ -100,7 +100,7 @@ func (s *Source) Observe(id string) {
 	}
 }
 
-// fresh returns a random ULID for a new millisecond.
+// fresh returns a random ULID for a millisecond without ids.
 func (s *Source) fresh(ms uint64) ulid.ULID {
 	var u ulid.ULID
 	if err := u.SetTime(ms); err != nil {

@@ -72,7 +72,7 @@ func TestAppendBatchesArrivalsDuringPut(t *testing.T) {
 		names := w.entries(t)
 		require.Len(t, w.groups(t, names[0]), 1)
 		require.Len(t, w.groups(t, names[1]), 99)
-		require.False(t, w.durable[1].Urgent, "nobody waits for a heartbeat")
+		require.False(t, w.durable[1].Urgent, "a heartbeat is not urgent")
 		require.Equal(t, 99, w.durable[1].Events)
 	})
 }
@@ -97,7 +97,7 @@ func TestAppendSeparatesDecisionsFromFacts(t *testing.T) {
 		for _, r := range results {
 			require.NoError(t, (<-r).err)
 		}
-		require.Len(t, w.entries(t), 3, "the first, and one of each kind")
+		require.Len(t, w.entries(t), 3, "the first, then one of facts and one of decisions")
 		for _, name := range w.entries(t) {
 			groups := w.groups(t, name)
 			for _, g := range groups {
@@ -154,7 +154,7 @@ func TestAppendRejectsInvalidEventsBeforeWriting(t *testing.T) {
 }
 
 func TestAppendRetriesUnknownOutcomeUnderSameName(t *testing.T) {
-	for name, persisted := range map[string]bool{"failed but persisted": true, "failed and not persisted": false} {
+	for name, persisted := range map[string]bool{"failed but stored": true, "failed and not stored": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var keys []string
@@ -174,7 +174,7 @@ func TestAppendRetriesUnknownOutcomeUnderSameName(t *testing.T) {
 				}
 				require.Less(t, now().Sub(began), 700*time.Millisecond)
 				if persisted {
-					require.Len(t, keys, 2, "the second try finds the first one's work")
+					require.Len(t, keys, 2, "the second try finds the entry of the first")
 				} else {
 					require.Len(t, keys, 4)
 				}
@@ -318,7 +318,7 @@ func TestAppendEntryIDExceedsEveryIDInIt(t *testing.T) {
 		for _, id := range event.ULIDs(e) {
 			require.Greater(t, appended.Entry, id)
 			if preset == "" && id != e.ID {
-				require.Greater(t, e.ID, id, "an event is younger than what it names")
+				require.Greater(t, e.ID, id, "an event's id exceeds every id that it names")
 			}
 		}
 	}
@@ -394,7 +394,7 @@ func TestAppendCanceledReportsWhetherWritten(t *testing.T) {
 		waiterLeaves()
 		r := <-waiter
 		require.ErrorIs(t, r.err, context.Canceled)
-		require.NotErrorIs(t, r.err, ledger.ErrUnknown, "it was in no entry yet")
+		require.NotErrorIs(t, r.err, ledger.ErrUnknown, "its group was still queued")
 
 		leaderLeaves()
 		r = <-leader
@@ -402,7 +402,7 @@ func TestAppendCanceledReportsWhetherWritten(t *testing.T) {
 		require.ErrorIs(t, r.err, ledger.ErrUnknown)
 
 		r = <-stays
-		require.NoError(t, r.err, "the next one leads")
+		require.NoError(t, r.err, "the next caller leads")
 		require.Equal(t, []string{r.Entry}, w.entries(t))
 		groups := w.groups(t, r.Entry)
 		require.Len(t, groups, 1)
@@ -546,7 +546,7 @@ func storm(t *testing.T, random *rand.Rand) {
 	}
 	for _, entry := range w.entries(t) {
 		for _, g := range w.groups(t, entry) {
-			require.Nil(t, g.Err, "a group is there as a whole or not at all")
+			require.Nil(t, g.Err, "a group is stored as a whole or not at all")
 			found[g.ID] = append(found[g.ID], entry)
 		}
 	}
@@ -556,7 +556,7 @@ func storm(t *testing.T, random *rand.Rand) {
 		case r.err == nil:
 			require.Contains(t, in, r.Entry)
 		case !errors.Is(r.err, ledger.ErrUnknown):
-			require.Empty(t, in, "it was said not to be written")
+			require.Empty(t, in, "reported as not written")
 		}
 	}
 }

@@ -69,15 +69,15 @@ func TestAppendDetectsClockJump(t *testing.T) {
 		require.NoError(t, err)
 		c.by.Store(int64(48 * time.Hour))
 		_, err = a.Append(t.Context(), []*event.Envelope{cancel("")})
-		require.ErrorIs(t, err, ledger.ErrClock, "what it has stored is refused by the compactor")
+		require.ErrorIs(t, err, ledger.ErrClock, "the compactor would reject the stored entry")
 		require.Equal(t, 1, durable)
 		_, err = a.Append(t.Context(), []*event.Envelope{cancel("")})
 		require.ErrorIs(t, err, ledger.ErrClock)
-		require.EqualValues(t, 2, store.Stats().Creates, "from then on nothing is written")
+		require.EqualValues(t, 2, store.Stats().Creates, "the next append writes nothing")
 		c.by.Store(0)
 		appended, err := a.Append(t.Context(), []*event.Envelope{cancel("")})
 		require.NoError(t, err)
-		require.WithinDuration(t, now(), ids.Time(appended.Entry), time.Second, "names are right again")
+		require.WithinDuration(t, now(), ids.Time(appended.Entry), time.Second, "names have the right time again")
 	})
 }
 

@@ -42,7 +42,7 @@ func (w *fixture) soon(t *testing.T, group ...*event.Envelope) {
 	t.Helper()
 	began := now()
 	require.NoError(t, w.AppendSoon(t.Context(), group))
-	require.Equal(t, began, now(), "nobody waits")
+	require.Equal(t, began, now(), "AppendSoon does not wait")
 }
 
 // pass advances the time of the bubble.

@@ -5,8 +5,8 @@
 //
 // The wakeups of package due say which domains are due: if nothing can get stuck, a sweep
 // is one listing for all domains together. A full sweep goes through all domains. It also
-// finds entries without a wakeup: ones that were appended to an idle domain and never
-// announced.
+// finds entries that were appended to an idle domain and never announced: they have no
+// wakeup.
 //
 // A domain is swept in three steps. A sweeper may die, or run concurrently with another
 // one, in any of them. First the compactor folds the ledger, creates the next wakeup, and
@@ -90,7 +90,7 @@ type Result struct {
 // target is a domain to sweep, with its wakeups.
 type target struct {
 	domain  ids.Domain
-	markers []due.Marker // oldest first
+	wakeups []due.Marker // oldest first
 }
 
 // Sweep sweeps the due domains or, if full is true, all domains. If one fails, the others
@@ -111,7 +111,7 @@ func (s *Sweeper) Sweep(ctx context.Context, full bool) (Result, error) {
 
 func (s *Sweeper) sweepAll(ctx context.Context, full bool) (Result, error) {
 	now := event.At(s.Clock.Now())
-	markers, err := due.List(ctx, s.Store, now)
+	wakeups, err := due.List(ctx, s.Store, now)
 	if err != nil {
 		return Result{Full: full}, err
 	}
@@ -122,7 +122,7 @@ func (s *Sweeper) sweepAll(ctx context.Context, full bool) (Result, error) {
 			listing = fmt.Errorf("list domains to sweep: %w", listing)
 		}
 	}
-	targets := targetsOf(markers, all, now)
+	targets := targetsOf(wakeups, all, now)
 	result := Result{Full: full, Domains: len(targets)}
 	errs := make([]error, len(targets), len(targets)+2) //nolint:mnd // for listing and missed domains
 	var missed atomic.Int64
@@ -139,8 +139,8 @@ func (s *Sweeper) sweepAll(ctx context.Context, full bool) (Result, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			result.Folded += folded
-			if len(t.markers) > 0 && !empty {
-				result.Late = max(result.Late, now.Sub(t.markers[0].At))
+			if len(t.wakeups) > 0 && !empty {
+				result.Late = max(result.Late, now.Sub(t.wakeups[0].At))
 			}
 			if err != nil {
 				result.Failed++
@@ -161,7 +161,7 @@ func (s *Sweeper) sweepAll(ctx context.Context, full bool) (Result, error) {
 // in each sweep. A sweep may end before it has reached all, and the slowest domains may be
 // the same every time. In a fixed order, or with due domains first, some domains would
 // never be swept.
-func targetsOf(markers []due.Marker, all []ids.Domain, now event.Time) []*target {
+func targetsOf(wakeups []due.Marker, all []ids.Domain, now event.Time) []*target {
 	var targets []*target
 	byDomain := map[ids.Domain]*target{}
 	of := func(d ids.Domain) *target {
@@ -171,9 +171,9 @@ func targetsOf(markers []due.Marker, all []ids.Domain, now event.Time) []*target
 		}
 		return byDomain[d]
 	}
-	for _, m := range markers {
+	for _, m := range wakeups {
 		t := of(m.Domain)
-		t.markers = append(t.markers, m)
+		t.wakeups = append(t.wakeups, m)
 	}
 	slices.SortFunc(all, func(a, b ids.Domain) int { return strings.Compare(a.String(), b.String()) })
 	for _, d := range all {
@@ -189,8 +189,8 @@ func (s *Sweeper) sweep(ctx context.Context, t *target) (folded int, empty bool,
 	ctx, cancel := context.WithTimeout(ctx, domainTimeout)
 	defer cancel()
 	request := compactor.Request{Barrier: true, Sweep: true}
-	if n := len(t.markers); n > 0 {
-		request.Through = t.markers[n-1].At
+	if n := len(t.wakeups); n > 0 {
+		request.Through = t.wakeups[n-1].At
 	}
 	result, err := s.Compact(ctx, t.domain, request)
 	if err != nil {
@@ -207,7 +207,7 @@ func (s *Sweeper) sweep(ctx context.Context, t *target) (folded int, empty bool,
 	} else if err := s.Repair(ctx, t.domain, result.Revision); err != nil {
 		return result.Folded, false, err
 	}
-	for _, m := range t.markers {
+	for _, m := range t.wakeups {
 		if m.At > attended {
 			continue
 		}

@@ -94,9 +94,9 @@ func (w *fixture) mark(d ids.Domain, before time.Duration) due.Marker {
 
 func (w *fixture) left() []due.Marker {
 	w.t.Helper()
-	markers, err := due.List(w.t.Context(), w.store, noon.Add(1000*time.Hour))
+	wakeups, err := due.List(w.t.Context(), w.store, noon.Add(1000*time.Hour))
 	require.NoError(w.t, err)
-	return markers
+	return wakeups
 }
 
 func (w *fixture) sweeper() *sweeper.Sweeper {

@@ -41,7 +41,7 @@ type Fault int
 
 // The faults. For Open and List, FailAfter yields the whole content and then the error.
 const (
-	None       Fault = iota // the operation succeeds normally
+	None       Fault = iota // the operation runs normally
 	FailBefore              // it fails without effect
 	FailAfter               // it takes effect, but its answer is replaced by an error
 )

@@ -106,7 +106,7 @@ func (s *Store) restart(logs logs, replay bool) error {
 	}
 	if len(logs) > 0 {
 		if err := s.recoverFiles(logs, replay); err != nil {
-			// A failed flush may not be repaired by flushing again: replay next time.
+			// Flushing again would not repair a failed flush: replay next time.
 			j.status.mark = suspect
 			return errors.Join(err, j.status.save(s.writes.file))
 		}

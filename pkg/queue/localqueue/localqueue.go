@@ -116,7 +116,7 @@ func (o Options) withDefaults() (_ Options, ownTransport *http.Transport) {
 }
 
 var (
-	errStopped = errors.New("the queue has stopped: its tasks are gone")
+	errStopped = errors.New("the queue has stopped and accepts no tasks")
 	errFull    = errors.New("the queue is full")
 )
 
@@ -231,8 +231,7 @@ func (q *Queue) Create(ctx context.Context, t queue.Task) error {
 	return nil
 }
 
-// checkNew reports whether a valid task may be added: ErrExists, errStopped, errFull or
-// nil.
+// checkNew returns nil if a valid task may be added, else ErrExists, errStopped or errFull.
 func (q *Queue) checkNew(t queue.Task, now time.Time) error {
 	if l, ok := q.lanes[t.Queue]; ok && l.tasks[t.Name] != nil || q.names.contains(taskName{t.Queue, t.Name}, now) {
 		return queue.ErrExists

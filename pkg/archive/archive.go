@@ -1,32 +1,32 @@
-// Package archive takes entries out of the ledger that nothing announces any more,
-// and keeps them, byte for byte, in Parquet files that anybody can read.
+// Package archive moves old entries from the ledger to Parquet files. The files contain
+// them byte for byte, and any Parquet reader can query them.
 //
-// # What is archived
+// # Scope
 //
-// Entries below a cut, and of these whole days only. The cut is that of the oldest
-// revision that exists: whoever works on a revision knows what is below its cut by
-// name alone, and no later revision has a lower one. So nobody who may still publish
-// lists, or looks for, what leaves the ledger.
+// Whole days below the history cutoff are archived. The cutoff is that of the oldest
+// revision that exists. A writer of any revision recognizes entries below its cutoff by
+// name, and no later revision has a lower cutoff. So no writer that may still publish
+// lists or reads the entries that leave the ledger.
 //
 // # The listing is the index
 //
-// A file is named by the first entry that it holds, in a folder of that entry's day.
-// So keys sort as entries do; which file may hold an entry follows from a listing of
-// one folder; and who begins again after a crash, or beside another archiver, begins
-// with the same entry and so with the same name, however much it takes at once: a
-// file that exists is read, and what it holds is done.
+// A file is named by its first entry, in a folder of that entry's day. So keys sort like
+// entries, and a listing of one folder shows which file may contain an entry. After a
+// crash, or beside another archiver, an archiver starts with the same entry and hence the
+// same file name, whatever its size limits. If the file exists, the archiver reads it, and
+// the entries in it are done.
 //
 // # Order
 //
-// Entries are read, written to a file that is created if absent and has been decoded
-// before, and deleted from the ledger then, the first one last. A process may die
-// anywhere, and any answer may be lost: what is in both places is the same bytes, and
-// goes the next time.
+// An archiver reads entries, encodes them, decodes the result to check it, creates the
+// file if absent, and then deletes the entries from the ledger, the first one last. A
+// process may die anywhere, and any response may be lost: an entry in both places has the
+// same bytes, and the next pass deletes it from the ledger.
 //
 // # Reading
 //
-// A [Reader] looks into the ledger and then into the archive, in this order: what has
-// left the one is in the other.
+// A [Reader] looks in the ledger first and then in the archive: an entry that has left the
+// one is in the other.
 package archive
 
 import (
@@ -48,32 +48,33 @@ const (
 	extension = ".parquet"
 )
 
-// errDamaged is of a file that is not what it should be.
+// errDamaged means that a file cannot be decoded or does not match its checksums.
 var errDamaged = errors.New("the archive file is damaged")
 
 // Entry is an entry of the ledger.
 type Entry struct {
-	ID   string // its ULID
-	Data []byte // not to be changed
-	// Stored is when the store took the entry, by the listing of the ledger. The archive
-	// does not keep it: see [Reader.ReadStored].
+	ID   string // a ULID
+	Data []byte // callers must not modify it
+	// Stored is when the store created the entry, according to the listing of the ledger.
+	// It is zero for archived entries: see [Reader.ReadStored].
 	Stored time.Time
 }
 
-// Prefix is what the keys of a domain's files begin with.
+// Prefix returns the key prefix of a domain's files.
 func Prefix(d ids.Domain) string { return root + d.Path() + "/" }
 
-// Key is the object key of the file whose first entry is this one.
+// Key returns the object key of the file whose first entry is first.
 func Key(d ids.Domain, first string) string { return folderOf(d, first) + first + extension }
 
-// folderOf is what the keys of the files of an entry's day begin with.
+// folderOf returns the key prefix of the files of an entry's day.
 func folderOf(d ids.Domain, entry string) string { return Prefix(d) + folder + dayOf(entry) + "/" }
 
-// dayOf is the day of an entry, UTC. Its time is before the year 10000, so that
-// days sort as entries do.
+// dayOf returns the UTC day of an entry. Days sort like entries, because times of ids are
+// before the year 10000.
 func dayOf(entry string) string { return ids.Time(entry).UTC().Format(time.DateOnly) }
 
-// first is the first entry of a file, by its key.
+// first returns the first entry of the file with this key. ok is false if the key does not
+// belong to a file of the archive.
 func first(d ids.Domain, key string) (entry string, ok bool) {
 	name := key[strings.LastIndexByte(key, '/')+1:]
 	entry, ok = strings.CutSuffix(name, extension)
@@ -88,8 +89,8 @@ func Any(ctx context.Context, store blob.Store, d ids.Domain) (bool, error) {
 	return false, nil
 }
 
-// firsts yields the first entries of files, in ascending order. It passes over
-// objects that are no files of the archive. After an error it ends.
+// firsts yields the first entry of each listed file, in ascending order. It skips objects
+// that are not files of the archive, and ends after an error.
 func firsts(ctx context.Context, store blob.Store, d ids.Domain, opts blob.ListOptions) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for object, err := range store.List(ctx, opts) {
@@ -105,7 +106,7 @@ func firsts(ctx context.Context, store blob.Store, d ids.Domain, opts blob.ListO
 	}
 }
 
-// load reads a file. It matches errDamaged if that is not what it should be.
+// load reads and verifies a file. The error matches errDamaged if the file is damaged.
 func load(ctx context.Context, store blob.Store, d ids.Domain, first string) ([]Entry, error) {
 	key := Key(d, first)
 	data, object, err := blob.Get(ctx, store, key, maxFileBytes)
@@ -116,19 +117,19 @@ func load(ctx context.Context, store blob.Store, d ids.Domain, first string) ([]
 		return nil, fmt.Errorf("read archive %s: %w", key, err)
 	}
 	if blob.CRC32C(data) != object.CRC32C {
-		return nil, fmt.Errorf("read archive %s: %w: the bytes read do not match the store's checksum", key, errDamaged)
+		return nil, fmt.Errorf("read archive %s: %w: the content does not match the store's checksum", key, errDamaged)
 	}
 	entries, err := Decode(data)
 	if err != nil {
 		return nil, fmt.Errorf("read archive %s: %w: %w", key, errDamaged, err)
 	}
 	if len(entries) == 0 || entries[0].ID != first {
-		return nil, fmt.Errorf("read archive %s: %w: its first entry is not the one that it is named by", key, errDamaged)
+		return nil, fmt.Errorf("read archive %s: %w: its first entry is not the one in its name", key, errDamaged)
 	}
 	return entries, nil
 }
 
-// find is an entry in the entries of a file, which are in ascending order.
+// find returns the data of an entry in entries, which must be sorted.
 func find(entries []Entry, id string) ([]byte, bool) {
 	i, ok := slices.BinarySearchFunc(entries, id, func(e Entry, id string) int { return strings.Compare(e.ID, id) })
 	if !ok {

@@ -18,58 +18,58 @@ import (
 )
 
 const (
-	// day is what is archived together by default.
+	// day is the default of Config.Span.
 	day = 24 * time.Hour
-	// maxBytes and maxEntries bound a file, and so what one call of Archive holds in
-	// memory and how much it reads again after a crash.
+	// maxBytes and maxEntries are the default limits of a file. They also limit the memory
+	// of one call of Archive, and how much it reads again after a crash.
 	maxBytes   = 16 << 20
 	maxEntries = 10_000
-	// maxFileBytes is how large a file may be that is read.
+	// maxFileBytes is the maximum size of a file that is read.
 	maxFileBytes = 64 << 20
-	// workers is how many objects are read, or deleted, at once.
+	// workers is how many objects are read or deleted in parallel.
 	workers = 16
-	// maxYielded is how often in a row the work is left to another archiver: it may be
-	// one that has died.
-	maxYielded = 100
+	// maxYields is how many calls in a row may leave the work to another archiver. That
+	// one may have died.
+	maxYields = 100
 )
 
-// Config is what an [Archiver] works with.
+// Config configures an [Archiver].
 type Config struct {
 	Domain ids.Domain
 	Store  blob.Store
 	Clock  clock.Clock
-	// Logger is told of what is archived, and of what cannot be. It may be nil.
+	// Logger logs archived entries, and those that cannot be archived. It may be nil.
 	Logger *slog.Logger
-	// Span is what is archived together: entries wait until all of their span, counted
-	// from 1970, lies below the cut; 0: a day.
+	// Span is the unit of time that is archived at once: entries wait until their whole
+	// span, aligned to 1970, is below the cutoff. 0: a day.
 	Span time.Duration
-	// MaxBytes and MaxEntries bound a file, by what its entries have in the ledger;
+	// MaxBytes and MaxEntries limit a file, by the sizes of its entries in the ledger.
 	// 0: 16 MiB and 10,000.
 	MaxBytes   int64
 	MaxEntries int
 }
 
-// Archiver moves entries from the ledger to the archive. It remembers what is done;
-// who begins with another one pays for one page of a listing. Any number of
-// archivers may work on a domain, but each is for one goroutine at a time.
+// Archiver moves entries from the ledger to the archive. It remembers its progress; a new
+// one only has to list one page again. Any number of archivers may work on a domain, but
+// each one must be used by one goroutine at a time.
 type Archiver struct {
 	cfg Config
 
-	done     string // nothing is left below it but what cannot be archived
-	position string // in a sweep: the entry after which it goes on
-	yielded  int    // calls in a row that left the work to another archiver
-	wait     time.Duration
-	resume   time.Time // after an error: when to try again
+	done     string // entries below it are archived, or cannot be
+	position string // the entry after which the next file starts
+	yields   int    // calls in a row that left the work to another archiver
+	backoff  time.Duration
+	resume   time.Time // no attempt before this time, after an error
 }
 
-// After errors the archiver waits, longer each time: nothing waits for it, and a try
-// may have to read much again.
+// The archiver backs off for long after errors: its work is not urgent, and an attempt may
+// read many entries again.
 const (
-	firstWait = time.Minute
-	lastWait  = time.Hour
+	firstBackoff = time.Minute
+	lastBackoff  = time.Hour
 )
 
-// New makes the archiver of a domain.
+// New returns the archiver of a domain.
 func New(cfg Config) *Archiver {
 	cfg.Span = cmp.Or(max(cfg.Span, 0), day)
 	cfg.MaxBytes = cmp.Or(max(cfg.MaxBytes, 0), maxBytes)
@@ -80,60 +80,61 @@ func New(cfg Config) *Archiver {
 	return &Archiver{cfg: cfg}
 }
 
-// Due reports whether there may be anything to archive below a cut. It asks nobody.
-func (a *Archiver) Due(cut string) bool {
-	return a.floor(cut) > a.done && !a.cfg.Clock.Now().Before(a.resume)
+// Due reports whether entries below the cutoff may need archiving. It makes no request.
+func (a *Archiver) Due(cutoff string) bool {
+	return a.floor(cutoff) > a.done && !a.cfg.Clock.Now().Before(a.resume)
 }
 
-// Archive moves entries below a cut to the archive: those of one file. It reports
-// whether there are more, and may end anywhere, by an error too.
+// Archive archives one file of entries below the cutoff, and reports whether more remain.
+// It may be interrupted anywhere.
 //
-// Before anything is deleted it asks stands whether the cut still does.
-func (a *Archiver) Archive(ctx context.Context, cut string, stands func(context.Context) (bool, error)) (more bool, err error) {
-	if !a.Due(cut) {
+// Before it deletes an entry, it calls stands to check that the cutoff is still valid.
+func (a *Archiver) Archive(ctx context.Context, cutoff string, stands func(context.Context) (bool, error)) (more bool, err error) {
+	if !a.Due(cutoff) {
 		return false, nil
 	}
-	more, err = a.pass(ctx, a.floor(cut), stands)
+	more, err = a.pass(ctx, a.floor(cutoff), stands)
 	if err == nil {
-		a.wait = 0
+		a.backoff = 0
 		return more, nil
 	}
 	if ctx.Err() == nil {
-		a.wait = min(max(2*a.wait, firstWait), lastWait)
-		a.resume = a.cfg.Clock.Now().Add(a.wait)
+		a.backoff = min(max(2*a.backoff, firstBackoff), lastBackoff)
+		a.resume = a.cfg.Clock.Now().Add(a.backoff)
 	}
 	return false, fmt.Errorf("archive ledger of %s: %w", a.cfg.Domain, err)
 }
 
-// floor is where the span begins that a cut lies in, as the least id of its time.
-func (a *Archiver) floor(cut string) string {
-	if cut == "" {
+// floor returns the least id of the span that contains the cutoff.
+func (a *Archiver) floor(cutoff string) string {
+	if cutoff == "" {
 		return ""
 	}
-	ms, span := ids.Time(cut).UnixMilli(), max(a.cfg.Span.Milliseconds(), 1)
+	ms, span := ids.Time(cutoff).UnixMilli(), max(a.cfg.Span.Milliseconds(), 1)
 	return ids.AtTime(time.UnixMilli(ms - ms%span))
 }
 
+// pass archives the next file of entries below until.
 func (a *Archiver) pass(ctx context.Context, until string, stands func(context.Context) (bool, error)) (more bool, err error) {
 	names, more, err := a.list(ctx, until)
 	if err != nil {
 		return false, err
 	}
-	entries, gone, err := a.read(ctx, names)
+	entries, contended, err := a.read(ctx, names)
 	if err != nil {
 		return false, err
 	}
-	if gone && a.yielded < maxYielded { // what was read is in another's file, or soon will be
-		a.yielded++
+	if contended && a.yields < maxYields { // another archiver is moving these entries
+		a.yields++
 		return true, nil
 	}
-	a.yielded = 0
+	a.yields = 0
 	if len(entries) > 0 {
 		archived, err := a.write(ctx, entries)
 		if err != nil {
 			return false, err
 		}
-		if len(archived) == 0 { // its name is another's: it stays where it is
+		if len(archived) == 0 { // the file exists without the first entry: skip that entry
 			a.position = entries[0].ID
 			return true, nil
 		}
@@ -144,7 +145,7 @@ func (a *Archiver) pass(ctx context.Context, until string, stands func(context.C
 			return false, err
 		}
 		if len(archived) < len(entries) {
-			return true, nil // what the file lacks begins another
+			return true, nil // the next file starts with the remaining entries
 		}
 	}
 	if more {
@@ -155,8 +156,8 @@ func (a *Archiver) pass(ctx context.Context, until string, stands func(context.C
 	return false, nil
 }
 
-// list names the entries of the next file: from where the last call ended, of one day
-// and within the bounds.
+// list returns the names of the entries for the next file: after position, of one day, and
+// within the limits of a file.
 func (a *Archiver) list(ctx context.Context, until string) (names []ledger.Name, more bool, err error) {
 	size := int64(0)
 	for name, err := range ledger.List(ctx, a.cfg.Store, a.cfg.Domain, a.position) {
@@ -167,7 +168,7 @@ func (a *Archiver) list(ctx context.Context, until string) (names []ledger.Name,
 			break
 		}
 		if name.Object.Size > ledger.MaxEntryBytes {
-			a.cfg.Logger.WarnContext(ctx, "a ledger entry is too large for the archive: it stays in the ledger", slog.String("entry", name.Object.Key))
+			a.cfg.Logger.WarnContext(ctx, "ledger entry is too large for the archive and stays in the ledger", slog.String("entry", name.Object.Key))
 			continue
 		}
 		size += name.Object.Size
@@ -179,10 +180,10 @@ func (a *Archiver) list(ctx context.Context, until string) (names []ledger.Name,
 	return names, false, nil
 }
 
-// read reads entries, but for those that cannot be read now: they stay where they
-// are, and are tried again when the next span is archived, or by another process. It
-// reports whether some were gone: another archiver is at work on them.
-func (a *Archiver) read(ctx context.Context, names []ledger.Name) (entries []Entry, gone bool, err error) {
+// read reads entries. It skips unreadable ones, which stay in the ledger until the next
+// span is archived, or another process tries. contended reports whether some entries were
+// deleted, so that another archiver must be working on them.
+func (a *Archiver) read(ctx context.Context, names []ledger.Name) (entries []Entry, contended bool, err error) {
 	read, failures := make([]Entry, len(names)), make([]error, len(names))
 	var g errgroup.Group
 	g.SetLimit(workers)
@@ -193,66 +194,65 @@ func (a *Archiver) read(ctx context.Context, names []ledger.Name) (entries []Ent
 			return nil
 		})
 	}
-	_ = g.Wait() // none of them fails
+	_ = g.Wait() // always nil: errors are in failures
 	if err := ctx.Err(); err != nil {
 		return nil, false, err
 	}
-	var left []error
-	away := 0
+	var unreadable []error
+	storeErrors := 0
 	for i, err := range failures {
 		switch {
 		case err == nil:
 			entries = append(entries, read[i])
 		case errors.Is(err, blob.ErrNotFound):
-			gone = true
+			contended = true
 		default:
-			left = append(left, err)
+			unreadable = append(unreadable, err)
 			if !errors.Is(err, ledger.ErrCorrupt) {
-				away++
+				storeErrors++
 			}
 		}
 	}
-	if len(entries) == 0 && away > 0 { // the store, it seems, and not the entries
-		return nil, false, left[0]
+	if len(entries) == 0 && storeErrors > 0 { // the store is unavailable, the entries are probably fine
+		return nil, false, unreadable[0]
 	}
-	if len(left) > 0 {
-		a.cfg.Logger.WarnContext(ctx, "entries that cannot be read stay in the ledger and are not archived",
-			slog.String("domain", a.cfg.Domain.String()), slog.Int("entries", len(left)), slog.Any("error", left[0]))
+	if len(unreadable) > 0 {
+		a.cfg.Logger.WarnContext(ctx, "unreadable entries stay in the ledger and are not archived",
+			slog.String("domain", a.cfg.Domain.String()), slog.Int("entries", len(unreadable)), slog.Any("error", unreadable[0]))
 	}
-	return entries, gone, nil
+	return entries, contended, nil
 }
 
-// write stores entries as a file, and gives those of them that a file holds: none, if
-// the name is that of another one.
+// write stores entries as a file and returns the entries that the file contains. They may
+// be fewer if the file already existed; none if it does not contain the first entry.
 func (a *Archiver) write(ctx context.Context, entries []Entry) ([]Entry, error) {
 	key := Key(a.cfg.Domain, entries[0].ID)
 	data, err := Encode(entries)
 	if err != nil {
 		return nil, err
 	}
-	if err := same(data, entries); err != nil {
+	if err := verify(data, entries); err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
 	stored, err := a.cfg.Store.Create(ctx, key, data)
 	switch {
 	case errors.Is(err, blob.ErrExists):
-		return a.held(ctx, entries)
-	case err != nil: // what is there says whether it happened
-		if held, readErr := a.held(ctx, entries); readErr == nil && len(held) > 0 {
-			return held, nil
+		return a.archived(ctx, entries)
+	case err != nil: // the response may be lost: read whether the file was created
+		if archived, readErr := a.archived(ctx, entries); readErr == nil && len(archived) > 0 {
+			return archived, nil
 		}
 		return nil, err
 	case stored.CRC32C != blob.CRC32C(data):
-		return nil, fmt.Errorf("%s: the store has stored other bytes", key)
+		return nil, fmt.Errorf("%s: the stored file has another checksum", key)
 	}
 	a.cfg.Logger.InfoContext(ctx, "ledger entries archived", slog.String("domain", a.cfg.Domain.String()),
 		slog.String("file", key), slog.Int("entries", len(entries)), slog.Int("bytes", len(data)))
 	return entries, nil
 }
 
-// same holds what a file decodes to against what it was made of: soon it is all that
-// there is.
-func same(data []byte, entries []Entry) error {
+// verify checks that an encoded file decodes to its entries, which will be deleted.
+func verify(data []byte, entries []Entry) error {
 	decoded, err := Decode(data)
 	if err != nil {
 		return err
@@ -262,40 +262,41 @@ func same(data []byte, entries []Entry) error {
 		equal = decoded[i].ID == entries[i].ID && bytes.Equal(decoded[i].Data, entries[i].Data)
 	}
 	if !equal {
-		return errors.New("the file that was made of the entries does not give them back")
+		return errors.New("the encoded file does not decode to the same entries")
 	}
 	return nil
 }
 
-// held are those of the entries that the file of their name holds: another archiver
-// made it, or this one, whose answer was lost, or which died.
-func (a *Archiver) held(ctx context.Context, entries []Entry) ([]Entry, error) {
+// archived returns the entries that the existing file with the name of the first entry
+// contains. Another archiver created the file, or this one did before it crashed or lost
+// the response. archived returns none if the file does not contain the first entry.
+func (a *Archiver) archived(ctx context.Context, entries []Entry) ([]Entry, error) {
 	file, err := load(ctx, a.cfg.Store, a.cfg.Domain, entries[0].ID)
 	if err != nil && !errors.Is(err, errDamaged) {
 		return nil, err
 	}
-	var held []Entry
+	var archived []Entry
 	for _, e := range entries {
 		data, ok := find(file, e.ID)
 		switch {
 		case ok && bytes.Equal(data, e.Data):
-			held = append(held, e)
+			archived = append(archived, e)
 		case ok:
-			err = cmp.Or(err, fmt.Errorf("entry %s: %w: it has other bytes there", e.ID, errDamaged))
+			err = cmp.Or(err, fmt.Errorf("entry %s: %w: it differs from the ledger", e.ID, errDamaged))
 		}
 	}
 	if err != nil {
-		a.cfg.Logger.ErrorContext(ctx, "an archive file does not hold what it should: what the ledger still has stays there",
+		a.cfg.Logger.ErrorContext(ctx, "archive file is damaged; entries that it should contain stay in the ledger",
 			slog.String("domain", a.cfg.Domain.String()), slog.Any("error", err))
 	}
-	if len(held) == 0 || held[0].ID != entries[0].ID {
+	if len(archived) == 0 || archived[0].ID != entries[0].ID {
 		return nil, nil
 	}
-	return held, nil
+	return archived, nil
 }
 
-// remove deletes entries from the ledger, and the first one last: until all are gone,
-// whoever archives what is left begins with the same name.
+// remove deletes entries from the ledger, the first one last: until all are deleted, any
+// archiver starts with the same entry and so with the same file name.
 func (a *Archiver) remove(ctx context.Context, entries []Entry) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(workers)

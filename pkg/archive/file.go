@@ -14,10 +14,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// lines encodes and decodes files. Making it is work, and it holds no state.
+// lines returns the codec of files. It has no state, and creating it is slow.
 var lines = sync.OnceValue(table.Of[table.Line])
 
-// Encode is the file that holds entries, which are in ascending order of their ids.
+// Encode returns a file with the entries, which must be in ascending order of their ids.
 func Encode(entries []Entry) ([]byte, error) {
 	var rows []*table.Line
 	for _, e := range entries {
@@ -26,8 +26,9 @@ func Encode(entries []Entry) ([]byte, error) {
 	return lines().Encode(rows)
 }
 
-// rowsOf are the rows of an entry: its lines where it is lines of JSON objects and
-// nothing else, since people query them as such; else one row that holds the whole.
+// rowsOf returns the rows of an entry. If the entry consists only of lines with JSON
+// objects, it has one row per line, so that queries can use them as JSON. Otherwise one
+// row contains the whole entry.
 func rowsOf(e Entry) []*table.Line {
 	text, isLines := strings.CutSuffix(string(e.Data), "\n")
 	var rows []*table.Line
@@ -37,14 +38,14 @@ func rowsOf(e Entry) []*table.Line {
 			rows = []*table.Line{{Entry: e.ID, Whole: base64.StdEncoding.EncodeToString(e.Data)}}
 			break
 		}
-		rows = append(rows, &table.Line{Entry: e.ID, Line: int32(len(rows)), Text: line}) //nolint:gosec // an entry is bounded
+		rows = append(rows, &table.Line{Entry: e.ID, Line: int32(len(rows)), Text: line}) //nolint:gosec // the size of an entry is limited
 	}
 	rows[0].CRC32C = int64(blob.CRC32C(e.Data))
 	return rows
 }
 
-// Decode gives the entries of a file, in ascending order of their ids, each held
-// against its checksum.
+// Decode returns the entries of a file in ascending order of their ids, and verifies the
+// checksum of each.
 func Decode(data []byte) ([]Entry, error) {
 	rows, err := lines().Decode(data)
 	if err != nil {
@@ -65,11 +66,11 @@ func Decode(data []byte) ([]Entry, error) {
 	return entries, nil
 }
 
-// entryOf is the entry that rows are of.
+// entryOf returns the entry with these rows.
 func entryOf(rows []*table.Line) (Entry, error) {
 	e := Entry{ID: rows[0].Entry}
 	if !ids.Valid(e.ID) {
-		return e, fmt.Errorf("%.100q is not the name of an entry", e.ID)
+		return e, fmt.Errorf("%.100q is not an entry id", e.ID)
 	}
 	size := 0
 	for _, row := range rows {
@@ -87,13 +88,13 @@ func entryOf(rows []*table.Line) (Entry, error) {
 		default:
 			whole, err := base64.StdEncoding.DecodeString(row.Whole)
 			if err != nil || len(rows) > 1 {
-				return e, fmt.Errorf("entry %s: it is neither lines nor one row with the whole", e.ID)
+				return e, fmt.Errorf("entry %s: row %d has neither text nor a valid whole entry", e.ID, i)
 			}
 			out.Write(whole)
 		}
 	}
 	if e.Data = out.Bytes(); int64(blob.CRC32C(e.Data)) != rows[0].CRC32C {
-		return e, fmt.Errorf("entry %s: its bytes do not match its checksum", e.ID)
+		return e, fmt.Errorf("entry %s: its content does not match its checksum", e.ID)
 	}
 	return e, nil
 }

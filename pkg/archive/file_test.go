@@ -13,8 +13,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// bytesOf draws what an entry may hold: events, and what only looks like them.
-func bytesOf(t *rapid.T) []byte {
+// drawData draws the content of an entry: events, and lines that resemble them.
+func drawData(t *rapid.T) []byte {
 	piece := rapid.SampledFrom([]string{
 		"{\"event_type\":\"TaskFinished\"}\n", "{\"a\":\"é\\u0000\"}\n", "{}", "{}\r\n", "\n", "\r\n", " {}\n", "[1]\n", "null\n",
 		"{\"a\":1,\"a\":2}\n", "{\"a\":\"\\ud800\"}\n", "{\"a\":\"\xff\"}\n", "\x00", "{\"a\":", "\"x\"\n",
@@ -22,12 +22,12 @@ func bytesOf(t *rapid.T) []byte {
 	return []byte(strings.Join(rapid.SliceOfN(piece, 0, 6).Draw(t, "pieces"), "") + string(rapid.SliceOfN(rapid.Byte(), 0, 3).Draw(t, "rest")))
 }
 
-func TestEveryByteOfEveryEntryComesBack(t *testing.T) {
+func TestEncodeDecodeRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		source := ids.NewSource((&still{now: epoch}).Now, nil)
 		var entries []archive.Entry
 		for range rapid.IntRange(1, 8).Draw(t, "entries") {
-			entries = append(entries, archive.Entry{ID: source.New(), Data: bytesOf(t)})
+			entries = append(entries, archive.Entry{ID: source.New(), Data: drawData(t)})
 		}
 		data, err := archive.Encode(entries)
 		require.NoError(t, err)
@@ -41,8 +41,8 @@ func TestEveryByteOfEveryEntryComesBack(t *testing.T) {
 	})
 }
 
-func TestTheSameEntriesAreTheSameFile(t *testing.T) {
-	entries := []archive.Entry{{ID: cut(epoch), Data: []byte("{}\n")}, {ID: cut(epoch.Add(1e9)), Data: []byte("no JSON")}}
+func TestEncodeIsDeterministic(t *testing.T) {
+	entries := []archive.Entry{{ID: cutoff(epoch), Data: []byte("{}\n")}, {ID: cutoff(epoch.Add(1e9)), Data: []byte("no JSON")}}
 	one, err := archive.Encode(entries)
 	require.NoError(t, err)
 	two, err := archive.Encode(entries)
@@ -50,18 +50,18 @@ func TestTheSameEntriesAreTheSameFile(t *testing.T) {
 	require.Equal(t, one, two)
 }
 
-func TestAFileIsNamedByItsFirstEntryInTheFolderOfItsDay(t *testing.T) {
+func TestKeyContainsDayAndFirstEntry(t *testing.T) {
 	require.Equal(t, "archive/orchestration/tenant=acme/workspace=prod/date=2025-01-14/01JHK4W300000000000000000A.parquet",
 		archive.Key(domain, "01JHK4W300000000000000000A"))
 	var keys []string
 	for _, at := range []int64{0, 1, 86_399_999, 86_400_000, 1_767_225_599_999, 1_767_225_600_000, 253_402_300_799_999} {
 		keys = append(keys, archive.Key(domain, ids.AtTime(time.UnixMilli(at))))
 	}
-	require.True(t, slices.IsSorted(keys), "keys sort as entries do")
+	require.True(t, slices.IsSorted(keys), "keys sort like entries")
 }
 
-func FuzzAnArchiveFileIsReadOrRefused(f *testing.F) {
-	data, err := archive.Encode([]archive.Entry{{ID: cut(epoch), Data: []byte("{}\n{}\n")}, {ID: cut(epoch.Add(1e9)), Data: []byte("x")}})
+func FuzzDecode(f *testing.F) {
+	data, err := archive.Encode([]archive.Entry{{ID: cutoff(epoch), Data: []byte("{}\n{}\n")}, {ID: cutoff(epoch.Add(1e9)), Data: []byte("x")}})
 	require.NoError(f, err)
 	f.Add(data)
 	f.Add([]byte("PAR1"))

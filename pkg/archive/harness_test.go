@@ -23,7 +23,7 @@ var (
 	epoch  = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// still is a clock that moves only when told.
+// still is a manual clock. Sleep advances it and returns at once.
 type still struct {
 	mu  sync.Mutex
 	now time.Time
@@ -42,28 +42,28 @@ func (c *still) Sleep(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// world is a ledger and its archive.
-type world struct {
+// fixture is a ledger and its archive.
+type fixture struct {
 	t      *testing.T
 	blobs  *memblob.Store
 	clock  *still
 	source *ids.Source
 	hook   faultblob.Hook
-	// damaged are keys whose objects read as other bytes than they were written.
+	// damaged contains the keys of objects that reads return modified.
 	damaged map[string]bool
-	wrote   map[string][]byte // all entries, by name
+	wrote   map[string][]byte // all entries by id
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	c := &still{now: epoch}
-	return &world{
+	return &fixture{
 		t: t, blobs: memblob.New(memblob.Options{Now: c.Now}), clock: c, source: ids.NewSource(c.Now, nil),
 		damaged: map[string]bool{}, wrote: map[string][]byte{},
 	}
 }
 
-// flawed reads damaged objects.
+// flawed is a store that modifies the content of damaged objects on reads.
 type flawed struct {
 	blob.Store
 
@@ -78,112 +78,112 @@ func (s flawed) Get(ctx context.Context, key string) ([]byte, blob.Object, error
 	return data, object, err
 }
 
-func (w *world) store() blob.Store { return faultblob.New(flawed{w.blobs, w.damaged}, w.hook) }
+func (fx *fixture) store() blob.Store { return faultblob.New(flawed{fx.blobs, fx.damaged}, fx.hook) }
 
-// append writes an entry, an hour after the one before.
-func (w *world) append(data string) string {
-	w.t.Helper()
-	return w.appendAt(w.clock.now.Add(time.Hour), data)
+// append advances the clock by an hour and writes an entry.
+func (fx *fixture) append(data string) string {
+	fx.t.Helper()
+	return fx.appendAt(fx.clock.now.Add(time.Hour), data)
 }
 
-func (w *world) appendAt(at time.Time, data string) string {
-	w.t.Helper()
-	w.clock.now = at
-	w.source.Observe(ids.AtTime(at))
-	return w.put(w.source.New(), data)
+func (fx *fixture) appendAt(at time.Time, data string) string {
+	fx.t.Helper()
+	fx.clock.now = at
+	fx.source.Observe(ids.AtTime(at))
+	return fx.put(fx.source.New(), data)
 }
 
-func (w *world) put(id, data string) string {
-	w.t.Helper()
-	_, err := w.blobs.Create(w.t.Context(), ledger.Key(domain, id), []byte(data))
-	require.NoError(w.t, err)
-	w.wrote[id] = []byte(data)
+func (fx *fixture) put(id, data string) string {
+	fx.t.Helper()
+	_, err := fx.blobs.Create(fx.t.Context(), ledger.Key(domain, id), []byte(data))
+	require.NoError(fx.t, err)
+	fx.wrote[id] = []byte(data)
 	return id
 }
 
-// hours appends an entry an hour.
-func (w *world) hours(n int) (names []string) {
-	w.t.Helper()
+// hours appends n entries, one per hour.
+func (fx *fixture) hours(n int) (names []string) {
+	fx.t.Helper()
 	for i := range n {
-		names = append(names, w.append(fmt.Sprintf("{\"event_type\":\"E%d\"}\n{\"event_type\":\"F%d\"}\n", i, i)))
+		names = append(names, fx.append(fmt.Sprintf("{\"event_type\":\"E%d\"}\n{\"event_type\":\"F%d\"}\n", i, i)))
 	}
 	return names
 }
 
-func (w *world) archiver(cfg archive.Config) *archive.Archiver {
-	cfg.Domain, cfg.Store, cfg.Clock = domain, w.store(), w.clock
+func (fx *fixture) archiver(cfg archive.Config) *archive.Archiver {
+	cfg.Domain, cfg.Store, cfg.Clock = domain, fx.store(), fx.clock
 	return archive.New(cfg)
 }
 
 func stands(context.Context) (bool, error) { return true, nil }
 
-// cut is that at a time.
-func cut(at time.Time) string { return ids.AtTime(at) }
+// cutoff returns the cutoff at a time.
+func cutoff(at time.Time) string { return ids.AtTime(at) }
 
-// archive goes on until there is no more, and gives how many calls it took.
-func (w *world) archive(a *archive.Archiver, cut string) int {
-	w.t.Helper()
+// archive archives all entries below the cutoff and returns the number of calls.
+func (fx *fixture) archive(a *archive.Archiver, cutoff string) int {
+	fx.t.Helper()
 	for n := 1; ; n++ {
-		more, err := a.Archive(w.t.Context(), cut, stands)
-		require.NoError(w.t, err)
+		more, err := a.Archive(fx.t.Context(), cutoff, stands)
+		require.NoError(fx.t, err)
 		if !more {
 			return n
 		}
-		require.Less(w.t, n, 1000, "it does not end")
+		require.Less(fx.t, n, 1000, "archiving does not end")
 	}
 }
 
-// keys are what lies below a prefix.
-func (w *world) keys(prefix string) (keys []string) {
-	w.t.Helper()
-	for object, err := range w.blobs.List(w.t.Context(), blob.ListOptions{Prefix: prefix}) {
-		require.NoError(w.t, err)
+// keys returns the keys below a prefix, without the prefix.
+func (fx *fixture) keys(prefix string) (keys []string) {
+	fx.t.Helper()
+	for object, err := range fx.blobs.List(fx.t.Context(), blob.ListOptions{Prefix: prefix}) {
+		require.NoError(fx.t, err)
 		keys = append(keys, strings.TrimPrefix(object.Key, prefix))
 	}
 	return keys
 }
 
-// whole checks that every entry that was written is found, once, as it was written:
-// by a listing, and by its name. It gives how many rows of files hold them.
-func (w *world) whole() {
-	w.t.Helper()
-	r := archive.NewReader(w.store(), domain)
+// requireComplete requires that a listing yields every written entry once, and that List
+// and Read return the bytes that were written.
+func (fx *fixture) requireComplete() {
+	fx.t.Helper()
+	r := archive.NewReader(fx.store(), domain)
 	last, n := "", 0
-	for e, err := range r.List(w.t.Context(), archive.Range{}) {
-		require.NoError(w.t, err)
-		require.Greater(w.t, e.ID, last)
+	for e, err := range r.List(fx.t.Context(), archive.Range{}) {
+		require.NoError(fx.t, err)
+		require.Greater(fx.t, e.ID, last)
 		last = e.ID
 		n++
 		if len(e.Data) > 0 {
-			require.Equal(w.t, w.wrote[e.ID], e.Data)
+			require.Equal(fx.t, fx.wrote[e.ID], e.Data)
 		}
 	}
-	require.Len(w.t, w.wrote, n)
-	for id, want := range w.wrote {
-		got, err := r.Read(w.t.Context(), id)
-		require.NoError(w.t, err, id)
-		require.Equal(w.t, string(want), string(got))
+	require.Len(fx.t, fx.wrote, n)
+	for id, want := range fx.wrote {
+		got, err := r.Read(fx.t.Context(), id)
+		require.NoError(fx.t, err, id)
+		require.Equal(fx.t, string(want), string(got))
 	}
 }
 
-// beside is an id next to another one.
-func beside(id string) string {
+// neighbor returns an id that differs in the last character.
+func neighbor(id string) string {
 	if id[25] == 'Z' {
 		return id[:25] + "Y"
 	}
 	return id[:25] + "Z"
 }
 
-// held is how often entries are in files.
-func (w *world) held() (times map[string]int) {
-	w.t.Helper()
+// archived returns in how many files each archived entry is.
+func (fx *fixture) archived() (times map[string]int) {
+	fx.t.Helper()
 	times = map[string]int{}
-	for _, key := range w.keys(archive.Prefix(domain)) {
-		data, _, err := w.blobs.Get(w.t.Context(), archive.Prefix(domain)+key)
-		require.NoError(w.t, err)
+	for _, key := range fx.keys(archive.Prefix(domain)) {
+		data, _, err := fx.blobs.Get(fx.t.Context(), archive.Prefix(domain)+key)
+		require.NoError(fx.t, err)
 		entries, err := archive.Decode(data)
-		require.NoError(w.t, err)
-		require.Equal(w.t, archive.Prefix(domain)+key, archive.Key(domain, entries[0].ID))
+		require.NoError(fx.t, err)
+		require.Equal(fx.t, archive.Prefix(domain)+key, archive.Key(domain, entries[0].ID))
 		for _, e := range entries {
 			times[e.ID]++
 		}

@@ -8,20 +8,20 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// Range says which entries are listed.
+// Range selects the entries that List yields.
 type Range struct {
-	// After leaves out entries up to and including this one, and Until those beyond
-	// it; "" leaves out none.
+	// After and Until select entries greater than After and up to Until, inclusive.
+	// Empty means no limit.
 	After, Until string
-	// Most is how many entries of the ledger are listed at most; 0: all.
+	// Most limits the number of entries from the ledger; 0: no limit.
 	Most int
 }
 
-// List yields the entries of ledger and archive in ascending order, each once. Those
-// that the archive holds come with their bytes. After an error it ends.
+// List yields the entries of ledger and archive in ascending order, each once. Only
+// archived entries have Data. List ends after an error.
 //
-// The ledger is listed first, to its end: what leaves it from then on is in the
-// archive, or is at hand by its name.
+// List reads the names in the ledger first, to the end. An entry that leaves the ledger
+// later is found by its name, or in the archive.
 func (r *Reader) List(ctx context.Context, in Range) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		m := &merge{ctx: ctx, reader: r, in: in}
@@ -44,15 +44,16 @@ func (r *Reader) List(ctx context.Context, in Range) iter.Seq2[Entry, error] {
 
 // merge merges the ledger's names and the archive's files.
 type merge struct {
-	ctx    context.Context //nolint:containedctx // lives as long as the iteration that it belongs to
+	ctx    context.Context //nolint:containedctx // merge lives as long as one iteration
 	reader *Reader
 	in     Range
 
-	names  []Entry   // of the ledger, that are left
-	files  []string  // that are not read yet, by their first entries
-	opened [][]Entry // what is left of those that are: more than one only where files overlap
+	names  []Entry   // the remaining entries of the ledger
+	files  []string  // the first entries of unread files
+	opened [][]Entry // the remaining entries of read files; several if files overlap
 }
 
+// begin lists the ledger and then the archive.
 func (m *merge) begin() error {
 	r := m.reader
 	for name, err := range ledger.List(m.ctx, r.store, r.domain, m.in.After) {
@@ -66,7 +67,7 @@ func (m *merge) begin() error {
 	}
 	opts := blob.ListOptions{Prefix: Prefix(r.domain)}
 	if m.in.After != "" {
-		opts.StartAfter = folderOf(r.domain, m.in.After) // with the files before it in its folder, which may reach beyond it
+		opts.StartAfter = folderOf(r.domain, m.in.After) // earlier files of that day may contain later entries
 	}
 	for name, err := range firsts(m.ctx, r.store, r.domain, opts) {
 		if err != nil {
@@ -82,8 +83,8 @@ func (m *merge) begin() error {
 
 func (m *merge) beyond(entry string) bool { return m.in.Until != "" && entry > m.in.Until }
 
-// next is the least entry that is left. Before it is given, every file that begins at
-// or before it is read.
+// next returns the least remaining entry. It first reads every file that starts at or
+// before that entry.
 func (m *merge) next() (e Entry, ok bool, err error) {
 	for {
 		e, ok = m.least()
@@ -103,11 +104,12 @@ func (m *merge) next() (e Entry, ok bool, err error) {
 	if !ok || m.beyond(e.ID) {
 		return Entry{}, false, nil
 	}
-	m.pass(e.ID)
+	m.skip(e.ID)
 	return e, true, nil
 }
 
-// least is the least entry at hand, with its bytes if a file has them.
+// least returns the least entry of the ledger and the opened files, with its data if a
+// file contains it.
 func (m *merge) least() (e Entry, ok bool) {
 	if len(m.names) > 0 {
 		e, ok = m.names[0], true
@@ -120,8 +122,8 @@ func (m *merge) least() (e Entry, ok bool) {
 	return e, ok
 }
 
-// pass goes beyond an entry wherever it comes next.
-func (m *merge) pass(entry string) {
+// skip removes an entry from the heads of all lists.
+func (m *merge) skip(entry string) {
 	if len(m.names) > 0 && m.names[0].ID == entry {
 		m.names = m.names[1:]
 	}

@@ -12,33 +12,33 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// keptFiles is how many files a Reader keeps: entries are mostly asked for one after
-// the other, and some that came late in between.
-const keptFiles = 2
+// maxCached is how many files a Reader caches. Callers mostly read entries in order, with
+// some late ones in between.
+const maxCached = 2
 
-// Reader reads entries wherever they are: in the ledger, or in the archive. It keeps
-// the files that it read last, and is safe for concurrent use.
+// Reader reads entries from the ledger or the archive. It caches the last read files, and
+// is safe for concurrent use.
 type Reader struct {
 	store  blob.Store
 	domain ids.Domain
 
 	mu    sync.Mutex
-	files []*file // used last at the end
-	day   string  // of the folder that was listed last
-	names []string
+	files []*file  // the cache, least recently used first
+	day   string   // the day that was listed last
+	names []string // the first entries of the files of that day
 }
 
-// file is a file that has been read.
+// file is a decoded file.
 type file struct {
 	first   string
 	entries []Entry
 }
 
-// NewReader makes a reader of a domain's entries.
+// NewReader returns a reader of a domain's entries.
 func NewReader(store blob.Store, d ids.Domain) *Reader { return &Reader{store: store, domain: d} }
 
-// Read is the content of an entry, checked against its checksum. If it is nowhere
-// the error matches [blob.ErrNotFound].
+// Read returns the content of an entry, verified against its checksum. The error matches
+// [blob.ErrNotFound] if neither ledger nor archive contains the entry.
 func (r *Reader) Read(ctx context.Context, entry string) ([]byte, error) {
 	data, _, err := r.find(ctx, entry, func(ctx context.Context, store blob.Store, key string) ([]byte, time.Time, error) {
 		data, err := ledger.Read(ctx, store, key)
@@ -47,9 +47,9 @@ func (r *Reader) Read(ctx context.Context, entry string) ([]byte, error) {
 	return data, err
 }
 
-// ReadStored is Read, and says when the store took the entry. The archive does not
-// keep that time, but writers name an entry at most a minute before the store takes
-// it: the result is then the name's time and a minute.
+// ReadStored works like Read and also returns when the store created the entry. The archive
+// does not contain that time. For an archived entry ReadStored returns the time of the id
+// plus [ledger.MaxBehind], the maximum between the naming and the creation of an entry.
 func (r *Reader) ReadStored(ctx context.Context, entry string) ([]byte, time.Time, error) {
 	return r.find(ctx, entry, ledger.ReadStored)
 }
@@ -58,7 +58,7 @@ func (r *Reader) find(
 	ctx context.Context, entry string, read func(context.Context, blob.Store, string) ([]byte, time.Time, error),
 ) ([]byte, time.Time, error) {
 	stored := ids.Time(entry).Add(ledger.MaxBehind)
-	if data, ok := r.atHand(entry); ok {
+	if data, ok := r.cached(entry); ok {
 		return data, stored, nil
 	}
 	data, at, err := read(ctx, r.store, ledger.Key(r.domain, entry))
@@ -75,14 +75,15 @@ func (r *Reader) find(
 	return archived, stored, nil
 }
 
-// atHand is an entry in the files that are kept.
-func (r *Reader) atHand(entry string) ([]byte, bool) {
+// cached returns the data of an entry in a cached file.
+func (r *Reader) cached(entry string) ([]byte, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.kept(entry)
+	return r.lookup(entry)
 }
 
-func (r *Reader) kept(entry string) ([]byte, bool) {
+// lookup works like cached, for callers that hold mu.
+func (r *Reader) lookup(entry string) ([]byte, bool) {
 	for i, f := range slices.Backward(r.files) {
 		if data, ok := find(f.entries, entry); ok {
 			r.files = append(slices.Delete(r.files, i, i+1), f)
@@ -92,16 +93,16 @@ func (r *Reader) kept(entry string) ([]byte, bool) {
 	return nil, false
 }
 
-// archived looks for an entry in the archive: in the files of its day whose first
-// entry is not beyond it, the nearest first.
+// archived returns the data of an archived entry. It searches the files of the entry's day
+// that start at or before the entry, from the last to the first.
 func (r *Reader) archived(ctx context.Context, entry string) (data []byte, ok bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if data, ok := r.kept(entry); ok {
-		return data, true, nil // another caller has read its file
+	if data, ok := r.lookup(entry); ok {
+		return data, true, nil // another caller has read the file
 	}
 	tried := map[string]bool{}
-	if r.day == dayOf(entry) { // as the folder was when it was listed
+	if r.day == dayOf(entry) { // try the last listing first
 		if data, ok, err = r.search(ctx, entry, tried); ok || ctx.Err() != nil {
 			return data, ok, err
 		}
@@ -126,8 +127,8 @@ func (r *Reader) list(ctx context.Context, entry string) error {
 	return nil
 }
 
-// search goes through the listed files that have not been tried. One that cannot be
-// read is an error if no other has the entry.
+// search searches the listed files that have not been tried. It returns the errors of
+// unreadable files only if no other file contains the entry.
 func (r *Reader) search(ctx context.Context, entry string, tried map[string]bool) (data []byte, ok bool, failed error) {
 	for _, name := range slices.Backward(r.names) {
 		if name > entry || tried[name] {
@@ -135,14 +136,14 @@ func (r *Reader) search(ctx context.Context, entry string, tried map[string]bool
 		}
 		tried[name] = true
 		if slices.ContainsFunc(r.files, func(f *file) bool { return f.first == name }) {
-			continue // it is kept, and does not hold it
+			continue // cached, and lookup did not find the entry in it
 		}
 		entries, err := load(ctx, r.store, r.domain, name)
 		if err != nil {
 			failed = errors.Join(failed, err)
 			continue
 		}
-		if len(r.files) == keptFiles {
+		if len(r.files) == maxCached {
 			r.files = slices.Delete(r.files, 0, 1)
 		}
 		r.files = append(r.files, &file{name, entries})

@@ -15,46 +15,46 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-func TestAnEntryThatIsNowhereIsNotFound(t *testing.T) {
-	w := newWorld(t)
-	names := w.hours(30)
-	w.archive(w.archiver(archive.Config{}), cut(epoch.Add(26*time.Hour)))
-	r := archive.NewReader(w.store(), domain)
-	for _, id := range []string{beside(names[3]), cut(epoch), cut(epoch.AddDate(1, 0, 0)), cut(epoch.AddDate(-1, 0, 0))} {
+func TestReadOfUnknownEntryIsNotFound(t *testing.T) {
+	fx := newFixture(t)
+	names := fx.hours(30)
+	fx.archive(fx.archiver(archive.Config{}), cutoff(epoch.Add(26*time.Hour)))
+	r := archive.NewReader(fx.store(), domain)
+	for _, id := range []string{neighbor(names[3]), cutoff(epoch), cutoff(epoch.AddDate(1, 0, 0)), cutoff(epoch.AddDate(-1, 0, 0))} {
 		_, err := r.Read(t.Context(), id)
 		require.ErrorIs(t, err, blob.ErrNotFound)
 	}
 }
 
-func TestEntriesOneAfterTheOtherAreReadAFileAtATime(t *testing.T) {
-	w := newWorld(t)
-	names := w.hours(24 * 10)
-	w.archive(w.archiver(archive.Config{MaxEntries: 12}), cut(epoch.Add(24*9*time.Hour)))
-	files := len(w.keys(archive.Prefix(domain)))
-	r := archive.NewReader(w.store(), domain)
-	before := w.blobs.Stats()
+func TestSequentialReadsLoadEachFileOnce(t *testing.T) {
+	fx := newFixture(t)
+	names := fx.hours(24 * 10)
+	fx.archive(fx.archiver(archive.Config{MaxEntries: 12}), cutoff(epoch.Add(24*9*time.Hour)))
+	files := len(fx.keys(archive.Prefix(domain)))
+	r := archive.NewReader(fx.store(), domain)
+	before := fx.blobs.Stats()
 	for _, id := range names {
 		_, err := r.Read(t.Context(), id)
 		require.NoError(t, err)
 	}
-	spent := w.blobs.Stats().Sub(before)
-	live := len(w.keys(ledger.Prefix(domain)))
-	require.LessOrEqual(t, spent.Gets, int64(2*files+live), "of each file its first entry is looked for in the ledger")
+	spent := fx.blobs.Stats().Sub(before)
+	live := len(fx.keys(ledger.Prefix(domain)))
+	require.LessOrEqual(t, spent.Gets, int64(2*files+live), "one read in the ledger and one in the archive for each file")
 	require.LessOrEqual(t, spent.Lists, int64(files))
 
-	before = w.blobs.Stats()
+	before = fx.blobs.Stats()
 	for _, err := range r.List(t.Context(), archive.Range{}) {
 		require.NoError(t, err)
 	}
-	spent = w.blobs.Stats().Sub(before)
+	spent = fx.blobs.Stats().Sub(before)
 	require.Equal(t, memblob.Stats{Gets: int64(files), Lists: 2, BytesRead: spent.BytesRead}, spent)
 }
 
-func TestARangeIsOfLedgerAndArchiveTogether(t *testing.T) {
-	w := newWorld(t)
-	names := w.hours(24 * 5)
-	w.archive(w.archiver(archive.Config{MaxEntries: 10}), cut(epoch.Add(24*3*time.Hour)))
-	r := archive.NewReader(w.store(), domain)
+func TestListRangeSpansLedgerAndArchive(t *testing.T) {
+	fx := newFixture(t)
+	names := fx.hours(24 * 5)
+	fx.archive(fx.archiver(archive.Config{MaxEntries: 10}), cutoff(epoch.Add(24*3*time.Hour)))
+	r := archive.NewReader(fx.store(), domain)
 	rapid.Check(t, func(t *rapid.T) {
 		from, to := rapid.IntRange(0, len(names)-1).Draw(t, "from"), rapid.IntRange(0, len(names)-1).Draw(t, "to")
 		most := rapid.IntRange(0, 60).Draw(t, "most")
@@ -67,8 +67,8 @@ func TestARangeIsOfLedgerAndArchiveTogether(t *testing.T) {
 		if from < to {
 			want = names[from+1 : to+1]
 		}
-		if most > 0 { // of the ledger
-			live := slices.IndexFunc(want, func(id string) bool { return id >= cut(epoch.Add(72*time.Hour)) })
+		if most > 0 { // limits only entries of the ledger
+			live := slices.IndexFunc(want, func(id string) bool { return id >= cutoff(epoch.Add(72*time.Hour)) })
 			if live >= 0 {
 				want = want[:min(len(want), live+most)]
 			}
@@ -77,47 +77,47 @@ func TestARangeIsOfLedgerAndArchiveTogether(t *testing.T) {
 	})
 }
 
-// Files overlap where something came late, or where two archivers parted.
-func TestFilesThatOverlapAreListedInOrderAndEachEntryOnce(t *testing.T) {
+// Files overlap if an entry appeared late, or if two archivers used different limits.
+func TestListMergesOverlappingFiles(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w := newWorld(t)
-		names := w.hours(22)
+		fx := newFixture(t)
+		names := fx.hours(22)
 		for range rapid.IntRange(1, 6).Draw(rt, "files") {
 			var entries []archive.Entry
 			for _, i := range rapid.SliceOfNDistinct(rapid.IntRange(0, len(names)-1), 1, 9, rapid.ID).Draw(rt, "entries") {
-				entries = append(entries, archive.Entry{ID: names[i], Data: w.wrote[names[i]]})
+				entries = append(entries, archive.Entry{ID: names[i], Data: fx.wrote[names[i]]})
 			}
 			slices.SortFunc(entries, func(a, b archive.Entry) int { return strings.Compare(a.ID, b.ID) })
 			data, err := archive.Encode(entries)
 			require.NoError(rt, err)
-			if _, err := w.blobs.Create(t.Context(), archive.Key(domain, entries[0].ID), data); err != nil {
+			if _, err := fx.blobs.Create(t.Context(), archive.Key(domain, entries[0].ID), data); err != nil {
 				continue
 			}
 			for _, e := range entries {
-				if rapid.Bool().Draw(rt, "gone") {
-					require.NoError(rt, w.blobs.Delete(t.Context(), ledger.Key(domain, e.ID)))
+				if rapid.Bool().Draw(rt, "deleted") {
+					require.NoError(rt, fx.blobs.Delete(t.Context(), ledger.Key(domain, e.ID)))
 				}
 			}
 		}
-		w.whole()
+		fx.requireComplete()
 	})
 }
 
-func TestADamagedFileIsAnErrorUnlessAnotherHasTheEntry(t *testing.T) {
-	w := newWorld(t)
-	names := w.hours(24)
-	w.archive(w.archiver(archive.Config{}), cut(epoch.Add(26*time.Hour)))
-	copied, err := archive.Encode([]archive.Entry{{ID: names[4], Data: w.wrote[names[4]]}, {ID: names[5], Data: w.wrote[names[5]]}})
+func TestReadReportsDamageUnlessOtherFileHasEntry(t *testing.T) {
+	fx := newFixture(t)
+	names := fx.hours(24)
+	fx.archive(fx.archiver(archive.Config{}), cutoff(epoch.Add(26*time.Hour)))
+	copied, err := archive.Encode([]archive.Entry{{ID: names[4], Data: fx.wrote[names[4]]}, {ID: names[5], Data: fx.wrote[names[5]]}})
 	require.NoError(t, err)
-	_, err = w.blobs.Create(t.Context(), archive.Key(domain, names[4]), copied)
+	_, err = fx.blobs.Create(t.Context(), archive.Key(domain, names[4]), copied)
 	require.NoError(t, err)
-	w.damaged[archive.Key(domain, names[0])] = true
-	r := archive.NewReader(w.store(), domain)
+	fx.damaged[archive.Key(domain, names[0])] = true
+	r := archive.NewReader(fx.store(), domain)
 	for i, id := range names[:23] {
 		got, err := r.Read(t.Context(), id)
 		if i == 4 || i == 5 {
 			require.NoError(t, err)
-			require.Equal(t, w.wrote[id], got)
+			require.Equal(t, fx.wrote[id], got)
 			continue
 		}
 		require.ErrorContains(t, err, archive.Key(domain, names[0]))
@@ -130,13 +130,13 @@ func TestADamagedFileIsAnErrorUnlessAnotherHasTheEntry(t *testing.T) {
 	require.True(t, failed)
 }
 
-// A reader that listed a folder before a file was made there finds it all the same.
-func TestAReaderSeesWhatIsArchivedWhileItReads(t *testing.T) {
-	w := newWorld(t)
-	names := w.hours(48)
-	a := w.archiver(archive.Config{MaxEntries: 5})
-	until := cut(epoch.Add(49 * time.Hour))
-	r := archive.NewReader(w.store(), domain)
+// A reader finds a file that was created after it listed the folder.
+func TestReaderFindsEntriesArchivedMeanwhile(t *testing.T) {
+	fx := newFixture(t)
+	names := fx.hours(48)
+	a := fx.archiver(archive.Config{MaxEntries: 5})
+	until := cutoff(epoch.Add(49 * time.Hour))
+	r := archive.NewReader(fx.store(), domain)
 	next := 0
 	for more := true; more; {
 		var err error
@@ -146,7 +146,7 @@ func TestAReaderSeesWhatIsArchivedWhileItReads(t *testing.T) {
 			for _, id := range names[next:min(next+3, len(names))] {
 				got, err := r.Read(t.Context(), id)
 				require.NoError(t, err)
-				require.Equal(t, w.wrote[id], got)
+				require.Equal(t, fx.wrote[id], got)
 			}
 		}
 		next = min(next+3, len(names)-1)

@@ -1,8 +1,8 @@
-// Command servo-cloud is servo for the stores of a cloud: wherever servo takes a
-// folder of state, it takes gs://BUCKET as well. See `servo-cloud --help`.
+// Command servo-cloud is servo with support for cloud storage: it accepts gs://BUCKET wherever
+// servo accepts a state folder. See `servo-cloud --help`.
 //
-// It is a program of its own because the clients of a cloud take 30 MiB of memory
-// that servo on a laptop does without.
+// It is a separate program because the cloud's client libraries take 30 MiB of memory, which
+// servo on a laptop does not need.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command servo-compactor is the compactor of Servo as a service: see `servo-compactor --help`.
+// Command servo-compactor runs the compactor as a service: see `servo-compactor --help`.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command servo-dispatcher is the dispatcher of Servo as a service: see `servo-dispatcher --help`.
+// Command servo-dispatcher runs the dispatcher as a service: see `servo-dispatcher --help`.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command servo-sweeper is the sweeper of Servo as a service: see `servo-sweeper --help`.
+// Command servo-sweeper runs the sweeper as a service: see `servo-sweeper --help`.
 package main
 
 import (

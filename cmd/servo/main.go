@@ -1,4 +1,4 @@
-// Command servo is Servo on one machine: see `servo --help`.
+// Command servo runs Servo on one machine: see `servo --help`.
 package main
 
 import (

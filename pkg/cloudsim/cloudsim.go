@@ -1,15 +1,14 @@
-// Package cloudsim is Servo as it runs in a cloud, in one process: the compactor,
-// the dispatcher and the sweeper as the services that they are, and a worker, on
-// an object store, a task queue, notifications and a network that take as long,
-// and are billed, as those of a cloud.
+// Package cloudsim runs Servo in one process as it runs in a cloud: the services compactor,
+// dispatcher and sweeper, and a worker. Their object store, task queue, notifications and
+// network have the latencies and prices of a cloud.
 //
-// What runs is the code of the services, as package service wires it: who appends
-// tells the compactor of the entry over HTTP, and the compactor tells the
-// dispatcher of the revision; notifications of new ledger entries and manifests
-// arrive as well, later, and are the backbone that nothing has to wait for.
+// The services run their real code, as package service wires it. A client that appends an
+// entry announces it to the compactor over HTTP, and the compactor announces the revision to
+// the dispatcher. Notifications of new entries and manifests arrive later. They guarantee
+// progress if an announcement is lost, but nothing waits for them.
 //
-// Time is real: what the code computes takes its time beside what is modelled. The
-// services share the machine's cores, which in a cloud each has to itself.
+// Time is real: computation takes its time in addition to the modelled latencies. The services
+// share the machine's cores; in a cloud each has its own.
 package cloudsim
 
 import (
@@ -45,37 +44,36 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// Options are what a cloud runs with.
+// Options are the settings of a cloud.
 type Options struct {
 	Model Model
-	// Seed decides what is drawn.
+	// Seed determines the random latencies.
 	Seed uint64
-	// Dir is a folder for signing keys and the worker's scratch. The caller removes it.
+	// Dir is a folder for signing keys and the worker's scratch files. The caller removes it.
 	Dir    string
 	Domain ids.Domain
-	// Concurrency is how many tasks are executed at once; 0: as many as the queue
-	// delivers.
+	// Concurrency is the number of tasks that are executed at once; 0 means as many as the
+	// queue delivers.
 	Concurrency int
-	// Compactors is how many instances the compactor has; 0: one.
+	// Compactors is the number of instances of the compactor; 0 means 1.
 	Compactors int
-	// Executor does the work of all tasks.
+	// Executor executes all tasks.
 	Executor worker.Executor
-	// Codec encodes states; nil: as Parquet.
+	// Codec encodes states; nil means Parquet.
 	Codec  *snapshot.Codec
 	Clock  clock.Clock
 	Logger *slog.Logger
-	// Stderr is where services log what fails.
+	// Stderr receives the services' logs.
 	Stderr io.Writer
-	// Actor is who asks: "user:jane".
+	// Actor is the user of the client, for example "user:jane".
 	Actor string
 }
 
-// Cloud is a cloud that runs. Make it with [Start].
+// Cloud is a running cloud. [Start] creates it.
 type Cloud struct {
-	// Engine is that of a client: what it does is billed, too.
+	// Engine is a client's engine. Its operations are billed, too.
 	Engine *engine.Engine
-	// Watch shows the published states as who stands beside the cloud sees them: at
-	// once, and at no cost.
+	// Watch reads published states from outside of the cloud: without latency and cost.
 	Watch *snapshot.Reader
 
 	opts    Options
@@ -110,7 +108,7 @@ func Start(ctx context.Context, opts Options) (*Cloud, error) {
 	if opts.Codec == nil {
 		opts.Codec = snapshot.NewCodec()
 	}
-	random := latency.NewSource(rand.New(rand.NewPCG(opts.Seed, opts.Seed))) //nolint:gosec // waiting times are no secret
+	random := latency.NewSource(rand.New(rand.NewPCG(opts.Seed, opts.Seed))) //nolint:gosec // latencies need no secure randomness
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	c := &Cloud{opts: opts, network: newNetwork(opts.Model.HTTP, opts.Clock, random), stop: stop}
 	c.push = newPubsub(run, opts, random, c.network.client(latency.Dist{}))
@@ -137,7 +135,7 @@ func (c *Cloud) manifests(store blob.Store, source *ids.Source) *manifest.Store 
 	})
 }
 
-// client is what whoever triggers runs works with.
+// client returns the engine of a client that triggers runs.
 func (c *Cloud) client() *engine.Engine {
 	o, source := c.opts, ids.NewSource(c.opts.Clock.Now, nil)
 	return engine.New(engine.Config{
@@ -152,7 +150,7 @@ func (c *Cloud) startQueue(run context.Context, random *latency.Source) {
 	var local *localqueue.Queue
 	c.queue = cloudqueue.New(
 		cloudqueue.Config{Model: c.opts.Model.Queue, Clock: c.opts.Clock, Random: random},
-		c.network.client(latency.Dist{}), // the way is part of the queue's own latency
+		c.network.client(latency.Dist{}), // the queue's own latency includes the network
 		func(client *http.Client) queue.Queue {
 			local = localqueue.New(localqueue.Options{
 				Clock: c.opts.Clock, Client: client, Logger: c.opts.Logger, Concurrency: c.concurrency,
@@ -189,7 +187,7 @@ func (c *Cloud) startWorker() error {
 
 func (c *Cloud) keys() string { return filepath.Join(c.opts.Dir, keysFile) }
 
-// startServices starts the services, and waits until they serve.
+// startServices starts the services and waits until they serve.
 func (c *Cloud) startServices(ctx, run context.Context) error {
 	type started struct {
 		host string
@@ -226,7 +224,7 @@ func (c *Cloud) startServices(ctx, run context.Context) error {
 	return nil
 }
 
-// process is the world that a service is started in.
+// process returns the environment in which a service starts.
 func (c *Cloud) process(host, instance string, args []string) service.Process {
 	return service.Process{
 		Args: append([]string{
@@ -241,22 +239,22 @@ func (c *Cloud) process(host, instance string, args []string) service.Process {
 	}
 }
 
-// Usage is what has been asked of the cloud since it was started.
+// Usage returns the operations since the cloud was started.
 func (c *Cloud) Usage() Usage {
 	calls, deliveries := c.queue.Operations()
 	messages, pushes := c.push.counts()
 	return Usage{Store: c.store.Usage(), QueueCalls: calls, QueueDeliveries: deliveries, Messages: messages, MessagePushes: pushes}
 }
 
-// Close ends the cloud, and says what ended by itself before.
+// Close stops the cloud. It returns the errors of services that had ended before.
 func (c *Cloud) Close() error {
 	c.stop()
 	c.running.Wait()
 	c.push.close()
 	if c.worker != nil {
-		gone, cancel := context.WithCancel(context.Background())
+		ended, cancel := context.WithCancel(context.Background())
 		cancel()
-		_ = c.worker.Close(gone) // nobody takes reports any more
+		_ = c.worker.Close(ended) // no service accepts reports any more
 	}
 	return c.failure()
 }
@@ -273,8 +271,8 @@ func (c *Cloud) failure() error {
 	return c.failed
 }
 
-// backoff is how long who sends something waits before it tries again.
+// backoff returns the delay before a retry.
 func backoff(tries int) time.Duration {
 	const first, most = 100 * time.Millisecond, 10 * time.Second
-	return min(first<<min(tries, 10), most) //nolint:mnd // beyond that it is most anyway
+	return min(first<<min(tries, 10), most) //nolint:mnd // avoids overflow
 }

@@ -35,7 +35,7 @@ func asset(name string, deps ...string) plan.Asset {
 	return a
 }
 
-func TestARunGoesThroughTheCloudInTheTimeThatItsModelGives(t *testing.T) {
+func TestRunTakesTimeOfModel(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -67,10 +67,10 @@ func TestARunGoesThroughTheCloudInTheTimeThatItsModelGives(t *testing.T) {
 		}
 		took := clock.System{}.Now().Sub(began)
 		require.Equal(t, []string{"n/a", "n/b", "n/c"}, executed)
-		require.Greater(t, took, 500*time.Millisecond, "nothing is as fast as that in the model")
+		require.Greater(t, took, 500*time.Millisecond, "the model's latencies add up to more")
 		require.Less(t, took, 20*time.Second)
 
-		require.NoError(t, (clock.System{}).Sleep(t.Context(), 5*time.Minute)) // notifications arrive, sweeps are made
+		require.NoError(t, (clock.System{}).Sleep(t.Context(), 5*time.Minute)) // for notifications and sweeps
 		u := c.Usage()
 		require.GreaterOrEqual(t, u.QueueCalls, int64(3))
 		require.GreaterOrEqual(t, u.QueueDeliveries, int64(3))
@@ -78,15 +78,15 @@ func TestARunGoesThroughTheCloudInTheTimeThatItsModelGives(t *testing.T) {
 		require.Positive(t, writes)
 		require.Positive(t, u.Store["manifests"].ClassA)
 		require.Positive(t, u.Messages)
-		require.GreaterOrEqual(t, u.MessagePushes, u.Messages, "each is pushed")
+		require.GreaterOrEqual(t, u.MessagePushes, u.Messages, "every message is pushed")
 		require.NoError(t, c.Close())
 	})
 }
 
-// Requests go to two compactors in turn. Over 60 seeds 1.13 to 1.25 creates of manifests
-// came to a revision; which one it is depends on the order in which goroutines run, even
-// with the same seed. Where neither looks what the other has published it is 1.95.
-func TestTwoCompactorsHardlyStandInEachOthersWay(t *testing.T) {
+// Two compactors receive requests in turn. Over 60 seeds there were 1.13 to 1.25 creates of
+// manifests per revision. The order of goroutines makes the result vary even with one seed. If
+// neither compactor reads the other's revisions, the result is 1.95.
+func TestTwoCompactorsRarelyConflict(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		c, err := cloudsim.Start(t.Context(), cloudsim.Options{
@@ -110,11 +110,11 @@ func TestTwoCompactorsHardlyStandInEachOthersWay(t *testing.T) {
 		require.NoError(t, c.Close())
 		t.Logf("%d revisions, %d creates of manifests", snap.Revision, u.Store["manifests"].ClassA)
 		require.Less(t, u.Store["manifests"].ClassA, snap.Revision*3/2)
-		require.LessOrEqual(t, u.Store["due"].ClassA, int64(3), "a sweep, and a marker of each")
+		require.LessOrEqual(t, u.Store["due"].ClassA, int64(3), "one wakeup per compactor, and one of a sweep")
 	})
 }
 
-func TestAServiceThatCannotStartIsAnError(t *testing.T) {
+func TestStartFailsWithService(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		_, err := cloudsim.Start(t.Context(), cloudsim.Options{
@@ -125,7 +125,7 @@ func TestAServiceThatCannotStartIsAnError(t *testing.T) {
 	})
 }
 
-func TestABillIsByKind(t *testing.T) {
+func TestBillSumsByKind(t *testing.T) {
 	million := int64(1_000_000)
 	usage := cloudsim.Usage{
 		Store:      cloudblob.Usage{"ledger": {ClassA: million, ClassB: 2 * million}, "state": {ClassA: million, Free: 9 * million}},
@@ -141,7 +141,7 @@ func TestABillIsByKind(t *testing.T) {
 	require.InDelta(t, b.Total/2, b.Times(0.5).Total, 1e-6)
 }
 
-func TestAModelSaysWhatItIs(t *testing.T) {
+func TestModelStringStatesFigures(t *testing.T) {
 	said := cloudsim.GCP().String()
 	for _, part := range []string{
 		"object write 45/180", "read 15/80", "queue delivery 50/400", "HTTP between services 5/30",

@@ -10,39 +10,39 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue/cloudqueue"
 )
 
-// Model is how a cloud behaves and what it takes for that.
+// Model contains the latencies, rates and prices of a cloud.
 type Model struct {
 	Store  cloudblob.Model
 	Queue  cloudqueue.Model
-	HTTP   latency.Dist // a request between services, there and back
+	HTTP   latency.Dist // round trip between services
 	Push   latency.Dist // from an object's creation to the push of its notification
 	Prices Prices
 }
 
 // Prices are list prices in dollars.
 type Prices struct {
-	ClassA, ClassB float64 // a million operations of an object store
-	Queue          float64 // a million operations of a task queue: calls and deliveries
-	Messages       float64 // a TiB of notifications, published and pushed
+	ClassA, ClassB float64 // per million operations of an object store
+	Queue          float64 // per million operations of a task queue: calls and deliveries
+	Messages       float64 // per TiB of notifications, published and pushed
 }
 
-// messageBytes is the least that a message is billed as, once when it is published
-// and once for each push.
+// messageBytes is the minimum billed size of a message. It is billed once when it is
+// published and once for each push.
 const messageBytes = 1000
 
-// GCP is Google Cloud, in one region.
+// GCP returns a model of one region of Google Cloud.
 func GCP() Model {
 	ms := latency.Milliseconds
 	return Model{
-		Store: cloudblob.GCS(), Queue: cloudqueue.CloudTasks(), HTTP: ms(5, 30), Push: ms(60, 400), //nolint:mnd // the model is these figures
+		Store: cloudblob.GCS(), Queue: cloudqueue.CloudTasks(), HTTP: ms(5, 30), Push: ms(60, 400), //nolint:mnd // the figures of the model
 		Prices: Prices{ClassA: 5, ClassB: 0.40, Queue: 0.40, Messages: 40},
 	}
 }
 
-// String states the model.
+// String describes the model in one line.
 func (m Model) String() string {
 	var b strings.Builder
-	b.WriteString("latencies are log-normal, p50/p99 in ms:")
+	b.WriteString("log-normal latencies, p50/p99 in ms:")
 	for i, l := range []struct {
 		name string
 		dist latency.Dist
@@ -62,26 +62,26 @@ func (m Model) String() string {
 		fmt.Fprintf(&b, " %s %d/%d", l.name, l.dist.P50.Milliseconds(), l.dist.P99.Milliseconds())
 	}
 	if m.Store.MutationEvery > 0 {
-		fmt.Fprintf(&b, "; a mutation of a name every %s", m.Store.MutationEvery)
+		fmt.Fprintf(&b, "; one write per object name every %s", m.Store.MutationEvery)
 	}
 	if m.Queue.Every > 0 {
-		fmt.Fprintf(&b, "; %d deliveries a second", time.Second/m.Queue.Every)
+		fmt.Fprintf(&b, "; %d deliveries per second", time.Second/m.Queue.Every)
 	}
-	fmt.Fprintf(&b, "; prices: class A $%.2f, class B $%.2f, queue operations $%.2f a million, messages $%.0f a TiB of at least 1 kB each way",
+	fmt.Fprintf(&b, "; prices: class A $%.2f, class B $%.2f, queue operations $%.2f per million, messages $%.0f per TiB with at least 1 kB each way",
 		m.Prices.ClassA, m.Prices.ClassB, m.Prices.Queue, m.Prices.Messages)
 	return b.String()
 }
 
-// Usage is what was asked of a cloud.
+// Usage counts the operations of a cloud.
 type Usage struct {
 	Store cloudblob.Usage
 	// QueueCalls and QueueDeliveries are both billed.
 	QueueCalls, QueueDeliveries int64
-	// Messages were published, and pushed so often in all.
+	// Messages is the number of published messages, MessagePushes the number of all pushes.
 	Messages, MessagePushes int64
 }
 
-// Add is the sum.
+// Add returns the sum of two usages.
 func (u Usage) Add(more Usage) Usage {
 	sum := Usage{
 		Store:      cloudblob.Usage{},
@@ -93,7 +93,7 @@ func (u Usage) Add(more Usage) Usage {
 	return sum
 }
 
-// Bill is dollars.
+// Bill is a cost in dollars.
 type Bill struct {
 	ClassA   float64 `json:"class_a"`
 	ClassB   float64 `json:"class_b"`
@@ -102,12 +102,12 @@ type Bill struct {
 	Total    float64 `json:"total"`
 }
 
-// Times is so many such bills.
+// Times returns the bill multiplied by n.
 func (b Bill) Times(n float64) Bill {
 	return Bill{ClassA: b.ClassA * n, ClassB: b.ClassB * n, Queue: b.Queue * n, Messages: b.Messages * n, Total: b.Total * n}
 }
 
-// Bill is what a usage costs at the model's prices.
+// Bill returns the cost of a usage.
 func (p Prices) Bill(u Usage) Bill {
 	const million, tebibyte = 1e6, 1 << 40
 	store := u.Store.Total()

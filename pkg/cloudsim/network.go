@@ -16,11 +16,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/service"
 )
 
-// errRefused is of a host that serves nothing.
+// errRefused is the error of a request to a host without instances.
 var errRefused = errors.New("connection refused")
 
-// network joins hosts by their names: a request is a call of the host's handler,
-// in the goroutine of who makes it, half-way through the time that it takes.
+// network connects hosts by name. A request calls the handler of the host in the goroutine of
+// the client, between the two halves of the network latency.
 type network struct {
 	http   latency.Dist
 	clock  clock.Clock
@@ -30,16 +30,16 @@ type network struct {
 	hosts map[string]*host
 }
 
-// host is a name, and the instances that serve it in turn.
+// host is a service, with instances that serve its requests in turn.
 type host struct {
-	serving   chan struct{} // closed when the first one does
+	serving   chan struct{} // closed when the first instance serves
 	instances []*instance
 	next      int
 }
 
 type instance struct {
 	handler http.Handler
-	work    context.Context //nolint:containedctx // what requests run under
+	work    context.Context //nolint:containedctx // the end of work ends requests
 }
 
 func newNetwork(d latency.Dist, c clock.Clock, random *latency.Source) *network {
@@ -48,7 +48,7 @@ func newNetwork(d latency.Dist, c clock.Clock, random *latency.Source) *network 
 
 func urlOf(host string) string { return "http://" + host }
 
-// host is a host's place. The caller holds the lock.
+// host returns the host of a name and adds it if it is new. The caller holds the lock.
 func (n *network) host(name string) *host {
 	h := n.hosts[name]
 	if h == nil {
@@ -58,15 +58,15 @@ func (n *network) host(name string) *host {
 	return h
 }
 
-// serving is closed once a host serves.
+// serving returns a channel that is closed once a host serves.
 func (n *network) serving(name string) <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.host(name).serving
 }
 
-// serve has an instance of a host serve; requests end with work.
-func (n *network) serve(name string, handler http.Handler, work context.Context) *instance { //nolint:revive // it is no context of this call
+// serve adds an instance of a host. The end of work ends its requests.
+func (n *network) serve(name string, handler http.Handler, work context.Context) *instance { //nolint:revive // not the context of this call
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	h, i := n.host(name), &instance{handler, work}
@@ -76,7 +76,7 @@ func (n *network) serve(name string, handler http.Handler, work context.Context)
 	return i
 }
 
-// unserve takes an instance of a host off the network.
+// unserve removes an instance of a host.
 func (n *network) unserve(name string, i *instance) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -84,7 +84,7 @@ func (n *network) unserve(name string, i *instance) {
 	h.instances = slices.DeleteFunc(h.instances, func(o *instance) bool { return o == i })
 }
 
-// route is the instance whose turn it is; nil: none serves.
+// route returns the host's next instance, or nil if it has none.
 func (n *network) route(name string) *instance {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -96,7 +96,7 @@ func (n *network) route(name string) *instance {
 	return h.instances[h.next%len(h.instances)]
 }
 
-// client makes requests that take so long, beside what the host takes.
+// client returns a client whose requests take the latency d in addition to the handler's time.
 func (n *network) client(d latency.Dist) *http.Client {
 	return &http.Client{
 		Transport:     transport{n, d},
@@ -116,7 +116,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	defer r.Body.Close()
 	n := t.network
-	half := n.random.Draw(t.dist) / 2 //nolint:mnd // half of it
+	half := n.random.Draw(t.dist) / 2 //nolint:mnd // one half
 	if err := n.clock.Sleep(r.Context(), half); err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer.response(r), nil
 }
 
-// recorder takes an answer.
+// recorder records a response.
 type recorder struct {
 	header http.Header
 	status int
@@ -194,7 +194,7 @@ func (e endpoint) URL() string { return urlOf(e.name) }
 // Close implements [service.Endpoint].
 func (endpoint) Close() error { return nil }
 
-// Serve implements [service.Endpoint]. Requests under way are broken off in the end.
+// Serve implements [service.Endpoint]. It returns without waiting for running requests.
 func (e endpoint) Serve(ctx, work context.Context, h http.Handler) error {
 	i := e.network.serve(e.name, h, work)
 	<-ctx.Done()

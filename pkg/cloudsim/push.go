@@ -17,10 +17,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-// pubsub notifies services of objects that were written: the compactor of ledger
-// entries, the dispatcher of manifests. It pushes until a push is taken.
+// pubsub pushes notifications of created objects to services: of ledger entries to the
+// compactor, of manifests to the dispatcher. It retries until the service answers 2xx.
 type pubsub struct {
-	ctx    context.Context //nolint:containedctx // the life of what pushes, which outlives the write
+	ctx    context.Context //nolint:containedctx // pushes outlive the write that caused them
 	dist   latency.Dist
 	clock  clock.Clock
 	random *latency.Source
@@ -33,7 +33,7 @@ type pubsub struct {
 	pushing          sync.WaitGroup
 }
 
-// topic is whom objects of a prefix are told to.
+// topic is the URL that is notified of objects with a prefix.
 type topic struct{ prefix, url string }
 
 func newPubsub(ctx context.Context, opts Options, random *latency.Source, client *http.Client) *pubsub {
@@ -49,7 +49,7 @@ func newPubsub(ctx context.Context, opts Options, random *latency.Source, client
 	}
 }
 
-// written has whoever is concerned notified of an object. It does not block.
+// written sends the notifications of an object. It does not block.
 func (p *pubsub) written(o blob.Object) {
 	for _, t := range p.topics {
 		if !strings.HasPrefix(o.Key, t.prefix) {
@@ -64,13 +64,13 @@ func (p *pubsub) written(o blob.Object) {
 	}
 }
 
-// deliver pushes a message until it is taken.
+// deliver pushes a message until it is acknowledged.
 func (p *pubsub) deliver(t topic, o blob.Object) {
 	body, err := json.Marshal(map[string]any{"message": map[string]any{
 		"attributes": map[string]string{"objectId": o.Key, "eventType": "OBJECT_FINALIZE"},
 	}})
 	if err != nil {
-		panic(fmt.Sprintf("cloudsim: encode a message: %v", err)) // of strings
+		panic(fmt.Sprintf("cloudsim: encode a message: %v", err)) // never: all values are strings
 	}
 	wait := p.random.Draw(p.dist)
 	for tries := 0; p.clock.Sleep(p.ctx, wait) == nil; tries++ {
@@ -84,7 +84,7 @@ func (p *pubsub) deliver(t topic, o blob.Object) {
 	}
 }
 
-func (p *pubsub) push(url string, body []byte) (taken bool) {
+func (p *pubsub) push(url string, body []byte) (acknowledged bool) {
 	r, err := http.NewRequestWithContext(p.ctx, http.MethodPost, url, bytes.NewReader(body))
 	if err != nil {
 		return false
@@ -94,7 +94,7 @@ func (p *pubsub) push(url string, body []byte) (taken bool) {
 	if err != nil {
 		return false
 	}
-	_ = answer.Body.Close() // it is in memory
+	_ = answer.Body.Close() // the body is in memory
 	return answer.StatusCode/100 == 2
 }
 
@@ -104,7 +104,7 @@ func (p *pubsub) counts() (messages, pushes int64) {
 	return p.messages, p.pushes
 }
 
-// close waits for what is being pushed; its context has ended.
+// close waits for running pushes. The caller has cancelled their context.
 func (p *pubsub) close() {
 	p.mu.Lock()
 	p.closed = true

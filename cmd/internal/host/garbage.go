@@ -7,22 +7,21 @@ import (
 	"runtime/metrics"
 )
 
-// Garbage may grow to three times of what lives, which mostly is little: a fifth of the
-// time went into collecting it. Of much that lives, as with a run of 100,000 tasks, that
-// would be gigabytes: beyond 256 MiB of it, garbage may grow to half of what lives only.
+// GOGC is 300 while that allows less than 256 MiB of garbage: with the default of 100 and a
+// small heap, a fifth of the CPU time went into collections. GOGC falls to 50 as the live heap
+// grows, because 300 would cost gigabytes with a run of 100,000 tasks.
 const (
 	mostPercent  = 300
 	leastPercent = 50
 	freeGarbage  = 256 << 20
 )
 
-// gcPercent is how much garbage may gather before it is collected, for so much that
-// lives, in percent of that.
+// gcPercent returns the GOGC for a live heap of so many bytes.
 func gcPercent(live uint64) int {
-	return max(leastPercent, min(mostPercent, int(freeGarbage*100/max(live, 1)))) //nolint:gosec // small
+	return max(leastPercent, min(mostPercent, int(freeGarbage*100/max(live, 1)))) //nolint:gosec // at most freeGarbage*100
 }
 
-// tuneGarbage keeps that up, from collection to collection, unless GOGC says otherwise.
+// tuneGarbage adjusts GOGC after each collection, unless the variable GOGC is set.
 func tuneGarbage() {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -31,7 +30,8 @@ func tuneGarbage() {
 	(&collected{percent: mostPercent}).again()
 }
 
-// collected is garbage, so that it hears of each collection.
+// collected is an unreachable object: its finalizer runs after each collection, for which the
+// runtime has no other hook.
 type collected struct{ percent int }
 
 func (c *collected) again() { runtime.SetFinalizer(c, (*collected).tune) }

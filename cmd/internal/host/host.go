@@ -1,5 +1,4 @@
-// Package host is the machine as the command line sees it: what servo and servo-cloud
-// hand to package cli.
+// Package host connects package cli to the operating system, for servo and servo-cloud.
 package host
 
 import (
@@ -21,25 +20,26 @@ import (
 	"github.com/servo-orchestration/servo/pkg/service"
 )
 
-// Cloud is what takes the clients of a cloud. Its zero value has nothing.
+// Cloud contains the functions that need a cloud's client libraries. Nil fields are
+// unavailable.
 type Cloud struct {
-	// OpenStore opens the stores that are not folders.
+	// OpenStore opens stores that are not folders.
 	OpenStore func(context.Context, string) (blob.Store, io.Closer, error)
-	// OpenTraces opens what sends spans.
+	// OpenTraces opens the exporter of traces.
 	OpenTraces service.OpenTraces
-	// Secrets finds those of Secret Manager.
+	// Secrets reads secrets from Secret Manager.
 	Secrets secret.Source
 }
 
-// Run runs the command line, and gives the exit code.
+// Run runs the command line and returns the exit code.
 func Run(cloud Cloud) int {
 	tuneGarbage()
 	dir, err := os.Getwd()
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "servo: the working folder cannot be found: %v; go to one that exists\n", err)
+		fmt.Fprintf(os.Stderr, "servo: the working directory does not exist: %v: change to another directory\n", err)
 		return 1
 	}
-	signals := make(chan os.Signal, 4) //nolint:mnd // nobody presses Ctrl-C so often before the first is seen
+	signals := make(chan os.Signal, 4) //nolint:mnd // more than users press Ctrl-C before the first is handled
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	env := cli.Env{
@@ -55,7 +55,7 @@ func Run(cloud Cloud) int {
 	return cli.Main(context.Background(), env)
 }
 
-// terminal tells whether a stream is a terminal, and how wide it is.
+// terminal reports whether a stream is a terminal, and its width in characters.
 func terminal(stream any) (width int, ok bool) {
 	f, isFile := stream.(*os.File)
 	if !isFile {
@@ -68,7 +68,7 @@ func terminal(stream any) (width int, ok bool) {
 	return int(size.Col), true
 }
 
-// rawMode switches a terminal to raw mode, and returns what switches it back.
+// rawMode switches a terminal to raw mode and returns a function that restores it.
 func rawMode(stream any) (restore func() error, err error) {
 	f, isFile := stream.(*os.File)
 	if !isFile {

@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// share is the part of the container's memory that Go may use, in percent. The rest is
-// for stacks of C code, mapped files and what the kernel keeps for the process.
+// share is the percentage of the container's memory that Go may use. C stacks, mapped files
+// and the kernel's buffers for the process need the rest.
 const share = 90
 
-// limits are the files that say how much memory a container has, of cgroups 2 and 1.
+// limits are the files with a container's memory limit, of cgroups 2 and 1.
 var limits = []string{"sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"}
 
-// unlimited is what cgroups 1 say, at least, when there is no limit.
+// unlimited is the minimum value that cgroups 1 report without a limit.
 const unlimited = 1 << 60
 
 // Limit sets the soft memory limit of this process to 90 % of its container's memory.
-// GOMEMLIMIT overrides it. Without a container nothing changes.
+// GOMEMLIMIT overrides it. Without a container limit it does nothing.
 func Limit() {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return // the runtime has read it
@@ -29,8 +29,8 @@ func Limit() {
 	}
 }
 
-// container returns the memory of the container in bytes, by the files below a root; 0: it
-// has no limit.
+// container returns the container's memory limit in bytes, from the files below root, or 0
+// without a limit.
 func container(root string) int64 {
 	for _, name := range limits {
 		data, err := os.ReadFile(root + name)

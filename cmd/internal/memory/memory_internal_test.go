@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestContainerReadsTheLimitOfEitherCgroup(t *testing.T) {
+func TestContainerReadsBothCgroupVersions(t *testing.T) {
 	for text, want := range map[string]int64{
 		"1073741824\n": 1 << 30, "max\n": 0, "9223372036854771712\n": 0, "": 0, "-1\n": 0, "0\n": 0,
 	} {
@@ -24,7 +24,7 @@ func TestContainerReadsTheLimitOfEitherCgroup(t *testing.T) {
 	}
 }
 
-func TestLimitLeavesGOMEMLIMITAlone(t *testing.T) {
+func TestLimitRespectsGOMEMLIMIT(t *testing.T) {
 	t.Setenv("GOMEMLIMIT", "123MiB")
 	before := debug.SetMemoryLimit(math.MaxInt64 - 1)
 	defer debug.SetMemoryLimit(before)

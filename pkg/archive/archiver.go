@@ -62,8 +62,8 @@ type Archiver struct {
 	resume   time.Time // no attempt before this time, after an error
 }
 
-// The archiver backs off for long after errors: its work is not urgent, and an attempt may
-// read many entries again.
+// After errors, the archiver backs off for up to an hour: its work is not urgent, and an
+// attempt may read many entries again.
 const (
 	firstBackoff = time.Minute
 	lastBackoff  = time.Hour

@@ -85,8 +85,8 @@ func (r *Reader) join() *read {
 	return r.next
 }
 
-// begin closes mine to further callers: a read that has started may miss revisions that
-// later callers must see.
+// begin makes later callers join another read than mine: once it has started, mine may miss
+// revisions that they must see.
 func (r *Reader) begin(mine *read) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,8 +95,8 @@ func (r *Reader) begin(mine *read) {
 	}
 }
 
-// refresh reads on to the newest revision or, if enough is greater than 0, to a revision
-// from enough on. The caller must hold busy.
+// refresh reads the newest revision or, if enough is greater than 0, the first one that is
+// at least enough. The caller must hold busy.
 func (r *Reader) refresh(ctx context.Context, enough int64) (*Snapshot, error) {
 	m, st, _, err := Refresh(ctx, r.codec, r.store, r.last, r.own, enough)
 	switch {

@@ -21,8 +21,8 @@ const (
 // Refresh returns the newest manifest and its state. It advances from last, which may be
 // nil, and its state own, and returns these two if nothing was published since. It takes
 // ownership of own, as [Advance] does. follows reports whether the result is known to
-// descend from last. If enough is greater than 0, Refresh may stop at the first revision
-// from enough on. The error is [manifest.ErrNone] if nothing was ever published.
+// descend from last. If enough is greater than 0, Refresh may return the first revision that
+// is at least enough. The error is [manifest.ErrNone] if nothing was ever published.
 //
 // If the next revision does not name last as its parent, Refresh loads the whole state. So
 // it never mixes the states of two writers whose histories diverged because revisions were
@@ -54,8 +54,9 @@ func Refresh(
 
 // newest returns the newest manifest. It follows the chain of revisions from last, or
 // loads the newest directly. follows reports whether the result is known to descend from
-// last. A revision from enough on is returned without a look at its successors: since its
-// predecessor was not collected, it is not collected either.
+// last. If enough is greater than 0, newest returns the first revision that is at least
+// enough, without reading its successors: its predecessor was not collected, so it was not
+// collected either.
 func newest(ctx context.Context, store *manifest.Store, last *manifest.Manifest, enough int64) (m *manifest.Manifest, follows bool, err error) {
 	m = last
 	for range maxSteps {

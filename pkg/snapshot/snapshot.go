@@ -80,8 +80,7 @@ func (c *Codec) Encode(rows *state.Rows) ([]File, error) {
 	return e.files, e.err
 }
 
-// Inline encodes rows as JSON, for a manifest to contain. size is their total size in
-// bytes.
+// Inline encodes rows as JSON to embed in a manifest. size is their total size in bytes.
 func (c *Codec) Inline(rows *state.Rows) (inline []manifest.Rows, size int64, err error) {
 	e := encoder{memory: c.memory, inline: true}
 	c.encode(&e, rows)
@@ -220,7 +219,7 @@ func decodeRows[R table.Row](m *memory, t *table.Table[R], s Source, data []byte
 	return rows, err
 }
 
-// Source is an encoded file, which Merge reads lazily.
+// Source is an encoded file for Merge to read.
 type Source struct {
 	Table string
 	// Name identifies the file in errors.

@@ -58,7 +58,6 @@ var unrevised = []string{
 	"pkg/state",
 	"pkg/sweeper",
 	"pkg/trace",
-	"pkg/worker",
 	"tests",
 }
 

@@ -12,10 +12,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// admitted is what a queue that asks before it delivers says of an attempt.
+// admitted changes an envelope to that of a queue that admits an attempt before it delivers it.
 func admitted(env *contract.Envelope) { env.AdmittedUntil = event.At(epoch.Add(time.Second)) }
 
-func TestAnAdmittedTaskThatIsShortIsReportedByTheAnswerAlone(t *testing.T) {
+func TestAdmittedShortTaskReportsInResponseOnly(t *testing.T) {
 	for name, tc := range map[string]struct {
 		work map[string]plan.Work
 		want event.Outcome
@@ -24,36 +24,36 @@ func TestAnAdmittedTaskThatIsShortIsReportedByTheAnswerAlone(t *testing.T) {
 		"failed":    {map[string]plan.Work{"a/b": shell("exit 3")}, event.Failed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil, tc.work, ab)
+			w := newFixture(t, nil, tc.work, ab)
 			status, body := post(t, w.server.URL, w.envelope("a/b", 1, admitted))
 			require.Equal(t, http.StatusOK, status)
 			end, err := contract.DecodeFinished([]byte(body))
 			require.NoError(t, err)
 			require.Equal(t, tc.want, end.Outcome)
-			require.Equal(t, event.At(epoch), end.StartedAt, "the end tells of the start")
+			require.Equal(t, event.At(epoch), end.StartedAt, "the end has the start time")
 			require.Zero(t, w.control.calls(contract.VerbStarted))
 			require.Zero(t, w.control.calls(contract.VerbFinished))
 		})
 	}
 }
 
-func TestATaskThatIsNotAdmittedIsNotReportedByTheAnswer(t *testing.T) {
-	w := newWorld(t, nil, hello, ab)
+func TestTaskNotAdmittedReportsByCallback(t *testing.T) {
+	w := newFixture(t, nil, hello, ab)
 	status, body := post(t, w.server.URL, w.envelope("a/b", 1))
 	require.Equal(t, http.StatusOK, status)
-	require.Empty(t, body, "the queue may be one that reads no answers")
+	require.Empty(t, body, "the queue may not read responses")
 	require.Equal(t, event.Succeeded, w.control.end(t).Outcome)
 }
 
-// onlyStarted leaves an envelope the URLs that one has whose attempt is not known to have
-// started; the answer to started brings the others.
-func (w *world) onlyStarted(env *contract.Envelope) {
+// onlyStarted admits the attempt and removes all URLs but that of started, as in an envelope of an
+// attempt that has not started. The response to started has the other URLs.
+func (w *fixture) onlyStarted(env *contract.Envelope) {
 	admitted(env)
 	all := env.Callbacks
 	env.Callbacks = contract.Callbacks{Started: all.Started, Authorization: contract.Authorization{Started: all.Authorization.Started}}
 	w.control.answer = func(verb string, n int) (int, any) {
 		switch {
-		case verb == contract.VerbStarted && n <= w.control.away:
+		case verb == contract.VerbStarted && n <= w.control.failedStarts:
 			return http.StatusInternalServerError, nil
 		case verb == contract.VerbStarted:
 			return http.StatusOK, contract.StartedAnswer{Callbacks: contract.Callbacks{Heartbeat: all.Heartbeat, Finished: all.Finished, Authorization: all.Authorization}}
@@ -62,13 +62,13 @@ func (w *world) onlyStarted(env *contract.Envelope) {
 	}
 }
 
-func TestAnAdmittedTaskThatTakesLongerIsReportedByCallbacks(t *testing.T) {
+func TestAdmittedLongTaskReportsByCallbacks(t *testing.T) {
 	p := newProcesses(t, "")
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, ab)
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, ab)
 	answer := w.deliverLater("a/b", w.onlyStarted)
 	p.started(t)
-	w.clock.fire(t, tellAfter)
-	w.clock.asleep(t, w.config.HeartbeatEvery, func(int) {}) // it goes on with heartbeats
+	w.clock.fire(t, lateStart)
+	w.clock.awaitSleeper(t, w.config.HeartbeatEvery, func(int) {}) // heartbeats follow
 	require.Equal(t, 1, w.control.calls(contract.VerbStarted))
 	require.NoError(t, w.worker.Close(t.Context()))
 	require.Equal(t, http.StatusOK, <-answer)
@@ -76,52 +76,52 @@ func TestAnAdmittedTaskThatTakesLongerIsReportedByCallbacks(t *testing.T) {
 	require.Equal(t, 1, w.control.calls(contract.VerbStarted))
 }
 
-// The back-off between two calls of a start passes at once here: it is given up after six.
-func TestAStartThatCouldNotBeReportedIsReportedByTheNextBeatOrTheEnd(t *testing.T) {
-	for name, beats := range map[string]int{"the next beat": 1, "the end": 0} {
+// Backoff takes no time here. A call to started is repeated five times before it fails.
+func TestLateStartIsRetriedByHeartbeatOrEnd(t *testing.T) {
+	for name, beats := range map[string]int{"the next heartbeat": 1, "the end": 0} {
 		t.Run(name, func(t *testing.T) {
 			p := newProcesses(t, "")
-			w := newWorld(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, ab)
-			w.control.away = 5
+			w := newFixture(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, ab)
+			w.control.failedStarts = 5
 			answer := w.deliverLater("a/b", w.onlyStarted)
 			p.started(t)
-			w.clock.fire(t, tellAfter)
+			w.clock.fire(t, lateStart)
 			for range beats {
 				w.clock.fire(t, w.config.HeartbeatEvery)
 			}
-			w.clock.asleep(t, w.config.HeartbeatEvery, func(int) {})
-			require.Equal(t, w.control.away+beats, w.control.calls(contract.VerbStarted))
+			w.clock.awaitSleeper(t, w.config.HeartbeatEvery, func(int) {})
+			require.Equal(t, w.control.failedStarts+beats, w.control.calls(contract.VerbStarted))
 			require.NoError(t, w.worker.Close(t.Context()))
 			require.Equal(t, http.StatusOK, <-answer)
 			require.Equal(t, event.Failed, w.control.end(t).Outcome)
-			require.Equal(t, w.control.away+1, w.control.calls(contract.VerbStarted))
+			require.Equal(t, w.control.failedStarts+1, w.control.calls(contract.VerbStarted))
 		})
 	}
 }
 
-func TestAnAdmittedTaskThatWasReplacedMeanwhileIsKilledAndReportsNothing(t *testing.T) {
+func TestAdmittedTaskIsKilledWhenReplaced(t *testing.T) {
 	p := newProcesses(t, "")
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, ab)
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, ab)
 	w.control.answer = func(string, int) (int, any) {
 		return http.StatusConflict, contract.Problem{Status: http.StatusConflict}
 	}
 	answer := w.deliverLater("a/b", admitted)
 	pid := p.started(t)
-	w.clock.fire(t, tellAfter)
+	w.clock.fire(t, lateStart)
 	require.Equal(t, http.StatusOK, <-answer)
 	p.dead(t, pid)
 	require.Zero(t, w.control.calls(contract.VerbFinished))
 }
 
-func TestAnAdmissionThatCannotBeReliedOnIsNone(t *testing.T) {
+func TestUnreliableAdmissionIsIgnored(t *testing.T) {
 	for name, change := range map[string]func(*contract.Envelope){
-		"its time is over": func(env *contract.Envelope) { env.AdmittedUntil = event.At(epoch) },
-		"the queue will not deliver again": func(env *contract.Envelope) {
+		"expired": func(env *contract.Envelope) { env.AdmittedUntil = event.At(epoch) },
+		"a long task, which the queue does not redeliver": func(env *contract.Envelope) {
 			admitted(env)
 			env.TimeoutSec = int32(longTimeout / time.Second)
 		},
 	} {
-		w := newWorld(t, nil, hello, ab)
+		w := newFixture(t, nil, hello, ab)
 		w.control.answer = func(verb string, _ int) (int, any) {
 			if verb == contract.VerbStarted {
 				return http.StatusConflict, contract.Problem{Status: http.StatusConflict}

@@ -18,18 +18,18 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// long gives an envelope a time-out that no delivery is held for.
+// long sets a timeout that exceeds the time that a delivery waits.
 func long(e *contract.Envelope) { e.TimeoutSec = int32(longTimeout / time.Second) }
 
-func TestATaskThatMayTakeLongIsAnsweredOnceItHasStartedAndRunsOnce(t *testing.T) {
+func TestLongTaskIsAnsweredAfterStartAndRunsOnce(t *testing.T) {
 	p := newProcesses(t, "")
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, ab)
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, ab)
 	w.control.answer = cancelOnHeartbeat
-	require.Equal(t, http.StatusAccepted, w.deliver("a/b", long), "though no time passes")
+	require.Equal(t, http.StatusAccepted, w.deliver("a/b", long), "at once")
 	require.Equal(t, 1, w.control.calls(contract.VerbStarted))
 	pid := p.started(t)
-	require.Equal(t, http.StatusAccepted, w.deliver("a/b", long), "a delivery more")
-	require.Equal(t, 1, w.control.calls(contract.VerbStarted), "is of the same execution")
+	require.Equal(t, http.StatusAccepted, w.deliver("a/b", long), "a redelivery")
+	require.Equal(t, 1, w.control.calls(contract.VerbStarted), "joins the same execution")
 	w.clock.fire(t, w.config.HeartbeatEvery)
 	require.Equal(t, event.Cancelled, w.control.awaitEnd(t).Outcome)
 	p.dead(t, pid)
@@ -38,20 +38,20 @@ func TestATaskThatMayTakeLongIsAnsweredOnceItHasStartedAndRunsOnce(t *testing.T)
 	require.Empty(t, w.keysBelow("assets/"))
 }
 
-func TestATaskThatMayTakeLongIsNotAnsweredBeforeItsStartIsTaken(t *testing.T) {
+func TestLongTaskIsAcceptedOnlyAfterItsStart(t *testing.T) {
 	for answer, want := range map[int]int{
 		http.StatusConflict: http.StatusOK, http.StatusUnauthorized: http.StatusOK, http.StatusBadGateway: http.StatusInternalServerError,
 	} {
-		w := newWorld(t, nil, hello, ab)
+		w := newFixture(t, nil, hello, ab)
 		w.control.answer = func(string, int) (int, any) { return answer, nil }
 		require.Equal(t, want, w.deliver("a/b", long))
 		require.Empty(t, w.keysBelow("assets/"))
 	}
 }
 
-func TestATaskThatTakesLongIsTimedOutAlthoughNoDeliveryWaits(t *testing.T) {
+func TestBackgroundTaskTimesOut(t *testing.T) {
 	p := newProcesses(t, "")
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, ab)
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, ab)
 	require.Equal(t, http.StatusAccepted, w.deliver("a/b", long))
 	pid := p.started(t)
 	w.clock.fire(t, longTimeout)
@@ -59,7 +59,7 @@ func TestATaskThatTakesLongIsTimedOutAlthoughNoDeliveryWaits(t *testing.T) {
 	p.dead(t, pid)
 }
 
-// gated is a command that makes its output when the gate is opened.
+// gated returns a command that writes its output when open is called.
 func gated(t *testing.T) (work plan.Work, open func()) {
 	t.Helper()
 	fifo := t.TempDir() + "/gate"
@@ -73,9 +73,9 @@ func gated(t *testing.T) (work plan.Work, open func()) {
 	}
 }
 
-func TestATaskThatTookLongIsReported(t *testing.T) {
+func TestBackgroundTaskReportsItsEnd(t *testing.T) {
 	work, open := gated(t)
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": work}, ab)
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": work}, ab)
 	require.Equal(t, http.StatusAccepted, w.deliver("a/b", long))
 	open()
 	end := w.control.awaitEnd(t)
@@ -83,20 +83,20 @@ func TestATaskThatTookLongIsReported(t *testing.T) {
 	require.Equal(t, "hello\n", w.read(end.Output.URI+"x"))
 }
 
-// With a delivery that waits, the queue is asked for another one after an hour.
-func TestAnEndThatNobodyWillDeliverAgainIsReportedForAsLongAsItsURLIsGood(t *testing.T) {
+// If a delivery waits, retries end after an hour, and the queue redelivers.
+func TestBackgroundEndIsRetriedWhileURLIsValid(t *testing.T) {
 	const tries = 400 // of half a minute each
 	for name, c := range map[string]struct {
 		change func(*contract.Envelope)
 		status int
 		ends   int
 	}{
-		"let go":  {long, http.StatusAccepted, 1},
-		"waiting": {func(*contract.Envelope) {}, http.StatusInternalServerError, 0},
+		"released": {long, http.StatusAccepted, 1},
+		"waiting":  {func(*contract.Envelope) {}, http.StatusInternalServerError, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			work, open := gated(t)
-			w := newWorld(t, nil, map[string]plan.Work{"a/b": work}, ab)
+			w := newFixture(t, nil, map[string]plan.Work{"a/b": work}, ab)
 			w.control.answer = func(verb string, n int) (int, any) {
 				if verb == contract.VerbFinished && n < tries {
 					return http.StatusServiceUnavailable, nil
@@ -117,34 +117,34 @@ func TestAnEndThatNobodyWillDeliverAgainIsReportedForAsLongAsItsURLIsGood(t *tes
 	}
 }
 
-func TestABackgroundTaskHoldsItsSlot(t *testing.T) {
+func TestBackgroundTaskKeepsItsSlot(t *testing.T) {
 	work, open := gated(t)
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": work, "a/c": shell("true")}, ab, task("a/c", "", nil))
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": work, "a/c": shell("true")}, ab, task("a/c", "", nil))
 	config := w.config
 	config.MaxConcurrent = 1
 	_, w.server = w.open(config)
 	require.Equal(t, http.StatusAccepted, w.deliver("a/b", long))
 	next := w.deliverLater("a/c")
-	w.clock.fire(t, 25*time.Minute) // of the delivery that waits for a slot
+	w.clock.fire(t, 25*time.Minute) // for the delivery that waits for a slot
 	require.Equal(t, http.StatusInternalServerError, <-next, "not 429 or 503: the queue would slow down")
 	require.Equal(t, 1, w.control.calls(contract.VerbStarted))
 	open()
 	<-w.control.ended
-	<-w.control.ended // the other one, which was waiting all the time
+	<-w.control.ended // the other task, which has waited for the slot
 	require.Equal(t, 2, w.control.calls(contract.VerbStarted))
 }
 
-func TestAWorkerThatIsClosedInterruptsItsBackgroundTasks(t *testing.T) {
-	for name, trap := range map[string]string{"ends when asked": "", "has to be killed": `trap "" TERM;`} {
+func TestCloseInterruptsBackgroundTasks(t *testing.T) {
+	for name, trap := range map[string]string{"ends on SIGTERM": "", "ignores SIGTERM": `trap "" TERM;`} {
 		t.Run(name, func(t *testing.T) {
 			p := newProcesses(t, trap)
-			w := newWorld(t, nil, map[string]plan.Work{"a/b": shell(p.script), "a/c": shell("true")}, ab, task("a/c", "", nil))
+			w := newFixture(t, nil, map[string]plan.Work{"a/b": shell(p.script), "a/c": shell("true")}, ab, task("a/c", "", nil))
 			require.Equal(t, http.StatusAccepted, w.deliver("a/b", long))
 			pid := p.started(t)
 			closed := make(chan error, 1)
 			go func() { closed <- w.worker.Close(t.Context()) }()
 			if trap != "" {
-				w.clock.asleep(t, 5*time.Second, func(int) {})
+				w.clock.awaitSleeper(t, 5*time.Second, func(int) {})
 				require.Equal(t, http.StatusInternalServerError, w.deliver("a/c", long), "while it ends")
 				w.clock.fire(t, 5*time.Second)
 			}
@@ -156,18 +156,18 @@ func TestAWorkerThatIsClosedInterruptsItsBackgroundTasks(t *testing.T) {
 			require.Equal(t, worker.CategoryInfrastructure, end.Error.Category)
 			require.True(t, end.Error.Retryable)
 			require.Empty(t, w.keysBelow("assets/"))
-			require.Equal(t, http.StatusInternalServerError, w.deliver("a/c", long), "another worker is to do it")
+			require.Equal(t, http.StatusInternalServerError, w.deliver("a/c", long), "leaves it to another worker")
 			require.Equal(t, 1, w.control.calls(contract.VerbStarted))
 		})
 	}
 }
 
-func TestWhatIsBeingCommittedWhenTheWorkerIsClosedIsReportedAsMade(t *testing.T) {
-	var w *world
+func TestCloseDuringCommitReportsSuccess(t *testing.T) {
+	var w *fixture
 	closed := make(chan error, 1)
-	w = newWorld(t, marking(memblob.New(memblob.Options{}), func(int) faultblob.Fault {
+	w = newFixture(t, faultyCommits(memblob.New(memblob.Options{}), func(int) faultblob.Fault {
 		go func() { closed <- w.worker.Close(t.Context()) }()
-		for { // until it has told all tasks: it holds the lock that a delivery needs
+		for { // until Close has set closing and interrupted all tasks
 			if status, _ := post(t, w.server.URL, w.envelope("a/b", 2)); status == http.StatusInternalServerError {
 				return faultblob.None
 			}
@@ -175,7 +175,7 @@ func TestWhatIsBeingCommittedWhenTheWorkerIsClosedIsReportedAsMade(t *testing.T)
 	}), hello, ab)
 	w.control.answer = func(verb string, n int) (int, any) {
 		if verb == contract.VerbStarted && n > 1 {
-			return http.StatusConflict, nil // a delivery before it was closed
+			return http.StatusConflict, nil // a delivery before Close
 		}
 		return 0, nil
 	}
@@ -186,10 +186,10 @@ func TestWhatIsBeingCommittedWhenTheWorkerIsClosedIsReportedAsMade(t *testing.T)
 	require.Equal(t, w.marker("a/b").URI, end.Output.URI)
 }
 
-func TestAnInterruptedTaskIsReportedBeforeItsLogIsStored(t *testing.T) {
+func TestInterruptedTaskReportsBeforeStoringLog(t *testing.T) {
 	p := newProcesses(t, "echo working;")
 	reported := make(chan struct{})
-	w := newWorld(t, faultblob.New(memblob.New(memblob.Options{}), func(op faultblob.Op, key string) faultblob.Fault {
+	w := newFixture(t, faultblob.New(memblob.New(memblob.Options{}), func(op faultblob.Op, key string) faultblob.Fault {
 		if op == faultblob.Put && strings.HasPrefix(key, "logs/") {
 			<-reported
 		}

@@ -20,19 +20,17 @@ import (
 )
 
 const (
-	// startTries is how long a start is tried to be reported before the queue is
-	// asked to deliver again.
-	startTries = 5 * time.Second
-	// tellAfter is how long an attempt that was admitted with its delivery runs before its
-	// start is reported. One that ends before is reported by the answer to the delivery.
-	tellAfter = 100 * time.Millisecond
-	// finishTries is how long an end is tried to be reported, if the URL is
-	// valid for that long. Where the queue will not deliver again, only the URL
-	// says for how long.
-	finishTries = time.Hour
+	// startTimeout limits the retries of a start report. After it, the queue redelivers.
+	startTimeout = 5 * time.Second
+	// lateStart is when the start of an attempt that was admitted with its delivery is reported. If
+	// the attempt ends earlier, the response to the delivery carries both start and end.
+	lateStart = 100 * time.Millisecond
+	// finishTimeout limits the retries of an end report, within the validity of its URL. If the
+	// queue does not redeliver, only the URL limits them.
+	finishTimeout = time.Hour
 )
 
-// attempt is one execution of one attempt at a task.
+// attempt is one execution of one attempt.
 type attempt struct {
 	w      *Worker
 	job    *job
@@ -43,29 +41,30 @@ type attempt struct {
 	calls  *callbacks
 	log    *slog.Logger
 
-	// dir is the execution's scratch folder, once there is one: see [attempt.scratch].
+	// dir is the execution's scratch folder; empty until [attempt.scratch] creates it.
 	dir string
-	// output keeps what the task printed.
+	// output is the task's log.
 	output boundedLog
-	// shown says that readers may follow the log.
+	// shown is set when readers may follow the log.
 	shown bool
-	// mask hides the secrets of the command, once it has any.
+	// mask hides the known secrets.
 	mask      *secret.Mask
 	startedAt event.Time
-	// told is set by who tells of the attempt first: of its start, or of its end.
-	told atomic.Bool
-	// known says that the start was taken.
-	known   atomic.Bool
-	telling sync.Mutex
-	metrics map[string]int64
-	// freeSlot lets the next task run.
+	// reporting is set by the first report of the attempt, of its start or of its end. It decides
+	// whether the response to the delivery may carry the end.
+	reporting atomic.Bool
+	// startAccepted is set when the start was accepted. startMu serializes its reports.
+	startAccepted atomic.Bool
+	startMu       sync.Mutex
+	metrics       map[string]int64
+	// freeSlot releases the slot for the next task.
 	freeSlot func()
-	// afterwards is what nobody waits for.
-	afterwards []func()
+	// cleanups run after the deliveries are answered.
+	cleanups []func()
 }
 
 func newAttempt(w *Worker, j *job, env *contract.Envelope) *attempt {
-	asset, _ := ids.ParseAssetKey(env.AssetKey) // checked when it was decoded
+	asset, _ := ids.ParseAssetKey(env.AssetKey) // contract.Open has validated it
 	return &attempt{
 		w: w, job: j, env: env, domain: env.Domain(), asset: asset, nonce: w.cfg.Nonce(),
 		calls: &callbacks{
@@ -78,8 +77,8 @@ func newAttempt(w *Worker, j *job, env *contract.Envelope) *attempt {
 	}
 }
 
-// showLog lets readers follow the log from now on. From now on, the secrets of the task are
-// known, and hidden from them.
+// showLog lets readers follow the log. It is called when the task's secrets are known and can be
+// masked.
 func (a *attempt) showLog() {
 	if a.shown {
 		return
@@ -91,13 +90,13 @@ func (a *attempt) showLog() {
 
 func (a *attempt) now() event.Time { return event.At(a.w.cfg.Clock.Now()) }
 
-// run takes the attempt from its start to its report, and gives what to answer
-// the queue. Ctx ends, with a cause, when the execution is to be stopped; what
-// must be reported nevertheless goes under the job's life.
+// run executes the attempt from the report of its start to the report of its end, and returns the
+// answer for the queue. ctx ends, with a cause, when the execution must stop; reports that are due
+// nevertheless use the job's life.
 func (a *attempt) run(ctx context.Context) answer {
 	defer a.freeSlot()
 	a.startedAt = a.now()
-	admitted := a.startedAt < a.env.AdmittedUntil && !a.isLong() // of a long one the queue lets go: it has to be known to run
+	admitted := a.startedAt < a.env.AdmittedUntil && !a.isLong() // a long one is answered early, which requires a reported start
 	if !admitted {
 		if status := a.start(ctx); status != 0 {
 			return answer{status: status}
@@ -108,13 +107,13 @@ func (a *attempt) run(ctx context.Context) answer {
 	if a.isLong() {
 		close(a.job.long)
 	}
-	stopBeats := background(a.job.life, func(ctx context.Context) {
+	stopHeartbeats := background(a.job.life, func(ctx context.Context) {
 		if admitted {
-			a.startLate(ctx)
+			a.reportLateStart(ctx)
 		}
 		a.heartbeats(ctx)
 	})
-	defer stopBeats()
+	defer stopHeartbeats()
 
 	output, err := a.perform(ctx)
 	a.job.executing.Store(false)
@@ -126,55 +125,55 @@ func (a *attempt) run(ctx context.Context) answer {
 	}
 	f := a.finished(ctx, output, err)
 	defer func() { endTrace(span, f) }()
-	if admitted && a.told.CompareAndSwap(false, true) {
-		if report, ok := a.inAnswer(ctx, f); ok {
+	if admitted && a.reporting.CompareAndSwap(false, true) {
+		if report, ok := a.encodeAnswer(ctx, f); ok {
 			return answer{status: http.StatusOK, report: report}
 		}
 	}
 	return answer{status: a.report(ctx, f)}
 }
 
-// inAnswer is the end as the answer to the delivery has it. Should that be lost, the task
-// is delivered again, and was a short one.
-func (a *attempt) inAnswer(ctx context.Context, f *contract.Finished) (report []byte, ok bool) {
+// encodeAnswer returns the end for the response to the delivery. If that response is lost, the
+// queue redelivers the task, which was a short one.
+func (a *attempt) encodeAnswer(ctx context.Context, f *contract.Finished) (report []byte, ok bool) {
 	report, err := json.Marshal(f)
 	if err != nil {
-		a.log.ErrorContext(ctx, "could not encode the end", "error", err)
+		a.log.ErrorContext(ctx, "could not encode the report of the end", "error", err)
 	}
 	return report, err == nil && len(report) <= contract.MaxAnswerBytes
 }
 
-// isLong reports whether the task may take longer than a delivery is held. One
-// without a time-out is taken for a short one until it has taken longer: most are.
+// isLong reports whether the task's timeout exceeds the time that a delivery waits. A task without
+// a timeout counts as short, because most tasks are.
 func (a *attempt) isLong() bool {
 	return time.Duration(a.env.TimeoutSec)*time.Second > a.w.cfg.HoldFor
 }
 
-// start reports the start. 0 means: go on.
+// start reports the start. It returns 0 if the attempt may execute, else the status for the queue.
 func (a *attempt) start(ctx context.Context) int {
-	status, err := a.tellStart(ctx, a.startedAt.Add(startTries))
+	status, err := a.reportStart(ctx, a.startedAt.Add(startTimeout))
 	switch {
 	case err != nil || isTransient(status):
-		a.log.WarnContext(ctx, "could not report the start; the queue is to deliver again", "status", status, "error", err)
+		a.log.WarnContext(ctx, "could not report the start; leaving the redelivery to the queue", "status", status, "error", err)
 		return http.StatusInternalServerError
 	case isOK(status):
 		return 0
 	case status == http.StatusConflict:
-		a.log.InfoContext(ctx, "the attempt is not to be executed")
+		a.log.InfoContext(ctx, "skipping an attempt that is not the current one")
 	default:
-		// The URL is no good, and would be no better next time. Once the queue has
-		// let go of the task, the sweeper has it dispatched anew, with a new URL.
-		a.log.ErrorContext(ctx, "the start was refused; the delivery is dropped", "status", status)
+		// The URL is invalid, and a redelivery has the same URL. Once the queue has dropped the
+		// task, the sweeper dispatches it again with a new URL.
+		a.log.ErrorContext(ctx, "the start was rejected; dropping the delivery", "status", status)
 	}
 	return http.StatusOK
 }
 
-// tellStart makes the call, until a time, and takes over the URLs that the answer brings.
-// If the start was taken before, it does nothing.
-func (a *attempt) tellStart(ctx context.Context, until event.Time) (status int, err error) {
-	a.telling.Lock()
-	defer a.telling.Unlock()
-	if a.known.Load() {
+// reportStart reports the start, retries until the given time, and renews the URLs from the
+// response. If the start was accepted before, it does nothing.
+func (a *attempt) reportStart(ctx context.Context, until event.Time) (status int, err error) {
+	a.startMu.Lock()
+	defer a.startMu.Unlock()
+	if a.startAccepted.Load() {
 		return http.StatusOK, nil
 	}
 	var answer contract.StartedAnswer
@@ -183,22 +182,22 @@ func (a *attempt) tellStart(ctx context.Context, until event.Time) (status int, 
 	}, &answer)
 	if err == nil && isOK(status) {
 		a.calls.renew(answer.Callbacks)
-		a.known.Store(true)
+		a.startAccepted.Store(true)
 	}
 	return status, err
 }
 
-// startLate reports the start of an attempt that was admitted with its delivery, once
-// it takes longer than most: of the others the end tells when they began.
-func (a *attempt) startLate(ctx context.Context) {
-	if a.w.cfg.Clock.Sleep(ctx, tellAfter) == nil && a.told.CompareAndSwap(false, true) {
+// reportLateStart reports the start of an attempt that was admitted with its delivery and runs
+// longer than lateStart. For shorter attempts the report of the end has the start time.
+func (a *attempt) reportLateStart(ctx context.Context) {
+	if a.w.cfg.Clock.Sleep(ctx, lateStart) == nil && a.reporting.CompareAndSwap(false, true) {
 		a.beat(ctx)
 	}
 }
 
-// beatEvery is the time from a heartbeat's answer to the next one: two fit into the
-// time-out of a task where answers take long, and else three.
-func (a *attempt) beatEvery() time.Duration {
+// heartbeatInterval returns the pause between two heartbeats: at most a third of the task's
+// heartbeat timeout, so that a slow response does not exceed it.
+func (a *attempt) heartbeatInterval() time.Duration {
 	every := a.w.cfg.HeartbeatEvery
 	if limit := time.Duration(a.env.HeartbeatTimeoutSec) * time.Second / 3; limit > 0 {
 		every = min(every, limit)
@@ -206,23 +205,23 @@ func (a *attempt) beatEvery() time.Duration {
 	return every
 }
 
-// heartbeats reports that the attempt is alive, and stops it when told to.
+// heartbeats sends heartbeats until ctx is done, and stops the attempt if a response says so.
 func (a *attempt) heartbeats(ctx context.Context) {
-	for every := a.beatEvery(); a.w.cfg.Clock.Sleep(ctx, every) == nil; {
+	for every := a.heartbeatInterval(); a.w.cfg.Clock.Sleep(ctx, every) == nil; {
 		if !a.beat(ctx) {
 			return
 		}
 	}
 }
 
-// beat reports that the attempt is alive or, as long as that is not known, that it has
-// started. It is false when there is no more to report.
+// beat sends a heartbeat or, if the start was not accepted yet, the start. It returns false when
+// heartbeats must end.
 func (a *attempt) beat(ctx context.Context) bool {
 	var answer contract.HeartbeatAnswer
 	var status int
 	var err error
-	if !a.known.Load() {
-		status, err = a.tellStart(ctx, a.now().Add(startTries))
+	if !a.startAccepted.Load() {
+		status, err = a.reportStart(ctx, a.now().Add(startTimeout))
 	} else {
 		status, err = a.calls.post(ctx, contract.VerbHeartbeat, contract.Heartbeat{
 			AttemptID: a.env.AttemptID, WorkerID: a.w.cfg.WorkerID, HeartbeatAt: a.now(),
@@ -232,7 +231,7 @@ func (a *attempt) beat(ctx context.Context) bool {
 	case ctx.Err() != nil:
 		return false
 	case err != nil || !isOK(status) && status != http.StatusConflict:
-		a.log.WarnContext(ctx, "a heartbeat was not taken", "status", status, "error", err)
+		a.log.WarnContext(ctx, "a heartbeat was not accepted", "status", status, "error", err)
 	case status == http.StatusConflict:
 		a.job.stop(errReplaced)
 		return false
@@ -245,8 +244,8 @@ func (a *attempt) beat(ctx context.Context) bool {
 	return true
 }
 
-// perform gives what the task made: what a marker names that is there already, or
-// that of this execution; nil where the task leaves no files.
+// perform returns the task's output: that of an existing commit marker, or that of this execution.
+// It returns nil if the task has no output files.
 func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 	if a.env.TimeoutSec > 0 {
 		stop := background(ctx, func(ctx context.Context) {
@@ -281,7 +280,7 @@ func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 	saved := a.saveLog(err)
 	defer func() {
 		if errors.Is(context.Cause(ctx), errInterrupted) {
-			a.afterwards = append(a.afterwards, saved) // there may be time for one of them: the report
+			a.cleanups = append(a.cleanups, saved) // a closing worker may only have time for the report
 			return
 		}
 		saved()
@@ -290,7 +289,7 @@ func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 		return nil, err
 	}
 	if !t.HasFiles() {
-		return nil, nothing(made)
+		return nil, unexpectedFiles(made)
 	}
 	marker, err := phase(ctx, a, "commit", func(ctx context.Context) (*contract.Marker, error) { return a.commit(ctx, made) })
 	if err != nil {
@@ -299,17 +298,20 @@ func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 	return marker.Output(), nil
 }
 
-// nothing is the error of a task that leaves files, and said it would not.
-func nothing(made []outputFile) error {
+// unexpectedFiles returns an error if a task with output: none has written files.
+func unexpectedFiles(made []outputFile) error {
 	if len(made) == 0 {
 		return nil
 	}
-	return refuse(CodeInvalidOutput, "the asset has output: none, and its task left %d files, %s among them: remove output: none to store them",
-		len(made), made[0].name)
+	names := made[0].name
+	if more := len(made) - 1; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return permanent(CodeInvalidOutput, "the asset has output: none, but its task wrote files (%s): remove output: none to store them", names)
 }
 
-func (a *attempt) tidy(ctx context.Context) {
-	for _, f := range a.afterwards {
+func (a *attempt) cleanUp(ctx context.Context) {
+	for _, f := range a.cleanups {
 		f()
 	}
 	if a.dir == "" {
@@ -320,8 +322,8 @@ func (a *attempt) tidy(ctx context.Context) {
 	}
 }
 
-// scratch makes the execution's folder, if there is none yet. Tasks that need none
-// have none: to make and remove one costs more than all else that a small task does.
+// scratch creates the execution's folder, unless it exists. Tasks that need no folder never call
+// it: creating and removing a folder costs more than the rest of a small task.
 func (a *attempt) scratch() (err error) {
 	if a.dir != "" {
 		return nil
@@ -332,23 +334,23 @@ func (a *attempt) scratch() (err error) {
 	return nil
 }
 
-// folder makes a folder below the execution's.
+// folder creates a folder below the execution's folder.
 func (a *attempt) folder(name string) (string, error) {
 	if err := a.scratch(); err != nil {
 		return "", err
 	}
 	path := filepath.Join(a.dir, name)
 	if err := os.MkdirAll(path, 0o700); err != nil {
-		return "", fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("make scratch folder: %w", err))
+		return "", fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("create scratch folder: %w", err))
 	}
 	return path, nil
 }
 
-// saveLog stores what the task printed, beside what comes next; the function
-// that it gives waits for that. A log that is lost fails no task.
+// saveLog stores the task's log in the background; wait waits for that. A log that cannot be stored
+// does not fail the task.
 func (a *attempt) saveLog(err error) (wait func()) {
-	// Each stream was masked as it came: what was left out may have cut a secret in two. Here
-	// is what two streams have put together.
+	// Each stream was masked as it arrived, because omitting the middle may cut a secret in two.
+	// This second pass masks secrets whose parts came from two streams.
 	text := a.mask.Bytes(a.output.bytes())
 	if len(text) == 0 {
 		return func() {}
@@ -364,7 +366,7 @@ func (a *attempt) saveLog(err error) (wait func()) {
 	return func() { <-done }
 }
 
-// masked is an error as it may be logged.
+// masked returns the text of an error with secrets masked.
 func (a *attempt) masked(err error) string {
 	if err == nil {
 		return ""
@@ -372,7 +374,7 @@ func (a *attempt) masked(err error) string {
 	return a.mask.String(err.Error())
 }
 
-// finished is the report of an execution.
+// finished returns the report of the execution's end.
 func (a *attempt) finished(ctx context.Context, output *event.Output, err error) *contract.Finished {
 	f := &contract.Finished{
 		AttemptID: a.env.AttemptID, WorkerID: a.w.cfg.WorkerID, MaterializationID: a.env.MaterializationID,
@@ -383,42 +385,42 @@ func (a *attempt) finished(ctx context.Context, output *event.Output, err error)
 		return f
 	}
 	f.Outcome, f.Error = verdict(ctx, a.mask, err)
-	a.log.InfoContext(ctx, "the attempt ended without an output", "outcome", string(f.Outcome), "code", f.Error.Code,
+	a.log.InfoContext(ctx, "the attempt did not succeed", "outcome", string(f.Outcome), "code", f.Error.Code,
 		"error", f.Error.Message)
 	return f
 }
 
-// report delivers the end, and gives what to answer the queue.
+// report reports the end, and returns the status for the queue.
 func (a *attempt) report(ctx context.Context, f *contract.Finished) int {
-	deadline := a.now().Add(finishTries)
-	status, err := a.tellStart(a.job.life, deadline) // without that nobody takes the end
+	deadline := a.now().Add(finishTimeout)
+	status, err := a.reportStart(a.job.life, deadline) // an end is only accepted after a start
 	if err == nil && isOK(status) {
-		status, err = a.tellEnd(f, deadline)
+		status, err = a.reportEnd(f, deadline)
 	}
 	switch {
 	case err == nil && isOK(status):
 		return http.StatusOK
 	case err == nil && status == http.StatusConflict:
-		a.log.InfoContext(ctx, "the attempt was replaced; its end counts for nothing")
+		a.log.InfoContext(ctx, "the attempt was replaced; its end is ignored")
 		return http.StatusOK
 	case err == nil && !isTransient(status) && status != http.StatusUnauthorized:
-		a.log.ErrorContext(ctx, "the end was refused", "status", status, "outcome", string(f.Outcome))
+		a.log.ErrorContext(ctx, "the end was rejected", "status", status, "outcome", string(f.Outcome))
 		return http.StatusOK
 	}
-	// Delivered again, the attempt starts with the envelope's longer-lived URL,
-	// gets new ones, and finds the marker, if the task leaves files. Where the queue
-	// has let go of it, its silence is noticed, and the next attempt finds it.
-	a.log.ErrorContext(ctx, "could not report the end; the queue is to deliver again, or the attempt to be given up",
+	// A redelivered attempt reports its start to the envelope's longer-lived URL, gets new URLs,
+	// and finds the commit marker if the task has output files. If the queue has dropped the
+	// attempt, its missing heartbeats are noticed, and the next attempt finds the marker.
+	a.log.ErrorContext(ctx, "could not report the end; leaving it to a redelivery or to the next attempt",
 		"status", status, "error", err)
 	return http.StatusInternalServerError
 }
 
-// tellEnd makes the call, for as long as its URL is valid and, where the queue delivers
-// again, until the deadline.
-func (a *attempt) tellEnd(f *contract.Finished, deadline event.Time) (status int, err error) {
+// reportEnd reports the end while its URL is valid and, if the queue redelivers, at most until the
+// deadline.
+func (a *attempt) reportEnd(f *contract.Finished, deadline event.Time) (status int, err error) {
 	switch expires := contract.CallbackExpiry(a.calls.url(contract.VerbFinished)); {
 	case expires == 0:
-	case a.job.letGo.Load():
+	case a.job.released.Load():
 		deadline = expires
 	default:
 		deadline = min(deadline, expires)

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// brokenInput returns the error of a query, or one that names the input file that DuckDB cannot read, if that is the
-// reason. Such a file is what its task committed, and its task wrote it wrong: a bad page in a Parquet file, for
-// example, which DuckDB reports without the file's name.
+// brokenInput returns a permanent failure that names the input file if a damaged Parquet file has
+// caused the error of a query; otherwise it returns err. DuckDB reports a damaged page without the
+// file's name. The checksum of such a file is correct: its task has written it that way.
 func (a *attempt) brokenInput(ctx context.Context, inputs []input, err error) error {
 	if ctx.Err() != nil || !mayBeBroken(err) {
 		return err
@@ -21,7 +21,7 @@ func (a *attempt) brokenInput(ctx context.Context, inputs []input, err error) er
 					continue
 				}
 				if problem := a.readWhole(ctx, p.paths[k]); problem != nil {
-					return refuse(CodeInvalidInput, "input file %s of %s cannot be read: %s: correct the asset that writes it, and run that again",
+					return permanent(CodeInvalidInput, "input file %s of %s cannot be read: %s: fix the asset that writes it, and run it again",
 						p.marker.URI+file.Name, inputs[i].asset, strings.ReplaceAll(problem.Error(), p.paths[k], file.Name))
 				}
 			}
@@ -30,8 +30,8 @@ func (a *attempt) brokenInput(ctx context.Context, inputs []input, err error) er
 	return err
 }
 
-// mayBeBroken reports whether an error of DuckDB can come from a file's content. Errors of the query itself, of memory
-// and of disks cannot.
+// mayBeBroken reports whether a file's content can cause the error. It excludes errors of the query
+// itself, of memory and of disks.
 func mayBeBroken(err error) bool {
 	if f, ok := errors.AsType[*failure](err); ok && f.code != CodeSQL {
 		return false
@@ -41,15 +41,16 @@ func mayBeBroken(err error) bool {
 		!strings.Contains(e.message, "No space left on device")
 }
 
-// readWhole decodes every value of a Parquet file, in an instance of its own: the query's may be invalid by now.
+// readWhole decodes every value of a Parquet file. It uses a new instance, because the query's
+// instance may have become invalid.
 func (a *attempt) readWhole(ctx context.Context, path string) error {
 	d, err := a.w.openDuckDB(ctx, a.dir)
 	if err != nil {
-		return nil //nolint:nilerr // nothing is known of the file
+		return nil //nolint:nilerr // the file was not read
 	}
 	_, err = d.exec(ctx, "SELECT bit_xor(hash(t)) FROM "+readParquet([]string{path})+" AS t")
 	if closeErr := d.close(); closeErr != nil || ctx.Err() != nil || err == nil || !mayBeBroken(err) {
-		return nil //nolint:nilerr // the error says nothing of the file
+		return nil //nolint:nilerr // not an error of the file
 	}
 	e, _ := asQueryError(err, "")
 	return errors.New(firstLine(e.Error()))

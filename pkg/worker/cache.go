@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// cache keeps the values that were used last, within a budget of bytes.
+// cache is an LRU cache with a budget in bytes.
 type cache[V any] struct {
 	budget int64
 
@@ -37,8 +37,8 @@ func (c *cache[V]) get(key string) (V, bool) {
 	return entryOf[V](element).value, true
 }
 
-// put adds a value, and drops the ones used longest ago. What is larger than
-// the whole budget is not kept.
+// put adds a value and evicts the least recently used ones. It ignores a value that is larger than
+// the budget.
 func (c *cache[V]) put(key string, value V, bytes int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,6 +57,6 @@ func (c *cache[V]) put(key string, value V, bytes int64) {
 }
 
 func entryOf[V any](element *list.Element) cached[V] {
-	entry, _ := element.Value.(cached[V]) // nothing else is ever put in
+	entry, _ := element.Value.(cached[V]) // put is the only writer
 	return entry
 }

@@ -18,16 +18,16 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
-// callTimeout is how long one callback may take.
+// callTimeout limits one callback.
 const callTimeout = 30 * time.Second
 
-// Back-off between tries of a callback or a storage operation.
+// Backoff between tries of a callback or a storage operation.
 const (
 	firstBackoff = 200 * time.Millisecond
 	maxBackoff   = 30 * time.Second
 )
 
-// callbacks reports on one attempt. Answers renew its URLs.
+// callbacks calls the control plane about one attempt. Responses may renew its URLs.
 type callbacks struct {
 	client *http.Client
 	clock  clock.Clock
@@ -43,7 +43,8 @@ func (c *callbacks) url(verb string) string {
 	return to
 }
 
-// call returns the URL of a callback and its Authorization header; "": the URL is signed.
+// call returns the URL of a callback and its Authorization header. The header is empty if the URL
+// itself is signed.
 func (c *callbacks) call(verb string) (to, authorization string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,7 +57,7 @@ func (c *callbacks) call(verb string) (to, authorization string) {
 	return c.urls.Finished, c.urls.Authorization.Finished
 }
 
-// renew takes over the URLs that an answer brought.
+// renew replaces the URLs that are set in urls.
 func (c *callbacks) renew(urls contract.Callbacks) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,7 +73,7 @@ func (c *callbacks) renew(urls contract.Callbacks) {
 	}
 }
 
-// post makes one call. An error means that it is unknown whether it was taken.
+// post makes one call. After an error, it is unknown whether the call was accepted.
 func (c *callbacks) post(ctx context.Context, verb string, body, answer any) (status int, err error) {
 	to, authorization := c.call(verb)
 	if to == "" {
@@ -105,18 +106,18 @@ func (c *callbacks) post(ctx context.Context, verb string, body, answer any) (st
 	defer response.Body.Close()
 	got, err := io.ReadAll(io.LimitReader(response.Body, contract.MaxAnswerBytes+1))
 	if err != nil {
-		return 0, fmt.Errorf("read the answer to %s: %w", verb, err)
+		return 0, fmt.Errorf("read the response to %s: %w", verb, err)
 	}
 	if isOK(response.StatusCode) && answer != nil && len(got) > 0 {
 		if err := json.Unmarshal(got, answer); err != nil {
-			return 0, fmt.Errorf("read the answer to %s: %w", verb, err)
+			return 0, fmt.Errorf("read the response to %s: %w", verb, err)
 		}
 	}
 	return response.StatusCode, nil
 }
 
-// withoutURL is the error of a request without its URL: that is signed, and who
-// reads it in a log could report in the attempt's name.
+// withoutURL removes the URL from the error of a request. A signed URL in a log would let readers
+// report in the attempt's name.
 func withoutURL(err error) error {
 	if of, ok := errors.AsType[*url.Error](err); ok {
 		return of.Err
@@ -124,8 +125,8 @@ func withoutURL(err error) error {
 	return err
 }
 
-// deliver calls until somebody answers for good, or until the deadline: then the
-// status is the last one, or 0.
+// deliver repeats a call until it gets a final response or the deadline has passed. In the latter
+// case it returns the last status, or 0, and the last error.
 func (c *callbacks) deliver(ctx context.Context, deadline event.Time, verb string, body, answer any) (int, error) {
 	for wait := firstBackoff; ; wait = min(2*wait, maxBackoff) {
 		status, err := c.post(ctx, verb, body, answer)
@@ -143,7 +144,7 @@ func (c *callbacks) deliver(ctx context.Context, deadline event.Time, verb strin
 
 func isOK(status int) bool { return status >= 200 && status < 300 }
 
-// isTransient reports whether the same call may be answered otherwise later.
+// isTransient reports whether a retry of the call may get another status.
 func isTransient(status int) bool {
 	return status >= 500 || status == http.StatusRequestTimeout ||
 		status == http.StatusTooEarly || status == http.StatusTooManyRequests

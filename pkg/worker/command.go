@@ -21,10 +21,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// executeCommand runs the task's command; the files that it leaves in its output
-// folder are what it made.
+// executeCommand runs the task's command. The files in its output folder are the task's output.
 func (a *attempt) executeCommand(ctx context.Context, t *work, inputs []input) ([]outputFile, error) {
-	secrets, err := a.findSecrets(ctx, t) // first: without them all else is in vain
+	secrets, err := a.findSecrets(ctx, t) // first, because the rest is wasted if one is missing
 	if err != nil {
 		return nil, err
 	}
@@ -59,15 +58,15 @@ func (a *attempt) executeCommand(ctx context.Context, t *work, inputs []input) (
 		return nil, err
 	}
 	if cause := context.Cause(ctx); cause != nil {
-		return nil, cause // it ended well on SIGTERM, perhaps half done
+		return nil, cause // it exited with 0 on SIGTERM: the output may be incomplete
 	}
 	return collect(output)
 }
 
-// execute runs a program to its end. What it prints is kept without secrets.
+// execute runs a program until it exits. Its output goes to the log, with secrets masked.
 func (a *attempt) execute(ctx context.Context, cmd *exec.Cmd) error {
-	complaint := &lastLines{}
-	stdout, stderr := a.mask.Writer(&a.output), a.mask.Writer(io.MultiWriter(&a.output, complaint))
+	errorTail := &lastLines{}
+	stdout, stderr := a.mask.Writer(&a.output), a.mask.Writer(io.MultiWriter(&a.output, errorTail))
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	a.showLog()
 	p, err := a.w.launch(cmd, a.env.AttemptID)
@@ -75,33 +74,33 @@ func (a *attempt) execute(ctx context.Context, cmd *exec.Cmd) error {
 		return launchFailure(cmd.Path, err)
 	}
 	err = p.wait(ctx, a.w.cfg.Clock)
-	_, _ = stdout.Flush(), stderr.Flush() // into memory
+	_, _ = stdout.Flush(), stderr.Flush() // the writers are in memory and cannot fail
 	if err != nil {
-		return exitFailure(err, complaint, cmd.Args[0])
+		return exitFailure(err, errorTail, cmd.Args[0])
 	}
 	return nil
 }
 
 func launchFailure(program string, err error) error {
 	if errors.Is(err, syscall.E2BIG) {
-		return refuse(CodeInvalidInput, "start %s: its arguments and environment are too large: %w", program, err)
+		return permanent(CodeInvalidInput, "start %s: its arguments and environment are too large: %w", program, err)
 	}
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOEXEC) || errors.Is(err, fs.ErrNotExist) {
-		return refuse(CodeCommandNotFound, "start %s: %w: not a program that this machine can execute", program, err)
+		return permanent(CodeCommandNotFound, "start %s: %w: this machine cannot execute it", program, err)
 	}
 	return fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("start %s: %w", program, err))
 }
 
-// inputDir is where a command finds an input.
+// inputDir returns the folder of an input.
 func (a *attempt) inputDir(asset ids.AssetKey) string {
 	return filepath.Join(a.dir, "inputs", asset.SQL())
 }
 
-// layOut makes the folder of one input: links to its files or, in CSV, one file.
+// layOut creates the folder of one input, with links to its files or, for CSV, one converted file.
 func (a *attempt) layOut(ctx context.Context, t *work, in *input) error {
 	dir := a.inputDir(in.asset)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("make scratch folder: %w", err))
+		return fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("create scratch folder: %w", err))
 	}
 	if t.InputFormat == plan.FormatCSV {
 		return a.convert(ctx, in, filepath.Join(dir, "data.csv"))
@@ -114,8 +113,8 @@ func (a *attempt) layOut(ctx context.Context, t *work, in *input) error {
 	return nil
 }
 
-// link makes links to the part's files: {partition}.parquet, with a number from
-// the second on; other files under their own names, in a folder of the partition's.
+// link creates links to the part's files. Parquet files are called {partition}.parquet,
+// {partition}.2.parquet and so on; other files keep their names, in a folder of the partition.
 func (p *part) link(dir string) error {
 	segment, n := contract.PartitionSegment(p.partitionKey), 0
 	for i, file := range p.marker.Files {
@@ -137,7 +136,7 @@ func (p *part) link(dir string) error {
 	return nil
 }
 
-// convert writes an input as one CSV file with a header.
+// convert writes an input to a CSV file with a header.
 func (a *attempt) convert(ctx context.Context, in *input, target string) (err error) {
 	files, err := in.rows()
 	if err != nil {
@@ -158,7 +157,7 @@ func (a *attempt) convert(ctx context.Context, in *input, target string) (err er
 	return nil
 }
 
-// taskContext is what SERVO_CONTEXT says.
+// taskContext is the content of SERVO_CONTEXT.
 type taskContext struct {
 	Tenant            string            `json:"tenant_id"`
 	Workspace         string            `json:"workspace_id"`
@@ -174,18 +173,18 @@ type taskContext struct {
 	Output string            `json:"output"`
 }
 
-// environ is the command's environment. What comes later counts.
+// environ returns the command's environment. Of two entries with one name, the later one wins.
 func (a *attempt) environ(t *work, secrets []string, inputs []input, output string) ([]string, error) {
 	partition, err := ids.ParsePartition(t.task.PartitionKey)
 	if err != nil {
-		return nil, refuse(CodePlanUnreadable, "task %s: %w", t.task.TaskKey, err)
+		return nil, permanent(CodePlanUnreadable, "task %s: %w", t.task.TaskKey, err)
 	}
 	env := a.inherited()
 	for _, name := range slices.Sorted(maps.Keys(t.Env)) {
 		env = append(env, name+"="+t.Env[name])
 	}
 	env = append(env, secrets...)
-	says := taskContext{
+	context := taskContext{
 		Tenant: a.env.Tenant, Workspace: a.env.Workspace, RunID: a.env.RunID, TaskKey: a.env.TaskKey,
 		Attempt: a.env.Attempt, AttemptID: a.env.AttemptID, MaterializationID: a.env.MaterializationID,
 		AssetKey: a.env.AssetKey, Partition: partition, Inputs: map[string]string{}, Output: output,
@@ -197,20 +196,20 @@ func (a *attempt) environ(t *work, secrets []string, inputs []input, output stri
 	for _, in := range inputs {
 		name := "SERVO_INPUT_" + variableName(in.asset.Namespace+"_"+in.asset.Name)
 		if other, ok := named[name]; ok {
-			return nil, refuse(CodeInvalidInput, "inputs %s and %s are both called %s: rename one of the assets", other, in.asset, name)
+			return nil, permanent(CodeInvalidInput, "inputs %s and %s are both called %s: rename one of the assets", other, in.asset, name)
 		}
 		named[name] = in.asset
-		says.Inputs[in.asset.String()] = a.inputDir(in.asset)
+		context.Inputs[in.asset.String()] = a.inputDir(in.asset)
 		env = append(env, name+"="+a.inputDir(in.asset))
 	}
-	text, err := json.Marshal(says)
+	text, err := json.Marshal(context)
 	if err != nil {
 		return nil, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("encode SERVO_CONTEXT: %w", err))
 	}
 	return append(env, "SERVO_OUTPUT="+output, "SERVO_CONTEXT="+string(text), "SERVO_BIN="+a.w.cfg.ServoBin), nil
 }
 
-// variableName is text as part of an environment variable's name.
+// variableName converts s to a part of an environment variable's name.
 func variableName(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -223,8 +222,8 @@ func variableName(s string) string {
 	}, s)
 }
 
-// findProgram looks a program up: relative to the working directory when its
-// name has a slash, else in the PATH that the command is given.
+// findProgram finds a program: relative to cwd if its name contains a slash, else in the PATH of
+// env.
 func findProgram(name, cwd string, env []string) (string, error) {
 	var candidates []string
 	if strings.Contains(name, "/") {
@@ -246,12 +245,12 @@ func findProgram(name, cwd string, env []string) (string, error) {
 		}
 	}
 	if len(candidates) == 1 {
-		return "", refuse(CodeCommandNotFound, "%s is not executable: missing, or no execute permission", candidates[0])
+		return "", permanent(CodeCommandNotFound, "%s is not executable: missing, or no execute permission", candidates[0])
 	}
-	return "", refuse(CodeCommandNotFound, "the program %q is not in PATH: install it on the worker, or name it with its folder", name)
+	return "", permanent(CodeCommandNotFound, "program %q is not in PATH: install it on the worker, or write its full path", name)
 }
 
-// lookup is the last value of a variable in an environment.
+// lookup returns the last value of a variable in an environment.
 func lookup(env []string, name string) string {
 	for _, entry := range slices.Backward(env) {
 		if value, ok := strings.CutPrefix(entry, name+"="); ok {
@@ -261,7 +260,7 @@ func lookup(env []string, name string) string {
 	return ""
 }
 
-// collect finds the files that a command has left in its output folder.
+// collect returns the files in the output folder of a command.
 func collect(dir string) ([]outputFile, error) {
 	makeReadable(dir)
 	var made []outputFile
@@ -276,9 +275,9 @@ func collect(dir string) ([]outputFile, error) {
 		name = filepath.ToSlash(name)
 		switch {
 		case !entry.Type().IsRegular():
-			return refuse(CodeInvalidOutput, "output %.200q is no regular file (%s): leave only files and folders in SERVO_OUTPUT", name, entry.Type())
+			return permanent(CodeInvalidOutput, "output %.200q is not a regular file (%s): write only files and folders to SERVO_OUTPUT", name, entry.Type())
 		case len(made) == contract.MaxFiles:
-			return refuse(CodeInvalidOutput, "the output has more than %d files: make fewer", contract.MaxFiles)
+			return permanent(CodeInvalidOutput, "the output has more than %d files: write fewer", contract.MaxFiles)
 		}
 		file := outputFile{name: name, open: func() (*os.File, error) { return os.OpenInRoot(dir, filepath.FromSlash(name)) }}
 		if err := file.describe(); err != nil {

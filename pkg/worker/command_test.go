@@ -21,7 +21,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-func TestACommandFindsItsContextAndWhatItLeavesIsTheOutput(t *testing.T) {
+func TestCommandGetsContextAndWritesOutput(t *testing.T) {
 	const key = "raw/events[date=2012-01-01]"
 	work := shell(`set -e
 		echo "to the log"; echo "and errors" >&2
@@ -30,7 +30,7 @@ func TestACommandFindsItsContextAndWhatItLeavesIsTheOutput(t *testing.T) {
 		printf %s "$SERVO_CONTEXT" > "$SERVO_OUTPUT/deep/context.json"
 		env > "$SERVO_OUTPUT/deep/er/env"`)
 	work.Env = map[string]string{"OWN": "value", "SERVO_BIN": "not this"}
-	w := newWorld(t, nil, map[string]plan.Work{"raw/events": work}, task(key, `{"date":"2012-01-01"}`, nil))
+	w := newFixture(t, nil, map[string]plan.Work{"raw/events": work}, task(key, `{"date":"2012-01-01"}`, nil))
 	end := w.run(key)
 	require.Zero(t, end.Output.RowCount)
 	require.Empty(t, end.Output.SchemaHash)
@@ -44,7 +44,7 @@ func TestACommandFindsItsContextAndWhatItLeavesIsTheOutput(t *testing.T) {
 	require.Contains(t, env, "OWN=value\n")
 	require.Contains(t, env, "SERVO_BIN=/opt/servo\n")
 	require.Contains(t, env, "SERVO_PARTITION_DATE=2012-01-01\n")
-	require.NotContains(t, env, "HOME=", "only what the worker was given")
+	require.NotContains(t, env, "HOME=", "only Config.Environ is inherited")
 	context := w.read(end.Output.URI + "deep/context.json")
 	require.Contains(t, context, `"tenant_id":"acme"`)
 	require.Contains(t, context, `"partition":{"date":"2012-01-01"}`)
@@ -54,15 +54,15 @@ func TestACommandFindsItsContextAndWhatItLeavesIsTheOutput(t *testing.T) {
 	w.scratchIsEmpty()
 }
 
-func TestACommandWithoutOutputSucceedsAndLeavesNoLog(t *testing.T) {
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": {Command: []string{"true"}}}, task("a/b", "", nil))
+func TestCommandWithoutOutputStoresNoLog(t *testing.T) {
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": {Command: []string{"true"}}}, task("a/b", "", nil))
 	end := w.run("a/b")
 	require.Zero(t, end.Output.RowCount)
 	require.Empty(t, w.marker("a/b").Files)
 	require.Empty(t, w.keysBelow("logs/"))
 }
 
-func TestACommandReadsItsInputs(t *testing.T) {
+func TestCommandReadsInputs(t *testing.T) {
 	const one, two = "raw/e[date=2012-01-01]", "raw/e[date=2012-01-02]"
 	inputs := map[string]plan.InputSet{"raw/e": from(one, two), "raw/notes": from("raw/notes")}
 	list := shell(`cd $SERVO_INPUT_RAW_E && ls > $SERVO_OUTPUT/names && cp 'date-2012-01-02.parquet' $SERVO_OUTPUT/data.parquet &&
@@ -77,9 +77,9 @@ func TestACommandReadsItsInputs(t *testing.T) {
 			task("x/list", "", inputs, one, two, "raw/notes"),
 			task("x/csv", "", map[string]plan.InputSet{"raw/e": from(one, two)}, one, two),
 		}
-		w := newWorld(t, nil, assets, tasks...)
+		w := newFixture(t, nil, assets, tasks...)
 		if store != nil {
-			w = newWorld(t, store, assets, tasks...)
+			w = newFixture(t, store, assets, tasks...)
 		}
 		for _, key := range []string{one, two, "raw/notes"} {
 			w.run(key)
@@ -93,7 +93,7 @@ func TestACommandReadsItsInputs(t *testing.T) {
 	}
 }
 
-func TestFailuresOfCommandsAreTold(t *testing.T) {
+func TestCommandFailuresAreReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		argv      []string
 		code      string
@@ -114,7 +114,7 @@ func TestFailuresOfCommandsAreTold(t *testing.T) {
 		"too many":       {[]string{"sh", "-c", "cd $SERVO_OUTPUT; seq 10001 | xargs touch"}, worker.CodeInvalidOutput, "10000", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil, map[string]plan.Work{"a/b": {Command: c.argv}}, task("a/b", "", nil))
+			w := newFixture(t, nil, map[string]plan.Work{"a/b": {Command: c.argv}}, task("a/b", "", nil))
 			w.file("garbage", "\x00\x01garbage")
 			w.file("readme", "text")
 			require.NoError(t, os.Chmod(filepath.Join(w.root, "readme"), 0o600))
@@ -128,16 +128,16 @@ func TestFailuresOfCommandsAreTold(t *testing.T) {
 	}
 }
 
-func TestLongComplaintsAreCutToTheirEnd(t *testing.T) {
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell(`i=0; while [ $i -lt 500 ]; do echo "line $i" >&2; i=$((i+1)); done; exit 1`)}, task("a/b", "", nil))
+func TestErrorKeepsEndOfLongStderr(t *testing.T) {
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": shell(`i=0; while [ $i -lt 500 ]; do echo "line $i" >&2; i=$((i+1)); done; exit 1`)}, task("a/b", "", nil))
 	got := w.failed("a/b")
 	require.Less(t, len(got.Message), 2200)
 	require.True(t, strings.HasSuffix(got.Message, "line 499"))
 	require.Contains(t, got.Message, "status 1:\nline ")
 }
 
-func TestInputsOfOneNameAreRefused(t *testing.T) {
-	w := newWorld(t, nil, map[string]plan.Work{"a_b/c": shell("true"), "a/b_c": shell("true"), "x/y": shell("true")},
+func TestInputsWithSameVariableAreRejected(t *testing.T) {
+	w := newFixture(t, nil, map[string]plan.Work{"a_b/c": shell("true"), "a/b_c": shell("true"), "x/y": shell("true")},
 		task("a_b/c", "", nil), task("a/b_c", "", nil),
 		task("x/y", "", map[string]plan.InputSet{"a_b/c": from("a_b/c"), "a/b_c": from("a/b_c")}, "a/b_c", "a_b/c"))
 	w.run("a_b/c")
@@ -145,8 +145,8 @@ func TestInputsOfOneNameAreRefused(t *testing.T) {
 	require.Contains(t, w.failed("x/y").Message, "SERVO_INPUT_A_B_C")
 }
 
-func TestAHundredMegabytesOfOutputAreKeptInPart(t *testing.T) {
-	w := newWorld(t, memblob.New(memblob.Options{}), map[string]plan.Work{
+func TestLogOmitsMiddleOfLargeOutput(t *testing.T) {
+	w := newFixture(t, memblob.New(memblob.Options{}), map[string]plan.Work{
 		"a/b": shell("echo first; head -c 104857600 /dev/zero | tr '\\0' x; echo last"),
 	}, task("a/b", "", nil))
 	w.run("a/b")
@@ -157,8 +157,8 @@ func TestAHundredMegabytesOfOutputAreKeptInPart(t *testing.T) {
 	require.Contains(t, log, "\n… "+strconv.Itoa(104857600+11-10<<20)+" bytes omitted …\n")
 }
 
-// processes is a command that starts a child, and both stay until they are
-// killed. Its pipe says their process group, and ends when both are dead.
+// processes is a command that starts a child; both run until they are killed. The command writes
+// its pid to the pipe, which ends when both are dead.
 type processes struct {
 	script string
 	fifo   string
@@ -176,7 +176,7 @@ func newProcesses(t *testing.T, trap string) *processes {
 	}
 }
 
-// started waits for the command to be there, and gives its process id.
+// started waits until the command runs, and returns its process id.
 func (p *processes) started(t *testing.T) int {
 	t.Helper()
 	var err error
@@ -192,8 +192,7 @@ func (p *processes) started(t *testing.T) int {
 	return pid
 }
 
-// dead waits until no process has the pipe open, and checks that the leader is
-// gone.
+// dead waits until no process has the pipe open, and checks that the leader is gone.
 func (p *processes) dead(t *testing.T, pid int) {
 	t.Helper()
 	rest, err := io.ReadAll(p.lines)
@@ -202,9 +201,9 @@ func (p *processes) dead(t *testing.T, pid int) {
 	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH)
 }
 
-func TestACancelledCommandDiesWithAllThatItStarted(t *testing.T) {
+func TestCancelKillsCommandAndDescendants(t *testing.T) {
 	p := newProcesses(t, "")
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, task("a/b", "", nil))
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, task("a/b", "", nil))
 	w.control.answer = cancelOnHeartbeat
 	answer := w.deliverLater("a/b")
 	pid := p.started(t)
@@ -225,9 +224,9 @@ func cancelOnHeartbeat(verb string, _ int) (int, any) {
 	return 0, nil
 }
 
-func TestACommandThatIgnoresTheRequestToEndIsKilled(t *testing.T) {
+func TestCancelKillsCommandThatIgnoresSIGTERM(t *testing.T) {
 	p := newProcesses(t, `trap "" TERM;`)
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, task("a/b", "", nil))
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, task("a/b", "", nil))
 	w.control.answer = cancelOnHeartbeat
 	answer := w.deliverLater("a/b")
 	pid := p.started(t)
@@ -238,9 +237,9 @@ func TestACommandThatIgnoresTheRequestToEndIsKilled(t *testing.T) {
 	require.Equal(t, event.Cancelled, w.control.end(t).Outcome)
 }
 
-func TestATaskThatTakesTooLongIsTimedOutByTheWorker(t *testing.T) {
+func TestWorkerTimesOutTask(t *testing.T) {
 	p := newProcesses(t, "")
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, task("a/b", "", nil))
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, task("a/b", "", nil))
 	answer := w.deliverLater("a/b", func(e *contract.Envelope) { e.TimeoutSec = int32(taskTimeout / time.Second) })
 	pid := p.started(t)
 	w.clock.fire(t, taskTimeout)
@@ -252,24 +251,24 @@ func TestATaskThatTakesTooLongIsTimedOutByTheWorker(t *testing.T) {
 	require.True(t, end.Error.Retryable)
 }
 
-func TestAProcessLeftBehindByACommandIsKilled(t *testing.T) {
+func TestProcessLeftByCommandIsKilled(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell("exec 3>" + fifo + "; sleep 10000 & echo ok >&3")}, task("a/b", "", nil))
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": shell("exec 3>" + fifo + "; sleep 10000 & echo ok >&3")}, task("a/b", "", nil))
 	answer := w.deliverLater("a/b")
 	pipe, err := os.Open(fifo)
 	require.NoError(t, err)
 	defer pipe.Close()
-	said, err := io.ReadAll(pipe) // ends when sleep is dead, too
+	said, err := io.ReadAll(pipe) // ends when sleep is dead
 	require.NoError(t, err)
 	require.Equal(t, "ok\n", string(said))
 	require.Equal(t, http.StatusOK, <-answer)
 	require.Equal(t, event.Succeeded, w.control.end(t).Outcome)
 }
 
-func TestAReplacedAttemptIsKilledAndReportsNothing(t *testing.T) {
+func TestReplacedAttemptIsKilledWithoutReport(t *testing.T) {
 	p := newProcesses(t, "")
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, task("a/b", "", nil))
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, task("a/b", "", nil))
 	w.control.answer = func(verb string, _ int) (int, any) {
 		if verb == contract.VerbHeartbeat {
 			return http.StatusConflict, contract.Problem{Status: http.StatusConflict}
@@ -284,9 +283,9 @@ func TestAReplacedAttemptIsKilledAndReportsNothing(t *testing.T) {
 	require.Zero(t, w.control.calls(contract.VerbFinished))
 }
 
-func TestAWorkerThatIsClosedInterruptsItsTasks(t *testing.T) {
+func TestCloseInterruptsTasks(t *testing.T) {
 	p := newProcesses(t, "")
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell(p.script), "a/c": shell("true")}, task("a/b", "", nil), task("a/c", "", nil))
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": shell(p.script), "a/c": shell("true")}, task("a/b", "", nil), task("a/c", "", nil))
 	answer := w.deliverLater("a/b")
 	pid := p.started(t)
 	require.NoError(t, w.worker.Close(t.Context()))
@@ -296,7 +295,7 @@ func TestAWorkerThatIsClosedInterruptsItsTasks(t *testing.T) {
 	require.Equal(t, event.Failed, end.Outcome)
 	require.Equal(t, worker.CodeInterrupted, end.Error.Code)
 	require.True(t, end.Error.Retryable)
-	require.Equal(t, http.StatusInternalServerError, w.deliver("a/c"), "another worker is to do it")
+	require.Equal(t, http.StatusInternalServerError, w.deliver("a/c"), "leaves it to another worker")
 	require.Equal(t, 1, w.control.calls(contract.VerbStarted))
 	left, err := os.ReadDir(w.config.ScratchDir)
 	require.NoError(t, err)

@@ -20,14 +20,13 @@ import (
 const (
 	parallelWrites = 8
 	uploadTries    = 4
-	// commitTries bounds how long the outcome of a commit is asked for: about
-	// two minutes.
+	// commitTries limits the attempts to learn the outcome of a commit, to about two minutes.
 	commitTries = 10
 )
 
-// outputFile is a file that the task made.
+// outputFile is a file that the task wrote.
 type outputFile struct {
-	name string // below the output
+	name string // relative to the output folder
 	open func() (*os.File, error)
 	rows int64
 	// schema describes the columns of a Parquet file.
@@ -38,7 +37,7 @@ func (a *attempt) markerKey() string {
 	return contract.MarkerKey(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID)
 }
 
-// committed is the marker of the materialization, or nil if nobody has committed it.
+// committed returns the marker of the materialization, or nil if it was not committed.
 func (a *attempt) committed(ctx context.Context) (*contract.Marker, error) {
 	m, err := a.w.marker(ctx, a.markerKey())
 	if errors.Is(err, blob.ErrNotFound) {
@@ -50,18 +49,18 @@ func (a *attempt) committed(ctx context.Context) (*contract.Marker, error) {
 	return a.checked(m)
 }
 
-// checked gives the marker if it is one of this materialization.
+// checked returns the marker, or an error if it names another materialization.
 func (a *attempt) checked(m *contract.Marker) (*contract.Marker, error) {
 	prefix := contract.MaterializationPrefix(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID)
 	if m.MaterializationID != a.env.MaterializationID || !contract.IsExecutionURI(m.URI, prefix) {
-		return nil, refuse(CodeInvalidMarker, "marker %s names materialization %s at %s, which is not below it",
+		return nil, permanent(CodeInvalidMarker, "marker %s names materialization %s at %s, which is not below the marker's folder",
 			a.markerKey(), m.MaterializationID, m.URI)
 	}
 	return m, nil
 }
 
-// commit stores the files and creates the marker. Who loses the race for it
-// adopts the winner's.
+// commit uploads the files and creates the marker. If another execution was first, commit returns
+// the other's marker.
 func (a *attempt) commit(ctx context.Context, made []outputFile) (*contract.Marker, error) {
 	began := a.now()
 	m, err := a.upload(ctx, made)
@@ -74,20 +73,20 @@ func (a *attempt) commit(ctx context.Context, made []outputFile) (*contract.Mark
 		a.discard(ctx, m)
 		return nil, cause
 	}
-	// From here on there is no way back: what is stopped now may be committed.
+	// Point of no return: from here on, a stopped execution may have been committed.
 	winner, err := a.mark(a.job.life, m)
 	if err != nil {
-		return nil, err // perhaps committed: the files stay
+		return nil, err // perhaps committed: keep the files
 	}
 	if winner.Nonce != m.Nonce || winner.AttemptID != m.AttemptID {
-		a.log.InfoContext(ctx, "another execution has committed first; its output counts", "uri", winner.URI)
+		a.log.InfoContext(ctx, "another execution committed first; using its output", "uri", winner.URI)
 		a.discard(ctx, m)
 	}
 	return winner, nil
 }
 
-// upload stores the files in a directory of this execution, and gives the marker
-// that would commit them; with an error, one that has the files begun.
+// upload stores the files in this execution's directory, and returns the marker that commits them.
+// With an error, the marker lists the files that may have been stored.
 func (a *attempt) upload(ctx context.Context, made []outputFile) (*contract.Marker, error) {
 	m := &contract.Marker{
 		MaterializationID: a.env.MaterializationID, RunID: a.env.RunID, TaskKey: a.env.TaskKey,
@@ -101,8 +100,8 @@ func (a *attempt) upload(ctx context.Context, made []outputFile) (*contract.Mark
 		m.Files[i] = contract.MarkerFile{Name: file.name, Rows: file.rows}
 		m.RowCount += file.rows
 		if !contract.ValidFileName(file.name) || blob.ValidateKey(m.URI+file.name) != nil {
-			m.Files = m.Files[:0] // nothing is begun
-			return m, refuse(CodeInvalidOutput, "output file %.200q has a name that no object store takes: rename it", file.name)
+			m.Files = m.Files[:0] // nothing was stored
+			return m, permanent(CodeInvalidOutput, "output file %.200q has a name that object stores do not accept: rename it", file.name)
 		}
 	}
 	group, uploads := errgroup.WithContext(ctx)
@@ -117,9 +116,9 @@ func (a *attempt) upload(ctx context.Context, made []outputFile) (*contract.Mark
 	return m, err
 }
 
-// store uploads one file. An upload with an unknown outcome is repeated; that
-// the object exists then, as large as it should be, is success: nobody else writes to
-// the directory.
+// store uploads one file. It repeats an upload with an unknown outcome; an existing object with the
+// expected size and checksum then counts as success, because only this execution writes to the
+// directory.
 func (a *attempt) store(ctx context.Context, uri string, from *outputFile, to *contract.MarkerFile) error {
 	wait, begun := firstBackoff, false
 	for try := 1; ; try++ {
@@ -127,7 +126,7 @@ func (a *attempt) store(ctx context.Context, uri string, from *outputFile, to *c
 		switch {
 		case err == nil && object.CRC32C != sum:
 			return fail(CodeStore, CategoryInfrastructure,
-				fmt.Errorf("store %s: it arrived with CRC-32C %08x, and was sent with %08x", uri+from.name, object.CRC32C, sum))
+				fmt.Errorf("store %s: stored with CRC-32C %08x, want %08x", uri+from.name, object.CRC32C, sum))
 		case err == nil, errors.Is(err, blob.ErrExists) && begun && a.stored(ctx, uri+from.name, size, sum):
 			to.Size, to.CRC32C = size, sum
 			if local, ok := a.w.cfg.Store.(blob.Local); ok {
@@ -135,7 +134,7 @@ func (a *attempt) store(ctx context.Context, uri string, from *outputFile, to *c
 			}
 			return nil
 		case errors.Is(err, blob.ErrInvalid):
-			return refuse(CodeInvalidOutput, "store output: %w", err)
+			return permanent(CodeInvalidOutput, "store output: %w", err)
 		case try == uploadTries || ctx.Err() != nil || errors.Is(err, blob.ErrExists):
 			return fail(CodeStore, CategoryInfrastructure, fmt.Errorf("store output: %w", err))
 		}
@@ -147,7 +146,7 @@ func (a *attempt) store(ctx context.Context, uri string, from *outputFile, to *c
 	}
 }
 
-// stored reports whether an object is what was sent, as far as its description says.
+// stored reports whether an object has the given size and, if the store knows it, checksum.
 func (a *attempt) stored(ctx context.Context, key string, size int64, sum uint32) bool {
 	object, err := a.w.cfg.Store.Head(ctx, key)
 	return err == nil && object.Size == size && (object.CRC32C == 0 || object.CRC32C == sum)
@@ -163,7 +162,7 @@ func (a *attempt) storeOnce(ctx context.Context, key string, from *outputFile) (
 	counted := &counter{}
 	object, err = a.w.cfg.Store.CreateFrom(ctx, key, io.TeeReader(file, io.MultiWriter(hash, counted)))
 	if err != nil && errors.Is(err, blob.ErrExists) {
-		// A store may say so before it has read to the end.
+		// A store may report ErrExists before it has read all data.
 		_, copyErr := io.Copy(io.MultiWriter(hash, counted), file)
 		err = errors.Join(err, copyErr)
 	}
@@ -177,8 +176,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// mark creates the marker and gives the one that counts. It goes on until that
-// is known, or for as long as that is worth it.
+// mark creates the marker and returns the one that counts: this one or the winner's. It retries
+// until the outcome is known or the tries are used up.
 func (a *attempt) mark(ctx context.Context, m *contract.Marker) (*contract.Marker, error) {
 	key := a.markerKey()
 	m.CommittedAt = a.now()
@@ -187,7 +186,7 @@ func (a *attempt) mark(ctx context.Context, m *contract.Marker) (*contract.Marke
 		return nil, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("encode commit marker: %w", err))
 	}
 	if len(data) > contract.MaxMarkerBytes {
-		return nil, refuse(CodeInvalidOutput, "the output's %d files have a list of %d bytes; at most %d are allowed: make fewer files",
+		return nil, permanent(CodeInvalidOutput, "the list of the output's %d files has %d bytes, at most %d are allowed: write fewer files",
 			len(m.Files), len(data), contract.MaxMarkerBytes)
 	}
 	wait := firstBackoff
@@ -198,7 +197,7 @@ func (a *attempt) mark(ctx context.Context, m *contract.Marker) (*contract.Marke
 			return m, nil
 		}
 		if errors.Is(err, blob.ErrInvalid) {
-			return nil, refuse(CodeInvalidOutput, "commit: %w", err)
+			return nil, permanent(CodeInvalidOutput, "commit: %w", err)
 		}
 		winner, readErr := a.w.marker(ctx, key)
 		switch {
@@ -218,23 +217,23 @@ func (a *attempt) mark(ctx context.Context, m *contract.Marker) (*contract.Marke
 	}
 }
 
-// deleteTimeout is how long the files of a lost race are being deleted.
+// deleteTimeout limits the deletion of files that were not committed.
 const deleteTimeout = time.Minute
 
-// discard has the files of this execution removed once the end is reported: there
-// may be thousands, and a worker that is to end has seconds.
+// discard schedules the deletion of this execution's files after the report of the end: there may
+// be thousands, and a closing worker has only seconds.
 func (a *attempt) discard(ctx context.Context, m *contract.Marker) {
-	a.afterwards = append(a.afterwards, func() { a.deleteFiles(ctx, m) })
+	a.cleanups = append(a.cleanups, func() { a.deleteFiles(ctx, m) })
 }
 
-// deleteFiles removes what this execution has stored, as far as possible: what
-// stays is below a directory that no marker names.
+// deleteFiles deletes the files that this execution has stored. It stops at the first error:
+// remaining files are below a directory that no marker names.
 func (a *attempt) deleteFiles(ctx context.Context, m *contract.Marker) {
 	clean, cancel := context.WithTimeout(a.job.life, deleteTimeout)
 	defer cancel()
 	for _, f := range m.Files {
 		if err := a.w.cfg.Store.Delete(clean, m.URI+f.Name); err != nil {
-			a.log.WarnContext(ctx, "could not delete the files of an execution that does not count", "uri", m.URI, "error", a.masked(err))
+			a.log.WarnContext(ctx, "could not delete the files of an uncommitted execution", "uri", m.URI, "error", a.masked(err))
 			return
 		}
 	}

@@ -1,7 +1,7 @@
 package worker
 
-// adoptOrphans does nothing: this system has no way to find processes that leave the
-// session of their command. The worker contract says so.
+// adoptOrphans does nothing: macOS has no way to find processes that have left the session of their
+// command. The worker contract documents that.
 func adoptOrphans() {}
 
 func startedAt(int) uint64 { return 0 }

@@ -11,26 +11,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How long escaped processes are killed before they are left to the system.
+// Limits on killing escaped processes.
 const (
-	killRounds   = 100
-	killPatience = 1000 // milliseconds for one process to die; longer only in a system call that hangs
+	killRounds = 100
+	killWait   = 1000 // milliseconds for one process to die, which takes longer only in a hanging system call
 )
 
-// adoptOrphans makes this process the parent of descendants whose own parent has ended:
-// a process that leaves its group and its session still becomes a child of the worker.
+// adoptOrphans makes this process the new parent of orphaned descendants. Thus a process that
+// leaves its group and session still becomes a child of the worker.
 func adoptOrphans() {
-	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) // without it, only the group is killed
+	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) // if it fails, only process groups are killed
 }
 
 // child is a child of this process, as /proc/PID/stat describes it.
 type child struct {
 	pid, group, session int
 	zombie              bool
-	started             uint64 // in clock ticks since the machine started
+	started             uint64 // in clock ticks since the machine booted
 }
 
-// startedAt is when a process started, in clock ticks since the machine started; 0: unknown.
+// startedAt returns the start time of a process, in clock ticks since the machine booted; 0:
+// unknown.
 func startedAt(pid int) uint64 {
 	c, err := readChild(pid)
 	if err != nil {
@@ -39,10 +40,10 @@ func startedAt(pid int) uint64 {
 	return c.started
 }
 
-// killEscaped kills and reaps what a command has left behind outside of its process group:
-// adopted processes that have its tag in their environment, that are in a session of one of
-// them, or that no running command can have started. The command has ended and is not yet
-// reaped. It returns how many processes did not die.
+// killEscaped kills and reaps the descendants that a command has left outside its process group.
+// These are adopted processes with its tag in their environment, processes in a session of one of
+// them, and processes that no running command can have started. The command has exited and is not
+// yet reaped. killEscaped returns the number of processes that did not die.
 func (p *process) killEscaped(others func(started uint64) bool) (left int) {
 	own, err := unix.Getsid(0)
 	if err != nil {
@@ -75,7 +76,7 @@ func (p *process) killEscaped(others func(started uint64) bool) (left int) {
 	return len(stuck)
 }
 
-// escaped reports whether an adopted process is one of the command's.
+// escaped reports whether an adopted process belongs to the command.
 func (p *process) escaped(c child, own int, sessions map[int]bool, others func(started uint64) bool) bool {
 	switch {
 	case c.group == p.cmd.Process.Pid, c.session != own && sessions[c.session]:
@@ -83,13 +84,13 @@ func (p *process) escaped(c child, own int, sessions map[int]bool, others func(s
 	case !c.zombie && p.tag != "" && hasTag(c.pid, p.tag):
 		return true
 	}
-	// It left its session and hides where it comes from. Commands stay in the worker's
-	// session, so this is none; and it is younger than the command that started it.
+	// The process has left its session and has no tag. Commands stay in the worker's session, so it
+	// is not a command, and it is younger than the command that started it.
 	return c.session != own && !others(c.started)
 }
 
-// adopted lists the children of this process's first thread, to which the kernel gives
-// orphans; the commands themselves are children of the starter's thread.
+// adopted lists the children of this process's main thread, which adopts orphans. The commands
+// themselves are children of the starter's thread.
 func adopted() []int {
 	pid := strconv.Itoa(os.Getpid())
 	text, err := os.ReadFile("/proc/self/task/" + pid + "/children")
@@ -107,7 +108,7 @@ func adopted() []int {
 
 // readChild reads /proc/PID/stat.
 func readChild(pid int) (child, error) {
-	const ( // fields after the name, which is in parentheses and may hold anything
+	const ( // indexes of fields after the name, which is in parentheses and may contain anything
 		state   = 0
 		group   = 2
 		session = 3
@@ -129,19 +130,19 @@ func readChild(pid int) (child, error) {
 	return c, errors.Join(groupErr, sessionErr, startedErr)
 }
 
-// hasTag reports whether a process was started with a text in its environment.
+// hasTag reports whether a process was started with the tag in its environment.
 func hasTag(pid int, tag string) bool {
 	env, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	return err == nil && bytes.Contains(env, []byte(tag))
 }
 
-// reap kills a child, waits until it is dead, and takes it off the system's list.
+// reap kills a child, waits until it is dead, and reaps it. It reports whether the child is gone.
 func reap(c child) bool {
 	if !c.zombie {
-		_ = unix.Kill(c.pid, unix.SIGKILL) // of another user: it stays
+		_ = unix.Kill(c.pid, unix.SIGKILL) // fails for another user's process
 		fd, err := unix.PidfdOpen(c.pid, 0)
 		if err == nil {
-			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, killPatience) //nolint:gosec // a descriptor is small
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, killWait) //nolint:gosec // a descriptor is small
 			_ = unix.Close(fd)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// pid is the process that wrote its number into a file of the project.
-func (w *world) pid(name string) int {
+// pid returns the process id in a file of the project.
+func (w *fixture) pid(name string) int {
 	w.t.Helper()
 	text, err := os.ReadFile(filepath.Join(w.root, name))
 	require.NoError(w.t, err)
@@ -24,10 +24,10 @@ func (w *world) pid(name string) int {
 	return pid
 }
 
-// wait is the end of a script: the process that it started has written its number.
+// waitForPID ends a script when its child process has written its pid.
 const waitForPID = "\nuntil test -s pid; do sleep 0.01; done"
 
-// Seen to fail: a process that had called setsid lived on after its task.
+// Without the fix, a process that had called setsid outlived its task.
 func TestEscapedProcessesEndWithTheirTask(t *testing.T) {
 	for name, script := range map[string]string{
 		"a session":           `setsid sh -c 'echo $$ > pid; exec sleep 1000' &`,
@@ -35,12 +35,12 @@ func TestEscapedProcessesEndWithTheirTask(t *testing.T) {
 		"a group":             `set -m; (sh -c 'echo $$ > pid; exec sleep 1000' &) `,
 		"without environment": `(env -i setsid sh -c 'echo $$ > pid; exec sleep 1000' &)`,
 		"a session in one":    `(setsid sh -c '(env -i setsid sh -c "echo \$\$ > pid; exec sleep 1000" &); exec sleep 1000' &)`,
-		"one that ignores":    `(setsid sh -c 'trap "" TERM HUP INT; echo $$ > pid; while :; do sleep 1; done' &)`,
+		"ignored signals":     `(setsid sh -c 'trap "" TERM HUP INT; echo $$ > pid; while :; do sleep 1; done' &)`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil, map[string]plan.Work{"a/b": shell(script + waitForPID)}, task("a/b", "", nil))
+			w := newFixture(t, nil, map[string]plan.Work{"a/b": shell(script + waitForPID)}, task("a/b", "", nil))
 			w.run("a/b")
-			require.ErrorIs(t, syscall.Kill(w.pid("pid"), 0), syscall.ESRCH, "it outlives its task")
+			require.ErrorIs(t, syscall.Kill(w.pid("pid"), 0), syscall.ESRCH, "outlives its task")
 		})
 	}
 }
@@ -51,7 +51,7 @@ func TestEscapedProcessesOfOtherTasksLive(t *testing.T) {
 		until test -s long.pid && test -s hidden.pid; do sleep 0.01; done
 		echo > began; read -r line < go`)
 	short := shell(`(setsid sh -c 'echo $$ > pid; exec sleep 1000' &)` + waitForPID)
-	w := newWorld(t, nil, map[string]plan.Work{"a/long": long, "a/short": short}, task("a/long", "", nil), task("a/short", "", nil))
+	w := newFixture(t, nil, map[string]plan.Work{"a/long": long, "a/short": short}, task("a/long", "", nil), task("a/short", "", nil))
 	for _, name := range []string{"began", "go"} {
 		require.NoError(t, syscall.Mkfifo(filepath.Join(w.root, name), 0o600))
 	}
@@ -60,8 +60,8 @@ func TestEscapedProcessesOfOtherTasksLive(t *testing.T) {
 	require.NoError(t, err)
 	w.run("a/short")
 	require.ErrorIs(t, syscall.Kill(w.pid("pid"), 0), syscall.ESRCH)
-	require.NoError(t, syscall.Kill(w.pid("long.pid"), 0), "a process of a task that runs")
-	require.NoError(t, syscall.Kill(w.pid("hidden.pid"), 0), "a process of a task that runs")
+	require.NoError(t, syscall.Kill(w.pid("long.pid"), 0), "a process of a running task")
+	require.NoError(t, syscall.Kill(w.pid("hidden.pid"), 0), "a process of a running task")
 	require.NoError(t, os.WriteFile(filepath.Join(w.root, "go"), []byte("\n"), 0o600))
 	require.Equal(t, http.StatusOK, <-answer)
 	require.ErrorIs(t, syscall.Kill(w.pid("long.pid"), 0), syscall.ESRCH)

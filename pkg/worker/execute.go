@@ -6,25 +6,23 @@ import (
 	"sync"
 )
 
-// Executor does the work of a task in the place of DuckDB and commands. It
-// leaves files in the execution's Output and ends early when ctx does. An error
-// is the task's own failure, to be retried.
+// Executor executes a task instead of DuckDB or a command. It writes files to the execution's
+// Output and returns early when ctx is done. An error is a retryable failure of the task.
 type Executor func(ctx context.Context, e Execution) error
 
-// Execution is what an [Executor] is to do.
+// Execution describes one task to an [Executor].
 type Execution struct {
 	RunID, TaskKey string
 	Attempt        int32
 	Command        []string
-	// Inputs are the places of the materializations to read, in the order of the
-	// assets and partitions that the task declares.
+	// Inputs are the URIs of the materializations to read, in the order of the assets and
+	// partitions that the task declares.
 	Inputs []string
-	// Output gives a folder on this machine that takes the files it makes. It is made
-	// when it is first asked for.
+	// Output returns a local folder for the output files. The first call creates it.
 	Output func() (string, error)
 }
 
-// executeOther has the configured executor do the work.
+// executeOther calls the configured executor.
 func (a *attempt) executeOther(ctx context.Context, t *work, inputs []input) ([]outputFile, error) {
 	asked := false
 	output := sync.OnceValues(func() (string, error) {
@@ -41,10 +39,10 @@ func (a *attempt) executeOther(ctx context.Context, t *work, inputs []input) ([]
 		return nil, &failure{CodeExitStatus, CategoryUser, true, err}
 	}
 	if cause := context.Cause(ctx); cause != nil {
-		return nil, cause // it ended well on being stopped, perhaps half done
+		return nil, cause // it was stopped and returned no error: the output may be incomplete
 	}
 	if !asked {
-		return nil, nil // without a folder there are no files
+		return nil, nil // no folder, so no files
 	}
 	dir, err := output()
 	if err != nil {
@@ -53,7 +51,7 @@ func (a *attempt) executeOther(ctx context.Context, t *work, inputs []input) ([]
 	return collect(dir)
 }
 
-// executeWork runs the query or the command.
+// executeWork executes the query or the command.
 func (a *attempt) executeWork(ctx context.Context, t *work, inputs []input) ([]outputFile, error) {
 	if a.w.cfg.Executor != nil {
 		return a.executeOther(ctx, t, inputs)
@@ -63,8 +61,8 @@ func (a *attempt) executeWork(ctx context.Context, t *work, inputs []input) ([]o
 	}
 	if t.root != "" {
 		if info, err := os.Stat(t.root); err != nil || !info.IsDir() {
-			return nil, refuse(CodeProjectMissing,
-				"the project's folder %s is not on this machine: run the worker where the project is, or say where that is with --project", t.root)
+			return nil, permanent(CodeProjectMissing,
+				"the project's folder %s is not on this machine: start the worker where the project is, or set its folder with --project", t.root)
 		}
 	}
 	if t.SQL != "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/secret"
 )
 
-// Error codes of reports. They are part of the contract: people alert on them.
+// Error codes of reports. They are part of the contract: alerts depend on them.
 const (
 	CodeSQL               = "SQL_ERROR"
 	CodeOutOfMemory       = "OUT_OF_MEMORY"
@@ -37,7 +37,7 @@ const (
 	CodeWorker            = "WORKER_ERROR"
 )
 
-// Categories of errors: who is to act.
+// Categories of errors: where to look for the cause.
 const (
 	CategoryUser           = "user"           // the query, the command, the data
 	CategoryResource       = "resource"       // memory, disk, time
@@ -45,7 +45,7 @@ const (
 	CategoryCancelled      = "cancelled"
 )
 
-// failure is an error as it is reported.
+// failure is an error with the fields of a report.
 type failure struct {
 	code      string
 	category  string
@@ -56,12 +56,13 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// refuse is a failure that repeating does not mend.
-func refuse(code, format string, args ...any) error {
+// permanent returns a failure that a retry cannot fix.
+func permanent(code, format string, args ...any) error {
 	return &failure{code, CategoryUser, false, fmt.Errorf(format, args...)}
 }
 
-// fail is a failure of an operation, for the reason that err gives, if any.
+// fail returns a retryable failure, unless err already is a failure. A full disk always has code
+// DISK_FULL.
 func fail(code, category string, err error) error {
 	var known *failure
 	switch {
@@ -73,12 +74,12 @@ func fail(code, category string, err error) error {
 	return &failure{code, category, true, err}
 }
 
-// Why an execution is stopped: the causes of its context.
+// Reasons to stop an execution, used as causes of its context.
 var (
-	// errReplaced: another attempt has taken over, and nobody waits for a report.
-	errReplaced    = errors.New("the attempt was replaced by another one")
+	// errReplaced: a later attempt is current, so this one reports nothing.
+	errReplaced    = errors.New("the attempt was replaced by a later one")
 	errTimedOut    = errors.New("the task timed out")
-	errInterrupted = errors.New("the worker is shutting down; the task is to be retried")
+	errInterrupted = errors.New("the worker is shutting down; the task can be retried")
 )
 
 type cancelledError struct{ reason string }
@@ -90,8 +91,8 @@ func (e cancelledError) Error() string {
 	return "the run was cancelled: " + e.reason
 }
 
-// verdict is how a failed execution is reported; stopped is the context that it
-// ran under, and mask hides its secrets.
+// verdict returns outcome and error for the report of a failed execution. stopped is the context of
+// the execution, and mask hides its secrets.
 func verdict(stopped context.Context, mask *secret.Mask, err error) (event.Outcome, *event.Error) {
 	cause := context.Cause(stopped)
 	var cancelled cancelledError
@@ -100,7 +101,7 @@ func verdict(stopped context.Context, mask *secret.Mask, err error) (event.Outco
 		return event.Cancelled, &event.Error{Code: CodeCancelled, Category: CategoryCancelled, Message: bounded(cancelled.Error())}
 	case errors.Is(cause, errTimedOut):
 		return event.TimedOut, &event.Error{Code: CodeTimeout, Category: CategoryResource, Message: errTimedOut.Error(), Retryable: true}
-	case cause != nil: // interrupted, or killed on the way out
+	case cause != nil: // interrupted by Close, or killed at its end
 		return event.Failed, &event.Error{
 			Code: CodeInterrupted, Category: CategoryInfrastructure, Message: errInterrupted.Error(), Retryable: true,
 		}
@@ -112,17 +113,17 @@ func verdict(stopped context.Context, mask *secret.Mask, err error) (event.Outco
 	return event.Failed, &event.Error{Code: f.code, Category: f.category, Message: bounded(mask.String(f.err.Error())), Retryable: f.retryable}
 }
 
-const leftOut = "…"
+const ellipsis = "…"
 
-// bounded is a message that every receiver takes: UTF-8 of a bounded length.
+// bounded returns the message as valid UTF-8 of at most MaxErrorMessage bytes.
 func bounded(message string) string {
 	message = strings.ToValidUTF8(message, "?")
 	if len(message) <= contract.MaxErrorMessage {
 		return message
 	}
-	cut := contract.MaxErrorMessage - len(leftOut)
+	cut := contract.MaxErrorMessage - len(ellipsis)
 	for !utf8.RuneStart(message[cut]) {
 		cut--
 	}
-	return message[:cut] + leftOut
+	return message[:cut] + ellipsis
 }

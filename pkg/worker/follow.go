@@ -14,9 +14,9 @@ type liveLog struct {
 	mask *secret.Mask
 }
 
-// FollowLog writes what an attempt prints to out, from its beginning, as it is printed, until
-// its execution ends. It reports whether this worker executes the attempt. The log that is
-// stored at the end has the same text.
+// FollowLog copies the log of an attempt to out, from its beginning and as it grows, until the
+// execution ends. found reports whether this worker executes the attempt. The log that is stored at
+// the end has the same text.
 func (w *Worker) FollowLog(ctx context.Context, attemptID string, out io.Writer) (found bool, err error) {
 	w.mu.Lock()
 	j := w.jobs[attemptID]
@@ -26,12 +26,12 @@ func (w *Worker) FollowLog(ctx context.Context, attemptID string, out io.Writer)
 	}
 	select {
 	case <-j.live:
-	case <-j.done: // it ended before it printed anything
+	case <-j.done: // it ended before it had a log
 		return true, nil
 	case <-ctx.Done():
 		return true, ctx.Err()
 	}
-	// The stored text is masked once more, as a whole: so is this one.
+	// saveLog masks the whole text a second time, and so does this copy.
 	masked := j.log.mask.Writer(out)
 	err = j.log.text.follow(ctx, masked)
 	return true, errors.Join(err, masked.Flush())

@@ -17,8 +17,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// pipe makes a named pipe. A command that reads from it waits for release.
-func (w *world) pipe(name string) (release func()) {
+// pipe creates a named pipe. A command that reads from it waits for release.
+func (w *fixture) pipe(name string) (release func()) {
 	w.t.Helper()
 	path := filepath.Join(w.root, name)
 	require.NoError(w.t, syscall.Mkfifo(path, 0o600))
@@ -28,7 +28,7 @@ func (w *world) pipe(name string) (release func()) {
 var attemptID = ids.AttemptID(domain, runID, "a/b", 1)
 
 func TestFollowLogWritesWhileTheCommandRuns(t *testing.T) {
-	w, _ := withSecrets(t, map[string]plan.Work{"a/b": secretly(
+	w, _ := withSecrets(t, map[string]plan.Work{"a/b": shellWithSecrets(
 		`echo "begun $TOKEN"; printf %s hunter2; cat go; echo -canary; echo end; echo x > $SERVO_OUTPUT/x`,
 		map[string]string{"TOKEN": "file:token"})}, task("a/b", "", nil))
 	release := w.pipe("go")
@@ -58,14 +58,14 @@ func TestFollowLogWritesWhileTheCommandRuns(t *testing.T) {
 	require.NoError(t, <-followed)
 	require.Equal(t, http.StatusOK, <-status)
 	require.Equal(t, w.log("a/b"), string(first)+string(rest), "the same text is stored")
-	require.Equal(t, "***\nend\n", string(rest), "the halves of a secret arrive apart")
+	require.Equal(t, "***\nend\n", string(rest), "the parts of a secret arrive separately")
 
 	found, err := w.worker.FollowLog(t.Context(), attemptID, io.Discard)
 	require.NoError(t, err)
 	require.False(t, found, "the attempt has ended")
 }
 
-// errClosed is the error of a reader that has gone away.
+// errClosed is the error of writing to a reader that has gone.
 var errClosed = errors.New("closed")
 
 type broken struct{}
@@ -73,7 +73,7 @@ type broken struct{}
 func (broken) Write([]byte) (int, error) { return 0, errClosed }
 
 func TestFollowLogEndsWithItsReader(t *testing.T) {
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell(`echo begun; cat go; echo x > $SERVO_OUTPUT/x`)}, task("a/b", "", nil))
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": shell(`echo begun; cat go; echo x > $SERVO_OUTPUT/x`)}, task("a/b", "", nil))
 	release := w.pipe("go")
 	status := make(chan int, 1)
 	go func() { status <- w.deliver("a/b") }()

@@ -37,12 +37,12 @@ var (
 	epoch  = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 )
 
-// handClock stands still but for back-offs, which pass at once; other sleepers
-// wait until the test fires them.
-type handClock struct {
+// manualClock advances at once when code sleeps for a backoff. All other sleepers wait until the
+// test fires them.
+type manualClock struct {
 	mu       sync.Mutex
 	now      time.Time
-	arrived  chan struct{} // closed and renewed when somebody begins to sleep
+	arrived  chan struct{} // closed and replaced when a goroutine begins to sleep
 	sleepers []*sleeper
 }
 
@@ -51,27 +51,27 @@ type sleeper struct {
 	wake chan struct{}
 }
 
-// fired are the sleeps that do not pass at once: before a late start is told, the grace of a kill, the time
-// between heartbeats, a task's time-out, and the time that a delivery is held.
-var fired = []time.Duration{tellAfter, 5 * time.Second, 10 * time.Second, taskTimeout, longTimeout, 25 * time.Minute}
+// manual lists the sleeps that the test must fire: the delay of a late start, the grace period of a
+// kill, the time between heartbeats, a task's timeout, and the time that a delivery waits.
+var manual = []time.Duration{lateStart, 5 * time.Second, 10 * time.Second, taskTimeout, longTimeout, 25 * time.Minute}
 
 const (
-	tellAfter   = 100 * time.Millisecond
+	lateStart   = 100 * time.Millisecond
 	taskTimeout = 77 * time.Second
-	longTimeout = 25*time.Minute + time.Second // more than a delivery is held
+	longTimeout = 25*time.Minute + time.Second // longer than a delivery waits
 )
 
-func newClock() *handClock { return &handClock{now: epoch, arrived: make(chan struct{})} }
+func newClock() *manualClock { return &manualClock{now: epoch, arrived: make(chan struct{})} }
 
-func (c *handClock) Now() time.Time {
+func (c *manualClock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-func (c *handClock) Sleep(ctx context.Context, d time.Duration) error {
+func (c *manualClock) Sleep(ctx context.Context, d time.Duration) error {
 	c.mu.Lock()
-	if !slices.Contains(fired, d) {
+	if !slices.Contains(manual, d) {
 		c.now = c.now.Add(d)
 		c.mu.Unlock()
 		return ctx.Err()
@@ -92,18 +92,18 @@ func (c *handClock) Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// fire waits until somebody sleeps for d, and wakes them.
-func (c *handClock) fire(t *testing.T, d time.Duration) {
+// fire waits until a goroutine sleeps for d, and wakes it.
+func (c *manualClock) fire(t *testing.T, d time.Duration) {
 	t.Helper()
-	c.asleep(t, d, func(i int) {
+	c.awaitSleeper(t, d, func(i int) {
 		close(c.sleepers[i].wake)
 		c.sleepers = slices.Delete(c.sleepers, i, i+1)
 		c.now = c.now.Add(d)
 	})
 }
 
-// asleep waits until somebody sleeps for d.
-func (c *handClock) asleep(t *testing.T, d time.Duration, then func(sleeper int)) {
+// awaitSleeper waits until a goroutine sleeps for d, and calls then with its index.
+func (c *manualClock) awaitSleeper(t *testing.T, d time.Duration, then func(sleeper int)) {
 	t.Helper()
 	for {
 		c.mu.Lock()
@@ -117,18 +117,18 @@ func (c *handClock) asleep(t *testing.T, d time.Duration, then func(sleeper int)
 		select {
 		case <-arrived:
 		case <-t.Context().Done():
-			t.Fatalf("nobody slept for %v", d)
+			t.Fatalf("no goroutine sleeps for %v", d)
 		}
 	}
 }
 
-// control is the control plane's side: it checks callbacks and keeps them.
+// control is a fake control plane, which verifies and records callbacks.
 type control struct {
 	server *httptest.Server
-	clock  *handClock
-	// answer decides what a callback is answered; 0 is 200.
-	answer func(verb string, n int) (status int, body any)
-	away   int // how many calls of a start fail, where answer asks
+	clock  *manualClock
+	// answer returns the response to the n-th callback of a verb; status 0 means 200.
+	answer       func(verb string, n int) (status int, body any)
+	failedStarts int // number of calls to started that fail, for answer
 
 	mu    sync.Mutex
 	count map[string]int
@@ -137,7 +137,7 @@ type control struct {
 	ended chan struct{}
 }
 
-func newControl(t *testing.T, clock *handClock) *control {
+func newControl(t *testing.T, clock *manualClock) *control {
 	t.Helper()
 	c := &control{clock: clock, count: map[string]int{}, ended: make(chan struct{}, 1000)}
 	mux := http.NewServeMux()
@@ -195,7 +195,7 @@ func (c *control) calls(verb string) int {
 	return c.count[verb]
 }
 
-// end is the only report of an end there was.
+// end returns the report of the end, of which there must be exactly one.
 func (c *control) end(t *testing.T) *contract.Finished {
 	t.Helper()
 	c.mu.Lock()
@@ -205,10 +205,10 @@ func (c *control) end(t *testing.T) *contract.Finished {
 	return c.ends[0]
 }
 
-// world is a store, a control plane and a worker.
-type world struct {
+// fixture is a store, a fake control plane and a worker.
+type fixture struct {
 	t       *testing.T
-	clock   *handClock
+	clock   *manualClock
 	control *control
 	store   blob.Store
 	root    string
@@ -220,7 +220,7 @@ type world struct {
 	nonces  *atomic.Int64
 }
 
-func newWorld(t *testing.T, store blob.Store, assets map[string]plan.Work, tasks ...plan.Task) *world {
+func newFixture(t *testing.T, store blob.Store, assets map[string]plan.Work, tasks ...plan.Task) *fixture {
 	t.Helper()
 	clock := newClock()
 	if store == nil {
@@ -229,7 +229,7 @@ func newWorld(t *testing.T, store blob.Store, assets map[string]plan.Work, tasks
 		t.Cleanup(func() { require.NoError(t, files.Close()) })
 		store = files
 	}
-	w := &world{t: t, clock: clock, control: newControl(t, clock), store: store, root: t.TempDir(), nonces: &atomic.Int64{}}
+	w := &fixture{t: t, clock: clock, control: newControl(t, clock), store: store, root: t.TempDir(), nonces: &atomic.Int64{}}
 	w.store = store
 	w.setPlan(assets, tasks...)
 	w.config = worker.Config{
@@ -243,14 +243,14 @@ func newWorld(t *testing.T, store blob.Store, assets map[string]plan.Work, tasks
 	return w
 }
 
-// setPlan stores a plan; tasks must be in order.
-func (w *world) setPlan(assets map[string]plan.Work, tasks ...plan.Task) {
+// setPlan stores a plan. Tasks must be in dependency order.
+func (w *fixture) setPlan(assets map[string]plan.Work, tasks ...plan.Task) {
 	w.t.Helper()
 	w.plan = &plan.Plan{SchemaVersion: 1, Root: w.root, Assets: assets, Tasks: tasks}
 	w.storePlan()
 }
 
-func (w *world) storePlan() {
+func (w *fixture) storePlan() {
 	w.t.Helper()
 	data, sha, err := w.plan.Encode()
 	require.NoError(w.t, err)
@@ -259,7 +259,7 @@ func (w *world) storePlan() {
 	require.NoError(w.t, err)
 }
 
-func (w *world) open(config worker.Config) (*worker.Worker, *httptest.Server) {
+func (w *fixture) open(config worker.Config) (*worker.Worker, *httptest.Server) {
 	w.t.Helper()
 	wk, err := worker.Open(config)
 	require.NoError(w.t, err)
@@ -271,8 +271,8 @@ func (w *world) open(config worker.Config) (*worker.Worker, *httptest.Server) {
 	return wk, server
 }
 
-// envelope is that of a task's attempt, signed.
-func (w *world) envelope(taskKey string, attempt int32, change ...func(*contract.Envelope)) []byte {
+// envelope returns the signed envelope of a task's attempt.
+func (w *fixture) envelope(taskKey string, attempt int32, change ...func(*contract.Envelope)) []byte {
 	w.t.Helper()
 	i := slices.IndexFunc(w.plan.Tasks, func(t plan.Task) bool { return t.TaskKey == taskKey })
 	require.GreaterOrEqual(w.t, i, 0, taskKey)
@@ -309,7 +309,7 @@ func signedJSON(t testing.TB, env *contract.Envelope, expires event.Time) []byte
 	return data
 }
 
-// post delivers a body to a worker as a queue does.
+// post delivers an envelope to a worker, as a queue does.
 func post(t *testing.T, url string, body []byte) (int, string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/execute", bytes.NewReader(body))
@@ -322,15 +322,15 @@ func post(t *testing.T, url string, body []byte) (int, string) {
 	return response.StatusCode, string(answer)
 }
 
-// deliver delivers a task's first attempt and gives the answer.
-func (w *world) deliver(taskKey string, change ...func(*contract.Envelope)) int {
+// deliver delivers a task's first attempt and returns the status.
+func (w *fixture) deliver(taskKey string, change ...func(*contract.Envelope)) int {
 	w.t.Helper()
 	status, _ := post(w.t, w.server.URL, w.envelope(taskKey, 1, change...))
 	return status
 }
 
-// deliverLater is deliver beside the test; the channel gives the answer.
-func (w *world) deliverLater(taskKey string, change ...func(*contract.Envelope)) <-chan int {
+// deliverLater calls deliver in a goroutine. The channel receives the status.
+func (w *fixture) deliverLater(taskKey string, change ...func(*contract.Envelope)) <-chan int {
 	w.t.Helper()
 	body, url := w.envelope(taskKey, 1, change...), w.server.URL
 	answer := make(chan int, 1)
@@ -341,8 +341,8 @@ func (w *world) deliverLater(taskKey string, change ...func(*contract.Envelope))
 	return answer
 }
 
-// run delivers a task, which must succeed, and gives its report.
-func (w *world) run(taskKey string) *contract.Finished {
+// run delivers a task, which must succeed, and returns its report.
+func (w *fixture) run(taskKey string) *contract.Finished {
 	w.t.Helper()
 	require.Equal(w.t, http.StatusOK, w.deliver(taskKey))
 	end := w.control.last(w.t)
@@ -350,8 +350,8 @@ func (w *world) run(taskKey string) *contract.Finished {
 	return end
 }
 
-// failed delivers a task, which must fail, and gives its error.
-func (w *world) failed(taskKey string) *event.Error {
+// failed delivers a task, which must fail, and returns its error.
+func (w *fixture) failed(taskKey string) *event.Error {
 	w.t.Helper()
 	require.Equal(w.t, http.StatusOK, w.deliver(taskKey))
 	end := w.control.last(w.t)
@@ -369,8 +369,8 @@ func (c *control) last(t *testing.T) *contract.Finished {
 	return c.ends[len(c.ends)-1]
 }
 
-// keysBelow are the keys of the store below a prefix.
-func (w *world) keysBelow(prefix string) []string {
+// keysBelow returns the store's keys with a prefix.
+func (w *fixture) keysBelow(prefix string) []string {
 	w.t.Helper()
 	var found []string
 	for object, err := range w.store.List(w.t.Context(), blob.ListOptions{Prefix: prefix}) {
@@ -380,19 +380,19 @@ func (w *world) keysBelow(prefix string) []string {
 	return found
 }
 
-func (w *world) read(key string) string {
+func (w *fixture) read(key string) string {
 	w.t.Helper()
 	data, _, err := w.store.Get(w.t.Context(), key)
 	require.NoError(w.t, err)
 	return string(data)
 }
 
-func (w *world) log(taskKey string) string {
+func (w *fixture) log(taskKey string) string {
 	w.t.Helper()
 	return w.read(contract.LogKey(domain, runID, taskKey, 1, ids.AttemptID(domain, runID, taskKey, 1)))
 }
 
-func (w *world) marker(taskKey string) *contract.Marker {
+func (w *fixture) marker(taskKey string) *contract.Marker {
 	w.t.Helper()
 	i := slices.IndexFunc(w.plan.Tasks, func(t plan.Task) bool { return t.TaskKey == taskKey })
 	asset, err := ids.ParseAssetKey(w.plan.Tasks[i].AssetKey)
@@ -403,16 +403,16 @@ func (w *world) marker(taskKey string) *contract.Marker {
 	return m
 }
 
-// file writes a file of the project.
-func (w *world) file(name, content string) {
+// file writes a file to the project's folder.
+func (w *fixture) file(name, content string) {
 	w.t.Helper()
 	path := filepath.Join(w.root, name)
 	require.NoError(w.t, os.MkdirAll(filepath.Dir(path), 0o755))
 	require.NoError(w.t, os.WriteFile(path, []byte(content), 0o755)) //nolint:gosec // scripts are executed
 }
 
-// scratchIsEmpty ends the worker, and checks that no execution has left anything.
-func (w *world) scratchIsEmpty() {
+// scratchIsEmpty closes the worker, and checks that no execution has left files.
+func (w *fixture) scratchIsEmpty() {
 	w.t.Helper()
 	require.NoError(w.t, w.worker.Close(w.t.Context()))
 	left, err := filepath.Glob(filepath.Join(w.config.ScratchDir, "*", "*"))

@@ -24,10 +24,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// parallelReads is how many objects an attempt reads at once.
+// parallelReads limits the objects that an attempt reads at once.
 const parallelReads = 16
 
-// input is what a task reads of one upstream asset.
+// input is the partitions of one upstream asset that a task reads.
 type input struct {
 	asset ids.AssetKey
 	parts []part
@@ -37,14 +37,14 @@ type input struct {
 type part struct {
 	partitionKey string
 	marker       *contract.Marker
-	// paths are the files' places on this machine, as marker.Files.
+	// paths are the local paths of marker.Files, in the same order.
 	paths []string
 }
 
-// isParquet reports whether a file of an output holds rows.
+// isParquet reports whether an output file contains rows.
 func isParquet(name string) bool { return strings.HasSuffix(name, ".parquet") }
 
-// parquet are the places of all of the input's Parquet files.
+// parquet returns the local paths of the input's Parquet files.
 func (in *input) parquet() []string {
 	var found []string
 	for _, p := range in.parts {
@@ -57,7 +57,7 @@ func (in *input) parquet() []string {
 	return found
 }
 
-// rows are the input's Parquet files; that there are none is an error.
+// rows returns the local paths of the input's Parquet files, and fails if it has none.
 func (in *input) rows() ([]string, error) {
 	found := in.parquet()
 	if len(found) > 0 {
@@ -72,12 +72,12 @@ func (in *input) rows() ([]string, error) {
 		}
 	}
 	if len(others) == 0 {
-		return nil, refuse(CodeInvalidInput, "input %s has no Parquet files: it was made without any file", in.asset)
+		return nil, permanent(CodeInvalidInput, "input %s has no Parquet files: its output is empty", in.asset)
 	}
-	return nil, refuse(CodeInvalidInput, "input %s has no Parquet files: it was made as %s", in.asset, strings.Join(others, ", "))
+	return nil, permanent(CodeInvalidInput, "input %s has no Parquet files, only %s", in.asset, strings.Join(others, ", "))
 }
 
-// resolve finds what the task reads: by asset key, each partition's marker.
+// resolve returns the task's inputs by asset key, with the commit marker of each partition.
 func (a *attempt) resolve(ctx context.Context, t *work) ([]input, error) {
 	inputs := make([]input, 0, len(t.task.Inputs))
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -85,7 +85,7 @@ func (a *attempt) resolve(ctx context.Context, t *work) ([]input, error) {
 	for _, name := range slices.Sorted(maps.Keys(t.task.Inputs)) {
 		asset, err := ids.ParseAssetKey(name)
 		if err != nil {
-			return nil, errors.Join(refuse(CodePlanUnreadable, "input of %s: %w", a.env.TaskKey, err), group.Wait())
+			return nil, errors.Join(permanent(CodePlanUnreadable, "input of %s: %w", a.env.TaskKey, err), group.Wait())
 		}
 		set := t.task.Inputs[name]
 		items := set.Items
@@ -98,7 +98,7 @@ func (a *attempt) resolve(ctx context.Context, t *work) ([]input, error) {
 				var err error
 				in.parts[i], err = a.upstream(groupCtx, t.plan, asset, &items[i])
 				if errors.Is(err, blob.ErrNotFound) && items[i].TaskKey != "" && t.toleratesFailure() {
-					return nil // its upstream made nothing, and it runs all the same: that part stays empty
+					return nil // the upstream has no output, which the trigger rule allows
 				}
 				return err
 			})
@@ -114,26 +114,25 @@ func (a *attempt) resolve(ctx context.Context, t *work) ([]input, error) {
 	return inputs, nil
 }
 
-// toleratesFailure reports whether the task runs though an upstream of it made
-// nothing.
+// toleratesFailure reports whether the task runs even if an upstream has no output.
 func (t *work) toleratesFailure() bool {
 	return t.task.TriggerRule == event.RuleAllDone || t.task.TriggerRule == event.RuleNoneFailed
 }
 
-// upstream is one item of an input, as its marker has it.
+// upstream returns one partition of an input, with its commit marker.
 func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKey, item *plan.Input) (part, error) {
 	id, partitionKey := item.MaterializationID, item.PartitionKey
 	var key string
 	if item.TaskKey != "" {
 		i, ok := p.at[item.TaskKey]
 		if !ok {
-			return part{}, refuse(CodePlanUnreadable, "input %s of %s is made by %s, which is not in the plan", asset, a.env.TaskKey, item.TaskKey)
+			return part{}, permanent(CodePlanUnreadable, "input %s of %s comes from task %s, which is not in the plan", asset, a.env.TaskKey, item.TaskKey)
 		}
 		id, partitionKey = ids.MaterializationID(a.domain, a.env.RunID, item.TaskKey), p.Tasks[i].PartitionKey
 		key = contract.MarkerKey(a.domain, asset, partitionKey, id)
 	} else {
 		if !strings.HasPrefix(item.URI, contract.AssetsPrefix(a.domain)) {
-			return part{}, refuse(CodeInvalidInput, "input %s at %q is not below the workspace's assets", asset, item.URI)
+			return part{}, permanent(CodeInvalidInput, "input %s at %q is not below the workspace's assets", asset, item.URI)
 		}
 		key = contract.MarkerKeyOf(item.URI)
 	}
@@ -141,18 +140,18 @@ func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKe
 	switch {
 	case errors.Is(err, blob.ErrNotFound):
 		return part{}, fail(CodeMissingInput, CategoryInfrastructure,
-			fmt.Errorf("input %s %s was never committed, or is deleted: %w", asset, partitionKey, err))
+			fmt.Errorf("input %s %s was never committed, or was deleted: %w", asset, partitionKey, err))
 	case err != nil:
 		return part{}, err
 	case marker.MaterializationID != id || item.URI != "" && item.URI != marker.URI ||
 		!contract.IsExecutionURI(marker.URI, strings.TrimSuffix(key, "_commit.json")):
-		return part{}, refuse(CodeInvalidMarker, "marker %s names materialization %s at %s, not that of input %s",
+		return part{}, permanent(CodeInvalidMarker, "marker %s names materialization %s at %s, not that of input %s",
 			key, marker.MaterializationID, marker.URI, asset)
 	}
 	return part{partitionKey: partitionKey, marker: marker}, nil
 }
 
-// marker reads a commit marker that is expected to be there.
+// marker returns a commit marker, from the cache if possible.
 func (w *Worker) marker(ctx context.Context, key string) (*contract.Marker, error) {
 	if m, ok := w.markers.get(key); ok {
 		return m, nil
@@ -166,14 +165,14 @@ func (w *Worker) marker(ctx context.Context, key string) (*contract.Marker, erro
 	}
 	m, err := contract.DecodeMarker(data)
 	if err != nil {
-		return nil, refuse(CodeInvalidMarker, "read commit marker %s: %w", key, err)
+		return nil, permanent(CodeInvalidMarker, "read commit marker %s: %w", key, err)
 	}
 	w.markers.put(key, m, int64(2*len(data)))
 	return m, nil
 }
 
-// fetch gives every file of the inputs a place on this machine: where it is, for
-// a store of files, else a copy.
+// fetch sets the local path of every input file. In a local store that is the object's own path;
+// otherwise fetch downloads the file. Either way, size and checksum are verified.
 func (a *attempt) fetch(ctx context.Context, inputs []input) error {
 	if len(inputs) == 0 {
 		return nil
@@ -209,7 +208,7 @@ func (a *attempt) fetch(ctx context.Context, inputs []input) error {
 	return group.Wait()
 }
 
-// check compares an input file of a store of files with its commit marker.
+// check compares an input file in a local store with its commit marker.
 func (a *attempt) check(ctx context.Context, path, key string, want contract.MarkerFile) error {
 	err := a.w.files.Check(ctx, filecheck.File{Path: path, Size: want.Size, CRC32C: want.CRC32C})
 	var bad *filecheck.DamagedError
@@ -227,19 +226,19 @@ func (a *attempt) check(ctx context.Context, path, key string, want contract.Mar
 	}
 }
 
-// damaged is the error of an input file that is not what its task committed.
+// damaged returns the error for an input file that differs from its commit marker.
 func damaged(key string, size int64, sum uint32, want contract.MarkerFile) error {
 	found := fmt.Sprintf("CRC-32C %08x", sum)
 	if size != want.Size {
 		found = fmt.Sprintf("%d bytes", size)
 	}
-	return refuse(CodeInvalidInput, "input file %s is damaged: it was committed with %d bytes and CRC-32C %08x, and has %s: "+
+	return permanent(CodeInvalidInput, "input file %s is damaged: it was committed with %d bytes and CRC-32C %08x, and has %s: "+
 		"restore it from a backup, or run its asset again", key, want.Size, want.CRC32C, found)
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// download copies an object to a file, and checks that it is what was committed.
+// download copies an object to a file, and verifies its size and checksum.
 func (a *attempt) download(ctx context.Context, path, key string, want contract.MarkerFile) (err error) {
 	from, _, err := a.w.cfg.Store.Open(ctx, key)
 	if errors.Is(err, blob.ErrNotFound) {

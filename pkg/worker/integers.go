@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// Parquet has no integers of 128 bits, and DuckDB stores them as DOUBLE, which loses digits
-// beyond 15. The sum of integers has such a type. Queries store it as DECIMAL(38,0) instead.
+// Parquet has no 128-bit integers. DuckDB writes them as DOUBLE, which loses digits beyond 15. Its
+// sum of integers is a 128-bit integer. Therefore the worker stores them as DECIMAL(38,0).
 
-// exactInteger is the type that integers of 128 bits are stored as.
+// exactInteger is the type in which 128-bit integers are stored.
 const exactInteger = "DECIMAL(38,0)"
 
 // resultColumn is a column of a query's result.
 type resultColumn struct{ name, kind string }
 
-// describe is the columns of a query's result. The query is bound and not executed.
+// describe returns the columns of a query's result. The query is bound, not executed.
 func (d *database) describe(ctx context.Context, s statement) (columns []resultColumn, err error) {
 	rows, err := d.conn.QueryContext(ctx, s.text)
 	if err != nil {
@@ -37,9 +37,9 @@ func (d *database) describe(ctx context.Context, s statement) (columns []resultC
 	return columns, rows.Err()
 }
 
-// exact is the query with its integers of 128 bits cast to [exactInteger], also those inside
-// lists, structs and maps. The choice depends on types alone, so that all partitions of an
-// asset agree. cast names the columns that it casts.
+// exact casts the query's 128-bit integers to [exactInteger], including those inside lists, structs
+// and maps. The choice depends on types only, so that all partitions of an asset agree. cast names
+// the affected columns.
 func exact(q *resolvedQuery, columns []resultColumn) (s statement, cast []string) {
 	var list, names strings.Builder
 	for i, c := range columns {
@@ -62,8 +62,8 @@ func exact(q *resolvedQuery, columns []resultColumn) (s statement, cast []string
 	return q.within("SELECT "+list.String()+" FROM (", "\n) AS result("+names.String()+")"), cast
 }
 
-// exactType replaces the integers of 128 bits in the name of a type. Names of fields and
-// values of enums are quoted where they could be mistaken.
+// exactType replaces 128-bit integers in the name of a type. Field names and enum values that look
+// like types are quoted, and stay unchanged.
 func exactType(kind string) (exact string, changed bool) {
 	var b strings.Builder
 	for i := 0; i < len(kind); {

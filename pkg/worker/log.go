@@ -8,19 +8,18 @@ import (
 	"sync"
 )
 
-// logEnd is how much is kept of the beginning, and as much of the end, of what a
-// task prints.
+// logEnd is the number of bytes that a log keeps of its beginning, and again of its end.
 const logEnd = 5 << 20
 
-// boundedLog keeps the beginning and the end of what is written to it. Its zero
-// value is ready to use; it is safe for concurrent use.
+// boundedLog keeps the beginning and the end of the text that is written to it. Its zero value is
+// ready to use. It is safe for concurrent use.
 type boundedLog struct {
 	mu   sync.Mutex
 	head []byte
 	tail tail
-	// closed says that nothing follows.
+	// closed is set when nothing more will be written.
 	closed bool
-	// more is closed when there is more to read or nothing follows; nil while nobody waits.
+	// more is closed at the next write or close. It is nil while no reader waits.
 	more chan struct{}
 }
 
@@ -40,7 +39,7 @@ func (l *boundedLog) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// close says that nothing follows.
+// close marks the log as complete.
 func (l *boundedLog) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,14 +54,14 @@ func (l *boundedLog) wake() {
 	}
 }
 
-// read returns what was written from an offset on, at most chunk bytes of it, and the offset
-// of what follows. A line says where something is left out. Where nothing is to be read yet,
-// more is closed when there is; more is nil when nothing follows.
+// read returns at most chunk bytes from an offset on, and the next offset. Omitted text is replaced
+// by one line. If there is nothing to read yet, text is empty and more is closed at the next write;
+// if the log is complete, more is nil.
 func (l *boundedLog) read(at int64, chunk int) (text []byte, next int64, more <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	head := int64(len(l.head))
-	first := head + l.tail.total - int64(len(l.tail.ring)) // what lies between is left out
+	first := head + l.tail.total - int64(len(l.tail.ring)) // the text between head and first is omitted
 	switch end := head + l.tail.total; {
 	case at < head:
 		text = slices.Clone(l.head[at:min(head, at+int64(chunk))])
@@ -81,10 +80,10 @@ func (l *boundedLog) read(at int64, chunk int) (text []byte, next int64, more <-
 	return nil, at, l.more
 }
 
-// followChunk is how much of a log is read at once.
+// followChunk is the number of bytes that follow reads at once.
 const followChunk = 64 << 10
 
-// follow writes the log to w as it is written, until nothing follows or ctx ends.
+// follow copies the log to w as it grows, until the log is complete or ctx is done.
 func (l *boundedLog) follow(ctx context.Context, w io.Writer) error {
 	for at := int64(0); ; {
 		text, next, more := l.read(at, followChunk)
@@ -106,12 +105,12 @@ func (l *boundedLog) follow(ctx context.Context, w io.Writer) error {
 	}
 }
 
-// omitted is the line where something is left out.
+// omitted replaces omitted text.
 const omitted = "\n… %d bytes omitted …\n"
 
 func (l *boundedLog) printf(format string, args ...any) { fmt.Fprintf(l, format, args...) }
 
-// bytes is the log, with a line where something is left out.
+// bytes returns the log. Omitted text is replaced by one line.
 func (l *boundedLog) bytes() []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,11 +123,11 @@ func (l *boundedLog) bytes() []byte {
 	return append(text, end...)
 }
 
-// tail keeps the last bytes that are written to it.
+// tail keeps the last limit bytes that are written to it.
 type tail struct {
 	limit int
 	ring  []byte
-	next  int   // where the oldest byte is, once the ring is full
+	next  int   // index of the oldest byte, once the ring is full
 	total int64 // bytes written
 }
 
@@ -149,7 +148,7 @@ func (t *tail) write(p []byte) {
 	}
 }
 
-// from returns at most n bytes, starting at the i-th of those that are kept.
+// from returns at most n of the kept bytes, starting at the i-th.
 func (t *tail) from(i, n int) []byte {
 	i = (t.next + i) % len(t.ring)
 	oldest := t.next
@@ -164,16 +163,16 @@ func (t *tail) bytes() []byte {
 	return append(append(make([]byte, 0, len(t.ring)), t.ring[t.next:]...), t.ring[:t.next]...)
 }
 
-// lastLines keeps the end of what a command complains of. It is written to by
-// one goroutine, and read when that has ended.
+// lastLines keeps the end of a command's stderr. One goroutine writes it; it is read after that
+// goroutine has ended.
 type lastLines struct{ tail tail }
 
 // Write implements [io.Writer].
 func (l *lastLines) Write(p []byte) (int, error) {
-	l.tail.limit = maxComplaint
+	l.tail.limit = maxStderr
 	l.tail.write(p)
 	return len(p), nil
 }
 
-// maxComplaint is how much of stderr an error message holds.
-const maxComplaint = 2 << 10
+// maxStderr is the number of bytes of stderr in an error message.
+const maxStderr = 2 << 10

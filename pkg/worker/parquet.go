@@ -11,14 +11,12 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/file"
 )
 
-// footer reads how many rows a Parquet file has, and what its columns are: a
-// line of name and type each.
+// footer returns the number of rows of a Parquet file, and its columns as lines of path and types.
 func footer(f *os.File) (rows int64, schema string, err error) {
 	defer func() {
-		// The reader checks most of what it reads, but a footer made to confuse it
-		// may still be one that it trips over.
+		// The reader validates most of its input, but may panic on a crafted footer.
 		if r := recover(); r != nil {
-			err = fmt.Errorf("its footer is damaged: %v", r)
+			err = fmt.Errorf("damaged footer: %v", r)
 		}
 	}()
 	reader, err := file.NewParquetReader(f)
@@ -34,7 +32,7 @@ func footer(f *os.File) (rows int64, schema string, err error) {
 	return reader.NumRows(), b.String(), nil
 }
 
-// describe fills in what the footer of a Parquet file says.
+// describe sets rows and schema from the footer of a Parquet file.
 func (f *outputFile) describe() error {
 	if !isParquet(f.name) {
 		return nil
@@ -50,8 +48,8 @@ func (f *outputFile) describe() error {
 	return nil
 }
 
-// schemaHash is of the columns of an output's Parquet files: the same for
-// outputs that can be read together. Without any Parquet file it is empty.
+// schemaHash returns a hash of the columns of the output's Parquet files. Outputs with the same
+// hash can be read together. It is empty if there are no Parquet files.
 func schemaHash(made []outputFile) string {
 	var schemas []string
 	for _, f := range made {

@@ -11,20 +11,20 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// Queries name files relative to the project. DuckDB takes relative paths from
-// the process's working directory, which a server shares between projects, and
-// its sandbox refuses them under file_search_path. So the paths are made
-// absolute in the query's text, where DuckDB's own parser finds them: the first
-// argument of functions that read files, and files named as tables.
+// Queries name files relative to the project. DuckDB resolves relative paths against the process's
+// working directory, which a server shares between projects, and its sandbox rejects them under
+// file_search_path. Therefore the worker makes paths absolute in the query's text. It finds them
+// with DuckDB's own parser: the first argument of functions that read files, and file names used as
+// tables.
 
-// edit puts text into a query.
+// edit is an insertion into a query.
 type edit struct {
 	at   int // byte offset
 	text string
 }
 
-// resolvePaths returns the query with paths below root. A query that the parser
-// does not take apart (PIVOT) is left as it is, and may read files.
+// resolvePaths returns the query with absolute paths below root. A query that DuckDB cannot
+// serialize (PIVOT) stays unchanged and counts as reading files.
 func (d *database) resolvePaths(ctx context.Context, query, root string, source plan.Source) (*resolvedQuery, error) {
 	var tree string
 	row := d.conn.QueryRowContext(ctx, "SELECT CAST(json_serialize_sql(CAST($1 AS VARCHAR)) AS VARCHAR)", query)
@@ -49,10 +49,10 @@ func (d *database) resolvePaths(ctx context.Context, query, root string, source 
 	}
 	if parsed.Error {
 		asWritten.reads = true
-		return asWritten, nil // DuckDB says it better when it runs it
+		return asWritten, nil // if the query is wrong, executing it returns a better error
 	}
 	if n := len(parsed.Statements); n != 1 {
-		return nil, refuse(CodeSQL, "an asset's query is one SELECT; this one has %d statements", n)
+		return nil, permanent(CodeSQL, "an asset's query must be a single SELECT, got %d statements", n)
 	}
 	if root == "" {
 		return asWritten, nil
@@ -70,7 +70,7 @@ type resolver struct {
 	reads       bool
 }
 
-// walk finds the paths in a parse tree.
+// walk collects the paths in a parse tree.
 func (r *resolver) walk(node any) {
 	switch n := node.(type) {
 	case []any:
@@ -88,7 +88,7 @@ func (r *resolver) walk(node any) {
 				r.path(n["query_location"], name)
 			}
 		case "SHOW_REF":
-			r.reads = true // SUMMARIZE 'data/x.csv' has the file's name as its own
+			r.reads = true // SUMMARIZE 'data/x.csv' has no table node with the file's name
 		}
 		for _, child := range n {
 			r.walk(child)
@@ -96,7 +96,7 @@ func (r *resolver) walk(node any) {
 	}
 }
 
-// function handles a call in FROM.
+// function handles a table function, such as read_csv.
 func (r *resolver) function(node any) {
 	call, _ := node.(map[string]any)
 	name, _ := call["function_name"].(string)
@@ -110,8 +110,8 @@ func (r *resolver) function(node any) {
 	}
 }
 
-// argument handles a path: a text, a list of them, or an expression that begins
-// with one.
+// argument handles a path argument: a string, a list of strings, or an expression that begins with
+// a string.
 func (r *resolver) argument(node any) {
 	n, _ := node.(map[string]any)
 	children, _ := n["children"].([]any)
@@ -129,7 +129,7 @@ func (r *resolver) argument(node any) {
 	}
 }
 
-// path puts the root before a relative path whose literal is at location.
+// path inserts the root before a relative path whose literal is at location.
 func (r *resolver) path(location any, path string) {
 	at, ok := location.(float64)
 	if filepath.IsAbs(path) {
@@ -147,19 +147,19 @@ func (r *resolver) path(location any, path string) {
 	case strings.HasPrefix(rest, quoteName(path)) && looksLikeFile(path):
 		prefix = strings.ReplaceAll(prefix, `"`, `""`)
 	default:
-		return // a table's name, or a literal in another notation
+		return // a table name, or a literal in another notation
 	}
 	r.edits = append(r.edits, edit{int(at) + 1, prefix})
 	r.paths = append(r.paths, filepath.Join(r.root, path))
 }
 
-// looksLikeFile tells "data/x.csv" from a table whose name needs quotes.
+// looksLikeFile distinguishes "data/x.csv" from a table name that needs quotes.
 func looksLikeFile(name string) bool {
 	name = strings.TrimSuffix(strings.TrimSuffix(name, ".gz"), ".zst")
 	return slices.Contains([]string{".csv", ".tsv", ".parquet", ".json", ".jsonl", ".ndjson"}, filepath.Ext(name))
 }
 
-// apply makes the edits, and gives them in order.
+// apply returns the edited query, and the edits in order without duplicates.
 func (r *resolver) apply() (string, []edit) {
 	slices.SortFunc(r.edits, func(a, b edit) int { return a.at - b.at })
 	edits := slices.Compact(r.edits)

@@ -12,13 +12,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// loadedPlan is a plan that tasks can be looked up in.
+// loadedPlan is a plan with an index of its tasks.
 type loadedPlan struct {
 	*plan.Plan
 	at map[string]int // task key → position
 }
 
-// work is what an attempt is to do.
+// work is one task of a plan, with everything needed to execute it.
 type work struct {
 	plan.Work
 	plan *loadedPlan
@@ -26,7 +26,7 @@ type work struct {
 	root string
 }
 
-// task finds what the attempt is to do in its plan.
+// task loads the plan and returns the attempt's task.
 func (a *attempt) task(ctx context.Context) (*work, error) {
 	p, err := a.w.loadPlan(ctx, a)
 	if err != nil {
@@ -35,27 +35,27 @@ func (a *attempt) task(ctx context.Context) (*work, error) {
 	a.mask = a.w.cfg.Redactor.Mask()
 	i, ok := p.at[a.env.TaskKey]
 	if !ok {
-		return nil, refuse(CodePlanUnreadable, "task %s is not in the plan %s", a.env.TaskKey, a.env.PlanRef)
+		return nil, permanent(CodePlanUnreadable, "task %s is not in plan %s", a.env.TaskKey, a.env.PlanRef)
 	}
 	t := &p.Tasks[i]
 	if t.AssetKey != a.env.AssetKey || t.PartitionKey != a.env.PartitionKey {
-		return nil, refuse(CodePlanUnreadable, "task %s makes %s%s in the plan %s, and %s%s in the envelope",
+		return nil, permanent(CodePlanUnreadable, "task %s materializes %s%s in plan %s, but %s%s in the envelope",
 			a.env.TaskKey, t.AssetKey, t.PartitionKey, a.env.PlanRef, a.env.AssetKey, a.env.PartitionKey)
 	}
-	does, ok := p.Assets[t.AssetKey]
+	asset, ok := p.Assets[t.AssetKey]
 	if !ok {
-		return nil, refuse(CodePlanUnreadable, "asset %s is not in the plan %s", t.AssetKey, a.env.PlanRef)
+		return nil, permanent(CodePlanUnreadable, "asset %s is not in plan %s", t.AssetKey, a.env.PlanRef)
 	}
-	return &work{Work: does, plan: p, task: t, root: cmp.Or(a.w.cfg.Project, p.Root)}, nil
+	return &work{Work: asset, plan: p, task: t, root: cmp.Or(a.w.cfg.Project, p.Root)}, nil
 }
 
-// loadPlan gives a plan, reading it once for all who ask at the same time.
+// loadPlan returns the attempt's plan. Concurrent callers share one read.
 func (w *Worker) loadPlan(ctx context.Context, a *attempt) (*loadedPlan, error) {
 	ref := a.env.PlanRef
 	if p, ok := w.plans.get(ref); ok {
 		return p, nil
 	}
-	// The read belongs to the worker: who asked first may be stopped.
+	// The read uses the worker's context, because the first caller may be stopped.
 	result := w.loading.DoChan(ref, func() (any, error) { return w.readPlan(w.ctx, a) })
 	select {
 	case got := <-result:
@@ -70,21 +70,21 @@ func (w *Worker) readPlan(ctx context.Context, a *attempt) (*loadedPlan, error) 
 	ref := a.env.PlanRef
 	data, err := w.get(ctx, ref, plan.MaxBytes)
 	if errors.Is(err, blob.ErrNotFound) || errors.Is(err, blob.ErrInvalid) {
-		return nil, refuse(CodePlanMissing, "read plan: %w", err)
+		return nil, permanent(CodePlanMissing, "read plan: %w", err)
 	}
 	if tooLarge(err) {
-		return nil, refuse(CodePlanUnreadable, "read plan: %w", err)
+		return nil, permanent(CodePlanUnreadable, "read plan: %w", err)
 	}
 	if err != nil {
 		return nil, fail(CodeStore, CategoryInfrastructure, fmt.Errorf("read plan: %w", err))
 	}
 	sum := sha256.Sum256(data)
 	if plan.Ref(a.domain, hex.EncodeToString(sum[:])) != ref {
-		return nil, refuse(CodePlanUnreadable, "plan %s is not named by its domain and its content's hash: it is damaged, or another's", ref)
+		return nil, permanent(CodePlanUnreadable, "plan %s does not match its domain and the hash of its content: it is damaged, or belongs to another domain", ref)
 	}
 	decoded, err := plan.Decode(data)
 	if err != nil {
-		return nil, refuse(CodePlanUnreadable, "plan %s: %w", ref, err)
+		return nil, permanent(CodePlanUnreadable, "plan %s: %w", ref, err)
 	}
 	p := &loadedPlan{Plan: decoded, at: make(map[string]int, len(decoded.Tasks))}
 	for i := range decoded.Tasks {
@@ -95,16 +95,16 @@ func (w *Worker) readPlan(ctx context.Context, a *attempt) (*loadedPlan, error) 
 	return p, nil
 }
 
-// getTries is how often a read is tried whose answer says nothing for good.
+// getTries limits the tries of a read that fails with a transient error.
 const getTries = 4
 
-// tooLarge reports whether an object was not read because of its size.
+// tooLarge reports whether a read failed because the object exceeds the limit.
 func tooLarge(err error) bool {
 	_, large := errors.AsType[*blob.TooLargeError](err)
 	return large
 }
 
-// get reads an object of at most limit bytes. It repeats a read whose error may pass.
+// get reads an object of at most limit bytes, and retries transient errors.
 func (w *Worker) get(ctx context.Context, key string, limit int64) ([]byte, error) {
 	wait := firstBackoff
 	for try := 1; ; try++ {

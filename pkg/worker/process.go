@@ -20,13 +20,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
-// drainTime is how long what a command printed may take to arrive after its
-// process group is dead: only a process that left the group still holds it up.
+// drainTime limits the wait for a command's output after its process group is dead. Only a process
+// that has left the group can still hold the pipe open.
 const drainTime = 2 * time.Second
 
-// starter starts processes from one OS thread, which lives as long as it does.
-// The kernel ends a child with its parent (Pdeathsig) when the parent's *thread*
-// ends, and the runtime ends threads as it likes, but for the locked ones.
+// starter starts all processes from one locked OS thread. Pdeathsig kills a child when the *thread*
+// that started it exits, and the Go runtime may end any thread that is not locked.
 type starter struct {
 	requests chan func()
 	done     chan struct{}
@@ -57,22 +56,22 @@ func (s *starter) close() {
 	<-s.done
 }
 
-// process is a command and all that it started.
+// process is a command and its descendants.
 type process struct {
 	w   *Worker
 	cmd *exec.Cmd
-	// tag is a text in the command's environment that no other command has.
+	// tag is a string in the command's environment that no other command's has.
 	tag string
-	// started is when it started, on the system's clock.
+	// started is the start time: see startedAt.
 	started uint64
 }
 
-// launch starts a program in a process group of its own, without a shell. The tag tells
-// the processes that it starts from those of other commands.
+// launch starts a program in its own process group, without a shell. The tag identifies the
+// processes that it starts.
 func (w *Worker) launch(cmd *exec.Cmd, tag string) (*process, error) {
 	cmd.SysProcAttr, cmd.WaitDelay = newProcessGroup(), drainTime
 	w.commands.mu.Lock()
-	defer w.commands.mu.Unlock() // a command that has started is in the list
+	defer w.commands.mu.Unlock() // so that a started command is always in the list
 	if err := w.starter.start(cmd); err != nil {
 		return nil, err
 	}
@@ -84,13 +83,14 @@ func (w *Worker) launch(cmd *exec.Cmd, tag string) (*process, error) {
 	return p, nil
 }
 
-// commands are the commands that a worker runs.
+// commands is the set of running commands of a worker.
 type commands struct {
 	mu      sync.Mutex
 	running map[*process]bool
 }
 
-// startedBy reports whether a running command is old enough to have started a process.
+// startedBy reports whether any running command is old enough to have started a process that
+// started at the given time.
 func (c *commands) startedBy(started uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,9 +108,9 @@ func (c *commands) remove(p *process) {
 	delete(c.running, p)
 }
 
-// wait waits for the process to end; when ctx is done first, it asks it to end,
-// and then makes it. Nothing that it started is left afterwards, on Linux even if it left the
-// group or the session.
+// wait waits until the process exits. If ctx is done first, wait sends SIGTERM and, after
+// killGrace, SIGKILL. Afterwards no descendant is left; on Linux that includes processes that have
+// left the group or the session.
 func (p *process) wait(ctx context.Context, c clock.Clock) error {
 	pid := p.cmd.Process.Pid
 	exited := make(chan struct{})
@@ -130,23 +130,23 @@ func (p *process) wait(ctx context.Context, c clock.Clock) error {
 		<-exited
 		stop()
 	}
-	// The leader is dead and not yet reaped: its number is still that of its group.
+	// The leader is dead and not yet reaped, so its pid still identifies the group.
 	signalGroup(pid, syscall.SIGKILL)
 	p.w.commands.remove(p)
 	if left := p.killEscaped(p.w.commands.startedBy); left > 0 {
-		p.w.cfg.Logger.WarnContext(ctx, "processes that a command left behind cannot be killed", "command", p.cmd.Args[0], "processes", left)
+		p.w.cfg.Logger.WarnContext(ctx, "could not kill processes that a command left behind", "command", p.cmd.Args[0], "processes", left)
 	}
 	err := p.cmd.Wait()
 	if errors.Is(err, exec.ErrWaitDelay) {
-		return nil // it ended well; a process that could not be killed holds its output open
+		return nil // it exited with 0; a process that could not be killed holds its output open
 	}
 	return err
 }
 
-// signalGroup signals a process group; that it is gone already is fine.
+// signalGroup sends a signal to a process group. It ignores errors: the group may be gone.
 func signalGroup(pid int, signal syscall.Signal) { _ = syscall.Kill(-pid, signal) }
 
-// exitFailure says how a command failed, with what it complained of last.
+// exitFailure returns the failure of a command, with the end of its stderr.
 func exitFailure(err error, stderr *lastLines, name string) error {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
@@ -156,8 +156,8 @@ func exitFailure(err error, stderr *lastLines, name string) error {
 	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		code, text = CodeSignal, fmt.Sprintf("%s was killed by %s", name, signalName(status.Signal()))
 	}
-	if complaint := complaintOf(stderr); complaint != "" {
-		text += ":\n" + complaint
+	if end := lastText(stderr); end != "" {
+		text += ":\n" + end
 	}
 	return &failure{code, CategoryUser, true, errors.New(text)}
 }
@@ -170,8 +170,8 @@ func signalName(s syscall.Signal) string {
 	return s.String()
 }
 
-// complaintOf is the end of what was written to stderr, from the beginning of a line.
-func complaintOf(stderr *lastLines) string {
+// lastText returns the end of stderr, from the beginning of a line.
+func lastText(stderr *lastLines) string {
 	text := stderr.tail.bytes()
 	if stderr.tail.total > int64(len(text)) {
 		if _, rest, ok := bytes.Cut(text, []byte("\n")); ok && len(rest) > 0 {
@@ -181,11 +181,11 @@ func complaintOf(stderr *lastLines) string {
 	return strings.TrimSpace(string(text))
 }
 
-// makeReadable lets the owner look into folders that a command has closed.
+// makeReadable restores the owner's access to folders from which a command has removed it.
 func makeReadable(dir string) {
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() {
-			_ = os.Chmod(path, 0o700) // before it is read
+			_ = os.Chmod(path, 0o700) // WalkDir reads the folder afterwards
 		}
 		return nil
 	})

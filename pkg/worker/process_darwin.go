@@ -5,12 +5,12 @@ import (
 	"unsafe"
 )
 
-// newProcessGroup makes a group; here, a process outlives a worker that is killed.
+// newProcessGroup returns attributes for a new group. On macOS, a process outlives a killed worker.
 func newProcessGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
 
-// waitExit waits until a process has ended, and does not reap it.
+// waitExit waits until a process has exited, without reaping it.
 func waitExit(pid int) {
 	const (
 		byPID   = 1

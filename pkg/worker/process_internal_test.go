@@ -18,8 +18,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// beWorker makes the test binary a worker that runs a command and waits to be
-// killed.
+// beWorker is the argument that makes the test binary a worker, which runs a command and waits to
+// be killed.
 const beWorker = "be-a-worker"
 
 func TestMain(m *testing.M) {
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
 }
 
-func TestACommandDiesWithAWorkerThatIsKilled(t *testing.T) {
+func TestCommandDiesWithKilledWorker(t *testing.T) {
 	fifo := t.TempDir() + "/fifo"
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
 	cmd := exec.CommandContext(t.Context(), os.Args[0], beWorker, "exec 3>"+fifo+"; echo here >&3; exec sleep 10000")
@@ -46,13 +46,13 @@ func TestACommandDiesWithAWorkerThatIsKilled(t *testing.T) {
 	_, err = io.ReadFull(pipe, said)
 	require.NoError(t, err)
 	require.NoError(t, cmd.Process.Kill())
-	rest, err := io.ReadAll(pipe) // ends when nobody has it open
+	rest, err := io.ReadAll(pipe) // ends when no process has it open
 	require.NoError(t, err)
 	require.Empty(t, rest)
 	require.Error(t, cmd.Wait())
 }
 
-func TestALogKeepsItsBeginningAndEndWhateverItIsGivenIn(t *testing.T) {
+func TestLogKeepsBeginningAndEnd(t *testing.T) {
 	for _, chunk := range []int{999, 1 << 20, 7 << 20, 23 << 20} {
 		total := max(24<<20/chunk, 1) * chunk
 		whole := make([]byte, total)
@@ -91,14 +91,14 @@ func TestFollowedLogEqualsTheStoredOne(t *testing.T) {
 	}
 }
 
-func TestMessagesAreCutBetweenCharacters(t *testing.T) {
+func TestBoundedCutsBetweenCharacters(t *testing.T) {
 	got := bounded(strings.Repeat("é", 20_000) + "\xff")
 	require.LessOrEqual(t, len(got), 16<<10)
 	require.True(t, strings.HasSuffix(got, "é…"))
 	require.Equal(t, "a?b", bounded("a\xffb"))
 }
 
-func TestACacheDropsWhatWasUsedLongestAgo(t *testing.T) {
+func TestCacheEvictsLeastRecentlyUsed(t *testing.T) {
 	c := newCache[int](10)
 	c.put("a", 1, 4)
 	c.put("b", 2, 4)
@@ -112,7 +112,7 @@ func TestACacheDropsWhatWasUsedLongestAgo(t *testing.T) {
 	}
 }
 
-func TestAFullDiskIsToldWhereverItIsMet(t *testing.T) {
+func TestFullDiskIsReportedAsDiskFull(t *testing.T) {
 	for _, err := range []error{
 		fail(CodeStore, CategoryInfrastructure, fmt.Errorf("store output: %w", syscall.ENOSPC)),
 		sqlFailure(&duckdb.Error{Type: duckdb.ErrorTypeIO, Msg: "IO Error: could not write: No space left on device"}),
@@ -125,7 +125,7 @@ func TestAFullDiskIsToldWhereverItIsMet(t *testing.T) {
 	}
 }
 
-func TestWhyAnExecutionWasStoppedDecidesWhatIsReported(t *testing.T) {
+func TestVerdictFollowsStopCause(t *testing.T) {
 	for _, c := range []struct {
 		cause   error
 		outcome event.Outcome

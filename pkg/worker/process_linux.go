@@ -7,12 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newProcessGroup also has the kernel kill the process when the worker dies.
+// newProcessGroup returns attributes for a new group whose leader the kernel kills when the worker
+// dies.
 func newProcessGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// waitExit waits until a process has ended, and does not reap it.
+// waitExit waits until a process has exited, without reaping it.
 func waitExit(pid int) {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)

@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// shareOfMemory is the part of the machine's memory that queries may use together. The rest is for commands, for
-// the page cache and for the process itself.
-const shareOfMemory = 0.5
+// queryMemory is the fraction of the machine's memory that all queries may use together. The rest
+// is for commands, the page cache and the process itself.
+const queryMemory = 0.5
 
 const (
-	// leastMemory is what one query gets at least: below it DuckDB refuses nearly everything.
+	// leastMemory is the minimum for one query: with less, DuckDB fails almost any query.
 	leastMemory = 64 << 20
-	// unknownMemory is taken for the machine's memory where the system does not tell.
+	// unknownMemory is assumed when the machine's memory cannot be determined.
 	unknownMemory = 4 << 30
 )
 
-// machine is what a worker divides among its tasks.
+// machine holds the resources that a worker divides among its tasks.
 type machine struct {
 	memory int64 // bytes, of this machine or container
 	cores  int
@@ -35,16 +35,16 @@ func thisMachine() machine {
 	return machine{memory: memory, cores: runtime.GOMAXPROCS(0)}
 }
 
-// memoryShare is DuckDB's memory limit for one of so many queries at once, in bytes.
+// memoryShare returns DuckDB's memory limit in bytes for each of concurrency queries.
 func (m machine) memoryShare(concurrency int) int64 {
-	return max(leastMemory, int64(shareOfMemory*float64(m.memory))/int64(max(1, concurrency)))
+	return max(leastMemory, int64(queryMemory*float64(m.memory))/int64(max(1, concurrency)))
 }
 
-// threads is how many threads a query gets that is one of so many that run: it borrows the threads of tasks that
-// do not run.
+// threads returns the number of threads of a query when that many tasks run. With fewer running
+// tasks than slots, a query uses the idle cores.
 func (m machine) threads(running int) int { return max(1, m.cores/max(1, running)) }
 
-// memoryLimit is the memory limit of each query, in DuckDB's words, and where it comes from.
+// memoryLimit returns the memory limit of each query in DuckDB's syntax, and its origin.
 func (w *Worker) memoryLimit() (limit, from string) {
 	if w.cfg.DuckDB.MemoryLimit != "" {
 		return w.cfg.DuckDB.MemoryLimit, "workers.memory_limit"
@@ -54,7 +54,7 @@ func (w *Worker) memoryLimit() (limit, from string) {
 		fmt.Sprintf("the default share, 50 %% of %s ÷ %d tasks at once", megabytes(w.machine.memory), w.cfg.MaxConcurrent)
 }
 
-// threadsNow is how many threads a query gets that starts now.
+// threadsNow returns the number of threads of a query that starts now.
 func (w *Worker) threadsNow() int {
 	if w.cfg.DuckDB.Threads > 0 {
 		return w.cfg.DuckDB.Threads
@@ -62,7 +62,7 @@ func (w *Worker) threadsNow() int {
 	return w.machine.threads(len(w.slots))
 }
 
-// explainMemory returns the error of a query, with the limit and its origin if the memory did not suffice.
+// explainMemory adds the memory limit and its origin to an out-of-memory error.
 func (w *Worker) explainMemory(err error) error {
 	var f *failure
 	if !errors.As(err, &f) || f.code != CodeOutOfMemory {
@@ -78,7 +78,7 @@ func (w *Worker) explainMemory(err error) error {
 
 func megabytes(bytes int64) string { return strconv.FormatInt(bytes/1_000_000, 10) + "MB" }
 
-// memoryOf is the memory of this machine or, if it is less, of the container that the process is in; 0: unknown.
+// memoryOf returns the memory of this machine or its container, whichever is less; 0: unknown.
 func memoryOf(read func(string) ([]byte, error)) int64 {
 	memory := physicalMemory(read)
 	for _, name := range limitFiles(read) {
@@ -94,7 +94,8 @@ func memoryOf(read func(string) ([]byte, error)) int64 {
 	return memory
 }
 
-// limitFiles are where Linux keeps the memory limits of the process's control groups: its own and those above it.
+// limitFiles returns the files with the memory limits of the process's control group and its
+// ancestors.
 func limitFiles(read func(string) ([]byte, error)) []string {
 	const v1, v2 = "/sys/fs/cgroup/memory", "/sys/fs/cgroup"
 	files := []string{v1 + "/memory.limit_in_bytes"}

@@ -13,15 +13,15 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// maxDataEntries bounds the files and folders of the data folders, which are listed for
-// each query that reads files.
+// maxDataEntries limits the entries of the data folders, which are listed for each query that reads
+// files.
 const maxDataEntries = 200_000
 
-// sandbox is what a query may read. DuckDB compares real paths: a symbolic link opens
-// only what the query may read anyway.
+// sandbox lists the files that a query may read. DuckDB compares resolved paths, so that a symbolic
+// link grants no access beyond the sandbox.
 type sandbox struct {
-	directories []string // with all that is below them
-	files       []string // and patterns of files
+	directories []string // recursively
+	files       []string // and patterns
 }
 
 func (s *sandbox) add(other sandbox) {
@@ -29,7 +29,7 @@ func (s *sandbox) add(other sandbox) {
 	s.files = append(s.files, other.files...)
 }
 
-// lock confines the database to the sandbox, for good.
+// lock confines the database to the sandbox, irrevocably.
 func (d *database) lock(ctx context.Context, s sandbox) error {
 	for _, statement := range []string{
 		"SET allowed_directories = " + quoteList(s.directories),
@@ -44,9 +44,9 @@ func (d *database) lock(ctx context.Context, s sandbox) error {
 	return nil
 }
 
-// projectFiles returns what a query may read of the project: its data folders, without
-// names that begin with a dot and without the state folder. A query that names no files
-// reads nothing of the project, and then the folders are not listed.
+// projectFiles returns the project's files that a query may read: those in its data folders,
+// without hidden names and without the state folder. For a query that names no files, the folders
+// are not listed.
 func (a *attempt) projectFiles(t *work, query *resolvedQuery) (sandbox, error) {
 	if t.root == "" || !query.reads {
 		return sandbox{}, nil
@@ -72,7 +72,7 @@ func (a *attempt) projectFiles(t *work, query *resolvedQuery) (sandbox, error) {
 	return readable, nil
 }
 
-// stateFolder is the folder of a store of files, nil for other stores.
+// stateFolder returns the folder of a local store, and nil for other stores.
 func (w *Worker) stateFolder() fs.FileInfo {
 	local, ok := w.cfg.Store.(blob.Local)
 	if !ok {
@@ -80,7 +80,7 @@ func (w *Worker) stateFolder() fs.FileInfo {
 	}
 	info, err := os.Stat(filepath.Dir(local.Path("x")))
 	if err != nil {
-		return nil // reading inputs from it fails, and says why
+		return nil // reading inputs from the folder returns the error
 	}
 	return info
 }
@@ -89,34 +89,34 @@ func (w *Worker) stateFolder() fs.FileInfo {
 type lister struct {
 	root  string // of the project, without symbolic links
 	state fs.FileInfo
-	left  int // entries that may still be listed
+	left  int // remaining number of entries that may be listed
 }
 
 func (l *lister) dataFolder(name string) (sandbox, error) {
 	if !plan.ValidDataFolder(name) {
-		return sandbox{}, refuse(CodePlanUnreadable, "the data folder %.200q is not a folder below the project's", name)
+		return sandbox{}, permanent(CodePlanUnreadable, "data folder %.200q is not below the project's folder", name)
 	}
 	dir, err := filepath.EvalSymlinks(filepath.Join(l.root, name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return sandbox{directories: []string{filepath.Join(l.root, name)}}, nil
 	case err != nil:
-		return sandbox{}, refuse(CodeInvalidInput, "open the data folder %s: %w", name, err)
+		return sandbox{}, permanent(CodeInvalidInput, "open the data folder %s: %w", name, err)
 	}
 	relative, err := filepath.Rel(l.root, dir)
 	if err != nil || !plan.ValidDataFolder(filepath.ToSlash(relative)) || l.isState(dir) {
-		return sandbox{}, refuse(CodeInvalidInput,
-			"the data folder %s is a link to %s: queries read folders of the project, without hidden ones and the state folder", name, dir)
+		return sandbox{}, permanent(CodeInvalidInput,
+			"data folder %s is a link to %s: it must be inside the project, not hidden, and not the state folder", name, dir)
 	}
 	found, _, err := l.list(dir)
 	if err != nil {
-		return sandbox{}, refuse(CodeInvalidInput, "list the data folder %s: %w", name, err)
+		return sandbox{}, permanent(CodeInvalidInput, "list the data folder %s: %w", name, err)
 	}
 	return found, nil
 }
 
-// list returns what may be read below a folder. If that is everything (whole), it is the
-// folder itself, so that patterns of every kind work in it.
+// list returns the readable files below a folder. If all files are readable (whole), it returns the
+// folder itself, so that every kind of pattern works in it.
 func (l *lister) list(dir string) (found sandbox, whole bool, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -153,16 +153,16 @@ func (l *lister) isState(dir string) bool {
 	return err == nil && l.state != nil && os.SameFile(info, l.state)
 }
 
-// mayName reports whether a query may name a path below a data folder that is a pattern,
-// or a file that does not exist: it then fails because there is no file, and not because
-// of its rights. DuckDB checks the files that a pattern matches one by one.
+// mayName reports whether to add a path below a data folder that is a pattern, or names a file that
+// does not exist. Then DuckDB reports a missing file instead of a missing permission. DuckDB checks
+// each file that a pattern matches.
 func (l *lister) mayName(path string) bool {
 	fixed := path
 	if i := strings.IndexAny(path, "*?["); i >= 0 {
 		fixed = path[:i]
 		fixed = fixed[:strings.LastIndexByte(fixed, '/')]
 	} else if _, err := os.Lstat(path); err == nil {
-		return false // listed, or not to be read
+		return false // listed already, or not readable
 	}
 	if relative, err := filepath.Rel(l.root, path); err != nil || hidden(relative) {
 		return false
@@ -176,7 +176,7 @@ func (l *lister) mayName(path string) bool {
 	return true
 }
 
-// hidden reports whether a relative path has a name that begins with a dot.
+// hidden reports whether a part of a relative path begins with a dot.
 func hidden(relative string) bool {
 	for name := range strings.SplitSeq(filepath.ToSlash(relative), "/") {
 		if strings.HasPrefix(name, ".") {
@@ -186,7 +186,7 @@ func hidden(relative string) bool {
 	return false
 }
 
-// below reports whether a path lies below a folder.
+// below reports whether a path is below a folder.
 func below(dir, path string) bool {
 	relative, err := filepath.Rel(dir, path)
 	return err == nil && relative != "." && filepath.IsLocal(relative)

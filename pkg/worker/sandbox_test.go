@@ -14,9 +14,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// confined is a world whose state folder lies in its project, as servo has it, and whose
-// queries are the given ones, an asset each.
-func confined(t *testing.T, state string, data []string, queries map[string]string) *world {
+// newSandboxFixture returns a fixture whose state folder is inside the project, as with servo, and
+// whose assets are the given queries.
+func newSandboxFixture(t *testing.T, state string, data []string, queries map[string]string) *fixture {
 	t.Helper()
 	assets, tasks := map[string]plan.Work{}, []plan.Task{}
 	for _, name := range slices.Sorted(maps.Keys(queries)) {
@@ -24,7 +24,7 @@ func confined(t *testing.T, state string, data []string, queries map[string]stri
 		assets[key] = query(queries[name])
 		tasks = append(tasks, task(key, "", nil))
 	}
-	w := newWorld(t, nil, assets, tasks...)
+	w := newFixture(t, nil, assets, tasks...)
 	store, err := fileblob.Open(filepath.Join(w.root, state), fileblob.Options{NoSync: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, store.Close()) })
@@ -41,7 +41,7 @@ func confined(t *testing.T, state string, data []string, queries map[string]stri
 	return w
 }
 
-// Seen to fail: read_text('.servo/keys.json') returned the signing keys.
+// Without the fix, read_text('.servo/keys.json') returned the signing keys.
 func TestQueriesCannotReadBeyondDataFolders(t *testing.T) {
 	queries := map[string]string{
 		"keys":      "FROM read_text('.servo/keys.json')",
@@ -61,7 +61,7 @@ func TestQueriesCannotReadBeyondDataFolders(t *testing.T) {
 		"summary":   "FROM (SUMMARIZE 'seeds/x.csv')",
 		"elsewhere": "FROM read_text('/etc/passwd')",
 	}
-	w := confined(t, ".servo", nil, queries)
+	w := newSandboxFixture(t, ".servo", nil, queries)
 	w.file("data/.hidden.csv", "v\n9\n")
 	w.file("data/.git/config", "x")
 	require.NoError(t, os.Symlink("../.servo/keys.json", filepath.Join(w.root, "data/link.txt")))
@@ -85,11 +85,11 @@ func TestQueriesReadDataFolders(t *testing.T) {
 		"built":   "SELECT v FROM read_csv('data/' || 'x' || '.csv')",
 		"seeds":   "SELECT v FROM 'seeds/x.csv'",
 		"none":    "SELECT 1 AS v",
-		// A state folder without a dot is as closed as one with it.
+		// A state folder without a dot is protected as well.
 		"state": "FROM read_text('data/state/keys.json')",
 	}
 	want := map[string]string{"plain": "7", "deep": "8", "pattern": "7", "every": "8", "built": "7", "seeds": "3", "none": "1"}
-	w := confined(t, "data/state", []string{"data", "seeds"}, queries)
+	w := newSandboxFixture(t, "data/state", []string{"data", "seeds"}, queries)
 	w.file("data/.gitignore", "*\n")
 	for name := range want {
 		require.Equal(t, []string{want[name]}, w.rows(w.run("q/"+name), "columns(*)"), name)
@@ -98,12 +98,12 @@ func TestQueriesReadDataFolders(t *testing.T) {
 }
 
 func TestDataFoldersAreBelowTheProject(t *testing.T) {
-	w := confined(t, ".servo", nil, map[string]string{"x": "FROM read_text('data/keys.json')"})
+	w := newSandboxFixture(t, ".servo", nil, map[string]string{"x": "FROM read_text('data/keys.json')"})
 	require.NoError(t, os.RemoveAll(filepath.Join(w.root, "data")))
 	require.NoError(t, os.Symlink(".servo", filepath.Join(w.root, "data")))
 	got := w.failed("q/x")
 	require.Equal(t, worker.CodeInvalidInput, got.Code)
-	require.Contains(t, got.Message, "the data folder data is a link to ")
+	require.Contains(t, got.Message, "data folder data is a link to ")
 	for _, name := range []string{"..", "/etc", ".servo", "data/../.servo", "a/.b"} {
 		w.plan.Data = []string{name}
 		w.storePlan()

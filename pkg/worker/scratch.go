@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// scratch is the folder of one worker process below a shared one. The process
-// holds a lock on it, so that others can tell when it is dead.
+// scratch is a worker's folder below a shared folder. The process holds a lock on it, which shows
+// other workers that it is alive.
 type scratch struct {
 	dir  string
 	lock *os.File
@@ -22,22 +22,22 @@ const (
 	scratchLock   = "lock"
 )
 
-// openScratch makes the folder, and removes those of dead processes.
+// openScratch creates the folder, and removes the folders of dead processes.
 func openScratch(parent, nonce string) (*scratch, error) {
 	parent, err := filepath.Abs(parent)
 	if err != nil {
 		return nil, fmt.Errorf("find scratch folder: %w", err)
 	}
 	if err := os.MkdirAll(parent, 0o700); err != nil {
-		return nil, fmt.Errorf("make scratch folder: %w", err)
+		return nil, fmt.Errorf("create scratch folder: %w", err)
 	}
 	if err := sweep(parent); err != nil {
 		return nil, err
 	}
-	// It gets its name only when it is locked: nobody sees it without its lock.
+	// The folder is renamed after it is locked, so that no other worker sees it unlocked.
 	temp, err := os.MkdirTemp(parent, "new-*")
 	if err != nil {
-		return nil, fmt.Errorf("make scratch folder: %w", err)
+		return nil, fmt.Errorf("create scratch folder: %w", err)
 	}
 	lock, err := lockFile(filepath.Join(temp, scratchLock))
 	if err != nil {
@@ -45,12 +45,12 @@ func openScratch(parent, nonce string) (*scratch, error) {
 	}
 	s := &scratch{dir: filepath.Join(parent, scratchPrefix+nonce), lock: lock}
 	if err := os.Rename(temp, s.dir); err != nil {
-		return nil, errors.Join(fmt.Errorf("make scratch folder: %w", err), lock.Close())
+		return nil, errors.Join(fmt.Errorf("create scratch folder: %w", err), lock.Close())
 	}
 	return s, nil
 }
 
-// sweep removes what dead processes have left.
+// sweep removes the folders of dead processes.
 func sweep(parent string) error {
 	entries, err := os.ReadDir(parent)
 	if err != nil {
@@ -63,7 +63,7 @@ func sweep(parent string) error {
 		dir := filepath.Join(parent, entry.Name())
 		lock, err := lockFile(filepath.Join(dir, scratchLock))
 		if err != nil {
-			continue // alive, or being removed by another
+			continue // alive, or being removed by another worker
 		}
 		err = errors.Join(removeAll(dir), lock.Close())
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -84,11 +84,11 @@ func lockFile(name string) (*os.File, error) {
 	return file, nil
 }
 
-// execution makes the folder of one execution.
+// execution creates the folder of one execution.
 func (s *scratch) execution(name string) (string, error) {
 	dir := filepath.Join(s.dir, name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return "", fmt.Errorf("make scratch folder: %w", err)
+		return "", fmt.Errorf("create scratch folder: %w", err)
 	}
 	return dir, nil
 }
@@ -97,8 +97,8 @@ func (s *scratch) close() error {
 	return errors.Join(removeAll(s.dir), s.lock.Close())
 }
 
-// makeWritable gives the owner access to all folders below dir, so that what
-// commands have left can be removed. What cannot be changed stays.
+// makeWritable gives the owner access to all folders below dir, so that they can be removed. It
+// ignores errors.
 func makeWritable(dir string) {
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() || err != nil && errors.Is(err, fs.ErrPermission) {

@@ -12,14 +12,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/secret"
 )
 
-// findSecrets gives the variables of the command whose values the plan does not have. From
-// here on they are hidden in all that is kept of the attempt.
+// findSecrets resolves the command's secrets and returns them as "NAME=value". From then on they
+// are masked in logs and reports of the attempt.
 func (a *attempt) findSecrets(ctx context.Context, t *work) ([]string, error) {
 	if len(t.Secrets) == 0 {
 		return nil, nil
 	}
 	if a.w.cfg.Secrets == nil {
-		return nil, refuse(CodeSecretMissing, "the command has secrets, and this worker was not told how to find any")
+		return nil, permanent(CodeSecretMissing, "the command needs secrets, but this worker has no source of secrets")
 	}
 	var variables, values []string
 	for _, name := range slices.Sorted(maps.Keys(t.Secrets)) {
@@ -33,7 +33,7 @@ func (a *attempt) findSecrets(ctx context.Context, t *work) ([]string, error) {
 	return variables, nil
 }
 
-// findSecret gives the value of a reference; an error that may pass is tried again.
+// findSecret returns the value of a reference, and retries transient errors.
 func (a *attempt) findSecret(ctx context.Context, reference string) (string, error) {
 	wait := firstBackoff
 	for try := 1; ; try++ {
@@ -50,13 +50,13 @@ func (a *attempt) findSecret(ctx context.Context, reference string) (string, err
 
 func secretFailure(name string, err error) error {
 	if errors.Is(err, secret.ErrRefused) {
-		return refuse(CodeSecretMissing, "%s: %w", name, err)
+		return permanent(CodeSecretMissing, "%s: %w", name, err)
 	}
 	return &failure{CodeSecretUnavailable, CategoryInfrastructure, true, fmt.Errorf("%s: %w", name, err)}
 }
 
-// learnSecrets notes the variables that a plan's project takes secrets from: no command of
-// this worker inherits them from now on, and their values are hidden in all logs.
+// learnSecrets records the environment variables that a plan's project uses as secrets. From then
+// on no command of this worker inherits them, and their values are masked in all logs.
 func (w *Worker) learnSecrets(p *plan.Plan) {
 	names := slices.Clone(p.SecretVariables)
 	for key := range p.Assets {
@@ -68,7 +68,7 @@ func (w *Worker) learnSecrets(p *plan.Plan) {
 	}
 	w.mu.Lock()
 	for _, name := range names {
-		w.sources[name] = true
+		w.secretVars[name] = true
 	}
 	w.mu.Unlock()
 	for _, name := range names {
@@ -78,15 +78,15 @@ func (w *Worker) learnSecrets(p *plan.Plan) {
 	}
 }
 
-// inherited is what the command has of the worker's environment: not what is the worker's
-// alone, nor what secrets are taken from. A command that asks for such a secret finds it
-// under the name that it gave.
+// inherited returns the part of the worker's environment that commands inherit: without the
+// worker's own variables and without variables used as secrets. A command that declares a secret
+// gets it under the declared name.
 func (a *attempt) inherited() []string {
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()
 	var env []string
 	for _, entry := range a.w.cfg.Environ {
-		if name, _, _ := strings.Cut(entry, "="); !plan.WorkersOwn(name) && !a.w.sources[name] {
+		if name, _, _ := strings.Cut(entry, "="); !plan.WorkersOwn(name) && !a.w.secretVars[name] {
 			env = append(env, entry)
 		}
 	}

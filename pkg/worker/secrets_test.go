@@ -18,7 +18,7 @@ import (
 
 const canary = "hunter2-canary"
 
-// vault has the canary under every name but some.
+// vault resolves every reference to the canary, except those with a special meaning.
 type vault struct{ asked atomic.Int64 }
 
 func (v *vault) resolve(_ context.Context, reference string) (string, error) {
@@ -29,7 +29,7 @@ func (v *vault) resolve(_ context.Context, reference string) (string, error) {
 	case "file:missing":
 		return "", fmt.Errorf("secret %s: %w", reference, secret.ErrRefused)
 	case "file:away":
-		return "", errors.New("secret file:away: nobody answers")
+		return "", errors.New("secret file:away: no response")
 	case "file:busy":
 		if v.asked.Load() < 3 {
 			return "", errors.New("secret file:busy: too many at once")
@@ -38,11 +38,11 @@ func (v *vault) resolve(_ context.Context, reference string) (string, error) {
 	return canary, nil
 }
 
-// withSecrets is a world whose worker finds secrets.
-func withSecrets(t *testing.T, assets map[string]plan.Work, tasks ...plan.Task) (*world, *vault) {
+// withSecrets returns a fixture whose worker resolves secrets.
+func withSecrets(t *testing.T, assets map[string]plan.Work, tasks ...plan.Task) (*fixture, *vault) {
 	t.Helper()
 	v := &vault{}
-	w := newWorld(t, nil, assets, tasks...)
+	w := newFixture(t, nil, assets, tasks...)
 	w.config.Secrets = v.resolve
 	w.config.Environ = append(w.config.Environ, "WAREHOUSE_PASSWORD="+canary, "SERVO_STATE=gs://of-the-worker", "SERVO_BINARY=x",
 		"OTEL_EXPORTER_OTLP_HEADERS=authorization=x", "OTEL_EXPORTER_OTLP_TRACES_HEADERS=authorization=x", "OTEL_SERVICE_NAME=kept")
@@ -50,14 +50,14 @@ func withSecrets(t *testing.T, assets map[string]plan.Work, tasks ...plan.Task) 
 	return w, v
 }
 
-func secretly(script string, secrets map[string]string) plan.Work {
+func shellWithSecrets(script string, secrets map[string]string) plan.Work {
 	work := shell(script)
 	work.Secrets = secrets
 	return work
 }
 
-func TestACommandFindsItsSecretsAndWhatItSaysOfThemIsHidden(t *testing.T) {
-	w, v := withSecrets(t, map[string]plan.Work{"a/b": secretly(
+func TestCommandGetsSecretsAndLogMasksThem(t *testing.T) {
+	w, v := withSecrets(t, map[string]plan.Work{"a/b": shellWithSecrets(
 		`printf %s "$TOKEN" | wc -c > $SERVO_OUTPUT/length; echo "it is $TOKEN"; echo "err $TOKEN" >&2; echo "$KEY"; echo done`,
 		map[string]string{"TOKEN": "file:token", "KEY": "file:lines"})}, task("a/b", "", nil))
 	require.NotContains(t, w.read(w.ref), canary)
@@ -73,18 +73,18 @@ func TestACommandFindsItsSecretsAndWhatItSaysOfThemIsHidden(t *testing.T) {
 	require.Contains(t, log, "done\n")
 	require.EqualValues(t, 2, v.asked.Load())
 
-	require.Equal(t, end.Output, w.run("a/b").Output, "delivered again, it finds the marker")
-	require.EqualValues(t, 2, v.asked.Load(), "and asks for no secret")
+	require.Equal(t, end.Output, w.run("a/b").Output, "the redelivery finds the marker")
+	require.EqualValues(t, 2, v.asked.Load(), "and resolves no secret")
 }
 
-// Where what is kept begins in the middle of what was printed, it would begin in the middle
-// of a secret. Seen to fail where only what is kept is masked.
-func TestSecretsThatAreCutInTwoAreHidden(t *testing.T) {
+// Omitting the middle of a log may cut a secret in two. Without the fix, only the kept text was
+// masked.
+func TestSplitSecretsAreMasked(t *testing.T) {
 	w, _ := withSecrets(t, map[string]plan.Work{
-		"a/many":   secretly(`yes "$TOKEN," | tr -d '\n' | head -c 1500000 >&2; exit 1`, map[string]string{"TOKEN": "file:token"}),
-		"a/large":  secretly(`yes "...$TOKEN..." | head -c 30000000`, map[string]string{"TOKEN": "file:token"}),
-		"a/pieces": secretly(`printf hun; printf ter2 >&2; printf ter2; printf -- '-can' >&2; printf -- '-can'; printf ary; echo; exit 1`, map[string]string{"TOKEN": "file:token"}),
-		"a/last":   secretly(`printf 'hunter2-canary' >&2; printf 'and hunter2-cana' >&2; exit 1`, map[string]string{"TOKEN": "file:token"}),
+		"a/many":   shellWithSecrets(`yes "$TOKEN," | tr -d '\n' | head -c 1500000 >&2; exit 1`, map[string]string{"TOKEN": "file:token"}),
+		"a/large":  shellWithSecrets(`yes "...$TOKEN..." | head -c 30000000`, map[string]string{"TOKEN": "file:token"}),
+		"a/pieces": shellWithSecrets(`printf hun; printf ter2 >&2; printf ter2; printf -- '-can' >&2; printf -- '-can'; printf ary; echo; exit 1`, map[string]string{"TOKEN": "file:token"}),
+		"a/last":   shellWithSecrets(`printf 'hunter2-canary' >&2; printf 'and hunter2-cana' >&2; exit 1`, map[string]string{"TOKEN": "file:token"}),
 	}, task("a/many", "", nil), task("a/large", "", nil), task("a/pieces", "", nil), task("a/last", "", nil))
 	got := w.failed("a/many")
 	require.Equal(t, worker.CodeExitStatus, got.Code)
@@ -96,28 +96,28 @@ func TestSecretsThatAreCutInTwoAreHidden(t *testing.T) {
 	require.Contains(t, log, "omitted")
 	require.Contains(t, log, "...***...\n...***...\n")
 	require.NotContains(t, log, "canary")
-	require.Equal(t, 1, strings.Count(log, "hunter"), "a last line that ends in the middle of one")
+	require.Equal(t, 1, strings.Count(log, "hunter"), "a last line that ends within a secret")
 	got = w.failed("a/pieces")
 	require.NotContains(t, got.Message+w.log("a/pieces"), canary)
 	got = w.failed("a/last")
-	require.Equal(t, "sh ended with status 1:\n***and hunter2-cana", got.Message, "what is not one is told to its end")
+	require.Equal(t, "sh ended with status 1:\n***and hunter2-cana", got.Message, "an incomplete secret is not masked")
 }
 
-func TestMessagesOfAnyKindHaveNoSecret(t *testing.T) {
+func TestErrorMessagesMaskSecrets(t *testing.T) {
 	secrets := map[string]string{"TOKEN": "file:token"}
-	named := plan.Work{Command: []string{"./" + canary}, Secrets: secrets} // the project's own words, and a secret by chance
+	named := plan.Work{Command: []string{"./" + canary}, Secrets: secrets} // a name in the project that equals a secret by chance
 	w, _ := withSecrets(t, map[string]plan.Work{
-		"a/link": secretly(`ln -s /etc/passwd $SERVO_OUTPUT/$TOKEN`, secrets), "a/none": named,
-		"a/parquet": secretly(`echo no > $SERVO_OUTPUT/$TOKEN.parquet`, secrets),
+		"a/link": shellWithSecrets(`ln -s /etc/passwd $SERVO_OUTPUT/$TOKEN`, secrets), "a/none": named,
+		"a/parquet": shellWithSecrets(`echo no > $SERVO_OUTPUT/$TOKEN.parquet`, secrets),
 	}, task("a/link", "", nil), task("a/none", "", nil), task("a/parquet", "", nil))
-	for key, want := range map[string]string{"a/link": `output "***" is no regular file`, "a/none": "***", "a/parquet": "***.parquet"} {
+	for key, want := range map[string]string{"a/link": `output "***" is not a regular file`, "a/none": "***", "a/parquet": "***.parquet"} {
 		got := w.failed(key)
 		require.Contains(t, got.Message, want, key)
 		require.NotContains(t, got.Message, "canary", key)
 	}
 }
 
-func TestSecretsThatCannotBeHadAreTold(t *testing.T) {
+func TestSecretFailuresAreReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		reference string
 		want      event.Error
@@ -127,27 +127,27 @@ func TestSecretsThatCannotBeHadAreTold(t *testing.T) {
 			Code: worker.CodeSecretMissing, Category: worker.CategoryUser, Message: "TOKEN: secret file:missing: no value",
 		}, 1},
 		"away": {"file:away", event.Error{
-			Code: worker.CodeSecretUnavailable, Category: worker.CategoryInfrastructure, Message: "TOKEN: secret file:away: nobody answers", Retryable: true,
+			Code: worker.CodeSecretUnavailable, Category: worker.CategoryInfrastructure, Message: "TOKEN: secret file:away: no response", Retryable: true,
 		}, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w, v := withSecrets(t, map[string]plan.Work{"a/b": secretly("echo ran", map[string]string{"TOKEN": c.reference})}, task("a/b", "", nil))
+			w, v := withSecrets(t, map[string]plan.Work{"a/b": shellWithSecrets("echo ran", map[string]string{"TOKEN": c.reference})}, task("a/b", "", nil))
 			require.Equal(t, &c.want, w.failed("a/b"))
 			require.Equal(t, c.asked, v.asked.Load())
 			require.Empty(t, w.keysBelow("logs/"), "it did not run")
 		})
 	}
-	w, _ := withSecrets(t, map[string]plan.Work{"a/b": secretly("true", map[string]string{"TOKEN": "file:busy"})}, task("a/b", "", nil))
+	w, _ := withSecrets(t, map[string]plan.Work{"a/b": shellWithSecrets("true", map[string]string{"TOKEN": "file:busy"})}, task("a/b", "", nil))
 	w.run("a/b")
-	w = newWorld(t, nil, map[string]plan.Work{"a/b": secretly("true", map[string]string{"TOKEN": "file:x"})}, task("a/b", "", nil))
-	require.Equal(t, worker.CodeSecretMissing, w.failed("a/b").Code, "a worker without any")
+	w = newFixture(t, nil, map[string]plan.Work{"a/b": shellWithSecrets("true", map[string]string{"TOKEN": "file:x"})}, task("a/b", "", nil))
+	require.Equal(t, worker.CodeSecretMissing, w.failed("a/b").Code, "a worker without secrets")
 }
 
-func TestCommandsDoNotInheritWhatIsTheWorkersAlone(t *testing.T) {
+func TestCommandsDoNotInheritWorkersVariables(t *testing.T) {
 	w, _ := withSecrets(t, map[string]plan.Work{
 		"a/b": shell("env"),
-		"a/c": secretly(`echo "length ${#PASSWORD}"; env`, map[string]string{"PASSWORD": "env:WAREHOUSE_PASSWORD"}),
-		"a/d": secretly(`echo "length ${#WAREHOUSE_PASSWORD}"`, map[string]string{"WAREHOUSE_PASSWORD": "env:WAREHOUSE_PASSWORD"}),
+		"a/c": shellWithSecrets(`echo "length ${#PASSWORD}"; env`, map[string]string{"PASSWORD": "env:WAREHOUSE_PASSWORD"}),
+		"a/d": shellWithSecrets(`echo "length ${#WAREHOUSE_PASSWORD}"`, map[string]string{"WAREHOUSE_PASSWORD": "env:WAREHOUSE_PASSWORD"}),
 	}, task("a/b", "", nil), task("a/c", "", nil), task("a/d", "", nil))
 	w.run("a/b")
 	log := w.log("a/b")
@@ -166,13 +166,13 @@ func TestCommandsDoNotInheritWhatIsTheWorkersAlone(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("length %d\n", len(canary)), w.log("a/d"))
 }
 
-// Seen to fail: a command inherited the variable that a secret of another asset is taken
-// from, and printed its value in plain text.
+// Without the fix, a command inherited the variable of another asset's secret, and printed its
+// value in plain text.
 func TestSecretVariablesAreKeptFromOtherCommands(t *testing.T) {
-	tell := shell(`env; echo "somebody told me ` + canary + `"; exit 1`)
-	w, _ := withSecrets(t, map[string]plan.Work{"a/b": tell, "a/q": query("SELECT error('" + canary + "')")}, task("a/b", "", nil), task("a/q", "", nil))
+	print := shell(`env; echo "somebody told me ` + canary + `"; exit 1`)
+	w, _ := withSecrets(t, map[string]plan.Work{"a/b": print, "a/q": query("SELECT error('" + canary + "')")}, task("a/b", "", nil), task("a/q", "", nil))
 	w.failed("a/b")
-	require.Contains(t, w.log("a/b"), "WAREHOUSE_PASSWORD="+canary+"\n", "nobody has said that it is a secret")
+	require.Contains(t, w.log("a/b"), "WAREHOUSE_PASSWORD="+canary+"\n", "not declared as a secret yet")
 	w.plan.SecretVariables = []string{"WAREHOUSE_PASSWORD", "NOT_SET"} // of an asset that is not in the run
 	w.storePlan()
 	got := w.failed("a/b")

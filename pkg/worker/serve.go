@@ -28,7 +28,7 @@ func (w *Worker) Handler() http.Handler {
 	})
 	mux.HandleFunc("/execute", func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Allow", http.MethodPost)
-		w.answer(rw, r, &contract.Problem{Status: http.StatusMethodNotAllowed, Detail: "tasks come by POST"})
+		w.answer(rw, r, &contract.Problem{Status: http.StatusMethodNotAllowed, Detail: "use POST"})
 	})
 	mux.HandleFunc("/", func(rw http.ResponseWriter, r *http.Request) {
 		w.answer(rw, r, &contract.Problem{Status: http.StatusNotFound, Detail: "a worker serves POST /execute"})
@@ -36,35 +36,34 @@ func (w *Worker) Handler() http.Handler {
 	return mux
 }
 
-// job is an attempt in this process: all deliveries of the attempt share it.
+// job is an attempt in this process. All deliveries of the attempt share one job.
 type job struct {
-	// life lasts as long as the worker, with what the first delivery's context says.
-	life context.Context //nolint:containedctx // for what must be done when the attempt is stopped
+	// life ends with the worker, and carries the values of the first delivery's context.
+	life context.Context //nolint:containedctx // for work that continues after the attempt is stopped
 	stop func(cause error)
-	// executing says that the attempt is started and not yet being reported:
-	// from then on, heartbeats keep it.
+	// executing is true while the task executes: after its start was accepted or it was admitted,
+	// and before its end is reported.
 	executing atomic.Bool
-	// long is closed when the attempt executes and may take longer than a delivery
-	// is held.
+	// long is closed when the attempt executes and its timeout exceeds Config.HoldFor.
 	long chan struct{}
-	// letGo says that a queue may have let go of the attempt, because it was told
-	// that it goes on.
-	letGo atomic.Bool
-	// live is closed once readers may follow the log, which is set before.
+	// released is set when a delivery may have been answered with 202 Accepted, after which the
+	// queue does not redeliver.
+	released atomic.Bool
+	// live is closed when readers may follow the log. log is set before that.
 	live chan struct{}
 	log  *liveLog
 	done chan struct{}
 	end  answer // set before done is closed
 }
 
-// answer is what a delivery is answered.
+// answer is the response to a delivery.
 type answer struct {
 	status int
-	// report is the end of the attempt, where that is told of in this way.
+	// report is the end of the attempt, if the response carries it.
 	report []byte
 }
 
-func (j *job) settle(end answer) {
+func (j *job) finish(end answer) {
 	j.end = end
 	close(j.done)
 }
@@ -73,16 +72,16 @@ func (w *Worker) execute(rw http.ResponseWriter, r *http.Request) {
 	r = r.WithContext(trace.WithinRequest(r.Context(), r.Header))
 	body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, contract.MaxEnvelopeBytes))
 	if err != nil {
-		w.refuse(rw, r, http.StatusBadRequest, err)
+		w.reject(rw, r, http.StatusBadRequest, err)
 		return
 	}
 	env, err := contract.Open(body, w.cfg.Keyring, event.At(w.cfg.Clock.Now()))
 	switch {
 	case errors.Is(err, contract.ErrForged), errors.Is(err, contract.ErrExpired):
-		w.refuse(rw, r, http.StatusUnauthorized, err)
+		w.reject(rw, r, http.StatusUnauthorized, err)
 		return
 	case err != nil:
-		w.refuse(rw, r, http.StatusBadRequest, err)
+		w.reject(rw, r, http.StatusBadRequest, err)
 		return
 	}
 	j := w.join(trace.Within(r.Context(), env.Traceparent, env.Tracestate), env)
@@ -98,15 +97,15 @@ func (w *Worker) execute(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("Content-Type", "application/json")
 	}
 	rw.WriteHeader(end.status)
-	if _, err := rw.Write(end.report); err != nil { // the queue delivers again
-		w.cfg.Logger.DebugContext(r.Context(), "could not answer", "error", err)
+	if _, err := rw.Write(end.report); err != nil { // the queue redelivers
+		w.cfg.Logger.DebugContext(r.Context(), "could not write the response", "error", err)
 	}
 }
 
-// refuse answers a delivery that is no task for this worker. It is an error to
-// the queue: what was not reported may not be taken off it.
-func (w *Worker) refuse(rw http.ResponseWriter, r *http.Request, status int, err error) {
-	w.cfg.Logger.ErrorContext(r.Context(), "refused an envelope", "status", status, "error", err)
+// reject answers a delivery that is not a valid task. The status is an error, because a
+// queue deletes a delivery that succeeds, and this one was never reported.
+func (w *Worker) reject(rw http.ResponseWriter, r *http.Request, status int, err error) {
+	w.cfg.Logger.ErrorContext(r.Context(), "rejected an envelope", "status", status, "error", err)
 	problem := &contract.Problem{Status: status, Detail: err.Error()}
 	if field, ok := errors.AsType[*contract.FieldError](err); ok {
 		problem.Field = field.Field
@@ -119,12 +118,12 @@ func (w *Worker) answer(rw http.ResponseWriter, r *http.Request, problem *contra
 	rw.Header().Set("Content-Type", "application/problem+json")
 	rw.WriteHeader(problem.Status)
 	if err := json.NewEncoder(rw).Encode(problem); err != nil {
-		w.cfg.Logger.DebugContext(r.Context(), "could not answer", "error", err)
+		w.cfg.Logger.DebugContext(r.Context(), "could not write the response", "error", err)
 	}
 }
 
-// join gives the job of the attempt, beginning it if it is not here yet. It is
-// nil when the worker takes no more.
+// join returns the attempt's job, and starts the job if this process has none. It returns nil if
+// the worker is closing or full.
 func (w *Worker) join(delivery context.Context, env *contract.Envelope) *job {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -134,7 +133,7 @@ func (w *Worker) join(delivery context.Context, env *contract.Envelope) *job {
 	if w.closing || len(w.jobs) >= maxJobs {
 		return nil
 	}
-	life := lifeOf{w.ctx, context.WithoutCancel(delivery)}
+	life := jobContext{w.ctx, context.WithoutCancel(delivery)}
 	ctx, stop := context.WithCancelCause(life)
 	j := &job{life: life, stop: stop, long: make(chan struct{}), live: make(chan struct{}), done: make(chan struct{})}
 	w.jobs[env.AttemptID] = j
@@ -145,48 +144,49 @@ func (w *Worker) join(delivery context.Context, env *contract.Envelope) *job {
 	return j
 }
 
-// lifeOf ends as one context does, and says what another says.
-type lifeOf struct {
-	context.Context //nolint:containedctx // it is one
+// jobContext ends with the embedded context, and returns the values of both.
+type jobContext struct {
+	context.Context //nolint:containedctx // jobContext is a context
 
-	values context.Context //nolint:containedctx // see above
+	values context.Context //nolint:containedctx // a source of values only
 }
 
-func (l lifeOf) Value(key any) any {
+func (l jobContext) Value(key any) any {
 	if v := l.values.Value(key); v != nil {
 		return v
 	}
 	return l.Context.Value(key)
 }
 
-// take waits for a slot and runs the attempt in it.
+// take waits for a slot and runs the attempt.
 func (w *Worker) take(ctx context.Context, j *job, env *contract.Envelope) {
 	select {
 	case w.slots <- struct{}{}:
 	case <-ctx.Done():
-		w.settle(j, env, answer{status: http.StatusInternalServerError}) // nothing has begun: another worker will do it
+		w.finish(j, env, answer{status: http.StatusInternalServerError}) // not started: the queue redelivers it to another worker
 		return
 	}
 	a := newAttempt(w, j, env)
-	w.settle(j, env, a.run(ctx))
-	a.tidy(ctx) // nobody waits for it
+	w.finish(j, env, a.run(ctx))
+	a.cleanUp(ctx) // deliveries are answered already
 }
 
-// settle answers all deliveries of a job. One more is of another job.
-func (w *Worker) settle(j *job, env *contract.Envelope, end answer) {
+// finish answers all deliveries of a job and removes the job. A later delivery starts a new one.
+func (w *Worker) finish(j *job, env *contract.Envelope, end answer) {
 	w.mu.Lock()
 	delete(w.jobs, env.AttemptID)
 	w.mu.Unlock()
-	j.settle(end)
+	j.finish(end)
 }
 
-// await gives what to answer for a job: at its end or, if that may take longer than
-// a queue waits, while heartbeats keep it. Without a status nobody waits for it.
+// await returns the answer to a delivery: the job's end, or 202 Accepted if the job may take longer
+// than a queue waits and heartbeats keep it alive. If ctx is done, the status is 0: the client has
+// gone.
 func (w *Worker) await(ctx context.Context, j *job) answer {
-	held := make(chan struct{})
+	expired := make(chan struct{})
 	stop := background(ctx, func(ctx context.Context) {
 		if w.cfg.Clock.Sleep(ctx, w.cfg.HoldFor) == nil {
-			close(held)
+			close(expired)
 		}
 	})
 	defer stop()
@@ -195,25 +195,25 @@ func (w *Worker) await(ctx context.Context, j *job) answer {
 		case <-j.done:
 			return j.end
 		case <-long:
-			if j.goesOn() {
+			if j.release() {
 				return answer{status: http.StatusAccepted}
 			}
-			long = nil // it is being reported: that is waited for
-		case <-held:
-			if j.goesOn() {
+			long = nil // the end is being reported: wait for that
+		case <-expired:
+			if j.release() {
 				return answer{status: http.StatusAccepted}
 			}
-			return answer{status: http.StatusInternalServerError} // waiting, or cannot report: a delivery more will join
+			return answer{status: http.StatusInternalServerError} // waiting for a slot, or for the report: the redelivery joins the job
 		case <-ctx.Done():
 			return answer{}
 		}
 	}
 }
 
-// goesOn reports whether a queue can let go of the attempt: its end will be
-// reported, or is missed when the heartbeats end. An attempt that is being reported
-// already is not one: if that fails, only a delivery more can repeat it.
-func (j *job) goesOn() bool {
-	j.letGo.Store(true) // before it is asked, so that the report knows
+// release reports whether the queue may drop the delivery. It may while the attempt executes: the
+// end is reported, or missing heartbeats reveal that the attempt has died. It may not while the end
+// is being reported, because only a redelivery repeats a failed report.
+func (j *job) release() bool {
+	j.released.Store(true) // before the check, so that the report sees it
 	return j.executing.Load()
 }

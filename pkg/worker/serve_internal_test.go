@@ -15,9 +15,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// If the report fails, a delivery more is what repeats it.
-func TestADeliveryOfALongTaskThatIsBeingReportedWaitsForThat(t *testing.T) {
-	for name, reported := range map[string]bool{"reported": true, "not for as long as it is held": false} {
+// If the report fails, only a redelivery repeats it.
+func TestDeliveryWaitsForReportOfLongTask(t *testing.T) {
+	for name, reported := range map[string]bool{"reported": true, "not reported in time": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := &Worker{cfg: Config{Clock: clock.System{}, HoldFor: time.Minute}}
@@ -28,7 +28,7 @@ func TestADeliveryOfALongTaskThatIsBeingReportedWaitsForThat(t *testing.T) {
 				synctest.Wait()
 				require.Empty(t, answered)
 				if reported {
-					j.settle(answer{status: http.StatusOK})
+					j.finish(answer{status: http.StatusOK})
 					require.Equal(t, http.StatusOK, <-answered)
 					return
 				}
@@ -38,7 +38,7 @@ func TestADeliveryOfALongTaskThatIsBeingReportedWaitsForThat(t *testing.T) {
 	}
 }
 
-func TestASignedURLIsInNoError(t *testing.T) {
+func TestErrorsOmitSignedURLs(t *testing.T) {
 	var log bytes.Buffer
 	for _, at := range []string{"http://127.0.0.1:1/x?sig=secret", "http://127.0.0.1:1/%zz?sig=secret"} {
 		c := &callbacks{client: &http.Client{}, clock: clock.System{}, urls: contract.Callbacks{Started: at}}

@@ -15,17 +15,17 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// outputName is the file that a query's result becomes.
+// outputName is the file name of a query's result.
 const outputName = "data.parquet"
 
-// database is a DuckDB instance of one execution: an instance's settings hold
-// for all that run in it, and so does its sandbox.
+// database is a DuckDB instance of one execution. It is not shared, because settings and sandbox
+// apply to a whole instance.
 type database struct {
 	db   *sql.DB
 	conn *sql.Conn
 }
 
-// openDuckDB opens an empty database in memory that spills below dir.
+// openDuckDB opens an empty in-memory database that spills to a folder below dir.
 func (w *Worker) openDuckDB(ctx context.Context, dir string) (*database, error) {
 	connector, err := duckdb.NewConnector("", nil)
 	if err != nil {
@@ -41,7 +41,7 @@ func (w *Worker) openDuckDB(ctx context.Context, dir string) (*database, error) 
 		"SET autoload_known_extensions = false",
 		"SET TimeZone = 'UTC'",
 		"SET errors_as_json = true",
-		"SET parquet_metadata_cache = true", // a query is bound twice
+		"SET parquet_metadata_cache = true", // describe and copyTo both bind the query
 	}
 	limit, _ := w.memoryLimit()
 	settings = append(settings, "SET memory_limit = "+quote(limit), "SET threads = "+strconv.Itoa(w.threadsNow()))
@@ -61,7 +61,7 @@ func (d *database) exec(ctx context.Context, statement string) (rows int64, err 
 
 func (d *database) close() error { return errors.Join(d.conn.Close(), d.db.Close()) }
 
-// executeSQL runs the task's query over its inputs.
+// executeSQL executes the task's query and returns its result as a Parquet file.
 func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) (made []outputFile, err error) {
 	if err := a.fetch(ctx, inputs); err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) (made
 		a.output.printf("%v\n", err)
 		return nil, err
 	}
-	a.output.printf("%d rows\n", rows)
+	a.output.printf("%s\n", rowCount(rows))
 	file := outputFile{name: outputName, open: func() (*os.File, error) { return os.Open(target) }}
 	if err := file.describe(); err != nil {
 		return nil, err
@@ -98,8 +98,8 @@ func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) (made
 	return []outputFile{file}, nil
 }
 
-// copyTo writes the result of the task's query to a Parquet file. Its errors say where in
-// the user's file they come from.
+// copyTo writes the result of the task's query to a Parquet file. Its errors name the place in the
+// user's file.
 func (d *database) copyTo(ctx context.Context, t *work, query *resolvedQuery, target string) (rows int64, err error) {
 	source := t.plan.Sources[t.task.AssetKey]
 	description := query.within("DESCRIBE ", "")
@@ -120,8 +120,8 @@ func (d *database) copyTo(ctx context.Context, t *work, query *resolvedQuery, ta
 	return 0, sqlFailure(err)
 }
 
-// prepare makes the inputs and the partition's values known to the query, and then
-// confines it: it reads its inputs, the project's data folders, and its own scratch folder.
+// prepare creates views of the inputs and variables for the partition, and then locks the sandbox:
+// the query may read its inputs, the project's data folders, and its scratch folder.
 func (a *attempt) prepare(ctx context.Context, d *database, t *work, inputs []input, query *resolvedQuery) error {
 	statements, err := variables(t)
 	if err != nil {
@@ -148,7 +148,7 @@ func (a *attempt) prepare(ctx context.Context, d *database, t *work, inputs []in
 	}
 	for _, folder := range folders {
 		if strings.ContainsAny(folder, "*?[") {
-			return refuse(CodeInvalidInput, "the folder %s has one of * ? [ in its name, which DuckDB takes for a pattern: rename it", folder)
+			return permanent(CodeInvalidInput, "folder %s has one of * ? [ in its name, which DuckDB treats as a pattern: rename it", folder)
 		}
 	}
 	for _, statement := range statements {
@@ -160,12 +160,12 @@ func (a *attempt) prepare(ctx context.Context, d *database, t *work, inputs []in
 	return d.lock(ctx, readable)
 }
 
-// variables are the statements that set the partition's values, and the
-// project's folder, for getvariable.
+// variables returns the statements that set the variables for getvariable: the partition's values
+// and the project's folder.
 func variables(t *work) ([]string, error) {
 	partition, err := ids.ParsePartition(t.task.PartitionKey)
 	if err != nil {
-		return nil, refuse(CodePlanUnreadable, "task %s: %w", t.task.TaskKey, err)
+		return nil, permanent(CodePlanUnreadable, "task %s: %w", t.task.TaskKey, err)
 	}
 	statements := []string{"SET VARIABLE servo_root = " + quote(t.root)}
 	for _, dimension := range partition.Dimensions() {
@@ -174,7 +174,7 @@ func variables(t *work) ([]string, error) {
 			kind = "VARCHAR"
 		}
 		if strings.ContainsFunc(kind, isNotTypeName) {
-			return nil, refuse(CodePlanUnreadable, "dimension %s has the type %q, which is none of SQL", dimension, kind)
+			return nil, permanent(CodePlanUnreadable, "dimension %s has type %q, which is not a SQL type", dimension, kind)
 		}
 		statements = append(statements,
 			"SET VARIABLE "+quoteName(dimension)+" = CAST("+quote(partition[dimension])+" AS "+kind+")")
@@ -186,10 +186,17 @@ func isNotTypeName(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("_ (),", r)
 }
 
-// readParquet reads files as one table. Folders named like "date=2025-01-15"
-// are no columns: the data has what it has.
+// readParquet returns the SQL that reads files as one table. Hive partitioning is off: a folder
+// called "date=2025-01-15" adds no column.
 func readParquet(files []string) string {
 	return "read_parquet(" + quoteList(files) + ", union_by_name = true, hive_partitioning = false)"
+}
+
+func rowCount(n int64) string {
+	if n == 1 {
+		return "1 row"
+	}
+	return strconv.FormatInt(n, 10) + " rows"
 }
 
 func quote(s string) string     { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
@@ -208,7 +215,7 @@ func quoteList(texts []string) string {
 	return b.String()
 }
 
-// sqlFailure is an error of DuckDB as it is reported.
+// sqlFailure converts an error of DuckDB to a failure.
 func sqlFailure(err error) error {
 	if known, ok := errors.AsType[*failure](err); ok {
 		return known
@@ -224,14 +231,14 @@ func sqlFailure(err error) error {
 	case e.kind == kindMemory:
 		return &failure{CodeOutOfMemory, CategoryResource, true, text}
 	case e.kind == kindPermission:
-		text = fmt.Errorf("%w\n\nA query reads its inputs, and files in the project's data folders: \"data\", or those that servo.yaml lists "+
-			"under `data`. Names that begin with a dot are hidden from it. Name files relative to the project: a path that is put "+
-			"together begins with a literal, as in 'data/' || getvariable('date') || '.csv'", text)
+		text = fmt.Errorf("%w\n\nA query may read its inputs and files in the project's data folders: \"data\", or the folders listed under "+
+			"`data` in servo.yaml. It cannot read files or folders whose names begin with a dot. Write paths relative to the project. "+
+			"A computed path must begin with a literal, as in 'data/' || getvariable('date') || '.csv'", text)
 	}
 	return &failure{CodeSQL, CategoryUser, !e.final(), text}
 }
 
-// readable is an error with DuckDB's part of it as text.
+// readable replaces DuckDB's JSON in an error by text.
 func readable(err error, e *queryError) error {
 	of, ok := errors.AsType[*duckdb.Error](err)
 	if !ok {

@@ -20,8 +20,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// rows reads an output with plain DuckDB.
-func (w *world) rows(end *contract.Finished, columns string) []string {
+// rows reads an output with an unconfigured DuckDB.
+func (w *fixture) rows(end *contract.Finished, columns string) []string {
 	w.t.Helper()
 	local := filepath.Join(w.t.TempDir(), "x.parquet")
 	require.NoError(w.t, os.WriteFile(local, []byte(w.read(end.Output.URI+"data.parquet")), 0o600))
@@ -41,11 +41,11 @@ func (w *world) rows(end *contract.Finished, columns string) []string {
 	return rows
 }
 
-func TestAQueryReadsTheProjectAndItsInputsAndIsCommitted(t *testing.T) {
+func TestQueryReadsProjectAndInputs(t *testing.T) {
 	for _, store := range []blob.Store{nil, memblob.New(memblob.Options{})} {
 		const first, second = "raw/events", "mart/totals"
-		w := newWorld(t, store, map[string]plan.Work{
-			first:  query("SELECT * FROM read_csv('data/x.csv') -- the project's file;"),
+		w := newFixture(t, store, map[string]plan.Work{
+			first:  query("SELECT * FROM read_csv('data/x.csv') -- a file of the project;"),
 			second: query("SELECT k, sum(v)::BIGINT AS total FROM raw.events GROUP BY k;\n"),
 		}, task(first, "", nil), task(second, "", map[string]plan.InputSet{first: from(first)}, first))
 		w.file("data/x.csv", "k,v\na,1\na,2\nb,5\n")
@@ -67,19 +67,18 @@ func TestAQueryReadsTheProjectAndItsInputsAndIsCommitted(t *testing.T) {
 	}
 }
 
-func TestPartitionValuesAreVariablesOfTheirType(t *testing.T) {
+func TestPartitionValuesAreTypedVariables(t *testing.T) {
 	const key = "raw/events[date=2012-02-29]"
-	w := newWorld(t, nil, map[string]plan.Work{"raw/events": {
+	w := newFixture(t, nil, map[string]plan.Work{"raw/events": {
 		SQL:        "SELECT getvariable('date') + 1 AS next, typeof(getvariable('date')) AS type",
 		Dimensions: map[string]string{"date": "DATE"},
 	}}, task(key, `{"date":"2012-02-29"}`, nil))
 	require.Equal(t, []string{"2012-03-01|DATE"}, w.rows(w.run(key), "next, type"))
 }
 
-func TestAllPartitionsOfAnInputAreOneTable(t *testing.T) {
+func TestInputPartitionsAreOneTable(t *testing.T) {
 	const one, two, all = "raw/events[date=2012-01-01]", "raw/events[date=2012-01-02]", "mart/all"
-	w := newWorld(t, nil, map[string]plan.Work{
-		// The second partition has a column more.
+	w := newFixture(t, nil, map[string]plan.Work{
 		"raw/events": {
 			SQL: "SELECT CAST(getvariable('date') AS VARCHAR) AS day, 1 AS n", Dimensions: map[string]string{"date": "DATE"},
 		},
@@ -91,12 +90,12 @@ func TestAllPartitionsOfAnInputAreOneTable(t *testing.T) {
 	w.storePlan()
 	w.run(one)
 	w.run(two)
-	// Folders called date=… are no columns.
+	// Folders called date=… add no columns.
 	require.Equal(t, []string{"2|2012-01-01|2012-01-02|2"}, w.rows(w.run(all), "n, first, last, columns"))
 }
 
-func TestAnInputOfAnEarlierRunIsReadFromItsURI(t *testing.T) {
-	w := newWorld(t, nil, map[string]plan.Work{"raw/a": query("SELECT 42 AS x"), "mart/b": query("SELECT x FROM raw.a")},
+func TestInputOfEarlierRunIsReadByURI(t *testing.T) {
+	w := newFixture(t, nil, map[string]plan.Work{"raw/a": query("SELECT 42 AS x"), "mart/b": query("SELECT x FROM raw.a")},
 		task("raw/a", "", nil))
 	end := w.run("raw/a")
 	w.setPlan(w.plan.Assets, task("mart/b", "", map[string]plan.InputSet{"raw/a": {
@@ -105,15 +104,15 @@ func TestAnInputOfAnEarlierRunIsReadFromItsURI(t *testing.T) {
 	require.Equal(t, []string{"42"}, w.rows(w.run("mart/b"), "x"))
 }
 
-func TestAResultWithoutRowsIsAnOutput(t *testing.T) {
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": query("SELECT 1 AS x, 'y' AS y WHERE false")}, task("a/b", "", nil))
+func TestEmptyResultIsCommitted(t *testing.T) {
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": query("SELECT 1 AS x, 'y' AS y WHERE false")}, task("a/b", "", nil))
 	end := w.run("a/b")
 	require.Zero(t, end.Output.RowCount)
 	require.NotEmpty(t, end.Output.SchemaHash)
 	require.Empty(t, w.rows(end, "x"))
 }
 
-func TestFailuresOfQueriesAreTold(t *testing.T) {
+func TestQueryFailuresAreReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		query     string
 		code      string
@@ -136,7 +135,7 @@ func TestFailuresOfQueriesAreTold(t *testing.T) {
 		"outside, listed": {"SELECT * FROM glob('/etc/*')", worker.CodeSQL, "Permission Error", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil, map[string]plan.Work{"a/b": query(c.query)}, task("a/b", "", nil))
+			w := newFixture(t, nil, map[string]plan.Work{"a/b": query(c.query)}, task("a/b", "", nil))
 			got := w.failed("a/b")
 			require.Equal(t, c.code, got.Code, got.Message)
 			require.Contains(t, got.Message, c.message)
@@ -147,8 +146,8 @@ func TestFailuresOfQueriesAreTold(t *testing.T) {
 	}
 }
 
-func TestPathsAreRelativeToTheProjectWhereverTheyStand(t *testing.T) {
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": {
+func TestQueryPathsAreRelativeToProject(t *testing.T) {
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": {
 		SQL: `WITH é AS (SELECT 'data/x.csv' AS unchanged)
 			SELECT a.v AS a, b.v AS b, c.v AS c, d.v AS d, e.v AS e, f.v AS f, g.v AS g, h.v AS h, unchanged
 			FROM é, read_csv(['data/x.csv']) a, 'data/x.csv' b, "data/x.csv" c, read_csv('data/' || getvariable('name') || '.csv') d,
@@ -157,22 +156,22 @@ func TestPathsAreRelativeToTheProjectWhereverTheyStand(t *testing.T) {
 			WHERE a.v IN (SELECT v FROM read_csv('./data/x.csv', header = true))`,
 		Dimensions: map[string]string{"name": "VARCHAR"},
 	}}, task("a/b", `{"name":"x"}`, nil))
-	w.config.DuckDB.MemoryLimit = "1GB" // nine readers of CSV
+	w.config.DuckDB.MemoryLimit = "1GB" // for nine CSV readers
 	w.worker, w.server = w.open(w.config)
 	w.file("data/x.csv", "v\n7\n")
 	w.file("data/it's/x.csv", "v\n8\n")
 	require.Equal(t, []string{"7|7|7|7|7|7|7|8|data/x.csv"}, w.rows(w.run("a/b"), "a,b,c,d,e,f,g,h,unchanged"))
 }
 
-func TestAPivotIsAQuery(t *testing.T) {
-	w := newWorld(t, nil, map[string]plan.Work{
+func TestPivotIsExecuted(t *testing.T) {
+	w := newFixture(t, nil, map[string]plan.Work{
 		"a/b": query("FROM (PIVOT (FROM (VALUES ('x', 1), ('y', 2)) t(k, v)) ON k IN ('x', 'y') USING sum(v))"),
 	}, task("a/b", "", nil))
 	require.Equal(t, []string{"1|2"}, w.rows(w.run("a/b"), "x::INT, y::INT"))
 }
 
-func TestAnInputThatIsNotCommittedIsMissing(t *testing.T) {
-	w := newWorld(t, nil, map[string]plan.Work{"raw/a": query("SELECT 1"), "mart/b": query("SELECT * FROM raw.a")},
+func TestUncommittedInputIsMissing(t *testing.T) {
+	w := newFixture(t, nil, map[string]plan.Work{"raw/a": query("SELECT 1"), "mart/b": query("SELECT * FROM raw.a")},
 		task("raw/a", "", nil), task("mart/b", "", map[string]plan.InputSet{"raw/a": from("raw/a")}, "raw/a"))
 	got := w.failed("mart/b")
 	require.Equal(t, worker.CodeMissingInput, got.Code)
@@ -180,8 +179,8 @@ func TestAnInputThatIsNotCommittedIsMissing(t *testing.T) {
 	require.Contains(t, got.Message, "raw/a")
 }
 
-func TestAnInputWithoutParquetIsRefusedClearly(t *testing.T) {
-	w := newWorld(t, nil, map[string]plan.Work{"raw/a": shell("echo 1 > $SERVO_OUTPUT/x.txt"), "mart/b": query("SELECT * FROM raw.a")},
+func TestInputWithoutParquetIsRejected(t *testing.T) {
+	w := newFixture(t, nil, map[string]plan.Work{"raw/a": shell("echo 1 > $SERVO_OUTPUT/x.txt"), "mart/b": query("SELECT * FROM raw.a")},
 		task("raw/a", "", nil), task("mart/b", "", map[string]plan.InputSet{"raw/a": from("raw/a")}, "raw/a"))
 	w.run("raw/a")
 	got := w.failed("mart/b")
@@ -189,9 +188,9 @@ func TestAnInputWithoutParquetIsRefusedClearly(t *testing.T) {
 	require.Contains(t, got.Message, "x.txt")
 }
 
-func TestADamagedInputIsRefused(t *testing.T) {
+func TestDamagedInputIsRejected(t *testing.T) {
 	store := memblob.New(memblob.Options{})
-	w := newWorld(t, store, map[string]plan.Work{"raw/a": query("SELECT 1 AS x"), "mart/b": query("SELECT * FROM raw.a")},
+	w := newFixture(t, store, map[string]plan.Work{"raw/a": query("SELECT 1 AS x"), "mart/b": query("SELECT * FROM raw.a")},
 		task("raw/a", "", nil), task("mart/b", "", map[string]plan.InputSet{"raw/a": from("raw/a")}, "raw/a"))
 	key := w.run("raw/a").Output.URI + "data.parquet"
 	_, err := store.Put(t.Context(), key, []byte(strings.Repeat("x", len(w.read(key)))))
@@ -201,8 +200,8 @@ func TestADamagedInputIsRefused(t *testing.T) {
 	require.False(t, got.Retryable)
 }
 
-// flip changes one bit of an object of a folder, and leaves its modification time as it was.
-func (w *world) flip(key string, at int) {
+// flip changes one bit of an object in a local store, without changing its modification time.
+func (w *fixture) flip(key string, at int) {
 	w.t.Helper()
 	local, ok := w.store.(blob.Local)
 	require.True(w.t, ok)
@@ -218,7 +217,7 @@ func (w *world) flip(key string, at int) {
 
 func TestFlippedBitOfInputIsRefused(t *testing.T) {
 	inputs := map[string]plan.InputSet{"raw/a": from("raw/a")}
-	w := newWorld(t, nil, map[string]plan.Work{
+	w := newFixture(t, nil, map[string]plan.Work{
 		"raw/a": query("SELECT range AS x FROM range(1000)"), "mart/b": query("SELECT sum(x) AS s FROM raw.a"),
 		"mart/c": query("SELECT sum(x) AS s FROM raw.a"), "mart/d": shell("cat $SERVO_INPUT_RAW_A/*"),
 	}, task("raw/a", "", nil), task("mart/b", "", inputs, "raw/a"), task("mart/c", "", inputs, "raw/a"), task("mart/d", "", inputs, "raw/a"))
@@ -235,7 +234,7 @@ func TestFlippedBitOfInputIsRefused(t *testing.T) {
 
 func TestStockDuckDBReadsOutputAsWritten(t *testing.T) {
 	const key = "raw/events[date=2012-02-29]"
-	w := newWorld(t, nil, map[string]plan.Work{"raw/events": {
+	w := newFixture(t, nil, map[string]plan.Work{"raw/events": {
 		SQL:        "SELECT 'noon' AS date, 7 AS v",
 		Dimensions: map[string]string{"date": "DATE"},
 	}}, task(key, `{"date":"2012-02-29"}`, nil))
@@ -255,12 +254,12 @@ func TestStockDuckDBReadsOutputAsWritten(t *testing.T) {
 }
 
 func TestQueryGetsItsShareOfTheMachine(t *testing.T) {
-	w := newWorld(t, nil, map[string]plan.Work{
+	w := newFixture(t, nil, map[string]plan.Work{
 		"a/alone": query("SELECT current_setting('threads') AS threads, current_setting('memory_limit') AS memory"),
 		"a/big":   query("SELECT list(range ORDER BY hash(range)) AS l FROM range(2_000_000)"),
 	}, task("a/alone", "", nil), task("a/big", "", nil))
 	w.config.DuckDB = worker.DuckDB{}
-	w.config.MaxConcurrent = 1_000_000 // so that a share is the least that there is
+	w.config.MaxConcurrent = 1_000_000 // so that a share is the minimum
 	w.worker, w.server = w.open(w.config)
 	require.Equal(t, []string{fmt.Sprintf("%d|64.0 MiB", runtime.GOMAXPROCS(0))}, w.rows(w.run("a/alone"), "threads, memory"))
 	got := w.failed("a/big")
@@ -271,7 +270,7 @@ func TestQueryGetsItsShareOfTheMachine(t *testing.T) {
 
 func TestUnreadableInputFileIsNamed(t *testing.T) {
 	for _, store := range []blob.Store{nil, memblob.New(memblob.Options{})} {
-		w := newWorld(t, store, map[string]plan.Work{
+		w := newFixture(t, store, map[string]plan.Work{
 			"raw/good": query("SELECT 1 AS x"),
 			"raw/a":    shell("cp data/bad.parquet $SERVO_OUTPUT/bad.parquet"),
 			"mart/b":   query("SELECT sum(a.x) AS s FROM raw.a, raw.good"),
@@ -299,23 +298,23 @@ func TestUnreadableInputFileIsNamed(t *testing.T) {
 	}
 }
 
-func TestAProjectThatIsElsewhereIsSaid(t *testing.T) {
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": query("SELECT 1")}, task("a/b", "", nil))
+func TestMissingProjectFolderIsReported(t *testing.T) {
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": query("SELECT 1")}, task("a/b", "", nil))
 	w.plan.Root = "/no/such/project"
 	w.storePlan()
 	require.Equal(t, worker.CodeProjectMissing, w.failed("a/b").Code)
 }
 
-func TestAProjectFolderThatDuckDBWouldTakeForAPatternIsRefused(t *testing.T) {
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": query("SELECT 1")}, task("a/b", "", nil))
+func TestProjectFolderWithPatternCharactersIsRejected(t *testing.T) {
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": query("SELECT 1")}, task("a/b", "", nil))
 	w.plan.Root = filepath.Join(w.root, "a*b")
 	require.NoError(t, os.Mkdir(w.plan.Root, 0o700))
 	w.storePlan()
 	require.Contains(t, w.failed("a/b").Message, "rename it")
 }
 
-func TestPlansThatCannotBeReadFailTheTask(t *testing.T) {
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": query("SELECT 1")}, task("a/b", "", nil))
+func TestUnreadablePlanFailsTask(t *testing.T) {
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": query("SELECT 1")}, task("a/b", "", nil))
 	right := w.ref
 	w.ref = "plans/" + domain.Path() + "/missing.json"
 	require.Equal(t, worker.CodePlanMissing, w.failed("a/b").Code)
@@ -325,8 +324,8 @@ func TestPlansThatCannotBeReadFailTheTask(t *testing.T) {
 	require.Equal(t, worker.CodePlanUnreadable, w.failed("a/b").Code)
 }
 
-func TestAQueryIsCancelledWhileItRuns(t *testing.T) {
-	w := newWorld(t, nil, map[string]plan.Work{
+func TestCancelStopsRunningQuery(t *testing.T) {
+	w := newFixture(t, nil, map[string]plan.Work{
 		"a/b": query("SELECT count(*) AS n FROM range(1000000000) a, range(1000000) b WHERE (a.range * b.range) % 7 = 3"),
 	}, task("a/b", "", nil))
 	w.control.answer = func(verb string, _ int) (int, any) {

@@ -15,21 +15,21 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// DuckDB reports its errors as JSON (the setting errors_as_json): with the kind of the
-// error, the message and a position in the statement.
+// With the setting errors_as_json, DuckDB returns its errors as JSON: kind, message and position in
+// the statement.
 
 // queryError is an error of DuckDB.
 type queryError struct {
-	// kind is DuckDB's name for the error: Binder, Conversion, Out of Memory.
+	// kind is DuckDB's error type, such as Binder, Conversion or Out of Memory.
 	kind    string
 	message string
-	// position is where the error is in the statement, in bytes; -1: unknown.
+	// position is the byte offset of the error in the statement; -1: unknown.
 	position int
-	// place is "file:line:column: ", and snippet shows the line, where they are known.
+	// place is "file:line:column: " and snippet shows the line; both are empty if unknown.
 	place, snippet string
 }
 
-// Error implements error, in DuckDB's words.
+// Error formats the error as DuckDB does.
 func (e *queryError) Error() string {
 	text := e.place + e.kind + " Error: " + e.message
 	if e.snippet != "" {
@@ -38,7 +38,7 @@ func (e *queryError) Error() string {
 	return text
 }
 
-// asQueryError reads an error of DuckDB about a statement.
+// asQueryError converts an error of DuckDB, and reports whether err is one.
 func asQueryError(err error, statement string) (*queryError, bool) {
 	if known, ok := errors.AsType[*queryError](err); ok {
 		return known, true
@@ -63,14 +63,14 @@ func asQueryError(err error, statement string) (*queryError, bool) {
 	e := &queryError{kind: fields.Kind, message: strings.TrimRight(fields.Message, "\n"), position: -1}
 	if position, err := strconv.Atoi(fields.Position); err == nil {
 		e.position = position
-		if e.kind == kindParser || e.kind == kindSyntax { // these count characters
+		if e.kind == kindParser || e.kind == kindSyntax { // DuckDB counts characters here, not bytes
 			e.position = byteOffset(statement, position)
 		}
 	}
 	return e, true
 }
 
-// byteOffset is where a character of a text starts.
+// byteOffset returns the byte offset of the n-th character of a text.
 func byteOffset(text string, characters int) int {
 	for i := range text {
 		if characters <= 0 {
@@ -81,7 +81,7 @@ func byteOffset(text string, characters int) int {
 	return len(text)
 }
 
-// Kinds of errors that are handled apart from others.
+// Error types that are handled specially.
 const (
 	kindParser     = "Parser"
 	kindSyntax     = "Syntax"
@@ -90,44 +90,44 @@ const (
 	kindConversion = "Conversion"
 )
 
-// final reports whether a query fails with this error however often it is run.
+// final reports whether the error is permanent: a retry of the query fails in the same way.
 func (e *queryError) final() bool {
 	return slices.Contains([]string{kindParser, kindSyntax, "Binder", "Catalog", kindPermission, "Not implemented"}, e.kind)
 }
 
-// statement is what DuckDB executes for the user's query: the query with its paths made
-// absolute, and text of our own around it.
+// statement is the SQL that DuckDB executes: the user's query with absolute paths, within text that
+// the worker adds.
 type statement struct {
 	text string
-	// start and length are where the query is in the text.
+	// start and length locate the query in the text, in bytes.
 	start, length int
 	query         *resolvedQuery
 }
 
-// resolvedQuery is a query whose paths are absolute.
+// resolvedQuery is a query with absolute paths.
 type resolvedQuery struct {
 	text string
-	// written is the query as the user wrote it; edits are what was put into it, by offset.
+	// written is the user's query. edits are the insertions, in order of their offsets.
 	written string
 	edits   []edit
-	// paths are the files that it names by literals; reads says that it may read files that
-	// are not its inputs.
+	// paths are the files that the query names by literals. reads is set if the query may read
+	// files other than its inputs.
 	paths []string
 	reads bool
 }
 
-// within puts text around the query.
+// within returns the query with text before and after it.
 func (q *resolvedQuery) within(before, after string) statement {
 	return statement{before + q.text + after, len(before), len(q.text), q}
 }
 
-// within puts more text around the statement.
+// within returns the statement with text before and after it.
 func (s *statement) within(before, after string) statement {
 	return statement{before + s.text + after, len(before) + s.start, s.length, s.query}
 }
 
-// origin is the offset in the user's query of a position in the statement; -1: it is
-// outside of the query.
+// origin converts a position in the statement to an offset in the user's query; -1: the position is
+// outside the query.
 func (s *statement) origin(position int) int {
 	at := position - s.start
 	if position < 0 || at < 0 || at > s.length {
@@ -146,7 +146,7 @@ func (s *statement) origin(position int) int {
 	return min(at-shift, len(s.query.written))
 }
 
-// explain adds to an error about the statement where it is in the user's file.
+// explain adds the place in the user's file to an error about the statement.
 func (s *statement) explain(err error, source plan.Source) error {
 	e, ok := asQueryError(err, s.text)
 	if !ok {
@@ -169,11 +169,11 @@ func (s *statement) explain(err error, source plan.Source) error {
 	return &located
 }
 
-// snippetWidth is how much of a long line a snippet shows, in characters.
+// snippetWidth is the length at which a snippet is cut, in characters.
 const snippetWidth = 120
 
-// locate finds the line and column in the file of an offset in its query, and shows the line
-// with a mark below the place.
+// locate returns the line and column in the source file of an offset in the query, and a snippet
+// that marks the place.
 func locate(query string, offset int, source plan.Source) (line, column int, snippet string) {
 	start := strings.LastIndexByte(query[:offset], '\n') + 1
 	text, _, _ := strings.Cut(query[start:], "\n")
@@ -185,7 +185,7 @@ func locate(query string, offset int, source plan.Source) (line, column int, sni
 	}
 	shown := []rune(strings.Map(func(r rune) rune {
 		if r < ' ' {
-			return ' ' // the mark below counts columns
+			return ' ' // a tab would shift the mark
 		}
 		return r
 	}, strings.TrimRight(text, "\r")))

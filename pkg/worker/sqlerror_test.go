@@ -47,7 +47,7 @@ func TestSQLErrorsNameThePlaceInTheFile(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil, map[string]plan.Work{"a/b": query(c.query)}, task("a/b", "", nil))
+			w := newFixture(t, nil, map[string]plan.Work{"a/b": query(c.query)}, task("a/b", "", nil))
 			w.plan.Sources = map[string]plan.Source{"a/b": {File: "assets/a/b.sql", Line: 7, Column: 4}}
 			w.storePlan()
 			w.file("data/x.csv", "k,v\na,1\n")
@@ -68,7 +68,7 @@ func TestIntegersStayExactThroughFiveAssets(t *testing.T) {
 		works[key] = query(fmt.Sprintf("SELECT i, sum(n) AS n FROM a.n%d GROUP BY i ORDER BY i DESC", i-1))
 		tasks = append(tasks, task(key, "", map[string]plan.InputSet{up: from(up)}, up))
 	}
-	w := newWorld(t, nil, works, tasks...)
+	w := newFixture(t, nil, works, tasks...)
 	for i := range 4 {
 		w.run(fmt.Sprintf("a/n%d", i))
 	}
@@ -77,7 +77,7 @@ func TestIntegersStayExactThroughFiveAssets(t *testing.T) {
 }
 
 func TestIntegersStayExactInsideNestedTypes(t *testing.T) {
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": query(
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": query(
 		`SELECT sum(i) AS total, sum(i) AS "to""tal", {'x HUGEINT': sum(i), 'l': [sum(i)]} AS s, MAP {'k': sum(i)} AS m, 'HUGEINT'::ENUM('HUGEINT') AS e,
 			sum(i)::UHUGEINT AS u, sum(i::DOUBLE) AS d FROM range(4) t(i)`,
 	)}, task("a/b", "", nil))
@@ -87,7 +87,7 @@ func TestIntegersStayExactInsideNestedTypes(t *testing.T) {
 }
 
 func TestIntegersKeepTheOrderOfRows(t *testing.T) {
-	w := newWorld(t, nil, map[string]plan.Work{
+	w := newFixture(t, nil, map[string]plan.Work{
 		"a/b": query("SELECT i, sum(i) AS n FROM range(5000) t(i) GROUP BY i ORDER BY i DESC"),
 		"a/c": query("SELECT list(i) = list(i ORDER BY i DESC) AS ordered FROM a.b"),
 	}, task("a/b", "", nil), task("a/c", "", map[string]plan.InputSet{"a/b": from("a/b")}, "a/b"))
@@ -96,7 +96,7 @@ func TestIntegersKeepTheOrderOfRows(t *testing.T) {
 }
 
 func TestIntegersThatDoNotFitFailWithTheColumn(t *testing.T) {
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": query("SELECT 170141183460469231731687303715884105727::HUGEINT - i AS large FROM range(1) t(i)")}, task("a/b", "", nil))
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": query("SELECT 170141183460469231731687303715884105727::HUGEINT - i AS large FROM range(1) t(i)")}, task("a/b", "", nil))
 	got := w.failed("a/b")
 	require.Equal(t, worker.CodeSQL, got.Code)
 	require.Contains(t, got.Message, "Column large: integers beyond 64 bits are stored as DECIMAL(38,0), which has 38 digits")

@@ -9,8 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
-// trace begins the span of an attempt whose start was taken. A delivery that comes late
-// and is turned away has none: it would take the place of the one that counts.
+// trace starts the span of an attempt whose start was accepted or that was admitted. A delivery
+// that is turned away has no span: it would replace the span of the execution that counts.
 func (a *attempt) trace(ctx context.Context) (context.Context, *trace.Span) {
 	return a.w.cfg.Traces.StartAttempt(ctx, a.about(), a.startedAt.Time())
 }
@@ -22,8 +22,8 @@ func (a *attempt) about() trace.About {
 	}
 }
 
-// endTrace ends the span of an attempt with what it came to. What a task says of its
-// failure is its own, and stays out.
+// endTrace ends the span of an attempt with its outcome. The error message stays out of the trace,
+// because it may contain the task's output.
 func endTrace(span *trace.Span, f *contract.Finished) {
 	span.Set("servo.outcome", string(f.Outcome))
 	var err error
@@ -33,7 +33,7 @@ func endTrace(span *trace.Span, f *contract.Finished) {
 	span.End(err)
 }
 
-// phase does a part of an attempt, with a span of its own.
+// phase runs do in a span of its own.
 func phase[T any](ctx context.Context, a *attempt, name string, do func(context.Context) (T, error)) (T, error) {
 	ctx, span := a.w.cfg.Traces.Start(ctx, name, trace.About{})
 	done, err := do(ctx)
@@ -45,5 +45,5 @@ func phase[T any](ctx context.Context, a *attempt, name string, do func(context.
 	return done, nil
 }
 
-// errPhase stands in a trace for an error that may say what a task has printed.
+// errPhase replaces an error that may contain the task's output.
 var errPhase = errors.New("failed")

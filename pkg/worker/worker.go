@@ -1,15 +1,14 @@
-// Package worker executes tasks: an HTTP server that a task queue pushes
-// envelopes to, the executors of queries and commands, and the commit of what
-// they make.
+// Package worker executes tasks. It contains an HTTP server to which a task queue pushes envelopes,
+// executors for queries and commands, and the code that commits outputs.
 //
-// A worker holds nothing that matters. Execution is at least once, in one
-// process or several, at once or one after the other; the effects are exactly
-// once, because every execution writes to a directory of its own and the commit
-// marker, created if absent, names the one that counts. The marker decides the
-// bytes; whether the output becomes visible is decided where the report goes.
+// A worker keeps no durable state. Execution is at least once: an attempt may execute several
+// times, in one process or in several. The effect is exactly once: each execution writes to its own
+// directory, and the commit marker, created if absent, names the directory that counts. The marker
+// decides which bytes are the output; the receiver of the report decides whether that output
+// becomes visible.
 //
-// What a worker answers decides whether the queue delivers again: see
-// docs/worker-contract.md, which says it for workers in any language.
+// The response to a delivery decides whether the queue redelivers it. docs/worker-contract.md
+// states these rules for workers in any language.
 package worker
 
 import (
@@ -33,75 +32,74 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
-// Limits and times of a worker.
+// Limits and durations of a worker.
 const (
-	// defaultHold is well below the 30 minutes after which task queues give up a
-	// delivery at the latest, and deliver again.
+	// defaultHold is well below 30 minutes, the longest time that a task queue waits for a delivery
+	// before it redelivers.
 	defaultHold = 25 * time.Minute
-	// killGrace is how long a process may take to end after SIGTERM. With drainTime
-	// and a report it fits into the 10 seconds that Cloud Run gives a worker.
+	// killGrace is the time from SIGTERM to SIGKILL. Together with drainTime and a report it fits
+	// into the 10 seconds that Cloud Run grants a worker.
 	killGrace = 5 * time.Second
-	// maxJobs is how many attempts may run and wait for a slot.
+	// maxJobs limits the attempts that run or wait for a slot.
 	maxJobs = 10_000
 
-	planBudget   = 256 << 20 // bytes of decoded plans in memory, about
-	markerBudget = 32 << 20  // bytes of markers in memory, about
+	planBudget   = 256 << 20 // approximate bytes of cached plans
+	markerBudget = 32 << 20  // approximate bytes of cached markers
 )
 
-// Config is what a worker is made of.
+// Config holds the dependencies and settings of a worker.
 type Config struct {
-	// Store is where plans and inputs are, and outputs and logs go.
+	// Store holds plans, inputs, outputs and logs.
 	Store blob.Store
 	Clock clock.Clock
-	// Nonce makes a text of [A-Za-z0-9_-] that no execution has had: a ULID.
+	// Nonce returns a string of [A-Za-z0-9_-] that no other execution has, such as a ULID.
 	Nonce func() string
 	// Keyring verifies envelopes.
 	Keyring contract.Keyring
-	// HTTPClient makes the callbacks; nil: one of the worker's own.
+	// HTTPClient makes the callbacks. Nil: the worker creates one.
 	HTTPClient *http.Client
-	// WorkerID tells workers apart in reports.
+	// WorkerID identifies the worker in reports.
 	WorkerID string
-	// ScratchDir is a folder for working files. Workers may share it.
+	// ScratchDir is a folder for temporary files. Workers may share it.
 	ScratchDir string
 	Logger     *slog.Logger
-	// Project is the folder of the project on this machine; "": where the plan says that
-	// it is.
+	// Project is the project's folder on this machine. Empty: the folder that the plan names.
 	Project string
-	// Environ is the environment of commands, "NAME=value" each; their PATH is
-	// where programs are looked for. What is the worker's alone they do not inherit:
-	// see [plan.WorkersOwn].
+	// Environ is the environment of commands, as "NAME=value". Its PATH is used to find programs.
+	// Commands do not inherit the variables that [plan.WorkersOwn] reports.
 	Environ []string
-	// Secrets gives the value that a reference to a secret stands for, in memory only. An error that is
-	// [secret.ErrRefused] ends the task; others may pass. It may be nil: there are no secrets.
+	// Secrets resolves a reference to a secret; the value stays in memory. An error that wraps
+	// [secret.ErrRefused] fails the task for good; other errors are retried. Nil: the worker has no
+	// secrets.
 	Secrets func(ctx context.Context, reference string) (string, error)
-	// Redactor hides secrets in what the process logs. The worker adds the values of the
-	// variables that projects take secrets from, and hides them in the logs of all tasks. It
-	// may be nil.
+	// Redactor masks secrets in the process's log. The worker adds the values of the variables that
+	// projects use as secrets, and masks them in the logs of all tasks. It may be nil.
 	Redactor *secret.Redactor
-	// ServoBin is the servo program, which commands find as SERVO_BIN.
+	// ServoBin is the path of the servo program, passed to commands as SERVO_BIN.
 	ServoBin string
-	// MaxConcurrent is how many tasks run at once; 0: as many as there are CPUs.
+	// MaxConcurrent is the number of tasks that run at once; 0: the number of CPUs.
 	MaxConcurrent int
-	// HeartbeatEvery is the time between heartbeats; 0: 10 seconds. A task with
-	// a short heartbeat time-out gets three beats in it.
+	// HeartbeatEvery is the time between heartbeats; 0: 10 seconds. It is lowered for tasks with a
+	// short heartbeat timeout: see heartbeatInterval.
 	HeartbeatEvery time.Duration
-	// HoldFor is how long a delivery waits for its task's end; 0: 25 minutes. A task
-	// whose time-out is longer is not waited for at all, once its start is taken.
+	// HoldFor is how long a delivery waits for its task to end; 0: 25 minutes. A delivery of a task
+	// with a longer timeout is answered as soon as the task's start is accepted.
 	HoldFor time.Duration
-	// DuckDB bounds each query.
+	// DuckDB limits each query.
 	DuckDB DuckDB
-	// Executor does the work of all tasks; nil: DuckDB and commands do.
+	// Executor executes all tasks. Nil: DuckDB executes queries, and commands run as processes.
 	Executor Executor
-	// Traces make spans of attempts; nil: there are none.
+	// Traces records spans of attempts. Nil: no spans.
 	Traces *trace.Tracer
 }
 
-// DuckDB bounds what one query may use.
+// DuckDB limits the resources of one query.
 type DuckDB struct {
-	// MemoryLimit is in DuckDB's words, "2GB"; "": half of the machine's or container's memory, divided by
-	// MaxConcurrent.
+	// MemoryLimit is in DuckDB's syntax, such as "2GB". Empty: half the memory of the machine or
+	// container, divided by MaxConcurrent.
 	MemoryLimit string
-	// Threads of one query; 0: the cores divided by the tasks that run when it starts, at least 1.
+	// Threads of one query. 0: the cores divided by the number of tasks that run when the query
+	// starts, at least 1.
 	Threads int
 }
 
@@ -110,32 +108,31 @@ type Worker struct {
 	cfg     Config
 	scratch *scratch
 	starter *starter
-	// commands are those that run.
+	// commands lists the running commands.
 	commands commands
 	slots    chan struct{}
 	machine  machine
 
 	plans   *cache[*loadedPlan]
 	markers *cache[*contract.Marker]
-	files   *filecheck.Cache // input files on this machine that were found whole
+	files   *filecheck.Cache // local input files whose checksums were verified
 	loading singleflight.Group
 
-	// ctx ends when Close gives up waiting.
-	ctx  context.Context //nolint:containedctx // the life of the server, which outlives each request
+	// ctx ends when Close stops waiting for tasks.
+	ctx  context.Context //nolint:containedctx // the lifetime of the server, which outlives each request
 	kill context.CancelFunc
 
-	drain   chan struct{} // closed when the worker takes no more
+	drain   chan struct{} // closed when the worker stops accepting tasks
 	running sync.WaitGroup
 
 	mu      sync.Mutex
 	closing bool
 	jobs    map[string]*job // by attempt id
-	// sources are the variables that the plans of this worker take secrets from.
-	sources map[string]bool
+	// secretVars are the environment variables that the loaded plans use as secrets.
+	secretVars map[string]bool
 }
 
-// Open makes a worker and its scratch folder, and removes what dead workers
-// have left in that.
+// Open creates a worker and its scratch folder, and removes the scratch folders of dead workers.
 func Open(cfg Config) (*Worker, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, fmt.Errorf("open worker: %w", err)
@@ -148,11 +145,11 @@ func Open(cfg Config) (*Worker, error) {
 	return &Worker{
 		cfg: cfg, scratch: dir, starter: newStarter(), slots: make(chan struct{}, cfg.MaxConcurrent), machine: thisMachine(),
 		plans: newCache[*loadedPlan](planBudget), markers: newCache[*contract.Marker](markerBudget), files: filecheck.New(),
-		ctx: ctx, kill: kill, drain: make(chan struct{}), jobs: map[string]*job{}, sources: map[string]bool{},
+		ctx: ctx, kill: kill, drain: make(chan struct{}), jobs: map[string]*job{}, secretVars: map[string]bool{},
 	}, nil
 }
 
-// complete fills in defaults and reports what is missing.
+// complete fills in defaults, and returns an error if a required field is missing.
 func (c *Config) complete() error {
 	switch {
 	case c.Store == nil, c.Clock == nil, c.Nonce == nil, c.Logger == nil:
@@ -183,8 +180,8 @@ func (c *Config) complete() error {
 			transport = &http.Transport{}
 		}
 		transport = transport.Clone()
-		// One connection for each task that runs: the default of two would open
-		// and close one for nearly every callback.
+		// Each running task needs a connection. With the default of two idle connections, nearly
+		// every callback would open and close one.
 		transport.MaxIdleConnsPerHost = 2 * c.MaxConcurrent
 		transport.MaxIdleConns = 0
 		c.HTTPClient = &http.Client{Transport: transport}
@@ -192,9 +189,9 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// Close stops taking tasks, ends those that run, and waits until they are
-// reported as interrupted, to be retried elsewhere. When ctx is done it stops
-// waiting, and kills what is left.
+// Close stops accepting tasks, interrupts the running ones, and waits until they have reported
+// WORKER_INTERRUPTED, so that they are retried elsewhere. When ctx is done, Close stops waiting and
+// kills the remaining tasks.
 func (w *Worker) Close(ctx context.Context) error {
 	w.mu.Lock()
 	first := !w.closing
@@ -231,8 +228,7 @@ func (w *Worker) Close(ctx context.Context) error {
 	return err
 }
 
-// background runs f beside its caller until f returns or stop is called, which
-// waits for it.
+// background runs f in a goroutine. stop cancels f's context and waits until f has returned.
 func background(ctx context.Context, f func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -246,7 +242,7 @@ func background(ctx context.Context, f func(context.Context)) (stop func()) {
 	}
 }
 
-// removeAll removes a folder that may hold folders without write permission.
+// removeAll removes a folder, including subfolders without write permission.
 func removeAll(dir string) error {
 	if err := os.RemoveAll(dir); err == nil {
 		return nil

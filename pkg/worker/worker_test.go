@@ -27,8 +27,8 @@ var (
 	ab    = task("a/b", "", nil)
 )
 
-func TestEnvelopesThatAreNotRightAreNeverExecuted(t *testing.T) {
-	w := newWorld(t, nil, hello, ab)
+func TestInvalidEnvelopesAreRejected(t *testing.T) {
+	w := newFixture(t, nil, hello, ab)
 	body := string(w.envelope("a/b", 1))
 	for name, c := range map[string]struct {
 		body   string
@@ -52,18 +52,18 @@ func TestEnvelopesThatAreNotRightAreNeverExecuted(t *testing.T) {
 	require.Zero(t, w.control.calls(contract.VerbStarted))
 }
 
-func TestAnAttemptThatIsRefusedIsNotExecuted(t *testing.T) {
+func TestAttemptWithRejectedStartIsNotExecuted(t *testing.T) {
 	for _, status := range []int{http.StatusConflict, http.StatusUnauthorized, http.StatusNotFound, http.StatusBadRequest} {
-		w := newWorld(t, nil, hello, ab)
+		w := newFixture(t, nil, hello, ab)
 		w.control.answer = func(string, int) (int, any) { return status, contract.Problem{Status: status} }
-		require.Equal(t, http.StatusOK, w.deliver("a/b"), "the queue has nothing to repeat")
+		require.Equal(t, http.StatusOK, w.deliver("a/b"), "no redelivery")
 		require.Zero(t, w.control.calls(contract.VerbFinished))
 		require.Empty(t, w.keysBelow("assets/"))
 	}
 }
 
-func TestAStartThatCannotBeReportedIsDeliveredAgain(t *testing.T) {
-	w := newWorld(t, nil, hello, ab)
+func TestUnreportedStartIsRedelivered(t *testing.T) {
+	w := newFixture(t, nil, hello, ab)
 	var down atomic.Bool
 	down.Store(true)
 	w.control.answer = func(string, int) (int, any) {
@@ -78,8 +78,8 @@ func TestAStartThatCannotBeReportedIsDeliveredAgain(t *testing.T) {
 	w.run("a/b")
 }
 
-func TestAnEndIsReportedUntilItIsTaken(t *testing.T) {
-	w := newWorld(t, nil, hello, ab)
+func TestEndReportIsRetried(t *testing.T) {
+	w := newFixture(t, nil, hello, ab)
 	w.control.answer = func(verb string, n int) (int, any) {
 		if verb == contract.VerbFinished && n < 4 {
 			return http.StatusInternalServerError, nil
@@ -90,8 +90,8 @@ func TestAnEndIsReportedUntilItIsTaken(t *testing.T) {
 	require.Equal(t, 4, w.control.calls(contract.VerbFinished))
 }
 
-func TestAnEndThatCannotBeReportedIsDeliveredAgainAndFoundCommitted(t *testing.T) {
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell("echo ran >> ran; echo hello > $SERVO_OUTPUT/x")}, ab)
+func TestUnreportedEndIsRedeliveredAndFoundCommitted(t *testing.T) {
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": shell("echo ran >> ran; echo hello > $SERVO_OUTPUT/x")}, ab)
 	var refuse atomic.Bool
 	refuse.Store(true)
 	w.control.answer = func(verb string, _ int) (int, any) {
@@ -108,9 +108,9 @@ func TestAnEndThatCannotBeReportedIsDeliveredAgainAndFoundCommitted(t *testing.T
 	require.Equal(t, "ran\n", string(ran), "executed once")
 }
 
-func TestAnEndThatNobodyWantsIsDropped(t *testing.T) {
+func TestRejectedEndIsDropped(t *testing.T) {
 	for _, status := range []int{http.StatusConflict, http.StatusNotFound, http.StatusBadRequest} {
-		w := newWorld(t, nil, hello, ab)
+		w := newFixture(t, nil, hello, ab)
 		w.control.answer = func(verb string, _ int) (int, any) {
 			if verb == contract.VerbFinished {
 				return status, nil
@@ -123,7 +123,7 @@ func TestAnEndThatNobodyWantsIsDropped(t *testing.T) {
 }
 
 func TestEnvelopesOfContract10AreExecuted(t *testing.T) {
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell("true")}, ab)
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": shell("true")}, ab)
 	require.Equal(t, http.StatusOK, w.deliver("a/b", func(e *contract.Envelope) {
 		c := contract.Callback{
 			Domain: domain, RunID: runID, TaskKey: "a/b", Attempt: 1, AttemptID: e.AttemptID, Expires: event.At(epoch.Add(time.Hour)), Revision: 1,
@@ -140,8 +140,8 @@ func TestEnvelopesOfContract10AreExecuted(t *testing.T) {
 	require.Equal(t, event.Succeeded, w.control.end(t).Outcome)
 }
 
-func TestRenewedURLsAreUsed(t *testing.T) {
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell("true")}, ab)
+func TestCallbacksUseRenewedURLs(t *testing.T) {
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": shell("true")}, ab)
 	renewed := contract.CallbackURL(w.control.server.URL, contract.Callback{
 		Domain: domain, RunID: runID, TaskKey: "a/b", Attempt: 1, AttemptID: ids.AttemptID(domain, runID, "a/b", 1),
 		Verb: contract.VerbFinished, Expires: event.At(epoch.Add(time.Hour)), Revision: 2,
@@ -152,14 +152,14 @@ func TestRenewedURLsAreUsed(t *testing.T) {
 		}
 		return 0, nil
 	}
-	// The envelope's own URL leads nowhere.
+	// The envelope's own URL has no server.
 	require.Equal(t, http.StatusOK, w.deliver("a/b", func(e *contract.Envelope) { e.Callbacks.Finished = "http://127.0.0.1:1/" }))
 	require.Equal(t, event.Succeeded, w.control.end(t).Outcome)
 }
 
-func TestDeliveriesOfOneAttemptAtOnceShareOneExecution(t *testing.T) {
+func TestConcurrentDeliveriesShareOneExecution(t *testing.T) {
 	p := newProcesses(t, "")
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, ab)
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": shell(p.script)}, ab)
 	w.control.answer = cancelOnHeartbeat
 	answers := make(chan int, 3)
 	deliver := func() {
@@ -170,7 +170,7 @@ func TestDeliveriesOfOneAttemptAtOnceShareOneExecution(t *testing.T) {
 	pid := p.started(t)
 	deliver()
 	deliver()
-	for range 3 { // all three are held for the same execution
+	for range 3 { // all three wait for the same execution
 		w.clock.fire(t, 25*time.Minute)
 		require.Equal(t, http.StatusAccepted, <-answers)
 	}
@@ -181,7 +181,7 @@ func TestDeliveriesOfOneAttemptAtOnceShareOneExecution(t *testing.T) {
 	require.Equal(t, 1, w.control.calls(contract.VerbFinished))
 }
 
-// awaitEnd waits for the report of an end.
+// awaitEnd waits for the report of the end and returns it.
 func (c *control) awaitEnd(t *testing.T) *contract.Finished {
 	t.Helper()
 	select {
@@ -192,9 +192,9 @@ func (c *control) awaitEnd(t *testing.T) *contract.Finished {
 	return c.end(t)
 }
 
-func TestALongTaskIsAnsweredEarlyAndGoesOn(t *testing.T) {
+func TestDeliveryIsAcceptedWhenHoldTimeEnds(t *testing.T) {
 	fifo := newProcesses(t, "")
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell(fifo.script)}, ab)
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": shell(fifo.script)}, ab)
 	w.control.answer = cancelOnHeartbeat
 	answer := w.deliverLater("a/b")
 	pid := fifo.started(t)
@@ -205,9 +205,9 @@ func TestALongTaskIsAnsweredEarlyAndGoesOn(t *testing.T) {
 	fifo.dead(t, pid)
 }
 
-func TestExecutionsInTwoProcessesHaveOneEffect(t *testing.T) {
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": shell("echo $SERVO_OUTPUT > $SERVO_OUTPUT/x")}, ab)
-	// Both have executed before either commits.
+func TestTwoProcessesCommitOnce(t *testing.T) {
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": shell("echo $SERVO_OUTPUT > $SERVO_OUTPUT/x")}, ab)
+	// Neither commits before both have executed.
 	var both sync.WaitGroup
 	both.Add(2)
 	gate := faultblob.New(w.store, func(op faultblob.Op, key string) faultblob.Fault {
@@ -236,8 +236,8 @@ func TestExecutionsInTwoProcessesHaveOneEffect(t *testing.T) {
 	require.ElementsMatch(t, []string{m.URI + "x", contract.MarkerKeyOf(m.URI)}, w.keysBelow("assets/"), "the loser's files are gone")
 }
 
-// marking is a store whose commits go as the test says.
-func marking(inner blob.Store, fault func(n int) faultblob.Fault) blob.Store {
+// faultyCommits wraps a store; fault chooses the fault of the n-th commit.
+func faultyCommits(inner blob.Store, fault func(n int) faultblob.Fault) blob.Store {
 	var n atomic.Int32
 	return faultblob.New(inner, func(op faultblob.Op, key string) faultblob.Fault {
 		if op == faultblob.Create && strings.HasSuffix(key, "_commit.json") {
@@ -247,16 +247,16 @@ func marking(inner blob.Store, fault func(n int) faultblob.Fault) blob.Store {
 	})
 }
 
-func TestACommitWhoseAnswerIsLostIsRecognizedAsOurs(t *testing.T) {
-	w := newWorld(t, marking(memblob.New(memblob.Options{}), func(int) faultblob.Fault { return faultblob.FailAfter }), hello, ab)
+func TestCommitWithLostResponseIsRecognized(t *testing.T) {
+	w := newFixture(t, faultyCommits(memblob.New(memblob.Options{}), func(int) faultblob.Fault { return faultblob.FailAfter }), hello, ab)
 	end := w.run("a/b")
 	m := w.marker("a/b")
 	require.Equal(t, m.URI, end.Output.URI)
 	require.Equal(t, "hello\n", w.read(m.URI+"x"))
 }
 
-func TestACommitThatDidNotArriveIsRepeated(t *testing.T) {
-	w := newWorld(t, marking(memblob.New(memblob.Options{}), func(n int) faultblob.Fault {
+func TestFailedCommitIsRetried(t *testing.T) {
+	w := newFixture(t, faultyCommits(memblob.New(memblob.Options{}), func(n int) faultblob.Fault {
 		if n < 4 {
 			return faultblob.FailBefore
 		}
@@ -266,23 +266,23 @@ func TestACommitThatDidNotArriveIsRepeated(t *testing.T) {
 	require.Equal(t, end.Output.URI, w.marker("a/b").URI)
 }
 
-func TestAWorkerThatDiesBetweenUploadAndCommitIsMadeUpFor(t *testing.T) {
+func TestRetryCommitsAfterDeathBeforeCommit(t *testing.T) {
 	inner := memblob.New(memblob.Options{})
-	dead := newWorld(t, marking(inner, func(int) faultblob.Fault { return faultblob.FailBefore }), hello, ab)
+	dead := newFixture(t, faultyCommits(inner, func(int) faultblob.Fault { return faultblob.FailBefore }), hello, ab)
 	got := dead.failed("a/b")
 	require.Equal(t, worker.CodeStore, got.Code)
 	require.True(t, got.Retryable)
 	require.Len(t, dead.keysBelow("assets/"), 1, "files that no marker names")
 
-	w := newWorld(t, inner, hello, ab)
+	w := newFixture(t, inner, hello, ab)
 	w.nonces.Store(100)
 	end := w.run("a/b")
 	require.Equal(t, "hello\n", w.read(end.Output.URI+"x"))
 	require.Len(t, w.keysBelow("assets/"), 3)
 }
 
-func TestALaterAttemptAdoptsWhatAnEarlierOneCommitted(t *testing.T) {
-	w := newWorld(t, nil, hello, ab)
+func TestLaterAttemptAdoptsCommittedOutput(t *testing.T) {
+	w := newFixture(t, nil, hello, ab)
 	first := w.run("a/b")
 	status, _ := post(t, w.server.URL, w.envelope("a/b", 2))
 	require.Equal(t, http.StatusOK, status)
@@ -292,9 +292,9 @@ func TestALaterAttemptAdoptsWhatAnEarlierOneCommitted(t *testing.T) {
 	require.EqualValues(t, 1, w.marker("a/b").Attempt)
 }
 
-func TestUploadsWithAnUnknownOutcomeAreRepeated(t *testing.T) {
+func TestUploadWithUnknownOutcomeIsRetried(t *testing.T) {
 	var n atomic.Int32
-	w := newWorld(t, faultblob.New(memblob.New(memblob.Options{}), func(op faultblob.Op, _ string) faultblob.Fault {
+	w := newFixture(t, faultblob.New(memblob.New(memblob.Options{}), func(op faultblob.Op, _ string) faultblob.Fault {
 		if op != faultblob.CreateFrom {
 			return faultblob.None
 		}
@@ -306,19 +306,19 @@ func TestUploadsWithAnUnknownOutcomeAreRepeated(t *testing.T) {
 	require.Equal(t, blob.CRC32C([]byte("hello\n")), w.marker("a/b").Files[0].CRC32C)
 }
 
-func TestAMarkerThatLeadsOutOfItsPlaceIsNotFollowed(t *testing.T) {
-	w := newWorld(t, nil, hello, ab)
+func TestMarkerOutsideItsFolderIsRejected(t *testing.T) {
+	w := newFixture(t, nil, hello, ab)
 	w.run("a/b")
 	m := w.marker("a/b")
 	text := strings.Replace(w.read(contract.MarkerKeyOf(m.URI)), m.URI, "assets/other/"+m.MaterializationID+"/x/", 1)
 	_, err := w.store.Put(t.Context(), contract.MarkerKeyOf(m.URI), []byte(text))
 	require.NoError(t, err)
-	_, w.server = w.open(w.config) // nothing in its caches
+	_, w.server = w.open(w.config) // with empty caches
 	require.Equal(t, worker.CodeInvalidMarker, w.failed("a/b").Code)
 }
 
-func TestALogThatCannotBeStoredFailsNoTask(t *testing.T) {
-	w := newWorld(t, faultblob.New(memblob.New(memblob.Options{}), func(op faultblob.Op, key string) faultblob.Fault {
+func TestTaskSucceedsWithoutStoredLog(t *testing.T) {
+	w := newFixture(t, faultblob.New(memblob.New(memblob.Options{}), func(op faultblob.Op, key string) faultblob.Fault {
 		if op == faultblob.Put && strings.HasPrefix(key, "logs/") {
 			return faultblob.FailBefore
 		}
@@ -327,7 +327,7 @@ func TestALogThatCannotBeStoredFailsNoTask(t *testing.T) {
 	w.run("a/b")
 }
 
-func TestAPlanIsReadOnceForManyTasks(t *testing.T) {
+func TestPlanIsReadOnceForManyTasks(t *testing.T) {
 	store := memblob.New(memblob.Options{})
 	var plans atomic.Int32
 	counting := faultblob.New(store, func(op faultblob.Op, key string) faultblob.Fault {
@@ -337,7 +337,7 @@ func TestAPlanIsReadOnceForManyTasks(t *testing.T) {
 		return faultblob.None
 	})
 	assets := map[string]plan.Work{"a/b": {Command: []string{"true"}}}
-	w := newWorld(t, counting, assets, task("a/b[n=1]", `{"n":"1"}`, nil), task("a/b[n=2]", `{"n":"2"}`, nil), task("a/b[n=3]", `{"n":"3"}`, nil))
+	w := newFixture(t, counting, assets, task("a/b[n=1]", `{"n":"1"}`, nil), task("a/b[n=2]", `{"n":"2"}`, nil), task("a/b[n=3]", `{"n":"3"}`, nil))
 	var answers []<-chan int
 	for _, key := range []string{"a/b[n=1]", "a/b[n=2]", "a/b[n=3]"} {
 		answers = append(answers, w.deliverLater(key))
@@ -348,8 +348,8 @@ func TestAPlanIsReadOnceForManyTasks(t *testing.T) {
 	require.EqualValues(t, 1, plans.Load())
 }
 
-func TestFoldersOfDeadWorkersAreRemovedAndThoseOfLiveOnesStay(t *testing.T) {
-	w := newWorld(t, nil, hello, ab)
+func TestOpenRemovesScratchOfDeadWorkers(t *testing.T) {
+	w := newFixture(t, nil, hello, ab)
 	dead := filepath.Join(w.config.ScratchDir, "worker-dead", "x", "y")
 	require.NoError(t, os.MkdirAll(dead, 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(w.config.ScratchDir, "worker-dead", "lock"), nil, 0o600))
@@ -358,8 +358,8 @@ func TestFoldersOfDeadWorkersAreRemovedAndThoseOfLiveOnesStay(t *testing.T) {
 	w.run("a/b") // the first worker still has its folder
 }
 
-func TestAWorkerSaysWhetherItIsReady(t *testing.T) {
-	w := newWorld(t, nil, hello, ab)
+func TestReadyzFollowsClose(t *testing.T) {
+	w := newFixture(t, nil, hello, ab)
 	get := func(path string) int {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.server.URL+path, nil)
 		require.NoError(t, err)
@@ -376,8 +376,8 @@ func TestAWorkerSaysWhetherItIsReady(t *testing.T) {
 	require.NoError(t, w.worker.Close(t.Context()), "closing twice is fine")
 }
 
-func TestConfigurationsThatCannotWorkAreRefused(t *testing.T) {
-	w := newWorld(t, nil, hello, ab)
+func TestOpenRejectsIncompleteConfig(t *testing.T) {
+	w := newFixture(t, nil, hello, ab)
 	for name, change := range map[string]func(*worker.Config){
 		"store":   func(c *worker.Config) { c.Store = nil },
 		"worker":  func(c *worker.Config) { c.WorkerID = "" },
@@ -391,21 +391,21 @@ func TestConfigurationsThatCannotWorkAreRefused(t *testing.T) {
 	}
 }
 
-// Seen to fail with a worker that commits what is not there.
-func TestATaskThatLeavesNoFilesCommitsNothing(t *testing.T) {
+// Without the fix, the worker committed an empty output.
+func TestTaskWithOutputNoneCommitsNothing(t *testing.T) {
 	load := shell("echo loaded")
 	load.Output = plan.OutputNone
-	w := newWorld(t, nil, map[string]plan.Work{"a/b": load}, ab)
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": load}, ab)
 	require.Nil(t, w.run("a/b").Output)
 	require.Empty(t, w.keysBelow("assets/"))
 	require.Equal(t, "loaded\n", w.log("a/b"))
 	w.scratchIsEmpty()
 
 	load.Command[2] = "echo hello > $SERVO_OUTPUT/x"
-	w = newWorld(t, nil, map[string]plan.Work{"a/b": load}, ab)
+	w = newFixture(t, nil, map[string]plan.Work{"a/b": load}, ab)
 	failure := w.failed("a/b")
 	require.Equal(t, worker.CodeInvalidOutput, failure.Code)
 	require.False(t, failure.Retryable)
-	require.Contains(t, failure.Message, "the asset has output: none, and its task left 1 files, x among them")
+	require.Contains(t, failure.Message, "the asset has output: none, but its task wrote files (x)")
 	require.Empty(t, w.keysBelow("assets/"))
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/embedded"
-	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/query"
@@ -50,7 +49,7 @@ func (a *app) upkeep(ctx context.Context, f func(*project.Project, *embedded.Par
 
 func (a *app) repairConfig(parts *embedded.Parts) repair.Config {
 	return repair.Config{
-		Domain: parts.Domain, Store: parts.Objects, Manifests: parts.Manifests, Codec: parts.Codec, IDs: parts.IDs,
+		Domain: parts.Domain, Store: parts.Objects, Manifests: parts.Manifests, Codec: parts.Codec, IDs: parts.IDs, Clock: parts.Clock,
 		Writer: fmt.Sprintf("servo-rebuild/%d", os.Getpid()),
 	}
 }
@@ -92,7 +91,7 @@ func remedy(r repair.Report) string {
 	case r.Differences == 0:
 		return "outputs are not what was committed: restore them under assets/, or make them anew with `servo run ASSET`; a rebuild does not"
 	}
-	return "the state is not what the ledger says; `servo admin rebuild` makes it anew"
+	return "the state is not what the ledger says: run `servo admin rebuild`"
 }
 
 func verifyText(r repair.Report) string {
@@ -112,75 +111,49 @@ func verifyText(r repair.Report) string {
 }
 
 func (a *app) rebuildCommand() *cobra.Command {
-	var forget bool
+	var bare, forget bool
 	cmd := &cobra.Command{
 		Use:   "rebuild",
-		Short: "Make the state anew from the ledger",
+		Short: "Rebuild the state from the ledger, beside the live one, and switch to it",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.upkeep(cmd.Context(), func(p *project.Project, parts *embedded.Parts) error {
-				if parts.Store == nil {
-					return errRebuildInBucket(a.options(p).Dir, parts.Domain)
-				}
-				release, err := embedded.Own(a.options(p).Dir)
-				if locked, ok := errors.AsType[*embedded.LockedError](err); ok {
-					return fmt.Errorf("%w; end it first: nobody else may write while the state is made anew", locked)
-				}
-				if err != nil {
-					return err
-				}
-				defer release()
+			return a.upkeep(cmd.Context(), func(_ *project.Project, parts *embedded.Parts) error {
 				cfg := a.repairConfig(parts)
-				cfg.Forget = forget
+				cfg.Bare, cfg.Forget = bare, forget
 				result, err := repair.Rebuild(cmd.Context(), cfg)
-				if lost, ok := errors.AsType[*repair.LostError](err); ok {
-					return fmt.Errorf("%w\nrestore them under ledger/, archive/ or plans/, from a backup, or in a bucket with `gcloud storage restore`; or say --forget", lost)
-				}
 				if err != nil {
-					return err
+					return rebuildError(err)
 				}
 				return a.document(result, func() string { return rebuildText(result) })
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&bare, "bare", false, "fold the bare ledger in the order of its entries, where the order in which it was folded is lost: all facts hold, decisions may differ")
 	cmd.Flags().BoolVar(&forget, "forget", false, "go on where the ledger has lost entries, and forget what they said: what they ended runs again")
 	return cmd
 }
 
-// errRebuildInBucket says what to do instead. What is left out of a copy is missing in the
-// state, and nothing says so.
-func errRebuildInBucket(bucket string, d ids.Domain) error {
-	return fmt.Errorf("the services of %s may write while the state is made anew: stop them, copy %s to a folder, rebuild there with --state, and copy %s back; docs/deploy.md#rebuild-the-state-of-a-bucket has the commands",
-		bucket, folders(repair.Reads(d)), folders(repair.Writes(d)))
-}
-
-// folders are what keys are in: "ledger/, archive/ and plans/".
-func folders(keys []string) string {
-	names := make([]string, len(keys))
-	for i, key := range keys {
-		folder, _, _ := strings.Cut(key, "/")
-		names[i] = folder + "/"
+// rebuildError adds what to do about an error of a rebuild, which has changed nothing.
+func rebuildError(err error) error {
+	if lost, ok := errors.AsType[*repair.LostError](err); ok {
+		return fmt.Errorf("%w\nrestore them under ledger/, archive/ or plans/, from a backup, or in a bucket with `gcloud storage restore`; or say --forget", lost)
 	}
-	last := len(names) - 1
-	return strings.Join(names[:last], ", ") + " and " + names[last]
+	if record, ok := errors.AsType[*repair.RecordError](err); ok {
+		return fmt.Errorf("rebuild in the recorded order: %w: restore manifests/ and state/ from a backup; "+
+			"or rebuild from the bare ledger with --bare: every reported fact holds then, but what timers and limits decided may differ", record)
+	}
+	return err
 }
 
 func rebuildText(r repair.Result) string {
-	how := "in the order in which it had been folded: the state is the same as it was"
+	how := "in the order in which it had been folded: the state is the same as before"
 	switch {
-	case r.Lost > 0:
-		how = "in the order of its entries; " + plural(r.Lost, "group") + " that had been folded and that it has lost are forgotten"
 	case !r.Recorded:
-		how = "in the order of its entries, since there is no record of another that can be read: every fact that it has holds, and nothing that it says has finished runs again"
+		how = "in the order of its entries: every fact that it has holds, and nothing that it says has finished runs again"
+	case r.Lost > 0:
+		how = "in the order in which it had been folded; " + plural(r.Lost, "group") + " that it has lost are forgotten"
 	}
-	return fmt.Sprintf("revision %d: %s from %s of the ledger, replayed %s\n", r.Revision, plural(int(r.Rows), "row"), entriesText(r.Entries), how)
-}
-
-func entriesText(n int) string {
-	if n == 1 {
-		return "1 further entry"
-	}
-	return grouped(int64(n)) + " further entries"
+	return fmt.Sprintf("revision %d: %s from %s of the ledger, replayed %s\n", r.Revision, plural(int(r.Rows), "row"), plural(r.Groups, "group"), how)
 }
 
 func (a *app) compactCommand() *cobra.Command {

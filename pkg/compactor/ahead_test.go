@@ -212,7 +212,9 @@ func TestRebuildFromTheBareLedgerRefusesEntriesFarAhead(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, w.blobs.Delete(t.Context(), object.Key))
 	}
-	result, err := repair.Rebuild(t.Context(), w.repair())
+	cfg := w.repair()
+	cfg.Bare = true
+	result, err := repair.Rebuild(t.Context(), cfg)
 	require.NoError(t, err)
 	require.False(t, result.Recorded)
 	m, st := w.load()

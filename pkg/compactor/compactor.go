@@ -351,8 +351,7 @@ func (c *Compactor) reload(ctx context.Context) (follows bool, err error) {
 
 // errNoManifest says that all manifests are gone. The ledger alone would make another
 // state: it begins in the middle.
-var errNoManifest = errors.New("the domain has an archive and no manifest: its state is lost; `servo admin rebuild` makes it anew from ledger/, archive/ and plans/, " +
-	"of a bucket in a copy: docs/deploy.md#rebuild-the-state-of-a-bucket")
+var errNoManifest = errors.New("the domain has an archive and no manifest: its state is lost; `servo admin rebuild --bare` rebuilds it from ledger/, archive/ and plans/")
 
 // begins makes sure that a domain without a manifest is a new one.
 func (c *Compactor) begins(ctx context.Context) error {

@@ -76,7 +76,12 @@ func TestAnOrderInWhichTwoGroupsHaveOnePlaceIsNone(t *testing.T) {
 	report, err := repair.Verify(t.Context(), w.repair())
 	require.NoError(t, err)
 	require.Contains(t, report.Problems[0], "folded at the place of")
-	result, err := repair.Rebuild(t.Context(), w.repair())
+	cfg := w.repair()
+	_, err = repair.Rebuild(t.Context(), cfg)
+	record := new(repair.RecordError)
+	require.ErrorAs(t, err, &record)
+	cfg.Bare = true
+	result, err := repair.Rebuild(t.Context(), cfg)
 	require.NoError(t, err)
 	require.False(t, result.Recorded)
 	require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED"}, w.states(w.open("two"), run))

@@ -192,6 +192,7 @@ func TestSkippedEntryStaysADeadLetter(t *testing.T) {
 	for _, prefix := range []string{"state/", "manifests/", "hints/", "boundary/"} {
 		remove(t, w, prefix)
 	}
+	sealed.Bare = true
 	_, err = repair.Rebuild(t.Context(), sealed)
 	require.NoError(t, err)
 	require.Equal(t, row.Detail, w.rows(w.open("three"), lost)[compactor.WholeEntry].Detail, "the bare ledger has the decision")
@@ -203,7 +204,7 @@ func TestRebuildEndsAtAnEntryThatNobodySkipped(t *testing.T) {
 	lost := stored(w.append(w.Started(run, "a", 1)))
 	w.seal(lost)
 	cfg := w.repair()
-	cfg.Store = w.store()
+	cfg.Store, cfg.Bare = w.store(), true
 	_, err := repair.Rebuild(t.Context(), cfg)
 	require.ErrorContains(t, err, lost)
 }

@@ -188,7 +188,7 @@ func (w *world) states(c *compactor.Compactor, run string) []string {
 
 func (w *world) repair() repair.Config {
 	return repair.Config{
-		Domain: foldtest.Domain, Store: w.blobs, Manifests: w.manifests(), Codec: codec, IDs: w.ids, Writer: "repair",
+		Domain: foldtest.Domain, Store: w.blobs, Manifests: w.manifests(), Codec: codec, IDs: w.ids, Writer: "repair", Clock: w.clock,
 	}
 }
 

@@ -216,7 +216,9 @@ func TestAStateWithHistoryIsRebuilt(t *testing.T) {
 					require.NoError(t, w.blobs.Delete(t.Context(), key))
 				}
 			}
-			_, err := repair.Rebuild(t.Context(), w.repair())
+			cfg := w.repair()
+			cfg.Bare = part == "state/" || part == "manifests/"
+			_, err := repair.Rebuild(t.Context(), cfg)
 			require.NoError(t, err)
 			w.verify()
 			again := w.open("again")

@@ -17,10 +17,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// listMargin is how much older than a listing the name of an entry may be that
+// ListMargin is how much older than a listing the name of an entry may be that
 // becomes visible after it. Who appends sees to it that a name is at most 60 s
 // behind the store's clock.
-const listMargin = 90 * time.Second
+const ListMargin = 90 * time.Second
 
 // publish writes what changed in work and creates the next manifest. When it
 // returns nil the new state is the domain's; the error of a lost race is
@@ -121,7 +121,7 @@ func (c *Compactor) completeAt(storeTime int64) string {
 		return ""
 	}
 	storeTime = min(storeTime, c.Clock.Now().UnixMilli())
-	return ids.AtTime(time.UnixMilli(storeTime).Add(-listMargin))
+	return ids.AtTime(time.UnixMilli(storeTime).Add(-ListMargin))
 }
 
 func fileOf(f snapshot.File, key string) manifest.File {

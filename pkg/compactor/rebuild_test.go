@@ -260,7 +260,12 @@ func rebuildBare(t *testing.T, w *world) {
 	for _, prefix := range []string{"state/", "manifests/", "hints/", "boundary/"} {
 		remove(t, w, prefix)
 	}
-	result, err := repair.Rebuild(t.Context(), w.repair())
+	_, err := repair.Rebuild(t.Context(), w.repair())
+	record := new(repair.RecordError)
+	require.ErrorAs(t, err, &record, "the bare ledger is not folded unasked")
+	cfg := w.repair()
+	cfg.Bare = true
+	result, err := repair.Rebuild(t.Context(), cfg)
 	require.NoError(t, err)
 	require.False(t, result.Recorded)
 }

@@ -193,16 +193,6 @@ func (p inProcess) Await(ctx context.Context, after int64) (*snapshot.Snapshot, 
 	return p.latest.Await(ctx, func(s *snapshot.Snapshot) bool { return s.Revision > after })
 }
 
-// Own takes a state folder without serving it: for upkeep during which nobody
-// else may write. If another process owns the folder the error is a [*LockedError].
-func Own(dir string) (release func(), err error) {
-	held, err := acquire(dir)
-	if err != nil {
-		return nil, err
-	}
-	return func() { held.release(dir) }, nil
-}
-
 // LoadKeys reads the signing keys of a state folder, which it makes the first
 // time: for a worker of its own process.
 func LoadKeys(dir string) (contract.Keyring, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -46,7 +45,7 @@ func NamedFrom(floor string, files []File) bool {
 //     created before the boundary passed the revision, and so before Collect lists the
 //     pins. A pin of a revision after o is covered by the first case.
 //   - The first revision of a later timeline carries the floor of the last one of this
-//     timeline, and references no file below it ([Store.NewLineage]).
+//     timeline, and references no file below it ([Manifest.Rebuilt], [Store.NewLineage]).
 //
 // Collect reads the boundary after o, which confirms that o is committed and current.
 func (c *Collector) Collect(ctx context.Context) (more bool, err error) {
@@ -106,13 +105,14 @@ func (c *Collector) Oldest() Oldest { return c.oldest }
 // Exists reports whether o is committed and has not been collected since.
 func (c *Collector) Exists(ctx context.Context, o Oldest) (bool, error) {
 	b, _, err := c.store.Boundary(ctx)
-	return err == nil && !b.Covers(o.Lineage, o.Revision), err
+	return err == nil && !b.Covers(o.Revision), err
 }
 
-// InForce reports whether the timeline of o has not ended.
+// InForce reports whether the numbers that follow o are still in use. A rebuild that
+// could not read them raises the boundary by timelineGap; a collector never does.
 func (c *Collector) InForce(ctx context.Context, o Oldest) (bool, error) {
 	b, _, err := c.store.Boundary(ctx)
-	return err == nil && !b.Covers(o.Lineage, math.MaxInt64), err
+	return err == nil && b.DeletedThrough < o.Revision+timelineGap, err
 }
 
 // begin reports whether a pass is running or starts at this floor. A new pass starts
@@ -136,7 +136,7 @@ func (s *Store) oldest(ctx context.Context) (*Manifest, error) {
 	}
 	w := window{ctx: ctx, store: s, seen: map[int64]*Manifest{}}
 	m, err := w.at(b.DeletedThrough + 1)
-	if err != nil || m == nil || b.Covers(m.Lineage, m.Revision) {
+	if err != nil || m == nil || b.Covers(m.Revision) {
 		return nil, err
 	}
 	return m, nil

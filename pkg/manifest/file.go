@@ -17,7 +17,7 @@ func (s *Store) LoadFile(ctx context.Context, f File) ([]byte, error) {
 	case errors.Is(err, blob.ErrNotFound):
 		return nil, fmt.Errorf("read state file %s: %w; unless its revision was collected, run `servo admin rebuild`", f.Key, ErrMissing)
 	case tooLarge(err):
-		return nil, &CorruptError{f.Key, fmt.Sprintf("it has more than the %d bytes recorded in the manifest", f.Size)}
+		return nil, &CorruptError{Key: f.Key, Reason: fmt.Sprintf("it has more than the %d bytes recorded in the manifest", f.Size)}
 	case err != nil:
 		return nil, fmt.Errorf("read state file %s: %w", f.Key, err)
 	}
@@ -30,10 +30,10 @@ func (s *Store) LoadFile(ctx context.Context, f File) ([]byte, error) {
 // Verify returns a [CorruptError] unless data has the size and checksum of the file.
 func (f File) Verify(data []byte) error {
 	if int64(len(data)) != f.Size {
-		return &CorruptError{f.Key, fmt.Sprintf("it has %d bytes, but the manifest recorded %d", len(data), f.Size)}
+		return &CorruptError{Key: f.Key, Reason: fmt.Sprintf("it has %d bytes, but the manifest recorded %d", len(data), f.Size)}
 	}
 	if sum := blob.CRC32C(data); sum != f.CRC32C {
-		return &CorruptError{f.Key, fmt.Sprintf("its CRC-32C is %08x, but the manifest recorded %08x", sum, f.CRC32C)}
+		return &CorruptError{Key: f.Key, Reason: fmt.Sprintf("its CRC-32C is %08x, but the manifest recorded %08x", sum, f.CRC32C)}
 	}
 	return nil
 }

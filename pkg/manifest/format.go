@@ -218,6 +218,15 @@ func First(d ids.Domain, lineage, writer string) *Manifest {
 	}
 }
 
+// Rebuilt returns the revision after m as the first one of a new timeline, to be filled in
+// and published. It carries m's orphan floor, and may reference no file named below it.
+func (m *Manifest) Rebuilt(timeline, writer string) *Manifest {
+	next := First(m.Domain(), timeline, writer)
+	next.Revision, next.PublishedAt = m.Revision+1, m.PublishedAt.Add(time.Millisecond)
+	next.OrphanFloor, next.Due, next.L0Limits = m.OrphanFloor, m.Due, m.L0Limits
+	return next
+}
+
 // Successor returns the revision after m, to be filled in and published. Its lists and
 // maps are copies of m's.
 func (m *Manifest) Successor(writer string) *Manifest {

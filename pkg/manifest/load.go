@@ -36,7 +36,7 @@ func (s *Store) Load(ctx context.Context) (*Manifest, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !b.Covers(m.Lineage, m.Revision) {
+		if !b.Covers(m.Revision) {
 			s.verified(m, at)
 			return m, nil
 		}
@@ -64,13 +64,11 @@ func (s *Store) start(ctx context.Context, hinted bool) (*Manifest, error) {
 	case revision == 0 && b.DeletedThrough == 0:
 		return nil, fmt.Errorf("load manifest of %s: %w", s.domain, ErrNone)
 	case revision == 0:
-		return nil, &CorruptError{BoundaryKey(s.domain), fmt.Sprintf("no revision exists above %d", b.DeletedThrough)}
+		return nil, &CorruptError{
+			Key: BoundaryKey(s.domain), Reason: fmt.Sprintf("no revision exists above %d", b.DeletedThrough), lost: true,
+		}
 	}
-	m, err := s.get(ctx, Key(s.domain, revision), revision)
-	if err == nil && m.Revision > b.DeletedThrough && b.Covers(m.Lineage, m.Revision) {
-		return nil, &CorruptError{Key(s.domain, revision), "it is the newest revision, but not on the boundary's timeline " + b.Lineage}
-	}
-	return m, err
+	return s.get(ctx, Key(s.domain, revision), revision)
 }
 
 // hint returns the revision that the hint names, or nil. A bad hint is not an error,
@@ -170,7 +168,7 @@ func (s *Store) Next(ctx context.Context, cur *Manifest) (*Manifest, error) {
 	if err != nil {
 		return nil, err
 	}
-	if b.Covers(cur.Lineage, cur.Revision) {
+	if b.Covers(cur.Revision) {
 		return nil, fmt.Errorf("follow revision %d of %s: %w", cur.Revision, s.domain, ErrReload)
 	}
 	if next == nil {
@@ -189,7 +187,7 @@ func (s *Store) LoadAt(ctx context.Context, revision int64) (*Manifest, error) {
 	if boundaryErr != nil {
 		return nil, boundaryErr
 	}
-	if m != nil && !b.Covers(m.Lineage, revision) {
+	if m != nil && !b.Covers(revision) {
 		return m, nil
 	}
 	if revision > b.DeletedThrough {

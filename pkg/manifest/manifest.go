@@ -10,8 +10,8 @@
 //
 // Three kinds of objects accompany the revisions:
 //
-//   - The boundary names the current timeline and the number up to which revisions
-//     have been collected. Revisions at or below that number do not exist, even if
+//   - The boundary holds the number up to which revisions have been collected, or have
+//     ended with a rebuild. Revisions at or below that number do not exist, even if
 //     such an object does: a writer that slept for a day can re-create a deleted
 //     number. The boundary is replaced only if its generation matches, and always
 //     before anything is deleted.
@@ -27,7 +27,7 @@
 //   - nil: r+1 is this manifest, and it is committed.
 //   - [ErrConflict]: another manifest is r+1. Nothing was changed; load, fold and
 //     publish again.
-//   - [ErrNotCommitted]: the boundary is at or past r+1, or names another timeline.
+//   - [ErrNotCommitted]: the boundary is at or past r+1.
 //     The writer was away for too long. Its work is void, or was committed, built
 //     upon and collected before the writer asked. Load the newest revision to find
 //     out which.
@@ -54,10 +54,16 @@
 //
 // # Timelines
 //
-// A rebuild starts a new timeline. It first replaces the boundary, naming the new
-// timeline and a number 2^20 above the greatest in use. Then it publishes its first
-// revision, without a parent, above that number. The boundary covers everything that
-// writers of the old timeline still create.
+// A rebuild starts a new timeline. If the newest revision r can be read, the rebuild
+// publishes r+1 as the first revision of the new timeline, without a parent
+// ([Manifest.Rebuilt]). Creating that number is the whole switch: writers of the old
+// timeline lose the race for r+1, and readers see that r+1 does not descend from r. Both
+// then load the new timeline.
+//
+// If no revision can be read, or some are missing, the next number is not certain. The
+// rebuild then first replaces the boundary with a number 2^20 above the greatest in use,
+// and publishes its first revision above that number ([Store.NewLineage]). The boundary
+// covers everything that writers of the old timeline still create.
 //
 // # Retention
 //
@@ -82,7 +88,8 @@
 //     base, must be checked with [NamedFrom] and dropped if it is below.
 //   - A floor is never lower than the parent's. A publish raises it to a time before
 //     which no running writer should have named its files; a writer that did starts over.
-//   - The first revision of a new timeline carries the floor of the old one.
+//   - The first revision of a new timeline carries the floor of the revision before it,
+//     and references no file named below it.
 package manifest
 
 import (
@@ -110,7 +117,7 @@ var (
 	// ErrConflict means that the number belongs to another manifest: see [ConflictError].
 	ErrConflict = errors.New("another writer published the revision")
 	// ErrNotCommitted means that a revision was created too late to count.
-	ErrNotCommitted = errors.New("the revision is below the boundary or on an ended timeline")
+	ErrNotCommitted = errors.New("the revision is below the boundary")
 	// ErrUnknown means that a publish may have happened, or may still happen.
 	ErrUnknown = errors.New("outcome unknown")
 	// ErrMissing means that a state file does not exist: its revision was collected
@@ -122,6 +129,8 @@ var (
 type CorruptError struct {
 	Key    string
 	Reason string
+
+	lost bool // see [Lost]
 }
 
 // Error implements error.
@@ -139,6 +148,13 @@ func (e *ConflictError) Error() string {
 
 // Unwrap returns [ErrConflict].
 func (e *ConflictError) Unwrap() error { return ErrConflict }
+
+// Lost reports whether an error of [Store.Load] says that revisions were published and
+// none of them is left.
+func Lost(err error) bool {
+	corrupt, ok := errors.AsType[*CorruptError](err)
+	return ok && corrupt.lost
+}
 
 // Damaged reports whether err means that a stored object is missing or damaged.
 // Retrying does not help.
@@ -209,18 +225,18 @@ func New(cfg Config) *Store {
 	}
 }
 
-// Boundary defines which revisions exist: those of timeline Lineage whose numbers are
-// greater than DeletedThrough. The zero value, used if no object is stored, covers none.
+// Boundary defines which revisions exist: those whose numbers are above DeletedThrough.
+// The zero value, which stands for an absent boundary, covers no revision.
 type Boundary struct {
+	// Lineage is the timeline of the oldest revision above DeletedThrough at the time of
+	// writing.
 	Lineage        string `json:"lineage"`
 	DeletedThrough int64  `json:"deleted_through"`
 }
 
-// Covers reports whether a revision of a timeline is collected or void, so that it
-// counts as absent.
-func (b Boundary) Covers(timeline string, revision int64) bool {
-	return revision <= b.DeletedThrough || b.Lineage != "" && b.Lineage != timeline
-}
+// Covers reports whether a revision is collected or void, so that it counts as absent
+// even if an object with its number exists.
+func (b Boundary) Covers(revision int64) bool { return revision <= b.DeletedThrough }
 
 // Boundary returns the boundary and its generation, which a replacement must match.
 // The generation is 0 if the domain has no boundary yet.
@@ -249,7 +265,7 @@ func (s *Store) Boundary(ctx context.Context) (Boundary, int64, error) {
 // rebuild. A reader that misses a file calls Live before it reports damage.
 func (s *Store) Live(ctx context.Context, m *Manifest) (bool, error) {
 	b, _, err := s.Boundary(ctx)
-	return err == nil && !b.Covers(m.Lineage, m.Revision), err
+	return err == nil && !b.Covers(m.Revision), err
 }
 
 // verified records that m was committed and the newest revision at time t.

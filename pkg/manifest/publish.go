@@ -95,7 +95,7 @@ func (s *Store) owner(ctx context.Context, key string, next *Manifest, data []by
 	case errors.Is(err, blob.ErrNotFound):
 		return false, nil, ErrAbsent
 	case tooLarge(err):
-		return false, nil, &CorruptError{key, err.Error()}
+		return false, nil, &CorruptError{Key: key, Reason: err.Error()}
 	case err != nil:
 		return false, nil, err
 	case bytes.Equal(stored, data):
@@ -106,7 +106,7 @@ func (s *Store) owner(ctx context.Context, key string, next *Manifest, data []by
 		return false, nil, err
 	}
 	if m.Nonce == next.Nonce {
-		return false, nil, &CorruptError{key, "it has this writer's nonce but other content: the manifest was modified after a publish"}
+		return false, nil, &CorruptError{Key: key, Reason: "it has this writer's nonce but other content: the manifest was modified after a publish"}
 	}
 	return false, m, nil
 }
@@ -116,9 +116,9 @@ func (s *Store) commit(ctx context.Context, m *Manifest) error {
 	for try := 1; ; try++ {
 		b, _, err := s.Boundary(ctx)
 		if err == nil {
-			if b.Covers(m.Lineage, m.Revision) {
+			if b.Covers(m.Revision) {
 				s.distrust() // m's parent was no longer the newest
-				return fmt.Errorf("%w: deleted through %d, timeline %s", ErrNotCommitted, b.DeletedThrough, b.Lineage)
+				return fmt.Errorf("%w: deleted through %d", ErrNotCommitted, b.DeletedThrough)
 			}
 			return nil
 		}

@@ -172,12 +172,6 @@ func TestPublishBelowBoundaryIsNotCommitted(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 6, m.Revision)
 	})
-	t.Run("another timeline", func(t *testing.T) {
-		fx := newFixture()
-		cur := publish(t, fx.writer(), nil, 1)
-		fx.boundary(t, ids.AtTime(time.Unix(9, 0)), 0)
-		require.ErrorIs(t, fx.writer().Publish(t.Context(), cur.Successor("old")), manifest.ErrNotCommitted)
-	})
 	t.Run("damaged boundary", func(t *testing.T) {
 		fx := newFixture()
 		_, err := fx.blobs.Put(t.Context(), manifest.BoundaryKey(domain), []byte("?"))
@@ -289,4 +283,27 @@ func attempt(t *testing.T, s *manifest.Store) *manifest.Manifest {
 		t.Error(err)
 	}
 	return nil
+}
+
+func TestRebuiltRevisionStartsATimeline(t *testing.T) {
+	fx := newFixture()
+	writer, rebuild := fx.writer(), fx.writer()
+	cur := publish(t, writer, nil, 3)
+	first := cur.Rebuilt(ids.AtTime(time.Unix(9, 0)), "rebuild")
+	require.NoError(t, rebuild.Publish(t.Context(), first))
+	require.EqualValues(t, 4, first.Revision)
+
+	require.ErrorIs(t, writer.Publish(t.Context(), cur.Successor("old")), manifest.ErrConflict)
+	_, err := writer.Next(t.Context(), cur)
+	require.ErrorIs(t, err, manifest.ErrReload)
+	for range 2 {
+		m, err := fx.writer().Load(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, first, m)
+		fx.boundary(t, cur.Lineage, 3) // the collector of the old timeline raises it: the new one goes on
+	}
+	require.NoError(t, writer.Publish(t.Context(), first.Successor("old")))
+	next, err := rebuild.Next(t.Context(), first)
+	require.NoError(t, err)
+	require.EqualValues(t, 5, next.Revision)
 }

@@ -110,6 +110,7 @@ type Collector struct {
 	position string // the state file after which Collect continues
 	sweeping bool   // a pass of Collect is incomplete
 	swept    string // the floor at which the last pass of Collect began
+	absent   bool   // the last Retain missed a revision: another process collects, or manifests were deleted
 
 	oldest Oldest
 }
@@ -133,26 +134,36 @@ func (c *Collector) Retain(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	w := &window{ctx: ctx, store: s, first: b.DeletedThrough + 1, seen: map[int64]*Manifest{}}
+	now := event.At(s.clock.Now())
+	then := now.Add(-c.policy.All)
+	if stepped, err := w.stepOver(generation, then); stepped || err != nil {
+		return stepped, err
+	}
 	oldest, err := w.at(w.first)
-	if err != nil || oldest == nil || b.Covers(oldest.Lineage, oldest.Revision) {
+	if err != nil || oldest == nil {
 		return false, err // nothing published yet, or an unfinished rebuild: keep the old revisions
 	}
-	now := event.At(s.clock.Now())
-	through, err := w.expired(now.Add(-c.policy.All))
+	through, err := w.expired(then)
 	if err != nil {
 		return false, err
 	}
 	if through, err = w.exceptNewest(through, c.policy.Newest); err != nil {
 		return false, err
 	}
+	careful := c.absent
+	if c.absent = false; careful { // expired may have skipped a gap, because it halves
+		if through, err = w.belowGap(through); err != nil {
+			return false, err
+		}
+	}
 	if through > b.DeletedThrough {
-		more = through == b.DeletedThrough+maxRevisions
+		more = through == b.DeletedThrough+maxRevisions || careful
 		next := Boundary{Lineage: oldest.Lineage, DeletedThrough: through}
 		err := c.pinAll(ctx, w, through, now, generation)
 		if err == nil {
 			err = s.raise(ctx, next, generation)
 		}
-		if errors.Is(err, errMoved) {
+		if c.absent = errors.Is(err, errMoved); c.absent {
 			return true, nil
 		}
 		if err != nil {

@@ -2,6 +2,7 @@ package repair
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -15,26 +16,43 @@ import (
 // objects either; any other domain has lost its manifests, or has never published what is
 // in its ledger.
 func (cfg Config) withoutManifest(ctx context.Context) (Report, error) {
-	report := Report{}
-	var found []string
+	found, err := cfg.remains(ctx)
+	if err != nil || len(found) == 0 {
+		return Report{}, err
+	}
+	return Report{NoManifest: true, Problems: []string{
+		fmt.Sprintf("%s has no manifest, although objects exist under %s: either all manifests were deleted, or nothing was ever published",
+			manifest.Prefix(cfg.Domain), strings.Join(found, " and ")),
+	}}, nil
+}
+
+// remains lists the prefixes of a domain under which objects exist, besides manifests.
+func (cfg Config) remains(ctx context.Context) (found []string, err error) {
 	for _, prefix := range []string{
 		ledger.Prefix(cfg.Domain), archive.Prefix(cfg.Domain), manifest.StatePrefix(cfg.Domain), manifest.PinPrefix(cfg.Domain),
-		manifest.HintKey(cfg.Domain),
+		manifest.HintKey(cfg.Domain), manifest.BoundaryKey(cfg.Domain),
 	} {
 		exists, err := cfg.anyObject(ctx, prefix)
 		if err != nil {
-			return report, err
+			return nil, err
 		}
 		if exists {
 			found = append(found, prefix)
 		}
 	}
-	if len(found) > 0 {
-		report.NoManifest = true
-		report.Problems = []string{fmt.Sprintf("%s has no manifest, although objects exist under %s: either all manifests were deleted, or nothing was ever published",
-			manifest.Prefix(cfg.Domain), strings.Join(found, " and "))}
+	return found, nil
+}
+
+// errNothing says that a domain is a new one.
+var errNothing = errors.New("nothing to rebuild: nothing has been written yet")
+
+// refuseNothing is the error of a rebuild of a domain without manifests that is a new one.
+func (cfg Config) refuseNothing(ctx context.Context) error {
+	found, err := cfg.remains(ctx)
+	if err == nil && len(found) == 0 {
+		return errNothing
 	}
-	return report, nil
+	return err
 }
 
 // anyObject reports whether the store has an object under a prefix.

@@ -26,11 +26,12 @@ type place struct {
 	events   int32
 	late     bool
 	ahead    *refusal // of a group that is a dead letter, CLOCK_AHEAD
-	refused  *refusal // of an entry that was refused as a whole
+	refused  *refusal
 }
 
-// refusal is why an entry, or a group that is far ahead, was refused. The entry need not
-// show it to every build, so a replay repeats it as it was recorded.
+// refusal is why an entry was refused as a whole, or a group that is far ahead or of a type
+// that its build did not know. The entry need not show it to every build, so a replay
+// repeats it as it was recorded.
 type refusal struct {
 	reason, detail string
 	bytes          int64
@@ -44,7 +45,7 @@ func appendPlaces(places []place, rows []*state.Entry) []place {
 		if row.Reason == event.ReasonClockAhead {
 			p.ahead = &refusal{row.Reason, row.Detail, row.Bytes}
 		}
-		if row.Group == compactor.WholeEntry {
+		if row.Group == compactor.WholeEntry || row.Reason == event.ReasonUnsupported {
 			p.refused = &refusal{row.Reason, row.Detail, row.Bytes}
 		}
 		p.entry, _ = ulid.ParseStrict(row.Entry) // the fold took it from the name of an object, which is one
@@ -59,11 +60,20 @@ func appendPlaces(places []place, rows []*state.Entry) []place {
 
 // group returns the group at a place, which is read unless its entry was refused.
 func (p place) group(ctx context.Context, r *reader) (fold.Group, error) {
-	if p.refused != nil {
+	if p.wholeEntry() {
 		return compactor.Refused(p.entryID(), p.refused.reason, p.refused.detail, p.refused.bytes), nil
 	}
-	return r.group(ctx, p.entryID(), p.groupID())
+	g, err := r.group(ctx, p.entryID(), p.groupID())
+	if err == nil && p.refused != nil {
+		// An older build refused the group. This build may know its type, but the group is
+		// folded where a compactor tries it again, and not where it was refused.
+		g = fold.Group{Entry: g.Entry, ID: g.ID, Reason: p.refused.reason, Detail: p.refused.detail, Bytes: p.refused.bytes}
+	}
+	return g, err
 }
+
+// wholeEntry reports whether the place is that of an entry which was refused as a whole.
+func (p place) wholeEntry() bool { return p.refused != nil && p.odd == compactor.WholeEntry }
 
 func (p place) entryID() string { return p.entry.String() }
 

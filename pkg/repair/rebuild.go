@@ -1,42 +1,40 @@
 package repair
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"maps"
-	"slices"
+	"math"
 	"strings"
 
-	"github.com/servo-orchestration/servo/pkg/archive"
-	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/event"
-	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
-	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Result is what a rebuild made.
+// Result is what a rebuild published.
 type Result struct {
 	Revision int64 `json:"revision"`
-	Entries  int   `json:"entries"`
-	Rows     int64 `json:"rows"`
-	// Recorded says that the order in which the ledger had been folded was known,
-	// so that the state is the same as it was; else it is a valid one, in which all
-	// facts hold.
+	// Groups is how many groups of the ledger were folded.
+	Groups int   `json:"groups"`
+	Rows   int64 `json:"rows"`
+	// Recorded reports that the ledger was replayed in the order in which it had been
+	// folded, so that the state is the same as before. Otherwise the state is a valid one,
+	// in which all facts hold.
 	Recorded bool `json:"recorded_order"`
 	// Lost is how many groups the state had folded that the ledger does not have any
-	// more, as far as that is known: what they said is forgotten.
+	// more: what they said is forgotten.
 	Lost int `json:"lost_groups,omitempty"`
 	// Renamed is how many entries were named far ahead of the store's clock and have
 	// names of the store's time now.
 	Renamed int `json:"renamed_entries,omitempty"`
 }
 
-// LostError says that the ledger lacks what the state has folded.
+// LostError reports that the ledger lacks what the state has folded.
 type LostError struct {
 	// Groups are what it lacks, a line each.
 	Groups []string
@@ -60,275 +58,268 @@ func (e *LostError) Error() string {
 	return text.String()
 }
 
-// Reads are what the keys begin with that a rebuild reads: without the first three it
-// makes another state, and without the others it knows neither the order in which the
-// ledger was folded nor which revisions there were.
-func Reads(d ids.Domain) []string {
-	return []string{
-		ledger.Prefix(d), archive.Prefix(d), compactor.PlanPrefix(d), manifest.Prefix(d), manifest.PinPrefix(d), manifest.StatePrefix(d),
-		manifest.BoundaryKey(d), manifest.HintKey(d),
-	}
-}
+// maxConflicts bounds how often a rebuild follows a domain that publishes while the
+// rebuild is about to.
+const maxConflicts = 64
 
-// Writes are what the keys begin with that a rebuild writes, in its order: what is copied
-// is copied in the same one.
-func Writes(d ids.Domain) []string {
-	return []string{manifest.StatePrefix(d), manifest.BoundaryKey(d), manifest.Prefix(d), manifest.HintKey(d)}
-}
-
-// Rebuild makes the state anew from the ledger and publishes it as a new
-// lineage. The caller must own the domain: nobody else may be writing.
+// Rebuild builds the state from the ledger, in files that no revision refers to, and
+// publishes it as the next revision, which begins a new timeline. That publish is the
+// commit point: until then the live timeline goes on undisturbed, and an error means that
+// nothing has changed. Compactors that fold the live timeline lose the race for that
+// revision, load it, and go on from there.
 //
-// Where ledger_entries can still be read the ledger is replayed in its recorded
-// order; without it, entry by entry in the order of their ids, as far as nothing
-// speaks against it. Where the record says that the ledger has lost entries the error
-// is a [LostError], unless the caller wants them forgotten.
+// The ledger is replayed in the order that ledger_entries records, up to what the newest
+// revision has folded. Entries that no revision has folded yet are left to the
+// compactors. Where the order cannot be read because of damage, the error is a
+// [RecordError]. Where the ledger lacks groups of the record, the error is a [LostError],
+// unless cfg.Forget is set.
+//
+// With cfg.Bare the record is not read, and the ledger is folded entry by entry in the
+// order of their ids. If the newest manifest cannot be read either, or others are missing,
+// the boundary ends the numbers that manifests had, before the first revision of the new
+// timeline is published.
+//
+// What is closed goes to history while the ledger is replayed: memory is in proportion to
+// what lives, and to the number of groups and runs.
 func Rebuild(ctx context.Context, cfg Config) (Result, error) {
-	result := Result{}
-	st := state.New(cfg.Domain)
-	cut := state.Cut{} // what was late for the last one stays so, and so does what was passed by
-	var named *renaming
-	if order, m, err := cfg.recorded(ctx); err == nil {
-		base := m.BaseSnapshot
-		if named, err = cfg.rename(ctx, order, m.Watermarks.CompleteThrough); err != nil {
-			return Result{}, err
-		}
-		replayed, err := cfg.replay(ctx, order, base.RunsFrom, nil, named.to)
-		if ctx.Err() != nil {
-			return Result{}, ctx.Err()
-		}
-		if result.Lost = len(replayed.lost); result.Lost > 0 && !cfg.Forget {
-			return Result{}, &LostError{Groups: replayed.lost}
-		}
-		if err == nil && result.Lost == 0 && len(replayed.problems) == 0 {
-			st, result.Recorded, cut.Runs, cut.Entries = replayed.state, true, base.RunsFrom, base.EntriesFrom
-		}
+	build := cfg.replayed
+	if cfg.Bare {
+		build = cfg.bare
 	}
-	if !result.Recorded {
-		named = nil // no order, no names: what is far ahead is refused
-	}
-	if err := named.create(ctx); err != nil {
-		return Result{}, err
-	}
-	entries, err := cfg.foldRest(ctx, st, cut.Entries, named)
+	b, err := build(ctx)
 	if err != nil {
 		return Result{}, err
 	}
-	result.Entries, result.Renamed = entries, named.len()
+	return b.publish(ctx)
+}
+
+// built is a state that was built from the ledger and is to be published.
+type built struct {
+	cfg    Config
+	state  *state.State
+	last   string // greatest entry that was folded
+	closed *segments
+	base   manifest.BaseSnapshot
+	result Result
+
+	// Of a replay in the recorded order: where it is, and what reads the rest of the record.
+	at     *manifest.Manifest
+	record *record
+	replay *replay
+	named  *renaming
+}
+
+// replayed builds the state that the newest revision records.
+func (cfg Config) replayed(ctx context.Context) (*built, error) {
+	m, err := cfg.Manifests.Load(ctx)
+	if errors.Is(err, manifest.ErrNone) {
+		err = cmp.Or(cfg.refuseNothing(ctx), err)
+	}
+	if err != nil {
+		return nil, recordError(err)
+	}
+	b := &built{cfg: cfg, at: m, record: &record{cfg: cfg, known: map[string]bool{}}}
+	order, err := b.record.read(ctx, m)
+	if err != nil {
+		return nil, recordError(err)
+	}
+	if problems := inOrder(order); len(problems) > 0 {
+		return nil, contradictions(problems)
+	}
+	// What was late stays late, and what was abandoned stays abandoned.
+	cut := state.Cut{Seq: math.MaxInt64, Time: math.MaxInt64, Entries: m.BaseSnapshot.EntriesFrom, Runs: m.BaseSnapshot.RunsFrom}
+	b.closed = cfg.newSegments(cut.Runs)
+	b.replay = cfg.newReplay(cut.Runs, newLeaving(cut, b.closed.add))
+	if b.named, err = cfg.rename(ctx, order, m.Watermarks.CompleteThrough); err != nil {
+		return nil, err
+	}
+	b.replay.renamed, b.result.Renamed = b.named.to, b.named.len()
+	if err := b.replay.fold(ctx, order); err != nil {
+		return nil, err
+	}
+	b.state = b.replay.state
+	b.result.Recorded, b.result.Groups = true, len(order)
+	if err := b.refuseLoss(); err != nil {
+		return nil, err
+	}
+	return b, b.writeBase(ctx, cut)
+}
+
+// refuseLoss is the error of a replay that has lost groups, if they must not be forgotten.
+func (b *built) refuseLoss() error {
+	if b.result.Lost = len(b.replay.lost); b.result.Lost > 0 && !b.cfg.Forget {
+		return &LostError{Groups: b.replay.lost}
+	}
+	return nil
+}
+
+// writeBase writes what lives as a base, and what is closed by now as segments. What the
+// state changes from here on is kept for a delta.
+func (b *built) writeBase(ctx context.Context, cut state.Cut) error {
+	st := b.state
 	cut.Seq, cut.Time = st.FoldSeq, st.FoldTime
-	if result, err = cfg.publish(ctx, st, cut, result); err != nil {
-		return Result{}, err
+	err := b.closed.add(ctx, st.Evict(cut))
+	if err == nil {
+		err = b.closed.flush(ctx)
 	}
-	return result, named.drop(ctx)
-}
-
-// recorded reads ledger_entries alone, from the newest manifest, and gives that manifest.
-func (cfg Config) recorded(ctx context.Context) (order []place, m *manifest.Manifest, err error) {
-	if m, err = cfg.Manifests.Load(ctx); err != nil {
-		return nil, nil, err
-	}
-	only := *m
-	only.BaseSnapshot.Files = onlyEntries(m.BaseSnapshot.Files, func(f manifest.File) string { return f.Table })
-	only.L1, only.L0, only.History = nil, nil, nil
-	for _, d := range slices.Concat(m.L1, m.L0) {
-		d.Files = onlyEntries(d.Files, func(f manifest.File) string { return f.Table })
-		d.Inline = onlyEntries(d.Inline, func(r manifest.Rows) string { return r.Table })
-		only.L0 = append(only.L0, d)
-	}
-	st, err := snapshot.Load(ctx, cfg.Codec, cfg.Manifests, &only)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	order = appendPlaces(nil, st.Entries.Rows())
-	for rows, err := range snapshot.Segments(ctx, cfg.Codec, cfg.Manifests, m, "ledger_entries") {
+	b.base = manifest.BaseSnapshot{ID: b.cfg.IDs.New(), RunsFrom: cut.Runs}
+	if cut.Time != 0 {
+		b.base.FoldSeq, b.base.FoldTime, b.base.EntriesFrom = cut.Seq, cut.Time, cut.Entries
+	}
+	files, err := b.cfg.Codec.Encode(st.All())
+	if err != nil {
+		return err
+	}
+	b.result.Rows = b.closed.rows
+	for _, f := range files {
+		stored, err := b.cfg.store(ctx, f, manifest.TierBase, b.cfg.IDs.New())
 		if err != nil {
-			return nil, nil, err
-		}
-		order = appendPlaces(order, rows.Entries)
-	}
-	return order, m, nil
-}
-
-// onlyEntries are those that hold rows of ledger_entries.
-func onlyEntries[T any](parts []T, table func(T) string) []T {
-	return slices.DeleteFunc(slices.Clone(parts), func(part T) bool { return table(part) != "ledger_entries" })
-}
-
-// foldRest folds, in the order of the ids, whatever of ledger and archive is not
-// folded yet. What was not and is named below an id was passed by: it appeared when its
-// writer had given it up.
-//
-// What is far ahead of the store's clock is refused, as the compactor refuses it.
-func (cfg Config) foldRest(ctx context.Context, st *state.State, passedBy string, named *renaming) (int, error) {
-	r, waiting := cfg.reader(), cfg.reader()
-	h := newHeld()
-	n := 0
-	for e, err := range r.entries.List(ctx, archive.Range{}) {
-		if err != nil {
-			return n, err
-		}
-		if e.ID < passedBy && !st.Recorded(e.ID) || named.has(e.ID) {
-			continue
-		}
-		n++
-		if e.Data != nil {
-			e.Stored = ids.Time(e.ID).Add(ledger.MaxBehind) // at the latest
-			err = r.take(ctx, e.ID, e.Data)
-		} else {
-			err = r.load(ctx, e.ID)
-		}
-		if err != nil {
-			return n, err
-		}
-		compactor.RefuseAhead(r.groups, e.Stored)
-		for _, g := range slices.Clone(r.groups) {
-			if err := foldAll(ctx, st, waiting, h.next(st, g)); err != nil {
-				return n, err
-			}
-		}
-	}
-	if err := foldAll(ctx, st, waiting, h.rest()); err != nil {
-		return n, err
-	}
-	for _, key := range h.timers {
-		g, err := r.group(ctx, key.A, key.B)
-		if err == nil {
-			err = foldOne(ctx, st, waiting, g)
-		}
-		if err != nil {
-			return n, err
-		}
-	}
-	return n, nil
-}
-
-func foldAll(ctx context.Context, st *state.State, waiting *reader, groups []fold.Group) error {
-	for _, g := range groups {
-		if err := foldOne(ctx, st, waiting, g); err != nil {
 			return err
 		}
+		b.base.Files = append(b.base.Files, stored)
+		b.result.Rows += f.Rows
+	}
+	st.Drain()
+	if b.replay != nil {
+		b.replay.keeps, b.replay.leaving.cut.Seq = true, -1 // nothing leaves any more
+		b.last = b.replay.last
 	}
 	return nil
 }
 
-// foldOne folds a group, and then the dead letters that waited for what it brought.
-func foldOne(ctx context.Context, st *state.State, waiting *reader, g fold.Group) error {
-	queue := []fold.Group{g}
-	for len(queue) > 0 {
-		next := queue[0]
-		queue = queue[1:]
-		for _, run := range fold.Apply(st, next).Appeared {
-			for _, key := range st.Waiting(run) {
-				redriven, err := waiting.group(ctx, key.A, key.B)
-				if err != nil {
-					return err
-				}
-				queue = append(queue, redriven)
-			}
+// publish publishes the state as the revision after the newest, and begins again with a
+// newer one while others are faster.
+func (b *built) publish(ctx context.Context) (Result, error) {
+	if err := b.named.create(ctx); err != nil {
+		return Result{}, err
+	}
+	for range maxConflicts {
+		m, err := b.next(ctx)
+		if err == nil {
+			err = b.fill(ctx, m)
 		}
-	}
-	return nil
-}
-
-// publish writes a state as the first revision of a new lineage: what lives, and as history
-// what is closed, as the next base would, so that whoever opens it need not have all of it
-// in memory. Its files are written before the old lineage ends.
-func (cfg Config) publish(ctx context.Context, st *state.State, cut state.Cut, result Result) (Result, error) {
-	last := lastEntry(st)
-	history, buried, err := cfg.bury(ctx, st.Evict(cut).KeptFrom(cut.Runs))
-	if err != nil {
-		return Result{}, err
-	}
-	base := manifest.BaseSnapshot{ID: cfg.IDs.New(), RunsFrom: cut.Runs}
-	if cut.Time != 0 {
-		base.FoldSeq, base.FoldTime, base.EntriesFrom = cut.Seq, cut.Time, cut.Entries
-	}
-	files, err := cfg.Codec.Encode(st.All())
-	if err != nil {
-		return Result{}, err
-	}
-	result.Rows = buried
-	for _, f := range files {
-		stored, err := cfg.store(ctx, f, manifest.TierBase)
 		if err != nil {
 			return Result{}, err
 		}
-		base.Files = append(base.Files, stored)
-		result.Rows += f.Rows
+		err = b.cfg.Manifests.Publish(ctx, m)
+		switch {
+		case err == nil:
+			b.result.Revision = m.Revision
+			return b.result, b.named.drop(ctx)
+		case errors.Is(err, manifest.ErrConflict), errors.Is(err, manifest.ErrNotCommitted):
+		default:
+			return Result{}, fmt.Errorf("publish rebuilt state: %w; run `servo admin rebuild` again", err)
+		}
 	}
-	m, err := cfg.Manifests.NewLineage(ctx, cfg.Writer)
+	return Result{}, fmt.Errorf("publish rebuilt state of %s: others published %d times while the rebuild was about to: run `servo admin rebuild` again when fewer runs are under way",
+		b.cfg.Domain, maxConflicts)
+}
+
+// next returns the first manifest of the new timeline, which follows the newest revision.
+// In the recorded order, what that revision has folded since is replayed first.
+func (b *built) next(ctx context.Context) (*manifest.Manifest, error) {
+	newest, err := b.cfg.Manifests.Load(ctx)
+	ends := b.at == nil && (manifest.Damaged(err) || errors.Is(err, manifest.ErrNone))
+	switch {
+	case err == nil && b.at != nil:
+		err = b.follow(ctx, newest)
+	case err == nil:
+		var dense bool
+		dense, err = b.cfg.Manifests.Dense(ctx)
+		ends = err == nil && !dense
+	}
+	if ends {
+		return b.cfg.Manifests.NewLineage(ctx, b.cfg.Writer)
+	}
 	if err != nil {
-		return Result{}, err
+		return nil, fmt.Errorf("publish rebuilt state: %w", err)
 	}
-	base.Revision = m.Revision
-	m.BaseSnapshot, m.History = base, history
-	m.FoldSeq, m.FoldTime = st.FoldSeq, st.FoldTime
-	if last != "" {
-		m.Watermarks.EventsProcessedThrough, m.Watermarks.LastProcessedFile = last, ledger.Key(cfg.Domain, last)
-	}
-	if err := cfg.Manifests.Publish(ctx, m); err != nil {
-		return Result{}, fmt.Errorf("publish rebuilt state: %w; run `servo admin rebuild` again", err)
-	}
-	result.Revision = m.Revision
-	return result, nil
+	return newest.Rebuilt(b.cfg.IDs.New(), b.cfg.Writer), nil
 }
 
-// bury writes rows as segments of history, and an index of each table; and gives these, and
-// how many rows there are.
-func (cfg Config) bury(ctx context.Context, closed *state.Rows) (indexes map[string]manifest.File, rows int64, err error) {
-	segments := map[string][]manifest.File{}
-	for portion := range closed.Chunks(snapshot.MaxSegment) {
-		files, err := cfg.Codec.Encode(portion)
+// follow replays what a later revision has folded.
+func (b *built) follow(ctx context.Context, m *manifest.Manifest) error {
+	if m.Lineage != b.at.Lineage {
+		return fmt.Errorf("revision %d is of another timeline: another rebuild has finished meanwhile", m.Revision)
+	}
+	if m.Ref() == b.at.Ref() {
+		return nil
+	}
+	order, err := b.record.read(ctx, m)
+	if err != nil {
+		return recordError(err)
+	}
+	if problems := inOrder(order); len(problems) > 0 {
+		return contradictions(problems)
+	}
+	b.replay.from = m.BaseSnapshot.RunsFrom
+	if err := b.replay.fold(ctx, order); err != nil {
+		return err
+	}
+	b.at, b.last = m, b.replay.last
+	b.result.Groups += len(order)
+	return b.refuseLoss()
+}
+
+// fill puts the state into a manifest: the base, history, and what has changed since.
+// Files that may be collected under the manifest's floor are copied first.
+func (b *built) fill(ctx context.Context, m *manifest.Manifest) error {
+	cfg := b.cfg
+	err := cfg.refresh(ctx, m.OrphanFloor, manifest.TierBase, b.base.Files)
+	if err == nil {
+		err = b.closed.refresh(ctx, m.OrphanFloor)
+	}
+	if err == nil {
+		m.History, err = b.closed.indexes(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	b.base.Revision = m.Revision
+	m.BaseSnapshot = b.base
+	m.BaseSnapshot.PublishedAt = event.At(cfg.now())
+	m.FoldSeq, m.FoldTime = b.state.FoldSeq, b.state.FoldTime
+	if b.last != "" {
+		m.Watermarks.EventsProcessedThrough, m.Watermarks.LastProcessedFile = b.last, ledger.Key(cfg.Domain, b.last)
+	}
+	if b.at != nil && b.result.Lost == 0 {
+		// What the revision before knew to be folded is folded here, too. A listing that goes
+		// by a clock far ahead is not believed.
+		m.Watermarks.CompleteThrough = min(b.at.Watermarks.CompleteThrough, ids.AtTime(cfg.now().Add(-compactor.ListMargin)))
+	}
+	delta, err := b.delta(ctx, m.Revision)
+	if err == nil && delta.Rows > 0 {
+		m.L0, m.L0Count = []manifest.Delta{delta}, 1
+	}
+	return err
+}
+
+// maxInline is how many rows a delta holds in the manifest itself.
+const maxInline = 150
+
+// delta writes what has changed since the base.
+func (b *built) delta(ctx context.Context, revision int64) (manifest.Delta, error) {
+	changed := b.state.Changed()
+	d := manifest.Delta{ID: b.cfg.IDs.New(), Revision: revision, Rows: int64(changed.Len())}
+	if d.Rows <= maxInline {
+		var err error
+		d.Inline, d.Bytes, err = b.cfg.Codec.Inline(changed)
+		return d, err
+	}
+	files, err := b.cfg.Codec.Encode(changed)
+	if err != nil {
+		return d, err
+	}
+	for _, f := range files {
+		stored, err := b.cfg.store(ctx, f, manifest.TierL0, d.ID)
 		if err != nil {
-			return nil, 0, err
+			return d, err
 		}
-		for _, f := range files {
-			stored, err := cfg.store(ctx, f, manifest.TierHistory)
-			if err != nil {
-				return nil, 0, err
-			}
-			stored.MinEntry, stored.MaxEntry = f.MinEntry, f.MaxEntry
-			segments[f.Table] = append(segments[f.Table], stored)
-			rows += f.Rows
-		}
+		d.Files = append(d.Files, stored)
+		d.Bytes += stored.Size
 	}
-	for _, table := range slices.Sorted(maps.Keys(segments)) { // in one order: each takes an id
-		data, index, err := manifest.EncodeIndex(manifest.IndexKey(cfg.Domain, table, cfg.IDs.New()), table, segments[table])
-		if err == nil {
-			err = cfg.create(ctx, index.Key, data)
-		}
-		if err != nil {
-			return nil, 0, err
-		}
-		if indexes == nil {
-			indexes = map[string]manifest.File{}
-		}
-		indexes[table] = index
-	}
-	return indexes, rows, nil
-}
-
-func (cfg Config) store(ctx context.Context, f snapshot.File, tier string) (manifest.File, error) {
-	key := manifest.StateKey(cfg.Domain, f.Table, tier, cfg.IDs.New())
-	return manifest.File{
-		Table: f.Table, Key: key, Size: int64(len(f.Data)), Rows: f.Rows, CRC32C: blob.CRC32C(f.Data),
-		MinRun: f.MinRun, MaxRun: f.MaxRun,
-	}, cfg.create(ctx, key, f.Data)
-}
-
-func (cfg Config) create(ctx context.Context, key string, data []byte) error {
-	if _, err := cfg.Store.Create(ctx, key, data); err != nil {
-		return fmt.Errorf("write rebuilt state: %w", err)
-	}
-	return nil
-}
-
-func lastEntry(st *state.State) string {
-	last := ""
-	for row := range st.Entries.All {
-		if row.Reason != event.ReasonClockAhead {
-			last = max(last, row.Entry)
-		}
-	}
-	return last
+	return d, nil
 }

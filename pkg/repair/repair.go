@@ -1,4 +1,4 @@
-// Package repair holds the state against the ledger, and makes it anew from the
+// Package repair verifies a domain's state against the ledger, and rebuilds it from the
 // ledger.
 package repair
 
@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -23,6 +24,11 @@ type Config struct {
 	IDs       *ids.Source
 	// Writer names who repairs in the manifest that is published.
 	Writer string
+	// Clock is the time of day; nil: the machine's.
+	Clock clock.Clock
+	// Bare has a rebuild fold the bare ledger, without the record of the order in which
+	// it was folded.
+	Bare bool
 	// Forget has a rebuild go on where the ledger lacks what the state had folded.
 	Forget bool
 }
@@ -64,7 +70,7 @@ type Report struct {
 // Only where the sums differ all is read at once, to say what does.
 func Verify(ctx context.Context, cfg Config) (Report, error) {
 	m, err := cfg.Manifests.Load(ctx)
-	if errors.Is(err, manifest.ErrNone) {
+	if errors.Is(err, manifest.ErrNone) || manifest.Lost(err) {
 		return cfg.withoutManifest(ctx)
 	}
 	if err != nil {
@@ -79,22 +85,28 @@ func Verify(ctx context.Context, cfg Config) (Report, error) {
 	if err != nil {
 		return report, err
 	}
-	leaving := newLeaving(snapshot.CutOf(m), stored.seed)
-	replayed, err := cfg.replay(ctx, order, m.BaseSnapshot.RunsFrom, leaving, nil)
+	closed := newSums(snapshot.CutOf(m).Runs)
+	closed.seed = stored.seed // sums by another one say nothing
+	leaving := newLeaving(snapshot.CutOf(m), func(_ context.Context, rows *state.Rows) error { closed.add(rows); return nil })
+	problems := inOrder(order)
+	replay := cfg.newReplay(m.BaseSnapshot.RunsFrom, leaving)
+	err = replay.fold(ctx, order)
+	if err == nil {
+		err = leaving.rest(ctx, replay.state)
+	}
 	if err != nil {
 		return report, err
 	}
-	leaving.rest(replayed.state)
-	differences := slices.Concat(replayed.problems, cfg.Codec.Diff(replayed.state, live, maxProblems))
-	if !leaving.sums.same(stored, live) {
+	differences := slices.Concat(problems, cfg.Codec.Diff(replay.state, live, maxProblems))
+	if !closed.same(stored, live) {
 		more, err := cfg.compareAll(ctx, m, order, live)
 		if err != nil {
 			return report, err
 		}
 		differences = append(differences, more...)
 	}
-	report.Lost, report.Differences = len(replayed.lost), len(differences)
-	report.Problems = slices.Concat(replayed.lost, differences, bad)
+	report.Lost, report.Differences = len(replay.lost), len(differences)
+	report.Problems = slices.Concat(replay.lost, differences, bad)
 	if len(report.Problems) > maxProblems {
 		report.Problems = append(report.Problems[:maxProblems], "…")
 	}
@@ -135,13 +147,13 @@ func (cfg Config) compareAll(ctx context.Context, m *manifest.Manifest, order []
 	if err != nil {
 		return nil, err
 	}
-	replayed, err := cfg.replay(ctx, order, m.BaseSnapshot.RunsFrom, nil, nil)
-	if err != nil {
+	replay := cfg.newReplay(m.BaseSnapshot.RunsFrom, nil)
+	if err := replay.fold(ctx, order); err != nil {
 		return nil, err
 	}
 	want, got := state.New(cfg.Domain), state.New(cfg.Domain)
 	cut := snapshot.CutOf(m)
-	want.Load(replayed.state.Evict(cut).KeptFrom(cut.Runs))
+	want.Load(replay.state.Evict(cut).KeptFrom(cut.Runs))
 	got.Load(closed.Superseded(live).KeptFrom(cut.Runs))
 	var lines []string
 	for _, line := range cfg.Codec.Diff(want, got, maxProblems) {

@@ -6,78 +6,97 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/servo-orchestration/servo/pkg/archive"
 	"github.com/servo-orchestration/servo/pkg/blob"
-	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/ids"
-	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// replayed is what the ledger says in its recorded order.
-type replayed struct {
+// replay folds recorded groups in the order in which they were folded.
+type replay struct {
+	cfg   Config
 	state *state.State
-	// lost are the groups that were folded and that the ledger does not have any more;
-	// problems is what else speaks against the record: a line each.
-	lost, problems []string
+	// from is the id below which closed runs were not kept.
+	from string
+	// leaving takes closed rows out of the state; nil: they stay.
+	leaving *leaving
+	reader  *reader
+	last    string // greatest entry
+	// renamed are the names that entries get; it may be nil.
+	renamed map[string]string
+	// keeps has the state keep what has changed from here on.
+	keeps bool
+	// lost are the groups that were folded and that the ledger does not have any more, a
+	// line each.
+	lost []string
+}
+
+func (cfg Config) newReplay(from string, l *leaving) *replay {
+	return &replay{cfg: cfg, state: state.New(cfg.Domain), from: from, leaving: l, reader: cfg.reader()}
 }
 
 // drainEvery is after how many groups what is noted of changes is dropped.
 const drainEvery = 10_000
 
-// replay folds recorded groups in the order in which they were folded, where closed runs
-// below an id were not kept. It sorts them. What leaves the state on the way goes to l,
-// which may be nil: then nothing does.
-//
-// What was folded stays folded, also if its clock was far ahead, as builds before
-// CLOCK_AHEAD allowed: see [atStoresTime]. Entries get the names of renamed, which may
-// be nil.
-func (cfg Config) replay(ctx context.Context, order []place, from string, l *leaving, renamed map[string]string) (replayed, error) {
-	out := replayed{state: state.New(cfg.Domain), problems: inOrder(order)}
-	r := cfg.reader()
+// fold folds groups in the order in which they come. What was folded stays folded, also if
+// its clock was far ahead, as builds before CLOCK_AHEAD allowed: see [atStoresTime]. Every error is that of a read: a
+// group that the ledger does not have is noted as lost.
+func (r *replay) fold(ctx context.Context, order []place) error {
 	for i, p := range order {
-		if i%drainEvery == 0 {
-			out.state.Drain() // what has changed is of no interest, and would stay in memory
+		if i%drainEvery == 0 && !r.keeps {
+			r.state.Drain() // what has changed is of no interest, and would stay in memory
 		}
-		g, err := p.group(ctx, r)
-		if errors.Is(err, blob.ErrNotFound) || errors.Is(err, errNoGroup) {
-			out.lost = append(out.lost, fmt.Sprintf("ledger: %s is recorded and not there", p))
-			continue
+		if i%window == 0 {
+			if err := r.reader.fetch(ctx, entriesOf(order[i:min(i+window, len(order))])); err != nil {
+				return err
+			}
 		}
-		if err == nil {
-			var gone []string
-			gone, err = cfg.plansGone(ctx, g)
-			out.lost = append(out.lost, gone...)
-		}
-		if err != nil {
-			return replayed{}, err
-		}
-		// A group that was dead and folded later has its later place; the numbers
-		// that it had before stay unused.
-		out.state.FoldSeq = p.firstSeq - 1
-		g.Revision = p.revision
-		if to, ok := renamed[g.Entry]; ok {
-			g.Entry = to
-		}
-		if p.ahead != nil { // by a build that may have known fewer of its events
-			g.Reason, g.Detail, g.Events = p.ahead.reason, p.ahead.detail, g.Events[:min(int(p.events), len(g.Events))]
-		} else {
-			atStoresTime(g)
-		}
-		if l != nil {
-			g.Closed = l.among(fold.Names(g))
-		}
-		if p.late { // also of runs that were never there, once they could have been and gone
-			g.Closed = append(g.Closed, unkept(out.state, g, from)...)
-		}
-		fold.Apply(out.state, g)
-		if l != nil {
-			l.some(out.state)
+		if err := r.group(ctx, p); err != nil {
+			return err
 		}
 	}
-	return out, nil
+	return nil
+}
+
+func (r *replay) group(ctx context.Context, p place) error {
+	g, err := p.group(ctx, r.reader)
+	if errors.Is(err, blob.ErrNotFound) || errors.Is(err, errNoGroup) {
+		r.lost = append(r.lost, fmt.Sprintf("ledger: %s is recorded and not there", p))
+		return nil
+	}
+	if err == nil {
+		var gone []string
+		gone, err = r.cfg.plansGone(ctx, g)
+		r.lost = append(r.lost, gone...)
+	}
+	if err != nil {
+		return fmt.Errorf("replay %s: %w", p, err)
+	}
+	// A group that was dead and folded later has its later place; the numbers
+	// that it had before stay unused.
+	r.state.FoldSeq = p.firstSeq - 1
+	g.Revision = p.revision
+	if to, ok := r.renamed[g.Entry]; ok {
+		g.Entry = to
+	}
+	if p.ahead != nil { // by a build that may have known fewer of its events
+		g.Reason, g.Detail, g.Events = p.ahead.reason, p.ahead.detail, g.Events[:min(int(p.events), len(g.Events))]
+	} else {
+		atStoresTime(g)
+		r.last = max(r.last, g.Entry)
+	}
+	if r.leaving != nil {
+		g.Closed = r.leaving.among(fold.Names(g))
+	}
+	if p.late { // also of runs that were never there, once they could have been and gone
+		g.Closed = append(g.Closed, unkept(r.state, g, r.from)...)
+	}
+	fold.Apply(r.state, g)
+	if r.leaving != nil {
+		return r.leaving.some(ctx, r.state)
+	}
+	return nil
 }
 
 // maxClaim is how far a timestamp may be ahead of the name of its entry. What the
@@ -90,6 +109,18 @@ const maxClaim = 2 * ids.MaxAhead
 func atStoresTime(g fold.Group) {
 	named := event.At(ids.Time(g.Entry))
 	event.Clamp(g.Events, named.Add(maxClaim), named)
+}
+
+// entriesOf are the entries of groups, each once.
+func entriesOf(order []place) []string {
+	var entries []string
+	for _, p := range order {
+		if !p.wholeEntry() {
+			entries = append(entries, p.entryID())
+		}
+	}
+	slices.Sort(entries)
+	return slices.Compact(entries)
 }
 
 // plansGone are the plans that a group names and that are not there, a line each: without
@@ -113,70 +144,4 @@ func (cfg Config) plansGone(ctx context.Context, g fold.Group) (lines []string, 
 // unkept are the runs that a group names which would not be kept any more.
 func unkept(st *state.State, g fold.Group, from string) []string {
 	return slices.DeleteFunc(fold.Names(g), func(run string) bool { return run >= from || st.Runs.Get(run) != nil })
-}
-
-var errNoGroup = errors.New("the entry has no such group")
-
-// reader reads groups of the ledger and its archive; it keeps the last entry, whose
-// groups were mostly folded one after the other.
-type reader struct {
-	cfg     Config
-	entries *archive.Reader
-	entry   string
-	groups  []fold.Group
-}
-
-func (cfg Config) reader() *reader {
-	return &reader{cfg: cfg, entries: archive.NewReader(cfg.Store, cfg.Domain)}
-}
-
-func (r *reader) load(ctx context.Context, entry string) error {
-	if r.entry == entry {
-		return nil
-	}
-	data, err := r.entries.Read(ctx, entry)
-	if g, refused := compactor.RefusedRead(entry, err); refused {
-		r.entry, r.groups = entry, []fold.Group{g}
-		return nil
-	}
-	if err != nil {
-		return r.skip(ctx, entry, err)
-	}
-	return r.take(ctx, entry, data)
-}
-
-// skip goes on without an entry that cannot be read, if an operator has decided so. The
-// error is otherwise that of reading it.
-func (r *reader) skip(ctx context.Context, entry string, failed error) error {
-	if errors.Is(failed, blob.ErrNotFound) || ctx.Err() != nil {
-		return failed
-	}
-	skip, err := ledger.ReadSkip(ctx, r.cfg.Store, r.cfg.Domain, entry)
-	if skip == nil {
-		return errors.Join(failed, err)
-	}
-	r.entry, r.groups = entry, []fold.Group{compactor.Skipped(*skip)}
-	return nil
-}
-
-// take goes on with an entry whose bytes are at hand.
-func (r *reader) take(ctx context.Context, entry string, data []byte) error {
-	groups := compactor.Decode(entry, data)
-	if err := compactor.FetchPlans(ctx, r.cfg.Store, r.cfg.Domain, groups); err != nil {
-		return r.skip(ctx, entry, err)
-	}
-	r.entry, r.groups = entry, groups
-	return nil
-}
-
-func (r *reader) group(ctx context.Context, entry, group string) (fold.Group, error) {
-	if err := r.load(ctx, entry); err != nil {
-		return fold.Group{}, err
-	}
-	for _, g := range r.groups {
-		if g.ID == group {
-			return g, nil
-		}
-	}
-	return fold.Group{}, errNoGroup
 }

@@ -3,8 +3,6 @@ package repair
 import (
 	"hash/maphash"
 
-	"github.com/oklog/ulid/v2"
-
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -61,57 +59,4 @@ func (s *sums) hasConflicts(other *sums, live *state.State) bool {
 		}
 	}
 	return true
-}
-
-// leaving takes out of a state that is being replayed what a cut leaves to history, as
-// soon as it is closed: nothing of it changes any more.
-type leaving struct {
-	cut    state.Cut
-	sums   *sums
-	runs   map[ulid.ULID]struct{}
-	groups int // since the last time
-}
-
-// leavingEvery is after how many groups, at least: it looks at all runs that are there.
-const leavingEvery = 256
-
-func newLeaving(cut state.Cut, seed maphash.Seed) *leaving {
-	l := &leaving{cut: cut, sums: newSums(cut.Runs), runs: map[ulid.ULID]struct{}{}}
-	l.sums.seed = seed // sums by another one say nothing
-	return l
-}
-
-// some takes out what is closed by now, now and then. What comes after the cut is not in
-// history whatever becomes of it.
-func (l *leaving) some(st *state.State) {
-	if l.groups++; l.groups >= max(leavingEvery, st.Runs.Len()) && st.FoldSeq <= l.cut.Seq {
-		l.groups = 0
-		l.take(st, state.Cut{Seq: st.FoldSeq, Time: min(st.FoldTime, l.cut.Time), Entries: l.cut.Entries, Runs: l.cut.Runs})
-	}
-}
-
-// rest takes out what is left of it in the end.
-func (l *leaving) rest(st *state.State) { l.take(st, l.cut) }
-
-func (l *leaving) take(st *state.State, cut state.Cut) {
-	closed := st.Evict(cut)
-	l.sums.add(closed)
-	for _, run := range closed.Runs {
-		if id, err := ulid.ParseStrict(run.RunID); err == nil {
-			l.runs[id] = struct{}{}
-		}
-	}
-	st.Drain() // or it would keep them as changes
-}
-
-// among are those of some runs that have left.
-func (l *leaving) among(runs []string) (left []string) {
-	for _, run := range runs {
-		if id, err := ulid.ParseStrict(run); err == nil {
-			if _, has := l.runs[id]; has {
-				left = append(left, run)
-			}
-		}
-	}
-	return left
 }

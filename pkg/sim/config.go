@@ -45,6 +45,8 @@ type World struct {
 	Ahead int
 	// Bare is how many of a thousand assets leave no files.
 	Bare int
+	// Online is how many rebuilds run while everything else goes on.
+	Online int
 	// Parquet: projections are real Parquet files. Else rows stay in memory, and the
 	// files name them.
 	Parquet bool
@@ -136,6 +138,9 @@ func Draw(seed uint64) World {
 	}
 	if leap := random(seed, "leap", 0); c.Faults != (Faults{}) && leap.IntN(4) == 0 {
 		c.Faults.Leap = 1 + leap.IntN(300)
+	}
+	if online := random(seed, "online", 0); online.IntN(4) == 0 {
+		c.Online = 1 + online.IntN(3)
 	}
 	if bare := random(seed, "bare", 0); bare.IntN(2) == 0 {
 		c.Bare = 1 + bare.IntN(1000)

@@ -126,7 +126,7 @@ func spent(f *followed, t *state.Task, policy plan.Retries) string {
 func (o *oracle) repairs(f *followed, blobs blob.Store) repair.Config {
 	source := ids.NewSource(o.w.now, &entropy{rng: random(o.w.cfg.Seed, "repair", 0)})
 	return repair.Config{
-		Domain: f.domain, Store: blobs, Codec: o.w.codec, IDs: source, Writer: "oracle",
+		Domain: f.domain, Store: blobs, Codec: o.w.codec, IDs: source, Writer: "oracle", Clock: o.w.clock,
 		Manifests: manifest.New(manifest.Config{Domain: f.domain, Store: blobs, IDs: source, Clock: o.w.clock}),
 	}
 }
@@ -166,6 +166,7 @@ func (o *oracle) bareLedger(f *followed) {
 		}
 	}
 	cfg := o.repairs(f, bare)
+	cfg.Bare = true
 	if _, err := repair.Rebuild(ctx, cfg); err != nil {
 		o.violation("I-17 rebuildable", "rebuild %s: %v", f.domain, err)
 		return

@@ -132,7 +132,7 @@ func (o *oracle) published(key string) {
 		o.violation("manifest", "%v", err)
 		return
 	}
-	if b.Covers(m.Lineage, revision) {
+	if b.Covers(revision) {
 		o.w.note("%s is below the boundary", key)
 		return
 	}
@@ -156,6 +156,9 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	}
 	rebuilt := f.manifest != nil && m.Lineage != f.manifest.Lineage
 	o.liveRows(f, m)
+	if rebuilt && m.Writer == onlineWriter {
+		o.rebuiltOnline(f, m, before, next)
+	}
 	f.manifest, f.state = m, next
 	f.cut = max(f.cut, m.BaseSnapshot.EntriesFrom)
 	f.past[m.Revision] = revision{next, snapshot.CutOf(m)}
@@ -552,7 +555,7 @@ func (o *oracle) deletingState(p *process, key string) {
 		}
 		ctx := context.Background()
 		b, _, err := f.manifests.Boundary(ctx)
-		if err != nil || named.lineage == f.manifest.Lineage && named.last > b.DeletedThrough {
+		if err != nil || named.last > b.DeletedThrough {
 			o.violation("retention", "%s deletes %s, which revision %d names (%v)", p.id, key, named.last, err)
 			return
 		}

@@ -2,10 +2,14 @@ package sim
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
 	"github.com/servo-orchestration/servo/pkg/repair"
 )
 
@@ -76,13 +80,13 @@ func (w *world) unread(f *followed, key string) {
 // rebuild is what an operator does: everything that writes is stopped, the state
 // is made anew, and everything is started again.
 func (w *world) rebuild(f *followed) {
-	for _, m := range w.machines {
+	for _, m := range slices.Concat(w.machines, w.visitors) {
 		if m.kind != "worker" && m.alive != nil {
 			m.alive.kill("to be repaired")
 		}
 	}
 	w.note("rebuild %s", f.domain)
-	result, err := repair.Rebuild(context.Background(), w.oracle.repairs(f, w.blobs))
+	result, err := w.repair(f)
 	if err != nil {
 		w.oracle.violation("I-17 rebuildable", "rebuild %s: %v", f.domain, err)
 		return
@@ -97,4 +101,36 @@ func (w *world) rebuild(f *followed) {
 	w.oracle.commit(f, m)
 	w.counts["under repair"]--
 	w.sweepFully(func() {}) // a rebuilt state has no marker
+}
+
+// repair rebuilds a domain: first with reads that fail, each time in another place, and
+// then without. It folds the bare ledger only if the record is damaged.
+func (w *world) repair(f *followed) (repair.Result, error) {
+	r := random(w.cfg.Seed, "failing reads", w.counts["wiped"])
+	for range r.IntN(4) {
+		failing := r.IntN(60)
+		var reads atomic.Int64
+		blobs := faultblob.New(w.blobs, func(op faultblob.Op, _ string) faultblob.Fault {
+			if (op == faultblob.Get || op == faultblob.Head || op == faultblob.List) && reads.Add(1) > int64(failing) {
+				return faultblob.FailBefore
+			}
+			return faultblob.None
+		})
+		before, known := f.manifests.Load(context.Background())
+		cfg := w.oracle.repairs(f, blobs)
+		cfg.Clock = w.clock
+		_, err := repair.Rebuild(context.Background(), cfg)
+		w.fault("rebuild with failing reads")
+		after, stillKnown := f.manifests.Load(context.Background())
+		if err == nil || (known == nil) != (stillKnown == nil) || known == nil && before.Ref() != after.Ref() {
+			w.oracle.violation("I-17 rebuildable", "a rebuild of %s whose reads fail returned %v, and changed the state", f.domain, err)
+		}
+	}
+	cfg := w.oracle.repairs(f, w.blobs)
+	result, err := repair.Rebuild(context.Background(), cfg)
+	if record := new(repair.RecordError); errors.As(err, &record) {
+		cfg.Bare = true
+		return repair.Rebuild(context.Background(), cfg)
+	}
+	return result, err
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,6 +38,7 @@ type world struct {
 	load    *workload
 
 	machines   []*machine
+	visitors   []*machine // run once
 	alive      sync.WaitGroup
 	requests   int
 	mutated    map[string]time.Time // when names were last written
@@ -119,6 +121,7 @@ func (w *world) drive() {
 	w.every(time.Minute, w.oracle.minute)
 	w.restarts()
 	w.scheduleWipes()
+	w.scheduleOnline()
 	w.scheduleAbsence()
 	deadline := w.start.Add(w.horizon() + patience)
 	var restSince time.Time
@@ -245,7 +248,7 @@ func (w *world) ended(p *process) {
 // stop ends all processes.
 func (w *world) stop() {
 	w.over = true
-	for _, m := range w.machines {
+	for _, m := range slices.Concat(w.machines, w.visitors) {
 		if m.alive != nil {
 			m.alive.kill("the end")
 		}

@@ -1,0 +1,274 @@
+package compactor_test
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/repair"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// reads reports whether an operation reads.
+func reads(op faultblob.Op) bool {
+	return op == faultblob.Get || op == faultblob.Open || op == faultblob.Head || op == faultblob.List
+}
+
+// rebuildConfig is of a rebuild whose every request goes through the hook of the world.
+func (w *world) rebuildConfig() repair.Config {
+	cfg := w.repair()
+	cfg.Store = w.store()
+	return cfg
+}
+
+// A rebuild took a read that failed for damage: it folded the ledger in the order of its
+// ids instead, and published another state.
+func TestRebuildReturnsTransientReadErrors(t *testing.T) {
+	for name, bare := range map[string]bool{"recorded": false, "bare": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.options = eager
+			c := w.open("one")
+			run, _ := w.ended(c)
+			for range 4 {
+				w.ended(c)
+				w.clock.pass(20 * time.Minute)
+			}
+			w.settle(c)
+			c.AwaitMerges()
+			want := w.states(c, run)
+			require.NotEmpty(t, want)
+			failed := 0
+			for n := int64(1); ; n++ {
+				before := w.newest().Ref()
+				var count atomic.Int64
+				w.faults(func(op faultblob.Op, _ string) faultblob.Fault {
+					if reads(op) && count.Add(1) == n {
+						return faultblob.FailBefore
+					}
+					return faultblob.None
+				})
+				cfg := w.rebuildConfig()
+				cfg.Bare = bare
+				result, err := repair.Rebuild(t.Context(), cfg)
+				w.faults(nil)
+				if err != nil {
+					failed++
+					require.ErrorIs(t, err, faultblob.ErrInjected)
+					require.Equal(t, before, w.newest().Ref(), "nothing has changed")
+					continue
+				}
+				require.Equal(t, !bare, result.Recorded, "read %d", n)
+				if count.Load() < n {
+					break
+				}
+			}
+			require.Greater(t, failed, 5)
+			require.Equal(t, want, w.states(w.open("two"), run))
+			w.verify()
+		})
+	}
+}
+
+func TestRebuildFoldsTheBareLedgerOnlyWhenAsked(t *testing.T) {
+	w := newWorld(t)
+	w.options = files
+	c := w.open("one")
+	run, entry := w.trigger(foldtest.Task("a"))
+	w.step(c, entry)
+	w.step(c, w.append(w.Finished(run, "a", 1, event.Succeeded)))
+	before := w.newest().Ref()
+	damage(t, w, "/ledger_entries/")
+	record := new(repair.RecordError)
+	_, err := repair.Rebuild(t.Context(), w.repair())
+	require.ErrorAs(t, err, &record)
+	require.ErrorContains(t, err, "/ledger_entries/")
+	require.Equal(t, before, w.newest().Ref())
+
+	cfg := w.repair()
+	cfg.Bare = true
+	result, err := repair.Rebuild(t.Context(), cfg)
+	require.NoError(t, err)
+	require.False(t, result.Recorded)
+	require.Equal(t, before.Revision+1, result.Revision, "the newest manifest can be read: no number is skipped")
+	require.Equal(t, []string{"a=SUCCEEDED"}, w.states(w.open("two"), run))
+	w.verify()
+}
+
+// The rebuild used to end the live timeline first, and needed the domain to itself.
+func TestRebuildSwitchesALiveDomainWithOnePublish(t *testing.T) {
+	w := newWorld(t)
+	w.options = small
+	c := w.open("one")
+	first, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b", "a"))
+	w.step(c, entry)
+	var second string
+	folded := false
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+		if op == faultblob.Create && strings.HasPrefix(key, manifest.Prefix(foldtest.Domain)) && !folded {
+			folded = true // the live compactor is faster
+			w.step(c, w.append(w.Finished(first, "a", 1, event.Succeeded)))
+			run, entry := w.trigger(foldtest.Task("c"))
+			w.step(c, entry)
+			second = run
+		}
+		return faultblob.None
+	})
+	before := w.newest()
+	result, err := repair.Rebuild(t.Context(), w.rebuildConfig())
+	require.NoError(t, err)
+	w.faults(nil)
+	require.True(t, result.Recorded)
+	require.Equal(t, before.Revision+3, result.Revision)
+	after := w.newest()
+	require.NotEqual(t, before.Lineage, after.Lineage)
+	require.Equal(t, result.Revision, after.Revision)
+
+	// The live compactor notices when it publishes, and goes on from the new timeline.
+	w.step(c, w.append(w.Finished(second, "c", 1, event.Succeeded)))
+	require.Equal(t, after.Lineage, w.newest().Lineage)
+	require.Equal(t, []string{"a=SUCCEEDED", "b=READY"}, w.states(c, first))
+	require.Equal(t, []string{"c=SUCCEEDED"}, w.states(c, second))
+	require.Equal(t, []string{"a=SUCCEEDED", "b=READY"}, w.states(w.open("two"), first))
+	w.verify()
+}
+
+// A state that differs from the ledger in memory, too, is not merged into the new one.
+func TestACompactorDropsItsStateForARebuiltOne(t *testing.T) {
+	w := newWorld(t)
+	w.options = small
+	c := w.open("one")
+	run, entry := w.trigger(foldtest.Task("a"))
+	w.step(c, entry)
+	finished := w.append(w.Finished(run, "a", 1, event.Succeeded))
+	w.step(c, finished)
+	cfg := w.repair()
+	cfg.Forget = true
+	require.NoError(t, w.blobs.Delete(t.Context(), ledger.Key(foldtest.Domain, finished.ID)))
+	result, err := repair.Rebuild(t.Context(), cfg)
+	require.NoError(t, err)
+	require.Equal(t, 1, result.Lost)
+	_, other := w.trigger(foldtest.Task("b"))
+	w.step(c, other)
+	require.Equal(t, []string{"a=READY"}, w.states(c, run))
+	w.verify()
+}
+
+// Files of a rebuild that takes long may be collected before it publishes.
+func TestRebuildCopiesFilesThatMayBeCollected(t *testing.T) {
+	w := newWorld(t)
+	w.options = eager
+	c := w.open("one")
+	run, _ := w.ended(c)
+	for range 4 {
+		w.ended(c)
+		w.clock.pass(20 * time.Minute)
+	}
+	w.settle(c)
+	c.AwaitMerges()
+	want := w.states(c, run)
+	slow := false
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+		if op == faultblob.Create && strings.HasPrefix(key, manifest.Prefix(foldtest.Domain)) && !slow {
+			slow = true
+			for range 3 {
+				w.clock.pass(40 * time.Minute)
+				_, entry := w.trigger(foldtest.Task("x"))
+				w.step(c, entry)
+			}
+			_, err := c.Maintain(t.Context())
+			require.NoError(t, err)
+		}
+		return faultblob.None
+	})
+	result, err := repair.Rebuild(t.Context(), w.rebuildConfig())
+	require.NoError(t, err)
+	w.faults(nil)
+	require.True(t, result.Recorded)
+	m := w.newest()
+	all, err := w.manifests().AllFiles(t.Context(), m)
+	require.NoError(t, err)
+	require.True(t, manifest.NamedFrom(m.OrphanFloor, all))
+	for range 3 { // whatever collectors do from here on
+		w.clock.pass(40 * time.Minute)
+		_, entry := w.trigger(foldtest.Task("x"))
+		w.step(c, entry)
+		_, err := c.Maintain(t.Context())
+		require.NoError(t, err)
+	}
+	require.Equal(t, want, w.states(w.open("two"), run))
+	w.verify()
+}
+
+// A rebuild by a newer build folded the group where the older one had refused it, before
+// what the ledger says next: another state than the live one.
+func TestRebuildKeepsWhatAnOlderBuildRefused(t *testing.T) {
+	w := newWorld(t)
+	w.options.Decode = oldBuild
+	c := w.open("old")
+	w.step(c, w.append(&event.LimitSet{CommandID: w.ids.New(), Scope: event.ScopePool, Name: "p", Slots: 3}))
+	require.Len(t, latest(c).State.Waiting(""), 1)
+	result, err := repair.Rebuild(t.Context(), w.repair())
+	require.NoError(t, err)
+	require.True(t, result.Recorded)
+	w.verify()
+	w.options.Decode = nil
+	c = w.open("new")
+	require.Len(t, latest(c).State.Waiting(""), 1, "the rebuild has changed no row")
+	_, err = c.Step(t.Context(), compactor.Request{Barrier: true})
+	require.NoError(t, err)
+	require.NotNil(t, latest(c).State.Limits.Get(state.Key2{A: event.ScopePool, B: "p"}))
+	w.verify()
+}
+
+// countWrites returns the folders that are written while f runs.
+func countWrites(w *world, f func()) map[string]bool {
+	written := map[string]bool{}
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+		if !reads(op) {
+			folder, _, _ := strings.Cut(key, "/")
+			written[folder] = true
+		}
+		return faultblob.None
+	})
+	f()
+	w.faults(nil)
+	return written
+}
+
+// What docs/deploy.md says of the rights that a rebuild needs.
+func TestRebuildWritesStateManifestsAndHintAlone(t *testing.T) {
+	w := newWorld(t)
+	w.options = files
+	c := w.open("one")
+	_, entry := w.trigger(foldtest.Task("a"))
+	w.step(c, entry)
+	w.clock.pass(time.Minute)
+	written := countWrites(w, func() {
+		_, err := repair.Rebuild(t.Context(), w.rebuildConfig())
+		require.NoError(t, err)
+	})
+	require.Equal(t, map[string]bool{"state": true, "manifests": true, "hints": true}, written)
+	for object, err := range w.blobs.List(t.Context(), blob.ListOptions{Prefix: "manifests/"}) {
+		require.NoError(t, err)
+		require.NoError(t, w.blobs.Delete(t.Context(), object.Key))
+	}
+	w.clock.pass(time.Minute)
+	written = countWrites(w, func() {
+		cfg := w.rebuildConfig()
+		cfg.Bare = true
+		_, err := repair.Rebuild(t.Context(), cfg)
+		require.NoError(t, err)
+	})
+	require.Equal(t, map[string]bool{"state": true, "manifests": true, "hints": true, "boundary": true}, written)
+}

@@ -1,0 +1,96 @@
+package manifest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+)
+
+// stepOver raises the boundary over a gap: revisions that are missing below a later one,
+// because somebody has deleted their manifests. Otherwise a gap would end the collection
+// of the domain for good. The gap begins with the oldest revision or with its successor.
+// The oldest revision is kept until the revision above the gap was published by then.
+func (w *window) stepOver(generation int64, then event.Time) (stepped bool, err error) {
+	s, gap := w.store, w.first
+	oldest, err := w.at(gap)
+	if err != nil {
+		return false, err
+	}
+	if oldest != nil {
+		gap++
+		if !s.knowsBeyond(gap) {
+			return false, nil
+		}
+		if successor, err := w.at(gap); err != nil || successor != nil {
+			return false, err
+		}
+	}
+	above, err := s.firstFrom(w.ctx, gap)
+	if err != nil || above <= gap {
+		return false, err
+	}
+	m, err := w.at(above)
+	if err != nil || m == nil || oldest != nil && m.PublishedAt > then {
+		return false, err
+	}
+	err = s.raise(w.ctx, Boundary{Lineage: m.Lineage, DeletedThrough: above - 1}, generation)
+	if errors.Is(err, errMoved) {
+		return true, nil // another collector has deleted the missing revisions
+	}
+	return err == nil, err
+}
+
+// knowsBeyond reports whether this process has seen a later revision.
+func (s *Store) knowsBeyond(revision int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.newest.Revision > revision
+}
+
+// firstFrom lists the revisions from a number on and returns the first, or 0.
+func (s *Store) firstFrom(ctx context.Context, from int64) (int64, error) {
+	for revision, err := range s.listed(ctx, Prefix(s.domain), from-1) {
+		return revision, err
+	}
+	return 0, nil
+}
+
+// belowGap lowers through until the revisions up to it, and its successor, exist. So a
+// gap comes to begin after the oldest revision, where stepOver handles it.
+func (w *window) belowGap(through int64) (int64, error) {
+	last, _, err := w.store.denseFrom(w.ctx, w.first)
+	return min(through, last-1), err
+}
+
+// Dense reports whether every revision from the oldest to the newest exists. The number
+// of a missing revision can still be published by a writer that knows the revision before
+// it.
+func (s *Store) Dense(ctx context.Context) (bool, error) {
+	for range maxRestarts {
+		b, generation, err := s.Boundary(ctx)
+		if err != nil {
+			return false, err
+		}
+		_, dense, err := s.denseFrom(ctx, b.DeletedThrough+1)
+		if err != nil || dense {
+			return dense, err
+		}
+		if _, current, err := s.Boundary(ctx); err != nil || current == generation {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// denseFrom returns the last revision before the first gap, and whether it is the newest.
+func (s *Store) denseFrom(ctx context.Context, first int64) (last int64, newest bool, err error) {
+	last = first - 1
+	for revision, err := range s.listed(ctx, Prefix(s.domain), last) {
+		if err != nil || revision != last+1 {
+			return last, false, err
+		}
+		last = revision
+	}
+	return last, true, nil
+}

@@ -1,0 +1,187 @@
+package repair
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/archive"
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// bareFold folds the ledger entry by entry in the order of their ids, as if nothing had
+// ever been folded.
+type bareFold struct {
+	cfg     Config
+	state   *state.State
+	leaving *leaving
+	held    *held
+	reader  *reader
+	// waiting reads dead letters that wait for a run, without moving reader on.
+	waiting *reader
+	groups  int
+	last    string // greatest entry of which a group was not refused for its clock
+}
+
+// bare builds a valid state from the bare ledger.
+func (cfg Config) bare(ctx context.Context) (*built, error) {
+	complete, err := cfg.completeBelow(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cut := state.Cut{Seq: math.MaxInt64, Time: math.MaxInt64, Entries: complete}
+	b := &built{cfg: cfg, state: state.New(cfg.Domain), closed: cfg.newSegments("")}
+	f := &bareFold{
+		cfg: cfg, state: b.state, leaving: newLeaving(cut, b.closed.add), held: newHeld(), reader: cfg.reader(), waiting: cfg.reader(),
+	}
+	if err = f.ledger(ctx); err != nil {
+		return nil, err
+	}
+	if f.groups == 0 {
+		if err := cfg.refuseNothing(ctx); err != nil {
+			return nil, err
+		}
+	}
+	b.result.Groups, b.last = f.groups, f.last
+	return b, b.writeBase(ctx, cut)
+}
+
+// completeBelow returns the id below which a listing that begins now finds every entry.
+// The store's time is at least that of its newest object; writers keep the names of
+// entries up with it.
+func (cfg Config) completeBelow(ctx context.Context) (string, error) {
+	var stored time.Time
+	for _, prefix := range []string{ledger.Prefix(cfg.Domain), archive.Prefix(cfg.Domain)} {
+		for object, err := range cfg.Store.List(ctx, blob.ListOptions{Prefix: prefix}) {
+			if err != nil {
+				return "", fmt.Errorf("list %s: %w", prefix, err)
+			}
+			if object.Updated.After(stored) {
+				stored = object.Updated
+			}
+		}
+	}
+	if stored.IsZero() {
+		return "", nil
+	}
+	if now := cfg.now(); stored.After(now) { // this machine's clock can only make it less
+		stored = now
+	}
+	return ids.AtTime(stored.Add(-compactor.ListMargin)), nil
+}
+
+func (cfg Config) now() time.Time {
+	if cfg.Clock == nil {
+		return clock.System{}.Now()
+	}
+	return cfg.Clock.Now()
+}
+
+// ledger folds all entries of ledger and archive.
+func (f *bareFold) ledger(ctx context.Context) error {
+	var ahead []archive.Entry
+	for e, err := range f.reader.entries.List(ctx, archive.Range{}) {
+		if err != nil {
+			return err
+		}
+		if e.Data != nil {
+			e.Stored = ids.Time(e.ID).Add(ledger.MaxBehind) // at the latest
+		}
+		if ahead = append(ahead, e); len(ahead) < window {
+			continue
+		}
+		if err := f.entries(ctx, ahead); err != nil {
+			return err
+		}
+		ahead = ahead[:0]
+	}
+	if err := f.entries(ctx, ahead); err != nil {
+		return err
+	}
+	if err := f.all(ctx, f.held.rest()); err != nil {
+		return err
+	}
+	for _, key := range f.held.timers {
+		g, err := f.reader.group(ctx, key.A, key.B)
+		if err == nil {
+			err = f.one(ctx, g)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// entries folds some entries that follow each other.
+func (f *bareFold) entries(ctx context.Context, entries []archive.Entry) error {
+	var stored []string
+	for _, e := range entries {
+		if e.Data == nil {
+			stored = append(stored, e.ID)
+		}
+	}
+	if err := f.reader.fetch(ctx, stored); err != nil {
+		return err
+	}
+	for _, e := range entries {
+		var err error
+		if e.Data != nil {
+			err = f.reader.take(ctx, e.ID, e.Data)
+		} else {
+			err = f.reader.load(ctx, e.ID)
+		}
+		if err != nil {
+			return err
+		}
+		compactor.RefuseAhead(f.reader.groups, e.Stored)
+		for _, g := range slices.Clone(f.reader.groups) {
+			f.groups++
+			if g.Reason != event.ReasonClockAhead {
+				f.last = max(f.last, e.ID)
+			}
+			if err := f.all(ctx, f.held.next(f.state, g)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (f *bareFold) all(ctx context.Context, groups []fold.Group) error {
+	for _, g := range groups {
+		if err := f.one(ctx, g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// one folds a group, and then the dead letters that waited for what it brought.
+func (f *bareFold) one(ctx context.Context, g fold.Group) error {
+	queue := []fold.Group{g}
+	for len(queue) > 0 {
+		next := queue[0]
+		queue = queue[1:]
+		next.Closed = f.leaving.among(fold.Names(next))
+		for _, run := range fold.Apply(f.state, next).Appeared {
+			for _, key := range f.state.Waiting(run) {
+				redriven, err := f.waiting.group(ctx, key.A, key.B)
+				if err != nil {
+					return err
+				}
+				queue = append(queue, redriven)
+			}
+		}
+	}
+	return f.leaving.some(ctx, f.state)
+}

@@ -262,7 +262,7 @@ func (p *pass) winner(ctx context.Context, m *Materialization) error {
 	if m.Marker.Key == "" || len(folders) < 2 {
 		return nil
 	}
-	data, _, err := p.Store.Get(ctx, m.Marker.Key)
+	data, _, err := blob.Get(ctx, p.Store, m.Marker.Key, contract.MaxMarkerBytes)
 	if errors.Is(err, blob.ErrNotFound) {
 		return nil // another collector was faster
 	}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -90,7 +91,7 @@ func (k *known) live(ctx context.Context, p *pass) error {
 		}
 	}
 	for ref := range plans {
-		data, _, err := p.Store.Get(ctx, ref)
+		data, _, err := blob.Get(ctx, p.Store, ref, plan.MaxBytes)
 		if err != nil {
 			return fmt.Errorf("read the plan of a live run: %w", err)
 		}

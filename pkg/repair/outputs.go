@@ -12,14 +12,21 @@ import (
 )
 
 // outputs checks that each output of a succeeded task is what its marker says, and adds
-// to some lines what is wrong: as many as are reported.
-func (cfg Config) outputs(ctx context.Context, tasks []*state.Task, report *Report, bad []string) ([]string, error) {
+// to some lines what is wrong: as many as are reported. An output that its partition does
+// not show any more may have been collected, its commit marker before its files.
+func (cfg Config) outputs(ctx context.Context, live *state.State, tasks []*state.Task, report *Report, bad []string) ([]string, error) {
 	for _, t := range tasks {
 		if t.State != state.TaskSucceeded || t.OutputURI == "" {
 			continue
 		}
 		report.Outputs++
 		problem, err := cfg.output(ctx, t)
+		if errors.Is(err, errNoMarker) && superseded(live, t) {
+			continue
+		}
+		if errors.Is(err, errNoMarker) {
+			problem, err = "its commit marker "+contract.MarkerKeyOf(t.OutputURI)+" is missing", nil
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -33,11 +40,19 @@ func (cfg Config) outputs(ctx context.Context, tasks []*state.Task, report *Repo
 	return bad, nil
 }
 
+var errNoMarker = errors.New("there is no commit marker")
+
+// superseded reports whether the partition of a task shows the output of another one.
+func superseded(live *state.State, t *state.Task) bool {
+	row := live.Partitions.Get(state.Key2{A: t.AssetKey, B: t.PartitionKey})
+	return row != nil && row.MaterializationID != t.MaterializationID
+}
+
 func (cfg Config) output(ctx context.Context, t *state.Task) (problem string, err error) {
 	key := contract.MarkerKeyOf(t.OutputURI)
 	data, _, err := blob.Get(ctx, cfg.Store, key, contract.MaxMarkerBytes)
 	if errors.Is(err, blob.ErrNotFound) {
-		return "its commit marker " + key + " is missing", nil
+		return "", errNoMarker
 	}
 	if large, ok := errors.AsType[*blob.TooLargeError](err); ok {
 		return fmt.Sprintf("its commit marker %s cannot be read: %v", key, large), nil

@@ -123,7 +123,7 @@ func (cfg Config) stored(ctx context.Context, m *manifest.Manifest, live *state.
 	look := func(rows *state.Rows) (err error) {
 		report.Rows += int64(rows.Len())
 		order = appendPlaces(order, rows.Entries)
-		bad, err = cfg.outputs(ctx, rows.Tasks, report, bad)
+		bad, err = cfg.outputs(ctx, live, rows.Tasks, report, bad)
 		return err
 	}
 	for rows, err := range snapshot.Segments(ctx, cfg.Codec, cfg.Manifests, m, "") {

@@ -15,7 +15,7 @@ type Keep struct {
 	Versions int           // 0: 3
 	For      time.Duration // 0: 30 days
 	// Superseded is how long every superseded version is kept: longer than a plan takes from the state that it is made
-	// of to the ledger. 0: 1 hour.
+	// of to the ledger, and by more than clocks differ. 0: 1 hour. See Rows.Settled.
 	Superseded time.Duration
 	// Unseen is how long an output is kept that never was visible, and the files of an execution that no commit marker
 	// names. 0: 24 hours.
@@ -65,6 +65,8 @@ type Materialization struct {
 type Success struct {
 	RunID, TaskKey, MaterializationID string
 	At                                event.Time
+	// Seq is the fold sequence number of the success: a revision with this FoldSeq, or a greater one, shows it.
+	Seq int64
 }
 
 // Rows are what the published state says of the outputs of a partition. They must be read after the listing.
@@ -73,8 +75,15 @@ type Rows struct {
 	Visible Success
 	// Successes are all successes of the partition that the state records, in any order, live and in history.
 	Successes []Success
+	// Failed reports whether the state has the task that makes a materialization, and the task has no success.
+	Failed func(materialization string) bool
 	// Live reports whether a live run makes or reads a materialization.
 	Live func(materialization string) bool
+	// Settled is the FoldSeq of a revision that was published Keep.Superseded before the time up to which the ledger is
+	// known to be folded; 0: there is none. Each plan that is not folded yet was made of that revision or a later one.
+	Settled int64
+	// RunsFrom is the ULID below which the state does not keep runs that have ended.
+	RunsFrom string
 }
 
 // Reason says why an object is garbage.
@@ -103,26 +112,30 @@ type Garbage struct {
 //     triggered run counts (fold).
 //   - A materialization that no live run makes belongs to a run that has ended, because the rows are younger than the
 //     listing and a run is published before its tasks execute. What such a run did not make visible never becomes so.
-//   - What a live run reads is kept. A later run plans with the visible version, and not with this one. A run that was
-//     planned before the version was superseded, and triggered after the rows were read, has Keep.Superseded for that.
+//   - What a live run reads is kept. A run that is not folded yet was planned of the settled revision or of a later one,
+//     which shows a later version (Rows.Settled).
+//   - A materialization of which the rows say nothing is kept, unless its run is one that the state does not keep any
+//     more. Then it counts as the oldest version: the state may be incomplete, but what supersedes it is known.
 func Decide(keep Keep, now event.Time, rows Rows, stored []Materialization) []Garbage {
-	versions := slices.Clone(rows.Successes)
-	slices.SortFunc(versions, func(a, b Success) int { return b.compare(a) }) // newest first
-	versions = slices.CompactFunc(versions, func(a, b Success) bool { return a.MaterializationID == b.MaterializationID })
+	versions := rows.versions()
 	var garbage []Garbage
 	for _, m := range stored {
 		if rows.Live(m.ID) {
 			continue
 		}
 		at := slices.IndexFunc(versions, func(s Success) bool { return s.MaterializationID == m.ID })
+		unseen := at < 0 && rows.Failed(m.ID)
+		if at < 0 && !unseen && m.ID < rows.RunsFrom && now.Sub(m.newest()) >= keep.Unseen {
+			at = len(versions)
+		}
 		switch {
 		case m.ID == rows.Visible.MaterializationID:
 			garbage = append(garbage, lost(keep, now, m)...)
-		case at >= 0 && keeps(keep, now, rows, versions, at):
+		case at >= 0 && !rows.outlived(keep, now, versions, at):
 			garbage = append(garbage, lost(keep, now, m)...)
 		case at >= 0:
 			garbage = append(garbage, whole(Superseded, m))
-		case now.Sub(m.newest()) >= keep.Unseen:
+		case unseen && now.Sub(m.newest()) >= keep.Unseen:
 			reason := Unseen
 			if m.Marker.Key == "" {
 				reason = Lost
@@ -133,22 +146,32 @@ func Decide(keep Keep, now event.Time, rows Rows, stored []Materialization) []Ga
 	return garbage
 }
 
+// versions are the successes with the visible one, newest first.
+func (r *Rows) versions() []Success {
+	versions := slices.Clone(r.Successes)
+	if r.Visible.MaterializationID != "" {
+		versions = append(versions, r.Visible)
+	}
+	slices.SortFunc(versions, func(a, b Success) int { return b.compare(a) })
+	return slices.CompactFunc(versions, func(a, b Success) bool { return a.MaterializationID == b.MaterializationID })
+}
+
 // compare orders successes as the fold does that decides which one is visible.
 func (s Success) compare(other Success) int {
 	return cmp.Or(cmp.Compare(s.RunID, other.RunID), cmp.Compare(s.TaskKey, other.TaskKey))
 }
 
-// keeps reports whether the version at an index, newest first, is kept.
-func keeps(keep Keep, now event.Time, rows Rows, versions []Success, at int) bool {
-	if rows.Visible.MaterializationID == "" || versions[at].compare(rows.Visible) >= 0 {
-		return true // not superseded
+// outlived reports whether the version at an index, newest first, is superseded and the rule does not keep it.
+func (r *Rows) outlived(keep Keep, now event.Time, versions []Success, at int) bool {
+	if r.Visible.MaterializationID == "" || at < len(versions) && versions[at].compare(r.Visible) >= 0 {
+		return false // not superseded
 	}
-	superseded := rows.Visible.At
+	settled, since := false, r.Visible.At
 	for _, later := range versions[:at] {
-		superseded = min(superseded, later.At)
+		settled = settled || r.Settled > 0 && later.Seq <= r.Settled
+		since = min(since, later.At)
 	}
-	age := now.Sub(superseded)
-	return age < keep.Superseded || at < keep.Versions && age < keep.For
+	return settled && (at >= keep.Versions || now.Sub(since) >= keep.For)
 }
 
 // lost returns the files of a kept materialization that its commit marker does not name.

@@ -18,7 +18,7 @@ const day = 24 * time.Hour
 var now = event.At(time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC))
 
 func version(n int, ago time.Duration) gc.Success {
-	return gc.Success{RunID: fmt.Sprintf("r%03d", n), TaskKey: "a/b", MaterializationID: fmt.Sprintf("m%03d", n), At: now.Add(-ago)}
+	return gc.Success{RunID: fmt.Sprintf("r%03d", n), TaskKey: "a/b", MaterializationID: fmt.Sprintf("m%03d", n), At: now.Add(-ago), Seq: int64(n)}
 }
 
 func stored(id string, ago time.Duration) gc.Materialization {
@@ -49,7 +49,7 @@ func TestDecideKeepsThreeVersionsForThirtyDays(t *testing.T) {
 		rows.Visible = v
 		all = append(all, stored(v.MaterializationID, time.Duration(ago)*day))
 	}
-	rows.Live = none
+	rows.Live, rows.Failed, rows.Settled = none, none, 98
 	keep := gc.Keep{}.WithDefaults()
 	require.Equal(t, map[string]gc.Reason{"m050": gc.Superseded, "m060": gc.Superseded}, deleted(gc.Decide(keep, now, rows, all)))
 	keep.For = 4 * day
@@ -64,20 +64,39 @@ func TestDecideKeepsThreeVersionsForThirtyDays(t *testing.T) {
 func TestDecideDeletesMarkersFirst(t *testing.T) {
 	t.Parallel()
 	old, visible := version(1, 100*day), version(2, 90*day)
-	rows := gc.Rows{Visible: visible, Successes: []gc.Success{old, visible}, Live: none}
+	rows := gc.Rows{Visible: visible, Successes: []gc.Success{old, visible}, Live: none, Failed: none, Settled: 2}
 	got := gc.Decide(gc.Keep{Versions: 1}.WithDefaults(), now, rows, []gc.Materialization{stored("m001", 100*day), stored("m002", 90*day)})
 	require.Len(t, got, 1)
 	require.Equal(t, []string{"p/m001/_commit.json", "p/m001/x/data.parquet"}, []string{got[0].Objects[0].Key, got[0].Objects[1].Key})
 }
 
-func TestDecideWaitsAnHourForPlans(t *testing.T) {
+// TestDecideWaitsForUnfoldedPlans has a version that was superseded long ago by what workers say, and only lately by what
+// is published: a plan that names it may be under way.
+func TestDecideWaitsForUnfoldedPlans(t *testing.T) {
 	t.Parallel()
 	keep := gc.Keep{Versions: 1}.WithDefaults()
-	for ago, kept := range map[time.Duration]bool{59 * time.Minute: true, 61 * time.Minute: false} {
-		old, visible := version(1, 100*day), version(2, ago)
-		rows := gc.Rows{Visible: visible, Successes: []gc.Success{old, visible}, Live: none}
-		require.Equal(t, kept, len(gc.Decide(keep, now, rows, []gc.Materialization{stored("m001", 100*day)})) == 0, ago)
+	for settled, kept := range map[int64]bool{0: true, 1: true, 2: false} {
+		old, visible := version(1, 100*day), version(2, 50*day)
+		rows := gc.Rows{Visible: visible, Successes: []gc.Success{old, visible}, Live: none, Failed: none, Settled: settled}
+		require.Equal(t, kept, len(gc.Decide(keep, now, rows, []gc.Materialization{stored("m001", 100*day)})) == 0, settled)
 	}
+}
+
+// TestDecideKeepsWhatTheStateDoesNotKnow has outputs of which no row says anything: the state may be incomplete. Those
+// of runs that the state does not keep any more are the oldest versions.
+func TestDecideKeepsWhatTheStateDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	visible := version(9, 40*day)
+	all := []gc.Materialization{stored("m001", 90*day), stored("m005", 80*day)}
+	rows := gc.Rows{Visible: visible, Successes: []gc.Success{visible}, Live: none, Failed: none, Settled: 9}
+	require.Empty(t, gc.Decide(gc.Keep{}.WithDefaults(), now, rows, all))
+	rows.RunsFrom = "m003"
+	require.Equal(t, map[string]gc.Reason{"m001": gc.Superseded}, deleted(gc.Decide(gc.Keep{}.WithDefaults(), now, rows, all)))
+	require.Empty(t, gc.Decide(gc.Keep{For: 50 * day}.WithDefaults(), now, rows, all), "it was superseded 40 days ago, and is the second version")
+	rows.Settled = 8
+	require.Empty(t, gc.Decide(gc.Keep{}.WithDefaults(), now, rows, all), "a plan that names it may be under way")
+	rows.Settled, rows.Visible = 9, gc.Success{}
+	require.Empty(t, gc.Decide(gc.Keep{}.WithDefaults(), now, rows, all), "nothing is visible")
 }
 
 func TestDecideCollectsWhatNeverBecomesVisible(t *testing.T) {
@@ -89,7 +108,7 @@ func TestDecideCollectsWhatNeverBecomesVisible(t *testing.T) {
 	uncommitted := stored("m006", 2*day)
 	uncommitted.Marker = gc.Object{}
 	young := stored("m007", 23*time.Hour)
-	rows := gc.Rows{Visible: visible, Successes: []gc.Success{visible}, Live: none}
+	rows := gc.Rows{Visible: visible, Successes: []gc.Success{visible}, Live: none, Failed: func(m string) bool { return m > "m005" }, Settled: 9}
 	got := gc.Decide(gc.Keep{}.WithDefaults(), now, rows, []gc.Materialization{beaten, uncommitted, young, stored("m008", 2*day)})
 	require.Equal(t, map[string]gc.Reason{"m005": gc.Lost, "m006": gc.Lost, "m008": gc.Unseen}, deleted(got))
 	require.Equal(t, []gc.Object{beaten.Files[1]}, got[0].Objects)
@@ -101,7 +120,10 @@ func TestDecideCollectsWhatNeverBecomesVisible(t *testing.T) {
 func TestDecideNeverDeletesWhatIsNamed(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		var rows gc.Rows
+		rows := gc.Rows{
+			Failed:  func(m string) bool { return m > "m005" },
+			Settled: rapid.Int64Range(0, 9).Draw(t, "settled"), RunsFrom: rapid.SampledFrom([]string{"", "m002", "m006"}).Draw(t, "from"),
+		}
 		var all []gc.Materialization
 		live := map[string]bool{}
 		for i := range rapid.IntRange(1, 8).Draw(t, "materializations") {
@@ -121,6 +143,13 @@ func TestDecideNeverDeletesWhatIsNamed(t *testing.T) {
 		for _, g := range gc.Decide(keep, now, rows, all) {
 			if live[g.Version] {
 				t.Fatalf("%s of a live run is deleted", g.Version)
+			}
+			later := slices.ContainsFunc(rows.Successes, func(s gc.Success) bool {
+				known := slices.ContainsFunc(rows.Successes, func(s gc.Success) bool { return s.MaterializationID == g.Version })
+				return (s.MaterializationID > g.Version || !known && g.Version < rows.RunsFrom) && s.Seq <= rows.Settled
+			})
+			if g.Reason == gc.Superseded && !later {
+				t.Fatalf("%s is deleted, and the settled revision shows no later version", g.Version)
 			}
 			m := all[slices.IndexFunc(all, func(m gc.Materialization) bool { return m.ID == g.Version })]
 			for _, o := range g.Objects {

@@ -75,10 +75,13 @@ const (
 	// maxCell is how many objects of one partition are looked at in one pass.
 	maxCell = 200_000
 	deletes = 16 // at once
+	// maxFailures is how many objects may fail before a pass ends.
+	maxFailures = 20
 )
 
 // Run makes a pass. When ctx ends it returns what it did until then, with the error. It may end anywhere: nothing
-// that it leaves is harmful, and the next pass finds it.
+// that it leaves is harmful, and the next pass finds it. An object that cannot be read or deleted holds up nothing but
+// itself: the pass goes on, and the error names the object.
 func Run(ctx context.Context, cfg Config, opts Options) (Report, error) {
 	p := &pass{Config: cfg, opts: opts, counts: map[Count]*Count{}}
 	p.report.DryRun = opts.DryRun
@@ -98,7 +101,7 @@ func Run(ctx context.Context, cfg Config, opts Options) (Report, error) {
 		}
 	}
 	p.report.Counts = p.sorted()
-	if err != nil {
+	if err = errors.Join(append([]error{err}, p.failures...)...); err != nil {
 		return p.report, fmt.Errorf("collect outputs of %s: %w", cfg.Domain, err)
 	}
 	return p.report, nil
@@ -112,6 +115,20 @@ type pass struct {
 	report Report
 	counts map[Count]*Count
 	known  *known
+
+	failures []error // of single objects
+}
+
+// failed notes that an object cannot be read or deleted. The error ends the pass.
+func (p *pass) failed(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	if len(p.failures)+1 >= maxFailures {
+		return fmt.Errorf("%w; the pass ends after %d failures", err, maxFailures)
+	}
+	p.failures = append(p.failures, err)
+	return nil
 }
 
 func (p *pass) full() bool { return p.opts.MaxDeletes > 0 && p.report.Files >= p.opts.MaxDeletes }
@@ -204,13 +221,25 @@ func (p *pass) collect(ctx context.Context, prefix string, batch []Object) error
 				return err
 			}
 		}
-		for _, g := range Decide(keep, now, p.known.rows(c), c.stored) {
+		settled, err := p.settled(ctx, keep, c)
+		if err != nil {
+			return err
+		}
+		for _, g := range Decide(keep, now, p.known.rows(c, settled), c.stored) {
 			if err := p.delete(ctx, p.assetOf(c.prefix), g); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// settled is Rows.Settled of a partition. Where nothing but the visible output is stored nobody asks.
+func (p *pass) settled(ctx context.Context, keep Keep, c *cell) (int64, error) {
+	if !p.known.loaded[c.prefix] {
+		return 0, nil
+	}
+	return p.known.settle(ctx, p, keep.Superseded)
 }
 
 func (p *pass) keep(asset string) (Keep, bool) {
@@ -267,7 +296,7 @@ func (p *pass) winner(ctx context.Context, m *Materialization) error {
 		return nil // another collector was faster
 	}
 	if err != nil {
-		return err
+		return p.failed(ctx, fmt.Errorf("read commit marker %s: %w", m.Marker.Key, err)) // its files stay
 	}
 	marker, err := contract.DecodeMarker(data)
 	if err != nil || !contract.IsExecutionURI(marker.URI, prefix) {

@@ -3,6 +3,8 @@ package gc_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"slices"
 	"strings"
 	"testing"
@@ -41,6 +43,9 @@ type fixture struct {
 	ids   *ids.Source
 	cfg   gc.Config
 	rows  state.Rows
+
+	newest *manifest.Manifest
+	seq    int64
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -62,7 +67,8 @@ func (f *fixture) put(key string, data []byte) {
 }
 
 func (f *fixture) meta() state.Meta {
-	return state.Meta{Tenant: domain.Tenant, Workspace: domain.Workspace, Version: f.ids.New(), Seq: int64(len(f.rows.Tasks) + len(f.rows.Runs) + 1)}
+	f.seq++
+	return state.Meta{Tenant: domain.Tenant, Workspace: domain.Workspace, Version: f.ids.New(), Seq: f.seq}
 }
 
 // run records a run of one task in a state, with the files of its executions. The first one is the winner, if the
@@ -93,11 +99,19 @@ func (f *fixture) run(run state.RunState, task state.TaskState, executions ...st
 	return runID, uri
 }
 
-// publish makes the rows the newest revision, as a delta of its own.
+// publish makes the rows the newest revision, as a delta of its own. All of the ledger is folded.
 func (f *fixture) publish() {
 	f.t.Helper()
-	m, err := f.cfg.Manifests.NewLineage(f.t.Context(), "test")
-	require.NoError(f.t, err)
+	m := f.newest
+	if m == nil {
+		var err error
+		m, err = f.cfg.Manifests.NewLineage(f.t.Context(), "test")
+		require.NoError(f.t, err)
+	} else {
+		m = m.Successor("test")
+	}
+	m.FoldSeq, m.PublishedAt = f.seq, event.At(f.clock.now)
+	m.Watermarks.CompleteThrough = ids.AtTime(f.clock.now)
 	encoded, err := f.cfg.Codec.Encode(&f.rows)
 	require.NoError(f.t, err)
 	delta := manifest.Delta{ID: f.ids.New(), Revision: m.Revision}
@@ -111,6 +125,7 @@ func (f *fixture) publish() {
 	m.L0 = []manifest.Delta{delta}
 	m.L0Count = 1
 	require.NoError(f.t, f.cfg.Manifests.Publish(f.t.Context(), m))
+	f.newest = m
 }
 
 // left are the keys below assets/ and logs/.
@@ -140,6 +155,7 @@ func TestRunCollectsWhatNothingNames(t *testing.T) {
 	failed, _ := f.run(state.RunFailed, state.TaskFailed, "b")
 	f.clock.now = f.clock.now.Add(20 * day)
 	_, second := f.run(state.RunSucceeded, state.TaskSucceeded, "c", "d")
+	f.publish()
 	f.clock.now = f.clock.now.Add(60 * day)
 	running, _ := f.run(state.RunRunning, state.TaskRunning, "e")
 	f.clock.now = f.clock.now.Add(5 * day)
@@ -187,6 +203,7 @@ func TestRunKeepsWhatLivePlansRead(t *testing.T) {
 	f.put(plan.Ref(domain, sha), data)
 	f.clock.now = f.clock.now.Add(day)
 	f.run(state.RunSucceeded, state.TaskSucceeded, "b")
+	f.publish()
 	f.rows.Runs = append(f.rows.Runs, &state.Run{RunID: f.ids.New(), State: state.RunRunning, PlanRef: plan.Ref(domain, sha), Meta: f.meta()})
 	f.clock.now = f.clock.now.Add(60 * day)
 	f.publish()
@@ -229,6 +246,8 @@ func TestRunTakesNoClockThatIsAheadForTheTime(t *testing.T) {
 	f.clock.now = f.clock.now.Add(time.Hour)
 	f.run(state.RunSucceeded, state.TaskSucceeded, "b")
 	f.publish()
+	f.clock.now = f.clock.now.Add(2 * time.Hour)
+	f.publish()
 	f.cfg.Clock = &handClock{f.clock.now.Add(1000 * day)}
 	require.Empty(t, f.collect(gc.Options{}).Counts)
 }
@@ -239,4 +258,108 @@ func TestRunWithoutStateDeletesNothing(t *testing.T) {
 	f.run(state.RunFailed, state.TaskFailed, "a")
 	f.clock.now = f.clock.now.Add(1000 * day)
 	require.Empty(t, f.collect(gc.Options{}).Counts)
+}
+
+// TestRunWaitsUntilPlansAreFolded has a version that was superseded, by the clock of its worker, long before that was
+// published, or before the ledger was folded to the end: a run that reads it may have been planned an hour ago.
+func TestRunWaitsUntilPlansAreFolded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.run(state.RunSucceeded, state.TaskSucceeded, "a")
+	f.publish()
+	f.run(state.RunSucceeded, state.TaskSucceeded, "b")
+	f.clock.now = f.clock.now.Add(60 * day)
+	f.publish()
+	require.Empty(t, f.collect(gc.Options{}).Counts, "nobody could see it before")
+	f.clock.now = f.clock.now.Add(59 * time.Minute)
+	f.publish()
+	require.Empty(t, f.collect(gc.Options{}).Counts)
+	complete := f.newest.Watermarks.CompleteThrough
+	f.clock.now = f.clock.now.Add(2 * time.Minute)
+	f.publish()
+	f.newest = f.newest.Successor("test")
+	f.newest.Watermarks.CompleteThrough = complete
+	require.NoError(t, f.cfg.Manifests.Publish(t.Context(), f.newest))
+	require.Empty(t, f.collect(gc.Options{}).Counts, "entries of the last two minutes may not be folded")
+	f.publish()
+	require.Len(t, f.collect(gc.Options{}).Counts, 1)
+}
+
+// TestRunWaitsAnHourAfterARebuild has a state that was rebuilt, whose numbers are others.
+func TestRunWaitsAnHourAfterARebuild(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.run(state.RunSucceeded, state.TaskSucceeded, "a")
+	f.run(state.RunSucceeded, state.TaskSucceeded, "b")
+	f.publish()
+	f.clock.now = f.clock.now.Add(60 * day)
+	f.newest = nil
+	f.publish()
+	require.Empty(t, f.collect(gc.Options{}).Counts)
+	f.clock.now = f.clock.now.Add(61 * time.Minute)
+	f.publish()
+	require.Len(t, f.collect(gc.Options{}).Counts, 1)
+}
+
+// brokenStore has objects that cannot be deleted, or read.
+type brokenStore struct {
+	blob.Store
+
+	broken string
+}
+
+func (s brokenStore) Delete(ctx context.Context, key string) error {
+	if strings.Contains(key, s.broken) {
+		return errors.New("permission denied")
+	}
+	return s.Store.Delete(ctx, key)
+}
+
+func (s brokenStore) Open(ctx context.Context, key string) (io.ReadCloser, blob.Object, error) {
+	if strings.Contains(key, s.broken) {
+		return nil, blob.Object{}, errors.New("permission denied")
+	}
+	return s.Store.Open(ctx, key)
+}
+
+func (s brokenStore) Get(ctx context.Context, key string) ([]byte, blob.Object, error) {
+	if strings.Contains(key, s.broken) {
+		return nil, blob.Object{}, errors.New("permission denied")
+	}
+	return s.Store.Get(ctx, key)
+}
+
+func TestRunGoesOnAroundBrokenObjects(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	first, _ := f.run(state.RunFailed, state.TaskFailed, "a")
+	f.run(state.RunFailed, state.TaskFailed, "b")
+	_, visible := f.run(state.RunSucceeded, state.TaskSucceeded, "c", "d")
+	f.clock.now = f.clock.now.Add(2 * day)
+	f.publish()
+	broken := ids.MaterializationID(domain, first, asset.String())
+	f.cfg.Store = brokenStore{f.blobs, broken}
+	report, err := gc.Run(t.Context(), f.cfg, gc.Options{})
+	require.ErrorContains(t, err, broken)
+	require.Equal(t, 2, report.Files, "the others are deleted: one is of an execution that lost")
+	f.cfg.Store = brokenStore{f.blobs, contract.MarkerKeyOf(visible)}
+	report, err = gc.Run(t.Context(), f.cfg, gc.Options{})
+	require.NoError(t, err)
+	require.Equal(t, 1, report.Files)
+}
+
+// TestRunKeepsFilesOfUnreadableMarkers has a commit marker that cannot be read: which of two executions it names is not
+// known.
+func TestRunKeepsFilesOfUnreadableMarkers(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, visible := f.run(state.RunSucceeded, state.TaskSucceeded, "a", "b")
+	f.run(state.RunFailed, state.TaskFailed, "c")
+	f.clock.now = f.clock.now.Add(2 * day)
+	f.publish()
+	f.cfg.Store = brokenStore{f.blobs, contract.MarkerKeyOf(visible)}
+	report, err := gc.Run(t.Context(), f.cfg, gc.Options{})
+	require.ErrorContains(t, err, contract.MarkerKeyOf(visible))
+	require.Equal(t, 1, report.Files, "that of the failed run")
+	require.Contains(t, f.left(), visible+"data.parquet")
 }

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -29,7 +31,11 @@ type known struct {
 	visible  map[string]Success
 	// successes are those of the partitions that were asked for, by the partition's prefix.
 	successes map[string][]Success
+	failed    map[string]bool // materializations of tasks of these that have no success
 	loaded    map[string]bool
+	// through is the time up to which the ledger is known to be folded; 0: unknown.
+	through event.Time
+	settled map[time.Duration]int64 // see Rows.Settled, by Keep.Superseded
 }
 
 // know reads the newest published state, if it is not the one that the pass knows.
@@ -54,14 +60,17 @@ func (p *pass) know(ctx context.Context) (event.Time, error) {
 	}
 	k := &known{
 		manifest: m, state: s, now: p.now(object.Updated), runs: map[string]bool{}, named: map[string]bool{}, visible: map[string]Success{},
-		successes: map[string][]Success{}, loaded: map[string]bool{},
+		successes: map[string][]Success{}, failed: map[string]bool{}, loaded: map[string]bool{}, settled: map[time.Duration]int64{},
+	}
+	if through := m.Watermarks.CompleteThrough; through != "" {
+		k.through = min(k.now, event.At(ids.Time(through)))
 	}
 	if err := k.live(ctx, p); err != nil {
 		return 0, err
 	}
 	for row := range s.Partitions.All {
 		k.visible[prefixOf(p.Domain, row.AssetKey, row.PartitionKey)] = Success{
-			row.RunID, row.TaskKey, row.MaterializationID, recorded(row.MaterializedAt, row.Version),
+			row.RunID, row.TaskKey, row.MaterializationID, recorded(row.MaterializedAt, row.Version), row.Seq,
 		}
 	}
 	p.known = k
@@ -90,7 +99,7 @@ func (k *known) live(ctx context.Context, p *pass) error {
 			k.named[ids.MaterializationID(p.Domain, t.RunID, t.TaskKey)] = true
 		}
 	}
-	for ref := range plans {
+	for _, ref := range slices.Sorted(maps.Keys(plans)) { // in one order: each read takes its turn in the simulator
 		data, _, err := blob.Get(ctx, p.Store, ref, plan.MaxBytes)
 		if err != nil {
 			return fmt.Errorf("read the plan of a live run: %w", err)
@@ -143,13 +152,15 @@ func (k *known) load(ctx context.Context, p *pass, cells []*cell) error {
 		return nil
 	}
 	note := func(t *state.Task) {
-		if t.State != state.TaskSucceeded || t.MaterializationID == "" || t.AssetKey == "" {
-			return
-		}
-		if prefix := prefixOf(p.Domain, t.AssetKey, t.PartitionKey); wanted[prefix] {
+		prefix := prefixOf(p.Domain, t.AssetKey, t.PartitionKey)
+		switch {
+		case t.AssetKey == "" || !wanted[prefix]:
+		case t.State == state.TaskSucceeded && t.MaterializationID != "":
 			k.successes[prefix] = append(k.successes[prefix], Success{
-				t.RunID, t.TaskKey, t.MaterializationID, recorded(t.CompletedAt, t.Version),
+				t.RunID, t.TaskKey, t.MaterializationID, recorded(t.CompletedAt, t.Version), t.Seq,
 			})
+		default:
+			k.failed[ids.MaterializationID(p.Domain, t.RunID, t.TaskKey)] = true
 		}
 	}
 	for t := range k.state.Tasks.All {
@@ -167,27 +178,50 @@ func (k *known) load(ctx context.Context, p *pass, cells []*cell) error {
 }
 
 // rows is what is known of a partition.
-func (k *known) rows(c *cell) Rows {
-	return Rows{Visible: k.visible[c.prefix], Successes: k.successes[c.prefix], Live: func(m string) bool { return k.named[m] }}
+func (k *known) rows(c *cell, settled int64) Rows {
+	return Rows{
+		Visible: k.visible[c.prefix], Successes: k.successes[c.prefix], Settled: settled, RunsFrom: k.manifest.BaseSnapshot.RunsFrom,
+		Failed: func(m string) bool { return k.failed[m] }, Live: func(m string) bool { return k.named[m] },
+	}
 }
 
-// delete deletes garbage and counts it: the first object, a commit marker perhaps, before all others.
+// settle returns the FoldSeq of the newest revision that is kept of this timeline and was published long enough before
+// the time up to which the ledger is folded; 0 if there is none. A rebuild starts a new timeline, which has none at first.
+func (k *known) settle(ctx context.Context, p *pass, superseded time.Duration) (int64, error) {
+	if seq, ok := k.settled[superseded]; ok || k.through == 0 {
+		return seq, nil
+	}
+	m, err := p.Manifests.LoadAsOf(ctx, k.through.Add(-superseded).Time())
+	switch {
+	case errors.Is(err, manifest.ErrAbsent):
+		k.settled[superseded] = 0
+	case err != nil:
+		return 0, err
+	case m.Lineage != k.manifest.Lineage:
+		k.settled[superseded] = 0
+	default:
+		k.settled[superseded] = m.FoldSeq
+	}
+	return k.settled[superseded], nil
+}
+
+// delete deletes garbage and counts it: the first object, a commit marker perhaps, before all others. What cannot be
+// deleted is left to the next pass.
 func (p *pass) delete(ctx context.Context, asset string, g Garbage) error {
 	if p.full() {
 		return nil
 	}
+	gone := g.Objects
 	if !p.opts.DryRun {
-		if err := p.Store.Delete(ctx, g.Objects[0].Key); err != nil {
-			return err
+		var err error
+		if gone, err = p.remove(ctx, g.Objects); err != nil {
+			if err := p.failed(ctx, err); err != nil {
+				return err
+			}
 		}
-		group, ctx := errgroup.WithContext(ctx)
-		group.SetLimit(deletes)
-		for _, o := range g.Objects[1:] {
-			group.Go(func() error { return p.Store.Delete(ctx, o.Key) })
-		}
-		if err := group.Wait(); err != nil {
-			return err
-		}
+	}
+	if len(gone) == 0 {
+		return nil
 	}
 	key := Count{Asset: asset, Reason: g.Reason}
 	if p.counts[key] == nil {
@@ -197,13 +231,40 @@ func (p *pass) delete(ctx context.Context, asset string, g Garbage) error {
 	if g.Reason != Log {
 		count.Versions++
 	}
-	for _, o := range g.Objects {
+	for _, o := range gone {
 		count.Files++
 		count.Bytes += o.Size
 		p.report.Files++
 		p.report.Bytes += o.Size
 	}
 	return nil
+}
+
+// remove deletes objects, the first one before all others, and returns those that are gone.
+func (p *pass) remove(ctx context.Context, objects []Object) (gone []Object, err error) {
+	if err := p.Store.Delete(ctx, objects[0].Key); err != nil {
+		return nil, fmt.Errorf("delete %s: %w", objects[0].Key, err)
+	}
+	var group errgroup.Group
+	group.SetLimit(deletes)
+	done := make([]bool, len(objects))
+	done[0] = true
+	for i, o := range objects[1:] {
+		group.Go(func() error {
+			if err := p.Store.Delete(ctx, o.Key); err != nil {
+				return fmt.Errorf("delete %s: %w", o.Key, err)
+			}
+			done[i+1] = true
+			return nil
+		})
+	}
+	err = group.Wait()
+	for i, o := range objects {
+		if done[i] {
+			gone = append(gone, o)
+		}
+	}
+	return gone, err
 }
 
 func (p *pass) sorted() []Count {

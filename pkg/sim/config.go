@@ -43,6 +43,11 @@ type World struct {
 	// Ahead is how many entries a writer that minds no clock stores, whose names, ids or
 	// timestamps are hours to years ahead.
 	Ahead int
+	// Collectors delete outputs that nothing names: superseded versions that are not among the newest KeepVersions of their
+	// partition or were superseded KeepOutputs minutes ago, and after KeepUnseen minutes what never became visible.
+	Collectors, KeepVersions, KeepOutputs, KeepUnseen int
+	// Alone is how many of a thousand runs are of one asset without what it depends on.
+	Alone int
 	// Bare is how many of a thousand assets leave no files.
 	Bare int
 	// Online is how many rebuilds run while everything else goes on.
@@ -145,6 +150,7 @@ func Draw(seed uint64) World {
 	if bare := random(seed, "bare", 0); bare.IntN(2) == 0 {
 		c.Bare = 1 + bare.IntN(1000)
 	}
+	c.drawCollectors()
 	return c
 }
 

@@ -24,6 +24,7 @@ func (o *oracle) final() {
 		o.replay(f)
 		o.bareLedger(f)
 		o.collected(f)
+		o.garbageGoes(f)
 		o.bounded(f)
 	}
 }

@@ -28,6 +28,7 @@ type oracle struct {
 	domains    map[ids.Domain]*followed
 	violations []string
 	minutes    int
+	plans      map[string]map[string]string // what plans read: see reads
 }
 
 // followed is a domain as its published revisions have it.
@@ -63,6 +64,7 @@ type followed struct {
 	lines     []appendage
 	floors    []floorAt
 	rebuiltAt time.Time
+	seenAt    map[string]time.Time // when runs were first published
 }
 
 // revision is the state of one: all of it, and what is in history.
@@ -84,11 +86,11 @@ type span struct {
 }
 
 func newOracle(w *world) *oracle {
-	o := &oracle{w: w, domains: map[ids.Domain]*followed{}}
+	o := &oracle{w: w, domains: map[ids.Domain]*followed{}, plans: map[string]map[string]string{}}
 	for _, d := range w.domains {
 		o.domains[d] = &followed{
 			domain: d, past: map[int64]revision{}, named: map[string]span{}, abandoned: map[string]bool{}, cancelled: map[string]bool{},
-			durable: map[string]uint32{}, archived: map[string]uint32{}, unreadable: map[string]bool{}, ahead: map[string]bool{},
+			durable: map[string]uint32{}, archived: map[string]uint32{}, unreadable: map[string]bool{}, ahead: map[string]bool{}, seenAt: map[string]time.Time{},
 			state: state.New(d), decoder: manifest.Decoder{Domain: d},
 			manifests: manifest.New(manifest.Config{Domain: d, Store: w.blobs, IDs: ids.NewSource(w.now, nil), Clock: w.clock}),
 		}
@@ -171,6 +173,7 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	o.check(f, m.Revision)
 	o.marked(f, m)
 	o.recorded(f, rebuilt)
+	o.planned(f, rebuilt)
 	if !rebuilt {
 		o.transitions(f, before, next)
 	}
@@ -528,6 +531,10 @@ func (o *oracle) deleting(p *process, key string) {
 		o.violation("I-15 nothing is lost", "%s deletes %s", p.id, key)
 	case strings.HasPrefix(key, "state/"):
 		o.deletingState(p, key)
+	case strings.HasPrefix(key, "assets/"):
+		o.deletingOutput(p, key)
+	case strings.HasPrefix(key, "logs/"):
+		o.deletingLog(p, key)
 	case strings.HasPrefix(key, due.Prefix):
 		o.deletingMarker(p, key)
 	case strings.HasPrefix(key, "manifests/"):

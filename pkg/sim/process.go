@@ -44,6 +44,7 @@ type process struct {
 	handler http.Handler    // of its endpoint, once it serves
 	work    context.Context //nolint:containedctx // under which requests run
 	open    []*request
+	began   time.Time // when its last pass began, if it collects outputs
 	wg      sync.WaitGroup
 	entropy io.Reader
 }

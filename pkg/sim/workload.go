@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -52,7 +53,8 @@ type ask struct {
 	after   time.Duration // the one before
 	verb    verb
 	project *project
-	only    int // of the project's assets, with what they depend on; -1: all
+	only    int  // of the project's assets, with what they depend on; -1: all
+	alone   bool // without what it depends on
 	runKey  string
 	slots   int32 // of the run; or, of a limit
 	pool    string
@@ -116,8 +118,22 @@ func newWorkload(w *world) *workload {
 		}
 		l.scripts[client] = append(l.scripts[client], a)
 	}
+	l.drawAlone()
 	l.drawAhead(w.cfg.horizon() / time.Duration(w.cfg.Ahead+1))
 	return l
+}
+
+// drawAlone has runs begin without what their assets depend on: they read outputs of earlier runs.
+func (l *workload) drawAlone() {
+	r := random(l.w.cfg.Seed, "alone", 0)
+	for _, client := range slices.Sorted(maps.Keys(l.scripts)) {
+		script := l.scripts[client]
+		for i := range script {
+			if script[i].verb == askRun && r.IntN(1000) < l.w.cfg.Alone {
+				script[i].alone, script[i].only = true, r.IntN(len(script[i].project.assets))
+			}
+		}
+	}
 }
 
 // drawAhead puts requests between the others that are written far ahead.
@@ -355,7 +371,7 @@ func (c *client) ask(ctx context.Context, a ask) error {
 	switch a.verb {
 	case askRun:
 		r := engine.RunRequest{
-			Plan:   plan.Request{Assets: a.project.assets, All: a.only < 0, Upstream: a.only >= 0},
+			Plan:   plan.Request{Assets: a.project.assets, All: a.only < 0, Upstream: a.only >= 0 && !a.alone},
 			RunKey: a.runKey, Trigger: event.Trigger{Type: "manual"}, MaxParallelism: a.slots, TimeoutSec: a.seconds, CancelGraceSec: 20,
 		}
 		if a.only >= 0 {

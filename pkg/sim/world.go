@@ -102,6 +102,7 @@ func (w *world) populate() {
 	add("worker", w.cfg.Workers, runWorker)
 	add("reader", w.cfg.Readers, runReader)
 	add("client", w.cfg.Clients, runClient)
+	add("gc", w.cfg.Collectors, runCollector)
 }
 
 // patience is how long a world may take to come to rest once faults have

@@ -50,7 +50,7 @@ func (c *World) drawCollectors() {
 	}
 	c.Collectors = 1 + r.IntN(2)
 	c.KeepVersions, c.KeepOutputs, c.KeepUnseen = 1+r.IntN(2), 1+r.IntN(30), 1+r.IntN(20)
-	c.Alone = r.IntN(600)
+	c.Alone = 100 + r.IntN(600)
 	if r.IntN(3) > 0 { // the same is run again and again
 		c.Spread, c.Tasks = true, min(c.Tasks, 2+r.IntN(8))
 		c.Minutes, c.Requests = max(c.Minutes, 30+r.IntN(40)), max(c.Requests, 20+r.IntN(20))
@@ -58,7 +58,7 @@ func (c *World) drawCollectors() {
 }
 
 // maxCollectWait is the longest time between two passes.
-const maxCollectWait = 4 * time.Minute
+const maxCollectWait = 3 * time.Minute
 
 // runCollector makes passes at any moment, small ones and whole ones.
 func runCollector(ctx context.Context, p *process) {
@@ -73,8 +73,12 @@ func runCollector(ctx context.Context, p *process) {
 		}
 	}
 	next := make([]string, len(configs))
+	wait := int64(maxCollectWait)
+	if r.IntN(2) == 0 { // hardly any time
+		wait /= 12
+	}
 	for i := 0; ; i++ {
-		if (machineClock{p}).Sleep(ctx, time.Second+time.Duration(r.Int64N(int64(maxCollectWait)))) != nil {
+		if (machineClock{p}).Sleep(ctx, time.Second+time.Duration(r.Int64N(wait))) != nil {
 			return
 		}
 		if w.park(ctx, w.passBegins(p)) != nil {

@@ -262,6 +262,9 @@ func (l *workload) behave(asset string) behaviour {
 	case 2:
 		b.hangs = r.IntN(3) == 0
 	}
+	if r := random(l.w.cfg.Seed, "lingers "+asset, 0); l.w.cfg.Collectors > 0 && r.IntN(5) == 0 {
+		b.takes = time.Duration(2+r.IntN(15)) * time.Minute // outputs that its run reads are superseded meanwhile
+	}
 	return b
 }
 

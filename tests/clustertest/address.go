@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FreeAddress is one of this machine that nobody listens on. It is none of those that a
-// system gives to connections, one of which may take it before it is listened on.
+// FreeAddress returns an unused address of this machine. The port is outside of the ephemeral
+// range, so that no connection takes it before the caller listens on it.
 func FreeAddress(t *testing.T) string {
 	t.Helper()
 	const first, ports, tries = 15_000, 15_000, 100
@@ -23,6 +23,6 @@ func FreeAddress(t *testing.T) string {
 			return address
 		}
 	}
-	require.NoError(t, err, "no port of %d is free", ports)
+	require.NoError(t, err, "no free port in %d tries", tries)
 	return ""
 }

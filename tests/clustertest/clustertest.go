@@ -1,5 +1,5 @@
-// Package clustertest is Servo's services in the process of a test: on a store in memory and
-// the machine's own network, asking who calls as in a cloud.
+// Package clustertest runs Servo's services in the process of a test, on a store in memory and
+// the loopback network. The services authenticate callers as in a cloud.
 package clustertest
 
 import (
@@ -43,47 +43,47 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace/otlp"
 )
 
-// Secret signs what workers report, and WorkerSecret seals what they are sent.
+// Secret signs callbacks of workers, and WorkerSecret signs envelopes.
 const (
 	Secret       = "the secret that signs what workers report"
 	WorkerSecret = "the secret that seals what workers are sent"
 )
 
-// Options are what a cluster is made of.
+// Options are the settings of a cluster.
 type Options struct {
-	// Instances are how many there are of the compactor and of the dispatcher; 0: one.
-	// Requests go to them in turn.
+	// Instances is the number of compactors and of dispatchers; 0 means 1. Requests go to
+	// them in turn.
 	Instances int
-	// Queue is shared by all dispatchers; nil: the one has its own.
+	// Queue is shared by all dispatchers. Nil: the only dispatcher has a queue of its own.
 	Queue queue.Queue
-	// Worker takes what is pushed.
+	// Worker receives the pushed tasks.
 	Worker http.Handler
-	// LogLevel is that of the services; "": debug.
+	// LogLevel is the services' log level; "" means debug.
 	LogLevel string
-	// Flags are more of a service's, by its name.
+	// Flags are additional flags, by service.
 	Flags map[string][]string
-	// Traces is where the services send spans; "": nowhere.
+	// Traces is the URL of a collector; "" means no traces.
 	Traces string
 }
 
-// Cluster are services that run.
+// Cluster is a set of running services.
 type Cluster struct {
 	T     *testing.T
 	Store *memblob.Store
-	// URL is where the compactor, the dispatcher and the sweeper are.
+	// URL contains the URLs of compactor, dispatcher and sweeper, by name.
 	URL map[string]string
-	// Keys sign reports of workers, WorkerKeys what they are sent.
+	// Keys sign callbacks, WorkerKeys sign envelopes.
 	Keys, WorkerKeys contract.Keyring
-	// Issuer signs tokens of the accounts.
+	// Issuer signs the accounts' tokens.
 	Issuer *identitytest.Issuer
 
 	instances map[string][]string
-	metrics   map[string]string // where an instance serves them, by its address
+	metrics   map[string]string // address of the metrics, by address of the instance
 	client    *http.Client
 	logs      logs
 }
 
-// logs are what the services log.
+// logs collects the services' logs.
 type logs struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -100,7 +100,7 @@ func keyring(secret string) contract.Keyring {
 	return contract.Keyring{Current: "k1", Secrets: map[string][]byte{"k1": []byte(secret)}}
 }
 
-// keysFile is the file of a keyring.
+// keysFile writes a keyring to a file and returns its path.
 func keysFile(t *testing.T, secret string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "keys.json")
@@ -110,10 +110,10 @@ func keysFile(t *testing.T, secret string) string {
 	return path
 }
 
-// Account is the service account of a name.
+// Account returns the service account with a name.
 func Account(name string) string { return name + "@acme.example" }
 
-// Start starts the services, for as long as the test takes.
+// Start starts the services. They run until the test ends.
 func Start(t *testing.T, o Options) *Cluster {
 	t.Helper()
 	c := &Cluster{
@@ -149,7 +149,7 @@ func Start(t *testing.T, o Options) *Cluster {
 		for i, role := range s.callers {
 			s.callers[i] = role + "=" + Account(role)
 		}
-		if name == "dispatcher" { // its own queue calls it
+		if name == "dispatcher" { // for calls of its own queue
 			s.callers = append(s.callers, "queue="+Account("dispatcher"))
 		}
 		for _, address := range c.instances[name] {
@@ -184,7 +184,7 @@ func Start(t *testing.T, o Options) *Cluster {
 	return c
 }
 
-// inTurn is where the instances of a service are reached as one.
+// inTurn returns a URL that forwards requests to the instances of a service in turn.
 func (c *Cluster) inTurn(addresses []string) string {
 	if len(addresses) == 1 {
 		return "http://" + addresses[0]
@@ -201,7 +201,7 @@ func (c *Cluster) inTurn(addresses []string) string {
 	return proxy.URL
 }
 
-// get is the answer to a request, with a line break at least; "" if it is not 200.
+// get returns the body of a response and a line break, or "" if the status is not 200.
 func (c *Cluster) get(url string) string {
 	r, err := http.NewRequestWithContext(c.T.Context(), http.MethodGet, url, http.NoBody)
 	require.NoError(c.T, err)
@@ -217,7 +217,7 @@ func (c *Cluster) get(url string) string {
 	return string(data) + "\n"
 }
 
-// Metrics are the lines that all instances of a service give of a metric.
+// Metrics returns the lines of a metric from all instances of a service.
 func (c *Cluster) Metrics(service, metric string) []string {
 	var lines []string
 	for _, address := range c.instances[service] {
@@ -230,46 +230,46 @@ func (c *Cluster) Metrics(service, metric string) []string {
 	return lines
 }
 
-// Eventually waits until something holds.
+// Eventually waits until holds returns true, for a minute at most.
 func (c *Cluster) Eventually(what string, holds func() bool) {
 	c.T.Helper()
 	const within, every = time.Minute, 10 * time.Millisecond
 	require.Eventually(c.T, holds, within, every, what)
 }
 
-// Logs is all that the services have logged.
+// Logs returns the services' logs.
 func (c *Cluster) Logs() string {
 	c.logs.mu.Lock()
 	defer c.logs.mu.Unlock()
 	return c.logs.text.String()
 }
 
-// as is the identity of a service.
+// as returns the identity of a service.
 func (c *Cluster) as(name string) identity.Source {
 	return func(_ context.Context, audience string) (string, error) {
 		return c.Issuer.Token(Account(name), audience)
 	}
 }
 
-// Token is a good one of an account, for a service.
+// Token returns a valid token of an account for a service.
 func (c *Cluster) Token(account, service string) string {
 	token, err := c.Issuer.Token(Account(account), c.URL[service])
 	require.NoError(c.T, err)
 	return token
 }
 
-// Reader reads the published states of a domain.
+// Reader returns a reader of the published states of a domain.
 func (c *Cluster) Reader(d ids.Domain) *snapshot.Reader { return c.Parts(d).Reader() }
 
-// Parts are what works on a domain.
+// Parts returns the components of a domain, on the cluster's store.
 func (c *Cluster) Parts(d ids.Domain) *embedded.Parts {
 	return embedded.PartsOf(embedded.Options{Domain: d, Clock: clock.System{}}, c.Store, io.NopCloser(nil))
 }
 
-// Engine is what a user of a domain works with.
+// Engine returns the engine of a client of a domain.
 func (c *Cluster) Engine(d ids.Domain) *engine.Engine { return c.TracedEngine(d, nil) }
 
-// TracedEngine is one whose triggers are traced.
+// TracedEngine is like Engine, with traces.
 func (c *Cluster) TracedEngine(d ids.Domain, traces *trace.Tracer) *engine.Engine {
 	parts := c.Parts(d)
 	return engine.New(engine.Config{

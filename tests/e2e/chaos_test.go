@@ -34,14 +34,14 @@ func randomness(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(s, 0))
 }
 
-// witness is what outside of the state tells of the work: the executions of
-// each task, which write a line each when they begin, and the commit markers.
+// witness observes the work outside of the state: the executions of each task, each of which
+// writes a line when it begins, and the commit markers.
 type witness struct {
 	t       *testing.T
 	parts   *embedded.Parts
 	marks   string
 	markers map[string]marker
-	// finished is how often a task had begun when its end was first seen to be durable.
+	// finished is the number of a task's executions when its end was first found durable.
 	finished map[string]int
 }
 
@@ -50,7 +50,7 @@ type marker struct {
 	generation int64
 }
 
-// begun is how often each task has begun.
+// begun returns the number of executions of each task.
 func (w *witness) begun() map[string]int {
 	w.t.Helper()
 	files, err := os.ReadDir(w.marks)
@@ -64,12 +64,12 @@ func (w *witness) begun() map[string]int {
 	return begun
 }
 
-// look compares the world with what it was at the last look.
+// look checks that nothing durable has changed since the last look.
 func (w *witness) look() {
 	w.t.Helper()
 	begun := w.begun()
 	for task, n := range w.finished {
-		require.Equal(w.t, n, begun[task], "task %s began again after its end was durable", task)
+		require.Equal(w.t, n, begun[task], "task %s was executed again after its end was durable", task)
 	}
 	for name, err := range ledger.List(w.t.Context(), w.parts.Store, domain, "") {
 		require.NoError(w.t, err)
@@ -101,11 +101,10 @@ func (w *witness) look() {
 	w.markers = now
 }
 
-// A run outlives the machine. The process is killed again and again, at
-// thresholds of progress and a moment after them that the seed decides, and also
-// while it starts. The run ends as if nothing had happened: what was done is not
-// done again, and what was decided stays decided.
-func TestChaosARunOutlivesKills(t *testing.T) {
+// The process is killed repeatedly: at thresholds of progress plus a random delay, and also
+// while it starts. The run ends as if nothing had happened: no finished task is executed again,
+// and no decision changes.
+func TestChaosRunSurvivesKills(t *testing.T) {
 	kills, layers, width := 5, 6, 10
 	if *full {
 		kills, layers, width = 20, 20, 10
@@ -126,7 +125,7 @@ func TestChaosARunOutlivesKills(t *testing.T) {
 	for i, threshold := range thresholds {
 		c := startChild(t, j)
 		reached := c.await(t, threshold)
-		// As often as not a few milliseconds more: in the middle of things.
+		// A short delay, so that the kill hits any line.
 		extra := time.Duration(random.IntN(40)) * time.Millisecond
 		require.NoError(t, clock.System{}.Sleep(t.Context(), extra))
 		c.kill(t)
@@ -144,12 +143,12 @@ func TestChaosARunOutlivesKills(t *testing.T) {
 	for _, n := range w.begun() {
 		repeated += n - 1
 	}
-	t.Logf("%d tasks, %d kills, %d executions broken off and repeated, %s",
+	t.Logf("%d tasks, %d kills, %d executions interrupted and repeated, %s",
 		j.tasks(), kills, repeated, clock.System{}.Now().Sub(began).Round(time.Millisecond))
 }
 
-// await waits until so many tasks have succeeded, or, if they had when the child
-// started, for a moment only: so starts are killed, too.
+// await waits until threshold tasks have succeeded. If they had succeeded before the child
+// started, it waits for a moment only, so that starts are killed, too.
 func (c *child) await(t *testing.T, threshold int) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -159,7 +158,7 @@ func (c *child) await(t *testing.T, threshold int) int {
 		case <-ctx.Done():
 			require.NoError(t, fmt.Errorf("%d tasks have not succeeded: %w\n%s", threshold, ctx.Err(), c.stderr.String()))
 		case p, ok := <-c.lines:
-			require.True(t, ok, "the child ended by itself: %s", c.stderr.String())
+			require.True(t, ok, "the child exited: %s", c.stderr.String())
 			require.False(t, p.State.Terminal(), "the run ended before it was killed: its thresholds are too high")
 			if int(p.Succeeded) >= threshold {
 				return int(p.Succeeded)
@@ -168,9 +167,9 @@ func (c *child) await(t *testing.T, threshold int) int {
 	}
 }
 
-// Processes that are killed while they start, at any moment of it, leave a
-// folder that the next one can start from.
-func TestChaosStartsThatAreKilled(t *testing.T) {
+// A process that is killed at any moment of its start leaves a folder in which the next one
+// can start.
+func TestChaosStartsSurviveKills(t *testing.T) {
 	starts := 4
 	if *full {
 		starts = 12
@@ -189,7 +188,7 @@ func TestChaosStartsThatAreKilled(t *testing.T) {
 			require.NoError(t, err)
 		}
 		c.drain()
-		_ = c.cmd.Wait() // it was killed, or was done already
+		_ = c.cmd.Wait() // killed, or already finished
 		w.look()
 	}
 	require.Equal(t, state.RunSucceeded, startChild(t, j).end(t).State)
@@ -198,14 +197,14 @@ func TestChaosStartsThatAreKilled(t *testing.T) {
 	require.NoError(t, noTemporaries(dir))
 }
 
-// noTemporaries reports files of a folder's scratch that nobody will clean up.
+// noTemporaries returns an error if a state folder has scratch folders left.
 func noTemporaries(dir string) error {
 	left, err := os.ReadDir(filepath.Join(dir, "scratch"))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(left) == 0 {
 		return nil
 	}
 	if err == nil {
-		err = fmt.Errorf("%d scratch folders are left, such as %s", len(left), left[0].Name())
+		err = fmt.Errorf("%d scratch folders are left, for example %s", len(left), left[0].Name())
 	}
 	return err
 }

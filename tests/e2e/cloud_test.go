@@ -43,33 +43,32 @@ import (
 	"github.com/servo-orchestration/servo/tests/clustertest"
 )
 
-// cloud is what the services find in a cloud: a bucket, its notifications, and
-// queues. It outlives them.
+// cloud provides what services need of a cloud: a bucket, its notifications, and queues. It
+// keeps running when services are killed.
 type cloud struct {
 	*cluster
 
 	issuer *identitytest.Issuer
 
 	push sync.WaitGroup
-	ctx  context.Context //nolint:containedctx // of the notifications under way
+	ctx  context.Context //nolint:containedctx // of running notifications
 
 	mu  sync.Mutex
 	rng *rand.Rand
-	// Of a thousand notifications so many are lost; of a thousand deliveries of the
-	// queue so many are made twice.
+	// How many of a thousand notifications are lost, and how many of a thousand deliveries
+	// are repeated.
 	lost, twice int
 }
 
-// draw reports whether something of which n of a thousand happen does.
+// draw returns true with a probability of n in a thousand.
 func (c *cloud) draw(n int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.rng.IntN(1000) < n
 }
 
-// startCloud starts the services on a cloud of this machine, each reached through
-// the official clients.
-// All domains are swept as often as fullEvery says.
+// startCloud starts the services on a fake cloud on this machine, which they reach through the
+// official clients. fullEvery is the interval of full sweeps.
 func startCloud(t *testing.T, lost, twice int, fullEvery string) *cloud {
 	t.Helper()
 	from := *seed
@@ -116,7 +115,7 @@ func startCloud(t *testing.T, lost, twice int, fullEvery string) *cloud {
 			"--keys", keysFile("reports"), "--worker-keys", workerKeys, "--queue", "projects/acme/locations/here",
 			"--url", c.url("dispatcher"), "--queue-account", account("queue"),
 		},
-		// What died with a service is due after minutes, for which a test does not wait.
+		// A test does not wait the minutes after which work lost with a service is due.
 		"sweeper": {"--every", "1s", "--full-every", fullEvery},
 	}
 	for service, callers := range map[string][]string{
@@ -133,10 +132,10 @@ func startCloud(t *testing.T, lost, twice int, fullEvery string) *cloud {
 	return c
 }
 
-// account is the service account of a name.
+// account returns the service account with a name.
 func account(name string) string { return name + "@acme.example" }
 
-// serveTasks serves the queues, and gives their address.
+// serveTasks serves the queues and returns their address.
 func (c *cloud) serveTasks(t *testing.T) string {
 	t.Helper()
 	q := localqueue.New(localqueue.Options{Client: &http.Client{Transport: repeating{c, http.DefaultTransport}}, MinBackoff: 50 * time.Millisecond})
@@ -146,13 +145,13 @@ func (c *cloud) serveTasks(t *testing.T) string {
 	require.NoError(t, err)
 	server := grpc.NewServer()
 	(&cloudtasksfake.Server{Queue: q, Token: c.issuer.Token}).Register(server)
-	go func() { _ = server.Serve(listener) }() // it ends with Stop
+	go func() { _ = server.Serve(listener) }() // ends with Stop
 	t.Cleanup(func() { server.Stop() })
 	return listener.Addr().String()
 }
 
-// repeating makes some requests twice, as a queue does that does not know whether
-// the first arrived.
+// repeating sends some requests twice, like a queue that does not know whether the first one
+// arrived.
 type repeating struct {
 	c *cloud
 	http.RoundTripper
@@ -175,7 +174,7 @@ func (r repeating) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.RoundTripper.RoundTrip(req)
 }
 
-// finalized pushes the notification of an object to who wants it, until it is taken.
+// finalized pushes the notification of an object to its service until it answers 2xx.
 func (c *cloud) finalized(o blob.Object) {
 	service := ""
 	switch {
@@ -222,7 +221,7 @@ func (c *cloud) finalized(o blob.Object) {
 	})
 }
 
-// weather runs the example on some days, and gives the run's id.
+// weather runs the example for some days and returns the run's id.
 func (c *cloud) weather(dates string) string {
 	c.t.Helper()
 	parser, err := duckparse.Open(c.t.Context())
@@ -239,7 +238,7 @@ func (c *cloud) weather(dates string) string {
 	return ticket.RunID
 }
 
-func TestTheServicesRunTheExampleOnACloud(t *testing.T) {
+func TestCloudRunsExample(t *testing.T) {
 	c := startCloud(t, 0, 0, "1s")
 	runID := c.weather("date=2012-01-01..2012-01-07")
 	c.requireSucceeded(runID)
@@ -248,14 +247,14 @@ func TestTheServicesRunTheExampleOnACloud(t *testing.T) {
 	require.Equal(t, snap.State.Runs.Get(runID).TasksTotal, snap.State.Runs.Get(runID).TasksSucceeded)
 }
 
-// Nothing is swept here but what is marked as due: whoever runs something marks it when
-// nobody folds it, and from there on the services tell each other.
-func TestARunSucceedsWhereEveryNotificationIsLost(t *testing.T) {
+// Sweeps only visit domains with a wakeup here. The client creates one when no service folds
+// its entry, and from then on the services announce to each other.
+func TestCloudRunSucceedsWithoutNotifications(t *testing.T) {
 	c := startCloud(t, 1000, 0, "0")
 	c.requireSucceeded(c.weather("date=2012-01-01..2012-01-03"))
 }
 
-// servo runs the command line on the bucket, in the example, and gives what it prints.
+// servo runs the command line in the example, on the bucket, and returns its output.
 func (c *cloud) servo(args ...string) string {
 	c.t.Helper()
 	cmd := program(c.t, "servo-cloud", append([]string{"-C", "../../examples/weather"}, args...)...)
@@ -268,12 +267,12 @@ func (c *cloud) servo(args ...string) string {
 	return out.String()
 }
 
-// What people do on their machines they do to a bucket.
-func TestTheCommandLineWorksOnACloud(t *testing.T) {
+// Commands work on a bucket as they do on a folder.
+func TestCloudCommandLine(t *testing.T) {
 	inExample(t)
 	c := startCloud(t, 0, 0, "1s")
 	require.Contains(t, c.servo("assets"), "clean/daily")
-	out := c.servo("run", "--all", "-p", "date=2012-01-01..2012-01-31") // more than the manifest holds
+	out := c.servo("run", "--all", "-p", "date=2012-01-01..2012-01-31") // more rows than fit into a manifest
 	require.Contains(t, out, "SUCCEEDED")
 	require.NotContains(t, out, "FAILED")
 	require.Contains(t, c.servo("runs"), "SUCCEEDED")
@@ -287,9 +286,9 @@ func TestTheCommandLineWorksOnACloud(t *testing.T) {
 	c.requireSucceeded(strings.Split(strings.Split(detached, "\n")[1], ",")[0])
 }
 
-// Each service is killed and started again while tasks run; half of the
-// notifications are lost, and a third of the deliveries made twice.
-func TestOnACloudServicesMayDieAndMessagesBeLostOrDoubled(t *testing.T) {
+// Services are killed and restarted while tasks run. Half of the notifications are lost, and
+// a third of the deliveries are repeated.
+func TestCloudRunSurvivesKillsAndLostMessages(t *testing.T) {
 	c := startCloud(t, 500, 300, "1s")
 	marks := t.TempDir()
 	var assets []plan.Asset
@@ -297,7 +296,7 @@ func TestOnACloudServicesMayDieAndMessagesBeLostOrDoubled(t *testing.T) {
 	name := func(layer, i int) string { return string(rune('a'+layer)) + string(rune('0'+i)) }
 	for layer := range layers {
 		for i := range width {
-			// What a task leaves is its output; whoever executes it twice leaves it once.
+			// A second execution of a task leaves the same output.
 			var deps []string
 			if layer > 0 {
 				deps = []string{name(layer-1, i), name(layer-1, (i+1)%width)}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/duckdb/duckdb-go/v2" // plain, as anybody has it
+	_ "github.com/duckdb/duckdb-go/v2" // the stock driver
 	"github.com/stretchr/testify/require"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
@@ -20,7 +20,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// inExample has what follows be of the example's own domain.
+// inExample makes the test use the example's domain.
 func inExample(t *testing.T) {
 	t.Helper()
 	before := domain
@@ -28,10 +28,9 @@ func inExample(t *testing.T) {
 	t.Cleanup(func() { domain = before })
 }
 
-// The example comes to the same, and each of its outputs once, whether all is well, or
-// services are killed and started again at random while half of the notifications are
-// lost and a third of the deliveries made twice.
-func TestTheExampleComesToTheSameThoughServicesDie(t *testing.T) {
+// The example has the same result without faults, and when services are killed and restarted
+// at random, half of the notifications are lost, and a third of the deliveries are repeated.
+func TestExampleHasSameResultWithFaults(t *testing.T) {
 	inExample(t)
 	days, kills := "date=2012-01-01..2012-01-14", 4
 	if *full {
@@ -49,7 +48,7 @@ func TestTheExampleComesToTheSameThoughServicesDie(t *testing.T) {
 		require.NoError(t, clock.System{}.Sleep(t.Context(), time.Duration(c.pick(200))*time.Millisecond))
 		name := services[c.pick(len(services))]
 		if killed < len(services) {
-			name = services[killed] // each of them
+			name = services[killed] // each service at least once
 		}
 		c.kill(name)
 		c.start(name)
@@ -60,15 +59,15 @@ func TestTheExampleComesToTheSameThoughServicesDie(t *testing.T) {
 	require.Equal(t, map[string]int{"SUCCEEDED": 1}, c.askDuckDB("SELECT state, count(*) FROM runs GROUP BY 1"))
 }
 
-// pick draws a number below n.
+// pick returns a random number below n.
 func (c *cloud) pick(n int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.rng.IntN(n)
 }
 
-// made is what each task of a run has made: its rows and their schema. Each has an output
-// of its own, which is committed, and nobody has committed another one.
+// made returns the number of rows and the schema of each task's output in a run. It checks that
+// each task has an output of its own, that this is committed, and that no other output is.
 func (c *cloud) made(run string) map[string]string {
 	c.t.Helper()
 	snap, err := c.engine.Snapshots.Current(c.t.Context())
@@ -82,7 +81,7 @@ func (c *cloud) made(run string) map[string]string {
 		outputs[contract.MarkerKeyOf(task.OutputURI)] = task.OutputURI
 		return true
 	})
-	require.Len(c.t, outputs, len(made), "no two have one output")
+	require.Len(c.t, outputs, len(made), "no two tasks share an output")
 	for object, err := range c.parts.Objects.List(c.t.Context(), blob.ListOptions{Prefix: "assets/"}) {
 		require.NoError(c.t, err)
 		if path.Base(object.Key) != path.Base(contract.MarkerKeyOf("x/")) {
@@ -92,15 +91,15 @@ func (c *cloud) made(run string) map[string]string {
 		require.NoError(c.t, err)
 		marker, err := contract.DecodeMarker(data)
 		require.NoError(c.t, err)
-		require.Equal(c.t, outputs[object.Key], marker.URI, "what is committed is what the state names")
+		require.Equal(c.t, outputs[object.Key], marker.URI, "the committed output is the one in the state")
 		delete(outputs, object.Key)
 	}
-	require.Empty(c.t, outputs, "the state has them, and they are not committed")
+	require.Empty(c.t, outputs, "outputs in the state that are not committed")
 	return made
 }
 
-// askDuckDB asks the tables of the bucket, copied to this machine, in an engine that has
-// nothing of Servo's but the views that `servo admin sql` prints.
+// askDuckDB copies the tables of the bucket to this machine and queries them with stock DuckDB
+// and the views that `servo admin sql` prints.
 func (c *cloud) askDuckDB(query string) map[string]int {
 	c.t.Helper()
 	dir := c.t.TempDir()

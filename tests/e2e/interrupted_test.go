@@ -15,9 +15,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// Of a task that may take an hour the queue has let go when its worker ends: nothing is
-// delivered again.
-func TestATaskThatTakesLongRunsAgainWhenItsWorkerEnds(t *testing.T) {
+// The task may take an hour, so its worker answered 202 and the queue will not redeliver it.
+func TestLongTaskRunsAgainWhenWorkerEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(*cluster)
 		code string
@@ -33,7 +32,7 @@ func TestATaskThatTakesLongRunsAgainWhenItsWorkerEnds(t *testing.T) {
 			long.Retries = plan.Retries{MaxAttempts: 2, InitialDelayMS: 1}
 			runID := cl.run(long, command("b", "true", "a"))
 			awaitRun(t, cl.engine, runID, func(run *state.Run) bool { return run.TasksRunning == 1 })
-			require.Eventually(t, func() bool { _, err := os.Stat(filepath.Join(marks, "a")); return err == nil }, patience, 10*time.Millisecond)
+			require.Eventually(t, func() bool { _, err := os.Stat(filepath.Join(marks, "a")); return err == nil }, waitLimit, 10*time.Millisecond)
 			c.end(cl)
 			snap := awaitRun(t, cl.engine, runID, func(run *state.Run) bool { return run.TasksRunning == 0 })
 			first := snap.State.Attempts.Get(state.AttemptKey{RunID: runID, TaskKey: "raw/a", Attempt: 1})
@@ -49,7 +48,7 @@ func TestATaskThatTakesLongRunsAgainWhenItsWorkerEnds(t *testing.T) {
 	}
 }
 
-// terminate asks a service to end, and it must end well.
+// terminate sends SIGTERM to a service, which must exit with 0.
 func (c *cluster) terminate(name string) {
 	c.t.Helper()
 	cmd := c.running[name]

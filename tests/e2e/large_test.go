@@ -11,10 +11,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// maxPeakKiB is what a process may take for a run of two thousand tasks.
+// maxPeakKiB bounds a process's memory for a run of two thousand tasks.
 const maxPeakKiB = 500 << 10
 
-func TestALargeProjectRunsInLittleMemory(t *testing.T) {
+func TestLargeProjectRunsInLittleMemory(t *testing.T) {
 	layers := 3
 	if *full {
 		layers = 20
@@ -36,7 +36,7 @@ func TestALargeProjectRunsInLittleMemory(t *testing.T) {
 		up := snap.State.Tasks.Get(state.Key2{A: dep.RunID, B: dep.Upstream})
 		down := snap.State.Tasks.Get(state.Key2{A: dep.RunID, B: dep.Downstream})
 		require.Equal(t, state.TaskSucceeded, up.State)
-		require.GreaterOrEqual(t, down.StartedAt, up.CompletedAt, "%s began before %s had ended", down.TaskKey, up.TaskKey)
+		require.GreaterOrEqual(t, down.StartedAt, up.CompletedAt, "%s began before %s ended", down.TaskKey, up.TaskKey)
 		edges++
 	}
 	require.Equal(t, (layers-1)*100*3, edges)

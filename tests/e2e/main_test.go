@@ -1,8 +1,7 @@
-// Package e2e_test runs Servo as its users do: as processes, which are killed.
+// Package e2e_test runs Servo as its users do: as processes, some of which it kills.
 //
-// The whole size of the tests that kill and of those that are large takes
-// `go test ./tests/e2e -full`; without it they are smaller, for every day. A
-// failing seed is repeated with -seed.
+// `go test ./tests/e2e -full` runs the chaos tests and the large tests in full size; without
+// -full they are smaller. Repeat a failing seed with -seed.
 package e2e_test
 
 import (
@@ -33,13 +32,12 @@ import (
 )
 
 var (
-	full = flag.Bool("full", false, "run the large tests in their whole size")
-	seed = flag.Uint64("seed", 0, "the seed of what is random; 0: another each time")
+	full = flag.Bool("full", false, "run the tests in full size")
+	seed = flag.Uint64("seed", 0, "seed of random choices; 0: a new one each time")
 )
 
-// childArg is the first argument of the test binary when it is to be the process
-// under test.
-const childArg = "be-a-stack"
+// childArg as the first argument makes the test binary run as the process under test.
+const childArg = "run-as-child"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == childArg {
@@ -53,7 +51,7 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	if builtPrograms.Load() {
 		if dir, _ := programs(); dir != "" {
-			_ = os.RemoveAll(dir) // a temporary folder; the system removes it, too
+			_ = os.RemoveAll(dir) // if this fails, the system removes the temporary folder
 		}
 	}
 	os.Exit(code)
@@ -61,14 +59,14 @@ func TestMain(m *testing.M) {
 
 var domain = ids.Domain{Tenant: "acme", Workspace: "e2e"}
 
-// job is what a child is to do: own a state folder and see a run to its end.
+// job is the task of a child: own a state folder and execute a run to its end.
 type job struct {
 	Dir, Root, RunKey string
 	Concurrency       int
 	// Layers of Width assets; each depends on Fan of the layer before.
 	Layers, Width, Fan int
-	// Command of each asset; {key} stands for its key, {ms} for its own number of
-	// milliseconds, 10 to 50, as a decimal of seconds.
+	// Command of each asset. {key} is replaced by the key, and {ms} by a duration of 10 to 50
+	// ms that depends on the asset, in decimal seconds.
 	Command []string
 }
 
@@ -94,7 +92,7 @@ func (j *job) assets() []plan.Asset {
 
 func (j *job) tasks() int { return j.Layers * j.Width }
 
-// progress is what a child prints, a line of JSON whenever it changes.
+// progress is a line of JSON that a child prints when its progress changes.
 type progress struct {
 	RunID     string
 	Succeeded int32
@@ -158,7 +156,7 @@ func childRun(ctx context.Context, spec string) error {
 	}
 }
 
-// peakMemory is the most memory that this process has had in use, in KiB.
+// peakMemory returns the peak memory of this process in KiB.
 func peakMemory() (int, error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -198,7 +196,7 @@ func startChild(t *testing.T, j *job) *child {
 		for scan.Scan() {
 			var p progress
 			if json.Unmarshal(scan.Bytes(), &p) != nil {
-				return // a line that the kill cut off
+				return // a line truncated by the kill
 			}
 			c.lines <- p
 		}
@@ -206,12 +204,12 @@ func startChild(t *testing.T, j *job) *child {
 	return c
 }
 
-// kill ends the child as a loss of power would end it, and waits until it has.
+// kill sends SIGKILL to the child and waits for its end.
 func (c *child) kill(t *testing.T) {
 	t.Helper()
 	require.NoError(t, c.cmd.Process.Kill())
 	c.drain()
-	_ = c.cmd.Wait() // it was killed
+	_ = c.cmd.Wait() // returns the signal
 }
 
 func (c *child) drain() (last progress) {
@@ -221,7 +219,7 @@ func (c *child) drain() (last progress) {
 	return last
 }
 
-// end waits for the child's own end and gives its last words.
+// end waits for the child to exit and returns its last progress.
 func (c *child) end(t *testing.T) progress {
 	t.Helper()
 	last := c.drain()
@@ -247,7 +245,7 @@ func requireVerified(t *testing.T, p *embedded.Parts) repair.Report {
 	return report
 }
 
-// awaitRun is the run once ok accepts it.
+// awaitRun waits until ok accepts the run, and returns the snapshot.
 func awaitRun(t *testing.T, e *engine.Engine, runID string, ok func(*state.Run) bool) *snapshot.Snapshot {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -22,25 +22,25 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// patience is how long a test waits for what must come.
-const patience = time.Minute
+// waitLimit bounds the wait for an expected event.
+const waitLimit = time.Minute
 
-// asset is one of a [folder]'s project. Its command is a shell script.
+// asset is an asset in the project of a [folder]. Its command is a shell script.
 type asset struct {
 	name, script string
 	deps         []string
-	// heartbeat is the time-out of its heartbeats; "" is the default, minutes.
+	// heartbeat is the heartbeat timeout; "" means the default of several minutes.
 	heartbeat string
 }
 
-// folder is a project, with its state and what its tasks leave behind outside of it.
+// folder is a project with a state, and the files that its tasks write outside of the state.
 type folder struct {
 	*witness
 	dir, state, gates string
 }
 
-// newFolder makes a project whose state is in stateDir. Each task writes a line to
-// a file of its name when it begins.
+// newFolder creates a project whose state is in stateDir. Each execution of a task first
+// writes a line to a file with the task's name.
 func newFolder(t *testing.T, stateDir string, assets ...asset) *folder {
 	t.Helper()
 	type listed struct {
@@ -64,7 +64,7 @@ func newFolder(t *testing.T, stateDir string, assets ...asset) *folder {
 		}
 		list.Assets = append(list.Assets, l)
 	}
-	data, err := json.Marshal(list) // which is YAML
+	data, err := json.Marshal(list) // JSON is valid YAML
 	require.NoError(t, err)
 	dir := t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "assets"), 0o700))
@@ -77,16 +77,16 @@ func newFolder(t *testing.T, stateDir string, assets ...asset) *folder {
 	}
 }
 
-// gate is a script that waits until the gate of that name is opened.
+// gate returns a script that waits until a gate is opened.
 func gate(name string) string { return "while ! test -e $GATES/" + name + "; do sleep 0.02; done" }
 
-// open lets the tasks behind a gate go on.
+// open opens a gate: the tasks that wait for it continue.
 func (f *folder) open(name string) {
 	f.t.Helper()
 	require.NoError(f.t, os.WriteFile(filepath.Join(f.gates, name), nil, 0o600))
 }
 
-// awaitBegun waits until tasks have begun.
+// awaitBegun waits until the tasks have begun.
 func (f *folder) awaitBegun(names ...string) {
 	f.t.Helper()
 	require.Eventually(f.t, func() bool {
@@ -97,10 +97,10 @@ func (f *folder) awaitBegun(names ...string) {
 			}
 		}
 		return true
-	}, patience, 10*time.Millisecond, "%v have not begun", names)
+	}, waitLimit, 10*time.Millisecond, "%v have not begun", names)
 }
 
-// process is a servo program at work.
+// process is a running servo program.
 type process struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -109,14 +109,14 @@ type process struct {
 	stderr bytes.Buffer
 }
 
-// Write takes what the program prints.
+// Write records the program's output.
 func (p *process) Write(data []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.stderr.Write(data)
 }
 
-// String is what the program has printed.
+// String returns the program's output.
 func (p *process) String() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,7 +131,7 @@ func (f *folder) servo(args ...string) *process {
 	require.NoError(f.t, p.cmd.Start())
 	go func() {
 		defer close(p.ended)
-		_ = p.cmd.Wait() // how it ended is in its state
+		_ = p.cmd.Wait() // end reads the exit code from ProcessState
 	}()
 	f.t.Cleanup(func() {
 		_ = p.cmd.Process.Kill()
@@ -140,13 +140,13 @@ func (f *folder) servo(args ...string) *process {
 	return p
 }
 
-// end waits for the program's own end, and asks for its exit code.
+// end waits for the program to exit with a code, and returns its output.
 func (p *process) end(code int) string {
 	p.t.Helper()
 	select {
 	case <-p.ended:
-	case <-time.After(patience): //nolint:forbidigo // a bound on the wait for another process
-		require.NoError(p.t, errors.New("the process does not end"), p.String())
+	case <-time.After(waitLimit): //nolint:forbidigo // a bound on the wait for another process
+		require.NoError(p.t, errors.New("the process does not exit"), p.String())
 	}
 	require.Equal(p.t, code, p.cmd.ProcessState.ExitCode(), p.String())
 	return p.String()
@@ -154,18 +154,18 @@ func (p *process) end(code int) string {
 
 func (p *process) signal(s syscall.Signal) {
 	p.t.Helper()
-	require.NoError(p.t, p.cmd.Process.Signal(s), "it has ended by itself: %s", p)
+	require.NoError(p.t, p.cmd.Process.Signal(s), "the process has exited: %s", p)
 }
 
-// kill ends the process as a loss of power would.
+// kill sends SIGKILL to the process and waits for its end.
 func (p *process) kill() {
 	p.t.Helper()
 	p.signal(syscall.SIGKILL)
 	<-p.ended
 }
 
-// owner waits until one of the processes owns the folder and serves, and gives it
-// and the others.
+// owner waits until one of the processes owns the folder and serves, and returns this one and
+// the others.
 func (f *folder) owner(processes ...*process) (owner *process, others []*process) {
 	f.t.Helper()
 	require.Eventually(f.t, func() bool {
@@ -179,12 +179,12 @@ func (f *folder) owner(processes ...*process) (owner *process, others []*process
 			}
 		}
 		return owner != nil
-	}, patience, 10*time.Millisecond)
+	}, waitLimit, 10*time.Millisecond)
 	return owner, others
 }
 
-// requireDone holds the folder to its end: all tasks succeeded, each with one
-// marker, and the program itself finds nothing wrong.
+// requireDone checks that all tasks have succeeded with one commit marker each, and that
+// `servo admin verify` finds no problem.
 func (f *folder) requireDone(tasks int) {
 	f.t.Helper()
 	f.look()
@@ -199,7 +199,7 @@ func (f *folder) requireDone(tasks int) {
 	require.NoError(f.t, noTemporaries(f.state))
 }
 
-// requireOnce holds the folder to no task having begun twice.
+// requireOnce checks that no task was executed twice.
 func (f *folder) requireOnce() {
 	f.t.Helper()
 	for task, n := range f.begun() {
@@ -214,11 +214,11 @@ func stopped(p *process) bool {
 	return err == nil && found && strings.HasPrefix(rest, "T")
 }
 
-// The owner of a folder is stopped for longer than any heartbeat may be late, and
-// goes on: nobody took its folder, tasks that ended meanwhile are reported, those
-// that did not are not given up, and who asked meanwhile is answered. Seen to fail
-// with a folder that is not locked.
-func TestAnOwnerThatWasStoppedGoesOnAsIfNothingHadHappened(t *testing.T) {
+// The owner of a folder is stopped for longer than the heartbeat timeout, and then continued.
+// No other process has taken the folder. Tasks that ended meanwhile are reported, running tasks
+// are not timed out, and waiting requests are answered. Seen to fail if the folder is not
+// locked.
+func TestOwnerContinuesAfterStop(t *testing.T) {
 	t.Parallel()
 	stops := []time.Duration{4 * time.Second}
 	if *full {
@@ -237,14 +237,14 @@ func TestAnOwnerThatWasStoppedGoesOnAsIfNothingHadHappened(t *testing.T) {
 		ends, lasts := fmt.Sprintf("ends%d", i), fmt.Sprintf("lasts%d", i)
 		f.awaitBegun(ends, lasts)
 		first.signal(syscall.SIGSTOP)
-		require.Eventually(t, func() bool { return stopped(first) }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return stopped(first) }, waitLimit, time.Millisecond)
 		f.open(ends)
 		waiting = append(waiting, f.servo("run", "--all", "--run-key", "stops"))
-		// That time goes by is what the stop is.
+		// The test needs real time to pass while the process is stopped.
 		require.NoError(t, clock.System{}.Sleep(t.Context(), stop))
 		first.signal(syscall.SIGCONT)
 		key := contract.AssetsPrefix(domain) + "chaos/" + ends
-		require.Eventually(t, func() bool { f.look(); return strings.Contains(strings.Join(f.markerKeys(), " "), key) }, patience, 20*time.Millisecond)
+		require.Eventually(t, func() bool { f.look(); return strings.Contains(strings.Join(f.markerKeys(), " "), key) }, waitLimit, 20*time.Millisecond)
 		f.open(lasts)
 	}
 	require.Contains(t, first.end(0), "SUCCEEDED")
@@ -255,7 +255,7 @@ func TestAnOwnerThatWasStoppedGoesOnAsIfNothingHadHappened(t *testing.T) {
 	f.requireDone(len(assets))
 }
 
-// dep is what the i-th of a chain depends on.
+// dep returns the dependency of the i-th asset of a chain.
 func dep(name string, i int) []string {
 	if i < 0 {
 		return nil
@@ -271,8 +271,7 @@ func (w *witness) markerKeys() []string {
 	return keys
 }
 
-// layered are assets of which each depends on two of the layer before, and takes a
-// moment.
+// layered returns short assets, each of which depends on two of the previous layer.
 func layered(prefix string, layers, width int) []asset {
 	var assets []asset
 	for layer := range layers {
@@ -289,7 +288,7 @@ func layered(prefix string, layers, width int) []asset {
 	return assets
 }
 
-// selected are the arguments that select assets.
+// selected returns the arguments that select assets.
 func selected(assets []asset) []string {
 	var names []string
 	for _, a := range assets {
@@ -298,10 +297,9 @@ func selected(assets []asset) []string {
 	return names
 }
 
-// Two processes start at the same moment and want the same. One of them does the
-// work, and neither does any of it twice. Seen to fail with a folder that is not
-// locked.
-func TestTwoProcessesThatWantTheSameDoItOnce(t *testing.T) {
+// Two processes start at the same moment and request the same assets. One of them executes the
+// tasks, each task once. Seen to fail if the folder is not locked.
+func TestTwoProcessesExecuteSameRequestOnce(t *testing.T) {
 	t.Parallel()
 	layers, rounds := 3, 1
 	if *full {
@@ -319,9 +317,9 @@ func TestTwoProcessesThatWantTheSameDoItOnce(t *testing.T) {
 	}
 }
 
-// Two processes have a run each on one folder. The one that owns it executes both, and
-// stays until both have ended: nothing is broken off, and nothing executed twice.
-func TestTwoProcessesWithARunEachBothEndWell(t *testing.T) {
+// Two processes start one run each on the same folder. The owner executes both and exits after
+// both have ended. No task is interrupted or executed twice.
+func TestTwoProcessesCompleteOneRunEach(t *testing.T) {
 	t.Parallel()
 	layers := 3
 	if *full {
@@ -341,9 +339,9 @@ func TestTwoProcessesWithARunEachBothEndWell(t *testing.T) {
 	f.requireDone(len(short) + len(long))
 }
 
-// Of two processes that follow one run one is killed, the owner or the other one,
-// and started again, over and over. The run goes on, with whoever is there.
-func TestChaosOneOfTwoProcessesIsKilled(t *testing.T) {
+// Two processes follow one run. One of them, the owner or the other, is repeatedly killed and
+// restarted. The run continues with the remaining process.
+func TestChaosRunSurvivesKillsOfOneProcess(t *testing.T) {
 	t.Parallel()
 	kills, layers := 2, 6
 	if *full {
@@ -357,14 +355,14 @@ func TestChaosOneOfTwoProcessesIsKilled(t *testing.T) {
 	for i := range kills {
 		owner, others := f.owner(processes...)
 		threshold := (i + 1) * len(assets) / (kills + 2)
-		require.Eventually(t, func() bool { return len(f.begun()) >= threshold }, patience, 5*time.Millisecond)
+		require.Eventually(t, func() bool { return len(f.begun()) >= threshold }, waitLimit, 5*time.Millisecond)
 		victim, survivor := owner, others[0]
 		if random.IntN(3) == 0 {
 			victim, survivor = others[0], owner
 		}
 		victim.kill()
 		f.look()
-		t.Logf("kill %d at %d tasks begun, of the owner: %t; %d ends are durable", i+1, threshold, victim == owner, len(f.finished))
+		t.Logf("kill %d at %d executions, owner: %t; %d ends are durable", i+1, threshold, victim == owner, len(f.finished))
 		processes = []*process{survivor, start()}
 	}
 	for _, p := range processes {
@@ -376,12 +374,12 @@ func TestChaosOneOfTwoProcessesIsKilled(t *testing.T) {
 	}
 }
 
-// disk mounts a file system in memory of so many KiB.
+// disk mounts a file system in memory with a size in KiB.
 func disk(t *testing.T, kib int) string {
 	t.Helper()
 	dir := t.TempDir()
 	if out, err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%dk", kib), "tmpfs", dir).CombinedOutput(); err != nil {
-		t.Skipf("a small disk takes the right to mount one, which root has: %v: %s", err, out)
+		t.Skipf("needs root to mount a small disk: %v: %s", err, out)
 	}
 	t.Cleanup(func() {
 		out, err := exec.Command("umount", "-l", dir).CombinedOutput()
@@ -390,7 +388,7 @@ func disk(t *testing.T, kib int) string {
 	return dir
 }
 
-// fill writes a file that takes up what is left of a disk; free deletes it.
+// fill writes a file that fills a disk. free deletes it.
 func fill(t *testing.T, dir string) (free func()) {
 	t.Helper()
 	name := filepath.Join(dir, "ballast")
@@ -404,8 +402,8 @@ func fill(t *testing.T, dir string) (free func()) {
 	return func() { require.NoError(t, os.Remove(name)) }
 }
 
-// A disk that is full lets nothing start, and says so.
-func TestNothingStartsOnAFullDisk(t *testing.T) {
+// A run on a full disk fails at its start with an error that names the disk.
+func TestRunFailsOnFullDisk(t *testing.T) {
 	t.Parallel()
 	small := disk(t, 4<<10)
 	f := newFolder(t, filepath.Join(small, "state"), layered("t", 2, 2)...)
@@ -419,10 +417,10 @@ func TestNothingStartsOnAFullDisk(t *testing.T) {
 	f.requireDone(4)
 }
 
-// A disk that fills up stops a run; it goes on by itself when there is room again
-// soon, and else the process ends and says what to do. Seen to fail, in its full
-// size, when a start waited for a disk that is full without end.
-func TestARunOutlivesADiskThatFillsUp(t *testing.T) {
+// A run stops when the disk is full. It continues if there is space again soon; otherwise the
+// process exits with an error that says what to do. Seen to fail, in full size, when a start on
+// a full disk waited forever.
+func TestRunSurvivesFullDisk(t *testing.T) {
 	t.Parallel()
 	small := disk(t, 4<<10)
 	held := asset{name: "held", script: gate("held") + `; echo made > "$SERVO_OUTPUT/out.txt"`, deps: []string{"before"}, heartbeat: "1s"}
@@ -439,8 +437,7 @@ func TestARunOutlivesADiskThatFillsUp(t *testing.T) {
 		free()
 		p = f.servo("run", "--resume")
 	} else {
-		// Its heartbeats cannot be written now. That this is tried meanwhile is what
-		// the time is for.
+		// Wait for heartbeats, which cannot be written now.
 		require.NoError(t, clock.System{}.Sleep(t.Context(), 1500*time.Millisecond))
 		free()
 	}

@@ -33,7 +33,7 @@ import (
 	"github.com/servo-orchestration/servo/tests/clustertest"
 )
 
-// programs builds the programs under test, once, and gives their folder.
+// programs builds the programs under test once and returns their folder.
 var programs = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "servo-e2e-")
 	if err != nil {
@@ -46,15 +46,14 @@ var programs = sync.OnceValues(func() (string, error) {
 	return dir, nil
 })
 
-// builtPrograms says that programs was called, and its folder is to be removed.
+// builtPrograms reports whether programs was called, so that TestMain removes the folder.
 var builtPrograms atomic.Bool
 
-// program is the command that runs one of Servo's programs: of the full size of
-// the tests, the program as it is built; else this test's own binary, which has
-// the same parts and need not be built.
+// program returns the command that runs one of Servo's programs. In full size it is the built
+// program; otherwise it is this test binary, which contains the same code and needs no build.
 func program(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
-	ctx := context.WithoutCancel(t.Context()) // whoever starts it ends it
+	ctx := context.WithoutCancel(t.Context()) // the caller ends it
 	if *full {
 		builtPrograms.Store(true)
 		dir, err := programs()
@@ -66,13 +65,13 @@ func program(t *testing.T, name string, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, self, append([]string{name}, args...)...)
 }
 
-// programMain is the main function of a program, and whether there is such a one.
+// programMain runs the main function of a program. ok is false for an unknown program.
 func programMain(name string, args []string) (code int, ok bool) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	p := service.Process{
 		Args: args, Stderr: os.Stderr, Clock: clock.System{},
-		Getenv:    os.Getenv,                                               //nolint:forbidigo // this is what main does, of a process of its own
+		Getenv:    os.Getenv,                                               //nolint:forbidigo // like main, in a process of its own
 		OpenStore: binding.OpenStore, OpenQueue: binding.Queues(os.Getenv), //nolint:forbidigo // as above
 		Tokens: binding.Tokens(),
 	}
@@ -97,15 +96,14 @@ func programMain(name string, args []string) (code int, ok bool) {
 // cluster is the services as processes on this machine, over one store.
 type cluster struct {
 	t       *testing.T
-	store   string              // its name
-	flags   map[string][]string // that services have beside those of a cluster over a folder
+	store   string              // name of the store
+	flags   map[string][]string // additional flags, by service
 	environ []string
-	account map[string]string // the metadata server's host by which a service has its account
-	// notified says that services are told of objects, and that whoever runs something
-	// cannot tell them himself.
+	account map[string]string // host of the metadata server, by service
+	// notified is true if notifications announce objects and clients cannot announce them.
 	notified bool
 	address  map[string]string
-	metrics  map[string]string // where compactor and dispatcher serve them
+	metrics  map[string]string // addresses of the metrics, by service
 	running  map[string]*exec.Cmd
 	engine   *engine.Engine
 	parts    *embedded.Parts
@@ -180,7 +178,7 @@ func (c *cluster) start(name string) {
 	}, 20*time.Second, 10*time.Millisecond, "%s is not ready", name)
 }
 
-// call makes a request; status 0 is no answer.
+// call sends a request. Status 0 means no response.
 func (c *cluster) call(method, url string) (status int, answer string) {
 	req, err := http.NewRequestWithContext(c.t.Context(), method, url, http.NoBody)
 	require.NoError(c.t, err)
@@ -194,23 +192,23 @@ func (c *cluster) call(method, url string) (status int, answer string) {
 	return res.StatusCode, string(data)
 }
 
-// kill ends a service at once.
+// kill sends SIGKILL to a service.
 func (c *cluster) kill(name string) {
 	c.t.Helper()
 	cmd := c.running[name]
 	delete(c.running, name)
 	require.NoError(c.t, cmd.Process.Kill())
-	_ = cmd.Wait() // it was killed
+	_ = cmd.Wait() // returns the signal
 }
 
-// stop asks what runs to end, and all of it must end well.
+// stop terminates all running services, which must exit with 0.
 func (c *cluster) stop() {
 	for name, cmd := range c.running {
 		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			c.t.Errorf("stop %s: %v", name, err)
 		}
 		if err := cmd.Wait(); err != nil {
-			c.t.Errorf("%s ended badly: %v", name, err)
+			c.t.Errorf("%s failed: %v", name, err)
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
@@ -240,7 +238,7 @@ func (c *cluster) requireSucceeded(runID string) {
 	requireVerified(c.t, c.parts)
 }
 
-func TestServicesRunAPipelineTogether(t *testing.T) {
+func TestServicesRunPipeline(t *testing.T) {
 	c := startCluster(t)
 	marks := t.TempDir()
 	c.requireSucceeded(c.run(
@@ -255,7 +253,7 @@ func TestServicesRunAPipelineTogether(t *testing.T) {
 	require.Regexp(t, `(?m)^servo_publishes_total [1-9]`, metrics)
 	_, metrics = c.call(http.MethodGet, "http://"+c.metrics["dispatcher"]+"/metrics")
 	require.Contains(t, metrics, `servo_queue_tasks_total{kind="dispatch",result="created"} 4`)
-	require.Contains(t, metrics, `servo_queue_tasks_total{kind="dispatch",result="exists"} 0`, "each is dispatched once, however many hand-overs see it wait")
+	require.Contains(t, metrics, `servo_queue_tasks_total{kind="dispatch",result="exists"} 0`, "each task is queued once")
 	for _, route := range []struct {
 		service, method, path string
 		want                  int
@@ -279,10 +277,10 @@ func requireFile(t *testing.T, name, content string) {
 	require.Equal(t, content, string(data), name)
 }
 
-// The dispatcher holds the queue, and with it dies everything that waits there
-// and every delivery under way. The worker finishes what it has begun, reports
-// it to the next dispatcher, and nothing is executed twice.
-func TestServicesGoOnAfterTheDispatcherWasKilled(t *testing.T) {
+// The dispatcher contains the queue, so its tasks and deliveries are lost with it. The worker
+// finishes the running tasks and reports them to the next dispatcher. No task is executed
+// twice.
+func TestServicesContinueAfterDispatcherKill(t *testing.T) {
 	c := startCluster(t)
 	marks := t.TempDir()
 	script := func(key string) string {
@@ -295,7 +293,7 @@ func TestServicesGoOnAfterTheDispatcherWasKilled(t *testing.T) {
 	awaitRun(t, c.engine, runID, func(run *state.Run) bool { return run.TasksRunning == 2 })
 	c.kill("dispatcher")
 	require.NoError(t, os.WriteFile(filepath.Join(marks, "gate"), nil, 0o600))
-	// Nobody takes the reports now. That a worker meanwhile tries is what the time is for.
+	// Wait for the worker's reports, which no dispatcher receives now.
 	require.NoError(t, clock.System{}.Sleep(t.Context(), 300*time.Millisecond))
 	c.start("dispatcher")
 	c.requireSucceeded(runID)
@@ -304,11 +302,11 @@ func TestServicesGoOnAfterTheDispatcherWasKilled(t *testing.T) {
 	}
 }
 
-// What is appended to an idle domain while nobody folds is folded by the next full sweep,
-// and what that makes ready is dispatched. A sweep of what is due does not look there.
-func TestServicesSweepUpWhatNobodyAnnounced(t *testing.T) {
+// An entry that is appended to an idle domain while no compactor runs is folded by the next
+// full sweep, and its tasks are dispatched. Sweeps of domains with wakeups do not find it.
+func TestFullSweepFoldsUnannouncedEntry(t *testing.T) {
 	c := startCluster(t)
-	c.requireSucceeded(c.run(command("a", "true"))) // the domain is known
+	c.requireSucceeded(c.run(command("a", "true"))) // creates the domain
 	c.kill("compactor")
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()

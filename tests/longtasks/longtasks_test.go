@@ -1,4 +1,5 @@
-// Package longtasks_test has the services run tasks that no queue waits for.
+// Package longtasks_test runs tasks that take longer than their delivery: the worker answers
+// 202, and the queue does not wait for the end.
 package longtasks_test
 
 import (
@@ -23,19 +24,19 @@ import (
 
 var domain = ids.Domain{Tenant: "acme", Workspace: "prod"}
 
-// world is a cluster with one worker after the other.
-type world struct {
+// fixture is a cluster whose worker can be replaced.
+type fixture struct {
 	*clustertest.Cluster
 
 	worker   atomic.Pointer[worker.Worker]
-	answered chan int      // what deliveries were answered
-	begun    chan string   // the worker that begins to execute
-	gate     chan struct{} // ends what is executed
+	answered chan int      // statuses of the responses to deliveries
+	begun    chan string   // ids of the workers that begin an execution
+	gate     chan struct{} // closed to end executions
 }
 
-func start(t *testing.T) *world {
+func start(t *testing.T) *fixture {
 	t.Helper()
-	w := &world{answered: make(chan int, 100), begun: make(chan string, 100), gate: make(chan struct{})}
+	w := &fixture{answered: make(chan int, 100), begun: make(chan string, 100), gate: make(chan struct{})}
 	w.Cluster = clustertest.Start(t, clustertest.Options{LogLevel: "error", Worker: http.HandlerFunc(
 		func(rw http.ResponseWriter, r *http.Request) {
 			noted := &noting{ResponseWriter: rw, status: http.StatusOK}
@@ -57,8 +58,8 @@ func (n *noting) WriteHeader(status int) {
 	n.ResponseWriter.WriteHeader(status)
 }
 
-// open has a new worker take what is pushed.
-func (w *world) open(id string) *worker.Worker {
+// open opens a worker that receives the next deliveries.
+func (w *fixture) open(id string) *worker.Worker {
 	w.T.Helper()
 	opened, err := worker.Open(worker.Config{
 		Store: w.Store, Clock: clock.System{}, Nonce: ids.NewSource(clock.System{}.Now, nil).New, Keyring: w.WorkerKeys, WorkerID: id,
@@ -83,8 +84,8 @@ func (w *world) open(id string) *worker.Worker {
 	return opened
 }
 
-// run begins a run of a task that may take longer than a delivery is held.
-func (w *world) run() (runID string) {
+// run starts a run of one task, whose timeout exceeds the time that a worker holds a delivery.
+func (w *fixture) run() (runID string) {
 	w.T.Helper()
 	ticket, err := w.Engine(domain).Run(w.T.Context(), engine.RunRequest{
 		Plan: plan.Request{Root: w.T.TempDir(), All: true, Assets: []plan.Asset{{
@@ -97,8 +98,8 @@ func (w *world) run() (runID string) {
 	return ticket.RunID
 }
 
-// task is the run's, once it is as it should be.
-func (w *world) task(runID string, holds func(*state.Task) bool) (task *state.Task) {
+// task waits until the run's task satisfies a condition, and returns it.
+func (w *fixture) task(runID string, holds func(*state.Task) bool) (task *state.Task) {
 	w.T.Helper()
 	reader := w.Reader(domain)
 	w.Eventually("the task", func() bool {
@@ -114,7 +115,7 @@ func (w *world) task(runID string, holds func(*state.Task) bool) (task *state.Ta
 
 func terminal(t *state.Task) bool { return t.State.Terminal() }
 
-func TestATaskSucceedsAfterTheQueueWasToldThatItGoesOn(t *testing.T) {
+func TestLongTaskSucceedsAfter202(t *testing.T) {
 	w := start(t)
 	w.open("w1")
 	runID := w.run()
@@ -128,7 +129,7 @@ func TestATaskSucceedsAfterTheQueueWasToldThatItGoesOn(t *testing.T) {
 	require.Empty(t, w.answered, "delivered once")
 }
 
-func TestATaskWhoseWorkerEndsAfterThatRunsElsewhere(t *testing.T) {
+func TestLongTaskRunsAgainWhenWorkerCloses(t *testing.T) {
 	w := start(t)
 	first := w.open("w1")
 	runID := w.run()

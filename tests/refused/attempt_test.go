@@ -28,14 +28,14 @@ var (
 
 type snap = state.State
 
-// refusing is a cluster whose worker keeps what it is pushed.
+// refusing is a cluster whose worker passes the pushed envelopes to the test.
 type refusing struct {
 	*clustertest.Cluster
 
-	stranger *identitytest.Issuer
+	stranger *identitytest.Issuer // an issuer that the services do not trust
 	pushed   chan *contract.Envelope
 	ended    chan struct{}
-	// worker is another worker, which nobody pushes to but the tests.
+	// worker is a real worker, to which only the tests push.
 	worker *workerUnderTest
 }
 
@@ -48,8 +48,8 @@ func start(t *testing.T) *refusing {
 	return c
 }
 
-// execute takes what is pushed and does not answer: its tasks go on until the test
-// says otherwise.
+// execute receives an envelope and does not answer, so that its task stays running until the
+// test ends it.
 func (c *refusing) execute(_ http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -73,14 +73,14 @@ func (c *refusing) sign(by *identitytest.Issuer, claims identitytest.Claims) str
 	return token
 }
 
-// attempt is one that has been started.
+// attempt is an attempt that was started.
 type attempt struct {
 	env *contract.Envelope
-	// calls are the callbacks as contract 1.0 has them, and issued as they were issued.
+	// calls are the callbacks in the form of contract 1.0, issued in the form of 1.1.
 	calls, issued contract.Callbacks
 }
 
-// legacy moves the signatures of callbacks into their URLs, as contract 1.0 has them.
+// legacy moves the signatures of callbacks into their URLs, as in contract 1.0.
 func legacy(c contract.Callbacks) contract.Callbacks {
 	sign := func(url, authorization string) string {
 		if url == "" {
@@ -94,8 +94,8 @@ func legacy(c contract.Callbacks) contract.Callbacks {
 	}
 }
 
-// running begins a run of one task in a domain, starts it as a worker does, and
-// waits until nothing is left to be written.
+// running begins a run of one task in a domain, reports started as a worker does, and waits
+// until the services have nothing left to write.
 func (c *refusing) running(d ids.Domain) *attempt {
 	c.T.Helper()
 	_, err := c.Engine(d).Run(c.T.Context(), engine.RunRequest{
@@ -130,8 +130,7 @@ func (c *refusing) running(d ids.Domain) *attempt {
 	return a
 }
 
-// await waits until a domain's state is as it should be and has all that its ledger
-// holds.
+// await waits until a domain's state satisfies a condition and has all entries of its ledger.
 func (c *refusing) await(d ids.Domain, holds func(*snap) bool) {
 	c.T.Helper()
 	reader := c.Reader(d)
@@ -149,7 +148,7 @@ func (c *refusing) await(d ids.Domain, holds func(*snap) bool) {
 	})
 }
 
-// prefix is the folder of an execution of its.
+// prefix returns the folder of an execution of the attempt.
 func (a *attempt) prefix() string {
 	asset, err := ids.ParseAssetKey(a.env.AssetKey)
 	if err != nil {

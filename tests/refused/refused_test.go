@@ -1,6 +1,6 @@
-// Package refused_test sends the services, and a worker, what they must not take: forged, expired,
-// replayed, malformed, and of other tenants. Each is answered with its status, and
-// nothing is written.
+// Package refused_test sends invalid requests to the services and a worker: forged, expired,
+// replayed, malformed, and of other tenants. Each is rejected with the expected status, and
+// writes nothing.
 package refused_test
 
 import (
@@ -29,18 +29,18 @@ import (
 	"github.com/servo-orchestration/servo/tests/clustertest"
 )
 
-// request is what is sent, and what must come of it.
+// request is a request and the expected status of its response.
 type request struct {
 	name   string
 	url    string
 	token  string // "": none
-	as     string // another Authorization header; "": none
-	body   any    // text is sent as it is
+	as     string // complete Authorization header; "": none
+	body   any    // a string is sent unchanged, other values as JSON
 	status int
 	method string // "": POST
 }
 
-func TestWhatMustNotBeTakenIsRefusedAndNothingIsWritten(t *testing.T) {
+func TestInvalidRequestsAreRejectedAndWriteNothing(t *testing.T) {
 	c := start(t)
 	run, other := c.running(acme), c.running(globex)
 	for _, table := range map[string][]request{
@@ -52,17 +52,17 @@ func TestWhatMustNotBeTakenIsRefusedAndNothingIsWritten(t *testing.T) {
 				before := c.written()
 				status, answer := c.send(t, r)
 				require.Equal(t, r.status, status, answer)
-				require.Equal(t, before, c.written(), "something was written")
+				require.Equal(t, before, c.written(), "the request wrote an object")
 				if status >= http.StatusBadRequest {
 					var problem contract.Problem
 					require.NoError(t, json.Unmarshal([]byte(answer), &problem), answer)
 					require.Equal(t, status, problem.Status)
-					require.NotContains(t, answer, clustertest.Secret, "a secret")
+					require.NotContains(t, answer, clustertest.Secret)
 				}
 			})
 		}
 	}
-	// All of this has harmed nothing: both end well.
+	// The requests had no effect: both runs end successfully.
 	for _, a := range []*attempt{run, other} {
 		_, err := c.Store.Put(t.Context(), contract.MarkerKeyOf(a.prefix()), []byte("{}"))
 		require.NoError(t, err)
@@ -71,29 +71,29 @@ func TestWhatMustNotBeTakenIsRefusedAndNothingIsWritten(t *testing.T) {
 		c.await(a.env.Domain(), func(s *snap) bool { return s.Runs.Get(a.env.RunID).State.Terminal() })
 		before := c.written()
 		status, answer = c.send(t, request{url: a.calls.Finished, body: a.finished()})
-		require.Equal(t, http.StatusOK, status, "a report that comes again: %s", answer)
+		require.Equal(t, http.StatusOK, status, "repeated report: %s", answer)
 		require.Equal(t, before, c.written())
 		status, answer = c.send(t, request{url: a.env.Callbacks.Started, body: a.started()})
-		require.Equal(t, http.StatusConflict, status, "a start after the end: %s", answer)
+		require.Equal(t, http.StatusConflict, status, "started after finished: %s", answer)
 		require.Equal(t, before, c.written())
 		status, answer = c.send(t, request{url: c.worker.url, body: c.signed(a.env, func(*contract.Envelope) {})})
-		require.Equal(t, http.StatusOK, status, "a delivery after the end: %s", answer)
+		require.Equal(t, http.StatusOK, status, "delivery after finished: %s", answer)
 		require.Equal(t, before, c.written())
 	}
 	require.Zero(t, c.worker.executed.Load())
 	for line := range strings.SplitSeq(c.Logs()+c.worker.logs.String(), "\n") {
 		for _, hidden := range []string{clustertest.Secret, clustertest.WorkerSecret, base64.StdEncoding.EncodeToString([]byte(clustertest.Secret)), "sig=", contract.AuthScheme + " ", "eyJ"} {
-			require.NotContains(t, line, hidden, "a secret, a signature or a token in a log")
+			require.NotContains(t, line, hidden, "the log contains a secret, a signature or a token")
 		}
 	}
 }
 
-// callers are requests by who may not make them, of every route that asks.
+// callers returns requests of unauthorized callers, for every route that authenticates.
 func (c *refusing) callers() []request {
 	domain := map[string]any{"tenant": acme.Tenant, "workspace": acme.Workspace}
 	var requests []request
 	for _, route := range []struct {
-		service, path, caller, other string // other may call the service, on another route
+		service, path, caller, other string // other may only call another route of the service
 		body                         any
 	}{
 		{"compactor", "/v1/compact", clustertest.Account("dispatcher"), "pubsub", domain},
@@ -110,15 +110,15 @@ func (c *refusing) callers() []request {
 			return c.sign(c.Issuer, claims)
 		}
 		for _, r := range []request{
-			{name: "nobody", status: http.StatusUnauthorized},
-			{name: "no token", token: "x.y.z", status: http.StatusUnauthorized},
+			{name: "no Authorization header", status: http.StatusUnauthorized},
+			{name: "an invalid token", token: "x.y.z", status: http.StatusUnauthorized},
 			{name: "an expired token", token: claims(func(c *identitytest.Claims) { c.Expires = now.Add(-time.Minute) }), status: http.StatusUnauthorized},
 			{name: "a token for another service", token: claims(func(c *identitytest.Claims) { c.Audience = "https://elsewhere.example" }), status: http.StatusUnauthorized},
 			{name: "a token of another issuer", token: claims(func(c *identitytest.Claims) { c.Issuer = "https://elsewhere.example" }), status: http.StatusUnauthorized},
 			{name: "a forged token", token: c.sign(c.stranger, identitytest.Claims{
 				Issuer: c.Issuer.URL, Audience: audience, Email: route.caller, IssuedAt: now, Expires: now.Add(time.Hour),
 			}), status: http.StatusUnauthorized},
-			{name: "an account that may not", token: claims(func(c *identitytest.Claims) { c.Email = clustertest.Account("mallory") }), status: http.StatusForbidden},
+			{name: "an unlisted account", token: claims(func(c *identitytest.Claims) { c.Email = clustertest.Account("mallory") }), status: http.StatusForbidden},
 			{name: "an account of another route", token: claims(func(c *identitytest.Claims) { c.Email = clustertest.Account(route.other) }), status: http.StatusForbidden},
 			{name: "an unverified account", token: claims(func(c *identitytest.Claims) { c.Unverified = true }), status: http.StatusUnauthorized},
 		} {
@@ -129,7 +129,7 @@ func (c *refusing) callers() []request {
 	return requests
 }
 
-// callbacks are reports that are not what was signed, or not for now.
+// callbacks returns callbacks that are unsigned, altered, expired, invalid or replayed.
 func (c *refusing) callbacks(run, other *attempt) []request {
 	named := contract.Callback{
 		Domain: acme, RunID: run.env.RunID, TaskKey: run.env.TaskKey, Attempt: run.env.Attempt, AttemptID: run.env.AttemptID,
@@ -140,7 +140,7 @@ func (c *refusing) callbacks(run, other *attempt) []request {
 		change(&changed)
 		return contract.CallbackURL(c.URL["dispatcher"], changed, keys)
 	}
-	as := func(of, from string) string { // the signature of one URL on another
+	as := func(of, from string) string { // the path of one URL with the signature of another
 		u, err := url.Parse(from)
 		require.NoError(c.T, err)
 		return strings.Split(of, "?")[0] + "?" + u.RawQuery
@@ -156,48 +156,48 @@ func (c *refusing) callbacks(run, other *attempt) []request {
 	keep := func(*contract.Callback) {}
 	return []request{
 		{name: "forged: another secret", url: signed(otherKeys, keep), body: finished, status: unauthorized},
-		{name: "forged: with what workers have", url: signed(c.WorkerKeys, keep), body: finished, status: unauthorized},
-		{name: "forged: a key that is not on the keyring", url: signed(unknownKey, keep), body: finished, status: unauthorized},
+		{name: "forged: the workers' key", url: signed(c.WorkerKeys, keep), body: finished, status: unauthorized},
+		{name: "forged: an unknown key", url: signed(unknownKey, keep), body: finished, status: unauthorized},
 		{name: "forged: no signature", url: strings.Split(run.calls.Finished, "?")[0], body: finished, status: unauthorized},
-		{name: "forged: a longer life", url: strings.Replace(run.calls.Finished, "expires=1", "expires=2", 1), body: finished, status: unauthorized},
+		{name: "forged: a later expiry", url: strings.Replace(run.calls.Finished, "expires=1", "expires=2", 1), body: finished, status: unauthorized},
 		{name: "forged: another attempt", url: strings.Replace(run.calls.Finished, "attempt=1", "attempt=2", 1), body: finished, status: unauthorized},
-		{name: "forged: a start's right used for the end", url: as(run.calls.Finished, run.env.Callbacks.Started), body: finished, status: unauthorized},
+		{name: "forged: the signature of started on finished", url: as(run.calls.Finished, run.env.Callbacks.Started), body: finished, status: unauthorized},
 		{name: "forged: another task", url: strings.Replace(run.calls.Finished, "tasks/raw", "tasks/own", 1), body: finished, status: unauthorized},
 		{name: "expired", url: signed(c.Keys, func(c *contract.Callback) { c.Expires = event.At(clock.System{}.Now().Add(-time.Second)) }), body: finished, status: unauthorized},
-		{name: "cross-tenant: its right on another tenant's run", url: as(run.calls.Finished, other.calls.Finished), body: finished, status: unauthorized},
+		{name: "cross-tenant: the signature of another tenant's run", url: as(run.calls.Finished, other.calls.Finished), body: finished, status: unauthorized},
 		{
-			name: "cross-tenant: the tenant of the URL changed", body: finished, status: unauthorized,
+			name: "cross-tenant: another tenant in the URL", body: finished, status: unauthorized,
 			url: strings.Replace(run.calls.Finished, "tenants/acme", "tenants/globex", 1),
 		},
-		{name: "cross-tenant: a good URL, about another tenant's attempt", url: run.calls.Finished, body: foreign, status: bad},
+		{name: "cross-tenant: a body about another tenant's attempt", url: run.calls.Finished, body: foreign, status: bad},
 		{name: "cross-tenant: an output in another tenant's folder", url: run.calls.Finished, body: elsewhere, status: bad},
-		{name: "malformed: no JSON", url: run.calls.Finished, body: "finished", status: bad},
+		{name: "malformed: not JSON", url: run.calls.Finished, body: "finished", status: bad},
 		{name: "malformed: no body", url: run.calls.Finished, body: "", status: bad},
 		{name: "malformed: two values", url: run.calls.Heartbeat, body: text(run.beat()) + "{}", status: bad},
-		{name: "malformed: an outcome that there is not", url: run.calls.Finished, body: map[string]any{"attempt_id": run.env.AttemptID, "outcome": "great"}, status: bad},
+		{name: "malformed: an unknown outcome", url: run.calls.Finished, body: map[string]any{"attempt_id": run.env.AttemptID, "outcome": "great"}, status: bad},
 		{name: "malformed: too large", url: run.calls.Heartbeat, body: `{"attempt_id":"` + strings.Repeat("x", 2<<20) + `"}`, status: bad},
-		{name: "malformed: a name twice", url: run.calls.Finished, body: strings.Replace(text(finished), "{", `{"outcome":"failed",`, 1), status: bad},
+		{name: "malformed: a duplicate name", url: run.calls.Finished, body: strings.Replace(text(finished), "{", `{"outcome":"failed",`, 1), status: bad},
 		{name: "another verb", url: strings.Replace(run.calls.Finished, "callbacks/finished", "callbacks/erased", 1), body: finished, status: http.StatusNotFound},
 		{name: "another method", method: http.MethodGet, url: run.calls.Finished, status: http.StatusMethodNotAllowed},
 		{
-			name: "a run that there is not", body: finished, status: http.StatusNotFound,
+			name: "an unknown run", body: finished, status: http.StatusNotFound,
 			url: signed(c.Keys, func(c *contract.Callback) { c.RunID = ids.AtTime(time.Unix(1, 0)) }),
 		},
 		{
-			name: "a domain that there is not", body: finished, status: http.StatusNotFound,
+			name: "an unknown domain", body: finished, status: http.StatusNotFound,
 			url: signed(c.Keys, func(c *contract.Callback) { c.Domain.Tenant = "nobody" }),
 		},
 		{
-			name: "unsigned, and a domain that there is not", body: finished, status: unauthorized,
+			name: "unsigned, an unknown domain", body: finished, status: unauthorized,
 			url: strings.Replace(strings.Split(run.calls.Finished, "?")[0], "tenants/acme", "tenants/nobody", 1),
 		},
 		{name: "1.1: no signature", url: run.issued.Finished, body: finished, status: unauthorized},
 		{name: "1.1: a bearer token", url: run.issued.Finished, token: "x", body: finished, status: unauthorized},
-		{name: "1.1: the start's signature", url: run.issued.Finished, as: run.issued.Authorization.Started, body: finished, status: unauthorized},
+		{name: "1.1: the signature of started", url: run.issued.Finished, as: run.issued.Authorization.Started, body: finished, status: unauthorized},
 		{name: "1.1: another tenant's signature", url: run.issued.Finished, as: other.issued.Authorization.Finished, body: finished, status: unauthorized},
 		{name: "1.1: signed twice", url: run.calls.Finished, as: run.issued.Authorization.Finished, body: finished, status: unauthorized},
-		{name: "1.1: replayed: the start", url: run.issued.Started, as: run.issued.Authorization.Started, body: run.started(), status: http.StatusOK},
-		{name: "replayed: the start", url: run.env.Callbacks.Started, body: run.started(), status: http.StatusOK},
+		{name: "1.1: replayed: started", url: run.issued.Started, as: run.issued.Authorization.Started, body: run.started(), status: http.StatusOK},
+		{name: "replayed: started", url: run.env.Callbacks.Started, body: run.started(), status: http.StatusOK},
 	}
 }
 
@@ -205,13 +205,13 @@ func (c *refusing) timers() []request {
 	fire := c.URL["dispatcher"] + "/v1/tenants/acme/workspaces/prod/timers/fire"
 	token := c.Token("queue", "dispatcher")
 	return []request{
-		{name: "a timer that there is not", url: fire, token: token, body: map[string]any{"timer_id": "timer:retry:x"}, status: http.StatusOK},
-		{name: "a timer's call without a timer", url: fire, token: token, body: map[string]any{}, status: http.StatusBadRequest},
-		{name: "a timer's call of another domain", url: strings.Replace(fire, "acme", "nobody", 1), token: token, body: map[string]any{"timer_id": "x"}, status: http.StatusNotFound},
+		{name: "an unknown timer", url: fire, token: token, body: map[string]any{"timer_id": "timer:retry:x"}, status: http.StatusOK},
+		{name: "a timer call without a timer", url: fire, token: token, body: map[string]any{}, status: http.StatusBadRequest},
+		{name: "a timer call of an unknown domain", url: strings.Replace(fire, "acme", "nobody", 1), token: token, body: map[string]any{"timer_id": "x"}, status: http.StatusNotFound},
 	}
 }
 
-// notifications are those that change nothing.
+// notifications returns notifications without an effect.
 func (c *refusing) notifications(run *attempt) []request {
 	var requests []request
 	known := c.ledger(acme)[0]
@@ -225,23 +225,23 @@ func (c *refusing) notifications(run *attempt) []request {
 	} {
 		token := c.Token("pubsub", service)
 		for key, status := range keys {
-			requests = append(requests, request{name: service + ": replayed or strange: " + key, url: c.URL[service] + "/v1/notifications", token: token, body: notified(key), status: status})
+			requests = append(requests, request{name: service + ": replayed or irrelevant: " + key, url: c.URL[service] + "/v1/notifications", token: token, body: notified(key), status: status})
 		}
 		for name, body := range map[string]any{
-			"no JSON": "x", "names that differ in case": `{"message":{},"Message":{}}`, "data that is no base64": map[string]any{"message": map[string]any{"data": "%"}},
+			"not JSON": "x", "names that differ in case": `{"message":{},"Message":{}}`, "data that is not base64": map[string]any{"message": map[string]any{"data": "%"}},
 			"too large": strings.Repeat("[", 2<<20),
 		} {
 			requests = append(requests, request{name: service + ": malformed: " + name, url: c.URL[service] + "/v1/notifications", token: token, body: body, status: http.StatusBadRequest})
 		}
 		requests = append(requests, request{name: service + ": no message", url: c.URL[service] + "/v1/notifications", token: token, body: map[string]any{}, status: http.StatusNoContent})
 		deleted := notified(known)
-		deleted["message"].(map[string]any)["attributes"].(map[string]string)["eventType"] = "OBJECT_DELETE" //nolint:forcetypeassert // made so below
-		requests = append(requests, request{name: service + ": of another event", url: c.URL[service] + "/v1/notifications", token: token, body: deleted, status: http.StatusNoContent})
+		deleted["message"].(map[string]any)["attributes"].(map[string]string)["eventType"] = "OBJECT_DELETE" //nolint:forcetypeassert // notified uses these types
+		requests = append(requests, request{name: service + ": another event type", url: c.URL[service] + "/v1/notifications", token: token, body: deleted, status: http.StatusNoContent})
 	}
 	return requests
 }
 
-// bodies are requests between services that no service makes.
+// bodies returns requests to the services that no service makes.
 func (c *refusing) bodies() []request {
 	compact, reconcile := c.URL["compactor"]+"/v1/compact", c.URL["dispatcher"]+"/v1/reconcile"
 	toCompactor, toDispatcher := c.Token("dispatcher", "compactor"), c.Token("compactor", "dispatcher")
@@ -249,22 +249,22 @@ func (c *refusing) bodies() []request {
 	return []request{
 		{name: "compact: no domain", url: compact, token: toCompactor, body: map[string]any{}, status: bad},
 		{name: "compact: a domain that is a path", url: compact, token: toCompactor, body: map[string]any{"tenant": "../x", "workspace": "prod"}, status: bad},
-		{name: "compact: an entry that is none", url: compact, token: toCompactor, body: map[string]any{"tenant": "acme", "workspace": "prod", "entries": []string{"../x"}}, status: bad},
-		{name: "compact: a name twice", url: compact, token: toCompactor, body: `{"tenant":"acme","workspace":"prod","tenant":"globex"}`, status: bad},
+		{name: "compact: an invalid entry", url: compact, token: toCompactor, body: map[string]any{"tenant": "acme", "workspace": "prod", "entries": []string{"../x"}}, status: bad},
+		{name: "compact: a duplicate name", url: compact, token: toCompactor, body: `{"tenant":"acme","workspace":"prod","tenant":"globex"}`, status: bad},
 		{name: "compact: names that differ in case", url: compact, token: toCompactor, body: `{"tenant":"acme","workspace":"prod","Tenant":"globex"}`, status: bad},
-		{name: "compact: bytes that are not those of their checksum", url: compact, token: toCompactor, body: inline(1, 1), status: bad},
+		{name: "compact: bytes with a wrong checksum", url: compact, token: toCompactor, body: inline(1, 1), status: bad},
 		{name: "compact: bytes without a generation", url: compact, token: toCompactor, body: inline(0, blob.CRC32C([]byte("x"))), status: bad},
 		{name: "compact: bytes that are not stored", url: compact, token: toCompactor, body: inline(1, blob.CRC32C([]byte("x"))), status: http.StatusOK},
-		{name: "compact: bytes by the sweeper", url: compact, token: c.Token("sweeper", "compactor"), body: inline(1, blob.CRC32C([]byte("x"))), status: http.StatusForbidden},
-		{name: "compact: a sweep by the dispatcher", url: compact, token: toCompactor, body: map[string]any{"tenant": "acme", "workspace": "prod", "sweep": true}, status: http.StatusForbidden},
-		{name: "reconcile: a sweep by the compactor", url: reconcile, token: toDispatcher, body: map[string]any{"tenant": "acme", "workspace": "prod", "sweep": true}, status: http.StatusForbidden},
+		{name: "compact: bytes sent by the sweeper", url: compact, token: c.Token("sweeper", "compactor"), body: inline(1, blob.CRC32C([]byte("x"))), status: http.StatusForbidden},
+		{name: "compact: a sweep sent by the dispatcher", url: compact, token: toCompactor, body: map[string]any{"tenant": "acme", "workspace": "prod", "sweep": true}, status: http.StatusForbidden},
+		{name: "reconcile: a sweep sent by the compactor", url: reconcile, token: toDispatcher, body: map[string]any{"tenant": "acme", "workspace": "prod", "sweep": true}, status: http.StatusForbidden},
 		{name: "reconcile: a negative revision", url: reconcile, token: toDispatcher, body: map[string]any{"tenant": "acme", "workspace": "prod", "revision": -1}, status: bad},
-		{name: "reconcile: a domain that there is not", url: reconcile, token: toDispatcher, body: map[string]any{"tenant": "nobody", "workspace": "prod"}, status: http.StatusNotFound},
-		{name: "a route that there is not", url: c.URL["sweeper"] + "/v1/erase", status: http.StatusNotFound},
+		{name: "reconcile: an unknown domain", url: reconcile, token: toDispatcher, body: map[string]any{"tenant": "nobody", "workspace": "prod"}, status: http.StatusNotFound},
+		{name: "an unknown route", url: c.URL["sweeper"] + "/v1/erase", status: http.StatusNotFound},
 	}
 }
 
-// inline is a request that hands over the bytes of an entry which nobody has appended.
+// inline returns a request with the bytes of an entry that does not exist in the store.
 func inline(generation int64, crc uint32) map[string]any {
 	return map[string]any{
 		"tenant": "acme", "workspace": "prod", "entries": []string{ids.AtTime(time.Unix(1, 0))},
@@ -272,7 +272,7 @@ func inline(generation int64, crc uint32) map[string]any {
 	}
 }
 
-// notified is the message of Pub/Sub that an object has appeared.
+// notified returns Pub/Sub's message about a created object.
 func notified(key string) map[string]any {
 	return map[string]any{"message": map[string]any{
 		"attributes": map[string]string{"eventType": "OBJECT_FINALIZE", "payloadFormat": "NONE", "bucketId": "servo", "objectId": key}, "messageId": "1",
@@ -316,7 +316,7 @@ func (c *refusing) send(t *testing.T, r request) (status int, answer string) {
 	return res.StatusCode, string(data)
 }
 
-// written are all objects there are, and which versions of them.
+// written returns all objects of the store with their versions.
 func (c *refusing) written() []string {
 	var found []string
 	for o, err := range c.Store.List(context.Background(), blob.ListOptions{}) {

@@ -76,7 +76,7 @@ func (c *refusing) openWorker() *workerUnderTest {
 	return u
 }
 
-// signed is an envelope like one that was pushed, and signed anew.
+// signed returns a changed copy of a pushed envelope with a new signature.
 func (c *refusing) signed(env *contract.Envelope, change func(*contract.Envelope)) string {
 	return c.signedWith(c.WorkerKeys, time.Hour, env, change)
 }
@@ -89,7 +89,7 @@ func (c *refusing) signedWith(keys contract.Keyring, valid time.Duration, env *c
 	return string(sealed)
 }
 
-// envelopes are tasks that no dispatcher has signed for now.
+// envelopes returns envelopes that are unsigned, altered, expired or invalid.
 func (c *refusing) envelopes(run, other *attempt) []request {
 	same := func(*contract.Envelope) {}
 	good := c.signed(run.env, same)
@@ -105,26 +105,26 @@ func (c *refusing) envelopes(run, other *attempt) []request {
 		require.Contains(c.T, good, old)
 		return strings.Replace(good, old, with, 1)
 	}
-	require.Equal(c.T, signatureOf(good), signatureOf(c.underKeyOf(acme, good)), "what signs here is what signs there")
+	require.Equal(c.T, signatureOf(good), signatureOf(c.underKeyOf(acme, good)), "underKeyOf signs like contract.Seal")
 	unauthorized, bad := http.StatusUnauthorized, http.StatusBadRequest
 	requests := []request{
-		{name: "forged: no signature", body: without(func(f map[string]any) { delete(f["auth"].(map[string]any), "signature") }), status: bad}, //nolint:forcetypeassert // it is one
+		{name: "forged: no signature", body: without(func(f map[string]any) { delete(f["auth"].(map[string]any), "signature") }), status: bad}, //nolint:forcetypeassert // auth is an object
 		{name: "forged: no auth", body: without(func(f map[string]any) { delete(f, "auth") }), status: bad},
-		{name: "forged: with what signs reports", body: c.signedWith(c.Keys, time.Hour, run.env, same), status: unauthorized},
+		{name: "forged: the key of callbacks", body: c.signedWith(c.Keys, time.Hour, run.env, same), status: unauthorized},
 		{name: "forged: another secret", body: c.signedWith(otherKeys, time.Hour, run.env, same), status: unauthorized},
-		{name: "forged: a key that is not on the keyring", body: c.signedWith(unknownKey, time.Hour, run.env, same), status: unauthorized},
+		{name: "forged: an unknown key", body: c.signedWith(unknownKey, time.Hour, run.env, same), status: unauthorized},
 		{name: "forged: another plan", body: altered(`"plan_ref":"plans/`, `"plan_ref":"plans/x`), status: unauthorized},
-		{name: "forged: a field more", body: altered(`{`, `{"unknown":1,`), status: unauthorized},
-		{name: "forged: a callback to elsewhere", body: altered(c.URL["dispatcher"], "http://127.0.0.1:1"), status: unauthorized},
-		{name: "forged: a longer life", body: altered(`"expires_at":"2`, `"expires_at":"3`), status: unauthorized},
+		{name: "forged: an additional field", body: altered(`{`, `{"unknown":1,`), status: unauthorized},
+		{name: "forged: another callback URL", body: altered(c.URL["dispatcher"], "http://127.0.0.1:1"), status: unauthorized},
+		{name: "forged: a later expiry", body: altered(`"expires_at":"2`, `"expires_at":"3`), status: unauthorized},
 		{name: "expired", body: c.signedWith(c.WorkerKeys, -time.Second, run.env, same), status: unauthorized},
 		{name: "cross-tenant: the signature of another tenant", body: altered(signatureOf(good), signatureOf(c.signed(other.env, same))), status: unauthorized},
 		{name: "cross-tenant: the key of another tenant", body: c.underKeyOf(globex, good), status: unauthorized},
-		{name: "malformed: no JSON", body: "execute", status: bad},
+		{name: "malformed: not JSON", body: "execute", status: bad},
 		{name: "malformed: no body", body: "", status: bad},
 		{name: "malformed: a list", body: "[" + good + "]", status: bad},
 		{name: "malformed: two values", body: good + "{}", status: bad},
-		{name: "malformed: a name twice", body: altered(`{`, `{"tenant_id":"acme",`), status: bad},
+		{name: "malformed: a duplicate name", body: altered(`{`, `{"tenant_id":"acme",`), status: bad},
 		{name: "malformed: another version", body: c.signed(run.env, func(e *contract.Envelope) { e.ContractVersion = "2.0" }), status: bad},
 		{name: "malformed: a tenant that is a path", body: altered(`"tenant_id":"acme"`, `"tenant_id":"../x"`), status: bad},
 		{name: "malformed: an attempt of another task", body: c.signed(run.env, func(e *contract.Envelope) { e.AttemptID = other.env.AttemptID }), status: bad},
@@ -150,8 +150,7 @@ func signatureOf(envelope string) string {
 	return env.Auth.Signature
 }
 
-// underKeyOf is an envelope with the signature that the key of a domain makes, whoever's
-// it is.
+// underKeyOf returns an envelope signed with the key of a domain, which may not be its own.
 func (c *refusing) underKeyOf(d ids.Domain, envelope string) string {
 	var fields map[string]any
 	require.NoError(c.T, json.Unmarshal([]byte(envelope), &fields))

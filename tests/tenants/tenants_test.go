@@ -1,4 +1,4 @@
-// Package tenants_test has many tenants share two compactors and two dispatchers.
+// Package tenants_test runs many tenants on two compactors and two dispatchers.
 package tenants_test
 
 import (
@@ -27,11 +27,11 @@ import (
 	"github.com/servo-orchestration/servo/tests/clustertest"
 )
 
-var full = flag.Bool("full", false, "200 tenants instead of 30, and a large one among small ones")
+var full = flag.Bool("full", false, "run 200 tenants instead of 30, and the test of large and small tenants")
 
-// Each request goes to one instance or the other, so that both compactors work on each
-// domain: what that costs is work done twice.
-func TestManyTenantsShareTwoOfEachService(t *testing.T) {
+// Requests go to both instances in turn, so both compactors work on each domain. That costs
+// some duplicate work.
+func TestManyTenantsShareTwoInstances(t *testing.T) {
 	tenants := 30
 	if *full {
 		tenants = 200
@@ -49,7 +49,7 @@ func TestManyTenantsShareTwoOfEachService(t *testing.T) {
 		require.Equal(t, state.RunSucceeded, run.State, domain(i))
 		took = append(took, run.CompletedAt.Sub(run.CreatedAt))
 	}
-	require.Equal(t, tenants*len(diamond()), w.executed(), "each task once")
+	require.Equal(t, tenants*len(diamond()), w.executed(), "each task is executed once")
 	var sum time.Duration
 	for _, d := range took {
 		sum += d
@@ -58,8 +58,8 @@ func TestManyTenantsShareTwoOfEachService(t *testing.T) {
 	t.Logf("%d runs of %d tasks took %s in the mean, %s at most; conflicts: %v",
 		tenants, len(diamond()), mean.Round(time.Millisecond), longest.Round(time.Millisecond), c.Metrics("compactor", "servo_publish_conflicts_total"))
 	require.True(t, slices.ContainsFunc(c.Metrics("compactor", "servo_publish_conflicts_total"), func(line string) bool { return !strings.HasSuffix(line, " 0") }),
-		"both work on the same domains, and each conflict is counted")
-	require.Less(t, longest, 2*mean, "nobody waits twice as long as the mean")
+		"both compactors work on the same domains and count conflicts")
+	require.Less(t, longest, 2*mean, "no run takes twice the mean")
 	for i := 0; i < tenants; i += 10 {
 		parts := c.Parts(domain(i))
 		report, err := repair.Verify(t.Context(), repair.Config{
@@ -70,11 +70,11 @@ func TestManyTenantsShareTwoOfEachService(t *testing.T) {
 	}
 }
 
-// Each instance queues 20 tasks a second, so that there is a line. Seen to fail with
-// one line for all.
-func TestLargeTenantsDoNotHoldUpSmallOnes(t *testing.T) {
+// Each instance queues only 20 tasks per second, so that tasks wait. Seen to fail with one
+// queue for all tenants.
+func TestLargeTenantsDoNotDelaySmallOnes(t *testing.T) {
 	if !*full {
-		t.Skip("it takes half a minute: with -full, as in make chaos")
+		t.Skip("takes half a minute: run it with -full, or make chaos")
 	}
 	const large, small, each = 10, 3, 100
 	c, w := start(t, map[string][]string{"dispatcher": {"--dispatch-rate", "20", "--tenant-weights", "t011=2"}})
@@ -95,11 +95,11 @@ func TestLargeTenantsDoNotHoldUpSmallOnes(t *testing.T) {
 	}
 	done := w.executed() - small*len(diamond())
 	t.Logf("%d of the large tenants' %d tasks were done when the small ones had ended", done, large*each)
-	require.Less(t, done, large*each*3/4, "small tenants have their turns")
+	require.Less(t, done, large*each*3/4, "small tenants need not wait for large ones")
 	for i := range large {
 		require.Equal(t, state.RunSucceeded, ended(c, domain(i), runs[i]).State)
 	}
-	require.Equal(t, large*each+small*len(diamond()), w.executed(), "each task once")
+	require.Equal(t, large*each+small*len(diamond()), w.executed(), "each task is executed once")
 }
 
 // begin triggers a run of assets in a domain.
@@ -143,7 +143,7 @@ func asset(name string, after ...string) plan.Asset {
 	return a
 }
 
-// counting executes nothing, and counts how often.
+// counting is an executor that only counts executions.
 type counting struct {
 	mu    sync.Mutex
 	tasks map[string]int
@@ -166,8 +166,8 @@ func (w *counting) executed() int {
 	return n
 }
 
-// start starts two of each service, a queue that they share, and a worker. A
-// service may have more flags.
+// start starts two instances of each service, a shared queue and a worker. flags are
+// additional flags by service.
 func start(t *testing.T, flags map[string][]string) (*clustertest.Cluster, *counting) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -175,7 +175,7 @@ func start(t *testing.T, flags map[string][]string) (*clustertest.Cluster, *coun
 	t.Cleanup(func() { stop(); running.Wait() })
 	var handler http.Handler
 	var c *clustertest.Cluster
-	tokens := roundTripper(func(r *http.Request) (*http.Response, error) { // as Cloud Tasks does
+	tokens := roundTripper(func(r *http.Request) (*http.Response, error) { // like Cloud Tasks
 		r = r.Clone(r.Context())
 		r.Header.Set("Authorization", "Bearer "+c.Token("queue", "dispatcher"))
 		return http.DefaultTransport.RoundTrip(r)

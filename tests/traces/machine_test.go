@@ -16,8 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace/otlp"
 )
 
-// On one machine a process does all that there is to do, and sends it before it ends.
-func TestARunOnOneMachineIsOneTrace(t *testing.T) {
+// On one machine a single process executes the run, and sends all spans before it ends.
+func TestRunOnOneMachineIsOneTrace(t *testing.T) {
 	var got collector
 	server := httptest.NewServer(&got)
 	t.Cleanup(server.Close)
@@ -43,7 +43,7 @@ func TestARunOnOneMachineIsOneTrace(t *testing.T) {
 	var names []string
 	for _, s := range got.spans {
 		names = append(names, strings.TrimSpace(s.Name+" "+s.attribute("servo.task_key")))
-		if !slices.Contains([]string{"fold", "compact"}, s.Name) { // of what they are of they only have links
+		if !slices.Contains([]string{"fold", "compact"}, s.Name) { // these only link to the run's spans
 			require.Equal(t, got.spans[0].TraceId, s.TraceId, s.Name)
 		}
 	}

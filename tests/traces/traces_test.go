@@ -1,5 +1,4 @@
-// Package traces_test follows a run through all of Servo's programs, by what they send to
-// a collector.
+// Package traces_test checks the spans that Servo's programs send to a collector for a run.
 package traces_test
 
 import (
@@ -30,13 +29,13 @@ import (
 	"github.com/servo-orchestration/servo/tests/clustertest"
 )
 
-// span is one that a collector was sent, and the program that sent it.
+// span is a received span and the program that sent it.
 type span struct {
 	*tracepb.Span
 	service string
 }
 
-// attribute is one of its attributes, of text.
+// attribute returns the value of a text attribute.
 func (s span) attribute(key string) string {
 	for _, a := range s.Attributes {
 		if a.Key == key {
@@ -46,7 +45,7 @@ func (s span) attribute(key string) string {
 	return ""
 }
 
-// collector keeps what it is sent.
+// collector keeps the spans that it receives.
 type collector struct {
 	mu    sync.Mutex
 	spans []span
@@ -80,7 +79,7 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// of are the spans of a trace.
+// of returns the spans of a trace.
 func (c *collector) of(id [16]byte) []span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,11 +96,11 @@ func open(t *testing.T, endpoint, service string) *trace.Tracer {
 	t.Helper()
 	tracer, err := otlp.Open(t.Context(), trace.Options{Endpoint: endpoint, Ratio: 1, Service: service}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = tracer.Close(context.WithoutCancel(t.Context())) }) // the collector may have gone
+	t.Cleanup(func() { _ = tracer.Close(context.WithoutCancel(t.Context())) }) // the collector may have been closed
 	return tracer
 }
 
-func TestARunIsOneTraceFromItsTriggerToTheLastCallback(t *testing.T) {
+func TestRunOnServicesIsOneTrace(t *testing.T) {
 	var got collector
 	server := httptest.NewServer(&got)
 	t.Cleanup(server.Close)
@@ -161,10 +160,10 @@ func TestARunIsOneTraceFromItsTriggerToTheLastCallback(t *testing.T) {
 				break
 			}
 			parent, ok := byID[hex.EncodeToString(up.ParentSpanId)]
-			require.True(t, ok, "%s %s is under a span that nobody has sent", up.service, up.Name)
+			require.True(t, ok, "the parent of %s %s is missing", up.service, up.Name)
 			up = parent
 		}
-		require.Equal(t, root.SpanId, up.SpanId, "%s %s hangs together with the run", s.service, s.Name)
+		require.Equal(t, root.SpanId, up.SpanId, "%s %s belongs to the run's span", s.service, s.Name)
 	}
 	for _, task := range []string{"raw/a", "raw/b"} {
 		attempt := byName["attempt "+task]
@@ -176,5 +175,5 @@ func TestARunIsOneTraceFromItsTriggerToTheLastCallback(t *testing.T) {
 	require.Less(t, byName["trigger "].StartTimeUnixNano, byName["dispatch raw/a"].StartTimeUnixNano)
 	require.Less(t, byName["callback finished raw/a"].StartTimeUnixNano, byName["dispatch raw/b"].StartTimeUnixNano)
 	require.Less(t, byName["dispatch raw/b"].StartTimeUnixNano, byName["callback finished raw/b"].StartTimeUnixNano)
-	require.Contains(t, c.Logs(), trace.ID(ticket.RunID).String(), "log lines say of which run they are")
+	require.Contains(t, c.Logs(), trace.ID(ticket.RunID).String(), "log lines contain the trace id")
 }

@@ -31,7 +31,6 @@ var unrevised = []string{
 	"internal",
 	"ledger-schemas",
 	"pkg/api",
-	"pkg/bench",
 	"pkg/binding",
 	"pkg/cli",
 	"pkg/clock",

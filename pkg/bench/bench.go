@@ -1,14 +1,13 @@
-// Package bench measures Servo on workloads that are stated, so that its figures
-// can be held against those of others and against its own of yesterday.
+// Package bench measures Servo on defined workloads, so that its figures can be compared with other
+// systems and with earlier versions.
 //
-// Tasks do nothing, so that orchestration is what is measured; all else is as in
-// use, on one of two stores:
+// Tasks do nothing, so that only orchestration is measured. Everything else is as in production, on
+// one of two stores:
 //
-//   - a folder: a state folder of its own for each sample, every write as durable
-//     as ever, a worker in another process to which tasks are pushed over HTTP and
-//     which reports over HTTP, commit markers, Parquet;
-//   - a simulated cloud: the services on a store, a queue and a network with a
-//     cloud's latencies, and with a bill (package cloudsim).
+//   - a folder: a new state folder for each sample, durable writes, a worker in another process
+//     with pushed deliveries and callbacks over HTTP, commit markers, Parquet;
+//   - a simulated cloud: the services on a store, a queue and a network with the latencies of a
+//     cloud, and with a bill (package cloudsim).
 package bench
 
 import (
@@ -24,46 +23,44 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// Config is what a bench works with.
+// Config holds the settings and dependencies of a benchmark.
 type Config struct {
-	// Dir is where state folders are made. They are left there. It should be on the
-	// disk that is to be measured.
+	// Dir is the parent of all state folders, which are not removed. It should be on the disk to be
+	// measured.
 	Dir string
-	// Samples is how often each workload is measured.
+	// Samples is the number of measurements of each workload.
 	Samples int
-	// Concurrency is how many tasks may be executed at once.
+	// Concurrency is the number of tasks that may execute at once.
 	Concurrency int
-	// Size is how long W1's chain is, how many tasks W2 has side by side, and how many
-	// runs W3 has; 0: as described.
+	// Size is the length of W1's chain, the number of parallel tasks in W2, and the number of runs
+	// in W3; 0: as in the description.
 	Size int
-	// Outputs has each task commit an output, without files: a durable write more.
+	// Outputs makes each task commit an output without files, which adds a durable write.
 	Outputs bool
-	// Cloud is the cloud to simulate; nil: the store is a folder. Seed decides what is
-	// drawn in it.
+	// Cloud is the cloud to simulate; nil: the store is a folder. Seed seeds its random numbers.
 	Cloud *cloudsim.Model
 	Seed  uint64
-	// IdleRuns are how many finished runs W4 has in its store, and IdleFor is how long
-	// it looks on.
+	// IdleRuns is the number of finished runs in W4's store. IdleFor is how long W4 observes the
+	// idle process.
 	IdleRuns int
 	IdleFor  time.Duration
-	// History is how many finished tasks W5 has in its stores, one after the other.
+	// History lists the numbers of finished tasks in W5's stores.
 	History []int
 
-	// StartWorker starts a worker process for a state folder, which does nothing for
-	// each task.
+	// StartWorker starts a worker process for a state folder. Its tasks do nothing.
 	StartWorker func(ctx context.Context, stateDir string) (Process, error)
 	// StartServer starts a process that owns a state folder and serves the API.
 	StartServer func(ctx context.Context, stateDir string) (Process, error)
 
 	Clock  clock.Clock
 	Logger *slog.Logger
-	// Stderr is where the services of a cloud log what fails.
+	// Stderr receives the error log of the simulated cloud's services.
 	Stderr io.Writer
 
-	codec *snapshot.Codec // of the cloud; nil: Parquet, whose goroutines no test in virtual time can have
+	codec *snapshot.Codec // of the cloud; nil: Parquet, whose goroutines do not work in virtual time
 }
 
-// Stores, as results name them.
+// Values of Result.Store.
 const (
 	FileStore = "file"
 	CloudSim  = "gcs-sim"
@@ -76,8 +73,8 @@ func (cfg Config) store() string {
 	return FileStore
 }
 
-// Run measures a workload. It gives several results where the workload is one
-// measured under several conditions.
+// Run measures a workload. It returns several results if the workload is measured under several
+// conditions.
 func Run(ctx context.Context, cfg Config, w Workload) ([]Result, error) {
 	results, err := w.measure(ctx, cfg, w)
 	if err != nil {
@@ -86,7 +83,7 @@ func Run(ctx context.Context, cfg Config, w Workload) ([]Result, error) {
 	return results, nil
 }
 
-// sampled measures a workload on a stack of its own each time.
+// sampled measures a workload on a new stack for each sample.
 func sampled(ctx context.Context, cfg Config, w Workload) ([]Result, error) {
 	var samples []sample
 	for i := range cfg.Samples {
@@ -106,11 +103,11 @@ type sample struct {
 	hops           []float64 // milliseconds
 	usage          cloudsim.Usage
 	objects, bytes int64
-	// Peaks of resident memory of this process and of the worker's.
+	// Peak resident memory of this process and of the worker, in bytes.
 	peak, workerPeak int64
 }
 
-// sample measures a workload once, on a stack of its own.
+// sample measures a workload once, on a new stack.
 func (cfg Config) sample(ctx context.Context, w Workload, n uint64) (s sample, err error) {
 	err = cfg.inFolder(func(dir string) error {
 		s, err = measured(func(s *sample) error {
@@ -124,7 +121,7 @@ func (cfg Config) sample(ctx context.Context, w Workload, n uint64) (s sample, e
 	return s, err
 }
 
-// measured makes a sample whose peak of memory is its own.
+// measured calls do and records the peak of memory during the call.
 func measured(do func(*sample) error) (s sample, err error) {
 	resetPeakRSS()
 	err = do(&s)
@@ -132,8 +129,8 @@ func measured(do func(*sample) error) (s sample, err error) {
 	return s, err
 }
 
-// percentile is of sorted values, of which there is at least one: the smallest
-// value that so many percent do not exceed.
+// percentile returns the smallest of the sorted values that is not exceeded by the given percentage
+// of them. There must be at least one value.
 func percentile(sorted []float64, percent int) float64 {
 	return sorted[max((len(sorted)*percent+99)/100, 1)-1]
 }

@@ -29,7 +29,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// startWorker starts a worker, in this process, whose tasks do as a function says.
+// startWorker returns a function that starts a worker in this process with the given executor.
 func startWorker(t *testing.T, execute worker.Executor) func(context.Context, string) (Process, error) {
 	t.Helper()
 	return func(ctx context.Context, dir string) (Process, error) {
@@ -50,14 +50,14 @@ func startWorker(t *testing.T, execute worker.Executor) func(context.Context, st
 				server.Close()
 				gone, cancel := context.WithCancel(ctx)
 				cancel()
-				_ = w.Close(gone) // a report whose answer got lost as the stack ended would be repeated for an hour
+				_ = w.Close(gone) // a report whose response was lost at the end of the stack would be retried for an hour
 				return store.Close()
 			},
 		}, nil
 	}
 }
 
-// config is that of a bench in which tasks are counted.
+// config returns a configuration with a counter of executed tasks.
 func config(t *testing.T) (Config, *atomic.Int64) {
 	t.Helper()
 	executed := &atomic.Int64{}
@@ -70,8 +70,8 @@ func config(t *testing.T) (Config, *atomic.Int64) {
 	}, executed
 }
 
-// named is one of the workloads.
-func named(t *testing.T, name string) Workload {
+// workloadNamed returns a workload by name.
+func workloadNamed(t *testing.T, name string) Workload {
 	t.Helper()
 	for _, w := range Workloads() {
 		if w.Name == name {
@@ -82,37 +82,37 @@ func named(t *testing.T, name string) Workload {
 	return Workload{}
 }
 
-func TestAWorkloadIsMeasuredOnAFolderOfItsOwnEachTime(t *testing.T) {
+func TestRunMeasuresEachSampleOnNewFolder(t *testing.T) {
 	cfg, executed := config(t)
 	cfg.Size = 3
-	results, err := Run(t.Context(), cfg, named(t, "W1"))
+	results, err := Run(t.Context(), cfg, workloadNamed(t, "W1"))
 	require.NoError(t, err)
 	require.Len(t, results, 1)
 	r := results[0]
 	require.EqualValues(t, 2*3, executed.Load())
 	require.Equal(t, 3, r.Tasks)
-	require.Contains(t, r.Description, "here at size 3")
+	require.Contains(t, r.Description, "measured with size 3")
 	require.Len(t, r.Samples, 2)
 	require.Positive(t, r.HopP99)
 	require.GreaterOrEqual(t, r.HopP99, r.HopP50)
-	require.Greater(t, r.Objects, 1.0, "a marker and something of the state")
+	require.Greater(t, r.Objects, 1.0, "a marker and part of the state")
 	require.Equal(t, FileStore, r.Store)
 	require.Nil(t, r.Dollars)
 	o := r.Operations
 	require.Zero(t, o.ClassAByKind["assets"], "tasks without an output commit none")
-	require.GreaterOrEqual(t, o.ClassAByKind["ledger"], 1.0, "and the owner's")
+	require.GreaterOrEqual(t, o.ClassAByKind["ledger"], 1.0, "at least one entry per task")
 	require.GreaterOrEqual(t, o.ClassA, o.ClassAByKind["assets"]+o.ClassAByKind["ledger"])
 	require.Positive(t, o.BytesIn)
 	require.Positive(t, o.Amplification)
 
 	cfg.Outputs, cfg.Samples = true, 1
-	results, err = Run(t.Context(), cfg, named(t, "W1"))
+	results, err = Run(t.Context(), cfg, workloadNamed(t, "W1"))
 	require.NoError(t, err)
 	require.Contains(t, results[0].Description, "each commits an output")
-	require.InDelta(t, 1, results[0].Operations.ClassAByKind["assets"], 0.01, "the worker's operations are counted: the marker of each task")
+	require.InDelta(t, 1, results[0].Operations.ClassAByKind["assets"], 0.01, "the worker's operations are counted: one marker per task")
 }
 
-func TestAWorkloadIsMeasuredOnASimulatedCloud(t *testing.T) {
+func TestRunMeasuresOnSimulatedCloud(t *testing.T) {
 	cfg, _ := config(t)
 	cfg.Size = 2
 	model := cloudsim.GCP()
@@ -122,15 +122,15 @@ func TestAWorkloadIsMeasuredOnASimulatedCloud(t *testing.T) {
 			workload string
 			tasks    int
 		}{{"W1", 2}, {"W2", 4}, {"W3", 20}} {
-			results, err := Run(t.Context(), cfg, named(t, row.workload))
+			results, err := Run(t.Context(), cfg, workloadNamed(t, row.workload))
 			require.NoError(t, err)
 			r := results[0]
 			require.Equal(t, row.tasks, r.Tasks)
 			require.Equal(t, CloudSim, r.Store)
 			require.Contains(t, r.Model, "object write 45/180")
-			require.Less(t, 0.3, r.Makespan, "two hops through the model take longer")
+			require.Less(t, 0.3, r.Makespan, "at least two hops through the model")
 			require.Less(t, r.Makespan, 30.0)
-			require.InDelta(t, 2, r.Operations.Queue, 1, "a create and a delivery each, and a timer or two for all")
+			require.InDelta(t, 2, r.Operations.Queue, 1, "a create and a delivery per task, and a few timers")
 			require.GreaterOrEqual(t, r.Operations.Messages, 0.1)
 			require.InDelta(t, 5*r.Operations.ClassA, r.Dollars.ClassA, 1e-6)
 			require.InDelta(t, 0.4*r.Operations.ClassB, r.Dollars.ClassB, 1e-6)
@@ -140,15 +140,15 @@ func TestAWorkloadIsMeasuredOnASimulatedCloud(t *testing.T) {
 	})
 }
 
-func TestATaskThatFailsFailsTheBench(t *testing.T) {
+func TestRunFailsWithFailedTask(t *testing.T) {
 	cfg, _ := config(t)
 	cfg.Size = 1
 	cfg.StartWorker = startWorker(t, func(context.Context, worker.Execution) error { return os.ErrClosed })
-	_, err := Run(t.Context(), cfg, named(t, "W1"))
+	_, err := Run(t.Context(), cfg, workloadNamed(t, "W1"))
 	require.ErrorContains(t, err, "measure W1: task bench/t00000")
 }
 
-func TestAHistoryIsMadeOfRunsThatHaveEnded(t *testing.T) {
+func TestSeedAddsFinishedRuns(t *testing.T) {
 	cfg, _ := config(t)
 	dir := t.TempDir()
 	require.NoError(t, cfg.seed(t.Context(), dir, 1201, seededTasks))
@@ -161,7 +161,7 @@ func TestAHistoryIsMadeOfRunsThatHaveEnded(t *testing.T) {
 	require.Equal(t, 1201, s.Tasks.Len())
 	require.Equal(t, 1201, s.Attempts.Len())
 	require.Zero(t, s.LiveRuns())
-	require.Zero(t, s.Outbox.Len(), "nothing is to be done")
+	require.Zero(t, s.Outbox.Len(), "no pending dispatches")
 	require.Zero(t, s.Timers.Len())
 	for task := range s.Tasks.All {
 		require.Equal(t, state.TaskSucceeded, task.State)
@@ -171,22 +171,22 @@ func TestAHistoryIsMadeOfRunsThatHaveEnded(t *testing.T) {
 	}
 }
 
-func TestAWorkloadIsHeldAgainstItselfOnALongerHistory(t *testing.T) {
+func TestRunComparesHistories(t *testing.T) {
 	cfg, executed := config(t)
 	cfg.Size, cfg.Samples, cfg.History = 2, 1, []int{0, 10}
-	results, err := Run(t.Context(), cfg, named(t, "W5"))
+	results, err := Run(t.Context(), cfg, workloadNamed(t, "W5"))
 	require.NoError(t, err)
-	require.EqualValues(t, turns*8, executed.Load(), "the history is not executed")
+	require.EqualValues(t, rounds*8, executed.Load(), "the history is not executed")
 	require.Len(t, results, 2)
 	require.Zero(t, *results[0].History)
 	require.Zero(t, results[0].Ratio)
 	require.Equal(t, 10, *results[1].History)
 	require.InDelta(t, ratio(results[1].Samples, results[0].Samples), results[1].Ratio, 1e-9)
-	require.InDelta(t, 2, ratio([]float64{2, 10, 3}, []float64{1, 20, 1}), 1e-9, "of 2, 0.5 and 3: turn by turn")
+	require.InDelta(t, 2, ratio([]float64{2, 10, 3}, []float64{1, 20, 1}), 1e-9, "the median of 2, 0.5 and 3")
 }
 
-// startServer starts a server, in this process, that answers with a status, and
-// whose store is asked once more each time that somebody asks how often.
+// startServer returns a function that starts a server in this process. The server responds with the
+// given status, and each call of Usage counts one more operation.
 func startServer(t *testing.T, status int) (start func(context.Context, string) (Process, error), started *int) {
 	t.Helper()
 	started = new(int)
@@ -213,16 +213,16 @@ func startServer(t *testing.T, status int) (start func(context.Context, string) 
 	}, started
 }
 
-func TestIdlenessIsLookedAtOnceAndColdStartsEachTime(t *testing.T) {
+func TestIdleIsMeasuredOnceAndColdStartEachTime(t *testing.T) {
 	cfg, _ := config(t)
 	cfg.IdleRuns, cfg.IdleFor, cfg.Samples = 5, 20*time.Millisecond, 3
 	start, started := startServer(t, http.StatusOK)
 	cfg.StartServer = func(ctx context.Context, dir string) (Process, error) {
 		_, err := os.Stat(filepath.Join(dir, "manifests"))
-		require.NoError(t, err, "there is a history")
+		require.NoError(t, err, "the history exists")
 		return start(ctx, dir)
 	}
-	results, err := Run(t.Context(), cfg, named(t, "W4"))
+	results, err := Run(t.Context(), cfg, workloadNamed(t, "W4"))
 	require.NoError(t, err)
 	require.Equal(t, 3, *started)
 	r := results[0]
@@ -230,15 +230,15 @@ func TestIdlenessIsLookedAtOnceAndColdStartsEachTime(t *testing.T) {
 	require.Positive(t, r.Median)
 	require.Equal(t, 5, r.Idle.Runs)
 	require.GreaterOrEqual(t, r.Idle.Seconds, 0.02)
-	require.EqualValues(t, 1, r.Idle.Operations, "only what was asked while it looked on")
+	require.EqualValues(t, 1, r.Idle.Operations, "only operations while idle")
 
 	cfg.StartServer, started = startServer(t, http.StatusServiceUnavailable)
-	_, err = Run(t.Context(), cfg, named(t, "W4"))
-	require.ErrorContains(t, err, "503", "that is no answer")
+	_, err = Run(t.Context(), cfg, workloadNamed(t, "W4"))
+	require.ErrorContains(t, err, "503")
 	require.Equal(t, 1, *started)
 }
 
-func TestWorkloadsHaveTheShapesThatTheySay(t *testing.T) {
+func TestWorkloadsMatchTheirDescriptions(t *testing.T) {
 	tasks := map[string]int{"W1": 200, "W2": 1002, "W3": 2000, "W5": 1002, "W7": 100_010}
 	for _, w := range Workloads() {
 		if w.assets == nil {
@@ -259,7 +259,7 @@ func TestWorkloadsHaveTheShapesThatTheySay(t *testing.T) {
 	require.Equal(t, []ids.AssetKey{key(7), key(8)}, last.Deps)
 }
 
-func TestPercentilesAreValuesThatWereMeasured(t *testing.T) {
+func TestPercentileReturnsMeasuredValue(t *testing.T) {
 	five := []float64{1, 2, 3, 4, 5}
 	require.InDelta(t, 3, percentile(five, 50), 0)
 	require.InDelta(t, 5, percentile(five, 99), 0)
@@ -268,7 +268,7 @@ func TestPercentilesAreValuesThatWereMeasured(t *testing.T) {
 	require.InDelta(t, 2, median([]float64{3, 1, 2}), 0)
 }
 
-func TestALargestSizeIsAllThatARunMayHave(t *testing.T) {
+func TestMaxSizeFillsPlan(t *testing.T) {
 	for _, w := range Workloads() {
 		if w.assets == nil {
 			require.Zero(t, w.MaxSize(), w.Name)

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// WriteBenchmarks writes samples in the format of Go benchmarks, a line each, for
-// benchstat to compare.
+// WriteBenchmarks writes one line for each sample in the format of Go benchmarks, for benchstat.
 func WriteBenchmarks(w io.Writer, results []Result) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "goos: %s\ngoarch: %s\npkg: github.com/servo-orchestration/servo/pkg/bench\n", runtime.GOOS, runtime.GOARCH)

@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/cloudsim"
 )
 
-func TestSamplesAreWrittenAsGoBenchmarksAre(t *testing.T) {
+func TestWriteBenchmarksUsesGoFormat(t *testing.T) {
 	history := 1000
 	s := sample{tasks: 10, usage: cloudsim.Usage{Store: cloudblob.Usage{"ledger": {ClassA: 25, ClassB: 5, BytesIn: 100}}}}
 	priced := s

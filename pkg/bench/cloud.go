@@ -27,7 +27,7 @@ func (cfg Config) onCloud(ctx context.Context, dir string, w Workload, n uint64,
 	if err != nil {
 		return err
 	}
-	err = cfg.measure(ctx, cloud.Engine, patient{cloud.Watch, executed}, w, s)
+	err = cfg.measure(ctx, cloud.Engine, patientAwaiter{cloud.Watch, executed}, w, s)
 	s.usage = cloud.Usage()
 	return errors.Join(err, cloud.Close())
 }

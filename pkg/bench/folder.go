@@ -16,28 +16,28 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Process is a process that was started for a bench.
+// Process is a process that was started for a benchmark.
 type Process struct {
 	URL string
 	PID string
 	// Client authenticates to the process; nil: [http.DefaultClient].
 	Client *http.Client
-	// Usage is what it has asked of its store until now.
+	// Usage returns the number of operations on its store so far.
 	Usage func() (cloudblob.Usage, error)
 	// Stop ends it.
 	Stop func() error
 }
 
-// Domain is the domain that is measured.
+// Domain returns the domain that benchmarks use.
 func Domain() ids.Domain { return ids.Domain{Tenant: "bench", Workspace: "main"} }
 
-// inFolder does something in a folder that is there for it. It stays there: on
-// some file systems (ext4) it is several times slower to make files in the
-// minutes after many were removed, and the next sample would suffer from that.
+// inFolder calls do with a new folder. It does not remove the folder: on some file systems (ext4),
+// creating files is several times slower in the minutes after many were removed, which would
+// distort the next sample.
 func (cfg Config) inFolder(do func(dir string) error) error {
 	dir, err := os.MkdirTemp(cfg.Dir, "servo-bench-")
 	if err != nil {
-		return fmt.Errorf("make a state folder: %w", err)
+		return fmt.Errorf("create state folder: %w", err)
 	}
 	return do(dir)
 }
@@ -75,7 +75,7 @@ func (cfg Config) onFolder(ctx context.Context, dir string, w Workload, s *sampl
 	return err
 }
 
-// stored counts the files below a folder, and their bytes.
+// stored returns the number of files below a folder, and their total size.
 func stored(dir string) (objects, bytes int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {

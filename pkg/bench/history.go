@@ -5,14 +5,13 @@ import (
 	"slices"
 )
 
-// turns is how many samples of each history are taken for one of another workload: what
-// is compared differs by less than samples scatter.
-const turns = 5
+// rounds is the number of samples of each history per configured sample. There are more than for
+// other workloads, because the differences are smaller than the scatter.
+const rounds = 5
 
-// withHistory measures a workload on stores that have finished tasks in them, each
-// so many. The samples of one history share its store: what they add to it is
-// little. They take turns with those of the others, in this order and in the other, so
-// that a machine that is busy for a while is so for all.
+// withHistory measures a workload on stores with different numbers of finished tasks. All samples
+// of one history share a store, because they add little to it. The histories are measured
+// alternately, in alternating order, so that a temporary load on the machine affects all of them.
 func withHistory(ctx context.Context, cfg Config, w Workload) (results []Result, err error) {
 	dirs := make([]string, len(cfg.History))
 	samples := make([][]sample, len(cfg.History))
@@ -26,14 +25,14 @@ func withHistory(ctx context.Context, cfg Config, w Workload) (results []Result,
 		for i := range order {
 			order[i] = i
 		}
-		for range turns * cfg.Samples {
+		for range rounds * cfg.Samples {
 			slices.Reverse(order)
 			for _, i := range order {
 				s, err := measured(func(s *sample) error { return cfg.onFolder(ctx, dirs[i], w, s) })
 				if err != nil {
 					return err
 				}
-				s.objects, s.bytes = 0, 0 // what the folder holds is history
+				s.objects, s.bytes = 0, 0 // the folder contains mostly the history
 				samples[i] = append(samples[i], s)
 			}
 		}
@@ -53,7 +52,7 @@ func withHistory(ctx context.Context, cfg Config, w Workload) (results []Result,
 	return results, nil
 }
 
-// ratio is the median of what samples are of those that were taken in the same turn.
+// ratio returns the median of the ratios of samples that were taken in the same round.
 func ratio(of, to []float64) float64 {
 	ratios := make([]float64, len(of))
 	for i := range of {
@@ -62,7 +61,7 @@ func ratio(of, to []float64) float64 {
 	return median(ratios)
 }
 
-// inFolders is inFolder with several.
+// inFolders is inFolder for several folders.
 func (cfg Config) inFolders(dirs []string, do func() error) error {
 	if len(dirs) == 0 {
 		return do()

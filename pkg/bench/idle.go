@@ -13,24 +13,22 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob/cloudblob"
 )
 
-// Idle is what a process took that had nothing to do.
+// Idle describes the resource use of an idle process.
 type Idle struct {
-	// Runs are the finished runs in its store.
+	// Runs is the number of finished runs in its store.
 	Runs    int     `json:"runs"`
 	Seconds float64 `json:"seconds"`
-	// PSS is its share of memory and RSS what is resident, in bytes, in the end. 0:
-	// unknown.
+	// PSS and RSS are its proportional and resident memory at the end, in bytes; 0: unknown.
 	PSS int64 `json:"pss_bytes,omitempty"`
 	RSS int64 `json:"rss_bytes,omitempty"`
-	// CPU is in percent of a core.
+	// CPU is the CPU time as a percentage of one core.
 	CPU float64 `json:"cpu_percent"`
-	// Operations are those on its store.
+	// Operations is the number of operations on its store.
 	Operations int64 `json:"operations"`
 }
 
-// idle measures how long a process that owns a store takes from its start to its
-// first answer, a sample each, and in the first sample what it then does when there
-// is nothing to do.
+// idle measures the time from the start of a server process to its first response, once per sample.
+// In the first sample it also measures the resource use of the idle process.
 func idle(ctx context.Context, cfg Config, w Workload) ([]Result, error) {
 	r := Result{Workload: w.Name, Description: w.Description, Store: cfg.store(), Unit: w.unit, Tasks: cfg.IdleRuns}
 	err := cfg.inFolder(func(dir string) error {
@@ -54,7 +52,8 @@ func idle(ctx context.Context, cfg Config, w Workload) ([]Result, error) {
 	return []Result{r}, nil
 }
 
-// serve starts a server, has it answer, and looks on if nobody has yet.
+// serve starts a server and waits for its first response. If r has no Idle yet, serve observes the
+// idle server.
 func (cfg Config) serve(ctx context.Context, dir string, r *Result) (took time.Duration, err error) {
 	began := cfg.Clock.Now()
 	server, err := cfg.StartServer(ctx, dir)
@@ -62,7 +61,7 @@ func (cfg Config) serve(ctx context.Context, dir string, r *Result) (took time.D
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
-	if err := ask(ctx, cmp.Or(server.Client, http.DefaultClient), server.URL+"/v1/runs?limit=1"); err != nil {
+	if err := get(ctx, cmp.Or(server.Client, http.DefaultClient), server.URL+"/v1/runs?limit=1"); err != nil {
 		return 0, err
 	}
 	took = cfg.Clock.Now().Sub(began)
@@ -87,22 +86,22 @@ func (cfg Config) serve(ctx context.Context, dir string, r *Result) (took time.D
 
 func operations(u cloudblob.Usage) int64 { return u.Total().Operations() }
 
-// ask makes a request that has to be answered.
-func ask(ctx context.Context, client *http.Client, url string) error {
+// get makes a request, which must succeed.
+func get(ctx context.Context, client *http.Client, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return fmt.Errorf("ask the server: %w", err)
+		return fmt.Errorf("request to the server: %w", err)
 	}
 	answer, err := client.Do(req)
 	if err != nil {
-		return fmt.Errorf("ask the server: %w", err)
+		return fmt.Errorf("request to the server: %w", err)
 	}
 	body, err := io.ReadAll(answer.Body)
 	if err := errors.Join(err, answer.Body.Close()); err != nil {
-		return fmt.Errorf("ask the server: %w", err)
+		return fmt.Errorf("request to the server: %w", err)
 	}
 	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("ask the server: %s: %.300s", answer.Status, body)
+		return fmt.Errorf("request to the server: %s: %.300s", answer.Status, body)
 	}
 	return nil
 }

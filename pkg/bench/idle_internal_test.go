@@ -15,21 +15,21 @@ import (
 	"github.com/servo-orchestration/servo/pkg/embedded"
 )
 
-// hand is a clock that is moved by hand, and knows who waits for it.
-type hand struct {
+// manualClock is a clock that tests advance. It counts its sleepers.
+type manualClock struct {
 	mu      sync.Mutex
 	now     time.Time
 	waiting map[chan struct{}]time.Time
 	woken   int
 }
 
-func (h *hand) Now() time.Time {
+func (h *manualClock) Now() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.now
 }
 
-func (h *hand) Sleep(ctx context.Context, d time.Duration) error {
+func (h *manualClock) Sleep(ctx context.Context, d time.Duration) error {
 	done := make(chan struct{})
 	h.mu.Lock()
 	h.waiting[done] = h.now.Add(d)
@@ -45,8 +45,8 @@ func (h *hand) Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// pass moves the time on, and wakes whose time has come.
-func (h *hand) pass(d time.Duration) {
+// pass advances the clock, and wakes the sleepers that are due.
+func (h *manualClock) pass(d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.now = h.now.Add(d)
@@ -59,21 +59,21 @@ func (h *hand) pass(d time.Duration) {
 	}
 }
 
-// seen is how many wait, and how many have been woken.
-func (h *hand) seen() (waiting, woken int) {
+// counts returns the number of sleepers, and of wakeups so far.
+func (h *manualClock) counts() (waiting, woken int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.waiting), h.woken
 }
 
-// An hour with nothing to do: no request to the store, and nobody who wakes. Seen to fail
-// with a collection that comes by each minute.
-func TestAnIdleStackDoesNothingForAnHour(t *testing.T) {
+// An idle stack makes no request to the store and wakes no goroutine. Without the fix, a collection
+// ran every minute.
+func TestIdleStackDoesNothingForAnHour(t *testing.T) {
 	const runs = 10_000
 	cfg, _ := config(t)
 	dir := filepath.Join(cfg.Dir, "state")
 	require.NoError(t, cfg.seed(t.Context(), dir, runs, 1))
-	h := &hand{now: clock.System{}.Now(), waiting: map[chan struct{}]time.Time{}}
+	h := &manualClock{now: clock.System{}.Now(), waiting: map[chan struct{}]time.Time{}}
 	var store *cloudblob.Store
 	stack, err := embedded.Start(t.Context(), embedded.Options{
 		Dir: dir, Domain: Domain(), Concurrency: 1, Clock: h, Logger: cfg.Logger, Program: "none",
@@ -88,37 +88,37 @@ func TestAnIdleStackDoesNothingForAnHour(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, snap.State.LiveRuns())
 
-	// What its start has begun comes to its end.
+	// Wait for the work that the start has triggered.
 	for range 100 {
-		if calm(t, h, store) {
+		if quiet(t, h, store) {
 			break
 		}
 		h.pass(time.Minute)
 	}
-	waiting, woken := h.seen()
-	require.Zero(t, waiting, "somebody waits for a time to come")
+	waiting, woken := h.counts()
+	require.Zero(t, waiting, "a goroutine sleeps")
 	before := operations(store.Usage())
 	require.Positive(t, before)
 	h.pass(time.Hour)
-	require.True(t, calm(t, h, store))
-	_, wakes := h.seen()
+	require.True(t, quiet(t, h, store))
+	_, wakes := h.counts()
 	require.Equal(t, woken, wakes)
 	require.Equal(t, before, operations(store.Usage()))
 }
 
-// calm waits until nothing goes on, and reports whether nobody waits.
-func calm(t *testing.T, h *hand, store *cloudblob.Store) bool {
+// quiet waits until nothing changes, and reports whether no goroutine sleeps.
+func quiet(t *testing.T, h *manualClock, store *cloudblob.Store) bool {
 	t.Helper()
 	const still = 5
 	last, same := int64(-1), 0
 	require.Eventually(t, func() bool {
-		waiting, woken := h.seen()
+		waiting, woken := h.counts()
 		now := operations(store.Usage())<<20 + int64(woken)<<10 + int64(waiting)
 		if same++; now != last {
 			last, same = now, 0
 		}
 		return same >= still
 	}, time.Minute, 10*time.Millisecond)
-	waiting, _ := h.seen()
+	waiting, _ := h.counts()
 	return waiting == 0
 }

@@ -15,24 +15,24 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// awaiter shows published states.
+// awaiter waits for published snapshots.
 type awaiter interface {
 	Await(ctx context.Context, after int64) (*snapshot.Snapshot, error)
 }
 
-// patient looks at states only when all has been executed, or has not been for
-// long: who looks takes time from those who work.
-type patient struct {
+// patientAwaiter delays reading snapshots until all tasks have executed, at most for pollEvery,
+// because reading takes CPU time from the measured system.
+type patientAwaiter struct {
 	awaiter
-	executed <-chan struct{} // closed when all has been
+	executed <-chan struct{} // closed when all tasks have executed
 }
 
-// lookEvery is how often a patient one looks all the same.
-const lookEvery = 30 * time.Second
+// pollEvery is the longest time between two reads.
+const pollEvery = 30 * time.Second
 
 // Await implements awaiter.
-func (p patient) Await(ctx context.Context, after int64) (*snapshot.Snapshot, error) {
-	waiting, cancel := context.WithTimeout(ctx, lookEvery)
+func (p patientAwaiter) Await(ctx context.Context, after int64) (*snapshot.Snapshot, error) {
+	waiting, cancel := context.WithTimeout(ctx, pollEvery)
 	defer cancel()
 	select {
 	case <-p.executed:
@@ -41,7 +41,7 @@ func (p patient) Await(ctx context.Context, after int64) (*snapshot.Snapshot, er
 	return p.awaiter.Await(ctx, after)
 }
 
-// measure triggers the workload's runs, all at once, and waits for the end of all.
+// measure triggers all runs of the workload at once, and waits until they have ended.
 func (cfg Config) measure(ctx context.Context, e *engine.Engine, watch awaiter, w Workload, s *sample) error {
 	assets := w.assets(cfg.Size)
 	if cfg.Outputs {
@@ -80,7 +80,7 @@ func (cfg Config) measure(ctx context.Context, e *engine.Engine, watch awaiter, 
 	return nil
 }
 
-// awaitEnd waits for the end of runs.
+// awaitEnd waits until all runs have ended, and returns the snapshot in which they have.
 func awaitEnd(ctx context.Context, watch awaiter, runs []string) (*snapshot.Snapshot, error) {
 	live := slices.Clone(runs)
 	for after := int64(0); ; {
@@ -99,8 +99,8 @@ func awaitEnd(ctx context.Context, watch awaiter, runs []string) (*snapshot.Snap
 	}
 }
 
-// hopsOf are the milliseconds from the end of the last task that a task of a run waited
-// for to its own end. One that did not succeed is an error.
+// hopsOf returns, for each task of a run, the milliseconds from the end of its last upstream to its
+// own end. It fails if a task did not succeed.
 func hopsOf(s *state.State, run string) (hops []float64, err error) {
 	ends, ready := map[string]event.Time{}, map[string]event.Time{}
 	s.TasksOf(run, func(t *state.Task) bool {

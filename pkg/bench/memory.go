@@ -9,21 +9,20 @@ import (
 	"time"
 )
 
-// PeakRSS is the most resident memory, in bytes, that a process has had: by its
-// number, or "self". 0: this system does not say.
+// PeakRSS returns the peak resident memory of a process in bytes; 0: unknown. The process is a pid
+// or "self".
 func PeakRSS(process string) int64 { return kibibytes(process, "status", "VmHWM:") }
 
-// residentMemory is a line of what a process has in memory now, in bytes.
+// residentMemory returns a line of a process's smaps_rollup, in bytes.
 func residentMemory(process, line string) int64 { return kibibytes(process, "smaps_rollup", line) }
 
-// resetPeakRSS has the peak of this process begin anew, where the system can do
-// that: what one workload took is none of the next one's.
+// resetPeakRSS resets the peak of this process, so that each workload has its own.
 func resetPeakRSS() {
 	debug.FreeOSMemory()
-	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) // elsewhere the peak is that since the start
+	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) // if it fails, the peak is that since the start
 }
 
-// kibibytes is the value in bytes of a line in a file about a process.
+// kibibytes returns the value in bytes of a line in a file of /proc/PID.
 func kibibytes(process, file, name string) int64 {
 	text, err := os.ReadFile(filepath.Join("/proc", process, file))
 	if err != nil {
@@ -43,14 +42,14 @@ func kibibytes(process, file, name string) int64 {
 	return 0
 }
 
-// cpuTime is what a process has computed so far. 0: this system does not say.
+// cpuTime returns the CPU time of a process so far; 0: unknown.
 func cpuTime(process string) time.Duration {
 	text, err := os.ReadFile(filepath.Join("/proc", process, "stat"))
 	if err != nil {
 		return 0
 	}
-	// The name, in parentheses, may hold spaces; after it, utime and stime are the
-	// 12th and 13th fields, in hundredths of a second.
+	// The name is in parentheses and may contain spaces. After it, utime and stime are the 12th and
+	// 13th fields, in hundredths of a second.
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
 	const utime, stime = 11, 12
 	if len(fields) <= stime {

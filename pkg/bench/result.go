@@ -6,42 +6,42 @@ import (
 	"github.com/servo-orchestration/servo/pkg/cloudsim"
 )
 
-// Result is what became of a workload.
+// Result is the measurement of a workload.
 type Result struct {
 	Workload    string `json:"workload"`
 	Description string `json:"description"`
-	// Store is where the state was: file or gcs-sim, whose Model is stated.
+	// Store is FileStore or CloudSim. Model describes the simulated cloud.
 	Store string `json:"store"`
 	Model string `json:"model,omitempty"`
 	Tasks int    `json:"tasks"`
-	// Samples are what was measured, a value a sample, in Unit.
+	// Samples are the measured values, in Unit.
 	Samples []float64 `json:"samples"`
 	Unit    string    `json:"unit"`
 	Median  float64   `json:"median"`
 	Min     float64   `json:"min"`
 	Max     float64   `json:"max"`
-	// Makespan is the median of the times from the first request to the last end.
+	// Makespan is the median time from the first request to the end of the last run.
 	Makespan float64 `json:"makespan_s,omitempty"`
-	// HopP50 and HopP99 are milliseconds from the end of the last task that a task waited
-	// for to its own, over all samples. Where many wait at once, most of it is their line.
+	// HopP50 and HopP99 are percentiles of the milliseconds from the end of a task's last upstream
+	// to its own end, over all samples. If many tasks are ready at once, most of it is time in the
+	// queue.
 	HopP50 float64 `json:"hop_p50_ms,omitempty"`
 	HopP99 float64 `json:"hop_p99_ms,omitempty"`
-	// Objects and Bytes are what the last sample left in its state folder, a task.
+	// Objects and Bytes are the content of the last sample's state folder, per task.
 	Objects float64 `json:"objects_per_task,omitempty"`
 	Bytes   float64 `json:"bytes_per_task,omitempty"`
-	// Operations are what a task took, over all samples, the start of the stack
-	// included.
+	// Operations are averages per task over all samples, including the start of the stack.
 	Operations *Operations `json:"operations_per_task,omitempty"`
-	// Dollars are what a million tasks cost.
+	// Dollars is the cost of a million tasks.
 	Dollars *cloudsim.Bill `json:"dollars_per_million_tasks,omitempty"`
-	// History is how many finished tasks were in the store before, and Ratio the median of
-	// what the samples are of those of the first history in the same turns.
+	// History is the number of finished tasks in the store before the measurement. Ratio is the
+	// median ratio of the samples to those of the first history in the same round.
 	History *int    `json:"history_tasks,omitempty"`
 	Ratio   float64 `json:"ratio,omitempty"`
-	// Idle is what doing nothing took.
+	// Idle describes the idle process.
 	Idle *Idle `json:"idle,omitempty"`
-	// Peaks of resident memory, in bytes, of the process that orchestrates and of the
-	// worker, each in its largest sample. 0: unknown.
+	// Peak resident memory of the orchestrating process and of the worker, in bytes, over all
+	// samples; 0: unknown.
 	PeakRSS       int64 `json:"peak_rss_bytes,omitempty"`
 	WorkerPeakRSS int64 `json:"worker_peak_rss_bytes,omitempty"`
 
@@ -49,7 +49,7 @@ type Result struct {
 	prices  cloudsim.Prices
 }
 
-// Operations are what was asked of a store, a queue and of notifications.
+// Operations counts operations of the store, of the queue and of notifications.
 type Operations struct {
 	ClassA   float64 `json:"class_a"`
 	ClassB   float64 `json:"class_b"`
@@ -57,18 +57,18 @@ type Operations struct {
 	Refused  float64 `json:"refused,omitempty"`
 	BytesIn  float64 `json:"bytes_in"`
 	BytesOut float64 `json:"bytes_out"`
-	// Amplification is how many bytes of state and manifests were written, merges, bases
-	// and history among them, for a byte of the ledger.
+	// Amplification is the number of bytes of state and manifests, including merges, bases and
+	// history, that were written per byte of the ledger.
 	Amplification float64 `json:"write_amplification"`
 
 	Queue    float64 `json:"queue,omitempty"`
 	Messages float64 `json:"messages,omitempty"`
-	// ClassAByKind and ClassBByKind are by the kind of object.
+	// ClassAByKind and ClassBByKind count by kind of object.
 	ClassAByKind map[string]float64 `json:"class_a_by_kind"`
 	ClassBByKind map[string]float64 `json:"class_b_by_kind"`
 }
 
-// result sums up samples, of which there is at least one.
+// result summarizes samples, of which there must be at least one.
 func (cfg Config) result(w Workload, samples []sample) Result {
 	r := Result{
 		Workload: w.Name, Description: cfg.described(w), Store: cfg.store(), Unit: w.unit, samples: samples,

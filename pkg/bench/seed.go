@@ -20,49 +20,48 @@ import (
 )
 
 const (
-	// seededTasks is how many tasks a finished run of a history has: as many as fit
-	// into a group of events.
+	// seededTasks is the number of tasks in a run of a history: as many as fit into a group of
+	// events.
 	seededTasks = 500
-	// seededAtOnce is how many finished tasks are folded at once.
+	// seededAtOnce is the number of finished tasks that are folded at once.
 	seededAtOnce = 20_000
-	// seededEvery is how much time passes from one such fold to the next, so that runs
-	// are closed as they would be.
+	// seededEvery is the virtual time between two folds, so that runs are closed as usual.
 	seededEvery = state.ClosedAfter + 5*time.Minute
 )
 
-// past is a clock that is behind.
-type past struct {
+// lateClock is a clock that lags behind another.
+type lateClock struct {
 	clock.Clock
 
 	by time.Duration
 }
 
-func (p *past) Now() time.Time { return p.Clock.Now().Add(-p.by) }
+func (p *lateClock) Now() time.Time { return p.Clock.Now().Add(-p.by) }
 
-// seeder makes history: runs that have ended, as if they had been executed. What
-// executing them appends to the ledger is appended, but in few entries, and the
-// compactor folds it, but in few batches; nothing is synced.
+// seeder creates finished runs as if they had been executed. It appends the events of their
+// execution to the ledger, in few entries, and the compactor folds them in few batches. Nothing is
+// synced.
 type seeder struct {
 	cfg      Config
-	clock    *past
+	clock    *lateClock
 	store    *fileblob.Store
 	ids      *ids.Source
 	appender *ledger.Appender
 	folding  *compactor.Compactor
 	plans    map[int]*seededPlan // by the number of tasks
-	waiting  []compactor.Entry
-	tasks    int // in them
+	waiting  []compactor.Entry   // to be folded
+	tasks    int                 // in waiting
 }
 
-// seed puts finished tasks into an empty state folder, in runs of so many.
+// seed adds finished tasks to an empty state folder, in runs of perRun tasks.
 func (cfg Config) seed(ctx context.Context, dir string, tasks, perRun int) (err error) {
 	if tasks == 0 {
 		return nil
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make state folder: %w", err)
+		return fmt.Errorf("create state folder: %w", err)
 	}
-	then := &past{cfg.Clock, seededEvery * time.Duration(1+tasks/seededAtOnce)}
+	then := &lateClock{cfg.Clock, seededEvery * time.Duration(1+tasks/seededAtOnce)}
 	store, err := fileblob.Open(dir, fileblob.Options{NoSync: true, Now: then.Now})
 	if err != nil {
 		return err
@@ -71,7 +70,7 @@ func (cfg Config) seed(ctx context.Context, dir string, tasks, perRun int) (err 
 	s := &seeder{cfg: cfg, clock: then, store: store, ids: ids.NewSource(then.Now, nil), plans: map[int]*seededPlan{}}
 	s.appender = ledger.NewAppender(ledger.Config{
 		Domain: Domain(), Store: store, IDs: s.ids, Clock: then, Logger: cfg.Logger,
-		Company: time.Hour, // whoever folds has all of them written
+		Company: time.Hour, // fold flushes the appender
 		OnDurable: func(e ledger.Entry) {
 			s.waiting = append(s.waiting, compactor.Entry{ID: e.Name, Data: e.Data, Stored: e.Object.Updated})
 		},
@@ -92,15 +91,14 @@ func (cfg Config) seed(ctx context.Context, dir string, tasks, perRun int) (err 
 	return s.fold(ctx)
 }
 
-// run appends a run with so many tasks that all have succeeded, and folds now and
-// then.
+// run appends a run with succeeded tasks, and folds when enough tasks have been appended.
 func (s *seeder) run(ctx context.Context, tasks int) error {
 	groups, err := s.groups(ctx, tasks)
 	if err != nil {
 		return err
 	}
-	// Each report is a group, as of a worker, and so a row of the ledger's entries; only
-	// the entries are fewer.
+	// Each report is a group, as from a worker, and thus one row of the table of entries. Only the
+	// number of ledger entries is smaller.
 	if _, err := s.appender.Append(ctx, groups[0]); err != nil {
 		return err
 	}
@@ -126,13 +124,13 @@ func (s *seeder) fold(ctx context.Context) error {
 	return err
 }
 
-// seededPlan is a plan that is stored.
+// seededPlan is a stored plan.
 type seededPlan struct {
 	ref, sha string
 	tasks    []event.TaskDef
 }
 
-// plan is the plan of so many tasks that wait for nothing.
+// plan returns a plan of independent tasks, and stores it if it is new.
 func (s *seeder) plan(ctx context.Context, tasks int) (*seededPlan, error) {
 	if p := s.plans[tasks]; p != nil {
 		return p, nil
@@ -161,8 +159,8 @@ func (s *seeder) plan(ctx context.Context, tasks int) (*seededPlan, error) {
 	return p, nil
 }
 
-// groups are what is appended of a run: its trigger with its plan, and of each task that
-// a queue took it, and its end.
+// groups returns the groups of events of a run: its trigger with its plan and, for each task, the
+// dispatch and the end.
 func (s *seeder) groups(ctx context.Context, tasks int) ([][]*event.Envelope, error) {
 	p, err := s.plan(ctx, tasks)
 	if err != nil {

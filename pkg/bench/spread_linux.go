@@ -6,14 +6,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// topDir is FS_TOPDIR_FL, what chattr(1) calls T.
+// topDir is FS_TOPDIR_FL, the attribute T of chattr(1).
 const topDir = 0x00020000
 
-// Spread asks a file system of the ext family to put the folders of samples that will be
-// made in dir in different places of the disk. Beside each other, and beside those of the
-// bench before, a file would take up to thirty times as long to make as in a folder at
-// rest: an inode is not given out again for minutes after it was freed, and each one is
-// looked at for every file that is made. Other file systems know no such thing.
+// Spread asks an ext file system to place the new subfolders of dir in different block groups. ext
+// does not reuse an inode for some minutes after it was freed, but scans it whenever a file is
+// created nearby. Next to the folders of earlier samples, creating a file can thus take thirty
+// times as long. Other file systems ignore the request.
 func Spread(dir string) {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package bench
 
-// Spread is for file systems of Linux.
+// Spread does nothing on this system.
 func Spread(string) {}

@@ -8,28 +8,28 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// Workload is work of a stated shape.
+// Workload is a set of runs of a defined shape.
 type Workload struct {
 	Name, Description string
-	// OnCloud says that it can be measured on a simulated cloud, too.
+	// OnCloud is set if the workload can also be measured on a simulated cloud.
 	OnCloud bool
-	// OnRequest says that it takes minutes: it is measured where it is named.
+	// OnRequest is set if the workload takes minutes. It is only measured when it is named.
 	OnRequest bool
 
 	measure func(context.Context, Config, Workload) ([]Result, error)
 	unit    string
 	value   func(sample) float64
 
-	// Of a size, 0 being the one that is described: the runs, which are triggered at
-	// once, and the assets of each.
+	// runs returns the number of runs, which are triggered at once, and assets the assets of each
+	// run. Size 0 is the size in the description.
 	runs   func(size int) int
 	assets func(size int) []plan.Asset
-	// A size makes so many tasks each, and there are so many others.
+	// A run of size n has n*each+others tasks.
 	each, others int
 }
 
-// MaxSize is the largest size that a workload can have, 0 if it has none: its tasks are
-// as many as one run may have at most.
+// MaxSize returns the largest possible size of a workload, limited by the tasks of one run; 0: the
+// workload has no size.
 func (w Workload) MaxSize() int {
 	if w.each == 0 {
 		return 0
@@ -37,14 +37,14 @@ func (w Workload) MaxSize() int {
 	return (plan.MaxTasks - w.others) / w.each
 }
 
-// described is what a workload is as it is configured.
+// described returns the description of a workload with the configured changes.
 func (cfg Config) described(w Workload) string {
 	text := w.Description
 	if w.assets == nil {
 		return text
 	}
 	if cfg.Size > 0 {
-		text += fmt.Sprintf("; here at size %d", cfg.Size)
+		text += fmt.Sprintf("; measured with size %d", cfg.Size)
 	}
 	if cfg.Outputs {
 		text += "; each commits an output"
@@ -52,19 +52,19 @@ func (cfg Config) described(w Workload) string {
 	return text
 }
 
-// Workloads are all that there are.
+// Workloads returns all workloads.
 func Workloads() []Workload {
 	fanned := Workload{
-		Name: "W2", Description: "one task, 1,000 after it, and one after all of these", OnCloud: true, measure: sampled,
+		Name: "W2", Description: "one task, then 1,000 parallel tasks, then one task after all of them", OnCloud: true, measure: sampled,
 		unit: "tasks/s", value: perSecond, runs: one,
 		assets: func(size int) []plan.Asset { return fan(or(size, 1000)) }, each: 1, others: 2, //nolint:mnd // as described
 	}
 	history := fanned
-	history.Name, history.Description = "W5", "W2 with finished tasks in the store: each of --history, in turn"
+	history.Name, history.Description = "W5", "W2 with finished tasks in the store, as many as each value of --history"
 	history.OnCloud, history.measure = false, withHistory
 	return []Workload{
 		{
-			Name: "W1", Description: "a chain of 200 tasks, each after the one before", OnCloud: true, measure: sampled,
+			Name: "W1", Description: "a chain of 200 tasks", OnCloud: true, measure: sampled,
 			unit:   "ms/hop",
 			value:  func(s sample) float64 { return s.took.Seconds() * 1000 / float64(s.tasks) },
 			runs:   one,
@@ -72,18 +72,18 @@ func Workloads() []Workload {
 		},
 		fanned,
 		{
-			Name: "W3", Description: "200 runs at once, each of 10 tasks in three diamonds", OnCloud: true, measure: sampled,
+			Name: "W3", Description: "200 concurrent runs of 10 tasks in three diamonds", OnCloud: true, measure: sampled,
 			unit: "tasks/s", value: perSecond,
 			runs:   func(size int) int { return or(size, 200) },            //nolint:mnd // as described
 			assets: func(int) []plan.Asset { return diamonds() }, each: 10, //nolint:mnd // as described
 		},
 		{
-			Name: "W4", Description: "nothing to do, with finished runs in the store: cold start, memory, CPU, operations",
+			Name: "W4", Description: "an idle server with finished runs in the store: cold start, memory, CPU, operations",
 			measure: idle, unit: "ms to the first answer",
 		},
 		history,
 		{
-			Name: "W7", Description: "one run of 100,010 tasks: ten times one, and 10,000 after it", OnRequest: true, measure: sampled,
+			Name: "W7", Description: "one run of 100,010 tasks: ten times one task, then 10,000 parallel ones", OnRequest: true, measure: sampled,
 			unit: "tasks/s", value: perSecond, runs: one,
 			assets: func(size int) []plan.Asset { return layers(10, or(size, 10_000)) }, each: 10, others: 10, //nolint:mnd // as described
 		},
@@ -101,7 +101,7 @@ func or(size, described int) int {
 	return described
 }
 
-// asset is a task that waits for others.
+// asset returns an asset whose task does nothing and depends on others.
 func asset(n int, after ...int) plan.Asset {
 	a := plan.Asset{
 		Key: key(n), Work: plan.Work{Command: []string{"nothing"}, Output: plan.OutputNone}, WorkerQueue: "default",
@@ -133,8 +133,8 @@ func fan(n int) []plan.Asset {
 	return append(assets, asset(n+1, all...))
 }
 
-// layers are fans, one after the other: what comes after the one task of each is what
-// that of the next waits for.
+// layers returns n fans in sequence: the single task of each fan depends on all parallel tasks of
+// the previous fan.
 func layers(n, wide int) []plan.Asset {
 	var assets []plan.Asset
 	var before []int

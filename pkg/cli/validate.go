@@ -22,21 +22,30 @@ func (a *app) validateCommand() *cobra.Command {
 			}
 			p, err := loadProject(cmd.Context(), dir)
 			var problems project.Problems
+			if err != nil && !errors.As(err, &problems) {
+				return fmt.Errorf("load project %s: %w", dir, err)
+			}
+			skipped := ""
+			if p != nil {
+				var more project.Problems
+				if more, skipped, err = a.bind(cmd.Context(), p); err != nil {
+					return err
+				}
+				problems = append(problems, more...).Sorted()
+			}
 			switch {
-			case errors.As(err, &problems) && a.table():
+			case !a.table() && len(problems) > 0:
+				return errors.Join(list(a, problemColumns, problems), errReported)
+			case !a.table():
+				return list(a, problemColumns, nil)
+			case len(problems) > 0:
 				for _, problem := range problems {
 					fmt.Fprintln(a.Stdout, a.problemText(problem))
 				}
 				a.note("servo: %s in project %s", plural(len(problems), "problem"), dir)
 				return errReported
-			case errors.As(err, &problems):
-				return errors.Join(list(a, problemColumns, problems), errReported)
-			case err != nil:
-				return fmt.Errorf("load project %s: %w", dir, err)
-			case !a.table():
-				return list(a, problemColumns, nil)
 			}
-			a.note("project %s is valid: %s", a.style.bold(p.Name), describeAssets(p.Assets))
+			a.note("project %s is valid: %s%s", a.style.bold(p.Name), describeAssets(p.Assets), skipped)
 			return nil
 		},
 	}

@@ -137,7 +137,7 @@ func LoadFS(ctx context.Context, files fs.FS, root string, o Options) (*Project,
 	if len(l.problems) == 0 {
 		return &l.project, nil
 	}
-	problems := l.problems.sorted()
+	problems := l.problems.Sorted()
 	if problems.ofProject() {
 		return nil, problems
 	}

@@ -26,7 +26,7 @@ func LoadSettings(dir string) (*Project, error) {
 		return nil, fmt.Errorf("read project folder: %w", err)
 	}
 	if len(l.problems) > 0 {
-		return nil, l.problems.sorted()
+		return nil, l.problems.Sorted()
 	}
 	return &l.project, nil
 }

@@ -60,7 +60,9 @@ func (d *database) resolvePaths(ctx context.Context, query, root string, source 
 	r := resolver{query: query, root: root}
 	r.walk(parsed.Statements[0])
 	text, edits := r.apply()
-	return &resolvedQuery{text: text, written: query, edits: edits, paths: r.paths, reads: r.reads}, nil
+	return &resolvedQuery{
+		text: text, written: query, edits: edits, paths: r.paths, reads: r.reads, literals: r.literals, tables: r.tables,
+	}, nil
 }
 
 type resolver struct {
@@ -68,6 +70,8 @@ type resolver struct {
 	edits       []edit
 	paths       []string
 	reads       bool
+	literals    []literal
+	tables      []string
 }
 
 // walk collects the paths in a parse tree.
@@ -85,7 +89,9 @@ func (r *resolver) walk(node any) {
 			name, _ := n["table_name"].(string)
 			if n["schema_name"] == "" && n["catalog_name"] == "" {
 				r.reads = r.reads || strings.ContainsAny(name, "./")
-				r.path(n["query_location"], name)
+				r.path(n["query_location"], name, looksLikeFile(name))
+			} else if schema, ok := n["schema_name"].(string); ok {
+				r.tables = append(r.tables, strings.ToLower(schema+"."+name))
 			}
 		case "SHOW_REF":
 			r.reads = true // SUMMARIZE 'data/x.csv' has no table node with the file's name
@@ -106,34 +112,34 @@ func (r *resolver) function(node any) {
 		return
 	}
 	if arguments, _ := call["children"].([]any); len(arguments) > 0 {
-		r.argument(arguments[0])
+		r.argument(arguments[0], true)
 	}
 }
 
 // argument handles a path argument: a string, a list of strings, or an expression that begins with
-// a string.
-func (r *resolver) argument(node any) {
+// a string. whole says that nothing follows the string.
+func (r *resolver) argument(node any, whole bool) {
 	n, _ := node.(map[string]any)
 	children, _ := n["children"].([]any)
 	switch {
 	case n["type"] == "VALUE_CONSTANT":
 		value, _ := n["value"].(map[string]any)
 		text, _ := value["value"].(string)
-		r.path(n["query_location"], text)
+		r.path(n["query_location"], text, whole)
 	case n["function_name"] == "list_value":
 		for _, child := range children {
-			r.argument(child)
+			r.argument(child, whole)
 		}
 	case len(children) > 0 && slices.Contains([]any{"||", "concat", "format", "printf"}, n["function_name"]):
-		r.argument(children[0])
+		r.argument(children[0], false)
 	}
 }
 
 // path inserts the root before a relative path whose literal is at location.
-func (r *resolver) path(location any, path string) {
+func (r *resolver) path(location any, path string, whole bool) {
 	at, ok := location.(float64)
 	if filepath.IsAbs(path) {
-		r.paths = append(r.paths, path)
+		r.add(path, int(at), whole)
 		return
 	}
 	if !ok || at < 0 || int(at) >= len(r.query) || path == "" || strings.Contains(path, "://") {
@@ -150,7 +156,14 @@ func (r *resolver) path(location any, path string) {
 		return // a table name, or a literal in another notation
 	}
 	r.edits = append(r.edits, edit{int(at) + 1, prefix})
-	r.paths = append(r.paths, filepath.Join(r.root, path))
+	r.add(filepath.Join(r.root, path), int(at), whole)
+}
+
+func (r *resolver) add(path string, at int, whole bool) {
+	r.paths = append(r.paths, path)
+	if whole {
+		r.literals = append(r.literals, literal{path, at})
+	}
 }
 
 // looksLikeFile distinguishes "data/x.csv" from a table name that needs quotes.

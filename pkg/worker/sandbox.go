@@ -51,20 +51,26 @@ func (a *attempt) projectFiles(t *work, query *resolvedQuery) (sandbox, error) {
 	if t.root == "" || !query.reads {
 		return sandbox{}, nil
 	}
-	root, err := filepath.EvalSymlinks(t.root)
+	return dataFiles(t.root, t.plan.DataFolders(), a.w.stateFolder(), query.paths)
+}
+
+// dataFiles returns what queries may read of the data folders of a project, where they name
+// these paths.
+func dataFiles(project string, folders []string, state fs.FileInfo, paths []string) (sandbox, error) {
+	root, err := filepath.EvalSymlinks(project)
 	if err != nil {
 		return sandbox{}, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("find the project's folder: %w", err))
 	}
-	l := lister{root: root, left: maxDataEntries, state: a.w.stateFolder()}
+	l := lister{root: root, left: maxDataEntries, state: state}
 	var readable sandbox
-	for _, name := range t.plan.DataFolders() {
+	for _, name := range folders {
 		found, err := l.dataFolder(name)
 		if err != nil {
 			return sandbox{}, err
 		}
 		readable.add(found)
-		for _, path := range query.paths {
-			if below(filepath.Join(t.root, name), path) && l.mayName(filepath.Join(root, strings.TrimPrefix(path, t.root))) {
+		for _, path := range paths {
+			if below(filepath.Join(project, name), path) && l.mayName(filepath.Join(root, strings.TrimPrefix(path, project))) {
 				readable.files = append(readable.files, path)
 			}
 		}

@@ -27,6 +27,11 @@ type database struct {
 
 // openDuckDB opens an empty in-memory database that spills to a folder below dir.
 func (w *Worker) openDuckDB(ctx context.Context, dir string) (*database, error) {
+	limit, _ := w.memoryLimit()
+	return openDatabase(ctx, dir, limit, w.threadsNow())
+}
+
+func openDatabase(ctx context.Context, dir, memoryLimit string, threads int) (*database, error) {
 	connector, err := duckdb.NewConnector("", nil)
 	if err != nil {
 		return nil, fmt.Errorf("open DuckDB: %w", err)
@@ -43,8 +48,7 @@ func (w *Worker) openDuckDB(ctx context.Context, dir string) (*database, error) 
 		"SET errors_as_json = true",
 		"SET parquet_metadata_cache = true", // describe and copyTo both bind the query
 	}
-	limit, _ := w.memoryLimit()
-	settings = append(settings, "SET memory_limit = "+quote(limit), "SET threads = "+strconv.Itoa(w.threadsNow()))
+	settings = append(settings, "SET memory_limit = "+quote(memoryLimit), "SET threads = "+strconv.Itoa(threads))
 	if _, err := d.exec(ctx, strings.Join(settings, "; ")); err != nil {
 		return nil, errors.Join(fmt.Errorf("configure DuckDB: %w", err), d.close())
 	}
@@ -169,17 +173,25 @@ func variables(t *work) ([]string, error) {
 	}
 	statements := []string{"SET VARIABLE servo_root = " + quote(t.root)}
 	for _, dimension := range partition.Dimensions() {
-		kind := t.Dimensions[dimension]
-		if kind == "" {
-			kind = "VARCHAR"
+		statement, err := setDimension(t.Dimensions, dimension, partition[dimension])
+		if err != nil {
+			return nil, err
 		}
-		if strings.ContainsFunc(kind, isNotTypeName) {
-			return nil, permanent(CodePlanUnreadable, "dimension %s has type %q, which is not a SQL type", dimension, kind)
-		}
-		statements = append(statements,
-			"SET VARIABLE "+quoteName(dimension)+" = CAST("+quote(partition[dimension])+" AS "+kind+")")
+		statements = append(statements, statement)
 	}
 	return statements, nil
+}
+
+// setDimension is the statement that sets a partition's value in a dimension.
+func setDimension(kinds map[string]string, dimension, value string) (string, error) {
+	kind := kinds[dimension]
+	if kind == "" {
+		kind = "VARCHAR"
+	}
+	if strings.ContainsFunc(kind, isNotTypeName) {
+		return "", permanent(CodePlanUnreadable, "dimension %s has type %q, which is not a SQL type", dimension, kind)
+	}
+	return "SET VARIABLE " + quoteName(dimension) + " = CAST(" + quote(value) + " AS " + kind + ")", nil
 }
 
 func isNotTypeName(r rune) bool {

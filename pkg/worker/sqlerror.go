@@ -114,6 +114,16 @@ type resolvedQuery struct {
 	// files other than its inputs.
 	paths []string
 	reads bool
+	// literals are the paths that are written as a whole, and tables the names with a schema
+	// that it reads, in lower case.
+	literals []literal
+	tables   []string
+}
+
+// literal is a path that a query names, and where, in bytes.
+type literal struct {
+	path string
+	at   int
 }
 
 // within returns the query with text before and after it.

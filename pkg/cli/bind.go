@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/worker"
+)
+
+// bind binds the queries of a project against the columns of their inputs, and returns what is
+// wrong with them. skipped says which queries it could not bind.
+func (a *app) bind(ctx context.Context, p *project.Project) (problems project.Problems, skipped string, err error) {
+	options := a.options(p)
+	b := worker.Binding{Root: p.Root, Data: p.Data, State: options.Dir, Assets: p.Assets}
+	if b.Scratch, err = os.MkdirTemp("", "servo-validate-"); err != nil {
+		return nil, "", fmt.Errorf("bind queries: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(b.Scratch)) }()
+	made, closeState, err := a.outputs(ctx, p)
+	if err != nil {
+		a.note("%s the outputs of earlier runs are not known: %v", a.style.yellow("warning:"), err)
+	}
+	defer func() { err = errors.Join(err, closeState()) }()
+	b.Outputs = made.files
+	bound, err := worker.Bind(ctx, b)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, problem := range bound.Problems {
+		problems = append(problems, project.Problem(problem))
+	}
+	if n := len(bound.Skipped); n > 0 {
+		queries := "1 query is"
+		if n > 1 {
+			queries = grouped(int64(n)) + " queries are"
+		}
+		skipped = fmt.Sprintf("; %s not checked before the first run of %s", queries, someKeys(bound.Unknown))
+	}
+	return problems, skipped, nil
+}
+
+// someKeys are the first of a list of assets.
+func someKeys(keys []ids.AssetKey) string {
+	const most = 3
+	var names []string
+	for _, key := range keys[:min(len(keys), most)] {
+		names = append(names, key.String())
+	}
+	text := strings.Join(names, ", ")
+	if more := len(keys) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// outputs are what earlier runs have made: the partitions of each asset, the newest first.
+type outputs struct {
+	store      *fileblob.Store
+	partitions map[string][]*state.Partition
+}
+
+// outputs returns what the state folder has, without waiting for anybody or writing anything. Of a store
+// that is no folder nothing is known.
+func (a *app) outputs(ctx context.Context, p *project.Project) (found *outputs, closeState func() error, err error) {
+	found, closeState = &outputs{}, func() error { return nil }
+	dir := a.options(p).Dir
+	if _, err := os.Stat(dir); inCloud(dir) || errors.Is(err, os.ErrNotExist) {
+		return found, closeState, nil
+	}
+	parts, err := a.parts(ctx, p)
+	if err != nil {
+		return found, closeState, err
+	}
+	closeState = parts.Close
+	snap, err := parts.Reader().Current(ctx)
+	if err != nil {
+		return found, closeState, err
+	}
+	found.store, found.partitions = parts.Store, map[string][]*state.Partition{}
+	for row := range snap.State.Partitions.All {
+		if row.OutputURI != "" {
+			found.partitions[row.AssetKey] = append(found.partitions[row.AssetKey], row)
+		}
+	}
+	for _, rows := range found.partitions {
+		slices.SortStableFunc(rows, func(a, b *state.Partition) int { return cmp.Compare(b.MaterializedAt, a.MaterializedAt) })
+	}
+	return found, closeState, nil
+}
+
+// files returns the Parquet files of the newest output of an asset, or of all its outputs.
+func (o *outputs) files(ctx context.Context, asset ids.AssetKey, all bool) (files []string, err error) {
+	rows := o.partitions[asset.String()]
+	if !all {
+		rows = rows[:min(len(rows), 1)]
+	}
+	for _, row := range rows {
+		data, _, err := blob.Get(ctx, o.store, contract.MarkerKeyOf(row.OutputURI), contract.MaxMarkerBytes)
+		if err != nil {
+			return nil, err
+		}
+		marker, err := contract.DecodeMarker(data)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range marker.Files {
+			if strings.HasSuffix(file.Name, ".parquet") {
+				files = append(files, o.store.Path(marker.URI+file.Name))
+			}
+		}
+	}
+	return files, nil
+}

@@ -1,0 +1,325 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+)
+
+// Binding a query resolves its columns, functions, types and files without executing it. The
+// inputs are empty files with the columns that are known: those of other queries from binding
+// these, and those of commands from the footers of the files that they made.
+
+// Binding is what [Bind] needs.
+type Binding struct {
+	// Root is the absolute folder of the project's files, Data are its data folders.
+	Root string
+	Data []string
+	// Scratch is an empty folder for working files, State the state folder.
+	Scratch, State string
+	// Assets are all assets of the project. Those that are broken are left out.
+	Assets []plan.Asset
+	// Outputs returns the Parquet files of the newest output of an asset or, with all, of its
+	// visible outputs. It returns nothing if none is known.
+	Outputs func(ctx context.Context, asset ids.AssetKey, all bool) ([]string, error)
+}
+
+// Bound is the result of [Bind].
+type Bound struct {
+	// Problems are the queries that would fail, in the order of their dependencies.
+	Problems []BindProblem
+	// Skipped are the assets whose queries were not bound, since they read assets whose
+	// columns are not known. Unknown are those of them that no query makes.
+	Skipped, Unknown []ids.AssetKey
+}
+
+// BindProblem is why a query cannot be executed, and where in the user's file.
+type BindProblem struct {
+	File                string
+	Line, Column        int
+	Message, Suggestion string
+}
+
+// bindMemory is enough to bind any query, and to look at the start of files.
+const bindMemory = "512MB"
+
+// Bind binds the queries of a project, each after those that it reads. It executes none of
+// them. Errors of queries are part of the result.
+func Bind(ctx context.Context, b Binding) (_ *Bound, err error) {
+	graph, err := plan.NewGraph(slices.DeleteFunc(slices.Clone(b.Assets), func(a plan.Asset) bool { return a.Broken != "" }))
+	if err != nil {
+		return nil, fmt.Errorf("bind queries: %w", err)
+	}
+	order, err := graph.Topological()
+	if err != nil {
+		return nil, fmt.Errorf("bind queries: %w", err)
+	}
+	bd := &binder{Binding: b, queries: map[ids.AssetKey]*resolvedQuery{}, read: map[string]bool{}, known: map[string]*schema{}, result: &Bound{}}
+	defer func() { err = errors.Join(err, bd.close()) }()
+	if err := bd.open(ctx); err != nil {
+		return nil, fmt.Errorf("bind queries: %w", err)
+	}
+	assets := make([]*plan.Asset, len(order))
+	for i, key := range order {
+		assets[i], _ = graph.Asset(key)
+	}
+	if err := bd.confine(ctx, assets); err != nil {
+		return nil, fmt.Errorf("bind queries: %w", err)
+	}
+	for _, asset := range assets {
+		if err := bd.bind(ctx, asset); err != nil {
+			return nil, fmt.Errorf("bind the query of %s: %w", asset.Key, err)
+		}
+	}
+	slices.SortFunc(bd.result.Unknown, plan.CompareKeys)
+	bd.result.Unknown = slices.Compact(bd.result.Unknown)
+	return bd.result, nil
+}
+
+// binder binds the queries of one project.
+type binder struct {
+	Binding
+	// users executes what the user wrote, in a sandbox; own executes statements of ours only.
+	users, own *database
+	queries    map[ids.AssetKey]*resolvedQuery
+	read       map[string]bool    // the tables that queries read
+	known      map[string]*schema // by "namespace.name"
+	files      int                // written so far
+	result     *Bound
+}
+
+// schema is what is known about the columns of an asset.
+type schema struct {
+	asset *plan.Asset
+	// made says that the columns are those of an output, and not of a query; all says that
+	// every output was looked at, and not the newest alone.
+	made, all bool
+}
+
+func (b *binder) open(ctx context.Context) (err error) {
+	if b.users, err = openDatabase(ctx, b.Scratch, bindMemory, 1); err != nil {
+		return err
+	}
+	b.own, err = openDatabase(ctx, b.Scratch, bindMemory, 1)
+	return err
+}
+
+func (b *binder) close() error {
+	var errs []error
+	for _, d := range []*database{b.users, b.own} {
+		if d != nil {
+			errs = append(errs, d.close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// confine takes the queries apart, and confines the database to what they may read.
+func (b *binder) confine(ctx context.Context, assets []*plan.Asset) error {
+	var paths []string
+	reads := false
+	for _, asset := range assets {
+		if asset.Work.SQL == "" {
+			continue
+		}
+		query, err := b.users.resolvePaths(ctx, strings.TrimRight(asset.Work.SQL, "; \t\r\n"), b.Root, asset.Query)
+		if err != nil {
+			continue // the project's loader reports it
+		}
+		b.queries[asset.Key] = query
+		paths = append(paths, query.paths...)
+		reads = reads || query.reads
+		for _, table := range query.tables {
+			b.read[table] = true
+		}
+	}
+	var readable sandbox
+	if reads {
+		state, _ := os.Stat(b.State) // nil where there is none yet
+		p := plan.Plan{Data: b.Data}
+		var err error
+		if readable, err = dataFiles(b.Root, p.DataFolders(), state, paths); err != nil {
+			return err
+		}
+	}
+	if _, err := b.users.exec(ctx, "SET VARIABLE servo_root = "+quote(b.Root)); err != nil {
+		return err
+	}
+	readable.directories = append(readable.directories, b.Scratch)
+	return b.users.lock(ctx, readable)
+}
+
+// bind finds the columns of an asset, and reports what is wrong with its query.
+func (b *binder) bind(ctx context.Context, asset *plan.Asset) error {
+	if asset.Work.SQL == "" {
+		return b.describeOutput(ctx, asset, false)
+	}
+	query := b.queries[asset.Key]
+	if query == nil || b.missing(asset, query) {
+		return nil
+	}
+	unset, err := b.setPartition(ctx, asset)
+	if err != nil {
+		return err
+	}
+	defer unset()
+	statement := query.within("DESCRIBE ", "")
+	columns, err := b.users.describe(ctx, statement)
+	if err != nil && ctx.Err() == nil && b.widen(ctx, query) {
+		columns, err = b.users.describe(ctx, statement)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		b.report(asset, &statement, err)
+		return nil
+	}
+	return b.define(ctx, &schema{asset: asset}, columns)
+}
+
+// missing reports whether a query reads an asset whose columns are not known.
+func (b *binder) missing(asset *plan.Asset, query *resolvedQuery) bool {
+	missing := false
+	for _, dep := range asset.Deps {
+		if b.known[dep.SQL()] != nil || !slices.Contains(query.tables, dep.SQL()) {
+			continue
+		}
+		missing = true
+		if b.queries[dep] == nil {
+			b.result.Unknown = append(b.result.Unknown, dep)
+		}
+	}
+	if missing {
+		b.result.Skipped = append(b.result.Skipped, asset.Key)
+	}
+	return missing
+}
+
+// setPartition sets the values of a partition that the asset has. The function that it returns
+// takes them back.
+func (b *binder) setPartition(ctx context.Context, asset *plan.Asset) (unset func(), err error) {
+	if asset.Partitions == nil {
+		return func() {}, nil
+	}
+	dimension := asset.Partitions.Dimension
+	statement, err := setDimension(asset.Work.Dimensions, dimension, asset.Partitions.Start)
+	if err == nil {
+		_, err = b.users.exec(ctx, statement)
+	}
+	return func() { _, _ = b.users.exec(ctx, "RESET VARIABLE "+quoteName(dimension)) }, err
+}
+
+// widen makes the columns of all partitions of a query's inputs known, where only those of the
+// newest output are. It reports whether that changed anything.
+func (b *binder) widen(ctx context.Context, query *resolvedQuery) (changed bool) {
+	for _, table := range query.tables {
+		if s := b.known[table]; s != nil && s.made && !s.all && s.asset.Partitions != nil {
+			changed = b.describeOutput(ctx, s.asset, true) == nil || changed
+		}
+	}
+	return changed
+}
+
+// describeOutput makes the columns known of what a command has made. It is no error that there
+// is nothing, or that it cannot be read.
+func (b *binder) describeOutput(ctx context.Context, asset *plan.Asset, all bool) error {
+	if b.Outputs == nil || !b.read[asset.Key.SQL()] {
+		return nil
+	}
+	files, err := b.Outputs(ctx, asset.Key, all)
+	if err != nil || len(files) == 0 {
+		return ctx.Err()
+	}
+	columns, err := b.own.describe(ctx, statement{text: "DESCRIBE SELECT * FROM " + readParquet(files)})
+	if err != nil {
+		return ctx.Err() // the run that reads it says what is wrong
+	}
+	return b.define(ctx, &schema{asset: asset, made: true, all: all}, columns)
+}
+
+// define lets queries read an empty asset with these columns. They have the types that a file
+// gives back. Columns that no file can have are not known.
+func (b *binder) define(ctx context.Context, s *schema, columns []resultColumn) error {
+	if !b.read[s.asset.Key.SQL()] {
+		return nil
+	}
+	list := make([]string, len(columns))
+	for i, c := range columns {
+		kind, _ := exactType(c.kind)
+		list[i] = "CAST(NULL AS " + kind + ") AS " + quoteName(c.name)
+	}
+	b.files++
+	file := filepath.Join(b.Scratch, strconv.Itoa(b.files)+".parquet")
+	if _, err := b.own.exec(ctx, "COPY (SELECT "+strings.Join(list, ", ")+" WHERE false) TO "+quote(file)+" (FORMAT parquet)"); err != nil {
+		return ctx.Err()
+	}
+	name := quoteName(s.asset.Key.Namespace)
+	for _, statement := range []string{
+		"CREATE SCHEMA IF NOT EXISTS " + name,
+		"CREATE OR REPLACE VIEW " + name + "." + quoteName(s.asset.Key.Name) + " AS SELECT * FROM " + readParquet([]string{file}),
+	} {
+		if _, err := b.users.exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	b.known[s.asset.Key.SQL()] = s
+	return nil
+}
+
+// report adds what is wrong with a query, if a run would fail with it whatever the partition.
+func (b *binder) report(asset *plan.Asset, s *statement, err error) {
+	e, ok := asQueryError(err, s.text)
+	if !ok {
+		return
+	}
+	offset := s.origin(e.position)
+	switch e.kind {
+	case "Binder", "Catalog", "Not implemented":
+	case kindPermission, "IO", "Invalid Input":
+		// Files that depend on the partition need not exist.
+		i := slices.IndexFunc(s.query.literals, func(l literal) bool { return strings.Contains(e.message, `"`+l.path+`"`) })
+		if i < 0 {
+			return
+		}
+		offset = s.query.literals[i].at
+	default:
+		return
+	}
+	line, column, _ := locate(s.query.written, max(offset, 0), asset.Query)
+	problem := BindProblem{File: asset.File, Line: line, Column: column}
+	message, more, _ := strings.Cut(strings.TrimSpace(e.message), "\n")
+	problem.Message = strings.TrimRight(strings.ReplaceAll(message, b.Root+"/", ""), "!")
+	if problem.Suggestion = b.suggestion(s.query, more); e.kind == kindPermission {
+		problem.Suggestion = "queries read files of the project's data folders: \"data\", or those that servo.yaml lists under `data`"
+	}
+	b.result.Problems = append(b.result.Problems, problem)
+}
+
+// suggestion is the rest of DuckDB's message, and where the columns are from that a run may
+// change.
+func (b *binder) suggestion(query *resolvedQuery, more string) string {
+	var parts []string
+	more, _, _ = strings.Cut(more, "\n")
+	if candidates, ok := strings.CutPrefix(more, "Candidate bindings: "); ok {
+		parts = append(parts, "did you mean "+candidates+"?")
+	}
+	for _, table := range query.tables {
+		switch s := b.known[table]; {
+		case s == nil || !s.made:
+		case s.all:
+			parts = append(parts, "the columns of "+s.asset.Key.String()+" are those of its outputs")
+		default:
+			parts = append(parts, "the columns of "+s.asset.Key.String()+" are those of its newest output")
+		}
+	}
+	return strings.Join(slices.Compact(parts), "; ")
+}

@@ -35,6 +35,9 @@ const (
 	// again, to within LateCall, is acted on: the clocks differ by that much.
 	LateCall  = 30 * time.Second
 	LateRetry = 30 * time.Second
+	// MaxLateCalls is how many late liveness calls in a row wait. A queue that delivers
+	// each call late by another amount must not put off all deadlines for good.
+	MaxLateCalls = 5
 	// DispatchDeadline is how long a queue task may go without starting before
 	// the sweeper looks into it.
 	DispatchDeadline = 10 * time.Minute

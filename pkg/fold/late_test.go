@@ -44,6 +44,23 @@ func TestALateLivenessCallWaitsForThoseWhoCouldNotBeHeard(t *testing.T) {
 	})
 }
 
+// The queue delivers every call late by another amount. Found by the simulation, where the
+// timeout of a run was put off for an hour.
+func TestLateLivenessCallsInARowAreActedOn(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Task("a"))
+	w.MustFold(w.Started(run, "a", 1))
+	for call := range fold.MaxLateCalls + 1 {
+		require.Equal(t, state.TaskRunning, w.Task(run, "a").State, "call %d", call)
+		timer := w.Timer(event.TimerLiveness)
+		w.Now = timer.FireAt.Time().Add(time.Duration(call+1) * time.Minute)
+		w.MustFold(w.Fire(timer))
+		w.Now = w.Now.Add(-10 * time.Second) // a writer whose clock is behind: the timer is scheduled again
+		setLimit(w, event.ScopePool, "other", 1)
+	}
+	require.Equal(t, state.TaskRetryWait, w.Task(run, "a").State)
+}
+
 // The clock of the dispatcher is two minutes ahead of the queue's: all that it is
 // called for seems late. Found by the simulation, where a task whose worker had died
 // stayed RUNNING.

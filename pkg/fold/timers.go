@@ -2,7 +2,6 @@ package fold
 
 import (
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -72,7 +71,7 @@ func (f *folder) timerFired(p *event.TimerFired) verdict {
 		return folded
 	case timer.TimerType == event.TimerLiveness && cameLate(timer, p.FiredAt):
 		late := *timer
-		late.Payload = lateness(p.FiredAt.Sub(timer.FireAt))
+		late.Payload = jsonOf(lateness{LateMs: p.FiredAt.Sub(timer.FireAt).Milliseconds(), Calls: latenessOf(timer).Calls + 1})
 		f.again(&late, f.at().Add(LateRetry))
 		return verdict{outcome: state.Folded, detail: "the call came late; what was silent meanwhile may not have been heard"}
 	}
@@ -123,24 +122,32 @@ func (f *folder) expireAttempt(d state.Deadline, code, message string) {
 	f.finish(current, &t, closing{outcome: event.TimedOut, code: code, message: message, retryable: true})
 }
 
+// lateness is the payload of a liveness timer that was called late: by how much, and how
+// often in a row.
+type lateness struct {
+	LateMs int64 `json:"late_ms"`
+	Calls  int   `json:"calls,omitempty"`
+}
+
+func latenessOf(timer *state.Timer) lateness {
+	var before lateness
+	if timer.Payload == "" || json.Unmarshal([]byte(timer.Payload), &before) != nil {
+		return lateness{}
+	}
+	return before
+}
+
 // cameLate reports whether a liveness call is too late to be acted on. One that is as
 // late as the one before it is not: so every call is to a dispatcher whose clock is
-// ahead of the queue's.
+// ahead of the queue's. Nor is one after MaxLateCalls in a row.
 func cameLate(timer *state.Timer, firedAt event.Time) bool {
-	late := firedAt.Sub(timer.FireAt)
-	var before struct {
-		LateMs int64 `json:"late_ms"`
-	}
-	if timer.Payload != "" && json.Unmarshal([]byte(timer.Payload), &before) == nil {
-		if (late - time.Duration(before.LateMs)*time.Millisecond).Abs() <= LateCall {
-			return false
-		}
+	late, before := firedAt.Sub(timer.FireAt), latenessOf(timer)
+	if before.Calls >= MaxLateCalls ||
+		timer.Payload != "" && (late-time.Duration(before.LateMs)*time.Millisecond).Abs() <= LateCall {
+		return false
 	}
 	return late > LateCall
 }
-
-// lateness is the payload of a timer that was called late.
-func lateness(late time.Duration) string { return fmt.Sprintf(`{"late_ms":%d}`, late.Milliseconds()) }
 
 // maxLivenessDelay bounds how late the liveness timer may be.
 const maxLivenessDelay = 30 * time.Second
@@ -164,15 +171,18 @@ func (f *folder) keepLiveness() {
 	if soon := f.at().Add(LateRetry); scheduled && (timer.FireAt <= fireAt || next.At <= f.at() && timer.FireAt <= soon) {
 		return
 	}
-	generation := int32(0)
+	generation, payload := int32(0), ""
 	if timer != nil {
 		generation = timer.Generation + 1
+		if scheduled {
+			payload = timer.Payload // the late calls in a row count on
+		}
 		f.deleteTimer(timer, state.TimerCancelled)
 	}
 	f.putTimer(&state.Timer{
 		TimerID:   ids.TimerID(event.TimerLiveness, "", "", 0, fireAt.Time().Unix()),
 		TimerType: event.TimerLiveness, Generation: generation,
-		State: state.TimerScheduled, FireAt: fireAt, CreatedAt: f.at(),
+		State: state.TimerScheduled, FireAt: fireAt, CreatedAt: f.at(), Payload: payload,
 	})
 }
 

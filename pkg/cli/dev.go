@@ -123,7 +123,7 @@ func (a *app) serve(serving context.Context, s *session, current *loaded) error 
 	g.Go(s.stack.Done)
 	g.Go(func() error { return a.tell(ctx, s) })
 	g.Go(func() error {
-		if err := s.SetLimits(ctx, current.project.MaxConcurrentTasks, current.project.Pools); err != nil {
+		if err := a.limits(ctx, s, current.project); err != nil {
 			return err
 		}
 		return a.watch(ctx, current.project.Root, func(ctx context.Context) error { return a.reload(ctx, s, current) })
@@ -158,7 +158,7 @@ func (a *app) reload(ctx context.Context, s *session, current *loaded) error {
 	}
 	before := current.set(p)
 	a.note("project reloaded: %s%s", describeAssets(p.Assets), difference(before, p))
-	return s.SetLimits(ctx, p.MaxConcurrentTasks, p.Pools)
+	return a.limits(ctx, s, p)
 }
 
 // tell writes a line for each run that begins and ends.

@@ -91,7 +91,7 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 		request.MaxParallelism = p.MaxParallelism
 	}
 	t := func(ctx context.Context, s *session) (engine.Ticket, error) {
-		if err := s.SetLimits(ctx, p.MaxConcurrentTasks, p.Pools); err != nil {
+		if err := a.limits(ctx, s, p); err != nil {
 			return engine.Ticket{}, err
 		}
 		return s.Run(ctx, request)

@@ -15,7 +15,7 @@ import (
 // domain's liveness timer alone: the only other task is asleep.
 func TestAWorkerThatFallsSilentIsGivenUp(t *testing.T) {
 	s := start(t, t.TempDir())
-	require.NoError(t, s.SetLimits(t.Context(), 0, map[string]int32{"one": 1}))
+	require.NoError(t, s.SetLimit(t.Context(), "one", 1))
 	holder, silent := command("raw/holder", "sleep 600"), command("raw/silent", "true")
 	holder.Pool, holder.Priority, silent.Pool = "one", 1, "one"
 	silent.HeartbeatTimeoutSec = 1

@@ -109,30 +109,6 @@ func (e *Engine) Cancel(ctx context.Context, runID, reason string, force bool) e
 	return err
 }
 
-// SetLimits appends the limits that differ from those in force. A nil map leaves
-// the pools alone; pools that it does not name keep their limits.
-func (e *Engine) SetLimits(ctx context.Context, workspaceSlots int32, pools map[string]int32) error {
-	snap, err := e.Snapshots.Current(ctx)
-	if err != nil {
-		return err
-	}
-	var payloads []event.Payload
-	want := func(scope, name string, slots int32) {
-		if have, set := snap.State.Slots(scope, name); slots > 0 && (!set || have != slots) {
-			payloads = append(payloads, &event.LimitSet{CommandID: e.IDs.New(), Scope: scope, Name: name, Slots: slots})
-		}
-	}
-	want(event.ScopeWorkspace, "", workspaceSlots)
-	for _, name := range sortedKeys(pools) {
-		want(event.ScopePool, name, pools[name])
-	}
-	if len(payloads) == 0 {
-		return nil
-	}
-	_, _, err = e.append(ctx, "", payloads...)
-	return err
-}
-
 func sortedKeys[V any](m map[string]V) []string {
 	keys := make([]string, 0, len(m))
 	for key := range m {

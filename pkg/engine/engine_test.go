@@ -370,22 +370,6 @@ func TestAPlanThatIsGoneCannotBeRetried(t *testing.T) {
 	require.ErrorContains(t, err, parent.RunID)
 }
 
-func TestOnlyLimitsThatDifferAreSet(t *testing.T) {
-	w := newDomain(t, false)
-	set := func(slots int32, pools map[string]int32) int {
-		before := w.state().FoldSeq
-		require.NoError(t, w.SetLimits(t.Context(), slots, pools))
-		return int(w.state().FoldSeq - before)
-	}
-	require.Equal(t, 3, set(10, map[string]int32{"gpu": 1, "db": 2}))
-	require.Zero(t, set(10, map[string]int32{"gpu": 1}))
-	require.Equal(t, 1, set(0, map[string]int32{"gpu": 4, "db": 2}))
-	slots, _ := w.state().Slots(event.ScopePool, "gpu")
-	require.Equal(t, int32(4), slots)
-	slots, _ = w.state().Slots(event.ScopeWorkspace, "")
-	require.Equal(t, int32(10), slots)
-}
-
 func TestMaterializedPartitionsAreInputsOfLaterRuns(t *testing.T) {
 	w := newDomain(t, false)
 	first := w.run(request(asset("a"), asset("b", "a")))

@@ -229,6 +229,9 @@ func summary(p event.Payload) string {
 	case *event.RunCancelRequested:
 		return p.Reason
 	case *event.LimitSet:
+		if p.Remove {
+			return fmt.Sprintf("%s %s: limit removed", p.Scope, p.Name)
+		}
 		return fmt.Sprintf("%s %s: %d", p.Scope, p.Name, p.Slots)
 	case *event.DispatchRequested:
 		return fmt.Sprintf("%s attempt %d, generation %d", p.TaskKey, p.Attempt, p.Generation)

@@ -125,7 +125,8 @@ const (
 	ScopePool      = "pool"
 )
 
-// LimitSet is the command to set the number of slots of a scope.
+// LimitSet is the command to set or remove the limit of a scope: how many of its tasks may
+// run at once.
 type LimitSet struct {
 	// CommandID makes the command unique.
 	CommandID string `json:"command_id"`
@@ -134,6 +135,9 @@ type LimitSet struct {
 	// Name is the pool's name; empty for the workspace.
 	Name  string `json:"name,omitempty"`
 	Slots int32  `json:"slots"`
+	// Remove removes the limit. Slots is then what a build that does not know Remove
+	// applies in its place: as many as a scope without a limit has.
+	Remove bool `json:"remove,omitempty"`
 }
 
 // DispatchRequested requests that a lost attempt is dispatched again. The fold derives first

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -125,6 +126,33 @@ func TestOfTwoLimitCommandsTheLaterMintedCounts(t *testing.T) {
 	require.Equal(t, state.NoChange, w.Apply(late).Row.Outcome)
 	slots, _ := w.State.Slots(event.ScopeWorkspace, "")
 	require.Equal(t, int32(2), slots)
+}
+
+func TestRemovedLimitStaysRemoved(t *testing.T) {
+	w := foldtest.New(t)
+	limit := func(slots int32, remove bool) fold.Group {
+		return w.Group(&event.LimitSet{CommandID: w.ID(), Scope: event.ScopePool, Name: "db", Slots: slots, Remove: remove})
+	}
+	first, second, removed := limit(1, false), limit(2, false), limit(1, true)
+	require.Equal(t, state.Folded, w.Apply(first).Row.Outcome)
+	run := w.Run(pooled("a", "db", 0), pooled("b", "db", 0))
+	require.Equal(t, "a", running(w, run))
+	require.Equal(t, state.Folded, w.Apply(removed).Row.Outcome)
+	require.Equal(t, "a b", running(w, run), "the pool has no limit any more")
+
+	late := w.Apply(second)
+	require.Equal(t, state.Stale, late.Row.Outcome)
+	require.Equal(t, "a later command has removed the limit", late.Row.Detail)
+	for _, again := range []fold.Group{first, removed} {
+		again.Entry = w.ID()
+		require.NotEqual(t, state.Folded, w.Apply(again).Row.Outcome)
+	}
+	_, limited := w.State.Slots(event.ScopePool, "db")
+	require.False(t, limited)
+	require.Equal(t, state.Folded, w.Apply(limit(3, false)).Row.Outcome)
+	slots, limited := w.State.Slots(event.ScopePool, "db")
+	require.True(t, limited)
+	require.Equal(t, int32(3), slots)
 }
 
 func TestAWorkspaceRunsAThousandTasksUnlessToldOtherwise(t *testing.T) {

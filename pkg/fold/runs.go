@@ -196,7 +196,7 @@ func complete(run *state.Run) {
 	run.CompletedAt = run.LastActivityAt
 }
 
-// limitSet sets a limit. Of two commands for one limit the later minted counts,
+// limitSet sets or removes a limit. Of two commands for one limit the later minted counts,
 // in whichever order they are folded.
 func (f *folder) limitSet(p *event.LimitSet) verdict {
 	old := f.st.Limits.Get(state.Key2{A: p.Scope, B: p.Name})
@@ -204,9 +204,12 @@ func (f *folder) limitSet(p *event.LimitSet) verdict {
 	case old != nil && old.Version == f.ev.ID:
 		return noChange
 	case old != nil && old.Version > f.ev.ID:
+		if old.Removed {
+			return stale("a later command has removed the limit")
+		}
 		return stale(fmt.Sprintf("a later command has set the limit to %d", old.Slots))
 	}
-	f.st.PutLimit(&state.Limit{Scope: p.Scope, Name: p.Name, Slots: p.Slots, Meta: f.meta()})
+	f.st.PutLimit(&state.Limit{Scope: p.Scope, Name: p.Name, Slots: p.Slots, Removed: p.Remove, Meta: f.meta()})
 	f.changed = true
 	return folded
 }

@@ -62,6 +62,9 @@ func (o *oracle) appended(key string) {
 			}
 		}
 	}
+	if has((*event.LimitSet)(nil)) {
+		f.noteLimits(entry, data)
+	}
 	prompt := o.w.now().Sub(o.w.firstAsked[key].at) <= abandonedAsk
 	if !prompt || o.w.now().Sub(ids.Time(entry)) >= abandonedName {
 		f.abandoned[entry] = prompt

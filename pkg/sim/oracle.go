@@ -60,7 +60,9 @@ type followed struct {
 	cut               string
 	// ahead are the entries that are far ahead of the store's clock, and change nothing:
 	// true, all of the entry; false, perhaps a part of it.
-	ahead     map[string]bool
+	ahead map[string]bool
+	// settings are the commands of the ledger that set or remove limits, by the limit.
+	settings  map[state.Key2][]setting
 	lines     []appendage
 	floors    []floorAt
 	rebuiltAt time.Time
@@ -91,7 +93,8 @@ func newOracle(w *world) *oracle {
 		o.domains[d] = &followed{
 			domain: d, past: map[int64]revision{}, named: map[string]span{}, abandoned: map[string]bool{}, cancelled: map[string]bool{},
 			durable: map[string]uint32{}, archived: map[string]uint32{}, unreadable: map[string]bool{}, ahead: map[string]bool{}, seenAt: map[string]time.Time{},
-			state: state.New(d), decoder: manifest.Decoder{Domain: d},
+			settings: map[state.Key2][]setting{},
+			state:    state.New(d), decoder: manifest.Decoder{Domain: d},
 			manifests: manifest.New(manifest.Config{Domain: d, Store: w.blobs, IDs: ids.NewSource(w.now, nil), Clock: w.clock}),
 		}
 	}
@@ -174,6 +177,7 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	o.marked(f, m)
 	o.recorded(f, rebuilt)
 	o.planned(f, rebuilt)
+	o.lastSetting(f)
 	if !rebuilt {
 		o.transitions(f, before, next)
 	}

@@ -386,10 +386,7 @@ func (c *client) ask(ctx context.Context, a ask) error {
 		}
 		return err
 	case askLimit:
-		if a.pool == "" {
-			return e.SetLimits(ctx, a.slots*4, nil)
-		}
-		return e.SetLimits(ctx, 0, map[string]int32{a.pool: a.slots})
+		return c.limit(ctx, e, a)
 	case askGhost:
 		return c.haunt(ctx, e)
 	case askAhead:

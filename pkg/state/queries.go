@@ -9,7 +9,7 @@ import (
 // Slots is the limit of a scope, and whether one is set. The workspace always
 // has one.
 func (s *State) Slots(scope, name string) (int32, bool) {
-	if row := s.Limits.Get(Key2{scope, name}); row != nil {
+	if row := s.Limits.Get(Key2{scope, name}); row != nil && !row.Removed {
 		return row.Slots, true
 	}
 	if scope == event.ScopeWorkspace {

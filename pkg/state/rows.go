@@ -401,11 +401,13 @@ type RunKeyConflict struct {
 	Meta
 }
 
-// Limit is a row of limits: how many tasks of a scope may run at once.
+// Limit is a row of limits: how many tasks of a scope may run at once. The row of a limit
+// that was removed stays: its version keeps earlier commands from setting it again.
 type Limit struct {
-	Scope string `col:"scope,key"`
-	Name  string `col:"name,key"` // empty for the workspace
-	Slots int32  `col:"slots"`
+	Scope   string `col:"scope,key"`
+	Name    string `col:"name,key"` // empty for the workspace
+	Slots   int32  `col:"slots"`    // of a removed limit, what builds apply that do not know removed
+	Removed bool   `col:"removed"`
 	Meta
 }
 

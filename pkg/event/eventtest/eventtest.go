@@ -216,6 +216,7 @@ func limitSet(t *rapid.T) event.Payload {
 	if rapid.Bool().Draw(t, "pool") {
 		p.Scope, p.Name = event.ScopePool, name().Draw(t, "name")
 	}
+	p.Remove = rapid.Bool().Draw(t, "remove")
 	return p
 }
 

@@ -1,0 +1,254 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// limitInfo is a limit in force.
+type limitInfo struct {
+	pool        string // "": the workspace
+	slots, held int32
+}
+
+func (a *app) limitsCommand() *cobra.Command {
+	limits := &cobra.Command{
+		Use:   "limits",
+		Short: "List the limits on concurrent tasks; set, remove or apply them",
+		Long: "List how many tasks may run at once: of the workspace, and of each pool that has a limit.\n\n" +
+			"The project whose folder contains the state folder applies the limits of its servo.yaml with every\n" +
+			"`servo run` and `servo dev`. Other checkouts, and projects whose state is in a bucket, change limits\n" +
+			"only with these commands.",
+		Args: a.noSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.listLimits(cmd.Context()) },
+
+		SuggestionsMinimumDistance: 2, //nolint:mnd // letters
+	}
+	limits.AddCommand(a.setLimitCommand(), a.removeLimitCommand(), a.applyLimitsCommand())
+	return limits
+}
+
+func (a *app) setLimitCommand() *cobra.Command {
+	var workspace bool
+	cmd := &cobra.Command{
+		Use:     "set [POOL] SLOTS",
+		Short:   "Set how many tasks of a pool, or of the workspace, may run at once",
+		Example: "  servo limits set gpu 2\n  servo limits set --workspace 50",
+		Args:    takes("[POOL]", "SLOTS"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			last := len(args) - 1
+			pool, err := poolArgument(args[:last], workspace)
+			if err != nil {
+				return err
+			}
+			slots, err := strconv.ParseInt(args[last], 10, 32)
+			if err != nil || slots < 0 {
+				return usagef("number of slots %q: write a number from 0, which admits no task, to %d", args[last], math.MaxInt32)
+			}
+			return a.changeLimits(cmd.Context(), func(ctx context.Context, s *session) error { return s.SetLimit(ctx, pool, int32(slots)) })
+		},
+	}
+	cmd.Flags().BoolVar(&workspace, "workspace", false, "the limit of all tasks together")
+	return cmd
+}
+
+func (a *app) removeLimitCommand() *cobra.Command {
+	var workspace bool
+	cmd := &cobra.Command{
+		Use:   "remove [POOL]",
+		Short: "Remove the limit of a pool, or of the workspace",
+		Long: fmt.Sprintf("Remove a limit. A pool is then bounded only by the workspace, and a workspace by the default\nof %s tasks.",
+			grouped(state.DefaultWorkspaceSlots)),
+		Args: takes("[POOL]"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			pool, err := poolArgument(args, workspace)
+			if err != nil {
+				return err
+			}
+			return a.changeLimits(cmd.Context(), func(ctx context.Context, s *session) error { return s.RemoveLimit(ctx, pool) })
+		},
+	}
+	cmd.Flags().BoolVar(&workspace, "workspace", false, "the limit of all tasks together")
+	return cmd
+}
+
+func (a *app) applyLimitsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "apply",
+		Short: "Apply the limits of this project's servo.yaml, and remove all others",
+		Args:  takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p, err := a.settings()
+			if err != nil {
+				return err
+			}
+			return a.changeLimits(cmd.Context(), func(ctx context.Context, s *session) error { return s.ApplyLimits(ctx, limitsOf(p)) })
+		},
+	}
+}
+
+// poolArgument is the pool that the arguments name, or "" for the workspace.
+func poolArgument(args []string, workspace bool) (string, error) {
+	switch {
+	case workspace && len(args) > 0:
+		return "", usagef("--workspace is the limit of all tasks: remove %s, or --workspace", args[0])
+	case workspace:
+		return "", nil
+	case len(args) == 0 || args[0] == "":
+		return "", usagef("which limit? name a pool, or use --workspace")
+	case len(args[0]) > event.MaxName:
+		return "", usagef("pool name of %d bytes: at most %d are allowed", len(args[0]), event.MaxName)
+	}
+	return args[0], nil
+}
+
+// limitsOf are the limits of a project's servo.yaml.
+func limitsOf(p *project.Project) engine.Limits {
+	return engine.Limits{Workspace: p.MaxConcurrentTasks, Pools: p.Pools}
+}
+
+// listLimits lists the limits in force.
+func (a *app) listLimits(ctx context.Context) error {
+	p, err := a.settings()
+	if err != nil {
+		return err
+	}
+	s, err := a.current(ctx, p)
+	if err != nil {
+		return err
+	}
+	workspace, _ := s.Slots(event.ScopeWorkspace, "")
+	infos := []limitInfo{{slots: workspace, held: s.Held()}}
+	set := engine.LimitsOf(s)
+	for _, pool := range slices.Sorted(maps.Keys(set.Pools)) {
+		infos = append(infos, limitInfo{pool: pool, slots: set.Pools[pool], held: s.HeldInPool(pool)})
+	}
+	return list(a, limitColumns, infos)
+}
+
+var limitColumns = []column[limitInfo]{
+	{name: "scope", value: func(l limitInfo) any {
+		if l.pool == "" {
+			return event.ScopeWorkspace
+		}
+		return event.ScopePool
+	}},
+	{name: "name", value: func(l limitInfo) any { return orNil(l.pool) }},
+	{name: "slots", value: func(l limitInfo) any { return l.slots }, text: func(l limitInfo) any { return number(grouped(int64(l.slots))) }},
+	{name: "held", value: func(l limitInfo) any { return l.held }, text: func(l limitInfo) any { return number(grouped(int64(l.held))) }},
+}
+
+// changeLimits changes limits by an explicit command. It says so where a project will
+// apply its own again.
+func (a *app) changeLimits(ctx context.Context, change func(context.Context, *session) error) error {
+	p, err := a.settings()
+	if err != nil {
+		return err
+	}
+	return a.do(ctx, p, func(ctx context.Context, s *session) error {
+		if err := change(ctx, s); err != nil {
+			return err
+		}
+		owner, err := projectOf(s.dir)
+		if err != nil || owner == "" {
+			return err
+		}
+		their, err := project.LoadSettings(owner)
+		if err != nil {
+			return nil //nolint:nilerr // a project with problems applies nothing
+		}
+		snap, err := s.Snapshots.Current(ctx)
+		if err != nil || their.Domain != s.Domain {
+			return err
+		}
+		if want, have := limitsOf(their), engine.LimitsOf(snap.State); want.Workspace != have.Workspace || !maps.Equal(want.Pools, have.Pools) {
+			a.note("%s %s differs, and the next `servo run` in its folder applies it again: change it there, too",
+				a.style.yellow("warning:"), filepath.Join(owner, project.ConfigFile))
+		}
+		return nil
+	})
+}
+
+// projectOf is the project whose folder contains the state folder, without symbolic links:
+// the nearest one, or "" if there is none.
+func projectOf(dir string) (string, error) {
+	if inCloud(dir) {
+		return "", nil
+	}
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", fmt.Errorf("find the project of the state folder: %w", err)
+	}
+	for {
+		_, err := os.Stat(filepath.Join(dir, project.ConfigFile))
+		if err == nil {
+			return dir, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("find the project of the state folder: %w", err)
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", nil
+		}
+		dir = parent
+	}
+}
+
+// limits applies the limits of a project to the state folder that its own folder
+// contains. For every other state it only warns of limits that differ.
+func (a *app) limits(ctx context.Context, s *session, p *project.Project) error {
+	root, err := filepath.EvalSymlinks(p.Root)
+	if err != nil {
+		return fmt.Errorf("find the project's folder: %w", err)
+	}
+	owner, err := projectOf(s.dir)
+	if err != nil {
+		return err
+	}
+	if owner == root {
+		return s.ApplyLimits(ctx, limitsOf(p))
+	}
+	snap, err := s.Snapshots.Current(ctx)
+	if err != nil {
+		return err
+	}
+	for _, text := range differingLimits(snap.State, p) {
+		a.note("%s %s; the state %s is not in this project's folder: apply its servo.yaml with `%s limits apply`",
+			a.style.yellow("warning:"), text, s.dir, a.name())
+	}
+	return nil
+}
+
+// differingLimits describes the limits of a project that are not in force.
+func differingLimits(s *state.State, p *project.Project) []string {
+	var texts []string
+	if slots, _ := s.Slots(event.ScopeWorkspace, ""); p.MaxConcurrentTasks > 0 && slots != p.MaxConcurrentTasks {
+		texts = append(texts, fmt.Sprintf("the workspace has %s, and servo.yaml says %d", plural(int(slots), "slot"), p.MaxConcurrentTasks))
+	}
+	for _, pool := range slices.Sorted(maps.Keys(p.Pools)) {
+		slots, limited := s.Slots(event.ScopePool, pool)
+		switch {
+		case !limited:
+			texts = append(texts, fmt.Sprintf("pool %s has no limit, and servo.yaml says %d", pool, p.Pools[pool]))
+		case slots != p.Pools[pool]:
+			texts = append(texts, fmt.Sprintf("pool %s has %s, and servo.yaml says %d", pool, plural(int(slots), "slot"), p.Pools[pool]))
+		}
+	}
+	return texts
+}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -135,17 +134,9 @@ func partitionsOf(asset *plan.Asset, now time.Time) int {
 	if p == nil {
 		return 1
 	}
-	end := p.End
-	if end == "" {
-		zone, err := time.LoadLocation(cmp.Or(p.Timezone, "UTC"))
-		if err != nil {
-			zone = time.UTC
-		}
-		end = now.In(zone).Format(time.DateOnly)
-	}
-	days, err := plan.Days(p.Start, end)
+	days, err := plan.Calendar{Now: now, Zone: time.LoadLocation}.Days(p)
 	if err != nil {
-		return 0 // it begins in the future
+		return 0 // more days than can be listed
 	}
 	return len(days)
 }

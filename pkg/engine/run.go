@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,7 +50,7 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (Ticket, error) {
 		return Ticket{}, err
 	}
 	r.Plan.Materialized = Materialized(snap.State)
-	r.Plan.Ended = func(p *plan.Partitions) string { return lastEnded(p, e.Clock.Now()) }
+	r.Plan.Calendar = plan.Calendar{Now: e.Clock.Now(), Zone: time.LoadLocation}
 	built, err := plan.Build(r.Plan)
 	if err != nil {
 		return Ticket{}, err
@@ -271,15 +270,6 @@ func roots(r plan.Request) []string {
 		keys = append(keys, key.String())
 	}
 	return keys
-}
-
-// lastEnded is the last day that has ended in the time zone of partitions.
-func lastEnded(p *plan.Partitions, now time.Time) string {
-	zone, err := time.LoadLocation(cmp.Or(p.Timezone, "UTC"))
-	if err != nil {
-		zone = time.UTC
-	}
-	return now.In(zone).AddDate(0, 0, -1).Format(time.DateOnly)
 }
 
 // plan reads the plan of a run.

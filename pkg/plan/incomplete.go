@@ -30,10 +30,8 @@ func (b *builder) noteIncomplete(reader ids.AssetKey, upstream *Asset, items []I
 		return
 	}
 	last := p.End
-	if b.request.Ended != nil {
-		if ended := b.request.Ended(p); last == "" || ended < last {
-			last = ended
-		}
+	if ended := b.request.Calendar.LastEnded(p); ended != "" && (last == "" || ended < last) {
+		last = ended
 	}
 	if last == "" || last < p.Start {
 		return
@@ -41,6 +39,9 @@ func (b *builder) noteIncomplete(reader ids.AssetKey, upstream *Asset, items []I
 	expected, err := Days(p.Start, last)
 	if err != nil {
 		return // more days than can be listed
+	}
+	if zone, err := b.request.Calendar.zone(p); err == nil && zone != nil {
+		expected = withoutSkipped(expected, zone)
 	}
 	has := make(map[string]bool, len(items))
 	for _, in := range items {

@@ -23,12 +23,12 @@ func TestFanInSaysWhatIsMissing(t *testing.T) {
 	}, p.Incomplete)
 	require.Equal(t, "analytics/monthly reads 2 of 4 partitions of clean/daily; missing 2012-01-03..2012-01-04", p.Incomplete[0].String())
 
-	request.Ended = func(*plan.Partitions) string { return "2012-01-03" }
+	request.Calendar = calendar("2012-01-04T00:00:00Z")
 	p, err = plan.Build(request)
 	require.NoError(t, err)
 	require.Equal(t, missing("analytics/monthly", 3, "2012-01-03"), p.Incomplete[0], "the fourth day has not ended")
 
-	request.Ended = func(*plan.Partitions) string { return "2012-01-02" }
+	request.Calendar = calendar("2012-01-03T23:59:59Z")
 	p, err = plan.Build(request)
 	require.NoError(t, err)
 	require.Empty(t, p.Incomplete)

@@ -41,9 +41,9 @@ type Request struct {
 	// Materialized lists what earlier runs have made of an asset: one Input a
 	// partition, with its MaterializationID and URI, in any order. Nil: nothing.
 	Materialized func(asset ids.AssetKey) []Input
-	// Ended is the last day of partitions that has ended, in their time zone. Later days are
-	// not expected to be there. Nil: only partitions that have an end are expected.
-	Ended func(p *Partitions) string
+	// Calendar determines which days have begun, and which have ended and are expected to be
+	// there. The zero value has every day, and expects only partitions that have an end.
+	Calendar Calendar
 }
 
 // Build makes the plan of a run. The same request gives the same plan, byte for
@@ -262,13 +262,18 @@ func (b *builder) choose(a *Asset, named bool, days []string) (*node, error) {
 			a.Key, p.Dimension, p, exampleSelection(p))
 	}
 	n := &node{asset: a, at: map[string]int{}}
-	for _, day := range days {
-		if !p.Contains(day) {
-			if named {
+	if named {
+		for _, day := range days {
+			if !p.Contains(day) {
 				return nil, fmt.Errorf("asset %s has no partition %s=%s: it has %s", a.Key, p.Dimension, day, p)
 			}
-			continue
 		}
+	}
+	days, err := b.begunDays(a, n.days(days))
+	if err != nil {
+		return nil, err
+	}
+	for _, day := range days {
 		key := p.Key(day)
 		n.at[key] = len(n.keys)
 		n.keys = append(n.keys, key)

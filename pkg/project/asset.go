@@ -1,6 +1,7 @@
 package project
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"path"
@@ -247,9 +248,23 @@ func (f yamlFile) partitions(n *yaml.Node, a *declared) {
 			f.fail(n, "", "the end %s is before the start %s", p.End, p.Start)
 			return
 		}
+		f.skipped(n, &p)
 		a.Partitions = &p
 		a.Work.Dimensions = map[string]string{p.Dimension: "DATE"}
 	}})
+}
+
+// skipped reports a start or an end that the time zone skipped.
+func (f yamlFile) skipped(n *yaml.Node, p *plan.Partitions) {
+	zone, err := time.LoadLocation(cmp.Or(p.Timezone, "UTC"))
+	if err != nil {
+		return // reported already
+	}
+	for _, day := range []string{p.Start, p.End} {
+		if plan.Skipped(day, zone) {
+			f.fail(n, "write the day before or after", "day %s does not exist: the time zone %s skipped it", day, zone)
+		}
+	}
 }
 
 func (f yamlFile) timezone(n *yaml.Node, to *string) {

@@ -1,0 +1,118 @@
+package plan_test
+
+import (
+	"testing"
+	"time"
+	_ "time/tzdata" // the same time zones on every machine
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+)
+
+// calendar is the calendar at a time.
+func calendar(now string) plan.Calendar {
+	at, err := time.Parse(time.RFC3339, now)
+	if err != nil {
+		panic(err)
+	}
+	return plan.Calendar{Now: at, Zone: time.LoadLocation}
+}
+
+// zoned is an asset with a partition for each day of a zone.
+func zoned(key, start, zone string) plan.Asset {
+	asset, err := ids.ParseAssetKey(key)
+	if err != nil {
+		panic(err)
+	}
+	return plan.Asset{
+		Key: asset, WorkerQueue: "default", Work: plan.Work{Command: []string{"x"}, Dimensions: map[string]string{"date": "DATE"}},
+		Partitions: &plan.Partitions{Dimension: "date", Start: start, Timezone: zone},
+	}
+}
+
+func planned(t *testing.T, now string, selection string, all bool, assets ...plan.Asset) (*plan.Plan, error) {
+	t.Helper()
+	s, err := plan.ParseSelection(selection)
+	require.NoError(t, err)
+	r := plan.Request{Assets: assets, All: all, Partitions: []plan.Selection{s}, Calendar: calendar(now)}
+	if !all {
+		r.Select = []ids.AssetKey{assets[0].Key}
+	}
+	return plan.Build(r)
+}
+
+func TestBuildRejectsDaysThatHaveNotBegun(t *testing.T) {
+	const noon = "2025-03-01T12:00:00Z" // the next day has begun at UTC+14, and no earlier zone
+	for zone, last := range map[string]string{
+		"": "2025-03-01", "UTC": "2025-03-01", "Pacific/Kiritimati": "2025-03-02", "America/New_York": "2025-03-01", "Pacific/Midway": "2025-03-01",
+	} {
+		first, err := time.Parse(time.DateOnly, last)
+		require.NoError(t, err)
+		next := first.AddDate(0, 0, 1).Format(time.DateOnly)
+		for _, all := range []bool{false, true} {
+			p, err := planned(t, noon, "date=2025-02-27.."+last, all, zoned("a/days", "2025-01-01", zone))
+			require.NoError(t, err, zone)
+			require.NotEmpty(t, p.Tasks)
+			_, err = planned(t, noon, "date=2025-02-27.."+next, all, zoned("a/days", "2025-01-01", zone))
+			require.ErrorContains(t, err, "asset a/days: date="+next+" has not begun: it is "+last+" in the time zone ", zone)
+		}
+	}
+	_, err := planned(t, "2025-03-01T04:59:59Z", "date=2025-03-01", false, zoned("a/days", "2025-01-01", "America/New_York"))
+	require.EqualError(t, err, "asset a/days: date=2025-03-01 has not begun: it is 2025-02-28 in the time zone America/New_York: select earlier days")
+	_, err = planned(t, "2025-03-01T05:00:00Z", "date=2025-03-01", false, zoned("a/days", "2025-01-01", "America/New_York"))
+	require.NoError(t, err)
+}
+
+func TestBuildRejectsDaysThatTheZoneSkipped(t *testing.T) {
+	const now = "2025-03-01T12:00:00Z"
+	apia := zoned("a/days", "2011-01-01", "Pacific/Apia")
+	for _, all := range []bool{false, true} {
+		_, err := planned(t, now, "date=2011-12-30", all, apia)
+		require.EqualError(t, err, "asset a/days has no partition date=2011-12-30: the time zone Pacific/Apia skipped this day: select another day")
+		p, err := planned(t, now, "date=2011-12-29..2011-12-31", all, apia)
+		require.NoError(t, err)
+		require.Len(t, p.Tasks, 2, "a range has the days that exist")
+		require.Equal(t, []string{"a/days has no partition date=2011-12-30: the time zone Pacific/Apia skipped this day"}, p.Warnings)
+		p, err = planned(t, now, "date=2011-12-29..2011-12-31", all, zoned("a/days", "2011-01-01", ""))
+		require.NoError(t, err)
+		require.Len(t, p.Tasks, 3)
+	}
+}
+
+func TestOnlyWholeDaysAreSkipped(t *testing.T) {
+	for zone, skipped := range map[string]string{"Pacific/Apia": "2011-12-30", "Pacific/Kwajalein": "1993-08-21", "Pacific/Kiritimati": "1994-12-31"} {
+		loaded, err := time.LoadLocation(zone)
+		require.NoError(t, err)
+		require.True(t, plan.Skipped(skipped, loaded), zone)
+	}
+	// These zones skipped or repeated midnight, and all of them have every day of 2018.
+	for _, zone := range []string{"America/Sao_Paulo", "Asia/Beirut", "Europe/London", "Africa/Cairo", "America/Havana", "UTC", "Pacific/Apia"} {
+		loaded, err := time.LoadLocation(zone)
+		require.NoError(t, err)
+		days, err := plan.Days("2018-01-01", "2018-12-31")
+		require.NoError(t, err)
+		for _, day := range days {
+			require.False(t, plan.Skipped(day, loaded), "%s in %s", day, zone)
+		}
+	}
+}
+
+func TestCalendarCountsDaysThatHaveBegun(t *testing.T) {
+	c := calendar("2011-12-31T12:00:00Z") // it is 2012 in Apia
+	count := func(start, end, zone string) int {
+		days, err := c.Days(&plan.Partitions{Dimension: "date", Start: start, End: end, Timezone: zone})
+		require.NoError(t, err)
+		return len(days)
+	}
+	require.Equal(t, 3, count("2011-12-29", "", "UTC"))
+	require.Equal(t, 3, count("2011-12-29", "", "Pacific/Apia"), "29, 31, 1")
+	require.Equal(t, 3, count("2011-12-29", "2020-01-01", "UTC"))
+	require.Equal(t, 1, count("2011-12-29", "2011-12-29", "UTC"))
+	require.Zero(t, count("2012-01-01", "", "UTC"))
+	require.Equal(t, "2011-12-30", c.LastEnded(&plan.Partitions{}))
+	require.Equal(t, "2011-12-31", c.LastEnded(&plan.Partitions{Timezone: "Pacific/Apia"}))
+	_, err := c.Days(&plan.Partitions{Start: "2012-01-01", Timezone: "No/Where"})
+	require.ErrorContains(t, err, "load time zone No/Where")
+}

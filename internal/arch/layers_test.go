@@ -108,7 +108,7 @@ var layers = []layer{
 			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/query", "pkg/engine")},
 		{"pkg/embedded", list(words, "pkg/state", "pkg/control", "pkg/contract", "pkg/plan", "pkg/blob", "pkg/blob/fileblob",
 			"pkg/queue", "pkg/queue/localqueue", "pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot",
-			"pkg/compactor", "pkg/dispatcher", "pkg/sweeper", "pkg/worker", "pkg/engine", "pkg/service", "pkg/trace",
+			"pkg/compactor", "pkg/dispatcher", "pkg/sweeper", "pkg/worker", "pkg/gc", "pkg/engine", "pkg/service", "pkg/trace",
 			// The worker and the logs of its process hide the same secrets.
 			"pkg/secret", "=pkg/api", "=pkg/project")},
 	}},

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/gc"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/project/duckparse"
 	"github.com/servo-orchestration/servo/pkg/query/render"
@@ -138,6 +139,9 @@ func (a *app) options(p *project.Project) embedded.Options {
 		Dir: state, Domain: p.Domain, Concurrency: p.Workers.Concurrency, DuckDB: worker.DuckDB{Threads: p.Workers.Threads},
 		Clock: a.Clock, Logger: a.logger, Environ: a.Environ, Secrets: a.secretSources().Resolve, Redactor: &a.redactor, Program: a.Program,
 		Traces: a.tracer,
+	}
+	if keep := p.Defaults.Keep; !keep.All {
+		o.Keep = &gc.Keep{Versions: keep.Versions, For: keep.For, Logs: keep.Logs}
 	}
 	if p.Workers.MemoryLimit > 0 {
 		o.DuckDB.MemoryLimit = fmt.Sprintf("%dB", p.Workers.MemoryLimit)

@@ -36,6 +36,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/dispatcher"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/gc"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
@@ -84,6 +85,8 @@ type Options struct {
 	Read bool
 	// Traces make spans of all that this process does; nil: there are none.
 	Traces *trace.Tracer
+	// Keep says which outputs and logs are kept; nil: all of them.
+	Keep *gc.Keep
 }
 
 // Stack is a running stack.
@@ -363,6 +366,7 @@ func (s *Stack) run(ctx context.Context) context.Context {
 	s.group.Go(func() error { return s.dispatch.Run(ctx) })
 	s.group.Go(func() error { return s.maintain(ctx) })
 	s.group.Go(func() error { return s.rest(ctx) })
+	s.group.Go(func() error { return s.collecting(ctx) })
 	s.server.BaseContext = func(net.Listener) context.Context { return ctx }
 	s.group.Go(func() error {
 		if err := s.server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
@@ -574,6 +578,7 @@ func (s *Stack) Close() error {
 			cancel()
 		}
 		s.settle()
+		s.collect(context.Background(), closingWithin)
 		s.stop()
 		err = s.group.Wait()
 		s.client.CloseIdleConnections() // a worker that is to end waits for those that were never used

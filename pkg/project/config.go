@@ -51,6 +51,7 @@ func (l *loader) readConfig() {
 		"workers":              func(n *yaml.Node) { f.workers(n, &p.Workers) },
 		"data":                 func(n *yaml.Node) { f.dataFolders(n, &p.Data) },
 		"defaults":             func(n *yaml.Node) { f.defaults(n, &p.Defaults) },
+		"keep_logs":            func(n *yaml.Node) { f.days(n, "keep_logs", &p.Defaults.Keep.Logs) },
 	})
 }
 
@@ -137,6 +138,30 @@ func (f yamlFile) defaults(n *yaml.Node, d *Defaults) {
 		"heartbeat_timeout": func(n *yaml.Node) { f.seconds(n, "heartbeat_timeout", &d.HeartbeatTimeoutSec) },
 		"pool":              func(n *yaml.Node) { f.pool(n, &d.Pool) },
 		"priority":          func(n *yaml.Node) { f.int32(n, "priority", math.MinInt32, math.MaxInt32, &d.Priority) },
+		"keep":              func(n *yaml.Node) { f.keep(n, &d.Keep) },
+	})
+}
+
+// maxVersions is more versions of a partition than anybody keeps.
+const maxVersions = 1_000_000
+
+// keep reads which superseded outputs are kept.
+func (f yamlFile) keep(n *yaml.Node, to *Keep) {
+	if n.Kind == yaml.ScalarNode && n.Value == "all" {
+		to.All = true
+		return
+	}
+	if n.Kind != yaml.MappingNode {
+		f.fail(n, "write {versions: 3, for: 30d}, or all", "keep must be a mapping or all, got %s", kindOf(n))
+		return
+	}
+	f.mapping(n, "keep", fields{
+		"versions": func(n *yaml.Node) {
+			if i, ok := f.integer(n, "versions", 1, maxVersions); ok {
+				to.Versions = int(i)
+			}
+		},
+		"for": func(n *yaml.Node) { f.days(n, "for", &to.For) },
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
@@ -71,6 +72,18 @@ type Defaults struct {
 	HeartbeatTimeoutSec int32 // 0: the system's default
 	Pool                string
 	Priority            int32
+	Keep                Keep
+}
+
+// Keep says which superseded outputs are kept. Zero: the defaults.
+type Keep struct {
+	// All keeps everything, logs too.
+	All bool
+	// Versions is how many versions of a partition are kept, the visible one included, and For how long superseded ones.
+	Versions int
+	For      time.Duration
+	// Logs is how long logs are kept.
+	Logs time.Duration
 }
 
 // Ref is a table that a query names.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"gopkg.in/yaml.v3"
@@ -112,6 +113,23 @@ func (f yamlFile) duration(n *yaml.Node, what string, unit, least, most time.Dur
 		return 0, false
 	}
 	return d, true
+}
+
+// days reads a duration of hours or days into to: "12h", "30d".
+func (f yamlFile) days(n *yaml.Node, what string, to *time.Duration) {
+	const day, most = 24 * time.Hour, 36_500
+	if days, ok := strings.CutSuffix(n.Value, "d"); ok && n.Kind == yaml.ScalarNode {
+		count, err := strconv.ParseUint(days, 10, 32)
+		if err != nil || count < 1 || count > most {
+			f.fail(n, "write, for example, 30d", "%s is %s; must be between 1h and %dd", what, quoteShort(n.Value), most)
+			return
+		}
+		*to = time.Duration(count) * day
+		return
+	}
+	if d, ok := f.duration(n, what, time.Second, time.Hour, most*day); ok {
+		*to = d
+	}
 }
 
 // seconds reads a time-out into to.

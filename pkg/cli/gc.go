@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/gc"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/project"
+)
+
+func (a *app) gcCommand() *cobra.Command {
+	var dry bool
+	cmd := &cobra.Command{
+		Use:   "gc [ASSET…]",
+		Short: "Delete outputs and logs that nothing needs any more",
+		Long: "Delete superseded versions of partitions, outputs that never became visible, files of executions that\n" +
+			"failed or lost, and old logs. What a partition shows, and what a live run reads or makes, is never deleted.\n\n" +
+			"servo.yaml says what is kept besides: defaults: {keep: {versions: 3, for: 30d}}, or keep: all, and\n" +
+			"keep_logs: 90d. `servo dev` collects by itself, and `servo run` for up to a second after its run.",
+		Example: "  servo admin gc --dry-run\n  servo admin gc clean/daily",
+		Args:    takes("[ASSET…]"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			opts := gc.Options{DryRun: dry}
+			for _, arg := range args {
+				key, err := ids.ParseAssetKey(arg)
+				if err != nil {
+					return usagef("%v", err)
+				}
+				opts.Assets = append(opts.Assets, key)
+			}
+			return a.upkeep(cmd.Context(), func(p *project.Project, parts *embedded.Parts) error {
+				report, err := gc.Run(cmd.Context(), parts.GC(a.options(p).Keep), opts)
+				if err != nil {
+					return err
+				}
+				return a.document(report, func() string { return gcText(report) })
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "delete nothing, and report what would be deleted")
+	return cmd
+}
+
+func gcText(r gc.Report) string {
+	var text strings.Builder
+	if len(r.Counts) > 0 {
+		table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0) //nolint:mnd // spaces between columns
+		fmt.Fprintln(table, "asset\treason\tversions\tfiles\tbytes")
+		for _, c := range r.Counts {
+			fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\n", cmp.Or(c.Asset, "-"), c.Reason, c.Versions, c.Files, bytesText(c.Bytes))
+		}
+		_ = table.Flush() // into memory
+	}
+	verb := "deleted"
+	if r.DryRun {
+		verb = "would delete"
+	}
+	fmt.Fprintf(&text, "%s %s, %s, of %s\n", verb, plural(r.Files, "file"), bytesText(r.Bytes), plural(r.Listed, "object"))
+	return text.String()
+}

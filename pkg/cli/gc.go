@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -20,7 +21,8 @@ func (a *app) gcCommand() *cobra.Command {
 		Use:   "gc [ASSET…]",
 		Short: "Delete outputs and logs that nothing needs any more",
 		Long: "Delete superseded versions of partitions, outputs that never became visible, files of executions that\n" +
-			"failed or lost, and old logs. What a partition shows, and what a live run reads or makes, is never deleted.\n\n" +
+			"failed or lost, old logs, and scratch folders of workers that died. What a partition shows, and what a live\n" +
+			"run reads or makes, is never deleted.\n\n" +
 			"servo.yaml says what is kept besides: defaults: {keep: {versions: 3, for: 30d}}, or keep: all, and\n" +
 			"keep_logs: 90d. `servo dev` collects by itself, and `servo run` for up to a second after its run.",
 		Example: "  servo admin gc --dry-run\n  servo admin gc clean/daily",
@@ -35,11 +37,9 @@ func (a *app) gcCommand() *cobra.Command {
 				opts.Assets = append(opts.Assets, key)
 			}
 			return a.upkeep(cmd.Context(), func(p *project.Project, parts *embedded.Parts) error {
-				report, err := gc.Run(cmd.Context(), parts.GC(a.options(p).Keep), opts)
-				if err != nil {
-					return err
-				}
-				return a.document(report, func() string { return gcText(report) })
+				o := a.options(p)
+				report, err := parts.Collect(cmd.Context(), o.Dir, o.Keep, opts)
+				return errors.Join(a.document(report, func() string { return gcText(report) }), err)
 			})
 		},
 	}

@@ -10,29 +10,32 @@ import (
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/gc"
+	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
 const (
-	// collectedFile remembers where the collection of outputs goes on, and when it last came to its end.
+	// collectedFile records where the next pass begins, and when a pass last looked at all outputs.
 	collectedFile = "collected.json"
 	// collectEvery is how often all outputs are looked at.
 	collectEvery = time.Hour
-	// collectWithin and collectMost bound one pass of a process that serves, and closingWithin one of a process that
-	// ends after its run.
+	// collectWithin and collectMost bound one pass of a process that serves. closingWithin bounds the pass of a process
+	// that ends after its run.
 	collectWithin = 10 * time.Second
 	collectMost   = 5_000
 	closingWithin = time.Second
+	// passesPerEvery is how many passes it may take to look at all outputs.
+	passesPerEvery = 10
 )
 
-// collected is what collectedFile holds. It is a hint: a lost one has all outputs looked at once more.
+// collected is the content of collectedFile. It is a hint: without it, the next pass begins at the first output.
 type collected struct {
-	// Next is where the next pass begins; empty: at the beginning.
+	// Next is the key at which the next pass begins; empty: at the first one.
 	Next string `json:"next,omitempty"`
 	// EndedAt is when a pass last came to the end.
 	EndedAt time.Time `json:"ended_at,omitzero"`
 }
 
-// GC is what is collected of a folder, or of a store.
+// GC returns the configuration of the collector for a folder, or a store. With a nil keep it deletes nothing.
 func (p *Parts) GC(keep *gc.Keep) gc.Config {
 	cfg := gc.Config{Domain: p.Domain, Store: p.Objects, Manifests: p.Manifests, Codec: p.Codec, Clock: p.Clock}
 	if keep == nil {
@@ -43,11 +46,29 @@ func (p *Parts) GC(keep *gc.Keep) gc.Config {
 	return cfg
 }
 
-// collect makes one bounded pass, unless all outputs were looked at lately. What it cannot do waits for the next one.
+// Collect runs one pass of the collector, and removes the scratch folders of dead workers, unless the pass is for some
+// assets only. dir is the state folder.
+func (p *Parts) Collect(ctx context.Context, dir string, keep *gc.Keep, opts gc.Options) (gc.Report, error) {
+	report, err := gc.Run(ctx, p.GC(keep), opts)
+	if p.Store == nil || len(opts.Assets) > 0 {
+		return report, err
+	}
+	folders, bytes, sweepErr := worker.SweepScratch(filepath.Join(dir, scratchDir), opts.DryRun)
+	if folders > 0 {
+		report.Counts = append(report.Counts, gc.Count{Reason: gc.Scratch, Files: folders, Bytes: bytes})
+		report.Files += folders
+		report.Bytes += bytes
+	}
+	return report, errors.Join(err, sweepErr)
+}
+
+// collect runs one bounded pass, unless a pass has looked at all outputs within the last hour. A later pass does the rest.
 func (s *Stack) collect(ctx context.Context, within time.Duration) {
 	if s.opts.Keep == nil {
 		return
 	}
+	s.collecting.Lock()
+	defer s.collecting.Unlock()
 	name := filepath.Join(s.opts.Dir, collectedFile)
 	var last collected
 	if data, err := os.ReadFile(name); err == nil {
@@ -59,14 +80,12 @@ func (s *Stack) collect(ctx context.Context, within time.Duration) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	report, err := gc.Run(ctx, s.parts.GC(s.opts.Keep), gc.Options{After: last.Next, MaxDeletes: collectMost})
-	last.Next = report.Next
-	switch {
-	case err != nil && !errors.Is(err, context.DeadlineExceeded):
-		s.opts.Logger.WarnContext(ctx, "outputs were not collected; it is tried again later", slog.Any("error", err))
-		return
-	case err == nil && last.Next == "":
+	report, err := s.parts.Collect(ctx, s.opts.Dir, s.opts.Keep, gc.Options{After: last.Next, MaxDeletes: collectMost})
+	if last.Next = report.Next; last.Next == "" && ctx.Err() == nil {
 		last.EndedAt = now
+	}
+	if err != nil && ctx.Err() == nil {
+		s.opts.Logger.WarnContext(ctx, "could not collect all outputs that nothing needs; a later pass tries again", slog.Any("error", err))
 	}
 	if report.Files > 0 {
 		s.opts.Logger.InfoContext(ctx, "outputs collected", slog.Int("files", report.Files), slog.Int64("bytes", report.Bytes))
@@ -76,14 +95,11 @@ func (s *Stack) collect(ctx context.Context, within time.Duration) {
 	}
 }
 
-// collecting makes passes while the stack serves.
-func (s *Stack) collecting(ctx context.Context) error {
-	const first = time.Minute // not while a process starts that ends soon
-	for wait := first; s.opts.Clock.Sleep(ctx, wait) == nil; wait = collectEvery / collectsPerEvery {
+// collectAll runs passes while the stack serves.
+func (s *Stack) collectAll(ctx context.Context) error {
+	const first = time.Minute // a process that ends soon runs one pass, as it closes
+	for wait := first; s.opts.Clock.Sleep(ctx, wait) == nil; wait = collectEvery / passesPerEvery {
 		s.collect(ctx, collectWithin)
 	}
 	return nil
 }
-
-// collectsPerEvery is how many passes a full round may take.
-const collectsPerEvery = 10

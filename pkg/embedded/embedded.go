@@ -23,6 +23,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -111,6 +112,8 @@ type Stack struct {
 	stop  context.CancelFunc
 
 	appending, folding trouble
+
+	collecting sync.Mutex // while a pass of the collector runs
 }
 
 // Parts are what every process needs that works on a state folder.
@@ -366,7 +369,7 @@ func (s *Stack) run(ctx context.Context) context.Context {
 	s.group.Go(func() error { return s.dispatch.Run(ctx) })
 	s.group.Go(func() error { return s.maintain(ctx) })
 	s.group.Go(func() error { return s.rest(ctx) })
-	s.group.Go(func() error { return s.collecting(ctx) })
+	s.group.Go(func() error { return s.collectAll(ctx) })
 	s.server.BaseContext = func(net.Listener) context.Context { return ctx }
 	s.group.Go(func() error {
 		if err := s.server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {

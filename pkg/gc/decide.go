@@ -95,6 +95,7 @@ const (
 	Unseen     Reason = "unseen"     // an output that never became visible, and never will
 	Lost       Reason = "lost"       // files of an execution that another one has beaten, or that failed
 	Log        Reason = "log"
+	Scratch    Reason = "scratch" // a scratch folder of a worker that died: the caller of Run removes these
 )
 
 // Garbage is what may be deleted together, in this order: the commit marker first, so that no marker ever names files

@@ -19,6 +19,7 @@ type scratch struct {
 
 const (
 	scratchPrefix = "worker-"
+	newPrefix     = "new-"
 	scratchLock   = "lock"
 )
 
@@ -31,11 +32,16 @@ func openScratch(parent, nonce string) (*scratch, error) {
 	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return nil, fmt.Errorf("create scratch folder: %w", err)
 	}
-	if err := sweep(parent); err != nil {
+	if _, _, err := SweepScratch(parent, false); err != nil {
 		return nil, err
 	}
+	guard, err := guardScratch(parent)
+	if err != nil {
+		return nil, err
+	}
+	defer guard.Close()
 	// The folder is renamed after it is locked, so that no other worker sees it unlocked.
-	temp, err := os.MkdirTemp(parent, "new-*")
+	temp, err := os.MkdirTemp(parent, newPrefix+"*")
 	if err != nil {
 		return nil, fmt.Errorf("create scratch folder: %w", err)
 	}
@@ -50,27 +56,89 @@ func openScratch(parent, nonce string) (*scratch, error) {
 	return s, nil
 }
 
-// sweep removes the folders of dead processes.
-func sweep(parent string) error {
+// guardScratch waits for the lock under which folders are made: a folder that has no name of its own yet, and is seen
+// under it, was left by a process that died.
+func guardScratch(parent string) (*os.File, error) {
+	file, err := os.OpenFile(filepath.Join(parent, scratchLock), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock scratch folder: %w", err)
+	}
+	for {
+		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX)
+		if !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock scratch folder %s: %w", parent, err), file.Close())
+	}
+	return file, nil
+}
+
+// SweepScratch removes what dead workers have left below a shared scratch folder, and returns how many folders that were
+// and how many bytes. With dry it removes nothing.
+func SweepScratch(parent string, dry bool) (folders int, bytes int64, err error) {
+	if _, err := os.Stat(parent); errors.Is(err, fs.ErrNotExist) {
+		return 0, 0, nil
+	}
+	guard, err := guardScratch(parent)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer guard.Close()
 	entries, err := os.ReadDir(parent)
 	if err != nil {
-		return fmt.Errorf("read scratch folder: %w", err)
+		return 0, 0, fmt.Errorf("read scratch folder: %w", err)
 	}
 	for _, entry := range entries {
-		if !entry.IsDir() || !strings.HasPrefix(entry.Name(), scratchPrefix) {
+		if !entry.IsDir() {
 			continue
 		}
-		dir := filepath.Join(parent, entry.Name())
-		lock, err := lockFile(filepath.Join(dir, scratchLock))
+		size, found, err := sweepOne(filepath.Join(parent, entry.Name()), dry)
 		if err != nil {
-			continue // alive, or being removed by another worker
+			return folders, bytes, err
 		}
-		err = errors.Join(removeAll(dir), lock.Close())
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove scratch folder of a dead worker: %w", err)
+		if found {
+			folders, bytes = folders+1, bytes+size
 		}
 	}
-	return nil
+	return folders, bytes, nil
+}
+
+// sweepOne removes a folder whose process is dead. The caller holds the guard.
+func sweepOne(dir string, dry bool) (size int64, dead bool, err error) {
+	name := filepath.Base(dir)
+	if !strings.HasPrefix(name, scratchPrefix) && !strings.HasPrefix(name, newPrefix) {
+		return 0, false, nil
+	}
+	var lock *os.File
+	if strings.HasPrefix(name, scratchPrefix) {
+		if lock, err = lockFile(filepath.Join(dir, scratchLock)); err != nil {
+			return 0, false, nil //nolint:nilerr // alive
+		}
+		defer lock.Close()
+	}
+	size = sizeOf(dir)
+	if dry {
+		return size, true, nil
+	}
+	if err := removeAll(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, false, fmt.Errorf("remove scratch folder of a dead worker: %w", err)
+	}
+	return size, true, nil
+}
+
+// sizeOf is how many bytes the files below a folder have, as far as they can be seen.
+func sizeOf(dir string) (size int64) {
+	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Type().IsRegular() {
+			if info, err := entry.Info(); err == nil {
+				size += info.Size()
+			}
+		}
+		return nil
+	})
+	return size
 }
 
 func lockFile(name string) (*os.File, error) {

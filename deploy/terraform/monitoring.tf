@@ -86,6 +86,7 @@ locals {
     "Sweeps, by job"               = "sum by (job_id) (sum_over_time(${local.count.sweeps}}[$${__interval}]))"
     "Sweeps that found something"  = "sum(sum_over_time(${local.count.unannounced}}[$${__interval}]))"
     "Domains that are open"        = "sum(servo_domains_open)"
+    "Memory of open domains"       = "sum(servo_domains_bytes)"
   }
 }
 

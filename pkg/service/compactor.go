@@ -49,6 +49,7 @@ func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) er
 		s.background = append(s.background, c.handOver.run)
 	}
 	domains := newRegistry(s.metrics, p.Clock, c.open)
+	domains.limitBytes = cfg.CacheBytes
 	s.background = append(s.background, domains.run)
 	compactor.Register(s.mux, func(ctx context.Context, d ids.Domain) (*compactor.Compactor, error) {
 		found, _, err := domains.get(ctx, d)
@@ -102,7 +103,11 @@ func (c *compactors) open(ctx context.Context, d ids.Domain) (*served[*compactor
 			return nil, err
 		}
 	}
-	return &served[*compactor.Compactor]{value: opened, run: func(ctx context.Context) {
+	size := func() int64 {
+		snap, _ := opened.Latest().Get()
+		return snap.State.Bytes()
+	}
+	return &served[*compactor.Compactor]{value: opened, bytes: size, run: func(ctx context.Context) {
 		if err := opened.Run(ctx); err != nil {
 			s.logger.ErrorContext(ctx, "compactor ended", slog.String("domain", d.String()), slog.Any("error", err))
 		}

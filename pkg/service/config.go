@@ -56,6 +56,8 @@ type config struct {
 	Weights      string
 	// Subscription is one whose messages are pulled; "": they are pushed.
 	Subscription string
+	// CacheBytes bounds the memory of the domains that are kept open.
+	CacheBytes int64
 	// KeepRuns is how long runs that have ended are kept after they were triggered.
 	KeepRuns time.Duration
 	// Every is the time between sweeps, and FullEvery that between full ones; 0: only
@@ -85,6 +87,13 @@ type kind struct {
 	Listen string
 }
 
+func (c *config) checkCache() error {
+	if c.CacheBytes < minCacheBytes {
+		return fmt.Errorf("--cache-bytes is %d; must be %d (1 MiB) or more", c.CacheBytes, minCacheBytes)
+	}
+	return nil
+}
+
 // The services.
 var (
 	compactorKind = kind{
@@ -93,10 +102,11 @@ var (
 		Flags: func(f *flag.FlagSet, c *config) {
 			f.StringVar(&c.DispatcherURL, "dispatcher-url", "", "where the dispatcher serves, to tell it of each revision; empty: nobody is told")
 			f.StringVar(&c.Subscription, "subscription", "", "pull the notifications of ledger entries from projects/PROJECT/subscriptions/SUBSCRIPTION; empty: they are pushed")
+			f.Int64Var(&c.CacheBytes, "cache-bytes", defaultCacheBytes, "memory for the states of domains, in bytes; above it, domains are closed that no request uses")
 			f.DurationVar(&c.KeepRuns, "keep-runs", compactor.KeepRuns, "how long runs that have ended are kept after they were triggered, 720h or more")
 		},
 		Check: func(c config) []error {
-			problems := []error{checkURL("dispatcher-url", c.DispatcherURL, false), c.checkSubscription()}
+			problems := []error{checkURL("dispatcher-url", c.DispatcherURL, false), c.checkSubscription(), c.checkCache()}
 			if c.KeepRuns < compactor.MinKeepRuns {
 				problems = append(problems, fmt.Errorf("--keep-runs is %s; must be %s or more", c.KeepRuns, compactor.MinKeepRuns))
 			}
@@ -120,12 +130,13 @@ var (
 			f.StringVar(&c.QueuePrefix, "queue-prefix", "", "what the names of queues in Cloud Tasks begin with")
 			f.StringVar(&c.QueueAccount, "queue-account", "", "the service account as which Cloud Tasks calls workers and this service (default: no token)")
 			f.StringVar(&c.Subscription, "subscription", "", "pull the notifications of manifests from projects/PROJECT/subscriptions/SUBSCRIPTION; empty: they are pushed")
+			f.Int64Var(&c.CacheBytes, "cache-bytes", defaultCacheBytes, "memory for the states of domains, in bytes; above it, domains are closed that no request uses")
 			f.StringVar(&c.QueueAudience, "queue-audience", "", "the audience of its tokens (default: the URL that is called)")
 		},
 		Check: func(c config) []error {
 			problems := []error{
 				checkURL("compactor-url", c.CompactorURL, true), checkURL("worker-url", c.WorkerURL, true), checkURL("url", c.URL, false),
-				c.checkSubscription(),
+				c.checkSubscription(), c.checkCache(),
 			}
 			if c.Concurrency < 1 {
 				problems = append(problems, fmt.Errorf("--concurrency is %d; must be 1 or more", c.Concurrency))

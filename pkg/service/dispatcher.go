@@ -75,6 +75,7 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	d.announce = newRelay(p.Clock, logger, announcement.with, d.announceNow)
 	d.announce.delay, d.announce.sent = announcement.delay, s.countHandOver
 	domains := newRegistry(s.metrics, p.Clock, d.open)
+	domains.limitBytes = cfg.CacheBytes
 	find := func(ctx context.Context, domain ids.Domain) (*dispatcher.Dispatcher, error) {
 		found, _, err := domains.get(ctx, domain)
 		return found, err
@@ -126,14 +127,15 @@ func (d *dispatchers) open(ctx context.Context, domain ids.Domain) (*served[*dis
 		Domain: domain, Store: d.store, IDs: source, Clock: s.clock, Logger: s.logger, Company: company,
 		OnDurable: func(e ledger.Entry) { d.announce.put(domain, announced(e)) },
 	})
+	snapshots := snapshot.NewReader(domain, d.codec, manifests, s.clock)
 	opened := dispatcher.New(dispatcher.Config{
 		Domain: domain, Markers: d.store, Queue: d.queue, Compactor: d.client(domain), Keys: d.keys, WorkerKeys: d.workerKeys, Turns: d.turns,
-		Snapshots: snapshot.NewReader(domain, d.codec, manifests, s.clock),
+		Snapshots: snapshots,
 		WorkerURL: d.workerURL,
 		BaseURL:   d.base, IDs: source, Clock: s.clock, Logger: s.logger, Traces: s.traces,
 		Appender: appender,
 	})
-	return &served[*dispatcher.Dispatcher]{value: opened, run: func(ctx context.Context) { d.carry(ctx, appender) }}, nil
+	return &served[*dispatcher.Dispatcher]{value: opened, bytes: snapshots.Bytes, run: func(ctx context.Context) { d.carry(ctx, appender) }}, nil
 }
 
 // workerURL is where the tasks of a queue are pushed to.

@@ -26,6 +26,7 @@ var help = map[string]string{
 	"servo_swept_domains_total":       "Domains swept, by kind of sweep.",
 	"servo_late_sweeps_total":         "Sweeps that found a marker 10 minutes late or more.",
 	"servo_swept_groups_total":        "Ledger groups that nobody had announced and a sweep found.",
+	"servo_domains_bytes":             "Memory that the open domains take, in bytes, about.",
 	"servo_domains_open":              "Domains that the process keeps open.",
 }
 

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +14,15 @@ import (
 // maxDomains bounds how many domains a process keeps open. One more takes the place of
 // the one, of those that no request uses, that nobody has asked for the longest.
 const maxDomains = 10_000
+
+const (
+	// defaultCacheBytes is how much memory the domains of a process may take together: half of
+	// the container that the services have by default.
+	defaultCacheBytes = 512 << 20
+	minCacheBytes     = 1 << 20
+	// domainBytes is what an open domain takes besides its state, about: goroutines and buffers.
+	domainBytes = 64 << 10
+)
 
 // openTimeout is how long it may take to open a domain: its state is read, as large
 // as it is. Whoever asked for it asks again, and finds it open.
@@ -27,16 +37,22 @@ type registry[T any] struct {
 	metrics *metrics
 	clock   clock.Clock
 	limit   int // of domains
-	asked   chan *opened[T]
+	// limitBytes bounds the memory of the domains that are open. Domains in use, and the one
+	// that was used last, stay open above it.
+	limitBytes int64
+	asked      chan *opened[T]
 
 	mu      sync.Mutex
 	domains map[ids.Domain]*opened[T]
+	bytes   int64 // the sum of what domains have been counted with
 }
 
 // served is what a domain has, and what runs it until a context is done.
 type served[T any] struct {
 	value T
 	run   func(context.Context)
+	// bytes returns about how much memory the domain takes; nil: nothing worth counting.
+	bytes func() int64
 }
 
 // opened is a domain's place; what it holds is there once done is closed.
@@ -47,6 +63,10 @@ type opened[T any] struct {
 	ok     bool
 	err    error
 
+	bytes func() int64
+	// counted is what the domain has been counted with last; guarded by the registry's lock.
+	counted int64
+
 	users int       // requests that have it; guarded by the registry's lock, as the next ones are
 	used  time.Time // when the last one asked
 	stop  context.CancelFunc
@@ -54,7 +74,7 @@ type opened[T any] struct {
 }
 
 func newRegistry[T any](m *metrics, c clock.Clock, open func(context.Context, ids.Domain) (*served[T], error)) *registry[T] {
-	return &registry[T]{open: open, metrics: m, clock: c, limit: maxDomains, asked: make(chan *opened[T]), domains: map[ids.Domain]*opened[T]{}}
+	return &registry[T]{open: open, metrics: m, clock: c, limit: maxDomains, limitBytes: defaultCacheBytes, asked: make(chan *opened[T]), domains: map[ids.Domain]*opened[T]{}}
 }
 
 // get gives what a domain has; false if there is no such domain, which is not kept.
@@ -96,7 +116,63 @@ func (r *registry[T]) use(ctx context.Context, o *opened[T]) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		o.users--
+		r.count(o)
+		r.evict()
 	})
+}
+
+// count takes the present size of a domain into the sum. It is called with the lock.
+func (r *registry[T]) count(o *opened[T]) {
+	size := int64(0)
+	if o.bytes != nil && r.domains[o.domain] == o {
+		size = domainBytes + o.bytes()
+	}
+	r.metrics.Add("servo_domains_bytes", float64(size-o.counted))
+	r.bytes += size - o.counted
+	o.counted = size
+}
+
+// evict ends domains that are not in use, those first that were used the longest ago, until
+// the others have room. It is called with the lock.
+func (r *registry[T]) evict() {
+	over := r.bytes - r.limitBytes
+	if over <= 0 {
+		return
+	}
+	var idle []*opened[T]
+	var last *opened[T]
+	for _, o := range r.domains {
+		switch {
+		case o.gone != nil:
+			over -= o.counted // it is on its way out
+		case o.idle():
+			idle = append(idle, o)
+		}
+		if last == nil || o.used.After(last.used) {
+			last = o
+		}
+	}
+	slices.SortFunc(idle, func(a, b *opened[T]) int { return a.used.Compare(b.used) })
+	for _, o := range idle {
+		if over <= 0 {
+			return
+		}
+		if o != last {
+			over -= o.counted
+			o.leave()
+		}
+	}
+}
+
+// idle reports whether a domain is open and no request uses it.
+func (o *opened[T]) idle() bool { return o.stop != nil && o.users == 0 }
+
+// leave has a domain end. Its place is free once gone is closed.
+func (o *opened[T]) leave() {
+	if o.gone == nil {
+		o.gone = make(chan struct{})
+		o.stop()
+	}
 }
 
 // place is a domain's place; first: it is new, and the caller has it opened. Where there
@@ -129,17 +205,14 @@ func (r *registry[T]) place(ctx context.Context, d ids.Domain) (o *opened[T], fi
 func (r *registry[T]) giveUp() <-chan struct{} {
 	var oldest *opened[T]
 	for _, o := range r.domains {
-		if o.stop != nil && o.users == 0 && (oldest == nil || o.used.Before(oldest.used)) {
+		if o.idle() && (oldest == nil || o.used.Before(oldest.used)) {
 			oldest = o
 		}
 	}
 	if oldest == nil {
 		return nil
 	}
-	if oldest.gone == nil {
-		oldest.gone = make(chan struct{})
-		oldest.stop()
-	}
+	oldest.leave()
 	return oldest.gone
 }
 
@@ -171,6 +244,9 @@ func (r *registry[T]) serve(ctx context.Context, o *opened[T]) {
 	r.settle(o, s, nil)
 	r.mu.Lock()
 	o.stop, o.used = stop, r.clock.Now() // not given up before somebody could ask for it again
+	o.bytes = s.bytes
+	r.count(o)
+	r.evict()
 	r.mu.Unlock()
 	s.run(ctx)
 
@@ -178,6 +254,7 @@ func (r *registry[T]) serve(ctx context.Context, o *opened[T]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.domains, o.domain)
+	r.count(o)
 	r.metrics.Add("servo_domains_open", -1)
 	if o.gone != nil {
 		close(o.gone)

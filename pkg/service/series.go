@@ -28,6 +28,7 @@ var knownOf = map[string][]known{
 		{"servo_published_rows_total", nil},
 		{"servo_publish_conflicts_total", nil},
 		{"servo_compaction_failures_total", nil},
+		{"servo_domains_bytes", nil},
 		{"servo_domains_open", nil},
 		{"servo_handovers_total", []label{{"result", []string{"ok", "error"}}}},
 		routes("POST /v1/compact", "POST /v1/notifications"),
@@ -35,6 +36,7 @@ var knownOf = map[string][]known{
 	"servo-dispatcher": {
 		{"servo_dispatches_waiting", nil},
 		{"servo_refused_callbacks_total", nil},
+		{"servo_domains_bytes", nil},
 		{"servo_domains_open", nil},
 		{"servo_handovers_total", []label{{"result", []string{"ok", "error"}}}},
 		{"servo_queue_tasks_total", []label{{"kind", []string{"dispatch", "timer"}}, {"result", []string{"created", "exists", "invalid", "error"}}}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/clock"
@@ -33,7 +34,12 @@ type Reader struct {
 	// own is the state of last. Callers only get copies of it: Copy modifies the original,
 	// which no other goroutine may read meanwhile.
 	own *state.State
+	// bytes is the size of own. It needs no semaphore.
+	bytes atomic.Int64
 }
+
+// Bytes returns about how much memory the last state takes that was read.
+func (r *Reader) Bytes() int64 { return r.bytes.Load() }
 
 // NewReader returns a reader of a domain.
 func NewReader(d ids.Domain, codec *Codec, store *manifest.Store, c clock.Clock) *Reader {
@@ -108,6 +114,7 @@ func (r *Reader) refresh(ctx context.Context, enough int64) (*Snapshot, error) {
 		return r.snap, nil
 	}
 	r.last, r.own = m, st
+	r.bytes.Store(st.Bytes())
 	r.snap = &Snapshot{
 		State: st.Copy(), Revision: m.Revision, CaughtUpAt: m.Watermarks.CaughtUpAt, History: HistoryOf(r.codec, r.store, m),
 	}

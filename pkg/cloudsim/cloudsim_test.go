@@ -114,7 +114,7 @@ func TestTwoCompactorsRarelyConflict(t *testing.T) {
 	})
 }
 
-func TestStartFailsWithService(t *testing.T) {
+func TestStartFailsIfServiceFails(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		_, err := cloudsim.Start(t.Context(), cloudsim.Options{

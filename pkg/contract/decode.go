@@ -244,7 +244,8 @@ func decode(data []byte, limit int, v any, times ...string) error {
 }
 
 // explain decodes a rejected body again with encoding/json, whose errors name the field and
-// the type, and returns why the body is invalid. It reads a body that only has invalid UTF-8.
+// the type, and returns why the body is invalid. If invalid UTF-8 is the only problem, it
+// decodes the body into v.
 func explain(data []byte, v any, times []string) error {
 	err := json.Unmarshal(data, reflect.New(reflect.TypeOf(v).Elem()).Interface())
 	if err == nil {

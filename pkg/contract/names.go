@@ -12,9 +12,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ReadJSON reads one JSON value, which the caller has bounded, and nothing after it.
-// Names are case-sensitive: it returns an error for a name that occurs twice, and for one
-// that differs from a field's name, or from another name of its object, only in case.
+// ReadJSON decodes body, a single JSON value whose size the caller has limited. Names are
+// case-sensitive: ReadJSON rejects a duplicate name, and a name that differs only in case from
+// a field's name or from another name of the same object.
 func ReadJSON(body io.Reader, to any) error {
 	data, err := io.ReadAll(body)
 	if err != nil {
@@ -23,8 +23,8 @@ func ReadJSON(body io.Reader, to any) error {
 	return readJSON(data, to)
 }
 
-// readJSON decodes data into a struct. A body that has only the struct's fields costs one
-// pass. A body with other names is decoded a second time, and its names are compared.
+// readJSON decodes data into a struct. A body with only the struct's fields takes one pass. A
+// body with other names is decoded a second time, and its names are checked.
 func readJSON(data []byte, to any) error {
 	if jsonv2.Unmarshal(data, to, jsonv2.RejectUnknownMembers(true)) == nil {
 		return nil
@@ -35,10 +35,9 @@ func readJSON(data []byte, to any) error {
 	return CheckNames(data, to)
 }
 
-// CheckNames reports a name in data that differs from a field of the type of v, or from
-// another name of the same object, only in case. Two readers would not agree on which of
-// them counts. Keys of maps are data, and the values of unknown fields are never read:
-// CheckNames checks neither.
+// CheckNames returns an error if a name in data differs only in case from a field of v's type
+// or from another name of the same object: parsers disagree on which one wins. It skips keys
+// of maps, which are data, and values of unknown fields, which are never read.
 func CheckNames(data []byte, v any) error {
 	d := jsontext.NewDecoder(bytes.NewReader(data), jsontext.AllowInvalidUTF8(true))
 	return distinctIn(d, reflect.TypeOf(v), "")
@@ -94,8 +93,8 @@ func distinctFields(d *jsontext.Decoder, t reflect.Type, at string) error {
 	return err
 }
 
-// fieldsOf returns the types of a struct's fields by their names in JSON, and these names
-// by their case-folded form.
+// fieldsOf returns the types of a struct's fields by JSON name, and the JSON names by their
+// case-folded form.
 func fieldsOf(t reflect.Type) (fields map[string]reflect.Type, names map[string]string) {
 	fields, names = map[string]reflect.Type{}, map[string]string{}
 	for _, f := range reflect.VisibleFields(t) {

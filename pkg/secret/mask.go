@@ -162,7 +162,7 @@ type Writer struct {
 	masking bool
 }
 
-// Writer returns a writer to another one. The caller must call Flush at the end.
+// Writer returns a [Writer] that writes to another writer. The caller must call Flush at the end.
 func (m *Mask) Writer(to io.Writer) *Writer { return &Writer{mask: m, to: to} }
 
 // Write implements [io.Writer].

@@ -97,7 +97,7 @@ func Files(dir string) Source {
 	}
 }
 
-// isTransient reports whether a retry may read the file without anybody fixing anything.
+// isTransient reports whether a retry may succeed without a change to the file or folder.
 func isTransient(err error) bool {
 	code, ok := errors.AsType[syscall.Errno](err)
 	return ok && (code.Temporary() || code == syscall.EIO || code == syscall.ESTALE)

@@ -171,7 +171,7 @@ func Start(t *testing.T, o Options) *Cluster {
 			}
 			running.Go(func() {
 				if code := s.run(ctx, p); code != 0 {
-					t.Errorf("%s ended with %d: %s", name, code, c.Logs())
+					t.Errorf("%s exited with code %d: %s", name, code, c.Logs())
 				}
 			})
 		}

@@ -16,7 +16,7 @@ const (
 	freeGarbage  = 256 << 20
 )
 
-// gcPercent returns the GOGC for a live heap of so many bytes.
+// gcPercent returns the value of GOGC for the size of the live heap in bytes.
 func gcPercent(live uint64) int {
 	return max(leastPercent, min(mostPercent, int(freeGarbage*100/max(live, 1)))) //nolint:gosec // at most freeGarbage*100
 }

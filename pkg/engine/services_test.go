@@ -72,7 +72,7 @@ func TestWhoeverMayNotMarkADomainWaitsAllTheSame(t *testing.T) {
 		})
 		_, err := w.Run(t.Context(), once())
 		require.ErrorContains(t, err, "no service has folded it after 2m0s")
-		require.ErrorContains(t, err, "mark acme/prod as due")
+		require.ErrorContains(t, err, "create wakeup of acme/prod")
 	})
 }
 

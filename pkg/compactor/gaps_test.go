@@ -82,7 +82,7 @@ func (w *world) retrying(c *compactor.Compactor) (run string, retry *state.Timer
 	return run, retry
 }
 
-// Seen to fail with a step that ends with the first entry that it cannot read.
+// A step must not end with the first entry that it cannot read.
 func TestI15UnreadableEntryHoldsUpNothingButItself(t *testing.T) {
 	w := newWorld(t)
 	c, log := w.logged("one")

@@ -214,7 +214,7 @@ func TestSignsOfLifeAreWrittenThoughTheFirstWorkerHasHungUp(t *testing.T) {
 	require.Len(t, appended[*event.TaskHeartbeat](w), 1)
 }
 
-// Seen to fail with a firing that is recorded as if the barrier had folded everything.
+// A firing must not be recorded as if the barrier had folded everything.
 func TestFiringIsRefusedWhileAnEntryCannotBeRead(t *testing.T) {
 	w := newWorld(t)
 	run := w.trigger(foldtest.Retrying("a", 2))

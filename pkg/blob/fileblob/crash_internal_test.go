@@ -43,7 +43,7 @@ type snapshot struct {
 	pending         map[string][]image
 }
 
-var testLimits = limits{inline: 300, rotate: 2500, ahead: 700}
+var testLimits = limits{inline: 300, rotate: 2500, rest: 1000, ahead: 700}
 
 func newCrashTest(t *testing.T, seed uint64) *crashTest {
 	t.Helper()

@@ -93,6 +93,9 @@ const (
 	fileMode   = 0o644
 	// journalLimit is the length at which a journal is rotated.
 	journalLimit = 32 << 20
+	// journalAtRest is the length above which Close rotates a journal, so that the directory
+	// of a process that has ended is small.
+	journalAtRest = 4 << 20
 	// allocate is how much a journal grows at once. Writing into allocated space does not
 	// change the file's size, so that a flush is one write and takes half the time.
 	allocate = 256 << 10
@@ -115,6 +118,7 @@ type Options struct {
 type limits struct {
 	inline int64 // largest content that is copied into the journal
 	rotate int64 // length at which a journal is rotated
+	rest   int64 // the same when the store is closed
 	ahead  int64 // growth of a journal beyond what is written
 }
 
@@ -133,6 +137,7 @@ type Store struct {
 	journal *journal // nil if NoSync
 	closed  bool     // protected by queue.leader
 	denied  error    // why the directory cannot be written, or nil
+	reader  bool     // opened with Options.Read
 	// background waits for the flush of an old journal's files.
 	background sync.WaitGroup
 }
@@ -148,7 +153,7 @@ func Open(dir string, opts Options) (*Store, error) {
 	if opts.Now == nil {
 		opts.Now = clock.System{}.Now
 	}
-	s, err := open(dir, opts, limits{inline: maxInline, rotate: journalLimit, ahead: allocate}, nil)
+	s, err := open(dir, opts, limits{inline: maxInline, rotate: journalLimit, rest: journalAtRest, ahead: allocate}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("open object store in %s: %w%s", dir, err, advice(err))
 	}
@@ -167,7 +172,7 @@ func open(dir string, opts Options, limits limits, sys *system) (_ *Store, err e
 		return nil, err
 	}
 	s := &Store{
-		dir: dir, root: root, limits: limits,
+		dir: dir, root: root, limits: limits, reader: opts.Read,
 		stamps: stamps{now: opts.Now},
 		queue:  queue{leader: make(chan struct{}, 1)},
 	}
@@ -251,6 +256,7 @@ func (s *Store) Close() error {
 	s.closed = true
 	<-s.queue.leader
 	s.background.Wait()
+	s.shorten()
 	var err error
 	if s.journal != nil {
 		err = s.journal.close()

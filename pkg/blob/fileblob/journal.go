@@ -279,7 +279,9 @@ func (s *Store) leave(failed error) {
 	}
 	j.status.mark = clean
 	if err := j.status.save(s.writes.file); err == nil {
-		s.rotate()
+		if flush := s.rotate(s.limits.rotate); flush != nil {
+			s.sys.later(flush)
+		}
 	}
 }
 

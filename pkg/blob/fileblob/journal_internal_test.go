@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -367,6 +368,7 @@ func TestLongJournalIsRotated(t *testing.T) {
 	require.Len(t, append(old, now...), 20)
 
 	other := openWith(t, dir, func(sys *system) { sys.later = func(func()) { t.Error("the other store is flushing") } })
+	other.limits.rest = math.MaxInt64
 	fill(other, 20)
 	require.FileExists(t, own(dir, oldName))
 
@@ -377,6 +379,29 @@ func TestLongJournalIsRotated(t *testing.T) {
 	require.Len(t, later, 2, "the next rotation")
 	require.Contains(t, journaled(t, dir, oldName), "39", "the other store's files are flushed too")
 	later[1]()
+}
+
+func TestCloseRotatesLongJournal(t *testing.T) {
+	for objects, left := range map[int]int{2: 2, 6: 0} {
+		ctx, dir := t.Context(), memory(t)
+		s, err := open(dir, Options{Now: clock.System{}.Now}, testLimits, nil)
+		require.NoError(t, err)
+		for i := range objects {
+			_, err := s.Create(ctx, fmt.Sprint(i), make([]byte, testLimits.inline))
+			require.NoError(t, err)
+		}
+		require.Len(t, journaled(t, dir, journalName), objects)
+		require.NoError(t, s.Close())
+		require.NoFileExists(t, own(dir, oldName), "Close waits for the flush")
+		require.Len(t, journaled(t, dir, journalName), left)
+
+		again, err := Open(dir, Options{Read: true})
+		require.NoError(t, err)
+		data, _, err := again.Get(ctx, "0")
+		require.NoError(t, err)
+		require.Len(t, data, int(testLimits.inline))
+		require.NoError(t, again.Close())
+	}
 }
 
 func TestRotationOfDeadProcessIsFinished(t *testing.T) {

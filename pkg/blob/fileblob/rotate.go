@@ -11,38 +11,58 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// rotate starts a new journal when this one is long enough, and flushes the files of the
-// old one in the background before removing it. It also finishes a rotation of a process
-// that died. The caller holds the lock. If rotate fails, the next goroutine that takes the
-// lock detects it.
-func (s *Store) rotate() {
-	j := s.journal
-	if j.rotating || j.status.end < s.limits.rotate {
+// shorten rotates a long journal of a store that is being closed, and waits for that. If it
+// fails, the journal stays as it is, and a later process rotates it.
+func (s *Store) shorten() {
+	if s.journal == nil || s.journal.file == nil || s.reader || s.denied != nil {
 		return
+	}
+	var flush func()
+	_ = s.writes.with(func() error {
+		err := s.enter()
+		if err == nil {
+			flush = s.rotate(s.limits.rest)
+		}
+		return err
+	})
+	if flush != nil {
+		flush()
+	}
+}
+
+// rotate starts a new journal when this one has a length. It returns a function that flushes
+// the files of the old journal and removes it, or nil. It also finishes a rotation of a
+// process that died. The caller holds the lock, and calls the function without it. If rotate
+// fails, the next goroutine that takes the lock detects it.
+func (s *Store) rotate(length int64) (flush func()) {
+	j := s.journal
+	if j.rotating || j.status.end < length {
+		return nil
 	}
 	old, err := s.root.OpenFile(path.Join(blob.TempPrefix, oldName), os.O_RDWR, 0)
 	switch {
 	case err == nil:
-		s.flushBehind(old)
+		return s.flushOf(old)
 	case errors.Is(err, fs.ErrNotExist):
 		if err := s.sys.rename(s.temps, journalName, s.temps, oldName); err != nil {
-			return
+			return nil
 		}
 		old, j.file = j.file, nil
-		s.flushBehind(old)
+		flush = s.flushOf(old)
 		_ = s.begin()
 	}
+	return flush
 }
 
-// flushBehind flushes the files of an old journal in the background and then removes the
-// journal, unless another process is doing so. It closes old.
-func (s *Store) flushBehind(old *os.File) {
+// flushOf returns a function that flushes the files of an old journal, removes the journal,
+// and closes it; nil if another process is doing so.
+func (s *Store) flushOf(old *os.File) func() {
 	if err := flock(old, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = old.Close()
-		return
+		return nil
 	}
 	s.journal.rotating = true
-	s.sys.later(func() {
+	return func() {
 		defer func() { _ = old.Close() }()
 		flushed := s.flushAll(func() ([]string, error) {
 			f, err := readLogs(logs{{name: oldName, file: old}})
@@ -55,7 +75,7 @@ func (s *Store) flushBehind(old *os.File) {
 			s.journal.rotating = false
 			return s.endRotation(old, flushed)
 		})
-	})
+	}
 }
 
 // endRotation removes an old journal after its files were flushed, if it still exists. If

@@ -58,8 +58,15 @@ func appendPlaces(places []place, rows []*state.Entry) []place {
 	return places
 }
 
-// group returns the group at a place, which is read unless its entry was refused.
+// group returns the group at a place. It is read unless it was refused in a way that the
+// record describes completely: such a group changes nothing, and its entry may be gone.
 func (p place) group(ctx context.Context, r *reader) (fold.Group, error) {
+	if p.ahead != nil {
+		return fold.Group{
+			Entry: p.entryID(), ID: p.groupID(), Reason: p.ahead.reason, Detail: p.ahead.detail, Bytes: p.ahead.bytes,
+			Events: make([]*event.Envelope, p.events),
+		}, nil
+	}
 	if p.wholeEntry() {
 		return compactor.Refused(p.entryID(), p.refused.reason, p.refused.detail, p.refused.bytes), nil
 	}
@@ -71,6 +78,9 @@ func (p place) group(ctx context.Context, r *reader) (fold.Group, error) {
 	}
 	return g, err
 }
+
+// unread reports whether the group at a place is not read from its entry.
+func (p place) unread() bool { return p.ahead != nil || p.wholeEntry() }
 
 // wholeEntry reports whether the place is that of an entry which was refused as a whole.
 func (p place) wholeEntry() bool { return p.refused != nil && p.odd == compactor.WholeEntry }

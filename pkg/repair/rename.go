@@ -19,36 +19,62 @@ import (
 // eviction and archiving go by names. Builds before CLOCK_AHEAD folded such entries,
 // and then named everything else after them.
 //
-// A new name follows from the old one and from the store's time. So a rebuild that was
-// interrupted arrives at the same names. The old objects are deleted after the publish:
-// if the process dies before, their groups become dead letters, which change nothing.
+// A new name follows from the old one and from the store's time. So an interrupted rebuild
+// and its repetition arrive at the same names.
+//
+// The entries are stored under their new names before the publish, and deleted under the
+// old ones after it. A compactor may fold an entry under both names: the second time it
+// changes nothing, as every entry that is folded twice. After the publish, it may find an
+// old name that the new state does not record. It then records a dead letter, CLOCK_AHEAD,
+// which a replay repeats without the entry. The next rebuild deletes old names that are
+// left.
+//
 // A nil renaming has no entries.
 type renaming struct {
 	cfg Config
 	to  map[string]string // by the old name
 }
 
-// rename finds the entries of an order that need other names. Listings were complete
-// through an id, and so nothing below it is ahead.
+// rename finds the entries of an order that need other names, or have them already while
+// their old names are left. Listings were complete through an id, so no entry below it is
+// ahead.
 func (cfg Config) rename(ctx context.Context, order []place, complete string) (*renaming, error) {
 	r := &renaming{cfg: cfg, to: map[string]string{}}
+	ahead, err := cfg.farAhead(ctx)
+	if err != nil || len(ahead) == 0 {
+		return r, err
+	}
+	from := make(map[string]string, len(ahead))
+	for old, name := range ahead {
+		from[name] = old
+	}
 	for _, p := range order {
 		entry := p.entryID()
-		if _, known := r.to[entry]; known || p.ahead != nil || entry < complete {
-			continue
+		if name, ok := ahead[entry]; ok && p.ahead == nil && entry >= complete {
+			r.to[entry] = name
 		}
-		object, err := cfg.Store.Head(ctx, ledger.Key(cfg.Domain, entry))
-		if errors.Is(err, blob.ErrNotFound) {
-			continue // archived, and so not ahead; or lost, as the replay finds
-		}
-		if err != nil {
-			return nil, fmt.Errorf("look at ledger entry %s: %w", entry, err)
-		}
-		if ids.Time(entry).Sub(object.Updated) > ids.MaxAhead {
-			r.to[entry] = ids.Renamed(entry, object.Updated)
+		if old, ok := from[entry]; ok {
+			r.to[old] = entry
 		}
 	}
 	return r, nil
+}
+
+// farAhead lists the entries that are named far ahead of the time at which the store took
+// them, with their new names.
+func (cfg Config) farAhead(ctx context.Context) (map[string]string, error) {
+	ahead := map[string]string{}
+	prefix := ledger.Prefix(cfg.Domain)
+	for object, err := range cfg.Store.List(ctx, blob.ListOptions{Prefix: prefix}) {
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", prefix, err)
+		}
+		_, entry, err := ledger.ParseKey(object.Key)
+		if err == nil && ids.Time(entry).Sub(object.Updated) > ids.MaxAhead {
+			ahead[entry] = ids.Renamed(entry, object.Updated)
+		}
+	}
+	return ahead, nil
 }
 
 func (r *renaming) len() int {

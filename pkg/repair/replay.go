@@ -80,14 +80,12 @@ func (r *replay) group(ctx context.Context, p place) error {
 	if to, ok := r.renamed[g.Entry]; ok {
 		g.Entry = to
 	}
-	if p.ahead != nil { // by a build that may have known fewer of its events
-		g.Reason, g.Detail, g.Events = p.ahead.reason, p.ahead.detail, g.Events[:min(int(p.events), len(g.Events))]
-	} else {
+	if p.ahead == nil {
 		atStoresTime(g)
 		r.last = max(r.last, g.Entry)
-	}
-	if r.leaving != nil {
-		g.Closed = r.leaving.among(fold.Names(g))
+		if r.leaving != nil {
+			g.Closed = r.leaving.among(fold.Names(g))
+		}
 	}
 	if p.late { // also of runs that were never there, once they could have been and gone
 		g.Closed = append(g.Closed, unkept(r.state, g, r.from)...)
@@ -115,7 +113,7 @@ func atStoresTime(g fold.Group) {
 func entriesOf(order []place) []string {
 	var entries []string
 	for _, p := range order {
-		if !p.wholeEntry() {
+		if !p.unread() {
 			entries = append(entries, p.entryID())
 		}
 	}

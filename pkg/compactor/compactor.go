@@ -83,6 +83,9 @@ type Options struct {
 	MaxInline int64
 	// MinBase is how many bytes of deltas make a new base at least; 0: 8 MiB.
 	MinBase int64
+	// MaxSegment is the number of rows of a table that are encoded at once as a segment of
+	// history; 0: [snapshot.MaxSegment].
+	MaxSegment int
 	// KeepEntries is how long the live state has entries of the ledger, and longer as far
 	// as listings are not complete; 0: 15 minutes.
 	KeepEntries time.Duration
@@ -183,6 +186,7 @@ func (o Options) withDefaults() Options {
 	o.MaxDeltas = cmp.Or(max(o.MaxDeltas, 0), maxDeltas)
 	o.MaxInline = cmp.Or(o.MaxInline, maxInline)
 	o.MinBase = cmp.Or(max(o.MinBase, 0), minBase)
+	o.MaxSegment = cmp.Or(max(o.MaxSegment, 0), snapshot.MaxSegment)
 	o.KeepEntries = cmp.Or(max(o.KeepEntries, 0), keepEntries)
 	o.KeepLedger = cmp.Or(max(o.KeepLedger, 0), keepLedger)
 	o.KeepRuns = cmp.Or(max(o.KeepRuns, 0), KeepRuns)

@@ -54,7 +54,7 @@ func (c *Compactor) bury(
 	if err != nil {
 		return nil, nil, err
 	}
-	for portion := range closed.KeptFrom(from).Chunks(snapshot.MaxSegment) { // one at a time: each is in memory
+	for portion := range closed.KeptFrom(from).Chunks(c.MaxSegment) { // one at a time: each is in memory
 		files, err := c.Codec.Encode(portion)
 		if err != nil {
 			return nil, nil, err

@@ -27,6 +27,8 @@ type World struct {
 	// [compactor.Options].
 	MaxDeltas          int
 	MaxInline, MinBase int64
+	// MaxSegment is how many rows of a table become a segment of history at once; 0: all.
+	MaxSegment int
 	// KeepEntries is for how many minutes the live state keeps entries of the ledger, and
 	// KeepLedger, or if that is 0 KeepEntries, for how many the ledger itself does.
 	KeepEntries, KeepLedger int
@@ -146,6 +148,9 @@ func Draw(seed uint64) World {
 	}
 	if online := random(seed, "online", 0); online.IntN(4) == 0 {
 		c.Online = 1 + online.IntN(3)
+	}
+	if segments := random(seed, "segments", 0); segments.IntN(2) == 0 {
+		c.MaxSegment = 1 + segments.IntN(40)
 	}
 	if bare := random(seed, "bare", 0); bare.IntN(2) == 0 {
 		c.Bare = 1 + bare.IntN(1000)

@@ -1,0 +1,70 @@
+package compactor_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
+	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/pkg/ledger"
+)
+
+// Closed rows of one base become several segments.
+func TestHistoryInSeveralPortionsKeepsAllRows(t *testing.T) {
+	w := newWorld(t)
+	w.options = eager
+	w.options.MaxSegment = 3
+	c := w.open("one")
+	var runs []string
+	for range 3 { // later portions are added to those of the base before
+		for range 10 {
+			run, _ := w.ended(c)
+			runs = append(runs, run)
+		}
+		w.clock.pass(time.Hour)
+		w.settle(c)
+	}
+	require.GreaterOrEqual(t, w.newest().History["runs"].Rows, int64(len(runs)))
+	c = w.open("two")
+	for _, run := range runs {
+		require.Nil(t, latest(c).State.Runs.Get(run), "it is in history")
+		require.Equal(t, []string{"a=SUCCEEDED"}, w.states(c, run))
+	}
+	w.verify()
+}
+
+// An archiver whose timeline ends while it works deletes no entry: the new timeline may
+// look for it.
+func TestArchivingEndsWithItsTimeline(t *testing.T) {
+	w := newWorld(t)
+	w.options = inUse
+	c := w.open("one")
+	_, entries := w.ended(c)
+	w.clock.pass(15 * 24 * time.Hour)
+	w.settle(c)
+	w.clock.pass(2 * time.Hour)
+	w.ended(c)
+	w.ended(c)
+	ended := false
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+		if op == faultblob.Create && strings.HasPrefix(key, "archive/") && !ended {
+			ended = true
+			_, err := w.manifests().NewLineage(t.Context(), "rebuild")
+			require.NoError(t, err)
+		}
+		if op == faultblob.Delete && ended {
+			require.False(t, strings.HasPrefix(key, ledger.Prefix(foldtest.Domain)), "it deletes %s", key)
+		}
+		return faultblob.None
+	})
+	for range 3 {
+		_, _ = c.Maintain(t.Context()) // it may find that its timeline has ended
+	}
+	require.True(t, ended)
+	for _, e := range entries {
+		require.True(t, w.inLedger(e.ID))
+	}
+}

@@ -1,10 +1,9 @@
-// Package api is the HTTP surface for people and programs: what runs there are,
-// where they stand, start one, cancel one.
+// Package api serves the HTTP API: list runs and their tasks, explain a task, start a run, cancel a
+// run.
 //
-// Answers are JSON with snake_case names; errors are problem documents (RFC
-// 9457). A POST must say that its body is JSON: a web page cannot do that to
-// another origin without being asked, so none can start a run behind its
-// reader's back.
+// Responses are JSON with snake_case names; errors are problem documents (RFC 9457). A POST must
+// declare a JSON body. A web page cannot send that Content-Type to another origin without a
+// preflight request, so no page can start a run behind its reader's back.
 package api
 
 import (
@@ -22,27 +21,27 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// Project is what runs are made from.
+// Project is the project whose assets runs materialize.
 type Project struct {
 	Name   string
 	Root   string
 	Assets []plan.Asset
-	// Data are the folders that queries may read: see [plan.Request].
+	// Data lists the folders that queries may read: see [plan.Request].
 	Data []string
-	// MaxParallelism limits each run; 0: no limit of its own.
+	// MaxParallelism limits each run; 0: no limit.
 	MaxParallelism int32
 }
 
-// Config is what the routes work with.
+// Config holds the dependencies of the routes.
 type Config struct {
 	Engine *engine.Engine
-	// Project is the newest valid project; its error says that there is none.
+	// Project returns the newest valid project, or an error if there is none.
 	Project func() (*Project, error)
-	// User is on whose behalf runs are started.
+	// User is recorded as the user who starts runs.
 	User string
 }
 
-// maxBody is the largest request that is read.
+// maxBody is the largest accepted request body, in bytes.
 const maxBody = 1 << 20
 
 // Register adds the routes to a mux.
@@ -63,7 +62,7 @@ func Register(mux *http.ServeMux, cfg Config) {
 
 type handler struct{ Config }
 
-// refusal is an error with the status to answer.
+// refusal is an error with an HTTP status.
 type refusal struct {
 	status int
 	err    error
@@ -76,7 +75,7 @@ func refuse(status int, format string, args ...any) error {
 	return &refusal{status, fmt.Errorf(format, args...)}
 }
 
-// serve answers with what f gives.
+// serve returns a handler that writes the result of f.
 func (h handler) serve(f func(*http.Request) (status int, body any, err error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		status, body, err := f(r)
@@ -88,7 +87,7 @@ func (h handler) serve(f func(*http.Request) (status int, body any, err error)) 
 	}
 }
 
-// statusOf is the status that an error is answered with.
+// statusOf returns the HTTP status of an error.
 func statusOf(err error) int {
 	var r *refusal
 	switch {
@@ -112,21 +111,21 @@ func answer(w http.ResponseWriter, status int, body any) {
 	w.WriteHeader(status)
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(body) //nolint:errchkjson // who asked is gone if this fails
+	_ = enc.Encode(body) //nolint:errchkjson // if this fails, the client has gone
 }
 
-// decode reads the JSON body of a POST. Fields that it does not know are
-// refused: a misspelt one would start another run than was meant.
+// decode reads the JSON body of a POST. It rejects unknown fields, because a misspelt field would
+// start another run than intended.
 func decode(r *http.Request, to any) error {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		return refuse(http.StatusUnsupportedMediaType, "the request has the Content-Type %q; send application/json", r.Header.Get("Content-Type"))
+		return refuse(http.StatusUnsupportedMediaType, "unsupported Content-Type %q: send application/json", r.Header.Get("Content-Type"))
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	if err != nil {
 		return refuse(http.StatusBadRequest, "read the request: %w", err)
 	}
 	if len(body) > maxBody {
-		return refuse(http.StatusRequestEntityTooLarge, "the request has more than %d bytes", maxBody)
+		return refuse(http.StatusRequestEntityTooLarge, "the request body has more than %d bytes", maxBody)
 	}
 	if len(body) == 0 {
 		return nil
@@ -134,18 +133,18 @@ func decode(r *http.Request, to any) error {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(to); err != nil {
-		return refuse(http.StatusBadRequest, "the body is not what is expected: %w", err)
+		return refuse(http.StatusBadRequest, "invalid request body: %w", err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return refuse(http.StatusBadRequest, "the body is not what is expected: something follows the JSON object")
+		return refuse(http.StatusBadRequest, "invalid request body: trailing data after the JSON object")
 	}
 	if err := contract.CheckNames(body, to); err != nil {
-		return refuse(http.StatusBadRequest, "the body is not what is expected: %w", err)
+		return refuse(http.StatusBadRequest, "invalid request body: %w", err)
 	}
 	return nil
 }
 
-// limit is the query parameter of that name, within bounds.
+// limit returns the query parameter limit, which must be between 1 and most.
 func limit(r *http.Request, fallback, most int) (int, error) {
 	text := r.URL.Query().Get("limit")
 	if text == "" {
@@ -153,7 +152,7 @@ func limit(r *http.Request, fallback, most int) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > most {
-		return 0, refuse(http.StatusBadRequest, "limit is %q; must be 1 to %d", text, most)
+		return 0, refuse(http.StatusBadRequest, "invalid limit %q: must be 1 to %d", text, most)
 	}
 	return n, nil
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Asset is a declared asset, and what there is of it.
+// Asset is a declared asset with totals of its materialized partitions.
 type Asset struct {
 	AssetKey    string   `json:"asset_key"`
 	Description string   `json:"description,omitempty"`
@@ -16,7 +16,7 @@ type Asset struct {
 	DependsOn   []string `json:"depends_on"`
 	Partitions  string   `json:"partitions,omitempty"`
 	File        string   `json:"file"`
-	// Materialized is how many partitions there are; 1 for an unpartitioned asset.
+	// Materialized is the number of materialized partitions, at most 1 for an unpartitioned asset.
 	Materialized   int        `json:"materialized"`
 	RowCount       int64      `json:"row_count"`
 	ByteSize       int64      `json:"byte_size"`

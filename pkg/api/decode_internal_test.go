@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A request starts what it says in full, or nothing: neither a misspelt field nor
-// what follows the body is dropped.
-func FuzzRequestsThatAreTakenAreTakenWhole(f *testing.F) {
+// A request is either decoded completely or rejected: no misspelt field and no trailing data is
+// ignored.
+func FuzzAcceptedRequestsAreDecodedCompletely(f *testing.F) {
 	good, err := json.Marshal(StartRequest{
 		Assets: []string{"raw/events"}, Partitions: []string{"date=2025-01-01..2025-01-31"}, RunKey: "k", Labels: map[string]string{"why": "x"},
 	})
@@ -33,7 +33,7 @@ func FuzzRequestsThatAreTakenAreTakenWhole(f *testing.F) {
 		got, err := read(body)
 		if err != nil {
 			require.Equal(t, http.StatusBadRequest, statusOf(err))
-			require.ErrorContains(t, err, "the body is not what is expected: ")
+			require.ErrorContains(t, err, "invalid request body: ")
 			return
 		}
 		require.True(t, len(body) == 0 || json.Valid(body))

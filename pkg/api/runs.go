@@ -14,15 +14,15 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Run is a run as answers have it.
+// Run is a run in a response.
 type Run struct {
 	RunID       string         `json:"run_id"`
 	State       state.RunState `json:"state"`
 	Trigger     string         `json:"trigger"`
 	ParentRunID string         `json:"parent_run_id,omitempty"`
 	RunKey      string         `json:"run_key,omitempty"`
-	// Assets and Partitions are the first of what was asked for, and the totals how many
-	// that were.
+	// Assets and Partitions are the first requested assets and partition selections. The totals
+	// count all of them.
 	Assets          json.RawMessage `json:"assets,omitempty"`
 	AssetsTotal     int32           `json:"assets_total"`
 	Partitions      json.RawMessage `json:"partitions,omitempty"`
@@ -54,7 +54,7 @@ func runOf(r *state.Run) Run {
 	}
 }
 
-// Task is a task as answers have it.
+// Task is a task in a response.
 type Task struct {
 	TaskKey     string          `json:"task_key"`
 	Kind        string          `json:"kind"`
@@ -191,13 +191,14 @@ type StartRequest struct {
 	Labels     map[string]string `json:"labels"`
 }
 
-// Started is the answer to it.
+// Started is the response to POST /v1/runs.
 type Started struct {
 	RunID string `json:"run_id"`
 	Tasks int    `json:"tasks"`
-	// Attached says that the run key was held by a run that asked for the same.
+	// Attached is set if the run key belongs to an existing run with the same request. RunID is
+	// that run.
 	Attached bool `json:"attached"`
-	// Warnings say what the run may do differently from what the caller expects.
+	// Warnings describe effects of the run that the caller may not expect.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -216,7 +217,7 @@ func (h handler) start(r *http.Request) (int, any, error) {
 		Plan:    plan.Request{Root: p.Root, Data: p.Data, Assets: p.Assets, All: body.All, Upstream: body.Upstream},
 	}
 	if len(body.Assets) == 0 && !body.All {
-		return 0, nil, refuse(http.StatusBadRequest, `which assets? name some in "assets", or make all of them with "all": true; GET /v1/assets lists them`)
+		return 0, nil, refuse(http.StatusBadRequest, `no assets selected: set "assets", or "all": true for all of them; GET /v1/assets lists them`)
 	}
 	for _, name := range body.Assets {
 		key, err := ids.ParseAssetKey(name)
@@ -237,7 +238,7 @@ func (h handler) start(r *http.Request) (int, any, error) {
 	case errors.Is(err, engine.ErrConflict):
 		return 0, nil, err
 	case err != nil && ticket.RunID == "":
-		return 0, nil, &refusal{http.StatusBadRequest, err} // nothing was asked of the ledger yet: the request cannot be planned
+		return 0, nil, &refusal{http.StatusBadRequest, err} // nothing was appended: the request cannot be planned
 	case err != nil:
 		return 0, nil, err
 	}

@@ -1,9 +1,9 @@
-// Package engine is what people ask of a domain, whoever asks and however: run
-// these assets, cancel this run, retry what failed, why is this task waiting.
+// Package engine implements the operations that people request of a domain, independent of CLI or
+// API: run assets, cancel a run, retry failed tasks, explain why a task is waiting.
 //
-// It is a stateless writer: it appends intents to the ledger, has them folded,
-// and reads the answer from a snapshot. It works the same inside the process
-// that compacts the domain and outside of it.
+// An engine is a stateless writer: it appends events to the ledger, waits until they are folded,
+// and reads the result from a snapshot. It works inside the process that compacts the domain and
+// outside of it.
 package engine
 
 import (
@@ -24,21 +24,21 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
-// Snapshots are the published states of a domain.
+// Snapshots provides the published states of a domain.
 type Snapshots interface {
-	// Current is the newest published state.
+	// Current returns the newest published state.
 	Current(ctx context.Context) (*snapshot.Snapshot, error)
-	// Await is a published state of a revision greater than after, once there is one.
+	// Await waits for a published state with a revision greater than after.
 	Await(ctx context.Context, after int64) (*snapshot.Snapshot, error)
 }
 
-// Compactor folds what was appended.
+// Compactor folds appended entries.
 type Compactor interface {
-	// Compact returns once the entries are folded in a published revision.
+	// Compact returns when a published revision contains the entries.
 	Compact(ctx context.Context, r compactor.Request) (compactor.Result, error)
 }
 
-// Config is what an engine works with.
+// Config holds the dependencies of an engine.
 type Config struct {
 	Domain    ids.Domain
 	Store     blob.Store
@@ -47,30 +47,30 @@ type Config struct {
 	Snapshots Snapshots
 	IDs       *ids.Source
 	Clock     clock.Clock
-	// Actor is who asks: "user:jane".
+	// Actor is recorded in all events, such as "user:jane".
 	Actor string
-	// Traces make the spans of triggers; nil: there are none.
+	// Traces records spans of triggers; nil: no spans.
 	Traces *trace.Tracer
 }
 
-// Engine answers and acts for one domain. It is safe for concurrent use.
+// Engine reads and changes one domain. It is safe for concurrent use.
 type Engine struct{ Config }
 
-// New makes an engine.
+// New returns an engine.
 func New(cfg Config) *Engine { return &Engine{cfg} }
 
 // Errors that callers branch on.
 var (
-	// ErrNotFound is wrapped with what was not found and what there is instead.
+	// ErrNotFound: no run, task, attempt or log matches. Its wrapper suggests alternatives.
 	ErrNotFound = errors.New("not found")
-	// ErrConflict says that a run key is held by a run that asked for something else.
+	// ErrConflict: the run key belongs to a run with a different request.
 	ErrConflict = errors.New("run key conflict")
-	// ErrEnded says that a run has ended and cannot be changed.
+	// ErrEnded: the run has ended and cannot be changed.
 	ErrEnded = errors.New("the run has ended")
 )
 
-// append makes events durable as one group, has them folded, and gives the first
-// snapshot that has them.
+// append appends events as one group, waits until they are folded, and returns a snapshot that
+// contains them, and the name of their ledger entry.
 func (e *Engine) append(ctx context.Context, correlation string, payloads ...event.Payload) (*snapshot.Snapshot, string, error) {
 	group := make([]*event.Envelope, len(payloads))
 	for i, p := range payloads {
@@ -85,14 +85,14 @@ func (e *Engine) append(ctx context.Context, correlation string, payloads ...eve
 		return nil, "", fmt.Errorf("fold ledger entry %s, which is durable and will be folded: %w", appended.Entry, err)
 	}
 	if slices.Contains(result.Unread, appended.Entry) {
-		return nil, "", fmt.Errorf("fold ledger entry %s: it is durable and cannot be read back now, or its plan cannot: it will be folded when that is over", appended.Entry)
+		return nil, "", fmt.Errorf("fold ledger entry %s: the entry or its plan cannot be read at the moment; the entry is durable and will be folded later", appended.Entry)
 	}
 	snap, err := e.Snapshots.Await(ctx, result.Revision-1)
 	return snap, appended.Entry, err
 }
 
-// Cancel asks for a run to end. With force, running tasks are closed without
-// waiting for their workers.
+// Cancel requests the end of a run. With force, running tasks are closed without waiting for their
+// workers.
 func (e *Engine) Cancel(ctx context.Context, runID, reason string, force bool) error {
 	snap, err := e.Snapshots.Current(ctx)
 	if err != nil {
@@ -118,9 +118,9 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// FindRun is the run with this id, or whose id is the only one to end with it;
-// "" and "latest" are the newest run. The state has the rows of the run: it is the
-// live one, or, where the run is closed, one of the run alone.
+// FindRun returns the run with the given id, or the only run whose id ends with it; "" and "latest"
+// stand for the newest run. The returned state has the run's rows: it is the live state or, for a
+// closed run, a state of that run alone.
 func FindRun(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.State, *state.Run, error) {
 	if id == "" || id == "latest" {
 		latest, err := snap.Runs(ctx, 1, func(*state.Run) bool { return true })
@@ -147,8 +147,8 @@ func FindRun(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.St
 	return nil, nil, errNoRun(snap, id)
 }
 
-// endingWith are the live runs whose ids end with a text, or, where none does and
-// it says enough, the closed ones: these have to be read.
+// endingWith returns the live runs whose ids end with a text. If there is none and the text is long
+// enough, it returns closed runs, which have to be read from history.
 func endingWith(ctx context.Context, snap *snapshot.Snapshot, end string) ([]*state.Run, error) {
 	const some, enough = 100, 6
 	var found []*state.Run

@@ -33,8 +33,8 @@ import (
 
 var codec = snapshot.NewCodec()
 
-// domainWorld is a domain that is compacted, and an engine on it.
-type domainWorld struct {
+// fixture is a domain with a compactor and an engine.
+type fixture struct {
 	*engine.Engine
 
 	t        *testing.T
@@ -46,7 +46,7 @@ type domainWorld struct {
 	fault faultblob.Hook
 }
 
-// local are the snapshots of a compactor in this process.
+// local provides the snapshots of a compactor in this process.
 type local struct{ *snapshot.Latest }
 
 func (l local) Current(context.Context) (*snapshot.Snapshot, error) {
@@ -58,11 +58,11 @@ func (l local) Await(ctx context.Context, after int64) (*snapshot.Snapshot, erro
 	return l.Latest.Await(ctx, func(s *snapshot.Snapshot) bool { return s.Revision > after })
 }
 
-// newDomain makes a world. Outside, the engine is in another process than the
-// compactor: it asks over HTTP, and reads the state from the store.
-func newDomain(t *testing.T, outside bool) *domainWorld {
+// newFixture returns a fixture. With outside, the engine works as in another process: it calls the
+// compactor over HTTP, and reads the state from the store.
+func newFixture(t *testing.T, outside bool) *fixture {
 	t.Helper()
-	w := &domainWorld{t: t, blobs: memblob.New(memblob.Options{})}
+	w := &fixture{t: t, blobs: memblob.New(memblob.Options{})}
 	store := faultblob.New(w.blobs, func(op faultblob.Op, key string) faultblob.Fault {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -105,14 +105,14 @@ func newDomain(t *testing.T, outside bool) *domainWorld {
 	return w
 }
 
-func (w *domainWorld) faults(hook faultblob.Hook) {
+func (w *fixture) faults(hook faultblob.Hook) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fault = hook
 }
 
-// report appends a worker's facts and has them folded.
-func (w *domainWorld) report(payloads ...event.Payload) {
+// report appends a worker's events and folds them.
+func (w *fixture) report(payloads ...event.Payload) {
 	w.t.Helper()
 	for _, p := range payloads {
 		appended, err := w.appender.Append(w.t.Context(), []*event.Envelope{{Domain: foldtest.Domain, Payload: p}})
@@ -122,14 +122,14 @@ func (w *domainWorld) report(payloads ...event.Payload) {
 	}
 }
 
-func (w *domainWorld) state() *state.State {
+func (w *fixture) state() *state.State {
 	w.t.Helper()
 	snap, err := w.Snapshots.Current(w.t.Context())
 	require.NoError(w.t, err)
 	return snap.State
 }
 
-func (w *domainWorld) finished(run, key string, outcome event.Outcome) *event.TaskFinished {
+func (w *fixture) finished(run, key string, outcome event.Outcome) *event.TaskFinished {
 	now := event.At(clock.System{}.Now())
 	p := &event.TaskFinished{AttemptRef: foldtest.Ref(run, key, 1), Outcome: outcome, StartedAt: now, CompletedAt: now}
 	if outcome == event.Succeeded {
@@ -140,7 +140,7 @@ func (w *domainWorld) finished(run, key string, outcome event.Outcome) *event.Ta
 	return p
 }
 
-// asset is one computed by a command.
+// asset returns an asset with a command.
 func asset(name string, deps ...string) plan.Asset {
 	a := plan.Asset{Key: ids.AssetKey{Namespace: "raw", Name: name}, Work: plan.Work{Command: []string{"true"}}}
 	for _, dep := range deps {
@@ -153,22 +153,22 @@ func request(assets ...plan.Asset) engine.RunRequest {
 	return engine.RunRequest{Plan: plan.Request{Root: "/project", Assets: assets, All: true}, Trigger: event.Trigger{Type: "manual"}}
 }
 
-func (w *domainWorld) run(r engine.RunRequest) engine.Ticket {
+func (w *fixture) run(r engine.RunRequest) engine.Ticket {
 	w.t.Helper()
 	ticket, err := w.Run(w.t.Context(), r)
 	require.NoError(w.t, err)
 	return ticket
 }
 
-// both runs a test in the process that compacts and outside of it.
-func both(t *testing.T, test func(t *testing.T, w *domainWorld)) {
+// inBothProcesses runs a test with the engine in the compactor's process and in another one.
+func inBothProcesses(t *testing.T, test func(t *testing.T, w *fixture)) {
 	t.Helper()
-	t.Run("in the process that compacts", func(t *testing.T) { test(t, newDomain(t, false)) })
-	t.Run("in another process", func(t *testing.T) { test(t, newDomain(t, true)) })
+	t.Run("in the compactor's process", func(t *testing.T) { test(t, newFixture(t, false)) })
+	t.Run("in another process", func(t *testing.T) { test(t, newFixture(t, true)) })
 }
 
-func TestARunIsThereWithItsTasksWhenRunReturns(t *testing.T) {
-	both(t, func(t *testing.T, w *domainWorld) {
+func TestRunReturnsAfterFold(t *testing.T) {
+	inBothProcesses(t, func(t *testing.T, w *fixture) {
 		r := request(asset("a"), asset("b", "a"))
 		r.MaxParallelism, r.TimeoutSec, r.Labels = 3, 60, map[string]string{"team": "data"}
 		ticket := w.run(r)
@@ -189,8 +189,8 @@ func TestARunIsThereWithItsTasksWhenRunReturns(t *testing.T) {
 	})
 }
 
-func TestAPlanTooLargeForAnEventIsReadByReference(t *testing.T) {
-	w := newDomain(t, false)
+func TestLargePlanIsReadByReference(t *testing.T) {
+	w := newFixture(t, false)
 	var assets []plan.Asset
 	for i := range 600 {
 		assets = append(assets, asset(fmt.Sprintf("a%03d", i)))
@@ -204,20 +204,20 @@ func TestAPlanTooLargeForAnEventIsReadByReference(t *testing.T) {
 	}
 }
 
-func TestARunKeyIsHeldByTheRunThatCameFirst(t *testing.T) {
-	both(t, func(t *testing.T, w *domainWorld) {
+func TestRunKeyAttachesOrConflicts(t *testing.T) {
+	inBothProcesses(t, func(t *testing.T, w *fixture) {
 		r := request(asset("a"), asset("b"))
 		r.RunKey = "nightly"
 		first := w.run(r)
 		again := w.run(r)
 		require.Equal(t, engine.Ticket{RunID: first.RunID, Tasks: 2, Attached: true}, again)
 		w.report(w.finished(first.RunID, "raw/a", event.Succeeded), w.finished(first.RunID, "raw/b", event.Succeeded))
-		require.Equal(t, again, w.run(r), "also when it has ended")
+		require.Equal(t, again, w.run(r), "after its end")
 
 		for name, change := range map[string]func(*engine.RunRequest){
 			"other assets":      func(r *engine.RunRequest) { r.Plan.Assets = r.Plan.Assets[:1] },
 			"other code":        func(r *engine.RunRequest) { r.Plan.Assets = []plan.Asset{asset("a"), asset("b", "a")} },
-			"another time-out":  func(r *engine.RunRequest) { r.TimeoutSec = 5 },
+			"another timeout":   func(r *engine.RunRequest) { r.TimeoutSec = 5 },
 			"other labels":      func(r *engine.RunRequest) { r.Labels = map[string]string{"x": "y"} },
 			"other parallelism": func(r *engine.RunRequest) { r.MaxParallelism = 1 },
 		} {
@@ -231,15 +231,15 @@ func TestARunKeyIsHeldByTheRunThatCameFirst(t *testing.T) {
 	})
 }
 
-func TestAPlanThatCannotBeBuiltStartsNothing(t *testing.T) {
-	w := newDomain(t, false)
+func TestInvalidPlanStartsNothing(t *testing.T) {
+	w := newFixture(t, false)
 	_, err := w.Run(t.Context(), request(asset("a", "b"), asset("b", "a")))
 	require.ErrorContains(t, err, "raw/a")
 	require.Zero(t, w.blobs.Stats().Creates)
 }
 
-func TestAPlanWhoseAnswerWasLostIsStored(t *testing.T) {
-	w := newDomain(t, false)
+func TestPlanWriteWithLostResponseSucceeds(t *testing.T) {
+	w := newFixture(t, false)
 	lost := 0
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
 		if op == faultblob.Create && strings.HasPrefix(key, "plans/") {
@@ -261,42 +261,42 @@ func TestAPlanWhoseAnswerWasLostIsStored(t *testing.T) {
 	require.Equal(t, 1, w.state().Runs.Len(), "a run without a plan is not triggered")
 }
 
-// away is a compactor that does not answer.
-type away struct{}
+// unavailable is a compactor that does not respond.
+type unavailable struct{}
 
-func (away) Compact(context.Context, compactor.Request) (compactor.Result, error) {
-	return compactor.Result{}, errors.New("no answer")
+func (unavailable) Compact(context.Context, compactor.Request) (compactor.Result, error) {
+	return compactor.Result{}, errors.New("no response")
 }
 
-func TestWhatNobodyFoldsIsSaidToBeDurable(t *testing.T) {
-	w := newDomain(t, false)
+func TestFoldErrorSaysEntryIsDurable(t *testing.T) {
+	w := newFixture(t, false)
 	cfg := w.Config
-	cfg.Compactor = away{}
+	cfg.Compactor = unavailable{}
 	_, err := engine.New(cfg).Run(t.Context(), request(asset("a")))
-	require.ErrorContains(t, err, "which is durable and will be folded: no answer")
+	require.ErrorContains(t, err, "which is durable and will be folded: no response")
 	result, err := w.compact.Compact(t.Context(), compactor.Request{Barrier: true})
 	require.NoError(t, err)
 	require.Equal(t, 1, result.Folded)
 	require.Equal(t, 1, w.state().Runs.Len())
 }
 
-func TestCancelEndsARunThatHasNotEnded(t *testing.T) {
-	both(t, func(t *testing.T, w *domainWorld) {
+func TestCancelEndsRun(t *testing.T) {
+	inBothProcesses(t, func(t *testing.T, w *fixture) {
 		ticket := w.run(request(asset("a"), asset("b", "a")))
 		w.report(&event.TaskStarted{AttemptRef: foldtest.Ref(ticket.RunID, "raw/a", 1), StartedAt: event.At(clock.System{}.Now())})
 		require.NoError(t, w.Cancel(t.Context(), ticket.RunID[16:], "not needed", false), "the end of an id is enough")
 		row := w.state().Runs.Get(ticket.RunID)
 		require.Equal(t, state.RunCancelling, row.State)
 		require.Equal(t, "not needed", row.CancelReason)
-		require.NoError(t, w.Cancel(t.Context(), "latest", "at once", true))
+		require.NoError(t, w.Cancel(t.Context(), "latest", "immediately", true))
 		require.Equal(t, state.RunCancelled, w.state().Runs.Get(ticket.RunID).State)
 		require.ErrorIs(t, w.Cancel(t.Context(), ticket.RunID, "", true), engine.ErrEnded)
 		require.ErrorIs(t, w.Cancel(t.Context(), "none", "", true), engine.ErrNotFound)
 	})
 }
 
-func TestARetryRepeatsWhatDidNotSucceedFromWhatDid(t *testing.T) {
-	both(t, func(t *testing.T, w *domainWorld) {
+func TestRetryKeepsSucceededTasks(t *testing.T) {
+	inBothProcesses(t, func(t *testing.T, w *fixture) {
 		r := request(asset("a"), asset("b", "a"), asset("c", "b"), asset("d"))
 		r.MaxParallelism, r.TimeoutSec = 2, 600
 		parent := w.run(r)
@@ -314,7 +314,7 @@ func TestARetryRepeatsWhatDidNotSucceedFromWhatDid(t *testing.T) {
 		row := w.state().Runs.Get(ticket.RunID)
 		require.Equal(t, parent.RunID, row.ParentRunID)
 		require.Equal(t, []int32{2, 600}, []int32{row.MaxParallelism, row.TimeoutSec})
-		require.JSONEq(t, `["raw/a","raw/b","raw/c","raw/d"]`, row.RootAssets, "it is of what its run was of")
+		require.JSONEq(t, `["raw/a","raw/b","raw/c","raw/d"]`, row.RootAssets, "the root assets of its parent")
 		var keys []string
 		w.state().TasksOf(ticket.RunID, func(task *state.Task) bool {
 			keys = append(keys, task.TaskKey+" "+string(task.State))
@@ -327,18 +327,18 @@ func TestARetryRepeatsWhatDidNotSucceedFromWhatDid(t *testing.T) {
 		require.NoError(t, err)
 		items := built.Tasks[0].Inputs["raw/a"].Items
 		require.Len(t, items, 1)
-		require.Equal(t, "assets/raw/a/", items[0].URI, "b reads what a made in the first run")
+		require.Equal(t, "assets/raw/a/", items[0].URI, "b reads a's output of the first run")
 
 		w.report(w.finished(ticket.RunID, "raw/b", event.Succeeded), w.finished(ticket.RunID, "raw/c", event.Succeeded))
 		require.Equal(t, state.RunSucceeded, w.state().Runs.Get(ticket.RunID).State)
-		require.Equal(t, state.RunFailed, w.state().Runs.Get(parent.RunID).State, "what has ended stays as it is")
+		require.Equal(t, state.RunFailed, w.state().Runs.Get(parent.RunID).State, "the parent is unchanged")
 	})
 }
 
-// A project may have any number of assets. The run's row, which is written with each of
-// its changes, names the first ones and says how many they are.
-func TestAllOfALargeProjectIsRunAndRetried(t *testing.T) {
-	w := newDomain(t, false)
+// A project may have any number of assets. The run's row, which is written with each of its
+// changes, has the first ones and their number.
+func TestLargeProjectIsRunAndRetried(t *testing.T) {
+	w := newFixture(t, false)
 	const n = event.MaxSelection + 1
 	var assets []plan.Asset
 	for i := range n {
@@ -360,8 +360,8 @@ func TestAllOfALargeProjectIsRunAndRetried(t *testing.T) {
 	require.Equal(t, int32(event.MaxSelection), w.state().Runs.Get(ticket.RunID).RootAssetsTotal)
 }
 
-func TestAPlanThatIsGoneCannotBeRetried(t *testing.T) {
-	w := newDomain(t, false)
+func TestRetryFailsWithoutPlan(t *testing.T) {
+	w := newFixture(t, false)
 	parent := w.run(request(asset("a")))
 	w.report(w.finished(parent.RunID, "raw/a", event.Failed))
 	require.NoError(t, w.blobs.Delete(t.Context(), w.state().Runs.Get(parent.RunID).PlanRef))
@@ -371,7 +371,7 @@ func TestAPlanThatIsGoneCannotBeRetried(t *testing.T) {
 }
 
 func TestMaterializedPartitionsAreInputsOfLaterRuns(t *testing.T) {
-	w := newDomain(t, false)
+	w := newFixture(t, false)
 	first := w.run(request(asset("a"), asset("b", "a")))
 	w.report(w.finished(first.RunID, "raw/a", event.Succeeded))
 	only := request(asset("a"), asset("b", "a"))
@@ -387,7 +387,7 @@ func TestMaterializedPartitionsAreInputsOfLaterRuns(t *testing.T) {
 	require.Empty(t, engine.Materialized(w.state())(ids.AssetKey{Namespace: "raw", Name: "b"}))
 }
 
-func TestARunIsFoundByItsIdTheEndOfItOrAsTheLatest(t *testing.T) {
+func TestFindRunByIDSuffixOrLatest(t *testing.T) {
 	w := foldtest.New(t)
 	find := func(id string) (*state.Run, error) {
 		_, run, err := engine.FindRun(t.Context(), &snapshot.Snapshot{State: w.State}, id)
@@ -408,7 +408,7 @@ func TestARunIsFoundByItsIdTheEndOfItOrAsTheLatest(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, run.RunID)
 	}
-	shared := 0 // how much of their ends the ids have in common
+	shared := 0 // length of the ids' common suffix
 	for shared < len(first) && first[len(first)-1-shared] == second[len(second)-1-shared] {
 		shared++
 	}
@@ -421,7 +421,7 @@ func TestARunIsFoundByItsIdTheEndOfItOrAsTheLatest(t *testing.T) {
 	require.Equal(t, first, run.RunID)
 }
 
-func TestATaskIsFoundByItsKeyItsAssetOrAPartOfIt(t *testing.T) {
+func TestFindTaskSuggestsNearestKey(t *testing.T) {
 	w := foldtest.New(t)
 	day := func(asset, date string) event.TaskDef {
 		def := foldtest.Task(asset + "[date=" + date + "]")

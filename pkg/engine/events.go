@@ -18,36 +18,34 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Bounds of a look into the ledger.
+// Limits on reading the ledger.
 const (
-	maxLookEntries = 50_000
-	lookReaders    = 16
-	lookChunk      = 1024
+	maxReadEntries = 50_000
+	parallelReads  = 16
+	readChunk      = 1024
 )
 
-// Filter says which events are of interest.
+// Filter selects events.
 type Filter struct {
-	// RunID: those of this run; "": all.
+	// RunID selects the events of a run; "": all.
 	RunID string
-	// TaskKey: of the run's tasks this one, and what concerns the run as a whole;
-	// "": all.
+	// TaskKey selects the events of one task and of the run as a whole; "": of all tasks.
 	TaskKey string
-	// Entry: those of this entry only.
+	// Entry selects the events of one ledger entry.
 	Entry string
-	// Limit is how many events are given at most; 0: all that the bounds allow.
+	// Limit is the maximum number of returned events; 0: no limit of its own.
 	Limit int
 }
 
-// Events reads the events of ledger and archive that a filter lets through, in the
-// order of their entries; more says that there are others beyond the bounds. Run is
-// that of the filter, or nil.
+// Events returns the events of ledger and archive that match the filter, in the order of their
+// entries. more reports that the limits have cut the result. run is the filter's run, or nil.
 func Events(ctx context.Context, store blob.Store, d ids.Domain, run *state.Run, f Filter) (events []*Recorded, more bool, err error) {
-	l := &looking{entries: archive.NewReader(store, d), filter: f}
+	l := &eventReader{entries: archive.NewReader(store, d), filter: f}
 	if f.Entry != "" {
 		l.names = []string{f.Entry}
 		err = l.readNames(ctx)
 	} else {
-		more, err = l.all(ctx, rangeOf(run, f))
+		more, err = l.all(ctx, entryRange(run, f))
 	}
 	if err != nil {
 		return nil, false, err
@@ -58,50 +56,50 @@ func Events(ctx context.Context, store blob.Store, d ids.Domain, run *state.Run,
 	return l.found, more, nil
 }
 
-// Recorded is an event and where it stands in the ledger.
+// Recorded is an event with its place in the ledger.
 type Recorded struct {
 	*event.Envelope
 	Entry   string
 	GroupID string
-	// Line is the event as it stands there.
+	// Line is the event as stored in the ledger.
 	Line []byte
-	// Err is why the line is no event; then there is no Envelope.
+	// Err is set if the line is not a valid event. Envelope is then nil.
 	Err *event.DecodeError
 }
 
-// rangeOf is where the entries are that may have events of the run: an entry's id is
-// greater than the ids in it, and nothing comes long after the run's last event.
-func rangeOf(run *state.Run, f Filter) archive.Range {
-	in := archive.Range{After: f.RunID, Most: maxLookEntries + 1}
+// entryRange returns the range of entries that may have events of the run. An entry's id is greater
+// than the ids in it, and a run has no relevant event long after its end.
+func entryRange(run *state.Run, f Filter) archive.Range {
+	in := archive.Range{After: f.RunID, Most: maxReadEntries + 1}
 	if run != nil && run.State.Terminal() {
-		in.Until = ids.AtTime(run.CompletedAt.Add(state.ClosedAfter).Time()) // what comes later is late, and changes nothing
+		in.Until = ids.AtTime(run.CompletedAt.Add(state.ClosedAfter).Time()) // later events are stale
 	}
 	return in
 }
 
-// looking is a look into ledger and archive.
-type looking struct {
+// eventReader reads matching events from ledger and archive.
+type eventReader struct {
 	entries *archive.Reader
 	filter  Filter
-	names   []string // of entries that are yet to be read
+	names   []string // of entries still to be read
 	found   []*Recorded
 }
 
-// all looks at the entries of a range, as far as the bounds allow.
-func (l *looking) all(ctx context.Context, in archive.Range) (more bool, err error) {
+// all reads the entries of a range, up to the limits.
+func (l *eventReader) all(ctx context.Context, in archive.Range) (more bool, err error) {
 	n := 0
 	for e, err := range l.entries.List(ctx, in) {
 		if err != nil {
 			return false, err
 		}
-		if n++; n > maxLookEntries {
+		if n++; n > maxReadEntries {
 			more = true
 			break
 		}
 		if e.Data == nil {
 			l.names = append(l.names, e.ID)
 		}
-		if e.Data != nil || len(l.names) == lookChunk {
+		if e.Data != nil || len(l.names) == readChunk {
 			if err := l.readNames(ctx); err != nil {
 				return false, err
 			}
@@ -116,13 +114,13 @@ func (l *looking) all(ctx context.Context, in archive.Range) (more bool, err err
 	return more, l.readNames(ctx)
 }
 
-// readNames reads the entries that are yet to be read, several at once.
-func (l *looking) readNames(ctx context.Context) error {
+// readNames reads the pending entries concurrently.
+func (l *eventReader) readNames(ctx context.Context) error {
 	names := l.names
 	l.names = nil
 	found := make([][]*Recorded, len(names))
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(lookReaders)
+	g.SetLimit(parallelReads)
 	for i, name := range names {
 		g.Go(func() error {
 			data, err := l.entries.Read(ctx, name)
@@ -140,7 +138,7 @@ func (l *looking) readNames(ctx context.Context) error {
 	return nil
 }
 
-func (l *looking) pick(entry string, data []byte) []*Recorded {
+func (l *eventReader) pick(entry string, data []byte) []*Recorded {
 	if l.filter.RunID != "" && !bytes.Contains(data, []byte(l.filter.RunID)) {
 		return nil
 	}
@@ -166,8 +164,8 @@ func pick(entry string, data []byte, f Filter) []*Recorded {
 	return events
 }
 
-// concerns reports whether an event is about a run, and about a task of it or
-// the run as a whole.
+// concerns reports whether an event belongs to the run and, with a task key, to that task or to the
+// run as a whole.
 func concerns(p event.Payload, runID, taskKey string) bool {
 	of := func(run, task string) bool { return run == runID && (taskKey == "" || task == taskKey) }
 	timer := func(id string) bool {
@@ -208,7 +206,7 @@ func concerns(p event.Payload, runID, taskKey string) bool {
 	return false
 }
 
-// Info is the event as an explanation has it.
+// Info converts the event for an [Explanation].
 func (r *Recorded) Info() EventInfo {
 	if r.Envelope == nil {
 		return EventInfo{Type: r.Err.Reason, EventID: r.Err.EventID, Entry: r.Entry, Group: r.GroupID, Summary: r.Err.Detail}
@@ -219,7 +217,7 @@ func (r *Recorded) Info() EventInfo {
 	}
 }
 
-// summary is what an event says beyond its type and its task.
+// summary returns the main content of an event as text.
 func summary(p event.Payload) string {
 	switch p := p.(type) {
 	case *event.RunTriggered:
@@ -259,7 +257,7 @@ func summary(p event.Payload) string {
 	return ""
 }
 
-// Explain says why a task of a run is in its state: see [Explain].
+// Explain explains the state of a task: see [ExplainTask].
 func (e *Engine) Explain(ctx context.Context, runID, task string) (*Explanation, error) {
 	snap, err := e.Snapshots.Current(ctx)
 	if err != nil {
@@ -268,8 +266,8 @@ func (e *Engine) Explain(ctx context.Context, runID, task string) (*Explanation,
 	return ExplainTask(ctx, e.Store, snap, event.At(e.Clock.Now()), runID, task)
 }
 
-// ExplainTask finds a task and the events behind it, and explains it. Without a run it is
-// the task of the newest run that has it.
+// ExplainTask finds a task and its events, and explains its state. Without a run it explains the
+// task of the newest run that has it.
 func ExplainTask(ctx context.Context, store blob.Store, snap *snapshot.Snapshot, now event.Time, runID, task string) (*Explanation, error) {
 	s, row, err := FindTaskAnywhere(ctx, snap, runID, task)
 	if err != nil {
@@ -290,7 +288,7 @@ func ExplainTask(ctx context.Context, store blob.Store, snap *snapshot.Snapshot,
 	x := Explain(s, row, now, events)
 	x.EventsLeftOut = more
 	if x.Incomplete, err = IncompleteInputs(ctx, store, s, run, row); err != nil && !errors.Is(err, blob.ErrNotFound) {
-		x.Incomplete = []string{"not known: " + err.Error()} // the rest of the explanation holds
+		x.Incomplete = []string{"not known: " + err.Error()} // the rest of the explanation is still valid
 	}
 	return x, nil
 }

@@ -12,33 +12,33 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Explanation says why a task is in its state. It is a function of a snapshot,
-// a time and the events that the ledger has of the task.
+// Explanation explains the state of a task. It depends only on a snapshot, a time and the task's
+// events in the ledger.
 type Explanation struct {
 	RunID    string          `json:"run_id"`
 	RunState state.RunState  `json:"run_state"`
 	TaskKey  string          `json:"task_key"`
 	Kind     string          `json:"kind"`
 	State    state.TaskState `json:"state"`
-	// Headline is the answer in one sentence.
+	// Headline explains the state in one sentence.
 	Headline string `json:"headline"`
-	// Cause leads from the task to what its state comes from, nearest first:
-	// upstreams that failed, were skipped, were cancelled.
+	// Cause is the chain of failed, skipped or cancelled upstreams that led to the task's state,
+	// nearest first.
 	Cause []Cause `json:"cause,omitempty"`
 
-	// Incomplete says which partitions the task's inputs lack.
+	// Incomplete lists the partitions that the task's inputs lack.
 	Incomplete []string `json:"incomplete,omitempty"`
 
 	Attempts  []AttemptInfo `json:"attempts"`
 	Upstreams []Edge        `json:"upstreams"`
-	// Downstreams is how many edges leave the task.
+	// Downstreams is the number of tasks that depend on the task.
 	Downstreams int         `json:"downstreams"`
 	Limits      []LimitInfo `json:"limits"`
 	Timers      []TimerInfo `json:"timers,omitempty"`
 	Dispatch    *Dispatch   `json:"dispatch,omitempty"`
 	Heartbeat   *Heartbeat  `json:"heartbeat,omitempty"`
 	Events      []EventInfo `json:"events"`
-	// EventsLeftOut says that the ledger has more than was read.
+	// EventsLeftOut is set if the ledger has more events than were read.
 	EventsLeftOut bool `json:"events_left_out,omitempty"`
 }
 
@@ -49,7 +49,7 @@ type Cause struct {
 	Error   string          `json:"error,omitempty"`
 }
 
-// AttemptInfo is an attempt at the task.
+// AttemptInfo is an attempt of the task.
 type AttemptInfo struct {
 	Attempt    int32              `json:"attempt"`
 	AttemptID  string             `json:"attempt_id"`
@@ -61,7 +61,7 @@ type AttemptInfo struct {
 	Outcome    string             `json:"outcome,omitempty"`
 	Error      string             `json:"error,omitempty"`
 	Retryable  bool               `json:"retryable,omitempty"`
-	// RetryReason is POLICY or INFRASTRUCTURE where another attempt followed.
+	// RetryReason is POLICY or INFRASTRUCTURE if another attempt followed.
 	RetryReason string `json:"retry_reason,omitempty"`
 }
 
@@ -74,16 +74,16 @@ type Edge struct {
 	Attempt    int32            `json:"attempt,omitempty"`
 }
 
-// LimitInfo is a limit that the task is under, and who uses it up.
+// LimitInfo is a limit that applies to the task, and its use.
 type LimitInfo struct {
 	// Scope is run, pool or workspace.
 	Scope string `json:"scope"`
 	Name  string `json:"name,omitempty"`
 	Slots int32  `json:"slots"`
 	Held  int32  `json:"held"`
-	// Full says that no slot is free.
+	// Full is set if no slot is free.
 	Full bool `json:"full"`
-	// Holders are some of the tasks that hold the slots of a full limit.
+	// Holders names some of the tasks that hold the slots of a full limit.
 	Holders []string `json:"holders,omitempty"`
 }
 
@@ -93,7 +93,7 @@ type TimerInfo struct {
 	Type    string           `json:"type"`
 	State   state.TimerState `json:"state"`
 	FireAt  event.Time       `json:"fire_at"`
-	// Enqueued says that the queue has the call.
+	// Enqueued is set if the timer is in the queue.
 	Enqueued bool `json:"enqueued"`
 }
 
@@ -108,12 +108,12 @@ type Dispatch struct {
 	Error       string               `json:"error,omitempty"`
 }
 
-// Heartbeat is the last sign of life of a running task.
+// Heartbeat is the last heartbeat of a running task.
 type Heartbeat struct {
 	At       event.Time `json:"at"`
 	Progress int32      `json:"progress,omitempty"`
 	Message  string     `json:"message,omitempty"`
-	// Deadline is when the attempt is given up without another one.
+	// Deadline is when the attempt counts as lost unless another heartbeat arrives.
 	Deadline event.Time `json:"deadline"`
 }
 
@@ -130,8 +130,8 @@ type EventInfo struct {
 	Reason  string             `json:"reason,omitempty"`
 }
 
-// Judge fills in what folding the events' groups came to, as far as that is known: what is
-// damaged hides nothing else, and `servo admin verify` says what is.
+// Judge sets the outcome of the events whose groups were folded. It ignores damaged history, which
+// `servo admin verify` reports.
 func Judge(ctx context.Context, snap *snapshot.Snapshot, events []EventInfo) error {
 	keys := make([]state.Key2, len(events))
 	for i, e := range events {
@@ -149,7 +149,7 @@ func Judge(ctx context.Context, snap *snapshot.Snapshot, events []EventInfo) err
 	return nil
 }
 
-// Explain makes the explanation of a task of a run, with events that are judged.
+// Explain explains a task. The events must have their outcomes: see [Judge].
 func Explain(s *state.State, task *state.Task, now event.Time, events []EventInfo) *Explanation {
 	x := explainer{s: s, run: s.Runs.Get(task.RunID), task: task, now: now}
 	e := &Explanation{
@@ -187,7 +187,7 @@ func (x *explainer) attempts() []AttemptInfo {
 	return attempts
 }
 
-// problem is an error's code and message as one text.
+// problem joins the code and the message of an error.
 func problem(code, message string) string {
 	if code == "" || message == "" {
 		return code + message
@@ -195,11 +195,11 @@ func problem(code, message string) string {
 	return code + ": " + message
 }
 
-// headProblem is the first line of an error.
+// headProblem returns the first line of an error.
 func headProblem(code, message string) string { return FirstLine(problem(code, message)) }
 
-// FirstLine is the first line of a text, with a mark if there are more. A line that only
-// announces the next one, such as "sh ended with status 3:", is joined with it.
+// FirstLine returns the first line of a text, followed by "…" if there are more. A line that ends
+// with a colon, such as "sh exited with status 3:", is joined with the next one.
 func FirstLine(text string) string {
 	first, rest, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	rest = strings.TrimSpace(rest)
@@ -213,7 +213,7 @@ func FirstLine(text string) string {
 	return first
 }
 
-// upstreams are the edges that come into a task of the run.
+// upstreams returns the edges into a task of the run.
 func (x *explainer) upstreams(taskKey string) []Edge {
 	edges := []Edge{}
 	x.s.Deps.Ascend(state.Key3{A: x.task.RunID}, func(d *state.Dep) bool {
@@ -232,7 +232,7 @@ func (x *explainer) upstreams(taskKey string) []Edge {
 	return edges
 }
 
-// limits are those that the task is admitted under: the narrowest first.
+// limits returns the limits that apply to the task, the narrowest first.
 func (x *explainer) limits() []LimitInfo {
 	var limits []LimitInfo
 	if x.run.MaxParallelism > 0 {
@@ -253,10 +253,10 @@ func (x *explainer) limits() []LimitInfo {
 	return limits
 }
 
-// maxHolders is how many of a limit's holders are worth naming.
+// maxHolders limits the holders that are named.
 const maxHolders = 20
 
-// holders are the tasks that hold the slots of a limit.
+// holders returns tasks that hold the slots of a limit.
 func (x *explainer) holders(l LimitInfo) []string {
 	var keys []string
 	for run := range x.s.Runs.All {
@@ -319,10 +319,10 @@ func (x *explainer) heartbeat() *Heartbeat {
 	}
 }
 
-// maxChain bounds how far a cause is followed.
+// maxChain limits the length of a chain of causes.
 const maxChain = 50
 
-// cause follows the edges by which a task that never ran ended.
+// cause follows the upstreams of a task that ended without running.
 func (x *explainer) cause(upstreams []Edge) []Cause {
 	if x.task.State != state.TaskSkipped && x.task.State != state.TaskCancelled {
 		return nil

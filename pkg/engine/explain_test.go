@@ -13,12 +13,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// explain explains a task of a world as of now.
+// explain explains a task of a world at the world's time.
 func explain(w *foldtest.World, run, key string) *engine.Explanation {
 	return engine.Explain(w.State, w.Task(run, key), event.At(w.Now), nil)
 }
 
-func TestABlockedTaskIsExplainedByTheUpstreamsThatItWaitsFor(t *testing.T) {
+func TestExplainBlockedNamesOpenUpstreams(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"), foldtest.Task("b"), foldtest.Task("c", "a", "b"))
 	w.MustFold(w.Started(run, "a", 1))
@@ -32,7 +32,7 @@ func TestABlockedTaskIsExplainedByTheUpstreamsThatItWaitsFor(t *testing.T) {
 	require.Equal(t, 1, explain(w, run, "a").Downstreams)
 }
 
-func TestABlockedTaskBehindAGroupIsExplainedByTheGroupsMembers(t *testing.T) {
+func TestExplainBlockedCountsGroupMembers(t *testing.T) {
 	w := foldtest.New(t)
 	group := event.TaskDef{TaskKey: "p[*]", Kind: event.KindGroup, DependsOn: []string{"p1", "p2", "p3"}}
 	run := w.Run(foldtest.Task("p1"), foldtest.Task("p2"), foldtest.Task("p3"), group, foldtest.Task("z", "p[*]"))
@@ -41,7 +41,7 @@ func TestABlockedTaskBehindAGroupIsExplainedByTheGroupsMembers(t *testing.T) {
 	require.Equal(t, "BLOCKED: waits for 2 of the 3 partitions of p (1 RUNNING, 1 READY)", explain(w, run, "z").Headline)
 }
 
-func TestAReadyTaskIsExplainedByTheLimitThatHoldsItBack(t *testing.T) {
+func TestExplainReadyNamesFullLimit(t *testing.T) {
 	pooled := func(key string) event.TaskDef {
 		def := foldtest.Task(key)
 		def.Pool = "duckdb"
@@ -52,7 +52,7 @@ func TestAReadyTaskIsExplainedByTheLimitThatHoldsItBack(t *testing.T) {
 		w.MustFold(&event.LimitSet{CommandID: w.ID(), Scope: event.ScopePool, Name: "duckdb", Slots: 1})
 		run := w.Run(pooled("a"), pooled("b"), pooled("c"))
 		x := explain(w, run, "c")
-		require.Equal(t, "READY: waits for a slot in pool duckdb: 1 of 1 held by a; 1 task of this run before it", x.Headline)
+		require.Equal(t, "READY: waits for a slot in pool duckdb: 1 of 1 held by a; 1 task of this run ahead of it", x.Headline)
 		require.Equal(t, []string{"a"}, x.Limits[0].Holders)
 		other := w.Run(pooled("d"))
 		require.Equal(t, "READY: waits for a slot in pool duckdb: 1 of 1 held by a of run "+run, explain(w, other, "d").Headline)
@@ -68,7 +68,7 @@ func TestAReadyTaskIsExplainedByTheLimitThatHoldsItBack(t *testing.T) {
 		run := w.Run(foldtest.Task("a"), foldtest.Task("b"))
 		require.Equal(t, "READY: waits for a slot of the workspace: 1 of 1 held by a", explain(w, run, "b").Headline)
 	})
-	t.Run("nothing: it is admitted", func(t *testing.T) {
+	t.Run("no limit: it is admitted", func(t *testing.T) {
 		w := foldtest.New(t)
 		run := w.Run(foldtest.Task("a"))
 		w.Pass(2 * time.Second)
@@ -78,7 +78,7 @@ func TestAReadyTaskIsExplainedByTheLimitThatHoldsItBack(t *testing.T) {
 	})
 }
 
-func TestADispatchedTaskIsInTheQueue(t *testing.T) {
+func TestExplainDispatchedNamesQueue(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
 	for row := range w.State.Outbox.All {
@@ -90,7 +90,7 @@ func TestADispatchedTaskIsInTheQueue(t *testing.T) {
 	require.Equal(t, "DISPATCHED: in queue default for 3.00 s; no worker has started it yet", explain(w, run, "a").Headline)
 }
 
-func TestARunningTaskIsExplainedByItsWorkerAndItsTimers(t *testing.T) {
+func TestExplainRunningNamesWorkerAndTimers(t *testing.T) {
 	w := foldtest.New(t)
 	def := foldtest.Retrying("a", 3)
 	def.TimeoutSec = 60
@@ -112,7 +112,7 @@ func TestARunningTaskIsExplainedByItsWorkerAndItsTimers(t *testing.T) {
 	require.Contains(t, explain(w, run, "a").Headline, "the run is being cancelled: it is closed in 30.0 s at the latest")
 }
 
-func TestATaskThatWaitsForARetrySaysWhatFailedAndWhenItIsTriedAgain(t *testing.T) {
+func TestExplainRetryWaitNamesErrorAndTime(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Retrying("a", 3))
 	w.MustFold(w.Finished(run, "a", 1, event.Failed))
@@ -124,7 +124,7 @@ func TestATaskThatWaitsForARetrySaysWhatFailedAndWhenItIsTriedAgain(t *testing.T
 	require.Contains(t, explain(w, run, "a").Headline, "as soon as its timer fires (due 2.00 s ago)")
 }
 
-func TestASkippedTaskIsExplainedByTheRootCause(t *testing.T) {
+func TestExplainSkippedNamesRootCause(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"), foldtest.Task("b", "a"), foldtest.Task("c", "b"))
 	w.MustFold(w.Finished(run, "a", 1, event.Failed))
@@ -134,17 +134,17 @@ func TestASkippedTaskIsExplainedByTheRootCause(t *testing.T) {
 		{TaskKey: "b", State: state.TaskSkipped, Error: "UPSTREAM_FAILED"},
 		{TaskKey: "a", State: state.TaskFailed, Error: "BOOM: it went wrong"},
 	}, x.Cause)
-	require.Equal(t, "FAILED: attempt 1 of 1 ended with BOOM: it went wrong", explain(w, run, "a").Headline)
+	require.Equal(t, "FAILED: attempt 1 of 1 failed with BOOM: it went wrong", explain(w, run, "a").Headline)
 }
 
-func TestATaskThatItsWorkerSkippedSaysSo(t *testing.T) {
+func TestExplainSkippedByWorker(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
 	w.MustFold(w.Finished(run, "a", 1, event.Skipped))
 	require.Equal(t, "SKIPPED: its worker reported that there was nothing to do: BOOM: it went wrong", explain(w, run, "a").Headline)
 }
 
-func TestACancelledTaskIsExplainedByWhoCancelledItsRun(t *testing.T) {
+func TestExplainCancelledNamesReason(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"), foldtest.Task("b", "a"))
 	w.MustFold(&event.RunCancelRequested{RunID: run, Reason: "wrong day", Force: true})
@@ -152,18 +152,18 @@ func TestACancelledTaskIsExplainedByWhoCancelledItsRun(t *testing.T) {
 	require.Equal(t, "CANCELLED: with its run, which was cancelled 1m 00s ago: wrong day", explain(w, run, "b").Headline)
 }
 
-func TestAFailureThatNoOtherAttemptCouldMendSaysSo(t *testing.T) {
+func TestExplainFailedNotRetryable(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Retrying("a", 3))
 	failed := w.Finished(run, "a", 1, event.Failed)
 	failed.Error.Retryable = false
 	w.MustFold(failed)
 	require.Equal(t,
-		"FAILED: attempt 1 of 3 ended with BOOM: it went wrong; not retryable",
+		"FAILED: attempt 1 of 3 failed with BOOM: it went wrong; not retryable",
 		explain(w, run, "a").Headline)
 }
 
-func TestASucceededTaskSaysWhatItMade(t *testing.T) {
+func TestExplainSucceededSummarizesOutput(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
 	w.MustFold(w.Started(run, "a", 1))
@@ -175,18 +175,18 @@ func TestASucceededTaskSaysWhatItMade(t *testing.T) {
 	require.Equal(t, "succeeded", x.Attempts[0].Outcome)
 }
 
-func TestAnEventIsJudgedByWhatFoldingItsGroupCameTo(t *testing.T) {
+func TestJudgeSetsOutcomeOfFoldedEvents(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
-	g := w.Group(w.Beat(run, "a", 7)) // of an attempt that proves nothing was lost
+	g := w.Group(w.Beat(run, "a", 7)) // of an attempt that does not exist
 	w.Apply(g)
 	events := []engine.EventInfo{{Entry: g.Entry, Group: g.ID}, {Entry: w.ID(), Group: g.ID}}
 	require.NoError(t, engine.Judge(t.Context(), &snapshot.Snapshot{State: w.State}, events))
 	require.NotEmpty(t, events[0].Outcome)
-	require.Empty(t, events[1].Outcome, "it is not folded")
+	require.Empty(t, events[1].Outcome, "not folded")
 }
 
-func TestATaskIsFoundByItsKeyItsAssetAndAPartOfItsKey(t *testing.T) {
+func TestFindTaskByKeyAssetOrPart(t *testing.T) {
 	w := foldtest.New(t)
 	day := func(d string) event.TaskDef {
 		return event.TaskDef{TaskKey: "clean/daily[date=" + d + "]", AssetKey: "clean/daily"}
@@ -212,7 +212,7 @@ func TestATaskIsFoundByItsKeyItsAssetAndAPartOfItsKey(t *testing.T) {
 	}
 }
 
-func TestASpanOfTimeReadsAsPeopleSayIt(t *testing.T) {
+func TestSpanFormatsDurations(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		-time.Second:                  "0.00 s",
 		1234 * time.Millisecond:       "1.23 s",

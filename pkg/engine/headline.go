@@ -11,7 +11,7 @@ import (
 
 func seconds(n int32) time.Duration { return time.Duration(n) * time.Second }
 
-// headline is the answer in one sentence.
+// headline explains the state in one sentence.
 func (x *explainer) headline(e *Explanation) string {
 	t := x.task
 	switch t.State {
@@ -39,10 +39,10 @@ func (x *explainer) headline(e *Explanation) string {
 	return string(t.State)
 }
 
-// since is how long ago a time was.
+// since formats the time that has passed since at.
 func (x *explainer) since(at event.Time) string { return Span(x.now.Sub(at)) }
 
-// blocked says which upstreams are not through.
+// blocked names the unresolved upstreams.
 func (x *explainer) blocked(upstreams []Edge) string {
 	var open []string
 	for _, e := range upstreams {
@@ -62,13 +62,13 @@ func (x *explainer) blocked(upstreams []Edge) string {
 		}
 	}
 	if len(open) == 0 {
-		return "waits for nothing; the next fold moves it"
+		return "all upstreams are resolved; the next fold unblocks it"
 	}
 	return fmt.Sprintf("waits for %s", some(open))
 }
 
-// openOrder says what an order node still waits for: the task only waits for the end of the
-// tasks before it and does not read their outputs.
+// openOrder names the unfinished tasks before an order node. The task waits only for their end and
+// does not read their outputs.
 func (x *explainer) openOrder(node *state.Task) string {
 	var open []string
 	queue := []string{node.TaskKey}
@@ -89,7 +89,7 @@ func (x *explainer) openOrder(node *state.Task) string {
 	return "the end of " + some(open) + ", whose output it does not read"
 }
 
-// openMembers says how far the members of a group are.
+// openMembers counts the unresolved members of a group by state.
 func (x *explainer) openMembers(group *state.Task) string {
 	members := x.upstreams(group.TaskKey)
 	states := map[state.TaskState]int{}
@@ -112,7 +112,7 @@ func (x *explainer) openMembers(group *state.Task) string {
 		strings.TrimSuffix(group.TaskKey, "[*]"), strings.Join(parts, ", "))
 }
 
-// standing is a task's state in a few words.
+// standing returns a task's state and, for some states, how long it has lasted.
 func (x *explainer) standing(t *state.Task) string {
 	switch t.State {
 	case state.TaskRunning:
@@ -127,24 +127,24 @@ func (x *explainer) standing(t *state.Task) string {
 	return string(t.State)
 }
 
-// ready says what a task that could run waits for.
+// ready names the limit that a ready task waits for.
 func (x *explainer) ready(e *Explanation) string {
 	if x.task.AdmittedAt != 0 {
 		if e.Dispatch == nil {
-			return "has a slot but no row in the outbox; the sweeper dispatches it again"
+			return "it has a slot but no dispatch; the sweeper dispatches it again"
 		}
 		return fmt.Sprintf("got a slot %s ago and is being handed to queue %s", x.since(x.task.AdmittedAt), x.task.WorkerQueue)
 	}
 	switch x.run.State {
 	case state.RunPaused:
-		return "the run is paused, and admits no tasks"
+		return "the run is paused and admits no tasks"
 	case state.RunCancelling:
-		return "the run is being cancelled, and admits no tasks"
+		return "the run is being cancelled and admits no tasks"
 	case state.RunPending, state.RunRunning, state.RunSucceeded, state.RunFailed, state.RunCancelled, state.RunTimedOut:
 	}
 	ahead := ""
 	if n := x.ahead(); n > 0 {
-		ahead = fmt.Sprintf("; %s of this run before it", count(n, "task"))
+		ahead = fmt.Sprintf("; %s of this run ahead of it", count(n, "task"))
 	}
 	for _, l := range e.Limits {
 		if !l.Full {
@@ -158,7 +158,7 @@ func (x *explainer) ready(e *Explanation) string {
 	return "a slot is free; the next fold admits it" + ahead
 }
 
-// ahead is how many ready tasks of the run and the pool go before this one.
+// ahead counts the ready tasks of the run in the same pool that are admitted before this one.
 func (x *explainer) ahead() int {
 	n := 0
 	x.s.ReadyTasks(x.task.RunID, func(t *state.Task) bool {
@@ -175,7 +175,7 @@ func (x *explainer) ahead() int {
 
 func (x *explainer) dispatched(d *Dispatch) string {
 	if d == nil {
-		return "the queue no longer has it; the sweeper reconciles it"
+		return "it has no dispatch; the sweeper reconciles it"
 	}
 	text := fmt.Sprintf("in queue %s for %s; no worker has started it yet", x.task.WorkerQueue, x.since(d.EnqueuedAt))
 	if d.Generation > 0 {
@@ -220,7 +220,7 @@ func (x *explainer) retryWait() string {
 		t.Attempt, headProblem(t.ErrorCode, t.ErrorMessage), t.Attempt+1, t.MaxAttempts, when, granted(t))
 }
 
-// granted says how many attempts a task was given for losses to infrastructure.
+// granted counts the extra attempts that replace attempts lost to infrastructure.
 func granted(t *state.Task) string {
 	if t.GrantedAttempts == 0 {
 		return ""
@@ -266,11 +266,11 @@ func (x *explainer) reported() string {
 
 func (x *explainer) failed() string {
 	t := x.task
-	text := fmt.Sprintf("attempt %d of %d ended with %s", t.Attempt, t.MaxAttempts, orText(headProblem(t.ErrorCode, t.ErrorMessage), "no error message"))
+	text := fmt.Sprintf("attempt %d of %d failed with %s", t.Attempt, t.MaxAttempts, orText(headProblem(t.ErrorCode, t.ErrorMessage), "no error message"))
 	if t.Attempt < t.MaxAttempts {
 		last := x.s.Attempts.Get(state.AttemptKey{RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt})
 		if last != nil && last.Retryable {
-			text += "; errors of its own code are retried only if the asset or the project has `retries`"
+			text += "; such errors are retried only if the asset or the project sets `retries`"
 		} else {
 			text += "; not retryable"
 		}

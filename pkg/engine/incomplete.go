@@ -12,9 +12,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// IncompleteInputs says which tasks of a run, or which one of them, succeeded with inputs that
-// lack partitions: partitions that no run had made, and those that this run failed to make.
-// Where the plan cannot be read, nothing is known.
+// IncompleteInputs lists the inputs of a run's succeeded tasks that lack partitions: partitions
+// that were never materialized, and partitions whose tasks in this run did not succeed. With only,
+// it lists the inputs of that task, in any state. It fails if the plan cannot be read.
 func IncompleteInputs(ctx context.Context, store blob.Store, s *state.State, run *state.Run, only *state.Task) ([]string, error) {
 	if run.PlanRef == "" {
 		return nil, nil
@@ -48,7 +48,7 @@ func IncompleteInputs(ctx context.Context, store blob.Store, s *state.State, run
 	return append(missing, found...), nil
 }
 
-// notMade says which inputs of a task this run was to make, and did not.
+// notMade lists the inputs of a task that this run should have materialized but did not.
 func notMade(p *plan.Plan, t *plan.Task, s *state.State, run *state.Run) []string {
 	var found []string
 	for _, upstream := range slices.Sorted(maps.Keys(t.Inputs)) {
@@ -67,7 +67,7 @@ func notMade(p *plan.Plan, t *plan.Task, s *state.State, run *state.Run) []strin
 			}
 		}
 		if len(without) > 0 {
-			found = append(found, fmt.Sprintf("%s reads %d of %d partitions of %s in its plan; without %s",
+			found = append(found, fmt.Sprintf("%s reads %d of %d partitions of %s; missing %s",
 				t.TaskKey, len(items)-len(without), len(items), upstream, some(without)))
 		}
 	}

@@ -11,15 +11,15 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Limits are the limits of a workspace: how many tasks may run at once.
+// Limits are the maximum numbers of tasks of a workspace that run at once.
 type Limits struct {
-	// Workspace is the limit of all tasks together; 0: the default.
+	// Workspace limits all tasks together; 0: the default.
 	Workspace int32
-	// Pools are the limits of pools, by name. A pool that is not named has none.
+	// Pools are the limits of pools, by name. Other pools have no limit.
 	Pools map[string]int32
 }
 
-// scopeOf is the key of a limit: the pool's, or for "" the workspace's.
+// scopeOf returns the key of a pool's limit or, for "", of the workspace's limit.
 func scopeOf(pool string) state.Key2 {
 	if pool == "" {
 		return state.Key2{A: event.ScopeWorkspace}
@@ -27,7 +27,7 @@ func scopeOf(pool string) state.Key2 {
 	return state.Key2{A: event.ScopePool, B: pool}
 }
 
-// describeLimit names the scope of a limit in a sentence.
+// describeLimit returns the scope of a limit for error messages.
 func describeLimit(pool string) string {
 	if pool == "" {
 		return "the workspace"
@@ -35,7 +35,7 @@ func describeLimit(pool string) string {
 	return "pool " + pool
 }
 
-// LimitsOf are the limits that are set in a state.
+// LimitsOf returns the limits that are set in a state.
 func LimitsOf(s *state.State) Limits {
 	l := Limits{Pools: map[string]int32{}}
 	for row := range s.Limits.All {
@@ -50,8 +50,7 @@ func LimitsOf(s *state.State) Limits {
 	return l
 }
 
-// ApplyLimits makes want the limits of the workspace: it sets those that differ and
-// removes those that want does not have.
+// ApplyLimits sets the limits that differ from want, and removes those that want does not have.
 func (e *Engine) ApplyLimits(ctx context.Context, want Limits) error {
 	snap, err := e.Snapshots.Current(ctx)
 	if err != nil {
@@ -82,7 +81,7 @@ func (e *Engine) ApplyLimits(ctx context.Context, want Limits) error {
 	return nil
 }
 
-// SetLimit sets the limit of a pool, or for "" of the workspace.
+// SetLimit sets the limit of a pool or, for "", of the workspace.
 func (e *Engine) SetLimit(ctx context.Context, pool string, slots int32) error {
 	return e.changeLimit(ctx, pool, func(snap *snapshot.Snapshot) (event.Payload, error) {
 		if isSet(snap.State, pool) && snap.State.Limits.Get(scopeOf(pool)).Slots == slots {
@@ -92,7 +91,7 @@ func (e *Engine) SetLimit(ctx context.Context, pool string, slots int32) error {
 	})
 }
 
-// RemoveLimit removes the limit of a pool, or for "" of the workspace, which then has the
+// RemoveLimit removes the limit of a pool or, for "", resets the limit of the workspace to the
 // default.
 func (e *Engine) RemoveLimit(ctx context.Context, pool string) error {
 	return e.changeLimit(ctx, pool, func(snap *snapshot.Snapshot) (event.Payload, error) {
@@ -108,8 +107,8 @@ func isSet(s *state.State, pool string) bool {
 	return row != nil && !row.Removed
 }
 
-// changeLimit appends the command that makes returns, and checks that no other command
-// was later.
+// changeLimit appends the command that makes returns, and fails if a later command has overridden
+// it.
 func (e *Engine) changeLimit(ctx context.Context, pool string, makes func(*snapshot.Snapshot) (event.Payload, error)) error {
 	snap, err := e.Snapshots.Current(ctx)
 	if err != nil {
@@ -130,14 +129,14 @@ func (e *Engine) changeLimit(ctx context.Context, pool string, makes func(*snaps
 	return nil
 }
 
-// limitCommand is a command that is later than the one that the snapshot has of this limit,
-// also where that was written by a machine whose clock is ahead.
+// limitCommand returns a command with a later version than the current one of this limit, even if a
+// machine with a fast clock has written that.
 func (e *Engine) limitCommand(snap *snapshot.Snapshot, pool string, slots int32, remove bool) event.Payload {
 	key := scopeOf(pool)
 	if row := snap.State.Limits.Get(key); row != nil {
 		e.IDs.Observe(row.Version)
 	}
-	switch { // what builds apply that do not know Remove
+	switch { // for builds that do not know Remove
 	case remove && pool == "":
 		slots = state.DefaultWorkspaceSlots
 	case remove:

@@ -11,8 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-func TestApplyLimitsSetsOnlyWhatDiffers(t *testing.T) {
-	w := newDomain(t, false)
+func TestApplyLimitsAppendsChangesOnly(t *testing.T) {
+	w := newFixture(t, false)
 	apply := func(slots int32, pools map[string]int32) int {
 		before := w.state().FoldSeq
 		require.NoError(t, w.ApplyLimits(t.Context(), engine.Limits{Workspace: slots, Pools: pools}))
@@ -25,11 +25,11 @@ func TestApplyLimitsSetsOnlyWhatDiffers(t *testing.T) {
 }
 
 func TestApplyLimitsRemovesPoolsThatAreGone(t *testing.T) {
-	w := newDomain(t, false)
+	w := newFixture(t, false)
 	require.NoError(t, w.ApplyLimits(t.Context(), engine.Limits{Workspace: 10, Pools: map[string]int32{"gpu": 1, "db": 2}}))
 	require.NoError(t, w.ApplyLimits(t.Context(), engine.Limits{Pools: map[string]int32{"db": 2}}))
 	_, limited := w.state().Slots(event.ScopePool, "gpu")
-	require.False(t, limited, "the pool is gone")
+	require.False(t, limited, "the limit was removed")
 	slots, _ := w.state().Slots(event.ScopeWorkspace, "")
 	require.Equal(t, int32(state.DefaultWorkspaceSlots), slots)
 	row := w.state().Limits.Get(state.Key2{A: event.ScopePool, B: "gpu"})
@@ -37,7 +37,7 @@ func TestApplyLimitsRemovesPoolsThatAreGone(t *testing.T) {
 
 	before := w.state().FoldSeq
 	require.NoError(t, w.ApplyLimits(t.Context(), engine.Limits{Pools: map[string]int32{"db": 2}}))
-	require.Equal(t, before, w.state().FoldSeq, "what is removed is not removed again")
+	require.Equal(t, before, w.state().FoldSeq, "removed only once")
 	require.NoError(t, w.ApplyLimits(t.Context(), engine.Limits{Pools: map[string]int32{"db": 2, "gpu": 3}}))
 	slots, limited = w.state().Slots(event.ScopePool, "gpu")
 	require.True(t, limited)
@@ -45,7 +45,7 @@ func TestApplyLimitsRemovesPoolsThatAreGone(t *testing.T) {
 }
 
 func TestSetAndRemoveOneLimit(t *testing.T) {
-	w := newDomain(t, false)
+	w := newFixture(t, false)
 	require.NoError(t, w.SetLimit(t.Context(), "gpu", 0))
 	require.NoError(t, w.SetLimit(t.Context(), "", 7))
 	require.Equal(t, engine.Limits{Workspace: 7, Pools: map[string]int32{"gpu": 0}}, engine.LimitsOf(w.state()))

@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Log is what an attempt printed.
+// Log is the log of an attempt.
 type Log struct {
 	RunID   string
 	TaskKey string
@@ -21,8 +21,8 @@ type Log struct {
 	Text    []byte
 }
 
-// ReadLog reads what an attempt at a task printed; attempt 0 is the last one
-// that has started. Workers store the log when the attempt ends.
+// ReadLog reads the log of a task's attempt. Attempt 0 stands for the last attempt that has
+// started. Workers store the log when the attempt ends.
 func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.Task, attempt int32) (Log, error) {
 	row, err := findAttempt(s, task, attempt)
 	if err != nil {
@@ -36,7 +36,7 @@ func ReadLog(ctx context.Context, store blob.Store, s *state.State, task *state.
 		return Log{}, fmt.Errorf("log of attempt %d of %s: %w yet: the attempt is %s, and its log is stored when it ends; follow it with `servo logs -f`",
 			row.Attempt, row.TaskKey, ErrNotFound, row.State)
 	case errors.Is(err, blob.ErrNotFound) && row.Outcome == string(event.Succeeded):
-		return log, nil // most tasks that succeed print nothing
+		return log, nil // it printed nothing, as most succeeding tasks do
 	case errors.Is(err, blob.ErrNotFound):
 		return Log{}, fmt.Errorf("log of attempt %d of %s: %w: it printed nothing, or its worker could not store it as %s; `servo explain` shows how the attempt ended",
 			row.Attempt, row.TaskKey, ErrNotFound, key)

@@ -18,11 +18,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
-// RunRequest is what is to be run.
+// RunRequest describes a run to be triggered.
 type RunRequest struct {
-	// Plan says which assets; Materialized is filled in from what there is.
+	// Plan selects assets and partitions. Run sets Plan.Materialized and Plan.Calendar.
 	Plan plan.Request
-	// RunKey makes the run unique for 30 days; "" does not.
+	// RunKey makes the request unique for 30 days; "": not unique.
 	RunKey         string
 	Trigger        event.Trigger
 	MaxParallelism int32
@@ -31,19 +31,19 @@ type RunRequest struct {
 	Labels         map[string]string
 }
 
-// Ticket is a run that was asked for.
+// Ticket identifies the run of a request.
 type Ticket struct {
 	RunID string
 	Tasks int
-	// Attached says that the run key was held by a run that asked for the same:
-	// RunID is that run.
+	// Attached is set if the run key belongs to an existing run with the same request. RunID is
+	// that run.
 	Attached bool
-	// Warnings are those of the run's plan, and LeftOut the assets that it leaves out.
+	// Warnings and LeftOut (the assets that the plan leaves out) come from the plan.
 	Warnings, LeftOut []string
 }
 
-// Run plans and triggers a run. With an error the ticket may name a run: it was
-// asked for, and appears in the state if what asked for it became durable.
+// Run plans and triggers a run. If it returns an error and a RunID, the trigger may be durable, and
+// the run may appear in a later state.
 func (e *Engine) Run(ctx context.Context, r RunRequest) (Ticket, error) {
 	snap, err := e.Snapshots.Current(ctx)
 	if err != nil {
@@ -69,7 +69,7 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (Ticket, error) {
 	return t, err
 }
 
-// Retry triggers a run that repeats what did not succeed in an ended one.
+// Retry triggers a run of the tasks that did not succeed in an ended run.
 func (e *Engine) Retry(ctx context.Context, runID string) (Ticket, error) {
 	snap, err := e.Snapshots.Current(ctx)
 	if err != nil {
@@ -108,15 +108,15 @@ func (e *Engine) Retry(ctx context.Context, runID string) (Ticket, error) {
 		Trigger:        event.Trigger{Type: "retry", ParentRunID: parent.RunID},
 		MaxParallelism: parent.MaxParallelism, TimeoutSec: parent.TimeoutSec, CancelGraceSec: parent.CancelGraceSec,
 	}
-	if p.RootAssets, err = repeated(parent, built); err != nil {
+	if p.RootAssets, err = retriedAssets(parent, built); err != nil {
 		return Ticket{}, err
 	}
 	return e.trigger(ctx, built, p)
 }
 
-// repeated are the assets that a retry is of: those that its run was of, or, where the
-// run's row does not name all of these, those that are executed again.
-func repeated(parent *state.Run, built *plan.Plan) (keys []string, err error) {
+// retriedAssets returns the parent's root assets or, if its row has only the first of them, the
+// assets that the retry executes.
+func retriedAssets(parent *state.Run, built *plan.Plan) (keys []string, err error) {
 	if parent.RootAssets != "" {
 		if err := json.Unmarshal([]byte(parent.RootAssets), &keys); err != nil {
 			return nil, fmt.Errorf("read root assets of run %s: %w", parent.RunID, err)
@@ -135,10 +135,10 @@ func repeated(parent *state.Run, built *plan.Plan) (keys []string, err error) {
 	return atMost(slices.Compact(keys)), nil
 }
 
-// maxNamedBytes bounds the assets that an event names, whose line is limited.
+// maxNamedBytes limits the asset keys in an event, because the length of its line is limited.
 const maxNamedBytes = 256 << 10
 
-// atMost is as many of the assets as an event may name.
+// atMost returns the first keys, as many as fit into an event.
 func atMost(keys []string) []string {
 	size := 0
 	for i, key := range keys {
@@ -149,8 +149,8 @@ func atMost(keys []string) []string {
 	return keys
 }
 
-// maxInlineTasks and maxInlineBytes bound the tasks that travel in the event;
-// beyond, the compactor reads them from the plan.
+// maxInlineTasks and maxInlineBytes limit the tasks in the event. The compactor reads larger plans
+// from the store.
 const (
 	maxInlineTasks = 500
 	maxInlineBytes = 256 << 10
@@ -181,57 +181,57 @@ func (e *Engine) trigger(ctx context.Context, built *plan.Plan, p *event.RunTrig
 	snap, entry, err := e.append(ctx, p.RunID, p, created)
 	span.End(err)
 	if err != nil {
-		return Ticket{RunID: p.RunID}, err // it may be durable, and folded by whoever comes next
+		return Ticket{RunID: p.RunID}, err // the trigger may be durable, and be folded later
 	}
 	return e.ticket(ctx, snap, p, entry)
 }
 
-// store keeps a plan. Its name is that of its content: that it exists is success.
+// store stores a plan. Its name is a hash of its content, so an existing object is a success.
 func (e *Engine) store(ctx context.Context, ref string, data []byte) error {
 	_, err := e.Store.Create(ctx, ref, data)
 	if err == nil || errors.Is(err, blob.ErrExists) {
 		return nil
 	}
 	if have, _, readErr := blob.Get(ctx, e.Store, ref, plan.MaxBytes); readErr == nil && string(have) == string(data) {
-		return nil // the answer was lost, not the write
+		return nil // only the response was lost
 	}
 	return fmt.Errorf("store plan: %w", err)
 }
 
-// ticket tells from the folded state what became of a trigger.
+// ticket returns the outcome of a trigger from the folded state.
 func (e *Engine) ticket(ctx context.Context, snap *snapshot.Snapshot, p *event.RunTriggered, entry string) (Ticket, error) {
-	made, err := snap.WithRun(ctx, p.RunID) // it may have been folded, executed and closed meanwhile
+	made, err := snap.WithRun(ctx, p.RunID) // which also finds a run that is closed already
 	if err != nil && !manifest.Damaged(err) {
 		return Ticket{}, err
 	}
 	if made != nil {
 		return Ticket{RunID: p.RunID, Tasks: int(made.Runs.Get(p.RunID).TasksTotal)}, nil
 	}
-	held := snap.State.RunKeys.Get(p.RunKey)
-	if held == nil {
-		return Ticket{}, fmt.Errorf("trigger run: %s", whyNot(snap, entry))
+	owner := snap.State.RunKeys.Get(p.RunKey)
+	if owner == nil {
+		return Ticket{}, fmt.Errorf("trigger run: %s", entryOutcome(snap, entry))
 	}
-	if held.Fingerprint != p.Fingerprint {
+	if owner.Fingerprint != p.Fingerprint {
 		return Ticket{}, fmt.Errorf(
-			"run key %q: %w: run %s holds it until %s and asked for something else (other assets, partitions, code, limits or labels); use another key",
-			p.RunKey, ErrConflict, held.RunID, held.ExpiresAt)
+			"run key %q: %w: run %s holds it until %s with a different request (other assets, partitions, code, limits or labels): use another key",
+			p.RunKey, ErrConflict, owner.RunID, owner.ExpiresAt)
 	}
-	t := Ticket{RunID: held.RunID, Attached: true}
-	s, err := snap.WithRun(ctx, held.RunID)
+	t := Ticket{RunID: owner.RunID, Attached: true}
+	s, err := snap.WithRun(ctx, owner.RunID)
 	if err != nil {
 		return Ticket{}, err
 	}
 	if s != nil {
-		t.Tasks = int(s.Runs.Get(held.RunID).TasksTotal)
+		t.Tasks = int(s.Runs.Get(owner.RunID).TasksTotal)
 	}
 	return t, nil
 }
 
-// whyNot is what the ledger's projection says of an entry that made no run.
-func whyNot(snap *snapshot.Snapshot, entry string) string {
+// entryOutcome describes the outcome of an entry that created no run.
+func entryOutcome(snap *snapshot.Snapshot, entry string) string {
 	why := "ledger entry " + entry + " is not folded"
 	if snap.Recorded(entry) {
-		why = "ledger entry " + entry + " has been processed; `servo admin ledger --entry " + entry + "` shows its outcome, if it was folded"
+		why = "ledger entry " + entry + " was processed, but created no run: see `servo admin ledger --entry " + entry + "`"
 	}
 	snap.State.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {
 		if row.Entry == entry {
@@ -242,8 +242,8 @@ func whyNot(snap *snapshot.Snapshot, entry string) string {
 	return why
 }
 
-// fingerprint is of all that was asked for: the same run key with another one is
-// a conflict.
+// fingerprint returns a hash of the whole request. Two requests with the same run key and different
+// fingerprints conflict.
 func fingerprint(built *plan.Plan, p *event.RunTriggered) (string, error) {
 	tasks, err := built.Fingerprint()
 	if err != nil {
@@ -289,7 +289,8 @@ func readPlan(ctx context.Context, store blob.Store, run *state.Run) (*plan.Plan
 	return p, nil
 }
 
-// Materialized lists what a state has of an asset, as the planner asks for it.
+// Materialized returns a function that lists the materialized partitions of an asset, for the
+// planner.
 func Materialized(s *state.State) func(ids.AssetKey) []plan.Input {
 	return func(asset ids.AssetKey) []plan.Input {
 		var inputs []plan.Input

@@ -15,51 +15,50 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Services are a [Compactor] where services fold what is appended: they are told by the
-// store. It waits until the state has it.
+// Services is a [Compactor] for domains that services compact. The store notifies the services of
+// new entries; Services waits until a published state contains them.
 type Services struct {
 	Domain    ids.Domain
 	Store     blob.Store
 	Snapshots Snapshots
 	Clock     clock.Clock
-	// Remind is how long it waits until it marks the domain as due, for a sweep to find
-	// what the services were not told of; 0: 30 seconds.
+	// Remind is the wait before Services marks the domain as due, so that a sweep finds entries
+	// whose notification was lost; 0: 30 seconds.
 	Remind time.Duration
 }
 
-// Notifications of a store come within seconds, and at least once.
+// Stores deliver notifications within seconds, at least once.
 const (
 	remind = 30 * time.Second
-	// giveUp leaves a sweep, which comes once a minute, time to be made.
+	// giveUp leaves time for a sweep, which runs once a minute.
 	giveUp = 2 * time.Minute
 )
 
-// errNobodyFolds says what to look at when nothing is folded.
-var errNobodyFolds = errors.New("no service has folded it after " + giveUp.String() +
+// errNotFolded says what to check when nothing is folded.
+var errNotFolded = errors.New("no service has folded it after " + giveUp.String() +
 	"; check that servo-compactor runs, that notifications of the bucket reach it, and that servo-sweeper is called once a minute. The appended events stay in the ledger and are folded then")
 
-// Compact implements [Compactor]: it waits until the entries are folded in a published
-// revision.
+// Compact implements [Compactor]. It waits until a published revision contains the entries.
 func (s Services) Compact(ctx context.Context, r compactor.Request) (compactor.Result, error) {
 	if r.Barrier {
 		return compactor.Result{}, errors.New("barriers are not available here, because only the services list the ledger: call POST /v1/sweep?full=true of servo-sweeper")
 	}
-	patience := cmp.Or(s.Remind, remind)
-	result, waited, err := s.wait(ctx, r, patience)
+	delay := cmp.Or(s.Remind, remind)
+	result, waited, err := s.wait(ctx, r, delay)
 	if !waited {
 		return result, err
 	}
-	// Whoever waits is not told whether this could be done: he may lack the right, and what
-	// counts is whether it is folded.
+	// The caller may lack the right to mark the domain. That error is reported only if the entries
+	// are not folded before giveUp.
 	marked := due.Create(ctx, s.Store, due.Marker{At: due.Minute(event.At(s.Clock.Now())), Domain: s.Domain})
-	result, waited, err = s.wait(ctx, r, giveUp-patience)
+	result, waited, err = s.wait(ctx, r, giveUp-delay)
 	if waited {
-		return result, errors.Join(errNobodyFolds, marked)
+		return result, errors.Join(errNotFolded, marked)
 	}
 	return result, err
 }
 
-// wait waits until the entries are folded; waited: it has done so for as long as it was to.
+// wait waits until the entries are folded. waited reports that it gave up after atMost.
 func (s Services) wait(ctx context.Context, r compactor.Request, atMost time.Duration) (result compactor.Result, waited bool, err error) {
 	waiting, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
@@ -73,7 +72,7 @@ func (s Services) wait(ctx context.Context, r compactor.Request, atMost time.Dur
 			return compactor.Result{Revision: snap.Revision}, false, nil
 		}
 		if _, err = s.Snapshots.Await(waiting, snap.Revision); err == nil {
-			snap, err = s.Snapshots.Current(waiting) // there may be more
+			snap, err = s.Snapshots.Current(waiting) // perhaps newer than the awaited one
 		}
 	}
 	if ctx.Err() == nil && waiting.Err() != nil {

@@ -18,11 +18,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// untold has the engine's services fold only what a sweep by markers finds, as if each
-// notification were lost.
-func untold(t *testing.T, sweeps bool) *domainWorld {
+// newUnnotifiedFixture returns a fixture whose services fold only what a sweep by markers finds, as
+// if every notification were lost.
+func newUnnotifiedFixture(t *testing.T, sweeps bool) *fixture {
 	t.Helper()
-	w := newDomain(t, false)
+	w := newFixture(t, false)
 	w.Compactor = engine.Services{Domain: foldtest.Domain, Store: w.Store, Snapshots: w.Snapshots, Clock: clock.System{}}
 	swept := make(chan struct{})
 	go func() {
@@ -41,45 +41,45 @@ func untold(t *testing.T, sweeps bool) *domainWorld {
 	return w
 }
 
-func once() engine.RunRequest {
+func oneTask() engine.RunRequest {
 	return engine.RunRequest{
 		Plan:    plan.Request{Assets: []plan.Asset{{Key: ids.AssetKey{Namespace: "n", Name: "a"}, Work: plan.Work{Command: []string{"x"}}, WorkerQueue: "default"}}, All: true},
 		Trigger: event.Trigger{Type: "manual"},
 	}
 }
 
-// Seen to fail where nothing but a full sweep found what an idle domain's services were
-// not told of: once a day.
-func TestARunThatNobodyWasToldOfIsFoundByTheNextSweep(t *testing.T) {
+// Without the fix, only a full sweep, which runs once a day, found entries of an idle domain whose
+// notification was lost.
+func TestServicesFindRunByNextSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := untold(t, true)
+		w := newUnnotifiedFixture(t, true)
 		began := clock.System{}.Now()
-		ticket, err := w.Run(t.Context(), once())
+		ticket, err := w.Run(t.Context(), oneTask())
 		require.NoError(t, err)
 		require.NotNil(t, w.state().Runs.Get(ticket.RunID))
 		require.LessOrEqual(t, clock.System{}.Now().Sub(began), 61*time.Second)
 	})
 }
 
-func TestWhoeverMayNotMarkADomainWaitsAllTheSame(t *testing.T) {
+func TestServicesWaitWithoutRightToMark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := untold(t, true)
+		w := newUnnotifiedFixture(t, true)
 		w.faults(func(_ faultblob.Op, key string) faultblob.Fault {
 			if _, err := due.ParseKey(key); err == nil {
 				return faultblob.FailBefore
 			}
 			return faultblob.None
 		})
-		_, err := w.Run(t.Context(), once())
+		_, err := w.Run(t.Context(), oneTask())
 		require.ErrorContains(t, err, "no service has folded it after 2m0s")
 		require.ErrorContains(t, err, "create wakeup of acme/prod")
 	})
 }
 
-func TestWhereNoServiceRunsThatIsSaid(t *testing.T) {
+func TestServicesReportThatNothingFolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := untold(t, false)
-		_, err := w.Run(t.Context(), once())
+		w := newUnnotifiedFixture(t, false)
+		_, err := w.Run(t.Context(), oneTask())
 		require.ErrorContains(t, err, "no service has folded it after 2m0s")
 		require.ErrorContains(t, err, "The appended events stay in the ledger")
 		_, err = w.Compactor.Compact(t.Context(), compactor.Request{Barrier: true})

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Span is a length of time as people read it: "0.42 s", "12.3 s", "4m 05s",
-// "3h 07m", "2d 03h".
+// Span formats a duration for people: "0.42 s", "12.3 s", "4m 05s", "3h 07m", "2d 03h".
 func Span(d time.Duration) string {
 	d = max(d, 0)
 	switch {

@@ -11,12 +11,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// maxNames is how many of many an error or a headline names.
+// maxNames limits the names in an error or a headline.
 const maxNames = 5
 
-// FindTask is the task of a run with this key; or the only one of the asset with
-// this key; or the only one whose key contains the text, so that a day is enough
-// where one asset has it.
+// FindTask returns the task of a run with the given key, else the only task of the asset with that
+// key, else the only task whose key contains name.
 func FindTask(s *state.State, runID, name string) (*state.Task, error) {
 	found, keys := matching(s, runID, name)
 	switch {
@@ -32,11 +31,11 @@ func FindTask(s *state.State, runID, name string) (*state.Task, error) {
 	return nil, fmt.Errorf("task %q of run %s: %w: list its tasks with `servo tasks %s` (it has %d tasks)", name, runID, ErrNotFound, runID, len(keys))
 }
 
-// maxOlderRuns is how many runs are searched for a task.
+// maxOlderRuns limits the older runs that are searched for a task.
 const maxOlderRuns = 100
 
-// FindTaskAnywhere is the task of a run, or, where no run is named, of the newest run that
-// has it. The state has the rows of that run.
+// FindTaskAnywhere returns a task of a run or, without a run, of the newest run that has it, and a
+// state with the rows of that run.
 func FindTaskAnywhere(ctx context.Context, snap *snapshot.Snapshot, runID, name string) (*state.State, *state.Task, error) {
 	s, run, err := FindRun(ctx, snap, runID)
 	if err != nil {
@@ -69,7 +68,8 @@ func FindTaskAnywhere(ctx context.Context, snap *snapshot.Snapshot, runID, name 
 	return nil, nil, err
 }
 
-// matching are the tasks of a run that a text means, and the keys of all its tasks.
+// matching returns the tasks of a run that name matches and, unless name is a key, the keys of all
+// its tasks.
 func matching(s *state.State, runID, name string) (found []*state.Task, keys []string) {
 	if t := s.Tasks.Get(state.Key2{A: runID, B: name}); t != nil {
 		return []*state.Task{t}, nil
@@ -93,7 +93,7 @@ func matching(s *state.State, runID, name string) (found []*state.Task, keys []s
 	return containing, keys
 }
 
-// some is a list with the end left out where it is long.
+// some joins the first names, and counts the rest.
 func some(names []string) string {
 	if len(names) <= maxNames {
 		return strings.Join(names, ", ")
@@ -101,7 +101,7 @@ func some(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
 }
 
-// count is "1 task", "2 tasks".
+// count returns "1 task", "2 tasks".
 func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

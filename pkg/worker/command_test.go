@@ -104,7 +104,7 @@ func TestCommandFailuresAreReported(t *testing.T) {
 		"no file":        {[]string{"./nosuch.sh"}, worker.CodeCommandNotFound, "nosuch.sh", false},
 		"not executable": {[]string{"./readme"}, worker.CodeCommandNotFound, "readme", false},
 		"no format":      {[]string{"./garbage"}, worker.CodeCommandNotFound, "garbage", false},
-		"status":         {[]string{"sh", "-c", "echo one; echo broken >&2; exit 3"}, worker.CodeExitStatus, "sh ended with status 3:\nbroken", true},
+		"status":         {[]string{"sh", "-c", "echo one; echo broken >&2; exit 3"}, worker.CodeExitStatus, "sh exited with status 3:\nbroken", true},
 		"signal":         {[]string{"sh", "-c", "kill -SEGV $$"}, worker.CodeSignal, "SIGSEGV", true},
 		"symlink":        {[]string{"sh", "-c", "ln -s /etc/passwd $SERVO_OUTPUT/x"}, worker.CodeInvalidOutput, "regular file", false},
 		"link folder":    {[]string{"sh", "-c", "ln -s /etc $SERVO_OUTPUT/x"}, worker.CodeInvalidOutput, "regular file", false},

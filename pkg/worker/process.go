@@ -152,7 +152,7 @@ func exitFailure(err error, stderr *lastLines, name string) error {
 	if !errors.As(err, &exit) {
 		return fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("wait for %s: %w", name, err))
 	}
-	code, text := CodeExitStatus, fmt.Sprintf("%s ended with status %d", name, exit.ExitCode())
+	code, text := CodeExitStatus, fmt.Sprintf("%s exited with status %d", name, exit.ExitCode())
 	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		code, text = CodeSignal, fmt.Sprintf("%s was killed by %s", name, signalName(status.Signal()))
 	}

@@ -100,7 +100,7 @@ func TestSplitSecretsAreMasked(t *testing.T) {
 	got = w.failed("a/pieces")
 	require.NotContains(t, got.Message+w.log("a/pieces"), canary)
 	got = w.failed("a/last")
-	require.Equal(t, "sh ended with status 1:\n***and hunter2-cana", got.Message, "an incomplete secret is not masked")
+	require.Equal(t, "sh exited with status 1:\n***and hunter2-cana", got.Message, "an incomplete secret is not masked")
 }
 
 func TestErrorMessagesMaskSecrets(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disk is what a folder is on: the kind of file system, and the name that the disk has
-// in /proc/diskstats, "" if there is none.
+// disk returns the kind of a folder's file system, and the name of its disk in /proc/diskstats; "":
+// unknown.
 func disk(dir string) (kind, device string) {
 	var fs unix.Statfs_t
 	if unix.Statfs(dir, &fs) != nil {
@@ -34,11 +34,10 @@ func disk(dir string) (kind, device string) {
 		return kind, ""
 	}
 	if _, err := os.Stat(filepath.Join(path, "partition")); err == nil {
-		path = filepath.Dir(path) // flushes are counted for the whole disk
+		path = filepath.Dir(path) // flushes are counted per disk, not per partition
 	}
 	return kind, strings.TrimSpace(filepath.Base(path))
 }
 
-// settle has the system write what was left to write, so that it does not meet whoever is
-// measured next.
-func settle() { unix.Sync() }
+// syncDisks writes all buffered data, so that it does not disturb the next measurement.
+func syncDisks() { unix.Sync() }

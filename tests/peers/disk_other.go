@@ -4,4 +4,4 @@ package main
 
 func disk(string) (kind, device string) { return "unknown", "" }
 
-func settle() {}
+func syncDisks() {}

@@ -15,20 +15,20 @@ import (
 	"github.com/servo-orchestration/servo/tests/peers/work"
 )
 
-// idleness is how it is measured.
+// idleness configures the measurement of idle peers.
 type idleness struct {
-	// Runs have ended before.
+	// Runs is the number of finished runs.
 	Runs int `json:"runs"`
-	// Rest is between the end of the last run and the time that is measured, For: what an
-	// engine still has to write or to tidy up is not what it takes for nothing.
+	// Rest is the time between the end of the last run and the measurement, in which an engine can
+	// finish background work. For is the length of the measurement.
 	Rest time.Duration `json:"rest_ns"`
 	For  time.Duration `json:"for_ns"`
 }
 
 func (i *idleness) flags(flags *flag.FlagSet) {
-	flags.IntVar(&i.Runs, "idle-runs", 10_000, "how many runs have ended in W4, before it is measured")
-	flags.DurationVar(&i.Rest, "idle-rest", 5*time.Second, "how long after the last one has ended W4 begins to look on")
-	flags.DurationVar(&i.For, "idle-for", 30*time.Second, "how long W4 looks on while there is nothing to do")
+	flags.IntVar(&i.Runs, "idle-runs", 10_000, "number of finished runs before W4 is measured")
+	flags.DurationVar(&i.Rest, "idle-rest", 5*time.Second, "time between the end of the last run and the measurement of W4")
+	flags.DurationVar(&i.For, "idle-for", 30*time.Second, "length of the measurement of W4")
 }
 
 func (i *idleness) check() error {
@@ -38,22 +38,21 @@ func (i *idleness) check() error {
 	return nil
 }
 
-// idle is what was taken while there was nothing to do, in the form of servo bench.
+// idle is the resource use of an idle peer, in the format of servo bench.
 type idle struct {
-	// Runs are the finished runs in the store.
+	// Runs is the number of finished runs in the store.
 	Runs    int     `json:"runs"`
 	Seconds float64 `json:"seconds"`
-	// PSS is the share of memory, in bytes, in the end.
+	// PSS is the proportional memory at the end, in bytes.
 	PSS int64 `json:"pss_bytes"`
-	// CPU is in percent of a core.
+	// CPU is the CPU time as a percentage of one core.
 	CPU float64 `json:"cpu_percent"`
-	// Programs are the parts of each program that ran.
+	// Programs is the resource use by program.
 	Programs map[string]usage.Part `json:"programs"`
 }
 
-// lookOn measures what a peer's server and program take, which are all that this program
-// has started, and all that these have.
-func (b *bench) lookOn(ctx context.Context) (*idle, error) {
+// observeIdle measures a peer's server and program, which are all descendants of this process.
+func (b *bench) observeIdle(ctx context.Context) (*idle, error) {
 	if err := sleep(ctx, b.idle.Rest); err != nil {
 		return nil, err
 	}
@@ -72,7 +71,7 @@ func (b *bench) lookOn(ctx context.Context) (*idle, error) {
 		return nil, err
 	}
 	if len(after.Children) == 0 || !slices.Equal(before.Children, after.Children) {
-		return nil, errors.New("its server or its program has ended while there was nothing to do")
+		return nil, errors.New("its server or its program ended while it was idle")
 	}
 	return &idle{
 		Runs: b.idle.Runs, Seconds: took.Seconds(), PSS: after.PSS,
@@ -81,9 +80,9 @@ func (b *bench) lookOn(ctx context.Context) (*idle, error) {
 	}, nil
 }
 
-// ofServoIdle has servo bench measure, which starts one process on a store that has the
-// runs. It executes tasks, too.
-func (b *bench) ofServoIdle(ctx context.Context, dir string) (done sample, err error) {
+// sampleServoIdle measures with servo bench, which starts one process on a store with the finished
+// runs. That process also executes tasks.
+func (b *bench) sampleServoIdle(ctx context.Context, dir string) (done sample, err error) {
 	out, err := output(ctx, b.servo, "bench", work.Idle, "--samples", "1", "--idle-runs", strconv.Itoa(b.idle.Runs),
 		"--idle-for", b.idle.For.String(), "--dir", dir, "-o", "json")
 	if err != nil {
@@ -93,10 +92,10 @@ func (b *bench) ofServoIdle(ctx context.Context, dir string) (done sample, err e
 		Idle *idle `json:"idle"`
 	}
 	if err := json.Unmarshal(out, &results); err != nil {
-		return done, fmt.Errorf("read what servo bench says: %w", err)
+		return done, fmt.Errorf("read the output of servo bench: %w", err)
 	}
 	if len(results) != 1 || results[0].Idle == nil || results[0].Idle.PSS == 0 {
-		return done, errors.New("servo bench does not say what it took")
+		return done, errors.New("the output of servo bench has no idle figures")
 	}
 	done.idle = results[0].Idle
 	done.idle.Programs = map[string]usage.Part{servoName: {Processes: 1, PSS: done.idle.PSS}}
@@ -112,12 +111,12 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// text is the figures in a few words.
+// text formats memory and CPU.
 func (i *idle) text() string {
 	return fmt.Sprintf("%s MiB, %s %% of a core", mebibytes(i.PSS), number(i.CPU))
 }
 
-// parts are the programs with how many processes and how much memory each has.
+// parts formats the number of processes and the memory of each program.
 func (i *idle) parts() []string {
 	var parts []string
 	for _, name := range sortedKeys(i.Programs) {

@@ -1,7 +1,7 @@
-// Command peers measures Servo and other engines on the same workloads, on this machine,
-// taking turns: one sample of each, then the next one of each, so that a busy moment is
-// one for all. Each sample has a server, a store and a process of its own. A peer that
-// cannot be measured is in the result, with the reason.
+// Command peers measures Servo and other engines on the same workloads and the same machine. It
+// alternates: one sample of each engine, then the next one of each, so that a busy machine affects
+// all of them. Each sample has its own server, store and process. A peer that cannot be measured is
+// in the result, with the reason.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/servo-orchestration/servo/tests/peers/work"
 )
 
-// workerCommand executes a job on a peer: this program starts itself with it.
+// workerCommand is the argument with which this program starts itself to execute a job on a peer.
 const workerCommand = "worker"
 
 func main() {
@@ -46,7 +46,7 @@ func serve(ctx context.Context, name string) error {
 	return work.Serve(ctx, os.Stdin, os.Stdout, p.open)
 }
 
-// settings are given as PEER.NAME=VALUE.
+// settings is a flag of the form PEER.NAME=VALUE.
 type settings map[string]map[string]string
 
 func (s settings) String() string { return "" }
@@ -66,23 +66,23 @@ func (s settings) Set(text string) error {
 
 func measure(ctx context.Context, args []string) (err error) {
 	flags := flag.NewFlagSet("peers", flag.ExitOnError)
-	chosen := flags.String("peers", "", "which peers, by name, separated by spaces (default: all)")
-	workloads := flags.String("workloads", strings.Join(work.Workloads(), " "), "which workloads")
-	samples := flags.Int("samples", 3, "how often each is measured")
-	in := flags.String("dir", "", "where to keep state: on the disk to be measured (default: that of temporary files)")
-	tools := flags.String("tools", "", "where what the peers need was installed")
-	servoProgram := flags.String("servo", "servo", "the program to measure")
+	chosen := flags.String("peers", "", "names of peers, separated by spaces (default: all)")
+	workloads := flags.String("workloads", strings.Join(work.Workloads(), " "), "names of workloads, separated by spaces")
+	samples := flags.Int("samples", 3, "number of samples of each peer and workload")
+	in := flags.String("dir", "", "parent folder of all state, on the disk to be measured (default: the folder of temporary files)")
+	tools := flags.String("tools", "", "folder in which the peers' servers and packages are installed")
+	servoProgram := flags.String("servo", "servo", "the servo program to measure")
 	var idle idleness
 	idle.flags(flags)
-	out := flags.String("out", "peers", "where to write the result: with .json and .md after it")
+	out := flags.String("out", "peers", "file name of the result, without .json and .md")
 	given := settings{}
-	flags.Var(given, "set", "a setting of a peer, PEER.NAME=VALUE; may be repeated")
-	_ = flags.Parse(args) // it exits
+	flags.Var(given, "set", "setting of a peer, as PEER.NAME=VALUE; may be repeated")
+	_ = flags.Parse(args) // exits on errors
 
 	if err := idle.check(); err != nil {
 		return err
 	}
-	// Programs are started in folders of their own.
+	// Absolute, because programs are started in other folders.
 	for _, path := range []*string{tools, servoProgram} {
 		if *path, err = filepath.Abs(*path); err != nil {
 			return err
@@ -110,9 +110,9 @@ func measure(ctx context.Context, args []string) (err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
-	// At the end only: a disk is slower where files were just removed.
+	// Only at the end, because recently removed files make a disk slower.
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // PostgreSQL is another user
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // PostgreSQL runs as another user
 		return err
 	}
 	b := &bench{self: self, servo: *servoProgram, tools: *tools, dir: dir, idle: idle}
@@ -125,7 +125,7 @@ func measure(ctx context.Context, args []string) (err error) {
 	return report.write(filepath.Clean(*out))
 }
 
-// choose picks peers by name; none: all.
+// choose returns peers by name; without names, all of them.
 func choose(all []peer, names []string) ([]peer, error) {
 	if len(names) == 0 {
 		return all, nil
@@ -141,8 +141,9 @@ func choose(all []peer, names []string) ([]peer, error) {
 	return picked, nil
 }
 
-// turns has all measured, one sample each before the next one of any. Who is first
-// changes from sample to sample. What is idle is measured once: it takes a minute or more.
+// turns measures all peers alternately: one sample of each peer before the next one of any. The
+// first peer changes from sample to sample. Idle peers are measured only once, because that takes
+// minutes.
 func turns(ctx context.Context, b *bench, rows []*row, workloads []string, samples int) error {
 	for n := range samples {
 		for _, workload := range workloads {
@@ -151,7 +152,7 @@ func turns(ctx context.Context, b *bench, rows []*row, workloads []string, sampl
 			}
 			for _, r := range slices.Concat(rows[n%len(rows):], rows[:n%len(rows)]) {
 				if r.failed(workload) {
-					continue // it would again
+					continue // it would fail again
 				}
 				done, err := b.sample(ctx, r.peer, workload)
 				if ctx.Err() != nil {

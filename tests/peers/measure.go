@@ -16,30 +16,30 @@ import (
 	"github.com/servo-orchestration/servo/tests/peers/work"
 )
 
-// These are for the slowest: most take seconds. One that is idle has executed ten thousand
-// runs before, and is given beside this the time in which it rests and is looked on.
+// Timeouts of a sample, for the slowest peer; most samples take seconds. An idle sample first
+// executes ten thousand runs; the time at rest and under observation is added.
 const (
 	sampleWithin = 4 * time.Minute
 	idleWithin   = 6 * time.Minute
 )
 
-// bench measures.
+// bench takes samples.
 type bench struct {
 	self, servo, tools string
-	// dir is where all state is, on the disk that is measured.
+	// dir contains all state, on the measured disk. device is the name of the disk.
 	dir, device string
-	samples     int // so many were taken
+	samples     int // taken so far
 	idle        idleness
 }
 
-// sample is what was measured at once.
+// sample is one measurement.
 type sample struct {
 	work.Done
 
-	idle *idle // if that was to be measured
+	idle *idle // of the workload work.Idle
 }
 
-// sample measures a workload once. What the peer needs is started before, and ended after.
+// sample measures a workload once. It starts the peer's server before and stops it afterwards.
 func (b *bench) sample(ctx context.Context, p peer, workload string) (sample, error) {
 	b.samples++
 	within := sampleWithin
@@ -52,20 +52,19 @@ func (b *bench) sample(ctx context.Context, p peer, workload string) (sample, er
 	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // PostgreSQL is another user
 		return sample{}, err
 	}
-	settle()
+	syncDisks()
 	switch {
 	case p.Name == servoName && workload == work.Idle:
-		return b.ofServoIdle(ctx, dir)
+		return b.sampleServoIdle(ctx, dir)
 	case p.Name == servoName:
-		return b.ofServo(ctx, dir, workload)
+		return b.sampleServo(ctx, dir, workload)
 	}
-	return b.ofPeer(ctx, p, dir, workload)
+	return b.samplePeer(ctx, p, dir, workload)
 }
 
-// ofServo has servo bench measure twice in one process, and takes the second sample, as
-// peers have executed something before they are measured. Flushes are of both, and of its
-// own start and end.
-func (b *bench) ofServo(ctx context.Context, dir, workload string) (done sample, err error) {
+// sampleServo runs servo bench with two samples and uses the second one, because peers are warmed
+// up as well. Flushes are the average of both, including the start and end of the process.
+func (b *bench) sampleServo(ctx context.Context, dir, workload string) (done sample, err error) {
 	flushed := work.Flushes(b.device)
 	out, err := output(ctx, b.servo, "bench", workload, "--samples", "2", "--dir", dir, "-o", "json")
 	if err != nil {
@@ -77,10 +76,10 @@ func (b *bench) ofServo(ctx context.Context, dir, workload string) (done sample,
 		Samples []float64 `json:"samples"`
 	}
 	if err := json.Unmarshal(out, &results); err != nil {
-		return done, fmt.Errorf("read what servo bench says: %w", err)
+		return done, fmt.Errorf("read the output of servo bench: %w", err)
 	}
 	if len(results) != 1 || len(results[0].Samples) != 2 || results[0].Samples[1] <= 0 {
-		return done, errors.New("servo bench does not say how long it took")
+		return done, errors.New("the output of servo bench has no duration")
 	}
 	r := results[0]
 	seconds := float64(r.Tasks) / r.Samples[1]
@@ -91,7 +90,7 @@ func (b *bench) ofServo(ctx context.Context, dir, workload string) (done sample,
 	return done, nil
 }
 
-func (b *bench) ofPeer(ctx context.Context, p peer, dir, workload string) (done sample, err error) {
+func (b *bench) samplePeer(ctx context.Context, p peer, dir, workload string) (done sample, err error) {
 	job, err := work.Of(workload, b.idle.Runs)
 	if err != nil {
 		return done, err
@@ -112,10 +111,10 @@ func (b *bench) ofPeer(ctx context.Context, p peer, dir, workload string) (done 
 	}
 	err = converse(ctx, cmd, order, func(said io.Reader) error {
 		if err := json.NewDecoder(said).Decode(&done.Done); err != nil {
-			return fmt.Errorf("read what the program of %s says: %w", p.Name, err)
+			return fmt.Errorf("read the output of the program of %s: %w", p.Name, err)
 		}
 		if workload == work.Idle {
-			done.idle, err = b.lookOn(ctx)
+			done.idle, err = b.observeIdle(ctx)
 		}
 		return err
 	})
@@ -128,8 +127,8 @@ func (b *bench) ofPeer(ctx context.Context, p peer, dir, workload string) (done 
 	return done, nil
 }
 
-// settingsFor are the settings of a peer for a workload: what is the best for one may not
-// be for another, "W3.cooldown_ms" is for W3 alone.
+// settingsFor returns the settings of a peer for a workload. A setting with a prefix, such as
+// "W3.cooldown_ms", applies to that workload only.
 func settingsFor(all map[string]string, workload string) map[string]string {
 	settings := maps.Clone(all)
 	for key, value := range all {
@@ -140,7 +139,7 @@ func settingsFor(all map[string]string, workload string) map[string]string {
 	return settings
 }
 
-// program is the program of a peer.
+// program returns the command that starts a peer's program.
 func (b *bench) program(ctx context.Context, p peer) (*exec.Cmd, error) {
 	if p.open != nil {
 		return exec.CommandContext(ctx, b.self, workerCommand, p.Name), nil

@@ -13,33 +13,32 @@ import (
 	"github.com/servo-orchestration/servo/tests/peers/work"
 )
 
-// peer is an engine that is measured beside Servo.
+// peer is an engine that is compared with Servo.
 type peer struct {
-	// Name is what it is chosen by, Title what it is.
+	// Name identifies the peer in flags; Title describes it.
 	Name, Title string
-	// Worker says who executes the tasks, Durability what a task's end survives, and with
-	// what each task is made durable.
+	// Worker describes how tasks reach a worker, Durability how the end of a task is stored.
 	Worker, Durability string
-	// Server is how the server is set where that is not how it comes; Settings are its
-	// program's.
+	// Server describes settings of the server that differ from the defaults. Settings are passed to
+	// the peer's program.
 	Server   string
 	Settings map[string]string
 
 	start server.Start
-	// Where its program is: in this one, or for Node.js below the tools.
+	// The peer's program: open in this program, or the folder node below the tools.
 	open work.Open
 	node string
-	// version finds out which it is.
+	// version returns the versions of the engine and its server.
 	version func(ctx context.Context, tools string) string
 }
 
 const (
 	nodePeers = "node"
-	// restatePartitions: fewer than the 24 it has by itself suit two cores better.
+	// restatePartitions is less than the default of 24, which suits two cores better.
 	restatePartitions = 2
 )
 
-// peers are all that there are. Tools are where what they need was installed.
+// peers returns all peers. tools is the folder in which their servers and packages are installed.
 func peers(tools string) []peer {
 	postgres := new(server.Postgres)
 	restate := server.Restate(filepath.Join(tools, nodePeers, "restate", "node_modules"), restatePartitions)
@@ -80,14 +79,14 @@ func peers(tools string) []peer {
 	}
 }
 
-// servo is not a peer, but has a row.
+// servo returns the row of Servo, which is not a peer.
 func servo() peer {
 	return peer{Name: servoName, Title: "**Servo**", Worker: "apart, pushed", Durability: "files, fsync"}
 }
 
 const servoName = "servo"
 
-// named is the peer with a name.
+// named returns the peer with a name.
 func named(all []peer, name string) (peer, bool) {
 	i := slices.IndexFunc(all, func(p peer) bool { return p.Name == name })
 	if i < 0 {

@@ -15,20 +15,20 @@ import (
 	"github.com/servo-orchestration/servo/tests/peers/server"
 )
 
-// output is what a program prints.
+// output returns the standard output of a program.
 func output(ctx context.Context, program string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	var out bytes.Buffer
 	cmd.Stdout = &out
-	complaint := prepare(cmd)
+	stderr := prepare(cmd)
 	err := cmd.Run()
-	return out.Bytes(), failure(ctx, cmd, err, complaint)
+	return out.Bytes(), failure(ctx, cmd, err, stderr)
 }
 
-// converse starts a program and gives it an order, a line. What it then prints is heard
-// while it runs; afterwards it is given no more, at which it is to end.
+// converse starts a program, writes an order to its standard input as one line, and calls hear with
+// its standard output. Then it closes the standard input, at which the program must end.
 func converse(ctx context.Context, cmd *exec.Cmd, order []byte, hear func(said io.Reader) error) error {
-	complaint := prepare(cmd)
+	stderr := prepare(cmd)
 	in, inErr := cmd.StdinPipe()
 	out, outErr := cmd.StdoutPipe()
 	if err := errors.Join(inErr, outErr); err != nil {
@@ -42,29 +42,30 @@ func converse(ctx context.Context, cmd *exec.Cmd, order []byte, hear func(said i
 		err = hear(out)
 	}
 	_ = in.Close() // it may have ended
-	// Why a program has failed says more than that nothing was heard of it.
-	if ended := failure(ctx, cmd, cmd.Wait(), complaint); ended != nil {
+	// The program's failure explains more than an error of reading its output.
+	if ended := failure(ctx, cmd, cmd.Wait(), stderr); ended != nil {
 		return ended
 	}
 	return err
 }
 
-// prepare has a program end with this one, and in order; what it complains of is kept.
-func prepare(cmd *exec.Cmd) (complaint *bytes.Buffer) {
-	complaint = new(bytes.Buffer)
-	cmd.Stderr = complaint
+// prepare makes a program end with this one, gracefully if possible. The buffer receives its
+// stderr.
+func prepare(cmd *exec.Cmd) (stderr *bytes.Buffer) {
+	stderr = new(bytes.Buffer)
+	cmd.Stderr = stderr
 	cmd.SysProcAttr = server.ChildOf(nil)
-	// It may have children, which end with it if it may end in order.
+	// SIGTERM lets the program end its children.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
-	return complaint
+	return stderr
 }
 
-// failure is an error of a program with the end of what it complains of.
-func failure(ctx context.Context, cmd *exec.Cmd, err error, complaint *bytes.Buffer) error {
+// failure adds the end of a program's stderr to its error.
+func failure(ctx context.Context, cmd *exec.Cmd, err error, stderr *bytes.Buffer) error {
 	if err == nil {
 		return nil
 	}
-	lines := strings.Split(strings.TrimSpace(complaint.String()), "\n")
+	lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
 	return fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path), errors.Join(ctx.Err(), err), strings.Join(lines[max(0, len(lines)-5):], " / "))
 }

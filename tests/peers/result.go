@@ -15,24 +15,24 @@ import (
 	"github.com/servo-orchestration/servo/tests/peers/work"
 )
 
-// row is what was measured of a peer.
+// row is a peer with its measurements by workload.
 type row struct {
 	peer     peer
 	measured map[string]*figures
 }
 
-// figures are of a workload.
+// figures are the measurements of a workload.
 type figures struct {
-	// Unit is of Samples: ms/hop or tasks/s. Where idleness was measured there are none.
+	// Unit is the unit of Samples: ms/hop or tasks/s. Both are empty for an idle peer.
 	Unit    string    `json:"unit,omitempty"`
 	Samples []float64 `json:"samples,omitempty"`
 	Median  float64   `json:"median,omitempty"`
 	Idle    *idle     `json:"idle,omitempty"`
-	// Flushes of the disk a task, the median, of whoever flushed it meanwhile.
+	// Flushes is the median number of disk flushes per task, by any process.
 	Flushes float64 `json:"flushes_per_task"`
-	// Repeated is how many tasks were executed more than once, in all samples.
+	// Repeated is the number of repeated executions of tasks, in all samples.
 	Repeated int `json:"repeated"`
-	// Failed says why there are no more samples.
+	// Failed is the reason why there are no more samples.
 	Failed string `json:"failed,omitempty"`
 
 	flushes []float64
@@ -88,7 +88,7 @@ func median(values []float64) float64 {
 	return sorted[middle]
 }
 
-// last is the last sample.
+// last formats the last sample.
 func (r *row) last(workload string) string {
 	f := r.measured[workload]
 	if f.Failed != "" {
@@ -104,7 +104,7 @@ func (r *row) last(workload string) string {
 type report struct {
 	Machine   string   `json:"machine"`
 	Workloads []string `json:"workloads"`
-	// Idle is how W4 was measured.
+	// Idle is the configuration of W4.
 	Idle  idleness `json:"idle"`
 	Peers []entry  `json:"peers"`
 }
@@ -120,7 +120,7 @@ type entry struct {
 	Figures    map[string]*figures `json:"figures"`
 }
 
-// machine is where and when.
+// machine describes the time, the machine, the file system and the load.
 func machine(dir string) string {
 	kind, _ := disk(dir)
 	load := "unknown"
@@ -145,7 +145,7 @@ func (r *report) add(ctx context.Context, rows []*row, tools string) {
 	}
 }
 
-// write writes it in both forms, and prints the table.
+// write writes the report as JSON and Markdown, and prints the table.
 func (r *report) write(out string) error {
 	encoded, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -155,7 +155,7 @@ func (r *report) write(out string) error {
 	fmt.Print(table)
 	return errors.Join(
 		os.MkdirAll(filepath.Dir(out), 0o755),
-		os.WriteFile(out+".json", append(encoded, '\n'), 0o644), //nolint:gosec // for all to read
-		os.WriteFile(out+".md", []byte(table), 0o644),           //nolint:gosec // for all to read
+		os.WriteFile(out+".json", append(encoded, '\n'), 0o644), //nolint:gosec // readable for all users
+		os.WriteFile(out+".md", []byte(table), 0o644),           //nolint:gosec // readable for all users
 	)
 }

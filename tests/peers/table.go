@@ -9,17 +9,17 @@ import (
 	"github.com/servo-orchestration/servo/tests/peers/work"
 )
 
-// table is the result in Markdown: a row each, then what each takes when it is idle, who
-// has which version and settings, and what could not be measured.
+// table returns the result in Markdown: the workloads, idle peers, versions and settings, and
+// failed measurements.
 func (r *report) table() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n", r.Machine)
 	timed := slices.DeleteFunc(slices.Clone(r.Workloads), func(name string) bool { return name == work.Idle })
 	if len(timed) > 0 {
-		r.timed(&b, timed)
+		r.timedTable(&b, timed)
 	}
 	if len(timed) < len(r.Workloads) {
-		r.atRest(&b)
+		r.idleTable(&b)
 	}
 	for _, p := range r.Peers {
 		if p.Version == "" {
@@ -45,19 +45,19 @@ func (r *report) table() string {
 			fmt.Fprintf(&b, "- not measured: %s, %s: %s\n", p.Title, strings.Join(failed[why], ", "), why)
 		}
 	}
-	for _, line := range notToBeHad() {
+	for _, line := range unavailable() {
 		fmt.Fprintf(&b, "- not measured: %s\n", line)
 	}
 	return b.String()
 }
 
-// timed is the table of workloads whose tasks are counted.
-func (r *report) timed(b *strings.Builder, workloads []string) {
+// timedTable writes the table of all workloads but the idle one.
+func (r *report) timedTable(b *strings.Builder, workloads []string) {
 	b.WriteString("| | worker | durability |")
 	for _, workload := range workloads {
 		fmt.Fprintf(b, " %s, %s |", workload, unitOf(workload))
 	}
-	fmt.Fprintf(b, " flushes a task: %s |\n|%s\n", strings.Join(workloads, ", "), strings.Repeat(" --- |", 4+len(workloads)))
+	fmt.Fprintf(b, " flushes per task: %s |\n|%s\n", strings.Join(workloads, ", "), strings.Repeat(" --- |", 4+len(workloads)))
 	for _, p := range r.Peers {
 		fmt.Fprintf(b, "| %s | %s | %s |", p.Title, p.Worker, p.Durability)
 		var flushes []string
@@ -71,8 +71,8 @@ func (r *report) timed(b *strings.Builder, workloads []string) {
 	b.WriteString("\nMedian (min–max).\n\n")
 }
 
-// atRest is the table of what is taken for nothing.
-func (r *report) atRest(b *strings.Builder) {
+// idleTable writes the table of idle peers.
+func (r *report) idleTable(b *strings.Builder) {
 	runs := number(float64(r.Idle.Runs))
 	fmt.Fprintf(b, "| %s, idle, %s finished runs | PSS, MiB | CPU, %% of a core | PSS by program, MiB |\n|%s\n",
 		work.Idle, runs, strings.Repeat(" --- |", 4)) //nolint:mnd // columns
@@ -84,22 +84,22 @@ func (r *report) atRest(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", p.Title, mebibytes(i.PSS), number(i.CPU), strings.Join(i.parts(), ", "))
 	}
-	fmt.Fprintf(b, "\nOne sample each, of %s, from %s after the last run has ended: PSS in its end. Server and program (`peers`, `node`) count, with all "+
-		"processes that they have started, and CPU also of those of these that have ended meanwhile. They have just executed the runs; Servo's one process, "+
-		"which executes tasks, too, was started on a store that has them.\n\n", r.Idle.For, r.Idle.Rest)
+	fmt.Fprintf(b, "\nOne sample each of %s, starting %s after the end of the last run; PSS at the end. The figures include server and program "+
+		"(`peers`, `node`) and all their child processes, CPU also that of ended ones. Peers have just executed the runs. Servo's single process, "+
+		"which also executes tasks, was started on a store with these runs.\n\n", r.Idle.For, r.Idle.Rest)
 }
 
-// notToBeHad are peers that a comparison should have, and why it has not.
-func notToBeHad() []string {
+// unavailable lists peers that are missing in the comparison, with the reason.
+func unavailable() []string {
 	return []string{
-		"DBOS for Go: its module was not served where this was written; DBOS for TypeScript has its place",
-		"go-workflows: its module was not served where this was written",
+		"DBOS for Go: its module was not available; DBOS for TypeScript is measured instead",
+		"go-workflows: its module was not available",
 	}
 }
 
 func unitOf(workload string) string {
 	if workload == "W1" {
-		return "ms a hop"
+		return "ms per hop"
 	}
 	return "tasks/s"
 }
@@ -122,7 +122,8 @@ func (f *figures) flushed() string {
 	return fmt.Sprintf("%.2g", f.Flushes)
 }
 
-// number has three digits, or all before the point, these in threes.
+// number formats a value with three significant digits, and large values as integers with a
+// thousands separator.
 func number(v float64) string {
 	switch {
 	case v >= 1000:

@@ -14,7 +14,7 @@ import (
 
 type version func(ctx context.Context, tools string) string
 
-// ofModule is the version of a module of this program, and of what is beside it.
+// ofModule returns the version of a module of this program, followed by another version.
 func ofModule(path string, beside version) version {
 	return func(ctx context.Context, tools string) string {
 		found := "unknown"
@@ -29,7 +29,7 @@ func ofModule(path string, beside version) version {
 	}
 }
 
-// ofPackage is the version of a package of Node.js, and of what is beside it.
+// ofPackage returns the version of a Node.js package, followed by another version.
 func ofPackage(folder, name string, beside version) version {
 	return func(ctx context.Context, tools string) string {
 		return packageVersion(folder, name, "")(ctx, tools) + ", " + beside(ctx, tools)
@@ -70,7 +70,7 @@ func redisVersion(ctx context.Context, _ string) string {
 	return "Redis"
 }
 
-// said is the first line that a program prints.
+// said returns the first line that a program prints.
 func said(ctx context.Context, program string, args ...string) string {
 	out, err := exec.CommandContext(ctx, program, args...).Output()
 	if err != nil {

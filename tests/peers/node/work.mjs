@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 
-// What programs for peers in this language share: the same as package work has for Go.
+// Shared code of the peers' programs for Node.js, the counterpart of package work.
 
 export function levelsOf(job) {
   const levels = [];
@@ -13,7 +13,7 @@ export function levelsOf(job) {
   });
   job.after.forEach((after, task) => {
     if (level[task] && after.length !== levels[level[task] - 1].length) {
-      throw new Error(`${job.workload}: task ${task} waits for some of a stage`);
+      throw new Error(`${job.workload}: task ${task} depends on a part of a stage`);
     }
   });
   return levels;
@@ -45,7 +45,7 @@ class Check {
   }
 }
 
-// flushes of a disk since the machine was started.
+// flushes returns the number of flush requests to a disk since boot.
 function flushes(device) {
   if (!device) return 0;
   const line = readFileSync("/proc/diskstats", "utf8")
@@ -55,7 +55,8 @@ function flushes(device) {
   return Number(line?.[18] ?? 0);
 }
 
-// each does something for each run of a job, so many at once as it says, and waits for all.
+// each calls request for each run of a job, at most job.at_once at the same time, and waits for all
+// calls.
 export async function each(job, request) {
   let run = 0;
   const one = async () => {
@@ -64,10 +65,9 @@ export async function each(job, request) {
   await Promise.all(Array.from({ length: job.at_once }, one));
 }
 
-// serve does the job that it reads, which is a line, and writes what was done. Then it has
-// nothing to do until there is no more to read: what it takes meanwhile can be measured.
-// open gets the job and a book of jobs by workload, and gives a function that does all
-// runs of one.
+// serve reads an order, which is one line, executes its job and writes the result. Then it stays
+// idle until the end of its input, so that the idle process can be measured. open receives the job
+// and a book of jobs by workload, and returns a function that executes all runs of a job.
 export async function serve(open) {
   const input = createInterface({ input: process.stdin });
   const ended = once(input, "close");
@@ -84,5 +84,5 @@ export async function serve(open) {
   const done = { ...book[job.workload].check.done(), seconds, flushes: flushes(job.device) - flushed };
   process.stdout.write(JSON.stringify(done) + "\n");
   await ended;
-  process.exit(0); // whatever is still connected
+  process.exit(0); // closes open connections
 }

@@ -1,6 +1,6 @@
-// Package restatepeer executes workloads on Restate, in two ways. A run is a call of a
-// handler in this process, to which the server pushes it. Its tasks are either run
-// blocks of that handler, or calls of another handler, which the server pushes in turn.
+// Package restatepeer executes workloads on Restate, in two ways. A run is a call of a handler in
+// this process, which the server pushes. Its tasks are either run blocks of that handler, or calls
+// of another handler, which the server also pushes.
 package restatepeer
 
 import (
@@ -64,13 +64,13 @@ func open(ctx context.Context, job work.Job, e *engine) (work.Engine, error) {
 	e.http.Protocols.SetUnencryptedHTTP2(true)
 	e.served = make(chan error, 1)
 	go func() { e.served <- e.http.Serve(l) }()
-	// As many connections as there are runs at once: the default keeps two.
+	// One connection for each concurrent run; by default two are kept.
 	transport := &http.Transport{MaxIdleConns: job.AtOnce, MaxIdleConnsPerHost: job.AtOnce}
 	e.client = ingress.NewClient(job.Server, ingress.WithHttpClient(&http.Client{Transport: transport}))
 	return e, register(ctx, job.Admin, "http://"+l.Addr().String())
 }
 
-// register tells the server where the handlers are.
+// register registers the handlers with the server.
 func register(ctx context.Context, admin, uri string) error {
 	body, err := json.Marshal(map[string]string{"uri": uri})
 	if err != nil {
@@ -94,7 +94,7 @@ func register(ctx context.Context, admin, uri string) error {
 }
 
 func (e *engine) Close() error {
-	err := e.http.Close() // the server keeps its connections for as long as it can
+	err := e.http.Close() // the Restate server keeps its connections open
 	<-e.served
 	return err
 }
@@ -108,7 +108,8 @@ func (e *engine) Do(ctx context.Context, entry *work.Entry) error {
 	})
 }
 
-// run is a run: all tasks of a stage at once, stage by stage.
+// run is the handler of a run. It executes one stage after another, and all tasks of a stage at
+// once.
 func (e *engine) run(ctx restate.Context, of request) (int, error) {
 	stage := e.blocks
 	if e.calls {
@@ -139,7 +140,7 @@ func (e *engine) blocks(ctx restate.Context, of request, tasks []int) error {
 	return nil
 }
 
-// called executes tasks as calls of the other handler.
+// called executes tasks as calls of the handler task.
 func called(ctx restate.Context, of request, tasks []int) error {
 	ends := make([]restate.ResponseFuture[int], len(tasks))
 	for i, task := range tasks {

@@ -1,11 +1,11 @@
-// Package riverpeer executes workloads on River, whose open version has jobs but no
-// dependencies. What its users write for these is here: a table with the number of tasks
-// that each one still waits for, if that is more than one. One transaction completes the
-// job (JobCompleteTx, as River's documentation recommends), counts down those after it,
-// and inserts the jobs of those that wait no more: nothing is executed twice or lost.
+// Package riverpeer executes workloads on River, whose open-source version has jobs but no
+// dependencies. This package adds them as its users would, with a table that counts the open
+// upstreams of tasks that have more than one. One transaction completes the job (JobCompleteTx, as
+// River's documentation recommends), decrements the counters of its downstreams, and inserts the
+// jobs of those that became ready. So no task is lost or executed twice.
 //
-// Those that many tasks come before are counted down by one after the other, each of
-// which holds the row until it is flushed. So that is what a transaction does last.
+// The upstreams of a fan-in decrement its counter one after the other, because each holds the row
+// lock until its commit is flushed. Therefore the decrement is the last statement of a transaction.
 package riverpeer
 
 import (
@@ -28,8 +28,8 @@ const schema = `create table waiting (
 	workload text, run int, task int, tasks int not null, primary key (workload, run, task)
 )`
 
-// The rows are locked in order, so that two that count down the same tasks never wait for
-// each other.
+// The rows are locked in order, so that two transactions that decrement the same counters do not
+// deadlock.
 const countDown = `with locked as (
 	select task from waiting where workload = $1 and run = $2 and task = any($3) order by task for update
 )
@@ -59,9 +59,8 @@ type worker struct {
 	*engine
 }
 
-// Open implements work.Open. Its settings: "workers", how many tasks at once;
-// "cooldown_ms" and
-// "poll_ms", the least and the longest time between two looks for jobs.
+// Open implements work.Open. Settings: "workers" is the number of concurrent tasks, "cooldown_ms"
+// and "poll_ms" are the minimum and maximum time between two fetches of jobs.
 func Open(ctx context.Context, job work.Job, book work.Book) (work.Engine, error) {
 	workers, err := job.Setting("workers")
 	if err != nil {
@@ -79,7 +78,7 @@ func Open(ctx context.Context, job work.Job, book work.Book) (work.Engine, error
 	if err != nil {
 		return nil, err
 	}
-	const own = 10 // what River itself may have open beside the tasks' transactions
+	const own = 10 // connections of River itself, in addition to the tasks' transactions
 	config.MaxConns = int32(workers + own)
 	e := &engine{ended: make(chan struct{}, job.Runs+work.Warming().Runs)}
 	if e.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
@@ -91,7 +90,7 @@ func Open(ctx context.Context, job work.Job, book work.Book) (work.Engine, error
 		return nil, err
 	}
 	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
-		return nil, fmt.Errorf("make River's tables: %w", err)
+		return nil, fmt.Errorf("create River's tables: %w", err)
 	}
 	if _, err := e.pool.Exec(ctx, schema); err != nil {
 		return nil, err
@@ -132,7 +131,7 @@ func (e *engine) Do(ctx context.Context, entry *work.Entry) error {
 	return nil
 }
 
-// request records how many tasks others wait for, and inserts the first job.
+// request inserts the counters of open upstreams and the first job.
 func (e *engine) request(ctx context.Context, entry *work.Entry, run int) error {
 	var tasks, waiting []int
 	for task, after := range entry.After {
@@ -170,7 +169,7 @@ func (w *worker) Work(ctx context.Context, job *river.Job[args]) error {
 	return err
 }
 
-// release inserts the jobs of those tasks that wait no more, now that one is done.
+// release inserts the jobs of tasks that became ready when one task ended.
 func (e *engine) release(ctx context.Context, tx pgx.Tx, entry *work.Entry, done args, next []int) error {
 	var ready []river.InsertManyParams
 	var joins []int

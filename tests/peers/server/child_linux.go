@@ -2,8 +2,9 @@ package server
 
 import "syscall"
 
-// ChildOf has a child end with this program even where that is killed, and keeps an
-// interrupt of the terminal from it: it is ended in order. As says who is to run it, if not who runs this.
+// ChildOf makes the kernel kill a child when this program dies, and protects it from Ctrl-C in the
+// terminal, so that this program can stop it gracefully. The child runs as the given user; nil: the
+// current one.
 func ChildOf(as *syscall.Credential) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: as}
 }

@@ -4,7 +4,8 @@ package server
 
 import "syscall"
 
-// ChildOf keeps an interrupt of the terminal from a child.
+// ChildOf protects a child from Ctrl-C in the terminal. The child runs as the given user; nil: the
+// current one.
 func ChildOf(as *syscall.Credential) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Credential: as}
 }

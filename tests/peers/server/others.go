@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// Redis writes each command to its append-only file, and flushes that, before it answers.
+// Redis starts Redis, which flushes each command to its append-only file before it responds.
 func Redis(ctx context.Context, dir string) (Running, error) {
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -34,9 +34,8 @@ func Redis(ctx context.Context, dir string) (Running, error) {
 	return Running{Address: address, Stop: func() error { return server.stop(syscall.SIGTERM) }}, nil
 }
 
-// Restate is a single node with the settings it has by itself but for the number of its
-// partitions. Modules are where its packages were installed, of which one has the program
-// for this kind of machine.
+// Restate starts a single node with default settings except the number of partitions. modules is
+// the folder of its packages, one of which contains the program for this platform.
 func Restate(modules string, partitions int) Start {
 	return func(ctx context.Context, dir string) (Running, error) {
 		programs, err := filepath.Glob(filepath.Join(modules, "@restatedev", "restate-server-*", "bin", "restate-server"))
@@ -88,13 +87,13 @@ func answersOK(ctx context.Context, url string) error {
 	return nil
 }
 
-// Temporal is its development server, on a SQLite file that is flushed at each commit. It
-// has one shard, which by itself looks for what is to be done 20 times a second at most:
-// a hop would take 100 ms for nothing but that.
+// Temporal starts the development server on a SQLite file that is flushed at each commit. It has
+// one shard. By default that polls for work at most 20 times a second, which alone would make a hop
+// take 100 ms; the setting below raises the limit.
 func Temporal(program string) Start {
 	return func(ctx context.Context, dir string) (Running, error) {
 		if !exists(program) {
-			return Running{}, errors.New("its server is not built")
+			return Running{}, errors.New("temporal is not installed")
 		}
 		ports, err := freePorts(1)
 		if err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Postgres is a cluster with the settings that initdb writes. It is made when it is
-// first needed, and kept: a server runs for each sample, with a database of its own,
-// because removing the thousand files of a cluster would slow whoever is measured next.
+// Postgres is a cluster with the default settings of initdb. The first sample creates it. Each
+// sample starts a server and creates a new database, because removing a cluster's thousand files
+// would slow down the next measurement.
 type Postgres struct {
 	dir       string // of the cluster
 	databases int
@@ -62,7 +62,7 @@ func (p *Postgres) init(ctx context.Context, dir string, as *syscall.Credential)
 	if err != nil {
 		return err
 	}
-	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // another user's is in it
+	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // another user creates the cluster in it
 		return err
 	}
 	if as != nil {
@@ -89,7 +89,8 @@ func createDatabase(ctx context.Context, url, name string) error {
 	return err
 }
 
-// PostgresProgram finds a program of PostgreSQL. Debian keeps the server's out of PATH.
+// PostgresProgram returns the path of a PostgreSQL program. On Debian, server programs are not in
+// PATH.
 func PostgresProgram(ctx context.Context, name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
@@ -108,8 +109,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// unprivileged is a user for PostgreSQL, which refuses to be run by root; nil: who runs
-// this will do.
+// unprivileged returns the user that runs PostgreSQL, which does not run as root; nil: the current
+// user.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil //nolint:nilnil // as the contract says
@@ -126,5 +127,5 @@ func unprivileged() (*syscall.Credential, error) {
 		}
 		return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, nil
 	}
-	return nil, errors.New("PostgreSQL does not run as root, and there is no user postgres or nobody")
+	return nil, errors.New("PostgreSQL does not run as root: create a user postgres, or run as another user")
 }

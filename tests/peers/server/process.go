@@ -1,5 +1,5 @@
-// Package server starts the servers that peers need, each on a free port of loopback and
-// in a folder of the measurement, and ends them.
+// Package server starts and stops the servers of peers, each on a free loopback port and in a
+// folder of the measurement.
 package server
 
 import (
@@ -15,18 +15,18 @@ import (
 	"time"
 )
 
-// Running is a server that answers.
+// Running is a server that responds.
 type Running struct {
-	// Address is what its clients are given, Admin a second one.
+	// Address is the address for clients, Admin a second one for administration.
 	Address, Admin string
-	// Stop ends it, and returns when it has ended.
+	// Stop stops the server and waits for its end.
 	Stop func() error
 }
 
-// Start starts a server with a folder of its own.
+// Start starts a server in a new folder.
 type Start func(ctx context.Context, dir string) (Running, error)
 
-// None is for a peer without a server.
+// None is the Start of a peer without a server.
 func None(context.Context, string) (Running, error) {
 	return Running{Stop: func() error { return nil }}, nil
 }
@@ -36,7 +36,7 @@ const (
 	stopWithin  = 20 * time.Second
 )
 
-// process is a child that ends when this program does, however that ends.
+// process is a child process that dies with this program.
 type process struct {
 	cmd   *exec.Cmd
 	log   string
@@ -44,8 +44,7 @@ type process struct {
 	err   error // once it has ended
 }
 
-// run starts a program that logs into a folder. As says who is to run it, if not who
-// runs this.
+// run starts a program with a log file in dir. It runs as the given user; nil: the current one.
 func run(dir string, as *syscall.Credential, program string, args ...string) (*process, error) {
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
@@ -54,7 +53,7 @@ func run(dir string, as *syscall.Credential, program string, args ...string) (*p
 	defer log.Close()                                                                               // the child has its own
 	p := &process{cmd: exec.Command(program, args...), log: log.Name(), ended: make(chan struct{})} //nolint:noctx // ended below
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, log, log
-	// Telemetry would ask for hosts elsewhere, and wait for them.
+	// Telemetry would wait for remote hosts.
 	p.cmd.Env = append(os.Environ(), "DO_NOT_TRACK=1", "RESTATE_DISABLE_TELEMETRY=true")
 	p.cmd.SysProcAttr = ChildOf(as)
 	if err := p.cmd.Start(); err != nil {
@@ -67,7 +66,7 @@ func run(dir string, as *syscall.Credential, program string, args ...string) (*p
 	return p, nil
 }
 
-// stop ends it, with a signal, and by force where that does not help.
+// stop sends a signal, and kills the process if it has not ended after stopWithin.
 func (p *process) stop(with syscall.Signal) error {
 	_ = p.cmd.Process.Signal(with)
 	select {
@@ -80,7 +79,7 @@ func (p *process) stop(with syscall.Signal) error {
 	return fmt.Errorf("%s did not end within %s", filepath.Base(p.cmd.Path), stopWithin)
 }
 
-// await waits until a server answers. One that does not is ended.
+// await waits until a server responds, and stops one that does not.
 func (p *process) await(ctx context.Context, answers func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
@@ -94,19 +93,19 @@ func (p *process) await(ctx context.Context, answers func(context.Context) error
 		case <-p.ended:
 			return fmt.Errorf("%s ended (%v): %s", filepath.Base(p.cmd.Path), p.err, p.said())
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("%s does not answer: %w; %s", filepath.Base(p.cmd.Path), err, p.said()), p.stop(syscall.SIGTERM))
+			return errors.Join(fmt.Errorf("%s does not respond: %w; %s", filepath.Base(p.cmd.Path), err, p.said()), p.stop(syscall.SIGTERM))
 		}
 	}
 }
 
-// said is the end of its log.
+// said returns the end of the process's log.
 func (p *process) said() string {
 	content, _ := os.ReadFile(p.log)
 	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
 	return strings.Join(lines[max(0, len(lines)-3):], " / ")
 }
 
-// accepts says whether somebody listens on an address.
+// accepts returns a check that a server accepts connections on an address.
 func accepts(address string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var dialer net.Dialer
@@ -118,7 +117,7 @@ func accepts(address string) func(context.Context) error {
 	}
 }
 
-// freePorts are ports on which nobody listens.
+// freePorts returns different unused ports.
 func freePorts(n int) ([]int, error) {
 	var ports []int
 	for range n {
@@ -126,7 +125,7 @@ func freePorts(n int) ([]int, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // not before all are found: they are to be different
+		defer l.Close() // after all are found, so that they differ
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil

@@ -1,5 +1,5 @@
-// Package temporalpeer executes workloads on a Temporal server: a run is a workflow, a
-// task an activity of it, which a worker in this process fetches from the server.
+// Package temporalpeer executes workloads on a Temporal server. A run is a workflow, and a task is
+// an activity that a worker in this process fetches from the server.
 package temporalpeer
 
 import (
@@ -31,8 +31,8 @@ type engine struct {
 	worker worker.Worker
 }
 
-// Open implements work.Open. Its settings: "activities", how many tasks at once;
-// "pollers", how many requests for work of either kind are open at once.
+// Open implements work.Open. Settings: "activities" is the number of concurrent tasks, "pollers"
+// the number of concurrent polls for workflow tasks and for activities.
 func Open(ctx context.Context, job work.Job, book work.Book) (work.Engine, error) {
 	activities, err := job.Setting("activities")
 	if err != nil {
@@ -76,7 +76,7 @@ func (e *engine) Do(ctx context.Context, entry *work.Entry) error {
 	})
 }
 
-// Run is the workflow: all tasks of a stage at once, stage by stage.
+// Run is the workflow. It executes one stage after another, and all tasks of a stage at once.
 func (e *engine) Run(ctx workflow.Context, of request) error {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
 	for _, level := range e.book[of.Workload].Levels {

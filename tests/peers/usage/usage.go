@@ -1,5 +1,4 @@
-// Package usage finds out what processes take, in the same way as servo bench does of its
-// own: their share of memory, and the time that they have computed.
+// Package usage measures the memory and CPU time of processes, as servo bench does for its own.
 package usage
 
 import (
@@ -14,27 +13,27 @@ import (
 	"time"
 )
 
-// Usage is what the processes below one take together.
+// Usage is the resource use of all descendants of a process.
 type Usage struct {
-	// PSS is their share of memory in bytes: what several have in common counts once.
+	// PSS is their proportional memory in bytes: shared memory counts once.
 	PSS int64
-	// CPU is what they have computed so far, and what those of their children had that
-	// have ended: of two looks the difference has all, also of who began and ended between.
+	// CPU is their CPU time so far, including that of ended children. Thus the difference of two
+	// measurements includes processes that began and ended in between.
 	CPU time.Duration
-	// Children are those that the one has started itself and that have not ended, in order.
+	// Children are the pids of the direct children that have not ended, sorted.
 	Children []int
-	// Programs are the parts of each program.
+	// Programs is the resource use by program name.
 	Programs map[string]Part
 }
 
-// Part is what the processes of one program take.
+// Part is the resource use of all processes of one program.
 type Part struct {
 	Processes int   `json:"processes"`
 	PSS       int64 `json:"pss_bytes"`
 }
 
-// Below is what all processes take that one has started, that these have started, and so
-// on; not what itself takes. Proc is /proc.
+// Below returns the resource use of all descendants of a process, without the process itself. proc
+// is /proc.
 func Below(proc fs.FS, pid int) (Usage, error) {
 	u := Usage{Programs: map[string]Part{}}
 	all, err := processes(proc)
@@ -73,15 +72,15 @@ func (u *Usage) add(proc fs.FS, p process) error {
 	return nil
 }
 
-// process is a line of the table of processes.
+// process is a process as /proc describes it.
 type process struct {
 	pid, parent int
 	name        string
-	ended       bool // and has not been waited for
+	ended       bool // but not reaped
 	cpu         time.Duration
 }
 
-// processes are all that there are, by their parents.
+// processes returns all processes by their parents.
 func processes(proc fs.FS) (map[int][]process, error) {
 	entries, err := fs.ReadDir(proc, ".")
 	if err != nil {
@@ -105,7 +104,7 @@ func processes(proc fs.FS) (map[int][]process, error) {
 	return all, nil
 }
 
-// gone says whether a process ended before its file was read.
+// gone reports whether a process ended before its file was read.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) }
 
 func read(proc fs.FS, pid int) (process, error) {
@@ -114,7 +113,7 @@ func read(proc fs.FS, pid int) (process, error) {
 	if err != nil {
 		return p, err
 	}
-	// The name, in parentheses, may hold spaces and parentheses.
+	// The name is in parentheses and may contain spaces and parentheses.
 	from, to := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
 	if from < 0 || to < from {
 		return p, fmt.Errorf("process %d: cannot read %q", pid, text)
@@ -129,7 +128,7 @@ func read(proc fs.FS, pid int) (process, error) {
 	if p.parent, err = strconv.Atoi(string(fields[parent])); err != nil {
 		return p, err
 	}
-	for _, field := range fields[utime : cstime+1] { // its own two, and those of its children
+	for _, field := range fields[utime : cstime+1] { // its own two, and two for its children
 		ticks, err := strconv.ParseInt(string(field), 10, 64)
 		if err != nil {
 			return p, err
@@ -139,11 +138,11 @@ func read(proc fs.FS, pid int) (process, error) {
 	return p, nil
 }
 
-// memory is its share of memory. One that has ended has none; where the system does not
-// say, that is an error.
+// memory returns the proportional memory of a process; 0 if it has ended. It fails if the system
+// does not report it.
 func (p process) memory(proc fs.FS) (int64, error) {
 	text, err := fs.ReadFile(proc, path.Join(strconv.Itoa(p.pid), "smaps_rollup"))
-	if errors.Is(err, syscall.ESRCH) { // it is about to end, and has given its memory back
+	if errors.Is(err, syscall.ESRCH) { // it is exiting and has released its memory
 		return 0, nil
 	}
 	if gone(err) {
@@ -162,5 +161,5 @@ func (p process) memory(proc fs.FS) (int64, error) {
 		kib, err := strconv.ParseInt(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(value), []byte("kB")))), 10, 64)
 		return kib << 10, err //nolint:mnd // kibibytes
 	}
-	return 0, errors.New("the system does not say")
+	return 0, errors.New("smaps_rollup has no line Pss")
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/tests/peers/usage"
 )
 
-// table is a /proc.
+// table is a fake /proc.
 type table fstest.MapFS
 
 func (t table) add(pid, parent int, name, state string, ticks [4]int, kib int) {
@@ -28,13 +28,13 @@ func (t table) put(pid int, file, text string) {
 	t[strconv.Itoa(pid)+"/"+file] = &fstest.MapFile{Data: []byte(text)}
 }
 
-func TestAllBelowAProcessCount(t *testing.T) {
+func TestBelowCountsAllDescendants(t *testing.T) {
 	proc := table{"uptime": {Data: []byte("1 2\n")}}
 	proc.add(1, 0, "init", "S", [4]int{9000, 9000, 9000, 9000}, 9000)
 	proc.add(10, 1, "peers", "R", [4]int{500, 500, 500, 500}, 5000)
 	proc.add(30, 10, "postgres", "S", [4]int{1, 2, 30, 40}, 100)
 	proc.add(20, 10, "a) worker (b", "S", [4]int{100, 0, 0, 0}, 20)
-	proc.add(5, 30, "postgres", "S", [4]int{0, 5, 0, 0}, 3) // below one of a higher number
+	proc.add(5, 30, "postgres", "S", [4]int{0, 5, 0, 0}, 3) // child of a process with a higher pid
 	proc.add(31, 30, "postgres", "Z", [4]int{7, 0, 0, 0}, 0)
 	proc.add(32, 10, "node", "Z", [4]int{15, 0, 0, 0}, 0)
 	proc.add(40, 1, "postgres", "S", [4]int{77, 0, 0, 0}, 77)
@@ -47,7 +47,7 @@ func TestAllBelowAProcessCount(t *testing.T) {
 		t.Errorf("PSS %d, not %d", u.PSS, want)
 	}
 	if want := 2000 * time.Millisecond; u.CPU != want {
-		t.Errorf("CPU %s, not %s: what has ended counts", u.CPU, want)
+		t.Errorf("CPU %s, not %s: ended children count", u.CPU, want)
 	}
 	if want := []int{20, 30}; !slices.Equal(u.Children, want) {
 		t.Errorf("children %v, not %v", u.Children, want)
@@ -60,7 +60,7 @@ func TestAllBelowAProcessCount(t *testing.T) {
 	}
 }
 
-func TestMemoryThatIsNotKnownIsAnError(t *testing.T) {
+func TestBelowFailsWithoutMemory(t *testing.T) {
 	proc := table{}
 	proc.add(20, 10, "other", "S", [4]int{}, 0)
 	if u, err := usage.Below(fstest.MapFS(proc), 10); err == nil {
@@ -76,13 +76,13 @@ func TestMemoryThatIsNotKnownIsAnError(t *testing.T) {
 	}
 }
 
-func TestThisProcessCanBeMeasured(t *testing.T) {
+func TestBelowMeasuresThisProcess(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux has /proc")
 	}
 	u, err := usage.Below(os.DirFS("/proc"), os.Getppid())
 	if err != nil {
-		t.Skip(err) // of somebody else, maybe
+		t.Skip(err) // perhaps a process of another user
 	}
 	if !slices.Contains(u.Children, os.Getpid()) || u.PSS == 0 {
 		t.Errorf("%+v", u)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Entry is a job with what a peer's program asks of it.
+// Entry is a job with derived data for a peer's program.
 type Entry struct {
 	Job
 	Next   [][]int
@@ -16,7 +16,7 @@ type Entry struct {
 	*Check
 }
 
-// Book has the jobs that a program is to do, by workload: tasks are told which by name.
+// Book has the jobs of a program by workload. A task's arguments name its workload.
 type Book map[string]*Entry
 
 func (b Book) add(job Job) error {
@@ -28,10 +28,10 @@ func (b Book) add(job Job) error {
 	return nil
 }
 
-// Engine is a peer that is connected to its server and has its workers running.
+// Engine is a peer with a connection to its server and running workers.
 type Engine interface {
-	// Do requests all runs of a job, so many at once as it says, and returns when the peer
-	// has recorded that all have ended.
+	// Do requests all runs of a job, at most Job.AtOnce at the same time, and returns when the peer
+	// has recorded the end of all runs.
 	Do(ctx context.Context, e *Entry) error
 	Close() error
 }
@@ -39,8 +39,8 @@ type Engine interface {
 // Open starts an engine for the tasks of a book.
 type Open func(ctx context.Context, job Job, book Book) (Engine, error)
 
-// Serve does the job that it reads, and writes what was done. Then it has nothing to do
-// until there is no more to read: what it takes meanwhile can be measured.
+// Serve reads an order, executes its job and writes the result. Then it stays idle until the end of
+// its input, so that the idle process can be measured.
 func Serve(ctx context.Context, in io.Reader, out io.Writer, open Open) error {
 	var order Order
 	if err := json.NewDecoder(in).Decode(&order); err != nil {
@@ -56,7 +56,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, open Open) error {
 	if err != nil {
 		return err
 	}
-	defer engine.Close() // what is measured is recorded by then
+	defer engine.Close() // after the result is written
 	if err := engine.Do(ctx, book[warming.Workload]); err != nil {
 		return fmt.Errorf("warm up: %w", err)
 	}
@@ -76,7 +76,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer, open Open) error {
 	return awaitEnd(ctx, in)
 }
 
-// awaitEnd returns at the end of what is read.
+// awaitEnd waits for the end of the input.
 func awaitEnd(ctx context.Context, in io.Reader) error {
 	ended := make(chan error, 1)
 	go func() {
@@ -91,11 +91,11 @@ func awaitEnd(ctx context.Context, in io.Reader) error {
 	}
 }
 
-// Setting is a number among a job's settings.
+// Setting returns a setting of the job as a number.
 func (j Job) Setting(name string) (int, error) {
 	var n int
 	if _, err := fmt.Sscan(j.Settings[name], &n); err != nil {
-		return 0, fmt.Errorf("the setting %s is %q, which is no number", name, j.Settings[name])
+		return 0, fmt.Errorf("setting %s is %q, which is not a number", name, j.Settings[name])
 	}
 	return n, nil
 }

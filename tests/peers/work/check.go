@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Check sees to it that each task of a job was executed, and after those before it.
+// Check verifies that each task of a job was executed after its upstreams.
 type Check struct {
 	job Job
 
@@ -14,7 +14,7 @@ type Check struct {
 	wrong    error
 }
 
-// NewCheck is for one job.
+// NewCheck returns the check of a job.
 func NewCheck(job Job) *Check {
 	c := &Check{job: job, executed: make([][]int, job.Runs)}
 	for run := range c.executed {
@@ -23,7 +23,7 @@ func NewCheck(job Job) *Check {
 	return c
 }
 
-// Execute is what a task does: nothing but say that it was there.
+// Execute is the work of a task: it only records the execution.
 func (c *Check) Execute(run, task int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -35,7 +35,8 @@ func (c *Check) Execute(run, task int) {
 	c.executed[run][task]++
 }
 
-// Done is what was done; an error if that is not the whole job in its order.
+// Done returns the counts of executions. It fails if a task is missing or was executed before its
+// upstream.
 func (c *Check) Done() (done Done, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

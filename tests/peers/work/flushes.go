@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// Flushes is how often a disk was told to make durable what it has, since the machine
-// was started, whoever asked for it; 0 where the system does not tell.
+// Flushes returns the number of flush requests to a disk since boot, by any process; 0: unknown.
 func Flushes(device string) int64 {
 	content, err := os.ReadFile("/proc/diskstats")
 	if err != nil || device == "" {

@@ -1,5 +1,5 @@
-// Package work is what every peer is given to do: the workloads of servo bench, in a
-// form that programs in any language read from their standard input.
+// Package work defines the workloads of servo bench for peers, in a form that programs in any
+// language read from standard input.
 package work
 
 import (
@@ -7,59 +7,59 @@ import (
 	"sync/atomic"
 )
 
-// Job is one sample: so many runs of tasks that wait for each other.
+// Job is the work of one sample: runs of tasks with dependencies.
 type Job struct {
 	Workload string `json:"workload"`
 	Runs     int    `json:"runs"`
-	// AtOnce is how many runs are requested at once. Where a request is answered when its
-	// run has ended, no more of them are under way.
+	// AtOnce limits concurrent requests for runs. If a peer answers a request at the end of the
+	// run, it also limits concurrent runs.
 	AtOnce int `json:"at_once"`
-	// After are the tasks of a run, in an order in which they may be executed: for
-	// each, those it waits for.
+	// After lists the upstreams of each task of a run, in topological order.
 	After [][]int `json:"after"`
-	// Server is where the peer's server is: a URL, or what its client takes for one.
+	// Server is the address of the peer's server, in the form that its client expects.
 	Server string `json:"server"`
-	// Admin is a second address, of servers that have one.
+	// Admin is a second address of some servers.
 	Admin string `json:"admin,omitempty"`
-	// Settings are the peer's own.
+	// Settings are settings of the peer.
 	Settings map[string]string `json:"settings"`
-	// Device is the disk whose flushes are counted; "": none can be.
+	// Device is the disk whose flushes are counted; "": none.
 	Device string `json:"device,omitempty"`
 }
 
-// Order is what a peer's program reads on its standard input.
+// Order is the input of a peer's program.
 type Order struct {
 	Job     Job `json:"job"`
 	Warming Job `json:"warming"`
 }
 
-// Done is what a peer's program says of a job on its standard output.
+// Done is the output of a peer's program.
 type Done struct {
-	// Tasks is how many different tasks were executed, each after those before it.
+	// Tasks is the number of executed tasks, each after its upstreams.
 	Tasks int `json:"tasks"`
-	// Repeated is how many executions there were beyond one a task.
+	// Repeated is the number of repeated executions.
 	Repeated int `json:"repeated"`
-	// Seconds are from the first request until the peer has recorded the last end.
+	// Seconds is the time from the first request until the peer has recorded the end of the last
+	// run.
 	Seconds float64 `json:"seconds"`
-	// Flushes is how often the disk was told meanwhile to make durable what it has.
+	// Flushes is the number of disk flushes in that time.
 	Flushes int64 `json:"flushes,omitempty"`
 }
 
-// Warming is executed before the clock starts, so that no peer is measured while it
-// opens connections or compiles itself. Servo is given no such run.
+// Warming returns a job that is executed before the measurement, so that opening connections and
+// compiling code are not measured.
 func Warming() Job { return Job{Workload: "warming", Runs: 5, AtOnce: 5, After: diamonds()} }
 
-// Idle is the workload of which not the runs are measured, but what is taken after them.
+// Idle is the workload in which the idle time after the runs is measured.
 const Idle = "W4"
 
-// Workloads are those of servo bench that peers can be given.
+// Workloads returns the workloads of servo bench that peers can execute.
 func Workloads() []string { return []string{"W1", "W2", "W3", Idle} }
 
-// atOnce is how many runs W3 has: more at once are not asked of anybody.
+// atOnce is the maximum of concurrent requests: the number of runs of W3.
 const atOnce = 200
 
-// Of is a workload by its name. The shapes are those of pkg/bench/workloads.go. The idle
-// one has so many runs.
+// Of returns a workload by name, with the shape in pkg/bench/workloads.go. The idle workload has
+// idleRuns runs.
 func Of(workload string, idleRuns int) (Job, error) {
 	job := Job{Workload: workload, Runs: 1}
 	switch workload {
@@ -72,17 +72,17 @@ func Of(workload string, idleRuns int) (Job, error) {
 	case Idle:
 		job.Runs, job.After = idleRuns, chain(1)
 	default:
-		return Job{}, fmt.Errorf("no workload %q: there are %v", workload, Workloads())
+		return Job{}, fmt.Errorf("unknown workload %q: choose from %v", workload, Workloads())
 	}
 	job.AtOnce = min(job.Runs, atOnce)
 	return job, nil
 }
 
-// Tasks is how many there are in all runs.
+// Tasks returns the number of tasks in all runs.
 func (j Job) Tasks() int { return j.Runs * len(j.After) }
 
-// Each does something for each run, so many at once as the job says, and waits for all.
-// After an error no more are begun.
+// Each calls do for each run, at most j.AtOnce at the same time, and waits for all calls. After an
+// error it starts no more.
 func (j Job) Each(do func(run int) error) error {
 	var (
 		begun   atomic.Int64
@@ -140,7 +140,7 @@ func diamonds() [][]int {
 	return after
 }
 
-// Next are, for each task, those that wait for it.
+// Next returns the downstreams of each task.
 func (j Job) Next() [][]int {
 	next := make([][]int, len(j.After))
 	for task, after := range j.After {
@@ -151,9 +151,8 @@ func (j Job) Next() [][]int {
 	return next
 }
 
-// Levels are the tasks in stages: all of one stage at once, each of which waits for all
-// of the stage before. That is how a workflow in code says what these workloads are;
-// another shape is refused.
+// Levels returns the tasks in stages, in which every task depends on all tasks of the previous
+// stage. Workflow engines express these workloads in this way. Levels fails for other shapes.
 func (j Job) Levels() ([][]int, error) {
 	var levels [][]int
 	level := make([]int, len(j.After))
@@ -168,7 +167,7 @@ func (j Job) Levels() ([][]int, error) {
 	}
 	for task, after := range j.After {
 		if at := level[task]; at > 0 && len(after) != len(levels[at-1]) {
-			return nil, fmt.Errorf("%s: task %d waits for some of a stage", j.Workload, task)
+			return nil, fmt.Errorf("%s: task %d depends on a part of a stage", j.Workload, task)
 		}
 	}
 	return levels, nil

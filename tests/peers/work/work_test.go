@@ -16,7 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/tests/peers/work"
 )
 
-func TestEveryWorkloadIsOfItsSizeAndInStages(t *testing.T) {
+func TestWorkloadsHaveTheirSizeAndStages(t *testing.T) {
 	for name, want := range map[string]struct{ tasks, stages int }{"W1": {200, 200}, "W2": {1002, 3}, "W3": {2000, 7}, "W4": {500, 1}} {
 		job, err := work.Of(name, 500)
 		if err != nil {
@@ -35,7 +35,7 @@ func TestEveryWorkloadIsOfItsSizeAndInStages(t *testing.T) {
 	}
 }
 
-func TestEachRunIsDoneOnceAndNotTooManyAtOnce(t *testing.T) {
+func TestEachLimitsConcurrentRuns(t *testing.T) {
 	job := work.Job{Runs: 50, AtOnce: 5}
 	var mu sync.Mutex
 	done, now, most := make([]int, job.Runs), 0, 0
@@ -56,7 +56,7 @@ func TestEachRunIsDoneOnceAndNotTooManyAtOnce(t *testing.T) {
 	}
 }
 
-func TestAfterAnErrorNoMoreRunsAreBegun(t *testing.T) {
+func TestEachStopsAfterError(t *testing.T) {
 	var done atomic.Int64
 	err := work.Job{Runs: 50, AtOnce: 2}.Each(func(int) error {
 		done.Add(1)
@@ -67,7 +67,7 @@ func TestAfterAnErrorNoMoreRunsAreBegun(t *testing.T) {
 	}
 }
 
-// engine executes the tasks of runs in their order.
+// engine executes the tasks of a run in order.
 type engine struct{}
 
 func (engine) Do(_ context.Context, entry *work.Entry) error {
@@ -81,7 +81,7 @@ func (engine) Do(_ context.Context, entry *work.Entry) error {
 
 func (engine) Close() error { return nil }
 
-func TestAProgramStaysUntilItIsToldNoMore(t *testing.T) {
+func TestServeWaitsForEndOfInput(t *testing.T) {
 	job, err := work.Of(work.Idle, 300)
 	if err != nil {
 		t.Fatal(err)
@@ -112,12 +112,12 @@ func TestAProgramStaysUntilItIsToldNoMore(t *testing.T) {
 		tell.Close()
 		synctest.Wait()
 		if !ended {
-			t.Error("it has not ended")
+			t.Error("Serve has not returned")
 		}
 	})
 }
 
-func TestACheckMissesNothing(t *testing.T) {
+func TestCheckFindsMissingAndEarlyTasks(t *testing.T) {
 	job := work.Job{Runs: 1, After: [][]int{{}, {0}}}
 	for _, c := range []struct {
 		executed []int
@@ -140,7 +140,7 @@ func TestACheckMissesNothing(t *testing.T) {
 	}
 }
 
-func TestOtherShapesThanStagesAreRefused(t *testing.T) {
+func TestLevelsRejectsOtherShapes(t *testing.T) {
 	job := work.Job{Runs: 1, After: [][]int{{}, {0}, {0}, {1}}}
 	if levels, err := job.Levels(); err == nil {
 		t.Errorf("stages %v", levels)

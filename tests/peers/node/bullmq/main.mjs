@@ -1,13 +1,13 @@
-// Executes workloads on BullMQ. Its flows are trees: a job that waits for its children,
-// each of which has one parent. A chain is one; where several tasks wait for the same
-// one, that one adds the rest as a flow before it completes. Jobs have ids, so adding
-// them once more does nothing. Its setting: "concurrency", how many jobs at once.
+// Executes workloads on BullMQ. Its flows are trees: a job waits for its children, and each child
+// has one parent. A chain is one flow. A task with several downstreams adds the remaining tasks as
+// another flow before it completes. Jobs have ids, so adding them again does nothing. Setting:
+// "concurrency" is the number of concurrent jobs.
 import { FlowProducer, Worker } from "bullmq";
 import { each, serve } from "../work.mjs";
 
 const queueName = "bench";
 
-// flowsOf are the flows of a run: the first, and by task, those that it adds.
+// flowsOf returns the first flow of a run, and the flows that tasks add, by task.
 function flowsOf(levels) {
   const after = new Map();
   let first;
@@ -19,7 +19,7 @@ function flowsOf(levels) {
   };
   for (const level of levels) {
     if (level.length > 1) {
-      if (children.length !== 1) throw new Error("a stage of several after another one is no tree");
+      if (children.length !== 1) throw new Error("two stages with several tasks in sequence are not a tree");
       end();
       cut = children[0].task;
       children = level.map((task) => ({ task, children: [] }));
@@ -27,7 +27,7 @@ function flowsOf(levels) {
       children = [{ task: level[0], children }];
     }
   }
-  if (children.length !== 1) throw new Error("no single task is last");
+  if (children.length !== 1) throw new Error("the last stage has several tasks");
   end();
   return { first, after, last: children[0].task };
 }

@@ -1,5 +1,5 @@
-// Executes workloads on DBOS: a run is a workflow in this process, a task a step of it,
-// which is recorded in PostgreSQL. Its setting: "connections", how many it may open.
+// Executes workloads on DBOS. A run is a workflow in this process, and a task is a step of it,
+// which is recorded in PostgreSQL. Setting: "connections" is the maximum number of connections.
 import { DBOS } from "@dbos-inc/dbos-sdk";
 import { each, serve } from "../work.mjs";
 

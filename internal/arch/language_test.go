@@ -55,7 +55,7 @@ var unrevised = []string{
 	"pkg/state",
 	"pkg/sweeper",
 	"pkg/trace",
-	"tests",
+	"tests/simulation",
 }
 
 const (

@@ -1,5 +1,5 @@
-// Package fakegcs_test holds the adapter of Cloud Storage against an emulator that others
-// have written, fake-gcs-server: a second opinion beside the fake of our own.
+// Package fakegcs_test tests the adapter of Cloud Storage with an independent emulator,
+// fake-gcs-server, in addition to Servo's own fake.
 package fakegcs_test
 
 import (
@@ -25,7 +25,7 @@ func TestContract(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(fake.Stop)
 		fake.CreateBucketWithOpts(fakestorage.CreateBucketOpts{Name: "b"})
-		server := httptest.NewServer(whole(fake.HTTPHandler()))
+		server := httptest.NewServer(completeOnly(fake.HTTPHandler()))
 		t.Cleanup(server.Close)
 		s, err := gcsblob.Open(t.Context(), "gs://b", option.WithEndpoint(server.URL+"/storage/v1/"), option.WithoutAuthentication())
 		require.NoError(t, err)
@@ -34,9 +34,9 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// whole passes on the requests that come to their end. The emulator makes an object of
-// half an upload, too, which the service does not.
-func whole(h http.Handler) http.Handler {
+// completeOnly forwards only requests with a complete body. Unlike the service, the emulator also
+// creates an object from an interrupted upload.
+func completeOnly(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {

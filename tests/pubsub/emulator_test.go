@@ -1,5 +1,5 @@
-// Package pubsub_test delivers notifications through Google's emulator of Pub/Sub, where
-// that is installed: it pushes and pulls as the service does, but for filters and tokens.
+// Package pubsub_test delivers notifications through Google's Pub/Sub emulator, if it is installed.
+// The emulator pushes and pulls like the service, but without filters and tokens.
 package pubsub_test
 
 import (
@@ -42,11 +42,11 @@ const (
 	project      = "acme"
 	topic        = "projects/acme/topics/ledger"
 	subscription = "projects/acme/subscriptions/compactor"
-	patience     = time.Minute
+	timeout     = time.Minute
 )
 
-// emulator starts the emulator that gcloud brings, and gives a client of it, and what ends
-// it: the end of the test else.
+// emulator starts the emulator of gcloud, and returns a client and a function that stops the
+// emulator. The end of the test stops it, too.
 func emulator(t *testing.T) (client *pubsub.Client, end func()) {
 	t.Helper()
 	gcloud, err := exec.LookPath("gcloud")
@@ -64,8 +64,8 @@ func emulator(t *testing.T) (client *pubsub.Client, end func()) {
 	host, port, err := net.SplitHostPort(address)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	cmd := exec.CommandContext(ctx, program, "--host="+host, "--port="+port) //nolint:gosec // where gcloud is
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}                    // it is a script, and Java is its child
+	cmd := exec.CommandContext(ctx, program, "--host="+host, "--port="+port) //nolint:gosec // next to gcloud
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}                    // a script whose child is Java
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	require.NoError(t, cmd.Start())
 	end = sync.OnceFunc(func() { stop(); _ = cmd.Wait() })
@@ -75,14 +75,14 @@ func emulator(t *testing.T) (client *pubsub.Client, end func()) {
 	client, err = pubsub.NewClient(t.Context(), project)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
-	waiting, cancel := context.WithTimeout(t.Context(), patience)
+	waiting, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	_, err = client.TopicAdminClient.CreateTopic(waiting, &pubsubpb.Topic{Name: topic}) // the client tries until it answers
+	_, err = client.TopicAdminClient.CreateTopic(waiting, &pubsubpb.Topic{Name: topic}) // the client retries until the emulator responds
 	require.NoError(t, err)
 	return client, end
 }
 
-// domain is one whose ledger nobody watches but by notifications.
+// domain is a domain whose compactor learns of new entries only by notifications.
 type domain struct {
 	t        *testing.T
 	client   *pubsub.Client
@@ -101,8 +101,8 @@ func newDomain(t *testing.T, client *pubsub.Client) *domain {
 	return d
 }
 
-// compactor runs the service, and gives where it serves, and what ends it: the end of the
-// test else.
+// compactor starts the service, and returns its address and a function that stops it. The end of
+// the test stops it, too.
 func (d *domain) compactor(args ...string) (address string, end func()) {
 	d.t.Helper()
 	address = clustertest.FreeAddress(d.t)
@@ -117,13 +117,13 @@ func (d *domain) compactor(args ...string) (address string, end func()) {
 			OpenStore: func(context.Context, string) (blob.Store, io.Closer, error) { return d.store, io.NopCloser(nil), nil },
 		})
 		if code != 0 {
-			d.t.Errorf("the compactor ended with %d", code)
+			d.t.Errorf("the compactor exited with %d", code)
 		}
 	})
 	return address, end
 }
 
-// trigger appends a run, and has a notification of its entry published.
+// trigger appends a run, and publishes a notification of its entry, with attributes or in the body.
 func (d *domain) trigger(attributes bool) (run string) {
 	d.t.Helper()
 	world := foldtest.New(d.t)
@@ -139,7 +139,7 @@ func (d *domain) trigger(attributes bool) (run string) {
 	m := &pubsub.Message{Attributes: map[string]string{
 		"eventType": "OBJECT_FINALIZE", "bucketId": "b", "objectId": key, "payloadFormat": "NONE",
 	}}
-	if !attributes { // as a proxy may leave it
+	if !attributes { // a proxy may drop the attributes
 		m = &pubsub.Message{Data: []byte(`{"kind":"storage#object","bucket":"b","name":"` + key + `"}`)}
 	}
 	_, err = d.client.Publisher(topic).Publish(d.t.Context(), m).Get(d.t.Context())
@@ -147,10 +147,10 @@ func (d *domain) trigger(attributes bool) (run string) {
 	return p.RunID
 }
 
-// folded waits until a run is in a published state.
+// folded waits until a published state contains the run.
 func (d *domain) folded(run string) {
 	d.t.Helper()
-	ctx, cancel := context.WithTimeout(d.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(d.t.Context(), timeout)
 	defer cancel()
 	for after := int64(0); ; {
 		snap, err := d.reader.Await(ctx, after)
@@ -162,7 +162,7 @@ func (d *domain) folded(run string) {
 	}
 }
 
-func TestWhatIsPushedIsFoldedAlsoIfItWasNotTakenAtFirst(t *testing.T) {
+func TestRejectedPushIsRedeliveredAndFolded(t *testing.T) {
 	client, _ := emulator(t)
 	d := newDomain(t, client)
 	address, _ := d.compactor()
@@ -189,8 +189,8 @@ func TestWhatIsPushedIsFoldedAlsoIfItWasNotTakenAtFirst(t *testing.T) {
 	d.folded(d.trigger(false))
 }
 
-// Seen to wait for ever where the client was not told how long.
-func TestWhatIsPulledIsFoldedAndTheServiceEndsThoughPubSubHasGone(t *testing.T) {
+// Without a timeout in the client, the service did not stop.
+func TestPulledMessagesAreFoldedAndServiceStops(t *testing.T) {
 	client, gone := emulator(t)
 	d := newDomain(t, client)
 	_, err := client.SubscriptionAdminClient.CreateSubscription(t.Context(), &pubsubpb.Subscription{

@@ -1,6 +1,5 @@
-// Package script_test runs the scripts in testdata: they are the specification
-// of the servo command. Each is a small world of files and commands; a command
-// "servo" is this very test binary.
+// Package script_test runs the scripts in testdata, which specify the servo command. Each script
+// has its own files and commands. Its command "servo" is this test binary.
 package script_test
 
 import (
@@ -29,7 +28,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"servo": func() { os.Exit(servo()) }})
 }
 
-// servo is the servo program, as cmd/servo wires it, for a user "tester".
+// servo runs the servo program as cmd/servo does, for a user "tester".
 func servo() int {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -43,7 +42,7 @@ func servo() int {
 	})
 }
 
-func TestTheCommandLineDoesWhatTheScriptsSay(t *testing.T) {
+func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
@@ -57,11 +56,11 @@ func TestTheCommandLineDoesWhatTheScriptsSay(t *testing.T) {
 	})
 }
 
-// patience is how long a script waits for another process.
-const patience = 30 * time.Second
+// timeout limits the time that a script waits for another process.
+const timeout = 30 * time.Second
 
-// await FILE [TEXT] waits until there is a file, or one with a text in it, which a process
-// in the background makes.
+// await FILE [TEXT] waits until a background process has created a file, or a file that contains a
+// text.
 func await(ts *testscript.TestScript, neg bool, args []string) {
 	const least, most = 1, 2
 	if neg || len(args) < least || len(args) > most {
@@ -69,7 +68,7 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	text := append(args, "")[1]
 	system := clock.System{}
-	for deadline := system.Now().Add(patience); ; {
+	for deadline := system.Now().Add(timeout); ; {
 		var data []byte
 		_, err := os.Stat(ts.MkAbs(args[0]))
 		if err == nil && text != "" {
@@ -85,8 +84,8 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// request STATE METHOD PATH [BODY [CONTENT-TYPE]] asks the owner of a state folder; the
-// answer is printed, its status first.
+// request STATE METHOD PATH [BODY [CONTENT-TYPE]] sends a request to the owner of a state folder,
+// and prints status and body of the response.
 func request(ts *testscript.TestScript, neg bool, args []string) {
 	const least, most = 3, 5
 	if neg || len(args) < least || len(args) > most {
@@ -114,8 +113,7 @@ func request(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 }
 
-// end STATE asks the owner of a state folder to end, as a system does: SIGTERM,
-// which testscript's own kill does not have.
+// end STATE sends SIGTERM to the owner of a state folder, which testscript's own kill cannot do.
 func end(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: end STATE")
@@ -125,8 +123,8 @@ func end(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(syscall.Kill(owner.PID, syscall.SIGTERM))
 }
 
-// damage FOLDER changes a byte in the middle of a file below a folder of the state: the
-// newest of those that the newest manifest is or names.
+// damage FOLDER changes a byte in the middle of a file below a folder of the state. It chooses the
+// newest file that is the newest manifest or is named by it.
 func damage(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: damage FOLDER")

@@ -1,5 +1,5 @@
-// Package secrets_test runs commands that tell everybody their secrets, and looks for these in
-// everything that is written.
+// Package secrets_test runs commands that print their secrets, and searches for these secrets in
+// everything that Servo writes.
 package secrets_test
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
-// What is looked for: secrets, parts of them that nothing else has, and a text that commands print beside
-// them, which must be found: else the search is no good.
+// The test searches for the secrets and for characteristic parts of them. Commands also print a
+// harmless text beside each secret. If that text is not found, the search itself is broken.
 const (
 	fileCanary = "filed-7f3a91c2"
 	envCanary  = "environed-55d0be"
@@ -61,20 +61,21 @@ printf %s "${ENVIRONED%55d0be}" >&2; printf %s 55d0be >&2; echo >&2
 yes "$FILED" | head -c 3000 >&2; echo >&2
 echo "$KEY" | sed -n 2p
 env
-test "${#FILED} ${#ENVIRONED}" = "14 16" && echo "they were given"
+test "${#FILED} ${#ENVIRONED}" = "14 16" && echo "secrets were passed"
 echo ` + beside + ` "$ENVIRONED" "$KEY" ends >&2
 `,
 }
 
-// Seen to fail where the worker masks nothing: in logs, the journal, the ledger, manifests, rows, and on the terminal.
-func TestSecretsAreInNothingThatIsWritten(t *testing.T) {
+// With a worker that masks nothing, secrets appeared in logs, the journal, the ledger, manifests,
+// rows and on the terminal.
+func TestNothingContainsSecrets(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	for name, text := range project {
 		write(t, filepath.Join(dir, name), text)
 	}
 	write(t, filepath.Join(elsewhere, "api-token"), fileCanary+"\n")
 	write(t, filepath.Join(elsewhere, "key"), "-----BEGIN KEY-----\n"+lineCanary+"\n-----END KEY-----\n")
-	var everything bytes.Buffer // all that was printed
+	var everything bytes.Buffer // the output of all commands
 	servo := func(args ...string) (code int, printed string) {
 		var out bytes.Buffer
 		code = cli.Main(t.Context(), cli.Env{
@@ -95,11 +96,11 @@ func TestSecretsAreInNothingThatIsWritten(t *testing.T) {
 	require.Contains(t, attempts("raw/failed"), "***\n***\n***")
 	require.Contains(t, attempts("raw/missing"), "1,SECRET_MISSING")
 	require.Contains(t, attempts("raw/missing"), "NONE: secret file:no-such-file: ")
-	require.NotContains(t, attempts("raw/missing"), "2,SECRET_MISSING", "nobody put it there meanwhile")
+	require.NotContains(t, attempts("raw/missing"), "2,SECRET_MISSING", "a missing secret is not retried")
 	require.Contains(t, attempts("raw/cloud"), "secret gcp:projects/p/secrets/k: this worker does not support provider gcp: use the worker of servo-cloud")
 	code, log := servo("logs", "raw/told")
 	require.Zero(t, code)
-	require.Contains(t, log, "they were given")
+	require.Contains(t, log, "secrets were passed")
 	require.Contains(t, log, beside+" *** *** ***\n")
 	for _, task := range []string{"raw/told", "raw/failed", "raw/missing"} {
 		servo("explain", task)
@@ -111,7 +112,7 @@ func TestSecretsAreInNothingThatIsWritten(t *testing.T) {
 	require.Contains(t, views, "attempts")
 	for view := range strings.FieldsSeq(strings.TrimPrefix(views, "view_name\n")) {
 		if code, rows := servo("query", "-o", "json", `FROM "`+view+`"`); code != 0 {
-			require.Contains(t, rows, "does not exist", view) // an asset's, in its schema
+			require.Contains(t, rows, "does not exist", view) // the view of an asset, which is in a schema
 		}
 	}
 
@@ -144,12 +145,12 @@ func TestSecretsAreInNothingThatIsWritten(t *testing.T) {
 		return err
 	}))
 	for _, kind := range []string{"terminal", "ledger", "logs", "plans", "parquet"} {
-		require.True(t, found[kind], "what commands printed beside their secrets is not in %s: is it looked for where it is? %v", kind, found)
+		require.True(t, found[kind], "the text beside the secrets is not in %s: does the search cover it? %v", kind, found)
 	}
 }
 
-// A command finds no folder of secrets by itself.
-func TestAFolderOfSecretsIsNamed(t *testing.T) {
+// There is no default folder of secrets.
+func TestSecretsFolderMustBeNamed(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	write(t, filepath.Join(dir, "servo.yaml"), "name: secrets\n")
 	write(t, filepath.Join(dir, "assets/raw/a.yaml"), "run: {command: [sh, -c, 'exit 0']}\noutput: none\nsecrets: {A: file:a}\n")
@@ -181,7 +182,7 @@ func write(t *testing.T, path, text string) {
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
-// rows are those of a Parquet file, as text.
+// rows returns the rows of a Parquet file as text.
 func rows(t *testing.T, path string) []byte {
 	t.Helper()
 	db, err := sql.Open("duckdb", "")

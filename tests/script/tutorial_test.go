@@ -53,7 +53,7 @@ func TestTutorials(t *testing.T) {
 	})
 }
 
-// follow does what a page says, in order, as a reader would.
+// follow executes the blocks of a page in order, as a reader would.
 func follow(ts *testscript.TestScript, page []block) {
 	dir, output := ts.Getenv("WORK"), ""
 	for _, b := range page {
@@ -73,7 +73,8 @@ func follow(ts *testscript.TestScript, page []block) {
 	}
 }
 
-// execute runs the commands of a block in a folder. It returns the folder that they end in, and their output.
+// execute runs the commands of a block in dir. It returns their last working directory and their
+// output.
 func execute(ts *testscript.TestScript, dir string, b block, fails bool) (ended, output string) {
 	where := filepath.Join(ts.Getenv("WORK"), ".where")
 	shell := exec.CommandContext(context.Background(), "bash", "-eu", "-c", "trap 'pwd >'"+where+" EXIT\n"+b.text) //nolint:gosec // a page of the repository
@@ -90,8 +91,8 @@ func execute(ts *testscript.TestScript, dir string, b block, fails bool) (ended,
 	return strings.TrimSpace(string(folder)), string(out)
 }
 
-// expect compares the lines of a block with the output: each one is there, in any order,
-// since what is written to standard error may come before or after standard output.
+// expect checks that the output contains each line of a block, in any order, because standard error
+// and standard output may be interleaved.
 func expect(ts *testscript.TestScript, b block, output string) {
 	for line := range strings.Lines(b.text) {
 		line = strings.TrimSpace(line)

@@ -103,7 +103,7 @@ func (e *Engine) Cancel(ctx context.Context, runID, reason string, force bool) e
 		return err
 	}
 	if run.State.Terminal() {
-		return fmt.Errorf("cancel run %s: %w: it is %s since %s", run.RunID, ErrEnded, run.State, run.CompletedAt)
+		return fmt.Errorf("cancel run %s: %w: it has been %s since %s", run.RunID, ErrEnded, run.State, run.CompletedAt)
 	}
 	_, _, err = e.append(ctx, run.RunID, &event.RunCancelRequested{RunID: run.RunID, Reason: reason, Force: force})
 	return err

@@ -22,8 +22,8 @@ import (
 const (
 	// startTimeout limits the retries of a start report. After it, the queue redelivers.
 	startTimeout = 5 * time.Second
-	// lateStart is when the start of an attempt that was admitted with its delivery is reported. If
-	// the attempt ends earlier, the response to the delivery carries both start and end.
+	// lateStart is the delay before the start of an admitted attempt is reported. If the attempt
+	// ends earlier, the response to the delivery carries both start and end.
 	lateStart = 100 * time.Millisecond
 	// finishTimeout limits the retries of an end report, within the validity of its URL. If the
 	// queue does not redeliver, only the URL limits them.
@@ -91,8 +91,8 @@ func (a *attempt) showLog() {
 func (a *attempt) now() event.Time { return event.At(a.w.cfg.Clock.Now()) }
 
 // run executes the attempt from the report of its start to the report of its end, and returns the
-// answer for the queue. ctx ends, with a cause, when the execution must stop; reports that are due
-// nevertheless use the job's life.
+// answer for the queue. ctx ends, with a cause, when the execution must stop. Reports that must
+// still be made use the job's life.
 func (a *attempt) run(ctx context.Context) answer {
 	defer a.freeSlot()
 	a.startedAt = a.now()
@@ -134,7 +134,7 @@ func (a *attempt) run(ctx context.Context) answer {
 }
 
 // encodeAnswer returns the end for the response to the delivery. If that response is lost, the
-// queue redelivers the task, which was a short one.
+// queue redelivers the task; it was short, so little work is lost.
 func (a *attempt) encodeAnswer(ctx context.Context, f *contract.Finished) (report []byte, ok bool) {
 	report, err := json.Marshal(f)
 	if err != nil {
@@ -307,7 +307,7 @@ func unexpectedFiles(made []outputFile) error {
 	if more := len(made) - 1; more > 0 {
 		names += fmt.Sprintf(" and %d more", more)
 	}
-	return permanent(CodeInvalidOutput, "the asset has output: none, but its task wrote files (%s): remove output: none to store them", names)
+	return permanent(CodeInvalidOutput, "the asset has `output: none`, but its task wrote files (%s): remove `output: none` to store them", names)
 }
 
 func (a *attempt) cleanUp(ctx context.Context) {

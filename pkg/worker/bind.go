@@ -14,11 +14,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// Binding a query resolves its columns, functions, types and files without executing it. The
-// inputs are empty files with the columns that are known: those of other queries from binding
-// these, and those of commands from the footers of the files that they made.
+// Binding a query resolves its columns, functions, types and files without executing it. Its inputs
+// are replaced by empty files with the known columns. The columns of a query come from binding it,
+// and those of a command from the footers of its output files.
 
-// Binding is what [Bind] needs.
+// Binding holds the arguments of [Bind].
 type Binding struct {
 	// Root is the absolute folder of the project's files, Data are its data folders.
 	Root string
@@ -36,19 +36,19 @@ type Binding struct {
 type Bound struct {
 	// Problems are the queries that would fail, in the order of their dependencies.
 	Problems []BindProblem
-	// Skipped are the assets whose queries were not bound, since they read assets whose
-	// columns are not known. Unknown are those of them that no query makes.
+	// Skipped are the assets whose queries were not bound, because they read assets with unknown
+	// columns. Unknown are those inputs that are outputs of commands.
 	Skipped, Unknown []ids.AssetKey
 }
 
-// BindProblem is why a query cannot be executed, and where in the user's file.
+// BindProblem is an error of a query, with its place in the user's file.
 type BindProblem struct {
 	File                string
 	Line, Column        int
 	Message, Suggestion string
 }
 
-// bindMemory is enough to bind any query, and to look at the start of files.
+// bindMemory suffices to bind any query and to read the start of files.
 const bindMemory = "512MB"
 
 // Bind binds the queries of a project, each after those that it reads. It executes none of
@@ -87,7 +87,7 @@ func Bind(ctx context.Context, b Binding) (_ *Bound, err error) {
 // binder binds the queries of one project.
 type binder struct {
 	Binding
-	// users executes what the user wrote, in a sandbox; own executes statements of ours only.
+	// users executes the user's queries in a sandbox; own executes only the binder's statements.
 	users, own *database
 	queries    map[ids.AssetKey]*resolvedQuery
 	read       map[string]bool    // the tables that queries read
@@ -99,8 +99,8 @@ type binder struct {
 // schema is what is known about the columns of an asset.
 type schema struct {
 	asset *plan.Asset
-	// made says that the columns are those of an output, and not of a query; all says that
-	// every output was looked at, and not the newest alone.
+	// made is set if the columns come from an output instead of a query. all is set if every output
+	// was read, not only the newest.
 	made, all bool
 }
 
@@ -122,7 +122,7 @@ func (b *binder) close() error {
 	return errors.Join(errs...)
 }
 
-// confine takes the queries apart, and confines the database to what they may read.
+// confine parses the queries, and confines the database to the files that they may read.
 func (b *binder) confine(ctx context.Context, assets []*plan.Asset) error {
 	var paths []string
 	reads := false
@@ -157,7 +157,7 @@ func (b *binder) confine(ctx context.Context, assets []*plan.Asset) error {
 	return b.users.lock(ctx, readable)
 }
 
-// bind finds the columns of an asset, and reports what is wrong with its query.
+// bind finds the columns of an asset, and reports the errors of its query.
 func (b *binder) bind(ctx context.Context, asset *plan.Asset) error {
 	if asset.Work.SQL == "" {
 		return b.describeOutput(ctx, asset, false)
@@ -204,8 +204,7 @@ func (b *binder) missing(asset *plan.Asset, query *resolvedQuery) bool {
 	return missing
 }
 
-// setPartition sets the values of a partition that the asset has. The function that it returns
-// takes them back.
+// setPartition sets the variable of the asset's first partition. unset resets it.
 func (b *binder) setPartition(ctx context.Context, asset *plan.Asset) (unset func(), err error) {
 	if asset.Partitions == nil {
 		return func() {}, nil
@@ -218,8 +217,8 @@ func (b *binder) setPartition(ctx context.Context, asset *plan.Asset) (unset fun
 	return func() { _, _ = b.users.exec(ctx, "RESET VARIABLE "+quoteName(dimension)) }, err
 }
 
-// widen makes the columns of all partitions of a query's inputs known, where only those of the
-// newest output are. It reports whether that changed anything.
+// widen reads the columns of all partitions of a query's inputs for which only the newest output
+// was read. It reports whether anything changed.
 func (b *binder) widen(ctx context.Context, query *resolvedQuery) (changed bool) {
 	for _, table := range query.tables {
 		if s := b.known[table]; s != nil && s.made && !s.all && s.asset.Partitions != nil {
@@ -229,8 +228,8 @@ func (b *binder) widen(ctx context.Context, query *resolvedQuery) (changed bool)
 	return changed
 }
 
-// describeOutput makes the columns known of what a command has made. It is no error that there
-// is nothing, or that it cannot be read.
+// describeOutput defines an asset with the columns of its command's output. A missing or unreadable
+// output is not an error.
 func (b *binder) describeOutput(ctx context.Context, asset *plan.Asset, all bool) error {
 	if b.Outputs == nil || !b.read[asset.Key.SQL()] {
 		return nil
@@ -241,13 +240,13 @@ func (b *binder) describeOutput(ctx context.Context, asset *plan.Asset, all bool
 	}
 	columns, err := b.own.describe(ctx, statement{text: "DESCRIBE SELECT * FROM " + readParquet(files)})
 	if err != nil {
-		return ctx.Err() // the run that reads it says what is wrong
+		return ctx.Err() // a run that reads it returns the error
 	}
 	return b.define(ctx, &schema{asset: asset, made: true, all: all}, columns)
 }
 
-// define lets queries read an empty asset with these columns. They have the types that a file
-// gives back. Columns that no file can have are not known.
+// define creates an empty table for an asset, with the types that a Parquet file returns. If a
+// column cannot be stored in a file, the asset stays unknown.
 func (b *binder) define(ctx context.Context, s *schema, columns []resultColumn) error {
 	if !b.read[s.asset.Key.SQL()] {
 		return nil
@@ -275,7 +274,7 @@ func (b *binder) define(ctx context.Context, s *schema, columns []resultColumn) 
 	return nil
 }
 
-// report adds what is wrong with a query, if a run would fail with it whatever the partition.
+// report adds an error of a query if a run would fail with it for every partition.
 func (b *binder) report(asset *plan.Asset, s *statement, err error) {
 	e, ok := asQueryError(err, s.text)
 	if !ok {
@@ -304,8 +303,7 @@ func (b *binder) report(asset *plan.Asset, s *statement, err error) {
 	b.result.Problems = append(b.result.Problems, problem)
 }
 
-// suggestion is the rest of DuckDB's message, and where the columns are from that a run may
-// change.
+// suggestion returns DuckDB's candidates, and names the inputs whose columns a run may change.
 func (b *binder) suggestion(query *resolvedQuery, more string) string {
 	var parts []string
 	more, _, _ = strings.Cut(more, "\n")

@@ -79,7 +79,7 @@ func messages(b *worker.Bound) (texts []string) {
 func TestBindFollowsColumnsThroughQueries(t *testing.T) {
 	bound := bindAll(
 		t, t.TempDir(), nil,
-		// Types are those that a file gives back: an enum is text, a sum of integers a decimal.
+		// Types are those that a file returns: an enum is text, a sum of integers a decimal.
 		sqlAsset("one", `SELECT 'x'::ENUM('x', 'y') AS e, sum(n) AS total, {'k': 1::HUGEINT} AS s, NULL AS nothing, 1 AS "odd ""name" FROM range(3) t(n)`),
 		sqlAsset("two", `SELECT e || 'z' AS text, total / 2 AS half, s.k, nothing, "odd ""name" FROM a.one`, "one"),
 		sqlAsset("three", "SELECT text, half\n, k.x FROM a.two", "two"),
@@ -91,7 +91,7 @@ func TestBindFollowsColumnsThroughQueries(t *testing.T) {
 	require.Len(t, texts, 2, "%q", texts)
 	require.Equal(t, `assets/a/four.sql:1:14: Referenced column "halff" not found in FROM clause: did you mean "half"?`, texts[0])
 	require.Contains(t, texts[1], "assets/a/three.sql:1:1: Cannot extract field 'x' from expression")
-	require.Equal(t, []ids.AssetKey{{Namespace: "a", Name: "five"}}, bound.Skipped, "what reads a broken query is not reported, too")
+	require.Equal(t, []ids.AssetKey{{Namespace: "a", Name: "five"}}, bound.Skipped, "readers of a broken query are skipped")
 	require.Empty(t, bound.Unknown)
 }
 
@@ -109,7 +109,7 @@ func TestBindKnowsOutputsOfCommands(t *testing.T) {
 		sqlAsset("q4", "SELECT x + z FROM a.once", "once"),
 		sqlAsset("q5", "SELECT z FROM a.never", "never"),
 		sqlAsset("q6", "SELECT z FROM a.bad", "bad"),
-		sqlAsset("q7", "SELECT 1 AS x", "never"), // waits for it, and reads nothing of it
+		sqlAsset("q7", "SELECT 1 AS x", "never"), // depends on it without reading it
 		sqlAsset("q8", "SELECT y FROM a.q5, a.q7", "q5", "q7"),
 	)
 	require.Equal(t, []string{

@@ -27,7 +27,7 @@ import (
 // parallelReads limits the objects that an attempt reads at once.
 const parallelReads = 16
 
-// input is the partitions of one upstream asset that a task reads.
+// input holds the partitions of one upstream asset that a task reads.
 type input struct {
 	asset ids.AssetKey
 	parts []part

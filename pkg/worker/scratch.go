@@ -56,8 +56,8 @@ func openScratch(parent, nonce string) (*scratch, error) {
 	return s, nil
 }
 
-// guardScratch waits for the lock under which folders are made: a folder that has no name of its own yet, and is seen
-// under it, was left by a process that died.
+// guardScratch waits for the lock under which folders are created. A folder without its final name
+// that is seen under this lock was left by a dead process.
 func guardScratch(parent string) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(parent, scratchLock), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -75,8 +75,8 @@ func guardScratch(parent string) (*os.File, error) {
 	return file, nil
 }
 
-// SweepScratch removes what dead workers have left below a shared scratch folder, and returns how many folders that were
-// and how many bytes. With dry it removes nothing.
+// SweepScratch removes the folders of dead workers below a shared scratch folder, and returns their
+// number and size in bytes. With dry it removes nothing.
 func SweepScratch(parent string, dry bool) (folders int, bytes int64, err error) {
 	if _, err := os.Stat(parent); errors.Is(err, fs.ErrNotExist) {
 		return 0, 0, nil
@@ -128,7 +128,7 @@ func sweepOne(dir string, dry bool) (size int64, dead bool, err error) {
 	return size, true, nil
 }
 
-// sizeOf is how many bytes the files below a folder have, as far as they can be seen.
+// sizeOf returns the total size of the readable files below a folder.
 func sizeOf(dir string) (size int64) {
 	_ = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.Type().IsRegular() {

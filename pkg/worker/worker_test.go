@@ -406,6 +406,6 @@ func TestTaskWithOutputNoneCommitsNothing(t *testing.T) {
 	failure := w.failed("a/b")
 	require.Equal(t, worker.CodeInvalidOutput, failure.Code)
 	require.False(t, failure.Retryable)
-	require.Contains(t, failure.Message, "the asset has output: none, but its task wrote files (x)")
+	require.Contains(t, failure.Message, "the asset has `output: none`, but its task wrote files (x)")
 	require.Empty(t, w.keysBelow("assets/"))
 }

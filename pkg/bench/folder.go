@@ -24,7 +24,7 @@ type Process struct {
 	Client *http.Client
 	// Usage returns the number of operations on its store so far.
 	Usage func() (cloudblob.Usage, error)
-	// Stop ends it.
+	// Stop stops the process.
 	Stop func() error
 }
 

@@ -22,8 +22,8 @@ import (
 const (
 	// startTimeout limits the retries of a start report. After it, the queue redelivers.
 	startTimeout = 5 * time.Second
-	// lateStart is the delay before the start of an admitted attempt is reported. If the attempt
-	// ends earlier, the response to the delivery carries both start and end.
+	// lateStart is the delay after which an admitted attempt reports its start. If the attempt ends
+	// earlier, the response to the delivery carries both start and end.
 	lateStart = 100 * time.Millisecond
 	// finishTimeout limits the retries of an end report, within the validity of its URL. If the
 	// queue does not redeliver, only the URL limits them.

@@ -102,7 +102,7 @@ func (c *manualClock) fire(t *testing.T, d time.Duration) {
 	})
 }
 
-// awaitSleeper waits until a goroutine sleeps for d, and calls then with its index.
+// awaitSleeper waits until a goroutine sleeps for d, and passes its index to then.
 func (c *manualClock) awaitSleeper(t *testing.T, d time.Duration, then func(sleeper int)) {
 	t.Helper()
 	for {

@@ -135,7 +135,7 @@ func (r *resolver) argument(node any, whole bool) {
 	}
 }
 
-// path inserts the root before a relative path whose literal is at location.
+// path makes a relative path absolute by inserting the root after the opening quote of its literal.
 func (r *resolver) path(location any, path string, whole bool) {
 	at, ok := location.(float64)
 	if filepath.IsAbs(path) {

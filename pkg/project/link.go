@@ -48,9 +48,42 @@ func (l *loader) link() {
 		}
 		slices.SortFunc(a.Deps, plan.CompareKeys)
 		a.Deps = slices.Compact(a.Deps)
+		l.checkLookbacks(a, known)
 		l.project.Assets = append(l.project.Assets, a.Asset)
 	}
 	l.checkCycles()
+}
+
+// checkLookbacks reports the filters of a partitioned asset that require rows of earlier days of
+// a partitioned upstream. A task reads only the same day of it, and such a filter finds too few rows.
+func (l *loader) checkLookbacks(a *declared, known map[ids.AssetKey]*declared) {
+	if a.Partitions == nil {
+		return
+	}
+	for _, b := range a.lookbacks {
+		if b.Variable != a.Partitions.Dimension {
+			continue
+		}
+		var upstreams []string
+		for _, table := range b.Tables {
+			key, what := table.classify()
+			upstream := known[key]
+			if what != refAsset || upstream == nil || upstream.Partitions == nil {
+				upstreams = nil
+				break
+			}
+			upstreams = append(upstreams, key.String())
+		}
+		if upstreams == nil {
+			continue
+		}
+		slices.Sort(upstreams)
+		variable := "getvariable('" + b.Variable + "')"
+		l.report(a.queryPlace(b.Offset), fmt.Sprintf("remove partitions from the asset, which then reads every day; "+
+			"or, if %s is not the day of the partition, write date_diff('day', %s, %s) <= 7", b.Column, b.Column, variable),
+			"the filter on %s looks back beyond the partition: its bound is before %s, and a task of a daily asset reads only the same day of %s",
+			b.Column, variable, strings.Join(slices.Compact(upstreams), ", "))
+	}
 }
 
 // dropDuplicates keeps the first of the assets of a key, in the order of files.

@@ -103,7 +103,20 @@ type SQLParser func(ctx context.Context, queries []string) ([]Parsed, error)
 // Parsed is what a query reads, by offset, or what is wrong with it.
 type Parsed struct {
 	Refs []Ref
-	Bad  *SyntaxError
+	// Lookbacks are filters that require rows from before the partition, by offset.
+	Lookbacks []Lookback
+	Bad       *SyntaxError
+}
+
+// Lookback is a filter whose lower bound of a column is at least a day before a variable, such as
+// day >= getvariable('date') - 7. Every row of a result has to meet it.
+type Lookback struct {
+	// Offset is where the column stands in the query, in bytes.
+	Offset   int
+	Column   string // as it is written
+	Variable string // in lower case
+	// Tables are the tables that the column's values come from.
+	Tables []Ref
 }
 
 // SyntaxError says what is wrong with a query, and where.
@@ -187,6 +200,8 @@ type declared struct {
 	// query is where Work.SQL starts.
 	query place
 	deps  []dep
+	// lookbacks are the filters of the query that require rows of earlier days.
+	lookbacks []Lookback
 }
 
 // dep is a dependency, and where it is named: in deps, or in the query.

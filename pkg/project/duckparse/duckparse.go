@@ -102,7 +102,10 @@ func read(query, text string) project.Parsed {
 	w := walker{}
 	w.walk(a.Statements[0], nil)
 	slices.SortStableFunc(w.refs, func(a, b project.Ref) int { return cmp.Compare(a.Offset, b.Offset) })
-	return project.Parsed{Refs: w.refs}
+	var l lookbacks
+	l.walk(a.Statements[0], nil)
+	slices.SortStableFunc(l.found, func(a, b project.Lookback) int { return cmp.Compare(a.Offset, b.Offset) })
+	return project.Parsed{Refs: w.refs, Lookbacks: l.found}
 }
 
 func bad(offset int, message string) project.Parsed {
@@ -201,12 +204,15 @@ func (w *walker) with(v any, s *scope) *scope {
 }
 
 func (w *walker) table(n map[string]any, at int, s *scope) {
-	ref := project.Ref{Offset: at}
-	ref.Catalog, _ = n["catalog_name"].(string)
-	ref.Schema, _ = n["schema_name"].(string)
-	ref.Table, _ = n["table_name"].(string)
+	ref := tableRef(n)
+	ref.Offset = at
 	if ref.Catalog == "" && ref.Schema == "" && s.has(ref.Table) {
 		return
 	}
 	w.refs = append(w.refs, ref)
+}
+
+// tableRef returns the name of a table in FROM.
+func tableRef(n map[string]any) project.Ref {
+	return project.Ref{Catalog: word(n["catalog_name"]), Schema: word(n["schema_name"]), Table: word(n["table_name"])}
 }

@@ -16,6 +16,7 @@ import (
 var (
 	refPattern = regexp.MustCompile(`(?i)\b(?:from|join)\s+(?:(\w+)\.)?(?:(\w+)\.)?(\w+)(\s*\()?`)
 	ctePattern = regexp.MustCompile(`(?i)(?:\bwith|,)\s+(\w+)\s+as\s*\(`)
+	lookback   = regexp.MustCompile(`(?i)(\w+(?:\.\w+)?)\s*>=?\s*getvariable\('(\w+)'\)\s*-\s*[1-9]`)
 	verb       = regexp.MustCompile(`(?i)^(select|with|from|values)\b`)
 )
 
@@ -63,7 +64,16 @@ func parse(sql string) project.Parsed {
 		}
 		refs = append(refs, ref)
 	}
-	return project.Parsed{Refs: refs}
+	parsed := project.Parsed{Refs: refs}
+	for _, m := range lookback.FindAllStringSubmatchIndex(sql, -1) {
+		found := project.Lookback{Offset: m[2], Column: sql[m[2]:m[3]], Variable: strings.ToLower(sql[m[4]:m[5]])}
+		for _, ref := range refs {
+			ref.Offset = 0
+			found.Tables = append(found.Tables, ref)
+		}
+		parsed.Lookbacks = append(parsed.Lookbacks, found)
+	}
+	return parsed
 }
 
 // TestParser checks that a parser keeps the contract.
@@ -99,6 +109,13 @@ func TestParser(t *testing.T, parse project.SQLParser) {
 			require.Equal(t, c.want, refs)
 		})
 	}
+	t.Run("a filter that looks back", func(t *testing.T) {
+		parsed, err := parse(t.Context(), []string{"SELECT 'é' FROM raw.weather AS w WHERE w.day >= getvariable('DATE') - 7"})
+		require.NoError(t, err)
+		require.Equal(t, []project.Lookback{{
+			Offset: 40, Column: "w.day", Variable: "date", Tables: []project.Ref{{Schema: "raw", Table: "weather"}},
+		}}, parsed[0].Lookbacks)
+	})
 	for name, query := range map[string]string{
 		"a statement that is no query": "CREATE TABLE t AS SELECT 1",
 		"two statements":               "SELECT 1; SELECT 2",

@@ -187,14 +187,15 @@ func goLines(text string, yield func(int, string) bool) {
 	s.Init(file, []byte(text), nil, scanner.ScanComments)
 	for {
 		pos, kind, literal := s.Scan()
-		switch kind {
-		case token.EOF:
+		if kind == token.EOF {
 			return
-		case token.COMMENT, token.STRING:
-			for i, line := range strings.Split(literal, "\n") {
-				if !yield(file.Line(pos)+i, line) {
-					return
-				}
+		}
+		if kind != token.COMMENT && kind != token.STRING {
+			continue
+		}
+		for i, line := range strings.Split(literal, "\n") {
+			if !yield(file.Line(pos)+i, line) {
+				return
 			}
 		}
 	}

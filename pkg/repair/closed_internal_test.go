@@ -1,7 +1,6 @@
 package repair
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -45,7 +44,7 @@ func TestSegmentsHoldFewRowsInMemory(t *testing.T) {
 	require.True(t, manifest.NamedFrom(floor, s.files["runs"]))
 	indexes, err := s.indexes(t.Context())
 	require.NoError(t, err)
-	rows, err := snapshot.LoadHistory(context.Background(), cfg.Codec, cfg.Manifests, &manifest.Manifest{
+	rows, err := snapshot.LoadHistory(t.Context(), cfg.Codec, cfg.Manifests, &manifest.Manifest{
 		Tenant: d.Tenant, Workspace: d.Workspace, History: indexes,
 	})
 	require.NoError(t, err)

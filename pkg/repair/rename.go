@@ -84,9 +84,6 @@ func (r *renaming) len() int {
 	return len(r.to)
 }
 
-// has reports whether an entry has another name now.
-func (r *renaming) has(entry string) bool { return r.len() > 0 && r.to[entry] != "" }
-
 // create stores the entries under their new names.
 func (r *renaming) create(ctx context.Context) error {
 	if r.len() == 0 {

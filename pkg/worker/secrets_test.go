@@ -169,8 +169,8 @@ func TestCommandsDoNotInheritWorkersVariables(t *testing.T) {
 // Without the fix, a command inherited the variable of another asset's secret, and printed its
 // value in plain text.
 func TestSecretVariablesAreKeptFromOtherCommands(t *testing.T) {
-	print := shell(`env; echo "somebody told me ` + canary + `"; exit 1`)
-	w, _ := withSecrets(t, map[string]plan.Work{"a/b": print, "a/q": query("SELECT error('" + canary + "')")}, task("a/b", "", nil), task("a/q", "", nil))
+	printing := shell(`env; echo "somebody told me ` + canary + `"; exit 1`)
+	w, _ := withSecrets(t, map[string]plan.Work{"a/b": printing, "a/q": query("SELECT error('" + canary + "')")}, task("a/b", "", nil), task("a/q", "", nil))
 	w.failed("a/b")
 	require.Contains(t, w.log("a/b"), "WAREHOUSE_PASSWORD="+canary+"\n", "not declared as a secret yet")
 	w.plan.SecretVariables = []string{"WAREHOUSE_PASSWORD", "NOT_SET"} // of an asset that is not in the run

@@ -42,7 +42,7 @@ const (
 	project      = "acme"
 	topic        = "projects/acme/topics/ledger"
 	subscription = "projects/acme/subscriptions/compactor"
-	timeout     = time.Minute
+	timeout      = time.Minute
 )
 
 // emulator starts the emulator of gcloud, and returns a client and a function that stops the

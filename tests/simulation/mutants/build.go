@@ -34,10 +34,7 @@ type builder struct {
 
 // newBuilder writes all mutants as an overlay. The checkout stays as it is.
 func newBuilder(dir, module string, mutants []located) (*builder, error) {
-	edited, err := editedFiles(module, mutants)
-	if err != nil {
-		return nil, err
-	}
+	edited := editedFiles(module, mutants)
 	edited[mutationFile] = mutationText
 	replace := map[string]string{}
 	for path, text := range edited {
@@ -60,7 +57,7 @@ func newBuilder(dir, module string, mutants []located) (*builder, error) {
 }
 
 // editedFiles returns the text of each file that mutants edit, with a branch for each of them.
-func editedFiles(module string, mutants []located) (map[string]string, error) {
+func editedFiles(module string, mutants []located) map[string]string {
 	type insertion struct {
 		at   int
 		text string
@@ -83,7 +80,7 @@ func editedFiles(module string, mutants []located) (map[string]string, error) {
 			texts[path] = texts[path][:i.at] + i.text + texts[path][i.at:]
 		}
 	}
-	return texts, nil
+	return texts
 }
 
 // binary returns the path of the test binary of a package, compiled on first use.

@@ -36,7 +36,9 @@ func parsePattern(text string) (pattern, error) {
 	}
 	clauses, err := parseBody("switch {\n" + text + "\n}")
 	if err == nil {
-		return pattern{asNodes(clauses[0].(*ast.SwitchStmt).Body.List)}, nil
+		if s, ok := clauses[0].(*ast.SwitchStmt); ok {
+			return pattern{asNodes(s.Body.List)}, nil
+		}
 	}
 	statements, err := parseBody(text)
 	if err != nil {
@@ -50,11 +52,11 @@ func parseBody(text string) ([]ast.Stmt, error) {
 	if err != nil {
 		return nil, err
 	}
-	body := file.Decls[0].(*ast.FuncDecl).Body.List
-	if len(file.Decls) != 1 || len(body) == 0 {
-		return nil, fmt.Errorf("%q holds no statements", text)
+	fn, ok := file.Decls[0].(*ast.FuncDecl)
+	if !ok || len(file.Decls) != 1 || len(fn.Body.List) == 0 {
+		return nil, fmt.Errorf("%q contains no statements", text)
 	}
-	return body, nil
+	return fn.Body.List, nil
 }
 
 func asNodes[N ast.Node](list []N) []ast.Node {
@@ -187,10 +189,11 @@ func (m *matcher) value(p, n reflect.Value) bool {
 		if p.IsNil() || n.IsNil() {
 			return p.IsNil() && n.IsNil()
 		}
-		if pn, ok := p.Interface().(ast.Node); ok && p.Kind() == reflect.Interface {
-			return m.node(pn, n.Interface().(ast.Node))
+		if pn, ok := reflect.TypeAssert[ast.Node](p); ok && p.Kind() == reflect.Interface {
+			other, ok := reflect.TypeAssert[ast.Node](n)
+			return ok && m.node(pn, other)
 		}
-		if _, ok := p.Interface().(*ast.CommentGroup); ok {
+		if _, ok := reflect.TypeAssert[*ast.CommentGroup](p); ok {
 			return true
 		}
 		return m.value(p.Elem(), n.Elem())
@@ -205,7 +208,7 @@ func (m *matcher) value(p, n reflect.Value) bool {
 
 func (m *matcher) fields(p, n reflect.Value) bool {
 	for i := range p.NumField() {
-		if _, ok := p.Field(i).Interface().(*ast.Object); ok {
+		if _, ok := reflect.TypeAssert[*ast.Object](p.Field(i)); ok {
 			continue
 		}
 		if !m.value(p.Field(i), n.Field(i)) {
@@ -216,8 +219,9 @@ func (m *matcher) fields(p, n reflect.Value) bool {
 }
 
 func (m *matcher) slice(p, n reflect.Value) bool {
-	if patterns, ok := p.Interface().([]ast.Stmt); ok {
-		return m.list(asNodes(patterns), asNodes(n.Interface().([]ast.Stmt)), false)
+	if patterns, ok := reflect.TypeAssert[[]ast.Stmt](p); ok {
+		nodes, ok := reflect.TypeAssert[[]ast.Stmt](n)
+		return ok && m.list(asNodes(patterns), asNodes(nodes), false)
 	}
 	if p.Len() != n.Len() {
 		return false

@@ -62,21 +62,34 @@ func (p *Parts) Collect(ctx context.Context, dir string, keep *gc.Keep, opts gc.
 	return report, errors.Join(err, sweepErr)
 }
 
-// collect runs one bounded pass, unless a pass has looked at all outputs within the last hour. A later pass does the rest.
-func (s *Stack) collect(ctx context.Context, within time.Duration) {
+// lastCollected reads the hint of the last pass.
+func (s *Stack) lastCollected() (last collected) {
+	if data, err := os.ReadFile(filepath.Join(s.opts.Dir, collectedFile)); err == nil {
+		_ = json.Unmarshal(data, &last) // a hint
+	}
+	return last
+}
+
+// wait returns how long a pass has to wait, so that all outputs are looked at once an hour at most.
+func (c collected) wait(now time.Time) time.Duration {
+	if ago := now.Sub(c.EndedAt); c.Next == "" && ago >= 0 && ago < collectEvery {
+		return collectEvery - ago
+	}
+	return 0
+}
+
+// collect runs one bounded pass, unless a pass has looked at all outputs within the last hour. It returns false if a
+// later pass has to do the rest.
+func (s *Stack) collect(ctx context.Context, within time.Duration) (all bool) {
 	if s.opts.Keep == nil {
-		return
+		return true
 	}
 	s.collecting.Lock()
 	defer s.collecting.Unlock()
-	name := filepath.Join(s.opts.Dir, collectedFile)
-	var last collected
-	if data, err := os.ReadFile(name); err == nil {
-		_ = json.Unmarshal(data, &last) // a hint
-	}
+	last := s.lastCollected()
 	now := s.opts.Clock.Now()
-	if ago := now.Sub(last.EndedAt); last.Next == "" && ago >= 0 && ago < collectEvery {
-		return
+	if last.wait(now) > 0 {
+		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -91,15 +104,37 @@ func (s *Stack) collect(ctx context.Context, within time.Duration) {
 		s.opts.Logger.InfoContext(ctx, "outputs collected", slog.Int("files", report.Files), slog.Int64("bytes", report.Bytes))
 	}
 	if data, err := json.Marshal(last); err == nil {
-		_ = os.WriteFile(name, data, 0o600) // a hint
+		_ = os.WriteFile(filepath.Join(s.opts.Dir, collectedFile), data, 0o600) // a hint
+	}
+	return last.Next == ""
+}
+
+// collectLater asks for a pass. It never waits.
+func (s *Stack) collectLater() {
+	select {
+	case s.published <- struct{}{}:
+	default:
 	}
 }
 
-// collectAll runs passes while the stack serves.
+// collectAll runs passes while the stack serves. A pass follows a publish, so an idle stack runs none.
 func (s *Stack) collectAll(ctx context.Context) error {
-	const first = time.Minute // a process that ends soon runs one pass, as it closes
-	for wait := first; s.opts.Clock.Sleep(ctx, wait) == nil; wait = collectEvery / passesPerEvery {
-		s.collect(ctx, collectWithin)
+	if s.opts.Keep == nil {
+		return nil
 	}
-	return nil
+	const least = time.Minute // a process that ends soon runs one pass, as it closes
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.published:
+		}
+		wait := max(least, s.lastCollected().wait(s.opts.Clock.Now()))
+		for all := false; !all; wait = collectEvery / passesPerEvery {
+			if s.opts.Clock.Sleep(ctx, wait) != nil {
+				return nil
+			}
+			all = s.collect(ctx, collectWithin)
+		}
+	}
 }

@@ -113,7 +113,8 @@ type Stack struct {
 
 	appending, folding trouble
 
-	collecting sync.Mutex // while a pass of the collector runs
+	collecting sync.Mutex    // while a pass of the collector runs
+	published  chan struct{} // has room for one: a revision was published since the last pass
 }
 
 // Parts are what every process needs that works on a state folder.
@@ -218,7 +219,7 @@ func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stack{opts: opts, lock: held, token: newToken()}
+	s := &Stack{opts: opts, lock: held, token: newToken(), published: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			s.release()
@@ -260,7 +261,10 @@ func (s *Stack) build(ctx context.Context) error {
 	s.compactor, err = compactor.Open(ctx, compactor.Config{
 		Domain: p.Domain, Store: p.Objects, Manifests: p.Manifests, Codec: p.Codec, IDs: p.IDs, Clock: p.Clock,
 		Writer: fmt.Sprintf("servo/%d", os.Getpid()), Logger: p.Logger, Traces: s.opts.Traces,
-		OnPublish:     func(published compactor.Published) { s.dispatch.React(published) },
+		OnPublish: func(published compactor.Published) {
+			s.dispatch.React(published)
+			s.collectLater()
+		},
 		OnTrouble:     s.folding.note,
 		OnTroubleOver: func() { s.folding.note(nil, time.Time{}) },
 		Options:       compactor.Options{Retention: manifest.OneMachine()},

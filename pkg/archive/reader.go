@@ -23,9 +23,11 @@ type Reader struct {
 	domain ids.Domain
 
 	mu    sync.Mutex
-	files []*file  // the cache, least recently used first
-	day   string   // the day that was listed last
-	names []string // the first entries of the files of that day
+	files []*file // the cache, least recently used first
+
+	busy  chan struct{} // has room for the one caller that lists and loads files
+	day   string        // the day that was listed last
+	names []string      // the first entries of the files of that day
 }
 
 // file is a decoded file.
@@ -35,7 +37,9 @@ type file struct {
 }
 
 // NewReader returns a reader of a domain's entries.
-func NewReader(store blob.Store, d ids.Domain) *Reader { return &Reader{store: store, domain: d} }
+func NewReader(store blob.Store, d ids.Domain) *Reader {
+	return &Reader{store: store, domain: d, busy: make(chan struct{}, 1)}
+}
 
 // Read returns the content of an entry, verified against its checksum. The error matches
 // [blob.ErrNotFound] if neither ledger nor archive contains the entry.
@@ -79,11 +83,6 @@ func (r *Reader) find(
 func (r *Reader) cached(entry string) ([]byte, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.lookup(entry)
-}
-
-// lookup works like cached, for callers that hold mu.
-func (r *Reader) lookup(entry string) ([]byte, bool) {
 	for i, f := range slices.Backward(r.files) {
 		if data, ok := find(f.entries, entry); ok {
 			r.files = append(slices.Delete(r.files, i, i+1), f)
@@ -93,12 +92,34 @@ func (r *Reader) lookup(entry string) ([]byte, bool) {
 	return nil, false
 }
 
-// archived returns the data of an archived entry. It searches the files of the entry's day
-// that start at or before the entry, from the last to the first.
-func (r *Reader) archived(ctx context.Context, entry string) (data []byte, ok bool, err error) {
+// has reports whether a file is cached.
+func (r *Reader) has(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if data, ok := r.lookup(entry); ok {
+	return slices.ContainsFunc(r.files, func(f *file) bool { return f.first == name })
+}
+
+// keep caches a file.
+func (r *Reader) keep(f *file) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.files) == maxCached {
+		r.files = slices.Delete(r.files, 0, 1)
+	}
+	r.files = append(r.files, f)
+}
+
+// archived returns the data of an archived entry. It searches the files of the entry's day
+// that start at or before the entry, from the last to the first. One caller at a time does
+// so. The others wait until it has read the file, or until their context ends.
+func (r *Reader) archived(ctx context.Context, entry string) (data []byte, ok bool, err error) {
+	select {
+	case r.busy <- struct{}{}:
+		defer func() { <-r.busy }()
+	case <-ctx.Done():
+		return nil, false, context.Cause(ctx)
+	}
+	if data, ok := r.cached(entry); ok {
 		return data, true, nil // another caller has read the file
 	}
 	tried := map[string]bool{}
@@ -135,18 +156,15 @@ func (r *Reader) search(ctx context.Context, entry string, tried map[string]bool
 			continue
 		}
 		tried[name] = true
-		if slices.ContainsFunc(r.files, func(f *file) bool { return f.first == name }) {
-			continue // cached, and lookup did not find the entry in it
+		if r.has(name) {
+			continue // cached, and the entry was not found in it
 		}
 		entries, err := load(ctx, r.store, r.domain, name)
 		if err != nil {
 			failed = errors.Join(failed, err)
 			continue
 		}
-		if len(r.files) == maxCached {
-			r.files = slices.Delete(r.files, 0, 1)
-		}
-		r.files = append(r.files, &file{name, entries})
+		r.keep(&file{name, entries})
 		if data, ok := find(entries, entry); ok {
 			return data, true, nil
 		}

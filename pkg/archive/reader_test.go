@@ -1,9 +1,11 @@
 package archive_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/archive"
 	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
 	"github.com/servo-orchestration/servo/pkg/blob/memblob"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
@@ -158,4 +161,32 @@ func TestReaderFindsEntriesArchivedMeanwhile(t *testing.T) {
 		seen++
 	}
 	require.Len(t, names, seen)
+}
+
+// A caller that waits for a file which another caller loads ends with its own context.
+// With a mutex in place of the channel, the test and simulated rebuilds hang.
+func TestReadWaitsNoLongerThanItsContext(t *testing.T) {
+	fx := newFixture(t)
+	names := fx.hours(24)
+	fx.archive(fx.archiver(archive.Config{}), cutoff(epoch.Add(26*time.Hour)))
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		slow := faultblob.New(fx.blobs, func(_ faultblob.Op, key string) faultblob.Fault {
+			if key == archive.Key(domain, names[0]) {
+				<-answer
+			}
+			return faultblob.None
+		})
+		r := archive.NewReader(slow, domain)
+		ctx, end := context.WithCancel(t.Context())
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() { _, err := r.Read(t.Context(), names[1]); first <- err }()
+		synctest.Wait()
+		go func() { _, err := r.Read(ctx, names[2]); second <- err }()
+		synctest.Wait()
+		end()
+		require.ErrorIs(t, <-second, context.Canceled)
+		close(answer)
+		require.NoError(t, <-first)
+	})
 }

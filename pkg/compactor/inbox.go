@@ -82,7 +82,7 @@ type Result struct {
 const LazyDelay = 2 * time.Second
 
 const (
-	// maxBatch bounds the entries that one batch takes.
+	// maxBatch is the default of [Options.maxBatch].
 	maxBatch = 2000
 	// maxHeld bounds what entries that wait hold, in bytes: the others' are read from the
 	// store. Where folding fails for long, they are many.
@@ -116,6 +116,7 @@ func (b batch) request() Request {
 // inbox gathers requests while a batch is being folded: natural batching.
 type inbox struct {
 	clock clock.Clock
+	limit int // of the entries of one batch
 
 	mu      sync.Mutex
 	waiting batch
@@ -125,8 +126,8 @@ type inbox struct {
 	wake    chan struct{}
 }
 
-func newInbox(c clock.Clock) *inbox {
-	return &inbox{clock: c, wake: make(chan struct{}, 1)}
+func newInbox(c clock.Clock, limit int) *inbox {
+	return &inbox{clock: c, limit: limit, wake: make(chan struct{}, 1)}
 }
 
 // put adds a request, which waits so long for company; w may be nil.
@@ -185,16 +186,16 @@ func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 	}
 	taken = b.waiting
 	b.waiting, b.held = batch{}, 0
-	if len(taken.entries) > maxBatch {
+	if n := b.limit; len(taken.entries) > n {
 		// The rest goes with the next batch, and so do those who wait for it. What a sweep's
 		// listing finds is said with this one, and what the markers come to with both.
 		b.waiting = batch{
-			entries: taken.entries[maxBatch:], waiters: taken.waiters, settle: taken.settle, sweep: taken.sweep, through: taken.through,
+			entries: taken.entries[n:], waiters: taken.waiters, settle: taken.settle, sweep: taken.sweep, through: taken.through,
 		}
 		for _, e := range b.waiting.entries {
 			b.held += int64(len(e.Data))
 		}
-		taken = batch{entries: taken.entries[:maxBatch:maxBatch], rest: b.waiting.entries, barrier: taken.barrier, sweep: taken.sweep, through: taken.through}
+		taken = batch{entries: taken.entries[:n:n], rest: b.waiting.entries, barrier: taken.barrier, sweep: taken.sweep, through: taken.through}
 		return taken, 0, true
 	}
 	b.urgent, b.due = false, time.Time{}

@@ -23,18 +23,16 @@ import (
 const (
 	// readers is how many objects are read at once.
 	readers = 16
-	// chunk and chunkBytes bound the entries that one publish records, when there are many
-	// or they are large: all that they hold is in memory at once, and twice as much
-	// decoded.
-	chunk      = maxBatch
+	// chunkBytes bounds the entries that one publish records, as [Options.maxBatch] bounds
+	// their number: their content is in memory at once, and twice as much decoded.
 	chunkBytes = 32 << 20
 )
 
-// portion is how many entries one publish records: at least one.
-func portion(entries []Entry) int {
+// portion returns how many entries the next publish records: at least one.
+func (c *Compactor) portion(entries []Entry) int {
 	bytes := int64(0)
 	for i, e := range entries {
-		if bytes += e.bytes(); i > 0 && (i == chunk || bytes > chunkBytes) {
+		if bytes += e.bytes(); i > 0 && (i == c.maxBatch || bytes > chunkBytes) {
 			return i
 		}
 	}
@@ -150,7 +148,7 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 	found, unread := map[string]error{}, map[string]bool{} // gaps; dead letters that cannot be read
 	var decisions []fold.Group
 	for len(entries) > 0 {
-		n := portion(entries)
+		n := c.portion(entries)
 		part := entries[:n]
 		entries = entries[n:]
 		groups, decisive, err := c.groups(ctx, part, found, unread)

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/repair"
@@ -192,6 +194,37 @@ func TestARestartLongAfterwardsGoesOnToo(t *testing.T) {
 	t.Cleanup(func() { _ = s.Close() })
 	snap := await(t, s.Engine, ticket.RunID, ended)
 	require.Equal(t, []string{"raw/long=SUCCEEDED"}, states(snap, ticket.RunID), "nobody was there to hear its heartbeats")
+	require.EqualValues(t, 1, snap.State.Tasks.Get(state.Key2{A: ticket.RunID, B: "raw/long"}).Attempt)
+	require.NoError(t, s.Close())
+	verify(t, dir)
+}
+
+// The liveness timer of the earlier process is due, and not late enough to be put off. Only
+// the heartbeats that the new process gives keep the attempt.
+func TestRestartKeepsAttemptsWhoseTimerIsDue(t *testing.T) {
+	dir, marks := t.TempDir(), t.TempDir()
+	s := start(t, dir)
+	long := command("raw/long", `echo x >> "$MARKS/long"; until test -e "$MARKS/go"; do sleep 0.1; done`)
+	long.Work.Env = map[string]string{"MARKS": marks}
+	long.HeartbeatTimeoutSec = 60
+	ticket := run(t, s.Engine, "nightly", long)
+	snap := await(t, s.Engine, ticket.RunID, func(_ *snapshot.Snapshot, r *state.Run) bool { return r.TasksRunning == 1 })
+	timer := snap.State.Liveness()
+	require.NotNil(t, timer)
+	require.NoError(t, s.Close())
+
+	opts := options(t, dir)
+	opts.Clock = late{by: timer.FireAt.Time().Sub(clock.System{}.Now()) + fold.LateCall/2}
+	s, err := embedded.Start(t.Context(), opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	await(t, s.Engine, ticket.RunID, func(snap *snapshot.Snapshot, _ *state.Run) bool {
+		next := snap.State.Liveness()
+		return next == nil || next.Generation > timer.Generation
+	})
+	require.NoError(t, os.WriteFile(filepath.Join(marks, "go"), nil, 0o600))
+	snap = await(t, s.Engine, ticket.RunID, ended)
+	require.Equal(t, []string{"raw/long=SUCCEEDED"}, states(snap, ticket.RunID))
 	require.EqualValues(t, 1, snap.State.Tasks.Get(state.Key2{A: ticket.RunID, B: "raw/long"}).Attempt)
 	require.NoError(t, s.Close())
 	verify(t, dir)

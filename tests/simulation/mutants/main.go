@@ -2,7 +2,7 @@
 // how many of them the simulation catches, and how fast. An edit that is not
 // caught is a promise that no test keeps.
 //
-// A few edits show only where the faults of the simulation hardly ever lead:
+// Some edits show only where the faults of the simulation hardly ever lead:
 // where the function of a mutant is followed by "by" and a package, the tests of
 // that package must catch it.
 //
@@ -21,6 +21,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -35,7 +36,7 @@ const (
 )
 
 func main() {
-	only := flag.String("only", "", "a part of the names of the mutants to try")
+	only := flag.String("only", "", "a part of the names of the mutants to try; several parts are separated by |")
 	from := flag.String("from", "", "a part of the name of the mutant to begin with")
 	seeds := flag.Int("seeds", 500, "how many worlds may pass before a mutant counts as missed")
 	flag.Parse()
@@ -88,13 +89,14 @@ func run(ctx context.Context, from, only string, seeds int) error {
 	return nil
 }
 
-// chosen returns the mutants whose names contain only, from the first one whose name contains from.
+// chosen returns the mutants whose names contain a part of only, from the first one whose name contains from.
 func chosen(mutants []mutant, from, only string) []mutant {
 	var some []mutant
 	begun := false
+	parts := strings.Split(only, "|")
 	for _, m := range mutants {
 		begun = begun || strings.Contains(m.name, from)
-		if begun && strings.Contains(m.name, only) {
+		if begun && slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(m.name, part) }) {
 			some = append(some, m)
 		}
 	}
@@ -107,14 +109,14 @@ func try(ctx context.Context, b *builder, m mutant, seeds int) (how string, err 
 	if err != nil {
 		return "", err
 	}
-	test := exec.CommandContext(ctx, binary, "-test.timeout", "10m")
+	test := exec.CommandContext(ctx, binary, "-test.failfast", "-test.timeout", "10m")
 	test.Dir = m.by
 	if m.by == "" {
 		test = exec.CommandContext(ctx, binary, "-test.run", "TestWorldsKeep", "-test.timeout", "30m", "-shrink", "0",
 			"-first", "1", "-seeds", fmt.Sprint(seeds))
 		test.Dir = simulation
 	}
-	test.Env = append(os.Environ(), activeVariable+"="+m.name)
+	test.Env = append(os.Environ(), activeVariable+"="+m.name, "RAPID_NOFAILFILE=true")
 	out, err := test.CombinedOutput()
 	if err == nil {
 		return "", nil

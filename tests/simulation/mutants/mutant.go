@@ -48,7 +48,7 @@ func parseBlock(block string) (mutant, error) {
 	if err != nil {
 		return mutant{}, fmt.Errorf("%s: %w", name, err)
 	}
-	return mutant{name, "./" + pkg, fn, p, strings.TrimSuffix(after, "\n"), by}, nil
+	return mutant{name, "./" + pkg, fn, p, strings.TrimRight(after, "\n"), by}, nil
 }
 
 // located is a mutant with the place in the checkout that it edits.

@@ -172,7 +172,7 @@ func (o *oracle) acknowledged(p *process, body, answer []byte) {
 	for _, key := range keys {
 		d, entry, err := ledger.ParseKey(key)
 		f := o.domains[d]
-		if err != nil || f == nil || f.broken || lastSeq(f.state, entry) >= 0 || slices.Contains(result.Unread, entry) {
+		if err != nil || f == nil || f.broken || lastSeq(f.state, entry) >= 0 || f.dropped[entry] || slices.Contains(result.Unread, entry) {
 			continue
 		}
 		if _, late := f.abandoned[entry]; late && entry < f.cut { // the end tells whether that was right

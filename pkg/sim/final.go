@@ -125,7 +125,8 @@ func spent(f *followed, t *state.Task, policy plan.Retries) string {
 }
 
 func (o *oracle) repairs(f *followed, blobs blob.Store) repair.Config {
-	source := ids.NewSource(o.w.now, &entropy{rng: random(o.w.cfg.Seed, "repair", 0)})
+	o.repaired++ // each rebuild names its files differently
+	source := ids.NewSource(o.w.now, &entropy{rng: random(o.w.cfg.Seed, "repair", o.repaired)})
 	return repair.Config{
 		Domain: f.domain, Store: blobs, Codec: o.w.codec, IDs: source, Writer: "oracle", Clock: o.w.clock,
 		Manifests: manifest.New(manifest.Config{Domain: f.domain, Store: blobs, IDs: source, Clock: o.w.clock}),

@@ -13,8 +13,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// onlineWriter names the process that rebuilds a domain while others work on it.
-const onlineWriter = "online"
+// onlineWriter names the process that rebuilds a domain while others work on it, and
+// bareWriter the one that does so from the bare ledger.
+const (
+	onlineWriter = "online"
+	bareWriter   = "online, bare"
+)
 
 // scheduleOnline has domains rebuilt while everything else goes on.
 func (w *world) scheduleOnline() {
@@ -23,7 +27,8 @@ func (w *world) scheduleOnline() {
 		at := time.Duration(r.Int64N(int64(w.cfg.horizon())))
 		f := w.oracle.domains[w.domains[r.IntN(len(w.domains))]]
 		m := &machine{w: w, kind: "rebuild", name: "rebuild"}
-		m.main = func(ctx context.Context, p *process) { w.rebuildOnline(ctx, p, f) }
+		bare := r.IntN(3) == 0
+		m.main = func(ctx context.Context, p *process) { w.rebuildOnline(ctx, p, f, bare) }
 		w.visitors = append(w.visitors, m)
 		w.after(at, nil, func() {
 			if w.counts["under repair"] == 0 && !w.over {
@@ -38,12 +43,15 @@ const maxOnline = 5
 
 // rebuildOnline is an operator's rebuild. Each try ends with the state that the domain
 // has, or with an error and nothing changed: it writes files that nobody refers to, and at
-// most one manifest, which the oracle compares with the state of the revision before.
-func (w *world) rebuildOnline(ctx context.Context, p *process, f *followed) {
+// most one manifest, which the oracle compares with the state of the revision before. A
+// rebuild of the bare ledger may end with another state, and the operator sweeps all
+// domains afterwards. It may write the boundary, if manifests are missing.
+func (w *world) rebuildOnline(ctx context.Context, p *process, f *followed, bare bool) {
 	source := ids.NewSource(p.now, p.entropy)
 	blobs := faultblob.New(store{p}, func(op faultblob.Op, key string) faultblob.Fault {
 		writes := op != faultblob.Get && op != faultblob.Open && op != faultblob.Head && op != faultblob.List
-		if writes && !strings.HasPrefix(key, "state/") && !strings.HasPrefix(key, "manifests/") && !strings.HasPrefix(key, "hints/") {
+		if writes && !strings.HasPrefix(key, "state/") && !strings.HasPrefix(key, "manifests/") && !strings.HasPrefix(key, "hints/") &&
+			(!bare || !strings.HasPrefix(key, "boundary/")) {
 			w.atDriver(p, func() { w.oracle.violation("online rebuild", "it writes %s", key) })
 		}
 		return faultblob.None
@@ -52,16 +60,23 @@ func (w *world) rebuildOnline(ctx context.Context, p *process, f *followed) {
 		Domain: f.domain, Store: blobs, Codec: w.codec, IDs: source, Writer: onlineWriter, Clock: machineClock{p},
 		Manifests: manifest.New(manifest.Config{Domain: f.domain, Store: blobs, IDs: source, Clock: machineClock{p}}),
 	}
+	if cfg.Bare = bare; bare {
+		cfg.Writer = bareWriter
+	}
 	for range maxOnline {
 		_, err := repair.Rebuild(ctx, cfg)
 		if ctx.Err() != nil {
 			return
 		}
 		w.atDriver(p, func() {
-			if err == nil {
-				w.fault("online rebuild")
-			} else {
+			switch {
+			case err != nil:
 				w.fault("online rebuild failed")
+			case bare:
+				w.fault("online rebuild of the bare ledger")
+				w.sweepFully(func() {})
+			default:
+				w.fault("online rebuild")
 			}
 			lost := new(repair.LostError)
 			if errors.As(err, &lost) {
@@ -94,5 +109,16 @@ func (o *oracle) rebuiltOnline(f *followed, m *manifest.Manifest, before, after 
 	}
 	if m.FoldSeq != f.manifest.FoldSeq {
 		o.violation("online rebuild", "revision %d of %s has folded %d events, the one before %d", m.Revision, f.domain, m.FoldSeq, f.manifest.FoldSeq)
+	}
+}
+
+// rebuiltBare takes up a rebuild of the bare ledger: timers and limits may have decided
+// otherwise, and the latest entries may have to be found again.
+func (o *oracle) rebuiltBare(f *followed, before, after *state.State) {
+	f.unordered, f.rebuiltAt = true, o.w.now()
+	for row := range before.Entries.All {
+		if lastSeq(after, row.Entry) < 0 {
+			f.dropped[row.Entry] = true
+		}
 	}
 }

@@ -28,6 +28,7 @@ type oracle struct {
 	domains    map[ids.Domain]*followed
 	violations []string
 	minutes    int
+	repaired   int                          // how many rebuilds and verifications there were
 	plans      map[string]map[string]string // what plans read: see reads
 }
 
@@ -49,6 +50,9 @@ type followed struct {
 	// unreadable are files that only an index named that was damaged.
 	unreadable map[string]bool
 	unordered  bool // they were rebuilt when the order of the ledger was lost
+	// dropped are entries that a rebuild of the bare ledger listed too early to find: the
+	// next full listing folds them.
+	dropped map[string]bool
 	// abandoned are entries that appeared when listings may have passed their names
 	// by, and whether that was promptly, and so only a matter of clocks.
 	abandoned map[string]bool
@@ -92,7 +96,7 @@ func newOracle(w *world) *oracle {
 	for _, d := range w.domains {
 		o.domains[d] = &followed{
 			domain: d, past: map[int64]revision{}, named: map[string]span{}, abandoned: map[string]bool{}, cancelled: map[string]bool{},
-			durable: map[string]uint32{}, archived: map[string]uint32{}, unreadable: map[string]bool{}, ahead: map[string]bool{}, seenAt: map[string]time.Time{},
+			durable: map[string]uint32{}, archived: map[string]uint32{}, unreadable: map[string]bool{}, ahead: map[string]bool{}, dropped: map[string]bool{}, seenAt: map[string]time.Time{},
 			settings: map[state.Key2][]setting{},
 			state:    state.New(d), decoder: manifest.Decoder{Domain: d},
 			manifests: manifest.New(manifest.Config{Domain: d, Store: w.blobs, IDs: ids.NewSource(w.now, nil), Clock: w.clock}),
@@ -163,6 +167,9 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	o.liveRows(f, m)
 	if rebuilt && m.Writer == onlineWriter {
 		o.rebuiltOnline(f, m, before, next)
+	}
+	if rebuilt && m.Writer == bareWriter {
+		o.rebuiltBare(f, before, next)
 	}
 	f.manifest, f.state = m, next
 	f.cut = max(f.cut, m.BaseSnapshot.EntriesFrom)

@@ -108,7 +108,7 @@ func (w *world) rebuild(f *followed) {
 func (w *world) repair(f *followed) (repair.Result, error) {
 	r := random(w.cfg.Seed, "failing reads", w.counts["wiped"])
 	for range r.IntN(4) {
-		if result, err := w.rebuildFailing(f, r.IntN(60)); err == nil {
+		if result, err := w.rebuildFailing(f, r.IntN(20)); err == nil {
 			return result, nil // it published before so many reads
 		}
 	}

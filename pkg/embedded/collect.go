@@ -132,7 +132,7 @@ func (s *Stack) collectAll(ctx context.Context) error {
 		wait := max(least, s.lastCollected().wait(s.opts.Clock.Now()))
 		for all := false; !all; wait = collectEvery / passesPerEvery {
 			if s.opts.Clock.Sleep(ctx, wait) != nil {
-				return nil
+				return nil //nolint:nilerr // the stack is closing
 			}
 			all = s.collect(ctx, collectWithin)
 		}

@@ -82,6 +82,9 @@ func (o *oracle) disturbed(f *followed) bool {
 // minute checks the bounds that hold at any time.
 func (o *oracle) minute() {
 	o.minutes++
+	if o.w.now().Before(o.w.delayedUntil) {
+		o.delays += time.Minute
+	}
 	for _, d := range o.w.domains {
 		f := o.domains[d]
 		if f.manifest == nil || f.broken {
@@ -151,9 +154,10 @@ func (o *oracle) listing(f *followed) {
 }
 
 // lateness checks that nothing waits for much longer than it should: retries, timeouts
-// and dispatches.
+// and dispatches. Timers wait while an object
+// cannot be read or the queue delivers nothing, so these minutes are added.
 func (o *oracle) lateness(f *followed) {
-	late := event.At(o.w.now().Add(-o.slack()))
+	late := event.At(o.w.now().Add(-o.slack() - o.delays))
 	for t := range f.state.Tasks.All {
 		if t.State == state.TaskRetryWait && t.RetryNotBefore < late {
 			o.violation("lateness", "task %s of run %s was to be retried at %s", t.TaskKey, t.RunID, t.RetryNotBefore)

@@ -28,6 +28,7 @@ type oracle struct {
 	domains    map[ids.Domain]*followed
 	violations []string
 	minutes    int
+	delays     time.Duration                // how long timers had to wait, so far: [world.delayedUntil]
 	repaired   int                          // how many rebuilds and verifications there were
 	plans      map[string]map[string]string // what plans read: see reads
 }

@@ -62,6 +62,7 @@ func (q *cloudQueue) deliver(id string, t *queued, regular bool) {
 		return // deleted meanwhile
 	}
 	if wait := max(q.w.faults.stalled(), q.w.keeping()); wait > 0 {
+		q.w.delayedUntil = latest(q.w.delayedUntil, q.w.now().Add(wait))
 		q.w.after(wait+q.w.faults.latency(), nil, func() { q.deliver(id, t, regular) })
 		return
 	}

@@ -25,6 +25,7 @@ func (w *world) seal(key string) {
 	}
 	until := w.now().Add(w.faults.between(time.Second, maxUnreadable))
 	w.sealed[key] = until
+	w.delayedUntil = latest(w.delayedUntil, until)
 	d, entry, err := ledger.ParseKey(key)
 	if err != nil || w.faults.rng.IntN(4) != 0 || !w.dispensable(key) {
 		w.note("%s is unreadable until %s", key, until)
@@ -44,6 +45,13 @@ func (w *world) seal(key string) {
 			panic(fmt.Sprintf("sim: %v", err)) // memory does not fail
 		}
 	})
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // dispensable reports whether an entry holds only what the system finds out again: what

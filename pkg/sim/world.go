@@ -37,18 +37,19 @@ type world struct {
 	oracle  *oracle
 	load    *workload
 
-	machines   []*machine
-	visitors   []*machine // run once
-	alive      sync.WaitGroup
-	requests   int
-	mutated    map[string]time.Time // when names were last written
-	firstAsked map[string]asked     // to create a name
-	sealed     map[string]time.Time // until when objects cannot be read
-	skipped    map[string]bool      // entries that an operator has skipped
-	failed     sync.Map             // the checksums of ledger entries that a create has failed for
-	rushed     sync.Map             // ledger entries that were written far ahead on purpose
-	counts     map[string]int
-	scratch    string
+	machines     []*machine
+	visitors     []*machine // run once
+	alive        sync.WaitGroup
+	requests     int
+	mutated      map[string]time.Time // when names were last written
+	firstAsked   map[string]asked     // to create a name
+	sealed       map[string]time.Time // until when objects cannot be read
+	delayedUntil time.Time            // until when timers wait: an object cannot be read, or the queue is stalled
+	skipped      map[string]bool      // entries that an operator has skipped
+	failed       sync.Map             // the checksums of ledger entries that a create has failed for
+	rushed       sync.Map             // ledger entries that were written far ahead on purpose
+	counts       map[string]int
+	scratch      string
 
 	absentUntil time.Time // nothing runs before
 	kept        bool      // the cloud keeps until then what it is to deliver, and else gives up as ever

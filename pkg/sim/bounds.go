@@ -132,9 +132,10 @@ func (o *oracle) liveRows(f *followed, m *manifest.Manifest) {
 }
 
 // listing checks how many entries a barrier has to list. They are counted back from the
-// last append: where nothing is appended nobody lists.
+// last append that a sweep has had the time to follow: nobody lists an idle domain.
 func (o *oracle) listing(f *followed) {
-	if len(f.lines) == 0 {
+	last := len(f.lines) - f.entriesSince(o.w.now().Add(-calmSlack)) - 1
+	if last < 0 {
 		return
 	}
 	listed := 0
@@ -147,7 +148,7 @@ func (o *oracle) listing(f *followed) {
 			listed++
 		}
 	}
-	since := f.lines[len(f.lines)-1].at.Add(-o.slack())
+	since := f.lines[last].at.Add(-o.slack())
 	if most := some + len(f.ahead) + f.entriesSince(since); listed > most {
 		o.violation("I-16 bounded work", "a barrier of %s lists %d entries, and at most %d are young", f.domain, listed, most)
 	}

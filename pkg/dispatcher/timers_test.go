@@ -191,8 +191,8 @@ func TestATimerIsOneQueueTaskAtItsTime(t *testing.T) {
 	require.NotZero(t, w.timers(event.TimerRetry)[0].EnqueuedAt)
 }
 
-// Seen to fail where the first one waited on its own request: its task had ended, and the
-// others, who had been told that all was well, were given up.
+// The write must not depend on the request of the first worker: when that worker's task has
+// ended, the others, whose heartbeats were answered, would be given up.
 func TestSignsOfLifeAreWrittenThoughTheFirstWorkerHasHungUp(t *testing.T) {
 	w := newWorld(t)
 	clock := &waiting{tick: w.clock, asleep: make(chan time.Duration), wake: make(chan struct{})}

@@ -23,7 +23,7 @@ const (
 )
 
 // The delays before attempts that are granted for losses: a second for the first, ten
-// minutes for the last. Ten losses in a row span 17 minutes or more: a deployment, or an
+// minutes for the last. Ten losses in a row span at least 13.6 minutes: a deployment, or an
 // outage of the store, rarely takes longer.
 const (
 	lossInitialDelayMS     = 1_000

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/due"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
@@ -200,6 +201,10 @@ func (b *built) publish(ctx context.Context) (Result, error) {
 		m, err := b.next(ctx)
 		if err == nil {
 			err = b.fill(ctx, m)
+		}
+		if err == nil && m.Due.At != 0 {
+			// A later revision may have released the wakeup, and its manifest may be lost.
+			err = due.Create(ctx, b.cfg.Store, due.Marker{At: m.Due.At, Domain: b.cfg.Domain})
 		}
 		if err != nil {
 			return Result{}, err

@@ -84,7 +84,8 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 		if problem := spent(f, t, policy); problem != "" && !f.cancelled[run.RunID] {
 			return problem + ": " + t.ErrorCode + " " + t.ErrorMessage
 		}
-		if o.w.cfg.Faults == (Faults{}) && (b.failures == 0 || policy.UserErrors && b.failures < policy.MaxAttempts) && !b.hangs && t.TimeoutSec == 0 {
+		// Where the order is lost, an attempt may have been cancelled by a run timeout that came later in this order.
+		if o.w.cfg.Faults == (Faults{}) && !f.unordered && (b.failures == 0 || policy.UserErrors && b.failures < policy.MaxAttempts) && !b.hangs && t.TimeoutSec == 0 {
 			return "its attempt should have succeeded: " + t.ErrorCode + " " + t.ErrorMessage
 		}
 	case state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskRunning, state.TaskRetryWait:

@@ -21,19 +21,18 @@ const (
 	invariantsFile = root + "/docs/invariants.md"
 	lastTested     = 10 // INV-1 to INV-10 have a test of their own; no exceptions
 	lastInvariant  = 18
-	notYet         = "Tests: none of that name yet."
-	simulated      = "Tests: none of that name; the simulation checks it, see [reliability](reliability.md)."
+	notYet         = "Tests: none is named after it yet."
+	simulated      = "Tests: none is named after it. The simulation checks it: see [reliability](reliability.md#the-oracle)."
 )
 
-// testOf is a test that is named after an invariant: TestINV1…, TestI12…. The
-// capital letters keep TestIncludes out, and the digits, TestINVALID.
+// testOf matches tests that are named after an invariant: TestINV1…, TestI12…. It does not match
+// TestIncludes or TestINVALID, which lack the digits.
 var testOf = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)I(?:NV)?([0-9]+)(?:[^0-9(][^(]*)?)\(`)
 
-// heading is "## INV-1 Order independence".
+// heading matches "## INV-1 Order independence".
 var heading = regexp.MustCompile(`^## (INV-[0-9]+|I-[0-9]+) \S`)
 
-// label is how an invariant is called: the first ten are the engine's own, the
-// others of the architecture.
+// label returns the name of invariant n: INV-1 to INV-10, then I-11 and so on.
 func label(n int) string {
 	if n <= lastTested {
 		return fmt.Sprintf("INV-%d", n)
@@ -41,8 +40,8 @@ func label(n int) string {
 	return fmt.Sprintf("I-%d", n)
 }
 
-// namedTests finds the tests of the repository that are named after an
-// invariant: by its number, "TestX in pkg/y", sorted.
+// namedTests returns, by the number of the invariant, the tests that are named after it, sorted:
+// "`TestX` in pkg/y".
 func namedTests(t *testing.T) map[int][]string {
 	t.Helper()
 	found := map[int][]string{}
@@ -79,51 +78,60 @@ func namedTests(t *testing.T) map[int][]string {
 	return found
 }
 
-// held is the line that says which tests hold an invariant.
-func held(n int, tests []string) string {
+// testList returns the lines that name the tests of invariant n.
+func testList(n int, tests []string) []string {
 	switch {
 	case len(tests) == 0 && n <= lastTested:
-		return notYet
+		return []string{notYet}
 	case len(tests) == 0:
-		return simulated
+		return []string{simulated}
 	}
-	return "Tests: " + strings.Join(tests, ", ") + "."
+	lines := []string{"Tests:"}
+	for _, test := range tests {
+		lines = append(lines, "- "+test)
+	}
+	return lines
 }
 
-func TestEveryInvariantIsDocumentedWithTheTestsThatHoldIt(t *testing.T) {
+func TestEveryInvariantListsItsTests(t *testing.T) {
 	tests := namedTests(t)
 	for n := range tests {
-		require.LessOrEqual(t, n, lastInvariant, "%v: there is no such invariant", tests[n])
-		require.Positive(t, n, "%v: there is no such invariant", tests[n])
+		require.LessOrEqual(t, n, lastInvariant, "%v: unknown invariant", tests[n])
+		require.Positive(t, n, "%v: unknown invariant", tests[n])
 	}
 	content, err := os.ReadFile(invariantsFile)
 	require.NoError(t, err)
-	lines := strings.Split(string(content), "\n")
-	n := 0
-	for i, line := range lines {
-		if match := heading.FindStringSubmatch(line); match != nil {
+	old := strings.Split(string(content), "\n")
+	var lines []string
+	n, lists := 0, 0
+	for i := 0; i < len(old); i++ {
+		if match := heading.FindStringSubmatch(old[i]); match != nil {
 			n++
-			require.Equal(t, label(n), match[1], "the invariants are in order, and none is missing")
+			require.Equal(t, label(n), match[1], "the invariants must be in order and complete")
+		}
+		if !strings.HasPrefix(old[i], "Tests:") {
+			lines = append(lines, old[i])
 			continue
 		}
-		if !strings.HasPrefix(line, "Tests: ") {
-			continue
+		lists++
+		first := i
+		for i+1 < len(old) && strings.HasPrefix(old[i+1], "- ") {
+			i++
 		}
-		if *rewrite {
-			lines[i] = held(n, tests[n])
-			continue
+		want := testList(n, tests[n])
+		if !*rewrite {
+			require.Equal(t, want, old[first:i+1], "%s: update the list with `go test ./internal/arch -rewrite`", label(n))
 		}
-		require.Equal(t, held(n, tests[n]), line,
-			"%s: `go test ./internal/arch -rewrite` writes what is there", label(n))
+		lines = append(lines, want...)
 	}
 	require.Equal(t, lastInvariant, n, "an invariant has no heading")
-	require.Equal(t, lastInvariant, strings.Count(string(content), "\nTests: "), "an invariant has no line of tests")
+	require.Equal(t, lastInvariant, lists, "an invariant has no list of tests")
 	if *rewrite {
 		require.NoError(t, os.WriteFile(invariantsFile, []byte(strings.Join(lines, "\n")), 0o644)) //nolint:gosec // a document
 	}
 }
 
-func TestEachOfTheTenInvariantsHasATestOfItsName(t *testing.T) {
+func TestFirstTenInvariantsHaveNamedTests(t *testing.T) {
 	tests := namedTests(t)
 	for n := 1; n <= lastTested; n++ {
 		if len(tests[n]) == 0 {
@@ -132,9 +140,8 @@ func TestEachOfTheTenInvariantsHasATestOfItsName(t *testing.T) {
 	}
 }
 
-// INV-7: controllers are handed state. What they import, they and what they
-// import in turn, has no way to a store, and so none to the ledger. Seen to fail
-// with pkg/dispatcher in the place of pkg/control.
+// INV-7: controllers receive state. Nothing that they import, directly or not, can reach a store, and
+// so the ledger. The test fails for pkg/dispatcher instead of pkg/control (tried).
 func TestINV7ControllersHaveNoWayToTheLedger(t *testing.T) {
 	all := sources(t)
 	seen := map[string]bool{}

@@ -114,14 +114,10 @@ func (a *app) rebuildCommand() *cobra.Command {
 	var bare, forget bool
 	cmd := &cobra.Command{
 		Use:   "rebuild",
-		Short: "Rebuild the state from the ledger; end other processes first",
+		Short: "Rebuild the state from the ledger, beside the live one",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.upkeep(cmd.Context(), func(p *project.Project, parts *embedded.Parts) error {
-				dir := a.options(p).Dir
-				if o, ok := owner(cmd.Context(), dir); ok && !inCloud(dir) {
-					return fmt.Errorf("state folder %s is in use by servo process %d: end it first", dir, o.PID)
-				}
+			return a.upkeep(cmd.Context(), func(_ *project.Project, parts *embedded.Parts) error {
 				cfg := a.repairConfig(parts)
 				cfg.Bare, cfg.Forget = bare, forget
 				result, err := repair.Rebuild(cmd.Context(), cfg)

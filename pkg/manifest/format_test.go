@@ -47,7 +47,7 @@ func TestKeysMatchDocumentedLayout(t *testing.T) {
 func TestEncodeDecodeRoundTrip(t *testing.T) {
 	data, err := manifest.Encode(full())
 	require.NoError(t, err)
-	got, err := manifest.Decode("key", domain, 2, data)
+	got, err := manifest.Decode("key", domain, 5, data)
 	require.NoError(t, err)
 	require.Equal(t, full(), got)
 	require.Len(t, got.Files(), 4)
@@ -60,7 +60,7 @@ func TestEncodeCopiesInlineRowsByteForByte(t *testing.T) {
 	m.L0[1].Inline = []manifest.Rows{manifest.NewRows("limits", 1, []byte(`[ {"scope":"\u003c\/", "name" : "db", "row_seq":7.0e0} ]`))}
 	data, err := manifest.Encode(m)
 	require.NoError(t, err)
-	got, err := manifest.Decode("key", domain, 2, data)
+	got, err := manifest.Decode("key", domain, 5, data)
 	require.NoError(t, err)
 	require.Equal(t, m, got)
 }
@@ -70,11 +70,11 @@ func TestPublishReusesEncodedDeltas(t *testing.T) {
 	fx := newFixture()
 	s := fx.writer()
 	m := full()
-	m.Revision, m.Parent, m.OrphanFloor, m.Nonce = 1, nil, "", ""
+	m.Parent, m.OrphanFloor, m.Nonce = nil, "", ""
 	source := ids.NewSource(now, nil)
 	m.L1[0].ID = source.New()
 	for i := range 2 {
-		m.L0[i].ID, m.L0[i].Revision = source.New(), 1
+		m.L0[i].ID = source.New()
 	}
 	for range 3 {
 		require.NoError(t, s.Publish(t.Context(), m))
@@ -97,11 +97,11 @@ func TestPublishEncodesRemainingRowsOfDelta(t *testing.T) {
 		fx := newFixture()
 		s := fx.writer()
 		m := full()
-		m.Revision, m.Parent, m.OrphanFloor, m.Nonce = 1, nil, "", ""
+		m.Parent, m.OrphanFloor, m.Nonce = nil, "", ""
 		source := ids.NewSource(now, nil)
 		m.L1[0].ID = source.New()
 		for i := range 2 {
-			m.L0[i].ID, m.L0[i].Revision = source.New(), 1
+			m.L0[i].ID = source.New()
 		}
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
@@ -121,7 +121,7 @@ func TestPublishEncodesRemainingRowsOfDelta(t *testing.T) {
 func TestSuccessorSharesNoMutableData(t *testing.T) {
 	m := full()
 	next := m.Successor("other")
-	require.Equal(t, &manifest.Ref{Revision: 2, Nonce: m.Nonce}, next.Parent)
+	require.Equal(t, &manifest.Ref{Revision: 5, Nonce: m.Nonce}, next.Parent)
 	require.Empty(t, next.Nonce)
 	next.L0 = append(next.L0[:0], manifest.Delta{})
 	next.L1[0] = manifest.Delta{}
@@ -135,9 +135,9 @@ func TestDecodeRejectsDamagedManifest(t *testing.T) {
 	good, err := manifest.Encode(full())
 	require.NoError(t, err)
 	reader := &manifest.Decoder{Domain: domain}
-	first, err := reader.Decode("key", 2, good)
+	first, err := reader.Decode("key", 5, good)
 	require.NoError(t, err)
-	again, err := reader.Decode("key", 2, good)
+	again, err := reader.Decode("key", 5, good)
 	require.NoError(t, err)
 	require.Equal(t, first, again)
 	for name, c := range map[string]struct{ from, to, reason string }{
@@ -151,12 +151,14 @@ func TestDecodeRejectsDamagedManifest(t *testing.T) {
 		"a file of another tier":  {`tasks/l0`, `tasks/l1`, "l0_deltas[0].files[0].key"},
 		"a negative size":         {`"size":12`, `"size":-12`, "size"},
 		"another count":           {`"l0_count":2`, `"l0_count":1`, "l0_count"},
-		"a wrong parent":          {`"parent":{"revision":1`, `"parent":{"revision":0`, "parent.revision"},
+		"a wrong parent":          {`"parent":{"revision":4`, `"parent":{"revision":0`, "parent.revision"},
 		"no writer":               {`"writer":"compactor-1"`, `"writer":""`, "writer"},
 		"an invalid floor":        {`"orphan_floor":"`, `"orphan_floor":"x`, "orphan_floor"},
-		"a later delta":           {`"revision":2,"rows"`, `"revision":3,"rows"`, "l0_deltas[1].revision"},
+		"a later delta":           {`"revision":5,"rows"`, `"revision":6,"rows"`, "l0_deltas[1].revision"},
+		"a delta of the base":     {`"revision":3,"files"`, `"revision":2,"files"`, "revision 2 must be greater than 2"},
+		"deltas out of order":     {`"revision":4,"files"`, `"revision":3,"files"`, "revision 3 must be greater than 3"},
 		"an invalid table":        {`"row_counts":{"runs"`, `"row_counts":{"../runs"`, "row_counts"},
-		"a later base":            {`"revision":1,"published_at"`, `"revision":3,"published_at"`, "base_snapshot.revision"},
+		"a later base":            {`"revision":2,"published_at"`, `"revision":6,"published_at"`, "base_snapshot.revision"},
 		"a later cutoff":          {`"fold_seq":5`, `"fold_seq":8`, "base_snapshot.fold_seq"},
 		"a deletable wakeup":      {`"through":"2023-11-14T22:10`, `"through":"2023-11-14T22:20`, "due.at"},
 		"an invalid entry":        {`"entries_from":"0`, `"entries_from":"x`, "base_snapshot.entries_from"},
@@ -169,8 +171,8 @@ func TestDecodeRejectsDamagedManifest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			changed := bytes.Replace(good, []byte(c.from), []byte(c.to), 1)
 			require.NotEqual(t, string(good), string(changed))
-			_, err := manifest.Decode("manifests/the.json", domain, 2, changed)
-			_, same := reader.Decode("manifests/the.json", 2, changed)
+			_, err := manifest.Decode("manifests/the.json", domain, 5, changed)
+			_, same := reader.Decode("manifests/the.json", 5, changed)
 			require.Equal(t, err, same, "a decoder that knows the deltas returns the same error")
 			var corrupt *manifest.CorruptError
 			require.ErrorAs(t, err, &corrupt)
@@ -180,7 +182,7 @@ func TestDecodeRejectsDamagedManifest(t *testing.T) {
 		})
 	}
 	_, err = manifest.Decode("key", domain, 3, good)
-	require.ErrorContains(t, err, "revision 2")
+	require.ErrorContains(t, err, "revision 5")
 }
 
 func TestCodecRejectsTooLargeManifest(t *testing.T) {
@@ -204,7 +206,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, revision := range []int64{1, 2} {
+		for _, revision := range []int64{1, 5} {
 			m, err := manifest.Decode("key", domain, revision, data)
 			if err != nil {
 				continue

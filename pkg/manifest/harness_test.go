@@ -131,7 +131,7 @@ func full() *manifest.Manifest {
 		}
 	}
 	m := manifest.First(domain, timeline, "compactor-1").Successor("compactor-1")
-	m.Parent.Nonce = id
+	m.Revision, m.Parent = 5, &manifest.Ref{Revision: 4, Nonce: id}
 	m.Nonce = id
 	m.PublishedAt = event.At(time.Unix(1_700_000_001, 0))
 	m.FoldSeq = 7
@@ -142,14 +142,14 @@ func full() *manifest.Manifest {
 	}
 	m.Due = manifest.Due{At: event.At(time.Unix(1_700_000_400, 0)), Through: event.At(time.Unix(1_699_999_800, 0))}
 	m.BaseSnapshot = manifest.BaseSnapshot{
-		ID: id, Revision: 1, PublishedAt: m.PublishedAt, Files: []manifest.File{file("runs", manifest.TierBase)},
+		ID: id, Revision: 2, PublishedAt: m.PublishedAt, Files: []manifest.File{file("runs", manifest.TierBase)},
 		FoldSeq: 5, FoldTime: m.FoldTime, EntriesFrom: id, RunsFrom: "01GH5M5P000000000000000000",
 	}
-	m.L1 = []manifest.Delta{{ID: id, Revision: 1, Files: []manifest.File{file("runs", manifest.TierL1)}, Rows: 3, Bytes: 12}}
+	m.L1 = []manifest.Delta{{ID: id, Revision: 3, Files: []manifest.File{file("runs", manifest.TierL1)}, Rows: 3, Bytes: 12}}
 	row := manifest.NewRows("limits", 1, []byte(`[{"scope":"pool","name":"db","slots":2,"row_seq":7}]`))
 	m.L0 = []manifest.Delta{
-		{ID: id, Revision: 1, Files: []manifest.File{file("tasks", manifest.TierL0)}, Rows: 3, Bytes: 12},
-		{ID: id, Revision: 2, Inline: []manifest.Rows{row}, Rows: 1, Bytes: int64(len(row.JSON))},
+		{ID: id, Revision: 4, Files: []manifest.File{file("tasks", manifest.TierL0)}, Rows: 3, Bytes: 12},
+		{ID: id, Revision: 5, Inline: []manifest.Rows{row}, Rows: 1, Bytes: int64(len(row.JSON))},
 	}
 	m.L0Count = 2
 	m.L0Limits = manifest.L0Limits{MaxCount: 16, MaxBytes: 8 << 20}

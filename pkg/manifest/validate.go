@@ -112,6 +112,7 @@ func (m *Manifest) validateFiles(p *problem, known isKnown) {
 	for i := range m.BaseSnapshot.Files {
 		validateFile(p, m.Domain(), fmt.Sprintf("base_snapshot.files[%d]", i), &m.BaseSnapshot.Files[i], TierBase)
 	}
+	m.validateOrder(p)
 	m.validateDeltas(p, "l1", m.L1, TierL1, known)
 	m.validateDeltas(p, "l0_deltas", m.L0, TierL0, known)
 	p.check(len(m.History) <= maxTables, "history: %d tables; at most %d are allowed", len(m.History), maxTables)
@@ -119,6 +120,17 @@ func (m *Manifest) validateFiles(p *problem, known isKnown) {
 		f := m.History[table]
 		p.check(f.Table == table, "history: the index of %.100q belongs to table %.100q", table, f.Table)
 		validateFile(p, m.Domain(), "history."+f.Table, &f, TierHistory)
+	}
+}
+
+// validateOrder checks that each delta is newer than the one before it, and the first newer
+// than the base. Readers and merges rely on it: a delta at or below the base's revision
+// counts as merged into the base.
+func (m *Manifest) validateOrder(p *problem) {
+	last := m.BaseSnapshot.Revision
+	for i, d := range slices.Concat(m.L1, m.L0) {
+		p.check(d.Revision > last, "delta %d of l1 and l0_deltas: revision %d must be greater than %d, that of the delta or base before it", i, d.Revision, last)
+		last = d.Revision
 	}
 }
 

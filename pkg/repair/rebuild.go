@@ -283,9 +283,8 @@ func (b *built) fill(ctx context.Context, m *manifest.Manifest) error {
 	if err != nil {
 		return err
 	}
-	b.base.Revision = m.Revision
 	m.BaseSnapshot = b.base
-	m.BaseSnapshot.PublishedAt = event.At(cfg.now())
+	m.BaseSnapshot.Revision, m.BaseSnapshot.PublishedAt = m.Revision, event.At(cfg.now())
 	m.FoldSeq, m.FoldTime = b.state.FoldSeq, b.state.FoldTime
 	if b.last != "" {
 		m.Watermarks.EventsProcessedThrough, m.Watermarks.LastProcessedFile = b.last, ledger.Key(cfg.Domain, b.last)
@@ -298,6 +297,7 @@ func (b *built) fill(ctx context.Context, m *manifest.Manifest) error {
 	delta, err := b.delta(ctx, m.Revision)
 	if err == nil && delta.Rows > 0 {
 		m.L0, m.L0Count = []manifest.Delta{delta}, 1
+		m.BaseSnapshot.Revision-- // the base does not contain the delta
 	}
 	return err
 }

@@ -146,6 +146,9 @@ func Draw(seed uint64) World {
 	if leap := random(seed, "leap", 0); c.Faults != (Faults{}) && leap.IntN(4) == 0 {
 		c.Faults.Leap = 1 + leap.IntN(300)
 	}
+	if online := random(seed, "online", 0); online.IntN(4) == 0 {
+		c.Online = 1 + online.IntN(3)
+	}
 	if segments := random(seed, "segments", 0); segments.IntN(2) == 0 {
 		c.MaxSegment = 1 + segments.IntN(40)
 	}

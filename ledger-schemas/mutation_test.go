@@ -16,27 +16,27 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event/eventtest"
 )
 
-// mutation spoils one place of a document, and mends it again.
+// mutation makes one place of a document invalid, and restores it.
 type mutation struct {
 	name  string
-	field string // the field that the refusal has to name
-	spoil func()
-	mend  func()
+	field string // the field that the error must name
+	apply func()
+	undo  func()
 }
 
-// mutations are ways to break a document, each against one rule of its schema.
+// mutations returns changes of a document that each violate one rule of its schema.
 func mutations(path string, root, s schema, doc map[string]any) []mutation {
 	var found []mutation
 	if s.sub("properties") == nil && s.sub("additionalProperties") == nil {
-		return nil // anything goes
+		return nil // the schema allows anything
 	}
 	set := func(name, field string, value any) {
-		was, there := doc[name]
+		was, present := doc[name]
 		found = append(found, mutation{
 			name: fmt.Sprintf("%s.%s = %.40v", path, name, value), field: field,
-			spoil: func() { doc[name] = value },
-			mend: func() {
-				if doc[name] = was; !there {
+			apply: func() { doc[name] = value },
+			undo: func() {
+				if doc[name] = was; !present {
 					delete(doc, name)
 				}
 			},
@@ -45,13 +45,13 @@ func mutations(path string, root, s schema, doc map[string]any) []mutation {
 	for _, name := range s.required() {
 		was := doc[name]
 		found = append(found, mutation{
-			name: path + "." + name + " is gone", field: name,
-			spoil: func() { delete(doc, name) }, mend: func() { doc[name] = was },
+			name: path + "." + name + " is missing", field: name,
+			apply: func() { delete(doc, name) }, undo: func() { doc[name] = was },
 		})
 	}
 	for _, name := range slices.Sorted(maps.Keys(doc)) {
 		rule, field := s.sub("properties").sub(name), name
-		if rule == nil { // a key of the user's own
+		if rule == nil { // a key that the user chose
 			rule, field = s.sub("additionalProperties"), path[strings.LastIndexByte(path, '.')+1:]
 		}
 		rule = rule.follow(root)
@@ -74,7 +74,7 @@ func mutations(path string, root, s schema, doc map[string]any) []mutation {
 	return found
 }
 
-// violations are values that a rule refuses.
+// violations returns values that a rule rejects.
 func violations(rule schema) []any {
 	number := func(key string, by int64) (any, bool) {
 		n, ok := rule[key].(float64)
@@ -117,7 +117,7 @@ func violations(rule schema) []any {
 	return values
 }
 
-func TestWhatASchemaRefusesIsNotDecodedEither(t *testing.T) {
+func TestDecodeRejectsSchemaViolations(t *testing.T) {
 	envelopeRules := load(t, ledgerschemas.Envelope)
 	envelope := compile(t, ledgerschemas.Envelope)
 	for _, p := range event.Payloads() {
@@ -132,16 +132,16 @@ func TestWhatASchemaRefusesIsNotDecodedEither(t *testing.T) {
 
 			all := append(mutations("", envelopeRules, envelopeRules, doc), mutations("payload", rules, rules, payload)...)
 			m := rapid.SampledFrom(all).Draw(t, "mutation")
-			m.spoil()
-			defer m.mend()
-			spoiled, err := json.Marshal(doc)
+			m.apply()
+			defer m.undo()
+			line, err := json.Marshal(doc)
 			require.NoError(t, err)
 			invalid := envelope.Validate(doc) != nil || compiled.Validate(doc["payload"]) != nil
 			require.True(t, invalid, "the schema allows %s", m.name)
-			_, err = event.DecodeLine(spoiled)
-			var refused *event.DecodeError
-			require.ErrorAs(t, err, &refused, m.name)
-			require.Contains(t, refused.Detail, m.field, m.name)
+			_, err = event.DecodeLine(line)
+			var rejected *event.DecodeError
+			require.ErrorAs(t, err, &rejected, m.name)
+			require.Contains(t, rejected.Detail, m.field, m.name)
 		}))
 	}
 }

@@ -1,9 +1,8 @@
-// Package ledgerschemas holds the JSON Schemas (2020-12) of the ledger: that of
-// the envelope, and one a payload type and version. They are the source of truth
-// for the encoding of events.
+// Package ledgerschemas holds the JSON Schemas (2020-12) of the ledger: one for the envelope, and one
+// for each payload type and version. They are the source of truth for the encoding of events.
 //
-// The folder released has each schema as it was last released. A released schema
-// only ever gains optional fields; anything else is a new version.
+// The folder released contains each schema as it was last released. A released schema only gains
+// optional fields; any other change is a new version.
 package ledgerschemas
 
 import (
@@ -19,7 +18,7 @@ var files embed.FS
 // Envelope is the name of the envelope's schema.
 const Envelope = "envelope.v1.json"
 
-// Name is the file name of the schema of an event type and version:
+// Name returns the file name of the schema of an event type and version:
 // "task-finished.v1.json" for TaskFinished, 1.
 func Name(eventType string, version int) string {
 	var b strings.Builder
@@ -32,7 +31,7 @@ func Name(eventType string, version int) string {
 	return fmt.Sprintf("%s.v%d.json", b.String(), version)
 }
 
-// Read is the text of a schema, by its file name.
+// Read returns the text of a schema, by its file name.
 func Read(name string) ([]byte, error) {
 	data, err := files.ReadFile(name)
 	if err != nil {
@@ -41,11 +40,11 @@ func Read(name string) ([]byte, error) {
 	return data, nil
 }
 
-// Names are the file names of all schemas, in order.
+// Names returns the file names of all schemas, in order.
 func Names() []string {
 	entries, err := files.ReadDir(".")
 	if err != nil {
-		panic(fmt.Sprintf("ledgerschemas: the embedded folder cannot be read: %v", err))
+		panic(fmt.Sprintf("ledgerschemas: cannot read the embedded folder: %v", err))
 	}
 	names := make([]string, len(entries))
 	for i, e := range entries {

@@ -34,7 +34,7 @@ func load(t require.TestingT, name string) schema {
 	return parse(t, data)
 }
 
-// follow is a subschema, with its local reference resolved.
+// follow returns the schema to which a local reference points, or s if it is no reference.
 func (s schema) follow(root schema) schema {
 	ref, ok := s["$ref"].(string)
 	if !ok {
@@ -73,7 +73,7 @@ func compile(t testing.TB, name string) *jsonschema.Schema {
 	return compiled
 }
 
-func TestThereIsASchemaForEveryTypeAndNoOther(t *testing.T) {
+func TestEveryEventTypeHasASchema(t *testing.T) {
 	want := []string{ledgerschemas.Envelope}
 	for _, p := range event.Payloads() {
 		want = append(want, ledgerschemas.Name(p.Type(), p.Version()))
@@ -84,7 +84,7 @@ func TestThereIsASchemaForEveryTypeAndNoOther(t *testing.T) {
 	require.ErrorContains(t, err, "no-such-thing.v1.json")
 }
 
-func TestEverySchemaHasTheFieldsOfItsTypeAndDescribesThem(t *testing.T) {
+func TestSchemaFieldsMatchGoTypes(t *testing.T) {
 	for _, p := range event.Payloads() {
 		t.Run(p.Type(), func(t *testing.T) {
 			root := load(t, ledgerschemas.Name(p.Type(), p.Version()))
@@ -99,12 +99,12 @@ var (
 	typeRaw  = reflect.TypeFor[json.RawMessage]()
 )
 
-// agree compares a Go type with a schema, both ways.
+// agree checks that a Go type and a schema have the same fields and types.
 func agree(t *testing.T, path string, root, s schema, goType reflect.Type) {
 	t.Helper()
 	require.NotEmpty(t, s["description"], "%s has no description", path)
 	s = s.follow(root)
-	require.NotEmpty(t, s["description"], "%s refers to what has no description", path)
+	require.NotEmpty(t, s["description"], "%s refers to a definition without a description", path)
 	kind := map[reflect.Kind]string{
 		reflect.String: "string", reflect.Bool: "boolean", reflect.Int32: "integer", reflect.Int64: "integer",
 		reflect.Slice: "array", reflect.Map: "object", reflect.Struct: "object", reflect.Pointer: "object",
@@ -152,22 +152,22 @@ func agreeFields(t *testing.T, path string, root, s schema, goType reflect.Type)
 	}
 	require.ElementsMatch(t, names, slices.Collect(maps.Keys(s.sub("properties"))), path)
 	require.ElementsMatch(t, required, s.required(), path)
-	require.NotContains(t, s, "additionalProperties", "%s: readers pass over fields they do not know", path)
+	require.NotContains(t, s, "additionalProperties", "%s: readers must ignore unknown fields", path)
 }
 
-func TestTheEnvelopeSchemaHasTheFieldsThatAreEncoded(t *testing.T) {
+func TestEnvelopeSchemaMatchesEncoding(t *testing.T) {
 	s := load(t, ledgerschemas.Envelope)
 	rapid.Check(t, func(t *rapid.T) {
 		e := eventtest.Envelope().Draw(t, "event")
 		e.CorrelationID, e.CausationID, e.Actor = "", "", ""
-		require.ElementsMatch(t, s.required(), slices.Collect(maps.Keys(encode(t, e))), "nothing but what is required")
+		require.ElementsMatch(t, s.required(), slices.Collect(maps.Keys(encode(t, e))), "an event without optional fields")
 
 		e.CorrelationID, e.CausationID, e.Actor, e.Group, e.GroupSize = e.ID, e.ID, "somebody", e.ID, 1
 		require.ElementsMatch(t, slices.Collect(maps.Keys(s.sub("properties"))), slices.Collect(maps.Keys(encode(t, e))))
 	})
 }
 
-// encode is an event as a document.
+// encode returns an event as a document.
 func encode(t require.TestingT, e *event.Envelope) map[string]any {
 	line, err := event.Encode(nil, e)
 	require.NoError(t, err)
@@ -178,7 +178,7 @@ func encode(t require.TestingT, e *event.Envelope) map[string]any {
 	return m
 }
 
-func TestWhateverIsEncodedHoldsToItsSchema(t *testing.T) {
+func TestEncodedEventsAreValid(t *testing.T) {
 	envelope := compile(t, ledgerschemas.Envelope)
 	for _, p := range event.Payloads() {
 		payload := compile(t, ledgerschemas.Name(p.Type(), p.Version()))
@@ -192,7 +192,7 @@ func TestWhateverIsEncodedHoldsToItsSchema(t *testing.T) {
 	}
 }
 
-func TestASchemaThatWasReleasedOnlyGrew(t *testing.T) {
+func TestReleasedSchemasOnlyGrow(t *testing.T) {
 	entries, err := os.ReadDir("released")
 	require.NoError(t, err)
 	require.NotEmpty(t, entries)
@@ -205,8 +205,8 @@ func TestASchemaThatWasReleasedOnlyGrew(t *testing.T) {
 	}
 }
 
-// shrunk says what of a released schema the current one does not keep. Only
-// descriptions may change, and only optional properties may come.
+// shrunk returns the first incompatible change of a released schema, or "". Only descriptions may
+// change, and only optional properties may be added.
 func shrunk(path string, released, current schema) string {
 	for key, was := range released {
 		if key == "description" || key == "title" {
@@ -215,7 +215,7 @@ func shrunk(path string, released, current schema) string {
 		is, ok := current[key]
 		here := path + "/" + key
 		if !ok {
-			return here + " is gone"
+			return here + " is missing"
 		}
 		old, isObject := was.(map[string]any)
 		now, stillObject := is.(map[string]any)
@@ -232,13 +232,13 @@ func shrunk(path string, released, current schema) string {
 		_, known := released[key]
 		grows := strings.HasSuffix(path, "/properties") || strings.HasSuffix(path, "/$defs") || path == "" && key == "$defs"
 		if !known && !grows && key != "description" && key != "title" {
-			return path + "/" + key + " is new, and may refuse what was allowed"
+			return path + "/" + key + " is new, and may reject input that was valid"
 		}
 	}
 	return ""
 }
 
-func TestGrowthIsToldFromOtherChanges(t *testing.T) {
+func TestShrunkReportsIncompatibleChanges(t *testing.T) {
 	released := `{"type":"object","properties":{"a":{"type":"string","description":"x"}},"required":["a"]}`
 	for changed, allowed := range map[string]bool{
 		released: true,

@@ -25,7 +25,6 @@ var forbidden = regexp.MustCompile(`(?i)\b(anew|whoever|thereby|at hand|in vain|
 var unrevised = []string{
 	"examples",
 	"internal",
-	"ledger-schemas",
 	"pkg/cli",
 	"pkg/compactor",
 	"pkg/dispatcher",

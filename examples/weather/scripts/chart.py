@@ -1,7 +1,7 @@
-"""Draws the weather of the cities as climate.svg, with the standard library alone.
+"""Draws the weather of the cities as climate.svg, with the standard library only.
 
-Servo hands over folders: each SERVO_INPUT_… holds one data.csv, and whatever is
-written to SERVO_OUTPUT becomes the asset.
+Each SERVO_INPUT_… names a folder with one data.csv. The files that the script writes to
+SERVO_OUTPUT become the asset.
 """
 
 import csv
@@ -23,7 +23,7 @@ MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
 
 
 def read(variable):
-    """The rows of an input, whichever way it is split into files."""
+    """Returns the rows of an input, which may have several files."""
     rows = []
     for path in sorted(Path(os.environ[variable]).glob("*.csv")):
         with path.open(newline="", encoding="utf-8") as file:
@@ -68,14 +68,14 @@ def points(pairs):
 
 
 def colour(departure, most):
-    """White for what is usual, towards red for warmer and blue for colder."""
+    """Returns white for no departure, towards red for warmer and blue for colder."""
     share = min(abs(departure) / most, 1) ** 0.8
     end = WARM if departure > 0 else COLD
     return "#" + "".join(f"{round(247 + (c - 247) * share):02x}" for c in end)
 
 
 def stretches(rows):
-    """The rows in pieces without missing months."""
+    """Splits the rows where months are missing."""
     pieces = []
     for row in rows:
         if not pieces or month_of(row) != month_of(pieces[-1][-1]) + 1:
@@ -85,7 +85,7 @@ def stretches(rows):
 
 
 def record_marks(records, rows, x, temperature, rain):
-    """Dots and words at the city's record months."""
+    """Marks the record months of a city with dots and words."""
     by_month = {row["month"]: row for row in rows}
     for record in records:
         row = by_month.get(record["month"])
@@ -140,7 +140,7 @@ def anomaly_part(rows, x, top, most):
     yield text(LEFT - 8, top + 13, "vs usual", 11, anchor="end")
     for row in rows:
         if row["temp_anomaly_c"] == "":
-            yield rect(x(month_of(row)), top, step, 18, GRID, f"{name_of(month_of(row))}: too few years to tell")
+            yield rect(x(month_of(row)), top, step, 18, GRID, f"{name_of(month_of(row))}: too few years")
             continue
         departure = float(row["temp_anomaly_c"])
         yield rect(x(month_of(row)), top, step + 0.1, 18, colour(departure, most), f"{name_of(month_of(row))}: {departure:+.1f} °C")
@@ -196,7 +196,7 @@ def draw(monthly, anomalies, climate):
     yield f"<title>The weather of {escape(' and '.join(cities))}, {span}</title>"
     yield rect(0, 0, WIDTH, height, PAPER)
     yield text(LEFT, 42, f"The weather of {' and '.join(cities)}, {span}", 25, INK, extra="font-weight='700'")
-    yield text(LEFT, 63, "A month at a time, and how far each was from the mean of that month in these years", 13)
+    yield text(LEFT, 63, "Each month, and how far it departs from the mean of that month in these years", 13)
     yield from legend(scales["anomaly"], anomalies)
     for i, city in enumerate(cities):
         of_city = [[row for row in rows if row["city"] == city] for rows in (monthly, anomalies, climate)]
@@ -208,7 +208,7 @@ def draw(monthly, anomalies, climate):
 def main():
     monthly = read("SERVO_INPUT_ANALYTICS_MONTHLY")
     if not monthly:
-        raise SystemExit("analytics/monthly has no rows: there is nothing to draw")
+        raise SystemExit("analytics/monthly has no rows, nothing to draw")
     lines = draw(monthly, read("SERVO_INPUT_ANALYTICS_ANOMALIES"), read("SERVO_INPUT_REPORT_CLIMATE"))
     target = Path(os.environ["SERVO_OUTPUT"]) / "climate.svg"
     target.write_text("\n".join(lines) + "\n", encoding="utf-8")

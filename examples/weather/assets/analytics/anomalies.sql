@@ -1,7 +1,7 @@
 /* servo
 description: >-
   How far each complete month departs from the mean of the same calendar month in all complete years.
-  It takes two years to tell; with fewer, the departures are NULL.
+  With fewer than two years, the departures are NULL.
 */
 WITH usual AS (
     SELECT

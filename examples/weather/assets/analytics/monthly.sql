@@ -1,5 +1,5 @@
 /* servo
-description: Each city's months. A month counts as complete when every one of its days is there.
+description: The figures of each city and month. A month is complete if none of its days is missing.
 */
 SELECT
     city,

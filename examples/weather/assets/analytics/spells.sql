@@ -1,5 +1,5 @@
 /* servo
-description: Each city's dry and wet spells of a week and longer. A missing day ends a spell.
+description: The dry and wet spells of each city that last a week or longer. A missing day ends a spell.
 */
 WITH numbered AS (
     SELECT
@@ -7,7 +7,7 @@ WITH numbered AS (
         date,
         wet,
         precipitation_mm,
-        -- Days in a row, all wet or all dry, have the same difference of date and number.
+        -- Consecutive days that are all wet or all dry have the same difference of date and row number.
         date - row_number() OVER (PARTITION BY city, wet ORDER BY date)::INTEGER AS spell
     FROM clean.daily
 )

@@ -1,5 +1,5 @@
 /* servo
-description: One day, checked, with units in the names. A day that makes no sense fails its partition, and only that one.
+description: One day, checked, with units in the column names. An impossible value fails the partition of its day only.
 owners: [weather@example.com]
 partitions:
   daily: {start: 2012-01-01, end: 2015-12-31, timezone: UTC}

@@ -1,5 +1,5 @@
 /* servo
-description: The weather as it was published, a row a city and day.
+description: The weather as published, one row for each city and day.
 owners: [weather@example.com]
 tags: [noaa]
 retries: {max_attempts: 3, initial_delay: 2s, max_delay: 30s}

@@ -1,5 +1,5 @@
 /* servo
-description: The records, and how unusual each was for its time of the year.
+description: The records, and how unusual each was for the time of year.
 owners: [weather@example.com]
 tags: [report]
 priority: 10

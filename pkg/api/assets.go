@@ -3,7 +3,9 @@ package api
 import (
 	"net/http"
 
+	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -17,9 +19,11 @@ type Asset struct {
 	Partitions  string   `json:"partitions,omitempty"`
 	File        string   `json:"file"`
 	// Materialized is the number of materialized partitions, at most 1 for an unpartitioned asset.
-	Materialized   int        `json:"materialized"`
-	RowCount       int64      `json:"row_count"`
-	ByteSize       int64      `json:"byte_size"`
+	Materialized int   `json:"materialized"`
+	RowCount     int64 `json:"row_count"`
+	ByteSize     int64 `json:"byte_size"`
+	// Schemas is the number of different schemas that the partitions are known to have.
+	Schemas        int        `json:"schemas"`
 	MaterializedAt event.Time `json:"last_materialized_at,omitempty,omitzero"`
 }
 
@@ -44,13 +48,14 @@ func (h handler) assets(r *http.Request) (int, any, error) {
 		if a.Partitions != nil {
 			view.Partitions = a.Partitions.Dimension + " " + a.Partitions.String()
 		}
-		view.fill(snap.State)
+		view.fill(snap.State, a)
 		assets = append(assets, view)
 	}
 	return http.StatusOK, map[string]any{"project": p.Name, "revision": snap.Revision, "assets": assets}, nil
 }
 
-func (a *Asset) fill(s *state.State) {
+func (a *Asset) fill(s *state.State, asset *plan.Asset) {
+	var stored []*state.Partition
 	s.Partitions.Ascend(state.Key2{A: a.AssetKey}, func(row *state.Partition) bool {
 		if row.AssetKey != a.AssetKey {
 			return false
@@ -59,8 +64,12 @@ func (a *Asset) fill(s *state.State) {
 		a.RowCount += row.RowCount
 		a.ByteSize += row.ByteSize
 		a.MaterializedAt = max(a.MaterializedAt, row.MaterializedAt)
+		if asset.Declares(row.PartitionKey) {
+			stored = append(stored, row)
+		}
 		return true
 	})
+	a.Schemas = engine.Schemas(stored)
 }
 
 func (h handler) ready(r *http.Request) (int, any, error) {

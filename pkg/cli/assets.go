@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
-	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -24,6 +25,8 @@ type assetInfo struct {
 	rows, bytes int64
 	last        event.Time
 	lastRun     string
+	schemas     int // that its partitions are known to have
+	stored      []*state.Partition
 }
 
 func (a *app) assetsCommand() *cobra.Command {
@@ -48,10 +51,13 @@ func (a *app) assetsCommand() *cobra.Command {
 				return err
 			}
 			if len(args) == 1 && a.table() {
-				_, err := fmt.Fprint(a.Stdout, a.assetText(&infos[0]))
+				if _, err := fmt.Fprint(a.Stdout, a.assetText(&infos[0])); err != nil {
+					return err
+				}
+			} else if err := list(a, assetColumns, infos); err != nil {
 				return err
 			}
-			return list(a, assetColumns, infos)
+			return a.schemaChanges(cmd.Context(), p, infos)
 		},
 	}
 }
@@ -71,6 +77,22 @@ func (a *app) current(ctx context.Context, p *project.Project) (*state.State, er
 		return nil, err
 	}
 	return snap.State, nil
+}
+
+// schemaChanges warns of assets whose partitions differ in their columns.
+func (a *app) schemaChanges(ctx context.Context, p *project.Project, infos []assetInfo) error {
+	infos = slices.DeleteFunc(slices.Clone(infos), func(i assetInfo) bool { return i.schemas < 2 })
+	if len(infos) == 0 {
+		return nil
+	}
+	parts, err := a.parts(ctx, p)
+	if err != nil {
+		return err
+	}
+	for _, info := range infos {
+		a.warnings(engine.AssetSchemas(ctx, parts.Store, info.stored))
+	}
+	return parts.Close()
 }
 
 // chosen are the assets that are named.
@@ -106,26 +128,19 @@ func describe(s *state.State, asset *plan.Asset, now time.Time) assetInfo {
 		if row.AssetKey != key {
 			return false
 		}
-		if row.Status == state.Materialized && declares(asset, row.PartitionKey) {
+		if row.Status == state.Materialized && asset.Declares(row.PartitionKey) {
 			info.has++
 			info.rows += row.RowCount
 			info.bytes += row.ByteSize
+			info.stored = append(info.stored, row)
 			if row.MaterializedAt > info.last {
 				info.last, info.lastRun = row.MaterializedAt, row.RunID
 			}
 		}
 		return true
 	})
+	info.schemas = engine.Schemas(info.stored)
 	return info
-}
-
-// declares reports whether a stored partition is one that the asset has today.
-func declares(asset *plan.Asset, partitionKey string) bool {
-	if asset.Partitions == nil {
-		return partitionKey == ""
-	}
-	partition, err := ids.ParsePartition(partitionKey)
-	return err == nil && asset.Partitions.Contains(partition[asset.Partitions.Dimension])
 }
 
 // partitionsOf is how many partitions an asset has, by now where it has no end.
@@ -173,6 +188,7 @@ var assetColumns = []column[assetInfo]{
 	{name: "of", machine: true, value: func(i assetInfo) any { return i.of }},
 	{name: "rows", value: func(i assetInfo) any { return i.rows }, text: func(i assetInfo) any { return number(grouped(i.rows)) }},
 	{name: "bytes", value: func(i assetInfo) any { return i.bytes }, text: func(i assetInfo) any { return number(bytesText(i.bytes)) }},
+	{name: "schemas", machine: true, value: func(i assetInfo) any { return i.schemas }},
 	{name: "last_materialized_at", value: func(i assetInfo) any { return moment(i.last) }, text: func(i assetInfo) any { return stamp(i.last) }},
 	{name: "last_run_id", machine: true, value: func(i assetInfo) any { return orNil(i.lastRun) }},
 	{name: "depends_on", value: func(i assetInfo) any { return i.deps() }, text: func(i assetInfo) any { return words(i.deps(), 0) }},
@@ -198,6 +214,9 @@ func (a *app) assetText(i *assetInfo) string {
 		field("partitions", "%s", i.partitions())
 	}
 	field("materialized", "%s of %s, %s, %s", grouped(int64(i.has)), plural(i.of, "partition"), plural(int(i.rows), "row"), bytesText(i.bytes))
+	if i.schemas > 1 {
+		field("schemas", "%d different ones", i.schemas)
+	}
 	if i.last != 0 {
 		field("last run", "%s by run %s", i.last.Time().Format(time.RFC3339), i.lastRun)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -26,6 +27,8 @@ type trigger func(context.Context, *session) (engine.Ticket, error)
 type runner struct {
 	a       *app
 	options embedded.Options
+	// assets are those that the project declares; nil: unknown.
+	assets  []plan.Asset
 	trigger trigger
 	// progress is what has been shown of the run, by whichever session.
 	progress *progress

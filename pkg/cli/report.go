@@ -10,6 +10,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -135,6 +136,7 @@ func (r *runner) ended(ctx context.Context, sess *session, s *state.State) error
 	a.note("")
 	a.failures(s, run.RunID)
 	r.incomplete(ctx, sess, s, run)
+	r.schemas(ctx, sess, s, run)
 	a.tellEnd(run)
 	r.mu.Lock()
 	interrupted := r.interrupted
@@ -167,6 +169,32 @@ func (r *runner) incomplete(ctx context.Context, sess *session, s *state.State, 
 		found = append(found[:maxIncomplete:maxIncomplete], fmt.Sprintf("and %d more incomplete inputs", more))
 	}
 	r.a.warnings(found)
+}
+
+// schemas warns of partitions with other columns than partitions that exist, and of queries that
+// read both as one table.
+func (r *runner) schemas(ctx context.Context, sess *session, s *state.State, run *state.Run) {
+	found, err := engine.SchemaChanges(ctx, sess.Store, s, run, r.declared())
+	if err != nil {
+		r.a.note("servo: it is not known whether queries of the run read different schemas: %v", err)
+	}
+	r.a.warnings(found)
+}
+
+// declared returns a function that reports whether the project declares a stored partition; nil if
+// the assets of the project are unknown.
+func (r *runner) declared() func(*state.Partition) bool {
+	if r.assets == nil {
+		return nil
+	}
+	byKey := map[string]*plan.Asset{}
+	for i := range r.assets {
+		byKey[r.assets[i].Key.String()] = &r.assets[i]
+	}
+	return func(row *state.Partition) bool {
+		asset := byKey[row.AssetKey]
+		return asset != nil && asset.Declares(row.PartitionKey)
+	}
 }
 
 // report writes what all runs did, once: one document for programs.

@@ -145,7 +145,7 @@ func (f *runFlags) request(args []string) (engine.RunRequest, error) {
 
 // carry triggers a run, follows it to its end, and tells how it went.
 func (a *app) carry(ctx context.Context, p *project.Project, t trigger) error {
-	return (&runner{a: a, options: a.options(p), trigger: t}).run(ctx)
+	return (&runner{a: a, options: a.options(p), assets: p.Assets, trigger: t}).run(ctx)
 }
 
 // announce says what was started, and who executes it.

@@ -144,12 +144,14 @@ type Marker struct {
 	// Nonce distinguishes executions of one attempt.
 	Nonce string `json:"nonce"`
 	// URI is the object key of the winning directory, ending in "/".
-	URI         string       `json:"uri"`
-	Files       []MarkerFile `json:"files"`
-	RowCount    int64        `json:"row_count"`
-	ByteSize    int64        `json:"byte_size"`
-	SchemaHash  string       `json:"schema_hash,omitempty"`
-	CommittedAt event.Time   `json:"committed_at"`
+	URI        string       `json:"uri"`
+	Files      []MarkerFile `json:"files"`
+	RowCount   int64        `json:"row_count"`
+	ByteSize   int64        `json:"byte_size"`
+	SchemaHash string       `json:"schema_hash,omitempty"`
+	// Columns are those that all Parquet files of the output have. It is empty if they are not known.
+	Columns     []MarkerColumn `json:"columns,omitempty"`
+	CommittedAt event.Time     `json:"committed_at"`
 	// StartedAt is when the winning execution began.
 	StartedAt event.Time `json:"started_at"`
 }
@@ -160,6 +162,19 @@ type MarkerFile struct {
 	Size   int64  `json:"size"` // bytes
 	CRC32C uint32 `json:"crc32c"`
 	Rows   int64  `json:"rows,omitempty"`
+}
+
+// Limits of the columns in a marker. An output with more, or with longer names, has no columns there.
+const (
+	MaxColumns     = 2_000
+	MaxColumnBytes = 512       // of a name, and of a type
+	MaxColumnsText = 128 << 10 // of all names and types
+)
+
+// MarkerColumn is a column of an output.
+type MarkerColumn struct {
+	Name string `json:"name"` // the path of a field, with dots, inside nested columns
+	Type string `json:"type"`
 }
 
 // Output returns the winner's output in the form in which a worker reports it.

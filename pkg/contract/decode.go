@@ -205,6 +205,11 @@ func DecodeMarker(data []byte) (*Marker, error) {
 		}
 		c.between(fmt.Sprintf("files[%d].size", i), f.Size, 0, 1<<62)
 	}
+	c.between("columns (count)", int64(len(m.Columns)), 0, MaxColumns)
+	for i, column := range m.Columns {
+		c.text(fmt.Sprintf("columns[%d].name", i), column.Name, MaxColumnBytes)
+		c.text(fmt.Sprintf("columns[%d].type", i), column.Type, MaxColumnBytes)
+	}
 	c.between("row_count", m.RowCount, 0, 1<<62)
 	c.between("byte_size", m.ByteSize, 0, 1<<62)
 	return ifValid(&m, c)

@@ -176,6 +176,12 @@ func TestDecodeMarkerRejectsForeignPaths(t *testing.T) {
 		_, err := contract.DecodeMarker(with(t, marker(), c.field, c.raw))
 		requireField(t, err, c.field)
 	}
+	many, err := json.Marshal(make([]contract.MarkerColumn, contract.MaxColumns+1))
+	require.NoError(t, err)
+	_, err = contract.DecodeMarker(with(t, marker(), "columns", string(many)))
+	requireField(t, err, "columns (count)")
+	_, err = contract.DecodeMarker(with(t, marker(), "columns", `[{"name":"`+strings.Repeat("x", contract.MaxColumnBytes+1)+`"}]`))
+	requireField(t, err, "columns[0].name")
 	for _, name := range []string{"", "/etc/passwd", "../x", "a/../../x", "a//b", "./a", ".", "..", "a\\b", "a\x00", "a\n"} {
 		quoted, err := json.Marshal([]contract.MarkerFile{{Name: name}})
 		require.NoError(t, err)

@@ -302,6 +302,6 @@ func (f *folder) materialized(t *state.Task) {
 	f.st.PutPartition(&state.Partition{
 		AssetKey: t.AssetKey, PartitionKey: t.PartitionKey, Status: state.Materialized,
 		MaterializationID: t.MaterializationID, MaterializedAt: t.CompletedAt, RunID: t.RunID, TaskKey: t.TaskKey,
-		OutputURI: t.OutputURI, RowCount: t.RowCount, ByteSize: t.ByteSize, Meta: f.meta(),
+		OutputURI: t.OutputURI, RowCount: t.RowCount, ByteSize: t.ByteSize, SchemaHash: t.SchemaHash, Meta: f.meta(),
 	})
 }

@@ -41,7 +41,8 @@ func TestAStartFreesTheOutboxAndASuccessTheSlot(t *testing.T) {
 	row := w.State.Runs.Get(run)
 	require.Equal(t, []any{state.RunSucceeded, event.At(w.Now)}, []any{row.State, row.CompletedAt})
 	partition := w.State.Partitions.Get(state.Key2{A: "test/a"})
-	require.Equal(t, []any{run, task.MaterializationID, finished.Output.URI}, []any{partition.RunID, partition.MaterializationID, partition.OutputURI})
+	require.Equal(t, []any{run, task.MaterializationID, finished.Output.URI, "h"},
+		[]any{partition.RunID, partition.MaterializationID, partition.OutputURI, partition.SchemaHash})
 }
 
 func TestAHeartbeatOfAnAttemptNotSeenToStartStartsIt(t *testing.T) {

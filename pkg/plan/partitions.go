@@ -145,6 +145,15 @@ func (p *Partitions) dayOf(key string) string {
 	return partition[p.Dimension]
 }
 
+// Declares reports whether a partition key is that of one of the asset's partitions: the empty key,
+// if the asset is unpartitioned.
+func (a *Asset) Declares(partitionKey string) bool {
+	if a.Partitions == nil {
+		return partitionKey == ""
+	}
+	return a.Partitions.has(partitionKey)
+}
+
 // has reports whether a partition key is that of one of the partitions.
 func (p *Partitions) has(key string) bool {
 	day := p.dayOf(key)

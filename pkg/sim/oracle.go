@@ -429,6 +429,11 @@ func (o *oracle) output(f *followed, t *state.Task) {
 			t.TaskKey, t.RunID, t.OutputURI, marker.URI, err)
 		return
 	}
+	row := f.state.Partitions.Get(state.Key2{A: t.AssetKey, B: t.PartitionKey})
+	if t.SchemaHash != marker.SchemaHash || row != nil && row.MaterializationID == t.MaterializationID && row.SchemaHash != marker.SchemaHash {
+		o.violation("INV-4 effects once", "task %s of run %s has the schema %q, its partition %+v, and its marker %q",
+			t.TaskKey, t.RunID, t.SchemaHash, row, marker.SchemaHash)
+	}
 	for _, file := range marker.Files {
 		data, _, err := o.w.blobs.Get(context.Background(), marker.URI+file.Name)
 		if err != nil || blob.CRC32C(data) != file.CRC32C {

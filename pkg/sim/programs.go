@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
@@ -18,6 +19,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue"
 	"github.com/servo-orchestration/servo/pkg/service"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/table"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
@@ -113,6 +116,26 @@ func runReader(ctx context.Context, p *process) {
 // write makes a task's output.
 func write(folder, content string) error {
 	return os.WriteFile(filepath.Join(folder, "made.txt"), []byte(content+"\n"), 0o600)
+}
+
+// footers are Parquet files without rows, each with a schema of its own.
+var footers = sync.OnceValue(func() [][]byte {
+	runs, err := table.Of[state.RunKey]().Encode(nil)
+	limits, err2 := table.Of[state.Limit]().Encode(nil)
+	if err := errors.Join(err, err2); err != nil {
+		panic(fmt.Sprintf("sim: encode a Parquet file: %v", err))
+	}
+	return [][]byte{runs, limits}
+})
+
+// writeParquet adds a Parquet file to every fourth output, so that partitions of an asset differ in
+// their schemas.
+func writeParquet(folder, runID, taskKey string) error {
+	draw := hashOf("parquet " + runID + taskKey)
+	if draw%4 != 0 {
+		return nil
+	}
+	return os.WriteFile(filepath.Join(folder, "made.parquet"), footers()[draw/4%2], 0o600)
 }
 
 // assetOf is the asset that a task makes.

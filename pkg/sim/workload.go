@@ -290,6 +290,9 @@ func (l *workload) execute(ctx context.Context, p *process, e worker.Execution) 
 	if err != nil {
 		return err
 	}
+	if err := writeParquet(output, e.RunID, e.TaskKey); err != nil {
+		return err
+	}
 	return write(output, fmt.Sprintf("%s %s attempt %d from %v", e.RunID, e.TaskKey, e.Attempt, e.Inputs))
 }
 

@@ -427,6 +427,7 @@ type Partition struct {
 	OutputURI         string     `col:"output_uri,null"`
 	RowCount          int64      `col:"row_count"`
 	ByteSize          int64      `col:"byte_size"`
+	SchemaHash        string     `col:"schema_hash,null,dict"`
 	Meta
 }
 

@@ -29,8 +29,9 @@ type outputFile struct {
 	name string // relative to the output folder
 	open func() (*os.File, error)
 	rows int64
-	// schema describes the columns of a Parquet file.
-	schema string
+	// schema describes the columns of a Parquet file, as lines. columns are those columns.
+	schema  string
+	columns []contract.MarkerColumn
 }
 
 func (a *attempt) markerKey() string {
@@ -94,7 +95,7 @@ func (a *attempt) upload(ctx context.Context, made []outputFile) (*contract.Mark
 		Attempt: a.env.Attempt, AttemptID: a.env.AttemptID, Nonce: a.nonce,
 		URI: contract.ExecutionPrefix(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID,
 			a.env.AttemptID, a.nonce),
-		Files: make([]contract.MarkerFile, len(made)), SchemaHash: schemaHash(made), StartedAt: a.startedAt,
+		Files: make([]contract.MarkerFile, len(made)), SchemaHash: schemaHash(made), Columns: columnsOf(made), StartedAt: a.startedAt,
 	}
 	for i, file := range made {
 		m.Files[i] = contract.MarkerFile{Name: file.name, Rows: file.rows}

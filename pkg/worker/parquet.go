@@ -1,18 +1,24 @@
 package worker
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/apache/arrow-go/v18/parquet/file"
+	parquet "github.com/apache/arrow-go/v18/parquet/schema"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
-// footer returns the number of rows of a Parquet file, and its columns as lines of path and types.
-func footer(f *os.File) (rows int64, schema string, err error) {
+// footer returns the number of rows of a Parquet file, its columns as lines of path and types, and
+// as the commit marker has them.
+func footer(f *os.File) (rows int64, lines string, names []contract.MarkerColumn, err error) {
 	defer func() {
 		// The reader validates most of its input, but may panic on a crafted footer.
 		if r := recover(); r != nil {
@@ -21,15 +27,77 @@ func footer(f *os.File) (rows int64, schema string, err error) {
 	}()
 	reader, err := file.NewParquetReader(f)
 	if err != nil {
-		return 0, "", err
+		return 0, "", nil, err
 	}
 	var b strings.Builder
 	columns := reader.MetaData().Schema
 	for i := range columns.NumColumns() {
 		c := columns.Column(i)
 		fmt.Fprintf(&b, "%q %s %s\n", c.Path(), c.PhysicalType(), c.LogicalType())
+		names = append(names, contract.MarkerColumn{Name: c.Path(), Type: columnType(c)})
 	}
-	return reader.NumRows(), b.String(), nil
+	return reader.NumRows(), b.String(), names, nil
+}
+
+// columnTypes are the SQL names of Parquet types without parameters, by physical and logical type.
+var columnTypes = map[string]string{
+	"BOOLEAN None": "BOOLEAN", "INT32 None": "INTEGER", "INT64 None": "BIGINT", "FLOAT None": "FLOAT", "DOUBLE None": "DOUBLE",
+	"BYTE_ARRAY None": "BLOB", "BYTE_ARRAY String": "VARCHAR", "INT32 Date": "DATE",
+}
+
+// columnType returns the SQL name of a Parquet type, or Parquet's own name of a type that SQL lacks.
+func columnType(c *parquet.Column) string {
+	physical := c.PhysicalType().String()
+	switch t := c.LogicalType().(type) {
+	case parquet.DecimalLogicalType:
+		return fmt.Sprintf("DECIMAL(%d,%d)", t.Precision(), t.Scale())
+	case parquet.TimestampLogicalType:
+		return zoned("TIMESTAMP", t.IsAdjustedToUTC())
+	case parquet.TimeLogicalType:
+		return zoned("TIME", t.IsAdjustedToUTC())
+	case parquet.IntLogicalType:
+		name := map[int8]string{8: "TINYINT", 16: "SMALLINT", 32: "INTEGER", 64: "BIGINT"}[t.BitWidth()]
+		if !t.IsSigned() {
+			name = "U" + name
+		}
+		return name
+	case parquet.NoLogicalType, nil:
+		return cmp.Or(columnTypes[physical+" None"], physical)
+	default:
+		return cmp.Or(columnTypes[physical+" "+t.String()], strings.ToUpper(t.String()))
+	}
+}
+
+func zoned(name string, utc bool) string {
+	if utc {
+		return name + " WITH TIME ZONE"
+	}
+	return name
+}
+
+// columnsOf returns the columns of the output's Parquet files. It returns none if the files differ,
+// or if a marker cannot hold the columns.
+func columnsOf(made []outputFile) (columns []contract.MarkerColumn) {
+	lines := ""
+	for _, f := range made {
+		switch {
+		case !isParquet(f.name):
+		case lines != "" && f.schema != lines:
+			return nil
+		default:
+			lines, columns = f.schema, f.columns
+		}
+	}
+	text := 0
+	for _, c := range columns {
+		text += len(c.Name) + len(c.Type)
+	}
+	if len(columns) > contract.MaxColumns || text > contract.MaxColumnsText || slices.ContainsFunc(columns, func(c contract.MarkerColumn) bool {
+		return max(len(c.Name), len(c.Type)) > contract.MaxColumnBytes || !utf8.ValidString(c.Name+c.Type)
+	}) {
+		return nil
+	}
+	return columns
 }
 
 // describe sets rows and schema from the footer of a Parquet file.
@@ -42,7 +110,7 @@ func (f *outputFile) describe() error {
 		return fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("read output: %w", err))
 	}
 	defer opened.Close()
-	if f.rows, f.schema, err = footer(opened); err != nil {
+	if f.rows, f.schema, f.columns, err = footer(opened); err != nil {
 		return fail(CodeInvalidOutput, CategoryUser, fmt.Errorf("output file %s is not a Parquet file: %w", f.name, err))
 	}
 	return nil

@@ -104,6 +104,30 @@ func TestInputOfEarlierRunIsReadByURI(t *testing.T) {
 	require.Equal(t, []string{"42"}, w.rows(w.run("mart/b"), "x"))
 }
 
+func TestMarkerListsColumns(t *testing.T) {
+	w := newFixture(t, nil, map[string]plan.Work{
+		"a/b": query("SELECT 1 AS n, 'x' AS text, DATE '2025-01-01' AS day, 1.5::DECIMAL(9,2) AS price, {'k': 2::BIGINT} AS s, " +
+			"TIMESTAMP '2025-01-01' AS at, TIMESTAMPTZ '2025-01-01 00:00:00Z' AS utc, 1::UTINYINT AS u, 'x'::BLOB AS b, true AS t, " +
+			"uuid() AS id, [1] AS l, '{}'::JSON AS j"),
+	}, task("a/b", "", nil))
+	w.run("a/b")
+	require.Equal(t, []contract.MarkerColumn{
+		{Name: "n", Type: "INTEGER"},
+		{Name: "text", Type: "VARCHAR"},
+		{Name: "day", Type: "DATE"},
+		{Name: "price", Type: "DECIMAL(9,2)"},
+		{Name: "s.k", Type: "BIGINT"},
+		{Name: "at", Type: "TIMESTAMP"},
+		{Name: "utc", Type: "TIMESTAMP WITH TIME ZONE"},
+		{Name: "u", Type: "UTINYINT"},
+		{Name: "b", Type: "BLOB"},
+		{Name: "t", Type: "BOOLEAN"},
+		{Name: "id", Type: "UUID"},
+		{Name: "l.list.element", Type: "INTEGER"},
+		{Name: "j", Type: "JSON"},
+	}, w.marker("a/b").Columns)
+}
+
 func TestEmptyResultIsCommitted(t *testing.T) {
 	w := newFixture(t, nil, map[string]plan.Work{"a/b": query("SELECT 1 AS x, 'y' AS y WHERE false")}, task("a/b", "", nil))
 	end := w.run("a/b")

@@ -1,0 +1,247 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// maxSchemaChanges is how many differences between schemas, and how many queries, a report names.
+const maxSchemaChanges = 20
+
+// SchemaChanges describes how partitions that a run materialized differ in their columns from
+// other partitions of the same asset, and which of its queries read partitions that differ. It
+// ignores outputs with an unknown schema, and partitions that declared rejects; nil accepts all. It
+// fails if the plan cannot be read.
+func SchemaChanges(ctx context.Context, store blob.Store, s *state.State, run *state.Run, declared func(*state.Partition) bool) ([]string, error) {
+	assets := map[string][]*state.Partition{}
+	for row := range s.Partitions.All {
+		if row.SchemaHash != "" && (declared == nil || declared(row)) {
+			assets[row.AssetKey] = append(assets[row.AssetKey], row)
+		}
+	}
+	var changes []schemaChange
+	mixed := false
+	for _, key := range slices.Sorted(maps.Keys(assets)) {
+		mixed = mixed || Schemas(assets[key]) > 1
+		changes = append(changes, schemaChanges(assets[key], func(row *state.Partition) bool { return row.RunID == run.RunID })...)
+	}
+	found := describeChanges(ctx, store, changes)
+	if !mixed || run.PlanRef == "" {
+		return found, nil
+	}
+	p, err := readPlan(ctx, store, run)
+	if err != nil {
+		return found, err
+	}
+	return append(found, unitedSchemas(p, s, run)...), nil
+}
+
+// AssetSchemas describes how the newest partition of an asset differs in its columns from the
+// newest other partition with another schema. rows are the asset's partitions.
+func AssetSchemas(ctx context.Context, store blob.Store, rows []*state.Partition) []string {
+	rows = slices.DeleteFunc(slices.Clone(rows), func(row *state.Partition) bool { return row.SchemaHash == "" })
+	if len(rows) == 0 {
+		return nil
+	}
+	newest := slices.MaxFunc(rows, byAge)
+	return describeChanges(ctx, store, schemaChanges(rows, func(row *state.Partition) bool { return row == newest }))
+}
+
+// Schemas returns the number of different schemas that partitions are known to have.
+func Schemas(rows []*state.Partition) int {
+	hashes := map[string]bool{}
+	for _, row := range rows {
+		if row.SchemaHash != "" {
+			hashes[row.SchemaHash] = true
+		}
+	}
+	return len(hashes)
+}
+
+// byAge orders partitions by the time of their materialization.
+func byAge(a, b *state.Partition) int {
+	return cmp.Or(cmp.Compare(a.MaterializedAt, b.MaterializedAt), strings.Compare(a.PartitionKey, b.PartitionKey))
+}
+
+// schemaChange is a difference between the schemas of two partitions of an asset.
+type schemaChange struct {
+	now, other *state.Partition
+	alike      int // chosen partitions with the schema of now
+}
+
+// schemaChanges compares each schema of the chosen partitions of an asset with the newest
+// partition that has another one. It compares two schemas once. All rows have a known schema.
+func schemaChanges(rows []*state.Partition, chosen func(*state.Partition) bool) (changes []schemaChange) {
+	rows = slices.SortedFunc(slices.Values(rows), func(a, b *state.Partition) int { return byAge(b, a) }) // the newest first
+	second := slices.IndexFunc(rows, func(row *state.Partition) bool { return row.SchemaHash != rows[0].SchemaHash })
+	if second < 0 {
+		return nil
+	}
+	alike, pairs := map[string]int{}, map[[2]string]bool{}
+	for _, row := range rows {
+		if chosen(row) {
+			alike[row.SchemaHash]++
+		}
+	}
+	for _, row := range rows {
+		n := alike[row.SchemaHash]
+		if n == 0 || !chosen(row) {
+			continue
+		}
+		delete(alike, row.SchemaHash)
+		other := rows[0]
+		if other.SchemaHash == row.SchemaHash {
+			other = rows[second]
+		}
+		pair := [2]string{min(row.SchemaHash, other.SchemaHash), max(row.SchemaHash, other.SchemaHash)}
+		if !pairs[pair] {
+			pairs[pair] = true
+			changes = append(changes, schemaChange{now: row, other: other, alike: n})
+		}
+	}
+	return changes
+}
+
+// describeChanges describes the first differences in words, and counts the rest.
+func describeChanges(ctx context.Context, store blob.Store, changes []schemaChange) (found []string) {
+	for i, c := range changes {
+		if i == maxSchemaChanges {
+			return append(found, fmt.Sprintf("and %s between schemas", count(len(changes)-i, "more difference")))
+		}
+		also := ""
+		if c.alike > 1 {
+			also = fmt.Sprintf(" (and %s like it)", count(c.alike-1, "partition"))
+		}
+		found = append(found, fmt.Sprintf("the schema of %s%s differs from that of %s: %s",
+			c.now.TaskKey, also, c.other.TaskKey, difference(ctx, store, c.other, c.now)))
+	}
+	return found
+}
+
+// difference describes the columns of two outputs, as their commit markers have them.
+func difference(ctx context.Context, store blob.Store, old, now *state.Partition) string {
+	before, err := markerColumns(ctx, store, old)
+	after, err2 := markerColumns(ctx, store, now)
+	switch {
+	case errors.Join(err, err2) != nil:
+		return "the columns are not known: " + oneLine(errors.Join(err, err2).Error())
+	case len(before) == 0 || len(after) == 0:
+		return "the columns are not recorded"
+	}
+	var changes []string
+	was := map[string]string{}
+	for _, c := range before {
+		was[c.Name] = c.Type
+	}
+	for _, c := range after {
+		kind, ok := was[c.Name]
+		switch {
+		case !ok:
+			changes = append(changes, fmt.Sprintf("added %s %s", strconv.Quote(c.Name), printable(c.Type)))
+		case kind != c.Type:
+			changes = append(changes, fmt.Sprintf("%s changed from %s to %s", strconv.Quote(c.Name), printable(kind), printable(c.Type)))
+		}
+		delete(was, c.Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(was)) {
+		changes = append(changes, fmt.Sprintf("removed %s %s", strconv.Quote(name), printable(was[name])))
+	}
+	if len(changes) == 0 {
+		return "the same columns, in another order or stored in another form"
+	}
+	return some(changes)
+}
+
+// printable returns text of a worker without control characters.
+func printable(text string) string { return strings.Trim(strconv.Quote(text), `"`) }
+
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// markerColumns returns the columns of an output; none if its marker does not list them.
+func markerColumns(ctx context.Context, store blob.Store, row *state.Partition) ([]contract.MarkerColumn, error) {
+	data, _, err := blob.Get(ctx, store, contract.MarkerKeyOf(row.OutputURI), contract.MaxMarkerBytes)
+	if err != nil {
+		return nil, err
+	}
+	marker, err := contract.DecodeMarker(data)
+	if err != nil {
+		return nil, err
+	}
+	return marker.Columns, nil
+}
+
+// unitedSchemas lists the queries of a run that read partitions of an asset with different schemas
+// as one table, each asset once.
+func unitedSchemas(p *plan.Plan, s *state.State, run *state.Run) (found []string) {
+	byURI := map[string]string{}
+	for row := range s.Partitions.All {
+		byURI[row.OutputURI] = row.SchemaHash
+	}
+	told := map[[2]string]bool{}
+	groups := map[string]int{}
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		row := s.Tasks.Get(state.Key2{A: run.RunID, B: t.TaskKey})
+		if t.Kind == event.KindGroup || p.Assets[t.AssetKey].SQL == "" || row == nil || row.State != state.TaskSucceeded {
+			continue
+		}
+		for _, upstream := range slices.Sorted(maps.Keys(t.Inputs)) {
+			pair, set := [2]string{t.AssetKey, upstream}, t.Inputs[upstream]
+			if told[pair] {
+				continue
+			}
+			n, ok := groups[set.Group]
+			if !ok || set.Group == "" {
+				if n = inputSchemas(p, set, s, run, byURI); set.Group != "" {
+					groups[set.Group] = n
+				}
+			}
+			if n > 1 {
+				told[pair] = true
+				if len(told) > maxSchemaChanges {
+					continue
+				}
+				found = append(found, fmt.Sprintf("%s reads partitions of %s with %d different schemas as one table: "+
+					"a column that a partition lacks is NULL in its rows", t.TaskKey, upstream, n))
+			}
+		}
+	}
+	if more := len(told) - maxSchemaChanges; more > 0 {
+		found = append(found, fmt.Sprintf("and %s of partitions with different schemas", count(more, "more reader")))
+	}
+	return found
+}
+
+// inputSchemas returns the number of schemas that the inputs are known to have.
+func inputSchemas(p *plan.Plan, set plan.InputSet, s *state.State, run *state.Run, byURI map[string]string) int {
+	items := set.Items
+	if set.Group != "" {
+		items = p.Groups[set.Group]
+	}
+	hashes := map[string]bool{}
+	for _, in := range items {
+		hash := byURI[in.URI]
+		if in.TaskKey != "" {
+			hash = ""
+			if row := s.Tasks.Get(state.Key2{A: run.RunID, B: in.TaskKey}); row != nil && row.State == state.TaskSucceeded {
+				hash = row.SchemaHash
+			}
+		}
+		if hash != "" {
+			hashes[hash] = true
+		}
+	}
+	return len(hashes)
+}

@@ -143,6 +143,32 @@ func TestRebuildSwitchesALiveDomainWithOnePublish(t *testing.T) {
 	w.verify()
 }
 
+// The base of a rebuild closes runs. A fact about one of them that is folded during the
+// rebuild is late: it was a dead letter, as if the run had never existed.
+func TestRebuildKnowsRunsThatItsBaseCloses(t *testing.T) {
+	w := newWorld(t)
+	w.options = small
+	c := w.open("one")
+	run := w.closedRun(c)
+	var late compactor.Entry
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+		if op == faultblob.Create && strings.HasPrefix(key, manifest.Prefix(foldtest.Domain)) && late.ID == "" {
+			late = w.append(&event.RunCancelRequested{RunID: run})
+			w.step(c, late)
+		}
+		return faultblob.None
+	})
+	_, err := repair.Rebuild(t.Context(), w.rebuildConfig())
+	require.NoError(t, err)
+	w.faults(nil)
+	rows := w.rows(w.open("two"), late.ID)
+	require.Len(t, rows, 1)
+	for _, row := range rows {
+		require.Equal(t, state.Late, row.Outcome)
+	}
+	w.verify()
+}
+
 // A state that differs from the ledger in memory, too, is not merged into the new one.
 func TestACompactorDropsItsStateForARebuiltOne(t *testing.T) {
 	w := newWorld(t)

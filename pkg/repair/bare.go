@@ -40,8 +40,9 @@ func (cfg Config) bare(ctx context.Context) (*built, error) {
 	}
 	cut := state.Cut{Seq: math.MaxInt64, Time: math.MaxInt64, Entries: complete}
 	b := &built{cfg: cfg, state: state.New(cfg.Domain), closed: cfg.newSegments("")}
+	b.leaving = newLeaving(cut, b.closed.add)
 	f := &bareFold{
-		cfg: cfg, state: b.state, leaving: newLeaving(cut, b.closed.add), held: newHeld(), reader: cfg.reader(), waiting: cfg.reader(),
+		cfg: cfg, state: b.state, leaving: b.leaving, held: newHeld(), reader: cfg.reader(), waiting: cfg.reader(),
 	}
 	if err = f.ledger(ctx); err != nil {
 		return nil, err

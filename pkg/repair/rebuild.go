@@ -97,11 +97,12 @@ func Rebuild(ctx context.Context, cfg Config) (Result, error) {
 // built is a state that was built from the ledger and is to be published.
 type built struct {
 	cfg    Config
-	state  *state.State
-	last   string // greatest entry that was folded
-	closed *segments
-	base   manifest.BaseSnapshot
-	result Result
+	state   *state.State
+	last    string // greatest entry that was folded
+	leaving *leaving
+	closed  *segments
+	base    manifest.BaseSnapshot
+	result  Result
 
 	// Of a replay in the recorded order: where it is, and what reads the rest of the record.
 	at     *manifest.Manifest
@@ -130,7 +131,8 @@ func (cfg Config) replayed(ctx context.Context) (*built, error) {
 	// What was late stays late, and what was abandoned stays abandoned.
 	cut := state.Cut{Seq: math.MaxInt64, Time: math.MaxInt64, Entries: m.BaseSnapshot.EntriesFrom, Runs: m.BaseSnapshot.RunsFrom}
 	b.closed = cfg.newSegments(cut.Runs)
-	b.replay = cfg.newReplay(cut.Runs, newLeaving(cut, b.closed.add))
+	b.leaving = newLeaving(cut, b.closed.add)
+	b.replay = cfg.newReplay(cut.Runs, b.leaving)
 	if b.named, err = cfg.rename(ctx, order, m.Watermarks.CompleteThrough); err != nil {
 		return nil, err
 	}
@@ -159,7 +161,7 @@ func (b *built) refuseLoss() error {
 func (b *built) writeBase(ctx context.Context, cut state.Cut) error {
 	st := b.state
 	cut.Seq, cut.Time = st.FoldSeq, st.FoldTime
-	err := b.closed.add(ctx, st.Evict(cut))
+	err := b.leaving.evict(ctx, st, cut)
 	if err == nil {
 		err = b.closed.flush(ctx)
 	}
@@ -185,7 +187,7 @@ func (b *built) writeBase(ctx context.Context, cut state.Cut) error {
 	}
 	st.Drain()
 	if b.replay != nil {
-		b.replay.keeps, b.replay.leaving.cut.Seq = true, -1 // nothing leaves any more
+		b.replay.keeps, b.leaving.cut.Seq = true, -1 // nothing leaves any more
 		b.last = b.replay.last
 	}
 	return nil

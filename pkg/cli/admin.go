@@ -50,7 +50,7 @@ func (a *app) upkeep(ctx context.Context, f func(*project.Project, *embedded.Par
 func (a *app) repairConfig(parts *embedded.Parts) repair.Config {
 	return repair.Config{
 		Domain: parts.Domain, Store: parts.Objects, Manifests: parts.Manifests, Codec: parts.Codec, IDs: parts.IDs, Clock: parts.Clock,
-		Writer: fmt.Sprintf("servo-rebuild/%d", os.Getpid()),
+		Writer: fmt.Sprintf("servo-rebuild/%d", os.Getpid()), Wakeups: parts.Store == nil,
 	}
 }
 

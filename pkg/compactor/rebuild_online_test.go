@@ -169,6 +169,35 @@ func TestRebuildKnowsRunsThatItsBaseCloses(t *testing.T) {
 	w.verify()
 }
 
+// Manifests were deleted under running compactors: one began again with revision 1, and
+// another continued with its own numbers. The rebuild ended below these, and the domain
+// stopped for good where it met them.
+func TestRebuildEndsNumbersAboveMissingManifests(t *testing.T) {
+	w := newWorld(t)
+	w.options = small
+	c := w.open("one")
+	for range 5 {
+		w.ended(c)
+	}
+	for _, prefix := range []string{manifest.Prefix(foldtest.Domain), "hints/"} {
+		for key := range w.keys(prefix) {
+			require.NoError(t, w.blobs.Delete(t.Context(), key))
+		}
+	}
+	run, _ := w.ended(w.open("two"))
+	w.ended(c)
+	cfg := w.repair()
+	cfg.Wakeups = true
+	result, err := repair.Rebuild(t.Context(), cfg)
+	require.NoError(t, err)
+	require.True(t, result.Recorded)
+	require.Greater(t, result.Revision, int64(1<<20), "no writer can create this number without reading the boundary")
+	m := w.newest()
+	require.Greater(t, m.Due.At, m.Due.Through)
+	require.Contains(t, w.markers(), m.Due.At)
+	require.Equal(t, []string{"a=SUCCEEDED"}, w.states(w.open("three"), run))
+}
+
 // A state that differs from the ledger in memory, too, is not merged into the new one.
 func TestACompactorDropsItsStateForARebuiltOne(t *testing.T) {
 	w := newWorld(t)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/due"
@@ -226,25 +227,46 @@ func (b *built) publish(ctx context.Context) (Result, error) {
 }
 
 // next returns the first manifest of the new timeline, which follows the newest revision.
-// In the recorded order, what that revision has folded since is replayed first.
+// In the recorded order, what that revision has folded since is replayed first. If
+// manifests are missing, a writer may still publish, or has published, a number above the
+// newest revision. Then the boundary ends all of these numbers.
 func (b *built) next(ctx context.Context) (*manifest.Manifest, error) {
 	newest, err := b.cfg.Manifests.Load(ctx)
-	ends := b.at == nil && (manifest.Damaged(err) || errors.Is(err, manifest.ErrNone))
-	switch {
-	case err == nil && b.at != nil:
+	lost := b.at == nil && (manifest.Damaged(err) || errors.Is(err, manifest.ErrNone))
+	if err == nil && b.at != nil {
 		err = b.follow(ctx, newest)
-	case err == nil:
+	}
+	if err == nil {
 		var dense bool
 		dense, err = b.cfg.Manifests.Dense(ctx)
-		ends = err == nil && !dense
+		lost = err == nil && !dense
 	}
-	if ends {
-		return b.cfg.Manifests.NewLineage(ctx, b.cfg.Writer)
+	if lost {
+		m, err := b.cfg.Manifests.NewLineage(ctx, b.cfg.Writer)
+		return b.awake(m), err
 	}
 	if err != nil {
 		return nil, fmt.Errorf("publish rebuilt state: %w", err)
 	}
-	return newest.Rebuilt(b.cfg.IDs.New(), b.cfg.Writer), nil
+	m := newest.Rebuilt(b.cfg.IDs.New(), b.cfg.Writer)
+	if b.at == nil {
+		b.awake(m)
+	}
+	return m, nil
+}
+
+// awake gives m a wakeup in the next minute, unless it has an earlier one. The state differs
+// from the one that the last wakeup stood for, and only a sweep finds entries that are not
+// folded yet.
+func (b *built) awake(m *manifest.Manifest) *manifest.Manifest {
+	if m == nil || !b.cfg.Wakeups {
+		return m
+	}
+	next := max(due.Minute(event.At(b.cfg.now())), m.Due.Through).Add(time.Minute)
+	if m.Due.At <= m.Due.Through || m.Due.At > next {
+		m.Due.At = next
+	}
+	return m
 }
 
 // follow replays what a later revision has folded.

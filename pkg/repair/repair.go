@@ -31,6 +31,10 @@ type Config struct {
 	Bare bool
 	// Forget has a rebuild go on where the ledger lacks what the state had folded.
 	Forget bool
+	// Wakeups says that the domain is swept when a wakeup is due, as in a bucket. A rebuild
+	// of the bare ledger, or one that finds manifests missing, creates one for the next
+	// minute.
+	Wakeups bool
 }
 
 const (

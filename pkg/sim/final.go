@@ -129,7 +129,7 @@ func (o *oracle) repairs(f *followed, blobs blob.Store) repair.Config {
 	o.repaired++ // each rebuild names its files differently
 	source := ids.NewSource(o.w.now, &entropy{rng: random(o.w.cfg.Seed, "repair", o.repaired)})
 	return repair.Config{
-		Domain: f.domain, Store: blobs, Codec: o.w.codec, IDs: source, Writer: "oracle", Clock: o.w.clock,
+		Domain: f.domain, Store: blobs, Codec: o.w.codec, IDs: source, Writer: "oracle", Clock: o.w.clock, Wakeups: true,
 		Manifests: manifest.New(manifest.Config{Domain: f.domain, Store: blobs, IDs: source, Clock: o.w.clock}),
 	}
 }

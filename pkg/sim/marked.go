@@ -17,9 +17,6 @@ const markerSlack = 12 * time.Minute
 // marked checks that a domain in which something can get stuck is due in time, and that
 // the marker that says so is there.
 func (o *oracle) marked(f *followed, m *manifest.Manifest) {
-	if m.Writer == "oracle" || m.Writer == bareWriter {
-		return // a full sweep follows
-	}
 	now := event.At(o.w.now())
 	needed, ok := control.Attention(f.state, now)
 	latest := max(needed, now, m.Due.Through).Add(markerSlack + time.Duration(o.w.cfg.Faults.MaxSkew)*time.Second)

@@ -44,20 +44,20 @@ const maxOnline = 5
 // rebuildOnline is an operator's rebuild. Each try ends with the state that the domain
 // has, or with an error and nothing changed: it writes files that nobody refers to, and at
 // most one manifest, which the oracle compares with the state of the revision before. A
-// rebuild of the bare ledger may end with another state, and the operator sweeps all
-// domains afterwards. It may write the boundary, if manifests are missing.
+// rebuild of the bare ledger may end with another state, and creates a wakeup. It may
+// write the boundary, if manifests are missing.
 func (w *world) rebuildOnline(ctx context.Context, p *process, f *followed, bare bool) {
 	source := ids.NewSource(p.now, p.entropy)
 	blobs := faultblob.New(store{p}, func(op faultblob.Op, key string) faultblob.Fault {
 		writes := op != faultblob.Get && op != faultblob.Open && op != faultblob.Head && op != faultblob.List
 		if writes && !strings.HasPrefix(key, "state/") && !strings.HasPrefix(key, "manifests/") && !strings.HasPrefix(key, "hints/") && !strings.HasPrefix(key, "due/") &&
-			(!bare || !strings.HasPrefix(key, "boundary/")) {
+			(!bare && w.counts["wiped"] == 0 || !strings.HasPrefix(key, "boundary/")) {
 			w.atDriver(p, func() { w.oracle.violation("online rebuild", "it writes %s", key) })
 		}
 		return faultblob.None
 	})
 	cfg := repair.Config{
-		Domain: f.domain, Store: blobs, Codec: w.codec, IDs: source, Writer: onlineWriter, Clock: machineClock{p},
+		Domain: f.domain, Store: blobs, Codec: w.codec, IDs: source, Writer: onlineWriter, Clock: machineClock{p}, Wakeups: true,
 		Manifests: manifest.New(manifest.Config{Domain: f.domain, Store: blobs, IDs: source, Clock: machineClock{p}}),
 	}
 	if cfg.Bare = bare; bare {
@@ -74,7 +74,6 @@ func (w *world) rebuildOnline(ctx context.Context, p *process, f *followed, bare
 				w.fault("online rebuild failed")
 			case bare:
 				w.fault("online rebuild of the bare ledger")
-				w.sweepFully(func() {})
 			default:
 				w.fault("online rebuild")
 			}

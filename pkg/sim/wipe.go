@@ -100,7 +100,6 @@ func (w *world) rebuild(f *followed) {
 	f.broken, f.rebuiltAt = false, w.now()
 	w.oracle.commit(f, m)
 	w.counts["under repair"]--
-	w.sweepFully(func() {}) // a rebuilt state has no marker
 }
 
 // repair rebuilds a domain: first with reads that fail, each time in another place, and

@@ -138,10 +138,13 @@ func (a *app) options(p *project.Project) embedded.Options {
 	o := embedded.Options{
 		Dir: state, Domain: p.Domain, Concurrency: p.Workers.Concurrency, DuckDB: worker.DuckDB{Threads: p.Workers.Threads},
 		Clock: a.Clock, Logger: a.logger, Environ: a.Environ, Secrets: a.secretSources().Resolve, Redactor: &a.redactor, Program: a.Program,
-		Traces: a.tracer,
-	}
-	if keep := p.Defaults.Keep; !keep.All {
-		o.Keep = &gc.Keep{Versions: keep.Versions, For: keep.For, Logs: keep.Logs}
+		Traces: a.tracer, Keep: func(ctx context.Context) (gc.Rule, error) {
+			r, err := project.LoadRetention(ctx, p.Root)
+			if err != nil {
+				return nil, err
+			}
+			return keepRule(r), nil
+		},
 	}
 	if p.Workers.MemoryLimit > 0 {
 		o.DuckDB.MemoryLimit = fmt.Sprintf("%dB", p.Workers.MemoryLimit)
@@ -150,6 +153,20 @@ func (a *app) options(p *project.Project) embedded.Options {
 		o.Actor = "user:" + a.User
 	}
 	return o
+}
+
+// keepRule returns the collector's rule for what a project keeps; nil if it keeps everything.
+func keepRule(r *project.Retention) gc.Rule {
+	if r.Everything() {
+		return nil
+	}
+	return func(asset string) (gc.Keep, bool) {
+		keep := r.Default // of logs
+		if asset != "" {
+			keep = r.Of(asset)
+		}
+		return gc.Keep{Versions: keep.Versions, For: keep.For, Logs: r.Logs}, !keep.All
+	}
 }
 
 // parts opens the state folder to read it. The caller closes the store.

@@ -24,7 +24,7 @@ func (a *app) gcCommand() *cobra.Command {
 			"failed or lost, old logs, and scratch folders of workers that died. What a partition shows, and what a live\n" +
 			"run reads or makes, is never deleted.\n\n" +
 			"servo.yaml says what is kept besides: defaults: {keep: {versions: 3, for: 30d}}, or keep: all, and\n" +
-			"keep_logs: 90d. `servo dev` collects by itself, and `servo run` for up to a second after its run.",
+			"keep_logs: 90d. An asset may have a keep of its own. `servo dev` collects by itself, and `servo run` for up to a second after its run.",
 		Example: "  servo admin gc --dry-run\n  servo admin gc clean/daily",
 		Args:    takes("[ASSET…]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -37,8 +37,15 @@ func (a *app) gcCommand() *cobra.Command {
 				opts.Assets = append(opts.Assets, key)
 			}
 			return a.upkeep(cmd.Context(), func(p *project.Project, parts *embedded.Parts) error {
-				o := a.options(p)
-				report, err := parts.Collect(cmd.Context(), o.Dir, o.Keep, opts)
+				r, err := project.LoadRetention(cmd.Context(), p.Root)
+				if err != nil {
+					return a.problems(p.Root, err)
+				}
+				if len(r.Problems) > 0 {
+					a.note("servo: %s in files of assets. Outputs of these assets, and of assets that no other file declares, are kept: "+
+						"fix the files, see `servo validate`", plural(len(r.Problems), "problem"))
+				}
+				report, err := parts.Collect(cmd.Context(), a.options(p).Dir, keepRule(r), opts)
 				return errors.Join(a.document(report, func() string { return gcText(report) }), err)
 			})
 		},

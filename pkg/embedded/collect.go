@@ -35,21 +35,18 @@ type collected struct {
 	EndedAt time.Time `json:"ended_at,omitzero"`
 }
 
-// GC returns the configuration of the collector for a folder, or a store. With a nil keep it deletes nothing.
-func (p *Parts) GC(keep *gc.Keep) gc.Config {
-	cfg := gc.Config{Domain: p.Domain, Store: p.Objects, Manifests: p.Manifests, Codec: p.Codec, Clock: p.Clock}
-	if keep == nil {
-		cfg.Keep = func(string) (gc.Keep, bool) { return gc.Keep{}, false }
-	} else {
-		cfg.Keep = func(string) (gc.Keep, bool) { return *keep, true }
+// GC returns the configuration of the collector for a folder, or a store. With a nil rule it deletes nothing.
+func (p *Parts) GC(rule gc.Rule) gc.Config {
+	if rule == nil {
+		rule = func(string) (gc.Keep, bool) { return gc.Keep{}, false }
 	}
-	return cfg
+	return gc.Config{Domain: p.Domain, Store: p.Objects, Manifests: p.Manifests, Codec: p.Codec, Clock: p.Clock, Keep: rule}
 }
 
 // Collect runs one pass of the collector, and removes the scratch folders of dead workers, unless the pass is for some
 // assets only. dir is the state folder.
-func (p *Parts) Collect(ctx context.Context, dir string, keep *gc.Keep, opts gc.Options) (gc.Report, error) {
-	report, err := gc.Run(ctx, p.GC(keep), opts)
+func (p *Parts) Collect(ctx context.Context, dir string, rule gc.Rule, opts gc.Options) (gc.Report, error) {
+	report, err := gc.Run(ctx, p.GC(rule), opts)
 	if p.Store == nil || len(opts.Assets) > 0 {
 		return report, err
 	}
@@ -93,7 +90,17 @@ func (s *Stack) collect(ctx context.Context, within time.Duration) (all bool) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	report, err := s.parts.Collect(ctx, s.opts.Dir, s.opts.Keep, gc.Options{After: last.Next, MaxDeletes: collectMost})
+	rule, err := s.opts.Keep(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			s.opts.Logger.WarnContext(ctx, "could not read which outputs the project keeps; nothing is deleted until a later pass", slog.Any("error", err))
+		}
+		return ctx.Err() == nil
+	}
+	var report gc.Report
+	if rule != nil {
+		report, err = s.parts.Collect(ctx, s.opts.Dir, rule, gc.Options{After: last.Next, MaxDeletes: collectMost})
+	}
 	if last.Next = report.Next; last.Next == "" && ctx.Err() == nil {
 		last.EndedAt = now
 	}

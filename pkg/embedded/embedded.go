@@ -86,8 +86,9 @@ type Options struct {
 	Read bool
 	// Traces make spans of all that this process does; nil: there are none.
 	Traces *trace.Tracer
-	// Keep says which outputs and logs are kept; nil: all of them.
-	Keep *gc.Keep
+	// Keep reads, before each pass of the collector, which outputs and logs are kept. If it is nil, or returns a nil
+	// rule, all of them are kept.
+	Keep func(context.Context) (gc.Rule, error)
 }
 
 // Stack is a running stack.

@@ -32,9 +32,12 @@ type Config struct {
 	Manifests *manifest.Store
 	Codec     *snapshot.Codec
 	Clock     clock.Clock
-	// Keep returns the rule of an asset; ok is false where nothing of it may be deleted. Nil: the default rule for all.
-	Keep func(asset string) (keep Keep, ok bool)
+	// Keep is the rule; nil: the default for all assets and logs.
+	Keep Rule
 }
+
+// Rule returns what is kept of an asset, or of logs if asset is empty. ok is false where nothing may be deleted.
+type Rule func(asset string) (keep Keep, ok bool)
 
 // Options bound one pass.
 type Options struct {

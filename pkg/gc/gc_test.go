@@ -187,6 +187,31 @@ func TestRunCollectsWhatNothingNames(t *testing.T) {
 	require.Contains(t, f.left(), contract.LogKey(domain, running, asset.String(), 1, running))
 }
 
+func TestRunObeysRulesOfSingleAssets(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, first := f.run(state.RunSucceeded, state.TaskSucceeded, "a")
+	f.run(state.RunFailed, state.TaskFailed, "b")
+	f.run(state.RunSucceeded, state.TaskSucceeded, "c", "d")
+	f.publish()
+	f.clock.now = f.clock.now.Add(60 * day)
+	f.publish()
+	keep, ok := gc.Keep{Versions: 9, For: 90 * day, Unseen: 90 * day}, false
+	f.cfg.Keep = func(of string) (gc.Keep, bool) {
+		if of == asset.String() {
+			return keep, ok
+		}
+		return gc.Keep{}, true
+	}
+	require.Empty(t, f.collect(gc.Options{}).Counts, "the asset keeps everything")
+	ok = true
+	require.Empty(t, f.collect(gc.Options{}).Counts, "the asset keeps more than the default")
+	keep.Versions = 1
+	report := f.collect(gc.Options{})
+	require.Equal(t, []gc.Count{{Asset: asset.String(), Reason: gc.Superseded, Versions: 1, Files: 2, Bytes: report.Bytes}}, report.Counts)
+	require.NotContains(t, f.left(), contract.MarkerKeyOf(first))
+}
+
 func TestRunKeepsWhatLivePlansRead(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -6,6 +6,7 @@ package plan
 import (
 	"path"
 	"strings"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -161,6 +162,8 @@ type Asset struct {
 	TimeoutSec  int32
 	// HeartbeatTimeoutSec: 0 is the default.
 	HeartbeatTimeoutSec int32
+	// Keep says which superseded versions of the asset's partitions are kept.
+	Keep Keep
 	// File is where the asset is declared, relative to the project.
 	File string
 	// Query is where the asset's query begins.
@@ -168,6 +171,15 @@ type Asset struct {
 	// Broken says why no run can make the asset: its file has problems. Others read what
 	// earlier runs made of it. "": it can be made.
 	Broken string
+}
+
+// Keep says which superseded versions of a partition are kept. Zero: the defaults of the collector.
+type Keep struct {
+	// All keeps every version.
+	All bool
+	// Versions is how many versions are kept, the visible one included, and For how long superseded ones.
+	Versions int
+	For      time.Duration
 }
 
 // Retries is an asset's retry policy.

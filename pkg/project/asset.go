@@ -30,7 +30,7 @@ func (l *loader) newAsset(file string) *declared {
 	return &declared{
 		Asset: plan.Asset{
 			File: file, Retries: d.Retries, TimeoutSec: d.TimeoutSec, HeartbeatTimeoutSec: d.HeartbeatTimeoutSec,
-			Pool: d.Pool, Priority: d.Priority, WorkerQueue: "default", TriggerRule: event.RuleAllSuccess,
+			Pool: d.Pool, Priority: d.Priority, Keep: d.Keep, WorkerQueue: "default", TriggerRule: event.RuleAllSuccess,
 		},
 		at: place{file: file, line: 1, column: 1},
 	}
@@ -105,6 +105,9 @@ func (f yamlFile) commandAsset(n *yaml.Node, listed bool) {
 	if !hasField(n, "run") {
 		f.fail(n, `add run: {command: ["program", "argument"]}, or move a query to a .sql file`, "the asset has neither a query nor a command")
 	}
+	if a.Work.Output == plan.OutputNone && hasField(n, "keep") {
+		f.fail(n, "remove keep, or output: none", "the asset has no outputs to keep")
+	}
 	f.checkTwice(n, &a.Work)
 	f.assets = append(f.assets, *a)
 }
@@ -174,6 +177,7 @@ func (f yamlFile) assetFields(n *yaml.Node, a *declared, more fields) bool {
 		"heartbeat_timeout": func(n *yaml.Node) { f.seconds(n, "heartbeat_timeout", &a.HeartbeatTimeoutSec) },
 		"priority":          func(n *yaml.Node) { f.int32(n, "priority", math.MinInt32, math.MaxInt32, &a.Priority) },
 		"pool":              func(n *yaml.Node) { f.pool(n, &a.Pool) },
+		"keep":              func(n *yaml.Node) { f.keep(n, &a.Keep) },
 		"queue":             func(n *yaml.Node) { f.setName(n, "queue", &a.WorkerQueue) },
 		"trigger_rule": func(n *yaml.Node) {
 			f.oneOf(n, "trigger_rule", []string{event.RuleAllSuccess, event.RuleNoneFailed, event.RuleAllDone}, &a.TriggerRule)

@@ -51,7 +51,7 @@ func (l *loader) readConfig() {
 		"workers":              func(n *yaml.Node) { f.workers(n, &p.Workers) },
 		"data":                 func(n *yaml.Node) { f.dataFolders(n, &p.Data) },
 		"defaults":             func(n *yaml.Node) { f.defaults(n, &p.Defaults) },
-		"keep_logs":            func(n *yaml.Node) { f.days(n, "keep_logs", &p.Defaults.Keep.Logs) },
+		"keep_logs":            func(n *yaml.Node) { f.days(n, "keep_logs", &p.Defaults.KeepLogs) },
 	})
 }
 
@@ -145,8 +145,9 @@ func (f yamlFile) defaults(n *yaml.Node, d *Defaults) {
 // maxVersions is more versions of a partition than anybody keeps.
 const maxVersions = 1_000_000
 
-// keep reads which superseded outputs are kept.
-func (f yamlFile) keep(n *yaml.Node, to *Keep) {
+// keep reads which superseded outputs are kept over to: fields that are missing keep the values of
+// the project's defaults.
+func (f yamlFile) keep(n *yaml.Node, to *plan.Keep) {
 	if n.Kind == yaml.ScalarNode && n.Value == "all" {
 		to.All = true
 		return
@@ -155,6 +156,7 @@ func (f yamlFile) keep(n *yaml.Node, to *Keep) {
 		f.fail(n, "write {versions: 3, for: 30d}, or all", "keep must be a mapping or all, got %s", kindOf(n))
 		return
 	}
+	to.All = false
 	f.mapping(n, "keep", fields{
 		"versions": func(n *yaml.Node) {
 			if i, ok := f.integer(n, "versions", 1, maxVersions); ok {

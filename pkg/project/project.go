@@ -72,18 +72,10 @@ type Defaults struct {
 	HeartbeatTimeoutSec int32 // 0: the system's default
 	Pool                string
 	Priority            int32
-	Keep                Keep
-}
-
-// Keep says which superseded outputs are kept. Zero: the defaults.
-type Keep struct {
-	// All keeps everything, logs too.
-	All bool
-	// Versions is how many versions of a partition are kept, the visible one included, and For how long superseded ones.
-	Versions int
-	For      time.Duration
-	// Logs is how long logs are kept.
-	Logs time.Duration
+	// Keep says which superseded outputs are kept. With All, logs are kept, too.
+	Keep plan.Keep
+	// KeepLogs is how long logs are kept; 0: the default of the collector.
+	KeepLogs time.Duration
 }
 
 // Ref is a table that a query names.

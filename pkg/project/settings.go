@@ -1,6 +1,7 @@
 package project
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,9 +9,21 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// LoadSettings reads servo.yaml alone: the project without its assets, for who
-// asks about runs, and must get an answer while a query is being written.
+// LoadSettings reads servo.yaml alone: the project without its assets, for a command that
+// asks about runs and must get an answer while a query is being written.
 func LoadSettings(dir string) (*Project, error) {
+	l, err := read(dir, func(l *loader) error { l.readConfig(); return nil })
+	if err != nil {
+		return nil, err
+	}
+	if len(l.problems) > 0 {
+		return nil, l.problems.Sorted()
+	}
+	return &l.project, nil
+}
+
+// read reads a part of the project in the folder dir.
+func read(dir string, part func(*loader) error) (*loader, error) {
 	root, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("find project folder %s: %w", dir, err)
@@ -19,14 +32,10 @@ func LoadSettings(dir string) (*Project, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open project folder: %w", err)
 	}
-	l := loader{files: folder.FS(), project: Project{Root: root, Domain: ids.Domain{Tenant: "default", Workspace: "default"}}}
+	l := &loader{files: folder.FS(), project: Project{Root: root, Domain: ids.Domain{Tenant: "default", Workspace: "default"}}}
 	l.project.Defaults.Retries = defaultRetries()
-	l.readConfig()
-	if err := folder.Close(); err != nil {
+	if err := errors.Join(part(l), folder.Close()); err != nil {
 		return nil, fmt.Errorf("read project folder: %w", err)
 	}
-	if len(l.problems) > 0 {
-		return nil, l.problems.Sorted()
-	}
-	return &l.project, nil
+	return l, nil
 }

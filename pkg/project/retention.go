@@ -1,0 +1,64 @@
+package project
+
+import (
+	"context"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/plan"
+)
+
+// Retention says which outputs and logs a project keeps.
+type Retention struct {
+	// Default is the rule of the project. It applies to assets that the project no longer declares.
+	Default plan.Keep
+	// Logs is how long logs are kept; 0: the default of the collector.
+	Logs time.Duration
+	// Problems are those of asset files. A file with problems may declare any asset.
+	Problems Problems
+
+	assets map[string]plan.Keep // by asset key
+}
+
+// LoadRetention reads from the project in the folder dir which outputs are kept. It reads the fields of assets and
+// does not parse queries. It fails if servo.yaml has problems.
+func LoadRetention(ctx context.Context, dir string) (*Retention, error) {
+	l, err := read(dir, func(l *loader) error { l.readConfig(); return l.readAssets(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	bad := l.problems.files()
+	if bad[ConfigFile] {
+		return nil, l.problems.Sorted()
+	}
+	r := &Retention{Default: l.project.Defaults.Keep, Logs: l.project.Defaults.KeepLogs, Problems: l.problems.Sorted(), assets: map[string]plan.Keep{}}
+	for _, a := range l.assets {
+		key := a.Key.String()
+		if _, twice := r.assets[key]; twice || bad[a.File] {
+			a.Keep = plan.Keep{All: true} // which rule is meant is unknown
+		}
+		r.assets[key] = a.Keep
+	}
+	return r, nil
+}
+
+// Of returns the rule of an asset. It keeps all versions of an asset whose rule is unknown.
+func (r *Retention) Of(asset string) plan.Keep {
+	keep, ok := r.assets[asset]
+	switch {
+	case ok:
+		return keep
+	case len(r.Problems) > 0:
+		return plan.Keep{All: true}
+	}
+	return r.Default
+}
+
+// Everything reports whether every output and log is kept.
+func (r *Retention) Everything() bool {
+	for _, keep := range r.assets {
+		if !keep.All {
+			return false
+		}
+	}
+	return r.Default.All
+}

@@ -33,13 +33,25 @@ func (f Faults) underway() time.Duration {
 	return d
 }
 
-// outputs is which outputs a world keeps.
-func (c World) outputs() gc.Keep {
+// outputs returns which outputs of an asset a world keeps. It is a [gc.Rule].
+func (c World) outputs(asset string) (gc.Keep, bool) {
 	unseen := time.Duration(c.KeepUnseen) * time.Minute
-	return gc.Keep{
+	keep := gc.Keep{
 		Versions: c.KeepVersions, For: time.Duration(c.KeepOutputs) * time.Minute, Superseded: c.Faults.underway(), Unseen: unseen, Logs: unseen,
 	}
+	if c.KeepEach && asset != "" {
+		switch hashOf("keep "+asset) % 3 {
+		case 0:
+			return gc.Keep{}, false
+		case 1:
+			keep.Versions, keep.For = manyVersions, 365*24*time.Hour
+		}
+	}
+	return keep, true
 }
+
+// manyVersions is more versions than a partition has in a world.
+const manyVersions = 10_000
 
 // drawCollectors has outputs collected in some worlds, and assets run without what they depend on: such runs read the
 // outputs of earlier ones.
@@ -55,6 +67,7 @@ func (c *World) drawCollectors() {
 		c.Spread, c.Tasks = true, min(c.Tasks, 2+r.IntN(8))
 		c.Minutes, c.Requests = max(c.Minutes, 30+r.IntN(40)), max(c.Requests, 20+r.IntN(20))
 	}
+	c.KeepEach = r.IntN(2) == 0
 }
 
 // maxCollectWait is the longest time between two passes.
@@ -69,7 +82,7 @@ func runCollector(ctx context.Context, p *process) {
 		manifests := manifest.New(manifest.Config{Domain: d, Store: store{p}, IDs: ids.NewSource(p.now, p.entropy), Clock: machineClock{p}})
 		configs[i] = gc.Config{
 			Domain: d, Store: store{p}, Manifests: manifests, Codec: w.codec, Clock: machineClock{p},
-			Keep: func(string) (gc.Keep, bool) { return w.cfg.outputs(), true },
+			Keep: w.cfg.outputs,
 		}
 	}
 	next := make([]string, len(configs))
@@ -126,6 +139,9 @@ func (o *oracle) deletingOutput(p *process, key string) {
 			continue
 		}
 		id, name := f.stored(key)
+		if p.machine.kind == "gc" {
+			o.deletingKept(p, f, key, id)
+		}
 		for row := range f.state.Partitions.All {
 			if row.MaterializationID == id && (!strings.Contains(name, "/") || strings.HasPrefix(key, row.OutputURI)) {
 				o.violation("collection", "%s deletes %s, which %s[%s] shows", p.id, key, row.AssetKey, row.PartitionKey)
@@ -143,6 +159,29 @@ func (o *oracle) deletingOutput(p *process, key string) {
 				o.violation("collection", "%s deletes %s, which the live run %s reads", p.id, key, run.RunID)
 			}
 		}
+	}
+}
+
+// deletingKept checks that the rule of an asset does not keep what the collector is about to delete.
+func (o *oracle) deletingKept(p *process, f *followed, key, materialization string) {
+	parts := strings.SplitN(strings.TrimPrefix(key, contract.AssetsPrefix(f.domain)), "/", 3) //nolint:mnd // namespace, name, rest
+	keep, ok := o.w.cfg.outputs(parts[0] + "/" + parts[1])
+	if !ok {
+		o.violation("collection", "%s deletes %s, of an asset that keeps everything", p.id, key)
+	}
+	uri := f.shown[materialization]
+	if keep.Versions == manyVersions && uri != "" && (strings.HasPrefix(key, uri) || key == contract.MarkerKeyOf(uri)) {
+		o.violation("collection", "%s deletes %s, a version that its asset keeps", p.id, key)
+	}
+}
+
+// show notes which materializations partitions have shown in this history.
+func (o *oracle) show(f *followed, rebuilt bool) {
+	if rebuilt {
+		clear(f.shown)
+	}
+	for row := range f.state.Partitions.All {
+		f.shown[row.MaterializationID] = row.OutputURI
 	}
 }
 

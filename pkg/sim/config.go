@@ -48,6 +48,8 @@ type World struct {
 	// Collectors delete outputs that nothing names: superseded versions that are not among the newest KeepVersions of their
 	// partition or were superseded KeepOutputs minutes ago, and after KeepUnseen minutes what never became visible.
 	Collectors, KeepVersions, KeepOutputs, KeepUnseen int
+	// KeepEach: some assets have rules of their own, which keep more.
+	KeepEach bool
 	// Alone is how many of a thousand runs are of one asset without what it depends on.
 	Alone int
 	// Bare is how many of a thousand assets leave no files.

@@ -72,6 +72,7 @@ type followed struct {
 	floors    []floorAt
 	rebuiltAt time.Time
 	seenAt    map[string]time.Time // when runs were first published
+	shown     map[string]string    // outputs that a partition has shown: URIs by materialization
 }
 
 // revision is the state of one: all of it, and what is in history.
@@ -98,6 +99,7 @@ func newOracle(w *world) *oracle {
 		o.domains[d] = &followed{
 			domain: d, past: map[int64]revision{}, named: map[string]span{}, abandoned: map[string]bool{}, cancelled: map[string]bool{},
 			durable: map[string]uint32{}, archived: map[string]uint32{}, unreadable: map[string]bool{}, ahead: map[string]bool{}, dropped: map[string]bool{}, seenAt: map[string]time.Time{},
+			shown:    map[string]string{},
 			settings: map[state.Key2][]setting{},
 			state:    state.New(d), decoder: manifest.Decoder{Domain: d},
 			manifests: manifest.New(manifest.Config{Domain: d, Store: w.blobs, IDs: ids.NewSource(w.now, nil), Clock: w.clock}),
@@ -185,6 +187,7 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	o.marked(f, m)
 	o.recorded(f, rebuilt)
 	o.planned(f, rebuilt)
+	o.show(f, rebuilt)
 	o.lastSetting(f)
 	if !rebuilt {
 		o.transitions(f, before, next)

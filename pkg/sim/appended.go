@@ -132,7 +132,7 @@ func (o *oracle) recorded(f *followed, rebuilt bool) {
 		}
 	}
 	for _, timer := range now {
-		if !timer.timer || rebuilt {
+		if !timer.timer || rebuilt || refused(f.state, timer.entry) {
 			continue
 		}
 		for _, w := range left {
@@ -180,6 +180,19 @@ func (o *oracle) acknowledged(p *process, body, answer []byte) {
 		}
 		o.violation("I-15 nothing is lost", "%s acknowledges entry %s of %s, which no revision records", p.id, entry, d)
 	}
+}
+
+// refused reports whether an entry has only dead letters, because an operator skips it, for
+// example: then no timer of it has decided anything.
+func refused(s *state.State, entry string) bool {
+	all := true
+	s.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {
+		if row.Entry == entry {
+			all = all && row.Outcome == state.DeadLetter
+		}
+		return row.Entry == entry && all
+	})
+	return all
 }
 
 // lastSeq is the greatest sequence number of the groups of an entry; 0 if none

@@ -1,3 +1,3 @@
-// Package arch holds no code: its tests are the map of the packages, and fail
-// when the code and the map disagree.
+// Package arch contains only tests. They check imports between packages, invariants, links and
+// language.
 package arch

@@ -19,12 +19,12 @@ const (
 	module = "github.com/servo-orchestration/servo/"
 )
 
-// source is what a package's files import, ours without the module's name.
+// source lists the imports of one package. Imports of this module have no module prefix.
 type source struct {
-	imports  []string // of its code
-	inTests  []string // of its test files
+	imports  []string // imports of its code
+	inTests  []string // imports of its test files
 	hasCode  bool
-	suffixed bool // its name ends in "test": a suite or fixtures for tests
+	suffixed bool // the package name ends in "test": a test suite or fixtures
 }
 
 // sources reads the imports of every package of the module.
@@ -69,7 +69,7 @@ func sources(t *testing.T) map[string]*source {
 		slices.Sort(src.inTests)
 		src.imports, src.inTests = slices.Compact(src.imports), slices.Compact(src.inTests)
 	}
-	require.Contains(t, found, "pkg/fold", "the packages are not where this test looks")
+	require.Contains(t, found, "pkg/fold", "no packages found below the root")
 	return found
 }
 
@@ -94,7 +94,7 @@ func ours(name string) bool {
 	return slices.Contains([]string{"pkg", "internal", "cmd", "tests", "ledger-schemas"}, strings.Split(name, "/")[0])
 }
 
-// place is where a package stands on the map: its row and what it may import.
+// place is a package's row on the map and its allowed imports.
 type place struct {
 	row int
 	may []string
@@ -110,7 +110,7 @@ func places() map[string]place {
 	return found
 }
 
-func TestTheMapItselfOnlyPointsUp(t *testing.T) {
+func TestLayersOnlyPointUp(t *testing.T) {
 	on := places()
 	for from, p := range on {
 		for _, edge := range p.may {
@@ -121,27 +121,27 @@ func TestTheMapItselfOnlyPointsUp(t *testing.T) {
 			target, ok := on[to]
 			require.True(t, ok, "%s may import %s, which is not on the map", from, to)
 			if sibling {
-				require.Equal(t, p.row, target.row, "%s: %s is marked as a sibling and is in another row", from, to)
+				require.Equal(t, p.row, target.row, "%s: %s is marked with = but is in another row", from, to)
 			} else {
-				require.Less(t, target.row, p.row, "%s: %s is not above it", from, to)
+				require.Less(t, target.row, p.row, "%s: %s is not in a row above", from, to)
 			}
 		}
 	}
 }
 
-func TestEveryPackageIsOnTheMap(t *testing.T) {
+func TestEveryPackageHasLayer(t *testing.T) {
 	on := places()
 	for dir, src := range sources(t) {
 		if !src.hasCode || src.suffixed || strings.HasPrefix(dir, "tests") {
-			continue // tests and their fixtures may look at anything
+			continue // tests and their fixtures may import any package
 		}
 		if _, ok := on[dir]; !ok {
-			t.Errorf("%s is not on the map: put it in a row of layers_test.go, and say in an ADR why it is there", dir)
+			t.Errorf("%s is not on the map: add it to a row of layers_test.go, and explain the choice in an ADR", dir)
 		}
 	}
 }
 
-func TestImportsOnlyPointUpTheMap(t *testing.T) {
+func TestImportsFollowLayers(t *testing.T) {
 	on := places()
 	for dir, src := range sources(t) {
 		p, ok := on[dir]
@@ -153,8 +153,8 @@ func TestImportsOnlyPointUpTheMap(t *testing.T) {
 				continue
 			}
 			if ours(name) && !allowed(on, p, name) {
-				t.Errorf("%s imports %s: the map does not allow it.\n"+
-					"Turn the dependency round, pass a value or a function, or make the edge a decision in layers_test.go.", dir, name)
+				t.Errorf("%s imports %s, which layers_test.go does not allow: "+
+					"invert the dependency, pass a value or a function, or add the edge there", dir, name)
 			}
 		}
 	}
@@ -168,34 +168,34 @@ func allowed(on map[string]place, p place, name string) bool {
 	return slices.Contains(p.may, name) || slices.Contains(p.may, "="+name)
 }
 
-func TestPurePackagesDecideAndNeverAct(t *testing.T) {
+func TestPurePackagesImportNoIO(t *testing.T) {
 	all := sources(t)
 	for _, dir := range pure {
 		require.Contains(t, all, dir)
 		for _, name := range all[dir].imports {
 			if slices.Contains(banned, name) {
-				t.Errorf("%s imports %s: take what it gives as an argument, and leave acting to a shell", dir, name)
+				t.Errorf("%s imports %s: a pure package takes values as arguments and leaves I/O to its caller", dir, name)
 			}
 		}
 	}
 }
 
-func TestHeavyModulesStayWhereTheyAre(t *testing.T) {
+func TestHeavyModulesStayContained(t *testing.T) {
 	for dir, src := range sources(t) {
 		if strings.HasPrefix(dir, "tests") {
-			continue // what is tested there is the whole
+			continue // these test whole systems
 		}
 		for _, name := range slices.Concat(src.imports, src.inTests) {
 			for prefix, in := range heavy {
 				if strings.HasPrefix(name, prefix) && !slices.Contains(in, dir) {
-					t.Errorf("%s imports %s: it costs minutes to build; only %q do", dir, name, in)
+					t.Errorf("%s imports %s, which takes minutes to build: only %q may", dir, name, in)
 				}
 			}
 		}
 	}
 }
 
-func TestSuitesAndFixturesAreForTestsOnly(t *testing.T) {
+func TestFixturesOnlyImportedByTests(t *testing.T) {
 	all := sources(t)
 	for dir, src := range all {
 		if src.suffixed || strings.HasPrefix(dir, "tests") || dir == proof {
@@ -203,7 +203,7 @@ func TestSuitesAndFixturesAreForTestsOnly(t *testing.T) {
 		}
 		for _, name := range src.imports {
 			if target, ok := all[name]; ok && target.suffixed {
-				t.Errorf("%s imports %s outside of its tests", dir, name)
+				t.Errorf("%s imports %s outside its tests", dir, name)
 			}
 		}
 	}

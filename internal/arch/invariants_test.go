@@ -40,8 +40,8 @@ func label(n int) string {
 	return fmt.Sprintf("I-%d", n)
 }
 
-// namedTests returns, by the number of the invariant, the tests that are named after it, sorted:
-// "`TestX` in pkg/y".
+// namedTests maps the number of an invariant to the tests that are named after it, sorted. Each
+// is written as "`TestX` in pkg/y".
 func namedTests(t *testing.T) map[int][]string {
 	t.Helper()
 	found := map[int][]string{}
@@ -140,9 +140,11 @@ func TestFirstTenInvariantsHaveNamedTests(t *testing.T) {
 	}
 }
 
-// INV-7: controllers receive state. Nothing that they import, directly or not, can reach a store, and
-// so the ledger. The test fails for pkg/dispatcher instead of pkg/control (tried).
-func TestINV7ControllersHaveNoWayToTheLedger(t *testing.T) {
+// INV-7: controllers receive a state. No package that they import, directly or indirectly, can
+// reach a store, and so none can reach the ledger. The test was seen to fail with pkg/dispatcher
+// in
+// place of pkg/control.
+func TestINV7ControllersCannotReachLedger(t *testing.T) {
 	all := sources(t)
 	seen := map[string]bool{}
 	queue := []string{"pkg/control"}

@@ -17,13 +17,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// forbidden are words that a reader of technical English stumbles over.
+// forbidden matches the words that a reader of technical English stumbles over.
 var forbidden = regexp.MustCompile(`(?i)\b(anew|whoever|thereby|at hand|in vain|of before|of today|mend(s|ed|ing)?|` +
 	`carr(y|ies|ied) on|is no more|what there is|(be|is|are|was|were|been) told of|tells? of|time-outs?)\b`)
 
-// unrevised lists the places whose language nobody has revised yet. Delete a line when its place follows the rules.
+// unrevised lists the directories whose language nobody has revised yet. Delete a line when its
+// directory follows the rules.
 var unrevised = []string{
-	"internal",
 	"pkg/cli",
 	"pkg/compactor",
 	"pkg/dispatcher",
@@ -50,10 +50,24 @@ const (
 // texts are the kinds of files whose every line is read as English; of Go, comments and strings are.
 var texts = []string{".md", ".go", ".tf", ".yaml", ".sh", ".txtar", ".sql", ".py"}
 
+// checker is this file. Its list of forbidden words is the one place that may contain them.
+const checker = "internal/arch/language_test.go"
+
+var forbiddenList = regexp.MustCompile("(?s)\nvar forbidden = .*?`\\)\n")
+
+// withoutForbiddenList blanks the declaration of forbidden in the text of the checker. The rest of the file is checked,
+// and line numbers stay.
+func withoutForbiddenList(t *testing.T, text string) string {
+	t.Helper()
+	found := forbiddenList.FindAllString(text, -1)
+	require.Len(t, found, 1, "%s declares its list in another form", checker)
+	return strings.Replace(text, found[0], strings.Repeat("\n", strings.Count(found[0], "\n")), 1)
+}
+
 func TestLanguageForbiddenWords(t *testing.T) {
 	eachText(t, func(path, text string) {
-		if filepath.Base(path) == "language_test.go" {
-			return
+		if path == checker {
+			text = withoutForbiddenList(t, text)
 		}
 		for n, line := range lines(path, text) {
 			if word := forbidden.FindString(line); word != "" {

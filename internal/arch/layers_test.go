@@ -1,21 +1,20 @@
 package arch_test
 
-// layer is a row of the map: packages may import those of rows above them.
+// layer is a row of the map. Its packages may import packages of the rows above it.
 type layer struct {
 	name     string
 	packages []pack
 }
 
-// pack is a package, and the packages of this module that it may import. A new
-// edge is a decision: it is made here, where a reviewer sees it (ADR 030).
+// pack is a package and the packages of this module that it may import. A new edge is a decision
+// (ADR 030): adding it here shows it to the reviewer.
 type pack struct {
 	path string
 	may  []string
 }
 
-// layers is the map, from the words that everything is said in down to the
-// wiring. Imports point up: to a row above. An edge within a row is marked with
-// a "=" and is the exception.
+// layers is the map, from the vocabulary at the top to the programs at the bottom. A package
+// imports from rows above its own. An edge within a row is an exception and is marked with "=".
 var layers = []layer{
 	{"ids", []pack{
 		{"pkg/ids", nil},
@@ -38,7 +37,7 @@ var layers = []layer{
 		{"pkg/trace", nil},
 		{"pkg/trace/otlp", []string{"=pkg/trace"}},
 		{"pkg/blob", nil},
-		// Files on this machine, compared with what was recorded of them.
+		// Compares local files with their recorded size and checksum.
 		{"pkg/filecheck", nil},
 		{"pkg/blob/fileblob", []string{"=pkg/blob", "=pkg/clock"}},
 		{"pkg/blob/memblob", []string{"=pkg/blob", "=pkg/clock"}},
@@ -51,7 +50,7 @@ var layers = []layer{
 		{"pkg/queue/cloudqueue", []string{"=pkg/queue", "=pkg/clock", "=pkg/latency"}},
 		{"pkg/queue/cloudtasks", []string{"=pkg/queue", "=pkg/clock"}},
 		{"pkg/queue/cloudtasks/cloudtasksfake", []string{"=pkg/queue"}},
-		// What a reference to a secret looks like is the plan's to say.
+		// pkg/plan defines the syntax of references to secrets.
 		{"pkg/secret", []string{"pkg/plan"}},
 		{"pkg/secret/gcpsecret", []string{"=pkg/secret"}},
 	}},
@@ -59,14 +58,14 @@ var layers = []layer{
 		{"pkg/ledger", list(words, "pkg/blob", "pkg/clock")},
 		{"pkg/due", list(words, "pkg/blob")},
 		{"pkg/table", list(words, "pkg/state")},
-		// What leaves the ledger: its names and its bytes, in files as the tables have them.
+		// Archives store the names and bytes of ledger entries, in the same files as tables.
 		{"pkg/archive", list(words, "pkg/blob", "pkg/clock", "=pkg/ledger", "=pkg/table")},
 		{"pkg/manifest", list(words, "pkg/blob", "pkg/clock")},
-		// Which files hold a state is the manifest's; what is in them, the tables'.
+		// pkg/manifest names the files of a state, and pkg/table reads and writes them.
 		{"pkg/snapshot", list(words, "pkg/state", "pkg/clock", "=pkg/table", "=pkg/manifest")},
 	}},
 	{"compactor", []pack{
-		// It asks control when its domain calls for attention, and carries out none of it.
+		// The compactor asks pkg/control when its domain needs a wakeup. It executes no actions.
 		{"pkg/compactor", list(words, "pkg/state", "pkg/fold", "pkg/control", "pkg/contract", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/due", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/trace")},
 	}},
@@ -77,12 +76,12 @@ var layers = []layer{
 			"pkg/clock", "pkg/ledger", "pkg/due", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
 		{"pkg/repair", list(words, "pkg/state", "pkg/fold", "pkg/contract", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/due", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/filecheck")},
-		// What nothing needs any more: rows, plans and commit markers say it.
+		// Rows, plans and commit markers determine which outputs can be deleted.
 		{"pkg/gc", list(words, "pkg/state", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/manifest", "pkg/snapshot")},
-		// A worker knows the contract, and nothing of what orchestrates it.
+		// A worker knows the contract, but not the packages that orchestrate it.
 		{"pkg/worker", list(words, "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret", "pkg/filecheck")},
 		{"pkg/query/render", nil},
-		// Commit markers say what the files of an asset's outputs were written with.
+		// Commit markers record the settings that an output's files were written with.
 		{"pkg/query", list(words, "pkg/state", "pkg/contract", "pkg/blob", "pkg/table", "pkg/manifest", "pkg/filecheck", "=pkg/query/render")},
 	}},
 	{"engine", []pack{
@@ -90,12 +89,12 @@ var layers = []layer{
 			"pkg/ledger", "pkg/due", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/trace")},
 	}},
 	{"services", []pack{
-		// What the programs of a cloud have in common: they serve the shells.
+		// The cloud programs share this package: it serves the shells over HTTP.
 		{"pkg/service", list(words, "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue", "pkg/clock", "pkg/ledger",
 			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/sweeper", "pkg/identity", "pkg/trace")},
 	}},
 	{"bindings", []pack{
-		// What names in flags stand for.
+		// Creates the stores and queues that flags name.
 		{"pkg/binding", []string{
 			"pkg/blob", "pkg/blob/fileblob", "pkg/blob/gcsblob", "pkg/queue", "pkg/queue/localqueue",
 			"pkg/queue/cloudtasks", "pkg/clock", "pkg/service", "pkg/identity",
@@ -109,17 +108,17 @@ var layers = []layer{
 		{"pkg/embedded", list(words, "pkg/state", "pkg/control", "pkg/contract", "pkg/plan", "pkg/blob", "pkg/blob/fileblob",
 			"pkg/queue", "pkg/queue/localqueue", "pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot",
 			"pkg/compactor", "pkg/dispatcher", "pkg/sweeper", "pkg/worker", "pkg/gc", "pkg/engine", "pkg/service", "pkg/trace",
-			// The worker and the logs of its process hide the same secrets.
+			// The worker and the process's log redact the same secrets.
 			"pkg/secret", "=pkg/api", "=pkg/project")},
 	}},
 	{"proof", []pack{
 		// Whole systems in a simulated world.
 		{proof, []string{everything}},
-		// Whole systems on a cloud with latencies and a bill, in real time.
+		// Whole systems on a simulated cloud, in real time, with latencies and a bill.
 		{"pkg/cloudsim", []string{everything}},
 	}},
 	{"measurement", []pack{
-		// Workloads on whole stacks, to be timed.
+		// Timed workloads on whole systems.
 		{"pkg/bench", []string{everything}},
 	}},
 	{"command line", []pack{
@@ -141,34 +140,35 @@ var layers = []layer{
 	}},
 }
 
-// everything allows all rows above.
+// everything allows imports from all rows above.
 const everything = "*"
 
-// proof is a package that only tests run: it may use their suites and fixtures.
+// proof is the simulator. Only tests run it, so it may import test suites and fixtures.
 const proof = "pkg/sim"
 
-// words are what every package but the ports may speak in.
+// words are the packages that every package except the ports may import.
 var words = []string{"pkg/ids", "pkg/event"}
 
-// pure packages decide and never act: no context, no clock, no I/O, no log.
+// pure packages only compute: they use no context, clock, I/O or log.
 var pure = []string{
 	"pkg/ids", "pkg/event", "pkg/state", "pkg/fold", "pkg/control", "pkg/plan", "pkg/contract",
 }
 
-// banned are standard packages that a pure package has no use for. The function
-// time.Now is kept out by the linter (forbidigo), since package time is fine.
+// banned are the standard packages that pure packages must not import. The linter (forbidigo)
+// forbids time.Now, because the rest of package time is allowed.
 var banned = []string{
 	"context", "database/sql", "io/fs", "io/ioutil", "log", "log/slog", "math/rand", "math/rand/v2", "net", "net/http",
 	"os", "os/exec", "os/signal", "path/filepath", "runtime", "syscall", "testing",
 }
 
-// heavy modules cost minutes to build and are kept where few packages pull them
-// in: the tests of all others stay quick.
+// heavy modules take minutes to build. Only the named packages import them, so that the tests of
+// all
+// other packages build quickly.
 var heavy = map[string][]string{
 	"github.com/apache/arrow-go/": {"pkg/table", "pkg/worker"},
-	// What makes spans is light; what sends them brings gRPC: servo on a laptop does without.
+	// Creating spans is cheap. Sending them needs gRPC, which servo on a laptop does without.
 	"go.opentelemetry.io/otel/exporters/": {"pkg/trace/otlp"},
-	// So does what asks Google for secrets.
+	// The client of Secret Manager needs gRPC, too.
 	"google.golang.org/api/secretmanager/": {"pkg/secret/gcpsecret"},
 	"github.com/duckdb/":                   {"pkg/query", "pkg/worker", "pkg/project/duckparse", "pkg/cli", "cmd/servo"},
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// link is a Markdown link to a file of the repository: no scheme, no anchor of
-// its own page.
+// link matches a Markdown link to a file of the repository. It has no scheme and is not an anchor
+// within its own page.
 var link = regexp.MustCompile(`\]\(([^)#: ]+)(?:#[^)]*)?\)`)
 
-func TestEveryLinkInTheDocumentsLeadsSomewhere(t *testing.T) {
+func TestDocumentLinksResolve(t *testing.T) {
 	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -31,7 +31,7 @@ func TestEveryLinkInTheDocumentsLeadsSomewhere(t *testing.T) {
 		}
 		for _, match := range link.FindAllStringSubmatch(string(content), -1) {
 			if _, err := os.Stat(filepath.Join(filepath.Dir(file), match[1])); err != nil {
-				t.Errorf("%s links to %s, which is not there", file, match[1])
+				t.Errorf("%s links to %s, which does not exist", file, match[1])
 			}
 		}
 		return nil

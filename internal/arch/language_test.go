@@ -27,7 +27,6 @@ var unrevised = []string{
 	"pkg/cli",
 	"pkg/compactor",
 	"pkg/dispatcher",
-	"pkg/embedded",
 	"pkg/fold",
 	"pkg/gc",
 	"pkg/plan",

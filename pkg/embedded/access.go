@@ -19,19 +19,20 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
-// tokenBytes is the size of an owner's token: nobody guesses 256 bits.
+// tokenBytes is the size of an owner's token: 256 bits cannot be guessed.
 const tokenBytes = 32
 
 // newToken returns a random token in the alphabet of headers and URLs.
 func newToken() string {
 	secret := make([]byte, tokenBytes)
-	_, _ = rand.Read(secret) // never fails: crypto/rand ends the program instead
+	_, _ = rand.Read(secret) // never fails: crypto/rand crashes the program instead
 	return base64.RawURLEncoding.EncodeToString(secret)
 }
 
-// openPatterns are the routes that take no token. Health says nothing about the state;
-// a callback's URL is signed, and the dispatcher checks the signature before it reads
-// anything. Every other route asks for the token, including the ones that do not exist.
+// openPatterns are the routes that need no token. The health routes reveal nothing about the
+// state.
+// A callback's URL is signed, and the dispatcher verifies the signature before it reads anything.
+// Every other request needs the token, also one without a route.
 var openPatterns = []string{"GET /healthz", "GET /readyz", contract.CallbackPattern}
 
 // access decides which requests reach the routes of a stack.
@@ -41,8 +42,7 @@ type access struct {
 	uid   int
 }
 
-// requireToken passes requests on to the mux that carry the owner's token, and those
-// of the open routes.
+// requireToken passes requests to the mux if they carry the owner's token or have an open route.
 func requireToken(mux *http.ServeMux, token string) http.Handler {
 	return &access{mux: mux, token: sha256.Sum256([]byte(token)), uid: os.Getuid()}
 }
@@ -57,8 +57,8 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	} else if uid, known := peerOf(r).user(); known && uid != a.uid && uid != 0 {
-		// The token has leaked: a process of another user has no business with it.
-		refuse(w, http.StatusForbidden, fmt.Sprintf("this server answers user %d only, and user %d asks", a.uid, uid))
+		// The token has leaked: only this user's processes may use it.
+		refuse(w, http.StatusForbidden, fmt.Sprintf("this server accepts requests of user %d only, not of user %d", a.uid, uid))
 		return
 	}
 	a.mux.ServeHTTP(w, r)
@@ -70,8 +70,8 @@ func (a *access) authenticated(r *http.Request) bool {
 	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(sum[:], a.token[:]) == 1
 }
 
-// peer is the other end of a connection. Its user is looked up once, when the first
-// request that needs it arrives.
+// peer is the other end of a connection. Its user is looked up for the first request that needs
+// it.
 type peer struct {
 	remote, local netip.AddrPort
 	once          sync.Once
@@ -96,8 +96,8 @@ func peerOf(r *http.Request) *peer {
 	return p
 }
 
-// user returns the id of the user whose process holds the other end of the connection.
-// It is unknown where the system does not say so.
+// user returns the id of the user whose process has the other end of the connection. It returns
+// false if the system does not know.
 func (p *peer) user() (uid int, known bool) {
 	if p == nil {
 		return 0, false
@@ -106,7 +106,7 @@ func (p *peer) user() (uid int, known bool) {
 	return p.uid, p.known
 }
 
-// Client returns an HTTP client that sends the owner's token, to the owner alone.
+// Client returns an HTTP client that sends the owner's token, and sends it to the owner only.
 func (o Owner) Client() *http.Client {
 	client := newClient()
 	if u, err := url.Parse(o.URL); err == nil {
@@ -130,7 +130,7 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.inner.RoundTrip(r)
 }
 
-// CloseIdleConnections is for [http.Client].
+// CloseIdleConnections implements the interface that [http.Client.CloseIdleConnections] looks for.
 func (b bearer) CloseIdleConnections() {
 	if c, ok := b.inner.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()

@@ -28,11 +28,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// beStranger makes the test binary a process that sends requests from its standard input
-// and prints the statuses of the answers.
+// beStranger makes the test binary send the requests on its standard input, as a process of
+// another
+// user, and print the statuses of the answers.
 const beStranger = "SERVO_TEST_STRANGER"
 
-// nobody is a user that is not the one of the tests.
+// nobody is the id of a user other than the user of the tests.
 const nobody = 65534
 
 func TestMain(m *testing.M) {
@@ -44,7 +45,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// call is a request of a test, and the status that it was answered with.
+// call is a request of a test and the status of its answer.
 type call struct {
 	Method, URL, Body, Token string
 	Read                     string // a file to read instead
@@ -89,7 +90,7 @@ func (c *call) make() {
 	_ = answer.Body.Close()
 }
 
-// served starts a stack with every route that servo dev has, and returns its mux.
+// served starts a stack with every route of servo dev and returns its mux.
 func served(t *testing.T, dir string) (owner embedded.Owner, mux *http.ServeMux) {
 	t.Helper()
 	opts := options(t, dir)
@@ -105,8 +106,9 @@ func served(t *testing.T, dir string) (owner embedded.Owner, mux *http.ServeMux)
 	return owner, mux
 }
 
-// patterns reads the patterns of a mux. The standard library does not list them; its index
-// has them all.
+// patterns returns the patterns of a mux. The standard library does not list them, so it reads
+// them
+// from the mux's index.
 func patterns(t *testing.T, mux *http.ServeMux) []string {
 	t.Helper()
 	var found []string
@@ -140,7 +142,7 @@ func patterns(t *testing.T, mux *http.ServeMux) []string {
 
 var wildcard = regexp.MustCompile(`\{[^}]*\}`)
 
-// calls are requests to every route but health.
+// calls returns requests to every route except the health routes.
 func calls(t *testing.T, owner embedded.Owner, mux *http.ServeMux) []call {
 	t.Helper()
 	var all []call
@@ -158,8 +160,8 @@ func calls(t *testing.T, owner embedded.Owner, mux *http.ServeMux) []call {
 	return all
 }
 
-// Seen to fail: every route answered whoever asked.
-func TestRoutesAskForTheToken(t *testing.T) {
+// Seen to fail: every route answered requests without a token.
+func TestRoutesRequireToken(t *testing.T) {
 	owner, mux := served(t, t.TempDir())
 	defer http.DefaultClient.CloseIdleConnections()
 	for _, c := range calls(t, owner, mux) {
@@ -179,9 +181,9 @@ func TestRoutesAskForTheToken(t *testing.T) {
 	require.Equal(t, http.StatusOK, c.Status, c.Error)
 }
 
-// Seen to fail: another user of the machine could list, start and cancel runs, and have
-// bytes folded that no ledger contains.
-func TestOtherUsersAreRefused(t *testing.T) {
+// Seen to fail: another user of the machine could list, start and cancel runs, and could make the
+// server fold bytes that no ledger contained.
+func TestOtherUsersAreRejected(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can start a process of another user")
 	}
@@ -197,7 +199,7 @@ func TestOtherUsersAreRefused(t *testing.T) {
 	}
 	input, err := json.Marshal(requests)
 	require.NoError(t, err)
-	// The binary lies in a folder that others cannot enter; this name does not lead through it.
+	// The binary is in a folder that other users cannot enter. This name avoids the folder.
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
 	cmd.Dir, cmd.Env, cmd.Stdin, cmd.Stderr = "/", []string{beStranger + "=1"}, bytes.NewReader(input), t.Output()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
@@ -218,14 +220,14 @@ func TestOtherUsersAreRefused(t *testing.T) {
 	}
 }
 
-func TestStateFoldersArePrivate(t *testing.T) {
+func TestStateFolderIsPrivate(t *testing.T) {
 	mode := func(path string) fs.FileMode {
 		info, err := os.Stat(path)
 		require.NoError(t, err)
 		return info.Mode().Perm()
 	}
 	dir := filepath.Join(t.TempDir(), "project", ".servo")
-	// What an owner of another build left behind must not lend its mode to the token.
+	// The token must not get the mode of a file that an owner of another build left.
 	require.NoError(t, os.MkdirAll(filepath.Dir(dir), 0o755))
 	require.NoError(t, embedded.MakeFolder(dir))
 	require.Equal(t, fs.FileMode(0o700), mode(dir))
@@ -245,8 +247,8 @@ func TestStateFoldersArePrivate(t *testing.T) {
 	}
 }
 
-// Seen to fail: entries that no ledger contains were folded when their bytes came along.
-func TestBytesOfEntriesAreRejected(t *testing.T) {
+// Seen to fail: entries that no ledger contained were folded when their bytes were sent.
+func TestCompactRouteRejectsEntryBytes(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, dir)
 	owner, err := embedded.ReadOwner(dir)

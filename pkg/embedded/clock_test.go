@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// newest is the newest revision of a folder.
+// newest returns the newest manifest of a folder.
 func newest(t *testing.T, opts embedded.Options) *manifest.Manifest {
 	t.Helper()
 	p, err := embedded.OpenParts(opts)
@@ -24,10 +24,10 @@ func newest(t *testing.T, opts embedded.Options) *manifest.Manifest {
 	return m
 }
 
-func TestStackContinuesAfterTheClockWasAhead(t *testing.T) {
+func TestStartContinuesWhenStateIsAheadOfClock(t *testing.T) {
 	dir := t.TempDir()
 	opts := options(t, dir)
-	opts.Clock = late{by: 2 * 365 * 24 * time.Hour}
+	opts.Clock = ahead{by: 2 * 365 * 24 * time.Hour}
 	s, err := embedded.Start(t.Context(), opts)
 	require.NoError(t, err)
 	first := run(t, s.Engine, "", command("raw/a", "true"))
@@ -36,20 +36,20 @@ func TestStackContinuesAfterTheClockWasAhead(t *testing.T) {
 	require.NoError(t, s.Close())
 	before := newest(t, options(t, dir))
 
-	var said bytes.Buffer
+	var logged bytes.Buffer
 	opts = options(t, dir)
-	opts.Logger = slog.New(slog.NewTextHandler(&said, nil))
+	opts.Logger = slog.New(slog.NewTextHandler(&logged, nil))
 	s, err = embedded.Start(t.Context(), opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
-	require.Contains(t, said.String(), "the state is ahead of this machine's clock")
+	require.Contains(t, logged.String(), "the state is ahead of this machine's clock")
 	second := run(t, s.Engine, "", command("raw/a", "true"))
 	snap := await(t, s.Engine, second.RunID, ended)
 	require.Equal(t, state.RunSucceeded, snap.State.Runs.Get(second.RunID).State)
-	require.Greater(t, second.RunID, first.RunID, "what is new is younger than what is recorded")
+	require.Greater(t, second.RunID, first.RunID, "new ids sort after recorded ids")
 	require.NoError(t, s.Sweep(t.Context()))
 	require.NoError(t, s.Close())
 	after := newest(t, options(t, dir))
-	require.Greater(t, after.FoldTime, before.FoldTime, "the time of the state goes on")
+	require.Greater(t, after.FoldTime, before.FoldTime, "the state's time advances")
 	verify(t, dir)
 }

@@ -14,28 +14,30 @@ import (
 )
 
 const (
-	// collectedFile records where the next pass begins, and when a pass last looked at all outputs.
+	// collectedFile records where the next pass begins, and when a pass last checked all outputs.
 	collectedFile = "collected.json"
-	// collectEvery is how often all outputs are looked at.
+	// collectEvery is how often all outputs are checked.
 	collectEvery = time.Hour
-	// collectWithin and collectMost bound one pass of a process that serves. closingWithin bounds the pass of a process
-	// that ends after its run.
+	// collectWithin and collectMost bound one pass of a serving process. closingWithin bounds the
+	// pass
+	// of a process that ends after its run.
 	collectWithin = 10 * time.Second
 	collectMost   = 5_000
 	closingWithin = time.Second
-	// passesPerEvery is how many passes it may take to look at all outputs.
+	// An unfinished pass continues after collectEvery/passesPerEvery.
 	passesPerEvery = 10
 )
 
-// collected is the content of collectedFile. It is a hint: without it, the next pass begins at the first output.
+// collected is the content of collectedFile. It is a hint: without it, the next pass begins at the
+// first output.
 type collected struct {
-	// Next is the key at which the next pass begins; empty: at the first one.
+	// Next is the key at which the next pass begins. Empty: at the first output.
 	Next string `json:"next,omitempty"`
-	// EndedAt is when a pass last came to the end.
+	// EndedAt is when a pass last reached the end.
 	EndedAt time.Time `json:"ended_at,omitzero"`
 }
 
-// GC returns the configuration of the collector for a folder, or a store. With a nil rule it deletes nothing.
+// GC returns the configuration of the collector for a folder or store. A nil rule deletes nothing.
 func (p *Parts) GC(rule gc.Rule) gc.Config {
 	if rule == nil {
 		rule = func(string) (gc.Keep, bool) { return gc.Keep{}, false }
@@ -43,8 +45,8 @@ func (p *Parts) GC(rule gc.Rule) gc.Config {
 	return gc.Config{Domain: p.Domain, Store: p.Objects, Manifests: p.Manifests, Codec: p.Codec, Clock: p.Clock, Keep: rule}
 }
 
-// Collect runs one pass of the collector, and removes the scratch folders of dead workers, unless the pass is for some
-// assets only. dir is the state folder.
+// Collect runs one pass of the collector. Unless the pass is for some assets only, it also removes
+// the scratch folders of dead workers. dir is the state folder.
 func (p *Parts) Collect(ctx context.Context, dir string, rule gc.Rule, opts gc.Options) (gc.Report, error) {
 	report, err := gc.Run(ctx, p.GC(rule), opts)
 	if p.Store == nil || len(opts.Assets) > 0 {
@@ -67,7 +69,7 @@ func (s *Stack) lastCollected() (last collected) {
 	return last
 }
 
-// wait returns how long a pass has to wait, so that all outputs are looked at once an hour at most.
+// wait returns how long a pass must wait, so that all outputs are checked at most once an hour.
 func (c collected) wait(now time.Time) time.Duration {
 	if ago := now.Sub(c.EndedAt); c.Next == "" && ago >= 0 && ago < collectEvery {
 		return collectEvery - ago
@@ -75,8 +77,8 @@ func (c collected) wait(now time.Time) time.Duration {
 	return 0
 }
 
-// collect runs one bounded pass, unless a pass has looked at all outputs within the last hour. It returns false if a
-// later pass has to do the rest.
+// collect runs one bounded pass, unless a pass has checked all outputs within the last hour. It
+// returns false if a later pass must continue.
 func (s *Stack) collect(ctx context.Context, within time.Duration) (all bool) {
 	if s.opts.Keep == nil {
 		return true
@@ -93,7 +95,7 @@ func (s *Stack) collect(ctx context.Context, within time.Duration) (all bool) {
 	rule, err := s.opts.Keep(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			s.opts.Logger.WarnContext(ctx, "could not read which outputs the project keeps; nothing is deleted until a later pass", slog.Any("error", err))
+			s.opts.Logger.WarnContext(ctx, "could not read the project's rules for keeping outputs; nothing is deleted until a later pass", slog.Any("error", err))
 		}
 		return ctx.Err() == nil
 	}
@@ -105,7 +107,7 @@ func (s *Stack) collect(ctx context.Context, within time.Duration) (all bool) {
 		last.EndedAt = now
 	}
 	if err != nil && ctx.Err() == nil {
-		s.opts.Logger.WarnContext(ctx, "could not collect all outputs that nothing needs; a later pass tries again", slog.Any("error", err))
+		s.opts.Logger.WarnContext(ctx, "could not delete all unneeded outputs; a later pass retries", slog.Any("error", err))
 	}
 	if report.Files > 0 {
 		s.opts.Logger.InfoContext(ctx, "outputs collected", slog.Int("files", report.Files), slog.Int64("bytes", report.Bytes))
@@ -116,7 +118,7 @@ func (s *Stack) collect(ctx context.Context, within time.Duration) (all bool) {
 	return last.Next == ""
 }
 
-// collectLater asks for a pass. It never waits.
+// collectLater requests a pass and returns at once.
 func (s *Stack) collectLater() {
 	select {
 	case s.published <- struct{}{}:
@@ -129,7 +131,7 @@ func (s *Stack) collectAll(ctx context.Context) error {
 	if s.opts.Keep == nil {
 		return nil
 	}
-	const least = time.Minute // a process that ends soon runs one pass, as it closes
+	const least = time.Minute // a short process runs one pass, when it closes
 	for {
 		select {
 		case <-ctx.Done():

@@ -1,11 +1,13 @@
-// Package embedded is all of Servo in one process on one machine: a folder as
-// the object store, an in-process queue, the compactor, the dispatcher and a
-// worker, joined by the same HTTP that joins them in a cloud.
+// Package embedded runs all of Servo in one process on one machine: a folder as the object store,
+// an
+// in-process queue, the compactor, the dispatcher and a worker. They talk over the same HTTP
+// routes
+// as in a cloud.
 //
-// One process at a time owns a state folder, by a lock that ends with the
-// process. A second one talks to the first: it appends to the ledger itself and
-// has the owner fold. When the owner goes away, whoever still wants something
-// takes over; everything is in the folder.
+// One process at a time owns a state folder. Its lock ends with the process. Any other process
+// attaches to the owner: it appends to the ledger itself, and the owner folds. When the owner
+// ends,
+// another process can take over, because all state is in the folder.
 package embedded
 
 import (
@@ -50,15 +52,16 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// Options are what a stack runs with.
+// Options configure a stack.
 type Options struct {
-	// Dir is the state folder, ".servo" beside servo.yaml. It is made if absent.
+	// Dir is the state folder, ".servo" beside servo.yaml. It is created if absent.
 	Dir    string
 	Domain ids.Domain
-	// Listen is the address to serve on, one of this machine only; "" is 127.0.0.1 and a
-	// free port.
+	// Listen is the address to serve on. Only this machine may reach it. "" is 127.0.0.1 and a
+	// free
+	// port.
 	Listen string
-	// Concurrency is how many tasks are executed at once; 0: twice the cores.
+	// Concurrency is the number of tasks that execute at once. 0 is twice the number of cores.
 	Concurrency int
 	// DuckDB bounds each query.
 	DuckDB worker.DuckDB
@@ -66,45 +69,46 @@ type Options struct {
 	Logger *slog.Logger
 	// Environ is the environment that commands inherit.
 	Environ []string
-	// Secrets gives the value that a reference to a secret stands for: see [worker.Config].
+	// Secrets resolves a reference to a secret: see [worker.Config].
 	Secrets func(ctx context.Context, reference string) (string, error)
-	// Redactor hides secrets in what this process logs; nil: one of the worker's own.
+	// Redactor hides secrets in the logs of this process. Nil: the worker makes its own.
 	Redactor *secret.Redactor
-	// Program is the path of the servo program, which commands find as SERVO_BIN.
+	// Program is the path of the servo program. Commands find it as SERVO_BIN.
 	Program string
-	// WorkerURL is where a worker serves that executes the tasks; "": one in this
-	// process does.
+	// WorkerURL is the address of the worker that executes the tasks. "": a worker in this
+	// process.
 	WorkerURL string
-	// Actor is who asks: "user:jane".
+	// Actor is the principal that starts runs: "user:jane".
 	Actor string
 	// Routes adds routes to the stack's HTTP server. It may be nil.
 	Routes func(*http.ServeMux, *engine.Engine)
-	// Wrap gives the store that all but the worker use, around that of the folder: to
-	// count what is asked of it. It may be nil.
+	// Wrap wraps the folder's store for everything but the worker, for example to count requests.
+	// It
+	// may be nil.
 	Wrap func(blob.Store) blob.Store
-	// Read is of who opens parts only to read: the folder need not be writable.
+	// Read opens parts for reading only. The folder need not be writable.
 	Read bool
-	// Traces make spans of all that this process does; nil: there are none.
+	// Traces records spans of all work of this process. Nil: none are recorded.
 	Traces *trace.Tracer
-	// Keep reads, before each pass of the collector, which outputs and logs are kept. If it is nil, or returns a nil
-	// rule, all of them are kept.
+	// Keep returns the rule for outputs and logs to keep. It is called before each pass of the
+	// collector. If Keep or the rule is nil, everything is kept.
 	Keep func(context.Context) (gc.Rule, error)
 }
 
 // Stack is a running stack.
 type Stack struct {
 	*engine.Engine
-	// URL is where the stack serves.
+	// URL is the address that the stack serves.
 	URL string
 
 	opts      Options
 	parts     *Parts
 	lock      *lock
-	token     string // that requests must carry
+	token     string // required in requests
 	compactor *compactor.Compactor
 	dispatch  *dispatcher.Dispatcher
 	queue     *localqueue.Queue
-	client    *http.Client // of the queue
+	client    *http.Client // the queue's
 	worker    *worker.Worker
 	listener  net.Listener
 	server    *http.Server
@@ -115,14 +119,14 @@ type Stack struct {
 	appending, folding trouble
 
 	collecting sync.Mutex    // while a pass of the collector runs
-	published  chan struct{} // has room for one: a revision was published since the last pass
+	published  chan struct{} // capacity 1: a revision was published since the last pass
 }
 
-// Parts are what every process needs that works on a state folder.
+// Parts are the stores and settings that every process needs to work on a state folder.
 type Parts struct {
 	Domain ids.Domain
-	// Store is the folder, nil for a store that is none; Objects is that, or what was
-	// put around it.
+	// Store is the folder, or nil for a store that is not a folder. Objects is the store, with its
+	// wrapper if it has one.
 	Store     *fileblob.Store
 	Objects   blob.Store
 	Closer    io.Closer
@@ -133,9 +137,8 @@ type Parts struct {
 	Logger    *slog.Logger
 }
 
-// OpenParts opens a state folder, which it makes if it is absent. A folder has no clock
-// but the machine's. That may have been ahead and be right now: [Parts.Follow] has
-// everything continue from the time that is recorded.
+// OpenParts opens a state folder and creates it if it is absent. A folder has no clock but the
+// machine's, which may have been ahead earlier: [Parts.Follow] continues from the recorded time.
 func OpenParts(opts Options) (*Parts, error) {
 	opts.Clock = clock.NewForward(opts.Clock)
 	store, err := fileblob.Open(opts.Dir, fileblob.Options{Now: opts.Clock.Now, Read: opts.Read})
@@ -151,7 +154,7 @@ func OpenParts(opts Options) (*Parts, error) {
 	return p, nil
 }
 
-// PartsOf are those over a store that is open.
+// PartsOf returns parts for a store that is already open.
 func PartsOf(opts Options, objects blob.Store, closer io.Closer) *Parts {
 	source := ids.NewSource(opts.Clock.Now, rand.Reader)
 	return &Parts{
@@ -161,10 +164,9 @@ func PartsOf(opts Options, objects blob.Store, closer io.Closer) *Parts {
 	}
 }
 
-// Follow makes the clock of a folder continue from the latest time that its newest
-// revision records, if the machine's clock is behind that, and says so. Without this,
-// what is new would be older than what is folded: no listing would find it, and
-// nothing would be collected before the recorded time comes.
+// Follow moves the folder's clock to the latest time that a revision records, and logs a warning,
+// if the machine's clock is behind that time. Otherwise new entries would sort before folded ones:
+// no listing would find them, and nothing would be collected until the machine's clock caught up.
 func (p *Parts) Follow(m *manifest.Manifest) {
 	forward, ok := p.Clock.(*clock.Forward)
 	if !ok {
@@ -177,32 +179,31 @@ func (p *Parts) Follow(m *manifest.Manifest) {
 		}
 	}
 	if lead := forward.Follow(recorded); lead > 0 {
-		p.Logger.Warn("the state is ahead of this machine's clock, which was wrong at one time. Servo continues from the time of the state: "+
-			"times of new runs are ahead by as much, until the clock catches up",
+		p.Logger.Warn("the state is ahead of this machine's clock, which was wrong earlier or is wrong now. Servo continues from the time of the state: "+
+			"times of new runs are ahead until the clock catches up",
 			slog.String("state", event.At(recorded).String()), slog.Duration("ahead", lead.Round(time.Second)))
 	}
 }
 
-// follow is Follow of the newest revision, if there is one that can be read.
+// follow calls Follow with the newest revision, if it can be read.
 func (p *Parts) follow(ctx context.Context) error {
 	m, err := p.Manifests.Load(ctx)
 	if err == nil {
 		p.Follow(m)
 	}
-	return ctx.Err() // opening the state says what is wrong with it
+	return ctx.Err() // opening the state reports why a manifest cannot be read
 }
 
 // Close closes the store.
 func (p *Parts) Close() error { return p.Closer.Close() }
 
-// Reader follows the folder's published states from outside the owner.
+// Reader returns a reader of the published states, for processes that do not own the folder.
 func (p *Parts) Reader() *snapshot.Reader {
 	return snapshot.NewReader(p.Domain, p.Codec, p.Manifests, p.Clock)
 }
 
-// Start takes the state folder, brings its state up to date, fills the queue with
-// what the state says is under way, and serves. If another process owns the
-// folder the error is a [*LockedError].
+// Start locks the state folder, brings its state up to date, fills the queue with pending work and
+// serves. If another process owns the folder, it returns a [*LockedError].
 func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 	if err := opts.Domain.Validate(); err != nil {
 		return nil, err
@@ -211,16 +212,16 @@ func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 		return nil, err
 	}
 	if strings.Contains(opts.Dir, "://") {
-		return nil, fmt.Errorf("%s is no folder: its services own it, and this cannot be done here", opts.Dir)
+		return nil, fmt.Errorf("%s is not a local folder: its services own it and execute its runs", opts.Dir)
 	}
 	if err := MakeFolder(opts.Dir); err != nil {
 		return nil, err
 	}
-	held, err := acquire(opts.Dir)
+	owned, err := acquire(opts.Dir)
 	if err != nil {
 		return nil, err
 	}
-	s := &Stack{opts: opts, lock: held, token: newToken(), published: make(chan struct{}, 1)}
+	s := &Stack{opts: opts, lock: owned, token: newToken(), published: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			s.release()
@@ -243,7 +244,7 @@ func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 	return s, nil
 }
 
-// build makes the services and joins them.
+// build creates the services and connects them.
 func (s *Stack) build(ctx context.Context) error {
 	keys, err := service.OpenKeys(filepath.Join(s.opts.Dir, service.KeysFile))
 	if err != nil {
@@ -275,7 +276,7 @@ func (s *Stack) build(ctx context.Context) error {
 	}
 	appender := ledger.NewAppender(ledger.Config{
 		Domain: p.Domain, Store: watched{p.Objects, p.Clock, &s.appending}, IDs: p.IDs, Clock: p.Clock, Logger: p.Logger,
-		Company: company,
+		Company: linger,
 		OnDurable: func(e ledger.Entry) {
 			s.compactor.Announce(compactor.Request{
 				Entries: []compactor.Entry{{ID: e.Name, Data: e.Data, Stored: e.Object.Updated}}, Lazy: !e.Urgent,
@@ -323,7 +324,7 @@ func (s *Stack) buildServer() {
 	mux := http.NewServeMux()
 	find := func(_ context.Context, d ids.Domain) (*dispatcher.Dispatcher, error) {
 		if d != p.Domain {
-			return nil, nil //nolint:nilnil // a domain that is not served here is no error
+			return nil, nil //nolint:nilnil // nil stands for a domain that is not served here
 		}
 		return s.dispatch, nil
 	}
@@ -341,31 +342,32 @@ func (s *Stack) buildServer() {
 	if s.opts.Routes != nil {
 		s.opts.Routes(mux, s.Engine)
 	}
-	handleRest(mux)
+	handleUnknown(mux)
 	s.server = &http.Server{Handler: localOnly(requireToken(mux, s.token)), ReadHeaderTimeout: headerTimeout, ConnContext: withPeer}
 }
 
-// owner is what other processes learn about this one.
+// owner returns the record that other processes read about this one.
 func (s *Stack) owner() Owner {
 	return Owner{PID: os.Getpid(), URL: s.URL, Domain: s.opts.Domain.String(), Token: s.token}
 }
 
 const (
-	// heartbeatEvery is how often a local worker asks whether it is to stop; few of
-	// these become ledger events.
+	// heartbeatEvery is how often a local worker asks whether to stop. Few of these heartbeats
+	// become
+	// ledger events.
 	heartbeatEvery = time.Second
 	headerTimeout  = 10 * time.Second
-	// reconcileEvery is how often the projections are looked at while work waits.
+	// reconcileEvery is the time between two reconciliations while runs are live.
 	reconcileEvery = 5 * time.Second
-	// sweepEvery is how many of those make a sweep.
+	// sweepEvery is the number of reconciliations per sweep.
 	sweepEvery = 12
-	// company is how long it may take that a start is in the ledger: a task that is
-	// shorter is told of in one entry. This process is always there to see to it.
-	company = 250 * time.Millisecond
+	// linger is how long a start may wait to be appended: a shorter task reports start and end in
+	// one
+	// entry. It may be long, because this process writes the entry even if no other event arrives.
+	linger = 250 * time.Millisecond
 )
 
-// run starts the goroutines, but for the queue's. They end when Close is called,
-// with the context that it gives.
+// run starts all goroutines except the queue's. They end when Close cancels the returned context.
 func (s *Stack) run(ctx context.Context) context.Context {
 	ctx, s.stop = context.WithCancel(ctx)
 	s.group, ctx = errgroup.WithContext(ctx)
@@ -373,7 +375,7 @@ func (s *Stack) run(ctx context.Context) context.Context {
 	s.group.Go(func() error { return s.compactor.Run(ctx) })
 	s.group.Go(func() error { return s.dispatch.Run(ctx) })
 	s.group.Go(func() error { return s.maintain(ctx) })
-	s.group.Go(func() error { return s.rest(ctx) })
+	s.group.Go(func() error { return s.freeMemory(ctx) })
 	s.group.Go(func() error { return s.collectAll(ctx) })
 	s.server.BaseContext = func(net.Listener) context.Context { return ctx }
 	s.group.Go(func() error {
@@ -389,14 +391,14 @@ func (s *Stack) run(ctx context.Context) context.Context {
 	return ctx
 }
 
-// resume folds what the ledger holds beyond the last revision, and fills the
-// queue, which is empty in a new process, under the same names as before. The
-// queue begins to deliver, tasks and timers, only when the state is as it should
-// be for that.
+// resume folds the entries beyond the last revision and fills the queue, which is empty in a new
+// process, with the same task names as before. The queue delivers tasks and timers only after
+// that,
+// so that none of them meets an older state.
 func (s *Stack) resume(ctx, running context.Context) error {
-	patient, stop := s.patient(ctx)
-	result, err := s.compactor.Compact(patient, compactor.Request{Barrier: true})
-	if cause := context.Cause(patient); err != nil && cause != nil {
+	writable, stop := s.whileWritable(ctx)
+	result, err := s.compactor.Compact(writable, compactor.Request{Barrier: true})
+	if cause := context.Cause(writable); err != nil && cause != nil {
 		err = cause
 	}
 	stop()
@@ -416,16 +418,15 @@ func (s *Stack) resume(ctx, running context.Context) error {
 }
 
 const (
-	// adopted bounds the signs of life of one group: a ledger group has 1 MiB at most.
-	adopted = 100
-	// adoptWithin is how long a disk that cannot be written holds up the start,
-	// before it fails.
+	// maxHeartbeats bounds the heartbeats of one group: a ledger group has at most 1 MiB.
+	maxHeartbeats = 100
+	// adoptWithin is how long the start waits for a disk that cannot be written before it fails.
 	adoptWithin = 30 * time.Second
 )
 
-// patient is a context that ends, and says why, when the folder has not been
-// writable for adoptWithin: what is to be folded may take long, a full disk not.
-func (s *Stack) patient(ctx context.Context) (_ context.Context, stop func()) {
+// whileWritable returns a context that ends, with the cause, when the folder has not been writable
+// for adoptWithin. Folding may take long, but waiting for a full disk may not.
+func (s *Stack) whileWritable(ctx context.Context) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -442,42 +443,42 @@ func (s *Stack) patient(ctx context.Context) (_ context.Context, stop func()) {
 	}
 }
 
-// adopt gives a sign of life for every attempt that was running when the last
-// owner ended: this process is about to execute it again. However long nobody
-// owned the folder, silence until now says nothing about an attempt, and the
-// liveness timer, long due, must not be let loose on it.
+// adopt appends a heartbeat for every attempt that was running when the last owner ended, because
+// this process will execute it again. The silence since then says nothing about an attempt,
+// however
+// long nobody owned the folder. Without the heartbeats the overdue liveness timer would fail it.
 func (s *Stack) adopt(ctx context.Context, snap *snapshot.Snapshot) (*snapshot.Snapshot, error) {
-	var beats []*event.Envelope
+	var heartbeats []*event.Envelope
 	now := event.At(s.opts.Clock.Now())
-	for row := range snap.State.Heartbeats.All { // attempts that run have one, and no others
+	for row := range snap.State.Heartbeats.All { // exactly the running attempts have one
 		t := snap.State.Tasks.Get(row.Key())
 		if t == nil || t.State != state.TaskRunning {
 			continue
 		}
-		beats = append(beats, &event.Envelope{Domain: s.opts.Domain, CorrelationID: t.RunID, Actor: s.opts.Actor, Payload: &event.TaskHeartbeat{
+		heartbeats = append(heartbeats, &event.Envelope{Domain: s.opts.Domain, CorrelationID: t.RunID, Actor: s.opts.Actor, Payload: &event.TaskHeartbeat{
 			AttemptRef: event.AttemptRef{
 				RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt, AttemptID: t.AttemptID, WorkerID: t.WorkerID,
 			},
-			HeartbeatAt: now, Progress: row.Progress, Message: "executed again: the process that did so has ended",
+			HeartbeatAt: now, Progress: row.Progress, Message: "executed again: the process that executed it has ended",
 		}})
 	}
-	if len(beats) == 0 {
+	if len(heartbeats) == 0 {
 		return snap, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, adoptWithin)
 	defer cancel()
-	snap, err := s.fold(ctx, beats)
+	snap, err := s.fold(ctx, heartbeats)
 	if err != nil {
 		_, cause := s.Trouble()
-		return nil, fmt.Errorf("take over what was running: %w", errors.Join(err, cause))
+		return nil, fmt.Errorf("take over running tasks: %w", errors.Join(err, cause))
 	}
 	return snap, nil
 }
 
-// fold appends events, in groups, and gives the first snapshot with all of them.
+// fold appends events in groups and returns the first snapshot that contains all of them.
 func (s *Stack) fold(ctx context.Context, events []*event.Envelope) (*snapshot.Snapshot, error) {
 	var request compactor.Request
-	for group := range slices.Chunk(events, adopted) {
+	for group := range slices.Chunk(events, maxHeartbeats) {
 		appended, err := s.Appender.Append(ctx, group)
 		if err != nil {
 			return nil, err
@@ -491,8 +492,8 @@ func (s *Stack) fold(ctx context.Context, events []*event.Envelope) (*snapshot.S
 	return s.Snapshots.Await(ctx, result.Revision-1)
 }
 
-// maintain is the backup to every hand-over: while anything is live it looks at
-// the projections now and then, and it sleeps when nothing is.
+// maintain reconciles and sweeps at intervals while any run is live, in case a publish or delivery
+// was lost. It sleeps while no run is live.
 func (s *Stack) maintain(ctx context.Context) error {
 	latest := s.compactor.Latest()
 	for round := 1; ; round++ {
@@ -507,14 +508,13 @@ func (s *Stack) maintain(ctx context.Context) error {
 			err = s.Sweep(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
-			s.opts.Logger.WarnContext(ctx, "reconciliation incomplete; it is repeated", slog.Any("error", err))
+			s.opts.Logger.WarnContext(ctx, "reconciliation incomplete; it will be repeated", slog.Any("error", err))
 		}
 	}
 }
 
-// rest gives the memory back that work has left behind, each time that there has
-// been none for a while.
-func (s *Stack) rest(ctx context.Context) error {
+// freeMemory returns memory to the system each time that no run has been live for a while.
+func (s *Stack) freeMemory(ctx context.Context) error {
 	latest := s.compactor.Latest()
 	live := func(snap *snapshot.Snapshot) bool { return snap.State.LiveRuns() > 0 }
 	for {
@@ -534,7 +534,7 @@ func (s *Stack) rest(ctx context.Context) error {
 	}
 }
 
-// Sweep runs anti-entropy now.
+// Sweep runs one sweep now.
 func (s *Stack) Sweep(ctx context.Context) error {
 	result, err := s.compactor.Compact(ctx, compactor.Request{Barrier: true})
 	if err != nil {
@@ -543,8 +543,8 @@ func (s *Stack) Sweep(ctx context.Context) error {
 	return s.dispatch.Sweep(ctx, result.Revision)
 }
 
-// Trouble is why the ledger or the state cannot be written, and since when; nil
-// when all is well.
+// Trouble returns why the ledger or the state cannot be written, and since when. It returns nil if
+// both can be written.
 func (s *Stack) Trouble() (since time.Time, err error) {
 	if since, err = s.appending.get(); err != nil {
 		return since, err
@@ -552,49 +552,48 @@ func (s *Stack) Trouble() (since time.Time, err error) {
 	return s.folding.get()
 }
 
-// Done is closed, or rather returns, when the stack has ended by itself; the
-// error says why.
+// Done waits until the stack ends by itself and returns the reason.
 func (s *Stack) Done() error { return s.group.Wait() }
 
-// answerWithin is how long a closing stack takes to answer a worker of another
-// process: what is not answered is reported again and again, for nobody.
+// answerWithin is how long a closing stack takes to answer a worker in another process. A report
+// without an answer is repeated, although no process would receive it.
 const answerWithin = time.Second
 
-// settleWithin is how long a closing stack may take to publish what it is merging:
-// otherwise short runs would begin the same merge again and again, and end none.
-const settleWithin = 3 * time.Second
+// flushWithin is how long a closing stack waits for running merges. Without this wait, a series of
+// short runs would begin the same merge again and again and never finish it.
+const flushWithin = 3 * time.Second
 
-func (s *Stack) settle() {
-	settling, cancel := context.WithTimeout(context.Background(), settleWithin)
+func (s *Stack) flush() {
+	ctx, cancel := context.WithTimeout(context.Background(), flushWithin)
 	defer cancel()
-	if _, err := s.compactor.Compact(settling, compactor.Request{Settle: true}); err != nil {
-		s.opts.Logger.Debug("what was being merged is left to the next start", slog.Any("error", err))
+	if _, err := s.compactor.Compact(ctx, compactor.Request{Settle: true}); err != nil {
+		s.opts.Logger.Debug("a merge is not finished; the next start repeats it", slog.Any("error", err))
 	}
-	if err := s.compactor.Shrink(settling); err != nil {
-		s.opts.Logger.Debug("old revisions are left to the next start", slog.Any("error", err))
+	if err := s.compactor.Shrink(ctx); err != nil {
+		s.opts.Logger.Debug("old revisions are not deleted; the next start does", slog.Any("error", err))
 	}
 }
 
-// Close ends the stack: executions are broken off, not reported, and go on where
-// the state says they were when the folder is opened again.
+// Close stops the stack. Executions are killed and not reported. The next process that opens the
+// folder executes their attempts again.
 func (s *Stack) Close() error {
 	var err error
 	if s.stop != nil {
 		if s.worker == nil {
 			answering, cancel := context.WithTimeout(context.Background(), answerWithin)
-			_ = s.server.Shutdown(answering) // what takes longer is cut off below
+			_ = s.server.Shutdown(answering) // slower requests are cut off below
 			cancel()
 		}
-		s.settle()
+		s.flush()
 		s.collect(context.Background(), closingWithin)
 		s.stop()
 		err = s.group.Wait()
-		s.client.CloseIdleConnections() // a worker that is to end waits for those that were never used
+		s.client.CloseIdleConnections() // a closing worker waits for connections that were never used
 	}
 	if s.worker != nil {
-		gone, cancel := context.WithCancel(context.Background())
+		ended, cancel := context.WithCancel(context.Background())
 		cancel()
-		_ = s.worker.Close(gone) // nobody takes reports any more: what runs is killed, not waited for
+		_ = s.worker.Close(ended) // nobody receives reports now: kill executions instead of waiting
 	}
 	s.release()
 	return err
@@ -602,7 +601,7 @@ func (s *Stack) Close() error {
 
 func (s *Stack) release() {
 	if s.listener != nil {
-		_ = s.listener.Close() // closed already when the stack had run
+		_ = s.listener.Close() // already closed if the stack has run
 	}
 	if s.parts != nil {
 		_ = s.parts.Store.Close()

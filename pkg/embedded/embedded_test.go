@@ -45,7 +45,7 @@ func start(t testing.TB, dir string) *embedded.Stack {
 	return s
 }
 
-// command is an asset computed by a shell command.
+// command returns an asset that a shell command computes.
 func command(key, script string, deps ...string) plan.Asset {
 	asset := func(key string) ids.AssetKey {
 		k, err := ids.ParseAssetKey(key)
@@ -70,7 +70,7 @@ func run(t testing.TB, e *engine.Engine, runKey string, assets ...plan.Asset) en
 	return ticket
 }
 
-// await is the run once ok accepts it.
+// await returns the first snapshot in which ok accepts the run.
 func await(t testing.TB, e *engine.Engine, runID string, ok func(*snapshot.Snapshot, *state.Run) bool) *snapshot.Snapshot {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -109,7 +109,7 @@ func verify(t testing.TB, dir string) {
 	require.Empty(t, report.Problems)
 }
 
-func TestAPipelineRunsToItsEnd(t *testing.T) {
+func TestRunExecutesPipeline(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, dir)
 	ticket := run(t, s.Engine, "",
@@ -122,7 +122,7 @@ func TestAPipelineRunsToItsEnd(t *testing.T) {
 	verify(t, dir)
 }
 
-func TestAFailureSkipsWhatDependsOnItAndRetriesComeBack(t *testing.T) {
+func TestRunSkipsDownstreamOfFailuresAndRetries(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, dir)
 	flaky := command("raw/flaky", `test -e "$HOME_DIR/once" || { touch "$HOME_DIR/once"; exit 3; }`)
@@ -138,7 +138,7 @@ func TestAFailureSkipsWhatDependsOnItAndRetriesComeBack(t *testing.T) {
 	verify(t, dir)
 }
 
-func TestCancelKillsWhatRuns(t *testing.T) {
+func TestCancelKillsRunningTasks(t *testing.T) {
 	s := start(t, t.TempDir())
 	ticket := run(t, s.Engine, "", command("raw/long", "sleep 600"), command("raw/after", "true", "raw/long"))
 	await(t, s.Engine, ticket.RunID, func(_ *snapshot.Snapshot, r *state.Run) bool { return r.TasksRunning == 1 })
@@ -148,7 +148,7 @@ func TestCancelKillsWhatRuns(t *testing.T) {
 	require.Equal(t, []string{"raw/after=CANCELLED", "raw/long=CANCELLED"}, states(snap, ticket.RunID))
 }
 
-func TestARestartGoesOnWithWhatWasUnderWay(t *testing.T) {
+func TestRestartResumesRunningTasks(t *testing.T) {
 	dir, marks := t.TempDir(), t.TempDir()
 	s := start(t, dir)
 	done := command("raw/done", `echo x >> "$MARKS/done"`)
@@ -168,16 +168,16 @@ func TestARestartGoesOnWithWhatWasUnderWay(t *testing.T) {
 	verify(t, dir)
 }
 
-// late is a clock that is so much ahead.
-type late struct {
+// ahead is a system clock that is ahead by a duration.
+type ahead struct {
 	clock.System
 	by time.Duration
 }
 
 // Now implements [clock.Clock].
-func (l late) Now() time.Time { return l.System.Now().Add(l.by) }
+func (a ahead) Now() time.Time { return a.System.Now().Add(a.by) }
 
-func TestARestartLongAfterwardsGoesOnToo(t *testing.T) {
+func TestRestartAfterLongOutageKeepsAttempts(t *testing.T) {
 	dir, marks := t.TempDir(), t.TempDir()
 	s := start(t, dir)
 	long := command("raw/long", `echo x >> "$MARKS/long"; test "$(wc -l < "$MARKS/long")" -gt 1 || sleep 600`)
@@ -188,19 +188,19 @@ func TestARestartLongAfterwardsGoesOnToo(t *testing.T) {
 	require.NoError(t, s.Close())
 
 	opts := options(t, dir)
-	opts.Clock = late{by: 24 * time.Hour}
+	opts.Clock = ahead{by: 24 * time.Hour}
 	s, err := embedded.Start(t.Context(), opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	snap := await(t, s.Engine, ticket.RunID, ended)
-	require.Equal(t, []string{"raw/long=SUCCEEDED"}, states(snap, ticket.RunID), "nobody was there to hear its heartbeats")
+	require.Equal(t, []string{"raw/long=SUCCEEDED"}, states(snap, ticket.RunID), "no process received its heartbeats during the outage")
 	require.EqualValues(t, 1, snap.State.Tasks.Get(state.Key2{A: ticket.RunID, B: "raw/long"}).Attempt)
 	require.NoError(t, s.Close())
 	verify(t, dir)
 }
 
-// The liveness timer of the earlier process is due, and not late enough to be put off. Only
-// the heartbeats that the new process gives keep the attempt.
+// The liveness timer of the earlier process is due, but not late enough to be postponed. Only the
+// heartbeats that the new process appends keep the attempt.
 func TestRestartKeepsAttemptsWhoseTimerIsDue(t *testing.T) {
 	dir, marks := t.TempDir(), t.TempDir()
 	s := start(t, dir)
@@ -214,7 +214,7 @@ func TestRestartKeepsAttemptsWhoseTimerIsDue(t *testing.T) {
 	require.NoError(t, s.Close())
 
 	opts := options(t, dir)
-	opts.Clock = late{by: timer.FireAt.Time().Sub(clock.System{}.Now()) + fold.LateCall/2}
+	opts.Clock = ahead{by: timer.FireAt.Time().Sub(clock.System{}.Now()) + fold.LateCall/2}
 	s, err := embedded.Start(t.Context(), opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
@@ -230,7 +230,7 @@ func TestRestartKeepsAttemptsWhoseTimerIsDue(t *testing.T) {
 	verify(t, dir)
 }
 
-func TestASecondProcessIsToldOfTheFirstAndWorksThroughIt(t *testing.T) {
+func TestSecondProcessAttachesToOwner(t *testing.T) {
 	dir := t.TempDir()
 	first := start(t, dir)
 	_, err := embedded.Start(t.Context(), options(t, dir))
@@ -246,7 +246,7 @@ func TestASecondProcessIsToldOfTheFirstAndWorksThroughIt(t *testing.T) {
 	require.Equal(t, state.RunSucceeded, snap.State.Runs.Get(ticket.RunID).State)
 }
 
-func TestARunKeyAttachesOrConflicts(t *testing.T) {
+func TestRunKeyAttachesOrConflicts(t *testing.T) {
 	s := start(t, t.TempDir())
 	one := run(t, s.Engine, "nightly", command("raw/a", "true"))
 	again := run(t, s.Engine, "nightly", command("raw/a", "true"))
@@ -259,7 +259,7 @@ func TestARunKeyAttachesOrConflicts(t *testing.T) {
 	require.ErrorIs(t, err, engine.ErrConflict)
 }
 
-func TestAWebPageCannotReachTheStack(t *testing.T) {
+func TestStackRejectsWebPages(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, dir)
 	owner, err := embedded.ReadOwner(dir)
@@ -277,13 +277,13 @@ func TestAWebPageCannotReachTheStack(t *testing.T) {
 		return answer.StatusCode
 	}
 	require.Equal(t, http.StatusOK, send(func(*http.Request) {}), "a program on this machine")
-	require.Equal(t, http.StatusForbidden, send(func(r *http.Request) { r.Host = "evil.example" }), "by a name of its own")
+	require.Equal(t, http.StatusForbidden, send(func(r *http.Request) { r.Host = "evil.example" }), "a page that rebinds its own name (DNS rebinding)")
 	require.Equal(t, http.StatusForbidden, send(func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }))
 	require.Equal(t, http.StatusForbidden, send(func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }))
 }
 
-// The worker of another process repeats a report that is not answered.
-func TestAStackThatClosesAnswersWhatItHasTaken(t *testing.T) {
+// A worker in another process repeats a report that gets no answer.
+func TestCloseAnswersAcceptedRequests(t *testing.T) {
 	entered := make(chan string, 1)
 	dir := t.TempDir()
 	opts := options(t, dir)
@@ -291,7 +291,7 @@ func TestAStackThatClosesAnswersWhatItHasTaken(t *testing.T) {
 	opts.Routes = func(mux *http.ServeMux, _ *engine.Engine) {
 		mux.HandleFunc("GET /report", func(w http.ResponseWriter, r *http.Request) {
 			entered <- r.Host
-			for { // until the stack takes no more
+			for { // until the stack accepts no more connections
 				conn, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", r.Host)
 				if err != nil {
 					break

@@ -11,8 +11,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/embedded"
 )
 
-// owner.json is one that is read back as it was, or is refused by its name.
-func FuzzOwnersAreReadBackOrRefusedByTheirFile(f *testing.F) {
+// ReadOwner returns an owner that it can read again after writing it, or an error that names the
+// file.
+func FuzzReadOwnerRoundTripsOrNamesFile(f *testing.F) {
 	good, err := json.Marshal(embedded.Owner{PID: 7, URL: "http://127.0.0.1:1", Domain: "acme/prod"})
 	require.NoError(f, err)
 	for _, seed := range []string{

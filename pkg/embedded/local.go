@@ -14,11 +14,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
-// ErrNotLocal says that an address to serve on is not one of this machine only.
+// ErrNotLocal reports that other machines could reach an address to serve on.
 var ErrNotLocal = errors.New("other machines could reach it, and the token would cross the network in plain text")
 
-// CheckListen reports an address that other machines could reach. The zero value is
-// an address of this machine.
+// CheckListen returns an error wrapping [ErrNotLocal] for an address that other machines could
+// reach. The empty address is local.
 func CheckListen(address string) error {
 	if address == "" {
 		return nil
@@ -33,13 +33,13 @@ func CheckListen(address string) error {
 	return nil
 }
 
-// loopback reports whether a host is this machine by any of its own names for itself.
+// loopback reports whether a host is localhost or a loopback address.
 func loopback(host string) bool {
 	ip := net.ParseIP(strings.Trim(host, "[]"))
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// hostOf is the host of "host:port", or of a host alone.
+// hostOf returns the host of "host:port", or the address itself if it has no port.
 func hostOf(address string) string {
 	if host, _, err := net.SplitHostPort(address); err == nil {
 		return host
@@ -47,21 +47,22 @@ func hostOf(address string) string {
 	return address
 }
 
-// localOnly refuses other machines, and what a web page that a browser on this machine
-// shows could send: requests that name another host (DNS rebinding), and those that
-// change something and come from another origin.
+// localOnly rejects requests from other machines, and requests that a web page in a local browser
+// could send: those that name another host (DNS rebinding), and those that change something and
+// come
+// from another origin.
 func localOnly(next http.Handler) http.Handler {
 	origins := http.NewCrossOriginProtection()
 	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, http.StatusForbidden, "this server takes no requests of web pages from another origin, here "+r.Header.Get("Origin"))
+		refuse(w, http.StatusForbidden, "this server rejects requests of web pages from another origin: "+r.Header.Get("Origin"))
 	}))
 	next = origins.Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !loopback(hostOf(r.RemoteAddr)):
-			refuse(w, http.StatusForbidden, "this server answers to this machine only")
+			refuse(w, http.StatusForbidden, "this server accepts requests from this machine only")
 		case !loopback(hostOf(r.Host)):
-			refuse(w, http.StatusForbidden, "this server answers to 127.0.0.1 and localhost only")
+			refuse(w, http.StatusForbidden, "this server accepts the host names 127.0.0.1 and localhost only")
 		default:
 			next.ServeHTTP(w, r)
 		}
@@ -74,15 +75,16 @@ func refuse(w http.ResponseWriter, status int, detail string) {
 	w.WriteHeader(status)
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(contract.Problem{Title: http.StatusText(status), Status: status, Detail: detail}) //nolint:errchkjson // who asked is gone if this fails
+	_ = enc.Encode(contract.Problem{Title: http.StatusText(status), Status: status, Detail: detail}) //nolint:errchkjson // if this fails, the client has disconnected
 }
 
 // maxCompactBytes bounds the body of a request to fold.
 const maxCompactBytes = 1 << 20
 
-// registerCompact adds POST /v1/compact, on which other processes ask the owner to fold
-// what they have appended to the ledger. Bytes of entries are rejected: the owner reads
-// every entry from the folder, so that nothing is folded that the ledger does not contain.
+// registerCompact adds POST /v1/compact, with which other processes ask the owner to fold the
+// entries that they have appended. It rejects bytes of entries: the owner reads every entry from
+// the
+// folder, so that it folds nothing that the ledger does not contain.
 func registerCompact(mux *http.ServeMux, find compactor.Finder) {
 	const pattern = "POST /v1/compact"
 	inner := http.NewServeMux()
@@ -96,8 +98,8 @@ func registerCompact(mux *http.ServeMux, find compactor.Finder) {
 		var has struct {
 			Data json.RawMessage `json:"data"`
 		}
-		if json.Unmarshal(body, &has) == nil && has.Data != nil { // what is no JSON, the compactor rejects
-			refuse(w, http.StatusForbidden, "this server reads entries from the ledger: leave out data")
+		if json.Unmarshal(body, &has) == nil && has.Data != nil { // the compactor rejects invalid JSON
+			refuse(w, http.StatusForbidden, "this server reads entries from the ledger itself: omit data")
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
@@ -105,24 +107,24 @@ func registerCompact(mux *http.ServeMux, find compactor.Finder) {
 	})
 }
 
-// handleRest answers what a mux has no route for as all other errors are answered.
-func handleRest(mux *http.ServeMux) {
-	const rest = "/"
-	mux.HandleFunc(rest, func(w http.ResponseWriter, r *http.Request) {
+// handleUnknown answers requests without a route with a problem document, like other errors.
+func handleUnknown(mux *http.ServeMux) {
+	const unknown = "/"
+	mux.HandleFunc(unknown, func(w http.ResponseWriter, r *http.Request) {
 		var allowed []string
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
 			other := r.Clone(r.Context())
 			other.Method = method
-			if _, pattern := mux.Handler(other); pattern != rest {
+			if _, pattern := mux.Handler(other); pattern != unknown {
 				allowed = append(allowed, method)
 			}
 		}
 		if len(allowed) == 0 {
-			refuse(w, http.StatusNotFound, "there is no route "+r.URL.Path)
+			refuse(w, http.StatusNotFound, "unknown route "+r.URL.Path)
 			return
 		}
 		allow := strings.Join(allowed, ", ")
 		w.Header().Set("Allow", allow)
-		refuse(w, http.StatusMethodNotAllowed, fmt.Sprintf("%s takes %s, not %s", r.URL.Path, allow, r.Method))
+		refuse(w, http.StatusMethodNotAllowed, fmt.Sprintf("%s allows %s, not %s", r.URL.Path, allow, r.Method))
 	})
 }

@@ -13,9 +13,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Seen to fail: any address was served on, unauthenticated, and only the name of the host
-// that a client wrote itself was looked at.
-func TestOnlyAddressesOfThisMachineAreServedOn(t *testing.T) {
+// Seen to fail: the server listened on any address without authentication, and checked only the
+// Host
+// header, which the client writes.
+func TestListenRejectsReachableAddresses(t *testing.T) {
 	for _, address := range []string{"", "127.0.0.1:0", "127.8.0.1:4280", "localhost:4280", "[::1]:0"} {
 		require.NoError(t, CheckListen(address), address)
 	}
@@ -27,27 +28,27 @@ func TestOnlyAddressesOfThisMachineAreServedOn(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotLocal)
 }
 
-// What is refused is refused with a problem document, whoever refuses it.
-func TestEveryRefusalIsAProblem(t *testing.T) {
+// Every rejection is a problem document.
+func TestRejectionsAreProblemDocuments(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/runs/{run}", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte(r.PathValue("run")))
 	})
 	mux.HandleFunc("POST /v1/runs", func(http.ResponseWriter, *http.Request) {})
-	handleRest(mux)
+	handleUnknown(mux)
 	handler := localOnly(mux)
 	for name, c := range map[string]struct {
 		method, path, remote, host, origin string
 		status                             int
 		detail                             string
 	}{
-		"no route":       {path: "/v1/nope", status: 404, detail: "there is no route /v1/nope"},
-		"wrong method":   {method: "DELETE", path: "/v1/runs/x", status: 405, detail: "/v1/runs/x takes GET, not DELETE"},
-		"other machine":  {remote: "192.168.1.7:33000", path: "/v1/runs/x", status: 403, detail: "this server answers to this machine only"},
-		"other name":     {host: "evil.example.com", path: "/v1/runs/x", status: 403, detail: "this server answers to 127.0.0.1 and localhost only"},
-		"other origin":   {method: "POST", path: "/v1/runs", origin: "http://evil.example.com", status: 403, detail: "this server takes no requests of web pages from another origin, here http://evil.example.com"},
-		"nothing":        {path: "/v1/runs/x", status: 200},
-		"nothing on six": {path: "/v1/runs/x", remote: "[::1]:33000", host: "[::1]:4280", status: 200},
+		"no route":      {path: "/v1/nope", status: 404, detail: "unknown route /v1/nope"},
+		"wrong method":  {method: "DELETE", path: "/v1/runs/x", status: 405, detail: "/v1/runs/x allows GET, not DELETE"},
+		"other machine": {remote: "192.168.1.7:33000", path: "/v1/runs/x", status: 403, detail: "this server accepts requests from this machine only"},
+		"other name":    {host: "evil.example.com", path: "/v1/runs/x", status: 403, detail: "this server accepts the host names 127.0.0.1 and localhost only"},
+		"other origin":  {method: "POST", path: "/v1/runs", origin: "http://evil.example.com", status: 403, detail: "this server rejects requests of web pages from another origin: http://evil.example.com"},
+		"allowed":       {path: "/v1/runs/x", status: 200},
+		"allowed IPv6":  {path: "/v1/runs/x", remote: "[::1]:33000", host: "[::1]:4280", status: 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := httptest.NewRequestWithContext(t.Context(), cmp.Or(c.method, "GET"), c.path, nil)
@@ -70,8 +71,8 @@ func TestEveryRefusalIsAProblem(t *testing.T) {
 	}
 }
 
-// The token goes to the owner and to nobody else.
-func TestTokensStayWithTheirOwner(t *testing.T) {
+// A client sends the token to the owner only.
+func TestClientSendsTokenToOwnerOnly(t *testing.T) {
 	var sent string
 	transport := roundTripper(func(r *http.Request) (*http.Response, error) {
 		sent = r.Header.Get("Authorization")
@@ -87,7 +88,7 @@ func TestTokensStayWithTheirOwner(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, answer.Body.Close())
 		require.Equal(t, want, sent, url)
-		require.Empty(t, r.Header.Get("Authorization"), "the request itself stays as it is")
+		require.Empty(t, r.Header.Get("Authorization"), "the client modifies a copy of the request")
 	}
 }
 

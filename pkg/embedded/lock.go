@@ -19,7 +19,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// Files of a state folder beside the objects.
+// Files of a state folder that are not objects.
 const (
 	lockFile   = "lock"
 	ownerFile  = "owner.json"
@@ -31,11 +31,11 @@ type Owner struct {
 	PID    int    `json:"pid"`
 	URL    string `json:"url"`
 	Domain string `json:"domain"`
-	// Token authenticates requests to the owner. A user who can read owner.json has it.
+	// Token authenticates requests to the owner. Any user who can read owner.json knows it.
 	Token string `json:"token"`
 }
 
-// LockedError says that another process owns the state folder.
+// LockedError reports that another process owns the state folder.
 type LockedError struct {
 	Dir string
 	// Owner is that process; its URL is empty while it is starting.
@@ -50,8 +50,8 @@ func (e *LockedError) Error() string {
 	return fmt.Sprintf("state folder %s is in use by servo process %d, serving on %s", e.Dir, e.Owner.PID, e.Owner.URL)
 }
 
-// lock is an advisory lock on a state folder. The system drops it with the
-// process, however that ends.
+// lock is an advisory lock on a state folder. The system releases it when the process ends, also
+// after a crash.
 type lock struct{ file *os.File }
 
 func acquire(dir string) (*lock, error) {
@@ -62,7 +62,7 @@ func acquire(dir string) (*lock, error) {
 	}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		owner, err := ReadOwner(dir) // absent while the owner is starting
+		owner, err := ReadOwner(dir) // absent while that process is starting
 		if errors.Is(err, fs.ErrPermission) {
 			return nil, errors.Join(fmt.Errorf("state folder %s is in use by a process of another user: %w; only that user can talk to it", dir, err), f.Close())
 		}
@@ -71,14 +71,14 @@ func acquire(dir string) (*lock, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock state folder %s: %w", dir, err), f.Close())
 	}
-	// What a dead owner left behind must not be taken for a living one's.
+	// A dead owner's record must not be read as this process's.
 	if err := os.Remove(filepath.Join(dir, ownerFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, errors.Join(fmt.Errorf("take state folder: %w", err), f.Close())
+		return nil, errors.Join(fmt.Errorf("lock state folder: %w", err), f.Close())
 	}
 	return &lock{f}, nil
 }
 
-// publish tells other processes where the owner serves.
+// publish writes owner.json, in which other processes find the owner's address.
 func (l *lock) publish(dir string, o Owner) error {
 	data, err := json.Marshal(o)
 	if err != nil {
@@ -94,8 +94,8 @@ func (l *lock) publish(dir string, o Owner) error {
 	return nil
 }
 
-// writePrivate writes a file that only this user can read, from its creation on. A file
-// that was left behind under the name would keep its mode, and is removed first.
+// writePrivate creates a file that only this user can ever read. It first removes a file that was
+// left under the name, because writing to it would keep its mode.
 func writePrivate(path string, data []byte) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -108,11 +108,11 @@ func writePrivate(path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// MakeFolder creates a state folder that only this user can enter. The mode of an existing
-// folder stays, so that its owner can let others read the state; but if others could write
-// to it, and so replace what is in it, they lose that right.
+// MakeFolder creates a state folder that only this user can enter. An existing folder keeps its
+// mode, so that its owner can let others read the state. But write permission of other users, who
+// could replace the state, is removed.
 func MakeFolder(dir string) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // the folders above are not ours
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // parent folders are the user's, not Servo's
 		return fmt.Errorf("make state folder: %w", err)
 	}
 	if err := os.Mkdir(dir, 0o700); err == nil {
@@ -131,7 +131,7 @@ func MakeFolder(dir string) error {
 		return nil
 	}
 	if err := os.Chmod(dir, info.Mode().Perm()&^writableByOthers); err != nil {
-		return fmt.Errorf("other users can write to the state folder %s (mode %v), and could replace what is in it: %w; name a folder inside it with --state",
+		return fmt.Errorf("other users can write to the state folder %s (mode %v) and could replace the state: %w; name a folder inside it with --state",
 			dir, info.Mode().Perm(), err)
 	}
 	return nil
@@ -141,12 +141,12 @@ func (l *lock) release(dir string) {
 	if l == nil || l.file == nil {
 		return
 	}
-	_ = os.Remove(filepath.Join(dir, ownerFile)) // the next owner removes it, too
+	_ = os.Remove(filepath.Join(dir, ownerFile)) // if this fails, the next owner removes it
 	_ = l.file.Close()
 	l.file = nil
 }
 
-// ReadOwner is the owner of a state folder as it has published itself.
+// ReadOwner reads the record that the owner of a state folder has published.
 func ReadOwner(dir string) (Owner, error) {
 	path := filepath.Join(dir, ownerFile)
 	data, err := os.ReadFile(path) //nolint:gosec // a path that the caller owns
@@ -160,7 +160,7 @@ func ReadOwner(dir string) (Owner, error) {
 	return o, nil
 }
 
-// concurrency is how many deliveries of a queue are under way at once.
+// concurrency returns how many deliveries of a queue run at once.
 func (s *Stack) concurrency(queue string) int {
 	const timers = 16
 	if queue == control.TimerQueue {
@@ -169,10 +169,11 @@ func (s *Stack) concurrency(queue string) int {
 	if s.opts.Concurrency > 0 {
 		return s.opts.Concurrency
 	}
-	return 2 * runtime.GOMAXPROCS(0) //nolint:mnd // a task waits for its files about as long as it computes
+	return 2 * runtime.GOMAXPROCS(0) //nolint:mnd // a task waits for files about as long as it computes
 }
 
-// newClient keeps connections to this machine open: every task needs several.
+// newClient returns a client that keeps connections to this machine open: every task needs
+// several.
 func newClient() *http.Client {
 	const conns = 256
 	return &http.Client{
@@ -181,7 +182,7 @@ func newClient() *http.Client {
 	}
 }
 
-// inProcess are the snapshots of a compactor in this process.
+// inProcess serves the snapshots of a compactor in this process.
 type inProcess struct{ latest *snapshot.Latest }
 
 func (p inProcess) Current(context.Context) (*snapshot.Snapshot, error) {
@@ -193,8 +194,8 @@ func (p inProcess) Await(ctx context.Context, after int64) (*snapshot.Snapshot, 
 	return p.latest.Await(ctx, func(s *snapshot.Snapshot) bool { return s.Revision > after })
 }
 
-// LoadKeys reads the signing keys of a state folder, which it makes the first
-// time: for a worker of its own process.
+// LoadKeys reads the signing keys of a state folder and creates them if they are absent. It is for
+// a worker in a process of its own.
 func LoadKeys(dir string) (contract.Keyring, error) {
 	if err := MakeFolder(dir); err != nil {
 		return contract.Keyring{}, err

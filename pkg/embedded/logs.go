@@ -13,10 +13,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// registerLogs adds GET /v1/attempts/{attempt}/log, which answers with what an attempt prints,
-// from its beginning, until its execution ends. A connection that breaks before that is an
-// incomplete answer. Attempts that this process does not execute are answered 404: the log of
-// those that have ended is in the folder.
+// registerLogs adds GET /v1/attempts/{attempt}/log. It streams the log of an attempt from its
+// beginning until the execution ends. If the connection breaks earlier, the answer is incomplete.
+// It answers 404 for attempts that this process does not execute: logs of ended attempts are in
+// the
+// folder.
 func registerLogs(mux *http.ServeMux, w *worker.Worker, logger *slog.Logger) {
 	mux.HandleFunc("GET /v1/attempts/{attempt}/log", func(rw http.ResponseWriter, r *http.Request) {
 		attempt := r.PathValue("attempt")
@@ -26,15 +27,15 @@ func registerLogs(mux *http.ServeMux, w *worker.Worker, logger *slog.Logger) {
 		found, err := w.FollowLog(r.Context(), attempt, flushed{rw, http.NewResponseController(rw)})
 		switch {
 		case !found:
-			refuse(rw, http.StatusNotFound, fmt.Sprintf("this process does not execute an attempt %s", attempt))
+			refuse(rw, http.StatusNotFound, fmt.Sprintf("this process does not execute attempt %s", attempt))
 		case err != nil:
-			logger.DebugContext(r.Context(), "a reader of a log has left", slog.Any("error", err))
+			logger.DebugContext(r.Context(), "a reader of a log has disconnected", slog.Any("error", err))
 			panic(http.ErrAbortHandler) // the answer must not look complete
 		}
 	})
 }
 
-// flushed sends everything on at once that is written to it.
+// flushed sends everything that is written to it immediately.
 type flushed struct {
 	io.Writer
 	controller *http.ResponseController
@@ -46,11 +47,11 @@ func (f flushed) Write(p []byte) (int, error) {
 	return n, errors.Join(err, f.controller.Flush())
 }
 
-// ErrNotExecuting says that the process that owns a folder does not execute an attempt.
+// ErrNotExecuting reports that the owner of a folder does not execute an attempt.
 var ErrNotExecuting = errors.New("the owner of the folder does not execute the attempt")
 
-// FollowLog writes what an attempt prints to out, from its beginning, until its execution ends.
-// It returns [ErrNotExecuting] if the owner does not execute the attempt.
+// FollowLog copies the log of an attempt to out, from its beginning until the execution ends. It
+// returns [ErrNotExecuting] if the owner does not execute the attempt.
 func (o Owner) FollowLog(ctx context.Context, attemptID string, out io.Writer) (err error) {
 	client := o.Client()
 	defer client.CloseIdleConnections()

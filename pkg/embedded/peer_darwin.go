@@ -2,5 +2,5 @@ package embedded
 
 import "net/netip"
 
-// socketOwner knows nobody: this system has no table of connections with their users.
+// socketOwner always returns false: macOS has no table that maps connections to users.
 func socketOwner(netip.AddrPort, netip.AddrPort) (uid int, known bool) { return 0, false }

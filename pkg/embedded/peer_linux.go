@@ -10,9 +10,10 @@ import (
 	"strings"
 )
 
-// socketOwner returns the user id of the socket that is bound to local and connected to
-// remote on this machine. It is unknown if the kernel lists no such connection, or lists
-// one that its process has closed: the kernel then reports 0 for every user.
+// socketOwner returns the user id of the socket on this machine that is bound to local and
+// connected
+// to remote. It returns false if the kernel lists no such connection. It also returns false if the
+// process has closed the connection, because the kernel then reports user 0.
 func socketOwner(local, remote netip.AddrPort) (uid int, known bool) {
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		file, err := os.Open(table)
@@ -51,8 +52,8 @@ func findSocket(lines *bufio.Scanner, local, remote netip.AddrPort) (uid int, kn
 	return 0, false
 }
 
-// sameAddress compares an address of /proc/net/tcp with another: groups of four bytes in
-// the machine's order, a colon, and the port, all in hexadecimal digits.
+// sameAddress reports whether an address of /proc/net/tcp equals want. The file writes the address
+// as groups of four bytes in the machine's byte order, a colon and the port, all in hexadecimal.
 func sameAddress(text string, want netip.AddrPort) bool {
 	const word = 4
 	digits, port, _ := strings.Cut(text, ":")

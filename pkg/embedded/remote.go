@@ -11,8 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-// Attach gives an engine on a state folder that another process owns: it appends
-// to the ledger itself, and the owner folds.
+// Attach returns an engine on a state folder that another process owns. The engine appends to the
+// ledger itself, and the owner folds.
 func Attach(ctx context.Context, opts Options, owner Owner) (*engine.Engine, error) {
 	if owner.Domain != opts.Domain.String() {
 		return nil, fmt.Errorf("state folder %s is served for %s by process %d; this project is %s",
@@ -25,7 +25,8 @@ func Attach(ctx context.Context, opts Options, owner Owner) (*engine.Engine, err
 	return p.Engine(ctx, opts, ownerCompactor{&compactor.Client{Domain: p.Domain, URL: owner.URL, HTTP: owner.Client()}})
 }
 
-// ownerCompactor asks the owner of the folder to fold. It names entries only: the owner
+// ownerCompactor asks the owner of the folder to fold. It sends only the names of entries: the
+// owner
 // reads them from the folder.
 type ownerCompactor struct{ client *compactor.Client }
 
@@ -39,10 +40,9 @@ func (o ownerCompactor) Compact(ctx context.Context, r compactor.Request) (compa
 	return o.client.Compact(ctx, r)
 }
 
-// Engine is one whose entries another process folds. It closes the store if it
-// fails.
+// Engine returns an engine whose entries another process folds. It closes the store on an error.
 func (p *Parts) Engine(ctx context.Context, opts Options, folds engine.Compactor) (*engine.Engine, error) {
-	// Ids of this process must come after what the state has seen.
+	// New ids of this process must sort after the ids in the state.
 	m, err := p.Manifests.Load(ctx)
 	switch {
 	case err == nil:

@@ -11,9 +11,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A worker that starts a task and is never heard of again is found out by the
-// domain's liveness timer alone: the only other task is asleep.
-func TestAWorkerThatFallsSilentIsGivenUp(t *testing.T) {
+// A worker starts a task and never reports again. Only the domain's liveness timer detects this:
+// the
+// only other task sleeps.
+func TestLivenessTimerLosesSilentAttempts(t *testing.T) {
 	s := start(t, t.TempDir())
 	require.NoError(t, s.SetLimit(t.Context(), "one", 1))
 	holder, silent := command("raw/holder", "sleep 600"), command("raw/silent", "true")
@@ -22,8 +23,9 @@ func TestAWorkerThatFallsSilentIsGivenUp(t *testing.T) {
 	ticket := run(t, s.Engine, "", holder, silent, command("raw/after", "true", "raw/silent"))
 	await(t, s.Engine, ticket.RunID, func(_ *snapshot.Snapshot, r *state.Run) bool { return r.TasksRunning == 1 })
 
-	// The task waits for its pool; a worker that this stack does not know takes it
-	// all the same, as one would whose dispatch a rebuild has forgotten.
+	// The task waits for its pool. A worker that this stack does not know starts it nevertheless,
+	// as
+	// if a rebuild had lost the dispatch.
 	_, err := s.Appender.Append(t.Context(), []*event.Envelope{{Payload: &event.TaskStarted{
 		AttemptRef: event.AttemptRef{
 			RunID: ticket.RunID, TaskKey: "raw/silent", Attempt: 1, WorkerID: "gone",
@@ -32,7 +34,7 @@ func TestAWorkerThatFallsSilentIsGivenUp(t *testing.T) {
 		StartedAt: event.At(s.Clock.Now()),
 	}}})
 	require.NoError(t, err)
-	// The loss does not spend an attempt of the task: another one is granted.
+	// A lost attempt does not count against the task's retries: another attempt is granted.
 	snap := await(t, s.Engine, ticket.RunID, func(snap *snapshot.Snapshot, _ *state.Run) bool {
 		return snap.State.Tasks.Get(state.Key2{A: ticket.RunID, B: "raw/silent"}).GrantedAttempts == 1
 	})
@@ -40,7 +42,7 @@ func TestAWorkerThatFallsSilentIsGivenUp(t *testing.T) {
 	require.Equal(t, "HEARTBEAT_TIMEOUT", lost.ErrorCode)
 }
 
-func TestATaskThatTakesTooLongIsKilled(t *testing.T) {
+func TestTaskTimeoutKillsExecution(t *testing.T) {
 	s := start(t, t.TempDir())
 	slow := command("raw/slow", "sleep 600")
 	slow.TimeoutSec = 1

@@ -10,16 +10,15 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
-// trouble remembers since when something that is tried again and again has been
-// failing. A disk that is full makes nothing crash, and nothing go on either;
-// whoever waits has to be told.
+// trouble remembers since when a repeated operation has been failing. A full disk crashes nothing
+// but stops all progress, so a user who waits must see the error.
 type trouble struct {
 	mu    sync.Mutex
 	err   error
 	since time.Time
 }
 
-// note records a failure, at a time; nil notes a success.
+// note records a failure at a time. A nil error records a success.
 func (t *trouble) note(err error, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -39,7 +38,7 @@ func (t *trouble) get() (since time.Time, err error) {
 	return t.since, t.err
 }
 
-// watched is a store that notes whether objects can be created in it.
+// watched is a store that records whether objects can be created in it.
 type watched struct {
 	blob.Store
 	clock   clock.Clock

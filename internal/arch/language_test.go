@@ -29,7 +29,6 @@ var unrevised = []string{
 	"pkg/dispatcher",
 	"pkg/fold",
 	"pkg/gc",
-	"pkg/plan",
 	"pkg/project",
 	"pkg/repair",
 	"pkg/service",

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Calendar determines which days exist in the time zone of partitions. The zero Calendar
-// has every day.
+// Calendar decides which days exist in a time zone and which have begun. In the zero Calendar
+// every day exists and has begun.
 type Calendar struct {
 	// Now is the time of the request.
 	Now time.Time
@@ -15,7 +15,8 @@ type Calendar struct {
 	Zone func(name string) (*time.Location, error)
 }
 
-// zone returns the time zone of partitions, UTC by default; nil: every day exists.
+// zone returns the time zone of p, UTC by default. It returns nil if c has no zones: then every
+// day exists.
 func (c Calendar) zone(p *Partitions) (*time.Location, error) {
 	if c.Zone == nil {
 		return nil, nil
@@ -30,8 +31,7 @@ func (c Calendar) zone(p *Partitions) (*time.Location, error) {
 // today returns the current day in a zone.
 func (c Calendar) today(zone *time.Location) string { return c.Now.In(zone).Format(dayLayout) }
 
-// LastEnded returns the last day that has ended in the time zone of partitions, or "" if
-// the calendar has no zones.
+// LastEnded returns the last day that has ended in the time zone of p, or "" if c has no zones.
 func (c Calendar) LastEnded(p *Partitions) string {
 	zone, err := c.zone(p)
 	if err != nil || zone == nil {
@@ -40,8 +40,8 @@ func (c Calendar) LastEnded(p *Partitions) string {
 	return c.Now.In(zone).AddDate(0, 0, -1).Format(dayLayout)
 }
 
-// Days returns the partitions that have begun: the declared days, without those that the
-// time zone skipped. It returns none if the first day is in the future.
+// Days returns the declared days of p that have begun, without days that the time zone skipped.
+// It returns none if the first day is in the future.
 func (c Calendar) Days(p *Partitions) ([]string, error) {
 	zone, err := c.zone(p)
 	if err != nil {
@@ -63,7 +63,7 @@ func (c Calendar) Days(p *Partitions) ([]string, error) {
 	return withoutSkipped(days, zone), nil
 }
 
-// withoutSkipped removes the days that a zone skipped.
+// withoutSkipped removes the days that the zone skipped.
 func withoutSkipped(days []string, zone *time.Location) []string {
 	kept := days[:0]
 	for _, day := range days {
@@ -74,8 +74,8 @@ func withoutSkipped(days []string, zone *time.Location) []string {
 	return kept
 }
 
-// Skipped reports whether a zone went from the day before to the day after, as Pacific/Apia
-// did on 2011-12-30, when the date line moved. No moment has such a day.
+// Skipped reports whether the zone skipped a day. Pacific/Apia skipped 2011-12-30 when it
+// crossed the date line.
 func Skipped(day string, zone *time.Location) bool {
 	t, err := ParseDay(day)
 	if err != nil || zone == nil {
@@ -85,7 +85,7 @@ func Skipped(day string, zone *time.Location) bool {
 	return time.Date(t.Year(), t.Month(), t.Day(), noon, 0, 0, 0, zone).Format(dayLayout) != day
 }
 
-// begun checks that a day has begun in the time zone of partitions.
+// begun returns an error if a day has not begun in the time zone of p.
 func (c Calendar) begun(p *Partitions, day string, zone *time.Location) error {
 	if zone == nil {
 		return nil
@@ -96,9 +96,9 @@ func (c Calendar) begun(p *Partitions, day string, zone *time.Location) error {
 	return nil
 }
 
-// begunDays returns the days that the time zone of an asset's partitions has. It is an
-// error if a day has not begun, or if a skipped one is selected by itself; within a range
-// it is left out.
+// begunDays returns the days that exist in the time zone of the asset. It returns an error if a
+// day has not begun, or if the request selects a skipped day by itself. A range leaves out
+// skipped days, with a warning.
 func (b *builder) begunDays(a *Asset, days []string) ([]string, error) {
 	p := a.Partitions
 	zone, err := b.request.Calendar.zone(p)

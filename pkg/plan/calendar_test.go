@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// calendar is the calendar at a time.
+// calendar returns the calendar at a time.
 func calendar(now string) plan.Calendar {
 	at, err := time.Parse(time.RFC3339, now)
 	if err != nil {
@@ -20,7 +20,7 @@ func calendar(now string) plan.Calendar {
 	return plan.Calendar{Now: at, Zone: time.LoadLocation}
 }
 
-// zoned is an asset with a partition for each day of a zone.
+// zoned returns an asset with one partition for each day of a time zone.
 func zoned(start, zone string) plan.Asset {
 	asset, err := ids.ParseAssetKey("a/days")
 	if err != nil {
@@ -44,7 +44,7 @@ func planned(t *testing.T, now string, selection string, all bool, assets ...pla
 }
 
 func TestBuildRejectsDaysThatHaveNotBegun(t *testing.T) {
-	const noon = "2025-03-01T12:00:00Z" // the next day has begun at UTC+14, and no earlier zone
+	const noon = "2025-03-01T12:00:00Z" // 2025-03-02 has begun at UTC+14 only
 	for zone, last := range map[string]string{
 		"": "2025-03-01", "UTC": "2025-03-01", "Pacific/Kiritimati": "2025-03-02", "America/New_York": "2025-03-01", "Pacific/Midway": "2025-03-01",
 	} {
@@ -81,13 +81,13 @@ func TestBuildRejectsDaysThatTheZoneSkipped(t *testing.T) {
 	}
 }
 
-func TestOnlyWholeDaysAreSkipped(t *testing.T) {
+func TestSkippedIgnoresDaylightSaving(t *testing.T) {
 	for zone, skipped := range map[string]string{"Pacific/Apia": "2011-12-30", "Pacific/Kwajalein": "1993-08-21", "Pacific/Kiritimati": "1994-12-31"} {
 		loaded, err := time.LoadLocation(zone)
 		require.NoError(t, err)
 		require.True(t, plan.Skipped(skipped, loaded), zone)
 	}
-	// These zones skipped or repeated midnight, and all of them have every day of 2018.
+	// These zones skipped or repeated midnight in 2018, but no whole day.
 	for _, zone := range []string{"America/Sao_Paulo", "Asia/Beirut", "Europe/London", "Africa/Cairo", "America/Havana", "UTC", "Pacific/Apia"} {
 		loaded, err := time.LoadLocation(zone)
 		require.NoError(t, err)
@@ -100,7 +100,7 @@ func TestOnlyWholeDaysAreSkipped(t *testing.T) {
 }
 
 func TestCalendarCountsDaysThatHaveBegun(t *testing.T) {
-	c := calendar("2011-12-31T12:00:00Z") // it is 2012 in Apia
+	c := calendar("2011-12-31T12:00:00Z") // 2012 in Apia
 	count := func(start, end, zone string) int {
 		days, err := c.Days(&plan.Partitions{Dimension: "date", Start: start, End: end, Timezone: zone})
 		require.NoError(t, err)

@@ -6,9 +6,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Cycles is one shortest cycle through the least asset of each knot of assets
-// that depend on each other. A cycle reads downstream first: each asset depends
-// on the next, and the last on the first.
+// Cycles returns one cycle for each strongly connected component: the shortest through its
+// least asset. In a cycle each asset depends on the next, and the last depends on the first.
 func (g *Graph) Cycles() [][]ids.AssetKey {
 	var cycles [][]ids.AssetKey
 	for _, knot := range g.knots() {
@@ -23,8 +22,8 @@ func (g *Graph) Cycles() [][]ids.AssetKey {
 	return cycles
 }
 
-// shortestCycle goes breadth first from start along dependencies, inside the
-// knot, until it is back.
+// shortestCycle searches breadth first along dependencies within the component until it returns
+// to start.
 func (g *Graph) shortestCycle(start int, knot []int) []int {
 	inside := make(map[int]bool, len(knot))
 	for _, i := range knot {
@@ -51,8 +50,8 @@ func (g *Graph) shortestCycle(start int, knot []int) []int {
 	panic("plan: a strongly connected component without a cycle")
 }
 
-// knots are the strongly connected components that have a cycle: Tarjan's
-// algorithm, with its own stack, since chains of assets can be long.
+// knots returns the strongly connected components that contain a cycle. Tarjan's algorithm runs
+// on its own stack, because chains of assets can be long.
 func (g *Graph) knots() [][]int {
 	t := tarjan{g: g, order: make([]int, len(g.assets)), low: make([]int, len(g.assets)), onStack: make([]bool, len(g.assets))}
 	for i := range g.assets {
@@ -66,13 +65,13 @@ func (g *Graph) knots() [][]int {
 type tarjan struct {
 	g          *Graph
 	next       int
-	order, low []int // 0: not seen
+	order, low []int // 0: not visited
 	onStack    []bool
 	stack      []int
 	knots      [][]int
 }
 
-// frame is a visit under way: a node, and how many of its edges are done.
+// frame is a visit in progress: a node and the number of edges already followed.
 type frame struct{ node, edge int }
 
 func (t *tarjan) visit(root int) {
@@ -110,7 +109,7 @@ func (t *tarjan) enter(i int) frame {
 	return frame{node: i}
 }
 
-// leave takes the component that i is the root of off the stack.
+// leave pops the component with root i off the stack.
 func (t *tarjan) leave(i int) {
 	at := slices.Index(t.stack, i)
 	component := slices.Clone(t.stack[at:])

@@ -12,14 +12,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// MaxBytes is the most bytes that a stored plan may have.
+// MaxBytes is the maximum size of a stored plan.
 const MaxBytes = event.MaxPlanBytes
 
-// Ref is the object key of a plan in a domain: its PlanRef.
+// Ref returns the object key of a plan in a domain: its PlanRef.
 func Ref(d ids.Domain, sha string) string { return "plans/" + d.Path() + "/" + sha + ".json" }
 
-// Encode is the plan as it is stored, canonical JSON (RFC 8785), and the SHA-256
-// of it in hexadecimal, which names it.
+// Encode returns the plan as canonical JSON (RFC 8785), which is its stored form, and the
+// hexadecimal SHA-256 of that JSON, which names the object.
 func (p *Plan) Encode() (data []byte, sha string, err error) {
 	data, err = canonical(p)
 	if err != nil {
@@ -42,25 +42,25 @@ func canonical(v any) ([]byte, error) {
 	return text, err
 }
 
-// asked is what a fingerprint is of.
-type asked struct {
+// fingerprinted is the part of a plan that a fingerprint covers.
+type fingerprinted struct {
 	Assets map[string]Work `json:"assets"`
 	Tasks  []event.TaskDef `json:"tasks"`
 }
 
-// Fingerprint is the SHA-256, in hexadecimal, of what was asked for: the tasks,
-// what they do, and how they depend on each other. It leaves out what earlier
-// runs made, and where the project is: a run that is asked for again, after a
-// crash, has the same fingerprint, whatever was made in between.
+// Fingerprint returns the hexadecimal SHA-256 of the request: the tasks, their work and their
+// dependencies. It ignores the folder of the project and the inputs from earlier runs. A
+// request that is repeated after a crash therefore has the same fingerprint, even if other runs
+// have committed outputs since.
 func (p *Plan) Fingerprint() (string, error) {
-	a := asked{Assets: p.Assets, Tasks: make([]event.TaskDef, len(p.Tasks))}
+	a := fingerprinted{Assets: p.Assets, Tasks: make([]event.TaskDef, len(p.Tasks))}
 	for i := range p.Tasks {
 		a.Tasks[i] = p.Tasks[i].TaskDef
 	}
 	return Hash(a)
 }
 
-// Hash is the SHA-256, in hexadecimal, of a value's canonical JSON.
+// Hash returns the hexadecimal SHA-256 of a value's canonical JSON.
 func Hash(v any) (string, error) {
 	data, err := canonical(v)
 	if err != nil {
@@ -70,8 +70,8 @@ func Hash(v any) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// Decode reads a stored plan and checks it. Fields that it does not know are
-// ignored: a newer Servo may have written them.
+// Decode reads and validates a stored plan. It ignores unknown fields, because a newer Servo
+// may have written them.
 func Decode(data []byte) (*Plan, error) {
 	if len(data) > MaxBytes {
 		return nil, fmt.Errorf("decode plan: it has %d bytes; at most %d are allowed", len(data), MaxBytes)

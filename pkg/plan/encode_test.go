@@ -20,7 +20,7 @@ func build(t *testing.T, r plan.Request) *plan.Plan {
 	return p
 }
 
-func TestAStoredPlanReadsBackAsItWas(t *testing.T) {
+func TestDecodeReturnsEncodedPlan(t *testing.T) {
 	p := build(t, plan.Request{Root: "/p", Assets: weather(), All: true, Partitions: selection(t, "date=2012-01-02..2012-01-03")})
 	data, sha, err := p.Encode()
 	require.NoError(t, err)
@@ -35,7 +35,7 @@ func TestAStoredPlanReadsBackAsItWas(t *testing.T) {
 	require.Equal(t, "plans/tenant=acme/workspace=dev/"+sha+".json", plan.Ref(ids.Domain{Tenant: "acme", Workspace: "dev"}, sha))
 }
 
-func TestTheFingerprintIsOfWhatWasAskedFor(t *testing.T) {
+func TestFingerprintIgnoresEarlierRuns(t *testing.T) {
 	fingerprint := func(change func(*plan.Request)) string {
 		r := plan.Request{
 			Root: "/p", Assets: weather(), Select: keys("analytics/monthly", "analytics/records"),
@@ -50,13 +50,13 @@ func TestTheFingerprintIsOfWhatWasAskedFor(t *testing.T) {
 	same := fingerprint(func(*plan.Request) {})
 	require.Equal(t, same, fingerprint(func(r *plan.Request) { r.Root = "/elsewhere" }))
 	require.Equal(t, same, fingerprint(func(r *plan.Request) { r.Materialized = made("clean/daily 2012-01-01", "clean/daily 2012-01-02") }),
-		"what a crashed run made before it died changes nothing")
+		"outputs of a crashed run do not change the fingerprint")
 	require.NotEqual(t, same, fingerprint(func(r *plan.Request) { r.Select = keys("analytics/monthly") }))
 	require.NotEqual(t, same, fingerprint(func(r *plan.Request) { r.Assets[3].Work.SQL = "SELECT 2" }))
 	require.NotEqual(t, same, fingerprint(func(r *plan.Request) { r.Assets[3].Retries.MaxAttempts = 5 }))
 }
 
-func TestPlansThatAreNotSoundAreRefused(t *testing.T) {
+func TestDecodeRejectsInvalidPlans(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*plan.Plan)
 		want   string
@@ -68,7 +68,7 @@ func TestPlansThatAreNotSoundAreRefused(t *testing.T) {
 		"an unknown dependency":  {func(p *plan.Plan) { p.Tasks[1].DependsOn = []string{"x/y"} }, "depends on x/y, which is not in the plan"},
 		"itself":                 {func(p *plan.Plan) { p.Tasks[0].DependsOn = []string{"raw/weather"} }, "task raw/weather depends on itself"},
 		"a cycle":                {func(p *plan.Plan) { p.Tasks[0].DependsOn = []string{"report/summary"} }, "comes after it: the plan is not in topological order, or has a cycle"},
-		"a dependency twice":     {func(p *plan.Plan) { p.Tasks[1].DependsOn = []string{"raw/weather", "raw/weather"} }, "raw/weather is there twice"},
+		"a dependency twice":     {func(p *plan.Plan) { p.Tasks[1].DependsOn = []string{"raw/weather", "raw/weather"} }, "or contain raw/weather twice"},
 		"another kind":           {func(p *plan.Plan) { p.Tasks[0].Kind = "dance" }, `has the kind "dance"`},
 		"an empty group":         {func(p *plan.Plan) { p.Tasks[3].DependsOn = nil }, "group clean/daily[*] has no members"},
 		"no such asset":          {func(p *plan.Plan) { delete(p.Assets, "raw/weather") }, `makes the asset "raw/weather", which is not in the plan`},
@@ -95,7 +95,7 @@ func TestPlansThatAreNotSoundAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, "decode plan: ")
 }
 
-func TestARetryNamesWhatItLacks(t *testing.T) {
+func TestRetryRejectsMissingTasksAndOutputs(t *testing.T) {
 	p := build(t, plan.Request{Assets: weather(), All: true, Partitions: selection(t, "date=2012-01-02..2012-01-03")})
 	_, err := plan.Retry(p, []string{"no/such"}, nil)
 	require.EqualError(t, err, "the run has no task no/such")
@@ -105,7 +105,7 @@ func TestARetryNamesWhatItLacks(t *testing.T) {
 	require.EqualError(t, err, "task report/summary reads analytics/monthly, which has no output: retry it too")
 }
 
-func TestARetryOfAFailedDayKeepsTheGroup(t *testing.T) {
+func TestRetryOfOneDayKeepsGroup(t *testing.T) {
 	p := build(t, plan.Request{Assets: weather(), All: true, Partitions: selection(t, "date=2012-01-02..2012-01-03")})
 	outputs := map[string]plan.Input{
 		"raw/weather":                  {MaterializationID: "M1", URI: "u1"},
@@ -120,7 +120,7 @@ analytics/monthly ← clean/daily[*]
 analytics/records ← clean/daily[*]
 clean/smooth[date=2012-01-03] ← clean/daily[date=2012-01-03]
 report/summary ← analytics/monthly analytics/records
-`, outline(again), "and all that depends on the day")
+`, outline(again), "with everything that depends on the day")
 	require.Equal(t, []plan.Input{
 		{PartitionKey: day("2012-01-02"), MaterializationID: "M2", URI: "u2"},
 		{PartitionKey: day("2012-01-03"), TaskKey: "clean/daily[date=2012-01-03]"},
@@ -131,7 +131,7 @@ report/summary ← analytics/monthly analytics/records
 	again, err = plan.Retry(p, []string{"analytics/monthly"}, outputs)
 	require.NoError(t, err)
 	require.NoError(t, again.Validate())
-	require.Equal(t, "analytics/monthly ← \nreport/summary ← analytics/monthly\n", outline(again), "a group without members to wait for is gone; what it shares is not")
+	require.Equal(t, "analytics/monthly ← \nreport/summary ← analytics/monthly\n", outline(again), "the group node is dropped; the shared inputs stay")
 	require.Equal(t, event.KindTask, again.Tasks[0].Kind)
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Graph is assets and what they read, checked: each key is there once, and every
-// dependency is an asset. It may have cycles; see [Graph.Cycles].
+// Graph is a set of assets and their dependencies. Its keys are unique and every dependency is
+// an asset. It may have cycles; see [Graph.Cycles].
 type Graph struct {
 	assets     []Asset // sorted by key
 	index      map[ids.AssetKey]int
@@ -20,8 +20,8 @@ type Graph struct {
 	downstream [][]int
 }
 
-// NewGraph makes the graph of assets, in any order. Its error names every
-// duplicate and every dependency that is not there.
+// NewGraph returns the graph of assets, which may be in any order. Its error names every
+// duplicate key and every unknown dependency.
 func NewGraph(assets []Asset) (*Graph, error) {
 	g := &Graph{
 		assets:     slices.SortedStableFunc(slices.Values(assets), func(a, b Asset) int { return CompareKeys(a.Key, b.Key) }),
@@ -60,7 +60,7 @@ func CompareKeys(a, b ids.AssetKey) int {
 	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }
 
-// Asset is the asset of a key.
+// Asset returns the asset with a key.
 func (g *Graph) Asset(key ids.AssetKey) (*Asset, bool) {
 	i, ok := g.index[key]
 	if !ok {
@@ -69,7 +69,7 @@ func (g *Graph) Asset(key ids.AssetKey) (*Asset, bool) {
 	return &g.assets[i], true
 }
 
-// Keys are all asset keys, sorted.
+// Keys returns all asset keys, sorted.
 func (g *Graph) Keys() []ids.AssetKey {
 	keys := make([]ids.AssetKey, len(g.assets))
 	for i := range g.assets {
@@ -78,8 +78,8 @@ func (g *Graph) Keys() []ids.AssetKey {
 	return keys
 }
 
-// Topological is all asset keys, each after everything it depends on; of those
-// that are free to go, the least key goes first. Its error names the cycles.
+// Topological returns all asset keys, each after its dependencies. Among assets whose
+// dependencies are all listed, the least key comes first. Its error names the cycles.
 func (g *Graph) Topological() ([]ids.AssetKey, error) {
 	waiting := make([]int, len(g.assets))
 	var free intHeap
@@ -109,7 +109,7 @@ func (g *Graph) Topological() ([]ids.AssetKey, error) {
 	return nil, errors.Join(errs...)
 }
 
-// intHeap is a [heap.Interface] of ints, the least first.
+// intHeap is a min-heap of ints, for package heap.
 type intHeap []int
 
 func (h intHeap) Len() int           { return len(h) }
@@ -127,11 +127,11 @@ func (h *intHeap) Pop() any {
 	return last
 }
 
-// Upstream is keys and everything they depend on, near and far, sorted. Keys
-// that are no assets are left out.
+// Upstream returns keys and their direct and indirect dependencies, sorted. It ignores unknown
+// keys.
 func (g *Graph) Upstream(keys ...ids.AssetKey) []ids.AssetKey { return g.closure(g.upstream, keys) }
 
-// Downstream is keys and everything that depends on them, near and far, sorted.
+// Downstream returns keys and everything that depends on them directly or indirectly, sorted.
 func (g *Graph) Downstream(keys ...ids.AssetKey) []ids.AssetKey { return g.closure(g.downstream, keys) }
 
 func (g *Graph) closure(next [][]int, keys []ids.AssetKey) []ids.AssetKey {
@@ -164,7 +164,7 @@ func (g *Graph) closure(next [][]int, keys []ids.AssetKey) []ids.AssetKey {
 	return closed
 }
 
-// CyclePath is a cycle as people read it: "a/x → b/y → a/x".
+// CyclePath formats a cycle for people: "a/x → b/y → a/x".
 func CyclePath(cycle []ids.AssetKey) string {
 	var b strings.Builder
 	for _, key := range cycle {

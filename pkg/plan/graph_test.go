@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// asset is an SQL asset of the key, in a file named after it.
+// asset returns a SQL asset in a file named after its key.
 func asset(key string, deps ...string) plan.Asset {
 	a := plan.Asset{Key: mustKey(key), File: "assets/" + key + ".sql", Work: plan.Work{SQL: "SELECT 1"}}
 	for _, dep := range deps {
@@ -21,7 +21,7 @@ func asset(key string, deps ...string) plan.Asset {
 	return a
 }
 
-// daily is an asset with a partition a day.
+// daily returns an asset with one partition for each day.
 func daily(key, start, end string, deps ...string) plan.Asset {
 	a := asset(key, deps...)
 	a.Partitions = &plan.Partitions{Dimension: "date", Start: start, End: end}
@@ -45,7 +45,7 @@ func keys(texts ...string) []ids.AssetKey {
 	return all
 }
 
-func TestGraphOrdersAssetsAfterWhatTheyDependOn(t *testing.T) {
+func TestGraphOrdersTopologically(t *testing.T) {
 	g, err := plan.NewGraph([]plan.Asset{asset("d/d", "b/b", "c/c"), asset("c/c", "a/a"), asset("b/b", "a/a"), asset("a/z"), asset("a/a")})
 	require.NoError(t, err)
 	order, err := g.Topological()
@@ -56,7 +56,7 @@ func TestGraphOrdersAssetsAfterWhatTheyDependOn(t *testing.T) {
 	require.Empty(t, g.Upstream(mustKey("no/such")))
 }
 
-func TestGraphNamesDuplicatesAndUnknownDependencies(t *testing.T) {
+func TestGraphRejectsDuplicateKeysAndUnknownDeps(t *testing.T) {
 	twice := asset("a/a")
 	twice.File = "assets/other.yaml"
 	_, err := plan.NewGraph([]plan.Asset{asset("a/a"), twice, asset("b/b", "x/y")})
@@ -64,7 +64,7 @@ func TestGraphNamesDuplicatesAndUnknownDependencies(t *testing.T) {
 		"asset b/b depends on x/y, which is not an asset")
 }
 
-func TestCyclesAreShortestPathsDownstreamFirst(t *testing.T) {
+func TestCyclesAreShortest(t *testing.T) {
 	g, err := plan.NewGraph([]plan.Asset{
 		asset("a/x", "b/y", "c/long"), asset("c/long", "c/longer"), asset("c/longer", "a/x"), asset("b/y", "a/x"),
 		asset("s/self", "s/self"), asset("z/fine", "a/x"),
@@ -79,8 +79,8 @@ func TestCyclesAreShortestPathsDownstreamFirst(t *testing.T) {
 		"dependency cycle: s/self → s/self")
 }
 
-// TestCyclesAreFoundExactlyWhenOrderingFails checks Tarjan's algorithm against Kahn's.
-func TestCyclesAreFoundExactlyWhenOrderingFails(t *testing.T) {
+// TestCyclesAgreeWithTopologicalOrder checks Tarjan's algorithm against Kahn's.
+func TestCyclesAgreeWithTopologicalOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 8).Draw(t, "assets")
 		name := func(i int) string { return "n/a" + string(rune('a'+i)) }
@@ -101,13 +101,13 @@ func TestCyclesAreFoundExactlyWhenOrderingFails(t *testing.T) {
 		_, err = g.Topological()
 		cycles := g.Cycles()
 		if (err == nil) != (len(cycles) == 0) {
-			t.Fatalf("ordering says %v, but there are cycles %v", err, cycles)
+			t.Fatalf("Topological returned %v, but Cycles returned %v", err, cycles)
 		}
 		for _, cycle := range cycles {
 			for i, key := range cycle {
 				a, _ := g.Asset(key)
 				if next := cycle[(i+1)%len(cycle)]; !slices.Contains(a.Deps, next) {
-					t.Fatalf("%s is no cycle: %s does not depend on %s", plan.CyclePath(cycle), key, next)
+					t.Fatalf("%s is not a cycle: %s does not depend on %s", plan.CyclePath(cycle), key, next)
 				}
 			}
 		}

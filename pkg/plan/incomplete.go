@@ -7,7 +7,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Incomplete is an upstream of which an asset reads fewer partitions than there should be.
+// Incomplete is an upstream asset of which a reader gets fewer partitions than expected.
 type Incomplete struct {
 	Asset    string `json:"asset"`
 	Upstream string `json:"upstream"`
@@ -17,13 +17,15 @@ type Incomplete struct {
 	Missing string `json:"missing"`
 }
 
-// String is what people read: "reads 4 of 10 partitions of raw/events; missing 2024-01-05..2024-01-10".
+// String formats i for people: "reads 4 of 10 partitions of raw/events; missing
+// 2024-01-05..2024-01-10".
 func (i Incomplete) String() string {
 	return fmt.Sprintf("%s reads %d of %d partitions of %s; missing %s", i.Asset, i.Read, i.Expected, i.Upstream, i.Missing)
 }
 
-// noteIncomplete records which partitions a reader of all partitions of an upstream does not
-// get: those that are declared and have ended, that no run made, and that this one does not make.
+// noteIncomplete records which partitions are missing for an asset that reads all partitions of
+// upstream. A partition is missing if it is declared and has ended, no earlier run materialized
+// it, and this run does not either.
 func (b *builder) noteIncomplete(reader ids.AssetKey, upstream *Asset, items []Input) {
 	p := upstream.Partitions
 	if p == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-func TestFanInSaysWhatIsMissing(t *testing.T) {
+func TestFanInReportsMissingPartitions(t *testing.T) {
 	request := plan.Request{
 		Assets: weather(), Select: keys("clean/daily", "analytics/monthly", "analytics/records"),
 		Partitions: selection(t, "date=2012-01-02"), Materialized: made("raw/weather", "clean/daily 2012-01-01"),

@@ -9,27 +9,26 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// How partitions map from an upstream to a downstream:
+// Partitions of an upstream asset map to partitions of a downstream asset as follows:
 //
-//   - both partitioned: the same day of one is read by the same day of the other;
-//   - else: all partitions of the upstream are read, those of this run and those
-//     that earlier runs made.
+//   - If both are partitioned, each day of the downstream reads the same day of the upstream.
+//   - Otherwise the downstream reads all partitions of the upstream: those of this run and those
+//     that earlier runs materialized.
 //
-// A mapping of all partitions to several tasks goes through one group node, so
-// that N upstreams and M downstreams have N+M edges. Only tasks that need every
-// upstream's success go through it: the other trigger rules tell upstreams
-// apart, and keep their edges to each.
+// Where several tasks read all partitions, their dependencies go through one group node, so
+// that N upstream and M downstream tasks have N+M edges. Only tasks with the rule all_success
+// use it. Other trigger rules distinguish upstream tasks and need an edge to each.
 
-// mapsIdentity reports whether a downstream reads only the same day of upstream.
+// mapsIdentity reports whether a downstream partition reads only the same day of upstream.
 func mapsIdentity(upstream, downstream *Asset) bool {
 	return upstream.Partitions != nil && downstream.Partitions != nil
 }
 
 func needsAll(a *Asset) bool { return a.TriggerRule == "" || a.TriggerRule == event.RuleAllSuccess }
 
-// shareInputs finds the upstreams whose partitions several tasks read in full.
-// Whether there is a group node depends on the tasks of this run alone, never on
-// what was made earlier: a run that is planned again has the same tasks.
+// shareInputs finds the upstream assets that several tasks read in full. The group nodes depend
+// only on the tasks of this run, never on earlier materializations: planning the same request
+// again returns the same tasks.
 func (b *builder) shareInputs() {
 	readers, waiters := map[ids.AssetKey]int{}, map[ids.AssetKey]int{}
 	for _, n := range b.order {
@@ -49,14 +48,14 @@ func (b *builder) shareInputs() {
 		if n == nil {
 			upstream, _ := b.graph.Asset(key)
 			n = &node{asset: upstream}
-			b.nodes[key] = n // only read: it has no tasks, and is not in order
+			b.nodes[key] = n // read only: it has no tasks and is not in b.order
 		}
 		n.shared = count > 1
 		n.group = len(n.keys) > 1 && waiters[key] > 1
 	}
 }
 
-// made is what earlier runs have made of an asset, by partition key.
+// made returns the materializations of an asset by earlier runs, by partition key.
 func (b *builder) made(key ids.AssetKey) map[string]Input {
 	if made, ok := b.earlier[key]; ok {
 		return made
@@ -66,7 +65,7 @@ func (b *builder) made(key ids.AssetKey) map[string]Input {
 		files := b.hasFiles(key)
 		for _, in := range b.request.Materialized(key) {
 			if files && in.URI == "" {
-				continue // when it was made, its asset had no files yet
+				continue // materialized when the asset still had output: none
 			}
 			made[in.PartitionKey] = Input{PartitionKey: in.PartitionKey, MaterializationID: in.MaterializationID, URI: in.URI}
 		}
@@ -75,7 +74,7 @@ func (b *builder) made(key ids.AssetKey) map[string]Input {
 	return made
 }
 
-// addTasks adds the tasks of an asset, and its group node.
+// addTasks adds the tasks of an asset and its group node.
 func (b *builder) addTasks(n *node) {
 	b.plan.Assets[n.asset.Key.String()] = n.asset.Work
 	if n.asset.Work.SQL != "" && n.asset.Query.File != "" {
@@ -104,7 +103,7 @@ func (b *builder) addTasks(n *node) {
 				}
 			}
 			if b.edges += len(r.edges); b.edges > MaxEdges {
-				return // before there is memory for them
+				return // stop before the edges fill the memory
 			}
 			task.DependsOn = append(task.DependsOn, r.edges...)
 			if b.hasFiles(dep) {
@@ -130,19 +129,19 @@ func (b *builder) addTasks(n *node) {
 	}
 }
 
-// hasFiles reports whether there is something to read of an upstream.
+// hasFiles reports whether an upstream asset has files to read.
 func (b *builder) hasFiles(dep ids.AssetKey) bool {
 	upstream, _ := b.graph.Asset(dep)
 	return upstream.Work.HasFiles()
 }
 
-// reads is what a task reads of one upstream, and the tasks that it waits for.
+// reads holds what a task reads of one upstream asset and the tasks that it waits for.
 type reads struct {
 	set   InputSet
 	edges []string
 }
 
-// readSame is the partition of the same key of an upstream.
+// readSame returns the partition of an upstream asset with the same key.
 func (b *builder) readSame(dep ids.AssetKey, key string) (reads, bool) {
 	if up := b.nodes[dep]; up != nil {
 		if i, ok := up.at[key]; ok {
@@ -153,7 +152,7 @@ func (b *builder) readSame(dep ids.AssetKey, key string) (reads, bool) {
 	return reads{set: InputSet{Items: []Input{in}}}, ok
 }
 
-// readAll is all partitions of an upstream.
+// readAll returns all partitions of an upstream asset.
 func (b *builder) readAll(n *node, dep ids.AssetKey) reads {
 	upstream, _ := b.graph.Asset(dep)
 	up := b.nodes[dep]
@@ -191,8 +190,8 @@ func (b *builder) readAll(n *node, dep ids.AssetKey) reads {
 	return r
 }
 
-// allInputs are the partitions that this run makes, and those that earlier runs
-// made and this one does not, by partition key.
+// allInputs returns the partitions of this run, and those of earlier runs that this run does
+// not replace, sorted by partition key.
 func (b *builder) allInputs(up *node) []Input {
 	items := make([]Input, 0, len(up.keys))
 	for i, key := range up.keys {

@@ -8,18 +8,17 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// A selection has a gap where an asset that is not selected lies between two that
-// are: A → B → C with A and C selected. C reads the output that B already has, and
-// still waits until every task of A has ended.
+// A selection has a gap where an unselected asset lies between two selected ones: A → B → C
+// with A and C selected. C reads the existing output of B, and still waits until every task of
+// A has ended.
 //
-// Order nodes keep that order. An order node is a group node with the trigger rule
-// all_done: it succeeds as soon as its upstream tasks have ended, whatever their
-// outcome. A selected asset of several tasks has an order node for them; an asset in
-// a gap has one that follows from the order of its dependencies. The number of edges
-// is therefore proportional to the tasks plus the dependencies of the assets.
+// Order nodes enforce this. An order node is a group node with the trigger rule all_done: it
+// succeeds as soon as its upstream tasks have ended, whatever their outcome. Each selected
+// asset with several tasks has one order node, and so has each asset in a gap. The number of
+// edges is therefore proportional to the tasks plus the dependencies of the assets.
 
-// addOrder decides which order nodes there are and which tasks wait for them, and warns
-// of every asset that a task reads although its dependencies are made in the same run.
+// addOrder decides which order nodes to add and which tasks wait for them. It warns of each
+// asset in a gap that a task reads.
 func (b *builder) addOrder(order []ids.AssetKey) {
 	b.findGaps(order)
 	for _, key := range order {
@@ -41,7 +40,7 @@ func (b *builder) addOrder(order []ids.AssetKey) {
 	}
 }
 
-// gap is an asset that the run does not make, and that lies between two that it makes.
+// gap is an asset that the run does not materialize, between two that it does.
 type gap struct {
 	// from is the dependency through which the gap was found: an asset of the run, or another gap.
 	from ids.AssetKey
@@ -49,8 +48,8 @@ type gap struct {
 	after []string
 }
 
-// findGaps finds the assets that the run does not make, that depend on an asset that it
-// makes, and that such an asset reads, in each case perhaps through other gaps.
+// findGaps finds the assets that the run does not materialize, but that lie on a path between
+// two assets that it does.
 func (b *builder) findGaps(order []ids.AssetKey) {
 	b.gaps = map[ids.AssetKey]*gap{}
 	for _, key := range order {
@@ -78,9 +77,10 @@ func (b *builder) findGaps(order []ids.AssetKey) {
 	}
 }
 
-// orderBefore are the nodes that come before an asset because of gaps. An asset of the run
+// orderBefore returns the nodes that must precede an asset because of gaps. An asset of the run
 // waits for the order nodes of the gaps that it reads. A gap's own order node also waits for
-// the dependencies that the run makes: for their task, or for the order node of several.
+// its dependencies in the run: for their task, or for their order node if they have several
+// tasks.
 func (b *builder) orderBefore(asset *Asset, inGap bool) []string {
 	var before []string
 	for _, dep := range asset.Deps {
@@ -109,7 +109,7 @@ func (b *builder) addOrderNode(key ids.AssetKey, before []string) {
 	}})
 }
 
-// warnOfGap says that a reader uses the output that an earlier run made of an asset in a gap.
+// warnOfGap warns that a reader uses the existing output of an asset in a gap.
 func (b *builder) warnOfGap(reader, read ids.AssetKey) {
 	between := []string{read.String()}
 	from := b.gaps[read].from
@@ -127,7 +127,7 @@ func (b *builder) warnOfGap(reader, read ids.AssetKey) {
 		names, lies, from, reader, is, reader, read, names)
 }
 
-// warn adds a warning to the plan. A plan has at most maxErrors of them.
+// warn adds a warning to the plan, up to maxErrors.
 func (b *builder) warn(format string, args ...any) {
 	if b.warnings++; b.warnings <= maxErrors {
 		b.plan.Warnings = append(b.plan.Warnings, fmt.Sprintf(format, args...))

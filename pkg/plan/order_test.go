@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// existing makes every unpartitioned asset readable from an earlier run.
+// existing returns a materialization by an earlier run of any unpartitioned asset.
 func existing(key ids.AssetKey) []plan.Input {
 	return []plan.Input{{MaterializationID: "M-" + key.String(), URI: "assets/" + key.String() + "/"}}
 }
@@ -65,7 +65,7 @@ func TestSelectionWithoutGapHasNoOrderNodes(t *testing.T) {
 	}
 }
 
-// In a chain every second asset is selected: the nodes and the edges grow with the chain.
+// In a chain with every second asset selected, nodes and edges grow linearly.
 func TestOrderOfManyGapsStaysLinear(t *testing.T) {
 	const n = 10_000
 	var assets []plan.Asset
@@ -95,5 +95,5 @@ func TestRetryKeepsOrderNodes(t *testing.T) {
 	require.Equal(t, outline(p), outline(again))
 	one, err := plan.Retry(p, []string{"c/c"}, nil)
 	require.NoError(t, err)
-	require.Equal(t, "c/c ← \n", outline(one), "nothing is left to wait for")
+	require.Equal(t, "c/c ← \n", outline(one), "every upstream task succeeded")
 }

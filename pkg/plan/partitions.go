@@ -9,15 +9,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// MaxDays is the most days that one selection may name: about 270 years.
+// MaxDays is the maximum number of days in one selection: about 270 years.
 const MaxDays = 100_000
 
-// dayLayout is a calendar day. Text order is the order of days.
+// dayLayout formats a calendar day. Days sort as text.
 const dayLayout = time.DateOnly
 
-// ParseDay reads a calendar day, "2025-01-15", and no other form. Days have no
-// time zone: the zone of a partition says which instants a day has, never which
-// days there are.
+// ParseDay parses a calendar day of the form "2025-01-15". A day has no time zone of its own;
+// the zone of the partitions determines which instants belong to it.
 func ParseDay(s string) (time.Time, error) {
 	day, err := time.Parse(dayLayout, s)
 	if err != nil {
@@ -26,7 +25,7 @@ func ParseDay(s string) (time.Time, error) {
 	return day, nil
 }
 
-// Days are the days from first to last, both included.
+// Days returns the days from first to last, inclusive.
 func Days(first, last string) ([]string, error) {
 	from, err := ParseDay(first)
 	if err != nil {
@@ -40,9 +39,9 @@ func Days(first, last string) ([]string, error) {
 		return nil, fmt.Errorf("the last day %s is before the first day %s", last, first)
 	}
 	const secondsADay = 24 * 60 * 60
-	n := int((to.Unix()-from.Unix())/secondsADay) + 1 // a Duration holds no more than 292 years
+	n := int((to.Unix()-from.Unix())/secondsADay) + 1 // a Duration overflows after 292 years
 	if n > MaxDays {
-		return nil, fmt.Errorf("%s to %s is %d days; at most %d can be named at once", first, last, n, MaxDays)
+		return nil, fmt.Errorf("%s to %s is %d days; at most %d can be selected at once", first, last, n, MaxDays)
 	}
 	days := make([]string, n)
 	for i := range days {
@@ -51,15 +50,14 @@ func Days(first, last string) ([]string, error) {
 	return days, nil
 }
 
-// Selection is which partitions a run is to make: the days from First to Last of
-// a dimension, both included.
+// Selection selects the days from First to Last, inclusive, of a dimension.
 type Selection struct {
 	Dimension string
 	First     string
 	Last      string
 }
 
-// String is the selection as [ParseSelection] reads it.
+// String formats the selection as [ParseSelection] reads it.
 func (s Selection) String() string {
 	if s.First == s.Last {
 		return s.Dimension + "=" + s.First
@@ -67,36 +65,35 @@ func (s Selection) String() string {
 	return s.Dimension + "=" + s.First + ".." + s.Last
 }
 
-// ParseSelection reads "date=2025-01-15" or "date=2025-01-01..2025-01-31".
+// ParseSelection parses "date=2025-01-15" or "date=2025-01-01..2025-01-31".
 func ParseSelection(s string) (Selection, error) {
 	dimension, value, ok := strings.Cut(s, "=")
 	if !ok || dimension == "" || value == "" {
-		return Selection{}, fmt.Errorf("partition selection %q is not DIMENSION=VALUE: write date=2025-01-15 or date=2025-01-01..2025-01-31", s)
+		return Selection{}, fmt.Errorf("invalid partition selection %q: write date=2025-01-15 or date=2025-01-01..2025-01-31", s)
 	}
 	first, last, ranged := strings.Cut(value, "..")
 	if !ranged {
 		last = first
 	}
 	if _, err := Days(first, last); err != nil {
-		return Selection{}, fmt.Errorf("read partition selection %q: %w", s, err)
+		return Selection{}, fmt.Errorf("invalid partition selection %q: %w", s, err)
 	}
 	return Selection{Dimension: dimension, First: first, Last: last}, nil
 }
 
-// Validate reports what is wrong with the partitions, as far as a pure function
-// can tell: whether the time zone exists depends on the machine.
+// Validate checks everything except that the time zone exists, which depends on the machine.
 func (p *Partitions) Validate() error {
 	if p.Dimension != "date" {
-		return fmt.Errorf("dimension %q is not supported: only date is", p.Dimension)
+		return fmt.Errorf("unsupported dimension %q: write date", p.Dimension)
 	}
 	if _, err := ParseDay(p.Start); err != nil {
-		return fmt.Errorf("read the start: %w", err)
+		return fmt.Errorf("invalid start: %w", err)
 	}
 	if p.End == "" {
 		return nil
 	}
 	if _, err := ParseDay(p.End); err != nil {
-		return fmt.Errorf("read the end: %w", err)
+		return fmt.Errorf("invalid end: %w", err)
 	}
 	if p.End < p.Start {
 		return fmt.Errorf("the end %s is before the start %s", p.End, p.Start)
@@ -104,12 +101,12 @@ func (p *Partitions) Validate() error {
 	return nil
 }
 
-// Contains reports whether a day is one of the partitions.
+// Contains reports whether p declares a day.
 func (p *Partitions) Contains(day string) bool {
 	return day >= p.Start && (p.End == "" || day <= p.End)
 }
 
-// String is the range as people read it: "2012-01-01 to 2015-12-31".
+// String formats the range for people: "2012-01-01 to 2015-12-31".
 func (p *Partitions) String() string {
 	if p.End == "" {
 		return "from " + p.Start + " on"
@@ -117,26 +114,26 @@ func (p *Partitions) String() string {
 	return p.Start + " to " + p.End
 }
 
-// Key is the partition key of a day.
+// Key returns the partition key of a day.
 func (p *Partitions) Key(day string) string { return ids.Partition{p.Dimension: day}.Key() }
 
-// selectedDays is the union of the selections' days, sorted.
+// selectedDays returns the union of the selected days, sorted.
 func selectedDays(selections []Selection) ([]string, error) {
 	var all []string
 	for _, s := range selections {
 		days, err := Days(s.First, s.Last)
 		if err != nil {
-			return nil, fmt.Errorf("read partition selection %s: %w", s, err)
+			return nil, fmt.Errorf("invalid partition selection %s: %w", s, err)
 		}
 		if all = append(all, days...); len(all) > MaxDays {
-			return nil, fmt.Errorf("the selections name more than %d days: select fewer", MaxDays)
+			return nil, fmt.Errorf("more than %d days are selected: select fewer", MaxDays)
 		}
 	}
 	slices.Sort(all)
 	return slices.Compact(all), nil
 }
 
-// dayOf is the day of a partition key, or the key itself where it has none.
+// dayOf returns the day of a partition key, or the key itself if it has none.
 func (p *Partitions) dayOf(key string) string {
 	partition, err := ids.ParsePartition(key)
 	if err != nil || len(partition) != 1 || partition[p.Dimension] == "" {
@@ -145,8 +142,8 @@ func (p *Partitions) dayOf(key string) string {
 	return partition[p.Dimension]
 }
 
-// Declares reports whether a partition key is that of one of the asset's partitions: the empty key,
-// if the asset is unpartitioned.
+// Declares reports whether the asset declares a partition key. An unpartitioned asset declares
+// only the empty key.
 func (a *Asset) Declares(partitionKey string) bool {
 	if a.Partitions == nil {
 		return partitionKey == ""
@@ -154,7 +151,7 @@ func (a *Asset) Declares(partitionKey string) bool {
 	return a.Partitions.has(partitionKey)
 }
 
-// has reports whether a partition key is that of one of the partitions.
+// has reports whether p declares a partition key.
 func (p *Partitions) has(key string) bool {
 	day := p.dayOf(key)
 	return day != key && p.Contains(day)

@@ -10,7 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// slowDays counts days by the rules of the calendar, without a library.
+// slowDays computes n days by the rules of the calendar, without a library.
 func slowDays(y, m, d, n int) []string {
 	length := func() int {
 		switch m {
@@ -38,7 +38,7 @@ func slowDays(y, m, d, n int) []string {
 	return days
 }
 
-func TestDaysAreThoseOfTheCalendar(t *testing.T) {
+func TestDaysFollowTheCalendar(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := slowDays(rapid.IntRange(1890, 2110).Draw(t, "year"), rapid.IntRange(1, 12).Draw(t, "month"),
 			rapid.IntRange(1, 28).Draw(t, "day"), rapid.IntRange(1, 3000).Draw(t, "count"))
@@ -52,7 +52,7 @@ func TestDaysAreThoseOfTheCalendar(t *testing.T) {
 	})
 }
 
-func TestSelectionsAreADayOrARange(t *testing.T) {
+func TestParseSelection(t *testing.T) {
 	s, err := plan.ParseSelection("date=2012-01-01..2012-12-31")
 	require.NoError(t, err)
 	require.Equal(t, plan.Selection{Dimension: "date", First: "2012-01-01", Last: "2012-12-31"}, s)
@@ -62,19 +62,19 @@ func TestSelectionsAreADayOrARange(t *testing.T) {
 	require.Equal(t, "date=2025-01-15", s.String())
 
 	for text, want := range map[string]string{
-		"2025-01-15":                   `partition selection "2025-01-15" is not DIMENSION=VALUE: write date=2025-01-15 or date=2025-01-01..2025-01-31`,
-		"date=":                        `partition selection "date=" is not DIMENSION=VALUE: write date=2025-01-15 or date=2025-01-01..2025-01-31`,
-		"date=2025-02-30":              `read partition selection "date=2025-02-30": "2025-02-30" is not a day: write year-month-day, for example 2025-01-15`,
-		"date=2025-01-02..2025-01-01":  `read partition selection "date=2025-01-02..2025-01-01": the last day 2025-01-01 is before the first day 2025-01-02`,
-		"date=0001-01-01..9999-12-31":  `read partition selection "date=0001-01-01..9999-12-31": 0001-01-01 to 9999-12-31 is 3652059 days; at most 100000 can be named at once`,
-		"date=2025-01-01..2025-01-02.": `read partition selection "date=2025-01-01..2025-01-02.": "2025-01-02." is not a day: write year-month-day, for example 2025-01-15`,
+		"2025-01-15":                   `invalid partition selection "2025-01-15": write date=2025-01-15 or date=2025-01-01..2025-01-31`,
+		"date=":                        `invalid partition selection "date=": write date=2025-01-15 or date=2025-01-01..2025-01-31`,
+		"date=2025-02-30":              `invalid partition selection "date=2025-02-30": "2025-02-30" is not a day: write year-month-day, for example 2025-01-15`,
+		"date=2025-01-02..2025-01-01":  `invalid partition selection "date=2025-01-02..2025-01-01": the last day 2025-01-01 is before the first day 2025-01-02`,
+		"date=0001-01-01..9999-12-31":  `invalid partition selection "date=0001-01-01..9999-12-31": 0001-01-01 to 9999-12-31 is 3652059 days; at most 100000 can be selected at once`,
+		"date=2025-01-01..2025-01-02.": `invalid partition selection "date=2025-01-01..2025-01-02.": "2025-01-02." is not a day: write year-month-day, for example 2025-01-15`,
 	} {
 		_, err := plan.ParseSelection(text)
 		require.EqualError(t, err, want)
 	}
 }
 
-func TestPartitionsKnowTheirRange(t *testing.T) {
+func TestPartitionsContainAndValidate(t *testing.T) {
 	p := plan.Partitions{Dimension: "date", Start: "2012-01-01", End: "2012-01-31"}
 	require.NoError(t, p.Validate())
 	require.True(t, p.Contains("2012-01-01"))
@@ -87,8 +87,8 @@ func TestPartitionsKnowTheirRange(t *testing.T) {
 	require.True(t, open.Contains("2999-01-01"))
 	require.Equal(t, "from 2012-01-01 on", open.String())
 
-	require.ErrorContains(t, (&plan.Partitions{Dimension: "region", Start: "2012-01-01"}).Validate(), `"region" is not supported`)
-	require.ErrorContains(t, (&plan.Partitions{Dimension: "date", Start: "2012-1-1"}).Validate(), "read the start")
-	require.ErrorContains(t, (&plan.Partitions{Dimension: "date", Start: "2012-01-01", End: "soon"}).Validate(), "read the end")
+	require.ErrorContains(t, (&plan.Partitions{Dimension: "region", Start: "2012-01-01"}).Validate(), `unsupported dimension "region"`)
+	require.ErrorContains(t, (&plan.Partitions{Dimension: "date", Start: "2012-1-1"}).Validate(), "invalid start")
+	require.ErrorContains(t, (&plan.Partitions{Dimension: "date", Start: "2012-01-01", End: "soon"}).Validate(), "invalid end")
 	require.ErrorContains(t, (&plan.Partitions{Dimension: "date", Start: "2012-01-02", End: "2012-01-01"}).Validate(), "is before the start")
 }

@@ -13,7 +13,7 @@ import (
 // SchemaVersion is the version of the stored plan.
 const SchemaVersion = 1
 
-// Limits of a plan: a domain holds a million tasks, and no run should take it all.
+// Limits of a plan. A domain holds a million tasks; no single run should use them all.
 const (
 	MaxTasks = 200_000
 	MaxEdges = 1_000_000
@@ -21,33 +21,32 @@ const (
 
 var errTooMany = fmt.Errorf("the run has more than %d tasks: select fewer assets or partitions", MaxTasks)
 
-// Request is what is asked of a run.
+// Request describes a run to plan.
 type Request struct {
 	// Root is the absolute folder of the project, for workers on the same machine.
 	Root string
-	// Data are the folders below Root that queries may read; empty: the default.
+	// Data lists the folders below Root that queries may read. Empty: the default.
 	Data []string
-	// Assets are all assets of the project, in any order.
+	// Assets lists all assets of the project, in any order.
 	Assets []Asset
-	// Select are the assets to make; All means every one.
+	// Select lists the assets to materialize. All selects every asset instead.
 	Select []ids.AssetKey
 	All    bool
-	// Upstream adds everything that the selected assets depend on.
+	// Upstream adds everything that the selected assets depend on, directly or indirectly.
 	Upstream bool
-	// Partitions are the partitions to make of the partitioned assets. An asset
-	// that was named must have all of them; of the others (All, Upstream) those
-	// that they have are made.
+	// Partitions selects partitions of the partitioned assets. An asset in Select must declare
+	// all of them. Assets added by All or Upstream use those that they declare.
 	Partitions []Selection
-	// Materialized lists what earlier runs have made of an asset: one Input a
-	// partition, with its MaterializationID and URI, in any order. Nil: nothing.
+	// Materialized returns the materializations of an asset by earlier runs: one Input with
+	// MaterializationID and URI for each partition, in any order. Nil: there are none.
 	Materialized func(asset ids.AssetKey) []Input
-	// Calendar determines which days have begun, and which have ended and are expected to be
-	// there. The zero value has every day, and expects only partitions that have an end.
+	// Calendar decides which days have begun, and which have ended and are therefore expected.
+	// In the zero value every day has begun, and only partitions with an end are expected.
 	Calendar Calendar
 }
 
-// Build makes the plan of a run. The same request gives the same plan, byte for
-// byte. Its error names everything that is in the way, and what to do about it.
+// Build plans a run. Equal requests return equal plans, byte for byte. Its error lists every
+// problem and what to do about it.
 func Build(r Request) (*Plan, error) {
 	g, err := NewGraph(r.Assets)
 	if err != nil {
@@ -79,20 +78,20 @@ func Build(r Request) (*Plan, error) {
 	case len(b.errs) > 0:
 		return nil, joinSome(b.errs)
 	case len(b.plan.Tasks) == 0:
-		return nil, fmt.Errorf("no selected asset can be made (%s): their files have problems: run `servo validate`, which shows them", someOf(b.plan.LeftOut))
-	case len(b.plan.Tasks) > MaxTasks: // with the group nodes
+		return nil, fmt.Errorf("no selected asset can be materialized (%s): their files have problems: run `servo validate`", someOf(b.plan.LeftOut))
+	case len(b.plan.Tasks) > MaxTasks: // counting the group nodes
 		return nil, errTooMany
 	}
 	if more := b.warnings - len(b.plan.Warnings); more > 0 {
 		b.plan.Warnings = append(b.plan.Warnings, fmt.Sprintf("and %d more warnings", more))
 	}
 	if left := b.plan.LeftOut; len(left) > 0 {
-		b.plan.Warnings = append(b.plan.Warnings, fmt.Sprintf("left out %s: their files have problems, which `servo validate` shows", someOf(left)))
+		b.plan.Warnings = append(b.plan.Warnings, fmt.Sprintf("skipped %s: their files have problems: run `servo validate`", someOf(left)))
 	}
 	return b.plan, nil
 }
 
-// addAsset adds the tasks of an asset of the run, or the order node of a gap.
+// addAsset adds the tasks of an asset, or the order node of a gap.
 func (b *builder) addAsset(key ids.AssetKey) {
 	if g := b.gaps[key]; g != nil {
 		b.addOrderNode(key, g.after)
@@ -101,20 +100,20 @@ func (b *builder) addAsset(key ids.AssetKey) {
 	}
 }
 
-// node is an asset of the run.
+// node is an asset that the run materializes.
 type node struct {
 	asset *Asset
-	// keys are its partition keys, in order: one "", when it is not partitioned.
+	// keys are the partition keys, in order: only "" for an unpartitioned asset.
 	keys []string
-	// tasks are the task keys, by position of keys.
+	// tasks are the task keys, parallel to keys.
 	tasks []string
-	// at is the position of a partition key in keys.
+	// at maps a partition key to its position in keys.
 	at map[string]int
-	// shared: its partitions are listed once, in Plan.Groups.
+	// shared means that Plan.Groups lists the partitions once for all readers.
 	shared bool
-	// group: a group node stands for its tasks.
+	// group means that the asset has a group node for its tasks.
 	group bool
-	// order: an order node stands for the end of its tasks.
+	// order means that the asset has an order node for its tasks.
 	order bool
 	// after are the order nodes that every task of the asset waits for.
 	after []string
@@ -125,18 +124,18 @@ type builder struct {
 	graph   *Graph
 	order   []*node // topological
 	nodes   map[ids.AssetKey]*node
-	// chosen are the assets that the selection names, also those without a selected partition.
+	// chosen are the selected assets, including those without a selected partition.
 	chosen  map[ids.AssetKey]bool
 	gaps    map[ids.AssetKey]*gap
 	earlier map[ids.AssetKey]map[string]Input
 	plan    *Plan
 	edges   int
-	// warnings counts the warnings, also those that the plan leaves out.
+	// warnings counts all warnings, including those that the plan omits.
 	warnings int
 	errs     []error
 }
 
-// maxErrors is how many errors are worth reading.
+// maxErrors is the most errors that a message lists.
 const maxErrors = 20
 
 func joinSome(errs []error) error {
@@ -146,7 +145,7 @@ func joinSome(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// selectAssets decides which partitions of which assets the run makes.
+// selectAssets decides which partitions of which assets the run materializes.
 func (b *builder) selectAssets(order []ids.AssetKey) error {
 	named, err := b.named()
 	if err != nil {
@@ -167,7 +166,7 @@ func (b *builder) selectAssets(order []ids.AssetKey) error {
 		asset, _ := b.graph.Asset(key)
 		if asset.Broken != "" {
 			if asked[key] {
-				b.errs = append(b.errs, fmt.Errorf("asset %s cannot be made: %s: run `servo validate`, which shows them", key, asset.Broken))
+				b.errs = append(b.errs, fmt.Errorf("asset %s cannot be materialized: %s: run `servo validate`", key, asset.Broken))
 			}
 			b.plan.LeftOut = append(b.plan.LeftOut, key.String())
 			continue
@@ -196,7 +195,7 @@ func (b *builder) selectAssets(order []ids.AssetKey) error {
 	return checkUsed(days, used)
 }
 
-// named are the assets that were asked for by name.
+// named returns the assets that the request selects by name.
 func (b *builder) named() ([]ids.AssetKey, error) {
 	if b.request.All {
 		return nil, nil
@@ -245,7 +244,7 @@ func (b *builder) closure(named []ids.AssetKey) []ids.AssetKey {
 	}
 }
 
-// choose is an asset with those of the days that it has.
+// choose returns the node of an asset, with those of the days that it declares.
 func (b *builder) choose(a *Asset, named bool, days []string) (*node, error) {
 	if a.Partitions == nil {
 		return &node{asset: a, keys: []string{""}, tasks: []string{a.Key.String()}, at: map[string]int{"": 0}}, nil
@@ -282,7 +281,7 @@ func (b *builder) choose(a *Asset, named bool, days []string) (*node, error) {
 	return n, nil
 }
 
-// exampleSelection is the whole range where it ends, else its first day.
+// exampleSelection returns the whole range, or the first day if the range has no end.
 func exampleSelection(p *Partitions) Selection {
 	if p.End == "" {
 		return Selection{p.Dimension, p.Start, p.Start}
@@ -290,7 +289,7 @@ func exampleSelection(p *Partitions) Selection {
 	return Selection{p.Dimension, p.Start, p.End}
 }
 
-// days are those of the selected days that the asset has.
+// days returns the selected days that the asset declares.
 func (n *node) days(selected []string) []string {
 	first, _ := slices.BinarySearch(selected, n.asset.Partitions.Start)
 	last := len(selected)
@@ -303,7 +302,7 @@ func (n *node) days(selected []string) []string {
 	return selected[first:max(first, last)]
 }
 
-// checkUsed refuses days that no asset of the run has.
+// checkUsed returns an error if a selected day belongs to no asset of the run.
 func checkUsed(days []string, used map[string]bool) error {
 	if len(days) > 0 && len(used) == 0 {
 		return fmt.Errorf("no selected asset is partitioned, but partitions are selected (%s): remove -p, or select a partitioned asset", someOf(days))
@@ -315,12 +314,12 @@ func checkUsed(days []string, used map[string]bool) error {
 		}
 	}
 	if len(unused) > 0 {
-		return fmt.Errorf("no selected asset has the partitions %s: select fewer", someOf(unused))
+		return fmt.Errorf("no selected asset has partition %s: select other partitions", someOf(unused))
 	}
 	return nil
 }
 
-// someOf is a list with the end left out where it is long.
+// someOf joins the first five texts and counts the others.
 func someOf(texts []string) string {
 	const most = 5
 	if len(texts) <= most {
@@ -329,7 +328,7 @@ func someOf(texts []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(texts[:most], ", "), len(texts)-most)
 }
 
-// taskDef is a task of an asset with every default filled in.
+// taskDef returns a task of an asset, with every default filled in.
 func taskDef(a *Asset, taskKey, partitionKey string) event.TaskDef {
 	def := event.TaskDef{
 		TaskKey: taskKey, Kind: event.KindTask, AssetKey: a.Key.String(), PartitionKey: partitionKey,

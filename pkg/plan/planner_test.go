@@ -12,7 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// weather is a small project: raw → daily (four days) → two that read all days → one that reads both.
+// weather returns a small project: raw → daily (four days) → two assets that read all days →
+// one asset that reads both.
 func weather() []plan.Asset {
 	return []plan.Asset{
 		asset("raw/weather"),
@@ -37,7 +38,7 @@ func selection(t *testing.T, texts ...string) []plan.Selection {
 
 func day(d string) string { return ids.Partition{"date": d}.Key() }
 
-// made is a Materialized function over "asset" and "asset date" entries.
+// made returns a Materialized function from entries of the form "asset" or "asset date".
 func made(entries ...string) func(ids.AssetKey) []plan.Input {
 	return func(key ids.AssetKey) []plan.Input {
 		var inputs []plan.Input
@@ -56,7 +57,7 @@ func made(entries ...string) func(ids.AssetKey) []plan.Input {
 	}
 }
 
-// outline is a plan as text: a task and what it waits for and reads, a line.
+// outline formats a plan, one task per line, with its dependencies and inputs.
 func outline(p *plan.Plan) string {
 	var b strings.Builder
 	for _, task := range p.Tasks {
@@ -65,7 +66,7 @@ func outline(p *plan.Plan) string {
 	return b.String()
 }
 
-func TestAllUpstreamMappingsGoThroughOneGroupNode(t *testing.T) {
+func TestBuildSharesOneGroupNode(t *testing.T) {
 	p, err := plan.Build(plan.Request{Root: "/p", Assets: weather(), All: true, Partitions: selection(t, "date=2012-01-02..2012-01-03")})
 	require.NoError(t, err)
 	require.NoError(t, p.Validate())
@@ -91,7 +92,7 @@ report/summary ← analytics/monthly analytics/records
 		p.Tasks[6].Inputs["clean/daily"])
 }
 
-func TestOneReaderOfAllPartitionsNeedsNoGroup(t *testing.T) {
+func TestBuildNeedsNoGroupForOneReader(t *testing.T) {
 	p, err := plan.Build(plan.Request{
 		Assets: weather(), Select: keys("clean/daily", "analytics/monthly"), Partitions: selection(t, "date=2012-01-02..2012-01-03"),
 		Materialized: made("raw/weather", "clean/daily 2012-01-01", "clean/daily 2012-01-03", "clean/daily 2011-01-01"),
@@ -108,10 +109,10 @@ analytics/monthly ← clean/daily[date=2012-01-02] clean/daily[date=2012-01-03]
 		{PartitionKey: day("2012-01-01"), MaterializationID: "M-clean/daily 2012-01-01", URI: "assets/clean/daily/2012-01-01/"},
 		{PartitionKey: day("2012-01-02"), TaskKey: "clean/daily[date=2012-01-02]"},
 		{PartitionKey: day("2012-01-03"), TaskKey: "clean/daily[date=2012-01-03]"},
-	}, p.Tasks[2].Inputs["clean/daily"].Items, "of this run first, else of an earlier one, and only days that the asset still has")
+	}, p.Tasks[2].Inputs["clean/daily"].Items, "this run's outputs replace earlier ones; undeclared days are ignored")
 }
 
-func TestSharedInputsOfEarlierRunsNeedNoGroupNode(t *testing.T) {
+func TestBuildNeedsNoGroupNodeForEarlierRuns(t *testing.T) {
 	p, err := plan.Build(plan.Request{
 		Assets: weather(), Select: keys("analytics/monthly", "analytics/records"),
 		Materialized: made("clean/daily 2012-01-01", "clean/daily 2012-01-02"),
@@ -123,9 +124,9 @@ func TestSharedInputsOfEarlierRunsNeedNoGroupNode(t *testing.T) {
 	require.Equal(t, plan.InputSet{Group: "clean/daily[*]"}, p.Tasks[1].Inputs["clean/daily"])
 }
 
-// Seen to fail with readers that look for what is not there, and with a partition that
-// counts as made when there is nothing to read of it.
-func TestWhatLeavesNoFilesIsWaitedForAndNotRead(t *testing.T) {
+// Fails if readers look for files that do not exist, or if a partition without files counts as
+// materialized.
+func TestOutputNoneIsWaitedForAndNotRead(t *testing.T) {
 	assets := weather()
 	assets[1].Work = plan.Work{Command: []string{"load"}, Output: plan.OutputNone, Dimensions: assets[1].Work.Dimensions}
 	p, err := plan.Build(plan.Request{Assets: assets, All: true, Partitions: selection(t, "date=2012-01-02..2012-01-03")})
@@ -143,7 +144,7 @@ func TestWhatLeavesNoFilesIsWaitedForAndNotRead(t *testing.T) {
 	}
 	alone := plan.Request{Assets: assets, Select: keys("analytics/monthly"), Materialized: nothing}
 	p, err = plan.Build(alone)
-	require.NoError(t, err, "it was done, which is all there is to it")
+	require.NoError(t, err, "an earlier materialization suffices")
 	require.NoError(t, p.Validate())
 	alone.Assets = weather()
 	_, err = plan.Build(alone)
@@ -153,10 +154,10 @@ func TestWhatLeavesNoFilesIsWaitedForAndNotRead(t *testing.T) {
 	require.ErrorContains(t, err, "analytics/monthly needs clean/daily, which has never been materialized")
 
 	p.Assets["raw/weather"] = plan.Work{SQL: "SELECT 1", Output: plan.OutputNone}
-	require.ErrorContains(t, p.Validate(), `asset raw/weather has the output "none"; that of a command may be none`)
+	require.ErrorContains(t, p.Validate(), `asset raw/weather has the output "none"; only a command may have an output, and it must be none`)
 }
 
-func TestOtherTriggerRulesWaitForEachPartition(t *testing.T) {
+func TestOtherTriggerRulesWaitForEveryPartition(t *testing.T) {
 	assets := weather()
 	assets[4].TriggerRule = event.RuleAllDone
 	extra := asset("analytics/yearly", "clean/daily")
@@ -168,7 +169,7 @@ func TestOtherTriggerRulesWaitForEachPartition(t *testing.T) {
 	require.Contains(t, outline(p), "analytics/records ← clean/daily[date=2012-01-02] clean/daily[date=2012-01-03]\n")
 }
 
-func TestTasksHaveEveryDefaultFilledIn(t *testing.T) {
+func TestBuildFillsInTaskDefaults(t *testing.T) {
 	a := asset("a/a")
 	b := asset("b/b", "a/a")
 	b.Retries = plan.Retries{MaxAttempts: 3, InitialDelayMS: 1000, MaxDelayMS: 60_000, MultiplierPermille: 2000, JitterPermille: 100}
@@ -186,7 +187,7 @@ func TestTasksHaveEveryDefaultFilledIn(t *testing.T) {
 	}, p.Tasks[1].TaskDef)
 }
 
-func TestUpstreamAddsWhatIsNeededAndOnlyTheDaysThatItHas(t *testing.T) {
+func TestUpstreamAddsOnlyDeclaredDays(t *testing.T) {
 	assets := append(weather(), daily("late/starter", "2012-01-03", "", "raw/weather"), asset("late/report", "late/starter", "clean/daily"))
 	p, err := plan.Build(plan.Request{
 		Assets: assets, Select: keys("late/report"), Upstream: true, Partitions: selection(t, "date=2012-01-02", "date=2012-01-02..2012-01-03"),
@@ -200,7 +201,7 @@ late/report ← clean/daily[date=2012-01-02] clean/daily[date=2012-01-03] late/s
 `, outline(p))
 }
 
-func TestWhatCannotBePlannedIsExplained(t *testing.T) {
+func TestBuildErrors(t *testing.T) {
 	for name, c := range map[string]struct {
 		request plan.Request
 		want    string
@@ -226,7 +227,7 @@ func TestWhatCannotBePlannedIsExplained(t *testing.T) {
 		},
 		"days that no asset has": {
 			plan.Request{All: true, Partitions: selection(t, "date=2012-01-04..2012-01-06")},
-			"no selected asset has the partitions 2012-01-05, 2012-01-06: select fewer",
+			"no selected asset has partition 2012-01-05, 2012-01-06: select other partitions",
 		},
 		"a selection for nothing partitioned": {
 			plan.Request{Select: keys("raw/weather"), Partitions: selection(t, "date=2012-01-04")},
@@ -249,18 +250,18 @@ func TestWhatCannotBePlannedIsExplained(t *testing.T) {
 	}
 }
 
-func TestADayThatAnUpstreamDoesNotHaveIsAnError(t *testing.T) {
+func TestBuildRejectsDayMissingUpstream(t *testing.T) {
 	assets := []plan.Asset{daily("a/a", "2012-01-02", ""), daily("b/b", "2012-01-01", "", "a/a")}
 	_, err := plan.Build(plan.Request{Assets: assets, All: true, Partitions: selection(t, "date=2012-01-01..2012-01-02")})
 	require.EqualError(t, err, `asset b/b reads the same partitions of a/a, which has from 2012-01-02 on but not 2012-01-01: select fewer partitions`)
 }
 
-func TestCyclesStopThePlanner(t *testing.T) {
+func TestBuildRejectsCycles(t *testing.T) {
 	_, err := plan.Build(plan.Request{Assets: []plan.Asset{asset("a/a", "b/b"), asset("b/b", "a/a")}, All: true})
 	require.EqualError(t, err, "dependency cycle: a/a → b/b → a/a")
 }
 
-func TestPlansThatAreTooLargeAreRefusedBeforeTheyFillTheMemory(t *testing.T) {
+func TestBuildRejectsTooManyTasksAndEdges(t *testing.T) {
 	assets := []plan.Asset{daily("up/up", "1900-01-01", "")}
 	for i := range 1_000 {
 		a := asset(fmt.Sprintf("down/d%d", i), "up/up")

@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// drawAssets is an acyclic set of assets, some of them daily, in random order.
+// drawAssets draws an acyclic set of assets, some of them daily, in random order.
 func drawAssets(t *rapid.T) []plan.Asset {
 	n := rapid.IntRange(1, 10).Draw(t, "assets")
 	name := func(i int) string { return fmt.Sprintf("n%d/a%d", i%3, i) }
@@ -41,7 +41,7 @@ func anyPartitioned(assets []plan.Asset) bool {
 	return false
 }
 
-// drawPlan is a plan of everything.
+// drawPlan draws assets and plans a run of all of them.
 func drawPlan(t *rapid.T) (*plan.Plan, []plan.Asset) {
 	assets := drawAssets(t)
 	r := plan.Request{Root: "/p", Assets: assets, All: true}
@@ -56,7 +56,7 @@ func drawPlan(t *rapid.T) (*plan.Plan, []plan.Asset) {
 	return p, assets
 }
 
-func TestEveryEdgePointsToAnEarlierTask(t *testing.T) {
+func TestTasksAreInTopologicalOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, _ := drawPlan(t)
 		if err := p.Validate(); err != nil {
@@ -66,7 +66,7 @@ func TestEveryEdgePointsToAnEarlierTask(t *testing.T) {
 		for _, task := range p.Tasks {
 			for _, dep := range task.DependsOn {
 				if dep == task.TaskKey || !seen[dep] {
-					t.Fatalf("%s depends on %s, which is not before it", task.TaskKey, dep)
+					t.Fatalf("%s depends on %s, which does not precede it", task.TaskKey, dep)
 				}
 			}
 			seen[task.TaskKey] = true
@@ -74,9 +74,9 @@ func TestEveryEdgePointsToAnEarlierTask(t *testing.T) {
 	})
 }
 
-// TestATaskWaitsForExactlyWhatItReads expands groups, and compares what a task
-// waits for with what it reads, and with what the mappings say it must read.
-func TestATaskWaitsForExactlyWhatItReads(t *testing.T) {
+// TestTasksWaitForTheirInputs expands groups and compares what each task waits for with what it
+// reads, and both with the partition mappings.
+func TestTasksWaitForTheirInputs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, assets := drawPlan(t)
 		declared, tasks, members := map[string]plan.Asset{}, map[string][]string{}, map[string][]string{}
@@ -131,7 +131,7 @@ func TestATaskWaitsForExactlyWhatItReads(t *testing.T) {
 	})
 }
 
-func TestAllUpstreamEdgesAreASumNeverAProduct(t *testing.T) {
+func TestGroupEdgesGrowLinearly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, m := rapid.IntRange(2, 60).Draw(t, "upstreams"), rapid.IntRange(2, 60).Draw(t, "downstreams")
 		days, err := plan.Days("2012-01-01", "2012-03-31")
@@ -161,7 +161,7 @@ func TestAllUpstreamEdgesAreASumNeverAProduct(t *testing.T) {
 	})
 }
 
-func TestThePlanDoesNotDependOnTheOrderOfAssets(t *testing.T) {
+func TestPlanIsIndependentOfAssetOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, assets := drawPlan(t)
 		r := plan.Request{Root: "/p", Assets: rapid.Permutation(assets).Draw(t, "again"), All: true}
@@ -187,14 +187,14 @@ func TestThePlanDoesNotDependOnTheOrderOfAssets(t *testing.T) {
 			t.Fatal(err)
 		}
 		if sha != shaAgain {
-			t.Fatalf("the same request gave two plans:\n%v\n%v", p, again)
+			t.Fatalf("the same request returned two plans:\n%v\n%v", p, again)
 		}
 	})
 }
 
-// TestARetryReadsWhatSucceededFromTheEarlierRun fails random tasks of a plan and
-// everything after them, and retries.
-func TestARetryReadsWhatSucceededFromTheEarlierRun(t *testing.T) {
+// TestRetryReadsOutputsOfEarlierRun fails random tasks of a plan and everything after them, and
+// retries.
+func TestRetryReadsOutputsOfEarlierRun(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, _ := drawPlan(t)
 		failed, outputs := map[string]bool{}, map[string]plan.Input{}
@@ -233,13 +233,13 @@ func TestARetryReadsWhatSucceededFromTheEarlierRun(t *testing.T) {
 			}
 			ran++
 			if !failed[task.TaskKey] {
-				t.Fatalf("%s succeeded, and is repeated", task.TaskKey)
+				t.Fatalf("%s succeeded but is repeated", task.TaskKey)
 			}
 			for dep, set := range task.Inputs {
 				old := before[task.TaskKey].Inputs[dep]
 				oldItems, items := append(p.Groups[old.Group], old.Items...), append(again.Groups[set.Group], set.Items...)
 				if len(oldItems) != len(items) {
-					t.Fatalf("%s reads %d inputs of %s, and read %d", task.TaskKey, len(items), dep, len(oldItems))
+					t.Fatalf("%s reads %d inputs of %s, want %d", task.TaskKey, len(items), dep, len(oldItems))
 				}
 				for i, in := range items {
 					want := oldItems[i]
@@ -258,7 +258,7 @@ func TestARetryReadsWhatSucceededFromTheEarlierRun(t *testing.T) {
 			}
 		}
 		if ran != 0 {
-			t.Fatalf("%d tasks too many", ran)
+			t.Fatalf("%d unexpected tasks", ran)
 		}
 	})
 }

@@ -14,13 +14,12 @@ func sortInputs(items []Input) {
 	slices.SortFunc(items, func(a, b Input) int { return strings.Compare(a.PartitionKey, b.PartitionKey) })
 }
 
-// Retry makes the plan of a run that repeats tasks of an earlier one, and every task that
-// depends on one of them: such a task ran on incomplete inputs, because its trigger rule
-// let it, or on the output of one that did. What the tasks
-// read of tasks that are not repeated becomes an input from an earlier run:
-// outputs has the materializations of the tasks that succeeded, by task key.
-// Group nodes are there as far as they are needed, repeated or not. An order node
-// repeats nothing: what waits for it reads nothing of what is before it.
+// Retry plans a run that repeats the given tasks of an earlier run and all tasks that depend on
+// them. Those dependent tasks either did not run, or ran on incomplete inputs because their
+// trigger rule allowed it. Outputs of tasks that are not repeated become inputs from an earlier
+// run: outputs has their materializations, by task key. The new plan has the group nodes that
+// it needs. An order node does not cause a repetition, because the tasks after it read nothing
+// of the tasks before it.
 func Retry(parent *Plan, repeat []string, outputs map[string]Input) (*Plan, error) {
 	r := retry{parent: parent, outputs: outputs, repeat: make(map[string]bool, len(repeat)), groups: map[string]bool{}, order: map[string]bool{}}
 	known := make(map[string]bool, len(parent.Tasks))
@@ -52,12 +51,12 @@ type retry struct {
 	repeat  map[string]bool
 	outputs map[string]Input
 	groups  map[string]bool // the group nodes of the new plan
-	order   map[string]bool // those of them that only keep an order
+	order   map[string]bool // the order nodes among them
 	plan    *Plan
 	errs    []error
 }
 
-// stays reports whether a task of the parent is one of the new plan so far.
+// stays reports whether a task of the parent is in the new plan so far.
 func (r *retry) stays(key string) bool { return r.repeat[key] || r.groups[key] }
 
 func (r *retry) add(old *Task) {
@@ -99,7 +98,7 @@ func (r *retry) add(old *Task) {
 	r.plan.Tasks = append(r.plan.Tasks, task)
 }
 
-// addShared adds the inputs of a group, once.
+// addShared adds the shared inputs of a group once.
 func (r *retry) addShared(reader, group string) {
 	if group == "" {
 		return
@@ -113,7 +112,7 @@ func (r *retry) addShared(reader, group string) {
 	r.plan.Groups[group] = r.resolve(reader, r.parent.Groups[group])
 }
 
-// resolve is inputs as the new run has them.
+// resolve returns inputs with the outputs of earlier runs filled in.
 func (r *retry) resolve(reader string, items []Input) []Input {
 	if items == nil {
 		return nil
@@ -133,7 +132,7 @@ func (r *retry) resolve(reader string, items []Input) []Input {
 	return resolved
 }
 
-// dropIdleGroups removes group nodes that nothing waits for.
+// dropIdleGroups removes group nodes that no task waits for.
 func (r *retry) dropIdleGroups() {
 	awaited := map[string]bool{}
 	for i := range r.plan.Tasks {

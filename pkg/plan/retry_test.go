@@ -9,7 +9,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// x runs although a fails, y reads what x made, z reads another branch.
+// x runs although a fails, y reads the output of x, and z reads another branch.
 func TestRetryRepeatsTasksWithIncompleteInputs(t *testing.T) {
 	task := func(key, rule string, deps ...string) plan.Task {
 		def := event.TaskDef{TaskKey: key, Kind: event.KindTask, AssetKey: key, DependsOn: deps, TriggerRule: rule, MaxAttempts: 1}
@@ -44,8 +44,8 @@ func TestRetryRepeatsTasksWithIncompleteInputs(t *testing.T) {
 	require.Equal(t, plan.InputSet{Items: []plan.Input{{TaskKey: "t/x"}}}, again.Tasks[2].Inputs["t/x"])
 }
 
-// c waits for the end of a, and reads nothing of it.
-func TestRetryLeavesOrderAlone(t *testing.T) {
+// c waits until a ends, but reads nothing of it.
+func TestRetryIgnoresOrderNodes(t *testing.T) {
 	def := func(key, kind, rule string, deps ...string) plan.Task {
 		return plan.Task{TaskDef: event.TaskDef{TaskKey: key, Kind: kind, AssetKey: "t/a", DependsOn: deps, TriggerRule: rule, MaxAttempts: 1}}
 	}

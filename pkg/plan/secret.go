@@ -15,14 +15,15 @@ const (
 	SecretGCP  = "gcp"  // Google Secret Manager
 )
 
-// MaxSecrets is how many secrets a command may have: each is asked for whenever it starts.
+// MaxSecrets limits the secrets of a command. A worker fetches each of them for every attempt.
 const MaxSecrets = 100
 
-// Secret is a reference to a secret, taken apart. A plan has references only;
-// workers find the values.
+// Secret is a parsed reference to a secret. A plan holds only references; workers fetch the
+// values.
 type Secret struct {
 	Provider string
-	// Name is what the provider calls it: of Secret Manager always with a version.
+	// Name is the provider's name of the secret. For Secret Manager it always includes a
+	// version.
 	Name string
 }
 
@@ -32,29 +33,29 @@ var (
 	secretGCP    = regexp.MustCompile(`^projects/[a-z0-9][a-z0-9.:-]{0,99}/secrets/[A-Za-z0-9_-]{1,255}(/versions/[A-Za-z0-9_-]{1,63})?$`)
 )
 
-// ParseSecret takes a reference apart: file:NAME, env:VARIABLE, or
-// gcp:projects/P/secrets/S with /versions/V or without.
+// ParseSecret parses a reference: file:NAME, env:VARIABLE, or gcp:projects/P/secrets/S with an
+// optional /versions/V. Its errors never quote the reference, which may be a secret itself.
 func ParseSecret(reference string) (Secret, error) {
 	provider, name, _ := strings.Cut(reference, ":")
 	s := Secret{Provider: provider, Name: name}
 	switch provider {
 	case SecretFile:
 		if !secretFile.MatchString(name) {
-			return s, errors.New("file: takes the plain name of one file, without a folder")
+			return s, errors.New("file: expects a plain file name, without a folder")
 		}
 	case SecretEnv:
 		if !variableName.MatchString(name) {
-			return s, errors.New("env: takes the name of a variable")
+			return s, errors.New("env: expects the name of a variable")
 		}
 		if WorkersOwn(name) {
-			return s, fmt.Errorf("the variable %s is the worker's own", name)
+			return s, fmt.Errorf("the variable %s is reserved for the worker", name)
 		}
 		if name == "PATH" {
-			return s, errors.New("every command needs PATH, and a variable that a secret is taken from is given to no other command")
+			return s, errors.New("PATH cannot be a secret: every command needs it, and commands do not inherit secret variables")
 		}
 	case SecretGCP:
 		if !secretGCP.MatchString(name) {
-			return s, errors.New("gcp: takes projects/PROJECT/secrets/SECRET, with /versions/VERSION or without")
+			return s, errors.New("gcp: expects projects/PROJECT/secrets/SECRET, optionally with /versions/VERSION")
 		}
 		if !strings.Contains(name, "/versions/") {
 			s.Name += "/versions/latest"
@@ -65,8 +66,7 @@ func ParseSecret(reference string) (Secret, error) {
 	return s, nil
 }
 
-// secretVariables are the variables of workers that the secrets of assets are taken from,
-// sorted.
+// secretVariables returns the worker variables that hold secrets of the assets, sorted.
 func secretVariables(assets []Asset) []string {
 	var names []string
 	for i := range assets {
@@ -76,8 +76,7 @@ func secretVariables(assets []Asset) []string {
 	return slices.Compact(names)
 }
 
-// SecretVariables are the variables of workers that the asset's secrets are taken from,
-// in any order.
+// SecretVariables returns the worker variables that hold the asset's secrets, in any order.
 func (w *Work) SecretVariables() []string {
 	var names []string
 	for _, reference := range w.Secrets {
@@ -88,18 +87,16 @@ func (w *Work) SecretVariables() []string {
 	return names
 }
 
-// reservedPrefix begins the variables that Servo sets, and those that it reads.
+// reservedPrefix starts the names of variables that Servo sets or reads.
 const reservedPrefix = "SERVO_"
 
-// ValidVariable reports whether a command may be given an environment variable of
-// that name.
+// ValidVariable reports whether an asset may set an environment variable of that name.
 func ValidVariable(name string) bool {
 	return variableName.MatchString(name) && !strings.HasPrefix(name, reservedPrefix)
 }
 
-// WorkersOwn reports whether an environment variable is the worker's alone, which
-// commands do not inherit: how Servo is set up, and what its collector of traces wants
-// to see.
+// WorkersOwn reports whether commands must not inherit an environment variable: Servo's own
+// settings, and the credentials of its trace collector.
 func WorkersOwn(name string) bool {
 	switch name {
 	case "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS":

@@ -10,7 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-func TestAReferenceSaysWhereASecretIs(t *testing.T) {
+func TestParseSecret(t *testing.T) {
 	for reference, want := range map[string]plan.Secret{
 		"file:api-token":                          {Provider: "file", Name: "api-token"},
 		"file:tls.key":                            {Provider: "file", Name: "tls.key"},
@@ -29,40 +29,40 @@ func TestAReferenceSaysWhereASecretIs(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoReferenceIsRefusedWithoutSayingIt(t *testing.T) {
+func TestParseSecretNeverQuotesInvalidReferences(t *testing.T) {
 	for reference, want := range map[string]string{
 		"hunter2-hunter2":                       "must be file:NAME, env:VARIABLE or gcp:",
 		"":                                      "must be file:",
 		"FILE:x":                                "must be file:",
 		"vault:x":                               "must be file:",
-		"file:":                                 "file: takes the plain name",
-		"file:..":                               "file: takes",
-		"file:.hidden":                          "file: takes",
+		"file:":                                 "file: expects a plain",
+		"file:..":                               "file: expects",
+		"file:.hidden":                          "file: expects",
 		"file:a/b":                              "without a folder",
 		`file:a\b`:                              "without a folder",
 		"file:/etc/passwd":                      "without a folder",
-		"file:x\n":                              "file: takes",
-		"file:" + strings.Repeat("x", 256):      "file: takes",
-		"env:":                                  "env: takes",
-		"env:A-B":                               "env: takes",
-		"env:SERVO_KEYS":                        "the variable SERVO_KEYS is the worker's own",
-		"env:OTEL_EXPORTER_OTLP_HEADERS":        "is the worker's own",
-		"env:OTEL_EXPORTER_OTLP_TRACES_HEADERS": "is the worker's own",
-		"gcp:key":                               "gcp: takes projects/PROJECT/secrets/SECRET",
-		"gcp:projects/p/secrets/k/versions/":    "gcp: takes",
-		"gcp:projects/p/secrets/../versions/1":  "gcp: takes",
-		"gcp:projects/p/secrets/k/versions/1:x": "gcp: takes",
-		"gcp:projects/p/locations/eu/secrets/k": "gcp: takes",
-		"gcp:projects/p/secrets/k?alt=media":    "gcp: takes",
-		"gcp:projects/p/secrets/k/versions/1/more": "gcp: takes",
+		"file:x\n":                              "file: expects",
+		"file:" + strings.Repeat("x", 256):      "file: expects",
+		"env:":                                  "env: expects",
+		"env:A-B":                               "env: expects",
+		"env:SERVO_KEYS":                        "the variable SERVO_KEYS is reserved",
+		"env:OTEL_EXPORTER_OTLP_HEADERS":        "is reserved for the worker",
+		"env:OTEL_EXPORTER_OTLP_TRACES_HEADERS": "is reserved for the worker",
+		"gcp:key":                               "gcp: expects projects/PROJECT/secrets/SECRET",
+		"gcp:projects/p/secrets/k/versions/":    "gcp: expects",
+		"gcp:projects/p/secrets/../versions/1":  "gcp: expects",
+		"gcp:projects/p/secrets/k/versions/1:x": "gcp: expects",
+		"gcp:projects/p/locations/eu/secrets/k": "gcp: expects",
+		"gcp:projects/p/secrets/k?alt=media":    "gcp: expects",
+		"gcp:projects/p/secrets/k/versions/1/more": "gcp: expects",
 	} {
 		_, err := plan.ParseSecret(reference)
 		require.ErrorContains(t, err, want, reference)
-		require.NotContains(t, err.Error(), "hunter2", "what stands there may be a secret itself")
+		require.NotContains(t, err.Error(), "hunter2", "an invalid reference may be a secret itself")
 	}
 }
 
-func TestPlansAreCheckedForTheirSecrets(t *testing.T) {
+func TestDecodeRejectsInvalidSecrets(t *testing.T) {
 	many := map[string]string{}
 	for i := range plan.MaxSecrets + 1 {
 		many["S"+strings.Repeat("x", i)] = "file:x"
@@ -72,7 +72,7 @@ func TestPlansAreCheckedForTheirSecrets(t *testing.T) {
 		want string
 	}{
 		"a value":     {plan.Work{Command: []string{"x"}, Secrets: map[string]string{"T": "hunter2"}}, "asset raw/weather: secret T: must be file:"},
-		"a query":     {plan.Work{SQL: "x", Secrets: map[string]string{"T": "file:t"}}, "asset raw/weather has secrets, which are for commands"},
+		"a query":     {plan.Work{SQL: "x", Secrets: map[string]string{"T": "file:t"}}, "asset raw/weather has secrets; only commands may"},
 		"a variable":  {plan.Work{Command: []string{"x"}, Secrets: map[string]string{"A B": "file:t"}}, `secret "A B" cannot be an environment variable`},
 		"Servo's own": {plan.Work{Command: []string{"x"}, Secrets: map[string]string{"SERVO_BIN": "file:t"}}, `secret "SERVO_BIN" cannot be an environment variable`},
 		"twice":       {plan.Work{Command: []string{"x"}, Secrets: map[string]string{"T": "file:t"}, Env: map[string]string{"T": "t"}}, "T is both in env and in secrets"},
@@ -90,9 +90,8 @@ func TestPlansAreCheckedForTheirSecrets(t *testing.T) {
 	}
 }
 
-// What plans were called before there were secrets, they still are: runs that were
-// asked for under a run key are found by it.
-func TestAPlanWithoutSecretsIsWhatItWas(t *testing.T) {
+// Plans from before secrets existed keep their hashes, so that runs are still found by run key.
+func TestPlanWithoutSecretsKeepsItsHash(t *testing.T) {
 	p := &plan.Plan{SchemaVersion: 1, Root: "/p", Assets: map[string]plan.Work{
 		"a/b": {Command: []string{"sh"}, Env: map[string]string{"A": "b"}},
 	}, Tasks: []plan.Task{{}}}
@@ -117,14 +116,14 @@ func TestAPlanWithoutSecretsIsWhatItWas(t *testing.T) {
 	require.Contains(t, string(data), `"secrets":{"T":"file:t"}`)
 }
 
-// Of the build before there were secrets.
+// The hashes before secrets existed.
 const (
 	olderSHA         = "75042bd075125f17b1ca23bf2fbfb8140bb124c0f23e14628555364e7f8df770"
 	olderFingerprint = "4107ff46c9cb403338623f8725f757a69746df19db5154562afee79ef16ad062"
 )
 
-// A worker learns from any plan which variables hold secrets, also from that of a run
-// without the assets that ask for them.
+// A worker learns from every plan which of its variables hold secrets, even from a plan without
+// the assets that use them.
 func TestPlansListSecretVariables(t *testing.T) {
 	assets := weather()
 	assets[0].Work = plan.Work{Command: []string{"sh"}, Secrets: map[string]string{"A": "env:TOKEN", "B": "file:x", "C": "env:PASSWORD"}}
@@ -135,5 +134,5 @@ func TestPlansListSecretVariables(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, p.SecretVariables, repeated.SecretVariables)
 	_, err = plan.ParseSecret("env:PATH")
-	require.ErrorContains(t, err, "every command needs PATH")
+	require.ErrorContains(t, err, "PATH cannot be a secret")
 }

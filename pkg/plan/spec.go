@@ -1,6 +1,5 @@
-// Package plan turns assets into an execution plan: what a run will do, in
-// which order, from which inputs. It is pure: assets and what is materialized
-// already go in, a plan comes out.
+// Package plan builds the execution plan of a run: its tasks, their order and their inputs. The
+// package is pure: it takes assets and existing materializations and returns a plan.
 package plan
 
 import (
@@ -12,38 +11,38 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Plan is an execution plan as it is stored, content-addressed, under
-// plans/tenant={t}/workspace={w}/{sha256}.json. Workers read what a task does
-// from it. What many tasks share (an asset's query, a group's members) is in it
-// once, so that its size grows with tasks plus assets, never their product.
+// Plan is the execution plan of a run, stored content-addressed under
+// plans/tenant={t}/workspace={w}/{sha256}.json. Workers read from it what a task does. Data
+// that many tasks share, for example an asset's query or a group's members, is stored once: the
+// size grows with the number of tasks plus assets, not with their product.
 type Plan struct {
 	SchemaVersion int `json:"schema_version"` // 1
 	// Root is the absolute folder of the project's files, for workers on the same machine.
 	Root string `json:"root,omitempty"`
-	// Data are the folders, relative to Root, whose files queries may read; empty: "data".
+	// Data lists the folders, relative to Root, whose files queries may read. Empty: "data".
 	Data []string `json:"data,omitempty"`
-	// SecretVariables are the variables of workers that the project's secrets are taken
-	// from, of all its assets: no command inherits them.
+	// SecretVariables are the worker variables that hold secrets of any asset of the project.
+	// No command inherits them.
 	SecretVariables []string `json:"secret_variables,omitempty"`
-	// Assets are what the tasks compute, by asset key.
+	// Assets holds the work of the tasks, by asset key.
 	Assets map[string]Work `json:"assets"`
-	// Tasks are in topological order.
+	// Tasks is in topological order.
 	Tasks []Task `json:"tasks"`
-	// Groups are inputs that many tasks share, by group key ("ns/name[*]"): the
-	// members of the group node of that key, where the run has one, and what
-	// earlier runs made.
+	// Groups holds inputs that many tasks share, by group key ("ns/name[*]"): the members of
+	// that group node, if the run has one, and the materializations of earlier runs.
 	Groups map[string][]Input `json:"groups,omitempty"`
-	// Sources are where the queries of assets are in the project's files, by asset key.
+	// Sources says where in the project's files the query of each asset begins, by asset key.
 	Sources map[string]Source `json:"sources,omitempty"`
-	// Incomplete are the upstreams of which assets read fewer partitions than there should be.
+	// Incomplete lists the upstream assets of which a reader gets fewer partitions than
+	// expected.
 	Incomplete []Incomplete `json:"incomplete,omitempty"`
-	// LeftOut are the selected assets that the run does not make, because their files have problems.
+	// LeftOut lists the selected assets that the run skips because their files have problems.
 	LeftOut []string `json:"left_out,omitempty"`
-	// Warnings say what the run may do differently from what the user expects.
+	// Warnings describes how the run may differ from what the user expects.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Source is where a query begins in a file of the project. Lines and columns count from 1.
+// Source is the position of a query in a file of the project. Lines and columns count from 1.
 type Source struct {
 	File   string `json:"file"`
 	Line   int    `json:"line"`
@@ -57,10 +56,10 @@ func (p *Plan) setSource(asset string, source Source) {
 	p.Sources[asset] = source
 }
 
-// defaultDataFolder is the data folder of a project that does not say another.
+// defaultDataFolder is the data folder of a project that does not set one.
 const defaultDataFolder = "data"
 
-// DataFolders are the folders, relative to Root, whose files queries may read.
+// DataFolders returns the folders, relative to Root, whose files queries may read.
 func (p *Plan) DataFolders() []string {
 	if len(p.Data) == 0 {
 		return []string{defaultDataFolder}
@@ -68,9 +67,8 @@ func (p *Plan) DataFolders() []string {
 	return p.Data
 }
 
-// ValidDataFolder reports whether a name is one of a folder below the project's, or
-// of the project itself ("."). It is written with slashes, without "..", and no part of it
-// begins with a dot.
+// ValidDataFolder reports whether name is a folder below the project's folder, or "." for that
+// folder itself. It must use slashes, must not contain "..", and no part may begin with a dot.
 func ValidDataFolder(name string) bool {
 	if name == "." {
 		return true
@@ -86,31 +84,30 @@ func ValidDataFolder(name string) bool {
 	return true
 }
 
-// Work is how an asset is computed: exactly one of SQL and Command.
+// Work says how to compute an asset. Exactly one of SQL and Command is set.
 type Work struct {
 	SQL     string   `json:"sql,omitempty"`
 	Command []string `json:"command,omitempty"`
-	// InputFormat is how Command finds its inputs: as Parquet files ("parquet",
-	// and "" too), or converted to one data.csv an input ("csv").
+	// InputFormat is the format of Command's inputs: Parquet files ("parquet" or ""), or one
+	// data.csv for each input ("csv").
 	InputFormat string `json:"input_format,omitempty"`
-	// Output is [OutputNone] where Command leaves no files: what it does lies
-	// elsewhere, in a warehouse for example. Its tasks need no commit marker, and
-	// what depends on them waits for them, and reads nothing of them.
+	// Output is [OutputNone] if Command leaves no files because its result is elsewhere, for
+	// example in a warehouse. Such tasks need no commit marker. Downstream tasks wait for them
+	// and read nothing.
 	Output string `json:"output,omitempty"`
 	// Env are extra environment variables for Command.
 	Env map[string]string `json:"env,omitempty"`
-	// Secrets are environment variables for Command whose values the worker finds, as
-	// [ParseSecret] reads them: a plan has no value of a secret.
+	// Secrets maps environment variables of Command to references for [ParseSecret]. The worker
+	// fetches the values; a plan never contains them.
 	Secrets map[string]string `json:"secrets,omitempty"`
-	// Dimensions are the partition dimensions and their types in SQL, for
-	// example {"date": "DATE"}.
+	// Dimensions maps partition dimensions to their SQL types, for example {"date": "DATE"}.
 	Dimensions map[string]string `json:"dimensions,omitempty"`
 }
 
 // OutputNone is the output of an asset whose tasks leave no files.
 const OutputNone = event.OutputNone
 
-// HasFiles reports whether the asset's tasks leave files, which others may read.
+// HasFiles reports whether the asset's tasks write files, which other assets may read.
 func (w *Work) HasFiles() bool { return w.Output != OutputNone }
 
 // Input formats of commands.
@@ -119,32 +116,32 @@ const (
 	FormatCSV     = "csv"
 )
 
-// Task is a task and what it reads.
+// Task is a task and its inputs.
 type Task struct {
 	event.TaskDef
-	// Inputs are what the task reads, by the asset key of the upstream.
+	// Inputs maps the asset key of an upstream to what the task reads of it.
 	Inputs map[string]InputSet `json:"inputs,omitempty"`
 }
 
 // InputSet is what a task reads of one upstream asset.
 type InputSet struct {
-	// Group names an entry of Plan.Groups, for inputs that many tasks share.
+	// Group names an entry of Plan.Groups, if many tasks share the inputs.
 	Group string `json:"group,omitempty"`
-	// Items are the inputs, where they are not shared.
+	// Items are the inputs, if they are not shared.
 	Items []Input `json:"items,omitempty"`
 }
 
-// Input is one partition of an upstream asset: of this run, or of an earlier one.
+// Input is one partition of an upstream asset, from this run or an earlier one.
 type Input struct {
 	PartitionKey string `json:"partition_key,omitempty"`
-	// TaskKey is the task of this run that makes it.
+	// TaskKey is the task of this run that materializes the partition.
 	TaskKey string `json:"task_key,omitempty"`
-	// MaterializationID and URI are those of an earlier run's output.
+	// MaterializationID and URI identify the output of an earlier run.
 	MaterializationID string `json:"materialization_id,omitempty"`
 	URI               string `json:"uri,omitempty"`
 }
 
-// Asset is a declared asset, as the project files have it.
+// Asset is an asset as declared in the project files.
 type Asset struct {
 	Key         ids.AssetKey
 	Description string
@@ -160,24 +157,25 @@ type Asset struct {
 	TriggerRule string
 	Retries     Retries
 	TimeoutSec  int32
-	// HeartbeatTimeoutSec: 0 is the default.
+	// HeartbeatTimeoutSec is 0 for the default.
 	HeartbeatTimeoutSec int32
-	// Keep says which superseded versions of the asset's partitions are kept.
+	// Keep says which superseded versions of the asset's partitions to keep.
 	Keep Keep
-	// File is where the asset is declared, relative to the project.
+	// File declares the asset. Its path is relative to the project.
 	File string
-	// Query is where the asset's query begins.
+	// Query is the position of the asset's query.
 	Query Source
-	// Broken says why no run can make the asset: its file has problems. Others read what
-	// earlier runs made of it. "": it can be made.
+	// Broken says why no run can materialize the asset, or "" if one can: its file has
+	// problems. Other assets read its existing materializations.
 	Broken string
 }
 
-// Keep says which superseded versions of a partition are kept. Zero: the defaults of the collector.
+// Keep says which superseded versions of a partition to keep. Zero: the collector's defaults.
 type Keep struct {
 	// All keeps every version.
 	All bool
-	// Versions is how many versions are kept, the visible one included, and For how long superseded ones.
+	// Versions is how many versions to keep, including the visible one. For is how long to keep
+	// superseded versions.
 	Versions int
 	For      time.Duration
 }
@@ -189,11 +187,11 @@ type Retries struct {
 	MaxDelayMS         int64
 	MultiplierPermille int32
 	JitterPermille     int32
-	// UserErrors retries errors in the query, the command or the data, too.
+	// UserErrors also retries errors in the query, the command or the data.
 	UserErrors bool
 }
 
-// Partitions says how an asset is partitioned: by days.
+// Partitions divides an asset by days.
 type Partitions struct {
 	Dimension string // "date"
 	Start     string // first day, "2012-01-01"

@@ -1,7 +1,6 @@
 package plan
 
-// Suggest is the known word that is nearest to one that is not known, or "" when
-// none is near: for "did you mean".
+// Suggest returns the known word nearest to word, for "did you mean", or "" if none is near.
 func Suggest(word string, known []string) string {
 	best, bestDistance := "", max(2, len(word)/3)+1
 	for _, k := range known {
@@ -12,11 +11,11 @@ func Suggest(word string, known []string) string {
 	return best
 }
 
-// maxSuggest is the longest word that is compared.
+// maxSuggest is the length of the longest word to compare.
 const maxSuggest = 128
 
-// distance is the number of bytes to insert, delete, replace or swap with their
-// neighbour that turns a into b; limit, or more, when it is not below limit.
+// distance returns the edit distance of a and b in bytes: insertions, deletions, replacements
+// and swaps of neighbours. It returns at least limit if the distance is not below limit.
 func distance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit || len(a) > maxSuggest || len(b) > maxSuggest {
 		return limit

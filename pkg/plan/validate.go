@@ -10,7 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Validate reports what is wrong with a plan: the first twenty problems.
+// Validate returns the first twenty problems of a plan.
 func (p *Plan) Validate() error {
 	if p.SchemaVersion != SchemaVersion {
 		return fmt.Errorf("the plan's schema_version is %d; this build reads %d", p.SchemaVersion, SchemaVersion)
@@ -75,7 +75,7 @@ func (v *validator) task(i int) {
 		case at > i:
 			v.fail("task %s depends on %s, which comes after it: the plan is not in topological order, or has a cycle", t.TaskKey, dep)
 		case n > 0 && t.DependsOn[n-1] >= dep:
-			v.fail("task %s: its dependencies are not sorted, or %s is there twice", t.TaskKey, dep)
+			v.fail("task %s: dependencies are unsorted, or contain %s twice", t.TaskKey, dep)
 		}
 	}
 	switch t.Kind {
@@ -90,7 +90,7 @@ func (v *validator) task(i int) {
 	}
 }
 
-// dispatched checks a task that a worker is to execute.
+// dispatched checks a task that a worker executes.
 func (v *validator) dispatched(t *Task) {
 	if _, ok := v.plan.Assets[t.AssetKey]; !ok {
 		v.fail("task %s makes the asset %q, which is not in the plan", t.TaskKey, t.AssetKey)
@@ -126,14 +126,14 @@ func (v *validator) work(key string, w Work) {
 		v.fail("asset %s has the input format %q; it must be parquet or csv", key, w.InputFormat)
 	}
 	if w.Output != "" && (w.Output != OutputNone || w.SQL != "") {
-		v.fail("asset %s has the output %q; that of a command may be none", key, w.Output)
+		v.fail("asset %s has the output %q; only a command may have an output, and it must be none", key, w.Output)
 	}
 	v.secrets(key, &w)
 }
 
 func (v *validator) secrets(key string, w *Work) {
 	if len(w.Secrets) > 0 && w.SQL != "" {
-		v.fail("asset %s has secrets, which are for commands", key)
+		v.fail("asset %s has secrets; only commands may have them", key)
 	}
 	if len(w.Secrets) > MaxSecrets {
 		v.fail("asset %s has %d secrets; at most %d are allowed", key, len(w.Secrets), MaxSecrets)

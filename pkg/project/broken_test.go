@@ -52,7 +52,7 @@ func TestBrokenFileLeavesOtherAssetsSound(t *testing.T) {
 	require.Len(t, built.Tasks, 2, "the sound ones")
 	require.Equal(t, []string{"b/header", "b/query", "b/reader", "c/one", "c/two", "d/twice"}, built.LeftOut)
 	_, err = plan.Build(plan.Request{Assets: p.Assets, Select: []ids.AssetKey{{Namespace: "c", Name: "one"}}})
-	require.EqualError(t, err, "asset c/one cannot be made: assets/c/one.sql has problems: run `servo validate`, which shows them")
+	require.EqualError(t, err, "asset c/one cannot be materialized: assets/c/one.sql has problems: run `servo validate`")
 }
 
 func TestProblemOfTheSettingsConcernsEverything(t *testing.T) {

@@ -67,7 +67,7 @@ func TestFilesRejectInvalidFiles(t *testing.T) {
 		"file:absolute":        "escapes",
 		"file:relative":        "escapes",
 		"file:loop":            "too many levels of symbolic links",
-		"file:../outside":      "invalid secret reference: file: takes the plain name of one file",
+		"file:../outside":      "invalid secret reference: file: expects a plain file name",
 		"env:HOME":             "secret env:HOME: this worker does not support provider env",
 	} {
 		value, err := s.Resolve(t.Context(), name)

@@ -28,7 +28,6 @@ var unrevised = []string{
 	"pkg/compactor",
 	"pkg/dispatcher",
 	"pkg/fold",
-	"pkg/gc",
 	"pkg/project",
 	"pkg/repair",
 	"pkg/service",

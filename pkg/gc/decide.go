@@ -9,18 +9,19 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// Keep says which superseded versions of a partition are kept: those that are among the newest Versions of their
-// partition, the visible one included, and were superseded less than For ago.
+// Keep says which superseded versions of a partition to keep: a version stays while it is among
+// the newest Versions, including the visible one, and was superseded less than For ago.
 type Keep struct {
 	Versions int           // 0: 3
 	For      time.Duration // 0: 30 days
-	// Superseded is how long every superseded version is kept: longer than a plan takes from the state that it is made
-	// of to the ledger, and by more than clocks differ. 0: 1 hour. See Rows.Settled.
+	// Superseded is the minimum time to keep every superseded version. It must exceed the time
+	// from loading the state for a plan until the run is in the ledger, by more than clocks
+	// differ. 0: 1 hour. See Rows.Settled.
 	Superseded time.Duration
-	// Unseen is how long an output is kept that never was visible, and the files of an execution that no commit marker
-	// names. 0: 24 hours.
+	// Unseen is how long to keep an output that never became visible, and files of an execution
+	// that no commit marker names. 0: 24 hours.
 	Unseen time.Duration
-	// Logs is how long logs are kept. 0: 90 days.
+	// Logs is how long to keep logs. 0: 90 days.
 	Logs time.Duration
 }
 
@@ -49,40 +50,44 @@ type Object struct {
 	Updated event.Time // by the store's clock
 }
 
-// Materialization is what is stored of one materialization of a partition.
+// Materialization lists the stored objects of one materialization of a partition.
 type Materialization struct {
 	ID string
-	// Marker is the commit marker; its Key is empty if there is none.
+	// Marker is the commit marker. Its Key is empty if the materialization has no marker.
 	Marker Object
-	// Files are the files of all executions.
+	// Files lists the files of all executions.
 	Files []Object
-	// Winner is the folder of the execution that the marker names. It is needed only where Files has several folders;
-	// empty: unknown.
+	// Winner is the folder of the execution that the marker names. It is set only if Files has
+	// several folders. Empty: unknown.
 	Winner string
 }
 
-// Success is a success of a task that the state records: a version of its partition.
+// Success is a recorded success of a task, and thus a version of its partition.
 type Success struct {
 	RunID, TaskKey, MaterializationID string
 	At                                event.Time
-	// Seq is the fold sequence number of the success: a revision with this FoldSeq, or a greater one, shows it.
+	// Seq is the fold sequence number of the success. Revisions whose FoldSeq is at least Seq
+	// show it.
 	Seq int64
 }
 
-// Rows are what the published state says of the outputs of a partition. They must be read after the listing.
+// Rows holds the published state of a partition's outputs. Read it after the listing.
 type Rows struct {
-	// Visible is the materialization that the partition shows; the zero value: none.
+	// Visible is the partition's visible materialization. Zero: it has none.
 	Visible Success
-	// Successes are all successes of the partition that the state records, in any order, live and in history.
+	// Successes lists all recorded successes of the partition, live and in history, in any
+	// order.
 	Successes []Success
-	// Failed reports whether the state has the task that makes a materialization, and the task has no success.
+	// Failed reports whether the state has the task of a materialization, and that task did not
+	// succeed.
 	Failed func(materialization string) bool
-	// Live reports whether a live run makes or reads a materialization.
+	// Live reports whether a live run writes or reads a materialization.
 	Live func(materialization string) bool
-	// Settled is the FoldSeq of a revision that was published Keep.Superseded before the time up to which the ledger is
-	// known to be folded; 0: there is none. Each plan that is not folded yet was made of that revision or a later one.
+	// Settled is the FoldSeq of a revision published at least Keep.Superseded before the time
+	// up to which the ledger is known to be folded. 0: none. Every plan that is not folded yet
+	// was built from that revision or a later one.
 	Settled int64
-	// RunsFrom is the ULID below which the state does not keep runs that have ended.
+	// RunsFrom is the ULID below which the state has dropped ended runs.
 	RunsFrom string
 }
 
@@ -91,32 +96,34 @@ type Reason string
 
 // Reasons.
 const (
-	Superseded Reason = "superseded" // a version that a later run has replaced, and that the rule keeps no longer
-	Unseen     Reason = "unseen"     // an output that never became visible, and never will
-	Lost       Reason = "lost"       // files of an execution that another one has beaten, or that failed
+	Superseded Reason = "superseded" // a later run replaced the version, and Keep no longer protects it
+	Unseen     Reason = "unseen"     // an output that did not become visible, and never will
+	Lost       Reason = "lost"       // files of an execution that failed or lost to another one
 	Log        Reason = "log"
-	Scratch    Reason = "scratch" // a scratch folder of a worker that died: the caller of Run removes these
+	Scratch    Reason = "scratch" // a scratch folder of a dead worker, deleted by the caller of Run
 )
 
-// Garbage is what may be deleted together, in this order: the commit marker first, so that no marker ever names files
-// that are gone.
+// Garbage lists objects to delete together. The commit marker comes first, so that no marker
+// ever names deleted files.
 type Garbage struct {
 	Reason  Reason
 	Version string // the materialization
 	Objects []Object
 }
 
-// Decide returns what may be deleted of a partition. It is safe whatever happens after the listing and the rows were
-// read, and however much later the deletion comes:
+// Decide returns the objects of a partition that may be deleted. Deleting them is safe at any
+// later time, whatever has happened since the listing and the rows were read:
 //
-//   - What is visible is kept. A version that a later run has superseded never becomes visible again, because the later
-//     triggered run counts (fold).
-//   - A materialization that no live run makes belongs to a run that has ended, because the rows are younger than the
-//     listing and a run is published before its tasks execute. What such a run did not make visible never becomes so.
-//   - What a live run reads is kept. A run that is not folded yet was planned of the settled revision or of a later one,
-//     which shows a later version (Rows.Settled).
-//   - A materialization of which the rows say nothing is kept, unless its run is one that the state does not keep any
-//     more. Then it counts as the oldest version: the state may be incomplete, but what supersedes it is known.
+//   - The visible version stays. A superseded version never becomes visible again, because the
+//     fold prefers the run that was triggered later.
+//   - A listed materialization that no live run writes belongs to an ended run: the rows are
+//     newer than the listing, and a run is published before its tasks execute. An output that
+//     its run left invisible never becomes visible.
+//   - Inputs of live runs stay. A run that is not folded yet was planned from the settled
+//     revision or a later one, which shows a later version (Rows.Settled).
+//   - A materialization without rows stays unless its run is older than RunsFrom. In that case
+//     it counts as the oldest version: the state may be incomplete, but a later version is
+//     known.
 func Decide(keep Keep, now event.Time, rows Rows, stored []Materialization) []Garbage {
 	versions := rows.versions()
 	var garbage []Garbage
@@ -147,7 +154,7 @@ func Decide(keep Keep, now event.Time, rows Rows, stored []Materialization) []Ga
 	return garbage
 }
 
-// versions are the successes with the visible one, newest first.
+// versions returns the successes including the visible one, newest first.
 func (r *Rows) versions() []Success {
 	versions := slices.Clone(r.Successes)
 	if r.Visible.MaterializationID != "" {
@@ -157,12 +164,13 @@ func (r *Rows) versions() []Success {
 	return slices.CompactFunc(versions, func(a, b Success) bool { return a.MaterializationID == b.MaterializationID })
 }
 
-// compare orders successes as the fold does that decides which one is visible.
+// compare orders successes as the fold does when it selects the visible one.
 func (s Success) compare(other Success) int {
 	return cmp.Or(cmp.Compare(s.RunID, other.RunID), cmp.Compare(s.TaskKey, other.TaskKey))
 }
 
-// outlived reports whether the version at an index, newest first, is superseded and the rule does not keep it.
+// outlived reports whether the version at an index, newest first, is superseded and no longer
+// protected by keep.
 func (r *Rows) outlived(keep Keep, now event.Time, versions []Success, at int) bool {
 	if r.Visible.MaterializationID == "" || at < len(versions) && versions[at].compare(r.Visible) >= 0 {
 		return false // not superseded
@@ -201,7 +209,7 @@ func whole(reason Reason, m Materialization) Garbage {
 	return g
 }
 
-// newest is when the last object of the materialization was stored.
+// newest returns when the last object of the materialization was stored.
 func (m *Materialization) newest() event.Time {
 	newest := m.Marker.Updated
 	for _, f := range m.Files {

@@ -54,11 +54,11 @@ func TestDecideKeepsThreeVersionsForThirtyDays(t *testing.T) {
 	require.Equal(t, map[string]gc.Reason{"m050": gc.Superseded, "m060": gc.Superseded}, deleted(gc.Decide(keep, now, rows, all)))
 	keep.For = 4 * day
 	require.Equal(t, map[string]gc.Reason{"m050": gc.Superseded, "m060": gc.Superseded, "m080": gc.Superseded},
-		deleted(gc.Decide(keep, now, rows, all)), "m095 was superseded two days ago, m080 five")
+		deleted(gc.Decide(keep, now, rows, all)), "m095 was superseded two days ago, m080 five days ago")
 	rows.Live = func(m string) bool { return m == "m050" }
 	require.NotContains(t, deleted(gc.Decide(keep, now, rows, all)), "m050", "a live run reads it")
 	rows.Visible = gc.Success{}
-	require.Empty(t, gc.Decide(keep, now, rows, all), "nothing is superseded where nothing is visible")
+	require.Empty(t, gc.Decide(keep, now, rows, all), "without a visible version nothing is superseded")
 }
 
 func TestDecideDeletesMarkersFirst(t *testing.T) {
@@ -70,8 +70,8 @@ func TestDecideDeletesMarkersFirst(t *testing.T) {
 	require.Equal(t, []string{"p/m001/_commit.json", "p/m001/x/data.parquet"}, []string{got[0].Objects[0].Key, got[0].Objects[1].Key})
 }
 
-// TestDecideWaitsForUnfoldedPlans has a version that was superseded long ago by what workers say, and only lately by what
-// is published: a plan that names it may be under way.
+// By its worker's clock the version was superseded long ago, but that was published only
+// recently: a plan that names it may not be folded yet.
 func TestDecideWaitsForUnfoldedPlans(t *testing.T) {
 	t.Parallel()
 	keep := gc.Keep{Versions: 1}.WithDefaults()
@@ -82,9 +82,9 @@ func TestDecideWaitsForUnfoldedPlans(t *testing.T) {
 	}
 }
 
-// TestDecideKeepsWhatTheStateDoesNotKnow has outputs of which no row says anything: the state may be incomplete. Those
-// of runs that the state does not keep any more are the oldest versions.
-func TestDecideKeepsWhatTheStateDoesNotKnow(t *testing.T) {
+// Outputs without rows stay, because the state may be incomplete. Those of runs below RunsFrom
+// count as the oldest versions.
+func TestDecideKeepsUnknownOutputs(t *testing.T) {
 	t.Parallel()
 	visible := version(9, 40*day)
 	all := []gc.Materialization{stored("m001", 90*day), stored("m005", 80*day)}
@@ -92,14 +92,14 @@ func TestDecideKeepsWhatTheStateDoesNotKnow(t *testing.T) {
 	require.Empty(t, gc.Decide(gc.Keep{}.WithDefaults(), now, rows, all))
 	rows.RunsFrom = "m003"
 	require.Equal(t, map[string]gc.Reason{"m001": gc.Superseded}, deleted(gc.Decide(gc.Keep{}.WithDefaults(), now, rows, all)))
-	require.Empty(t, gc.Decide(gc.Keep{For: 50 * day}.WithDefaults(), now, rows, all), "it was superseded 40 days ago, and is the second version")
+	require.Empty(t, gc.Decide(gc.Keep{For: 50 * day}.WithDefaults(), now, rows, all), "the second version, superseded 40 days ago")
 	rows.Settled = 8
-	require.Empty(t, gc.Decide(gc.Keep{}.WithDefaults(), now, rows, all), "a plan that names it may be under way")
+	require.Empty(t, gc.Decide(gc.Keep{}.WithDefaults(), now, rows, all), "a plan that names it may not be folded yet")
 	rows.Settled, rows.Visible = 9, gc.Success{}
 	require.Empty(t, gc.Decide(gc.Keep{}.WithDefaults(), now, rows, all), "nothing is visible")
 }
 
-func TestDecideCollectsWhatNeverBecomesVisible(t *testing.T) {
+func TestDecideCollectsInvisibleOutputs(t *testing.T) {
 	t.Parallel()
 	visible := version(5, 3*day)
 	beaten := stored("m005", 3*day)
@@ -116,8 +116,8 @@ func TestDecideCollectsWhatNeverBecomesVisible(t *testing.T) {
 	require.Empty(t, gc.Decide(gc.Keep{}.WithDefaults(), now, rows, []gc.Materialization{beaten, uncommitted, young}))
 }
 
-// TestDecideNeverDeletesWhatIsNamed draws partitions in any state.
-func TestDecideNeverDeletesWhatIsNamed(t *testing.T) {
+// TestDecideKeepsNamedOutputs draws partitions in any state.
+func TestDecideKeepsNamedOutputs(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		rows := gc.Rows{
@@ -149,7 +149,7 @@ func TestDecideNeverDeletesWhatIsNamed(t *testing.T) {
 				return (s.MaterializationID > g.Version || !known && g.Version < rows.RunsFrom) && s.Seq <= rows.Settled
 			})
 			if g.Reason == gc.Superseded && !later {
-				t.Fatalf("%s is deleted, and the settled revision shows no later version", g.Version)
+				t.Fatalf("%s is deleted, but the settled revision shows no later version", g.Version)
 			}
 			m := all[slices.IndexFunc(all, func(m gc.Materialization) bool { return m.ID == g.Version })]
 			for _, o := range g.Objects {

@@ -1,11 +1,13 @@
-// Package gc deletes outputs and logs that nothing needs any more: versions of partitions that later runs have
-// superseded, outputs that never became visible, files of executions that lost, and old logs.
+// Package gc deletes unneeded outputs and logs: superseded versions of partitions, outputs that
+// never became visible, files of executions that lost, and old logs.
 //
-// What may go is decided by a pure function of a listing and of rows ([Decide]). The shell around it lists a part of
-// the domain's outputs, then reads the newest published state, and then deletes. In this order a materialization that
-// was listed and that no live run makes belongs to a run that has ended.
+// The pure function [Decide] selects the garbage from a listing and from rows of the state. The
+// code around it lists part of the domain's outputs, then reads the newest published state,
+// then deletes. Because of this order, a listed materialization that no live run writes belongs
+// to an ended run.
 //
-// Plans are not collected, nor is anything else that the fold reads: without them a rebuild would lose runs.
+// The package never deletes plans or other inputs of the fold: without them a rebuild would
+// lose runs.
 package gc
 
 import (
@@ -25,33 +27,34 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// Config is what is collected.
+// Config configures the collector of one domain.
 type Config struct {
 	Domain    ids.Domain
 	Store     blob.Store
 	Manifests *manifest.Store
 	Codec     *snapshot.Codec
 	Clock     clock.Clock
-	// Keep is the rule; nil: the default for all assets and logs.
+	// Keep is the retention rule. Nil: the default for all assets and logs.
 	Keep Rule
 }
 
-// Rule returns what is kept of an asset, or of logs if asset is empty. ok is false where nothing may be deleted.
+// Rule returns what to keep of an asset, or of logs if asset is empty. If ok is false, nothing
+// may be deleted.
 type Rule func(asset string) (keep Keep, ok bool)
 
-// Options bound one pass.
+// Options limit one pass.
 type Options struct {
-	// DryRun deletes nothing and reports what would be deleted.
+	// DryRun reports what would be deleted, without deleting it.
 	DryRun bool
-	// Assets are the assets to look at; none: all, and the logs.
+	// Assets restricts the pass to these assets. Empty: all assets and the logs.
 	Assets []ids.AssetKey
-	// After is where to begin: the Next of the pass before.
+	// After is where to start: Next of the previous pass.
 	After string
-	// MaxDeletes ends the pass after so many objects; 0: no limit.
+	// MaxDeletes ends the pass after this many deleted objects. 0: no limit.
 	MaxDeletes int
 }
 
-// Count is what was deleted of an asset for a reason.
+// Count counts what was deleted of an asset for one reason.
 type Count struct {
 	Asset    string `json:"asset"` // empty for logs
 	Reason   Reason `json:"reason"`
@@ -60,31 +63,31 @@ type Count struct {
 	Bytes    int64  `json:"bytes"`
 }
 
-// Report is what a pass did.
+// Report is the result of a pass.
 type Report struct {
 	DryRun bool    `json:"dry_run"`
 	Counts []Count `json:"collected"`
 	Files  int     `json:"files"`
 	Bytes  int64   `json:"bytes"`
-	// Listed is how many objects were looked at.
+	// Listed is the number of listed objects.
 	Listed int `json:"listed"`
-	// Next is where the next pass goes on; empty at the end.
+	// Next is where the next pass starts. Empty: the pass reached the end.
 	Next string `json:"next,omitempty"`
 }
 
 const (
-	// maxBatch is how many objects are listed before the state is read: it bounds memory.
+	// maxBatch is the number of objects to list before reading the state. It bounds memory.
 	maxBatch = 20_000
-	// maxCell is how many objects of one partition are looked at in one pass.
+	// maxCell is the maximum number of objects of one partition in one pass.
 	maxCell = 200_000
-	deletes = 16 // at once
-	// maxFailures is how many objects may fail before a pass ends.
+	deletes = 16 // concurrently
+	// maxFailures is the number of failed objects after which a pass ends.
 	maxFailures = 20
 )
 
-// Run makes a pass. When ctx ends it returns what it did until then, with the error. It may end anywhere: nothing
-// that it leaves is harmful, and the next pass finds it. An object that cannot be read or deleted holds up nothing but
-// itself: the pass goes on, and the error names the object.
+// Run runs a pass. If ctx ends, Run returns the report so far together with the error. A pass
+// may stop at any point: the next one finds what is left. An object that cannot be read or
+// deleted does not stop the pass; the error names it.
 func Run(ctx context.Context, cfg Config, opts Options) (Report, error) {
 	p := &pass{Config: cfg, opts: opts, counts: map[Count]*Count{}}
 	p.report.DryRun = opts.DryRun
@@ -119,10 +122,11 @@ type pass struct {
 	counts map[Count]*Count
 	known  *known
 
-	failures []error // of single objects
+	failures []error // to read or delete single objects
 }
 
-// failed notes that an object cannot be read or deleted. The error ends the pass.
+// failed records that an object could not be read or deleted. It returns an error if the pass
+// must end.
 func (p *pass) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
@@ -136,14 +140,14 @@ func (p *pass) failed(ctx context.Context, err error) error {
 
 func (p *pass) full() bool { return p.opts.MaxDeletes > 0 && p.report.Files >= p.opts.MaxDeletes }
 
-// prefix collects what is below a prefix, batch by batch.
+// prefix collects garbage below a prefix, batch by batch.
 func (p *pass) prefix(ctx context.Context, prefix string) error {
 	if p.opts.After != "" && p.opts.After >= prefix && !strings.HasPrefix(p.opts.After, prefix) {
-		return nil // the pass before has ended beyond it
+		return nil // the previous pass ended beyond it
 	}
 	after := p.opts.After
 	for {
-		p.report.Next = max(after, prefix) // where the next pass goes on if this one ends here
+		p.report.Next = max(after, prefix) // the next pass starts here if this one ends now
 		batch, more, err := p.list(ctx, prefix, after)
 		if err != nil {
 			return err
@@ -159,7 +163,7 @@ func (p *pass) prefix(ctx context.Context, prefix string) error {
 	}
 }
 
-// list returns whole partitions after a key, or logs: about maxBatch objects.
+// list returns about maxBatch objects after a key: logs, or whole partitions.
 func (p *pass) list(ctx context.Context, prefix, after string) (batch []Object, more bool, err error) {
 	last := ""
 	for o, err := range p.Store.List(ctx, blob.ListOptions{Prefix: prefix, StartAfter: after}) {
@@ -180,25 +184,26 @@ func (p *pass) list(ctx context.Context, prefix, after string) (batch []Object, 
 	return batch, false, nil
 }
 
-// split takes the key of an output apart: the prefix of its partition, the materialization, and the name below that.
+// split splits the key of an output into the prefix of its partition, the materialization, and
+// the name below it.
 func (p *pass) split(key string) (cell, materialization, name string) {
 	const deep = 3 // namespace, name, partition
 	rest := strings.TrimPrefix(key, contract.AssetsPrefix(p.Domain))
 	parts := strings.SplitN(rest, "/", deep+2)
 	if len(parts) < deep+2 || len(rest) == len(key) {
-		return path.Dir(key), "", "" // not ours, or a log
+		return path.Dir(key), "", "" // a log, or an object outside assets/
 	}
 	cell = contract.AssetsPrefix(p.Domain) + strings.Join(parts[:deep], "/") + "/"
 	return cell, parts[deep], parts[deep+1]
 }
 
-// assetOf is the asset of a partition's prefix.
+// assetOf returns the asset key of a partition's prefix.
 func (p *pass) assetOf(cell string) string {
 	parts := strings.Split(strings.TrimPrefix(cell, contract.AssetsPrefix(p.Domain)), "/")
 	return parts[0] + "/" + parts[1]
 }
 
-// collect deletes what a batch has of garbage.
+// collect deletes the garbage in a batch.
 func (p *pass) collect(ctx context.Context, prefix string, batch []Object) error {
 	if len(batch) == 0 {
 		return nil
@@ -237,7 +242,8 @@ func (p *pass) collect(ctx context.Context, prefix string, batch []Object) error
 	return nil
 }
 
-// settled is Rows.Settled of a partition. Where nothing but the visible output is stored nobody asks.
+// settled returns Rows.Settled for a partition. A partition with only its visible output does
+// not need it.
 func (p *pass) settled(ctx context.Context, keep Keep, c *cell) (int64, error) {
 	if !p.known.loaded[c.prefix] {
 		return 0, nil
@@ -253,7 +259,7 @@ func (p *pass) keep(asset string) (Keep, bool) {
 	return keep.WithDefaults(), ok
 }
 
-// cell is a partition and what is stored of it.
+// cell is a partition with its stored materializations.
 type cell struct {
 	prefix string
 	stored []Materialization
@@ -264,7 +270,7 @@ func (p *pass) cells(batch []Object) []*cell {
 	for _, o := range batch {
 		prefix, id, name := p.split(o.Key)
 		if id == "" || !ids.Valid(id) {
-			continue // a stray object is not ours to delete
+			continue // never delete an object that Servo did not name
 		}
 		if len(cells) == 0 || cells[len(cells)-1].prefix != prefix {
 			cells = append(cells, &cell{prefix: prefix})
@@ -283,7 +289,7 @@ func (p *pass) cells(batch []Object) []*cell {
 	return cells
 }
 
-// winner reads the commit marker of a materialization of which several executions have left files.
+// winner sets m.Winner from the commit marker if several executions left files.
 func (p *pass) winner(ctx context.Context, m *Materialization) error {
 	folders := map[string]bool{}
 	prefix := strings.TrimSuffix(m.Marker.Key, path.Base(m.Marker.Key))
@@ -296,20 +302,20 @@ func (p *pass) winner(ctx context.Context, m *Materialization) error {
 	}
 	data, _, err := blob.Get(ctx, p.Store, m.Marker.Key, contract.MaxMarkerBytes)
 	if errors.Is(err, blob.ErrNotFound) {
-		return nil // another collector was faster
+		return nil // another collector has deleted it
 	}
 	if err != nil {
-		return p.failed(ctx, fmt.Errorf("read commit marker %s: %w", m.Marker.Key, err)) // its files stay
+		return p.failed(ctx, fmt.Errorf("read commit marker %s: %w", m.Marker.Key, err)) // its files are kept
 	}
 	marker, err := contract.DecodeMarker(data)
 	if err != nil || !contract.IsExecutionURI(marker.URI, prefix) {
-		return nil //nolint:nilerr // `servo admin verify` reports it; its files stay
+		return nil //nolint:nilerr // `servo admin verify` reports it; its files are kept
 	}
 	m.Winner = marker.URI
 	return nil
 }
 
-// logs deletes logs that are old enough and of no live run.
+// logs deletes old logs, except those of live runs.
 func (p *pass) logs(ctx context.Context, now event.Time, batch []Object) error {
 	keep, ok := p.keep("")
 	for _, o := range batch {
@@ -324,8 +330,8 @@ func (p *pass) logs(ctx context.Context, now event.Time, batch []Object) error {
 	return nil
 }
 
-// now is the time that ages are measured by: never later than the store's, as far as it is known, so that a machine
-// whose clock is ahead does not take everything for old.
+// now returns the time from which ages are measured. It is never later than the last known time
+// of the store, so that a clock that is ahead does not make everything look old.
 func (p *pass) now(published time.Time) event.Time {
 	now := p.Clock.Now()
 	if published.Before(now) {

@@ -29,7 +29,7 @@ var (
 	asset  = ids.AssetKey{Namespace: "raw", Name: "events"}
 )
 
-// handClock stands still between steps.
+// handClock is a clock that only the test advances.
 type handClock struct{ now time.Time }
 
 func (c *handClock) Now() time.Time                                   { return c.now }
@@ -71,8 +71,8 @@ func (f *fixture) meta() state.Meta {
 	return state.Meta{Tenant: domain.Tenant, Workspace: domain.Workspace, Version: f.ids.New(), Seq: f.seq}
 }
 
-// run records a run of one task in a state, with the files of its executions. The first one is the winner, if the
-// task has succeeded.
+// run records a run of one task in the state, with the files of its executions. If the task
+// succeeded, the first execution is the winner.
 func (f *fixture) run(run state.RunState, task state.TaskState, executions ...string) (runID, uri string) {
 	f.t.Helper()
 	runID = f.ids.New()
@@ -99,7 +99,7 @@ func (f *fixture) run(run state.RunState, task state.TaskState, executions ...st
 	return runID, uri
 }
 
-// publish makes the rows the newest revision, as a delta of its own. All of the ledger is folded.
+// publish publishes the rows as a delta of the newest revision. All of the ledger is folded.
 func (f *fixture) publish() {
 	f.t.Helper()
 	m := f.newest
@@ -128,7 +128,7 @@ func (f *fixture) publish() {
 	f.newest = m
 }
 
-// left are the keys below assets/ and logs/.
+// left returns the keys below assets/ and logs/.
 func (f *fixture) left() []string {
 	f.t.Helper()
 	var keys []string
@@ -148,7 +148,7 @@ func (f *fixture) collect(opts gc.Options) gc.Report {
 	return report
 }
 
-func TestRunCollectsWhatNothingNames(t *testing.T) {
+func TestRunCollectsGarbage(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	_, first := f.run(state.RunSucceeded, state.TaskSucceeded, "a")
@@ -175,7 +175,7 @@ func TestRunCollectsWhatNothingNames(t *testing.T) {
 	require.NotContains(t, left, first+"data.parquet")
 	require.Contains(t, left, contract.MarkerKeyOf(second))
 	require.Contains(t, left, second+"data.parquet")
-	require.NotContains(t, left, strings.Replace(second, "-c/", "-d/", 1)+"data.parquet", "the execution that lost")
+	require.NotContains(t, left, strings.Replace(second, "-c/", "-d/", 1)+"data.parquet", "files of the execution that lost")
 	require.True(t, slices.ContainsFunc(left, func(key string) bool { return strings.Contains(key, "-e/data.parquet") }), "the run is live")
 	require.Empty(t, f.collect(gc.Options{}).Counts, "nothing is left to do")
 
@@ -203,16 +203,16 @@ func TestRunObeysRulesOfSingleAssets(t *testing.T) {
 		}
 		return gc.Keep{}, true
 	}
-	require.Empty(t, f.collect(gc.Options{}).Counts, "the asset keeps everything")
+	require.Empty(t, f.collect(gc.Options{}).Counts, "the asset's rule keeps everything")
 	ok = true
-	require.Empty(t, f.collect(gc.Options{}).Counts, "the asset keeps more than the default")
+	require.Empty(t, f.collect(gc.Options{}).Counts, "the asset's rule keeps more than the default")
 	keep.Versions = 1
 	report := f.collect(gc.Options{})
 	require.Equal(t, []gc.Count{{Asset: asset.String(), Reason: gc.Superseded, Versions: 1, Files: 2, Bytes: report.Bytes}}, report.Counts)
 	require.NotContains(t, f.left(), contract.MarkerKeyOf(first))
 }
 
-func TestRunKeepsWhatLivePlansRead(t *testing.T) {
+func TestRunKeepsInputsOfLivePlans(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	_, first := f.run(state.RunSucceeded, state.TaskSucceeded, "a")
@@ -236,7 +236,7 @@ func TestRunKeepsWhatLivePlansRead(t *testing.T) {
 
 	require.NoError(t, f.blobs.Delete(t.Context(), plan.Ref(domain, sha)))
 	_, err = gc.Run(t.Context(), f.cfg, gc.Options{})
-	require.ErrorContains(t, err, "read the plan of a live run", "what a plan names that cannot be read is not known")
+	require.ErrorContains(t, err, "read the plan of a live run", "the inputs of an unreadable plan are unknown")
 
 	f.rows.Runs[len(f.rows.Runs)-1].State = state.RunSucceeded
 	f.publish()
@@ -244,7 +244,7 @@ func TestRunKeepsWhatLivePlansRead(t *testing.T) {
 	require.NotContains(t, f.left(), first+"data.parquet")
 }
 
-func TestRunGoesOnWhereItEnded(t *testing.T) {
+func TestRunContinuesFromNext(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for range 5 {
@@ -264,7 +264,7 @@ func TestRunGoesOnWhereItEnded(t *testing.T) {
 	require.Equal(t, 10, total)
 }
 
-func TestRunTakesNoClockThatIsAheadForTheTime(t *testing.T) {
+func TestRunIgnoresClockThatIsAhead(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.run(state.RunSucceeded, state.TaskSucceeded, "a")
@@ -285,8 +285,8 @@ func TestRunWithoutStateDeletesNothing(t *testing.T) {
 	require.Empty(t, f.collect(gc.Options{}).Counts)
 }
 
-// TestRunWaitsUntilPlansAreFolded has a version that was superseded, by the clock of its worker, long before that was
-// published, or before the ledger was folded to the end: a run that reads it may have been planned an hour ago.
+// By its worker's clock the version was superseded long before that was published, or before
+// the ledger was fully folded: a run that reads it may have been planned an hour ago.
 func TestRunWaitsUntilPlansAreFolded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -295,7 +295,7 @@ func TestRunWaitsUntilPlansAreFolded(t *testing.T) {
 	f.run(state.RunSucceeded, state.TaskSucceeded, "b")
 	f.clock.now = f.clock.now.Add(60 * day)
 	f.publish()
-	require.Empty(t, f.collect(gc.Options{}).Counts, "nobody could see it before")
+	require.Empty(t, f.collect(gc.Options{}).Counts, "the later version was published only now")
 	f.clock.now = f.clock.now.Add(59 * time.Minute)
 	f.publish()
 	require.Empty(t, f.collect(gc.Options{}).Counts)
@@ -310,7 +310,7 @@ func TestRunWaitsUntilPlansAreFolded(t *testing.T) {
 	require.Len(t, f.collect(gc.Options{}).Counts, 1)
 }
 
-// TestRunWaitsAnHourAfterARebuild has a state that was rebuilt, whose numbers are others.
+// A rebuilt state numbers its rows differently.
 func TestRunWaitsAnHourAfterARebuild(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -326,7 +326,7 @@ func TestRunWaitsAnHourAfterARebuild(t *testing.T) {
 	require.Len(t, f.collect(gc.Options{}).Counts, 1)
 }
 
-// brokenStore has objects that cannot be deleted, or read.
+// brokenStore fails to delete or read some objects.
 type brokenStore struct {
 	blob.Store
 
@@ -354,7 +354,7 @@ func (s brokenStore) Get(ctx context.Context, key string) ([]byte, blob.Object, 
 	return s.Store.Get(ctx, key)
 }
 
-func TestRunGoesOnAroundBrokenObjects(t *testing.T) {
+func TestRunSkipsBrokenObjects(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	first, _ := f.run(state.RunFailed, state.TaskFailed, "a")
@@ -366,15 +366,14 @@ func TestRunGoesOnAroundBrokenObjects(t *testing.T) {
 	f.cfg.Store = brokenStore{f.blobs, broken}
 	report, err := gc.Run(t.Context(), f.cfg, gc.Options{})
 	require.ErrorContains(t, err, broken)
-	require.Equal(t, 2, report.Files, "the others are deleted: one is of an execution that lost")
+	require.Equal(t, 2, report.Files, "the others are deleted, one of them of an execution that lost")
 	f.cfg.Store = brokenStore{f.blobs, contract.MarkerKeyOf(visible)}
 	report, err = gc.Run(t.Context(), f.cfg, gc.Options{})
 	require.NoError(t, err)
 	require.Equal(t, 1, report.Files)
 }
 
-// TestRunKeepsFilesOfUnreadableMarkers has a commit marker that cannot be read: which of two executions it names is not
-// known.
+// The commit marker cannot be read, so it is unknown which of two executions it names.
 func TestRunKeepsFilesOfUnreadableMarkers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -385,6 +384,6 @@ func TestRunKeepsFilesOfUnreadableMarkers(t *testing.T) {
 	f.cfg.Store = brokenStore{f.blobs, contract.MarkerKeyOf(visible)}
 	report, err := gc.Run(t.Context(), f.cfg, gc.Options{})
 	require.ErrorContains(t, err, contract.MarkerKeyOf(visible))
-	require.Equal(t, 1, report.Files, "that of the failed run")
+	require.Equal(t, 1, report.Files, "the file of the failed run")
 	require.Contains(t, f.left(), visible+"data.parquet")
 }

@@ -21,28 +21,29 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// known is what a pass knows of a published state.
+// known holds what a pass has read of a published state.
 type known struct {
 	manifest *manifest.Manifest
 	state    *state.State
 	now      event.Time
-	runs     map[string]bool // live runs
-	named    map[string]bool // materializations that live runs make or read
+	runs     map[string]bool // the live runs
+	named    map[string]bool // materializations that live runs write or read
 	visible  map[string]Success
-	// successes are those of the partitions that were asked for, by the partition's prefix.
+	// successes holds the successes of loaded partitions, by partition prefix.
 	successes map[string][]Success
-	failed    map[string]bool // materializations of tasks of these that have no success
+	failed    map[string]bool // materializations of tasks in loaded partitions that did not succeed
 	loaded    map[string]bool
-	// through is the time up to which the ledger is known to be folded; 0: unknown.
+	// through is the time up to which the ledger is known to be folded. 0: unknown.
 	through event.Time
 	settled map[time.Duration]int64 // see Rows.Settled, by Keep.Superseded
 }
 
-// know reads the newest published state, if it is not the one that the pass knows.
+// know reads the newest published state unless the pass has read it already. It returns the
+// time to measure ages from.
 func (p *pass) know(ctx context.Context) (event.Time, error) {
 	m, err := p.Manifests.Load(ctx)
 	if errors.Is(err, manifest.ErrNone) {
-		return 0, nil // nothing is known: nothing is garbage
+		return 0, nil // without a state nothing is garbage
 	}
 	if err != nil {
 		return 0, err
@@ -81,8 +82,8 @@ func prefixOf(d ids.Domain, asset, partition string) string {
 	return contract.AssetsPrefix(d) + asset + "/" + contract.PartitionSegment(partition) + "/"
 }
 
-// live notes what the live runs make, and what their plans read. A plan that cannot be read ends the pass: what it
-// names is not known.
+// live records what the live runs write, and what their plans read. An unreadable plan ends the
+// pass, because its inputs are unknown.
 func (k *known) live(ctx context.Context, p *pass) error {
 	plans := map[string]bool{}
 	for run := range k.state.Runs.All {
@@ -99,7 +100,7 @@ func (k *known) live(ctx context.Context, p *pass) error {
 			k.named[ids.MaterializationID(p.Domain, t.RunID, t.TaskKey)] = true
 		}
 	}
-	for _, ref := range slices.Sorted(maps.Keys(plans)) { // in one order: each read takes its turn in the simulator
+	for _, ref := range slices.Sorted(maps.Keys(plans)) { // sorted, so that simulated worlds are reproducible
 		data, _, err := blob.Get(ctx, p.Store, ref, plan.MaxBytes)
 		if err != nil {
 			return fmt.Errorf("read the plan of a live run: %w", err)
@@ -131,8 +132,8 @@ func (k *known) reads(built *plan.Plan) {
 	}
 }
 
-// recorded is when a success was recorded at the earliest: its worker's clock may be behind, and the worker may have
-// stood still before it reported.
+// recorded returns the earliest time at which a success can have been recorded. The worker's
+// clock may be behind, and the worker may have paused before it reported.
 func recorded(completed event.Time, version string) event.Time {
 	if !ids.Valid(version) {
 		return completed
@@ -140,7 +141,7 @@ func recorded(completed event.Time, version string) event.Time {
 	return max(completed, event.At(ids.Time(version)))
 }
 
-// load reads the successes of partitions of which more is stored than what they show.
+// load reads the successes of partitions that store more than their visible output.
 func (k *known) load(ctx context.Context, p *pass, cells []*cell) error {
 	wanted := map[string]bool{}
 	for _, c := range cells {
@@ -177,7 +178,7 @@ func (k *known) load(ctx context.Context, p *pass, cells []*cell) error {
 	return nil
 }
 
-// rows is what is known of a partition.
+// rows returns what is known of a partition.
 func (k *known) rows(c *cell, settled int64) Rows {
 	return Rows{
 		Visible: k.visible[c.prefix], Successes: k.successes[c.prefix], Settled: settled, RunsFrom: k.manifest.BaseSnapshot.RunsFrom,
@@ -185,8 +186,9 @@ func (k *known) rows(c *cell, settled int64) Rows {
 	}
 }
 
-// settle returns the FoldSeq of the newest revision that is kept of this timeline and was published long enough before
-// the time up to which the ledger is folded; 0 if there is none. A rebuild starts a new timeline, which has none at first.
+// settle returns the FoldSeq of the newest kept revision of this timeline that was published at
+// least superseded before the ledger was folded. It returns 0 if there is none, as after a
+// rebuild, which starts a new timeline.
 func (k *known) settle(ctx context.Context, p *pass, superseded time.Duration) (int64, error) {
 	if seq, ok := k.settled[superseded]; ok || k.through == 0 {
 		return seq, nil
@@ -205,8 +207,8 @@ func (k *known) settle(ctx context.Context, p *pass, superseded time.Duration) (
 	return k.settled[superseded], nil
 }
 
-// delete deletes garbage and counts it: the first object, a commit marker perhaps, before all others. What cannot be
-// deleted is left to the next pass.
+// delete deletes garbage and counts it. The first object, which may be a commit marker, goes
+// before all others. The next pass retries what could not be deleted.
 func (p *pass) delete(ctx context.Context, asset string, g Garbage) error {
 	if p.full() {
 		return nil
@@ -240,7 +242,7 @@ func (p *pass) delete(ctx context.Context, asset string, g Garbage) error {
 	return nil
 }
 
-// remove deletes objects, the first one before all others, and returns those that are gone.
+// remove deletes the first object, then all others, and returns those that it deleted.
 func (p *pass) remove(ctx context.Context, objects []Object) (gone []Object, err error) {
 	if err := p.Store.Delete(ctx, objects[0].Key); err != nil {
 		return nil, fmt.Errorf("delete %s: %w", objects[0].Key, err)

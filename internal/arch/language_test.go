@@ -28,7 +28,6 @@ var unrevised = []string{
 	"pkg/compactor",
 	"pkg/dispatcher",
 	"pkg/fold",
-	"pkg/project",
 	"pkg/repair",
 	"pkg/service",
 	"pkg/sim",

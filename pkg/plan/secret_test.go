@@ -75,7 +75,7 @@ func TestDecodeRejectsInvalidSecrets(t *testing.T) {
 		"a query":     {plan.Work{SQL: "x", Secrets: map[string]string{"T": "file:t"}}, "asset raw/weather has secrets; only commands may"},
 		"a variable":  {plan.Work{Command: []string{"x"}, Secrets: map[string]string{"A B": "file:t"}}, `secret "A B" cannot be an environment variable`},
 		"Servo's own": {plan.Work{Command: []string{"x"}, Secrets: map[string]string{"SERVO_BIN": "file:t"}}, `secret "SERVO_BIN" cannot be an environment variable`},
-		"twice":       {plan.Work{Command: []string{"x"}, Secrets: map[string]string{"T": "file:t"}, Env: map[string]string{"T": "t"}}, "T is both in env and in secrets"},
+		"twice":       {plan.Work{Command: []string{"x"}, Secrets: map[string]string{"T": "file:t"}, Env: map[string]string{"T": "t"}}, "T is in both env and secrets"},
 		"too many":    {plan.Work{Command: []string{"x"}, Secrets: many}, "has 101 secrets; at most 100 are allowed"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -144,7 +144,7 @@ func (v *validator) secrets(key string, w *Work) {
 			continue
 		}
 		if _, ok := w.Env[name]; ok {
-			v.fail("asset %s: %s is both in env and in secrets", key, name)
+			v.fail("asset %s: %s is in both env and secrets", key, name)
 		}
 		if _, err := ParseSecret(w.Secrets[name]); err != nil {
 			v.fail("asset %s: secret %s: %w", key, name, err)

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
-	_ "time/tzdata" // the same time zones on every machine
+	_ "time/tzdata" // so that every machine knows the same time zones
 
 	"gopkg.in/yaml.v3"
 
@@ -23,8 +23,8 @@ const (
 	maxList    = 1_000
 )
 
-// newAsset is an asset with the project's defaults. Its place is the start of
-// its file until its key is read.
+// newAsset returns an asset with the project's defaults. Its place is the start of the file
+// until its key is read.
 func (l *loader) newAsset(file string) *declared {
 	d := l.project.Defaults
 	return &declared{
@@ -36,7 +36,7 @@ func (l *loader) newAsset(file string) *declared {
 	}
 }
 
-// keyOfPath is the key that a file's path gives: its last folder and its name.
+// keyOfPath returns the key implied by a file's path: the last folder and the file's name.
 func keyOfPath(file string) string {
 	folder, name := path.Split(strings.TrimPrefix(file, AssetsDir+"/"))
 	name = strings.TrimSuffix(name, path.Ext(name))
@@ -46,10 +46,10 @@ func keyOfPath(file string) string {
 	return path.Base(folder) + "/" + name
 }
 
-// reserved are namespaces that mean something else in DuckDB.
+// reserved are namespaces that DuckDB uses itself.
 var reserved = []string{"information_schema", "pg_catalog", "system", "temp"}
 
-// setKey sets an asset's key, unless it is not one.
+// setKey sets an asset's key, or reports an invalid one.
 func (l *loader) setKey(a *declared, at place, key, suggestion string) {
 	a.at = at
 	parsed, err := ids.ParseAssetKey(key)
@@ -65,12 +65,12 @@ func (l *loader) setKey(a *declared, at place, key, suggestion string) {
 	}
 }
 
-// setKeyOfPath sets the key that the file's path gives.
+// setKeyOfPath sets the key implied by the file's path.
 func (l *loader) setKeyOfPath(a *declared) {
-	l.setKey(a, a.at, keyOfPath(a.File), "rename the file, or name the asset with the field asset")
+	l.setKey(a, a.at, keyOfPath(a.File), "rename the file, or set the key with the field asset")
 }
 
-// readYAMLAssets reads a file of one asset, or of a list of them.
+// readYAMLAssets reads a file with one asset or a list of assets.
 func (l *loader) readYAMLAssets(name string, text []byte) {
 	f := yamlFile{l, name}
 	n := f.parse(text)
@@ -88,7 +88,7 @@ func (l *loader) readYAMLAssets(name string, text []byte) {
 	}
 }
 
-// commandAsset reads an asset that is computed by a command.
+// commandAsset reads an asset that runs a command.
 func (f yamlFile) commandAsset(n *yaml.Node, listed bool) {
 	a := f.newAsset(f.name)
 	a.at = f.place(n)
@@ -97,7 +97,7 @@ func (f yamlFile) commandAsset(n *yaml.Node, listed bool) {
 	}
 	if a.Key == (ids.AssetKey{}) && !hasField(n, "asset") {
 		if listed {
-			f.fail(n, "add asset: namespace/name", "an asset of a list must have a key")
+			f.fail(n, "add asset: namespace/name", "an asset in a list needs a key")
 		} else {
 			f.setKeyOfPath(a)
 		}
@@ -112,7 +112,7 @@ func (f yamlFile) commandAsset(n *yaml.Node, listed bool) {
 	f.assets = append(f.assets, *a)
 }
 
-// commandFields are the fields of assets that are computed by commands.
+// commandFields returns the fields that only assets with a command have.
 func (f yamlFile) commandFields(a *declared) fields {
 	w := &a.Work
 	return fields{
@@ -133,10 +133,10 @@ func (f yamlFile) commandFields(a *declared) fields {
 	}
 }
 
-// outputFiles is the output of an asset that says nothing of it.
+// outputFiles is the default of the field output.
 const outputFiles = "files"
 
-// output reads whether an asset's tasks leave files.
+// output reads whether an asset's tasks write files.
 func (f yamlFile) output(n *yaml.Node, w *plan.Work) {
 	output := outputFiles
 	f.oneOf(n, "output", []string{outputFiles, plan.OutputNone}, &output)
@@ -145,7 +145,7 @@ func (f yamlFile) output(n *yaml.Node, w *plan.Work) {
 	}
 }
 
-// queryFields are the fields that a query cannot have, and why.
+// queryFields returns functions that reject the fields of commands in a query, and say why.
 func (f yamlFile) queryFields() fields {
 	refuse := func(message, suggestion string) func(*yaml.Node) {
 		return func(n *yaml.Node) { f.fail(n, suggestion, "%s", message) }
@@ -153,13 +153,13 @@ func (f yamlFile) queryFields() fields {
 	return fields{
 		"run":     refuse("the asset has both a query and a command", "declare the command in a .yaml file of its own"),
 		"env":     refuse("a query has no environment", "env is for commands"),
-		"secrets": refuse("a query has no environment to find secrets in", "secrets are for commands"),
+		"secrets": refuse("a query cannot have secrets", "secrets are for commands"),
 		"output":  refuse("a query has exactly one output: its rows", "output is for commands"),
 	}
 }
 
-// assetFields reads an asset's fields: those of every asset, and some more. It
-// reports whether there were any to read.
+// assetFields reads the fields that every asset has, and more. It reports whether n is a
+// mapping.
 func (f yamlFile) assetFields(n *yaml.Node, a *declared, more fields) bool {
 	known := fields{
 		"asset": func(n *yaml.Node) {
@@ -191,11 +191,11 @@ func (f yamlFile) assetFields(n *yaml.Node, a *declared, more fields) bool {
 	return n.Kind == yaml.MappingNode
 }
 
-// keySuggestion mends a key that is nearly one.
+// keySuggestion suggests a valid key that is close to s.
 func keySuggestion(s string) string {
-	mended := strings.ToLower(strings.NewReplacer("-", "_", " ", "_", ".", "/").Replace(strings.TrimSpace(s)))
-	if _, err := ids.ParseAssetKey(mended); err == nil {
-		return didYouMean(mended)
+	fixed := strings.ToLower(strings.NewReplacer("-", "_", " ", "_", ".", "/").Replace(strings.TrimSpace(s)))
+	if _, err := ids.ParseAssetKey(fixed); err == nil {
+		return didYouMean(fixed)
 	}
 	return "write, for example, raw/weather"
 }
@@ -211,7 +211,7 @@ func (f yamlFile) oneOf(n *yaml.Node, what string, allowed []string, to *string)
 	}
 }
 
-// deps reads the assets that are named as dependencies.
+// deps reads the listed dependencies.
 func (f yamlFile) deps(n *yaml.Node, a *declared) {
 	f.each(n, "deps", func(item *yaml.Node) {
 		s, ok := f.text(item, "an item of deps")
@@ -220,7 +220,7 @@ func (f yamlFile) deps(n *yaml.Node, a *declared) {
 		}
 		key, err := ids.ParseAssetKey(s)
 		if err != nil {
-			f.fail(item, keySuggestion(s), "%s is not an asset key, namespace/name", quoteShort(s))
+			f.fail(item, keySuggestion(s), "invalid asset key %s: expected namespace/name", quoteShort(s))
 			return
 		}
 		a.deps = append(a.deps, dep{key: key, at: f.place(item)})
@@ -283,7 +283,7 @@ func (f yamlFile) timezone(n *yaml.Node, to *string) {
 	*to = s
 }
 
-// listOf writes a command line as the list that its words make.
+// listOf formats a command line as the list of its words.
 func listOf(line string) string {
 	words := strings.Fields(line)
 	for i, word := range words {

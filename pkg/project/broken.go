@@ -1,15 +1,16 @@
 package project
 
-// A problem in one file concerns the assets of that file. The others are sound and can be run.
+// A problem in a file affects only the assets of that file and their readers. All other assets
+// can run.
 
-// ofProject reports whether a problem concerns every asset: one of the settings, or of the
-// folder of assets.
+// ofProject reports whether a problem affects every asset: a problem in the settings, or with
+// the folder of assets.
 func (ps Problems) ofProject() bool {
 	files := ps.files()
 	return files[ConfigFile] || files[AssetsDir]
 }
 
-// files are the files that have problems.
+// files returns the files with problems.
 func (ps Problems) files() map[string]bool {
 	files := make(map[string]bool, len(ps))
 	for _, p := range ps {
@@ -18,7 +19,7 @@ func (ps Problems) files() map[string]bool {
 	return files
 }
 
-// Of are the problems of a file.
+// Of returns the problems of a file.
 func (ps Problems) Of(file string) Problems {
 	var of Problems
 	for _, p := range ps {
@@ -29,8 +30,8 @@ func (ps Problems) Of(file string) Problems {
 	return of
 }
 
-// breakAssets marks the assets of files with problems, and of more files. They keep no dependencies, so that
-// there is no cycle among the assets that are left.
+// breakAssets marks the assets in files with problems and in the files of more as broken. It
+// removes the dependencies of broken assets, so that the remaining graph has no cycle.
 func (p *Project) breakAssets(problems Problems, more []string) {
 	files := problems.files()
 	for _, file := range more {

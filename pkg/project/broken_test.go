@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/project"
 )
 
-// brokenProject has a sound asset, and one of every kind that is broken.
+// brokenProject returns a sound asset and one asset with each kind of problem.
 func brokenProject() fstest.MapFS {
 	return fstest.MapFS{
 		"servo.yaml":              {Data: []byte("name: demo\n")},
@@ -27,7 +27,7 @@ func brokenProject() fstest.MapFS {
 	}
 }
 
-func TestBrokenFileLeavesOtherAssetsSound(t *testing.T) {
+func TestLoadIsolatesBrokenFiles(t *testing.T) {
 	p, err := project.LoadFS(t.Context(), brokenProject(), "/p", options)
 	var problems project.Problems
 	require.ErrorAs(t, err, &problems)
@@ -39,7 +39,7 @@ func TestBrokenFileLeavesOtherAssetsSound(t *testing.T) {
 	require.Equal(t, map[string]string{
 		"a/sound": "", "a/below": "",
 		"b/query": "assets/b/query.sql has problems", "b/header": "assets/b/header.sql has problems",
-		"b/reader": "it reads b/header, and assets/b/header.sql has problems",
+		"b/reader": "it reads b/header, but assets/b/header.sql has problems",
 		"c/one":    "assets/c/one.sql has problems", "c/two": "assets/c/two.sql has problems",
 		"d/twice": "assets/d/twice.sql has problems",
 	}, broken)
@@ -55,7 +55,7 @@ func TestBrokenFileLeavesOtherAssetsSound(t *testing.T) {
 	require.EqualError(t, err, "asset c/one cannot be materialized: assets/c/one.sql has problems: run `servo validate`")
 }
 
-func TestProblemOfTheSettingsConcernsEverything(t *testing.T) {
+func TestLoadReturnsNoProjectIfSettingsAreBroken(t *testing.T) {
 	files := brokenProject()
 	files["servo.yaml"] = &fstest.MapFile{Data: []byte("retires: 3\n")}
 	p, err := project.LoadFS(t.Context(), files, "/p", options)

@@ -81,8 +81,8 @@ func (f yamlFile) domainName(n *yaml.Node, what string, to *string) {
 	*to = s
 }
 
-// pools reads the slots of each pool. Their names are the user's, so this is a
-// mapping whose fields are all known.
+// pools reads the number of slots of each pool. Users choose the names, so every field is
+// known.
 func (f yamlFile) pools(n *yaml.Node) {
 	known := fields{}
 	f.project.Pools = map[string]int32{}
@@ -124,7 +124,7 @@ func (f yamlFile) dataFolders(n *yaml.Node, to *[]string) {
 		}
 		if name = strings.TrimSuffix(name, "/"); !plan.ValidDataFolder(name) {
 			f.fail(item, "write data: [data, seeds]",
-				"the data folder %s must be a folder of the project, with slashes, without \"..\", hidden folders and * ? [", quoteShort(name))
+				"invalid data folder %s: expected a folder in the project, with slashes, without \"..\", hidden folders and * ? [", quoteShort(name))
 			return
 		}
 		*to = append(*to, name)
@@ -145,8 +145,8 @@ func (f yamlFile) defaults(n *yaml.Node, d *Defaults) {
 // maxVersions is more versions of a partition than anybody keeps.
 const maxVersions = 1_000_000
 
-// keep reads which superseded outputs are kept over to: fields that are missing keep the values of
-// the project's defaults.
+// keep reads a retention rule over to. Missing fields keep the values of the project's
+// defaults.
 func (f yamlFile) keep(n *yaml.Node, to *plan.Keep) {
 	if n.Kind == yaml.ScalarNode && n.Value == "all" {
 		to.All = true
@@ -167,7 +167,7 @@ func (f yamlFile) keep(n *yaml.Node, to *plan.Keep) {
 	})
 }
 
-// pool reads the name of a pool; [loader.link] checks that there is one.
+// pool reads the name of a pool. [loader.link] checks that the pool exists.
 func (f yamlFile) pool(n *yaml.Node, to *string) {
 	if s, ok := f.text(n, "pool"); ok {
 		*to = s
@@ -175,8 +175,8 @@ func (f yamlFile) pool(n *yaml.Node, to *string) {
 	}
 }
 
-// defaultRetries is the policy of an asset whose project says nothing about retries (ADR 060).
-// It leaves errors in the query, the command or the data alone.
+// defaultRetries returns the retry policy of a project that sets none (ADR 060). It does not
+// retry errors in the query, the command or the data.
 func defaultRetries() plan.Retries {
 	return plan.Retries{
 		MaxAttempts: 3, InitialDelayMS: 10_000, MaxDelayMS: defaultMaxDelayMS, MultiplierPermille: 2_000, JitterPermille: 100,
@@ -185,9 +185,8 @@ func defaultRetries() plan.Retries {
 
 const defaultMaxDelayMS = 3_600_000
 
-// retries reads a retry policy over to: fields that are not there keep what the
-// defaults of the project say. To write a policy is to ask for retries of every error
-// that the worker calls retryable, those of the user's own code included.
+// retries reads a retry policy over to. Missing fields keep the project's defaults. An explicit
+// policy retries every retryable error, including errors of the user's own code.
 func (f yamlFile) retries(n *yaml.Node, to *plan.Retries) {
 	r := *to
 	r.UserErrors = true

@@ -6,7 +6,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// env reads environment variables; numbers and truth values are texts here.
+// env reads environment variables. Numbers and booleans become strings.
 func (f yamlFile) env(n *yaml.Node) map[string]string {
 	env := map[string]string{}
 	f.variables(n, "env", maxList, func(name string, n *yaml.Node) {
@@ -19,8 +19,8 @@ func (f yamlFile) env(n *yaml.Node) map[string]string {
 	return env
 }
 
-// secrets reads environment variables whose values workers find. What is no reference
-// is not shown: it may be a secret itself.
+// secrets reads environment variables whose values workers fetch. Problems never quote an
+// invalid reference, because it may be a secret itself.
 func (f yamlFile) secrets(n *yaml.Node) map[string]string {
 	secrets := map[string]string{}
 	f.variables(n, "secrets", plan.MaxSecrets, func(name string, n *yaml.Node) {
@@ -29,7 +29,7 @@ func (f yamlFile) secrets(n *yaml.Node) map[string]string {
 			return
 		}
 		if _, err := plan.ParseSecret(n.Value); err != nil {
-			f.fail(n, "name the place of the secret, never its value", "%s is not a reference to a secret: %v", name, err)
+			f.fail(n, "write a reference to the secret, never its value", "%s is not a secret reference: %v", name, err)
 			return
 		}
 		secrets[name] = n.Value
@@ -37,7 +37,7 @@ func (f yamlFile) secrets(n *yaml.Node) map[string]string {
 	return secrets
 }
 
-// variables reads a mapping by names of environment variables.
+// variables reads a mapping whose keys are names of environment variables.
 func (f yamlFile) variables(n *yaml.Node, what string, most int, read func(name string, n *yaml.Node)) {
 	known := fields{}
 	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
@@ -49,11 +49,11 @@ func (f yamlFile) variables(n *yaml.Node, what string, most int, read func(name 
 	}
 	f.mapping(n, what, known)
 	if len(known) > most {
-		f.fail(n, "", "a command may have at most %d of %s", most, what)
+		f.fail(n, "", "%s has %d variables; at most %d are allowed", what, len(known), most)
 	}
 }
 
-// checkTwice reports variables that are both in env and in secrets.
+// checkTwice reports variables that are in both env and secrets.
 func (f yamlFile) checkTwice(asset *yaml.Node, w *plan.Work) {
 	for i := 0; i+1 < len(asset.Content); i += 2 {
 		secrets := resolve(asset.Content[i+1])
@@ -63,7 +63,7 @@ func (f yamlFile) checkTwice(asset *yaml.Node, w *plan.Work) {
 		for j := 0; j+1 < len(secrets.Content); j += 2 {
 			key := resolve(secrets.Content[j])
 			if _, ok := w.Env[key.Value]; ok {
-				f.fail(key, "remove one of them", "%s is both in env and in secrets", quoteShort(key.Value))
+				f.fail(key, "remove one of them", "%s is in both env and secrets", quoteShort(key.Value))
 			}
 		}
 	}

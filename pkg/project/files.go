@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// readFile reads a whole file of the project. What is wrong with it is reported.
+// readFile reads a whole file of the project. It reports every problem with the file.
 func (l *loader) readFile(name string) (text []byte, ok bool) {
 	at := place{file: name}
 	info, err := fs.Stat(l.files, name)
@@ -20,8 +20,8 @@ func (l *loader) readFile(name string) (text []byte, ok bool) {
 	case err != nil:
 		l.report(at, "", "the file cannot be read: %v", reason(err))
 		return nil, false
-	case !info.Mode().IsRegular(): // never opened: a pipe would block
-		l.report(at, "", "it is not a file")
+	case !info.Mode().IsRegular(): // do not open it: a pipe would block
+		l.report(at, "", "not a regular file")
 		return nil, false
 	}
 	f, err := l.files.Open(name)
@@ -43,19 +43,19 @@ func (l *loader) readFile(name string) (text []byte, ok bool) {
 	return text, l.checkText(name, text)
 }
 
-// byteOrderMark is what some editors put before UTF-8.
+// byteOrderMark is a mark that some editors write before UTF-8 text.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// checkText refuses bytes that are not text.
+// checkText reports bytes that are not text.
 func (l *loader) checkText(name string, text []byte) bool {
 	for i := 0; i < len(text); {
 		r, size := utf8.DecodeRune(text[i:])
 		switch {
 		case r == utf8.RuneError && size <= 1:
-			l.report(offsetPlace(name, text, i), "save it as UTF-8", "the byte 0x%02x is not UTF-8 text", text[i])
+			l.report(offsetPlace(name, text, i), "save it as UTF-8", "byte 0x%02x is not UTF-8", text[i])
 			return false
 		case r == 0:
-			l.report(offsetPlace(name, text, i), "", "the file has a zero byte: it is not text")
+			l.report(offsetPlace(name, text, i), "", "the file contains a zero byte, so it is not text")
 			return false
 		}
 		i += size
@@ -63,7 +63,7 @@ func (l *loader) checkText(name string, text []byte) bool {
 	return true
 }
 
-// reason is an error without the path that the place of the problem names already.
+// reason returns an error without its path, which the problem's place already names.
 func reason(err error) error {
 	if pathError, ok := errors.AsType[*fs.PathError](err); ok {
 		return pathError.Err
@@ -71,7 +71,7 @@ func reason(err error) error {
 	return err
 }
 
-// offsetPlace is the place of a byte of a text.
+// offsetPlace returns the place of a byte in a text.
 func offsetPlace(name string, text []byte, offset int) place {
 	before := text[:min(max(offset, 0), len(text))]
 	lineStart := bytes.LastIndexByte(before, '\n') + 1
@@ -112,7 +112,7 @@ func (l *loader) readAssets(ctx context.Context) error {
 	return err
 }
 
-// visit reads one file, if it declares assets.
+// visit reads a file if its name says that it declares assets.
 func (l *loader) visit(name string, entry fs.DirEntry) error {
 	hidden := strings.HasPrefix(path.Base(name), ".")
 	switch {
@@ -149,8 +149,8 @@ func (l *loader) visit(name string, entry fs.DirEntry) error {
 	return nil
 }
 
-// leadsToFile reports whether a symbolic link is to a file of the project.
-// Folders are not followed: a file would have two names, and so two assets.
+// leadsToFile reports whether a symbolic link points to a file of the project. Links to folders
+// are not followed: a file below one would have two names and declare two assets.
 func (l *loader) leadsToFile(name string, declares bool) bool {
 	info, err := fs.Stat(l.files, name)
 	switch {

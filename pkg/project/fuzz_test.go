@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/project"
 )
 
-// lines counts line breaks as YAML has them.
+// lines counts line breaks as YAML does.
 func lines(text []byte) int {
 	n := 1
 	for _, r := range string(text) {
@@ -23,9 +23,9 @@ func lines(text []byte) int {
 	return n
 }
 
-// FuzzLoadReportsProblemsInsideTheFiles loads any files: nothing panics or hangs,
-// and every problem is at a place that its file has.
-func FuzzLoadReportsProblemsInsideTheFiles(f *testing.F) {
+// FuzzLoad loads arbitrary files: it must not panic or hang, and every problem must have a
+// place that exists in its file.
+func FuzzLoad(f *testing.F) {
 	names, err := filepath.Glob("testdata/*/*.txtar")
 	if err != nil || len(names) == 0 {
 		f.Fatalf("no seeds: %v", err)
@@ -55,7 +55,7 @@ func FuzzLoadReportsProblemsInsideTheFiles(f *testing.F) {
 		loaded, err := project.LoadFS(t.Context(), fsys, "/p", options)
 		if err == nil {
 			if len(loaded.Assets) == 0 {
-				t.Fatal("a file of a query makes no asset and no problem")
+				t.Fatal("a SQL file yields neither an asset nor a problem")
 			}
 			return
 		}

@@ -14,7 +14,7 @@ import (
 // costs a look at every asset.
 const maxSuggestions = 200
 
-// link connects what the files declare, and reports what does not fit together.
+// link resolves dependencies and reports conflicts between the declarations.
 func (l *loader) link() {
 	l.checkPools()
 	l.assets = slices.DeleteFunc(l.assets, func(a declared) bool { return a.Key == ids.AssetKey{} }) // reported
@@ -38,11 +38,11 @@ func (l *loader) link() {
 				continue
 			}
 			if d.query && !upstream.Work.HasFiles() {
-				l.report(d.at, "name it in deps instead, which waits for it", "the query reads %s, and the asset %s has no files (output: none)",
+				l.report(d.at, "list it under deps instead", "the query reads %s, but the asset %s has no files (output: none)",
 					d.at.word, d.key)
 			}
 			if l.unreadable[upstream.File] {
-				a.Broken = fmt.Sprintf("it reads %s, and %s has problems", d.key, upstream.File)
+				a.Broken = fmt.Sprintf("it reads %s, but %s has problems", d.key, upstream.File)
 			}
 			a.Deps = append(a.Deps, d.key)
 		}
@@ -54,8 +54,9 @@ func (l *loader) link() {
 	l.checkCycles()
 }
 
-// checkLookbacks reports the filters of a partitioned asset that require rows of earlier days of
-// a partitioned upstream. A task reads only the same day of it, and such a filter finds too few rows.
+// checkLookbacks reports filters of a partitioned asset that need earlier days of a partitioned
+// upstream. A task reads only the same day of its upstream, so such a filter would find too few
+// rows.
 func (l *loader) checkLookbacks(a *declared, known map[ids.AssetKey]*declared) {
 	if a.Partitions == nil {
 		return
@@ -79,14 +80,14 @@ func (l *loader) checkLookbacks(a *declared, known map[ids.AssetKey]*declared) {
 		}
 		slices.Sort(upstreams)
 		variable := "getvariable('" + b.Variable + "')"
-		l.report(a.queryPlace(b.Offset), fmt.Sprintf("remove partitions from the asset, which then reads every day; "+
+		l.report(a.queryPlace(b.Offset), fmt.Sprintf("remove partitions from the asset, so that it reads every day; "+
 			"or, if %s is not the day of the partition, write date_diff('day', %s, %s) <= 7", b.Column, b.Column, variable),
-			"the filter on %s looks back beyond the partition: its bound is before %s, and a task of a daily asset reads only the same day of %s",
+			"the filter on %s needs days before %s, but a task of a daily asset reads only the same day of %s",
 			b.Column, variable, strings.Join(slices.Compact(upstreams), ", "))
 	}
 }
 
-// dropDuplicates keeps the first of the assets of a key, in the order of files.
+// dropDuplicates keeps the first asset with each key, in the order of files.
 func (l *loader) dropDuplicates() {
 	kept := l.assets[:0]
 	for _, a := range l.assets {
@@ -101,7 +102,7 @@ func (l *loader) dropDuplicates() {
 	l.assets = kept
 }
 
-// checkPools reports pools that servo.yaml does not have.
+// checkPools reports pools that servo.yaml does not declare.
 func (l *loader) checkPools() {
 	for _, p := range l.pools {
 		if _, ok := l.project.Pools[p.word]; ok {
@@ -115,8 +116,7 @@ func (l *loader) checkPools() {
 	}
 }
 
-// knownNames are the assets as keys and as tables, and how many more suggestions
-// there may be.
+// knownNames holds all assets as keys and as tables, and counts the suggestions.
 type knownNames struct {
 	keys, tables []string
 	asked        int
@@ -146,7 +146,7 @@ func (l *loader) unknownDep(d dep, names *knownNames) {
 	}
 }
 
-// suggestTable is the only asset of that name in any namespace.
+// suggestTable suggests the table with this name if it exists in exactly one namespace.
 func suggestTable(word string, names *knownNames) string {
 	if names.asked > maxSuggestions {
 		return ""
@@ -163,7 +163,7 @@ func suggestTable(word string, names *knownNames) string {
 	return didYouMean(found)
 }
 
-// checkCycles reports each circle where its first asset names the next.
+// checkCycles reports each cycle at the place where its first asset names the next.
 func (l *loader) checkCycles() {
 	g, err := plan.NewGraph(l.project.Assets)
 	if err != nil {

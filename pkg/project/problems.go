@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// Problem is one thing that is wrong with a project's files.
+// Problem is one problem in a project's files.
 type Problem struct {
 	File string `json:"file"`
 	// Line and Column count from 1; a column counts characters.
 	Line    int    `json:"line"`
 	Column  int    `json:"column"`
 	Message string `json:"message"`
-	// Suggestion is what to do about it, where that is known.
+	// Suggestion says what to do about the problem, if known.
 	Suggestion string `json:"suggestion,omitempty"`
 }
 
-// String is "file:line:column: message; suggestion".
+// String returns "file:line:column: message: suggestion".
 func (p Problem) String() string {
 	text := fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message)
 	if p.Suggestion != "" {
@@ -27,10 +27,10 @@ func (p Problem) String() string {
 	return text
 }
 
-// Problems is everything that is wrong with a project, by file, line and column.
+// Problems lists all problems of a project, by file, line and column.
 type Problems []Problem
 
-// Error is the problems, one a line.
+// Error returns the problems, one per line.
 func (ps Problems) Error() string {
 	lines := make([]string, len(ps))
 	for i, p := range ps {
@@ -55,7 +55,7 @@ func (l *loader) report(at place, suggestion, format string, args ...any) {
 	})
 }
 
-// didYouMean is a suggestion, or "" when there is nothing to suggest.
+// didYouMean returns a suggestion, or "" if word is empty.
 func didYouMean(word string) string {
 	if word == "" {
 		return ""

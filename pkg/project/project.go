@@ -1,10 +1,9 @@
 // Package project reads a user's project: servo.yaml, and the assets declared in
 // files below assets/.
 //
-// Reading never stops at the first problem: [Load] reports all of them at once,
-// each with its file, line and column. Files come from strangers, so sizes,
-// counts, depths and aliases have limits, and nothing outside the project's
-// folder is read.
+// Reading does not stop at the first problem: [Load] reports all problems at once, each with
+// its file, line and column. Files are untrusted, so sizes, counts, depths and aliases are
+// limited, and files outside the project's folder are never read.
 package project
 
 import (
@@ -34,98 +33,98 @@ const (
 	MaxAssets     = 20_000
 )
 
-// Project is a project as its files declare it.
+// Project is a project as declared by its files.
 type Project struct {
 	Name string
 	// Domain is the tenant and workspace.
 	Domain ids.Domain
 	// Root is the absolute path of the project's folder.
 	Root string
-	// Pools are the named limits on tasks that run at once: name → slots.
+	// Pools maps the name of a pool to its slots: how many tasks may run in it at once.
 	Pools map[string]int32
-	// MaxConcurrentTasks limits the whole workspace; 0: the default.
+	// MaxConcurrentTasks limits the running tasks of the whole workspace. 0: the default.
 	MaxConcurrentTasks int32
-	// MaxParallelism limits each run; 0: no limit of its own.
+	// MaxParallelism limits the running tasks of each run. 0: no limit per run.
 	MaxParallelism int32
 	Workers        Workers
 	Defaults       Defaults
-	// Data are the folders, relative to Root, whose files queries may read; empty: "data".
+	// Data lists the folders, relative to Root, whose files queries may read. Empty: "data".
 	Data []string
 	// Assets are sorted by key, with the defaults filled in.
 	Assets []plan.Asset
 }
 
-// Workers is how workers on this machine execute tasks. Zero: the worker decides.
+// Workers configures the workers on this machine. Zero: the worker decides.
 type Workers struct {
-	// Concurrency is how many tasks are executed at once.
+	// Concurrency is the number of tasks to execute at once.
 	Concurrency int
-	// MemoryLimit is DuckDB's, in bytes.
+	// MemoryLimit is DuckDB's limit in bytes.
 	MemoryLimit int64
-	// Threads are DuckDB's.
+	// Threads is DuckDB's number of threads.
 	Threads int
 }
 
-// Defaults are what an asset has that says nothing else.
+// Defaults apply to assets that do not set the fields themselves.
 type Defaults struct {
 	Retries             plan.Retries
 	TimeoutSec          int32 // 0: none
 	HeartbeatTimeoutSec int32 // 0: the system's default
 	Pool                string
 	Priority            int32
-	// Keep says which superseded outputs are kept. With All, logs are kept, too.
+	// Keep says which superseded outputs to keep. With All, logs are kept, too.
 	Keep plan.Keep
-	// KeepLogs is how long logs are kept; 0: the default of the collector.
+	// KeepLogs is how long to keep logs. 0: the collector's default.
 	KeepLogs time.Duration
 }
 
-// Ref is a table that a query names.
+// Ref is a table name in a query.
 type Ref struct {
 	Catalog string
 	Schema  string
 	Table   string
-	// Offset is where it stands in the query, in bytes; -1: unknown.
+	// Offset is the position in the query in bytes. -1: unknown.
 	Offset int
 }
 
-// SQLParser finds the tables that queries read, each of which should be one
-// SELECT statement, without the tables that a query defines itself (WITH). There
-// is one answer a query. An error is the parser's own failure, and ends the load.
+// SQLParser returns the tables that queries read, without those that a query defines itself
+// (WITH). Each query should be a single SELECT. The results are in the order of the queries. An
+// error means that the parser itself failed; it ends the load.
 type SQLParser func(ctx context.Context, queries []string) ([]Parsed, error)
 
-// Parsed is what a query reads, by offset, or what is wrong with it.
+// Parsed holds what a query reads, by offset, or what is wrong with it.
 type Parsed struct {
 	Refs []Ref
-	// Lookbacks are filters that require rows from before the partition, by offset.
+	// Lookbacks are the filters that require rows from before the partition, by offset.
 	Lookbacks []Lookback
 	Bad       *SyntaxError
 }
 
-// Lookback is a filter whose lower bound of a column is at least a day before a variable, such as
-// day >= getvariable('date') - 7. Every row of a result has to meet it.
+// Lookback is a filter that every row of the result must satisfy, and whose lower bound of a
+// column is at least a day before a variable. Example: day >= getvariable('date') - 7.
 type Lookback struct {
-	// Offset is where the column stands in the query, in bytes.
+	// Offset is the position of the column in the query in bytes.
 	Offset   int
-	Column   string // as it is written
+	Column   string // as written
 	Variable string // in lower case
-	// Tables are the tables that the column's values come from.
+	// Tables are the tables that contain the column's values.
 	Tables []Ref
 }
 
-// SyntaxError says what is wrong with a query, and where.
+// SyntaxError describes an error in a query.
 type SyntaxError struct {
 	Offset  int // in bytes
 	Message string
 }
 
-// Options are what Load needs besides files.
+// Options holds the dependencies of Load.
 type Options struct {
 	// ParseSQL parses the queries of SQL assets.
 	ParseSQL SQLParser
 }
 
-// Load reads the project in the folder dir. An error that is a [Problems] is
-// about the user's files; if the project is not nil then, its assets without problems
-// can be run.
+// Load reads the project in the folder dir. An error of type [Problems] is about the user's
+// files. If Load returns such an error together with a project, the project's assets without
+// problems can run.
 func Load(ctx context.Context, dir string, o Options) (*Project, error) {
 	root, err := filepath.Abs(dir)
 	if err != nil {
@@ -139,7 +138,7 @@ func Load(ctx context.Context, dir string, o Options) (*Project, error) {
 	return p, errors.Join(err, folder.Close())
 }
 
-// LoadFS reads the project in a file system, whose place on this machine is root.
+// LoadFS reads the project in a file system. Its path on this machine is root.
 func LoadFS(ctx context.Context, files fs.FS, root string, o Options) (*Project, error) {
 	l := loader{files: files, parse: o.ParseSQL, project: Project{Root: root, Domain: ids.Domain{Tenant: "default", Workspace: "default"}}}
 	l.project.Defaults.Retries = defaultRetries()
@@ -169,34 +168,35 @@ type loader struct {
 	parse    SQLParser
 	project  Project
 	problems Problems
-	read     int64 // bytes so far
+	read     int64 // bytes read so far
 	pools    []place
 	assets   []declared
-	// unreadable are the files whose declarations have problems, apart from their queries.
+	// unreadable holds the files with problems outside their queries.
 	unreadable map[string]bool
-	// cyclic are the files of the assets on a cycle, and twice those of assets that another file declares, too.
+	// cyclic are the files of assets on a cycle. twice are the files of assets that another
+	// file declares again.
 	cyclic, twice []string
 }
 
-// place is where a word stands in a file; lines and columns count from 1.
+// place is the position of a word in a file. Lines and columns count from 1.
 type place struct {
 	file         string
 	line, column int
 	word         string
 }
 
-// declared is an asset, and where it says what.
+// declared is an asset with the places of its declarations.
 type declared struct {
 	plan.Asset
 	at place
-	// query is where Work.SQL starts.
+	// query is where Work.SQL starts in the file.
 	query place
 	deps  []dep
 	// lookbacks are the filters of the query that require rows of earlier days.
 	lookbacks []Lookback
 }
 
-// dep is a dependency, and where it is named: in deps, or in the query.
+// dep is a dependency and the place that names it, in deps or in the query.
 type dep struct {
 	key   ids.AssetKey
 	at    place

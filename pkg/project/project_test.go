@@ -22,7 +22,7 @@ import (
 
 var options = project.Options{ParseSQL: projecttest.Parse}
 
-// archive is the files of a txtar archive, and what it says the problems are.
+// archive returns the files of a txtar archive and the problems that it expects.
 func archive(t *testing.T, name string) (files fstest.MapFS, problems string) {
 	t.Helper()
 	a, err := txtar.ParseFile(name)
@@ -38,11 +38,11 @@ func archive(t *testing.T, name string) (files fstest.MapFS, problems string) {
 	return files, problems
 }
 
-var rewrite = flag.Bool("rewrite", false, "write the problems that are reported into testdata/problems")
+var rewrite = flag.Bool("rewrite", false, "write the reported problems to testdata/problems")
 
-// TestEveryProblemIsReportedAtItsPlace reads testdata/problems: each file is a project
-// and the problems that it has.
-func TestEveryProblemIsReportedAtItsPlace(t *testing.T) {
+// TestLoadReportsEveryProblem reads testdata/problems: each file is a project with the
+// problems that it should report.
+func TestLoadReportsEveryProblem(t *testing.T) {
 	names, err := filepath.Glob("testdata/problems/*.txtar")
 	require.NoError(t, err)
 	require.NotEmpty(t, names)
@@ -73,7 +73,7 @@ func rewriteProblems(t *testing.T, name, problems string) {
 	require.NoError(t, os.WriteFile(name, txtar.Format(a), 0o600))
 }
 
-func TestAProjectIsReadWithItsDefaults(t *testing.T) {
+func TestLoadFillsInDefaults(t *testing.T) {
 	files, _ := archive(t, "testdata/good.txtar")
 	p, err := project.LoadFS(t.Context(), files, "/p/demo", options)
 	require.NoError(t, err)
@@ -100,7 +100,7 @@ func TestAProjectIsReadWithItsDefaults(t *testing.T) {
 		Work:        plan.Work{SQL: "SELECT * FROM read_csv('data/weather.csv')"},
 		WorkerQueue: "default", Pool: "light", Priority: 1, TriggerRule: "all_success",
 		Retries: policy, TimeoutSec: 600, HeartbeatTimeoutSec: 30,
-	}, byKey["raw/weather"], "nothing but defaults, and a key from its path")
+	}, byKey["raw/weather"], "only defaults, and a key from the path")
 
 	require.Equal(t, plan.Asset{
 		Key: ids.AssetKey{Namespace: "clean", Name: "daily"}, File: "assets/anything.sql", Query: plan.Source{File: "assets/anything.sql", Line: 19, Column: 1},
@@ -114,18 +114,18 @@ func TestAProjectIsReadWithItsDefaults(t *testing.T) {
 		WorkerQueue: "big", Pool: "heavy", Priority: -5, TriggerRule: "all_done",
 		Retries:    plan.Retries{MaxAttempts: 5, InitialDelayMS: 5_000, MaxDelayMS: 120_000, MultiplierPermille: 1_500, JitterPermille: 0, UserErrors: true},
 		TimeoutSec: 5400, HeartbeatTimeoutSec: 60,
-	}, byKey["clean/daily"], "what it says itself wins; retries field by field")
+	}, byKey["clean/daily"], "explicit fields win; retries merge field by field")
 
 	require.Equal(t, plan.Work{
 		Command: []string{"python3", "x.py", "--flag"}, InputFormat: "csv", Env: map[string]string{"LEVEL": "3", "NAME": "x"},
 		Secrets: map[string]string{"TOKEN": "file:api-token", "KEY": "gcp:projects/p/secrets/k"},
 	}, byKey["list/one"].Work)
-	require.Equal(t, []string{"shared"}, byKey["list/two"].Tags, "an alias stands for what it names")
+	require.Equal(t, []string{"shared"}, byKey["list/two"].Tags, "an alias expands to its target")
 	require.Equal(t, []ids.AssetKey{{Namespace: "list", Name: "one"}}, byKey["list/two"].Deps)
 	require.Equal(t, plan.Work{Command: []string{"y"}, Output: plan.OutputNone}, byKey["list/two"].Work)
 }
 
-func TestAnEmptyConfigurationIsAllDefaults(t *testing.T) {
+func TestLoadAcceptsEmptyConfig(t *testing.T) {
 	files := fstest.MapFS{
 		"servo.yaml":     {Data: []byte("# nothing yet\n")},
 		"assets/a/b.sql": {Data: []byte("\xef\xbb\xbf/* servo\r\nretries: {max_attempts: 3, initial_delay: 2h}\r\n*/\r\nSELECT 1;\r\n")},
@@ -137,10 +137,10 @@ func TestAnEmptyConfigurationIsAllDefaults(t *testing.T) {
 	require.Equal(t, "SELECT 1", p.Assets[0].Work.SQL)
 	require.Equal(t, plan.Retries{
 		MaxAttempts: 3, InitialDelayMS: 7_200_000, MaxDelayMS: 7_200_000, MultiplierPermille: 2_000, JitterPermille: 100, UserErrors: true,
-	}, p.Assets[0].Retries, "no delay is longer than the longest")
+	}, p.Assets[0].Retries, "no delay exceeds max_delay")
 }
 
-func TestRetriesOfUserErrorsHaveToBeRequested(t *testing.T) {
+func TestRetriesOfUserErrorsAreOptIn(t *testing.T) {
 	files := fstest.MapFS{
 		"servo.yaml":          {Data: []byte("name: x\n")},
 		"assets/a/asks.sql":   {Data: []byte("/* servo\nretries: {initial_delay: 1s}\n*/\nSELECT 1")},
@@ -154,7 +154,7 @@ func TestRetriesOfUserErrorsHaveToBeRequested(t *testing.T) {
 	require.Equal(t, policy, p.Assets[0].Retries)
 }
 
-func TestAFolderWithoutAProjectSaysSo(t *testing.T) {
+func TestLoadReportsMissingProject(t *testing.T) {
 	_, err := project.Load(t.Context(), t.TempDir(), options)
 	require.ErrorContains(t, err, "servo.yaml:1:1: no servo.yaml in /")
 	require.ErrorContains(t, err, "assets:1:1: the project has no assets folder: put .sql and .yaml files into it")
@@ -162,7 +162,7 @@ func TestAFolderWithoutAProjectSaysSo(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
-func TestFilesThatAreNotTextOrTooLargeAreRefused(t *testing.T) {
+func TestLoadRejectsBinaryAndLargeFiles(t *testing.T) {
 	files := fstest.MapFS{
 		"servo.yaml":           {},
 		"assets/a/large.sql":   {Data: make([]byte, project.MaxFileBytes+1)},
@@ -175,12 +175,12 @@ func TestFilesThatAreNotTextOrTooLargeAreRefused(t *testing.T) {
 	}
 	_, err := project.LoadFS(t.Context(), files, "/p", options)
 	require.EqualError(t, err, `assets/a/large.sql:1:1: the file is larger than 1048576 bytes
-assets/a/latin.sql:2:7: the byte 0xe9 is not UTF-8 text: save it as UTF-8
-assets/a/pipe.sql:1:1: it is not a file
-assets/a/zero.sql:1:8: the file has a zero byte: it is not text`)
+assets/a/latin.sql:2:7: byte 0xe9 is not UTF-8: save it as UTF-8
+assets/a/pipe.sql:1:1: not a regular file
+assets/a/zero.sql:1:8: the file contains a zero byte, so it is not text`)
 }
 
-func TestSymbolicLinksStayInsideTheProject(t *testing.T) {
+func TestSymbolicLinksStayInsideProject(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(outside, "secret.sql"), []byte("SELECT 'secret'"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "servo.yaml"), nil, 0o600))
@@ -207,9 +207,9 @@ assets/a/loop:1:1: symbolic links to folders are not followed: move the folder t
 assets/a/relative.sql:1:1: the symbolic link points outside the project or is broken: copy the file into the project`)
 }
 
-func TestAFailureOfTheParserEndsTheLoad(t *testing.T) {
+func TestLoadFailsIfParserFails(t *testing.T) {
 	files := fstest.MapFS{"servo.yaml": {}, "assets/a/b.sql": {Data: []byte("SELECT 1")}}
-	broken := errors.New("the parser is gone")
+	broken := errors.New("parser failed")
 	_, err := project.LoadFS(t.Context(), files, "/p", project.Options{
 		ParseSQL: func(context.Context, []string) ([]project.Parsed, error) { return nil, broken },
 	})

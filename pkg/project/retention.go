@@ -11,16 +11,16 @@ import (
 type Retention struct {
 	// Default is the rule of the project. It applies to assets that the project no longer declares.
 	Default plan.Keep
-	// Logs is how long logs are kept; 0: the default of the collector.
+	// Logs is how long to keep logs. 0: the collector's default.
 	Logs time.Duration
-	// Problems are those of asset files. A file with problems may declare any asset.
+	// Problems are the problems of asset files. A file with problems may declare any asset.
 	Problems Problems
 
 	assets map[string]plan.Keep // by asset key
 }
 
-// LoadRetention reads from the project in the folder dir which outputs are kept. It reads the fields of assets and
-// does not parse queries. It fails if servo.yaml has problems.
+// LoadRetention reads the retention rules of the project in the folder dir. It does not parse
+// queries. It fails if servo.yaml has problems.
 func LoadRetention(ctx context.Context, dir string) (*Retention, error) {
 	l, err := read(dir, func(l *loader) error { l.readConfig(); return l.readAssets(ctx) })
 	if err != nil {
@@ -34,7 +34,7 @@ func LoadRetention(ctx context.Context, dir string) (*Retention, error) {
 	for _, a := range l.assets {
 		key := a.Key.String()
 		if _, twice := r.assets[key]; twice || bad[a.File] {
-			a.Keep = plan.Keep{All: true} // which rule is meant is unknown
+			a.Keep = plan.Keep{All: true} // the intended rule is unknown
 		}
 		r.assets[key] = a.Keep
 	}

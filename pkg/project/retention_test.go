@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/project"
 )
 
-// retention writes files and reads which outputs they keep.
+// retention writes files and reads their retention rules.
 func retention(t *testing.T, files map[string]string) (*project.Retention, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -27,7 +27,7 @@ func TestRetentionOfAssetOverridesDefault(t *testing.T) {
 	const day = 24 * time.Hour
 	files := map[string]string{
 		"servo.yaml":        "{defaults: {keep: {versions: 5, for: 10d}}, keep_logs: 2d}",
-		"assets/a/none.sql": "SELECT no query is parsed",
+		"assets/a/none.sql": "SELECT this is not parsed",
 		"assets/a/some.sql": "/* servo\nkeep: {versions: 1}\n*/ SELECT 1",
 		"assets/a/all.sql":  "/* servo\nkeep: all\n*/ SELECT 1",
 		"assets/list.yaml":  "assets: [{asset: b/x, run: {command: [x]}, keep: {for: 2h}}]",
@@ -76,7 +76,7 @@ func TestUnknownRetentionKeepsEverything(t *testing.T) {
 	r, err = retention(t, files)
 	require.NoError(t, err)
 	require.True(t, r.Of("twice/x").All, "two files contradict each other")
-	require.Equal(t, plan.Keep{}, r.Of("old/removed"), "no file declares it")
+	require.Equal(t, plan.Keep{}, r.Of("old/removed"), "no file declares the asset")
 
 	files["servo.yaml"] = "defaults: {keep: 3}"
 	_, err = retention(t, files)

@@ -2,10 +2,9 @@ package project
 
 import "strings"
 
-// trimQuery is a text of SQL without the space and comments around it and the
-// semicolons after it, and where in the text it starts. It is the empty query
-// when there is nothing else. Semicolons between statements stay: the parser
-// refuses them.
+// trimQuery returns the SQL without surrounding space and comments and without trailing
+// semicolons, and the offset where it starts. It returns "" if nothing else is left. Semicolons
+// between statements stay, so that the parser rejects them.
 func trimQuery(sql string) (query string, start int) {
 	first, last := -1, 0
 	for i := 0; i < len(sql); {
@@ -24,8 +23,8 @@ func trimQuery(sql string) (query string, start int) {
 	return sql[first:last], first
 }
 
-// token is the end of what starts at i, and whether it is part of a query: all
-// but space, comments and semicolons is.
+// token returns the end of the token at i, and whether it is part of the query: anything except
+// space, comments and semicolons.
 func token(sql string, i int) (end int, significant bool) {
 	rest := sql[i:]
 	switch c := rest[0]; {
@@ -38,7 +37,7 @@ func token(sql string, i int) (end int, significant bool) {
 	case c == '\'' && i > 0 && (sql[i-1] == 'e' || sql[i-1] == 'E') && !inName(sql, i-1):
 		return escapedString(sql, i), true
 	case c == '\'' || c == '"':
-		return until(sql, i+1, string(c)), true // a doubled quote is two strings in a row here
+		return until(sql, i+1, string(c)), true // a doubled quote counts as two adjacent strings
 	case c == '$' && !inName(sql, i):
 		if tag, ok := dollarTag(rest); ok {
 			return until(sql, i+len(tag), tag), true
@@ -47,7 +46,7 @@ func token(sql string, i int) (end int, significant bool) {
 	return i + 1, true
 }
 
-// inName reports whether what is at i goes on with a name or a number.
+// inName reports whether the character before i belongs to a name or a number.
 func inName(sql string, i int) bool {
 	if i == 0 {
 		return false
@@ -56,7 +55,7 @@ func inName(sql string, i int) bool {
 	return c == '_' || c == '$' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= 0x80
 }
 
-// until is the end of the first mark at or after i, or of the text.
+// until returns the end of the first mark at or after i, or the end of the text.
 func until(sql string, i int, mark string) int {
 	if at := strings.Index(sql[i:], mark); at >= 0 {
 		return i + at + len(mark)
@@ -64,7 +63,7 @@ func until(sql string, i int, mark string) int {
 	return len(sql)
 }
 
-// blockComment is the end of a comment, which may have others inside.
+// blockComment returns the end of a comment. Comments nest.
 func blockComment(sql string, i int) int {
 	depth := 0
 	for i < len(sql) {
@@ -85,7 +84,7 @@ func blockComment(sql string, i int) int {
 	return len(sql)
 }
 
-// escapedString is the end of a string that has backslashes: E'…'.
+// escapedString returns the end of a string with backslash escapes: E'…'.
 func escapedString(sql string, i int) int {
 	for i++; i < len(sql); i++ {
 		switch sql[i] {
@@ -98,7 +97,7 @@ func escapedString(sql string, i int) int {
 	return len(sql)
 }
 
-// dollarTag is the mark of a dollar-quoted string: $$ or $tag$.
+// dollarTag returns the opening quote of a dollar-quoted string: $$ or $tag$.
 func dollarTag(rest string) (string, bool) {
 	for i := 1; i < len(rest); i++ {
 		c := rest[i]

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestTrimQueryKeepsTheStatementAlone(t *testing.T) {
+func TestTrimQueryKeepsOnlyTheStatement(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                      "",
 		" ;; -- only\n/* a /* b */ c */":        "",
@@ -32,7 +32,7 @@ func TestTrimQueryKeepsTheStatementAlone(t *testing.T) {
 	}
 }
 
-func TestTrimQueryIsDoneOnce(t *testing.T) {
+func TestTrimQueryIsIdempotent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.Join(rapid.SliceOf(rapid.SampledFrom([]string{
 			"a", " ", "\n", ";", "--", "/*", "*/", "'", `"`, "$$", "$t$", "E'", `\`, "é",
@@ -42,7 +42,7 @@ func TestTrimQueryIsDoneOnce(t *testing.T) {
 			t.Fatalf("%q is not in %q at %d", query, text, start)
 		}
 		if again, _ := trimQuery(query); again != query {
-			t.Fatalf("%q becomes %q, and then %q", text, query, again)
+			t.Fatalf("%q becomes %q, then %q", text, query, again)
 		}
 	})
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// LoadSettings reads servo.yaml alone: the project without its assets, for a command that
-// asks about runs and must get an answer while a query is being written.
+// LoadSettings reads only servo.yaml. Commands that inspect runs use it, so that they work
+// while an asset file has problems.
 func LoadSettings(dir string) (*Project, error) {
 	l, err := read(dir, func(l *loader) error { l.readConfig(); return nil })
 	if err != nil {
@@ -22,7 +22,7 @@ func LoadSettings(dir string) (*Project, error) {
 	return &l.project, nil
 }
 
-// read reads a part of the project in the folder dir.
+// read opens the folder dir and reads a part of the project.
 func read(dir string, part func(*loader) error) (*loader, error) {
 	root, err := filepath.Abs(dir)
 	if err != nil {

@@ -13,16 +13,16 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// headerStart is the start of an SQL file that has a header: blank lines and
-// line comments may stand before it.
+// headerStart matches the start of a header in a SQL file. Blank lines and line comments may
+// precede it.
 var (
 	headerStart = regexp.MustCompile(`^((?:\s|--[^\n]*\n)*/\*[ \t]*servo)(?:\s|\*/)`)
 	headerLate  = regexp.MustCompile(`/\*[ \t]*servo\s`)
 )
 
-// splitHeader is the YAML of a file's header and where its query starts. All
-// before the YAML is blank in it, so that its positions are those of the file.
-// For a header that does not end, body is negative.
+// splitHeader returns the YAML of a file's header and the offset where the query starts. Spaces
+// replace everything before the YAML, so that its positions are those of the file. If the
+// header is not closed, body is negative.
 func splitHeader(text []byte) (header []byte, body int) {
 	found := headerStart.FindSubmatchIndex(text)
 	if found == nil {
@@ -37,7 +37,7 @@ func splitHeader(text []byte) (header []byte, body int) {
 	return append(blank(text[:start]), text[start:end]...), end + len("*/")
 }
 
-// blank is a text with every character but line ends replaced by a space.
+// blank replaces every character except line ends with a space.
 func blank(text []byte) []byte {
 	return bytes.Map(func(r rune) rune {
 		if r == '\n' {
@@ -47,7 +47,7 @@ func blank(text []byte) []byte {
 	}, text)
 }
 
-// readSQLAsset reads a file of one query.
+// readSQLAsset reads a file with one query.
 func (l *loader) readSQLAsset(name string, text []byte) {
 	a := l.newAsset(name)
 	f := yamlFile{l, name}
@@ -78,13 +78,13 @@ func (l *loader) readSQLAsset(name string, text []byte) {
 	l.assets = append(l.assets, *a)
 }
 
-// Limits of what is parsed at once: the trees of queries are large.
+// Limits of a batch of queries: their syntax trees are large.
 const (
 	batchQueries = 500
 	batchBytes   = 2 << 20
 )
 
-// parseQueries finds the assets that queries read.
+// parseQueries finds the tables that the queries read.
 func (l *loader) parseQueries(ctx context.Context) error {
 	var batch []*declared
 	size := 0
@@ -124,8 +124,8 @@ func (l *loader) parseBatch(ctx context.Context, batch []*declared) error {
 	return nil
 }
 
-// addRefs adds what a query reads. An asset whose query is not sound is still
-// one: others that read it are not at fault.
+// addRefs adds the tables that a query reads as dependencies. An asset with an invalid query
+// still exists, so that no problem is reported for its readers.
 func (l *loader) addRefs(a *declared, p Parsed) {
 	if p.Bad != nil {
 		l.report(a.queryPlace(p.Bad.Offset), "", "%s", p.Bad.Message)
@@ -146,7 +146,7 @@ func (l *loader) addRefs(a *declared, p Parsed) {
 	}
 }
 
-// queryPlace is the place in the file of a byte of its query.
+// queryPlace returns the place in the file of a byte of the query.
 func (a *declared) queryPlace(offset int) place {
 	at := offsetPlace(a.File, []byte(a.Work.SQL), offset)
 	if at.line == 1 {
@@ -159,7 +159,7 @@ func (a *declared) queryPlace(offset int) place {
 // What a table reference may be.
 const (
 	refAsset = iota
-	refElse  // a file, or one of DuckDB's own tables
+	refElse  // a file or a table of DuckDB
 )
 
 var (
@@ -167,8 +167,8 @@ var (
 	ownTables    = []string{"sqlite_master", "sqlite_schema", "pragma_database_list"}
 )
 
-// classify tells assets from files and DuckDB's own tables; the key is empty when
-// the name can be neither. Names in SQL do not mind capitals.
+// classify distinguishes assets from files and DuckDB's own tables. It returns an empty key if
+// the name cannot be any of them. Names in SQL are case-insensitive.
 func (r Ref) classify() (ids.AssetKey, int) {
 	schema, table := strings.ToLower(r.Schema), strings.ToLower(r.Table)
 	switch {
@@ -189,7 +189,7 @@ func (r Ref) classify() (ids.AssetKey, int) {
 	return key, refAsset
 }
 
-// name is the reference as it is written.
+// name returns the reference as written.
 func (r Ref) name() string {
 	parts := []string{r.Catalog, r.Schema, r.Table}
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ".")

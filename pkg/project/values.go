@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// text reads a text.
+// text reads a string.
 func (f yamlFile) text(n *yaml.Node, what string) (string, bool) {
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" {
 		suggestion := ""
@@ -26,7 +26,7 @@ func (f yamlFile) text(n *yaml.Node, what string) (string, bool) {
 	return n.Value, true
 }
 
-// texts reads a list of texts.
+// texts reads a list of strings.
 func (f yamlFile) texts(n *yaml.Node, what string) []string {
 	var all []string
 	f.each(n, what, func(item *yaml.Node) {
@@ -132,7 +132,7 @@ func (f yamlFile) days(n *yaml.Node, what string, to *time.Duration) {
 	}
 }
 
-// seconds reads a time-out into to.
+// seconds reads a timeout into to.
 func (f yamlFile) seconds(n *yaml.Node, what string, to *int32) {
 	const week = 7 * 24 * time.Hour // how long callbacks are valid
 	if d, ok := f.duration(n, what, time.Second, time.Second, week); ok {
@@ -165,11 +165,11 @@ var (
 	}
 )
 
-// ParseMemory reads a number of bytes as people write it: "1GB", "512MiB".
+// ParseMemory parses a number of bytes such as "1GB" or "512MiB".
 func ParseMemory(text string) (int64, error) {
 	m := sizePattern.FindStringSubmatch(text)
 	if m == nil {
-		return 0, errors.New("it is not a size: write, for example, 512MB or 2GB")
+		return 0, errors.New("not a size: write, for example, 512MB or 2GB")
 	}
 	count, _ := strconv.ParseInt(m[1], 10, 64) // at most nine digits
 	unit := sizeUnits[m[2]]

@@ -16,13 +16,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// Limits of a YAML text, aliases written out.
+// Limits of a YAML text, with aliases expanded.
 const (
 	maxYAMLDepth = 32
 	maxYAMLNodes = 200_000
 )
 
-// yamlFile is a YAML text that is being read.
+// yamlFile is a YAML text while it is read.
 type yamlFile struct {
 	*loader
 	name string
@@ -36,14 +36,15 @@ func (f yamlFile) fail(n *yaml.Node, suggestion, format string, args ...any) {
 	f.report(f.place(n), suggestion, format, args...)
 }
 
-// How the YAML library says where an error is. In errors of its parser, in
-// contrast to those of its scanner, it counts lines from 0.
+// How the YAML library reports the line of an error. Its parser counts lines from 0, its
+// scanner from 1.
 var (
 	yamlLine   = regexp.MustCompile(`^line (\d+): `)
 	yamlParser = regexp.MustCompile(`^did not find expected (<|node content|'-' indicator|key|',' or)`)
 )
 
-// parse reads the only document of a text: nil when it is empty, or was reported.
+// parse reads the only document of a text. It returns nil if the text is empty or has a
+// problem, which it reports.
 func (f yamlFile) parse(text []byte) *yaml.Node {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	var document, more yaml.Node
@@ -83,8 +84,8 @@ func (f yamlFile) syntax(err error) {
 	f.report(at, "", "not YAML: %s", message)
 }
 
-// withinLimits refuses what is too deep, and small texts whose aliases are huge
-// when written out.
+// withinLimits reports values that are too deep, and small texts whose expanded aliases are
+// huge.
 func (f yamlFile) withinLimits(n *yaml.Node, depth int, nodes *int) bool {
 	*nodes++
 	if depth > maxYAMLDepth {
@@ -106,7 +107,7 @@ func (f yamlFile) withinLimits(n *yaml.Node, depth int, nodes *int) bool {
 	return true
 }
 
-// resolve is what an alias stands for.
+// resolve returns the target of an alias.
 func resolve(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -114,10 +115,10 @@ func resolve(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// fields are what a mapping may have, and what reads each.
+// fields maps the known fields of a mapping to functions that read their values.
 type fields map[string]func(*yaml.Node)
 
-// mapping reads a mapping's fields.
+// mapping reads the fields of a mapping.
 func (f yamlFile) mapping(n *yaml.Node, what string, known fields) {
 	if n.Kind != yaml.MappingNode {
 		f.fail(n, "", "%s must be a mapping, got %s", what, kindOf(n))
@@ -136,7 +137,7 @@ func (f yamlFile) mapping(n *yaml.Node, what string, known fields) {
 		case !ok:
 			f.unknownField(name, what, known)
 		case isNull(value):
-			f.fail(name, "give it one, or remove it", "the field %s has no value", name.Value)
+			f.fail(name, "add a value, or remove the field", "the field %s has no value", name.Value)
 		default:
 			read(value)
 		}
@@ -168,7 +169,7 @@ func (f yamlFile) each(n *yaml.Node, what string, read func(*yaml.Node)) {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
-// kindOf is what a value is, as people say it.
+// kindOf describes a value for messages.
 func kindOf(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -191,7 +192,7 @@ func kindOf(n *yaml.Node) string {
 	}
 }
 
-// quoteShort is a word of a stranger's file, fit for a line of output.
+// quoteShort quotes a word from an untrusted file and truncates it to fit on a line.
 func quoteShort(s string) string {
 	const most = 80
 	if r := []rune(s); len(r) > most {

@@ -1,5 +1,5 @@
-// Package duckparse finds the tables that queries read, with DuckDB's own parser:
-// what it accepts is what the workers' DuckDB accepts. Nothing is executed.
+// Package duckparse finds the tables that queries read. It uses DuckDB's own parser, so that it
+// accepts what the workers' DuckDB accepts. It executes nothing.
 package duckparse
 
 import (
@@ -17,29 +17,30 @@ import (
 	"github.com/servo-orchestration/servo/pkg/project"
 )
 
-// Parser is a DuckDB in memory that only parses. Close it.
+// Parser is an in-memory DuckDB that only parses. Close it after use.
 type Parser struct {
 	db *sql.DB
 }
 
-// Open starts a Parser.
+// Open returns a new Parser.
 func Open(ctx context.Context) (*Parser, error) {
 	db, err := sql.Open("duckdb", "")
 	if err != nil {
 		return nil, fmt.Errorf("open DuckDB: %w", err)
 	}
 	db.SetMaxOpenConns(1)
-	// Parsing reads no files; nothing else is ever asked of this database.
+	// Parsing reads no files, so the database needs no file access.
 	if _, err := db.ExecContext(ctx, "SET enable_external_access = false; SET threads = 1; SET lock_configuration = true"); err != nil {
 		return nil, errors.Join(fmt.Errorf("set up DuckDB: %w", err), db.Close())
 	}
 	return &Parser{db: db}, nil
 }
 
-// Close ends the Parser.
+// Close closes the database.
 func (p *Parser) Close() error { return p.db.Close() }
 
-// parseAll has one row a query: one statement for many is five times as quick.
+// parseAll returns one row per query. One statement for many queries is five times faster than
+// one each.
 const parseAll = `
 SELECT json_serialize_sql(query, skip_null := true, skip_empty := true)::VARCHAR
 FROM (SELECT unnest($1::VARCHAR[]) AS query, generate_subscripts($1::VARCHAR[], 1) AS i)
@@ -49,28 +50,28 @@ ORDER BY i`
 func (p *Parser) Parse(ctx context.Context, queries []string) (parsed []project.Parsed, err error) {
 	rows, err := p.db.QueryContext(ctx, parseAll, queries)
 	if err != nil {
-		return nil, fmt.Errorf("ask DuckDB's parser: %w", err)
+		return nil, fmt.Errorf("parse with DuckDB: %w", err)
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
 		var text string
 		if err := rows.Scan(&text); err != nil {
-			return nil, fmt.Errorf("read the answer of DuckDB's parser: %w", err)
+			return nil, fmt.Errorf("read DuckDB's syntax trees: %w", err)
 		}
 		if len(parsed) < len(queries) {
 			parsed = append(parsed, read(queries[len(parsed)], text))
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("ask DuckDB's parser: %w", err)
+		return nil, fmt.Errorf("parse with DuckDB: %w", err)
 	}
 	if len(parsed) != len(queries) {
-		return nil, fmt.Errorf("ask DuckDB's parser: %d answers for %d queries", len(parsed), len(queries))
+		return nil, fmt.Errorf("parse with DuckDB: got %d results for %d queries", len(parsed), len(queries))
 	}
 	return parsed, nil
 }
 
-// answer is what json_serialize_sql returns.
+// answer is the result of json_serialize_sql.
 type answer struct {
 	Error        bool             `json:"error"`
 	ErrorType    string           `json:"error_type"`
@@ -79,13 +80,13 @@ type answer struct {
 	Statements   []map[string]any `json:"statements"`
 }
 
-// read makes sense of the answer for one query.
+// read interprets the result for one query.
 func read(query, text string) project.Parsed {
 	var a answer
 	decoder := json.NewDecoder(strings.NewReader(text))
 	decoder.UseNumber() // "no position" is 2^64 - 1
 	if err := decoder.Decode(&a); err != nil {
-		return bad(0, fmt.Sprintf("its syntax tree cannot be read: %v", err))
+		return bad(0, fmt.Sprintf("cannot read the syntax tree: %v", err))
 	}
 	switch {
 	case a.Error && a.ErrorType == "not implemented":
@@ -112,7 +113,7 @@ func bad(offset int, message string) project.Parsed {
 	return project.Parsed{Bad: &project.SyntaxError{Offset: offset, Message: message}}
 }
 
-// offset is a position in bytes, or -1.
+// offset returns a position in bytes, or -1 if there is none.
 func offset(n json.Number) int {
 	if i, err := n.Int64(); err == nil {
 		return int(i)
@@ -120,8 +121,8 @@ func offset(n json.Number) int {
 	return -1
 }
 
-// byteOffset is where a character of a text starts. DuckDB counts characters
-// where it reports errors, and bytes in its trees.
+// byteOffset returns the byte offset of a character. DuckDB counts characters in error
+// positions, and bytes in syntax trees.
 func byteOffset(text string, characters int) int {
 	for i := range text {
 		if characters <= 0 {
@@ -132,7 +133,7 @@ func byteOffset(text string, characters int) int {
 	return len(text)
 }
 
-// scope is the names that WITH defines, innermost first.
+// scope holds the names that WITH defines, innermost first.
 type scope struct {
 	name string
 	next *scope
@@ -147,10 +148,10 @@ func (s *scope) has(name string) bool {
 	return false
 }
 
-// walker goes through a syntax tree.
+// walker walks a syntax tree.
 type walker struct {
 	refs  []project.Ref
-	first int // the least position, counted from 1; 0: none
+	first int // the least position, from 1; 0: none
 }
 
 func (w *walker) walk(v any, s *scope) {
@@ -188,8 +189,8 @@ func (w *walker) node(n map[string]any, s *scope) {
 	}
 }
 
-// with walks the queries of a WITH, each of which sees those before it, and is
-// the scope of what follows.
+// with walks the queries of a WITH, each of which sees the preceding ones. It returns the scope
+// of what follows.
 func (w *walker) with(v any, s *scope) *scope {
 	ctes, _ := v.(map[string]any)
 	entries, _ := ctes["map"].([]any)

@@ -22,13 +22,13 @@ func open(t testing.TB) *duckparse.Parser {
 	return p
 }
 
-func TestDuckDBsParserKeepsTheContract(t *testing.T) { projecttest.TestParser(t, open(t).Parse) }
+func TestParserContract(t *testing.T) { projecttest.TestParser(t, open(t).Parse) }
 
-func TestTheParserWithoutDuckDBKeepsTheContract(t *testing.T) {
+func TestProjecttestParserContract(t *testing.T) {
 	projecttest.TestParser(t, projecttest.Parse)
 }
 
-func TestTablesAreFoundWhereverTheyStand(t *testing.T) {
+func TestParseFindsTables(t *testing.T) {
 	p := open(t)
 	for name, c := range map[string]struct{ query, want string }{
 		"a subquery":                  {"SELECT * FROM a.b WHERE x IN (SELECT y FROM c.d)", "a.b c.d"},
@@ -63,7 +63,7 @@ func TestTablesAreFoundWhereverTheyStand(t *testing.T) {
 	}
 }
 
-func TestSyntaxErrorsSayWhere(t *testing.T) {
+func TestParseReportsErrorPositions(t *testing.T) {
 	p := open(t)
 	for query, want := range map[string]string{
 		"SELECT * FROM a.b WHERE":             "23: syntax error at end of input",
@@ -84,7 +84,7 @@ func TestSyntaxErrorsSayWhere(t *testing.T) {
 	}
 }
 
-func TestAProjectFindsItsDependenciesInQueries(t *testing.T) {
+func TestLoadFindsDependenciesInQueries(t *testing.T) {
 	files := fstest.MapFS{
 		"servo.yaml":             {Data: []byte("name: demo\n")},
 		"assets/raw/weather.sql": {Data: []byte("SELECT * FROM read_csv('data/weather.csv')")},
@@ -97,7 +97,7 @@ func TestAProjectFindsItsDependenciesInQueries(t *testing.T) {
 		`assets/report/none.sql:5:18: syntax error at or near "WHERE"`)
 }
 
-func TestMonstrousQueriesAreRefusedAndNothingBreaks(t *testing.T) {
+func TestParseRejectsHugeQueries(t *testing.T) {
 	p := open(t)
 	const n = 100_000
 	for name, query := range map[string]string{
@@ -113,7 +113,7 @@ func TestMonstrousQueriesAreRefusedAndNothingBreaks(t *testing.T) {
 			parsed, err := p.Parse(t.Context(), []string{query, "FROM a.b"})
 			require.NoError(t, err)
 			require.NotNil(t, parsed[0].Bad)
-			require.Equal(t, []project.Ref{{Schema: "a", Table: "b", Offset: 5}}, parsed[1].Refs, "others are not at fault")
+			require.Equal(t, []project.Ref{{Schema: "a", Table: "b", Offset: 5}}, parsed[1].Refs, "other queries are unaffected")
 		})
 	}
 }

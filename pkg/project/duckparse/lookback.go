@@ -14,13 +14,13 @@ import (
 type relation struct {
 	alias string
 	// tables returns the stored tables that a column's values come from unchanged. It returns
-	// nil for a column that is computed, and for one whose origin is not known.
+	// nil if the column is computed or its origin is unknown.
 	tables func(column string) []project.Ref
 }
 
 func unknown(string) []project.Ref { return nil }
 
-// relations are the tables that WITH defines, innermost first.
+// relations holds the tables that WITH defines, innermost first.
 type relations struct {
 	relation
 	next *relations
@@ -62,7 +62,7 @@ func (l *lookbacks) walk(v any, s *relations) {
 	}
 }
 
-// with walks the queries of a WITH, and returns the scope of what follows.
+// with walks the queries of a WITH and returns the scope of what follows.
 func (l *lookbacks) with(n map[string]any, s *relations) *relations {
 	for _, e := range array(object(n["cte_map"])["map"]) {
 		entry := object(e)
@@ -136,7 +136,7 @@ func resultTables(n map[string]any, s *relations) func(string) []project.Ref {
 		return unknown
 	}
 	from := fromTables(n["from_table"], withTables(n, s))
-	known := map[string][]project.Ref{} // a table that is joined with itself at each of many levels is looked at once
+	known := map[string][]project.Ref{} // visit a table once, even if many levels join it with itself
 	return func(column string) []project.Ref {
 		column = strings.ToLower(column)
 		tables, ok := known[column]
@@ -148,7 +148,7 @@ func resultTables(n map[string]any, s *relations) func(string) []project.Ref {
 	}
 }
 
-// resultColumn returns where a column of a SELECT comes from.
+// resultColumn returns the origin of a column of a SELECT.
 func resultColumn(n map[string]any, column string, from []relation) []project.Ref {
 	star := false
 	for _, v := range array(n["select_list"]) {
@@ -199,7 +199,7 @@ func columnTables(names []string, from []relation) (tables []project.Ref) {
 	return tables
 }
 
-// filter finds the lower bounds that every row has to meet.
+// filter finds the lower bounds that every row must satisfy.
 func (l *lookbacks) filter(v any, from []relation) {
 	n := object(v)
 	switch n["type"] {
@@ -235,7 +235,7 @@ func (l *lookbacks) bound(column, bound any, from []relation) {
 	}
 }
 
-// earlier returns the variable that an expression is at least a day before; "": none.
+// earlier returns the variable that an expression precedes by at least a day, or "".
 func earlier(v any) string {
 	n := uncast(v)
 	children := array(n["children"])
@@ -259,7 +259,7 @@ func earlier(v any) string {
 	return ""
 }
 
-// variableOf returns the variable whose value, or an earlier day, an expression is; "": none.
+// variableOf returns the variable whose value, or an earlier day, the expression is, or "".
 func variableOf(v any) string {
 	n := uncast(v)
 	children := array(n["children"])
@@ -269,12 +269,13 @@ func variableOf(v any) string {
 	return earlier(v)
 }
 
-// units are the functions that INTERVAL n UNIT becomes, of units of a day and more.
+// units are the functions that DuckDB uses for INTERVAL n UNIT, for units of at least a day.
 var units = []string{"to_days", "to_weeks", "to_months", "to_quarters", "to_years"}
 
 var intervalText = regexp.MustCompile(`(?i)^\s*([+-]?\d{1,9})\s*(?:d|days?|w|weeks?|mons?|months?|quarters?|y|years?)\s*$`)
 
-// days returns the sign of a constant number of days, or of an interval of whole days; 0: not known.
+// days returns the sign of a constant number of days or of an interval of whole days. 0:
+// unknown.
 func days(v any) int64 {
 	n := object(v)
 	if n["type"] == "FUNCTION" && slices.Contains(units, word(n["function_name"])) {
@@ -293,7 +294,7 @@ func days(v any) int64 {
 	return number(v)
 }
 
-// number returns the value of an integer constant; 0: not known.
+// number returns the value of an integer constant. 0: unknown.
 func number(v any) int64 {
 	n := uncast(v)
 	if n["type"] == "FUNCTION" {
@@ -312,7 +313,7 @@ func number(v any) int64 {
 	return count
 }
 
-// uncast returns an expression without casts around it.
+// uncast returns an expression without surrounding casts.
 func uncast(v any) map[string]any {
 	n := object(v)
 	for n["type"] == "OPERATOR_CAST" {

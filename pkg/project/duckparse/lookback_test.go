@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLookbacksAreBoundsBeforeTheVariable has queries, and what they look back on as COLUMN=TABLES.
-func TestLookbacksAreBoundsBeforeTheVariable(t *testing.T) {
+// TestParseFindsLookbacks maps queries to their lookbacks, as COLUMN=TABLES.
+func TestParseFindsLookbacks(t *testing.T) {
 	const from = "SELECT * FROM n.t WHERE "
 	p := open(t)
 	for query, want := range map[string]string{
@@ -34,7 +34,7 @@ func TestLookbacksAreBoundsBeforeTheVariable(t *testing.T) {
 		"FROM (SELECT *, 1 AS x FROM n.t) AS s WHERE s.day >= getvariable('date') - 7":                          "s.day=n.t",
 		"FROM n.u UNION ALL FROM n.t WHERE day >= getvariable('date') - 7":                                      "day=n.t",
 
-		// What is not certain is no lookback.
+		// A filter that is not certain is no lookback.
 		from + "day = getvariable('date')":                                                           "",
 		from + "day >= getvariable('date')":                                                          "",
 		from + "day >= getvariable('date') - 0":                                                      "",
@@ -77,7 +77,7 @@ func TestLookbacksAreBoundsBeforeTheVariable(t *testing.T) {
 	}
 }
 
-func TestLookbacksOfManyJoinsTakeLittleTime(t *testing.T) {
+func TestParseLookbacksOfManyJoinsIsFast(t *testing.T) {
 	query := "WITH w0 AS (FROM n.t, n.t)"
 	for i := range 40 {
 		query += fmt.Sprintf(", w%d AS (FROM w%d AS a, w%d AS b)", i+1, i, i)

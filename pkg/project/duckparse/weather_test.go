@@ -16,7 +16,7 @@ import (
 
 const weatherDir = "../../../examples/weather"
 
-// weatherPlan is a plan of the whole example.
+// weatherPlan returns a plan of the whole example.
 func weatherPlan(t *testing.T) *plan.Plan {
 	t.Helper()
 	loaded, err := project.Load(t.Context(), weatherDir, project.Options{ParseSQL: open(t).Parse})
@@ -29,8 +29,8 @@ func weatherPlan(t *testing.T) *plan.Plan {
 	return p
 }
 
-// execute runs the queries of a plan in its order, in a DuckDB in memory:
-// partitions are rows of one table.
+// execute runs the queries of a plan in order, in an in-memory DuckDB. Partitions are rows of
+// one table.
 func execute(t *testing.T, p *plan.Plan) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("duckdb", "")
@@ -63,7 +63,7 @@ func execute(t *testing.T, p *plan.Plan) *sql.DB {
 	return db
 }
 
-// rows are a query's rows, their values joined by spaces.
+// rows returns the rows of a query, with values joined by spaces.
 func rows(t *testing.T, db *sql.DB, query string) []string {
 	t.Helper()
 	var all string
@@ -71,10 +71,10 @@ func rows(t *testing.T, db *sql.DB, query string) []string {
 	return strings.Split(all, "\n")
 }
 
-func TestTheWeatherExampleIsADiamondOverDays(t *testing.T) {
+func TestWeatherExamplePlan(t *testing.T) {
 	p := weatherPlan(t)
 	const days = 1461
-	require.Len(t, p.Tasks, days+1+7, "a task a day, one group node, and seven more assets")
+	require.Len(t, p.Tasks, days+1+7, "one task per day, one group node, and seven more assets")
 	waits := map[string][]string{}
 	for _, task := range p.Tasks {
 		waits[task.TaskKey] = task.DependsOn
@@ -91,7 +91,7 @@ func TestTheWeatherExampleIsADiamondOverDays(t *testing.T) {
 	require.Equal(t, plan.Work{Command: []string{"python3", "scripts/chart.py"}, InputFormat: plan.FormatCSV}, p.Assets["report/chart"])
 }
 
-func TestTheWeatherExampleTellsTheTruth(t *testing.T) {
+func TestWeatherExampleResults(t *testing.T) {
 	db := execute(t, weatherPlan(t))
 	require.Equal(t, []string{"2922"}, rows(t, db, "SELECT count(*)::VARCHAR FROM clean.daily"))
 	require.Equal(t, []string{"96 96"}, rows(t, db, "SELECT format('{} {}', count(*), count_if(complete)) FROM analytics.monthly"))
@@ -107,10 +107,10 @@ func TestTheWeatherExampleTellsTheTruth(t *testing.T) {
 	}, rows(t, db, "SELECT sentence FROM report.climate ORDER BY city, record"))
 	require.Equal(t, []string{"Seattle dry 2012-07-23 2012-10-11 81"},
 		rows(t, db, "SELECT format('{} {} {} {} {}', city, kind, first_day, last_day, days) FROM analytics.spells ORDER BY days DESC LIMIT 1"))
-	// The same figures straight from the file, with other means.
+	// The same figures, computed from the file in another way.
 	require.Equal(t, rows(t, db, "SELECT round(sum(precipitation), 1)::VARCHAR FROM 'data/weather.csv' WHERE location = 'Seattle'"),
 		rows(t, db, "SELECT round(sum(precipitation_mm), 1)::VARCHAR FROM analytics.monthly WHERE city = 'Seattle'"))
 	require.Equal(t, []string{"0"}, rows(t, db, "SELECT count(*)::VARCHAR FROM "+
 		"(SELECT sum(temp_anomaly_c) AS total FROM analytics.anomalies GROUP BY city, month(month)) WHERE abs(total) > 0.05"),
-		"the departures of a calendar month cancel out")
+		"the anomalies of a calendar month cancel out")
 }

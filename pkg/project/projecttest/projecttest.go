@@ -1,5 +1,5 @@
-// Package projecttest is what a [project.SQLParser] must do, as a test, and a
-// small one without DuckDB that does it.
+// Package projecttest tests the contract of a [project.SQLParser], and has a small parser
+// without DuckDB that satisfies it.
 package projecttest
 
 import (
@@ -20,8 +20,8 @@ var (
 	verb       = regexp.MustCompile(`(?i)^(select|with|from|values)\b`)
 )
 
-// Parse is a [project.SQLParser] for plain queries: it looks for FROM and JOIN,
-// and knows nothing of strings and comments.
+// Parse is a [project.SQLParser] for simple queries. It searches for FROM and JOIN, and does
+// not understand strings and comments.
 func Parse(_ context.Context, queries []string) ([]project.Parsed, error) {
 	parsed := make([]project.Parsed, len(queries))
 	for i, query := range queries {
@@ -53,7 +53,7 @@ func parse(sql string) project.Parsed {
 		switch {
 		case ref.Schema != "":
 			ref.Offset = m[4]
-		case ref.Catalog != "": // one dot: the first group took the schema
+		case ref.Catalog != "": // one dot: the catalog group matched the schema
 			ref.Catalog, ref.Schema, ref.Offset = "", ref.Catalog, m[2]
 		}
 		if ref.Catalog != "" {
@@ -76,7 +76,7 @@ func parse(sql string) project.Parsed {
 	return parsed
 }
 
-// TestParser checks that a parser keeps the contract.
+// TestParser checks that a parser satisfies the contract.
 func TestParser(t *testing.T, parse project.SQLParser) {
 	t.Helper()
 	for name, c := range map[string]struct {
@@ -98,12 +98,12 @@ func TestParser(t *testing.T, parse project.SQLParser) {
 		t.Run(name, func(t *testing.T) {
 			parsed, err := parse(t.Context(), []string{"SELECT 1", c.query, "SELECT 1"})
 			require.NoError(t, err)
-			require.Len(t, parsed, 3, "an answer a query, in their order")
+			require.Len(t, parsed, 3, "one result per query, in order")
 			require.Nil(t, parsed[1].Bad)
 			refs := parsed[1].Refs
 			for i := range refs {
 				if refs[i].Catalog != "" {
-					refs[i].Offset = 0 // DuckDB says where the table's own name is
+					refs[i].Offset = 0 // DuckDB reports the offset of the table's own name
 				}
 			}
 			require.Equal(t, c.want, refs)

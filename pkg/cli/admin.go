@@ -34,8 +34,8 @@ func (a *app) adminCommand() *cobra.Command {
 	return admin
 }
 
-// upkeep opens the parts of the state folder for f.
-func (a *app) upkeep(ctx context.Context, f func(*project.Project, *embedded.Parts) error) error {
+// withParts opens the state folder and calls f.
+func (a *app) withParts(ctx context.Context, f func(*project.Project, *embedded.Parts) error) error {
 	p, err := a.settings()
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (a *app) verifyCommand() *cobra.Command {
 		Short: "Replay the ledger and compare; check every state file and every output",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.upkeep(cmd.Context(), func(_ *project.Project, parts *embedded.Parts) error {
+			return a.withParts(cmd.Context(), func(_ *project.Project, parts *embedded.Parts) error {
 				report, err := repair.Verify(cmd.Context(), a.repairConfig(parts))
 				if err != nil {
 					return err
@@ -78,20 +78,20 @@ func (a *app) verifyCommand() *cobra.Command {
 	}
 }
 
-// remedy is what to do about what a verification has found: a rebuild only where the
-// ledger is whole, and the state alone is not.
+// remedy returns what to do about the result of a verification. It suggests a rebuild only if
+// the ledger is complete and only the state is wrong.
 func remedy(r repair.Report) string {
 	switch {
 	case r.NoManifest:
 		return "the state has no manifest, so there is nothing to compare with the ledger: restore manifests/ from a backup; or rebuild the state from the ledger alone with `servo admin rebuild --bare`; " +
 			"if nothing has been published yet, run `servo admin compact`"
 	case r.Lost > 0:
-		return "the ledger has lost entries that the state has folded, or their plans: restore them under ledger/, archive/ or plans/, from a backup, or in a bucket with `gcloud storage restore`; " +
-			"the state still has what they said, and a rebuild would forget it"
+		return "the ledger has lost entries that the state has folded, or their plans: restore them under ledger/, archive/ or plans/ from a backup, or in a bucket with `gcloud storage restore`; " +
+			"the state still contains their events, which a rebuild would lose"
 	case r.Differences == 0:
-		return "outputs are not what was committed: restore them under assets/, or make them anew with `servo run ASSET`; a rebuild does not"
+		return "outputs differ from what was committed: restore them under assets/, or recreate them with `servo run ASSET`; a rebuild does not restore them"
 	}
-	return "the state is not what the ledger says: run `servo admin rebuild`"
+	return "the state differs from the ledger: run `servo admin rebuild`"
 }
 
 func verifyText(r repair.Report) string {
@@ -114,10 +114,10 @@ func (a *app) rebuildCommand() *cobra.Command {
 	var bare, forget bool
 	cmd := &cobra.Command{
 		Use:   "rebuild",
-		Short: "Rebuild the state from the ledger, beside the live one",
+		Short: "Rebuild the state from the ledger, beside the live state",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.upkeep(cmd.Context(), func(_ *project.Project, parts *embedded.Parts) error {
+			return a.withParts(cmd.Context(), func(_ *project.Project, parts *embedded.Parts) error {
 				cfg := a.repairConfig(parts)
 				cfg.Bare, cfg.Forget = bare, forget
 				result, err := repair.Rebuild(cmd.Context(), cfg)
@@ -128,30 +128,31 @@ func (a *app) rebuildCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&bare, "bare", false, "fold the bare ledger in the order of its entries, where the order in which it was folded is lost: all facts hold, decisions may differ")
-	cmd.Flags().BoolVar(&forget, "forget", false, "go on where the ledger has lost entries, and forget what they said: what they ended runs again")
+	cmd.Flags().BoolVar(&bare, "bare", false, "replay the ledger in the order of its entries, if the recorded order is lost: all facts hold, decisions may differ")
+	cmd.Flags().BoolVar(&forget, "forget", false, "rebuild even if the ledger has lost entries: tasks whose results are lost run again")
 	return cmd
 }
 
-// rebuildError adds what to do about an error of a rebuild, which has changed nothing.
+// rebuildError adds what to do about an error of a rebuild. The failed rebuild has changed
+// nothing.
 func rebuildError(err error) error {
 	if lost, ok := errors.AsType[*repair.LostError](err); ok {
-		return fmt.Errorf("%w\nrestore them under ledger/, archive/ or plans/, from a backup, or in a bucket with `gcloud storage restore`; or say --forget", lost)
+		return fmt.Errorf("%w\nrestore them under ledger/, archive/ or plans/ from a backup, or in a bucket with `gcloud storage restore`; or rebuild without them with --forget", lost)
 	}
 	if record, ok := errors.AsType[*repair.RecordError](err); ok {
 		return fmt.Errorf("rebuild in the recorded order: %w: restore manifests/ and state/ from a backup; "+
-			"or rebuild from the bare ledger with --bare: every reported fact holds then, but what timers and limits decided may differ", record)
+			"or rebuild in the order of entries with --bare: all facts hold, but decisions of timers and limits may differ", record)
 	}
 	return err
 }
 
 func rebuildText(r repair.Result) string {
-	how := "in the order in which it had been folded: the state is the same as before"
+	how := "in the recorded order: the state is the same as before"
 	switch {
 	case !r.Recorded:
-		how = "in the order of its entries: every fact that it has holds, and nothing that it says has finished runs again"
+		how = "in the order of its entries: all its facts hold, and nothing that it reports as finished runs again"
 	case r.Lost > 0:
-		how = "in the order in which it had been folded; " + plural(r.Lost, "group") + " that it has lost are forgotten"
+		how = "in the recorded order, without " + plural(r.Lost, "lost group")
 	}
 	return fmt.Sprintf("revision %d: %s from %s of the ledger, replayed %s\n", r.Revision, plural(int(r.Rows), "row"), plural(r.Groups, "group"), how)
 }
@@ -159,10 +160,10 @@ func rebuildText(r repair.Result) string {
 func (a *app) compactCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "compact",
-		Short: "List the ledger and fold the entries that are not folded yet",
+		Short: "List the ledger, and fold all entries that are not folded yet",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.serviced(cmd.Context(), func(ctx context.Context, s *session) error {
+			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
 				result, err := s.Compactor.Compact(ctx, compactor.Request{Barrier: true})
 				if err != nil {
 					return err
@@ -181,8 +182,8 @@ func (a *app) sweepCommand() *cobra.Command {
 		Short: "Run anti-entropy now: find lost dispatches, unannounced entries, and timers that never fired",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.serviced(cmd.Context(), func(ctx context.Context, s *session) error {
-				if s.stack != nil { // starting it has folded and refilled everything; look again all the same
+			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
+				if s.stack != nil { // starting the stack has folded and refilled everything; sweep once more
 					if err := s.stack.Sweep(ctx); err != nil {
 						return err
 					}
@@ -194,19 +195,19 @@ func (a *app) sweepCommand() *cobra.Command {
 					return err
 				}
 				if s.stack == nil {
-					a.note("the ledger is folded; %s, sweeps the queue every minute", s.who())
+					a.note("the ledger is folded; %s sweeps the queue every minute", s.who())
 				}
-				a.note("revision %d: %s under way", snap.Revision, plural(snap.State.LiveRuns(), "run"))
+				a.note("revision %d: %s in progress", snap.Revision, plural(snap.State.LiveRuns(), "run"))
 				return nil
 			})
 		},
 	}
 }
 
-// serviced runs f with a session on a state folder that exists.
-func (a *app) serviced(ctx context.Context, f func(context.Context, *session) error) error {
+// withSession opens a session on an existing state folder and calls f.
+func (a *app) withSession(ctx context.Context, f func(context.Context, *session) error) error {
 	var p *project.Project
-	err := a.upkeep(ctx, func(settings *project.Project, _ *embedded.Parts) error {
+	err := a.withParts(ctx, func(settings *project.Project, _ *embedded.Parts) error {
 		p = settings
 		return nil
 	})
@@ -222,7 +223,7 @@ func (a *app) manifestCommand() *cobra.Command {
 		Short: "Show the manifest of a revision: its watermarks and files (default: the newest)",
 		Args:  takes("[REVISION|TIME]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.upkeep(cmd.Context(), func(_ *project.Project, parts *embedded.Parts) error {
+			return a.withParts(cmd.Context(), func(_ *project.Project, parts *embedded.Parts) error {
 				m, err := revision(cmd.Context(), parts, optional(args))
 				switch {
 				case err != nil:
@@ -242,17 +243,17 @@ func (a *app) manifestCommand() *cobra.Command {
 	}
 }
 
-// placedFile is a file of a revision, and its tier; or what stands in its place, the
-// rows in the manifest itself.
+// placedFile is a file of a revision with its tier. Rows inside the manifest appear as a file,
+// too.
 type placedFile struct {
 	manifest.File
 	tier string
 }
 
-// tierInline is what is in no file.
+// tierInline is the tier of rows inside the manifest.
 const tierInline = "inline"
 
-// placed are the files of a revision with their tiers.
+// placed returns the files of a revision with their tiers.
 func placed(m *manifest.Manifest, history []manifest.File) []placedFile {
 	var files []placedFile
 	add := func(tier string, fs []manifest.File) {
@@ -283,7 +284,7 @@ var fileColumns = []column[placedFile]{
 	{name: "key", value: func(f placedFile) any { return f.Key }},
 }
 
-// manifestText is a manifest as people read it.
+// manifestText formats a manifest for people.
 func (a *app) manifestText(m *manifest.Manifest) string {
 	o := &outline{style: a.style}
 	field := func(name, format string, args ...any) {
@@ -341,7 +342,7 @@ func (a *app) sqlCommand() *cobra.Command {
 		Short: "Print the views of a revision as SQL for any DuckDB",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.upkeep(cmd.Context(), func(p *project.Project, parts *embedded.Parts) error {
+			return a.withParts(cmd.Context(), func(p *project.Project, parts *embedded.Parts) error {
 				m, err := revision(cmd.Context(), parts, asOf)
 				if err != nil {
 					return err

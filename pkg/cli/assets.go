@@ -18,14 +18,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// assetInfo is a declared asset, and what there is of it.
+// assetInfo is a declared asset with a summary of its materializations.
 type assetInfo struct {
 	*plan.Asset
 	has, of     int
 	rows, bytes int64
 	last        event.Time
 	lastRun     string
-	schemas     int // that its partitions are known to have
+	schemas     int // number of known schemas of its partitions
 	stored      []*state.Partition
 }
 
@@ -35,7 +35,7 @@ func (a *app) assetsCommand() *cobra.Command {
 		Short: "List the assets and their materializations",
 		Args:  takes("[ASSET…]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := a.sound(cmd.Context(), nil)
+			p, err := a.usableProject(cmd.Context(), nil)
 			if err != nil {
 				return err
 			}
@@ -62,7 +62,7 @@ func (a *app) assetsCommand() *cobra.Command {
 	}
 }
 
-// current is the newest state, an empty one where nothing was ever run.
+// current returns the newest state, or an empty one if nothing was ever run.
 func (a *app) current(ctx context.Context, p *project.Project) (*state.State, error) {
 	dir := a.options(p).Dir
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && !inCloud(dir) {
@@ -79,7 +79,7 @@ func (a *app) current(ctx context.Context, p *project.Project) (*state.State, er
 	return snap.State, nil
 }
 
-// schemaChanges warns of assets whose partitions differ in their columns.
+// schemaChanges warns of assets whose partitions have different columns.
 func (a *app) schemaChanges(ctx context.Context, p *project.Project, infos []assetInfo) error {
 	infos = slices.DeleteFunc(slices.Clone(infos), func(i assetInfo) bool { return i.schemas < 2 })
 	if len(infos) == 0 {
@@ -95,7 +95,7 @@ func (a *app) schemaChanges(ctx context.Context, p *project.Project, infos []ass
 	return parts.Close()
 }
 
-// chosen are the assets that are named.
+// chosen returns the named assets, or all of them.
 func chosen(infos []assetInfo, names []string) ([]assetInfo, error) {
 	if len(names) == 0 {
 		return infos, nil
@@ -143,7 +143,8 @@ func describe(s *state.State, asset *plan.Asset, now time.Time) assetInfo {
 	return info
 }
 
-// partitionsOf is how many partitions an asset has, by now where it has no end.
+// partitionsOf returns the number of partitions of an asset. Without an end it counts the
+// partitions that have begun.
 func partitionsOf(asset *plan.Asset, now time.Time) int {
 	p := asset.Partitions
 	if p == nil {
@@ -196,7 +197,7 @@ var assetColumns = []column[assetInfo]{
 	{name: "file", machine: true, value: func(i assetInfo) any { return i.File }},
 }
 
-// assetText is one asset as people read it.
+// assetText formats one asset for people.
 func (a *app) assetText(i *assetInfo) string {
 	o := &outline{style: a.style}
 	field := func(name, format string, args ...any) {
@@ -215,7 +216,7 @@ func (a *app) assetText(i *assetInfo) string {
 	}
 	field("materialized", "%s of %s, %s, %s", grouped(int64(i.has)), plural(i.of, "partition"), plural(int(i.rows), "row"), bytesText(i.bytes))
 	if i.schemas > 1 {
-		field("schemas", "%d different ones", i.schemas)
+		field("schemas", "%d different", i.schemas)
 	}
 	if i.last != 0 {
 		field("last run", "%s by run %s", i.last.Time().Format(time.RFC3339), i.lastRun)

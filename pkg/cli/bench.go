@@ -41,7 +41,7 @@ const (
 	benchIdleRuns    = 10_000
 	benchIdleFor     = 30 * time.Second
 	benchHistory     = 100_000
-	// maxBenchRows bounds what is made up before anything is measured.
+	// maxBenchRows limits the rows generated before a measurement.
 	maxBenchRows = 10_000_000
 )
 
@@ -53,7 +53,7 @@ func (a *app) benchCommand() *cobra.Command {
 		names = append(names, w.Name)
 		fmt.Fprintf(help, "  %s  %s", w.Name, w.Description)
 		if w.OnRequest {
-			help.WriteString(" (takes minutes: runs only if you name it)")
+			help.WriteString(" (takes minutes: runs only if named)")
 		}
 		help.WriteString("\n")
 	}
@@ -90,7 +90,7 @@ func (a *app) benchCommand() *cobra.Command {
 	return cmd
 }
 
-// check reports what is wrong with the flags.
+// check validates the flags.
 func (f benchFlags) check() error {
 	switch {
 	case f.samples < 1 || f.concurrency < 1:
@@ -98,7 +98,7 @@ func (f benchFlags) check() error {
 	case f.size < 0 || f.idleRuns < 0 || f.idleFor <= 0:
 		return usagef("--size and --idle-runs must not be negative, and --idle-for must be positive")
 	case f.store != bench.FileStore && f.store != bench.CloudSim:
-		return usagef("--store is %s or %s, not %q", bench.FileStore, bench.CloudSim, f.store)
+		return usagef("invalid --store %q: choose %s or %s", f.store, bench.FileStore, bench.CloudSim)
 	case f.idleRuns > maxBenchRows:
 		return usagef("--idle-runs is %d; the maximum is %d", f.idleRuns, maxBenchRows)
 	case len(f.history) == 0:
@@ -115,7 +115,7 @@ func (f benchFlags) check() error {
 	return nil
 }
 
-// checkSize reports a size that is too large for a workload.
+// checkSize returns an error if the size is too large for a workload.
 func checkSize(size int, chosen []bench.Workload) error {
 	for _, w := range chosen {
 		if most := w.MaxSize(); most > 0 && size > most {
@@ -161,7 +161,7 @@ func (a *app) bench(ctx context.Context, f benchFlags, names []string) (err erro
 		where = a.abs(f.dir)
 	}
 	if cfg.Dir, err = os.MkdirTemp(where, "servo-bench-"); err != nil {
-		return fmt.Errorf("make a folder for the samples: %w", err)
+		return fmt.Errorf("create a folder for the samples: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(cfg.Dir)) }()
 	bench.Spread(cfg.Dir)
@@ -186,7 +186,8 @@ func (a *app) bench(ctx context.Context, f benchFlags, names []string) (err erro
 	return errors.Join(save(results), a.benchResults(results))
 }
 
-// samplesFile opens the file that takes samples, before there are any; "": none.
+// samplesFile opens the file for the samples before the measurement. An empty path means no
+// file.
 func samplesFile(path string, abs func(string) string) (save func([]bench.Result) error, err error) {
 	if path == "" {
 		return func([]bench.Result) error { return nil }, nil
@@ -203,8 +204,7 @@ func samplesFile(path string, abs func(string) string) (save func([]bench.Result
 	}, nil
 }
 
-// chooseWorkloads are those that are named, or all that the store can be measured
-// with.
+// chooseWorkloads returns the named workloads, or all that can be measured on the store.
 func chooseWorkloads(store string, names []string) ([]bench.Workload, error) {
 	var chosen []bench.Workload
 	all := bench.Workloads()
@@ -299,8 +299,8 @@ func (a *app) benchResults(results []bench.Result) error {
 	return list(a, columns, results)
 }
 
-// figure is a column of figures, which people read to three digits; false: there
-// is none.
+// figure returns a column of numbers. Tables show three digits. get returns false if there is
+// no value.
 func figure(name string, get func(bench.Result) (float64, bool)) column[bench.Result] {
 	return column[bench.Result]{
 		name: name,
@@ -315,7 +315,7 @@ func figure(name string, get func(bench.Result) (float64, bool)) column[bench.Re
 			switch {
 			case !ok:
 				return nil
-			case v >= 1000: //nolint:mnd // has more digits than three
+			case v >= 1000: //nolint:mnd // more than three digits
 				return strconv.FormatFloat(v, 'f', 0, 64)
 			}
 			return strconv.FormatFloat(v, 'g', 3, 64)
@@ -323,7 +323,7 @@ func figure(name string, get func(bench.Result) (float64, bool)) column[bench.Re
 	}
 }
 
-// known is a figure that there is none of where it is 0.
+// known returns a figure whose zero value means that there is none.
 func known(get func(bench.Result) float64) func(bench.Result) (float64, bool) {
 	return func(r bench.Result) (float64, bool) {
 		v := get(r)

@@ -23,11 +23,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// A process of a bench says on its standard output where it serves, then, for each
-// line of its standard input, what it has asked of its store, and ends with that.
+// A process of a benchmark prints its address on standard output. For each line on standard
+// input it prints its use of the store. It ends when standard input ends.
 
-// benchProcess makes the command of such a process: run gets a function that is to
-// be told of the address, and one that wraps the store.
+// benchProcess returns the command of a benchmark process. run gets a function to report the
+// address and one to wrap the store.
 func (a *app) benchProcess(use string, run func(ctx context.Context, serving func(url string), wrap func(blob.Store) blob.Store) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Hidden: true, Args: takes(),
@@ -37,7 +37,7 @@ func (a *app) benchProcess(use string, run func(ctx context.Context, serving fun
 			var meter *cloudblob.Store
 			serving := func(url string) {
 				fmt.Fprintln(a.Stdout, url)
-				go a.answerUsage(cmd.InOrStdin(), meter, cancel) // it ends when who started this does
+				go a.answerUsage(cmd.InOrStdin(), meter, cancel) // ends with the parent process
 			}
 			return run(ctx, serving, func(inner blob.Store) blob.Store {
 				meter = cloudblob.New(inner, cloudblob.Config{})
@@ -52,13 +52,13 @@ func (a *app) answerUsage(in io.Reader, meter *cloudblob.Store, end func()) {
 	for lines := bufio.NewScanner(in); lines.Scan(); {
 		usage, err := json.Marshal(meter.Usage())
 		if err != nil {
-			panic(fmt.Sprintf("cli: encode a usage: %v", err)) // of numbers
+			panic(fmt.Sprintf("cli: encode a usage: %v", err)) // it has only numbers
 		}
 		fmt.Fprintf(a.Stdout, "%s\n", usage)
 	}
 }
 
-// benchWorkerCommand serves as the worker of a bench.
+// benchWorkerCommand runs the worker of a benchmark.
 func (a *app) benchWorkerCommand() *cobra.Command {
 	var f workerFlags
 	cmd := a.benchProcess("worker", func(ctx context.Context, serving func(string), wrap func(blob.Store) blob.Store) error {
@@ -67,14 +67,13 @@ func (a *app) benchWorkerCommand() *cobra.Command {
 		return a.serveWorker(ctx, f)
 	})
 	flags := cmd.Flags()
-	flags.StringVar(&f.store, "store", "", "the folder of objects")
-	flags.IntVar(&f.concurrency, "concurrency", benchConcurrency, "tasks at once")
+	flags.StringVar(&f.store, "store", "", "folder of the objects")
+	flags.IntVar(&f.concurrency, "concurrency", benchConcurrency, "number of concurrent tasks")
 	f.listen, f.name = "127.0.0.1:0", "bench"
 	return cmd
 }
 
-// benchServerCommand owns a state folder and serves, as servo dev does without a
-// project.
+// benchServerCommand owns a state folder and serves it, like servo dev without a project.
 func (a *app) benchServerCommand() *cobra.Command {
 	var dir string
 	cmd := a.benchProcess("server", func(ctx context.Context, serving func(string), wrap func(blob.Store) blob.Store) error {
@@ -92,11 +91,11 @@ func (a *app) benchServerCommand() *cobra.Command {
 		<-ctx.Done()
 		return stack.Close()
 	})
-	cmd.Flags().StringVar(&dir, "store", "", "the state folder")
+	cmd.Flags().StringVar(&dir, "store", "", "state folder")
 	return cmd
 }
 
-// startBenchProcess starts one of these processes.
+// startBenchProcess starts a benchmark process.
 func (a *app) startBenchProcess(ctx context.Context, args ...string) (bench.Process, error) {
 	cmd := exec.CommandContext(ctx, a.Program, append([]string{"bench"}, args...)...) //nolint:gosec // this program
 	cmd.Stderr, cmd.Env = a.Stderr, a.Environ
@@ -112,20 +111,20 @@ func (a *app) startBenchProcess(ctx context.Context, args ...string) (bench.Proc
 	stop := func() error { return errors.Join(stdin.Close(), cmd.Wait()) }
 	url, err := lines.ReadString('\n')
 	if err != nil {
-		return bench.Process{}, fmt.Errorf("start a %s: it has not said where it serves: %w", args[0], errors.Join(err, stop()))
+		return bench.Process{}, fmt.Errorf("start a %s: it reported no address: %w", args[0], errors.Join(err, stop()))
 	}
 	return bench.Process{
 		URL: strings.TrimSpace(url), PID: strconv.Itoa(cmd.Process.Pid), Stop: stop,
 		Usage: func() (usage cloudblob.Usage, err error) {
 			if _, err := io.WriteString(stdin, "usage\n"); err != nil {
-				return nil, fmt.Errorf("ask the %s what it has used: %w", args[0], err)
+				return nil, fmt.Errorf("query the usage of the %s: %w", args[0], err)
 			}
 			line, err := lines.ReadBytes('\n')
 			if err == nil {
 				err = json.Unmarshal(line, &usage)
 			}
 			if err != nil {
-				return nil, fmt.Errorf("read what the %s has used: %w", args[0], err)
+				return nil, fmt.Errorf("read the usage of the %s: %w", args[0], err)
 			}
 			return usage, nil
 		},

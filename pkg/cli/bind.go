@@ -18,8 +18,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// bind binds the queries of a project against the columns of their inputs, and returns what is
-// wrong with them. skipped says which queries it could not bind.
+// bind binds the queries of a project against the columns of their inputs and returns the
+// problems. skipped describes the queries that it could not bind.
 func (a *app) bind(ctx context.Context, p *project.Project) (problems project.Problems, skipped string, err error) {
 	options := a.options(p)
 	b := worker.Binding{Root: p.Root, Data: p.Data, State: options.Dir, Assets: p.Assets}
@@ -29,7 +29,7 @@ func (a *app) bind(ctx context.Context, p *project.Project) (problems project.Pr
 	defer func() { err = errors.Join(err, os.RemoveAll(b.Scratch)) }()
 	made, closeState, err := a.outputs(ctx, p)
 	if err != nil {
-		a.note("%s the outputs of earlier runs are not known: %v", a.style.yellow("warning:"), err)
+		a.note("%s cannot read the outputs of earlier runs: %v", a.style.yellow("warning:"), err)
 	}
 	defer func() { err = errors.Join(err, closeState()) }()
 	b.Outputs = made.files
@@ -50,7 +50,7 @@ func (a *app) bind(ctx context.Context, p *project.Project) (problems project.Pr
 	return problems, skipped, nil
 }
 
-// someKeys are the first of a list of assets.
+// someKeys formats the first assets of a list.
 func someKeys(keys []ids.AssetKey) string {
 	const most = 3
 	var names []string
@@ -64,14 +64,14 @@ func someKeys(keys []ids.AssetKey) string {
 	return text
 }
 
-// outputs are what earlier runs have made: the partitions of each asset, the newest first.
+// outputs holds the partitions of each asset from earlier runs, the newest first.
 type outputs struct {
 	store      *fileblob.Store
 	partitions map[string][]*state.Partition
 }
 
-// outputs returns what the state folder has, without waiting for anybody or writing anything. Of a store
-// that is no folder nothing is known.
+// outputs reads the outputs in the state folder. It does not wait for another process, and
+// writes nothing. For a store in a cloud it returns no outputs.
 func (a *app) outputs(ctx context.Context, p *project.Project) (found *outputs, closeState func() error, err error) {
 	found, closeState = &outputs{}, func() error { return nil }
 	dir := a.options(p).Dir

@@ -1,21 +1,21 @@
-// Package cli is the servo command: what people type, and what they read.
+// Package cli is the servo command line.
 //
-// Data goes to standard output, in the format that -o names; everything else,
-// progress and errors, to standard error. Nothing here reads the environment,
-// the clock or a terminal: [Env] has them all, so that tests run whole commands.
+// Data goes to standard output, in the format of -o. Progress and errors go to standard error.
+// The package does not use the environment, the clock or a terminal directly: [Env] provides
+// them, so that tests run whole commands.
 //
 // # Exit codes
 //
-//   - 0: done.
-//   - 1: the work failed: a run, a project with problems, a folder that is damaged.
-//   - 2: the command was not understood.
+//   - 0: success.
+//   - 1: the work failed: a run failed, a project has problems, or a folder is damaged.
+//   - 2: wrong usage.
 //   - 130: interrupted.
 //
-// # Who does the work
+// # Which process does the work
 //
-// Commands that change something need the process that owns the state folder.
-// Where there is one they talk to it; where there is none they are it, for as
-// long as they run. Commands that only read never need it.
+// Commands that change something need the process that owns the state folder. If one exists,
+// they talk to it. Otherwise they become the owner for as long as they run. Commands that only
+// read need no owner.
 package cli
 
 import (
@@ -49,45 +49,44 @@ const (
 	exitInterrupted = 130
 )
 
-// Env is the world that a command runs in.
+// Env provides everything that a command needs from the system.
 type Env struct {
-	// Args are the arguments, without the program's name.
+	// Args are the arguments without the program's name.
 	Args   []string
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
-	// Environ is the environment, "NAME=value" each.
+	// Environ is the environment, as "NAME=value" strings.
 	Environ []string
 	// Dir is the working folder.
 	Dir string
 	// Program is the path of the servo program.
 	Program string
-	// User is who types.
+	// User is the name of the user.
 	User  string
 	Clock clock.Clock
-	// Signals are interrupts and requests to end. It may be nil.
+	// Signals delivers interrupts and termination signals. It may be nil.
 	Signals <-chan os.Signal
-	// Terminal tells whether a stream is a terminal, and how wide it is. It may be nil.
+	// Terminal reports whether a stream is a terminal, and its width. It may be nil.
 	Terminal func(stream any) (width int, ok bool)
-	// RawMode switches a terminal to raw mode, and returns what switches it back. Where
-	// it is nil, the query shell has no line editing.
+	// RawMode switches a terminal to raw mode and returns a function that restores it. If
+	// RawMode is nil, the query shell has no line editing.
 	RawMode func(stream any) (restore func() error, err error)
-	// OpenStore opens the stores that are not folders, by their names; nil: there are
-	// none.
+	// OpenStore opens a store in the cloud by its name. Nil: only folders are supported.
 	OpenStore func(ctx context.Context, name string) (blob.Store, io.Closer, error)
-	// CloudSecrets finds secrets of Google Secret Manager; nil: nothing does.
+	// CloudSecrets fetches secrets from Google Secret Manager. Nil: not supported.
 	CloudSecrets secret.Source
-	// OpenTraces opens what sends spans to where --traces says; nil: nothing does.
+	// OpenTraces opens the exporter for the target of --traces. Nil: not supported.
 	OpenTraces service.OpenTraces
 }
 
-// getenv is a variable of the environment.
+// getenv returns an environment variable, or "".
 func (e *Env) getenv(name string) string {
 	value, _ := e.lookupEnv(name)
 	return value
 }
 
-// lookupEnv is a variable of the environment, if there is one.
+// lookupEnv returns an environment variable and whether it is set.
 func (e *Env) lookupEnv(name string) (string, bool) {
 	for _, v := range slices.Backward(e.Environ) {
 		if value, ok := strings.CutPrefix(v, name+"="); ok {
@@ -97,7 +96,7 @@ func (e *Env) lookupEnv(name string) (string, bool) {
 	return "", false
 }
 
-// width is how wide a stream is, if it is a terminal.
+// width returns the width of a stream, if it is a terminal.
 func (e *Env) width(stream any) (int, bool) {
 	if e.Terminal == nil {
 		return 0, false
@@ -106,13 +105,13 @@ func (e *Env) width(stream any) (int, bool) {
 }
 
 var (
-	// errInterrupted is why a context ended: somebody asked for it.
+	// errInterrupted is the cause of a context that the user ended.
 	errInterrupted = errors.New("interrupted")
-	// errReported says that the command failed and has said why.
+	// errReported means that the command failed and has already printed why.
 	errReported = errors.New("reported")
 )
 
-// usageError is a command that was not understood.
+// usageError is the error of a command with wrong usage.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
@@ -120,7 +119,7 @@ func (e *usageError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
-// app is one invocation.
+// app is one invocation of the program.
 type app struct {
 	Env
 	dir      string
@@ -129,7 +128,7 @@ type app struct {
 	output   string
 	logLevel string
 
-	// traces are asked for by flags of the commands that do something; tracer makes them.
+	// traces holds the flags of traces. setup creates the tracer from them.
 	traces service.Traces
 	tracer *trace.Tracer
 
@@ -137,13 +136,13 @@ type app struct {
 	logger *slog.Logger
 	style  style
 	signal *signals
-	// redactor hides secrets in what goes to standard error.
+	// redactor hides secrets in the output on standard error.
 	redactor secret.Redactor
-	// quiet holds back the log.
+	// quiet suppresses the log.
 	quiet atomic.Bool
 }
 
-// Main runs the command and gives its exit code.
+// Main runs the command and returns its exit code.
 func Main(ctx context.Context, env Env) int {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -163,7 +162,7 @@ func Main(ctx context.Context, env Env) int {
 	return a.exit(ctx, err)
 }
 
-// exit says what went wrong, if so, and gives the exit code.
+// exit prints the error, if any, and returns the exit code.
 func (a *app) exit(ctx context.Context, err error) int {
 	var usage *usageError
 	switch {
@@ -178,7 +177,7 @@ func (a *app) exit(ctx context.Context, err error) int {
 	case errors.Is(err, errReported):
 		return exitFailed
 	case errors.Is(err, syscall.EPIPE):
-		return exitFailed // who read has gone: there is nobody to tell
+		return exitFailed // the reader has closed the pipe
 	case errors.As(err, &usage):
 		fmt.Fprintf(a.Stderr, "servo: %s\n", a.style.errorText(err.Error()))
 		return exitUsage
@@ -187,12 +186,12 @@ func (a *app) exit(ctx context.Context, err error) int {
 	return exitFailed
 }
 
-// note tells the user something that is not data.
+// note prints a message for the user that is not data.
 func (a *app) note(format string, args ...any) {
 	fmt.Fprintf(a.redactor.Writer(a.Stderr), format+"\n", args...)
 }
 
-// signals hands signals to whoever has asked for them last.
+// signals passes signals to the most recent handler.
 type signals struct {
 	mu     sync.Mutex
 	handle func(s os.Signal, n int)
@@ -220,9 +219,9 @@ func listen(from <-chan os.Signal, handle func(os.Signal, int)) *signals {
 	return s
 }
 
-// take makes handle the one that is called, with how many signals there were
-// since; the function that it gives puts the old one back.
-func (s *signals) take(handle func(sig os.Signal, n int)) (giveBack func()) {
+// take replaces the handler, which also gets the number of signals since then. The returned
+// function restores the old handler.
+func (s *signals) take(handle func(sig os.Signal, n int)) (restore func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.handle
@@ -257,7 +256,7 @@ func (a *app) setup(cmd *cobra.Command, _ []string) error {
 	return err
 }
 
-// checkTraces reports what is wrong with the flags of traces, also of a ratio of no traces.
+// checkTraces validates the flags of traces, including the ratio if there is no URL.
 func checkTraces(t *service.Traces) error {
 	checked := *t
 	if checked.URL == "" {
@@ -269,14 +268,14 @@ func checkTraces(t *service.Traces) error {
 	return nil
 }
 
-// traceFlags are flags of a command that does something.
+// traceFlags adds the flags of traces to a command.
 func (a *app) traceFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&a.traces.URL, "traces", "", service.TracesUsage)
 	flags.Float64Var(&a.traces.Ratio, "trace-ratio", 1, service.TraceRatioUsage)
 }
 
-// logHandler is a log that can be held back.
+// logHandler is a log handler that can be suppressed.
 type logHandler struct {
 	slog.Handler
 	quiet *atomic.Bool

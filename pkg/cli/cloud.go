@@ -14,17 +14,17 @@ import (
 	"github.com/servo-orchestration/servo/pkg/engine"
 )
 
-// inCloud reports whether the name of a store is not that of a folder.
+// inCloud reports whether a store is in a cloud, not in a folder.
 func inCloud(name string) bool { return strings.Contains(name, "://") }
 
-// openStore opens an object store by its name.
+// openStore opens an object store by name.
 func (a *app) openStore(ctx context.Context, name string) (blob.Store, io.Closer, error) {
 	switch {
 	case !inCloud(name):
 		store, err := fileblob.Open(name, fileblob.Options{Now: a.Clock.Now})
 		return store, store, err
 	case a.OpenStore == nil:
-		return nil, nil, usagef("servo works on folders only, and %s is not a folder; use servo-cloud", name)
+		return nil, nil, usagef("%s is not a folder, and servo supports only folders; use servo-cloud", name)
 	default:
 		return a.OpenStore(ctx, name)
 	}
@@ -39,7 +39,7 @@ func (a *app) cloudParts(ctx context.Context, o embedded.Options) (*embedded.Par
 	return embedded.PartsOf(o, store, closer), nil
 }
 
-// openCloud is a session on a store in a cloud, whose services fold and execute.
+// openCloud returns a session on a store in a cloud, where services fold and execute.
 func (a *app) openCloud(ctx context.Context, o embedded.Options) (*session, error) {
 	parts, err := a.cloudParts(ctx, o)
 	if err != nil {
@@ -52,12 +52,12 @@ func (a *app) openCloud(ctx context.Context, o embedded.Options) (*session, erro
 	return &session{Engine: e, cloud: true, dir: o.Dir, close: parts.Close}, nil
 }
 
-// placer gives files of a store a place: where they are on this machine or, of a
-// store in a cloud, a copy here, or their URL.
+// placer maps files of a store to locations that DuckDB can read: a path on this machine or,
+// for a store in a cloud, a local copy or a URL.
 type placer struct {
 	parts  *embedded.Parts
-	dir    string // of the copies
-	remote string // what URLs begin with; "": copies are made
+	dir    string // folder of the copies
+	remote string // prefix of URLs; "": make copies
 }
 
 func newPlacer(parts *embedded.Parts) (*placer, error) {

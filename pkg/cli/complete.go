@@ -14,15 +14,15 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// maxCompletions bounds the candidates that a shell is offered.
+// maxCompletions limits the candidates for a shell.
 const maxCompletions = 1000
 
-// candidates returns what may stand at the place of the next argument, after args.
-// Each may have a description, after a tab.
+// candidates returns the possible values of the next argument after args. A tab separates a
+// value from its optional description.
 type candidates func(ctx context.Context, args []string) []string
 
-// completions makes the arguments and flags of the commands known to the user's shell.
-// A candidate that cannot be determined is left out: completion reports no errors.
+// completions registers the candidates for arguments and flags. Completion reports no errors:
+// it omits candidates that it cannot determine.
 func (a *app) completions(root *cobra.Command) {
 	arguments := map[string]candidates{
 		"run": a.completeAssets, "assets": a.completeAssets,
@@ -39,7 +39,7 @@ func (a *app) completions(root *cobra.Command) {
 	completeFlag(root, "log-level", func(context.Context, []string) []string { return []string{"debug", "info", "warn", "error"} })
 }
 
-// completeFlag makes the values of a flag known, where the command has it.
+// completeFlag registers the values of a flag, if the command has it.
 func completeFlag(c *cobra.Command, name string, of candidates) {
 	if c.Flags().Lookup(name) == nil && c.PersistentFlags().Lookup(name) == nil {
 		return
@@ -51,7 +51,7 @@ func completeFlag(c *cobra.Command, name string, of candidates) {
 
 func completing(of candidates) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-		// A list such as FAILED,RETRY_WAIT is completed behind its last comma.
+		// A list such as FAILED,RETRY_WAIT is completed after its last comma.
 		before := typed[:strings.LastIndexByte(typed, ',')+1]
 		var found []string
 		for _, c := range of(cmd.Context(), args) {
@@ -86,8 +86,8 @@ func (a *app) completeRun(ctx context.Context, args []string) (found []string) {
 	return found
 }
 
-// completeRunAndTask completes [RUN] TASK: the tasks of the newest run and the runs,
-// then the tasks of the run that was named.
+// completeRunAndTask completes [RUN] TASK. For the first argument it offers the tasks of the
+// newest run, and the runs. For the second it offers the tasks of the named run.
 func (a *app) completeRunAndTask(ctx context.Context, args []string) (found []string) {
 	if len(args) > 1 {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// devAddress is where servo dev serves.
+// devAddress is the default address of servo dev.
 const devAddress = "127.0.0.1:4280"
 
 func (a *app) devCommand() *cobra.Command {
@@ -35,17 +35,17 @@ func (a *app) devCommand() *cobra.Command {
 	return cmd
 }
 
-// loaded is the project that runs are made from: the newest one without problems. If there
-// was none yet, it is what is sound of the project, or nothing.
+// loaded holds the project that runs use: the newest version without problems. Until one
+// exists, it holds the assets without problems, or only the settings.
 type loaded struct {
 	mu      sync.Mutex
 	project *project.Project
-	// usable says that project has assets; otherwise it has settings only.
+	// usable means that project has assets. Otherwise it has only settings.
 	usable bool
 }
 
-// errNoProject is why no run can be started.
-var errNoProject = errors.New("the project has problems: `servo validate` shows them")
+// errNoProject says why no run can start.
+var errNoProject = errors.New("the project has problems: run `servo validate`")
 
 func (l *loaded) get() (*api.Project, error) {
 	l.mu.Lock()
@@ -57,7 +57,7 @@ func (l *loaded) get() (*api.Project, error) {
 	return &api.Project{Name: p.Name, Root: p.Root, Data: p.Data, Assets: p.Assets, MaxParallelism: p.MaxParallelism}, nil
 }
 
-// set takes over a project, and gives the one before.
+// set replaces the project and returns the previous one.
 func (l *loaded) set(p *project.Project) (before *project.Project) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +68,7 @@ func (l *loaded) set(p *project.Project) (before *project.Project) {
 
 func (a *app) dev(ctx context.Context, address string, elsewhere bool) error {
 	if err := embedded.CheckListen(address); err != nil {
-		return usagef("%w; serve on 127.0.0.1, and have others come through an SSH tunnel, or a proxy that asks them (docs/cli.md)", err)
+		return usagef("%w; listen on 127.0.0.1, and reach it from other machines through an SSH tunnel or an authenticating proxy (docs/cli.md)", err)
 	}
 	if err := a.checkSecrets(); err != nil {
 		return err
@@ -89,7 +89,7 @@ func (a *app) dev(ctx context.Context, address string, elsewhere bool) error {
 			a.note("serving without assets until the problems are fixed")
 			break
 		}
-		a.note("serving the assets without problems; the others are loaded as soon as theirs are fixed")
+		a.note("serving the assets without problems; the others follow as soon as their problems are fixed")
 		current.set(p)
 	case err != nil:
 		return err
@@ -116,19 +116,19 @@ func (a *app) dev(ctx context.Context, address string, elsewhere bool) error {
 	return errors.Join(err, s.close())
 }
 
-// serve keeps the project up to date and tells of runs until ctx ends. That somebody asked
-// for the end is no error, whatever else ended ctx is.
+// serve reloads the project and reports runs until ctx ends. It returns nil if the user asked
+// it to end, and otherwise what ended ctx.
 func (a *app) serve(serving context.Context, s *session, current *loaded) error {
 	g, ctx := errgroup.WithContext(serving)
 	g.Go(s.stack.Done)
-	g.Go(func() error { return a.tell(ctx, s) })
+	g.Go(func() error { return a.reportRuns(ctx, s) })
 	g.Go(func() error {
 		if err := a.limits(ctx, s, current.project); err != nil {
 			return err
 		}
 		return a.watch(ctx, current.project.Root, func(ctx context.Context) error { return a.reload(ctx, s, current) })
 	})
-	g.Go(func() error { // the stack ends when it is told to, not with ctx
+	g.Go(func() error { // ctx does not stop the stack; close does
 		<-ctx.Done()
 		return s.close()
 	})
@@ -142,7 +142,7 @@ func (a *app) serve(serving context.Context, s *session, current *loaded) error 
 	return nil
 }
 
-// reload reads the project again. As long as it has problems, the last good one stays.
+// reload reads the project again. While it has problems, the last good version stays.
 func (a *app) reload(ctx context.Context, s *session, current *loaded) error {
 	root := current.project.Root
 	p, err := loadProject(ctx, root)
@@ -153,7 +153,7 @@ func (a *app) reload(ctx context.Context, s *session, current *loaded) error {
 		if err := a.problems(root, err); !errors.Is(err, errReported) {
 			a.note("servo: %v", err)
 		}
-		a.note("the project stays as it was last loaded until the problems are fixed")
+		a.note("keeping the last loaded project until the problems are fixed")
 		return nil
 	}
 	before := current.set(p)
@@ -161,15 +161,15 @@ func (a *app) reload(ctx context.Context, s *session, current *loaded) error {
 	return a.limits(ctx, s, p)
 }
 
-// tell writes a line for each run that begins and ends.
-func (a *app) tell(ctx context.Context, s *session) error {
+// reportRuns prints a line for each run that starts and ends.
+func (a *app) reportRuns(ctx context.Context, s *session) error {
 	snap, err := s.Snapshots.Current(ctx)
 	if err != nil {
 		return err
 	}
-	under := map[string]bool{}
+	running := map[string]bool{}
 	for _, run := range live(snap.State) {
-		under[run.RunID] = true
+		running[run.RunID] = true
 		a.note("run %s: %s of %s done; resuming", run.RunID, grouped(int64(done(run))), plural(int(run.TasksTotal), "task"))
 	}
 	last := newest(snap.State)
@@ -180,16 +180,16 @@ func (a *app) tell(ctx context.Context, s *session) error {
 		snap.State.Runs.Ascend(last, func(run *state.Run) bool {
 			if run.RunID > last {
 				last = run.RunID
-				under[run.RunID] = true
+				running[run.RunID] = true
 				a.note("run %s: %s", run.RunID, plural(int(run.TasksTotal), "task"))
 			}
 			return true
 		})
-		for id := range under {
+		for id := range running {
 			if run := snap.State.Runs.Get(id); run == nil || run.State.Terminal() {
-				delete(under, id)
+				delete(running, id)
 				if run != nil {
-					a.tellEnd(run)
+					a.noteEnd(run)
 				}
 			}
 		}

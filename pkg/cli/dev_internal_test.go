@@ -16,13 +16,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/project"
 )
 
-// Seen to fail: on a full disk `servo dev` ended without a word, with exit code 0.
-func TestServingEndsWithTheReasonUnlessSomebodyAskedForIt(t *testing.T) {
+// Fails if `servo dev` hides the reason why it ended, for example a full disk, and exits with
+// 0.
+func TestServeReturnsReasonUnlessInterrupted(t *testing.T) {
 	full := errors.New("the disk is full")
 	for _, c := range []struct{ cause, want error }{
 		{full, full},
 		{errInterrupted, nil},
-		{nil, nil}, // is context.Canceled
+		{nil, nil}, // nil: context.Canceled
 	} {
 		dir := t.TempDir()
 		require.NoError(t, os.WriteFile(filepath.Join(dir, project.ConfigFile), nil, 0o600))
@@ -72,20 +73,20 @@ func TestDevKeepsTheLastGoodProject(t *testing.T) {
 	}
 	good := queries()
 	require.Len(t, good, 2)
-	// Each step looks at what the change before it led to, and makes the next one.
+	// Each step checks the result of the previous change, and makes the next one.
 	var looks []func()
 	change := func(name, text string, want map[string]string, note string) {
 		looks = append(looks, func() { notes.Reset(); write(name, text) }, func() {
-			require.Equal(t, want, queries(), "after the change of %s", name)
+			require.Equal(t, want, queries(), "after changing %s", name)
 			require.Contains(t, notes.String(), note)
 		})
 	}
-	kept := "the project stays as it was last loaded until the problems are fixed\n"
+	kept := "keeping the last loaded project until the problems are fixed\n"
 	change("assets/a/two.sql", "SELECT x FROM a.onee", good, kept)        // one asset is broken
-	change("assets/a/one.sql", "SELEKT 1", good, kept)                    // so is all that it reads
-	change("servo.yaml", "name: good\nretires: 3\n", good, kept)          // so are the settings
-	change("assets/a/one.sql", "SELECT 2 AS x", good, kept)               // one of three is repaired
-	change("servo.yaml", "name: good\n", good, "assets/a/two.sql:1:15: ") // two are
+	change("assets/a/one.sql", "SELEKT 1", good, kept)                    // its upstream is broken, too
+	change("servo.yaml", "name: good\nretires: 3\n", good, kept)          // the settings are broken, too
+	change("assets/a/one.sql", "SELECT 2 AS x", good, kept)               // one of three is fixed
+	change("servo.yaml", "name: good\n", good, "assets/a/two.sql:1:15: ") // two are fixed
 	repaired := map[string]string{"a/one": "SELECT 2 AS x", "a/two": "SELECT x + 1 AS x FROM a.one"}
 	change("assets/a/two.sql", "SELECT x + 1 AS x FROM a.one", repaired, "project reloaded: 2 assets")
 	a.Clock = &steps{todo: looks}

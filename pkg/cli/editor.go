@@ -11,12 +11,12 @@ import (
 	"golang.org/x/term"
 )
 
-// editing is what a lineEditor works with.
+// editing configures a lineEditor.
 type editing struct {
-	// width is the terminal's, in columns.
+	// width is the width of the terminal in columns.
 	width int
-	// rawMode switches the terminal to raw mode, and returns what switches it back.
-	// It is on only while a line is edited, so that Ctrl-C interrupts statements.
+	// rawMode switches the terminal to raw mode and returns a function that restores it. Raw
+	// mode is on only while a line is edited, so that Ctrl-C interrupts statements.
 	rawMode func() (restore func() error, err error)
 	history term.History
 	// words are the names that Tab completes.
@@ -70,7 +70,7 @@ func (e *lineEditor) ReadLine(prompt string) (line string, err error) {
 	return line, err
 }
 
-// Close leaves the terminal as it was.
+// Close restores the terminal.
 func (e *lineEditor) Close() { e.terminal.SetBracketedPasteMode(false) }
 
 const (
@@ -78,7 +78,7 @@ const (
 	keyCancel = 0x07
 )
 
-// key handles the keys that the terminal leaves to its user.
+// key handles the keys that the terminal does not handle itself.
 func (e *lineEditor) key(line string, pos int, key rune) (string, int, bool) {
 	switch key {
 	case keyCancel:
@@ -90,8 +90,8 @@ func (e *lineEditor) key(line string, pos int, key rune) (string, int, bool) {
 	return "", 0, false
 }
 
-// completed completes the name before the cursor as far as it is certain, and lists
-// the candidates when there are several.
+// completed completes the name before the cursor as far as it is unambiguous. If there are
+// several candidates, it lists them.
 func (e *lineEditor) completed(line string, pos int) (string, int, bool) {
 	begin := strings.LastIndexFunc(line[:pos], func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '_' && r != '.'
@@ -115,7 +115,7 @@ func (e *lineEditor) completed(line string, pos int) (string, int, bool) {
 	return line[:begin] + common + line[pos:], begin + len(common), true
 }
 
-// commonPrefix returns the longest prefix of all words, of which there is at least one.
+// commonPrefix returns the longest common prefix of words, which must not be empty.
 func commonPrefix(words []string) string {
 	prefix := words[0]
 	for _, word := range words[1:] {
@@ -126,7 +126,7 @@ func commonPrefix(words []string) string {
 	return prefix
 }
 
-// cancelKeys replaces Ctrl-C by a key that discards the line and by Enter: the
+// cancelKeys replaces Ctrl-C by a key that discards the line, followed by Enter. Otherwise the
 // terminal would report the end of its input.
 type cancelKeys struct {
 	in      io.Reader

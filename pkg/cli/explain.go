@@ -30,7 +30,7 @@ func (a *app) explainCommand() *cobra.Command {
 	}
 }
 
-// explanation is an explanation as people read it.
+// explanation formats an explanation for people.
 func (a *app) explanation(e *engine.Explanation, now event.Time) string {
 	t := &outline{style: a.style}
 	word, rest, _ := strings.Cut(e.Headline, ":")
@@ -80,7 +80,7 @@ func (a *app) explanation(e *engine.Explanation, now event.Time) string {
 	return t.b.String()
 }
 
-// maxUpstreams is how many upstreams an explanation lists.
+// maxUpstreams is the most upstreams that an explanation lists.
 const maxUpstreams = 20
 
 func (a *app) upstreams(t *outline, e *engine.Explanation) {
@@ -115,7 +115,7 @@ func attemptText(at engine.AttemptInfo, now event.Time) string {
 	return fmt.Sprintf("%s since %s ago", at.State, engine.Span(now.Sub(at.CreatedAt)))
 }
 
-// clockTime is a time of the day, as a list of events has it.
+// clockTime formats the time of day of an event.
 func clockTime(t event.Time) string {
 	if t == 0 {
 		return "-"
@@ -123,15 +123,14 @@ func clockTime(t event.Time) string {
 	return t.Time().Format("15:04:05.000Z")
 }
 
-// outline is text in sections, each with its name in the margin. A section
-// without lines leaves no trace.
+// outline is text in sections, each with its name in the margin. Empty sections are omitted.
 type outline struct {
 	style style
 	b     strings.Builder
 	name  string
 }
 
-// outlineMargin is how wide the margin with the names of the sections is.
+// outlineMargin is the width of the margin with the names of the sections.
 const outlineMargin = 12
 
 func (o *outline) section(name string) { o.name = name }

@@ -18,11 +18,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// stateDir is the state folder's name in a project.
+// stateDir is the default name of the state folder in a project.
 const stateDir = ".servo"
 
-// projectDir is the folder of the project: the one that was named, or the
-// nearest above with a servo.yaml.
+// projectDir returns the folder of the project: the one that -C names, or the nearest folder at
+// or above the working folder with a servo.yaml.
 func (a *app) projectDir() (string, error) {
 	if a.dir != "" {
 		return a.abs(a.dir), nil
@@ -42,7 +42,7 @@ func (a *app) projectDir() (string, error) {
 	}
 }
 
-// abs is a path seen from the working folder.
+// abs returns a path relative to the working folder as an absolute path.
 func (a *app) abs(path string) string {
 	if filepath.IsAbs(path) {
 		return filepath.Clean(path)
@@ -50,7 +50,7 @@ func (a *app) abs(path string) string {
 	return filepath.Join(a.Dir, path)
 }
 
-// settings are those of servo.yaml.
+// settings reads servo.yaml.
 func (a *app) settings() (*project.Project, error) {
 	dir, err := a.projectDir()
 	if err != nil {
@@ -60,9 +60,9 @@ func (a *app) settings() (*project.Project, error) {
 	return p, a.problems(dir, err)
 }
 
-// sound reads the project, and warns of assets that have problems: they concern only runs
-// that would make them. names are the assets that must have none.
-func (a *app) sound(ctx context.Context, names []string) (*project.Project, error) {
+// usableProject reads the project and warns of assets with problems, which affect only runs of
+// those assets. It fails if an asset in names has problems.
+func (a *app) usableProject(ctx context.Context, names []string) (*project.Project, error) {
 	dir, err := a.projectDir()
 	if err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func loadProject(ctx context.Context, dir string) (*project.Project, error) {
 	return p, errors.Join(err, parser.Close())
 }
 
-// problems reports what is wrong with the project's files, if that is the error.
+// problems prints the problems of the project's files, if err has any.
 func (a *app) problems(dir string, err error) error {
 	var problems project.Problems
 	switch {
@@ -126,7 +126,7 @@ func (a *app) problemText(p project.Problem) string {
 	return text
 }
 
-// options are what the embedded stack of a project runs with.
+// options returns the options of the embedded stack for a project.
 func (a *app) options(p *project.Project) embedded.Options {
 	state := filepath.Join(p.Root, stateDir)
 	switch {
@@ -155,13 +155,13 @@ func (a *app) options(p *project.Project) embedded.Options {
 	return o
 }
 
-// keepRule returns the collector's rule for what a project keeps; nil if it keeps everything.
+// keepRule returns the collector's rule for a project, or nil if the project keeps everything.
 func keepRule(r *project.Retention) gc.Rule {
 	if r.Everything() {
 		return nil
 	}
 	return func(asset string) (gc.Keep, bool) {
-		keep := r.Default // of logs
+		keep := r.Default // the rule of logs
 		if asset != "" {
 			keep = r.Of(asset)
 		}
@@ -169,7 +169,7 @@ func keepRule(r *project.Retention) gc.Rule {
 	}
 }
 
-// parts opens the state folder to read it. The caller closes the store.
+// parts opens the state folder for reading. The caller closes the store.
 func (a *app) parts(ctx context.Context, p *project.Project) (*embedded.Parts, error) {
 	o := a.options(p)
 	if inCloud(o.Dir) {
@@ -182,13 +182,13 @@ func (a *app) parts(ctx context.Context, p *project.Project) (*embedded.Parts, e
 	case err != nil:
 		return nil, fmt.Errorf("open state folder: %w", err)
 	case !info.IsDir():
-		return nil, fmt.Errorf("open state folder %s: it is not a folder; name another with --state", o.Dir)
+		return nil, fmt.Errorf("open state folder %s: not a folder; choose another with --state", o.Dir)
 	}
 	o.Read = true
 	return embedded.OpenParts(o)
 }
 
-// view is a state to read, and what it was read from.
+// view is a published state and where it was read from.
 type view struct {
 	*embedded.Parts
 	*snapshot.Snapshot
@@ -196,7 +196,7 @@ type view struct {
 	dir     string
 }
 
-// read reads the newest published state and hands it to f.
+// read reads the newest published state and calls f.
 func (a *app) read(ctx context.Context, f func(view) error) error {
 	p, err := a.settings()
 	if err != nil {
@@ -213,5 +213,5 @@ func (a *app) read(ctx context.Context, f func(view) error) error {
 	return errors.Join(err, parts.Close())
 }
 
-// table reports whether people read the output.
+// table reports whether the output is for people.
 func (a *app) table() bool { return a.format == render.Table }

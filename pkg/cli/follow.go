@@ -19,44 +19,44 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// trigger starts a run, or finds the one to follow.
+// trigger starts a run, or returns the existing run to follow.
 type trigger func(context.Context, *session) (engine.Ticket, error)
 
-// runner starts a run and stays with it until it has ended, whoever executes
-// it: this process or, for as long as there is one, the folder's owner.
+// runner starts a run and follows it to its end. The executing process is this one or, while it
+// exists, the owner of the state folder.
 type runner struct {
 	a       *app
 	options embedded.Options
-	// assets are those that the project declares; nil: unknown.
+	// assets are the assets that the project declares. Nil: unknown.
 	assets  []plan.Asset
 	trigger trigger
-	// progress is what has been shown of the run, by whichever session.
+	// progress is the progress shown so far, across sessions.
 	progress *progress
-	// resumed says that the runs are those that earlier processes have left: each that the
-	// trigger finds is followed, until it gives errNothingLeft.
+	// resumed means that the command resumes unfinished runs: it follows each run that the
+	// trigger returns, until errNothingLeft.
 	resumed bool
-	// reports are what is told at the end, of each run that was followed; reported: it was.
+	// reports collects the results of the followed runs. reported: they have been written.
 	reports  []assetReport
 	reported bool
-	// failed is why the command does, of runs that have ended.
+	// failed is the error to return after the runs have ended.
 	failed error
 
-	mu          sync.Mutex
-	session     *session
-	ticket      engine.Ticket
-	interrupted bool
-	lingering   bool // for the runs of others
-	asked       sync.WaitGroup
+	mu             sync.Mutex
+	session        *session
+	ticket         engine.Ticket
+	interrupted    bool
+	awaitingOthers bool // waiting for runs that other commands started
+	cancelling     sync.WaitGroup
 }
 
-// carry runs the trigger and follows its run to the end, taking over when the
-// one who executes it goes away.
-func (r *runner) carry(ctx context.Context) error {
+// followToEnd runs the trigger and follows its run to the end. It takes over if the executing
+// process goes away.
+func (r *runner) followToEnd(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	giveBack := r.a.signal.take(func(sig os.Signal, n int) { r.onSignal(ctx, cancel, sig, n) })
-	defer giveBack()
-	defer r.asked.Wait()
+	restore := r.a.signal.take(func(sig os.Signal, n int) { r.onSignal(ctx, cancel, sig, n) })
+	defer restore()
+	defer r.cancelling.Wait()
 	for {
 		err := r.once(ctx)
 		if !errors.Is(err, errOwnerGone) || ctx.Err() != nil {
@@ -66,27 +66,27 @@ func (r *runner) carry(ctx context.Context) error {
 	}
 }
 
-// once is carry with one session.
+// once is one session of followToEnd.
 func (r *runner) once(ctx context.Context) error {
 	s, err := r.a.open(ctx, r.options)
 	if err != nil {
 		return err
 	}
-	r.hold(s)
+	r.setSession(s)
 	err = r.a.guard(ctx, s, r.through)
-	r.hold(nil)
-	if err != nil && s.stack == nil && r.a.left(ctx, s, err) {
-		err = errOwnerGone // what failed, failed because of that
+	r.setSession(nil)
+	if err != nil && s.stack == nil && r.a.ownerLost(ctx, s, err) {
+		err = errOwnerGone // err only follows from the loss of the owner
 	}
 	err = errors.Join(err, s.close())
 	if s.stack != nil && (err == nil || r.stopped(ctx)) {
-		r.sayLeft(ctx, s)
+		r.noteUnfinished(ctx, s)
 	}
 	return err
 }
 
-// through follows the run, or one after the other those that were left, to the end; and
-// then, in the process that executes them, the runs of others.
+// through follows the run to its end, or each unfinished run in turn. If this process executes
+// the runs, it then waits for runs of other commands.
 func (r *runner) through(ctx context.Context, s *session) error {
 	for {
 		err := r.begin(ctx, s)
@@ -122,33 +122,32 @@ func (r *runner) through(ctx context.Context, s *session) error {
 	if err := r.report(); err != nil {
 		return err
 	}
-	return r.linger(ctx, s)
+	return r.awaitOthers(ctx, s)
 }
 
-// stopped reports whether somebody wants the process to end.
+// stopped reports whether the user wants the process to end.
 func (r *runner) stopped(ctx context.Context) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.interrupted || errors.Is(context.Cause(ctx), errInterrupted)
 }
 
-// linger waits for the runs of others, which this process executes and would break off by
-// its end: those that were left to it, and those that it has taken over. Whoever is tired
-// of it loses nothing.
-func (r *runner) linger(ctx context.Context, s *session) error {
+// awaitOthers waits for runs of other commands that this process executes and would otherwise
+// interrupt. The user can stop waiting without losing anything.
+func (r *runner) awaitOthers(ctx context.Context, s *session) error {
 	r.mu.Lock()
-	r.lingering = true
+	r.awaitingOthers = true
 	r.mu.Unlock()
 	for {
 		snap, err := s.Snapshots.Current(ctx)
 		if err != nil {
 			return err
 		}
-		under := underWay(snap.State)
-		if len(under) == 0 {
+		runs := unfinished(snap.State)
+		if len(runs) == 0 {
 			return nil
 		}
-		run := under[0]
+		run := runs[0]
 		r.a.note("also executing run %s (%s of %s done) and waiting for it; Ctrl-C leaves it untouched",
 			r.a.style.bold(run.RunID), grouped(int64(done(run))), plural(int(run.TasksTotal), "task"))
 		final, err := r.follow(ctx, s, run.RunID)
@@ -159,24 +158,24 @@ func (r *runner) linger(ctx context.Context, s *session) error {
 			return err
 		}
 		r.a.failures(final, run.RunID)
-		r.a.tellEnd(final.Runs.Get(run.RunID))
+		r.a.noteEnd(final.Runs.Get(run.RunID))
 	}
 }
 
-// underWay are the runs that have not ended and are not held back, oldest first.
-func underWay(s *state.State) []*state.Run {
+// unfinished returns the unfinished runs that are not paused, oldest first.
+func unfinished(s *state.State) []*state.Run {
 	return slices.DeleteFunc(live(s), func(run *state.Run) bool { return run.State == state.RunPaused })
 }
 
-// sayLeft says which runs of others this process had a part in and has left as they are.
-func (r *runner) sayLeft(ctx context.Context, s *session) {
-	snap, err := s.Snapshots.Current(context.WithoutCancel(ctx)) // is in memory
+// noteUnfinished prints which runs of other commands this process leaves unfinished.
+func (r *runner) noteUnfinished(ctx context.Context, s *session) {
+	snap, err := s.Snapshots.Current(context.WithoutCancel(ctx)) // in memory
 	if err != nil {
 		return
 	}
 	var left []string
-	for _, run := range underWay(snap.State) {
-		if run.RunID != r.ticket.RunID { // of which [runner.leaving] speaks
+	for _, run := range unfinished(snap.State) {
+		if run.RunID != r.ticket.RunID { // [runner.leaving] reports this one
 			left = append(left, run.RunID)
 		}
 	}
@@ -194,13 +193,13 @@ func (r *runner) sayLeft(ctx context.Context, s *session) {
 	}
 }
 
-func (r *runner) hold(s *session) {
+func (r *runner) setSession(s *session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.session = s
 }
 
-// begin triggers the run, unless an earlier session has.
+// begin triggers the run, unless an earlier session has done so.
 func (r *runner) begin(ctx context.Context, s *session) error {
 	if r.ticket.RunID != "" {
 		snap, err := s.Snapshots.Current(ctx)
@@ -223,12 +222,12 @@ func (r *runner) begin(ctx context.Context, s *session) error {
 	return err
 }
 
-// onSignal asks for the run to be cancelled the first time, and leaves at once
-// the second time, or when the system wants the process to end.
+// onSignal requests cancellation at the first signal. It leaves immediately at the second
+// signal, or if the system asks the process to end.
 func (r *runner) onSignal(ctx context.Context, leave context.CancelCauseFunc, sig os.Signal, n int) {
 	r.mu.Lock()
 	s, runID := r.session, r.ticket.RunID
-	first := !r.interrupted && !r.lingering
+	first := !r.interrupted && !r.awaitingOthers
 	r.interrupted = true
 	r.mu.Unlock()
 	if n > 1 || !first || sig == syscall.SIGTERM || s == nil || runID == "" {
@@ -236,16 +235,16 @@ func (r *runner) onSignal(ctx context.Context, leave context.CancelCauseFunc, si
 		return
 	}
 	r.a.note("\nservo: cancelling run %s; running tasks may take a moment to stop (press Ctrl-C again to leave)", runID)
-	r.asked.Go(func() {
+	r.cancelling.Go(func() {
 		err := s.Cancel(ctx, runID, "interrupted by "+r.options.Actor, false)
 		if err == nil || ctx.Err() != nil || errors.Is(err, engine.ErrEnded) || s.gone(ctx) {
-			return // what was asked of an owner that is gone is durable, or asked again by who is still there
+			return // a lost owner's request is durable, or another session repeats it
 		}
 		r.a.note("servo: %v", err)
 	})
 }
 
-// leaving says how to go on with a run that was left.
+// leaving prints how to resume a run that the user left.
 func (r *runner) leaving(ctx context.Context, err error) error {
 	if err == nil || !errors.Is(context.Cause(ctx), errInterrupted) {
 		return err
@@ -257,12 +256,12 @@ func (r *runner) leaving(ctx context.Context, err error) error {
 	return errors.Join(errInterrupted, errReported)
 }
 
-// How often progress is looked at.
+// How often to show progress.
 const (
 	terminalTick = 150 * time.Millisecond
 	plainTick    = time.Second
 	minLook      = 100 * time.Millisecond
-	// lookShare keeps looking at a large run to a part of the time.
+	// lookShare limits the time spent on showing a large run to one part in ten.
 	lookShare = 10
 )
 
@@ -273,8 +272,8 @@ func (r *runner) follow(ctx context.Context, s *session, runID string) (*state.S
 	_, terminal := a.width(a.Stderr)
 	if r.progress == nil || r.progress.runID != runID {
 		r.progress = newProgress(a.style, runID)
-		r.progress.silent = r.ticket.Attached || r.resumed || r.lingering
-		if err == nil && !r.lingering {
+		r.progress.silent = r.ticket.Attached || r.resumed || r.awaitingOthers
+		if err == nil && !r.awaitingOthers {
 			a.announce(snap.State, r)
 		}
 	}
@@ -311,7 +310,7 @@ func (r *runner) follow(ctx context.Context, s *session, runID string) (*state.S
 	}
 }
 
-// next is the next published state, or the same one when a tick has passed.
+// next returns the next published state, or last after a tick.
 func (r *runner) next(ctx context.Context, s *session, last *snapshot.Snapshot, tick time.Duration) (*snapshot.Snapshot, error) {
 	ticking, stop := context.WithCancel(ctx)
 	var slept sync.WaitGroup
@@ -322,7 +321,7 @@ func (r *runner) next(ctx context.Context, s *session, last *snapshot.Snapshot, 
 	})
 	snap, err := s.Snapshots.Await(ticking, last.Revision)
 	if err == nil {
-		snap, err = s.Snapshots.Current(ticking) // there may be more
+		snap, err = s.Snapshots.Current(ticking) // there may be a newer one
 	}
 	ticked := ticking.Err() != nil
 	stop()

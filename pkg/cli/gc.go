@@ -19,12 +19,12 @@ func (a *app) gcCommand() *cobra.Command {
 	var dry bool
 	cmd := &cobra.Command{
 		Use:   "gc [ASSET…]",
-		Short: "Delete outputs and logs that nothing needs any more",
+		Short: "Delete outputs and logs that are no longer needed",
 		Long: "Delete superseded versions of partitions, outputs that never became visible, files of executions that\n" +
-			"failed or lost, old logs, and scratch folders of workers that died. What a partition shows, and what a live\n" +
-			"run reads or makes, is never deleted.\n\n" +
-			"servo.yaml says what is kept besides: defaults: {keep: {versions: 3, for: 30d}}, or keep: all, and\n" +
-			"keep_logs: 90d. An asset may have a keep of its own. `servo dev` collects by itself, and `servo run` for up to a second after its run.",
+			"failed or lost, old logs, and scratch folders of workers that died. Visible versions of partitions, and outputs\n" +
+			"that live runs read or write, are never deleted.\n\n" +
+			"servo.yaml sets what else to keep: defaults: {keep: {versions: 3, for: 30d}}, or keep: all, and\n" +
+			"keep_logs: 90d. Assets can override keep. `servo dev` collects automatically, and so does `servo run`,\nfor up to a second after its run.",
 		Example: "  servo admin gc --dry-run\n  servo admin gc clean/daily",
 		Args:    takes("[ASSET…]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -36,14 +36,14 @@ func (a *app) gcCommand() *cobra.Command {
 				}
 				opts.Assets = append(opts.Assets, key)
 			}
-			return a.upkeep(cmd.Context(), func(p *project.Project, parts *embedded.Parts) error {
+			return a.withParts(cmd.Context(), func(p *project.Project, parts *embedded.Parts) error {
 				r, err := project.LoadRetention(cmd.Context(), p.Root)
 				if err != nil {
 					return a.problems(p.Root, err)
 				}
 				if len(r.Problems) > 0 {
-					a.note("servo: %s in files of assets. Outputs of these assets, and of assets that no other file declares, are kept: "+
-						"fix the files, see `servo validate`", plural(len(r.Problems), "problem"))
+					a.note("servo: %s in asset files. Outputs of these assets, and of assets that no other file declares, are kept: "+
+						"run `servo validate` and fix the files", plural(len(r.Problems), "problem"))
 				}
 				report, err := parts.Collect(cmd.Context(), a.options(p).Dir, keepRule(r), opts)
 				return errors.Join(a.document(report, func() string { return gcText(report) }), err)

@@ -10,19 +10,19 @@ import (
 	"strings"
 )
 
-// maxHistory is how many statements the history of the query shell keeps.
+// maxHistory is the most statements in the history of the query shell.
 const maxHistory = 1000
 
-// history is the statements of the query shell, oldest first, one a line. It
-// implements the History of a terminal.
+// history holds the statements of the query shell, one per line, oldest first. It implements
+// the History of a terminal.
 type history struct {
 	path  string
 	lines []string
-	// added is how many of the lines are not in the file yet.
+	// added is the number of lines that are not in the file yet.
 	added int
 }
 
-// historyFile returns the path of the history, or "" where there is no home folder.
+// historyFile returns the path of the history, or "" without a home folder.
 func (a *app) historyFile() string {
 	dir := a.getenv("XDG_STATE_HOME")
 	if !filepath.IsAbs(dir) {
@@ -35,7 +35,8 @@ func (a *app) historyFile() string {
 	return filepath.Join(dir, "servo", "query_history")
 }
 
-// openHistory reads the history. With an error it returns one that is only in memory.
+// openHistory reads the history. If it returns an error, the returned history is in memory
+// only.
 func openHistory(path string) (*history, error) {
 	if path == "" {
 		return &history{}, nil
@@ -68,7 +69,8 @@ func (h *history) Len() int { return len(h.lines) }
 // At implements [term.History]: 0 is the newest.
 func (h *history) At(i int) string { return h.lines[len(h.lines)-1-i] }
 
-// append adds a statement, on one line unless it has a comment up to the end of a line.
+// append adds a statement. It joins the lines of the statement, unless a comment extends to the
+// end of a line.
 func (h *history) append(statement string) {
 	lines := []string{strings.ReplaceAll(statement, "\n", " ")}
 	if strings.Contains(statement, "--") {
@@ -82,7 +84,7 @@ func (h *history) append(statement string) {
 	}
 }
 
-// save adds the new statements to the file, to which other shells may have added theirs.
+// save adds the new statements to the file. Other shells may have added theirs.
 func (h *history) save() error {
 	if h.path == "" || h.added == 0 {
 		return nil

@@ -40,7 +40,7 @@ func (a *app) initCommand() *cobra.Command {
 	}
 }
 
-// makeProject writes the template into a folder that has no files of its own.
+// makeProject writes the template into a folder without files.
 func makeProject(dir string) error {
 	entries, err := os.ReadDir(dir)
 	switch {
@@ -73,7 +73,7 @@ func makeProject(dir string) error {
 	})
 }
 
-// notName is what the name of a project may not have.
+// notName matches characters that the name of a project must not contain.
 var notName = regexp.MustCompile(`[^a-z0-9_-]+`)
 
 func writeTemplate(name, to, dir string) error {

@@ -30,7 +30,7 @@ func (a *app) ledgerCommand() *cobra.Command {
 				return usagef("--task needs a run: add --run RUN, for example --run latest")
 			}
 			if f.Entry != "" && !ids.Valid(f.Entry) {
-				return usagef("--entry %q is not the id of an entry: 26 letters and digits", f.Entry)
+				return usagef("invalid --entry %q: expected 26 letters and digits", f.Entry)
 			}
 			return a.read(cmd.Context(), func(v view) error {
 				var run *state.Run
@@ -62,7 +62,7 @@ func (a *app) ledgerCommand() *cobra.Command {
 	return cmd
 }
 
-// events writes events: as they stand in the ledger, or a line each.
+// events writes events: as stored in the ledger, or one line each.
 func (a *app) events(ctx context.Context, snap *snapshot.Snapshot, recorded []*engine.Recorded) error {
 	if a.format == render.JSON {
 		for _, r := range recorded {

@@ -58,12 +58,12 @@ func (a *app) setLimitCommand() *cobra.Command {
 			}
 			slots, err := strconv.ParseInt(args[last], 10, 32)
 			if err != nil || slots < 0 {
-				return usagef("number of slots %q: write a number from 0, which admits no task, to %d", args[last], math.MaxInt32)
+				return usagef("number of slots %q: write a number from 0 (no task starts) to %d", args[last], math.MaxInt32)
 			}
 			return a.changeLimits(cmd.Context(), func(ctx context.Context, s *session) error { return s.SetLimit(ctx, pool, int32(slots)) })
 		},
 	}
-	cmd.Flags().BoolVar(&workspace, "workspace", false, "the limit of all tasks together")
+	cmd.Flags().BoolVar(&workspace, "workspace", false, "set the limit of the whole workspace")
 	return cmd
 }
 
@@ -83,7 +83,7 @@ func (a *app) removeLimitCommand() *cobra.Command {
 			return a.changeLimits(cmd.Context(), func(ctx context.Context, s *session) error { return s.RemoveLimit(ctx, pool) })
 		},
 	}
-	cmd.Flags().BoolVar(&workspace, "workspace", false, "the limit of all tasks together")
+	cmd.Flags().BoolVar(&workspace, "workspace", false, "remove the limit of the whole workspace")
 	return cmd
 }
 
@@ -102,22 +102,22 @@ func (a *app) applyLimitsCommand() *cobra.Command {
 	}
 }
 
-// poolArgument is the pool that the arguments name, or "" for the workspace.
+// poolArgument returns the pool named by the arguments, or "" for the workspace.
 func poolArgument(args []string, workspace bool) (string, error) {
 	switch {
 	case workspace && len(args) > 0:
-		return "", usagef("--workspace is the limit of all tasks: remove %s, or --workspace", args[0])
+		return "", usagef("pool %s and --workspace cannot be combined: remove one", args[0])
 	case workspace:
 		return "", nil
 	case len(args) == 0 || args[0] == "":
-		return "", usagef("which limit? name a pool, or use --workspace")
+		return "", usagef("missing argument POOL: name a pool, or use --workspace")
 	case len(args[0]) > event.MaxName:
 		return "", usagef("pool name of %d bytes: at most %d are allowed", len(args[0]), event.MaxName)
 	}
 	return args[0], nil
 }
 
-// limitsOf are the limits of a project's servo.yaml.
+// limitsOf returns the limits in a project's servo.yaml.
 func limitsOf(p *project.Project) engine.Limits {
 	return engine.Limits{Workspace: p.MaxConcurrentTasks, Pools: p.Pools}
 }
@@ -153,8 +153,8 @@ var limitColumns = []column[limitInfo]{
 	{name: "held", value: func(l limitInfo) any { return l.held }, text: func(l limitInfo) any { return number(grouped(int64(l.held))) }},
 }
 
-// changeLimits changes limits by an explicit command. It says so where a project will
-// apply its own again.
+// changeLimits changes limits by an explicit command. It warns if a project will restore its
+// own limits.
 func (a *app) changeLimits(ctx context.Context, change func(context.Context, *session) error) error {
 	p, err := a.settings()
 	if err != nil {
@@ -177,15 +177,15 @@ func (a *app) changeLimits(ctx context.Context, change func(context.Context, *se
 			return err
 		}
 		if want, have := limitsOf(their), engine.LimitsOf(snap.State); want.Workspace != have.Workspace || !maps.Equal(want.Pools, have.Pools) {
-			a.note("%s %s differs, and the next `servo run` in its folder applies it again: change it there, too",
+			a.note("%s %s differs; the next `servo run` in its folder applies it again: change it there, too",
 				a.style.yellow("warning:"), filepath.Join(owner, project.ConfigFile))
 		}
 		return nil
 	})
 }
 
-// projectOf is the project whose folder contains the state folder, without symbolic links:
-// the nearest one, or "" if there is none.
+// projectOf returns the nearest folder with a servo.yaml at or above the state folder, without
+// symbolic links, or "" if there is none.
 func projectOf(dir string) (string, error) {
 	if inCloud(dir) {
 		return "", nil
@@ -210,8 +210,8 @@ func projectOf(dir string) (string, error) {
 	}
 }
 
-// limits applies the limits of a project to the state folder that its own folder
-// contains. For every other state it only warns of limits that differ.
+// limits applies the limits of a project to the state folder inside the project's own folder.
+// For any other state folder it only warns of limits that differ.
 func (a *app) limits(ctx context.Context, s *session, p *project.Project) error {
 	root, err := filepath.EvalSymlinks(p.Root)
 	if err != nil {
@@ -229,7 +229,7 @@ func (a *app) limits(ctx context.Context, s *session, p *project.Project) error 
 		return err
 	}
 	for _, text := range differingLimits(snap.State, p) {
-		a.note("%s %s; the state %s is not in this project's folder: apply its servo.yaml with `%s limits apply`",
+		a.note("%s %s; the state %s is not in this project's folder: apply servo.yaml with `%s limits apply`",
 			a.style.yellow("warning:"), text, s.dir, a.name())
 	}
 	return nil
@@ -239,15 +239,15 @@ func (a *app) limits(ctx context.Context, s *session, p *project.Project) error 
 func differingLimits(s *state.State, p *project.Project) []string {
 	var texts []string
 	if slots, _ := s.Slots(event.ScopeWorkspace, ""); p.MaxConcurrentTasks > 0 && slots != p.MaxConcurrentTasks {
-		texts = append(texts, fmt.Sprintf("the workspace has %s, and servo.yaml says %d", plural(int(slots), "slot"), p.MaxConcurrentTasks))
+		texts = append(texts, fmt.Sprintf("the workspace has %s, but servo.yaml says %d", plural(int(slots), "slot"), p.MaxConcurrentTasks))
 	}
 	for _, pool := range slices.Sorted(maps.Keys(p.Pools)) {
 		slots, limited := s.Slots(event.ScopePool, pool)
 		switch {
 		case !limited:
-			texts = append(texts, fmt.Sprintf("pool %s has no limit, and servo.yaml says %d", pool, p.Pools[pool]))
+			texts = append(texts, fmt.Sprintf("pool %s has no limit, but servo.yaml says %d", pool, p.Pools[pool]))
 		case slots != p.Pools[pool]:
-			texts = append(texts, fmt.Sprintf("pool %s has %s, and servo.yaml says %d", pool, plural(int(slots), "slot"), p.Pools[pool]))
+			texts = append(texts, fmt.Sprintf("pool %s has %s, but servo.yaml says %d", pool, plural(int(slots), "slot"), p.Pools[pool]))
 		}
 	}
 	return texts

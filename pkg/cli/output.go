@@ -13,15 +13,15 @@ import (
 // column is a column of a listing of R.
 type column[R any] struct {
 	name string
-	// value is the cell as programs read it.
+	// value returns the cell for programs.
 	value func(R) any
-	// text is the cell as people read it; nil: the same.
+	// text returns the cell for people. Nil: the same as value.
 	text func(R) any
-	// machine columns are left out of tables.
+	// machine columns do not appear in tables.
 	machine bool
 }
 
-// list writes rows in the format that was asked for.
+// list writes rows in the requested format.
 func list[R any](a *app, columns []column[R], rows []R) error {
 	table := a.format == render.Table
 	var names []string
@@ -47,13 +47,13 @@ func list[R any](a *app, columns []column[R], rows []R) error {
 	return a.render(render.Of(names, all))
 }
 
-// render writes a result in the format that was asked for.
+// render writes a result in the requested format.
 func (a *app) render(result render.Result) error {
 	width, _ := a.width(a.Stdout)
 	return render.Write(a.Stdout, result, render.Options{Format: a.format, Width: width})
 }
 
-// document writes one value: as text, or as JSON or YAML.
+// document writes one value as text, JSON or YAML.
 func (a *app) document(value any, text func() string) error {
 	switch a.format {
 	case render.Table:
@@ -61,14 +61,14 @@ func (a *app) document(value any, text func() string) error {
 		return err
 	case render.JSON, render.YAML:
 	case render.CSV:
-		return usagef("this answer is not a table; choose -o table, json or yaml")
+		return usagef("this result is not a table: choose -o table, json or yaml")
 	}
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(value); err != nil {
-		return fmt.Errorf("write answer: %w", err)
+		return fmt.Errorf("write result: %w", err)
 	}
 	if a.format == render.JSON {
 		_, err := a.Stdout.Write(buf.Bytes())
@@ -76,7 +76,7 @@ func (a *app) document(value any, text func() string) error {
 	}
 	var node yaml.Node // JSON is YAML, and keeps the order and the names of the fields
 	if err := yaml.Unmarshal(buf.Bytes(), &node); err != nil {
-		return fmt.Errorf("write answer: %w", err)
+		return fmt.Errorf("write result: %w", err)
 	}
 	block(&node)
 	out, err := yaml.Marshal(&node)
@@ -86,7 +86,7 @@ func (a *app) document(value any, text func() string) error {
 	return err
 }
 
-// block takes the braces and quotes of JSON off a YAML document.
+// block removes the braces and quotes of JSON from a YAML document.
 func block(n *yaml.Node) {
 	n.Style = 0
 	if (n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode) && len(n.Content) == 0 {

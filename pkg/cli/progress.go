@@ -11,19 +11,19 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// progress tells what has happened in a run since it was last looked at, and
-// what is going on. It is a function of the states it is shown.
+// progress reports what has happened in a run since the last observed state, and what is
+// running. It depends only on the observed states.
 type progress struct {
 	style style
 	runID string
 	seen  map[string]mark
-	// silent: the first look says nothing of what has happened before.
+	// silent suppresses what happened before the first observed state.
 	silent bool
-	// running are the tasks that run, longest first, as of the last look.
+	// running are the tasks that run in the last observed state, longest first.
 	running []*state.Task
 }
 
-// mark is how far a task was when it was last looked at.
+// mark is the last observed state of a task.
 type mark struct {
 	state   state.TaskState
 	attempt int32
@@ -33,23 +33,22 @@ func newProgress(s style, runID string) *progress {
 	return &progress{style: s, runID: runID, seen: map[string]mark{}}
 }
 
-// happening is something that a run's follower is told.
+// happening is a line about a run.
 type happening struct {
 	at   event.Time
 	text string
-	// minor: on a terminal the counters say enough.
+	// minor lines are not shown on a terminal, where the counters suffice.
 	minor bool
 }
 
-// labelWidth is how wide the first word of a line is.
+// labelWidth is the width of the first word of a line.
 const labelWidth = 10
 
 func (p *progress) label(paint func(string) string, word string) string {
 	return paint(pad(word, labelWidth))
 }
 
-// observe looks at the run's tasks and gives what has happened since the last
-// look.
+// observe returns what has happened since the last observed state.
 func (p *progress) observe(s *state.State) []happening {
 	var happened []happening
 	p.running = p.running[:0]
@@ -89,12 +88,12 @@ func (p *progress) observe(s *state.State) []happening {
 	return happened
 }
 
-// missed tells of the attempts that ended and were repeated between two looks.
+// missed returns the attempts that failed and were retried between two observed states.
 func (p *progress) missed(s *state.State, t *state.Task, was mark) []happening {
 	var happened []happening
 	from := max(was.attempt, 1)
 	if was.state == state.TaskRetryWait {
-		from++ // that one was told when it was seen waiting
+		from++ // the attempt was reported when the task was observed waiting
 	}
 	for n := from; n < t.Attempt; n++ {
 		if a := s.Attempts.Get(state.AttemptKey{RunID: t.RunID, TaskKey: t.TaskKey, Attempt: n}); a != nil {
@@ -108,7 +107,7 @@ func (p *progress) retrying(t *state.Task, attempt int32, why string) string {
 	return fmt.Sprintf("%s %s  attempt %d of %d: %s", p.label(p.style.yellow, "retrying"), t.TaskKey, attempt, t.MaxAttempts, why)
 }
 
-// ended tells how an attempt ended.
+// ended describes how an attempt ended.
 func (p *progress) ended(t *state.Task, now event.Time) happening {
 	switch t.State {
 	case state.TaskSucceeded:
@@ -119,20 +118,20 @@ func (p *progress) ended(t *state.Task, now event.Time) happening {
 	case state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskRunning, state.TaskSkipped,
 		state.TaskCancelled, state.TaskFailed:
 	}
-	// The report at the end has the message.
+	// The final report has the message.
 	return happening{t.CompletedAt, fmt.Sprintf("%s %s  attempt %d of %d: %s", p.label(p.style.red, "failed"), t.TaskKey,
 		t.Attempt, t.MaxAttempts, cmp.Or(t.ErrorCode, "no error given")), false}
 }
 
-// taskError is a task's error on one line.
+// taskError formats a task's error on one line.
 func taskError(t *state.Task) string { return errorText(t.ErrorCode, t.ErrorMessage) }
 
-// errorText is an error on one line: the first line of its message.
+// errorText formats an error on one line, with the first line of its message.
 func errorText(code, message string) string {
 	return oneLine(engine.FirstLine(fullError(code, message)))
 }
 
-// fullError is an error with all lines of its message.
+// fullError formats an error with all lines of its message.
 func fullError(code, message string) string {
 	text := code
 	if message != "" {
@@ -141,7 +140,7 @@ func fullError(code, message string) string {
 	return cmp.Or(strings.TrimPrefix(text, ": "), "no error message")
 }
 
-// unrun tells of tasks that ended without running, in one line.
+// unrun describes tasks that ended without running, on one line.
 func (p *progress) unrun(word string, tasks []*state.Task) []happening {
 	if len(tasks) == 0 {
 		return nil
@@ -153,12 +152,12 @@ func (p *progress) unrun(word string, tasks []*state.Task) []happening {
 	return []happening{{tasks[0].CompletedAt, p.label(p.style.yellow, word) + " " + text, false}}
 }
 
-// done is how many of a run's tasks have ended.
+// done returns the number of a run's tasks that have ended.
 func done(r *state.Run) int32 {
 	return r.TasksSucceeded + r.TasksFailed + r.TasksSkipped + r.TasksCancelled
 }
 
-// summary is where a run stands, in one line.
+// summary describes the progress of a run on one line.
 func (p *progress) summary(s *state.State) string {
 	r := s.Runs.Get(p.runID)
 	parts := []string{fmt.Sprintf("%s of %s done", grouped(int64(done(r))), grouped(int64(r.TasksTotal)))}
@@ -187,10 +186,10 @@ func (p *progress) summary(s *state.State) string {
 	return strings.Join(parts, ", ")
 }
 
-// maxWaiting bounds how many waiting tasks are counted.
+// maxWaiting is the most waiting tasks to count.
 const maxWaiting = 10_000
 
-// waits says which limits tasks of a run wait for.
+// waits describes the limits that tasks of a run wait for.
 func waits(s *state.State, r *state.Run) []string {
 	if r.State == state.RunPaused || r.State == state.RunCancelling || r.State.Terminal() {
 		return nil
@@ -230,11 +229,10 @@ func waiting(n int) string {
 	return grouped(int64(n)) + " wait"
 }
 
-// maxRunning is how many running tasks a block shows.
+// maxRunning is the most running tasks that a block shows.
 const maxRunning = 8
 
-// block is what a terminal shows of a run: a line of counters, and the tasks
-// that run.
+// block returns the lines that a terminal shows of a run: counters and running tasks.
 func (p *progress) block(s *state.State, now event.Time, width int) []string {
 	r := s.Runs.Get(p.runID)
 	head := fmt.Sprintf("%s %s  %s", p.style.bold(pad(string(r.State), labelWidth)), engine.Span(now.Sub(r.CreatedAt)), p.summary(s))
@@ -261,7 +259,7 @@ func (p *progress) block(s *state.State, now event.Time, width int) []string {
 	return lines
 }
 
-// bar is how much of a run is done.
+// bar draws how much of a run is done.
 func bar(n, of int32, width int, s style) string {
 	full := 0
 	if of > 0 {

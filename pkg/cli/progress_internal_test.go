@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// shown drives a screen by a world.
+// shown drives a screen with the states of a fold.
 type shown struct {
 	*foldtest.World
 	screen *screen
@@ -29,19 +29,19 @@ func show(t *testing.T, terminal bool, defs ...event.TaskDef) *shown {
 	return &shown{w, &screen{w: out, terminal: terminal, width: 50, progress: newProgress(style{}, run)}, out, run}
 }
 
-// look shows the state and gives what was written.
+// look shows the current state and returns the output.
 func (s *shown) look() string {
 	s.out.Reset()
 	s.screen.show(s.State, event.At(s.Now))
 	return s.out.String()
 }
 
-func TestWithoutATerminalEachEndOfATaskIsALine(t *testing.T) {
+func TestScreenWithoutTerminalPrintsTaskEnds(t *testing.T) {
 	s := show(t, false, foldtest.Task("a"), foldtest.Retrying("b", 2), foldtest.Task("c", "b"), foldtest.Task("d", "c"))
 	require.Empty(t, s.look(), "nothing has happened")
 
 	s.MustFold(s.Started(s.run, "a", 1))
-	require.Empty(t, s.look(), "that a task starts is no news")
+	require.Empty(t, s.look(), "the start of a task is not reported")
 
 	s.Pass(1500 * time.Millisecond)
 	s.MustFold(s.Finished(s.run, "a", 1, event.Succeeded))
@@ -49,7 +49,7 @@ func TestWithoutATerminalEachEndOfATaskIsALine(t *testing.T) {
 	require.Equal(t,
 		"   1.50 s  succeeded  a  1 row, 1.50 s\n"+
 			"   1.50 s  retrying   b  attempt 1 of 2: BOOM: it went wrong; again in 1.00 s\n", s.look())
-	require.Empty(t, s.look(), "news are told once")
+	require.Empty(t, s.look(), "each event is reported once")
 
 	s.Pass(2 * time.Second)
 	s.MustFold(s.Fire(s.Timer(event.TimerRetry)))
@@ -59,7 +59,7 @@ func TestWithoutATerminalEachEndOfATaskIsALine(t *testing.T) {
 			"   3.50 s  skipped    2 tasks, for example c\n", s.look())
 }
 
-func TestAQuietRunGivesALineNowAndThen(t *testing.T) {
+func TestScreenWithoutTerminalPrintsHeartbeat(t *testing.T) {
 	s := show(t, false, foldtest.Task("a"), foldtest.Task("b", "a"))
 	s.MustFold(s.Started(s.run, "a", 1))
 	s.Pass(9 * time.Second)
@@ -72,7 +72,7 @@ func TestAQuietRunGivesALineNowAndThen(t *testing.T) {
 	require.Equal(t, "   20.0 s  0 of 2 done, 1 running\n", s.look())
 }
 
-func TestATerminalShowsABlockThatIsDrawnOver(t *testing.T) {
+func TestScreenOnTerminalRedrawsBlock(t *testing.T) {
 	s := show(t, true, foldtest.Task("a"), foldtest.Task("b"), foldtest.Task("c", "b"))
 	s.MustFold(s.Started(s.run, "a", 1))
 	s.MustFold(s.Started(s.run, "b", 1))
@@ -84,7 +84,7 @@ func TestATerminalShowsABlockThatIsDrawnOver(t *testing.T) {
 	s.MustFold(s.Finished(s.run, "b", 1, event.Failed))
 	second := s.look()
 	require.Contains(t, second, "\x1b[4A\x1b[J", "the head is wider than the terminal: it took two rows")
-	require.NotContains(t, second, "succeeded  a", "the counters say enough of a success")
+	require.NotContains(t, second, "succeeded  a", "the counters suffice for a success")
 	require.Contains(t, second, "failed     b  attempt 1 of 1: BOOM\n")
 	require.Contains(t, second, "3 of 3 done, 1 failed, 1 skipped")
 	s.out.Reset()
@@ -92,7 +92,7 @@ func TestATerminalShowsABlockThatIsDrawnOver(t *testing.T) {
 	require.Equal(t, "\x1b[2A\x1b[J", s.out.String())
 }
 
-func TestWhoComesLaterIsNotToldOfThePast(t *testing.T) {
+func TestSilentProgressSkipsThePast(t *testing.T) {
 	s := show(t, false, foldtest.Task("a"), foldtest.Task("b"))
 	s.MustFold(s.Finished(s.run, "a", 1, event.Succeeded))
 	s.screen.progress.silent = true
@@ -101,7 +101,7 @@ func TestWhoComesLaterIsNotToldOfThePast(t *testing.T) {
 	require.Contains(t, s.look(), "succeeded  b")
 }
 
-func TestTheSummarySaysWhichLimitTasksWaitFor(t *testing.T) {
+func TestSummaryNamesLimits(t *testing.T) {
 	pooled := func(key string) event.TaskDef {
 		def := foldtest.Task(key)
 		def.Pool = "charts"
@@ -126,7 +126,7 @@ func TestTheSummarySaysWhichLimitTasksWaitFor(t *testing.T) {
 	}
 }
 
-func TestAReportAddsUpTheTasksOfEachAsset(t *testing.T) {
+func TestAssetReportsSumTasks(t *testing.T) {
 	w := foldtest.New(t)
 	part := func(key string) event.TaskDef { return event.TaskDef{TaskKey: key, AssetKey: "x/parts"} }
 	run := w.Run(part("p1"), part("p2"), part("p3"), event.TaskDef{TaskKey: "z", AssetKey: "x/z", DependsOn: []string{"p1", "p2", "p3"}})
@@ -144,13 +144,13 @@ func TestAReportAddsUpTheTasksOfEachAsset(t *testing.T) {
 	require.Equal(t, "SKIPPED", reports[1].stateText())
 }
 
-func TestTextsOfOthersDoNotSteerTheTerminal(t *testing.T) {
+func TestOneLineRemovesControlCharacters(t *testing.T) {
 	require.Equal(t, "a b[31mred c", oneLine("a\nb\x1b[31mred\tc"))
 	require.Equal(t, "日本…", cut("日本語テキスト", 5))
 	require.Equal(t, "abc", plain("\x1b[31ma\x1b[0mb\x1b[1mc"))
 }
 
-func TestNumbersAndSizesReadAsPeopleSayThem(t *testing.T) {
+func TestNumbersAndSizesAreReadable(t *testing.T) {
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1234: "-1,234"} {
 		require.Equal(t, want, grouped(n))
 	}
@@ -161,7 +161,7 @@ func TestNumbersAndSizesReadAsPeopleSayThem(t *testing.T) {
 	}
 }
 
-func TestATaskStateIsReadInAnyCase(t *testing.T) {
+func TestTaskStatesIgnoreCase(t *testing.T) {
 	states, err := taskStates([]string{"failed", "Retry_Wait"})
 	require.NoError(t, err)
 	require.Equal(t, []state.TaskState{state.TaskFailed, state.TaskRetryWait}, states)
@@ -169,7 +169,7 @@ func TestATaskStateIsReadInAnyCase(t *testing.T) {
 	require.EqualError(t, err, `unknown task state "FAILD": did you mean FAILED?`)
 }
 
-func TestAnAttemptThatWasRepeatedBetweenTwoLooksIsTold(t *testing.T) {
+func TestProgressReportsAttemptsBetweenObservations(t *testing.T) {
 	s := show(t, false, foldtest.Retrying("a", 2))
 	require.Empty(t, s.look())
 	s.Pass(time.Second)

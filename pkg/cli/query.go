@@ -21,7 +21,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// checkedFile is the file of the state folder that remembers which files queries have found whole.
+// checkedFile is the file in the state folder that records which files queries have verified.
 const checkedFile = "checked"
 
 func (a *app) queryCommand() *cobra.Command {
@@ -72,7 +72,7 @@ func (a *app) query(ctx context.Context, args []string, asOf string) (err error)
 	if parts.Store != nil {
 		dir := a.options(p).Dir
 		source = query.Source{Tables: files, Outputs: dir, Checked: filecheck.Open(filepath.Join(dir, checkedFile))}
-		defer func() { _ = source.Checked.Save() }() // in a folder that may only be read, every query checks again
+		defer func() { _ = source.Checked.Save() }() // in a read-only folder every query verifies the files again
 	}
 	db, err := query.Open(ctx, source, query.Options{})
 	if err != nil {
@@ -85,12 +85,12 @@ func (a *app) query(ctx context.Context, args []string, asOf string) (err error)
 	return a.queryShell(ctx, db, m)
 }
 
-// answer runs SQL and writes the rows of each statement, but of those that are there for
-// what they do.
+// answer runs SQL and writes the rows of each statement, except of statements that only have an
+// effect.
 func (a *app) answer(ctx context.Context, db *query.DB, sql string) error {
 	statements := query.Statements(sql)
 	if len(statements) == 0 {
-		statements = []string{sql} // which is refused, and why is said
+		statements = []string{sql} // DuckDB rejects it with a reason
 	}
 	for _, statement := range statements {
 		rows, err := db.Query(ctx, statement)
@@ -107,8 +107,7 @@ func (a *app) answer(ctx context.Context, db *query.DB, sql string) error {
 	return nil
 }
 
-// missing says of an asset that is not there why, where DuckDB knows of schemas and tables
-// only.
+// missing explains why an asset has no table. DuckDB's error only mentions schemas and tables.
 func (a *app) missing(ctx context.Context, db *query.DB, sql string, err error) error {
 	if !strings.Contains(err.Error(), "does not exist") {
 		return err
@@ -131,7 +130,7 @@ func (a *app) missing(ctx context.Context, db *query.DB, sql string, err error) 
 	return err
 }
 
-// declared are the keys of the project's assets; none, if it cannot be loaded.
+// declared returns the keys of the project's assets, or none if the project cannot be loaded.
 func (a *app) declared(ctx context.Context) []string {
 	dir, err := a.projectDir()
 	if err != nil {
@@ -148,13 +147,13 @@ func (a *app) declared(ctx context.Context) []string {
 	return keys
 }
 
-// revision is the manifest that is asked for: a number, a time, or the newest;
-// nil where nothing was published yet.
+// revision returns the manifest for --as-of: of a number, of a time, or the newest. It returns
+// nil if nothing has been published.
 func revision(ctx context.Context, parts *embedded.Parts, asOf string) (*manifest.Manifest, error) {
 	if asOf == "" {
 		m, err := parts.Manifests.Load(ctx)
 		if errors.Is(err, manifest.ErrNone) {
-			return nil, nil //nolint:nilnil // an empty state has no manifest, and is no error
+			return nil, nil //nolint:nilnil // an empty state has no manifest; that is not an error
 		}
 		return m, err
 	}
@@ -179,7 +178,7 @@ func revision(ctx context.Context, parts *embedded.Parts, asOf string) (*manifes
 	return m, err
 }
 
-// parseTime reads a time as people may write it: in UTC where it has no zone.
+// parseTime parses a time in one of several layouts. Without a zone it is UTC.
 func parseTime(text string) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05", time.DateTime, "2006-01-02 15:04", time.DateOnly} {
 		if t, err := time.Parse(layout, text); err == nil {
@@ -189,7 +188,7 @@ func parseTime(text string) (time.Time, error) {
 	return time.Time{}, usagef("invalid revision or time %q: write a number, or a time such as 2025-01-15T12:00:00Z", text)
 }
 
-// tables are where the rows of each table of a revision are.
+// tables returns the files with the rows of each table of a revision.
 func tables(ctx context.Context, places *placer, m *manifest.Manifest) (map[string]query.Table, error) {
 	tables := map[string]query.Table{}
 	if m == nil {
@@ -223,7 +222,7 @@ func tables(ctx context.Context, places *placer, m *manifest.Manifest) (map[stri
 	return tables, nil
 }
 
-// tableNames are the tables of the record.
+// tableNames returns the tables of the state.
 func tableNames() []string {
 	var names []string
 	for _, d := range table.All() {

@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// assetReport is what a run did to an asset.
+// assetReport summarizes a run's tasks of one asset.
 type assetReport struct {
 	run         string
 	asset       string
@@ -25,7 +25,7 @@ type assetReport struct {
 	states      map[state.TaskState]int
 }
 
-// assetReports are those of a run's assets, in the order in which they began.
+// assetReports returns the reports of a run's assets, in the order in which they started.
 func assetReports(s *state.State, runID string) []assetReport {
 	index := map[string]int{}
 	var reports []assetReport
@@ -71,7 +71,7 @@ func (r *assetReport) add(t *state.Task) {
 	}
 }
 
-// stateText is the one state of all tasks, or how many are in which.
+// stateText returns the state that all tasks share, or the number of tasks in each state.
 func (r *assetReport) stateText() string {
 	var parts []string
 	for _, s := range []state.TaskState{
@@ -107,12 +107,12 @@ var assetReportColumns = []column[assetReport]{
 	{name: "state", value: func(r assetReport) any { return r.stateText() }},
 }
 
-// maxFailures is how many errors a report describes.
+// maxFailures is the most errors that a report describes.
 const maxFailures = 20
 
-// run carries the runs, and tells how they ended.
+// run executes the runs and reports how they ended.
 func (r *runner) run(ctx context.Context) error {
-	err := r.carry(ctx)
+	err := r.followToEnd(ctx)
 	if err == nil || len(r.reports) > 0 {
 		err = errors.Join(err, r.report())
 	}
@@ -122,7 +122,7 @@ func (r *runner) run(ctx context.Context) error {
 	return r.failed
 }
 
-// ended tells how a run ended: people at once, programs by [runner.report].
+// ended reports how a run ended: to people immediately, to programs through [runner.report].
 func (r *runner) ended(ctx context.Context, sess *session, s *state.State) error {
 	a, run := r.a, s.Runs.Get(r.ticket.RunID)
 	reports := assetReports(s, run.RunID)
@@ -137,7 +137,7 @@ func (r *runner) ended(ctx context.Context, sess *session, s *state.State) error
 	a.failures(s, run.RunID)
 	r.incomplete(ctx, sess, s, run)
 	r.schemas(ctx, sess, s, run)
-	a.tellEnd(run)
+	a.noteEnd(run)
 	r.mu.Lock()
 	interrupted := r.interrupted
 	r.mu.Unlock()
@@ -155,14 +155,14 @@ func (r *runner) ended(ctx context.Context, sess *session, s *state.State) error
 	return nil
 }
 
-// maxIncomplete is how many incomplete inputs a report names.
+// maxIncomplete is the most incomplete inputs that a report names.
 const maxIncomplete = 20
 
 // incomplete warns of tasks that succeeded although partitions of their inputs were missing.
 func (r *runner) incomplete(ctx context.Context, sess *session, s *state.State, run *state.Run) {
 	found, err := engine.IncompleteInputs(ctx, sess.Store, s, run, nil)
 	if err != nil {
-		r.a.note("servo: it is not known whether inputs of the run are incomplete: %v", err)
+		r.a.note("servo: cannot check the run for incomplete inputs: %v", err)
 		return
 	}
 	if more := len(found) - maxIncomplete; more > 0 {
@@ -171,18 +171,18 @@ func (r *runner) incomplete(ctx context.Context, sess *session, s *state.State, 
 	r.a.warnings(found)
 }
 
-// schemas warns of partitions with other columns than partitions that exist, and of queries that
-// read both as one table.
+// schemas warns of partitions whose columns differ from those of existing partitions, and of
+// queries that read both as one table.
 func (r *runner) schemas(ctx context.Context, sess *session, s *state.State, run *state.Run) {
 	found, err := engine.SchemaChanges(ctx, sess.Store, s, run, r.declared())
 	if err != nil {
-		r.a.note("servo: it is not known whether queries of the run read different schemas: %v", err)
+		r.a.note("servo: cannot check the run for schema changes: %v", err)
 	}
 	r.a.warnings(found)
 }
 
-// declared returns a function that reports whether the project declares a stored partition; nil if
-// the assets of the project are unknown.
+// declared returns a function that reports whether the project declares a stored partition. It
+// returns nil if the assets of the project are unknown.
 func (r *runner) declared() func(*state.Partition) bool {
 	if r.assets == nil {
 		return nil
@@ -197,7 +197,7 @@ func (r *runner) declared() func(*state.Partition) bool {
 	}
 }
 
-// report writes what all runs did, once: one document for programs.
+// report writes the results of all runs once, as one document for programs.
 func (r *runner) report() error {
 	if r.reported || r.a.table() {
 		return nil
@@ -206,15 +206,15 @@ func (r *runner) report() error {
 	return list(r.a, assetReportColumns, r.reports)
 }
 
-// tellEnd says how a run ended.
-func (a *app) tellEnd(run *state.Run) {
+// noteEnd prints how a run ended.
+func (a *app) noteEnd(run *state.Run) {
 	a.note("run %s %s in %s: %s", run.RunID, a.style.state(string(run.State)), engine.Span(run.CompletedAt.Sub(run.CreatedAt)), counts(run))
 	if run.ErrorMessage != "" {
 		a.note("%s", oneLine(run.ErrorCode+": "+run.ErrorMessage))
 	}
 }
 
-// counts is how many tasks ended how.
+// counts returns the number of tasks in each state.
 func counts(r *state.Run) string {
 	var parts []string
 	for _, c := range []struct {
@@ -227,7 +227,7 @@ func counts(r *state.Run) string {
 		{r.TasksCancelled, "cancelled"},
 		{r.TasksRunning, "running"},
 		{r.TasksDispatch, "in the queue"},
-		{r.TasksRetryWait, "waiting to be retried"},
+		{r.TasksRetryWait, "waiting for a retry"},
 		{r.TasksReady, "ready"},
 		{r.TasksBlocked, "blocked"},
 	} {
@@ -241,13 +241,13 @@ func counts(r *state.Run) string {
 	return strings.Join(parts, ", ")
 }
 
-// failure is an error, and the tasks that failed with it.
+// failure is an error with the tasks that failed with it.
 type failure struct {
 	code, message string
 	tasks         []*state.Task
 }
 
-// failuresOf groups the failed tasks of a run by their error, in the order of the tasks.
+// failuresOf groups the failed tasks of a run by error, in the order of the tasks.
 func failuresOf(s *state.State, runID string) []*failure {
 	type key struct{ code, message string }
 	index := map[key]*failure{}
@@ -267,8 +267,8 @@ func failuresOf(s *state.State, runID string) []*failure {
 	return found
 }
 
-// failures prints every error of a run once, with the tasks that failed with it and the
-// command that shows more.
+// failures prints each error of a run once, with the tasks that failed with it and the command
+// that shows more.
 func (a *app) failures(s *state.State, runID string) {
 	const margin = "       "
 	found := failuresOf(s, runID)

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Groups of commands, as the help has them.
+// Groups of commands, as the help shows them.
 const (
 	groupProject = "project"
 	groupRuns    = "runs"
@@ -15,12 +15,12 @@ const (
 	groupServe   = "serve"
 )
 
-// root is the servo command with all of its commands.
+// root returns the servo command with all its commands.
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   a.name(),
-		Short: "Servo orchestrates data: assets, their dependencies, and a record of every run",
-		Long: "A project declares assets and how each is computed from others. Servo plans runs,\n" +
+		Short: "Servo orchestrates data assets and records every run",
+		Long: "A project declares assets and how to compute each of them from others. Servo plans runs,\n" +
 			"executes their tasks, retries failures, and keeps its whole state in plain Parquet files.",
 		Args:              a.noSuchCommand,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -63,7 +63,7 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-// strict has the commands that cobra adds refuse what they do not understand, as all others do.
+// strict makes the commands that cobra adds reject unknown arguments, as all others do.
 func (a *app) strict(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -86,7 +86,7 @@ func (a *app) strict(root *cobra.Command) {
 	}
 }
 
-// name is what the program is called.
+// name returns the name of the program.
 func (a *app) name() string {
 	if name := filepath.Base(a.Program); strings.HasPrefix(name, "servo-") {
 		return name
@@ -94,7 +94,7 @@ func (a *app) name() string {
 	return "servo"
 }
 
-// noSuchCommand refuses words that are no command.
+// noSuchCommand rejects arguments that are not commands.
 func (a *app) noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -105,8 +105,8 @@ func (a *app) noSuchCommand(cmd *cobra.Command, args []string) error {
 	return usagef("unknown command %q; list the commands with `%s --help`", args[0], cmd.CommandPath())
 }
 
-// takes checks the number of arguments; names are as in Use: those in brackets
-// may be left out, and "…" takes any number.
+// takes returns a check of the number of arguments. Names are written as in Use: a name in
+// brackets is optional, and "…" accepts any number of arguments.
 func takes(names ...string) cobra.PositionalArgs {
 	var needed []string
 	most := len(names)
@@ -129,7 +129,7 @@ func takes(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// exclusive refuses two flags that are given both.
+// exclusive returns an error if both flags are set.
 func exclusive(cmd *cobra.Command, a, b string) error {
 	if cmd.Flags().Changed(a) && cmd.Flags().Changed(b) {
 		return usagef("--%s and --%s cannot be combined: remove one", a, b)
@@ -137,7 +137,7 @@ func exclusive(cmd *cobra.Command, a, b string) error {
 	return nil
 }
 
-// optional is the only argument, or "".
+// optional returns the only argument, or "".
 func optional(args []string) string {
 	if len(args) > 0 {
 		return args[0]

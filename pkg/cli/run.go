@@ -32,7 +32,7 @@ func (a *app) runCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
 		Use:   "run [ASSET…]",
-		Short: "Materialize assets: plan a run, execute it, and wait for its end",
+		Short: "Materialize assets: plan a run, execute it, and wait until it ends",
 		Long: "Materialize assets. If a servo process owns the state folder (`servo dev`, or another `servo run`),\n" +
 			"that process executes the run and this one follows it; otherwise this process executes it. The process\n" +
 			"that executes stays until all runs have ended, including runs that others handed to it. If it dies,\n" +
@@ -81,7 +81,7 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 	if err := a.checkSecrets(); err != nil {
 		return err
 	}
-	p, err := a.sound(ctx, args)
+	p, err := a.usableProject(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -99,10 +99,10 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 	if f.detach || !f.wait {
 		return a.detach(ctx, p, t)
 	}
-	return a.carry(ctx, p, t)
+	return a.execute(ctx, p, t)
 }
 
-// request is the run that the flags ask for, without the project.
+// request converts the flags and arguments to a request, without the project.
 func (f *runFlags) request(args []string) (engine.RunRequest, error) {
 	r := engine.RunRequest{RunKey: f.runKey, MaxParallelism: f.parallelism, Plan: plan.Request{All: f.all, Upstream: f.upstream}}
 	switch {
@@ -143,12 +143,12 @@ func (f *runFlags) request(args []string) (engine.RunRequest, error) {
 	return r, nil
 }
 
-// carry triggers a run, follows it to its end, and tells how it went.
-func (a *app) carry(ctx context.Context, p *project.Project, t trigger) error {
+// execute triggers a run, follows it to its end and reports the result.
+func (a *app) execute(ctx context.Context, p *project.Project, t trigger) error {
 	return (&runner{a: a, options: a.options(p), assets: p.Assets, trigger: t}).run(ctx)
 }
 
-// announce says what was started, and who executes it.
+// announce prints which run was started and which process executes it.
 func (a *app) announce(s *state.State, r *runner) {
 	t := r.ticket
 	text := plural(t.Tasks, "task")
@@ -187,7 +187,7 @@ func (a *app) warnings(texts []string) {
 	}
 }
 
-// live are the runs that have not ended, oldest first.
+// live returns the runs that have not ended, oldest first.
 func live(s *state.State) []*state.Run {
 	if s.LiveRuns() == 0 {
 		return nil
@@ -201,7 +201,7 @@ func live(s *state.State) []*state.Run {
 	return runs
 }
 
-// detach leaves a run to the owner of the state folder.
+// detach hands a run to the owner of the state folder.
 func (a *app) detach(ctx context.Context, p *project.Project, t trigger) error {
 	o := a.options(p)
 	if _, ok := owner(ctx, o.Dir); !ok && !inCloud(o.Dir) {
@@ -225,7 +225,7 @@ func (a *app) detach(ctx context.Context, p *project.Project, t trigger) error {
 	})
 }
 
-// resume carries on what earlier processes have left, the oldest run first.
+// resume resumes unfinished runs, the oldest first.
 func (a *app) resume(ctx context.Context, args []string) error {
 	if len(args) > 0 {
 		return usagef("--resume starts nothing new: remove %s", strings.Join(args, " "))
@@ -236,14 +236,14 @@ func (a *app) resume(ctx context.Context, args []string) error {
 	}
 	r := &runner{a: a, options: a.options(p), resumed: true}
 	found := false
-	var left []*state.Run // also those that end while another one is followed
+	var left []*state.Run // including runs that end while another one is followed
 	r.trigger = func(ctx context.Context, s *session) (engine.Ticket, error) {
 		snap, err := s.Snapshots.Current(ctx)
 		if err != nil {
 			return engine.Ticket{}, err
 		}
 		if len(left) == 0 {
-			left = underWay(snap.State)
+			left = unfinished(snap.State)
 		}
 		if len(left) == 0 {
 			return engine.Ticket{}, errNothingLeft
@@ -259,7 +259,7 @@ func (a *app) resume(ctx context.Context, args []string) error {
 	return err
 }
 
-// errNothingLeft says that every run has ended.
+// errNothingLeft means that every run has ended.
 var errNothingLeft = errors.New("every run has ended")
 
 func (a *app) retryCommand() *cobra.Command {
@@ -278,7 +278,7 @@ func (a *app) retryCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.carry(cmd.Context(), p, func(ctx context.Context, s *session) (engine.Ticket, error) {
+			return a.execute(cmd.Context(), p, func(ctx context.Context, s *session) (engine.Ticket, error) {
 				return s.Retry(ctx, optional(args))
 			})
 		},

@@ -80,7 +80,7 @@ func runColumns(now event.Time) []column[*state.Run] {
 	}
 }
 
-// texts is a JSON list of texts as a list.
+// texts parses a JSON list of strings.
 func texts(list string) []any {
 	var words []any
 	if json.Unmarshal([]byte(list), &words) != nil {
@@ -89,7 +89,7 @@ func texts(list string) []any {
 	return words
 }
 
-// shortList is the beginning of a JSON list of texts.
+// shortList formats the first items of a JSON list of strings.
 func shortList(list string) string {
 	words := texts(list)
 	const most = 3
@@ -143,8 +143,8 @@ func (a *app) tasksCommand() *cobra.Command {
 	return cmd
 }
 
-// namesStates reports whether what --state names are states of tasks, and no folder. In this
-// command it once did, and people will go on to type it.
+// namesStates reports whether --state holds names of task states instead of a folder. In an
+// earlier version this command had such a flag.
 func (a *app) namesStates(cmd *cobra.Command) bool {
 	if !cmd.Flags().Changed("state") || inCloud(a.state) || strings.ContainsRune(a.state, filepath.Separator) {
 		return false
@@ -153,10 +153,10 @@ func (a *app) namesStates(cmd *cobra.Command) bool {
 		return true
 	}
 	_, err := os.Stat(a.abs(a.state))
-	return err != nil // nothing of that name: a misspelt state is more likely than a folder that is not there
+	return err != nil // no folder of that name: a misspelt task state is more likely
 }
 
-// taskStates reads the names of states, in any case.
+// taskStates parses the names of states, in any case.
 func taskStates(names []string) ([]state.TaskState, error) {
 	var known []string
 	for _, s := range state.TaskStates() {
@@ -224,7 +224,7 @@ func (a *app) logsCommand() *cobra.Command {
 		Long: `Show the log of a task's last attempt.
 
 With --follow, show what the task prints as it prints it, then the same for each retry, until the task ends. A task that
-has not begun is waited for. The exit code is 0 if the task succeeded, otherwise 1.`,
+has not started is waited for. The exit code is 0 if the task succeeded, otherwise 1.`,
 		Example: "  servo logs 'clean/daily[date=2012-01-01]'      of the latest run\n  servo logs -f clean/daily",
 		Args:    takes("[RUN]", "TASK"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -237,7 +237,7 @@ has not begun is waited for. The exit code is 0 if the task succeeded, otherwise
 	return cmd
 }
 
-// runAndTask are the arguments [RUN] TASK.
+// runAndTask returns the arguments [RUN] TASK.
 func runAndTask(args []string) (run, task string) {
 	if len(args) == 1 {
 		return "", args[0]
@@ -255,7 +255,7 @@ func (a *app) logs(ctx context.Context, runID, task string, attempt int32, follo
 			return err
 		}
 		if newest, err := v.Runs(ctx, 1, func(*state.Run) bool { return true }); err == nil && runID == "" && newest[0].RunID != row.RunID {
-			a.note("run %s: the newest run that has %s", row.RunID, row.TaskKey)
+			a.note("run %s: the newest run with %s", row.RunID, row.TaskKey)
 		}
 		if follow {
 			return a.tailLogs(ctx, v, row, attempt)

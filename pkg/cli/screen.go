@@ -13,8 +13,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// screen shows the progress of a run: on a terminal as a block that is drawn
-// over and over below the lines that stay, else as lines alone.
+// screen shows the progress of a run as lines. On a terminal it also shows a block below them,
+// which it redraws.
 type screen struct {
 	w        io.Writer
 	terminal bool
@@ -24,10 +24,10 @@ type screen struct {
 	lastLine event.Time
 }
 
-// heartbeatEvery is how long a follower without a terminal is left without a line.
+// heartbeatEvery is the longest time without a line if there is no terminal.
 const heartbeatEvery = 10 * time.Second
 
-// show takes up a state.
+// show shows a new state.
 func (s *screen) show(st *state.State, now event.Time) {
 	var stay []string
 	run := st.Runs.Get(s.progress.runID)
@@ -50,12 +50,12 @@ func (s *screen) show(st *state.State, now event.Time) {
 	}
 }
 
-// stamped puts the age of the run before a line.
+// stamped prefixes a line with the age of the run.
 func (s *screen) stamped(run *state.Run, now event.Time, text string) string {
 	return fmt.Sprintf("%9s  %s", engine.Span(now.Sub(run.CreatedAt)), text)
 }
 
-// redraw takes the block off, writes the lines that stay, and draws the block.
+// redraw clears the block, writes the permanent lines, and draws the block again.
 func (s *screen) redraw(stay, block []string) {
 	var b strings.Builder
 	if s.drawn > 0 {
@@ -72,7 +72,7 @@ func (s *screen) redraw(stay, block []string) {
 	_, _ = io.WriteString(s.w, b.String())
 }
 
-// rows is how many rows of the terminal a line takes.
+// rows returns the number of terminal rows that a line occupies.
 func (s *screen) rows(line string) int {
 	if s.width <= 0 {
 		return 1
@@ -80,7 +80,7 @@ func (s *screen) rows(line string) int {
 	return max(1, (runewidth.StringWidth(plain(line))+s.width-1)/s.width)
 }
 
-// plain is a line without its colours.
+// plain returns a line without colours.
 func plain(line string) string {
 	var b strings.Builder
 	for line != "" {
@@ -94,7 +94,7 @@ func plain(line string) string {
 	return b.String()
 }
 
-// clear takes the block off for good.
+// clear removes the block.
 func (s *screen) clear() {
 	if s.terminal && s.drawn > 0 {
 		s.redraw(nil, nil)

@@ -8,8 +8,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/secret"
 )
 
-// secretSources are where secrets of commands are found by this process. Every command that
-// may come to own a state folder has them: whoever owns it executes what is due.
+// secretSources returns the sources of secrets for commands. Every process that may own a state
+// folder needs them, because the owner executes tasks.
 func (a *app) secretSources() secret.Sources {
 	dir := a.secrets
 	if dir != "" {
@@ -22,7 +22,7 @@ func (a *app) secretSources() secret.Sources {
 	return s
 }
 
-// checkSecrets reports a folder of secrets that is none.
+// checkSecrets returns an error if the folder of secrets does not exist.
 func (a *app) checkSecrets() error {
 	if a.secrets == "" {
 		return nil

@@ -17,29 +17,29 @@ import (
 )
 
 const (
-	// startWait is how long another process may take to start, or to end.
+	// startWait is how long to wait for another process to start or to end.
 	startWait = 15 * time.Second
 	startPoll = 100 * time.Millisecond
-	// dyingWait is how long a process may take to end once it breaks connections off.
+	// dyingWait is how long a process may take to end once its connections break.
 	dyingWait = 2 * time.Second
-	// lookEvery is how often it is looked after whoever does the work.
+	// lookEvery is how often to check the process that does the work.
 	lookEvery = time.Second
-	// maxTrouble is how long nothing may be folded before that is given up.
+	// maxTrouble is how long the store may reject writes before the command fails.
 	maxTrouble = 15 * time.Second
 )
 
-// session is the right to change a state folder: by owning it, or by talking to
-// the process that does.
+// session gives access to change a state folder: by owning it, or by talking to the process
+// that does.
 type session struct {
 	*engine.Engine
 	stack *embedded.Stack // nil: another process owns the folder
 	owner embedded.Owner
-	cloud bool // services own the store
+	cloud bool // services in the cloud own the store
 	dir   string
 	close func() error
 }
 
-// open takes the state folder or, if another process has it, talks to that one.
+// open becomes the owner of the state folder or, if another process is, talks to that one.
 func (a *app) open(ctx context.Context, o embedded.Options) (*session, error) {
 	if inCloud(o.Dir) {
 		return a.openCloud(ctx, o)
@@ -73,21 +73,21 @@ func (a *app) open(ctx context.Context, o embedded.Options) (*session, error) {
 	}
 }
 
-// gone reports whether the process that owns the folder does not answer any more.
+// gone reports whether the process that owns the folder no longer answers.
 func (s *session) gone(ctx context.Context) bool {
 	return s.stack == nil && !s.cloud && !answers(ctx, s.owner)
 }
 
-// who is the one that executes what is asked for, where this process does not.
+// who describes the process or services that execute requests, if this process does not.
 func (s *session) who() string {
 	if s.cloud {
 		return "the services of " + s.dir
 	}
-	return fmt.Sprintf("process %d, the owner of %s", s.owner.PID, s.dir)
+	return fmt.Sprintf("process %d (owner of %s)", s.owner.PID, s.dir)
 }
 
-// own is the session of a stack in this process. What executions that are broken
-// off complain of while it is closed is not news.
+// own returns a session on a stack in this process. While it closes, the log is suppressed:
+// errors of interrupted executions are expected.
 func (a *app) own(stack *embedded.Stack, dir string) *session {
 	return &session{Engine: stack.Engine, stack: stack, dir: dir, close: func() error {
 		a.quiet.Store(true)
@@ -96,13 +96,13 @@ func (a *app) own(stack *embedded.Stack, dir string) *session {
 	}}
 }
 
-// owner is the process that owns a state folder and answers, if there is one.
+// owner returns the process that owns a state folder, if it exists and answers.
 func owner(ctx context.Context, dir string) (embedded.Owner, bool) {
 	o, err := embedded.ReadOwner(dir)
 	return o, err == nil && answers(ctx, o)
 }
 
-// answers reports whether an owner lives and takes connections.
+// answers reports whether an owner accepts connections.
 func answers(ctx context.Context, o embedded.Owner) bool {
 	if o.PID <= 0 || errors.Is(syscall.Kill(o.PID, 0), syscall.ESRCH) {
 		return false
@@ -119,11 +119,10 @@ func answers(ctx context.Context, o embedded.Owner) bool {
 	return conn.Close() == nil
 }
 
-// left reports whether a session failed because the owner that it talked to is
-// gone. A process that is killed breaks its connections off one by one, and may
-// take new ones for a moment after the first: so a call that was broken off is
-// not held against an owner that seems to live before it had time to die.
-func (a *app) left(ctx context.Context, s *session, err error) bool {
+// ownerLost reports whether a session failed because the owner has gone. A killed process breaks its
+// connections one by one, and may accept new ones for a moment. After a broken call, ownerLost
+// therefore gives the owner time to die before it concludes that the owner is alive.
+func (a *app) ownerLost(ctx context.Context, s *session, err error) bool {
 	if s.cloud {
 		return false
 	}
@@ -140,7 +139,7 @@ func (a *app) left(ctx context.Context, s *session, err error) bool {
 	return false
 }
 
-// do runs f with a session.
+// do opens a session and calls f.
 func (a *app) do(ctx context.Context, p *project.Project, f func(context.Context, *session) error) error {
 	s, err := a.open(ctx, a.options(p))
 	if err != nil {
@@ -150,11 +149,11 @@ func (a *app) do(ctx context.Context, p *project.Project, f func(context.Context
 	return errors.Join(err, s.close())
 }
 
-// errOwnerGone says that the process that was talked to is no more.
+// errOwnerGone means that the process behind the session has ended.
 var errOwnerGone = errors.New("the process that owned the state folder has ended")
 
-// guard runs f, and ends it when the one who does the work cannot: the store has
-// been refusing to be written, the server has ended, the owner is gone.
+// guard runs f and cancels it when the work cannot continue: the store rejects writes, the
+// server has ended, or the owner has gone.
 func (a *app) guard(ctx context.Context, s *session, f func(context.Context, *session) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})

@@ -26,14 +26,14 @@ type lineReader interface {
 	ReadLine(prompt string) (string, error)
 }
 
-// shell executes the statements that it reads. A statement ends with a line that
-// ends in ";", or with the input.
+// shell executes the statements that it reads. A statement ends with a line that ends in ";",
+// or at the end of the input.
 type shell struct {
 	lines lineReader
 	// interactive shells report an error and continue; others stop at the first one.
 	interactive bool
 	execute     func(ctx context.Context, sql string) error
-	// command executes a line that begins with a dot, and reports whether to leave.
+	// command executes a line that begins with a dot, and reports whether to exit.
 	command func(line string) (leave bool)
 	// remember adds a complete statement to the history.
 	remember func(statement string)
@@ -84,8 +84,8 @@ func (a *app) queryShell(ctx context.Context, db *query.DB, m *manifest.Manifest
 func (a *app) interruptible(ctx context.Context, db *query.DB, sql string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	giveBack := a.signal.take(func(os.Signal, int) { cancel(errStatementInterrupted) })
-	defer giveBack()
+	restore := a.signal.take(func(os.Signal, int) { cancel(errStatementInterrupted) })
+	defer restore()
 	err := a.answer(ctx, db, sql)
 	if err != nil && errors.Is(context.Cause(ctx), errStatementInterrupted) {
 		return errStatementInterrupted
@@ -118,7 +118,7 @@ func (s *shell) run(ctx context.Context) error {
 			statement.WriteString(line + "\n")
 		}
 		if statement.Len() > maxStatement {
-			return fmt.Errorf("the statement is longer than %d bytes, which is the limit of the shell", maxStatement)
+			return fmt.Errorf("the statement is longer than %d bytes, the limit of the shell", maxStatement)
 		}
 		if !more || strings.HasSuffix(strings.TrimSpace(line), ";") {
 			err := s.complete(ctx, statement.String())
@@ -133,7 +133,7 @@ func (s *shell) run(ctx context.Context) error {
 	}
 }
 
-// isCommand reports whether a line at the start of a statement is for the shell itself.
+// isCommand reports whether a line at the start of a statement is a command of the shell.
 func isCommand(line string) bool {
 	line = strings.TrimSpace(line)
 	return line == "" || strings.HasPrefix(line, ".") || line == "exit" || line == "quit"
@@ -160,7 +160,7 @@ func prompt(inside bool) string {
 	return "servo> "
 }
 
-// meta executes a command of the shell, and reports whether that ends the shell.
+// meta executes a command of the shell, and reports whether it ends the shell.
 func (a *app) meta(line string) (leave bool) {
 	switch strings.TrimPrefix(line, ".") {
 	case "exit", "quit", "q":
@@ -171,7 +171,7 @@ func (a *app) meta(line string) (leave bool) {
 	case "json", "csv", "yaml", "table":
 		a.format = render.Format(strings.TrimPrefix(line, "."))
 	default:
-		a.note(".tables                    list the tables of the record; assets are namespace.name\n" +
+		a.note(".tables                    list the tables of the state; assets are namespace.name\n" +
 			"DESCRIBE tasks;            show the columns of a table\n" +
 			".table .json .yaml .csv    choose the output format\n" +
 			".exit                      leave")

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// typed runs a shell on a terminal in which keys are typed, and returns the
-// statements that it executes and what it writes.
+// typed types keys into a shell on a terminal, and returns the executed statements and the
+// output.
 func typed(t *testing.T, past *history, words []string, keys string) (statements []string, screen string) {
 	t.Helper()
 	var out strings.Builder

@@ -15,12 +15,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// took is how long a run took, or has taken so far.
+// took returns how long a run took, or has taken so far.
 func took(r *state.Run, now event.Time) time.Duration {
 	return cmp.Or(r.CompletedAt, now).Sub(r.CreatedAt)
 }
 
-// taskTook is how many seconds a task took, or has taken so far.
+// taskTook returns how many seconds a task took, or has taken so far.
 func taskTook(t *state.Task, now event.Time) any {
 	if t.StartedAt == 0 {
 		return nil
@@ -35,15 +35,14 @@ func taskTookText(t *state.Task, now event.Time) any {
 	return number(engine.Span(cmp.Or(t.CompletedAt, now).Sub(t.StartedAt)))
 }
 
-// runStatus is the answer of servo status.
+// runStatus is the result of servo status.
 type runStatus struct {
 	RunID       string         `json:"run_id"`
 	State       state.RunState `json:"state"`
 	Trigger     string         `json:"trigger"`
 	ParentRunID string         `json:"parent_run_id,omitempty"`
 	RunKey      string         `json:"run_key,omitempty"`
-	// Assets and Partitions are the first of what was asked for, and the totals how many
-	// that were.
+	// Assets and Partitions list the first requested ones. The totals count all of them.
 	Assets          []any `json:"assets"`
 	AssetsTotal     int32 `json:"assets_total"`
 	Partitions      []any `json:"partitions"`
@@ -60,7 +59,7 @@ type runStatus struct {
 	Waits       []string         `json:"waits"`
 	Error       string           `json:"error,omitempty"`
 	Cancelled   string           `json:"cancel_reason,omitempty"`
-	// Owner is who executes the run; 0: nobody.
+	// Owner is the process that executes the run. 0: none.
 	Owner int `json:"owner_pid,omitempty"`
 
 	run *state.Run
@@ -142,7 +141,7 @@ func statusOf(s *state.State, r *state.Run, now event.Time) *runStatus {
 	return st
 }
 
-// maxStatus is how many tasks of a kind a status names.
+// maxStatus is the most tasks of each kind that a status lists.
 const maxStatus = 10
 
 func (a *app) statusText(st *runStatus, now event.Time) string {
@@ -217,7 +216,7 @@ func (a *app) lasted(st *runStatus, now event.Time) string {
 	return fmt.Sprintf("for %s", engine.Span(now.Sub(st.CreatedAt)))
 }
 
-// first is the name in the first line of several.
+// first returns the name for the first of several lines.
 func first(i int, name string) string {
 	if i == 0 {
 		return name
@@ -225,8 +224,7 @@ func first(i int, name string) string {
 	return ""
 }
 
-// words are texts in one line.
-// words is the beginning of a list, of which so many are in all.
+// words joins the first items of a list, of which total exist.
 func words(list []any, total int32) string {
 	var parts []string
 	for i, w := range list {
@@ -254,7 +252,7 @@ func (a *app) cancelCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			parts, err := a.parts(cmd.Context(), p) // where nothing was ever run there is nothing to cancel
+			parts, err := a.parts(cmd.Context(), p) // fails if nothing was ever run
 			if err != nil {
 				return err
 			}
@@ -262,7 +260,7 @@ func (a *app) cancelCommand() *cobra.Command {
 				return err
 			}
 			return a.do(cmd.Context(), p, func(ctx context.Context, s *session) error {
-				return a.cancelRun(ctx, s, optional(args), cmp.Or(reason, "asked for by "+cmp.Or(a.User, "a user")), force)
+				return a.cancelRun(ctx, s, optional(args), cmp.Or(reason, "requested by "+cmp.Or(a.User, "a user")), force)
 			})
 		},
 	}
@@ -280,7 +278,7 @@ func (a *app) cancelRun(ctx context.Context, s *session, id, reason string, forc
 	if err != nil {
 		return err
 	}
-	// Without an owner nothing executes the run: there is nothing to wait for.
+	// Without an owner no process executes the run, so do not wait.
 	if err := s.Cancel(ctx, run.RunID, reason, force || s.stack != nil); err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func (s style) green(text string) string     { return s.paint("32", text) }
 func (s style) yellow(text string) string    { return s.paint("33", text) }
 func (s style) errorText(text string) string { return s.red(text) }
 
-// state colours the name of a state, of a task or of a run.
+// state colours the name of a task state or run state.
 func (s style) state(name string) string {
 	switch name {
 	case string(state.TaskSucceeded):
@@ -42,7 +42,7 @@ func (s style) state(name string) string {
 	return name
 }
 
-// cut makes text fit into a number of columns.
+// cut truncates text to a number of columns.
 func cut(text string, width int) string {
 	text = oneLine(text)
 	if width <= 0 {
@@ -51,7 +51,7 @@ func cut(text string, width int) string {
 	return runewidth.Truncate(text, width, "…")
 }
 
-// oneLine keeps a text from breaking lines or steering the terminal.
+// oneLine removes line breaks and control characters from a text.
 func oneLine(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -64,7 +64,7 @@ func oneLine(text string) string {
 	}, text)
 }
 
-// indented is a text of several lines, all but the first of which start with a margin.
+// indented adds a margin to all lines but the first.
 func indented(text, margin string) string {
 	lines := strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
 	for i, line := range lines {
@@ -76,10 +76,10 @@ func indented(text, margin string) string {
 	return strings.Join(lines, "\n")
 }
 
-// pad makes a text at least so many columns wide.
+// pad pads a text to a minimum number of columns.
 func pad(text string, width int) string { return runewidth.FillRight(text, width) }
 
-// grouped is a number with a comma at each thousand.
+// grouped formats a number with a comma at each thousand.
 func grouped(n int64) string {
 	digits := fmt.Sprint(n)
 	sign := ""
@@ -92,7 +92,7 @@ func grouped(n int64) string {
 	return sign + digits
 }
 
-// bytesText is a size as people read it.
+// bytesText formats a size for people.
 func bytesText(n int64) string {
 	const thousand = 1000
 	if n < thousand {
@@ -110,10 +110,10 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.0f %cB", value, " kMGTP"[unit])
 }
 
-// number is a text that stands to the right in a table.
+// number is a right-aligned text in a table.
 func number(text string) render.Number { return render.Number(text) }
 
-// stamp is a time as tables show it.
+// stamp returns a time for tables.
 func stamp(t event.Time) any {
 	if t == 0 {
 		return nil
@@ -121,7 +121,7 @@ func stamp(t event.Time) any {
 	return t.Time().Format(time.RFC3339)
 }
 
-// moment is a time as programs read it.
+// moment returns a time for programs.
 func moment(t event.Time) any {
 	if t == 0 {
 		return nil
@@ -129,7 +129,7 @@ func moment(t event.Time) any {
 	return t.Time()
 }
 
-// orNil is a text, or nothing where it is empty.
+// orNil returns a text, or nil if it is empty.
 func orNil(text string) any {
 	if text == "" {
 		return nil
@@ -137,7 +137,7 @@ func orNil(text string) any {
 	return text
 }
 
-// quoted is a word as a shell takes it.
+// quoted quotes a word for a shell.
 func quoted(word string) string {
 	if strings.ContainsAny(word, " []{}*?'\"\\$`!&|;<>()#~") {
 		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
@@ -145,7 +145,7 @@ func quoted(word string) string {
 	return word
 }
 
-// plural is "1 task", "2 tasks".
+// plural returns, for example, "1 task" or "2 tasks".
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

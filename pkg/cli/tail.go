@@ -14,32 +14,32 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// How often the state is looked at while nothing is printed: soon after something has happened,
-// then less and less often. What a command prints arrives without looking.
+// How often to look at the state while the task prints nothing: at first often, then less and
+// less often. Output arrives as a stream, independent of this interval.
 const (
 	firstLook  = 50 * time.Millisecond
 	folderLook = time.Second
 	cloudLook  = 5 * time.Second
 )
 
-// tail follows the log of a task: of the newest attempt that has started, then of each attempt
-// that comes after it.
+// tail follows the log of a task: of the newest attempt that has started, and of every later
+// attempt.
 type tail struct {
 	a              *app
 	runID, taskKey string
-	// only is the number of the attempt that was asked for; 0: all that follow.
+	// only is the number of the requested attempt. 0: show all that follow.
 	only int32
 	// current returns the newest published state.
 	current func(context.Context) (*snapshot.Snapshot, error)
-	// stream writes what an attempt prints until its execution ends. It returns
-	// [embedded.ErrNotExecuting] if nobody who answers executes the attempt.
+	// stream writes the output of an attempt until its execution ends. It returns
+	// [embedded.ErrNotExecuting] if no process that answers executes the attempt.
 	stream func(context.Context, *state.Attempt, io.Writer) error
 	// stored reads the log of an attempt that has ended.
 	stored   func(context.Context, *state.State, *state.Task, int32) (engine.Log, error)
 	mostLook time.Duration
 
-	shown    int32  // the attempts up to this one have been shown, or came before the first one to show
-	begun    bool   // an attempt to show was found
+	shown    int32  // the number of the last attempt that was shown or precedes the first one to show
+	begun    bool   // an attempt to show has been found
 	streamed string // the id of the attempt that was streamed to its end
 	said     string
 	look     time.Duration
@@ -68,11 +68,11 @@ func (a *app) tailLogs(ctx context.Context, v view, task *state.Task, attempt in
 	return t.follow(ctx)
 }
 
-// errNoOwner says that no process owns the state folder.
+// errNoOwner means that no process owns the state folder.
 var errNoOwner = errors.New("no process executes the run")
 
-// follow writes what is printed until the task has ended. Its error says how the task has
-// ended, unless the task has succeeded.
+// follow writes the output of the task until it has ended. It returns an error unless the task
+// succeeded.
 func (t *tail) follow(ctx context.Context) error {
 	t.look = firstLook
 	for {
@@ -82,7 +82,7 @@ func (t *tail) follow(ctx context.Context) error {
 		}
 		attempt := t.next(s)
 		if attempt != nil {
-			t.begun, t.shown = true, attempt.Attempt-1 // from now on, no attempt is passed over
+			t.begun, t.shown = true, attempt.Attempt-1 // from now on, show every attempt
 		}
 		switch {
 		case attempt != nil && attempt.State == state.AttemptClosed:
@@ -127,8 +127,8 @@ func (t *tail) find(ctx context.Context) (*state.State, *state.Task, error) {
 	return nil, nil, fmt.Errorf("run %s is no longer in the state; list the runs with `servo runs`", t.runID)
 }
 
-// next returns the attempt to show: the one that was asked for, or the first after those that
-// were shown, or else the newest. It is nil if that attempt has not started.
+// next returns the attempt to show: the requested one, the first one after those already shown,
+// or the newest one. It returns nil if that attempt has not started.
 func (t *tail) next(s *state.State) *state.Attempt {
 	var found *state.Attempt
 	s.AttemptsOf(t.runID, t.taskKey, func(a *state.Attempt) bool {
@@ -143,7 +143,7 @@ func (t *tail) next(s *state.State) *state.Attempt {
 	return found
 }
 
-// running writes what an attempt prints, as long as it is executed by somebody who answers.
+// running writes the output of an attempt while a process that answers executes it.
 func (t *tail) running(ctx context.Context, attempt *state.Attempt) error {
 	out := &sink{w: t.a.Stdout}
 	err := t.stream(ctx, attempt, out)
@@ -156,9 +156,9 @@ func (t *tail) running(ctx context.Context, attempt *state.Attempt) error {
 		t.streamed = attempt.AttemptID
 		t.look = firstLook
 	case errors.Is(err, errNoOwner):
-		t.say("waiting: attempt %d of %s has started, and no process executes it; resume the run with `servo run --resume`", attempt.Attempt, t.taskKey)
+		t.say("waiting: attempt %d of %s has started, but no process executes it; resume the run with `servo run --resume`", attempt.Attempt, t.taskKey)
 	case errors.Is(err, embedded.ErrNotExecuting):
-		// It may have ended, or may be delivered again in a moment.
+		// It may have ended, or its redelivery may be imminent.
 		if t.look == t.mostLook {
 			t.say("waiting: attempt %d of %s is executed by another worker, which stores its log when it ends", attempt.Attempt, t.taskKey)
 		}
@@ -170,7 +170,7 @@ func (t *tail) running(ctx context.Context, attempt *state.Attempt) error {
 	return nil
 }
 
-// ended shows an attempt that has ended, unless it was shown while it ran.
+// ended shows an attempt that has ended, unless its output was streamed.
 func (t *tail) ended(ctx context.Context, s *state.State, task *state.Task, attempt *state.Attempt) error {
 	t.shown, t.look = attempt.Attempt, firstLook
 	if attempt.AttemptID != t.streamed {
@@ -192,10 +192,10 @@ func (t *tail) ended(ctx context.Context, s *state.State, task *state.Task, atte
 	return nil
 }
 
-// over says how the task has ended.
+// over reports how the task has ended.
 func (t *tail) over(ctx context.Context, s *state.State, task *state.Task) error {
 	if t.only != 0 || !t.begun && task.State == state.TaskSucceeded {
-		_, err := t.stored(ctx, s, task, t.only) // says that there is no such attempt
+		_, err := t.stored(ctx, s, task, t.only) // returns the error for an unknown attempt
 		return err
 	}
 	return t.result(task.State == state.TaskSucceeded, t.taskKey, string(task.State))
@@ -209,7 +209,7 @@ func (t *tail) result(succeeded bool, what, how string) error {
 	return errReported
 }
 
-// say tells what is going on, once.
+// say prints a message unless it repeats the previous one.
 func (t *tail) say(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); text != t.said {
 		t.said = text
@@ -217,7 +217,7 @@ func (t *tail) say(format string, args ...any) {
 	}
 }
 
-// sink keeps the error of a writer apart from those of what is written to it.
+// sink keeps the errors of a writer apart from the errors of its source.
 type sink struct {
 	w       io.Writer
 	written bool

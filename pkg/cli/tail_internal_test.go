@@ -19,7 +19,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// tailed is a task whose log is followed, one step of its life for each look at it.
+// tailed is a task whose log is followed. Each look at its state advances it by one step.
 type tailed struct {
 	tail
 	out, err bytes.Buffer
@@ -31,7 +31,7 @@ type tailed struct {
 // Now implements [clock.Clock].
 func (f *tailed) Now() time.Time { return time.Time{} }
 
-// Sleep implements [clock.Clock]: the next step happens.
+// Sleep implements [clock.Clock]: it performs the next step.
 func (f *tailed) Sleep(_ context.Context, d time.Duration) error {
 	f.slept = append(f.slept, d)
 	if len(f.steps) == 0 {
@@ -77,7 +77,7 @@ func (f *tailed) attempt(n int32, s state.AttemptState, outcome string) {
 	f.state.PutAttempt(row)
 }
 
-func TestTailWaitsForATaskThatHasNotBegun(t *testing.T) {
+func TestTailWaitsForTaskToStart(t *testing.T) {
 	f := newTailed()
 	nothing := func() {}
 	f.steps = []func(){
@@ -91,8 +91,8 @@ func TestTailWaitsForATaskThatHasNotBegun(t *testing.T) {
 		return err
 	}
 	require.NoError(t, f.follow(t.Context()))
-	require.Equal(t, "live\n", f.out.String(), "what was streamed is not shown again")
-	require.Equal(t, "waiting: a/b is BLOCKED\nwaiting: a/b is DISPATCHED\n", f.err.String(), "each is said once")
+	require.Equal(t, "live\n", f.out.String(), "streamed output is not shown again")
+	require.Equal(t, "waiting: a/b is BLOCKED\nwaiting: a/b is DISPATCHED\n", f.err.String(), "each is printed once")
 	ms := time.Millisecond
 	require.Equal(t, []time.Duration{50 * ms, 100 * ms, 200 * ms, 400 * ms, 800 * ms, time.Second, time.Second, time.Second, 50 * ms}, f.slept)
 }
@@ -104,7 +104,7 @@ func TestTailShowsEveryAttempt(t *testing.T) {
 	f.attempt(2, state.AttemptRunning, "")
 	f.stream = func(context.Context, *state.Attempt, io.Writer) error { return errNoOwner }
 	f.steps = []func(){
-		func() { // three attempts come and go between two looks
+		func() { // three attempts start and end between two looks
 			f.task(state.TaskFailed)
 			f.attempt(2, state.AttemptClosed, "failed")
 			f.attempt(3, state.AttemptClosed, "failed")
@@ -112,13 +112,13 @@ func TestTailShowsEveryAttempt(t *testing.T) {
 		},
 	}
 	require.ErrorIs(t, f.follow(t.Context()), errReported)
-	require.Equal(t, "234", f.out.String(), "it begins with the newest, and passes none over")
-	require.Contains(t, f.err.String(), "attempt 2 of a/b has started, and no process executes it; resume the run with `servo run --resume`\n")
+	require.Equal(t, "234", f.out.String(), "it starts with the newest, and skips none")
+	require.Contains(t, f.err.String(), "attempt 2 of a/b has started, but no process executes it; resume the run with `servo run --resume`\n")
 	require.Contains(t, f.err.String(), "attempt 3 of a/b failed: exit status 3; the next attempt follows\n")
 	require.Contains(t, f.err.String(), "servo: a/b ended as FAILED; `servo explain "+tailedRun+" a/b` shows why\n")
 }
 
-func TestTailShowsWhatIsStoredAfterABrokenStream(t *testing.T) {
+func TestTailShowsStoredLogAfterBrokenStream(t *testing.T) {
 	f := newTailed()
 	f.task(state.TaskRunning)
 	f.attempt(1, state.AttemptRunning, "")
@@ -142,7 +142,7 @@ func TestTailOfOneAttemptEndsWithIt(t *testing.T) {
 	require.Equal(t, "servo: attempt 1 of a/b ended as failed; `servo explain "+tailedRun+" a/b` shows why\n", f.err.String())
 }
 
-func TestTailEndsWithItsReaderAndItsRun(t *testing.T) {
+func TestTailEndsWithReaderOrRun(t *testing.T) {
 	f := newTailed()
 	f.task(state.TaskRunning)
 	f.attempt(1, state.AttemptRunning, "")

@@ -59,7 +59,7 @@ var problemColumns = []column[project.Problem]{
 	{name: "suggestion", value: func(p project.Problem) any { return orNil(p.Suggestion) }},
 }
 
-// describeAssets says how many assets of which kind there are.
+// describeAssets counts the assets of each kind.
 func describeAssets(assets []plan.Asset) string {
 	partitioned, edges := 0, 0
 	for i := range assets {

@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/query"
 )
 
-// versions are those of what a servo is made of.
+// versions holds the versions of servo and its main libraries.
 type versions struct {
 	Servo  string `json:"servo"`
 	Commit string `json:"commit,omitempty"`

@@ -16,15 +16,15 @@ import (
 	"github.com/servo-orchestration/servo/pkg/project"
 )
 
-// Watching looks at the files' times: it works on every file system, network
-// mounts and containers' volumes too, where notifications get lost.
+// Watching polls the files. Polling works on every file system, including network mounts and
+// volumes of containers, where notifications get lost.
 const (
 	watchEvery = time.Second
-	// watchShare keeps looking at a large project to a part of the time.
+	// watchShare limits the time spent on polling a large project to one part in 50.
 	watchShare = 50
 )
 
-// watch calls changed when the project's files are not what they were.
+// watch calls changed when the project's files have changed.
 func (a *app) watch(ctx context.Context, root string, changed func(context.Context) error) error {
 	last := fingerprint(root)
 	for wait := watchEvery; ; {
@@ -44,8 +44,8 @@ func (a *app) watch(ctx context.Context, root string, changed func(context.Conte
 	}
 }
 
-// fingerprint is of the names, sizes and times of the project's files. What
-// cannot be read is left to whoever loads the project to complain of.
+// fingerprint hashes the names, sizes and times of the project's files. It ignores unreadable
+// files, which the load of the project reports.
 func fingerprint(root string) uint64 {
 	sum := fnv.New64a()
 	add := func(name string, info fs.FileInfo) {
@@ -71,7 +71,7 @@ func fingerprint(root string) uint64 {
 	return sum.Sum64()
 }
 
-// difference says which assets came, went and changed.
+// difference describes which assets were added, removed and changed.
 func difference(before, after *project.Project) string {
 	was := map[string]*plan.Asset{}
 	for i := range before.Assets {

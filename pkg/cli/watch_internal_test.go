@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/project"
 )
 
-// steps is a clock that does something each time somebody waits.
+// steps is a clock that performs one step for each Sleep.
 type steps struct {
 	now  time.Time
 	todo []func()
@@ -33,7 +33,7 @@ func (s *steps) Sleep(_ context.Context, d time.Duration) error {
 	return nil
 }
 
-func TestWatchingFindsWhatChangesInAProject(t *testing.T) {
+func TestWatchReportsChangedFiles(t *testing.T) {
 	root := t.TempDir()
 	write := func(name, text string) {
 		path := filepath.Join(root, name)
@@ -65,7 +65,7 @@ func TestWatchingFindsWhatChangesInAProject(t *testing.T) {
 	require.Equal(t, []int{0, 0, 1, 1, 2, 3, 4}, after)
 }
 
-func TestAReloadSaysWhichAssetsCameWentAndChanged(t *testing.T) {
+func TestReloadDescribesChangedAssets(t *testing.T) {
 	of := func(queries map[string]string) *project.Project {
 		p := &project.Project{}
 		for _, name := range []string{"one", "two", "three"} {

@@ -32,9 +32,9 @@ type workerFlags struct {
 	concurrency, threads        int
 	traces                      service.Traces
 
-	executor worker.Executor             // nil: tasks are executed
-	wrap     func(blob.Store) blob.Store // gives the store that is used; nil: that of the folder
-	serving  func(url string)            // is told when it serves
+	executor worker.Executor             // nil: execute tasks
+	wrap     func(blob.Store) blob.Store // wraps the store; nil: use it unwrapped
+	serving  func(url string)            // called when the worker serves
 }
 
 func (a *app) workerCommand() *cobra.Command {
@@ -73,9 +73,9 @@ func (a *app) workerCommand() *cobra.Command {
 	return cmd
 }
 
-// drainWait is how long tasks may take to end, and to be reported as interrupted, when
-// the worker is to end. Cloud Run kills it after 10 seconds, of which the last spans
-// have the rest.
+// drainWait is how long a stopping worker waits until its tasks have ended and are reported as
+// interrupted. Cloud Run kills a worker after 10 seconds; the remaining time is for the last
+// spans.
 const drainWait = 8 * time.Second
 
 func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
@@ -128,19 +128,19 @@ func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 	return a.serveUntil(ctx, listener, w)
 }
 
-// workerLogger logs what a worker does; for a bucket as the services do, to be read by a
-// machine.
+// workerLogger returns the log of a worker. For a bucket it is machine-readable, like the logs
+// of the services.
 func (a *app) workerLogger(store, project string) *slog.Logger {
 	if !inCloud(store) {
 		return slog.New(trace.Log(a.logger.Handler(), project))
 	}
 	level := new(slog.LevelVar)
-	_ = level.UnmarshalText([]byte(a.logLevel)) // setup has seen that it is one
+	_ = level.UnmarshalText([]byte(a.logLevel)) // setup has validated it
 	return service.NewLogger(a.redactor.Writer(a.Stderr), level, true, project).With(slog.String("service", "servo-worker"))
 }
 
-// workerStore is the name of a worker's store, and the signing keys. It also fills in
-// the scratch folder.
+// workerStore returns the name of a worker's store and the signing keys. It also sets the
+// default of the scratch folder.
 func (a *app) workerStore(f *workerFlags) (name string, keys contract.Keyring, err error) {
 	switch name = f.store; {
 	case name == "":
@@ -160,7 +160,7 @@ func (a *app) workerStore(f *workerFlags) (name string, keys contract.Keyring, e
 	case f.keys != "":
 		keys, err = service.ReadKeys(a.abs(f.keys))
 	case inCloud(name):
-		err = usagef("missing flag --keys: signing keys do not belong in a bucket; name a file, for example one that is mounted from a secret")
+		err = usagef("missing flag --keys: a bucket holds no signing keys; name a file, for example one mounted from a secret")
 	default:
 		keys, err = embedded.LoadKeys(name)
 	}
@@ -181,10 +181,10 @@ func (a *app) serveUntil(ctx context.Context, listener net.Listener, w *worker.W
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainWait)
 	defer cancel()
 	closed := w.Close(drain)
-	_ = server.Shutdown(drain) // the queue hears how its deliveries ended, if there is time
+	_ = server.Shutdown(drain) // answer the queue's deliveries, if there is time
 	err = errors.Join(err, closed, server.Close())
 	if ctx.Err() != nil && closed == nil {
-		return nil // asked to end, and ended well
+		return nil // a clean shutdown on request
 	}
 	return err
 }

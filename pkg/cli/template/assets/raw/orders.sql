@@ -1,5 +1,5 @@
 /* servo
-description: The orders as they came, a row an order. Files are named relative to the project.
+description: The orders as received, one row per order. Paths are relative to the project.
 */
 SELECT *
 FROM read_csv('data/orders.csv', header = true, columns = {

@@ -1,5 +1,5 @@
 /* servo
-description: What each customer has spent. That it depends on clean/orders, servo reads from the query.
+description: What each customer has spent. Servo reads the dependency on clean/orders from the query.
 */
 SELECT customer, count(*) AS orders, sum(cents) / 100 AS spent
 FROM clean.orders

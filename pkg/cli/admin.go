@@ -57,7 +57,7 @@ func (a *app) repairConfig(parts *embedded.Parts) repair.Config {
 func (a *app) verifyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "verify",
-		Short: "Replay the ledger and compare; check every state file and every output",
+		Short: "Replay the ledger and compare it with the state; check every state file and output",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withParts(cmd.Context(), func(_ *project.Project, parts *embedded.Parts) error {
@@ -114,7 +114,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 	var bare, forget bool
 	cmd := &cobra.Command{
 		Use:   "rebuild",
-		Short: "Rebuild the state from the ledger, beside the live state",
+		Short: "Rebuild the state from the ledger beside the live state, then switch to it",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withParts(cmd.Context(), func(_ *project.Project, parts *embedded.Parts) error {
@@ -160,7 +160,7 @@ func rebuildText(r repair.Result) string {
 func (a *app) compactCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "compact",
-		Short: "List the ledger, and fold all entries that are not folded yet",
+		Short: "List the ledger and fold all entries that are not folded yet",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
@@ -339,7 +339,7 @@ func (a *app) sqlCommand() *cobra.Command {
 	var asOf string
 	cmd := &cobra.Command{
 		Use:   "sql",
-		Short: "Print the views of a revision as SQL for any DuckDB",
+		Short: "Print SQL that defines the views of a revision, for any DuckDB",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withParts(cmd.Context(), func(p *project.Project, parts *embedded.Parts) error {

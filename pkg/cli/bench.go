@@ -61,8 +61,8 @@ func (a *app) benchCommand() *cobra.Command {
 		Use:   "bench [WORKLOAD…]",
 		Short: "Measure the cost of orchestration on this machine or on a simulated cloud",
 		Long: "Run workloads of empty tasks and measure them. Each sample has its own state folder and its own worker\n" +
-			"process, and every write is durable. With --store gcs-sim, the\n" +
-			"services run on a simulated store, queue and network with a cloud's latencies and prices.\n\n" + help.String(),
+			"process, and every write is durable. With --store gcs-sim, the services run on a simulated store, queue\n" +
+			"and network with the latencies and prices of a cloud.\n\n" + help.String(),
 		Example:   "  servo bench\n  servo bench W1 --samples 10 -o json\n  servo bench W2 --store gcs-sim\n  servo bench W5 --history 0,100000,1000000",
 		Args:      takes("[WORKLOAD…]"),
 		ValidArgs: names,

@@ -13,7 +13,7 @@ import (
 func (a *app) explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "explain [RUN] TASK",
-		Short:   "Show why a task is in its state: its events, edges, limits and timers",
+		Short:   "Show why a task is in its state: its events, dependencies, limits and timers",
 		Example: "  servo explain report/chart\n  servo explain 2012-03-04      any unique part of the task's key",
 		Args:    takes("[RUN]", "TASK"),
 		RunE: func(cmd *cobra.Command, args []string) error {

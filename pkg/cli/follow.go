@@ -22,8 +22,8 @@ import (
 // trigger starts a run, or returns the existing run to follow.
 type trigger func(context.Context, *session) (engine.Ticket, error)
 
-// runner starts a run and follows it to its end. The executing process is this one or, while it
-// exists, the owner of the state folder.
+// runner starts a run and follows it to its end. The run executes in this process, or in the
+// process that owns the state folder while there is one.
 type runner struct {
 	a       *app
 	options embedded.Options

@@ -30,7 +30,7 @@ func (a *app) limitsCommand() *cobra.Command {
 	limits := &cobra.Command{
 		Use:   "limits",
 		Short: "List the limits on concurrent tasks; set, remove or apply them",
-		Long: "List how many tasks may run at once: of the workspace, and of each pool that has a limit.\n\n" +
+		Long: "List how many tasks may run at once in the workspace, and in each pool with a limit.\n\n" +
 			"The project whose folder contains the state folder applies the limits of its servo.yaml with every\n" +
 			"`servo run` and `servo dev`. Other checkouts, and projects whose state is in a bucket, change limits\n" +
 			"only with these commands.",
@@ -47,7 +47,7 @@ func (a *app) setLimitCommand() *cobra.Command {
 	var workspace bool
 	cmd := &cobra.Command{
 		Use:     "set [POOL] SLOTS",
-		Short:   "Set how many tasks of a pool, or of the workspace, may run at once",
+		Short:   "Set how many tasks may run at once in a pool or in the workspace",
 		Example: "  servo limits set gpu 2\n  servo limits set --workspace 50",
 		Args:    takes("[POOL]", "SLOTS"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -71,7 +71,7 @@ func (a *app) removeLimitCommand() *cobra.Command {
 	var workspace bool
 	cmd := &cobra.Command{
 		Use:   "remove [POOL]",
-		Short: "Remove the limit of a pool, or of the workspace",
+		Short: "Remove the limit of a pool or of the workspace",
 		Long: fmt.Sprintf("Remove a limit. A pool is then bounded only by the workspace, and a workspace by the default\nof %s tasks.",
 			grouped(state.DefaultWorkspaceSlots)),
 		Args: takes("[POOL]"),

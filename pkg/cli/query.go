@@ -85,8 +85,8 @@ func (a *app) query(ctx context.Context, args []string, asOf string) (err error)
 	return a.queryShell(ctx, db, m)
 }
 
-// answer runs SQL and writes the rows of each statement, except of statements that only have an
-// effect.
+// answer runs SQL and writes the rows of each statement. Statements that change the database
+// have no rows to write.
 func (a *app) answer(ctx context.Context, db *query.DB, sql string) error {
 	statements := query.Statements(sql)
 	if len(statements) == 0 {

@@ -31,9 +31,9 @@ func (a *app) root() *cobra.Command {
 		SuggestionsMinimumDistance: 2, //nolint:mnd // letters
 	}
 	flags := root.PersistentFlags()
-	flags.StringVarP(&a.dir, "dir", "C", "", "project folder (default: the nearest folder at or above this one that has a servo.yaml)")
+	flags.StringVarP(&a.dir, "dir", "C", "", "project folder (default: the nearest folder with a servo.yaml, at or above the working folder)")
 	flags.StringVar(&a.state, "state", a.getenv("SERVO_STATE"), "state folder (default: .servo in the project folder)")
-	flags.StringVar(&a.secrets, "secrets", a.getenv("SERVO_SECRETS"), "folder of secrets, for commands that this process executes")
+	flags.StringVar(&a.secrets, "secrets", a.getenv("SERVO_SECRETS"), "folder of secrets for commands that this process executes")
 	flags.StringVarP(&a.output, "output", "o", "table", "output format: table, json, yaml or csv")
 	flags.StringVar(&a.logLevel, "log-level", "warn", "log level on standard error: debug, info, warn or error")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

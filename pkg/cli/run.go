@@ -162,7 +162,7 @@ func (a *app) announce(s *state.State, r *runner) {
 	a.note("run %s: %s", a.style.bold(t.RunID), text)
 	a.warnings(t.Warnings)
 	if run != nil && run.ParentRunID != "" {
-		a.note("this run repeats the plan of run %s, with the code of that time; for the current code, use `servo run ASSET`", run.ParentRunID)
+		a.note("this run repeats tasks of run %s with the code of that run; for the current code, use `servo run ASSET`", run.ParentRunID)
 	}
 	if r.session.stack == nil {
 		if r.session.cloud {
@@ -267,7 +267,7 @@ func (a *app) retryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retry [RUN]",
 		Short: "Retry the failed tasks of a finished run, as a new run",
-		Long: "Repeat the plan of a finished run: the same partitions, with the commands and SQL of that time.\n" +
+		Long: "Retry every task of a finished run that did not succeed, with the commands and SQL of that run.\n" +
 			"If you have since fixed a file, use `servo run ASSET` instead: it picks up the new code.",
 		Args: takes("[RUN]"),
 		RunE: func(cmd *cobra.Command, args []string) error {

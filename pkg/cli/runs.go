@@ -139,7 +139,7 @@ func (a *app) tasksCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringSliceVar(&only, "in", nil, "list only tasks in these states, for example FAILED,RETRY_WAIT")
-	cmd.Flags().BoolVar(&all, "all", false, "include the nodes that stand for all partitions of an asset")
+	cmd.Flags().BoolVar(&all, "all", false, "include group nodes, which stand for all partitions of an asset")
 	return cmd
 }
 
@@ -223,8 +223,8 @@ func (a *app) logsCommand() *cobra.Command {
 		Short: "Show a task's log",
 		Long: `Show the log of a task's last attempt.
 
-With --follow, show what the task prints as it prints it, then the same for each retry, until the task ends. A task that
-has not started is waited for. The exit code is 0 if the task succeeded, otherwise 1.`,
+With --follow, stream the output of the task and of each retry until the task ends. If the task has not
+started, wait for it. The exit code is 0 if the task succeeded, otherwise 1.`,
 		Example: "  servo logs 'clean/daily[date=2012-01-01]'      of the latest run\n  servo logs -f clean/daily",
 		Args:    takes("[RUN]", "TASK"),
 		RunE: func(cmd *cobra.Command, args []string) error {

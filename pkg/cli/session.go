@@ -119,9 +119,9 @@ func answers(ctx context.Context, o embedded.Owner) bool {
 	return conn.Close() == nil
 }
 
-// ownerLost reports whether a session failed because the owner has gone. A killed process breaks its
-// connections one by one, and may accept new ones for a moment. After a broken call, ownerLost
-// therefore gives the owner time to die before it concludes that the owner is alive.
+// ownerLost reports whether a session failed because the owner has gone. A killed process
+// breaks its connections one by one, and may accept new ones for a moment. After a broken call,
+// ownerLost therefore gives the owner time to die before it concludes that the owner is alive.
 func (a *app) ownerLost(ctx context.Context, s *session, err error) bool {
 	if s.cloud {
 		return false

@@ -23,7 +23,8 @@ func (a *app) skipCommand() *cobra.Command {
 		Use:   "skip ENTRY",
 		Short: "Skip a ledger entry that cannot be read",
 		Long: "Record the decision to skip a ledger entry that cannot be read, or whose plan cannot be read.\n" +
-			"The events of the entry are lost, and timers no longer wait for it. The decision is permanent: it is stored beside the entry.",
+			"The events of the entry are lost, and timers no longer wait for it. The decision is permanent:\n" +
+			"it is stored beside the entry.",
 		Args: takes("ENTRY"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			entry := args[0]

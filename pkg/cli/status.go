@@ -264,7 +264,7 @@ func (a *app) cancelCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "reason, kept in the ledger")
+	cmd.Flags().StringVar(&reason, "reason", "", "reason to record in the ledger")
 	cmd.Flags().BoolVar(&force, "force", false, "do not wait for running tasks to stop")
 	return cmd
 }

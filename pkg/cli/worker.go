@@ -42,8 +42,8 @@ func (a *app) workerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "worker",
 		Short: "Run a worker as its own process, for queues that push tasks to it",
-		Long: "Serve POST /execute, /healthz and /readyz. Execute tasks whose envelopes are signed with\n" +
-			"the keys of the file. A worker has no state: you can stop it at any time.",
+		Long: "Serve POST /execute, /healthz and /readyz. Execute only tasks whose envelopes are signed\n" +
+			"with one of the keys in --keys. A worker has no state: you can stop it at any time.",
 		Args: takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkTraces(&f.traces); err != nil {
@@ -61,7 +61,7 @@ func (a *app) workerCommand() *cobra.Command {
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8081", "address to listen on")
 	flags.StringVar(&f.store, "store", "", "object store: a folder, or gs://BUCKET with servo-cloud (default: the project's state folder)")
 	flags.StringVar(&f.keys, "keys", "", "file of signing keys (default: "+service.KeysFile+" in the store's folder, created if absent)")
-	flags.StringVar(&f.project, "project", "", "folder of the project on this machine (default: where it was when the run started)")
+	flags.StringVar(&f.project, "project", "", "folder of the project on this machine (default: its path when the run started)")
 	flags.StringVar(&f.scratch, "scratch", "", "working folder of tasks (default: a folder in the store's folder, or a temporary one)")
 	flags.StringVar(&f.name, "name", fmt.Sprintf("%s-%d", host, os.Getpid()), "name of the worker in reports")
 	flags.IntVar(&f.concurrency, "concurrency", 0, "number of concurrent tasks (default: the number of cores)")

@@ -14,8 +14,9 @@ import (
 type Keep struct {
 	Versions int           // 0: 3
 	For      time.Duration // 0: 30 days
-	// Superseded is the minimum time to keep every superseded version. It must exceed the time
-	// from loading the state for a plan until the run is in the ledger, by more than clocks
+	// Superseded is the minimum time to keep every superseded version. It must be longer than
+	// the time from loading the state for a plan until the run is in the ledger, plus the
+	// difference of clocks. 0: 1 hour. See Rows.Settled.
 	// differ. 0: 1 hour. See Rows.Settled.
 	Superseded time.Duration
 	// Unseen is how long to keep an output that never became visible, and files of an execution

@@ -70,8 +70,8 @@ func TestDecideDeletesMarkersFirst(t *testing.T) {
 	require.Equal(t, []string{"p/m001/_commit.json", "p/m001/x/data.parquet"}, []string{got[0].Objects[0].Key, got[0].Objects[1].Key})
 }
 
-// By its worker's clock the version was superseded long ago, but that was published only
-// recently: a plan that names it may not be folded yet.
+// By the worker's clock the version was superseded long ago, but the later version was
+// published only recently: a plan that names the old one may not be folded yet.
 func TestDecideWaitsForUnfoldedPlans(t *testing.T) {
 	t.Parallel()
 	keep := gc.Keep{Versions: 1}.WithDefaults()

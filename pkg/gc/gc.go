@@ -208,7 +208,7 @@ func (p *pass) collect(ctx context.Context, prefix string, batch []Object) error
 	if len(batch) == 0 {
 		return nil
 	}
-	now, err := p.know(ctx)
+	now, err := p.loadState(ctx)
 	if err != nil || p.known == nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func (p *pass) settled(ctx context.Context, keep Keep, c *cell) (int64, error) {
 	if !p.known.loaded[c.prefix] {
 		return 0, nil
 	}
-	return p.known.settle(ctx, p, keep.Superseded)
+	return p.known.settledSeq(ctx, p, keep.Superseded)
 }
 
 func (p *pass) keep(asset string) (Keep, bool) {

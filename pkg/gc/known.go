@@ -38,9 +38,9 @@ type known struct {
 	settled map[time.Duration]int64 // see Rows.Settled, by Keep.Superseded
 }
 
-// know reads the newest published state unless the pass has read it already. It returns the
+// loadState reads the newest published state unless the pass has read it already. It returns the
 // time to measure ages from.
-func (p *pass) know(ctx context.Context) (event.Time, error) {
+func (p *pass) loadState(ctx context.Context) (event.Time, error) {
 	m, err := p.Manifests.Load(ctx)
 	if errors.Is(err, manifest.ErrNone) {
 		return 0, nil // without a state nothing is garbage
@@ -186,10 +186,10 @@ func (k *known) rows(c *cell, settled int64) Rows {
 	}
 }
 
-// settle returns the FoldSeq of the newest kept revision of this timeline that was published at
-// least superseded before the ledger was folded. It returns 0 if there is none, as after a
-// rebuild, which starts a new timeline.
-func (k *known) settle(ctx context.Context, p *pass, superseded time.Duration) (int64, error) {
+// settledSeq returns the FoldSeq of the newest kept revision of this timeline whose age at
+// k.through was at least superseded. It returns 0 if there is none, as after a rebuild, which
+// starts a new timeline.
+func (k *known) settledSeq(ctx context.Context, p *pass, superseded time.Duration) (int64, error) {
 	if seq, ok := k.settled[superseded]; ok || k.through == 0 {
 		return seq, nil
 	}

@@ -15,11 +15,11 @@ func sortInputs(items []Input) {
 }
 
 // Retry plans a run that repeats the given tasks of an earlier run and all tasks that depend on
-// them. Those dependent tasks either did not run, or ran on incomplete inputs because their
-// trigger rule allowed it. Outputs of tasks that are not repeated become inputs from an earlier
-// run: outputs has their materializations, by task key. The new plan has the group nodes that
-// it needs. An order node does not cause a repetition, because the tasks after it read nothing
-// of the tasks before it.
+// them. A dependent task either ran on incomplete inputs because its trigger rule allowed it,
+// or read the output of a task that did. Outputs of tasks that are not repeated become inputs
+// from an earlier run: outputs has their materializations, by task key. The new plan has the
+// group nodes that it needs. An order node does not cause a repetition, because the tasks after
+// it read nothing of the tasks before it.
 func Retry(parent *Plan, repeat []string, outputs map[string]Input) (*Plan, error) {
 	r := retry{parent: parent, outputs: outputs, repeat: make(map[string]bool, len(repeat)), groups: map[string]bool{}, order: map[string]bool{}}
 	known := make(map[string]bool, len(parent.Tasks))

@@ -34,7 +34,7 @@ var (
 )
 
 // ParseSecret parses a reference: file:NAME, env:VARIABLE, or gcp:projects/P/secrets/S with an
-// optional /versions/V. Its errors never quote the reference, which may be a secret itself.
+// optional /versions/V. Its errors quote nothing that may be a secret itself.
 func ParseSecret(reference string) (Secret, error) {
 	provider, name, _ := strings.Cut(reference, ":")
 	s := Secret{Provider: provider, Name: name}

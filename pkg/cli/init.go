@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// template is the project that servo init makes. Go does not embed files whose
+// template is the project that servo init creates. Go does not embed files whose
 // names begin with a dot: "dot-gitignore" is one.
 //
 //go:embed all:template

@@ -165,11 +165,7 @@ func (a *app) announce(s *state.State, r *runner) {
 		a.note("this run repeats tasks of run %s with the code of that run; for the current code, use `servo run ASSET`", run.ParentRunID)
 	}
 	if r.session.stack == nil {
-		if r.session.cloud {
-			a.note("handed to %s", r.session.who())
-		} else {
-			a.note("handed to %s", r.session.who())
-		}
+		a.note("handed to %s", r.session.who())
 		return
 	}
 	for _, run := range live(s) {

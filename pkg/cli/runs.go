@@ -143,8 +143,8 @@ func (a *app) tasksCommand() *cobra.Command {
 	return cmd
 }
 
-// namesStates reports whether --state holds names of task states instead of a folder. In an
-// earlier version this command had such a flag.
+// namesStates reports whether --state holds names of task states instead of a folder. The
+// command then reads them as --in.
 func (a *app) namesStates(cmd *cobra.Command) bool {
 	if !cmd.Flags().Changed("state") || inCloud(a.state) || strings.ContainsRune(a.state, filepath.Separator) {
 		return false

@@ -73,7 +73,7 @@ func readVersions(ctx context.Context) (versions, error) {
 	return v, nil
 }
 
-// duckDBVersion asks DuckDB itself.
+// duckDBVersion returns the version that DuckDB reports.
 func duckDBVersion(ctx context.Context) (version string, err error) {
 	db, err := query.Open(ctx, query.Source{}, query.Options{})
 	if err != nil {

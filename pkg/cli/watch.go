@@ -77,28 +77,28 @@ func difference(before, after *project.Project) string {
 	for i := range before.Assets {
 		was[before.Assets[i].Key.String()] = &before.Assets[i]
 	}
-	var came, went, changed []string
+	var added, removed, changed []string
 	for i := range after.Assets {
 		key := after.Assets[i].Key.String()
 		old, ok := was[key]
 		delete(was, key)
 		switch {
 		case !ok:
-			came = append(came, key)
+			added = append(added, key)
 		case !reflect.DeepEqual(old, &after.Assets[i]):
 			changed = append(changed, key)
 		}
 	}
 	for i := range before.Assets {
 		if key := before.Assets[i].Key.String(); was[key] != nil {
-			went = append(went, key)
+			removed = append(removed, key)
 		}
 	}
 	var text strings.Builder
 	for _, part := range []struct {
 		word string
 		keys []string
-	}{{"new", came}, {"gone", went}, {"changed", changed}} {
+	}{{"added", added}, {"removed", removed}, {"changed", changed}} {
 		if n := len(part.keys); n > 0 {
 			const most = 5
 			fmt.Fprintf(&text, "; %s: %s", part.word, strings.Join(part.keys[:min(n, most)], ", "))

@@ -77,6 +77,6 @@ func TestReloadDescribesChangedAssets(t *testing.T) {
 	}
 	before := of(map[string]string{"one": "SELECT 1", "two": "SELECT 2"})
 	require.Empty(t, difference(before, before))
-	require.Equal(t, "; new: a/three; gone: a/one; changed: a/two",
+	require.Equal(t, "; added: a/three; removed: a/one; changed: a/two",
 		difference(before, of(map[string]string{"two": "SELECT 22", "three": "SELECT 3"})))
 }

@@ -71,7 +71,7 @@ func TestDecodeRejectsInvalidPlans(t *testing.T) {
 		"a dependency twice":     {func(p *plan.Plan) { p.Tasks[1].DependsOn = []string{"raw/weather", "raw/weather"} }, "or contain raw/weather twice"},
 		"another kind":           {func(p *plan.Plan) { p.Tasks[0].Kind = "dance" }, `has the kind "dance"`},
 		"an empty group":         {func(p *plan.Plan) { p.Tasks[3].DependsOn = nil }, "group clean/daily[*] has no members"},
-		"no such asset":          {func(p *plan.Plan) { delete(p.Assets, "raw/weather") }, `makes the asset "raw/weather", which is not in the plan`},
+		"no such asset":          {func(p *plan.Plan) { delete(p.Assets, "raw/weather") }, `materializes the asset "raw/weather", which is not in the plan`},
 		"no work":                {func(p *plan.Plan) { p.Assets["raw/weather"] = plan.Work{} }, "must have a query or a command, and not both"},
 		"an input format":        {func(p *plan.Plan) { p.Assets["raw/weather"] = plan.Work{SQL: "x", InputFormat: "xls"} }, `has the input format "xls"`},
 		"a bad partition":        {func(p *plan.Plan) { p.Tasks[1].PartitionKey = `{"date": "x"}` }, "is not canonical"},

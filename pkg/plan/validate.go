@@ -93,7 +93,7 @@ func (v *validator) task(i int) {
 // dispatched checks a task that a worker executes.
 func (v *validator) dispatched(t *Task) {
 	if _, ok := v.plan.Assets[t.AssetKey]; !ok {
-		v.fail("task %s makes the asset %q, which is not in the plan", t.TaskKey, t.AssetKey)
+		v.fail("task %s materializes the asset %q, which is not in the plan", t.TaskKey, t.AssetKey)
 	}
 	if _, err := ids.ParsePartition(t.PartitionKey); err != nil {
 		v.fail("task %s: %w", t.TaskKey, err)

@@ -156,7 +156,7 @@ func (a *declared) queryPlace(offset int) place {
 	return at
 }
 
-// What a table reference may be.
+// Kinds of table references.
 const (
 	refAsset = iota
 	refElse  // a file or a table of DuckDB

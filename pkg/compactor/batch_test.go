@@ -23,7 +23,7 @@ func batched(t *testing.T, n int) (w *world, runs []string, entries []compactor.
 	t.Helper()
 	w = newWorld(t)
 	w.clock.stay = true
-	w.options = w.options.WithMaxBatch(smallBatch)
+	w.options.MaxBatch = smallBatch
 	for range n {
 		run, entry := w.trigger(foldtest.Task("a"))
 		runs, entries = append(runs, run), append(entries, entry)

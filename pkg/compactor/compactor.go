@@ -86,6 +86,8 @@ type Options struct {
 	// MaxSegment is the number of rows of a table that are encoded at once as a segment of
 	// history; 0: [snapshot.MaxSegment].
 	MaxSegment int
+	// MaxBatch is the largest number of entries of one batch, and of one publish; 0: 2,000.
+	MaxBatch int
 	// KeepEntries is how long the live state has entries of the ledger, and longer as far
 	// as listings are not complete; 0: 15 minutes.
 	KeepEntries time.Duration
@@ -109,10 +111,6 @@ type Options struct {
 	// Decode reads an entry; nil: as [Decode] does. A simulation has builds that do
 	// not know all that others write.
 	Decode func(entry string, data []byte) []fold.Group
-
-	// maxBatch bounds the entries of one batch, and of one publish; 0: 2,000. Only tests
-	// set it.
-	maxBatch int
 }
 
 // Published is what a publish made true.
@@ -171,7 +169,7 @@ type Compactor struct {
 func Open(ctx context.Context, cfg Config) (*Compactor, error) {
 	cfg.Options = cfg.withDefaults()
 	c := &Compactor{
-		Config: cfg, inbox: newInbox(cfg.Clock, cfg.maxBatch), latest: &snapshot.Latest{}, ended: make(chan struct{}),
+		Config: cfg, inbox: newInbox(cfg.Clock, cfg.MaxBatch), latest: &snapshot.Latest{}, ended: make(chan struct{}),
 		published: make(chan struct{}, 1), maintaining: make(chan struct{}, 1),
 		collector: manifest.NewCollector(cfg.Manifests, cfg.Retention), tried: map[string]bool{},
 		gaps: newGaps(), gapped: make(chan struct{}, 1),
@@ -195,7 +193,7 @@ func (o Options) withDefaults() Options {
 	o.KeepLedger = cmp.Or(max(o.KeepLedger, 0), keepLedger)
 	o.KeepRuns = cmp.Or(max(o.KeepRuns, 0), KeepRuns)
 	o.Retention = o.Retention.WithDefaults()
-	o.maxBatch = cmp.Or(o.maxBatch, maxBatch)
+	o.MaxBatch = cmp.Or(max(o.MaxBatch, 0), maxBatch)
 	if o.Decode == nil {
 		o.Decode = Decode
 	}

@@ -28,9 +28,3 @@ func (c *Compactor) Reload(ctx context.Context) error {
 	_, err := c.reload(ctx)
 	return err
 }
-
-// WithMaxBatch returns options with a limit of entries per batch and per publish.
-func (o Options) WithMaxBatch(n int) Options {
-	o.maxBatch = n
-	return o
-}

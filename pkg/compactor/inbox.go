@@ -82,7 +82,7 @@ type Result struct {
 const LazyDelay = 2 * time.Second
 
 const (
-	// maxBatch is the default of [Options.maxBatch].
+	// maxBatch is the default of [Options.MaxBatch].
 	maxBatch = 2000
 	// maxHeld bounds what entries that wait hold, in bytes: the others' are read from the
 	// store. Where folding fails for long, they are many.

@@ -23,7 +23,7 @@ import (
 const (
 	// readers is how many objects are read at once.
 	readers = 16
-	// chunkBytes bounds the entries that one publish records, as [Options.maxBatch] bounds
+	// chunkBytes bounds the entries that one publish records, as [Options.MaxBatch] bounds
 	// their number: their content is in memory at once, and twice as much decoded.
 	chunkBytes = 32 << 20
 )
@@ -32,7 +32,7 @@ const (
 func (c *Compactor) portion(entries []Entry) int {
 	bytes := int64(0)
 	for i, e := range entries {
-		if bytes += e.bytes(); i > 0 && (i == c.maxBatch || bytes > chunkBytes) {
+		if bytes += e.bytes(); i > 0 && (i == c.MaxBatch || bytes > chunkBytes) {
 			return i
 		}
 	}

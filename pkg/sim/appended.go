@@ -124,6 +124,7 @@ func (o *oracle) recorded(f *followed, rebuilt bool) {
 		}
 	}
 	f.waiting = left
+	o.batched(f, now, rebuilt)
 	for _, w := range left {
 		if !rebuilt && w.entry < f.manifest.Watermarks.CompleteThrough {
 			o.violation("I-15 nothing is lost", "revision %d of %s says that the ledger is complete through %s, and entry %s is not folded",
@@ -179,6 +180,27 @@ func (o *oracle) acknowledged(p *process, body, answer []byte) {
 			continue
 		}
 		o.violation("I-15 nothing is lost", "%s acknowledges entry %s of %s, which no revision records", p.id, entry, d)
+	}
+}
+
+// batched checks that a revision records no more entries than a batch may have. Entries in which
+// timers fired do not count: all of them wait for the last batch. Nor does a rebuild have batches.
+func (o *oracle) batched(f *followed, now []waiting, rebuilt bool) {
+	most := o.w.cfg.MaxBatch
+	if most == 0 || rebuilt {
+		return
+	}
+	facts := 0
+	for _, w := range now {
+		if !w.timer {
+			facts++
+		}
+	}
+	if facts >= most {
+		o.w.fault("batch at its limit")
+	}
+	if facts > most {
+		o.violation("I-16 bounded work", "revision %d of %s records %d entries, and a batch has %d at most", f.manifest.Revision, f.domain, facts, most)
 	}
 }
 

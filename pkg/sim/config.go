@@ -29,6 +29,8 @@ type World struct {
 	MaxInline, MinBase int64
 	// MaxSegment is how many rows of a table become a segment of history at once; 0: all.
 	MaxSegment int
+	// MaxBatch is how many entries of the ledger are folded at once, and published; 0: 2,000.
+	MaxBatch int
 	// KeepEntries is for how many minutes the live state keeps entries of the ledger, and
 	// KeepLedger, or if that is 0 KeepEntries, for how many the ledger itself does.
 	KeepEntries, KeepLedger int
@@ -153,6 +155,9 @@ func Draw(seed uint64) World {
 	}
 	if segments := random(seed, "segments", 0); segments.IntN(2) == 0 {
 		c.MaxSegment = 1 + segments.IntN(40)
+	}
+	if batches := random(seed, "batches", 0); batches.IntN(2) == 0 {
+		c.MaxBatch = 1 + batches.IntN(40)
 	}
 	if bare := random(seed, "bare", 0); bare.IntN(2) == 0 {
 		c.Bare = 1 + bare.IntN(1000)

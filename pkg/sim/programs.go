@@ -35,7 +35,7 @@ func (p *process) service(args ...string) service.Process {
 		Network: network{p}, Entropy: p.entropy, Codec: w.codec,
 		Compactor: compactor.Options{
 			MaxDeltas: w.cfg.MaxDeltas, MaxInline: w.cfg.MaxInline, MinBase: w.cfg.MinBase, MaxSegment: w.cfg.MaxSegment,
-			KeepEntries: time.Duration(w.cfg.KeepEntries) * time.Minute, KeepLedger: w.cfg.keepLedger(),
+			MaxBatch: w.cfg.MaxBatch, KeepEntries: time.Duration(w.cfg.KeepEntries) * time.Minute, KeepLedger: w.cfg.keepLedger(),
 			KeepRuns: time.Duration(w.cfg.KeepRuns) * time.Minute, ArchiveSpan: time.Duration(w.cfg.ArchiveSpan) * time.Second,
 			Retention: w.cfg.retention(), Decode: p.decode(),
 		},

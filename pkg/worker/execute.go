@@ -2,12 +2,14 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"os"
 	"sync"
 )
 
 // Executor executes a task instead of DuckDB or a command. It writes files to the execution's
-// Output and returns early when ctx is done. An error is a retryable failure of the task.
+// Output and returns early when ctx is done. An error of Files fails the task as it would fail a
+// query or a command. Any other error is a retryable failure of the task.
 type Executor func(ctx context.Context, e Execution) error
 
 // Execution describes one task to an [Executor].
@@ -18,8 +20,33 @@ type Execution struct {
 	// Inputs are the URIs of the materializations to read, in the order of the assets and
 	// partitions that the task declares.
 	Inputs []string
+	// Files returns the files of the inputs, in the same order, as local copies whose size and CRC-32C
+	// were verified. The first call fetches them.
+	Files func() ([]InputFile, error)
 	// Output returns a local folder for the output files. The first call creates it.
 	Output func() (string, error)
+}
+
+// InputFile is a file of an input.
+type InputFile struct {
+	Key  string // of the object
+	Path string // of the file on this machine
+}
+
+// files fetches the input files and returns them in the order of the inputs.
+func (a *attempt) files(ctx context.Context, inputs []input) ([]InputFile, error) {
+	if err := a.fetch(ctx, inputs); err != nil {
+		return nil, err
+	}
+	var found []InputFile
+	for _, in := range inputs {
+		for _, p := range in.parts {
+			for i, f := range p.marker.Files {
+				found = append(found, InputFile{Key: p.marker.URI + f.Name, Path: p.paths[i]})
+			}
+		}
+	}
+	return found, nil
 }
 
 // executeOther calls the configured executor.
@@ -30,12 +57,16 @@ func (a *attempt) executeOther(ctx context.Context, t *work, inputs []input) ([]
 		return a.folder("output")
 	})
 	e := Execution{RunID: a.env.RunID, TaskKey: a.env.TaskKey, Attempt: a.env.Attempt, Command: t.Command, Output: output}
+	e.Files = sync.OnceValues(func() ([]InputFile, error) { return a.files(ctx, inputs) })
 	for _, in := range inputs {
 		for _, p := range in.parts {
 			e.Inputs = append(e.Inputs, p.marker.URI)
 		}
 	}
 	if err := a.w.cfg.Executor(ctx, e); err != nil {
+		if known, ok := errors.AsType[*failure](err); ok {
+			return nil, known
+		}
 		return nil, &failure{CodeExitStatus, CategoryUser, true, err}
 	}
 	if cause := context.Cause(ctx); cause != nil {

@@ -66,7 +66,7 @@ func (f *followed) entriesSince(t time.Time) int {
 }
 
 func (o *oracle) slack() time.Duration {
-	if o.w.cfg.Faults == (Faults{}) {
+	if o.w.cfg.Faults.spares() {
 		return calmSlack
 	}
 	return slack

@@ -163,6 +163,9 @@ func Draw(seed uint64) World {
 		c.Bare = 1 + bare.IntN(1000)
 	}
 	c.drawCollectors()
+	if damage := random(seed, "damaged outputs", 0); damage.IntN(4) == 0 { // last: the draws above ask whether there are faults
+		c.Faults.Damaged = 1 + damage.IntN(400>>damage.IntN(4))
+	}
 	return c
 }
 

@@ -38,12 +38,21 @@ type Faults struct {
 	// Unreadable: an entry of the ledger, or a plan, cannot be read for a while after it was
 	// created, or for ever: an operator skips such an entry.
 	Unreadable int
+	// Damaged: an output has a file damaged after it was committed: a bit is flipped, or the file
+	// is truncated, replaced or deleted.
+	Damaged int
 	// Wipe: the projections are damaged, or deleted, this many times; somebody
 	// notices and has them rebuilt.
 	Wipe int
 	// Absence is for how many minutes, once, nothing runs at all; it begins before faults
 	// stop, which then do so later by as much.
 	Absence int
+}
+
+// spares reports whether nothing goes wrong but that outputs are damaged.
+func (f Faults) spares() bool {
+	f.Damaged = 0
+	return f == Faults{}
 }
 
 func (f Faults) absence() time.Duration { return time.Duration(f.Absence) * time.Minute }

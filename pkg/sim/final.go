@@ -21,6 +21,7 @@ func (o *oracle) final() {
 		f := o.domains[d]
 		o.outcomes(f)
 		o.everyEntry(f)
+		o.refusals(f)
 		o.replay(f)
 		o.bareLedger(f)
 		o.collected(f)
@@ -85,7 +86,7 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 			return problem + ": " + t.ErrorCode + " " + t.ErrorMessage
 		}
 		// Where the order is lost, an attempt may have been cancelled by a run timeout that came later in this order.
-		if o.w.cfg.Faults == (Faults{}) && !f.unordered && (b.failures == 0 || policy.UserErrors && b.failures < policy.MaxAttempts) && !b.hangs && t.TimeoutSec == 0 {
+		if o.w.cfg.Faults.spares() && !f.unordered && o.w.damagedIn(t.ErrorMessage) == "" && (b.failures == 0 || policy.UserErrors && b.failures < policy.MaxAttempts) && !b.hangs && t.TimeoutSec == 0 {
 			return "its attempt should have succeeded: " + t.ErrorCode + " " + t.ErrorMessage
 		}
 	case state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskRunning, state.TaskRetryWait:
@@ -139,12 +140,12 @@ func (o *oracle) replay(f *followed) {
 	if f.manifest == nil {
 		return
 	}
-	report, err := repair.Verify(context.Background(), o.repairs(f, o.w.blobs))
+	report, err := repair.Verify(context.Background(), o.repairs(f, o.w.maybeUnsummed()))
 	if err != nil {
 		o.violation("I-17 rebuildable", "verify %s: %v", f.domain, err)
 		return
 	}
-	for _, problem := range report.Problems {
+	for _, problem := range o.beyondOutputs(f, report) {
 		o.violation("I-17 rebuildable", "%s", problem)
 	}
 }

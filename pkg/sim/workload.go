@@ -277,6 +277,9 @@ func (l *workload) execute(ctx context.Context, p *process, e worker.Execution) 
 	if b.hangs && e.Attempt == 1 {
 		takes = 30 * time.Minute
 	}
+	if err := p.machine.w.readInputs(p, e); err != nil {
+		return err
+	}
 	if err := (machineClock{p}).Sleep(ctx, takes); err != nil {
 		return err
 	}

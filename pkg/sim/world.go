@@ -46,6 +46,8 @@ type world struct {
 	sealed       map[string]time.Time // until when objects cannot be read
 	delayedUntil time.Time            // until when timers wait: an object cannot be read, or the queue is stalled
 	skipped      map[string]bool      // entries that an operator has skipped
+	made         map[string][]byte    // files of outputs as they were written, where outputs are damaged
+	damaged      map[string]bool      // files of outputs that were damaged; some were restored
 	failed       sync.Map             // the checksums of ledger entries that a create has failed for
 	rushed       sync.Map             // ledger entries that were written far ahead on purpose
 	counts       map[string]int
@@ -63,7 +65,7 @@ type world struct {
 func newWorld(b Bubble, cfg World) *world {
 	w := &world{
 		driver: newDriver(b.Wait), bubble: b, cfg: cfg, mutated: map[string]time.Time{}, firstAsked: map[string]asked{}, counts: map[string]int{},
-		sealed: map[string]time.Time{}, skipped: map[string]bool{}, trace: sha256.New(), codec: snapshot.NewMemoryCodec(),
+		sealed: map[string]time.Time{}, skipped: map[string]bool{}, made: map[string][]byte{}, damaged: map[string]bool{}, trace: sha256.New(), codec: snapshot.NewMemoryCodec(),
 		scratch: filepath.Join(b.Scratch, fmt.Sprintf("world-%d-%p", cfg.Seed, &cfg)),
 	}
 	if cfg.Parquet {
@@ -312,6 +314,8 @@ func (w *world) wrote(verb, key string) {
 		w.notify("http://compactor/v1/notifications", key, w.faults.notice())
 	case strings.HasPrefix(key, "archive/"):
 		w.oracle.archived(key)
+	case strings.HasPrefix(key, "assets/"):
+		w.outputWritten(key)
 	case strings.HasPrefix(key, "manifests/"):
 		w.oracle.published(key)
 		w.notify("http://dispatcher/v1/notifications", key, w.faults.notice())

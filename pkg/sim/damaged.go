@@ -1,0 +1,249 @@
+package sim
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/repair"
+	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/worker"
+)
+
+// maxUndamaged is how long an output is sound, at most, that is going to be damaged, and
+// maxUnrestored how long it is damaged if an operator restores it from a backup.
+const (
+	maxUndamaged  = 10 * time.Minute
+	maxUnrestored = 5 * time.Minute
+)
+
+// outputWritten keeps the content of a new file of an output, and may damage an output whose commit
+// marker was created: half of them at once, before a task reads them.
+func (w *world) outputWritten(key string) {
+	if w.cfg.Faults.Damaged == 0 {
+		return
+	}
+	data, _, err := w.blobs.Get(context.Background(), key)
+	if err != nil {
+		panic(fmt.Sprintf("sim: %v", err)) // memory does not fail
+	}
+	if path.Base(key) != path.Base(contract.MarkerKeyOf("x/")) {
+		if w.made[key] == nil {
+			w.made[key] = data
+		}
+		return
+	}
+	r := random(w.cfg.Seed, "damage "+key, 0)
+	marker, err := contract.DecodeMarker(data)
+	if err != nil || len(marker.Files) == 0 || r.IntN(1000) >= w.cfg.Faults.Damaged {
+		return
+	}
+	file, wait := marker.URI+marker.Files[r.IntN(len(marker.Files))].Name, time.Duration(0)
+	if r.IntN(2) == 0 {
+		wait = time.Duration(r.Int64N(int64(maxUndamaged)))
+	}
+	w.after(wait, nil, func() { w.damageOutput(r, key, file) })
+}
+
+// damageOutput damages a file of an output. In half of the cases, an operator restores it later.
+func (w *world) damageOutput(r *rand.Rand, marker, key string) {
+	ctx := context.Background()
+	data, _, err := w.blobs.Get(ctx, key)
+	if err != nil || w.faults.over() { // it was collected, or it is too late
+		return
+	}
+	how := []string{"bit flipped", "truncated", "replaced", "deleted"}[r.IntN(4)]
+	switch how {
+	case "bit flipped":
+		data[r.IntN(len(data))] ^= 1 << r.IntN(8)
+	case "truncated":
+		data = data[:r.IntN(len(data))]
+	case "replaced":
+		data = bytes.Repeat([]byte("x"), len(data)+r.IntN(2))
+	}
+	if how == "deleted" {
+		err = w.blobs.Delete(ctx, key)
+	} else {
+		_, err = w.blobs.Put(ctx, key, data)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("sim: %v", err)) // memory does not fail
+	}
+	w.damaged[key] = true
+	w.fault("output damaged: " + how)
+	w.note("%s is damaged: %s", key, how)
+	if r.IntN(2) == 0 {
+		w.after(time.Duration(r.Int64N(int64(maxUnrestored))), nil, func() { w.restoreOutput(marker, key) })
+	}
+}
+
+// restoreOutput restores a damaged file, unless its output was collected.
+func (w *world) restoreOutput(marker, key string) {
+	ctx := context.Background()
+	if _, err := w.blobs.Head(ctx, marker); err != nil {
+		return
+	}
+	if _, err := w.blobs.Put(ctx, key, w.made[key]); err != nil {
+		panic(fmt.Sprintf("sim: %v", err)) // memory does not fail
+	}
+	w.fault("output restored")
+	w.note("%s is restored", key)
+}
+
+// sound reports whether a file of an output is as it was written.
+func (w *world) sound(key string) bool {
+	data, _, err := w.blobs.Get(context.Background(), key)
+	return err == nil && bytes.Equal(data, w.made[key])
+}
+
+// damagedIn returns a file that was damaged and that a message names, or "".
+func (w *world) damagedIn(message string) string {
+	for _, word := range strings.FieldsFunc(message, func(r rune) bool { return strings.ContainsRune(" :\"", r) }) {
+		if w.damaged[word] {
+			return word
+		}
+	}
+	return ""
+}
+
+// readInputs reads the files of a task's inputs, as queries and commands do, and has the oracle
+// compare them with what was written.
+func (w *world) readInputs(p *process, e worker.Execution) error {
+	if w.cfg.Faults.Damaged == 0 {
+		return nil
+	}
+	files, err := e.Files()
+	if err != nil {
+		return err
+	}
+	contents := make([][]byte, len(files))
+	for i, f := range files {
+		if contents[i], err = os.ReadFile(f.Path); err != nil {
+			return err
+		}
+	}
+	k := &call{proc: p, label: fmt.Sprintf("inputs of %s %s/%d", e.RunID, e.TaskKey, e.Attempt)}
+	k.begin = func() {
+		for i, f := range files {
+			w.oracle.input(e, f.Key, contents[i])
+		}
+		close(k.done)
+	}
+	return w.park(context.Background(), k)
+}
+
+// input checks that a task reads what was committed.
+func (o *oracle) input(e worker.Execution, key string, content []byte) {
+	o.w.counts["input files read"]++
+	if !bytes.Equal(content, o.w.made[key]) {
+		o.violation("damaged outputs", "attempt %d of task %s of run %s reads %s, which is damaged", e.Attempt, e.TaskKey, e.RunID, key)
+	}
+}
+
+// refusals checks that attempts that failed because of an input name a file that was damaged. A
+// missing one may have been collected.
+func (o *oracle) refusals(f *followed) {
+	if o.w.cfg.Faults.Damaged == 0 {
+		return
+	}
+	for a := range f.state.Attempts.All {
+		refused := a.ErrorCode == worker.CodeInvalidInput || a.ErrorCode == worker.CodeMissingInput
+		switch {
+		case !refused:
+		case o.w.damagedIn(a.ErrorMessage) != "":
+			o.w.fault("damaged input refused")
+		case a.ErrorCode == worker.CodeInvalidInput || o.w.cfg.Collectors == 0:
+			o.violation("damaged outputs", "attempt %d of task %s of run %s fails, and no damaged file is named: %s %s",
+				a.Attempt, a.TaskKey, a.RunID, a.ErrorCode, a.ErrorMessage)
+		}
+	}
+}
+
+// damagedOutput is an output with a file that is not as it was written.
+type damagedOutput struct {
+	line string // that a verification reports, without the reason
+	kept bool   // its run is
+}
+
+// damagedOutputs returns the outputs that a verification must report, and those that it may report
+// because their runs are about to leave history.
+func (o *oracle) damagedOutputs(f *followed) []damagedOutput {
+	var found []damagedOutput
+	for t := range f.state.Tasks.All {
+		if t.State != state.TaskSucceeded || t.OutputURI == "" {
+			continue
+		}
+		data, _, err := o.w.blobs.Get(context.Background(), contract.MarkerKeyOf(t.OutputURI))
+		if err != nil {
+			continue // it was collected
+		}
+		marker, err := contract.DecodeMarker(data)
+		if err != nil {
+			o.violation("INV-4 effects once", "the commit marker of %s: %v", t.OutputURI, err)
+			continue
+		}
+		for _, file := range marker.Files {
+			if key := t.OutputURI + file.Name; !o.w.sound(key) {
+				line := fmt.Sprintf("output of task %s of run %s: file %s ", t.TaskKey, t.RunID, key)
+				found = append(found, damagedOutput{line, t.RunID >= f.manifest.BaseSnapshot.RunsFrom})
+			}
+		}
+	}
+	return found
+}
+
+// beyondOutputs checks that a verification reports every damaged output with the name of its file,
+// and no sound one. It returns the other problems.
+func (o *oracle) beyondOutputs(f *followed, report repair.Report) []string {
+	if o.w.cfg.Faults.Damaged == 0 {
+		return report.Problems
+	}
+	const rest = "…"
+	damaged := o.damagedOutputs(f)
+	names := func(problem string) bool {
+		return slices.ContainsFunc(damaged, func(d damagedOutput) bool { return strings.HasPrefix(problem, d.line) })
+	}
+	must := 0
+	for _, d := range damaged {
+		if !d.kept {
+			continue
+		}
+		must++
+		reported := slices.ContainsFunc(report.Problems, func(problem string) bool { return strings.HasPrefix(problem, d.line) })
+		if !reported && !slices.Contains(report.Problems, rest) {
+			o.violation("damaged outputs", "verify does not report: %s", d.line)
+		}
+	}
+	if report.BadOutputs < must || report.BadOutputs > len(damaged) {
+		o.violation("damaged outputs", "verify counts %d damaged outputs of %s, and there are %d", report.BadOutputs, f.domain, must)
+	}
+	o.w.counts["damaged outputs reported"] += report.BadOutputs
+	return slices.DeleteFunc(slices.Clone(report.Problems), func(problem string) bool {
+		return names(problem) || problem == rest && must > 0
+	})
+}
+
+// maybeUnsummed returns the store, in every second world as one that keeps no checksums, like a folder.
+func (w *world) maybeUnsummed() blob.Store {
+	if w.cfg.Faults.Damaged%2 == 0 {
+		return w.blobs
+	}
+	return unsummed{w.blobs}
+}
+
+// unsummed is a store that keeps no checksums.
+type unsummed struct{ blob.Store }
+
+func (u unsummed) Head(ctx context.Context, key string) (blob.Object, error) {
+	object, err := u.Store.Head(ctx, key)
+	object.CRC32C = 0
+	return object, err
+}

@@ -322,6 +322,9 @@ func (o *oracle) onlyShown(f *followed, blobs blob.Store) {
 		case ok && !strings.Contains(name, "/"):
 			there[id] = true
 		case ok && strings.HasPrefix(object.Key, uri):
+		case ok && o.w.lost(blobs, uri):
+			// The collector reads a commit marker only where several executions left files. If the winner's
+			// were deleted, it takes a loser's for them, until another version supersedes both.
 		case !ok && id < f.manifest.BaseSnapshot.RunsFrom && !cells[path.Dir(path.Dir(path.Dir(object.Key)))]:
 			// Its run is not kept any more, and nothing says what it was.
 		default:

@@ -153,20 +153,23 @@ func Draw(seed uint64) World {
 	if online := random(seed, "online", 0); online.IntN(4) == 0 {
 		c.Online = 1 + online.IntN(3)
 	}
-	if segments := random(seed, "segments", 0); segments.IntN(2) == 0 {
-		c.MaxSegment = 1 + segments.IntN(40)
-	}
-	if batches := random(seed, "batches", 0); batches.IntN(2) == 0 {
-		c.MaxBatch = 1 + batches.IntN(40)
-	}
+	c.drawLimits()
 	if bare := random(seed, "bare", 0); bare.IntN(2) == 0 {
 		c.Bare = 1 + bare.IntN(1000)
 	}
 	c.drawCollectors()
-	if damage := random(seed, "damaged outputs", 0); damage.IntN(4) == 0 { // last: the draws above ask whether there are faults
-		c.Faults.Damaged = 1 + damage.IntN(400>>damage.IntN(4))
-	}
+	c.drawDamage()
 	return c
+}
+
+// drawLimits draws small segments of history, and small batches.
+func (c *World) drawLimits() {
+	if segments := random(c.Seed, "segments", 0); segments.IntN(2) == 0 {
+		c.MaxSegment = 1 + segments.IntN(40)
+	}
+	if batches := random(c.Seed, "batches", 0); batches.IntN(2) == 0 {
+		c.MaxBatch = 1 + batches.IntN(40)
+	}
 }
 
 // drawFaults: a quarter of all worlds is calm, and of the others each kind of

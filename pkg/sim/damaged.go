@@ -25,6 +25,14 @@ const (
 	maxUnrestored = 5 * time.Minute
 )
 
+// drawDamage has files of committed outputs damaged in some worlds. It draws last, because other draws ask
+// whether there are faults.
+func (c *World) drawDamage() {
+	if r := random(c.Seed, "damaged outputs", 0); r.IntN(4) == 0 {
+		c.Faults.Damaged = 1 + r.IntN(400>>r.IntN(4))
+	}
+}
+
 // outputWritten keeps the content of a new file of an output, and may damage an output whose commit
 // marker was created: half of them at once, before a task reads them.
 func (w *world) outputWritten(key string) {
@@ -102,6 +110,21 @@ func (w *world) restoreOutput(marker, key string) {
 func (w *world) sound(key string) bool {
 	data, _, err := w.blobs.Get(context.Background(), key)
 	return err == nil && bytes.Equal(data, w.made[key])
+}
+
+// lost reports whether an output has no files, because they were damaged.
+func (w *world) lost(blobs blob.Store, uri string) bool {
+	for _, err := range blobs.List(context.Background(), blob.ListOptions{Prefix: uri}) {
+		if err == nil { // memory does not fail
+			return false
+		}
+	}
+	for key := range w.damaged {
+		if strings.HasPrefix(key, uri) {
+			return true
+		}
+	}
+	return false
 }
 
 // damagedIn returns a file that was damaged and that a message names, or "".

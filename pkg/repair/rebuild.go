@@ -97,7 +97,7 @@ func Rebuild(ctx context.Context, cfg Config) (Result, error) {
 
 // built is a state that was built from the ledger and is to be published.
 type built struct {
-	cfg    Config
+	cfg     Config
 	state   *state.State
 	last    string // greatest entry that was folded
 	leaving *leaving

@@ -169,6 +169,34 @@ func TestRebuildKnowsRunsThatItsBaseCloses(t *testing.T) {
 	w.verify()
 }
 
+// What live compactors folded during a rebuild of the bare ledger was missing from the new
+// timeline until a sweep found it: a run that was under way disappeared meanwhile.
+func TestRebuildOfBareLedgerFollowsLiveCompactors(t *testing.T) {
+	w := newWorld(t)
+	w.options = small
+	c := w.open("one")
+	first, entry := w.trigger(foldtest.Task("a"))
+	w.step(c, entry)
+	second := ""
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+		if op == faultblob.Create && strings.HasPrefix(key, manifest.Prefix(foldtest.Domain)) && second == "" {
+			var entry compactor.Entry
+			second, entry = w.trigger(foldtest.Task("b"))
+			w.step(c, entry, w.append(w.Finished(first, "a", 1, event.Succeeded)))
+		}
+		return faultblob.None
+	})
+	cfg := w.rebuildConfig()
+	cfg.Bare = true
+	_, err := repair.Rebuild(t.Context(), cfg)
+	require.NoError(t, err)
+	w.faults(nil)
+	fresh := w.open("two")
+	require.Equal(t, []string{"a=SUCCEEDED"}, w.states(fresh, first))
+	require.Equal(t, []string{"b=READY"}, w.states(fresh, second))
+	w.verify()
+}
+
 // Manifests were deleted under running compactors: one began again with revision 1, and
 // another continued with its own numbers. The rebuild ended below these, and the domain
 // stopped for good where it met them.

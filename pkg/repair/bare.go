@@ -21,11 +21,13 @@ import (
 // bareFold folds the ledger entry by entry in the order of their ids, as if nothing had
 // ever been folded.
 type bareFold struct {
-	cfg     Config
-	state   *state.State
-	leaving *leaving
-	held    *held
-	reader  *reader
+	cfg Config
+	// complete is the id below which the first listing found every entry.
+	complete string
+	state    *state.State
+	leaving  *leaving
+	held     *held
+	reader   *reader
 	// waiting reads dead letters that wait for a run, without moving reader on.
 	waiting *reader
 	groups  int
@@ -41,10 +43,9 @@ func (cfg Config) bare(ctx context.Context) (*built, error) {
 	cut := state.Cut{Seq: math.MaxInt64, Time: math.MaxInt64, Entries: complete}
 	b := &built{cfg: cfg, state: state.New(cfg.Domain), closed: cfg.newSegments("")}
 	b.leaving = newLeaving(cut, b.closed.add)
-	f := &bareFold{
-		cfg: cfg, state: b.state, leaving: b.leaving, held: newHeld(), reader: cfg.reader(), waiting: cfg.reader(),
-	}
-	if err = f.ledger(ctx); err != nil {
+	f := &bareFold{cfg: cfg, complete: complete, state: b.state, leaving: b.leaving, reader: cfg.reader(), waiting: cfg.reader()}
+	b.bare = f
+	if err = f.ledger(ctx, ""); err != nil {
 		return nil, err
 	}
 	if f.groups == 0 {
@@ -87,12 +88,20 @@ func (cfg Config) now() time.Time {
 	return cfg.Clock.Now()
 }
 
-// ledger folds all entries of ledger and archive.
-func (f *bareFold) ledger(ctx context.Context) error {
+// follow folds the entries that have appeared since the last listing: all that a revision
+// has folded which was read before this call.
+func (f *bareFold) follow(ctx context.Context) error { return f.ledger(ctx, f.complete) }
+
+// ledger folds the entries of ledger and archive above an id that the state does not have.
+func (f *bareFold) ledger(ctx context.Context, after string) error {
+	f.held = newHeld()
 	var ahead []archive.Entry
-	for e, err := range f.reader.entries.List(ctx, archive.Range{}) {
+	for e, err := range f.reader.entries.List(ctx, archive.Range{After: after}) {
 		if err != nil {
 			return err
+		}
+		if f.state.Recorded(e.ID) {
+			continue
 		}
 		if e.Data != nil {
 			e.Stored = ids.Time(e.ID).Add(ledger.MaxBehind) // at the latest

@@ -105,6 +105,8 @@ type built struct {
 	base    manifest.BaseSnapshot
 	result  Result
 
+	bare *bareFold // of a rebuild of the bare ledger
+
 	// Of a replay in the recorded order: where it is, and what reads the rest of the record.
 	at     *manifest.Manifest
 	record *record
@@ -187,9 +189,9 @@ func (b *built) writeBase(ctx context.Context, cut state.Cut) error {
 		b.result.Rows += f.Rows
 	}
 	st.Drain()
+	b.leaving.cut.Seq = -1 // nothing leaves any more
 	if b.replay != nil {
-		b.replay.keeps, b.leaving.cut.Seq = true, -1 // nothing leaves any more
-		b.last = b.replay.last
+		b.replay.keeps, b.last = true, b.replay.last
 	}
 	return nil
 }
@@ -227,9 +229,10 @@ func (b *built) publish(ctx context.Context) (Result, error) {
 }
 
 // next returns the first manifest of the new timeline, which follows the newest revision.
-// In the recorded order, what that revision has folded since is replayed first. If
-// manifests are missing, a writer may still publish, or has published, a number above the
-// newest revision. Then the boundary ends all of these numbers.
+// What that revision has folded since is folded first: in the recorded order, or from a
+// listing of the ledger. If manifests are missing, a writer may still publish, or has
+// published, a number above the newest revision. Then the boundary ends all of these
+// numbers.
 func (b *built) next(ctx context.Context) (*manifest.Manifest, error) {
 	newest, err := b.cfg.Manifests.Load(ctx)
 	lost := b.at == nil && (manifest.Damaged(err) || errors.Is(err, manifest.ErrNone))
@@ -241,15 +244,21 @@ func (b *built) next(ctx context.Context) (*manifest.Manifest, error) {
 		dense, err = b.cfg.Manifests.Dense(ctx)
 		lost = err == nil && !dense
 	}
-	if lost {
-		m, err := b.cfg.Manifests.NewLineage(ctx, b.cfg.Writer)
-		return b.awake(m), err
+	var m *manifest.Manifest
+	switch {
+	case lost:
+		m, err = b.cfg.Manifests.NewLineage(ctx, b.cfg.Writer)
+	case err == nil:
+		m = newest.Rebuilt(b.cfg.IDs.New(), b.cfg.Writer)
+	}
+	if err == nil && b.bare != nil {
+		err = b.bare.follow(ctx)
+		b.result.Groups, b.last = b.bare.groups, b.bare.last
 	}
 	if err != nil {
 		return nil, fmt.Errorf("publish rebuilt state: %w", err)
 	}
-	m := newest.Rebuilt(b.cfg.IDs.New(), b.cfg.Writer)
-	if b.at == nil {
+	if lost || b.bare != nil {
 		b.awake(m)
 	}
 	return m, nil
@@ -258,15 +267,14 @@ func (b *built) next(ctx context.Context) (*manifest.Manifest, error) {
 // awake gives m a wakeup in the next minute, unless it has an earlier one. The state differs
 // from the one that the last wakeup stood for, and only a sweep finds entries that are not
 // folded yet.
-func (b *built) awake(m *manifest.Manifest) *manifest.Manifest {
-	if m == nil || !b.cfg.Wakeups {
-		return m
+func (b *built) awake(m *manifest.Manifest) {
+	if !b.cfg.Wakeups {
+		return
 	}
 	next := max(due.Minute(event.At(b.cfg.now())), m.Due.Through).Add(time.Minute)
 	if m.Due.At <= m.Due.Through || m.Due.At > next {
 		m.Due.At = next
 	}
-	return m
 }
 
 // follow replays what a later revision has folded.

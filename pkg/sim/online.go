@@ -111,13 +111,13 @@ func (o *oracle) rebuiltOnline(f *followed, m *manifest.Manifest, before, after 
 	}
 }
 
-// rebuiltBare takes up a rebuild of the bare ledger: timers and limits may have decided
-// otherwise, and the latest entries may have to be found again.
+// rebuiltBare accepts a rebuild of the bare ledger: timers and limits may have decided
+// otherwise. No entry that was folded may be missing.
 func (o *oracle) rebuiltBare(f *followed, before, after *state.State) {
 	f.unordered, f.rebuiltAt = true, o.w.now()
 	for row := range before.Entries.All {
 		if lastSeq(after, row.Entry) < 0 {
-			f.dropped[row.Entry] = true
+			o.violation("online rebuild", "the rebuild of the bare ledger of %s has not folded entry %s, which the revision before had", f.domain, row.Entry)
 		}
 	}
 }

@@ -54,7 +54,12 @@ func (a *attempt) executeCommand(ctx context.Context, t *work, inputs []input) (
 		a.output.printf("%v\n", err)
 		return nil, err
 	}
-	if err := a.execute(ctx, &exec.Cmd{Path: program, Args: t.Command, Dir: cwd, Env: env}); err != nil {
+	err = a.execute(ctx, &exec.Cmd{Path: program, Args: t.Command, Dir: cwd, Env: env})
+	if changed := a.changedInput(ctx, inputs); changed != nil {
+		a.output.printf("%v\n", changed)
+		return nil, changed
+	}
+	if err != nil {
 		return nil, err
 	}
 	if cause := context.Cause(ctx); cause != nil {

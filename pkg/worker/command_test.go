@@ -93,6 +93,19 @@ func TestCommandReadsInputs(t *testing.T) {
 	}
 }
 
+// In a local store the inputs of a command are the stored files.
+func TestCommandThatChangesAnInputFails(t *testing.T) {
+	w := newFixture(t, nil, map[string]plan.Work{
+		"a/z": query("SELECT 1 AS x"),
+		"a/o": shell("for f in $SERVO_INPUT_A_Z/*; do chmod u+w $f; echo damaged > $f; done"),
+	}, task("a/z", "", nil), task("a/o", "", map[string]plan.InputSet{"a/z": from("a/z")}, "a/z"))
+	w.run("a/z")
+	got := w.failed("a/o")
+	require.Equal(t, worker.CodeInvalidInput, got.Code)
+	require.Contains(t, got.Message, "the command has changed its input a/z, which it may only read: input file ")
+	require.False(t, got.Retryable)
+}
+
 func TestCommandFailuresAreReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		argv      []string

@@ -226,6 +226,25 @@ func (a *attempt) check(ctx context.Context, path, key string, want contract.Mar
 	}
 }
 
+// changedInput returns an error if a command has written to one of its inputs. In a local store
+// they are the stored objects themselves. Files that were checked before cost one stat each.
+func (a *attempt) changedInput(ctx context.Context, inputs []input) error {
+	if _, local := a.w.cfg.Store.(blob.Local); !local {
+		return nil // the inputs were copies
+	}
+	for i := range inputs {
+		for _, p := range inputs[i].parts {
+			for k, file := range p.marker.Files {
+				err := a.check(ctx, p.paths[k], p.marker.URI+file.Name, file)
+				if f, ok := errors.AsType[*failure](err); ok && f.code == CodeInvalidInput {
+					return permanent(CodeInvalidInput, "the command has changed its input %s, which it may only read: %w", inputs[i].asset, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // damaged returns the error for an input file that differs from its commit marker.
 func damaged(key string, size int64, sum uint32, want contract.MarkerFile) error {
 	found := fmt.Sprintf("CRC-32C %08x", sum)

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"iter"
 	"strings"
 )
 
@@ -62,30 +63,67 @@ func exact(q *resolvedQuery, columns []resultColumn) (s statement, cast []string
 	return q.within("SELECT "+list.String()+" FROM (", "\n) AS result("+names.String()+")"), cast
 }
 
+// refuseUnstorable returns an error for the first column whose values Parquet would change: it
+// stores intervals as 32 bits of milliseconds, unions without their tags, and times without their
+// offsets.
+func refuseUnstorable(columns []resultColumn) error {
+	for _, c := range columns {
+		if instead := unstorable(c.kind); instead != "" {
+			return permanent(CodeInvalidOutput, "column %s has type %s, which Parquet files store with other values: %s", c.name, c.kind, instead)
+		}
+	}
+	return nil
+}
+
+// unstorable returns what to store instead of a type, or "" if Parquet can store it.
+func unstorable(kind string) (instead string) {
+	for word, rest := range words(kind) {
+		switch {
+		case word == "INTERVAL":
+			return "store a number, as in epoch(column), or text, as in CAST(column AS VARCHAR)"
+		case word == "UNION":
+			return "store a struct, or text"
+		case word == "TIME" && strings.HasPrefix(rest, " WITH TIME ZONE"):
+			return "store a TIMESTAMP WITH TIME ZONE, a TIME, or text"
+		}
+	}
+	return ""
+}
+
 // exactType replaces 128-bit integers in the name of a type. Field names and enum values that look
 // like types are quoted, and stay unchanged.
 func exactType(kind string) (exact string, changed bool) {
 	var b strings.Builder
-	for i := 0; i < len(kind); {
-		rest := kind[i:]
-		end := 1
-		switch c := rest[0]; {
-		case c == '\'' || c == '"':
-			end = 1 + strings.IndexByte(rest[1:], c) + 1
-		case isWord(c):
-			for end < len(rest) && isWord(rest[end]) {
-				end++
-			}
+	for word := range words(kind) {
+		if word == "HUGEINT" || word == "UHUGEINT" {
+			word, changed = exactInteger, true
 		}
-		if word := rest[:end]; word == "HUGEINT" || word == "UHUGEINT" {
-			b.WriteString(exactInteger)
-			changed = true
-		} else {
-			b.WriteString(word)
-		}
-		i += end
+		b.WriteString(word)
 	}
 	return b.String(), changed
+}
+
+// words yields the words, quoted texts and single other characters of a type's name in order, each
+// with the rest of the name behind it.
+func words(kind string) iter.Seq2[string, string] {
+	return func(yield func(word, rest string) bool) {
+		for kind != "" {
+			end := 1
+			switch c := kind[0]; {
+			case c == '\'' || c == '"':
+				end = 1 + strings.IndexByte(kind[1:], c) + 1
+			case isWord(c):
+				for end < len(kind) && isWord(kind[end]) {
+					end++
+				}
+			}
+			word := kind[:end]
+			kind = kind[end:]
+			if !yield(word, kind) {
+				return
+			}
+		}
+	}
 }
 
 func isWord(c byte) bool {

@@ -111,6 +111,9 @@ func (d *database) copyTo(ctx context.Context, t *work, query *resolvedQuery, ta
 	if err != nil {
 		return 0, sqlFailure(description.explain(err, source))
 	}
+	if err := refuseUnstorable(columns); err != nil {
+		return 0, err
+	}
 	result, cast := exact(query, columns)
 	result = result.within("COPY (", "\n) TO "+quote(target)+" (FORMAT parquet, COMPRESSION zstd)")
 	if rows, err = d.exec(ctx, result.text); err == nil {

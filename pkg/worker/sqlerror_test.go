@@ -86,6 +86,27 @@ func TestIntegersStayExactInsideNestedTypes(t *testing.T) {
 	}, w.rows(w.run("a/b"), `typeof(total), typeof("to""tal"), typeof(s), typeof(m), typeof(e), typeof(u), typeof(d), total`))
 }
 
+// Parquet stores intervals modulo 2³² milliseconds, unions without tags and times without offsets.
+func TestTypesThatParquetChangesAreRefused(t *testing.T) {
+	for sql, kind := range map[string]string{
+		"SELECT INTERVAL '2000 hours' AS x":                       "INTERVAL",
+		"SELECT {'l': [INTERVAL '1 hour']} AS x":                  "STRUCT(l INTERVAL[])",
+		"SELECT union_value(a := 1) AS x":                         "UNION(a INTEGER)",
+		"SELECT '12:00:00+05:30'::TIMETZ AS x":                    "TIME WITH TIME ZONE",
+		"SELECT 1 AS y, MAP {'k': '12:00:00+05:30'::TIMETZ} AS x": "MAP(VARCHAR, TIME WITH TIME ZONE)",
+	} {
+		w := newFixture(t, nil, map[string]plan.Work{"a/b": query(sql)}, task("a/b", "", nil))
+		got := w.failed("a/b")
+		require.Equal(t, worker.CodeInvalidOutput, got.Code, sql)
+		require.Contains(t, got.Message, "column x has type "+kind+", which Parquet files store with other values: store ", sql)
+		require.False(t, got.Retryable)
+	}
+	w := newFixture(t, nil, map[string]plan.Work{"a/b": query(
+		`SELECT TIMESTAMPTZ '2025-01-01 00:00:00+00' AS z, TIME '12:00:00' AS t, {'INTERVAL': 1, 'TIME WITH TIME ZONE': 2} AS s, 'UNION'::ENUM('UNION') AS e`,
+	)}, task("a/b", "", nil))
+	require.Equal(t, []string{"12:00:00|1|UNION"}, w.rows(w.run("a/b"), `t, s."INTERVAL", e`))
+}
+
 func TestIntegersKeepTheOrderOfRows(t *testing.T) {
 	w := newFixture(t, nil, map[string]plan.Work{
 		"a/b": query("SELECT i, sum(i) AS n FROM range(5000) t(i) GROUP BY i ORDER BY i DESC"),

@@ -3,9 +3,11 @@ package fileblob
 import (
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
@@ -64,4 +66,31 @@ func TestProbeReturnsTick(t *testing.T) {
 	names, err := os.ReadDir(filepath.Join(root.Name(), blob.TempPrefix))
 	require.NoError(t, err)
 	require.Empty(t, names, "the probe cleans up")
+}
+
+// The file of a probe is old at once. Another process that opens the store takes it for a
+// leftover and deletes it.
+func TestProbeToleratesSweepByAnotherProcess(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(dir, Options{NoSync: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	stop := make(chan struct{})
+	var sweeping sync.WaitGroup
+	sweeping.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				assert.NoError(t, s.sweep())
+			}
+		}
+	})
+	for range 2000 {
+		_, err := probe(s.root)
+		require.NoError(t, err)
+	}
+	close(stop)
+	sweeping.Wait()
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"sync"
@@ -40,7 +41,13 @@ func probe(root *os.Root) (tick time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, f.Close(), root.Remove(name)) }()
+	defer func() {
+		removed := root.Remove(name)
+		if errors.Is(removed, fs.ErrNotExist) {
+			removed = nil // its old time makes it a leftover for another process's sweep
+		}
+		err = errors.Join(err, f.Close(), removed)
+	}()
 
 	want := time.Unix(1e9+1, 123_456_789)
 	if err := root.Chtimes(name, want, want); err != nil {

@@ -59,6 +59,9 @@ func (a *app) query(ctx context.Context, args []string, asOf string) (err error)
 	if err != nil {
 		return err
 	}
+	if _, err := strconv.ParseInt(asOf, 10, 64); asOf != "" && err != nil {
+		a.note("as of revision %d, published at %s, the last one kept before %s", m.Revision, m.PublishedAt, asOf)
+	}
 	places, err := newPlacer(parts)
 	if err != nil {
 		return err
@@ -172,8 +175,8 @@ func revision(ctx context.Context, parts *embedded.Parts, asOf string) (*manifes
 		m, err = parts.Manifests.LoadAsOf(ctx, t)
 	}
 	if errors.Is(err, manifest.ErrAbsent) || errors.Is(err, manifest.ErrNone) {
-		return nil, fmt.Errorf("no state as of %s: %w; every revision is kept for an hour, then one per hour for a week, then one per day"+
-			" (`servo admin manifest` shows the newest)", asOf, err)
+		return nil, fmt.Errorf("no state as of %s: %w; a folder keeps every revision for 15 seconds, then one a minute, and a bucket keeps every revision"+
+			" for an hour; older ones are one an hour for a week, then one a day (`servo admin manifest` shows the newest)", asOf, err)
 	}
 	return m, err
 }

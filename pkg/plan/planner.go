@@ -157,7 +157,7 @@ func (b *builder) selectAssets(order []ids.AssetKey) error {
 	}
 	b.chosen = setOf(b.closure(named))
 	asked := setOf(named)
-	used := make(map[string]bool, len(days))
+	used, partitioned := make(map[string]bool, len(days)), false
 	total := 0
 	for _, key := range order {
 		if !b.chosen[key] {
@@ -180,6 +180,7 @@ func (b *builder) selectAssets(order []ids.AssetKey) error {
 			return errTooMany
 		}
 		if asset.Partitions != nil {
+			partitioned = true
 			for _, day := range n.days(days) {
 				used[day] = true
 			}
@@ -191,6 +192,9 @@ func (b *builder) selectAssets(order []ids.AssetKey) error {
 	}
 	if len(b.errs) > 0 {
 		return joinSome(b.errs)
+	}
+	if len(days) > 0 && !partitioned {
+		return fmt.Errorf("no selected asset is partitioned, but partitions are selected (%s): remove -p, or select a partitioned asset", someOf(days))
 	}
 	return checkUsed(days, used)
 }
@@ -304,9 +308,6 @@ func (n *node) days(selected []string) []string {
 
 // checkUsed returns an error if a selected day belongs to no asset of the run.
 func checkUsed(days []string, used map[string]bool) error {
-	if len(days) > 0 && len(used) == 0 {
-		return fmt.Errorf("no selected asset is partitioned, but partitions are selected (%s): remove -p, or select a partitioned asset", someOf(days))
-	}
 	var unused []string
 	for _, day := range days {
 		if !used[day] {

@@ -229,6 +229,10 @@ func TestBuildErrors(t *testing.T) {
 			plan.Request{All: true, Partitions: selection(t, "date=2012-01-04..2012-01-06")},
 			"no selected asset has partition 2012-01-05, 2012-01-06: select other partitions",
 		},
+		"only days that no asset has": {
+			plan.Request{All: true, Partitions: selection(t, "date=2012-01-05")},
+			"no selected asset has partition 2012-01-05: select other partitions",
+		},
 		"a selection for nothing partitioned": {
 			plan.Request{Select: keys("raw/weather"), Partitions: selection(t, "date=2012-01-04")},
 			"no selected asset is partitioned, but partitions are selected (2012-01-04): remove -p, or select a partitioned asset",

@@ -25,7 +25,8 @@ type Binding struct {
 	Data []string
 	// Scratch is an empty folder for working files, State the state folder.
 	Scratch, State string
-	// Assets are all assets of the project. Those that are broken are left out.
+	// Assets are all assets of the project. Bind leaves out those that are broken, and those that
+	// depend on them.
 	Assets []plan.Asset
 	// Outputs returns the Parquet files of the newest output of an asset or, with all, of its
 	// visible outputs. It returns nothing if none is known.
@@ -54,7 +55,7 @@ const bindMemory = "512MB"
 // Bind binds the queries of a project, each after those that it reads. It executes none of
 // them. Errors of queries are part of the result.
 func Bind(ctx context.Context, b Binding) (_ *Bound, err error) {
-	graph, err := plan.NewGraph(slices.DeleteFunc(slices.Clone(b.Assets), func(a plan.Asset) bool { return a.Broken != "" }))
+	graph, err := plan.NewGraph(sound(b.Assets))
 	if err != nil {
 		return nil, fmt.Errorf("bind queries: %w", err)
 	}
@@ -82,6 +83,22 @@ func Bind(ctx context.Context, b Binding) (_ *Bound, err error) {
 	slices.SortFunc(bd.result.Unknown, plan.CompareKeys)
 	bd.result.Unknown = slices.Compact(bd.result.Unknown)
 	return bd.result, nil
+}
+
+// sound returns the assets that are not broken and depend on no broken asset.
+func sound(assets []plan.Asset) []plan.Asset {
+	assets = slices.DeleteFunc(slices.Clone(assets), func(a plan.Asset) bool { return a.Broken != "" })
+	for {
+		known := make(map[ids.AssetKey]bool, len(assets))
+		for i := range assets {
+			known[assets[i].Key] = true
+		}
+		missing := func(dep ids.AssetKey) bool { return !known[dep] }
+		assets = slices.DeleteFunc(assets, func(a plan.Asset) bool { return slices.ContainsFunc(a.Deps, missing) })
+		if len(assets) == len(known) {
+			return assets
+		}
+	}
 }
 
 // binder binds the queries of one project.

@@ -142,8 +142,7 @@ func TestFirstTenInvariantsHaveNamedTests(t *testing.T) {
 
 // INV-7: controllers receive a state. No package that they import, directly or indirectly, can
 // reach a store, and so none can reach the ledger. The test was seen to fail with pkg/dispatcher
-// in
-// place of pkg/control.
+// in place of pkg/control.
 func TestINV7ControllersCannotReachLedger(t *testing.T) {
 	all := sources(t)
 	seen := map[string]bool{}

@@ -42,7 +42,8 @@ const (
 	subjectsSince = "b7b86d2"
 )
 
-// texts are the kinds of files whose every line is read as English; of Go, comments and strings are.
+// texts are the kinds of files whose every line is read as English; of Go, comments and strings
+// are.
 var texts = []string{".md", ".go", ".tf", ".yaml", ".sh", ".txtar", ".sql", ".py"}
 
 // checker is this file. Its list of forbidden words is the one place that may contain them.
@@ -50,8 +51,8 @@ const checker = "internal/arch/language_test.go"
 
 var forbiddenList = regexp.MustCompile("(?s)\nvar forbidden = .*?`\\)\n")
 
-// withoutForbiddenList blanks the declaration of forbidden in the text of the checker. The rest of the file is checked,
-// and line numbers stay.
+// withoutForbiddenList blanks the declaration of forbidden in the text of the checker. The rest of
+// the file is checked, and line numbers stay.
 func withoutForbiddenList(t *testing.T, text string) string {
 	t.Helper()
 	found := forbiddenList.FindAllString(text, -1)
@@ -154,7 +155,8 @@ func eachText(t *testing.T, check func(path, text string)) {
 	require.NoError(t, err)
 }
 
-// lines yields the lines that people read, with their numbers: all of a document, the comments and strings of Go.
+// lines yields the lines that people read, with their numbers: all of a document, the comments and
+// strings of Go.
 func lines(path, text string) func(yield func(int, string) bool) {
 	return func(yield func(int, string) bool) {
 		if filepath.Ext(path) == ".go" {

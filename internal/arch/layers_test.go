@@ -162,8 +162,7 @@ var banned = []string{
 }
 
 // heavy modules take minutes to build. Only the named packages import them, so that the tests of
-// all
-// other packages build quickly.
+// all other packages build quickly.
 var heavy = map[string][]string{
 	"github.com/apache/arrow-go/": {"pkg/table", "pkg/worker"},
 	// Creating spans is cheap. Sending them needs gRPC, which servo on a laptop does without.

@@ -30,9 +30,8 @@ func newToken() string {
 }
 
 // openPatterns are the routes that need no token. The health routes reveal nothing about the
-// state.
-// A callback's URL is signed, and the dispatcher verifies the signature before it reads anything.
-// Every other request needs the token, also one without a route.
+// state. A callback's URL is signed, and the dispatcher verifies the signature before it reads
+// anything. Every other request needs the token, also one without a route.
 var openPatterns = []string{"GET /healthz", "GET /readyz", contract.CallbackPattern}
 
 // access decides which requests reach the routes of a stack.

@@ -29,8 +29,7 @@ import (
 )
 
 // beStranger makes the test binary send the requests on its standard input, as a process of
-// another
-// user, and print the statuses of the answers.
+// another user, and print the statuses of the answers.
 const beStranger = "SERVO_TEST_STRANGER"
 
 // nobody is the id of a user other than the user of the tests.
@@ -107,8 +106,7 @@ func served(t *testing.T, dir string) (owner embedded.Owner, mux *http.ServeMux)
 }
 
 // patterns returns the patterns of a mux. The standard library does not list them, so it reads
-// them
-// from the mux's index.
+// them from the mux's index.
 func patterns(t *testing.T, mux *http.ServeMux) []string {
 	t.Helper()
 	var found []string

@@ -19,8 +19,7 @@ const (
 	// collectEvery is how often all outputs are checked.
 	collectEvery = time.Hour
 	// collectWithin and collectMost bound one pass of a serving process. closingWithin bounds the
-	// pass
-	// of a process that ends after its run.
+	// pass of a process that ends after its run.
 	collectWithin = 10 * time.Second
 	collectMost   = 5_000
 	closingWithin = time.Second
@@ -126,7 +125,8 @@ func (s *Stack) collectLater() {
 	}
 }
 
-// collectAll runs passes while the stack serves. A pass follows a publish, so an idle stack runs none.
+// collectAll runs passes while the stack serves. A pass follows a publish, so an idle stack runs
+// none.
 func (s *Stack) collectAll(ctx context.Context) error {
 	if s.opts.Keep == nil {
 		return nil

@@ -1,13 +1,10 @@
 // Package embedded runs all of Servo in one process on one machine: a folder as the object store,
-// an
-// in-process queue, the compactor, the dispatcher and a worker. They talk over the same HTTP
-// routes
-// as in a cloud.
+// an in-process queue, the compactor, the dispatcher and a worker. They talk over the same HTTP
+// routes as in a cloud.
 //
 // One process at a time owns a state folder. Its lock ends with the process. Any other process
 // attaches to the owner: it appends to the ledger itself, and the owner folds. When the owner
-// ends,
-// another process can take over, because all state is in the folder.
+// ends, another process can take over, because all state is in the folder.
 package embedded
 
 import (
@@ -58,8 +55,7 @@ type Options struct {
 	Dir    string
 	Domain ids.Domain
 	// Listen is the address to serve on. Only this machine may reach it. "" is 127.0.0.1 and a
-	// free
-	// port.
+	// free port.
 	Listen string
 	// Concurrency is the number of tasks that execute at once. 0 is twice the number of cores.
 	Concurrency int
@@ -83,8 +79,7 @@ type Options struct {
 	// Routes adds routes to the stack's HTTP server. It may be nil.
 	Routes func(*http.ServeMux, *engine.Engine)
 	// Wrap wraps the folder's store for everything but the worker, for example to count requests.
-	// It
-	// may be nil.
+	// It may be nil.
 	Wrap func(blob.Store) blob.Store
 	// Read opens parts for reading only. The folder need not be writable.
 	Read bool
@@ -353,8 +348,7 @@ func (s *Stack) owner() Owner {
 
 const (
 	// heartbeatEvery is how often a local worker asks whether to stop. Few of these heartbeats
-	// become
-	// ledger events.
+	// become ledger events.
 	heartbeatEvery = time.Second
 	headerTimeout  = 10 * time.Second
 	// reconcileEvery is the time between two reconciliations while runs are live.
@@ -362,8 +356,8 @@ const (
 	// sweepEvery is the number of reconciliations per sweep.
 	sweepEvery = 12
 	// linger is how long a start may wait to be appended: a shorter task reports start and end in
-	// one
-	// entry. It may be long, because this process writes the entry even if no other event arrives.
+	// one entry. It may be long, because this process writes the entry even if no other event
+	// arrives.
 	linger = 250 * time.Millisecond
 )
 
@@ -393,8 +387,7 @@ func (s *Stack) run(ctx context.Context) context.Context {
 
 // resume folds the entries beyond the last revision and fills the queue, which is empty in a new
 // process, with the same task names as before. The queue delivers tasks and timers only after
-// that,
-// so that none of them meets an older state.
+// that, so that none of them meets an older state.
 func (s *Stack) resume(ctx, running context.Context) error {
 	writable, stop := s.whileWritable(ctx)
 	result, err := s.compactor.Compact(writable, compactor.Request{Barrier: true})
@@ -445,8 +438,8 @@ func (s *Stack) whileWritable(ctx context.Context) (_ context.Context, stop func
 
 // adopt appends a heartbeat for every attempt that was running when the last owner ended, because
 // this process will execute it again. The silence since then says nothing about an attempt,
-// however
-// long nobody owned the folder. Without the heartbeats the overdue liveness timer would fail it.
+// however long nobody owned the folder. Without the heartbeats the overdue liveness timer would
+// fail it.
 func (s *Stack) adopt(ctx context.Context, snap *snapshot.Snapshot) (*snapshot.Snapshot, error) {
 	var heartbeats []*event.Envelope
 	now := event.At(s.opts.Clock.Now())

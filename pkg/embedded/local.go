@@ -49,8 +49,7 @@ func hostOf(address string) string {
 
 // localOnly rejects requests from other machines, and requests that a web page in a local browser
 // could send: those that name another host (DNS rebinding), and those that change something and
-// come
-// from another origin.
+// come from another origin.
 func localOnly(next http.Handler) http.Handler {
 	origins := http.NewCrossOriginProtection()
 	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -83,8 +82,7 @@ const maxCompactBytes = 1 << 20
 
 // registerCompact adds POST /v1/compact, with which other processes ask the owner to fold the
 // entries that they have appended. It rejects bytes of entries: the owner reads every entry from
-// the
-// folder, so that it folds nothing that the ledger does not contain.
+// the folder, so that it folds nothing that the ledger does not contain.
 func registerCompact(mux *http.ServeMux, find compactor.Finder) {
 	const pattern = "POST /v1/compact"
 	inner := http.NewServeMux()

@@ -14,8 +14,7 @@ import (
 )
 
 // Seen to fail: the server listened on any address without authentication, and checked only the
-// Host
-// header, which the client writes.
+// Host header, which the client writes.
 func TestListenRejectsReachableAddresses(t *testing.T) {
 	for _, address := range []string{"", "127.0.0.1:0", "127.8.0.1:4280", "localhost:4280", "[::1]:0"} {
 		require.NoError(t, CheckListen(address), address)

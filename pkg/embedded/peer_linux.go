@@ -11,9 +11,8 @@ import (
 )
 
 // socketOwner returns the user id of the socket on this machine that is bound to local and
-// connected
-// to remote. It returns false if the kernel lists no such connection. It also returns false if the
-// process has closed the connection, because the kernel then reports user 0.
+// connected to remote. It returns false if the kernel lists no such connection. It also returns
+// false if the process has closed the connection, because the kernel then reports user 0.
 func socketOwner(local, remote netip.AddrPort) (uid int, known bool) {
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		file, err := os.Open(table)

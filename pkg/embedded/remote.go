@@ -26,8 +26,7 @@ func Attach(ctx context.Context, opts Options, owner Owner) (*engine.Engine, err
 }
 
 // ownerCompactor asks the owner of the folder to fold. It sends only the names of entries: the
-// owner
-// reads them from the folder.
+// owner reads them from the folder.
 type ownerCompactor struct{ client *compactor.Client }
 
 // Compact implements [engine.Compactor].

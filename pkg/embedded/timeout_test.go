@@ -12,8 +12,7 @@ import (
 )
 
 // A worker starts a task and never reports again. Only the domain's liveness timer detects this:
-// the
-// only other task sleeps.
+// the only other task sleeps.
 func TestLivenessTimerLosesSilentAttempts(t *testing.T) {
 	s := start(t, t.TempDir())
 	require.NoError(t, s.SetLimit(t.Context(), "one", 1))
@@ -24,8 +23,7 @@ func TestLivenessTimerLosesSilentAttempts(t *testing.T) {
 	await(t, s.Engine, ticket.RunID, func(_ *snapshot.Snapshot, r *state.Run) bool { return r.TasksRunning == 1 })
 
 	// The task waits for its pool. A worker that this stack does not know starts it nevertheless,
-	// as
-	// if a rebuild had lost the dispatch.
+	// as if a rebuild had lost the dispatch.
 	_, err := s.Appender.Append(t.Context(), []*event.Envelope{{Payload: &event.TaskStarted{
 		AttemptRef: event.AttemptRef{
 			RunID: ticket.RunID, TaskKey: "raw/silent", Attempt: 1, WorkerID: "gone",

@@ -23,14 +23,14 @@ import (
 // maxBody bounds the body of a request.
 const maxBody = 1 << 20
 
-// catchUp bounds how long somebody waits for a revision that he was told of.
+// catchUp bounds the wait for a revision that a request names.
 const catchUp = 10 * time.Second
 
-// Finder gives the dispatcher of a domain, which it may open for that; nil where
-// the domain is not served here.
+// Finder returns the dispatcher of a domain and may open it. It returns nil if the domain is not
+// served here.
 type Finder func(context.Context, ids.Domain) (*Dispatcher, error)
 
-// lookUp gives the dispatcher of a domain, or says why there is none.
+// lookUp returns the dispatcher of a domain, or a problem if there is none.
 func (find Finder) lookUp(ctx context.Context, d ids.Domain) (*Dispatcher, *contract.Problem) {
 	if err := d.Validate(); err != nil {
 		return nil, &contract.Problem{Title: "Unknown domain", Status: http.StatusNotFound, Detail: err.Error()}
@@ -48,12 +48,12 @@ func (find Finder) lookUp(ctx context.Context, d ids.Domain) (*Dispatcher, *cont
 	return found, nil
 }
 
-// TimerPattern is the route on which the queue of timers calls.
+// TimerPattern is the route that the timer queue calls.
 const TimerPattern = "POST /v1/tenants/{tenant}/workspaces/{workspace}/timers/fire"
 
-// Register adds the routes of workers and of the queue to a mux. A callback's signature
-// is looked at before anything is read: a stranger learns nothing, not even which
-// domains there are, and costs nothing.
+// Register adds the routes of workers and of the queue to a mux. A callback's signature is
+// verified before anything is read: an unsigned request costs nothing and reveals nothing, not
+// even which domains exist.
 func Register(mux *http.ServeMux, find Finder, keys contract.Keyring, clk clock.Clock) {
 	verbs := map[string]func(*Dispatcher, http.ResponseWriter, *http.Request, contract.Callback){
 		contract.VerbStarted:   (*Dispatcher).serveStarted,
@@ -82,7 +82,7 @@ func Register(mux *http.ServeMux, find Finder, keys contract.Keyring, clk clock.
 	})
 }
 
-// serve has the dispatcher of a domain serve a request.
+// serve finds the dispatcher of a domain and calls serve with it.
 func (find Finder) serve(w http.ResponseWriter, r *http.Request, domain ids.Domain, serve func(*Dispatcher, http.ResponseWriter, *http.Request)) {
 	d, problem := find.lookUp(r.Context(), domain)
 	if problem != nil {
@@ -97,7 +97,7 @@ func domainOf(r *http.Request) ids.Domain {
 	return ids.Domain{Tenant: r.PathValue("tenant"), Workspace: r.PathValue("workspace")}
 }
 
-// named is the callback that a request's path names.
+// named returns the callback that a request's path names.
 func named(r *http.Request) contract.Callback {
 	return contract.Callback{Domain: domainOf(r), RunID: r.PathValue("run"), TaskKey: r.PathValue("task"), Verb: r.PathValue("verb")}
 }
@@ -120,7 +120,7 @@ func notRead(err error) *contract.Problem {
 	return &contract.Problem{Title: "Body not read", Status: http.StatusBadRequest, Detail: err.Error()}
 }
 
-// read is open for the body of a request.
+// read calls open with the body of a request.
 func (d *Dispatcher) read(r *http.Request, cb contract.Callback, decode func([]byte) (attemptID string, err error)) (*call, *contract.Problem) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -129,8 +129,7 @@ func (d *Dispatcher) read(r *http.Request, cb contract.Callback, decode func([]b
 	return d.open(r.Context(), cb, body, decode)
 }
 
-// open reads the body of a verified callback with decode, and finds its task in the
-// newest state.
+// open decodes the body of a verified callback and finds its task in the newest state.
 func (d *Dispatcher) open(
 	ctx context.Context, cb contract.Callback, body []byte, decode func([]byte) (attemptID string, err error),
 ) (*call, *contract.Problem) {
@@ -145,7 +144,7 @@ func (d *Dispatcher) open(
 	if attemptID != cb.AttemptID {
 		return nil, &contract.Problem{
 			Title: "Malformed body", Status: http.StatusBadRequest, Field: "attempt_id",
-			Detail: "the body's attempt_id is not the one that the URL was signed for",
+			Detail: "the body's attempt_id differs from the attempt in the signed URL",
 		}
 	}
 	return d.find(ctx, cb)
@@ -177,14 +176,14 @@ func (d *Dispatcher) find(ctx context.Context, cb contract.Callback) (*call, *co
 	return c, nil
 }
 
-// closedRun is the answer to whoever reports on a run that ended long ago.
+// closedRun returns the answer to a report about a run that is closed.
 func closedRun(cb contract.Callback, err error) *contract.Problem {
 	if err != nil {
 		return internal(err)
 	}
 	return &contract.Problem{
 		Title: "Run closed", Status: http.StatusConflict,
-		Detail: fmt.Sprintf("run %s has ended, and is closed: nothing changes it any more", cb.RunID),
+		Detail: fmt.Sprintf("run %s is closed: it has ended and accepts no more reports", cb.RunID),
 	}
 }
 
@@ -195,8 +194,7 @@ func (d *Dispatcher) replaced(t *state.Task) *contract.Problem {
 	}
 }
 
-// longTask is from which time-out on, in seconds, a queue may let go of a task before
-// it has ended.
+// longTask is the timeout in seconds from which a queue may drop a task before it has ended.
 const longTask = 600
 
 func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request, cb contract.Callback) {
@@ -217,23 +215,24 @@ func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request, cb con
 	}
 	now := event.At(d.Clock.Now())
 	started := now
-	tell := d.soon
+	appendStart := d.appendSoon
 	if c.task.Pool != "" || c.task.TimeoutSec >= longTask {
-		// Were a pool's task cancelled before its start is known, its slot would be given
-		// away while it is killed; of a long one its queue lets go.
-		tell = d.append
+		// If a pool's task were cancelled before its start is recorded, its slot would be granted
+		// to another task while its execution is being killed. A long task's queue stops
+		// redelivering it.
+		appendStart = d.append
 	}
 	if c.task.State == state.TaskRunning && c.task.Attempt == c.Attempt {
-		started = c.task.StartedAt // delivered twice: the first start counts
-	} else if err := tell(r.Context(), c.RunID, &event.TaskStarted{AttemptRef: c.ref(body.WorkerID), StartedAt: now}); err != nil {
+		started = c.task.StartedAt // a redelivery: the first start counts
+	} else if err := appendStart(r.Context(), c.RunID, &event.TaskStarted{AttemptRef: c.ref(body.WorkerID), StartedAt: now}); err != nil {
 		writeProblem(w, internal(err))
 		return
 	}
 	d.write(w, r, contract.StartedAnswer{StartedAt: started, Callbacks: d.renew(c)})
 }
 
-// startable says why an attempt may not begin: it is closed, for it was cancelled before
-// it began, or given up.
+// startable returns a problem if an attempt may not start: it was cancelled before it started, or
+// was given up.
 func (d *Dispatcher) startable(c *call) *contract.Problem {
 	if c.task.State.Terminal() || c.task.State == state.TaskRetryWait && c.Attempt == c.task.Attempt {
 		return d.replaced(c.task)
@@ -262,13 +261,13 @@ func (d *Dispatcher) serveHeartbeat(w http.ResponseWriter, r *http.Request, cb c
 		answer.ShouldCancel, answer.Reason = true, c.run.CancelReason
 	}
 	timeout := time.Duration(c.task.HeartbeatTimeoutSec) * time.Second
-	if !c.task.State.Terminal() && d.beats.due(c.AttemptID, timeout, d.Clock.Now()) {
+	if !c.task.State.Terminal() && d.heartbeats.due(c.AttemptID, timeout, d.Clock.Now()) {
 		p := &event.TaskHeartbeat{
 			AttemptRef: c.ref(body.WorkerID), HeartbeatAt: event.At(d.Clock.Now()),
 			Progress: body.Progress, Message: body.Message,
 		}
-		if err := d.alive(r.Context(), c.RunID, p, timeout); err != nil {
-			d.beats.forget(c.AttemptID)
+		if err := d.appendHeartbeat(r.Context(), c.RunID, p, timeout); err != nil {
+			d.heartbeats.forget(c.AttemptID)
 			writeProblem(w, internal(err))
 			return
 		}
@@ -289,9 +288,9 @@ func (d *Dispatcher) serveFinished(w http.ResponseWriter, r *http.Request, cb co
 	d.write(w, r, struct{}{})
 }
 
-// answered takes what a worker answered to a delivery that this process has made: the end of
-// the attempt, if it told of that in this way. A report that is no good would be no better
-// the next time.
+// answered handles a worker's answer to a delivery of this process. The answer is empty or reports
+// the end of the attempt. An error means that the report was not stored and is delivered again. An
+// invalid report is dropped, because it would be invalid the next time, too.
 func (d *Dispatcher) answered(ctx context.Context, row *state.Dispatch, o order, body []byte) error {
 	if len(body) == 0 {
 		return nil
@@ -308,12 +307,12 @@ func (d *Dispatcher) answered(ctx context.Context, row *state.Dispatch, o order,
 	if problem.Status >= http.StatusInternalServerError {
 		return errors.New(problem.Detail)
 	}
-	d.Logger.WarnContext(ctx, "the end that a worker answered was refused", slog.String("run", row.RunID), slog.String("task", row.TaskKey),
+	d.Logger.WarnContext(ctx, "rejected the end that a worker reported in its answer", slog.String("run", row.RunID), slog.String("task", row.TaskKey),
 		slog.Int("status", problem.Status), slog.String("detail", problem.Detail))
 	return nil
 }
 
-// finish takes the report of an attempt's end, or says why not.
+// finish appends the end of an attempt, or returns why not.
 func (d *Dispatcher) finish(ctx context.Context, cb contract.Callback, data []byte) *contract.Problem {
 	var body *contract.Finished
 	c, problem := d.open(ctx, cb, data, func(data []byte) (string, error) {
@@ -329,17 +328,17 @@ func (d *Dispatcher) finish(ctx context.Context, cb contract.Callback, data []by
 	if problem != nil {
 		return problem
 	}
-	d.beats.forget(c.AttemptID)
+	d.heartbeats.forget(c.AttemptID)
 	if c.task.State.Terminal() {
 		return nil
 	}
-	if err := d.believe(ctx, c, body); err != nil {
+	if err := d.requireMarker(ctx, c, body); err != nil {
 		return internal(err)
 	}
-	now := event.At(d.Clock.Now()) // a worker's clock may be ahead, and the report must be folded nevertheless
+	now := event.At(d.Clock.Now()) // a worker's clock may be ahead; the report must still be folded
 	body.StartedAt, body.CompletedAt = min(body.StartedAt, now), min(body.CompletedAt, now)
 	if c.task.State != state.TaskRunning && body.StartedAt == 0 {
-		body.StartedAt = now // no report has named the start
+		body.StartedAt = now // no earlier report had a start
 	}
 	err := d.append(ctx, c.RunID, &event.TaskFinished{
 		AttemptRef: c.ref(body.WorkerID), Outcome: body.Outcome, Error: body.Error, Output: body.Output,
@@ -358,11 +357,10 @@ func (d *Dispatcher) finish(ctx context.Context, cb contract.Callback, data []by
 // codeMarkerMissing is the error code of a success whose commit marker does not exist.
 const codeMarkerMissing = "MARKER_MISSING"
 
-// believe turns the report of a success into that of a failure if its commit marker does not
-// exist: nobody could read the output. The failure may be retried. An asset that leaves no
-// files (`output: none`) has no marker. An error means that the store did not answer; the
-// report is delivered again.
-func (d *Dispatcher) believe(ctx context.Context, c *call, body *contract.Finished) error {
+// requireMarker turns a reported success into a retryable failure if its commit marker does not
+// exist: no reader could find the output. An asset without files (`output: none`) has no marker.
+// An error means that the store did not answer; the report is delivered again.
+func (d *Dispatcher) requireMarker(ctx context.Context, c *call, body *contract.Finished) error {
 	if body.Outcome != event.Succeeded || c.task.AssetKey == "" || body.Output == nil && c.task.Output == event.OutputNone {
 		return nil
 	}
@@ -389,7 +387,7 @@ func (d *Dispatcher) believe(ctx context.Context, c *call, body *contract.Finish
 	return nil
 }
 
-// markerKey is the key of the commit marker of a task's output.
+// markerKey returns the key of the commit marker of a task's output.
 func (d *Dispatcher) markerKey(t *state.Task) (string, error) {
 	asset, err := ids.ParseAssetKey(t.AssetKey)
 	if err != nil {
@@ -398,12 +396,12 @@ func (d *Dispatcher) markerKey(t *state.Task) (string, error) {
 	return contract.MarkerKey(d.Domain, asset, t.PartitionKey, ids.MaterializationID(d.Domain, t.RunID, t.TaskKey)), nil
 }
 
-// checkOutput holds a report to what its task may have made.
+// checkOutput returns a problem if a report names a materialization or a folder of another task.
 func (d *Dispatcher) checkOutput(c *call, body *contract.Finished) *contract.Problem {
 	if id := ids.MaterializationID(d.Domain, c.RunID, c.TaskKey); body.MaterializationID != "" && body.MaterializationID != id {
 		return &contract.Problem{
 			Title: "Malformed body", Status: http.StatusBadRequest, Field: "materialization_id",
-			Detail: "the task makes materialization " + id,
+			Detail: "the materialization of this task is " + id,
 		}
 	}
 	if body.Output == nil || body.Output.URI == "" {
@@ -413,7 +411,7 @@ func (d *Dispatcher) checkOutput(c *call, body *contract.Finished) *contract.Pro
 	if err != nil {
 		return &contract.Problem{
 			Title: "Malformed body", Status: http.StatusBadRequest, Field: "output",
-			Detail: "the task is of no asset: it has no output",
+			Detail: "the task has no asset and so no output",
 		}
 	}
 	prefix := contract.MaterializationPrefix(d.Domain, asset, c.task.PartitionKey,
@@ -421,13 +419,13 @@ func (d *Dispatcher) checkOutput(c *call, body *contract.Finished) *contract.Pro
 	if !contract.IsExecutionURI(body.Output.URI, prefix) {
 		return &contract.Problem{
 			Title: "Malformed body", Status: http.StatusBadRequest, Field: "output.uri",
-			Detail: "the output must lie in a folder of its execution under " + prefix,
+			Detail: "the output must be in a folder of its execution below " + prefix,
 		}
 	}
 	return nil
 }
 
-// renew gives an attempt callbacks that are valid for its time-out and an hour.
+// renew returns callbacks of an attempt that are valid for its timeout plus an hour.
 func (d *Dispatcher) renew(c *call) contract.Callbacks {
 	valid := untimed
 	if c.task.TimeoutSec > 0 {
@@ -449,9 +447,9 @@ type fireRequest struct {
 	Generation int32  `json:"generation"`
 }
 
-// serveFire takes the call of a timer. The projections are brought up to date
-// first: what they miss could be the heartbeat that a time-out would overlook.
-// The call says only that the time has come; the fold decides what that means.
+// serveFire handles the call of a timer. It first brings the projections up to date, because they
+// could lack a heartbeat that prevents a timeout. The call only says that the time has come: the
+// fold decides what follows.
 func (d *Dispatcher) serveFire(w http.ResponseWriter, r *http.Request) {
 	var req fireRequest
 	if err := contract.ReadJSON(r.Body, &req); err != nil || req.TimerID == "" {
@@ -459,7 +457,7 @@ func (d *Dispatcher) serveFire(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := d.fire(r.Context(), req); err != nil {
-		d.Logger.WarnContext(r.Context(), "timer not fired; the queue calls again",
+		d.Logger.WarnContext(r.Context(), "timer not fired; the queue retries",
 			slog.String("timer", req.TimerID), slog.Any("error", err))
 		writeProblem(w, internal(err))
 		return
@@ -468,7 +466,7 @@ func (d *Dispatcher) serveFire(w http.ResponseWriter, r *http.Request) {
 }
 
 func (d *Dispatcher) fire(ctx context.Context, req fireRequest) error {
-	if err := d.Appender.Flush(ctx); err != nil { // a sign of life may wait for company
+	if err := d.Appender.Flush(ctx); err != nil { // a heartbeat may be lingering
 		return err
 	}
 	now := event.At(d.Clock.Now())
@@ -477,22 +475,22 @@ func (d *Dispatcher) fire(ctx context.Context, req fireRequest) error {
 		return err
 	}
 	caughtUp := snap.CaughtUpAt
-	if now.Sub(caughtUp) > fold.MaxCompactionLag/2 { //nolint:mnd // half, so that the barrier below finds it fresh
+	if now.Sub(caughtUp) > fold.MaxCompactionLag/2 { //nolint:mnd // half, so that the fold still finds it fresh
 		if snap, err = d.refresh(ctx); err != nil {
 			return err
 		}
-		// Everything that was durable a moment ago is folded: by this machine's clock,
-		// against which the call is judged, and which the compactor's may not agree with.
+		// Every event that was durable at now is folded. now is by this machine's clock, which the
+		// call is judged by and which may differ from the compactor's clock.
 		caughtUp = max(snap.CaughtUpAt, now)
 	}
 	timer := snap.State.Timers.Get(req.TimerID)
 	if timer == nil || timer.State != state.TimerScheduled || req.Generation < timer.Generation {
-		return nil // fired, cancelled, or scheduled anew under another name
+		return nil // fired, cancelled, or rescheduled under another name
 	}
 	if due := cmp.Or(timer.HopAt, timer.FireAt); event.At(d.Clock.Now()) < due {
-		// The queue's clock is ahead of this machine's. To record the call would have
-		// the timer scheduled anew at once, and called at once, until the clocks agree.
-		return fmt.Errorf("timer %s is due at %s, which has not come yet on this machine", req.TimerID, due)
+		// The queue's clock is ahead of this machine's. If the call were recorded, the timer would
+		// be rescheduled and called again at once, until the clocks agree.
+		return fmt.Errorf("timer %s is not due until %s by this machine's clock", req.TimerID, due)
 	}
 	fired := &event.TimerFired{
 		TimerID: req.TimerID, Generation: req.Generation, FiredAt: event.At(d.Clock.Now()),

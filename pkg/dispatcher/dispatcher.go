@@ -1,9 +1,9 @@
-// Package dispatcher carries out what the controllers decide, and takes what
-// workers and the queue report.
+// Package dispatcher executes the actions of the controllers, and receives the reports of workers
+// and the calls of the queue.
 //
-// It holds no state that matters: an action that is lost is decided again from
-// the projections, and one that is carried out twice meets the name of the queue
-// task it created the first time.
+// It keeps no state that must survive. The controllers derive a lost action again from the
+// projections. An action that is executed twice finds the queue task that it created the first
+// time, because the task has a derived name.
 package dispatcher
 
 import (
@@ -35,18 +35,18 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
-// Snapshots are the published states of a domain.
+// Snapshots returns the published states of a domain.
 type Snapshots interface {
 	Current(ctx context.Context) (*snapshot.Snapshot, error)
 	Await(ctx context.Context, after int64) (*snapshot.Snapshot, error)
 }
 
-// Compactor folds what was appended.
+// Compactor folds appended entries.
 type Compactor interface {
 	Compact(ctx context.Context, r compactor.Request) (compactor.Result, error)
 }
 
-// Config is what a dispatcher works with.
+// Config configures a dispatcher.
 type Config struct {
 	Domain    ids.Domain
 	Queue     queue.Queue
@@ -55,70 +55,68 @@ type Config struct {
 	Snapshots Snapshots
 	// Markers is the store in which workers commit outputs.
 	Markers Markers
-	// Keys sign what workers may report, and are for nobody else to have: who has them
-	// can report in the place of any worker.
+	// Keys sign callback URLs. They must stay secret: with them anybody can report for any worker.
 	Keys contract.Keyring
-	// WorkerKeys seal what workers are sent, who have them; without any, Keys do.
+	// WorkerKeys seal envelopes, and workers have them, too. Without any, Keys seal envelopes.
 	WorkerKeys contract.Keyring
-	// Turns are shared with the dispatchers of other domains; nil: there are none to
-	// share with.
+	// Turns is the fair queue that dispatchers of several domains share. Nil: no queueing.
 	Turns *Turns
-	// QueueAsks says that the queue asks this dispatcher before each delivery, because it is
-	// in this process.
+	// QueueAsks reports that the queue runs in this process and calls Prepare before each
+	// delivery.
 	QueueAsks bool
-	// WorkerURL is where the tasks of a queue are pushed to.
+	// WorkerURL returns the address of the workers that execute the tasks of a queue.
 	WorkerURL func(queue string) string
-	// BaseURL is where this service is reached, by workers and by the queue.
+	// BaseURL is the address at which workers and the queue reach this service.
 	BaseURL string
 	IDs     *ids.Source
 	Clock   clock.Clock
 	Logger  *slog.Logger
-	// Traces make spans of dispatches and callbacks; nil: there are none.
+	// Traces records spans of dispatches and callbacks. Nil: none are recorded.
 	Traces *trace.Tracer
 }
 
-// Markers tells whether a commit marker exists: [blob.ErrNotFound] if it does not.
+// Markers looks up commit markers. Head returns [blob.ErrNotFound] if the marker does not exist.
 type Markers interface {
 	Head(ctx context.Context, key string) (blob.Object, error)
 }
 
-// Validity of what is handed out.
+// Validity of callback URLs.
 const (
 	startedValid  = 7 * 24 * time.Hour
 	callbackExtra = time.Hour
-	// untimed is how long the callbacks of a task without a time-out are valid; each
-	// heartbeat renews them.
+	// untimed is the validity of the callbacks of a task without a timeout. Each heartbeat renews
+	// them.
 	untimed = 24 * time.Hour
 )
 
-// parallel bounds the calls to the queue that are under way.
+// parallel bounds the concurrent calls to the queue.
 const parallel = 64
 
 // Dispatcher is the dispatcher of one domain.
 type Dispatcher struct {
 	Config
 
-	mu      sync.Mutex
-	pending []control.Action
-	wake    chan struct{}
-	beats   *beats
-	claims  *claims
+	mu         sync.Mutex
+	pending    []control.Action
+	wake       chan struct{}
+	heartbeats *heartbeats
+	inFlight   *inFlight
 }
 
-// New makes a dispatcher.
+// New returns a dispatcher.
 func New(cfg Config) *Dispatcher {
 	if cfg.WorkerKeys.Current == "" {
 		cfg.WorkerKeys = cfg.Keys
 	}
-	return &Dispatcher{Config: cfg, wake: make(chan struct{}, 1), beats: newBeats(), claims: newClaims()}
+	return &Dispatcher{Config: cfg, wake: make(chan struct{}, 1), heartbeats: newHeartbeats(), inFlight: newInFlight()}
 }
 
-// React takes up what a publish changed. It does not block: Run carries it out.
+// React submits the actions for the rows that a publish changed. It does not block.
 func (d *Dispatcher) React(p compactor.Published) {
 	d.Submit(control.React(p.Changed.Outbox, p.Changed.Timers, event.At(d.Clock.Now())))
 }
 
-// Submit hands over actions for Run to carry out.
+// Submit queues actions for Run to execute.
 func (d *Dispatcher) Submit(actions []control.Action) {
 	if len(actions) == 0 {
 		return
@@ -132,8 +130,8 @@ func (d *Dispatcher) Submit(actions []control.Action) {
 	}
 }
 
-// Run carries out what is handed over until ctx is done. What is left then is
-// decided again, from the projections, by whoever comes next.
+// Run executes submitted actions until ctx is done. Actions that are left then are derived again
+// from the projections, by the next process.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -148,9 +146,8 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		actions := d.pending
 		d.pending = nil
 		d.mu.Unlock()
-		// What was decided on was read from a published revision, and this one is no
-		// older: who takes a callback waits for it before saying that it knows no such
-		// task.
+		// This snapshot is at least as new as the revision that the actions come from. A receiver
+		// of a callback waits for it before it answers that the task is unknown.
 		snap, err := d.Snapshots.Current(ctx)
 		if err != nil {
 			d.log(ctx, actions[0], err)
@@ -172,22 +169,21 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 func (d *Dispatcher) log(ctx context.Context, a control.Action, err error) {
 	if err != nil && ctx.Err() == nil {
-		d.Logger.WarnContext(ctx, "action failed; it is decided again later",
+		d.Logger.WarnContext(ctx, "action failed; it will be repeated",
 			slog.String("queue_task", a.Name()), slog.Any("error", err))
 	}
 }
 
-// Execute carries out actions, which were decided on in a published revision, and
-// waits for them. One that fails keeps none of the others from being carried out.
+// Execute executes actions that were derived from a published revision, and waits for them. If one
+// fails, the others are still executed.
 func (d *Dispatcher) Execute(ctx context.Context, revision int64, actions []control.Action) error {
 	return d.execute(ctx, revision, actions, func(control.Action, error) {})
 }
 
-// execute is Execute; done is told what became of each action, by several
-// goroutines at once.
+// execute is Execute. It calls done with the result of each action, from several goroutines.
 func (d *Dispatcher) execute(ctx context.Context, revision int64, actions []control.Action, done func(control.Action, error)) error {
 	orders := d.orders(revision, actions)
-	slices.SortStableFunc(orders, func(a, b order) int { return takesTurn(a) - takesTurn(b) })
+	slices.SortStableFunc(orders, func(a, b order) int { return dispatchesLast(a) - dispatchesLast(b) })
 	var g errgroup.Group
 	g.SetLimit(parallel)
 	for _, o := range orders {
@@ -200,15 +196,15 @@ func (d *Dispatcher) execute(ctx context.Context, revision int64, actions []cont
 	return g.Wait()
 }
 
-// takesTurn puts what waits for its tenant's turn behind what does not.
-func takesTurn(o order) int {
+// dispatchesLast sorts the actions that wait in the fair queue behind those that do not.
+func dispatchesLast(o order) int {
 	if _, ok := o.Action.(control.CreateDispatch); ok {
 		return 1
 	}
 	return 0
 }
 
-// Reconcile carries out what the projections call for and nobody has taken up.
+// Reconcile executes the actions that the projections call for and that no process has executed.
 func (d *Dispatcher) Reconcile(ctx context.Context) error {
 	snap, err := d.Snapshots.Current(ctx)
 	if err != nil {
@@ -218,12 +214,12 @@ func (d *Dispatcher) Reconcile(ctx context.Context) error {
 	return d.Execute(ctx, snap.Revision, append(control.Dispatch(snap.State, now), control.Timers(snap.State, now)...))
 }
 
-// sweepTurns is how long a sweep waits for turns: other domains wait for it.
+// sweepTurns is how long a sweep waits in the fair queue: other domains wait for the sweep.
 const sweepTurns = 15 * time.Second
 
-// Sweep is anti-entropy on a state of at least the given revision, one that a
-// barrier has brought up to date: it asks the queue after everything overdue, and
-// has what is gone dispatched anew.
+// Sweep compares a state with the queue. The state has at least the given revision, which a
+// barrier has brought up to date. Sweep asks the queue for every overdue queue task and requests a
+// new dispatch for each task that the queue has lost.
 func (d *Dispatcher) Sweep(ctx context.Context, revision int64) error {
 	snap, err := d.newest(ctx, revision)
 	if err != nil {
@@ -231,23 +227,22 @@ func (d *Dispatcher) Sweep(ctx context.Context, revision int64) error {
 	}
 	turns, cancel := context.WithTimeout(ctx, sweepTurns)
 	defer cancel()
-	err = d.claimed(turns, snap.Revision, control.Sweep(snap.State, event.At(d.Clock.Now())))
+	err = d.executeNew(turns, snap.Revision, control.Sweep(snap.State, event.At(d.Clock.Now())))
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		d.Logger.WarnContext(ctx, "not all that a sweep found was queued in time; the next one goes on",
+		d.Logger.WarnContext(ctx, "the sweep timed out before it had queued everything; the next sweep continues",
 			slog.String("domain", d.Domain.String()), slog.Any("error", err))
 		return nil
 	}
 	return err
 }
 
-// order is an action with what it is to be carried out with. That is settled
-// before any is: how actions carried out side by side overtake each other has no
-// say in it.
+// order is an action with its parameters. They are fixed before any action executes, so that they
+// do not depend on the order in which concurrent actions execute.
 type order struct {
 	control.Action
-	token    string // what the execution does comes after it
-	revision int64  // is published, and no older than what was decided on
-	// traceparent and tracestate name the span of the dispatch; "": there is none.
+	token    string // the causal token: events of the execution sort after it
+	revision int64  // published, and at least as new as the action's source
+	// traceparent and tracestate identify the span of the dispatch. "": no span.
 	traceparent, tracestate string
 }
 
@@ -277,10 +272,9 @@ func (d *Dispatcher) act(ctx context.Context, o order) error {
 	panic(fmt.Sprintf("dispatcher: no case for %T", o.Action))
 }
 
-// createDispatch creates the queue task of an attempt. A queue that has it
-// already, or had it, is as good; one that will never take it is a fact for the
-// ledger. Any other error leaves the outbox row PENDING, to be tried again under
-// the same name.
+// createDispatch creates the queue task of an attempt. It also succeeds if the queue has or had
+// the task. If the queue can never accept the task, it appends DispatchFailed. After any other
+// error the outbox row stays PENDING, and a later call tries the same name.
 func (d *Dispatcher) createDispatch(ctx context.Context, a control.CreateDispatch, o order) error {
 	err := d.enqueue(ctx, a.Row, o)
 	switch {
@@ -295,7 +289,7 @@ func (d *Dispatcher) createDispatch(ctx context.Context, a control.CreateDispatc
 	case !a.Acknowledge:
 		return nil
 	}
-	return d.soon(ctx, a.Row.RunID, &event.DispatchEnqueued{
+	return d.appendSoon(ctx, a.Row.RunID, &event.DispatchEnqueued{
 		DispatchID: a.Row.DispatchID, RunID: a.Row.RunID, TaskKey: a.Row.TaskKey, Attempt: a.Row.Attempt,
 		Generation: a.Row.Generation, CloudTaskID: a.Row.CloudTaskID, Deduplicated: err != nil,
 	})
@@ -323,7 +317,7 @@ func (d *Dispatcher) enqueue(ctx context.Context, row *state.Dispatch, o order) 
 	return d.Queue.Create(ctx, task)
 }
 
-// failure is err, unless it says that there is nothing left to do.
+// failure returns err, or nil if the queue already has the task.
 func failure(err error) error {
 	if errors.Is(err, queue.ErrExists) {
 		return nil
@@ -346,11 +340,11 @@ func (d *Dispatcher) dispatchTask(row *state.Dispatch, o order) (queue.Task, err
 	return task, err
 }
 
-// maxPrepared bounds what an envelope holds that is made when it is delivered: it is
-// too late then to find that no queue takes it.
+// maxPrepared bounds the names in an envelope that is built at delivery: it is too late then to
+// find that no queue accepts it.
 const maxPrepared = 8 << 10
 
-// envelope is what a worker is told of an attempt.
+// envelope returns the envelope that a worker receives for an attempt.
 func (d *Dispatcher) envelope(row *state.Dispatch, o order) *contract.Envelope {
 	env := &contract.Envelope{
 		ContractVersion: contract.Version,
@@ -366,7 +360,7 @@ func (d *Dispatcher) envelope(row *state.Dispatch, o order) *contract.Envelope {
 	return env
 }
 
-// started is the right to report the start of an attempt.
+// started returns the callback that reports the start of an attempt.
 func (d *Dispatcher) started(row *state.Dispatch, o order, expires event.Time) contract.Callback {
 	return contract.Callback{
 		Domain: d.Domain, RunID: row.RunID, TaskKey: row.TaskKey, Attempt: row.Attempt, AttemptID: row.AttemptID,
@@ -374,7 +368,7 @@ func (d *Dispatcher) started(row *state.Dispatch, o order, expires event.Time) c
 	}
 }
 
-// sealed signs an envelope.
+// sealed encodes and signs an envelope.
 func (d *Dispatcher) sealed(env *contract.Envelope) ([]byte, error) {
 	body, err := contract.Seal(env, d.WorkerKeys, env.Auth.ExpiresAt)
 	if err != nil {
@@ -383,15 +377,14 @@ func (d *Dispatcher) sealed(env *contract.Envelope) ([]byte, error) {
 	return body, nil
 }
 
-// admissionValid is for how long an attempt that was found to be the current one may
-// begin without asking again: as long as the answer to a worker's question may be on
-// its way.
+// admissionValid is how long after a delivery the worker may start the attempt without asking: as
+// long as an answer to its question could be under way.
 const admissionValid = time.Second
 
-// prepare gives the envelope of a delivery that is about to be made. What a worker
-// would ask before it begins is answered with it: whether the attempt is the current
-// one. One that is not is not delivered. A task of a pool is asked for all the same: were it
-// cancelled before its start is known, its slot would be given away while it is killed.
+// prepare returns the envelope of a delivery, and false if the attempt is no longer the current
+// one, so that it is not delivered. The envelope already admits the attempt, which saves the
+// worker a request. Tasks of a pool must still ask: if one were cancelled before its start is
+// recorded, its slot would be granted to another task while its execution is being killed.
 func (d *Dispatcher) prepare(ctx context.Context, row *state.Dispatch, o order) (body []byte, wanted bool, err error) {
 	env := d.envelope(row, o)
 	c, problem := d.find(ctx, d.started(row, o, env.Auth.ExpiresAt))
@@ -404,7 +397,7 @@ func (d *Dispatcher) prepare(ctx context.Context, row *state.Dispatch, o order) 
 	case problem != nil && problem.Status == http.StatusConflict:
 		return nil, false, nil
 	}
-	// Of anything else, such as a store that is away, the worker hears when it asks.
+	// After any other problem, such as an unreachable store, the worker asks and gets the error.
 	body, err = d.sealed(env)
 	return body, err == nil, err
 }
@@ -430,7 +423,7 @@ func (d *Dispatcher) createTimer(ctx context.Context, a control.CreateTimer) err
 	if !a.Acknowledge {
 		return nil
 	}
-	return d.soon(ctx, a.Row.RunID, &event.TimerEnqueued{
+	return d.appendSoon(ctx, a.Row.RunID, &event.TimerEnqueued{
 		TimerID: a.Row.TimerID, Generation: a.Row.Generation, CloudTaskID: a.Row.CloudTaskID, HopAt: a.HopAt,
 	})
 }
@@ -439,12 +432,12 @@ func firePath(d ids.Domain) string {
 	return "/v1/tenants/" + url.PathEscape(d.Tenant) + "/workspaces/" + url.PathEscape(d.Workspace) + "/timers/fire"
 }
 
-// repair asks for something to be queued under a new name, but only if the queue
-// no longer has it under the old one: what is merely slow is left alone.
+// repair requests a new queue task under a new name, but only if the queue no longer has the old
+// one. A task that is merely slow is left alone.
 func (d *Dispatcher) repair(ctx context.Context, queueName, task, run string, request event.Payload) error {
 	if task != "" {
-		there, err := d.Queue.Exists(ctx, queueName, task)
-		if err != nil || there {
+		exists, err := d.Queue.Exists(ctx, queueName, task)
+		if err != nil || exists {
 			return err
 		}
 	}
@@ -456,9 +449,9 @@ func (d *Dispatcher) append(ctx context.Context, run string, p event.Payload) er
 	return err
 }
 
-// soon appends what is told again if it is lost: that a queue has a task, whose
-// name it refuses a second time; that an attempt has started or is alive, which
-// its end says too, and the queue delivers it again if its worker dies.
-func (d *Dispatcher) soon(ctx context.Context, run string, p event.Payload) error {
+// appendSoon appends an event that may be lost, because it will be repeated. The queue reports an
+// existing name again. The end of an attempt also reports its start and that it was alive, and the
+// queue redelivers the attempt if its worker dies.
+func (d *Dispatcher) appendSoon(ctx context.Context, run string, p event.Payload) error {
 	return d.Appender.AppendSoon(ctx, []*event.Envelope{{Domain: d.Domain, CorrelationID: run, Payload: p}})
 }

@@ -40,10 +40,9 @@ func (w *world) react() []control.Action {
 	return control.React(w.state().Outbox.Rows(), nil, event.At(w.clock.Now()))
 }
 
-// INV-4. Carrying out an action twice has the effect of once, and the ledger is
-// told that the second found it done. Seen to fail with
-// an id of its own in the name of its queue task, and with ErrExists taken for a
-// failure.
+// INV-4. Carrying out an action twice has the effect of once, and the ledger is told that the
+// second found it done. Seen to fail with an id of its own in the name of its queue task, and with
+// ErrExists taken for a failure.
 func TestINV4SideEffectIdempotency(t *testing.T) {
 	w := newWorld(t)
 	run := w.trigger(foldtest.Task("a"))

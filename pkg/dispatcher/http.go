@@ -13,8 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// refresh has everything that is in the ledger folded and gives the snapshot
-// that has it.
+// refresh folds everything in the ledger and returns a snapshot that contains it.
 func (d *Dispatcher) refresh(ctx context.Context) (*snapshot.Snapshot, error) {
 	result, err := d.Compactor.Compact(ctx, compactor.Request{Barrier: true})
 	if err != nil {
@@ -49,7 +48,7 @@ func writeProblem(w http.ResponseWriter, p *contract.Problem) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(p.Status)
 	p.Detail = contract.Cut(p.Detail)
-	_ = json.NewEncoder(w).Encode(p) //nolint:errchkjson // who asked is gone if this fails
+	_ = json.NewEncoder(w).Encode(p) //nolint:errchkjson // if this fails, the client has disconnected
 }
 
 func internal(err error) *contract.Problem {

@@ -22,14 +22,14 @@ import (
 type reconcileBody struct {
 	Tenant    string `json:"tenant"`
 	Workspace string `json:"workspace"`
-	// Revision is one that the state acted on must have reached.
+	// Revision is the least revision of the state to act on.
 	Revision int64 `json:"revision,omitempty"`
-	// Sweep asks for anti-entropy as well.
+	// Sweep requests a sweep, too.
 	Sweep bool `json:"sweep,omitempty"`
 }
 
-// RegisterControl adds the routes of the platform to a mux: hand-overs from the
-// compactor, notifications of manifests, and the sweeper's requests.
+// RegisterControl adds the routes of the platform to a mux: requests of the compactor and the
+// sweeper, and notifications of new manifests.
 func RegisterControl(mux *http.ServeMux, find Finder) {
 	reconcile := func(w http.ResponseWriter, r *http.Request, body reconcileBody) {
 		if body.Sweep && !compactor.RightsOf(r.Context()).Sweep {
@@ -38,7 +38,7 @@ func RegisterControl(mux *http.ServeMux, find Finder) {
 		}
 		d, problem := find.lookUp(r.Context(), ids.Domain{Tenant: body.Tenant, Workspace: body.Workspace})
 		if problem == nil && body.Revision < 0 {
-			problem = &contract.Problem{Title: "Malformed body", Status: http.StatusBadRequest, Field: "revision", Detail: "a revision is not negative"}
+			problem = &contract.Problem{Title: "Malformed body", Status: http.StatusBadRequest, Field: "revision", Detail: "the revision must not be negative"}
 		}
 		if problem == nil {
 			if err := d.HandOver(r.Context(), body.Revision, body.Sweep); err != nil {
@@ -71,47 +71,47 @@ func RegisterControl(mux *http.ServeMux, find Finder) {
 		}
 		domain, revision, err := manifest.ParseKey(key)
 		if err != nil {
-			w.WriteHeader(http.StatusNoContent) // of an object that is no manifest: nothing to do, and no retry
+			w.WriteHeader(http.StatusNoContent) // the object is not a manifest: nothing to do, and no retry
 			return
 		}
 		reconcile(w, r, reconcileBody{Tenant: domain.Tenant, Workspace: domain.Workspace, Revision: revision})
 	})
 }
 
-// HandOver acts on the state of a revision, or a later one, that another process
-// published; with sweep, as [Dispatcher.Sweep] does.
+// HandOver executes the actions that a state calls for. The state has the given revision, which
+// another process published, or a later one. With sweep, it calls [Dispatcher.Sweep] instead.
 //
-// A state says what waits, not what is new: what this process has carried out
-// itself a moment ago is still PENDING until its acknowledgement is folded, and
-// is left alone for as long as a reconciliation would leave it.
+// A state shows what is pending, not what is new. An action that this process has just executed is
+// still PENDING until its acknowledgement is folded. It is skipped for as long as a reconciliation
+// would skip it.
 func (d *Dispatcher) HandOver(ctx context.Context, revision int64, sweep bool) error {
 	if sweep {
 		return d.Sweep(ctx, revision)
 	}
 	snap, err := d.reached(ctx, revision)
 	if err == nil && snap.Revision != revision {
-		// It is behind what is at hand; or that is of projections that are no more, and
-		// those that have been made anew count from below.
+		// Either the request names an older revision than the current one, or the state was
+		// recreated and its revisions start below.
 		snap, err = d.newest(ctx, revision)
 	}
 	if err != nil {
 		return fmt.Errorf("wait for revision %d of %s: %w", revision, d.Domain, err)
 	}
-	return d.claimed(ctx, snap.Revision, control.React(snap.State.Outbox.Rows(), snap.State.Timers.Rows(), event.At(d.Clock.Now())))
+	return d.executeNew(ctx, snap.Revision, control.React(snap.State.Outbox.Rows(), snap.State.Timers.Rows(), event.At(d.Clock.Now())))
 }
 
-// reached is the state of a revision, or of a later one: the one at hand, if it will do.
+// reached returns the current snapshot, or waits until it has at least the given revision.
 func (d *Dispatcher) reached(ctx context.Context, revision int64) (*snapshot.Snapshot, error) {
 	waiting, cancel := context.WithTimeout(ctx, catchUp)
 	defer cancel()
 	snap, err := d.Snapshots.Await(waiting, revision-1)
 	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
-		return d.newest(ctx, revision) // the first read of a large state takes what it takes
+		return d.newest(ctx, revision) // the first read of a large state may take longer
 	}
 	return snap, err
 }
 
-// newest is the newest state, and has at least a revision.
+// newest returns the newest state, which has at least the given revision.
 func (d *Dispatcher) newest(ctx context.Context, revision int64) (*snapshot.Snapshot, error) {
 	snap, err := d.Snapshots.Current(ctx)
 	if err != nil || snap.Revision >= revision {
@@ -122,13 +122,13 @@ func (d *Dispatcher) newest(ctx context.Context, revision int64) (*snapshot.Snap
 	return d.Snapshots.Await(waiting, revision-1)
 }
 
-// claimed carries out those actions that this process does not carry out already, and
-// did not a moment ago.
-func (d *Dispatcher) claimed(ctx context.Context, revision int64, actions []control.Action) error {
+// executeNew executes those actions that this process is not executing and has not executed
+// recently.
+func (d *Dispatcher) executeNew(ctx context.Context, revision int64, actions []control.Action) error {
 	now := event.At(d.Clock.Now())
 	mine := actions[:0]
 	for _, a := range actions {
-		if d.claims.claim(claimName(a), now) {
+		if d.inFlight.begin(actionKey(a), now) {
 			mine = append(mine, a)
 		}
 	}
@@ -136,18 +136,18 @@ func (d *Dispatcher) claimed(ctx context.Context, revision int64, actions []cont
 		switch a.(type) {
 		case control.CreateDispatch, control.DeleteDispatch, control.CreateTimer, control.DeleteTimer:
 			if err == nil {
-				d.claims.done(claimName(a), event.At(d.Clock.Now()))
+				d.inFlight.done(actionKey(a), event.At(d.Clock.Now()))
 				return
 			}
 		case control.Redispatch, control.Retime: // each sweep asks the queue
 		}
-		d.claims.release(claimName(a))
+		d.inFlight.release(actionKey(a))
 	})
 }
 
-// claimName tells actions apart, also those about the same queue task, and those
-// about none.
-func claimName(a control.Action) string {
+// actionKey returns a key that differs between any two actions, even if they concern the same
+// queue task or none.
+func actionKey(a control.Action) string {
 	switch a := a.(type) {
 	case control.Redispatch:
 		return fmt.Sprintf("%T %s#%d", a, a.Request.DispatchID, a.Request.Generation)
@@ -158,14 +158,14 @@ func claimName(a control.Action) string {
 	return fmt.Sprintf("%T %s", a, a.Name())
 }
 
-// Client asks the dispatcher of a domain in another process.
+// Client calls the dispatcher of a domain in another process.
 type Client struct {
 	Domain ids.Domain
 	URL    string
 	HTTP   *http.Client
 }
 
-// HandOver is [Dispatcher.HandOver] over HTTP.
+// HandOver calls [Dispatcher.HandOver] over HTTP.
 func (c *Client) HandOver(ctx context.Context, revision int64, sweep bool) error {
 	data, err := json.Marshal(reconcileBody{
 		Tenant: c.Domain.Tenant, Workspace: c.Domain.Workspace, Revision: revision, Sweep: sweep,
@@ -175,20 +175,20 @@ func (c *Client) HandOver(ctx context.Context, revision int64, sweep bool) error
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL+"/v1/reconcile", bytes.NewReader(data))
 	if err != nil {
-		return fmt.Errorf("ask dispatcher: %w", err)
+		return fmt.Errorf("call dispatcher: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	res, err := c.HTTP.Do(req)
 	if err != nil {
-		return fmt.Errorf("ask dispatcher: %w", err)
+		return fmt.Errorf("call dispatcher: %w", err)
 	}
 	defer res.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(res.Body, maxBody))
 	if err != nil {
-		return fmt.Errorf("ask dispatcher: %w", err)
+		return fmt.Errorf("call dispatcher: %w", err)
 	}
 	if res.StatusCode != http.StatusOK {
-		return fmt.Errorf("ask dispatcher at %s: %s: %.300s", c.URL, res.Status, answer)
+		return fmt.Errorf("call dispatcher at %s: %s: %.300s", c.URL, res.Status, answer)
 	}
 	return nil
 }

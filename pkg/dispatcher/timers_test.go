@@ -206,7 +206,7 @@ func TestSignsOfLifeAreWrittenThoughTheFirstWorkerHasHungUp(t *testing.T) {
 		RunID: w.ids.New(), TaskKey: "a", Attempt: 1, AttemptID: w.ids.New(), WorkerID: "w1",
 	}}
 	done := make(chan error)
-	go func() { done <- w.d.Alive(ctx, beat.RunID, beat, 2*time.Second) }()
+	go func() { done <- w.d.AppendHeartbeat(ctx, beat.RunID, beat, 2*time.Second) }()
 	<-clock.asleep
 	hangUp()
 	clock.wake <- struct{}{}

@@ -8,9 +8,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
-// traceCallback gives a verified callback its span, which end ends: in the trace of its
-// run, under its attempt, also where the worker knows nothing of traces. Heartbeats have
-// none: a task that runs for a day would have thousands.
+// traceCallback starts the span of a verified callback, and returns a function that ends it. The
+// span is in the trace of its run, below its attempt, even if the worker knows nothing of traces.
+// Heartbeats have no spans: a task that runs for a day would have thousands.
 func (d *Dispatcher) traceCallback(w http.ResponseWriter, r *http.Request, cb contract.Callback) (http.ResponseWriter, *http.Request, func()) {
 	if !d.Traces.On() || cb.Verb == contract.VerbHeartbeat {
 		return w, r, func() {}
@@ -27,7 +27,7 @@ func (d *Dispatcher) startReport(ctx context.Context, cb contract.Callback) (con
 	})
 }
 
-// answer notes its status.
+// answer is a response that remembers its status.
 type answer struct {
 	http.ResponseWriter
 	status int
@@ -39,5 +39,5 @@ func (a *answer) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap is for [http.ResponseController].
+// Unwrap implements the interface that [http.ResponseController] looks for.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

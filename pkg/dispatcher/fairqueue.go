@@ -1,0 +1,168 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/clock"
+)
+
+// Turns is a fair queue in front of the task queue. It shares a process's calls between tenants by
+// deficit round-robin: in each round a tenant gets as many turns as its weight. A tenant with a
+// thousand waiting tasks therefore delays a tenant with a few by one round. Tasks of one tenant
+// get their turns in order of arrival.
+//
+// Each process has its own Turns, so several processes share only approximately. It has an effect
+// only while tasks wait here and not in the task queue, which is first in, first out. The rate
+// limit keeps them here.
+type Turns struct {
+	// OnWaiting is called with the change of the number of waiting tasks. It may be nil.
+	OnWaiting func(more int)
+
+	clock    clock.Clock
+	parallel int
+	rate     int // tasks a second; 0: no limit
+	weights  map[string]int
+
+	mu     sync.Mutex
+	free   int // slots
+	due    time.Time
+	queues map[string]*tenantQueue
+	ring   []*tenantQueue // non-empty queues; the first one is being served
+}
+
+// tenantQueue holds the waiting tasks of one tenant.
+type tenantQueue struct {
+	tenant  string
+	waiting []*waiter
+	deficit int // turns left in this round
+}
+
+type waiter struct {
+	granted chan struct{}
+	at      time.Time // when the turn begins, once granted
+}
+
+// NewTurns returns a fair queue with at most parallel turns at once and rate turns a second. A
+// tenant without a weight has weight 1.
+func NewTurns(c clock.Clock, parallel, rate int, weights map[string]int) *Turns {
+	return &Turns{clock: c, parallel: parallel, rate: rate, weights: weights, free: parallel, queues: map[string]*tenantQueue{}}
+}
+
+// Take waits for a turn of a tenant. The caller must call release when the turn is over. A nil
+// Turns grants every turn at once.
+func (t *Turns) Take(ctx context.Context, tenant string) (release func(), err error) {
+	if t == nil {
+		return func() {}, nil
+	}
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("wait for a turn of tenant %s: %w", tenant, ctx.Err())
+	}
+	w := t.join(tenant)
+	if t.OnWaiting != nil {
+		t.OnWaiting(1)
+		defer t.OnWaiting(-1)
+	}
+	select {
+	case <-w.granted:
+	case <-ctx.Done():
+		t.leave(tenant, w)
+		return nil, fmt.Errorf("wait for a turn of tenant %s: %w", tenant, ctx.Err())
+	}
+	if err := t.clock.Sleep(ctx, w.at.Sub(t.clock.Now())); err != nil {
+		t.release()
+		return nil, fmt.Errorf("wait for a turn of tenant %s: %w", tenant, err)
+	}
+	return t.release, nil
+}
+
+func (t *Turns) join(tenant string) *waiter {
+	w := &waiter{granted: make(chan struct{})}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	q := t.queues[tenant]
+	if q == nil {
+		q = &tenantQueue{tenant: tenant}
+		t.queues[tenant] = q
+		t.ring = append(t.ring, q)
+	}
+	q.waiting = append(q.waiting, w)
+	t.grant()
+	return w
+}
+
+// leave removes a waiter. If its turn was granted at the same moment, it releases the turn.
+func (t *Turns) leave(tenant string, w *waiter) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if q := t.queues[tenant]; q != nil {
+		if i := slices.Index(q.waiting, w); i >= 0 {
+			q.waiting = slices.Delete(q.waiting, i, i+1)
+			t.dropIfEmpty(q)
+			return
+		}
+	}
+	t.free++
+	t.grant()
+}
+
+func (t *Turns) release() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.free++
+	t.grant()
+}
+
+// grant grants turns while slots are free.
+func (t *Turns) grant() {
+	for t.free > 0 && len(t.ring) > 0 {
+		w := t.next()
+		t.free--
+		w.at = t.pace()
+		close(w.granted)
+	}
+}
+
+// next removes and returns the next waiter: the first of the tenant that is being served. The
+// tenant's round ends with its last turn, or when its queue is empty; unused turns are lost.
+func (t *Turns) next() *waiter {
+	q := t.ring[0]
+	if q.deficit == 0 {
+		q.deficit = max(1, t.weights[q.tenant])
+	}
+	w := q.waiting[0]
+	q.waiting[0] = nil
+	q.waiting = q.waiting[1:]
+	q.deficit--
+	if t.dropIfEmpty(q); len(q.waiting) > 0 && q.deficit == 0 {
+		t.ring = append(t.ring[1:], q)
+	}
+	return w
+}
+
+func (t *Turns) dropIfEmpty(q *tenantQueue) {
+	if len(q.waiting) == 0 {
+		delete(t.queues, q.tenant)
+		t.ring = slices.DeleteFunc(t.ring, func(other *tenantQueue) bool { return other == q })
+	}
+}
+
+// pace returns when the turn that is being granted begins. Turns are spaced by the rate. After a
+// pause, a tenth of a second's turns may begin at once. At most one turn per slot is granted and
+// has not begun, so a larger lead means that the clock was set back, and the pace starts again.
+func (t *Turns) pace() time.Time {
+	now := t.clock.Now()
+	if t.rate <= 0 {
+		return now
+	}
+	apart := time.Second / time.Duration(t.rate)
+	const burst = time.Second / 10
+	if t.due.Before(now.Add(-burst)) || t.due.After(now.Add(time.Duration(t.parallel)*apart)) {
+		t.due = now.Add(-burst)
+	}
+	t.due = t.due.Add(apart)
+	return t.due
+}

@@ -1,0 +1,56 @@
+package dispatcher
+
+import (
+	"sync"
+
+	"github.com/servo-orchestration/servo/pkg/control"
+	"github.com/servo-orchestration/servo/pkg/event"
+)
+
+// inFlight remembers which actions this process is executing or has executed recently, so that it
+// does not execute an action for each of two states that both show it pending. This only saves
+// requests and acknowledgements: a repeated action finds its queue task.
+type inFlight struct {
+	mu    sync.Mutex
+	taken map[string]event.Time // when an action was executed, or busy while it executes
+	swept event.Time
+}
+
+// busy is the time of an action that is executing. It may wait in the fair queue for long.
+const busy = event.Time(-1)
+
+func newInFlight() *inFlight { return &inFlight{taken: map[string]event.Time{}} }
+
+// begin reports whether the caller should execute an action, and records it. It returns false if
+// the action is executing or was executed less than [control.PendingAge] ago.
+func (f *inFlight) begin(name string, now event.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now.Sub(f.swept) >= control.PendingAge {
+		f.swept = now
+		for name, at := range f.taken {
+			if at != busy && now.Sub(at) >= control.PendingAge {
+				delete(f.taken, name)
+			}
+		}
+	}
+	if at, ok := f.taken[name]; ok && (at == busy || now.Sub(at) < control.PendingAge) {
+		return false
+	}
+	f.taken[name] = busy
+	return true
+}
+
+// done records that an action was executed.
+func (f *inFlight) done(name string, now event.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.taken[name] = now
+}
+
+// release forgets an action, so that it can be executed again at once.
+func (f *inFlight) release(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.taken, name)
+}

@@ -12,33 +12,48 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/table"
+	"github.com/servo-orchestration/servo/pkg/table/parquetfile"
 )
 
-// lines returns the codec of files. It has no state, and creating it is slow.
-var lines = sync.OnceValue(table.Of[table.Line])
+// row is a row of an archive file: one line of a ledger entry, or a whole entry that is not
+// NDJSON. Unlike rows of projections, it is never replaced or merged, and has no columns of
+// [table.Meta]. See docs/format/archive.md.
+type row struct {
+	Entry string `col:"entry,key"`  // ULID
+	Line  int32  `col:"line,key"`   // from 0
+	Text  string `col:"text,null"`  // JSON, without the line ending
+	Whole string `col:"whole,null"` // the entry, if it is not NDJSON
+	// CRC32C is the checksum of the entry. It is set in the entry's first row.
+	CRC32C int64 `col:"crc32c,null"`
+}
+
+// lines returns the table of the rows. Creating it is slow.
+var lines = sync.OnceValue(func() *table.Table[row] { return table.Of[row]("ledger_archive") })
+
+var format parquetfile.Format
 
 // Encode returns a file with the entries, which must be in ascending order of their ids.
 func Encode(entries []Entry) ([]byte, error) {
-	var rows []*table.Line
+	var rows []*row
 	for _, e := range entries {
 		rows = append(rows, rowsOf(e)...)
 	}
-	return lines().Encode(rows)
+	return lines().Encode(&format, rows)
 }
 
 // rowsOf returns the rows of an entry. If the entry consists only of lines with JSON
 // objects, it has one row per line, so that queries can use them as JSON. Otherwise one
 // row contains the whole entry.
-func rowsOf(e Entry) []*table.Line {
+func rowsOf(e Entry) []*row {
 	text, isLines := strings.CutSuffix(string(e.Data), "\n")
-	var rows []*table.Line
+	var rows []*row
 	for line := range strings.SplitSeq(text, "\n") {
 		isLines = isLines && strings.HasPrefix(line, "{") && jsontext.Value(line).IsValid()
 		if !isLines {
-			rows = []*table.Line{{Entry: e.ID, Whole: base64.StdEncoding.EncodeToString(e.Data)}}
+			rows = []*row{{Entry: e.ID, Whole: base64.StdEncoding.EncodeToString(e.Data)}}
 			break
 		}
-		rows = append(rows, &table.Line{Entry: e.ID, Line: int32(len(rows)), Text: line}) //nolint:gosec // the size of an entry is limited
+		rows = append(rows, &row{Entry: e.ID, Line: int32(len(rows)), Text: line}) //nolint:gosec // the size of an entry is limited
 	}
 	rows[0].CRC32C = int64(blob.CRC32C(e.Data))
 	return rows
@@ -47,7 +62,7 @@ func rowsOf(e Entry) []*table.Line {
 // Decode returns the entries of a file in ascending order of their ids, and verifies the
 // checksum of each.
 func Decode(data []byte) ([]Entry, error) {
-	rows, err := lines().Decode(data)
+	rows, err := lines().Decode(&format, data)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +82,7 @@ func Decode(data []byte) ([]Entry, error) {
 }
 
 // entryOf returns the entry with these rows.
-func entryOf(rows []*table.Line) (Entry, error) {
+func entryOf(rows []*row) (Entry, error) {
 	e := Entry{ID: rows[0].Entry}
 	if !ids.Valid(e.ID) {
 		return e, fmt.Errorf("%.100q is not an entry id", e.ID)

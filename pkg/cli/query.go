@@ -18,7 +18,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/query"
-	"github.com/servo-orchestration/servo/pkg/table"
+	"github.com/servo-orchestration/servo/pkg/state"
 )
 
 // checkedFile is the file in the state folder that records which files queries have verified.
@@ -228,7 +228,7 @@ func tables(ctx context.Context, places *placer, m *manifest.Manifest) (map[stri
 // tableNames returns the tables of the state.
 func tableNames() []string {
 	var names []string
-	for _, d := range table.All() {
+	for _, d := range state.Declarations() {
 		names = append(names, d.Name)
 	}
 	return names

@@ -46,7 +46,7 @@ const tailedRun, tailedTask = "01KAJ2T0000000000000000000", "a/b"
 
 func newTailed() *tailed {
 	f := &tailed{state: state.New(ids.Domain{Tenant: "acme", Workspace: "main"})}
-	f.state.PutRun(&state.Run{RunID: tailedRun, State: state.RunRunning})
+	f.state.Runs.Put(&state.Run{RunID: tailedRun, State: state.RunRunning})
 	f.task(state.TaskBlocked)
 	f.tail = tail{
 		a:     &app{Env: Env{Clock: f, Stdout: &f.out, Stderr: &f.err}},
@@ -63,7 +63,7 @@ func newTailed() *tailed {
 }
 
 func (f *tailed) task(s state.TaskState) {
-	f.state.PutTask(&state.Task{RunID: tailedRun, TaskKey: tailedTask, State: s})
+	f.state.Tasks.Put(&state.Task{RunID: tailedRun, TaskKey: tailedTask, State: s})
 }
 
 func (f *tailed) attempt(n int32, s state.AttemptState, outcome string) {
@@ -74,7 +74,7 @@ func (f *tailed) attempt(n int32, s state.AttemptState, outcome string) {
 	if outcome == "failed" {
 		row.RetryReason, row.ErrorMessage = "POLICY", "exit status 3"
 	}
-	f.state.PutAttempt(row)
+	f.state.Attempts.Put(row)
 }
 
 func TestTailWaitsForTaskToStart(t *testing.T) {

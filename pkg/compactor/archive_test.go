@@ -140,7 +140,7 @@ func TestTwoWeeksLaterAllIsAsItWas(t *testing.T) {
 		_, err := stale.Step(t.Context(), compactor.Request{Barrier: true})
 		require.NoError(t, err)
 		require.Equal(t, w.newest().Revision, latest(stale).Revision)
-		require.Empty(t, codec.Diff(latest(c).State, latest(stale).State, 5))
+		require.Empty(t, state.Diff(latest(c).State, latest(stale).State, 5))
 	})
 	t.Run("I-17: it is rebuilt, in the recorded order and without", func(*testing.T) {
 		w.rebuilds(run, coming)

@@ -13,6 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/repair"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
 )
 
 // Seen to fail with a reload that adds the deltas of whatever revision is the newest.
@@ -57,7 +58,7 @@ func TestAnOrderInWhichTwoGroupsHaveOnePlaceIsNone(t *testing.T) {
 	st, err := snapshot.Load(t.Context(), codec, w.manifests(), m)
 	require.NoError(t, err)
 	rows := st.All()
-	last := rows.Entries[len(rows.Entries)-1]
+	last := state.List[state.Entry](rows)[len(state.List[state.Entry](rows))-1]
 	last.FirstSeq--
 	encoded, err := codec.Encode(rows)
 	require.NoError(t, err)

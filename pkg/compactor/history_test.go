@@ -104,10 +104,10 @@ func TestARunThatIsClosedGoesIntoHistory(t *testing.T) {
 	require.NoError(t, err)
 	cold := w.open("cold")
 	for name, other := range map[string]*snapshot.Snapshot{"a reader that follows": follower, "a cold start": latest(cold)} {
-		require.Empty(t, codec.Diff(snap.State, other.State, 5), name)
+		require.Empty(t, state.Diff(snap.State, other.State, 5), name)
 		closed, err := other.WithRun(t.Context(), run)
 		require.NoError(t, err, name)
-		require.Empty(t, codec.Diff(wanted, closed, 5), name)
+		require.Empty(t, state.Diff(wanted, closed, 5), name)
 	}
 	none, err := snap.WithRun(t.Context(), w.ids.New())
 	require.NoError(t, err)
@@ -152,7 +152,7 @@ func TestWhatIsSaidOfAClosedRunIsLate(t *testing.T) {
 			entry := w.append(p)
 			w.step(c, entry)
 			after := latest(c).State
-			for _, line := range codec.Diff(before, after, 10) {
+			for _, line := range state.Diff(before, after, 10) {
 				require.True(t, strings.HasPrefix(line, "ledger_entries: "), "%s: %s: %s", name, p.Type(), line)
 			}
 			require.Equal(t, before.Runs.Len(), after.Runs.Len(), "%s: %s", name, p.Type())

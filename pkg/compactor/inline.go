@@ -65,7 +65,7 @@ func (c *Compactor) rowsOf(id string) *state.Rows {
 // without makes a delta one without the rows that others take the place of, and gives
 // what it is left with. It is never left empty: it says that there was a revision.
 func (c *Compactor) without(d *manifest.Delta, rows, others *state.Rows) (*state.Rows, error) {
-	kept := c.Codec.Without(rows, others)
+	kept := rows.Without(others)
 	if n := kept.Len(); n == rows.Len() || n == 0 {
 		return rows, nil
 	}
@@ -93,5 +93,5 @@ func (c *Compactor) load(ctx context.Context, r *merge) (*state.Rows, error) {
 		}
 		rows = append(rows, loaded)
 	}
-	return c.Codec.MergeRows(rows)
+	return state.Merge(rows)
 }

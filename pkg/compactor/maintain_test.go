@@ -239,7 +239,7 @@ func TestALoadStartsOverWhenItsRevisionIsCollectedUnderIt(t *testing.T) {
 	got, _ := two.Latest().Get()
 	want, _ := c.Latest().Get()
 	require.Equal(t, want.Revision, got.Revision)
-	require.Empty(t, codec.Diff(want.State, got.State, 10))
+	require.Empty(t, state.Diff(want.State, got.State, 10))
 }
 
 func TestACollectionThatFailsIsTriedAgainAfterTheNextPublish(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
 )
 
 func TestRowsRiseThroughTheTiersAndTheStateStaysTheSame(t *testing.T) {
@@ -42,7 +43,7 @@ func TestRowsRiseThroughTheTiersAndTheStateStaysTheSame(t *testing.T) {
 		snap, err := reader.Current(t.Context()) // who follows step by step has the same
 		require.NoError(t, err)
 		want, _ := c.Latest().Get()
-		require.Empty(t, codec.Diff(want.State, snap.State, 5), "revision %d", m.Revision)
+		require.Empty(t, state.Diff(want.State, snap.State, 5), "revision %d", m.Revision)
 	}
 	t.Logf("%d deltas in the manifest, %d in L0, %d in L1, %d bases at most", inline, l0, l1, bases)
 	require.Less(t, inline, 10, "what is in the manifest is written to files")
@@ -99,7 +100,7 @@ func TestAProcessThatEndsPublishesWhatItMerges(t *testing.T) {
 	require.NoError(t, err)
 	want, _ := c.Latest().Get()
 	require.Equal(t, m.Revision, snap.Revision)
-	require.Empty(t, codec.Diff(want.State, snap.State, 5))
+	require.Empty(t, state.Diff(want.State, snap.State, 5))
 
 	again, err := c.Step(t.Context(), compactor.Request{Settle: true})
 	require.NoError(t, err)

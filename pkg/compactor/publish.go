@@ -52,12 +52,12 @@ func (c *Compactor) publish(ctx context.Context, work *state.State, p publicatio
 	if next.BaseSnapshot.ID != c.baseID() {
 		work.Evict(snapshot.CutOf(next))
 	}
-	next.RowCounts = counts(work)
+	next.RowCounts = work.Counts()
 	if err := c.Manifests.Publish(ctx, next); err != nil {
 		return err
 	}
 	work.Drain()
-	c.traceEnded(ctx, changed.Runs)
+	c.traceEnded(ctx, state.List[state.Run](changed))
 	c.state, c.manifest, c.atHand = work, next, atHand
 	c.seen(next)
 	c.caughtUp = max(c.caughtUp, next.Watermarks.CaughtUpAt)
@@ -156,14 +156,4 @@ func (c *Compactor) next(work *state.State, p publication, delta manifest.Delta)
 	w.CaughtUpAt = max(w.CaughtUpAt, c.caughtUp, p.caughtUp)
 	w.CompleteThrough = max(w.CompleteThrough, c.complete, p.complete)
 	return next
-}
-
-func counts(s *state.State) map[string]int64 {
-	return map[string]int64{
-		"runs": int64(s.Runs.Len()), "tasks": int64(s.Tasks.Len()), "dep_satisfaction": int64(s.Deps.Len()),
-		"timers": int64(s.Timers.Len()), "dispatch_outbox": int64(s.Outbox.Len()), "attempts": int64(s.Attempts.Len()),
-		"heartbeats": int64(s.Heartbeats.Len()), "run_keys": int64(s.RunKeys.Len()),
-		"run_key_conflicts": int64(s.Conflicts.Len()), "limits": int64(s.Limits.Len()),
-		"partition_status": int64(s.Partitions.Len()), "ledger_entries": int64(s.Entries.Len()),
-	}
 }

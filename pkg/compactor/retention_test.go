@@ -54,12 +54,12 @@ func TestRunsAreKeptForSoLongAndNoLonger(t *testing.T) {
 			require.Nil(t, gone)
 			require.False(t, snap.History.Kept(old))
 			rows := w.history()
-			require.NotEmpty(t, rows.Runs)
-			require.NotEmpty(t, rows.Entries, "what a rebuild goes by is kept")
-			for _, run := range rows.Runs {
+			require.NotEmpty(t, state.List[state.Run](rows))
+			require.NotEmpty(t, state.List[state.Entry](rows), "what a rebuild goes by is kept")
+			for _, run := range state.List[state.Run](rows) {
 				require.Greater(t, run.RunID, old)
 			}
-			for _, task := range rows.Tasks {
+			for _, task := range state.List[state.Task](rows) {
 				require.Greater(t, task.RunID, old)
 			}
 			w.verify()

@@ -79,7 +79,7 @@ func TestAttentionDetectsMissingLivenessTimer(t *testing.T) {
 	require.Zero(t, w.State.Held())
 	lost := *w.Timer(event.TimerLiveness)
 	lost.Deleted = true
-	w.State.PutTimer(&lost)
+	w.State.Timers.Put(&lost)
 	at, ok := control.Attention(w.State, event.At(w.Now))
 	require.True(t, ok)
 	require.Equal(t, event.At(w.Now), at)

@@ -62,7 +62,7 @@ func acknowledged(yes bool) string {
 
 func reactTo(w *foldtest.World) []control.Action {
 	changed := w.State.Changed()
-	return control.React(changed.Outbox, changed.Timers, event.At(w.Now))
+	return control.React(state.List[state.Dispatch](changed), state.List[state.Timer](changed), event.At(w.Now))
 }
 
 // INV-3. Fails if the generation of a request depends on the order of a map.
@@ -70,7 +70,7 @@ func TestINV3ControllerDeterminism(t *testing.T) {
 	w, run := busy(t)
 	lost := *w.State.Outbox.Get(ids.DispatchID(run, "pending", 1))
 	lost.Deleted = true
-	w.State.PutDispatch(&lost)
+	w.State.Outbox.Put(&lost)
 	reloaded := state.New(foldtest.Domain)
 	reloaded.Load(w.State.All())
 	now := event.At(w.Now.Add(time.Hour))
@@ -118,7 +118,7 @@ func TestINV5NoLostWork(t *testing.T) {
 		whole := *w.State.Outbox.Get(ids.DispatchID(run, "a", 1))
 		lost := whole
 		lost.Deleted = true
-		w.State.PutDispatch(&lost)
+		w.State.Outbox.Put(&lost)
 
 		sweep := control.Sweep(w.State, event.At(w.Now))
 		require.Equal(t, []string{"redispatch a"}, describe(sweep), name)
@@ -261,7 +261,7 @@ func TestSweepRestoresMissingLivenessTimer(t *testing.T) {
 	w, _ := busy(t)
 	lost := *w.Timer(event.TimerLiveness)
 	lost.Deleted = true
-	w.State.PutTimer(&lost)
+	w.State.Timers.Put(&lost)
 	actions := control.Sweep(w.State, event.At(w.Now))
 	require.Equal(t, []string{"retime LIVENESS"}, describe(actions))
 	require.Empty(t, actions[0].Name())

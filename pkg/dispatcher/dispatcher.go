@@ -113,7 +113,7 @@ func New(cfg Config) *Dispatcher {
 
 // React submits the actions for the rows that a publish changed. It does not block.
 func (d *Dispatcher) React(p compactor.Published) {
-	d.Submit(control.React(p.Changed.Outbox, p.Changed.Timers, event.At(d.Clock.Now())))
+	d.Submit(control.React(state.List[state.Dispatch](p.Changed), state.List[state.Timer](p.Changed), event.At(d.Clock.Now())))
 }
 
 // Submit queues actions for Run to execute.

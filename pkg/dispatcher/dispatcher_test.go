@@ -228,7 +228,7 @@ func (w *world) loseRow(row *state.Dispatch) {
 	gone := *row
 	gone.Deleted = true
 	gone.Seq = m.FoldSeq + 1
-	files, err := codec.Encode(&state.Rows{Outbox: []*state.Dispatch{&gone}})
+	files, err := codec.Encode(state.Set(&state.Rows{}, []*state.Dispatch{&gone}))
 	require.NoError(w.t, err)
 	key := manifest.StateKey(domain, files[0].Table, manifest.TierL0, w.ids.New())
 	object, err := w.blobs.Create(w.t.Context(), key, files[0].Data)

@@ -36,7 +36,7 @@ func (s *stored) partition(run, task, hash string, columns ...contract.MarkerCol
 	require.NoError(s.t, err)
 	_, err = s.store.Put(s.t.Context(), contract.MarkerKeyOf(uri), data)
 	require.NoError(s.t, err)
-	s.state.PutPartition(&state.Partition{
+	s.state.Partitions.Put(&state.Partition{
 		AssetKey: "a/x", PartitionKey: task, TaskKey: task, RunID: run, OutputURI: uri, SchemaHash: hash, MaterializedAt: event.Time(s.made),
 	})
 }

@@ -45,7 +45,7 @@ func (f *folder) adopt(current *state.Task, ref event.AttemptRef) *state.Task {
 	}
 	f.beginAttempt(&t, ref.Attempt)
 	t.State, t.ReadyAt, t.RetryNotBefore = state.TaskReady, f.at(), 0
-	f.put(&t, current.State)
+	f.putTask(&t, current.State)
 	return f.open(&t)
 }
 
@@ -83,7 +83,7 @@ func (f *folder) taskStarted(p *event.TaskStarted) verdict {
 func (f *folder) begin(current *state.Task, ref event.AttemptRef, since event.Time) {
 	t := *current
 	t.State, t.StartedAt, t.WorkerID = state.TaskRunning, min(since, f.at()), cmp.Or(t.WorkerID, ref.WorkerID)
-	f.put(&t, current.State)
+	f.putTask(&t, current.State)
 	f.dropOutbox(&t, false)
 	f.beat(&t, f.at(), 0, "")
 	f.changeAttempt(&t, func(a *state.Attempt) {
@@ -116,10 +116,9 @@ func (f *folder) beat(t *state.Task, at event.Time, progress int32, message stri
 	if old != nil && old.AttemptID == t.AttemptID && old.LastHeartbeatAt >= at {
 		return false
 	}
-	f.changed = true
-	f.st.PutHeartbeat(&state.Heartbeat{
+	put(f, &f.st.Heartbeats, &state.Heartbeat{
 		RunID: t.RunID, TaskKey: t.TaskKey, AttemptID: t.AttemptID, LastHeartbeatAt: at,
-		Progress: progress, Message: message, Meta: f.meta(),
+		Progress: progress, Message: message,
 	})
 	return true
 }
@@ -175,8 +174,7 @@ func (f *folder) recordPast(p *event.TaskFinished, c closing) {
 	row.StartedAt, row.WorkerID = earliest(row.StartedAt, p.StartedAt), cmp.Or(row.WorkerID, p.WorkerID)
 	f.fillClosed(&row, c)
 	row.RetryReason = c.retryReason()
-	f.st.PutAttempt(&row)
-	f.changed = true
+	put(f, &f.st.Attempts, &row)
 }
 
 // earliest is the earlier of two times that say when an attempt began: a
@@ -235,10 +233,7 @@ func (f *folder) closeAttempt(t *state.Task, c closing) {
 	if old := f.st.Heartbeats.Get(t.Key()); old != nil {
 		t.LastHeartbeatAt = old.LastHeartbeatAt
 		row := *old
-		row.Meta = f.meta()
-		row.Deleted = true
-		f.st.PutHeartbeat(&row)
-		f.changed = true
+		remove(f, &f.st.Heartbeats, &row)
 	}
 	t.AdmittedAt = 0
 	f.dropTimer(t)
@@ -256,7 +251,6 @@ func (f *folder) fillClosed(a *state.Attempt, c closing) {
 	a.State, a.FinishedAt, a.Outcome = state.AttemptClosed, f.at(), string(c.outcome)
 	a.ErrorCode, a.ErrorMessage, a.Retryable, a.Metrics = c.code, c.message, c.retryable, c.metrics
 	a.RetryReason, a.CheckResults = "", c.checks
-	a.Meta = f.meta()
 }
 
 func (f *folder) changeAttempt(t *state.Task, change func(*state.Attempt)) {
@@ -266,9 +260,7 @@ func (f *folder) changeAttempt(t *state.Task, change func(*state.Attempt)) {
 	}
 	row := *old
 	change(&row)
-	row.Meta = f.meta()
-	f.st.PutAttempt(&row)
-	f.changed = true
+	put(f, &f.st.Attempts, &row)
 }
 
 // dropOutbox deletes the outbox row of the current attempt.
@@ -281,10 +273,7 @@ func (f *folder) dropOutbox(t *state.Task, unqueue bool) {
 	if unqueue {
 		row.Status = state.DispatchCancelled
 	}
-	row.Meta = f.meta()
-	row.Deleted = true
-	f.st.PutDispatch(&row)
-	f.changed = true
+	remove(f, &f.st.Outbox, &row)
 }
 
 // materialized records what a partition holds now. Of two runs the later
@@ -298,10 +287,9 @@ func (f *folder) materialized(t *state.Task) {
 	if old != nil && cmp.Or(cmp.Compare(old.RunID, t.RunID), cmp.Compare(old.TaskKey, t.TaskKey)) > 0 {
 		return
 	}
-	f.changed = true
-	f.st.PutPartition(&state.Partition{
+	put(f, &f.st.Partitions, &state.Partition{
 		AssetKey: t.AssetKey, PartitionKey: t.PartitionKey, Status: state.Materialized,
 		MaterializationID: t.MaterializationID, MaterializedAt: t.CompletedAt, RunID: t.RunID, TaskKey: t.TaskKey,
-		OutputURI: t.OutputURI, RowCount: t.RowCount, ByteSize: t.ByteSize, SchemaHash: t.SchemaHash, Meta: f.meta(),
+		OutputURI: t.OutputURI, RowCount: t.RowCount, ByteSize: t.ByteSize, SchemaHash: t.SchemaHash,
 	})
 }

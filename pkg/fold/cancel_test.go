@@ -50,7 +50,7 @@ func TestACancelClosesWhatHasNotStartedAndGivesTheRestAGrace(t *testing.T) {
 	require.Equal(t, event.At(w.Now), row.CancelRequestedAt)
 	require.Zero(t, w.State.Outbox.Len())
 	require.Nil(t, w.Timer(event.TimerRetry))
-	for _, gone := range w.State.Changed().Outbox {
+	for _, gone := range state.List[state.Dispatch](w.State.Changed()) {
 		require.True(t, gone.Deleted)
 		require.Equal(t, state.DispatchCancelled, gone.Status, "its queue task is to be deleted")
 	}

@@ -121,11 +121,18 @@ func (h *history) attempts(r *rapid.T, w *foldtest.World, run string, def *event
 // tasks became ready, were admitted and beat last, and when those that never ran
 // ended. Of the attempts it has those that reported their end.
 func facts(s *state.State) *state.Rows {
-	rows := &state.Rows{}
+	var (
+		runs       []*state.Run
+		tasks      []*state.Task
+		deps       []*state.Dep
+		attempts   []*state.Attempt
+		partitions []*state.Partition
+		timers     []*state.Timer
+	)
 	for row := range s.Runs.All {
 		run := *row
 		run.Meta, run.StartedAt, run.LastActivityAt = state.Meta{}, 0, 0
-		rows.Runs = append(rows.Runs, &run)
+		runs = append(runs, &run)
 	}
 	for row := range s.Tasks.All {
 		task := *row
@@ -133,7 +140,7 @@ func facts(s *state.State) *state.Rows {
 		if task.Attempt == 0 {
 			task.CompletedAt = 0
 		}
-		rows.Tasks = append(rows.Tasks, &task)
+		tasks = append(tasks, &task)
 	}
 	for row := range s.Deps.All {
 		dep := *row
@@ -141,25 +148,31 @@ func facts(s *state.State) *state.Rows {
 		if dep.SatisfyingAttempt == 0 {
 			dep.SatisfiedAt = 0
 		}
-		rows.Deps = append(rows.Deps, &dep)
+		deps = append(deps, &dep)
 	}
 	for row := range s.Attempts.All {
 		attempt := *row
 		attempt.Meta, attempt.CreatedAt = state.Meta{}, 0
-		rows.Attempts = append(rows.Attempts, &attempt)
+		attempts = append(attempts, &attempt)
 	}
 	for row := range s.Partitions.All {
 		partition := *row
 		partition.Meta = state.Meta{}
-		rows.Partitions = append(rows.Partitions, &partition)
+		partitions = append(partitions, &partition)
 	}
 	for row := range s.Timers.All {
 		if row.State == state.TimerScheduled {
-			rows.Timers = append(rows.Timers, row)
+			timers = append(timers, row)
 		}
 	}
-	rows.Outbox, rows.Heartbeats = s.Outbox.Rows(), s.Heartbeats.Rows()
-	return rows
+	rows := state.Set(&state.Rows{}, runs)
+	state.Set(rows, tasks)
+	state.Set(rows, deps)
+	state.Set(rows, attempts)
+	state.Set(rows, partitions)
+	state.Set(rows, timers)
+	state.Set(rows, s.Outbox.Rows())
+	return state.Set(rows, s.Heartbeats.Rows())
 }
 
 // I-14. Seen to fail with the output of a failed attempt kept, with recordPast

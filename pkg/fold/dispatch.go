@@ -21,13 +21,11 @@ func (f *folder) dispatchEnqueued(p *event.DispatchEnqueued) verdict {
 	}
 	row := *old
 	row.Status, row.EnqueuedAt, row.Deadline = state.DispatchCreated, f.at(), f.at().Add(DispatchDeadline)
-	row.Meta = f.meta()
-	f.st.PutDispatch(&row)
-	f.changed = true
+	put(f, &f.st.Outbox, &row)
 	if current := f.st.Tasks.Get(state.Key2{A: row.RunID, B: row.TaskKey}); current.State == state.TaskReady {
 		t := *current
 		t.State = state.TaskDispatched
-		f.put(&t, current.State)
+		f.putTask(&t, current.State)
 	}
 	return folded
 }
@@ -48,8 +46,7 @@ func (f *folder) dispatchFailed(p *event.DispatchFailed) verdict {
 func (f *folder) undispatchable(row *state.Dispatch, message string, retryable bool) {
 	failed := *row
 	failed.Status, failed.Error = state.DispatchFailed, message
-	failed.Meta = f.meta()
-	f.st.PutDispatch(&failed)
+	put(f, &f.st.Outbox, &failed)
 	current := f.st.Tasks.Get(state.Key2{A: row.RunID, B: row.TaskKey})
 	t := *current
 	f.finish(current, &t, closing{outcome: event.Failed, code: CodeUndispatchable, message: message, retryable: retryable})
@@ -76,9 +73,7 @@ func (f *folder) dispatchRequested(p *event.DispatchRequested) verdict {
 		row.Generation, row.Status = p.Generation, state.DispatchPending
 		row.CloudTaskID = ids.QueueTaskID(ids.KindDispatch, f.domain(), row.DispatchID, row.Generation)
 		row.EnqueuedAt, row.Deadline = 0, 0
-		row.Meta = f.meta()
-		f.st.PutDispatch(&row)
-		f.changed = true
+		put(f, &f.st.Outbox, &row)
 	}
 	return folded
 }

@@ -87,7 +87,7 @@ func TestALostDispatchIsMadeAnewAtMostFiveTimes(t *testing.T) {
 	require.Equal(t, []string{"a=RETRY_WAIT", "b=BLOCKED"}, w.States(run))
 	require.Equal(t, fold.CodeUndispatchable, w.Task(run, "a").ErrorCode)
 	require.Equal(t, "dispatched 6 times without starting", w.Task(run, "a").ErrorMessage)
-	require.Equal(t, state.DispatchFailed, w.State.Changed().Outbox[0].Status)
+	require.Equal(t, state.DispatchFailed, state.List[state.Dispatch](w.State.Changed())[0].Status)
 }
 
 func TestADispatchThatTheQueueRefusesFailsItsAttempt(t *testing.T) {

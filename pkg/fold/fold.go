@@ -154,8 +154,7 @@ func Apply(st *state.State, g Group) Result {
 	}
 	row.Outcome, row.Reason, row.Detail, row.RunID = v.outcome, v.reason, v.detail, v.waitsFor
 	row.FoldedAt = st.FoldTime
-	row.Meta = f.meta()
-	st.PutEntry(row)
+	put(f, &st.Entries, row)
 	return Result{Row: row, Appeared: f.appeared}
 }
 
@@ -206,8 +205,7 @@ func (f *folder) refuse(v verdict, g Group) {
 		f.st.FoldTime = f.now
 	}
 	if v.conflict != nil {
-		v.conflict.Meta = f.meta()
-		f.st.PutConflict(v.conflict)
+		put(f, &f.st.Conflicts, v.conflict)
 	}
 }
 
@@ -275,17 +273,27 @@ func (f *folder) flushRuns() {
 	}
 	slices.Sort(keys)
 	for _, key := range keys {
-		f.putRun(f.runs[key])
+		put(f, &f.st.Runs, f.runs[key])
 	}
 	clear(f.runs)
 }
 
-func (f *folder) meta() state.Meta {
-	version := ""
+// put writes a row: it sets the row's metadata, except the mark of a tombstone, and marks the
+// change.
+func put[K, R comparable, P state.Row[K, R]](f *folder, t *state.Table[K, R, P], row P) {
+	m := row.RowMeta()
+	m.Tenant, m.Workspace, m.Seq, m.Version = f.st.Domain.Tenant, f.st.Domain.Workspace, f.seq, ""
 	if f.ev != nil {
-		version = f.ev.ID
+		m.Version = f.ev.ID
 	}
-	return state.Meta{Tenant: f.st.Domain.Tenant, Workspace: f.st.Domain.Workspace, Version: version, Seq: f.seq}
+	t.Put(row)
+	f.changed = true
+}
+
+// remove writes a tombstone.
+func remove[K, R comparable, P state.Row[K, R]](f *folder, t *state.Table[K, R, P], row P) {
+	row.RowMeta().Deleted = true
+	put(f, t, row)
 }
 
 // at is the time of the event being folded.

@@ -158,7 +158,7 @@ func TestALivenessTimerThatFiredIsNotCancelledToo(t *testing.T) {
 	w.MustFold(w.Beat(run, "a", 1))
 	w.State.Drain()
 	fireLiveness(t, w)
-	for _, row := range w.State.Changed().Timers {
+	for _, row := range state.List[state.Timer](w.State.Changed()) {
 		require.NotEqual(t, state.TimerCancelled, row.State, "its queue task is gone; nothing is to be deleted")
 	}
 }
@@ -188,7 +188,7 @@ func TestAMissingLivenessTimerIsPutBackByWhateverIsFolded(t *testing.T) {
 	w.MustFold(w.Started(run, "a", 1))
 	lost := *w.Timer(event.TimerLiveness)
 	lost.Deleted = true
-	w.State.PutTimer(&lost)
+	w.State.Timers.Put(&lost)
 	r := w.Fold(&event.TimerRequested{
 		TimerID: lost.TimerID, TimerType: event.TimerLiveness, Generation: lost.Generation + 1, FireAt: lost.FireAt,
 	})

@@ -73,7 +73,7 @@ func grant(t *state.Task, n int32) {
 func (f *folder) retryLater(current, t *state.Task, c closing, reason string, delayMS int64) {
 	fireAt := f.at().Add(time.Duration(delayMS) * time.Millisecond)
 	t.State, t.Outcome, t.RetryNotBefore = state.TaskRetryWait, string(c.outcome), fireAt
-	f.put(t, current.State)
+	f.putTask(t, current.State)
 	f.changeAttempt(t, func(a *state.Attempt) { a.RetryReason = reason })
 	f.putTimer(&state.Timer{
 		TimerID:   ids.TimerID(event.TimerRetry, t.RunID, t.TaskKey, t.Attempt, fireAt.Time().Unix()),

@@ -16,9 +16,8 @@ func (f *folder) runTriggered(p *event.RunTriggered) verdict {
 	}
 	f.expireRunKeys()
 	if p.RunKey != "" {
-		f.st.PutRunKey(&state.RunKey{
-			RunKey: p.RunKey, RunID: p.RunID, Fingerprint: p.Fingerprint,
-			ExpiresAt: f.st.FoldTime.Add(RunKeyTTL), Meta: f.meta(),
+		put(f, &f.st.RunKeys, &state.RunKey{
+			RunKey: p.RunKey, RunID: p.RunID, Fingerprint: p.Fingerprint, ExpiresAt: f.st.FoldTime.Add(RunKeyTTL),
 		})
 	}
 	run := &state.Run{
@@ -40,10 +39,7 @@ func (f *folder) expireRunKeys() {
 	const limit = 2
 	for _, old := range f.st.ExpiredRunKeys(f.st.FoldTime, limit) {
 		row := *old
-		row.Meta = f.meta()
-		row.Deleted = true
-		f.st.PutRunKey(&row)
-		f.changed = true
+		remove(f, &f.st.RunKeys, &row)
 	}
 }
 
@@ -83,7 +79,7 @@ func (f *folder) createTasks(run *state.Run, defs []event.TaskDef) {
 	for i := range defs {
 		indegree[defs[i].TaskKey] = int32(len(defs[i].DependsOn)) //nolint:gosec // at most one edge a task of the plan
 		for _, up := range defs[i].DependsOn {
-			f.st.PutDep(&state.Dep{RunID: run.RunID, Upstream: up, Downstream: defs[i].TaskKey, Meta: f.meta()})
+			put(f, &f.st.Deps, &state.Dep{RunID: run.RunID, Upstream: up, Downstream: defs[i].TaskKey})
 		}
 	}
 	var empty []string // group nodes with nothing to wait for
@@ -93,7 +89,7 @@ func (f *folder) createTasks(run *state.Run, defs []event.TaskDef) {
 		if task.Kind == event.KindTask {
 			run.TasksTotal++
 		}
-		f.put(task, "")
+		f.putTask(task, "")
 		if task.DepsTotal > 0 {
 			continue
 		}
@@ -209,8 +205,7 @@ func (f *folder) limitSet(p *event.LimitSet) verdict {
 		}
 		return stale(fmt.Sprintf("a later command has set the limit to %d", old.Slots))
 	}
-	f.st.PutLimit(&state.Limit{Scope: p.Scope, Name: p.Name, Slots: p.Slots, Removed: p.Remove, Meta: f.meta()})
-	f.changed = true
+	put(f, &f.st.Limits, &state.Limit{Scope: p.Scope, Name: p.Name, Slots: p.Slots, Removed: p.Remove})
 	return folded
 }
 
@@ -220,12 +215,6 @@ func (f *folder) peekRun(runID string) *state.Run {
 		return run
 	}
 	return f.st.Runs.Get(runID)
-}
-
-func (f *folder) putRun(run *state.Run) {
-	run.Meta = f.meta()
-	f.st.PutRun(run)
-	f.changed = true
 }
 
 func jsonOf(v any) string {

@@ -6,12 +6,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// put puts a task and moves its run's counters from the state it was in to the
-// state it is in.
-func (f *folder) put(t *state.Task, was state.TaskState) {
-	t.Meta = f.meta()
-	f.st.PutTask(t)
-	f.changed = true
+// putTask writes a task and moves it in its run's counters from its former state to its state.
+func (f *folder) putTask(t *state.Task, was state.TaskState) {
+	put(f, &f.st.Tasks, t)
 	if t.Kind == event.KindGroup || t.State == was {
 		return
 	}
@@ -58,7 +55,7 @@ func (f *folder) makeReady(current *state.Task) {
 	t.State = state.TaskReady
 	f.beginAttempt(&t, t.Attempt+1)
 	t.ReadyAt, t.RetryNotBefore = f.at(), 0
-	f.put(&t, current.State)
+	f.putTask(&t, current.State)
 }
 
 // beginAttempt makes n the current attempt, with nothing known of it yet.
@@ -74,7 +71,7 @@ func (f *folder) beginAttempt(t *state.Task, n int32) {
 func (f *folder) end(current, next *state.Task, s state.TaskState, outcome string) {
 	next.State, next.Outcome = s, outcome
 	next.CompletedAt, next.AdmittedAt, next.RetryNotBefore = f.at(), 0, 0
-	f.put(next, current.State)
+	f.putTask(next, current.State)
 	f.resolve(next)
 }
 
@@ -123,8 +120,7 @@ func (f *folder) resolveEdge(dep *state.Dep, up *state.Task) *state.Task {
 	edge.Resolution = resolution(up.State)
 	edge.Satisfied = edge.Resolution == state.ResolvedSuccess
 	edge.SatisfiedAt, edge.SatisfyingAttempt = up.CompletedAt, up.Attempt
-	edge.Meta = f.meta()
-	f.st.PutDep(&edge)
+	put(f, &f.st.Deps, &edge)
 
 	current := f.st.Tasks.Get(state.Key2{A: dep.RunID, B: dep.Downstream})
 	down := *current
@@ -132,7 +128,7 @@ func (f *folder) resolveEdge(dep *state.Dep, up *state.Task) *state.Task {
 	if edge.Satisfied {
 		down.DepsSatisfied++
 	}
-	f.put(&down, current.State)
+	f.putTask(&down, current.State)
 	if down.State != state.TaskBlocked {
 		return nil
 	}
@@ -186,7 +182,7 @@ func stemsFromFailure(t *state.Task) bool {
 func (f *folder) endUnrun(current *state.Task, s state.TaskState, outcome event.Outcome, code string) *state.Task {
 	next := *current
 	next.State, next.Outcome, next.ErrorCode, next.CompletedAt = s, string(outcome), code, f.at()
-	f.put(&next, current.State)
+	f.putTask(&next, current.State)
 	return &next
 }
 
@@ -215,10 +211,10 @@ func (f *folder) admit() {
 // attempt is under way.
 func (f *folder) hold(t *state.Task) *state.Run {
 	t.AdmittedAt = f.at()
-	f.put(t, t.State)
-	f.st.PutAttempt(&state.Attempt{
+	f.putTask(t, t.State)
+	put(f, &f.st.Attempts, &state.Attempt{
 		RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt, AttemptID: t.AttemptID,
-		State: state.AttemptAdmitted, CreatedAt: f.at(), Meta: f.meta(),
+		State: state.AttemptAdmitted, CreatedAt: f.at(),
 	})
 	run := f.run(t.RunID)
 	if run.State == state.RunPending {
@@ -230,12 +226,11 @@ func (f *folder) hold(t *state.Task) *state.Run {
 // dispatch writes the outbox row of a task's current attempt.
 func (f *folder) dispatch(t *state.Task, planRef string, generation int32) {
 	id := ids.DispatchID(t.RunID, t.TaskKey, t.Attempt)
-	f.changed = true
-	f.st.PutDispatch(&state.Dispatch{
+	put(f, &f.st.Outbox, &state.Dispatch{
 		DispatchID: id, CloudTaskID: ids.QueueTaskID(ids.KindDispatch, f.domain(), id, generation),
 		RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt, AttemptID: t.AttemptID, MaxAttempts: t.MaxAttempts,
 		Generation: generation, Status: state.DispatchPending, WorkerQueue: t.WorkerQueue, PlanRef: planRef,
 		AssetKey: t.AssetKey, PartitionKey: t.PartitionKey, TimeoutSec: t.TimeoutSec,
-		HeartbeatTimeoutSec: t.HeartbeatTimeoutSec, CreatedAt: f.at(), Meta: f.meta(),
+		HeartbeatTimeoutSec: t.HeartbeatTimeoutSec, CreatedAt: f.at(),
 	})
 }

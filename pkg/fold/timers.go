@@ -12,9 +12,7 @@ import (
 // putTimer puts a timer row, with the queue name that its generation has.
 func (f *folder) putTimer(t *state.Timer) {
 	t.CloudTaskID = ids.QueueTaskID(ids.KindTimer, f.domain(), t.TimerID, t.Generation)
-	t.Meta = f.meta()
-	f.st.PutTimer(t)
-	f.changed = true
+	put(f, &f.st.Timers, t)
 }
 
 // dropTimer deletes the retry timer that a task waits for.
@@ -39,10 +37,8 @@ func (f *folder) endTimer(timer *state.Timer, s state.TimerState, deleted bool) 
 			row.FiredAt = f.at()
 		}
 	}
-	row.Meta = f.meta()
 	row.Deleted = deleted
-	f.st.PutTimer(&row)
-	f.changed = true
+	put(f, &f.st.Timers, &row)
 }
 
 // again has a timer called once more, at a time, under a new queue name: the

@@ -82,7 +82,7 @@ func (f *fixture) run(run state.RunState, task state.TaskState, executions ...st
 		f.put(contract.ExecutionPrefix(domain, asset, "", m, runID, nonce)+"data.parquet", []byte("rows of "+nonce))
 	}
 	f.put(contract.LogKey(domain, runID, key, 1, runID), []byte("printed"))
-	f.rows.Runs = append(f.rows.Runs, &state.Run{RunID: runID, State: run, CreatedAt: event.At(f.clock.now), Meta: f.meta()})
+	state.Set(&f.rows, append(state.List[state.Run](&f.rows), &state.Run{RunID: runID, State: run, CreatedAt: event.At(f.clock.now), Meta: f.meta()}))
 	row := &state.Task{RunID: runID, TaskKey: key, AssetKey: key, State: task, Kind: event.KindTask, Meta: f.meta()}
 	if task == state.TaskSucceeded {
 		uri = contract.ExecutionPrefix(domain, asset, "", m, runID, executions[0])
@@ -90,12 +90,12 @@ func (f *fixture) run(run state.RunState, task state.TaskState, executions ...st
 		require.NoError(f.t, err)
 		f.put(contract.MarkerKeyOf(uri), data)
 		row.MaterializationID, row.OutputURI, row.CompletedAt = m, uri, event.At(f.clock.now)
-		f.rows.Partitions = []*state.Partition{{
+		state.Set(&f.rows, []*state.Partition{{
 			AssetKey: key, Status: state.Materialized, MaterializationID: m, MaterializedAt: row.CompletedAt, RunID: runID, TaskKey: key,
 			OutputURI: uri, Meta: f.meta(),
-		}}
+		}})
 	}
-	f.rows.Tasks = append(f.rows.Tasks, row)
+	state.Set(&f.rows, append(state.List[state.Task](&f.rows), row))
 	return runID, uri
 }
 
@@ -220,7 +220,7 @@ func TestRunKeepsInputsOfLivePlans(t *testing.T) {
 		SchemaVersion: 1, Assets: map[string]plan.Work{"mart/a": {SQL: "SELECT 1"}},
 		Tasks: []plan.Task{{
 			TaskDef: event.TaskDef{TaskKey: "mart/a", AssetKey: "mart/a", Kind: event.KindTask},
-			Inputs:  map[string]plan.InputSet{"raw/events": {Items: []plan.Input{{MaterializationID: f.rows.Tasks[0].MaterializationID, URI: first}}}},
+			Inputs:  map[string]plan.InputSet{"raw/events": {Items: []plan.Input{{MaterializationID: state.List[state.Task](&f.rows)[0].MaterializationID, URI: first}}}},
 		}},
 	}
 	data, sha, err := built.Encode()
@@ -229,7 +229,7 @@ func TestRunKeepsInputsOfLivePlans(t *testing.T) {
 	f.clock.now = f.clock.now.Add(day)
 	f.run(state.RunSucceeded, state.TaskSucceeded, "b")
 	f.publish()
-	f.rows.Runs = append(f.rows.Runs, &state.Run{RunID: f.ids.New(), State: state.RunRunning, PlanRef: plan.Ref(domain, sha), Meta: f.meta()})
+	state.Set(&f.rows, append(state.List[state.Run](&f.rows), &state.Run{RunID: f.ids.New(), State: state.RunRunning, PlanRef: plan.Ref(domain, sha), Meta: f.meta()}))
 	f.clock.now = f.clock.now.Add(60 * day)
 	f.publish()
 	require.Empty(t, f.collect(gc.Options{}).Counts)
@@ -238,7 +238,8 @@ func TestRunKeepsInputsOfLivePlans(t *testing.T) {
 	_, err = gc.Run(t.Context(), f.cfg, gc.Options{})
 	require.ErrorContains(t, err, "read the plan of a live run", "the inputs of an unreadable plan are unknown")
 
-	f.rows.Runs[len(f.rows.Runs)-1].State = state.RunSucceeded
+	runs := state.List[state.Run](&f.rows)
+	runs[len(runs)-1].State = state.RunSucceeded
 	f.publish()
 	require.Len(t, f.collect(gc.Options{}).Counts, 1)
 	require.NotContains(t, f.left(), first+"data.parquet")

@@ -171,7 +171,7 @@ func (k *known) load(ctx context.Context, p *pass, cells []*cell) error {
 		if err != nil {
 			return err
 		}
-		for _, t := range rows.Tasks {
+		for _, t := range state.List[state.Task](rows) {
 			note(t)
 		}
 	}

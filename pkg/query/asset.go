@@ -13,7 +13,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/filecheck"
-	"github.com/servo-orchestration/servo/pkg/table"
+	"github.com/servo-orchestration/servo/pkg/state"
 )
 
 // asset is an asset with at least one materialization.
@@ -63,7 +63,7 @@ func (db *DB) assetOf(key string) *asset {
 		return db.assets[n-1]
 	}
 	a := &asset{namespace: namespace, name: name}
-	if namespace == "main" && slices.ContainsFunc(table.All(), func(d table.Description) bool { return d.Name == name }) {
+	if namespace == "main" && slices.ContainsFunc(state.Declarations(), func(d *state.Declaration) bool { return d.Name == name }) {
 		a.problem = "main." + name + " is a table of the state"
 	}
 	db.assets = append(db.assets, a)

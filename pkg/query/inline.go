@@ -15,7 +15,7 @@ import (
 // inlineRows returns SQL for rows in a manifest, with the columns and types that they would
 // have in a file. Values are written as literals of their column's type, so that they cannot
 // inject SQL.
-func inlineRows(d table.Description, arrays [][]byte) (string, error) {
+func inlineRows(d *table.Schema, arrays [][]byte) (string, error) {
 	names := make([]string, len(d.Columns))
 	columns := make([]string, len(d.Columns))
 	for i, c := range d.Columns {

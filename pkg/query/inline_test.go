@@ -8,26 +8,17 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/query"
 	"github.com/servo-orchestration/servo/pkg/state"
-	"github.com/servo-orchestration/servo/pkg/table"
+	"github.com/servo-orchestration/servo/pkg/table/tabletest"
 )
 
 func TestInlineRowsEqualRowsOfFiles(t *testing.T) {
 	t.Parallel()
 	file, manifest := newRevision(t), newRevision(t)
-	both[state.Run](t, file, manifest)
-	both[state.Task](t, file, manifest)
-	both[state.Dep](t, file, manifest)
-	both[state.Timer](t, file, manifest)
-	both[state.Dispatch](t, file, manifest)
-	both[state.Attempt](t, file, manifest)
-	both[state.Heartbeat](t, file, manifest)
-	both[state.RunKey](t, file, manifest)
-	both[state.RunKeyConflict](t, file, manifest)
-	both[state.Limit](t, file, manifest)
-	both[state.Partition](t, file, manifest)
-	both[state.Entry](t, file, manifest)
+	for _, d := range state.Declarations() {
+		both(t, file, manifest, d)
+	}
 	files, inline := file.open(t), manifest.open(t)
-	for _, d := range table.All() {
+	for _, d := range state.Declarations() {
 		want := all(t, files, "SELECT * FROM "+d.Name+" ORDER BY ALL")
 		require.Len(t, want, 4, d.Name)
 		require.Equal(t, want, all(t, inline, "SELECT * FROM "+d.Name+" ORDER BY ALL"), d.Name)
@@ -38,14 +29,19 @@ func TestInlineRowsEqualRowsOfFiles(t *testing.T) {
 
 // both adds the same rows to a file and to a manifest: zeros, ordinary values, values that
 // contain SQL, and times whose year has five digits.
-func both[R table.Row](t *testing.T, file, manifest *revision) {
+func both(t *testing.T, file, manifest *revision, d *state.Declaration) {
 	t.Helper()
-	rows := []*R{new(R), new(R), new(R), new(R)}
-	fill(reflect.ValueOf(rows[1]).Elem(), "plain", 1_760_000_000_123_456)
-	fill(reflect.ValueOf(rows[2]).Elem(), "'); DROP VIEW runs; -- \"\\ \x00\n é", -5)
-	fill(reflect.ValueOf(rows[3]).Elem(), "after the year 9999", 253_402_300_800_000_001)
-	add(t, file, rows...)
-	inline(t, manifest, rows...)
+	rows := reflect.ValueOf(tabletest.Row(d))
+	for _, row := range []struct {
+		text string
+		n    int64
+	}{{"plain", 1_760_000_000_123_456}, {"'); DROP VIEW runs; -- \"\\ \x00\n é", -5}, {"after the year 9999", 253_402_300_800_000_001}} {
+		next := reflect.ValueOf(tabletest.Row(d)).Index(0)
+		fill(next.Elem(), row.text, row.n)
+		rows = reflect.Append(rows, next)
+	}
+	addList(t, file, d, rows.Interface())
+	inlineList(t, manifest, d, rows.Interface())
 }
 
 func fill(v reflect.Value, text string, n int64) {

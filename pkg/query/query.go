@@ -28,7 +28,7 @@ import (
 	"github.com/duckdb/duckdb-go/v2"
 
 	"github.com/servo-orchestration/servo/pkg/filecheck"
-	"github.com/servo-orchestration/servo/pkg/table"
+	"github.com/servo-orchestration/servo/pkg/state"
 )
 
 // Limits of a DB.
@@ -102,8 +102,8 @@ func Open(ctx context.Context, source Source, opts Options) (_ *DB, err error) {
 	if err := db.checkTables(ctx, ""); err != nil {
 		return nil, err
 	}
-	for _, d := range table.All() {
-		view, err := createView(d, source.Tables[d.Name])
+	for _, d := range state.Declarations() {
+		view, err := createView(d.Schema, source.Tables[d.Name])
 		if err != nil {
 			return nil, err
 		}
@@ -142,7 +142,7 @@ func (db *DB) Close() error {
 // check rejects invalid sources with clearer errors than DuckDB's.
 func (s Source) check() error {
 	known := map[string]bool{}
-	for _, d := range table.All() {
+	for _, d := range state.Declarations() {
 		known[d.Name] = true
 	}
 	files := 0

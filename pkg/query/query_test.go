@@ -18,25 +18,17 @@ import (
 	"github.com/servo-orchestration/servo/pkg/query/render"
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/table"
+	"github.com/servo-orchestration/servo/pkg/table/tabletest"
 )
 
 func TestViewColumnsHaveDeclaredTypes(t *testing.T) {
 	t.Parallel()
 	full := newRevision(t)
-	add(t, full, &state.Run{})
-	add(t, full, &state.Task{})
-	add(t, full, &state.Dep{})
-	add(t, full, &state.Timer{})
-	add(t, full, &state.Dispatch{})
-	add(t, full, &state.Attempt{})
-	add(t, full, &state.Heartbeat{})
-	add(t, full, &state.RunKey{})
-	add(t, full, &state.RunKeyConflict{})
-	add(t, full, &state.Limit{})
-	add(t, full, &state.Partition{})
-	add(t, full, &state.Entry{})
+	for _, d := range state.Declarations() {
+		addList(t, full, d, tabletest.Row(d))
+	}
 	for name, db := range map[string]*query.DB{"empty": newRevision(t).open(t), "full": full.open(t)} {
-		for _, d := range table.All() {
+		for _, d := range state.Declarations() {
 			rows := all(t, db, "SELECT column_name, column_type FROM (DESCRIBE "+d.Name+")")
 			require.Len(t, rows, len(d.Columns), "%s %s", name, d.Name)
 			for i, c := range d.Columns {
@@ -44,7 +36,7 @@ func TestViewColumnsHaveDeclaredTypes(t *testing.T) {
 			}
 		}
 	}
-	for _, d := range table.All() { // the files alone, as another reader sees them
+	for _, d := range state.Declarations() { // the files alone, as another reader sees them
 		rows := all(t, full.open(t), "SELECT column_name, column_type FROM (DESCRIBE FROM read_parquet('"+full.source.Tables[d.Name].Files[0].Path+"'))")
 		for i, c := range d.Columns {
 			require.Equal(t, []any{c.Name, string(c.Type)}, rows[i], d.Name)
@@ -81,7 +73,7 @@ func TestViewReturnsNewestRowOfEachKey(t *testing.T) {
 		rand.Shuffle(len(files), func(i, j int) { files[i], files[j] = files[j], files[i] })
 		require.Equal(t, want, all(t, r.open(t), "SELECT task_id, state FROM tasks ORDER BY 1"))
 	}
-	merged, err := table.Of[state.Task]().Merge(base, first, second)
+	merged, err := table.Of[state.Task]("tasks").Merge(base, first, second)
 	require.NoError(t, err)
 	require.Len(t, merged, len(want))
 }
@@ -114,7 +106,7 @@ func TestScriptEqualsQueryInStockDuckDB(t *testing.T) {
 	_, err = stock.ExecContext(t.Context(), script, nil)
 	require.NoError(t, err)
 	db := r.open(t)
-	for _, d := range table.All() {
+	for _, d := range state.Declarations() {
 		sql := "SELECT CAST(COLUMNS(*) AS VARCHAR) FROM " + d.Name + " ORDER BY ALL"
 		rows, err := stock.QueryContext(t.Context(), sql, nil)
 		require.NoError(t, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/query"
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/table"
+	"github.com/servo-orchestration/servo/pkg/table/parquetfile"
 )
 
 // revision is a folder with the files of one revision.
@@ -30,30 +31,42 @@ func newRevision(tb testing.TB) *revision {
 }
 
 // add writes a file of a table, as the compactor does.
-func add[R table.Row](tb testing.TB, r *revision, rows ...*R) string {
+func add[R any](tb testing.TB, r *revision, rows ...*R) (path string) {
 	tb.Helper()
-	tab := table.Of[R]()
-	data, err := tab.Encode(rows)
+	for d, list := range state.Set(&state.Rows{}, rows).Lists {
+		path = addList(tb, r, d, list)
+	}
+	return path
+}
+
+func addList(tb testing.TB, r *revision, d *state.Declaration, list any) string {
+	tb.Helper()
+	data, err := d.Encode(&parquetfile.Format{}, list)
 	require.NoError(tb, err)
-	name := tab.Name()
-	in := r.source.Tables[name]
-	path := filepath.Join(r.dir, "state", name, fmt.Sprintf("%04d.parquet", len(in.Files)))
+	in := r.source.Tables[d.Name]
+	path := filepath.Join(r.dir, "state", d.Name, fmt.Sprintf("%04d.parquet", len(in.Files)))
 	require.NoError(tb, os.MkdirAll(filepath.Dir(path), 0o755))
 	require.NoError(tb, os.WriteFile(path, data, 0o600))
 	in.Files = append(in.Files, filecheck.File{Path: path, Size: int64(len(data)), CRC32C: blob.CRC32C(data)})
-	r.source.Tables[name] = in
+	r.source.Tables[d.Name] = in
 	return path
 }
 
 // inline adds rows of a table to the manifest, as the compactor does.
-func inline[R table.Row](tb testing.TB, r *revision, rows ...*R) {
+func inline[R any](tb testing.TB, r *revision, rows ...*R) {
 	tb.Helper()
-	tab := table.Of[R]()
-	data, err := tab.AppendJSON(nil, rows)
+	for d, list := range state.Set(&state.Rows{}, rows).Lists {
+		inlineList(tb, r, d, list)
+	}
+}
+
+func inlineList(tb testing.TB, r *revision, d *state.Declaration, list any) {
+	tb.Helper()
+	data, err := d.Encode(table.JSON{}, list)
 	require.NoError(tb, err)
-	in := r.source.Tables[tab.Name()]
+	in := r.source.Tables[d.Name]
 	in.Inline = append(in.Inline, data)
-	r.source.Tables[tab.Name()] = in
+	r.source.Tables[d.Name] = in
 }
 
 func (r *revision) open(tb testing.TB) *query.DB {

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/filecheck"
+	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
@@ -24,8 +25,8 @@ func Script(tables map[string]Table) (string, error) {
 	script.WriteString("-- The tables of one revision: for each key the row with the greatest row_seq,\n" +
 		"-- without deletions. The files are those that the manifest names; the literals\n" +
 		"-- are the rows that it contains.\n")
-	for _, d := range table.All() {
-		view, err := createView(d, tables[d.Name])
+	for _, d := range state.Declarations() {
+		view, err := createView(d.Schema, tables[d.Name])
 		if err != nil {
 			return "", err
 		}
@@ -39,7 +40,7 @@ func Script(tables map[string]Table) (string, error) {
 // key is unique within a file, so a single file needs no search for the newest rows. For
 // several files, a window function was the fastest search, and DuckDB pushes filters on the
 // key through it.
-func createView(d table.Description, t Table) (string, error) {
+func createView(d *table.Schema, t Table) (string, error) {
 	columns := make([]string, len(d.Columns))
 	for i, c := range d.Columns {
 		columns[i] = "CAST(NULL AS " + string(c.Type) + ") AS " + quoteName(c.Name)

@@ -47,7 +47,7 @@ func (l *leaving) rest(ctx context.Context, st *state.State) error { return l.ev
 
 func (l *leaving) evict(ctx context.Context, st *state.State, cut state.Cut) error {
 	closed := st.Evict(cut)
-	for _, run := range closed.Runs {
+	for _, run := range state.List[state.Run](closed) {
 		if id, err := ulid.ParseStrict(run.RunID); err == nil {
 			l.runs[id] = struct{}{}
 		}
@@ -110,7 +110,7 @@ func (s *segments) flush(ctx context.Context) error {
 	if len(s.parts) == 0 {
 		return nil
 	}
-	rows, err := s.cfg.Codec.MergeRows(s.parts)
+	rows, err := state.Merge(s.parts)
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func TestSegmentsHoldFewRowsInMemory(t *testing.T) {
 		run := &state.Run{RunID: ids.AtTime(time.Unix(int64(1000-i), 0)), State: state.RunSucceeded} // the last first
 		run.Seq = int64(i + 1)
 		want = append([]string{run.RunID}, want...)
-		require.NoError(t, s.add(t.Context(), &state.Rows{Runs: []*state.Run{run}}))
+		require.NoError(t, s.add(t.Context(), state.Set(&state.Rows{}, []*state.Run{run})))
 		require.Less(t, s.held, 100)
 	}
 	require.NoError(t, s.flush(t.Context()))
@@ -49,7 +49,7 @@ func TestSegmentsHoldFewRowsInMemory(t *testing.T) {
 	})
 	require.NoError(t, err)
 	var got []string
-	for _, run := range rows.Runs {
+	for _, run := range state.List[state.Run](rows) {
 		got = append(got, run.RunID)
 	}
 	require.Equal(t, want, got, fmt.Sprint(len(got)))

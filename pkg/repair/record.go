@@ -9,6 +9,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
 )
 
 // RecordError reports that the order in which the ledger was folded is not known: the
@@ -98,7 +99,7 @@ func (r *record) closed(ctx context.Context, m *manifest.Manifest) (order []plac
 			return nil, err
 		}
 		r.known[f.Key] = true
-		order = appendPlaces(order, rows.Entries)
+		order = appendPlaces(order, state.List[state.Entry](rows))
 	}
 	return order, nil
 }

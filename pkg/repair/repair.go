@@ -91,7 +91,7 @@ func Verify(ctx context.Context, cfg Config) (Report, error) {
 	}
 	closed := newSums(snapshot.CutOf(m).Runs)
 	closed.seed = stored.seed // sums by another one say nothing
-	leaving := newLeaving(snapshot.CutOf(m), func(_ context.Context, rows *state.Rows) error { closed.add(rows); return nil })
+	leaving := newLeaving(snapshot.CutOf(m), func(_ context.Context, rows *state.Rows) error { return closed.add(rows) })
 	problems := inOrder(order)
 	replay := cfg.newReplay(m.BaseSnapshot.RunsFrom, leaving)
 	err = replay.fold(ctx, order)
@@ -101,7 +101,7 @@ func Verify(ctx context.Context, cfg Config) (Report, error) {
 	if err != nil {
 		return report, err
 	}
-	differences := slices.Concat(problems, cfg.Codec.Diff(replay.state, live, maxProblems))
+	differences := slices.Concat(problems, state.Diff(replay.state, live, maxProblems))
 	if !closed.same(stored, live) {
 		more, err := cfg.compareAll(ctx, m, order, live)
 		if err != nil {
@@ -126,13 +126,15 @@ func (cfg Config) stored(ctx context.Context, m *manifest.Manifest, live *state.
 	var bad []string
 	look := func(rows *state.Rows) (err error) {
 		report.Rows += int64(rows.Len())
-		order = appendPlaces(order, rows.Entries)
-		bad, err = cfg.outputs(ctx, live, rows.Tasks, report, bad)
+		order = appendPlaces(order, state.List[state.Entry](rows))
+		bad, err = cfg.outputs(ctx, live, state.List[state.Task](rows), report, bad)
 		return err
 	}
 	for rows, err := range snapshot.Segments(ctx, cfg.Codec, cfg.Manifests, m, "") {
 		if err == nil {
-			history.add(rows)
+			err = history.add(rows)
+		}
+		if err == nil {
 			err = look(rows)
 		}
 		if err != nil {
@@ -160,7 +162,7 @@ func (cfg Config) compareAll(ctx context.Context, m *manifest.Manifest, order []
 	want.Load(replay.state.Evict(cut).KeptFrom(cut.Runs))
 	got.Load(closed.Superseded(live).KeptFrom(cut.Runs))
 	var lines []string
-	for _, line := range cfg.Codec.Diff(want, got, maxProblems) {
+	for _, line := range state.Diff(want, got, maxProblems) {
 		lines = append(lines, "history: "+line)
 	}
 	return lines, nil

@@ -103,7 +103,7 @@ func (o *oracle) rebuiltOnline(f *followed, m *manifest.Manifest, before, after 
 	was, is := state.New(f.domain), state.New(f.domain)
 	was.Load(before.All().KeptFrom(m.BaseSnapshot.RunsFrom))
 	is.Load(after.All().KeptFrom(m.BaseSnapshot.RunsFrom))
-	for _, line := range o.w.codec.Diff(was, is, 5) {
+	for _, line := range state.Diff(was, is, 5) {
 		o.violation("online rebuild", "revision %d of %s is another state than the one before: %s", m.Revision, f.domain, line)
 	}
 	if m.FoldSeq != f.manifest.FoldSeq {

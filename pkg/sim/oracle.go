@@ -248,10 +248,10 @@ func (o *oracle) load(f *followed, m *manifest.Manifest) (*state.State, error) {
 	cut := snapshot.CutOf(m)
 	wantClosed.Load(wantLive.Evict(cut).KeptFrom(cut.Runs))
 	gotClosed.Load(closed.Superseded(live).KeptFrom(cut.Runs))
-	if diff := o.w.codec.Diff(wantLive, live, 5); len(diff) > 0 {
+	if diff := state.Diff(wantLive, live, 5); len(diff) > 0 {
 		return nil, fmt.Errorf("what was merged and its deltas are another state: %s", strings.Join(diff, "; "))
 	}
-	if diff := o.w.codec.Diff(wantClosed, gotClosed, 5); len(diff) > 0 {
+	if diff := state.Diff(wantClosed, gotClosed, 5); len(diff) > 0 {
 		return nil, fmt.Errorf("history is not what the base left out: %s", strings.Join(diff, "; "))
 	}
 	return next, nil
@@ -530,7 +530,7 @@ func (o *oracle) seen(p *process, d ids.Domain, snap *snapshot.Snapshot) {
 	if !ok {
 		return // long ago
 	}
-	if diff := o.w.codec.Diff(published.live(), snap.State, 3); len(diff) > 0 {
+	if diff := state.Diff(published.live(), snap.State, 3); len(diff) > 0 {
 		o.violation("whole revisions", "%s reads revision %d of %s as no one published it: %s", p.id, snap.Revision, d, strings.Join(diff, "; "))
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/table"
+	"github.com/servo-orchestration/servo/pkg/table/parquetfile"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
@@ -120,8 +121,8 @@ func write(folder, content string) error {
 
 // footers are Parquet files without rows, each with a schema of its own.
 var footers = sync.OnceValue(func() [][]byte {
-	runs, err := table.Of[state.RunKey]().Encode(nil)
-	limits, err2 := table.Of[state.Limit]().Encode(nil)
+	runs, err := table.Of[state.RunKey]("run_keys").Encode(&parquetfile.Format{}, nil)
+	limits, err2 := table.Of[state.Limit]("limits").Encode(&parquetfile.Format{}, nil)
 	if err := errors.Join(err, err2); err != nil {
 		panic(fmt.Sprintf("sim: encode a Parquet file: %v", err))
 	}

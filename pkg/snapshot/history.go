@@ -13,7 +13,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/state"
-	"github.com/servo-orchestration/servo/pkg/table"
 )
 
 // History reads the closed runs and folded entries of a revision, which its live state
@@ -42,9 +41,6 @@ func HistoryOf(c *Codec, store *manifest.Store, m *manifest.Manifest) History {
 
 const runsTable = "runs"
 
-// runTables are the tables that together hold a closed run.
-var runTables = []string{runsTable, "tasks", "dep_satisfaction", "attempts"}
-
 // Run returns a state with only the rows of a closed run, or nil if history does not
 // contain the run.
 func (h History) Run(ctx context.Context, runID string) (*state.State, error) {
@@ -55,8 +51,11 @@ func (h History) Run(ctx context.Context, runID string) (*state.State, error) {
 		return nil, err
 	}
 	var files []manifest.File
-	for _, name := range runTables {
-		found, err := h.segments(ctx, name, runID)
+	for _, d := range state.Declarations() {
+		if !d.OfRun() {
+			continue
+		}
+		found, err := h.segments(ctx, d.Name, runID)
 		if err != nil {
 			return nil, err
 		}
@@ -163,7 +162,7 @@ func (h History) runs(ctx context.Context, files []manifest.File) ([]*state.Run,
 	if err != nil {
 		return nil, err
 	}
-	return rows.Runs, nil
+	return state.List[state.Run](rows), nil
 }
 
 // newest merges the closed runs that ok accepts into found and returns the limit runs
@@ -218,7 +217,7 @@ func (s *Snapshot) WithRun(ctx context.Context, runID string) (*state.State, err
 	}
 	closed, err := s.History.Run(ctx, runID)
 	if closed != nil {
-		closed.Load(&state.Rows{Limits: s.State.Limits.Rows()}) // explanations of a run refer to limits
+		closed.Load(state.Set(&state.Rows{}, s.State.Limits.Rows())) // explanations of a run refer to limits
 	}
 	return closed, err
 }
@@ -262,7 +261,7 @@ func (s *Snapshot) Groups(ctx context.Context, keys []state.Key2) (map[state.Key
 		if err != nil {
 			return found, err
 		}
-		for _, row := range rows.Entries {
+		for _, row := range state.List[state.Entry](rows) {
 			if asked[row.Key()] {
 				found[row.Key()] = row
 			}
@@ -298,7 +297,7 @@ func Segments(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.
 }
 
 func historyFiles(ctx context.Context, store *manifest.Store, m *manifest.Manifest, only string) (files []manifest.File, err error) {
-	for _, d := range table.All() {
+	for _, d := range state.Declarations() {
 		index, ok := m.History[d.Name]
 		if !ok || only != "" && d.Name != only {
 			continue

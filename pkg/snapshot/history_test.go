@@ -43,10 +43,10 @@ func TestAdvanceEvictsRowsThatAreInHistory(t *testing.T) {
 	live := fx.State.Copy()
 	cutoff := state.Cut{Seq: fx.State.FoldSeq, Time: fx.State.FoldTime}
 	gone := live.Evict(cutoff)
-	require.Len(t, gone.Runs, 1)
-	require.Len(t, gone.Tasks, 2)
-	require.Len(t, gone.Deps, 1)
-	require.Len(t, gone.Attempts, 1)
+	require.Len(t, state.List[state.Run](gone), 1)
+	require.Len(t, state.List[state.Task](gone), 2)
+	require.Len(t, state.List[state.Dep](gone), 1)
+	require.Len(t, state.List[state.Attempt](gone), 1)
 	require.Len(t, live.Runs.Rows(), 1)
 
 	first := &manifest.Manifest{Tenant: domain.Tenant, Workspace: domain.Workspace, Lineage: fx.ids.New(), Revision: 1, FoldSeq: cutoff.Seq, FoldTime: cutoff.Time}
@@ -58,21 +58,22 @@ func TestAdvanceEvictsRowsThatAreInHistory(t *testing.T) {
 	}
 	third := second
 	third.Revision = 3
-	some := &state.Rows{Tasks: all.Tasks, Attempts: gone.Attempts}
+	some := state.Set(&state.Rows{}, state.List[state.Task](all))
+	state.Set(some, state.List[state.Attempt](gone))
 	third.L1 = []manifest.Delta{{ID: fx.ids.New(), Revision: 3, Files: fx.write(manifest.TierL1, some)}}
 
 	store := fx.manifests()
 	own, err := snapshot.Load(t.Context(), codec, store, first)
 	require.NoError(t, err)
-	require.Empty(t, codec.Diff(fx.State, own, 5))
+	require.Empty(t, state.Diff(fx.State, own, 5))
 	from := first
 	for _, m := range []*manifest.Manifest{&second, &third} {
 		loaded, err := snapshot.Load(t.Context(), codec, store, m)
 		require.NoError(t, err)
-		require.Empty(t, codec.Diff(live, loaded, 5), "revision %d, loaded", m.Revision)
+		require.Empty(t, state.Diff(live, loaded, 5), "revision %d, loaded", m.Revision)
 		own, err = snapshot.Advance(t.Context(), codec, store, from, own, m)
 		require.NoError(t, err)
-		require.Empty(t, codec.Diff(live, own, 5), "revision %d, advanced", m.Revision)
+		require.Empty(t, state.Diff(live, own, 5), "revision %d, advanced", m.Revision)
 		from = m
 	}
 }

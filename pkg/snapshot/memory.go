@@ -4,23 +4,26 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"reflect"
 	"sync"
+
+	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// memory holds the rows of files whose bytes contain only a number.
+// memory is a [table.Format] that keeps the rows in memory. The bytes of a file contain only
+// its number.
 type memory struct {
 	mu    sync.Mutex
-	files []any // of type []*R; the number of a file is its index
+	files [][]reflect.Value // the rows by the number of the file
 }
 
 // NewMemoryCodec returns a codec that keeps rows in memory. Its files contain only the
 // number of their rows, so no other codec can read them. It is for simulations, which
-// would otherwise spend most of their time on Parquet.
+// would otherwise spend most of their time on Parquet. Callers must not modify rows after
+// encoding them.
 func NewMemoryCodec() *Codec {
-	c := NewCodec()
-	c.memory = &memory{}
-	return c
+	m := &memory{}
+	return &Codec{files: m, inline: m}
 }
 
 // memoryFile is the content of a file of a memory codec. It is JSON, so that a manifest
@@ -33,40 +36,31 @@ type memoryFile struct {
 // rowBytes is the approximate size of a row as JSON.
 const rowBytes = 400
 
-// store stores rows and returns the content of a file that refers to them. Callers must
-// not modify the rows afterwards.
-func store[R any](m *memory, name string, rows []*R) []byte {
-	stored := slices.Clone(rows)
+// Encode implements [table.Format].
+func (m *memory) Encode(s *table.Schema, n int, row func(i int) reflect.Value) ([]byte, error) {
+	rows := make([]reflect.Value, n)
+	for i := range rows {
+		rows[i] = row(i)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.files = append(m.files, stored)
-	data, err := json.Marshal(memoryFile{Table: name, Number: len(m.files) - 1})
-	if err != nil {
-		panic(err) // strings and numbers can always be encoded
-	}
-	return data
+	m.files = append(m.files, rows)
+	return json.Marshal(memoryFile{Table: s.Name, Number: len(m.files) - 1})
 }
 
-// fetch returns copies of the rows that a file refers to.
-func fetch[R any](m *memory, name string, data []byte) ([]*R, error) {
+// Decode implements [table.Format]. It adds copies of the rows.
+func (m *memory) Decode(s *table.Schema, data []byte, add func() reflect.Value) error {
 	var file memoryFile
-	if err := json.Unmarshal(data, &file); err != nil || file.Table != name {
-		return nil, errors.New("not a file of this codec and table")
+	if err := json.Unmarshal(data, &file); err != nil || file.Table != s.Name {
+		return errors.New("not a file of this codec and table")
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if file.Number < 0 || file.Number >= len(m.files) {
-		return nil, fmt.Errorf("unknown file number %d", file.Number)
+		return fmt.Errorf("unknown file number %d", file.Number)
 	}
-	stored, ok := m.files[file.Number].([]*R)
-	if !ok {
-		return nil, fmt.Errorf("file number %d belongs to another table", file.Number)
+	for _, row := range m.files[file.Number] {
+		add().Set(row)
 	}
-	copies := make([]R, len(stored))
-	rows := make([]*R, len(stored))
-	for i, r := range stored {
-		copies[i] = *r
-		rows[i] = &copies[i]
-	}
-	return rows, nil
+	return nil
 }

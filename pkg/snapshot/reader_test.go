@@ -111,7 +111,7 @@ func (fx *fixture) current() (*snapshot.Snapshot, memblob.Stats) {
 	cost := fx.blobs.Stats().Sub(before)
 	want, _ := fx.compact.Latest().Get()
 	require.Equal(fx.t, want.Revision, snap.Revision)
-	require.Empty(fx.t, codec.Diff(want.State, snap.State, 10))
+	require.Empty(fx.t, state.Diff(want.State, snap.State, 10))
 	require.Equal(fx.t, want.State.FoldSeq, snap.State.FoldSeq)
 	require.Zero(fx.t, cost.Creates+cost.Puts+cost.Replaces+cost.Deletes, "a reader writes nothing")
 	return snap, cost
@@ -235,7 +235,7 @@ func TestAdvanceSkipsBaseThatIsLoaded(t *testing.T) {
 	require.NoError(t, err)
 	require.Less(t, fx.blobs.Stats().Sub(before).Gets, int64(len(m.BaseSnapshot.Files)))
 	want, _ := fx.compact.Latest().Get()
-	require.Empty(t, codec.Diff(want.State, own, 5))
+	require.Empty(t, state.Diff(want.State, own, 5))
 }
 
 func TestNewReaderSeesNewTimeline(t *testing.T) {

@@ -1,76 +1,111 @@
 package snapshot_test
 
 import (
-	"reflect"
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
-	"github.com/servo-orchestration/servo/pkg/table"
+	"github.com/servo-orchestration/servo/pkg/table/tabletest"
 )
 
-// everyTable calls test once for each of the tables, with its position in [state.Rows].
-func everyTable(t *testing.T, test func(t *testing.T, i int)) {
+// eachTable calls test once for each table, with its position in [state.Declarations].
+func eachTable(t *testing.T, test func(t *testing.T, i int, d *state.Declaration)) {
 	t.Helper()
-	rows := reflect.TypeFor[state.Rows]()
-	require.Equal(t, len(table.All()), rows.NumField(), "state.Rows contains every table")
-	for i := range rows.NumField() {
-		t.Run(rows.Field(i).Name, func(t *testing.T) { test(t, i) })
+	for i, d := range state.Declarations() {
+		t.Run(d.Name, func(t *testing.T) { test(t, i, d) })
 	}
 }
 
-// put appends a row with an empty key and a sequence number to the table at position i.
-func put(t *testing.T, rows *state.Rows, i int, seq int64) {
+// row returns a list with a row of a table. Its key consists of zeros.
+func row(d *state.Declaration, seq int64) any {
+	list := tabletest.Row(d)
+	for r := range d.Each(list) {
+		r.RowMeta().Seq = seq
+	}
+	return list
+}
+
+// oneRow returns a row of the table at a position.
+func oneRow(t *testing.T, i int, seq int64) *state.Rows {
 	t.Helper()
-	list := reflect.ValueOf(rows).Elem().Field(i)
-	row := reflect.New(list.Type().Elem().Elem())
-	meta, ok := reflect.TypeAssert[interface{ RowMeta() *state.Meta }](row)
-	require.True(t, ok)
-	meta.RowMeta().Seq = seq
-	list.Set(reflect.Append(list, row))
+	lists := make([]any, len(state.Declarations()))
+	lists[i] = row(state.Declarations()[i], seq)
+	return state.NewRows(lists)
 }
 
 // oneRowEach returns one row for each table. The row of the table at position other has
 // sequence number 2, all others have 1.
 func oneRowEach(t *testing.T, other int) *state.Rows {
 	t.Helper()
-	var rows state.Rows
-	for i := range reflect.TypeFor[state.Rows]().NumField() {
+	lists := make([]any, len(state.Declarations()))
+	for i, d := range state.Declarations() {
 		seq := int64(1)
 		if i == other {
 			seq = 2
 		}
-		put(t, &rows, i, seq)
+		lists[i] = row(d, seq)
 	}
-	return &rows
+	return state.NewRows(lists)
 }
 
 func TestDiffComparesEveryTable(t *testing.T) {
 	want := state.New(domain)
 	want.Load(oneRowEach(t, -1))
-	everyTable(t, func(t *testing.T, i int) {
+	eachTable(t, func(t *testing.T, i int, d *state.Declaration) {
 		got := state.New(domain)
 		got.Load(oneRowEach(t, i))
-		lines := codec.Diff(want, got, 20)
+		lines := state.Diff(want, got, 20)
 		require.Len(t, lines, 1)
+		require.Contains(t, lines[0], d.Name)
 		require.Contains(t, lines[0], "row_seq")
 	})
 }
 
 func TestWithoutCoversEveryTable(t *testing.T) {
-	everyTable(t, func(t *testing.T, i int) {
+	eachTable(t, func(t *testing.T, i int, d *state.Declaration) {
 		rows := oneRowEach(t, -1)
-		var newer, want state.Rows
-		put(t, &newer, i, 2)
-		kept := codec.Without(rows, &newer)
+		kept := rows.Without(oneRow(t, i, 2))
 		require.Equal(t, rows.Len()-1, kept.Len(), "the row that newer contains is left out")
-		require.Zero(t, reflect.ValueOf(*kept).Field(i).Len())
+		for left := range kept.Lists {
+			require.NotEqual(t, d.Name, left.Name)
+		}
 
-		put(t, &want, i, 1)
-		kept = codec.Without(&want, oneRowEach(t, i))
+		want := oneRow(t, i, 1)
+		kept = want.Without(oneRowEach(t, i))
 		require.Zero(t, kept.Len())
-		kept = codec.Without(&want, &state.Rows{})
-		require.Equal(t, &want, kept, "a row that newer does not contain is kept")
+		kept = want.Without(&state.Rows{})
+		require.Equal(t, want, kept, "a row that newer does not contain is kept")
 	})
+}
+
+func TestMergeCoversEveryTable(t *testing.T) {
+	eachTable(t, func(t *testing.T, i int, _ *state.Declaration) {
+		for _, order := range [][]*state.Rows{{oneRowEach(t, -1), oneRow(t, i, 2)}, {oneRow(t, i, 2), oneRowEach(t, -1)}} {
+			merged, err := state.Merge(order)
+			require.NoError(t, err)
+			require.Equal(t, oneRowEach(t, i), merged)
+		}
+	})
+}
+
+func TestCodecRoundTripsEveryTable(t *testing.T) {
+	st := state.New(domain)
+	st.Load(oneRowEach(t, 0))
+	for name, c := range map[string]*snapshot.Codec{"parquet": codec, "memory": snapshot.NewMemoryCodec()} {
+		files, err := c.Encode(st.All())
+		require.NoError(t, err)
+		var sources []snapshot.Source
+		for _, f := range files {
+			sources = append(sources, snapshot.Source{Table: f.Table, Name: f.Table, Read: func(context.Context) ([]byte, error) { return f.Data, nil }})
+		}
+		rows, err := c.Merge(t.Context(), sources)
+		require.NoError(t, err)
+		require.Equal(t, st.All(), rows, name)
+	}
+	for _, d := range state.Declarations() {
+		require.Equal(t, int64(1), st.Counts()[d.Name])
+	}
 }

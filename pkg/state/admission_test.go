@@ -55,13 +55,13 @@ func change(r *rapid.T, s *state.State) {
 	switch n("what", 5) {
 	case 0:
 		states := []state.RunState{state.RunPending, state.RunRunning, state.RunCancelling, state.RunSucceeded}
-		s.PutRun(&state.Run{RunID: run, State: states[n("state", 3)], MaxParallelism: int32(n("parallelism", 2)), Meta: seq})
+		s.Runs.Put(&state.Run{RunID: run, State: states[n("state", 3)], MaxParallelism: int32(n("parallelism", 2)), Meta: seq})
 	case 1:
 		limit := &state.Limit{Scope: event.ScopePool, Name: string(rune('a' + n("pool", 2))), Slots: int32(n("slots", 3)), Meta: seq}
 		if limit.Name == "c" {
 			limit.Scope, limit.Name = event.ScopeWorkspace, ""
 		}
-		s.PutLimit(limit)
+		s.Limits.Put(limit)
 	default:
 		key := n("key", 7)
 		t := &state.Task{
@@ -74,7 +74,7 @@ func change(r *rapid.T, s *state.State) {
 		case 1:
 			t.State = state.TaskBlocked
 		}
-		s.PutTask(t)
+		s.Tasks.Put(t)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestTheNextTaskToAdmitIsTheOneThatASearchFinds(t *testing.T) {
 func TestReadyTasksAreListedInTheOrderInWhichTheyGetASlot(t *testing.T) {
 	s := state.New(domain)
 	put := func(run, key, pool string, priority int32, readyAt event.Time) {
-		s.PutTask(&state.Task{RunID: run, TaskKey: key, Pool: pool, Priority: priority, ReadyAt: readyAt, State: state.TaskReady})
+		s.Tasks.Put(&state.Task{RunID: run, TaskKey: key, Pool: pool, Priority: priority, ReadyAt: readyAt, State: state.TaskReady})
 	}
 	put("r", "late", "", 0, 2)
 	put("r", "b", "", 0, 1)
@@ -119,27 +119,27 @@ func TestReadyTasksAreListedInTheOrderInWhichTheyGetASlot(t *testing.T) {
 func TestSlotsAreCounted(t *testing.T) {
 	s := state.New(domain)
 	for i, pool := range []string{"a", "a", "b"} {
-		s.PutTask(&state.Task{RunID: "r", TaskKey: fmt.Sprint(i), Pool: pool, State: state.TaskRunning, AdmittedAt: 1})
+		s.Tasks.Put(&state.Task{RunID: "r", TaskKey: fmt.Sprint(i), Pool: pool, State: state.TaskRunning, AdmittedAt: 1})
 	}
-	s.PutTask(&state.Task{RunID: "q", TaskKey: "x", Pool: "a", State: state.TaskReady, AdmittedAt: 1})
+	s.Tasks.Put(&state.Task{RunID: "q", TaskKey: "x", Pool: "a", State: state.TaskReady, AdmittedAt: 1})
 	count := func() []int32 {
 		return []int32{s.Held(), s.HeldByRun("r"), s.HeldByRun("q"), s.HeldInPool("a"), s.HeldInPool("b"), s.HeldInPool("")}
 	}
 	require.Equal(t, []int32{4, 3, 1, 3, 1, 0}, count())
-	s.PutTask(&state.Task{RunID: "r", TaskKey: "0", Pool: "a", State: state.TaskSucceeded})
-	s.PutTask(&state.Task{RunID: "q", TaskKey: "x", Pool: "a", Meta: state.Meta{Deleted: true}})
+	s.Tasks.Put(&state.Task{RunID: "r", TaskKey: "0", Pool: "a", State: state.TaskSucceeded})
+	s.Tasks.Put(&state.Task{RunID: "q", TaskKey: "x", Pool: "a", Meta: state.Meta{Deleted: true}})
 	require.Equal(t, []int32{2, 2, 0, 1, 1, 0}, count())
 	require.NoError(t, s.Verify())
 }
 
 func TestDeadlinesComeInOrder(t *testing.T) {
 	s := state.New(domain)
-	s.PutRun(&state.Run{RunID: "r", State: state.RunRunning, TimeoutSec: 100, CreatedAt: 1_000_000})
-	s.PutTask(&state.Task{
+	s.Runs.Put(&state.Run{RunID: "r", State: state.RunRunning, TimeoutSec: 100, CreatedAt: 1_000_000})
+	s.Tasks.Put(&state.Task{
 		RunID: "r", TaskKey: "a", State: state.TaskRunning, StartedAt: 2_000_000, AdmittedAt: 1, TimeoutSec: 5, HeartbeatTimeoutSec: 7,
 	})
-	s.PutHeartbeat(&state.Heartbeat{RunID: "r", TaskKey: "a", LastHeartbeatAt: 3_000_000})
-	s.PutHeartbeat(&state.Heartbeat{RunID: "r", TaskKey: "nobody", LastHeartbeatAt: 1})
+	s.Heartbeats.Put(&state.Heartbeat{RunID: "r", TaskKey: "a", LastHeartbeatAt: 3_000_000})
+	s.Heartbeats.Put(&state.Heartbeat{RunID: "r", TaskKey: "nobody", LastHeartbeatAt: 1})
 	due := s.Due(17_000_000)
 	require.Equal(t, []state.DeadlineKind{state.DeadlineHeartbeat, state.DeadlineTask}, []state.DeadlineKind{due[0].Kind, due[1].Kind})
 	require.Equal(t, []event.Time{10_000_000, 17_000_000}, []event.Time{due[0].At, due[1].At})
@@ -147,7 +147,7 @@ func TestDeadlinesComeInOrder(t *testing.T) {
 	next, ok := s.NextDeadline()
 	require.True(t, ok)
 	require.Equal(t, due[0], next)
-	s.PutRun(&state.Run{RunID: "r", State: state.RunCancelling, CancelRequestedAt: 1_000_000, CancelGraceSec: 2})
+	s.Runs.Put(&state.Run{RunID: "r", State: state.RunCancelling, CancelRequestedAt: 1_000_000, CancelGraceSec: 2})
 	require.Equal(t, state.DeadlineCancel, s.Due(3_000_000)[0].Kind)
 	require.NoError(t, s.Verify())
 }
@@ -155,7 +155,7 @@ func TestDeadlinesComeInOrder(t *testing.T) {
 func TestRunKeysExpireOldestFirst(t *testing.T) {
 	s := state.New(domain)
 	for i, key := range []string{"c", "a", "b"} {
-		s.PutRunKey(&state.RunKey{RunKey: key, ExpiresAt: event.Time(i + 1)})
+		s.RunKeys.Put(&state.RunKey{RunKey: key, ExpiresAt: event.Time(i + 1)})
 	}
 	keys := func(now event.Time, limit int) []string {
 		var found []string
@@ -166,7 +166,7 @@ func TestRunKeysExpireOldestFirst(t *testing.T) {
 	}
 	require.Equal(t, []string{"c", "a"}, keys(2, 9))
 	require.Equal(t, []string{"c"}, keys(9, 1))
-	s.PutRunKey(&state.RunKey{RunKey: "c", ExpiresAt: 9})
+	s.RunKeys.Put(&state.RunKey{RunKey: "c", ExpiresAt: 9})
 	require.Equal(t, []string{"a", "b", "c"}, keys(9, 9))
 	require.True(t, slices.IsSorted(keys(9, 9)))
 	require.NoError(t, s.Verify())

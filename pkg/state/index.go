@@ -9,8 +9,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-func compareString(a, b string) int { return cmp.Compare(a, b) }
-
 // DefaultWorkspaceSlots is how many tasks of a workspace run at once where no
 // LimitSet says otherwise.
 const DefaultWorkspaceSlots = 1000
@@ -129,8 +127,8 @@ func (x *index) copy() index {
 	return c
 }
 
-// run keeps the index on a change of a row of runs.
-func (x *index) run(s *State, old, row *Run) {
+func (row *Run) reindex(s *State, old *Run) {
+	x := &s.index
 	if old != nil {
 		if d, ok := runDeadline(old); ok {
 			x.deadlines.Delete(d)
@@ -181,8 +179,8 @@ func taskDeadline(t *Task) (Deadline, bool) {
 	return Deadline{max(t.StartedAt, t.AdmittedAt).Add(timeout + TimeoutGrace), DeadlineTask, t.RunID, t.TaskKey, timeout}, true
 }
 
-// task keeps the index on a change of a row of tasks.
-func (x *index) task(s *State, old, row *Task) {
+func (row *Task) reindex(s *State, old *Task) {
+	x := &s.index
 	if old != nil {
 		if d, ok := taskDeadline(old); ok {
 			x.deadlines.Delete(d)
@@ -273,8 +271,8 @@ func (x *index) refresh(s *State, run, pool string) {
 	})
 }
 
-// heartbeat keeps the index on a change of a row of heartbeats.
-func (x *index) heartbeat(s *State, old, row *Heartbeat) {
+func (row *Heartbeat) reindex(s *State, old *Heartbeat) {
+	x := &s.index
 	if old != nil {
 		if d, ok := heartbeatDeadline(s, old); ok {
 			x.deadlines.Delete(d)
@@ -294,7 +292,8 @@ func heartbeatDeadline(s *State, h *Heartbeat) (Deadline, bool) {
 	return Deadline{h.LastHeartbeatAt.Add(timeout), DeadlineHeartbeat, h.RunID, h.TaskKey, timeout}, true
 }
 
-func (x *index) runKey(old, row *RunKey) {
+func (row *RunKey) reindex(s *State, old *RunKey) {
+	x := &s.index
 	if old != nil {
 		x.expiries.Delete(keyExpiry{old.ExpiresAt, old.RunKey})
 	}
@@ -303,7 +302,8 @@ func (x *index) runKey(old, row *RunKey) {
 	}
 }
 
-func (x *index) entry(old, row *Entry) {
+func (row *Entry) reindex(s *State, old *Entry) {
+	x := &s.index
 	if old != nil && old.Waits() {
 		x.waiting.Delete(Key3{old.RunID, old.Entry, old.Group})
 	}

@@ -5,25 +5,11 @@ import (
 	"fmt"
 
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// A row is a full image of one key: where two files have the same key, the row
-// with the greater Seq is the current one, whatever the files' order (ADR 024).
-//
-// The tags are the tables' schemas: `col:"name"`, then "key" for a part of the
-// primary key (in order), "null" where the zero value means "none" and is stored
-// as NULL, and "dict" for text that repeats.
-
-// Meta is what every row of every table has.
-type Meta struct {
-	Tenant    string `col:"tenant_id,dict"`
-	Workspace string `col:"workspace_id,dict"`
-	// Version is the ULID of the event that last changed the row; for audit only.
-	Version string `col:"row_version"`
-	// Seq is that event's number in the fold sequence. It decides merges.
-	Seq     int64 `col:"row_seq"`
-	Deleted bool  `col:"deleted"`
-}
+// Meta contains the columns that every row has.
+type Meta = table.Meta
 
 // RunState is the state of a run.
 type RunState string
@@ -95,6 +81,9 @@ type Run struct {
 	Meta
 }
 
+// Key returns the primary key.
+func (r *Run) Key() string { return r.RunID }
+
 // maxNamed is how many of the assets and of the partitions that were asked for a run's row
 // names.
 const maxNamed = 20
@@ -114,21 +103,6 @@ func firstOf(list []string) (text string, total int32) {
 		panic(fmt.Sprintf("state: no JSON for texts: %v", err))
 	}
 	return string(raw), int32(len(list)) //nolint:gosec // at most event.MaxSelection
-}
-
-// Upgrade makes the row what this build makes of it that an earlier one has written: that
-// named all of what was asked for, and did not count it.
-func (r *Run) Upgrade() {
-	var assets, partitions []string
-	if r.RootAssetsTotal > 0 || r.PartitionsTotal > 0 || r.RootAssets == "" && r.Partitions == "" ||
-		!listOf(r.RootAssets, &assets) || !listOf(r.Partitions, &partitions) {
-		return
-	}
-	r.Asked(assets, partitions)
-}
-
-func listOf(text string, list *[]string) bool {
-	return text == "" || json.Unmarshal([]byte(text), list) == nil
 }
 
 // TaskState is the state of a task.
@@ -241,6 +215,9 @@ type Task struct {
 	Meta
 }
 
+// Key returns the primary key.
+func (r *Task) Key() Key2 { return Key2{r.RunID, r.TaskKey} }
+
 // Resolution is how an upstream ended, seen from one edge.
 type Resolution string
 
@@ -263,6 +240,9 @@ type Dep struct {
 	SatisfyingAttempt int32      `col:"satisfying_attempt"` // 0: none
 	Meta
 }
+
+// Key returns the primary key.
+func (r *Dep) Key() Key3 { return Key3{r.RunID, r.Upstream, r.Downstream} }
 
 // TimerState is the state of a timer.
 type TimerState string
@@ -293,6 +273,9 @@ type Timer struct {
 	Payload     string     `col:"payload,null"` // JSON
 	Meta
 }
+
+// Key returns the primary key.
+func (r *Timer) Key() string { return r.TimerID }
 
 // DispatchStatus is how far a dispatch has come.
 type DispatchStatus string
@@ -332,6 +315,9 @@ type Dispatch struct {
 	Meta
 }
 
+// Key returns the primary key.
+func (r *Dispatch) Key() string { return r.DispatchID }
+
 // AttemptState is how far an attempt has come.
 type AttemptState string
 
@@ -369,6 +355,9 @@ type Attempt struct {
 	Meta
 }
 
+// Key returns the primary key.
+func (r *Attempt) Key() AttemptKey { return AttemptKey{r.RunID, r.TaskKey, r.Attempt} }
+
 // Heartbeat is a row of heartbeats: the last sign of life of a running task.
 type Heartbeat struct {
 	RunID           string     `col:"run_id,key"`
@@ -380,6 +369,9 @@ type Heartbeat struct {
 	Meta
 }
 
+// Key returns the primary key.
+func (r *Heartbeat) Key() Key2 { return Key2{r.RunID, r.TaskKey} }
+
 // RunKey is a row of run_keys: a key that is taken.
 type RunKey struct {
 	RunKey      string     `col:"run_key,key"`
@@ -388,6 +380,9 @@ type RunKey struct {
 	ExpiresAt   event.Time `col:"expires_at"`
 	Meta
 }
+
+// Key returns the primary key.
+func (r *RunKey) Key() string { return r.RunKey }
 
 // RunKeyConflict is a row of run_key_conflicts: a run that was refused because
 // its key is taken by a run that asked for something else.
@@ -401,6 +396,9 @@ type RunKeyConflict struct {
 	Meta
 }
 
+// Key returns the primary key.
+func (r *RunKeyConflict) Key() Key2 { return Key2{r.RunKey, r.RunID} }
+
 // Limit is a row of limits: how many tasks of a scope may run at once. The row of a limit
 // that was removed stays: its version keeps earlier commands from setting it again.
 type Limit struct {
@@ -410,6 +408,9 @@ type Limit struct {
 	Removed bool   `col:"removed"`
 	Meta
 }
+
+// Key returns the primary key.
+func (r *Limit) Key() Key2 { return Key2{r.Scope, r.Name} }
 
 // Materialized is the status of a partition that holds an output.
 const Materialized = "MATERIALIZED"
@@ -430,6 +431,9 @@ type Partition struct {
 	SchemaHash        string     `col:"schema_hash,null,dict"`
 	Meta
 }
+
+// Key returns the primary key.
+func (r *Partition) Key() Key2 { return Key2{r.AssetKey, r.PartitionKey} }
 
 // EntryOutcome is what folding a group of an entry came to.
 type EntryOutcome string
@@ -460,3 +464,6 @@ type Entry struct {
 	FoldedAt event.Time   `col:"folded_at"`
 	Meta
 }
+
+// Key returns the primary key.
+func (r *Entry) Key() Key2 { return Key2{r.Entry, r.Group} }

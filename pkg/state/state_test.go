@@ -16,19 +16,19 @@ func run(id string, seq int64) *state.Run {
 
 func TestChangedRowsAreThoseSinceTheLastDrainWithTombstones(t *testing.T) {
 	s := state.New(domain)
-	s.PutRun(run("b", 1))
-	s.PutRun(run("a", 2))
-	require.Equal(t, []*state.Run{run("a", 2), run("b", 1)}, s.Changed().Runs)
+	s.Runs.Put(run("b", 1))
+	s.Runs.Put(run("a", 2))
+	require.Equal(t, []*state.Run{run("a", 2), run("b", 1)}, state.List[state.Run](s.Changed()))
 	require.Equal(t, 2, s.Changed().Len())
 	s.Drain()
 	require.Zero(t, s.Changed().Len())
 
 	gone := run("a", 3)
 	gone.Deleted = true
-	s.PutRun(gone)
-	s.PutRun(run("c", 4))
-	s.PutRun(run("c", 5))
-	require.Equal(t, []*state.Run{gone, run("c", 5)}, s.Changed().Runs, "the last image of each key")
+	s.Runs.Put(gone)
+	s.Runs.Put(run("c", 4))
+	s.Runs.Put(run("c", 5))
+	require.Equal(t, []*state.Run{gone, run("c", 5)}, state.List[state.Run](s.Changed()), "the last image of each key")
 	require.Equal(t, []*state.Run{run("b", 1), run("c", 5)}, s.Runs.Rows())
 	require.Nil(t, s.Runs.Get("a"))
 	require.Equal(t, 2, s.Runs.Len())
@@ -42,32 +42,32 @@ func TestWhatChangedAfterACutStaysHoweverOldItIs(t *testing.T) {
 	at := ended.CompletedAt.Add(2 * state.ClosedAfter)
 	for seq, gone := range map[int64]int{4: 0, 5: 1} {
 		s := state.New(domain)
-		s.PutRun(ended)
-		require.Len(t, s.Evict(state.Cut{Seq: seq, Time: at}).Runs, gone, "a cut at %d", seq)
+		s.Runs.Put(ended)
+		require.Len(t, state.List[state.Run](s.Evict(state.Cut{Seq: seq, Time: at})), gone, "a cut at %d", seq)
 		require.Equal(t, 1-gone, s.Runs.Len())
 	}
 }
 
 func TestLoadedRowsAreNotChanges(t *testing.T) {
 	s := state.New(domain)
-	s.Load(&state.Rows{Runs: []*state.Run{run("a", 1), run("b", 1)}})
+	s.Load(state.Set(&state.Rows{}, []*state.Run{run("a", 1), run("b", 1)}))
 	gone := run("a", 2)
 	gone.Deleted = true
-	s.Load(&state.Rows{Runs: []*state.Run{gone, run("b", 3)}})
+	s.Load(state.Set(&state.Rows{}, []*state.Run{gone, run("b", 3)}))
 	require.Zero(t, s.Changed().Len())
-	require.Equal(t, []*state.Run{run("b", 3)}, s.All().Runs)
+	require.Equal(t, []*state.Run{run("b", 3)}, state.List[state.Run](s.All()))
 	require.Equal(t, 1, s.LiveRuns())
 }
 
 func TestACopyAndItsOriginalDoNotSeeEachOther(t *testing.T) {
 	s := state.New(domain)
-	s.PutRun(run("a", 1))
-	s.PutTask(&state.Task{RunID: "a", TaskKey: "t", State: state.TaskReady})
+	s.Runs.Put(run("a", 1))
+	s.Tasks.Put(&state.Task{RunID: "a", TaskKey: "t", State: state.TaskReady})
 	c := s.Copy()
 	require.Zero(t, c.Changed().Len(), "a copy has changed nothing yet")
-	c.PutRun(run("b", 2))
-	c.PutTask(&state.Task{RunID: "a", TaskKey: "t", State: state.TaskReady, AdmittedAt: 1})
-	s.PutRun(run("c", 3))
+	c.Runs.Put(run("b", 2))
+	c.Tasks.Put(&state.Task{RunID: "a", TaskKey: "t", State: state.TaskReady, AdmittedAt: 1})
+	s.Runs.Put(run("c", 3))
 	require.Equal(t, []*state.Run{run("a", 1), run("b", 2)}, c.Runs.Rows())
 	require.Equal(t, []*state.Run{run("a", 1), run("c", 3)}, s.Runs.Rows())
 	require.Equal(t, []int32{0, 1}, []int32{s.Held(), c.Held()})
@@ -80,10 +80,10 @@ func TestACopyAndItsOriginalDoNotSeeEachOther(t *testing.T) {
 func TestRangesStopAtTheirRunAndTask(t *testing.T) {
 	s := state.New(domain)
 	for _, key := range []state.Key3{{A: "q", B: "b", C: "1"}, {A: "r", B: "a", C: "1"}, {A: "r", B: "b", C: "1"}, {A: "r", B: "b", C: "2"}, {A: "r", B: "ba", C: "1"}} {
-		s.PutDep(&state.Dep{RunID: key.A, Upstream: key.B, Downstream: key.C})
-		s.PutTask(&state.Task{RunID: key.A, TaskKey: key.B + key.C})
+		s.Deps.Put(&state.Dep{RunID: key.A, Upstream: key.B, Downstream: key.C})
+		s.Tasks.Put(&state.Task{RunID: key.A, TaskKey: key.B + key.C})
 		for n := range int32(2) {
-			s.PutAttempt(&state.Attempt{RunID: key.A, TaskKey: key.B + key.C, Attempt: 11 - n})
+			s.Attempts.Put(&state.Attempt{RunID: key.A, TaskKey: key.B + key.C, Attempt: 11 - n})
 		}
 	}
 	var found []string
@@ -109,7 +109,7 @@ func TestRangesStopAtTheirRunAndTask(t *testing.T) {
 func TestGroupsWaitForTheirRun(t *testing.T) {
 	s := state.New(domain)
 	put := func(entry, group, run string, outcome state.EntryOutcome) {
-		s.PutEntry(&state.Entry{Entry: entry, Group: group, RunID: run, Outcome: outcome})
+		s.Entries.Put(&state.Entry{Entry: entry, Group: group, RunID: run, Outcome: outcome})
 	}
 	put("e2", "g", "r", state.DeadLetter)
 	put("e1", "g", "r", state.DeadLetter)
@@ -142,8 +142,8 @@ func TestStatesHaveTheirRanks(t *testing.T) {
 func TestTheLivenessTimerIsTheOneOfItsType(t *testing.T) {
 	s := state.New(domain)
 	require.Nil(t, s.Liveness())
-	s.PutTimer(&state.Timer{TimerID: "timer:liveness:!", TimerType: "OTHER"})
+	s.Timers.Put(&state.Timer{TimerID: "timer:liveness:!", TimerType: "OTHER"})
 	require.Nil(t, s.Liveness())
-	s.PutTimer(&state.Timer{TimerID: "timer:liveness:::0:1", TimerType: event.TimerLiveness, State: state.TimerFired})
+	s.Timers.Put(&state.Timer{TimerID: "timer:liveness:::0:1", TimerType: event.TimerLiveness, State: state.TimerFired})
 	require.Equal(t, state.TimerFired, s.Liveness().State)
 }

@@ -1,25 +1,37 @@
 package state
 
 import (
-	"cmp"
+	"hash/maphash"
+	"iter"
+	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/tidwall/btree"
+
+	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// Row is a row of a table with primary key K: a pointer to R with [Meta] embedded.
+// Row is a pointer to a row type R with [Meta] embedded and a primary key of type K.
 type Row[K comparable, R any] interface {
 	*R
 	Key() K
 	RowMeta() *Meta
 }
 
-// Table is a copy-on-write table in the order of its primary key. A row is
-// never changed once it is in a table: a change is a new row. It is safe for
-// concurrent reading; a writer works on a copy of its own.
-type Table[K comparable, R any, P Row[K, R]] struct {
+// indexed is a row type that keeps indexes. reindex updates them after row has replaced old,
+// which may be nil. row may be a tombstone.
+type indexed[R any] interface {
+	reindex(s *State, old *R)
+}
+
+// Table is a copy-on-write table in the order of its primary key. A row in a table never
+// changes: a change is a new row. A table is safe for concurrent reading. A writer needs its own
+// copy of the state.
+type Table[K, R comparable, P Row[K, R]] struct {
+	decl    *declared[K, R, P]
+	owner   *State
 	rows    *btree.BTreeG[item[K, R]]
-	compare func(a, b K) int
 	changed map[K]*R
 }
 
@@ -28,19 +40,36 @@ type item[K comparable, R any] struct {
 	row *R
 }
 
-func newTable[K comparable, R any, P Row[K, R]](compare func(a, b K) int) Table[K, R, P] {
-	less := func(a, b item[K, R]) bool { return compare(a.key, b.key) < 0 }
-	return Table[K, R, P]{
-		rows:    btree.NewBTreeGOptions(less, btree.Options{NoLocks: true}),
-		compare: compare,
-		changed: map[K]*R{},
-	}
+// store is a [Table] of any row type. Its lists are those of [Declaration].
+type store interface {
+	declare(tag string) (d *Declaration, rowType reflect.Type)
+	open(owner *State, d *Declaration)
+	copyFrom(original store, owner *State)
+	drain()
+	load(list any)
+	evict(c Cut) any
+	has(row Record) bool
+	list() any
+	changes() any
+	Len() int
 }
 
-// Len is the number of rows.
+// open makes the zero table an empty table of a state.
+func (t *Table[K, R, P]) open(owner *State, d *Declaration) {
+	t.decl, t.owner, t.changed = d.lists.(*declared[K, R, P]), owner, map[K]*R{} //nolint:errcheck // declare made it
+	t.rows = btree.NewBTreeGOptions(t.decl.less, btree.Options{NoLocks: true})
+}
+
+// copyFrom makes the zero table a copy of another table without its changes.
+func (t *Table[K, R, P]) copyFrom(original store, owner *State) {
+	from := original.(*Table[K, R, P]) //nolint:errcheck // the same field of another state
+	*t = Table[K, R, P]{decl: from.decl, owner: owner, rows: from.rows.Copy(), changed: map[K]*R{}}
+}
+
+// Len returns the number of rows.
 func (t *Table[K, R, P]) Len() int { return t.rows.Len() }
 
-// Get is the row with this key, or nil.
+// Get returns the row with this key, or nil.
 func (t *Table[K, R, P]) Get(key K) *R {
 	it, _ := t.rows.Get(item[K, R]{key: key})
 	return it.row
@@ -51,38 +80,40 @@ func (t *Table[K, R, P]) Ascend(from K, yield func(*R) bool) {
 	t.rows.Ascend(item[K, R]{key: from}, func(it item[K, R]) bool { return yield(it.row) })
 }
 
-// All calls yield for every row in order, until it returns false. It has the
-// form of an iterator: for row := range t.All.
+// All calls yield for every row in order, until it returns false. It has the form of an
+// iterator: for row := range t.All.
 func (t *Table[K, R, P]) All(yield func(*R) bool) {
 	t.rows.Scan(func(it item[K, R]) bool { return yield(it.row) })
 }
 
-// set puts a row, or takes it out when it is marked deleted, and gives the row
-// that was there. The change is recorded.
-func (t *Table[K, R, P]) set(row *R) (old *R) {
+// Put writes a row, or deletes it if the row is a tombstone, and records the change.
+func (t *Table[K, R, P]) Put(row *R) {
 	key := P(row).Key()
-	old = t.load(row)
+	t.apply(key, row)
 	t.changed[key] = row
-	return old
 }
 
-// load is set without a record of it: for rows that are stored already.
-func (t *Table[K, R, P]) load(row *R) (old *R) {
-	key := P(row).Key()
-	var was item[K, R]
+// apply is Put without recording the change.
+func (t *Table[K, R, P]) apply(key K, row *R) {
+	var old item[K, R]
 	if P(row).RowMeta().Deleted {
-		was, _ = t.rows.Delete(item[K, R]{key: key})
+		old, _ = t.rows.Delete(item[K, R]{key: key})
 	} else {
-		was, _ = t.rows.Set(item[K, R]{key, row})
+		old, _ = t.rows.Set(item[K, R]{key, row})
 	}
-	return was.row
+	if t.decl.indexed {
+		any(row).(indexed[R]).reindex(t.owner, old.row) //nolint:errcheck // see indexed
+	}
 }
 
-// remove takes a row out without a record of it.
-func (t *Table[K, R, P]) remove(key K) { t.rows.Delete(item[K, R]{key: key}) }
+func (t *Table[K, R, P]) load(list any) {
+	for _, row := range rowsOf[R](list) {
+		t.apply(P(row).Key(), row)
+	}
+}
 
-// Changed are the rows that were put since the last [State.Drain], tombstones
-// included, in the order of their keys.
+// Changed returns the rows that were put since the last [State.Drain], including tombstones, in
+// the order of their keys.
 func (t *Table[K, R, P]) Changed() []*R {
 	if len(t.changed) == 0 {
 		return nil
@@ -91,7 +122,7 @@ func (t *Table[K, R, P]) Changed() []*R {
 	for key := range t.changed {
 		keys = append(keys, key)
 	}
-	slices.SortFunc(keys, t.compare)
+	slices.SortFunc(keys, t.decl.compare)
 	rows := make([]*R, len(keys))
 	for i, key := range keys {
 		rows[i] = t.changed[key]
@@ -99,7 +130,7 @@ func (t *Table[K, R, P]) Changed() []*R {
 	return rows
 }
 
-// Rows are all rows in order.
+// Rows returns all rows in order.
 func (t *Table[K, R, P]) Rows() []*R {
 	rows := make([]*R, 0, t.Len())
 	for row := range t.All {
@@ -108,67 +139,115 @@ func (t *Table[K, R, P]) Rows() []*R {
 	return rows
 }
 
-func (t *Table[K, R, P]) copy() Table[K, R, P] {
-	return Table[K, R, P]{rows: t.rows.Copy(), compare: t.compare, changed: map[K]*R{}}
+func (t *Table[K, R, P]) drain()       { clear(t.changed) }
+func (t *Table[K, R, P]) list() any    { return listOf(t.Rows()) }
+func (t *Table[K, R, P]) changes() any { return listOf(t.Changed()) }
+
+func (t *Table[K, R, P]) has(row Record) bool {
+	own, ok := row.(P)
+	return ok && t.Get(own.Key()) != nil
 }
 
-// Key2 is a primary key of two columns.
-type Key2 struct{ A, B string }
-
-// Key3 is a primary key of three columns.
-type Key3 struct{ A, B, C string }
-
-// AttemptKey is the primary key of attempts.
-type AttemptKey struct {
-	RunID, TaskKey string
-	Attempt        int32
+// declared implements the operations on lists of one table.
+type declared[K, R comparable, P Row[K, R]] struct {
+	*table.Table[R]
+	keyType[K]
+	run     *table.Column
+	history bool
+	indexed bool // the row type implements indexed
 }
 
-func compare2(a, b Key2) int { return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B)) }
-
-func compare3(a, b Key3) int {
-	return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B), cmp.Compare(a.C, b.C))
+func (*Table[K, R, P]) declare(tag string) (*Declaration, reflect.Type) {
+	name, options, _ := strings.Cut(tag, ",")
+	own := &declared[K, R, P]{Table: table.Of[R](name), keyType: keyTypeOf[K]()}
+	_, own.indexed = any(P(nil)).(indexed[R])
+	d := &Declaration{Schema: &own.Schema, lists: own}
+	d.setOptions(options)
+	own.run, own.history = d.Run, d.History
+	if _, byRow := any(P(nil)).(evictable); d.History && !byRow && !d.OfRun() {
+		panic("state: table " + name + " has history, but neither a run in its key nor a method evictable")
+	}
+	return d, reflect.TypeFor[R]()
 }
 
-func compareAttempt(a, b AttemptKey) int {
-	return cmp.Or(cmp.Compare(a.RunID, b.RunID), cmp.Compare(a.TaskKey, b.TaskKey), cmp.Compare(a.Attempt, b.Attempt))
+func (d *declared[K, R, P]) less(a, b item[K, R]) bool { return d.compare(a.key, b.key) < 0 }
+
+func (d *declared[K, R, P]) runOf(row *R) string {
+	return d.run.Of(reflect.ValueOf(row).Elem()).String()
 }
 
-// RowMeta gives access to the columns that every row has.
-func (m *Meta) RowMeta() *Meta { return m }
+// rowsOf returns the rows of a list.
+func rowsOf[R any](list any) []*R {
+	rows, _ := list.([]*R)
+	return rows
+}
 
-// Key is the primary key.
-func (r *Run) Key() string { return r.RunID }
+// listOf returns rows as a list.
+func listOf[R any](rows []*R) any {
+	if len(rows) == 0 {
+		return nil
+	}
+	return rows
+}
 
-// Key is the primary key.
-func (r *Task) Key() Key2 { return Key2{r.RunID, r.TaskKey} }
+// Len implements the interface lists, as the methods below do.
+func (*declared[K, R, P]) Len(list any) int { return len(rowsOf[R](list)) }
 
-// Key is the primary key.
-func (r *Dep) Key() Key3 { return Key3{r.RunID, r.Upstream, r.Downstream} }
+func (*declared[K, R, P]) Each(list any) iter.Seq[Record] {
+	return func(yield func(Record) bool) {
+		for _, row := range rowsOf[R](list) {
+			if !yield(P(row)) {
+				return
+			}
+		}
+	}
+}
 
-// Key is the primary key.
-func (r *Timer) Key() string { return r.TimerID }
+func (d *declared[K, R, P]) Encode(f table.Format, list any) ([]byte, error) {
+	return d.Table.Encode(f, rowsOf[R](list))
+}
 
-// Key is the primary key.
-func (r *Dispatch) Key() string { return r.DispatchID }
+func (d *declared[K, R, P]) Decode(f table.Format, data []byte) (any, error) {
+	rows, err := d.Table.Decode(f, data)
+	return listOf(rows), err
+}
 
-// Key is the primary key.
-func (r *Attempt) Key() AttemptKey { return AttemptKey{r.RunID, r.TaskKey, r.Attempt} }
+func (d *declared[K, R, P]) Merge(lists []any) (any, error) {
+	typed := make([][]*R, len(lists))
+	for i, list := range lists {
+		typed[i] = rowsOf[R](list)
+	}
+	rows, err := d.MergeDeltas(typed...)
+	return listOf(rows), err
+}
 
-// Key is the primary key.
-func (r *Heartbeat) Key() Key2 { return Key2{r.RunID, r.TaskKey} }
+func (*declared[K, R, P]) Hash(seed maphash.Seed, list any) (sum uint64) {
+	for _, row := range rowsOf[R](list) {
+		sum += maphash.Comparable(seed, *row)
+	}
+	return sum
+}
 
-// Key is the primary key.
-func (r *RunKey) Key() string { return r.RunKey }
+func (*declared[K, R, P]) only(list any, keep func(Record) bool) any {
+	var kept []*R
+	for _, row := range rowsOf[R](list) {
+		if keep(P(row)) {
+			kept = append(kept, row)
+		}
+	}
+	return listOf(kept)
+}
 
-// Key is the primary key.
-func (r *RunKeyConflict) Key() Key2 { return Key2{r.RunKey, r.RunID} }
+func (*declared[K, R, P]) cut(list any, n int) (head, tail any) {
+	rows := rowsOf[R](list)
+	n = min(n, len(rows))
+	return listOf(rows[:n]), listOf(rows[n:])
+}
 
-// Key is the primary key.
-func (r *Limit) Key() Key2 { return Key2{r.Scope, r.Name} }
+func (d *declared[K, R, P]) without(list, newer any) any {
+	return listOf(d.Without(rowsOf[R](list), rowsOf[R](newer)))
+}
 
-// Key is the primary key.
-func (r *Partition) Key() Key2 { return Key2{r.AssetKey, r.PartitionKey} }
-
-// Key is the primary key.
-func (r *Entry) Key() Key2 { return Key2{r.Entry, r.Group} }
+func (d *declared[K, R, P]) diff(want, got any) iter.Seq[string] {
+	return d.Diff(rowsOf[R](want), rowsOf[R](got))
+}

@@ -18,8 +18,8 @@ import (
 func (t *Table[R]) Canonical(row *R) string {
 	v := reflect.ValueOf(row).Elem()
 	line := []byte{'{'}
-	for i := range t.columns {
-		c := &t.columns[i]
+	for i := range t.Columns {
+		c := &t.Columns[i]
 		if i > 0 {
 			line = append(line, ',')
 		}
@@ -29,8 +29,8 @@ func (t *Table[R]) Canonical(row *R) string {
 	return string(append(line, '}'))
 }
 
-func (c *column) json(row reflect.Value) string {
-	v := c.of(row)
+func (c *Column) json(row reflect.Value) string {
+	v := c.Of(row)
 	if c.Nullable && v.IsZero() {
 		return "null"
 	}
@@ -58,7 +58,7 @@ func (t *Table[R]) Diff(want, got []*R) iter.Seq[string] {
 		a, errA := t.sorted(want)
 		b, errB := t.sorted(got)
 		if err := errors.Join(errA, errB); err != nil {
-			yield(fmt.Sprintf("%s: cannot be compared: %v", t.name, err))
+			yield(fmt.Sprintf("%s: cannot be compared: %v", t.Name, err))
 			return
 		}
 		for len(a) > 0 || len(b) > 0 {
@@ -84,20 +84,20 @@ func (t *Table[R]) diffNext(a, b []*R) (line string, restA, restB []*R) {
 	}
 	switch {
 	case order < 0:
-		return t.name + " " + t.Key(a[0]) + ": missing, want " + t.Canonical(a[0]), a[1:], b
+		return t.Name + " " + t.Key(a[0]) + ": missing, want " + t.Canonical(a[0]), a[1:], b
 	case order > 0:
-		return t.name + " " + t.Key(b[0]) + ": unexpected, got " + t.Canonical(b[0]), a, b[1:]
+		return t.Name + " " + t.Key(b[0]) + ": unexpected, got " + t.Canonical(b[0]), a, b[1:]
 	case *a[0] == *b[0]:
 		return "", a[1:], b[1:]
 	}
-	return t.name + " " + t.Key(a[0]) + ": " + t.diffColumns(a[0], b[0]), a[1:], b[1:]
+	return t.Name + " " + t.Key(a[0]) + ": " + t.diffColumns(a[0], b[0]), a[1:], b[1:]
 }
 
 func (t *Table[R]) diffColumns(want, got *R) string {
 	a, b := reflect.ValueOf(want).Elem(), reflect.ValueOf(got).Elem()
 	var parts []string
-	for i := range t.columns {
-		c := &t.columns[i]
+	for i := range t.Columns {
+		c := &t.Columns[i]
 		if wanted, has := c.json(a), c.json(b); wanted != has {
 			parts = append(parts, c.Name+" is "+has+", want "+wanted)
 		}

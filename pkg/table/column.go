@@ -6,12 +6,7 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/apache/arrow-go/v18/parquet"
-	"github.com/apache/arrow-go/v18/parquet/compress"
-	"github.com/apache/arrow-go/v18/parquet/schema"
-
 	"github.com/servo-orchestration/servo/pkg/event"
-	"github.com/servo-orchestration/servo/pkg/state"
 )
 
 // Type is the SQL type of a column.
@@ -34,17 +29,15 @@ type Column struct {
 	Key bool
 	// Nullable means that the zero value is stored as NULL.
 	Nullable bool
+	// Dict means that the text of the column repeats: files store it with a dictionary.
+	Dict bool
+
+	field int // index of the field in the row
+	inner int // index of the field within Meta, or -1
 }
 
-// column is a Column with the location of its values in a row.
-type column struct {
-	Column
-	dict  bool // encode with a dictionary
-	field int  // index of the field in the row
-	inner int  // index of the field within Meta, or -1
-}
-
-func (c *column) of(row reflect.Value) reflect.Value {
+// Of returns the column's field of a row, which is a struct.
+func (c *Column) Of(row reflect.Value) reflect.Value {
 	v := row.Field(c.field)
 	if c.inner >= 0 {
 		return v.Field(c.inner)
@@ -52,40 +45,24 @@ func (c *column) of(row reflect.Value) reflect.Value {
 	return v
 }
 
-// required reports whether every file must have the column.
-func (c *column) required() bool {
+// Required reports whether every file must have the column.
+func (c *Column) Required() bool {
 	return c.Key || c.Name == "row_seq" || c.Name == "deleted"
 }
 
-// statistics reports whether row groups store the column's minimum and maximum, so that
-// readers can skip row groups: for keys, runs, times and row_seq. Most files are small,
-// so statistics of other columns would only enlarge them.
-func (c *column) statistics() bool {
-	return c.Key || c.Type == Timestamp || c.Name == "run_id" || c.Name == "row_seq"
-}
-
-func (c *column) compare(a, b reflect.Value) int {
+func (c *Column) compare(a, b reflect.Value) int {
 	if c.Type == Varchar {
-		return strings.Compare(c.of(a).String(), c.of(b).String())
+		return strings.Compare(c.Of(a).String(), c.Of(b).String())
 	}
-	return cmp.Compare(c.of(a).Int(), c.of(b).Int())
+	return cmp.Compare(c.Of(a).Int(), c.Of(b).Int())
 }
 
-func publicColumns(columns []column) []Column {
-	public := make([]Column, len(columns))
-	for i, c := range columns {
-		public[i] = c.Column
-	}
-	return public
-}
-
-// columnsOf returns the columns that the field tags of a row type define: see package
-// state.
-func columnsOf(rowType reflect.Type) []column {
-	columns := make([]column, 0, rowType.NumField()+8)
+// columnsOf returns the columns that the field tags of a row type define.
+func columnsOf(rowType reflect.Type) []Column {
+	columns := make([]Column, 0, rowType.NumField()+8)
 	for i := range rowType.NumField() {
 		field := rowType.Field(i)
-		if field.Type != reflect.TypeFor[state.Meta]() {
+		if field.Type != reflect.TypeFor[Meta]() {
 			columns = append(columns, columnOf(field, i, -1))
 			continue
 		}
@@ -96,12 +73,12 @@ func columnsOf(rowType reflect.Type) []column {
 	return columns
 }
 
-func columnOf(field reflect.StructField, outer, inner int) column {
+func columnOf(field reflect.StructField, outer, inner int) Column {
 	name, options, _ := strings.Cut(field.Tag.Get("col"), ",")
 	if name == "" {
 		panic("table: field " + field.Name + " has no col tag")
 	}
-	c := column{Column: Column{Name: name, Type: typeOf(field)}, field: outer, inner: inner}
+	c := Column{Name: name, Type: typeOf(field), field: outer, inner: inner}
 	for option := range strings.SplitSeq(options, ",") {
 		switch option {
 		case "key":
@@ -109,7 +86,7 @@ func columnOf(field reflect.StructField, outer, inner int) column {
 		case "null":
 			c.Nullable = true
 		case "dict":
-			c.dict = true
+			c.Dict = true
 		case "":
 		default:
 			panic(fmt.Sprintf("table: field %s has unknown option %q", field.Name, option))
@@ -134,57 +111,4 @@ func typeOf(field reflect.StructField) Type {
 	default:
 		panic(fmt.Sprintf("table: field %s has unsupported type %v", field.Name, field.Type))
 	}
-}
-
-// parquetSchema returns the schema of a table. Its root has the table's name, so that
-// Decode can reject files of other tables.
-func parquetSchema(name string, columns []column) *schema.GroupNode {
-	fields := make(schema.FieldList, len(columns))
-	for i, c := range columns {
-		repetition := parquet.Repetitions.Required
-		if c.Nullable {
-			repetition = parquet.Repetitions.Optional
-		}
-		physical, logical := parquetType(c.Type)
-		fields[i] = schema.MustPrimitive(schema.NewPrimitiveNodeLogical(c.Name, repetition, logical, physical, -1, -1))
-	}
-	return schema.MustGroup(schema.NewGroupNode(name, parquet.Repetitions.Required, fields, -1))
-}
-
-func parquetType(t Type) (parquet.Type, schema.LogicalType) {
-	switch t {
-	case Varchar:
-		return parquet.Types.ByteArray, schema.StringLogicalType{}
-	case Integer:
-		return parquet.Types.Int32, schema.NoLogicalType{}
-	case Bigint:
-		return parquet.Types.Int64, schema.NoLogicalType{}
-	case Boolean:
-		return parquet.Types.Boolean, schema.NoLogicalType{}
-	case Timestamp:
-		return parquet.Types.Int64, schema.NewTimestampLogicalType(true, schema.TimeUnitMicros)
-	}
-	panic("table: unknown type " + string(t))
-}
-
-func writerProperties(name string, columns []column) *parquet.WriterProperties {
-	var sorted []parquet.SortingColumn
-	options := []parquet.WriterProperty{
-		parquet.WithCreatedBy("servo"),
-		parquet.WithRootName(name),
-		parquet.WithRootRepetition(parquet.Repetitions.Required),
-		parquet.WithCompression(compress.Codecs.Zstd),
-		parquet.WithDictionaryDefault(false),
-		parquet.WithMaxRowGroupLength(rowGroupRows),
-	}
-	for i, c := range columns {
-		options = append(options, parquet.WithStatsFor(c.Name, c.statistics()))
-		if c.dict {
-			options = append(options, parquet.WithDictionaryFor(c.Name, true))
-		}
-		if c.Key {
-			sorted = append(sorted, parquet.SortingColumn{ColumnIdx: int32(i)})
-		}
-	}
-	return parquet.NewWriterProperties(append(options, parquet.WithSortingColumns(sorted))...)
 }

@@ -13,31 +13,33 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// AppendJSON appends rows to dst as a JSON array, for rows too few to be worth a file. Each
-// row is an object with its key, row_seq, and the other columns that are not zero. As in a
-// file, each key occurs once, in ascending order.
-func (t *Table[R]) AppendJSON(dst []byte, rows []*R) ([]byte, error) {
-	sorted, err := t.sorted(rows)
-	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", t.name, err)
-	}
-	dst = append(dst, '[')
-	for i, row := range sorted {
+// JSON is a [Format] for rows too few to be worth a Parquet file: a JSON array. Each row is an
+// object with its key, row_seq, and the other columns that are not zero.
+type JSON struct{}
+
+// jsonBytes is the initial size of the buffer for a row.
+const jsonBytes = 512
+
+// Encode implements [Format].
+func (JSON) Encode(s *Schema, n int, row func(i int) reflect.Value) ([]byte, error) {
+	dst := append(make([]byte, 0, n*jsonBytes), '[')
+	for i := range n {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		if dst, err = t.appendRow(dst, reflect.ValueOf(row).Elem()); err != nil {
-			return nil, fmt.Errorf("encode %s: %w", t.name, err)
+		var err error
+		if dst, err = s.appendRow(dst, row(i)); err != nil {
+			return nil, err
 		}
 	}
 	return append(dst, ']'), nil
 }
 
-func (t *Table[R]) appendRow(dst []byte, row reflect.Value) ([]byte, error) {
+func (s *Schema) appendRow(dst []byte, row reflect.Value) ([]byte, error) {
 	separator := byte('{')
-	for i := range t.columns {
-		c := &t.columns[i]
-		v := c.of(row)
+	for i := range s.Columns {
+		c := &s.Columns[i]
+		v := c.Of(row)
 		if v.IsZero() && !c.inJSON() {
 			continue
 		}
@@ -71,45 +73,29 @@ func appendTime(dst []byte, at event.Time) []byte {
 }
 
 // inJSON reports whether JSON rows contain the column even if it is zero.
-func (c *column) inJSON() bool { return c.required() && c.Type != Boolean }
+func (c *Column) inJSON() bool { return c.Required() && c.Type != Boolean }
 
-// DecodeJSON returns the rows that AppendJSON of this or another build encoded. Like
-// Decode, it ignores unknown columns.
-func (t *Table[R]) DecodeJSON(data []byte) ([]*R, error) {
-	rows, err := t.decodeJSON(jsontext.NewDecoder(bytes.NewReader(data)))
-	if err != nil {
-		return nil, fmt.Errorf("decode %s: %w", t.name, err)
-	}
-	for i := 1; i < len(rows); i++ {
-		if t.Compare(rows[i-1], rows[i]) >= 0 {
-			return nil, fmt.Errorf("decode %s: row %d (%s) is not in ascending order", t.name, i, t.Key(rows[i]))
-		}
-	}
-	return rows, nil
-}
-
-func (t *Table[R]) decodeJSON(in *jsontext.Decoder) ([]*R, error) {
+// Decode implements [Format]. It ignores unknown columns.
+func (JSON) Decode(s *Schema, data []byte, add func() reflect.Value) error {
+	in := jsontext.NewDecoder(bytes.NewReader(data))
 	if err := expect(in, '['); err != nil {
-		return nil, err
+		return err
 	}
-	var rows []*R
-	for in.PeekKind() != ']' {
-		row := new(R)
-		if err := t.readRow(in, reflect.ValueOf(row).Elem()); err != nil {
-			return nil, fmt.Errorf("row %d: %w", len(rows), err)
+	for n := 0; in.PeekKind() != ']'; n++ {
+		if err := s.readRow(in, add()); err != nil {
+			return fmt.Errorf("row %d: %w", n, err)
 		}
-		rows = append(rows, row)
 	}
 	if err := expect(in, ']'); err != nil {
-		return nil, err
+		return err
 	}
 	if _, err := in.ReadToken(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("unexpected data after the rows")
+		return errors.New("unexpected data after the rows")
 	}
-	return rows, nil
+	return nil
 }
 
-func (t *Table[R]) readRow(in *jsontext.Decoder, row reflect.Value) error {
+func (s *Schema) readRow(in *jsontext.Decoder, row reflect.Value) error {
 	if err := expect(in, '{'); err != nil {
 		return err
 	}
@@ -119,7 +105,7 @@ func (t *Table[R]) readRow(in *jsontext.Decoder, row reflect.Value) error {
 		if err != nil {
 			return err
 		}
-		c := t.column(name.String())
+		c := s.Column(name.String())
 		if c == nil {
 			if err := in.SkipValue(); err != nil {
 				return err
@@ -129,26 +115,17 @@ func (t *Table[R]) readRow(in *jsontext.Decoder, row reflect.Value) error {
 		if c.inJSON() { // the decoder rejects duplicate names
 			required++
 		}
-		if err := c.readJSON(in, c.of(row)); err != nil {
+		if err := c.readJSON(in, c.Of(row)); err != nil {
 			return fmt.Errorf("column %s: %w", c.Name, err)
 		}
 	}
-	if want := len(t.keys) + 1; required != want {
+	if want := len(s.keys) + 1; required != want {
 		return errors.New("a column of the key, or row_seq, is missing")
 	}
 	return expect(in, '}')
 }
 
-func (t *Table[R]) column(name string) *column {
-	for i := range t.columns {
-		if t.columns[i].Name == name {
-			return &t.columns[i]
-		}
-	}
-	return nil
-}
-
-func (c *column) readJSON(in *jsontext.Decoder, field reflect.Value) error {
+func (c *Column) readJSON(in *jsontext.Decoder, field reflect.Value) error {
 	token, err := in.ReadToken()
 	if err != nil {
 		return err

@@ -33,7 +33,7 @@ func (t *Table[R]) MergeDeltas(files ...[]*R) ([]*R, error) {
 	for _, rows := range files {
 		sorted, err := t.sorted(rows)
 		if err != nil {
-			return nil, fmt.Errorf("merge %s: %w", t.name, err)
+			return nil, fmt.Errorf("merge %s: %w", t.Name, err)
 		}
 		lists = append(lists, sorted)
 	}
@@ -45,7 +45,7 @@ func (t *Table[R]) MergeDeltas(files ...[]*R) ([]*R, error) {
 		slices.SortStableFunc(lists, func(a, b []*R) int { return cmp.Compare(len(a), len(b)) })
 		merged, err := t.mergeTwo(lists[0], lists[1])
 		if err != nil {
-			return nil, fmt.Errorf("merge %s: %w", t.name, err)
+			return nil, fmt.Errorf("merge %s: %w", t.Name, err)
 		}
 		lists = append(lists[2:], merged)
 	}

@@ -9,23 +9,24 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/table"
+	"github.com/servo-orchestration/servo/pkg/table/tabletest"
 )
 
 // drawFiles returns random files with unique sequence numbers, and the result that a
 // simple, slow merge computes from them.
 func drawFiles(t *rapid.T) (files [][]*state.Dep, want map[string]*state.Dep) {
-	tab := table.Of[state.Dep]()
+	tab := table.Of[state.Dep]("dep_satisfaction")
 	want = map[string]*state.Dep{}
 	seq := int64(0)
 	for range rapid.IntRange(0, 6).Draw(t, "files") {
 		var rows []*state.Dep
 		for range rapid.IntRange(0, 8).Draw(t, "rows") {
-			row := drawRow[state.Dep](t, "row")
+			row := tabletest.DrawRow[state.Dep](t, "row")
 			seq++
 			row.Seq = seq
 			rows = append(rows, row)
 		}
-		rows = unique(tab, rows)
+		rows = tabletest.Unique(tab, rows)
 		for _, row := range rows {
 			if has := want[tab.Key(row)]; has == nil || has.Seq < row.Seq {
 				want[tab.Key(row)] = row
@@ -38,7 +39,7 @@ func drawFiles(t *rapid.T) (files [][]*state.Dep, want map[string]*state.Dep) {
 
 func TestMergeIsOrderAndGroupingIndependent(t *testing.T) {
 	t.Parallel()
-	tab := table.Of[state.Dep]()
+	tab := table.Of[state.Dep]("dep_satisfaction")
 	rapid.Check(t, func(t *rapid.T) {
 		files, want := drawFiles(t)
 		var expected []*state.Dep
@@ -63,14 +64,14 @@ func TestMergeIsOrderAndGroupingIndependent(t *testing.T) {
 
 func TestMergeOfNothingIsEmpty(t *testing.T) {
 	t.Parallel()
-	rows, err := table.Of[state.Dep]().Merge()
+	rows, err := table.Of[state.Dep]("dep_satisfaction").Merge()
 	require.NoError(t, err)
 	require.Empty(t, rows)
 }
 
 func TestMergeDeltasKeepsTombstones(t *testing.T) {
 	t.Parallel()
-	tab := table.Of[state.RunKey]()
+	tab := table.Of[state.RunKey]("run_keys")
 	base := []*state.RunKey{{RunKey: "k", Meta: state.Meta{Seq: 1}}}
 	deleted := []*state.RunKey{{RunKey: "k", Meta: state.Meta{Seq: 2, Deleted: true}}}
 	delta, err := tab.MergeDeltas(deleted)
@@ -83,7 +84,7 @@ func TestMergeDeltasKeepsTombstones(t *testing.T) {
 
 func TestMergeRejectsDifferentRowsWithSameSeq(t *testing.T) {
 	t.Parallel()
-	tab := table.Of[state.RunKey]()
+	tab := table.Of[state.RunKey]("run_keys")
 	a := []*state.RunKey{{RunKey: "k", RunID: "1", Meta: state.Meta{Seq: 4}}}
 	same := []*state.RunKey{{RunKey: "k", RunID: "1", Meta: state.Meta{Seq: 4}}}
 	other := []*state.RunKey{{RunKey: "k", RunID: "2", Meta: state.Meta{Seq: 4}}}

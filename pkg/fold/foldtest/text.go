@@ -13,8 +13,8 @@ import (
 // those of ledger_entries and run_key_conflicts.
 func Effects(s *state.State) *state.Rows {
 	rows := s.All()
-	rows.Entries, rows.Conflicts = nil, nil
-	return rows
+	state.Set[state.Entry](rows, nil)
+	return state.Set[state.RunKeyConflict](rows, nil)
 }
 
 // Dump is the rows of [Effects] as text.
@@ -22,11 +22,15 @@ func Dump(s *state.State) string { return Text(Effects(s)) }
 
 // Text is rows, every column of them, as text to compare.
 func Text(rows *state.Rows) string {
-	raw, err := json.MarshalIndent(rows, "", " ")
-	if err != nil {
-		panic(err) // rows are made of what JSON has
+	var text strings.Builder
+	for d, list := range rows.Lists {
+		raw, err := json.MarshalIndent(list, "", " ")
+		if err != nil {
+			panic(err) // JSON has the types of all columns
+		}
+		fmt.Fprintf(&text, "%s: %s\n", d.Name, raw)
 	}
-	return string(raw)
+	return text.String()
 }
 
 // Compare gives the first line in which the texts of rows differ, with the rows

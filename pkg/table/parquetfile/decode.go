@@ -1,17 +1,18 @@
-package table
+package parquetfile
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"unicode/utf8"
 
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/compress"
 	"github.com/apache/arrow-go/v18/parquet/file"
 	"github.com/apache/arrow-go/v18/parquet/schema"
+
+	"github.com/servo-orchestration/servo/pkg/table"
 )
 
 // maxRowsPerByte rejects decompression bombs: keys are unique text, so no row fits into
@@ -21,28 +22,23 @@ const maxRowsPerByte = 8
 // batchCells is how many cells of a column are decoded at a time.
 const batchCells = 4096
 
-// Decode returns the rows of a file that this or another build encoded, in ascending order
-// of their keys. It validates the format, but not the checksum: callers compare that with
-// the manifest.
-func (t *Table[R]) Decode(data []byte) (rows []*R, err error) {
+// Decode implements [table.Format].
+func (*Format) Decode(s *table.Schema, data []byte, add func() reflect.Value) (err error) {
 	defer func() {
 		// The Parquet library does not validate all of its input.
 		if recovered := recover(); recovered != nil {
-			rows, err = nil, fmt.Errorf("decode %s: the file is corrupt: %v", t.name, recovered)
+			err = fmt.Errorf("the file is corrupt: %v", recovered)
 		}
 	}()
 	if len(data) > MaxFileBytes {
-		return nil, fmt.Errorf("decode %s: %d bytes exceed the limit of %d", t.name, len(data), MaxFileBytes)
+		return fmt.Errorf("%d bytes exceed the limit of %d", len(data), MaxFileBytes)
 	}
 	reader, err := file.NewParquetReader(bytes.NewReader(data), file.WithReadProps(readerProperties()))
 	if err != nil {
-		return nil, fmt.Errorf("decode %s: %w", t.name, err)
+		return err
 	}
-	d := decoder[R]{table: t, reader: reader}
-	if err := d.run(int64(len(data))); err != nil {
-		return nil, fmt.Errorf("decode %s: %w", t.name, err)
-	}
-	return d.rows, nil
+	d := decoder{schema: s, reader: reader, add: add}
+	return d.run(int64(len(data)))
 }
 
 func readerProperties() *parquet.ReaderProperties {
@@ -51,20 +47,21 @@ func readerProperties() *parquet.ReaderProperties {
 	return properties
 }
 
-type decoder[R Row] struct {
-	table  *Table[R]
+type decoder struct {
+	schema *table.Schema
 	reader *file.Reader
-	rows   []*R
+	add    func() reflect.Value
+	rows   int64
 	values []reflect.Value // the rows of the current row group
 	cells  *cells
 }
 
-func (d *decoder[R]) run(size int64) error {
+func (d *decoder) run(size int64) error {
 	count := d.reader.NumRows()
 	if count < 0 || count > MaxRows || count > size*maxRowsPerByte {
 		return fmt.Errorf("a file of %d bytes cannot have the %d rows that its footer declares", size, count)
 	}
-	where, err := d.table.locate(d.reader.MetaData().Schema)
+	where, err := locate(d.schema, d.reader.MetaData().Schema)
 	if err != nil {
 		return err
 	}
@@ -74,26 +71,21 @@ func (d *decoder[R]) run(size int64) error {
 			return fmt.Errorf("row group %d: %w", group, err)
 		}
 	}
-	if int64(len(d.rows)) != count {
-		return fmt.Errorf("the file has %d rows, but declares %d", len(d.rows), count)
-	}
-	for i := 1; i < len(d.rows); i++ {
-		if d.table.Compare(d.rows[i-1], d.rows[i]) >= 0 {
-			return fmt.Errorf("row %d (%s) is not in ascending order", i, d.table.Key(d.rows[i]))
-		}
+	if d.rows != count {
+		return fmt.Errorf("the file has %d rows, but declares %d", d.rows, count)
 	}
 	return nil
 }
 
 // locate returns the index of each of the table's columns in a file, or -1 if it is
 // missing.
-func (t *Table[R]) locate(found *schema.Schema) ([]int, error) {
-	if root := found.Root().Name(); root != t.name && slices.ContainsFunc(All(), func(d Description) bool { return d.Name == root }) {
-		return nil, fmt.Errorf("the file belongs to table %s", root)
+func locate(s *table.Schema, found *schema.Schema) ([]int, error) {
+	if root := found.Root().Name(); root != s.Name {
+		return nil, fmt.Errorf("the file belongs to table %.80s", root)
 	}
-	where := make([]int, len(t.columns))
-	for i := range t.columns {
-		c := &t.columns[i]
+	where := make([]int, len(s.Columns))
+	for i := range s.Columns {
+		c := &s.Columns[i]
 		where[i] = -1
 		for j := range found.NumColumns() {
 			if found.Column(j).Path() != c.Name {
@@ -102,12 +94,12 @@ func (t *Table[R]) locate(found *schema.Schema) ([]int, error) {
 			if where[i] >= 0 {
 				return nil, fmt.Errorf("column %s: duplicate", c.Name)
 			}
-			if err := c.accepts(found.Column(j)); err != nil {
+			if err := accepts(c, found.Column(j)); err != nil {
 				return nil, fmt.Errorf("column %s: %w", c.Name, err)
 			}
 			where[i] = j
 		}
-		if where[i] < 0 && c.required() {
+		if where[i] < 0 && c.Required() {
 			return nil, fmt.Errorf("column %s: missing", c.Name)
 		}
 	}
@@ -116,37 +108,37 @@ func (t *Table[R]) locate(found *schema.Schema) ([]int, error) {
 
 // accepts returns an error unless found has the column's physical type and an equivalent
 // logical type.
-func (c *column) accepts(found *schema.Column) error {
+func accepts(c *table.Column, found *schema.Column) error {
 	physical, logical := parquetType(c.Type)
 	if found.PhysicalType() != physical || found.MaxRepetitionLevel() != 0 || found.MaxDefinitionLevel() > 1 {
 		return fmt.Errorf("must be %s, got %v", c.Type, found.PhysicalType())
 	}
 	has := found.LogicalType()
-	if has == nil || has.Equals(logical) || has.IsNone() && c.Type != Timestamp {
+	if has == nil || has.Equals(logical) || has.IsNone() && c.Type != table.Timestamp {
 		return nil
 	}
 	if integer, ok := has.(schema.IntLogicalType); ok && integer.IsSigned() && logical.IsNone() {
 		return nil
 	}
-	if stamp, ok := has.(schema.TimestampLogicalType); ok && c.Type == Timestamp &&
+	if stamp, ok := has.(schema.TimestampLogicalType); ok && c.Type == table.Timestamp &&
 		stamp.TimeUnit() == schema.TimeUnitMicros && stamp.IsAdjustedToUTC() {
 		return nil
 	}
 	return fmt.Errorf("must be %s, got %v", c.Type, has)
 }
 
-func (d *decoder[R]) readGroup(index int, where []int, limit int64) error {
+func (d *decoder) readGroup(index int, where []int, limit int64) error {
 	group := d.reader.RowGroup(index)
 	count := group.NumRows()
-	if count < 0 || count > limit-int64(len(d.rows)) {
+	if count < 0 || count > limit-d.rows {
 		return fmt.Errorf("declares %d rows, more than the file", count)
 	}
 	d.values = d.values[:0]
-	for i := range d.table.columns {
+	for i := range d.schema.Columns {
 		if where[i] < 0 {
 			continue
 		}
-		c := &d.table.columns[i]
+		c := &d.schema.Columns[i]
 		chunk, err := group.MetaData().ColumnChunk(where[i])
 		if err != nil {
 			return fmt.Errorf("column %s: %w", c.Name, err)
@@ -169,7 +161,7 @@ func (d *decoder[R]) readGroup(index int, where []int, limit int64) error {
 
 // readColumn sets one field of the group's rows. The first column, a key, creates the
 // rows one by one, so that memory does not depend on the row count in the footer.
-func (d *decoder[R]) readColumn(in file.ColumnChunkReader, c *column, count int) error {
+func (d *decoder) readColumn(in file.ColumnChunkReader, c *table.Column, count int) error {
 	d.cells.begin(c)
 	for done := 0; done < count; {
 		n, err := d.cells.read(in, min(batchCells, count-done))
@@ -181,11 +173,10 @@ func (d *decoder[R]) readColumn(in file.ColumnChunkReader, c *column, count int)
 		}
 		for i := range n {
 			if done+i == len(d.values) {
-				row := new(R)
-				d.rows = append(d.rows, row)
-				d.values = append(d.values, reflect.ValueOf(row).Elem())
+				d.values = append(d.values, d.add())
+				d.rows++
 			}
-			if err := d.cells.set(c.of(d.values[done+i]), i); err != nil {
+			if err := d.cells.set(c.Of(d.values[done+i]), i); err != nil {
 				return fmt.Errorf("row %d: %w", done+i, err)
 			}
 		}
@@ -196,7 +187,7 @@ func (d *decoder[R]) readColumn(in file.ColumnChunkReader, c *column, count int)
 
 // cells holds a batch of one column's values, and a cache that interns repeated text.
 type cells struct {
-	column *column
+	column *table.Column
 	levels []int16
 	used   []int // for each cell the index of its value, or -1 for NULL
 	bytes  []parquet.ByteArray
@@ -223,9 +214,9 @@ func newCells(size int64) *cells {
 	}
 }
 
-func (b *cells) begin(c *column) {
+func (b *cells) begin(c *table.Column) {
 	b.column, b.last, b.known = c, "", nil
-	if c.dict {
+	if c.Dict {
 		b.known = make(map[string]string)
 	}
 }
@@ -281,23 +272,23 @@ func (b *cells) place(total, present int, levels []int16) error {
 func (b *cells) set(field reflect.Value, i int) error {
 	at := b.used[i]
 	if at < 0 {
-		if b.column.required() {
+		if b.column.Required() {
 			return errors.New("must not be NULL")
 		}
 		return nil
 	}
 	switch b.column.Type {
-	case Varchar:
+	case table.Varchar:
 		text, err := b.text(b.bytes[at])
 		if err != nil {
 			return err
 		}
 		field.SetString(text)
-	case Integer:
+	case table.Integer:
 		field.SetInt(int64(b.i32[at]))
-	case Bigint, Timestamp:
+	case table.Bigint, table.Timestamp:
 		field.SetInt(b.i64[at])
-	case Boolean:
+	case table.Boolean:
 		field.SetBool(b.bools[at])
 	}
 	return nil

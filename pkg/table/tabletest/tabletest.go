@@ -1,4 +1,5 @@
-package table_test
+// Package tabletest creates rows of tables for tests.
+package tabletest
 
 import (
 	"fmt"
@@ -11,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// drawRow returns a random row. Values come from small sets, so that keys repeat.
-func drawRow[R table.Row](t *rapid.T, label string) *R {
+// DrawRow returns a random row. Values come from small sets, so that keys repeat.
+func DrawRow[R any](t *rapid.T, label string) *R {
 	row := new(R)
 	fill(t, reflect.ValueOf(row).Elem(), label)
 	return row
@@ -39,8 +40,39 @@ func fill(t *rapid.T, v reflect.Value, label string) {
 	}
 }
 
-// unique returns the first row of each key.
-func unique[R table.Row](t *table.Table[R], rows []*R) []*R {
+// Row returns a list with one row of a table. Its columns are zero.
+func Row(d *state.Declaration) any {
+	text := `[{"row_seq":0`
+	for _, key := range d.Keys() {
+		zero := `""`
+		if d.Column(key).Type != table.Varchar {
+			zero = "0"
+		}
+		text += fmt.Sprintf(",%q:%s", key, zero)
+	}
+	list, err := d.Decode(table.JSON{}, []byte(text+"}]"))
+	if err != nil {
+		panic(err)
+	}
+	return list
+}
+
+// DrawList returns a list of random rows of a table with distinct keys, in any order.
+func DrawList(t *rapid.T, d *state.Declaration) any {
+	list := reflect.Zero(reflect.TypeOf(Row(d)))
+	for range rapid.IntRange(0, 12).Draw(t, "rows") {
+		row := reflect.ValueOf(Row(d)).Index(0)
+		fill(t, row.Elem(), "row")
+		longer := reflect.Append(list, row)
+		if _, err := d.Encode(table.JSON{}, longer.Interface()); err == nil {
+			list = longer
+		}
+	}
+	return list.Interface()
+}
+
+// Unique returns the first row of each key.
+func Unique[R comparable](t *table.Table[R], rows []*R) []*R {
 	seen := map[string]bool{}
 	var kept []*R
 	for _, row := range rows {
@@ -52,8 +84,8 @@ func unique[R table.Row](t *table.Table[R], rows []*R) []*R {
 	return kept
 }
 
-// sampleTasks returns n realistic tasks of runs with a hundred tasks each.
-func sampleTasks(n int) []*state.Task {
+// SampleTasks returns n realistic tasks of runs with a hundred tasks each.
+func SampleTasks(n int) []*state.Task {
 	rows := make([]*state.Task, n)
 	for i := range rows {
 		at := event.Time(1_760_000_000_000_000 + int64(i)*137_000)

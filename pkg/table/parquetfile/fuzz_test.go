@@ -1,4 +1,4 @@
-package table_test
+package parquetfile_test
 
 import (
 	"slices"
@@ -8,13 +8,14 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/table"
+	"github.com/servo-orchestration/servo/pkg/table/tabletest"
 )
 
 // FuzzDecode requires that Decode returns an error or rows that round-trip, for any bytes.
 func FuzzDecode(f *testing.F) {
-	tab := table.Of[state.Task]()
+	tab := table.Of[state.Task]("tasks")
 	for _, n := range []int{0, 1, 50} {
-		data, err := tab.Encode(sampleTasks(n))
+		data, err := tab.Encode(format, tabletest.SampleTasks(n))
 		require.NoError(f, err)
 		f.Add(data)
 		f.Add(data[:len(data)/2])
@@ -22,13 +23,13 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte("PAR1PAR1"))
 	f.Add([]byte("PAR1\x00\x00\x00\x00PAR1"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		rows, err := tab.Decode(data)
+		rows, err := tab.Decode(format, data)
 		if err != nil {
 			return
 		}
-		again, err := tab.Encode(rows)
+		again, err := tab.Encode(format, rows)
 		require.NoError(t, err)
-		read, err := tab.Decode(again)
+		read, err := tab.Decode(format, again)
 		require.NoError(t, err)
 		require.Empty(t, slices.Collect(tab.Diff(rows, read)))
 	})

@@ -1,4 +1,4 @@
-package table_test
+package parquetfile_test
 
 import (
 	"testing"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/table"
+	"github.com/servo-orchestration/servo/pkg/table/tabletest"
 )
 
 func BenchmarkEncode50Rows(b *testing.B)  { benchmarkEncode(b, 50) }
@@ -15,22 +16,22 @@ func BenchmarkDecode50Rows(b *testing.B)  { benchmarkDecode(b, 50) }
 func BenchmarkDecode10kRows(b *testing.B) { benchmarkDecode(b, 10_000) }
 
 func BenchmarkEncode10RowsAsJSON(b *testing.B) {
-	tab, rows := table.Of[state.Task](), sampleTasks(10)
+	tab, rows := table.Of[state.Task]("tasks"), tabletest.SampleTasks(10)
 	var data []byte
 	for b.Loop() {
 		var err error
-		data, err = tab.AppendJSON(data[:0], rows)
+		data, err = tab.Encode(table.JSON{}, rows)
 		require.NoError(b, err)
 	}
 	b.ReportMetric(float64(len(data)), "bytes/file")
 }
 
 func BenchmarkDecode10RowsAsJSON(b *testing.B) {
-	tab := table.Of[state.Task]()
-	data, err := tab.AppendJSON(nil, sampleTasks(10))
+	tab := table.Of[state.Task]("tasks")
+	data, err := tab.Encode(table.JSON{}, tabletest.SampleTasks(10))
 	require.NoError(b, err)
 	for b.Loop() {
-		_, err := tab.DecodeJSON(data)
+		_, err := tab.Decode(table.JSON{}, data)
 		require.NoError(b, err)
 	}
 }
@@ -40,10 +41,10 @@ func BenchmarkDecode10Rows(b *testing.B) { benchmarkDecode(b, 10) }
 
 func benchmarkEncode(b *testing.B, n int) {
 	b.Helper()
-	tab, rows := table.Of[state.Task](), sampleTasks(n)
+	tab, rows := table.Of[state.Task]("tasks"), tabletest.SampleTasks(n)
 	size := 0
 	for b.Loop() {
-		data, err := tab.Encode(rows)
+		data, err := tab.Encode(format, rows)
 		require.NoError(b, err)
 		size = len(data)
 	}
@@ -52,11 +53,11 @@ func benchmarkEncode(b *testing.B, n int) {
 
 func benchmarkDecode(b *testing.B, n int) {
 	b.Helper()
-	tab := table.Of[state.Task]()
-	data, err := tab.Encode(sampleTasks(n))
+	tab := table.Of[state.Task]("tasks")
+	data, err := tab.Encode(format, tabletest.SampleTasks(n))
 	require.NoError(b, err)
 	for b.Loop() {
-		rows, err := tab.Decode(data)
+		rows, err := tab.Decode(format, data)
 		require.NoError(b, err)
 		require.Len(b, rows, n)
 	}
@@ -64,8 +65,8 @@ func benchmarkDecode(b *testing.B, n int) {
 
 // BenchmarkMergeBaseAnd64Deltas merges a base of 100,000 rows with 64 deltas of 50 rows.
 func BenchmarkMergeBaseAnd64Deltas(b *testing.B) {
-	tab := table.Of[state.Task]()
-	base := sampleTasks(100_000)
+	tab := table.Of[state.Task]("tasks")
+	base := tabletest.SampleTasks(100_000)
 	files := [][]*state.Task{base}
 	for i := range 64 {
 		var delta []*state.Task
@@ -84,6 +85,6 @@ func BenchmarkMergeBaseAnd64Deltas(b *testing.B) {
 
 func BenchmarkOf(b *testing.B) {
 	for b.Loop() {
-		table.Of[state.Task]()
+		table.Of[state.Task]("tasks")
 	}
 }

@@ -1,4 +1,4 @@
-package table
+package parquetfile
 
 import (
 	"bytes"
@@ -9,60 +9,43 @@ import (
 
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/file"
+
+	"github.com/servo-orchestration/servo/pkg/table"
 )
 
-// Encode returns rows as a Parquet file, sorted by primary key. It does not modify rows.
-// The same rows in any order produce the same bytes. Encode rejects duplicate keys and
-// text that is not UTF-8.
-func (t *Table[R]) Encode(rows []*R) ([]byte, error) {
-	if len(rows) > MaxRows {
-		return nil, fmt.Errorf("encode %s: %d rows exceed the limit of %d: split them", t.name, len(rows), MaxRows)
+// Encode implements [table.Format].
+func (f *Format) Encode(s *table.Schema, n int, row func(i int) reflect.Value) ([]byte, error) {
+	if n > MaxRows {
+		return nil, fmt.Errorf("%d rows exceed the limit of %d: split them", n, MaxRows)
 	}
-	sorted, err := t.sorted(rows)
-	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", t.name, err)
-	}
+	form := f.layout(s)
 	var out bytes.Buffer
-	w, err := file.NewParquetWriterWithError(&out, t.root, file.WithWriterProps(t.props))
+	w, err := file.NewParquetWriterWithError(&out, form.root, file.WithWriterProps(form.props))
 	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", t.name, err)
+		return nil, err
 	}
-	e := encoder{columns: t.columns}
-	for group := range slices.Chunk(sorted, rowGroupRows) {
+	e := encoder{columns: s.Columns}
+	for from := 0; from < n; from += rowGroupRows {
 		e.rows = e.rows[:0]
-		for _, row := range group {
-			e.rows = append(e.rows, reflect.ValueOf(row).Elem())
+		for i := from; i < min(from+rowGroupRows, n); i++ {
+			e.rows = append(e.rows, row(i))
 		}
 		if err := e.writeGroup(w); err != nil {
-			return nil, fmt.Errorf("encode %s: %w", t.name, err)
+			return nil, err
 		}
 	}
 	if err := w.Close(); err != nil {
-		return nil, fmt.Errorf("encode %s: %w", t.name, err)
+		return nil, err
 	}
 	if out.Len() > MaxFileBytes {
-		return nil, fmt.Errorf("encode %s: %d bytes exceed the limit of %d: split the rows", t.name, out.Len(), MaxFileBytes)
+		return nil, fmt.Errorf("%d bytes exceed the limit of %d: split the rows", out.Len(), MaxFileBytes)
 	}
 	return out.Bytes(), nil
 }
 
-// sorted returns the rows in ascending order of their keys, without a copy if they are
-// already sorted. It rejects duplicate keys.
-func (t *Table[R]) sorted(rows []*R) ([]*R, error) {
-	if !slices.IsSortedFunc(rows, t.Compare) {
-		rows = slices.SortedFunc(slices.Values(rows), t.Compare)
-	}
-	for i := 1; i < len(rows); i++ {
-		if t.Compare(rows[i-1], rows[i]) == 0 {
-			return nil, fmt.Errorf("two rows have the key %s", t.Key(rows[i]))
-		}
-	}
-	return rows, nil
-}
-
 // encoder writes row groups column by column. It reuses its buffers for each column.
 type encoder struct {
-	columns []column
+	columns []table.Column
 	rows    []reflect.Value
 
 	defs  []int16
@@ -93,7 +76,7 @@ func (e *encoder) writeGroup(w *file.Writer) error {
 	return group.Close()
 }
 
-func (e *encoder) writeColumn(out file.ColumnChunkWriter, c *column) error {
+func (e *encoder) writeColumn(out file.ColumnChunkWriter, c *table.Column) error {
 	var err error
 	switch out := out.(type) {
 	case *file.ByteArrayColumnChunkWriter:
@@ -120,17 +103,17 @@ func (e *encoder) writeColumn(out file.ColumnChunkWriter, c *column) error {
 		}
 		_, err = out.WriteBatch(e.bools, e.levels(c), nil)
 	default:
-		panic(fmt.Sprintf("table: no writer for %T", out))
+		panic(fmt.Sprintf("parquetfile: no writer for %T", out))
 	}
 	return err
 }
 
 // values yields the column's values except NULLs, and sets the definition levels.
-func (e *encoder) values(c *column) func(yield func(reflect.Value) bool) {
+func (e *encoder) values(c *table.Column) func(yield func(reflect.Value) bool) {
 	return func(yield func(reflect.Value) bool) {
 		e.defs = e.defs[:0]
 		for _, row := range e.rows {
-			v := c.of(row)
+			v := c.Of(row)
 			if c.Nullable {
 				if v.IsZero() {
 					e.defs = append(e.defs, 0)
@@ -146,7 +129,7 @@ func (e *encoder) values(c *column) func(yield func(reflect.Value) bool) {
 }
 
 // levels returns the Parquet definition levels: nil for a column that is not nullable.
-func (e *encoder) levels(c *column) []int16 {
+func (e *encoder) levels(c *table.Column) []int16 {
 	if c.Nullable {
 		return e.defs
 	}
@@ -154,10 +137,10 @@ func (e *encoder) levels(c *column) []int16 {
 }
 
 // gatherText copies the column's text into one buffer, and points bytes into it.
-func (e *encoder) gatherText(c *column) error {
+func (e *encoder) gatherText(c *table.Column) error {
 	size := 0
 	for _, row := range e.rows {
-		size += c.of(row).Len()
+		size += c.Of(row).Len()
 	}
 	// Grow first: the values point into the buffer, so it must not be reallocated.
 	e.text = slices.Grow(e.text[:0], size)

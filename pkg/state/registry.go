@@ -1,0 +1,196 @@
+package state
+
+import (
+	"cmp"
+	"fmt"
+	"hash/maphash"
+	"iter"
+	"reflect"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/table"
+)
+
+// Tables declares the tables of a domain. To add one, add a field and its row type: every
+// operation on states, files and history ranges over these fields. Their order is the order of
+// files in manifests and of loading: tasks precede heartbeats, whose deadlines need the timeouts
+// of their tasks.
+//
+// The tag has the table's name and these options:
+//
+//   - run=COLUMN: COLUMN contains the run of a row. Files record the bounds of the column.
+//   - entry=COLUMN: the same for the ledger entry of a row.
+//   - history: closed rows move from the live state to history. If the row type has a method
+//     evictable, it defines which rows are closed. If not, a row is closed with its run, whose
+//     id must be the first column of the key.
+//   - reopens: the live state may get a newer version of a row in history.
+//   - large: [State.Bytes] counts a row as large.
+type Tables struct {
+	Runs       Table[string, Run, *Run]                     `table:"runs,history,run=run_id,large"`
+	Tasks      Table[Key2, Task, *Task]                     `table:"tasks,history,run=run_id,large"`
+	Deps       Table[Key3, Dep, *Dep]                       `table:"dep_satisfaction,history,run=run_id"`
+	Timers     Table[string, Timer, *Timer]                 `table:"timers"`
+	Outbox     Table[string, Dispatch, *Dispatch]           `table:"dispatch_outbox"`
+	Attempts   Table[AttemptKey, Attempt, *Attempt]         `table:"attempts,history,run=run_id"`
+	Heartbeats Table[Key2, Heartbeat, *Heartbeat]           `table:"heartbeats,run=run_id"`
+	RunKeys    Table[string, RunKey, *RunKey]               `table:"run_keys"`
+	Conflicts  Table[Key2, RunKeyConflict, *RunKeyConflict] `table:"run_key_conflicts,history,reopens,run=run_id"`
+	Limits     Table[Key2, Limit, *Limit]                   `table:"limits"`
+	Partitions Table[Key2, Partition, *Partition]           `table:"partition_status"`
+	Entries    Table[Key2, Entry, *Entry]                   `table:"ledger_entries,history,entry=entry"`
+}
+
+// Declaration describes a table of [Tables]. Lists of its rows have type any: a list is nil or
+// a []*R of the table's row type R.
+type Declaration struct {
+	*table.Schema
+	// Run and Entry are the columns with the run and the ledger entry of a row, or nil.
+	Run, Entry *table.Column
+	// History means that closed rows move to history.
+	History bool
+	// Reopens means that the live state may get a newer version of a row in history.
+	Reopens bool
+	large   bool
+	lists
+}
+
+// lists are the operations on lists of one table. [declared] implements them for each row type.
+type lists interface {
+	// Len returns the number of rows.
+	Len(list any) int
+	// Each yields every row.
+	Each(list any) iter.Seq[Record]
+	// Encode returns the rows as a file.
+	Encode(f table.Format, list any) ([]byte, error)
+	// Decode returns the rows of a file.
+	Decode(f table.Format, data []byte) (any, error)
+	// Merge returns for each key the row with the greatest sequence number. It keeps tombstones.
+	Merge(lists []any) (any, error)
+	// Hash returns the sum of the hashes of the rows, which does not depend on their order.
+	Hash(seed maphash.Seed, list any) uint64
+
+	only(list any, keep func(Record) bool) any
+	cut(list any, n int) (head, tail any)
+	without(list, newer any) any
+	diff(want, got any) iter.Seq[string]
+}
+
+// Record is a row of any table.
+type Record interface{ RowMeta() *Meta }
+
+// Text returns the value of a text column of a row.
+func (d *Declaration) Text(c *table.Column, row Record) string {
+	return c.Of(reflect.ValueOf(row).Elem()).String()
+}
+
+// Bounds returns the least and the greatest value of a text column. They are empty without the
+// column or without rows. Not all lists are sorted by the column.
+func (d *Declaration) Bounds(c *table.Column, list any) (least, greatest string) {
+	if c == nil {
+		return "", ""
+	}
+	first := true
+	for row := range d.Each(list) {
+		text := d.Text(c, row)
+		if first {
+			least, greatest, first = text, text, false
+		}
+		least, greatest = min(least, text), max(greatest, text)
+	}
+	return least, greatest
+}
+
+// OfRun reports whether the table is part of what history stores about a run.
+func (d *Declaration) OfRun() bool {
+	return d.History && d.Run != nil && d.Run.Name == d.Columns[0].Name
+}
+
+// declarations are the tables of [Tables], in its order.
+var declarations, positions = declare(reflect.TypeFor[Tables]())
+
+// Declarations returns all tables in the order of their files. Callers must not modify them.
+func Declarations() []*Declaration { return declarations }
+
+// declare returns the declarations of a struct of tables, and their positions by row type.
+func declare(tables reflect.Type) (all []*Declaration, byRow map[reflect.Type]int) {
+	byRow = map[reflect.Type]int{}
+	for i := range tables.NumField() {
+		field := tables.Field(i)
+		t, ok := reflect.New(field.Type).Interface().(store)
+		if !ok {
+			panic("state: field " + field.Name + " is not a table")
+		}
+		d, rowType := t.declare(field.Tag.Get("table"))
+		byRow[rowType] = i
+		all = append(all, d)
+	}
+	return all, byRow
+}
+
+// setOptions sets the options of a tag.
+func (d *Declaration) setOptions(options string) {
+	for option := range strings.SplitSeq(options, ",") {
+		name, column, _ := strings.Cut(option, "=")
+		switch name {
+		case "run":
+			d.Run = d.Column(column)
+		case "entry":
+			d.Entry = d.Column(column)
+		case "history":
+			d.History = true
+		case "reopens":
+			d.Reopens = true
+		case "large":
+			d.large = true
+		case "":
+		default:
+			panic(fmt.Sprintf("state: table %s has unknown option %q", d.Name, option))
+		}
+	}
+}
+
+// Key2 is a primary key of two columns.
+type Key2 struct{ A, B string }
+
+// Key3 is a primary key of three columns.
+type Key3 struct{ A, B, C string }
+
+// AttemptKey is the primary key of attempts.
+type AttemptKey struct {
+	RunID, TaskKey string
+	Attempt        int32
+}
+
+// keyType contains the functions of a type of primary keys.
+type keyType[K any] struct {
+	compare func(a, b K) int
+	// from returns the least key whose first column is at least text.
+	from func(text string) K
+}
+
+// keyTypes are the types that a primary key can have.
+var keyTypes = []any{
+	keyType[string]{strings.Compare, func(text string) string { return text }},
+	keyType[Key2]{compare2, func(text string) Key2 { return Key2{A: text} }},
+	keyType[Key3]{compare3, func(text string) Key3 { return Key3{A: text} }},
+	keyType[AttemptKey]{compareAttempt, func(text string) AttemptKey { return AttemptKey{RunID: text} }},
+}
+
+func keyTypeOf[K any]() keyType[K] {
+	for _, known := range keyTypes {
+		if t, ok := known.(keyType[K]); ok {
+			return t
+		}
+	}
+	panic(fmt.Sprintf("state: %v is not a type of primary keys: add it to keyTypes", reflect.TypeFor[K]()))
+}
+
+func compare2(a, b Key2) int { return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B)) }
+
+func compare3(a, b Key3) int {
+	return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B), cmp.Compare(a.C, b.C))
+}
+
+func compareAttempt(a, b AttemptKey) int {
+	return cmp.Or(cmp.Compare(a.RunID, b.RunID), cmp.Compare(a.TaskKey, b.TaskKey), cmp.Compare(a.Attempt, b.Attempt))
+}

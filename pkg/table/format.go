@@ -1,0 +1,52 @@
+package table
+
+import (
+	"fmt"
+	"reflect"
+)
+
+// Format encodes the rows of any table as the bytes of a file.
+type Format interface {
+	// Encode encodes n rows with distinct keys in ascending order. row returns each as a
+	// struct.
+	Encode(s *Schema, n int, row func(i int) reflect.Value) ([]byte, error)
+	// Decode calls add for each row of a file and sets the fields of the struct that add
+	// returns.
+	Decode(s *Schema, data []byte, add func() reflect.Value) error
+}
+
+// Encode returns rows as a file, sorted by primary key. It does not modify rows. The same
+// rows in any order produce the same bytes. Encode rejects duplicate keys and text that is
+// not UTF-8.
+func (t *Table[R]) Encode(f Format, rows []*R) ([]byte, error) {
+	sorted, err := t.sorted(rows)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", t.Name, err)
+	}
+	data, err := f.Encode(&t.Schema, len(sorted), func(i int) reflect.Value { return reflect.ValueOf(sorted[i]).Elem() })
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", t.Name, err)
+	}
+	return data, nil
+}
+
+// Decode returns the rows of a file that this or another build encoded, in ascending order
+// of their keys. It validates the format, but not the checksum: callers compare that with
+// the manifest.
+func (t *Table[R]) Decode(f Format, data []byte) ([]*R, error) {
+	var rows []*R
+	err := f.Decode(&t.Schema, data, func() reflect.Value {
+		row := new(R)
+		rows = append(rows, row)
+		return reflect.ValueOf(row).Elem()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("decode %s: %w", t.Name, err)
+	}
+	for i := 1; i < len(rows); i++ {
+		if t.Compare(rows[i-1], rows[i]) >= 0 {
+			return nil, fmt.Errorf("decode %s: row %d (%s) is not in ascending order", t.Name, i, t.Key(rows[i]))
+		}
+	}
+	return rows, nil
+}

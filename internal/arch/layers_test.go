@@ -24,7 +24,9 @@ var layers = []layer{
 		{"pkg/event", []string{"pkg/ids"}},
 	}},
 	{"pure", []pack{
-		{"pkg/state", words},
+		// The rows of any table as data: schemas, comparison, merge.
+		{"pkg/table", words},
+		{"pkg/state", list(words, "=pkg/table")},
 		{"pkg/fold", list(words, "=pkg/state")},
 		{"pkg/control", list(words, "=pkg/state")},
 		{"pkg/plan", words},
@@ -57,12 +59,13 @@ var layers = []layer{
 	{"durable", []pack{
 		{"pkg/ledger", list(words, "pkg/blob", "pkg/clock")},
 		{"pkg/due", list(words, "pkg/blob")},
-		{"pkg/table", list(words, "pkg/state")},
+		// The only package of the core that needs Arrow.
+		{"pkg/table/parquetfile", []string{"pkg/table"}},
 		// Archives store the names and bytes of ledger entries, in the same files as tables.
-		{"pkg/archive", list(words, "pkg/blob", "pkg/clock", "=pkg/ledger", "=pkg/table")},
+		{"pkg/archive", list(words, "pkg/blob", "pkg/clock", "pkg/table", "=pkg/ledger", "=pkg/table/parquetfile")},
 		{"pkg/manifest", list(words, "pkg/blob", "pkg/clock")},
-		// pkg/manifest names the files of a state, and pkg/table reads and writes them.
-		{"pkg/snapshot", list(words, "pkg/state", "pkg/clock", "=pkg/table", "=pkg/manifest")},
+		// pkg/manifest names the files of a state, and pkg/table/parquetfile reads and writes them.
+		{"pkg/snapshot", list(words, "pkg/state", "pkg/clock", "pkg/table", "=pkg/table/parquetfile", "=pkg/manifest")},
 	}},
 	{"compactor", []pack{
 		// The compactor asks pkg/control when its domain needs a wakeup. It executes no actions.
@@ -151,7 +154,7 @@ var words = []string{"pkg/ids", "pkg/event"}
 
 // pure packages only compute: they use no context, clock, I/O or log.
 var pure = []string{
-	"pkg/ids", "pkg/event", "pkg/state", "pkg/fold", "pkg/control", "pkg/plan", "pkg/contract",
+	"pkg/ids", "pkg/event", "pkg/table", "pkg/state", "pkg/fold", "pkg/control", "pkg/plan", "pkg/contract",
 }
 
 // banned are the standard packages that pure packages must not import. The linter (forbidigo)
@@ -164,7 +167,7 @@ var banned = []string{
 // heavy modules take minutes to build. Only the named packages import them, so that the tests of
 // all other packages build quickly.
 var heavy = map[string][]string{
-	"github.com/apache/arrow-go/": {"pkg/table", "pkg/worker"},
+	"github.com/apache/arrow-go/": {"pkg/table/parquetfile", "pkg/worker"},
 	// Creating spans is cheap. Sending them needs gRPC, which servo on a laptop does without.
 	"go.opentelemetry.io/otel/exporters/": {"pkg/trace/otlp"},
 	// The client of Secret Manager needs gRPC, too.

@@ -185,12 +185,23 @@ func keyTypeOf[K any]() keyType[K] {
 	panic(fmt.Sprintf("state: %v is not a type of primary keys: add it to keyTypes", reflect.TypeFor[K]()))
 }
 
-func compare2(a, b Key2) int { return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B)) }
+func compare2(a, b Key2) int {
+	if order := strings.Compare(a.A, b.A); order != 0 {
+		return order
+	}
+	return strings.Compare(a.B, b.B)
+}
 
 func compare3(a, b Key3) int {
-	return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B), cmp.Compare(a.C, b.C))
+	if order := strings.Compare(a.A, b.A); order != 0 {
+		return order
+	}
+	return compare2(Key2{a.B, a.C}, Key2{b.B, b.C})
 }
 
 func compareAttempt(a, b AttemptKey) int {
-	return cmp.Or(cmp.Compare(a.RunID, b.RunID), cmp.Compare(a.TaskKey, b.TaskKey), cmp.Compare(a.Attempt, b.Attempt))
+	if order := compare2(Key2{a.RunID, a.TaskKey}, Key2{b.RunID, b.TaskKey}); order != 0 {
+		return order
+	}
+	return cmp.Compare(a.Attempt, b.Attempt)
 }

@@ -32,7 +32,7 @@ type Table[K, R comparable, P Row[K, R]] struct {
 	decl    *declared[K, R, P]
 	owner   *State
 	rows    *btree.BTreeG[item[K, R]]
-	changed map[K]*R
+	changed map[K]*R // nil: none
 }
 
 type item[K comparable, R any] struct {
@@ -56,14 +56,16 @@ type store interface {
 
 // open makes the zero table an empty table of a state.
 func (t *Table[K, R, P]) open(owner *State, d *Declaration) {
-	t.decl, t.owner, t.changed = d.lists.(*declared[K, R, P]), owner, map[K]*R{} //nolint:errcheck // declare made it
-	t.rows = btree.NewBTreeGOptions(t.decl.less, btree.Options{NoLocks: true})
+	t.decl, t.owner = d.lists.(*declared[K, R, P]), owner //nolint:errcheck // declare made it
+	compare := t.decl.compare
+	less := func(a, b item[K, R]) bool { return compare(a.key, b.key) < 0 }
+	t.rows = btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})
 }
 
 // copyFrom makes the zero table a copy of another table without its changes.
 func (t *Table[K, R, P]) copyFrom(original store, owner *State) {
 	from := original.(*Table[K, R, P]) //nolint:errcheck // the same field of another state
-	*t = Table[K, R, P]{decl: from.decl, owner: owner, rows: from.rows.Copy(), changed: map[K]*R{}}
+	*t = Table[K, R, P]{decl: from.decl, owner: owner, rows: from.rows.Copy()}
 }
 
 // Len returns the number of rows.
@@ -90,6 +92,9 @@ func (t *Table[K, R, P]) All(yield func(*R) bool) {
 func (t *Table[K, R, P]) Put(row *R) {
 	key := P(row).Key()
 	t.apply(key, row)
+	if t.changed == nil {
+		t.changed = map[K]*R{}
+	}
 	t.changed[key] = row
 }
 
@@ -170,16 +175,16 @@ func (*Table[K, R, P]) declare(tag string) (*Declaration, reflect.Type) {
 	return d, reflect.TypeFor[R]()
 }
 
-func (d *declared[K, R, P]) less(a, b item[K, R]) bool { return d.compare(a.key, b.key) < 0 }
-
 func (d *declared[K, R, P]) runOf(row *R) string {
 	return d.run.Of(reflect.ValueOf(row).Elem()).String()
 }
 
-// rowsOf returns the rows of a list.
+// rowsOf returns the rows of a list. It panics if the list belongs to another table.
 func rowsOf[R any](list any) []*R {
-	rows, _ := list.([]*R)
-	return rows
+	if list == nil {
+		return nil
+	}
+	return list.([]*R) //nolint:errcheck // a wrong type is a bug of the caller
 }
 
 // listOf returns rows as a list.

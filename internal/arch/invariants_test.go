@@ -166,5 +166,5 @@ func TestINV7ControllersCannotReachLedger(t *testing.T) {
 	for dir := range seen {
 		reached = append(reached, dir)
 	}
-	require.Subset(t, []string{"pkg/control", "pkg/state", "pkg/event", "pkg/ids"}, reached)
+	require.Subset(t, []string{"pkg/control", "pkg/state", "pkg/table", "pkg/event", "pkg/ids"}, reached)
 }

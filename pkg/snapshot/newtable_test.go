@@ -108,8 +108,10 @@ func TestOneLineAddsATable(t *testing.T) {
 		"-run", "TestNewTable|EveryTable", ".")
 	out, err := test.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	for _, passed := range []string{"TestNewTable", "TestDiffComparesEveryTable/notes", "TestWithoutCoversEveryTable/notes",
-		"TestMergeCoversEveryTable/notes", "TestCodecRoundTripsEveryTable"} {
+	for _, passed := range []string{
+		"TestNewTable", "TestDiffComparesEveryTable/notes", "TestWithoutCoversEveryTable/notes",
+		"TestMergeCoversEveryTable/notes", "TestCodecRoundTripsEveryTable",
+	} {
 		require.Contains(t, string(out), "--- PASS: "+passed)
 	}
 }

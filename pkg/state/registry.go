@@ -116,7 +116,7 @@ func declare(tables reflect.Type) (all []*Declaration, byRow map[reflect.Type]in
 	byRow = map[reflect.Type]int{}
 	for i := range tables.NumField() {
 		field := tables.Field(i)
-		t, ok := reflect.New(field.Type).Interface().(store)
+		t, ok := reflect.TypeAssert[store](reflect.New(field.Type))
 		if !ok {
 			panic("state: field " + field.Name + " is not a table")
 		}

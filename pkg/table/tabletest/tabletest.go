@@ -4,6 +4,7 @@ package tabletest
 import (
 	"fmt"
 	"reflect"
+	"strings"
 
 	"pgregory.net/rapid"
 
@@ -42,15 +43,16 @@ func fill(t *rapid.T, v reflect.Value, label string) {
 
 // Row returns a list with one row of a table. Its columns are zero.
 func Row(d *state.Declaration) any {
-	text := `[{"row_seq":0`
+	var text strings.Builder
+	text.WriteString(`[{"row_seq":0`)
 	for _, key := range d.Keys() {
 		zero := `""`
 		if d.Column(key).Type != table.Varchar {
 			zero = "0"
 		}
-		text += fmt.Sprintf(",%q:%s", key, zero)
+		fmt.Fprintf(&text, ",%q:%s", key, zero)
 	}
-	list, err := d.Decode(table.JSON{}, []byte(text+"}]"))
+	list, err := d.Decode(table.JSON{}, []byte(text.String()+"}]"))
 	if err != nil {
 		panic(err)
 	}

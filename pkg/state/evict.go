@@ -64,7 +64,7 @@ func (s *State) Evict(c Cut) *Rows {
 
 // evict is Evict for one table. Runs are evicted before the tables that depend on them.
 func (t *Table[K, R, P]) evict(c Cut) any {
-	if !t.decl.history {
+	if !t.decl.info.History {
 		return nil
 	}
 	var out []*R
@@ -104,7 +104,7 @@ func (t *Table[K, R, P]) closedByRun(c Cut) (out []*R) {
 	for from := ""; ; {
 		stays := ""
 		t.Ascend(t.decl.from(from), func(row *R) bool {
-			run := t.decl.runOf(row)
+			run := t.decl.info.Text(t.decl.info.Run, P(row))
 			if P(row).RowMeta().Seq <= c.Seq && t.owner.Runs.Get(run) == nil {
 				out = append(out, row)
 				return true

@@ -157,8 +157,7 @@ func (t *Table[K, R, P]) has(row Record) bool {
 type declared[K, R comparable, P Row[K, R]] struct {
 	*table.Table[R]
 	keyType[K]
-	run     *table.Column
-	history bool
+	info    *Declaration
 	indexed bool // the row type implements indexed
 }
 
@@ -168,15 +167,11 @@ func (*Table[K, R, P]) declare(tag string) (*Declaration, reflect.Type) {
 	_, own.indexed = any(P(nil)).(indexed[R])
 	d := &Declaration{Schema: &own.Schema, lists: own}
 	d.setOptions(options)
-	own.run, own.history = d.Run, d.History
+	own.info = d
 	if _, byRow := any(P(nil)).(evictable); d.History && !byRow && !d.OfRun() {
 		panic("state: table " + name + " has history, but neither a run in its key nor a method evictable")
 	}
 	return d, reflect.TypeFor[R]()
-}
-
-func (d *declared[K, R, P]) runOf(row *R) string {
-	return d.run.Of(reflect.ValueOf(row).Elem()).String()
 }
 
 // rowsOf returns the rows of a list. It panics if the list belongs to another table.
@@ -222,7 +217,7 @@ func (d *declared[K, R, P]) Merge(lists []any) (any, error) {
 	for i, list := range lists {
 		typed[i] = rowsOf[R](list)
 	}
-	rows, err := d.MergeDeltas(typed...)
+	rows, err := d.Table.Merge(typed...)
 	return listOf(rows), err
 }
 

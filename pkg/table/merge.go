@@ -6,29 +6,13 @@ import (
 	"slices"
 )
 
-// Merge returns the current rows of a table: for each key the row with the greatest Seq in
-// any file, unless that row is a tombstone. The order of the files does not matter. The
-// result shares its rows with the files.
+// Merge returns for each key the row with the greatest Seq in any file. The order of the files
+// does not matter. The result shares its rows with the files and contains tombstones: a tombstone
+// must survive until it has met all older rows of its key.
 //
 // Two different rows with the same key and Seq mean that a file is corrupt. Merge returns
 // an error that names the key.
 func (t *Table[R]) Merge(files ...[]*R) ([]*R, error) {
-	merged, err := t.MergeDeltas(files...)
-	if err != nil {
-		return nil, err
-	}
-	live := make([]*R, 0, len(merged))
-	for _, row := range merged {
-		if !t.metaOf(row).Deleted {
-			live = append(live, row)
-		}
-	}
-	return live, nil
-}
-
-// MergeDeltas works like Merge but keeps tombstones. Use it for rows that are merged again
-// later: a tombstone must survive until it has met all older rows of its key.
-func (t *Table[R]) MergeDeltas(files ...[]*R) ([]*R, error) {
 	lists := make([][]*R, 0, len(files))
 	for _, rows := range files {
 		sorted, err := t.sorted(rows)

@@ -44,14 +44,12 @@ func TestMergeIsOrderAndGroupingIndependent(t *testing.T) {
 		files, want := drawFiles(t)
 		var expected []*state.Dep
 		for _, row := range want {
-			if !row.Deleted {
-				expected = append(expected, row)
-			}
+			expected = append(expected, row)
 		}
 		remaining := rapid.Permutation(files).Draw(t, "order")
 		for len(remaining) > 2 && rapid.Bool().Draw(t, "group") {
 			n := rapid.IntRange(1, len(remaining)).Draw(t, "size")
-			delta, err := tab.MergeDeltas(remaining[:n]...)
+			delta, err := tab.Merge(remaining[:n]...)
 			require.NoError(t, err)
 			remaining = append(slices.Clone(remaining[n:]), delta)
 		}
@@ -69,17 +67,17 @@ func TestMergeOfNothingIsEmpty(t *testing.T) {
 	require.Empty(t, rows)
 }
 
-func TestMergeDeltasKeepsTombstones(t *testing.T) {
+func TestMergeKeepsTombstones(t *testing.T) {
 	t.Parallel()
 	tab := table.Of[state.RunKey]("run_keys")
 	base := []*state.RunKey{{RunKey: "k", Meta: state.Meta{Seq: 1}}}
 	deleted := []*state.RunKey{{RunKey: "k", Meta: state.Meta{Seq: 2, Deleted: true}}}
-	delta, err := tab.MergeDeltas(deleted)
+	delta, err := tab.Merge(deleted)
 	require.NoError(t, err)
 	require.Len(t, delta, 1)
 	rows, err := tab.Merge(delta, base)
 	require.NoError(t, err)
-	require.Empty(t, rows)
+	require.Equal(t, deleted, rows)
 }
 
 func TestMergeRejectsDifferentRowsWithSameSeq(t *testing.T) {

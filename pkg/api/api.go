@@ -8,13 +8,16 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
+	"reflect"
 	"strconv"
+	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/engine"
@@ -133,7 +136,7 @@ func decode(r *http.Request, to any) error {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(to); err != nil {
-		return refuse(http.StatusBadRequest, "invalid request body: %w", err)
+		return refuse(http.StatusBadRequest, "invalid request body: %w", inWords(err))
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return refuse(http.StatusBadRequest, "invalid request body: trailing data after the JSON object")
@@ -142,6 +145,35 @@ func decode(r *http.Request, to any) error {
 		return refuse(http.StatusBadRequest, "invalid request body: %w", err)
 	}
 	return nil
+}
+
+// inWords replaces the error for a JSON value of the wrong type, which names Go types.
+func inWords(err error) error {
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
+		return err
+	}
+	what := "it"
+	if wrong.Field != "" {
+		what = strconv.Quote(wrong.Field)
+	}
+	got, _, _ := strings.Cut(wrong.Value, " ") // "number 1"
+	return fmt.Errorf("%s must be %s, got %s", what, expected(wrong.Type), cmp.Or(map[string]string{
+		"array": "a list", "bool": "true or false", "object": "an object", "number": "a number", "string": "a string",
+	}[got], wrong.Value))
+}
+
+// expected describes the JSON values of a Go type.
+func expected(t reflect.Type) string {
+	switch t.Kind() { //nolint:exhaustive // the types of request bodies
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice:
+		return "a list of strings"
+	case reflect.String:
+		return "a string"
+	}
+	return "an object"
 }
 
 // limit returns the query parameter limit, which must be between 1 and most.

@@ -46,3 +46,23 @@ func FuzzAcceptedRequestsAreDecodedCompletely(f *testing.F) {
 		require.Equal(t, string(stored), string(twice))
 	})
 }
+
+func TestWrongTypesAreNamedInWords(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"all":"yes"}`:               `"all" must be true or false, got a string`,
+		`{"assets":"a/b"}`:            `"assets" must be a list of strings, got a string`,
+		`{"assets":[1]}`:              `must be a string, got a number`,
+		`{"partitions":{"date":"x"}}`: `"partitions" must be a list of strings, got an object`,
+		`{"run_key":7}`:               `"run_key" must be a string, got a number`,
+		`{"labels":["a"]}`:            `"labels" must be an object, got a list`,
+		`[]`:                          `it must be an object, got a list`,
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/v1/runs", bytes.NewReader([]byte(body)))
+		r.Header.Set("Content-Type", "application/json")
+		var request StartRequest
+		err := decode(r, &request)
+		require.ErrorContains(t, err, "invalid request body: ", body)
+		require.ErrorContains(t, err, want, body)
+		require.NotContains(t, err.Error(), "Go ", body)
+	}
+}

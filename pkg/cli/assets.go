@@ -225,7 +225,11 @@ func (a *app) assetText(i *assetInfo) string {
 		field("pool", "%s", i.Pool)
 	}
 	if i.Retries.MaxAttempts > 1 {
-		field("attempts", "%d", i.Retries.MaxAttempts)
+		attempts := fmt.Sprintf("%d attempts", i.Retries.MaxAttempts)
+		if !i.Retries.UserErrors {
+			attempts += "; errors of the query or the command are not retried, because `retries` is not set"
+		}
+		field("retries", "%s", attempts)
 	}
 	if i.TimeoutSec > 0 {
 		field("timeout", "%s", time.Duration(i.TimeoutSec)*time.Second)

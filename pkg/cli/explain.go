@@ -1,13 +1,16 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/state"
 )
 
 func (a *app) explainCommand() *cobra.Command {
@@ -35,10 +38,7 @@ func (a *app) explanation(e *engine.Explanation, now event.Time) string {
 	t := &outline{style: a.style}
 	word, rest, _ := strings.Cut(e.Headline, ":")
 	fmt.Fprintf(&t.b, "%s\n%s:%s\n", a.style.bold(e.TaskKey), a.style.state(word), oneLine(rest))
-	t.section("because")
-	for _, c := range e.Cause {
-		t.line("%s is %s  %s", c.TaskKey, c.State, indented(strings.TrimSpace(c.Error), strings.Repeat(" ", outlineMargin)))
-	}
+	a.causes(t, e)
 	t.section("incomplete")
 	for _, text := range e.Incomplete {
 		t.line("%s", oneLine(text))
@@ -80,12 +80,47 @@ func (a *app) explanation(e *engine.Explanation, now event.Time) string {
 	return t.b.String()
 }
 
-// maxUpstreams is the most upstreams that an explanation lists.
+// maxUpstreams is the most upstreams, and the most root causes, that an explanation lists.
 const maxUpstreams = 20
+
+// causes lists the chain of tasks up to a root cause and, if there are more, all root causes.
+func (a *app) causes(t *outline, e *engine.Explanation) {
+	t.section("because")
+	for _, c := range e.Cause {
+		t.line("%s is %s  %s", c.TaskKey, c.State, indented(strings.TrimSpace(c.Error), strings.Repeat(" ", outlineMargin)))
+	}
+	if n := len(e.RootCauses); n > 1 {
+		t.section("root causes")
+		t.line("%d failed tasks: servo tasks %s --in FAILED", n, e.RunID)
+		for i, key := range e.RootCauses {
+			if i == maxUpstreams {
+				t.line("… and %d more", n-maxUpstreams)
+				break
+			}
+			t.line("%s", key)
+		}
+	}
+}
+
+// urgency orders upstreams: those that failed, those that ended without a result, those that have
+// not ended, and those that succeeded.
+func urgency(up engine.Edge) int {
+	switch {
+	case up.State == state.TaskFailed:
+		return 0
+	case up.State == state.TaskSkipped, up.State == state.TaskCancelled:
+		return 1
+	case up.State != state.TaskSucceeded:
+		return 2 //nolint:mnd // before those that succeeded
+	}
+	return 3 //nolint:mnd // last
+}
 
 func (a *app) upstreams(t *outline, e *engine.Explanation) {
 	t.section("upstream")
-	for i, up := range e.Upstreams {
+	ups := slices.Clone(e.Upstreams)
+	slices.SortStableFunc(ups, func(a, b engine.Edge) int { return cmp.Compare(urgency(a), urgency(b)) })
+	for i, up := range ups {
 		if i == maxUpstreams {
 			t.line("… and %d more; list them with -o json", len(e.Upstreams)-maxUpstreams)
 			break

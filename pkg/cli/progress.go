@@ -119,14 +119,14 @@ func (p *progress) ended(t *state.Task, now event.Time) happening {
 		state.TaskCancelled, state.TaskFailed:
 	}
 	// The final report has the message.
-	return happening{t.CompletedAt, fmt.Sprintf("%s %s  attempt %d of %d: %s", p.label(p.style.red, "failed"), t.TaskKey,
-		t.Attempt, t.MaxAttempts, cmp.Or(t.ErrorCode, "no error given")), false}
+	return happening{t.CompletedAt, fmt.Sprintf("%s %s  %s: %s", p.label(p.style.red, "failed"), t.TaskKey,
+		engine.Attempts(t), cmp.Or(t.ErrorCode, "no error given")), false}
 }
 
 // taskError formats a task's error on one line.
 func taskError(t *state.Task) string { return errorText(t.ErrorCode, t.ErrorMessage) }
 
-// errorText formats an error on one line, with the first line of its message.
+// errorText formats an error on one line: see [engine.FirstLine].
 func errorText(code, message string) string {
 	return oneLine(engine.FirstLine(fullError(code, message)))
 }

@@ -278,7 +278,7 @@ func (a *app) failures(s *state.State, runID string) {
 			break
 		}
 		t := f.tasks[0]
-		a.note("%s %s, attempt %d of %d: %s", a.style.red("FAILED"), t.TaskKey, t.Attempt, t.MaxAttempts,
+		a.note("%s %s, %s: %s", a.style.red("FAILED"), t.TaskKey, engine.Attempts(t),
 			indented(fullError(f.code, f.message), margin))
 		if others := len(f.tasks) - 1; others > 0 {
 			a.note(margin+"%s failed with the same error: servo tasks %s --in FAILED", plural(others, "more task"), runID)

@@ -80,6 +80,12 @@ type failedTask struct {
 	Of      int32      `json:"max_attempts"`
 	Error   string     `json:"error"`
 	Again   event.Time `json:"again_at,omitempty,omitzero"`
+
+	attempts string // for people
+}
+
+func newFailedTask(t *state.Task, again event.Time) failedTask {
+	return failedTask{t.TaskKey, t.Attempt, t.MaxAttempts, taskError(t), again, engine.Attempts(t)}
 }
 
 func (a *app) statusCommand() *cobra.Command {
@@ -129,9 +135,9 @@ func statusOf(s *state.State, r *state.Run, now event.Time) *runStatus {
 			}
 			st.Running = append(st.Running, row)
 		case state.TaskRetryWait:
-			st.Retrying = append(st.Retrying, failedTask{t.TaskKey, t.Attempt, t.MaxAttempts, taskError(t), t.RetryNotBefore})
+			st.Retrying = append(st.Retrying, newFailedTask(t, t.RetryNotBefore))
 		case state.TaskFailed:
-			st.Failed = append(st.Failed, failedTask{t.TaskKey, t.Attempt, t.MaxAttempts, taskError(t), 0})
+			st.Failed = append(st.Failed, newFailedTask(t, 0))
 		case state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskSkipped,
 			state.TaskCancelled, state.TaskSucceeded:
 		}
@@ -205,7 +211,7 @@ func (a *app) failedText(field func(string, string, ...any), name string, tasks 
 		if t.Again != 0 {
 			again = "; again in " + engine.Span(t.Again.Sub(now))
 		}
-		field(first(i, name), "%s  attempt %d of %d: %s%s", t.TaskKey, t.Attempt, t.Of, t.Error, again)
+		field(first(i, name), "%s  %s: %s%s", t.TaskKey, t.attempts, t.Error, again)
 	}
 }
 

@@ -128,7 +128,7 @@ func FindRun(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.St
 		case err != nil:
 			return nil, nil, err
 		case len(latest) == 0:
-			return nil, nil, fmt.Errorf("run %q: %w: no run has been started here yet; start one with `servo run`", id, ErrNotFound)
+			return nil, nil, errNoRunYet
 		}
 		return withRun(ctx, snap, latest[0].RunID)
 	}
@@ -174,12 +174,22 @@ func withRun(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.St
 	return s, s.Runs.Get(id), nil
 }
 
+// errNoRunYet is an [ErrNotFound] whose message is only its reason.
+var errNoRunYet error = noRunError{}
+
+type noRunError struct{}
+
+func (noRunError) Error() string {
+	return "no run has been started here yet; start one with `servo run`"
+}
+func (noRunError) Unwrap() error { return ErrNotFound }
+
 func errNoRun(snap *snapshot.Snapshot, id string) error {
 	if ids.Valid(id) && !snap.History.Kept(id) {
 		return fmt.Errorf("run %q: %w: finished runs that were triggered before %s have been deleted", id, ErrNotFound, snap.History.Since())
 	}
 	if snap.RunCount() == 0 && snap.History.Since() == 0 {
-		return fmt.Errorf("run %q: %w: no run has been started here yet; start one with `servo run`", id, ErrNotFound)
+		return errNoRunYet
 	}
 	return fmt.Errorf("run %q: %w: list the runs with `servo runs`", id, ErrNotFound)
 }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -25,6 +24,9 @@ type Explanation struct {
 	// Cause is the chain of failed, skipped or cancelled upstreams that led to the task's state,
 	// nearest first.
 	Cause []Cause `json:"cause,omitempty"`
+	// RootCauses lists all failed tasks above a task that ended without running, in the order of
+	// their keys.
+	RootCauses []string `json:"root_causes,omitempty"`
 
 	// Incomplete lists the partitions that the task's inputs lack.
 	Incomplete []string `json:"incomplete,omitempty"`
@@ -161,7 +163,7 @@ func Explain(s *state.State, task *state.Task, now event.Time, events []EventInf
 	if task.Kind != event.KindGroup {
 		e.Limits = x.limits()
 	}
-	e.Cause = x.cause(e.Upstreams)
+	e.Cause, e.RootCauses = x.cause(e.Upstreams), x.roots()
 	e.Headline = strings.Join(strings.Fields(x.headline(e)), " ")
 	return e
 }
@@ -193,24 +195,6 @@ func problem(code, message string) string {
 		return code + message
 	}
 	return code + ": " + message
-}
-
-// headProblem returns the first line of an error.
-func headProblem(code, message string) string { return FirstLine(problem(code, message)) }
-
-// FirstLine returns the first line of a text, followed by "…" if there are more. A line that ends
-// with a colon, such as "sh exited with status 3:", is joined with the next one.
-func FirstLine(text string) string {
-	first, rest, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	rest = strings.TrimSpace(rest)
-	if strings.HasSuffix(first, ":") {
-		next, more, _ := strings.Cut(rest, "\n")
-		first, rest = first+" "+next, strings.TrimSpace(more)
-	}
-	if rest != "" {
-		first += " …"
-	}
-	return first
 }
 
 // upstreams returns the edges into a task of the run.
@@ -317,36 +301,4 @@ func (x *explainer) heartbeat() *Heartbeat {
 		At: row.LastHeartbeatAt, Progress: row.Progress, Message: row.Message,
 		Deadline: row.LastHeartbeatAt.Add(seconds(x.task.HeartbeatTimeoutSec)),
 	}
-}
-
-// maxChain limits the length of a chain of causes.
-const maxChain = 50
-
-// cause follows the upstreams of a task that ended without running.
-func (x *explainer) cause(upstreams []Edge) []Cause {
-	if x.task.State != state.TaskSkipped && x.task.State != state.TaskCancelled {
-		return nil
-	}
-	var chain []Cause
-	for len(chain) < maxChain {
-		at := slices.IndexFunc(upstreams, func(e Edge) bool { return e.Resolution == state.ResolvedFailed })
-		if at < 0 {
-			at = slices.IndexFunc(upstreams, func(e Edge) bool {
-				return e.Resolution == state.ResolvedSkipped || e.Resolution == state.ResolvedCancelled
-			})
-		}
-		if at < 0 {
-			break
-		}
-		up := x.s.Tasks.Get(state.Key2{A: x.task.RunID, B: upstreams[at].TaskKey})
-		if up == nil {
-			break
-		}
-		chain = append(chain, Cause{TaskKey: up.TaskKey, State: up.State, Error: problem(up.ErrorCode, up.ErrorMessage)})
-		if up.State == state.TaskFailed {
-			break
-		}
-		upstreams = x.upstreams(up.TaskKey)
-	}
-	return chain
 }

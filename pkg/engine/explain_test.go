@@ -137,6 +137,34 @@ func TestExplainSkippedNamesRootCause(t *testing.T) {
 	require.Equal(t, "FAILED: attempt 1 of 1 failed with BOOM: it went wrong", explain(w, run, "a").Headline)
 }
 
+func TestExplainSkippedCountsAllRootCauses(t *testing.T) {
+	w := foldtest.New(t)
+	group := event.TaskDef{TaskKey: "p[*]", Kind: event.KindGroup, DependsOn: []string{"p1", "p2", "p3"}}
+	run := w.Run(foldtest.Task("p1"), foldtest.Task("p2"), foldtest.Task("p3"), group, foldtest.Task("y", "p[*]"), foldtest.Task("z", "y"))
+	w.MustFold(w.Finished(run, "p1", 1, event.Succeeded))
+	w.MustFold(w.Finished(run, "p3", 1, event.Failed))
+	w.MustFold(w.Finished(run, "p2", 1, event.Failed))
+	x := explain(w, run, "z")
+	require.Equal(t, []string{"p2", "p3"}, x.RootCauses)
+	require.Contains(t, x.Headline, "SKIPPED: because p")
+	require.Contains(t, x.Headline, "; 1 more of the tasks above it failed")
+	require.Empty(t, explain(w, run, "p2").RootCauses)
+}
+
+func TestFirstLineNamesPythonException(t *testing.T) {
+	for text, want := range map[string]string{
+		"one":                                 "one",
+		"one\ntwo":                            "one …",
+		"sh exited with status 3:\nit broke":  "sh exited with status 3: it broke",
+		"sh exited with status 3:\nit\nbroke": "sh exited with status 3: it …",
+		"EXIT_STATUS: python3 exited with status 1:\nnote\nTraceback (most recent call last):\n  File \"x.py\", line 1, in <module>\n    main()\nValueError: no rows\n": "EXIT_STATUS: python3 exited with status 1: ValueError: no rows …",
+		"python3 exited with status 1:\n  File \"x.py\", line 1\n    f(\n     ^\nSyntaxError: '(' was never closed":                                                     "python3 exited with status 1: SyntaxError: '(' was never closed …",
+		"python3 exited with status 1:\nTraceback (most recent call last):\n  File \"x.py\", line 1":                                                                    "python3 exited with status 1: Traceback (most recent call last): …",
+	} {
+		require.Equal(t, want, engine.FirstLine(text))
+	}
+}
+
 func TestExplainSkippedByWorker(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
@@ -159,7 +187,7 @@ func TestExplainFailedNotRetryable(t *testing.T) {
 	failed.Error.Retryable = false
 	w.MustFold(failed)
 	require.Equal(t,
-		"FAILED: attempt 1 of 3 failed with BOOM: it went wrong; not retryable",
+		"FAILED: attempt 1 failed with BOOM: it went wrong; not retried, because another attempt would fail in the same way",
 		explain(w, run, "a").Headline)
 }
 

@@ -28,9 +28,9 @@ func (x *explainer) headline(e *Explanation) string {
 	case state.TaskRetryWait:
 		return "RETRY_WAIT: " + x.retryWait()
 	case state.TaskSkipped:
-		return "SKIPPED: " + x.skipped(e.Cause)
+		return "SKIPPED: " + x.skipped(e)
 	case state.TaskCancelled:
-		return "CANCELLED: " + x.cancelled(e.Cause)
+		return "CANCELLED: " + x.cancelled(e)
 	case state.TaskFailed:
 		return "FAILED: " + x.failed()
 	case state.TaskSucceeded:
@@ -228,7 +228,8 @@ func granted(t *state.Task) string {
 	return fmt.Sprintf("; %s granted for losses to infrastructure", count(int(t.GrantedAttempts), "attempt"))
 }
 
-func (x *explainer) skipped(chain []Cause) string {
+func (x *explainer) skipped(e *Explanation) string {
+	chain := e.Cause
 	if len(chain) == 0 {
 		return "its worker reported that there was nothing to do" + x.reported()
 	}
@@ -240,12 +241,15 @@ func (x *explainer) skipped(chain []Cause) string {
 	if len(chain) > 1 {
 		text += fmt.Sprintf(" (through %s)", chain[0].TaskKey)
 	}
+	if more := len(e.RootCauses) - 1; more > 0 {
+		text += fmt.Sprintf("; %d more of the tasks above it failed", more)
+	}
 	return text
 }
 
-func (x *explainer) cancelled(chain []Cause) string {
-	if len(chain) > 0 && x.run.CancelRequestedAt == 0 {
-		return x.skipped(chain)
+func (x *explainer) cancelled(e *Explanation) string {
+	if len(e.Cause) > 0 && x.run.CancelRequestedAt == 0 {
+		return x.skipped(e)
 	}
 	text := "with its run"
 	if x.run.CancelRequestedAt != 0 {
@@ -266,16 +270,27 @@ func (x *explainer) reported() string {
 
 func (x *explainer) failed() string {
 	t := x.task
-	text := fmt.Sprintf("attempt %d of %d failed with %s", t.Attempt, t.MaxAttempts, orText(headProblem(t.ErrorCode, t.ErrorMessage), "no error message"))
-	if t.Attempt < t.MaxAttempts {
-		last := x.s.Attempts.Get(state.AttemptKey{RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt})
-		if last != nil && last.Retryable {
-			text += "; such errors are retried only if the asset or the project sets `retries`"
-		} else {
-			text += "; not retryable"
-		}
+	why := orText(headProblem(t.ErrorCode, t.ErrorMessage), "no error message")
+	if t.Attempt >= t.MaxAttempts {
+		return fmt.Sprintf("%s failed with %s%s", Attempts(t), why, granted(t))
+	}
+	text := fmt.Sprintf("attempt %d failed with %s; not retried, because ", t.Attempt, why)
+	last := x.s.Attempts.Get(state.AttemptKey{RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt})
+	if last != nil && last.Retryable {
+		text += "errors of the query or the command are retried only if the asset or the project sets `retries`"
+	} else {
+		text += "another attempt would fail in the same way"
 	}
 	return text + granted(t)
+}
+
+// Attempts says which attempt of a task is the last one: "attempt 2 of 3" or, if the task failed
+// although its policy has attempts left, "attempt 1, not retried".
+func Attempts(t *state.Task) string {
+	if t.State == state.TaskFailed && t.Attempt < t.MaxAttempts {
+		return fmt.Sprintf("attempt %d, not retried", t.Attempt)
+	}
+	return fmt.Sprintf("attempt %d of %d", t.Attempt, t.MaxAttempts)
 }
 
 func orText(text, fallback string) string {

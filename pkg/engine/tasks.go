@@ -28,7 +28,7 @@ func FindTask(s *state.State, runID, name string) (*state.Task, error) {
 	if near := plan.Suggest(name, keys); near != "" {
 		return nil, fmt.Errorf("task %q of run %s: %w: did you mean %s?", name, runID, ErrNotFound, near)
 	}
-	return nil, fmt.Errorf("task %q of run %s: %w: list its tasks with `servo tasks %s` (it has %d tasks)", name, runID, ErrNotFound, runID, len(keys))
+	return nil, fmt.Errorf("task %q of run %s: %w: list its tasks with `servo tasks %s` (it has %s)", name, runID, ErrNotFound, runID, count(len(keys), "task"))
 }
 
 // maxOlderRuns limits the older runs that are searched for a task.

@@ -92,7 +92,7 @@ func refuse(w http.ResponseWriter, r *http.Request, handler http.Handler) {
 	if allow := probe.header.Get("Allow"); allow != "" {
 		w.Header().Set("Allow", allow)
 	}
-	writeProblem(w, probe.status, r.Method+" "+r.URL.Path+" is not served here")
+	writeProblem(w, probe.status, "unknown route "+r.Method+" "+r.URL.Path)
 }
 
 func writeProblem(w http.ResponseWriter, status int, detail string) {

@@ -19,15 +19,15 @@ import (
 
 var verbs = []string{contract.VerbStarted, contract.VerbHeartbeat, contract.VerbFinished}
 
-func TestAnAttemptIsReportedFromItsStartToItsEnd(t *testing.T) {
-	w := newWorld(t)
+func TestCallbacksReportAttemptFromStartToEnd(t *testing.T) {
+	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"), foldtest.Task("b", "a"))
 	started := decoded[contract.StartedAnswer](t, w.report(w.callback(run, "a", contract.VerbStarted, 1)))
 	require.Equal(t, event.At(w.clock.Now()), started.StartedAt)
 	w.fold()
 	require.Equal(t, state.TaskRunning, w.task(run, "a").State)
 
-	// The URLs that the answer brought are good, and those of a heartbeat as well.
+	// The URLs in the answers to start and heartbeat work.
 	cb := w.callback(run, "a", contract.VerbHeartbeat, 1)
 	beat := decoded[contract.HeartbeatAnswer](t, w.postAs(started.Callbacks.Heartbeat, started.Callbacks.Authorization.Heartbeat, w.body(cb)))
 	require.False(t, beat.ShouldCancel)
@@ -39,8 +39,8 @@ func TestAnAttemptIsReportedFromItsStartToItsEnd(t *testing.T) {
 	require.Equal(t, contract.CallbackExpiry(started.Callbacks.Finished), contract.CallbackExpiry(beat.Callbacks.Finished))
 }
 
-func TestCallbackURLsHaveNoSecret(t *testing.T) {
-	w := newWorld(t)
+func TestCallbackURLContainsNoSecret(t *testing.T) {
+	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"))
 	cb := w.callback(run, "a", contract.VerbStarted, 1)
 	url, authorization := contract.SignCallback(w.url, cb, keys)
@@ -52,16 +52,16 @@ func TestCallbackURLsHaveNoSecret(t *testing.T) {
 		require.Equal(t, http.StatusUnauthorized, w.postAs(url, as, w.body(cb)).status, name)
 	}
 	legacy := contract.CallbackURL(w.url, cb, keys)
-	require.Equal(t, http.StatusUnauthorized, w.postAs(legacy, authorization, w.body(cb)).status, "a signature in both places")
+	require.Equal(t, http.StatusUnauthorized, w.postAs(legacy, authorization, w.body(cb)).status, "signature in URL and header")
 	require.Equal(t, http.StatusOK, w.post(legacy, w.body(cb)).status, "contract 1.0")
-	require.Equal(t, http.StatusOK, w.postAs(legacy, "Bearer x", w.body(cb)).status, "contract 1.0 behind a proxy with tokens")
+	require.Equal(t, http.StatusOK, w.postAs(legacy, "Bearer x", w.body(cb)).status, "contract 1.0 behind a proxy that adds tokens")
 	answer := decoded[contract.StartedAnswer](t, w.postAs(url, authorization, w.body(cb)))
 	require.NotContains(t, answer.Callbacks.Heartbeat+answer.Callbacks.Finished, "sig=")
 	require.NotEmpty(t, answer.Callbacks.Authorization.Heartbeat)
 }
 
-func TestOnlyWhatWasSignedForThisIsTaken(t *testing.T) {
-	w := newWorld(t)
+func TestCallbackSignatureIsBoundToItsAttempt(t *testing.T) {
+	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"), foldtest.Task("b"))
 	before := w.count()
 	for _, verb := range verbs {
@@ -75,8 +75,9 @@ func TestOnlyWhatWasSignedForThisIsTaken(t *testing.T) {
 			otherVerb.Verb = contract.VerbStarted
 		}
 		otherTask.TaskKey = "b"
-		// asked is the good URL with another one's query, and so signature.
-		asked := func(other contract.Callback) string {
+		// withQueryOf returns the valid URL with the query, and so the signature, of another
+		// callback.
+		withQueryOf := func(other contract.Callback) string {
 			path, _, _ := strings.Cut(contract.CallbackURL(w.url, good, keys), "?")
 			_, query, _ := strings.Cut(contract.CallbackURL(w.url, other, keys), "?")
 			return path + "?" + query
@@ -84,9 +85,9 @@ func TestOnlyWhatWasSignedForThisIsTaken(t *testing.T) {
 		for name, url := range map[string]string{
 			"with another secret":     contract.CallbackURL(w.url, good, forged),
 			"expired":                 contract.CallbackURL(w.url, expired, keys),
-			"for another domain":      asked(otherDomain),
-			"for another verb":        asked(otherVerb),
-			"for another task":        asked(otherTask),
+			"for another domain":      withQueryOf(otherDomain),
+			"for another verb":        withQueryOf(otherVerb),
+			"for another task":        withQueryOf(otherTask),
 			"without a signature":     strings.SplitN(contract.CallbackURL(w.url, good, keys), "sig=", 2)[0],
 			"with a later expiry":     strings.Replace(contract.CallbackURL(w.url, good, keys), "expires=", "expires=9", 1),
 			"with a greater revision": strings.Replace(contract.CallbackURL(w.url, good, keys), "rev=", "rev=1", 1),
@@ -96,11 +97,11 @@ func TestOnlyWhatWasSignedForThisIsTaken(t *testing.T) {
 			got.problem(t)
 		}
 	}
-	require.Equal(t, before, w.count(), "nothing was appended")
+	require.Equal(t, before, w.count(), "appended events")
 }
 
-func TestAWrongBodyIsRefusedWithTheFieldThatIsWrong(t *testing.T) {
-	w := newWorld(t)
+func TestCallbackNamesTheInvalidField(t *testing.T) {
+	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"))
 	before := w.count()
 	other := ids.AttemptID(domain, run, "a", 2)
@@ -136,11 +137,11 @@ func TestAWrongBodyIsRefusedWithTheFieldThatIsWrong(t *testing.T) {
 	huge := fmt.Sprintf(`{"attempt_id":%q,"worker_id":%q}`, other, strings.Repeat("x", 2<<20))
 	got := w.post(contract.CallbackURL(w.url, w.callback(run, "a", contract.VerbStarted, 1), keys), huge)
 	require.Equal(t, http.StatusBadRequest, got.status)
-	require.Equal(t, before, w.count(), "nothing was appended")
+	require.Equal(t, before, w.count(), "appended events")
 }
 
-func TestWhatIsNotServedIsNotFound(t *testing.T) {
-	w := newWorld(t)
+func TestUnknownRoutesAreNotFound(t *testing.T) {
+	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"))
 	elsewhere := w.callback(run, "a", contract.VerbStarted, 1)
 	elsewhere.Domain.Tenant = "globex"
@@ -149,15 +150,15 @@ func TestWhatIsNotServedIsNotFound(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, w.post(w.url+"/v1/reconcile", `{"tenant":"Not a name","workspace":"prod"}`).status)
 	require.Equal(t, http.StatusBadRequest, w.post(w.url+"/v1/reconcile", `{"tenant":"acme","workspace":"prod","revision":-1}`).status)
 	require.Equal(t, http.StatusBadRequest, w.post(w.url+"/v1/reconcile", `no`).status)
-	require.Equal(t, http.StatusNoContent, w.post(w.url+"/v1/notifications", `{}`).status, "it would be delivered again")
+	require.Equal(t, http.StatusNoContent, w.post(w.url+"/v1/notifications", `{}`).status, "an error would be redelivered")
 	require.Equal(t, http.StatusBadRequest, w.post(w.url+"/v1/notifications", `{`).status)
 	require.Equal(t, http.StatusNoContent, w.post(w.url+"/v1/notifications", `{"message":{"attributes":{"objectId":"assets/x"}}}`).status)
 }
 
-// A callback may come before this process has seen the revision that admitted
-// its attempt. It waits for that one before it says that there is no such task.
-func TestAnUnknownTaskIsNotFoundOnlyOnceItsRevisionWasSeen(t *testing.T) {
-	w := newWorld(t)
+// A callback can arrive before this process has read the revision that admitted the attempt. The
+// dispatcher waits for that revision before it answers that the task is unknown.
+func TestCallbackWaitsForItsRevision(t *testing.T) {
+	w := newFixture(t)
 	w.trigger(foldtest.Task("a"))
 	w.Now = w.clock.Now()
 	p := &event.RunTriggered{RunID: w.ids.New()}
@@ -177,7 +178,7 @@ func TestAnUnknownTaskIsNotFoundOnlyOnceItsRevisionWasSeen(t *testing.T) {
 			case after := <-w.snapshots.waiting:
 				require.Equal(t, c.cb.Revision-1, after)
 			case a := <-got:
-				require.Fail(t, "it answered and did not wait", "%d %s", a.status, a.body)
+				require.Fail(t, "answered without waiting", "%d %s", a.status, a.body)
 			}
 			w.fold()
 		} else {
@@ -188,11 +189,11 @@ func TestAnUnknownTaskIsNotFoundOnlyOnceItsRevisionWasSeen(t *testing.T) {
 	}
 	past := w.callback(p.RunID, "c", contract.VerbStarted, 1)
 	require.Equal(t, http.StatusNotFound, w.report(past).status)
-	require.Empty(t, w.snapshots.waiting, "nobody waits for what has been seen")
+	require.Empty(t, w.snapshots.waiting, "no wait for a revision that was read")
 }
 
-func TestASmallerAttemptIsToldTheCurrentOne(t *testing.T) {
-	w := newWorld(t)
+func TestStaleAttemptLearnsTheCurrentOne(t *testing.T) {
+	w := newFixture(t)
 	run := w.trigger(foldtest.Retrying("a", 3))
 	w.append(w.Finished(run, "a", 1, event.Failed))
 	w.fold()
@@ -206,12 +207,12 @@ func TestASmallerAttemptIsToldTheCurrentOne(t *testing.T) {
 		require.Equal(t, http.StatusConflict, got.status, "%s: %s", verb, got.body)
 		require.Equal(t, ids.AttemptID(domain, run, "a", 2), got.problem(t).CurrentAttemptID)
 	}
-	require.Equal(t, before, w.count(), "nothing was appended")
+	require.Equal(t, before, w.count(), "appended events")
 	require.Equal(t, http.StatusOK, w.report(w.callback(run, "a", contract.VerbStarted, 2)).status)
 }
 
-func TestAnAttemptThatIsOverMayNotStart(t *testing.T) {
-	w := newWorld(t)
+func TestEndedAttemptMayNotStart(t *testing.T) {
+	w := newFixture(t)
 	run := w.trigger(foldtest.Task("cancelled"))
 	failed := w.trigger(foldtest.Retrying("failed", 2))
 	w.append(&event.RunCancelRequested{RunID: run, Reason: "not needed"})
@@ -227,11 +228,11 @@ func TestAnAttemptThatIsOverMayNotStart(t *testing.T) {
 		require.Equal(t, http.StatusConflict, got.status, "%s: %s", cb.TaskKey, got.body)
 		require.Equal(t, cb.AttemptID, got.problem(t).CurrentAttemptID)
 	}
-	require.Equal(t, before, w.count(), "nothing was appended")
+	require.Equal(t, before, w.count(), "appended events")
 }
 
-func TestReportsThatComeAgainAreTakenAndAppendNothing(t *testing.T) {
-	w := newWorld(t)
+func TestRepeatedReportsAppendNothing(t *testing.T) {
+	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"))
 	start, finish := w.callback(run, "a", contract.VerbStarted, 1), w.callback(run, "a", contract.VerbFinished, 1)
 	first := decoded[contract.StartedAnswer](t, w.report(start))
@@ -245,16 +246,16 @@ func TestReportsThatComeAgainAreTakenAndAppendNothing(t *testing.T) {
 	w.fold()
 	require.Equal(t, http.StatusOK, w.report(finish).status)
 	require.Len(t, appended[*event.TaskFinished](w), 1)
-	// A beat that comes late tells its worker to stop, and keeps nothing either.
+	// A late heartbeat tells its worker to stop, and is not stored.
 	beat := decoded[contract.HeartbeatAnswer](t, w.report(w.callback(run, "a", contract.VerbHeartbeat, 1)))
 	require.True(t, beat.ShouldCancel)
 	require.Empty(t, appended[*event.TaskHeartbeat](w))
 }
 
-// A slot is given away when its task is cancelled before its start is known: so that is
-// known before it begins. Seen to fail with a start that rides with other entries.
-func TestTheStartOfATaskOfAPoolIsInTheLedgerBeforeItBegins(t *testing.T) {
-	w := newWorld(t)
+// A slot is freed when its task is cancelled before its start is known, so the start must be
+// durable before the task begins. Seen to fail when the start waits for a batch.
+func TestStartOfPooledTaskIsDurableBeforeAnswer(t *testing.T) {
+	w := newFixture(t)
 	w.appender = ledger.NewAppender(ledger.Config{
 		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Company: time.Hour, OnDurable: w.onDurable,
 	})
@@ -265,11 +266,11 @@ func TestTheStartOfATaskOfAPoolIsInTheLedgerBeforeItBegins(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.report(w.callback(run, "a", contract.VerbStarted, 1)).status)
 	require.Empty(t, appended[*event.TaskStarted](w))
 	require.Equal(t, http.StatusOK, w.report(w.callback(run, "b", contract.VerbStarted, 1)).status)
-	require.Len(t, appended[*event.TaskStarted](w), 2, "and what waited for company has it")
+	require.Len(t, appended[*event.TaskStarted](w), 2, "the waiting start is written, too")
 }
 
-func TestAHeartbeatTellsItsWorkerToStopOnceTheRunIsCancelled(t *testing.T) {
-	w := newWorld(t)
+func TestHeartbeatCancelsTaskOfCancelledRun(t *testing.T) {
+	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"))
 	require.Equal(t, http.StatusOK, w.report(w.callback(run, "a", contract.VerbStarted, 1)).status)
 	w.fold()
@@ -283,8 +284,8 @@ func TestAHeartbeatTellsItsWorkerToStopOnceTheRunIsCancelled(t *testing.T) {
 	require.Equal(t, "not needed", got.Reason)
 }
 
-func TestTheBeatsOfManyTasksInASecondAreOneObjectOfTheLedger(t *testing.T) {
-	w := newWorld(t)
+func TestHeartbeatsOfASecondShareAnEntry(t *testing.T) {
+	w := newFixture(t)
 	w.appender = ledger.NewAppender(ledger.Config{
 		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Company: time.Second, OnDurable: w.onDurable,
 	})
@@ -299,15 +300,15 @@ func TestTheBeatsOfManyTasksInASecondAreOneObjectOfTheLedger(t *testing.T) {
 		require.Equal(t, http.StatusOK, w.report(w.callback(run, tasks[i].TaskKey, contract.VerbHeartbeat, 1)).status)
 	}
 	require.Empty(t, w.pending)
-	require.NoError(t, w.appender.Flush(t.Context())) // what its Run does after a second
+	require.NoError(t, w.appender.Flush(t.Context())) // as Run does after a second
 	require.Len(t, appended[*event.TaskHeartbeat](w), len(tasks))
 	require.Len(t, w.pending, 1, "entries")
 }
 
-func TestAWorkerMayAskOftenAndFewOfItsBeatsAreKept(t *testing.T) {
-	w := newWorld(t)
+func TestFrequentHeartbeatsAreThrottled(t *testing.T) {
+	w := newFixture(t)
 	def := foldtest.Task("a")
-	def.HeartbeatTimeoutSec = 60 // so that every ten seconds one is kept
+	def.HeartbeatTimeoutSec = 60 // one heartbeat in ten seconds is stored
 	run := w.trigger(def, foldtest.Task("b"))
 	for _, key := range []string{"a", "b"} {
 		require.Equal(t, http.StatusOK, w.report(w.callback(run, key, contract.VerbStarted, 1)).status)
@@ -319,5 +320,5 @@ func TestAWorkerMayAskOftenAndFewOfItsBeatsAreKept(t *testing.T) {
 	}
 	require.Len(t, appended[*event.TaskHeartbeat](w), 3)
 	require.Equal(t, http.StatusOK, w.report(w.callback(run, "b", contract.VerbHeartbeat, 1)).status)
-	require.Len(t, appended[*event.TaskHeartbeat](w), 4, "attempts are apart")
+	require.Len(t, appended[*event.TaskHeartbeat](w), 4, "the other attempt has its own throttle")
 }

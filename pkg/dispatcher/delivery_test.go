@@ -21,9 +21,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// asking makes the dispatcher one whose queue asks before it delivers, and gives what
-// the queue is told of the only task that it has.
-func (w *world) asking() func() (env *contract.Envelope, wanted bool) {
+// asking sets QueueAsks and returns a function that prepares a delivery of the only queue task.
+func (w *fixture) asking() func() (env *contract.Envelope, wanted bool) {
 	w.t.Helper()
 	task := w.asked()
 	return func() (*contract.Envelope, bool) {
@@ -38,16 +37,16 @@ func (w *world) asking() func() (env *contract.Envelope, wanted bool) {
 	}
 }
 
-// asked is the only task that the queue has, of a dispatcher whose queue asks.
-func (w *world) asked() queue.Task {
+// asked sets QueueAsks and returns the only queue task of an attempt.
+func (w *fixture) asked() queue.Task {
 	w.t.Helper()
 	w.d.QueueAsks = true
 	require.NoError(w.t, w.d.HandOver(w.t.Context(), w.revision(), false))
 	return w.queue.tasks[slices.IndexFunc(w.queue.tasks, func(t queue.Task) bool { return t.Queue != control.TimerQueue })]
 }
 
-// end is the report of the end of a task's first attempt.
-func (w *world) end(run string, change func(*contract.Finished)) []byte {
+// end returns the encoded finished report of a task's first attempt.
+func (w *fixture) end(run string, change func(*contract.Finished)) []byte {
 	w.t.Helper()
 	body, _ := w.body(w.callback(run, "a", contract.VerbFinished, 1)).(contract.Finished)
 	change(&body)
@@ -56,8 +55,8 @@ func (w *world) end(run string, change func(*contract.Finished)) []byte {
 	return data
 }
 
-func TestAQueueThatAsksDeliversAdmittedAttemptsWhoseAnswerMayTellOfTheEnd(t *testing.T) {
-	w := newWorld(t)
+func TestPreparedDeliveryIsAdmittedAndMayFinish(t *testing.T) {
+	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"))
 	task := w.asked()
 	data, wanted, err := task.Prepare(t.Context())
@@ -66,43 +65,43 @@ func TestAQueueThatAsksDeliversAdmittedAttemptsWhoseAnswerMayTellOfTheEnd(t *tes
 	env, err := contract.Open(data, keys, event.At(w.clock.Now()))
 	require.NoError(t, err)
 	require.Equal(t, event.At(w.clock.Now().Add(time.Second)), env.AdmittedUntil)
-	require.Empty(t, env.Callbacks.Finished, "who needs it is told when he tells of the start")
+	require.Empty(t, env.Callbacks.Finished, "a worker that needs it gets it in the answer to started")
 
 	require.NoError(t, task.Answered(t.Context(), nil))
 	w.fold()
-	require.Equal(t, state.TaskDispatched, w.task(run, "a").State, "an answer without a report says nothing")
+	require.Equal(t, state.TaskDispatched, w.task(run, "a").State, "an empty answer changes nothing")
 	require.NoError(t, task.Answered(t.Context(), w.end(run, func(*contract.Finished) {})))
 	w.fold()
 	require.Equal(t, state.TaskSucceeded, w.task(run, "a").State)
 }
 
-func TestAnAnswerThatIsNoReportOfTheAttemptChangesNothing(t *testing.T) {
+func TestAnswerOfAnotherAttemptChangesNothing(t *testing.T) {
 	for name, change := range map[string]func(*contract.Finished){
-		"of another attempt": func(f *contract.Finished) { f.AttemptID = ids.AttemptID(domain, f.AttemptID, "a", 1) },
-		"no outcome":         func(f *contract.Finished) { f.Outcome = "" },
-		"another's output":   func(f *contract.Finished) { f.Output = &event.Output{URI: "assets/elsewhere/"} },
+		"another attempt":  func(f *contract.Finished) { f.AttemptID = ids.AttemptID(domain, f.AttemptID, "a", 1) },
+		"without outcome":  func(f *contract.Finished) { f.Outcome = "" },
+		"another's output": func(f *contract.Finished) { f.Output = &event.Output{URI: "assets/elsewhere/"} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			run := w.trigger(foldtest.Task("a"))
 			task := w.asked()
-			require.NoError(t, task.Answered(t.Context(), w.end(run, change)), "it would be no better the next time")
+			require.NoError(t, task.Answered(t.Context(), w.end(run, change)), "a redelivery would not help")
 			w.fold()
 			require.Equal(t, state.TaskDispatched, w.task(run, "a").State)
 		})
 	}
 }
 
-func TestAnAnswerThatCannotBeKeptIsDeliveredAgain(t *testing.T) {
-	w := newWorld(t)
+func TestUnrecordedAnswerIsRedelivered(t *testing.T) {
+	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"))
 	task := w.asked()
 	w.d.Snapshots = broken{}
 	require.ErrorContains(t, task.Answered(t.Context(), w.end(run, func(*contract.Finished) {})), "away")
 }
 
-func TestAQueueThatAsksDeliversNoAttemptThatMayNotBegin(t *testing.T) {
-	w := newWorld(t)
+func TestPrepareSkipsEndedAttempt(t *testing.T) {
+	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"))
 	ask := w.asking()
 	w.append(&event.RunCancelRequested{RunID: run, Reason: "enough"})
@@ -111,9 +110,9 @@ func TestAQueueThatAsksDeliversNoAttemptThatMayNotBegin(t *testing.T) {
 	require.False(t, wanted)
 }
 
-// Else its slot could be given away while it is killed.
-func TestATaskOfAPoolIsNotAdmittedWithItsDelivery(t *testing.T) {
-	w := newWorld(t)
+// Otherwise its slot could be granted again while the worker kills the task.
+func TestPooledTaskIsNotAdmittedAtDelivery(t *testing.T) {
+	w := newFixture(t)
 	def := foldtest.Task("a")
 	def.Pool = "api"
 	w.trigger(def)
@@ -123,9 +122,9 @@ func TestATaskOfAPoolIsNotAdmittedWithItsDelivery(t *testing.T) {
 	require.Empty(t, env.Callbacks.Finished, "only a started attempt may finish")
 }
 
-func TestAStartThatOnlyTheEndTellsOfIsNotLaterThanThat(t *testing.T) {
+func TestReportedStartIsNotAfterTheEnd(t *testing.T) {
 	for _, started := range []event.Time{0, event.At(foldtest.Epoch.Add(time.Hour))} {
-		w := newWorld(t)
+		w := newFixture(t)
 		run := w.trigger(foldtest.Task("a"))
 		require.NoError(t, w.asked().Answered(t.Context(), w.end(run, func(f *contract.Finished) { f.StartedAt = started })))
 		w.fold()
@@ -133,8 +132,8 @@ func TestAStartThatOnlyTheEndTellsOfIsNotLaterThanThat(t *testing.T) {
 	}
 }
 
-func TestAQueueThatAsksWhenNobodyKnowsDeliversWhatTheWorkerHasToAskFor(t *testing.T) {
-	w := newWorld(t)
+func TestPrepareWithoutSnapshotAdmitsNothing(t *testing.T) {
+	w := newFixture(t)
 	w.trigger(foldtest.Task("a"))
 	ask := w.asking()
 	w.d.Snapshots = broken{}
@@ -144,7 +143,7 @@ func TestAQueueThatAsksWhenNobodyKnowsDeliversWhatTheWorkerHasToAskFor(t *testin
 	require.Empty(t, env.Callbacks.Finished)
 }
 
-// broken are snapshots that cannot be read.
+// broken returns errors instead of snapshots.
 type broken struct{ dispatcher.Snapshots }
 
 func (broken) Current(context.Context) (*snapshot.Snapshot, error) { return nil, errors.New("away") }

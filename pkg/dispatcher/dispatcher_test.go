@@ -27,30 +27,30 @@ import (
 
 var barrier = compactor.Request{Barrier: true}
 
-// dispatches are the queue tasks of attempts.
-func (w *world) dispatches() []string { return w.queue.names(w.state().Tasks.Rows()[0].WorkerQueue) }
+// dispatches returns the names of the queue tasks of attempts.
+func (w *fixture) dispatches() []string { return w.queue.names(w.state().Tasks.Rows()[0].WorkerQueue) }
 
-func (w *world) outbox(run, key string) *state.Dispatch {
+func (w *fixture) outbox(run, key string) *state.Dispatch {
 	t := w.task(run, key)
 	return w.state().Outbox.Get(ids.DispatchID(run, key, t.Attempt))
 }
 
-// react gives the actions for what waits in the state.
-func (w *world) react() []control.Action {
+// react returns the actions for the pending rows of the state.
+func (w *fixture) react() []control.Action {
 	return control.React(w.state().Outbox.Rows(), nil, event.At(w.clock.Now()))
 }
 
-// INV-4. Carrying out an action twice has the effect of once, and the ledger is told that the
-// second found it done. Seen to fail with an id of its own in the name of its queue task, and with
-// ErrExists taken for a failure.
+// INV-4: an action that is executed twice has the effect of one, and the second acknowledgement
+// says Deduplicated. Seen to fail with a random id in the name of the queue task, and with
+// ErrExists treated as a failure.
 func TestINV4SideEffectIdempotency(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"))
 	actions := w.react()
 	require.Len(t, actions, 1)
 	require.NoError(t, w.d.Execute(t.Context(), 1, actions))
 	w.pass(time.Minute)
-	require.NoError(t, w.dispatcher(w.snapshots).Execute(t.Context(), 1, actions), "also by another instance, later")
+	require.NoError(t, w.dispatcher(w.snapshots).Execute(t.Context(), 1, actions), "by another instance, later")
 	require.Equal(t, []string{w.outbox(run, "a").CloudTaskID}, w.dispatches())
 	acks := appended[*event.DispatchEnqueued](w)
 	require.Len(t, acks, 2)
@@ -62,13 +62,12 @@ func TestINV4SideEffectIdempotency(t *testing.T) {
 	require.Equal(t, acks[0].CloudTaskID, acks[1].CloudTaskID)
 }
 
-// INV-7. What a dispatcher does and answers, it does and answers from the
-// projections. Seen to fail with a read of the ledger put into the step to
-// the next manifest.
+// INV-7: the dispatcher acts and answers from the projections only. Seen to fail with a read of the
+// ledger while the next manifest is loaded.
 func TestINV7OnlyProjectionsAreRead(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	d := w.dispatcher(w.reader())
-	w.d = d // callbacks go to it, too
+	w.d = d // it also receives the callbacks
 	run := w.trigger(foldtest.Retrying("a", 2), foldtest.Task("b", "a"))
 	require.NoError(t, d.HandOver(t.Context(), w.revision(), false))
 	w.fold()
@@ -89,13 +88,12 @@ func TestINV7OnlyProjectionsAreRead(t *testing.T) {
 	}
 }
 
-// INV-5. Whatever is lost between the fold and the worker, a sweep brings it
-// about: a queue task that is gone, and an outbox row that is. Seen to fail with
-// Sweep without its orphans, without its overdue rows, and without asking the
+// INV-5: a sweep repairs everything that is lost between the fold and the worker: queue tasks and
+// outbox rows. Seen to fail without the orphans, without the overdue rows, and without asking the
 // queue first.
 func TestINV5NoLostWork(t *testing.T) {
 	t.Run("a queue task is lost", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		run := w.trigger(foldtest.Task("a"))
 		require.NoError(t, w.d.HandOver(t.Context(), w.revision(), false))
 		w.fold()
@@ -103,12 +101,12 @@ func TestINV5NoLostWork(t *testing.T) {
 		require.Equal(t, state.DispatchCreated, first.Status)
 		w.pass(fold.DispatchDeadline - time.Second)
 		w.sweep()
-		require.Empty(t, w.queue.asked, "it is not overdue yet")
+		require.Empty(t, w.queue.asked, "not overdue yet")
 
 		w.pass(2 * time.Second)
 		w.sweep()
 		require.Equal(t, []string{first.CloudTaskID}, w.queue.asked)
-		require.Empty(t, appended[*event.DispatchRequested](w), "the queue has it: it is only slow")
+		require.Empty(t, appended[*event.DispatchRequested](w), "the queue has the task; it is only slow")
 
 		w.loseQueue()
 		w.sweep()
@@ -121,12 +119,12 @@ func TestINV5NoLostWork(t *testing.T) {
 		w.fold()
 		again := w.outbox(run, "a")
 		require.Equal(t, state.DispatchCreated, again.Status)
-		require.NotEqual(t, first.CloudTaskID, again.CloudTaskID, "a name that was used may be refused")
+		require.NotEqual(t, first.CloudTaskID, again.CloudTaskID, "a queue may refuse a used name")
 		require.Equal(t, []string{first.CloudTaskID, again.CloudTaskID}, w.dispatches())
 		w.succeed(run, "a")
 	})
 	t.Run("an outbox row is lost", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		run := w.trigger(foldtest.Task("a"))
 		require.NoError(t, w.d.HandOver(t.Context(), w.revision(), false))
 		w.fold()
@@ -135,12 +133,12 @@ func TestINV5NoLostWork(t *testing.T) {
 		require.Nil(t, w.outbox(run, "a"))
 		require.Equal(t, state.TaskDispatched, w.task(run, "a").State)
 		w.loseQueue()
-		// The row comes back under the first name, which the queue may refuse since it
-		// was used, and then, overdue and not there, under the next.
+		// The row returns with its first name, which the queue refuses as used. Once it is overdue
+		// and missing, it gets the next name.
 		w.sweep()
 		w.fold()
 		w.queue.remember(t, first.CloudTaskID)
-		w.pass(control.PendingAge) // this process has just created one of that name
+		w.pass(control.PendingAge) // this process has just created a task of that name
 		require.NoError(t, w.d.HandOver(t.Context(), w.revision(), false))
 		w.fold()
 		acks := appended[*event.DispatchEnqueued](w)
@@ -153,18 +151,18 @@ func TestINV5NoLostWork(t *testing.T) {
 		require.Contains(t, w.dispatches(), w.outbox(run, "a").CloudTaskID)
 		w.succeed(run, "a")
 	})
-	t.Run("a row is published and nobody is told", func(t *testing.T) {
-		w := newWorld(t)
+	t.Run("the notification of a publish is lost", func(t *testing.T) {
+		w := newFixture(t)
 		run := w.trigger(foldtest.Task("a"))
 		require.NoError(t, w.d.Reconcile(t.Context()))
-		require.Empty(t, w.dispatches(), "who was told has a moment to take it up")
+		require.Empty(t, w.dispatches(), "a notified process gets time to act")
 		w.pass(control.PendingAge)
 		require.NoError(t, w.d.Reconcile(t.Context()))
 		require.Len(t, w.dispatches(), 1)
 		w.succeed(run, "a")
 	})
 	t.Run("a timer's call is lost", func(t *testing.T) {
-		w := newWorld(t)
+		w := newFixture(t)
 		run := w.trigger(foldtest.Retrying("a", 2))
 		w.append(w.Finished(run, "a", 1, event.Failed))
 		w.fold()
@@ -188,9 +186,9 @@ func TestINV5NoLostWork(t *testing.T) {
 	})
 }
 
-// Seen to fail with repairs that are told apart by the queue task that they lack.
-func TestASweepBringsBackAllRowsThatAreLost(t *testing.T) {
-	w := newWorld(t)
+// Seen to fail when repairs are deduplicated by the missing queue task.
+func TestSweepRestoresAllLostRows(t *testing.T) {
+	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"), foldtest.Task("b"), foldtest.Task("c"))
 	require.NoError(t, w.d.HandOver(t.Context(), w.revision(), false))
 	w.fold()
@@ -201,17 +199,17 @@ func TestASweepBringsBackAllRowsThatAreLost(t *testing.T) {
 	require.Len(t, appended[*event.DispatchRequested](w), 3)
 }
 
-func (w *world) sweep() {
+func (w *fixture) sweep() {
 	w.t.Helper()
 	result, err := w.compactor.Compact(w.t.Context(), barrier)
 	require.NoError(w.t, err)
 	require.NoError(w.t, w.d.Sweep(w.t.Context(), result.Revision))
 }
 
-// loseQueue has the queue lose all of its tasks and memory.
-func (w *world) loseQueue() { w.queue.Queue = localqueue.New(localqueue.Options{Clock: w.clock}) }
+// loseQueue replaces the queue by an empty one that remembers no names.
+func (w *fixture) loseQueue() { w.queue.Queue = localqueue.New(localqueue.Options{Clock: w.clock}) }
 
-// remember has the queue refuse a name, as one that was used.
+// remember makes the queue refuse a used name.
 func (s *spool) remember(t *testing.T, name string) {
 	t.Helper()
 	queueName := s.tasks[0].Queue
@@ -219,9 +217,8 @@ func (s *spool) remember(t *testing.T, name string) {
 	require.NoError(t, s.Delete(t.Context(), queueName, name))
 }
 
-// loseRow publishes a revision in which a row of the outbox is gone, which
-// nothing in the fold would do.
-func (w *world) loseRow(row *state.Dispatch) {
+// loseRow publishes a revision without a row of the outbox. The fold never does that.
+func (w *fixture) loseRow(row *state.Dispatch) {
 	w.t.Helper()
 	m, err := w.manifests.Load(w.t.Context())
 	require.NoError(w.t, err)
@@ -245,7 +242,7 @@ func (w *world) loseRow(row *state.Dispatch) {
 	w.snapshots.Snapshots = latest{w.compactor.c.Latest()}
 }
 
-func (w *world) succeed(run, key string) {
+func (w *fixture) succeed(run, key string) {
 	w.t.Helper()
 	attempt := w.task(run, key).Attempt
 	require.Equal(w.t, http.StatusOK, w.report(w.callback(run, key, contract.VerbStarted, attempt)).status)
@@ -254,8 +251,8 @@ func (w *world) succeed(run, key string) {
 	require.Equal(w.t, state.RunSucceeded, w.state().Runs.Get(run).State)
 }
 
-func TestADispatchIsASignedEnvelopeThatItsWorkerCanAnswer(t *testing.T) {
-	w := newWorld(t)
+func TestDispatchIsASignedEnvelope(t *testing.T) {
+	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"))
 	require.NoError(t, w.d.HandOver(t.Context(), w.revision(), false))
 	task := w.queue.tasks[slices.IndexFunc(w.queue.tasks, func(t queue.Task) bool { return t.Queue != control.TimerQueue })]
@@ -269,10 +266,10 @@ func TestADispatchIsASignedEnvelopeThatItsWorkerCanAnswer(t *testing.T) {
 	decoded[contract.StartedAnswer](t, got)
 }
 
-// Every publish hands over a state, and acknowledgements are folded lazily: what
-// waits for its own is not carried out again by each hand-over in between.
-func TestWhatWasJustCarriedOutIsNotCarriedOutByTheNextHandOver(t *testing.T) {
-	w := newWorld(t)
+// Every publish hands over a state, and acknowledgements are folded lazily. A hand-over does not
+// repeat an action whose acknowledgement is still in flight.
+func TestHandOverSkipsInFlightActions(t *testing.T) {
+	w := newFixture(t)
 	w.trigger(foldtest.Task("a"), foldtest.Task("b"))
 	for range 3 {
 		require.NoError(t, w.d.HandOver(t.Context(), w.revision(), false))
@@ -280,15 +277,15 @@ func TestWhatWasJustCarriedOutIsNotCarriedOutByTheNextHandOver(t *testing.T) {
 	require.Len(t, w.dispatches(), 2)
 	require.Len(t, appended[*event.DispatchEnqueued](w), 2)
 
-	// Once a reconciliation would take it up, so does a hand-over.
+	// When Reconcile would repeat the action, a hand-over does, too.
 	w.pass(control.PendingAge)
 	require.NoError(t, w.d.HandOver(t.Context(), w.revision(), false))
 	require.Len(t, w.dispatches(), 2)
 	require.Len(t, appended[*event.DispatchEnqueued](w), 4)
 }
 
-func TestAnActionThatFailedIsTakenUpByTheNextHandOver(t *testing.T) {
-	w := newWorld(t)
+func TestHandOverRetriesFailedActions(t *testing.T) {
+	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"))
 	w.queue.failed = errors.New("away")
 	require.ErrorContains(t, w.d.HandOver(t.Context(), w.revision(), false), "away")
@@ -297,8 +294,8 @@ func TestAnActionThatFailedIsTakenUpByTheNextHandOver(t *testing.T) {
 	require.Equal(t, []string{w.outbox(run, "a").CloudTaskID}, w.dispatches(), "under the same name")
 }
 
-func TestATaskThatTheQueueWillNeverTakeFails(t *testing.T) {
-	w := newWorld(t)
+func TestTaskThatQueueRejectsFails(t *testing.T) {
+	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"))
 	w.queue.failed = queue.ErrInvalid
 	require.NoError(t, w.d.HandOver(t.Context(), w.revision(), false))
@@ -307,8 +304,8 @@ func TestATaskThatTheQueueWillNeverTakeFails(t *testing.T) {
 	require.Equal(t, fold.CodeUndispatchable, w.task(run, "a").ErrorCode)
 }
 
-func TestHandOversAndNotificationsComeOverHTTP(t *testing.T) {
-	w := newWorld(t)
+func TestHandOverAndNotificationOverHTTP(t *testing.T) {
+	w := newFixture(t)
 	w.trigger(foldtest.Task("a"))
 	client := &dispatcher.Client{Domain: domain, URL: w.url, HTTP: http.DefaultClient}
 	require.NoError(t, client.HandOver(t.Context(), w.revision(), false))
@@ -332,9 +329,9 @@ func TestHandOversAndNotificationsComeOverHTTP(t *testing.T) {
 	require.ErrorContains(t, stranger.HandOver(t.Context(), 0, false), "404")
 }
 
-// Run carries out what a publish hands over, and ends with its context.
-func TestRunCarriesOutWhatIsHandedOver(t *testing.T) {
-	w := newWorld(t)
+// Run executes the actions of a publish, and returns when its context is done.
+func TestRunExecutesSubmittedActions(t *testing.T) {
+	w := newFixture(t)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.d.Run(ctx) }()

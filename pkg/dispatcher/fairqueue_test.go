@@ -18,8 +18,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 )
 
-// takers has as many take a turn as a tenant's name is repeated, all of them waiting
-// before the first turn is over, and gives the order of the turns.
+// takers takes turns for tenants and records the order in which they were granted.
 type takers struct {
 	turns *dispatcher.Turns
 	order []string
@@ -27,7 +26,7 @@ type takers struct {
 	wg    sync.WaitGroup
 }
 
-func (q *takers) come(ctx context.Context, tenant string, n int, lasting time.Duration) {
+func (q *takers) take(ctx context.Context, tenant string, n int, lasting time.Duration) {
 	for range n {
 		q.wg.Go(func() {
 			release, err := q.turns.Take(ctx, tenant)
@@ -44,14 +43,14 @@ func (q *takers) come(ctx context.Context, tenant string, n int, lasting time.Du
 	synctest.Wait()
 }
 
-// Seen to fail with one line for all.
-func TestATenantWithManyTasksHoldsUpOneWithFewByARound(t *testing.T) {
+// Seen to fail with one queue for all tenants.
+func TestLargeTenantDelaysSmallOneByOneRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &takers{turns: dispatcher.NewTurns(clock.System{}, 1, 0, map[string]int{"c": 3})}
-		q.come(t.Context(), "a", 1000, time.Millisecond)
+		q.take(t.Context(), "a", 1000, time.Millisecond)
 		require.Equal(t, 999, q.turns.Waiting())
-		q.come(t.Context(), "b", 3, time.Millisecond)
-		q.come(t.Context(), "c", 7, time.Millisecond)
+		q.take(t.Context(), "b", 3, time.Millisecond)
+		q.take(t.Context(), "c", 7, time.Millisecond)
 		q.wg.Wait()
 		require.Equal(t, "a abccc abccc abc aaaa", strings.Join(rounds(q.order[:18]), " "))
 		require.Len(t, q.order, 1010)
@@ -59,23 +58,23 @@ func TestATenantWithManyTasksHoldsUpOneWithFewByARound(t *testing.T) {
 	})
 }
 
-// rounds parts an order wherever tenant a begins another round.
+// rounds splits an order where tenant a begins another round.
 func rounds(order []string) []string {
 	text := strings.Join(order, "")
 	return []string{text[:1], text[1:6], text[6:11], text[11:14], text[14:]}
 }
 
-// Seen to fail with a place given up that keeps its turn, and with one that gives
-// back a slot it never had.
-func TestWhoGivesUpWaitingTakesNobodysTurn(t *testing.T) {
+// Seen to fail when a cancelled place keeps its turn, and when it releases a slot that it never
+// had.
+func TestCancelledWaiterReleasesItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &takers{turns: dispatcher.NewTurns(clock.System{}, 2, 0, nil)}
 		var waiting atomic.Int64
 		q.turns.OnWaiting = func(more int) { waiting.Add(int64(more)) }
-		q.come(t.Context(), "a", 2, time.Minute)
+		q.take(t.Context(), "a", 2, time.Minute)
 		leaving, leave := context.WithCancel(t.Context())
-		q.come(leaving, "b", 5, time.Minute)
-		q.come(t.Context(), "c", 3, time.Minute)
+		q.take(leaving, "b", 5, time.Minute)
+		q.take(t.Context(), "c", 3, time.Minute)
 		require.Equal(t, int64(8), waiting.Load())
 		require.Equal(t, 8, q.turns.Waiting())
 		leave()
@@ -89,28 +88,28 @@ func TestWhoGivesUpWaitingTakesNobodysTurn(t *testing.T) {
 	})
 }
 
-// Seen to fail with who leaves during the wait for the rate keeping the slot.
-func TestTurnsAreGivenAtTheirRate(t *testing.T) {
+// Seen to fail when a caller that gives up during the wait for the rate keeps its slot.
+func TestTurnsKeepTheirRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &takers{turns: dispatcher.NewTurns(clock.System{}, 64, 500, nil)}
 		began := clock.System{}.Now()
-		q.come(t.Context(), "a", 50, 0)
-		require.Zero(t, clock.System{}.Now().Sub(began), "after a pause, a tenth of a second's at once")
-		q.come(t.Context(), "a", 1000, 0)
+		q.take(t.Context(), "a", 50, 0)
+		require.Zero(t, clock.System{}.Now().Sub(began), "a burst of a tenth of a second")
+		q.take(t.Context(), "a", 1000, 0)
 		leaving, leave := context.WithCancel(t.Context())
-		q.come(leaving, "b", 1000, 0)
+		q.take(leaving, "b", 1000, 0)
 		leave()
 		q.wg.Wait()
 		require.InDelta(t, 2*time.Second, clock.System{}.Now().Sub(began), float64(200*time.Millisecond))
 		require.Zero(t, q.turns.Waiting())
 		require.GreaterOrEqual(t, len(q.order), 1050)
-		q.come(t.Context(), "c", 64, time.Minute)
+		q.take(t.Context(), "c", 64, time.Minute)
 		require.Zero(t, q.turns.Waiting(), "no slot is lost")
 		q.wg.Wait()
 	})
 }
 
-func TestAClockThatIsSetBackHoldsUpNobody(t *testing.T) {
+func TestTurnsIgnoreClockSetBack(t *testing.T) {
 	c := &tick{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	turns := dispatcher.NewTurns(c, 1, 500, nil)
 	take := func() {
@@ -125,22 +124,22 @@ func TestAClockThatIsSetBackHoldsUpNobody(t *testing.T) {
 	require.Less(t, c.Now().Sub(before), time.Second)
 }
 
-// Seen to fail with claims that lapse while what they are for waits.
-func TestWhatWaitsForItsTurnIsNotPutInLineAgain(t *testing.T) {
-	w := newWorld(t)
+// Seen to fail when in-flight actions expire while they wait in the queue.
+func TestWaitingDispatchIsNotQueuedAgain(t *testing.T) {
+	w := newFixture(t)
 	turns := dispatcher.NewTurns(w.clock, 1, 0, nil)
-	inLine := make(chan int, 10)
-	turns.OnWaiting = func(more int) { inLine <- more }
+	queued := make(chan int, 10)
+	turns.OnWaiting = func(more int) { queued <- more }
 	w.d.Turns = turns
 	release, err := turns.Take(t.Context(), "another")
 	require.NoError(t, err)
-	<-inLine
-	<-inLine
+	<-queued
+	<-queued
 
 	w.trigger(foldtest.Task("a"))
 	handedOver := make(chan error)
 	go func() { handedOver <- w.d.HandOver(t.Context(), w.revision(), false) }()
-	require.Equal(t, 1, <-inLine)
+	require.Equal(t, 1, <-queued)
 	for _, sweep := range []bool{false, true} {
 		w.pass(2 * control.PendingAge)
 		require.NoError(t, w.d.HandOver(t.Context(), w.revision(), sweep))

@@ -24,10 +24,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// blind are snapshots that cannot be read. They tell that a request got so far.
+// blind returns errors instead of snapshots, and counts the requests that read one.
 type blind struct{ looked int }
 
-var errBlind = errors.New("there is nothing to see")
+var errBlind = errors.New("no snapshots")
 
 func (b *blind) Current(context.Context) (*snapshot.Snapshot, error) {
 	b.looked++
@@ -38,21 +38,21 @@ func (b *blind) Await(ctx context.Context, _ int64) (*snapshot.Snapshot, error) 
 	return b.Current(ctx)
 }
 
-// asked is what became of a request: whether it was taken, and for which domain
-// a dispatcher was looked for.
+// asked is the result of a request: whether it was accepted, and the domain whose dispatcher was
+// looked up.
 type asked struct {
-	taken  bool
-	domain *ids.Domain
+	accepted bool
+	domain   *ids.Domain
 }
 
-// ask serves a request. What is not taken is refused for good, with a reason.
+// ask serves a request. A rejected request gets a status from 400 to 499, with a reason.
 func ask(t *testing.T, r *http.Request) asked {
 	t.Helper()
 	var a asked
 	see := &blind{}
 	d := dispatcher.New(dispatcher.Config{
 		Domain: domain, Keys: keys, Snapshots: see, Logger: slog.New(slog.DiscardHandler), Clock: &tick{now: foldtest.Epoch},
-		Appender: ledger.NewAppender(ledger.Config{Domain: domain, Clock: &tick{now: foldtest.Epoch}}), // nothing gets that far
+		Appender: ledger.NewAppender(ledger.Config{Domain: domain, Clock: &tick{now: foldtest.Epoch}}), // never reached
 	})
 	find := func(_ context.Context, named ids.Domain) (*dispatcher.Dispatcher, error) {
 		a.domain = &named
@@ -67,7 +67,7 @@ func ask(t *testing.T, r *http.Request) asked {
 	mux.Handle("/v1/notifications", control)
 	answer := httptest.NewRecorder()
 	mux.ServeHTTP(answer, r.WithContext(compactor.WithRights(r.Context(), compactor.Rights{Sweep: true})))
-	if a.taken = see.looked > 0; a.taken {
+	if a.accepted = see.looked > 0; a.accepted {
 		require.Equal(t, http.StatusInternalServerError, answer.Code)
 		require.Contains(t, answer.Body.String(), errBlind.Error())
 	} else if answer.Code != http.StatusNoContent {
@@ -80,7 +80,7 @@ func ask(t *testing.T, r *http.Request) asked {
 	return a
 }
 
-func FuzzCallbacksAreTakenOnlyAboutTheirOwnAttempt(f *testing.F) {
+func FuzzCallbackAcceptsOnlyItsAttempt(f *testing.F) {
 	run, task := "01KAJ2T0000000000000000000", "raw/events"
 	c := contract.Callback{
 		Domain: domain, RunID: run, TaskKey: task, Attempt: 1, AttemptID: ids.AttemptID(domain, run, task, 1),
@@ -108,7 +108,7 @@ func FuzzCallbacksAreTakenOnlyAboutTheirOwnAttempt(f *testing.F) {
 			url := contract.CallbackURL("http://dispatcher", c, keys)
 			got := ask(t, httptest.NewRequest(http.MethodPost, url, bytes.NewReader(body)))
 			require.Equal(t, domain, *got.domain)
-			if got.taken {
+			if got.accepted {
 				require.True(t, json.Valid(body))
 				var about struct {
 					AttemptID string `json:"attempt_id"`
@@ -117,12 +117,12 @@ func FuzzCallbacksAreTakenOnlyAboutTheirOwnAttempt(f *testing.F) {
 				require.Equal(t, c.AttemptID, about.AttemptID)
 			}
 			url = contract.CallbackURL("http://dispatcher", c, forged)
-			require.False(t, ask(t, httptest.NewRequest(http.MethodPost, url, bytes.NewReader(body))).taken)
+			require.False(t, ask(t, httptest.NewRequest(http.MethodPost, url, bytes.NewReader(body))).accepted)
 		}
 	})
 }
 
-func FuzzTimersFireByTheirIDOrAreRefused(f *testing.F) {
+func FuzzFireRequest(f *testing.F) {
 	for _, seed := range []string{
 		`{"timer_id":"timer:retry:x:y:1:2","generation":1}`, `{"timer_id":""}`, `{"timer_id":7}`, `{"timer_id":"x","generation":"1"}`,
 		`{"timer_id":"x","generation":1e40}`, `{"timer_id":"x"}{"timer_id":"y"}`, `{"timer_id":"x"}]`, "null", "[]", "{", "",
@@ -133,10 +133,10 @@ func FuzzTimersFireByTheirIDOrAreRefused(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		got := ask(t, httptest.NewRequest(http.MethodPost, url, bytes.NewReader(body)))
 		require.Equal(t, domain, *got.domain)
-		if !got.taken {
+		if !got.accepted {
 			return
 		}
-		require.True(t, json.Valid(body), "what follows the body is not dropped: it may be what was meant")
+		require.True(t, json.Valid(body), "text behind the body is rejected, not ignored")
 		var named struct {
 			TimerID string `json:"timer_id"`
 		}
@@ -145,7 +145,7 @@ func FuzzTimersFireByTheirIDOrAreRefused(f *testing.F) {
 	})
 }
 
-func FuzzHandOversAreOfADomainOrRefused(f *testing.F) {
+func FuzzReconcileRequest(f *testing.F) {
 	for _, seed := range []string{
 		`{"tenant":"acme","workspace":"prod","revision":7,"sweep":true}`, `{"tenant":"acme","workspace":"prod"}`,
 		`{"tenant":"acme","workspace":"prod","revision":-1}`, `{"tenant":"acme","workspace":"prod","revision":1e3}`,
@@ -155,10 +155,10 @@ func FuzzHandOversAreOfADomainOrRefused(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		got := ask(t, httptest.NewRequest(http.MethodPost, "/v1/reconcile", bytes.NewReader(body)))
-		if !got.taken {
+		if !got.accepted {
 			return
 		}
-		require.True(t, json.Valid(body), "what follows the body is not dropped: it may be what was meant")
+		require.True(t, json.Valid(body), "text behind the body is rejected, not ignored")
 		var named struct {
 			Tenant    string `json:"tenant"`
 			Workspace string `json:"workspace"`
@@ -170,7 +170,7 @@ func FuzzHandOversAreOfADomainOrRefused(f *testing.F) {
 	})
 }
 
-func FuzzNotificationsOfManifestsHandOver(f *testing.F) {
+func FuzzManifestNotification(f *testing.F) {
 	for _, key := range []string{
 		manifest.Key(domain, 7), manifest.Key(domain, 1<<62), manifest.PinKey(domain, 7), "", "x",
 		strings.Replace(manifest.Key(domain, 7), domain.Tenant, "..", 1),
@@ -182,7 +182,7 @@ func FuzzNotificationsOfManifestsHandOver(f *testing.F) {
 		require.NoError(t, err)
 		got := ask(t, httptest.NewRequest(http.MethodPost, "/v1/notifications", bytes.NewReader(body)))
 		d, _, err := manifest.ParseKey(key)
-		require.Equal(t, err == nil, got.taken)
+		require.Equal(t, err == nil, got.accepted)
 		if err == nil {
 			require.Equal(t, d, *got.domain)
 		}

@@ -34,7 +34,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// tick is a clock that moves only when told, and does not wait.
+// tick is a clock that only pass and Sleep advance. Sleep does not block.
 type tick struct {
 	mu  sync.Mutex
 	now time.Time
@@ -64,10 +64,10 @@ var (
 	forged = contract.Keyring{Current: "k1", Secrets: map[string][]byte{"k1": bytes.Repeat([]byte("x"), contract.MinSecret)}}
 )
 
-// world is a domain with a dispatcher that serves it. Nothing moves by itself:
-// the queue keeps what it is given, and the ledger is folded when told.
-type world struct {
-	*foldtest.World // says events; its state is not used
+// fixture is a domain with its dispatcher. Nothing runs by itself: the queue stores its tasks, and
+// the ledger is folded by fold.
+type fixture struct {
+	*foldtest.World // builds events; its state is not used
 
 	t         *testing.T
 	clock     *tick
@@ -82,14 +82,14 @@ type world struct {
 	url       string
 
 	mu      sync.Mutex
-	durable []event.Payload // what was appended, in order
+	durable []event.Payload // appended payloads, in order
 	pending []compactor.Entry
 	// unmarked: workers report successes without creating the commit marker.
 	unmarked bool
-	reads    map[string]int // of the dispatcher's store, by the first part of the key
+	reads    map[string]int // reads of the dispatcher's store, by the first part of the key
 }
 
-// stepper folds at once, for whoever asks.
+// stepper folds synchronously, for every caller.
 type stepper struct {
 	mu       sync.Mutex
 	c        *compactor.Compactor
@@ -105,13 +105,13 @@ func (s *stepper) Compact(ctx context.Context, r compactor.Request) (compactor.R
 	return s.c.Step(ctx, r)
 }
 
-// spool is a queue that does not run, and tells what it was given.
+// spool is a queue that delivers nothing and records the tasks that it was given.
 type spool struct {
 	*localqueue.Queue
 	mu     sync.Mutex
 	tasks  []queue.Task
-	asked  []string // names of Exists
-	failed error    // of the next Create
+	asked  []string // names that Exists was called with
+	failed error    // error of the next Create
 }
 
 func (s *spool) Create(ctx context.Context, t queue.Task) error {
@@ -135,7 +135,7 @@ func (s *spool) Exists(ctx context.Context, queueName, name string) (bool, error
 	return s.Queue.Exists(ctx, queueName, name)
 }
 
-// names are the names of the tasks of a queue that were created.
+// names returns the names of the tasks that were created in a queue.
 func (s *spool) names(queueName string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +148,7 @@ func (s *spool) names(queueName string) []string {
 	return names
 }
 
-// watched are snapshots that tell when somebody waits for one.
+// watched reports on a channel that a caller waits for a snapshot.
 type watched struct {
 	dispatcher.Snapshots
 	waiting chan int64
@@ -162,7 +162,7 @@ func (w *watched) Await(ctx context.Context, after int64) (*snapshot.Snapshot, e
 	return w.Snapshots.Await(ctx, after)
 }
 
-// latest are the snapshots of the compactor in this process.
+// latest returns the snapshots of the compactor of this process.
 type latest struct{ *snapshot.Latest }
 
 func (l latest) Current(context.Context) (*snapshot.Snapshot, error) {
@@ -174,9 +174,9 @@ func (l latest) Await(ctx context.Context, after int64) (*snapshot.Snapshot, err
 	return l.Latest.Await(ctx, func(s *snapshot.Snapshot) bool { return s.Revision > after })
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	w := &world{
+	w := &fixture{
 		World: foldtest.New(t), t: t, clock: &tick{now: foldtest.Epoch}, reads: map[string]int{},
 	}
 	w.blobs = memblob.New(memblob.Options{Now: w.clock.Now})
@@ -206,7 +206,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) onDurable(e ledger.Entry) {
+func (w *fixture) onDurable(e ledger.Entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pending = append(w.pending, compactor.Entry{ID: e.Name, Data: e.Data, Stored: e.Object.Updated})
@@ -217,11 +217,11 @@ func (w *world) onDurable(e ledger.Entry) {
 	}
 }
 
-func (w *world) manifestsOver(store blob.Store) *manifest.Store {
+func (w *fixture) manifestsOver(store blob.Store) *manifest.Store {
 	return manifest.New(manifest.Config{Domain: domain, Store: store, IDs: w.ids, Clock: w.clock})
 }
 
-func (w *world) open(writer string) *compactor.Compactor {
+func (w *fixture) open(writer string) *compactor.Compactor {
 	w.t.Helper()
 	c, err := compactor.Open(w.t.Context(), compactor.Config{
 		Domain: domain, Store: w.blobs, Manifests: w.manifests, Codec: codec, IDs: w.ids, Clock: w.clock,
@@ -231,7 +231,7 @@ func (w *world) open(writer string) *compactor.Compactor {
 	return c
 }
 
-func (w *world) dispatcher(s dispatcher.Snapshots) *dispatcher.Dispatcher {
+func (w *fixture) dispatcher(s dispatcher.Snapshots) *dispatcher.Dispatcher {
 	return dispatcher.New(dispatcher.Config{
 		Domain: domain, Markers: w.blobs, Queue: w.queue, Appender: w.appender, Compactor: w.compactor, Snapshots: s, Keys: keys,
 		WorkerURL: func(string) string { return "http://worker.example" }, BaseURL: w.url,
@@ -239,8 +239,8 @@ func (w *world) dispatcher(s dispatcher.Snapshots) *dispatcher.Dispatcher {
 	})
 }
 
-// reader follows the published states over a store that counts reads.
-func (w *world) reader() *snapshot.Reader {
+// reader returns a reader of the published states that counts its reads.
+func (w *fixture) reader() *snapshot.Reader {
 	counted := faultblob.New(w.blobs, func(_ faultblob.Op, key string) faultblob.Fault {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -251,14 +251,14 @@ func (w *world) reader() *snapshot.Reader {
 	return snapshot.NewReader(domain, codec, w.manifestsOver(counted), w.clock)
 }
 
-// pass lets time pass.
-func (w *world) pass(d time.Duration) {
+// pass advances the clock.
+func (w *fixture) pass(d time.Duration) {
 	w.clock.pass(d)
 	w.Now = w.clock.Now()
 }
 
-// append makes payloads durable as one group. Nobody folds it yet.
-func (w *world) append(payloads ...event.Payload) {
+// append writes payloads to the ledger as one group. It does not fold them.
+func (w *fixture) append(payloads ...event.Payload) {
 	w.t.Helper()
 	w.pass(time.Millisecond)
 	group := make([]*event.Envelope, len(payloads))
@@ -269,8 +269,8 @@ func (w *world) append(payloads ...event.Payload) {
 	require.NoError(w.t, err)
 }
 
-// fold folds all that was appended.
-func (w *world) fold() {
+// fold folds everything that was appended.
+func (w *fixture) fold() {
 	w.t.Helper()
 	w.mu.Lock()
 	entries := w.pending
@@ -280,18 +280,18 @@ func (w *world) fold() {
 	require.NoError(w.t, err)
 }
 
-func (w *world) state() *state.State {
+func (w *fixture) state() *state.State {
 	snap, _ := w.compactor.c.Latest().Get()
 	return snap.State
 }
 
-func (w *world) revision() int64 {
+func (w *fixture) revision() int64 {
 	snap, _ := w.compactor.c.Latest().Get()
 	return snap.Revision
 }
 
-// trigger has a run of tasks folded.
-func (w *world) trigger(defs ...event.TaskDef) string {
+// trigger folds a new run of tasks and returns its id.
+func (w *fixture) trigger(defs ...event.TaskDef) string {
 	w.t.Helper()
 	w.Now = w.clock.Now()
 	p := &event.RunTriggered{RunID: w.ids.New()}
@@ -300,8 +300,8 @@ func (w *world) trigger(defs ...event.TaskDef) string {
 	return p.RunID
 }
 
-// appended are the payloads of a type that were appended.
-func appended[P event.Payload](w *world) []P {
+// appended returns the appended payloads of a type.
+func appended[P event.Payload](w *fixture) []P {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var found []P
@@ -313,28 +313,28 @@ func appended[P event.Payload](w *world) []P {
 	return found
 }
 
-// entries are those that were appended since the last fold.
-func (w *world) entries() []compactor.Entry {
+// entries returns the entries that were appended since the last fold.
+func (w *fixture) entries() []compactor.Entry {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.pending
 }
 
-func (w *world) count() int {
+func (w *fixture) count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.durable)
 }
 
-// callback is the right to report on an attempt, as the dispatcher hands it out.
-func (w *world) callback(run, key, verb string, attempt int32) contract.Callback {
+// callback returns the callback for a report on an attempt, as the dispatcher signs it.
+func (w *fixture) callback(run, key, verb string, attempt int32) contract.Callback {
 	return contract.Callback{
 		Domain: domain, RunID: run, TaskKey: key, Verb: verb, Attempt: attempt, AttemptID: ids.AttemptID(domain, run, key, attempt),
 		Expires: event.At(w.clock.Now().Add(time.Hour)), Revision: w.revision(),
 	}
 }
 
-// answer is what a request came to.
+// answer is the response to a request.
 type answer struct {
 	status int
 	body   []byte
@@ -348,14 +348,14 @@ func (a answer) problem(t *testing.T) contract.Problem {
 	return p
 }
 
-// post makes a request; body is JSON text, or is encoded.
-func (w *world) post(url string, body any) answer {
+// post sends a request. body is JSON text, or a value to encode.
+func (w *fixture) post(url string, body any) answer {
 	w.t.Helper()
 	return w.postAs(url, "", body)
 }
 
-// postAs makes a request with an Authorization header.
-func (w *world) postAs(url, authorization string, body any) answer {
+// postAs sends a request with an Authorization header.
+func (w *fixture) postAs(url, authorization string, body any) answer {
 	w.t.Helper()
 	text, ok := body.(string)
 	if !ok {
@@ -377,18 +377,18 @@ func (w *world) postAs(url, authorization string, body any) answer {
 	return answer{res.StatusCode, data}
 }
 
-// report makes a callback with the body that fits it.
-func (w *world) report(cb contract.Callback) answer {
+// report sends a callback with a valid body for its verb.
+func (w *fixture) report(cb contract.Callback) answer {
 	w.t.Helper()
 	url, authorization := contract.SignCallback(w.url, cb, keys)
 	return w.postAs(url, authorization, w.body(cb))
 }
 
-func (w *world) reportAs(cb contract.Callback, body any) answer {
+func (w *fixture) reportAs(cb contract.Callback, body any) answer {
 	return w.post(contract.CallbackURL(w.url, cb, keys), body)
 }
 
-func (w *world) body(cb contract.Callback) any {
+func (w *fixture) body(cb contract.Callback) any {
 	now := event.At(w.clock.Now())
 	switch cb.Verb {
 	case contract.VerbStarted:
@@ -409,7 +409,7 @@ func (w *world) body(cb contract.Callback) any {
 	}
 }
 
-// decoded is an answer of 200 as T.
+// decoded decodes an answer with status 200.
 func decoded[T any](t *testing.T, a answer) T {
 	t.Helper()
 	require.Equal(t, http.StatusOK, a.status, "%s", a.body)
@@ -418,18 +418,18 @@ func decoded[T any](t *testing.T, a answer) T {
 	return v
 }
 
-func (w *world) task(run, key string) *state.Task {
+func (w *fixture) task(run, key string) *state.Task {
 	return w.state().Tasks.Get(state.Key2{A: run, B: key})
 }
 
-// timers are the scheduled timers of a type.
-func (w *world) timers(timerType string) []*state.Timer {
+// timers returns the scheduled timers of a type.
+func (w *fixture) timers(timerType string) []*state.Timer {
 	return slices.DeleteFunc(w.state().Timers.Rows(), func(t *state.Timer) bool {
 		return t.TimerType != timerType || t.State != state.TimerScheduled
 	})
 }
 
-func (w *world) fire(timer *state.Timer) answer {
+func (w *fixture) fire(timer *state.Timer) answer {
 	w.t.Helper()
 	return w.post(w.url+"/v1/tenants/acme/workspaces/prod/timers/fire",
 		fmt.Sprintf(`{"timer_id":%q,"generation":%d}`, timer.TimerID, timer.Generation))

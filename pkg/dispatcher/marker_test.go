@@ -15,10 +15,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-func TestSuccessWithoutMarkerIsAFailure(t *testing.T) {
-	for name, output := range map[string]bool{"a folder that nobody committed": true, "no output": false} {
+func TestSuccessWithoutCommitMarkerFails(t *testing.T) {
+	for name, output := range map[string]bool{"output without commit marker": true, "no output": false} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			w.unmarked = true
 			run := w.trigger(foldtest.Task("a"), foldtest.Task("b", "a"))
 			cb := w.callback(run, "a", contract.VerbFinished, 1)
@@ -26,7 +26,7 @@ func TestSuccessWithoutMarkerIsAFailure(t *testing.T) {
 			if !output {
 				report.Output = nil
 			}
-			require.Equal(t, http.StatusOK, w.reportAs(cb, report).status, "the report is taken; it is no success")
+			require.Equal(t, http.StatusOK, w.reportAs(cb, report).status, "the report is accepted; the task fails")
 			w.fold()
 			task := w.task(run, "a")
 			require.Equal(t, state.TaskFailed, task.State)
@@ -38,8 +38,8 @@ func TestSuccessWithoutMarkerIsAFailure(t *testing.T) {
 	}
 }
 
-func TestSuccessWithoutFilesNeedsNoMarker(t *testing.T) {
-	w := newWorld(t)
+func TestSuccessWithoutOutputNeedsNoMarker(t *testing.T) {
+	w := newFixture(t)
 	w.unmarked = true
 	def := foldtest.Task("a")
 	def.Output = event.OutputNone
@@ -52,15 +52,15 @@ func TestSuccessWithoutFilesNeedsNoMarker(t *testing.T) {
 	require.Equal(t, state.TaskSucceeded, w.task(run, "a").State)
 }
 
-// away is a store that does not answer.
+// away is a store that does not respond.
 type away struct{}
 
 func (away) Head(context.Context, string) (blob.Object, error) {
 	return blob.Object{}, errors.New("connection reset")
 }
 
-func TestReportWaitsForTheStoreOfMarkers(t *testing.T) {
-	w := newWorld(t)
+func TestReportFailsWhileMarkerStoreIsDown(t *testing.T) {
+	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"))
 	w.d.Markers = away{}
 	cb := w.callback(run, "a", contract.VerbFinished, 1)

@@ -21,22 +21,21 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// The dispatcher's part of INV-9: a timer that is called while the projections
-// are old is judged only after all that is durable has been folded. Here that is
-// a heartbeat without which the attempt would be given up. Seen to fail with the
-// refresh left out of fire.
-func TestINV9AFiringIsJudgedOnProjectionsThatAreFresh(t *testing.T) {
-	w := newWorld(t)
+// INV-9: a timer that fires while the projections are old is judged only after everything durable
+// has been folded, here a heartbeat that keeps the attempt alive. Seen to fail without the refresh
+// in fire.
+func TestINV9FiringIsJudgedOnFreshProjections(t *testing.T) {
+	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"))
 	require.Equal(t, http.StatusOK, w.report(w.callback(run, "a", contract.VerbStarted, 1)).status)
 	w.fold()
 	liveness := w.timers(event.TimerLiveness)[0]
 	w.pass(liveness.FireAt.Time().Sub(w.clock.Now()) - time.Second)
-	require.Equal(t, http.StatusOK, w.report(w.callback(run, "a", contract.VerbHeartbeat, 1)).status) // nobody folds it
+	require.Equal(t, http.StatusOK, w.report(w.callback(run, "a", contract.VerbHeartbeat, 1)).status) // not folded
 	w.pass(2 * time.Second)
 	before := w.compactor.barriers
 	require.Equal(t, http.StatusOK, w.fire(liveness).status)
-	require.Equal(t, before+1, w.compactor.barriers, "the ledger was listed first")
+	require.Equal(t, before+1, w.compactor.barriers, "barriers")
 	fired := appended[*event.TimerFired](w)
 	require.Len(t, fired, 1)
 	require.LessOrEqual(t, fired[0].FiredAt.Sub(fired[0].Observed.CaughtUpAt), fold.MaxCompactionLag)
@@ -44,7 +43,7 @@ func TestINV9AFiringIsJudgedOnProjectionsThatAreFresh(t *testing.T) {
 	w.fold()
 	require.Equal(t, state.TaskRunning, w.task(run, "a").State, "it is alive")
 
-	// The next time nobody has heard of it, and so it is given up.
+	// Without another heartbeat the next liveness check fails the attempt.
 	liveness = w.timers(event.TimerLiveness)[0]
 	w.pass(liveness.FireAt.Time().Sub(w.clock.Now()))
 	require.Equal(t, http.StatusOK, w.fire(liveness).status)
@@ -52,9 +51,9 @@ func TestINV9AFiringIsJudgedOnProjectionsThatAreFresh(t *testing.T) {
 	require.Equal(t, fold.CodeHeartbeatTimeout, w.task(run, "a").ErrorCode)
 }
 
-// Seen to fail with a call that is judged while a sign of life waits for company.
-func TestAFiringComesAfterTheSignsOfLifeThatThisProcessHasTaken(t *testing.T) {
-	w := newWorld(t)
+// Seen to fail when a firing is judged while a heartbeat lingers in the appender.
+func TestFiringFlushesAcceptedHeartbeats(t *testing.T) {
+	w := newFixture(t)
 	w.appender = ledger.NewAppender(ledger.Config{
 		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Company: time.Hour, OnDurable: w.onDurable,
 	})
@@ -69,7 +68,7 @@ func TestAFiringComesAfterTheSignsOfLifeThatThisProcessHasTaken(t *testing.T) {
 		require.Equal(t, http.StatusOK, w.report(w.callback(run, key, contract.VerbHeartbeat, 1)).status)
 		return len(appended[*event.TaskHeartbeat](w))
 	}
-	require.Equal(t, 1, beat("b"), "it has no time to wait for company")
+	require.Equal(t, 1, beat("b"), "its timeout is too short to linger")
 	liveness := w.timers(event.TimerLiveness)[0]
 	w.pass(time.Minute)
 	require.Equal(t, 1, beat("a"))
@@ -77,7 +76,7 @@ func TestAFiringComesAfterTheSignsOfLifeThatThisProcessHasTaken(t *testing.T) {
 	require.Len(t, appended[*event.TaskHeartbeat](w), 2)
 }
 
-// waiting is a clock on which who sleeps says so, and waits to be told to go on.
+// waiting is a clock whose Sleep reports its duration and blocks until the test wakes it.
 type waiting struct {
 	*tick
 	asleep chan time.Duration
@@ -91,8 +90,8 @@ func (c *waiting) Sleep(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-func TestSignsOfLifeOfShortTasksAreOneEntryAMoment(t *testing.T) {
-	w := newWorld(t)
+func TestHeartbeatsOfShortTasksShareAnEntry(t *testing.T) {
+	w := newFixture(t)
 	clock := &waiting{tick: w.clock, asleep: make(chan time.Duration), wake: make(chan struct{})}
 	w.appender = ledger.NewAppender(ledger.Config{
 		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Company: time.Hour, OnDurable: w.onDurable,
@@ -112,7 +111,7 @@ func TestSignsOfLifeOfShortTasksAreOneEntryAMoment(t *testing.T) {
 	first := make(chan int)
 	go func() { first <- beat("a") }()
 	require.Equal(t, 250*time.Millisecond, <-clock.asleep)
-	require.Equal(t, http.StatusOK, beat("b"), "it does not wait itself")
+	require.Equal(t, http.StatusOK, beat("b"), "only the first heartbeat waits")
 	require.Equal(t, http.StatusOK, beat("c"))
 	require.Empty(t, appended[*event.TaskHeartbeat](w))
 	clock.wake <- struct{}{}
@@ -122,14 +121,14 @@ func TestSignsOfLifeOfShortTasksAreOneEntryAMoment(t *testing.T) {
 
 	w.pass(2 * time.Second)
 	go func() { first <- beat("b") }()
-	<-clock.asleep // the next moment has a first one again
+	<-clock.asleep // the next batch has a first heartbeat again
 	clock.wake <- struct{}{}
 	require.Equal(t, http.StatusOK, <-first)
 	require.Len(t, appended[*event.TaskHeartbeat](w), 4)
 }
 
-func TestAFiringOnFreshProjectionsListsNothing(t *testing.T) {
-	w := newWorld(t)
+func TestFiringOnFreshProjectionsListsNothing(t *testing.T) {
+	w := newFixture(t)
 	run := w.trigger(foldtest.Retrying("a", 2))
 	w.append(w.Finished(run, "a", 1, event.Failed))
 	w.fold()
@@ -144,8 +143,8 @@ func TestAFiringOnFreshProjectionsListsNothing(t *testing.T) {
 	require.Equal(t, int32(2), w.task(run, "a").Attempt)
 }
 
-func TestAFiringOfATimerThatDoesNotWaitIsTakenAndAppendsNothing(t *testing.T) {
-	w := newWorld(t)
+func TestFiringOfEndedTimerAppendsNothing(t *testing.T) {
+	w := newFixture(t)
 	run := w.trigger(foldtest.Retrying("a", 2))
 	w.append(w.Finished(run, "a", 1, event.Failed))
 	w.fold()
@@ -154,11 +153,11 @@ func TestAFiringOfATimerThatDoesNotWaitIsTakenAndAppendsNothing(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.fire(retry).status)
 	w.fold()
 	n := w.count()
-	require.Equal(t, http.StatusOK, w.fire(retry).status, "it has fired")
-	require.Equal(t, http.StatusOK, w.fire(&state.Timer{TimerID: "timer:retry:none"}).status, "there is none")
+	require.Equal(t, http.StatusOK, w.fire(retry).status, "already fired")
+	require.Equal(t, http.StatusOK, w.fire(&state.Timer{TimerID: "timer:retry:none"}).status, "unknown")
 	require.Equal(t, n, w.count())
 
-	// The liveness timer's row outlives its firing, and the generation tells.
+	// The liveness timer's row outlives its firing; its generation decides.
 	require.Equal(t, http.StatusOK, w.report(w.callback(run, "a", contract.VerbStarted, 2)).status)
 	w.fold()
 	liveness := w.timers(event.TimerLiveness)[0]
@@ -167,14 +166,14 @@ func TestAFiringOfATimerThatDoesNotWaitIsTakenAndAppendsNothing(t *testing.T) {
 	require.Empty(t, w.timers(event.TimerLiveness))
 	n = w.count()
 	require.Equal(t, http.StatusOK, w.fire(liveness).status)
-	require.Equal(t, n, w.count(), "it was cancelled when the run ended")
+	require.Equal(t, n, w.count(), "cancelled when the run ended")
 	got := w.post(w.url+"/v1/tenants/acme/workspaces/prod/timers/fire", `{"generation":1}`)
 	require.Equal(t, http.StatusBadRequest, got.status)
 	require.Equal(t, "timer_id", got.problem(t).Field)
 }
 
-func TestATimerIsOneQueueTaskAtItsTime(t *testing.T) {
-	w := newWorld(t)
+func TestTimerIsOneScheduledQueueTask(t *testing.T) {
+	w := newFixture(t)
 	run := w.trigger(foldtest.Retrying("a", 2))
 	w.append(w.Finished(run, "a", 1, event.Failed))
 	w.fold()
@@ -191,10 +190,10 @@ func TestATimerIsOneQueueTaskAtItsTime(t *testing.T) {
 	require.NotZero(t, w.timers(event.TimerRetry)[0].EnqueuedAt)
 }
 
-// The write must not depend on the request of the first worker: when that worker's task has
-// ended, the others, whose heartbeats were answered, would be given up.
-func TestSignsOfLifeAreWrittenThoughTheFirstWorkerHasHungUp(t *testing.T) {
-	w := newWorld(t)
+// The write must not depend on the first worker's request: without it, attempts whose heartbeats
+// were answered would time out.
+func TestHeartbeatsOutliveTheFirstRequest(t *testing.T) {
+	w := newFixture(t)
 	clock := &waiting{tick: w.clock, asleep: make(chan time.Duration), wake: make(chan struct{})}
 	w.appender = ledger.NewAppender(ledger.Config{
 		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Company: time.Hour, OnDurable: w.onDurable,
@@ -215,8 +214,8 @@ func TestSignsOfLifeAreWrittenThoughTheFirstWorkerHasHungUp(t *testing.T) {
 }
 
 // A firing must not be recorded as if the barrier had folded everything.
-func TestFiringIsRefusedWhileAnEntryCannotBeRead(t *testing.T) {
-	w := newWorld(t)
+func TestFiringFailsWhileAnEntryIsUnreadable(t *testing.T) {
+	w := newFixture(t)
 	run := w.trigger(foldtest.Retrying("a", 2))
 	w.append(w.Finished(run, "a", 1, event.Failed))
 	w.fold()
@@ -235,7 +234,7 @@ func TestFiringIsRefusedWhileAnEntryCannotBeRead(t *testing.T) {
 	require.NoError(t, err)
 	w.compactor.c = c
 	w.d = w.dispatcher(&watched{Snapshots: latest{c.Latest()}, waiting: make(chan int64, 1)})
-	w.append(w.Finished(run, "a", 1, event.Succeeded)) // a fact that only a listing finds
+	w.append(w.Finished(run, "a", 1, event.Succeeded)) // only a listing finds this entry
 	w.pass(retry.FireAt.Time().Sub(w.clock.Now()) + time.Hour)
 
 	answer := w.fire(retry)

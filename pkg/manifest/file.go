@@ -15,7 +15,7 @@ func (s *Store) LoadFile(ctx context.Context, f File) ([]byte, error) {
 	data, _, err := blob.Get(ctx, s.blobs, f.Key, f.Size)
 	switch {
 	case errors.Is(err, blob.ErrNotFound):
-		return nil, fmt.Errorf("read state file %s: %w; unless its revision was collected, run `servo admin rebuild`", f.Key, ErrMissing)
+		return nil, &missingError{f.Key}
 	case tooLarge(err):
 		return nil, &CorruptError{Key: f.Key, Reason: fmt.Sprintf("it has more than the %d bytes recorded in the manifest", f.Size)}
 	case err != nil:

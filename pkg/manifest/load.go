@@ -65,7 +65,8 @@ func (s *Store) start(ctx context.Context, hinted bool) (*Manifest, error) {
 		return nil, fmt.Errorf("load manifest of %s: %w", s.domain, ErrNone)
 	case revision == 0:
 		return nil, &CorruptError{
-			Key: BoundaryKey(s.domain), Reason: fmt.Sprintf("no revision exists above %d", b.DeletedThrough), lost: true,
+			Key: BoundaryKey(s.domain), lost: true,
+			Reason: fmt.Sprintf("all manifests of %s above revision %d are missing", s.domain, b.DeletedThrough),
 		}
 	}
 	return s.get(ctx, Key(s.domain, revision), revision)
@@ -181,7 +182,7 @@ func (s *Store) Next(ctx context.Context, cur *Manifest) (*Manifest, error) {
 func (s *Store) LoadAt(ctx context.Context, revision int64) (*Manifest, error) {
 	m, err := s.get(ctx, Key(s.domain, revision), revision)
 	if err != nil && !errors.Is(err, ErrAbsent) {
-		return nil, err
+		return nil, past(err)
 	}
 	b, _, boundaryErr := s.Boundary(ctx)
 	if boundaryErr != nil {
@@ -193,7 +194,8 @@ func (s *Store) LoadAt(ctx context.Context, revision int64) (*Manifest, error) {
 	if revision > b.DeletedThrough {
 		return nil, fmt.Errorf("load revision %d of %s: %w", revision, s.domain, ErrAbsent)
 	}
-	return s.get(ctx, PinKey(s.domain, revision), revision)
+	m, err = s.get(ctx, PinKey(s.domain, revision), revision)
+	return m, past(err)
 }
 
 // List yields the revisions that LoadAt can return in ascending order: pinned ones,

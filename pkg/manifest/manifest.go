@@ -125,19 +125,6 @@ var (
 	ErrMissing = errors.New("state file is missing")
 )
 
-// CorruptError reports a stored object that is not what was written.
-type CorruptError struct {
-	Key    string
-	Reason string
-
-	lost bool // see [Lost]
-}
-
-// Error implements error.
-func (e *CorruptError) Error() string {
-	return fmt.Sprintf("object %s is damaged: %s; unless another version of servo wrote it, run `servo admin rebuild`", e.Key, e.Reason)
-}
-
 // ConflictError wraps [ErrConflict] and holds the manifest that won.
 type ConflictError struct{ Current *Manifest }
 
@@ -148,20 +135,6 @@ func (e *ConflictError) Error() string {
 
 // Unwrap returns [ErrConflict].
 func (e *ConflictError) Unwrap() error { return ErrConflict }
-
-// Lost reports whether an error of [Store.Load] says that revisions were published and
-// none of them is left.
-func Lost(err error) bool {
-	corrupt, ok := errors.AsType[*CorruptError](err)
-	return ok && corrupt.lost
-}
-
-// Damaged reports whether err means that a stored object is missing or damaged.
-// Retrying does not help.
-func Damaged(err error) bool {
-	var corrupt *CorruptError
-	return errors.Is(err, ErrMissing) || errors.As(err, &corrupt)
-}
 
 const (
 	// trustWindow is how long a reader skips the boundary after it knew a revision to

@@ -18,7 +18,7 @@ type RecordError struct{ Err error }
 
 // Error implements error.
 func (e *RecordError) Error() string {
-	return fmt.Sprintf("the order in which the ledger was folded is not known: %v", e.Err)
+	return fmt.Sprintf("the order in which the ledger was folded is not known: %s", manifest.Problem(e.Err))
 }
 
 // Unwrap is the reason.

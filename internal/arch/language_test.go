@@ -27,7 +27,6 @@ var unrevised = []string{
 	"pkg/compactor",
 	"pkg/fold",
 	"pkg/repair",
-	"pkg/service",
 	"pkg/sim",
 	"pkg/state",
 	"tests/simulation",

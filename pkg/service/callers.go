@@ -19,28 +19,28 @@ import (
 	"github.com/servo-orchestration/servo/pkg/sweeper"
 )
 
-// AnyCaller has a service not ask who calls.
+// AnyCaller is the value of --callers with which a service authenticates nobody.
 const AnyCaller = "any"
 
-// As whom a service calls others.
+// Values of --identity: the account with which a service calls others.
 const (
 	NoIdentity     = "none"
 	GoogleIdentity = "google"
 )
 
 func (c *config) callerFlags(f *flag.FlagSet) {
-	f.StringVar(&c.Callers, "callers", "", "who may call, as ROLE=ACCOUNT, separated by commas; roles are "+strings.Join(roles, ", ")+"; "+AnyCaller+": nobody is asked (required for a bucket)")
-	f.StringVar(&c.Audience, "audience", "", "what callers' tokens are for: this service's URL as they have it")
-	f.StringVar(&c.Issuer, "issuer", identity.GoogleIssuer, "who signs callers' tokens")
-	f.StringVar(&c.IssuerKeys, "issuer-keys", identity.GoogleKeys, "where the issuer's keys are")
-	f.StringVar(&c.Identity, "identity", "", GoogleIdentity+": calls other services with tokens of this machine's account; "+NoIdentity+": without (default: "+GoogleIdentity+" for a bucket)")
+	f.StringVar(&c.Callers, "callers", "", "accounts that may call, as ROLE=ACCOUNT, separated by commas; roles are "+strings.Join(roles, ", ")+"; "+AnyCaller+": do not authenticate callers (required for a bucket)")
+	f.StringVar(&c.Audience, "audience", "", "audience of callers' tokens: the URL at which they call this service (default: --url)")
+	f.StringVar(&c.Issuer, "issuer", identity.GoogleIssuer, "issuer of callers' tokens")
+	f.StringVar(&c.IssuerKeys, "issuer-keys", identity.GoogleKeys, "URL of the issuer's keys")
+	f.StringVar(&c.Identity, "identity", "", GoogleIdentity+": call other services with identity tokens of this machine's account; "+NoIdentity+": without tokens (default: "+GoogleIdentity+" for a bucket)")
 }
 
 // inCloud reports whether the store is a bucket.
 func (c *config) inCloud() bool { return strings.Contains(c.Store, "://") }
 
-// settle fills in what depends on other flags.
-func (c *config) settle() {
+// applyDefaults sets the fields whose defaults depend on other flags.
+func (c *config) applyDefaults() {
 	if c.Audience == "" {
 		c.Audience = c.URL
 	}
@@ -52,7 +52,7 @@ func (c *config) settle() {
 	}
 }
 
-// The roles of callers. An account may have several, and a role several accounts.
+// Roles of callers. An account can have several roles, and a role several accounts.
 const (
 	roleCompactor  = "compactor"
 	roleDispatcher = "dispatcher"
@@ -64,8 +64,8 @@ const (
 
 var roles = []string{roleCompactor, roleDispatcher, roleSweeper, roleScheduler, rolePubSub, roleQueue}
 
-// allowed are the roles that may call each route. A route that is in neither allowed nor
-// open is called by nobody who is asked who it is.
+// allowed maps each route to the roles that may call it. A route in neither allowed nor open
+// rejects every caller if callers are authenticated.
 var allowed = map[string][]string{
 	"POST /v1/compact":       {roleDispatcher, roleSweeper},
 	"POST /v1/reconcile":     {roleCompactor, roleSweeper},
@@ -90,16 +90,16 @@ func (c *config) accounts() (map[string][]string, error) {
 	return accounts, nil
 }
 
-// verifies reports whether callers must say who they are.
+// verifies reports whether callers are authenticated.
 func (c *config) verifies() bool { return c.Callers != "" && c.Callers != AnyCaller }
 
-// checkCallers reports what is wrong with who may call, and as whom.
+// checkCallers returns the problems of the flags about callers and identity.
 func (c *config) checkCallers() (problems []error) {
 	if c.Identity != GoogleIdentity && c.Identity != NoIdentity {
 		problems = append(problems, fmt.Errorf("--identity %q is neither %s nor %s", c.Identity, GoogleIdentity, NoIdentity))
 	}
 	if c.inCloud() && c.Callers == "" {
-		problems = append(problems, fmt.Errorf("--callers is missing: name the service accounts that may call, or say %s if something else keeps strangers away", AnyCaller))
+		problems = append(problems, fmt.Errorf("--callers is missing: name the service accounts that may call, or write %s if something else keeps strangers out", AnyCaller))
 	}
 	if !c.verifies() {
 		return problems
@@ -108,26 +108,26 @@ func (c *config) checkCallers() (problems []error) {
 	if err != nil {
 		problems = append(problems, err)
 	} else if len(accounts) == 0 {
-		problems = append(problems, fmt.Errorf("--callers %q names nobody", c.Callers))
+		problems = append(problems, fmt.Errorf("--callers %q names no account", c.Callers))
 	}
 	if c.Audience == "" {
-		problems = append(problems, errors.New("--audience is missing: callers' tokens are for this service's URL, and it does not know its own"))
+		problems = append(problems, errors.New("--audience is missing: write the URL at which callers reach this service"))
 	}
 	return append(problems, checkURL("audience", c.Audience, false), checkURL("issuer", c.Issuer, true), checkURL("issuer-keys", c.IssuerKeys, true))
 }
 
-// callers verifies who calls, and knows their roles.
+// callers authenticates callers and knows their roles.
 type callers struct {
 	*identity.Verifier
 
 	roles map[string][]string // by account
 }
 
-// verifier returns what verifies callers; nil: nobody is asked.
+// verifier returns the authenticator of callers, or nil if callers are not authenticated.
 func (c *config) verifier(ctx context.Context, p Process, logger *slog.Logger) *callers {
 	if !c.verifies() {
 		if c.inCloud() {
-			logger.WarnContext(ctx, "callers are not asked who they are")
+			logger.WarnContext(ctx, "callers are not authenticated")
 		}
 		return nil
 	}
@@ -138,33 +138,34 @@ func (c *config) verifier(ctx context.Context, p Process, logger *slog.Logger) *
 	}), accounts}
 }
 
-// client makes requests to other services, as this process's account if it has one.
+// client returns an HTTP client for other services. It sends the identity tokens of this process,
+// if it has an identity.
 func (p Process) client(cfg config) (*http.Client, error) {
 	client := p.Network.Client()
 	if cfg.Identity != GoogleIdentity {
 		return client, nil
 	}
 	if p.Tokens == nil {
-		return nil, fmt.Errorf("--identity %s: this program has no tokens to give", cfg.Identity)
+		return nil, fmt.Errorf("--identity %s: this program cannot get identity tokens; use --identity none", cfg.Identity)
 	}
 	client.Transport = p.Tokens.Transport(client.Transport)
 	return client, nil
 }
 
-// open are the routes that ask nobody who calls: what they tell is no secret, or, of
-// callbacks, the request is signed.
+// open lists the routes without authentication: their answers are no secret, or their requests are
+// signed (callbacks).
 var open = map[string]bool{"GET /healthz": true, "GET /readyz": true, contract.CallbackPattern: true}
 
-// Why callers are refused.
+// Reasons why callers are refused.
 const (
 	reasonUnknown     = "unknown"
 	reasonNotAllowed  = "not_allowed"
-	reasonUnavailable = "unavailable" // whether they may call could not be found out
+	reasonUnavailable = "unavailable" // the check failed
 )
 
-// admit authenticates and authorizes the caller of a route. It returns the request with the
-// caller's rights, or answers it and returns nil.
-func (s *server) admit(w http.ResponseWriter, r *http.Request, route string) *http.Request {
+// authorize authenticates and authorizes the caller of a route. It returns the request with the
+// caller's rights, or answers the request and returns nil.
+func (s *server) authorize(w http.ResponseWriter, r *http.Request, route string) *http.Request {
 	if open[route] {
 		return r
 	}
@@ -174,15 +175,15 @@ func (s *server) admit(w http.ResponseWriter, r *http.Request, route string) *ht
 	account, err := s.callers.Verify(r.Context(), r.Header.Get("Authorization"))
 	has := s.callers.roles[account]
 	if err == nil && !slices.ContainsFunc(allowed[route], func(role string) bool { return slices.Contains(has, role) }) {
-		err = fmt.Errorf("%w: %s is %s, and %s is for %s", identity.ErrNotAllowed, account, strings.Join(has, " and "), route,
-			cmp.Or(strings.Join(allowed[route], " and "), "nobody"))
+		err = fmt.Errorf("%w: %s has role %s; %s allows %s", identity.ErrNotAllowed, account, strings.Join(has, " and "), route,
+			cmp.Or(strings.Join(allowed[route], " and "), "no role"))
 	}
 	if err == nil {
 		return r.WithContext(compactor.WithRights(r.Context(), compactor.Rights{
 			Data: slices.Contains(has, roleDispatcher), Sweep: slices.Contains(has, roleSweeper),
 		}))
 	}
-	reason, status := reasonUnavailable, http.StatusInternalServerError // 503 would have a queue slow down for everybody
+	reason, status := reasonUnavailable, http.StatusInternalServerError // 503 would make the queue slow down for every domain
 	switch {
 	case errors.Is(err, identity.ErrUnknown):
 		reason, status = reasonUnknown, http.StatusUnauthorized

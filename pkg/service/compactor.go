@@ -17,7 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// compact is the compactor service: POST /v1/compact and /v1/notifications.
+// compact runs the compactor service: POST /v1/compact and /v1/notifications.
 func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) error {
 	s, err := listen(ctx, "servo-compactor", cfg, p, logger)
 	if err != nil {
@@ -29,7 +29,7 @@ func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) er
 	}
 	defer closeStore()
 	p.Compactor.KeepRuns = cmp.Or(p.Compactor.KeepRuns, cfg.KeepRuns)
-	p.Compactor.Markers, p.Compactor.Shared = true, true // the sweeper goes by markers, and Cloud Run adds instances
+	p.Compactor.Markers, p.Compactor.Shared = true, true // the sweeper reads wakeups, and Cloud Run adds instances
 	c := &compactors{
 		store: store, codec: p.Codec, entropy: p.Entropy, server: s, options: p.Compactor,
 		writer: s.name + "/" + p.Instance, archiving: make(chan struct{}, 1),
@@ -62,26 +62,26 @@ func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) er
 type compactors struct {
 	store   blob.Store
 	codec   *snapshot.Codec
-	entropy io.Reader // of ids
+	entropy io.Reader // randomness of ids
 	server  *server
 	options compactor.Options
 	writer  string // names this process in manifests
-	// archiving has them archive one at a time: each takes up to 130 MiB for it.
+	// archiving is a semaphore: archiving takes up to 130 MiB, so one domain archives at a time.
 	archiving chan struct{}
-	handOver  *relay[int64] // nil: nobody is told of revisions
+	handOver  *relay[int64] // nil: revisions are not announced
 }
 
-// open opens the compactor of a domain; nil if there is neither a state nor an entry of
-// it: anybody who may call could name such domains without end.
+// open opens the compactor of a domain. It returns nil if the domain has neither a state nor an
+// entry: callers could name any number of such domains.
 func (c *compactors) open(ctx context.Context, d ids.Domain) (*served[*compactor.Compactor], error) {
 	s := c.server
-	source := ids.NewSource(s.clock.Now, c.entropy) // its own: what it observes must not move the ids of other domains
+	source := ids.NewSource(s.clock.Now, c.entropy) // its own: ids that it observes must not advance the ids of other domains
 	opened, err := compactor.Open(ctx, compactor.Config{
 		Domain: d, Store: c.store, Codec: c.codec, IDs: source, Clock: s.clock, Logger: s.logger, Traces: s.traces,
 		Options: c.options, Archiving: c.archiving,
 		Manifests: manifest.New(manifest.Config{
 			Domain: d, Store: c.store, IDs: source, Clock: s.clock, Logger: s.logger,
-			Held: func(revision int64) { // whoever is told looks whether it counts, while this process does
+			Held: func(revision int64) { // the receiver checks that it counts, in parallel with this process
 				if c.handOver != nil {
 					c.handOver.put(d, revision)
 				}

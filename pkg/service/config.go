@@ -19,69 +19,64 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// config is the configuration of a service. Which fields a service has is in its
-// flags; the others are empty.
+// config is the configuration of a service. A service sets the fields for which it has flags.
 type config struct {
-	// Listen is the address to serve on; port 0 is a free one.
+	// Listen is the address to serve on. Port 0: a free port.
 	Listen string
-	// MetricsListen is the address that metrics are served on; "": nowhere.
+	// MetricsListen is the address to serve metrics on. "": metrics are not served.
 	MetricsListen string
 	// Store is the bucket or the folder of objects.
 	Store string
 	// LogLevel is debug, info, warn or error.
 	LogLevel string
 
-	// CompactorURL, DispatcherURL and WorkerURL are where the others serve.
+	// CompactorURL, DispatcherURL and WorkerURL are the addresses of the other services.
 	CompactorURL  string
 	DispatcherURL string
 	WorkerURL     string
-	// WorkerURLs are where the workers of queues serve that have their own: QUEUE=URL,
-	// separated by commas.
+	// WorkerURLs are the addresses of queues' own workers: QUEUE=URL, separated by commas.
 	WorkerURLs string
-	// URL is where workers and the queue reach this service; "": at Listen.
+	// URL is the address at which workers and the queue reach this service. "": Listen.
 	URL string
-	// Keys is the file of signing keys; "": keys.json in the store's folder, which
-	// is made if it is absent. WorkerKeys is that of the keys that workers have; "": Keys.
+	// Keys is the file of signing keys. "": keys.json in the store's folder, created if absent.
+	// WorkerKeys is the file of the keys that workers have. "": Keys.
 	Keys, WorkerKeys string
-	// Queue is LocalQueue or projects/PROJECT/locations/LOCATION. The names of queues
-	// there begin with QueuePrefix; deliveries are made as QueueAccount, for
-	// QueueAudience.
+	// Queue is LocalQueue or projects/PROJECT/locations/LOCATION. QueuePrefix is the prefix of
+	// queue names there. Deliveries carry tokens of QueueAccount for QueueAudience.
 	Queue, QueuePrefix, QueueAccount, QueueAudience string
 	// Concurrency is how many tasks are pushed to workers at once.
 	Concurrency int
-	// DispatchRate is how many tasks a second are queued; 0: no bound. Where they wait
-	// for that, Weights says how many turns a round tenants have: TENANT=N, separated by
-	// commas.
+	// DispatchRate is how many tasks are queued per second. 0: unlimited. Weights are the turns of
+	// tenants per round of the fair queue: TENANT=N, separated by commas.
 	DispatchRate int
 	Weights      string
-	// Subscription is one whose messages are pulled; "": they are pushed.
+	// Subscription is the subscription to pull messages from. "": messages are pushed.
 	Subscription string
-	// CacheBytes bounds the memory of the domains that are kept open.
+	// CacheBytes bounds the memory of open domains.
 	CacheBytes int64
-	// KeepRuns is how long runs that have ended are kept after they were triggered.
+	// KeepRuns is how long ended runs are kept, counted from their trigger.
 	KeepRuns time.Duration
-	// Every is the time between sweeps, and FullEvery that between full ones; 0: only
-	// when asked.
+	// Every is the time between sweeps, FullEvery the time between full sweeps. 0: only on request.
 	Every, FullEvery time.Duration
 
-	// Callers are who may call, as ROLE=ACCOUNT, separated by commas, or AnyCaller; their
-	// tokens are of Issuer, whose keys are at IssuerKeys, for Audience.
+	// Callers are the accounts that may call, as ROLE=ACCOUNT, separated by commas, or AnyCaller.
+	// Their tokens are issued by Issuer, with keys at IssuerKeys, for Audience.
 	Callers, Audience, Issuer, IssuerKeys string
-	// Identity is as whom this service calls others: GoogleIdentity or NoIdentity.
+	// Identity is the account with which this service calls others: GoogleIdentity or NoIdentity.
 	Identity string
 
 	Traces Traces
 }
 
-// kind is one of the services.
+// kind describes one of the services.
 type kind struct {
-	// Name is the program's.
+	// Name is the name of the program.
 	Name string
-	// Usage says in a sentence what it does.
+	// Usage says in one sentence what the service does.
 	Usage string
-	// Flags defines the flags that it has beside those of every service.
+	// Flags defines the flags that not every service has.
 	Flags func(*flag.FlagSet, *config)
-	// Check reports what is wrong with its part of a configuration.
+	// Check returns the problems of those flags.
 	Check func(config) []error
 	// Listen is the default address.
 	Listen string
@@ -100,10 +95,10 @@ var (
 		Name: "servo-compactor", Listen: "127.0.0.1:8091",
 		Usage: "Folds ledger entries into the projections of every domain of a store, and publishes them.",
 		Flags: func(f *flag.FlagSet, c *config) {
-			f.StringVar(&c.DispatcherURL, "dispatcher-url", "", "where the dispatcher serves, to tell it of each revision; empty: nobody is told")
+			f.StringVar(&c.DispatcherURL, "dispatcher-url", "", "URL of the dispatcher, which is notified of each revision; empty: no notifications")
 			f.StringVar(&c.Subscription, "subscription", "", "pull the notifications of ledger entries from projects/PROJECT/subscriptions/SUBSCRIPTION; empty: they are pushed")
-			f.Int64Var(&c.CacheBytes, "cache-bytes", defaultCacheBytes, "memory for the states of domains, in bytes; above it, domains are closed that no request uses")
-			f.DurationVar(&c.KeepRuns, "keep-runs", compactor.KeepRuns, "how long runs that have ended are kept after they were triggered, 720h or more")
+			f.Int64Var(&c.CacheBytes, "cache-bytes", defaultCacheBytes, "memory for the states of domains, in bytes; above it, idle domains are closed")
+			f.DurationVar(&c.KeepRuns, "keep-runs", compactor.KeepRuns, "how long ended runs are kept after their trigger; at least 720h")
 		},
 		Check: func(c config) []error {
 			problems := []error{checkURL("dispatcher-url", c.DispatcherURL, false), c.checkSubscription(), c.checkCache()}
@@ -115,23 +110,23 @@ var (
 	}
 	dispatcherKind = kind{
 		Name: "servo-dispatcher", Listen: "127.0.0.1:8092",
-		Usage: "Pushes tasks to workers through a queue, and takes their reports.",
+		Usage: "Pushes tasks to workers through a queue, and receives their reports.",
 		Flags: func(f *flag.FlagSet, c *config) {
-			f.StringVar(&c.CompactorURL, "compactor-url", "", "where the compactor serves (required)")
-			f.StringVar(&c.WorkerURL, "worker-url", "", "where the worker serves (required)")
-			f.StringVar(&c.WorkerURLs, "worker-urls", "", "where the workers of queues serve that have their own, as gpu=https://gpu.example,large=https://large.example; others are at --worker-url")
-			f.StringVar(&c.URL, "url", "", "where workers reach this service (default: the address that it listens on)")
-			f.StringVar(&c.Keys, "keys", "", "the file of signing keys (default: "+KeysFile+" in the store's folder, made if it is absent)")
-			f.StringVar(&c.WorkerKeys, "worker-keys", "", "the file of the keys that seal what workers are sent, and that workers have; with one of its own, who can read a worker's keys cannot sign its reports (default: that of --keys)")
-			f.IntVar(&c.Concurrency, "concurrency", defaultConcurrency, "how many tasks the queue of this process pushes at once")
-			f.IntVar(&c.DispatchRate, "dispatch-rate", defaultDispatchRate, "how many tasks a second this process queues, for tenants in turn; 0: no bound, and in a queue the first come first")
-			f.StringVar(&c.Weights, "tenant-weights", "", "how many turns a round tenants have, as acme=3,globex=2; others have 1")
+			f.StringVar(&c.CompactorURL, "compactor-url", "", "URL of the compactor (required)")
+			f.StringVar(&c.WorkerURL, "worker-url", "", "URL of the worker (required)")
+			f.StringVar(&c.WorkerURLs, "worker-urls", "", "workers by queue, as gpu=https://gpu.example,large=https://large.example; other queues use --worker-url")
+			f.StringVar(&c.URL, "url", "", "URL at which workers reach this service (default: the listen address)")
+			f.StringVar(&c.Keys, "keys", "", "file of signing keys (default: "+KeysFile+" in the store's folder, created if absent)")
+			f.StringVar(&c.WorkerKeys, "worker-keys", "", "file of the keys that seal envelopes, which workers have, too; keep it apart from --keys, so that a worker's keys cannot sign reports (default: that of --keys)")
+			f.IntVar(&c.Concurrency, "concurrency", defaultConcurrency, "how many tasks the local queue pushes at once")
+			f.IntVar(&c.DispatchRate, "dispatch-rate", defaultDispatchRate, "how many tasks to queue per second, fairly across tenants; 0: unlimited, in the order of arrival")
+			f.StringVar(&c.Weights, "tenant-weights", "", "turns per round of a tenant, as acme=3,globex=2; other tenants have 1")
 			f.StringVar(&c.Queue, "queue", LocalQueue, LocalQueue+": in this process; projects/PROJECT/locations/LOCATION: Cloud Tasks there")
-			f.StringVar(&c.QueuePrefix, "queue-prefix", "", "what the names of queues in Cloud Tasks begin with")
-			f.StringVar(&c.QueueAccount, "queue-account", "", "the service account as which Cloud Tasks calls workers and this service (default: no token)")
+			f.StringVar(&c.QueuePrefix, "queue-prefix", "", "prefix of queue names in Cloud Tasks")
+			f.StringVar(&c.QueueAccount, "queue-account", "", "service account with which Cloud Tasks calls workers and this service (default: no token)")
 			f.StringVar(&c.Subscription, "subscription", "", "pull the notifications of manifests from projects/PROJECT/subscriptions/SUBSCRIPTION; empty: they are pushed")
-			f.Int64Var(&c.CacheBytes, "cache-bytes", defaultCacheBytes, "memory for the states of domains, in bytes; above it, domains are closed that no request uses")
-			f.StringVar(&c.QueueAudience, "queue-audience", "", "the audience of its tokens (default: the URL that is called)")
+			f.Int64Var(&c.CacheBytes, "cache-bytes", defaultCacheBytes, "memory for the states of domains, in bytes; above it, idle domains are closed")
+			f.StringVar(&c.QueueAudience, "queue-audience", "", "audience of the tokens of --queue-account (default: the called URL)")
 		},
 		Check: func(c config) []error {
 			problems := []error{
@@ -157,10 +152,10 @@ var (
 				}
 			}
 			if c.Keys == "" && c.inCloud() {
-				problems = append(problems, errors.New("--keys is missing: a bucket is no place for signing keys; name a file, for example one that is mounted from a secret"))
+				problems = append(problems, errors.New("--keys is missing: signing keys must not be in a bucket; name a file, for example one mounted from a secret"))
 			}
 			if c.verifies() && c.Queue == LocalQueue && (c.Identity != GoogleIdentity || c.Audience != c.URL) {
-				problems = append(problems, fmt.Errorf("--callers with --queue %s: this service's own queue calls it, too; say --identity %s and --url, and give its own account the role queue",
+				problems = append(problems, fmt.Errorf("--callers with --queue %s: the local queue calls this service; set --identity %s and --url, and give this service's own account the role queue",
 					LocalQueue, GoogleIdentity))
 			}
 			return append(problems, c.checkQueue()...)
@@ -168,12 +163,12 @@ var (
 	}
 	sweeperKind = kind{
 		Name: "servo-sweeper", Listen: "127.0.0.1:8093",
-		Usage: "Finds what was announced to nobody, and what was dispatched and never came back, in the domains of a store.",
+		Usage: "Folds entries that were never announced and dispatches lost tasks again, in every domain of a store.",
 		Flags: func(f *flag.FlagSet, c *config) {
-			f.StringVar(&c.CompactorURL, "compactor-url", "", "where the compactor serves (required)")
-			f.StringVar(&c.DispatcherURL, "dispatcher-url", "", "where the dispatcher serves (required)")
-			f.DurationVar(&c.Every, "every", 0, "sweep this often, for example 1m; 0: only when asked by POST /v1/sweep")
-			f.DurationVar(&c.FullEvery, "full-every", defaultFullEvery, "with --every, sweep all domains this often, not only those that are due, and first when it begins; 0: only when asked by POST /v1/sweep?full=true")
+			f.StringVar(&c.CompactorURL, "compactor-url", "", "URL of the compactor (required)")
+			f.StringVar(&c.DispatcherURL, "dispatcher-url", "", "URL of the dispatcher (required)")
+			f.DurationVar(&c.Every, "every", 0, "time between sweeps, for example 1m; 0: only on POST /v1/sweep")
+			f.DurationVar(&c.FullEvery, "full-every", defaultFullEvery, "with --every, time between sweeps of all domains, the first at the start; 0: only on POST /v1/sweep?full=true")
 		},
 		Check: func(c config) []error {
 			problems := []error{checkURL("compactor-url", c.CompactorURL, true), checkURL("dispatcher-url", c.DispatcherURL, true)}
@@ -191,15 +186,15 @@ var (
 const (
 	defaultConcurrency = 32
 	defaultFullEvery   = 24 * time.Hour
-	// defaultDispatchRate is what Cloud Tasks takes out of a queue in a second.
+	// defaultDispatchRate is the rate at which Cloud Tasks dispatches a queue.
 	defaultDispatchRate = 500
-	// queueCalls bounds the calls to the queue that are under way, of all domains together.
+	// queueCalls bounds the concurrent calls to the queue, of all domains together.
 	queueCalls = 64
-	// maxWeight bounds how long one tenant's turns of a round may hold up the others.
+	// maxWeight bounds how long the turns of one tenant delay the others.
 	maxWeight = 1000
 )
 
-// check reports what is wrong with what every service has.
+// check returns the problems of the flags that every service has.
 func (c config) check() []error {
 	var problems []error
 	if c.Store == "" {
@@ -223,20 +218,20 @@ func (c config) check() []error {
 
 var locations = regexp.MustCompile(`^projects/[a-z0-9.:-]+/locations/[a-z0-9-]+$`)
 
-// checkQueue reports what is wrong with the queue.
+// checkQueue returns the problems of the queue flags.
 func (c config) checkQueue() (problems []error) {
 	if c.Queue != LocalQueue {
 		if !locations.MatchString(c.Queue) {
 			problems = append(problems, fmt.Errorf("--queue %q is neither %s nor projects/PROJECT/locations/LOCATION", c.Queue, LocalQueue))
 		}
 		if c.URL == "" {
-			problems = append(problems, errors.New("--url is missing: Cloud Tasks and workers do not reach the address that this service listens on"))
+			problems = append(problems, errors.New("--url is missing: write the URL at which Cloud Tasks and workers reach this service"))
 		}
 		return problems
 	}
 	for _, f := range []struct{ name, value string }{{"prefix", c.QueuePrefix}, {"account", c.QueueAccount}, {"audience", c.QueueAudience}} {
 		if f.value != "" {
-			problems = append(problems, fmt.Errorf("--queue-%s is of Cloud Tasks, and --queue is %s", f.name, LocalQueue))
+			problems = append(problems, fmt.Errorf("--queue-%s is for Cloud Tasks, but --queue is %s", f.name, LocalQueue))
 		}
 	}
 	return problems
@@ -245,7 +240,7 @@ func (c config) checkQueue() (problems []error) {
 func checkURL(name, value string, required bool) error {
 	if value == "" {
 		if required {
-			return fmt.Errorf("--%s is missing: say where it serves, for example http://127.0.0.1:8091", name)
+			return fmt.Errorf("--%s is missing: write a URL like http://127.0.0.1:8091", name)
 		}
 		return nil
 	}
@@ -256,7 +251,7 @@ func checkURL(name, value string, required bool) error {
 	return nil
 }
 
-// keys are those that sign what workers report, and those that seal what they are sent.
+// keys returns the keys that sign callbacks, and those that seal envelopes.
 func (c config) keys() (reports, envelopes contract.Keyring, err error) {
 	if c.Keys == "" {
 		reports, err = OpenKeys(filepath.Join(c.Store, KeysFile))
@@ -270,28 +265,28 @@ func (c config) keys() (reports, envelopes contract.Keyring, err error) {
 	return reports, envelopes, err
 }
 
-// weights are how many turns a round tenants have.
+// weights returns the turns per round of tenants.
 func (c config) weights() (map[string]int, error) {
 	return pairs("tenant-weights", c.Weights, func(tenant, turns string) (int, error) {
 		n, err := strconv.Atoi(turns)
 		if (ids.Domain{Tenant: tenant, Workspace: "any"}).Validate() != nil || err != nil || n < 1 || n > maxWeight {
-			return 0, fmt.Errorf("want TENANT=N, of 1 to %d turns a round", maxWeight)
+			return 0, fmt.Errorf("want TENANT=N, with N from 1 to %d", maxWeight)
 		}
 		return n, nil
 	})
 }
 
-// workers are where the workers of queues serve that have their own.
+// workers returns the URLs of queues' own workers.
 func (c config) workers() (map[string]string, error) {
 	return pairs("worker-urls", c.WorkerURLs, func(queue, base string) (string, error) {
 		if queue == "" || checkURL("worker-urls", base, true) != nil {
-			return "", errors.New("want QUEUE=URL, as gpu=https://gpu.example")
+			return "", errors.New("want QUEUE=URL, like gpu=https://gpu.example")
 		}
 		return strings.TrimSuffix(base, "/"), nil
 	})
 }
 
-// pairs are NAME=VALUE, separated by commas.
+// pairs parses NAME=VALUE pairs, separated by commas.
 func pairs[T any](flagName, text string, read func(name, value string) (T, error)) (map[string]T, error) {
 	values := map[string]T{}
 	if text == "" {
@@ -304,14 +299,14 @@ func pairs[T any](flagName, text string, read func(name, value string) (T, error
 			return nil, fmt.Errorf("--%s: %q: %w", flagName, part, err)
 		}
 		if _, twice := values[name]; twice {
-			return nil, fmt.Errorf("--%s: %s is named twice", flagName, name)
+			return nil, fmt.Errorf("--%s: %s occurs twice", flagName, name)
 		}
 		values[name] = v
 	}
 	return values, nil
 }
 
-// concurrency is how many deliveries of a queue are under way at once.
+// concurrency returns how many tasks of a queue are delivered at once.
 func (c config) concurrency(queue string) int {
 	const timers = 16
 	if queue == control.TimerQueue {

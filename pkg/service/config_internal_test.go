@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/identity"
 )
 
-func TestEverythingThatIsWrongWithAConfigurationIsSaidAtOnce(t *testing.T) {
+func TestParseReportsEveryProblem(t *testing.T) {
 	var out strings.Builder
 	env := map[string]string{
 		"SERVO_CONCURRENCY": "many", "SERVO_WORKER_URL": "ftp://x", "SERVO_DISPATCH_RATE": "-1", "SERVO_TENANT_WEIGHTS": "acme=3,globex",
@@ -23,18 +23,18 @@ func TestEverythingThatIsWrongWithAConfigurationIsSaidAtOnce(t *testing.T) {
 	for _, want := range []string{
 		`unexpected argument "extra"`, `SERVO_CONCURRENCY "many": want a value of type int`, "--store is missing", `--listen "nowhere"`, `--log-level "loud"`,
 		"--compactor-url is missing", `--worker-url "ftp://x"`, "--dispatch-rate is -1", `--tenant-weights: "globex"`,
-		`--worker-urls: "large"`, "/not/there", "/nor/there", `--queue "projects/p"`, `--callers " ," names nobody`, `--trace-ratio "half": want a value of type float`,
+		`--worker-urls: "large"`, "/not/there", "/nor/there", `--queue "projects/p"`, `--callers " ," names no account`, `--trace-ratio "half": want a value of type float`,
 	} {
 		require.ErrorContains(t, err, want)
 	}
 	code := RunSweeper(t.Context(), Process{Args: []string{"--every", "1ms", "--full-every", "-1s"}, Getenv: none, Stderr: &out, Clock: clock.System{}})
 	require.Equal(t, exitUsage, code)
-	require.Contains(t, out.String(), "servo-sweeper: the configuration is not usable:\n  --store is missing")
+	require.Contains(t, out.String(), "servo-sweeper: invalid configuration:\n  --store is missing")
 	require.Contains(t, out.String(), "\n  --every is 1ms")
 	require.Contains(t, out.String(), "\n  --full-every is -1s")
 }
 
-func TestAFlagWinsOverTheEnvironment(t *testing.T) {
+func TestFlagOverridesEnvironment(t *testing.T) {
 	env := map[string]string{
 		"SERVO_STORE": "/env", "SERVO_COMPACTOR_URL": "http://env:1", "SERVO_DISPATCHER_URL": "http://env:2", "SERVO_EVERY": "90s", "SERVO_FULL_EVERY": "6h",
 	}
@@ -47,13 +47,13 @@ func TestAFlagWinsOverTheEnvironment(t *testing.T) {
 	}, c)
 }
 
-func TestABucketsServicesAskWhoCalls(t *testing.T) {
+func TestBucketRequiresCallers(t *testing.T) {
 	bucket := []string{"--store", "gs://b", "--dispatcher-url", "http://d:1"}
 	for name, tc := range map[string]struct {
 		args []string
 		want string
 	}{
-		"nobody is named":       {bucket, "--callers is missing"},
+		"no callers":            {bucket, "--callers is missing"},
 		"no account":            {append(bucket, "--callers", "sweeper=a@b.example, pubsub", "--audience", "https://c.example"), `--callers: "pubsub" is not ROLE=ACCOUNT`},
 		"no role":               {append(bucket, "--callers", "a@b.example", "--audience", "https://c.example"), `"a@b.example" is not ROLE=ACCOUNT`},
 		"an unknown role":       {append(bucket, "--callers", "king=a@b.example", "--audience", "https://c.example"), "roles are compactor,"},
@@ -69,7 +69,7 @@ func TestABucketsServicesAskWhoCalls(t *testing.T) {
 	_, err := parse(dispatcherKind, []string{
 		"--store", "/d", "--compactor-url", "http://c:1", "--worker-url", "http://w:1", "--callers", "sweeper=a@b.example", "--audience", "https://d.example",
 	}, none, os.Stderr)
-	require.ErrorContains(t, err, "this service's own queue calls it")
+	require.ErrorContains(t, err, "the local queue calls this service")
 	c, err := parse(compactorKind, append(bucket, "--callers", AnyCaller), none, os.Stderr)
 	require.NoError(t, err)
 	require.Equal(t, GoogleIdentity, c.Identity)
@@ -82,20 +82,20 @@ func TestABucketsServicesAskWhoCalls(t *testing.T) {
 		"--callers", " sweeper=a@b.example,, queue=c@b.example,pubsub=a@b.example ", "--queue", "projects/p/locations/l",
 	}, none, os.Stderr)
 	require.NoError(t, err)
-	require.Equal(t, "https://d.example", c.Audience, "its own URL, which it knows")
+	require.Equal(t, "https://d.example", c.Audience, "the default is --url")
 	accounts, err := c.accounts()
 	require.NoError(t, err)
 	require.Equal(t, map[string][]string{"a@b.example": {"sweeper", "pubsub"}, "c@b.example": {"queue"}}, accounts)
 }
 
-func TestAStoreOfAnotherCloudIsNoFolder(t *testing.T) {
+func TestUnknownStoreSchemeIsRejected(t *testing.T) {
 	for _, store := range []string{"s3://b", "gcs://b", "GS://b"} {
 		_, err := parse(compactorKind, []string{"--store", store, "--callers", AnyCaller}, none, os.Stderr)
 		require.ErrorContains(t, err, "is neither a folder nor gs://BUCKET", store)
 	}
 }
 
-func TestQueuesMayHaveWorkersOfTheirOwn(t *testing.T) {
+func TestWorkerURLsByQueue(t *testing.T) {
 	c := config{WorkerURL: "http://w:1/", WorkerURLs: "gpu=https://gpu.example/, large=http://l:2/base"}
 	workers, err := c.workers()
 	require.NoError(t, err)
@@ -111,7 +111,7 @@ func TestQueuesMayHaveWorkersOfTheirOwn(t *testing.T) {
 	}
 }
 
-// configured is what a service of a kind makes of a file.
+// configured parses a file with the values of flags.
 func configured(t *testing.T, k kind, text string, args []string, env map[string]string) (config, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "servo.yaml")
@@ -119,7 +119,7 @@ func configured(t *testing.T, k kind, text string, args []string, env map[string
 	return parse(k, append(args, "--config", path), func(name string) string { return env[name] }, os.Stderr)
 }
 
-func TestAFileIsBehindTheEnvironmentAndThatBehindFlags(t *testing.T) {
+func TestEnvironmentAndFlagsOverrideConfigFile(t *testing.T) {
 	c, err := configured(t, dispatcherKind, `
 # of the dispatcher
 store: /file
@@ -150,7 +150,7 @@ callers-note: ~
 	require.Equal(t, "/flag", c.Store)
 }
 
-func TestAFileThatIsWrongSaysWhere(t *testing.T) {
+func TestConfigFileErrorsNameTheLine(t *testing.T) {
 	_, err := configured(t, compactorKind, `store: /d
 keep-runs: a while
 config: other.yaml
@@ -163,12 +163,12 @@ subscription: *a
 `, []string{"--log-level", "debug"}, nil)
 	for _, want := range []string{
 		`line 2: keep-runs "a while": want a value of type duration`, `line 3: servo-compactor has no setting "config"`,
-		`line 4: servo-compactor has no setting "keep_runs"`, "line 5: store is there twice", "line 6: log-level: want a text or a number",
-		"line 7: callers: there is no value", "line 9: subscription: want the value itself, and not its alias",
+		`line 4: servo-compactor has no setting "keep_runs"`, "line 5: store occurs twice", "line 6: log-level: want a string or a number",
+		"line 7: callers: missing value", "line 9: subscription: aliases are not supported",
 	} {
 		require.ErrorContains(t, err, want)
 	}
-	for text, want := range map[string]string{"- a\n": "want lines like store:", "a: [": "yaml", "just text": "want lines like store:", "store: /d\n---\nstore: /e\n": "one document"} {
+	for text, want := range map[string]string{"- a\n": "want lines like store:", "a: [": "yaml", "just text": "want lines like store:", "store: /d\n---\nstore: /e\n": "a single document"} {
 		_, err := configured(t, compactorKind, text, []string{"--store", "/d"}, nil)
 		require.ErrorContains(t, err, want, text)
 	}
@@ -177,11 +177,11 @@ subscription: *a
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// The help says what type each flag is of, and no default where there is none.
-func TestTheHelpIsThatOfTheFlags(t *testing.T) {
+// The help shows the type of each flag, and no empty defaults.
+func TestHelpShowsFlagTypes(t *testing.T) {
 	var out strings.Builder
 	_, err := parse(dispatcherKind, []string{"--help"}, none, &out)
 	require.ErrorIs(t, err, errHelp)
 	require.Contains(t, out.String(), "-concurrency int\n")
-	require.Contains(t, out.String(), "-store string\n    \tthe folder of objects, or gs://BUCKET (required)\n")
+	require.Contains(t, out.String(), "-store string\n    \tfolder of objects, or gs://BUCKET (required)\n")
 }

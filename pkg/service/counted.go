@@ -19,7 +19,7 @@ type countedStore struct {
 
 var _ blob.Store = (*countedStore)(nil)
 
-// Unwrap is the store that is counted: it tells the time.
+// Unwrap returns the inner store, whose clock may be read.
 func (s *countedStore) Unwrap() blob.Store { return s.inner }
 
 func (s *countedStore) count(op, key string, err error) {
@@ -115,7 +115,7 @@ func (s *countedStore) Delete(ctx context.Context, key string) error {
 type countedQueue struct {
 	queue.Queue
 	metrics *metrics
-	timers  string // the queue of timers
+	timers  string // name of the queue of timers
 }
 
 // Create implements [queue.Queue].

@@ -24,8 +24,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// dispatch is the dispatcher service: callbacks of workers, calls of timers,
-// POST /v1/reconcile and /v1/notifications.
+// dispatch runs the dispatcher service: callbacks of workers, timers, POST /v1/reconcile and
+// /v1/notifications.
 func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) error {
 	keys, workerKeys, err := cfg.keys()
 	if err != nil {
@@ -52,7 +52,7 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	if err != nil {
 		return errors.Join(err, s.endpoint.Close())
 	}
-	calls := p.traces.Client(client) // the queue's deliveries are traced where they are served
+	calls := p.traces.Client(client) // the services trace the queue's deliveries where they serve them
 	d := &dispatchers{
 		server: s, cfg: cfg, keys: keys, workerKeys: workerKeys, store: store, codec: p.Codec, entropy: p.Entropy,
 		queue: &countedQueue{Queue: q, metrics: s.metrics, timers: control.TimerQueue},
@@ -83,7 +83,7 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	dispatcher.Register(s.mux, find, keys, p.Clock)
 	dispatcher.RegisterControl(s.mux, find)
 	s.background = append(s.background, d.announce.run, domains.run)
-	if run != nil { // the queue is in this process, and empty
+	if run != nil { // the local queue is empty at its start
 		s.ready = d.filled
 		s.background = append(s.background, run, func(ctx context.Context) error { return d.fill(ctx, find) })
 	}
@@ -94,12 +94,12 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 type dispatchers struct {
 	server           *server
 	cfg              config
-	workers          map[string]string // of queues that have their own
-	base             string            // where workers and the queue reach this service
+	workers          map[string]string // URLs of queues' own workers
+	base             string            // URL at which workers and the queue reach this service
 	keys, workerKeys contract.Keyring
 	store            blob.Store
 	codec            *snapshot.Codec
-	entropy          io.Reader // of ids
+	entropy          io.Reader // randomness of ids
 	queue            queue.Queue
 	client           func(ids.Domain) *compactor.Client
 	announce         *relay[announcement]
@@ -107,24 +107,24 @@ type dispatchers struct {
 	full             atomic.Bool
 }
 
-// open opens the dispatcher of a domain; nil if the domain has no state, and so
-// nothing that anybody could report on.
+// open opens the dispatcher of a domain. It returns nil if the domain has no state, and so no task
+// to report on.
 func (d *dispatchers) open(ctx context.Context, domain ids.Domain) (*served[*dispatcher.Dispatcher], error) {
 	s := d.server
-	source := ids.NewSource(s.clock.Now, d.entropy) // its own: what it observes must not move the ids of other domains
+	source := ids.NewSource(s.clock.Now, d.entropy) // its own: ids that it observes must not advance the ids of other domains
 	manifests := manifest.New(manifest.Config{Domain: domain, Store: d.store, IDs: source, Clock: s.clock, Logger: s.logger})
 	m, err := manifests.Load(ctx)
 	if errors.Is(err, manifest.ErrNone) {
-		return nil, nil //nolint:nilnil // as it says
+		return nil, nil //nolint:nilnil // documented
 	}
 	if err != nil {
 		return nil, err
 	}
-	// Ids of this process must come after what the state has seen.
+	// New ids must sort after those that the state has seen.
 	source.Observe(m.Watermarks.EventsProcessedThrough)
 	source.Observe(m.Watermarks.CompleteThrough)
 	appender := ledger.NewAppender(ledger.Config{
-		Domain: domain, Store: d.store, IDs: source, Clock: s.clock, Logger: s.logger, Company: company,
+		Domain: domain, Store: d.store, IDs: source, Clock: s.clock, Logger: s.logger, Company: linger,
 		OnDurable: func(e ledger.Entry) { d.announce.put(domain, announced(e)) },
 	})
 	snapshots := snapshot.NewReader(domain, d.codec, manifests, s.clock)
@@ -135,34 +135,34 @@ func (d *dispatchers) open(ctx context.Context, domain ids.Domain) (*served[*dis
 		BaseURL:   d.base, IDs: source, Clock: s.clock, Logger: s.logger, Traces: s.traces,
 		Appender: appender,
 	})
-	return &served[*dispatcher.Dispatcher]{value: opened, bytes: snapshots.Bytes, run: func(ctx context.Context) { d.carry(ctx, appender) }}, nil
+	return &served[*dispatcher.Dispatcher]{value: opened, bytes: snapshots.Bytes, run: func(ctx context.Context) { d.runAppender(ctx, appender) }}, nil
 }
 
-// workerURL is where the tasks of a queue are pushed to.
+// workerURL returns the URL to which the tasks of a queue are pushed.
 func (d *dispatchers) workerURL(queue string) string {
 	return cmp.Or(d.workers[queue], strings.TrimSuffix(d.cfg.WorkerURL, "/"))
 }
 
-// company is how long it may take that a start, and what a queue has taken, is in the
-// ledger: of a short task its end comes sooner, in the same entry.
-const company = time.Second
+// linger is how long starts and acknowledgements wait for other events. The end of a short task
+// comes sooner, and shares their entry.
+const linger = time.Second
 
-// carry has what rides with other entries appended in time.
-func (d *dispatchers) carry(ctx context.Context, a *ledger.Appender) {
-	_ = a.Run(ctx) // it has no error but ctx's
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), company)
+// runAppender writes lingering events on time, until ctx is done, and then the remainder.
+func (d *dispatchers) runAppender(ctx context.Context, a *ledger.Appender) {
+	_ = a.Run(ctx) // returns only ctx's error
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), linger)
 	defer cancel()
-	if err := a.Flush(ending); err != nil { // a listing finds it: nobody is told any more
-		d.server.logger.WarnContext(ctx, "facts were not appended at the end of the service; they are told again", slog.Any("error", err))
+	if err := a.Flush(ending); err != nil { // flushed entries are not announced; a listing finds them
+		d.server.logger.WarnContext(ctx, "could not write buffered events at shutdown; workers and queue report them again", slog.Any("error", err))
 	}
 }
 
-// announcement is what the compactor of a domain is to be told of.
+// announcement is the entries to announce to the compactor of a domain.
 type announcement struct {
 	entries []compactor.Entry
-	bytes   int // of the entries
+	bytes   int // size of the entries
 	urgent  bool
-	barrier bool // there were too many to name
+	barrier bool // too many entries to name: list them
 }
 
 func announced(e ledger.Entry) announcement {
@@ -172,8 +172,8 @@ func announced(e ledger.Entry) announcement {
 	return a.bounded()
 }
 
-// Bounds of an announcement: entries beyond the first are found by listing, bytes
-// beyond the second are read from the store.
+// Bounds of an announcement. Beyond the first, the compactor lists the entries; beyond the second,
+// it reads them from the store.
 const (
 	maxAnnounced      = 5000
 	maxAnnouncedBytes = 256 << 10
@@ -199,7 +199,7 @@ func (a announcement) bounded() announcement {
 	return a
 }
 
-// delay is how long acknowledgements and signs of life wait for company.
+// delay is how long an announcement of acknowledgements and heartbeats waits for others.
 func (a announcement) delay() time.Duration {
 	if a.urgent || a.barrier {
 		return 0
@@ -212,7 +212,7 @@ func (d *dispatchers) announceNow(ctx context.Context, domain ids.Domain, a anno
 	return err
 }
 
-// filled reports whether the queue has all that the states say it should.
+// filled returns an error until the queue has every task that the states call for.
 func (d *dispatchers) filled() error {
 	if !d.full.Load() {
 		return errors.New("the queue is being filled from the projections")
@@ -220,11 +220,11 @@ func (d *dispatchers) filled() error {
 	return nil
 }
 
-// fill fills the queue of this process, which is empty at its start, with what
-// the states of all domains say is under way, under the same names as before.
+// fill creates the queue tasks of all domains in the local queue, which is empty at its start,
+// under the names that they had before.
 func (d *dispatchers) fill(ctx context.Context, find dispatcher.Finder) error {
 	var domains []ids.Domain
-	if d.insist(ctx, "list domains", func() (err error) {
+	if d.retry(ctx, "list domains", func() (err error) {
 		domains, err = Domains(ctx, d.store)
 		return err
 	}) != nil {
@@ -237,7 +237,7 @@ func (d *dispatchers) fill(ctx context.Context, find dispatcher.Finder) error {
 		slots <- struct{}{}
 		filling.Go(func() {
 			defer func() { <-slots }()
-			_ = d.insist(ctx, "fill the queue of "+domain.String(), func() error { return d.fillOne(ctx, find, domain) })
+			_ = d.retry(ctx, "fill the queue of "+domain.String(), func() error { return d.fillOne(ctx, find, domain) })
 		})
 	}
 	filling.Wait()
@@ -246,10 +246,9 @@ func (d *dispatchers) fill(ctx context.Context, find dispatcher.Finder) error {
 }
 
 func (d *dispatchers) fillOne(ctx context.Context, find dispatcher.Finder, domain ids.Domain) error {
-	ctx, done := context.WithCancel(ctx) // until when the domain is in use
+	ctx, done := context.WithCancel(ctx) // keeps the domain open
 	defer done()
-	// What the last process appended and nobody folded may say that a task has
-	// ended: it is folded first.
+	// Entries that the last process appended and nobody folded may end tasks: fold them first.
 	result, err := d.client(domain).Compact(ctx, compactor.Request{Barrier: true})
 	if err != nil {
 		return err
@@ -265,15 +264,15 @@ func (d *dispatchers) fillOne(ctx context.Context, find dispatcher.Finder, domai
 	return found.Execute(ctx, snap.Revision, control.Refill(snap.State, event.At(d.server.clock.Now())))
 }
 
-// insist does something again, with back-off, until it is done or ctx is.
-func (d *dispatchers) insist(ctx context.Context, what string, do func() error) error {
+// retry repeats do, with backoff, until it succeeds or ctx is done.
+func (d *dispatchers) retry(ctx context.Context, what string, do func() error) error {
 	for backoff := firstBackoff; ; backoff = min(2*backoff, lastBackoff) {
 		err := do()
 		if err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
-		d.server.logger.WarnContext(ctx, "not done; it is tried again",
-			slog.String("what", what), slog.Duration("wait", backoff), slog.Any("error", err))
+		d.server.logger.WarnContext(ctx, "failed; will retry",
+			slog.String("action", what), slog.Duration("wait", backoff), slog.Any("error", err))
 		if err := d.server.clock.Sleep(ctx, backoff); err != nil {
 			return err
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-// Domains lists the domains that a store has: those with a ledger or a manifest.
-// It asks for one object a domain and kind, never for all of them.
+// Domains lists the domains of a store: those with a ledger or a manifest. It lists one object per
+// domain and kind.
 func Domains(ctx context.Context, store blob.Store) ([]ids.Domain, error) {
 	found := map[ids.Domain]bool{}
 	for _, prefix := range []func(ids.Domain) string{ledger.Prefix, manifest.Prefix} {
@@ -30,8 +30,8 @@ func Domains(ctx context.Context, store blob.Store) ([]ids.Domain, error) {
 			if d.Validate() == nil {
 				found[d] = true
 			}
-			// Everything in the folder sorts before its name with the character that
-			// comes after the slash.
+			// All keys in the folder sort before its name followed by '0', the character after the
+			// slash.
 			after = folder + "0"
 		}
 	}
@@ -43,7 +43,7 @@ func Domains(ctx context.Context, store blob.Store) ([]ids.Domain, error) {
 	return domains, nil
 }
 
-// first is the first key with a prefix after another, or "".
+// first returns the first key with a prefix that sorts after another, or "".
 func first(ctx context.Context, store blob.Store, prefix, after string) (string, error) {
 	for object, err := range store.List(ctx, blob.ListOptions{Prefix: prefix, StartAfter: after}) {
 		if err != nil {
@@ -54,8 +54,8 @@ func first(ctx context.Context, store blob.Store, prefix, after string) (string,
 	return "", nil
 }
 
-// domainOf is the folder of a domain that a key lies in, without its last slash,
-// and the domain; or, of a stray object, as much of a folder as there is.
+// domainOf returns the folder of the domain of a key, without its last slash, and the domain. For a
+// stray object it returns as much of the folder as exists, and no domain.
 func domainOf(root, key string) (folder string, d ids.Domain) {
 	tenant, rest, _ := strings.Cut(strings.TrimPrefix(key, root), "/")
 	workspace, _, below := strings.Cut(rest, "/")

@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// cached is a registry of domains whose sizes a test sets, in bytes above [domainBytes].
+// cached is a registry of domains with the sizes that a test sets, in bytes above [domainBytes].
 type cached struct {
 	*registry[string]
 	t       *testing.T
@@ -40,10 +40,10 @@ func newCached(t *testing.T, limit int64) *cached {
 	return c
 }
 
-// ask opens a domain for a request, which ends when end is called.
+// ask opens a domain for a request. end ends the request.
 func (c *cached) ask(name string) (end func()) {
 	c.t.Helper()
-	require.NoError(c.t, (clock.System{}).Sleep(c.t.Context(), time.Second)) // of fake time: requests come one after the other
+	require.NoError(c.t, (clock.System{}).Sleep(c.t.Context(), time.Second)) // requests have different times
 	ctx, cancel := context.WithCancel(c.t.Context())
 	_, ok, err := c.get(ctx, ids.Domain{Tenant: name, Workspace: "main"})
 	require.NoError(c.t, err)
@@ -82,11 +82,11 @@ func TestDomainsAreEvictedByBytes(t *testing.T) {
 		c.ask("a")()
 		c.limitBytes = 250 + 2*domainBytes
 		c.ask("c")()
-		require.Equal(t, []string{"a", "c"}, c.open(), "b was used the longest ago")
-		require.Equal(t, "200 true", c.size(), "the metric follows the sum")
+		require.Equal(t, []string{"a", "c"}, c.open(), "b is the least recently used")
+		require.Equal(t, "200 true", c.size(), "the metric equals the sum")
 		c.sizes["a"].Store(1_000)
 		c.ask("a")()
-		require.Equal(t, []string{"a"}, c.open(), "a has grown; as the one that was used last it stays")
+		require.Equal(t, []string{"a"}, c.open(), "a has grown, and stays as the most recently used")
 		require.Equal(t, "1000 true", c.size())
 		c.ask("b")()
 		require.Equal(t, []string{"b"}, c.open())
@@ -97,9 +97,9 @@ func TestDomainsAreEvictedByBytes(t *testing.T) {
 
 func TestDomainsInUseAreNeverEvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCached(t, 150) // less than any of them takes
+		c := newCached(t, 150) // less than one domain
 		endA, endB, endC := c.ask("a"), c.ask("b"), c.ask("c")
-		require.Equal(t, []string{"a", "b", "c"}, c.open(), "all are in use")
+		require.Equal(t, []string{"a", "b", "c"}, c.open(), "all in use")
 		again := c.ask("b")
 		endB()
 		require.Equal(t, []string{"a", "b", "c"}, c.open(), "another request uses b")
@@ -108,7 +108,7 @@ func TestDomainsInUseAreNeverEvicted(t *testing.T) {
 		endC()
 		require.Equal(t, []string{"b"}, c.open())
 		again()
-		require.Equal(t, []string{"b"}, c.open(), "the one that was used last stays")
+		require.Equal(t, []string{"b"}, c.open(), "the most recently used stays")
 		require.Equal(t, "100 true", c.size())
 	})
 }

@@ -14,15 +14,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/service"
 )
 
-// storedKeys is the file's format, as its reader documents it.
+// storedKeys is the documented format of the file.
 type storedKeys struct {
 	Current string            `json:"current"`
 	Secrets map[string][]byte `json:"secrets"`
 }
 
-// A file of keys gives a keyring that signs, or is refused by its name, without
-// telling what is in it.
-func FuzzKeysThatAreReadSign(f *testing.F) {
+// ReadKeys returns a keyring that can sign, or an error that names the file and reveals no key.
+func FuzzReadKeys(f *testing.F) {
 	secret := []byte(strings.Repeat("s", contract.MinSecret))
 	for _, v := range []storedKeys{
 		{"a", map[string][]byte{"a": secret}},

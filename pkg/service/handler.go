@@ -14,8 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
-// handler is the server's mux, with limits on every request, a count of it and,
-// where it failed, a log line.
+// handler returns the server's mux. It limits and counts requests, and logs those that fail.
 func (s *server) handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler, route := s.mux.Handler(r)
@@ -28,16 +27,16 @@ func (s *server) handler() http.Handler {
 		if route == "" {
 			route = "none"
 			refuse(answer, r, handler)
-		} else if admitted := s.admit(answer, r, route); admitted != nil {
-			r = s.serveTraced(answer, admitted, route)
+		} else if authorized := s.authorize(answer, r, route); authorized != nil {
+			r = s.serveTraced(answer, authorized, route)
 		}
 		s.metrics.Add("servo_http_requests_total", 1, "route", route, "status", strconv.Itoa(answer.status))
 		s.log(r, route, answer.status, s.clock.Now().Sub(began))
 	})
 }
 
-// log logs a request that was answered: at level debug, and as a warning where it failed or
-// was a callback that nobody signed.
+// log logs an answered request: as a warning if it failed or was a callback without a valid
+// signature, otherwise at level debug.
 func (s *server) log(r *http.Request, route string, status int, took time.Duration) {
 	attributes := []slog.Attr{
 		slog.String("method", r.Method), slog.String("path", contract.Cut(r.URL.Path)), slog.Int("status", status), slog.Duration("took", took),
@@ -53,9 +52,8 @@ func (s *server) log(r *http.Request, route string, status int, took time.Durati
 	}
 }
 
-// serveTraced serves a request, with a span of its own if it is clear who calls: a
-// stranger makes none. Those of workers' callbacks the dispatcher makes, once it has
-// verified them.
+// serveTraced serves a request, in its own span if the caller is authenticated, so that strangers
+// create no spans. The dispatcher creates the spans of callbacks after it has verified them.
 func (s *server) serveTraced(answer *recorder, r *http.Request, route string) *http.Request {
 	if !open[route] {
 		traced, end := s.traces.Serve(r, route)
@@ -66,7 +64,7 @@ func (s *server) serveTraced(answer *recorder, r *http.Request, route string) *h
 	return r
 }
 
-// recorder notes the status of an answer.
+// recorder records the status of an answer.
 type recorder struct {
 	http.ResponseWriter
 	status int
@@ -81,13 +79,13 @@ func (r *recorder) WriteHeader(status int) {
 	r.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap is for [http.ResponseController].
+// Unwrap supports [http.ResponseController].
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// refuse answers what no route is for: with the status that the mux's own
-// handler gives, 404 or 405, and like every error as a problem document.
+// refuse answers a request without a route: with the status of the mux's own handler, 404 or 405,
+// as a problem document.
 func refuse(w http.ResponseWriter, r *http.Request, handler http.Handler) {
-	probe := &unsent{header: http.Header{}, status: http.StatusOK}
+	probe := &captured{header: http.Header{}, status: http.StatusOK}
 	handler.ServeHTTP(probe, r)
 	if allow := probe.header.Get("Allow"); allow != "" {
 		w.Header().Set("Allow", allow)
@@ -98,21 +96,21 @@ func refuse(w http.ResponseWriter, r *http.Request, handler http.Handler) {
 func writeProblem(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(contract.Problem{Title: http.StatusText(status), Status: status, Detail: contract.Cut(detail)}) //nolint:errchkjson // who asked is gone if this fails
+	_ = json.NewEncoder(w).Encode(contract.Problem{Title: http.StatusText(status), Status: status, Detail: contract.Cut(detail)}) //nolint:errchkjson // fails only if the caller is gone
 }
 
-// unsent is an answer that is looked at and not sent.
-type unsent struct {
+// captured is an answer that is inspected and not sent.
+type captured struct {
 	header http.Header
 	status int
 	body   bytes.Buffer
 }
 
 // Header implements [http.ResponseWriter].
-func (u *unsent) Header() http.Header { return u.header }
+func (u *captured) Header() http.Header { return u.header }
 
 // Write implements [http.ResponseWriter].
-func (u *unsent) Write(p []byte) (int, error) { return u.body.Write(p) }
+func (u *captured) Write(p []byte) (int, error) { return u.body.Write(p) }
 
 // WriteHeader implements [http.ResponseWriter].
-func (u *unsent) WriteHeader(status int) { u.status = status }
+func (u *captured) WriteHeader(status int) { u.status = status }

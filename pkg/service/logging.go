@@ -7,9 +7,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
-// NewLogger logs lines of JSON. In a cloud its fields have the names that Cloud
-// Logging looks for, so that its levels are levels there. What is logged within a
-// trace says in which; project is that of Google Cloud which has it, if any.
+// NewLogger returns a logger of JSON lines. In a cloud it uses the field names of Cloud Logging,
+// which then knows the levels. Records within a trace name the trace; project is the Google Cloud
+// project that has the traces, if any.
 func NewLogger(w io.Writer, level slog.Leveler, cloud bool, project string) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if cloud {
@@ -18,7 +18,7 @@ func NewLogger(w io.Writer, level slog.Leveler, cloud bool, project string) *slo
 	return slog.New(trace.Log(slog.NewJSONHandler(w, options), project))
 }
 
-// cloudField is a field of a log line as Cloud Logging has it.
+// cloudField renames a field for Cloud Logging.
 func cloudField(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) > 0 {
 		return a

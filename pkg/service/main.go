@@ -20,54 +20,54 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
-// Process is the world that a service runs in: its main function's to give.
+// Process is the environment of a service, provided by its main function.
 type Process struct {
 	// Args are the arguments, without the program's name.
 	Args   []string
 	Getenv func(string) string
 	Stderr io.Writer
 	Clock  clock.Clock
-	// Instance tells processes of a service apart, in what they write; "": the
+	// Instance identifies the process among those of its service, in names that it writes. "": the
 	// process id.
 	Instance string
-	// Network joins the service to the others; nil: TCP.
+	// Network connects the services. nil: TCP.
 	Network Network
-	// Tokens tell other services who calls; nil: there are none.
+	// Tokens are the identity tokens for calls to other services. nil: none.
 	Tokens identity.Source
-	// OpenTraces opens what sends spans to where --traces says; nil: nothing does.
+	// OpenTraces connects to the receiver of spans that --traces names. nil: not supported.
 	OpenTraces OpenTraces
-	// Entropy is the randomness of ids; nil: the operating system's.
+	// Entropy is the randomness of ids. nil: the operating system's.
 	Entropy io.Reader
-	// Codec encodes states; nil: as Parquet.
+	// Codec encodes states. nil: as Parquet.
 	Codec *snapshot.Codec
-	// Compactor is how compactors do what they do in their own way.
+	// Compactor configures compactors.
 	Compactor compactor.Options
 	// OpenStore opens the object store that --store names.
 	OpenStore func(ctx context.Context, name string) (blob.Store, io.Closer, error)
-	// OpenQueue makes the task queue, for services that have one. A queue with a
-	// run function lives and dies with the process, and is empty at its start.
+	// OpenQueue opens the task queue, for services that have one. A queue with a run function lives
+	// in this process, and is empty at its start.
 	OpenQueue func(context.Context, QueueOptions) (q queue.Queue, run func(context.Context) error, err error)
-	// Pull has the messages of the subscription that --subscription names.
+	// Pull pulls the messages of the subscription that --subscription names.
 	Pull Pull
 
 	traces *trace.Tracer
 }
 
-// LocalQueue is the name of the queue that is in the process.
+// LocalQueue is the name of the queue in this process.
 const LocalQueue = "local"
 
-// QueueOptions are what a queue works with.
+// QueueOptions configures a queue.
 type QueueOptions struct {
-	// Name says which: LocalQueue, or projects/PROJECT/locations/LOCATION.
+	// Name is LocalQueue or projects/PROJECT/locations/LOCATION.
 	Name string
-	// Prefix is put before the names of queues; Account is as whom deliveries are
-	// made, and Audience for whom: of queues that are not in the process.
+	// Prefix is the prefix of queue names. Deliveries carry tokens of Account for Audience. None of
+	// them applies to LocalQueue.
 	Prefix, Account, Audience string
 
 	Clock  clock.Clock
 	Logger *slog.Logger
 	Client *http.Client
-	// Concurrency is how many deliveries of a queue may be under way at once.
+	// Concurrency returns how many tasks of a queue are delivered at once.
 	Concurrency func(queue string) int
 }
 
@@ -78,13 +78,13 @@ const (
 	exitUsage  = 2
 )
 
-// RunCompactor runs the compactor service until ctx is done, and gives the exit code.
+// RunCompactor runs the compactor service until ctx is done, and returns the exit code.
 func RunCompactor(ctx context.Context, p Process) int { return p.run(ctx, compactorKind, compact) }
 
-// RunDispatcher runs the dispatcher service until ctx is done, and gives the exit code.
+// RunDispatcher runs the dispatcher service until ctx is done, and returns the exit code.
 func RunDispatcher(ctx context.Context, p Process) int { return p.run(ctx, dispatcherKind, dispatch) }
 
-// RunSweeper runs the sweeper service until ctx is done, and gives the exit code.
+// RunSweeper runs the sweeper service until ctx is done, and returns the exit code.
 func RunSweeper(ctx context.Context, p Process) int { return p.run(ctx, sweeperKind, sweep) }
 
 func (p Process) run(ctx context.Context, k kind, serve func(context.Context, Process, config, *slog.Logger) error) int {
@@ -102,7 +102,7 @@ func (p Process) run(ctx context.Context, k kind, serve func(context.Context, Pr
 	case errors.Is(err, errHelp):
 		return exitDone
 	case err != nil:
-		fmt.Fprintf(p.Stderr, "%s: the configuration is not usable:\n  %s\n", k.Name, strings.ReplaceAll(err.Error(), "\n", "\n  "))
+		fmt.Fprintf(p.Stderr, "%s: invalid configuration:\n  %s\n", k.Name, strings.ReplaceAll(err.Error(), "\n", "\n  "))
 		return exitUsage
 	}
 	level := new(slog.LevelVar)
@@ -112,7 +112,7 @@ func (p Process) run(ctx context.Context, k kind, serve func(context.Context, Pr
 	}
 	logger := NewLogger(p.Stderr, level, cfg.inCloud(), cfg.Traces.Project).With(slog.String("service", k.Name))
 	if cfg.Subscription != "" && p.Pull == nil {
-		fmt.Fprintf(p.Stderr, "%s: --subscription %s: this program has no way to pull\n", k.Name, cfg.Subscription)
+		fmt.Fprintf(p.Stderr, "%s: --subscription %s: this program cannot pull\n", k.Name, cfg.Subscription)
 		return exitUsage
 	}
 	if p.traces, err = cfg.Traces.Open(ctx, p.OpenTraces, k.Name, p.Instance, logger); err != nil {
@@ -127,8 +127,8 @@ func (p Process) run(ctx context.Context, k kind, serve func(context.Context, Pr
 	return exitDone
 }
 
-// open opens the object store of a service, with its requests counted. Where it
-// fails the server's listener is closed, too.
+// open opens the object store of a service and counts its requests. If that fails, it closes the
+// server's listener.
 func (p Process) open(ctx context.Context, cfg config, s *server) (store blob.Store, closeStore func(), err error) {
 	opened, closer, err := p.OpenStore(ctx, cfg.Store)
 	if err != nil {

@@ -9,44 +9,44 @@ import (
 	"sync"
 )
 
-// help says what each metric counts. A name that is not here is a mistake.
+// help describes every metric. Other names are rejected.
 var help = map[string]string{
 	"servo_http_requests_total":       "Requests answered, by route and status.",
-	"servo_refused_callers_total":     "Requests refused for who made them, by reason.",
-	"servo_refused_callbacks_total":   "Callbacks refused: their signature is wrong or has expired.",
+	"servo_refused_callers_total":     "Requests refused because of their caller, by reason.",
+	"servo_refused_callbacks_total":   "Callbacks refused because their signature is invalid or has expired.",
 	"servo_store_requests_total":      "Requests to the object store, by operation, kind of object and result.",
 	"servo_publishes_total":           "Manifest revisions published.",
 	"servo_published_rows_total":      "Rows that published revisions changed.",
 	"servo_publish_conflicts_total":   "Revisions that another writer published first.",
-	"servo_compaction_failures_total": "Compactions that failed and were tried again.",
+	"servo_compaction_failures_total": "Compactions that failed and were retried.",
 	"servo_queue_tasks_total":         "Queue tasks created, by queue kind and result.",
-	"servo_dispatches_waiting":        "Tasks that wait for their tenant's turn to be queued.",
+	"servo_dispatches_waiting":        "Tasks waiting in the fair queue.",
 	"servo_handovers_total":           "Hand-overs to another service, by result.",
-	"servo_sweeps_total":              "Sweeps, by kind (of the domains that are due, or full) and result.",
+	"servo_sweeps_total":              "Sweeps, by kind (due or full) and result.",
 	"servo_swept_domains_total":       "Domains swept, by kind of sweep.",
-	"servo_late_sweeps_total":         "Sweeps that found a marker 10 minutes late or more.",
-	"servo_swept_groups_total":        "Ledger groups that nobody had announced and a sweep found.",
-	"servo_domains_bytes":             "Memory that the open domains take, in bytes, about.",
-	"servo_domains_open":              "Domains that the process keeps open.",
+	"servo_late_sweeps_total":         "Sweeps that found a wakeup at least 10 minutes late.",
+	"servo_swept_groups_total":        "Ledger groups found by sweeps that were never announced.",
+	"servo_domains_bytes":             "Approximate memory of the open domains, in bytes.",
+	"servo_domains_open":              "Open domains.",
 }
 
-// metrics are the process's counters, served as Prometheus text. They are safe
-// for concurrent use.
+// metrics is the process's counters and gauges, served as Prometheus text. It is safe for
+// concurrent use.
 type metrics struct {
 	mu     sync.Mutex
-	values map[string]float64 // by name and labels as they are written out
+	values map[string]float64 // by name and labels, in the text format
 }
 
 func newMetrics() *metrics { return &metrics{values: map[string]float64{}} }
 
-// Add adds to a series: a metric's name, then its labels' names and values.
+// Add adds n to a series. labels are names and values, alternating.
 func (m *metrics) Add(name string, n float64, labels ...string) {
 	if help[name] == "" {
 		panic("service: metric " + name + " has no help")
 	}
 	series := name
 	if len(labels) > 0 {
-		pairs := make([]string, 0, len(labels)/2) //nolint:mnd // a name and a value each
+		pairs := make([]string, 0, len(labels)/2) //nolint:mnd // names and values
 		for i := 0; i+1 < len(labels); i += 2 {
 			pairs = append(pairs, fmt.Sprintf("%s=\"%s\"", labels[i], escape.Replace(labels[i+1])))
 		}
@@ -57,7 +57,7 @@ func (m *metrics) Add(name string, n float64, labels ...string) {
 	m.values[series] += n
 }
 
-// escape is of label values, as the text format has it.
+// escape escapes label values for the text format.
 var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
 // ServeHTTP implements [http.Handler].
@@ -83,7 +83,7 @@ func (m *metrics) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte(text.String()))
 }
 
-// compareSeries keeps the series of a metric together.
+// compareSeries sorts the series of a metric together.
 func compareSeries(a, b string) int {
 	nameA, _, _ := strings.Cut(a, "{")
 	nameB, _, _ := strings.Cut(b, "{")

@@ -12,21 +12,21 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Network joins a service to the others.
+// Network connects a service to the others.
 type Network interface {
-	// Listen takes an address, "host:port"; port 0 is a free one.
+	// Listen binds an address, "host:port". Port 0: a free port.
 	Listen(ctx context.Context, address string, logger *slog.Logger) (Endpoint, error)
-	// Client makes requests to other services. It follows no redirects.
+	// Client returns a client for other services. It follows no redirects.
 	Client() *http.Client
 }
 
-// Endpoint is an address that a service has taken.
+// Endpoint is a bound address.
 type Endpoint interface {
 	URL() string
-	// Serve serves until ctx is done, and then lets requests end for a while. They
-	// run under a context of work's, which ends when none is to go on any more.
+	// Serve serves until ctx is done, and then waits a while for running requests. Requests run
+	// under work, whose end cancels them.
 	Serve(ctx, work context.Context, h http.Handler) error
-	// Close gives back an address that was never served.
+	// Close releases an address that was never served.
 	Close() error
 }
 
@@ -42,7 +42,7 @@ func (tcp) Listen(ctx context.Context, address string, logger *slog.Logger) (End
 	return &tcpEndpoint{l, logger}, nil
 }
 
-// Client keeps connections open: it talks to a few services, and often.
+// Client keeps many idle connections, because it calls few services often.
 func (tcp) Client() *http.Client {
 	const conns = 256
 	return &http.Client{
@@ -83,11 +83,11 @@ func (e *tcpEndpoint) Serve(ctx, work context.Context, h http.Handler) error {
 		case <-ended:
 			return nil
 		}
-		e.logger.InfoContext(work, "ending", slog.Duration("drain", drainTimeout))
+		e.logger.InfoContext(work, "shutting down", slog.Duration("drain", drainTimeout))
 		drain, cancel := context.WithTimeout(work, drainTimeout)
 		defer cancel()
 		if err := srv.Shutdown(drain); err != nil {
-			return errors.Join(fmt.Errorf("end: requests were broken off: %w", err), srv.Close())
+			return errors.Join(fmt.Errorf("shut down: requests were cut off: %w", err), srv.Close())
 		}
 		return nil
 	})

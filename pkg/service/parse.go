@@ -12,19 +12,19 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// errHelp says that the flags' help was asked for, and printed.
+// errHelp reports that help was requested and printed.
 var errHelp = flag.ErrHelp
 
-// parse reads flags; for those not given SERVO_… of the environment, where
-// --compactor-url is SERVO_COMPACTOR_URL; and for those not there the file that --config
-// names. The error names everything that is wrong, a line each.
+// parse reads the flags. A flag that is not given is read from the environment (--compactor-url
+// from SERVO_COMPACTOR_URL), then from the file that --config names. The error lists every problem,
+// one per line.
 func parse(k kind, args []string, getenv func(string) string, out io.Writer) (config, error) {
 	var c config
 	f := flag.NewFlagSet(k.Name, flag.ContinueOnError)
 	f.SetOutput(out)
 	var problems []error
 	f.Usage = func() {
-		f.VisitAll(func(fl *flag.Flag) { // its help asks of what type it is
+		f.VisitAll(func(fl *flag.Flag) { // the help shows the type of the inner value
 			if c, ok := fl.Value.(collected); ok {
 				fl.Value = c.Value
 			}
@@ -43,10 +43,10 @@ comes before the environment, and that before the file.
 	if port := getenv("PORT"); port != "" && getenv("K_SERVICE") != "" { // on Cloud Run
 		listen = ":" + port
 	}
-	file := f.String(configFlag, "", "a YAML file with the values of flags, by their names")
-	f.StringVar(&c.Listen, "listen", listen, "the address to serve on")
-	f.StringVar(&c.MetricsListen, "metrics-listen", "", "the address to serve metrics on, which asks nobody who calls, for example 127.0.0.1:9464 (default: they are not served)")
-	f.StringVar(&c.Store, "store", "", "the folder of objects, or gs://BUCKET (required)")
+	file := f.String(configFlag, "", "YAML file with the values of flags by name")
+	f.StringVar(&c.Listen, "listen", listen, "address to serve on")
+	f.StringVar(&c.MetricsListen, "metrics-listen", "", "address to serve metrics on, without authentication, for example 127.0.0.1:9464 (default: not served)")
+	f.StringVar(&c.Store, "store", "", "folder of objects, or gs://BUCKET (required)")
 	f.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
 	c.callerFlags(f)
 	c.Traces.flags(f)
@@ -73,7 +73,7 @@ comes before the environment, and that before the file.
 	if *file != "" {
 		problems = append(problems, fromFile(f, *file, given)...)
 	}
-	c.settle()
+	c.applyDefaults()
 	problems = append(problems, c.check()...)
 	problems = append(problems, c.checkCallers()...)
 	problems = append(problems, c.Traces.Check())
@@ -81,7 +81,7 @@ comes before the environment, and that before the file.
 	return c, errors.Join(problems...)
 }
 
-// collected is a flag's value that notes what is wrong, and goes on, for all to be said
+// collected collects the problem of a flag's value and continues, so that all problems are reported
 // at once.
 type collected struct {
 	flag.Value
@@ -98,11 +98,11 @@ func (c collected) Set(value string) error {
 	return nil
 }
 
-// set sets a flag to what somebody who is named says.
-func set(fl *flag.Flag, who, value string) error {
+// set sets a flag to the value of a named source.
+func set(fl *flag.Flag, source, value string) error {
 	c, ok := fl.Value.(collected)
 	if ok && c.Value.Set(value) != nil {
-		return fmt.Errorf("%s %q: want a value of type %s", who, value, c.of)
+		return fmt.Errorf("%s %q: want a value of type %s", source, value, c.of)
 	}
 	return nil
 }
@@ -111,10 +111,10 @@ func variable(flagName string) string {
 	return "SERVO_" + strings.ToUpper(strings.ReplaceAll(flagName, "-", "_"))
 }
 
-// configFlag names the file, and so is in none.
+// configFlag names the file, and is not allowed in it.
 const configFlag = "config"
 
-// fromFile sets the flags that are not given yet to what a file says.
+// fromFile sets the flags that are not in given from a file.
 func fromFile(f *flag.FlagSet, path string, given map[string]bool) (problems []error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -126,9 +126,9 @@ func fromFile(f *flag.FlagSet, path string, given map[string]bool) (problems []e
 		return []error{fmt.Errorf("--config %s: %w", path, err)}
 	}
 	if err := file.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return []error{fmt.Errorf("--config %s: want one document, and no more behind ---", path)}
+		return []error{fmt.Errorf("--config %s: want a single document, without ---", path)}
 	}
-	if len(document.Content) == 0 { // an empty file, or one of comments
+	if len(document.Content) == 0 { // an empty file, or only comments
 		return nil
 	}
 	values := document.Content[0]
@@ -146,15 +146,14 @@ func fromFile(f *flag.FlagSet, path string, given map[string]bool) (problems []e
 	return problems
 }
 
-// setFromFile sets a flag to what a file says. It is looked at also where something else
-// comes before it: a file is right or it is not.
+// setFromFile sets a flag from a file. It validates the value even if another source overrides it.
 func setFromFile(f *flag.FlagSet, name string, node *yaml.Node, given, twice bool) error {
 	fl := f.Lookup(name)
 	if fl == nil || name == configFlag {
-		return fmt.Errorf("%s has no setting %q; --help lists what it has", f.Name(), name)
+		return fmt.Errorf("%s has no setting %q; --help lists its settings", f.Name(), name)
 	}
 	if twice {
-		return fmt.Errorf("%s is there twice", name)
+		return fmt.Errorf("%s occurs twice", name)
 	}
 	value, err := settingOf(node)
 	if err != nil {
@@ -170,12 +169,12 @@ func setFromFile(f *flag.FlagSet, name string, node *yaml.Node, given, twice boo
 	return nil
 }
 
-// settingOf is a flag's value as a file has it: a text or a number, a list of what the
-// flag separates by commas, or a map of what it has as NAME=VALUE.
+// settingOf returns the text of a flag's value in a file: a scalar, a list, joined by commas, or a
+// mapping, as NAME=VALUE.
 func settingOf(node *yaml.Node) (string, error) {
 	for _, item := range node.Content {
 		if item.Kind != yaml.ScalarNode {
-			return "", errors.New("want a text or a number, a list of such, or a map of such")
+			return "", errors.New("want a string or a number, or a list or mapping of those")
 		}
 	}
 	var parts []string
@@ -189,10 +188,10 @@ func settingOf(node *yaml.Node) (string, error) {
 			parts = append(parts, node.Content[i].Value+"="+node.Content[i+1].Value)
 		}
 	case yaml.AliasNode:
-		return "", errors.New("want the value itself, and not its alias")
+		return "", errors.New("aliases are not supported; write the value")
 	default:
 		if node.Kind != yaml.ScalarNode || node.Tag == "!!null" {
-			return "", errors.New("there is no value")
+			return "", errors.New("missing value")
 		}
 		return node.Value, nil
 	}

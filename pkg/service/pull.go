@@ -13,18 +13,18 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
-// Message is what a subscription has of an object.
+// Message is a message of a subscription.
 type Message struct {
 	Attributes map[string]string `json:"attributes"`
 	Data       []byte            `json:"data"`
 }
 
-// Pull hands over the messages of a subscription, several at once, until ctx is done
-// or the subscription cannot be had. Those that are taken without an error are
-// acknowledged; others come again.
+// Pull passes the messages of a subscription to take, concurrently, until ctx is done or the
+// subscription is unavailable. It acknowledges a message if take returns no error; otherwise the
+// message is redelivered.
 type Pull func(ctx context.Context, subscription string, take func(context.Context, Message) error) error
 
-// subscriptionName is the full name of a subscription.
+// subscriptionName matches the full name of a subscription.
 var subscriptionName = regexp.MustCompile(`^projects/[^/]+/subscriptions/[^/]+$`)
 
 func (c config) checkSubscription() error {
@@ -34,18 +34,17 @@ func (c config) checkSubscription() error {
 	return nil
 }
 
-// refusedPause is how long a message that was refused is held back: a subscription
-// without a retry policy would deliver it again at once.
+// refusedPause delays the redelivery of a refused message, which a subscription without a retry
+// policy would redeliver at once.
 const refusedPause = time.Second
 
-// pull has what a subscription has dealt with by the route that takes pushes, so
-// that it is one whichever way it came. It goes on until ctx is done.
+// pull serves the messages of a subscription as if they had been pushed, until ctx is done.
 func (s *server) pull(pull Pull, subscription string) func(context.Context) error {
 	take := func(ctx context.Context, m Message) error {
 		err := s.push(ctx, m)
 		if err != nil {
-			s.warnings.warn(ctx, "notification", "notification not taken; it comes again", slog.String("error", contract.Cut(err.Error())))
-			_ = s.clock.Sleep(ctx, refusedPause) // what matters is that it is over
+			s.warnings.warn(ctx, "notification", "notification refused; it will be redelivered", slog.String("error", contract.Cut(err.Error())))
+			_ = s.clock.Sleep(ctx, refusedPause) // an early end does not matter
 		}
 		return err
 	}
@@ -59,7 +58,7 @@ func (s *server) pull(pull Pull, subscription string) func(context.Context) erro
 			if s.clock.Now().Sub(began) > lastBackoff {
 				backoff = firstBackoff
 			}
-			s.logger.WarnContext(ctx, "the subscription cannot be had; it is tried again",
+			s.logger.WarnContext(ctx, "cannot pull from the subscription; will retry",
 				slog.String("subscription", subscription), slog.Duration("wait", backoff), slog.Any("error", err))
 			if err := s.clock.Sleep(ctx, backoff); err != nil {
 				return nil //nolint:nilerr // the service is ending
@@ -68,7 +67,7 @@ func (s *server) pull(pull Pull, subscription string) func(context.Context) erro
 	}
 }
 
-// push is a push of Pub/Sub to this very process. Nobody asks who calls.
+// push serves a message like a push of Pub/Sub, without authentication.
 func (s *server) push(ctx context.Context, m Message) error {
 	body, err := json.Marshal(map[string]Message{"message": m})
 	if err != nil {
@@ -78,13 +77,13 @@ func (s *server) push(ctx context.Context, m Message) error {
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "/v1/notifications", bytes.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("hand on notification: %w", err)
+		return fmt.Errorf("serve notification: %w", err)
 	}
 	r.Header.Set("Content-Type", "application/json")
-	w := &unsent{header: http.Header{}, status: http.StatusOK}
+	w := &captured{header: http.Header{}, status: http.StatusOK}
 	s.mux.ServeHTTP(w, r)
 	if w.status >= http.StatusMultipleChoices {
-		return fmt.Errorf("hand on notification: %d: %.300s", w.status, w.body.Bytes())
+		return fmt.Errorf("serve notification: %d: %.300s", w.status, w.body.Bytes())
 	}
 	return nil
 }

@@ -11,51 +11,50 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// maxDomains bounds how many domains a process keeps open. One more takes the place of
-// the one, of those that no request uses, that nobody has asked for the longest.
+// maxDomains bounds the open domains of a process. Beyond it, the least recently used idle domain
+// is closed.
 const maxDomains = 10_000
 
 const (
-	// defaultCacheBytes is how much memory the domains of a process may take together: half of
-	// the container that the services have by default.
+	// defaultCacheBytes is half the memory of a service's default container.
 	defaultCacheBytes = 512 << 20
 	minCacheBytes     = 1 << 20
-	// domainBytes is what an open domain takes besides its state, about: goroutines and buffers.
+	// domainBytes is the approximate memory of an open domain besides its state: goroutines and
+	// buffers.
 	domainBytes = 64 << 10
 )
 
-// openTimeout is how long it may take to open a domain: its state is read, as large
-// as it is. Whoever asked for it asks again, and finds it open.
+// openTimeout bounds the opening of a domain, which reads its state. A caller that timed out calls
+// again and finds it open.
 const openTimeout = 5 * time.Minute
 
-// registry opens something for each domain when it is first asked for, keeps it and
-// runs it. Opening one domain holds up no other, and goes on when the request that
-// asked for it first has ended: else a domain that takes longer than a request may
-// would never be open.
+// registry opens a value for each domain on first use, keeps it and runs it. Domains open
+// independently of each other and of the requests: a domain that takes longer to open than a
+// request may take is open for a later request.
 type registry[T any] struct {
-	open    func(context.Context, ids.Domain) (*served[T], error) // nil if there is no such domain
+	open    func(context.Context, ids.Domain) (*served[T], error) // nil: unknown domain
 	metrics *metrics
 	clock   clock.Clock
-	limit   int // of domains
-	// limitBytes bounds the memory of the domains that are open. Domains in use, and the one
-	// that was used last, stay open above it.
+	limit   int // on open domains
+	// limitBytes bounds the memory of open domains. Domains in use and the most recently used one
+	// stay open above it.
 	limitBytes int64
 	asked      chan *opened[T]
 
 	mu      sync.Mutex
 	domains map[ids.Domain]*opened[T]
-	bytes   int64 // the sum of what domains have been counted with
+	bytes   int64 // the sum of counted
 }
 
-// served is what a domain has, and what runs it until a context is done.
+// served is the value of a domain. run runs it until its context is done.
 type served[T any] struct {
 	value T
 	run   func(context.Context)
-	// bytes returns about how much memory the domain takes; nil: nothing worth counting.
+	// bytes returns the approximate memory of the domain. nil: negligible.
 	bytes func() int64
 }
 
-// opened is a domain's place; what it holds is there once done is closed.
+// opened is an open domain, or one that is being opened. Its value is set when done is closed.
 type opened[T any] struct {
 	domain ids.Domain
 	done   chan struct{}
@@ -64,25 +63,24 @@ type opened[T any] struct {
 	err    error
 
 	bytes func() int64
-	// counted is what the domain has been counted with last; guarded by the registry's lock.
+	// counted is the last size in the registry's sum; guarded by the registry's lock.
 	counted int64
 
-	users int       // requests that have it; guarded by the registry's lock, as the next ones are
-	used  time.Time // when the last one asked
+	users int       // requests that use it; guarded by the registry's lock, like the fields below
+	used  time.Time // time of the last request
 	stop  context.CancelFunc
-	gone  chan struct{} // closed when the place is free again; nil while nobody wants it
+	gone  chan struct{} // closed when the domain is closed; nil while it is not closing
 }
 
 func newRegistry[T any](m *metrics, c clock.Clock, open func(context.Context, ids.Domain) (*served[T], error)) *registry[T] {
 	return &registry[T]{open: open, metrics: m, clock: c, limit: maxDomains, limitBytes: defaultCacheBytes, asked: make(chan *opened[T]), domains: map[ids.Domain]*opened[T]{}}
 }
 
-// get gives what a domain has; false if there is no such domain, which is not kept.
-// The domain stays open for as long as ctx, of the request that wants it, is not done.
-// It needs run to be running.
+// get returns the value of a domain, or false if the domain does not exist. The domain stays open
+// until ctx, the context of the request, is done. run must be running.
 func (r *registry[T]) get(ctx context.Context, d ids.Domain) (value T, ok bool, err error) {
 	for {
-		o, first, leaving, err := r.place(ctx, d)
+		o, first, leaving, err := r.acquire(ctx, d)
 		if err != nil {
 			return value, false, err
 		}
@@ -94,7 +92,7 @@ func (r *registry[T]) get(ctx context.Context, d ids.Domain) (value T, ok bool, 
 			select {
 			case r.asked <- o:
 			case <-ctx.Done():
-				r.settle(o, nil, ctx.Err())
+				r.finish(o, nil, ctx.Err())
 			}
 		}
 		select {
@@ -108,7 +106,7 @@ func (r *registry[T]) get(ctx context.Context, d ids.Domain) (value T, ok bool, 
 	}
 }
 
-// use has a domain's place stay until the request that uses it has ended.
+// use keeps a domain open until the request has ended.
 func (r *registry[T]) use(ctx context.Context, o *opened[T]) {
 	o.users++
 	o.used = r.clock.Now()
@@ -121,7 +119,7 @@ func (r *registry[T]) use(ctx context.Context, o *opened[T]) {
 	})
 }
 
-// count takes the present size of a domain into the sum. It is called with the lock.
+// count updates the sum with the size of a domain. The caller holds the lock.
 func (r *registry[T]) count(o *opened[T]) {
 	size := int64(0)
 	if o.bytes != nil && r.domains[o.domain] == o {
@@ -132,8 +130,8 @@ func (r *registry[T]) count(o *opened[T]) {
 	o.counted = size
 }
 
-// evict ends domains that are not in use, those first that were used the longest ago, until
-// the others have room. It is called with the lock.
+// evict closes idle domains, the least recently used first, until the others fit. The caller holds
+// the lock.
 func (r *registry[T]) evict() {
 	over := r.bytes - r.limitBytes
 	if over <= 0 {
@@ -144,7 +142,7 @@ func (r *registry[T]) evict() {
 	for _, o := range r.domains {
 		switch {
 		case o.gone != nil:
-			over -= o.counted // it is on its way out
+			over -= o.counted // already closing
 		case o.idle():
 			idle = append(idle, o)
 		}
@@ -167,7 +165,7 @@ func (r *registry[T]) evict() {
 // idle reports whether a domain is open and no request uses it.
 func (o *opened[T]) idle() bool { return o.stop != nil && o.users == 0 }
 
-// leave has a domain end. Its place is free once gone is closed.
+// leave starts to close a domain. gone is closed when that is done.
 func (o *opened[T]) leave() {
 	if o.gone == nil {
 		o.gone = make(chan struct{})
@@ -175,9 +173,10 @@ func (o *opened[T]) leave() {
 	}
 }
 
-// place is a domain's place; first: it is new, and the caller has it opened. Where there
-// is none yet, leaving is closed when the caller may look again.
-func (r *registry[T]) place(ctx context.Context, d ids.Domain) (o *opened[T], first bool, leaving <-chan struct{}, err error) {
+// acquire returns the opened of a domain. first reports that it is new, and that the caller must
+// have it opened. If the domain or another one must close first, o is nil and the caller tries
+// again when leaving is closed.
+func (r *registry[T]) acquire(ctx context.Context, d ids.Domain) (o *opened[T], first bool, leaving <-chan struct{}, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if o = r.domains[d]; o != nil {
@@ -188,9 +187,9 @@ func (r *registry[T]) place(ctx context.Context, d ids.Domain) (o *opened[T], fi
 		return o, false, nil, nil
 	}
 	if len(r.domains) >= r.limit {
-		leaving := r.giveUp()
+		leaving := r.closeOldest()
 		if leaving == nil {
-			return nil, false, nil, fmt.Errorf("open %s: %d domains are open already, and all in use; run more instances", d, r.limit)
+			return nil, false, nil, fmt.Errorf("open %s: all %d open domains are in use; run more instances", d, r.limit)
 		}
 		return nil, false, leaving, nil
 	}
@@ -200,9 +199,9 @@ func (r *registry[T]) place(ctx context.Context, d ids.Domain) (o *opened[T], fi
 	return o, true, nil, nil
 }
 
-// giveUp has the domain end that nobody has asked for the longest; nil if all are in use,
-// or just being opened.
-func (r *registry[T]) giveUp() <-chan struct{} {
+// closeOldest starts to close the least recently used idle domain. It returns nil if all domains
+// are in use or being opened.
+func (r *registry[T]) closeOldest() <-chan struct{} {
 	var oldest *opened[T]
 	for _, o := range r.domains {
 		if o.idle() && (oldest == nil || o.used.Before(oldest.used)) {
@@ -216,7 +215,7 @@ func (r *registry[T]) giveUp() <-chan struct{} {
 	return oldest.gone
 }
 
-// run opens the domains that are asked for, and runs them, until ctx is done.
+// run opens and runs requested domains until ctx is done.
 func (r *registry[T]) run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -230,27 +229,27 @@ func (r *registry[T]) run(ctx context.Context) error {
 	}
 }
 
-// serve opens a domain and runs it, until ctx is done or its place is given up.
+// serve opens a domain and runs it until ctx is done or it is evicted.
 func (r *registry[T]) serve(ctx context.Context, o *opened[T]) {
 	opening, cancel := context.WithTimeout(ctx, openTimeout)
 	s, err := r.open(opening, o.domain)
 	cancel()
 	if s == nil {
-		r.settle(o, nil, err)
+		r.finish(o, nil, err)
 		return
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	r.settle(o, s, nil)
+	r.finish(o, s, nil)
 	r.mu.Lock()
-	o.stop, o.used = stop, r.clock.Now() // not given up before somebody could ask for it again
+	o.stop, o.used = stop, r.clock.Now() // not evicted before its caller can use it
 	o.bytes = s.bytes
 	r.count(o)
 	r.evict()
 	r.mu.Unlock()
 	s.run(ctx)
 
-	<-ctx.Done() // it is there for as long as its place is
+	<-ctx.Done() // stays open even if run has returned
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.domains, o.domain)
@@ -261,8 +260,8 @@ func (r *registry[T]) serve(ctx context.Context, o *opened[T]) {
 	}
 }
 
-// settle fills a place, or gives it up for the next who asks.
-func (r *registry[T]) settle(o *opened[T], s *served[T], err error) {
+// finish publishes the result of an opening. If it failed, the next caller opens the domain again.
+func (r *registry[T]) finish(o *opened[T], s *served[T], err error) {
 	if s != nil {
 		o.value, o.ok = s.value, true
 		r.metrics.Add("servo_domains_open", 1)

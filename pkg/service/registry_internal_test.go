@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// running is a registry that runs until the test ends.
+// running returns a registry that runs until the test ends.
 func running[T any](t *testing.T, m *metrics, open func(context.Context, ids.Domain) (*served[T], error)) *registry[T] {
 	t.Helper()
 	r := newRegistry(m, clock.System{}, open)
@@ -29,7 +29,7 @@ func serve[T any](value T) *served[T] {
 	return &served[T]{value: value, run: func(ctx context.Context) { <-ctx.Done() }}
 }
 
-func TestADomainIsOpenedOnceAndOneThatFailsIsTriedAgain(t *testing.T) {
+func TestRegistryOpensOnceAndRetriesFailures(t *testing.T) {
 	opens := 0
 	fail := errors.New("store away")
 	exists := true
@@ -48,7 +48,7 @@ func TestADomainIsOpenedOnceAndOneThatFailsIsTriedAgain(t *testing.T) {
 	_, ok, err := r.get(t.Context(), acme)
 	require.NoError(t, err)
 	require.False(t, ok)
-	require.Empty(t, r.domains, "nothing is kept of a domain that does not exist")
+	require.Empty(t, r.domains, "unknown domains are not kept")
 	exists = true
 	for range 3 {
 		value, ok, err := r.get(t.Context(), acme)
@@ -60,7 +60,7 @@ func TestADomainIsOpenedOnceAndOneThatFailsIsTriedAgain(t *testing.T) {
 	require.Equal(t, 1.0, m.values["servo_domains_open"])
 }
 
-func TestOpeningOneDomainHoldsUpNoOther(t *testing.T) {
+func TestRegistryOpensDomainsConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		opens := 0
@@ -89,9 +89,9 @@ func TestOpeningOneDomainHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// Seen to fail where a domain was opened within the request that asked for it: each
-// request began anew, and none lived long enough.
-func TestADomainThatTakesLongerToOpenThanARequestMayIsOpen(t *testing.T) {
+// Seen to fail when a domain is opened within the request: each request starts over, and none lasts
+// long enough.
+func TestRegistryOpeningOutlivesItsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := running(t, newMetrics(), func(ctx context.Context, d ids.Domain) (*served[string], error) {
 			if err := (clock.System{}).Sleep(ctx, time.Minute); err != nil {
@@ -110,11 +110,11 @@ func TestADomainThatTakesLongerToOpenThanARequestMayIsOpen(t *testing.T) {
 			}
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 		}
-		t.Fatal("the second request found it open no more than the first")
+		t.Fatal("the second request did not find the domain open")
 	})
 }
 
-func TestAnOpeningThatHangsIsGivenUp(t *testing.T) {
+func TestRegistryOpeningTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := true
 		r := running(t, newMetrics(), func(ctx context.Context, d ids.Domain) (*served[string], error) {
@@ -133,8 +133,8 @@ func TestAnOpeningThatHangsIsGivenUp(t *testing.T) {
 	})
 }
 
-// Whoever leaves before his domain is even begun leaves its place to the next.
-func TestARequestThatEndsBeforeAnythingRunsLeavesNothing(t *testing.T) {
+// A request that ends before its domain is being opened leaves no trace of it.
+func TestRegistryForgetsCancelledRequest(t *testing.T) {
 	r := newRegistry(newMetrics(), clock.System{}, func(context.Context, ids.Domain) (*served[string], error) { return nil, errors.New("not reached") })
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -143,9 +143,9 @@ func TestARequestThatEndsBeforeAnythingRunsLeavesNothing(t *testing.T) {
 	require.Empty(t, r.domains)
 }
 
-// The place of the domain that nobody has asked for the longest is taken by one more;
-// it is opened again when it is asked for, and not before it has ended.
-func TestOneDomainMoreTakesThePlaceOfOneThatIsIdle(t *testing.T) {
+// A new domain replaces the least recently used idle one, which must have closed before it is
+// opened again.
+func TestRegistryReplacesIdleDomain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMetrics()
 		runs := map[ids.Domain]int{}
@@ -163,7 +163,7 @@ func TestOneDomainMoreTakesThePlaceOfOneThatIsIdle(t *testing.T) {
 				count(d, 1)
 				<-ctx.Done()
 				if t.Context().Err() == nil {
-					_ = (clock.System{}).Sleep(t.Context(), time.Second) // what it has to do at its end
+					_ = (clock.System{}).Sleep(t.Context(), time.Second) // work at its end
 				}
 				count(d, -1)
 			}}, nil
@@ -181,30 +181,30 @@ func TestOneDomainMoreTakesThePlaceOfOneThatIsIdle(t *testing.T) {
 		globexs, err := ask(globex)
 		require.NoError(t, err)
 		_, err = ask(another)
-		require.ErrorContains(t, err, "2 domains are open already, and all in use")
+		require.ErrorContains(t, err, "all 2 open domains are in use")
 		globexs()
 		anothers, err := ask(another)
-		require.NoError(t, err, "in place of globex, which no request uses")
+		require.NoError(t, err, "replaces globex, which is idle")
 		require.Equal(t, map[ids.Domain]int{acme: 1, globex: 0, another: 1}, runs)
 		_, err = ask(globex)
-		require.ErrorContains(t, err, "all in use")
+		require.ErrorContains(t, err, "are in use")
 		require.Equal(t, 2.0, m.values["servo_domains_open"])
 
 		acmes()
 		anothers()
 		began := clock.System{}.Now()
 		_, err = ask(globex)
-		require.NoError(t, err, "in place of acme, which was asked for first")
-		require.Equal(t, time.Second, clock.System{}.Now().Sub(began), "and not before that has ended")
+		require.NoError(t, err, "replaces acme, the least recently used")
+		require.Equal(t, time.Second, clock.System{}.Now().Sub(began), "after acme has closed")
 		_, err = ask(another)
-		require.NoError(t, err, "it is open still")
+		require.NoError(t, err, "still open")
 		_, err = ask(acme)
-		require.ErrorContains(t, err, "all in use")
+		require.ErrorContains(t, err, "are in use")
 	})
 }
 
-// A sweep of all domains asks for each once: more than may be open.
-func TestMoreDomainsThanMayBeOpenAreServedOneAfterTheOther(t *testing.T) {
+// A full sweep opens more domains than the limit, one after another.
+func TestRegistryServesMoreDomainsThanItsLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := running(t, newMetrics(), func(_ context.Context, d ids.Domain) (*served[string], error) { return serve(d.String()), nil })
 		r.limit = 10

@@ -10,7 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Back-off of a relay whose other side does not answer.
+// Backoff of a relay whose receiver does not respond.
 const (
 	firstBackoff = 100 * time.Millisecond
 	lastBackoff  = 5 * time.Second
@@ -18,32 +18,30 @@ const (
 	callTimeout = time.Minute
 )
 
-// relay hands something over to another service, off the path of whoever has it
-// to hand over: one call at a time for a domain, and what comes meanwhile is
-// merged and goes with the next. What is not taken is tried again, with
-// back-off, for as long as the process lives; what is lost with the process is
-// found by the next sweep.
+// relay hands values over to another service in the background: one call at a time per domain.
+// Values that arrive meanwhile are merged into the next call. Failed calls are retried with backoff
+// while the process lives; a sweep finds values that were lost with it.
 type relay[T any] struct {
 	send  func(context.Context, ids.Domain, T) error
 	merge func(waiting, more T) T
-	// delay is how long something may wait for company. It may be nil.
+	// delay is how long a value may wait for others. nil: not at all.
 	delay  func(T) time.Duration
 	clock  clock.Clock
 	logger *slog.Logger
-	// sent is told of each call. It may be nil.
+	// sent is called after each call. It may be nil.
 	sent func(error)
 
 	mu    sync.Mutex
 	lanes map[ids.Domain]*lane[T]
-	woken chan struct{} // is sent to when a lane begins
+	woken chan struct{} // signals a new lane
 }
 
-// lane is what waits for a domain. It is forgotten once nothing does.
+// lane is the queue of a domain. It is deleted when it is empty.
 type lane[T any] struct {
 	waiting T
 	full    bool
-	since   time.Time     // when the oldest of waiting came
-	more    chan struct{} // is sent to when something came
+	since   time.Time     // when the oldest waiting value came
+	more    chan struct{} // signals a new value
 	running bool
 }
 
@@ -54,7 +52,7 @@ func newRelay[T any](c clock.Clock, logger *slog.Logger, merge func(T, T) T, sen
 	}
 }
 
-// put hands something over. It does not block.
+// put queues a value. It does not block.
 func (r *relay[T]) put(d ids.Domain, v T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,7 +102,7 @@ func (r *relay[T]) run(ctx context.Context) error {
 	}
 }
 
-// drain hands over what waits for a domain until nothing does.
+// drain sends the values of a domain until none waits.
 func (r *relay[T]) drain(ctx context.Context, d ids.Domain, l *lane[T]) {
 	backoff := firstBackoff
 	for {
@@ -125,7 +123,7 @@ func (r *relay[T]) drain(ctx context.Context, d ids.Domain, l *lane[T]) {
 		if ctx.Err() != nil {
 			return
 		}
-		r.logger.WarnContext(ctx, "hand-over failed; it is tried again",
+		r.logger.WarnContext(ctx, "hand-over failed; will retry",
 			slog.String("domain", d.String()), slog.Duration("wait", backoff), slog.Any("error", err))
 		r.mu.Lock()
 		if l.full {
@@ -140,8 +138,8 @@ func (r *relay[T]) drain(ctx context.Context, d ids.Domain, l *lane[T]) {
 	}
 }
 
-// next takes what waits, once it need not wait for company any longer. False:
-// nothing does, and the lane is forgotten, or ctx is done.
+// next returns the waiting value once its delay is over. It returns false if ctx is done or nothing
+// waits; then it deletes the lane.
 func (r *relay[T]) next(ctx context.Context, d ids.Domain, l *lane[T]) (v T, ok bool) {
 	for ctx.Err() == nil {
 		r.mu.Lock()
@@ -167,13 +165,13 @@ func (r *relay[T]) next(ctx context.Context, d ids.Domain, l *lane[T]) (v T, ok 
 	return v, false
 }
 
-// linger waits, or until more has come.
+// linger waits for a time, or until more comes.
 func (r *relay[T]) linger(ctx context.Context, l *lane[T], wait time.Duration) {
 	ctx, cancel := context.WithCancel(ctx)
 	slept := make(chan struct{})
 	go func() {
 		defer close(slept)
-		_ = r.clock.Sleep(ctx, wait) // what matters is that it is over
+		_ = r.clock.Sleep(ctx, wait) // an early end does not matter
 	}()
 	select {
 	case <-slept:

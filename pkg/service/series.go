@@ -8,20 +8,19 @@ import (
 	"github.com/servo-orchestration/servo/pkg/sweeper"
 )
 
-// known is a metric with the values of its labels that are sure to be asked for: a series
-// for each choice of them.
+// known is a metric with the label values that will occur: it has a series for each combination.
 type known struct {
 	metric string
 	labels []label
 }
 
-// label is a label's name, and the values that it may have.
+// label is the name of a label, and its possible values.
 type label struct {
 	name   string
 	values []string
 }
 
-// knownOf are the series of each service.
+// knownOf lists the metrics of each service.
 var knownOf = map[string][]known{
 	"servo-compactor": {
 		{"servo_publishes_total", nil},
@@ -51,7 +50,7 @@ var knownOf = map[string][]known{
 	},
 }
 
-// everywhere are the series that all services have.
+// everywhere lists the metrics of all services.
 var everywhere = []known{
 	{"servo_refused_callers_total", []label{{"reason", []string{reasonUnknown, reasonNotAllowed, reasonUnavailable}}}},
 	{"servo_store_requests_total", []label{{"op", []string{"create", "get", "list", "delete"}}, {"kind", []string{"manifests"}}, {"result", []string{"ok"}}}},
@@ -61,8 +60,8 @@ func routes(patterns ...string) known {
 	return known{"servo_http_requests_total", []label{{"route", patterns}, {"status", []string{"200", "500", "503"}}}}
 }
 
-// begin has the series of a service begin at 0. Who reads them sees by how much they
-// rise: of one that appears with its first failure that is nothing.
+// begin creates the series of a service with the value 0. Readers see increases only of series that
+// existed before.
 func (m *metrics) begin(service string) {
 	for _, of := range [][]known{everywhere, knownOf[service]} {
 		for _, k := range of {
@@ -71,7 +70,7 @@ func (m *metrics) begin(service string) {
 	}
 }
 
-// beginAt begins a metric's series with each choice of labels, and what is chosen already.
+// beginAt creates the series of a metric for each combination of labels, after the chosen ones.
 func (m *metrics) beginAt(metric string, labels []label, chosen ...string) {
 	if len(labels) == 0 {
 		m.Add(metric, 0, chosen...)

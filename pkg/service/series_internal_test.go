@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/sweeper"
 )
 
-func TestASeriesIsThereBeforeWhatItCounts(t *testing.T) {
+func TestSeriesBeginAtZero(t *testing.T) {
 	for service, series := range map[string][]string{
 		"servo-compactor": {
 			"servo_compaction_failures_total", "servo_publishes_total", `servo_handovers_total{result="error"}`,
@@ -33,12 +33,12 @@ func TestASeriesIsThereBeforeWhatItCounts(t *testing.T) {
 	}
 }
 
-// Alerts of the Terraform module go by these fields.
-func TestASweepIsLoggedUnlessThereWasNothingToDo(t *testing.T) {
+// The Terraform module's alerts read these fields.
+func TestSweepsWithWorkAreLogged(t *testing.T) {
 	var out strings.Builder
 	s := &server{metrics: newMetrics(), logger: NewLogger(&out, slog.LevelInfo, true, "")}
 	s.countSweep(sweeper.Result{}, nil)
-	require.Empty(t, out.String(), "one a minute says nothing")
+	require.Empty(t, out.String(), "nothing was due")
 	for _, tc := range []struct {
 		result sweeper.Result
 		err    error

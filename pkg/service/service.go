@@ -1,13 +1,10 @@
-// Package service is what Servo's small services have in common, and what each
-// of them adds: the compactor, the dispatcher and the sweeper, each as one
-// process that serves HTTP and holds nothing that matters. What is lost with a
-// process is in the object store, and the next one finds it there.
+// Package service runs Servo's services: the compactor, the dispatcher and the sweeper, each as one
+// process that serves HTTP. A process keeps no state that must survive: a lost process leaves
+// everything in the object store, where the next one finds it.
 //
-// A service is handed its bindings (object store, queue, clock), flags and
-// environment, and says everything that is wrong with those at once. It opens
-// what it needs of a domain when a request names it, and keeps that. When it is
-// told to end it first stops taking requests, then finishes those it has, and
-// then ends its background work.
+// A service receives its bindings (object store, queue, clock), flags and environment, and reports
+// all problems of those at once. It opens a domain when a request names it, and keeps it open. On
+// shutdown it stops accepting requests, finishes those that run, and then ends its background work.
 package service
 
 import (
@@ -27,39 +24,39 @@ const (
 	headerTimeout = 10 * time.Second
 	readTimeout   = time.Minute
 	idleTimeout   = 2 * time.Minute
-	// requestTimeout bounds the work on a request. Writers wait for a fold, which
-	// is tried again while the store is away: the answer would come too late then.
+	// requestTimeout bounds the work on a request. Writers wait for a fold, which is retried while
+	// the store is away; a later answer would be too late.
 	requestTimeout = 2 * time.Minute
-	// drainTimeout is how long requests may take to end when the service is to end. With
-	// flushTimeout it fits into the 10 seconds that Cloud Run gives.
+	// drainTimeout bounds how long requests may run on at shutdown. With flushTimeout it fits into
+	// the 10 seconds of Cloud Run.
 	drainTimeout = 8 * time.Second
 	// maxRequest bounds the body of a request, in bytes, and maxHeader its header.
 	maxRequest = 1 << 20
 	maxHeader  = 32 << 10
 )
 
-// server is a service as it is served.
+// server is a running service.
 type server struct {
 	name     string
 	endpoint Endpoint
 	mux      *http.ServeMux
 	metrics  *metrics
 	ready    func() error
-	callers  *callers // nil: nobody is asked who calls
+	callers  *callers // nil: no authentication
 	traces   *trace.Tracer
 	clock    clock.Clock
 	logger   *slog.Logger
-	// timeouts are those of routes that take longer than requestTimeout.
+	// timeouts holds the timeouts of routes that take longer than requestTimeout.
 	timeouts map[string]time.Duration
 	warnings *warnings
-	// metricsAt is where metrics are served; nil: nowhere.
+	// metricsAt is the endpoint of metrics. nil: not served.
 	metricsAt Endpoint
-	// background are what the service does beside its requests, and for them. They
-	// outlive the last request.
+	// background holds the background work of the service. It outlives the last request, which may
+	// need it.
 	background []func(context.Context) error
 }
 
-// listen makes a server on the address of a configuration.
+// listen returns a server that listens on the configured address.
 func listen(ctx context.Context, name string, cfg config, p Process, logger *slog.Logger) (*server, error) {
 	endpoint, err := p.Network.Listen(ctx, cfg.Listen, logger)
 	if err != nil {
@@ -89,10 +86,10 @@ func listen(ctx context.Context, name string, cfg config, p Process, logger *slo
 	return s, nil
 }
 
-// url is where the server is reached from this machine.
+// url returns the URL of the server on this machine.
 func (s *server) url() string { return s.endpoint.URL() }
 
-// serve serves until ctx is done or something that the service needs has ended.
+// serve serves until ctx is done or background work fails.
 func (s *server) serve(ctx context.Context) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()

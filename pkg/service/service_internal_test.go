@@ -35,7 +35,7 @@ var (
 
 func none(string) string { return "" }
 
-func TestWeightsAreOfTenants(t *testing.T) {
+func TestWeightsParse(t *testing.T) {
 	got, err := config{Weights: "acme=3, globex=2"}.weights()
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"acme": 3, "globex": 2}, got)
@@ -45,7 +45,7 @@ func TestWeightsAreOfTenants(t *testing.T) {
 	}
 }
 
-func TestACloudsLogHasItsFields(t *testing.T) {
+func TestCloudLogFields(t *testing.T) {
 	var out strings.Builder
 	logger := NewLogger(&out, slog.LevelDebug, true, "")
 	logger.Warn("slow", slog.String("domain", "acme/prod"), slog.Group("of", slog.String("level", "3")))
@@ -68,7 +68,7 @@ func TestACloudsLogHasItsFields(t *testing.T) {
 	require.Contains(t, out.String(), `"level":"INFO","msg":"well"`)
 }
 
-func TestHelpNamesTheFlagsAndIsNoFailure(t *testing.T) {
+func TestHelpListsFlagsAndSucceeds(t *testing.T) {
 	var out strings.Builder
 	require.Equal(t, exitDone, RunDispatcher(t.Context(), Process{Args: []string{"--help"}, Getenv: none, Stderr: &out}))
 	for _, want := range []string{"servo-dispatcher", "-compactor-url", "-worker-url", "SERVO_STORE"} {
@@ -76,10 +76,10 @@ func TestHelpNamesTheFlagsAndIsNoFailure(t *testing.T) {
 	}
 }
 
-func TestKeysAreMadeOnceByWhoeverComesFirst(t *testing.T) {
+func TestOpenKeysCreatesKeysOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), KeysFile)
 	_, err := ReadKeys(path)
-	require.ErrorIs(t, err, os.ErrNotExist, "only who may make keys does")
+	require.ErrorIs(t, err, os.ErrNotExist, "ReadKeys creates no keys")
 	var wg sync.WaitGroup
 	made := make([]contract.Keyring, 8)
 	for i := range made {
@@ -98,19 +98,19 @@ func TestKeysAreMadeOnceByWhoeverComesFirst(t *testing.T) {
 	}
 	info, err := os.Stat(path)
 	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "a secret")
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "mode of the key file")
 	left, err := os.ReadDir(filepath.Dir(path))
 	require.NoError(t, err)
 	require.Len(t, left, 1)
 	for _, bad := range []string{"", "{", `{"current":"a","secrets":{"a":"?"}}`, `{"current":"a","secrets":{"a":"c2hvcnQ="}}`} {
 		require.NoError(t, os.WriteFile(path, []byte(bad), 0o600))
 		_, err := OpenKeys(path)
-		require.ErrorContains(t, err, "remove the file to have new ones made")
+		require.ErrorContains(t, err, "remove the file to create new keys")
 	}
 }
 
 // Domains are found by one listing each, however much they hold.
-func TestDomainsAreFoundWithoutListingWhatTheyHold(t *testing.T) {
+func TestDomainsListsOneObjectPerDomain(t *testing.T) {
 	store := memblob.New(memblob.Options{})
 	put := func(key string) {
 		_, err := store.Put(t.Context(), key, []byte("x"))
@@ -143,12 +143,12 @@ func TestDomainsAreFoundWithoutListingWhatTheyHold(t *testing.T) {
 	require.LessOrEqual(t, store.Stats().Sub(before).Lists, int64(2*(len(names)+2)))
 }
 
-// far is the other side of a relay.
+// far is the receiver of a relay.
 type far struct {
 	mu    sync.Mutex
 	calls []announcement
 	at    []time.Time
-	fail  int // so many calls
+	fail  int // number of calls to fail
 	gate  chan struct{}
 }
 
@@ -193,7 +193,7 @@ func named(names ...string) []compactor.Entry {
 	return entries
 }
 
-func TestARelayHandsOverOneAtATimeAndMergesWhatComesMeanwhile(t *testing.T) {
+func TestRelayMergesWhileACallRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &far{gate: make(chan struct{})}
 		r := f.relay(t)
@@ -204,11 +204,11 @@ func TestARelayHandsOverOneAtATimeAndMergesWhatComesMeanwhile(t *testing.T) {
 		close(f.gate)
 		synctest.Wait()
 		require.Equal(t, []announcement{entry("1", true), {entries: named("2", "3"), urgent: true}}, f.calls)
-		require.Empty(t, r.lanes, "what is handed over is forgotten")
+		require.Empty(t, r.lanes, "empty lanes are deleted")
 	})
 }
 
-func TestARelayLetsAcknowledgementsWaitForCompany(t *testing.T) {
+func TestRelayDelaysAcknowledgements(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &far{}
 		r := f.relay(t)
@@ -228,11 +228,11 @@ func TestARelayLetsAcknowledgementsWaitForCompany(t *testing.T) {
 		require.NoError(t, clock.System{}.Sleep(t.Context(), time.Minute))
 		synctest.Wait()
 		require.Equal(t, entry("3", false), f.calls[2])
-		require.Equal(t, compactor.LazyDelay*3/2, f.at[2].Sub(began), "but not for longer than that")
+		require.Equal(t, compactor.LazyDelay*3/2, f.at[2].Sub(began), "waits for the delay only")
 	})
 }
 
-func TestARelayTriesAgainWhatWasNotTaken(t *testing.T) {
+func TestRelayRetriesFailedCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &far{fail: 3}
 		r := f.relay(t)
@@ -242,13 +242,13 @@ func TestARelayTriesAgainWhatWasNotTaken(t *testing.T) {
 		require.NoError(t, clock.System{}.Sleep(t.Context(), time.Minute))
 		synctest.Wait()
 		require.Len(t, f.calls, 4)
-		require.Equal(t, announcement{entries: named("1", "2"), urgent: true}, f.calls[3], "in order, with what came meanwhile")
+		require.Equal(t, announcement{entries: named("1", "2"), urgent: true}, f.calls[3], "merged in order")
 		require.Equal(t, []time.Duration{firstBackoff, 2 * firstBackoff, 4 * firstBackoff},
 			[]time.Duration{f.at[1].Sub(f.at[0]), f.at[2].Sub(f.at[1]), f.at[3].Sub(f.at[2])})
 	})
 }
 
-func TestAnAnnouncementOfTooManyEntriesAsksForAListing(t *testing.T) {
+func TestAnnouncementOfTooManyEntriesAsksForAListing(t *testing.T) {
 	a := announcement{}
 	for range maxAnnounced {
 		a = a.with(entry("x", false))
@@ -260,7 +260,7 @@ func TestAnAnnouncementOfTooManyEntriesAsksForAListing(t *testing.T) {
 	require.Zero(t, a.delay())
 }
 
-func TestAnAnnouncementOfTooManyBytesNamesTheEntriesAlone(t *testing.T) {
+func TestAnnouncementOfTooManyBytesDropsData(t *testing.T) {
 	half := make([]byte, maxAnnouncedBytes/2)
 	a := announced(ledger.Entry{Name: "1", Data: half}).with(announced(ledger.Entry{Name: "2", Data: half, Urgent: true}))
 	require.Equal(t, []compactor.Entry{{ID: "1", Data: half}, {ID: "2", Data: half}}, a.entries)
@@ -271,7 +271,7 @@ func TestAnAnnouncementOfTooManyBytesNamesTheEntriesAlone(t *testing.T) {
 	require.Equal(t, append(named("1", "2", "3"), compactor.Entry{ID: "4", Data: []byte("y")}), a.entries)
 }
 
-// serving starts a server on a free port, and gives how it ended.
+// serving starts a server on a free port. ended receives its result.
 func serving(t *testing.T, s *server) (stop context.CancelFunc, ended <-chan error) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -288,7 +288,7 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
-func TestRequestsUnderWayAreFinishedBeforeTheServiceEnds(t *testing.T) {
+func TestShutdownFinishesRunningRequests(t *testing.T) {
 	s := newServer(t)
 	begun, gate := make(chan struct{}), make(chan struct{})
 	backgroundEnded := make(chan struct{})
@@ -302,7 +302,7 @@ func TestRequestsUnderWayAreFinishedBeforeTheServiceEnds(t *testing.T) {
 		<-gate
 		select {
 		case <-backgroundEnded:
-			w.WriteHeader(http.StatusInternalServerError) // what requests need was taken from them
+			w.WriteHeader(http.StatusInternalServerError) // background work must outlive requests
 		case <-r.Context().Done():
 			w.WriteHeader(http.StatusInternalServerError)
 		default:
@@ -329,7 +329,7 @@ func TestRequestsUnderWayAreFinishedBeforeTheServiceEnds(t *testing.T) {
 	<-backgroundEnded
 }
 
-func TestAServiceEndsWithWhatItCannotDoWithout(t *testing.T) {
+func TestServiceEndsWhenBackgroundWorkFails(t *testing.T) {
 	s := newServer(t)
 	broken := errors.New("the queue has ended")
 	s.background = append(s.background, func(context.Context) error { return broken })
@@ -339,7 +339,7 @@ func TestAServiceEndsWithWhatItCannotDoWithout(t *testing.T) {
 	require.ErrorContains(t, err, "choose another address with --listen")
 }
 
-func TestRequestsAreLimitedCountedAndRefusedInOneForm(t *testing.T) {
+func TestHandlerLimitsCountsAndRefuses(t *testing.T) {
 	s := newServer(t)
 	defer s.endpoint.Close()
 	s.mux.HandleFunc("POST /v1/things/{id}", func(w http.ResponseWriter, r *http.Request) {
@@ -392,7 +392,7 @@ func TestWarningsAreLimitedByReason(t *testing.T) {
 	w.warn(t.Context(), "a", "first")
 	require.Equal(t, 3, strings.Count(log.String(), "\n"))
 	require.Contains(t, log.String(), `"left_out":999`)
-	clk.now = clk.now.Add(-time.Hour) // a clock that is set back silences nothing
+	clk.now = clk.now.Add(-time.Hour) // a clock that is set back silences no warning
 	w.warn(t.Context(), "a", "first")
 	require.Equal(t, 4, strings.Count(log.String(), "\n"))
 }
@@ -406,7 +406,7 @@ type handClock struct {
 
 func (c *handClock) Now() time.Time { return c.now }
 
-func TestRefusedCallbacksAreCountedAndWarnedOfOnce(t *testing.T) {
+func TestRefusedCallbacksAreCountedAndLoggedOnce(t *testing.T) {
 	var log strings.Builder
 	s := newServer(t)
 	defer s.endpoint.Close()
@@ -450,7 +450,7 @@ func TestHeadersAreLimited(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-func TestTheStoresRequestsAreCountedByWhatTheyCameTo(t *testing.T) {
+func TestStoreRequestsAreCountedByResult(t *testing.T) {
 	m := newMetrics()
 	s := &countedStore{memblob.New(memblob.Options{}), m}
 	for range 2 {

@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-func TestServicesKeepIDsOfDomainsApart(t *testing.T) {
+func TestDomainsHaveTheirOwnIDSources(t *testing.T) {
 	store := memblob.New(memblob.Options{})
 	now := clock.System{}.Now()
 	c := &compactors{
@@ -29,7 +29,7 @@ func TestServicesKeepIDsOfDomainsApart(t *testing.T) {
 		require.NoError(t, err)
 		sources = append(sources, opened.value.IDs)
 	}
-	sources[0].Observe(ids.AtTime(now.Add(20 * time.Minute))) // as ahead as is followed
+	sources[0].Observe(ids.AtTime(now.Add(20 * time.Minute))) // the largest skew that is followed
 	require.True(t, ids.Time(sources[0].New()).After(now.Add(19*time.Minute)))
-	require.WithinDuration(t, now, ids.Time(sources[1].New()), time.Minute, "another tenant is not moved")
+	require.WithinDuration(t, now, ids.Time(sources[1].New()), time.Minute, "the ids of another tenant do not advance")
 }

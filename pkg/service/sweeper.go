@@ -12,8 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/sweeper"
 )
 
-// sweep is the sweeper service: POST /v1/sweep, and sweeps every so often if it is
-// configured to.
+// sweep runs the sweeper service: POST /v1/sweep, and periodic sweeps if configured.
 func sweep(ctx context.Context, p Process, cfg config, logger *slog.Logger) error {
 	s, err := listen(ctx, "servo-sweeper", cfg, p, logger)
 	if err != nil {
@@ -51,24 +50,24 @@ func sweep(ctx context.Context, p Process, cfg config, logger *slog.Logger) erro
 	return s.serve(ctx)
 }
 
-// sweepTimeout bounds a request for a sweep, which ends by itself before.
+// sweepTimeout bounds a request for a sweep. Sweeps have a shorter limit of their own.
 const sweepTimeout = 30 * time.Minute
 
-// sweepEvery sweeps what is due every so often.
+// sweepEvery sweeps the due domains periodically.
 func sweepEvery(ctx context.Context, p Process, cfg config, sweeps *sweeper.Sweeper, logger *slog.Logger) error {
 	for p.Clock.Sleep(ctx, cfg.Every) == nil {
 		if _, err := sweeps.Sweep(ctx, false); err != nil && ctx.Err() == nil {
-			logger.WarnContext(ctx, "sweep incomplete; the next one goes on", slog.Any("error", err))
+			logger.WarnContext(ctx, "sweep incomplete; the next one continues", slog.Any("error", err))
 		}
 	}
 	return nil
 }
 
-// fullAgain is how much sooner a full sweep comes again that was not complete.
+// fullAgain divides the interval after an incomplete full sweep.
 const fullAgain = 24
 
-// sweepFully sweeps all domains when it begins, and when that is long ago. It takes long
-// where there are many, and what is due does not wait for it.
+// sweepFully sweeps all domains at the start and then periodically. It runs beside sweepEvery,
+// because a full sweep can take long.
 func sweepFully(ctx context.Context, p Process, cfg config, sweeps *sweeper.Sweeper, logger *slog.Logger) error {
 	if cfg.FullEvery == 0 {
 		return nil
@@ -77,7 +76,7 @@ func sweepFully(ctx context.Context, p Process, cfg config, sweeps *sweeper.Swee
 		began := p.Clock.Now()
 		next := began.Add(cfg.FullEvery)
 		if _, err := sweeps.Sweep(ctx, true); err != nil && ctx.Err() == nil {
-			logger.WarnContext(ctx, "full sweep incomplete; the next one goes another way", slog.Any("error", err))
+			logger.WarnContext(ctx, "full sweep incomplete; the next one uses another order", slog.Any("error", err))
 			next = began.Add(cfg.FullEvery / fullAgain)
 		}
 		wait = max(cfg.Every, next.Sub(p.Clock.Now()))
@@ -85,11 +84,11 @@ func sweepFully(ctx context.Context, p Process, cfg config, sweeps *sweeper.Swee
 	return nil
 }
 
-// lateMarker is how late a marker may be found where sweeps come every minute.
-const lateMarker = 10 * time.Minute
+// lateWakeup is how late a wakeup counts as late. Sweeps come every minute.
+const lateWakeup = 10 * time.Minute
 
-// countSweep counts a sweep, and logs it: where the process has a CPU only while it is
-// asked something, nobody reads its metrics, and alerts go by the log.
+// countSweep counts and logs a sweep. Alerts read the log: nobody can scrape the metrics of a
+// process that has a CPU only during requests.
 func (s *server) countSweep(r sweeper.Result, err error) {
 	result, kind := "ok", "due"
 	if err != nil {
@@ -101,11 +100,11 @@ func (s *server) countSweep(r sweeper.Result, err error) {
 	s.metrics.Add("servo_sweeps_total", 1, "kind", kind, "result", result)
 	s.metrics.Add("servo_swept_domains_total", float64(r.Domains-r.Missed), "kind", kind)
 	s.metrics.Add("servo_swept_groups_total", float64(r.Folded))
-	if r.Late >= lateMarker {
+	if r.Late >= lateWakeup {
 		s.metrics.Add("servo_late_sweeps_total", 1)
 	}
 	if kind == "due" && err == nil && r.Domains == 0 {
-		return // as every minute, where nothing runs
+		return // nothing was due
 	}
 	s.logger.Info("swept", slog.String("kind", kind), slog.String("result", result), slog.Int("domains", r.Domains),
 		slog.Int("failed", r.Failed), slog.Int("missed", r.Missed), slog.Int("groups", r.Folded), slog.Int64("late_seconds", int64(r.Late/time.Second)))

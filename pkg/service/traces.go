@@ -12,28 +12,28 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
-// flushTimeout is how long the last spans may take to be sent when a process's work has
-// ended: Cloud Run kills it 10 seconds after it was told to end.
+// flushTimeout bounds the sending of the last spans at shutdown: Cloud Run kills a process 10
+// seconds after its signal.
 const flushTimeout = 1500 * time.Millisecond
 
-// OpenTraces opens what sends spans somewhere.
+// OpenTraces connects to a receiver of spans.
 type OpenTraces func(context.Context, trace.Options, *slog.Logger) (*trace.Tracer, error)
 
-// Traces are where a process's spans are sent, if anywhere: a part of its flags.
+// Traces configures where a process sends its spans: a part of its flags.
 type Traces struct {
-	// URL takes OTLP over HTTP; "": spans are not made.
+	// URL is a receiver of OTLP over HTTP. "": no spans are created.
 	URL string
-	// Ratio is how many traces of all are sent.
+	// Ratio is the fraction of traces to send.
 	Ratio float64
-	// Project is that of Google Cloud which has the traces, for the log.
+	// Project is the Google Cloud project that has the traces, for log lines.
 	Project string
 }
 
-// What flags of traces say of themselves, in every program.
+// Help of the trace flags in every program.
 const (
-	TracesUsage       = "where spans are sent, by OTLP over HTTP, for example http://localhost:4318 (default: nowhere)"
+	TracesUsage       = "URL that receives spans, as OTLP over HTTP, for example http://localhost:4318 (default: none)"
 	TraceRatioUsage   = "fraction of traces to send (0 < N ≤ 1); use the same in all services and workers"
-	TraceProjectUsage = "the project of Google Cloud that has the traces, for log lines to name it"
+	TraceProjectUsage = "Google Cloud project of the traces, for log lines"
 )
 
 func (t *Traces) flags(f *flag.FlagSet) {
@@ -42,7 +42,7 @@ func (t *Traces) flags(f *flag.FlagSet) {
 	f.StringVar(&t.Project, "trace-project", "", TraceProjectUsage)
 }
 
-// Check reports what is wrong with them.
+// Check returns the problems of the flags.
 func (t *Traces) Check() error {
 	if t.URL == "" {
 		return nil
@@ -51,25 +51,25 @@ func (t *Traces) Check() error {
 	if u, err := url.Parse(t.URL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		problems = append(problems, fmt.Errorf("--traces %q is not a URL like http://localhost:4318", t.URL))
 	}
-	if !(t.Ratio > 0 && t.Ratio <= 1) { // also of what is no number
-		problems = append(problems, fmt.Errorf("--trace-ratio is %g; must be more than 0, and 1 at most", t.Ratio))
+	if !(t.Ratio > 0 && t.Ratio <= 1) { // also false for NaN
+		problems = append(problems, fmt.Errorf("--trace-ratio is %g; must be above 0 and at most 1", t.Ratio))
 	}
 	return errors.Join(problems...)
 }
 
-// Open gives what makes spans; nil: they are not to be made. Open may be nil, of a program
-// that has no way to send them.
+// Open returns a tracer, or nil if --traces is not set. open is nil in a program that cannot send
+// spans.
 func (t *Traces) Open(ctx context.Context, open OpenTraces, service, instance string, logger *slog.Logger) (*trace.Tracer, error) {
 	switch {
 	case t.URL == "":
-		return nil, nil //nolint:nilnil // a nil tracer is one that makes no spans
+		return nil, nil //nolint:nilnil // a nil tracer creates no spans
 	case open == nil:
-		return nil, fmt.Errorf("--traces %s: this program has no way to send them; servo-cloud has", t.URL)
+		return nil, fmt.Errorf("--traces %s: this program cannot send spans; use servo-cloud", t.URL)
 	}
 	return open(ctx, trace.Options{Endpoint: t.URL, Ratio: t.Ratio, Service: service, Instance: instance}, logger)
 }
 
-// Flush sends the last spans. It ends soon, whether they are taken or not.
+// Flush sends the last spans. It returns within flushTimeout, even if it cannot send them.
 func Flush(ctx context.Context, tracer *trace.Tracer, logger *slog.Logger) {
 	if !tracer.On() {
 		return
@@ -77,6 +77,6 @@ func Flush(ctx context.Context, tracer *trace.Tracer, logger *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancel()
 	if err := tracer.Close(ctx); err != nil {
-		logger.WarnContext(ctx, "the last traces were not taken", slog.Any("error", err))
+		logger.WarnContext(ctx, "could not send the last spans", slog.Any("error", err))
 	}
 }

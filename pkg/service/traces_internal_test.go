@@ -24,18 +24,18 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace/otlp"
 )
 
-// brought is the header of a trace that somebody else has begun.
+// brought is the traceparent header of a caller's trace.
 const brought = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
-func TestTracesAreConfiguredLikeEverythingElse(t *testing.T) {
+func TestTracesConfiguration(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args []string
 		want string
 	}{
-		"no URL":         {[]string{"--traces", "localhost:4318"}, `--traces "localhost:4318" is not a URL`},
-		"nothing of all": {[]string{"--traces", "http://c:4318", "--trace-ratio", "0"}, "--trace-ratio is 0"},
-		"more than all":  {[]string{"--traces", "http://c:4318", "--trace-ratio", "2"}, "--trace-ratio is 2"},
-		"no number":      {[]string{"--traces", "http://c:4318", "--trace-ratio", "NaN"}, "--trace-ratio is NaN"},
+		"no URL":  {[]string{"--traces", "localhost:4318"}, `--traces "localhost:4318" is not a URL`},
+		"zero":    {[]string{"--traces", "http://c:4318", "--trace-ratio", "0"}, "--trace-ratio is 0"},
+		"above 1": {[]string{"--traces", "http://c:4318", "--trace-ratio", "2"}, "--trace-ratio is 2"},
+		"NaN":     {[]string{"--traces", "http://c:4318", "--trace-ratio", "NaN"}, "--trace-ratio is NaN"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parse(compactorKind, append([]string{"--store", "/d"}, tc.args...), none, os.Stderr)
@@ -47,10 +47,10 @@ func TestTracesAreConfiguredLikeEverythingElse(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Traces{URL: "http://c:4318", Ratio: 0.25, Project: "p"}, c.Traces)
 	_, err = c.Traces.Open(t.Context(), nil, "x", "1", silent)
-	require.ErrorContains(t, err, "no way to send them")
+	require.ErrorContains(t, err, "cannot send spans")
 }
 
-func TestARequestIsLoggedInTheTraceThatItBringsAlsoWhenNothingIsSent(t *testing.T) {
+func TestLogNamesTheCallersTrace(t *testing.T) {
 	var log bytes.Buffer
 	s := newServer(t)
 	defer s.endpoint.Close()
@@ -75,7 +75,7 @@ func TestARequestIsLoggedInTheTraceThatItBringsAlsoWhenNothingIsSent(t *testing.
 	}
 }
 
-func TestOnlyRequestsOfKnownCallersGetSpans(t *testing.T) {
+func TestOnlyAuthenticatedRequestsGetSpans(t *testing.T) {
 	s := newServer(t)
 	defer s.endpoint.Close()
 	exporter := tracetest.NewInMemoryExporter()
@@ -107,7 +107,7 @@ func TestOnlyRequestsOfKnownCallersGetSpans(t *testing.T) {
 	require.False(t, span.Parent.IsValid())
 }
 
-// telling is the machine's network, which tells where a service listens.
+// telling is TCP, and reports where a service listens.
 type telling struct {
 	tcp
 	url chan string
@@ -122,8 +122,8 @@ func (n telling) Listen(ctx context.Context, address string, logger *slog.Logger
 	return endpoint, err
 }
 
-// sweeping runs a sweeper that sends its spans somewhere, has it sweep once, and gives
-// its log once it has ended.
+// sweeping runs a sweeper that sends its spans to collector, lets it sweep once, and returns its
+// log.
 func sweeping(t *testing.T, collector http.HandlerFunc) string {
 	t.Helper()
 	server := httptest.NewServer(collector)
@@ -151,25 +151,25 @@ func sweeping(t *testing.T, collector http.HandlerFunc) string {
 	return log.String()
 }
 
-func TestACollectorThatHangsFailsNoRequestAndKeepsNoServiceFromEnding(t *testing.T) {
+func TestHangingCollectorDelaysNothing(t *testing.T) {
 	ended := make(chan struct{})
 	var end sync.Once
 	t.Cleanup(func() { end.Do(func() { close(ended) }) })
 	log := sweeping(t, func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // or the server would not see who hangs up
+		_, _ = io.Copy(io.Discard, r.Body) // otherwise the server would not notice a closed connection
 		select {
 		case <-ended:
 		case <-r.Context().Done():
 		}
 	})
 	end.Do(func() { close(ended) })
-	require.Contains(t, log, "the last traces were not taken")
+	require.Contains(t, log, "could not send the last spans")
 }
 
-func TestTheLastSpansAreSentWhenAServiceEnds(t *testing.T) {
+func TestLastSpansAreSentAtShutdown(t *testing.T) {
 	taken := make(chan int64, 10)
 	log := sweeping(t, func(_ http.ResponseWriter, r *http.Request) { taken <- r.ContentLength })
-	require.NotContains(t, log, "not taken")
+	require.NotContains(t, log, "could not send")
 	require.NotContains(t, log, "trace export failed")
 	require.NotEmpty(t, taken)
 }

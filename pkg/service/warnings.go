@@ -9,8 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
-// warnEvery is how often a warning of one reason is logged. What happens in between is
-// counted: who can make requests must not be able to fill the log.
+// warnEvery is how often warnings with the same reason are logged. The others are counted: callers
+// must not be able to fill the log.
 const warnEvery = time.Minute
 
 // warnings limits warnings by reason. It is safe for concurrent use.
@@ -22,14 +22,14 @@ type warnings struct {
 	reasons map[string]*warned
 }
 
-// warned is when a reason was logged last, and how often it was left out since.
+// warned is when a reason was last logged, and how many warnings were omitted since.
 type warned struct {
 	at      time.Time
 	leftOut int
 }
 
-// warn logs a warning, unless one of that reason was logged within the last minute. There
-// must be few reasons: they are kept.
+// warn logs a warning, unless one with the same reason was logged in the last minute. Reasons are
+// kept, so there must be few.
 func (w *warnings) warn(ctx context.Context, reason, message string, attributes ...slog.Attr) {
 	now := w.clock.Now()
 	w.mu.Lock()

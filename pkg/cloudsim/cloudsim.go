@@ -29,7 +29,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob/cloudblob"
 	"github.com/servo-orchestration/servo/pkg/blob/memblob"
 	"github.com/servo-orchestration/servo/pkg/clock"
-	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 	"github.com/servo-orchestration/servo/pkg/control"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -141,7 +141,7 @@ func (c *Cloud) client() *engine.Engine {
 	return engine.New(engine.Config{
 		Domain: o.Domain, Store: c.store, IDs: source, Clock: o.Clock, Actor: o.Actor,
 		Appender:  ledger.NewAppender(ledger.Config{Domain: o.Domain, Store: c.store, IDs: source, Clock: o.Clock, Logger: o.Logger}),
-		Compactor: &compactor.Client{Domain: o.Domain, URL: urlOf(compactorHost), HTTP: c.network.client(o.Model.HTTP)},
+		Compactor: &remote.Client{Domain: o.Domain, URL: urlOf(compactorHost), HTTP: c.network.client(o.Model.HTTP)},
 		Snapshots: snapshot.NewReader(o.Domain, o.Codec, c.manifests(c.store, source), o.Clock),
 	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -286,11 +287,11 @@ func TestNotificationOfAnUnreadableEntryIsRefused(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- c.Run(ctx) }()
 	mux := http.NewServeMux()
-	compactor.Register(mux, func(context.Context, ids.Domain) (*compactor.Compactor, error) { return c, nil })
+	remote.Register(mux, func(context.Context, ids.Domain) (*compactor.Compactor, error) { return c, nil })
 	notify := func(entry string) int {
 		answer := httptest.NewRecorder()
-		body := push(map[string]string{"objectId": ledger.Key(foldtest.Domain, entry)}, "")
-		mux.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/v1/notifications", bytes.NewReader(body)))
+		body := `{"message":{"attributes":{"objectId":"` + ledger.Key(foldtest.Domain, entry) + `"}}}`
+		mux.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/v1/notifications", strings.NewReader(body)))
 		return answer.Code
 	}
 	require.Equal(t, http.StatusServiceUnavailable, notify(lost))

@@ -9,8 +9,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/servo-orchestration/servo/pkg/blob"
-	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
@@ -18,29 +16,6 @@ import (
 type Proof struct {
 	Generation int64
 	CRC32C     uint32
-}
-
-// handed is what another process hands over of an entry: its bytes, and the generation and
-// checksum that the store answered when it took them.
-type handed struct {
-	Data       string `json:"data"`
-	Generation int64  `json:"generation"`
-	CRC32C     uint32 `json:"crc32c"`
-	// Stored is when the store took them; 0: it is asked.
-	Stored event.Time `json:"stored,omitzero"`
-}
-
-// check reports what is wrong with handed-over bytes without asking the store.
-func (h handed) check() error {
-	switch {
-	case h.Data == "":
-		return errors.New("data is empty")
-	case h.Generation == 0:
-		return errors.New("generation is missing: it is that of the stored object")
-	case blob.CRC32C([]byte(h.Data)) != h.CRC32C:
-		return errors.New("crc32c is not that of data")
-	}
-	return nil
 }
 
 // errUnproven says that bytes which were handed over are not known to be what the store

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/dispatcher"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -66,7 +66,7 @@ func ask(t *testing.T, r *http.Request) asked {
 	mux.Handle("/v1/reconcile", control)
 	mux.Handle("/v1/notifications", control)
 	answer := httptest.NewRecorder()
-	mux.ServeHTTP(answer, r.WithContext(compactor.WithRights(r.Context(), compactor.Rights{Sweep: true})))
+	mux.ServeHTTP(answer, r.WithContext(remote.WithRights(r.Context(), remote.Rights{Sweep: true})))
 	if a.accepted = see.looked > 0; a.accepted {
 		require.Equal(t, http.StatusInternalServerError, answer.Code)
 		require.Contains(t, answer.Body.String(), errBlind.Error())

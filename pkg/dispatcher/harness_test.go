@@ -21,6 +21,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
 	"github.com/servo-orchestration/servo/pkg/blob/memblob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/dispatcher"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -190,7 +191,7 @@ func newFixture(t *testing.T) *fixture {
 	w.snapshots = &watched{Snapshots: latest{w.compactor.c.Latest()}, waiting: make(chan int64, 1)}
 	mux := http.NewServeMux()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mux.ServeHTTP(w, r.WithContext(compactor.WithRights(r.Context(), compactor.Rights{Sweep: true})))
+		mux.ServeHTTP(w, r.WithContext(remote.WithRights(r.Context(), remote.Rights{Sweep: true})))
 	}))
 	t.Cleanup(server.Close)
 	w.url = server.URL

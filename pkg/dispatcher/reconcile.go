@@ -9,7 +9,7 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/control"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -32,7 +32,7 @@ type reconcileBody struct {
 // sweeper, and notifications of new manifests.
 func RegisterControl(mux *http.ServeMux, find Finder) {
 	reconcile := func(w http.ResponseWriter, r *http.Request, body reconcileBody) {
-		if body.Sweep && !compactor.RightsOf(r.Context()).Sweep {
+		if body.Sweep && !remote.RightsOf(r.Context()).Sweep {
 			writeProblem(w, &contract.Problem{Title: "Not allowed", Status: http.StatusForbidden, Field: "sweep", Detail: "this caller may not sweep"})
 			return
 		}
@@ -60,8 +60,8 @@ func RegisterControl(mux *http.ServeMux, find Finder) {
 		reconcile(w, r, body)
 	})
 	mux.HandleFunc("POST /v1/notifications", func(w http.ResponseWriter, r *http.Request) {
-		key, err := compactor.NotifiedObject(http.MaxBytesReader(w, r.Body, maxBody))
-		if errors.Is(err, compactor.ErrNoObject) {
+		key, err := remote.NotifiedObject(http.MaxBytesReader(w, r.Body, maxBody))
+		if errors.Is(err, remote.ErrNoObject) {
 			w.WriteHeader(http.StatusNoContent)
 			return
 		}

@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
@@ -83,10 +83,10 @@ const maxCompactBytes = 1 << 20
 // registerCompact adds POST /v1/compact, with which other processes ask the owner to fold the
 // entries that they have appended. It rejects bytes of entries: the owner reads every entry from
 // the folder, so that it folds nothing that the ledger does not contain.
-func registerCompact(mux *http.ServeMux, find compactor.Finder) {
+func registerCompact(mux *http.ServeMux, find remote.Finder) {
 	const pattern = "POST /v1/compact"
 	inner := http.NewServeMux()
-	compactor.Register(inner, find)
+	remote.Register(inner, find)
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxCompactBytes))
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
@@ -22,12 +23,12 @@ func Attach(ctx context.Context, opts Options, owner Owner) (*engine.Engine, err
 	if err != nil {
 		return nil, err
 	}
-	return p.Engine(ctx, opts, ownerCompactor{&compactor.Client{Domain: p.Domain, URL: owner.URL, HTTP: owner.Client()}})
+	return p.Engine(ctx, opts, ownerCompactor{&remote.Client{Domain: p.Domain, URL: owner.URL, HTTP: owner.Client()}})
 }
 
 // ownerCompactor asks the owner of the folder to fold. It sends only the names of entries: the
 // owner reads them from the folder.
-type ownerCompactor struct{ client *compactor.Client }
+type ownerCompactor struct{ client *remote.Client }
 
 // Compact implements [engine.Compactor].
 func (o ownerCompactor) Compact(ctx context.Context, r compactor.Request) (compactor.Result, error) {

@@ -20,6 +20,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob/memblob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
@@ -95,10 +96,10 @@ func newFixture(t *testing.T, outside bool) *fixture {
 	}
 	if outside {
 		mux := http.NewServeMux()
-		compactor.Register(mux, func(context.Context, ids.Domain) (*compactor.Compactor, error) { return w.compact, nil })
+		remote.Register(mux, func(context.Context, ids.Domain) (*compactor.Compactor, error) { return w.compact, nil })
 		server := httptest.NewServer(mux)
 		t.Cleanup(server.Close)
-		cfg.Compactor = &compactor.Client{Domain: foldtest.Domain, URL: server.URL, HTTP: server.Client()}
+		cfg.Compactor = &remote.Client{Domain: foldtest.Domain, URL: server.URL, HTTP: server.Client()}
 		cfg.Snapshots = snapshot.NewReader(foldtest.Domain, codec, manifests(), clock.System{})
 	}
 	w.Engine = engine.New(cfg)

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/dispatcher"
 	"github.com/servo-orchestration/servo/pkg/identity"
@@ -170,7 +170,7 @@ func (s *server) authorize(w http.ResponseWriter, r *http.Request, route string)
 		return r
 	}
 	if s.callers == nil {
-		return r.WithContext(compactor.WithRights(r.Context(), compactor.Rights{Data: true, Sweep: true}))
+		return r.WithContext(remote.WithRights(r.Context(), remote.Rights{Data: true, Sweep: true}))
 	}
 	account, err := s.callers.Verify(r.Context(), r.Header.Get("Authorization"))
 	has := s.callers.roles[account]
@@ -179,7 +179,7 @@ func (s *server) authorize(w http.ResponseWriter, r *http.Request, route string)
 			cmp.Or(strings.Join(allowed[route], " and "), "no role"))
 	}
 	if err == nil {
-		return r.WithContext(compactor.WithRights(r.Context(), compactor.Rights{
+		return r.WithContext(remote.WithRights(r.Context(), remote.Rights{
 			Data: slices.Contains(has, roleDispatcher), Sweep: slices.Contains(has, roleSweeper),
 		}))
 	}

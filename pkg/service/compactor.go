@@ -10,6 +10,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 	"github.com/servo-orchestration/servo/pkg/dispatcher"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
@@ -51,7 +52,7 @@ func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) er
 	domains := newRegistry(s.metrics, p.Clock, c.open)
 	domains.limitBytes = cfg.CacheBytes
 	s.background = append(s.background, domains.run)
-	compactor.Register(s.mux, func(ctx context.Context, d ids.Domain) (*compactor.Compactor, error) {
+	remote.Register(s.mux, func(ctx context.Context, d ids.Domain) (*compactor.Compactor, error) {
 		found, _, err := domains.get(ctx, d)
 		return found, err
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/control"
 	"github.com/servo-orchestration/servo/pkg/dispatcher"
@@ -56,8 +57,8 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	d := &dispatchers{
 		server: s, cfg: cfg, keys: keys, workerKeys: workerKeys, store: store, codec: p.Codec, entropy: p.Entropy,
 		queue: &countedQueue{Queue: q, metrics: s.metrics, timers: control.TimerQueue},
-		client: func(d ids.Domain) *compactor.Client {
-			return &compactor.Client{Domain: d, URL: cfg.CompactorURL, HTTP: calls}
+		client: func(d ids.Domain) *remote.Client {
+			return &remote.Client{Domain: d, URL: cfg.CompactorURL, HTTP: calls}
 		},
 	}
 	weights, err := cfg.weights()
@@ -101,7 +102,7 @@ type dispatchers struct {
 	codec            *snapshot.Codec
 	entropy          io.Reader // randomness of ids
 	queue            queue.Queue
-	client           func(ids.Domain) *compactor.Client
+	client           func(ids.Domain) *remote.Client
 	announce         *relay[announcement]
 	turns            *dispatcher.Turns
 	full             atomic.Bool

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 	"github.com/servo-orchestration/servo/pkg/dispatcher"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/sweeper"
@@ -33,7 +34,7 @@ func sweep(ctx context.Context, p Process, cfg config, logger *slog.Logger) erro
 		Store: store, Clock: p.Clock, Logger: logger,
 		Domains: func(ctx context.Context) ([]ids.Domain, error) { return Domains(ctx, store) },
 		Compact: func(ctx context.Context, d ids.Domain, r compactor.Request) (compactor.Result, error) {
-			return (&compactor.Client{Domain: d, URL: cfg.CompactorURL, HTTP: client}).Compact(ctx, r)
+			return (&remote.Client{Domain: d, URL: cfg.CompactorURL, HTTP: client}).Compact(ctx, r)
 		},
 		Repair: func(ctx context.Context, d ids.Domain, revision int64) error {
 			return (&dispatcher.Client{Domain: d, URL: cfg.DispatcherURL, HTTP: client}).HandOver(ctx, revision, true)

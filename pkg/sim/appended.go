@@ -11,6 +11,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
@@ -167,7 +168,7 @@ func (o *oracle) acknowledged(p *process, body, answer []byte) {
 		for _, entry := range direct.Entries {
 			keys = append(keys, ledger.Key(ids.Domain{Tenant: direct.Tenant, Workspace: direct.Workspace}, entry))
 		}
-	} else if key, err := compactor.NotifiedObject(bytes.NewReader(body)); err == nil {
+	} else if key, err := remote.NotifiedObject(bytes.NewReader(body)); err == nil {
 		keys = append(keys, key)
 	}
 	for _, key := range keys {

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -330,7 +330,7 @@ func runClient(ctx context.Context, p *process) {
 		c.engines[d] = engine.New(engine.Config{
 			Domain: d, Store: store{p}, IDs: source, Clock: machineClock{p}, Actor: "user:" + p.id,
 			Snapshots: snapshot.NewReader(d, w.codec, manifests, machineClock{p}),
-			Compactor: &compactor.Client{Domain: d, URL: "http://compactor", HTTP: network{p}.Client()},
+			Compactor: &remote.Client{Domain: d, URL: "http://compactor", HTTP: network{p}.Client()},
 			Appender:  ledger.NewAppender(ledger.Config{Domain: d, Store: store{p}, IDs: source, Clock: machineClock{p}}),
 		})
 	}

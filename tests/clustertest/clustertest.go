@@ -28,7 +28,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/blob/memblob"
 	"github.com/servo-orchestration/servo/pkg/clock"
-	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine"
@@ -275,7 +275,7 @@ func (c *Cluster) TracedEngine(d ids.Domain, traces *trace.Tracer) *engine.Engin
 	return engine.New(engine.Config{
 		Domain: d, Store: c.Store, Snapshots: parts.Reader(), IDs: parts.IDs, Clock: clock.System{}, Actor: "user:test",
 		Appender:  ledger.NewAppender(ledger.Config{Domain: d, Store: c.Store, IDs: parts.IDs, Clock: clock.System{}}),
-		Compactor: &compactor.Client{Domain: d, URL: c.URL["compactor"], HTTP: traces.Client(c.client)},
+		Compactor: &remote.Client{Domain: d, URL: c.URL["compactor"], HTTP: traces.Client(c.client)},
 		Traces:    traces,
 	})
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/binding"
 	"github.com/servo-orchestration/servo/pkg/cli"
 	"github.com/servo-orchestration/servo/pkg/clock"
-	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -136,7 +136,7 @@ func (c *cluster) startAll() {
 	}
 	c.t.Cleanup(c.stop)
 	p := c.parts
-	var folding engine.Compactor = &compactor.Client{Domain: domain, URL: c.url("compactor"), HTTP: http.DefaultClient}
+	var folding engine.Compactor = &remote.Client{Domain: domain, URL: c.url("compactor"), HTTP: http.DefaultClient}
 	if c.notified {
 		folding = engine.Services{Domain: domain, Store: p.Objects, Snapshots: p.Reader(), Clock: p.Clock, Remind: time.Second}
 	}

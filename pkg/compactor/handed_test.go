@@ -3,7 +3,6 @@ package compactor_test
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -16,57 +15,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
-
-// Each form in which Google Cloud tells of an object.
-func TestNotificationsOfEveryFormNameTheirObject(t *testing.T) {
-	const key = "ledger/a/b.json"
-	resource := `{"kind":"storage#object","bucket":"servo","name":"` + key + `","generation":"1795293180852345","size":"12"}`
-	data := base64.StdEncoding.EncodeToString([]byte(resource))
-	for name, body := range map[string]string{
-		"Pub/Sub, payload NONE":        `{"message":{"attributes":{"bucketId":"servo","objectId":"` + key + `","eventType":"OBJECT_FINALIZE","payloadFormat":"NONE"},"messageId":"1","message_id":"1","publishTime":"2026-11-21T00:00:00Z"},"subscription":"projects/p/subscriptions/s"}`,
-		"Pub/Sub, payload JSON_API_V1": `{"message":{"attributes":{"objectId":"` + key + `","eventType":"OBJECT_FINALIZE","payloadFormat":"JSON_API_V1"},"data":"` + data + `"}}`,
-		"Pub/Sub, attributes dropped":  `{"message":{"data":"` + data + `"}}`,
-		"CloudEvent, structured":       `{"specversion":"1.0","type":"google.cloud.storage.object.v1.finalized","source":"//storage.googleapis.com/projects/_/buckets/servo","subject":"objects/` + key + `","id":"1","data":` + resource + `}`,
-		"CloudEvent, binary":           resource,
-	} {
-		got, err := compactor.NotifiedObject(strings.NewReader(body))
-		require.NoError(t, err, name)
-		require.Equal(t, key, got, name)
-	}
-}
-
-func TestNotificationsOfOtherEventsAreForNobody(t *testing.T) {
-	for _, body := range []string{
-		`{"message":{"attributes":{"objectId":"ledger/a/b.json","eventType":"OBJECT_DELETE"}}}`,
-		`{"message":{"attributes":{"objectId":"ledger/a/b.json","eventType":"OBJECT_METADATA_UPDATE"}}}`,
-		`{"specversion":"1.0","type":"google.cloud.storage.object.v1.deleted","data":{"name":"ledger/a/b.json"}}`,
-		`{"message":{"messageId":"1","publishTime":"2026-11-21T00:00:00Z"},"subscription":"projects/p/subscriptions/s"}`,
-		`{"message":{"data":"aGVsbG8=","messageId":"1"}}`,
-		`{"message":{"attributes":{"eventType":"OBJECT_FINALIZE"}}}`,
-		`{}`,
-	} {
-		_, err := compactor.NotifiedObject(strings.NewReader(body))
-		require.ErrorIs(t, err, compactor.ErrNoObject, body)
-		answer, asked := post(t, "/v1/notifications", []byte(body))
-		require.Equal(t, 204, answer.Code, "it is not to come again")
-		require.Nil(t, asked)
-	}
-}
-
-func TestNotificationsThatTwoReadersReadDifferentlyAreRejected(t *testing.T) {
-	for _, body := range []string{
-		`{"bucket":"servo","name":"ledger/a/b.json","Name":"ledger/c/d.json"}`, `{"message":{},"Message":{}}`, `{"message":7}`, `hello`, ``,
-	} {
-		answer, asked := post(t, "/v1/notifications", []byte(body))
-		require.Equal(t, 400, answer.Code, body)
-		require.Nil(t, asked)
-	}
-}
 
 // Seen to fail with a compactor that reads what it is handed, and with a client that
 // keeps it to itself.
@@ -74,7 +28,7 @@ func TestEntriesAreHandedOverWithTheirBytes(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	mux := http.NewServeMux()
-	compactor.Register(mux, func(context.Context, ids.Domain) (*compactor.Compactor, error) { return c, nil })
+	remote.Register(mux, func(context.Context, ids.Domain) (*compactor.Compactor, error) { return c, nil })
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { mux.ServeHTTP(w, granted(r)) }))
 	defer server.Close()
 	ctx, stop := context.WithCancel(t.Context())
@@ -96,7 +50,7 @@ func TestEntriesAreHandedOverWithTheirBytes(t *testing.T) {
 		}
 		return faultblob.None
 	})
-	client := &compactor.Client{Domain: foldtest.Domain, URL: server.URL, HTTP: server.Client()}
+	client := &remote.Client{Domain: foldtest.Domain, URL: server.URL, HTTP: server.Client()}
 	result, err := client.Compact(t.Context(), compactor.Request{Entries: []compactor.Entry{entry, other, bad}})
 	require.NoError(t, err)
 	require.Equal(t, 3, result.Folded)
@@ -133,7 +87,7 @@ func TestEntriesAreHandedOverWithTheirBytes(t *testing.T) {
 
 // granted is a request whose caller may do everything.
 func granted(r *http.Request) *http.Request {
-	return r.WithContext(compactor.WithRights(r.Context(), compactor.Rights{Data: true, Sweep: true}))
+	return r.WithContext(remote.WithRights(r.Context(), remote.Rights{Data: true, Sweep: true}))
 }
 
 func TestHandedOverBytesAreFoldedOnlyAsStored(t *testing.T) {

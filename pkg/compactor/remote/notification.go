@@ -1,4 +1,4 @@
-package compactor
+package remote
 
 import (
 	"bytes"
@@ -11,18 +11,18 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
-// ErrNoObject says that a notification names no object that was written: it is of another
-// event, or of another topic. The receiver acknowledges it. A refused message would be
-// delivered again until it expires, and would be refused each time.
-var ErrNoObject = errors.New("the notification names no object that was written")
+// ErrNoObject means that a notification names no written object: it reports another event, or
+// belongs to another topic. The receiver acknowledges it, because a rejected message would be
+// delivered, and rejected, until it expires.
+var ErrNoObject = errors.New("the notification names no written object")
 
-// notification is what Google Cloud sends of an object, in one of these forms:
+// notification is a notification of Google Cloud about an object, in one of these formats:
 //
-//   - a push of Pub/Sub whose attributes name the object (payload format NONE, and
-//     JSON_API_V1), or, where a proxy dropped those, whose data is the object as JSON;
-//   - a CloudEvent of Eventarc, structured, whose data is the object;
-//   - a CloudEvent of Eventarc, binary: the body is the object, and its type is in a
-//     header that is not looked at.
+//   - a push of Pub/Sub whose attributes name the object (payload formats NONE and JSON_API_V1),
+//     or, if a proxy dropped the attributes, whose data is the object as JSON;
+//   - a structured CloudEvent of Eventarc, whose data is the object;
+//   - a binary CloudEvent of Eventarc: the body is the object. The header with its type is
+//     ignored.
 type notification struct {
 	Message struct {
 		Attributes map[string]string `json:"attributes"`
@@ -36,13 +36,12 @@ type notification struct {
 	Name   string `json:"name"`
 }
 
-// NotifiedObject returns the key of the object that a notification is of. The error is
-// [ErrNoObject] for a notification of something else, and another one for a body that is
-// not a notification.
+// NotifiedObject returns the key of the object in a notification. The error is [ErrNoObject] for
+// a notification of something else. A body that is not a notification has another error.
 func NotifiedObject(body io.Reader) (string, error) {
 	var n notification
 	if err := contract.ReadJSON(body, &n); err != nil {
-		return "", fmt.Errorf("read a push of Pub/Sub or Eventarc: %w", err)
+		return "", fmt.Errorf("decode a push of Pub/Sub or Eventarc: %w", err)
 	}
 	switch {
 	case n.Message.Attributes["eventType"] != "" && n.Message.Attributes["eventType"] != "OBJECT_FINALIZE",

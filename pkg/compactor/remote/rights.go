@@ -1,11 +1,11 @@
-package compactor
+package remote
 
 import "context"
 
-// Rights are what the caller of a route may ask for, beyond that entries are folded which
-// are named and then read from the store. The zero value allows none of it.
+// Rights are what a caller may ask for. Every caller may name entries, which are then read from
+// the store. The zero value allows nothing else.
 type Rights struct {
-	// Data allows the caller to hand over the bytes of entries.
+	// Data allows the caller to send the content of entries.
 	Data bool
 	// Sweep allows the caller to sweep.
 	Sweep bool
@@ -18,8 +18,8 @@ func WithRights(ctx context.Context, r Rights) context.Context {
 	return context.WithValue(ctx, rightsKey{}, r)
 }
 
-// RightsOf returns the rights of the caller whose request is served under ctx: none, unless
-// the authentication of the caller granted them.
+// RightsOf returns the rights of the caller whose request is served under ctx. Only the
+// authentication of the caller grants rights.
 func RightsOf(ctx context.Context) Rights {
 	r, _ := ctx.Value(rightsKey{}).(Rights)
 	return r

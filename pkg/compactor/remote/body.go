@@ -1,0 +1,60 @@
+package remote
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/event"
+)
+
+// body is the body of POST /v1/compact.
+type body struct {
+	Tenant    string   `json:"tenant"`
+	Workspace string   `json:"workspace"`
+	Entries   []string `json:"entries,omitempty"`
+	// Data has the content of entries, by their index in Entries. The compactor does not read
+	// these entries.
+	Data    map[int]content `json:"data,omitempty"`
+	Barrier bool            `json:"barrier,omitempty"`
+	Sweep   bool            `json:"sweep,omitempty"`
+	Through event.Time      `json:"through,omitzero"`
+
+	notified bool // by the bucket, not by the writer of the entries
+}
+
+// content is the content of an entry that the caller has just stored, with the generation and the
+// checksum of the stored object.
+type content struct {
+	Data       string `json:"data"`
+	Generation int64  `json:"generation"`
+	CRC32C     uint32 `json:"crc32c"`
+	// Stored is when the store accepted it; 0: the compactor asks the store.
+	Stored event.Time `json:"stored,omitzero"`
+}
+
+// check reports what is wrong with the content without asking the store.
+func (c content) check() error {
+	switch {
+	case c.Data == "":
+		return errors.New("data is empty")
+	case c.Generation == 0:
+		return errors.New("generation is missing: send that of the stored object")
+	case blob.CRC32C([]byte(c.Data)) != c.CRC32C:
+		return errors.New("crc32c does not match data")
+	}
+	return nil
+}
+
+// encode returns the body as JSON. It omits the content of entries if the body would be too large.
+func (b body) encode() ([]byte, error) {
+	data := &bytes.Buffer{}
+	encoder := json.NewEncoder(data)
+	encoder.SetEscapeHTML(false) // entries are not escaped either
+	if err := encoder.Encode(b); err != nil || data.Len() <= maxBody || b.Data == nil {
+		return data.Bytes(), err
+	}
+	b.Data = nil
+	return b.encode()
+}

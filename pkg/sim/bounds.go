@@ -215,6 +215,9 @@ func (o *oracle) stateFiles(f *followed) {
 			below = max(below, then.floor)
 		}
 	}
+	if below != "" { // a pass begins only when the floor has risen by so much since the last one
+		below = ids.AtTime(ids.Time(below).Add(-o.w.cfg.retention().Orphans))
+	}
 	ahead := ids.AtTime(o.w.now().Add(ids.MaxAhead))
 	needed := o.needed(f, b)
 	left, all, example := 0, 0, ""

@@ -28,6 +28,7 @@ func (l *loader) link() {
 		names.keys = append(names.keys, key.String())
 		names.tables = append(names.tables, key.SQL())
 	}
+	lookbacks := lookbackCheck{loader: l, known: known, origins: map[assetColumn]origin{}}
 	for i := range l.assets {
 		a := &l.assets[i]
 		a.Deps = nil
@@ -48,43 +49,10 @@ func (l *loader) link() {
 		}
 		slices.SortFunc(a.Deps, plan.CompareKeys)
 		a.Deps = slices.Compact(a.Deps)
-		l.checkLookbacks(a, known)
+		lookbacks.check(a)
 		l.project.Assets = append(l.project.Assets, a.Asset)
 	}
 	l.checkCycles()
-}
-
-// checkLookbacks reports filters of a partitioned asset that need earlier days of a partitioned
-// upstream. A task reads only the same day of its upstream, so such a filter would find too few
-// rows.
-func (l *loader) checkLookbacks(a *declared, known map[ids.AssetKey]*declared) {
-	if a.Partitions == nil {
-		return
-	}
-	for _, b := range a.lookbacks {
-		if b.Variable != a.Partitions.Dimension {
-			continue
-		}
-		var upstreams []string
-		for _, table := range b.Tables {
-			key, what := table.classify()
-			upstream := known[key]
-			if what != refAsset || upstream == nil || upstream.Partitions == nil {
-				upstreams = nil
-				break
-			}
-			upstreams = append(upstreams, key.String())
-		}
-		if upstreams == nil {
-			continue
-		}
-		slices.Sort(upstreams)
-		variable := "getvariable('" + b.Variable + "')"
-		l.report(a.queryPlace(b.Offset), fmt.Sprintf("remove partitions from the asset, so that it reads every day; "+
-			"or, if %s is not the day of the partition, write date_diff('day', %s, %s) <= 7", b.Column, b.Column, variable),
-			"the filter on %s needs days before %s, but a task of a daily asset reads only the same day of %s",
-			b.Column, variable, strings.Join(slices.Compact(upstreams), ", "))
-	}
 }
 
 // dropDuplicates keeps the first asset with each key, in the order of files.

@@ -94,20 +94,49 @@ type SQLParser func(ctx context.Context, queries []string) ([]Parsed, error)
 // Parsed holds what a query reads, by offset, or what is wrong with it.
 type Parsed struct {
 	Refs []Ref
-	// Lookbacks are the filters that require rows from before the partition, by offset.
+	// Lookbacks are the expressions that need rows from before the partition, by offset.
 	Lookbacks []Lookback
+	Output    Output
 	Bad       *SyntaxError
 }
 
-// Lookback is a filter that every row of the result must satisfy, and whose lower bound of a
-// column is at least a day before a variable. Example: day >= getvariable('date') - 7.
+// Column is a column of a table. The name is in lower case.
+type Column struct {
+	Ref
+	Name string
+}
+
+// Output describes the columns of the result of a query.
+type Output struct {
+	Named map[string]Origin // by name, in lower case
+	// Rest are the tables whose other columns pass under their own names.
+	Rest []Ref
+	// Complete is true if the result has no other columns.
+	Complete bool
+}
+
+// Origin says where the values of a column come from: from a variable, or from a column of
+// one of several tables. The zero value is unknown.
+type Origin struct {
+	Variable string
+	Columns  []Column
+}
+
+// Lookback is an expression that needs rows from before the partition. Example: a filter that
+// every row must satisfy, day >= getvariable('date') - 7.
 type Lookback struct {
 	// Offset is the position of the column in the query in bytes.
 	Offset   int
 	Column   string // as written
-	Variable string // in lower case
-	// Tables are the tables that contain the column's values.
-	Tables []Ref
+	Variable string // in lower case. Empty: the expression compares columns
+	// Columns are the stored columns that the column may be.
+	Columns []Column
+	// Days are the columns that must be the day of the partition. If one is not, the expression is
+	// no lookback. Of the alternatives of a column, one must be a day, and the others must not
+	// exist.
+	Days [][]Column
+	// Window is true for a window that is ordered by the column.
+	Window bool
 }
 
 // SyntaxError describes an error in a query.
@@ -192,8 +221,9 @@ type declared struct {
 	// query is where Work.SQL starts in the file.
 	query place
 	deps  []dep
-	// lookbacks are the filters of the query that require rows of earlier days.
+	// lookbacks are the expressions of the query that need rows of earlier days.
 	lookbacks []Lookback
+	output    Output
 }
 
 // dep is a dependency and the place that names it, in deps or in the query.

@@ -131,7 +131,7 @@ func (l *loader) addRefs(a *declared, p Parsed) {
 		l.report(a.queryPlace(p.Bad.Offset), "", "%s", p.Bad.Message)
 		return
 	}
-	a.lookbacks = p.Lookbacks
+	a.lookbacks, a.output = p.Lookbacks, p.Output
 	for _, ref := range p.Refs {
 		if ref.Offset < 0 {
 			ref.Offset = strings.Index(strings.ToLower(a.Work.SQL), strings.ToLower(ref.Table))

@@ -104,9 +104,10 @@ func read(query, text string) project.Parsed {
 	w.walk(a.Statements[0], nil)
 	slices.SortStableFunc(w.refs, func(a, b project.Ref) int { return cmp.Compare(a.Offset, b.Offset) })
 	var l lookbacks
-	l.walk(a.Statements[0], nil)
+	l.walk(a.Statements[0], nil, nil)
 	slices.SortStableFunc(l.found, func(a, b project.Lookback) int { return cmp.Compare(a.Offset, b.Offset) })
-	return project.Parsed{Refs: w.refs, Lookbacks: l.found}
+	result := resultColumns(object(a.Statements[0]["node"]), nil, nil)
+	return project.Parsed{Refs: w.refs, Lookbacks: l.found, Output: result.output()}
 }
 
 func bad(offset int, message string) project.Parsed {

@@ -2,341 +2,355 @@ package duckparse
 
 import (
 	"encoding/json"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/project"
 )
 
-// relation is one table of a FROM clause.
-type relation struct {
-	alias string
-	// tables returns the stored tables that a column's values come from unchanged. It returns
-	// nil if the column is computed or its origin is unknown.
-	tables func(column string) []project.Ref
+// lookbacks finds the expressions that need rows of earlier days.
+//
+// Every row of WHERE and ON must satisfy their filters. A filter with a lower bound before a
+// variable is a lookback, whatever the column means; the user can write it in another form. Any
+// other expression is a lookback only if its columns are the day of the partition, and therefore
+// equal in all rows that a task reads. [project.Lookback].Days names these columns.
+//
+// day <= getvariable('date') is no lookback: it is true for the rows of a day.
+type lookbacks struct {
+	found []project.Lookback
+	seen  map[int]bool // offsets of columns that were found
 }
 
-func unknown(string) []project.Ref { return nil }
-
-// relations holds the tables that WITH defines, innermost first.
-type relations struct {
-	relation
-	next *relations
+func (l *lookbacks) walk(v any, with *tables, outer *from) {
+	switch v := v.(type) {
+	case []any:
+		for _, item := range v {
+			l.walk(item, with, outer)
+		}
+	case map[string]any:
+		for _, e := range array(object(v["cte_map"])["map"]) {
+			l.walk(object(e)["value"], with, nil)
+			with = defineTable(object(e), with)
+		}
+		if v["type"] == "SELECT_NODE" {
+			outer = fromClause(v, with, outer)
+			for _, filter := range append(joinConditions(v["from_table"], false), v["where_clause"]) {
+				l.report(outer.filter(filter))
+			}
+		} else if outer != nil {
+			if children := array(v["children"]); v["type"] == "CONJUNCTION_AND" && slices.ContainsFunc(children, comparesDays) {
+				l.suppress(outer, children)
+			}
+			l.report(outer.expression(v))
+		}
+		for key, child := range v {
+			if key != "cte_map" {
+				l.walk(child, with, outer)
+			}
+		}
+	}
 }
 
-func (r *relations) find(name string) *relations {
-	for ; r != nil; r = r.next {
-		if strings.EqualFold(r.alias, name) {
-			return r
+// report adds lookbacks that are not found yet.
+func (l *lookbacks) report(bounds []bound) {
+	for _, b := range bounds {
+		if b.lookback && !l.seen[b.found.Offset] {
+			l.see(b)
+			l.found = append(l.found, b.found)
+		}
+	}
+}
+
+// suppress ignores comparisons of months beside comparisons of days.
+func (l *lookbacks) suppress(f *from, filters []any) {
+	for _, filter := range filters {
+		for _, b := range f.expression(filter) {
+			if b.coarse {
+				l.see(b)
+			}
+		}
+	}
+}
+
+func (l *lookbacks) see(b bound) {
+	if l.seen == nil {
+		l.seen = map[int]bool{}
+	}
+	l.seen[b.found.Offset] = true
+}
+
+// bound is what a filter says about a column.
+type bound struct {
+	found project.Lookback
+	// lookback is true if the bound needs rows of other days.
+	lookback bool
+	// certain is true if this does not depend on what the column means.
+	certain bool
+	// coarse is true if the bound compares months, or other periods of more than a day.
+	coarse bool
+}
+
+// filter returns the bounds that every row must satisfy.
+func (f *from) filter(v any) []bound {
+	n := object(v)
+	switch n["type"] {
+	case "CONJUNCTION_AND":
+		return f.all(array(n["children"]))
+	case "CONJUNCTION_OR":
+		return f.any(array(n["children"]))
+	}
+	bounds := f.expression(v)
+	for i := range bounds {
+		bounds[i].lookback = bounds[i].lookback && bounds[i].certain
+		bounds[i].found.Days = nil
+	}
+	return bounds
+}
+
+// all returns the bounds of filters that hold together. Months are harmless beside days:
+// month(born) = month(…) AND day(born) = day(…).
+func (f *from) all(filters []any) (bounds []bound) {
+	for _, filter := range filters {
+		bounds = append(bounds, f.filter(filter)...)
+	}
+	if slices.ContainsFunc(filters, comparesDays) {
+		bounds = slices.DeleteFunc(bounds, func(b bound) bool { return b.coarse })
+	}
+	return bounds
+}
+
+// any returns the bounds of alternatives. A column of which an alternative says nothing is not
+// bound.
+func (f *from) any(filters []any) (bounds []bound) {
+	var alternatives [][]bound
+	for _, filter := range filters {
+		alternatives = append(alternatives, f.filter(filter))
+		bounds = append(bounds, alternatives[len(alternatives)-1]...)
+	}
+	return slices.DeleteFunc(bounds, func(b bound) bool {
+		return slices.ContainsFunc(alternatives, func(alternative []bound) bool {
+			return !slices.ContainsFunc(alternative, func(other bound) bool {
+				return strings.EqualFold(b.found.Column, other.found.Column)
+			})
+		})
+	})
+}
+
+// comparesDays reports whether a filter compares days of months, or days of years.
+func comparesDays(filter any) bool {
+	n := object(filter)
+	part := datePart(n["left"])
+	return n["type"] == "COMPARE_EQUAL" && part == datePart(n["right"]) &&
+		slices.Contains([]string{"day", "dayofmonth", "dayofyear", "doy"}, part)
+}
+
+// datePart returns the part of a date that an expression computes: month.
+func datePart(v any) string {
+	n := uncast(v)
+	children := array(n["children"])
+	switch name := word(n["function_name"]); {
+	case len(children) == 1:
+		return name
+	case len(children) == 2 && (name == "date_part" || name == "datepart"):
+		return strings.ToLower(text(children[0]))
+	}
+	return ""
+}
+
+// expression returns the bounds of one expression, without its parts.
+func (f *from) expression(v any) (bounds []bound) {
+	n := object(v)
+	children := array(n["children"])
+	switch kind := word(n["type"]); {
+	case operators[kind] != "":
+		if b := f.sameParts(n["left"], n["right"]); b != nil && kind == "COMPARE_EQUAL" {
+			return b
+		}
+		return f.compare(n["left"], operators[kind], n["right"])
+	case kind == "COMPARE_BETWEEN":
+		return append(f.compare(n["input"], ">=", n["lower"]), f.compare(n["input"], "<=", n["upper"])...)
+	case kind == "COMPARE_IN" && len(children) > 1:
+		for _, item := range children[1:] {
+			bounds = append(bounds, f.compare(children[0], "=", item)...)
+		}
+	case kind == "SUBQUERY" && n["subquery_type"] == "ANY":
+		for _, item := range listItems(n) {
+			bounds = append(bounds, f.compare(n["child"], operators[word(n["comparison_type"])], item)...)
+		}
+	case kind == "FUNCTION" && len(children) == 2:
+		return f.match(word(n["function_name"]), children)
+	case strings.HasPrefix(kind, "WINDOW_"):
+		return f.window(n)
+	}
+	return bounds
+}
+
+var operators = map[string]string{
+	"COMPARE_EQUAL": "=", "COMPARE_LESSTHAN": "<", "COMPARE_LESSTHANOREQUALTO": "<=",
+	"COMPARE_GREATERTHAN": ">", "COMPARE_GREATERTHANOREQUALTO": ">=",
+}
+
+var mirrored = map[string]string{"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+// listItems returns the items of = ANY ([…]), which DuckDB reads as SELECT unnest([…]).
+func listItems(n map[string]any) []any {
+	list := array(object(object(n["subquery"])["node"])["select_list"])
+	if len(list) != 1 || object(list[0])["function_name"] != "unnest" || len(array(object(list[0])["children"])) != 1 {
+		return nil
+	}
+	return array(object(array(object(list[0])["children"])[0])["children"])
+}
+
+// match returns the bounds of the functions that compare texts or search lists.
+func (f *from) match(name string, args []any) (bounds []bound) {
+	switch name {
+	case "~~", "~~~", "^@", "starts_with", "prefix", "contains": // LIKE, GLOB
+		return f.compare(args[0], "=", args[1])
+	case "list_contains", "array_contains", "list_has", "array_has":
+		if list := object(args[0]); list["function_name"] == "list_value" {
+			for _, item := range array(list["children"]) {
+				bounds = append(bounds, f.compare(args[1], "=", item)...)
+			}
+		}
+	}
+	return bounds
+}
+
+// sameParts returns the bound of a column by a part of a date without the year: month(day) =
+// month(…).
+func (f *from) sameParts(a, b any) []bound {
+	part := datePart(a)
+	if part != datePart(b) || !slices.Contains([]string{"month", "monthname", "quarter", "week", "weekofyear"}, part) {
+		return nil
+	}
+	last := func(v any) any { children := array(uncast(v)["children"]); return children[len(children)-1] }
+	a, b = last(a), last(b)
+	if f.value(a).variable != "" {
+		a, b = b, a
+	}
+	va, vb := f.value(a), f.value(b)
+	if len(va.columns) == 0 || vb.variable == "" {
+		return nil
+	}
+	found := newBound(a, va, vb.variable)
+	found.coarse, found.lookback = true, true
+	return []bound{found}
+}
+
+// compare returns the bound of a column by another value.
+func (f *from) compare(a any, operator string, b any) []bound {
+	for _, side := range []struct {
+		difference, distance any
+		operator             string
+	}{{a, b, operator}, {b, a, mirrored[operator]}} {
+		// p - q < 7 is q > p - 7.
+		n := uncast(side.difference)
+		lo, hi, ok := duration(side.distance)
+		if children := array(n["children"]); ok && n["function_name"] == "-" && len(children) == 2 {
+			p, q := f.value(children[0]), f.value(children[1])
+			if p.known() && q.known() {
+				return relate(children[1], q, mirrored[side.operator], children[0], p.plus(-hi, -lo))
+			}
+		}
+	}
+	va, vb := f.value(a), f.value(b)
+	if !va.known() || !vb.known() {
+		return nil
+	}
+	return relate(a, va, operator, b, vb)
+}
+
+// relate returns the bound of a column by a value.
+func relate(a any, va value, operator string, b any, vb value) []bound {
+	if len(va.columns) == 0 || len(vb.columns) > 0 && (operator == "<" || operator == "<=") {
+		a, va, operator, vb = b, vb, mirrored[operator], va
+	}
+	if len(va.columns) == 0 {
+		return nil
+	}
+	// The column is compared with the other value plus lo to hi hours.
+	lo, hi := vb.min-va.max, vb.max-va.min
+	found := newBound(a, va, vb.variable)
+	found.coarse = va.min != va.max
+	if vb.variable == "" {
+		found.found.Days = append(found.found.Days, vb.columns)
+	}
+	earlier := lo <= -dayHours
+	if operator == ">" { // day > getvariable('date') - 1 is true for the rows of a day
+		earlier = lo < -dayHours
+	}
+	switch operator {
+	case "<":
+		found.lookback = hi <= 0
+	case "<=":
+		found.lookback = hi <= -dayHours
+	case "=":
+		found.lookback = earlier || lo >= dayHours
+	case ">=":
+		found.lookback = earlier || vb.variable == "" && lo >= dayHours
+	case ">":
+		found.lookback = earlier || vb.variable == "" && lo >= 0
+	}
+	found.certain = earlier && vb.variable != "" && operator != "<" && operator != "<="
+	return []bound{found}
+}
+
+func newBound(expression any, v value, variable string) bound {
+	n := firstColumn(expression)
+	at, _ := n["query_location"].(json.Number)
+	return bound{found: project.Lookback{
+		Offset: max(offset(at), 0), Column: strings.Join(columnNames(n), "."), Variable: variable,
+		Columns: v.columns, Days: [][]project.Column{v.columns},
+	}}
+}
+
+// firstColumn returns the first column of an expression.
+func firstColumn(v any) map[string]any {
+	n := uncast(v)
+	if n["type"] == "COLUMN_REF" {
+		return n
+	}
+	for _, child := range array(n["children"]) {
+		if column := firstColumn(child); column != nil {
+			return column
 		}
 	}
 	return nil
 }
 
-// lookbacks finds filters with a lower bound before a variable.
-type lookbacks struct {
-	found []project.Lookback
-}
-
-func (l *lookbacks) walk(v any, s *relations) {
-	switch v := v.(type) {
-	case []any:
-		for _, item := range v {
-			l.walk(item, s)
-		}
-	case map[string]any:
-		s = l.with(v, s)
-		if v["type"] == "SELECT_NODE" {
-			from := fromTables(v["from_table"], s)
-			for _, filter := range append(joinConditions(v["from_table"]), v["where_clause"]) {
-				l.filter(filter, from)
-			}
-		}
-		for key, child := range v {
-			if key != "cte_map" {
-				l.walk(child, s)
-			}
-		}
-	}
-}
-
-// with walks the queries of a WITH and returns the scope of what follows.
-func (l *lookbacks) with(n map[string]any, s *relations) *relations {
-	for _, e := range array(object(n["cte_map"])["map"]) {
-		entry := object(e)
-		l.walk(entry["value"], s)
-		s = defineTable(entry, s)
-	}
-	return s
-}
-
-// withTables returns the scope inside a query with its own WITH.
-func withTables(n map[string]any, s *relations) *relations {
-	for _, e := range array(object(n["cte_map"])["map"]) {
-		s = defineTable(object(e), s)
-	}
-	return s
-}
-
-func defineTable(entry map[string]any, s *relations) *relations {
-	value := object(entry["value"])
-	r := relation{alias: word(entry["key"]), tables: unknown}
-	if len(array(value["aliases"])) == 0 {
-		r.tables = resultTables(object(object(value["query"])["node"]), s)
-	}
-	return &relations{r, s}
-}
-
-// fromTables returns the tables of a FROM clause.
-func fromTables(v any, s *relations) []relation {
-	n := object(v)
-	r := relation{alias: word(n["alias"]), tables: unknown}
-	renamed := len(array(n["column_name_alias"])) > 0
+// window returns the bound of a window that is ordered by days: lag(x) OVER (ORDER BY day). Ranks
+// remove duplicates in a day, too.
+func (f *from) window(n map[string]any) []bound {
+	framed := n["start_expr"] != nil || n["end_expr"] != nil
 	switch n["type"] {
-	case nil, "EMPTY":
-		return nil
-	case "JOIN":
-		return append(fromTables(n["left"], s), fromTables(n["right"], s)...)
-	case "SUBQUERY":
-		if !renamed {
-			r.tables = resultTables(object(object(n["subquery"])["node"]), s)
+	case "WINDOW_LAG", "WINDOW_LEAD":
+	case "WINDOW_AGGREGATE":
+		if n["start"] == "UNBOUNDED_PRECEDING" && n["end"] == "UNBOUNDED_FOLLOWING" {
+			return nil
 		}
-	case "BASE_TABLE":
-		ref := tableRef(n)
-		if r.alias == "" {
-			r.alias = ref.Table
-		}
-		local := s.find(ref.Table)
-		switch {
-		case renamed:
-		case ref.Catalog == "" && ref.Schema == "" && local != nil:
-			r.tables = local.tables
-		default:
-			r.tables = func(string) []project.Ref { return []project.Ref{ref} }
+	default:
+		if !framed {
+			return nil
 		}
 	}
-	return []relation{r}
-}
-
-// joinConditions returns the conditions of the joins of a FROM clause.
-func joinConditions(v any) (conditions []any) {
-	n := object(v)
-	if n["type"] != "JOIN" {
-		return nil
-	}
-	conditions = append(joinConditions(n["left"]), joinConditions(n["right"])...)
-	return append(conditions, n["condition"])
-}
-
-// resultTables returns where the columns of a query come from.
-func resultTables(n map[string]any, s *relations) func(string) []project.Ref {
-	if n["type"] != "SELECT_NODE" {
-		return unknown
-	}
-	from := fromTables(n["from_table"], withTables(n, s))
-	known := map[string][]project.Ref{} // visit a table once, even if many levels join it with itself
-	return func(column string) []project.Ref {
-		column = strings.ToLower(column)
-		tables, ok := known[column]
-		if !ok {
-			tables = resultColumn(n, column, from)
-			known[column] = tables
+	var found []bound
+	for _, order := range array(n["orders"]) {
+		expression := object(order)["expression"]
+		v := f.value(expression)
+		if len(v.columns) == 0 {
+			return nil
 		}
-		return tables
-	}
-}
-
-// resultColumn returns the origin of a column of a SELECT.
-func resultColumn(n map[string]any, column string, from []relation) []project.Ref {
-	star := false
-	for _, v := range array(n["select_list"]) {
-		item := object(v)
-		names := columnNames(item)
-		alias := word(item["alias"])
-		if alias == "" && len(names) > 0 {
-			alias = names[len(names)-1]
-		}
-		switch {
-		case item["type"] == "STAR":
-			if len(array(item["replace_list"])) > 0 || len(array(item["rename_list"])) > 0 || word(item["relation_name"]) != "" {
+		for _, partition := range array(n["partitions"]) {
+			if f.value(partition).equal(v) {
 				return nil
 			}
-			star = true
-		case strings.EqualFold(alias, column):
-			return columnTables(names, from)
+		}
+		if found == nil {
+			found = []bound{newBound(expression, v, "")}
+			found[0].found.Window, found[0].lookback = true, true
+		} else {
+			found[0].found.Days = append(found[0].found.Days, v.columns)
 		}
 	}
-	if !star {
-		return nil
-	}
-	return columnTables([]string{column}, from)
+	return found
 }
-
-// columnTables returns the stored tables that a column of a query comes from.
-func columnTables(names []string, from []relation) (tables []project.Ref) {
-	if len(names) == 0 {
-		return nil
-	}
-	for _, r := range from {
-		if len(names) > 1 {
-			if strings.EqualFold(r.alias, names[len(names)-2]) {
-				return r.tables(names[len(names)-1])
-			}
-			continue
-		}
-		of := r.tables(names[0])
-		if of == nil {
-			return nil // the column may be of this table
-		}
-		for _, table := range of {
-			if !slices.Contains(tables, table) {
-				tables = append(tables, table)
-			}
-		}
-	}
-	return tables
-}
-
-// filter finds the lower bounds that every row must satisfy.
-func (l *lookbacks) filter(v any, from []relation) {
-	n := object(v)
-	switch n["type"] {
-	case "CONJUNCTION_AND":
-		for _, child := range array(n["children"]) {
-			l.filter(child, from)
-		}
-	case "COMPARE_GREATERTHAN", "COMPARE_GREATERTHANOREQUALTO":
-		l.bound(n["left"], n["right"], from)
-	case "COMPARE_LESSTHAN", "COMPARE_LESSTHANOREQUALTO":
-		l.bound(n["right"], n["left"], from)
-	case "COMPARE_EQUAL":
-		l.bound(n["left"], n["right"], from)
-		l.bound(n["right"], n["left"], from)
-	case "COMPARE_BETWEEN":
-		l.bound(n["input"], n["lower"], from)
-	}
-}
-
-// bound records a bound of a column that is at least a day before a variable.
-func (l *lookbacks) bound(column, bound any, from []relation) {
-	n := uncast(column)
-	names := columnNames(n)
-	variable := earlier(bound)
-	if variable == "" {
-		return
-	}
-	if tables := columnTables(names, from); len(tables) > 0 {
-		at, _ := n["query_location"].(json.Number)
-		l.found = append(l.found, project.Lookback{
-			Offset: max(offset(at), 0), Column: strings.Join(names, "."), Variable: variable, Tables: tables,
-		})
-	}
-}
-
-// earlier returns the variable that an expression precedes by at least a day, or "".
-func earlier(v any) string {
-	n := uncast(v)
-	children := array(n["children"])
-	if n["type"] != "FUNCTION" || len(children) != 2 {
-		return ""
-	}
-	switch n["function_name"] {
-	case "-":
-		if days(children[1]) > 0 {
-			return variableOf(children[0])
-		}
-	case "+", "date_add":
-		if days(children[1]) < 0 {
-			return variableOf(children[0])
-		}
-	case "date_trunc", "datetrunc":
-		if unit := strings.ToLower(text(children[0])); slices.Contains([]string{"week", "month", "quarter", "year"}, unit) {
-			return variableOf(children[1])
-		}
-	}
-	return ""
-}
-
-// variableOf returns the variable whose value, or an earlier day, the expression is, or "".
-func variableOf(v any) string {
-	n := uncast(v)
-	children := array(n["children"])
-	if n["function_name"] == "getvariable" && len(children) == 1 {
-		return strings.ToLower(text(children[0]))
-	}
-	return earlier(v)
-}
-
-// units are the functions that DuckDB uses for INTERVAL n UNIT, for units of at least a day.
-var units = []string{"to_days", "to_weeks", "to_months", "to_quarters", "to_years"}
-
-var intervalText = regexp.MustCompile(`(?i)^\s*([+-]?\d{1,9})\s*(?:d|days?|w|weeks?|mons?|months?|quarters?|y|years?)\s*$`)
-
-// days returns the sign of a constant number of days or of an interval of whole days. 0:
-// unknown.
-func days(v any) int64 {
-	n := object(v)
-	if n["type"] == "FUNCTION" && slices.Contains(units, word(n["function_name"])) {
-		if children := array(n["children"]); len(children) == 1 {
-			return number(children[0])
-		}
-		return 0
-	}
-	if n["type"] == "OPERATOR_CAST" && object(n["cast_type"])["id"] == "INTERVAL" {
-		if m := intervalText.FindStringSubmatch(text(n["child"])); m != nil {
-			count, _ := strconv.ParseInt(m[1], 10, 64)
-			return count
-		}
-		return 0
-	}
-	return number(v)
-}
-
-// number returns the value of an integer constant. 0: unknown.
-func number(v any) int64 {
-	n := uncast(v)
-	if n["type"] == "FUNCTION" {
-		children := array(n["children"])
-		switch {
-		case len(children) != 1:
-		case n["function_name"] == "trunc":
-			return number(children[0])
-		case n["function_name"] == "-":
-			return -number(children[0])
-		}
-		return 0
-	}
-	value, _ := object(n["value"])["value"].(json.Number)
-	count, _ := value.Int64()
-	return count
-}
-
-// uncast returns an expression without surrounding casts.
-func uncast(v any) map[string]any {
-	n := object(v)
-	for n["type"] == "OPERATOR_CAST" {
-		n = object(n["child"])
-	}
-	return n
-}
-
-// text returns a constant string.
-func text(v any) string {
-	return word(object(uncast(v)["value"])["value"])
-}
-
-func columnNames(n map[string]any) (names []string) {
-	if n["type"] != "COLUMN_REF" {
-		return nil
-	}
-	for _, name := range array(n["column_names"]) {
-		names = append(names, word(name))
-	}
-	return names
-}
-
-func object(v any) map[string]any { n, _ := v.(map[string]any); return n }
-func array(v any) []any           { a, _ := v.([]any); return a }
-func word(v any) string           { s, _ := v.(string); return s }

@@ -5,10 +5,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// TestParseFindsLookbacks maps queries to their lookbacks, as COLUMN=TABLES.
+// TestParseFindsLookbacks maps queries to their lookbacks, as COLUMN=TABLES. A question mark means
+// that the column must be the day of the partition.
 func TestParseFindsLookbacks(t *testing.T) {
 	const from = "SELECT * FROM n.t WHERE "
 	p := open(t)
@@ -34,46 +36,127 @@ func TestParseFindsLookbacks(t *testing.T) {
 		"FROM (SELECT *, 1 AS x FROM n.t) AS s WHERE s.day >= getvariable('date') - 7":                          "s.day=n.t",
 		"FROM n.u UNION ALL FROM n.t WHERE day >= getvariable('date') - 7":                                      "day=n.t",
 
+		// The bound may be written in other forms.
+		from + "day + 7 > getvariable('date')":                                                     "day=n.t",
+		from + "getvariable('date') - day < 7":                                                     "day=n.t",
+		from + "getvariable('date') - day BETWEEN 0 AND 6":                                         "day=n.t",
+		from + "6 >= getvariable('date') - day::DATE":                                              "day=n.t",
+		from + "day - getvariable('date') > -7":                                                    "day=n.t",
+		from + "getvariable('date') - day IN (0, 1)":                                               "day=n.t",
+		from + "day + INTERVAL 2 WEEKS >= getvariable('date')":                                     "day=n.t",
+		from + "-7 + getvariable('date') < day":                                                    "day=n.t",
+		from + "day >= getvariable('date') - 2 * 7":                                                "day=n.t",
+		from + "day >= getvariable('date') - INTERVAL '7' DAY":                                     "day=n.t",
+		from + "seen >= getvariable('date') - INTERVAL 48 HOURS":                                   "seen=n.t",
+		from + "NOT day < getvariable('date') - 7":                                                 "day=n.t",
+		from + "day IN (getvariable('date'), getvariable('date') - 1)":                             "day=n.t",
+		from + "day = ANY ([getvariable('date'), getvariable('date') - 1])":                        "day=n.t",
+		from + "list_contains([getvariable('date'), getvariable('date') - 1], day)":                "day=n.t",
+		from + "day = getvariable('date') OR x AND day = getvariable('date') - 1":                  "day=n.t",
+		from + "date_trunc('month', day) = date_trunc('month', getvariable('date'))":               "day=n.t",
+		from + "year(day) = year(getvariable('date')) AND month(day) = month(getvariable('date'))": "day=n.t day?=n.t",
+		from + "last_day(day) = last_day(getvariable('date'))":                                     "day=n.t",
+		from + "strftime(day, '%Y-%m') = strftime(getvariable('date'), '%Y-%m')":                   "day=n.t",
+		from + "day::VARCHAR LIKE strftime(getvariable('date'), '%Y-%m') || '%'":                   "day=n.t",
+		from + "day LIKE left(getvariable('date')::VARCHAR, 7) || '%'":                             "day=n.t",
+		from + "left(day, 7) = (getvariable('date')::VARCHAR)[1:7]":                                "day=n.t",
+		from + "starts_with(day, substr(getvariable('date')::VARCHAR, 1, 7))":                      "day=n.t",
+		from + "day >= strftime(getvariable('date'), '%Y-%m-01')":                                  "day=n.t",
+		from + "day >= make_date(year(getvariable('date')), month(getvariable('date')), 1)":        "day=n.t",
+		"WITH p AS (SELECT getvariable('date') - 7 AS lo) SELECT v FROM n.t, p WHERE d >= p.lo":    "d=n.t",
+		"WITH p(lo) AS (SELECT getvariable('date') - 7) SELECT v FROM n.t, p WHERE d >= lo":        "d=n.t",
+		"WITH p AS (SELECT getvariable('date') AS d0) SELECT v FROM n.t, p WHERE d >= d0 - 7":      "d=n.t",
+		"FROM n.t WHERE d >= (SELECT getvariable('date') - 7)":                                     "d=n.t",
+		"WITH p AS (SELECT getvariable('date') - 7 AS lo) FROM n.t WHERE d >= (SELECT lo FROM p)":  "d=n.t",
+		"FROM n.t JOIN (SELECT getvariable('date') - 7 AS lo) AS p ON t.d >= p.lo":                 "t.d=n.t",
+		"SELECT x.v FROM n.t AS x JOIN n.u AS y ON y.d = x.d - 1 WHERE x.d = getvariable('date')":  "y.d=n.u",
+
+		// Other expressions are lookbacks if their columns are the day of the partition.
+		"FROM n.t AS x JOIN n.u AS y ON y.d = x.d - 1":                                                     "y.d?=n.u",
+		"FROM n.t AS x JOIN n.t AS y ON y.d BETWEEN x.d - 6 AND x.d":                                       "y.d?=n.t",
+		"FROM n.t AS x JOIN n.t AS y ON y.d < x.d":                                                         "x.d?=n.t",
+		"FROM n.t AS x ASOF JOIN n.t AS y ON x.id = y.id AND x.d > y.d":                                    "x.d?=n.t",
+		"SELECT (SELECT sum(v) FROM n.u AS y WHERE y.d BETWEEN x.d - 6 AND x.d) FROM n.t AS x":             "y.d?=n.u",
+		"SELECT lag(v) OVER (ORDER BY d) FROM n.t":                                                         "d?=n.t",
+		"SELECT lag(v) OVER (PARTITION BY id ORDER BY d) FROM n.t":                                         "d?=n.t",
+		"SELECT sum(v) OVER (ORDER BY d ROWS 6 PRECEDING) FROM n.t":                                        "d?=n.t",
+		"SELECT sum(v) OVER w FROM n.t WINDOW w AS (ORDER BY t.d::DATE)":                                   "t.d?=n.t",
+		"SELECT sum(v) OVER (ORDER BY d RANGE BETWEEN INTERVAL 6 DAYS PRECEDING AND CURRENT ROW) FROM n.t": "d?=n.t",
+		"SELECT sum(v) FILTER (WHERE d = getvariable('date') - 1) FROM n.t":                                "d?=n.t",
+		"SELECT sum(CASE WHEN d >= getvariable('date') - 7 THEN v END) FROM n.t":                           "d?=n.t",
+		from + "x OR day >= getvariable('date') - 7":                                                       "day?=n.t",
+		from + "NOT day >= getvariable('date') - 7":                                                        "day?=n.t",
+		from + "day < getvariable('date')":                                                                 "day?=n.t",
+		from + "day = getvariable('date') + 1":                                                             "day?=n.t",
+		from + "month(day) = month(getvariable('date'))":                                                   "day?=n.t",
+		"SELECT day >= getvariable('date') - 7 FROM n.t":                                                   "day?=n.t",
+
 		// A filter that is not certain is no lookback.
 		from + "day = getvariable('date')":                                                           "",
 		from + "day >= getvariable('date')":                                                          "",
 		from + "day >= getvariable('date') - 0":                                                      "",
 		from + "day >= getvariable('date') + 1":                                                      "",
-		from + "day <= getvariable('date') - 7":                                                      "",
+		from + "day <= getvariable('date') - 7":                                                      "day?=n.t",
 		from + "seen >= getvariable('date') - INTERVAL 5 HOUR":                                       "",
 		from + "seen >= getvariable('date') - INTERVAL '5 hours'":                                    "",
 		from + "day >= getvariable('date') - lag":                                                    "",
 		from + "day >= DATE '2025-01-08' - 7":                                                        "",
 		from + "day >= date_trunc('day', getvariable('date'))":                                       "",
 		from + "date_diff('day', day, getvariable('date')) <= 7":                                     "",
-		from + "x OR day >= getvariable('date') - 7":                                                 "",
-		from + "NOT day >= getvariable('date') - 7":                                                  "",
-		"SELECT day >= getvariable('date') - 7 FROM n.t":                                             "",
 		"SELECT getvariable('date') - 7 AS since FROM n.t":                                           "",
 		"FROM n.t, read_csv('x.csv') WHERE day >= getvariable('date') - 7":                           "",
 		"FROM n.t, range(3) WHERE day >= getvariable('date') - 7":                                    "",
 		"FROM n.t AS a(day) WHERE day >= getvariable('date') - 7":                                    "",
 		"FROM (SELECT min(day) AS day FROM n.t) WHERE day >= getvariable('date') - 7":                "",
-		"FROM (SELECT * REPLACE (x AS day) FROM n.t) WHERE day >= getvariable('date') - 7":           "",
+		"FROM (SELECT * REPLACE (x AS day) FROM n.t) WHERE day >= getvariable('date') - 7":           "day=n.t",
+		"FROM (SELECT * REPLACE (now() AS day) FROM n.t) WHERE day >= getvariable('date') - 7":       "",
 		"FROM (SELECT *, since AS first, now() AS day FROM n.t) WHERE day > getvariable('date') - 7": "",
 		"WITH w(day) AS (FROM n.t) FROM w WHERE day >= getvariable('date') - 7":                      "",
 		"WITH w AS (FROM n.t UNION FROM n.u) FROM w WHERE day >= getvariable('date') - 7":            "",
 		"FROM n.t WHERE t.payload.day >= getvariable('date') - 7":                                    "",
+
+		// These are right for one day.
+		from + "day <= getvariable('date')":                                   "",
+		from + "day > getvariable('date') - 1 AND day <= getvariable('date')": "",
+		from + "getvariable('date') - day < 1":                                "",
+		from + "day + 1 > getvariable('date')":                                "",
+		from + "day IN (getvariable('date'))":                                 "",
+		from + "day > getvariable('date')":                                    "",
+		from + "day <> getvariable('date')":                                   "",
+		from + "day >= getvariable('date') - 7 AND day = getvariable('date')": "",
+		from + "date_trunc('month', day) = date_trunc('month', getvariable('date')) AND t.day = getvariable('date')":                 "",
+		from + "date_trunc('day', seen) = getvariable('date')":                                                                       "",
+		from + "strftime(seen, '%Y-%m-%d') = strftime(getvariable('date'), '%Y-%m-%d')":                                              "",
+		from + "seen::VARCHAR LIKE getvariable('date')::VARCHAR || '%'":                                                              "",
+		from + "left(seen::VARCHAR, 10) = getvariable('date')::VARCHAR":                                                              "",
+		from + "month(born) = month(getvariable('date')) AND day(born) = day(getvariable('date'))":                                   "",
+		from + "year(d) = year(getvariable('date')) AND month(d) = month(getvariable('date')) AND day(d) = day(getvariable('date'))": "",
+		from + "date_diff('month', day, getvariable('date')) = 0":                                                                    "",
+		from + "valid_from <= getvariable('date') AND (valid_to IS NULL OR valid_to > getvariable('date'))":                          "",
+		"SELECT lag(v) OVER (PARTITION BY d ORDER BY d) FROM n.t":                                                                    "",
+		"SELECT lag(v) OVER (ORDER BY d) FROM n.t WHERE d = getvariable('date')":                                                     "",
+		"SELECT sum(v) OVER (ORDER BY d ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) FROM n.t":                          "",
+		"FROM n.t QUALIFY row_number() OVER (PARTITION BY id ORDER BY d DESC) = 1":                                                   "",
+		"FROM n.t AS x JOIN n.t AS y ON y.d = x.d":                                                                                   "",
+		"FROM n.t AS x JOIN n.u AS y ON y.d > x.d - 1 AND y.d <= x.d":                                                                "",
 	} {
 		parsed, err := p.Parse(t.Context(), []string{query})
 		require.NoError(t, err)
 		require.Nil(t, parsed[0].Bad, query)
 		var found []string
 		for _, l := range parsed[0].Lookbacks {
-			require.Equal(t, "date", l.Variable, query)
+			require.Contains(t, []string{"date", ""}, l.Variable, query)
 			require.True(t, strings.HasPrefix(query[l.Offset:], l.Column), query)
 			var tables []string
-			for _, table := range l.Tables {
-				tables = append(tables, table.Schema+"."+table.Table)
+			for _, column := range l.Columns {
+				tables = append(tables, column.Schema+"."+column.Table)
+			}
+			if len(l.Days) > 0 {
+				l.Column += "?"
 			}
 			found = append(found, l.Column+"="+strings.Join(tables, ","))
 		}
-		require.Equal(t, want, strings.Join(found, " "), query)
+		assert.Equal(t, want, strings.Join(found, " "), query)
 	}
 }
 
@@ -86,5 +169,19 @@ func TestParseLookbacksOfManyJoinsIsFast(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, parsed[0].Bad)
 	require.Len(t, parsed[0].Lookbacks, 1)
-	require.Len(t, parsed[0].Lookbacks[0].Tables, 1)
+	require.Len(t, parsed[0].Lookbacks[0].Columns, 1)
+}
+
+func TestParseLookbacksOfLongExpressionsIsFast(t *testing.T) {
+	sum := "(day" + strings.Repeat(" + 1", 300) + ")"
+	nested := strings.Repeat("(SELECT ", 60) + sum + strings.Repeat(" - 1)", 60)
+	for _, query := range []string{
+		"FROM n.t WHERE x = 1 AND y = getvariable('date') AND " + sum + " > getvariable('date')",
+		"FROM n.t WHERE y = getvariable('date') AND " + nested + " >= getvariable('date')",
+	} {
+		parsed, err := open(t).Parse(t.Context(), []string{query})
+		require.NoError(t, err)
+		require.Nil(t, parsed[0].Bad)
+		require.Len(t, parsed[0].Lookbacks, 1)
+	}
 }

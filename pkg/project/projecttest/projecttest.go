@@ -67,9 +67,10 @@ func parse(sql string) project.Parsed {
 	parsed := project.Parsed{Refs: refs}
 	for _, m := range lookback.FindAllStringSubmatchIndex(sql, -1) {
 		found := project.Lookback{Offset: m[2], Column: sql[m[2]:m[3]], Variable: strings.ToLower(sql[m[4]:m[5]])}
+		name := strings.ToLower(found.Column[strings.LastIndexByte(found.Column, '.')+1:])
 		for _, ref := range refs {
 			ref.Offset = 0
-			found.Tables = append(found.Tables, ref)
+			found.Columns = append(found.Columns, project.Column{Ref: ref, Name: name})
 		}
 		parsed.Lookbacks = append(parsed.Lookbacks, found)
 	}
@@ -113,7 +114,7 @@ func TestParser(t *testing.T, parse project.SQLParser) {
 		parsed, err := parse(t.Context(), []string{"SELECT 'é' FROM raw.weather AS w WHERE w.day >= getvariable('DATE') - 7"})
 		require.NoError(t, err)
 		require.Equal(t, []project.Lookback{{
-			Offset: 40, Column: "w.day", Variable: "date", Tables: []project.Ref{{Schema: "raw", Table: "weather"}},
+			Offset: 40, Column: "w.day", Variable: "date", Columns: []project.Column{{Ref: project.Ref{Schema: "raw", Table: "weather"}, Name: "day"}},
 		}}, parsed[0].Lookbacks)
 	})
 	for name, query := range map[string]string{

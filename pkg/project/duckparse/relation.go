@@ -1,0 +1,359 @@
+package duckparse
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/project"
+)
+
+// columns describes the columns of a table of a FROM clause, or of the result of a query.
+type columns struct {
+	// named are the columns whose names are known, in lower case.
+	named map[string]value
+	// rest are the stored tables whose other columns pass unchanged.
+	rest []project.Ref
+	// open is true if the table may have columns of unknown names and origins.
+	open bool
+	// list holds the columns in order, if all of them are known.
+	list []value
+}
+
+// find returns a column. It reports false if the table has no such column.
+func (c *columns) find(name string) (value, bool) {
+	name = strings.ToLower(name)
+	if v, ok := c.named[name]; ok {
+		return v, true
+	}
+	if c.open {
+		return value{}, true
+	}
+	var v value
+	for _, ref := range c.rest {
+		v.columns = append(v.columns, project.Column{Ref: ref, Name: name})
+	}
+	return v, len(c.rest) > 0
+}
+
+// set names a column. Two different columns of one name are unknown.
+func (c *columns) set(name string, v value) {
+	name = strings.ToLower(name)
+	if old, ok := c.named[name]; ok && !old.equal(v) {
+		v = value{}
+	}
+	if c.named == nil {
+		c.named = map[string]value{}
+	}
+	c.named[name] = v
+}
+
+// add adds the columns of another table.
+func (c *columns) add(other *columns) {
+	for name, v := range other.named {
+		c.set(name, v)
+	}
+	for _, ref := range other.rest {
+		if !slices.Contains(c.rest, ref) {
+			c.rest = append(c.rest, ref)
+		}
+	}
+	c.open = c.open || other.open
+}
+
+// renamed returns the columns under the names of a column list: WITH t(a, b).
+func (c *columns) renamed(names []any) *columns {
+	if len(names) == 0 {
+		return c
+	}
+	if len(c.list) < len(names) {
+		return &columns{open: true}
+	}
+	renamed := &columns{list: c.list}
+	for i, name := range names {
+		renamed.set(word(name), c.list[i])
+	}
+	renamed.open = len(names) < len(c.list)
+	return renamed
+}
+
+// output returns the columns as the project needs them.
+func (c *columns) output() project.Output {
+	output := project.Output{Named: make(map[string]project.Origin, len(c.named)), Rest: c.rest, Complete: !c.open}
+	for name, v := range c.named {
+		var origin project.Origin
+		if v.exact() {
+			origin = project.Origin{Variable: v.variable, Columns: v.columns}
+		}
+		output.Named[name] = origin
+	}
+	return output
+}
+
+// relation is one table of a FROM clause.
+type relation struct {
+	alias   string
+	columns *columns
+}
+
+// tables holds the tables that WITH defines, innermost first.
+type tables struct {
+	relation
+	next *tables
+}
+
+func (t *tables) find(name string) *tables {
+	for ; t != nil; t = t.next {
+		if strings.EqualFold(t.alias, name) {
+			return t
+		}
+	}
+	return nil
+}
+
+// from is what the expressions of a query can name.
+type from struct {
+	relations []relation
+	with      *tables
+	outer     *from // of the query around a subquery
+	// days are the columns and expressions, as written, that a filter sets to a variable.
+	days []day
+}
+
+// day is a column, or another expression, and the value that a filter gives to it.
+type day struct {
+	names      []string
+	expression string
+	value      value
+}
+
+// find returns the column that an expression names.
+func (f *from) find(names []string) value {
+	if v, ok := f.day(names); ok {
+		return v
+	}
+	column := names[len(names)-1]
+	if len(names) > 1 {
+		for scope := f; scope != nil; scope = scope.outer {
+			for _, r := range scope.relations {
+				if strings.EqualFold(r.alias, names[len(names)-2]) {
+					v, _ := r.columns.find(column)
+					return v
+				}
+			}
+		}
+		return value{}
+	}
+	var found columns
+	for _, r := range f.relations {
+		if v, ok := r.columns.named[strings.ToLower(column)]; ok {
+			found.set(column, v)
+		} else {
+			found.add(&columns{rest: r.columns.rest, open: r.columns.open})
+		}
+	}
+	v, ok := found.find(column) // unknown if the column may be of an open table
+	if !ok && f.outer != nil {
+		return f.outer.find(names)
+	}
+	return v
+}
+
+// day returns the value that a filter gives to a column.
+func (f *from) day(names []string) (value, bool) {
+	for _, d := range f.days {
+		n := min(len(names), len(d.names))
+		if n == 0 {
+			continue
+		}
+		same := func(a, b string) bool { return strings.EqualFold(a, b) }
+		if slices.EqualFunc(names[len(names)-n:], d.names[len(d.names)-n:], same) {
+			return d.value, true
+		}
+	}
+	return value{}, false
+}
+
+// expressionDay returns the value that a filter gives to an expression.
+func (f *from) expressionDay(v any) (value, bool) {
+	if f == nil || len(f.days) == 0 {
+		return value{}, false
+	}
+	text := canonical(v)
+	for _, d := range f.days {
+		if text != "" && d.expression == text {
+			return d.value, true
+		}
+	}
+	return value{}, false
+}
+
+// canonical returns a text that equal expressions share.
+func canonical(v any) string {
+	text, err := json.Marshal(unplaced(v))
+	if err != nil {
+		return "" // impossible: it was JSON
+	}
+	return strings.ToLower(string(text))
+}
+
+// unplaced returns a copy of a syntax tree without positions and aliases.
+func unplaced(v any) any {
+	switch v := v.(type) {
+	case []any:
+		list := make([]any, len(v))
+		for i, item := range v {
+			list[i] = unplaced(item)
+		}
+		return list
+	case map[string]any:
+		node := make(map[string]any, len(v))
+		for key, child := range v {
+			if key != "query_location" && key != "alias" {
+				node[key] = unplaced(child)
+			}
+		}
+		return node
+	}
+	return v
+}
+
+// withTables returns the tables that the WITH of a query adds.
+func withTables(n map[string]any, t *tables) *tables {
+	for _, e := range array(object(n["cte_map"])["map"]) {
+		t = defineTable(object(e), t)
+	}
+	return t
+}
+
+func defineTable(entry map[string]any, t *tables) *tables {
+	query := object(entry["value"])
+	result := resultColumns(object(object(query["query"])["node"]), t, nil)
+	return &tables{relation{word(entry["key"]), result.renamed(array(query["aliases"]))}, t}
+}
+
+// fromClause returns the scope of the expressions of a SELECT.
+func fromClause(n map[string]any, with *tables, outer *from) *from {
+	f := &from{relations: fromTables(n["from_table"], with), with: with, outer: outer}
+	f.setDays(n["where_clause"])
+	for _, condition := range joinConditions(n["from_table"], true) {
+		f.setDays(condition)
+	}
+	return f
+}
+
+// setDays finds the columns that a filter sets to a variable: day = getvariable('date').
+func (f *from) setDays(filter any) {
+	n := object(filter)
+	switch n["type"] {
+	case "CONJUNCTION_AND":
+		for _, child := range array(n["children"]) {
+			f.setDays(child)
+		}
+	case "COMPARE_EQUAL":
+		for _, side := range [][2]any{{n["left"], n["right"]}, {n["right"], n["left"]}} {
+			if v := f.value(side[1]); v.variable != "" && v.exact() {
+				// A cast may change the value: seen::DATE.
+				f.days = append(f.days, day{columnNames(object(side[0])), canonical(side[0]), v})
+			}
+		}
+	}
+}
+
+// fromTables returns the tables of a FROM clause.
+func fromTables(v any, with *tables) []relation {
+	n := object(v)
+	r := relation{alias: word(n["alias"]), columns: &columns{open: true}}
+	switch n["type"] {
+	case nil, "EMPTY":
+		return nil
+	case "JOIN":
+		return append(fromTables(n["left"], with), fromTables(n["right"], with)...)
+	case "SUBQUERY":
+		r.columns = resultColumns(object(object(n["subquery"])["node"]), with, nil).renamed(array(n["column_name_alias"]))
+	case "BASE_TABLE":
+		ref := tableRef(n)
+		if r.alias == "" {
+			r.alias = ref.Table
+		}
+		r.columns = &columns{rest: []project.Ref{ref}}
+		if local := with.find(ref.Table); local != nil && ref.Catalog == "" && ref.Schema == "" {
+			r.columns = local.columns
+		}
+		r.columns = r.columns.renamed(array(n["column_name_alias"]))
+	}
+	return []relation{r}
+}
+
+// joinConditions returns the conditions of the joins of a FROM clause. Those of outer joins do not
+// remove rows.
+func joinConditions(v any, innerOnly bool) (conditions []any) {
+	n := object(v)
+	if n["type"] != "JOIN" {
+		return nil
+	}
+	conditions = append(joinConditions(n["left"], innerOnly), joinConditions(n["right"], innerOnly)...)
+	if innerOnly && n["join_type"] != "INNER" {
+		return conditions
+	}
+	return append(conditions, n["condition"])
+}
+
+// resultColumns returns the columns of the result of a query.
+func resultColumns(n map[string]any, with *tables, outer *from) *columns {
+	if n["type"] != "SELECT_NODE" {
+		return &columns{open: true}
+	}
+	f := fromClause(n, withTables(n, with), outer)
+	result, explicit, stars := &columns{}, &columns{}, false
+	for _, v := range array(n["select_list"]) {
+		item := object(v)
+		if item["type"] == "STAR" {
+			stars = true
+			f.star(item, result, explicit)
+			continue
+		}
+		value := f.value(item)
+		result.list = append(result.list, value)
+		alias := word(item["alias"])
+		if names := columnNames(uncast(item)); alias == "" && len(names) > 0 {
+			alias = names[len(names)-1]
+		}
+		if alias != "" {
+			explicit.set(alias, value)
+		}
+	}
+	for name, v := range explicit.named { // a name of the list is not that of a star
+		delete(result.named, name)
+		result.set(name, v)
+	}
+	if stars {
+		result.list = nil
+	}
+	return result
+}
+
+// star adds the columns of a * to a result, and those that it replaces to the explicit columns.
+func (f *from) star(item map[string]any, result, explicit *columns) {
+	name := word(item["relation_name"])
+	for _, r := range f.relations {
+		if name == "" || strings.EqualFold(name, r.alias) {
+			result.add(r.columns)
+		}
+	}
+	for _, d := range f.days {
+		if len(d.names) == 0 {
+			continue
+		}
+		own := len(d.names) == 1 || len(f.relations) == 1 // no other table has a column of this name
+		if own || strings.EqualFold(name, d.names[len(d.names)-2]) {
+			delete(result.named, strings.ToLower(d.names[len(d.names)-1]))
+			result.set(d.names[len(d.names)-1], d.value)
+		}
+	}
+	for _, e := range array(item["replace_list"]) {
+		explicit.set(word(object(e)["key"]), f.value(object(e)["value"]))
+	}
+	computed, _ := item["columns"].(bool)
+	result.open = result.open || computed || item["expr"] != nil || len(array(item["rename_list"])) > 0
+}

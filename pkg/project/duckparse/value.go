@@ -1,0 +1,334 @@
+package duckparse
+
+import (
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/project"
+)
+
+const (
+	dayHours   = 24
+	monthHours = 30 * dayHours // from the first to the last day
+	yearHours  = 365 * dayHours
+)
+
+// value is a date as a distance from a variable, or from columns of stored tables: a table of a
+// query may have the column, and which one is not known. The zero value is unknown.
+type value struct {
+	variable string
+	columns  []project.Column
+	min, max int64 // hours
+}
+
+func (v value) known() bool { return v.variable != "" || len(v.columns) > 0 }
+func (v value) exact() bool { return v.min == 0 && v.max == 0 }
+
+func (v value) equal(w value) bool {
+	return v.variable == w.variable && v.min == w.min && v.max == w.max && slices.Equal(v.columns, w.columns)
+}
+
+// plus returns a value that is lo to hi hours later.
+func (v value) plus(lo, hi int64) value {
+	if !v.known() {
+		return v
+	}
+	v.min, v.max = v.min+lo, v.max+hi
+	return v
+}
+
+// truncated returns the begin of the period that contains a value.
+func (v value) truncated(hours int64) value { return v.plus(-hours, 0) }
+
+// value evaluates an expression.
+func (f *from) value(v any) value {
+	n := object(v)
+	if d, ok := f.expressionDay(v); ok {
+		return d
+	}
+	children := array(n["children"])
+	switch n["type"] {
+	case "OPERATOR_CAST":
+		return f.value(n["child"])
+	case "COLUMN_REF":
+		if names := columnNames(n); len(names) > 0 {
+			return f.find(names)
+		}
+	case "SUBQUERY":
+		if n["subquery_type"] == "SCALAR" {
+			return f.scalar(object(object(n["subquery"])["node"]))
+		}
+	case "ARRAY_SLICE":
+		if len(children) == 3 && number(children[1]) == 1 {
+			return f.value(children[0]).prefix(number(children[2]))
+		}
+	case "FUNCTION":
+		return f.function(word(n["function_name"]), children)
+	}
+	return value{}
+}
+
+// scalar evaluates a subquery that is an expression.
+func (f *from) scalar(n map[string]any) value {
+	result := resultColumns(n, f.with, f)
+	if len(result.list) != 1 {
+		return value{}
+	}
+	return result.list[0]
+}
+
+func (f *from) function(name string, args []any) value {
+	switch len(args) {
+	case 1:
+		return f.unary(name, args[0])
+	case 2:
+		return f.binary(name, args[0], args[1])
+	case 3:
+		switch {
+		case (name == "substr" || name == "substring") && number(args[1]) == 1:
+			return f.value(args[0]).prefix(number(args[2]))
+		case name == "make_date" && number(args[2]) == 1:
+			return f.value(args[0])
+		case name == "concat":
+			return f.concatenation(args)
+		}
+	}
+	return value{}
+}
+
+func (f *from) unary(name string, arg any) value {
+	switch name {
+	case "getvariable":
+		return value{variable: strings.ToLower(text(arg))}
+	case "last_day":
+		return f.value(arg).plus(0, monthHours)
+	case "date":
+		return f.value(arg)
+	case "year", "isoyear":
+		return f.value(arg).truncated(yearHours)
+	case "yearweek":
+		return f.value(arg).truncated(6 * dayHours)
+	}
+	return value{}
+}
+
+func (f *from) binary(name string, a, b any) value {
+	switch name {
+	case "+", "date_add":
+		for _, side := range [][2]any{{a, b}, {b, a}} {
+			if lo, hi, ok := duration(side[1]); ok {
+				return f.value(side[0]).plus(lo, hi)
+			}
+		}
+	case "-":
+		if lo, hi, ok := duration(b); ok {
+			return f.value(a).plus(-hi, -lo)
+		}
+	case "date_trunc", "datetrunc":
+		return f.value(b).unit(strings.ToLower(text(a)))
+	case "date_part", "datepart":
+		if unit := strings.ToLower(text(a)); unit == "year" || unit == "isoyear" {
+			return f.value(b).unit("year")
+		}
+	case "strftime":
+		if text(b) == "" {
+			a, b = b, a
+		}
+		return f.value(a).formatted(text(b))
+	case "left":
+		return f.value(a).prefix(number(b))
+	case "||", "concat":
+		return f.concatenation([]any{a, b})
+	}
+	return value{}
+}
+
+// concatenation returns the date in a text: strftime(…, '%Y-%m') || '-01'.
+func (f *from) concatenation(args []any) (found value) {
+	for _, arg := range args {
+		v := f.value(arg)
+		switch {
+		case v.known() && found.known():
+			return value{}
+		case v.known():
+			found = v
+		case uncast(arg)["type"] != "VALUE_CONSTANT":
+			return value{}
+		}
+	}
+	return found
+}
+
+// unit truncates a value to a unit of time. An unknown unit makes it unknown.
+func (v value) unit(name string) value {
+	switch name {
+	case "day", "hour", "minute", "second", "millisecond", "microsecond":
+		return v
+	case "week":
+		return v.truncated(6 * dayHours)
+	case "month":
+		return v.truncated(monthHours)
+	case "quarter":
+		return v.truncated(3*monthHours + dayHours)
+	case "year":
+		return v.truncated(yearHours)
+	}
+	return value{}
+}
+
+// prefix returns the value of the first n characters of a date: 2025-01 is a month.
+func (v value) prefix(n int64) value {
+	switch {
+	case n >= 10:
+		return v
+	case n >= 7:
+		return v.truncated(monthHours)
+	case n >= 4:
+		return v.truncated(yearHours)
+	}
+	return value{}
+}
+
+var (
+	yearFormat  = regexp.MustCompile(`%-?[YyG]`)
+	monthFormat = regexp.MustCompile(`%-?[mbB]`)
+	weekFormat  = regexp.MustCompile(`%-?[UWV]`)
+	dayFormat   = regexp.MustCompile(`%-?[djcxaAwu]`)
+)
+
+// formatted returns the value of a date that strftime writes.
+func (v value) formatted(format string) value {
+	switch {
+	case dayFormat.MatchString(format) && yearFormat.MatchString(format):
+		return v
+	case !yearFormat.MatchString(format) || dayFormat.MatchString(format):
+		return value{}
+	case weekFormat.MatchString(format):
+		return v.truncated(6 * dayHours)
+	case monthFormat.MatchString(format):
+		return v.truncated(monthHours)
+	}
+	return v.truncated(yearHours)
+}
+
+// hours of the units of intervals, at least and at most.
+var unitHours = map[string][2]int64{
+	"hour": {1, 1}, "day": {dayHours, dayHours}, "week": {7 * dayHours, 7 * dayHours},
+	"month": {28 * dayHours, 31 * dayHours}, "quarter": {89 * dayHours, 92 * dayHours}, "year": {yearHours, 366 * dayHours},
+}
+
+var (
+	intervalText = regexp.MustCompile(`(?i)^\s*([+-]?\d{1,6})\s*([a-z]+)\s*$`)
+	// shortUnits are the abbreviations of DuckDB.
+	shortUnits = map[string]string{"h": "hour", "hr": "hour", "d": "day", "w": "week", "mon": "month", "y": "year", "yr": "year"}
+)
+
+// duration returns the least and the greatest number of hours of a constant number of days or of a
+// constant interval.
+func duration(v any) (lo, hi int64, ok bool) {
+	n := object(v)
+	unit := "day"
+	var count int64
+	switch name := word(n["function_name"]); {
+	case n["type"] == "FUNCTION" && strings.HasPrefix(name, "to_") && len(array(n["children"])) == 1:
+		unit = strings.TrimSuffix(strings.TrimPrefix(name, "to_"), "s")
+		if count, ok = integer(array(n["children"])[0]); !ok {
+			return 0, 0, false
+		}
+	case n["type"] == "OPERATOR_CAST" && object(n["cast_type"])["id"] == "INTERVAL":
+		m := intervalText.FindStringSubmatch(text(n["child"]))
+		if m == nil {
+			return 0, 0, false
+		}
+		count, _ = strconv.ParseInt(m[1], 10, 64)
+		unit = strings.TrimSuffix(strings.ToLower(m[2]), "s")
+		if long, ok := shortUnits[unit]; ok {
+			unit = long
+		}
+	default:
+		if count, ok = integer(v); !ok {
+			return 0, 0, false
+		}
+	}
+	hours, ok := unitHours[unit]
+	if !ok {
+		return 0, 0, false
+	}
+	if count = max(min(count, 1e6), -1e6); count < 0 {
+		return count * hours[1], count * hours[0], true
+	}
+	return count * hours[0], count * hours[1], true
+}
+
+// number returns the value of an integer constant. 0: unknown.
+func number(v any) int64 {
+	count, _ := integer(v)
+	return count
+}
+
+// integer returns the value of a constant expression of integers.
+func integer(v any) (int64, bool) {
+	n := uncast(v)
+	children := array(n["children"])
+	var args []int64
+	for _, child := range children {
+		arg, ok := integer(child)
+		if !ok || arg > 1e6 || arg < -1e6 {
+			return 0, false
+		}
+		args = append(args, arg)
+	}
+	switch name := word(n["function_name"]); {
+	case n["type"] == "VALUE_CONSTANT":
+		constant := object(n["value"])["value"]
+		if s, ok := constant.(string); ok {
+			constant = json.Number(strings.TrimSpace(s))
+		}
+		count, ok := constant.(json.Number)
+		i, err := count.Int64()
+		return i, ok && err == nil
+	case n["type"] != "FUNCTION":
+	case len(args) == 1 && (name == "trunc" || name == "+"):
+		return args[0], true
+	case len(args) == 1 && name == "-":
+		return -args[0], true
+	case len(args) == 2 && name == "*":
+		return args[0] * args[1], true
+	case len(args) == 2 && name == "+":
+		return args[0] + args[1], true
+	case len(args) == 2 && name == "-":
+		return args[0] - args[1], true
+	}
+	return 0, false
+}
+
+// uncast returns an expression without surrounding casts.
+func uncast(v any) map[string]any {
+	n := object(v)
+	for n["type"] == "OPERATOR_CAST" {
+		n = object(n["child"])
+	}
+	return n
+}
+
+// text returns a constant string.
+func text(v any) string {
+	return word(object(uncast(v)["value"])["value"])
+}
+
+func columnNames(n map[string]any) (names []string) {
+	if n["type"] != "COLUMN_REF" {
+		return nil
+	}
+	for _, name := range array(n["column_names"]) {
+		names = append(names, word(name))
+	}
+	return names
+}
+
+func object(v any) map[string]any { n, _ := v.(map[string]any); return n }
+func array(v any) []any           { a, _ := v.([]any); return a }
+func word(v any) string           { s, _ := v.(string); return s }

@@ -1,0 +1,155 @@
+package project
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// lookbackCheck reports expressions of partitioned assets that need other days of a partitioned
+// upstream. A task reads only the same day of its upstream, so such an expression would find too
+// few rows.
+type lookbackCheck struct {
+	loader  *loader
+	known   map[ids.AssetKey]*declared
+	origins map[assetColumn]origin
+}
+
+type assetColumn struct {
+	key       ids.AssetKey
+	dimension string
+	column    string
+}
+
+// origin is what is known of a column of an asset.
+type origin int
+
+const (
+	originUnknown origin = iota
+	originAbsent         // the asset has no such column
+	originDay            // the day of the partition, in all rows
+)
+
+func (c *lookbackCheck) check(a *declared) {
+	if a.Partitions == nil {
+		return
+	}
+	dimension := a.Partitions.Dimension
+	for _, b := range a.lookbacks {
+		if b.Variable != "" && b.Variable != dimension {
+			continue
+		}
+		sets := [][]Column{b.Columns}
+		certain := slices.IndexFunc(b.Days, func(columns []Column) bool { return !c.day(columns, dimension) }) < 0
+		var upstreams []string
+		for _, columns := range append(sets, b.Days...) {
+			names := c.upstreams(columns, dimension)
+			certain = certain && len(names) > 0
+			upstreams = append(upstreams, names...)
+		}
+		if !certain {
+			continue
+		}
+		slices.Sort(upstreams)
+		c.report(a, b, strings.Join(slices.Compact(upstreams), ", "))
+	}
+}
+
+func (c *lookbackCheck) report(a *declared, b Lookback, upstreams string) {
+	variable := "getvariable('" + a.Partitions.Dimension + "')"
+	what := "filter on " + b.Column + " needs days before " + variable
+	suggestion := "remove partitions from the asset, so that it reads every day"
+	switch {
+	case b.Window:
+		what = "window over " + b.Column + " needs several days"
+	case len(b.Days) > 0:
+		what = "filter on " + b.Column + " needs days other than " + variable
+	default:
+		suggestion += fmt.Sprintf("; or, if %s is not the day of the partition, compare date_diff('day', %s, %s) instead",
+			b.Column, b.Column, variable)
+	}
+	c.loader.report(a.queryPlace(b.Offset), suggestion, "the %s, but a task of a daily asset reads only the same day of %s",
+		what, upstreams)
+}
+
+// upstreams returns the partitioned assets that have one of the columns. It returns none if
+// something else may have the column.
+func (c *lookbackCheck) upstreams(columns []Column, dimension string) (names []string) {
+	for _, column := range columns {
+		key, what := column.classify()
+		upstream := c.known[key]
+		switch {
+		case what != refAsset || upstream == nil:
+			return nil
+		case c.origin(key, column.Name, dimension) == originAbsent:
+		case upstream.Partitions == nil:
+			return nil
+		default:
+			names = append(names, key.String())
+		}
+	}
+	return names
+}
+
+// day reports whether a column, which is one of these, is the day of the partition.
+func (c *lookbackCheck) day(columns []Column, dimension string) bool {
+	return c.common(columns, dimension) == originDay
+}
+
+// common returns the origin of a column that is one of these.
+func (c *lookbackCheck) common(columns []Column, dimension string) origin {
+	found := originAbsent
+	for _, column := range columns {
+		key, what := column.classify()
+		if what != refAsset {
+			return originUnknown
+		}
+		switch c.origin(key, column.Name, dimension) {
+		case originUnknown:
+			return originUnknown
+		case originAbsent:
+		case originDay:
+			found = originDay
+		}
+	}
+	return found
+}
+
+// origin returns the origin of a column of an asset.
+func (c *lookbackCheck) origin(key ids.AssetKey, column, dimension string) origin {
+	at := assetColumn{key, dimension, column}
+	if found, ok := c.origins[at]; ok {
+		return found
+	}
+	c.origins[at] = originUnknown // the result for a cycle
+	found := originUnknown
+	if a := c.known[key]; a != nil {
+		found = c.find(a, column, dimension)
+	}
+	c.origins[at] = found
+	return found
+}
+
+func (c *lookbackCheck) find(a *declared, column, dimension string) origin {
+	daily := a.Partitions != nil && a.Partitions.Dimension == dimension
+	o, named := a.output.Named[column]
+	switch {
+	case named && o.Variable != "" && o.Variable == dimension && daily:
+		return originDay
+	case !named && !a.output.Complete:
+		return originUnknown
+	case !named:
+		for _, ref := range a.output.Rest {
+			o.Columns = append(o.Columns, Column{Ref: ref, Name: column})
+		}
+	case len(o.Columns) == 0:
+		return originUnknown
+	}
+	found := c.common(o.Columns, dimension)
+	if found == originDay && !daily || found == originAbsent && named {
+		return originUnknown
+	}
+	return found
+}

@@ -18,23 +18,23 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// bareFold folds the ledger entry by entry in the order of their ids, as if nothing had
-// ever been folded.
+// bareFold folds the ledger entry by entry in the order of their ids, as if nothing had been folded
+// before.
 type bareFold struct {
 	cfg Config
 	// complete is the id below which the first listing found every entry.
 	complete string
 	state    *state.State
-	leaving  *leaving
-	held     *held
+	evictor  *evictor
+	deferred *deferred
 	reader   *reader
-	// waiting reads dead letters that wait for a run, without moving reader on.
+	// waiting reads the entries of waiting dead letters, so that reader keeps its entry.
 	waiting *reader
 	groups  int
-	last    string // greatest entry of which a group was not refused for its clock
+	last    string // greatest entry with a group that was not refused for its clock
 }
 
-// bare builds a valid state from the bare ledger.
+// bare builds a valid state from the ledger alone.
 func (cfg Config) bare(ctx context.Context) (*built, error) {
 	complete, err := cfg.completeBelow(ctx)
 	if err != nil {
@@ -42,14 +42,14 @@ func (cfg Config) bare(ctx context.Context) (*built, error) {
 	}
 	cut := state.Cut{Seq: math.MaxInt64, Time: math.MaxInt64, Entries: complete}
 	b := &built{cfg: cfg, state: state.New(cfg.Domain), closed: cfg.newSegments("")}
-	b.leaving = newLeaving(cut, b.closed.add)
-	f := &bareFold{cfg: cfg, complete: complete, state: b.state, leaving: b.leaving, reader: cfg.reader(), waiting: cfg.reader()}
+	b.evictor = newEvictor(cut, b.closed.add)
+	f := &bareFold{cfg: cfg, complete: complete, state: b.state, evictor: b.evictor, reader: cfg.reader(), waiting: cfg.reader()}
 	b.bare = f
 	if err = f.ledger(ctx, ""); err != nil {
 		return nil, err
 	}
 	if f.groups == 0 {
-		if err := cfg.refuseNothing(ctx); err != nil {
+		if err := cfg.rejectNewDomain(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -57,9 +57,9 @@ func (cfg Config) bare(ctx context.Context) (*built, error) {
 	return b, b.writeBase(ctx, cut)
 }
 
-// completeBelow returns the id below which a listing that begins now finds every entry.
-// The store's time is at least that of its newest object; writers keep the names of
-// entries up with it.
+// completeBelow returns the id below which a listing that starts now finds every entry. The store's
+// clock has reached at least the time of its newest object, and writers name entries close to the
+// store's clock.
 func (cfg Config) completeBelow(ctx context.Context) (string, error) {
 	var stored time.Time
 	for _, prefix := range []string{ledger.Prefix(cfg.Domain), archive.Prefix(cfg.Domain)} {
@@ -75,7 +75,7 @@ func (cfg Config) completeBelow(ctx context.Context) (string, error) {
 	if stored.IsZero() {
 		return "", nil
 	}
-	if now := cfg.now(); stored.After(now) { // this machine's clock can only make it less
+	if now := cfg.now(); stored.After(now) { // this machine's clock can only lower it
 		stored = now
 	}
 	return ids.AtTime(stored.Add(-compactor.ListMargin)), nil
@@ -88,13 +88,13 @@ func (cfg Config) now() time.Time {
 	return cfg.Clock.Now()
 }
 
-// follow folds the entries that have appeared since the last listing: all that a revision
-// has folded which was read before this call.
+// follow folds the entries that appeared since the last listing: every entry that was folded by a
+// revision read before this call.
 func (f *bareFold) follow(ctx context.Context) error { return f.ledger(ctx, f.complete) }
 
-// ledger folds the entries of ledger and archive above an id that the state does not have.
+// ledger folds the entries of ledger and archive above an id that the state has not recorded.
 func (f *bareFold) ledger(ctx context.Context, after string) error {
-	f.held = newHeld()
+	f.deferred = newDeferred()
 	var ahead []archive.Entry
 	for e, err := range f.reader.entries.List(ctx, archive.Range{After: after}) {
 		if err != nil {
@@ -104,7 +104,7 @@ func (f *bareFold) ledger(ctx context.Context, after string) error {
 			continue
 		}
 		if e.Data != nil {
-			e.Stored = ids.Time(e.ID).Add(ledger.MaxBehind) // at the latest
+			e.Stored = ids.Time(e.ID).Add(ledger.MaxBehind) // an upper bound
 		}
 		if ahead = append(ahead, e); len(ahead) < window {
 			continue
@@ -117,10 +117,10 @@ func (f *bareFold) ledger(ctx context.Context, after string) error {
 	if err := f.entries(ctx, ahead); err != nil {
 		return err
 	}
-	if err := f.all(ctx, f.held.rest()); err != nil {
+	if err := f.all(ctx, f.deferred.rest()); err != nil {
 		return err
 	}
-	for _, key := range f.held.timers {
+	for _, key := range f.deferred.timers {
 		g, err := f.reader.group(ctx, key.A, key.B)
 		if err == nil {
 			err = f.one(ctx, g)
@@ -132,7 +132,7 @@ func (f *bareFold) ledger(ctx context.Context, after string) error {
 	return nil
 }
 
-// entries folds some entries that follow each other.
+// entries folds consecutive entries.
 func (f *bareFold) entries(ctx context.Context, entries []archive.Entry) error {
 	var stored []string
 	for _, e := range entries {
@@ -159,7 +159,7 @@ func (f *bareFold) entries(ctx context.Context, entries []archive.Entry) error {
 			if g.Reason != event.ReasonClockAhead {
 				f.last = max(f.last, e.ID)
 			}
-			if err := f.all(ctx, f.held.next(f.state, g)); err != nil {
+			if err := f.all(ctx, f.deferred.next(f.state, g)); err != nil {
 				return err
 			}
 		}
@@ -176,13 +176,13 @@ func (f *bareFold) all(ctx context.Context, groups []fold.Group) error {
 	return nil
 }
 
-// one folds a group, and then the dead letters that waited for what it brought.
+// one folds a group, and then the dead letters that waited for the runs that it created.
 func (f *bareFold) one(ctx context.Context, g fold.Group) error {
 	queue := []fold.Group{g}
 	for len(queue) > 0 {
 		next := queue[0]
 		queue = queue[1:]
-		next.Closed = f.leaving.among(fold.Names(next))
+		next.Closed = f.evictor.evicted(fold.Names(next))
 		for _, run := range fold.Apply(f.state, next).Appeared {
 			for _, key := range f.state.Waiting(run) {
 				redriven, err := f.waiting.group(ctx, key.A, key.B)
@@ -193,5 +193,5 @@ func (f *bareFold) one(ctx context.Context, g fold.Group) error {
 			}
 		}
 	}
-	return f.leaving.some(ctx, f.state)
+	return f.evictor.sometimes(ctx, f.state)
 }

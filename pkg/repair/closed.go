@@ -16,48 +16,46 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// leaving takes out of a state that is being replayed what a cut leaves to history, as
-// soon as it is closed: nothing of it changes any more.
-type leaving struct {
+// evictor removes closed rows below a cut from a state during a replay. They are final.
+type evictor struct {
 	cut    state.Cut
 	take   func(ctx context.Context, closed *state.Rows) error
 	runs   map[ulid.ULID]struct{}
-	groups int // since the last time
+	groups int // since the last eviction
 }
 
-// leavingEvery is after how many groups, at least: it looks at all runs that are there.
-const leavingEvery = 256
+// evictEvery is the minimum number of groups between evictions, each of which scans all runs.
+const evictEvery = 256
 
-func newLeaving(cut state.Cut, take func(context.Context, *state.Rows) error) *leaving {
-	return &leaving{cut: cut, take: take, runs: map[ulid.ULID]struct{}{}}
+func newEvictor(cut state.Cut, take func(context.Context, *state.Rows) error) *evictor {
+	return &evictor{cut: cut, take: take, runs: map[ulid.ULID]struct{}{}}
 }
 
-// some takes out what is closed by now, now and then. What comes after the cut is not in
-// history whatever becomes of it.
-func (l *leaving) some(ctx context.Context, st *state.State) error {
-	if l.groups++; l.groups < max(leavingEvery, st.Runs.Len()) || st.FoldSeq > l.cut.Seq {
+// sometimes evicts closed rows once in a while. Rows above the cut never move to history.
+func (l *evictor) sometimes(ctx context.Context, st *state.State) error {
+	if l.groups++; l.groups < max(evictEvery, st.Runs.Len()) || st.FoldSeq > l.cut.Seq {
 		return nil
 	}
 	l.groups = 0
 	return l.evict(ctx, st, state.Cut{Seq: st.FoldSeq, Time: min(st.FoldTime, l.cut.Time), Entries: l.cut.Entries, Runs: l.cut.Runs})
 }
 
-// rest takes out what is left of it in the end.
-func (l *leaving) rest(ctx context.Context, st *state.State) error { return l.evict(ctx, st, l.cut) }
+// rest evicts the remaining closed rows at the end.
+func (l *evictor) rest(ctx context.Context, st *state.State) error { return l.evict(ctx, st, l.cut) }
 
-func (l *leaving) evict(ctx context.Context, st *state.State, cut state.Cut) error {
+func (l *evictor) evict(ctx context.Context, st *state.State, cut state.Cut) error {
 	closed := st.Evict(cut)
 	for _, run := range state.List[state.Run](closed) {
 		if id, err := ulid.ParseStrict(run.RunID); err == nil {
 			l.runs[id] = struct{}{}
 		}
 	}
-	st.Drain() // or it would keep them as changes
+	st.Drain() // otherwise it would keep them as changes
 	return l.take(ctx, closed)
 }
 
-// among are those of some runs that have left.
-func (l *leaving) among(runs []string) (left []string) {
+// evicted returns the runs, out of some, that have been evicted.
+func (l *evictor) evicted(runs []string) (left []string) {
 	for _, run := range runs {
 		if id, err := ulid.ParseStrict(run); err == nil {
 			if _, has := l.runs[id]; has {
@@ -69,43 +67,42 @@ func (l *leaving) among(runs []string) (left []string) {
 }
 
 const (
-	// maxClosed is how many closed rows are in memory before they become segments.
+	// maxClosed bounds the closed rows in memory; then they become segments.
 	maxClosed = snapshot.MaxSegment / 2
-	// refreshAge is how old the name of a file may become that no revision refers to.
-	// Collectors of the live timeline delete such files an hour after they were named.
+	// refreshAge bounds the age of the name of a file that no revision refers to. Collectors of the
+	// live timeline delete such files an hour after their names.
 	refreshAge = 30 * time.Minute
 )
 
-// segments writes closed rows to history while a replay goes on, so that few of them are
-// in memory.
+// segments writes closed rows to history during a replay, so that few of them are in memory.
 type segments struct {
-	cfg   Config
-	from  string        // rows of runs below are not kept
-	parts []*state.Rows // not written yet
-	held  int           // rows in parts
-	rows  int64         // written
-	files map[string][]manifest.File
-	max   int // of rows in parts
+	cfg      Config
+	from     string        // drops rows of runs below this id
+	parts    []*state.Rows // not yet written
+	buffered int           // number of rows in parts
+	rows     int64         // number of written rows
+	files    map[string][]manifest.File
+	max      int // bound of buffered
 }
 
 func (cfg Config) newSegments(from string) *segments {
 	return &segments{cfg: cfg, from: from, files: map[string][]manifest.File{}, max: maxClosed}
 }
 
-// add takes closed rows, and writes segments when there are enough.
+// add buffers closed rows, and writes segments when there are enough.
 func (s *segments) add(ctx context.Context, closed *state.Rows) error {
 	kept := closed.KeptFrom(s.from)
 	if kept.Len() == 0 {
 		return nil
 	}
 	s.parts = append(s.parts, kept)
-	if s.held += kept.Len(); s.held < s.max {
+	if s.buffered += kept.Len(); s.buffered < s.max {
 		return nil
 	}
 	return s.flush(ctx)
 }
 
-// flush writes what is in memory.
+// flush writes the buffered rows.
 func (s *segments) flush(ctx context.Context) error {
 	if len(s.parts) == 0 {
 		return nil
@@ -114,7 +111,7 @@ func (s *segments) flush(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.parts, s.held = nil, 0
+	s.parts, s.buffered = nil, 0
 	for portion := range rows.Chunks(snapshot.MaxSegment) {
 		files, err := s.cfg.Codec.Encode(portion)
 		if err != nil {
@@ -133,7 +130,7 @@ func (s *segments) flush(ctx context.Context) error {
 	return s.refresh(ctx, ids.AtTime(ids.Time(s.cfg.IDs.New()).Add(-refreshAge)))
 }
 
-// refresh copies the segments that are named below a floor, under new names.
+// refresh copies the segments with names below a floor to new names.
 func (s *segments) refresh(ctx context.Context, floor string) error {
 	for _, table := range slices.Sorted(maps.Keys(s.files)) {
 		if err := s.cfg.refresh(ctx, floor, manifest.TierHistory, s.files[table]); err != nil {
@@ -143,7 +140,8 @@ func (s *segments) refresh(ctx context.Context, floor string) error {
 	return nil
 }
 
-// refresh copies, in place, files that are named below a floor, and may be collected.
+// refresh copies files with names below a floor, which may be collected, and updates their keys in
+// place.
 func (cfg Config) refresh(ctx context.Context, floor, tier string, files []manifest.File) error {
 	for i := range files {
 		f := &files[i]
@@ -163,10 +161,10 @@ func (cfg Config) refresh(ctx context.Context, floor, tier string, files []manif
 	return nil
 }
 
-// indexes writes an index of each table's segments, under new names.
+// indexes writes an index of each table's segments.
 func (s *segments) indexes(ctx context.Context) (map[string]manifest.File, error) {
 	var indexes map[string]manifest.File
-	for _, table := range slices.Sorted(maps.Keys(s.files)) { // in one order: each takes an id
+	for _, table := range slices.Sorted(maps.Keys(s.files)) { // a fixed order, because each index takes an id
 		data, index, err := manifest.EncodeIndex(manifest.IndexKey(s.cfg.Domain, table, s.cfg.IDs.New()), table, s.files[table])
 		if err == nil {
 			err = s.cfg.create(ctx, index.Key, data)

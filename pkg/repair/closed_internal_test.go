@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A rebuild held all closed rows in memory until its end.
+// A rebuild must not hold all closed rows in memory.
 func TestSegmentsHoldFewRowsInMemory(t *testing.T) {
 	d := ids.Domain{Tenant: "t", Workspace: "w"}
 	now := clock.System{}.Now
@@ -29,17 +29,17 @@ func TestSegmentsHoldFewRowsInMemory(t *testing.T) {
 	s.max = 100
 	var want []string
 	for i := range 1000 {
-		run := &state.Run{RunID: ids.AtTime(time.Unix(int64(1000-i), 0)), State: state.RunSucceeded} // the last first
+		run := &state.Run{RunID: ids.AtTime(time.Unix(int64(1000-i), 0)), State: state.RunSucceeded} // newest first
 		run.Seq = int64(i + 1)
 		want = append([]string{run.RunID}, want...)
 		require.NoError(t, s.add(t.Context(), state.Set(&state.Rows{}, []*state.Run{run})))
-		require.Less(t, s.held, 100)
+		require.Less(t, s.buffered, 100)
 	}
 	require.NoError(t, s.flush(t.Context()))
 	require.EqualValues(t, 1000, s.rows)
 	require.Len(t, s.files["runs"], 10)
 
-	floor := source.New() // whatever was named so far may be collected
+	floor := source.New() // all files so far may be collected
 	require.NoError(t, s.refresh(t.Context(), floor))
 	require.True(t, manifest.NamedFrom(floor, s.files["runs"]))
 	indexes, err := s.indexes(t.Context())

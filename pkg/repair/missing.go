@@ -43,11 +43,11 @@ func (cfg Config) remains(ctx context.Context) (found []string, err error) {
 	return found, nil
 }
 
-// errNothing says that a domain is a new one.
+// errNothing reports that the domain is new.
 var errNothing = errors.New("nothing to rebuild: nothing has been written yet")
 
-// refuseNothing is the error of a rebuild of a domain without manifests that is a new one.
-func (cfg Config) refuseNothing(ctx context.Context) error {
+// rejectNewDomain returns an error for a new domain, one without any object.
+func (cfg Config) rejectNewDomain(ctx context.Context) error {
 	found, err := cfg.remains(ctx)
 	if err == nil && len(found) == 0 {
 		return errNothing

@@ -11,9 +11,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// outputs checks that each output of a succeeded task is what its marker says, and adds
-// to some lines what is wrong: as many as are reported. An output that its partition does
-// not show any more may have been collected, its commit marker before its files.
+// outputs compares the outputs of succeeded tasks with their commit markers, and appends the
+// problems to bad, up to the number that is reported. The marker of an output that its partition
+// does not show may be missing: collection deletes it before the files.
 func (cfg Config) outputs(ctx context.Context, live *state.State, tasks []*state.Task, report *Report, bad []string) ([]string, error) {
 	for _, t := range tasks {
 		if t.State != state.TaskSucceeded || t.OutputURI == "" {
@@ -40,9 +40,9 @@ func (cfg Config) outputs(ctx context.Context, live *state.State, tasks []*state
 	return bad, nil
 }
 
-var errNoMarker = errors.New("there is no commit marker")
+var errNoMarker = errors.New("no commit marker")
 
-// superseded reports whether the partition of a task shows the output of another one.
+// superseded reports whether the partition of a task shows another output.
 func superseded(live *state.State, t *state.Task) bool {
 	row := live.Partitions.Get(state.Key2{A: t.AssetKey, B: t.PartitionKey})
 	return row != nil && row.MaterializationID != t.MaterializationID
@@ -75,8 +75,8 @@ func (cfg Config) output(ctx context.Context, t *state.Task) (problem string, er
 	return "", nil
 }
 
-// file compares an object with what the commit marker records of it. A store that keeps checksums is asked for the
-// object's; of any other store the object is read.
+// file compares an object with its record in the commit marker. It reads the object only if the
+// store keeps no checksums.
 func (cfg Config) file(ctx context.Context, key string, want contract.MarkerFile) (problem string, err error) {
 	object, err := cfg.Store.Head(ctx, key)
 	switch {

@@ -15,23 +15,23 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// place is where a group stands in the ledger, and in the order of folding. There is one
-// of each group that was ever folded, and so it is no larger than it must be.
+// place is the position of a group in the ledger and in the order of folding. A replay holds one
+// for every group, so it is small.
 type place struct {
 	entry    ulid.ULID
 	ofGroup  ulid.ULID
-	odd      string // the group where it is named by no ULID: by the number of its line
+	odd      string // id of a group that is not a ULID but a line number
 	firstSeq int64
 	revision int64
 	events   int32
 	late     bool
-	ahead    *refusal // of a group that is a dead letter, CLOCK_AHEAD
+	ahead    *refusal // the group is a dead letter, CLOCK_AHEAD
 	refused  *refusal
 }
 
-// refusal is why an entry was refused as a whole, or a group that is far ahead or of a type
-// that its build did not know. The entry need not show it to every build, so a replay
-// repeats it as it was recorded.
+// refusal is the reason why an entry was refused as a whole, or a group because of its clock or of
+// a type unknown to that build. Another build may not refuse it, so a replay repeats the recorded
+// refusal.
 type refusal struct {
 	reason, detail string
 	bytes          int64
@@ -48,7 +48,7 @@ func appendPlaces(places []place, rows []*state.Entry) []place {
 		if row.Group == compactor.WholeEntry || row.Reason == event.ReasonUnsupported {
 			p.refused = &refusal{row.Reason, row.Detail, row.Bytes}
 		}
-		p.entry, _ = ulid.ParseStrict(row.Entry) // the fold took it from the name of an object, which is one
+		p.entry, _ = ulid.ParseStrict(row.Entry) // entry names are ULIDs
 		var err error
 		if p.ofGroup, err = ulid.ParseStrict(row.Group); err != nil || p.ofGroup.String() != row.Group {
 			p.odd = row.Group
@@ -58,8 +58,8 @@ func appendPlaces(places []place, rows []*state.Entry) []place {
 	return places
 }
 
-// group returns the group at a place. It is read unless it was refused in a way that the
-// record describes completely: such a group changes nothing, and its entry may be gone.
+// group returns the group at a place. It reads the entry unless the record describes the refusal
+// completely: such a group changes nothing, and its entry may be gone.
 func (p place) group(ctx context.Context, r *reader) (fold.Group, error) {
 	if p.ahead != nil {
 		return fold.Group{
@@ -72,17 +72,17 @@ func (p place) group(ctx context.Context, r *reader) (fold.Group, error) {
 	}
 	g, err := r.group(ctx, p.entryID(), p.groupID())
 	if err == nil && p.refused != nil {
-		// An older build refused the group. This build may know its type, but the group is
-		// folded where a compactor tries it again, and not where it was refused.
+		// An older build refused the group. This build may know its type, but a later record tells
+		// where a compactor folded it.
 		g = fold.Group{Entry: g.Entry, ID: g.ID, Reason: p.refused.reason, Detail: p.refused.detail, Bytes: p.refused.bytes}
 	}
 	return g, err
 }
 
-// unread reports whether the group at a place is not read from its entry.
+// unread reports whether the group needs no read of its entry.
 func (p place) unread() bool { return p.ahead != nil || p.wholeEntry() }
 
-// wholeEntry reports whether the place is that of an entry which was refused as a whole.
+// wholeEntry reports whether the entry was refused as a whole.
 func (p place) wholeEntry() bool { return p.refused != nil && p.odd == compactor.WholeEntry }
 
 func (p place) entryID() string { return p.entry.String() }
@@ -96,9 +96,9 @@ func (p place) groupID() string {
 
 func (p place) String() string { return fmt.Sprintf("entry %s, group %s", p.entryID(), p.groupID()) }
 
-// inOrder sorts groups as they were folded: each of them once. Each took the numbers of its
-// events. Where two took the same ones, writers folded that did not know of each
-// other, and there is no such order.
+// inOrder sorts places in the order of folding, and returns contradictions. Each group took the
+// numbers of its events once; if two groups have the same numbers, concurrent writers have folded
+// them, and no order exists.
 func inOrder(order []place) (problems []string) {
 	slices.SortFunc(order, func(a, b place) int {
 		return cmp.Or(a.entry.Compare(b.entry), a.ofGroup.Compare(b.ofGroup), strings.Compare(a.odd, b.odd))
@@ -106,7 +106,7 @@ func inOrder(order []place) (problems []string) {
 	for i, p := range order[min(1, len(order)):] {
 		before := order[i]
 		if p.entry == before.entry && p.ofGroup == before.ofGroup && p.odd == before.odd && p.firstSeq != before.firstSeq {
-			problems = append(problems, fmt.Sprintf("ledger: %s was folded twice, at %d and %d", p, before.firstSeq, p.firstSeq))
+			problems = append(problems, fmt.Sprintf("ledger: %s was folded twice, at sequence %d and %d", p, before.firstSeq, p.firstSeq))
 		}
 	}
 	slices.SortFunc(order, func(a, b place) int {
@@ -115,7 +115,7 @@ func inOrder(order []place) (problems []string) {
 	for i, p := range order[min(1, len(order)):] {
 		before := order[i]
 		if p.firstSeq < before.firstSeq+max(1, int64(before.events)) {
-			problems = append(problems, fmt.Sprintf("ledger: %s was folded at the place of %s, which is %d", p, before, before.firstSeq))
+			problems = append(problems, fmt.Sprintf("ledger: %s was folded at the place of %s, sequence %d", p, before, before.firstSeq))
 		}
 	}
 	return problems

@@ -17,14 +17,13 @@ import (
 var errNoGroup = errors.New("the entry has no such group")
 
 const (
-	// window is how many groups or entries a replay reads ahead, and readers how many it
-	// reads at once.
+	// window is how many groups or entries a replay prefetches, with readers concurrent reads.
 	window  = 64
 	readers = 16
 )
 
-// reader reads groups of the ledger and its archive. It keeps the last entry, whose
-// groups were mostly folded one after the other, and the entries that were fetched last.
+// reader reads groups of the ledger and its archive. It caches the last entry, because most groups
+// of an entry were folded one after the other, and the prefetched entries.
 type reader struct {
 	cfg     Config
 	entries *archive.Reader
@@ -37,8 +36,8 @@ func (cfg Config) reader() *reader {
 	return &reader{cfg: cfg, entries: archive.NewReader(cfg.Store, cfg.Domain)}
 }
 
-// fetch reads entries side by side and keeps them in place of those fetched before. An
-// entry that cannot be read is left out: load tries it once more, and judges the error.
+// fetch reads entries concurrently; they replace those fetched before. It skips entries that cannot
+// be read: load reads them again and handles the error.
 func (r *reader) fetch(ctx context.Context, entries []string) error {
 	fetched := map[string][]byte{}
 	var mu sync.Mutex
@@ -80,8 +79,8 @@ func (r *reader) load(ctx context.Context, entry string) error {
 	return r.take(ctx, entry, data)
 }
 
-// skip goes on without an entry that cannot be read, if an operator has decided so. The
-// error is otherwise that of reading it.
+// skip continues without an unreadable entry if an operator has decided to skip it. Otherwise it
+// returns the error of the read.
 func (r *reader) skip(ctx context.Context, entry string, failed error) error {
 	if errors.Is(failed, blob.ErrNotFound) || ctx.Err() != nil {
 		return failed
@@ -94,7 +93,7 @@ func (r *reader) skip(ctx context.Context, entry string, failed error) error {
 	return nil
 }
 
-// take goes on with an entry whose bytes are in memory.
+// take decodes an entry whose bytes are in memory.
 func (r *reader) take(ctx context.Context, entry string, data []byte) error {
 	groups := compactor.Decode(entry, data)
 	if err := compactor.FetchPlans(ctx, r.cfg.Store, r.cfg.Domain, groups); err != nil {

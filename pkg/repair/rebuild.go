@@ -18,27 +18,26 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Result is what a rebuild published.
+// Result is the result of a rebuild.
 type Result struct {
 	Revision int64 `json:"revision"`
-	// Groups is how many groups of the ledger were folded.
+	// Groups is the number of folded groups.
 	Groups int   `json:"groups"`
 	Rows   int64 `json:"rows"`
-	// Recorded reports that the ledger was replayed in the order in which it had been
-	// folded, so that the state is the same as before. Otherwise the state is a valid one,
-	// in which all facts hold.
+	// Recorded reports that the ledger was replayed in the recorded order, so that the state is the
+	// same as before. Otherwise the state is valid, and contains all facts.
 	Recorded bool `json:"recorded_order"`
-	// Lost is how many groups the state had folded that the ledger does not have any
-	// more: what they said is forgotten.
+	// Lost is the number of groups that the state had folded and the ledger has lost. The new state
+	// does not contain them.
 	Lost int `json:"lost_groups,omitempty"`
-	// Renamed is how many entries were named far ahead of the store's clock and have
-	// names of the store's time now.
+	// Renamed is the number of entries that were named far ahead of the store's clock and were
+	// renamed to the store's time.
 	Renamed int `json:"renamed_entries,omitempty"`
 }
 
-// LostError reports that the ledger lacks what the state has folded.
+// LostError reports that the ledger lacks groups that the state has folded.
 type LostError struct {
-	// Groups are what it lacks, a line each.
+	// Groups describes the missing groups, one line each.
 	Groups []string
 }
 
@@ -50,7 +49,7 @@ func (e *LostError) Error() string {
 	if n := len(e.Groups); n > 1 {
 		groups = fmt.Sprintf("%d groups", n)
 	}
-	text.WriteString("the ledger lacks " + groups + " that the state has folded, or their plans, and a rebuild would forget what was said there: tasks that have ended may run again")
+	text.WriteString("the ledger lacks " + groups + " that the state has folded, or their plans, and a rebuild would forget their events: ended tasks may run again")
 	for _, line := range e.Groups[:min(some, len(e.Groups))] {
 		text.WriteString("\n  " + line)
 	}
@@ -60,29 +59,24 @@ func (e *LostError) Error() string {
 	return text.String()
 }
 
-// maxConflicts bounds how often a rebuild follows a domain that publishes while the
-// rebuild is about to.
+// maxConflicts bounds how often a rebuild catches up with a domain that keeps publishing.
 const maxConflicts = 64
 
-// Rebuild builds the state from the ledger, in files that no revision refers to, and
-// publishes it as the next revision, which begins a new timeline. That publish is the
-// commit point: until then the live timeline goes on undisturbed, and an error means that
-// nothing has changed. Compactors that fold the live timeline lose the race for that
-// revision, load it, and go on from there.
+// Rebuild builds the state from the ledger, in files that no revision refers to, and publishes it
+// as the next revision, which starts a new timeline. That publish is the commit point: until then
+// the live timeline continues undisturbed, and an error means that nothing has changed. Compactors
+// of the live timeline get a conflict at that revision, load it, and continue from there.
 //
-// The ledger is replayed in the order that ledger_entries records, up to what the newest
-// revision has folded. Entries that no revision has folded yet are left to the
-// compactors. Where the order cannot be read because of damage, the error is a
-// [RecordError]. Where the ledger lacks groups of the record, the error is a [LostError],
-// unless cfg.Forget is set.
+// The ledger is replayed in the order that ledger_entries records, up to the newest revision.
+// Compactors fold the later entries. If damage hides the order, the error is a [RecordError]. If
+// the ledger lacks recorded groups, the error is a [LostError], unless cfg.Forget is set.
 //
-// With cfg.Bare the record is not read, and the ledger is folded entry by entry in the
-// order of their ids. If the newest manifest cannot be read either, or others are missing,
-// the boundary ends the numbers that manifests had, before the first revision of the new
-// timeline is published.
+// With cfg.Bare the record is not read, and the ledger is folded entry by entry in the order of
+// their ids. If the newest manifest is unreadable or manifests are missing, the boundary ends the
+// old revision numbers before the first revision of the new timeline is published.
 //
-// What is closed goes to history while the ledger is replayed: memory is in proportion to
-// what lives, and to the number of groups and runs.
+// Closed rows move to history during the replay. Memory is proportional to the live rows and to the
+// number of groups and runs.
 func Rebuild(ctx context.Context, cfg Config) (Result, error) {
 	build := cfg.replayed
 	if cfg.Bare {
@@ -100,25 +94,25 @@ type built struct {
 	cfg     Config
 	state   *state.State
 	last    string // greatest entry that was folded
-	leaving *leaving
+	evictor *evictor
 	closed  *segments
 	base    manifest.BaseSnapshot
 	result  Result
 
-	bare *bareFold // of a rebuild of the bare ledger
+	bare *bareFold // of a bare rebuild
 
-	// Of a replay in the recorded order: where it is, and what reads the rest of the record.
+	// Of a replay in the recorded order: the replayed manifest, and the reader of the later record.
 	at     *manifest.Manifest
 	record *record
 	replay *replay
 	named  *renaming
 }
 
-// replayed builds the state that the newest revision records.
+// replayed builds the state of the newest revision.
 func (cfg Config) replayed(ctx context.Context) (*built, error) {
 	m, err := cfg.Manifests.Load(ctx)
 	if errors.Is(err, manifest.ErrNone) {
-		err = cmp.Or(cfg.refuseNothing(ctx), err)
+		err = cmp.Or(cfg.rejectNewDomain(ctx), err)
 	}
 	if err != nil {
 		return nil, recordError(err)
@@ -131,11 +125,11 @@ func (cfg Config) replayed(ctx context.Context) (*built, error) {
 	if problems := inOrder(order); len(problems) > 0 {
 		return nil, contradictions(problems)
 	}
-	// What was late stays late, and what was abandoned stays abandoned.
+	// Late groups stay late, and abandoned entries stay abandoned.
 	cut := state.Cut{Seq: math.MaxInt64, Time: math.MaxInt64, Entries: m.BaseSnapshot.EntriesFrom, Runs: m.BaseSnapshot.RunsFrom}
 	b.closed = cfg.newSegments(cut.Runs)
-	b.leaving = newLeaving(cut, b.closed.add)
-	b.replay = cfg.newReplay(cut.Runs, b.leaving)
+	b.evictor = newEvictor(cut, b.closed.add)
+	b.replay = cfg.newReplay(cut.Runs, b.evictor)
 	if b.named, err = cfg.rename(ctx, order, m.Watermarks.CompleteThrough); err != nil {
 		return nil, err
 	}
@@ -145,26 +139,26 @@ func (cfg Config) replayed(ctx context.Context) (*built, error) {
 	}
 	b.state = b.replay.state
 	b.result.Recorded, b.result.Groups = true, len(order)
-	if err := b.refuseLoss(); err != nil {
+	if err := b.rejectLoss(); err != nil {
 		return nil, err
 	}
 	return b, b.writeBase(ctx, cut)
 }
 
-// refuseLoss is the error of a replay that has lost groups, if they must not be forgotten.
-func (b *built) refuseLoss() error {
+// rejectLoss returns an error if the replay has lost groups, unless they may be forgotten.
+func (b *built) rejectLoss() error {
 	if b.result.Lost = len(b.replay.lost); b.result.Lost > 0 && !b.cfg.Forget {
 		return &LostError{Groups: b.replay.lost}
 	}
 	return nil
 }
 
-// writeBase writes what lives as a base, and what is closed by now as segments. What the
-// state changes from here on is kept for a delta.
+// writeBase writes the live rows as a base and the closed rows as segments. From here on the state
+// keeps its changes for a delta.
 func (b *built) writeBase(ctx context.Context, cut state.Cut) error {
 	st := b.state
 	cut.Seq, cut.Time = st.FoldSeq, st.FoldTime
-	err := b.leaving.evict(ctx, st, cut)
+	err := b.evictor.evict(ctx, st, cut)
 	if err == nil {
 		err = b.closed.flush(ctx)
 	}
@@ -189,15 +183,15 @@ func (b *built) writeBase(ctx context.Context, cut state.Cut) error {
 		b.result.Rows += f.Rows
 	}
 	st.Drain()
-	b.leaving.cut.Seq = -1 // nothing leaves any more
+	b.evictor.cut.Seq = -1 // no more evictions
 	if b.replay != nil {
 		b.replay.keeps, b.last = true, b.replay.last
 	}
 	return nil
 }
 
-// publish publishes the state as the revision after the newest, and begins again with a
-// newer one while others are faster.
+// publish publishes the state as the revision after the newest. After a conflict it catches up and
+// tries again.
 func (b *built) publish(ctx context.Context) (Result, error) {
 	if err := b.named.create(ctx); err != nil {
 		return Result{}, err
@@ -218,21 +212,20 @@ func (b *built) publish(ctx context.Context) (Result, error) {
 		switch {
 		case err == nil:
 			b.result.Revision = m.Revision
-			return b.result, b.named.drop(ctx)
+			return b.result, b.named.deleteOld(ctx)
 		case errors.Is(err, manifest.ErrConflict), errors.Is(err, manifest.ErrNotCommitted):
 		default:
 			return Result{}, fmt.Errorf("publish rebuilt state: %w; run `servo admin rebuild` again", err)
 		}
 	}
-	return Result{}, fmt.Errorf("publish rebuilt state of %s: others published %d times while the rebuild was about to: run `servo admin rebuild` again when fewer runs are under way",
+	return Result{}, fmt.Errorf("publish rebuilt state of %s: %d conflicts with other writers: run `servo admin rebuild` again when fewer runs are active",
 		b.cfg.Domain, maxConflicts)
 }
 
-// next returns the first manifest of the new timeline, which follows the newest revision.
-// What that revision has folded since is folded first: in the recorded order, or from a
-// listing of the ledger. If manifests are missing, a writer may still publish, or has
-// published, a number above the newest revision. Then the boundary ends all of these
-// numbers.
+// next returns the first manifest of the new timeline, which follows the newest revision. First it
+// folds what that revision has folded since: in the recorded order, or from a listing of the
+// ledger. If manifests are missing, a writer may have published or may still publish a number above
+// the newest revision. The boundary then ends all of these numbers.
 func (b *built) next(ctx context.Context) (*manifest.Manifest, error) {
 	newest, err := b.cfg.Manifests.Load(ctx)
 	lost := b.at == nil && (manifest.Damaged(err) || errors.Is(err, manifest.ErrNone))
@@ -259,15 +252,15 @@ func (b *built) next(ctx context.Context) (*manifest.Manifest, error) {
 		return nil, fmt.Errorf("publish rebuilt state: %w", err)
 	}
 	if lost || b.bare != nil {
-		b.awake(m)
+		b.scheduleWakeup(m)
 	}
 	return m, nil
 }
 
-// awake gives m a wakeup in the next minute, unless it has an earlier one. The state differs
-// from the one that the last wakeup stood for, and only a sweep finds entries that are not
-// folded yet.
-func (b *built) awake(m *manifest.Manifest) {
+// scheduleWakeup sets a wakeup in the next minute, unless m has an earlier one. The state differs
+// from the one that the last wakeup was for, and only a sweep finds entries that are not folded
+// yet.
+func (b *built) scheduleWakeup(m *manifest.Manifest) {
 	if !b.cfg.Wakeups {
 		return
 	}
@@ -277,10 +270,10 @@ func (b *built) awake(m *manifest.Manifest) {
 	}
 }
 
-// follow replays what a later revision has folded.
+// follow replays the groups that a later revision has folded.
 func (b *built) follow(ctx context.Context, m *manifest.Manifest) error {
 	if m.Lineage != b.at.Lineage {
-		return fmt.Errorf("revision %d is of another timeline: another rebuild has finished meanwhile", m.Revision)
+		return fmt.Errorf("revision %d is on another timeline: another rebuild has finished meanwhile", m.Revision)
 	}
 	if m.Ref() == b.at.Ref() {
 		return nil
@@ -298,11 +291,11 @@ func (b *built) follow(ctx context.Context, m *manifest.Manifest) error {
 	}
 	b.at, b.last = m, b.replay.last
 	b.result.Groups += len(order)
-	return b.refuseLoss()
+	return b.rejectLoss()
 }
 
-// fill puts the state into a manifest: the base, history, and what has changed since.
-// Files that may be collected under the manifest's floor are copied first.
+// fill puts base, history and the changes since the base into a manifest. It first copies files
+// that may be collected under the manifest's floor.
 func (b *built) fill(ctx context.Context, m *manifest.Manifest) error {
 	cfg := b.cfg
 	err := cfg.refresh(ctx, m.OrphanFloor, manifest.TierBase, b.base.Files)
@@ -322,8 +315,8 @@ func (b *built) fill(ctx context.Context, m *manifest.Manifest) error {
 		m.Watermarks.EventsProcessedThrough, m.Watermarks.LastProcessedFile = b.last, ledger.Key(cfg.Domain, b.last)
 	}
 	if b.at != nil && b.result.Lost == 0 {
-		// What the revision before knew to be folded is folded here, too. A listing that goes
-		// by a clock far ahead is not believed.
+		// Everything below the watermark of the last revision is folded here, too. A watermark from
+		// a clock far ahead is capped.
 		m.Watermarks.CompleteThrough = min(b.at.Watermarks.CompleteThrough, ids.AtTime(cfg.now().Add(-compactor.ListMargin)))
 	}
 	delta, err := b.delta(ctx, m.Revision)
@@ -334,10 +327,10 @@ func (b *built) fill(ctx context.Context, m *manifest.Manifest) error {
 	return err
 }
 
-// maxInline is how many rows a delta holds in the manifest itself.
+// maxInline bounds the rows of an inline delta.
 const maxInline = 150
 
-// delta writes what has changed since the base.
+// delta writes the changes since the base.
 func (b *built) delta(ctx context.Context, revision int64) (manifest.Delta, error) {
 	changed := b.state.Changed()
 	d := manifest.Delta{ID: b.cfg.IDs.New(), Revision: revision, Rows: int64(changed.Len())}

@@ -12,20 +12,20 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// RecordError reports that the order in which the ledger was folded is not known: the
-// manifest or its rows of ledger_entries are missing, damaged or contradictory.
+// RecordError reports that the order in which the ledger was folded is unknown: the manifest or its
+// rows of ledger_entries are missing, damaged or contradictory.
 type RecordError struct{ Err error }
 
 // Error implements error.
 func (e *RecordError) Error() string {
-	return fmt.Sprintf("the order in which the ledger was folded is not known: %s", manifest.Problem(e.Err))
+	return fmt.Sprintf("the order in which the ledger was folded is unknown: %s", manifest.Problem(e.Err))
 }
 
-// Unwrap is the reason.
+// Unwrap returns the cause.
 func (e *RecordError) Unwrap() error { return e.Err }
 
-// recordError tells damage from a failed read: only damage is a [RecordError], since a
-// read that failed may succeed the next time.
+// recordError distinguishes damage from a failed read. Only damage is a [RecordError]: a read may
+// succeed the next time.
 func recordError(err error) error {
 	if errors.Is(err, errNothing) {
 		return err
@@ -36,22 +36,22 @@ func recordError(err error) error {
 	return fmt.Errorf("read the order in which the ledger was folded: %w", err)
 }
 
-// contradictions is the error of a record in which groups share a place.
+// contradictions returns the error for groups that share a sequence number.
 func contradictions(problems []string) error {
 	const some = 5
 	lines := problems[:min(some, len(problems))]
 	return &RecordError{errors.New(strings.Join(lines, "; "))}
 }
 
-// record reads ledger_entries of one manifest after another, each row of it once.
+// record reads the rows of ledger_entries of successive manifests, each row once.
 type record struct {
 	cfg     Config
-	through int64           // sequence up to which places were read
+	through int64           // sequence number up to which places were read
 	known   map[string]bool // segments of history that were read
 }
 
-// read returns the places of all groups that m has folded and that earlier calls have not
-// returned, in no order.
+// read returns the places of all groups that m has folded and that no earlier call has returned, in
+// no particular order.
 func (r *record) read(ctx context.Context, m *manifest.Manifest) ([]place, error) {
 	cfg := r.cfg
 	only := *m
@@ -76,7 +76,7 @@ func (r *record) read(ctx context.Context, m *manifest.Manifest) ([]place, error
 	return order, nil
 }
 
-// closed returns the places in segments of history that earlier calls have not read.
+// closed returns the places in history segments that no earlier call has read.
 func (r *record) closed(ctx context.Context, m *manifest.Manifest) (order []place, err error) {
 	index, has := m.History["ledger_entries"]
 	if !has {
@@ -104,7 +104,7 @@ func (r *record) closed(ctx context.Context, m *manifest.Manifest) (order []plac
 	return order, nil
 }
 
-// onlyEntries are those that hold rows of ledger_entries.
+// onlyEntries returns the parts with rows of ledger_entries.
 func onlyEntries[T any](parts []T, table func(T) string) []T {
 	return slices.DeleteFunc(slices.Clone(parts), func(part T) bool { return table(part) != "ledger_entries" })
 }

@@ -35,9 +35,8 @@ type renaming struct {
 	to  map[string]string // by the old name
 }
 
-// rename finds the entries of an order that need other names, or have them already while
-// their old names are left. Listings were complete through an id, so no entry below it is
-// ahead.
+// rename finds the entries of an order that need new names, or that have new names while the old
+// ones still exist. Listings were complete up to an id, so no entry below it is ahead.
 func (cfg Config) rename(ctx context.Context, order []place, complete string) (*renaming, error) {
 	r := &renaming{cfg: cfg, to: map[string]string{}}
 	ahead, err := cfg.farAhead(ctx)
@@ -60,8 +59,8 @@ func (cfg Config) rename(ctx context.Context, order []place, complete string) (*
 	return r, nil
 }
 
-// farAhead lists the entries that are named far ahead of the time at which the store took
-// them, with their new names.
+// farAhead lists the entries whose names are far ahead of the store's time of their upload, with
+// their new names.
 func (cfg Config) farAhead(ctx context.Context) (map[string]string, error) {
 	ahead := map[string]string{}
 	prefix := ledger.Prefix(cfg.Domain)
@@ -103,14 +102,14 @@ func (r *renaming) create(ctx context.Context) error {
 	return nil
 }
 
-// drop deletes the entries under their old names.
-func (r *renaming) drop(ctx context.Context) error {
+// deleteOld deletes the entries under their old names.
+func (r *renaming) deleteOld(ctx context.Context) error {
 	if r.len() == 0 {
 		return nil
 	}
 	for _, from := range slices.Sorted(maps.Keys(r.to)) {
 		if err := r.cfg.Store.Delete(ctx, ledger.Key(r.cfg.Domain, from)); err != nil {
-			return fmt.Errorf("the state is rebuilt; delete ledger entry %s, which is %s now: %w", from, r.to[from], err)
+			return fmt.Errorf("the state is rebuilt, but the old name of a renamed ledger entry is left: delete %s, now %s: %w", from, r.to[from], err)
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-// Package repair verifies a domain's state against the ledger, and rebuilds it from the
+// Package repair verifies the state of a domain against its ledger, and rebuilds the state from the
 // ledger.
 package repair
 
@@ -15,63 +15,60 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Config is what is repaired.
+// Config configures a verification or a rebuild.
 type Config struct {
 	Domain    ids.Domain
 	Store     blob.Store
 	Manifests *manifest.Store
 	Codec     *snapshot.Codec
 	IDs       *ids.Source
-	// Writer names who repairs in the manifest that is published.
+	// Writer names this process in the published manifest.
 	Writer string
-	// Clock is the time of day; nil: the machine's.
+	// Clock is the time source. nil: the machine's clock.
 	Clock clock.Clock
-	// Bare has a rebuild fold the bare ledger, without the record of the order in which
-	// it was folded.
+	// Bare makes a rebuild fold the ledger in the order of ids, without the recorded order.
 	Bare bool
-	// Forget has a rebuild go on where the ledger lacks what the state had folded.
+	// Forget makes a rebuild continue if the ledger lacks groups that the state has folded.
 	Forget bool
-	// Wakeups says that the domain is swept when a wakeup is due, as in a bucket. A rebuild
-	// of the bare ledger, or one that finds manifests missing, creates one for the next
-	// minute.
+	// Wakeups reports that the domain is swept when a wakeup is due, as in a bucket. A bare
+	// rebuild, or one that finds manifests missing, creates a wakeup for the next minute.
 	Wakeups bool
 }
 
 const (
-	// maxProblems bounds how many differences are reported.
+	// maxProblems bounds the reported differences.
 	maxProblems = 50
-	// maxPlaces bounds what is believed of how many groups there are: it is made room for.
+	// maxPlaces bounds the memory that is allocated because of a stored number of groups.
 	maxPlaces = 4 << 20
 )
 
-// Report is what a verification found.
+// Report is the result of a verification.
 type Report struct {
 	Revision int64 `json:"revision"`
 	Groups   int   `json:"groups"`
 	Events   int64 `json:"events"`
 	Rows     int64 `json:"rows"`
 	Outputs  int   `json:"outputs"`
-	// Lost is how many groups the state has folded that the ledger does not have any
-	// more, Differences how many rows are not what the ledger says, as far as they were
-	// counted, and BadOutputs how many outputs are not what was committed.
+	// Lost is the number of groups that the state has folded and the ledger has lost. Differences
+	// is the number of rows that differ from the ledger, as far as they were counted. BadOutputs is
+	// the number of outputs that differ from their commit markers.
 	Lost        int `json:"lost_groups"`
 	Differences int `json:"differences"`
 	BadOutputs  int `json:"bad_outputs"`
-	// NoManifest reports that the domain has no manifest although something was written
-	// there: the state is lost, and there is nothing to compare with the ledger.
+	// NoManifest reports that the domain has objects but no manifest: the state is lost, and there
+	// is nothing to compare with the ledger.
 	NoManifest bool `json:"no_manifest,omitempty"`
-	// Problems are what is wrong, a line each; none: all is well.
+	// Problems describes the problems, one line each.
 	Problems []string `json:"problems"`
 }
 
-// Verify replays the ledger in the order that ledger_entries records, compares
-// every row of every table with the live state and history, and holds the outputs of
-// succeeded tasks against their commit markers. Reading the state verifies the
-// checksum of each of its files.
+// Verify replays the ledger in the order that ledger_entries records. It compares every row of
+// every table with the live state and history, and the outputs of succeeded tasks with their commit
+// markers. Reading the state verifies the checksums of its files.
 //
-// Of history it holds one segment at a time, and of what the replay closes sums alone,
-// so that memory is in proportion to what lives, and to the order of the ledger's groups.
-// Only where the sums differ all is read at once, to say what does.
+// It reads history one segment at a time, and keeps only sums of the rows that the replay closes:
+// memory is proportional to the live rows and the number of groups. If the sums differ, it reads
+// everything at once to find the differences.
 func Verify(ctx context.Context, cfg Config) (Report, error) {
 	m, err := cfg.Manifests.Load(ctx)
 	if errors.Is(err, manifest.ErrNone) || manifest.Lost(err) {
@@ -90,13 +87,13 @@ func Verify(ctx context.Context, cfg Config) (Report, error) {
 		return report, err
 	}
 	closed := newSums(snapshot.CutOf(m).Runs)
-	closed.seed = stored.seed // sums by another one say nothing
-	leaving := newLeaving(snapshot.CutOf(m), func(_ context.Context, rows *state.Rows) error { return closed.add(rows) })
+	closed.seed = stored.seed // sums with different seeds are not comparable
+	evictor := newEvictor(snapshot.CutOf(m), func(_ context.Context, rows *state.Rows) error { return closed.add(rows) })
 	problems := inOrder(order)
-	replay := cfg.newReplay(m.BaseSnapshot.RunsFrom, leaving)
+	replay := cfg.newReplay(m.BaseSnapshot.RunsFrom, evictor)
 	err = replay.fold(ctx, order)
 	if err == nil {
-		err = leaving.rest(ctx, replay.state)
+		err = evictor.rest(ctx, replay.state)
 	}
 	if err != nil {
 		return report, err
@@ -117,9 +114,9 @@ func Verify(ctx context.Context, cfg Config) (Report, error) {
 	return report, nil
 }
 
-// stored goes through all that is stored once: history, a segment at a time, and the live
-// state. It gives sums of history's rows, the places of all groups, in no order, and what
-// is wrong with outputs.
+// stored reads everything that is stored once: history, one segment at a time, and the live state.
+// It returns sums of history's rows, the places of all groups, in no particular order, and the
+// problems of outputs.
 func (cfg Config) stored(ctx context.Context, m *manifest.Manifest, live *state.State, report *Report) (*sums, []place, []string, error) {
 	history := newSums(snapshot.CutOf(m).Runs)
 	order := make([]place, 0, min(m.History["ledger_entries"].Rows, maxPlaces)+int64(live.Entries.Len()))
@@ -146,8 +143,8 @@ func (cfg Config) stored(ctx context.Context, m *manifest.Manifest, live *state.
 	return history, order, bad, err
 }
 
-// compareAll holds the ledger against history with all of both in memory, and says what
-// differs. What is in history and what in the live state follows from the rows.
+// compareAll compares history with the replay, both in memory, and returns the differences. The
+// rows decide which of them belong to history.
 func (cfg Config) compareAll(ctx context.Context, m *manifest.Manifest, order []place, live *state.State) ([]string, error) {
 	closed, err := snapshot.LoadHistory(ctx, cfg.Codec, cfg.Manifests, m)
 	if err != nil {

@@ -14,24 +14,24 @@ import (
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
-// Skip records an operator's decision that the domain goes on without a ledger entry that
-// cannot be read, or whose plan cannot. The next barrier makes the entry a dead letter,
-// SKIPPED; verifications and rebuilds repeat that. It refuses to skip an entry that is
-// folded, that can be read, or that does not exist. To decide again is no error.
+// Skip records an operator's decision to continue without a ledger entry that cannot be read, or
+// whose plan cannot be read. The next barrier makes the entry a dead letter, SKIPPED; verifications
+// and rebuilds repeat that. Skip rejects entries that are folded, readable or missing. It succeeds
+// if the decision is already recorded.
 func Skip(ctx context.Context, cfg Config, s ledger.Skip) error {
 	if strings.TrimSpace(s.Reason) == "" {
-		return errors.New("skip needs a reason: it is kept with the decision")
+		return errors.New("skip needs a reason: it is stored with the decision")
 	}
 	key := ledger.Key(cfg.Domain, s.Entry)
 	if _, err := cfg.Store.Head(ctx, key); errors.Is(err, blob.ErrNotFound) {
-		return fmt.Errorf("there is no ledger entry %s: %s does not exist", s.Entry, key)
+		return fmt.Errorf("unknown ledger entry %s: %s does not exist", s.Entry, key)
 	}
 	folded, err := cfg.folded(ctx, s.Entry)
 	if err != nil {
 		return err
 	}
 	if folded {
-		return fmt.Errorf("ledger entry %s is folded already: there is nothing to skip", s.Entry)
+		return fmt.Errorf("ledger entry %s is folded already: nothing to skip", s.Entry)
 	}
 	data, err := archive.NewReader(cfg.Store, cfg.Domain).Read(ctx, s.Entry)
 	if _, refused := compactor.RefusedRead(s.Entry, err); refused {
@@ -43,7 +43,7 @@ func Skip(ctx context.Context, cfg Config, s ledger.Skip) error {
 		return ctx.Err()
 	}
 	if err == nil {
-		return fmt.Errorf("ledger entry %s can be read: `servo admin compact` folds it", s.Entry)
+		return fmt.Errorf("ledger entry %s can be read: run `servo admin compact` to fold it", s.Entry)
 	}
 	if err := ledger.WriteSkip(ctx, cfg.Store, cfg.Domain, s); !errors.Is(err, blob.ErrExists) {
 		return err
@@ -51,7 +51,7 @@ func Skip(ctx context.Context, cfg Config, s ledger.Skip) error {
 	return nil
 }
 
-// folded reports whether the newest revision has dealt with an entry.
+// folded reports whether the newest revision has recorded or abandoned an entry.
 func (cfg Config) folded(ctx context.Context, entry string) (bool, error) {
 	m, err := cfg.Manifests.Load(ctx)
 	if errors.Is(err, manifest.ErrNone) {

@@ -7,14 +7,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// sums represent rows of history in any order: for each table the sum of the hashes of its rows,
-// by a seed that is random. Two sets of rows with the same sums are the same.
+// sums identify a set of rows of history: for each table the sum of the hashes of its rows, with a
+// random seed. Equal sums mean equal rows, except for hash collisions.
 type sums struct {
 	seed   maphash.Seed
-	from   string // rows of runs below are ignored: they may be missing
+	from   string // ignores rows of runs below this id, which may be missing
 	tables map[string]uint64
-	// reopened are the rows of the tables that may get newer versions. They are few, and the
-	// newest version counts.
+	// reopened holds the rows of the tables whose rows can get newer versions. They are few, and
+	// the newest version counts.
 	reopened *state.Rows
 }
 
@@ -33,8 +33,8 @@ func (s *sums) add(rows *state.Rows) (err error) {
 	return err
 }
 
-// same reports whether both represent the same rows. It ignores rows of which the live state has
-// newer versions.
+// same reports whether both have the same rows. It ignores rows of which the live state has newer
+// versions.
 func (s *sums) same(other *sums, live *state.State) bool {
 	own, others := state.New(live.Domain), state.New(live.Domain)
 	own.Load(s.reopened.Superseded(live))

@@ -6,58 +6,57 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// held is what has to wait when the order in which a ledger was folded is not
-// known: that of the ids, which machines' clocks decide, need not be it.
+// deferred holds groups back when the order in which a ledger was folded is not known. The order of
+// ids depends on the machines' clocks and may differ.
 //
-// Triggers of runs that compete for a run key wait as long as nothing says who
-// won. The first one folded did, and only of that one the ledger has more to say,
-// before its trigger or after it. The others lost then, and are not to wait until the
-// key is free again.
+// Triggers of runs that compete for a run key wait until an event tells which run won. The winner
+// was folded first, and only about the winner the ledger has further events, before or after its
+// trigger. The other runs lost then: they must not get the key after it expires.
 //
-// That a run is to be cancelled waits for what must have come before: the ends of
-// upstreams of tasks that began. Whatever else comes later came too late to count.
+// A cancel waits for the facts that must have come before it: the ends of upstreams of tasks that
+// began. Other facts came too late to count.
 //
-// What timers decided waits for all facts. If it was decided, the facts say so:
-// they are of the next attempt. If they are not, a report may have come first.
-type held struct {
-	groups  map[string][]fold.Group // triggers that wait, by run
-	order   []string                // their runs
-	rivals  map[string][]string     // the same, by run key
-	seen    map[string]bool         // runs that the ledger spoke of before their triggers came
-	cancels map[string]*cancel      // by run
-	waited  []string                // their runs
-	heard   []string                // runs of what was given last
-	timers  []state.Key2            // entries and groups: they are read again when their turn comes
+// Decisions of timers wait for all facts. If a decision took effect, later facts belong to the next
+// attempt. If no such facts exist, a report may have come first.
+type deferred struct {
+	groups      map[string][]fold.Group // waiting triggers, by run
+	order       []string                // runs of groups, in order
+	rivals      map[string][]string     // runs of groups, by run key
+	seen        map[string]bool         // runs with events before their triggers
+	cancels     map[string]*cancel      // waiting cancels, by run
+	cancelOrder []string                // runs of cancels, in order
+	touched     []string                // runs of the groups returned last
+	timers      []state.Key2            // entry and group ids of timer decisions; they are read again at the end
 }
 
-// cancel is what ends a run early, and waits.
+// cancel is a waiting cancel of a run.
 type cancel struct {
 	run      string
-	upstream string // what is to end first, or "": the run is to appear
+	upstream string // the task that must end first; "": the run must appear first
 	groups   []fold.Group
 }
 
-// maxHeld is how long, in the ledger's time, a trigger waits for a sign of who won
-// the key: the key is taken for twice as long.
-const maxHeld = fold.RunKeyTTL / 2
+// maxDeferred bounds, in the ledger's time, how long a trigger waits for evidence of who won the
+// key. The key is taken for twice as long.
+const maxDeferred = fold.RunKeyTTL / 2
 
-func newHeld() *held {
-	return &held{
+func newDeferred() *deferred {
+	return &deferred{
 		groups: map[string][]fold.Group{}, rivals: map[string][]string{}, seen: map[string]bool{}, cancels: map[string]*cancel{},
 	}
 }
 
-// next gives what is to be folded when a group's turn comes.
-func (h *held) next(st *state.State, g fold.Group) (groups []fold.Group) {
-	groups = h.due(st)
+// next returns the groups to fold when it is g's turn.
+func (h *deferred) next(st *state.State, g fold.Group) (groups []fold.Group) {
+	groups = h.dueCancels(st)
 	if g.Reason == event.ReasonClockAhead {
-		return append(groups, g) // it says nothing, least of all what time it is
+		return append(groups, g) // it has no effect, and its time is wrong
 	}
-	groups = append(groups, h.late(st, g)...)
+	groups = append(groups, h.lateTriggers(st, g)...)
 	defer func() {
-		h.heard = h.heard[:0]
+		h.touched = h.touched[:0]
 		for _, g := range groups {
-			h.heard = append(h.heard, fold.Names(g)...)
+			h.touched = append(h.touched, fold.Names(g)...)
 		}
 	}()
 	key := state.Key2{A: g.Entry, B: g.ID}
@@ -76,7 +75,7 @@ func (h *held) next(st *state.State, g fold.Group) (groups []fold.Group) {
 	}
 	cancelled := ""
 	for _, e := range g.Events {
-		run := seenBy(e.Payload)
+		run := runSeenBy(e.Payload)
 		groups = append(groups, h.release(run)...)
 		if run != "" && st.Runs.Get(run) == nil {
 			h.seen[run] = true
@@ -85,14 +84,14 @@ func (h *held) next(st *state.State, g fold.Group) (groups []fold.Group) {
 			cancelled = run
 		}
 	}
-	if cancelled != "" && h.hold(st, cancelled, g) {
+	if cancelled != "" && h.deferCancel(st, cancelled, g) {
 		return groups
 	}
 	return append(groups, g)
 }
 
-// hold keeps a cancel, if it has to wait.
-func (h *held) hold(st *state.State, run string, g fold.Group) bool {
+// deferCancel keeps a cancel if it must wait.
+func (h *deferred) deferCancel(st *state.State, run string, g fold.Group) bool {
 	c := h.cancels[run]
 	if c == nil {
 		c = &cancel{run: run}
@@ -100,16 +99,16 @@ func (h *held) hold(st *state.State, run string, g fold.Group) bool {
 			return false
 		}
 		h.cancels[run] = c
-		h.waited = append(h.waited, run)
+		h.cancelOrder = append(h.cancelOrder, run)
 	}
 	c.groups = append(c.groups, g)
 	return true
 }
 
-// due are cancels that wait no longer, now that what was given last is folded.
-func (h *held) due(st *state.State) []fold.Group {
+// dueCancels returns the cancels that need not wait any longer after the last returned groups.
+func (h *deferred) dueCancels(st *state.State) []fold.Group {
 	var groups []fold.Group
-	for _, run := range h.heard {
+	for _, run := range h.touched {
 		if c := h.cancels[run]; c != nil && !c.waits(st) {
 			groups = append(groups, c.groups...)
 			delete(h.cancels, run)
@@ -118,8 +117,8 @@ func (h *held) due(st *state.State) []fold.Group {
 	return groups
 }
 
-// late are triggers that will have waited for too long once another group is folded.
-func (h *held) late(st *state.State, g fold.Group) []fold.Group {
+// lateTriggers returns the triggers that will have waited too long when g is folded.
+func (h *deferred) lateTriggers(st *state.State, g fold.Group) []fold.Group {
 	now := st.FoldTime
 	for _, e := range g.Events {
 		now = max(now, e.Time)
@@ -127,7 +126,7 @@ func (h *held) late(st *state.State, g fold.Group) []fold.Group {
 	var groups []fold.Group
 	for len(h.order) > 0 {
 		waiting := h.groups[h.order[0]]
-		if len(waiting) > 0 && now.Sub(waiting[0].Events[0].Time) < maxHeld {
+		if len(waiting) > 0 && now.Sub(waiting[0].Events[0].Time) < maxDeferred {
 			break
 		}
 		groups = append(groups, h.release(h.order[0])...)
@@ -136,8 +135,8 @@ func (h *held) late(st *state.State, g fold.Group) []fold.Group {
 	return groups
 }
 
-// waits reports whether the run is still to appear, or something in it began and what
-// it depends on has not ended.
+// waits reports whether the run has not appeared, or whether a task of it began while an upstream
+// has not ended.
 func (c *cancel) waits(st *state.State) bool {
 	if st.Runs.Get(c.run) == nil {
 		return true
@@ -162,29 +161,28 @@ func (c *cancel) waits(st *state.State) bool {
 	return c.upstream != ""
 }
 
-// began reports whether somebody has executed a task.
+// began reports whether a task has been executed.
 func began(t *state.Task) bool {
 	return t.StartedAt != 0 || t.State == state.TaskRunning || t.State == state.TaskSucceeded || t.State == state.TaskFailed
 }
 
-// competes is the trigger in a group, if its run wants a run key that nobody has and
-// nothing says yet whether it got it, or nil.
-func (h *held) competes(st *state.State, g fold.Group) *event.RunTriggered {
+// competes returns the trigger in a group if its run wants a free run key and no event tells yet
+// whether it got the key. Otherwise it returns nil.
+func (h *deferred) competes(st *state.State, g fold.Group) *event.RunTriggered {
 	for _, e := range g.Events {
 		p, ok := e.Payload.(*event.RunTriggered)
 		if !ok || p.RunKey == "" || h.seen[p.RunID] {
 			continue
 		}
-		if holder := st.RunKeys.Get(p.RunKey); holder == nil || holder.ExpiresAt <= e.Time {
+		if owner := st.RunKeys.Get(p.RunKey); owner == nil || owner.ExpiresAt <= e.Time {
 			return p
 		}
 	}
 	return nil
 }
 
-// release gives the triggers of a run that wait no longer, and behind them those of
-// its rivals.
-func (h *held) release(run string) []fold.Group {
+// release returns the waiting triggers of a run, followed by those of its rivals.
+func (h *deferred) release(run string) []fold.Group {
 	groups := h.groups[run]
 	delete(h.groups, run)
 	if len(groups) == 0 {
@@ -200,7 +198,7 @@ func (h *held) release(run string) []fold.Group {
 	return groups
 }
 
-// keyOf is the run key that a trigger wants.
+// keyOf returns the run key that a trigger wants.
 func keyOf(g fold.Group) string {
 	for _, e := range g.Events {
 		if p, ok := e.Payload.(*event.RunTriggered); ok {
@@ -210,14 +208,13 @@ func keyOf(g fold.Group) string {
 	return ""
 }
 
-// rest are the runs of which the ledger says nothing more, in the order of their
-// ids, and then what ends runs early.
-func (h *held) rest() []fold.Group {
+// rest returns the remaining triggers, in the order of their ids, and then the remaining cancels.
+func (h *deferred) rest() []fold.Group {
 	var groups []fold.Group
 	for _, run := range h.order {
 		groups = append(groups, h.release(run)...)
 	}
-	for _, run := range h.waited {
+	for _, run := range h.cancelOrder {
 		if c := h.cancels[run]; c != nil {
 			groups = append(groups, c.groups...)
 			delete(h.cancels, run)
@@ -226,8 +223,8 @@ func (h *held) rest() []fold.Group {
 	return groups
 }
 
-// seenBy is the run that whoever said an event had seen in the state, or "".
-func seenBy(p event.Payload) string {
+// runSeenBy returns the run that the author of an event must have seen in the state, or "".
+func runSeenBy(p event.Payload) string {
 	switch p := p.(type) {
 	case *event.RunCancelRequested:
 		return p.RunID

@@ -104,8 +104,19 @@ func verifyText(r repair.Report) string {
 	if r.Revision == 0 && len(r.Problems) == 0 {
 		return "nothing to verify: nothing has been written yet\n"
 	}
-	if len(r.Problems) == 0 {
+	for _, problem := range r.Superseded {
+		fmt.Fprintf(&text, "  superseded: %s\n", problem)
+	}
+	if more := r.SupersededOutputs - len(r.Superseded); more > 0 {
+		fmt.Fprintf(&text, "  superseded: … and %d more\n", more)
+	}
+	switch {
+	case len(r.Problems) == 0 && r.SupersededOutputs == 0:
 		text.WriteString("no differences\n")
+	case len(r.Problems) == 0:
+		fmt.Fprintf(&text, "no differences in the state and in current outputs. Damaged and superseded: %s. No unfinished run reads it.\n"+
+			"`servo query --as-of` and `servo retry` of earlier runs may still read it, and report the damage. `keep` says when it is deleted\n",
+			plural(r.SupersededOutputs, "output"))
 	}
 	return text.String()
 }

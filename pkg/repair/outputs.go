@@ -1,6 +1,7 @@
 package repair
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,36 +9,131 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/filecheck"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// outputs compares the outputs of succeeded tasks with their commit markers, and appends the
-// problems to bad, up to the number that is reported. The marker of an output that its partition
-// does not show may be missing: collection deletes it before the files.
-func (cfg Config) outputs(ctx context.Context, live *state.State, tasks []*state.Task, report *Report, bad []string) ([]string, error) {
+// outputs checks that each output of a succeeded task is what its commit marker says.
+type outputs struct {
+	Config
+
+	live   *state.State
+	report *Report
+	// bad are the damaged outputs that are visible or that a live run reads, a line each.
+	bad []string
+	// reads maps each materialization that a live run reads or has made to that run. Nil: not
+	// read yet.
+	reads map[string]string
+	// unread is a live run whose plan cannot be read: it may read any output.
+	unread string
+}
+
+// check checks the outputs of some tasks. A superseded output may have been collected, its commit
+// marker before its files.
+func (o *outputs) check(ctx context.Context, tasks []*state.Task) error {
 	for _, t := range tasks {
 		if t.State != state.TaskSucceeded || t.OutputURI == "" {
 			continue
 		}
-		report.Outputs++
-		problem, err := cfg.output(ctx, t)
-		if errors.Is(err, errNoMarker) && superseded(live, t) {
+		o.report.Outputs++
+		problem, err := o.output(ctx, t)
+		old := superseded(o.live, t)
+		if errors.Is(err, errNoMarker) && old {
 			continue
 		}
 		if errors.Is(err, errNoMarker) {
 			problem, err = "its commit marker "+contract.MarkerKeyOf(t.OutputURI)+" is missing", nil
 		}
+		if err == nil && problem != "" {
+			err = o.add(ctx, t, problem, old)
+		}
 		if err != nil {
-			return nil, err
-		}
-		if problem == "" {
-			continue
-		}
-		if report.BadOutputs++; len(bad) <= maxProblems {
-			bad = append(bad, fmt.Sprintf("output of task %s of run %s: %s", t.TaskKey, t.RunID, problem))
+			return err
 		}
 	}
-	return bad, nil
+	return nil
+}
+
+// add reports a damaged output.
+func (o *outputs) add(ctx context.Context, t *state.Task, problem string, old bool) error {
+	line := fmt.Sprintf("output of task %s of run %s: %s", t.TaskKey, t.RunID, problem)
+	if old {
+		run, err := o.reader(ctx, t)
+		switch {
+		case err != nil:
+			return err
+		case run != "":
+			line += "; it is superseded, but unfinished run " + run + " reads it or may read it"
+		default:
+			o.report.SupersededOutputs++
+			o.report.BadOutputs++
+			if len(o.report.Superseded) < maxProblems {
+				o.report.Superseded = append(o.report.Superseded, line)
+			}
+			return nil
+		}
+	}
+	if o.report.BadOutputs++; len(o.bad) <= maxProblems {
+		o.bad = append(o.bad, line)
+	}
+	return nil
+}
+
+// reader returns a live run that reads or may read the output of a task, or "".
+func (o *outputs) reader(ctx context.Context, t *state.Task) (string, error) {
+	if o.reads == nil {
+		o.reads = map[string]string{}
+		for run := range o.live.Runs.All {
+			if run.State.Terminal() {
+				continue
+			}
+			o.live.TasksOf(run.RunID, func(t *state.Task) bool {
+				o.reads[ids.MaterializationID(o.Domain, t.RunID, t.TaskKey)] = run.RunID
+				return true
+			})
+			if err := o.inputs(ctx, run); err != nil {
+				return "", err
+			}
+		}
+	}
+	return cmp.Or(o.reads[t.MaterializationID], o.unread), nil
+}
+
+// inputs notes which materializations the plan of a live run reads. The replay reports a plan that
+// is missing or damaged.
+func (o *outputs) inputs(ctx context.Context, run *state.Run) error {
+	if run.PlanRef == "" {
+		return nil
+	}
+	data, _, err := blob.Get(ctx, o.Store, run.PlanRef, plan.MaxBytes)
+	if ctx.Err() != nil {
+		return err
+	}
+	var built *plan.Plan
+	if err == nil {
+		built, err = plan.Decode(data)
+	}
+	if err != nil {
+		o.unread = run.RunID
+		return nil
+	}
+	note := func(items []plan.Input) {
+		for _, item := range items {
+			if item.MaterializationID != "" {
+				o.reads[item.MaterializationID] = run.RunID
+			}
+		}
+	}
+	for _, items := range built.Groups {
+		note(items)
+	}
+	for i := range built.Tasks {
+		for _, set := range built.Tasks[i].Inputs {
+			note(set.Items)
+		}
+	}
+	return nil
 }
 
 var errNoMarker = errors.New("no commit marker")

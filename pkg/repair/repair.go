@@ -49,17 +49,22 @@ type Report struct {
 	Events   int64 `json:"events"`
 	Rows     int64 `json:"rows"`
 	Outputs  int   `json:"outputs"`
-	// Lost is the number of groups that the state has folded and the ledger has lost. Differences
-	// is the number of rows that differ from the ledger, as far as they were counted. BadOutputs is
-	// the number of outputs that differ from their commit markers.
-	Lost        int `json:"lost_groups"`
+	// Lost is the number of groups that the state has folded and that the ledger has lost.
+	Lost int `json:"lost_groups"`
+	// Differences is the number of rows that differ from the replayed ledger, as far as they were
+	// counted.
 	Differences int `json:"differences"`
-	BadOutputs  int `json:"bad_outputs"`
+	// BadOutputs is the number of outputs that differ from what was committed. SupersededOutputs
+	// counts those of them that are superseded and that no live run reads: they are no problem.
+	BadOutputs        int `json:"bad_outputs"`
+	SupersededOutputs int `json:"bad_superseded_outputs"`
 	// NoManifest reports that the domain has objects but no manifest: the state is lost, and there
 	// is nothing to compare with the ledger.
 	NoManifest bool `json:"no_manifest,omitempty"`
 	// Problems describes the problems, one line each.
 	Problems []string `json:"problems"`
+	// Superseded describes the superseded outputs that are damaged, one line each.
+	Superseded []string `json:"superseded_problems,omitempty"`
 }
 
 // Verify replays the ledger in the order that ledger_entries records. It compares every row of
@@ -120,12 +125,11 @@ func Verify(ctx context.Context, cfg Config) (Report, error) {
 func (cfg Config) stored(ctx context.Context, m *manifest.Manifest, live *state.State, report *Report) (*sums, []place, []string, error) {
 	history := newSums(snapshot.CutOf(m).Runs)
 	order := make([]place, 0, min(m.History["ledger_entries"].Rows, maxPlaces)+int64(live.Entries.Len()))
-	var bad []string
-	look := func(rows *state.Rows) (err error) {
+	checked := outputs{Config: cfg, live: live, report: report}
+	look := func(rows *state.Rows) error {
 		report.Rows += int64(rows.Len())
 		order = appendPlaces(order, state.List[state.Entry](rows))
-		bad, err = cfg.outputs(ctx, live, state.List[state.Task](rows), report, bad)
-		return err
+		return checked.check(ctx, state.List[state.Task](rows))
 	}
 	for rows, err := range snapshot.Segments(ctx, cfg.Codec, cfg.Manifests, m, "") {
 		if err == nil {
@@ -140,7 +144,7 @@ func (cfg Config) stored(ctx context.Context, m *manifest.Manifest, live *state.
 	}
 	err := look(live.All())
 	report.Groups = len(order)
-	return history, order, bad, err
+	return history, order, checked.bad, err
 }
 
 // compareAll compares history with the replay, both in memory, and returns the differences. The

@@ -194,6 +194,8 @@ func (o *oracle) refusals(f *followed) {
 type damagedOutput struct {
 	line string // that a verification reports, without the reason
 	kept bool   // its run is
+
+	visible bool // its partition shows it
 }
 
 // damagedOutputs returns the outputs that a verification must report, and those that it may report
@@ -213,10 +215,12 @@ func (o *oracle) damagedOutputs(f *followed) []damagedOutput {
 			o.violation("INV-4 effects once", "the commit marker of %s: %v", t.OutputURI, err)
 			continue
 		}
+		shown := f.state.Partitions.Get(state.Key2{A: t.AssetKey, B: t.PartitionKey})
+		visible := shown != nil && shown.MaterializationID == t.MaterializationID
 		for _, file := range marker.Files {
 			if key := t.OutputURI + file.Name; !o.w.sound(key) {
 				line := fmt.Sprintf("output of task %s of run %s: file %s ", t.TaskKey, t.RunID, key)
-				found = append(found, damagedOutput{line, t.RunID >= f.manifest.BaseSnapshot.RunsFrom})
+				found = append(found, damagedOutput{line, t.RunID >= f.manifest.BaseSnapshot.RunsFrom, visible})
 			}
 		}
 	}
@@ -235,12 +239,17 @@ func (o *oracle) beyondOutputs(f *followed, report repair.Report) []string {
 		return slices.ContainsFunc(damaged, func(d damagedOutput) bool { return strings.HasPrefix(problem, d.line) })
 	}
 	must := 0
+	lines := slices.Concat(report.Problems, report.Superseded)
 	for _, d := range damaged {
 		if !d.kept {
 			continue
 		}
 		must++
-		reported := slices.ContainsFunc(report.Problems, func(problem string) bool { return strings.HasPrefix(problem, d.line) })
+		among := lines
+		if d.visible {
+			among = report.Problems
+		}
+		reported := slices.ContainsFunc(among, func(problem string) bool { return strings.HasPrefix(problem, d.line) })
 		if !reported && !slices.Contains(report.Problems, rest) {
 			o.violation("damaged outputs", "verify does not report: %s", d.line)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/gc"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -110,15 +111,36 @@ func chosen(infos []assetInfo, names []string) ([]assetInfo, error) {
 	for _, name := range names {
 		info, ok := byKey[name]
 		if !ok {
-			hint := "`servo assets` lists them"
-			if near := plan.Suggest(name, known); near != "" {
-				hint = "did you mean " + near + "?"
-			}
-			return nil, fmt.Errorf("unknown asset %s: %s", name, hint)
+			return nil, unknownAsset(name, known)
 		}
 		found = append(found, info)
 	}
 	return found, nil
+}
+
+// unknownAsset returns the error for an asset that is not among those that are known.
+func unknownAsset(name string, known []string) error {
+	hint := "`servo assets` lists them"
+	if near := plan.Suggest(name, known); near != "" {
+		hint = "did you mean " + near + "?"
+	}
+	return fmt.Errorf("unknown asset %s: %s", name, hint)
+}
+
+// keepText describes the retention rule of an asset.
+func keepText(k plan.Keep) string {
+	if k.All {
+		return "all versions of a partition"
+	}
+	rule := gc.Keep{Versions: k.Versions, For: k.For}.WithDefaults()
+	if rule.Versions == 1 {
+		return "the newest version of a partition; a superseded version for an hour"
+	}
+	age := rule.For.String()
+	if day := 24 * time.Hour; rule.For%day == 0 {
+		age = plural(int(rule.For/day), "day")
+	}
+	return fmt.Sprintf("the newest %d versions of a partition; a superseded version for at most %s", rule.Versions, age)
 }
 
 func describe(s *state.State, asset *plan.Asset, now time.Time) assetInfo {
@@ -234,5 +256,6 @@ func (a *app) assetText(i *assetInfo) string {
 	if i.TimeoutSec > 0 {
 		field("timeout", "%s", time.Duration(i.TimeoutSec)*time.Second)
 	}
+	field("keep", "%s", keepText(i.Keep))
 	return o.b.String()
 }

@@ -2,14 +2,20 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/gc"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/project"
@@ -24,7 +30,8 @@ func (a *app) gcCommand() *cobra.Command {
 			"failed or lost, old logs, and scratch folders of workers that died. Visible versions of partitions, and outputs\n" +
 			"that live runs read or write, are never deleted.\n\n" +
 			"servo.yaml sets what else to keep: defaults: {keep: {versions: 3, for: 30d}}, or keep: all, and\n" +
-			"keep_logs: 90d. Assets can override keep. `servo dev` collects automatically, and so does `servo run`,\nfor up to a second after its run.",
+			"keep_logs: 90d. A superseded version is kept while both hold: it is one of the newest 3 versions of its\n" +
+			"partition, and it was superseded less than 30 days ago. It is kept for an hour in any case. Assets can\noverride keep. `servo dev` collects automatically, and so does `servo run`,\nfor up to a second after its run.",
 		Example: "  servo admin gc --dry-run\n  servo admin gc clean/daily",
 		Args:    takes("[ASSET…]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -45,17 +52,67 @@ func (a *app) gcCommand() *cobra.Command {
 					a.note("servo: %s in asset files. Outputs of these assets, and of assets that no other file declares, are kept: "+
 						"run `servo validate` and fix the files", plural(len(r.Problems), "problem"))
 				}
+				if err := knownAssets(cmd.Context(), parts, r, opts.Assets); err != nil {
+					return err
+				}
 				report, err := parts.Collect(cmd.Context(), a.options(p).Dir, keepRule(r), opts)
-				return errors.Join(a.document(report, func() string { return gcText(report) }), err)
+				return errors.Join(a.document(report, func() string { return gcText(report, event.At(a.Clock.Now())) }), err)
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "delete nothing, and report what would be deleted")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "delete nothing, and list what would be deleted")
 	return cmd
 }
 
-func gcText(r gc.Report) string {
+// knownAssets returns an error for an asset that the project does not declare and that has left no
+// outputs. A file with problems may declare any asset.
+func knownAssets(ctx context.Context, parts *embedded.Parts, r *project.Retention, assets []ids.AssetKey) error {
+	for _, key := range assets {
+		if slices.Contains(r.Assets(), key.String()) || len(r.Problems) > 0 {
+			continue
+		}
+		stored := false
+		for _, err := range parts.Objects.List(ctx, blob.ListOptions{Prefix: contract.AssetsPrefix(parts.Domain) + key.String() + "/"}) {
+			if err != nil {
+				return err
+			}
+			stored = true
+			break
+		}
+		if !stored {
+			return unknownAsset(key.String(), r.Assets())
+		}
+	}
+	return nil
+}
+
+// maxItems is the most versions and logs that a table of a dry run lists.
+const maxItems = 200
+
+// itemsText lists what a dry run would delete.
+func itemsText(text *strings.Builder, items []gc.Item, now event.Time) {
+	if len(items) == 0 {
+		return
+	}
+	table := tabwriter.NewWriter(text, 0, 0, 2, ' ', 0) //nolint:mnd // spaces between columns
+	fmt.Fprintln(table, "asset\tpartition\treason\tversion or run\tage\tbytes")
+	for i, item := range items {
+		if i == maxItems {
+			break
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", cmp.Or(item.Asset, "-"), cmp.Or(item.Partition, "-"), item.Reason, item.Version,
+			engine.Span(now.Sub(item.StoredAt)), bytesText(item.Bytes))
+	}
+	_ = table.Flush() // into memory
+	if more := len(items) - maxItems; more > 0 {
+		fmt.Fprintf(text, "… and %d more; list them with -o json\n", more)
+	}
+	text.WriteString("\n")
+}
+
+func gcText(r gc.Report, now event.Time) string {
 	var text strings.Builder
+	itemsText(&text, r.Items, now)
 	if len(r.Counts) > 0 {
 		table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0) //nolint:mnd // spaces between columns
 		fmt.Fprintln(table, "asset\treason\tversions\tfiles\tbytes")

@@ -17,7 +17,6 @@ type Keep struct {
 	// Superseded is the minimum time to keep every superseded version. It must be longer than
 	// the time from loading the state for a plan until the run is in the ledger, plus the
 	// difference of clocks. 0: 1 hour. See Rows.Settled.
-	// differ. 0: 1 hour. See Rows.Settled.
 	Superseded time.Duration
 	// Unseen is how long to keep an output that never became visible, and files of an execution
 	// that no commit marker names. 0: 24 hours.

@@ -63,12 +63,28 @@ type Count struct {
 	Bytes    int64  `json:"bytes"`
 }
 
+// Item is a version of a partition, or the logs of a run, that a dry run would delete, whole or in
+// part.
+type Item struct {
+	Asset     string `json:"asset"`     // empty for logs
+	Partition string `json:"partition"` // empty for an unpartitioned asset
+	Reason    Reason `json:"reason"`
+	// Version is the materialization or, of a log, the run.
+	Version string `json:"version"`
+	// StoredAt is when the newest of the files was stored.
+	StoredAt event.Time `json:"stored_at"`
+	Files    int        `json:"files"`
+	Bytes    int64      `json:"bytes"`
+}
+
 // Report is the result of a pass.
 type Report struct {
 	DryRun bool    `json:"dry_run"`
 	Counts []Count `json:"collected"`
-	Files  int     `json:"files"`
-	Bytes  int64   `json:"bytes"`
+	// Items lists what a dry run would delete.
+	Items []Item `json:"items,omitempty"`
+	Files int    `json:"files"`
+	Bytes int64  `json:"bytes"`
 	// Listed is the number of listed objects.
 	Listed int `json:"listed"`
 	// Next is where the next pass starts. Empty: the pass reached the end.

@@ -170,6 +170,14 @@ func TestRunCollectsGarbage(t *testing.T) {
 		{Asset: "raw/events", Reason: gc.Lost, Versions: 2, Files: 2, Bytes: 2 * int64(len("rows of b"))},
 		{Asset: "raw/events", Reason: gc.Superseded, Versions: 1, Files: 2, Bytes: report.Counts[1].Bytes},
 	}, report.Counts)
+	require.Empty(t, report.Items)
+	require.Len(t, dry.Items, 3)
+	for _, item := range dry.Items {
+		require.Equal(t, "raw/events", item.Asset)
+		require.True(t, ids.Valid(item.Version))
+		require.NotZero(t, item.StoredAt)
+		require.Equal(t, item.Reason == gc.Superseded, strings.Contains(first, item.Version), "the superseded version is the first one")
+	}
 	left := f.left()
 	require.NotContains(t, left, contract.MarkerKeyOf(first))
 	require.NotContains(t, left, first+"data.parquet")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"time"
 
@@ -233,6 +234,9 @@ func (p *pass) delete(ctx context.Context, asset string, g Garbage) error {
 	if g.Reason != Log {
 		count.Versions++
 	}
+	if p.opts.DryRun {
+		p.report.Items = append(p.report.Items, p.item(asset, g))
+	}
 	for _, o := range gone {
 		count.Files++
 		count.Bytes += o.Size
@@ -240,6 +244,19 @@ func (p *pass) delete(ctx context.Context, asset string, g Garbage) error {
 		p.report.Bytes += o.Size
 	}
 	return nil
+}
+
+// item describes garbage.
+func (p *pass) item(asset string, g Garbage) Item {
+	item := Item{Asset: asset, Reason: g.Reason, Version: g.Version, Files: len(g.Objects)}
+	if cell, id, _ := p.split(g.Objects[0].Key); id != "" && path.Base(cell) != contract.PartitionSegment("") {
+		item.Partition = path.Base(cell)
+	}
+	for _, o := range g.Objects {
+		item.StoredAt = max(item.StoredAt, o.Updated)
+		item.Bytes += o.Size
+	}
+	return item
 }
 
 // remove deletes the first object, then all others, and returns those that it deleted.

@@ -2,6 +2,8 @@ package project
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/plan"
@@ -40,6 +42,9 @@ func LoadRetention(ctx context.Context, dir string) (*Retention, error) {
 	}
 	return r, nil
 }
+
+// Assets returns the keys of the declared assets, in no order.
+func (r *Retention) Assets() []string { return slices.Collect(maps.Keys(r.assets)) }
 
 // Of returns the rule of an asset. It keeps all versions of an asset whose rule is unknown.
 func (r *Retention) Of(asset string) plan.Keep {

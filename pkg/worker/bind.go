@@ -315,7 +315,7 @@ func (b *binder) report(asset *plan.Asset, s *statement, err error) {
 	message, more, _ := strings.Cut(strings.TrimSpace(e.message), "\n")
 	problem.Message = strings.TrimRight(strings.ReplaceAll(message, b.Root+"/", ""), "!")
 	if problem.Suggestion = b.suggestion(s.query, more); e.kind == kindPermission {
-		problem.Suggestion = "queries read files of the project's data folders: \"data\", or those that servo.yaml lists under `data`"
+		problem.Suggestion = "queries read files of the project's data folders: \"data\", or those that servo.yaml lists under `data`; names with a dot at the beginning are hidden, and a pattern must not match them"
 	}
 	b.result.Problems = append(b.result.Problems, problem)
 }

@@ -135,7 +135,7 @@ func (l *lister) list(dir string) (found sandbox, whole bool, err error) {
 	for _, entry := range entries {
 		path := filepath.Join(dir, entry.Name())
 		switch {
-		case strings.HasPrefix(entry.Name(), "."), entry.IsDir() && l.isState(path):
+		case l.isHidden(dir, entry):
 			whole = false
 		case entry.IsDir():
 			inner, all, err := l.list(path)
@@ -163,10 +163,12 @@ func (l *lister) isState(dir string) bool {
 // does not exist. Then DuckDB reports a missing file instead of a missing permission. DuckDB checks
 // each file that a pattern matches.
 func (l *lister) mayName(path string) bool {
-	fixed := path
-	if i := strings.IndexAny(path, "*?["); i >= 0 {
-		fixed = path[:i]
-		fixed = fixed[:strings.LastIndexByte(fixed, '/')]
+	fixed, pattern := fixedFolder(path)
+	if pattern != "" {
+		g := globber{lister: l, left: 2 * maxDataEntries} // ** lists folders twice
+		if g.matchesHidden(fixed, strings.Split(pattern, "/"), false) {
+			return false
+		}
 	} else if _, err := os.Lstat(path); err == nil {
 		return false // listed already, or not readable
 	}

@@ -76,6 +76,48 @@ func TestQueriesCannotReadBeyondDataFolders(t *testing.T) {
 	}
 }
 
+// Without the fix, glob and read_blob listed hidden names, whose contents they could not read.
+func TestQueriesCannotListHiddenNames(t *testing.T) {
+	hidden := map[string]string{
+		"all":      "SELECT * FROM glob('data/**')",
+		"files":    "SELECT filename FROM read_blob('data/**')",
+		"text":     "SELECT filename FROM read_text('data/*')",
+		"one":      "SELECT * FROM glob('data/*')",
+		"question": "SELECT * FROM glob('data/?hidden')",
+		"class":    "SELECT * FROM glob('data/[.]*')",
+		"middle":   "SELECT * FROM glob('data/*/z.csv')",
+		"deep":     "SELECT * FROM glob('data/**/z.csv')",
+		"below":    "SELECT * FROM glob('data/deep/**')",
+		"list":     "SELECT filename FROM read_blob(['data/x.csv', 'data/*'])",
+		"link":     "SELECT * FROM glob('data/linke?/*')",
+		"state":    "SELECT * FROM glob('data/state/k*')",
+		"states":   "SELECT * FROM glob('data/s*/*')",
+	}
+	visible := map[string]string{
+		"names":  "SELECT parse_filename(file) AS v FROM glob('data/*.csv')",
+		"letter": "SELECT parse_filename(file) AS v FROM glob('data/[!.]*.csv')",
+		"folder": "SELECT parse_filename(file) AS v FROM glob('data/*/y.csv')",
+		"every":  "SELECT parse_filename(file) AS v FROM glob('data/deep/**/y.csv')",
+	}
+	want := map[string]string{"names": "x.csv", "letter": "x.csv", "folder": "y.csv", "every": "y.csv"}
+	queries := maps.Clone(hidden)
+	maps.Copy(queries, visible)
+	w := newSandboxFixture(t, "data/state", nil, queries)
+	w.file("data/.hidden", "x")
+	w.file("data/.h/z.csv", "v\n9\n")
+	w.file("data/deep/.z", "x")
+	w.file("private/key", "x")
+	require.NoError(t, os.Symlink("../private", filepath.Join(w.root, "data/linked")))
+	for name := range hidden {
+		got := w.failed("q/" + name)
+		require.Contains(t, got.Message, "Permission Error", name)
+		require.Contains(t, got.Message, "a pattern must not match such names", name)
+	}
+	for name := range visible {
+		require.Equal(t, []string{want[name]}, w.rows(w.run("q/"+name), "columns(*)"), name)
+	}
+}
+
 func TestQueriesReadDataFolders(t *testing.T) {
 	queries := map[string]string{
 		"plain":   "SELECT v FROM read_csv('data/x.csv')",

@@ -247,7 +247,8 @@ func sqlFailure(err error) error {
 		return &failure{CodeOutOfMemory, CategoryResource, true, text}
 	case e.kind == kindPermission:
 		text = fmt.Errorf("%w\n\nA query may read its inputs and files in the project's data folders: \"data\", or the folders listed under "+
-			"`data` in servo.yaml. It cannot read files or folders whose names begin with a dot. Write paths relative to the project. "+
+			"`data` in servo.yaml. It cannot read files or folders whose names begin with a dot, and a "+
+			"pattern must not match such names. Write paths relative to the project. "+
 			"A computed path must begin with a literal, as in 'data/' || getvariable('date') || '.csv'", text)
 	}
 	return &failure{CodeSQL, CategoryUser, !e.final(), text}

@@ -1,0 +1,113 @@
+package worker
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// fixedFolder splits a path before its first part with a wildcard. A path without wildcards has no
+// pattern.
+func fixedFolder(path string) (folder, pattern string) {
+	i := strings.IndexAny(path, "*?[")
+	if i < 0 {
+		return path, ""
+	}
+	i = strings.LastIndexByte(path[:i], '/')
+	return path[:i], path[i+1:]
+}
+
+// globber finds out what the patterns of queries match.
+type globber struct {
+	*lister
+	left int // remaining number of entries that may be listed
+}
+
+// matchesHidden reports whether a pattern below a folder matches a name that queries cannot read:
+// a hidden one, one in the state folder, or one behind a symbolic link to a folder. It reports true
+// if there are too many files to tell.
+func (g *globber) matchesHidden(dir string, pattern []string, inHidden bool) bool {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false // DuckDB finds nothing either
+	}
+	if g.left -= len(entries); g.left < 0 {
+		return true
+	}
+	if pattern[0] == "**" {
+		return g.recursively(dir, entries, pattern, inHidden)
+	}
+	matches := matcher(pattern[0])
+	for _, entry := range entries {
+		if !matches(entry.Name()) {
+			continue
+		}
+		hidden := inHidden || g.isHidden(dir, entry)
+		link := entry.Type()&fs.ModeSymlink != 0
+		switch {
+		case len(pattern) == 1:
+			if hidden {
+				return true
+			}
+		case entry.IsDir() || link:
+			if g.matchesHidden(filepath.Join(dir, entry.Name()), pattern[1:], hidden || link) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// recursively reports whether a pattern that begins with ** matches hidden names. It stands for any
+// number of folders.
+func (g *globber) recursively(dir string, entries []fs.DirEntry, pattern []string, inHidden bool) bool {
+	rest := pattern[1:]
+	if len(rest) == 0 {
+		rest = []string{"*"}
+	}
+	if g.matchesHidden(dir, rest, inHidden) {
+		return true
+	}
+	for _, entry := range entries {
+		hidden := inHidden || g.isHidden(dir, entry)
+		if entry.IsDir() && g.matchesHidden(filepath.Join(dir, entry.Name()), pattern, hidden) {
+			return true
+		}
+	}
+	return false
+}
+
+// isHidden reports whether queries cannot read an entry.
+func (l *lister) isHidden(dir string, entry fs.DirEntry) bool {
+	return strings.HasPrefix(entry.Name(), ".") || entry.IsDir() && l.isState(filepath.Join(dir, entry.Name()))
+}
+
+var bracket = regexp.MustCompile(`\[(!?)([^\[\]\\^]+)\]`)
+
+// matcher returns a function that reports whether a name matches one part of a pattern. It accepts
+// all names if DuckDB's meaning of the part is not certain.
+func matcher(part string) func(name string) bool {
+	all := func(string) bool { return true }
+	if strings.ContainsAny(bracket.ReplaceAllString(part, ""), `[]\`) {
+		return all
+	}
+	var expression strings.Builder
+	literal := func(text string) {
+		text = strings.ReplaceAll(regexp.QuoteMeta(text), `\*`, ".*")
+		expression.WriteString(strings.ReplaceAll(text, `\?`, "."))
+	}
+	at := 0
+	for _, m := range bracket.FindAllStringSubmatchIndex(part, -1) {
+		literal(part[at:m[0]])
+		expression.WriteString("[" + strings.Replace(part[m[2]:m[3]], "!", "^", 1) + part[m[4]:m[5]] + "]")
+		at = m[1]
+	}
+	literal(part[at:])
+	compiled, err := regexp.Compile("(?s)^" + expression.String() + "$")
+	if err != nil {
+		return all // an empty range: [z-a]
+	}
+	return compiled.MatchString
+}

@@ -18,8 +18,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// After how long a writer of the ledger gives up a name, and appends the same
-// events under another: since it first asked, and since the name's time.
+// A writer of the ledger abandons a name after these times, since its first request and since the
+// name's time, and appends the same events under another name.
 const (
 	abandonedAsk  = 30 * time.Second
 	abandonedName = 60 * time.Second
@@ -28,11 +28,11 @@ const (
 // waiting is an entry of the ledger that no revision records yet.
 type waiting struct {
 	entry string
-	nth   int  // of the domain's, as they became durable
-	timer bool // in which a timer fired
+	nth   int  // position among the domain's entries, in the order in which they became durable
+	timer bool // a timer fired in it
 }
 
-// appended is told of each ledger entry that was created.
+// appended follows a new ledger entry.
 func (o *oracle) appended(key string) {
 	d, entry, err := ledger.ParseKey(key)
 	if err != nil {
@@ -54,7 +54,7 @@ func (o *oracle) appended(key string) {
 	} else if o.w.cfg.Faults.Leap > 0 && o.claimsAhead(entry, data) {
 		f.ahead[entry] = false
 	}
-	// No name in a world reads like a type.
+	// No name in a world contains the name of an event type.
 	has := func(p event.Payload) bool { return bytes.Contains(data, []byte(p.Type())) }
 	if has((*event.RunCancelRequested)(nil)) || has((*event.DispatchRequested)(nil)) {
 		for _, group := range event.Groups(event.DecodeEntry(data)) {
@@ -66,7 +66,7 @@ func (o *oracle) appended(key string) {
 	if has((*event.LimitSet)(nil)) {
 		f.noteLimits(entry, data)
 	}
-	prompt := o.w.now().Sub(o.w.firstAsked[key].at) <= abandonedAsk
+	prompt := o.w.now().Sub(o.w.firstCreate[key].at) <= abandonedAsk
 	if !prompt || o.w.now().Sub(ids.Time(entry)) >= abandonedName {
 		f.abandoned[entry] = prompt
 		return
@@ -74,8 +74,8 @@ func (o *oracle) appended(key string) {
 	f.waiting = append(f.waiting, waiting{entry, f.entries, has((*event.TimerFired)(nil))})
 }
 
-// claimsAhead reports whether an entry has a time that a client took from a clock that
-// was far ahead, and appended when the clock was right again.
+// claimsAhead reports whether an entry contains a time from a client's clock that was far ahead,
+// although the entry was appended after the clock was corrected.
 func (o *oracle) claimsAhead(entry string, data []byte) bool {
 	return slices.ContainsFunc(event.Groups(event.DecodeEntry(data)), func(g event.Group) bool {
 		at, _ := event.Latest(entry, g.Events)
@@ -83,13 +83,11 @@ func (o *oracle) claimsAhead(entry string, data []byte) bool {
 	})
 }
 
-// longHeld is for how long the queue has had a task that whoever asked for it, and
-// then asked for another dispatch, must have been told of: clocks and slow writes
-// are off by less.
-const longHeld = 8 * time.Minute
+// longQueued is how long the queue has had a task that a sweep must have seen before it requested
+// another dispatch. Skew and slow writes amount to less.
+const longQueued = 8 * time.Minute
 
-// requested takes note of what somebody asks for, and checks that what is dispatched
-// anew had been lost.
+// requested records requests, and checks that redispatched tasks had been lost.
 func (o *oracle) requested(f *followed, p event.Payload) {
 	if p, ok := p.(*event.RunCancelRequested); ok {
 		f.cancelled[p.RunID] = true
@@ -102,19 +100,18 @@ func (o *oracle) requested(f *followed, p event.Payload) {
 func (o *oracle) redispatched(f *followed, p *event.DispatchRequested) {
 	row := f.state.Outbox.Get(p.DispatchID)
 	if row == nil || row.AttemptID != p.AttemptID || row.Generation+1 != p.Generation {
-		return // out of date: it is refused
+		return // stale: it is rejected
 	}
 	for id, t := range o.w.queue.waiting {
-		if strings.HasSuffix(id, "/"+row.CloudTaskID) && o.w.now().Sub(t.since) >= longHeld {
-			o.violation("work is bounded", "task %s of run %s is dispatched anew, and the queue has had it for %s",
+		if strings.HasSuffix(id, "/"+row.CloudTaskID) && o.w.now().Sub(t.since) >= longQueued {
+			o.violation("work is bounded", "task %s of run %s is dispatched again, although the queue has had it for %s",
 				p.TaskKey, p.RunID, o.w.now().Sub(t.since))
 		}
 	}
 }
 
-// recorded follows which entries a revision records, and checks that what a timer
-// decides comes after every fact that was durable before it fired. In a rebuild,
-// timers may have decided before.
+// recorded tracks which entries a revision records. It checks that decisions of timers are folded
+// after every fact that was durable before the timer fired. A rebuild may reorder them.
 func (o *oracle) recorded(f *followed, rebuilt bool) {
 	var left, now []waiting
 	for _, w := range f.waiting {
@@ -128,7 +125,7 @@ func (o *oracle) recorded(f *followed, rebuilt bool) {
 	o.batched(f, now, rebuilt)
 	for _, w := range left {
 		if !rebuilt && w.entry < f.manifest.Watermarks.CompleteThrough {
-			o.violation("I-15 nothing is lost", "revision %d of %s says that the ledger is complete through %s, and entry %s is not folded",
+			o.violation("I-15 nothing is lost", "revision %d of %s has a ledger complete through %s, but has not folded entry %s",
 				f.manifest.Revision, f.domain, f.manifest.Watermarks.CompleteThrough, w.entry)
 			return
 		}
@@ -139,26 +136,25 @@ func (o *oracle) recorded(f *followed, rebuilt bool) {
 		}
 		for _, w := range left {
 			if !w.timer && w.nth < timer.nth {
-				o.violation("INV-9 timers respect freshness", "entry %s, in which a timer fired, is folded, and %s, which was there before, is not", timer.entry, w.entry)
+				o.violation("INV-9 timers respect freshness", "entry %s, in which a timer fired, is folded, but the older %s is not", timer.entry, w.entry)
 				return
 			}
 		}
 		decided := lastSeq(f.state, timer.entry)
 		for _, w := range now {
 			if !w.timer && w.nth < timer.nth && decided > 0 && lastSeq(f.state, w.entry) > decided {
-				o.violation("INV-9 timers respect freshness", "entry %s, in which a timer fired, is folded before %s, which was there before", timer.entry, w.entry)
+				o.violation("INV-9 timers respect freshness", "entry %s, in which a timer fired, is folded before the older %s", timer.entry, w.entry)
 				return
 			}
 		}
 	}
 }
 
-// acknowledged is told of each request that a compactor has answered: what was
-// announced in it is recorded in a published revision by then, unless the answer names it
-// as unread.
+// acknowledged follows each answer of a compactor. A published revision records every announced
+// entry by then, unless the answer names it as unread.
 func (o *oracle) acknowledged(p *process, body, answer []byte) {
 	var result compactor.Result
-	_ = json.Unmarshal(answer, &result) // not every answer is one
+	_ = json.Unmarshal(answer, &result) // not every answer is a result
 	var direct struct {
 		Tenant, Workspace string
 		Entries           []string
@@ -177,15 +173,15 @@ func (o *oracle) acknowledged(p *process, body, answer []byte) {
 		if err != nil || f == nil || f.broken || lastSeq(f.state, entry) >= 0 || f.dropped[entry] || slices.Contains(result.Unread, entry) {
 			continue
 		}
-		if _, late := f.abandoned[entry]; late && entry < f.cut { // the end tells whether that was right
+		if _, late := f.abandoned[entry]; late && entry < f.cut { // everyEntry checks it at the end
 			continue
 		}
 		o.violation("I-15 nothing is lost", "%s acknowledges entry %s of %s, which no revision records", p.id, entry, d)
 	}
 }
 
-// batched checks that a revision records no more entries than a batch may have. Entries in which
-// timers fired do not count: all of them wait for the last batch. Nor does a rebuild have batches.
+// batched checks that a revision records no more entries than a batch may have. Entries with fired
+// timers do not count, because all of them wait for the last batch. Rebuilds have no batches.
 func (o *oracle) batched(f *followed, now []waiting, rebuilt bool) {
 	most := o.w.cfg.MaxBatch
 	if most == 0 || rebuilt {
@@ -201,12 +197,12 @@ func (o *oracle) batched(f *followed, now []waiting, rebuilt bool) {
 		o.w.fault("batch at its limit")
 	}
 	if facts > most {
-		o.violation("I-16 bounded work", "revision %d of %s records %d entries, and a batch has %d at most", f.manifest.Revision, f.domain, facts, most)
+		o.violation("I-16 bounded work", "revision %d of %s records %d entries, but a batch has at most %d", f.manifest.Revision, f.domain, facts, most)
 	}
 }
 
-// refused reports whether an entry has only dead letters, because an operator skips it, for
-// example: then no timer of it has decided anything.
+// refused reports whether an entry has only dead letters, for example because an operator skips it.
+// No timer of such an entry has decided anything.
 func refused(s *state.State, entry string) bool {
 	all := true
 	s.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {
@@ -218,8 +214,8 @@ func refused(s *state.State, entry string) bool {
 	return all
 }
 
-// lastSeq is the greatest sequence number of the groups of an entry; 0 if none
-// changed anything, and -1 if the entry is not recorded.
+// lastSeq returns the greatest sequence number of the groups of an entry: 0 if none changed
+// anything, -1 if the entry is not recorded.
 func lastSeq(s *state.State, entry string) int64 {
 	last := int64(-1)
 	s.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {
@@ -235,9 +231,9 @@ func lastSeq(s *state.State, entry string) int64 {
 	return last
 }
 
-// everyEntry checks that every entry of the ledger is recorded. What appeared too
-// late may be left out: if its writer has appended the same again, or has died
-// first, or has told its callers that it does not know.
+// everyEntry checks that every entry of the ledger is recorded. A late entry may be missing if its
+// writer appended the same events again, died first, or reported to its callers that the result is
+// unknown.
 func (o *oracle) everyEntry(f *followed) {
 	recorded := map[string]bool{}
 	for row := range f.state.Entries.All {
@@ -248,13 +244,13 @@ func (o *oracle) everyEntry(f *followed) {
 		refused := row.Outcome == state.DeadLetter && row.Reason == event.ReasonClockAhead
 		must, may := f.ahead[row.Entry]
 		if must && !refused || refused && !may {
-			o.violation("clocks", "group %s of entry %s is %s %s, and that it is far ahead is %t", row.Group, row.Entry, row.Outcome, row.Reason, must)
+			o.violation("clocks", "group %s of entry %s is %s %s; entirely far ahead: %t", row.Group, row.Entry, row.Outcome, row.Reason, must)
 		} else if row.Outcome == state.DeadLetter && !refused {
 			o.violation("I-15 nothing is lost", "group %s of entry %s is a dead letter: %s %s", row.Group, row.Entry, row.Reason, row.Detail)
 		}
 	}
 	folded, lost := map[uint32]bool{}, map[string]uint32{}
-	for entry, crc := range o.everywhere(f) {
+	for entry, crc := range o.listedEntries(f) {
 		if recorded[entry] {
 			folded[crc] = true
 		} else {
@@ -271,5 +267,5 @@ func (o *oracle) everyEntry(f *followed) {
 func (o *oracle) excused(f *followed, entry string, crc uint32) bool {
 	prompt, late := f.abandoned[entry]
 	_, failed := o.w.failed.Load(crc)
-	return late && (!prompt || failed || o.w.firstAsked[ledger.Key(f.domain, entry)].by.fell)
+	return late && (!prompt || failed || o.w.firstCreate[ledger.Key(f.domain, entry)].by.fell)
 }

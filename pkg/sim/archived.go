@@ -10,20 +10,20 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// Prepare has what all worlds share made outside of their bubbles: the library that
-// writes Parquet keeps channels, and one that is made in a bubble may not leave it.
+// Prepare initializes, outside of any bubble, what all worlds share: the Parquet library keeps
+// channels, and a channel that was created in a bubble must not leave it.
 func Prepare() {
 	data, err := archive.Encode([]archive.Entry{{ID: ids.AtTime(time.UnixMilli(0)), Data: []byte("{}\n")}})
 	if err == nil {
 		_, err = archive.Decode(data)
 	}
 	if err != nil {
-		panic(err) // it is always the same
+		panic(err) // the input is constant
 	}
 }
 
-// archived is told of each file of the archive that was created: what it holds was
-// appended, byte for byte, and is below the cut of a revision.
+// archived checks a new file of the archive: it contains entries below the cutoff of a revision,
+// byte for byte as they were appended.
 func (o *oracle) archived(key string) {
 	ctx := context.Background()
 	for _, d := range o.w.domains {
@@ -45,7 +45,7 @@ func (o *oracle) archived(key string) {
 		for _, e := range entries {
 			crc := blob.CRC32C(e.Data)
 			if f.durable[e.ID] != crc || e.ID >= f.cut {
-				o.violation("archive", "%s holds entry %s, which is not what was appended, or is above the cut", key, e.ID)
+				o.violation("archive", "%s contains entry %s, which differs from the appended one or is above the cutoff", key, e.ID)
 			}
 			if _, twice := f.archived[e.ID]; twice {
 				o.w.counts["entries archived twice"]++
@@ -55,10 +55,10 @@ func (o *oracle) archived(key string) {
 		}
 		return
 	}
-	o.violation("archive", "%s is not where its entries belong", key)
+	o.violation("archive", "%s is not at the key of its entries", key)
 }
 
-// deletingEntry checks that what leaves the ledger is in the archive.
+// deletingEntry checks that an entry is in the archive before it is deleted.
 func (o *oracle) deletingEntry(p *process, key string) {
 	d, entry, err := ledger.ParseKey(key)
 	if err != nil {
@@ -71,9 +71,9 @@ func (o *oracle) deletingEntry(p *process, key string) {
 	}
 }
 
-// everywhere are the entries of ledger and archive as readers find them, with their
-// checksums, after a check that they are all that were ever appended.
-func (o *oracle) everywhere(f *followed) map[string]uint32 {
+// listedEntries returns the entries of ledger and archive as readers find them, with their
+// checksums. It checks that they are exactly the appended entries.
+func (o *oracle) listedEntries(f *followed) map[string]uint32 {
 	ctx, found, last := context.Background(), map[string]uint32{}, ""
 	reader := archive.NewReader(o.w.blobs, f.domain)
 	for e, err := range reader.List(ctx, archive.Range{}) {
@@ -88,7 +88,7 @@ func (o *oracle) everywhere(f *followed) map[string]uint32 {
 	}
 	for entry, crc := range f.durable {
 		if got, ok := found[entry]; !ok || got != crc {
-			o.violation("I-15 nothing is lost", "entry %s of %s is neither in the ledger nor in the archive as it was appended", entry, f.domain)
+			o.violation("I-15 nothing is lost", "entry %s of %s is not in ledger or archive as it was appended", entry, f.domain)
 			return found
 		}
 	}

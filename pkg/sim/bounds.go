@@ -17,41 +17,40 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Upper bounds that hold while a world runs. They are generous, because faults delay
-// everything; what feeds on itself, or never ends, exceeds any bound.
+// Upper bounds that hold while a world runs. They are generous, because faults delay everything.
+// Work that feeds on itself, or never ends, exceeds any bound.
 const (
-	// slack is by how much faults may delay what should happen at once: a stalled queue,
-	// a store that is full, processes that are down, and clocks that differ.
+	// slack bounds the delay by faults of work that is due: a stalled queue, a full store, dead
+	// processes, and clock skew.
 	slack = 55 * time.Minute
-	// calmSlack is the same where nothing goes wrong: a sweep comes every 10 minutes.
+	// calmSlack is the slack of worlds without faults: a sweep comes every 10 minutes.
 	calmSlack = 30 * time.Minute
-	// some is how much of anything there may always be.
-	some = 25
-	// filesEvery is how often state files are counted, which reads all pins.
+	// allowance is how many of anything may always exist.
+	allowance = 25
+	// filesEvery is how often state files are counted, in minutes. Counting reads all pins.
 	filesEvery = 10
 )
 
-// appendage is a moment at which an entry became durable, and how many lines the ledger
-// had then.
-type appendage struct {
+// lineCount is the number of lines in the ledger when an entry became durable.
+type lineCount struct {
 	at    time.Time
 	lines int
 }
 
-// noteLines counts the lines of an entry that was appended.
+// noteLines counts the lines of an appended entry.
 func (f *followed) noteLines(at time.Time, lines int) {
 	if n := len(f.lines); n > 0 {
 		lines += f.lines[n-1].lines
 	}
-	f.lines = append(f.lines, appendage{at, lines})
+	f.lines = append(f.lines, lineCount{at, lines})
 }
 
-// linesSince is how many lines were appended after a time.
+// linesSince returns the number of lines appended after a time.
 func (f *followed) linesSince(t time.Time) int {
 	if len(f.lines) == 0 {
 		return 0
 	}
-	i, _ := slices.BinarySearchFunc(f.lines, t, func(a appendage, t time.Time) int { return a.at.Compare(t) })
+	i, _ := slices.BinarySearchFunc(f.lines, t, func(a lineCount, t time.Time) int { return a.at.Compare(t) })
 	all := f.lines[len(f.lines)-1].lines
 	if i == 0 {
 		return all
@@ -59,27 +58,27 @@ func (f *followed) linesSince(t time.Time) int {
 	return all - f.lines[i-1].lines
 }
 
-// entriesSince is how many entries were appended after a time.
+// entriesSince returns the number of entries appended after a time.
 func (f *followed) entriesSince(t time.Time) int {
-	i, _ := slices.BinarySearchFunc(f.lines, t, func(a appendage, t time.Time) int { return a.at.Compare(t) })
+	i, _ := slices.BinarySearchFunc(f.lines, t, func(a lineCount, t time.Time) int { return a.at.Compare(t) })
 	return len(f.lines) - i
 }
 
 func (o *oracle) slack() time.Duration {
-	if o.w.cfg.Faults.spares() {
+	if o.w.cfg.Faults.calm() {
 		return calmSlack
 	}
 	return slack
 }
 
-// disturbed reports whether something big ended less than the slack ago: a time without
-// any process, or a rebuild. What it delayed may be late.
+// disturbed reports whether an outage or a rebuild ended less than the slack ago. Work that it
+// delayed may be late.
 func (o *oracle) disturbed(f *followed) bool {
 	return f.broken || o.w.counts["under repair"] > 0 || o.w.now().Sub(f.rebuiltAt) < o.slack() ||
-		o.w.now().Sub(o.w.absentUntil) < o.slack()
+		o.w.now().Sub(o.w.outageUntil) < o.slack()
 }
 
-// minute checks the bounds that hold at any time.
+// minute checks the bounds that always hold.
 func (o *oracle) minute() {
 	o.minutes++
 	if o.w.now().Before(o.w.delayedUntil) {
@@ -102,8 +101,8 @@ func (o *oracle) minute() {
 	}
 }
 
-// timeBounds checks that no clock but the store's moves the time of a domain: what is
-// folded, and what watermarks say, is at most an hour ahead.
+// timeBounds checks that only the store's clock advances the time of a domain: folded times and
+// watermarks are at most an hour ahead.
 func (o *oracle) timeBounds(f *followed) {
 	limit := o.w.now().Add(ids.MaxAhead)
 	m := f.manifest
@@ -118,21 +117,21 @@ func (o *oracle) timeBounds(f *followed) {
 	}
 }
 
-// liveRows checks, when a base was published, that entries have left the live state that
-// were old enough when it was begun.
+// liveRows checks, when a base is published, that entries that were old enough when its fold began
+// have left the live state.
 func (o *oracle) liveRows(f *followed, m *manifest.Manifest) {
 	if f.manifest == nil || f.manifest.Lineage != m.Lineage || m.BaseSnapshot.ID == f.manifest.BaseSnapshot.ID || o.disturbed(f) {
 		return
 	}
 	since := m.BaseSnapshot.FoldTime.Time().Add(-time.Duration(o.w.cfg.KeepEntries)*time.Minute - o.slack())
-	rows, most := int(m.RowCounts["ledger_entries"]), some+len(f.ahead)+f.linesSince(since)
+	rows, most := int(m.RowCounts["ledger_entries"]), allowance+len(f.ahead)+f.linesSince(since)
 	if rows > most {
-		o.violation("I-16 bounded work", "revision %d of %s has %d live rows of entries, and at most %d are young", m.Revision, f.domain, rows, most)
+		o.violation("I-16 bounded work", "revision %d of %s has %d live rows of entries, but at most %d are young", m.Revision, f.domain, rows, most)
 	}
 }
 
-// listing checks how many entries a barrier has to list. They are counted back from the
-// last append that a sweep has had the time to follow: nobody lists an idle domain.
+// listing checks how many entries a barrier has to list. It counts back from the last append that a
+// sweep has had the time to follow, because nobody lists an idle domain.
 func (o *oracle) listing(f *followed) {
 	last := len(f.lines) - f.entriesSince(o.w.now().Add(-calmSlack)) - 1
 	if last < 0 {
@@ -149,52 +148,51 @@ func (o *oracle) listing(f *followed) {
 		}
 	}
 	since := f.lines[last].at.Add(-o.slack())
-	if most := some + len(f.ahead) + f.entriesSince(since); listed > most {
-		o.violation("I-16 bounded work", "a barrier of %s lists %d entries, and at most %d are young", f.domain, listed, most)
+	if most := allowance + len(f.ahead) + f.entriesSince(since); listed > most {
+		o.violation("I-16 bounded work", "a barrier of %s lists %d entries, but at most %d are young", f.domain, listed, most)
 	}
 }
 
-// lateness checks that nothing waits for much longer than it should: retries, timeouts
-// and dispatches. Timers wait while an object
+// lateness checks the delays of retries, timeouts and dispatches. Timers wait while an object
 // cannot be read or the queue delivers nothing, so these minutes are added.
 func (o *oracle) lateness(f *followed) {
 	late := event.At(o.w.now().Add(-o.slack() - o.delays))
 	for t := range f.state.Tasks.All {
 		if t.State == state.TaskRetryWait && t.RetryNotBefore < late {
-			o.violation("lateness", "task %s of run %s was to be retried at %s", t.TaskKey, t.RunID, t.RetryNotBefore)
+			o.violation("lateness", "task %s of run %s should have been retried at %s", t.TaskKey, t.RunID, t.RetryNotBefore)
 			return
 		}
 	}
 	for _, d := range f.state.Due(late) {
 		if run := f.state.Runs.Get(d.RunID); run != nil && !run.State.Terminal() {
-			o.violation("lateness", "the timeout of %s %s was at %s", d.RunID, d.TaskKey, d.At)
+			o.violation("lateness", "run %s, task %q should have timed out at %s", d.RunID, d.TaskKey, d.At)
 			return
 		}
 	}
 	for row := range f.state.Outbox.All {
 		t := f.state.Tasks.Get(state.Key2{A: row.RunID, B: row.TaskKey})
 		if t != nil && t.State == state.TaskReady && t.AdmittedAt != 0 && row.Attempt == t.Attempt && max(row.CreatedAt, t.AdmittedAt) < late {
-			o.violation("lateness", "task %s of run %s was to be dispatched at %s", t.TaskKey, t.RunID, row.CreatedAt)
+			o.violation("lateness", "task %s of run %s should have been dispatched at %s", t.TaskKey, t.RunID, row.CreatedAt)
 			return
 		}
 	}
 }
 
-// enoughPublishes is after how many publishes collection must have come to its end once:
-// it runs after publishes, and a fault may end it.
+// enoughPublishes is the number of publishes in which a collection must have finished once: it runs
+// after publishes, and a fault may interrupt it.
 const enoughPublishes = 10
 
-// floorAt is the orphan floor of the oldest revision that existed at some time.
+// floorAt is the orphan floor of the oldest revision at some time.
 type floorAt struct {
 	at       time.Time
-	revision int64 // the newest one then
+	revision int64 // the newest revision then
 	floor    string
 }
 
-// stateFiles checks that files that no revision needs are deleted, as long as the domain
-// publishes: those named below what was the orphan floor of the oldest revision long ago,
-// and those named far ahead, which no floor would reach. It looks away where so many
-// requests fail that collection, which begins again after each failure, hardly ever ends.
+// stateFiles checks, while a domain publishes, that files that no revision needs are deleted: those
+// below a floor that is long past, and those named far ahead, which no floor would reach. It skips
+// worlds in which so many requests fail that a collection, which starts over after each failure,
+// hardly ever finishes.
 func (o *oracle) stateFiles(f *followed) {
 	const onePage, few = 1000, 20
 	faults := o.w.cfg.Faults
@@ -231,12 +229,12 @@ func (o *oracle) stateFiles(f *followed) {
 			left, example = left+1, object.Key
 		}
 	}
-	if left > some {
+	if left > allowance {
 		o.violation("I-16 bounded work", "%d of %d state files of %s are old and needed by no revision, such as %s", left, all, f.domain, example)
 	}
 }
 
-// needed returns which state files a revision that exists, or a pinned one, names.
+// needed returns a function that reports whether an existing or a pinned revision names a file.
 func (o *oracle) needed(f *followed, b manifest.Boundary) func(key string) bool {
 	pinned := map[string]bool{}
 	for object, err := range o.w.blobs.List(context.Background(), blob.ListOptions{Prefix: manifest.PinPrefix(f.domain)}) {
@@ -250,8 +248,8 @@ func (o *oracle) needed(f *followed, b manifest.Boundary) func(key string) bool 
 	}
 }
 
-// pinned returns the keys of the files that a pinned revision needs, with those that only
-// an index of history names.
+// pinned returns the keys of the files that a pinned revision needs, including those that only an
+// index of history names.
 func (o *oracle) pinned(f *followed, key string) map[string]bool {
 	files := map[string]bool{}
 	var revision int64

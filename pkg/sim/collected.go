@@ -11,12 +11,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-// retention is how long the revisions of a world are kept.
+// retention returns how long a world keeps revisions.
 func (c World) retention() manifest.Policy {
 	return manifest.Policy{All: c.keep(), Hourly: 10 * c.keep(), Daily: 20 * c.keep(), Orphans: c.keep() / 2}
 }
 
-// later is a clock that is ahead.
+// later is a clock that is ahead by some time.
 type later struct {
 	clock.Clock
 
@@ -25,9 +25,8 @@ type later struct {
 
 func (l *later) Now() time.Time { return l.Clock.Now().Add(l.by) }
 
-// collected checks that what is unreferenced is deleted in the end: when a domain
-// goes on for two revisions, after longer than any is kept, what is left are the
-// newest ones, and their files. It does so with a copy.
+// collected checks, on a copy, that unreferenced objects are deleted in the end: after two more
+// revisions, long after any is kept, only the newest revisions and their files are left.
 func (o *oracle) collected(f *followed) {
 	if f.manifest == nil {
 		return
@@ -70,7 +69,7 @@ func publishAndCollect(manifests *manifest.Store, collector *manifest.Collector,
 	return nil
 }
 
-// onlyNewest checks that nothing is left but what the newest revision needs.
+// onlyNewest checks that only objects of the newest revision are left.
 func (o *oracle) onlyNewest(f *followed, blobs *memblob.Store, m *manifest.Manifest) {
 	needed := map[string]bool{manifest.Key(f.domain, m.Revision): true, manifest.Key(f.domain, m.Revision-1): true}
 	for _, file := range o.filesOf(f, m) {
@@ -79,7 +78,7 @@ func (o *oracle) onlyNewest(f *followed, blobs *memblob.Store, m *manifest.Manif
 	for _, prefix := range []string{manifest.Prefix(f.domain), manifest.PinPrefix(f.domain), manifest.StatePrefix(f.domain)} {
 		for object, err := range blobs.List(context.Background(), blob.ListOptions{Prefix: prefix}) {
 			if err != nil || !needed[object.Key] {
-				o.violation("collection", "%s is left, and nothing needs it (%v)", object.Key, err)
+				o.violation("collection", "%s is left, but nothing needs it (%v)", object.Key, err)
 				return
 			}
 		}

@@ -16,11 +16,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// underway is for how long a world keeps versions that were superseded. It is longer than a plan takes from its state to
-// the ledger: a client waits for three minutes, may be frozen for four, its requests may take four each and come two
-// late, and the clocks of two machines differ.
-func (f Faults) underway() time.Duration {
-	d := asking + time.Minute + 2*time.Duration(f.MaxSkew)*time.Second
+// keepSuperseded returns how long a world keeps superseded versions. It is longer than the time
+// between the state that a plan was made from and its entry in the ledger: a client waits three
+// minutes, may be frozen for four, its requests may take four minutes each and take effect two
+// minutes late, and the clocks of two machines differ.
+func (f Faults) keepSuperseded() time.Duration {
+	d := clientTimeout + time.Minute + 2*time.Duration(f.MaxSkew)*time.Second
 	if f.Freeze > 0 {
 		d += 4 * time.Minute
 	}
@@ -33,11 +34,11 @@ func (f Faults) underway() time.Duration {
 	return d
 }
 
-// outputs returns which outputs of an asset a world keeps. It is a [gc.Rule].
+// outputs returns the outputs of an asset that a world keeps. It is a [gc.Rule].
 func (c World) outputs(asset string) (gc.Keep, bool) {
 	unseen := time.Duration(c.KeepUnseen) * time.Minute
 	keep := gc.Keep{
-		Versions: c.KeepVersions, For: time.Duration(c.KeepOutputs) * time.Minute, Superseded: c.Faults.underway(), Unseen: unseen, Logs: unseen,
+		Versions: c.KeepVersions, For: time.Duration(c.KeepOutputs) * time.Minute, Superseded: c.Faults.keepSuperseded(), Unseen: unseen, Logs: unseen,
 	}
 	if c.KeepEach && asset != "" {
 		switch hashOf("keep "+asset) % 3 {
@@ -50,11 +51,11 @@ func (c World) outputs(asset string) (gc.Keep, bool) {
 	return keep, true
 }
 
-// manyVersions is more versions than a partition has in a world.
+// manyVersions is more versions than any partition has in a world.
 const manyVersions = 10_000
 
-// drawCollectors has outputs collected in some worlds, and assets run without what they depend on: such runs read the
-// outputs of earlier ones.
+// drawCollectors adds collectors of outputs to some worlds, and runs of assets without their
+// upstreams. Such runs read the outputs of earlier runs.
 func (c *World) drawCollectors() {
 	r := random(c.Seed, "collectors", 0)
 	if r.IntN(3) > 0 {
@@ -63,7 +64,7 @@ func (c *World) drawCollectors() {
 	c.Collectors = 1 + r.IntN(2)
 	c.KeepVersions, c.KeepOutputs, c.KeepUnseen = 1+r.IntN(2), 1+r.IntN(30), 1+r.IntN(20)
 	c.Alone = 100 + r.IntN(600)
-	if r.IntN(3) > 0 { // the same is run again and again
+	if r.IntN(3) > 0 { // the same assets run repeatedly
 		c.Spread, c.Tasks = true, min(c.Tasks, 2+r.IntN(8))
 		c.Minutes, c.Requests = max(c.Minutes, 30+r.IntN(40)), max(c.Requests, 20+r.IntN(20))
 	}
@@ -73,7 +74,7 @@ func (c *World) drawCollectors() {
 // maxCollectWait is the longest time between two passes.
 const maxCollectWait = 3 * time.Minute
 
-// runCollector makes passes at any moment, small ones and whole ones.
+// runCollector runs bounded and full passes at random times.
 func runCollector(ctx context.Context, p *process) {
 	w := p.machine.w
 	r := random(w.cfg.Seed, "collect "+p.id, 0)
@@ -87,7 +88,7 @@ func runCollector(ctx context.Context, p *process) {
 	}
 	next := make([]string, len(configs))
 	wait := int64(maxCollectWait)
-	if r.IntN(2) == 0 { // hardly any time
+	if r.IntN(2) == 0 { // short waits
 		wait /= 12
 	}
 	for i := 0; ; i++ {
@@ -108,7 +109,7 @@ func runCollector(ctx context.Context, p *process) {
 	}
 }
 
-// passBegins notes when a pass began: what is published later it need not know.
+// passBegins records the start of a pass, which need not know later publishes.
 func (w *world) passBegins(p *process) *call {
 	k := &call{proc: p, label: "collect"}
 	k.begin = func() {
@@ -118,7 +119,7 @@ func (w *world) passBegins(p *process) *call {
 	return k
 }
 
-// stored takes the key of an output apart.
+// stored returns the materialization and the file name in the key of an output.
 func (f *followed) stored(key string) (materialization, name string) {
 	const deep = 3 // namespace, name, partition
 	parts := strings.SplitN(strings.TrimPrefix(key, contract.AssetsPrefix(f.domain)), "/", deep+2)
@@ -128,8 +129,8 @@ func (f *followed) stored(key string) (materialization, name string) {
 	return parts[deep], parts[deep+1]
 }
 
-// deletingOutput checks that a partition does not show what is about to be deleted, and that no live run makes or reads
-// it. A retry names what it likes: one that is published while a pass is under way may miss what it reads.
+// deletingOutput checks that no partition shows the output and that no live run makes or reads it.
+// A retry that is published during a pass may miss an output that it reads.
 func (o *oracle) deletingOutput(p *process, key string) {
 	if p.machine.kind == "gc" {
 		o.w.fault("output collected")
@@ -151,7 +152,7 @@ func (o *oracle) deletingOutput(p *process, key string) {
 			if run.State.Terminal() {
 				continue
 			}
-			if p.machine.kind == "gc" && o.makes(f, run, id) { // a worker deletes what it made when another was faster
+			if p.machine.kind == "gc" && o.makes(f, run, id) { // a worker deletes its own output if another execution won
 				o.violation("collection", "%s deletes %s, which the live run %s makes", p.id, key, run.RunID)
 			}
 			late := run.ParentRunID != "" && f.seenAt[run.RunID].After(p.began)
@@ -162,12 +163,12 @@ func (o *oracle) deletingOutput(p *process, key string) {
 	}
 }
 
-// deletingKept checks that the rule of an asset does not keep what the collector is about to delete.
+// deletingKept checks that the rule of the asset does not keep the object.
 func (o *oracle) deletingKept(p *process, f *followed, key, materialization string) {
 	parts := strings.SplitN(strings.TrimPrefix(key, contract.AssetsPrefix(f.domain)), "/", 3) //nolint:mnd // namespace, name, rest
 	keep, ok := o.w.cfg.outputs(parts[0] + "/" + parts[1])
 	if !ok {
-		o.violation("collection", "%s deletes %s, of an asset that keeps everything", p.id, key)
+		o.violation("collection", "%s deletes %s, although its asset keeps everything", p.id, key)
 	}
 	uri := f.shown[materialization]
 	if keep.Versions == manyVersions && uri != "" && (strings.HasPrefix(key, uri) || key == contract.MarkerKeyOf(uri)) {
@@ -175,7 +176,7 @@ func (o *oracle) deletingKept(p *process, f *followed, key, materialization stri
 	}
 }
 
-// show notes which materializations partitions have shown in this history.
+// show records the materializations that partitions have shown in this timeline.
 func (o *oracle) show(f *followed, rebuilt bool) {
 	if rebuilt {
 		clear(f.shown)
@@ -185,7 +186,7 @@ func (o *oracle) show(f *followed, rebuilt bool) {
 	}
 }
 
-// deletingLog checks that a log is not of a live run.
+// deletingLog checks that the log belongs to no live run.
 func (o *oracle) deletingLog(p *process, key string) {
 	for _, f := range o.domains {
 		rest, ours := strings.CutPrefix(key, contract.LogsPrefix(f.domain))
@@ -204,7 +205,8 @@ func (o *oracle) makes(f *followed, run *state.Run, materialization string) (fou
 	return found
 }
 
-// reads are the outputs of earlier runs that a run's plan names: their URIs by materialization.
+// reads returns the outputs of earlier runs that the plan of a run names: their URIs by
+// materialization.
 func (o *oracle) reads(run *state.Run) map[string]string {
 	if uris, ok := o.plans[run.PlanRef]; ok || run.PlanRef == "" {
 		return uris
@@ -238,7 +240,8 @@ func (o *oracle) reads(run *state.Run) map[string]string {
 	return uris
 }
 
-// planned notes which runs are new, and checks that what their plans read is still there. A retry may be too late.
+// planned records new runs, and checks that the outputs that their plans read exist. A retry may be
+// too late.
 func (o *oracle) planned(f *followed, rebuilt bool) {
 	for run := range f.state.Runs.All {
 		if _, known := f.seenAt[run.RunID]; known {
@@ -251,15 +254,15 @@ func (o *oracle) planned(f *followed, rebuilt bool) {
 		for _, uri := range o.reads(run) {
 			o.w.fault("output read by a later run")
 			if _, err := o.w.blobs.Head(context.Background(), contract.MarkerKeyOf(uri)); err != nil {
-				o.violation("collection", "run %s begins, and reads %s, which was collected (%v)", run.RunID, uri, err)
+				o.violation("collection", "new run %s reads %s, which was collected (%v)", run.RunID, uri, err)
 			}
 		}
 	}
 }
 
-// garbageGoes checks that the collector deletes, in the end, all outputs and logs that nothing names: long after the last
-// run, only what partitions show is left. It does so with a copy.
-func (o *oracle) garbageGoes(f *followed) {
+// garbageCollected checks, on a copy, that the collector deletes all unreferenced outputs and logs
+// in the end: long after the last run, only the outputs that partitions show are left.
+func (o *oracle) garbageCollected(f *followed) {
 	if f.manifest == nil {
 		return
 	}
@@ -286,7 +289,8 @@ func (o *oracle) garbageGoes(f *followed) {
 	o.onlyShown(f, blobs)
 }
 
-// aged is a store whose manifests are as young as the clock says: memory tells the time of the bubble.
+// aged is a store whose manifests have the age that the clock says; the times of memory are those
+// of the bubble.
 type aged struct {
 	blob.Store
 
@@ -299,7 +303,7 @@ func (a aged) Head(ctx context.Context, key string) (blob.Object, error) {
 	return o, err
 }
 
-// onlyShown checks that nothing is left of outputs but what partitions show, and that this is whole.
+// onlyShown checks that only the outputs that partitions show are left, and that they are complete.
 func (o *oracle) onlyShown(f *followed, blobs blob.Store) {
 	ctx := context.Background()
 	shown, cells := map[string]string{}, map[string]bool{}
@@ -323,18 +327,19 @@ func (o *oracle) onlyShown(f *followed, blobs blob.Store) {
 			there[id] = true
 		case ok && strings.HasPrefix(object.Key, uri):
 		case ok && o.w.lost(blobs, uri):
-			// The collector reads a commit marker only where several executions left files. If the winner's
-			// were deleted, it takes a loser's for them, until another version supersedes both.
+			// The collector reads commit markers only if several executions left files. If the
+			// winner's files were deleted, it treats a loser's as the winner's, until another
+			// version supersedes both.
 		case !ok && id < f.manifest.BaseSnapshot.RunsFrom && !cells[path.Dir(path.Dir(path.Dir(object.Key)))]:
-			// Its run is not kept any more, and nothing says what it was.
+			// The row of its run is not kept, so nothing tells which output it was.
 		default:
-			o.violation("collection", "%s is left, and no partition shows it", object.Key)
+			o.violation("collection", "%s is left, but no partition shows it", object.Key)
 			return
 		}
 	}
 	for id, uri := range shown {
 		if !there[id] {
-			o.violation("collection", "the commit marker of %s was collected, which a partition shows", uri)
+			o.violation("collection", "the commit marker of %s was collected, although a partition shows the output", uri)
 		}
 	}
 	for object, err := range blobs.List(ctx, blob.ListOptions{Prefix: contract.LogsPrefix(f.domain)}) {

@@ -8,58 +8,58 @@ import (
 	"time"
 )
 
-// World is what is simulated: all of it follows from these figures.
+// World is the input of a simulation. Everything in it follows from these numbers.
 type World struct {
 	Seed uint64
-	// Machines of each kind.
+	// Numbers of machines by kind.
 	Compactors, Dispatchers, Workers, Clients, Readers int
 	Domains                                            int
-	// Requests is how much all clients ask for together; Tasks, how many assets a
-	// project has at most.
+	// Requests is the number of requests of all clients together. Tasks is the maximum number of
+	// assets in a project.
 	Requests, Tasks int
-	// Minutes is after how much time faults stop.
+	// Minutes is the time after which faults stop.
 	Minutes int
-	// Spread: requests come all along, not in the first half of the time.
+	// Spread spreads requests over the whole time instead of its first half.
 	Spread bool
-	// PageSize is how many objects one page of a listing has.
+	// PageSize is the number of objects in a page of a listing.
 	PageSize int
-	// MaxDeltas, MaxInline and MinBase say when state files are merged: see
-	// [compactor.Options].
+	// MaxDeltas, MaxInline and MinBase control merges of state files: see [compactor.Options].
 	MaxDeltas          int
 	MaxInline, MinBase int64
-	// MaxSegment is how many rows of a table become a segment of history at once; 0: all.
+	// MaxSegment bounds the rows of a table that become a segment of history at once. 0: unlimited.
 	MaxSegment int
-	// MaxBatch is how many entries of the ledger are folded at once, and published; 0: 2,000.
+	// MaxBatch bounds the ledger entries that are folded and published at once. 0: 2,000.
 	MaxBatch int
-	// KeepEntries is for how many minutes the live state keeps entries of the ledger, and
-	// KeepLedger, or if that is 0 KeepEntries, for how many the ledger itself does.
+	// KeepEntries is how many minutes the live state keeps ledger entries. KeepLedger is how many
+	// minutes the ledger keeps them. 0: KeepEntries.
 	KeepEntries, KeepLedger int
-	// KeepRuns is for how many minutes runs are kept that have ended; 0: for ever.
+	// KeepRuns is how many minutes ended runs are kept. 0: forever.
 	KeepRuns int
-	// ArchiveSpan is how many seconds of the ledger are archived together; 0: a day, which
-	// no world lasts.
+	// ArchiveSpan is how many seconds of the ledger form an archive file. 0: a day, which is longer
+	// than any world.
 	ArchiveSpan int
-	// Keep is for how many seconds every revision is kept.
+	// Keep is how many seconds every revision is kept.
 	Keep int
-	// Sweepers are one at least. FullEvery is after how many minutes they sweep all
-	// domains, not only those that are due; 0: never, before the world has come to rest.
+	// Sweepers is the number of sweepers, at least 1. FullEvery is the number of minutes between
+	// sweeps of all domains. 0: none before the world has come to rest.
 	Sweepers, FullEvery int
-	// Ahead is how many entries a writer that minds no clock stores, whose names, ids or
-	// timestamps are hours to years ahead.
+	// Ahead is the number of entries by a writer that ignores the store's clock: their names, ids
+	// or timestamps are hours to years ahead.
 	Ahead int
-	// Collectors delete outputs that nothing names: superseded versions that are not among the newest KeepVersions of their
-	// partition or were superseded KeepOutputs minutes ago, and after KeepUnseen minutes what never became visible.
+	// Collectors is the number of collectors. They delete unreferenced outputs: superseded versions
+	// that are not among the newest KeepVersions of their partition or were superseded KeepOutputs
+	// minutes ago, and, after KeepUnseen minutes, outputs that never became visible.
 	Collectors, KeepVersions, KeepOutputs, KeepUnseen int
-	// KeepEach: some assets have rules of their own, which keep more.
+	// KeepEach gives some assets their own rules, which keep more.
 	KeepEach bool
-	// Alone is how many of a thousand runs are of one asset without what it depends on.
+	// Alone is how many of a thousand runs select one asset without its upstreams.
 	Alone int
-	// Bare is how many of a thousand assets leave no files.
+	// Bare is how many of a thousand assets have no output.
 	Bare int
-	// Online is how many rebuilds run while everything else goes on.
+	// Online is the number of rebuilds that run while everything else continues.
 	Online int
-	// Parquet: projections are real Parquet files. Else rows stay in memory, and the
-	// files name them.
+	// Parquet encodes projections as Parquet files. Otherwise rows stay in memory, and the files
+	// refer to them.
 	Parquet bool
 	Faults  Faults
 }
@@ -74,7 +74,7 @@ func (c World) keepLedger() time.Duration {
 
 func (c World) keep() time.Duration { return time.Duration(max(c.Keep, 1)) * time.Second }
 
-// Draw is the world of a seed.
+// Draw returns the world of a seed.
 func Draw(seed uint64) World {
 	r := random(seed, "world", 0)
 	c := World{
@@ -87,9 +87,9 @@ func Draw(seed uint64) World {
 	c.MaxInline = []int64{-1, 1000, 4000, 30_000}[tiers.IntN(4)]
 	c.MinBase = 200 + tiers.Int64N(10_000)
 	history := random(seed, "history", 0)
-	// No write takes as long as entries are in the ledger: whoever writes may stand still
-	// for four minutes, and so may the write.
-	if c.KeepLedger = 12 + history.IntN(30); history.IntN(3) == 0 { // so long that runs are closed in it
+	// No write takes longer than entries stay in the ledger: a writer may be frozen for four
+	// minutes, and so may the write.
+	if c.KeepLedger = 12 + history.IntN(30); history.IntN(3) == 0 { // long enough for runs to close
 		c.Minutes += 20 + history.IntN(40)
 		c.Requests += 8 + history.IntN(16)
 		c.Tasks = min(c.Tasks, 3+history.IntN(8))
@@ -116,8 +116,8 @@ func Draw(seed uint64) World {
 	if drop := random(seed, "drop", 0); c.Faults != (Faults{}) && drop.IntN(3) == 0 {
 		c.Faults.Dropped = 1 + drop.IntN(300)
 	}
-	// In some worlds hardly anybody hears of what is appended, by clocks that are far
-	// apart: only listings find it, in many requests.
+	// In some worlds almost all announcements are lost and clocks are far apart: only listings find
+	// entries, in many requests.
 	if deaf := random(seed, "deaf", 0); c.Faults != (Faults{}) && deaf.IntN(6) == 0 {
 		c.Faults.NoticeLost, c.Faults.NetRefused = 900+deaf.IntN(100), 200+deaf.IntN(300)
 		c.Faults.MaxSkew, c.PageSize = 100+deaf.IntN(200), 2+deaf.IntN(3)
@@ -130,12 +130,12 @@ func Draw(seed uint64) World {
 	if archive.IntN(4) == 0 {
 		c.ArchiveSpan = 1 + archive.IntN(10)
 	}
-	if c.Spread && archive.IntN(2) == 0 { // a long world, of which much leaves the ledger
+	if c.Spread && archive.IntN(2) == 0 { // a long world, in which many entries leave the ledger
 		c.KeepLedger, c.Keep = 12+archive.IntN(6), 20+archive.IntN(100)
 	}
-	// As long as lunch, a night, a holiday: most of them longer than entries are kept.
-	if absence := random(seed, "absence", 0); c.Faults != (Faults{}) && absence.IntN(6) == 0 {
-		c.Faults.Absence = 1 + absence.IntN([]int{60, 24 * 60, 10 * 24 * 60}[absence.IntN(3)])
+	// Outages last up to an hour, a day or ten days: most are longer than entries are kept.
+	if outage := random(seed, "absence", 0); c.Faults != (Faults{}) && outage.IntN(6) == 0 {
+		c.Faults.Absence = 1 + outage.IntN([]int{60, 24 * 60, 10 * 24 * 60}[outage.IntN(3)])
 	}
 	c.KeepEntries = 1 + random(seed, "entries", 0).IntN(c.KeepLedger)
 	c.Sweepers = 1
@@ -162,7 +162,7 @@ func Draw(seed uint64) World {
 	return c
 }
 
-// drawLimits draws small segments of history, and small batches.
+// drawLimits draws small segments of history and small batches.
 func (c *World) drawLimits() {
 	if segments := random(c.Seed, "segments", 0); segments.IntN(2) == 0 {
 		c.MaxSegment = 1 + segments.IntN(40)
@@ -172,8 +172,8 @@ func (c *World) drawLimits() {
 	}
 }
 
-// drawFaults: a quarter of all worlds is calm, and of the others each kind of
-// fault happens in half, rarely or often.
+// drawFaults draws the faults of a world. A quarter of all worlds has none. In the others each kind
+// of fault is enabled with probability 1/2, rare or frequent.
 func drawFaults(r *rand.Rand) Faults {
 	var f Faults
 	if r.IntN(4) == 0 {
@@ -217,7 +217,7 @@ func drawFaults(r *rand.Rand) Faults {
 	return f
 }
 
-// Text is the world as it can be given back to Parse.
+// Text returns the world as text for Parse.
 func (c World) Text() string {
 	data, err := json.Marshal(c)
 	if err != nil {

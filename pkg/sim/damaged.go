@@ -18,30 +18,30 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// maxUndamaged is how long an output is sound, at most, that is going to be damaged, and
-// maxUnrestored how long it is damaged if an operator restores it from a backup.
+// maxUndamaged bounds how long an output stays intact before it is damaged, maxUnrestored how long
+// it stays damaged before an operator restores it from a backup.
 const (
 	maxUndamaged  = 10 * time.Minute
 	maxUnrestored = 5 * time.Minute
 )
 
-// drawDamage has files of committed outputs damaged in some worlds. It draws last, because other draws ask
-// whether there are faults.
+// drawDamage enables damage of committed outputs in some worlds. It draws last, because other draws
+// depend on whether faults exist.
 func (c *World) drawDamage() {
 	if r := random(c.Seed, "damaged outputs", 0); r.IntN(4) == 0 {
 		c.Faults.Damaged = 1 + r.IntN(400>>r.IntN(4))
 	}
 }
 
-// outputWritten keeps the content of a new file of an output, and may damage an output whose commit
-// marker was created: half of them at once, before a task reads them.
+// outputWritten keeps the content of a new file of an output. When a commit marker is created, it
+// may damage the output: half of the time at once, before a task reads it.
 func (w *world) outputWritten(key string) {
 	if w.cfg.Faults.Damaged == 0 {
 		return
 	}
 	data, _, err := w.blobs.Get(context.Background(), key)
 	if err != nil {
-		panic(fmt.Sprintf("sim: %v", err)) // memory does not fail
+		panic(fmt.Sprintf("sim: %v", err)) // the store is in memory
 	}
 	if path.Base(key) != path.Base(contract.MarkerKeyOf("x/")) {
 		if w.made[key] == nil {
@@ -61,11 +61,11 @@ func (w *world) outputWritten(key string) {
 	w.after(wait, nil, func() { w.damageOutput(r, key, file) })
 }
 
-// damageOutput damages a file of an output. In half of the cases, an operator restores it later.
+// damageOutput damages a file of an output. Half of the time, an operator restores it later.
 func (w *world) damageOutput(r *rand.Rand, marker, key string) {
 	ctx := context.Background()
 	data, _, err := w.blobs.Get(ctx, key)
-	if err != nil || w.faults.over() { // it was collected, or it is too late
+	if err != nil || w.faults.over() { // collected, or faults have stopped
 		return
 	}
 	how := []string{"bit flipped", "truncated", "replaced", "deleted"}[r.IntN(4)]
@@ -83,7 +83,7 @@ func (w *world) damageOutput(r *rand.Rand, marker, key string) {
 		_, err = w.blobs.Put(ctx, key, data)
 	}
 	if err != nil {
-		panic(fmt.Sprintf("sim: %v", err)) // memory does not fail
+		panic(fmt.Sprintf("sim: %v", err)) // the store is in memory
 	}
 	w.damaged[key] = true
 	w.fault("output damaged: " + how)
@@ -100,7 +100,7 @@ func (w *world) restoreOutput(marker, key string) {
 		return
 	}
 	if _, err := w.blobs.Put(ctx, key, w.made[key]); err != nil {
-		panic(fmt.Sprintf("sim: %v", err)) // memory does not fail
+		panic(fmt.Sprintf("sim: %v", err)) // the store is in memory
 	}
 	w.fault("output restored")
 	w.note("%s is restored", key)
@@ -112,10 +112,10 @@ func (w *world) sound(key string) bool {
 	return err == nil && bytes.Equal(data, w.made[key])
 }
 
-// lost reports whether an output has no files, because they were damaged.
+// lost reports whether an output has no files because they were damaged.
 func (w *world) lost(blobs blob.Store, uri string) bool {
 	for _, err := range blobs.List(context.Background(), blob.ListOptions{Prefix: uri}) {
-		if err == nil { // memory does not fail
+		if err == nil { // the store is in memory
 			return false
 		}
 	}
@@ -127,7 +127,7 @@ func (w *world) lost(blobs blob.Store, uri string) bool {
 	return false
 }
 
-// damagedIn returns a file that was damaged and that a message names, or "".
+// damagedIn returns a damaged file that a message names, or "".
 func (w *world) damagedIn(message string) string {
 	for _, word := range strings.FieldsFunc(message, func(r rune) bool { return strings.ContainsRune(" :\"", r) }) {
 		if w.damaged[word] {
@@ -137,8 +137,8 @@ func (w *world) damagedIn(message string) string {
 	return ""
 }
 
-// readInputs reads the files of a task's inputs, as queries and commands do, and has the oracle
-// compare them with what was written.
+// readInputs reads the input files of a task like queries and commands do, and lets the oracle
+// compare them with the written files.
 func (w *world) readInputs(p *process, e worker.Execution) error {
 	if w.cfg.Faults.Damaged == 0 {
 		return nil
@@ -163,7 +163,7 @@ func (w *world) readInputs(p *process, e worker.Execution) error {
 	return w.park(context.Background(), k)
 }
 
-// input checks that a task reads what was committed.
+// input checks that a task reads the committed content.
 func (o *oracle) input(e worker.Execution, key string, content []byte) {
 	o.w.counts["input files read"]++
 	if !bytes.Equal(content, o.w.made[key]) {
@@ -171,9 +171,9 @@ func (o *oracle) input(e worker.Execution, key string, content []byte) {
 	}
 }
 
-// refusals checks that attempts that failed because of an input name a file that was damaged. A
-// missing one may have been collected.
-func (o *oracle) refusals(f *followed) {
+// refusedInputs checks that attempts that failed because of an input name a damaged file. A missing
+// file may have been collected.
+func (o *oracle) refusedInputs(f *followed) {
 	if o.w.cfg.Faults.Damaged == 0 {
 		return
 	}
@@ -184,16 +184,16 @@ func (o *oracle) refusals(f *followed) {
 		case o.w.damagedIn(a.ErrorMessage) != "":
 			o.w.fault("damaged input refused")
 		case a.ErrorCode == worker.CodeInvalidInput || o.w.cfg.Collectors == 0:
-			o.violation("damaged outputs", "attempt %d of task %s of run %s fails, and no damaged file is named: %s %s",
+			o.violation("damaged outputs", "attempt %d of task %s of run %s fails without naming a damaged file: %s %s",
 				a.Attempt, a.TaskKey, a.RunID, a.ErrorCode, a.ErrorMessage)
 		}
 	}
 }
 
-// damagedOutput is an output with a file that is not as it was written.
+// damagedOutput is an output with a damaged file.
 type damagedOutput struct {
-	line string // that a verification reports, without the reason
-	kept bool   // its run is
+	line string // in the report of a verification, without the reason
+	kept bool   // its run is kept
 
 	visible bool // its partition shows it
 }
@@ -208,7 +208,7 @@ func (o *oracle) damagedOutputs(f *followed) []damagedOutput {
 		}
 		data, _, err := o.w.blobs.Get(context.Background(), contract.MarkerKeyOf(t.OutputURI))
 		if err != nil {
-			continue // it was collected
+			continue // collected
 		}
 		marker, err := contract.DecodeMarker(data)
 		if err != nil {
@@ -227,9 +227,9 @@ func (o *oracle) damagedOutputs(f *followed) []damagedOutput {
 	return found
 }
 
-// beyondOutputs checks that a verification reports every damaged output with the name of its file,
-// and no sound one. It returns the other problems.
-func (o *oracle) beyondOutputs(f *followed, report repair.Report) []string {
+// otherProblems checks that a verification reports every damaged output with the name of its file,
+// and no intact one. It returns the other problems.
+func (o *oracle) otherProblems(f *followed, report repair.Report) []string {
 	if o.w.cfg.Faults.Damaged == 0 {
 		return report.Problems
 	}
@@ -255,7 +255,7 @@ func (o *oracle) beyondOutputs(f *followed, report repair.Report) []string {
 		}
 	}
 	if report.BadOutputs < must || report.BadOutputs > len(damaged) {
-		o.violation("damaged outputs", "verify counts %d damaged outputs of %s, and there are %d", report.BadOutputs, f.domain, must)
+		o.violation("damaged outputs", "verify counts %d damaged outputs of %s, want at least %d", report.BadOutputs, f.domain, must)
 	}
 	o.w.counts["damaged outputs reported"] += report.BadOutputs
 	return slices.DeleteFunc(slices.Clone(report.Problems), func(problem string) bool {
@@ -263,7 +263,7 @@ func (o *oracle) beyondOutputs(f *followed, report repair.Report) []string {
 	})
 }
 
-// maybeUnsummed returns the store, in every second world as one that keeps no checksums, like a folder.
+// maybeUnsummed returns the store. In every second world it keeps no checksums, like a folder.
 func (w *world) maybeUnsummed() blob.Store {
 	if w.cfg.Faults.Damaged%2 == 0 {
 		return w.blobs
@@ -271,7 +271,7 @@ func (w *world) maybeUnsummed() blob.Store {
 	return unsummed{w.blobs}
 }
 
-// unsummed is a store that keeps no checksums.
+// unsummed is a store without checksums.
 type unsummed struct{ blob.Store }
 
 func (u unsummed) Head(ctx context.Context, key string) (blob.Object, error) {

@@ -11,14 +11,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
-// driver lets one thing happen at a time.
+// driver executes one event at a time.
 type driver struct {
 	wait   func()
 	clock  clock.System // of the bubble
 	start  time.Time
 	events events
 	seq    int
-	asked  func(*call) // is told of each call that is taken up
+	onCall func(*call) // is called for each call that begins
 	steps  int
 
 	mu      sync.Mutex
@@ -26,36 +26,36 @@ type driver struct {
 	notify  chan struct{}
 }
 
-// call is something that a process asks of the world. Its goroutine is parked
-// until the driver closes done.
+// call is a request of a process to the world. Its goroutine is parked until the driver closes
+// done.
 type call struct {
 	proc   *process
 	label  string
-	begin  func()          // is called by the driver
-	serves int             // the request on whose behalf it is made: what is asked twice at once is told apart
-	ctx    context.Context //nolint:containedctx // the caller's
+	begin  func()          // called by the driver
+	serves int             // the number of the request that the process serves with it; it orders equal calls
+	ctx    context.Context //nolint:containedctx // the caller's context
 	done   chan struct{}
 }
 
-// serving is the key of a context's request, by its number.
+// serving is the context key of the number of the request.
 type serving struct{}
 
-// happening is something that is going to happen.
-type happening struct {
+// scheduled is something that the driver will execute.
+type scheduled struct {
 	at   time.Time
 	seq  int
-	proc *process // nil, or whose event it is: it waits while that is frozen, and is dropped when it is dead
+	proc *process // the event waits while the process is frozen, and is dropped if it is dead; nil: none
 	do   func()
 }
 
-type events []*happening
+type events []*scheduled
 
 func (e events) Len() int { return len(e) }
 func (e events) Less(i, j int) bool {
 	return cmp.Or(e[i].at.Compare(e[j].at), cmp.Compare(e[i].seq, e[j].seq)) < 0
 }
 func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *events) Push(x any)   { *e = append(*e, x.(*happening)) } //nolint:forcetypeassert,errcheck // heap's
+func (e *events) Push(x any)   { *e = append(*e, x.(*scheduled)) } //nolint:forcetypeassert,errcheck // container/heap
 func (e *events) Pop() any {
 	old := *e
 	last := old[len(old)-1]
@@ -72,15 +72,13 @@ func newDriver(wait func()) *driver {
 
 func (d *driver) now() time.Time { return d.clock.Now() }
 
-// after has something happen when a while has passed. It belongs to the driver's
-// goroutine.
+// after schedules do after a delay. Only the driver's goroutine may call it.
 func (d *driver) after(wait time.Duration, proc *process, do func()) {
 	d.seq++
-	heap.Push(&d.events, &happening{d.now().Add(max(wait, 1)), d.seq, proc, do})
+	heap.Push(&d.events, &scheduled{d.now().Add(max(wait, 1)), d.seq, proc, do})
 }
 
-// park hands a call to the driver and waits until it is answered. The error is
-// that of ctx, or errDead.
+// park hands a call to the driver and waits for it. It returns the error of ctx, or errDead.
 func (d *driver) park(ctx context.Context, c *call) error {
 	if c.proc.isDead() {
 		return errDead
@@ -111,9 +109,9 @@ func (d *driver) arrive(c *call) {
 	}
 }
 
-// settle waits until all goroutines are parked, and begins what they ask for, in
-// an order of its own.
-func (d *driver) settle() {
+// beginCalls waits until all goroutines are parked, and begins their calls in a deterministic
+// order.
+func (d *driver) beginCalls() {
 	for {
 		d.wait()
 		d.mu.Lock()
@@ -127,27 +125,27 @@ func (d *driver) settle() {
 			return cmp.Or(cmp.Compare(a.proc.id, b.proc.id), cmp.Compare(a.label, b.label), cmp.Compare(a.serves, b.serves))
 		})
 		for _, c := range calls {
-			// Whether somebody was faster to ask than somebody else was to call it off
-			// is the scheduler's whim: both count as called off.
+			// The scheduler decides whether a call or its cancellation came first: both count as
+			// cancelled.
 			if !c.proc.isDead() && c.ctx.Err() == nil {
-				d.asked(c)
+				d.onCall(c)
 				c.begin()
 			}
 		}
 	}
 }
 
-// step lets the next thing happen; false: nothing will, before the deadline.
+// step executes the next event. It returns false if none is due before the deadline.
 func (d *driver) step(deadline time.Time) bool {
 	for {
-		d.settle()
+		d.beginCalls()
 		if len(d.events) == 0 || d.events[0].at.After(deadline) {
 			return false
 		}
 		next := d.events[0]
 		if wait := next.at.Sub(d.now()); wait > 0 {
 			d.pass(wait)
-			continue // something may have come meanwhile
+			continue // a call may have arrived
 		}
 		heap.Pop(&d.events)
 		if p := next.proc; p != nil {
@@ -165,7 +163,7 @@ func (d *driver) step(deadline time.Time) bool {
 	}
 }
 
-// pass lets time pass, or less of it if a call arrives.
+// pass waits, or less if a call arrives.
 func (d *driver) pass(wait time.Duration) {
 	timer := time.NewTimer(wait)
 	select {

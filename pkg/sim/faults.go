@@ -5,59 +5,56 @@ import (
 	"time"
 )
 
-// Faults are how often things go wrong, each out of a thousand where nothing
-// else is said.
+// Faults are the frequencies of faults, in thousandths unless stated otherwise.
 type Faults struct {
-	// Requests to the store and the queue: refused without effect; refused, and in
-	// effect a while later; in effect, and the answer lost; slow, by up to minutes.
+	// Requests to the store and the queue: rejected without effect; rejected, but effective a while
+	// later; effective, but the answer is lost; slow, by up to minutes.
 	Refused, Late, Lost, Slow int
 	// The process dies just before a write takes effect, or just after.
 	KillBefore, KillAfter int
-	// Requests between processes: never arrive; are answered to nobody; are slow.
+	// Requests between processes: never arrive; lose their answer; are slow.
 	NetRefused, NetLost, NetSlow int
-	// Queue tasks: dropped; delivered once more, up to ten minutes later; late.
+	// Queue tasks: lost; delivered once more, up to ten minutes later; late.
 	TaskLost, TaskAgain, TaskLate int
 	// Notifications of objects.
 	NoticeLost, NoticeAgain, NoticeLate int
-	// Each minute, of each machine: its process is killed; is frozen; its clock jumps.
+	// For each machine and minute: its process is killed; is frozen; its clock jumps.
 	Kill, Freeze, Jump int
-	// Leap: each minute, of each client: its clock is hours to years ahead, and is set right
-	// after some minutes.
+	// Leap, for each client and minute: its clock is hours to years ahead, for some minutes.
 	Leap int
-	// MaxSkew is how far the clocks of machines differ, in seconds.
+	// MaxSkew bounds the differences between machines' clocks, in seconds.
 	MaxSkew int
-	// Full: each minute, the store begins to be full for a while.
+	// Full, for each minute: the store is full for a while.
 	Full int
-	// Stall: each minute, the queue begins to keep all that it has for a while.
+	// Stall, for each minute: the queue delivers nothing for a while.
 	Stall int
-	// Dropped: each time that a delivery fails, the queue drops its task.
+	// Dropped, for each failed delivery: the queue drops the task.
 	Dropped int
-	// Older is for how many minutes, at most, compactors run a build that does not
-	// know all event types. Each is upgraded at its own time.
+	// Older bounds the minutes in which compactors run a build that does not know all event types.
+	// Each is upgraded at its own time.
 	Older int
-	// Unreadable: an entry of the ledger, or a plan, cannot be read for a while after it was
-	// created, or for ever: an operator skips such an entry.
+	// Unreadable: a new ledger entry or plan cannot be read for a while. Some entries stay
+	// unreadable, and an operator skips them.
 	Unreadable int
-	// Damaged: an output has a file damaged after it was committed: a bit is flipped, or the file
-	// is truncated, replaced or deleted.
+	// Damaged: a file of a committed output is damaged: a bit is flipped, or the file is truncated,
+	// replaced or deleted.
 	Damaged int
-	// Wipe: the projections are damaged, or deleted, this many times; somebody
-	// notices and has them rebuilt.
+	// Wipe is how often projections are damaged or deleted. An operator then rebuilds them.
 	Wipe int
-	// Absence is for how many minutes, once, nothing runs at all; it begins before faults
-	// stop, which then do so later by as much.
+	// Absence is the length of an outage, in minutes. Nothing runs during it. It begins before
+	// faults stop, and delays that by its length.
 	Absence int
 }
 
-// spares reports whether nothing goes wrong but that outputs are damaged.
-func (f Faults) spares() bool {
+// calm reports whether no faults are enabled except damaged outputs.
+func (f Faults) calm() bool {
 	f.Damaged = 0
 	return f == Faults{}
 }
 
-func (f Faults) absence() time.Duration { return time.Duration(f.Absence) * time.Minute }
+func (f Faults) outage() time.Duration { return time.Duration(f.Absence) * time.Minute }
 
-// dice draws what goes wrong. It belongs to the driver.
+// dice draws faults. It belongs to the driver.
 type dice struct {
 	Faults
 	w            *world
@@ -69,7 +66,7 @@ type dice struct {
 // over reports whether faults have stopped.
 func (d *dice) over() bool { return d.w.elapsed() >= d.w.horizon() }
 
-// chance draws an event of n in a thousand, and counts it.
+// chance draws a fault with probability n/1000, and counts it.
 func (d *dice) chance(n int, name string) bool {
 	if n == 0 || d.over() || d.rng.IntN(1000) >= n {
 		return false
@@ -83,12 +80,12 @@ func (d *dice) between(from, to time.Duration) time.Duration {
 	return from + time.Duration(d.rng.Int64N(int64(to-from)+1))
 }
 
-// latency is half of a round trip. That no two are the same keeps things in order.
+// latency draws half of a round trip. Distinct latencies keep events in order.
 func (d *dice) latency() time.Duration { return d.between(time.Millisecond, 30*time.Millisecond) }
 
 type storageFault struct {
 	before, after         bool
-	later                 time.Duration // before: it takes effect then, all the same
+	later                 time.Duration // with before: it takes effect then nevertheless
 	killBefore, killAfter bool
 	delay                 time.Duration
 }
@@ -115,10 +112,10 @@ func (d *dice) storage(p *process, writes bool) storageFault {
 	return f
 }
 
-// full reports whether the store has no room.
+// full reports whether the store rejects writes for lack of space.
 func (d *dice) full() bool { return d.w.now().Before(d.fullUntil) && !d.over() }
 
-// stalled is for how long the queue delivers nothing.
+// stalled returns how long the queue still delivers nothing.
 func (d *dice) stalled() time.Duration {
 	if d.over() {
 		return 0
@@ -155,15 +152,14 @@ func (d *dice) delivery() deliveryFault {
 	}
 	if d.chance(d.TaskAgain, "queue task delivered twice") {
 		f.again = d.between(time.Millisecond, 10*time.Minute)
-		if f.again%2 == 0 { // every second one at once, so that two workers execute beside each other
+		if f.again%2 == 0 { // half of them within 2s, so that two workers execute concurrently
 			f.again %= 2 * time.Second
 		}
 	}
 	return f
 }
 
-// longWorld is after how many minutes entries of the ledger may have gone into
-// history.
+// longWorld is the number of minutes after which ledger entries may be in history.
 const longWorld = 25
 
 func (d *dice) notice() deliveryFault {
@@ -174,14 +170,14 @@ func (d *dice) notice() deliveryFault {
 	}
 	if d.chance(d.NoticeAgain, "notification delivered twice") {
 		f.again = d.between(time.Millisecond, 10*time.Minute)
-		if d.w.cfg.Minutes > longWorld && d.rng.IntN(4) == 0 { // when its entry may be in history
+		if d.w.cfg.Minutes > longWorld && d.rng.IntN(4) == 0 { // its entry may be in history by then
 			f.again = d.between(10*time.Minute, time.Hour)
 		}
 	}
 	return f
 }
 
-// minute lets happen what happens to machines.
+// minute draws the faults of machines.
 func (d *dice) minute() {
 	if d.over() {
 		return
@@ -209,7 +205,7 @@ func (d *dice) minute() {
 	}
 }
 
-// leap puts a machine's clock far ahead for some minutes, and then back.
+// leap moves a machine's clock far ahead for some minutes.
 func (d *dice) leap(m *machine) {
 	if m.leap != 0 || !d.chance(d.Leap, "clock far ahead") {
 		return
@@ -218,11 +214,11 @@ func (d *dice) leap(m *machine) {
 	d.w.note("clock of %s is %s ahead", m.name, m.leap)
 	d.w.after(d.between(time.Second, 8*time.Minute), nil, func() {
 		m.leap = 0
-		d.w.note("clock of %s is set right", m.name)
+		d.w.note("clock of %s is corrected", m.name)
 	})
 }
 
-// farAhead draws how far something is ahead that is refused: hours to years.
+// farAhead draws a distance that the system rejects: hours to years.
 func farAhead(r *rand.Rand) time.Duration {
 	const hour, year = time.Hour, 365 * 24 * time.Hour
 	most := []time.Duration{hour, 24 * hour, 2 * year, 250 * year}[r.IntN(4)]

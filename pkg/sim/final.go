@@ -15,22 +15,22 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// final checks a world that has come to rest, with all its processes gone.
+// final checks a world that has come to rest, after all processes have ended.
 func (o *oracle) final() {
 	for _, d := range o.w.domains {
 		f := o.domains[d]
 		o.outcomes(f)
 		o.everyEntry(f)
-		o.refusals(f)
+		o.refusedInputs(f)
 		o.replay(f)
 		o.bareLedger(f)
 		o.collected(f)
-		o.garbageGoes(f)
+		o.garbageCollected(f)
 		o.bounded(f)
 	}
 }
 
-// outcomes holds the end of each run against what a simple model allows.
+// outcomes compares the outcome of each run with a simple model.
 func (o *oracle) outcomes(f *followed) {
 	keys := map[string]string{}
 	for run := range f.state.Runs.All {
@@ -50,7 +50,7 @@ func (o *oracle) outcomes(f *followed) {
 	}
 }
 
-// outcome says what is wrong with how a task ended, by the one rule of each state.
+// outcome returns the problem of a task's outcome, or "". Each state has one rule.
 func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 	ended := map[state.TaskState]int{}
 	for d := range f.state.Deps.All {
@@ -65,28 +65,29 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 		}
 	case state.TaskSkipped:
 		if t.TriggerRule == event.RuleAllDone || ended[state.TaskFailed]+ended[state.TaskSkipped] == 0 {
-			return "nothing that it depends on failed or was skipped"
+			return "none of its upstreams failed or was skipped"
 		}
 		if t.TriggerRule == event.RuleNoneFailed && t.Attempt == 0 && !failedAbove(f.state, t) {
-			return "nothing above it failed, and its rule minds nothing else"
+			return "no task above it failed, and its rule ignores other outcomes"
 		}
 	case state.TaskCancelled:
 		if !f.cancelled[t.RunID] && ended[state.TaskCancelled] == 0 {
-			return "nobody cancelled its run"
+			return "its run was not cancelled"
 		}
 	case state.TaskFailed:
-		// Where the order is lost, what timers decided waits for all facts: a report on an
-		// attempt that was given up is then as good as one that came in time.
+		// If the order is lost, decisions of timers wait for all facts: a report on a timed-out
+		// attempt then counts as if it had come in time.
 		if t.ErrorCode == "GHOST" && !f.unordered {
-			return "a report that came too late ended it"
+			return "a stale report ended it"
 		}
 		b := o.w.load.behave(assetOf(t.TaskKey))
 		policy := o.w.load.policyOf(assetOf(t.TaskKey))
 		if problem := spent(f, t, policy); problem != "" && !f.cancelled[run.RunID] {
 			return problem + ": " + t.ErrorCode + " " + t.ErrorMessage
 		}
-		// Where the order is lost, an attempt may have been cancelled by a run timeout that came later in this order.
-		if o.w.cfg.Faults.spares() && !f.unordered && o.w.damagedIn(t.ErrorMessage) == "" && (b.failures == 0 || policy.UserErrors && b.failures < policy.MaxAttempts) && !b.hangs && t.TimeoutSec == 0 {
+		// If the order is lost, a run timeout that comes later in the new order may have cancelled
+		// an attempt.
+		if o.w.cfg.Faults.calm() && !f.unordered && o.w.damagedIn(t.ErrorMessage) == "" && (b.failures == 0 || policy.UserErrors && b.failures < policy.MaxAttempts) && !b.hangs && t.TimeoutSec == 0 {
 			return "its attempt should have succeeded: " + t.ErrorCode + " " + t.ErrorMessage
 		}
 	case state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskRunning, state.TaskRetryWait:
@@ -95,8 +96,8 @@ func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 	return ""
 }
 
-// spent says why a task should not have failed yet, by the attempts that are on record:
-// those that were lost to infrastructure count only beyond the tenth.
+// spent returns why a task should not have failed yet, given its recorded attempts, or "". Only ten
+// attempts that were lost to infrastructure are granted again.
 func spent(f *followed, t *state.Task, policy plan.Retries) string {
 	const most = 10
 	lost, last := int32(0), &state.Attempt{}
@@ -113,21 +114,21 @@ func spent(f *followed, t *state.Task, policy plan.Retries) string {
 		}
 	}
 	if f.unordered {
-		lost = t.GrantedAttempts // attempts may have been given up without a word of why
+		lost = t.GrantedAttempts // the reasons of some timeouts may be lost
 	}
 	switch {
 	case !last.Retryable, t.ErrorCode == "EXIT_STATUS" && !policy.UserErrors:
-		return "" // no attempt would help
+		return "" // not retryable
 	case t.Attempt-min(lost, most) < policy.MaxAttempts:
-		return fmt.Sprintf("it had attempts left, of %d: %d were lost to infrastructure", policy.MaxAttempts, lost)
+		return fmt.Sprintf("it had attempts left of %d: %d were lost to infrastructure", policy.MaxAttempts, lost)
 	case !f.unordered && t.MaxAttempts-t.GrantedAttempts != policy.MaxAttempts:
-		return fmt.Sprintf("%d of %d attempts are granted, and the policy has %d", t.GrantedAttempts, t.MaxAttempts, policy.MaxAttempts)
+		return fmt.Sprintf("%d of %d attempts are granted, but the policy has %d", t.GrantedAttempts, t.MaxAttempts, policy.MaxAttempts)
 	}
 	return ""
 }
 
 func (o *oracle) repairs(f *followed, blobs blob.Store) repair.Config {
-	o.repaired++ // each rebuild names its files differently
+	o.repaired++ // each rebuild has its own file names
 	source := ids.NewSource(o.w.now, &entropy{rng: random(o.w.cfg.Seed, "repair", o.repaired)})
 	return repair.Config{
 		Domain: f.domain, Store: blobs, Codec: o.w.codec, IDs: source, Writer: "oracle", Clock: o.w.clock, Wakeups: true,
@@ -135,7 +136,7 @@ func (o *oracle) repairs(f *followed, blobs blob.Store) repair.Config {
 	}
 }
 
-// replay folds the ledger in the recorded order: the same rows must come of it.
+// replay verifies that a replay of the ledger in the recorded order yields the same rows.
 func (o *oracle) replay(f *followed) {
 	if f.manifest == nil {
 		return
@@ -145,13 +146,13 @@ func (o *oracle) replay(f *followed) {
 		o.violation("I-17 rebuildable", "verify %s: %v", f.domain, err)
 		return
 	}
-	for _, problem := range o.beyondOutputs(f, report) {
+	for _, problem := range o.otherProblems(f, report) {
 		o.violation("I-17 rebuildable", "%s", problem)
 	}
 }
 
-// bareLedger makes the state anew from the ledger alone: it must be a valid one,
-// in which no finished task runs again.
+// bareLedger rebuilds the state from the ledger alone. The state must be valid, and no finished
+// task may run again.
 func (o *oracle) bareLedger(f *followed) {
 	if f.manifest == nil {
 		return
@@ -191,14 +192,14 @@ func (o *oracle) bareLedger(f *followed) {
 	for run := range f.state.Runs.All {
 		again := s.Runs.Get(run.RunID)
 		switch {
-		case again == nil && unspoken(f.state, run) && s.RunKeys.Get(run.RunKey) != nil:
+		case again == nil && leftNoTrace(f.state, run) && s.RunKeys.Get(run.RunKey) != nil:
 		case again == nil:
 			o.violation("I-17 rebuildable", "rebuilt from the ledger alone, run %s is missing", run.RunID)
 		case run.State == state.RunCancelled && (again.State == state.RunPending || again.State == state.RunRunning):
 			o.violation("I-17 rebuildable", "rebuilt from the ledger alone, run %s, which was cancelled, is %s", run.RunID, again.State)
 		}
 	}
-	// Time-outs are no facts but decisions: they may be made anew.
+	// Timeouts are decisions, not facts: the new state may decide them again.
 	for t := range f.state.Tasks.All {
 		again := s.Tasks.Get(t.Key())
 		if again != nil && t.State == state.TaskSucceeded && again.AdmittedAt != 0 {
@@ -208,9 +209,9 @@ func (o *oracle) bareLedger(f *followed) {
 	}
 }
 
-// unspoken reports whether a run has a run key and did nothing but end, by its time
-// limit: the ledger does not say that it won the key over another one.
-func unspoken(st *state.State, run *state.Run) bool {
+// leftNoTrace reports whether a run with a run key did nothing but time out. The ledger then does
+// not tell that it won the key.
+func leftNoTrace(st *state.State, run *state.Run) bool {
 	said := run.RunKey == "" || run.CancelEventID != ""
 	for d := range st.Outbox.All {
 		said = said || d.RunID == run.RunID && (d.EnqueuedAt != 0 || d.Error != "" || d.Generation > 0)
@@ -221,18 +222,18 @@ func unspoken(st *state.State, run *state.Run) bool {
 	return !said
 }
 
-// bounded checks that the work done is in proportion to what was asked for: no
-// repair feeds on itself.
+// bounded checks that the number of entries is proportional to the requests, so that no repair
+// feeds on itself.
 func (o *oracle) bounded(f *followed) {
 	attempts := f.state.Attempts.Len()
-	minutes := int((o.w.elapsed() - o.w.cfg.Faults.absence()).Minutes())
+	minutes := int((o.w.elapsed() - o.w.cfg.Faults.outage()).Minutes())
 	most := 50 + 12*attempts + 12*f.state.Tasks.Len() + 20*minutes*(1+o.w.cfg.Workers)
 	if f.entries > most {
 		o.violation("I-16 bounded work", "%d ledger entries for %d attempts at %d tasks in %d minutes", f.entries, attempts, f.state.Tasks.Len(), minutes)
 	}
 }
 
-// count adds up what the world did.
+// count adds up the statistics of the world.
 func (o *oracle) count(r *Result) {
 	if o.w.counts["archive files"] > 0 {
 		o.w.counts["worlds with an archive"]++

@@ -10,13 +10,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// haunted bounds the reports of one haunting.
-const haunted = 12
+// maxGhosts bounds the stale reports of one request.
+const maxGhosts = 12
 
-// haunt appends what a process that has slept for long would: reports on attempts
-// that were given up or have ended, requests and calls that are out of date. The
-// fold must see through all of it.
-func (c *client) haunt(ctx context.Context, e *engine.Engine) error {
+// appendGhosts appends stale events, like a process that has been frozen for long: reports on
+// attempts that timed out or ended, outdated requests and timers. The fold must ignore them.
+func (c *client) appendGhosts(ctx context.Context, e *engine.Engine) error {
 	snap, err := e.Snapshots.Current(ctx)
 	if err != nil {
 		return err
@@ -28,20 +27,20 @@ func (c *client) haunt(ctx context.Context, e *engine.Engine) error {
 		if len(payloads) == 0 {
 			continue
 		}
-		if n++; n > haunted {
+		if n++; n > maxGhosts {
 			break
 		}
 		p := payloads[c.rng.IntN(len(payloads))]
-		// It comes after what is known of the task, in a rebuild too.
+		// Its id sorts after everything known of the task, also in a rebuild.
 		if _, err := e.Appender.Append(ctx, []*event.Envelope{{Domain: e.Domain, CorrelationID: t.RunID, CausationID: t.Version, Payload: p}}); err != nil {
 			return err
 		}
 	}
-	if err := c.hauntClosed(ctx, e, snap, now); err != nil {
+	if err := c.appendClosedGhosts(ctx, e, snap, now); err != nil {
 		return err
 	}
 	for timer := range snap.State.Timers.All {
-		if n++; timer.Generation == 0 || n > 2*haunted {
+		if n++; timer.Generation == 0 || n > 2*maxGhosts {
 			continue
 		}
 		p := &event.TimerFired{
@@ -55,10 +54,9 @@ func (c *client) haunt(ctx context.Context, e *engine.Engine) error {
 	return nil
 }
 
-// hauntClosed says things of runs that are in history, among them that they are to
-// begin.
-func (c *client) hauntClosed(ctx context.Context, e *engine.Engine, snap *snapshot.Snapshot, now event.Time) error {
-	runs, err := snap.Runs(ctx, haunted, func(r *state.Run) bool { return snap.State.Runs.Get(r.RunID) == nil })
+// appendClosedGhosts appends events of runs that are in history, including their triggers.
+func (c *client) appendClosedGhosts(ctx context.Context, e *engine.Engine, snap *snapshot.Snapshot, now event.Time) error {
+	runs, err := snap.Runs(ctx, maxGhosts, func(r *state.Run) bool { return snap.State.Runs.Get(r.RunID) == nil })
 	if err != nil {
 		return err
 	}
@@ -78,7 +76,7 @@ func (c *client) hauntClosed(ctx context.Context, e *engine.Engine, snap *snapsh
 	if s != nil {
 		s.TasksOf(run.RunID, func(t *state.Task) bool {
 			payloads = append(payloads, ghosts(e.Domain, t, now)...)
-			return len(payloads) < haunted
+			return len(payloads) < maxGhosts
 		})
 	}
 	for range min(len(payloads), 1+c.rng.IntN(4)) {
@@ -90,7 +88,7 @@ func (c *client) hauntClosed(ctx context.Context, e *engine.Engine, snap *snapsh
 	return nil
 }
 
-// ghosts are reports on a task that come too late to count.
+// ghosts returns stale reports on a task.
 func ghosts(d ids.Domain, t *state.Task, now event.Time) []event.Payload {
 	attempt := t.Attempt - 1
 	if t.State.Terminal() {
@@ -103,7 +101,7 @@ func ghosts(d ids.Domain, t *state.Task, now event.Time) []event.Payload {
 		RunID: t.RunID, TaskKey: t.TaskKey, Attempt: attempt, AttemptID: ids.AttemptID(d, t.RunID, t.TaskKey, attempt), WorkerID: "ghost",
 	}
 	ref.GrantedAttempts = min(t.GrantedAttempts, attempt-1)
-	failed := &event.Error{Code: "GHOST", Message: "a report that comes too late", Retryable: true}
+	failed := &event.Error{Code: "GHOST", Message: "a stale report", Retryable: true}
 	id := ids.DispatchID(t.RunID, t.TaskKey, attempt)
 	return []event.Payload{
 		&event.TaskStarted{AttemptRef: ref, StartedAt: now},

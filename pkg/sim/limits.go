@@ -9,8 +9,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// limit sets or removes a limit, or applies the limits of a servo.yaml with one pool. A
-// workspace has four times the slots of a pool.
+// limit sets or removes a limit, or applies the limits of a servo.yaml with one pool. A workspace
+// has four times the slots of a pool.
 func (c *client) limit(ctx context.Context, e *engine.Engine, a ask) error {
 	const applies, removes = 14, 12 // of 3 to 14 slots
 	slots := a.slots
@@ -42,7 +42,7 @@ type setting struct {
 	removed          bool
 }
 
-// noteLimits takes note of the commands in an entry that set or remove limits.
+// noteLimits records the commands in an entry that set or remove limits.
 func (f *followed) noteLimits(entry string, data []byte) {
 	for _, group := range event.Groups(event.DecodeEntry(data)) {
 		for _, e := range group.Events {
@@ -54,8 +54,8 @@ func (f *followed) noteLimits(entry string, data []byte) {
 	}
 }
 
-// lastSetting checks that each limit is what the latest of the commands says that are
-// folded, in whichever order they were: what an earlier command set does not come back.
+// lastSetting checks that each limit has the value of the latest folded command, whatever the order
+// of folding: an earlier command must not come back.
 func (o *oracle) lastSetting(f *followed) {
 	for key, settings := range f.settings {
 		last := setting{}
@@ -69,7 +69,7 @@ func (o *oracle) lastSetting(f *followed) {
 		switch {
 		case last.id == "" && row == nil:
 		case row == nil || row.Version != last.id || row.Slots != last.slots || row.Removed != last.removed:
-			o.violation("limits", "the limit of %s %s of %s is %+v, and the last command that is folded is %+v", key.A, key.B, f.domain, row, last)
+			o.violation("limits", "the limit of %s %s of %s is %+v, but the latest folded command is %+v", key.A, key.B, f.domain, row, last)
 		}
 	}
 }

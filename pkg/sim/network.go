@@ -16,8 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/service"
 )
 
-// network joins a process to the others. Hosts are kinds of machines: which one
-// of them takes a request is drawn, as a load balancer would.
+// network connects a process to the others. Hosts are kinds of machines: a load balancer picks one
+// of them at random.
 type network struct{ p *process }
 
 var _ service.Network = network{}
@@ -47,7 +47,7 @@ func (e endpoint) Serve(ctx, work context.Context, h http.Handler) error {
 		close(k.done)
 	}
 	if err := w.park(ctx, k); err != nil {
-		return nil //nolint:nilerr // it ends before it began
+		return nil //nolint:nilerr // cancelled before it began
 	}
 	<-ctx.Done()
 	return nil
@@ -68,7 +68,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if body, err = io.ReadAll(r.Body); err != nil {
 			return nil, err
 		}
-		_ = r.Body.Close() // it is in memory
+		_ = r.Body.Close() // the body is in memory
 	}
 	w := t.p.machine.w
 	var got answer
@@ -92,7 +92,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// answer is what a request came to.
+// answer is the result of a request.
 type answer struct {
 	status int
 	header http.Header
@@ -100,17 +100,17 @@ type answer struct {
 	err    error
 }
 
-// request is one that a process is serving.
+// request is a request that a process serves.
 type request struct {
 	w      *world
 	id     int
 	to     *process
 	name   string
-	answer func(answer) // once
+	answer func(answer) // called once
 }
 
-// request sends a request; from is nil when it comes from the cloud. Then is
-// called once, by the driver, if from lives.
+// request sends a request. from is nil if the cloud sends it. The driver calls then once, if from
+// is alive.
 func (w *world) request(method string, u *url.URL, header http.Header, body []byte, from *process, then func(answer)) {
 	fault := w.faults.network()
 	answered := false
@@ -138,7 +138,7 @@ func (w *world) request(method string, u *url.URL, header http.Header, body []by
 	})
 }
 
-// route draws who serves a host.
+// route draws the process that serves a host.
 func (w *world) route(kind string) *process {
 	var live []*process
 	for _, m := range w.machines {
@@ -152,7 +152,7 @@ func (w *world) route(kind string) *process {
 	return live[w.faults.rng.IntN(len(live))]
 }
 
-// serve has the process handle the request, in a goroutine of its own.
+// serve makes the process handle the request in a new goroutine.
 func (r *request) serve(method string, u *url.URL, header http.Header, body []byte) {
 	p := r.to
 	req, err := http.NewRequestWithContext(context.WithValue(p.work, serving{}, r.id), method, u.String(), bytes.NewReader(body))
@@ -175,16 +175,16 @@ func (r *request) serve(method string, u *url.URL, header http.Header, body []by
 			r.answer(answer{status: rec.status, header: rec.header, body: rec.body.Bytes()})
 			close(k.done)
 		}
-		_ = r.w.park(context.Background(), k) // dead: nobody is told
+		_ = r.w.park(context.Background(), k) // a dead process answers nobody
 	})
 }
 
-// breakOff is what the other side sees of a process that dies.
+// breakOff resets the connection of a request to a process that died.
 func (r *request) breakOff() {
 	r.answer(answer{err: fmt.Errorf("%s: %w", r.name, errReset)})
 }
 
-// recorder takes a response.
+// recorder records a response.
 type recorder struct {
 	header http.Header
 	status int
@@ -205,8 +205,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 	return r.body.Write(b)
 }
 
-// push delivers a body from the cloud to a service until it is taken: the queue
-// and notifications do.
+// push sends a body from the cloud to a service, for the queue and notifications.
 func (w *world) push(to string, header http.Header, body []byte, then func(answer)) {
 	u, err := url.Parse(to)
 	if err != nil {
@@ -216,7 +215,7 @@ func (w *world) push(to string, header http.Header, body []byte, then func(answe
 	w.request(http.MethodPost, u, header, body, nil, then)
 }
 
-// backoff is how long the cloud waits before it tries again.
+// backoff returns how long the cloud waits before it tries again.
 func backoff(try int, first, most time.Duration) time.Duration {
 	return min(first<<min(try, 20), most)
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// onlineWriter names the process that rebuilds a domain while others work on it, and
-// bareWriter the one that does so from the bare ledger.
+// onlineWriter names the process that rebuilds a domain while others use it, and bareWriter the
+// process that does so from the ledger alone.
 const (
 	onlineWriter = "online"
 	bareWriter   = "online, bare"
 )
 
-// scheduleOnline has domains rebuilt while everything else goes on.
+// scheduleOnline schedules rebuilds while everything else continues.
 func (w *world) scheduleOnline() {
 	r := random(w.cfg.Seed, "online", 1)
 	for range w.cfg.Online {
@@ -38,14 +38,13 @@ func (w *world) scheduleOnline() {
 	}
 }
 
-// maxOnline is how often an operator repeats a rebuild that fails.
+// maxOnline is how often an operator repeats a failed rebuild.
 const maxOnline = 5
 
-// rebuildOnline is an operator's rebuild. Each try ends with the state that the domain
-// has, or with an error and nothing changed: it writes files that nobody refers to, and at
-// most one manifest, which the oracle compares with the state of the revision before. A
-// rebuild of the bare ledger may end with another state, and creates a wakeup. It may
-// write the boundary, if manifests are missing.
+// rebuildOnline is an operator's rebuild. Each try either keeps the state or returns an error and
+// changes nothing. It writes unreferenced files and at most one manifest, which the oracle compares
+// with the revision before. A bare rebuild may yield another state, and creates a wakeup. If
+// manifests are missing, it may write the boundary.
 func (w *world) rebuildOnline(ctx context.Context, p *process, f *followed, bare bool) {
 	source := ids.NewSource(p.now, p.entropy)
 	blobs := faultblob.New(store{p}, func(op faultblob.Op, key string) faultblob.Fault {
@@ -88,7 +87,7 @@ func (w *world) rebuildOnline(ctx context.Context, p *process, f *followed, bare
 	}
 }
 
-// atDriver has the driver do something on a process's behalf, and waits for it.
+// atDriver executes do in the driver on behalf of a process, and waits for it.
 func (w *world) atDriver(p *process, do func()) {
 	k := &call{proc: p, label: "tell"}
 	k.begin = func() {
@@ -104,20 +103,20 @@ func (o *oracle) rebuiltOnline(f *followed, m *manifest.Manifest, before, after 
 	was.Load(before.All().KeptFrom(m.BaseSnapshot.RunsFrom))
 	is.Load(after.All().KeptFrom(m.BaseSnapshot.RunsFrom))
 	for _, line := range state.Diff(was, is, 5) {
-		o.violation("online rebuild", "revision %d of %s is another state than the one before: %s", m.Revision, f.domain, line)
+		o.violation("online rebuild", "revision %d of %s differs from the state before: %s", m.Revision, f.domain, line)
 	}
 	if m.FoldSeq != f.manifest.FoldSeq {
-		o.violation("online rebuild", "revision %d of %s has folded %d events, the one before %d", m.Revision, f.domain, m.FoldSeq, f.manifest.FoldSeq)
+		o.violation("online rebuild", "revision %d of %s has folded %d events, the revision before %d", m.Revision, f.domain, m.FoldSeq, f.manifest.FoldSeq)
 	}
 }
 
-// rebuiltBare accepts a rebuild of the bare ledger: timers and limits may have decided
-// otherwise. No entry that was folded may be missing.
+// rebuiltBare accepts a bare rebuild: timers and limits may have decided differently. No folded
+// entry may be missing.
 func (o *oracle) rebuiltBare(f *followed, before, after *state.State) {
 	f.unordered, f.rebuiltAt = true, o.w.now()
 	for row := range before.Entries.All {
 		if lastSeq(after, row.Entry) < 0 {
-			o.violation("online rebuild", "the rebuild of the bare ledger of %s has not folded entry %s, which the revision before had", f.domain, row.Entry)
+			o.violation("online rebuild", "the bare rebuild of %s has not folded entry %s, but the revision before had", f.domain, row.Entry)
 		}
 	}
 }

@@ -21,61 +21,60 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// oracle watches a world and says what is wrong with it. It reads the store
-// directly, past all faults, and belongs to the driver.
+// oracle watches a world and records violations. It reads the store directly, without faults, and
+// belongs to the driver.
 type oracle struct {
 	w          *world
 	domains    map[ids.Domain]*followed
 	violations []string
 	minutes    int
-	delays     time.Duration                // how long timers had to wait, so far: [world.delayedUntil]
-	repaired   int                          // how many rebuilds and verifications there were
-	plans      map[string]map[string]string // what plans read: see reads
+	delays     time.Duration                // how long timers have waited so far: [world.delayedUntil]
+	repaired   int                          // number of rebuilds and verifications
+	plans      map[string]map[string]string // cached results of reads, by plan
 }
 
-// followed is a domain as its published revisions have it.
+// followed is a domain as its published revisions describe it.
 type followed struct {
 	domain    ids.Domain
 	manifests *manifest.Store
 	manifest  *manifest.Manifest // the newest committed one
 	decoder   manifest.Decoder
-	// state is that of manifest, with what it has in history.
+	// state is the state of manifest, including history.
 	state *state.State
-	// past are the states of revisions lately, for readers to be held against.
+	// past holds the states of recent revisions, to compare with those that readers load.
 	past map[int64]revision
-	// cancelled are runs that somebody wanted to end, or whose time was up.
+	// cancelled contains runs whose cancel was requested, or that timed out.
 	cancelled map[string]bool
 	entries   int
 	waiting   []waiting
 	broken    bool // the projections are damaged, and not rebuilt yet
-	// unreadable are files that only an index named that was damaged.
+	// unreadable contains files that only a damaged index names.
 	unreadable map[string]bool
-	unordered  bool // they were rebuilt when the order of the ledger was lost
-	// dropped are entries that a rebuild of the bare ledger listed too early to find: the
-	// next full listing folds them.
+	unordered  bool // rebuilt after the order of the ledger was lost
+	// dropped contains entries that appeared after a bare rebuild had listed the ledger. The next
+	// full listing folds them.
 	dropped map[string]bool
-	// abandoned are entries that appeared when listings may have passed their names
-	// by, and whether that was promptly, and so only a matter of clocks.
+	// abandoned contains entries that appeared when listings may have been past their names. true:
+	// their writer was prompt, so only clocks were off.
 	abandoned map[string]bool
 	named     map[string]span // state files, by the revisions that name them
-	// durable and archived are the entries that were appended, and those of them that a
-	// file of the archive holds, with their checksums; cut is the highest that a revision
-	// had: nothing above it may be archived.
+	// durable contains the checksums of the appended entries, archived those of the archived
+	// entries. cut is the highest history cutoff of any revision: nothing above it may be archived.
 	durable, archived map[string]uint32
 	cut               string
-	// ahead are the entries that are far ahead of the store's clock, and change nothing:
-	// true, all of the entry; false, perhaps a part of it.
+	// ahead contains the entries that are far ahead of the store's clock and have no effect. true:
+	// the whole entry. false: perhaps a part of it.
 	ahead map[string]bool
-	// settings are the commands of the ledger that set or remove limits, by the limit.
+	// settings holds the commands that set or remove limits, by limit.
 	settings  map[state.Key2][]setting
-	lines     []appendage
+	lines     []lineCount
 	floors    []floorAt
 	rebuiltAt time.Time
 	seenAt    map[string]time.Time // when runs were first published
 	shown     map[string]string    // outputs that a partition has shown: URIs by materialization
 }
 
-// revision is the state of one: all of it, and what is in history.
+// revision is the state of a revision, including history, and its history cutoff.
 type revision struct {
 	whole *state.State
 	cut   state.Cut
@@ -87,7 +86,7 @@ func (r revision) live() *state.State {
 	return live
 }
 
-// span is an unbroken row of revisions.
+// span is a range of successive revisions.
 type span struct {
 	lineage     string
 	first, last int64
@@ -108,7 +107,7 @@ func newOracle(w *world) *oracle {
 	return o
 }
 
-// violation notes that an invariant does not hold.
+// violation records that an invariant does not hold.
 func (o *oracle) violation(invariant, format string, args ...any) {
 	text := invariant + ": " + fmt.Sprintf(format, args...)
 	o.w.note("VIOLATION %s", text)
@@ -117,7 +116,7 @@ func (o *oracle) violation(invariant, format string, args ...any) {
 	}
 }
 
-// published is told of each manifest that was created.
+// published follows a new manifest.
 func (o *oracle) published(key string) {
 	d, revision, err := manifest.ParseKey(key)
 	if err != nil {
@@ -126,7 +125,7 @@ func (o *oracle) published(key string) {
 	}
 	f := o.domains[d]
 	if f.broken {
-		return // whatever is published on a damaged state ends with the rebuild
+		return // the rebuild replaces whatever is published on a damaged state
 	}
 	ctx := context.Background()
 	b, _, err := f.manifests.Boundary(ctx)
@@ -151,7 +150,7 @@ func (o *oracle) published(key string) {
 	o.commit(f, m)
 }
 
-// commit takes up a revision that has been committed.
+// commit follows a committed revision.
 func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	if f.manifest != nil && m.Lineage == f.manifest.Lineage {
 		if m.Parent == nil || *m.Parent != f.manifest.Ref() {
@@ -184,7 +183,7 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 		}
 	}
 	o.check(f, m.Revision)
-	o.marked(f, m)
+	o.wakeup(f, m)
 	o.recorded(f, rebuilt)
 	o.planned(f, rebuilt)
 	o.show(f, rebuilt)
@@ -192,15 +191,15 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	if !rebuilt {
 		o.transitions(f, before, next)
 	}
-	// Where the order is lost, that of names decides, and so clocks do: a limit may come
-	// after what it was to bound. What is admitted from here on it bounds.
+	// If the order is lost, the order of names decides, which depends on clocks: a limit may come
+	// after the admissions that it should bound. It bounds those from here on.
 	if !rebuilt || !f.unordered {
 		o.limits(f, before, next)
 	}
 }
 
-// checkRows is how large a state is of which every revision is looked at whole;
-// of one that is n times as large, every n-th is.
+// checkRows is the size of a state up to which every revision is checked. Of states n times as
+// large, every n-th revision is.
 const checkRows = 100
 
 func (o *oracle) check(f *followed, revision int64) {
@@ -213,8 +212,8 @@ func (o *oracle) check(f *followed, revision int64) {
 	}
 }
 
-// load gives the state of a manifest with its history: the last one and what is
-// new, or all of it.
+// load returns the state of a manifest including history: the previous state with the new deltas
+// applied, or all of it.
 func (o *oracle) load(f *followed, m *manifest.Manifest) (*state.State, error) {
 	ctx := context.Background()
 	if f.manifest == nil || f.manifest.Lineage != m.Lineage || o.w.cfg.Parquet {
@@ -249,15 +248,15 @@ func (o *oracle) load(f *followed, m *manifest.Manifest) (*state.State, error) {
 	wantClosed.Load(wantLive.Evict(cut).KeptFrom(cut.Runs))
 	gotClosed.Load(closed.Superseded(live).KeptFrom(cut.Runs))
 	if diff := state.Diff(wantLive, live, 5); len(diff) > 0 {
-		return nil, fmt.Errorf("what was merged and its deltas are another state: %s", strings.Join(diff, "; "))
+		return nil, fmt.Errorf("the merged files and deltas contain another state: %s", strings.Join(diff, "; "))
 	}
 	if diff := state.Diff(wantClosed, gotClosed, 5); len(diff) > 0 {
-		return nil, fmt.Errorf("history is not what the base left out: %s", strings.Join(diff, "; "))
+		return nil, fmt.Errorf("history differs from the rows that the base left out: %s", strings.Join(diff, "; "))
 	}
 	return next, nil
 }
 
-// whole reads the state of a manifest with its history.
+// whole reads the state of a manifest including history.
 func (o *oracle) whole(store *manifest.Store, m *manifest.Manifest) (*state.State, error) {
 	ctx := context.Background()
 	st, err := snapshot.Load(ctx, o.w.codec, store, m)
@@ -272,8 +271,8 @@ func (o *oracle) whole(store *manifest.Store, m *manifest.Manifest) (*state.Stat
 	return st, nil
 }
 
-// merged reports whether a manifest has a base or a delta that was merged of what
-// the one before it had.
+// merged reports whether a manifest has a base or a delta that was merged from those of the
+// manifest before.
 func merged(before, m *manifest.Manifest) bool {
 	known := map[string]bool{}
 	for _, d := range slices.Concat(before.L1, before.L0) {
@@ -284,7 +283,7 @@ func merged(before, m *manifest.Manifest) bool {
 	})
 }
 
-// files checks that what a manifest names is there.
+// files checks that the files of a manifest exist and are intact.
 func (o *oracle) files(f *followed, m *manifest.Manifest) {
 	old := map[string]bool{}
 	if f.manifest != nil {
@@ -304,12 +303,12 @@ func (o *oracle) files(f *followed, m *manifest.Manifest) {
 		}
 		data, _, err := o.w.blobs.Get(context.Background(), file.Key)
 		if err != nil || int64(len(data)) != file.Size || blob.CRC32C(data) != file.CRC32C {
-			o.violation("whole revisions", "revision %d of %s names %s, which is not as it says (%v)", m.Revision, f.domain, file.Key, err)
+			o.violation("whole revisions", "revision %d of %s names %s, which is missing or damaged (%v)", m.Revision, f.domain, file.Key, err)
 		}
 	}
 }
 
-// filesOf are all files that a manifest needs.
+// filesOf returns all files that a manifest needs.
 func (o *oracle) filesOf(f *followed, m *manifest.Manifest) []manifest.File {
 	files, err := f.manifests.AllFiles(context.Background(), m)
 	if err != nil && !f.broken {
@@ -318,7 +317,7 @@ func (o *oracle) filesOf(f *followed, m *manifest.Manifest) []manifest.File {
 	return files
 }
 
-// transitions checks what one revision changed.
+// transitions checks the changes of one revision.
 func (o *oracle) transitions(f *followed, before, after *state.State) {
 	for was := range before.Runs.All {
 		is := after.Runs.Get(was.RunID)
@@ -362,7 +361,7 @@ func (o *oracle) transition(f *followed, s *state.State, was, is *state.Task) {
 	}
 }
 
-// mayStart says again when a task may start.
+// mayStart reports whether a task may start. It is independent of the fold's rule.
 func mayStart(s *state.State, t *state.Task) bool {
 	ok := true
 	s.Deps.Ascend(state.Key3{A: t.RunID}, func(d *state.Dep) bool {
@@ -386,8 +385,8 @@ func mayStart(s *state.State, t *state.Task) bool {
 	return ok
 }
 
-// failedAbove says again whether a failure led to a task's end: its own, or one upstream of it
-// that its trigger rule minds.
+// failedAbove reports whether a failure led to the end of a task: its own, or an upstream failure
+// that its trigger rule considers. It is independent of the fold's rule.
 func failedAbove(s *state.State, t *state.Task) bool {
 	if t.State == state.TaskFailed || t.State != state.TaskSkipped || t.TriggerRule == event.RuleAllDone {
 		return t.State == state.TaskFailed
@@ -402,8 +401,7 @@ func failedAbove(s *state.State, t *state.Task) bool {
 	return found
 }
 
-// output holds a success against its commit marker, and what was read against
-// what the upstreams made: the effects of a task are there exactly once.
+// output compares a success with its commit marker and files: each task takes effect exactly once.
 func (o *oracle) output(f *followed, t *state.Task) {
 	if t.Kind == event.KindGroup {
 		return
@@ -418,7 +416,7 @@ func (o *oracle) output(f *followed, t *state.Task) {
 	data, _, err := o.w.blobs.Get(context.Background(), key)
 	if o.w.load.bare(t.AssetKey) {
 		if err == nil || t.OutputURI != "" {
-			o.violation("INV-4 effects once", "task %s of run %s leaves no files, and has the output %q", t.TaskKey, t.RunID, t.OutputURI)
+			o.violation("INV-4 effects once", "task %s of run %s has no output, but the row says %q", t.TaskKey, t.RunID, t.OutputURI)
 		}
 		return
 	}
@@ -428,37 +426,37 @@ func (o *oracle) output(f *followed, t *state.Task) {
 	}
 	var marker contract.Marker
 	if err := json.Unmarshal(data, &marker); err != nil || marker.URI != t.OutputURI {
-		o.violation("INV-4 effects once", "task %s of run %s has the output %s, and the marker names %s (%v)",
+		o.violation("INV-4 effects once", "task %s of run %s has the output %s, but its marker names %s (%v)",
 			t.TaskKey, t.RunID, t.OutputURI, marker.URI, err)
 		return
 	}
 	row := f.state.Partitions.Get(state.Key2{A: t.AssetKey, B: t.PartitionKey})
 	if t.SchemaHash != marker.SchemaHash || row != nil && row.MaterializationID == t.MaterializationID && row.SchemaHash != marker.SchemaHash {
-		o.violation("INV-4 effects once", "task %s of run %s has the schema %q, its partition %+v, and its marker %q",
+		o.violation("INV-4 effects once", "task %s of run %s has schema %q, its partition %+v, its marker %q",
 			t.TaskKey, t.RunID, t.SchemaHash, row, marker.SchemaHash)
 	}
 	for _, file := range marker.Files {
 		data, _, err := o.w.blobs.Get(context.Background(), marker.URI+file.Name)
 		if (err != nil || blob.CRC32C(data) != file.CRC32C) && !o.w.damaged[marker.URI+file.Name] {
-			o.violation("INV-4 effects once", "file %s of task %s of run %s is not what the marker says (%v)", file.Name, t.TaskKey, t.RunID, err)
+			o.violation("INV-4 effects once", "file %s of task %s of run %s differs from its marker (%v)", file.Name, t.TaskKey, t.RunID, err)
 		}
 	}
 }
 
-// succeeded checks that a task succeeded at an attempt that does.
+// succeeded checks that the workload lets the attempt of a task succeed.
 func (o *oracle) succeeded(t *state.Task) {
 	if b := o.w.load.behave(assetOf(t.TaskKey)); b.failures >= t.Attempt {
-		o.violation("reference model", "task %s of run %s succeeded at attempt %d, and the first %d fail", t.TaskKey, t.RunID, t.Attempt, b.failures)
+		o.violation("reference model", "task %s of run %s succeeded at attempt %d, but the first %d attempts fail", t.TaskKey, t.RunID, t.Attempt, b.failures)
 	}
 }
 
-// limits checks that no limit is exceeded by what a revision admitted.
+// limits checks that the admissions of a revision exceed no limit.
 func (o *oracle) limits(f *followed, before, after *state.State) {
-	now, then := held(after), held(before)
+	now, then := slotsOf(after), slotsOf(before)
 	var admitted []*state.Task
-	// Where the order is lost, an attempt that reports was admitted by the history that is
-	// lost, too, whatever the limits are in this one.
-	reported := holders{run: map[string]int32{}, pool: map[string]int32{}}
+	// If the order is lost, the lost timeline may have admitted an attempt that reports, whatever
+	// the limits are in the new one.
+	reported := slotCount{run: map[string]int32{}, pool: map[string]int32{}}
 	for t := range after.Tasks.All {
 		switch was := before.Tasks.Get(t.Key()); {
 		case t == was || t.AdmittedAt == 0 || was != nil && was.AdmittedAt == t.AdmittedAt && was.Attempt == t.Attempt:
@@ -474,17 +472,16 @@ func (o *oracle) limits(f *followed, before, after *state.State) {
 		pool := limit(before, after, event.ScopePool, t.Pool)
 		switch {
 		case reported.all == 0 && now.all > max(workspace, then.all):
-			o.violation("limits", "%d tasks of %s hold slots, of %d", now.all, f.domain, workspace)
+			o.violation("limits", "%d tasks of %s hold slots; the limit is %d", now.all, f.domain, workspace)
 		case reported.run[t.RunID] == 0 && run.MaxParallelism > 0 && now.run[t.RunID] > run.MaxParallelism:
-			o.violation("limits", "%d tasks of run %s hold slots, of %d", now.run[t.RunID], t.RunID, run.MaxParallelism)
+			o.violation("limits", "%d tasks of run %s hold slots; the limit is %d", now.run[t.RunID], t.RunID, run.MaxParallelism)
 		case reported.pool[t.Pool] == 0 && now.pool[t.Pool] > max(pool, then.pool[t.Pool]):
-			o.violation("limits", "%d tasks of pool %s hold slots, of %d", now.pool[t.Pool], t.Pool, pool)
+			o.violation("limits", "%d tasks of pool %s hold slots; the limit is %d", now.pool[t.Pool], t.Pool, pool)
 		}
 	}
 }
 
-// limit is the more generous of the limits before and after: one revision may
-// hold admissions under both.
+// limit returns the higher of the limits before and after, since one revision may admit under both.
 func limit(before, after *state.State, scope, name string) int32 {
 	most := int32(math.MaxInt32)
 	if slots, limited := after.Slots(scope, name); limited {
@@ -498,20 +495,20 @@ func limit(before, after *state.State, scope, name string) int32 {
 	return most
 }
 
-// holders counts who holds slots.
-type holders struct {
+// slotCount counts the slots that tasks occupy.
+type slotCount struct {
 	all       int32
 	run, pool map[string]int32
 }
 
-func (h *holders) count(t *state.Task) {
+func (h *slotCount) count(t *state.Task) {
 	h.all++
 	h.run[t.RunID]++
 	h.pool[t.Pool]++
 }
 
-func held(s *state.State) holders {
-	h := holders{run: map[string]int32{}, pool: map[string]int32{}}
+func slotsOf(s *state.State) slotCount {
+	h := slotCount{run: map[string]int32{}, pool: map[string]int32{}}
 	for t := range s.Tasks.All {
 		if t.AdmittedAt != 0 {
 			h.count(t)
@@ -520,29 +517,29 @@ func held(s *state.State) holders {
 	return h
 }
 
-// seen holds what a reader has against what was published.
-func (o *oracle) seen(p *process, d ids.Domain, snap *snapshot.Snapshot) {
+// checkRead compares the state that a reader loaded with the published one.
+func (o *oracle) checkRead(p *process, d ids.Domain, snap *snapshot.Snapshot) {
 	f := o.domains[d]
 	if snap.Revision == 0 || f.broken {
-		return // whoever finds no projections begins a history, which the rebuild ends
+		return // a compactor that finds no projections starts a timeline, which the rebuild ends
 	}
 	published, ok := f.past[snap.Revision]
 	if !ok {
-		return // long ago
+		return // too old to be kept
 	}
 	if diff := state.Diff(published.live(), snap.State, 3); len(diff) > 0 {
-		o.violation("whole revisions", "%s reads revision %d of %s as no one published it: %s", p.id, snap.Revision, d, strings.Join(diff, "; "))
+		o.violation("whole revisions", "%s reads revision %d of %s, which differs from the published one: %s", p.id, snap.Revision, d, strings.Join(diff, "; "))
 	}
 }
 
-// damaged is told of a reader that finds the state damaged.
+// damaged follows a reader that finds the state damaged.
 func (o *oracle) damaged(p *process, d ids.Domain, err error) {
 	if o.w.counts["under repair"] == 0 && o.w.counts["wiped"] == 0 {
 		o.violation("retention", "%s finds the state of %s damaged: %v", p.id, d, err)
 	}
 }
 
-// deleting is told of each object that is about to be deleted, and is there.
+// deleting checks the deletion of an existing object.
 func (o *oracle) deleting(p *process, key string) {
 	switch {
 	case strings.HasPrefix(key, "ledger/"):
@@ -556,7 +553,7 @@ func (o *oracle) deleting(p *process, key string) {
 	case strings.HasPrefix(key, "logs/"):
 		o.deletingLog(p, key)
 	case strings.HasPrefix(key, due.Prefix):
-		o.deletingMarker(p, key)
+		o.deletingWakeup(p, key)
 	case strings.HasPrefix(key, "manifests/"):
 		d, revision, err := manifest.ParseKey(key)
 		if err != nil {
@@ -569,7 +566,7 @@ func (o *oracle) deleting(p *process, key string) {
 	}
 }
 
-// deletingState checks that no revision that can be read names a file.
+// deletingState checks that no readable revision names a file.
 func (o *oracle) deletingState(p *process, key string) {
 	for _, d := range o.w.domains {
 		if !strings.HasPrefix(key, manifest.StatePrefix(d)) {
@@ -608,7 +605,7 @@ func (o *oracle) atRest() bool {
 	return true
 }
 
-// stuck says what did not end.
+// stuck reports the runs that have not ended.
 func (o *oracle) stuck() {
 	for _, d := range o.w.domains {
 		s := o.domains[d].state
@@ -627,7 +624,7 @@ func (o *oracle) stuck() {
 		}
 	}
 	if !o.w.load.done() {
-		o.violation("liveness", "the clients have not asked for all that they want")
+		o.violation("liveness", "the clients have not made all their requests")
 	}
 	if len(o.violations) == 0 {
 		o.violation("liveness", "the world does not come to rest")

@@ -13,43 +13,43 @@ import (
 	"time"
 )
 
-// errDead is what a dead process gets from the world.
+// errDead is the error of calls by a dead process.
 var errDead = errors.New("the process is dead")
 
-// machine is a place where a process runs, and runs again when it has died.
+// machine runs a process, and restarts it when it has died.
 type machine struct {
 	w    *world
 	kind string // "compactor", "dispatcher", …
 	name string
 	main func(ctx context.Context, p *process)
 	skew time.Duration
-	leap time.Duration // on top of that, for some minutes
-	// unknown is an event type that the build on it does not know, or "".
+	leap time.Duration // added to skew for some minutes
+	// unknown is an event type that the machine's build does not know, or "".
 	unknown string
 	n       int      // processes so far
 	alive   *process // nil while it is down
-	// frozenUntil: nothing happens in its process before.
+	// frozenUntil is until when its process is frozen.
 	frozenUntil time.Time
 }
 
-// process is one life of a program.
+// process is one execution of a program.
 type process struct {
 	machine *machine
-	id      string          // sorts in a fixed order
-	ctx     context.Context //nolint:containedctx // the process's life
+	id      string          // sorts deterministically
+	ctx     context.Context //nolint:containedctx // done when the process ends
 	cancel  context.CancelFunc
 	killed  chan struct{}
 	dead    atomic.Bool
-	fell    bool            // died while the world went on
-	handler http.Handler    // of its endpoint, once it serves
-	work    context.Context //nolint:containedctx // under which requests run
+	fell    bool            // died before the end of the world
+	handler http.Handler    // handler of its endpoint, once it serves
+	work    context.Context //nolint:containedctx // context of requests
 	open    []*request
-	began   time.Time // when its last pass began, if it collects outputs
+	began   time.Time // start of the last pass of a collector of outputs
 	wg      sync.WaitGroup
 	entropy io.Reader
 }
 
-// start begins a life on a machine.
+// start starts a process on a machine.
 func (m *machine) start() {
 	m.n++
 	p := &process{machine: m, id: fmt.Sprintf("%s.%d", m.name, m.n), killed: make(chan struct{})}
@@ -64,8 +64,7 @@ func (m *machine) start() {
 	})
 }
 
-// kill ends a process where it stands: nothing that it does from now on has any
-// effect.
+// kill kills a process: its later calls have no effect.
 func (p *process) kill(why string) {
 	if p.dead.Swap(true) {
 		return
@@ -86,10 +85,10 @@ func (p *process) kill(why string) {
 
 func (p *process) isDead() bool { return p.dead.Load() }
 
-// now is the time of day as the process's machine has it.
+// now returns the time of the machine's clock.
 func (p *process) now() time.Time { return p.machine.w.now().Add(p.machine.skew + p.machine.leap) }
 
-// entropy is randomness from a seed. The sources that read it are locked.
+// entropy is randomness from a seed. It is safe for concurrent use.
 type entropy struct {
 	mu  sync.Mutex
 	rng *rand.Rand
@@ -104,7 +103,7 @@ func (e *entropy) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// machineClock is a process's clock.
+// machineClock is the clock of a process.
 type machineClock struct{ p *process }
 
 func (c machineClock) Now() time.Time { return c.p.now() }

@@ -27,7 +27,7 @@ import (
 
 var silent = slog.New(slog.DiscardHandler)
 
-// process is the world that a service's main function is given.
+// service returns the environment of a service's main function.
 func (p *process) service(args ...string) service.Process {
 	w := p.machine.w
 	return service.Process{
@@ -61,7 +61,7 @@ func runSweeper(ctx context.Context, p *process) {
 		"--every", "60s", "--full-every", fmt.Sprintf("%dm", p.machine.w.cfg.FullEvery)))
 }
 
-// runWorker is a worker whose tasks do as the workload says.
+// runWorker runs a worker. The workload determines the outcomes of its tasks.
 func runWorker(ctx context.Context, p *process) {
 	w := p.machine.w
 	source := ids.NewSource(p.now, p.entropy)
@@ -73,14 +73,13 @@ func runWorker(ctx context.Context, p *process) {
 	if err != nil {
 		panic(fmt.Sprintf("sim: open worker: %v", err))
 	}
-	_ = endpoint{p}.Serve(ctx, ctx, opened.Handler()) // it cannot fail
+	_ = endpoint{p}.Serve(ctx, ctx, opened.Handler()) // cannot fail
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = opened.Close(gone) // it is killed
+	_ = opened.Close(gone) // the process was killed
 }
 
-// runReader follows the state from outside, and holds what it sees against what
-// was published.
+// runReader reads the state repeatedly, and lets the oracle compare it with the published one.
 func runReader(ctx context.Context, p *process) {
 	w := p.machine.w
 	readers := make([]*snapshot.Reader, len(w.domains))
@@ -99,7 +98,7 @@ func runReader(ctx context.Context, p *process) {
 		k := &call{proc: p, label: "read " + d.String()}
 		k.begin = func() {
 			if err == nil {
-				w.oracle.seen(p, d, snap)
+				w.oracle.checkRead(p, d, snap)
 			} else if corrupt := (*manifest.CorruptError)(nil); errors.As(err, &corrupt) || errors.Is(err, manifest.ErrMissing) {
 				w.oracle.damaged(p, d, err)
 			}
@@ -114,12 +113,12 @@ func runReader(ctx context.Context, p *process) {
 	}
 }
 
-// write makes a task's output.
+// write writes a task's output.
 func write(folder, content string) error {
 	return os.WriteFile(filepath.Join(folder, "made.txt"), []byte(content+"\n"), 0o600)
 }
 
-// footers are Parquet files without rows, each with a schema of its own.
+// footers returns Parquet files without rows, with different schemas.
 var footers = sync.OnceValue(func() [][]byte {
 	runs, err := table.Of[state.RunKey]("run_keys").Encode(&parquetfile.Format{}, nil)
 	limits, err2 := table.Of[state.Limit]("limits").Encode(&parquetfile.Format{}, nil)
@@ -129,8 +128,8 @@ var footers = sync.OnceValue(func() [][]byte {
 	return [][]byte{runs, limits}
 })
 
-// writeParquet adds a Parquet file to every fourth output, so that partitions of an asset differ in
-// their schemas.
+// writeParquet adds a Parquet file to every fourth output, so that the schemas of an asset's
+// partitions differ.
 func writeParquet(folder, runID, taskKey string) error {
 	draw := hashOf("parquet " + runID + taskKey)
 	if draw%4 != 0 {
@@ -139,7 +138,7 @@ func writeParquet(folder, runID, taskKey string) error {
 	return os.WriteFile(filepath.Join(folder, "made.parquet"), footers()[draw/4%2], 0o600)
 }
 
-// assetOf is the asset that a task makes.
+// assetOf returns the asset of a task.
 func assetOf(taskKey string) string {
 	name, _, _ := strings.Cut(taskKey, "[")
 	return name

@@ -10,12 +10,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/queue"
 )
 
-// cloudQueue is the task queue: of the cloud, and so never down.
+// cloudQueue is the cloud's task queue, which never goes down.
 type cloudQueue struct {
 	w *world
-	// used are names that are taken, for good: the cloud forgets them after a day.
+	// used contains the used names. The real queue forgets them after a day.
 	used map[string]bool
-	// waiting are the tasks that are not done.
+	// waiting holds the unfinished tasks.
 	waiting map[string]*queued
 }
 
@@ -25,7 +25,7 @@ type queued struct {
 	tries int
 }
 
-// Back-off between deliveries that failed.
+// Backoff between failed deliveries.
 const (
 	firstDelivery = time.Second
 	lastDelivery  = time.Minute
@@ -44,7 +44,7 @@ func (q *cloudQueue) create(t queue.Task) error {
 	q.used[id] = true
 	f := q.w.faults.delivery()
 	if f.lost {
-		return nil // the queue has it, says the queue
+		return nil // accepted, but lost
 	}
 	task := &queued{Task: t, since: q.w.now()}
 	q.waiting[id] = task
@@ -56,12 +56,12 @@ func (q *cloudQueue) create(t queue.Task) error {
 	return nil
 }
 
-// deliver pushes a task; a delivery that is an extra one is not repeated.
+// deliver pushes a task. Extra deliveries are not retried.
 func (q *cloudQueue) deliver(id string, t *queued, regular bool) {
 	if regular && q.waiting[id] != t {
 		return // deleted meanwhile
 	}
-	if wait := max(q.w.faults.stalled(), q.w.keeping()); wait > 0 {
+	if wait := max(q.w.faults.stalled(), q.w.pausedFor()); wait > 0 {
 		q.w.delayedUntil = latest(q.w.delayedUntil, q.w.now().Add(wait))
 		q.w.after(wait+q.w.faults.latency(), nil, func() { q.deliver(id, t, regular) })
 		return
@@ -104,7 +104,7 @@ func (q *cloudQueue) delivered(id string, t *queued, status int, err error) {
 	q.w.after(backoff(t.tries-1, firstDelivery, lastDelivery), nil, func() { q.deliver(id, t, true) })
 }
 
-// queueClient is the queue as a process reaches it.
+// queueClient is the queue as seen by a process.
 type queueClient struct{ p *process }
 
 var _ queue.Queue = queueClient{}
@@ -129,7 +129,7 @@ func (c queueClient) Exists(ctx context.Context, name, task string) (bool, error
 	return there, err
 }
 
-// call asks the queue. What goes wrong is what goes wrong with stores.
+// call sends a request to the queue, with the faults of storage requests.
 func (c queueClient) call(ctx context.Context, verb, task string, effect func() error) error {
 	w := c.p.machine.w
 	var err error

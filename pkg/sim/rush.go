@@ -11,15 +11,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// rush stores an entry that is far ahead, as a writer does that compares its clock with
-// nobody's: the name, the ids or the timestamps of it, or all of them. Whatever it says
-// must change nothing.
+// rush stores an entry that is far ahead, like a writer that ignores the store's clock: its name,
+// its ids or its timestamps are, or all of them. It must have no effect.
 func (c *client) rush(ctx context.Context, e *engine.Engine) error {
 	snap, err := e.Snapshots.Current(ctx)
 	if err != nil {
 		return err
 	}
-	right := c.p.machine.w.now() // not by a clock that may be ahead itself
+	right := c.p.machine.w.now() // not the client's clock, which may be ahead
 	ahead := right.Add(farAhead(c.rng))
 	name, id, at := right, right, right
 	which := c.rng.IntN(4)
@@ -46,8 +45,8 @@ func (c *client) rush(ctx context.Context, e *engine.Engine) error {
 	return err
 }
 
-// rushed is what such an entry says: that a task of a live run has failed for good, or
-// that a pool has one slot.
+// rushed returns the event of such an entry: a final failure of a live task, or a limit of one
+// slot.
 func (c *client) rushed(d ids.Domain, st *state.State, at event.Time) event.Payload {
 	for t := range st.Tasks.All {
 		if t.State.Terminal() || t.Attempt < 1 || t.Kind == event.KindGroup || c.rng.IntN(3) > 0 {

@@ -2,9 +2,8 @@ package sim
 
 import "reflect"
 
-// Shrink gives the smallest world that it finds, within a number of tries, in
-// which something still goes wrong, and what goes wrong in it. It leaves out
-// faults, then machines, requests and tasks.
+// Shrink returns the smallest failing world that it finds within a number of tries, and its result.
+// It removes faults, then machines, requests and tasks.
 func Shrink(w World, tries int, run func(World) *Result) (World, *Result) {
 	found := run(w)
 	if found.Err() == nil {
@@ -25,7 +24,7 @@ func Shrink(w World, tries int, run func(World) *Result) (World, *Result) {
 	return w, found
 }
 
-// smaller are worlds with a little less in them, the greatest leaps first.
+// smaller returns slightly smaller worlds, the largest reductions first.
 func smaller(w World) []World {
 	var worlds []World
 	try := func(change func(*World)) {

@@ -1,30 +1,26 @@
-// Package sim runs whole Servo systems, on virtual time and under faults, from a
-// seed.
+// Package sim runs whole Servo systems from a seed, on virtual time and under faults.
 //
 // # What runs
 //
-// The services are the real ones, as cmd/servo-compactor, -dispatcher and
-// -sweeper run them, and so are the worker, the engine that people's requests go
-// through, the fold, the manifests, the ledger. What surrounds them is simulated:
-// the object store, the task queue, object notifications, the network, the
-// machines' clocks, and the processes themselves, which are killed, frozen and
-// started again.
+// The services are those of cmd/servo-compactor, -dispatcher and -sweeper. The worker, the engine
+// behind users' requests, the fold, the manifests and the ledger are also the real ones. Their
+// environment is simulated: the object store, the task queue, object notifications, the network,
+// the machines' clocks, and the processes themselves, which are killed, frozen and restarted.
 //
 // # Determinism
 //
-// All of it runs in a bubble of testing/synctest, whose clock moves only when
-// every goroutine waits. Whatever a process asks of the world (a request to the
-// store, the queue or another process, a sleep) parks its goroutine; when all
-// are parked, the driver takes the requests in an order that does not depend on
-// the scheduler, draws from the seed how long each takes and what goes wrong,
-// and lets exactly one thing happen at a time. The same world gives the same
-// trace, whose hash is part of the [Result].
+// Everything runs in a bubble of testing/synctest, whose clock advances only when every goroutine
+// waits. A process's call to the world (a request to the store, the queue or another process, a
+// sleep) parks its goroutine. When all goroutines are parked, the driver takes the calls in an
+// order that does not depend on the scheduler. It draws from the seed how long each takes and which
+// faults occur, and executes exactly one event at a time. The same world produces the same trace,
+// whose hash is part of the [Result].
 //
 // # Verdict
 //
-// An oracle follows every revision that is published and checks the invariants
-// of docs/invariants.md on it; at the end, when faults have stopped, every run
-// must have ended, in a state that a simple model allows. See oracle.go.
+// An oracle follows every published revision and checks the invariants of docs/invariants.md. At
+// the end, when faults have stopped, every run must have ended, in a state that a simple model
+// allows. See oracle.go.
 package sim
 
 import (
@@ -35,25 +31,25 @@ import (
 	"time"
 )
 
-// Result is what came of a world.
+// Result is the result of a world.
 type Result struct {
-	// Completions are the tasks that ended: succeeded, failed, skipped or cancelled.
+	// Completions is the number of tasks that succeeded, failed, were skipped or cancelled.
 	Completions int
 	Runs        int
 	Revisions   int64
-	Steps       int           // of the driver
-	Virtual     time.Duration // that passed in the world
-	// Faults counts what went wrong, by its name.
+	Steps       int           // executed by the driver
+	Virtual     time.Duration // elapsed in the world
+	// Faults counts events by name: faults, and what the system did.
 	Faults map[string]int
-	// Hash is of the trace.
+	// Hash is the hash of the trace.
 	Hash string
-	// Violations are what the oracle found. None: all is well.
+	// Violations are the violations that the oracle found.
 	Violations []string
-	// Tail is the end of the trace, a line each.
+	// Tail is the end of the trace, one line each.
 	Tail []string
 }
 
-// Err is an error with the violations, or nil.
+// Err returns the violations as an error, or nil.
 func (r *Result) Err() error {
 	if len(r.Violations) == 0 {
 		return nil
@@ -61,9 +57,9 @@ func (r *Result) Err() error {
 	return errors.New(strings.Join(r.Violations, "\n"))
 }
 
-// Bubble is what a world needs of the testing/synctest bubble that it runs in.
+// Bubble describes the testing/synctest bubble in which a world runs.
 type Bubble struct {
-	// Wait returns when every other goroutine of the bubble waits.
+	// Wait returns when every other goroutine of the bubble is blocked.
 	Wait func()
 	// Scratch is a folder for the workers' files.
 	Scratch string
@@ -71,8 +67,8 @@ type Bubble struct {
 	Keys string
 }
 
-// Run runs a world to its end. It must be called in a bubble, and all goroutines
-// that it started have ended when it returns.
+// Run runs a world to its end. It must be called in a bubble. All goroutines that it started have
+// ended when it returns.
 func Run(b Bubble, cfg World) *Result {
 	w := newWorld(b, cfg)
 	defer w.end()
@@ -80,13 +76,13 @@ func Run(b Bubble, cfg World) *Result {
 	return w.result()
 }
 
-// random gives a source for a part of a world. Parts do not share one, so that
-// leaving something out of one leaves the others as they were.
+// random returns a source of randomness for a part of a world. Each part has its own source, so
+// that removing one does not change the others.
 func random(seed uint64, part string, n int) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, hashOf(fmt.Sprintf("%s/%d", part, n)))) //nolint:gosec // reproducible, not secret
 }
 
-// hashOf is FNV-1a.
+// hashOf returns the FNV-1a hash of a string.
 func hashOf(s string) uint64 {
 	h := uint64(14695981039346656037)
 	for i := range len(s) {

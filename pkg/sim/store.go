@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// Errors of a store that say nothing about whether a write took effect.
+// Errors of a store that do not tell whether a write took effect.
 var (
 	errUnavailable = errors.New("503 service unavailable")
 	errLost        = errors.New("the answer was lost")
@@ -20,22 +20,21 @@ var (
 	errFull        = errors.New("507 the store is full")
 )
 
-// mutationEvery is how often an object of one name may be written.
+// mutationEvery is the minimum time between writes of the same object.
 const mutationEvery = time.Second
 
-// asked is who asked for something, and when.
-type asked struct {
+// origin is the process that first tried to create a key, and when.
+type origin struct {
 	by *process
 	at time.Time
 }
 
-// store is the object store as a process reaches it.
+// store is the object store as seen by a process.
 type store struct{ p *process }
 
 var _ blob.Store = store{}
 
-// op does something in the store: after a while, in one instant, whatever
-// becomes of who asked for it.
+// op executes an operation of the store: after a delay, atomically, whatever becomes of the caller.
 func op[T any](ctx context.Context, s store, verb, key string, writes bool, effect func() (T, error)) (T, error) {
 	w := s.p.machine.w
 	var value T
@@ -43,13 +42,13 @@ func op[T any](ctx context.Context, s store, verb, key string, writes bool, effe
 	k := &call{proc: s.p, label: verb + " " + key}
 	k.begin = func() {
 		f := w.faults.storage(s.p, writes)
-		if _, before := w.firstAsked[key]; verb == "create" && !before {
-			w.firstAsked[key] = asked{s.p, w.now()}
+		if _, before := w.firstCreate[key]; verb == "create" && !before {
+			w.firstCreate[key] = origin{s.p, w.now()}
 		}
 		reply := func() { w.after(w.faults.latency(), s.p, func() { close(k.done) }) }
 		happen := func() {
 			if writes {
-				if err = w.admit(verb, key); err != nil {
+				if err = w.checkWrite(verb, key); err != nil {
 					w.note("%s %s %s: %v", s.p.id, verb, key, err)
 					return
 				}
@@ -68,7 +67,7 @@ func op[T any](ctx context.Context, s store, verb, key string, writes bool, effe
 			case f.before:
 				err = fmt.Errorf("%s %s: %w", verb, key, errUnavailable)
 				w.note("%s %s %s: %v", s.p.id, verb, key, errUnavailable)
-				if f.later > 0 { // the request is still on its way
+				if f.later > 0 { // the request is still in flight
 					w.after(f.later, nil, func() {
 						kept := err
 						happen()
@@ -103,15 +102,15 @@ func outcome(err error) string {
 	return err.Error()
 }
 
-// admit refuses what real stores refuse: mutations of one name in quick
-// succession, and writes that there is no room for.
-func (w *world) admit(verb, key string) error {
+// checkWrite rejects writes that real stores reject: frequent writes of one object, and writes to a
+// full store.
+func (w *world) checkWrite(verb, key string) error {
 	if verb != "delete" && w.faults.full() {
 		w.fault("full")
 		return fmt.Errorf("%s %s: %w", verb, key, errFull)
 	}
 	if verb == "create" {
-		return nil // a name that exists is refused as that
+		return nil // an existing key has its own error
 	}
 	if last, ok := w.mutated[key]; ok && w.now().Sub(last) < mutationEvery {
 		w.fault("rate limit")
@@ -187,8 +186,8 @@ func (s store) Head(ctx context.Context, key string) (blob.Object, error) {
 	})
 }
 
-// List is strongly consistent a page: what happens between two pages is seen, or
-// not, by where it sorts.
+// List is strongly consistent per page: a change between two pages is visible if it sorts behind
+// the first.
 func (s store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.Object, error] {
 	return func(yield func(blob.Object, error) bool) {
 		after := opts.StartAfter

@@ -14,11 +14,11 @@ import (
 
 var errUnreadable = errors.New("403 the key that the object is encrypted with is disabled")
 
-// maxUnreadable is for how long an object is unreadable, at most, unless it is lost.
+// maxUnreadable bounds how long an object is unreadable, unless it is lost.
 const maxUnreadable = 10 * time.Minute
 
-// seal may make an object unreadable that has just been created: for a while or, in an
-// entry of the ledger, for ever. An operator skips the latter.
+// seal may make a new object unreadable: for a while, or forever if it is a ledger entry. An
+// operator skips such an entry.
 func (w *world) seal(key string) {
 	if !w.faults.chance(w.faults.Unreadable, "object unreadable") {
 		return
@@ -32,17 +32,17 @@ func (w *world) seal(key string) {
 		return
 	}
 	w.sealed[key] = until.Add(1000 * time.Hour)
-	w.note("%s is unreadable for ever", key)
+	w.note("%s is unreadable forever", key)
 	w.after(until.Sub(w.now()), nil, func() {
 		if f := w.oracle.domains[d]; lastSeq(f.state, entry) >= 0 {
-			return // it was folded from the bytes that its writer handed over
+			return // folded from the bytes that its writer announced
 		}
 		w.fault("entry skipped")
 		w.note("an operator skips %s", entry)
 		w.skipped[entry] = true
 		skip := ledger.Skip{Entry: entry, By: "operator", At: event.At(w.now()), Reason: "its key is destroyed"}
 		if err := ledger.WriteSkip(context.Background(), w.blobs, d, skip); err != nil {
-			panic(fmt.Sprintf("sim: %v", err)) // memory does not fail
+			panic(fmt.Sprintf("sim: %v", err)) // the store is in memory
 		}
 	})
 }
@@ -54,8 +54,8 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// dispensable reports whether an entry holds only what the system finds out again: what
-// people ask for once, it does not.
+// dispensable reports whether an entry contains only events that the system reports again. It never
+// repeats users' requests.
 func (w *world) dispensable(key string) bool {
 	data, _, err := w.blobs.Get(context.Background(), key)
 	for _, p := range []event.Payload{(*event.RunTriggered)(nil), (*event.PlanCreated)(nil), (*event.RunCancelRequested)(nil), (*event.LimitSet)(nil)} {
@@ -66,7 +66,7 @@ func (w *world) dispensable(key string) bool {
 	return true
 }
 
-// unreadable is the error of reading an object that is sealed, or nil.
+// unreadable returns the error of reading a sealed object, or nil.
 func (w *world) unreadable(key string) error {
 	if until, ok := w.sealed[key]; ok && w.now().Before(until) {
 		return fmt.Errorf("get %s: %w", key, errUnreadable)
@@ -74,7 +74,7 @@ func (w *world) unreadable(key string) error {
 	return nil
 }
 
-// sealable reports whether an object of a key may become unreadable.
+// sealable reports whether the object of a key may become unreadable.
 func sealable(key string) bool {
 	return strings.HasPrefix(key, "ledger/") || strings.HasPrefix(key, "plans/")
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/fold"
 )
 
-// upgrades has the compactors that run an older build replaced, each at a time of
-// its own, before faults stop.
+// upgrades schedules the upgrade of compactors with an older build, each at its own time before
+// faults stop.
 func (w *world) upgrades() {
 	if w.cfg.Faults.Older == 0 {
 		return
@@ -33,7 +33,7 @@ func (w *world) upgrades() {
 	}
 }
 
-// decode is how the build that a process runs reads entries.
+// decode returns how the build of a process decodes entries. nil: with all event types.
 func (p *process) decode() func(string, []byte) []fold.Group {
 	unknown := p.machine.unknown
 	if unknown == "" {

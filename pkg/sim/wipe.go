@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/repair"
 )
 
-// scheduleWipes has the projections damaged, noticed, and rebuilt.
+// scheduleWipes schedules damage of projections, and their rebuild.
 func (w *world) scheduleWipes() {
 	r := random(w.cfg.Seed, "wipes", 0)
 	for range w.cfg.Faults.Wipe {
@@ -36,7 +36,7 @@ func (w *world) scheduleWipes() {
 	}
 }
 
-// damage deletes the projections, or a file of them, or a byte of one.
+// damage deletes the projections or one of their files, or changes a byte of a file.
 func (w *world) damage(f *followed, how int) {
 	ctx := context.Background()
 	files := w.oracle.filesOf(f, f.manifest)
@@ -45,15 +45,15 @@ func (w *world) damage(f *followed, how int) {
 		for object, err := range w.blobs.Copy().List(ctx, blob.ListOptions{}) {
 			if err == nil && strings.Contains(object.Key, f.domain.Path()) &&
 				(strings.HasPrefix(object.Key, "state/") || strings.HasPrefix(object.Key, "manifests/") || strings.HasPrefix(object.Key, "hints/")) {
-				_ = w.blobs.Delete(ctx, object.Key) // memory does not fail
+				_ = w.blobs.Delete(ctx, object.Key) // the store is in memory
 			}
 		}
 	case how == 1:
-		w.unread(f, files[len(files)/2].Key)
+		w.noteUnreadable(f, files[len(files)/2].Key)
 		_ = w.blobs.Delete(ctx, files[len(files)/2].Key)
 	default:
 		key := files[len(files)/2].Key
-		w.unread(f, key)
+		w.noteUnreadable(f, key)
 		if data, _, err := w.blobs.Get(ctx, key); err == nil {
 			data[len(data)/2] ^= 0x40
 			_, _ = w.blobs.Put(ctx, key, data)
@@ -61,9 +61,9 @@ func (w *world) damage(f *followed, how int) {
 	}
 }
 
-// unread notes what only an index names that is to be damaged: no pinned revision can
-// read it any more.
-func (w *world) unread(f *followed, key string) {
+// noteUnreadable records the files that only an index names that is about to be damaged: no pinned
+// revision can read them.
+func (w *world) noteUnreadable(f *followed, key string) {
 	for _, index := range f.manifest.History {
 		if index.Key != key {
 			continue
@@ -77,8 +77,8 @@ func (w *world) unread(f *followed, key string) {
 	}
 }
 
-// rebuild is what an operator does: everything that writes is stopped, the state
-// is made anew, and everything is started again.
+// rebuild is an operator's rebuild: all writers are stopped, the state is rebuilt, and everything
+// is restarted.
 func (w *world) rebuild(f *followed) {
 	for _, m := range slices.Concat(w.machines, w.visitors) {
 		if m.kind != "worker" && m.alive != nil {
@@ -102,13 +102,13 @@ func (w *world) rebuild(f *followed) {
 	w.counts["under repair"]--
 }
 
-// repair rebuilds a domain: first with reads that fail, each time in another place, and
-// then without. It folds the bare ledger only if the record is damaged.
+// repair rebuilds a domain: first with failing reads, each time at another point, and then without.
+// It folds the ledger without the record only if the record is damaged.
 func (w *world) repair(f *followed) (repair.Result, error) {
 	r := random(w.cfg.Seed, "failing reads", w.counts["wiped"])
 	for range r.IntN(4) {
 		if result, err := w.rebuildFailing(f, r.IntN(20)); err == nil {
-			return result, nil // it published before so many reads
+			return result, nil // published before a read failed
 		}
 	}
 	cfg := w.oracle.repairs(f, w.blobs)
@@ -120,8 +120,8 @@ func (w *world) repair(f *followed) (repair.Result, error) {
 	return result, err
 }
 
-// rebuildFailing rebuilds a domain with a store whose reads fail after some, until a
-// manifest is created: it must return an error, and change nothing.
+// rebuildFailing rebuilds a domain while reads fail, from the given one on, until a manifest is
+// created. The rebuild must return an error and change nothing.
 func (w *world) rebuildFailing(f *followed, after int) (repair.Result, error) {
 	var reads, failed atomic.Int64
 	var created atomic.Bool
@@ -144,7 +144,7 @@ func (w *world) rebuildFailing(f *followed, after int) (repair.Result, error) {
 	w.fault("rebuild with failing reads")
 	now, stillKnown := f.manifests.Load(context.Background())
 	if err == nil || (known == nil) != (stillKnown == nil) || known == nil && before.Ref() != now.Ref() {
-		w.oracle.violation("I-17 rebuildable", "a rebuild of %s whose reads fail returned %v, and changed the state", f.domain, err)
+		w.oracle.violation("I-17 rebuildable", "a rebuild of %s with failing reads returned %v, or changed the state", f.domain, err)
 	}
 	return result, err
 }

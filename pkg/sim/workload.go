@@ -21,12 +21,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// workload is what people ask for, and how their tasks behave.
+// workload is the requests of clients and the behaviour of their tasks.
 type workload struct {
 	w        *world
 	projects []*project
-	// scripts are the requests of each client, next where each is, and asking who is
-	// at one.
+	// scripts holds the requests of each client, next the index of the next request, and asking the
+	// process that is making one.
 	scripts map[string][]ask
 	next    map[string]int
 	asking  map[string]*process
@@ -38,27 +38,27 @@ type project struct {
 	assets []plan.Asset
 }
 
-// behaviour is how the attempts at an asset go.
+// behaviour is how the attempts at an asset's tasks end.
 type behaviour struct {
-	// failures is how many attempts fail before one succeeds; more than there are
-	// attempts: the task fails.
+	// failures is how many attempts fail before one succeeds. The task fails if it has fewer
+	// attempts.
 	failures int32
 	takes    time.Duration
-	// hangs: the first attempt never ends by itself.
+	// hangs makes the first attempt run until it times out.
 	hangs bool
 }
 
 // ask is one request of a client.
 type ask struct {
-	after   time.Duration // the one before
+	after   time.Duration // after the one before
 	verb    verb
 	project *project
-	only    int  // of the project's assets, with what they depend on; -1: all
-	alone   bool // without what it depends on
+	only    int  // index of the selected asset; -1: all
+	alone   bool // without its upstreams
 	runKey  string
-	slots   int32 // of the run; or, of a limit
+	slots   int32 // parallelism of the run, or a limit
 	pool    string
-	seconds int32 // the run's time-out
+	seconds int32 // timeout of the run
 	force   bool
 }
 
@@ -85,7 +85,7 @@ func newWorkload(w *world) *workload {
 	}
 	span := w.cfg.horizon() / time.Duration(w.cfg.Requests+1)
 	if w.cfg.Spread {
-		span *= time.Duration(2 * w.cfg.Clients) // each client waits after its own
+		span *= time.Duration(2 * w.cfg.Clients) // each client waits after each of its requests
 	}
 	for i := range w.cfg.Requests {
 		client := fmt.Sprintf("client%d", i%w.cfg.Clients)
@@ -123,7 +123,7 @@ func newWorkload(w *world) *workload {
 	return l
 }
 
-// drawAlone has runs begin without what their assets depend on: they read outputs of earlier runs.
+// drawAlone removes the upstreams from some requests: their runs read outputs of earlier runs.
 func (l *workload) drawAlone() {
 	r := random(l.w.cfg.Seed, "alone", 0)
 	for _, client := range slices.Sorted(maps.Keys(l.scripts)) {
@@ -136,7 +136,7 @@ func (l *workload) drawAlone() {
 	}
 }
 
-// drawAhead puts requests between the others that are written far ahead.
+// drawAhead inserts requests that write entries far ahead.
 func (l *workload) drawAhead(span time.Duration) {
 	r := random(l.w.cfg.Seed, "ahead", 1)
 	for range l.w.cfg.Ahead {
@@ -147,8 +147,7 @@ func (l *workload) drawAhead(span time.Duration) {
 	}
 }
 
-// drawProject draws a DAG: chains, fans, diamonds, layers, or parts that have
-// nothing to do with each other.
+// drawProject draws a DAG: a chain, a fan, diamonds, layers, random edges or none.
 func (l *workload) drawProject(r *rand.Rand, d ids.Domain, name string) *project {
 	p := &project{domain: d}
 	n := 1 + r.IntN(l.w.cfg.Tasks)
@@ -165,7 +164,7 @@ func (l *workload) drawProject(r *rand.Rand, d ids.Domain, name string) *project
 		switch shape {
 		case 0: // a chain
 			dep(i - 1)
-		case 1: // a fan out, and in
+		case 1: // a fan out and in
 			if i == n-1 {
 				for j := range i {
 					dep(j)
@@ -193,13 +192,13 @@ func (l *workload) drawProject(r *rand.Rand, d ids.Domain, name string) *project
 					}
 				}
 			}
-		case 4: // anything
+		case 4: // random edges
 			for j := range i {
 				if r.IntN(i+1) < 2 {
 					dep(j)
 				}
 			}
-		case 5: // nothing
+		case 5: // no edges
 		}
 		a.Priority = int32(r.IntN(3)) //nolint:gosec // small
 		a.Retries = plan.Retries{
@@ -228,17 +227,17 @@ func (l *workload) drawProject(r *rand.Rand, d ids.Domain, name string) *project
 	return p
 }
 
-// bare reports whether an asset leaves no files.
+// bare reports whether an asset has no output.
 func (l *workload) bare(asset string) bool {
 	return random(l.w.cfg.Seed, "bare "+asset, 0).IntN(1000) < l.w.cfg.Bare
 }
 
-// retriesUserErrors reports whether an asset's policy retries errors of its own code.
+// retriesUserErrors reports whether an asset's policy retries errors of the task's own code.
 func (l *workload) retriesUserErrors(asset string) bool {
 	return random(l.w.cfg.Seed, "user errors "+asset, 0).IntN(4) > 0
 }
 
-// policyOf is the retry policy of an asset.
+// policyOf returns the retry policy of an asset.
 func (l *workload) policyOf(asset string) plan.Retries {
 	for _, p := range l.projects {
 		for i := range p.assets {
@@ -250,7 +249,7 @@ func (l *workload) policyOf(asset string) plan.Retries {
 	return plan.Retries{}
 }
 
-// behave is how an asset's tasks go: the same in every run.
+// behave returns how an asset's tasks behave: the same in every run.
 func (l *workload) behave(asset string) behaviour {
 	r := rand.New(rand.NewPCG(l.w.cfg.Seed, hashOf("behave "+asset))) //nolint:gosec // reproducible, not secret
 	b := behaviour{takes: time.Duration(1+r.IntN(1500)) * time.Millisecond}
@@ -263,14 +262,14 @@ func (l *workload) behave(asset string) behaviour {
 		b.hangs = r.IntN(3) == 0
 	}
 	if r := random(l.w.cfg.Seed, "lingers "+asset, 0); l.w.cfg.Collectors > 0 && r.IntN(5) == 0 {
-		b.takes = time.Duration(2+r.IntN(15)) * time.Minute // outputs that its run reads are superseded meanwhile
+		b.takes = time.Duration(2+r.IntN(15)) * time.Minute // meanwhile other runs supersede the outputs that it reads
 	}
 	return b
 }
 
 var errTask = errors.New("it went wrong")
 
-// execute does a task's work.
+// execute does the work of a task.
 func (l *workload) execute(ctx context.Context, p *process, e worker.Execution) error {
 	b := l.behave(assetOf(e.TaskKey))
 	takes := b.takes
@@ -299,7 +298,7 @@ func (l *workload) execute(ctx context.Context, p *process, e worker.Execution) 
 	return write(output, fmt.Sprintf("%s %s attempt %d from %v", e.RunID, e.TaskKey, e.Attempt, e.Inputs))
 }
 
-// done reports whether nobody asks for anything any more.
+// done reports whether all clients have made all their requests.
 func (l *workload) done() bool {
 	for client, script := range l.scripts {
 		if p := l.asking[client]; l.next[client] < len(script) || p != nil && !p.isDead() {
@@ -309,12 +308,12 @@ func (l *workload) done() bool {
 	return true
 }
 
-// client is a program that asks.
+// client is a program that makes requests.
 type client struct {
 	p       *process
 	rng     *rand.Rand
 	engines map[ids.Domain]*engine.Engine
-	// closed are runs that were seen to be; some are not kept any more.
+	// closed holds runs that were closed; some are not kept any longer.
 	closed map[ids.Domain][]*state.Run
 }
 
@@ -351,7 +350,7 @@ func runClient(ctx context.Context, p *process) {
 	}
 }
 
-// take is the client's next request. It is given up if the client dies with it.
+// take returns the client's next request. The request is dropped if the client dies with it.
 func (c *client) take(ctx context.Context) (a ask, ok bool) {
 	l, name := c.p.machine.w.load, c.p.machine.name
 	k := &call{proc: c.p, label: "take"}
@@ -370,11 +369,11 @@ func (c *client) take(ctx context.Context) (a ask, ok bool) {
 	return a, ok
 }
 
-// asking bounds how long a client waits for an answer.
-const asking = 3 * time.Minute
+// clientTimeout bounds how long a client waits for an answer.
+const clientTimeout = 3 * time.Minute
 
 func (c *client) ask(ctx context.Context, a ask) error {
-	ctx, cancel := context.WithTimeout(ctx, asking)
+	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
 	defer cancel()
 	e := c.engines[a.project.domain]
 	switch a.verb {
@@ -394,7 +393,7 @@ func (c *client) ask(ctx context.Context, a ask) error {
 	case askLimit:
 		return c.limit(ctx, e, a)
 	case askGhost:
-		return c.haunt(ctx, e)
+		return c.appendGhosts(ctx, e)
 	case askAhead:
 		return c.rush(ctx, e)
 	case askCancel, askRetry:
@@ -418,7 +417,7 @@ func (c *client) ask(ctx context.Context, a ask) error {
 		return nil
 	}
 	if run.TasksSucceeded == run.TasksTotal {
-		return nil // there is nothing to repeat
+		return nil // nothing to retry
 	}
 	_, err = e.Retry(ctx, run.RunID)
 	return err

@@ -41,30 +41,30 @@ type world struct {
 	visitors     []*machine // run once
 	alive        sync.WaitGroup
 	requests     int
-	mutated      map[string]time.Time // when names were last written
-	firstAsked   map[string]asked     // to create a name
+	mutated      map[string]time.Time // when keys were last written
+	firstCreate  map[string]origin    // by key
 	sealed       map[string]time.Time // until when objects cannot be read
-	delayedUntil time.Time            // until when timers wait: an object cannot be read, or the queue is stalled
+	delayedUntil time.Time            // until when timers wait because an object is unreadable or the queue is stalled
 	skipped      map[string]bool      // entries that an operator has skipped
-	made         map[string][]byte    // files of outputs as they were written, where outputs are damaged
+	made         map[string][]byte    // files of outputs as they were written, in worlds that damage outputs
 	damaged      map[string]bool      // files of outputs that were damaged; some were restored
-	failed       sync.Map             // the checksums of ledger entries that a create has failed for
+	failed       sync.Map             // checksums of ledger entries whose create has failed
 	rushed       sync.Map             // ledger entries that were written far ahead on purpose
 	counts       map[string]int
 	scratch      string
 
-	absentUntil time.Time // nothing runs before
-	kept        bool      // the cloud keeps until then what it is to deliver, and else gives up as ever
+	outageUntil time.Time // nothing runs until then
+	cloudPauses bool      // the cloud delivers nothing during the outage, instead of retrying and dropping
 
-	over  bool // all processes are being ended
-	swept bool // all domains were, after the world had come to rest
+	over  bool // all processes are being stopped
+	swept bool // all domains were swept after the world had come to rest
 	trace hash.Hash
 	tail  []string
 }
 
 func newWorld(b Bubble, cfg World) *world {
 	w := &world{
-		driver: newDriver(b.Wait), bubble: b, cfg: cfg, mutated: map[string]time.Time{}, firstAsked: map[string]asked{}, counts: map[string]int{},
+		driver: newDriver(b.Wait), bubble: b, cfg: cfg, mutated: map[string]time.Time{}, firstCreate: map[string]origin{}, counts: map[string]int{},
 		sealed: map[string]time.Time{}, skipped: map[string]bool{}, made: map[string][]byte{}, damaged: map[string]bool{}, trace: sha256.New(), codec: snapshot.NewMemoryCodec(),
 		scratch: filepath.Join(b.Scratch, fmt.Sprintf("world-%d-%p", cfg.Seed, &cfg)),
 	}
@@ -73,12 +73,12 @@ func newWorld(b Bubble, cfg World) *world {
 	}
 	var err error
 	if w.keys, err = service.ReadKeys(b.Keys); err != nil {
-		panic(err) // the caller's, and it is made for this
+		panic(err) // the caller's own file
 	}
 	for i := range cfg.Domains {
 		w.domains = append(w.domains, ids.Domain{Tenant: fmt.Sprintf("tenant%d", i), Workspace: "main"})
 	}
-	w.asked = func(c *call) { w.hash(c.proc.id, c.label) }
+	w.onCall = func(c *call) { w.hash(c.proc.id, c.label) }
 	w.blobs = memblob.New(memblob.Options{Now: w.now})
 	w.queue = &cloudQueue{w: w, used: map[string]bool{}, waiting: map[string]*queued{}}
 	w.faults = &dice{Faults: cfg.Faults, w: w, rng: random(cfg.Seed, "faults", 0)}
@@ -88,7 +88,7 @@ func newWorld(b Bubble, cfg World) *world {
 	return w
 }
 
-// populate sets up the machines.
+// populate creates the machines.
 func (w *world) populate() {
 	add := func(kind string, n int, main func(context.Context, *process)) {
 		for i := range n {
@@ -108,11 +108,11 @@ func (w *world) populate() {
 	add("gc", w.cfg.Collectors, runCollector)
 }
 
-// patience is how long a world may take to come to rest once faults have
-// stopped, and calm how long it must have been at rest.
+// restTimeout bounds how long a world may take to come to rest after faults have stopped. restFor
+// is how long it must be at rest.
 const (
-	patience = 3 * time.Hour
-	calm     = 4 * time.Minute
+	restTimeout = 3 * time.Hour
+	restFor     = 4 * time.Minute
 )
 
 // drive runs the world until it has come to rest.
@@ -126,8 +126,8 @@ func (w *world) drive() {
 	w.restarts()
 	w.scheduleWipes()
 	w.scheduleOnline()
-	w.scheduleAbsence()
-	deadline := w.start.Add(w.horizon() + patience)
+	w.scheduleOutage()
+	deadline := w.start.Add(w.horizon() + restTimeout)
 	var restSince time.Time
 	for w.step(deadline) && len(w.oracle.violations) == 0 {
 		if w.steps%64 != 0 {
@@ -138,11 +138,10 @@ func (w *world) drive() {
 			restSince = time.Time{}
 		case restSince.IsZero():
 			restSince = w.now()
-		case w.now().Sub(restSince) < calm:
+		case w.now().Sub(restSince) < restFor:
 		case !w.swept:
-			// All that is due has ended. What nobody was told of, in domains that were idle,
-			// only a full sweep finds.
-			restSince = w.now().Add(patience)
+			// All due work has ended. Only a full sweep finds unannounced entries in idle domains.
+			restSince = w.now().Add(restTimeout)
 			w.sweepFully(func() { w.swept, restSince = true, time.Time{} })
 		default:
 			w.stop()
@@ -156,7 +155,7 @@ func (w *world) drive() {
 	w.stop()
 }
 
-// sweepFully has all domains swept, as a schedule does that is insisted on.
+// sweepFully requests a sweep of all domains until it succeeds.
 func (w *world) sweepFully(then func()) {
 	w.push("http://sweeper/v1/sweep?full=true", http.Header{}, nil, func(a answer) {
 		if a.err == nil && a.status == http.StatusOK {
@@ -167,7 +166,7 @@ func (w *world) sweepFully(then func()) {
 	})
 }
 
-// every has something happen again and again.
+// every executes do periodically.
 func (w *world) every(d time.Duration, do func()) {
 	w.after(d, nil, func() {
 		do()
@@ -175,24 +174,24 @@ func (w *world) every(d time.Duration, do func()) {
 	})
 }
 
-// keeping is for how long the cloud delivers nothing, because there is nobody.
-func (w *world) keeping() time.Duration {
-	wait := w.absentUntil.Sub(w.now())
-	if !w.kept || wait <= 0 {
+// pausedFor returns how long the cloud still delivers nothing during an outage.
+func (w *world) pausedFor() time.Duration {
+	wait := w.outageUntil.Sub(w.now())
+	if !w.cloudPauses || wait <= 0 {
 		return 0
 	}
 	return wait + w.faults.between(0, time.Minute)
 }
 
-// restarts restarts again and again.
+// restarts restarts machines periodically.
 func (w *world) restarts() {
-	w.after(max(time.Second, w.absentUntil.Sub(w.now())), nil, func() {
+	w.after(max(time.Second, w.outageUntil.Sub(w.now())), nil, func() {
 		w.restart()
 		w.restarts()
 	})
 }
 
-// restart starts what is down, sooner or later.
+// restart starts some of the machines that are down.
 func (w *world) restart() {
 	for _, m := range w.machines {
 		if m.alive == nil && (w.faults.over() || w.faults.rng.IntN(10) == 0) && !w.down(m) {
@@ -202,41 +201,41 @@ func (w *world) restart() {
 }
 
 func (w *world) down(m *machine) bool {
-	return w.now().Before(w.absentUntil) || w.counts["under repair"] > 0 && m.kind != "worker"
+	return w.now().Before(w.outageUntil) || w.counts["under repair"] > 0 && m.kind != "worker"
 }
 
-// horizon is when faults stop.
-func (w *world) horizon() time.Duration { return w.cfg.horizon() + w.cfg.Faults.absence() }
+// horizon returns when faults stop.
+func (w *world) horizon() time.Duration { return w.cfg.horizon() + w.cfg.Faults.outage() }
 
-// scheduleAbsence has nothing run for a while: what the queue and notifications have, and
-// what listings would find, waits, or is given up meanwhile.
-func (w *world) scheduleAbsence() {
-	long := w.cfg.Faults.absence()
+// scheduleOutage schedules an outage. Either the cloud pauses its deliveries meanwhile, or it
+// retries them and drops some.
+func (w *world) scheduleOutage() {
+	long := w.cfg.Faults.outage()
 	if long == 0 {
 		return
 	}
 	r := random(w.cfg.Seed, "absence", 1)
 	at := time.Duration(r.Int64N(int64(w.cfg.horizon())))
-	w.kept = r.IntN(2) == 0
+	w.cloudPauses = r.IntN(2) == 0
 	w.after(at, nil, func() {
-		w.fault("absence")
+		w.fault("outage")
 		w.note("nothing runs for %s", long)
-		w.absentUntil = w.now().Add(long)
+		w.outageUntil = w.now().Add(long)
 		for _, m := range w.machines {
 			if m.alive != nil {
-				m.alive.kill("absence")
+				m.alive.kill("outage")
 			}
 		}
 	})
 }
 
-// freeze stops a process for a while: it does nothing, and then goes on.
+// freeze stops a process for a while. It continues afterwards.
 func (w *world) freeze(m *machine, d time.Duration) {
 	m.frozenUntil = w.now().Add(d)
 	w.note("freeze %s for %s", m.name, d)
 }
 
-// ended is told by a process that has come to its end.
+// ended follows a process that has returned by itself.
 func (w *world) ended(p *process) {
 	if p.isDead() {
 		return
@@ -249,7 +248,7 @@ func (w *world) ended(p *process) {
 	_ = w.park(context.Background(), k)
 }
 
-// stop ends all processes.
+// stop kills all processes.
 func (w *world) stop() {
 	w.over = true
 	for _, m := range slices.Concat(w.machines, w.visitors) {
@@ -263,15 +262,15 @@ func (w *world) stop() {
 func (w *world) end() {
 	w.stop()
 	w.alive.Wait()
-	_ = os.RemoveAll(w.scratch) // what stays is in a temporary folder
+	_ = os.RemoveAll(w.scratch) // leftovers are in a temporary folder
 }
 
 func (w *world) elapsed() time.Duration { return w.now().Sub(w.start) }
 
-// maxTail is how much of the trace is kept.
+// maxTail bounds the lines of the trace that are kept.
 const maxTail = 4000
 
-// note writes a line of the trace. It belongs to the driver.
+// note adds a line to the trace. It belongs to the driver.
 func (w *world) note(format string, args ...any) {
 	line := fmt.Sprintf("%12.6f ", w.elapsed().Seconds()) + fmt.Sprintf(format, args...)
 	w.hash(line)
@@ -281,10 +280,10 @@ func (w *world) note(format string, args ...any) {
 	w.tail = append(w.tail, line)
 }
 
-// hash adds to the trace what is not worth a line.
+// hash adds text to the hash of the trace only.
 func (w *world) hash(parts ...string) {
 	for _, part := range parts {
-		_, _ = w.trace.Write([]byte(part)) // hashes take everything
+		_, _ = w.trace.Write([]byte(part)) // hashes do not fail
 		_, _ = w.trace.Write([]byte{0})
 	}
 }
@@ -300,7 +299,7 @@ func (w *world) result() *Result {
 	return r
 }
 
-// wrote is told of each write to the store.
+// wrote follows each write to the store.
 func (w *world) wrote(verb, key string) {
 	if verb != "create" && verb != "replace" && verb != "put" {
 		return
@@ -325,7 +324,7 @@ func (w *world) wrote(verb, key string) {
 // maxNotices is how often a notification is delivered before it is dropped.
 const maxNotices = 20
 
-// notify delivers a notification of an object, as Pub/Sub does.
+// notify delivers a notification of an object, like Pub/Sub.
 func (w *world) notify(to, key string, f deliveryFault) {
 	body, err := json.Marshal(map[string]any{"message": map[string]any{"attributes": map[string]string{"objectId": key}}})
 	if err != nil {
@@ -333,7 +332,7 @@ func (w *world) notify(to, key string, f deliveryFault) {
 	}
 	var deliver func(try int)
 	deliver = func(try int) {
-		if wait := w.keeping(); wait > 0 {
+		if wait := w.pausedFor(); wait > 0 {
 			w.after(wait, nil, func() { deliver(try) })
 			return
 		}

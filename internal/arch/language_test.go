@@ -26,9 +26,7 @@ var forbidden = regexp.MustCompile(`(?i)\b(anew|whoever|thereby|at hand|in vain|
 var unrevised = []string{
 	"pkg/compactor",
 	"pkg/fold",
-	"pkg/sim",
 	"pkg/state",
-	"tests/simulation",
 }
 
 const (

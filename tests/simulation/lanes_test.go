@@ -18,13 +18,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/sim"
 )
 
-// A lane is a process of its own with its share of the worlds, on one processor:
-// there goroutines run in one order, so that a seed gives one trace, and a world
-// takes a third less time.
+// A lane is a process that runs its share of the worlds on one processor. Goroutines then run in
+// one order, so that a seed has one trace, and a world takes a third less time.
 var (
-	lane   = flag.Int("lane", 0, "which lane this process is")
-	lanes  = flag.Int("lanes", 0, "how many lanes there are; 0: one a processor, each a process that this one starts")
-	shared = flag.String("shared", "", "the folder in which lanes leave what they have to say")
+	lane   = flag.Int("lane", 0, "index of this process's lane")
+	lanes  = flag.Int("lanes", 0, "number of lanes; 0: start a process per processor")
+	shared = flag.String("shared", "", "folder for the results of lanes")
 )
 
 func TestMain(m *testing.M) {
@@ -37,13 +36,13 @@ func TestMain(m *testing.M) {
 	}
 	*lanes = max(1, *lanes)
 	runtime.GOMAXPROCS(1)
-	// Worlds leave much behind, and the machine has room for it: a third of the time
-	// went into collecting garbage.
+	// Worlds produce much garbage, and the machine has memory for it. Without this, a third of the
+	// time goes into garbage collection.
 	debug.SetGCPercent(800)
 	os.Exit(m.Run())
 }
 
-// split runs this program once a lane, and adds up what they say.
+// split runs this program once per lane, and adds up the results.
 func split(n int) int {
 	dir, err := os.MkdirTemp("", "servo-simulation-")
 	if err != nil {
@@ -56,7 +55,7 @@ func split(n int) int {
 	code := 0
 	for i := range n {
 		args := slices.DeleteFunc(slices.Clone(os.Args[1:]), func(arg string) bool {
-			return strings.HasPrefix(arg, "-test.testlogfile") // it is one process's
+			return strings.HasPrefix(arg, "-test.testlogfile") // a file of one process
 		})
 		c := exec.Command(os.Args[0], append(args, "-lane", fmt.Sprint(i), "-lanes", fmt.Sprint(n), "-shared", dir, "-first", fmt.Sprint(*first))...) //nolint:gosec // this program, which ends by itself
 		c.Stdout, c.Stderr = os.Stdout, os.Stderr
@@ -79,10 +78,10 @@ func split(n int) int {
 	return code
 }
 
-// mine reports whether this lane takes the i-th of some worlds.
+// mine reports whether this lane runs the i-th world.
 func mine(i int) bool { return i%*lanes == *lane }
 
-// stop has no lane begin another world.
+// stop prevents all lanes from starting another world.
 func stop() { _ = os.WriteFile(filepath.Join(*shared, "stop"), nil, 0o600) }
 
 func stopped() bool {
@@ -111,7 +110,7 @@ func (y *tally) plus(o *tally) {
 	}
 }
 
-// save leaves it for the process that started this one, if there is one.
+// save writes the tally for the process that started this one, if any.
 func (y *tally) save() error {
 	if *shared == "" {
 		return nil
@@ -123,7 +122,7 @@ func (y *tally) save() error {
 	return os.WriteFile(filepath.Join(*shared, fmt.Sprintf("tally-%d", *lane)), data, 0o600)
 }
 
-// printTallies prints what all lanes did.
+// printTallies prints the sum of all lanes.
 func printTallies(dir string, took time.Duration) error {
 	paths, err := filepath.Glob(filepath.Join(dir, "tally-*"))
 	if err != nil {

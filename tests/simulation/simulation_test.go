@@ -1,5 +1,5 @@
-// Package simulation_test runs simulated systems: fresh ones, every one that
-// ever failed, and, on demand, many or a given one. See docs/reliability.md.
+// Package simulation_test runs simulated systems: new ones, those that once failed, and, on demand,
+// many or a given one. See docs/reliability.md.
 package simulation_test
 
 import (
@@ -20,13 +20,13 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 30, "how many worlds to run")
-	first = flag.Uint64("first", 1, "the seed of the first world; 0: a fresh one, from the time of day")
-	world = flag.String("world", "", "a world to run, as a failure prints it")
-	tries = flag.Int("shrink", 150, "how many smaller worlds to try when one fails")
+	seeds = flag.Int("seeds", 30, "number of worlds to run")
+	first = flag.Uint64("first", 1, "seed of the first world; 0: derived from the current time")
+	world = flag.String("world", "", "world to run, as printed by a failure")
+	tries = flag.Int("shrink", 150, "number of smaller worlds to try after a failure")
 )
 
-// run runs a world in a bubble of its own.
+// run runs a world in its own bubble.
 func run(t *testing.T, w sim.World) *sim.Result {
 	t.Helper()
 	sim.Prepare()
@@ -39,10 +39,10 @@ func run(t *testing.T, w sim.World) *sim.Result {
 	return r
 }
 
-// scratch is a folder, in memory where there is one.
+// scratch returns a temporary folder, in memory if possible.
 func scratch(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "servo-sim-") //nolint:usetesting // not where other temporary files are
+	dir, err := os.MkdirTemp("/dev/shm", "servo-sim-") //nolint:usetesting // a folder in memory
 	if err != nil {
 		return t.TempDir()
 	}
@@ -50,7 +50,7 @@ func scratch(t *testing.T) string {
 	return dir
 }
 
-// keys is a file of signing keys that never changes.
+// keys returns a file of constant signing keys.
 func keys(t *testing.T) string {
 	t.Helper()
 	data, err := json.Marshal(map[string]any{
@@ -62,8 +62,8 @@ func keys(t *testing.T) string {
 	return path
 }
 
-// explain fails a test with the smallest world found in which something goes
-// wrong, its trace, and how to run it again.
+// explain fails a test with the smallest failing world that it finds, its trace, and how to run it
+// again.
 func explain(t *testing.T, w sim.World, found *sim.Result) {
 	t.Helper()
 	if *tries > 0 {
@@ -79,7 +79,7 @@ func explain(t *testing.T, w sim.World, found *sim.Result) {
 		strings.Join(found.Tail[max(0, len(found.Tail)-lines):], "\n"), found.Err(), path, w.Text())
 }
 
-func TestWorldsKeepEveryPromise(t *testing.T) {
+func TestWorldsKeepPromises(t *testing.T) {
 	if *world != "" {
 		t.Skip("a world is given")
 	}
@@ -97,7 +97,7 @@ func TestWorldsKeepEveryPromise(t *testing.T) {
 	}
 }
 
-func TestTheGivenWorldKeepsEveryPromise(t *testing.T) {
+func TestGivenWorldKeepsPromises(t *testing.T) {
 	if *world == "" {
 		t.Skip("no world is given")
 	}
@@ -110,8 +110,8 @@ func TestTheGivenWorldKeepsEveryPromise(t *testing.T) {
 	}
 }
 
-// Every world that ever failed, with what it found.
-func TestWorldsThatOnceFailedKeepEveryPromise(t *testing.T) {
+// Every world that ever failed must keep every promise now.
+func TestFailedWorldsKeepPromises(t *testing.T) {
 	file, err := os.Open("testdata/failed.txt")
 	require.NoError(t, err)
 	defer file.Close()
@@ -135,9 +135,8 @@ func TestWorldsThatOnceFailedKeepEveryPromise(t *testing.T) {
 	require.NoError(t, lines.Err())
 }
 
-// Parquet libraries keep channels, which may not leave a bubble: these worlds
-// share one.
-func TestWorldsOnParquetFilesKeepEveryPromise(t *testing.T) {
+// The Parquet library keeps channels, which may not leave a bubble, so these worlds share one.
+func TestParquetWorldsKeepPromises(t *testing.T) {
 	sim.Prepare()
 	b := sim.Bubble{Scratch: scratch(t), Keys: keys(t)}
 	synctest.Test(t, func(t *testing.T) {
@@ -155,11 +154,10 @@ func TestWorldsOnParquetFilesKeepEveryPromise(t *testing.T) {
 	})
 }
 
-// mayPart is how many of a lane's worlds may give two traces. Where one thing that
-// happens wakes several goroutines of a process, which of them is first to a lock
-// is the scheduler's to say. On one processor it says the same each time, unless it
-// takes the processor from a goroutine that has run for 10 ms: of 60 large worlds,
-// and of some 1,000 like these, one parted.
+// mayPart is how many of a lane's worlds may have two traces. If one event wakes several goroutines
+// of a process, the scheduler decides which of them takes a lock first. On one processor it decides
+// the same each time, unless it preempts a goroutine that has run for 10 ms: that happened once in
+// 60 large worlds, and once in some 1,000 worlds like these.
 const mayPart = 1
 
 func TestTheSameWorldGivesTheSameTrace(t *testing.T) {
@@ -181,7 +179,7 @@ func TestTheSameWorldGivesTheSameTrace(t *testing.T) {
 		for at < min(len(one.Tail), len(two.Tail)) && one.Tail[at] == two.Tail[at] {
 			at++
 		}
-		t.Logf("seed %d: the traces part after %s:\n  %s\n  %s", i,
+		t.Logf("seed %d: the traces differ after %s:\n  %s\n  %s", i,
 			one.Tail[max(0, at-1)], one.Tail[min(at, len(one.Tail)-1)], two.Tail[min(at, len(two.Tail)-1)])
 	}
 	require.LessOrEqual(t, parted, mayPart)

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// The package with the name of the active mutant exists in the overlay only.
+// The package with the name of the active mutant exists only in the overlay.
 const (
 	mutationFile = "internal/mutation/mutation.go"
 	mutationText = `// Package mutation names the mutant that this process runs.
@@ -27,12 +27,12 @@ var Active = os.Getenv("` + activeVariable + `")
 
 // builder compiles test binaries that contain all mutants of a list, each behind its name.
 type builder struct {
-	dir      string // for what it writes
-	overlay  string // path of the overlay's file
+	dir      string // output folder
+	overlay  string // path of the overlay file
 	binaries map[string]string
 }
 
-// newBuilder writes all mutants as an overlay. The checkout stays as it is.
+// newBuilder writes all mutants as an overlay. It does not change the checkout.
 func newBuilder(dir, module string, mutants []located) (*builder, error) {
 	edited := editedFiles(module, mutants)
 	edited[mutationFile] = mutationText

@@ -1,13 +1,11 @@
-// Command mutants makes small wrong edits to Servo, one at a time, and reports
-// how many of them the simulation catches, and how fast. An edit that is not
-// caught is a promise that no test keeps.
+// Command mutants makes small wrong edits to Servo, one at a time, and reports how many of them the
+// simulation catches, and how fast. No test keeps the promise that an uncaught edit breaks.
 //
-// Some edits show only where the faults of the simulation hardly ever lead:
-// where the function of a mutant is followed by "by" and a package, the tests of
-// that package must catch it.
+// The faults of the simulation reach some edits hardly ever. If the function of a mutant is
+// followed by "by" and a package, the tests of that package must catch it.
 //
-// The edits are in mutants.txt. They are never made to the checkout: one build
-// contains all of them, as an overlay, and an environment variable chooses.
+// The edits are in mutants.txt. The checkout does not change: one build contains all edits as an
+// overlay, and an environment variable selects one.
 package main
 
 import (
@@ -36,9 +34,9 @@ const (
 )
 
 func main() {
-	only := flag.String("only", "", "a part of the names of the mutants to try; several parts are separated by |")
-	from := flag.String("from", "", "a part of the name of the mutant to begin with")
-	seeds := flag.Int("seeds", 500, "how many worlds may pass before a mutant counts as missed")
+	only := flag.String("only", "", "part of the names of the mutants to try; separate several parts by |")
+	from := flag.String("from", "", "part of the name of the first mutant")
+	seeds := flag.Int("seeds", 500, "number of worlds that must pass before a mutant counts as missed")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -69,7 +67,7 @@ func run(ctx context.Context, from, only string, seeds int) error {
 	tried, caught := 0, 0
 	for _, m := range chosen(mutants, from, only) {
 		tried++
-		began := time.Now() //nolint:forbidigo // how long it takes is printed
+		began := time.Now() //nolint:forbidigo // prints the duration
 		how, err := try(ctx, b, m, seeds)
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
@@ -89,7 +87,8 @@ func run(ctx context.Context, from, only string, seeds int) error {
 	return nil
 }
 
-// chosen returns the mutants whose names contain a part of only, from the first one whose name contains from.
+// chosen returns the mutants whose names contain a part of only, from the first one whose name
+// contains from.
 func chosen(mutants []mutant, from, only string) []mutant {
 	var some []mutant
 	begun := false
@@ -103,7 +102,8 @@ func chosen(mutants []mutant, from, only string) []mutant {
 	return some
 }
 
-// try runs worlds, or the tests of a package, with a mutant until one fails; how says which, "" none.
+// try runs worlds, or the tests of a package, with a mutant until one fails. how tells which one
+// failed; "" means none.
 func try(ctx context.Context, b *builder, m mutant, seeds int) (how string, err error) {
 	binary, err := b.binary(ctx, cmp.Or(m.by, simulation))
 	if err != nil {
@@ -136,7 +136,7 @@ var (
 	failure   = regexp.MustCompile(`Test\w+`)
 )
 
-// verdict is how a mutant was caught, in a few words.
+// verdict summarizes how a mutant was caught.
 func verdict(out string) string {
 	n, why := "at once", "the process died"
 	if found := worlds.FindStringSubmatch(out); found != nil {

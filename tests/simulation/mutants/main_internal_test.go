@@ -6,8 +6,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A change that leaves a mutant without a place fails here, not an hour into `make simulate-mutants`.
-func TestEveryMutantHasItsPlace(t *testing.T) {
+// A change that leaves a mutant without a place fails here, not an hour into `make
+// simulate-mutants`.
+func TestEveryMutantHasOnePlace(t *testing.T) {
 	t.Chdir("../../..")
 	mutants, err := parse(list)
 	require.NoError(t, err)

@@ -6,18 +6,17 @@ import (
 	"strings"
 )
 
-// mutant is a wrong edit: the only place in a function that has the pattern's
-// shape reads as the replacement.
+// mutant is a wrong edit: it replaces the only place in a function that matches a pattern.
 type mutant struct {
 	name        string
 	pkg, fn     string // "./pkg/fold", "(*Fold).begin"
 	pattern     pattern
 	replacement string
-	by          string // the package whose tests catch it; "": the simulation does
+	by          string // the package whose tests catch it; "": the simulation
 }
 
-// parse reads the list: blocks apart by lines of "---", of a name, a function,
-// and the pattern and its replacement apart by a line of "=>".
+// parse reads the list: blocks separated by "---" lines. A block has a name, a function, and the
+// pattern and its replacement, separated by a "=>" line.
 func parse(text string) ([]mutant, error) {
 	var mutants []mutant
 	named := map[string]bool{}
@@ -42,7 +41,7 @@ func parseBlock(block string) (mutant, error) {
 	where, by, _ := strings.Cut(where, " by ")
 	pkg, fn, ok4 := strings.Cut(where, " ")
 	if !ok1 || !ok2 || !ok3 || !ok4 {
-		return mutant{}, fmt.Errorf("the block %.80q is not name, package and function, pattern, =>, replacement", block)
+		return mutant{}, fmt.Errorf("invalid block %.80q: expected name, package and function, pattern, =>, replacement", block)
 	}
 	p, err := parsePattern(before)
 	if err != nil {
@@ -51,7 +50,7 @@ func parseBlock(block string) (mutant, error) {
 	return mutant{name, "./" + pkg, fn, p, strings.TrimRight(after, "\n"), by}, nil
 }
 
-// located is a mutant with the place in the checkout that it edits.
+// located is a mutant with the place that it edits.
 type located struct {
 	mutant
 	src source
@@ -59,7 +58,7 @@ type located struct {
 	at  place
 }
 
-// locate finds the place of each mutant; it is an error if one has none, or several.
+// locate finds the place of each mutant. Each must have exactly one.
 func locate(mutants []mutant) ([]located, error) {
 	packages := map[string][]source{}
 	var found []located
@@ -78,7 +77,7 @@ func locate(mutants []mutant) ([]located, error) {
 		}
 		places := m.pattern.find(src, fn.Body)
 		if len(places) != 1 {
-			return nil, fmt.Errorf("%s: %s in %s has %d places of the pattern's shape, not one: correct mutants.txt",
+			return nil, fmt.Errorf("%s: %s in %s matches the pattern in %d places, want 1: correct mutants.txt",
 				m.name, m.fn, src.path, len(places))
 		}
 		found = append(found, located{m, src, fn, places[0]})
@@ -86,15 +85,16 @@ func locate(mutants []mutant) ([]located, error) {
 	return found, nil
 }
 
-// body returns the statements of the mutant's function, edited.
+// body returns the edited body of the mutant's function.
 func (l located) body() string {
 	from, to := l.src.offsets(l.fn.Body, l.fn.Body)
 	edited := l.at.substituted(l.replacement)
 	return l.src.data[from:l.at.from] + edited + l.src.data[l.at.to:to]
 }
 
-// branch returns a statement that runs the mutant's body instead of the function's, when the mutant is active.
-// The body is a function of its own, so that labels and named results do not meet those of the original.
+// branch returns a statement that runs the mutant's body instead of the original if the mutant is
+// active. The body is a function literal, so that labels and named results do not clash with those
+// of the original.
 func (l located) branch() string {
 	results, keyword := "", ""
 	if r := l.fn.Type.Results; r != nil {

@@ -10,16 +10,15 @@ import (
 	"strings"
 )
 
-// pattern is a piece of Go without its surroundings: an expression, statements
-// that follow each other, or clauses of a switch. Layout and comments do not
-// count. An identifier that begins with an underscore and a letter, as _x,
-// stands for any expression or statement, and for the same one wherever it is
-// repeated; a double underscore stands for any number of statements.
+// pattern is a piece of Go: an expression, consecutive statements, or clauses of a switch. Layout
+// and comments do not matter. An identifier that begins with an underscore and a letter, such as
+// _x, matches any expression or statement, and the same one at each repetition. A double underscore
+// matches any number of statements.
 type pattern struct {
 	nodes []ast.Node // one expression, or statements, or clauses
 }
 
-// place is where a pattern was found: offsets in the file, and the text of each wildcard.
+// place is a match of a pattern: offsets in the file, and the text of each wildcard.
 type place struct {
 	from, to int
 	bound    map[string]string
@@ -29,7 +28,7 @@ const listWildcard = "__"
 
 var wildcards = regexp.MustCompile(`\b(__|_[a-z]\w*)\b`)
 
-// parsePattern reads the text of a pattern.
+// parsePattern parses a pattern.
 func parsePattern(text string) (pattern, error) {
 	if e, err := parser.ParseExpr(text); err == nil {
 		return pattern{[]ast.Node{e}}, nil
@@ -67,7 +66,7 @@ func asNodes[N ast.Node](list []N) []ast.Node {
 	return nodes
 }
 
-// find returns every place in a function's body that has the pattern's shape.
+// find returns every place in a function's body that matches the pattern.
 func (p pattern) find(src source, body *ast.BlockStmt) []place {
 	var places []place
 	try := func(nodes []ast.Node) {
@@ -107,7 +106,7 @@ func inits(s ast.Stmt) []ast.Stmt {
 	return []ast.Stmt{s}
 }
 
-// tryFrom tries the statements of a list from each of them on.
+// tryFrom tries every suffix of a list of statements.
 func tryFrom(list []ast.Stmt, try func([]ast.Node), single bool) {
 	for i := range list {
 		if !single {
@@ -116,7 +115,7 @@ func tryFrom(list []ast.Stmt, try func([]ast.Node), single bool) {
 	}
 }
 
-// substituted returns the replacement's text with the wildcards that the pattern bound.
+// substituted returns the text with the wildcards replaced by their matches.
 func (p place) substituted(text string) string {
 	return wildcards.ReplaceAllStringFunc(text, func(name string) string {
 		if bound, ok := p.bound[name]; ok {
@@ -126,14 +125,14 @@ func (p place) substituted(text string) string {
 	})
 }
 
-// matcher compares nodes by their shape, and notes what wildcards stand for.
+// matcher compares the shapes of nodes, and records the matches of wildcards.
 type matcher struct {
 	src   source
 	bound map[string]string
-	used  int // how many nodes the outermost list took
+	used  int // number of nodes that the outermost list matched
 }
 
-// list compares nodes with patterns, in order. With prefix, nodes may go on after the last pattern.
+// list matches nodes with patterns, in order. With prefix, more nodes may follow.
 func (m *matcher) list(patterns, nodes []ast.Node, prefix bool) bool {
 	all := len(nodes)
 	for i, p := range patterns {
@@ -151,7 +150,7 @@ func (m *matcher) list(patterns, nodes []ast.Node, prefix bool) bool {
 	return prefix || len(nodes) == 0
 }
 
-// rest binds the list wildcard to all nodes but those of the patterns after it.
+// rest matches the list wildcard with all nodes but those of the patterns after it.
 func (m *matcher) rest(after, nodes []ast.Node) bool {
 	n := len(nodes) - len(after)
 	if n < 0 || !m.list(after, nodes[n:], false) {
@@ -179,7 +178,7 @@ func (m *matcher) bind(name, text string) bool {
 	return true
 }
 
-// value compares the fields of nodes, whatever their type.
+// value compares the fields of nodes of any type.
 func (m *matcher) value(p, n reflect.Value) bool {
 	if p.Type() != n.Type() {
 		return false
@@ -208,7 +207,7 @@ func (m *matcher) value(p, n reflect.Value) bool {
 
 func (m *matcher) fields(p, n reflect.Value) bool {
 	for i := range p.NumField() {
-		if p.Type().Field(i).Name == "Obj" { // of an identifier: resolved objects differ by file
+		if p.Type().Field(i).Name == "Obj" { // resolved objects of identifiers differ by file
 			continue
 		}
 		if !m.value(p.Field(i), n.Field(i)) {
@@ -234,7 +233,7 @@ func (m *matcher) slice(p, n reflect.Value) bool {
 	return true
 }
 
-// wildcard returns the name of a pattern that stands for one node.
+// wildcard returns the name of a wildcard for a single node.
 func wildcard(p ast.Node) (string, bool) {
 	if s, ok := p.(*ast.ExprStmt); ok {
 		p = s.X

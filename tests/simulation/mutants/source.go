@@ -54,7 +54,7 @@ func function(files []source, name string) (source, *ast.FuncDecl, error) {
 	return source{}, nil, fmt.Errorf("no function %s", name)
 }
 
-// symbol is a function's name as the list of mutants has it, without type parameters.
+// symbol returns a function's name as written in the list of mutants, without type parameters.
 func (s source) symbol(fn *ast.FuncDecl) string {
 	if fn.Recv == nil {
 		return fn.Name.Name

@@ -14,23 +14,23 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// outputs checks that each output of a succeeded task is what its commit marker says.
+// outputs compares the outputs of succeeded tasks with their commit markers.
 type outputs struct {
 	Config
 
 	live   *state.State
 	report *Report
-	// bad are the damaged outputs that are visible or that a live run reads, a line each.
+	// bad describes the damaged outputs that are visible or that a live run reads, one line each.
 	bad []string
 	// reads maps each materialization that a live run reads or has made to that run. Nil: not
 	// read yet.
 	reads map[string]string
-	// unread is a live run whose plan cannot be read: it may read any output.
+	// unread is a live run whose plan is unreadable: it may read any output.
 	unread string
 }
 
-// check checks the outputs of some tasks. A superseded output may have been collected, its commit
-// marker before its files.
+// check compares the outputs of some tasks. A superseded output may lack its commit marker, which
+// collection deletes before the files.
 func (o *outputs) check(ctx context.Context, tasks []*state.Task) error {
 	for _, t := range tasks {
 		if t.State != state.TaskSucceeded || t.OutputURI == "" {
@@ -100,8 +100,8 @@ func (o *outputs) reader(ctx context.Context, t *state.Task) (string, error) {
 	return cmp.Or(o.reads[t.MaterializationID], o.unread), nil
 }
 
-// inputs notes which materializations the plan of a live run reads. The replay reports a plan that
-// is missing or damaged.
+// inputs records the materializations that the plan of a live run reads. The replay reports a plan
+// that is missing or damaged.
 func (o *outputs) inputs(ctx context.Context, run *state.Run) error {
 	if run.PlanRef == "" {
 		return nil

@@ -137,6 +137,7 @@ func (r *runner) ended(ctx context.Context, sess *session, s *state.State) error
 	a.failures(s, run.RunID)
 	r.incomplete(ctx, sess, s, run)
 	r.schemas(ctx, sess, s, run)
+	r.unreadable(ctx, sess, s, run)
 	a.noteEnd(run)
 	r.mu.Lock()
 	interrupted := r.interrupted
@@ -177,6 +178,15 @@ func (r *runner) schemas(ctx context.Context, sess *session, s *state.State, run
 	found, err := engine.SchemaChanges(ctx, sess.Store, s, run, r.declared())
 	if err != nil {
 		r.a.note("servo: cannot check the run for schema changes: %v", err)
+	}
+	r.a.warnings(found)
+}
+
+// unreadable warns of outputs without Parquet files whose rows other assets of the project read.
+func (r *runner) unreadable(ctx context.Context, sess *session, s *state.State, run *state.Run) {
+	found, err := engine.UnreadableOutputs(ctx, sess.Store, s, run, r.assets)
+	if err != nil {
+		r.a.note("servo: cannot check the run for outputs without Parquet files: %v", err)
 	}
 	r.a.warnings(found)
 }

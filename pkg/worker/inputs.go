@@ -72,9 +72,9 @@ func (in *input) rows() ([]string, error) {
 		}
 	}
 	if len(others) == 0 {
-		return nil, permanent(CodeInvalidInput, "input %s has no Parquet files: its output is empty", in.asset)
+		return nil, permanent(CodeInvalidInput, "input %s has no Parquet files: its output is empty; its command must write files that end in .parquet to SERVO_OUTPUT", in.asset)
 	}
-	return nil, permanent(CodeInvalidInput, "input %s has no Parquet files, only %s", in.asset, strings.Join(others, ", "))
+	return nil, permanent(CodeInvalidInput, "input %s has no Parquet files, only %s: its command must write files that end in .parquet to SERVO_OUTPUT", in.asset, strings.Join(others, ", "))
 }
 
 // resolve returns the task's inputs by asset key, with the commit marker of each partition.

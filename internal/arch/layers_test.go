@@ -79,7 +79,7 @@ var layers = []layer{
 			"pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/compactor/remote", "pkg/trace")},
 		{"pkg/sweeper", list(words, "pkg/state", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue",
 			"pkg/clock", "pkg/ledger", "pkg/due", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
-		{"pkg/repair", list(words, "pkg/state", "pkg/fold", "pkg/contract", "pkg/blob", "pkg/clock",
+		{"pkg/repair", list(words, "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/due", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/filecheck")},
 		// Rows, plans and commit markers determine which outputs can be deleted.
 		{"pkg/gc", list(words, "pkg/state", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/manifest", "pkg/snapshot")},

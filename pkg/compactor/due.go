@@ -3,8 +3,6 @@ package compactor
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"hash/fnv"
 	"slices"
 	"time"
@@ -119,33 +117,24 @@ func (c *Compactor) mark(ctx context.Context, d manifest.Due) (wait func() error
 // After a sweep that found something, or in a state in which something is overdue, the
 // next one comes in a minute.
 func (c *Compactor) attend(ctx context.Context, r Request) error {
-	for c.manifest != nil {
+	if c.manifest == nil {
+		return nil
+	}
+	err := c.commit(ctx, func() (*state.State, publication, error) {
 		now := event.At(c.Clock.Now())
 		p := publication{
 			through: due.Minute(min(r.Through, now.Add(ahead))),
 			soon:    c.overlooked || len(control.Sweep(c.state, now)) > 0,
 		}
 		if c.marked(c.state, p) == c.manifest.Due {
-			c.overlooked = false
-			return nil
+			return nil, p, nil
 		}
-		err := c.publish(ctx, c.state.Copy(), p)
-		if err == nil {
-			c.overlooked = false
-			return nil
-		}
-		if !errors.Is(err, manifest.ErrConflict) && !errors.Is(err, manifest.ErrNotCommitted) {
-			return err
-		}
-		follows, err := c.reload(ctx)
-		if err != nil {
-			return err
-		}
-		if !follows { // what was folded is not all that this state lacks
-			return fmt.Errorf("attend to %s: %w", c.Domain, errAnew)
-		}
+		return c.state.Copy(), p, nil
+	})
+	if err == nil {
+		c.overlooked = false
 	}
-	return nil
+	return err
 }
 
 // overlook reports whether there are entries, of those that a listing has found, that

@@ -76,8 +76,8 @@ func (p *proof) done() error {
 	return p.err
 }
 
-// unhand drops handed-over bytes that could not be proven: the entries are read.
-func (c *Compactor) unhand(ctx context.Context, entries []Entry, why error) []Entry {
+// dropData returns entries without content that could not be proven. It is read from the store.
+func (c *Compactor) dropData(ctx context.Context, entries []Entry, why error) []Entry {
 	c.Logger.WarnContext(ctx, "handed-over entries are read from the store instead",
 		slog.String("domain", c.Domain.String()), slog.Any("error", why))
 	read := make([]Entry, len(entries))

@@ -346,15 +346,18 @@ const settleRounds = 3
 func (c *Compactor) settle(ctx context.Context) error {
 	for range settleRounds {
 		c.AwaitMerges()
-		ready := func(r *merge) bool { return r.ready(c.manifest) }
-		if ctx.Err() != nil || !slices.ContainsFunc(c.merges, ready) {
-			return ctx.Err()
+		published := false
+		err := c.commit(ctx, func() (*state.State, publication, error) {
+			ready := func(r *merge) bool { return r.ready(c.manifest) }
+			if published = slices.ContainsFunc(c.merges, ready); !published {
+				return nil, publication{}, ctx.Err()
+			}
+			return c.state.Copy(), publication{}, ctx.Err()
+		})
+		if errors.Is(err, errStateChanged) {
+			err = nil // the merges belong to another timeline, and are dropped
 		}
-		err := c.publish(ctx, c.state.Copy(), publication{})
-		if errors.Is(err, manifest.ErrConflict) || errors.Is(err, manifest.ErrNotCommitted) {
-			_, err = c.reload(ctx)
-		}
-		if err != nil {
+		if err != nil || !published {
 			return err
 		}
 	}

@@ -62,7 +62,7 @@ func (f *compaction) end(ctx context.Context, revision int64, n int, err error) 
 	}
 	f.span.Set("servo.folded", n)
 	switch {
-	case errors.Is(err, errNeedBarrier), errors.Is(err, errAnew):
+	case errors.Is(err, errNeedBarrier), errors.Is(err, errStateChanged):
 		f.span.Set("servo.again", err.Error()) // it goes on, with more
 		err = nil
 	case err == nil && n > 0:

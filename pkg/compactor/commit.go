@@ -1,0 +1,178 @@
+package compactor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/servo-orchestration/servo/pkg/archive"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// publication is what one manifest records.
+type publication struct {
+	groups  []fold.Group
+	barrier bool
+	// proven waits until the store has confirmed content from other processes. It may be nil.
+	proven func() error
+	// caughtUp is when the ledger was listed, if this publication completes the fold of that
+	// listing.
+	caughtUp event.Time
+	// complete is the id up to which that listing is complete, or "".
+	complete string
+	// through is the minute up to which wakeups may be deleted from now on. soon means that the
+	// next wakeup does not wait for its slot.
+	through event.Time
+	soon    bool
+}
+
+// errStateChanged means that another writer has published a state that is not known to descend from
+// the one that the step began with. What the step has listed may not be all that the new state
+// lacks, so the step must start over.
+var errStateChanged = errors.New("another writer has published a different state meanwhile")
+
+// commit publishes the state that prepare makes of the current one. If another writer is faster, it
+// loads that writer's state and prepares again. This is the compactor's only rule for conflicts.
+// If prepare returns no state, there is nothing to publish.
+func (c *Compactor) commit(ctx context.Context, prepare func() (*state.State, publication, error)) error {
+	for {
+		work, p, err := prepare()
+		if err != nil || work == nil {
+			return err
+		}
+		err = c.publish(ctx, work, p)
+		if !errors.Is(err, manifest.ErrConflict) && !errors.Is(err, manifest.ErrNotCommitted) {
+			return err
+		}
+		first := c.manifest == nil
+		follows, err := c.reload(ctx)
+		if err != nil {
+			return err
+		}
+		if !follows && !first {
+			return fmt.Errorf("publish %s: %w", c.Domain, errStateChanged)
+		}
+	}
+}
+
+// foldAndPublish folds groups, publishes the result, and returns the number of groups that were
+// folded for the first time.
+func (c *Compactor) foldAndPublish(ctx context.Context, p publication) (n int, err error) {
+	ctx, traced := c.traceFold(ctx, p.groups)
+	defer func() { traced.end(ctx, c.revision(), n, err) }()
+	err = c.commit(ctx, func() (*state.State, publication, error) {
+		work := c.state.Copy()
+		if n, err = c.fold(ctx, work, p); err != nil || n == 0 {
+			return nil, p, err
+		}
+		if p.proven != nil {
+			err = p.proven()
+		}
+		return work, p, err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// fold folds groups into work, and after each the dead letters that waited for the runs that it
+// created. It returns the number of groups that were folded for the first time.
+func (c *Compactor) fold(ctx context.Context, work *state.State, p publication) (int, error) {
+	n := 0
+	revision := c.revision() + 1
+	queue := slices.Clone(p.groups)
+	for len(queue) > 0 {
+		g := queue[0]
+		queue = queue[1:]
+		g.Revision = revision
+		if c.inHistory(work, g) {
+			continue
+		}
+		var err error
+		if g.Closed, err = c.closed(ctx, work, g); err != nil {
+			return 0, err
+		}
+		r := fold.Apply(work, g)
+		if r.Known {
+			continue
+		}
+		n++
+		if r.Row.Outcome == state.DeadLetter && r.Row.RunID != "" && !p.barrier {
+			return 0, errNeedBarrier
+		}
+		for _, run := range r.Appeared {
+			redriven, err := c.waiting(ctx, work, run)
+			if err != nil {
+				return 0, err
+			}
+			queue = append(redriven, queue...)
+		}
+	}
+	return n, nil
+}
+
+// inHistory reports whether history contains a group. Such a group is read again only because
+// another group of its entry waited.
+func (c *Compactor) inHistory(work *state.State, g fold.Group) bool {
+	return c.manifest != nil && g.Entry < c.manifest.BaseSnapshot.EntriesFrom &&
+		work.Entries.Get(state.Key2{A: g.Entry, B: g.ID}) == nil
+}
+
+// closed returns the runs that a group names and that only history contains.
+//
+// If history is damaged, the fold continues: a trigger of a run that may be in history does not
+// create it again, and other events that name one wait as for an unknown run.
+func (c *Compactor) closed(ctx context.Context, work *state.State, g fold.Group) ([]string, error) {
+	var closed []string
+	for _, run := range fold.Names(g) {
+		if work.Runs.Get(run) != nil {
+			continue
+		}
+		has, err := snapshot.HistoryOf(c.Codec, c.Manifests, c.manifest).Has(ctx, run)
+		if manifest.Damaged(err) {
+			if live, liveErr := c.Manifests.Live(ctx, c.manifest); liveErr == nil && live {
+				c.Logger.ErrorContext(ctx, "history is damaged; run `servo admin rebuild`",
+					slog.String("domain", c.Domain.String()), slog.Any("error", err))
+				has, err = fold.Begins(g, run), nil
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		if has {
+			closed = append(closed, run)
+		}
+	}
+	return closed, nil
+}
+
+// waiting returns the groups of the dead letters that wait for a run.
+func (c *Compactor) waiting(ctx context.Context, work *state.State, run string) ([]fold.Group, error) {
+	var groups []fold.Group
+	archived := archive.NewReader(c.Store, c.Domain)
+	for _, key := range work.Waiting(run) {
+		all, err := c.decode(ctx, Entry{ID: key.A, refused: true}, archived)
+		if err == nil {
+			all = slices.DeleteFunc(all, func(g fold.Group) bool { return g.ID != key.B })
+			err = FetchPlans(ctx, c.Store, c.Domain, all)
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil { // it stays a dead letter, which the next barrier tries again
+			c.Logger.WarnContext(ctx, "a dead letter whose run has appeared cannot be read; it is tried again",
+				slog.String("domain", c.Domain.String()), slog.String("entry", key.A), slog.Any("error", err))
+			delete(c.tried, key.A)
+			continue
+		}
+		groups = append(groups, all...)
+	}
+	return groups, nil
+}

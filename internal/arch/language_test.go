@@ -26,7 +26,6 @@ var forbidden = regexp.MustCompile(`(?i)\b(anew|whoever|thereby|at hand|in vain|
 var unrevised = []string{
 	"pkg/compactor",
 	"pkg/fold",
-	"pkg/state",
 }
 
 const (

@@ -16,15 +16,15 @@ import (
 
 var domain = ids.Domain{Tenant: "acme", Workspace: "prod"}
 
-// slowest finds the next task to admit by looking at all of them.
-func slowest(s *state.State) *state.Task {
-	held := map[string]int32{}
+// searchAll returns the next task to admit. It visits every task instead of the indexes.
+func searchAll(s *state.State) *state.Task {
+	runs := map[string]int32{}
 	pools := map[string]int32{}
 	all := int32(0)
 	for t := range s.Tasks.All {
 		if t.AdmittedAt != 0 {
 			all++
-			held[t.RunID]++
+			runs[t.RunID]++
 			pools[t.Pool]++
 		}
 	}
@@ -36,9 +36,9 @@ func slowest(s *state.State) *state.Task {
 		admits := run != nil && (run.State == state.RunPending || run.State == state.RunRunning)
 		switch {
 		case t.State != state.TaskReady || t.AdmittedAt != 0 || !admits:
-		case all >= workspace || limited && pools[t.Pool] >= pool || run.MaxParallelism > 0 && held[t.RunID] >= run.MaxParallelism:
+		case all >= workspace || limited && pools[t.Pool] >= pool || run.MaxParallelism > 0 && runs[t.RunID] >= run.MaxParallelism:
 		case best == nil || cmp.Or(
-			cmp.Compare(best.Priority, t.Priority), cmp.Compare(held[t.RunID], held[best.RunID]),
+			cmp.Compare(best.Priority, t.Priority), cmp.Compare(runs[t.RunID], runs[best.RunID]),
 			cmp.Compare(t.ReadyAt, best.ReadyAt), cmp.Compare(t.RunID, best.RunID), cmp.Compare(t.TaskKey, best.TaskKey),
 		) < 0:
 			best = t
@@ -47,17 +47,17 @@ func slowest(s *state.State) *state.Task {
 	return best
 }
 
-// change makes a random change to runs, tasks or limits.
+// change changes a random run, task or limit.
 func change(r *rapid.T, s *state.State) {
 	n := func(label string, most int) int { return rapid.IntRange(0, most).Draw(r, label) }
-	seq := state.Meta{Deleted: n("deleted", 9) == 0}
+	meta := state.Meta{Deleted: n("deleted", 9) == 0}
 	run := fmt.Sprintf("run%d", n("run", 2))
 	switch n("what", 5) {
 	case 0:
 		states := []state.RunState{state.RunPending, state.RunRunning, state.RunCancelling, state.RunSucceeded}
-		s.Runs.Put(&state.Run{RunID: run, State: states[n("state", 3)], MaxParallelism: int32(n("parallelism", 2)), Meta: seq})
+		s.Runs.Put(&state.Run{RunID: run, State: states[n("state", 3)], MaxParallelism: int32(n("parallelism", 2)), Meta: meta})
 	case 1:
-		limit := &state.Limit{Scope: event.ScopePool, Name: string(rune('a' + n("pool", 2))), Slots: int32(n("slots", 3)), Meta: seq}
+		limit := &state.Limit{Scope: event.ScopePool, Name: string(rune('a' + n("pool", 2))), Slots: int32(n("slots", 3)), Meta: meta}
 		if limit.Name == "c" {
 			limit.Scope, limit.Name = event.ScopeWorkspace, ""
 		}
@@ -66,7 +66,7 @@ func change(r *rapid.T, s *state.State) {
 		key := n("key", 7)
 		t := &state.Task{
 			RunID: run, TaskKey: fmt.Sprint(key), Pool: []string{"", "a", "b"}[key%3], State: state.TaskReady,
-			Priority: int32(n("priority", 2) - 1), ReadyAt: event.Time(1 + n("ready", 2)), Meta: seq,
+			Priority: int32(n("priority", 2) - 1), ReadyAt: event.Time(1 + n("ready", 2)), Meta: meta,
 		}
 		switch n("task state", 3) {
 		case 0:
@@ -78,13 +78,13 @@ func change(r *rapid.T, s *state.State) {
 	}
 }
 
-func TestTheNextTaskToAdmitIsTheOneThatASearchFinds(t *testing.T) {
+func TestNextAdmissibleEqualsFullSearch(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		s := state.New(domain)
 		for range rapid.IntRange(1, 60).Draw(r, "changes") {
 			change(r, s)
-			if have, want := s.NextAdmissible(), slowest(s); have != want {
-				r.Fatalf("the next task is %+v, not %+v", have, want)
+			if have, want := s.NextAdmissible(), searchAll(s); have != want {
+				r.Fatalf("NextAdmissible returned %+v, want %+v", have, want)
 			}
 			if err := s.Verify(); err != nil {
 				r.Fatalf("%v", err)
@@ -93,7 +93,7 @@ func TestTheNextTaskToAdmitIsTheOneThatASearchFinds(t *testing.T) {
 	})
 }
 
-func TestReadyTasksAreListedInTheOrderInWhichTheyGetASlot(t *testing.T) {
+func TestReadyTasksFollowAdmissionOrder(t *testing.T) {
 	s := state.New(domain)
 	put := func(run, key, pool string, priority int32, readyAt event.Time) {
 		s.Tasks.Put(&state.Task{RunID: run, TaskKey: key, Pool: pool, Priority: priority, ReadyAt: readyAt, State: state.TaskReady})
@@ -116,7 +116,7 @@ func TestReadyTasksAreListedInTheOrderInWhichTheyGetASlot(t *testing.T) {
 	require.Equal(t, []string{"first", "a"}, keys)
 }
 
-func TestSlotsAreCounted(t *testing.T) {
+func TestSlotsInUseAreCounted(t *testing.T) {
 	s := state.New(domain)
 	for i, pool := range []string{"a", "a", "b"} {
 		s.Tasks.Put(&state.Task{RunID: "r", TaskKey: fmt.Sprint(i), Pool: pool, State: state.TaskRunning, AdmittedAt: 1})
@@ -132,14 +132,14 @@ func TestSlotsAreCounted(t *testing.T) {
 	require.NoError(t, s.Verify())
 }
 
-func TestDeadlinesComeInOrder(t *testing.T) {
+func TestDueDeadlinesAreSorted(t *testing.T) {
 	s := state.New(domain)
 	s.Runs.Put(&state.Run{RunID: "r", State: state.RunRunning, TimeoutSec: 100, CreatedAt: 1_000_000})
 	s.Tasks.Put(&state.Task{
 		RunID: "r", TaskKey: "a", State: state.TaskRunning, StartedAt: 2_000_000, AdmittedAt: 1, TimeoutSec: 5, HeartbeatTimeoutSec: 7,
 	})
 	s.Heartbeats.Put(&state.Heartbeat{RunID: "r", TaskKey: "a", LastHeartbeatAt: 3_000_000})
-	s.Heartbeats.Put(&state.Heartbeat{RunID: "r", TaskKey: "nobody", LastHeartbeatAt: 1})
+	s.Heartbeats.Put(&state.Heartbeat{RunID: "r", TaskKey: "unknown", LastHeartbeatAt: 1})
 	due := s.Due(17_000_000)
 	require.Equal(t, []state.DeadlineKind{state.DeadlineHeartbeat, state.DeadlineTask}, []state.DeadlineKind{due[0].Kind, due[1].Kind})
 	require.Equal(t, []event.Time{10_000_000, 17_000_000}, []event.Time{due[0].At, due[1].At})
@@ -152,7 +152,7 @@ func TestDeadlinesComeInOrder(t *testing.T) {
 	require.NoError(t, s.Verify())
 }
 
-func TestRunKeysExpireOldestFirst(t *testing.T) {
+func TestExpiredRunKeysOldestFirst(t *testing.T) {
 	s := state.New(domain)
 	for i, key := range []string{"c", "a", "b"} {
 		s.RunKeys.Put(&state.RunKey{RunKey: key, ExpiresAt: event.Time(i + 1)})

@@ -16,8 +16,8 @@ func (r *Run) Closed(now event.Time) bool {
 }
 
 // Cut is a history cutoff: it defines which rows are in history and not in the live state. These
-// are the rows that were closed at a fold sequence and time, and the ledger entries below a ULID
-// except those that wait for something. The zero Cut leaves every row in the live state.
+// are the rows that were closed at a fold sequence and time, and the rows of ledger entries below
+// a ULID except waiting dead letters. The zero Cut leaves every row in the live state.
 type Cut struct {
 	Seq     int64
 	Time    event.Time
@@ -43,7 +43,7 @@ func (row *Entry) evictable(c Cut) (closed, stop bool) {
 	return !row.Waits(), row.Entry >= c.Entries
 }
 
-// Recorded reports whether the state has an entry of the ledger.
+// Recorded reports whether the state has rows of a ledger entry.
 func (s *State) Recorded(entry string) bool {
 	found := false
 	s.Entries.Ascend(Key2{A: entry}, func(row *Entry) bool {

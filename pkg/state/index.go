@@ -9,35 +9,36 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// DefaultWorkspaceSlots is how many tasks of a workspace run at once where no
-// LimitSet says otherwise.
+// DefaultWorkspaceSlots is the number of slots of a workspace without a limit.
 const DefaultWorkspaceSlots = 1000
 
-// TimeoutGrace is how much longer than its time-out a task is left to its
-// worker, which enforces the time-out itself, before the fold closes the attempt.
+// TimeoutGrace is how long the fold waits after a task's timeout before it closes the attempt.
+// The worker enforces the timeout itself and normally reports within this period.
 const TimeoutGrace = 10 * time.Second
 
-// index is what is derived from the rows. It is copy-on-write like the tables.
+// index contains data derived from the rows. It is copy-on-write like the tables.
 type index struct {
-	ready     *btree.BTreeG[readyItem] // READY, not admitted
-	heads     *btree.BTreeG[headItem]  // the first of each run and pool that may be admitted
-	headOf    *btree.Map[poolOf, headItem]
-	held      *btree.Map[string, int32] // slots held, a run
-	heldPool  *btree.Map[string, int32]
-	heldAll   int32
+	ready     *btree.BTreeG[readyItem] // ready tasks that are not admitted
+	heads     *btree.BTreeG[headItem]  // the next admissible task of each run and pool
+	headOf    *btree.Map[runPool, headItem]
+	runSlots  *btree.Map[string, int32] // slots in use by run
+	poolSlots *btree.Map[string, int32] // slots in use by pool
+	allSlots  int32                     // slots in use in the workspace
 	deadlines *btree.BTreeG[Deadline]
-	waiting   *btree.BTreeG[Key3] // run, entry, group of dead letters that wait for the run; "": for another build
-	expiries  *btree.BTreeG[keyExpiry]
-	liveRuns  int
+	// waiting has the run, entry and group of each waiting dead letter. The run is empty if the
+	// dead letter waits for a newer build.
+	waiting  *btree.BTreeG[Key3]
+	expiries *btree.BTreeG[keyExpiry]
+	liveRuns int
 }
 
-// poolOf is a run's share of a pool, as an ordered key.
-type poolOf = string
+// runPool is the key of a run and a pool.
+type runPool = string
 
-func poolKey(run, pool string) poolOf { return run + "/" + pool }
+func runPoolKey(run, pool string) runPool { return run + "/" + pool }
 
-// readyItem orders a run's ready tasks within a pool: greatest priority, then
-// longest ready, then key.
+// readyItem orders a run's ready tasks within a pool: highest priority, then longest ready, then
+// key.
 type readyItem struct {
 	run, pool string
 	priority  int32
@@ -52,19 +53,19 @@ func lessReady(a, b readyItem) bool {
 	) < 0
 }
 
-// headItem orders the candidates of a pool: greatest priority, then the run
-// that has fewest running, then longest ready, then run and key.
+// headItem orders the candidates of a pool: highest priority, then the run with the fewest slots
+// in use, then longest ready, then run and key.
 type headItem struct {
 	pool     string
 	priority int32
-	running  int32
+	slots    int32 // in use by the run
 	readyAt  event.Time
 	run, key string
 }
 
 func compareHead(a, b headItem) int {
 	return cmp.Or(
-		cmp.Compare(b.priority, a.priority), cmp.Compare(a.running, b.running),
+		cmp.Compare(b.priority, a.priority), cmp.Compare(a.slots, b.slots),
 		cmp.Compare(a.readyAt, b.readyAt), cmp.Compare(a.run, b.run), cmp.Compare(a.key, b.key),
 	)
 }
@@ -76,10 +77,10 @@ type keyExpiry struct {
 	key string
 }
 
-// DeadlineKind says what a deadline is for.
+// DeadlineKind is the kind of a deadline.
 type DeadlineKind int
 
-// Deadlines.
+// Kinds of deadlines.
 const (
 	DeadlineHeartbeat DeadlineKind = iota
 	DeadlineTask
@@ -87,12 +88,12 @@ const (
 	DeadlineCancel
 )
 
-// Deadline is a point in time at which something live is overdue.
+// Deadline is the time at which a heartbeat, task, run or cancellation is overdue.
 type Deadline struct {
 	At             event.Time
 	Kind           DeadlineKind
 	RunID, TaskKey string
-	// Timeout is what ran out: a timer for it may be late by a tenth of it.
+	// Timeout is the duration that ends at At. The timer may fire late by a tenth of it.
 	Timeout time.Duration
 }
 
@@ -108,9 +109,9 @@ func newIndex() index {
 	return index{
 		ready:     btree.NewBTreeGOptions(lessReady, noLocks),
 		heads:     btree.NewBTreeGOptions(lessHead, noLocks),
-		headOf:    &btree.Map[poolOf, headItem]{},
-		held:      &btree.Map[string, int32]{},
-		heldPool:  &btree.Map[string, int32]{},
+		headOf:    &btree.Map[runPool, headItem]{},
+		runSlots:  &btree.Map[string, int32]{},
+		poolSlots: &btree.Map[string, int32]{},
 		deadlines: btree.NewBTreeGOptions(lessDeadline, noLocks),
 		waiting:   btree.NewBTreeGOptions(func(a, b Key3) bool { return compare3(a, b) < 0 }, noLocks),
 		expiries: btree.NewBTreeGOptions(func(a, b keyExpiry) bool {
@@ -123,7 +124,7 @@ func (x *index) copy() index {
 	c := *x
 	c.ready, c.heads, c.deadlines = x.ready.Copy(), x.heads.Copy(), x.deadlines.Copy()
 	c.waiting, c.expiries = x.waiting.Copy(), x.expiries.Copy()
-	c.headOf, c.held, c.heldPool = x.headOf.Copy(), x.held.Copy(), x.heldPool.Copy()
+	c.headOf, c.runSlots, c.poolSlots = x.headOf.Copy(), x.runSlots.Copy(), x.poolSlots.Copy()
 	return c
 }
 
@@ -169,8 +170,8 @@ func runDeadline(r *Run) (Deadline, bool) {
 	return Deadline{}, false
 }
 
-// taskDeadline counts from the start as the worker's clock has it, but not from
-// before the admission: a clock that is behind does not cost a task its time.
+// taskDeadline counts from the start time of the worker's clock, but at the earliest from the
+// admission: a worker's slow clock must not shorten the timeout.
 func taskDeadline(t *Task) (Deadline, bool) {
 	if t.State != TaskRunning || t.TimeoutSec == 0 {
 		return Deadline{}, false
@@ -199,10 +200,10 @@ func (row *Task) reindex(s *State, old *Task) {
 	if wasReady || isReady {
 		x.refresh(s, row.RunID, row.Pool)
 	}
-	if delta := holds(row) - holds(old); delta != 0 {
-		add(x.held, row.RunID, delta)
-		add(x.heldPool, row.Pool, delta)
-		x.heldAll += delta
+	if delta := slotsOf(row) - slotsOf(old); delta != 0 {
+		add(x.runSlots, row.RunID, delta)
+		add(x.poolSlots, row.Pool, delta)
+		x.allSlots += delta
 		x.refreshRun(s, row.RunID)
 	}
 }
@@ -213,7 +214,7 @@ func isReady(t *Task) bool {
 
 func readyOf(t *Task) readyItem { return readyItem{t.RunID, t.Pool, t.Priority, t.ReadyAt, t.TaskKey} }
 
-func holds(t *Task) int32 {
+func slotsOf(t *Task) int32 {
 	if t != nil && !t.Deleted && t.AdmittedAt != 0 {
 		return 1
 	}
@@ -229,8 +230,8 @@ func add(m *btree.Map[string, int32], key string, delta int32) {
 	}
 }
 
-// refreshRun looks anew at which of a run's tasks are candidates: after its
-// number of running tasks, its limit or its state has changed.
+// refreshRun updates a run's candidates in all pools. They depend on the run's state, limit and
+// slots in use.
 func (x *index) refreshRun(s *State, run string) {
 	pool := ""
 	for {
@@ -249,21 +250,21 @@ func (x *index) refreshRun(s *State, run string) {
 
 const maxPriority = 1<<31 - 1
 
-// refresh sets the candidate of a run in a pool.
+// refresh updates the candidate of a run in a pool.
 func (x *index) refresh(s *State, run, pool string) {
-	key := poolKey(run, pool)
+	key := runPoolKey(run, pool)
 	if head, ok := x.headOf.Get(key); ok {
 		x.heads.Delete(head)
 		x.headOf.Delete(key)
 	}
 	row := s.Runs.Get(run)
-	held, _ := x.held.Get(run)
-	if !admits(row) || (row.MaxParallelism > 0 && held >= row.MaxParallelism) {
+	slots, _ := x.runSlots.Get(run)
+	if !admits(row) || (row.MaxParallelism > 0 && slots >= row.MaxParallelism) {
 		return
 	}
 	x.ready.Ascend(readyItem{run: run, pool: pool, priority: maxPriority}, func(it readyItem) bool {
 		if it.run == run && it.pool == pool {
-			head := headItem{pool, it.priority, held, it.readyAt, run, it.key}
+			head := headItem{pool, it.priority, slots, it.readyAt, run, it.key}
 			x.heads.Set(head)
 			x.headOf.Set(key, head)
 		}
@@ -312,8 +313,8 @@ func (row *Entry) reindex(s *State, old *Entry) {
 	}
 }
 
-// Waits reports whether a dead letter may be folded one day: when its run
-// appears, or by a build that knows its type.
+// Waits reports whether a dead letter may still be folded: when its run or plan appears, or by a
+// build that supports its event type.
 func (row *Entry) Waits() bool {
 	return row.Outcome == DeadLetter && (row.RunID != "" || row.Reason == event.ReasonUnsupported)
 }

@@ -6,8 +6,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// Slots is the limit of a scope, and whether one is set. The workspace always
-// has one.
+// Slots returns the limit of a scope and whether one applies. The workspace always has a limit.
 func (s *State) Slots(scope, name string) (int32, bool) {
 	if row := s.Limits.Get(Key2{scope, name}); row != nil && !row.Removed {
 		return row.Slots, true
@@ -18,26 +17,25 @@ func (s *State) Slots(scope, name string) (int32, bool) {
 	return 0, false
 }
 
-// Held is how many slots of the workspace are held.
-func (s *State) Held() int32 { return s.index.heldAll }
+// Held returns the number of the workspace's slots in use.
+func (s *State) Held() int32 { return s.index.allSlots }
 
-// HeldByRun is how many slots the run's tasks hold.
+// HeldByRun returns the number of slots in use by a run.
 func (s *State) HeldByRun(runID string) int32 {
-	n, _ := s.index.held.Get(runID)
+	n, _ := s.index.runSlots.Get(runID)
 	return n
 }
 
-// HeldInPool is how many slots of the pool are held.
+// HeldInPool returns the number of a pool's slots in use.
 func (s *State) HeldInPool(pool string) int32 {
-	n, _ := s.index.heldPool.Get(pool)
+	n, _ := s.index.poolSlots.Get(pool)
 	return n
 }
 
-// NextAdmissible is the task that is to be admitted next under the limits of
-// its run, its pool and the workspace, or nil. It looks at one candidate a
-// pool, whatever waits behind.
+// NextAdmissible returns the next task to admit under the limits of its run, its pool and the
+// workspace, or nil. It visits one candidate of each pool, however many tasks are ready.
 func (s *State) NextAdmissible() *Task {
-	if slots, _ := s.Slots(event.ScopeWorkspace, ""); s.index.heldAll >= slots {
+	if slots, _ := s.Slots(event.ScopeWorkspace, ""); s.index.allSlots >= slots {
 		return nil
 	}
 	var best headItem
@@ -65,18 +63,18 @@ func (s *State) NextAdmissible() *Task {
 	return s.Tasks.Get(Key2{best.run, best.key})
 }
 
-// ReadyTasks calls yield for the tasks of a run that wait for a slot, pool by
-// pool, in the order in which they will get one.
+// ReadyTasks calls yield for the tasks of a run that wait for a slot. It goes pool by pool, in the
+// order of admission within each pool, until yield returns false.
 func (s *State) ReadyTasks(runID string, yield func(*Task) bool) {
 	s.index.ready.Ascend(readyItem{run: runID, priority: maxPriority}, func(it readyItem) bool {
 		return it.run == runID && yield(s.Tasks.Get(Key2{it.run, it.key}))
 	})
 }
 
-// NextDeadline is the earliest deadline of anything live.
+// NextDeadline returns the earliest deadline. It reports false if no deadline is pending.
 func (s *State) NextDeadline() (Deadline, bool) { return s.index.deadlines.Min() }
 
-// Due are the deadlines at or before now, earliest first.
+// Due returns the deadlines at or before now, earliest first.
 func (s *State) Due(now event.Time) []Deadline {
 	var due []Deadline
 	s.index.deadlines.Scan(func(d Deadline) bool {
@@ -89,11 +87,11 @@ func (s *State) Due(now event.Time) []Deadline {
 	return due
 }
 
-// LiveRuns is the number of runs that have not ended.
+// LiveRuns returns the number of runs that have not ended.
 func (s *State) LiveRuns() int { return s.index.liveRuns }
 
-// Waiting are the dead letters that wait for a run, or, for "", for a build that
-// knows their types: entry and group.
+// Waiting returns the keys of the dead letters that wait for a run. For an empty run id, it returns
+// those that wait for a build that supports their event types.
 func (s *State) Waiting(runID string) []Key2 {
 	var waiting []Key2
 	s.index.waiting.Ascend(Key3{A: runID}, func(k Key3) bool {
@@ -106,8 +104,8 @@ func (s *State) Waiting(runID string) []Key2 {
 	return waiting
 }
 
-// Redrivable returns the dead letters that may be folded when they are tried again: events
-// that an older build did not know, and groups that wait for a run which exists.
+// Redrivable returns the keys of the dead letters to fold again: those that an older build did not
+// support, and those that wait for a run that exists now.
 func (s *State) Redrivable() []Key2 {
 	var keys []Key2
 	run, exists := "", true
@@ -123,7 +121,7 @@ func (s *State) Redrivable() []Key2 {
 	return keys
 }
 
-// Unsupported reports whether dead letters wait for a build that knows their types.
+// Unsupported reports whether dead letters wait for a build that supports their event types.
 func (s *State) Unsupported() bool {
 	found := false
 	s.index.waiting.Ascend(Key3{}, func(k Key3) bool {
@@ -133,7 +131,7 @@ func (s *State) Unsupported() bool {
 	return found
 }
 
-// ExpiredRunKeys are up to limit run keys that expired at or before now.
+// ExpiredRunKeys returns up to limit run keys that expired at or before now, oldest first.
 func (s *State) ExpiredRunKeys(now event.Time, limit int) []*RunKey {
 	var expired []*RunKey
 	s.index.expiries.Scan(func(e keyExpiry) bool {
@@ -146,7 +144,7 @@ func (s *State) ExpiredRunKeys(now event.Time, limit int) []*RunKey {
 	return expired
 }
 
-// Liveness is the domain's liveness timer: the last one made, whatever its state.
+// Liveness returns the domain's latest liveness timer in any state, or nil.
 func (s *State) Liveness() *Timer {
 	var timer *Timer
 	s.Timers.Ascend(livenessPrefix, func(t *Timer) bool {
@@ -158,5 +156,5 @@ func (s *State) Liveness() *Timer {
 	return timer
 }
 
-// livenessPrefix begins the id of every liveness timer.
+// livenessPrefix is the prefix of the id of every liveness timer.
 const livenessPrefix = "timer:liveness:"

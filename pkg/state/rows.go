@@ -48,8 +48,8 @@ type Run struct {
 	State        RunState `col:"state,dict"`
 	ErrorCode    string   `col:"error_code,null,dict"`
 	ErrorMessage string   `col:"error_message,null"`
-	// What was asked for: the first of it as JSON, and how many that are in all. The row
-	// is written with each change of the run, and so must not grow with it.
+	// The requested assets and partitions: the first few as a JSON list, and the total number. Every
+	// change of the run writes this row, so its size must not depend on the request.
 	RootAssets      string `col:"root_assets,null"`
 	RootAssetsTotal int32  `col:"root_assets_total"`
 	Partitions      string `col:"partition_selection,null"`
@@ -84,11 +84,10 @@ type Run struct {
 // Key returns the primary key.
 func (r *Run) Key() string { return r.RunID }
 
-// maxNamed is how many of the assets and of the partitions that were asked for a run's row
-// names.
+// maxNamed is the maximum number of requested assets, and of requested partitions, in a run's row.
 const maxNamed = 20
 
-// Asked has the row name the first of what was asked for, and count it.
+// Asked stores the number of requested assets and partitions, and the first of each.
 func (r *Run) Asked(assets, partitions []string) {
 	r.RootAssets, r.RootAssetsTotal = firstOf(assets)
 	r.Partitions, r.PartitionsTotal = firstOf(partitions)
@@ -100,7 +99,7 @@ func firstOf(list []string) (text string, total int32) {
 	}
 	raw, err := json.Marshal(list[:min(len(list), maxNamed)])
 	if err != nil {
-		panic(fmt.Sprintf("state: no JSON for texts: %v", err))
+		panic(fmt.Sprintf("state: encode strings as JSON: %v", err))
 	}
 	return string(raw), int32(len(list)) //nolint:gosec // at most event.MaxSelection
 }
@@ -110,10 +109,10 @@ type TaskState string
 
 // Task states, in the order of their ranks.
 const (
-	TaskPlanned    TaskState = "PLANNED" // not yet evaluated; no row is ever published in it
+	TaskPlanned    TaskState = "PLANNED" // not yet evaluated; never in a published row
 	TaskBlocked    TaskState = "BLOCKED"
 	TaskReady      TaskState = "READY"      // admitted once it has an outbox row
-	TaskDispatched TaskState = "DISPATCHED" // the queue holds it
+	TaskDispatched TaskState = "DISPATCHED" // has a queue task
 	TaskRunning    TaskState = "RUNNING"
 	TaskRetryWait  TaskState = "RETRY_WAIT"
 	TaskSkipped    TaskState = "SKIPPED"
@@ -122,15 +121,15 @@ const (
 	TaskSucceeded  TaskState = "SUCCEEDED"
 )
 
-// TaskStates are those that a published row can have, as tasks go through them.
+// TaskStates returns the states of published rows, in the order of their ranks.
 func TaskStates() []TaskState {
 	return []TaskState{
 		TaskBlocked, TaskReady, TaskDispatched, TaskRunning, TaskRetryWait, TaskSkipped, TaskCancelled, TaskFailed, TaskSucceeded,
 	}
 }
 
-// Rank orders the states of one attempt: a state never gives way to one of a
-// smaller rank. Ranks from 10 on are terminal.
+// Rank orders the states of one attempt: an attempt never returns to a state of a lower rank. The
+// states with rank 10 and above are terminal.
 func (s TaskState) Rank() int {
 	switch s {
 	case TaskPlanned:
@@ -173,18 +172,18 @@ type Task struct {
 	WorkerQueue  string    `col:"worker_queue,dict"`
 	Pool         string    `col:"pool,null,dict"`
 	Priority     int32     `col:"priority"`
-	Output       string    `col:"output,null,dict"` // event.OutputNone: it leaves no files
+	Output       string    `col:"output,null,dict"` // event.OutputNone: the task writes no files
 
 	Attempt   int32  `col:"attempt"` // from 1; 0: none yet
 	AttemptID string `col:"attempt_id,null"`
 
 	DepsTotal     int32 `col:"deps_total"`
-	DepsSatisfied int32 `col:"deps_satisfied_count"` // resolved SUCCESS
-	DepsResolved  int32 `col:"deps_resolved_count"`  // resolved, however
+	DepsSatisfied int32 `col:"deps_satisfied_count"` // resolved as SUCCESS
+	DepsResolved  int32 `col:"deps_resolved_count"`  // resolved in any way
 
-	// MaxAttempts is how many attempts the task may have: those of its policy and GrantedAttempts.
+	// MaxAttempts is the limit of the task's policy plus GrantedAttempts.
 	MaxAttempts int32 `col:"max_attempts"`
-	// GrantedAttempts is how many attempts were lost to infrastructure, and granted again.
+	// GrantedAttempts is the number of attempts granted for losses to infrastructure.
 	GrantedAttempts         int32      `col:"granted_attempts"`
 	RetryInitialDelayMS     int64      `col:"retry_initial_delay_ms"`
 	RetryMaxDelayMS         int64      `col:"retry_max_delay_ms"`
@@ -195,12 +194,12 @@ type Task struct {
 
 	TimeoutSec          int32      `col:"timeout_sec"` // 0: none
 	HeartbeatTimeoutSec int32      `col:"heartbeat_timeout_sec"`
-	LastHeartbeatAt     event.Time `col:"last_heartbeat_at,null"` // as of the attempt's last change; see heartbeats
+	LastHeartbeatAt     event.Time `col:"last_heartbeat_at,null"` // set when the attempt closes
 
 	WorkerID    string     `col:"worker_id,null,dict"`
 	CreatedAt   event.Time `col:"created_at"`
 	ReadyAt     event.Time `col:"ready_at,null"`
-	AdmittedAt  event.Time `col:"admitted_at,null"` // set while the task holds its slots
+	AdmittedAt  event.Time `col:"admitted_at,null"` // set while the task has its slots
 	StartedAt   event.Time `col:"started_at,null"`
 	CompletedAt event.Time `col:"completed_at,null"`
 
@@ -218,7 +217,7 @@ type Task struct {
 // Key returns the primary key.
 func (r *Task) Key() Key2 { return Key2{r.RunID, r.TaskKey} }
 
-// Resolution is how an upstream ended, seen from one edge.
+// Resolution is how the upstream task of an edge ended.
 type Resolution string
 
 // Resolutions.
@@ -266,7 +265,7 @@ type Timer struct {
 	Generation  int32      `col:"generation"`
 	State       TimerState `col:"state,dict"`
 	FireAt      event.Time `col:"fire_at"`
-	HopAt       event.Time `col:"hop_at,null"` // when the queue calls, where that is before FireAt
+	HopAt       event.Time `col:"hop_at,null"` // when the queue calls, if that is before FireAt
 	CreatedAt   event.Time `col:"created_at"`
 	EnqueuedAt  event.Time `col:"enqueued_at,null"`
 	FiredAt     event.Time `col:"fired_at,null"`
@@ -277,21 +276,21 @@ type Timer struct {
 // Key returns the primary key.
 func (r *Timer) Key() string { return r.TimerID }
 
-// DispatchStatus is how far a dispatch has come.
+// DispatchStatus is the progress of a dispatch.
 type DispatchStatus string
 
 // Dispatch states. A row is deleted when its attempt starts or closes.
 const (
-	DispatchPending DispatchStatus = "PENDING" // to be created in the queue
-	DispatchCreated DispatchStatus = "CREATED" // the queue has it
-	DispatchFailed  DispatchStatus = "FAILED"  // the queue refused it for good
-	// DispatchCancelled is on rows deleted because the attempt was closed before
-	// it started: the queue task is to be deleted, too.
+	DispatchPending DispatchStatus = "PENDING" // the queue task must be created
+	DispatchCreated DispatchStatus = "CREATED" // the queue task exists
+	DispatchFailed  DispatchStatus = "FAILED"  // the queue rejected the task permanently
+	// DispatchCancelled marks a tombstone whose attempt was cancelled before it started: the queue
+	// task must be deleted.
 	DispatchCancelled DispatchStatus = "CANCELLED"
 )
 
-// Dispatch is a row of dispatch_outbox: an admitted attempt that has not
-// started. The row suffices to build the task envelope.
+// Dispatch is a row of dispatch_outbox: an admitted attempt that has not started. The row contains
+// everything that the task envelope needs.
 type Dispatch struct {
 	DispatchID          string         `col:"dispatch_id,key"`
 	CloudTaskID         string         `col:"cloud_task_id"`
@@ -310,7 +309,7 @@ type Dispatch struct {
 	HeartbeatTimeoutSec int32          `col:"heartbeat_timeout_sec"`
 	CreatedAt           event.Time     `col:"created_at"`
 	EnqueuedAt          event.Time     `col:"enqueued_at,null"`
-	Deadline            event.Time     `col:"deadline,null"` // when a CREATED row that has not started is looked into
+	Deadline            event.Time     `col:"deadline,null"` // when the sweeper inspects a CREATED row
 	Error               string         `col:"error,null"`
 	Meta
 }
@@ -318,23 +317,23 @@ type Dispatch struct {
 // Key returns the primary key.
 func (r *Dispatch) Key() string { return r.DispatchID }
 
-// AttemptState is how far an attempt has come.
+// AttemptState is the state of an attempt.
 type AttemptState string
 
 // Attempt states.
 const (
-	AttemptAdmitted AttemptState = "ADMITTED" // holds its slots, has not started
+	AttemptAdmitted AttemptState = "ADMITTED" // has its slots, has not started
 	AttemptRunning  AttemptState = "RUNNING"
 	AttemptClosed   AttemptState = "CLOSED"
 )
 
-// Reasons for which a closed attempt is followed by another one.
+// Reasons why another attempt follows a closed attempt.
 const (
-	RetryPolicy         = "POLICY"         // the task's retry policy has an attempt left
-	RetryInfrastructure = "INFRASTRUCTURE" // lost to infrastructure: an attempt was granted for it
+	RetryPolicy         = "POLICY"         // the task's retry policy allows another attempt
+	RetryInfrastructure = "INFRASTRUCTURE" // the loss of the attempt granted another one
 )
 
-// Attempt is a row of attempts: every attempt at a task, not only the last.
+// Attempt is a row of attempts. Each attempt of a task has a row.
 type Attempt struct {
 	RunID        string       `col:"run_id,key"`
 	TaskKey      string       `col:"task_key,key"`
@@ -358,7 +357,7 @@ type Attempt struct {
 // Key returns the primary key.
 func (r *Attempt) Key() AttemptKey { return AttemptKey{r.RunID, r.TaskKey, r.Attempt} }
 
-// Heartbeat is a row of heartbeats: the last sign of life of a running task.
+// Heartbeat is a row of heartbeats: the last heartbeat of a running task.
 type Heartbeat struct {
 	RunID           string     `col:"run_id,key"`
 	TaskKey         string     `col:"task_key,key"`
@@ -372,7 +371,7 @@ type Heartbeat struct {
 // Key returns the primary key.
 func (r *Heartbeat) Key() Key2 { return Key2{r.RunID, r.TaskKey} }
 
-// RunKey is a row of run_keys: a key that is taken.
+// RunKey is a row of run_keys: a run key that is in use.
 type RunKey struct {
 	RunKey      string     `col:"run_key,key"`
 	RunID       string     `col:"run_id"`
@@ -384,11 +383,11 @@ type RunKey struct {
 // Key returns the primary key.
 func (r *RunKey) Key() string { return r.RunKey }
 
-// RunKeyConflict is a row of run_key_conflicts: a run that was refused because
-// its key is taken by a run that asked for something else.
+// RunKeyConflict is a row of run_key_conflicts: a run that was rejected because another run with a
+// different request uses its key.
 type RunKeyConflict struct {
 	RunKey              string     `col:"run_key,key"`
-	RunID               string     `col:"run_id,key"` // the refused one
+	RunID               string     `col:"run_id,key"` // the rejected run
 	Fingerprint         string     `col:"fingerprint"`
 	ExistingRunID       string     `col:"existing_run_id"`
 	ExistingFingerprint string     `col:"existing_fingerprint"`
@@ -399,12 +398,12 @@ type RunKeyConflict struct {
 // Key returns the primary key.
 func (r *RunKeyConflict) Key() Key2 { return Key2{r.RunKey, r.RunID} }
 
-// Limit is a row of limits: how many tasks of a scope may run at once. The row of a limit
-// that was removed stays: its version keeps earlier commands from setting it again.
+// Limit is a row of limits: how many tasks of a scope may run at once. The row of a removed limit
+// stays: its version prevents earlier commands from setting the limit again.
 type Limit struct {
 	Scope   string `col:"scope,key"`
 	Name    string `col:"name,key"` // empty for the workspace
-	Slots   int32  `col:"slots"`    // of a removed limit, what builds apply that do not know removed
+	Slots   int32  `col:"slots"`    // if removed: the limit for older builds
 	Removed bool   `col:"removed"`
 	Meta
 }
@@ -412,11 +411,11 @@ type Limit struct {
 // Key returns the primary key.
 func (r *Limit) Key() Key2 { return Key2{r.Scope, r.Name} }
 
-// Materialized is the status of a partition that holds an output.
+// Materialized is the status of a partition with an output.
 const Materialized = "MATERIALIZED"
 
-// Partition is a row of partition_status: what a partition of an asset holds.
-// An unpartitioned asset has one, with an empty key.
+// Partition is a row of partition_status: the current output of a partition. An unpartitioned
+// asset has one row, with an empty partition key.
 type Partition struct {
 	AssetKey          string     `col:"asset_key,key,dict"`
 	PartitionKey      string     `col:"partition_key,key"`
@@ -435,21 +434,21 @@ type Partition struct {
 // Key returns the primary key.
 func (r *Partition) Key() Key2 { return Key2{r.AssetKey, r.PartitionKey} }
 
-// EntryOutcome is what folding a group of an entry came to.
+// EntryOutcome is the result of folding a group of an entry.
 type EntryOutcome string
 
 // Entry outcomes.
 const (
 	Folded     EntryOutcome = "FOLDED"
 	NoChange   EntryOutcome = "NO_CHANGE"
-	Stale      EntryOutcome = "STALE"    // of an attempt, timer or dispatch that has been replaced
-	Late       EntryOutcome = "LATE"     // of a run that is closed
-	Conflict   EntryOutcome = "CONFLICT" // a run key that another run holds
+	Stale      EntryOutcome = "STALE"    // the attempt, timer or dispatch was replaced or has ended
+	Late       EntryOutcome = "LATE"     // the run is closed
+	Conflict   EntryOutcome = "CONFLICT" // another run uses the run key
 	DeadLetter EntryOutcome = "DEAD_LETTER"
 )
 
-// Entry is a row of ledger_entries: a group of an entry that is dealt with. A
-// malformed line is a group of its own, named by its line number.
+// Entry is a row of ledger_entries: a processed group of an entry. A malformed line is a group of
+// its own, with its line number as the name.
 type Entry struct {
 	Entry    string       `col:"entry,key"`
 	Group    string       `col:"group_id,key"`
@@ -460,7 +459,7 @@ type Entry struct {
 	Outcome  EntryOutcome `col:"outcome,dict"`
 	Reason   string       `col:"reason,null,dict"`
 	Detail   string       `col:"detail,null"`
-	RunID    string       `col:"run_id,null"` // the run that a dead letter waits for
+	RunID    string       `col:"run_id,null"` // of a dead letter: the run that it waits for
 	FoldedAt event.Time   `col:"folded_at"`
 	Meta
 }

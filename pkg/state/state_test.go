@@ -14,7 +14,7 @@ func run(id string, seq int64) *state.Run {
 	return &state.Run{RunID: id, State: state.RunRunning, Meta: state.Meta{Seq: seq}}
 }
 
-func TestChangedRowsAreThoseSinceTheLastDrainWithTombstones(t *testing.T) {
+func TestChangedSinceDrainIncludesTombstones(t *testing.T) {
 	s := state.New(domain)
 	s.Runs.Put(run("b", 1))
 	s.Runs.Put(run("a", 2))
@@ -28,23 +28,23 @@ func TestChangedRowsAreThoseSinceTheLastDrainWithTombstones(t *testing.T) {
 	s.Runs.Put(gone)
 	s.Runs.Put(run("c", 4))
 	s.Runs.Put(run("c", 5))
-	require.Equal(t, []*state.Run{gone, run("c", 5)}, state.List[state.Run](s.Changed()), "the last image of each key")
+	require.Equal(t, []*state.Run{gone, run("c", 5)}, state.List[state.Run](s.Changed()), "the last row of each key")
 	require.Equal(t, []*state.Run{run("b", 1), run("c", 5)}, s.Runs.Rows())
 	require.Nil(t, s.Runs.Get("a"))
 	require.Equal(t, 2, s.Runs.Len())
 }
 
-// A report that took half an hour to come ends a run that is old by then: history has
-// what was there when the base was made, and not this.
-func TestWhatChangedAfterACutStaysHoweverOldItIs(t *testing.T) {
+// A report that arrives half an hour late ends a run in the past. The base at the cutoff does not
+// contain this change, so the row must stay in the live state.
+func TestEvictKeepsRowsChangedAfterCut(t *testing.T) {
 	ended := run("r", 5)
 	ended.State, ended.CompletedAt = state.RunFailed, event.At(time.Unix(1_000, 0))
 	at := ended.CompletedAt.Add(2 * state.ClosedAfter)
-	for seq, gone := range map[int64]int{4: 0, 5: 1} {
+	for seq, evicted := range map[int64]int{4: 0, 5: 1} {
 		s := state.New(domain)
 		s.Runs.Put(ended)
-		require.Len(t, state.List[state.Run](s.Evict(state.Cut{Seq: seq, Time: at})), gone, "a cut at %d", seq)
-		require.Equal(t, 1-gone, s.Runs.Len())
+		require.Len(t, state.List[state.Run](s.Evict(state.Cut{Seq: seq, Time: at})), evicted, "the cutoff is %d", seq)
+		require.Equal(t, 1-evicted, s.Runs.Len())
 	}
 }
 
@@ -59,12 +59,12 @@ func TestLoadedRowsAreNotChanges(t *testing.T) {
 	require.Equal(t, 1, s.LiveRuns())
 }
 
-func TestACopyAndItsOriginalDoNotSeeEachOther(t *testing.T) {
+func TestCopyIsIndependentOfItsOriginal(t *testing.T) {
 	s := state.New(domain)
 	s.Runs.Put(run("a", 1))
 	s.Tasks.Put(&state.Task{RunID: "a", TaskKey: "t", State: state.TaskReady})
 	c := s.Copy()
-	require.Zero(t, c.Changed().Len(), "a copy has changed nothing yet")
+	require.Zero(t, c.Changed().Len(), "a new copy has no changes")
 	c.Runs.Put(run("b", 2))
 	c.Tasks.Put(&state.Task{RunID: "a", TaskKey: "t", State: state.TaskReady, AdmittedAt: 1})
 	s.Runs.Put(run("c", 3))
@@ -77,7 +77,7 @@ func TestACopyAndItsOriginalDoNotSeeEachOther(t *testing.T) {
 	require.NoError(t, c.Verify())
 }
 
-func TestRangesStopAtTheirRunAndTask(t *testing.T) {
+func TestRangesStayInTheirRunAndTask(t *testing.T) {
 	s := state.New(domain)
 	for _, key := range []state.Key3{{A: "q", B: "b", C: "1"}, {A: "r", B: "a", C: "1"}, {A: "r", B: "b", C: "1"}, {A: "r", B: "b", C: "2"}, {A: "r", B: "ba", C: "1"}} {
 		s.Deps.Put(&state.Dep{RunID: key.A, Upstream: key.B, Downstream: key.C})
@@ -106,14 +106,14 @@ func TestRangesStopAtTheirRunAndTask(t *testing.T) {
 	require.Equal(t, []int32{10, 11}, attempts, "first to last")
 }
 
-func TestGroupsWaitForTheirRun(t *testing.T) {
+func TestWaitingListsGroupsOfOneRun(t *testing.T) {
 	s := state.New(domain)
 	put := func(entry, group, run string, outcome state.EntryOutcome) {
 		s.Entries.Put(&state.Entry{Entry: entry, Group: group, RunID: run, Outcome: outcome})
 	}
 	put("e2", "g", "r", state.DeadLetter)
 	put("e1", "g", "r", state.DeadLetter)
-	put("e1", "g", "s", state.DeadLetter) // the same group, after its run appeared without a plan
+	put("e1", "g", "s", state.DeadLetter) // the same group now waits for another run
 	put("e3", "g", "ra", state.DeadLetter)
 	require.Equal(t, []state.Key2{{A: "e2", B: "g"}}, s.Waiting("r"))
 	put("e2", "g", "", state.Folded)
@@ -121,7 +121,7 @@ func TestGroupsWaitForTheirRun(t *testing.T) {
 	require.NoError(t, s.Verify())
 }
 
-func TestStatesHaveTheirRanks(t *testing.T) {
+func TestTaskAndRunStatesRankAndEnd(t *testing.T) {
 	ranks := map[state.TaskState]int{
 		state.TaskPlanned: 0, state.TaskBlocked: 1, state.TaskReady: 2, state.TaskDispatched: 3, state.TaskRunning: 4,
 		state.TaskRetryWait: 5, state.TaskSkipped: 10, state.TaskCancelled: 11, state.TaskFailed: 12, state.TaskSucceeded: 13,
@@ -139,7 +139,7 @@ func TestStatesHaveTheirRanks(t *testing.T) {
 	}
 }
 
-func TestTheLivenessTimerIsTheOneOfItsType(t *testing.T) {
+func TestLivenessSkipsOtherTimerTypes(t *testing.T) {
 	s := state.New(domain)
 	require.Nil(t, s.Liveness())
 	s.Timers.Put(&state.Timer{TimerID: "timer:liveness:!", TimerType: "OTHER"})

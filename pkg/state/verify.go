@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Verify reports where the indexes differ from what the rows give. They never
-// do, or a state loaded from files would decide otherwise than the one that
-// wrote them: it is for oracles, and for whoever doubts a state.
+// Verify rebuilds the indexes from the rows and returns an error if the current indexes differ. A
+// difference is a bug: a state loaded from files would make other decisions than the state that
+// wrote them.
 func (s *State) Verify() error {
 	fresh := New(s.Domain)
 	fresh.Load(s.All())
@@ -17,11 +17,11 @@ func (s *State) Verify() error {
 		same("candidates", have.heads.Items(), want.heads.Items()),
 		same("candidates' keys", have.headOf.Keys(), want.headOf.Keys()),
 		same("candidates by key", have.headOf.Values(), want.headOf.Values()),
-		same("runs that hold slots", have.held.Keys(), want.held.Keys()),
-		same("slots held by runs", have.held.Values(), want.held.Values()),
-		same("pools with slots held", have.heldPool.Keys(), want.heldPool.Keys()),
-		same("slots held in pools", have.heldPool.Values(), want.heldPool.Values()),
-		same("slots held", []int32{have.heldAll}, []int32{want.heldAll}),
+		same("runs with slots", have.runSlots.Keys(), want.runSlots.Keys()),
+		same("slots of runs", have.runSlots.Values(), want.runSlots.Values()),
+		same("pools with slots", have.poolSlots.Keys(), want.poolSlots.Keys()),
+		same("slots of pools", have.poolSlots.Values(), want.poolSlots.Values()),
+		same("slots", []int32{have.allSlots}, []int32{want.allSlots}),
 		same("deadlines", have.deadlines.Items(), want.deadlines.Items()),
 		same("waiting groups", have.waiting.Items(), want.waiting.Items()),
 		same("expiries of run keys", have.expiries.Items(), want.expiries.Items()),
@@ -38,5 +38,5 @@ func same[T comparable](what string, have, want []T) error {
 	if slices.Equal(have, want) {
 		return nil
 	}
-	return fmt.Errorf("index of %s: it has %+v, the rows give %+v", what, have, want)
+	return fmt.Errorf("the index of %s is wrong: got %+v, want %+v from the rows", what, have, want)
 }

@@ -231,8 +231,8 @@ func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request, cb con
 	d.write(w, r, contract.StartedAnswer{StartedAt: started, Callbacks: d.renew(c)})
 }
 
-// startable returns a problem if an attempt may not start: it was cancelled before it started, or
-// was given up.
+// startable returns a problem if an attempt may not start, because it has been cancelled or has
+// failed.
 func (d *Dispatcher) startable(c *call) *contract.Problem {
 	if c.task.State.Terminal() || c.task.State == state.TaskRetryWait && c.Attempt == c.task.Attempt {
 		return d.replaced(c.task)

@@ -54,7 +54,7 @@ func (l *evictor) evict(ctx context.Context, st *state.State, cut state.Cut) err
 	return l.take(ctx, closed)
 }
 
-// evicted returns the runs, out of some, that have been evicted.
+// evicted returns which of some runs have been evicted.
 func (l *evictor) evicted(runs []string) (left []string) {
 	for _, run := range runs {
 		if id, err := ulid.ParseStrict(run); err == nil {

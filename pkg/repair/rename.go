@@ -13,26 +13,25 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// renaming gives entries that were folded under names far ahead of the store's clock
-// names of the time at which the store took them. Under their old names they would
-// stay in the live state, and in every listing, until that time comes: collection,
-// eviction and archiving go by names. Builds before CLOCK_AHEAD folded such entries,
-// and then named everything else after them.
+// renaming renames entries that were folded under names far ahead of the store's clock. The new
+// names have the store's time of the upload. Under their old names the entries would stay in the
+// live state and in every listing until that time comes, because collection, eviction and archiving
+// go by names. Builds before CLOCK_AHEAD folded such entries, and then named everything else after
+// them.
 //
-// A new name follows from the old one and from the store's time. So an interrupted rebuild
-// and its repetition arrive at the same names.
+// A new name is derived from the old one and the store's time. A repeated rebuild therefore arrives
+// at the same names as an interrupted one.
 //
-// The entries are stored under their new names before the publish, and deleted under the
-// old ones after it. A compactor may fold an entry under both names: the second time it
-// changes nothing, as every entry that is folded twice. After the publish, it may find an
-// old name that the new state does not record. It then records a dead letter, CLOCK_AHEAD,
-// which a replay repeats without the entry. The next rebuild deletes old names that are
-// left.
+// The entries are stored under their new names before the publish, and deleted under the old names
+// after it. A compactor may fold an entry under both names: the second time it changes nothing, like
+// every entry that is folded twice. After the publish, a compactor may find an old name that the new
+// state does not record. It then records a dead letter, CLOCK_AHEAD, which a replay repeats without
+// the entry. The next rebuild deletes old names that are left.
 //
 // A nil renaming has no entries.
 type renaming struct {
 	cfg Config
-	to  map[string]string // by the old name
+	to  map[string]string // new names by old names
 }
 
 // rename finds the entries of an order that need new names, or that have new names while the old

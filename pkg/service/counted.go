@@ -19,7 +19,7 @@ type countedStore struct {
 
 var _ blob.Store = (*countedStore)(nil)
 
-// Unwrap returns the inner store, whose clock may be read.
+// Unwrap returns the inner store, which may provide a clock.
 func (s *countedStore) Unwrap() blob.Store { return s.inner }
 
 func (s *countedStore) count(op, key string, err error) {

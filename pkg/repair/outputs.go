@@ -116,7 +116,7 @@ func (o *outputs) inputs(ctx context.Context, run *state.Run) error {
 	}
 	if err != nil {
 		o.unread = run.RunID
-		return nil
+		return nil //nolint:nilerr // the run may read any output
 	}
 	note := func(items []plan.Input) {
 		for _, item := range items {

@@ -23,10 +23,10 @@ import (
 // at the same names as an interrupted one.
 //
 // The entries are stored under their new names before the publish, and deleted under the old names
-// after it. A compactor may fold an entry under both names: the second time it changes nothing, like
-// every entry that is folded twice. After the publish, a compactor may find an old name that the new
-// state does not record. It then records a dead letter, CLOCK_AHEAD, which a replay repeats without
-// the entry. The next rebuild deletes old names that are left.
+// after it. A compactor may fold an entry under both names: the second time it changes nothing,
+// like every entry that is folded twice. After the publish, a compactor may find an old name that
+// the new state does not record. It then records a dead letter, CLOCK_AHEAD, which a replay repeats
+// without the entry. The next rebuild deletes old names that are left.
 //
 // A nil renaming has no entries.
 type renaming struct {

@@ -9,14 +9,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// RefuseAhead makes dead letters, CLOCK_AHEAD, of the groups of an entry whose name,
-// ids or timestamps are more than [ids.MaxAhead] ahead of the time at which the store
-// took the entry. It runs before the fold: a group that is refused moves neither the
-// fold time nor a watermark.
+// RefuseAhead turns groups of an entry into CLOCK_AHEAD dead letters if the entry's name, or an id
+// or a timestamp in the group, is more than [ids.MaxAhead] ahead of the time at which the store
+// created the entry. It runs before the fold: a refused group advances neither the fold time nor a
+// watermark.
 //
-// The verdict depends on the entry and on that time alone, and both are durable. So
-// every compactor and every rebuild arrives at the same verdict, whatever their clocks
-// say and however late they read the entry.
+// The result depends only on the entry and on that time, and both are durable. So every compactor
+// and every rebuild refuses the same groups, whatever their clocks say and however late they read
+// the entry.
 func RefuseAhead(groups []fold.Group, stored time.Time) {
 	limit := stored.Add(ids.MaxAhead)
 	for i := range groups {
@@ -26,8 +26,8 @@ func RefuseAhead(groups []fold.Group, stored time.Time) {
 	}
 }
 
-// markAhead makes a group the dead letter that RefuseAhead makes of it. The detail
-// names the latest time in the group, which does not depend on the store's time.
+// markAhead turns a group into a CLOCK_AHEAD dead letter. Its detail names the latest time in the
+// group, which does not depend on the store's time.
 func markAhead(g *fold.Group) {
 	at, where := event.Latest(g.Entry, g.Events)
 	g.Reason = event.ReasonClockAhead

@@ -1,25 +1,24 @@
-// Package compactor is the sole writer of a domain's projections. It takes
-// ledger entries, folds them, writes what changed as L0 files, and publishes a
-// manifest that names them: the one moment at which anything becomes true.
+// Package compactor is the only writer of a domain's projections. It reads ledger entries, folds
+// them, stores the changed rows as a delta, and publishes a manifest that names it. The publish is
+// the commit point.
 //
 // # Safety
 //
-// Any number of compactors may run on a domain: a manifest revision is created
-// by exactly one of them, and who loses drops its work, loads the winner's state
-// and folds again. A process may die at any line:
+// Any number of compactors may run on a domain. Exactly one of them creates a manifest revision.
+// The others drop their work, load the winner's state and fold again. A process may die at any
+// line:
 //
-//   - before the files: nothing has happened; the entries are folded when they
-//     are announced again, or listed by a barrier.
-//   - between files and manifest: files that nothing refers to.
-//   - after the manifest: the entries are recorded in ledger_entries, and folding
-//     them again does nothing.
+//   - before the files are written: nothing has happened. The entries are folded when they are
+//     announced again, or when a barrier lists them.
+//   - between files and manifest: nothing refers to the files.
+//   - after the manifest: the entries are recorded in ledger_entries, and folding them again
+//     changes nothing.
 //
 // # Lanes
 //
-// Entries that something waits for are folded at once, with whatever else is
-// there by then. Acknowledgements and signs of life are lazy: they wait for
-// company, two seconds at most. A barrier lists the ledger first, so that what a
-// timer decides is decided on everything that was durable before.
+// Urgent entries are folded at once, together with everything else that is waiting.
+// Acknowledgements and heartbeats are lazy: they linger for at most two seconds. A barrier lists
+// the ledger first, so that timers decide on every fact that was durable before.
 package compactor
 
 import (
@@ -44,7 +43,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
-// Config is what a compactor works with.
+// Config holds the ports and settings of a compactor.
 type Config struct {
 	Domain    ids.Domain
 	Store     blob.Store
@@ -55,117 +54,116 @@ type Config struct {
 	// Writer names this instance in the manifests that it publishes.
 	Writer string
 	Options
-	// Archiving holds one for each compactor that archives at the moment: a process gives
-	// all that it runs the same, with room for as many as it has memory for, since days
-	// end for all of them at once. Nil: this one asks nobody.
+	// Archiving limits how many compactors of this process archive at the same time, by its
+	// capacity. All compactors of a process share one channel: days end for all of them at once,
+	// and archiving takes memory. Nil: no limit.
 	Archiving chan struct{}
 
 	Logger *slog.Logger
-	// Traces make spans of publishes and of the runs that they end; nil: there are none.
+	// Traces creates spans of publishes and of the runs that they end. Nil: no spans.
 	Traces *trace.Tracer
-	// OnPublish is called after each publish, in order, before requests are
-	// answered. It must not block.
+	// OnPublish is called after each publish, in order, before requests are answered. It must not
+	// block.
 	OnPublish func(Published)
-	// OnTrouble is called when folding fails, and is tried again: with the error,
-	// and since when it has been failing. It may be nil.
+	// OnTrouble is called when folding fails and will be retried. It receives the error and the
+	// time of the first failure. It may be nil.
 	OnTrouble func(err error, since time.Time)
-	// OnTroubleOver is called when what had been failing is folded. It may be nil.
+	// OnTroubleOver is called when folding succeeds again. It may be nil.
 	OnTroubleOver func()
 }
 
-// Options are what a compactor does in its own way; the zero value will do.
+// Options are settings of a compactor. The zero value selects the defaults.
 type Options struct {
-	// MaxDeltas is how many L0 deltas in files a manifest has before they are merged
-	// into one of L1; 0: 16.
+	// MaxDeltas is the number of L0 deltas in files at which they are merged into one delta of L1;
+	// 0: 16.
 	MaxDeltas int
-	// MaxInline is how many bytes of rows a manifest holds before they are written to
-	// files; 0: 64 KiB, less than 0: none.
+	// MaxInline is how many bytes of rows a manifest contains before they are written to files; 0:
+	// 64 KiB, negative: none.
 	MaxInline int64
-	// MinBase is how many bytes of deltas make a new base at least; 0: 8 MiB.
+	// MinBase is the minimum size of deltas, in bytes, that makes a new base worthwhile; 0: 8 MiB.
 	MinBase int64
-	// MaxSegment is the number of rows of a table that are encoded at once as a segment of
-	// history; 0: [snapshot.MaxSegment].
+	// MaxSegment is the maximum number of rows that are encoded at once as a history segment; 0:
+	// [snapshot.MaxSegment].
 	MaxSegment int
-	// MaxBatch is the largest number of entries of one batch, and of one publish; 0: 2,000.
+	// MaxBatch is the maximum number of entries in a batch, and in a publish; 0: 2,000.
 	MaxBatch int
-	// KeepEntries is how long the live state has entries of the ledger, and longer as far
-	// as listings are not complete; 0: 15 minutes.
+	// KeepEntries is how long the live state records ledger entries. It records them longer while
+	// listings are not complete up to them; 0: 15 minutes.
 	KeepEntries time.Duration
-	// KeepLedger is how long they stay in the ledger at least; then they leave it for the
-	// archive; 0: 8 days.
+	// KeepLedger is how long entries stay in the ledger, at least, before they move to the archive;
+	// 0: 8 days.
 	KeepLedger time.Duration
-	// KeepRuns is how long runs are kept after they were triggered, if they have ended; 0:
-	// [KeepRuns].
+	// KeepRuns is how long ended runs are kept after their trigger; 0: [KeepRuns].
 	KeepRuns time.Duration
-	// ArchiveSpan is what leaves the ledger for the archive together, once all of it is
-	// old enough: a day at a time; 0: 24 hours.
+	// ArchiveSpan is the period whose entries are archived together, once all of them are old
+	// enough; 0: 24 hours.
 	ArchiveSpan time.Duration
-	// Markers has the domain marked as due before it is published in a state in which
-	// something can get stuck, for sweepers that go by markers.
+	// Markers enables wakeups: before it publishes a state in which something can get stuck, the
+	// compactor creates a wakeup for the sweepers.
 	Markers bool
-	// Shared says that there may be more instances, which fold the same domain: this one
-	// gives way to them where that costs less than to lose races.
+	// Shared means that other instances may fold the same domain. This instance then yields to them
+	// where that costs less than losing races.
 	Shared bool
-	// Retention says which revisions are kept; the zero value is the default.
+	// Retention selects the revisions that are kept. The zero value is the default policy.
 	Retention manifest.Policy
-	// Decode reads an entry; nil: as [Decode] does. A simulation has builds that do
-	// not know all that others write.
+	// Decode decodes an entry; nil: the function [Decode]. A simulation uses it for older builds
+	// that do not know all event types.
 	Decode func(entry string, data []byte) []fold.Group
 }
 
-// Published is what a publish made true.
+// Published describes a publish.
 type Published struct {
 	Snapshot *snapshot.Snapshot
-	// Changed are the rows that it changed, tombstones included.
+	// Changed are the rows that the publish changed, including tombstones.
 	Changed *state.Rows
 }
 
-// Compactor folds one domain. Make it with [Open].
+// Compactor folds one domain. Use [Open] to create one.
 type Compactor struct {
 	Config
 	inbox  *inbox
 	latest *snapshot.Latest
 	ended  chan struct{} // closed when Run has returned
 
-	published   chan struct{} // holds one if there was a publish since it was last asked
-	maintaining chan struct{} // holds one while Maintain runs, which has the collector
+	published   chan struct{} // holds a token if there was a publish since the last receive
+	maintaining chan struct{} // holds a token while Maintain runs, which then owns the collector
 	collector   *manifest.Collector
 	archiver    *archive.Archiver
 
-	// What follows belongs to the goroutine of Run.
-	state    *state.State // as of manifest
-	manifest *manifest.Manifest
-	atHand   atHand     // of manifest
-	caughtUp event.Time // never falls in a lineage; the manifest's may be older
-	complete string     // likewise: every entry that is named below it is folded
-	created  event.Time // of the marker that was created last, if it is not known to be gone
-	// overlooked: a sweep has found what nobody was told of, and no revision says so yet.
-	overlooked bool
-	merges     []*merge
-	encoding   time.Duration // spent on encoding files since it last rested
-	// unmergeable: deltas could not be merged, for one could not be read.
+	// The following fields belong to the goroutine of Run.
+	state         *state.State // as of manifest
+	manifest      *manifest.Manifest
+	cached        cachedRows // of manifest
+	caughtUp      event.Time // never decreases within a timeline; the manifest's may be older
+	complete      string     // never decreases within a timeline: every entry named below it is folded
+	createdWakeup event.Time // the newest wakeup that was created and is not known to be deleted
+	// unannounced means that a sweep has found entries that nobody announced, and that no revision
+	// says so yet.
+	unannounced  bool
+	merges       []*merge
+	encodingTime time.Duration // spent on encoding files since the last pause
+	// unmergeable means that deltas could not be merged, because one could not be read.
 	unmergeable atomic.Bool
-	// tried are the entries that an older build did not know and this process has
-	// folded: what they hold it knows, or does not know either.
+	// tried are the entries that an older build did not know and that this process has folded
+	// again. Folding them once more would have the same result.
 	tried map[string]bool
 	gaps  gaps
 
-	// gapped holds one if a step has left gaps since it was last asked, and unread is how many.
+	// gapped holds a token if a step has left gaps since the last receive. unread is their number.
 	gapped chan struct{}
 	unread atomic.Int64
 
-	// otherAt is when the newest revision was published that is known to be another
-	// writer's, in Unix milliseconds; 0: there is none.
-	otherAt atomic.Int64
+	// otherWriterAt is when the newest known revision of another writer was published, in Unix
+	// milliseconds; 0: none is known.
+	otherWriterAt atomic.Int64
 
-	// storeTime is the latest time that the store is known to have had, in Unix
-	// milliseconds.
+	// storeTime is the latest known time of the store's clock, in Unix milliseconds.
 	storeTime atomic.Int64
 
 	wg sync.WaitGroup
 }
 
-// Open loads a domain's state, or begins a new one.
+// Open loads the state of a domain, or begins a new domain.
 func Open(ctx context.Context, cfg Config) (*Compactor, error) {
 	cfg.Options = cfg.withDefaults()
 	c := &Compactor{
@@ -180,7 +178,7 @@ func Open(ctx context.Context, cfg Config) (*Compactor, error) {
 	if _, err := c.reload(ctx); err != nil {
 		return nil, err
 	}
-	c.share()
+	c.updateLatest()
 	return c, nil
 }
 
@@ -200,17 +198,16 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Latest is the newest published state.
+// Latest returns the newest published state.
 func (c *Compactor) Latest() *snapshot.Latest { return c.latest }
 
-// Announce asks for entries to be folded, without waiting.
-func (c *Compactor) Announce(r Request) { c.inbox.put(r, c.patience(r), nil) }
+// Announce requests that entries be folded, and does not wait.
+func (c *Compactor) Announce(r Request) { c.inbox.put(r, c.linger(r), nil) }
 
-// Compact asks for entries to be folded and waits until they are, in a revision
-// that is published.
+// Compact requests that entries be folded, and waits until a revision with them is published.
 func (c *Compactor) Compact(ctx context.Context, r Request) (Result, error) {
 	done := make(chan answer, 1)
-	c.inbox.put(r, c.patience(r), done)
+	c.inbox.put(r, c.linger(r), done)
 	select {
 	case <-ctx.Done():
 		return Result{}, fmt.Errorf("wait for compaction of %s: %w", c.Domain, ctx.Err())
@@ -226,22 +223,22 @@ func (c *Compactor) Compact(ctx context.Context, r Request) (Result, error) {
 	}
 }
 
-// ErrEnded says that the compactor folds no more. What was announced is in the
-// ledger, and is folded by whoever comes next.
+// ErrEnded means that the compactor no longer folds. Announced entries are in the ledger; the next
+// compactor folds them.
 var ErrEnded = errors.New("the compactor has ended")
 
-// Back-off while folding fails.
+// Backoff while folding fails.
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 5 * time.Second
 )
 
-// maxRest bounds how long entries gather though there is time to fold them.
-const maxRest = 50 * time.Millisecond
+// maxPause limits how long the compactor pauses between batches.
+const maxPause = 50 * time.Millisecond
 
-// Run folds until ctx is done, and collects beside it what is not kept; a
-// compactor runs once. What was announced and not folded by then is in the ledger,
-// where the next start's barrier finds it.
+// Run folds until ctx is done, and runs maintenance concurrently. It may be called once. Entries
+// that were announced and not folded are in the ledger, where the barrier of the next start finds
+// them.
 func (c *Compactor) Run(ctx context.Context) error {
 	defer c.wg.Wait()
 	defer close(c.ended)
@@ -256,12 +253,12 @@ func (c *Compactor) Run(ctx context.Context) error {
 		if err != nil {
 			return ignoreDone(ctx, err)
 		}
-		result, err := c.persist(ctx, b)
+		result, err := c.stepWithRetries(ctx, b)
 		for _, w := range b.waiters {
 			w <- answer{result, err}
 		}
 		if err == nil {
-			err = c.rest(ctx)
+			err = c.pause(ctx)
 		}
 		if err != nil {
 			return ignoreDone(ctx, err)
@@ -269,12 +266,12 @@ func (c *Compactor) Run(ctx context.Context) error {
 	}
 }
 
-// rest lets entries gather for as long as it took to encode what was published, when
-// that was much. A file costs half a millisecond whatever is in it, so that the larger
-// half as many batches cost half as much; and what changes twice in one is written once.
-func (c *Compactor) rest(ctx context.Context) error {
-	wait := min(c.encoding, maxRest)
-	c.encoding = 0
+// pause waits for as long as it took to encode the last publish, so that entries gather. Each file
+// costs half a millisecond whatever it contains: half as many batches of twice the size cost half
+// as much. A row that changes twice in a batch is written once.
+func (c *Compactor) pause(ctx context.Context) error {
+	wait := min(c.encodingTime, maxPause)
+	c.encodingTime = 0
 	if wait == 0 {
 		return ctx.Err()
 	}
@@ -288,10 +285,9 @@ func ignoreDone(ctx context.Context, err error) error {
 	return err
 }
 
-// persist folds a batch, and again, with back-off, until it is folded or ctx is
-// done: entries are never dropped, and a store that is full or away today may
-// not be so in a minute.
-func (c *Compactor) persist(ctx context.Context, b batch) (Result, error) {
+// stepWithRetries folds a batch, and retries with backoff until it succeeds or ctx is done. Entries
+// are never dropped: a store that is full or unreachable may recover.
+func (c *Compactor) stepWithRetries(ctx context.Context, b batch) (Result, error) {
 	var since time.Time
 	for wait := firstRetry; ; wait = min(wait*2, lastRetry) {
 		result, err := c.Step(ctx, b.request())
@@ -302,12 +298,12 @@ func (c *Compactor) persist(ctx context.Context, b batch) (Result, error) {
 		case err == nil:
 			return result, nil
 		case ctx.Err() != nil:
-			return Result{}, fmt.Errorf("fold: %w: %w", ctx.Err(), err) // why it failed hardly matters any more
+			return Result{}, fmt.Errorf("fold: %w: %w", ctx.Err(), err)
 		}
 		if since.IsZero() {
 			since = c.Clock.Now()
 		}
-		c.Logger.WarnContext(ctx, "compaction failed; it is tried again",
+		c.Logger.WarnContext(ctx, "compaction failed; retrying",
 			slog.String("domain", c.Domain.String()), slog.Duration("wait", wait), slog.Any("error", err))
 		if c.OnTrouble != nil {
 			c.OnTrouble(err, since)
@@ -318,50 +314,51 @@ func (c *Compactor) persist(ctx context.Context, b batch) (Result, error) {
 		if _, err := c.reload(ctx); err != nil && ctx.Err() != nil {
 			return Result{}, ctx.Err()
 		}
-		if c.manifest != nil { // what cannot be published may be too much, until it is merged
+		if c.manifest != nil { // the manifest may be too large to publish until deltas are merged
 			c.startMerges(ctx)
 		}
 	}
 }
 
-// reload takes up the newest published state, and reports whether that is known to
-// go on from the one before. What is being merged, or is merged, may still do for it
-// then; else it is of another history, and so is what was listed.
+// reload loads the newest published state. It reports whether that state is known to descend from
+// the current one. If so, running and finished merges may still be used. Otherwise they belong to
+// another timeline, as do the results of listings, and are dropped.
 func (c *Compactor) reload(ctx context.Context) (follows bool, err error) {
 	m, st, follows, err := snapshot.Refresh(ctx, c.Codec, c.Manifests, c.manifest, c.state, 0)
 	if errors.Is(err, manifest.ErrNone) {
 		m, st = nil, state.New(c.Domain)
-		err = c.begins(ctx)
+		err = c.requireNoArchive(ctx)
 	}
 	if err != nil {
 		return false, err
 	}
 	if !follows {
-		c.caughtUp, c.complete, c.created, c.merges = 0, "", 0, nil
+		c.caughtUp, c.complete, c.createdWakeup, c.merges = 0, "", 0, nil
 		clear(c.tried)
 	}
 	if m != c.manifest {
-		c.atHand = nil // another writer may have left rows out of the deltas that it has
+		c.cached = nil // another writer may have dropped rows from the deltas
 	}
 	c.state, c.manifest = st, m
 	if m == nil {
 		return false, nil
 	}
-	// A clock that was set back must not make ids that listings would pass over.
+	// New ids must not be below those that listings skip, even if the clock was set back.
 	c.IDs.Raise(m.OrphanFloor)
 	c.IDs.Observe(m.Watermarks.EventsProcessedThrough)
 	c.IDs.Observe(m.Watermarks.CompleteThrough)
 	c.caughtUp = max(c.caughtUp, m.Watermarks.CaughtUpAt)
-	c.seen(m)
+	c.noteWriter(m)
 	return follows, nil
 }
 
-// errNoManifest says that all manifests are gone. The ledger alone would make another
-// state: it begins in the middle.
+// errNoManifest means that all manifests of a domain are gone. The state cannot be computed from
+// the ledger alone, which lacks the archived entries.
 var errNoManifest = errors.New("the domain has an archive and no manifest: its state is lost; `servo admin rebuild --bare` rebuilds it from ledger/, archive/ and plans/")
 
-// begins makes sure that a domain without a manifest is a new one.
-func (c *Compactor) begins(ctx context.Context) error {
+// requireNoArchive returns an error if a domain without a manifest has an archive, and so is not
+// new.
+func (c *Compactor) requireNoArchive(ctx context.Context) error {
 	archived, err := archive.Any(ctx, c.Store, c.Domain)
 	if err == nil && archived {
 		err = fmt.Errorf("begin %s: %w", c.Domain, errNoManifest)
@@ -369,7 +366,7 @@ func (c *Compactor) begins(ctx context.Context) error {
 	return err
 }
 
-// baseID is that of the state's base, "" if there is none yet.
+// baseID returns the id of the current base, or "" if there is none.
 func (c *Compactor) baseID() string {
 	if c.manifest == nil {
 		return ""
@@ -377,7 +374,7 @@ func (c *Compactor) baseID() string {
 	return c.manifest.BaseSnapshot.ID
 }
 
-// revision is that of the state, 0 if there is none yet.
+// revision returns the current revision, or 0 if there is none.
 func (c *Compactor) revision() int64 {
 	if c.manifest == nil {
 		return 0
@@ -385,8 +382,8 @@ func (c *Compactor) revision() int64 {
 	return c.manifest.Revision
 }
 
-// share hands out the current state as the newest snapshot.
-func (c *Compactor) share() *snapshot.Snapshot {
+// updateLatest makes the current state the newest snapshot, and returns it.
+func (c *Compactor) updateLatest() *snapshot.Snapshot {
 	snap := &snapshot.Snapshot{
 		State: c.state.Copy(), Revision: c.revision(), CaughtUpAt: c.caughtUp, History: snapshot.HistoryOf(c.Codec, c.Manifests, c.manifest),
 	}
@@ -395,5 +392,5 @@ func (c *Compactor) share() *snapshot.Snapshot {
 }
 
 func (c *Compactor) result(n int) Result {
-	return Result{Revision: c.revision(), Folded: n, CaughtUpAt: c.caughtUp.String(), Attended: c.attended()}
+	return Result{Revision: c.revision(), Folded: n, CaughtUpAt: c.caughtUp.String(), Attended: c.releasedThrough()}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// decode reads, decodes and judges an entry. An entry that an older build refused may
-// have been archived since.
+// decode reads and decodes an entry, and refuses groups that are too far ahead of the store's
+// clock. An entry that an older build refused may have been archived since.
 func (c *Compactor) decode(ctx context.Context, e Entry, archived *archive.Reader) ([]fold.Group, error) {
 	var groups []fold.Group
 	if size := e.bytes(); size > ledger.MaxEntryBytes {
@@ -28,7 +28,7 @@ func (c *Compactor) decode(ctx context.Context, e Entry, archived *archive.Reade
 	} else {
 		data, stored, err := c.read(ctx, e, archived)
 		if errors.Is(err, blob.ErrNotFound) {
-			return nil, nil // announced by mistake, or archived since: there is nothing to fold
+			return nil, nil // announced by mistake, or archived since
 		}
 		g, refused := RefusedRead(e.ID, err)
 		switch {
@@ -43,19 +43,19 @@ func (c *Compactor) decode(ctx context.Context, e Entry, archived *archive.Reade
 	if e.Stored.IsZero() {
 		object, err := c.Store.Head(ctx, ledger.Key(c.Domain, e.ID))
 		if err != nil && !errors.Is(err, blob.ErrNotFound) {
-			return nil, fmt.Errorf("look at ledger entry %s: %w", e.ID, err)
+			return nil, fmt.Errorf("look up ledger entry %s: %w", e.ID, err)
 		}
 		if e.Stored = object.Updated; err != nil {
-			return nil, nil //nolint:nilerr // it is gone: there is nothing to fold
+			return nil, nil //nolint:nilerr // archived since
 		}
 	}
-	c.told(e.Stored)
+	c.observeStoreTime(e.Stored)
 	RefuseAhead(groups, e.Stored)
 	return groups, nil
 }
 
-// read returns what an entry holds and, as far as that costs no request, when the store
-// took it.
+// read returns the content of an entry, and when the store created it if that costs no extra
+// request.
 func (c *Compactor) read(ctx context.Context, e Entry, archived *archive.Reader) (data []byte, stored time.Time, err error) {
 	switch key := ledger.Key(c.Domain, e.ID); {
 	case e.Data != nil:
@@ -70,19 +70,19 @@ func (c *Compactor) read(ctx context.Context, e Entry, archived *archive.Reader)
 	}
 }
 
-// WholeEntry is the group id under which ledger_entries records an entry that is refused
-// as a whole, before the fold sees a group of it. No line of an entry can claim it.
+// WholeEntry is the group id of an entry that is refused as a whole, before the fold sees its
+// groups. No line of an entry can have this id.
 const WholeEntry = "entry"
 
-// Refused returns the group that stands for an entry which is refused as a whole: one
-// dead letter with a reason and a detail. Why it was refused may not be visible in the
-// entry's bytes, so a replay takes reason, detail and size from the recorded row.
+// Refused returns the group of an entry that is refused as a whole: one dead letter with a reason
+// and a detail. The entry's bytes may not show why it was refused, so a replay takes reason, detail
+// and size from the recorded row.
 func Refused(entry, reason, detail string, size int64) fold.Group {
 	return fold.Group{Entry: entry, ID: WholeEntry, Reason: reason, Detail: detail, Bytes: size}
 }
 
-// RefusedRead returns the group of an entry that can never be read, by the error of
-// reading it: false when another try may succeed.
+// RefusedRead returns the group of an entry that can never be read, given the error of reading it.
+// It returns false if a retry may succeed.
 func RefusedRead(entry string, err error) (fold.Group, bool) {
 	if large, ok := errors.AsType[*blob.TooLargeError](err); ok {
 		return tooLarge(entry, large.Size), true
@@ -93,8 +93,7 @@ func RefusedRead(entry string, err error) (fold.Group, bool) {
 // ReasonSkipped is the reason of a dead letter that an operator has skipped.
 const ReasonSkipped = "SKIPPED"
 
-// Skipped returns the group of an entry that cannot be read and that an operator has
-// decided to skip.
+// Skipped returns the group of an unreadable entry that an operator has decided to skip.
 func Skipped(s ledger.Skip) fold.Group {
 	return Refused(s.Entry, ReasonSkipped, fmt.Sprintf("skipped by %s at %s: %s", s.By, s.At, s.Reason), 0)
 }
@@ -104,8 +103,8 @@ func tooLarge(entry string, size int64) fold.Group {
 	return Refused(entry, event.ReasonTooLarge, detail, size)
 }
 
-// Decode returns the groups of an entry, as the fold takes them. An entry above the
-// limit of events is one group, which is refused.
+// Decode returns the groups of an entry for the fold. An entry with too many events is one refused
+// group.
 func Decode(entry string, data []byte) []fold.Group {
 	lines := event.DecodeEntry(data)
 	if len(lines) > event.MaxEntryEvents {
@@ -129,9 +128,8 @@ func Decode(entry string, data []byte) []fold.Group {
 	return groups
 }
 
-// FetchPlans reads the plans that groups name by reference. A plan that cannot
-// be read now is an error, to be tried again; one that can never be read is
-// handed to the fold as such.
+// FetchPlans reads the plans that groups refer to. It returns an error if a plan cannot be read
+// now. If a plan can never be read, it passes the reason to the fold.
 func FetchPlans(ctx context.Context, store blob.Store, d ids.Domain, groups []fold.Group) error {
 	for i := range groups {
 		for _, e := range groups[i].Events {
@@ -152,7 +150,7 @@ func FetchPlans(ctx context.Context, store blob.Store, d ids.Domain, groups []fo
 	return nil
 }
 
-// PlanPrefix is what the keys of a domain's plans begin with.
+// PlanPrefix returns the prefix of the keys of a domain's plans.
 func PlanPrefix(d ids.Domain) string { return "plans/" + d.Path() + "/" }
 
 func fetchPlan(ctx context.Context, store blob.Store, d ids.Domain, ref string) (fold.Plan, error) {
@@ -186,17 +184,17 @@ func fetchPlan(ctx context.Context, store blob.Store, d ids.Domain, ref string) 
 }
 
 const (
-	// maxPlanTasks is the most tasks of a plan that is decoded: package plan makes no
-	// larger one. Three bytes of text are a task of hundreds of bytes in memory.
+	// maxPlanTasks is the maximum number of tasks of a plan that is decoded. Package plan makes no
+	// larger plans. A task may take three bytes of text and hundreds of bytes of memory.
 	maxPlanTasks = 200_000
-	// uncounted is up to how many bytes a plan is decoded without counting its tasks.
-	uncounted = 1 << 20
+	// maxUncountedBytes is the size up to which a plan is decoded without counting its tasks.
+	maxUncountedBytes = 1 << 20
 )
 
-// countTasks returns an error for a large document that has too many tasks to be decoded.
-// It keeps nothing in memory.
+// countTasks returns an error if a large document has too many tasks to be decoded. It does not
+// keep the document's values in memory.
 func countTasks(data []byte) error {
-	if len(data) <= uncounted {
+	if len(data) <= maxUncountedBytes {
 		return nil
 	}
 	d := jsontext.NewDecoder(bytes.NewReader(data))

@@ -7,23 +7,22 @@ import (
 	"github.com/servo-orchestration/servo/pkg/fold"
 )
 
-// RefuseAsOlderBuild records an entry's groups as an older build would have that
-// did not know their types.
+// RefuseAsOlderBuild records an entry's groups as an older build does that does not know their
+// types.
 func (c *Compactor) RefuseAsOlderBuild(e Entry) {
 	for _, g := range Decode(e.ID, e.Data) {
 		fold.Apply(c.state, fold.Group{Entry: g.Entry, ID: g.ID, Reason: event.ReasonUnsupported, Detail: "event_type: not known"})
 	}
 }
 
-// RaiseFloor has the current manifest carry a floor that no writer that keeps the
-// rules has raised it to.
+// RaiseFloor sets the floor of the current manifest, without the checks of a writer.
 func (c *Compactor) RaiseFloor(floor string) {
 	m := *c.manifest
 	m.OrphanFloor = floor
 	c.manifest = &m
 }
 
-// Reload takes up the newest published state, as a step that failed does.
+// Reload loads the newest published state, as a step does after a conflict.
 func (c *Compactor) Reload(ctx context.Context) error {
 	_, err := c.reload(ctx)
 	return err

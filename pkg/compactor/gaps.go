@@ -17,31 +17,31 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// An entry that cannot be read, or whose plan cannot, holds up nothing but itself. It is
-// a gap: facts around it are folded, and complete_through stays below it, so that every
-// listing finds it again. What timers decide waits until no gap is left, since the gap
-// may hold a fact that speaks against it. A gap closes when its entry is folded, or
-// skipped by an operator.
+// An entry is a gap if it, or a plan that it names, cannot be read. Other facts are folded, and
+// complete_through stays below the gap, so that every listing finds it again. Decisions of timers
+// wait until no gap is left: a gap may contain a fact against them. A gap closes when its entry is
+// folded, or skipped by an operator.
 
 const (
-	// readTries is how often an entry is read, at once, before it counts as a gap.
+	// readTries is how often an entry is read at once before it is a gap.
 	readTries = 3
-	// firstReadRetry is the wait before the second try; it doubles.
+	// firstReadRetry is the wait before the second attempt. It doubles with each attempt.
 	firstReadRetry = 100 * time.Millisecond
-	// firstGapRetry and lastGapRetry bound how long a gap waits for the next try.
+	// firstGapRetry and lastGapRetry are the shortest and the longest wait before a gap is read
+	// again.
 	firstGapRetry = time.Second
 	lastGapRetry  = time.Minute
-	// maxUnread bounds how many entries a result names.
+	// maxUnread limits the entries that a result names.
 	maxUnread = 1000
-	// maxReported bounds how many entries are reported after one step, each by its name.
+	// maxReported limits the entries that are logged by name after a step.
 	maxReported = 10
 )
 
-// gaps are the entries that are known to be in the ledger and cannot be folded, with the
-// reason. They belong to the goroutine of Run.
+// gaps are the entries of the ledger that cannot be folded, with the reason. They belong to the
+// goroutine of Run.
 type gaps struct {
 	open map[string]error
-	// reported are the entries that this process has reported: each once.
+	// reported are the entries that this process has logged. It logs each once.
 	reported map[string]bool
 }
 
@@ -50,7 +50,7 @@ func newGaps() gaps { return gaps{open: map[string]error{}, reported: map[string
 // names returns the open gaps in ascending order.
 func (g *gaps) names() []string { return slices.Sorted(maps.Keys(g.open)) }
 
-// below returns the greatest id up to which a listing is complete in spite of the gaps.
+// below returns the greatest id up to which a listing is complete, given the gaps.
 func (g *gaps) below(complete string) string {
 	for entry := range g.open {
 		if complete >= entry {
@@ -60,12 +60,12 @@ func (g *gaps) below(complete string) string {
 	return complete
 }
 
-// relist replaces the open gaps by those that a listing of the ledger has shown.
+// relist replaces the open gaps by those that a listing of the ledger has found.
 func (g *gaps) relist(found map[string]error) { g.open = found }
 
-// settleGaps forgets the gaps that are folded, reports new ones, and returns those that
-// are left: at most as many as a result names.
-func (c *Compactor) settleGaps(ctx context.Context) []string {
+// updateGaps removes the gaps that were folded, logs new ones, and returns the others, at most
+// maxUnread.
+func (c *Compactor) updateGaps(ctx context.Context) []string {
 	news := 0
 	for _, entry := range c.gaps.names() {
 		if c.recorded(entry) {
@@ -77,7 +77,7 @@ func (c *Compactor) settleGaps(ctx context.Context) []string {
 			if news++; news > maxReported {
 				continue
 			}
-			c.Logger.ErrorContext(ctx, "a ledger entry, or a plan that it names, cannot be read: timers wait for it, everything else goes on; it is tried again; "+
+			c.Logger.ErrorContext(ctx, "a ledger entry, or a plan that it names, cannot be read; it is retried: timers wait for it, everything else continues; "+
 				"if it is lost, `servo admin skip` records that decision",
 				slog.String("domain", c.Domain.String()), slog.String("entry", entry), slog.Any("error", err))
 		}
@@ -96,8 +96,7 @@ func (c *Compactor) settleGaps(ctx context.Context) []string {
 	return left[:min(len(left), maxUnread)]
 }
 
-// retryGaps has the ledger listed and folded again and again, less and less often, while
-// there are gaps.
+// retryGaps requests barriers while there are gaps, at growing intervals.
 func (c *Compactor) retryGaps(ctx context.Context) {
 	wait := firstGapRetry
 	for {
@@ -122,8 +121,8 @@ func (c *Compactor) retryGaps(ctx context.Context) {
 	}
 }
 
-// readAll reads and decodes entries, and the plans that they name. What cannot be read, after
-// a few tries, has an error in place of groups. The error of readAll itself is that of ctx.
+// readAll reads and decodes entries, and the plans that they name. For an entry that cannot be read
+// after a few attempts it returns an error instead of groups. err is set only if ctx is done.
 func (c *Compactor) readAll(ctx context.Context, entries []Entry) (decoded [][]fold.Group, failed []error, err error) {
 	decoded, failed = make([][]fold.Group, len(entries)), make([]error, len(entries))
 	archived := archive.NewReader(c.Store, c.Domain)
@@ -175,7 +174,7 @@ func (c *Compactor) readOnce(ctx context.Context, entries []Entry, pending []int
 			return nil
 		})
 	}
-	_ = g.Wait() // no function of it fails
+	_ = g.Wait() // its functions return no errors
 	for _, i := range pending {
 		if failed[i] == nil {
 			failed[i] = FetchPlans(ctx, c.Store, c.Domain, decoded[i])

@@ -15,53 +15,54 @@ import (
 )
 
 const (
-	// keepEntries is how long the live state has entries of the ledger: as long as it has
-	// runs that have ended. Who announces one of before is answered by its name.
+	// keepEntries is how long the live state records entries: as long as it contains ended runs.
+	// Older entries are recognized by their names.
 	keepEntries = state.ClosedAfter
-	// keepLedger is how long the ledger itself has them, where they cost least to read.
+	// keepLedger is how long entries stay in the ledger, where reading them costs least.
 	keepLedger = 8 * 24 * time.Hour
 )
 
-// KeepRuns is how long runs are kept where nothing else is said: a year and a month, so
-// that one can be compared with that of a year before.
+// KeepRuns is how long runs are kept by default: a year and a month, so that a run can be compared
+// with the one a year earlier.
 const KeepRuns = 400 * 24 * time.Hour
 
-// MinKeepRuns is the least that makes sense: for so long a run key leads to its run.
+// MinKeepRuns is the minimum of [Options.KeepRuns]: a run key refers to its run for this long.
 const MinKeepRuns = fold.RunKeyTTL
 
-// cutOf says what a base of a manifest's state leaves to history. Nothing comes
-// back from there: the entries are those that no listing looks for any more, and a
-// cut is never behind the one before.
-func (c *Compactor) cutOf(m *manifest.Manifest) state.Cut {
+// cutoffOf returns the history cutoff of a base of a manifest's state. Rows never return from
+// history, so only entries that no listing looks for are below the cutoff, and a cutoff is never
+// below the previous one.
+func (c *Compactor) cutoffOf(m *manifest.Manifest) state.Cut {
 	before := snapshot.CutOf(m)
 	if m.FoldTime == 0 {
 		return before
 	}
 	entries := min(ids.AtTime(m.FoldTime.Add(-c.KeepEntries).Time()), m.Watermarks.CompleteThrough)
-	// What is not folded yet is not older than the listings, nor is a clock that is far
-	// ahead: what goes was there for so long.
+	// Events that are not folded yet are newer than CompleteThrough, and a clock that is far
+	// ahead does not raise that. So every run below the cutoff is really that old.
 	runs := ids.AtTime(min(m.FoldTime, event.At(ids.Time(m.Watermarks.CompleteThrough))).Add(-c.KeepRuns).Time())
 	return state.Cut{Seq: m.FoldSeq, Time: m.FoldTime, Entries: max(before.Entries, entries), Runs: max(before.Runs, runs)}
 }
 
-// bury writes what is closed, and kept, to history: of each table that has any,
-// segments and, in place of the one that m refers to, an index. It gives the indexes,
-// a zero one for a table of which nothing is left, and all files that it has made.
-func (c *Compactor) bury(
+// moveToHistory adds closed rows to history, except those of runs below from, which are not kept.
+// For each table with new rows it stores segments and a new index, which replaces the index that m
+// names. It returns the indexes, with a zero index for a table that has no rows left, and all files
+// that it has created.
+func (c *Compactor) moveToHistory(
 	ctx context.Context, m *manifest.Manifest, closed *state.Rows, from string,
 ) (indexes map[string]manifest.File, made []manifest.File, err error) {
 	segments, err := c.dropExpired(ctx, m, from)
 	if err != nil {
 		return nil, nil, err
 	}
-	for portion := range closed.KeptFrom(from).Chunks(c.MaxSegment) { // one at a time: each is in memory
-		files, err := c.Codec.Encode(portion)
+	for chunk := range closed.KeptFrom(from).Chunks(c.MaxSegment) { // one at a time, to limit memory
+		files, err := c.Codec.Encode(chunk)
 		if err != nil {
 			return nil, nil, err
 		}
 		for _, f := range files {
-			known, begun := segments[f.Table]
-			if index, ok := m.History[f.Table]; ok && !begun {
+			known, rewritten := segments[f.Table]
+			if index, ok := m.History[f.Table]; ok && !rewritten {
 				if known, err = c.Manifests.Segments(ctx, index); err != nil {
 					return nil, nil, err
 				}
@@ -75,7 +76,7 @@ func (c *Compactor) bury(
 		}
 	}
 	indexes = map[string]manifest.File{}
-	for _, table := range slices.Sorted(maps.Keys(segments)) { // in one order: each takes an id
+	for _, table := range slices.Sorted(maps.Keys(segments)) { // a fixed order, since each takes an id
 		if len(segments[table]) == 0 {
 			indexes[table] = manifest.File{}
 			continue
@@ -93,8 +94,7 @@ func (c *Compactor) bury(
 	return indexes, made, nil
 }
 
-// dropExpired gives, of each table that has segments of which nothing is kept any more,
-// the others.
+// dropExpired returns, for each table with expired segments, the segments that are kept.
 func (c *Compactor) dropExpired(ctx context.Context, m *manifest.Manifest, from string) (map[string][]manifest.File, error) {
 	left := map[string][]manifest.File{}
 	for _, table := range slices.Sorted(maps.Keys(m.History)) {
@@ -113,9 +113,8 @@ func (c *Compactor) dropExpired(ctx context.Context, m *manifest.Manifest, from 
 	return left, nil
 }
 
-// extend stores a file as a segment after others of its table, of which it gives
-// those that stay: where the last ones are small they become one with it. One that
-// is damaged is left alone.
+// extend stores a file as a segment after the known ones of its table, and returns the known ones
+// that stay. Small segments at the end are merged with the file, unless one of them is damaged.
 func (c *Compactor) extend(
 	ctx context.Context, f snapshot.File, known []manifest.File, from string,
 ) (kept []manifest.File, segment manifest.File, err error) {
@@ -129,8 +128,8 @@ func (c *Compactor) extend(
 			return nil, segment, err
 		}
 	}
-	// An id of its own each: a file is collected when nothing that is named by its id
-	// is referred to, and these do not live equally long.
+	// Each segment has its own id: files that share an id are collected together, and segments
+	// are replaced at different times.
 	segment = fileOf(f, manifest.StateKey(c.Domain, f.Table, manifest.TierHistory, c.IDs.New()))
 	segment.MinEntry, segment.MaxEntry = f.MinEntry, f.MaxEntry
 	return kept, segment, c.create(ctx, segment.Key, f.Data)
@@ -139,7 +138,7 @@ func (c *Compactor) extend(
 func (c *Compactor) create(ctx context.Context, key string, data []byte) error {
 	object, err := c.Store.Create(ctx, key, data)
 	if err == nil {
-		c.told(object.Updated)
+		c.observeStoreTime(object.Updated)
 	}
 	return err
 }

@@ -9,31 +9,31 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// Entry is a ledger entry that is to be folded.
+// Entry is a ledger entry to fold.
 type Entry struct {
 	// ID is the entry's ULID.
 	ID string
-	// Data is what the entry holds, when whoever announces it has just written it;
-	// nil: it is read from the store.
+	// Data is the content of the entry, if the announcer has just written it; nil: the compactor
+	// reads it from the store.
 	Data []byte
-	// Stored is when the store took the entry, as its announcer was answered or
-	// has listed it; zero: the store is asked.
+	// Stored is when the store created the entry, as its announcer learned from the append or from
+	// a listing; zero: the compactor asks the store.
 	Stored time.Time
-	// Proof identifies the stored object that Data is from, where another process handed
-	// it over: Data is folded only if the store says the same. The zero value is for bytes
-	// that this process has appended itself.
+	// Proof identifies the stored object that Data comes from, if another process handed it over.
+	// Data is folded only if the store confirms it. The zero value is for bytes that this process
+	// has appended.
 	Proof Proof
 
-	refused bool  // by an older build, or for now
-	skipped bool  // an operator has decided so, in case that it cannot be read
-	size    int64 // of what it holds, where that is known and not at hand
+	refused bool  // by an older build, or because its run was unknown
+	skipped bool  // an operator has decided to skip it if it cannot be read
+	size    int64 // of the content in bytes, if known while Data is nil
 }
 
-// bytes is how much the entry holds, as far as that is known.
+// bytes returns the size of the content, or 0 if it is unknown.
 func (e Entry) bytes() int64 { return max(e.size, int64(len(e.Data))) }
 
-// slim is the entry without its bytes, which are read again.
-func (e Entry) slim() Entry {
+// withoutData returns the entry without its content, which the compactor then reads from the store.
+func (e Entry) withoutData() Entry {
 	e.size, e.Data, e.Proof = e.bytes(), nil, Proof{}
 	return e
 }
@@ -41,55 +41,55 @@ func (e Entry) slim() Entry {
 // Request asks for entries to be folded.
 type Request struct {
 	Entries []Entry
-	// Barrier has the ledger listed before the fold, so that everything that was
-	// durable when the request came is folded with it.
+	// Barrier lists the ledger before the fold, so that everything that was durable when the
+	// request arrived is folded with it.
 	Barrier bool
-	// Sweep is of a sweep: afterwards the domain has the marker that it needs, and those
-	// up to Through, a minute, which the sweep has found, may be deleted as far as the
-	// answer says so.
+	// Sweep marks the request of a sweep: afterwards the domain has the wakeup that it needs.
+	// Through is the latest minute of the wakeups that the sweep has found. They may be deleted up
+	// to [Result.Attended].
 	Sweep   bool
 	Through event.Time
-	// Settle has what is being merged finished, and published though nothing else is:
-	// for a process that is about to end, whose work it would be for nothing.
+	// Settle waits for running merges and publishes their results. A process requests it before it
+	// ends, since unpublished merges are lost.
 	Settle bool
-	// Notified says that the bucket tells of the entries: whoever has appended them may
-	// have handed them to another instance.
+	// Notified means that a notification of the bucket announced the entries. Their writer may have
+	// handed them to another instance.
 	Notified bool
-	// Lazy entries wait for company: the next urgent ones, a barrier, or LazyDelay.
+	// Lazy entries linger until an urgent request or a barrier arrives, at most for LazyDelay.
 	Lazy bool
 
-	rest []Entry // that are announced, and folded by the next request
+	remainder []Entry // announced, and folded by the next request
 }
 
-// Result is what a request came to.
+// Result is the answer to a request.
 type Result struct {
-	// Revision is a revision in which the request's entries are folded.
+	// Revision is a revision that contains the entries of the request.
 	Revision int64 `json:"revision"`
-	// Folded is how many groups were dealt with for the first time.
+	// Folded is the number of groups that were folded or refused for the first time.
 	Folded int `json:"folded"`
-	// CaughtUpAt is when everything in the ledger was last known to be folded, in
-	// RFC 3339.
+	// CaughtUpAt is the last time at which everything in the ledger was known to be folded, in RFC
+	// 3339.
 	CaughtUpAt string `json:"caught_up_at"`
-	// Unread are entries that are in the ledger and not folded: they, or plans that they
-	// name, cannot be read, or a timer fired in them and waits for such an entry. A result
-	// names at most 1,000. The compactor tries them again.
+	// Unread are entries of the ledger that are not folded: the entry or a plan that it names
+	// cannot be read, or a timer fired in it and waits for an unreadable entry. A result names at
+	// most 1,000. The compactor retries them.
 	Unread []string `json:"unread,omitempty"`
-	// Attended is a minute: markers up to it may be deleted.
+	// Attended is the minute up to which wakeups may be deleted.
 	Attended event.Time `json:"attended,omitzero"`
 }
 
-// LazyDelay is how long a lazy entry waits for company, at most.
+// LazyDelay is the longest that a lazy entry lingers.
 const LazyDelay = 2 * time.Second
 
 const (
 	// maxBatch is the default of [Options.MaxBatch].
 	maxBatch = 2000
-	// maxHeld bounds what entries that wait hold, in bytes: the others' are read from the
-	// store. Where folding fails for long, they are many.
-	maxHeld = 64 << 20
+	// maxWaitingBytes limits the content of waiting entries in memory. Beyond it, content is
+	// dropped and read from the store later. Many entries wait when folding fails for long.
+	maxWaitingBytes = 64 << 20
 )
 
-// waiter is told what became of a request.
+// waiter receives the answer to a request.
 type waiter chan<- answer
 
 type answer struct {
@@ -100,56 +100,56 @@ type answer struct {
 // batch is what is folded together.
 type batch struct {
 	entries []Entry
-	// rest are entries that come with the next batch: they are announced, too.
-	rest    []Entry
-	barrier bool
-	sweep   bool
-	through event.Time
-	settle  bool
-	waiters []waiter
+	// remainder are the entries that the next batch folds. They were announced as well.
+	remainder []Entry
+	barrier   bool
+	sweep     bool
+	through   event.Time
+	flush     bool
+	waiters   []waiter
 }
 
 func (b batch) request() Request {
-	return Request{Entries: b.entries, rest: b.rest, Barrier: b.barrier, Sweep: b.sweep, Through: b.through, Settle: b.settle}
+	return Request{Entries: b.entries, remainder: b.remainder, Barrier: b.barrier, Sweep: b.sweep, Through: b.through, Settle: b.flush}
 }
 
-// inbox gathers requests while a batch is being folded: natural batching.
+// inbox collects requests while a batch is being folded.
 type inbox struct {
 	clock clock.Clock
-	limit int // of the entries of one batch
+	limit int // maximum number of entries in a batch
 
-	mu      sync.Mutex
-	waiting batch
-	held    int64 // bytes of the entries that wait
-	urgent  bool
-	due     time.Time // when what waits for company has waited enough
-	wake    chan struct{}
+	mu           sync.Mutex
+	waiting      batch
+	waitingBytes int64 // content of the waiting entries
+	urgent       bool
+	due          time.Time // when the waiting entries have lingered long enough; zero: none lingers
+	wake         chan struct{}
 }
 
 func newInbox(c clock.Clock, limit int) *inbox {
 	return &inbox{clock: c, limit: limit, wake: make(chan struct{}, 1)}
 }
 
-// put adds a request, which waits so long for company; w may be nil.
-func (b *inbox) put(r Request, patience time.Duration, w waiter) {
+// put adds a request, which lingers for at most the given time. w may be nil.
+func (b *inbox) put(r Request, linger time.Duration, w waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, e := range r.Entries {
-		if b.held+int64(len(e.Data)) > maxHeld {
-			e = e.slim()
+		if b.waitingBytes+int64(len(e.Data)) > maxWaitingBytes {
+			e = e.withoutData()
 		}
-		b.held += int64(len(e.Data))
+		b.waitingBytes += int64(len(e.Data))
 		b.waiting.entries = append(b.waiting.entries, e)
 	}
 	b.waiting.barrier = b.waiting.barrier || r.Barrier
 	b.waiting.sweep, b.waiting.through = b.waiting.sweep || r.Sweep, max(b.waiting.through, r.Through)
-	b.waiting.settle = b.waiting.settle || r.Settle
+	b.waiting.flush = b.waiting.flush || r.Settle
 	if w != nil {
 		b.waiting.waiters = append(b.waiting.waiters, w)
 	}
-	if patience == 0 {
+	if linger == 0 {
 		b.urgent = true
-	} else if due := b.clock.Now().Add(patience); b.due.IsZero() || due.Before(b.due) {
+	} else if due := b.clock.Now().Add(linger); b.due.IsZero() || due.Before(b.due) {
 		b.due = due
 	}
 	select {
@@ -158,7 +158,7 @@ func (b *inbox) put(r Request, patience time.Duration, w waiter) {
 	}
 }
 
-// take waits until there is something to fold and takes it.
+// take waits for a batch and removes it from the inbox.
 func (b *inbox) take(ctx context.Context) (batch, error) {
 	for {
 		taken, wait, ok := b.ready()
@@ -171,8 +171,8 @@ func (b *inbox) take(ctx context.Context) (batch, error) {
 	}
 }
 
-// ready takes what is to be folded now, or says how long what waits for company still
-// does; zero: nothing waits.
+// ready removes and returns the batch that is to be folded now. If there is none, it returns how
+// long the waiting entries still linger; zero: no entry waits.
 func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -185,24 +185,24 @@ func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 		}
 	}
 	taken = b.waiting
-	b.waiting, b.held = batch{}, 0
+	b.waiting, b.waitingBytes = batch{}, 0
 	if n := b.limit; len(taken.entries) > n {
-		// The rest goes with the next batch, and so do those who wait for it. What a sweep's
-		// listing finds is said with this one, and what the markers come to with both.
+		// The remainder waits for the next batch, and so do all waiters. The barrier belongs to
+		// this batch, the sweep to both.
 		b.waiting = batch{
-			entries: taken.entries[n:], waiters: taken.waiters, settle: taken.settle, sweep: taken.sweep, through: taken.through,
+			entries: taken.entries[n:], waiters: taken.waiters, flush: taken.flush, sweep: taken.sweep, through: taken.through,
 		}
 		for _, e := range b.waiting.entries {
-			b.held += int64(len(e.Data))
+			b.waitingBytes += int64(len(e.Data))
 		}
-		taken = batch{entries: taken.entries[:n:n], rest: b.waiting.entries, barrier: taken.barrier, sweep: taken.sweep, through: taken.through}
+		taken = batch{entries: taken.entries[:n:n], remainder: b.waiting.entries, barrier: taken.barrier, sweep: taken.sweep, through: taken.through}
 		return taken, 0, true
 	}
 	b.urgent, b.due = false, time.Time{}
 	return taken, 0, true
 }
 
-// await waits for a request, or for wait to be over when it is not zero.
+// await waits for a request, and at most for wait if that is not zero.
 func (b *inbox) await(ctx context.Context, wait time.Duration) error {
 	if wait == 0 {
 		select {

@@ -11,24 +11,23 @@ import (
 )
 
 const (
-	// maintainEvery is how often revisions and files are collected, at least, while there are
-	// publishes.
+	// maintainEvery is the longest interval between maintenance rounds while there are publishes.
 	maintainEvery = time.Minute
-	// perAge is how often they are collected while a revision grows old enough.
+	// perAge is how many rounds run in the time that a revision needs to expire.
 	perAge = 3
-	// backlogEvery is how often, while there is more to collect than one go does.
+	// backlogEvery is the interval while a round leaves work for the next one.
 	backlogEvery = time.Second
-	// floorSteps is in how many steps the floor rises by as much as it lags.
+	// floorSteps is the number of steps in which the floor rises by [manifest.Policy].Orphans.
 	floorSteps = 10
 )
 
-// Maintain deletes revisions, pins and state files that the domain's retention
-// does not keep, and moves entries of the ledger that nothing announces any more to
-// the archive: a bounded number, and it reports whether there is more to do.
-// [Compactor.Run] calls it after publishes; where nothing runs between requests,
-// it is a request of its own. It does not touch what folding uses, and may run
-// beside it and on any number of instances. While it runs, a second call on this
-// one does nothing.
+// Maintain deletes revisions, pins and state files that the domain's retention does not keep, and
+// moves old entries from the ledger to the archive. It does a bounded amount of work, and reports
+// whether there is more.
+//
+// [Compactor.Run] calls it after publishes. Where nothing runs between requests, it is a request of
+// its own. It may run concurrently with folding and on any number of instances. A second call on
+// the same compactor returns at once while the first one runs.
 func (c *Compactor) Maintain(ctx context.Context) (more bool, err error) {
 	select {
 	case c.maintaining <- struct{}{}:
@@ -48,8 +47,9 @@ func (c *Compactor) Maintain(ctx context.Context) (more bool, err error) {
 	return revisions || files || entries, err
 }
 
-// Shrink collects as Maintain does, and keeps few revisions. It is for a process that owns the domain alone and ends.
-// The caller bounds it by ctx; what is left then waits for the next process.
+// Shrink collects like Maintain, but keeps few revisions. A process calls it before it ends, if it
+// is the only user of the domain. The caller limits its time by ctx; the next process does the
+// remaining work.
 func (c *Compactor) Shrink(ctx context.Context) error {
 	select {
 	case c.maintaining <- struct{}{}:
@@ -72,13 +72,13 @@ func (c *Compactor) Shrink(ctx context.Context) error {
 	return nil
 }
 
-// archiveEntries moves entries to the archive that have been in the ledger for long and
-// that no revision looks for: those below the cut of the oldest one that exists. A later one has no lower cut, and knows what
-// is below it by name; so whoever may still publish neither lists nor reads them.
+// archiveEntries moves entries to the archive that are old enough and below the history cutoff of
+// the oldest existing revision. Later revisions have no lower cutoff, and recognize entries below
+// it by their names. So no process that may still publish lists or reads the archived entries.
 func (c *Compactor) archiveEntries(ctx context.Context) (more bool, err error) {
 	oldest := c.collector.Oldest()
-	cut := min(oldest.EntriesFrom, ids.AtTime(c.Clock.Now().Add(-c.KeepLedger)))
-	if !c.archiver.Due(cut) {
+	cutoff := min(oldest.EntriesFrom, ids.AtTime(c.Clock.Now().Add(-c.KeepLedger)))
+	if !c.archiver.Due(cutoff) {
 		return false, nil
 	}
 	if c.Archiving != nil {
@@ -86,19 +86,19 @@ func (c *Compactor) archiveEntries(ctx context.Context) (more bool, err error) {
 		case c.Archiving <- struct{}{}:
 			defer func() { <-c.Archiving }()
 		default:
-			return false, nil // after the next publish, perhaps: nothing waits for it, and collection must not
+			return false, nil // retried after a later publish; collection must not wait for it
 		}
 	}
 	if exists, err := c.collector.Exists(ctx, oldest); err != nil || !exists {
-		return err == nil, err // another collector, or a rebuild, was faster: there is another oldest one
+		return err == nil, err // if another process has deleted it, another revision is the oldest
 	}
-	return c.archiver.Archive(ctx, cut, func(ctx context.Context) (bool, error) {
+	return c.archiver.Archive(ctx, cutoff, func(ctx context.Context) (bool, error) {
 		return c.collector.InForce(ctx, oldest)
 	})
 }
 
-// maintain runs Maintain after publishes until ctx is done. In a domain where
-// nothing happens it does nothing; what is left then waits for the next publish.
+// maintain calls Maintain after publishes until ctx is done. In an idle domain it does nothing;
+// remaining work waits for the next publish.
 func (c *Compactor) maintain(ctx context.Context) {
 	for {
 		select {
@@ -109,7 +109,7 @@ func (c *Compactor) maintain(ctx context.Context) {
 		for more := true; more; {
 			var err error
 			if more, err = c.Maintain(ctx); err != nil && ctx.Err() == nil {
-				c.Logger.WarnContext(ctx, "collection failed; it is tried again after the next publish",
+				c.Logger.WarnContext(ctx, "collection failed; it is retried after the next publish",
 					slog.String("domain", c.Domain.String()), slog.Any("error", err))
 			}
 			wait := min(maintainEvery, c.Retention.All/perAge)
@@ -123,15 +123,14 @@ func (c *Compactor) maintain(ctx context.Context) {
 	}
 }
 
-// orphanFloor is the floor that a manifest with a new delta carries: that of its
-// parent, or a higher one when it is time. It stays at or below what this process
-// has written and not published yet, so that its own merges, however long they
-// take, can still be published; what another process is writing may have to be
-// written again.
+// orphanFloor returns the floor of a manifest with a new delta: that of its parent, or a higher one
+// when it is due. The floor stays at or below the unpublished files of this process, so that its
+// merges can be published however long they take. Another process may have to write its files
+// again.
 func (c *Compactor) orphanFloor(next *manifest.Manifest, delta manifest.Delta) string {
 	now := c.Clock.Now()
-	if told := c.storeTime.Load(); told != 0 { // a clock that is ahead must not raise it over what others write
-		now = time.UnixMilli(min(told, now.UnixMilli()))
+	if storeTime := c.storeTime.Load(); storeTime != 0 { // a fast clock must not raise the floor above files that others write
+		now = time.UnixMilli(min(storeTime, now.UnixMilli()))
 	}
 	floor := min(ids.AtTime(event.At(now).Add(-c.Retention.Orphans).Time()), delta.ID)
 	for _, r := range c.merges {

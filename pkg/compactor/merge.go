@@ -13,64 +13,62 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Rows rise through tiers, each merged beside the folding when it has enough of
-// them, so that a publish costs what it changes, a reader opens a bounded number
-// of files, and a row is written again a number of times that grows with the
-// logarithm of the state only:
+// Rows move up through tiers, which are merged concurrently with folding. So the cost of a publish
+// depends on what it changes, a reader opens a bounded number of files, and a row is rewritten a
+// number of times that grows with the logarithm of the state:
 //
-//   - a small delta is in the manifest itself;
-//   - of what is there an L0 delta is made, in files;
-//   - L0 deltas merge into one in L1, together with those before it in L1 of which
-//     there are several that are no larger;
-//   - a new base is written when the deltas hold more than half of it.
+//   - a small delta is inline in the manifest;
+//   - inline deltas are merged into an L0 delta, in files;
+//   - L0 deltas are merged into one L1 delta, together with the preceding L1 deltas if several of
+//     them are no larger;
+//   - a new base is written when the deltas are larger than half of the base.
 const (
 	maxDeltas = 16
 	maxInline = 64 << 10
 	minBase   = 8 << 20
-	// rowBytes is about how long a row is as JSON.
+	// rowBytes is the approximate length of a row as JSON.
 	rowBytes = 400
-	// taskBytes is about what a task that has ended takes in memory, with all its rows:
-	// so much of what may be closed is no reason yet to look.
+	// taskBytes is approximately what an ended task takes in memory, with all its rows. baseDue
+	// uses it to convert MinBase to a number of tasks.
 	taskBytes = 3000
-	// inlineSlack is how many times MaxInline a manifest holds while what is in it is
-	// being written to files.
+	// inlineSlack limits the inline rows of a manifest while a merge writes them to files: it is a
+	// multiple of MaxInline.
 	inlineSlack = 4
-	// fanIn is how many deltas of L1 merge at least, and maxL1 how many there are
-	// before all of them do.
+	// fanIn is the minimum number of L1 deltas that are merged. When there are more than maxL1, all
+	// of them are.
 	fanIn, maxL1 = 4, 64
-	// manyDeltas is far more than there should be, and far less than a manifest may
-	// have.
+	// manyDeltas is the number of deltas above which a new base is written. It is far more than
+	// usual, and far less than a manifest may contain.
 	manyDeltas = 1024
 )
 
-// merge is deltas, or the whole state, being written to files beside the folding.
-// A manifest takes up the result in place of those deltas, or of the base and all
-// deltas up to that state, if it still has them; else the result is dropped.
+// merge writes deltas, or the whole state, to files, concurrently with folding. A later manifest
+// takes the result if it still contains those deltas, or that base; the result then replaces the
+// deltas, or the base and all deltas up to source. Otherwise the result is dropped.
 type merge struct {
-	of    *manifest.Manifest
-	tier  string           // of the result
-	id    string           // of the result, and in the names of its files
-	parts []manifest.Delta // that it replaces, oldest first; none for a base
-	// atHand is of the manifest.
-	atHand atHand
+	source *manifest.Manifest // the current manifest when the merge began
+	tier   string             // of the result
+	id     string             // of the result; the names of its files contain it
+	parts  []manifest.Delta   // deltas that the result replaces, oldest first; none for a base
+	cached cachedRows         // of source
 
 	result atomic.Pointer[merged]
 	done   atomic.Bool
 }
 
-// merged is what a merge made.
+// merged is the result of a merge.
 type merged struct {
 	manifest.Delta
 
-	rows *state.Rows // of one in L0, to be kept at hand; else nil
+	rows *state.Rows // of an L0 delta that is small enough to be cached; else nil
 
-	// Of a base: what it leaves to history, and the new indexes of that.
-	cut     state.Cut
+	// The history cutoff of a base, and the new indexes of history.
+	cutoff  state.Cut
 	history map[string]manifest.File
-	files   []manifest.File // that are new in history
+	files   []manifest.File // new files of history
 }
 
-// delta stores what changed: few rows in the delta itself, and so in the manifest.
+// delta stores changed rows. Few rows are stored inline, in the delta itself.
 func (c *Compactor) delta(ctx context.Context, changed *state.Rows) (manifest.Delta, error) {
 	id := c.IDs.New()
 	if int64(changed.Len())*rowBytes > c.MaxInline {
@@ -80,11 +78,11 @@ func (c *Compactor) delta(ctx context.Context, changed *state.Rows) (manifest.De
 	if err != nil {
 		return manifest.Delta{}, err
 	}
-	held := size
+	inline := size
 	if c.manifest != nil {
-		held += inlineBytes(c.manifest.L0)
+		inline += inlineBytes(c.manifest.L0)
 	}
-	if held > inlineSlack*c.MaxInline {
+	if inline > inlineSlack*c.MaxInline {
 		return c.deltaFiles(ctx, id, changed)
 	}
 	return manifest.Delta{ID: id, Inline: rows, Rows: int64(changed.Len()), Bytes: size}, nil
@@ -93,7 +91,7 @@ func (c *Compactor) delta(ctx context.Context, changed *state.Rows) (manifest.De
 func (c *Compactor) deltaFiles(ctx context.Context, id string, changed *state.Rows) (manifest.Delta, error) {
 	began := c.Clock.Now()
 	files, err := c.Codec.Encode(changed)
-	c.encoding += c.Clock.Now().Sub(began)
+	c.encodingTime += c.Clock.Now().Sub(began)
 	if err != nil {
 		return manifest.Delta{}, err
 	}
@@ -110,7 +108,7 @@ func inlineBytes(deltas []manifest.Delta) int64 {
 	return size
 }
 
-// startMerges begins what is due and not being done.
+// startMerges starts the merges that are due and not running.
 func (c *Compactor) startMerges(ctx context.Context) {
 	m := c.manifest
 	c.merges = slices.DeleteFunc(c.merges, func(r *merge) bool { return !r.pending(m) })
@@ -119,7 +117,7 @@ func (c *Compactor) startMerges(ctx context.Context) {
 		case c.baseDue(m):
 			c.start(ctx, manifest.TierBase, nil)
 		case len(files) >= c.MaxDeltas && !c.merging(manifest.TierL0):
-			last := files[len(files)-1].ID // and with it what is in the manifest between them
+			last := files[len(files)-1].ID // inline deltas between them are merged, too
 			end := slices.IndexFunc(m.L0, func(d manifest.Delta) bool { return d.ID == last }) + 1
 			c.start(ctx, manifest.TierL1, intoL1(m.L1, m.L0[:end]))
 		}
@@ -130,8 +128,8 @@ func (c *Compactor) startMerges(ctx context.Context) {
 	}
 }
 
-// unmerged are the deltas that are no part of a merge to L1 under way, which takes
-// up the first of them.
+// unmerged returns the deltas of L0 that a running merge to L1 does not include. That merge
+// includes the oldest ones.
 func (c *Compactor) unmerged(l0 []manifest.Delta) []manifest.Delta {
 	for _, r := range c.merges {
 		if r.tier != manifest.TierL1 {
@@ -149,9 +147,9 @@ func (c *Compactor) merging(tier string) bool {
 	return slices.ContainsFunc(c.merges, func(r *merge) bool { return r.tier == tier })
 }
 
-// baseDue reports whether the deltas hold more than half of the base, or are too
-// many, or could not be merged, or most of what is in memory may be closed by now.
-// A base is made of what is in memory, whatever of its files is damaged.
+// baseDue reports whether a new base is due: the deltas are larger than half of the base, too many,
+// or cannot be merged, or most tasks in memory may be closed by now. A base is written from memory,
+// so damaged files of the current state do not matter.
 func (c *Compactor) baseDue(m *manifest.Manifest) bool {
 	if c.unmergeable.Load() || len(m.L1)+len(m.L0) > manyDeltas {
 		return true
@@ -174,8 +172,8 @@ func (c *Compactor) baseDue(m *manifest.Manifest) bool {
 	return deltas > max(base/2, c.MinBase)
 }
 
-// firstInline are the first deltas that are in the manifest, up to one that is
-// not: a merge leaves no gap, so that what it holds of a row is the last of it.
+// firstInline returns the first run of adjacent inline deltas. A merge must not skip a delta in
+// between: its result replaces its parts at one position, so that newer rows stay newer.
 func firstInline(l0 []manifest.Delta) []manifest.Delta {
 	l0 = l0[slices.IndexFunc(l0, manifest.Delta.IsInline):]
 	if end := slices.IndexFunc(l0, func(d manifest.Delta) bool { return !d.IsInline() }); end >= 0 {
@@ -184,8 +182,8 @@ func firstInline(l0 []manifest.Delta) []manifest.Delta {
 	return l0
 }
 
-// intoL1 are the deltas that merge into one: those of L0, and before them those of
-// L1 of which there are several that are no larger than what follows them.
+// intoL1 returns the deltas to merge into one L1 delta: those of l0, and the preceding ones of l1
+// if at least fanIn of them are no larger than what follows them.
 func intoL1(l1, l0 []manifest.Delta) []manifest.Delta {
 	size := int64(0)
 	for _, d := range l0 {
@@ -208,12 +206,12 @@ func intoL1(l1, l0 []manifest.Delta) []manifest.Delta {
 	}
 }
 
-// start begins a merge of deltas, or of the whole state.
+// start starts a merge of deltas, or of the whole state for a base.
 func (c *Compactor) start(ctx context.Context, tier string, parts []manifest.Delta) {
 	if tier == manifest.TierBase {
 		c.unmergeable.Store(false)
 	}
-	r := &merge{of: c.manifest, tier: tier, id: c.IDs.New(), parts: slices.Clone(parts), atHand: c.atHand}
+	r := &merge{source: c.manifest, tier: tier, id: c.IDs.New(), parts: slices.Clone(parts), cached: c.cached}
 	c.merges = append(c.merges, r)
 	var whole *state.State
 	if tier == manifest.TierBase {
@@ -222,10 +220,10 @@ func (c *Compactor) start(ctx context.Context, tier string, parts []manifest.Del
 	c.wg.Go(func() {
 		defer r.done.Store(true)
 		err := c.merge(ctx, r, whole)
-		if err == nil || ctx.Err() != nil { // or the process ends
+		if err == nil || ctx.Err() != nil { // an ending process is not worth a warning
 			return
 		}
-		c.Logger.WarnContext(ctx, "a merge of state files failed; it is tried again later",
+		c.Logger.WarnContext(ctx, "merging state files failed; it is retried later",
 			slog.String("domain", c.Domain.String()), slog.String("tier", tier), slog.Any("error", err))
 	})
 }
@@ -244,23 +242,23 @@ func (c *Compactor) merge(ctx context.Context, r *merge, whole *state.State) err
 		return err
 	}
 	delta.Revision = r.through()
-	if r.tier != manifest.TierL0 || rows.Len() > maxAtHand {
+	if r.tier != manifest.TierL0 || rows.Len() > maxCachedRows {
 		rows = nil
 	}
 	r.result.Store(&merged{Delta: delta, rows: rows})
 	return nil
 }
 
-// rebase writes a base of what lives, and adds to history what is closed.
+// rebase writes a base of the live rows and moves closed rows to history.
 func (c *Compactor) rebase(ctx context.Context, r *merge, whole *state.State) error {
-	result := &merged{cut: c.cutOf(r.of)}
-	closed := whole.Evict(result.cut)
+	result := &merged{cutoff: c.cutoffOf(r.source)}
+	closed := whole.Evict(result.cutoff)
 	var err error
-	if result.history, result.files, err = c.bury(ctx, r.of, closed, result.cut.Runs); manifest.Damaged(err) {
-		c.Logger.ErrorContext(ctx, "history cannot be added to: what is closed stays in the live state",
+	if result.history, result.files, err = c.moveToHistory(ctx, r.source, closed, result.cutoff.Runs); manifest.Damaged(err) {
+		c.Logger.ErrorContext(ctx, "history cannot be extended: closed rows stay in the live state",
 			slog.String("domain", c.Domain.String()), slog.Any("error", err))
 		whole.Load(closed)
-		result.cut, result.history, result.files, err = snapshot.CutOf(r.of), nil, nil, nil
+		result.cutoff, result.history, result.files, err = snapshot.CutOf(r.source), nil, nil, nil
 	}
 	if err != nil {
 		return err
@@ -273,47 +271,47 @@ func (c *Compactor) rebase(ctx context.Context, r *merge, whole *state.State) er
 	return nil
 }
 
-// through is the last revision whose changes the result holds.
+// through returns the last revision whose changes the result contains.
 func (r *merge) through() int64 {
 	if r.tier == manifest.TierBase {
-		return r.of.Revision
+		return r.source.Revision
 	}
 	return r.parts[len(r.parts)-1].Revision
 }
 
-// pending reports whether a manifest after m may still take up the result: not if
-// the merge failed, nor if m has gone another way.
+// pending reports whether m or a later manifest may still take the result. It may not if the merge
+// has failed, or if m no longer contains what the result replaces.
 func (r *merge) pending(m *manifest.Manifest) bool { return !r.done.Load() || r.ready(m) }
 
-// ready reports whether m may take up the result: if it is there, m has what it
-// stands for, and none of its files may have been collected under m's floor.
+// ready reports whether m can take the result: the merge has finished, m contains what the result
+// replaces, and no file of the result is below the floor of m, where it may have been collected.
 func (r *merge) ready(m *manifest.Manifest) bool {
 	result := r.result.Load()
-	if result == nil || m == nil || m.Lineage != r.of.Lineage ||
+	if result == nil || m == nil || m.Lineage != r.source.Lineage ||
 		!manifest.NamedFrom(m.OrphanFloor, slices.Concat(result.Files, result.files)) {
 		return false
 	}
-	if r.tier == manifest.TierBase { // another base may have put other things into history
-		return m.BaseSnapshot.ID == r.of.BaseSnapshot.ID && r.through() <= m.Revision
+	if r.tier == manifest.TierBase { // another base may have moved other rows to history
+		return m.BaseSnapshot.ID == r.source.BaseSnapshot.ID && r.through() <= m.Revision
 	}
-	// A base may have taken up the older ones meanwhile.
+	// A base may have replaced the older parts meanwhile.
 	last := r.parts[len(r.parts)-1]
 	for _, part := range r.parts {
-		held := slices.ContainsFunc(slices.Concat(m.L1, m.L0), func(d manifest.Delta) bool { return d.ID == part.ID })
-		if !held && (part.ID == last.ID || part.Revision > m.BaseSnapshot.Revision) {
+		named := slices.ContainsFunc(slices.Concat(m.L1, m.L0), func(d manifest.Delta) bool { return d.ID == part.ID })
+		if !named && (part.ID == last.ID || part.Revision > m.BaseSnapshot.Revision) {
 			return false
 		}
 	}
 	return true
 }
 
-// apply puts the result of a merge that is ready in its place in m.
+// apply changes m to contain the result of a merge that is ready.
 func (r *merge) apply(m *manifest.Manifest, now event.Time) {
 	result := r.result.Load()
 	if r.tier == manifest.TierBase {
 		m.BaseSnapshot = manifest.BaseSnapshot{
 			ID: result.ID, Revision: result.Revision, PublishedAt: now, Files: result.Files,
-			FoldSeq: result.cut.Seq, FoldTime: result.cut.Time, EntriesFrom: result.cut.Entries, RunsFrom: result.cut.Runs,
+			FoldSeq: result.cutoff.Seq, FoldTime: result.cutoff.Time, EntriesFrom: result.cutoff.Entries, RunsFrom: result.cutoff.Runs,
 		}
 		for table, index := range result.history {
 			if m.History == nil {
@@ -339,12 +337,12 @@ func (r *merge) apply(m *manifest.Manifest, now event.Time) {
 	m.L0 = slices.Insert(slices.DeleteFunc(m.L0, replaced), at, result.Delta)
 }
 
-// settleRounds bounds what one end of a process waits for: a merge may lead to another.
-const settleRounds = 3
+// flushRounds limits the rounds of a flush: publishing a merge may start another one.
+const flushRounds = 3
 
-// settle publishes what is merged, once it is.
-func (c *Compactor) settle(ctx context.Context) error {
-	for range settleRounds {
+// flush waits for running merges and publishes their results.
+func (c *Compactor) flush(ctx context.Context) error {
+	for range flushRounds {
 		c.AwaitMerges()
 		published := false
 		err := c.commit(ctx, func() (*state.State, publication, error) {
@@ -364,6 +362,6 @@ func (c *Compactor) settle(ctx context.Context) error {
 	return nil
 }
 
-// AwaitMerges waits until nothing is being merged: for whoever must have the store
-// to itself, and for tests.
+// AwaitMerges waits until no merge runs. Callers that need the store for themselves, and tests, use
+// it.
 func (c *Compactor) AwaitMerges() { c.wg.Wait() }

@@ -17,20 +17,19 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// ListMargin is how much older than a listing the name of an entry may be that
-// becomes visible after it. Who appends sees to it that a name is at most 60 s
-// behind the store's clock.
+// ListMargin is how much older than a listing the name of an entry may be that appears after it.
+// Appenders ensure that a name is at most 60 s behind the store's clock.
 const ListMargin = 90 * time.Second
 
-// publish writes what changed in work and creates the next manifest. When it
-// returns nil the new state is the domain's; the error of a lost race is
-// [manifest.ErrConflict] or [manifest.ErrNotCommitted], and nothing has happened.
+// publish stores the rows that changed in work and creates the next manifest. If it returns nil,
+// work is the state of the domain. If another writer was faster, it returns [manifest.ErrConflict]
+// or [manifest.ErrNotCommitted], and nothing is published.
 func (c *Compactor) publish(ctx context.Context, work *state.State, p publication) error {
 	changed := work.Changed()
-	due := c.marked(work, p)
-	marked := c.mark(ctx, due)
+	wakeup := c.nextWakeup(work, p)
+	awaitWakeup := c.createWakeup(ctx, wakeup)
 	delta, err := c.delta(ctx, changed)
-	if err := errors.Join(err, marked()); err != nil {
+	if err := errors.Join(err, awaitWakeup()); err != nil {
 		return err
 	}
 	if c.manifest != nil && !manifest.NamedFrom(c.manifest.OrphanFloor, delta.Files) {
@@ -38,13 +37,13 @@ func (c *Compactor) publish(ctx context.Context, work *state.State, p publicatio
 			event.At(c.Clock.Now()), event.At(ids.Time(c.manifest.OrphanFloor)), c.manifest.Revision)
 	}
 	next := c.next(work, p, delta)
-	next.Due = due
+	next.Due = wakeup
 	for _, r := range c.merges {
 		if r.ready(next) {
 			r.apply(next, event.At(c.Clock.Now()))
 		}
 	}
-	atHand, err := c.supersede(next, delta, changed)
+	cached, err := c.dropOverwritten(next, delta, changed)
 	if err != nil {
 		return err
 	}
@@ -58,10 +57,10 @@ func (c *Compactor) publish(ctx context.Context, work *state.State, p publicatio
 	}
 	work.Drain()
 	c.traceEnded(ctx, state.List[state.Run](changed))
-	c.state, c.manifest, c.atHand = work, next, atHand
-	c.seen(next)
+	c.state, c.manifest, c.cached = work, next, cached
+	c.noteWriter(next)
 	c.caughtUp = max(c.caughtUp, next.Watermarks.CaughtUpAt)
-	snap := c.share()
+	snap := c.updateLatest()
 	c.startMerges(ctx)
 	select {
 	case c.published <- struct{}{}:
@@ -73,7 +72,7 @@ func (c *Compactor) publish(ctx context.Context, work *state.State, p publicatio
 	return nil
 }
 
-// write encodes rows and stores their files.
+// write encodes rows and stores them in files.
 func (c *Compactor) write(ctx context.Context, id string, rows *state.Rows, tier string) (manifest.Delta, error) {
 	files, err := c.Codec.Encode(rows)
 	if err != nil {
@@ -82,9 +81,8 @@ func (c *Compactor) write(ctx context.Context, id string, rows *state.Rows, tier
 	return c.store(ctx, id, files, tier)
 }
 
-// store stores a file for each table, in parallel, named by an id that is new, so that
-// a write whose answer was lost may be repeated: what it left behind under the old name
-// is referred to by nothing.
+// store stores one file for each table, in parallel. The id must be new: a write whose answer was
+// lost is repeated under another id, and nothing refers to the files of the first one.
 func (c *Compactor) store(ctx context.Context, id string, files []snapshot.File, tier string) (manifest.Delta, error) {
 	d := manifest.Delta{ID: id, Files: make([]manifest.File, len(files))}
 	g, gctx := errgroup.WithContext(ctx)
@@ -100,9 +98,8 @@ func (c *Compactor) store(ctx context.Context, id string, files []snapshot.File,
 	return d, g.Wait()
 }
 
-// told notes what time it is for the store. It is called by several goroutines
-// at once.
-func (c *Compactor) told(t time.Time) {
+// observeStoreTime records a time of the store's clock. Several goroutines may call it at once.
+func (c *Compactor) observeStoreTime(t time.Time) {
 	ms := t.UnixMilli()
 	for {
 		old := c.storeTime.Load()
@@ -112,10 +109,10 @@ func (c *Compactor) told(t time.Time) {
 	}
 }
 
-// completeAt is the id up to which a listing is complete that began when the store
-// was known to have had a time. Writers keep the names of entries up with the
-// store's clock, so no other has a say in it: this machine's can only make it less.
-// It is "" when the store had not told the time yet.
+// completeAt returns the id up to which a listing is complete, given a time that the store's clock
+// had reached before the listing began. Writers keep the names of entries close to the store's
+// clock, so no other clock may raise the result; this machine's clock can only lower it. It returns
+// "" if no time of the store is known yet.
 func (c *Compactor) completeAt(storeTime int64) string {
 	if storeTime == 0 {
 		return ""
@@ -131,7 +128,7 @@ func fileOf(f snapshot.File, key string) manifest.File {
 	}
 }
 
-// next is the manifest after the current one, with a delta more.
+// next returns the successor of the current manifest, with one more delta.
 func (c *Compactor) next(work *state.State, p publication, delta manifest.Delta) *manifest.Manifest {
 	var next *manifest.Manifest
 	if c.manifest == nil {

@@ -39,7 +39,7 @@ func (c *Compactor) gather(ctx context.Context, r *round) ([]Entry, error) {
 	}
 	entries, skipped := slices.Clone(r.Entries), map[string]bool{}
 	for _, name := range listed {
-		c.told(name.Object.Updated)
+		c.observeStoreTime(name.Object.Updated)
 		if name.Skip {
 			skipped[name.Entry] = true
 			continue

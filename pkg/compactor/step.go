@@ -27,7 +27,7 @@ const maxRestarts = 3
 //
 // An entry that cannot be read is not an error: the result names it.
 func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {
-	if err := c.lookFirst(ctx, r); err != nil {
+	if err := c.refreshFirst(ctx, r); err != nil {
 		return Result{}, err
 	}
 	for tries := 0; ; tries++ {
@@ -36,16 +36,16 @@ func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {
 			r.Entries = c.dropData(ctx, r.Entries, err)
 			result, err = c.stepOnce(ctx, r)
 		}
-		result.Unread = c.settleGaps(ctx)
+		result.Unread = c.updateGaps(ctx)
 		if err == nil && r.Sweep {
-			err = c.attend(ctx, r)
-			result.Revision, result.Attended = c.revision(), c.attended()
+			err = c.publishWakeups(ctx, r)
+			result.Revision, result.Attended = c.revision(), c.releasedThrough()
 		}
 		if errors.Is(err, errStateChanged) && tries < maxRestarts {
 			continue
 		}
 		if err == nil && r.Settle {
-			err = c.settle(ctx)
+			err = c.flush(ctx)
 			result.Revision = c.revision()
 		}
 		return result, err
@@ -101,7 +101,7 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 	if err != nil {
 		return Result{}, next, err
 	}
-	c.overlooked = c.overlooked || r.Sweep && c.overlook(entries, r.Entries, r.rest)
+	c.unannounced = c.unannounced || r.Sweep && c.hasUnannounced(entries, r.Entries, r.remainder)
 	again := c.newlySupported(r.Barrier)
 	entries = slices.Concat(again, entries)
 	read := reading{known: r.known(again), gaps: map[string]error{}, unread: map[string]bool{}}
@@ -173,7 +173,7 @@ func (c *Compactor) finish(r round, read *reading, again []Entry) round {
 	c.complete = max(c.complete, complete)
 	if caughtUp > c.caughtUp {
 		c.caughtUp = caughtUp
-		c.share()
+		c.updateLatest()
 	}
 	return round{
 		Request: Request{Entries: read.later, Barrier: true}, second: true, listedAt: r.listedAt, complete: r.complete,

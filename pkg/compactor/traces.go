@@ -13,13 +13,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
-// maxTraced bounds the runs that a publish makes spans for: one of thousands of
-// entries costs no more than one of some.
+// maxTraced limits the runs for which a publish creates spans.
 const maxTraced = 32
 
-// compaction is the span of a fold that is published. It is of many runs, and so in a
-// trace of its own; each of them gets a span beside it in its own trace, since who
-// follows a task wants to see there what it waited for. Nil: there are no spans.
+// compaction is the span of a fold that is published. It belongs to many runs, so it has a trace of
+// its own. Each run gets a span beside it in the trace of the run, where it shows what a task
+// waited for. A nil compaction creates no spans.
 type compaction struct {
 	tracer *trace.Tracer
 	about  trace.About
@@ -28,7 +27,7 @@ type compaction struct {
 	runs   []string
 }
 
-// traceFold begins the span of a fold.
+// traceFold starts the span of a fold.
 func (c *Compactor) traceFold(ctx context.Context, groups []fold.Group) (context.Context, *compaction) {
 	if !c.Traces.On() {
 		return ctx, nil
@@ -51,11 +50,10 @@ func (c *Compactor) traceFold(ctx context.Context, groups []fold.Group) (context
 	return ctx, f
 }
 
-// traced are the runs that get a span: the newest, which somebody may be waiting for.
+// traced returns the runs that get a span: the newest, which users are most likely waiting for.
 func (f *compaction) traced() []string { return f.runs[max(0, len(f.runs)-maxTraced):] }
 
-// end ends the span, and makes those of the runs, if n groups were published as the
-// revision.
+// end ends the span. If n > 0 groups were published, it creates the spans of the runs.
 func (f *compaction) end(ctx context.Context, revision int64, n int, err error) {
 	if f == nil {
 		return
@@ -63,7 +61,7 @@ func (f *compaction) end(ctx context.Context, revision int64, n int, err error) 
 	f.span.Set("servo.folded", n)
 	switch {
 	case errors.Is(err, errNeedBarrier), errors.Is(err, errStateChanged):
-		f.span.Set("servo.again", err.Error()) // it goes on, with more
+		f.span.Set("servo.again", err.Error()) // the step continues, so this is no failure
 		err = nil
 	case err == nil && n > 0:
 		f.span.Set("servo.revision", revision)
@@ -78,8 +76,8 @@ func (f *compaction) end(ctx context.Context, revision int64, n int, err error) 
 	f.span.End(err)
 }
 
-// traceEnded makes the spans of the runs that a publish has ended. Whoever publishes
-// makes them, and so they are made once; its state is still the one before.
+// traceEnded creates the spans of the runs that a publish has ended. Only the publisher of a
+// revision creates them, so each is created once. c.state is still the previous state.
 func (c *Compactor) traceEnded(ctx context.Context, changed []*state.Run) {
 	if !c.Traces.On() {
 		return

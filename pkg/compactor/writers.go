@@ -1,0 +1,61 @@
+package compactor
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/manifest"
+)
+
+const (
+	// otherWriterAge is how long after a publish of another writer more of them are expected.
+	otherWriterAge = 5 * time.Second
+	// notifiedDelay is how long an entry lingers that a notification announced. An instance that
+	// the entry was handed to may fold it meanwhile. It is about the duration of a publish.
+	notifiedDelay = 300 * time.Millisecond
+)
+
+// noteWriter records whether another writer has published a manifest.
+func (c *Compactor) noteWriter(m *manifest.Manifest) {
+	if m.Writer != c.Writer {
+		c.otherWriterAt.Store(m.PublishedAt.Time().UnixMilli())
+	}
+}
+
+// hasOtherWriters reports whether another writer has published recently. It is safe for concurrent
+// use.
+func (c *Compactor) hasOtherWriters() bool {
+	at := c.otherWriterAt.Load()
+	age := c.Clock.Now().Sub(time.UnixMilli(at))
+	return c.Shared && at != 0 && age.Abs() < otherWriterAge
+}
+
+// linger returns how long a request lingers. Entries that were handed to this instance never do: no
+// other instance may have them.
+func (c *Compactor) linger(r Request) time.Duration {
+	switch {
+	case r.Barrier || r.Sweep || r.Settle:
+		return 0
+	case r.Lazy:
+		return LazyDelay
+	case r.Notified && c.hasOtherWriters():
+		return notifiedDelay
+	}
+	return 0
+}
+
+// refreshFirst loads what another writer has published, before a step folds entries. That read
+// costs a third of a lost race, and shows which entries are already folded.
+func (c *Compactor) refreshFirst(ctx context.Context, r Request) error {
+	if r.Sweep && c.manifest != nil {
+		// In an idle domain, nothing else would notice that the state was rebuilt.
+		_, err := c.reload(ctx)
+		return err
+	}
+	if !c.hasOtherWriters() || !slices.ContainsFunc(r.Entries, func(e Entry) bool { return !c.recorded(e.ID) }) {
+		return nil
+	}
+	_, err := c.reload(ctx)
+	return err
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -251,6 +253,9 @@ func (a *app) logs(ctx context.Context, runID, task string, attempt int32, follo
 	}
 	return a.read(ctx, func(v view) error {
 		s, row, err := engine.FindTaskAnywhere(ctx, v.Snapshot, runID, task)
+		if follow && runID == "" && errors.Is(err, engine.ErrNoTask) && declared(ctx, v, task) {
+			s, row, err = a.awaitTask(ctx, &v, task)
+		}
 		if err != nil {
 			return err
 		}
@@ -271,4 +276,34 @@ func (a *app) logs(ctx context.Context, runID, task string, attempt int32, follo
 		_, err = a.Stdout.Write(log.Text)
 		return err
 	})
+}
+
+// declared reports whether the project declares the asset of a task.
+func declared(ctx context.Context, v view, task string) bool {
+	asset, _, _ := strings.Cut(task, "[")
+	r, err := project.LoadRetention(ctx, v.project.Root)
+	return err == nil && slices.Contains(r.Assets(), asset)
+}
+
+// awaitTask waits for a run that has a task. It keeps v up to date.
+func (a *app) awaitTask(ctx context.Context, v *view, task string) (*state.State, *state.Task, error) {
+	a.note("waiting: no run has a task %s yet; start one with `servo run`", task)
+	most := folderLook
+	if inCloud(v.dir) {
+		most = cloudLook
+	}
+	for look := firstLook; ; look = min(2*look, most) {
+		if err := a.Clock.Sleep(ctx, look); err != nil {
+			return nil, nil, err
+		}
+		snap, err := v.Reader().Current(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		v.Snapshot = snap
+		s, row, err := engine.FindTaskAnywhere(ctx, snap, "", task)
+		if !errors.Is(err, engine.ErrNoTask) {
+			return s, row, err
+		}
+	}
 }

@@ -174,7 +174,10 @@ func withRun(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.St
 	return s, s.Runs.Get(id), nil
 }
 
-// errNoRunYet is an [ErrNotFound] whose message is only its reason.
+// ErrNoTask is the [ErrNotFound] of a task that no run has yet.
+var ErrNoTask = fmt.Errorf("%w", ErrNotFound)
+
+// errNoRunYet is an [ErrNoTask] whose message is only its reason.
 var errNoRunYet error = noRunError{}
 
 type noRunError struct{}
@@ -182,7 +185,7 @@ type noRunError struct{}
 func (noRunError) Error() string {
 	return "no run has been started here yet; start one with `servo run`"
 }
-func (noRunError) Unwrap() error { return ErrNotFound }
+func (noRunError) Unwrap() error { return ErrNoTask }
 
 func errNoRun(snap *snapshot.Snapshot, id string) error {
 	if ids.Valid(id) && !snap.History.Kept(id) {

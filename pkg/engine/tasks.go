@@ -26,9 +26,9 @@ func FindTask(s *state.State, runID, name string) (*state.Task, error) {
 			name, runID, ErrNotFound, len(found), found[0].TaskKey)
 	}
 	if near := plan.Suggest(name, keys); near != "" {
-		return nil, fmt.Errorf("task %q of run %s: %w: did you mean %s?", name, runID, ErrNotFound, near)
+		return nil, fmt.Errorf("task %q of run %s: %w: did you mean %s?", name, runID, ErrNoTask, near)
 	}
-	return nil, fmt.Errorf("task %q of run %s: %w: list its tasks with `servo tasks %s` (it has %s)", name, runID, ErrNotFound, runID, count(len(keys), "task"))
+	return nil, fmt.Errorf("task %q of run %s: %w: list its tasks with `servo tasks %s` (it has %s)", name, runID, ErrNoTask, runID, count(len(keys), "task"))
 }
 
 // maxOlderRuns limits the older runs that are searched for a task.
@@ -64,6 +64,9 @@ func FindTaskAnywhere(ctx context.Context, snap *snapshot.Snapshot, runID, name 
 			task, err := FindTask(of, r.RunID, name)
 			return of, task, err
 		}
+	}
+	if len(older) > 0 {
+		err = fmt.Errorf("%w; nor has any of the %s before it", err, count(len(older), "run"))
 	}
 	return nil, nil, err
 }

@@ -9,17 +9,17 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// accept judges a worker's report by its attempt (INV-8). It gives the task to
-// go on with, in which the attempt is the current one, or the verdict.
+// accept checks the attempt of a worker's report (INV-8). It returns the task with this attempt as
+// the current one, or nil and the verdict.
 //
-// The current attempt is accepted in any state that is not terminal. A greater
-// one is adopted: it proves that it was dispatched, by a decision that this state
-// has not seen. A smaller one is stale.
+// The current attempt is accepted in every state that is not terminal. A later attempt is adopted:
+// its report proves that it was dispatched, by a decision that this state has not seen. An earlier
+// attempt is stale.
 func (f *folder) accept(ref event.AttemptRef) (*state.Task, verdict) {
 	t := f.st.Tasks.Get(state.Key2{A: ref.RunID, B: ref.TaskKey})
 	switch {
 	case ref.AttemptID != ids.AttemptID(f.domain(), ref.RunID, ref.TaskKey, ref.Attempt):
-		return nil, stale("the attempt id is not that of attempt " + strconv.Itoa(int(ref.Attempt)))
+		return nil, stale("the attempt id does not belong to attempt " + strconv.Itoa(int(ref.Attempt)))
 	case t.State.Terminal() && ref.Attempt == t.Attempt:
 		return nil, noChange
 	case t.State.Terminal():
@@ -29,32 +29,32 @@ func (f *folder) accept(ref event.AttemptRef) (*state.Task, verdict) {
 	case ref.Attempt > t.Attempt:
 		return f.adopt(t, ref), verdict{}
 	case t.State == state.TaskReady && t.AdmittedAt == 0:
-		return f.open(t), verdict{}
+		return f.admitReported(t), verdict{}
 	}
 	return t, verdict{}
 }
 
-// adopt makes a greater attempt the current one, with the grants that it was dispatched
-// under: this state may not have seen the losses that led to them.
+// adopt makes a later attempt the current one. It takes over the grants of the report, because
+// this state may not have seen the losses.
 func (f *folder) adopt(current *state.Task, ref event.AttemptRef) *state.Task {
 	t := *current
 	f.closeAttempt(&t, closing{outcome: event.Failed, code: CodeSuperseded, message: "a later attempt reported"})
 	grant(&t, ref.GrantedAttempts-t.GrantedAttempts)
-	if beyond := ref.Attempt - t.MaxAttempts; beyond > 0 { // its dispatch proves more grants than the report knows of
+	if beyond := ref.Attempt - t.MaxAttempts; beyond > 0 { // the dispatch proves more grants
 		grant(&t, min(beyond, MaxGrantedAttempts-t.GrantedAttempts))
 	}
 	f.beginAttempt(&t, ref.Attempt)
 	t.State, t.ReadyAt, t.RetryNotBefore = state.TaskReady, f.at(), 0
 	f.putTask(&t, current.State)
-	return f.open(&t)
+	return f.admitReported(&t)
 }
 
-// open makes the current attempt of a ready task hold its slots although no
-// admission gave them: it reported, so it was dispatched, by a decision that this
-// state has not seen. A rebuild from the bare ledger meets such attempts.
-func (f *folder) open(current *state.Task) *state.Task {
+// admitReported admits the current attempt of a ready task regardless of limits. The attempt
+// reported, so it was dispatched, by a decision that this state has not seen. Such attempts occur
+// in a rebuild without the recorded order of entries.
+func (f *folder) admitReported(current *state.Task) *state.Task {
 	t := *current
-	f.hold(&t)
+	f.takeSlots(&t)
 	return &t
 }
 
@@ -73,26 +73,26 @@ func (f *folder) taskStarted(p *event.TaskStarted) verdict {
 	case current.State == state.TaskRunning && p.StartedAt >= current.StartedAt:
 		return noChange
 	}
-	// A task that runs already was seen to by a heartbeat that overtook this.
-	f.begin(current, p.AttemptRef, p.StartedAt)
+	// If the task is RUNNING, a heartbeat overtook this report, and the start was earlier.
+	f.markRunning(current, p.AttemptRef, p.StartedAt)
 	return folded
 }
 
-// begin makes a task RUNNING, since a time on its worker's clock. A clock that is
-// ahead does not count.
-func (f *folder) begin(current *state.Task, ref event.AttemptRef, since event.Time) {
+// markRunning makes a task RUNNING. since is a time of the worker's clock, limited by the time of
+// the event.
+func (f *folder) markRunning(current *state.Task, ref event.AttemptRef, since event.Time) {
 	t := *current
 	t.State, t.StartedAt, t.WorkerID = state.TaskRunning, min(since, f.at()), cmp.Or(t.WorkerID, ref.WorkerID)
 	f.putTask(&t, current.State)
 	f.dropOutbox(&t, false)
-	f.beat(&t, f.at(), 0, "")
+	f.recordHeartbeat(&t, f.at(), 0, "")
 	f.changeAttempt(&t, func(a *state.Attempt) {
 		a.State, a.StartedAt, a.WorkerID = state.AttemptRunning, t.StartedAt, t.WorkerID
 	})
 }
 
-// taskHeartbeat records a sign of life. Only the heartbeats table changes, unless
-// it overtook the report of the start.
+// taskHeartbeat records a heartbeat. It changes only the table of heartbeats, unless it overtook
+// the report of the start.
 func (f *folder) taskHeartbeat(p *event.TaskHeartbeat) verdict {
 	t, v := f.accept(p.AttemptRef)
 	switch {
@@ -101,17 +101,18 @@ func (f *folder) taskHeartbeat(p *event.TaskHeartbeat) verdict {
 	case t.State == state.TaskRetryWait:
 		return stale("the attempt was closed")
 	}
-	if !f.beat(t, f.at(), p.Progress, p.Message) {
+	if !f.recordHeartbeat(t, f.at(), p.Progress, p.Message) {
 		return noChange
 	}
 	if t.State != state.TaskRunning {
-		f.begin(t, p.AttemptRef, p.HeartbeatAt)
+		f.markRunning(t, p.AttemptRef, p.HeartbeatAt)
 	}
 	return folded
 }
 
-// beat moves a task's last sign of life forward, never back.
-func (f *folder) beat(t *state.Task, at event.Time, progress int32, message string) bool {
+// recordHeartbeat writes a task's heartbeat, and reports false if it is not newer than the last
+// one of the attempt.
+func (f *folder) recordHeartbeat(t *state.Task, at event.Time, progress int32, message string) bool {
 	old := f.st.Heartbeats.Get(t.Key())
 	if old != nil && old.AttemptID == t.AttemptID && old.LastHeartbeatAt >= at {
 		return false
@@ -123,7 +124,7 @@ func (f *folder) beat(t *state.Task, at event.Time, progress int32, message stri
 	return true
 }
 
-// taskFinished closes an attempt and decides what becomes of its task.
+// taskFinished closes an attempt and decides the next state of its task.
 func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 	c := closing{outcome: p.Outcome, metrics: jsonOfMap(p.Metrics)}
 	if len(p.CheckResults) > 0 {
@@ -135,15 +136,15 @@ func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 	}
 	current, v := f.accept(p.AttemptRef)
 	if current == nil {
-		f.recordPast(p, c)
+		f.recordSuperseded(p, c)
 		return v
 	}
 	if current.State == state.TaskRetryWait && p.Outcome != event.Succeeded {
-		return noChange // the attempt was closed as a failure already
+		return noChange // the attempt is already closed as a failure
 	}
 	t := *current
 	if a := f.attempt(current); current.State == state.TaskRetryWait && a != nil && a.RetryReason == state.RetryInfrastructure {
-		grant(&t, -1) // the attempt was not lost after all
+		grant(&t, -1) // the attempt was not lost
 	}
 	t.StartedAt = earliest(t.StartedAt, p.StartedAt)
 	t.WorkerID = cmp.Or(t.WorkerID, p.WorkerID)
@@ -154,10 +155,9 @@ func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 	return folded
 }
 
-// recordPast notes how an attempt ended that was given up for a later one
-// before it reported. The task does not change; the attempt's own row does, so
-// that it says the same whichever of the two was folded first.
-func (f *folder) recordPast(p *event.TaskFinished, c closing) {
+// recordSuperseded records the end of an attempt that reports after a later attempt has replaced
+// it. Only the attempt's own row changes. The row is thus the same in either order of the reports.
+func (f *folder) recordSuperseded(p *event.TaskFinished, c closing) {
 	key := state.AttemptKey{RunID: p.RunID, TaskKey: p.TaskKey, Attempt: p.Attempt}
 	old := f.st.Attempts.Get(key)
 	t := f.st.Tasks.Get(state.Key2{A: p.RunID, B: p.TaskKey})
@@ -177,8 +177,8 @@ func (f *folder) recordPast(p *event.TaskFinished, c closing) {
 	put(f, &f.st.Attempts, &row)
 }
 
-// earliest is the earlier of two times that say when an attempt began: a
-// heartbeat that overtook the start says it later than it was.
+// earliest returns the earlier of two start times of an attempt, either of which may be 0
+// (unknown). A heartbeat that overtook the start reports too late a time.
 func earliest(a, b event.Time) event.Time {
 	if a == 0 || b == 0 {
 		return a + b
@@ -186,16 +186,14 @@ func earliest(a, b event.Time) event.Time {
 	return min(a, b)
 }
 
-// finish ends the current attempt of a task with an outcome: the task succeeds,
-// waits for a retry, or ends.
+// finish closes the current attempt of a task. The task then ends or waits for a retry.
 func (f *folder) finish(current, t *state.Task, c closing) {
 	cancelling := f.peekRun(t.RunID).State == state.RunCancelling
 	f.closeAttempt(t, c)
 	t.ErrorCode, t.ErrorMessage = c.code, c.message
 	switch {
 	case cancelling:
-		// A success that comes after the request counts as cancelled, too: what it
-		// made stays invisible.
+		// A success after the request counts as cancelled, too: its output stays invisible.
 		t.OutputURI, t.RowCount, t.ByteSize, t.SchemaHash = "", 0, 0, ""
 		t.ErrorCode = orDefault(t.ErrorCode, CodeCancelled)
 		f.end(current, t, state.TaskCancelled, string(event.Cancelled))
@@ -215,7 +213,7 @@ func (f *folder) finish(current, t *state.Task, c closing) {
 	}
 }
 
-// closing says how an attempt is closed.
+// closing describes the end of an attempt.
 type closing struct {
 	outcome       event.Outcome
 	code, message string
@@ -223,12 +221,12 @@ type closing struct {
 	user          bool // the error is in the query, the command or the data
 	metrics       string
 	checks        string
-	// unqueue says that the queue task is to be deleted, if it has not been delivered.
+	// unqueue means that the queue task must be deleted if the attempt has not started.
 	unqueue bool
 }
 
-// closeAttempt closes the current attempt, if one is open, and frees what it
-// holds: its slots, its outbox row, its heartbeat.
+// closeAttempt closes the current attempt, if it is open. It frees the attempt's slots and deletes
+// its timer, outbox row and heartbeat.
 func (f *folder) closeAttempt(t *state.Task, c closing) {
 	if old := f.st.Heartbeats.Get(t.Key()); old != nil {
 		t.LastHeartbeatAt = old.LastHeartbeatAt
@@ -239,7 +237,7 @@ func (f *folder) closeAttempt(t *state.Task, c closing) {
 	f.dropTimer(t)
 	f.dropOutbox(t, c.unqueue)
 	if a := f.attempt(t); a == nil || a.State == state.AttemptClosed && c.outcome != event.Succeeded {
-		return // closed already; only a success says more than what closed it
+		return // already closed; only a success changes the row of a closed attempt
 	}
 	f.changeAttempt(t, func(a *state.Attempt) {
 		a.StartedAt, a.WorkerID = earliest(a.StartedAt, t.StartedAt), cmp.Or(a.WorkerID, t.WorkerID)
@@ -276,9 +274,8 @@ func (f *folder) dropOutbox(t *state.Task, unqueue bool) {
 	remove(f, &f.st.Outbox, &row)
 }
 
-// materialized records what a partition holds now. Of two runs the later
-// triggered counts, and of two tasks of a run that with the greater key, in
-// whichever order they finish.
+// materialized records the output of a partition. The run that was triggered last wins; within a
+// run, the task with the greater key wins. The order in which tasks finish does not matter.
 func (f *folder) materialized(t *state.Task) {
 	if t.AssetKey == "" {
 		return

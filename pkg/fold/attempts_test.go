@@ -17,7 +17,7 @@ func attempt(w *foldtest.World, run string, n int32) *state.Attempt {
 	return w.State.Attempts.Get(state.AttemptKey{RunID: run, TaskKey: "a", Attempt: n})
 }
 
-func TestAStartFreesTheOutboxAndASuccessTheSlot(t *testing.T) {
+func TestStartAndSuccessFreeOutboxAndSlot(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
 	w.MustFold(w.Started(run, "a", 1))
@@ -45,7 +45,7 @@ func TestAStartFreesTheOutboxAndASuccessTheSlot(t *testing.T) {
 		[]any{partition.RunID, partition.MaterializationID, partition.OutputURI, partition.SchemaHash})
 }
 
-func TestAHeartbeatOfAnAttemptNotSeenToStartStartsIt(t *testing.T) {
+func TestHeartbeatBeforeStartMarksTaskRunning(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
 	w.Pass(time.Minute)
@@ -66,7 +66,7 @@ func TestAHeartbeatOfAnAttemptNotSeenToStartStartsIt(t *testing.T) {
 	require.Equal(t, state.NoChange, w.Fold(started).Row.Outcome)
 }
 
-func TestASignOfLifeOnlyMovesForward(t *testing.T) {
+func TestEarlierHeartbeatChangesNothing(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
 	w.MustFold(w.Started(run, "a", 1))
@@ -79,7 +79,7 @@ func TestASignOfLifeOnlyMovesForward(t *testing.T) {
 	require.Equal(t, last.Events[0].Time, w.State.Heartbeats.Get(state.Key2{A: run, B: "a"}).LastHeartbeatAt)
 }
 
-func TestAGreaterAttemptIsAdoptedAndTheOldOneKeepsItsOwnEnd(t *testing.T) {
+func TestLaterAttemptIsAdoptedAndOldEndIsRecorded(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Retrying("a", 5))
 	w.MustFold(w.Started(run, "a", 3))
@@ -100,7 +100,7 @@ func TestAGreaterAttemptIsAdoptedAndTheOldOneKeepsItsOwnEnd(t *testing.T) {
 	require.Equal(t, []string{"a=RUNNING"}, w.States(run))
 }
 
-func TestARunWhoseTaskReportsBeforeItIsAdmittedRuns(t *testing.T) {
+func TestReportBeforeAdmissionStartsRun(t *testing.T) {
 	w := foldtest.New(t)
 	w.MustFold(&event.LimitSet{CommandID: w.ID(), Scope: event.ScopeWorkspace})
 	run := w.Run(foldtest.Task("a"), foldtest.Task("b", "a"))
@@ -114,7 +114,7 @@ func TestARunWhoseTaskReportsBeforeItIsAdmittedRuns(t *testing.T) {
 	require.Equal(t, state.RunSucceeded, w.RunState(run))
 }
 
-func TestAnOutputIsThatOfTheAttemptThatSucceeded(t *testing.T) {
+func TestOutputOfFailedAttemptIsIgnored(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Retrying("a", 2))
 	failed := w.Finished(run, "a", 1, event.Failed)
@@ -128,7 +128,7 @@ func TestAnOutputIsThatOfTheAttemptThatSucceeded(t *testing.T) {
 	require.Zero(t, w.Task(run, "a").RowCount)
 }
 
-func TestATerminalTaskNeverChanges(t *testing.T) {
+func TestTerminalTaskNeverChanges(t *testing.T) {
 	for _, end := range []event.Outcome{event.Succeeded, event.Failed, event.Skipped} {
 		w := foldtest.New(t)
 		run := w.Run(foldtest.Task("a"), foldtest.Task("b"))
@@ -145,7 +145,7 @@ func TestATerminalTaskNeverChanges(t *testing.T) {
 	}
 }
 
-func TestAPartitionHoldsWhatTheLaterRunMade(t *testing.T) {
+func TestPartitionHasOutputOfLaterRun(t *testing.T) {
 	finish := func(order ...int) *state.Partition {
 		w := foldtest.New(t)
 		runs := []string{w.Run(foldtest.Task("a")), w.Run(foldtest.Task("a"))}
@@ -160,7 +160,7 @@ func TestAPartitionHoldsWhatTheLaterRunMade(t *testing.T) {
 	require.Equal(t, finish(0, 1), finish(1, 0))
 }
 
-func TestTwoTasksOfARunThatMakeOnePartitionDoNotRace(t *testing.T) {
+func TestTasksOfOnePartitionCommute(t *testing.T) {
 	for _, order := range [][]string{{"x", "y"}, {"y", "x"}} {
 		w := foldtest.New(t)
 		run := w.Run(event.TaskDef{TaskKey: "x", AssetKey: "test/a"}, event.TaskDef{TaskKey: "y", AssetKey: "test/a"})

@@ -30,7 +30,7 @@ func inEveryState(w *foldtest.World) string {
 	return run
 }
 
-func TestACancelClosesWhatHasNotStartedAndGivesTheRestAGrace(t *testing.T) {
+func TestCancelKeepsRunningTasksForGracePeriod(t *testing.T) {
 	w := foldtest.New(t)
 	run := inEveryState(w)
 	require.Equal(t, []string{
@@ -68,7 +68,7 @@ func TestACancelClosesWhatHasNotStartedAndGivesTheRestAGrace(t *testing.T) {
 	require.Equal(t, state.Stale, w.Fold(cancel).Row.Outcome)
 }
 
-func TestTheGraceOfACancelIsTheRuns(t *testing.T) {
+func TestCancelUsesGracePeriodOfRun(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.RunWith(event.RunTriggered{CancelGraceSec: 100}, foldtest.Task("a"))
 	w.MustFold(w.Started(run, "a", 1))
@@ -79,7 +79,7 @@ func TestTheGraceOfACancelIsTheRuns(t *testing.T) {
 	require.Equal(t, state.RunCancelled, w.RunState(run))
 }
 
-func TestAForcedCancelEndsARunAtOnce(t *testing.T) {
+func TestForcedCancelEndsRunAtOnce(t *testing.T) {
 	for name, before := range map[string]func(w *foldtest.World, run string){
 		"first thing":      func(*foldtest.World, string) {},
 		"after a graceful": func(w *foldtest.World, run string) { w.MustFold(&event.RunCancelRequested{RunID: run}) },
@@ -95,7 +95,7 @@ func TestAForcedCancelEndsARunAtOnce(t *testing.T) {
 	}
 }
 
-func TestWhateverARunningTaskReportsAfterACancelItCountsAsCancelled(t *testing.T) {
+func TestReportAfterCancelCountsAsCancelled(t *testing.T) {
 	for _, outcome := range []event.Outcome{event.Succeeded, event.Failed, event.Skipped, event.Cancelled, event.TimedOut} {
 		w := foldtest.New(t)
 		run := w.Run(foldtest.Retrying("a", 5), foldtest.Task("b", "a"))
@@ -114,7 +114,7 @@ func TestWhateverARunningTaskReportsAfterACancelItCountsAsCancelled(t *testing.T
 	}
 }
 
-func TestACancelOfARunWithoutAPlanEndsIt(t *testing.T) {
+func TestCancelEndsRunWithoutPlan(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.ID()
 	w.MustFold(&event.RunTriggered{RunID: run, Trigger: event.Trigger{Type: "manual"}})
@@ -123,7 +123,7 @@ func TestACancelOfARunWithoutAPlanEndsIt(t *testing.T) {
 	require.Equal(t, "cancelled on request", w.State.Runs.Get(run).CancelReason)
 }
 
-func TestACancelAfterTheLastTaskIsTooLateEvenInTheSameGroup(t *testing.T) {
+func TestCancelAfterLastTaskInSameGroupChangesNothing(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
 	w.MustFold(w.Finished(run, "a", 1, event.Succeeded), &event.RunCancelRequested{RunID: run})
@@ -131,7 +131,7 @@ func TestACancelAfterTheLastTaskIsTooLateEvenInTheSameGroup(t *testing.T) {
 	require.Empty(t, w.State.Runs.Get(run).CancelEventID)
 }
 
-func TestACancelledRunGivesItsSlotsToOthers(t *testing.T) {
+func TestCancelFreesSlotsForOtherRuns(t *testing.T) {
 	w := foldtest.New(t)
 	w.MustFold(&event.LimitSet{CommandID: w.ID(), Scope: event.ScopeWorkspace, Slots: 1})
 	first, second := w.Run(foldtest.Task("a")), w.Run(foldtest.Task("a"))

@@ -7,14 +7,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// checked is what the events of a group that were checked already will bring.
+// checked has the runs, plans and run keys that the checked events of a group will create.
 type checked struct {
 	runs  map[string]bool
 	plans map[string]*event.PlanCreated
 	keys  map[string]*state.RunKey
 }
 
-// check finds what is wrong with a group as a whole, before anything changes.
+// check returns the verdict on a group that cannot be folded. It changes no rows.
 func (f *folder) check(g Group) verdict {
 	if g.Reason != "" {
 		return deadLetter(g.Reason, g.Detail)
@@ -26,8 +26,8 @@ func (f *folder) check(g Group) verdict {
 		if e.Domain != f.st.Domain {
 			return deadLetter(ReasonWrongDomain, "the event belongs to "+e.Domain.String())
 		}
-		if run := named(e.Payload); run != "" && f.isClosed(run, g) {
-			return verdict{outcome: state.Late, detail: "run " + run + " was closed"}
+		if run := runOf(e.Payload); run != "" && f.isClosed(run, g) {
+			return verdict{outcome: state.Late, detail: "run " + run + " is closed"}
 		}
 		v := f.checkTarget(e.Payload, c)
 		if p, ok := e.Payload.(*event.RunTriggered); ok {
@@ -44,7 +44,7 @@ func (f *folder) check(g Group) verdict {
 	return verdict{}
 }
 
-// checkTarget finds whether the run and task that an event names exist.
+// checkTarget checks that the run and the task of an event exist.
 func (f *folder) checkTarget(p event.Payload, c checked) verdict {
 	runID, taskKey := target(p)
 	run, task := f.st.Runs.Get(runID), f.st.Tasks.Get(state.Key2{A: runID, B: taskKey})
@@ -53,7 +53,7 @@ func (f *folder) checkTarget(p event.Payload, c checked) verdict {
 	case runID == "":
 		return verdict{}
 	case run == nil && !c.runs[runID]:
-		v := deadLetter(ReasonUnknownRun, "no run "+runID+" is known; the event is folded once it appears")
+		v := deadLetter(ReasonUnknownRun, "run "+runID+" does not exist yet; the event is folded when the run appears")
 		v.waitsFor = runID
 		return v
 	case taskKey == "":
@@ -61,15 +61,15 @@ func (f *folder) checkTarget(p event.Payload, c checked) verdict {
 	case task != nil && task.Kind == event.KindTask, run == nil && plan != nil && f.defines(plan, taskKey):
 		return verdict{}
 	case task == nil && plan == nil && (run == nil || run.TasksTotal == 0 && !run.State.Terminal()):
-		v := deadLetter(ReasonUnknownTask, "run "+runID+" has no plan yet; the event is folded once it has one")
+		v := deadLetter(ReasonUnknownTask, "run "+runID+" has no plan yet; the event is folded when the plan appears")
 		v.waitsFor = runID
 		return v
 	default:
-		return deadLetter(ReasonUnknownTask, "run "+runID+" has no task "+taskKey+" that a worker runs")
+		return deadLetter(ReasonUnknownTask, "run "+runID+" has no task "+taskKey+" for workers")
 	}
 }
 
-// defines reports whether a plan has a task that a worker runs.
+// defines reports whether a plan has a task that is not a group node.
 func (f *folder) defines(p *event.PlanCreated, taskKey string) bool {
 	for _, def := range f.tasksOf(p) {
 		if def.TaskKey == taskKey {
@@ -79,7 +79,7 @@ func (f *folder) defines(p *event.PlanCreated, taskKey string) bool {
 	return false
 }
 
-// tasksOf are the tasks of a plan, inline or fetched; none when it is unreadable.
+// tasksOf returns the tasks of a plan, inline or fetched. An unreadable plan has none.
 func (f *folder) tasksOf(p *event.PlanCreated) []event.TaskDef {
 	if len(p.Tasks) > 0 {
 		return p.Tasks
@@ -87,18 +87,18 @@ func (f *folder) tasksOf(p *event.PlanCreated) []event.TaskDef {
 	return f.plan[p.PlanRef].Tasks
 }
 
-// isClosed reports whether a run was closed before the group. It does not matter
-// whether the state still has it, or only history has.
+// isClosed reports whether a run was closed before the group. The run may be in the live state or
+// in history.
 func (f *folder) isClosed(runID string, g Group) bool {
 	run := f.st.Runs.Get(runID)
 	return run == nil && slices.Contains(g.Closed, runID) || run != nil && run.Closed(f.st.FoldTime)
 }
 
-// Names are the runs that the events of a group are about.
+// Names returns the ids of the runs that the events of a group belong to.
 func Names(g Group) []string {
 	var runs []string
 	for _, e := range g.Events {
-		if run := named(e.Payload); run != "" && !slices.Contains(runs, run) {
+		if run := runOf(e.Payload); run != "" && !slices.Contains(runs, run) {
 			runs = append(runs, run)
 		}
 	}
@@ -113,8 +113,8 @@ func Begins(g Group, runID string) bool {
 	})
 }
 
-// named is the run that an event is about, or "".
-func named(p event.Payload) string {
+// runOf returns the id of the run that an event belongs to, or "".
+func runOf(p event.Payload) string {
 	if p, ok := p.(*event.RunTriggered); ok {
 		return p.RunID
 	}
@@ -122,7 +122,7 @@ func named(p event.Payload) string {
 	return run
 }
 
-// target is the run, and the task, that must exist for an event to be folded.
+// target returns the run and the task that must exist before an event is folded.
 func target(p event.Payload) (runID, taskKey string) {
 	switch p := p.(type) {
 	case *event.PlanCreated:
@@ -143,32 +143,32 @@ func target(p event.Payload) (runID, taskKey string) {
 	return "", ""
 }
 
-// checkRunKey finds whether the key that a new run wants is taken. A key that is
-// taken refuses the group: quietly when the same was asked for (the caller
-// attaches to the run that holds the key), as a conflict when something else was.
+// checkRunKey rejects a group if another run uses the key of its new run. The outcome is NO_CHANGE
+// if both requests are the same: the caller attaches to the existing run. Otherwise the outcome is
+// CONFLICT.
 func (f *folder) checkRunKey(p *event.RunTriggered, c checked) verdict {
 	if p.RunKey == "" || c.runs[p.RunID] || f.st.Runs.Get(p.RunID) != nil {
 		return verdict{}
 	}
-	held := c.keys[p.RunKey]
-	if held == nil {
-		held = f.st.RunKeys.Get(p.RunKey)
+	existing := c.keys[p.RunKey]
+	if existing == nil {
+		existing = f.st.RunKeys.Get(p.RunKey)
 	}
 	switch {
-	case held == nil || held.ExpiresAt <= f.now:
+	case existing == nil || existing.ExpiresAt <= f.now:
 		c.keys[p.RunKey] = &state.RunKey{
 			RunKey: p.RunKey, RunID: p.RunID, Fingerprint: p.Fingerprint, ExpiresAt: f.now.Add(RunKeyTTL),
 		}
 		return verdict{}
-	case held.Fingerprint == p.Fingerprint:
-		return verdict{outcome: state.NoChange, detail: "run " + held.RunID + " has the run key already"}
+	case existing.Fingerprint == p.Fingerprint:
+		return verdict{outcome: state.NoChange, detail: "run " + existing.RunID + " already has the run key"}
 	}
 	return verdict{
 		outcome: state.Conflict,
-		detail:  "run key " + p.RunKey + " is held by run " + held.RunID + ", which asked for something else",
+		detail:  "run key " + p.RunKey + " is used by run " + existing.RunID + ", whose request differs",
 		conflict: &state.RunKeyConflict{
 			RunKey: p.RunKey, RunID: p.RunID, Fingerprint: p.Fingerprint,
-			ExistingRunID: held.RunID, ExistingFingerprint: held.Fingerprint, DetectedAt: f.at(),
+			ExistingRunID: existing.RunID, ExistingFingerprint: existing.Fingerprint, DetectedAt: f.at(),
 		},
 	}
 }

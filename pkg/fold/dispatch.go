@@ -8,14 +8,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// dispatchEnqueued records that the queue has the task of an attempt.
+// dispatchEnqueued records that the queue task of an attempt exists.
 func (f *folder) dispatchEnqueued(p *event.DispatchEnqueued) verdict {
 	old := f.st.Outbox.Get(p.DispatchID)
 	switch {
 	case old == nil:
 		return stale("the attempt has started or was closed")
 	case p.Generation != old.Generation:
-		return stale("the attempt has been dispatched anew")
+		return stale("the attempt was dispatched again")
 	case old.Status == state.DispatchCreated:
 		return noChange
 	}
@@ -30,19 +30,20 @@ func (f *folder) dispatchEnqueued(p *event.DispatchEnqueued) verdict {
 	return folded
 }
 
-// dispatchFailed records that the queue will never take the task of an attempt.
+// dispatchFailed records that the queue rejected the queue task of an attempt permanently.
 func (f *folder) dispatchFailed(p *event.DispatchFailed) verdict {
 	old := f.st.Outbox.Get(p.DispatchID)
 	switch {
 	case old == nil:
 		return stale("the attempt has started or was closed")
 	case p.Generation != old.Generation || old.Status != state.DispatchPending:
-		return stale("the attempt has been dispatched since")
+		return stale("the attempt was dispatched meanwhile")
 	}
-	f.undispatchable(old, orDefault(p.Error.Message, "the queue refused the task"), p.Error.Retryable)
+	f.undispatchable(old, orDefault(p.Error.Message, "the queue rejected the task"), p.Error.Retryable)
 	return folded
 }
 
+// undispatchable ends the attempt of an outbox row as failed.
 func (f *folder) undispatchable(row *state.Dispatch, message string, retryable bool) {
 	failed := *row
 	failed.Status, failed.Error = state.DispatchFailed, message
@@ -52,9 +53,8 @@ func (f *folder) undispatchable(row *state.Dispatch, message string, retryable b
 	f.finish(current, &t, closing{outcome: event.Failed, code: CodeUndispatchable, message: message, retryable: retryable})
 }
 
-// dispatchRequested dispatches an attempt anew, under a new queue name: the
-// sweeper found that its queue task is gone, or that a ready task that holds a
-// slot has no outbox row.
+// dispatchRequested dispatches an attempt again, with a new queue task name. The sweeper requests
+// this if the queue task is lost, or if an admitted task has no outbox row.
 func (f *folder) dispatchRequested(p *event.DispatchRequested) verdict {
 	t := f.st.Tasks.Get(state.Key2{A: p.RunID, B: p.TaskKey})
 	if t.AttemptID != p.AttemptID || t.AdmittedAt == 0 || t.State != state.TaskReady && t.State != state.TaskDispatched {
@@ -78,14 +78,14 @@ func (f *folder) dispatchRequested(p *event.DispatchRequested) verdict {
 	return folded
 }
 
-// timerEnqueued records that the queue has the call of a timer.
+// timerEnqueued records that the queue task of a timer exists.
 func (f *folder) timerEnqueued(p *event.TimerEnqueued) verdict {
 	old := f.st.Timers.Get(p.TimerID)
 	switch {
 	case old == nil || old.State != state.TimerScheduled:
 		return stale("the timer has fired or was cancelled")
 	case p.Generation != old.Generation:
-		return stale("the timer has been scheduled anew")
+		return stale("the timer was scheduled again")
 	case old.EnqueuedAt != 0:
 		return noChange
 	}
@@ -95,7 +95,7 @@ func (f *folder) timerEnqueued(p *event.TimerEnqueued) verdict {
 	return folded
 }
 
-// timerRequested sets a timer from outside, or has one that was lost come again.
+// timerRequested creates an external timer, or schedules a lost timer again.
 func (f *folder) timerRequested(p *event.TimerRequested) verdict {
 	old := f.st.Timers.Get(p.TimerID)
 	switch {

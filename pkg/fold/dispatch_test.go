@@ -25,7 +25,7 @@ func outbox(w *foldtest.World, run string) *state.Dispatch {
 	return w.State.Outbox.Get(ids.DispatchID(run, "a", 1))
 }
 
-func TestAnAdmittedTaskIsDispatchedWithAllThatItsEnvelopeNeeds(t *testing.T) {
+func TestOutboxRowHasFieldsOfEnvelope(t *testing.T) {
 	w := foldtest.New(t)
 	def := foldtest.Task("a")
 	def.PartitionKey, def.WorkerQueue, def.MaxAttempts = `{"date":"2026-01-02"}`, "gpu", 4
@@ -41,7 +41,7 @@ func TestAnAdmittedTaskIsDispatchedWithAllThatItsEnvelopeNeeds(t *testing.T) {
 	require.Equal(t, state.RunRunning, w.RunState(run))
 }
 
-func TestAnEnqueuedDispatchIsCreatedOnce(t *testing.T) {
+func TestDispatchEnqueuedIsRecordedOnce(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
 	w.MustFold(enqueued(run, "a", 0))
@@ -58,7 +58,7 @@ func TestAnEnqueuedDispatchIsCreatedOnce(t *testing.T) {
 	require.Equal(t, state.Stale, w.Fold(enqueued(run, "a", 0)).Row.Outcome)
 }
 
-func TestAnAcknowledgementThatComesAfterTheStartChangesNothing(t *testing.T) {
+func TestDispatchEnqueuedAfterStartIsStale(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
 	w.MustFold(w.Started(run, "a", 1))
@@ -66,7 +66,7 @@ func TestAnAcknowledgementThatComesAfterTheStartChangesNothing(t *testing.T) {
 	require.Equal(t, state.TaskRunning, w.Task(run, "a").State)
 }
 
-func TestALostDispatchIsMadeAnewAtMostFiveTimes(t *testing.T) {
+func TestDispatchIsRepeatedAtMostFiveTimes(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"), foldtest.Task("b", "a"))
 	names := map[string]bool{outbox(w, run).CloudTaskID: true}
@@ -90,7 +90,7 @@ func TestALostDispatchIsMadeAnewAtMostFiveTimes(t *testing.T) {
 	require.Equal(t, state.DispatchFailed, state.List[state.Dispatch](w.State.Changed())[0].Status)
 }
 
-func TestADispatchThatTheQueueRefusesFailsItsAttempt(t *testing.T) {
+func TestDispatchRejectedByQueueFailsAttempt(t *testing.T) {
 	refused := func(run string, retryable bool) *event.DispatchFailed {
 		return &event.DispatchFailed{
 			DispatchID: ids.DispatchID(run, "a", 1), RunID: run, TaskKey: "a", Attempt: 1,
@@ -113,7 +113,7 @@ func TestADispatchThatTheQueueRefusesFailsItsAttempt(t *testing.T) {
 	require.Equal(t, state.Stale, w.Fold(refused(run, false)).Row.Outcome, "the queue has it: another dispatcher was luckier")
 }
 
-func TestADispatchIsAskedForOnlyWhileItsAttemptWaits(t *testing.T) {
+func TestDispatchRequestNeedsWaitingAttempt(t *testing.T) {
 	w := foldtest.New(t)
 	w.MustFold(&event.LimitSet{CommandID: w.ID(), Scope: event.ScopeWorkspace, Slots: 2})
 	run := w.Run(foldtest.Retrying("a", 2), foldtest.Task("b"), foldtest.Task("c"), foldtest.Task("d", "a"))

@@ -1,15 +1,15 @@
-// Package fold is the one place where state changes: it turns ledger events
-// into rows. Controllers and workers propose; the fold disposes.
+// Package fold applies ledger events to the state. No other package changes rows: controllers and
+// workers append events, and the fold decides their effect.
 //
-// It is a pure function of a state and a group of events: no clock, no
-// randomness, no I/O, no floats. Time comes from the events. The same groups in
-// the same order give the same rows, whatever the batches were; and facts
-// (starts, finishes) give the same outcomes in any order. What races by nature
-// (who is admitted first under a limit, what a timer decides) is decided by the
-// order of folding, which the fold sequence records.
+// The fold is a pure function of a state and a group of events. It uses no clock, randomness, I/O
+// or floating-point numbers. Time comes from the events. Folding the same groups in the same order
+// results in the same rows, however the groups are batched. Facts (starts, heartbeats, finishes)
+// have the same outcomes in any order. The order of folding decides races, for example which task
+// is admitted first under a limit, or which decision a timer makes. The fold sequence records this
+// order.
 //
-// A group is folded whole or not at all: everything that can be wrong with it is
-// found before the first row changes.
+// A group is folded whole or not at all: the fold checks all of its events before it changes the
+// first row.
 package fold
 
 import (
@@ -22,48 +22,46 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Policy, the same for every domain. A change is a change of the fold, and so
-// of what a replay gives.
+// These constants apply to every domain. Changing one changes the result of a replay.
 const (
-	// MaxCompactionLag is how old the projections may be that a timer acts on.
+	// MaxCompactionLag is the maximum age of the projections by which a timer may decide.
 	MaxCompactionLag = 30 * time.Second
-	// LagRetry is after how long a timer that met a lag comes again.
+	// LagRetry is the delay before a timer fires again if the projections were too old.
 	LagRetry = 10 * time.Second
-	// LateCall is how late a liveness call may be that is acted on. A later one
-	// says that this system was away: asleep, down, cut off. Whoever could not be
-	// heard meanwhile has LateRetry to give a sign of life. A call that is as late
-	// again, to within LateCall, is acted on: the clocks differ by that much.
+	// LateCall is the maximum delay of a liveness call that may close attempts. A later call means
+	// that the whole system was asleep, down or cut off: workers could not deliver heartbeats. They
+	// then have LateRetry to deliver one. If the next call is late by the same amount, to within
+	// LateCall, the clocks differ, and the call may close attempts.
 	LateCall  = 30 * time.Second
 	LateRetry = 30 * time.Second
-	// MaxLateCalls is how many late liveness calls in a row wait. A queue that delivers
-	// each call late by another amount must not put off all deadlines for good.
+	// MaxLateCalls is the maximum number of late liveness calls in a row that close no attempt. A
+	// queue with varying delays must not postpone all deadlines forever.
 	MaxLateCalls = 5
-	// DispatchDeadline is how long a queue task may go without starting before
-	// the sweeper looks into it.
+	// DispatchDeadline is how long a queue task may exist without a start before the sweeper
+	// inspects it.
 	DispatchDeadline = 10 * time.Minute
-	// MaxGenerations is how often one attempt is dispatched anew before it fails.
+	// MaxGenerations is how often one attempt is dispatched again before it fails.
 	MaxGenerations = 5
-	// MaxGrantedAttempts is how many attempts of a task are granted for losses to
-	// infrastructure. Further losses spend the attempts of the task's policy.
+	// MaxGrantedAttempts is the number of attempts that a task is granted for losses to
+	// infrastructure. Further losses count against the task's retry policy.
 	MaxGrantedAttempts = event.MaxGrantedAttempts
-	// RunKeyTTL is how long a run key is taken.
+	// RunKeyTTL is how long a run key stays in use.
 	RunKeyTTL = 30 * 24 * time.Hour
-	// DefaultHeartbeatTimeoutSec is after how long without a sign of life an
-	// attempt is given up.
+	// DefaultHeartbeatTimeoutSec is how long an attempt may run without a heartbeat before it is
+	// closed.
 	DefaultHeartbeatTimeoutSec = 300
-	// DefaultCancelGraceSec is how long a cancelled task may take to end by itself.
+	// DefaultCancelGraceSec is how long running tasks of a cancelled run may continue.
 	DefaultCancelGraceSec = 30
 )
 
-// Reasons of dead letters that the fold gives, beside those of package event: a
-// closed list.
+// Reasons of dead letters that the fold adds to those of package event. No others exist.
 const (
 	ReasonWrongDomain = "WRONG_DOMAIN" // another tenant or workspace
-	ReasonUnknownRun  = "UNKNOWN_RUN"  // folded again when the run appears
-	ReasonUnknownTask = "UNKNOWN_TASK" // the run's plan has no such task, or has not come
+	ReasonUnknownRun  = "UNKNOWN_RUN"  // folded when the run appears
+	ReasonUnknownTask = "UNKNOWN_TASK" // not in the run's plan, or the plan is not known yet
 )
 
-// Error codes of attempts and runs that the fold itself gives.
+// Error codes that the fold assigns to attempts and runs.
 const (
 	CodeHeartbeatTimeout = "HEARTBEAT_TIMEOUT"
 	CodeTaskTimeout      = "TASK_TIMEOUT"
@@ -80,54 +78,54 @@ const (
 	CodeUpstreamSkipped = "UPSTREAM_SKIPPED" // one had nothing to do, and none failed
 )
 
-// Error codes of workers that the fold knows: the worker or its store was lost, not the task.
+// Error codes with which workers report a loss to infrastructure.
 const (
 	CodeWorkerInterrupted = "WORKER_INTERRUPTED"
 	CodeStoreUnavailable  = "STORE_UNAVAILABLE"
 )
 
-// Group is what is folded at once.
+// Group is a group of events with the data that the fold needs to apply it.
 type Group struct {
-	// Entry and ID are where it stands in the ledger.
+	// Entry and ID identify the group in the ledger.
 	Entry, ID string
 	Events    []*event.Envelope
 	Bytes     int64
-	// Reason and Detail are set when the group cannot be read.
+	// Reason and Detail are set if the group cannot be read.
 	Reason, Detail string
-	// Plans are the tasks of plans that the events name by reference.
+	// Plans has the plans that the events name by reference.
 	Plans map[string]Plan
-	// Closed are runs that the events name which are in history.
+	// Closed has the runs of the events that are in history.
 	Closed []string
 	// Revision is the manifest revision that will publish the result.
 	Revision int64
 }
 
-// Plan is a plan that was fetched, or why it could not be.
+// Plan is a fetched plan. Err is set if it could not be fetched or read.
 type Plan struct {
 	Tasks []event.TaskDef
 	Err   string
 }
 
-// Result says what folding a group came to.
+// Result is the result of folding a group.
 type Result struct {
-	// Known says that the group was dealt with before: nothing happened now.
+	// Known means that the group was folded or rejected before. Nothing has changed.
 	Known bool
 	// Row is the group's row of ledger_entries.
 	Row *state.Entry
-	// Appeared are runs that now exist or have their plan: dead letters that
-	// wait for them can be folded again.
+	// Appeared has the runs that the group created or that got their plan. Dead letters that wait
+	// for these runs can be folded again.
 	Appeared []string
 }
 
-// folder is one group being folded.
+// folder folds one group.
 type folder struct {
 	st   *state.State
 	ev   *event.Envelope
 	seq  int64
-	now  event.Time // the fold time that the group's events lead to, while it is checked
+	now  event.Time // during the check: the fold time after the events checked so far
 	plan map[string]Plan
 
-	runs     map[string]*state.Run // changed, put at the end of the group
+	runs     map[string]*state.Run // changed runs, put by flushRuns
 	changed  bool
 	appeared []string
 }
@@ -145,12 +143,12 @@ func Apply(st *state.State, g Group) Result {
 	}
 	v := f.check(g)
 	if known != nil && v.outcome == state.DeadLetter && v.reason == known.Reason && v.waitsFor == known.RunID {
-		return Result{Known: true, Row: known} // it waits for something that is still not there
+		return Result{Known: true, Row: known} // still waits for the same
 	}
 	if v.outcome == "" {
 		v = f.events(g)
 	} else {
-		f.refuse(v, g)
+		f.reject(v, g)
 	}
 	row.Outcome, row.Reason, row.Detail, row.RunID = v.outcome, v.reason, v.detail, v.waitsFor
 	row.FoldedAt = st.FoldTime
@@ -158,13 +156,13 @@ func Apply(st *state.State, g Group) Result {
 	return Result{Row: row, Appeared: f.appeared}
 }
 
-// verdict is what an event came to. The zero verdict: not decided yet.
+// verdict is the outcome of an event. The zero verdict means that nothing is decided yet.
 type verdict struct {
 	outcome  state.EntryOutcome
 	reason   string
 	detail   string
-	waitsFor string
-	// conflict is the row that says why a run key refused the group.
+	waitsFor string // a run, or ""
+	// conflict is the row to write if the group is rejected because of a run key.
 	conflict *state.RunKeyConflict
 }
 
@@ -179,7 +177,7 @@ var (
 
 func stale(detail string) verdict { return verdict{outcome: state.Stale, detail: detail} }
 
-// events folds the events of a group, one after the other, and what follows.
+// events folds the events of a group in order, and then their consequences.
 func (f *folder) events(g Group) verdict {
 	result := noChange
 	for _, e := range g.Events {
@@ -190,15 +188,15 @@ func (f *folder) events(g Group) verdict {
 			result = v
 		}
 	}
-	f.settle()
+	f.afterEvents()
 	if f.changed && result.outcome != state.Folded {
 		return folded
 	}
 	return result
 }
 
-// refuse counts the events of a group that is not folded.
-func (f *folder) refuse(v verdict, g Group) {
+// reject advances the fold sequence past a group that is not folded, and records a conflict.
+func (f *folder) reject(v verdict, g Group) {
 	f.st.FoldSeq += max(1, int64(len(g.Events)))
 	f.seq = f.st.FoldSeq
 	if v.outcome != state.DeadLetter {
@@ -241,9 +239,8 @@ func (f *folder) event(p event.Payload) verdict {
 	panic("fold: no case for " + p.Type())
 }
 
-// settle does what follows from a group as a whole: free slots are given out, and
-// the liveness timer is set.
-func (f *folder) settle() {
+// afterEvents admits tasks to free slots and sets the liveness timer.
+func (f *folder) afterEvents() {
 	if f.ev == nil {
 		return
 	}
@@ -253,7 +250,7 @@ func (f *folder) settle() {
 	f.keepLiveness()
 }
 
-// run is a copy of a run's row to be changed; it is put at the end of the group.
+// run returns a copy of a run's row for changes. flushRuns puts it.
 func (f *folder) run(runID string) *state.Run {
 	run, ok := f.runs[runID]
 	if !ok {
@@ -265,7 +262,7 @@ func (f *folder) run(runID string) *state.Run {
 	return run
 }
 
-// flushRuns puts the runs that were changed.
+// flushRuns puts the changed runs.
 func (f *folder) flushRuns() {
 	keys := make([]string, 0, len(f.runs))
 	for key := range f.runs {
@@ -278,8 +275,7 @@ func (f *folder) flushRuns() {
 	clear(f.runs)
 }
 
-// put writes a row: it sets the row's metadata, except the mark of a tombstone, and marks the
-// change.
+// put sets the metadata of a row except Deleted, and writes the row.
 func put[K, R comparable, P state.Row[K, R]](f *folder, t *state.Table[K, R, P], row P) {
 	m := row.RowMeta()
 	m.Tenant, m.Workspace, m.Seq, m.Version = f.st.Domain.Tenant, f.st.Domain.Workspace, f.seq, ""
@@ -296,7 +292,7 @@ func remove[K, R comparable, P state.Row[K, R]](f *folder, t *state.Table[K, R, 
 	put(f, t, row)
 }
 
-// at is the time of the event being folded.
+// at returns the time of the current event.
 func (f *folder) at() event.Time { return f.ev.Time }
 
 func (f *folder) domain() ids.Domain { return f.st.Domain }

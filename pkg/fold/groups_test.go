@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-func TestGroupsThatCannotBeFoldedBecomeDeadLettersAndChangeNothing(t *testing.T) {
+func TestDeadLetterChangesNoOtherRow(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"), foldtest.Task("b", "a"), event.TaskDef{TaskKey: "g", Kind: event.KindGroup})
 	foreign := w.Group(&event.RunTriggered{RunID: w.ID(), Trigger: event.Trigger{Type: "manual"}})
@@ -60,7 +60,7 @@ func TestGroupsThatCannotBeFoldedBecomeDeadLettersAndChangeNothing(t *testing.T)
 	require.Equal(t, []string{"a=READY", "b=BLOCKED", "g=SUCCEEDED"}, w.States(run))
 }
 
-func TestADeadLetterThatWaitsForItsRunIsFoldedOnceItAppears(t *testing.T) {
+func TestDeadLetterIsFoldedWhenRunAppears(t *testing.T) {
 	w := foldtest.New(t)
 	group := w.Triggered(&event.RunTriggered{}, foldtest.Task("a"))
 	run := group[0].(*event.RunTriggered).RunID
@@ -86,7 +86,7 @@ func TestADeadLetterThatWaitsForItsRunIsFoldedOnceItAppears(t *testing.T) {
 	require.True(t, w.Apply(orphan).Known)
 }
 
-func TestADeadLetterOfAnUnknownTypeIsFoldedByABuildThatKnowsIt(t *testing.T) {
+func TestUnsupportedEventIsFoldedByNewerBuild(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
 	group := w.Group(w.Finished(run, "a", 1, event.Succeeded))
@@ -98,7 +98,7 @@ func TestADeadLetterOfAnUnknownTypeIsFoldedByABuildThatKnowsIt(t *testing.T) {
 	require.Equal(t, state.RunSucceeded, w.RunState(run))
 }
 
-func TestAPlanByReferenceIsTakenFromWhatWasFetched(t *testing.T) {
+func TestPlanByReferenceUsesFetchedPlan(t *testing.T) {
 	w := foldtest.New(t)
 	group := w.Triggered(&event.RunTriggered{})
 	run, plan := group[0].(*event.RunTriggered).RunID, group[1].(*event.PlanCreated)
@@ -114,7 +114,7 @@ func TestAPlanByReferenceIsTakenFromWhatWasFetched(t *testing.T) {
 	})
 }
 
-func TestAnUnreadablePlanFailsItsRunAndFreesWhatWaitsForIt(t *testing.T) {
+func TestUnreadablePlanFailsRunAndItsDeadLetters(t *testing.T) {
 	w := foldtest.New(t)
 	group := w.Triggered(&event.RunTriggered{})
 	run, plan := group[0].(*event.RunTriggered).RunID, group[1].(*event.PlanCreated)
@@ -136,13 +136,13 @@ func TestAnUnreadablePlanFailsItsRunAndFreesWhatWaitsForIt(t *testing.T) {
 	require.Equal(t, state.NoChange, w.Fold(&event.PlanCreated{RunID: run, Tasks: []event.TaskDef{foldtest.Task("a")}}).Row.Outcome)
 }
 
-func TestARunOfNothingSucceedsAtOnce(t *testing.T) {
+func TestEmptyRunSucceedsAtOnce(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(event.TaskDef{TaskKey: "g", Kind: event.KindGroup})
 	require.Equal(t, state.RunSucceeded, w.RunState(run))
 }
 
-func TestARunKeyIsTakenForThirtyDays(t *testing.T) {
+func TestRunKeyIsInUseForThirtyDays(t *testing.T) {
 	w := foldtest.New(t)
 	ask := func(fingerprint string) (string, fold.Result) {
 		p := &event.RunTriggered{RunKey: "daily", Fingerprint: fingerprint}
@@ -177,7 +177,7 @@ func TestARunKeyIsTakenForThirtyDays(t *testing.T) {
 	require.Equal(t, 1, w.State.RunKeys.Len())
 }
 
-func TestARunThatIsTriggeredTwiceKeepsItsFirstKey(t *testing.T) {
+func TestRunTriggeredTwiceKeepsItsKey(t *testing.T) {
 	w := foldtest.New(t)
 	group := w.Triggered(&event.RunTriggered{RunKey: "k", Fingerprint: "f"}, foldtest.Task("a"))
 	w.MustFold(group...)
@@ -186,7 +186,7 @@ func TestARunThatIsTriggeredTwiceKeepsItsFirstKey(t *testing.T) {
 	require.Equal(t, before, foldtest.Dump(w.State))
 }
 
-func TestAGroupWithOneRefusedRunIsRefusedWhole(t *testing.T) {
+func TestGroupWithOneRejectedRunIsRejected(t *testing.T) {
 	w := foldtest.New(t)
 	w.RunWith(event.RunTriggered{RunKey: "taken", Fingerprint: "f"}, foldtest.Task("a"))
 	for name, c := range map[string]struct {
@@ -209,7 +209,7 @@ func TestAGroupWithOneRefusedRunIsRefusedWhole(t *testing.T) {
 	}
 }
 
-func TestExpiredRunKeysAreDroppedAFewAtATime(t *testing.T) {
+func TestExpiredRunKeysAreRemovedInSteps(t *testing.T) {
 	w := foldtest.New(t)
 	for _, key := range []string{"a", "b", "c", "d", "e"} {
 		w.RunWith(event.RunTriggered{RunKey: key}, foldtest.Task("t"))
@@ -222,7 +222,7 @@ func TestExpiredRunKeysAreDroppedAFewAtATime(t *testing.T) {
 	require.Zero(t, w.State.RunKeys.Len())
 }
 
-func TestTheFoldSequenceIsDense(t *testing.T) {
+func TestFoldSequenceIsDense(t *testing.T) {
 	w := foldtest.New(t)
 	next := int64(1)
 	fold := func(g fold.Group, events int64) {
@@ -243,7 +243,7 @@ func TestTheFoldSequenceIsDense(t *testing.T) {
 	fold(w.Group(w.Finished(run, "a", 1, event.Succeeded)), 1)
 }
 
-func TestAStateThatARefusedOrStaleGroupFinishesWithoutChangeIsTheSame(t *testing.T) {
+func TestStaleGroupCreatesNoRow(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
 	before := foldtest.Dump(w.State)

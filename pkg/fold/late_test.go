@@ -14,7 +14,7 @@ import (
 
 // A machine slept for an hour. The worker lived, and its next sign of life comes
 // a moment after the liveness call.
-func TestALateLivenessCallWaitsForThoseWhoCouldNotBeHeard(t *testing.T) {
+func TestLateLivenessCallWaitsForHeartbeats(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
 	w.MustFold(w.Started(run, "a", 1))
@@ -46,7 +46,7 @@ func TestALateLivenessCallWaitsForThoseWhoCouldNotBeHeard(t *testing.T) {
 
 // The queue delivers every call late by another amount. Found by the simulation, where the
 // timeout of a run was put off for an hour.
-func TestLateLivenessCallsInARowAreActedOn(t *testing.T) {
+func TestRepeatedLateLivenessCallsCloseAttempt(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
 	w.MustFold(w.Started(run, "a", 1))
@@ -64,7 +64,7 @@ func TestLateLivenessCallsInARowAreActedOn(t *testing.T) {
 // The clock of the dispatcher is two minutes ahead of the queue's: all that it is
 // called for seems late. Found by the simulation, where a task whose worker had died
 // stayed RUNNING.
-func TestALivenessCallThatIsLateAgainIsActedOn(t *testing.T) {
+func TestEquallyLateLivenessCallClosesAttempt(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
 	w.MustFold(w.Started(run, "a", 1))
@@ -79,7 +79,7 @@ func TestALivenessCallThatIsLateAgainIsActedOn(t *testing.T) {
 
 // A laptop wakes for a moment in the night, twice: neither call may end what could not
 // be heard.
-func TestALivenessCallAfterAnotherSleepWaitsOnceMore(t *testing.T) {
+func TestLivenessCallAfterEachSleepWaitsAgain(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
 	w.MustFold(w.Started(run, "a", 1))
@@ -108,7 +108,7 @@ func TestI18FinishedIsFinal(t *testing.T) {
 	require.Empty(t, row.ErrorCode)
 }
 
-func TestARunKeyIsHeldForItsTimeWhateverTheClocksOfBefore(t *testing.T) {
+func TestRunKeyExpiryCountsFromFoldTime(t *testing.T) {
 	w := foldtest.New(t)
 	w.Pass(365 * 24 * time.Hour)
 	w.Run(foldtest.Task("ahead")) // by a clock that was a year ahead

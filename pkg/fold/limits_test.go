@@ -72,7 +72,7 @@ func TestRetriesAndTimeoutsFreeSlots(t *testing.T) {
 	require.Equal(t, "a", running(w, run))
 }
 
-func TestAFullPoolOrRunDoesNotHoldUpTheOthers(t *testing.T) {
+func TestFullPoolOrRunDoesNotBlockOthers(t *testing.T) {
 	w := foldtest.New(t)
 	setLimit(w, event.ScopePool, "db", 1)
 	capped := w.RunWith(event.RunTriggered{MaxParallelism: 1}, pooled("a1", "", 9), pooled("a2", "", 9))
@@ -80,7 +80,7 @@ func TestAFullPoolOrRunDoesNotHoldUpTheOthers(t *testing.T) {
 	require.Equal(t, "a1 b1 c d", running(w, capped, run))
 }
 
-func TestTasksAreAdmittedByPriorityThenRunThenAgeThenKey(t *testing.T) {
+func TestAdmissionOrder(t *testing.T) {
 	w := foldtest.New(t)
 	setLimit(w, event.ScopeWorkspace, "", 0)
 	first := w.Run(pooled("z", "", 5), pooled("b", "", 0), pooled("a", "", 0))
@@ -101,7 +101,7 @@ func TestTasksAreAdmittedByPriorityThenRunThenAgeThenKey(t *testing.T) {
 	require.Equal(t, []string{"z", "y", "a", "c", "b", "d"}, order)
 }
 
-func TestALimitCanBeLoweredBelowWhatRunsAndRaisedAgain(t *testing.T) {
+func TestLimitBelowSlotsInUseStopsNoTask(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(pooled("a", "db", 0), pooled("b", "db", 0), pooled("c", "db", 0), pooled("d", "db", 0))
 	require.Equal(t, "a b c d", running(w, run), "a pool without a limit has none")
@@ -116,7 +116,7 @@ func TestALimitCanBeLoweredBelowWhatRunsAndRaisedAgain(t *testing.T) {
 	require.Equal(t, "e", running(w, later))
 }
 
-func TestOfTwoLimitCommandsTheLaterMintedCounts(t *testing.T) {
+func TestLatestLimitCommandWins(t *testing.T) {
 	w := foldtest.New(t)
 	early := w.Group(&event.LimitSet{CommandID: w.ID(), Scope: event.ScopeWorkspace, Slots: 1})
 	late := w.Group(&event.LimitSet{CommandID: w.ID(), Scope: event.ScopeWorkspace, Slots: 2})
@@ -155,7 +155,7 @@ func TestRemovedLimitStaysRemoved(t *testing.T) {
 	require.Equal(t, int32(3), slots)
 }
 
-func TestAWorkspaceRunsAThousandTasksUnlessToldOtherwise(t *testing.T) {
+func TestDefaultWorkspaceLimit(t *testing.T) {
 	slots, limited := foldtest.New(t).State.Slots(event.ScopeWorkspace, "")
 	require.True(t, limited)
 	require.Equal(t, int32(state.DefaultWorkspaceSlots), slots)

@@ -23,7 +23,7 @@ func fireLiveness(t *testing.T, w *foldtest.World) {
 	w.MustFold(w.Fire(timer))
 }
 
-func TestASilentTaskIsGivenUpThoughNothingElseHappens(t *testing.T) {
+func TestMissingHeartbeatClosesAttempt(t *testing.T) {
 	w := foldtest.New(t)
 	def := foldtest.Task("a")
 	def.HeartbeatTimeoutSec = 60
@@ -47,7 +47,7 @@ func TestASilentTaskIsGivenUpThoughNothingElseHappens(t *testing.T) {
 	require.Nil(t, w.Timer(event.TimerLiveness), "nothing is live")
 }
 
-func TestATaskThatRunsTooLongIsGivenUpThoughItBeats(t *testing.T) {
+func TestTaskTimeoutIgnoresHeartbeats(t *testing.T) {
 	w := foldtest.New(t)
 	def := foldtest.Task("a")
 	def.TimeoutSec = 120
@@ -64,7 +64,7 @@ func TestATaskThatRunsTooLongIsGivenUpThoughItBeats(t *testing.T) {
 	require.True(t, late >= 0 && late <= 12*time.Second, "late by %s, more than a tenth", late)
 }
 
-func TestAnAttemptThatIsOverdueTwiceIsGivenUpOnce(t *testing.T) {
+func TestTwoDeadlinesCloseAttemptOnce(t *testing.T) {
 	w := foldtest.New(t)
 	def := foldtest.Retrying("a", 3)
 	def.TimeoutSec, def.HeartbeatTimeoutSec = 60, 65
@@ -76,7 +76,7 @@ func TestAnAttemptThatIsOverdueTwiceIsGivenUpOnce(t *testing.T) {
 	require.Equal(t, fold.CodeHeartbeatTimeout, w.Task(run, "a").ErrorCode, "the earlier of the two deadlines")
 }
 
-func TestAWorkersClockDoesNotMoveATimeout(t *testing.T) {
+func TestWorkerClockDoesNotMoveTimeout(t *testing.T) {
 	for name, skew := range map[string]time.Duration{"slow": -time.Hour, "fast": time.Hour} {
 		w := foldtest.New(t)
 		def := foldtest.Task("a")
@@ -92,7 +92,7 @@ func TestAWorkersClockDoesNotMoveATimeout(t *testing.T) {
 	}
 }
 
-func TestARunThatTakesTooLongIsTimedOutWithAGrace(t *testing.T) {
+func TestRunTimeoutAllowsGracePeriod(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.RunWith(event.RunTriggered{TimeoutSec: 60}, foldtest.Task("a"), foldtest.Task("b", "a"), foldtest.Task("c"))
 	w.MustFold(w.Started(run, "a", 1))
@@ -106,7 +106,7 @@ func TestARunThatTakesTooLongIsTimedOutWithAGrace(t *testing.T) {
 	require.Nil(t, w.Timer(event.TimerLiveness))
 }
 
-func TestARunWithoutAPlanTimesOut(t *testing.T) {
+func TestRunWithoutPlanTimesOut(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.ID()
 	w.MustFold(&event.RunTriggered{RunID: run, TimeoutSec: 60, Trigger: event.Trigger{Type: "manual"}})
@@ -115,7 +115,7 @@ func TestARunWithoutAPlanTimesOut(t *testing.T) {
 	require.Equal(t, state.Stale, w.Fold(&event.PlanCreated{RunID: run, Tasks: []event.TaskDef{foldtest.Task("a")}}).Row.Outcome)
 }
 
-func TestThereIsOneLivenessTimerAtTheEarliestDeadline(t *testing.T) {
+func TestOneLivenessTimerAtEarliestDeadline(t *testing.T) {
 	w := foldtest.New(t)
 	slow, fast := foldtest.Task("slow"), foldtest.Task("fast")
 	slow.HeartbeatTimeoutSec, fast.HeartbeatTimeoutSec = 3600, 10
@@ -136,7 +136,7 @@ func TestThereIsOneLivenessTimerAtTheEarliestDeadline(t *testing.T) {
 	require.Nil(t, w.Timer(event.TimerLiveness))
 }
 
-func TestNoQueueNameOfTheLivenessTimerIsUsedTwice(t *testing.T) {
+func TestLivenessTimerUsesEachQueueNameOnce(t *testing.T) {
 	w := foldtest.New(t)
 	names := map[string]bool{}
 	for range 5 { // one after the other, all within one second
@@ -150,7 +150,7 @@ func TestNoQueueNameOfTheLivenessTimerIsUsedTwice(t *testing.T) {
 	}
 }
 
-func TestALivenessTimerThatFiredIsNotCancelledToo(t *testing.T) {
+func TestFiredLivenessTimerIsNotCancelled(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
 	w.MustFold(w.Started(run, "a", 1))
@@ -163,7 +163,7 @@ func TestALivenessTimerThatFiredIsNotCancelledToo(t *testing.T) {
 	}
 }
 
-func TestALivenessTimerThatMeetsALagIsNotCalledAgainAtOnce(t *testing.T) {
+func TestLivenessTimerWaitsWhileProjectionsLag(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"), foldtest.Task("b"))
 	w.MustFold(w.Started(run, "a", 1))
@@ -182,7 +182,7 @@ func TestALivenessTimerThatMeetsALagIsNotCalledAgainAtOnce(t *testing.T) {
 	require.Equal(t, state.TaskRetryWait, w.Task(run, "a").State)
 }
 
-func TestAMissingLivenessTimerIsPutBackByWhateverIsFolded(t *testing.T) {
+func TestMissingLivenessTimerIsRestored(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
 	w.MustFold(w.Started(run, "a", 1))
@@ -198,7 +198,7 @@ func TestAMissingLivenessTimerIsPutBackByWhateverIsFolded(t *testing.T) {
 
 // A queue may have let go of a task that takes long: then nothing but this finds out
 // that its worker has died, also where the task says nothing about heartbeats.
-func TestATaskWithoutSettingsWhoseWorkerFallsSilentIsTriedAgain(t *testing.T) {
+func TestDefaultHeartbeatTimeoutLeadsToRetry(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Retrying("a", 2))
 	w.MustFold(w.Started(run, "a", 1))

@@ -79,7 +79,7 @@ func TestInfrastructureLossesGrantAttempts(t *testing.T) {
 	}
 }
 
-func TestInfrastructureLossesLeaveThePolicyAlone(t *testing.T) {
+func TestInfrastructureLossesLeavePolicyUnchanged(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Retrying("a", 2))
 	w.MustFold(lost(w, run, "a", 1, fold.CodeWorkerInterrupted))
@@ -103,7 +103,7 @@ func TestInfrastructureLossesLeaveThePolicyAlone(t *testing.T) {
 	require.Equal(t, []int32{4, 4, 2}, []int32{task.Attempt, task.MaxAttempts, task.GrantedAttempts})
 }
 
-func TestLossThatCannotBeRetriedEndsTheTask(t *testing.T) {
+func TestPermanentDispatchFailureEndsTask(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Retrying("a", 3))
 	row := w.State.Outbox.Rows()[0]
@@ -115,7 +115,7 @@ func TestLossThatCannotBeRetriedEndsTheTask(t *testing.T) {
 }
 
 // Two executions of one attempt may report: one was interrupted, the other succeeded.
-func TestLateSuccessTakesTheGrantBack(t *testing.T) {
+func TestLateSuccessWithdrawsGrant(t *testing.T) {
 	for _, lossFirst := range []bool{true, false} {
 		w := foldtest.New(t)
 		run := w.Run(foldtest.Task("a"))

@@ -23,7 +23,7 @@ func reload(s *state.State) *state.State {
 // limit or before its rule. Seen to fail with each of these broken: the limit of
 // a pool compared with <=, the counter of a state not taken down, READY given
 // for a skipped upstream, and index.task not looking anew at its run's candidates.
-func TestAnyWalkKeepsEveryRule(t *testing.T) {
+func TestRandomWalkKeepsRules(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := newWalk(r)
 		for range rapid.IntRange(5, 60).Draw(r, "steps") {
@@ -36,7 +36,7 @@ func TestAnyWalkKeepsEveryRule(t *testing.T) {
 
 // A state loaded from its rows, or from one delta after the other, decides as
 // the one that wrote them.
-func TestAReloadedStateDecidesTheSame(t *testing.T) {
+func TestReloadedStateDecidesTheSame(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := newWalk(r)
 		loaded, deltas := state.New(foldtest.Domain), state.New(foldtest.Domain)
@@ -67,7 +67,7 @@ func TestAReloadedStateDecidesTheSame(t *testing.T) {
 
 // I-17: folding the recorded groups again, in their order, gives the same rows,
 // every column of them; and a copy taken on the way is as it was.
-func TestI17AReplayGivesTheSameRows(t *testing.T) {
+func TestI17ReplayResultsInSameRows(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := newWalk(r)
 		type copied struct {

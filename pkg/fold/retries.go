@@ -12,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// The retry policy of a plan that does not spell one out. The project's defaults are in
-// package project; these are for plans that others write.
+// Defaults for plans without a retry policy. Plans of Servo projects have one: package project
+// sets its defaults.
 const (
 	defaultInitialDelayMS     = 1_000
 	defaultMaxDelayMS         = 60_000
@@ -22,9 +22,8 @@ const (
 	permille = 1000
 )
 
-// The delays before attempts that are granted for losses: a second for the first, ten
-// minutes for the last. Ten losses in a row span at least 13.6 minutes: a deployment, or an
-// outage of the store, rarely takes longer.
+// Delays before granted attempts grow from one second to at most ten minutes. Ten losses in a row
+// span at least 13.6 minutes. A deployment or an outage of the store rarely takes longer.
 const (
 	lossInitialDelayMS     = 1_000
 	lossMaxDelayMS         = 600_000
@@ -32,12 +31,11 @@ const (
 	lossJitterPermille     = 200
 )
 
-// MaxBackoffMS is the longest that a task waits for a retry, whatever its plan
-// says: a year.
+// MaxBackoffMS limits the delay before a retry to a year, whatever the plan says.
 const MaxBackoffMS = 365 * 24 * 3600 * 1000
 
-// lost reports whether an attempt ended because of the infrastructure: its worker, its
-// queue or its store was lost, and the task did nothing wrong.
+// lost reports whether an attempt was lost to infrastructure: the worker, the queue or the store
+// failed, and not the task.
 func (c closing) lost() bool {
 	if !c.retryable {
 		return false
@@ -49,10 +47,10 @@ func (c closing) lost() bool {
 	return false
 }
 
-// mayRetry reports whether the task's policy allows another attempt after this end.
+// mayRetry reports whether the task's policy retries this kind of error.
 func (c closing) mayRetry(t *state.Task) bool { return c.retryable && (!c.user || t.RetryUserErrors) }
 
-// retryReason is why an attempt followed one that ended like this.
+// retryReason returns the reason for an attempt after this end, or "" if the end is final.
 func (c closing) retryReason() string {
 	switch {
 	case c.lost():
@@ -63,13 +61,14 @@ func (c closing) retryReason() string {
 	return ""
 }
 
-// grant gives a task n more attempts for losses; n is negative where a loss turns out to be none.
+// grant raises a task's attempts by n. A negative n withdraws the grant for a loss that did not
+// happen.
 func grant(t *state.Task, n int32) {
 	t.GrantedAttempts += n
 	t.MaxAttempts = int32(min(int64(t.MaxAttempts)+int64(n), math.MaxInt32)) //nolint:gosec // bounded in the same line
 }
 
-// retryLater makes a task wait, with a durable timer that makes it ready again.
+// retryLater puts a task into RETRY_WAIT and creates the timer that makes it ready again.
 func (f *folder) retryLater(current, t *state.Task, c closing, reason string, delayMS int64) {
 	fireAt := f.at().Add(time.Duration(delayMS) * time.Millisecond)
 	t.State, t.Outcome, t.RetryNotBefore = state.TaskRetryWait, string(c.outcome), fireAt
@@ -82,37 +81,38 @@ func (f *folder) retryLater(current, t *state.Task, c closing, reason string, de
 	})
 }
 
-// Backoff is how long a task waits after its current attempt failed, in
-// milliseconds: the initial delay, multiplied for each attempt before that was not
-// lost to infrastructure, at most the greatest delay, less a part that the attempt's
-// id decides, so that tasks that failed together do not come back together.
+// Backoff returns the delay in milliseconds after the failure of a task's current attempt. It is
+// the initial delay, multiplied for each earlier attempt that was not lost to infrastructure, up
+// to the maximum delay. Jitter, derived from the attempt's id, shortens it, so that tasks that
+// failed together do not retry together.
 func Backoff(t *state.Task) int64 {
 	return backoff(t.Attempt-t.GrantedAttempts, t.AttemptID, delays{
 		t.RetryInitialDelayMS, t.RetryMaxDelayMS, t.RetryMultiplierPermille, t.RetryJitterPermille,
 	})
 }
 
-// lossBackoff is how long a task waits after the loss that its last grant was for.
+// lossBackoff returns the delay in milliseconds after the loss for which the task got its last
+// grant.
 func lossBackoff(t *state.Task) int64 {
 	return backoff(t.GrantedAttempts, t.AttemptID, delays{
 		lossInitialDelayMS, lossMaxDelayMS, lossMultiplierPermille, lossJitterPermille,
 	})
 }
 
-// delays is how the delays of a retry policy grow: milliseconds and thousandths.
+// delays are the delays of a retry policy.
 type delays struct {
 	initialMS, maxMS   int64
-	multiplier, jitter int32
+	multiplier, jitter int32 // in thousandths
 }
 
-// backoff is the delay after the nth failure.
+// backoff returns the delay after the nth failure in milliseconds.
 func backoff(n int32, attemptID string, d delays) int64 {
 	greatest := min(d.maxMS, MaxBackoffMS)
 	delay := min(d.initialMS, greatest)
 	for i := int32(1); i < n; i++ {
 		next := min(scale(delay, int64(d.multiplier)), greatest)
 		if next == delay {
-			break // every later delay is the same
+			break // all later delays are the same
 		}
 		delay = next
 	}
@@ -124,7 +124,7 @@ func backoff(n int32, attemptID string, d delays) int64 {
 	return delay - int64(binary.BigEndian.Uint64(sum[:8])%uint64(spread+1)) //nolint:gosec // the remainder is at most spread
 }
 
-// scale is v × thousandths ÷ 1000, without overflow, for values that are not negative.
+// scale returns v × thousandths ÷ 1000, at most math.MaxInt64. Negative values count as 0.
 func scale(v, thousandths int64) int64 {
 	hi, lo := bits.Mul64(uint64(max(v, 0)), uint64(max(thousandths, 0))) //nolint:gosec // both are made positive
 	if hi >= permille {

@@ -23,7 +23,7 @@ func policy(n int32, initial, greatest int64, multiplier, jitter int32) *state.T
 	}
 }
 
-func TestBackoffGrowsInWholeMillisecondsUpToItsCap(t *testing.T) {
+func TestBackoffGrowsUpToMaximum(t *testing.T) {
 	for _, c := range []struct {
 		task *state.Task
 		want int64
@@ -48,7 +48,7 @@ func TestBackoffGrowsInWholeMillisecondsUpToItsCap(t *testing.T) {
 	}
 }
 
-func TestBackoffTakesNoLongerForManyAttempts(t *testing.T) {
+func TestBackoffReturnsForManyAttempts(t *testing.T) {
 	for _, multiplier := range []int32{0, 500, 1000, 1001} {
 		require.LessOrEqual(t, fold.Backoff(policy(math.MaxInt32, 999, math.MaxInt64, multiplier, 0)), int64(999))
 	}
@@ -75,7 +75,7 @@ func TestBackoffStaysBetweenItsBounds(t *testing.T) {
 	})
 }
 
-func TestARetryableFailureWaitsForItsTimerAndThenRunsAgain(t *testing.T) {
+func TestRetryableFailureRetriesAfterTimer(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Retrying("a", 3), foldtest.Task("b", "a"))
 	w.MustFold(w.Started(run, "a", 1))
@@ -107,7 +107,7 @@ func TestARetryableFailureWaitsForItsTimerAndThenRunsAgain(t *testing.T) {
 	require.Equal(t, 3, w.State.Attempts.Len(), "every attempt has a row")
 }
 
-func TestAFailureThatIsNotRetryableIsFinal(t *testing.T) {
+func TestPermanentFailureIsFinal(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Retrying("a", 3))
 	final := w.Finished(run, "a", 1, event.Failed)
@@ -117,7 +117,7 @@ func TestAFailureThatIsNotRetryableIsFinal(t *testing.T) {
 	require.Equal(t, "BOOM", w.Task(run, "a").ErrorCode)
 }
 
-func TestASuccessAfterATimeoutOfTheSameAttemptIsAccepted(t *testing.T) {
+func TestSuccessAfterTimeoutIsAccepted(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Retrying("a", 3), foldtest.Task("b", "a"))
 	w.MustFold(w.Started(run, "a", 1))

@@ -11,7 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-func TestATriggerRuleDecidesWhatUpstreamsMakeOfATask(t *testing.T) {
+func TestTriggerRuleDecidesTaskState(t *testing.T) {
 	const s, f, k = event.Succeeded, event.Failed, event.Skipped
 	for _, c := range []struct {
 		rule string
@@ -89,7 +89,7 @@ func TestSkipAndFailureCommute(t *testing.T) {
 	}
 }
 
-func TestAGroupNodeStandsForItsUpstreams(t *testing.T) {
+func TestGroupNodeStandsForUpstreams(t *testing.T) {
 	w := foldtest.New(t)
 	group := func(key string, up ...string) event.TaskDef {
 		return event.TaskDef{TaskKey: key, Kind: event.KindGroup, DependsOn: up}
@@ -109,7 +109,7 @@ func TestAGroupNodeStandsForItsUpstreams(t *testing.T) {
 	}, w.States(run))
 }
 
-func TestAFailureGoesThroughGroupsAndARunEndsWithItsLastTask(t *testing.T) {
+func TestFailurePassesThroughGroupNode(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(
 		foldtest.Task("p1"), foldtest.Task("p2"),
@@ -124,7 +124,7 @@ func TestAFailureGoesThroughGroupsAndARunEndsWithItsLastTask(t *testing.T) {
 	require.Equal(t, int32(2), w.Task(run, "p[*]").DepsResolved, "edges of an ended task are counted, too")
 }
 
-func TestASkippedTaskLetsARunSucceed(t *testing.T) {
+func TestSkippedTaskLetsRunSucceed(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"), foldtest.Task("b", "a"))
 	w.MustFold(w.Finished(run, "a", 1, event.Skipped))

@@ -33,8 +33,8 @@ func (f *folder) runTriggered(p *event.RunTriggered) verdict {
 	return folded
 }
 
-// expireRunKeys drops a few keys whose time is over: as many as could have been
-// added, and one more, so that the table does not grow with history.
+// expireRunKeys removes up to two expired keys. A new run adds at most one, so the table does not
+// grow with the number of past runs.
 func (f *folder) expireRunKeys() {
 	const limit = 2
 	for _, old := range f.st.ExpiredRunKeys(f.st.FoldTime, limit) {
@@ -43,14 +43,14 @@ func (f *folder) expireRunKeys() {
 	}
 }
 
-// planCreated gives a run its tasks and edges.
+// planCreated creates the tasks and edges of a run.
 func (f *folder) planCreated(p *event.PlanCreated) verdict {
 	run := f.peekRun(p.RunID)
 	if run.PlanRef != "" || run.TasksTotal > 0 {
 		return noChange
 	}
 	if run.State.Terminal() {
-		return stale("the run had ended before its plan came")
+		return stale("the run had ended before its plan appeared")
 	}
 	run = f.run(p.RunID)
 	run.PlanRef, run.PlanID = p.PlanRef, p.PlanID
@@ -82,7 +82,7 @@ func (f *folder) createTasks(run *state.Run, defs []event.TaskDef) {
 			put(f, &f.st.Deps, &state.Dep{RunID: run.RunID, Upstream: up, Downstream: defs[i].TaskKey})
 		}
 	}
-	var empty []string // group nodes with nothing to wait for
+	var empty []string // group nodes without upstreams
 	for i := range defs {
 		task := f.newTask(run, &defs[i])
 		task.DepsTotal = indegree[task.TaskKey]
@@ -100,7 +100,7 @@ func (f *folder) createTasks(run *state.Run, defs []event.TaskDef) {
 		}
 	}
 	for _, key := range empty {
-		f.endGroup(f.st.Tasks.Get(state.Key2{A: run.RunID, B: key}))
+		f.endEmptyGroupNode(f.st.Tasks.Get(state.Key2{A: run.RunID, B: key}))
 	}
 	complete(run)
 }
@@ -123,8 +123,8 @@ func (f *folder) newTask(run *state.Run, def *event.TaskDef) *state.Task {
 	}
 }
 
-// cancelRequested ends a run early: what has not started is closed at once, what
-// runs gets a grace.
+// cancelRequested cancels a run. It cancels tasks that do not run at once. Running tasks get the
+// grace period, unless the request forces the cancel.
 func (f *folder) cancelRequested(p *event.RunCancelRequested) verdict {
 	run := f.peekRun(p.RunID)
 	switch {
@@ -155,8 +155,8 @@ func (f *folder) cancelRun(run *state.Run, reason string, force bool) {
 	complete(run)
 }
 
-// cancelTask closes a task of a run that is being cancelled. Its downstreams are
-// closed for the same reason, by the same walk over the run.
+// cancelTask cancels a task of a run that is being cancelled. The task may have ended because of
+// an upstream that was cancelled before.
 func (f *folder) cancelTask(t *state.Task, reason string) {
 	current := f.st.Tasks.Get(t.Key())
 	if current.State.Terminal() {
@@ -170,8 +170,8 @@ func (f *folder) cancelTask(t *state.Task, reason string) {
 	f.end(current, &next, state.TaskCancelled, string(event.Cancelled))
 }
 
-// complete ends a run whose last task has ended. How it ends follows from its
-// tasks and from whether it was cancelled.
+// complete ends a run if its last task has ended. The final state depends on the states of its
+// tasks and on whether it was cancelled.
 func complete(run *state.Run) {
 	done := run.TasksSkipped + run.TasksCancelled + run.TasksFailed + run.TasksSucceeded
 	if run.State.Terminal() || done < run.TasksTotal {
@@ -192,8 +192,8 @@ func complete(run *state.Run) {
 	run.CompletedAt = run.LastActivityAt
 }
 
-// limitSet sets or removes a limit. Of two commands for one limit the later minted counts,
-// in whichever order they are folded.
+// limitSet sets or removes a limit. The command with the latest event id wins, in whichever order
+// commands are folded.
 func (f *folder) limitSet(p *event.LimitSet) verdict {
 	old := f.st.Limits.Get(state.Key2{A: p.Scope, B: p.Name})
 	switch {
@@ -209,7 +209,7 @@ func (f *folder) limitSet(p *event.LimitSet) verdict {
 	return folded
 }
 
-// peekRun is a run as the group so far has left it, for reading.
+// peekRun returns a run with the group's changes so far, for reading only.
 func (f *folder) peekRun(runID string) *state.Run {
 	if run, ok := f.runs[runID]; ok {
 		return run
@@ -220,7 +220,7 @@ func (f *folder) peekRun(runID string) *state.Run {
 func jsonOf(v any) string {
 	raw, err := json.Marshal(v)
 	if err != nil {
-		panic(fmt.Sprintf("fold: no JSON for a value that came from JSON: %v", err))
+		panic(fmt.Sprintf("fold: encode a value as JSON: %v", err))
 	}
 	return string(raw)
 }
@@ -229,5 +229,5 @@ func jsonOfMap[V any](m map[string]V) string {
 	if len(m) == 0 {
 		return ""
 	}
-	return jsonOf(m) // keys come out sorted
+	return jsonOf(m) // with sorted keys
 }

@@ -6,14 +6,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// putTask writes a task and moves it in its run's counters from its former state to its state.
-func (f *folder) putTask(t *state.Task, was state.TaskState) {
+// putTask writes a task and updates its run's counters. old is the task's previous state.
+func (f *folder) putTask(t *state.Task, old state.TaskState) {
 	put(f, &f.st.Tasks, t)
-	if t.Kind == event.KindGroup || t.State == was {
+	if t.Kind == event.KindGroup || t.State == old {
 		return
 	}
 	run := f.run(t.RunID)
-	if n := counter(run, was); n != nil {
+	if n := counter(run, old); n != nil {
 		*n--
 	}
 	if n := counter(run, t.State); n != nil {
@@ -49,7 +49,7 @@ func counter(run *state.Run, s state.TaskState) *int32 {
 	return nil
 }
 
-// makeReady gives a task its next attempt; it then waits for a slot.
+// makeReady begins the next attempt of a task, which then waits for a slot.
 func (f *folder) makeReady(current *state.Task) {
 	t := *current
 	t.State = state.TaskReady
@@ -58,7 +58,7 @@ func (f *folder) makeReady(current *state.Task) {
 	f.putTask(&t, current.State)
 }
 
-// beginAttempt makes n the current attempt, with nothing known of it yet.
+// beginAttempt makes n the current attempt and clears the fields of the previous one.
 func (f *folder) beginAttempt(t *state.Task, n int32) {
 	t.Attempt = n
 	t.AttemptID = ids.AttemptID(f.domain(), t.RunID, t.TaskKey, n)
@@ -66,8 +66,8 @@ func (f *folder) beginAttempt(t *state.Task, n int32) {
 	t.Outcome, t.ErrorCode, t.ErrorMessage = "", "", ""
 }
 
-// end makes a task terminal and resolves the edges that leave it. next is the
-// row to be, current the one that is.
+// end puts a task into a terminal state and resolves its outgoing edges. current is the stored
+// row, next the new one.
 func (f *folder) end(current, next *state.Task, s state.TaskState, outcome string) {
 	next.State, next.Outcome = s, outcome
 	next.CompletedAt, next.AdmittedAt, next.RetryNotBefore = f.at(), 0, 0
@@ -75,7 +75,7 @@ func (f *folder) end(current, next *state.Task, s state.TaskState, outcome strin
 	f.resolve(next)
 }
 
-// resolution is what the edges of a task in a terminal state resolve to.
+// resolution returns the resolution of the outgoing edges of a task in a terminal state.
 func resolution(s state.TaskState) state.Resolution {
 	switch s {
 	case state.TaskSucceeded:
@@ -88,12 +88,12 @@ func resolution(s state.TaskState) state.Resolution {
 		return state.ResolvedCancelled
 	case state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskRunning, state.TaskRetryWait:
 	}
-	panic("fold: a task in state " + string(s) + " resolves nothing")
+	panic("fold: state " + string(s) + " is not terminal")
 }
 
-// resolve records on each edge that leaves an ended task how it ended, and moves
-// what waited for it: tasks become ready, or end without running, which resolves
-// their edges in turn. An edge is resolved once; counters move only then.
+// resolve resolves the outgoing edges of an ended task. Downstream tasks become ready, or end
+// without running; then resolve continues with their edges. Each edge is resolved once, and only
+// then changes the counters of its downstream task.
 func (f *folder) resolve(ended *state.Task) {
 	queue := []*state.Task{ended}
 	for len(queue) > 0 {
@@ -114,7 +114,7 @@ func (f *folder) resolve(ended *state.Task) {
 	}
 }
 
-// resolveEdge resolves one edge and gives the downstream task if it ended by that.
+// resolveEdge resolves one edge. It returns the downstream task if that ended, or nil.
 func (f *folder) resolveEdge(dep *state.Dep, up *state.Task) *state.Task {
 	edge := *dep
 	edge.Resolution = resolution(up.State)
@@ -135,24 +135,24 @@ func (f *folder) resolveEdge(dep *state.Dep, up *state.Task) *state.Task {
 	switch next, code := decide(&down, up); next {
 	case state.TaskReady:
 		if down.Kind == event.KindGroup {
-			return f.closeGroup(&down)
+			return f.endGroupNode(&down)
 		}
 		f.makeReady(&down)
 	case state.TaskSkipped:
-		return f.endUnrun(&down, state.TaskSkipped, event.Skipped, code)
+		return f.endWithoutRun(&down, state.TaskSkipped, event.Skipped, code)
 	case state.TaskCancelled:
-		return f.endUnrun(&down, state.TaskCancelled, event.Cancelled, "")
+		return f.endWithoutRun(&down, state.TaskCancelled, event.Cancelled, "")
 	case state.TaskBlocked, state.TaskPlanned, state.TaskDispatched, state.TaskRunning, state.TaskRetryWait,
 		state.TaskFailed, state.TaskSucceeded:
 	}
 	return nil
 }
 
-// decide returns what becomes of a blocked task when one of its upstreams, up, has ended:
-// READY, SKIPPED with an error code, CANCELLED, or still BLOCKED.
+// decide returns the next state of a blocked task after its upstream up has ended: READY, SKIPPED
+// with an error code, CANCELLED or BLOCKED.
 //
-// A failure decides at once. A skip that no failure led to decides when every upstream has
-// ended: a failure may still come, and the order of the two must not matter.
+// A failure decides at once. A skip without a failure decides when every upstream has ended: a
+// failure may still follow, and the order of the two must not matter.
 func decide(t, up *state.Task) (next state.TaskState, code string) {
 	allResolved := t.DepsResolved == t.DepsTotal
 	switch {
@@ -178,24 +178,24 @@ func stemsFromFailure(t *state.Task) bool {
 		t.State == state.TaskSkipped && t.Attempt == 0 && t.ErrorCode == CodeUpstreamFailed
 }
 
-// endUnrun ends a task that never ran because of its upstreams.
-func (f *folder) endUnrun(current *state.Task, s state.TaskState, outcome event.Outcome, code string) *state.Task {
+// endWithoutRun ends a task that does not run because of its upstreams, or is a group node.
+func (f *folder) endWithoutRun(current *state.Task, s state.TaskState, outcome event.Outcome, code string) *state.Task {
 	next := *current
 	next.State, next.Outcome, next.ErrorCode, next.CompletedAt = s, string(outcome), code, f.at()
 	f.putTask(&next, current.State)
 	return &next
 }
 
-// closeGroup ends a group node all of whose upstreams succeeded.
-func (f *folder) closeGroup(current *state.Task) *state.Task {
-	return f.endUnrun(current, state.TaskSucceeded, event.Succeeded, "")
+// endGroupNode ends a group node whose trigger rule is satisfied.
+func (f *folder) endGroupNode(current *state.Task) *state.Task {
+	return f.endWithoutRun(current, state.TaskSucceeded, event.Succeeded, "")
 }
 
-// endGroup ends a group node that had nothing to wait for.
-func (f *folder) endGroup(current *state.Task) { f.resolve(f.closeGroup(current)) }
+// endEmptyGroupNode ends a group node without upstreams and resolves its edges.
+func (f *folder) endEmptyGroupNode(current *state.Task) { f.resolve(f.endGroupNode(current)) }
 
-// admit gives out free slots, one task at a time, in the order that
-// [state.State.NextAdmissible] defines. An admitted task has an outbox row.
+// admit admits tasks while slots are free, in the order of [state.State.NextAdmissible]. It writes
+// an outbox row for each.
 func (f *folder) admit() {
 	for {
 		next := f.st.NextAdmissible()
@@ -203,13 +203,13 @@ func (f *folder) admit() {
 			return
 		}
 		t := *next
-		f.dispatch(&t, f.hold(&t).PlanRef, 0)
+		f.dispatch(&t, f.takeSlots(&t).PlanRef, 0)
 	}
 }
 
-// hold gives the current attempt of a ready task its slots. A run with such an
-// attempt is under way.
-func (f *folder) hold(t *state.Task) *state.Run {
+// takeSlots assigns slots to the current attempt of a ready task. It makes a pending run RUNNING,
+// and returns the run.
+func (f *folder) takeSlots(t *state.Task) *state.Run {
 	t.AdmittedAt = f.at()
 	f.putTask(t, t.State)
 	put(f, &f.st.Attempts, &state.Attempt{

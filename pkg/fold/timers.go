@@ -9,13 +9,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// putTimer puts a timer row, with the queue name that its generation has.
+// putTimer writes a timer with the queue task name of its generation.
 func (f *folder) putTimer(t *state.Timer) {
 	t.CloudTaskID = ids.QueueTaskID(ids.KindTimer, f.domain(), t.TimerID, t.Generation)
 	put(f, &f.st.Timers, t)
 }
 
-// dropTimer deletes the retry timer that a task waits for.
+// dropTimer cancels the retry timer of a task that waits for one.
 func (f *folder) dropTimer(t *state.Task) {
 	if t.State != state.TaskRetryWait {
 		return
@@ -28,7 +28,7 @@ func (f *folder) dropTimer(t *state.Task) {
 
 func (f *folder) deleteTimer(timer *state.Timer, s state.TimerState) { f.endTimer(timer, s, true) }
 
-// endTimer puts a timer in a state that it never leaves.
+// endTimer puts a scheduled timer into a final state. It deletes the row if deleted is true.
 func (f *folder) endTimer(timer *state.Timer, s state.TimerState, deleted bool) {
 	row := *timer
 	if row.State == state.TimerScheduled {
@@ -41,35 +41,35 @@ func (f *folder) endTimer(timer *state.Timer, s state.TimerState, deleted bool) 
 	put(f, &f.st.Timers, &row)
 }
 
-// again has a timer called once more, at a time, under a new queue name: the
-// name of the call that came is used up.
-func (f *folder) again(timer *state.Timer, at event.Time) {
+// reschedule schedules another call of a timer. The call needs a new queue task name: the queue
+// rejects names that it has seen.
+func (f *folder) reschedule(timer *state.Timer, at event.Time) {
 	row := *timer
 	row.Generation++
 	row.FireAt, row.EnqueuedAt, row.HopAt = at, 0, 0
 	f.putTimer(&row)
 }
 
-// timerFired does what a timer is for, if it is due and the projections it is
-// judged by are fresh (INV-9); else it has it come again.
+// timerFired executes a timer that is due. It reschedules the timer if the call was early, or if
+// the projections of the caller were too old (INV-9).
 func (f *folder) timerFired(p *event.TimerFired) verdict {
 	timer := f.st.Timers.Get(p.TimerID)
 	switch {
 	case timer == nil || timer.State != state.TimerScheduled:
-		return stale("no such timer waits")
+		return stale("the timer is not scheduled")
 	case p.Generation != timer.Generation:
-		return stale("the timer has been scheduled anew")
+		return stale("the timer was scheduled again")
 	case p.FiredAt.Sub(p.Observed.CaughtUpAt) > MaxCompactionLag:
-		f.again(timer, max(timer.FireAt, f.at().Add(LagRetry)))
-		return verdict{outcome: state.Folded, detail: "the projections lagged; the timer comes again"}
+		f.reschedule(timer, max(timer.FireAt, f.at().Add(LagRetry)))
+		return verdict{outcome: state.Folded, detail: "the projections lagged; the timer fires again later"}
 	case p.FiredAt < timer.FireAt:
-		f.again(timer, timer.FireAt)
+		f.reschedule(timer, timer.FireAt)
 		return folded
-	case timer.TimerType == event.TimerLiveness && cameLate(timer, p.FiredAt):
+	case timer.TimerType == event.TimerLiveness && isLate(timer, p.FiredAt):
 		late := *timer
 		late.Payload = jsonOf(lateness{LateMs: p.FiredAt.Sub(timer.FireAt).Milliseconds(), Calls: latenessOf(timer).Calls + 1})
-		f.again(&late, f.at().Add(LateRetry))
-		return verdict{outcome: state.Folded, detail: "the call came late; what was silent meanwhile may not have been heard"}
+		f.reschedule(&late, f.at().Add(LateRetry))
+		return verdict{outcome: state.Folded, detail: "the liveness call was late; workers get time for a heartbeat"}
 	}
 	switch timer.TimerType {
 	case event.TimerRetry:
@@ -89,14 +89,14 @@ func (f *folder) timerFired(p *event.TimerFired) verdict {
 	return folded
 }
 
-// overdue deals with something live whose time has run out.
+// overdue closes the attempt, or cancels the run, of a deadline that has passed.
 func (f *folder) overdue(d state.Deadline) {
 	if f.peekRun(d.RunID).State.Terminal() {
-		return // an earlier deadline of the same call has ended the run
+		return // an earlier deadline in the same call ended the run
 	}
 	switch d.Kind {
 	case state.DeadlineHeartbeat:
-		f.expireAttempt(d, CodeHeartbeatTimeout, "no sign of life for "+d.Timeout.String())
+		f.expireAttempt(d, CodeHeartbeatTimeout, "no heartbeat for "+d.Timeout.String())
 	case state.DeadlineTask:
 		f.expireAttempt(d, CodeTaskTimeout, "timed out after "+d.Timeout.String())
 	case state.DeadlineRun:
@@ -109,48 +109,47 @@ func (f *folder) overdue(d state.Deadline) {
 	}
 }
 
+// expireAttempt closes an attempt as timed out.
 func (f *folder) expireAttempt(d state.Deadline, code, message string) {
 	current := f.st.Tasks.Get(state.Key2{A: d.RunID, B: d.TaskKey})
 	if current == nil || current.State.Terminal() || current.State == state.TaskRetryWait {
-		return // another deadline of the same attempt was earlier
+		return // an earlier deadline closed the attempt
 	}
 	t := *current
 	f.finish(current, &t, closing{outcome: event.TimedOut, code: code, message: message, retryable: true})
 }
 
-// lateness is the payload of a liveness timer that was called late: by how much, and how
-// often in a row.
+// lateness is the payload of a liveness timer after late calls.
 type lateness struct {
-	LateMs int64 `json:"late_ms"`
-	Calls  int   `json:"calls,omitempty"`
+	LateMs int64 `json:"late_ms"`         // delay of the last call
+	Calls  int   `json:"calls,omitempty"` // late calls in a row
 }
 
 func latenessOf(timer *state.Timer) lateness {
-	var before lateness
-	if timer.Payload == "" || json.Unmarshal([]byte(timer.Payload), &before) != nil {
+	var l lateness
+	if timer.Payload == "" || json.Unmarshal([]byte(timer.Payload), &l) != nil {
 		return lateness{}
 	}
-	return before
+	return l
 }
 
-// cameLate reports whether a liveness call is too late to be acted on. One that is as
-// late as the one before it is not: so every call is to a dispatcher whose clock is
-// ahead of the queue's. Nor is one after MaxLateCalls in a row.
-func cameLate(timer *state.Timer, firedAt event.Time) bool {
-	late, before := firedAt.Sub(timer.FireAt), latenessOf(timer)
-	if before.Calls >= MaxLateCalls ||
-		timer.Payload != "" && (late-time.Duration(before.LateMs)*time.Millisecond).Abs() <= LateCall {
+// isLate reports whether a liveness call is too late to close attempts. A call as late as the
+// previous one is not: the dispatcher's clock is ahead of the queue's, so that every call seems
+// late. A call after MaxLateCalls late calls in a row is not, either.
+func isLate(timer *state.Timer, firedAt event.Time) bool {
+	late, previous := firedAt.Sub(timer.FireAt), latenessOf(timer)
+	if previous.Calls >= MaxLateCalls ||
+		timer.Payload != "" && (late-time.Duration(previous.LateMs)*time.Millisecond).Abs() <= LateCall {
 		return false
 	}
 	return late > LateCall
 }
 
-// maxLivenessDelay bounds how late the liveness timer may be.
+// maxLivenessDelay is the maximum time from a deadline to its liveness timer.
 const maxLivenessDelay = 30 * time.Second
 
-// keepLiveness keeps the domain's one liveness timer at or before the earliest
-// deadline. While runs are live a timer that is too early is left alone: it does
-// nothing when it fires but set the next.
+// keepLiveness schedules the domain's only liveness timer at the earliest deadline, rounded up. It
+// keeps a timer that fires earlier while runs are live: that timer sets the next one.
 func (f *folder) keepLiveness() {
 	timer := f.st.Liveness()
 	scheduled := timer != nil && timer.State == state.TimerScheduled
@@ -161,9 +160,9 @@ func (f *folder) keepLiveness() {
 		}
 		return
 	}
-	fireAt := roundUp(next.At, min(next.Timeout/10, maxLivenessDelay)) //nolint:mnd // a tenth of the time-out
-	// A deadline that is past has been met by a call already, which was late or
-	// which the projections lagged behind: the next call comes soon, not at once.
+	fireAt := roundUp(next.At, min(next.Timeout/10, maxLivenessDelay)) //nolint:mnd // a tenth of the timeout
+	// An overdue deadline had a call that was late, or whose projections lagged. Keep the next
+	// call if it is soon.
 	if soon := f.at().Add(LateRetry); scheduled && (timer.FireAt <= fireAt || next.At <= f.at() && timer.FireAt <= soon) {
 		return
 	}
@@ -171,7 +170,7 @@ func (f *folder) keepLiveness() {
 	if timer != nil {
 		generation = timer.Generation + 1
 		if scheduled {
-			payload = timer.Payload // the late calls in a row count on
+			payload = timer.Payload // keep counting late calls
 		}
 		f.deleteTimer(timer, state.TimerCancelled)
 	}
@@ -182,12 +181,12 @@ func (f *folder) keepLiveness() {
 	})
 }
 
-// retireLiveness ends the liveness timer but keeps its row: the next one takes
-// its generation from it, so that no queue name is ever used twice.
+// retireLiveness ends the liveness timer but keeps its row. The next timer derives its generation
+// from the row, so that no queue task name is used twice.
 func (f *folder) retireLiveness(timer *state.Timer, s state.TimerState) { f.endTimer(timer, s, false) }
 
-// roundUp is t, or up to granularity later, to at least a second, so that
-// deadlines close to each other share a timer.
+// roundUp rounds t up to a multiple of the granularity in whole seconds, at least one second.
+// Deadlines close to each other thus share a timer.
 func roundUp(t event.Time, granularity time.Duration) event.Time {
 	g := event.Time(max(granularity.Truncate(time.Second), time.Second).Microseconds())
 	return (t + g - 1) / g * g

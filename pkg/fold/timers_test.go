@@ -21,7 +21,7 @@ func requestCron(w *foldtest.World) *event.TimerRequested {
 	}
 }
 
-func TestATimerFromOutsideIsSetEnqueuedAndFiredOnce(t *testing.T) {
+func TestExternalTimerFiresOnce(t *testing.T) {
 	w := foldtest.New(t)
 	request := requestCron(w)
 	w.MustFold(request)
@@ -41,7 +41,7 @@ func TestATimerFromOutsideIsSetEnqueuedAndFiredOnce(t *testing.T) {
 	require.Equal(t, state.Stale, w.Fold(enqueued).Row.Outcome)
 }
 
-func TestATimerThatIsCalledEarlyComesAgainUnderANewName(t *testing.T) {
+func TestEarlyTimerCallGetsNewQueueName(t *testing.T) {
 	w := foldtest.New(t)
 	w.MustFold(requestCron(w))
 	w.MustFold(&event.TimerEnqueued{TimerID: cron, HopAt: event.At(w.Now.Add(30 * time.Minute))})
@@ -65,7 +65,7 @@ func TestATimerThatIsCalledEarlyComesAgainUnderANewName(t *testing.T) {
 	require.Nil(t, w.Timer(foldtest.TimerOther))
 }
 
-func TestALostTimerIsScheduledAnew(t *testing.T) {
+func TestLostTimerIsScheduledAgain(t *testing.T) {
 	w := foldtest.New(t)
 	w.MustFold(requestCron(w))
 	w.MustFold(&event.TimerEnqueued{TimerID: cron})
@@ -84,7 +84,7 @@ func TestALostTimerIsScheduledAnew(t *testing.T) {
 	require.Nil(t, w.Timer(foldtest.TimerOther))
 }
 
-func TestATimerThatMeetsALagComesAgainLater(t *testing.T) {
+func TestTimerIsRescheduledOnLag(t *testing.T) {
 	w := foldtest.New(t)
 	w.MustFold(requestCron(w))
 	w.Pass(time.Hour)
@@ -101,7 +101,7 @@ func TestATimerThatMeetsALagComesAgainLater(t *testing.T) {
 	require.Nil(t, w.Timer(foldtest.TimerOther), "a lag of exactly the limit is none")
 }
 
-func TestATimerNamedLikeTheLivenessTimerDoesNotHideIt(t *testing.T) {
+func TestLivenessTimerIgnoresSimilarNames(t *testing.T) {
 	w := foldtest.New(t)
 	w.MustFold(&event.TimerRequested{
 		TimerID: "timer:liveness:!", TimerType: foldtest.TimerOther, FireAt: event.At(w.Now.Add(time.Hour)),

@@ -168,7 +168,7 @@ func (a *app) workerStore(f *workerFlags) (name string, keys contract.Keyring, e
 }
 
 func (a *app) serveUntil(ctx context.Context, listener net.Listener, w *worker.Worker) error {
-	server := &http.Server{Handler: w.Handler(), ReadHeaderTimeout: drainWait}
+	server := &http.Server{Handler: w.Handler(), ReadHeaderTimeout: drainWait, MaxHeaderBytes: contract.MaxHeaderBytes}
 	served := make(chan error, 1)
 	var serving sync.WaitGroup
 	serving.Go(func() { served <- server.Serve(listener) })

@@ -23,6 +23,7 @@ const (
 	MaxCallbackBytes = 256 << 10
 	MaxMarkerBytes   = 8 << 20
 	MaxAnswerBytes   = 64 << 10
+	MaxHeaderBytes   = 32 << 10 // of a request to a server
 
 	// MaxErrorMessage bounds an error's message; a worker truncates longer ones.
 	MaxErrorMessage = 16 << 10

@@ -179,6 +179,21 @@ func TestRoutesRequireToken(t *testing.T) {
 	require.Equal(t, http.StatusOK, c.Status, c.Error)
 }
 
+// Seen to fail: a stranger could make the server hold a header of a megabyte for each connection.
+func TestLargeHeadersAreRejected(t *testing.T) {
+	owner, _ := served(t, t.TempDir())
+	defer http.DefaultClient.CloseIdleConnections()
+	for _, token := range []string{strings.Repeat("x", contract.MaxHeaderBytes/2), strings.Repeat("x", 2*contract.MaxHeaderBytes)} {
+		c := call{Method: http.MethodGet, URL: owner.URL + "/healthz", Token: token}
+		c.make()
+		want := http.StatusOK
+		if len(token) > contract.MaxHeaderBytes {
+			want = http.StatusRequestHeaderFieldsTooLarge
+		}
+		require.Equal(t, want, c.Status, c.Error)
+	}
+}
+
 // Seen to fail: another user of the machine could list, start and cancel runs, and could make the
 // server fold bytes that no ledger contained.
 func TestOtherUsersAreRejected(t *testing.T) {

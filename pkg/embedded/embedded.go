@@ -338,7 +338,10 @@ func (s *Stack) buildServer() {
 		s.opts.Routes(mux, s.Engine)
 	}
 	handleUnknown(mux)
-	s.server = &http.Server{Handler: localOnly(requireToken(mux, s.token)), ReadHeaderTimeout: headerTimeout, ConnContext: withPeer}
+	s.server = &http.Server{
+		Handler: localOnly(requireToken(mux, s.token)), ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: contract.MaxHeaderBytes,
+		ConnContext: withPeer,
+	}
 }
 
 // owner returns the record that other processes read about this one.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
 // Network connects a service to the others.
@@ -63,7 +65,7 @@ func (e *tcpEndpoint) Close() error { return e.listener.Close() }
 func (e *tcpEndpoint) Serve(ctx, work context.Context, h http.Handler) error {
 	var g errgroup.Group
 	srv := &http.Server{
-		Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		Handler: h, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: contract.MaxHeaderBytes,
 		ErrorLog:    slog.NewLogLogger(e.logger.Handler(), slog.LevelWarn),
 		BaseContext: func(net.Listener) context.Context { return work },
 	}

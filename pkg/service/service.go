@@ -30,9 +30,8 @@ const (
 	// drainTimeout bounds how long requests may run on at shutdown. With flushTimeout it fits into
 	// the 10 seconds of Cloud Run.
 	drainTimeout = 8 * time.Second
-	// maxRequest bounds the body of a request, in bytes, and maxHeader its header.
+	// maxRequest bounds the body of a request, in bytes.
 	maxRequest = 1 << 20
-	maxHeader  = 32 << 10
 )
 
 // server is a running service.

@@ -139,8 +139,12 @@ func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKe
 	marker, err := a.w.marker(ctx, key)
 	switch {
 	case errors.Is(err, blob.ErrNotFound):
+		name := asset.String()
+		if partition, bad := ids.ParsePartition(partitionKey); bad == nil {
+			name = ids.TaskKey(asset, partition)
+		}
 		return part{}, fail(CodeMissingInput, CategoryInfrastructure,
-			fmt.Errorf("input %s %s was never committed, or was deleted: %w", asset, partitionKey, err))
+			fmt.Errorf("input %s was never committed, or a newer version replaced it and `keep` has expired: start a new run: %w", name, err))
 	case err != nil:
 		return part{}, err
 	case marker.MaterializationID != id || item.URI != "" && item.URI != marker.URI ||

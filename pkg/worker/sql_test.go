@@ -200,7 +200,8 @@ func TestUncommittedInputIsMissing(t *testing.T) {
 	got := w.failed("mart/b")
 	require.Equal(t, worker.CodeMissingInput, got.Code)
 	require.True(t, got.Retryable)
-	require.Contains(t, got.Message, "raw/a")
+	require.Contains(t, got.Message, "input raw/a was never committed, ")
+	require.Contains(t, got.Message, ": start a new run: ")
 }
 
 func TestInputWithoutParquetIsRejected(t *testing.T) {

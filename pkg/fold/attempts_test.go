@@ -53,11 +53,11 @@ func TestHeartbeatBeforeStartMarksTaskRunning(t *testing.T) {
 	beat.Progress, beat.Message = 40, "half way"
 	w.MustFold(beat)
 	require.Equal(t, state.TaskRunning, w.Task(run, "a").State)
-	require.Nil(t, outbox(w, run), "nobody dispatches it again")
+	require.Nil(t, outbox(w, run), "the attempt is not dispatched again")
 	row := w.State.Heartbeats.Get(state.Key2{A: run, B: "a"})
 	require.Equal(t, []any{int32(40), "half way"}, []any{row.Progress, row.Message})
 
-	started := w.Started(run, "a", 1) // late: it says when the attempt really began
+	started := w.Started(run, "a", 1) // late, with the true start time
 	started.StartedAt = event.At(foldtest.Epoch.Add(time.Second))
 	w.MustFold(started)
 	require.Equal(t, started.StartedAt, w.Task(run, "a").StartedAt)
@@ -85,7 +85,7 @@ func TestLaterAttemptIsAdoptedAndOldEndIsRecorded(t *testing.T) {
 	w.MustFold(w.Started(run, "a", 3))
 	require.Equal(t, int32(3), w.Task(run, "a").Attempt)
 	require.Equal(t, fold.CodeSuperseded, attempt(w, run, 1).ErrorCode)
-	require.Nil(t, attempt(w, run, 2), "nothing is known of it")
+	require.Nil(t, attempt(w, run, 2), "attempt 2 has not reported")
 
 	past := w.Finished(run, "a", 2, event.Failed)
 	past.StartedAt = event.At(foldtest.Epoch.Add(-time.Hour))
@@ -96,7 +96,7 @@ func TestLaterAttemptIsAdoptedAndOldEndIsRecorded(t *testing.T) {
 	w.MustFold(past)
 	require.Equal(t, past.StartedAt, attempt(w, run, 1).StartedAt)
 	require.Equal(t, "worker-1", attempt(w, run, 1).WorkerID)
-	require.Equal(t, state.Stale, w.Fold(past).Row.Outcome, "the same again")
+	require.Equal(t, state.Stale, w.Fold(past).Row.Outcome, "the same report again")
 	require.Equal(t, []string{"a=RUNNING"}, w.States(run))
 }
 
@@ -108,7 +108,7 @@ func TestReportBeforeAdmissionStartsRun(t *testing.T) {
 	w.MustFold(w.Started(run, "a", 1))
 	require.Equal(t, state.RunRunning, w.RunState(run))
 	require.Equal(t, event.At(w.Now), w.State.Runs.Get(run).StartedAt)
-	w.MustFold(w.Finished(run, "b", 2, event.Succeeded)) // from a state that had seen a end
+	w.MustFold(w.Finished(run, "b", 2, event.Succeeded)) // dispatched by a state in which a had ended
 	w.MustFold(w.Finished(run, "a", 1, event.Succeeded))
 	require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED"}, w.States(run))
 	require.Equal(t, state.RunSucceeded, w.RunState(run))

@@ -11,17 +11,17 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// apply folds payloads as one group, without looking at what came of it.
+// apply folds payloads as one group, without checking the state.
 func apply(w *foldtest.World, payloads ...event.Payload) { fold.Apply(w.State, w.Group(payloads...)) }
 
-// triggered starts a run of tasks without looking at what came of it.
+// triggered starts a run of tasks without checking the state.
 func triggered(w *foldtest.World, defs ...event.TaskDef) string {
 	p := &event.RunTriggered{}
 	apply(w, w.Triggered(p, defs...)...)
 	return p.RunID
 }
 
-// fill starts ten runs with n tasks in all, of the pool db.
+// fill starts ten runs with n tasks in total, all in the pool db.
 func fill(w *foldtest.World, n int) {
 	for range 10 {
 		defs := make([]event.TaskDef, n/10)
@@ -33,7 +33,7 @@ func fill(w *foldtest.World, n int) {
 	}
 }
 
-// first is the first row of the outbox.
+// first returns the first row of the outbox.
 func first(s *state.State) *state.Dispatch {
 	for row := range s.Outbox.All {
 		return row
@@ -41,7 +41,7 @@ func first(s *state.State) *state.Dispatch {
 	return nil
 }
 
-// A run of one task, then a thousand, then one: from the trigger to its end.
+// BenchmarkFan measures a whole run: one task, then a thousand tasks, then one task.
 func BenchmarkFan(b *testing.B) {
 	const width = 1000
 	defs := []event.TaskDef{foldtest.Task("first")}
@@ -63,13 +63,14 @@ func BenchmarkFan(b *testing.B) {
 		}
 		events += 2*len(defs) + 2
 		if w.RunState(run) != state.RunSucceeded {
-			b.Fatalf("the run came to %s", w.RunState(run))
+			b.Fatalf("the run is %s, want SUCCEEDED", w.RunState(run))
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(events), "ns/event")
 }
 
-// One hop of a chain: a task ends, the next is ready, admitted and dispatched.
+// BenchmarkChainHop measures one hop of a chain: a task ends, and the next one is admitted and
+// dispatched.
 func BenchmarkChainHop(b *testing.B) {
 	const length = 1000
 	defs := make([]event.TaskDef, length)
@@ -93,8 +94,8 @@ func BenchmarkChainHop(b *testing.B) {
 	}
 }
 
-// A slot of a pool becomes free and goes to the next of the tasks that wait for
-// it: what it costs does not depend on how many do.
+// BenchmarkAdmission measures how a free slot of a pool goes to the next waiting task. The cost
+// must not depend on the number of waiting tasks.
 func BenchmarkAdmission(b *testing.B) {
 	for _, waiting := range []int{100, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {
@@ -105,7 +106,7 @@ func BenchmarkAdmission(b *testing.B) {
 			b.ReportAllocs()
 			for n := 0; b.Loop(); n++ {
 				if n%(waiting/2) == 0 {
-					w.State = full.Copy() // half of them are gone: all wait again
+					w.State = full.Copy() // half of the tasks have ended: start again
 				}
 				row := first(w.State)
 				apply(w, w.Finished(row.RunID, row.TaskKey, 1, event.Succeeded))
@@ -114,8 +115,8 @@ func BenchmarkAdmission(b *testing.B) {
 	}
 }
 
-// A snapshot of a state of 100,000 live tasks, and one fold after it, which
-// copies what it changes.
+// BenchmarkCopyAndFold measures a copy of a state with 100,000 live tasks and one fold after it,
+// which copies the changed parts.
 func BenchmarkCopyAndFold(b *testing.B) {
 	w := foldtest.New(b)
 	fill(w, 100_000)

@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// inEveryState makes a run with a task in each state that is not terminal.
+// inEveryState creates a run with a task in each state that is not terminal.
 func inEveryState(w *foldtest.World) string {
 	pooled := foldtest.Task("waiting")
 	pooled.Pool = "none"
@@ -38,7 +38,7 @@ func TestCancelKeepsRunningTasksForGracePeriod(t *testing.T) {
 		"retrying=RETRY_WAIT", "running=RUNNING", "waiting=READY",
 	}, w.States(run))
 	w.State.Drain()
-	cancel := &event.RunCancelRequested{RunID: run, Reason: "not today"}
+	cancel := &event.RunCancelRequested{RunID: run, Reason: "wrong date"}
 	w.MustFold(cancel)
 	require.Equal(t, []string{
 		"after=CANCELLED", "blocked=CANCELLED", "created=CANCELLED", "group=CANCELLED", "pending=CANCELLED",
@@ -46,16 +46,16 @@ func TestCancelKeepsRunningTasksForGracePeriod(t *testing.T) {
 	}, w.States(run))
 	row := w.State.Runs.Get(run)
 	require.Equal(t, state.RunCancelling, row.State)
-	require.Equal(t, "not today", row.CancelReason)
+	require.Equal(t, "wrong date", row.CancelReason)
 	require.Equal(t, event.At(w.Now), row.CancelRequestedAt)
 	require.Zero(t, w.State.Outbox.Len())
 	require.Nil(t, w.Timer(event.TimerRetry))
-	for _, gone := range state.List[state.Dispatch](w.State.Changed()) {
-		require.True(t, gone.Deleted)
-		require.Equal(t, state.DispatchCancelled, gone.Status, "its queue task is to be deleted")
+	for _, row := range state.List[state.Dispatch](w.State.Changed()) {
+		require.True(t, row.Deleted)
+		require.Equal(t, state.DispatchCancelled, row.Status, "its queue task must be deleted")
 	}
 	require.Equal(t, state.NoChange, w.Fold(cancel).Row.Outcome)
-	require.Equal(t, state.NoChange, w.Fold(w.Started(run, "created", 1)).Row.Outcome, "it started too late")
+	require.Equal(t, state.NoChange, w.Fold(w.Started(run, "created", 1)).Row.Outcome, "the start came after the cancel")
 	require.Equal(t, int32(1), w.State.Held())
 
 	w.Pass(time.Second)
@@ -81,8 +81,8 @@ func TestCancelUsesGracePeriodOfRun(t *testing.T) {
 
 func TestForcedCancelEndsRunAtOnce(t *testing.T) {
 	for name, before := range map[string]func(w *foldtest.World, run string){
-		"first thing":      func(*foldtest.World, string) {},
-		"after a graceful": func(w *foldtest.World, run string) { w.MustFold(&event.RunCancelRequested{RunID: run}) },
+		"no earlier cancel":     func(*foldtest.World, string) {},
+		"after graceful cancel": func(w *foldtest.World, run string) { w.MustFold(&event.RunCancelRequested{RunID: run}) },
 	} {
 		w := foldtest.New(t)
 		run := inEveryState(w)
@@ -104,13 +104,13 @@ func TestReportAfterCancelCountsAsCancelled(t *testing.T) {
 		w.MustFold(w.Finished(run, "a", 1, outcome))
 		task := w.Task(run, "a")
 		require.Equal(t, []string{"a=CANCELLED", "b=CANCELLED"}, w.States(run), outcome)
-		require.Empty(t, task.OutputURI+task.MaterializationID, "what it made stays invisible")
+		require.Empty(t, task.OutputURI+task.MaterializationID, "the output stays invisible")
 		require.Zero(t, task.RowCount+task.ByteSize)
 		require.Equal(t, string(event.Cancelled), task.Outcome)
 		require.Zero(t, w.State.Partitions.Len())
 		require.Equal(t, state.RunCancelled, w.RunState(run), outcome)
 		attempt := w.State.Attempts.Get(state.AttemptKey{RunID: run, TaskKey: "a", Attempt: 1})
-		require.Equal(t, string(outcome), attempt.Outcome, "the attempt says how it ended")
+		require.Equal(t, string(outcome), attempt.Outcome, "the attempt's row has its own outcome")
 	}
 }
 
@@ -140,7 +140,7 @@ func TestCancelFreesSlotsForOtherRuns(t *testing.T) {
 	require.NotZero(t, w.Task(second, "a").AdmittedAt)
 }
 
-// enqueued says that the queue has the task of an attempt's first dispatch.
+// enqueued returns the event that the queue task of a task's first attempt exists.
 func enqueued(run, key string, generation int32) *event.DispatchEnqueued {
 	id := ids.DispatchID(run, key, 1)
 	return &event.DispatchEnqueued{

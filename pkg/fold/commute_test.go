@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// drawDAG draws tasks, some of them groups, with edges to earlier ones only.
+// drawDAG draws tasks and group nodes, with edges to earlier ones only.
 func drawDAG(r *rapid.T, most int) []event.TaskDef {
 	defs := make([]event.TaskDef, rapid.IntRange(1, most).Draw(r, "tasks"))
 	for i := range defs {
@@ -33,17 +33,17 @@ func drawDAG(r *rapid.T, most int) []event.TaskDef {
 	return defs
 }
 
-// history is what happened to a run, told by a model that knows no fold: the
-// facts, and the states that the tasks came to.
+// history contains the facts of a run and the final states of its tasks, computed by a model
+// without the fold.
 type history struct {
 	facts []*event.Envelope
 	ends  map[string]state.TaskState
-	// failures are the tasks that were skipped because of a failure.
+	// failures has the tasks that were skipped because of a failure.
 	failures map[string]bool
 }
 
-// live plays a run to its end, one task after the other.
-func live(r *rapid.T, w *foldtest.World, run string, defs []event.TaskDef) history {
+// simulate executes a run to its end, task by task.
+func simulate(r *rapid.T, w *foldtest.World, run string, defs []event.TaskDef) history {
 	h := history{ends: map[string]state.TaskState{}, failures: map[string]bool{}}
 	for i := range defs {
 		def := &defs[i]
@@ -60,7 +60,8 @@ func live(r *rapid.T, w *foldtest.World, run string, defs []event.TaskDef) histo
 	return h
 }
 
-// rule says whether a task runs, given how its upstreams ended, and if not how it ends.
+// rule reports whether a task runs after its upstreams have ended. If not, it returns the task's
+// final state.
 func (h *history) rule(def *event.TaskDef) (bool, state.TaskState) {
 	failed, skipped := false, false
 	for _, up := range def.DependsOn {
@@ -77,9 +78,9 @@ func (h *history) rule(def *event.TaskDef) (bool, state.TaskState) {
 	return !failed && !skipped, state.TaskSkipped
 }
 
-// attempts plays the attempts at a task and gives its end.
+// attempts executes the attempts of a task and returns its final state.
 func (h *history) attempts(r *rapid.T, w *foldtest.World, run string, def *event.TaskDef) state.TaskState {
-	say := func(p event.Payload) {
+	record := func(p event.Payload) {
 		h.facts = append(h.facts, w.Event(p))
 		w.Pass(time.Second)
 	}
@@ -87,11 +88,11 @@ func (h *history) attempts(r *rapid.T, w *foldtest.World, run string, def *event
 	for n := int32(1); ; n++ {
 		started := w.Started(run, def.TaskKey, n)
 		started.GrantedAttempts = granted
-		say(started)
+		record(started)
 		for range rapid.IntRange(0, 2).Draw(r, "beats") {
 			beat := w.Beat(run, def.TaskKey, n)
 			beat.GrantedAttempts = granted
-			say(beat)
+			record(beat)
 		}
 		outcome := rapid.SampledFrom([]event.Outcome{event.Succeeded, event.Failed, event.Failed, event.Skipped}).Draw(r, "outcome")
 		finished := w.Finished(run, def.TaskKey, n, outcome)
@@ -105,7 +106,7 @@ func (h *history) attempts(r *rapid.T, w *foldtest.World, run string, def *event
 			finished.Error.Code = fold.CodeWorkerInterrupted
 			granted++
 		}
-		say(finished)
+		record(finished)
 		switch {
 		case outcome == event.Succeeded:
 			return state.TaskSucceeded
@@ -117,9 +118,9 @@ func (h *history) attempts(r *rapid.T, w *foldtest.World, run string, def *event
 	}
 }
 
-// facts are the rows of a state without what was decided, not reported: when
-// tasks became ready, were admitted and beat last, and when those that never ran
-// ended. Of the attempts it has those that reported their end.
+// facts returns the rows of a state without the columns that depend on the order of folding: when
+// tasks became ready or were admitted, their last heartbeats, and the end times of tasks that never
+// ran.
 func facts(s *state.State) *state.Rows {
 	var (
 		runs       []*state.Run
@@ -175,27 +176,27 @@ func facts(s *state.State) *state.Rows {
 	return state.Set(rows, s.Heartbeats.Rows())
 }
 
-// I-14. Seen to fail with the output of a failed attempt kept, with recordPast
-// not filling in the start, with a run's end found at the end of a group, and
-// with taskFinished taking a smaller attempt for the current one.
+// I-14. This test failed with each of these edits: the output of a failed attempt is kept,
+// recordSuperseded does not set the start time, a run ends only at the end of a group, and
+// taskFinished takes an earlier attempt for the current one.
 func TestI14FactsCommute(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := foldtest.New(r)
 		defs := drawDAG(r, 7)
 		run := w.Run(defs...)
 		seed := w.State.Copy()
-		h := live(r, w, run, defs)
+		h := simulate(r, w, run, defs)
 
 		for _, f := range h.facts {
 			w.Apply(fold.Group{Entry: w.ID(), ID: f.ID, Events: []*event.Envelope{f}})
 		}
 		for key, want := range h.ends {
 			if got := w.Task(run, key).State; got != want {
-				r.Fatalf("task %s came to %s, and %s was expected", key, got, want)
+				r.Fatalf("task %s is %s, want %s", key, got, want)
 			}
 		}
 		if !w.RunState(run).Terminal() {
-			r.Fatalf("the run is %s after all of its facts", w.RunState(run))
+			r.Fatalf("the run is %s after all facts", w.RunState(run))
 		}
 		want := facts(w.State)
 
@@ -210,12 +211,12 @@ func TestI14FactsCommute(t *testing.T) {
 				g.Entry = w.ID() // the same facts in another entry
 				before := foldtest.Effects(w.State)
 				if row := w.Apply(g).Row; row.Outcome == state.Folded || foldtest.Compare(foldtest.Effects(w.State), before) != "" {
-					r.Fatalf("folding facts twice came to %s", row.Outcome)
+					r.Fatalf("folding facts a second time: outcome %s, or a row changed", row.Outcome)
 				}
 			}
 		}
 		if diff := foldtest.Compare(facts(w.State), want); diff != "" {
-			r.Fatalf("in another order the facts give something else: %s", diff)
+			r.Fatalf("another order of facts changes rows: %s", diff)
 		}
 	})
 }

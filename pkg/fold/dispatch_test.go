@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// redispatch asks for the first attempt at a task to be dispatched anew.
+// redispatch returns the request to dispatch a task's first attempt again.
 func redispatch(run, key string, generation int32) *event.DispatchRequested {
 	return &event.DispatchRequested{
 		RunID: run, TaskKey: key, Attempt: 1, AttemptID: ids.AttemptID(foldtest.Domain, run, key, 1),
@@ -91,7 +91,7 @@ func TestDispatchIsRepeatedAtMostFiveTimes(t *testing.T) {
 }
 
 func TestDispatchRejectedByQueueFailsAttempt(t *testing.T) {
-	refused := func(run string, retryable bool) *event.DispatchFailed {
+	rejected := func(run string, retryable bool) *event.DispatchFailed {
 		return &event.DispatchFailed{
 			DispatchID: ids.DispatchID(run, "a", 1), RunID: run, TaskKey: "a", Attempt: 1,
 			Error: event.Error{Code: "X", Message: "too large", Retryable: retryable},
@@ -99,18 +99,18 @@ func TestDispatchRejectedByQueueFailsAttempt(t *testing.T) {
 	}
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Retrying("a", 2))
-	w.MustFold(refused(run, true))
+	w.MustFold(rejected(run, true))
 	require.Equal(t, []string{"a=RETRY_WAIT"}, w.States(run))
-	require.Equal(t, state.Stale, w.Fold(refused(run, true)).Row.Outcome)
+	require.Equal(t, state.Stale, w.Fold(rejected(run, true)).Row.Outcome)
 
 	run = w.Run(foldtest.Retrying("a", 2))
-	w.MustFold(refused(run, false))
+	w.MustFold(rejected(run, false))
 	require.Equal(t, []string{"a=FAILED"}, w.States(run))
 	require.Equal(t, "too large", w.Task(run, "a").ErrorMessage)
 
 	run = w.Run(foldtest.Task("a"))
 	w.MustFold(enqueued(run, "a", 0))
-	require.Equal(t, state.Stale, w.Fold(refused(run, false)).Row.Outcome, "the queue has it: another dispatcher was luckier")
+	require.Equal(t, state.Stale, w.Fold(rejected(run, false)).Row.Outcome, "another dispatcher created the queue task")
 }
 
 func TestDispatchRequestNeedsWaitingAttempt(t *testing.T) {
@@ -118,12 +118,12 @@ func TestDispatchRequestNeedsWaitingAttempt(t *testing.T) {
 	w.MustFold(&event.LimitSet{CommandID: w.ID(), Scope: event.ScopeWorkspace, Slots: 2})
 	run := w.Run(foldtest.Retrying("a", 2), foldtest.Task("b"), foldtest.Task("c"), foldtest.Task("d", "a"))
 	w.MustFold(w.Started(run, "b", 1))
-	require.Equal(t, state.Stale, w.Fold(redispatch(run, "b", 1)).Row.Outcome, "it runs")
-	require.Equal(t, state.Stale, w.Fold(redispatch(run, "c", 1)).Row.Outcome, "it holds no slot")
-	require.Equal(t, state.Stale, w.Fold(redispatch(run, "d", 1)).Row.Outcome, "it is blocked")
+	require.Equal(t, state.Stale, w.Fold(redispatch(run, "b", 1)).Row.Outcome, "the task runs")
+	require.Equal(t, state.Stale, w.Fold(redispatch(run, "c", 1)).Row.Outcome, "the task has no slot")
+	require.Equal(t, state.Stale, w.Fold(redispatch(run, "d", 1)).Row.Outcome, "the task is blocked")
 	forged := redispatch(run, "a", 1)
 	forged.AttemptID = w.ID()
 	require.Equal(t, state.Stale, w.Fold(forged).Row.Outcome)
 	w.MustFold(w.Finished(run, "a", 1, event.Failed))
-	require.Equal(t, state.Stale, w.Fold(redispatch(run, "a", 1)).Row.Outcome, "it waits for a retry")
+	require.Equal(t, state.Stale, w.Fold(redispatch(run, "a", 1)).Row.Outcome, "the task waits for a retry")
 }

@@ -18,13 +18,13 @@ func TestDeadLetterChangesNoOtherRow(t *testing.T) {
 	run := w.Run(foldtest.Task("a"), foldtest.Task("b", "a"), event.TaskDef{TaskKey: "g", Kind: event.KindGroup})
 	foreign := w.Group(&event.RunTriggered{RunID: w.ID(), Trigger: event.Trigger{Type: "manual"}})
 	foreign.Events[0].Domain.Workspace = "dev"
-	unread := fold.Group{Entry: w.ID(), ID: "3", Reason: event.ReasonInvalid, Detail: "line 3 is no JSON"}
+	unread := fold.Group{Entry: w.ID(), ID: "3", Reason: event.ReasonInvalid, Detail: "line 3 is not JSON"}
 	good := w.Finished(run, "a", 1, event.Succeeded)
 	fresh := w.Triggered(&event.RunTriggered{}, foldtest.Task("x"))
 	freshRun := fresh[0].(*event.RunTriggered).RunID
 	byRef := &event.PlanCreated{RunID: freshRun, PlanRef: "plans/x.json"}
 	unreadable := w.Group(fresh[0], byRef, w.Started(freshRun, "x", 1))
-	unreadable.Plans = map[string]fold.Plan{"plans/x.json": {Err: "it is no JSON"}}
+	unreadable.Plans = map[string]fold.Plan{"plans/x.json": {Err: "not JSON"}}
 
 	for name, c := range map[string]struct {
 		group    fold.Group
@@ -34,9 +34,9 @@ func TestDeadLetterChangesNoOtherRow(t *testing.T) {
 		"unreadable":                 {unread, event.ReasonInvalid, ""},
 		"another domain":             {foreign, fold.ReasonWrongDomain, ""},
 		"no such run":                {w.Group(w.Started(freshRun, "a", 1)), fold.ReasonUnknownRun, freshRun},
-		"a plan of no run":           {w.Group(fresh[1]), fold.ReasonUnknownRun, freshRun},
+		"a plan of an unknown run":   {w.Group(fresh[1]), fold.ReasonUnknownRun, freshRun},
 		"a plan before its run":      {w.Group(fresh[1], fresh[0]), fold.ReasonUnknownRun, freshRun},
-		"a cancel of no run":         {w.Group(&event.RunCancelRequested{RunID: freshRun}), fold.ReasonUnknownRun, freshRun},
+		"a cancel of an unknown run": {w.Group(&event.RunCancelRequested{RunID: freshRun}), fold.ReasonUnknownRun, freshRun},
 		"no such task":               {w.Group(w.Started(run, "z", 1)), fold.ReasonUnknownTask, ""},
 		"a group node":               {w.Group(w.Started(run, "g", 1)), fold.ReasonUnknownTask, ""},
 		"a good event and a bad one": {w.Group(good, w.Started(run, "z", 1)), fold.ReasonUnknownTask, ""},
@@ -44,7 +44,7 @@ func TestDeadLetterChangesNoOtherRow(t *testing.T) {
 			w.Group(fresh[0], fresh[1], w.Started(freshRun, "y", 1)), fold.ReasonUnknownTask, "",
 		},
 		"a task of its own plan, unreadable": {unreadable, fold.ReasonUnknownTask, ""},
-		"a plan the run does not take": {
+		"a second plan of a run": {
 			w.Group(&event.PlanCreated{RunID: run, PlanRef: "p", Tasks: []event.TaskDef{foldtest.Task("z")}}, w.Started(run, "z", 1)),
 			fold.ReasonUnknownTask, "",
 		},
@@ -70,7 +70,7 @@ func TestDeadLetterIsFoldedWhenRunAppears(t *testing.T) {
 	require.Equal(t, []state.Key2{{A: orphan.Entry, B: orphan.ID}}, w.State.Waiting(run))
 
 	again := w.Apply(orphan)
-	require.True(t, again.Known, "it still waits; nothing is recorded anew")
+	require.True(t, again.Known, "the dead letter still waits: no new row")
 	require.Equal(t, first.Row, again.Row)
 
 	appeared := w.Fold(group[0])
@@ -123,12 +123,12 @@ func TestUnreadablePlanFailsRunAndItsDeadLetters(t *testing.T) {
 	require.Equal(t, run, w.Apply(orphan).Row.RunID)
 
 	g := w.Group(plan)
-	g.Plans = map[string]fold.Plan{plan.PlanRef: {Err: "line 1: no JSON"}}
+	g.Plans = map[string]fold.Plan{plan.PlanRef: {Err: "line 1: not JSON"}}
 	require.Equal(t, []string{run}, w.Apply(g).Appeared)
 	row := w.State.Runs.Get(run)
 	require.Equal(t, state.RunFailed, row.State)
 	require.Equal(t, fold.CodePlanUnreadable, row.ErrorCode)
-	require.Equal(t, "line 1: no JSON", row.ErrorMessage)
+	require.Equal(t, "line 1: not JSON", row.ErrorMessage)
 	require.Equal(t, event.At(w.Now), row.CompletedAt)
 
 	require.Equal(t, fold.ReasonUnknownTask, w.Apply(orphan).Row.Reason)
@@ -144,20 +144,20 @@ func TestEmptyRunSucceedsAtOnce(t *testing.T) {
 
 func TestRunKeyIsInUseForThirtyDays(t *testing.T) {
 	w := foldtest.New(t)
-	ask := func(fingerprint string) (string, fold.Result) {
+	trigger := func(fingerprint string) (string, fold.Result) {
 		p := &event.RunTriggered{RunKey: "daily", Fingerprint: fingerprint}
 		r := w.Fold(w.Triggered(p, foldtest.Task("a"))...)
 		return p.RunID, r
 	}
-	first, r := ask("f1")
+	first, r := trigger("f1")
 	require.Equal(t, state.Folded, r.Row.Outcome)
 
-	same, r := ask("f1")
+	same, r := trigger("f1")
 	require.Equal(t, state.NoChange, r.Row.Outcome)
-	require.Contains(t, r.Row.Detail, first, "the caller attaches to the run that holds the key")
+	require.Contains(t, r.Row.Detail, first, "the caller attaches to the existing run")
 	require.Nil(t, w.State.Runs.Get(same))
 
-	other, r := ask("f2")
+	other, r := trigger("f2")
 	require.Equal(t, state.Conflict, r.Row.Outcome)
 	require.Nil(t, w.State.Runs.Get(other))
 	conflict := w.State.Conflicts.Get(state.Key2{A: "daily", B: other})
@@ -167,11 +167,11 @@ func TestRunKeyIsInUseForThirtyDays(t *testing.T) {
 	require.NotEmpty(t, conflict.Version)
 
 	w.Pass(fold.RunKeyTTL - time.Microsecond)
-	_, r = ask("f2")
-	require.Equal(t, state.Conflict, r.Row.Outcome, "a moment before it expires")
-	require.Equal(t, event.At(w.Now), w.State.FoldTime, "a refused group is an honest one: its time counts")
+	_, r = trigger("f2")
+	require.Equal(t, state.Conflict, r.Row.Outcome, "just before the key expires")
+	require.Equal(t, event.At(w.Now), w.State.FoldTime, "a rejected group advances the fold time")
 	w.Pass(time.Microsecond)
-	last, r := ask("f2")
+	last, r := trigger("f2")
 	require.Equal(t, state.Folded, r.Row.Outcome)
 	require.Equal(t, last, w.State.RunKeys.Get("daily").RunID)
 	require.Equal(t, 1, w.State.RunKeys.Len())
@@ -193,10 +193,10 @@ func TestGroupWithOneRejectedRunIsRejected(t *testing.T) {
 		keys, fingerprints []string
 		outcome            state.EntryOutcome
 	}{
-		"the last conflicts":        {[]string{"free", "taken"}, []string{"f", "other"}, state.Conflict},
-		"the first conflicts":       {[]string{"taken", "free"}, []string{"other", "f"}, state.Conflict},
-		"the last is there already": {[]string{"", "taken"}, []string{"", "f"}, state.NoChange},
-		"two want one key":          {[]string{"free", "free"}, []string{"f", "other"}, state.Conflict},
+		"the last conflicts":      {[]string{"free", "taken"}, []string{"f", "other"}, state.Conflict},
+		"the first conflicts":     {[]string{"taken", "free"}, []string{"other", "f"}, state.Conflict},
+		"the last exists already": {[]string{"", "taken"}, []string{"", "f"}, state.NoChange},
+		"two runs with one key":   {[]string{"free", "free"}, []string{"f", "other"}, state.Conflict},
 	} {
 		runs, tables := w.State.Runs.Len(), w.State.RunKeys.Len()
 		var group []event.Payload

@@ -12,8 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// INV-1. Seen to fail with resolveEdge leaving DepsSatisfied alone when the edge
-// that resolves is not the last.
+// INV-1. This test failed when resolveEdge raised DepsSatisfied for the last edge only.
 func TestINV1OrderIndependence(t *testing.T) {
 	finish := func(order ...string) []string {
 		w := foldtest.New(t)
@@ -30,8 +29,8 @@ func TestINV1OrderIndependence(t *testing.T) {
 	require.Equal(t, want, finish("b", "c", "a"))
 }
 
-// INV-2. Seen to fail with resolve not asking whether an edge is resolved
-// already, and accept not looking for a terminal state.
+// INV-2. This test failed when resolve did not skip resolved edges, and when accept did not check
+// for a terminal state.
 func TestINV2DuplicateSafety(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"), foldtest.Task("b"), foldtest.Task("c", "a", "b"))
@@ -50,7 +49,7 @@ func TestINV2DuplicateSafety(t *testing.T) {
 	require.True(t, fold.Apply(w.State, group).Known, "a recorded entry is not folded again")
 }
 
-// INV-6. Seen to fail with decide giving READY for every resolved edge.
+// INV-6. This test failed when decide returned READY for every resolved edge.
 func TestINV6DependencyCorrectness(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"), foldtest.Task("b", "a"), foldtest.Task("c", "b"))
@@ -60,12 +59,12 @@ func TestINV6DependencyCorrectness(t *testing.T) {
 	require.Equal(t, []string{"a=SUCCEEDED", "b=READY", "c=BLOCKED"}, w.States(run))
 }
 
-// INV-8. Seen to fail with accept taking a smaller attempt for the current one.
+// INV-8. This test failed when accept took an earlier attempt for the current one.
 func TestINV8StaleAttemptIsRejected(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Retrying("extract", 3))
 	w.MustFold(w.Started(run, "extract", 1))
-	w.MustFold(w.Started(run, "extract", 2)) // adopted: attempt 1 timed out in a state this one has not seen
+	w.MustFold(w.Started(run, "extract", 2)) // adopted: this state has not seen how attempt 1 ended
 	require.Equal(t, state.TaskRunning, w.Task(run, "extract").State)
 
 	w.Fold(w.Finished(run, "extract", 1, event.Failed))
@@ -75,14 +74,14 @@ func TestINV8StaleAttemptIsRejected(t *testing.T) {
 	require.Zero(t, w.State.Outbox.Len(), "nothing new is dispatched")
 	require.Nil(t, w.Timer(event.TimerRetry))
 	first := w.State.Attempts.Get(state.AttemptKey{RunID: run, TaskKey: "extract", Attempt: 1})
-	require.Equal(t, "BOOM", first.ErrorCode, "the attempt's own row says how it ended")
+	require.Equal(t, "BOOM", first.ErrorCode, "the attempt's row has its own end")
 
 	forged := w.Started(run, "extract", 2)
 	forged.AttemptID = w.ID()
-	require.Equal(t, state.Stale, w.Fold(forged).Row.Outcome, "an id that is not derived from the key")
+	require.Equal(t, state.Stale, w.Fold(forged).Row.Outcome, "the attempt id is not derived from the key")
 }
 
-// INV-9. Seen to fail with timerFired not looking at what was observed.
+// INV-9. This test failed when timerFired ignored Observed.
 func TestINV9TimerRespectsWatermarkFreshness(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Retrying("extract", 3))
@@ -96,16 +95,16 @@ func TestINV9TimerRespectsWatermarkFreshness(t *testing.T) {
 	require.Equal(t, state.TaskRetryWait, w.Task(run, "extract").State, "no decision on old projections")
 	later := w.Timer(event.TimerRetry)
 	require.Equal(t, timer.Generation+1, later.Generation)
-	require.NotEqual(t, timer.CloudTaskID, later.CloudTaskID, "a used queue name would be refused")
+	require.NotEqual(t, timer.CloudTaskID, later.CloudTaskID, "the queue rejects used names")
 
 	w.Now = later.FireAt.Time()
-	require.Equal(t, state.Stale, w.Fold(w.Fire(timer)).Row.Outcome, "the old call comes again, late")
+	require.Equal(t, state.Stale, w.Fold(w.Fire(timer)).Row.Outcome, "the old call is delivered again")
 	w.MustFold(w.Fire(later))
 	require.Equal(t, int32(2), w.Task(run, "extract").Attempt)
 	require.Equal(t, state.TaskReady, w.Task(run, "extract").State)
 }
 
-// INV-10. Seen to fail with resolve not going on from tasks that it ended.
+// INV-10. This test failed when resolve did not continue with the tasks that it ended.
 func TestINV10FailurePropagation(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"), foldtest.Task("b", "a"), foldtest.Task("c", "b"), foldtest.Task("x"), foldtest.Task("y", "x"))
@@ -119,5 +118,5 @@ func TestINV10FailurePropagation(t *testing.T) {
 
 	w.MustFold(w.Finished(run, "x", 1, event.Succeeded))
 	w.MustFold(w.Finished(run, "y", 1, event.Succeeded))
-	require.Equal(t, state.RunFailed, w.RunState(run), "independent branches went on to their end")
+	require.Equal(t, state.RunFailed, w.RunState(run), "independent branches continued")
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// A machine slept for an hour. The worker lived, and its next sign of life comes
-// a moment after the liveness call.
+// A machine slept for an hour. The worker survived, and its next heartbeat comes just after the
+// liveness call.
 func TestLateLivenessCallWaitsForHeartbeats(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
@@ -26,17 +26,15 @@ func TestLateLivenessCallWaitsForHeartbeats(t *testing.T) {
 	require.Equal(t, event.At(w.Now.Add(fold.LateRetry)), again.FireAt)
 	require.Greater(t, again.Generation, timer.Generation)
 
-	t.Run("it is heard, and lives", func(t *testing.T) {
-		w := foldtest.World{State: w.State.Copy(), Now: w.Now}
-		w.Pass(time.Second)
-		heard := foldtest.New(t)
-		heard.State, heard.Now = w.State, w.Now
-		heard.MustFold(heard.Beat(run, "a", 1))
-		heard.Now = again.FireAt.Time()
-		heard.MustFold(heard.Fire(again))
-		require.Equal(t, state.TaskRunning, heard.Task(run, "a").State)
+	t.Run("a heartbeat keeps the attempt", func(t *testing.T) {
+		alive := foldtest.New(t)
+		alive.State, alive.Now = w.State.Copy(), w.Now.Add(time.Second)
+		alive.MustFold(alive.Beat(run, "a", 1))
+		alive.Now = again.FireAt.Time()
+		alive.MustFold(alive.Fire(again))
+		require.Equal(t, state.TaskRunning, alive.Task(run, "a").State)
 	})
-	t.Run("it is not, and is given up", func(t *testing.T) {
+	t.Run("without one the attempt is closed", func(t *testing.T) {
 		w.Now = again.FireAt.Time()
 		w.MustFold(w.Fire(again))
 		require.Equal(t, state.TaskRetryWait, w.Task(run, "a").State)
@@ -44,8 +42,8 @@ func TestLateLivenessCallWaitsForHeartbeats(t *testing.T) {
 	})
 }
 
-// The queue delivers every call late by another amount. Found by the simulation, where the
-// timeout of a run was put off for an hour.
+// The queue delivers each call with a different delay. The simulation found this: it postponed the
+// timeout of a run for an hour.
 func TestRepeatedLateLivenessCallsCloseAttempt(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
@@ -55,15 +53,14 @@ func TestRepeatedLateLivenessCallsCloseAttempt(t *testing.T) {
 		timer := w.Timer(event.TimerLiveness)
 		w.Now = timer.FireAt.Time().Add(time.Duration(call+1) * time.Minute)
 		w.MustFold(w.Fire(timer))
-		w.Now = w.Now.Add(-10 * time.Second) // a writer whose clock is behind: the timer is scheduled again
+		w.Now = w.Now.Add(-10 * time.Second) // a slow clock: the timer is scheduled again
 		setLimit(w, event.ScopePool, "other", 1)
 	}
 	require.Equal(t, state.TaskRetryWait, w.Task(run, "a").State)
 }
 
-// The clock of the dispatcher is two minutes ahead of the queue's: all that it is
-// called for seems late. Found by the simulation, where a task whose worker had died
-// stayed RUNNING.
+// The dispatcher's clock is two minutes ahead of the queue's, so that every call seems late. The
+// simulation found this: a task whose worker had died stayed RUNNING.
 func TestEquallyLateLivenessCallClosesAttempt(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
@@ -77,8 +74,8 @@ func TestEquallyLateLivenessCallClosesAttempt(t *testing.T) {
 	require.Equal(t, state.TaskRetryWait, w.Task(run, "a").State)
 }
 
-// A laptop wakes for a moment in the night, twice: neither call may end what could not
-// be heard.
+// A laptop wakes up briefly between sleeps. None of the calls may close the attempt, whose worker
+// could not deliver heartbeats.
 func TestLivenessCallAfterEachSleepWaitsAgain(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
@@ -90,28 +87,28 @@ func TestLivenessCallAfterEachSleepWaitsAgain(t *testing.T) {
 		require.Equal(t, state.TaskRunning, w.Task(run, "a").State, "%s", slept)
 	}
 	w.MustFold(w.Finished(run, "a", 1, event.Succeeded))
-	require.Zero(t, w.State.Liveness().FiredAt, "it never fired")
+	require.Zero(t, w.State.Liveness().FiredAt, "the timer never fired")
 }
 
-// I-18. Seen to fail with overdue not looking at whether the run has ended.
+// I-18. This test failed when overdue did not check whether the run had ended.
 func TestI18FinishedIsFinal(t *testing.T) {
 	w := foldtest.New(t)
 	def := foldtest.Task("a")
 	def.TimeoutSec, def.HeartbeatTimeoutSec = 300, 1000
 	run := w.RunWith(event.RunTriggered{TimeoutSec: 310}, def)
 	w.MustFold(w.Started(run, "a", 1))
-	timer := w.Timer(event.TimerLiveness) // at 300 s, rounded up to half a minute: both deadlines are due
+	timer := w.Timer(event.TimerLiveness) // at 300 s, rounded up to 30 s: both deadlines are due
 	w.Now = timer.FireAt.Time().Add(15 * time.Second)
 	w.MustFold(w.Fire(timer))
 	row := w.State.Runs.Get(run)
-	require.Equal(t, state.RunFailed, row.State, "the task's deadline came first, and ended it")
+	require.Equal(t, state.RunFailed, row.State, "the task's earlier deadline ended the run")
 	require.Empty(t, row.ErrorCode)
 }
 
 func TestRunKeyExpiryCountsFromFoldTime(t *testing.T) {
 	w := foldtest.New(t)
 	w.Pass(365 * 24 * time.Hour)
-	w.Run(foldtest.Task("ahead")) // by a clock that was a year ahead
+	w.Run(foldtest.Task("ahead")) // by a clock that is a year ahead
 	w.Now = foldtest.Epoch.Add(time.Hour)
 	w.RunWith(event.RunTriggered{RunKey: "nightly", Fingerprint: "f"}, foldtest.Task("a"))
 	again := &event.RunTriggered{RunKey: "nightly", Fingerprint: "f"}

@@ -17,14 +17,14 @@ func setLimit(w *foldtest.World, scope, name string, slots int32) {
 	w.MustFold(&event.LimitSet{CommandID: w.ID(), Scope: scope, Name: name, Slots: slots})
 }
 
-// pooled is a task of a pool with a priority.
+// pooled returns a task with a pool and a priority.
 func pooled(key, pool string, priority int32) event.TaskDef {
 	def := foldtest.Task(key)
 	def.Pool, def.Priority = pool, priority
 	return def
 }
 
-// running are the tasks that hold slots, by run in the order given, then key.
+// running returns the keys of the tasks with slots, in the order of runs, then keys.
 func running(w *foldtest.World, runs ...string) string {
 	var keys []string
 	for _, run := range runs {
@@ -48,9 +48,9 @@ func TestLimitsAreExact(t *testing.T) {
 	require.Equal(t, "a1 a2 b1 b2", running(w, first, second), "the workspace and the pool are full")
 
 	w.MustFold(w.Finished(first, "a1", 1, event.Succeeded))
-	require.Equal(t, "a2 a3 b1 b2", running(w, first, second), "the run with fewer running goes first")
+	require.Equal(t, "a2 a3 b1 b2", running(w, first, second), "the run with fewer running tasks goes first")
 	w.MustFold(w.Finished(first, "a2", 1, event.Succeeded))
-	require.Equal(t, "a3 b1 b2 c1", running(w, first, second), "b3 is older by key, but its pool is full")
+	require.Equal(t, "a3 b1 b2 c1", running(w, first, second), "b3 precedes c1, but its pool is full")
 	w.MustFold(w.Finished(first, "a3", 1, event.Succeeded))
 	require.Equal(t, "b1 b2 c1", running(w, first, second), "the pool is full though the workspace is not")
 	w.MustFold(w.Finished(second, "b1", 1, event.Succeeded))
@@ -104,9 +104,9 @@ func TestAdmissionOrder(t *testing.T) {
 func TestLimitBelowSlotsInUseStopsNoTask(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(pooled("a", "db", 0), pooled("b", "db", 0), pooled("c", "db", 0), pooled("d", "db", 0))
-	require.Equal(t, "a b c d", running(w, run), "a pool without a limit has none")
+	require.Equal(t, "a b c d", running(w, run), "a pool without a limit is not limited")
 	setLimit(w, event.ScopePool, "db", 1)
-	require.Equal(t, "a b c d", running(w, run), "nothing that runs is stopped")
+	require.Equal(t, "a b c d", running(w, run), "running tasks continue")
 	later := w.Run(pooled("e", "db", 0))
 	for _, key := range []string{"a", "b", "c"} {
 		w.MustFold(w.Finished(run, key, 1, event.Succeeded))
@@ -138,7 +138,7 @@ func TestRemovedLimitStaysRemoved(t *testing.T) {
 	run := w.Run(pooled("a", "db", 0), pooled("b", "db", 0))
 	require.Equal(t, "a", running(w, run))
 	require.Equal(t, state.Folded, w.Apply(removed).Row.Outcome)
-	require.Equal(t, "a b", running(w, run), "the pool has no limit any more")
+	require.Equal(t, "a b", running(w, run), "the pool is not limited")
 
 	late := w.Apply(second)
 	require.Equal(t, state.Stale, late.Row.Outcome)

@@ -12,11 +12,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// fireLiveness lets time pass until the liveness timer is due, and fires it.
+// fireLiveness advances the time to the liveness timer and fires it.
 func fireLiveness(t *testing.T, w *foldtest.World) {
 	t.Helper()
 	timer := w.Timer(event.TimerLiveness)
-	require.NotNil(t, timer, "no liveness timer waits")
+	require.NotNil(t, timer, "no liveness timer is scheduled")
 	if at := timer.FireAt.Time(); at.After(w.Now) {
 		w.Now = at
 	}
@@ -128,7 +128,7 @@ func TestOneLivenessTimerAtEarliestDeadline(t *testing.T) {
 	require.Equal(t, foldtest.Epoch.Add(10*time.Second), second.FireAt.Time())
 	require.Equal(t, first.Generation+1, second.Generation)
 	w.MustFold(w.Finished(run, "fast", 1, event.Succeeded))
-	require.Equal(t, second, w.Timer(event.TimerLiveness), "a timer that is too early is left alone")
+	require.Equal(t, second, w.Timer(event.TimerLiveness), "an earlier timer is kept")
 	fireLiveness(t, w)
 	require.Equal(t, first.FireAt, w.Timer(event.TimerLiveness).FireAt)
 	require.Equal(t, state.Stale, w.Fold(w.Fire(second)).Row.Outcome)
@@ -139,11 +139,11 @@ func TestOneLivenessTimerAtEarliestDeadline(t *testing.T) {
 func TestLivenessTimerUsesEachQueueNameOnce(t *testing.T) {
 	w := foldtest.New(t)
 	names := map[string]bool{}
-	for range 5 { // one after the other, all within one second
+	for range 5 { // all within one second
 		run := w.Run(foldtest.Task("a"))
 		w.MustFold(w.Started(run, "a", 1))
 		name := w.Timer(event.TimerLiveness).CloudTaskID
-		require.False(t, names[name], "a used name would be refused")
+		require.False(t, names[name], "the queue rejects used names")
 		names[name] = true
 		w.MustFold(w.Finished(run, "a", 1, event.Succeeded))
 		require.Nil(t, w.Timer(event.TimerLiveness))
@@ -159,7 +159,7 @@ func TestFiredLivenessTimerIsNotCancelled(t *testing.T) {
 	w.State.Drain()
 	fireLiveness(t, w)
 	for _, row := range state.List[state.Timer](w.State.Changed()) {
-		require.NotEqual(t, state.TimerCancelled, row.State, "its queue task is gone; nothing is to be deleted")
+		require.NotEqual(t, state.TimerCancelled, row.State, "the queue task was delivered: do not delete it")
 	}
 }
 
@@ -177,7 +177,7 @@ func TestLivenessTimerWaitsWhileProjectionsLag(t *testing.T) {
 
 	w.Pass(time.Second)
 	w.MustFold(w.Started(run, "b", 1))
-	require.Equal(t, again, w.Timer(event.TimerLiveness), "whatever else is folded meanwhile")
+	require.Equal(t, again, w.Timer(event.TimerLiveness), "other events do not move the timer")
 	fireLiveness(t, w)
 	require.Equal(t, state.TaskRetryWait, w.Task(run, "a").State)
 }
@@ -192,12 +192,12 @@ func TestMissingLivenessTimerIsRestored(t *testing.T) {
 	r := w.Fold(&event.TimerRequested{
 		TimerID: lost.TimerID, TimerType: event.TimerLiveness, Generation: lost.Generation + 1, FireAt: lost.FireAt,
 	})
-	require.Equal(t, state.Folded, r.Row.Outcome, "a group that changes rows says so")
+	require.Equal(t, state.Folded, r.Row.Outcome, "the group changes rows")
 	require.Equal(t, lost.FireAt, w.Timer(event.TimerLiveness).FireAt)
 }
 
-// A queue may have let go of a task that takes long: then nothing but this finds out
-// that its worker has died, also where the task says nothing about heartbeats.
+// A queue may have dropped a long task. Only the heartbeat timeout then detects that its worker has
+// died, so tasks without settings have one, too.
 func TestDefaultHeartbeatTimeoutLeadsToRetry(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Retrying("a", 2))

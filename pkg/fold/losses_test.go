@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// lost is the report of an attempt that ended because of the infrastructure.
+// lost returns the report of an attempt that was lost to infrastructure.
 func lost(w *foldtest.World, run, key string, attempt int32, code string) *event.TaskFinished { //nolint:unparam // as the other reports
 	p := w.Finished(run, key, attempt, event.Failed)
 	p.GrantedAttempts = w.Task(run, key).GrantedAttempts
@@ -20,7 +20,7 @@ func lost(w *foldtest.World, run, key string, attempt int32, code string) *event
 	return p
 }
 
-// retryNow lets the task's retry timer fire.
+// retryNow advances the time to the retry timer and fires it.
 func retryNow(w *foldtest.World) {
 	timer := w.Timer(event.TimerRetry)
 	w.Now = timer.FireAt.Time()
@@ -61,7 +61,7 @@ func TestInfrastructureLossesGrantAttempts(t *testing.T) {
 	} {
 		t.Run(code, func(t *testing.T) {
 			w := foldtest.New(t)
-			run := w.Run(foldtest.Task("a")) // one attempt, by its policy
+			run := w.Run(foldtest.Task("a")) // its policy allows one attempt
 			for n := int32(1); n <= fold.MaxGrantedAttempts; n++ {
 				lose(w, run)
 				task := w.Task(run, "a")
@@ -73,7 +73,7 @@ func TestInfrastructureLossesGrantAttempts(t *testing.T) {
 				retryNow(w)
 			}
 			lose(w, run)
-			require.Equal(t, state.TaskFailed, w.Task(run, "a").State, "no more than ten are granted")
+			require.Equal(t, state.TaskFailed, w.Task(run, "a").State, "at most ten attempts are granted")
 			require.Equal(t, int32(fold.MaxGrantedAttempts), w.Task(run, "a").GrantedAttempts)
 		})
 	}
@@ -108,7 +108,7 @@ func TestPermanentDispatchFailureEndsTask(t *testing.T) {
 	run := w.Run(foldtest.Retrying("a", 3))
 	row := w.State.Outbox.Rows()[0]
 	w.MustFold(&event.DispatchFailed{
-		DispatchID: row.DispatchID, RunID: run, TaskKey: "a", Attempt: 1, Error: event.Error{Message: "the queue refuses the task"},
+		DispatchID: row.DispatchID, RunID: run, TaskKey: "a", Attempt: 1, Error: event.Error{Message: "the queue rejects the task"},
 	})
 	require.Equal(t, state.TaskFailed, w.Task(run, "a").State)
 	require.Zero(t, w.Task(run, "a").GrantedAttempts)
@@ -134,8 +134,8 @@ func TestLateSuccessWithdrawsGrant(t *testing.T) {
 	}
 }
 
-// A rebuild from the bare ledger folds reports before what timers decided: it meets
-// attempts that were granted for losses that no report names.
+// A rebuild without the recorded order folds reports before the decisions of timers. Attempts then
+// appear that were granted for losses without a report.
 func TestAdoptedAttemptKeepsItsGrants(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Retrying("a", 2))
@@ -152,7 +152,7 @@ func TestAdoptedAttemptKeepsItsGrants(t *testing.T) {
 func TestAdoptedAttemptBeyondThePolicyProvesGrants(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"))
-	w.MustFold(w.Started(run, "a", 3)) // reported through a state that knows of no loss
+	w.MustFold(w.Started(run, "a", 3)) // the report does not know of the losses
 	require.Equal(t, []int32{3, 3, 2}, []int32{w.Task(run, "a").Attempt, w.Task(run, "a").MaxAttempts, w.Task(run, "a").GrantedAttempts})
 }
 
@@ -167,7 +167,7 @@ func TestUserErrorsAreRetriedOnRequestOnly(t *testing.T) {
 		w.MustFold(p)
 		want := map[bool]state.TaskState{false: state.TaskFailed, true: state.TaskRetryWait}[requested]
 		require.Equal(t, want, w.Task(run, "a").State)
-		require.True(t, attemptOf(w, run, "a", 1).Retryable, "the worker's word stays on record")
+		require.True(t, attemptOf(w, run, "a", 1).Retryable, "the row keeps the worker's report")
 	}
 }
 

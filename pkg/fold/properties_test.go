@@ -10,7 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// reload is a state made of another's rows, as from files.
+// reload returns a new state with the rows of s, as if loaded from files.
 func reload(s *state.State) *state.State {
 	fresh := state.New(s.Domain)
 	fresh.Load(s.All())
@@ -18,24 +18,24 @@ func reload(s *state.State) *state.State {
 	return fresh
 }
 
-// Whatever is folded, in whatever order, every oracle of foldtest holds after
-// each group, terminal rows stay as they are, and nothing is admitted beyond a
-// limit or before its rule. Seen to fail with each of these broken: the limit of
-// a pool compared with <=, the counter of a state not taken down, READY given
-// for a skipped upstream, and index.task not looking anew at its run's candidates.
+// Random groups are folded. After each group, the checks of foldtest pass, terminal rows are
+// unchanged, and no task was admitted beyond a limit or before its trigger rule was satisfied. This
+// test failed with each of these edits: the limit of a pool compared with <=, the counter of the
+// old state not decremented, READY for a skipped upstream, and the candidates of a run not
+// refreshed after a task changed.
 func TestRandomWalkKeepsRules(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := newWalk(r)
 		for range rapid.IntRange(5, 60).Draw(r, "steps") {
 			if g, err := w.step(); err != nil {
-				r.Fatalf("%s: %v\n%s", foldtest.Types(g), err, w.told())
+				r.Fatalf("%s: %v\n%s", foldtest.Types(g), err, w.log())
 			}
 		}
 	})
 }
 
-// A state loaded from its rows, or from one delta after the other, decides as
-// the one that wrote them.
+// A state that was loaded from rows, or from deltas, makes the same decisions as the state that
+// wrote them.
 func TestReloadedStateDecidesTheSame(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := newWalk(r)
@@ -47,26 +47,26 @@ func TestReloadedStateDecidesTheSame(t *testing.T) {
 			w.State.Drain()
 			g, err := w.step()
 			if err != nil {
-				r.Fatalf("%s: %v\n%s", foldtest.Types(g), err, w.told())
+				r.Fatalf("%s: %v\n%s", foldtest.Types(g), err, w.log())
 			}
 			fold.Apply(loaded, g)
 			deltas.Load(w.State.Changed())
 			want := w.State.All()
 			if diff := foldtest.Compare(loaded.All(), want); diff != "" {
-				r.Fatalf("after %s a reloaded state has something else: %s", foldtest.Types(g), diff)
+				r.Fatalf("after %s, the reloaded state differs: %s", foldtest.Types(g), diff)
 			}
 			if diff := foldtest.Compare(deltas.All(), want); diff != "" {
-				r.Fatalf("after %s the deltas give something else: %s", foldtest.Types(g), diff)
+				r.Fatalf("after %s, the state of the deltas differs: %s", foldtest.Types(g), diff)
 			}
 			if err := deltas.Verify(); err != nil {
-				r.Fatalf("after %s, of the deltas: %v", foldtest.Types(g), err)
+				r.Fatalf("after %s, state of the deltas: %v", foldtest.Types(g), err)
 			}
 		}
 	})
 }
 
-// I-17: folding the recorded groups again, in their order, gives the same rows,
-// every column of them; and a copy taken on the way is as it was.
+// I-17. Folding the same groups in the same order results in the same rows, in every column. Copies
+// of the state taken meanwhile do not change.
 func TestI17ReplayResultsInSameRows(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := newWalk(r)
@@ -80,7 +80,7 @@ func TestI17ReplayResultsInSameRows(t *testing.T) {
 				copies = append(copies, copied{w.State.Copy(), foldtest.Text(w.State.All())})
 			}
 			if g, err := w.step(); err != nil {
-				r.Fatalf("%s: %v\n%s", foldtest.Types(g), err, w.told())
+				r.Fatalf("%s: %v\n%s", foldtest.Types(g), err, w.log())
 			}
 		}
 		replayed := state.New(foldtest.Domain)
@@ -89,25 +89,26 @@ func TestI17ReplayResultsInSameRows(t *testing.T) {
 		}
 		want := w.State.All()
 		if diff := foldtest.Compare(replayed.All(), want); diff != "" {
-			r.Fatalf("a replay gives something else: %s", diff)
+			r.Fatalf("the replay differs: %s", diff)
 		}
 		text := foldtest.Text(want)
 		if replayed.FoldSeq != w.State.FoldSeq || replayed.FoldTime != w.State.FoldTime {
-			r.Fatalf("a replay comes to %d at %s", replayed.FoldSeq, replayed.FoldTime)
+			r.Fatalf("the replay ended at %d and %s, want %d and %s",
+				replayed.FoldSeq, replayed.FoldTime, w.State.FoldSeq, w.State.FoldTime)
 		}
 		for _, c := range copies {
 			if diff := foldtest.Difference(foldtest.Text(c.state.All()), c.text); diff != "" {
-				r.Fatalf("a copy saw what happened to the original: %s", diff)
+				r.Fatalf("a change of the original changed a copy: %s", diff)
 			}
 			if err := c.state.Verify(); err != nil {
-				r.Fatalf("of a copy: %v", err)
+				r.Fatalf("copy: %v", err)
 			}
-			for _, g := range w.groups { // and the original does not see what happens to the copy
+			for _, g := range w.groups { // must not change the original
 				fold.Apply(c.state, g)
 			}
 		}
 		if diff := foldtest.Difference(foldtest.Text(w.State.All()), text); diff != "" {
-			r.Fatalf("the original saw what happened to a copy: %s", diff)
+			r.Fatalf("a change of a copy changed the original: %s", diff)
 		}
 	})
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// policy is a task whose n-th attempt failed, under a retry policy: initial and
-// greatest delay in milliseconds, multiplier and jitter in thousandths.
+// policy returns a task whose nth attempt failed. The delays of its retry policy are in
+// milliseconds, the multiplier and the jitter in thousandths.
 func policy(n int32, initial, greatest int64, multiplier, jitter int32) *state.Task {
 	return &state.Task{
 		Attempt: n, AttemptID: "01KDYT2YV800000000000000AB", RetryInitialDelayMS: initial, RetryMaxDelayMS: greatest,
@@ -35,12 +35,12 @@ func TestBackoffGrowsUpToMaximum(t *testing.T) {
 		{policy(8, 1000, 60_000, 2000, 0), 60_000},
 		{policy(3, 1000, 60_000, 1500, 0), 2250},
 		{policy(4, 333, 60_000, 1500, 0), 1122}, // 333 → 499 → 748 → 1122: rounded down each time
-		{policy(9, 5000, 1000, 2000, 0), 1000},  // the cap goes before the initial delay
-		{policy(3, 1000, 60_000, 500, 0), 250},  // a factor below one shrinks
+		{policy(9, 5000, 1000, 2000, 0), 1000},  // the maximum limits the initial delay, too
+		{policy(3, 1000, 60_000, 500, 0), 250},  // a multiplier below one
 		{policy(1, 0, 60_000, 2000, 500), 0},
 		{policy(40, 1000, math.MaxInt64, 1_000_000, 0), fold.MaxBackoffMS},
 		{policy(1, math.MaxInt64, math.MaxInt64, 2000, 1000), 21_515_279_019},
-		// What the fold gave on the day this was written, it gives for ever.
+		// Fixed values: the results of a replay must never change.
 		{policy(1, 1000, 60_000, 2000, 500), 566},
 		{policy(7, 1000, 60_000, 2000, 1000), 51_372},
 	} {
@@ -67,10 +67,10 @@ func TestBackoffStaysBetweenItsBounds(t *testing.T) {
 		plain.RetryJitterPermille = 0
 		whole := fold.Backoff(&plain)
 		if got < 0 || got > whole || whole > task.RetryMaxDelayMS || whole > fold.MaxBackoffMS {
-			r.Fatalf("backs off for %d ms, without jitter %d", got, whole)
+			r.Fatalf("the delay is %d ms, and %d ms without jitter", got, whole)
 		}
 		if keep := whole - whole/1000*int64(task.RetryJitterPermille) - int64(task.RetryJitterPermille); got < keep {
-			r.Fatalf("jitter takes %d ms of %d", whole-got, whole)
+			r.Fatalf("jitter subtracts %d ms of %d ms", whole-got, whole)
 		}
 	})
 }
@@ -82,7 +82,7 @@ func TestRetryableFailureRetriesAfterTimer(t *testing.T) {
 	w.Pass(time.Second)
 	w.MustFold(w.Finished(run, "a", 1, event.Failed))
 	require.Equal(t, []string{"a=RETRY_WAIT", "b=BLOCKED"}, w.States(run))
-	require.Zero(t, w.State.Held(), "a task that waits holds no slot")
+	require.Zero(t, w.State.Held(), "a waiting task has no slot")
 	timer := w.Timer(event.TimerRetry)
 	require.Equal(t, event.At(w.Now.Add(time.Second)), timer.FireAt)
 	require.Equal(t, timer.FireAt, w.Task(run, "a").RetryNotBefore)

@@ -15,7 +15,7 @@ func TestTriggerRuleDecidesTaskState(t *testing.T) {
 	const s, f, k = event.Succeeded, event.Failed, event.Skipped
 	for _, c := range []struct {
 		rule string
-		ends []event.Outcome // how the upstreams a, b, … end; "" has not ended
+		ends []event.Outcome // of the upstreams a, b, …; "" means not ended
 		want state.TaskState
 	}{
 		{"", []event.Outcome{s, s}, state.TaskReady},
@@ -44,13 +44,13 @@ func TestTriggerRuleDecidesTaskState(t *testing.T) {
 		require.Equal(t, c.want, w.Task(run, "x").State, "%s of %q", c.rule, c.ends)
 		group := c.want
 		if group == state.TaskReady {
-			group = state.TaskSucceeded // a group has nothing to do
+			group = state.TaskSucceeded // a group node ends at once
 		}
 		require.Equal(t, group, w.Task(run, "g").State, "group, %s of %q", c.rule, c.ends)
 	}
 }
 
-// a fails, b is skipped because of that, and none_failed and all_done look at b alone.
+// a fails, and b is skipped because of that. Tasks with none_failed and all_done depend on b only.
 func TestNoneFailedCountsSkipsBecauseOfAFailure(t *testing.T) {
 	for outcome, want := range map[event.Outcome][]string{
 		event.Failed:  {"a=FAILED", "b=SKIPPED", "g=SKIPPED", "viaGroup=SKIPPED", "x=SKIPPED", "y=SKIPPED", "z=READY"},
@@ -74,7 +74,7 @@ func TestNoneFailedCountsSkipsBecauseOfAFailure(t *testing.T) {
 	}
 }
 
-// A skip and a failure of two upstreams lead to the same end in either order.
+// A skip and a failure of two upstreams have the same result in either order.
 func TestSkipAndFailureCommute(t *testing.T) {
 	for _, order := range [][]string{{"a", "b"}, {"b", "a"}} {
 		w := foldtest.New(t)
@@ -98,9 +98,9 @@ func TestGroupNodeStandsForUpstreams(t *testing.T) {
 		foldtest.Task("p1"), foldtest.Task("p2"), group("p[*]", "p1", "p2"), group("pp[*]", "p[*]"),
 		foldtest.Task("q1", "pp[*]"), foldtest.Task("q2", "pp[*]"), group("empty"), foldtest.Task("z", "empty"),
 	)
-	require.Equal(t, int32(5), w.State.Runs.Get(run).TasksTotal, "groups are no tasks")
-	require.Equal(t, state.TaskReady, w.Task(run, "z").State, "a group of nothing is done")
-	require.Equal(t, 3, w.State.Outbox.Len(), "groups are not dispatched")
+	require.Equal(t, int32(5), w.State.Runs.Get(run).TasksTotal, "group nodes do not count as tasks")
+	require.Equal(t, state.TaskReady, w.Task(run, "z").State, "a group node without upstreams ends at once")
+	require.Equal(t, 3, w.State.Outbox.Len(), "group nodes are not dispatched")
 	w.MustFold(w.Finished(run, "p1", 1, event.Succeeded))
 	require.Equal(t, state.TaskBlocked, w.Task(run, "q1").State)
 	w.MustFold(w.Finished(run, "p2", 1, event.Succeeded))
@@ -121,7 +121,7 @@ func TestFailurePassesThroughGroupNode(t *testing.T) {
 	w.MustFold(w.Finished(run, "p2", 1, event.Succeeded))
 	require.Equal(t, state.RunFailed, w.RunState(run))
 	require.Equal(t, "p2", w.State.Deps.Get(state.Key3{A: run, B: "p2", C: "p[*]"}).Upstream)
-	require.Equal(t, int32(2), w.Task(run, "p[*]").DepsResolved, "edges of an ended task are counted, too")
+	require.Equal(t, int32(2), w.Task(run, "p[*]").DepsResolved, "edges of an ended task count, too")
 }
 
 func TestSkippedTaskLetsRunSucceed(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 
 const cron = "timer:cron:nightly:1767409445"
 
-// requestCron asks for a timer from outside, due in an hour.
+// requestCron returns the request for an external timer in an hour.
 func requestCron(w *foldtest.World) *event.TimerRequested {
 	return &event.TimerRequested{
 		TimerID: cron, TimerType: foldtest.TimerOther, FireAt: event.At(w.Now.Add(time.Hour)), Payload: []byte(`{"x":1}`),
@@ -57,7 +57,7 @@ func TestEarlyTimerCallGetsNewQueueName(t *testing.T) {
 	require.NotEqual(t, before.CloudTaskID, after.CloudTaskID)
 	require.Zero(t, after.EnqueuedAt)
 	require.Zero(t, after.HopAt)
-	require.Equal(t, state.Stale, w.Fold(hop).Row.Outcome, "the hop again")
+	require.Equal(t, state.Stale, w.Fold(hop).Row.Outcome, "the same call again")
 	require.Equal(t, state.Stale, w.Fold(&event.TimerEnqueued{TimerID: cron}).Row.Outcome, "an old generation")
 
 	w.Pass(40 * time.Minute) // ten minutes late
@@ -79,7 +79,7 @@ func TestLostTimerIsScheduledAgain(t *testing.T) {
 	require.Zero(t, again.EnqueuedAt)
 
 	w.Pass(time.Hour)
-	require.Equal(t, state.Stale, w.Fold(w.Fire(lost)).Row.Outcome, "the lost call turns up")
+	require.Equal(t, state.Stale, w.Fold(w.Fire(lost)).Row.Outcome, "the lost call is delivered late")
 	w.MustFold(w.Fire(again))
 	require.Nil(t, w.Timer(foldtest.TimerOther))
 }
@@ -98,7 +98,7 @@ func TestTimerIsRescheduledOnLag(t *testing.T) {
 	fired = w.Fire(again)
 	fired.Observed.CaughtUpAt = fired.FiredAt.Add(-fold.MaxCompactionLag)
 	w.MustFold(fired)
-	require.Nil(t, w.Timer(foldtest.TimerOther), "a lag of exactly the limit is none")
+	require.Nil(t, w.Timer(foldtest.TimerOther), "a lag of exactly the maximum is allowed")
 }
 
 func TestLivenessTimerIgnoresSimilarNames(t *testing.T) {

@@ -14,14 +14,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// walk is a world in which anything happens that may happen, and some that may not.
+// walk is a world with random events, including some that cannot occur in practice.
 type walk struct {
 	*foldtest.World
 	r *rapid.T
 
 	runs   []string
-	groups []fold.Group // folded so far, in their order
-	// wild workers report attempts that nobody can have dispatched.
+	groups []fold.Group // folded so far, in order
+	// wild means that workers also report attempts that were never dispatched.
 	wild bool
 }
 
@@ -35,7 +35,7 @@ func (w *walk) chance(label string, oneIn int) bool {
 
 func (w *walk) int(label string, most int) int { return rapid.IntRange(0, most).Draw(w.r, label) }
 
-// next draws what happens next.
+// next draws the next group.
 func (w *walk) next() fold.Group {
 	w.Pass(time.Duration(rapid.SampledFrom([]int{0, 0, 1, 1, 20, 700}).Draw(w.r, "seconds")) * time.Second)
 	if len(w.groups) > 0 && w.chance("again", 12) {
@@ -62,7 +62,7 @@ func (w *walk) next() fold.Group {
 
 func (w *walk) anyRun() string { return w.runs[w.int("run", len(w.runs)-1)] }
 
-// trigger starts a run: whole, or without its plan, or with one by reference.
+// trigger starts a run with a plan, without one, or with a plan by reference.
 func (w *walk) trigger() fold.Group {
 	defs := drawDAG(w.r, 6)
 	for i := range defs {
@@ -82,12 +82,12 @@ func (w *walk) trigger() fold.Group {
 	w.runs = append(w.runs, p.RunID)
 	var plans map[string]fold.Plan
 	switch w.int("form", 7) {
-	case 0: // the plan never comes, or alone
+	case 0: // only the run, or only the plan
 		payloads = payloads[w.int("half", 1):][:1]
 	case 1:
 		plan.Tasks, plans = nil, map[string]fold.Plan{plan.PlanRef: {Tasks: defs}}
 	case 2:
-		plan.Tasks, plans = nil, map[string]fold.Plan{plan.PlanRef: {Err: "no JSON"}}
+		plan.Tasks, plans = nil, map[string]fold.Plan{plan.PlanRef: {Err: "not JSON"}}
 	}
 	g := w.Group(payloads...)
 	g.Plans = plans
@@ -102,7 +102,7 @@ func (w *walk) limit() event.Payload {
 	return p
 }
 
-// timer calls, enqueues or repairs a timer, or asks for one.
+// timer fires, enqueues, repairs or requests a timer.
 func (w *walk) timer() fold.Group {
 	timers := w.State.Timers.Rows()
 	if len(timers) == 0 || w.chance("external", 6) {
@@ -132,7 +132,7 @@ func (w *walk) timer() fold.Group {
 	return w.Group(fired)
 }
 
-// dispatch says something about the dispatch of a task.
+// dispatch draws an event about the dispatch of a task.
 func (w *walk) dispatch() fold.Group {
 	t, ok := w.anyTask()
 	if !ok {
@@ -162,7 +162,7 @@ func (w *walk) dispatch() fold.Group {
 	})
 }
 
-// report has workers say something about attempts: up to three things at once.
+// report draws up to three reports of workers.
 func (w *walk) report() fold.Group {
 	var payloads []event.Payload
 	for range 1 + w.int("reports", 2) {
@@ -182,7 +182,7 @@ func (w *walk) reportOn(t *state.Task) event.Payload {
 	}
 	attempt = max(attempt, 1)
 	if !w.wild && t.Attempt == 0 {
-		return w.Beat(t.RunID, "nobody", 1) // dispatched by nobody: the task is not there either
+		return w.Beat(t.RunID, "unknown", 1) // no attempt of t was dispatched
 	}
 	switch w.int("report", 4) {
 	case 0:
@@ -210,14 +210,14 @@ func (w *walk) anyTask() (*state.Task, bool) {
 	return tasks[w.int("task", len(tasks)-1)], true
 }
 
-// step folds the next group and gives what is wrong with what that did.
+// step folds the next group. It returns an error if the group changed something that it must not.
 func (w *walk) step() (fold.Group, error) {
 	g := w.next()
 	before := w.State.Copy()
 	result := w.Apply(g)
 	if result.Known {
 		if diff := foldtest.Compare(w.State.All(), before.All()); diff != "" {
-			return g, fmt.Errorf("a group dealt with before changed %s", diff)
+			return g, fmt.Errorf("a known group changed %s", diff)
 		}
 		return g, nil
 	}
@@ -225,11 +225,11 @@ func (w *walk) step() (fold.Group, error) {
 	return g, w.compare(before, result)
 }
 
-// compare finds changes that no group may make.
+// compare checks that a group made no forbidden change.
 func (w *walk) compare(before *state.State, result fold.Result) error {
 	if result.Row.Outcome != state.Folded && result.Row.Outcome != state.Conflict {
 		if diff := foldtest.Compare(foldtest.Effects(w.State), foldtest.Effects(before)); diff != "" {
-			return fmt.Errorf("a group that came to %s changed %s", result.Row.Outcome, diff)
+			return fmt.Errorf("a group with outcome %s changed %s", result.Row.Outcome, diff)
 		}
 	}
 	for old := range before.Runs.All {
@@ -244,7 +244,7 @@ func (w *walk) compare(before *state.State, result fold.Result) error {
 			return fmt.Errorf("a terminal task changed from %+v to %+v", *old, row)
 		}
 		if row.Attempt < old.Attempt {
-			return fmt.Errorf("task %s went back to attempt %d", row.TaskKey, row.Attempt)
+			return fmt.Errorf("task %s returned to attempt %d", row.TaskKey, row.Attempt)
 		}
 	}
 	for row := range w.State.Outbox.All {
@@ -255,22 +255,22 @@ func (w *walk) compare(before *state.State, result fold.Result) error {
 	return w.generations(before)
 }
 
-// admitted checks a task that the last group admitted: its rule is satisfied,
-// and no limit is exceeded.
+// admitted checks a task that the last group admitted: its trigger rule is satisfied, and no limit
+// is exceeded.
 func (w *walk) admitted(before *state.State, row *state.Dispatch) error {
 	if before.Outbox.Get(row.DispatchID) != nil {
 		return nil
 	}
 	t := w.State.Tasks.Get(state.Key2{A: row.RunID, B: row.TaskKey})
 	if !w.wild && !ruleSatisfied(w.State, t) {
-		return fmt.Errorf("task %s was admitted before its %s", t.TaskKey, t.TriggerRule)
+		return fmt.Errorf("task %s was admitted before its rule %s was satisfied", t.TaskKey, t.TriggerRule)
 	}
 	all, inRun, inPool := foldtest.Held(w.State, t.RunID, t.Pool)
 	workspace, _ := w.State.Slots(event.ScopeWorkspace, "")
 	pool, limited := w.State.Slots(event.ScopePool, t.Pool)
 	most := w.State.Runs.Get(t.RunID).MaxParallelism
 	if all > workspace || limited && inPool > pool || most > 0 && inRun > most {
-		return fmt.Errorf("task %s was admitted as number %d of %d, %d of %d in its run, %d of %d in its pool",
+		return fmt.Errorf("task %s exceeds a limit: workspace %d of %d, run %d of %d, pool %d of %d",
 			t.TaskKey, all, workspace, inRun, most, inPool, pool)
 	}
 	return nil
@@ -296,23 +296,23 @@ func ruleSatisfied(s *state.State, t *state.Task) bool {
 	return satisfied
 }
 
-// generations checks that generations only go up, and the liveness timers' with
-// every timer.
+// generations checks that generations never decrease, and that each new liveness timer has a
+// greater one.
 func (w *walk) generations(before *state.State) error {
 	for old := range before.Timers.All {
 		if row := w.State.Timers.Get(old.TimerID); row != nil && row.Generation < old.Generation {
-			return fmt.Errorf("timer %s went back to generation %d", row.TimerID, row.Generation)
+			return fmt.Errorf("timer %s returned to generation %d", row.TimerID, row.Generation)
 		}
 	}
 	old, row := before.Liveness(), w.State.Liveness()
 	if old != nil && (row == nil || row.CloudTaskID != old.CloudTaskID && row.Generation <= old.Generation) {
-		return fmt.Errorf("the liveness timer went from %+v to %+v", *old, row)
+		return fmt.Errorf("the liveness timer changed from %+v to %+v", *old, row)
 	}
 	return nil
 }
 
-// told is the walk so far, for a failure's message.
-func (w *walk) told() string {
+// log describes the folded groups, one line each.
+func (w *walk) log() string {
 	var lines []string
 	for _, g := range w.groups {
 		line := g.Entry + " " + g.ID

@@ -1,5 +1,5 @@
-// Package foldtest drives the fold in tests: a world of one domain in which
-// events are written as one says them.
+// Package foldtest contains a test fixture for the fold: a state, a clock, and short functions that
+// build and fold events.
 package foldtest
 
 import (
@@ -12,23 +12,23 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Domain is the domain of every world.
+// Domain is the domain of every [World].
 var Domain = ids.Domain{Tenant: "acme", Workspace: "prod"}
 
-// TimerOther is the type of a timer that the fold keeps and that decides nothing. No ledger
-// entry can ask for one: the decoder rejects types that have no meaning yet.
+// TimerOther is a timer type without an effect. No ledger entry can request it: the decoder rejects
+// unknown types.
 const TimerOther = "OTHER"
 
-// Epoch is when every world begins.
+// Epoch is the initial time of every [World].
 var Epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// TB is what a world needs of a test, a benchmark or a property.
+// TB is the part of a test, a benchmark or a property that [World] uses.
 type TB interface {
 	Helper()
 	Fatalf(format string, args ...any)
 }
 
-// World is a state and the time in it.
+// World is a state and the current time. Its methods fold events and build payloads.
 type World struct {
 	State *state.State
 	Now   time.Time
@@ -38,7 +38,7 @@ type World struct {
 	ids     *ids.Source
 }
 
-// zeros is entropy without any: ids follow from the time alone.
+// zeros is a source of zero bytes, so that ids depend on the time only.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {
@@ -46,27 +46,27 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// New makes an empty world.
+// New returns an empty world.
 func New(t TB) *World {
 	w := &World{State: state.New(Domain), Now: Epoch, t: t}
 	w.ids = ids.NewSource(func() time.Time { return w.Now }, zeros{})
 	return w
 }
 
-// ID mints a ULID of the world's time.
+// ID returns a new ULID of the current time.
 func (w *World) ID() string { return w.ids.New() }
 
-// Pass lets time pass.
+// Pass advances the time by d, which may be negative.
 func (w *World) Pass(d time.Duration) { w.Now = w.Now.Add(d) }
 
-// Event wraps a payload, as of now.
+// Event returns an event of the current time with a payload.
 func (w *World) Event(p event.Payload) *event.Envelope {
 	return &event.Envelope{
 		ID: w.ID(), Time: event.At(w.Now), Domain: Domain, Source: Domain.Source(), Payload: p,
 	}
 }
 
-// Group makes a group of payloads, in an entry of its own.
+// Group returns a group of events with these payloads, in an entry of its own.
 func (w *World) Group(payloads ...event.Payload) fold.Group {
 	events := make([]*event.Envelope, len(payloads))
 	for i, p := range payloads {
@@ -76,19 +76,19 @@ func (w *World) Group(payloads ...event.Payload) fold.Group {
 	return fold.Group{Entry: w.ID(), ID: events[0].ID, Events: events, Revision: int64(w.entries)}
 }
 
-// Fold folds payloads as one group.
+// Fold folds payloads as one group and checks the state.
 func (w *World) Fold(payloads ...event.Payload) fold.Result {
 	w.t.Helper()
 	return w.Apply(w.Group(payloads...))
 }
 
-// Apply folds a group and fails the test if it leaves a state that cannot be.
+// Apply folds a group. It fails the test if [Check] rejects the new state.
 func (w *World) Apply(g fold.Group) fold.Result {
 	w.t.Helper()
 	before := w.State.FoldSeq
 	result := fold.Apply(w.State, g)
 	if n := w.State.FoldSeq - before; !result.Known && n != max(1, int64(len(g.Events))) {
-		w.t.Fatalf("the fold sequence went on by %d for %d events", n, len(g.Events))
+		w.t.Fatalf("the fold sequence advanced by %d for %d events", n, len(g.Events))
 	}
 	if err := Check(w.State); err != nil {
 		w.t.Fatalf("after folding %s: %v", Types(g), err)
@@ -96,7 +96,7 @@ func (w *World) Apply(g fold.Group) fold.Result {
 	return result
 }
 
-// Types names the types of a group's events.
+// Types returns the types of a group's events.
 func Types(g fold.Group) []string {
 	types := make([]string, len(g.Events))
 	for i, e := range g.Events {
@@ -105,33 +105,33 @@ func Types(g fold.Group) []string {
 	return types
 }
 
-// MustFold folds payloads and fails the test unless they change something.
+// MustFold folds payloads as one group. It fails the test unless the outcome is FOLDED.
 func (w *World) MustFold(payloads ...event.Payload) {
 	w.t.Helper()
 	if r := w.Fold(payloads...); r.Row.Outcome != state.Folded {
-		w.t.Fatalf("fold came to %s %s %s, not FOLDED", r.Row.Outcome, r.Row.Reason, r.Row.Detail)
+		w.t.Fatalf("the outcome is %s %s %s, want FOLDED", r.Row.Outcome, r.Row.Reason, r.Row.Detail)
 	}
 }
 
-// Task is a task definition: key, then what it depends on.
+// Task returns the definition of a task of the asset test/KEY.
 func Task(key string, dependsOn ...string) event.TaskDef {
 	return event.TaskDef{TaskKey: key, DependsOn: dependsOn, AssetKey: "test/" + key}
 }
 
-// Retrying is a task with attempts to spare.
+// Retrying returns the definition of a task with several attempts.
 func Retrying(key string, attempts int32, dependsOn ...string) event.TaskDef {
 	def := Task(key, dependsOn...)
 	def.MaxAttempts, def.RetryInitialDelayMS, def.RetryMaxDelayMS = attempts, 1000, 60_000
 	return def
 }
 
-// Run triggers a run of tasks and gives its id.
+// Run triggers a run of tasks and returns its id.
 func (w *World) Run(defs ...event.TaskDef) string {
 	w.t.Helper()
 	return w.RunWith(event.RunTriggered{}, defs...)
 }
 
-// RunWith is Run with the trigger's fields.
+// RunWith triggers a run of tasks, with the fields of p, and returns its id.
 func (w *World) RunWith(p event.RunTriggered, defs ...event.TaskDef) string {
 	w.t.Helper()
 	group := w.Triggered(&p, defs...)
@@ -139,7 +139,7 @@ func (w *World) RunWith(p event.RunTriggered, defs ...event.TaskDef) string {
 	return p.RunID
 }
 
-// Triggered are the payloads of a run's group.
+// Triggered returns the payloads that trigger a run: p with missing ids filled in, and a plan.
 func (w *World) Triggered(p *event.RunTriggered, defs ...event.TaskDef) []event.Payload {
 	if p.RunID == "" {
 		p.RunID = w.ID()
@@ -153,7 +153,7 @@ func (w *World) Triggered(p *event.RunTriggered, defs ...event.TaskDef) []event.
 	}}
 }
 
-// Ref names an attempt as a worker does.
+// Ref returns a worker's reference to an attempt.
 func Ref(run, key string, attempt int32) event.AttemptRef {
 	return event.AttemptRef{
 		RunID: run, TaskKey: key, Attempt: attempt,
@@ -161,17 +161,17 @@ func Ref(run, key string, attempt int32) event.AttemptRef {
 	}
 }
 
-// Started is a worker's report that an attempt began, now.
+// Started returns a worker's report that an attempt started now.
 func (w *World) Started(run, key string, attempt int32) *event.TaskStarted {
 	return &event.TaskStarted{AttemptRef: Ref(run, key, attempt), StartedAt: event.At(w.Now)}
 }
 
-// Beat is a worker's sign of life, now.
+// Beat returns a worker's heartbeat of now.
 func (w *World) Beat(run, key string, attempt int32) *event.TaskHeartbeat {
 	return &event.TaskHeartbeat{AttemptRef: Ref(run, key, attempt), HeartbeatAt: event.At(w.Now)}
 }
 
-// Finished is a worker's report that an attempt ended, now. A failure is retryable.
+// Finished returns a worker's report that an attempt ended now. A failure is retryable.
 func (w *World) Finished(run, key string, attempt int32, outcome event.Outcome) *event.TaskFinished {
 	p := &event.TaskFinished{
 		AttemptRef: Ref(run, key, attempt), Outcome: outcome,
@@ -185,7 +185,7 @@ func (w *World) Finished(run, key string, attempt int32, outcome event.Outcome) 
 	return p
 }
 
-// Fire is the call of a timer, now, judged by fresh projections.
+// Fire returns the event that a timer fired now, with current projections.
 func (w *World) Fire(timer *state.Timer) *event.TimerFired {
 	return &event.TimerFired{
 		TimerID: timer.TimerID, Generation: timer.Generation, FiredAt: event.At(w.Now),
@@ -193,7 +193,7 @@ func (w *World) Fire(timer *state.Timer) *event.TimerFired {
 	}
 }
 
-// Task is the row of a task.
+// Task returns the row of a task. It fails the test if the run has no such task.
 func (w *World) Task(run, key string) *state.Task {
 	w.t.Helper()
 	row := w.State.Tasks.Get(state.Key2{A: run, B: key})
@@ -203,7 +203,7 @@ func (w *World) Task(run, key string) *state.Task {
 	return row
 }
 
-// States are the states of a run's tasks, "key=STATE" in the order of their keys.
+// States returns the states of a run's tasks as "key=STATE", in the order of their keys.
 func (w *World) States(run string) []string {
 	var states []string
 	w.State.TasksOf(run, func(t *state.Task) bool {
@@ -213,17 +213,17 @@ func (w *World) States(run string) []string {
 	return states
 }
 
-// RunState is the state of a run.
+// RunState returns the state of a run.
 func (w *World) RunState(run string) state.RunState { return w.State.Runs.Get(run).State }
 
-// Timer is the only scheduled timer of a type, or nil.
+// Timer returns the scheduled timer of a type, or nil. It fails the test if there are two.
 func (w *World) Timer(timerType string) *state.Timer {
 	w.t.Helper()
 	var found *state.Timer
 	for row := range w.State.Timers.All {
 		if row.TimerType == timerType && row.State == state.TimerScheduled {
 			if found != nil {
-				w.t.Fatalf("two timers of type %s wait: %s and %s", timerType, found.TimerID, row.TimerID)
+				w.t.Fatalf("two timers of type %s are scheduled: %s and %s", timerType, found.TimerID, row.TimerID)
 			}
 			found = row
 		}

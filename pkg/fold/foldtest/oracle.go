@@ -11,9 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Check reports what is wrong with a state that a fold has left: what must hold
-// after every group, said again without the fold's cleverness. It looks at
-// everything, so it is for small states.
+// Check returns an error if a state breaks a rule that must hold after every group. It derives each
+// rule from the rows, without the fold's indexes. It visits every row, so it is for small states.
 func Check(s *state.State) error {
 	var errs []error
 	for run := range s.Runs.All {
@@ -26,13 +25,13 @@ func Check(s *state.State) error {
 		checkEdges(s), checkOutbox(s), checkRetryTimers(s), checkLiveness(s), checkAdmission(s), s.Verify())...)
 }
 
-// checkRun compares a run's counters, and its end, with its tasks.
+// checkRun compares the counters and the state of a run with its tasks.
 func checkRun(s *state.State, run *state.Run) error {
 	n := map[state.TaskState]int32{}
-	total, ended, held := int32(0), int32(0), 0
+	total, ended, slots := int32(0), int32(0), 0
 	s.TasksOf(run.RunID, func(t *state.Task) bool {
 		if t.AdmittedAt != 0 {
-			held++
+			slots++
 		}
 		if t.Kind == event.KindGroup {
 			return true
@@ -54,15 +53,15 @@ func checkRun(s *state.State, run *state.Run) error {
 	}
 	switch {
 	case fmt.Sprint(have) != fmt.Sprint(want):
-		return fmt.Errorf("run %s: its counters are %v, its tasks %v", run.RunID, have, want)
+		return fmt.Errorf("run %s has the counters %v, want %v from its tasks", run.RunID, have, want)
 	case total > 0 && (ended == total) != run.State.Terminal():
 		return fmt.Errorf("run %s is %s with %d of %d tasks ended", run.RunID, run.State, ended, total)
 	case run.State.Terminal() != (run.CompletedAt != 0):
 		return fmt.Errorf("run %s is %s, completed at %q", run.RunID, run.State, run.CompletedAt)
 	case run.State == state.RunCancelling && total > ended+n[state.TaskRunning]:
-		return fmt.Errorf("run %s is CANCELLING, and %d of its tasks may still begin", run.RunID, total-ended-n[state.TaskRunning])
-	case held > 0 && run.State == state.RunPending:
-		return fmt.Errorf("run %s is PENDING and holds %d slots", run.RunID, held)
+		return fmt.Errorf("run %s is CANCELLING, but %d of its tasks may still start", run.RunID, total-ended-n[state.TaskRunning])
+	case slots > 0 && run.State == state.RunPending:
+		return fmt.Errorf("run %s is PENDING, but uses %d slots", run.RunID, slots)
 	}
 	return nil
 }
@@ -73,56 +72,56 @@ func checkTask(s *state.State, t *state.Task) error {
 	row := s.Outbox.Get(ids.DispatchID(t.RunID, t.TaskKey, t.Attempt))
 	beat := s.Heartbeats.Get(t.Key())
 	fail := func(what string) error { return fmt.Errorf("task %s %s: %s", t.TaskKey, t.State, what) }
-	holds := t.AdmittedAt != 0
-	waits := holds && (t.State == state.TaskReady || t.State == state.TaskDispatched)
+	admitted := t.AdmittedAt != 0
+	waits := admitted && (t.State == state.TaskReady || t.State == state.TaskDispatched)
 	switch {
-	case t.Kind == event.KindGroup && (holds || t.Attempt != 0):
-		return fail("a group was dispatched")
+	case t.Kind == event.KindGroup && (admitted || t.Attempt != 0):
+		return fail("a group node was dispatched")
 	case t.Attempt > 0 && t.AttemptID != ids.AttemptID(s.Domain, t.RunID, t.TaskKey, t.Attempt):
 		return fail("its attempt id is not derived from its key")
-	case holds && !waits && t.State != state.TaskRunning:
-		return fail("it holds slots")
-	case !holds && (t.State == state.TaskDispatched || t.State == state.TaskRunning):
-		return fail("it holds no slots")
+	case admitted && !waits && t.State != state.TaskRunning:
+		return fail("it must not have slots")
+	case !admitted && (t.State == state.TaskDispatched || t.State == state.TaskRunning):
+		return fail("it has no slots")
 	case waits != (row != nil):
-		return fail("a task that waits for its worker, and no other, has an outbox row")
+		return fail("exactly the tasks that wait for a worker must have an outbox row")
 	case row != nil && (row.AttemptID != t.AttemptID || row.Status != state.DispatchPending && row.Status != state.DispatchCreated):
 		return fail("its outbox row is " + string(row.Status) + " for attempt " + row.AttemptID)
 	case (beat != nil) != (t.State == state.TaskRunning):
-		return fail("a running task, and no other, has a heartbeat")
+		return fail("exactly the running tasks must have a heartbeat")
 	case beat != nil && beat.AttemptID != t.AttemptID:
-		return fail("its heartbeat is of another attempt")
+		return fail("its heartbeat belongs to another attempt")
 	case waits && (attempt == nil || attempt.State != state.AttemptAdmitted):
 		return fail("its attempt is not ADMITTED")
 	case t.State == state.TaskRunning && (attempt == nil || attempt.State != state.AttemptRunning):
 		return fail("its attempt is not RUNNING")
-	case !holds && attempt != nil && attempt.State != state.AttemptClosed:
+	case !admitted && attempt != nil && attempt.State != state.AttemptClosed:
 		return fail("its attempt is not CLOSED")
 	case t.State.Terminal() != (t.CompletedAt != 0):
-		return fail("it completed at " + t.CompletedAt.String())
+		return fail("completed_at is " + t.CompletedAt.String())
 	case t.GrantedAttempts < 0 || t.GrantedAttempts > fold.MaxGrantedAttempts || t.MaxAttempts <= t.GrantedAttempts:
 		return fail(fmt.Sprintf("%d of its %d attempts are granted", t.GrantedAttempts, t.MaxAttempts))
 	case t.OutputURI != "" && t.State != state.TaskSucceeded:
-		return fail("it has an output")
+		return fail("it must not have an output")
 	}
 	return nil
 }
 
-// checkEdges compares each edge with its upstream, and the downstreams' counters
-// with their edges.
+// checkEdges compares each edge with its upstream task, and the counters of each task with its
+// edges.
 func checkEdges(s *state.State) error {
 	resolved, satisfied := map[state.Key2]int32{}, map[state.Key2]int32{}
 	for d := range s.Deps.All {
 		up := s.Tasks.Get(state.Key2{A: d.RunID, B: d.Upstream})
 		if want := Resolution(up.State); d.Resolution != want {
-			return fmt.Errorf("edge %s→%s is %q; its upstream is %s", d.Upstream, d.Downstream, d.Resolution, up.State)
+			return fmt.Errorf("edge %s→%s is %q, but its upstream is %s", d.Upstream, d.Downstream, d.Resolution, up.State)
 		}
 		down := state.Key2{A: d.RunID, B: d.Downstream}
 		if d.Resolution != "" {
 			resolved[down]++
 		}
 		if d.Satisfied != (d.Resolution == state.ResolvedSuccess) {
-			return fmt.Errorf("edge %s→%s is %q, satisfied: %t", d.Upstream, d.Downstream, d.Resolution, d.Satisfied)
+			return fmt.Errorf("edge %s→%s is %q, but satisfied is %t", d.Upstream, d.Downstream, d.Resolution, d.Satisfied)
 		}
 		if d.Satisfied {
 			satisfied[down]++
@@ -130,14 +129,14 @@ func checkEdges(s *state.State) error {
 	}
 	for t := range s.Tasks.All {
 		if t.DepsResolved != resolved[t.Key()] || t.DepsSatisfied != satisfied[t.Key()] {
-			return fmt.Errorf("task %s counts %d resolved edges, %d satisfied; there are %d and %d",
+			return fmt.Errorf("task %s counts %d resolved and %d satisfied edges, want %d and %d",
 				t.TaskKey, t.DepsResolved, t.DepsSatisfied, resolved[t.Key()], satisfied[t.Key()])
 		}
 	}
 	return nil
 }
 
-// Resolution is what edges of a task in this state say; "" while it has not ended.
+// Resolution returns the resolution of the outgoing edges of a task, or "" if it has not ended.
 func Resolution(s state.TaskState) state.Resolution {
 	return map[state.TaskState]state.Resolution{
 		state.TaskSucceeded: state.ResolvedSuccess, state.TaskFailed: state.ResolvedFailed,
@@ -145,21 +144,21 @@ func Resolution(s state.TaskState) state.Resolution {
 	}[s]
 }
 
-// checkOutbox finds outbox rows of attempts that are not current.
+// checkOutbox checks that every outbox row belongs to a current attempt and names its queue task.
 func checkOutbox(s *state.State) error {
 	for row := range s.Outbox.All {
 		t := s.Tasks.Get(state.Key2{A: row.RunID, B: row.TaskKey})
 		if t == nil || t.Attempt != row.Attempt {
-			return fmt.Errorf("outbox row %s is of no current attempt", row.DispatchID)
+			return fmt.Errorf("outbox row %s does not belong to a current attempt", row.DispatchID)
 		}
 		if want := ids.QueueTaskID(ids.KindDispatch, s.Domain, row.DispatchID, row.Generation); row.CloudTaskID != want {
-			return fmt.Errorf("outbox row %s generation %d is named %s", row.DispatchID, row.Generation, row.CloudTaskID)
+			return fmt.Errorf("outbox row %s generation %d names queue task %s", row.DispatchID, row.Generation, row.CloudTaskID)
 		}
 	}
 	return nil
 }
 
-// checkRetryTimers compares the tasks that wait for a retry with the timers.
+// checkRetryTimers checks that exactly the tasks that wait for a retry have a retry timer.
 func checkRetryTimers(s *state.State) error {
 	timers := map[state.Key2]int{}
 	for row := range s.Timers.All {
@@ -173,16 +172,16 @@ func checkRetryTimers(s *state.State) error {
 			continue
 		}
 		if waiting++; timers[t.Key()] != 1 {
-			return fmt.Errorf("task %s waits for a retry with %d timers", t.TaskKey, timers[t.Key()])
+			return fmt.Errorf("task %s waits for a retry, but has %d timers", t.TaskKey, timers[t.Key()])
 		}
 	}
 	if waiting != len(timers) {
-		return fmt.Errorf("%d tasks wait for a retry, but there are timers for %d", waiting, len(timers))
+		return fmt.Errorf("%d tasks wait for a retry, but %d tasks have retry timers", waiting, len(timers))
 	}
 	return nil
 }
 
-// checkLiveness finds whether the liveness timer is missing, late, or one of two.
+// checkLiveness checks that at most one liveness timer is scheduled, in time for the next deadline.
 func checkLiveness(s *state.State) error {
 	var timer *state.Timer
 	for row := range s.Timers.All {
@@ -190,7 +189,7 @@ func checkLiveness(s *state.State) error {
 			continue
 		}
 		if timer != nil {
-			return fmt.Errorf("two liveness timers wait: %s and %s", timer.TimerID, row.TimerID)
+			return fmt.Errorf("two liveness timers are scheduled: %s and %s", timer.TimerID, row.TimerID)
 		}
 		timer = row
 	}
@@ -199,30 +198,30 @@ func checkLiveness(s *state.State) error {
 	case !ok:
 		return nil
 	case timer == nil:
-		return fmt.Errorf("%+v is the next deadline, and no liveness timer waits", next)
+		return fmt.Errorf("the next deadline is %+v, but no liveness timer is scheduled", next)
 	}
 	latest := next.At.Add(max(min(next.Timeout/10, 30*time.Second), time.Second))
 	if next.At <= s.FoldTime {
 		latest = max(latest, s.FoldTime.Add(fold.LateRetry))
 	}
 	if timer.FireAt > latest {
-		return fmt.Errorf("%+v is the next deadline, but the liveness timer fires at %s", next, timer.FireAt)
+		return fmt.Errorf("the next deadline is %+v, but the liveness timer fires at %s", next, timer.FireAt)
 	}
 	return nil
 }
 
-// checkAdmission finds tasks that could have been admitted and were not.
+// checkAdmission checks that no admissible task waits.
 func checkAdmission(s *state.State) error {
 	for t := range s.Tasks.All {
 		if Admissible(s, t) {
-			return fmt.Errorf("task %s waits for a slot, though one is free", t.TaskKey)
+			return fmt.Errorf("task %s waits for a slot, but one is free", t.TaskKey)
 		}
 	}
 	return nil
 }
 
-// Admissible reports whether a task may be admitted now under every limit,
-// counting the slots by hand.
+// Admissible reports whether a task may be admitted now under every limit. It counts the slots in
+// the rows.
 func Admissible(s *state.State, t *state.Task) bool {
 	run := s.Runs.Get(t.RunID)
 	if t.State != state.TaskReady || t.AdmittedAt != 0 || run.State != state.RunPending && run.State != state.RunRunning {
@@ -234,7 +233,7 @@ func Admissible(s *state.State, t *state.Task) bool {
 	return all < workspace && (run.MaxParallelism == 0 || inRun < run.MaxParallelism) && (!limited || inPool < pool)
 }
 
-// Held counts the slots that are held: in all, by a run, and in a pool.
+// Held counts the slots in use in the rows: of the workspace, of a run and of a pool.
 func Held(s *state.State, runID, pool string) (all, inRun, inPool int32) {
 	for t := range s.Tasks.All {
 		if t.AdmittedAt == 0 {

@@ -9,32 +9,32 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Effects are the rows that a group without effect leaves as they are: all but
-// those of ledger_entries and run_key_conflicts.
+// Effects returns the rows that a group without an effect does not change: all tables except
+// ledger_entries and run_key_conflicts.
 func Effects(s *state.State) *state.Rows {
 	rows := s.All()
 	state.Set[state.Entry](rows, nil)
 	return state.Set[state.RunKeyConflict](rows, nil)
 }
 
-// Dump is the rows of [Effects] as text.
+// Dump returns the rows of [Effects] as text.
 func Dump(s *state.State) string { return Text(Effects(s)) }
 
-// Text is rows, every column of them, as text to compare.
+// Text returns rows with all columns as text.
 func Text(rows *state.Rows) string {
 	var text strings.Builder
 	for d, list := range rows.Lists {
 		raw, err := json.MarshalIndent(list, "", " ")
 		if err != nil {
-			panic(err) // JSON has the types of all columns
+			panic(err) // cannot happen: JSON supports the types of all columns
 		}
 		fmt.Fprintf(&text, "%s: %s\n", d.Name, raw)
 	}
 	return text.String()
 }
 
-// Compare gives the first line in which the texts of rows differ, with the rows
-// around it; "" if they are the same.
+// Compare returns the first line in which the texts of rows differ, with the lines around it, or ""
+// if the rows are equal.
 func Compare(have, want *state.Rows) string {
 	if reflect.DeepEqual(have, want) {
 		return ""
@@ -42,8 +42,8 @@ func Compare(have, want *state.Rows) string {
 	return Difference(Text(have), Text(want))
 }
 
-// Difference is the first line in which two texts differ, with the lines around
-// it; "" if they are the same.
+// Difference returns the first line in which two texts differ, with the lines around it, or "" if
+// the texts are equal.
 func Difference(have, want string) string {
 	if have == want {
 		return ""

@@ -9,8 +9,10 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/gc"
+	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/project/duckparse"
 	"github.com/servo-orchestration/servo/pkg/query/render"
@@ -207,10 +209,25 @@ func (a *app) read(ctx context.Context, f func(view) error) error {
 		return err
 	}
 	snap, err := parts.Reader().Current(ctx)
+	if err == nil && snap.Revision == 0 {
+		a.noteLost(ctx, parts)
+	}
 	if err == nil {
 		err = f(view{parts, snap, p, a.options(p).Dir})
 	}
 	return errors.Join(err, parts.Close())
+}
+
+// noteLost warns if nothing is published although the ledger has entries. A domain whose manifests
+// were deleted before any was collected looks like a new one.
+func (a *app) noteLost(ctx context.Context, parts *embedded.Parts) {
+	for _, err := range parts.Objects.List(ctx, blob.ListOptions{Prefix: ledger.Prefix(parts.Domain)}) {
+		if err == nil {
+			a.note("%s the ledger has entries, but no revision is published: if manifests/ was deleted, restore manifests/ and state/ "+
+				"from a backup, or run `servo admin rebuild --bare`", a.style.yellow("warning:"))
+		}
+		return
+	}
 }
 
 // table reports whether the output is for people.

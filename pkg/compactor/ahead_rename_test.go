@@ -32,9 +32,9 @@ func (w *world) entries() (names []string) {
 	return names
 }
 
-// A rebuild that renames entries dies at each of its writes and deletions. Compactors then
-// find entries under both names. The state stays the same, and the next rebuild leaves only
-// the new names. Seen to fail: old names stayed for good.
+// A rebuild that renames entries dies at each of its writes and deletions. Compactors then find
+// entries under both names. The state stays the same, and the next rebuild leaves only the new
+// names. This test failed while old names were never deleted.
 func TestRenamedEntriesAreFoldedOnce(t *testing.T) {
 	const last = 2*8 + 1 // a write for each entry, the publish, and a deletion for each entry
 	for n := range last + 1 {
@@ -88,7 +88,7 @@ func TestRenamedEntriesAreFoldedOnce(t *testing.T) {
 	}
 }
 
-// foldAll has a compactor fold whatever a listing or a notification finds.
+// foldAll folds everything that a listing or a notification finds.
 func (w *world) foldAll(c *compactor.Compactor) {
 	w.t.Helper()
 	request := compactor.Request{Barrier: true}

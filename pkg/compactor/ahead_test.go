@@ -86,7 +86,7 @@ func TestCompactorRefusesEntriesFarAhead(t *testing.T) {
 				case "named":
 					request.Entries = []compactor.Entry{{ID: entry.ID}}
 				}
-				w.clock.pass(3 * time.Hour) // it is judged by when it was stored, not by when it is folded
+				w.clock.pass(3 * time.Hour) // the store time decides, not the fold time
 				_, err := c.Step(t.Context(), request)
 				require.NoError(t, err)
 				m, st := w.load()
@@ -101,7 +101,7 @@ func TestCompactorRefusesEntriesFarAhead(t *testing.T) {
 					require.Equal(t, state.DeadLetter, row.Outcome)
 					require.Equal(t, event.ReasonClockAhead, row.Reason)
 					require.Contains(t, row.Detail, "ahead of the store's clock")
-					require.Equal(t, before.FoldTime, m.FoldTime, "the fold time stands still")
+					require.Equal(t, before.FoldTime, m.FoldTime, "the fold time does not change")
 					require.Equal(t, before.Watermarks.EventsProcessedThrough, m.Watermarks.EventsProcessedThrough)
 				} else {
 					require.Equal(t, state.Folded, row.Outcome)
@@ -112,8 +112,8 @@ func TestCompactorRefusesEntriesFarAhead(t *testing.T) {
 	}
 }
 
-// An entry that is refused does not change what a domain keeps, nor how it names things.
-func TestEntryFarAheadLeavesCollectionAlone(t *testing.T) {
+// A refused entry affects neither what a domain keeps nor how it names entries.
+func TestEntryFarAheadKeepsCollectionRunning(t *testing.T) {
 	w := newWorld(t)
 	w.options = compactor.Options{MaxDeltas: 2, MaxInline: -1, MinBase: 1}
 	c := w.open("one")
@@ -132,15 +132,15 @@ func TestEntryFarAheadLeavesCollectionAlone(t *testing.T) {
 		m, _ := w.load()
 		rows = append(rows, int(m.RowCounts["ledger_entries"]))
 		if i%10 == 9 {
-			c = w.open("one") // a process that starts takes up the watermarks
+			c = w.open("one") // a new process loads the watermarks
 		}
 	}
 	require.LessOrEqual(t, rows[len(rows)-1], 8, "entries leave the live state: %v", rows)
 	w.verify()
 }
 
-// poison makes the state of a build that folded entries far ahead, and then named all
-// later entries after them: the first entry has wrong timestamps as well.
+// poison creates the state of a build that folded entries far ahead and then named all later
+// entries after them. The first entry has wrong timestamps as well.
 func (w *world) poison(c *compactor.Compactor) (runs []string) {
 	w.t.Helper()
 	wrong := twoYears
@@ -154,7 +154,7 @@ func (w *world) poison(c *compactor.Compactor) (runs []string) {
 			{w.Started(run, "a", 1), w.Finished(run, "a", 1, event.Succeeded)},
 		} {
 			entry := w.write(twoYears, twoYears, wrong, payloads...)
-			entry.Stored = entry.Stored.Add(twoYears) // and so it is not refused
+			entry.Stored = entry.Stored.Add(twoYears) // so it is not refused
 			w.step(c, entry)
 			wrong = 0
 		}
@@ -163,7 +163,7 @@ func (w *world) poison(c *compactor.Compactor) (runs []string) {
 	return runs
 }
 
-func TestRebuildHealsAPoisonedDomain(t *testing.T) {
+func TestRebuildRepairsFoldTimeAhead(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b", "a"))
@@ -200,7 +200,7 @@ func TestRebuildHealsAPoisonedDomain(t *testing.T) {
 	w.verify()
 }
 
-func TestRebuildFromTheBareLedgerRefusesEntriesFarAhead(t *testing.T) {
+func TestBareRebuildRefusesEntriesFarAhead(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	run, entry := w.trigger(foldtest.Task("a"))

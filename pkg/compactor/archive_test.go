@@ -20,17 +20,17 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// inUse keeps entries for as long as they are in use, and makes bases early.
+// inUse keeps entries for the default times and makes bases early.
 var inUse = compactor.Options{MaxDeltas: 4, MaxInline: -1, MinBase: 1}
 
-// age lets two weeks pass, and what was there is archived.
+// age lets two weeks pass and archives the old entries.
 func (w *world) age(c *compactor.Compactor) {
 	w.t.Helper()
 	w.clock.pass(15 * 24 * time.Hour)
-	w.settle(c)
-	w.clock.pass(2 * time.Hour) // by then no revision is kept that looks for it
-	w.ended(c)
-	w.ended(c)
+	w.moveClosedToHistory(c)
+	w.clock.pass(2 * time.Hour) // until no kept revision looks for the entries
+	w.endedRun(c)
+	w.endedRun(c)
 	w.maintain(c)
 }
 
@@ -43,7 +43,7 @@ func (w *world) inLedger(entry string) bool {
 	return false
 }
 
-// reads counts what is read of ledger and archive from now on.
+// reads counts the reads of ledger and archive from now on.
 func (w *world) reads() *atomic.Int64 {
 	var n atomic.Int64
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
@@ -65,29 +65,29 @@ func outcomeOf(s *state.State, entry string) (outcome state.EntryOutcome) {
 	return outcome
 }
 
-func TestTwoWeeksLaterAllIsAsItWas(t *testing.T) {
+func TestArchivedEntriesBehaveAsInTheLedger(t *testing.T) {
 	w := newWorld(t)
 	w.options = inUse
 	c := w.open("one")
-	run, entries := w.ended(c)
-	coming := w.ids.New() // a run that is heard of before it begins
+	run, entries := w.endedRun(c)
+	coming := w.ids.New() // a run with an event before its trigger
 	dead := w.append(w.Finished(coming, "a", 1, event.Succeeded))
 	_, err := c.Step(t.Context(), compactor.Request{Entries: []compactor.Entry{dead}, Barrier: true})
 	require.NoError(t, err)
 	stale := w.open("stale")
-	never := w.ids.New() // the name of an entry that appears when it is too late
+	never := w.ids.New() // the name of an entry that appears below the cutoff
 	w.age(c)
 	for _, e := range append(entries, dead) {
 		require.False(t, w.inLedger(e.ID))
 	}
 	from := w.newest().BaseSnapshot.EntriesFrom
 	for key := range w.keys(ledger.Prefix(foldtest.Domain)) {
-		require.Greater(t, key, ledger.Key(foldtest.Domain, from[:10]), "whole days below the cut are gone")
+		require.Greater(t, key, ledger.Key(foldtest.Domain, from[:10]), "whole days below the cutoff are archived")
 	}
 	w.verify()
 	c = w.open("two")
 
-	t.Run("what is announced again does nothing, and reads nothing", func(t *testing.T) {
+	t.Run("entries announced again change and read nothing", func(t *testing.T) {
 		reads, revision := w.reads(), latest(c).Revision
 		for _, e := range append(entries, dead) {
 			w.step(c, compactor.Entry{ID: e.ID})
@@ -96,7 +96,7 @@ func TestTwoWeeksLaterAllIsAsItWas(t *testing.T) {
 		require.Zero(t, reads.Load())
 		w.faults(nil)
 	})
-	t.Run("an entry below the cut that was never folded is not", func(t *testing.T) {
+	t.Run("an abandoned entry is not folded", func(t *testing.T) {
 		_, err := w.blobs.Create(t.Context(), ledger.Key(foldtest.Domain, never), entries[1].Data)
 		require.NoError(t, err)
 		revision := latest(c).Revision
@@ -107,24 +107,24 @@ func TestTwoWeeksLaterAllIsAsItWas(t *testing.T) {
 		w.maintain(w.open("passes by"))
 		require.False(t, w.inLedger(never), "it is archived with the others")
 	})
-	t.Run("what is said of a run of then is late", func(t *testing.T) {
+	t.Run("events of an old run are late", func(t *testing.T) {
 		late := w.append(w.Finished(run, "a", 2, event.Failed))
 		w.step(c, late)
 		require.Equal(t, state.Late, outcomeOf(latest(c).State, late.ID))
 	})
-	t.Run("what waited is read from the archive", func(t *testing.T) {
+	t.Run("a waiting dead letter is read from the archive", func(t *testing.T) {
 		require.Len(t, latest(c).State.Waiting(coming), 1)
 		w.Now = w.clock.Now()
 		w.step(c, w.append(w.Triggered(&event.RunTriggered{RunID: coming}, foldtest.Task("a"))...))
 		require.Equal(t, []string{"a=SUCCEEDED"}, w.states(c, coming))
 		w.verify()
 	})
-	t.Run("a run of then is explained", func(t *testing.T) {
+	t.Run("explain of an old run", func(t *testing.T) {
 		x, err := engine.ExplainTask(t.Context(), w.blobs, latest(c), event.At(w.clock.Now()), run, "a")
 		require.NoError(t, err)
-		require.Len(t, x.Events, 4, "with those of the entry that was passed by")
+		require.Len(t, x.Events, 4, "including the abandoned entry")
 		for _, e := range x.Events {
-			require.Equal(t, e.Entry == never, e.Outcome == "", "what folding came to is found in history")
+			require.Equal(t, e.Entry == never, e.Outcome == "", "outcomes are found in history")
 		}
 		found, more, err := engine.Events(t.Context(), w.blobs, foldtest.Domain, nil, engine.Filter{Entry: entries[1].ID})
 		require.NoError(t, err)
@@ -136,18 +136,18 @@ func TestTwoWeeksLaterAllIsAsItWas(t *testing.T) {
 		require.Len(t, all, 3)
 		require.Equal(t, entries[0].ID, all[0].Entry)
 	})
-	t.Run("who slept all the while takes up what is published", func(t *testing.T) {
+	t.Run("a suspended process loads the published state", func(t *testing.T) {
 		_, err := stale.Step(t.Context(), compactor.Request{Barrier: true})
 		require.NoError(t, err)
 		require.Equal(t, w.newest().Revision, latest(stale).Revision)
 		require.Empty(t, state.Diff(latest(c).State, latest(stale).State, 5))
 	})
-	t.Run("I-17: it is rebuilt, in the recorded order and without", func(*testing.T) {
+	t.Run("I-17: rebuild, in recorded order and from the bare ledger", func(*testing.T) {
 		w.rebuilds(run, coming)
 	})
 }
 
-// rebuilds makes the state anew in both ways, and holds it against what it was.
+// rebuilds rebuilds the state in both ways, and compares the result with the state before.
 func (w *world) rebuilds(runs ...string) {
 	w.t.Helper()
 	before, err := repair.Verify(w.t.Context(), w.repair())
@@ -155,7 +155,7 @@ func (w *world) rebuilds(runs ...string) {
 	result, err := repair.Rebuild(w.t.Context(), w.repair())
 	require.NoError(w.t, err)
 	require.True(w.t, result.Recorded)
-	require.Equal(w.t, before.Rows, result.Rows, "without the entry that was passed by")
+	require.Equal(w.t, before.Rows, result.Rows, "without the abandoned entry")
 	w.verify()
 	for _, prefix := range []string{"state/", "manifests/", "hints/", "boundary/"} {
 		remove(w.t, w, prefix)
@@ -163,7 +163,7 @@ func (w *world) rebuilds(runs ...string) {
 	_, err = compactor.Open(w.t.Context(), compactor.Config{
 		Domain: foldtest.Domain, Store: w.store(), Manifests: w.manifests(), Codec: codec, IDs: w.ids, Clock: w.clock,
 	})
-	require.ErrorContains(w.t, err, "servo admin rebuild", "the rest of the ledger is no history")
+	require.ErrorContains(w.t, err, "servo admin rebuild", "the remaining ledger is incomplete")
 	rebuildBare(w.t, w)
 	c := w.open("rebuilt")
 	for _, run := range runs {
@@ -176,7 +176,7 @@ func (w *world) rebuilds(runs ...string) {
 	w.verify()
 }
 
-func TestWhatAnOlderBuildRefusedIsFoldedFromTheArchive(t *testing.T) {
+func TestRefusedEntryIsFoldedFromTheArchive(t *testing.T) {
 	w := newWorld(t)
 	w.options = inUse
 	w.options.Decode = oldBuild
@@ -195,34 +195,34 @@ func TestWhatAnOlderBuildRefusedIsFoldedFromTheArchive(t *testing.T) {
 	w.verify()
 }
 
-// The cut is that of the oldest revision that exists: who still works on it lists what
-// it does not know.
-func TestNothingLeavesTheLedgerThatALiveRevisionLooksFor(t *testing.T) {
+// The cutoff is that of the oldest existing revision: a process that still uses it lists the
+// entries above.
+func TestArchivingKeepsEntriesOfLiveRevisions(t *testing.T) {
 	w := newWorld(t)
 	w.options = inUse
 	c := w.open("one")
-	_, entries := w.ended(c)
+	_, entries := w.endedRun(c)
 	w.clock.pass(15 * 24 * time.Hour)
-	w.settle(c)
+	w.moveClosedToHistory(c)
 	require.Greater(t, w.newest().BaseSnapshot.EntriesFrom, entries[1].ID)
 	w.maintain(c)
-	require.True(t, w.inLedger(entries[0].ID), "for an hour there is a revision that does not know it by name")
+	require.True(t, w.inLedger(entries[0].ID), "for an hour, a revision exists that does not recognize it by name")
 	w.clock.pass(2 * time.Hour)
-	w.ended(c)
-	w.ended(c)
+	w.endedRun(c)
+	w.endedRun(c)
 	w.maintain(c)
 	require.False(t, w.inLedger(entries[0].ID))
 }
 
 // I-16: a domain in which no day is due.
-func TestI16MaintenanceAsksNothingMoreWhereNothingIsToBeArchived(t *testing.T) {
+func TestI16MaintenanceWithoutDueDaysReadsLittle(t *testing.T) {
 	w := newWorld(t)
 	w.options = inUse
 	c := w.open("one")
-	w.ended(c)
+	w.endedRun(c)
 	w.age(c)
-	w.ended(c)
-	c.AwaitMerges() // they write, too
+	w.endedRun(c)
+	c.AwaitMerges() // merges write, too
 	before := w.blobs.Stats()
 	w.maintain(c)
 	idle := w.blobs.Stats().Sub(before)
@@ -233,20 +233,20 @@ func TestI16MaintenanceAsksNothingMoreWhereNothingIsToBeArchived(t *testing.T) {
 	_, err = collector.Retain(t.Context())
 	require.NoError(t, err)
 	alone := w.blobs.Stats().Sub(before)
-	require.LessOrEqual(t, idle.Reads(), alone.Reads()+2, "the boundary and the oldest revision, as ever")
+	require.LessOrEqual(t, idle.Reads(), alone.Reads()+2, "the boundary and the oldest revision")
 	require.LessOrEqual(t, idle.Writes(), alone.Writes()+1)
 	archived, err := archive.Any(t.Context(), w.blobs, foldtest.Domain)
 	require.NoError(t, err)
 	require.True(t, archived)
 }
 
-func TestTheCompactorsOfAProcessArchiveOneAtATime(t *testing.T) {
+func TestArchivingIsLimitedPerProcess(t *testing.T) {
 	w := newWorld(t)
 	w.options = inUse
 	w.archiving = make(chan struct{}, 1)
 	c := w.open("one")
-	_, entries := w.ended(c)
-	w.archiving <- struct{}{} // another one is at it
+	_, entries := w.endedRun(c)
+	w.archiving <- struct{}{} // another compactor is archiving
 	w.age(c)
 	require.True(t, w.inLedger(entries[0].ID))
 	<-w.archiving

@@ -26,7 +26,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-func TestAHopIsOnePublish(t *testing.T) {
+func TestTaskTransitionIsOnePublish(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b", "a"))
@@ -41,12 +41,12 @@ func TestAHopIsOnePublish(t *testing.T) {
 	require.Equal(t, 1, snap.State.Outbox.Len(), "the same fold has admitted b")
 
 	used := w.blobs.Stats().Sub(before)
-	require.Zero(t, used.Lists, "nothing is listed on the way")
-	require.Equal(t, int64(1), used.Creates, "the manifest, which holds what changed")
+	require.Zero(t, used.Lists, "no listing is needed")
+	require.Equal(t, int64(1), used.Creates, "only the manifest, with the changed rows inline")
 	w.verify()
 }
 
-func TestAnEntryIsFoldedOnceHoweverOftenItIsAnnounced(t *testing.T) {
+func TestEntryAnnouncedTwiceIsFoldedOnce(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	run, entry := w.trigger(foldtest.Task("a"))
@@ -54,17 +54,17 @@ func TestAnEntryIsFoldedOnceHoweverOftenItIsAnnounced(t *testing.T) {
 	before := w.blobs.Stats()
 	again := w.step(c, compactor.Entry{ID: entry.ID})
 	require.Zero(t, again.Folded)
-	require.Zero(t, w.blobs.Stats().Sub(before).Creates, "no publish for what is recorded")
+	require.Zero(t, w.blobs.Stats().Sub(before).Creates, "a recorded entry needs no publish")
 	require.Equal(t, []string{"a=READY"}, w.states(c, run))
 
-	other := w.open("two") // a cold start knows it, too
+	other := w.open("two") // a cold start recognizes it, too
 	require.Zero(t, w.step(other, entry).Folded)
 	w.verify()
 }
 
-// A process may die, or be told that a write failed, at any storage operation of
-// a step. Whatever it left behind, the next one folds everything once.
-func TestAStepThatDiesAnywhereIsMadeGood(t *testing.T) {
+// A process may die, or receive an error for a successful write, at any storage operation of a
+// step. The next step folds everything once.
+func TestStepRecoversFromDeathAtAnyOperation(t *testing.T) {
 	for _, fault := range []faultblob.Fault{faultblob.FailBefore, faultblob.FailAfter} {
 		for n := 1; ; n++ {
 			w := newWorld(t)
@@ -89,8 +89,8 @@ func TestAStepThatDiesAnywhereIsMadeGood(t *testing.T) {
 	}
 }
 
-// dieAt has the n-th storage operation of a step fail, and every one after it,
-// and the process end there. It reports whether there was an n-th one.
+// dieAt runs a step in which the n-th storage operation and all later ones fail, and the process
+// ends at the n-th. It reports whether there was an n-th operation.
 func (w *world) dieAt(c *compactor.Compactor, n int, fault faultblob.Fault, entries ...compactor.Entry) bool {
 	ctx, die := context.WithCancel(w.t.Context())
 	defer die()
@@ -117,7 +117,7 @@ func (w *world) dieAt(c *compactor.Compactor, n int, fault faultblob.Fault, entr
 	return seen >= n
 }
 
-func TestAPublishWhoseAnswerIsLostIsNotRepeated(t *testing.T) {
+func TestPublishWithLostAnswerIsNotRepeated(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	_, entry := w.trigger(foldtest.Task("a"))
@@ -129,14 +129,14 @@ func TestAPublishWhoseAnswerIsLostIsNotRepeated(t *testing.T) {
 		}
 		return faultblob.None
 	})
-	require.Equal(t, int64(1), w.step(c, entry).Revision, "the slot has our own nonce")
+	require.Equal(t, int64(1), w.step(c, entry).Revision, "the manifest has the nonce of this process")
 	require.True(t, lost)
 	_, err := w.manifests().LoadAt(t.Context(), 2)
 	require.ErrorIs(t, err, manifest.ErrAbsent)
 	w.verify()
 }
 
-func TestTwoCompactorsOnOneDomainCostRetriesNeverState(t *testing.T) {
+func TestConcurrentCompactorsKeepState(t *testing.T) {
 	w := newWorld(t)
 	const tasks = 40
 	defs := make([]event.TaskDef, tasks)
@@ -153,7 +153,7 @@ func TestTwoCompactorsOnOneDomainCostRetriesNeverState(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, c := range []*compactor.Compactor{one, two} {
 		wg.Go(func() {
-			for i := range entries { // both are told of everything
+			for i := range entries { // both get every entry
 				_, err := c.Step(t.Context(), compactor.Request{Entries: entries[i : i+1]})
 				if err != nil {
 					t.Errorf("step %d: %v", i, err)
@@ -172,20 +172,19 @@ func TestTwoCompactorsOnOneDomainCostRetriesNeverState(t *testing.T) {
 	w.verify()
 }
 
-// I-13. Seen to fail with step not listing the ledger when a run is unknown.
-func TestI13CausesComeFirst(t *testing.T) {
+// I-13. This test fails if step does not list the ledger when a run is unknown.
+func TestI13UnknownRunListsTheLedger(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
-	run, _ := w.trigger(foldtest.Task("a")) // announced to nobody
+	run, _ := w.trigger(foldtest.Task("a")) // not announced
 	finished := w.append(w.Finished(run, "a", 1, event.Succeeded))
 	w.step(c, finished)
 	require.Equal(t, []string{"a=SUCCEEDED"}, w.states(c, run))
 	w.verify()
 }
 
-// I-15, and it takes no clock's word for it. Seen to fail with completeBefore
-// asking this machine's clock.
-func TestACompactorWhoseClockIsAheadPassesNoEntryBy(t *testing.T) {
+// I-15, independent of clocks. This test fails if completeAt trusts this machine's clock.
+func TestCompactorWithFastClockSkipsNoEntry(t *testing.T) {
 	w := newWorld(t)
 	ahead := &tick{now: w.clock.Now().Add(time.Hour)}
 	c, err := compactor.Open(t.Context(), compactor.Config{
@@ -194,7 +193,7 @@ func TestACompactorWhoseClockIsAheadPassesNoEntryBy(t *testing.T) {
 	})
 	require.NoError(t, err)
 	for range 5 {
-		run, _ := w.trigger(foldtest.Task("a")) // announced to nobody
+		run, _ := w.trigger(foldtest.Task("a")) // not announced
 		w.clock.pass(10 * time.Second)
 		ahead.pass(10 * time.Second)
 		_, err = c.Step(t.Context(), compactor.Request{Barrier: true})
@@ -212,9 +211,9 @@ func TestACompactorWhoseClockIsAheadPassesNoEntryBy(t *testing.T) {
 	w.verify()
 }
 
-// Else folders that only short runs use would list more at each start. Seen to fail
-// with recordedAt giving nothing.
-func TestAProcessThatHasJustStartedKnowsHowFarItsListingIsComplete(t *testing.T) {
+// Otherwise, in a folder that only short-lived processes use, each start would list more. This test fails
+// if recordedAt returns 0.
+func TestFirstListingAdvancesCompleteThrough(t *testing.T) {
 	w := newWorld(t)
 	_, entry := w.trigger(foldtest.Task("a"))
 	w.step(w.open("one"), entry)
@@ -228,15 +227,15 @@ func TestAProcessThatHasJustStartedKnowsHowFarItsListingIsComplete(t *testing.T)
 	require.Less(t, m.Watermarks.CompleteThrough, entry.ID)
 }
 
-// I-15. Seen to fail with Decode giving no group for a line that is not JSON.
-func TestI15NothingIsLostNothingBlocks(t *testing.T) {
+// I-15. This test fails if Decode returns no group for a line that is not JSON.
+func TestI15UndecodableEntryIsADeadLetter(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	garbage := w.ids.New()
 	_, err := w.blobs.Create(t.Context(), ledger.Key(foldtest.Domain, garbage), []byte("{\"not\": an event\n"))
 	require.NoError(t, err)
 	run, entry := w.trigger(foldtest.Task("a"))
-	early := w.append(w.Finished(w.ids.New(), "a", 1, event.Succeeded)) // of a run that never was
+	early := w.append(w.Finished(w.ids.New(), "a", 1, event.Succeeded)) // of a run that does not exist
 	_, err = c.Step(t.Context(), compactor.Request{Barrier: true})
 	require.NoError(t, err)
 	require.Equal(t, []string{"a=READY"}, w.states(c, run))
@@ -251,7 +250,7 @@ func TestI15NothingIsLostNothingBlocks(t *testing.T) {
 	w.verify()
 }
 
-func TestADeadLetterIsFoldedWhenItsRunAppears(t *testing.T) {
+func TestDeadLetterIsFoldedWhenItsRunAppears(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	p := &event.RunTriggered{RunID: w.ids.New()}
@@ -263,7 +262,7 @@ func TestADeadLetterIsFoldedWhenItsRunAppears(t *testing.T) {
 	w.verify()
 }
 
-func TestADeadLetterOfAnOlderBuildIsFoldedByTheFirstThatKnowsIt(t *testing.T) {
+func TestNewerBuildFoldsUnsupportedDeadLetter(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("old")
 	run, entry := w.trigger(foldtest.Task("a"))
@@ -275,9 +274,9 @@ func TestADeadLetterOfAnOlderBuildIsFoldedByTheFirstThatKnowsIt(t *testing.T) {
 	w.verify()
 }
 
-// Seen to fail when failed publishes, too, counted as tries.
-func TestADeadLetterOfAnOlderBuildOutlivesWhatFails(t *testing.T) {
-	for name, broken := range map[string]string{"it cannot be read": "ledger/", "no room for state": "state/"} {
+// This test fails if a failed publish counts as an attempt to fold the entry.
+func TestUnsupportedDeadLetterSurvivesFailures(t *testing.T) {
+	for name, broken := range map[string]string{"entry is unreadable": "ledger/", "state is not writable": "state/"} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.options = files
@@ -292,7 +291,7 @@ func TestADeadLetterOfAnOlderBuildOutlivesWhatFails(t *testing.T) {
 			})
 			for range 5 {
 				_, err := c.Step(t.Context(), compactor.Request{Barrier: true})
-				require.Equal(t, broken != "ledger/", err != nil, "what cannot be read itself holds up nothing: %v", err)
+				require.Equal(t, broken != "ledger/", err != nil, "an unreadable entry blocks nothing else: %v", err)
 			}
 			w.faults(nil)
 			_, err := c.Step(t.Context(), compactor.Request{Barrier: true})
@@ -303,9 +302,9 @@ func TestADeadLetterOfAnOlderBuildOutlivesWhatFails(t *testing.T) {
 	}
 }
 
-// INV-9, the compactor's part. Seen to fail with step not asking for a barrier
-// when a timer fired: the heartbeat is in the ledger, and the task is timed out.
-func TestINV9ATimerIsJudgedOnAllThatIsDurable(t *testing.T) {
+// INV-9, the compactor's part. This test fails if step does not require a barrier when a timer
+// fired: the heartbeat is in the ledger, but the task times out.
+func TestINV9TimerDecidesOnAllDurableFacts(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	run, entry := w.trigger(foldtest.Task("a"))
@@ -323,8 +322,8 @@ func TestINV9ATimerIsJudgedOnAllThatIsDurable(t *testing.T) {
 	w.verify()
 }
 
-// paged is a store in which something happens between two pages of the first
-// listing: after all that was there has been passed.
+// paged is a store that calls between after the first page of a listing, when the listing has
+// already passed the existing keys.
 type paged struct {
 	blob.Store
 
@@ -349,10 +348,9 @@ func (s *paged) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.
 	}
 }
 
-// INV-9. A listing takes several requests: what it has passed by may be older than
-// a timer that it finds. Seen to fail with step folding what timers decide with
-// the listing that found them.
-func TestATimerThatAListingFindsIsJudgedOnTheNextOne(t *testing.T) {
+// INV-9. A listing takes several requests: a fact that it has missed may be older than a timer that
+// it finds. This test fails if step folds decisions of timers with the listing that found them.
+func TestListedTimerWaitsForSecondListing(t *testing.T) {
 	w := newWorld(t)
 	store := &paged{Store: w.store()}
 	c, err := compactor.Open(t.Context(), compactor.Config{
@@ -405,14 +403,14 @@ func remove(t *testing.T, w *world, prefix string) {
 	}
 }
 
-func TestRunFoldsWhatIsAnnouncedAndTriesAgainWhenTheStoreIsAway(t *testing.T) {
+func TestRunRetriesWhenTheStoreFails(t *testing.T) {
 	w := newWorld(t)
 	w.options = files
 	c := w.open("one")
 	var troubles []error
 	c.OnTrouble = func(err error, _ time.Time) { troubles = append(troubles, err) }
 	run, entry := w.trigger(foldtest.Task("a"))
-	var creates atomic.Int32 // files are written side by side
+	var creates atomic.Int32 // files are written in parallel
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
 		if op == faultblob.Create && strings.HasPrefix(key, "state/") && creates.Add(1) <= 3 {
 			return faultblob.FailBefore
@@ -432,14 +430,14 @@ func TestRunFoldsWhatIsAnnouncedAndTriesAgainWhenTheStoreIsAway(t *testing.T) {
 	require.True(t, errors.Is(troubles[0], faultblob.ErrInjected))
 }
 
-func TestWhoeverWaitsIsToldThatTheCompactorHasEnded(t *testing.T) {
+func TestCompactReturnsErrEndedAfterRun(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	_, entry := w.trigger(foldtest.Task("a"))
 	ctx, cancel := context.WithCancel(t.Context())
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
 		if op == faultblob.Create && strings.HasPrefix(key, "manifests/") {
-			cancel() // the process is being ended while a batch is folded
+			cancel() // the process ends while a batch is folded
 			return faultblob.FailBefore
 		}
 		return faultblob.None
@@ -456,10 +454,10 @@ func TestWhoeverWaitsIsToldThatTheCompactorHasEnded(t *testing.T) {
 		require.Error(t, <-waiting)
 	}
 	_, err := c.Compact(t.Context(), compactor.Request{Barrier: true})
-	require.ErrorIs(t, err, compactor.ErrEnded, "nobody is there to answer")
+	require.ErrorIs(t, err, compactor.ErrEnded, "Run has returned")
 }
 
-func TestTroubleIsOverWhenFoldingGoesOnAlsoWithNothingNew(t *testing.T) {
+func TestTroubleOverIsReportedWithNothingNew(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	var troubles []error

@@ -16,8 +16,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// Seen to fail with a reload that adds the deltas of whatever revision is the newest.
-func TestWritersThatPartedNeverMixTheirStates(t *testing.T) {
+// This test fails if reload applies the deltas of the newest revision without checking its descent.
+func TestDivergedWritersDoNotMixStates(t *testing.T) {
 	for _, how := range []string{"a conflict", "a failure"} {
 		t.Run(how, func(t *testing.T) {
 			w := newWorld(t)
@@ -29,7 +29,7 @@ func TestWritersThatPartedNeverMixTheirStates(t *testing.T) {
 			b := w.append(w.Finished(run, "b", 1, event.Succeeded))
 			w.step(ahead, a)
 			remove(t, w, "manifests/")
-			w.step(behind, b) // 2, anew: it knows of no other
+			w.step(behind, b) // another revision 2
 			w.step(ahead, b)  // 3, on its own 2
 
 			if how == "a conflict" {
@@ -45,8 +45,8 @@ func TestWritersThatPartedNeverMixTheirStates(t *testing.T) {
 	}
 }
 
-// Seen to fail with a replay in any order of what has one place.
-func TestAnOrderInWhichTwoGroupsHaveOnePlaceIsNone(t *testing.T) {
+// This test fails if a replay accepts groups with the same sequence in any order.
+func TestVerifyRejectsTwoGroupsWithOneSequence(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b", "a"))
@@ -89,9 +89,9 @@ func TestAnOrderInWhichTwoGroupsHaveOnePlaceIsNone(t *testing.T) {
 	w.verify()
 }
 
-// What one writer had listed and folded, the other may lack. Seen to fail with a
-// watermark that outlives the history that it was true of.
-func TestWhatAnotherHistoryHadListedIsListedAgain(t *testing.T) {
+// One writer may have listed and folded entries that the other lacks. This test fails if a
+// watermark survives a change of the timeline.
+func TestReloadOfOtherTimelineListsAgain(t *testing.T) {
 	w := newWorld(t)
 	run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b"), foldtest.Task("c"), foldtest.Task("d"))
 	one := w.open("one")
@@ -100,7 +100,7 @@ func TestWhatAnotherHistoryHadListedIsListedAgain(t *testing.T) {
 	w.append(w.Finished(run, "a", 1, event.Succeeded))
 	w.clock.pass(10 * time.Minute)
 	w.Now = w.clock.Now()
-	later := w.append(w.Finished(run, "b", 1, event.Succeeded)) // tells the store's time
+	later := w.append(w.Finished(run, "b", 1, event.Succeeded)) // observes the store's time
 	for range 2 {                                               // the second knows what time it was before it
 		w.clock.pass(time.Second)
 		_, err := one.Step(t.Context(), compactor.Request{Barrier: true})

@@ -13,9 +13,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 )
 
-// A plan by reference is tasks that the fold takes, or the reason why it is none:
-// never an error that would have the ledger wait for it.
-func FuzzPlansByReferenceAreTasksOrAReason(f *testing.F) {
+// A plan by reference becomes valid tasks or a reason why it is invalid, never an error for which
+// the ledger would wait.
+func FuzzFetchPlansReturnsTasksOrAReason(f *testing.F) {
 	type doc struct {
 		Tasks []event.TaskDef `json:"tasks"`
 	}

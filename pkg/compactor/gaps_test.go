@@ -24,7 +24,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// seal makes reads of objects fail whose keys contain one of the names.
+// seal makes reads fail for objects whose keys contain one of the names.
 func (w *world) seal(names ...string) {
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
 		for _, name := range names {
@@ -36,7 +36,7 @@ func (w *world) seal(names ...string) {
 	})
 }
 
-// logged opens a compactor whose log is kept.
+// logged opens a compactor and returns its log.
 func (w *world) logged(writer string) (*compactor.Compactor, *bytes.Buffer) {
 	w.t.Helper()
 	log := &bytes.Buffer{}
@@ -62,10 +62,10 @@ func (w *world) complete() string {
 	return m.Watermarks.CompleteThrough
 }
 
-// stored is an entry that a listing has to find, and its store to give.
+// stored returns the part of an entry's key that identifies it.
 func stored(e compactor.Entry) string { return e.ID }
 
-// retrying is a run whose task waits for a retry, and its timer.
+// retrying creates a run whose task waits for a retry, and returns the retry's timer.
 func (w *world) retrying(c *compactor.Compactor) (run string, retry *state.Timer) {
 	w.t.Helper()
 	run, entry := w.trigger(foldtest.Retrying("a", 3), foldtest.Task("b", "a"))
@@ -83,7 +83,7 @@ func (w *world) retrying(c *compactor.Compactor) (run string, retry *state.Timer
 	return run, retry
 }
 
-// A step must not end with the first entry that it cannot read.
+// A step must not stop at an entry that it cannot read.
 func TestI15UnreadableEntryHoldsUpNothingButItself(t *testing.T) {
 	w := newWorld(t)
 	c, log := w.logged("one")
@@ -93,7 +93,7 @@ func TestI15UnreadableEntryHoldsUpNothingButItself(t *testing.T) {
 	other, _ := w.trigger(foldtest.Task("a"))
 	fired := w.append(w.Fire(retry))
 	w.append(w.Started(other, "a", 1))
-	w.clock.pass(time.Hour) // listings are complete far beyond it
+	w.clock.pass(time.Hour) // so that listings are complete far above the gap
 
 	result := w.barrier(c)
 	require.Equal(t, []string{lost, fired.ID}, result.Unread)
@@ -111,14 +111,14 @@ func TestI15UnreadableEntryHoldsUpNothingButItself(t *testing.T) {
 	require.Equal(t, 1, strings.Count(log.String(), "level=ERROR"), "it is reported once: %s", log)
 	require.Contains(t, log.String(), lost)
 
-	again := w.open("two") // a process that knows nothing of it
+	again := w.open("two") // a process that does not know the gap
 	require.Equal(t, []string{lost, fired.ID}, w.barrier(again).Unread)
 
 	w.faults(nil)
 	require.Empty(t, w.barrier(again).Unread)
 	require.NotEmpty(t, w.rows(again, lost))
 	require.Equal(t, []string{"a=READY", "b=SUCCEEDED"}, w.states(again, run), "the timer has fired, after the fact")
-	for range 2 { // a listing is complete up to what the store's time was known to be before it
+	for range 2 { // the second listing is complete up to the store time that the first has observed
 		w.append(w.Started(other, "a", 1))
 		w.barrier(again)
 	}
@@ -199,7 +199,7 @@ func TestSkippedEntryStaysADeadLetter(t *testing.T) {
 	require.Equal(t, row.Detail, w.rows(w.open("three"), lost)[compactor.WholeEntry].Detail, "the bare ledger has the decision")
 }
 
-func TestRebuildEndsAtAnEntryThatNobodySkipped(t *testing.T) {
+func TestRebuildStopsAtUnskippedGap(t *testing.T) {
 	w := newWorld(t)
 	run, _ := w.trigger(foldtest.Task("a"))
 	lost := stored(w.append(w.Started(run, "a", 1)))
@@ -224,7 +224,7 @@ func TestUnreadableDeadLetterIsFoldedLater(t *testing.T) {
 	late := w.raw(data)
 	w.barrier(c)
 	require.NotEmpty(t, w.rows(c, late))
-	require.Equal(t, []string{"a=READY"}, w.states(c, run), "the run is there")
+	require.Equal(t, []string{"a=READY"}, w.states(c, run), "the run exists")
 	w.faults(nil)
 	w.barrier(c)
 	require.Equal(t, []string{"a=RUNNING"}, w.states(c, run))
@@ -238,7 +238,7 @@ func firstGroup(rows map[string]*state.Entry) string {
 	return ""
 }
 
-// Run tries gaps again by itself.
+// Run retries gaps on its own.
 func TestRunClosesAGapWhenItsEntryCanBeRead(t *testing.T) {
 	w := newWorld(t)
 	w.clock.stay = true
@@ -275,7 +275,7 @@ func TestRunClosesAGapWhenItsEntryCanBeRead(t *testing.T) {
 	require.Equal(t, 6, failing)
 }
 
-// The bucket repeats the notification of an entry when it is refused.
+// The bucket repeats the notification of an entry if it is refused.
 func TestNotificationOfAnUnreadableEntryIsRefused(t *testing.T) {
 	w := newWorld(t)
 	w.clock.stay = true

@@ -26,8 +26,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// tick is a clock that moves only when told, and does not wait; who sleeps for long has
-// it wait for the end, if it is to stay where it is.
+// tick is a clock that advances only by calls. Sleep advances it and returns at once. With stay, a
+// sleep of a minute or more waits for the end of ctx instead.
 type tick struct {
 	mu   sync.Mutex
 	now  time.Time
@@ -55,9 +55,9 @@ func (c *tick) pass(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// world is a domain's storage and what works on it.
+// world is the storage of a domain, with a clock and faults.
 type world struct {
-	*foldtest.World // says events; its state is not used
+	*foldtest.World // makes events; its state is not used
 
 	t     *testing.T
 	blobs *memblob.Store
@@ -71,8 +71,7 @@ type world struct {
 	hook faultblob.Hook
 }
 
-// small makes tiers of what would stay in a manifest else, and files has none stay
-// there.
+// small has limits so low that few rows reach the higher tiers. files stores no rows inline.
 var (
 	small = compactor.Options{MaxDeltas: 4, MaxInline: 4000, MinBase: 50_000}
 	files = compactor.Options{MaxInline: -1}
@@ -93,7 +92,7 @@ func (w *world) faults(hook faultblob.Hook) {
 	w.hook = hook
 }
 
-// counts counts operations from now on, which may come side by side.
+// counts counts operations from now on. They may run in parallel.
 func (w *world) counts(counted func(op faultblob.Op, key string) bool) *atomic.Int64 {
 	var n atomic.Int64
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
@@ -121,7 +120,7 @@ func (w *world) manifests() *manifest.Store {
 	return manifest.New(manifest.Config{Domain: foldtest.Domain, Store: w.store(), IDs: w.ids, Clock: w.clock})
 }
 
-// open is a compactor, as a process that has just started has it.
+// open opens a compactor in the state of a new process.
 func (w *world) open(writer string) *compactor.Compactor {
 	w.t.Helper()
 	c, err := compactor.Open(w.t.Context(), compactor.Config{
@@ -134,7 +133,7 @@ func (w *world) open(writer string) *compactor.Compactor {
 
 var codec = snapshot.NewCodec()
 
-// append writes payloads as one entry and gives it.
+// append writes payloads as one entry and returns it.
 func (w *world) append(payloads ...event.Payload) compactor.Entry {
 	w.t.Helper()
 	w.clock.pass(time.Millisecond)
@@ -156,7 +155,7 @@ func (w *world) append(payloads ...event.Payload) compactor.Entry {
 	}
 }
 
-// trigger appends a run and gives its id and entry.
+// trigger appends the trigger of a run and returns the run's id and the entry.
 func (w *world) trigger(defs ...event.TaskDef) (string, compactor.Entry) {
 	w.t.Helper()
 	w.Now = w.clock.Now()
@@ -192,15 +191,14 @@ func (w *world) repair() repair.Config {
 	}
 }
 
-// verify replays the ledger and compares every row, twice: as recorded here, and
-// after a cold start.
+// verify replays the ledger and compares every row with the published state.
 func (w *world) verify() {
 	w.t.Helper()
 	w.faults(nil)
 	report, err := repair.Verify(w.t.Context(), w.repair())
 	require.NoError(w.t, err)
 	for _, problem := range report.Problems {
-		if !strings.HasPrefix(problem, "output of task") && problem != "…" { // no worker has made any here
+		if !strings.HasPrefix(problem, "output of task") && problem != "…" { // no worker has written outputs
 			w.t.Error(problem)
 		}
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// oldBuild knows no LimitSet.
+// oldBuild decodes entries like a build that does not know LimitSet.
 func oldBuild(entry string, data []byte) []fold.Group {
 	groups := compactor.Decode(entry, data)
 	for i := range groups {
@@ -34,9 +34,8 @@ func oldBuild(entry string, data []byte) []fold.Group {
 	return groups
 }
 
-// An entry with two groups: one waits for a newer build, the other was dealt with
-// and goes into history.
-func TestAGroupInHistoryIsNotFoldedAgainWithItsSibling(t *testing.T) {
+// An entry has two groups: one waits for a newer build, and the row of the other moves to history.
+func TestGroupInHistoryIsNotFoldedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
 	w.options.Decode = oldBuild
@@ -46,8 +45,8 @@ func TestAGroupInHistoryIsNotFoldedAgainWithItsSibling(t *testing.T) {
 	w.step(c, w.append(w.Triggered(&event.RunTriggered{RunID: holder, RunKey: "daily", Fingerprint: "f"}, foldtest.Task("a"))...))
 	w.step(c, w.append(w.Finished(holder, "a", 1, event.Succeeded)))
 
-	// One entry: a limit that this build does not know, and a run that is refused,
-	// since another has its key.
+	// One entry: a limit that this build does not know, and a run that is refused because
+	// another run has its key.
 	refused := w.ids.New()
 	limit := w.append(&event.LimitSet{CommandID: w.ids.New(), Scope: event.ScopePool, Name: "p", Slots: 3})
 	again := w.append(w.Triggered(&event.RunTriggered{RunID: refused, RunKey: "daily", Fingerprint: "f"}, foldtest.Task("a"))...)
@@ -63,19 +62,19 @@ func TestAGroupInHistoryIsNotFoldedAgainWithItsSibling(t *testing.T) {
 	require.Len(t, latest(c).State.Waiting(""), 1)
 
 	w.clock.pass(31 * 24 * time.Hour) // the key is free again
-	w.settle(c)
+	w.moveClosedToHistory(c)
 	require.Greater(t, w.newest().BaseSnapshot.EntriesFrom, id)
 
 	w.options.Decode = nil // the newer build
 	c = w.open("new")
 	_, err = c.Step(t.Context(), compactor.Request{Barrier: true})
 	require.NoError(t, err)
-	require.Nil(t, latest(c).State.Runs.Get(refused), "a run that was refused a month ago begins")
+	require.Nil(t, latest(c).State.Runs.Get(refused), "a run that was refused a month ago must not start")
 	w.verify()
 }
 
-// The key of run_key_conflicts is that of the run: the same may be said again.
-func TestAConflictThatIsSaidAgainIsTheSame(t *testing.T) {
+// The key of run_key_conflicts is the run, so a conflict may be reported twice.
+func TestRepeatedRunKeyConflictIsOneRow(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
 	c := w.open("one")
@@ -95,7 +94,7 @@ func TestAConflictThatIsSaidAgainIsTheSame(t *testing.T) {
 
 func (w *world) closedRun(c *compactor.Compactor) string {
 	w.t.Helper()
-	run, _ := w.ended(c)
+	run, _ := w.endedRun(c)
 	w.clock.pass(2 * state.ClosedAfter)
 	w.rebase(c)
 	w.rebase(c)
@@ -104,29 +103,29 @@ func (w *world) closedRun(c *compactor.Compactor) string {
 	return run
 }
 
-// Seen to fail with bases that were written again and again, and never taken up.
-func TestALostIndexStopsNoBase(t *testing.T) {
+// This test failed while bases were written repeatedly and never published.
+func TestLostIndexDoesNotBlockBases(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
 	c := w.open("one")
 	w.closedRun(c)
 	w.clock.pass(2 * state.ClosedAfter)
-	w.ended(c)
+	w.endedRun(c)
 	c.AwaitMerges()
 	m := w.newest()
 	base := m.BaseSnapshot.ID
 	require.NoError(t, w.blobs.Delete(t.Context(), m.History["runs"].Key))
-	c = w.open("two") // live state reads without it
+	c = w.open("two") // the live state loads without the index
 	for range 10 {
-		w.ended(c)
+		w.endedRun(c)
 		c.AwaitMerges()
 		w.clock.pass(state.ClosedAfter)
 	}
 	require.NotEqual(t, base, w.newest().BaseSnapshot.ID)
 }
 
-// Seen to fail with a late report on a run of that segment, which held up all others.
-func TestALostSegmentStopsNoFolding(t *testing.T) {
+// This test failed while a late report of a run in that segment blocked all other runs.
+func TestLostSegmentDoesNotBlockFolding(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
 	c := w.open("one")
@@ -141,12 +140,11 @@ func TestALostSegmentStopsNoFolding(t *testing.T) {
 	c = w.open("two")
 	_, other := w.trigger(foldtest.Task("a"))
 	_, err = c.Step(t.Context(), compactor.Request{Entries: []compactor.Entry{w.append(w.Beat(run, "a", 1)), other}})
-	require.NoError(t, err, "a run that has nothing to do with it is held up")
+	require.NoError(t, err, "an unrelated run must not be blocked")
 }
 
-// Seen to fail with pins that could not be read, and so never went, whatever was
-// rebuilt, however much time passed.
-func TestALostIndexOfAPinStopsNoCollection(t *testing.T) {
+// This test failed while unreadable pins were never deleted, even after a rebuild.
+func TestLostIndexOfPinDoesNotBlockCollection(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
 	c := w.open("one")
@@ -154,7 +152,7 @@ func TestALostIndexOfAPinStopsNoCollection(t *testing.T) {
 	index := w.newest().History["runs"].Key
 	for range 4 {
 		w.clock.pass(time.Hour)
-		w.ended(c)
+		w.endedRun(c)
 		c.AwaitMerges()
 		for more := true; more; {
 			var err error
@@ -180,15 +178,15 @@ func TestALostIndexOfAPinStopsNoCollection(t *testing.T) {
 	c = w.open("two")
 	for range 40 {
 		w.clock.pass(24 * time.Hour)
-		w.ended(c)
+		w.endedRun(c)
 		c.AwaitMerges()
 		_, err = c.Maintain(t.Context())
 	}
 	require.NoError(t, err, "forty days after it was rebuilt")
 }
 
-// What costs a late report: a whole segment, each.
-func TestLateReportsReadASegmentOnce(t *testing.T) {
+// Each late report would cost the read of a whole segment.
+func TestLateReportsReadEachSegmentOnce(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
 	c := w.open("one")
@@ -204,12 +202,12 @@ func TestLateReportsReadASegmentOnce(t *testing.T) {
 	require.LessOrEqual(t, reads.Load(), int64(2))
 }
 
-func TestTheNewestRunIsFoundInTheLiveState(t *testing.T) {
+func TestNewestRunIsFoundInLiveState(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
 	c := w.open("one")
 	w.closedRun(c)
-	w.ended(c)
+	w.endedRun(c)
 	reads := w.counts(func(op faultblob.Op, key string) bool {
 		return op == faultblob.Get && strings.Contains(key, "/history/")
 	})
@@ -220,12 +218,12 @@ func TestTheNewestRunIsFoundInTheLiveState(t *testing.T) {
 	require.Zero(t, reads.Load())
 }
 
-func TestAClosedRunIsExplainedWithTheLimits(t *testing.T) {
+func TestExplainOfClosedRunIncludesLimits(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
 	c := w.open("one")
 	w.step(c, w.append(&event.LimitSet{CommandID: w.ids.New(), Scope: event.ScopeWorkspace, Slots: 7}))
-	run, _ := w.ended(c)
+	run, _ := w.endedRun(c)
 	explain := func() *engine.Explanation {
 		e, err := engine.ExplainTask(t.Context(), w.blobs, latest(c), event.At(w.clock.Now()), run, "a")
 		require.NoError(t, err)
@@ -233,7 +231,7 @@ func TestAClosedRunIsExplainedWithTheLimits(t *testing.T) {
 	}
 	before := explain()
 	w.clock.pass(2 * time.Hour)
-	w.settle(c)
+	w.moveClosedToHistory(c)
 	require.Nil(t, latest(c).State.Runs.Get(run))
 	after := explain()
 	require.Equal(t, before.Limits, after.Limits)

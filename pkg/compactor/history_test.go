@@ -20,11 +20,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// eager closes as soon as it may: every publish makes a base.
+// eager closes runs as early as possible: every publish makes a base.
 var eager = compactor.Options{MaxDeltas: 4, MaxInline: -1, MinBase: 1, KeepEntries: time.Hour}
 
-// ended is a run of one task that has ended.
-func (w *world) ended(c *compactor.Compactor) (run string, entries []compactor.Entry) {
+// endedRun adds a run whose only task has ended.
+func (w *world) endedRun(c *compactor.Compactor) (run string, entries []compactor.Entry) {
 	w.t.Helper()
 	run, trigger := w.trigger(foldtest.Task("a"))
 	finished := w.append(w.Finished(run, "a", 1, event.Succeeded))
@@ -32,25 +32,25 @@ func (w *world) ended(c *compactor.Compactor) (run string, entries []compactor.E
 	return run, []compactor.Entry{trigger, finished}
 }
 
-// rebase has a base made of what there is.
+// rebase adds runs until a new base is published.
 func (w *world) rebase(c *compactor.Compactor) {
 	w.t.Helper()
 	before := w.newest().BaseSnapshot.ID
 	for range 20 {
-		w.ended(c)
+		w.endedRun(c)
 		c.AwaitMerges()
 		if w.newest().BaseSnapshot.ID != before {
 			return
 		}
 	}
-	w.t.Fatal("no base is made")
+	w.t.Fatal("no new base was published")
 }
 
-// settle has all that may be in history be there: listings are complete up to a
-// while ago, and two bases made, the first of which may be of a state before that.
-func (w *world) settle(c *compactor.Compactor) {
+// moveClosedToHistory moves everything to history that may be there. It makes listings complete up
+// to a recent time, and two bases, since the first may be of an earlier state.
+func (w *world) moveClosedToHistory(c *compactor.Compactor) {
 	w.t.Helper()
-	w.ended(c)
+	w.endedRun(c)
 	w.clock.pass(2 * time.Minute)
 	_, err := c.Step(w.t.Context(), compactor.Request{Barrier: true})
 	require.NoError(w.t, err)
@@ -58,7 +58,7 @@ func (w *world) settle(c *compactor.Compactor) {
 	w.rebase(c)
 }
 
-// outcome is what became of an entry of one group.
+// outcome returns the outcome of an entry that has one group.
 func outcome(c *compactor.Compactor, entry string) (found state.EntryOutcome) {
 	latest(c).State.Entries.Ascend(state.Key2{A: entry}, func(row *state.Entry) bool {
 		if row.Entry == entry {
@@ -74,13 +74,13 @@ func latest(c *compactor.Compactor) *snapshot.Snapshot {
 	return snap
 }
 
-func TestARunThatIsClosedGoesIntoHistory(t *testing.T) {
+func TestClosedRunMovesToHistory(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
 	c := w.open("one")
 	live, trigger := w.trigger(foldtest.Task("a"))
 	w.step(c, trigger)
-	run, _ := w.ended(c)
+	run, _ := w.endedRun(c)
 	was, err := latest(c).WithRun(t.Context(), run)
 	require.NoError(t, err)
 	wanted := state.New(foldtest.Domain)
@@ -94,7 +94,7 @@ func TestARunThatIsClosedGoesIntoHistory(t *testing.T) {
 	require.NoError(t, err)
 	w.clock.pass(2 * time.Minute)
 	w.rebase(c)
-	w.rebase(c) // the first was of a state before the time had passed
+	w.rebase(c) // the first base was of an earlier state
 
 	snap := latest(c)
 	require.Nil(t, snap.State.Runs.Get(run))
@@ -123,23 +123,23 @@ func TestARunThatIsClosedGoesIntoHistory(t *testing.T) {
 	w.verify()
 }
 
-// Whatever is said of a run that is closed changes nothing, whether it is still in
-// the live state, is in history, or the ledger is replayed.
-func TestWhatIsSaidOfAClosedRunIsLate(t *testing.T) {
+// An event of a closed run changes nothing, whether the run is still in the live state or in
+// history, or the ledger is replayed.
+func TestEventOfClosedRunIsLate(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
 	c := w.open("one")
-	gone, old := w.ended(c)
+	gone, old := w.endedRun(c)
 	w.clock.pass(2 * state.ClosedAfter)
 	w.rebase(c)
 	w.rebase(c)
 	require.Nil(t, latest(c).State.Runs.Get(gone))
 	w.options.MinBase = 1 << 30
-	c = w.open("two") // makes no more bases
-	there, recent := w.ended(c)
+	c = w.open("two") // this one makes no bases
+	there, recent := w.endedRun(c)
 	w.clock.pass(2 * state.ClosedAfter)
-	w.ended(c) // time has passed for the fold, too
-	for name, run := range map[string]string{"in history": gone, "still there": there} {
+	w.endedRun(c) // advances the fold time
+	for name, run := range map[string]string{"in history": gone, "in the live state": there} {
 		for _, p := range []event.Payload{
 			&event.RunTriggered{RunID: run, PlanID: w.ids.New(), Trigger: event.Trigger{Type: "manual"}, RunKey: "again"},
 			&event.RunCancelRequested{RunID: run},
@@ -160,23 +160,23 @@ func TestWhatIsSaidOfAClosedRunIsLate(t *testing.T) {
 			require.Nil(t, after.RunKeys.Get("again"))
 		}
 	}
-	// And what was folded is not folded again.
+	// Folded entries are not folded again.
 	revision := latest(c).Revision
 	w.step(c, append(old, recent...)...)
 	require.Equal(t, revision, latest(c).Revision)
 	w.verify()
 }
 
-func TestEntriesOfLongAgoAreKnownByTheirNames(t *testing.T) {
+func TestEntriesInHistoryAreRecognizedByName(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
 	c := w.open("one")
-	_, entries := w.ended(c)
-	dead := w.append(w.Started(w.ids.New(), "a", 1)) // waits for its run
+	_, entries := w.endedRun(c)
+	dead := w.append(w.Started(w.ids.New(), "a", 1)) // a dead letter that waits for its run
 	_, err := c.Step(t.Context(), compactor.Request{Entries: []compactor.Entry{dead}, Barrier: true})
 	require.NoError(t, err)
 	w.clock.pass(2 * time.Hour)
-	w.settle(c)
+	w.moveClosedToHistory(c)
 	s := latest(c).State
 	require.Greater(t, w.newest().BaseSnapshot.EntriesFrom, dead.ID)
 	require.Nil(t, s.Entries.Get(state.Key2{A: entries[0].ID, B: "line-1"}))
@@ -187,24 +187,24 @@ func TestEntriesOfLongAgoAreKnownByTheirNames(t *testing.T) {
 			waits++
 		}
 	}
-	require.Equal(t, 1, waits, "what waits stays")
+	require.Equal(t, 1, waits, "a waiting dead letter stays")
 	revision := latest(c).Revision
 	w.step(c, entries...)
 	require.Equal(t, revision, latest(c).Revision, "announced again")
 	w.verify()
 	report, err := repair.Verify(t.Context(), w.repair())
 	require.NoError(t, err)
-	require.Greater(t, report.Groups, s.Entries.Len(), "those in history count")
+	require.Greater(t, report.Groups, s.Entries.Len(), "including those in history")
 }
 
-// What a rebuild makes is the same, and what is closed is in history again.
-func TestAStateWithHistoryIsRebuilt(t *testing.T) {
+// A rebuild produces the same state, and moves closed runs to history again.
+func TestRebuildRestoresHistory(t *testing.T) {
 	for _, part := range []string{"nothing", "state/", "manifests/", "/history/"} {
 		t.Run(part, func(t *testing.T) {
 			w := newWorld(t)
 			w.options = eager
 			c := w.open("one")
-			run, _ := w.ended(c)
+			run, _ := w.endedRun(c)
 			w.clock.pass(2 * time.Hour)
 			w.rebase(c)
 			w.rebase(c)
@@ -223,7 +223,7 @@ func TestAStateWithHistoryIsRebuilt(t *testing.T) {
 			w.verify()
 			again := w.open("again")
 			require.Equal(t, runs, latest(again).RunCount())
-			require.Nil(t, latest(again).State.Runs.Get(run), "whoever opens it need not have all of history in memory")
+			require.Nil(t, latest(again).State.Runs.Get(run), "the live state does not contain history")
 			closed, err := latest(again).WithRun(t.Context(), run)
 			require.NoError(t, err)
 			require.NotNil(t, closed)
@@ -234,19 +234,19 @@ func TestAStateWithHistoryIsRebuilt(t *testing.T) {
 	}
 }
 
-// Wherever the process dies while a base and its history are written, the next one
-// finds every run exactly once.
-func TestHistoryIsWrittenWhole(t *testing.T) {
+// A process may die at any write of a base and its history. The next process finds every run
+// exactly once.
+func TestHistorySurvivesDeathAtAnyWrite(t *testing.T) {
 	const most = 40
 	for n := 1; n < most; n++ {
 		w := newWorld(t)
 		w.options = compactor.Options{MaxDeltas: 4, MaxInline: -1, MinBase: 1 << 30}
 		c := w.open("one")
 		for range 5 {
-			w.ended(c)
+			w.endedRun(c)
 		}
 		w.clock.pass(2 * state.ClosedAfter)
-		w.ended(c)
+		w.endedRun(c)
 		w.options = eager
 		c = w.open("two")
 		var writes atomic.Int64
@@ -277,7 +277,7 @@ func TestHistoryIsWrittenWhole(t *testing.T) {
 		runs, err := latest(c).Runs(t.Context(), 1000, func(*state.Run) bool { return true })
 		require.NoError(t, err)
 		for _, run := range runs {
-			require.False(t, ids[run.RunID], "run %s is there twice", run.RunID)
+			require.False(t, ids[run.RunID], "run %s exists twice", run.RunID)
 			ids[run.RunID] = true
 		}
 		require.Len(t, runs, latest(c).RunCount())
@@ -286,14 +286,14 @@ func TestHistoryIsWrittenWhole(t *testing.T) {
 	t.Fatal("it never came to the end")
 }
 
-// The index is not in the manifest, and segments of similar size become one.
-func TestHistoryGrowsAndManifestsDoNot(t *testing.T) {
+// The index is not in the manifest, and segments of similar size are merged.
+func TestHistoryGrowthKeepsManifestsSmall(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
 	c := w.open("one")
 	var m *manifest.Manifest
 	for i := range 60 {
-		w.ended(c)
+		w.endedRun(c)
 		c.AwaitMerges()
 		if i%3 == 0 {
 			w.clock.pass(state.ClosedAfter)
@@ -315,24 +315,24 @@ func TestHistoryGrowsAndManifestsDoNot(t *testing.T) {
 	w.verify()
 }
 
-// What one has made of a base that the other has replaced would forget what the
-// other put into history. Seen to fail with any base taken up that is younger.
-func TestABaseThatWasOvertakenIsNotTakenUp(t *testing.T) {
+// A base of one compactor, published after another compactor's base, would lose the rows that the
+// latter moved to history. This test fails if ready accepts a merge that began with another base.
+func TestOvertakenBaseIsDropped(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
 	one := w.open("one")
 	for range 3 {
-		w.ended(one)
+		w.endedRun(one)
 	}
 	w.clock.pass(2 * state.ClosedAfter)
-	w.ended(one)
+	w.endedRun(one)
 	one.AwaitMerges()
 	two := w.open("two")
-	w.ended(two)
+	w.endedRun(two)
 	two.AwaitMerges()
-	w.ended(one)
-	w.ended(two)
-	w.ended(two)
+	w.endedRun(one)
+	w.endedRun(two)
+	w.endedRun(two)
 	require.NotEmpty(t, w.newest().History)
 	runs, err := latest(two).Runs(t.Context(), 1000, func(*state.Run) bool { return true })
 	require.NoError(t, err)
@@ -340,10 +340,9 @@ func TestABaseThatWasOvertakenIsNotTakenUp(t *testing.T) {
 	w.verify()
 }
 
-// A run may have ended long before anybody heard of it: a base that was made
-// meanwhile does not have it as closed. Seen to fail with a cut that looks at the
-// time alone.
-func TestARunThatEndedUnheardIsNotForgotten(t *testing.T) {
+// The event that ends a run may be folded long after the run has ended. A base that was made before
+// that does not close the run. This test fails if the cutoff considers only time.
+func TestRunWithLateEndEventIsKept(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
 	c := w.open("one")
@@ -351,12 +350,12 @@ func TestARunThatEndedUnheardIsNotForgotten(t *testing.T) {
 	w.step(c, trigger)
 	finished := w.append(w.Finished(run, "a", 1, event.Succeeded))
 	w.clock.pass(2 * state.ClosedAfter)
-	w.ended(c)
-	w.ended(c)
+	w.endedRun(c)
+	w.endedRun(c)
 	c.AwaitMerges()
 	base := w.newest().BaseSnapshot.ID
 	w.step(c, finished)
-	require.NotEqual(t, base, w.newest().BaseSnapshot.ID, "the publish takes up a base of before")
+	require.NotEqual(t, base, w.newest().BaseSnapshot.ID, "the publish contains the earlier base")
 	closed, err := latest(c).WithRun(t.Context(), run)
 	require.NoError(t, err)
 	require.NotNil(t, closed)

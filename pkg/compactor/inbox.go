@@ -97,7 +97,7 @@ type answer struct {
 	err    error
 }
 
-// batch is what is folded together.
+// batch contains the requests that are folded together.
 type batch struct {
 	entries []Entry
 	// remainder are the entries that the next batch folds. They were announced as well.

@@ -6,7 +6,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// keys are the objects below a prefix.
+// keys returns the keys of the objects below a prefix.
 func (w *world) keys(prefix string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		var found []string

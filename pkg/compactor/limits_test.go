@@ -55,7 +55,7 @@ func (w *world) rows(c *compactor.Compactor, entry string) map[string]*state.Ent
 	return rowsOf(snap.State, entry)
 }
 
-// Seen to fail with entries that are read and decoded whatever their size.
+// This test fails if entries are read and decoded whatever their size.
 func TestI15EntryAboveALimitIsOneDeadLetter(t *testing.T) {
 	bytesDetail := fmt.Sprintf("the entry has %d bytes, at most %d are allowed: it was not read", ledger.MaxEntryBytes+1, ledger.MaxEntryBytes)
 	for name, test := range map[string]struct {
@@ -137,12 +137,12 @@ func TestPlanAboveALimitFailsItsRun(t *testing.T) {
 
 const (
 	refusalFolder = "SERVO_TEST_REFUSAL_FOLDER"
-	// refusalMemory is the most that a process may take while it refuses objects.
+	// refusalMemory limits the memory of a process while it refuses objects.
 	refusalMemory = 150 << 20
 )
 
-// A process of its own folds a ledger with objects that are far too large, and its
-// peak of resident memory is measured.
+// A separate process folds a ledger of objects that are far too large, and the test measures its
+// peak resident memory.
 func TestRefusedEntriesTakeLittleMemory(t *testing.T) {
 	if dir := os.Getenv(refusalFolder); dir != "" { //nolint:forbidigo // set for the second process
 		refuseAll(t, dir)
@@ -165,21 +165,21 @@ func TestRefusedEntriesTakeLittleMemory(t *testing.T) {
 	require.NoError(t, huge.Truncate(100<<20))
 	require.NoError(t, huge.Close())
 
-	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v") //nolint:gosec // this very test
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v") //nolint:gosec // runs this test
 	child.Env = append(os.Environ(), refusalFolder+"="+dir)
 	output, err := child.CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	usage, ok := child.ProcessState.SysUsage().(*syscall.Rusage)
 	require.True(t, ok)
 	peak := usage.Maxrss
-	if runtime.GOOS != "darwin" { // there it counts bytes
+	if runtime.GOOS != "darwin" { // darwin counts bytes
 		peak <<= 10
 	}
 	t.Logf("peak: %d MiB", peak>>20)
 	require.Less(t, peak, int64(refusalMemory))
 }
 
-// refuseAll folds the ledger of a folder, all of whose entries are too large.
+// refuseAll folds the ledger of a folder in which every entry is too large.
 func refuseAll(t *testing.T, dir string) {
 	t.Helper()
 	store, err := fileblob.Open(dir, fileblob.Options{})

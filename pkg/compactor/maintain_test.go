@@ -19,7 +19,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// maintain collects until there is nothing more to collect.
+// maintain calls Maintain until nothing is left to collect.
 func (w *world) maintain(c *compactor.Compactor) {
 	w.t.Helper()
 	for more := true; more; {
@@ -29,7 +29,7 @@ func (w *world) maintain(c *compactor.Compactor) {
 	}
 }
 
-// intact reads every revision that is kept, and each of their files.
+// intact reads every kept revision and all its files, and returns the revisions.
 func (w *world) intact() (kept []int64) {
 	w.t.Helper()
 	s, seen := w.manifests(), map[string]bool{}
@@ -49,7 +49,7 @@ func (w *world) intact() (kept []int64) {
 	return kept
 }
 
-// finish is a run whose tasks succeed one by one, told to two compactors in turn.
+// finish runs tasks that succeed one after another, and announces them to the compactors in turn.
 func (w *world) finish(tasks int, every time.Duration, compactors ...*compactor.Compactor) string {
 	w.t.Helper()
 	defs := make([]event.TaskDef, tasks)
@@ -67,7 +67,7 @@ func (w *world) finish(tasks int, every time.Duration, compactors ...*compactor.
 	return run
 }
 
-func TestWhatIsNotKeptIsCollectedWhileTwoCompactorsFold(t *testing.T) {
+func TestCollectionDuringConcurrentFolding(t *testing.T) {
 	w := newWorld(t)
 	w.options = small
 	one, two := w.open("one"), w.open("two")
@@ -84,7 +84,7 @@ func TestWhatIsNotKeptIsCollectedWhileTwoCompactorsFold(t *testing.T) {
 	m, err := w.manifests().Load(t.Context())
 	require.NoError(t, err)
 	kept := w.intact()
-	require.Less(t, len(kept), 8, "a few young ones, and one an hour, of %d", m.Revision)
+	require.Less(t, len(kept), 8, "a few recent revisions, and one per hour, of %d", m.Revision)
 	require.Less(t, len(slices.Collect(w.keys("state/"))), before*2/3, "their files")
 
 	asOf, err := w.manifests().LoadAsOf(t.Context(), foldtest.Epoch.Add(time.Hour))
@@ -96,8 +96,8 @@ func TestWhatIsNotKeptIsCollectedWhileTwoCompactorsFold(t *testing.T) {
 	w.verify()
 }
 
-// Seen to fail with the floor raised whatever is being written.
-func TestALongRewriteIsPublishedAllTheSame(t *testing.T) {
+// This test fails if the floor rises above files that are being written.
+func TestLongRebaseIsPublished(t *testing.T) {
 	w := newWorld(t)
 	w.options = small
 	c := w.open("one")
@@ -132,8 +132,8 @@ func TestALongRewriteIsPublishedAllTheSame(t *testing.T) {
 	w.verify()
 }
 
-// Seen to fail with ready not asking for the floor.
-func TestARewriteOlderThanTheFloorIsDroppedAndBegunAnew(t *testing.T) {
+// This test fails if ready ignores the floor.
+func TestRebaseBelowTheFloorIsRestarted(t *testing.T) {
 	w := newWorld(t)
 	w.options = small
 	c := w.open("one")
@@ -152,7 +152,7 @@ func TestARewriteOlderThanTheFloorIsDroppedAndBegunAnew(t *testing.T) {
 	require.NoError(t, err)
 	base := m.BaseSnapshot.ID
 	for i := 0; base <= floor; i++ {
-		require.Less(t, i, 200, "no other base was begun")
+		require.Less(t, i, 200, "no other base was published")
 		w.finish(1, time.Second, c)
 		m, err = w.manifests().Load(t.Context())
 		require.NoError(t, err)
@@ -162,7 +162,7 @@ func TestARewriteOlderThanTheFloorIsDroppedAndBegunAnew(t *testing.T) {
 	w.verify()
 }
 
-func TestTheFloorRisesWithPublishesAndNeverFalls(t *testing.T) {
+func TestFloorRisesWithPublishes(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	last, raised := "", 0
@@ -176,7 +176,7 @@ func TestTheFloorRisesWithPublishesAndNeverFalls(t *testing.T) {
 		m, err := w.manifests().Load(t.Context())
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, m.OrphanFloor, last)
-		require.Greater(t, m.L0[len(m.L0)-1].ID, last, "of a delta that is new")
+		require.Greater(t, m.L0[len(m.L0)-1].ID, last, "the delta is new")
 		if m.OrphanFloor > last {
 			raised++
 		}
@@ -185,7 +185,7 @@ func TestTheFloorRisesWithPublishesAndNeverFalls(t *testing.T) {
 	require.Equal(t, 15, raised, "once a minute")
 }
 
-func TestRunCollectsAfterPublishesAndNotAtAllWhenNothingHappens(t *testing.T) {
+func TestRunCollectsOnlyAfterPublishes(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	w.finish(40, 10*time.Minute, c)
@@ -216,8 +216,8 @@ func TestRunCollectsAfterPublishesAndNotAtAllWhenNothingHappens(t *testing.T) {
 	w.verify()
 }
 
-// A process that stood still while it loaded, for longer than revisions are kept.
-func TestALoadStartsOverWhenItsRevisionIsCollectedUnderIt(t *testing.T) {
+// A process was suspended while it loaded, for longer than revisions are kept.
+func TestLoadRestartsWhenItsRevisionIsCollected(t *testing.T) {
 	w := newWorld(t)
 	w.options = files
 	c := w.open("one")
@@ -242,7 +242,7 @@ func TestALoadStartsOverWhenItsRevisionIsCollectedUnderIt(t *testing.T) {
 	require.Empty(t, state.Diff(want.State, got.State, 10))
 }
 
-func TestACollectionThatFailsIsTriedAgainAfterTheNextPublish(t *testing.T) {
+func TestFailedCollectionIsRetriedAfterPublish(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	w.finish(30, 10*time.Minute, c)
@@ -261,9 +261,9 @@ func TestACollectionThatFailsIsTriedAgainAfterTheNextPublish(t *testing.T) {
 	require.Less(t, len(w.intact()), 10)
 }
 
-// INV-9 over more entries than one publish takes. Seen to fail with timers put
-// last within each part only.
-func TestATimerIsJudgedOnAllThatIsDurableHoweverMuchThatIs(t *testing.T) {
+// INV-9, with more entries than one publish takes. This test fails if timers are last only within
+// each portion.
+func TestTimerWaitsForEveryPortion(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	run, entry := w.trigger(foldtest.Task("a"))
@@ -283,12 +283,12 @@ func TestATimerIsJudgedOnAllThatIsDurableHoweverMuchThatIs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"a=RUNNING"}, w.states(c, run))
 	snap, _ = c.Latest().Get()
-	require.Equal(t, int64(4), snap.Revision, "two parts")
+	require.Equal(t, int64(4), snap.Revision, "two portions")
 	found := false
 	snap.State.Entries.Ascend(state.Key2{A: fired.ID}, func(row *state.Entry) bool {
 		found = row.Entry == fired.ID && row.Revision == 4
 		return false
 	})
-	require.True(t, found, "the timer's entry is recorded with the last part")
+	require.True(t, found, "the timer's entry is recorded with the last portion")
 	w.verify()
 }

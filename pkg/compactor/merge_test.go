@@ -16,7 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-func TestRowsRiseThroughTheTiersAndTheStateStaysTheSame(t *testing.T) {
+func TestMergesKeepTheState(t *testing.T) {
 	w := newWorld(t)
 	w.options = compactor.Options{MaxDeltas: 2, MaxInline: 4000, MinBase: 100_000}
 	c := w.open("one")
@@ -40,13 +40,13 @@ func TestRowsRiseThroughTheTiersAndTheStateStaysTheSame(t *testing.T) {
 		}
 		last = m
 		inline, l0, l1 = max(inline, tiers(m)[0]), max(l0, tiers(m)[1]), max(l1, len(m.L1))
-		snap, err := reader.Current(t.Context()) // who follows step by step has the same
+		snap, err := reader.Current(t.Context()) // a reader that follows each revision
 		require.NoError(t, err)
 		want, _ := c.Latest().Get()
 		require.Empty(t, state.Diff(want.State, snap.State, 5), "revision %d", m.Revision)
 	}
 	t.Logf("%d deltas in the manifest, %d in L0, %d in L1, %d bases at most", inline, l0, l1, bases)
-	require.Less(t, inline, 10, "what is in the manifest is written to files")
+	require.Less(t, inline, 10, "inline rows are written to files")
 	require.Less(t, l0, 5, "L0 merges into L1")
 	require.Less(t, l1, 8, "L1 merges with itself")
 	require.Greater(t, l1, 1)
@@ -54,13 +54,13 @@ func TestRowsRiseThroughTheTiersAndTheStateStaysTheSame(t *testing.T) {
 	w.verify()
 }
 
-// tiers are how many deltas of L0 are in the manifest, and how many in files.
+// tiers returns how many L0 deltas are inline, and how many are in files.
 func tiers(m *manifest.Manifest) [2]int {
 	inline, files := manifest.SplitInline(m.L0)
 	return [2]int{len(inline), len(files)}
 }
 
-func TestALargeDeltaIsWrittenToFilesAtOnce(t *testing.T) {
+func TestLargeDeltaIsWrittenToFiles(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	defs := make([]event.TaskDef, 200)
@@ -76,9 +76,9 @@ func TestALargeDeltaIsWrittenToFilesAtOnce(t *testing.T) {
 	w.verify()
 }
 
-// What a short process has begun to merge the next one would begin anew. Seen to fail
-// with merges that wait for somebody else's publish.
-func TestAProcessThatEndsPublishesWhatItMerges(t *testing.T) {
+// Otherwise the next short-lived process would start the same merge again. This test fails if
+// merges wait for the next publish.
+func TestSettlePublishesMerges(t *testing.T) {
 	w := newWorld(t)
 	w.options = compactor.Options{MaxInline: -1, MaxDeltas: 2, MinBase: 1 << 40}
 	c := w.open("one")
@@ -104,15 +104,15 @@ func TestAProcessThatEndsPublishesWhatItMerges(t *testing.T) {
 
 	again, err := c.Step(t.Context(), compactor.Request{Settle: true})
 	require.NoError(t, err)
-	require.Equal(t, result.Revision, again.Revision, "there is nothing left to publish")
+	require.Equal(t, result.Revision, again.Revision, "nothing is left to publish")
 	w.step(c, w.append(w.Finished(run, "b", 1, event.Succeeded)))
 	require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED"}, w.states(w.open("two"), run))
 	w.verify()
 }
 
-// Two compactors merge the same deltas, each in its own way, and take up what the
-// other has left to take up.
-func TestTwoCompactorsMergeWhatTheyFold(t *testing.T) {
+// Two compactors merge the same deltas, each in its own way, and publish the results that are still
+// usable.
+func TestConcurrentCompactorsMerge(t *testing.T) {
 	w := newWorld(t)
 	w.options = small
 	one, two := w.open("one"), w.open("two")
@@ -138,7 +138,7 @@ func TestTwoCompactorsMergeWhatTheyFold(t *testing.T) {
 	w.verify()
 }
 
-// newest is the newest manifest.
+// newest loads the newest manifest.
 func (w *world) newest() *manifest.Manifest {
 	w.t.Helper()
 	m, err := w.manifests().Load(w.t.Context())
@@ -146,8 +146,8 @@ func (w *world) newest() *manifest.Manifest {
 	return m
 }
 
-// Seen to fail with L1 taking only the files before the first delta in the manifest.
-func TestADeltaInTheManifestHoldsUpNoMerge(t *testing.T) {
+// This test fails if L1 takes only the files before the first inline delta.
+func TestInlineDeltaDoesNotBlockMerge(t *testing.T) {
 	w := newWorld(t)
 	w.options = compactor.Options{MaxDeltas: 4}
 	c := w.open("one")
@@ -168,14 +168,14 @@ func TestADeltaInTheManifestHoldsUpNoMerge(t *testing.T) {
 	w.verify()
 }
 
-// What cannot be read is in memory still. Seen to fail without baseDue asking for
-// what could not be merged.
-func TestALostFileIsMadeGoodByABase(t *testing.T) {
+// The rows of an unreadable delta are still in memory. This test fails if baseDue ignores
+// unmergeable.
+func TestBaseReplacesLostDelta(t *testing.T) {
 	w := newWorld(t)
 	w.options = compactor.Options{MaxDeltas: 4, MaxInline: -1}
 	_, entry := w.trigger(foldtest.Task("a"))
 	w.step(w.open("one"), entry)
-	c := w.open("two") // which has the state in memory, and not what brought each delta
+	c := w.open("two") // has the state in memory, but not the rows of each delta
 	lost := w.newest().L0[0].Files[0].Key
 	require.NoError(t, w.blobs.Delete(t.Context(), lost))
 	reads := w.counts(func(op faultblob.Op, key string) bool { return op == faultblob.Get && key == lost })
@@ -184,14 +184,14 @@ func TestALostFileIsMadeGoodByABase(t *testing.T) {
 		w.step(c, entry)
 		c.AwaitMerges()
 	}
-	require.EqualValues(t, 1, reads.Load(), "it is not tried again and again")
+	require.EqualValues(t, 1, reads.Load(), "the merge is not retried")
 	require.NotEmpty(t, w.newest().BaseSnapshot.Files)
 	w.open("three")
 	w.verify()
 }
 
 // A run key of the last days of the year 9999 expires after them.
-func TestTimesThatRFC3339HasNoTextForAreKept(t *testing.T) {
+func TestTimesBeyondRFC3339AreKept(t *testing.T) {
 	w := newWorld(t)
 	w.clock.now = time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC)
 	c := w.open("one")
@@ -201,9 +201,9 @@ func TestTimesThatRFC3339HasNoTextForAreKept(t *testing.T) {
 	w.verify()
 }
 
-// A manifest must not come to have so many deltas that none can be added. Seen to
-// fail with baseDue not counting them.
-func TestSoManyDeltasMakeABase(t *testing.T) {
+// A manifest must not reach the number of deltas at which none can be added. This test fails if
+// baseDue does not count them.
+func TestTooManyDeltasMakeABase(t *testing.T) {
 	w := newWorld(t)
 	w.options = compactor.Options{MaxInline: 1 << 30} // nothing else merges them
 	c := w.open("one")

@@ -24,27 +24,27 @@ func reads(op faultblob.Op) bool {
 	return op == faultblob.Get || op == faultblob.Open || op == faultblob.Head || op == faultblob.List
 }
 
-// rebuildConfig is of a rebuild whose every request goes through the hook of the world.
+// rebuildConfig returns the configuration of a rebuild whose requests all pass the hook.
 func (w *world) rebuildConfig() repair.Config {
 	cfg := w.repair()
 	cfg.Store = w.store()
 	return cfg
 }
 
-// A rebuild took a read that failed for damage: it folded the ledger in the order of its
-// ids instead, and published another state.
+// A rebuild once treated a failed read as damage: it folded the ledger in the order of its ids
+// instead, and published another state.
 func TestRebuildReturnsTransientReadErrors(t *testing.T) {
 	for name, bare := range map[string]bool{"recorded": false, "bare": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.options = eager
 			c := w.open("one")
-			run, _ := w.ended(c)
+			run, _ := w.endedRun(c)
 			for range 4 {
-				w.ended(c)
+				w.endedRun(c)
 				w.clock.pass(20 * time.Minute)
 			}
-			w.settle(c)
+			w.moveClosedToHistory(c)
 			c.AwaitMerges()
 			want := w.states(c, run)
 			require.NotEmpty(t, want)
@@ -105,7 +105,7 @@ func TestRebuildFoldsTheBareLedgerOnlyWhenAsked(t *testing.T) {
 	w.verify()
 }
 
-// The rebuild used to end the live timeline first, and needed the domain to itself.
+// A rebuild once ended the live timeline first, and needed exclusive use of the domain.
 func TestRebuildSwitchesALiveDomainWithOnePublish(t *testing.T) {
 	w := newWorld(t)
 	w.options = small
@@ -134,7 +134,7 @@ func TestRebuildSwitchesALiveDomainWithOnePublish(t *testing.T) {
 	require.NotEqual(t, before.Lineage, after.Lineage)
 	require.Equal(t, result.Revision, after.Revision)
 
-	// The live compactor notices when it publishes, and goes on from the new timeline.
+	// The live compactor notices when it publishes, and continues on the new timeline.
 	w.step(c, w.append(w.Finished(second, "c", 1, event.Succeeded)))
 	require.Equal(t, after.Lineage, w.newest().Lineage)
 	require.Equal(t, []string{"a=SUCCEEDED", "b=READY"}, w.states(c, first))
@@ -143,8 +143,8 @@ func TestRebuildSwitchesALiveDomainWithOnePublish(t *testing.T) {
 	w.verify()
 }
 
-// The base of a rebuild closes runs. A fact about one of them that is folded during the
-// rebuild is late: it was a dead letter, as if the run had never existed.
+// The base of a rebuild closes runs. An event of such a run that is folded during the rebuild is
+// late. Once it was a dead letter, as if the run did not exist.
 func TestRebuildKnowsRunsThatItsBaseCloses(t *testing.T) {
 	w := newWorld(t)
 	w.options = small
@@ -169,8 +169,8 @@ func TestRebuildKnowsRunsThatItsBaseCloses(t *testing.T) {
 	w.verify()
 }
 
-// What live compactors folded during a rebuild of the bare ledger was missing from the new
-// timeline until a sweep found it: a run that was under way disappeared meanwhile.
+// Entries that live compactors folded during a rebuild of the bare ledger were once missing from
+// the new timeline until a sweep found them: an active run disappeared meanwhile.
 func TestRebuildOfBareLedgerFollowsLiveCompactors(t *testing.T) {
 	w := newWorld(t)
 	w.options = small
@@ -197,23 +197,23 @@ func TestRebuildOfBareLedgerFollowsLiveCompactors(t *testing.T) {
 	w.verify()
 }
 
-// Manifests were deleted under running compactors: one began again with revision 1, and
-// another continued with its own numbers. The rebuild ended below these, and the domain
-// stopped for good where it met them.
+// Manifests were deleted while compactors ran: one began again with revision 1, another continued
+// with its own numbers. The rebuild once ended below these, and the domain stopped permanently at
+// the first of them.
 func TestRebuildEndsNumbersAboveMissingManifests(t *testing.T) {
 	w := newWorld(t)
 	w.options = small
 	c := w.open("one")
 	for range 5 {
-		w.ended(c)
+		w.endedRun(c)
 	}
 	for _, prefix := range []string{manifest.Prefix(foldtest.Domain), "hints/"} {
 		for key := range w.keys(prefix) {
 			require.NoError(t, w.blobs.Delete(t.Context(), key))
 		}
 	}
-	run, _ := w.ended(w.open("two"))
-	w.ended(c)
+	run, _ := w.endedRun(w.open("two"))
+	w.endedRun(c)
 	cfg := w.repair()
 	cfg.Wakeups = true
 	result, err := repair.Rebuild(t.Context(), cfg)
@@ -222,12 +222,12 @@ func TestRebuildEndsNumbersAboveMissingManifests(t *testing.T) {
 	require.Greater(t, result.Revision, int64(1<<20), "no writer can create this number without reading the boundary")
 	m := w.newest()
 	require.Greater(t, m.Due.At, m.Due.Through)
-	require.Contains(t, w.markers(), m.Due.At)
+	require.Contains(t, w.wakeups(), m.Due.At)
 	require.Equal(t, []string{"a=SUCCEEDED"}, w.states(w.open("three"), run))
 }
 
-// A state that differs from the ledger in memory, too, is not merged into the new one.
-func TestACompactorDropsItsStateForARebuiltOne(t *testing.T) {
+// The state in memory also differs from the ledger. It is not merged into the rebuilt one.
+func TestCompactorAdoptsRebuiltState(t *testing.T) {
 	w := newWorld(t)
 	w.options = small
 	c := w.open("one")
@@ -247,17 +247,17 @@ func TestACompactorDropsItsStateForARebuiltOne(t *testing.T) {
 	w.verify()
 }
 
-// Files of a rebuild that takes long may be collected before it publishes.
+// Files of a long rebuild may be collected before it publishes.
 func TestRebuildCopiesFilesThatMayBeCollected(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
 	c := w.open("one")
-	run, _ := w.ended(c)
+	run, _ := w.endedRun(c)
 	for range 4 {
-		w.ended(c)
+		w.endedRun(c)
 		w.clock.pass(20 * time.Minute)
 	}
-	w.settle(c)
+	w.moveClosedToHistory(c)
 	c.AwaitMerges()
 	want := w.states(c, run)
 	slow := false
@@ -282,7 +282,7 @@ func TestRebuildCopiesFilesThatMayBeCollected(t *testing.T) {
 	all, err := w.manifests().AllFiles(t.Context(), m)
 	require.NoError(t, err)
 	require.True(t, manifest.NamedFrom(m.OrphanFloor, all))
-	for range 3 { // whatever collectors do from here on
+	for range 3 { // later collections
 		w.clock.pass(40 * time.Minute)
 		_, entry := w.trigger(foldtest.Task("x"))
 		w.step(c, entry)
@@ -293,8 +293,8 @@ func TestRebuildCopiesFilesThatMayBeCollected(t *testing.T) {
 	w.verify()
 }
 
-// A rebuild by a newer build folded the group where the older one had refused it, before
-// what the ledger says next: another state than the live one.
+// A rebuild by a newer build once folded the group at the place where the older build had refused
+// it, before later events of the ledger. That is not the live state.
 func TestRebuildKeepsWhatAnOlderBuildRefused(t *testing.T) {
 	w := newWorld(t)
 	w.options.Decode = oldBuild
@@ -314,7 +314,7 @@ func TestRebuildKeepsWhatAnOlderBuildRefused(t *testing.T) {
 	w.verify()
 }
 
-// countWrites returns the folders that are written while f runs.
+// countWrites returns the folders that f writes to.
 func countWrites(w *world, f func()) map[string]bool {
 	written := map[string]bool{}
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
@@ -329,8 +329,8 @@ func countWrites(w *world, f func()) map[string]bool {
 	return written
 }
 
-// What docs/deploy.md says of the rights that a rebuild needs.
-func TestRebuildWritesStateManifestsAndHintAlone(t *testing.T) {
+// docs/deploy.md lists the rights that a rebuild needs.
+func TestRebuildWritesOnlyStateManifestsAndHints(t *testing.T) {
 	w := newWorld(t)
 	w.options = files
 	c := w.open("one")

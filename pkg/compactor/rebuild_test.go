@@ -17,8 +17,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// I-17. Seen to fail with repair folding the ledger backwards.
-func TestI17Rebuildable(t *testing.T) {
+// I-17. This test fails if repair folds the ledger backwards.
+func TestI17RebuildRestoresState(t *testing.T) {
 	w := newWorld(t)
 	w.options = files
 	c := w.open("one")
@@ -59,9 +59,8 @@ func TestI17Rebuildable(t *testing.T) {
 	})
 }
 
-// Seen to fail, where a ledger that had lost entries was folded as what there is, and a
-// task that had succeeded ran again.
-func TestALedgerThatHasLostEntriesIsNotRebuiltUnasked(t *testing.T) {
+// Once, a rebuild folded a ledger that had lost entries, and a task that had succeeded ran again.
+func TestRebuildRejectsLostEntries(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	run, trigger := w.trigger(foldtest.Task("a"))
@@ -102,9 +101,9 @@ func TestALedgerThatHasLostEntriesIsNotRebuiltUnasked(t *testing.T) {
 	w.verify()
 }
 
-// Seen to fail: the run was FAILED afterwards, its tasks were gone, and the rebuild said
-// that the state was the same as it was.
-func TestALedgerThatHasLostAPlanIsNotRebuiltUnasked(t *testing.T) {
+// Once, the run was FAILED afterwards and its tasks were gone, but the rebuild reported an
+// unchanged state.
+func TestRebuildRejectsLostPlan(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	w.Now = w.clock.Now()
@@ -139,10 +138,10 @@ func TestALedgerThatHasLostAPlanIsNotRebuiltUnasked(t *testing.T) {
 	w.verify()
 }
 
-// A report that came in time may have an id after that of the timer that would have
-// given its attempt up: machines' clocks decide that. Seen to fail with a rebuild
-// that folds what timers decided in its turn.
-func TestARebuildHearsAllReportsBeforeItJudgesTheSilent(t *testing.T) {
+// The clocks of machines differ. So a report that was in time may have a higher id than the timer
+// that would have ended its attempt. This test fails if a rebuild folds decisions of timers in the
+// order of ids.
+func TestRebuildFoldsReportsBeforeTimers(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	run, trigger := w.trigger(foldtest.Task("a"))
@@ -162,17 +161,16 @@ func TestARebuildHearsAllReportsBeforeItJudgesTheSilent(t *testing.T) {
 	w.verify()
 }
 
-// What the ledger says of a run may stand before its trigger: machines' clocks decide
-// that. Seen to fail with a rebuild that takes as proof only what comes after the
-// trigger.
-func TestARebuildGivesARunKeyToTheRunThatTheLedgerSpeaksOf(t *testing.T) {
+// The clocks of machines differ. So events of a run may precede its trigger. This test fails if a
+// rebuild considers only evidence that follows the trigger.
+func TestRebuildAssignsRunKeyByEvidence(t *testing.T) {
 	for name, says := range map[string]func(run string) event.Payload{
-		"that was dispatched": func(run string) event.Payload {
+		"dispatched": func(run string) event.Payload {
 			return &event.DispatchEnqueued{
 				DispatchID: ids.DispatchID(run, "a", 1), RunID: run, TaskKey: "a", Attempt: 1, CloudTaskID: "t-1",
 			}
 		},
-		"that was cancelled": func(run string) event.Payload { return &event.RunCancelRequested{RunID: run} },
+		"cancelled": func(run string) event.Payload { return &event.RunCancelRequested{RunID: run} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -199,15 +197,14 @@ func TestARebuildGivesARunKeyToTheRunThatTheLedgerSpeaksOf(t *testing.T) {
 	}
 }
 
-// That a run was cancelled may stand before that its first task ended, and after what
-// the second one did: machines' clocks decide that. Seen to fail with a rebuild that
-// cancels what must have succeeded.
-func TestARebuildCancelsARunOnlyAfterWhatMustHaveComeBefore(t *testing.T) {
+// The clocks of machines differ. So a cancellation may precede the end of the first task and follow
+// that of the second. This test fails if a rebuild cancels a task that must have succeeded.
+func TestRebuildDefersCancelAfterItsCauses(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	run, trigger := w.trigger(foldtest.Task("a"), foldtest.Task("b", "a"), foldtest.Task("c", "b"), foldtest.Task("d"))
 	ended := w.Finished(run, "b", 1, event.Succeeded)
-	ended.StartedAt = 0 // not everybody's worker tells
+	ended.StartedAt = 0 // some workers do not report it
 	b := w.append(ended)
 	cancel := w.append(&event.RunCancelRequested{RunID: run})
 	d := w.append(w.Finished(run, "d", 1, event.Succeeded))
@@ -223,8 +220,8 @@ func TestARebuildCancelsARunOnlyAfterWhatMustHaveComeBefore(t *testing.T) {
 	w.verify()
 }
 
-// Seen to fail with a rebuild in which who lost waits until the key is free again.
-func TestARebuildRunsNothingThatLostItsRunKeyLongAgo(t *testing.T) {
+// This test fails if, in a rebuild, a run that lost its run key waits until the key is free.
+func TestRebuildDoesNotStartOldRunKeyLosers(t *testing.T) {
 	w := newWorld(t)
 	trigger := func(run string) compactor.Entry {
 		p := &event.RunTriggered{RunID: run, RunKey: "daily", Fingerprint: "same"}
@@ -236,7 +233,7 @@ func TestARebuildRunsNothingThatLostItsRunKeyLongAgo(t *testing.T) {
 	w.step(c, trigger(loser))
 	w.step(c, w.append(w.Finished(winner, "a", 1, event.Succeeded)))
 	w.clock.pass(20 * 24 * time.Hour)
-	w.step(c, trigger(silent)) // and this, too
+	w.step(c, trigger(silent)) // this one, too
 	w.clock.pass(20 * 24 * time.Hour)
 	run, last := w.trigger(foldtest.Task("a"))
 	w.step(c, last)
@@ -250,11 +247,11 @@ func TestARebuildRunsNothingThatLostItsRunKeyLongAgo(t *testing.T) {
 	require.Empty(t, w.states(c, loser))
 	require.Empty(t, w.states(c, silent))
 	require.Equal(t, []string{"a=READY"}, w.states(c, run))
-	require.Equal(t, []string{"a=RUNNING"}, w.states(c, again), "the key was free by then")
+	require.Equal(t, []string{"a=RUNNING"}, w.states(c, again), "the key was free again")
 	w.verify()
 }
 
-// rebuildBare makes the state anew from the ledger alone.
+// rebuildBare rebuilds the state from the ledger alone.
 func rebuildBare(t *testing.T, w *world) {
 	t.Helper()
 	for _, prefix := range []string{"state/", "manifests/", "hints/", "boundary/"} {

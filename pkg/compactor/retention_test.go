@@ -15,7 +15,7 @@ import (
 
 const day = 24 * time.Hour
 
-// history is what the newest revision has beyond its live state.
+// history returns the rows of the newest revision's history.
 func (w *world) history() *state.Rows {
 	w.t.Helper()
 	rows, err := snapshot.LoadHistory(w.t.Context(), codec, w.manifests(), w.newest())
@@ -23,8 +23,8 @@ func (w *world) history() *state.Rows {
 	return rows
 }
 
-func TestRunsAreKeptForSoLongAndNoLonger(t *testing.T) {
-	for name, others := range map[string]int{"one, which is merged with what comes": 0, "many, whose segment goes whole": 100} {
+func TestRunsExpireAfterKeepRuns(t *testing.T) {
+	for name, others := range map[string]int{"one, whose segment is merged": 0, "many, whose segment expires": 100} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.options = eager
@@ -32,21 +32,21 @@ func TestRunsAreKeptForSoLongAndNoLonger(t *testing.T) {
 			c := w.open("one")
 			live, trigger := w.trigger(foldtest.Task("a"))
 			w.step(c, trigger)
-			old, _ := w.ended(c)
+			old, _ := w.endedRun(c)
 			for range others {
-				w.ended(c)
+				w.endedRun(c)
 			}
 			w.clock.pass(day - 2*time.Hour)
-			w.settle(c)
+			w.moveClosedToHistory(c)
 			kept, err := latest(c).WithRun(t.Context(), old)
 			require.NoError(t, err)
-			require.NotNil(t, kept, "its time is not over")
+			require.NotNil(t, kept, "the run has not expired")
 			require.True(t, latest(c).History.Kept(old))
 
 			w.clock.pass(time.Hour)
 			for range 3 { // until its segment is merged with as many rows
 				w.clock.pass(time.Hour)
-				w.settle(c)
+				w.moveClosedToHistory(c)
 			}
 			snap := latest(c)
 			gone, err := snap.WithRun(t.Context(), old)
@@ -55,7 +55,7 @@ func TestRunsAreKeptForSoLongAndNoLonger(t *testing.T) {
 			require.False(t, snap.History.Kept(old))
 			rows := w.history()
 			require.NotEmpty(t, state.List[state.Run](rows))
-			require.NotEmpty(t, state.List[state.Entry](rows), "what a rebuild goes by is kept")
+			require.NotEmpty(t, state.List[state.Entry](rows), "the rows that a rebuild needs are kept")
 			for _, run := range state.List[state.Run](rows) {
 				require.Greater(t, run.RunID, old)
 			}
@@ -64,15 +64,15 @@ func TestRunsAreKeptForSoLongAndNoLonger(t *testing.T) {
 			}
 			w.verify()
 
-			// What is said of it is late, and not of a run that nobody knows.
+			// An event of the run is late, not of an unknown run.
 			late := w.append(w.Finished(old, "a", 1, event.Failed))
 			w.step(c, late)
 			require.Equal(t, state.Late, outcome(c, late.ID))
-			// One that has not ended is kept, and then goes at once.
+			// A run that has not ended is kept; when it ends, it expires at once.
 			w.step(c, w.append(w.Finished(live, "a", 1, event.Succeeded)))
 			require.Equal(t, state.RunSucceeded, latest(c).State.Runs.Get(live).State)
 			w.clock.pass(time.Hour)
-			w.settle(c)
+			w.moveClosedToHistory(c)
 			require.Nil(t, latest(c).State.Runs.Get(live))
 			closed, err := latest(c).History.Has(t.Context(), live)
 			require.NoError(t, err)
@@ -83,23 +83,23 @@ func TestRunsAreKeptForSoLongAndNoLonger(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, result.Recorded)
 			c = w.open("two")
-			w.settle(c)
-			require.False(t, latest(c).History.Kept(old), "also after a rebuild, which has all that the ledger has")
+			w.moveClosedToHistory(c)
+			require.False(t, latest(c).History.Kept(old), "also after a rebuild, which reads the whole ledger")
 			w.verify()
 		})
 	}
 }
 
-func TestEntryFarAheadTakesNoRunAway(t *testing.T) {
+func TestEntryFarAheadExpiresNoRun(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
 	c := w.open("one")
-	old, _ := w.ended(c)
+	old, _ := w.endedRun(c)
 	w.clock.pass(time.Hour)
-	w.settle(c)
+	w.moveClosedToHistory(c)
 	w.step(c, w.write(500*day, 500*day, 500*day, &event.LimitSet{CommandID: "c", Scope: event.ScopeWorkspace, Slots: 5}))
 	require.LessOrEqual(t, latest(c).State.FoldTime, event.At(w.clock.Now()))
-	w.settle(c)
+	w.moveClosedToHistory(c)
 	kept, err := latest(c).WithRun(t.Context(), old)
 	require.NoError(t, err)
 	require.NotNil(t, kept)
@@ -109,14 +109,14 @@ func TestEntryFarAheadTakesNoRunAway(t *testing.T) {
 	w.verify()
 }
 
-func TestATriggerThatIsFoldedLongAfterItWasMadeBegins(t *testing.T) {
+func TestTriggerFoldedLateStartsItsRun(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
 	w.options.KeepRuns = day
 	c := w.open("one")
-	run, trigger := w.trigger(foldtest.Task("a")) // nobody is told of it
+	run, trigger := w.trigger(foldtest.Task("a")) // not announced
 	w.clock.pass(day + time.Hour)
-	w.ended(c)
+	w.endedRun(c)
 	w.clock.pass(time.Hour)
 	w.rebase(c)
 	w.rebase(c)
@@ -125,8 +125,8 @@ func TestATriggerThatIsFoldedLongAfterItWasMadeBegins(t *testing.T) {
 	w.verify()
 }
 
-// Whether there ever was such a run nobody can tell.
-func TestWhatIsSaidOfARunThatWouldNotBeKeptIsLateAlsoInAReplay(t *testing.T) {
+// Whether the run ever existed is unknown.
+func TestReplayTreatsEventsOfExpiredRunsAsLate(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
 	w.options.KeepRuns = day
@@ -136,8 +136,8 @@ func TestWhatIsSaidOfARunThatWouldNotBeKeptIsLateAlsoInAReplay(t *testing.T) {
 	w.step(c, dead)
 	require.Equal(t, state.DeadLetter, outcome(c, dead.ID))
 	w.clock.pass(2 * day)
-	w.settle(c)
-	w.settle(c)
+	w.moveClosedToHistory(c)
+	w.moveClosedToHistory(c)
 	require.False(t, latest(c).History.Kept(ghost))
 	late := w.append(&event.RunCancelRequested{RunID: ghost})
 	w.step(c, late)
@@ -151,18 +151,18 @@ func TestWhatIsSaidOfARunThatWouldNotBeKeptIsLateAlsoInAReplay(t *testing.T) {
 	}
 }
 
-func TestATableOfWhoseHistoryNothingIsKeptHasNone(t *testing.T) {
+func TestExpiredTableHasNoHistoryIndex(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
 	w.options.KeepRuns = day
 	c := w.open("one")
-	w.ended(c)
+	w.endedRun(c)
 	w.clock.pass(time.Hour)
 	w.rebase(c)
 	w.rebase(c)
 	require.Contains(t, w.newest().History, "runs")
 	w.clock.pass(2 * day)
-	w.settle(c)
+	w.moveClosedToHistory(c)
 	require.NotContains(t, w.newest().History, "runs")
 	w.verify()
 }

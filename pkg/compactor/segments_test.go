@@ -12,25 +12,25 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// Closed rows of one base become several segments.
-func TestHistoryInSeveralPortionsKeepsAllRows(t *testing.T) {
+// The closed rows of one base become several segments.
+func TestHistoryInSeveralSegmentsKeepsAllRows(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
 	w.options.MaxSegment = 3
 	c := w.open("one")
 	var runs []string
-	for range 3 { // later portions are added to those of the base before
+	for range 3 { // later segments are added to those of the previous base
 		for range 10 {
-			run, _ := w.ended(c)
+			run, _ := w.endedRun(c)
 			runs = append(runs, run)
 		}
 		w.clock.pass(time.Hour)
-		w.settle(c)
+		w.moveClosedToHistory(c)
 	}
 	require.GreaterOrEqual(t, w.newest().History["runs"].Rows, int64(len(runs)))
 	c = w.open("two")
 	for _, run := range runs {
-		require.Nil(t, latest(c).State.Runs.Get(run), "it is in history")
+		require.Nil(t, latest(c).State.Runs.Get(run), "the run is in history")
 		require.Equal(t, []string{"a=SUCCEEDED"}, w.states(c, run))
 	}
 	w.verify()
@@ -42,12 +42,12 @@ func TestArchivingEndsWithItsTimeline(t *testing.T) {
 	w := newWorld(t)
 	w.options = inUse
 	c := w.open("one")
-	_, entries := w.ended(c)
+	_, entries := w.endedRun(c)
 	w.clock.pass(15 * 24 * time.Hour)
-	w.settle(c)
+	w.moveClosedToHistory(c)
 	w.clock.pass(2 * time.Hour)
-	w.ended(c)
-	w.ended(c)
+	w.endedRun(c)
+	w.endedRun(c)
 	ended := false
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
 		if op == faultblob.Create && strings.HasPrefix(key, "archive/") && !ended {

@@ -15,18 +15,18 @@ import (
 	"github.com/servo-orchestration/servo/pkg/repair"
 )
 
-// A verification holds no history: it reads each segment once, and keeps sums. That it
-// reads all at once where sums differ is seen in what it reports.
-func TestAVerificationReadsHistoryOnceAndSeesEachRowOfIt(t *testing.T) {
+// Verify does not keep history in memory: it reads each segment once and keeps sums. Only if sums
+// differ, it reads all rows, as the report shows.
+func TestVerifyReadsEachSegmentOnce(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
 	c := w.open("one")
-	run, entries := w.ended(c)
-	for range 300 { // so many groups that what is closed leaves the replay on the way
-		w.ended(c)
+	run, entries := w.endedRun(c)
+	for range 300 { // enough groups that closed rows leave the replay meanwhile
+		w.endedRun(c)
 		w.clock.pass(20 * time.Second)
 	}
-	w.settle(c)
+	w.moveClosedToHistory(c)
 	c.AwaitMerges()
 	require.Nil(t, latest(c).State.Runs.Get(run))
 	require.Less(t, latest(c).State.Runs.Len(), 100)
@@ -77,7 +77,7 @@ func TestVerifyReportsDeletedManifests(t *testing.T) {
 	c := w.open("one")
 	_, entry := w.trigger(foldtest.Task("a"))
 	w.step(c, entry)
-	for _, left := range []string{"hints/", "state/", "ledger/"} { // any object that is left tells
+	for _, left := range []string{"hints/", "state/", "ledger/"} { // any remaining object reveals the loss
 		remove(t, w, "manifests/")
 		report, err = repair.Verify(t.Context(), w.repair())
 		require.NoError(t, err)

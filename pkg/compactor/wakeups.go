@@ -21,7 +21,8 @@ const (
 	// slot is the interval between the wakeups of a busy domain: how long stuck work may stay
 	// stuck.
 	slot = 10 * time.Minute
-	// maxWakeupAhead is the longest time until a wakeup. Its sweep then creates a later one.
+	// maxWakeupAhead limits how far in the future a wakeup is. If more time is left until work is
+	// due, the sweep creates another wakeup.
 	maxWakeupAhead = 30 * 24 * time.Hour
 	// maxSweeperAhead is how far a sweeper's clock may be ahead of this one. Later wakeups that it
 	// has found are released by another sweep.
@@ -37,7 +38,7 @@ const (
 // nextWakeup returns the wakeup of a state that is to be published, by the rules of [manifest.Due].
 //
 // A wakeup that is due within a slot stays, whatever the state. So a busy domain creates one wakeup
-// per slot, and folding need not search the state for each publish. A sweep deletes the wakeup, and
+// per slot, and folding need not search the state for each publish. A sweep releases the wakeup, and
 // creates no other one if nothing can get stuck.
 func (c *Compactor) nextWakeup(work *state.State, p publication) manifest.Due {
 	var d manifest.Due

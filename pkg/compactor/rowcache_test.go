@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-// chain are the tasks of a chain.
+// chain returns the tasks of a chain.
 func chain(n int) []event.TaskDef {
 	defs := []event.TaskDef{foldtest.Task("a")}
 	for i := range n - 1 {
@@ -25,8 +25,8 @@ func chain(n int) []event.TaskDef {
 
 func key(i int) string { return string(rune('a' + i)) }
 
-// held counts the rows of a table that the newest manifest holds itself.
-func (w *world) held(table string) int {
+// inlineRows returns the number of inline rows of a table in the newest manifest.
+func (w *world) inlineRows(table string) int {
 	w.t.Helper()
 	n := 0
 	for _, d := range w.newest().L0 {
@@ -39,8 +39,8 @@ func (w *world) held(table string) int {
 	return n
 }
 
-// What it costs: without it, a run's row is there as often as one of its tasks changed.
-func TestAManifestHoldsOfEachRowTheNewestOnly(t *testing.T) {
+// Otherwise, a manifest would contain the row of a run once for each change of its tasks.
+func TestManifestContainsNewestRowsOnly(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("c")
 	run, entry := w.trigger(chain(6)...)
@@ -48,17 +48,17 @@ func TestAManifestHoldsOfEachRowTheNewestOnly(t *testing.T) {
 	for i := range 6 {
 		w.step(c, w.append(w.Started(run, key(i), 1)))
 		w.step(c, w.append(w.Finished(run, key(i), 1, event.Succeeded)))
-		require.Equal(t, 1, w.held("runs"))
-		require.Equal(t, 6, w.held("tasks"))
-		require.Equal(t, i+1, w.held("attempts")-min(1, 5-i), "those that were, and the next one")
+		require.Equal(t, 1, w.inlineRows("runs"))
+		require.Equal(t, 6, w.inlineRows("tasks"))
+		require.Equal(t, i+1, w.inlineRows("attempts")-min(1, 5-i), "the earlier attempts and the next one")
 	}
-	require.Len(t, w.newest().L0, 13, "each says that there was a revision")
+	require.Len(t, w.newest().L0, 13, "each records its revision")
 	w.verify()
 }
 
-// INV-5. What a publish would have left out that failed is there as if it had not been
-// tried: its rows are in nothing else.
-func TestINV5APublishThatFailsLeavesNothingOut(t *testing.T) {
+// INV-5. A publish that fails does not change the deltas of the current manifest: no other file
+// contains the rows that it would have dropped.
+func TestINV5FailedPublishDropsNoRows(t *testing.T) {
 	w := newWorld(t)
 	c, other := w.open("c"), w.open("other")
 	run, entry := w.trigger(chain(6)...)
@@ -71,7 +71,7 @@ func TestINV5APublishThatFailsLeavesNothingOut(t *testing.T) {
 				return faultblob.None
 			}
 			tried = true
-			if i%2 == 0 { // another one is faster
+			if i%2 == 0 { // another writer is faster
 				w.faults(nil)
 				w.step(other, finished)
 				return faultblob.None
@@ -85,10 +85,9 @@ func TestINV5APublishThatFailsLeavesNothingOut(t *testing.T) {
 	require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED", "c=SUCCEEDED", "d=SUCCEEDED", "e=SUCCEEDED", "f=SUCCEEDED"}, w.states(c, run))
 }
 
-// INV-5. The next publish may be of something else, and must not say of what the failed
-// one had left out that it is gone. Seen to fail where encoded deltas were told apart by
-// their size.
-func TestINV5WhatAFailedPublishHadLeftOutIsInTheNext(t *testing.T) {
+// INV-5. The next publish may change other rows, and must keep those that the failed one would have
+// dropped. This test failed while encoded deltas were distinguished by their size.
+func TestINV5RowsOfFailedPublishAreInTheNext(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("c")
 	run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b"), foldtest.Task("c"))
@@ -112,8 +111,8 @@ func TestINV5WhatAFailedPublishHadLeftOutIsInTheNext(t *testing.T) {
 	w.verify()
 }
 
-// What it costs: a delta in files is a read for each of its tables.
-func TestAMergeReadsNothingOfWhatItsProcessHasMade(t *testing.T) {
+// A delta in files would cost a read for each of its tables.
+func TestMergeOfCachedDeltasReadsNothing(t *testing.T) {
 	w := newWorld(t)
 	w.options = compactor.Options{MaxDeltas: 4, MaxInline: 1000}
 	c := w.open("c")

@@ -19,17 +19,17 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// inHistory is a run that has ended, with its entries, whose rows have left the live state.
+// inHistory returns an ended run and its entries, whose rows have moved to history.
 func (w *world) inHistory(c *compactor.Compactor) (run string, entries []compactor.Entry) {
 	w.t.Helper()
-	run, entries = w.ended(c)
+	run, entries = w.endedRun(c)
 	w.clock.pass(20 * time.Minute)
-	w.settle(c)
+	w.moveClosedToHistory(c)
 	require.Empty(w.t, outcome(c, entries[1].ID))
 	return run, entries
 }
 
-// published are the snapshots of a compactor in this process.
+// published provides the snapshots of a compactor in this process.
 type published struct{ *snapshot.Latest }
 
 func (p published) Current(context.Context) (*snapshot.Snapshot, error) {
@@ -41,8 +41,8 @@ func (p published) Await(ctx context.Context, after int64) (*snapshot.Snapshot, 
 	return p.Latest.Await(ctx, func(s *snapshot.Snapshot) bool { return s.Revision > after })
 }
 
-// Whoever waits may have stood still: a laptop was closed.
-func TestWhoeverWaitsIsToldThatItWasFoldedLongAgo(t *testing.T) {
+// A waiting process may have been suspended, for example on a closed laptop.
+func TestWaitFindsOutcomeInHistory(t *testing.T) {
 	w := newWorld(t)
 	w.options = inUse
 	c := w.open("one")
@@ -52,8 +52,8 @@ func TestWhoeverWaitsIsToldThatItWasFoldedLongAgo(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// judged is what folding the only group of each entry came to.
-func judged(t *testing.T, c *compactor.Compactor, entries ...compactor.Entry) (outcomes []state.EntryOutcome) {
+// outcomesOf returns the outcome of the only group of each entry.
+func outcomesOf(t *testing.T, c *compactor.Compactor, entries ...compactor.Entry) (outcomes []state.EntryOutcome) {
 	t.Helper()
 	events := make([]engine.EventInfo, len(entries))
 	for i, e := range entries {
@@ -66,24 +66,24 @@ func judged(t *testing.T, c *compactor.Compactor, entries ...compactor.Entry) (o
 	return outcomes
 }
 
-func TestDamagedHistoryHidesNoOutcomeOfTheLiveState(t *testing.T) {
+func TestDamagedHistoryKeepsLiveOutcomes(t *testing.T) {
 	w := newWorld(t)
 	w.options = inUse
 	c := w.open("one")
 	_, old := w.inHistory(c)
-	_, fresh := w.ended(c)
-	require.Equal(t, []state.EntryOutcome{state.Folded, state.Folded}, judged(t, c, old[1], fresh[1]))
+	_, fresh := w.endedRun(c)
+	require.Equal(t, []state.EntryOutcome{state.Folded, state.Folded}, outcomesOf(t, c, old[1], fresh[1]))
 	c.AwaitMerges()
 	for key := range w.keys("state/") {
 		if strings.Contains(key, "/ledger_entries/history/") && strings.HasSuffix(key, ".parquet") {
 			require.NoError(t, w.blobs.Delete(t.Context(), key))
 		}
 	}
-	require.Equal(t, []state.EntryOutcome{"", state.Folded}, judged(t, c, old[1], fresh[1]))
+	require.Equal(t, []state.EntryOutcome{"", state.Folded}, outcomesOf(t, c, old[1], fresh[1]))
 }
 
-// Only segments are read that may have what is asked for, and none for what cannot be there.
-func TestOutcomesAreLookedForWhereTheyMayBe(t *testing.T) {
+// Only segments that may contain an entry are read, and none for an entry that cannot exist there.
+func TestOutcomesReadOnlyMatchingSegments(t *testing.T) {
 	w := newWorld(t)
 	w.options = inUse
 	c := w.open("one")
@@ -94,19 +94,19 @@ func TestOutcomesAreLookedForWhereTheyMayBe(t *testing.T) {
 		return op == faultblob.Get && strings.Contains(key, "/ledger_entries/history/")
 	})
 	unfolded := compactor.Entry{ID: w.ids.New(), Data: old[1].Data}
-	judged(t, c, unfolded)
+	outcomesOf(t, c, unfolded)
 	require.Zero(t, reads.Load())
-	require.Equal(t, []state.EntryOutcome{state.Folded, ""}, judged(t, c, old[1], unfolded))
+	require.Equal(t, []state.EntryOutcome{state.Folded, ""}, outcomesOf(t, c, old[1], unfolded))
 	require.LessOrEqual(t, reads.Load(), int64(2), "the index, and one segment")
 }
 
-// A rebuild in the recorded order begins nothing that was passed by: its writer was told
-// nothing, and it may be months later.
-func TestARebuildPassesByWhatWasPassedBy(t *testing.T) {
+// A rebuild in recorded order does not start a run from an abandoned entry, perhaps months later:
+// its writer has appended the events again.
+func TestRebuildSkipsAbandonedEntries(t *testing.T) {
 	w := newWorld(t)
 	w.options = inUse
 	c := w.open("one")
-	w.ended(c)
+	w.endedRun(c)
 	never := w.ids.New()
 	run, trigger := w.trigger(foldtest.Task("a"))
 	require.NoError(t, w.blobs.Delete(t.Context(), ledger.Key(foldtest.Domain, trigger.ID)))
@@ -121,7 +121,7 @@ func TestARebuildPassesByWhatWasPassedBy(t *testing.T) {
 	require.True(t, result.Recorded)
 	c = w.open("rebuilt")
 	w.clock.pass(2 * time.Minute)
-	_, err = c.Step(t.Context(), compactor.Request{Barrier: true}) // which lists the ledger from its begin
+	_, err = c.Step(t.Context(), compactor.Request{Barrier: true}) // lists the whole ledger
 	require.NoError(t, err)
 	require.Nil(t, latest(c).State.Runs.Get(run))
 	w.verify()

@@ -17,16 +17,16 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// marking is a world whose compactors mark their domain.
-func marking(t *testing.T) *world {
+// withWakeups returns a world whose compactors create wakeups.
+func withWakeups(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
 	w.options.Markers = true
 	return w
 }
 
-// markers are the minutes that the domain is marked for.
-func (w *world) markers() []event.Time {
+// wakeups returns the minutes of the existing wakeups.
+func (w *world) wakeups() []event.Time {
 	w.t.Helper()
 	var at []event.Time
 	for object, err := range w.blobs.List(w.t.Context(), blob.ListOptions{Prefix: due.Prefix}) {
@@ -39,7 +39,7 @@ func (w *world) markers() []event.Time {
 	return at
 }
 
-// due is what the newest revision says of markers.
+// due returns the wakeup fields of the newest revision.
 func (w *world) due() manifest.Due {
 	w.t.Helper()
 	m, err := w.manifests().Load(w.t.Context())
@@ -47,11 +47,11 @@ func (w *world) due() manifest.Due {
 	return m.Due
 }
 
-// sweep does what a sweeper does, when the clock has come to the first marker, short of
-// deleting it.
+// sweep waits until the first wakeup is due and sweeps as a sweeper does, but does not delete the
+// wakeup.
 func (w *world) sweep(c *compactor.Compactor) compactor.Result {
 	w.t.Helper()
-	at := w.markers()[0]
+	at := w.wakeups()[0]
 	w.clock.pass(max(0, at.Sub(event.At(w.clock.Now()))))
 	result, err := c.Step(w.t.Context(), compactor.Request{Barrier: true, Sweep: true, Through: at})
 	require.NoError(w.t, err)
@@ -69,8 +69,8 @@ func (w *world) endOnly(c *compactor.Compactor, run string) {
 	w.step(c, w.append(w.Finished(run, "a", 1, event.Succeeded)))
 }
 
-func TestADomainIsMarkedBeforeItComesAlive(t *testing.T) {
-	w := marking(t)
+func TestWakeupIsCreatedBeforeTheFirstPublish(t *testing.T) {
+	w := withWakeups(t)
 	c := w.open("c")
 	run, entry := w.trigger(foldtest.Task("a"))
 	w.faults(func(_ faultblob.Op, key string) faultblob.Fault {
@@ -86,7 +86,7 @@ func TestADomainIsMarkedBeforeItComesAlive(t *testing.T) {
 
 	w.faults(nil)
 	w.step(c, entry)
-	marked := w.markers()
+	marked := w.wakeups()
 	require.Len(t, marked, 1)
 	require.Equal(t, manifest.Due{At: marked[0]}, w.due())
 	wait := marked[0].Sub(event.At(w.clock.Now()))
@@ -94,12 +94,12 @@ func TestADomainIsMarkedBeforeItComesAlive(t *testing.T) {
 	require.LessOrEqual(t, wait, 11*time.Minute)
 
 	w.endOnly(c, run)
-	require.Equal(t, manifest.Due{At: marked[0]}, w.due(), "it stays until a sweep")
+	require.Equal(t, manifest.Due{At: marked[0]}, w.due(), "the wakeup stays until a sweep")
 }
 
-// What it costs while there is work. Seen to fail with a marker for each run.
-func TestADomainIsMarkedOnceASlotAtMost(t *testing.T) {
-	w := marking(t)
+// This limits the cost of wakeups in a busy domain. The test fails if each run creates a wakeup.
+func TestWakeupIsCreatedOncePerSlot(t *testing.T) {
+	w := withWakeups(t)
 	creates := 0
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
 		if op == faultblob.Create && strings.HasPrefix(key, due.Prefix) {
@@ -117,32 +117,32 @@ func TestADomainIsMarkedOnceASlotAtMost(t *testing.T) {
 		}
 		w.step(c, entry)
 		w.endOnly(c, run)
-		if at := w.markers()[0]; at <= event.At(w.clock.Now()) {
+		if at := w.wakeups()[0]; at <= event.At(w.clock.Now()) {
 			w.delete(w.sweep(other).Attended)
 		}
 	}
-	require.LessOrEqual(t, creates, 2*7, "of each instance; the second finds it there")
+	require.LessOrEqual(t, creates, 2*7, "per instance; the second create finds the wakeup")
 	require.GreaterOrEqual(t, creates, 5)
 }
 
-func TestASweepOfAnIdleDomainPublishesThatItsMarkersMayGo(t *testing.T) {
-	w := marking(t)
+func TestSweepOfIdleDomainReleasesWakeups(t *testing.T) {
+	w := withWakeups(t)
 	c := w.open("c")
 	run, entry := w.trigger(foldtest.Task("a"))
 	w.step(c, entry)
 	w.endOnly(c, run)
-	marked := w.markers()
+	marked := w.wakeups()
 	result := w.sweep(c)
 	require.Equal(t, marked[0], result.Attended)
 	require.Equal(t, manifest.Due{Through: marked[0]}, w.due())
 	again := w.sweep(w.open("another, which has just started"))
-	require.Equal(t, result, again, "it is said already")
+	require.Equal(t, result, again, "nothing new to publish")
 	w.delete(marked[0])
-	require.Empty(t, w.markers())
+	require.Empty(t, w.wakeups())
 }
 
-func TestASweepOfALiveDomainMarksItForLaterFirst(t *testing.T) {
-	w := marking(t)
+func TestSweepCreatesNextWakeupBeforeRelease(t *testing.T) {
+	w := withWakeups(t)
 	c := w.open("c")
 	def := foldtest.Task("a")
 	def.HeartbeatTimeoutSec = 7200
@@ -152,7 +152,7 @@ func TestASweepOfALiveDomainMarksItForLaterFirst(t *testing.T) {
 	for _, row := range stateOf(c).Timers.Rows() {
 		w.step(c, w.append(&event.TimerEnqueued{TimerID: row.TimerID, Generation: row.Generation, CloudTaskID: row.CloudTaskID}))
 	}
-	first := w.markers()[0]
+	first := w.wakeups()[0]
 	w.faults(func(_ faultblob.Op, key string) faultblob.Fault {
 		if strings.HasPrefix(key, due.Prefix) {
 			return faultblob.FailBefore
@@ -161,42 +161,42 @@ func TestASweepOfALiveDomainMarksItForLaterFirst(t *testing.T) {
 	})
 	_, err := c.Step(t.Context(), compactor.Request{Barrier: true, Sweep: true, Through: first})
 	require.ErrorIs(t, err, faultblob.ErrInjected)
-	require.Equal(t, manifest.Due{At: first}, w.due(), "nothing may go as long as nothing is there for later")
+	require.Equal(t, manifest.Due{At: first}, w.due(), "no release before the next wakeup exists")
 
 	w.faults(nil)
 	require.Equal(t, first, w.sweep(c).Attended)
-	require.Equal(t, []event.Time{first, first.Add(10 * time.Minute)}, w.markers())
+	require.Equal(t, []event.Time{first, first.Add(10 * time.Minute)}, w.wakeups())
 	require.Equal(t, manifest.Due{At: first.Add(10 * time.Minute), Through: first}, w.due())
 }
 
-func TestASweepThatFindsSomethingIsFollowedByOneInAMinute(t *testing.T) {
-	w := marking(t)
+func TestSweepAfterFindingRepeatsInAMinute(t *testing.T) {
+	w := withWakeups(t)
 	c := w.open("c")
 	run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b", "a"))
 	w.step(c, entry)
-	first := w.markers()[0]
-	w.append(w.Finished(run, "a", 1, event.Succeeded)) // and nobody is told
+	first := w.wakeups()[0]
+	w.append(w.Finished(run, "a", 1, event.Succeeded)) // not announced
 	result := w.sweep(c)
 	require.Equal(t, 1, result.Folded)
 	require.Equal(t, manifest.Due{At: first.Add(time.Minute), Through: first}, w.due())
 	w.delete(first)
 	require.Equal(t, 0, w.sweep(c).Folded)
-	require.Equal(t, first.Add(2*time.Minute), w.due().At, "b waits for the queue, and is overdue there")
+	require.Equal(t, first.Add(2*time.Minute), w.due().At, "b is ready and its dispatch is overdue")
 }
 
-// What a listing found is found by no later one, so that a sweep which fails once it is
-// folded has to remember it.
-func TestASweepThatFailsRemembersWhatItFound(t *testing.T) {
-	w := marking(t)
+// A later listing does not find a folded entry again. So a sweep that fails after the fold must
+// remember that it found one.
+func TestFailedSweepRemembersUnannouncedEntries(t *testing.T) {
+	w := withWakeups(t)
 	c := w.open("c")
 	run, entry := w.trigger(foldtest.Task("a"))
 	w.step(c, entry)
-	first := w.markers()[0]
+	first := w.wakeups()[0]
 	ends, entry := w.trigger(foldtest.Task("a"))
 	w.step(c, entry)
-	w.append(w.Finished(ends, "a", 1, event.Succeeded)) // and nobody is told
+	w.append(w.Finished(ends, "a", 1, event.Succeeded)) // not announced
 	w.clock.pass(first.Sub(event.At(w.clock.Now())))
-	w.step(c, w.append(w.Started(run, "a", 1))) // and goes on
+	w.step(c, w.append(w.Started(run, "a", 1))) // the run continues
 	for _, row := range stateOf(c).Timers.Rows() {
 		w.step(c, w.append(&event.TimerEnqueued{TimerID: row.TimerID, Generation: row.Generation, CloudTaskID: row.CloudTaskID}))
 	}
@@ -212,17 +212,17 @@ func TestASweepThatFailsRemembersWhatItFound(t *testing.T) {
 	w.faults(nil)
 	result, err := c.Step(t.Context(), sweep)
 	require.NoError(t, err)
-	require.Equal(t, 0, result.Folded, "that was done")
+	require.Equal(t, 0, result.Folded, "folded by the failed sweep")
 	require.Equal(t, manifest.Due{At: first.Add(time.Minute), Through: first}, w.due())
 }
 
-// What is on its way is nothing that anybody overlooked.
-func TestASweepThatOvertakesAHandOverIsFollowedByOneInItsTime(t *testing.T) {
-	w := marking(t)
+// The announcement of a young entry may be on its way.
+func TestYoungEntryDoesNotCountAsUnannounced(t *testing.T) {
+	w := withWakeups(t)
 	c := w.open("c")
 	run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b", "a"))
 	w.step(c, entry)
-	first := w.markers()[0]
+	first := w.wakeups()[0]
 	w.clock.pass(first.Sub(event.At(w.clock.Now())))
 	w.step(c, w.append(w.Started(run, "a", 1)))
 	fresh := w.append(w.Finished(run, "a", 1, event.Succeeded))
@@ -234,8 +234,8 @@ func TestASweepThatOvertakesAHandOverIsFollowedByOneInItsTime(t *testing.T) {
 	require.Equal(t, manifest.Due{At: first.Add(10 * time.Minute), Through: first}, w.due())
 }
 
-func TestAFarTimerIsLookedAfterWhenItIsLate(t *testing.T) {
-	w := marking(t)
+func TestDistantTimerGetsLateWakeup(t *testing.T) {
+	w := withWakeups(t)
 	c := w.open("c")
 	waits := foldtest.Retrying("w", 2)
 	waits.RetryInitialDelayMS, waits.RetryMaxDelayMS = (6 * time.Hour).Milliseconds(), (6 * time.Hour).Milliseconds()
@@ -253,7 +253,7 @@ func TestAFarTimerIsLookedAfterWhenItIsLate(t *testing.T) {
 	far := w.due().At
 	require.Greater(t, far, fires)
 	require.LessOrEqual(t, far.Sub(fires), 13*time.Minute)
-	require.Equal(t, []event.Time{far}, w.markers())
+	require.Equal(t, []event.Time{far}, w.wakeups())
 
 	run, entry := w.trigger(foldtest.Task("a"))
 	w.step(c, entry)
@@ -261,20 +261,20 @@ func TestAFarTimerIsLookedAfterWhenItIsLate(t *testing.T) {
 	require.Less(t, near.Sub(event.At(w.clock.Now())), 12*time.Minute, "a deadline has become earlier")
 	w.endOnly(c, run)
 	w.delete(w.sweep(c).Attended)
-	require.Equal(t, []event.Time{far}, w.markers(), "it was there all the time")
+	require.Equal(t, []event.Time{far}, w.wakeups(), "the distant wakeup still exists")
 	require.Equal(t, far, w.due().At)
 }
 
-// INV-5, however a sweep and a publish come between each other. One has the marker of
-// its parent for granted, and is slow; the other has it deleted meanwhile.
-func TestINV5AMarkerThatIsDeletedStandsForNoRevision(t *testing.T) {
-	w := marking(t)
+// INV-5, for any interleaving of sweep and publish. The slow writer relies on the wakeup of its
+// parent; the other one releases it meanwhile.
+func TestINV5PublishReplacesDeletedWakeup(t *testing.T) {
+	w := withWakeups(t)
 	slow := w.open("slow")
 	run, entry := w.trigger(foldtest.Task("a"))
 	w.step(slow, entry)
 	w.endOnly(slow, run)
 	quick := w.open("quick")
-	first := w.markers()[0]
+	first := w.wakeups()[0]
 	_, entry = w.trigger(foldtest.Task("a"))
 	swept := false
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
@@ -283,22 +283,22 @@ func TestINV5AMarkerThatIsDeletedStandsForNoRevision(t *testing.T) {
 		}
 		swept = true
 		w.clock.pass(first.Sub(event.At(w.clock.Now())))
-		result, err := quick.Step(t.Context(), compactor.Request{Sweep: true, Through: first}) // it has listed before
+		result, err := quick.Step(t.Context(), compactor.Request{Sweep: true, Through: first}) // its listing was earlier
 		require.NoError(t, err)
 		require.Equal(t, first, result.Attended)
 		w.delete(first)
-		require.Empty(t, w.markers(), "the domain is idle")
+		require.Empty(t, w.wakeups(), "the domain is idle")
 		return faultblob.None
 	})
 	w.step(slow, entry)
 	require.True(t, swept)
-	require.Equal(t, []event.Time{w.due().At}, w.markers())
+	require.Equal(t, []event.Time{w.due().At}, w.wakeups())
 	require.Greater(t, w.due().At, first)
 }
 
-// A marker whose writer has not published yet may be found by a sweep.
-func TestINV5AMarkerIsNotDeletedUnderItsWriter(t *testing.T) {
-	w := marking(t)
+// A sweep may find and delete a wakeup whose writer has not published yet.
+func TestINV5PublishReplacesUnpublishedWakeup(t *testing.T) {
+	w := withWakeups(t)
 	slow, quick := w.open("slow"), w.open("quick")
 	run, entry := w.trigger(foldtest.Task("a"))
 	w.step(quick, entry)
@@ -311,7 +311,7 @@ func TestINV5AMarkerIsNotDeletedUnderItsWriter(t *testing.T) {
 			return faultblob.None
 		}
 		swept = true
-		at := w.markers()[0]
+		at := w.wakeups()[0]
 		w.clock.pass(at.Sub(event.At(w.clock.Now())))
 		result, err := quick.Step(t.Context(), compactor.Request{Sweep: true, Through: at})
 		require.NoError(t, err)
@@ -321,21 +321,21 @@ func TestINV5AMarkerIsNotDeletedUnderItsWriter(t *testing.T) {
 	})
 	w.step(slow, entry)
 	require.True(t, swept)
-	require.Equal(t, []event.Time{w.due().At}, w.markers())
+	require.Equal(t, []event.Time{w.due().At}, w.wakeups())
 }
 
-func TestAFullSweepMarksADomainThatHasNoMarker(t *testing.T) {
+func TestFullSweepCreatesMissingWakeup(t *testing.T) {
 	w := newWorld(t)
 	_, entry := w.trigger(foldtest.Task("a"))
-	w.step(w.open("of a build without markers"), entry)
-	require.Empty(t, w.markers())
+	w.step(w.open("of a build without wakeups"), entry)
+	require.Empty(t, w.wakeups())
 	w.options.Markers = true
 	_, err := w.open("c").Step(t.Context(), compactor.Request{Barrier: true, Sweep: true})
 	require.NoError(t, err)
-	require.Equal(t, []event.Time{w.due().At}, w.markers())
+	require.Equal(t, []event.Time{w.due().At}, w.wakeups())
 }
 
-func TestAMarkerThatIsGoneIsMadeAnew(t *testing.T) {
+func TestLostWakeupIsCreatedAgain(t *testing.T) {
 	for name, again := range map[string]func(*world, *compactor.Compactor){
 		"by a full sweep": func(w *world, c *compactor.Compactor) {
 			_, err := c.Step(w.t.Context(), compactor.Request{Barrier: true, Sweep: true})
@@ -347,28 +347,28 @@ func TestAMarkerThatIsGoneIsMadeAnew(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := marking(t)
+			w := withWakeups(t)
 			c := w.open("c")
 			_, entry := w.trigger(foldtest.Task("a"))
 			w.step(c, entry)
-			require.Len(t, w.markers(), 1)
+			require.Len(t, w.wakeups(), 1)
 			require.NoError(t, w.blobs.Delete(t.Context(), due.Marker{At: w.due().At, Domain: foldtest.Domain}.Key()))
 			w.clock.pass(2 * time.Hour)
 			again(w, c)
-			require.Equal(t, []event.Time{w.due().At}, w.markers())
+			require.Equal(t, []event.Time{w.due().At}, w.wakeups())
 		})
 	}
 }
 
-func TestWhatASweeperFindsInTheFutureIsLeftForThen(t *testing.T) {
-	w := marking(t)
+func TestSweepDoesNotReleaseFutureWakeups(t *testing.T) {
+	w := withWakeups(t)
 	c := w.open("c")
 	_, entry := w.trigger(foldtest.Task("a"))
 	w.step(c, entry)
 	result, err := c.Step(t.Context(), compactor.Request{Barrier: true, Sweep: true, Through: event.At(w.clock.Now().Add(1000 * time.Hour))})
 	require.NoError(t, err)
 	require.Equal(t, due.Minute(event.At(w.clock.Now().Add(15*time.Minute))), result.Attended)
-	require.Contains(t, w.markers(), w.due().At)
+	require.Contains(t, w.wakeups(), w.due().At)
 }
 
 func stateOf(c *compactor.Compactor) *state.State {

@@ -22,9 +22,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// Seen to fail with a compactor that reads what it is handed, and with a client that
-// keeps it to itself.
-func TestEntriesAreHandedOverWithTheirBytes(t *testing.T) {
+// This test fails if the compactor reads entries that were handed over, or if the client omits
+// their content.
+func TestHandoverIncludesContent(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")
 	mux := http.NewServeMux()
@@ -37,7 +37,7 @@ func TestEntriesAreHandedOverWithTheirBytes(t *testing.T) {
 	run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b"))
 	other := w.append(w.Finished(run, "a", 1, event.Succeeded))
 	bad := w.append(w.Finished(run, "b", 1, event.Succeeded))
-	other.Data = nil // it is read
+	other.Data = nil // read from the store
 	bad.Data = append(bad.Data, 0xff)
 
 	var mu sync.Mutex
@@ -58,7 +58,7 @@ func TestEntriesAreHandedOverWithTheirBytes(t *testing.T) {
 		"what JSON does not carry unchanged is read, too")
 	require.Equal(t, []string{"a=SUCCEEDED", "b=SUCCEEDED"}, w.states(c, run))
 
-	// What is too large with the bytes goes without them.
+	// A request that would be too large is sent without content.
 	huge := []compactor.Entry{{ID: entry.ID, Data: bytes.Repeat([]byte("<\""), 500_000), Proof: entry.Proof}}
 	result, err = client.Compact(t.Context(), compactor.Request{Entries: huge})
 	require.NoError(t, err)
@@ -85,7 +85,7 @@ func TestEntriesAreHandedOverWithTheirBytes(t *testing.T) {
 	w.verify()
 }
 
-// granted is a request whose caller may do everything.
+// granted returns a request whose caller has every right.
 func granted(r *http.Request) *http.Request {
 	return r.WithContext(remote.WithRights(r.Context(), remote.Rights{Data: true, Sweep: true}))
 }
@@ -100,7 +100,7 @@ func TestHandedOverBytesAreFoldedOnlyAsStored(t *testing.T) {
 	w.step(c, entry)
 	require.EqualValues(t, 1, heads.Load(), "one HEAD for each entry, and no read")
 
-	// The store has that a failed: who hands over that it succeeded is not believed.
+	// The stored entry says that a failed; a handed-over success is not folded.
 	truth := w.append(w.Finished(run, "a", 1, event.Failed))
 	lie := truth
 	lie.Data = bytes.Replace(truth.Data, []byte("failed"), []byte("succeeded"), 1)
@@ -109,14 +109,14 @@ func TestHandedOverBytesAreFoldedOnlyAsStored(t *testing.T) {
 	w.step(c, lie)
 	require.Equal(t, "a=FAILED", w.states(c, run)[0])
 
-	// Of another generation of the name nothing is known.
+	// Another generation of the name proves nothing.
 	other := w.append(w.Finished(run, "b", 1, event.Succeeded))
 	other.Data = bytes.Replace(other.Data, []byte("succeeded"), []byte("cancelled"), 1)
 	other.Proof.Generation++
 	w.step(c, other)
 	require.Equal(t, "b=SUCCEEDED", w.states(c, run)[1])
 
-	// What was never stored is not folded, by any caller.
+	// An entry that was never stored is not folded, for any caller.
 	never := lie
 	never.ID = w.ids.New()
 	require.Zero(t, w.step(c, never).Folded)

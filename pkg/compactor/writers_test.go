@@ -15,7 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-// publishes counts the creates of manifests, those that lose a race included.
+// publishes counts the creates of manifests, including those that lose a race.
 func (w *world) publishes() *int {
 	n := new(int)
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
@@ -27,8 +27,8 @@ func (w *world) publishes() *int {
 	return n
 }
 
-// Two instances are handed entries in turn. Seen to fail where they do not look first.
-func TestWhoSharesADomainLooksFirst(t *testing.T) {
+// Two instances receive entries in turn. This test fails if Step does not reload first.
+func TestSharedCompactorReloadsBeforeFolding(t *testing.T) {
 	for shared, want := range map[bool]int{true: 4, false: 5} {
 		w := newWorld(t)
 		w.options.Shared = shared
@@ -36,9 +36,9 @@ func TestWhoSharesADomainLooksFirst(t *testing.T) {
 		run, entry := w.trigger(foldtest.Task("a"), foldtest.Task("b", "a"))
 		w.step(one, entry)
 		_, entry = w.trigger(foldtest.Task("a"))
-		w.step(other, entry) // it has not heard of the first, and loses a race
+		w.step(other, entry) // it does not know the first writer and loses a race
 		n := w.publishes()
-		w.step(one, w.append(w.Finished(run, "a", 1, event.Succeeded))) // nor has that
+		w.step(one, w.append(w.Finished(run, "a", 1, event.Succeeded))) // so does this one
 		w.step(other, w.append(w.Finished(run, "b", 1, event.Succeeded)))
 		w.clock.pass(6 * time.Second)
 		_, entry = w.trigger(foldtest.Task("a"))
@@ -48,14 +48,14 @@ func TestWhoSharesADomainLooksFirst(t *testing.T) {
 	}
 }
 
-// An entry that both were told of, one by who has appended it: the other finds it done.
-func TestWhatAnotherWasHandedIsLeftToIt(t *testing.T) {
+// Two instances learn of an entry, one of them from its writer. The other one finds it folded.
+func TestNotifiedEntryLingersForOtherWriter(t *testing.T) {
 	w := newWorld(t)
 	w.options.Shared, w.clock.stay = true, true
 	one, other := w.open("one"), w.open("other")
 	_, entry := w.trigger(foldtest.Task("a"))
 	w.step(one, entry)
-	w.step(other, w.append(&event.LimitSet{CommandID: w.ids.New(), Scope: event.ScopeWorkspace, Slots: 9})) // and so knows of one
+	w.step(other, w.append(&event.LimitSet{CommandID: w.ids.New(), Scope: event.ScopeWorkspace, Slots: 9})) // so one knows of another writer
 	stop := w.run(other)
 	defer stop()
 
@@ -74,15 +74,15 @@ func TestWhatAnotherWasHandedIsLeftToIt(t *testing.T) {
 	result, err = other.Compact(t.Context(), compactor.Request{Entries: []compactor.Entry{entry}})
 	require.NoError(t, err)
 	require.Equal(t, 1, result.Folded)
-	require.Less(t, w.clock.Now().Sub(began), 300*time.Millisecond, "what was handed over waits for nobody")
+	require.Less(t, w.clock.Now().Sub(began), 300*time.Millisecond, "handed-over entries do not linger")
 
 	_, entry = w.trigger(foldtest.Task("a"))
 	result, err = other.Compact(t.Context(), compactor.Request{Entries: []compactor.Entry{{ID: entry.ID}}, Notified: true})
 	require.NoError(t, err)
-	require.Equal(t, 1, result.Folded, "nobody else had it")
+	require.Equal(t, 1, result.Folded, "no other writer had it")
 }
 
-func TestWhoIsAloneWaitsForNobody(t *testing.T) {
+func TestLoneCompactorDoesNotLinger(t *testing.T) {
 	w := newWorld(t)
 	w.options.Shared, w.clock.stay = true, true
 	c := w.open("alone")
@@ -97,7 +97,7 @@ func TestWhoIsAloneWaitsForNobody(t *testing.T) {
 	require.Less(t, w.clock.Now().Sub(began), 300*time.Millisecond)
 }
 
-// run runs a compactor until it is told to stop.
+// run runs a compactor until stop is called.
 func (w *world) run(c *compactor.Compactor) (stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var running sync.WaitGroup

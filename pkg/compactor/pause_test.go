@@ -13,8 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 )
 
-// busy is a clock by which everything takes a while, and which notes how long it was
-// asked to wait for entries.
+// busy is a clock that advances with each call of Now and records how long the compactor paused.
 type busy struct {
 	*tick
 	step   time.Duration
@@ -27,7 +26,7 @@ func (c *busy) Now() time.Time {
 }
 
 func (c *busy) Sleep(ctx context.Context, d time.Duration) error {
-	if d > 50*time.Millisecond { // until it is time to collect
+	if d > 50*time.Millisecond { // until the next maintenance
 		<-ctx.Done()
 		return ctx.Err()
 	}
@@ -35,14 +34,14 @@ func (c *busy) Sleep(ctx context.Context, d time.Duration) error {
 	return c.tick.Sleep(ctx, d)
 }
 
-func TestEntriesGatherForAsLongAsFilesTookToEncode(t *testing.T) {
+func TestRunPausesForTheEncodingTime(t *testing.T) {
 	for name, row := range map[string]struct {
 		options compactor.Options
 		step    time.Duration
 		rests   bool
 	}{
 		"files":                 {files, time.Microsecond, true},
-		"files that take long":  {files, time.Minute, true}, // 50 ms are noted, and no more
+		"files that take long":  {files, time.Minute, true}, // the pause is at most 50 ms
 		"rows in the manifest":  {compactor.Options{}, time.Microsecond, false},
 		"encoding took no time": {files, 0, false},
 	} {
@@ -57,7 +56,7 @@ func TestEntriesGatherForAsLongAsFilesTookToEncode(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- c.Run(ctx) }()
-			for range 2 { // the second is taken when the rest after the first is over
+			for range 2 { // the second batch begins after the pause that follows the first
 				_, entry := w.trigger(foldtest.Task("a"))
 				_, err := c.Compact(ctx, compactor.Request{Entries: []compactor.Entry{entry}})
 				require.NoError(t, err)

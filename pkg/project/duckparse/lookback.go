@@ -190,7 +190,10 @@ var operators = map[string]string{
 	"COMPARE_GREATERTHAN": ">", "COMPARE_GREATERTHANOREQUALTO": ">=",
 }
 
-var mirrored = map[string]string{"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+// startsWith compares a text with its beginning, which may be a month: 2025-01.
+const startsWith = "^@"
+
+var mirrored = map[string]string{startsWith: "=", "=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 // listItems returns the items of = ANY ([…]), which DuckDB reads as SELECT unnest([…]).
 func listItems(n map[string]any) []any {
@@ -204,8 +207,8 @@ func listItems(n map[string]any) []any {
 // match returns the bounds of the functions that compare texts or search lists.
 func (f *from) match(name string, args []any) (bounds []bound) {
 	switch name {
-	case "~~", "~~~", "^@", "starts_with", "prefix", "contains": // LIKE, GLOB
-		return f.compare(args[0], "=", args[1])
+	case "~~", "~~~", "^@", "starts_with", "prefix": // LIKE, GLOB
+		return f.compare(args[0], startsWith, args[1])
 	case "list_contains", "array_contains", "list_has", "array_has":
 		if list := object(args[0]); list["function_name"] == "list_value" {
 			for _, item := range array(list["children"]) {
@@ -284,14 +287,16 @@ func relate(a any, va value, operator string, b any, vb value) []bound {
 		found.lookback = hi <= 0
 	case "<=":
 		found.lookback = hi <= -dayHours
-	case "=":
+	case "=", startsWith:
 		found.lookback = earlier || lo >= dayHours
 	case ">=":
 		found.lookback = earlier || vb.variable == "" && lo >= dayHours
 	case ">":
 		found.lookback = earlier || vb.variable == "" && lo >= 0
 	}
-	found.certain = earlier && vb.variable != "" && operator != "<" && operator != "<="
+	// month = strftime(…, '%Y-%m') and month = date_trunc('month', …) may compare months.
+	alike := operator == startsWith || va.label == vb.label && (operator != "=" || !va.exact() || vb.min == vb.max)
+	found.certain = earlier && vb.variable != "" && operator != "<" && operator != "<=" && alike
 	return []bound{found}
 }
 

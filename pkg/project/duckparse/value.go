@@ -22,13 +22,15 @@ type value struct {
 	variable string
 	columns  []project.Column
 	min, max int64 // hours
+	// label names the unit of a value that is a year, a month or a week, and no date: 2025-01.
+	label string
 }
 
 func (v value) known() bool { return v.variable != "" || len(v.columns) > 0 }
 func (v value) exact() bool { return v.min == 0 && v.max == 0 }
 
 func (v value) equal(w value) bool {
-	return v.variable == w.variable && v.min == w.min && v.max == w.max && slices.Equal(v.columns, w.columns)
+	return v.variable == w.variable && v.min == w.min && v.max == w.max && v.label == w.label && slices.Equal(v.columns, w.columns)
 }
 
 // plus returns a value that is lo to hi hours later.
@@ -42,6 +44,12 @@ func (v value) plus(lo, hi int64) value {
 
 // truncated returns the begin of the period that contains a value.
 func (v value) truncated(hours int64) value { return v.plus(-hours, 0) }
+
+// labelled returns a value as a number or a text that names its period.
+func (v value) labelled(label string) value {
+	v.label = label
+	return v
+}
 
 // value evaluates an expression.
 func (f *from) value(v any) value {
@@ -91,7 +99,7 @@ func (f *from) function(name string, args []any) value {
 		case (name == "substr" || name == "substring") && number(args[1]) == 1:
 			return f.value(args[0]).prefix(number(args[2]))
 		case name == "make_date" && number(args[2]) == 1:
-			return f.value(args[0])
+			return f.value(args[0]).labelled("")
 		case name == "concat":
 			return f.concatenation(args)
 		}
@@ -108,9 +116,9 @@ func (f *from) unary(name string, arg any) value {
 	case "date":
 		return f.value(arg)
 	case "year", "isoyear":
-		return f.value(arg).truncated(yearHours)
+		return f.value(arg).unit("year").labelled("year")
 	case "yearweek":
-		return f.value(arg).truncated(6 * dayHours)
+		return f.value(arg).unit("week").labelled("week")
 	}
 	return value{}
 }
@@ -131,7 +139,7 @@ func (f *from) binary(name string, a, b any) value {
 		return f.value(b).unit(strings.ToLower(text(a)))
 	case "date_part", "datepart":
 		if unit := strings.ToLower(text(a)); unit == "year" || unit == "isoyear" {
-			return f.value(b).unit("year")
+			return f.value(b).unit("year").labelled("year")
 		}
 	case "strftime":
 		if text(b) == "" {
@@ -146,17 +154,17 @@ func (f *from) binary(name string, a, b any) value {
 	return value{}
 }
 
-// concatenation returns the date in a text: strftime(…, '%Y-%m') || '-01'.
+// concatenation returns the date at the beginning of a text: strftime(…, '%Y-%m') || '-01'.
 func (f *from) concatenation(args []any) (found value) {
-	for _, arg := range args {
+	for i, arg := range args {
 		v := f.value(arg)
 		switch {
-		case v.known() && found.known():
+		case v.known() != (i == 0), i > 0 && uncast(arg)["type"] != "VALUE_CONSTANT":
 			return value{}
-		case v.known():
+		case i == 0:
 			found = v
-		case uncast(arg)["type"] != "VALUE_CONSTANT":
-			return value{}
+		case strings.Contains(text(arg), "01"):
+			found.label = ""
 		}
 	}
 	return found
@@ -185,9 +193,9 @@ func (v value) prefix(n int64) value {
 	case n >= 10:
 		return v
 	case n >= 7:
-		return v.truncated(monthHours)
+		return v.unit("month").labelled("month")
 	case n >= 4:
-		return v.truncated(yearHours)
+		return v.unit("year").labelled("year")
 	}
 	return value{}
 }
@@ -201,17 +209,21 @@ var (
 
 // formatted returns the value of a date that strftime writes.
 func (v value) formatted(format string) value {
+	unit := "year"
 	switch {
 	case dayFormat.MatchString(format) && yearFormat.MatchString(format):
 		return v
 	case !yearFormat.MatchString(format) || dayFormat.MatchString(format):
 		return value{}
 	case weekFormat.MatchString(format):
-		return v.truncated(6 * dayHours)
+		unit = "week"
 	case monthFormat.MatchString(format):
-		return v.truncated(monthHours)
+		unit = "month"
 	}
-	return v.truncated(yearHours)
+	if strings.HasSuffix(format, "01") { // %Y-%m-01
+		return v.unit(unit)
+	}
+	return v.unit(unit).labelled(unit)
 }
 
 // hours of the units of intervals, at least and at most.

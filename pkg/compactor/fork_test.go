@@ -101,7 +101,7 @@ func TestReloadOfOtherTimelineListsAgain(t *testing.T) {
 	w.clock.pass(10 * time.Minute)
 	w.Now = w.clock.Now()
 	later := w.append(w.Finished(run, "b", 1, event.Succeeded)) // observes the store's time
-	for range 2 {                                               // the second knows what time it was before it
+	for range 2 {                                               // the second one knows a store time from before it began
 		w.clock.pass(time.Second)
 		_, err := one.Step(t.Context(), compactor.Request{Barrier: true})
 		require.NoError(t, err)

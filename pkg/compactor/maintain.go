@@ -17,7 +17,7 @@ const (
 	perAge = 3
 	// backlogEvery is the interval while a round leaves work for the next one.
 	backlogEvery = time.Second
-	// floorSteps is the number of steps in which the floor rises by [manifest.Policy].Orphans.
+	// floorSteps limits how often the floor rises: by at least this fraction of Retention.Orphans.
 	floorSteps = 10
 )
 

@@ -17,7 +17,7 @@ import (
 type busy struct {
 	*tick
 	step   time.Duration
-	rested atomic.Int64
+	paused atomic.Int64
 }
 
 func (c *busy) Now() time.Time {
@@ -30,7 +30,7 @@ func (c *busy) Sleep(ctx context.Context, d time.Duration) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	c.rested.Store(int64(d))
+	c.paused.Store(int64(d))
 	return c.tick.Sleep(ctx, d)
 }
 
@@ -38,7 +38,7 @@ func TestRunPausesForTheEncodingTime(t *testing.T) {
 	for name, row := range map[string]struct {
 		options compactor.Options
 		step    time.Duration
-		rests   bool
+		pauses  bool
 	}{
 		"files":                 {files, time.Microsecond, true},
 		"files that take long":  {files, time.Minute, true}, // the pause is at most 50 ms
@@ -61,7 +61,7 @@ func TestRunPausesForTheEncodingTime(t *testing.T) {
 				_, err := c.Compact(ctx, compactor.Request{Entries: []compactor.Entry{entry}})
 				require.NoError(t, err)
 			}
-			require.Equal(t, row.rests, clock.rested.Load() > 0)
+			require.Equal(t, row.pauses, clock.paused.Load() > 0)
 			cancel()
 			require.NoError(t, <-ended)
 		})

@@ -111,7 +111,30 @@ func (e *Engine) Retry(ctx context.Context, runID string) (Ticket, error) {
 	if p.RootAssets, err = retriedAssets(parent, built); err != nil {
 		return Ticket{}, err
 	}
-	return e.trigger(ctx, built, p)
+	t, err := e.trigger(ctx, built, p)
+	t.Warnings = replacedOutputs(s, parent.RunID, built)
+	return t, err
+}
+
+// replacedOutputs warns if a later run has already computed partitions that a retry repeats: the
+// retry replaces them with the code and the inputs of the parent.
+func replacedOutputs(s *state.State, parent string, built *plan.Plan) []string {
+	first, count := "", 0
+	for i := range built.Tasks {
+		t := &built.Tasks[i]
+		if row := s.Partitions.Get(state.Key2{A: t.AssetKey, B: t.PartitionKey}); row == nil || row.RunID <= parent {
+			continue
+		} else if count++; first == "" {
+			first = fmt.Sprintf("%s of run %s", t.TaskKey, row.RunID)
+		}
+	}
+	switch count {
+	case 0:
+		return nil
+	case 1:
+		return []string{fmt.Sprintf("the retry replaces a newer output, %s, with that of the code and inputs of run %s", first, parent)}
+	}
+	return []string{fmt.Sprintf("the retry replaces %d newer outputs, such as %s, with those of the code and inputs of run %s", count, first, parent)}
 }
 
 // retriedAssets returns the parent's root assets or, if its row has only the first of them, the

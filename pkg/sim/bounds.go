@@ -118,22 +118,31 @@ func (o *oracle) timeBounds(f *followed) {
 }
 
 // liveRows checks, when a base is published, that entries that were old enough when its fold began
-// have left the live state.
+// have left the live state. Only entries that a barrier has listed leave, so it counts back from
+// the last append that a sweep has had the time to follow.
 func (o *oracle) liveRows(f *followed, m *manifest.Manifest) {
 	if f.manifest == nil || f.manifest.Lineage != m.Lineage || m.BaseSnapshot.ID == f.manifest.BaseSnapshot.ID || o.disturbed(f) {
 		return
 	}
 	since := m.BaseSnapshot.FoldTime.Time().Add(-time.Duration(o.w.cfg.KeepEntries)*time.Minute - o.slack())
+	if last := f.lastFollowed(o.w.now()); last >= 0 && f.lines[last].at.Add(-o.slack()).Before(since) {
+		since = f.lines[last].at.Add(-o.slack())
+	}
 	rows, most := int(m.RowCounts["ledger_entries"]), allowance+len(f.ahead)+f.linesSince(since)
 	if rows > most {
 		o.violation("I-16 bounded work", "revision %d of %s has %d live rows of entries, but at most %d are young", m.Revision, f.domain, rows, most)
 	}
 }
 
-// listing checks how many entries a barrier has to list. It counts back from the last append that a
-// sweep has had the time to follow, because nobody lists an idle domain.
+// lastFollowed returns the index of the last append that a sweep has had the time to follow, or -1.
+// Bounds on listings count back from it, because nobody lists an idle domain.
+func (f *followed) lastFollowed(now time.Time) int {
+	return len(f.lines) - f.entriesSince(now.Add(-calmSlack)) - 1
+}
+
+// listing checks how many entries a barrier has to list.
 func (o *oracle) listing(f *followed) {
-	last := len(f.lines) - f.entriesSince(o.w.now().Add(-calmSlack)) - 1
+	last := f.lastFollowed(o.w.now())
 	if last < 0 {
 		return
 	}

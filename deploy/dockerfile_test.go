@@ -25,7 +25,7 @@ type stage struct {
 	copies     []copied
 	user       string
 	entry      string
-	base       string // what its FROM comes to, with the defaults of arguments
+	base       string // the image of its FROM, with the defaults of arguments
 }
 
 // copied is a COPY from another stage.

@@ -174,7 +174,7 @@ func TestLogMetricsMatchLogLines(t *testing.T) {
 	}
 }
 
-// The two alerts on absence also fire where there was never a sweep.
+// The two alerts on absence also fire if no sweep has ever run.
 func TestAbsenceAlertsFireWithoutAnySweep(t *testing.T) {
 	p := installed(t, nil)
 	alerts := p.resolve("local.alerts").AsValueMap()

@@ -35,7 +35,7 @@ func TestSweeperIsBilledPerRequest(t *testing.T) {
 		require.Len(t, containers, 3)
 		for _, container := range containers {
 			if name == "sweeper" && p.attribute(container, each, "name").AsString() == "metrics" {
-				continue // it has none, as is seen below
+				continue // the sweeper has no sidecar for metrics: see below
 			}
 			idle := p.attribute(p.within(container, "resources"), each, "cpu_idle")
 			require.Equal(t, name == "sweeper", idle.True(), "%s: billing is per instance", name)

@@ -56,7 +56,7 @@ func load(t *testing.T) *module {
 		body, ok := file.Body.(*hclsyntax.Body)
 		require.True(t, ok)
 		for _, block := range body.Blocks {
-			if block.Type == "moved" { // what it is from is there no longer
+			if block.Type == "moved" { // the address in "from" no longer exists
 				m.moved = append(m.moved, block)
 				continue
 			}

@@ -74,7 +74,8 @@ func (c *Compactor) Shrink(ctx context.Context) error {
 
 // archiveEntries moves entries to the archive that are old enough and below the history cutoff of
 // the oldest existing revision. Later revisions have no lower cutoff, and recognize entries below
-// it by their names. So no process that may still publish lists or reads the archived entries.
+// it by their names. Therefore a process that may still publish never lists or reads an archived
+// entry.
 func (c *Compactor) archiveEntries(ctx context.Context) (more bool, err error) {
 	oldest := c.collector.Oldest()
 	cutoff := min(oldest.EntriesFrom, ids.AtTime(c.Clock.Now().Add(-c.KeepLedger)))

@@ -43,7 +43,7 @@ const (
 )
 
 // merge writes deltas, or the whole state, to files, concurrently with folding. A later manifest
-// takes the result if it still contains those deltas, or that base; the result then replaces the
+// includes the result if it still contains those deltas, or that base; the result then replaces the
 // deltas, or the base and all deltas up to source. Otherwise the result is dropped.
 type merge struct {
 	source *manifest.Manifest // the current manifest when the merge began
@@ -279,12 +279,13 @@ func (r *merge) through() int64 {
 	return r.parts[len(r.parts)-1].Revision
 }
 
-// pending reports whether m or a later manifest may still take the result. It may not if the merge
-// has failed, or if m no longer contains what the result replaces.
+// pending reports whether m or a later manifest may still include the result. This is impossible if
+// the merge has failed, or if m no longer contains the deltas that the result replaces.
 func (r *merge) pending(m *manifest.Manifest) bool { return !r.done.Load() || r.ready(m) }
 
-// ready reports whether m can take the result: the merge has finished, m contains what the result
-// replaces, and no file of the result is below the floor of m, where it may have been collected.
+// ready reports whether m can include the result: the merge has finished, m contains the deltas
+// that the result replaces, and no file of the result is below the floor of m, where it may have
+// been collected.
 func (r *merge) ready(m *manifest.Manifest) bool {
 	result := r.result.Load()
 	if result == nil || m == nil || m.Lineage != r.source.Lineage ||

@@ -78,8 +78,8 @@ func (c *Compactor) nextWakeup(work *state.State, p publication) manifest.Due {
 	return d
 }
 
-// slotAfter returns the first minute after t of the domain's slots. The slots of domains are offset
-// by a hash, so that not all domains are swept in the same minute.
+// slotAfter returns the minute of the domain's first slot after t. A hash of the domain's name
+// offsets its slots, so that not all domains are swept in the same minute.
 func (c *Compactor) slotAfter(t event.Time) event.Time {
 	const minutes = int64(slot / time.Minute)
 	h := fnv.New32a()

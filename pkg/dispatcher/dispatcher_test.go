@@ -277,7 +277,7 @@ func TestHandOverSkipsInFlightActions(t *testing.T) {
 	require.Len(t, w.dispatches(), 2)
 	require.Len(t, appended[*event.DispatchEnqueued](w), 2)
 
-	// When Reconcile would repeat the action, a hand-over does, too.
+	// A hand-over repeats the action as soon as Reconcile would.
 	w.pass(control.PendingAge)
 	require.NoError(t, w.d.HandOver(t.Context(), w.revision(), false))
 	require.Len(t, w.dispatches(), 2)

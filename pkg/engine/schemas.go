@@ -78,7 +78,7 @@ func byAge(a, b *state.Partition) int {
 // schemaChange is a difference between the schemas of two partitions of an asset.
 type schemaChange struct {
 	now, other *state.Partition
-	alike      int // chosen partitions with the schema of now
+	alike      int // number of chosen partitions with the same schema as now
 }
 
 // schemaChanges compares each schema of the chosen partitions of an asset with the newest

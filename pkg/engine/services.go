@@ -22,8 +22,8 @@ type Services struct {
 	Store     blob.Store
 	Snapshots Snapshots
 	Clock     clock.Clock
-	// Remind is the wait before Services marks the domain as due, so that a sweep finds entries
-	// whose notification was lost; 0: 30 seconds.
+	// Remind is the wait before Services creates a wakeup, so that a sweep finds entries whose
+	// notification was lost; 0: 30 seconds.
 	Remind time.Duration
 }
 
@@ -48,7 +48,7 @@ func (s Services) Compact(ctx context.Context, r compactor.Request) (compactor.R
 	if !waited {
 		return result, err
 	}
-	// The caller may lack the right to mark the domain. That error is reported only if the entries
+	// The caller may lack the right to create wakeups. That error is reported only if the entries
 	// are not folded before giveUp.
 	marked := due.Create(ctx, s.Store, due.Marker{At: due.Minute(event.At(s.Clock.Now())), Domain: s.Domain})
 	result, waited, err = s.wait(ctx, r, giveUp-delay)

@@ -18,8 +18,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// newUnnotifiedFixture returns a fixture whose services fold only what a sweep by markers finds, as
-// if every notification were lost.
+// newUnnotifiedFixture returns a fixture whose services fold only the entries that a sweep of
+// domains with wakeups finds, as if every notification were lost.
 func newUnnotifiedFixture(t *testing.T, sweeps bool) *fixture {
 	t.Helper()
 	w := newFixture(t, false)

@@ -135,8 +135,8 @@ type LimitSet struct {
 	// Name is the pool's name; empty for the workspace.
 	Name  string `json:"name,omitempty"`
 	Slots int32  `json:"slots"`
-	// Remove removes the limit. Slots is then what a build that does not know Remove
-	// applies in its place: as many as a scope without a limit has.
+	// Remove removes the limit. Slots then equals the slots of a scope without a limit, for builds
+	// that do not know Remove.
 	Remove bool `json:"remove,omitempty"`
 }
 

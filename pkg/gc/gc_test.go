@@ -294,8 +294,9 @@ func TestRunWithoutStateDeletesNothing(t *testing.T) {
 	require.Empty(t, f.collect(gc.Options{}).Counts)
 }
 
-// By its worker's clock the version was superseded long before that was published, or before
-// the ledger was fully folded: a run that reads it may have been planned an hour ago.
+// By its worker's clock the version was superseded long ago. But the superseding revision was
+// published only recently, or the ledger was not fully folded then: a run that reads the version
+// may have been planned an hour ago.
 func TestRunWaitsUntilPlansAreFolded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

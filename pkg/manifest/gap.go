@@ -7,10 +7,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// stepOver raises the boundary over a gap: revisions that are missing below a later one,
-// because somebody has deleted their manifests. Otherwise a gap would end the collection
-// of the domain for good. The gap begins with the oldest revision or with its successor.
-// The oldest revision is kept until the revision above the gap was published by then.
+// stepOver raises the boundary over a gap: revisions that are missing below a later one, because
+// somebody has deleted their manifests. Otherwise a gap would end the collection of the domain for
+// good. The gap begins with the oldest revision or with its successor. stepOver keeps the oldest
+// revision unless the revision above the gap was published at or before then.
 func (w *window) stepOver(generation int64, then event.Time) (stepped bool, err error) {
 	s, gap := w.store, w.first
 	oldest, err := w.at(gap)
@@ -56,8 +56,8 @@ func (s *Store) firstFrom(ctx context.Context, from int64) (int64, error) {
 	return 0, nil
 }
 
-// belowGap lowers through until the revisions up to it, and its successor, exist. So a
-// gap comes to begin after the oldest revision, where stepOver handles it.
+// belowGap lowers through until all revisions up to it, and its successor, exist. After they are
+// collected, the gap begins directly after the oldest revision, where stepOver handles it.
 func (w *window) belowGap(through int64) (int64, error) {
 	last, _, err := w.store.denseFrom(w.ctx, w.first)
 	return min(through, last-1), err

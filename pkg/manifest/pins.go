@@ -18,10 +18,10 @@ type pin struct {
 	files       []string // the file ids, sorted
 }
 
-// unpin deletes expired pins. It treats a pin as current until the next kept revision
-// was published: every mark at which a collected revision was current has its own pin,
-// so no mark that matters lies in between. unpin works from the oldest pin and stops at
-// the first one in the youngest tier, so that it does not read the pins of that tier.
+// unpin deletes expired pins. It treats a pinned revision as current until the next kept revision
+// was published. That is safe: if a collected revision in between was current at a full hour, it
+// would have its own pin. unpin works from the oldest pin and stops at the first one in the
+// youngest tier, so that it does not read the pins of that tier.
 func (c *Collector) unpin(ctx context.Context, oldest *Manifest, now event.Time) error {
 	s := c.store
 	pinned, err := c.listPins(ctx)

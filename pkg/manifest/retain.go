@@ -151,7 +151,7 @@ func (c *Collector) Retain(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	careful := c.absent
-	if c.absent = false; careful { // expired may have skipped a gap, because it halves
+	if c.absent = false; careful { // expired uses binary search, which may skip a gap
 		if through, err = w.belowGap(through); err != nil {
 			return false, err
 		}

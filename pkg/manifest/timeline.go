@@ -20,9 +20,10 @@ const timelineGap = 1 << 20
 // sweeperSkew is the maximum by which a sweeper's clock may be ahead of ours.
 const sweeperSkew = 15 * time.Minute
 
-// NewLineage ends the timeline of a domain whose manifests cannot be read or are missing.
-// It returns the first manifest of a new one, to be filled in and published. Until it is published, the domain has no revision: if the
-// caller dies before that, the state must be rebuilt again.
+// NewLineage ends the timeline of a domain whose manifests cannot be read or are missing. It
+// returns the first manifest of a new timeline, to be filled in and published. Until it is
+// published, the domain has no revision: if the caller dies before that, the state must be rebuilt
+// again.
 //
 // The manifest carries the orphan floor of the old timeline. Publish rejects files
 // named below it. Names minted after NewLineage are above it.

@@ -10,8 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
-// maxSuggestions is for how many unknown names a near one is looked for: each
-// costs a look at every asset.
+// maxSuggestions limits the unknown names for which a similar name is suggested: each search visits
+// every asset.
 const maxSuggestions = 200
 
 // link resolves dependencies and reports conflicts between the declarations.

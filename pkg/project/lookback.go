@@ -74,8 +74,8 @@ func (c *lookbackCheck) report(a *declared, b Lookback, upstreams string) {
 		what, upstreams)
 }
 
-// upstreams returns the partitioned assets that have one of the columns. It returns none if
-// something else may have the column.
+// upstreams returns the partitioned assets that have one of the columns. It returns none if another
+// table may have the column.
 func (c *lookbackCheck) upstreams(columns []Column, dimension string) (names []string) {
 	for _, column := range columns {
 		key, what := column.classify()
@@ -93,12 +93,12 @@ func (c *lookbackCheck) upstreams(columns []Column, dimension string) (names []s
 	return names
 }
 
-// day reports whether a column, which is one of these, is the day of the partition.
+// day reports whether a name that refers to one of these columns is the day of the partition.
 func (c *lookbackCheck) day(columns []Column, dimension string) bool {
 	return c.common(columns, dimension) == originDay
 }
 
-// common returns the origin of a column that is one of these.
+// common returns the origin of a name that refers to one of these columns.
 func (c *lookbackCheck) common(columns []Column, dimension string) origin {
 	found := originAbsent
 	for _, column := range columns {

@@ -109,7 +109,7 @@ type Column struct {
 // Output describes the columns of the result of a query.
 type Output struct {
 	Named map[string]Origin // by name, in lower case
-	// Rest are the tables whose other columns pass under their own names.
+	// Rest are the tables whose other columns are passed through under their own names.
 	Rest []Ref
 	// Complete is true if the result has no other columns.
 	Complete bool
@@ -129,11 +129,11 @@ type Lookback struct {
 	Offset   int
 	Column   string // as written
 	Variable string // in lower case. Empty: the expression compares columns
-	// Columns are the stored columns that the column may be.
+	// Columns are the stored columns to which Column may refer.
 	Columns []Column
-	// Days are the columns that must be the day of the partition. If one is not, the expression is
-	// no lookback. Of the alternatives of a column, one must be a day, and the others must not
-	// exist.
+	// Days are the columns that must be the day of the partition; otherwise the expression is not a
+	// lookback. Each item lists the stored columns to which one name may refer: one of them must be
+	// a day, and the others must not exist.
 	Days [][]Column
 	// Window is true for a window that is ordered by the column.
 	Window bool

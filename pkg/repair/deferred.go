@@ -9,8 +9,8 @@ import (
 // deferred holds groups back when the order in which a ledger was folded is not known. The order of
 // ids depends on the machines' clocks and may differ.
 //
-// Triggers of runs that compete for a run key wait until an event tells which run won. The winner
-// was folded first, and only about the winner the ledger has further events, before or after its
+// Triggers of runs that compete for a run key wait until an event shows which run won. The winner
+// was folded first, and the ledger has further events about the winner only, before or after its
 // trigger. The other runs lost then: they must not get the key after it expires.
 //
 // A cancel waits for the facts that must have come before it: the ends of upstreams of tasks that

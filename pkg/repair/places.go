@@ -29,8 +29,8 @@ type place struct {
 	refused  *refusal
 }
 
-// refusal is the reason why an entry was refused as a whole, or a group because of its clock or of
-// a type unknown to that build. Another build may not refuse it, so a replay repeats the recorded
+// refusal is the recorded reason why an entry was refused as a whole, or a group because of its
+// clock or its unknown type. Another build might accept it, so a replay repeats the recorded
 // refusal.
 type refusal struct {
 	reason, detail string

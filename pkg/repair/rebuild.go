@@ -101,7 +101,8 @@ type built struct {
 
 	bare *bareFold // of a bare rebuild
 
-	// Of a replay in the recorded order: the replayed manifest, and the reader of the later record.
+	// at is the replayed manifest, and record reads the record of later revisions. Both are set for
+	// a replay in the recorded order.
 	at     *manifest.Manifest
 	record *record
 	replay *replay

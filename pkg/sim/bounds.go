@@ -20,7 +20,7 @@ import (
 // Upper bounds that hold while a world runs. They are generous, because faults delay everything.
 // Work that feeds on itself, or never ends, exceeds any bound.
 const (
-	// slack bounds the delay by faults of work that is due: a stalled queue, a full store, dead
+	// slack limits how long faults may delay work that is due: a stalled queue, a full store, dead
 	// processes, and clock skew.
 	slack = 55 * time.Minute
 	// calmSlack is the slack of worlds without faults: a sweep comes every 10 minutes.
@@ -191,7 +191,7 @@ func (o *oracle) lateness(f *followed) {
 // after publishes, and a fault may interrupt it.
 const enoughPublishes = 10
 
-// floorAt is the orphan floor of the oldest revision at some time.
+// floorAt records the orphan floor of the oldest revision at a time.
 type floorAt struct {
 	at       time.Time
 	revision int64 // the newest revision then

@@ -210,7 +210,7 @@ func (o *oracle) bareLedger(f *followed) {
 }
 
 // leftNoTrace reports whether a run with a run key did nothing but time out. The ledger then does
-// not tell that it won the key.
+// not show that it won the key.
 func leftNoTrace(st *state.State, run *state.Run) bool {
 	said := run.RunKey == "" || run.CancelEventID != ""
 	for d := range st.Outbox.All {

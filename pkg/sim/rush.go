@@ -11,8 +11,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// rush stores an entry that is far ahead, like a writer that ignores the store's clock: its name,
-// its ids or its timestamps are, or all of them. It must have no effect.
+// rush stores an entry whose name, ids or timestamps, or all of them, are far ahead, like a writer
+// that ignores the store's clock. The entry must have no effect.
 func (c *client) rush(ctx context.Context, e *engine.Engine) error {
 	snap, err := e.Snapshots.Current(ctx)
 	if err != nil {

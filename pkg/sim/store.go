@@ -12,7 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// Errors of a store that do not tell whether a write took effect.
+// Errors of a store that leave it unknown whether a write took effect.
 var (
 	errUnavailable = errors.New("503 service unavailable")
 	errLost        = errors.New("the answer was lost")

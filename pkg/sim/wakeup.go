@@ -10,8 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 )
 
-// wakeupSlack bounds how long after a domain can get stuck it is due if clocks agree: ten minutes,
-// and the minutes at both ends.
+// wakeupSlack limits the time from when a domain can get stuck to its wakeup, if clocks agree: ten
+// minutes, plus a minute of rounding at each end.
 const wakeupSlack = 12 * time.Minute
 
 // wakeup checks that a domain that can get stuck is due in time, and that its wakeup exists.

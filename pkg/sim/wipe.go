@@ -61,8 +61,8 @@ func (w *world) damage(f *followed, how int) {
 	}
 }
 
-// noteUnreadable records the files that only an index names that is about to be damaged: no pinned
-// revision can read them.
+// noteUnreadable records the files that are named only by an index that is about to be damaged: no
+// pinned revision can read them.
 func (w *world) noteUnreadable(f *followed, key string) {
 	for _, index := range f.manifest.History {
 		if index.Key != key {

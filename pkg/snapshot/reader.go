@@ -38,7 +38,7 @@ type Reader struct {
 	bytes atomic.Int64
 }
 
-// Bytes returns about how much memory the last state takes that was read.
+// Bytes returns the approximate memory of the last state that was read.
 func (r *Reader) Bytes() int64 { return r.bytes.Load() }
 
 // NewReader returns a reader of a domain.
@@ -91,7 +91,7 @@ func (r *Reader) join() *read {
 	return r.next
 }
 
-// begin makes later callers join another read than mine: once it has started, mine may miss
+// begin makes later callers share the next read instead of mine: once mine has started, it may miss
 // revisions that they must see.
 func (r *Reader) begin(mine *read) {
 	r.mu.Lock()

@@ -280,7 +280,7 @@ func TestLogAddsTraceFields(t *testing.T) {
 	require.True(t, *got.Sampled)
 	require.Equal(t, "0198a3c5d2f06c2b7e1f3a9d5b8c4e21", logged(t, ctx, "", plain).Trace, "without a project")
 
-	// A caller's trace that is not sampled is logged, too.
+	// Log lines name a caller's trace even if it is not sampled.
 	brought := trace.Within(t.Context(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00", "")
 	got = logged(t, brought, "my-project", plain)
 	require.Equal(t, "projects/my-project/traces/4bf92f3577b34da6a3ce929d0e0e4736", got.Trace)

@@ -54,8 +54,8 @@ func (a *attempt) projectFiles(t *work, query *resolvedQuery) (sandbox, error) {
 	return dataFiles(t.root, t.plan.DataFolders(), a.w.stateFolder(), query.paths)
 }
 
-// dataFiles returns what queries may read of the data folders of a project, where they name
-// these paths.
+// dataFiles returns the sandbox for the data folders of a project, for a query that names these
+// paths.
 func dataFiles(project string, folders []string, state fs.FileInfo, paths []string) (sandbox, error) {
 	root, err := filepath.EvalSymlinks(project)
 	if err != nil {
@@ -159,9 +159,9 @@ func (l *lister) isState(dir string) bool {
 	return err == nil && l.state != nil && os.SameFile(info, l.state)
 }
 
-// mayName reports whether to add a path below a data folder that is a pattern, or names a file that
-// does not exist. Then DuckDB reports a missing file instead of a missing permission. DuckDB checks
-// each file that a pattern matches.
+// mayName reports whether the sandbox allows a path of a query that is a pattern or names a file
+// that does not exist. If it is allowed, DuckDB reports a missing file instead of a missing
+// permission. DuckDB still checks each file that a pattern matches.
 func (l *lister) mayName(path string) bool {
 	fixed, pattern := fixedFolder(path)
 	if pattern != "" {

@@ -20,7 +20,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// Run checks that the stores that open returns, each empty, fulfil the contract.
+// Run checks that stores fulfil the contract. Each call of open must return an empty store.
 func Run(t *testing.T, open func(t *testing.T) blob.Store) {
 	t.Helper()
 	for _, row := range []struct {

@@ -51,7 +51,7 @@ const (
 // operation.
 type Hook func(op Op, key string) Fault
 
-// Store fails as its hook selects. Create it with [New].
+// Store injects the faults that its hook selects. Create it with [New].
 type Store struct {
 	inner blob.Store
 	hook  Hook

@@ -29,7 +29,7 @@ type change struct {
 	generation int64
 
 	// The outcome. If neither error is set and finished is true, the change is done.
-	refused  error // not done, because of the existing object
+	refused  error // why the check rejected the change, which is not done
 	err      error // system error
 	finished bool  // the outcome is known
 	done     chan struct{}

@@ -75,7 +75,8 @@ func TestLoadRejectsLookbacks(t *testing.T) {
 		"SELECT sum(v) OVER (ORDER BY d ROWS 6 PRECEDING) FROM raw.seen":                                 window("d") + "raw/seen",
 		"SELECT sum(v) OVER (ORDER BY d) FROM raw.made JOIN raw.names USING (id)":                        window("d") + "raw/made",
 
-		// These are right for one day, or read something else, or what they need is not known.
+		// These queries are right for one day, or read no daily upstream, or need days that cannot
+		// be determined.
 		"FROM raw.made WHERE d = " + date:                                                   "",
 		"FROM raw.open WHERE y = year(" + date + ")":                                        "",
 		"FROM raw.call WHERE m = strftime(" + date + ", '%Y-%m')":                           "",

@@ -15,7 +15,7 @@ import (
 // other expression is a lookback only if its columns are the day of the partition, and therefore
 // equal in all rows that a task reads. [project.Lookback].Days names these columns.
 //
-// day <= getvariable('date') is no lookback: it is true for the rows of a day.
+// day <= getvariable('date') is not a lookback, because it is true for the rows of that day.
 type lookbacks struct {
 	found []project.Lookback
 	seen  map[int]bool // offsets of columns that were found
@@ -51,7 +51,7 @@ func (l *lookbacks) walk(v any, with *tables, outer *from) {
 	}
 }
 
-// report adds lookbacks that are not found yet.
+// report adds lookbacks that were not found before.
 func (l *lookbacks) report(bounds []bound) {
 	for _, b := range bounds {
 		if b.lookback && !l.seen[b.found.Offset] {
@@ -61,7 +61,8 @@ func (l *lookbacks) report(bounds []bound) {
 	}
 }
 
-// suppress ignores comparisons of months beside comparisons of days.
+// suppress marks comparisons of months as seen, so that they are not reported: other filters of the
+// query compare days.
 func (l *lookbacks) suppress(f *from, filters []any) {
 	for _, filter := range filters {
 		for _, b := range f.expression(filter) {
@@ -84,7 +85,7 @@ type bound struct {
 	found project.Lookback
 	// lookback is true if the bound needs rows of other days.
 	lookback bool
-	// certain is true if this does not depend on what the column means.
+	// certain is true if the bound is a lookback whatever the column means.
 	certain bool
 	// coarse is true if the bound compares months, or other periods of more than a day.
 	coarse bool
@@ -107,8 +108,8 @@ func (f *from) filter(v any) []bound {
 	return bounds
 }
 
-// all returns the bounds of filters that hold together. Months are harmless beside days:
-// month(born) = month(…) AND day(born) = day(…).
+// all returns the bounds of filters joined by AND. If one of them compares days, comparisons of
+// months are no lookbacks: month(born) = month(…) AND day(born) = day(…).
 func (f *from) all(filters []any) (bounds []bound) {
 	for _, filter := range filters {
 		bounds = append(bounds, f.filter(filter)...)
@@ -119,8 +120,7 @@ func (f *from) all(filters []any) (bounds []bound) {
 	return bounds
 }
 
-// any returns the bounds of alternatives. A column of which an alternative says nothing is not
-// bound.
+// any returns the bounds of filters joined by OR. A column is bound only if every filter bounds it.
 func (f *from) any(filters []any) (bounds []bound) {
 	var alternatives [][]bound
 	for _, filter := range filters {
@@ -271,7 +271,7 @@ func relate(a any, va value, operator string, b any, vb value) []bound {
 	if len(va.columns) == 0 {
 		return nil
 	}
-	// The column is compared with the other value plus lo to hi hours.
+	// The column is compared with a value that is lo to hi hours after the other value.
 	lo, hi := vb.min-va.max, vb.max-va.min
 	found := newBound(a, va, vb.variable)
 	found.coarse = va.min != va.max

@@ -97,7 +97,7 @@ func TestParseFindsLookbacks(t *testing.T) {
 		from + "month(day) = month(getvariable('date'))":                                                   "day?=n.t",
 		"SELECT day >= getvariable('date') - 7 FROM n.t":                                                   "day?=n.t",
 
-		// A filter that is not certain is no lookback.
+		// A filter is not a lookback if it may compare something other than earlier days.
 		from + "day = getvariable('date')":                                                           "",
 		from + "day >= getvariable('date')":                                                          "",
 		from + "day >= getvariable('date') - 0":                                                      "",

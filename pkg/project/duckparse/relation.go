@@ -12,7 +12,7 @@ import (
 type columns struct {
 	// named are the columns whose names are known, in lower case.
 	named map[string]value
-	// rest are the stored tables whose other columns pass unchanged.
+	// rest are the stored tables whose other columns are passed through unchanged.
 	rest []project.Ref
 	// open is true if the table may have columns of unknown names and origins.
 	open bool
@@ -111,12 +111,12 @@ func (t *tables) find(name string) *tables {
 	return nil
 }
 
-// from is what the expressions of a query can name.
+// from holds the names that the expressions of a query can use.
 type from struct {
 	relations []relation
 	with      *tables
 	outer     *from // of the query around a subquery
-	// days are the columns and expressions, as written, that a filter sets to a variable.
+	// days are the columns and expressions, as written, that a filter equates with a variable.
 	days []day
 }
 
@@ -323,7 +323,7 @@ func resultColumns(n map[string]any, with *tables, outer *from) *columns {
 			explicit.set(alias, value)
 		}
 	}
-	for name, v := range explicit.named { // a name of the list is not that of a star
+	for name, v := range explicit.named { // an explicit column hides a column of * with the same name
 		delete(result.named, name)
 		result.set(name, v)
 	}
@@ -333,7 +333,8 @@ func resultColumns(n map[string]any, with *tables, outer *from) *columns {
 	return result
 }
 
-// star adds the columns of a * to a result, and those that it replaces to the explicit columns.
+// star adds the columns of a * to a result, and the columns of its REPLACE list to the explicit
+// columns.
 func (f *from) star(item map[string]any, result, explicit *columns) {
 	name := word(item["relation_name"])
 	for _, r := range f.relations {

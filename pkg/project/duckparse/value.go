@@ -16,13 +16,13 @@ const (
 	yearHours  = 365 * dayHours
 )
 
-// value is a date as a distance from a variable, or from columns of stored tables: a table of a
-// query may have the column, and which one is not known. The zero value is unknown.
+// value is a date, as an offset from a variable or from a column. If several tables may have the
+// column, columns lists all candidates. The zero value is unknown.
 type value struct {
 	variable string
 	columns  []project.Column
 	min, max int64 // hours
-	// label names the unit of a value that is a year, a month or a week, and no date: 2025-01.
+	// label names the unit of a value that is a year, a month or a week instead of a date: 2025-01.
 	label string
 }
 
@@ -42,7 +42,7 @@ func (v value) plus(lo, hi int64) value {
 	return v
 }
 
-// truncated returns the begin of the period that contains a value.
+// truncated returns the start of the period that contains a value.
 func (v value) truncated(hours int64) value { return v.plus(-hours, 0) }
 
 // labelled returns a value as a number or a text that names its period.

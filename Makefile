@@ -1,10 +1,10 @@
-# The ways to build, test and check Servo. Plain `make` lists them.
+# Targets to build, test and check Servo. Plain `make` lists them.
 
 GOLANGCI_VERSION := v2.15.0
 GOLANGCI := .cache/golangci-lint/$(GOLANGCI_VERSION)/golangci-lint
 
-# What `make race` covers: everything in which goroutines share something, and
-# nothing that pulls in DuckDB, which costs minutes to build once more.
+# `make race` covers the packages in which goroutines share data, except those that need
+# DuckDB, which would take minutes to build again.
 RACE := $(addprefix ./pkg/,$(addsuffix /...,ids event state fold plan control contract blob queue ledger archive manifest compactor dispatcher))
 
 FUZZTIME ?= 30s
@@ -17,7 +17,7 @@ SAMPLES ?= 3
 PEERS ?=
 VULNDB ?=
 
-# The steps of `make check`, in order: the quick ones first, the verdict last.
+# The steps of `make check`, in order: quick steps first, the tests last.
 STEPS := fmt-check build vet lint demo test
 
 .DEFAULT_GOAL := help
@@ -37,7 +37,7 @@ servo: ## build bin/servo only
 	go build -o bin/servo ./cmd/servo
 
 .PHONY: demo
-demo: servo ## run the weather example from nothing, and ask it two questions
+demo: servo ## run a year of the weather example, and query it
 	@scripts/demo
 
 # The commit determines the worlds that `make test` simulates: every commit has new ones,
@@ -45,7 +45,7 @@ demo: servo ## run the weather example from nothing, and ask it two questions
 COMMIT_SEED = $(shell printf '%d' 0x$$(git rev-parse --short=12 HEAD 2>/dev/null || date +%s))
 
 .PHONY: test
-test: ## run all tests, and 200 simulated worlds that this commit is the first to meet
+test: ## run all tests, and 200 simulated worlds derived from the commit's id
 	go test ./...
 	go -C tests/fakegcs test ./...
 	go test ./tests/simulation -count 1 -run TestWorldsKeep -seeds 200 -first $(COMMIT_SEED)
@@ -55,7 +55,7 @@ chaos: ## run the end-to-end tests at full size: 20 kills, 2,000 tasks, the serv
 	go test ./tests/e2e ./tests/tenants -count=1 -timeout 8m -full -v
 
 .PHONY: images
-images: ## carry out the steps of deploy/Dockerfile that build programs, without an engine for images
+images: ## run the build steps of deploy/Dockerfile without a container engine
 	go test ./deploy -run Images -count=1 -timeout 20m -build -v
 
 .PHONY: simulate
@@ -63,7 +63,7 @@ simulate: ## run SEEDS (1000) fresh simulated worlds, or the one of WORLD='{…}
 	go test ./tests/simulation -count 1 -timeout 0 -v -run 'TestWorldsKeep|Given' -seeds $(SEEDS) -first $(FIRST) -world '$(WORLD)'
 
 .PHONY: simulate-mutants
-simulate-mutants: ## make wrong edits, one at a time, and see the simulation catch them
+simulate-mutants: ## apply mutants one at a time, and check that the simulation catches them
 	go run ./tests/simulation/mutants
 
 .PHONY: race
@@ -71,7 +71,7 @@ race: ## run the tests of the core under the race detector
 	go test -race $(RACE)
 
 .PHONY: vuln
-vuln: ## look up what is known of the code's dependencies in Go's vulnerability database, or that of VULNDB=URL
+vuln: ## check the dependencies against Go's vulnerability database, or the one at VULNDB=URL
 	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 $(if $(VULNDB),-db $(VULNDB)) ./...
 
 .PHONY: fuzz
@@ -110,11 +110,11 @@ $(GOLANGCI):
 	GOBIN=$(CURDIR)/$(dir $@) GOFLAGS= go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
 
 .PHONY: invariants
-invariants: ## bring the lists of tests in docs/invariants.md up to date
+invariants: ## update the lists of tests in docs/invariants.md
 	go test ./internal/arch -run TestEveryInvariant -rewrite
 
 .PHONY: clean
-clean: ## delete what was built, and the state of the examples
+clean: ## delete build results, and the state of the examples
 	rm -rf bin .cache coverage.out
 	find examples -type d -name .servo -prune -exec rm -rf {} +
 

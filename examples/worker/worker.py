@@ -52,7 +52,7 @@ def count_words(task, words, inputs, output):
 
 
 def sleep(task, words, inputs, output):
-    """Waits for some seconds: a task that takes long."""
+    """Waits for some seconds, as an example of a long task."""
     end = time.monotonic() + float(words[0])
     while time.monotonic() < end:
         task.check()
@@ -103,7 +103,7 @@ FIELDS = set("""
 
 
 def unique(pairs):
-    """Rejects names that another reader could take for another one of the same object."""
+    """Rejects an object with duplicate names, or with names that differ only in case."""
     if len({name.lower() for name, _ in pairs}) != len(pairs):
         raise Invalid("two names of an object are equal, or differ only in case")
     for name, _ in pairs:

@@ -230,7 +230,7 @@ func first(i int, name string) string {
 	return ""
 }
 
-// words joins the first items of a list, of which total exist.
+// words joins the first items of a list. total is the length of the whole list.
 func words(list []any, total int32) string {
 	var parts []string
 	for i, w := range list {

@@ -7,7 +7,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
-// Incomplete is an upstream asset of which a reader gets fewer partitions than expected.
+// Incomplete is an upstream asset from which a reader gets fewer partitions than expected.
 type Incomplete struct {
 	Asset    string `json:"asset"`
 	Upstream string `json:"upstream"`

@@ -33,8 +33,7 @@ type Plan struct {
 	Groups map[string][]Input `json:"groups,omitempty"`
 	// Sources says where in the project's files the query of each asset begins, by asset key.
 	Sources map[string]Source `json:"sources,omitempty"`
-	// Incomplete lists the upstream assets of which a reader gets fewer partitions than
-	// expected.
+	// Incomplete lists the upstream assets from which a reader gets fewer partitions than expected.
 	Incomplete []Incomplete `json:"incomplete,omitempty"`
 	// LeftOut lists the selected assets that the run skips because their files have problems.
 	LeftOut []string `json:"left_out,omitempty"`

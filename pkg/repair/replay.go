@@ -25,7 +25,7 @@ type replay struct {
 	last    string // greatest entry
 	// renamed maps entries to their new names. It may be nil.
 	renamed map[string]string
-	// keeps makes the state keep its changes from here on.
+	// keeps is set once the state must keep its record of changes.
 	keeps bool
 	// lost describes the folded groups that the ledger has lost, one line each.
 	lost []string

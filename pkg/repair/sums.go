@@ -33,8 +33,7 @@ func (s *sums) add(rows *state.Rows) (err error) {
 	return err
 }
 
-// same reports whether both have the same rows. It ignores rows of which the live state has newer
-// versions.
+// same reports whether both have the same rows. It ignores rows that the live state supersedes.
 func (s *sums) same(other *sums, live *state.State) bool {
 	own, others := state.New(live.Domain), state.New(live.Domain)
 	own.Load(s.reopened.Superseded(live))

@@ -271,7 +271,7 @@ func (o *oracle) whole(store *manifest.Store, m *manifest.Manifest) (*state.Stat
 	return st, nil
 }
 
-// merged reports whether a manifest has a base or a delta that was merged from those of the
+// merged reports whether a manifest has a base or a delta that was merged from deltas of the
 // manifest before.
 func merged(before, m *manifest.Manifest) bool {
 	known := map[string]bool{}

@@ -138,8 +138,8 @@ func (r *Rows) Reopening() *Rows {
 	})
 }
 
-// Superseded returns the rows of history without those of which the live state has newer
-// versions.
+// Superseded returns the rows of history that the live state does not supersede: it omits every row
+// whose key has a row in the live state.
 func (r *Rows) Superseded(live *State) *Rows {
 	return r.mapped(func(i int, d *Declaration, list any) any {
 		if !d.Reopens {

@@ -25,7 +25,8 @@ type peer struct {
 	Settings map[string]string
 
 	start server.Start
-	// The peer's program: open in this program, or the folder node below the tools.
+	// The peer's program: this program, which calls open, or a Node.js program in the folder node
+	// below the tools.
 	open work.Open
 	node string
 	// version returns the versions of the engine and its server.

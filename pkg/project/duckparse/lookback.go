@@ -219,7 +219,7 @@ func (f *from) match(name string, args []any) (bounds []bound) {
 	return bounds
 }
 
-// sameParts returns the bound of a column by a part of a date without the year: month(day) =
+// sameParts returns the bound from a comparison of parts of dates without the year: month(day) =
 // month(…).
 func (f *from) sameParts(a, b any) []bound {
 	part := datePart(a)
@@ -240,7 +240,7 @@ func (f *from) sameParts(a, b any) []bound {
 	return []bound{found}
 }
 
-// compare returns the bound of a column by another value.
+// compare returns the bound from a comparison of a column with another value.
 func (f *from) compare(a any, operator string, b any) []bound {
 	for _, side := range []struct {
 		difference, distance any
@@ -263,7 +263,7 @@ func (f *from) compare(a any, operator string, b any) []bound {
 	return relate(a, va, operator, b, vb)
 }
 
-// relate returns the bound of a column by a value.
+// relate returns the bound from a comparison of two values, one of which is a column.
 func relate(a any, va value, operator string, b any, vb value) []bound {
 	if len(va.columns) == 0 || len(vb.columns) > 0 && (operator == "<" || operator == "<=") {
 		a, va, operator, vb = b, vb, mirrored[operator], va

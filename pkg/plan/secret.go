@@ -27,10 +27,21 @@ type Secret struct {
 	Name string
 }
 
+// Names of environment variables and references to secrets, as patterns of both RE2 and ECMAScript.
+// [ValidVariable] and [ParseSecret] reject a few of them that are reserved.
+const (
+	VariablePattern = `^` + variable + `$`
+	SecretPattern   = `^(file:` + secretFileName + `|env:` + variable + `|gcp:` + secretGCPName + `)$`
+
+	variable       = `[A-Za-z_][A-Za-z0-9_]{0,127}`
+	secretFileName = `[A-Za-z0-9_-][A-Za-z0-9_.-]{0,254}`
+	secretGCPName  = `projects/[a-z0-9][a-z0-9.:-]{0,99}/secrets/[A-Za-z0-9_-]{1,255}(/versions/[A-Za-z0-9_-]{1,63})?`
+)
+
 var (
-	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
-	secretFile   = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,254}$`)
-	secretGCP    = regexp.MustCompile(`^projects/[a-z0-9][a-z0-9.:-]{0,99}/secrets/[A-Za-z0-9_-]{1,255}(/versions/[A-Za-z0-9_-]{1,63})?$`)
+	variableName = regexp.MustCompile(VariablePattern)
+	secretFile   = regexp.MustCompile(`^` + secretFileName + `$`)
+	secretGCP    = regexp.MustCompile(`^` + secretGCPName + `$`)
 )
 
 // ParseSecret parses a reference: file:NAME, env:VARIABLE, or gcp:projects/P/secrets/S with an

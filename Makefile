@@ -113,6 +113,10 @@ $(GOLANGCI):
 invariants: ## update the lists of tests in docs/invariants.md
 	go test ./internal/arch -run TestEveryInvariant -rewrite
 
+.PHONY: reference
+reference: ## write the reference pages and the JSON Schema that the code determines
+	go test ./pkg/project -run 'TestSchemaFileIsCurrent|TestReferenceIsCurrent' -rewrite
+
 .PHONY: clean
 clean: ## delete build results, and the state of the examples
 	rm -rf bin .cache coverage.out

@@ -2,8 +2,6 @@ package project
 
 import (
 	"cmp"
-	"maps"
-	"math"
 	"path"
 	"slices"
 	"strings"
@@ -92,7 +90,7 @@ func (l *loader) readYAMLAssets(name string, text []byte) {
 func (f yamlFile) commandAsset(n *yaml.Node, listed bool) {
 	a := f.newAsset(f.name)
 	a.at = f.place(n)
-	if !f.assetFields(n, a, f.commandFields(a)) {
+	if !f.assetFields(n, a, commandFields.fields(f, a)) {
 		return
 	}
 	if a.Key == (ids.AssetKey{}) && !hasField(n, "asset") {
@@ -112,24 +110,43 @@ func (f yamlFile) commandAsset(n *yaml.Node, listed bool) {
 	f.assets = append(f.assets, *a)
 }
 
-// commandFields returns the fields that only assets with a command have.
-func (f yamlFile) commandFields(a *declared) fields {
-	w := &a.Work
-	return fields{
-		"run": func(n *yaml.Node) {
-			f.mapping(n, "run", fields{
-				"command": func(n *yaml.Node) { w.Command = f.command(n) },
-				"input_format": func(n *yaml.Node) {
-					f.oneOf(n, "input_format", []string{plan.FormatParquet, plan.FormatCSV}, &w.InputFormat)
-				},
-			})
-			if n.Kind == yaml.MappingNode && !hasField(n, "command") {
-				f.fail(n, `add command: ["program", "argument"]`, "run has no command")
-			}
-		},
-		"env":     func(n *yaml.Node) { w.Env = f.env(n) },
-		"secrets": func(n *yaml.Node) { w.Secrets = f.secrets(n) },
-		"output":  func(n *yaml.Node) { f.output(n, w) },
+// commandFields are the fields that only assets with a command have.
+var commandFields = table[declared]{
+	other("run", runFields.shape(shape{
+		Description: "The command that makes the asset.",
+		Examples:    []any{map[string]any{"command": []any{"python3", "scripts/chart.py"}}},
+	}, "command"), yamlFile.run),
+	other("env", variablesShape(maxList, shape{Type: []string{"string", "number", "boolean"}}, shape{
+		Description: "Environment variables of the command, in plain text: they are stored with every plan. " +
+			"Names have letters, digits and _; SERVO_ is reserved.",
+		Examples: []any{map[string]any{"LOG_LEVEL": "debug"}},
+	}), func(f yamlFile, n *yaml.Node, a *declared) { a.Work.Env = f.env(n) }),
+	other("secrets", variablesShape(plan.MaxSecrets, secretShape(), shape{
+		Description: "Environment variables of the command, by reference: file:NAME, env:VARIABLE, or gcp:projects/PROJECT/secrets/SECRET " +
+			"with an optional /versions/VERSION.",
+		Examples: []any{map[string]any{"API_TOKEN": "file:api-token"}},
+	}), func(f yamlFile, n *yaml.Node, a *declared) { a.Work.Secrets = f.secrets(n) }),
+	other("output", shape{
+		Enum: []string{outputFiles, plan.OutputNone}, Default: outputFiles, Examples: []any{plan.OutputNone},
+		Description: "none: the command leaves no files. Other assets can wait for it, and read nothing of it.",
+	}, func(f yamlFile, n *yaml.Node, a *declared) { f.output(n, &a.Work) }),
+}
+
+var runFields = table[plan.Work]{
+	other("command", shape{
+		Type: "array", Items: &shape{Type: "string"}, MinItems: 1, MaxItems: maxList,
+		Description: "The program and its arguments. It runs in the project's folder, without a shell.",
+		Examples:    []any{[]any{"python3", "scripts/chart.py"}},
+	}, func(f yamlFile, n *yaml.Node, w *plan.Work) { w.Command = f.command(n) }),
+	choice("input_format", shape{Description: "The format of the input files that the command reads.", Default: plan.FormatParquet},
+		[]string{plan.FormatParquet, plan.FormatCSV}, func(w *plan.Work) *string { return &w.InputFormat }),
+}
+
+// run reads the command of an asset.
+func (f yamlFile) run(n *yaml.Node, a *declared) {
+	f.mapping(n, "run", runFields.fields(f, &a.Work))
+	if n.Kind == yaml.MappingNode && !hasField(n, "command") {
+		f.fail(n, `add command: ["program", "argument"]`, "run has no command")
 	}
 }
 
@@ -161,34 +178,48 @@ func (f yamlFile) queryFields() fields {
 // assetFields reads the fields that every asset has, and more. It reports whether n is a
 // mapping.
 func (f yamlFile) assetFields(n *yaml.Node, a *declared, more fields) bool {
-	known := fields{
-		"asset": func(n *yaml.Node) {
-			if s, ok := f.text(n, "asset"); ok {
-				f.setKey(a, f.place(n), s, keySuggestion(s))
-			}
-		},
-		"description":       func(n *yaml.Node) { a.Description, _ = f.text(n, "description") },
-		"owners":            func(n *yaml.Node) { a.Owners = f.texts(n, "owners") },
-		"tags":              func(n *yaml.Node) { a.Tags = f.texts(n, "tags") },
-		"deps":              func(n *yaml.Node) { f.deps(n, a) },
-		"partitions":        func(n *yaml.Node) { f.partitions(n, a) },
-		"retries":           func(n *yaml.Node) { f.retries(n, &a.Retries) },
-		"timeout":           func(n *yaml.Node) { f.seconds(n, "timeout", &a.TimeoutSec) },
-		"heartbeat_timeout": func(n *yaml.Node) { f.seconds(n, "heartbeat_timeout", &a.HeartbeatTimeoutSec) },
-		"priority":          func(n *yaml.Node) { f.int32(n, "priority", math.MinInt32, math.MaxInt32, &a.Priority) },
-		"pool":              func(n *yaml.Node) { f.pool(n, &a.Pool) },
-		"keep":              func(n *yaml.Node) { f.keep(n, &a.Keep) },
-		"queue":             func(n *yaml.Node) { f.setName(n, "queue", &a.WorkerQueue) },
-		"trigger_rule": func(n *yaml.Node) {
-			f.oneOf(n, "trigger_rule", []string{event.RuleAllSuccess, event.RuleNoneFailed, event.RuleAllDone}, &a.TriggerRule)
-		},
+	known := assetFields.fields(f, a).with(fields{
 		"checks": func(n *yaml.Node) {
 			f.fail(n, "remove the field; a query can fail the task itself with error('…')", "checks are not supported yet")
 		},
-	}
-	maps.Copy(known, more)
-	f.mapping(n, "an asset", known)
+	})
+	f.mapping(n, "an asset", known.with(more))
 	return n.Kind == yaml.MappingNode
+}
+
+// assetFields are the fields of every asset.
+var assetFields = table[declared]{
+	other("asset", typed("key", shape{Description: "The key, namespace/name. Default: the file's folder and name. Required in a list."}),
+		func(f yamlFile, n *yaml.Node, a *declared) {
+			if s, ok := f.text(n, "asset"); ok {
+				f.setKey(a, f.place(n), s, keySuggestion(s))
+			}
+		}),
+	other("description", shape{Type: "string", Description: "What the asset is, for people.", Examples: []any{"Rain by city and month."}},
+		func(f yamlFile, n *yaml.Node, a *declared) { a.Description, _ = f.text(n, "description") }),
+	listing("owners", shape{Description: "Who is responsible for the asset.", Examples: []any{[]any{"weather@example.com"}}},
+		func(a *declared) *[]string { return &a.Owners }),
+	listing("tags", shape{Description: "Words by which people find the asset.", Examples: []any{[]any{"report", "daily"}}},
+		func(a *declared) *[]string { return &a.Tags }),
+	other("deps", shape{
+		Type: "array", Items: &shape{Type: "string", Pattern: "^[a-z0-9_]+/[a-z0-9_]+$"}, MaxItems: maxList,
+		Description: "Assets that this one waits for and reads. A query needs them only for assets that it does not select from.",
+		Examples:    []any{[]any{"raw/weather"}},
+	}, yamlFile.deps),
+	other("partitions", partitionFields.shape(shape{
+		MinProperties: 1, Description: "The partitions of the asset. Default: none.",
+		Examples: []any{map[string]any{"daily": map[string]any{"start": "2025-01-01", "timezone": "Europe/Paris"}}},
+	}), yamlFile.partitions),
+	retriesField(func(a *declared) *plan.Retries { return &a.Retries }),
+	timeoutField(func(a *declared) *int32 { return &a.TimeoutSec }),
+	heartbeatField(func(a *declared) *int32 { return &a.HeartbeatTimeoutSec }),
+	poolField(func(a *declared) *string { return &a.Pool }),
+	priorityField(func(a *declared) *int32 { return &a.Priority }),
+	keepField(func(a *declared) *plan.Keep { return &a.Keep }),
+	other("queue", typed("name", shape{Description: "The queue of workers that executes the tasks.", Default: "default"}),
+		func(f yamlFile, n *yaml.Node, a *declared) { f.setName(n, "queue", &a.WorkerQueue) }),
+	choice("trigger_rule", shape{Description: "When a task starts, given how its upstream tasks ended.", Default: event.RuleAllSuccess},
+		[]string{event.RuleAllSuccess, event.RuleNoneFailed, event.RuleAllDone}, func(a *declared) *string { return &a.TriggerRule }),
 }
 
 // keySuggestion suggests a valid key that is close to s.
@@ -231,31 +262,46 @@ func (f yamlFile) deps(n *yaml.Node, a *declared) {
 	}
 }
 
+// partitions reads the partitions of an asset.
 func (f yamlFile) partitions(n *yaml.Node, a *declared) {
 	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
 		f.fail(n, `add daily: {start: 2025-01-01}`, "partitions is empty")
 	}
-	f.mapping(n, "partitions", fields{"daily": func(n *yaml.Node) {
-		p := plan.Partitions{Dimension: "date"}
-		f.mapping(n, "daily", fields{
-			"start":    func(n *yaml.Node) { f.day(n, "start", &p.Start) },
-			"end":      func(n *yaml.Node) { f.day(n, "end", &p.End) },
-			"timezone": func(n *yaml.Node) { f.timezone(n, &p.Timezone) },
-		})
-		switch {
-		case n.Kind != yaml.MappingNode:
-			return
-		case !hasField(n, "start"):
-			f.fail(n, "add start: 2025-01-01", "daily has no start")
-			return
-		case p.End != "" && p.Start != "" && p.End < p.Start:
-			f.fail(n, "", "the end %s is before the start %s", p.End, p.Start)
-			return
-		}
-		f.skipped(n, &p)
-		a.Partitions = &p
-		a.Work.Dimensions = map[string]string{p.Dimension: "DATE"}
-	}})
+	f.mapping(n, "partitions", partitionFields.fields(f, a))
+}
+
+var partitionFields = table[declared]{
+	other("daily", dailyFields.shape(shape{Description: "One partition for each day, of the dimension date."}, "start"), yamlFile.daily),
+}
+
+var dailyFields = table[plan.Partitions]{
+	other("start", typed("day", shape{Description: "The first day."}),
+		func(f yamlFile, n *yaml.Node, p *plan.Partitions) { f.day(n, "start", &p.Start) }),
+	other("end", typed("day", shape{Description: "The last day. Default: today in the time zone."}),
+		func(f yamlFile, n *yaml.Node, p *plan.Partitions) { f.day(n, "end", &p.End) }),
+	other("timezone", shape{
+		Type: "string", MinLength: 1, Default: "UTC", Examples: []any{"Europe/Paris"},
+		Description: "The time zone of the days: it decides which have begun, and which were skipped.",
+	}, func(f yamlFile, n *yaml.Node, p *plan.Partitions) { f.timezone(n, &p.Timezone) }),
+}
+
+// daily reads daily partitions.
+func (f yamlFile) daily(n *yaml.Node, a *declared) {
+	p := plan.Partitions{Dimension: "date"}
+	f.mapping(n, "daily", dailyFields.fields(f, &p))
+	switch {
+	case n.Kind != yaml.MappingNode:
+		return
+	case !hasField(n, "start"):
+		f.fail(n, "add start: 2025-01-01", "daily has no start")
+		return
+	case p.End != "" && p.Start != "" && p.End < p.Start:
+		f.fail(n, "", "the end %s is before the start %s", p.End, p.Start)
+		return
+	}
+	f.skipped(n, &p)
+	a.Partitions = &p
+	a.Work.Dimensions = map[string]string{p.Dimension: "DATE"}
 }
 
 // skipped reports a start or an end that the time zone skipped.

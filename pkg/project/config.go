@@ -40,19 +40,102 @@ func (l *loader) readConfig() {
 	if n == nil || isNull(n) {
 		return // an empty file: all defaults
 	}
-	p := &l.project
-	f.mapping(n, ConfigFile, fields{
-		"name":                 func(n *yaml.Node) { f.setName(n, "name", &p.Name) },
-		"tenant":               func(n *yaml.Node) { f.domainName(n, "tenant", &p.Domain.Tenant) },
-		"workspace":            func(n *yaml.Node) { f.domainName(n, "workspace", &p.Domain.Workspace) },
-		"max_concurrent_tasks": func(n *yaml.Node) { f.int32(n, "max_concurrent_tasks", 1, maxSlots, &p.MaxConcurrentTasks) },
-		"max_parallelism":      func(n *yaml.Node) { f.int32(n, "max_parallelism", 1, maxSlots, &p.MaxParallelism) },
-		"pools":                func(n *yaml.Node) { f.pools(n) },
-		"workers":              func(n *yaml.Node) { f.workers(n, &p.Workers) },
-		"data":                 func(n *yaml.Node) { f.dataFolders(n, &p.Data) },
-		"defaults":             func(n *yaml.Node) { f.defaults(n, &p.Defaults) },
-		"keep_logs":            func(n *yaml.Node) { f.days(n, "keep_logs", &p.Defaults.KeepLogs) },
+	f.mapping(n, ConfigFile, configFields.fields(f, &l.project))
+}
+
+// configFields are the fields of servo.yaml.
+var configFields = table[Project]{
+	other("name", typed("name", shape{Description: "The name of the project. Default: the name of its folder.", Examples: []any{"weather"}}),
+		func(f yamlFile, n *yaml.Node, p *Project) { f.setName(n, "name", &p.Name) }),
+	other("tenant", shape{Type: "string", Pattern: domainPattern, Description: "The tenant of its runs: 1 to 63 of a-z, 0-9 and -.", Default: "default", Examples: []any{"acme"}},
+		func(f yamlFile, n *yaml.Node, p *Project) { f.domainName(n, "tenant", &p.Domain.Tenant) }),
+	other("workspace", shape{Type: "string", Pattern: domainPattern, Description: "The workspace of its runs: 1 to 63 of a-z, 0-9 and -.", Default: "default", Examples: []any{"dev"}},
+		func(f yamlFile, n *yaml.Node, p *Project) { f.domainName(n, "workspace", &p.Domain.Workspace) }),
+	whole("max_concurrent_tasks", shape{Description: "How many tasks of the workspace execute at once, in all runs together.", Default: 1000},
+		1, maxSlots, func(p *Project) *int32 { return &p.MaxConcurrentTasks }),
+	whole("max_parallelism", shape{Description: "How many tasks of a single run execute at once. Default: no limit for a run.", Examples: []any{16}},
+		1, maxSlots, func(p *Project) *int32 { return &p.MaxParallelism }),
+	other("pools", poolsShape, func(f yamlFile, n *yaml.Node, _ *Project) { f.pools(n) }),
+	other("workers", workerFields.shape(shape{Description: "The workers on this machine.", Examples: []any{map[string]any{"concurrency": 4, "memory_limit": "512MB", "threads": 2}}}),
+		func(f yamlFile, n *yaml.Node, p *Project) {
+			f.mapping(n, "workers", workerFields.fields(f, &p.Workers))
+		}),
+	other("data", shape{
+		Type: "array", Items: &shape{Type: "string", Pattern: folderPattern}, Default: []any{"data"}, Examples: []any{[]any{"data", "seeds"}},
+		Description: `The folders whose files queries may read, relative to the project. "." is the whole project.`,
+	}, func(f yamlFile, n *yaml.Node, p *Project) { f.dataFolders(n, &p.Data) }),
+	other("defaults", defaultFields.shape(shape{Description: "Fields of assets that do not set them.", Examples: []any{map[string]any{"timeout": "10m"}}}),
+		func(f yamlFile, n *yaml.Node, p *Project) {
+			f.mapping(n, "defaults", defaultFields.fields(f, &p.Defaults))
+		}),
+	other("keep_logs", typed("age", shape{Description: "How long logs are kept: 1h to 36500d.", Default: "90d"}),
+		func(f yamlFile, n *yaml.Node, p *Project) { f.days(n, "keep_logs", &p.Defaults.KeepLogs) }),
+}
+
+var workerFields = table[Workers]{
+	whole("concurrency", shape{Description: "How many tasks execute at once on this machine. Default: twice the number of its cores.", Examples: []any{4}},
+		1, maxConcurrency, func(w *Workers) *int { return &w.Concurrency }),
+	other("memory_limit", typed("size", shape{
+		Description: "DuckDB's memory for each task. Default: half of the memory of the machine or container, divided by concurrency.",
+	}), func(f yamlFile, n *yaml.Node, w *Workers) { f.memory(n, &w.MemoryLimit) }),
+	whole("threads", shape{Description: "DuckDB's threads for each task. Default: the number of cores, divided by the number of running tasks.", Examples: []any{2}},
+		1, maxConcurrency, func(w *Workers) *int { return &w.Threads }),
+}
+
+var poolsShape = shape{
+	Type: "object", PropertyNames: &shape{Pattern: namePattern.String()}, Examples: []any{map[string]any{"charts": 1, "warehouse": 8}},
+	Additional:  shape{Type: "integer", Minimum: new(int64(1)), Maximum: new(int64(maxSlots)), Description: "The number of slots of the pool."},
+	Description: "Named limits: how many tasks of each pool execute at once, in all runs together. 1 to 100,000 slots each.",
+}
+
+// defaultFields are the fields that servo.yaml sets for all assets.
+var defaultFields = table[Defaults]{
+	retriesField(func(d *Defaults) *plan.Retries { return &d.Retries }),
+	timeoutField(func(d *Defaults) *int32 { return &d.TimeoutSec }),
+	heartbeatField(func(d *Defaults) *int32 { return &d.HeartbeatTimeoutSec }),
+	poolField(func(d *Defaults) *string { return &d.Pool }),
+	priorityField(func(d *Defaults) *int32 { return &d.Priority }),
+	keepField(func(d *Defaults) *plan.Keep { return &d.Keep }),
+}
+
+// Fields of both assets and defaults.
+
+func retriesField[T any](at func(*T) *plan.Retries) field[T] {
+	about := typed("retries", shape{
+		Description: "When and how often a failed attempt is retried. Without this field, errors of the query or the command itself are not retried.",
+		Examples:    []any{map[string]any{"max_attempts": 5, "initial_delay": "30s"}},
 	})
+	return other("retries", about, func(f yamlFile, n *yaml.Node, to *T) { f.retries(n, at(to)) })
+}
+
+func timeoutField[T any](at func(*T) *int32) field[T] {
+	about := typed("duration", shape{Description: "How long an attempt may run: 1s to 168h, in whole seconds. Default: no timeout."})
+	return other("timeout", about, func(f yamlFile, n *yaml.Node, to *T) { f.seconds(n, "timeout", at(to)) })
+}
+
+func heartbeatField[T any](at func(*T) *int32) field[T] {
+	about := typed("duration", shape{
+		Description: "How long an attempt may run without a heartbeat: 1s to 168h, in whole seconds.", Default: "5m",
+	})
+	return other("heartbeat_timeout", about, func(f yamlFile, n *yaml.Node, to *T) { f.seconds(n, "heartbeat_timeout", at(to)) })
+}
+
+func poolField[T any](at func(*T) *string) field[T] {
+	about := typed("name", shape{Description: "The pool of " + ConfigFile + " whose limit the tasks count against. Default: none.", Examples: []any{"charts"}})
+	return other("pool", about, func(f yamlFile, n *yaml.Node, to *T) { f.pool(n, at(to)) })
+}
+
+func priorityField[T any](at func(*T) *int32) field[T] {
+	about := shape{Description: "Tasks with a greater number start first.", Default: 0, Examples: []any{10}}
+	return whole("priority", about, math.MinInt32, math.MaxInt32, at)
+}
+
+func keepField[T any](at func(*T) *plan.Keep) field[T] {
+	about := typed("keep", shape{
+		Description: "Which superseded outputs are kept: as many versions, for as long; or all.",
+		Examples:    []any{map[string]any{"versions": 3, "for": "30d"}, "all"},
+	})
+	return other("keep", about, func(f yamlFile, n *yaml.Node, to *T) { f.keep(n, at(to)) })
 }
 
 // setName reads a name into to.
@@ -100,21 +183,6 @@ func (f yamlFile) pools(n *yaml.Node) {
 	f.mapping(n, "pools", known)
 }
 
-func (f yamlFile) workers(n *yaml.Node, w *Workers) {
-	count := func(what string, to *int) func(*yaml.Node) {
-		return func(n *yaml.Node) {
-			if i, ok := f.integer(n, what, 1, maxConcurrency); ok {
-				*to = int(i)
-			}
-		}
-	}
-	f.mapping(n, "workers", fields{
-		"concurrency":  count("concurrency", &w.Concurrency),
-		"threads":      count("threads", &w.Threads),
-		"memory_limit": func(n *yaml.Node) { f.memory(n, &w.MemoryLimit) },
-	})
-}
-
 // dataFolders reads the folders whose files queries may read.
 func (f yamlFile) dataFolders(n *yaml.Node, to *[]string) {
 	f.each(n, "data", func(item *yaml.Node) {
@@ -128,17 +196,6 @@ func (f yamlFile) dataFolders(n *yaml.Node, to *[]string) {
 			return
 		}
 		*to = append(*to, name)
-	})
-}
-
-func (f yamlFile) defaults(n *yaml.Node, d *Defaults) {
-	f.mapping(n, "defaults", fields{
-		"retries":           func(n *yaml.Node) { f.retries(n, &d.Retries) },
-		"timeout":           func(n *yaml.Node) { f.seconds(n, "timeout", &d.TimeoutSec) },
-		"heartbeat_timeout": func(n *yaml.Node) { f.seconds(n, "heartbeat_timeout", &d.HeartbeatTimeoutSec) },
-		"pool":              func(n *yaml.Node) { f.pool(n, &d.Pool) },
-		"priority":          func(n *yaml.Node) { f.int32(n, "priority", math.MinInt32, math.MaxInt32, &d.Priority) },
-		"keep":              func(n *yaml.Node) { f.keep(n, &d.Keep) },
 	})
 }
 
@@ -157,14 +214,14 @@ func (f yamlFile) keep(n *yaml.Node, to *plan.Keep) {
 		return
 	}
 	to.All = false
-	f.mapping(n, "keep", fields{
-		"versions": func(n *yaml.Node) {
-			if i, ok := f.integer(n, "versions", 1, maxVersions); ok {
-				to.Versions = int(i)
-			}
-		},
-		"for": func(n *yaml.Node) { f.days(n, "for", &to.For) },
-	})
+	f.mapping(n, "keep", keepFields.fields(f, to))
+}
+
+var keepFields = table[plan.Keep]{
+	whole("versions", shape{Description: "The newest versions of each partition, counting the visible one.", Default: 3},
+		1, maxVersions, func(k *plan.Keep) *int { return &k.Versions }),
+	other("for", typed("age", shape{Description: "How long after it was superseded: 1h to 36500d.", Default: "30d"}),
+		func(f yamlFile, n *yaml.Node, k *plan.Keep) { f.days(n, "for", &k.For) }),
 }
 
 // pool reads the name of a pool. [loader.link] checks that the pool exists.
@@ -185,28 +242,45 @@ func defaultRetries() plan.Retries {
 
 const defaultMaxDelayMS = 3_600_000
 
+// retryPolicy is a retry policy while it is read.
+type retryPolicy struct {
+	plan.Retries
+	givenMax bool
+}
+
+var retryFields = table[retryPolicy]{
+	whole("max_attempts", shape{Description: "How many attempts a task has. 1: it is not retried.", Default: 3},
+		1, maxAttempts, func(r *retryPolicy) *int32 { return &r.MaxAttempts }),
+	other("initial_delay", shape{
+		AnyOf:       []*shape{{Ref: "#/definitions/duration"}, {Type: "string", Const: "0"}, {Type: "integer", Minimum: new(int64), Maximum: new(int64)}},
+		Description: "The delay before the first retry: 0 to 24h.", Default: "10s",
+	}, func(f yamlFile, n *yaml.Node, r *retryPolicy) { f.millis(n, "initial_delay", 0, &r.InitialDelayMS) }),
+	other("max_delay", typed("duration", shape{Description: "The greatest delay: 1ms to 24h, and not less than initial_delay.", Default: "1h"}),
+		func(f yamlFile, n *yaml.Node, r *retryPolicy) {
+			r.givenMax = true
+			f.millis(n, "max_delay", time.Millisecond, &r.MaxDelayMS)
+		}),
+	decimal("multiplier", shape{Description: "The factor by which the delay grows with each retry. At most three decimals.", Default: 2},
+		1, maxMultiplier, func(r *retryPolicy) *int32 { return &r.MultiplierPermille }),
+	decimal("jitter", shape{Description: "The random part of a delay: 0.1 is up to a tenth. At most three decimals.", Default: 0.1},
+		0, 1, func(r *retryPolicy) *int32 { return &r.JitterPermille }),
+}
+
 // retries reads a retry policy over to. Missing fields keep the project's defaults. An explicit
 // policy retries every retryable error, including errors of the user's own code.
 func (f yamlFile) retries(n *yaml.Node, to *plan.Retries) {
-	r := *to
+	r := retryPolicy{Retries: *to, givenMax: to.MaxDelayMS != defaultMaxDelayMS}
 	r.UserErrors = true
-	givenMax := r.MaxDelayMS != defaultMaxDelayMS
-	f.mapping(n, "retries", fields{
-		"max_attempts":  func(n *yaml.Node) { f.int32(n, "max_attempts", 1, maxAttempts, &r.MaxAttempts) },
-		"initial_delay": func(n *yaml.Node) { f.millis(n, "initial_delay", 0, &r.InitialDelayMS) },
-		"max_delay":     func(n *yaml.Node) { givenMax = true; f.millis(n, "max_delay", time.Millisecond, &r.MaxDelayMS) },
-		"multiplier":    func(n *yaml.Node) { f.permille(n, "multiplier", 1, maxMultiplier, &r.MultiplierPermille) },
-		"jitter":        func(n *yaml.Node) { f.permille(n, "jitter", 0, 1, &r.JitterPermille) },
-	})
+	f.mapping(n, "retries", retryFields.fields(f, &r))
 	switch {
 	case n.Kind != yaml.MappingNode:
 		return
-	case !givenMax:
+	case !r.givenMax:
 		r.MaxDelayMS = max(defaultMaxDelayMS, r.InitialDelayMS)
 	case r.MaxDelayMS > 0 && r.MaxDelayMS < r.InitialDelayMS: // 0: reported already
 		f.fail(n, "", "initial_delay is longer than max_delay")
 	}
-	*to = r
+	*to = r.Retries
 }
 
 func hasField(n *yaml.Node, name string) bool {

@@ -6,6 +6,21 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
+// variablesShape is a mapping from environment variables to values.
+func variablesShape(most int, value, about shape) shape {
+	about.Type, about.Additional, about.MaxProperties = "object", value, most
+	about.PropertyNames = &shape{Pattern: plan.VariablePattern, Not: &shape{Pattern: "^SERVO_"}}
+	return about
+}
+
+// secretShape is a reference to a secret.
+func secretShape() shape {
+	return shape{
+		Type: "string", Pattern: plan.SecretPattern,
+		Not: &shape{Pattern: "^env:(SERVO_.*|PATH|OTEL_EXPORTER_OTLP_(TRACES_)?HEADERS)$"},
+	}
+}
+
 // env reads environment variables. Numbers and booleans become strings.
 func (f yamlFile) env(n *yaml.Node) map[string]string {
 	env := map[string]string{}

@@ -1,6 +1,7 @@
 package project_test
 
 import (
+	"bytes"
 	"errors"
 	"path/filepath"
 	"testing"
@@ -24,7 +25,7 @@ func lines(text []byte) int {
 }
 
 // FuzzLoad loads arbitrary files: it must not panic or hang, and every problem must have a
-// place that exists in its file.
+// place that exists in its file. The schema accepts every file without problems.
 func FuzzLoad(f *testing.F) {
 	names, err := filepath.Glob("testdata/*/*.txtar")
 	if err != nil || len(names) == 0 {
@@ -46,6 +47,7 @@ func FuzzLoad(f *testing.F) {
 		}
 	}
 	f.Add([]byte(""), []byte("SELECT 1"), []byte("\r\u0085text"))
+	s := compile(f)
 	f.Fuzz(func(t *testing.T, config, query, list []byte) {
 		files := map[string][]byte{"servo.yaml": config, "assets/a/query.sql": query, "assets/a/list.yaml": list}
 		fsys := fstest.MapFS{}
@@ -53,6 +55,13 @@ func FuzzLoad(f *testing.F) {
 			fsys[name] = &fstest.MapFile{Data: data}
 		}
 		loaded, err := project.LoadFS(t.Context(), fsys, "/p", options)
+		var found project.Problems
+		errors.As(err, &found)
+		for name, data := range files {
+			if wrong := s.validate(name, bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))); len(found.Of(name)) == 0 && wrong != nil {
+				t.Fatalf("Load accepts %s, but the schema does not: %v", name, wrong)
+			}
+		}
 		if err == nil {
 			if len(loaded.Assets) == 0 {
 				t.Fatal("a SQL file yields neither an asset nor a problem")

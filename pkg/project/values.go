@@ -96,7 +96,7 @@ func (f yamlFile) duration(n *yaml.Node, what string, unit, least, most time.Dur
 		return 0, false
 	}
 	d, err := time.ParseDuration(n.Value)
-	if err != nil {
+	if err != nil || d >= 0 && strings.ContainsAny(n.Value, "+-") {
 		suggestion := "write, for example, 30s or 1h30m"
 		if _, err := strconv.ParseUint(n.Value, 10, 32); err == nil {
 			suggestion = "write " + n.Value + "s for seconds"

@@ -68,7 +68,7 @@ func (l *loaded) set(p *project.Project) (before *project.Project) {
 
 func (a *app) dev(ctx context.Context, address string, elsewhere bool) error {
 	if err := embedded.CheckListen(address); err != nil {
-		return usagef("%w; listen on 127.0.0.1, and reach it from other machines through an SSH tunnel or an authenticating proxy (docs/cli.md)", err)
+		return usagef("%w; listen on 127.0.0.1, and reach it from other machines through an SSH tunnel or an authenticating proxy (docs/reference/http.md)", err)
 	}
 	if err := a.checkSecrets(); err != nil {
 		return err

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/servo-orchestration/servo/pkg/project"
 )
 
 // template is the project that servo init creates. Go does not embed files whose
@@ -54,7 +56,7 @@ func makeProject(dir string) error {
 			}
 		}
 	}
-	return fs.WalkDir(template, "template", func(name string, entry fs.DirEntry, err error) error {
+	err = fs.WalkDir(template, "template", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return fmt.Errorf("create project: %w", err)
 		}
@@ -71,6 +73,14 @@ func makeProject(dir string) error {
 		}
 		return writeTemplate(name, to, dir)
 	})
+	if err != nil {
+		return err
+	}
+	schema := filepath.Join(dir, project.SchemaFile)
+	if err := os.WriteFile(schema, project.Schema(), 0o644); err != nil { //nolint:gosec // a project is for others to read
+		return fmt.Errorf("create project: %w", err)
+	}
+	return nil
 }
 
 // notName matches characters that the name of a project must not contain.
@@ -81,12 +91,12 @@ func writeTemplate(name, to, dir string) error {
 	if err != nil {
 		return fmt.Errorf("create project: %w", err)
 	}
-	project := strings.Trim(notName.ReplaceAllString(strings.ToLower(filepath.Base(dir)), "-"), "-")
+	title := strings.Trim(notName.ReplaceAllString(strings.ToLower(filepath.Base(dir)), "-"), "-")
 	const longest = 63
-	if project == "" {
-		project = "project"
+	if title == "" {
+		title = "project"
 	}
-	text = []byte(strings.ReplaceAll(string(text), "{{name}}", project[:min(len(project), longest)]))
+	text = []byte(strings.ReplaceAll(string(text), "{{name}}", title[:min(len(title), longest)]))
 	if err := os.WriteFile(to, text, 0o644); err != nil { //nolint:gosec // a project is for others to read
 		return fmt.Errorf("create project: %w", err)
 	}

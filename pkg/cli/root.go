@@ -53,7 +53,7 @@ func (a *app) root() *cobra.Command {
 	}
 	root.SetHelpCommandGroupID(groupServe)
 	root.SetCompletionCommandGroupID(groupServe)
-	add(groupProject, a.initCommand(), a.validateCommand(), a.devCommand())
+	add(groupProject, a.initCommand(), a.validateCommand(), a.schemaCommand(), a.devCommand())
 	add(groupRuns, a.runCommand(), a.retryCommand(), a.cancelCommand(), a.runsCommand(), a.statusCommand(), a.tasksCommand(),
 		a.logsCommand())
 	add(groupData, a.assetsCommand(), a.explainCommand(), a.queryCommand())

@@ -33,6 +33,9 @@ func (a *app) validateCommand() *cobra.Command {
 				}
 				problems = append(problems, more...).Sorted()
 			}
+			if a.table() {
+				a.noteSchema(dir)
+			}
 			switch {
 			case !a.table() && len(problems) > 0:
 				return errors.Join(list(a, problemColumns, problems), errReported)

@@ -1,0 +1,196 @@
+package arch_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The pages of docs/reference are compared with the code in both directions.
+
+const reference = root + "/docs/reference/"
+
+// productFiles parses the files of the product below a folder, without tests and fakes.
+func productFiles(t *testing.T, dir string) map[string]*ast.File {
+	t.Helper()
+	files := map[string]*ast.File{}
+	fake := regexp.MustCompile(`(fake|test|sim)/`)
+	err := filepath.WalkDir(filepath.Join(root, dir), func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || fake.MatchString(name) {
+			return err
+		}
+		files[name], err = parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		return err
+	})
+	require.NoError(t, err)
+	return files
+}
+
+// text returns the value of a string literal, or "".
+func text(e ast.Expr) string {
+	lit, ok := e.(*ast.BasicLit)
+	if !ok || lit.Kind != token.STRING {
+		return ""
+	}
+	value, err := strconv.Unquote(lit.Value)
+	if err != nil {
+		return ""
+	}
+	return value
+}
+
+// literals returns the string literals below a folder that match.
+func literals(t *testing.T, dir string, match *regexp.Regexp) []string {
+	t.Helper()
+	found := map[string]bool{}
+	for _, file := range productFiles(t, dir) {
+		ast.Inspect(file, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && match.MatchString(text(lit)) {
+				found[text(lit)] = true
+			}
+			return true
+		})
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// constants returns the values of the constants below a folder whose names match.
+func constants(t *testing.T, dir string, name *regexp.Regexp) []string {
+	t.Helper()
+	found := map[string]bool{}
+	for _, file := range productFiles(t, dir) {
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok {
+				return true
+			}
+			for i, value := range spec.Values {
+				if lit, ok := value.(*ast.BasicLit); ok && name.MatchString(spec.Names[i].Name) {
+					found[strings.Trim(lit.Value, `"`)] = true
+				}
+			}
+			return true
+		})
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// firstCells returns what matches in the first cells of the tables of a page, between two headings.
+func firstCells(t *testing.T, page, from, to string, match *regexp.Regexp) []string {
+	t.Helper()
+	content, err := os.ReadFile(reference + page) //nolint:gosec // a page of the repository
+	require.NoError(t, err)
+	_, section, found := strings.Cut(string(content), "\n"+from+"\n")
+	require.True(t, found, "%s has no heading %q", page, from)
+	if to != "" {
+		section, _, found = strings.Cut(section, "\n"+to+"\n")
+		require.True(t, found, "%s has no heading %q", page, to)
+	}
+	cells := map[string]bool{}
+	for line := range strings.Lines(section) {
+		cell, isRow := strings.CutPrefix(line, "| ")
+		if cell, _, _ = strings.Cut(cell, " |"); isRow {
+			for _, m := range match.FindAllStringSubmatch(cell, -1) {
+				cells[m[1]] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(cells))
+}
+
+var quotedCode = regexp.MustCompile("`([A-Z_]+)`")
+
+func TestReferenceListsErrorCodes(t *testing.T) {
+	code := regexp.MustCompile(`^(Code|code)[A-Z]`)
+	require.Equal(t, constants(t, "pkg/worker", code), firstCells(t, "errors.md", "### Reported by Servo's worker", "### Set by Servo", quotedCode))
+	set := append(constants(t, "pkg/fold", code), constants(t, "pkg/dispatcher", code)...)
+	set = slices.DeleteFunc(set, func(c string) bool { return c == "WORKER_INTERRUPTED" || c == "STORE_UNAVAILABLE" }) // workers report these
+	slices.Sort(set)
+	require.Equal(t, set, firstCells(t, "errors.md", "### Set by Servo", "### Categories", quotedCode))
+	all := slices.Concat(set, constants(t, "pkg/worker", code))
+	for _, other := range constants(t, "pkg", code) {
+		require.Contains(t, all, other, "list the code in docs/reference/errors.md, and its package here")
+	}
+	category := regexp.MustCompile(`^Category[A-Z]`)
+	require.Equal(t, constants(t, "pkg", category), firstCells(t, "errors.md", "### Categories", "## Dead letters", regexp.MustCompile("`([a-z]+)`")))
+	reason := regexp.MustCompile(`^Reason[A-Z]`)
+	require.Equal(t, constants(t, "pkg", reason), firstCells(t, "errors.md", "## Dead letters", "## Problem documents", quotedCode))
+}
+
+func TestReferenceListsExitCodes(t *testing.T) {
+	exit := regexp.MustCompile(`^exit[A-Z]`)
+	require.Equal(t, constants(t, "pkg", exit), firstCells(t, "errors.md", "## Exit codes", "", regexp.MustCompile(`^(\d+)$`)))
+}
+
+func TestReferenceListsTitlesOfProblems(t *testing.T) {
+	listed := firstCells(t, "errors.md", "## Problem documents", "## Exit codes", regexp.MustCompile(`^([A-Z][a-z ]+)$`))
+	require.Len(t, listed, 12)
+	for _, title := range listed {
+		require.NotEmpty(t, literals(t, "pkg", regexp.MustCompile("^"+title+"$")), "no code says %q", title)
+	}
+	for name, file := range productFiles(t, "pkg") {
+		ast.Inspect(file, func(n ast.Node) bool {
+			field, ok := n.(*ast.KeyValueExpr)
+			if !ok {
+				return true
+			}
+			if key, ok := field.Key.(*ast.Ident); ok && key.Name == "Title" && text(field.Value) != "" && !strings.Contains(name, "/cli/") && !strings.Contains(name, "/project/") {
+				require.Contains(t, listed, text(field.Value), "%s: list the title in docs/reference/errors.md", name)
+			}
+			return true
+		})
+	}
+}
+
+func TestReferenceListsRoutes(t *testing.T) {
+	route := regexp.MustCompile("`((?:GET|POST|PUT|DELETE) /[^`?]*)")
+	placeholder := regexp.MustCompile(`\{\w+\}`)
+	unnamed := func(routes []string) []string {
+		for i, r := range routes {
+			routes[i] = placeholder.ReplaceAllString(r, "{}")
+		}
+		slices.Sort(routes)
+		return slices.Compact(routes)
+	}
+	registered := literals(t, "pkg", regexp.MustCompile(`^(GET|POST|PUT|DELETE) /[^ ]*$`))
+	require.Equal(t, unnamed(registered), unnamed(firstCells(t, "http.md", "## servo dev", "", route)))
+}
+
+func TestReferenceListsVariablesOfTasks(t *testing.T) {
+	variable := regexp.MustCompile(`^(SERVO_[A-Z_]+)=?$`)
+	var set []string
+	for _, name := range literals(t, "pkg/worker", variable) {
+		set = append(set, strings.TrimRight(name, "=_"))
+	}
+	listed := firstCells(t, "task-environment.md", "## Commands", "### SERVO_CONTEXT", regexp.MustCompile("`(SERVO_[A-Z]+)"))
+	require.Equal(t, listed, slices.Compact(set))
+
+	var members []string
+	for _, file := range productFiles(t, "pkg/worker") {
+		ast.Inspect(file, func(n ast.Node) bool {
+			declared, ok := n.(*ast.TypeSpec)
+			if !ok || declared.Name.Name != "taskContext" {
+				return true
+			}
+			for _, field := range declared.Type.(*ast.StructType).Fields.List {
+				tag, _, _ := strings.Cut(reflect.StructTag(strings.Trim(field.Tag.Value, "`")).Get("json"), ",")
+				members = append(members, tag)
+			}
+			return true
+		})
+	}
+	slices.Sort(members)
+	require.Equal(t, members, firstCells(t, "task-environment.md", "### SERVO_CONTEXT", "## Queries", regexp.MustCompile("`([a-z_]+)`")))
+}

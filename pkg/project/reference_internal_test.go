@@ -1,0 +1,219 @@
+package project
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/require"
+	"gopkg.in/yaml.v3"
+)
+
+const referenceFile = "../../docs/reference/settings.md"
+
+// TestReferenceIsCurrent compares docs/reference/settings.md with the schema. It also loads the
+// examples of the page.
+func TestReferenceIsCurrent(t *testing.T) {
+	page := settingsPage(t)
+	if flag.Lookup("rewrite").Value.String() == "true" {
+		require.NoError(t, os.WriteFile(referenceFile, []byte(page), 0o600))
+	}
+	committed, err := os.ReadFile(referenceFile)
+	require.NoError(t, err)
+	require.Equal(t, page, string(committed), "run make reference")
+}
+
+// settingsPage returns the reference of all files.
+func settingsPage(t *testing.T) string {
+	t.Helper()
+	definitions := map[string]*shape{}
+	for _, d := range schema().Definitions {
+		definitions[d.name] = d.shape
+	}
+	config, command, query := definitions["project"], definitions["command"], definitions["query"]
+	files := fstest.MapFS{
+		ConfigFile:                 {Data: exampleOf(t, config)},
+		"assets/raw/weather.sql":   {Data: []byte("SELECT 1 AS x")},
+		"assets/report/chart.yaml": {Data: exampleOf(t, command)},
+		"assets/report/rain.sql": {Data: []byte("/* servo\n" + string(exampleOf(t, query)) + "*/\n" +
+			"SELECT city, sum(rain) AS rain FROM raw.weather GROUP BY city\n")},
+	}
+	parsed := func(_ context.Context, queries []string) ([]Parsed, error) { return make([]Parsed, len(queries)), nil }
+	_, err := LoadFS(t.Context(), files, "/p", Options{ParseSQL: parsed})
+	require.NoError(t, err, "the examples of the reference")
+
+	replace := []string{
+		"{types}", typesTable(definitions),
+		"{project}", fieldsTable(config, nil),
+		"{workers}", fieldsTable(propertyOf(config, "workers"), nil),
+		"{asset}", fieldsTable(query, nil),
+		"{command}", fieldsTable(command, query),
+		"{run}", fieldsTable(propertyOf(command, "run"), nil),
+		"{daily}", fieldsTable(propertyOf(propertyOf(command, "partitions"), "daily"), nil),
+		"{retries}", fieldsTable(definitions["retries"], nil),
+		"{keep}", fieldsTable(definitions["keep"].AnyOf[1], nil),
+		"{defaults}", namesOf(propertyOf(config, "defaults")),
+	}
+	for name, file := range files {
+		replace = append(replace, "{"+name+"}", strings.TrimSpace(string(file.Data)))
+	}
+	return strings.NewReplacer(replace...).Replace(settingsTemplate)
+}
+
+func propertyOf(s *shape, name string) *shape {
+	return s.Properties[slices.IndexFunc(s.Properties, func(p property) bool { return p.name == name })].shape
+}
+
+func namesOf(s *shape) string {
+	var names []string
+	for _, p := range s.Properties {
+		names = append(names, "`"+p.name+"`")
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
+}
+
+// fieldsTable returns a table of the fields of a mapping, without those that except has, too.
+func fieldsTable(s, except *shape) string {
+	var rows strings.Builder
+	rows.WriteString("| field | value | default | |\n| --- | --- | --- | --- |\n")
+	for _, p := range s.Properties {
+		if except != nil && slices.ContainsFunc(except.Properties, func(e property) bool { return e.name == p.name }) {
+			continue
+		}
+		about, otherwise, _ := strings.Cut(p.Description, " Default: ")
+		if before, only := strings.CutPrefix(p.Description, "Default: "); only {
+			about, otherwise = "", before
+		}
+		otherwise, more, _ := strings.Cut(strings.TrimSuffix(otherwise, "."), ". ")
+		if more != "" {
+			about += " " + more + "."
+		}
+		switch {
+		case p.Default != nil:
+			otherwise = "`" + flow(p.Default) + "`"
+		case slices.Contains(s.Required, p.name):
+			otherwise = "required"
+		}
+		value := valueOf(p.shape)
+		if len(p.Properties) > 0 {
+			value = "[mapping](#" + p.name + ")"
+		}
+		fmt.Fprintf(&rows, "| `%s` | %s | %s | %s |\n", p.name, value, otherwise, strings.TrimSuffix(linked(about), "."))
+	}
+	return strings.TrimSpace(rows.String())
+}
+
+// linked adds links to the sections that say more.
+func linked(about string) string {
+	for words, link := range map[string]string{
+		"superseded outputs are kept": "assets.md#what-is-kept", "its upstream tasks ended": "assets.md#trigger-rules",
+		"are not retried": "assets.md#retries", "files queries may read": "assets.md#files-that-queries-read",
+		"by reference": "../worker-contract.md#secrets",
+	} {
+		about = strings.Replace(about, words, "["+words+"]("+link+")", 1)
+	}
+	return about
+}
+
+// valueOf describes the values of a field.
+func valueOf(s *shape) string {
+	if name, ok := strings.CutPrefix(s.Ref, "#/definitions/"); ok {
+		if name == "retries" || name == "keep" {
+			return "[" + name + "](#" + name + ")"
+		}
+		return name
+	}
+	switch {
+	case len(s.Enum) > 0:
+		return "`" + strings.Join(s.Enum, "`, `") + "`"
+	case len(s.AnyOf) > 0:
+		return valueOf(s.AnyOf[0])
+	}
+	switch s.Type {
+	case "integer":
+		if *s.Minimum < -1_000_000 {
+			return "whole number of 32 bits"
+		}
+		return fmt.Sprintf("whole number, %s to %s", grouped(*s.Minimum), grouped(*s.Maximum))
+	case "number":
+		return fmt.Sprintf("number, %d to %d", *s.Minimum, *s.Maximum)
+	case "array":
+		return "list of strings"
+	case "object":
+		return "mapping"
+	}
+	return "string"
+}
+
+// grouped writes thousands with a comma.
+func grouped(i int64) string {
+	text := fmt.Sprint(i)
+	for at := len(text) - 3; at > 0; at -= 3 {
+		text = text[:at] + "," + text[at:]
+	}
+	return text
+}
+
+func typesTable(definitions map[string]*shape) string {
+	var rows strings.Builder
+	rows.WriteString("| value | |\n| --- | --- |\n")
+	for _, name := range []string{"name", "key", "duration", "age", "day", "size"} {
+		d := definitions[name]
+		examples := ""
+		for i, e := range d.Examples {
+			examples += map[bool]string{true: "; for example ", false: ", "}[i == 0] + "`" + e.(string) + "`"
+		}
+		fmt.Fprintf(&rows, "| %s | %s%s |\n", name, strings.TrimSuffix(d.Description, "."), examples)
+	}
+	return strings.TrimSpace(rows.String())
+}
+
+// flow writes a value on one line of YAML.
+func flow(value any) string {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(err)
+	}
+	var n yaml.Node
+	if err := yaml.Unmarshal(text, &n); err != nil {
+		panic(err)
+	}
+	plain(&n)
+	text, err = yaml.Marshal(&n)
+	if err != nil {
+		panic(err)
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// plain removes the quotes of JSON where YAML needs none.
+func plain(n *yaml.Node) {
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!str" {
+		n.Style = 0
+	}
+	for _, child := range n.Content {
+		plain(child)
+	}
+}
+
+// exampleOf returns a file with every field that has an example, or a default.
+func exampleOf(t *testing.T, s *shape) []byte {
+	t.Helper()
+	var out strings.Builder
+	for _, p := range s.Properties {
+		value := p.Default
+		if len(p.Examples) > 0 {
+			value = p.Examples[0]
+		}
+		if value != nil && (p.name != "keep" || s.Title != "a command") { // none leaves nothing to keep
+			fmt.Fprintf(&out, "%s: %s\n", p.name, flow(value))
+		}
+	}
+	return []byte(out.String())
+}

@@ -1,0 +1,115 @@
+package project
+
+// settingsTemplate is docs/reference/settings.md, without what the schema says.
+const settingsTemplate = `# Settings of a project
+
+<!-- Written by make reference from the tables in pkg/project. Edit those. -->
+
+A project is a folder with a ` + "`servo.yaml`" + ` and asset files below ` + "`assets/`" + `. This page lists their fields.
+[Assets and tasks](assets.md) says what they do. ` + "`servo validate`" + ` reports every problem with file, line and column.
+
+## Editors
+
+One JSON Schema describes all files: [servo.schema.json](servo.schema.json), which ` + "`servo schema`" + ` prints. Editors with
+the YAML language server complete and check a file whose first line names the schema. ` + "`servo init`" + ` writes the schema
+and these lines:
+
+` + "```yaml" + `
+# yaml-language-server: $schema=servo.schema.json#/definitions/project
+` + "```" + `
+
+in ` + "`servo.yaml`" + `, and in ` + "`assets/NAMESPACE/NAME.yaml`" + `
+
+` + "```yaml" + `
+# yaml-language-server: $schema=../../servo.schema.json#/definitions/assets
+` + "```" + `
+
+The header of an SQL file has the fields of the definition ` + "`query`" + `. Editors do not check YAML inside SQL;
+` + "`servo validate`" + ` does. After an upgrade, replace the file: ` + "`servo schema >servo.schema.json`" + `.
+
+The schema accepts every valid file. ` + "`servo validate`" + ` also finds what a schema cannot express: unknown assets and pools,
+cycles, durations out of range, and errors in queries.
+
+## Values
+
+{types}
+
+Unknown and duplicate fields are errors, and so are fields without a value. Aliases work; merge keys (` + "`<<`" + `) do not. A
+file has one document and at most 1 MiB.
+
+## servo.yaml
+
+All fields are optional; an empty file is a project.
+
+{project}
+
+An example with all fields:
+
+` + "```yaml" + `
+{servo.yaml}
+` + "```" + `
+
+### workers
+
+{workers}
+
+### defaults
+
+{defaults} of assets that do not set them.
+The fields of ` + "`retries`" + ` and ` + "`keep`" + ` apply one by one. ` + "`defaults.keep`" + ` also applies to assets that were removed
+from the project, and ` + "`defaults: {keep: all}`" + ` also keeps all logs.
+
+## Asset files
+
+An SQL file is one query; its fields are in a comment at its start. A YAML file is one command, or a list of them under
+` + "`assets`" + `, each with its key. All fields are optional, except ` + "`run`" + ` for a command and ` + "`asset`" + ` in a list.
+
+{asset}
+
+Commands also have
+
+{command}
+
+A query:
+
+` + "```sql" + `
+{assets/report/rain.sql}
+` + "```" + `
+
+A command:
+
+` + "```yaml" + `
+{assets/report/chart.yaml}
+` + "```" + `
+
+Two commands in one file:
+
+` + "```yaml" + `
+assets:
+  - asset: report/chart
+    run: {command: [python3, scripts/chart.py]}
+  - asset: report/letter
+    deps: [report/chart]
+    run: {command: [python3, scripts/letter.py]}
+` + "```" + `
+
+### partitions
+
+` + "`partitions: {daily: …}`" + ` makes one partition for each day:
+
+{daily}
+
+### run
+
+{run}
+
+### retries
+
+{retries}
+
+### keep
+
+` + "`all`" + `, or a mapping. A superseded version is kept while both hold:
+
+{keep}
+`

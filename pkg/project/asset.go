@@ -202,7 +202,7 @@ var assetFields = table[declared]{
 	listing("tags", shape{Description: "Words by which people find the asset.", Examples: []any{[]any{"report", "daily"}}},
 		func(a *declared) *[]string { return &a.Tags }),
 	other("deps", shape{
-		Type: "array", Items: &shape{Type: "string", Pattern: "^[a-z0-9_]+/[a-z0-9_]+$"}, MaxItems: maxList,
+		Type: "array", Items: &shape{Type: "string", Pattern: "^[a-z0-9_]+/[a-z0-9_]+$", PatternHelp: "Write namespace/name, of a-z, 0-9 and _."}, MaxItems: maxList,
 		Description: "Assets that this one waits for and reads. A query needs them only for assets that it does not select from.",
 		Examples:    []any{[]any{"raw/weather"}},
 	}, yamlFile.deps),

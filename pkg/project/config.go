@@ -47,9 +47,9 @@ func (l *loader) readConfig() {
 var configFields = table[Project]{
 	other("name", typed("name", shape{Description: "The name of the project. Default: the name of its folder.", Examples: []any{"weather"}}),
 		func(f yamlFile, n *yaml.Node, p *Project) { f.setName(n, "name", &p.Name) }),
-	other("tenant", shape{Type: "string", Pattern: domainPattern, Description: "The tenant of its runs: 1 to 63 of a-z, 0-9 and -.", Default: "default", Examples: []any{"acme"}},
+	other("tenant", shape{Type: "string", Pattern: domainPattern, PatternHelp: "Use 1 to 63 of a-z, 0-9 and -.", Description: "The tenant of its runs: 1 to 63 of a-z, 0-9 and -.", Default: "default", Examples: []any{"acme"}},
 		func(f yamlFile, n *yaml.Node, p *Project) { f.domainName(n, "tenant", &p.Domain.Tenant) }),
-	other("workspace", shape{Type: "string", Pattern: domainPattern, Description: "The workspace of its runs: 1 to 63 of a-z, 0-9 and -.", Default: "default", Examples: []any{"dev"}},
+	other("workspace", shape{Type: "string", Pattern: domainPattern, PatternHelp: "Use 1 to 63 of a-z, 0-9 and -.", Description: "The workspace of its runs: 1 to 63 of a-z, 0-9 and -.", Default: "default", Examples: []any{"dev"}},
 		func(f yamlFile, n *yaml.Node, p *Project) { f.domainName(n, "workspace", &p.Domain.Workspace) }),
 	whole("max_concurrent_tasks", shape{Description: "How many tasks of the workspace execute at once, in all runs together.", Default: 1000},
 		1, maxSlots, func(p *Project) *int32 { return &p.MaxConcurrentTasks }),
@@ -61,7 +61,9 @@ var configFields = table[Project]{
 			f.mapping(n, "workers", workerFields.fields(f, &p.Workers))
 		}),
 	other("data", shape{
-		Type: "array", Items: &shape{Type: "string", Pattern: folderPattern}, Default: []any{"data"}, Examples: []any{[]any{"data", "seeds"}},
+		Type:    "array",
+		Items:   &shape{Type: "string", Pattern: folderPattern, PatternHelp: `Write a folder in the project, with slashes, without "..", hidden folders and * ? [.`},
+		Default: []any{"data"}, Examples: []any{[]any{"data", "seeds"}},
 		Description: `The folders whose files queries may read, relative to the project. "." is the whole project.`,
 	}, func(f yamlFile, n *yaml.Node, p *Project) { f.dataFolders(n, &p.Data) }),
 	other("defaults", defaultFields.shape(shape{Description: "Fields of assets that do not set them.", Examples: []any{map[string]any{"timeout": "10m"}}}),

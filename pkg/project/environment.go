@@ -17,7 +17,8 @@ func variablesShape(most int, value, about shape) shape {
 func secretShape() shape {
 	return shape{
 		Type: "string", Pattern: plan.SecretPattern,
-		Not: &shape{Pattern: "^env:(SERVO_.*|PATH|OTEL_EXPORTER_OTLP_(TRACES_)?HEADERS)$"},
+		PatternHelp: "Write a reference to the secret, never its value: file:NAME, env:VARIABLE or gcp:projects/PROJECT/secrets/SECRET.",
+		Not:         &shape{Pattern: "^env:(SERVO_.*|PATH|OTEL_EXPORTER_OTLP_(TRACES_)?HEADERS)$"},
 	}
 }
 

@@ -46,6 +46,7 @@ type shape struct {
 	Const         any        `json:"const,omitempty"`
 	Enum          []string   `json:"enum,omitempty"`
 	Pattern       string     `json:"pattern,omitempty"`
+	PatternHelp   string     `json:"patternErrorMessage,omitempty"` // editors show it; not part of draft 7
 	MinLength     int        `json:"minLength,omitempty"`
 	Minimum       *int64     `json:"minimum,omitempty"`
 	Maximum       *int64     `json:"maximum,omitempty"`
@@ -210,7 +211,7 @@ func schema() shape {
 // sharedShapes are the definitions that fields refer to.
 func sharedShapes() properties {
 	text := func(pattern, about string, examples ...any) *shape {
-		return &shape{Type: "string", Pattern: pattern, Description: about, Examples: examples}
+		return &shape{Type: "string", Pattern: pattern, PatternHelp: about, Description: about, Examples: examples}
 	}
 	retries := retryFields.shape(shape{Description: "When and how often a failed attempt is retried. Absent fields keep their defaults."})
 	keep := keepFields.shape(shape{Description: "A superseded version is kept while both hold. Absent fields keep their defaults."})

@@ -11,9 +11,25 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// link matches a Markdown link to a file of the repository. It has no scheme and is not an anchor
-// within its own page.
-var link = regexp.MustCompile(`\]\(([^)#: ]+)(?:#[^)]*)?\)`)
+// link matches a Markdown link to a file of the repository, to a heading of it, or to a heading of
+// its own page. It has no scheme.
+var (
+	link        = regexp.MustCompile(`\]\(([^)#: ]*)(?:#([^)]*))?\)`)
+	pageHeading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	codeBlock   = regexp.MustCompile("(?ms)^```.*?^```$")
+	linked      = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	dropped     = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+)
+
+// anchors returns the anchors of the headings of a page.
+func anchors(page string) map[string]bool {
+	found := map[string]bool{}
+	for _, m := range pageHeading.FindAllStringSubmatch(codeBlock.ReplaceAllString(page, ""), -1) {
+		text := dropped.ReplaceAllString(linked.ReplaceAllString(strings.ToLower(m[1]), "$1"), "")
+		found[strings.ReplaceAll(text, " ", "-")] = true
+	}
+	return found
+}
 
 func TestDocumentLinksResolve(t *testing.T) {
 	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
@@ -30,8 +46,22 @@ func TestDocumentLinksResolve(t *testing.T) {
 			return err
 		}
 		for _, match := range link.FindAllStringSubmatch(string(content), -1) {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(file), match[1])); err != nil {
-				t.Errorf("%s links to %s, which does not exist", file, match[1])
+			to, page := file, content
+			if match[1] != "" {
+				to = filepath.Join(filepath.Dir(file), match[1])
+				if _, err := os.Stat(to); err != nil {
+					t.Errorf("%s links to %s, which does not exist", file, match[1])
+					continue
+				}
+			}
+			if match[2] == "" || !strings.HasSuffix(to, ".md") {
+				continue
+			}
+			if page, err = os.ReadFile(to); err != nil { //nolint:gosec // the repository's own files
+				return err
+			}
+			if !anchors(string(page))[match[2]] {
+				t.Errorf("%s links to %s#%s, but that page has no such heading", file, match[1], match[2])
 			}
 		}
 		return nil

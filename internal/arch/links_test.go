@@ -46,7 +46,7 @@ func TestDocumentLinksResolve(t *testing.T) {
 			return err
 		}
 		for _, match := range link.FindAllStringSubmatch(string(content), -1) {
-			to, page := file, content
+			to := file
 			if match[1] != "" {
 				to = filepath.Join(filepath.Dir(file), match[1])
 				if _, err := os.Stat(to); err != nil {
@@ -57,7 +57,8 @@ func TestDocumentLinksResolve(t *testing.T) {
 			if match[2] == "" || !strings.HasSuffix(to, ".md") {
 				continue
 			}
-			if page, err = os.ReadFile(to); err != nil { //nolint:gosec // the repository's own files
+			page, err := os.ReadFile(to) //nolint:gosec // the repository's own files
+			if err != nil {
 				return err
 			}
 			if !anchors(string(page))[match[2]] {

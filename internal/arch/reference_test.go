@@ -177,20 +177,66 @@ func TestReferenceListsVariablesOfTasks(t *testing.T) {
 	listed := firstCells(t, "task-environment.md", "## Commands", "### SERVO_CONTEXT", regexp.MustCompile("`(SERVO_[A-Z]+)"))
 	require.Equal(t, listed, slices.Compact(set))
 
-	var members []string
-	for _, file := range productFiles(t, "pkg/worker") {
+	require.Equal(t, members(t, "pkg/worker", "taskContext"), firstCells(t, "task-environment.md", "### SERVO_CONTEXT", "## Queries", member))
+}
+
+var member = regexp.MustCompile("`([a-z_]+)`")
+
+// members returns the JSON names of the fields of a struct type.
+func members(t *testing.T, dir, name string) []string {
+	t.Helper()
+	var found []string
+	for _, file := range productFiles(t, dir) {
 		ast.Inspect(file, func(n ast.Node) bool {
 			declared, ok := n.(*ast.TypeSpec)
-			if !ok || declared.Name.Name != "taskContext" {
+			if !ok || declared.Name.Name != name {
 				return true
 			}
 			for _, field := range declared.Type.(*ast.StructType).Fields.List {
 				tag, _, _ := strings.Cut(reflect.StructTag(strings.Trim(field.Tag.Value, "`")).Get("json"), ",")
-				members = append(members, tag)
+				found = append(found, tag)
 			}
 			return true
 		})
 	}
-	slices.Sort(members)
-	require.Equal(t, members, firstCells(t, "task-environment.md", "### SERVO_CONTEXT", "## Queries", regexp.MustCompile("`([a-z_]+)`")))
+	slices.Sort(found)
+	return found
+}
+
+func TestReferenceListsMembersOfResponses(t *testing.T) {
+	for _, o := range []struct{ name, from, to string }{
+		{"StartRequest", "| member of the request | |", "| member of the response | |"},
+		{"Started", "| member of the response | |", "### A run"},
+		{"Run", "### A run", "### A task"},
+		{"Task", "### A task", "### An asset"},
+		{"Asset", "### An asset", "## A worker"},
+	} {
+		require.Equal(t, members(t, "pkg/api", o.name), firstCells(t, "http.md", o.from, o.to, member), o.name)
+	}
+	require.Equal(t, members(t, "pkg/contract", "Problem"), firstCells(t, "errors.md", "## Problem documents", "| title | status | |", member))
+}
+
+func TestReferenceListsParameters(t *testing.T) {
+	found := map[string]bool{}
+	for _, file := range slices.Collect(maps.Values(productFiles(t, "pkg"))) {
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok || len(call.Args) != 1 {
+				return true
+			}
+			get, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok || get.Sel.Name != "Get" {
+				return true
+			}
+			if query, ok := get.X.(*ast.CallExpr); ok {
+				if of, ok := query.Fun.(*ast.SelectorExpr); ok && of.Sel.Name == "Query" {
+					found[text(call.Args[0])] = true
+				}
+			}
+			return true
+		})
+	}
+	delete(found, "expires") // of the URLs of callbacks, which are opaque to their callers
+	listed := firstCells(t, "http.md", "## servo dev", "", regexp.MustCompile(`[?&]([a-z]+)=`))
+	require.Equal(t, slices.Sorted(maps.Keys(found)), listed)
 }

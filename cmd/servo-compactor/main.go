@@ -10,6 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/cmd/internal/memory"
 	"github.com/servo-orchestration/servo/pkg/binding"
 	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/metrics/prom"
 	"github.com/servo-orchestration/servo/pkg/service"
 	"github.com/servo-orchestration/servo/pkg/trace/otlp"
 )
@@ -22,6 +23,6 @@ func run() int {
 	defer stop()
 	return service.RunCompactor(ctx, service.Process{
 		Args: os.Args[1:], Getenv: os.Getenv, Stderr: os.Stderr, Clock: clock.System{},
-		OpenStore: binding.OpenStore, Tokens: binding.Tokens(), Pull: binding.Pull, OpenTraces: otlp.Open,
+		OpenStore: binding.OpenStore, Tokens: binding.Tokens(), Pull: binding.Pull, OpenTraces: otlp.Open, Metrics: prom.New,
 	})
 }

@@ -208,3 +208,22 @@ func TestFixturesOnlyImportedByTests(t *testing.T) {
 		}
 	}
 }
+
+// The metrics of the services must not make the program for one machine larger.
+func TestServoLinksNoPrometheus(t *testing.T) {
+	all := sources(t)
+	linked := map[string]bool{}
+	var link func(dir, by string)
+	link = func(dir, by string) {
+		if linked[dir] || all[dir] == nil {
+			return
+		}
+		linked[dir] = true
+		for _, name := range all[dir].imports {
+			require.False(t, strings.HasPrefix(name, "github.com/prometheus/"), "%s imports %s, and is linked into servo: %s", dir, name, by)
+			link(name, by+" → "+name)
+		}
+	}
+	link("cmd/servo", "cmd/servo")
+	require.True(t, linked["pkg/service"], "servo has no part of the services any more: delete this test")
+}

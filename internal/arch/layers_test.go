@@ -36,6 +36,9 @@ var layers = []layer{
 		{"pkg/clock", nil},
 		{"pkg/latency", nil},
 		{"pkg/identity", nil},
+		// Metrics as data, and the port of those who measure.
+		{"pkg/metrics", nil},
+		{"pkg/metrics/prom", []string{"=pkg/metrics"}},
 		{"pkg/trace", nil},
 		{"pkg/trace/otlp", []string{"=pkg/trace"}},
 		{"pkg/blob", nil},
@@ -96,7 +99,7 @@ var layers = []layer{
 	{"services", []pack{
 		// The cloud programs share this package: it serves the shells over HTTP.
 		{"pkg/service", list(words, "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue", "pkg/clock", "pkg/ledger",
-			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/compactor/remote", "pkg/dispatcher", "pkg/sweeper", "pkg/identity", "pkg/trace")},
+			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/compactor/remote", "pkg/dispatcher", "pkg/sweeper", "pkg/identity", "pkg/trace", "pkg/metrics")},
 	}},
 	{"bindings", []pack{
 		// Creates the stores and queues that flags name.
@@ -172,6 +175,8 @@ var heavy = map[string][]string{
 	"github.com/apache/arrow-go/": {"pkg/table/parquetfile", "pkg/worker"},
 	// Creating spans is cheap. Sending them needs gRPC, which servo on a laptop does without.
 	"go.opentelemetry.io/otel/exporters/": {"pkg/trace/otlp"},
+	// Whatever measures receives a recorder. The names and labels are tested in pkg/service.
+	"github.com/prometheus/": {"pkg/metrics/prom", "pkg/service"},
 	// The client of Secret Manager needs gRPC, too.
 	"google.golang.org/api/secretmanager/": {"pkg/secret/gcpsecret"},
 	"github.com/duckdb/":                   {"pkg/query", "pkg/worker", "pkg/project/duckparse", "pkg/cli", "cmd/servo"},

@@ -46,7 +46,7 @@ func (c *Compactor) commit(ctx context.Context, prepare func() (*state.State, pu
 		if err != nil || work == nil {
 			return err
 		}
-		err = c.publish(ctx, work, p)
+		err = c.timed(PhasePublish, func() error { return c.publish(ctx, work, p) })
 		if !errors.Is(err, manifest.ErrConflict) && !errors.Is(err, manifest.ErrNotCommitted) {
 			return err
 		}
@@ -68,7 +68,8 @@ func (c *Compactor) foldAndPublish(ctx context.Context, p publication) (n int, e
 	defer func() { traced.end(ctx, c.revision(), n, err) }()
 	err = c.commit(ctx, func() (*state.State, publication, error) {
 		work := c.state.Copy()
-		if n, err = c.fold(ctx, work, p); err != nil || n == 0 {
+		err = c.timed(PhaseFold, func() error { n, err = c.fold(ctx, work, p); return err })
+		if err != nil || n == 0 {
 			return nil, p, err
 		}
 		if p.proven != nil {

@@ -70,7 +70,20 @@ type Config struct {
 	OnTrouble func(err error, since time.Time)
 	// OnTroubleOver is called when folding succeeds again. It may be nil.
 	OnTroubleOver func()
+	// OnPhase is called with the duration and the error of each fold and each publish. A publish
+	// that another writer was faster than ends with [manifest.ErrConflict] or
+	// [manifest.ErrNotCommitted]. It may be nil.
+	OnPhase func(phase Phase, took time.Duration, err error)
 }
+
+// Phase is a part of a step that takes time.
+type Phase string
+
+// The phases of a step.
+const (
+	PhaseFold    Phase = "fold"    // applying groups to the state
+	PhasePublish Phase = "publish" // writing the changed rows and creating the manifest
+)
 
 // Options are settings of a compactor. The zero value selects the defaults.
 type Options struct {
@@ -159,6 +172,8 @@ type Compactor struct {
 
 	// storeTime is the latest known time of the store's clock, in Unix milliseconds.
 	storeTime atomic.Int64
+
+	backlog backlog
 
 	wg sync.WaitGroup
 }
@@ -253,7 +268,9 @@ func (c *Compactor) Run(ctx context.Context) error {
 		if err != nil {
 			return ignoreDone(ctx, err)
 		}
+		c.backlog.setTaken(b.entries)
 		result, err := c.stepWithRetries(ctx, b)
+		c.backlog.setTaken(nil)
 		for _, w := range b.waiters {
 			w <- answer{result, err}
 		}
@@ -349,6 +366,7 @@ func (c *Compactor) reload(ctx context.Context) (follows bool, err error) {
 	c.IDs.Observe(m.Watermarks.CompleteThrough)
 	c.caughtUp = max(c.caughtUp, m.Watermarks.CaughtUpAt)
 	c.noteWriter(m)
+	c.noteListings()
 	return follows, nil
 }
 
@@ -388,7 +406,19 @@ func (c *Compactor) updateLatest() *snapshot.Snapshot {
 		State: c.state.Copy(), Revision: c.revision(), CaughtUpAt: c.caughtUp, History: snapshot.HistoryOf(c.Codec, c.Manifests, c.manifest),
 	}
 	c.latest.Set(snap)
+	c.noteListings()
 	return snap
+}
+
+// timed calls do and reports its duration.
+func (c *Compactor) timed(phase Phase, do func() error) error {
+	if c.OnPhase == nil {
+		return do()
+	}
+	began := c.Clock.Now()
+	err := do()
+	c.OnPhase(phase, c.Clock.Now().Sub(began), err)
+	return err
 }
 
 func (c *Compactor) result(n int) Result {

@@ -93,6 +93,7 @@ func (c *Compactor) updateGaps(ctx context.Context) []string {
 		}
 	}
 	left := c.gaps.names()
+	c.backlog.setGaps(left)
 	return left[:min(len(left), maxUnread)]
 }
 

@@ -158,6 +158,13 @@ func (b *inbox) put(r Request, linger time.Duration, w waiter) {
 	}
 }
 
+// entries returns the waiting entries. The caller must not change them.
+func (b *inbox) entries() []Entry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.waiting.entries
+}
+
 // take waits for a batch and removes it from the inbox.
 func (b *inbox) take(ctx context.Context) (batch, error) {
 	for {

@@ -47,6 +47,7 @@ func (c *Compactor) gather(ctx context.Context, r *round) ([]Entry, error) {
 		entries = append(entries, Entry{ID: name.Entry, Stored: name.Object.Updated, size: name.Object.Size})
 	}
 	entries = c.unrecorded(entries)
+	c.backlog.setListed(entries)
 	for i := range entries {
 		entries[i].skipped = skipped[entries[i].ID]
 	}

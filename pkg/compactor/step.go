@@ -48,6 +48,9 @@ func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {
 			err = c.flush(ctx)
 			result.Revision = c.revision()
 		}
+		if err == nil {
+			c.backlog.setListed(nil)
+		}
 		return result, err
 	}
 }

@@ -21,6 +21,8 @@ import (
 type Turns struct {
 	// OnWaiting is called with the change of the number of waiting tasks. It may be nil.
 	OnWaiting func(more int)
+	// OnTurn is called when a turn begins, with the time that the task waited for it. It may be nil.
+	OnTurn func(waited time.Duration)
 
 	clock    clock.Clock
 	parallel int
@@ -61,6 +63,7 @@ func (t *Turns) Take(ctx context.Context, tenant string) (release func(), err er
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("wait for a turn of tenant %s: %w", tenant, ctx.Err())
 	}
+	joined := t.clock.Now()
 	w := t.join(tenant)
 	if t.OnWaiting != nil {
 		t.OnWaiting(1)
@@ -75,6 +78,9 @@ func (t *Turns) Take(ctx context.Context, tenant string) (release func(), err er
 	if err := t.clock.Sleep(ctx, w.at.Sub(t.clock.Now())); err != nil {
 		t.release()
 		return nil, fmt.Errorf("wait for a turn of tenant %s: %w", tenant, err)
+	}
+	if t.OnTurn != nil {
+		t.OnTurn(t.clock.Now().Sub(joined))
 	}
 	return t.release, nil
 }

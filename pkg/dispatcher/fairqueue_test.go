@@ -88,6 +88,20 @@ func TestCancelledWaiterReleasesItsPlace(t *testing.T) {
 	})
 }
 
+func TestTurnsReportHowLongTasksWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &takers{turns: dispatcher.NewTurns(clock.System{}, 1, 0, nil)}
+		var waited []time.Duration
+		q.turns.OnTurn = func(d time.Duration) { waited = append(waited, d) }
+		q.take(t.Context(), "a", 3, time.Second)
+		leaving, leave := context.WithCancel(t.Context())
+		q.take(leaving, "b", 1, time.Second)
+		leave()
+		q.wg.Wait()
+		require.Equal(t, []time.Duration{0, time.Second, 2 * time.Second}, waited, "a cancelled task has no turn")
+	})
+}
+
 // Seen to fail when a caller that gives up during the wait for the rate keeps its slot.
 func TestTurnsKeepTheirRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

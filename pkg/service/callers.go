@@ -191,7 +191,7 @@ func (s *server) authorize(w http.ResponseWriter, r *http.Request, route string)
 	case errors.Is(err, identity.ErrNotAllowed):
 		reason, status = reasonNotAllowed, http.StatusForbidden
 	}
-	s.metrics.Add("servo_refused_callers_total", 1, "reason", reason)
+	s.metrics.Add(refusedCallers, 1, reason)
 	s.warnings.warn(r.Context(), "caller "+reason+" "+route, "caller refused", slog.String("route", route), slog.String("error", contract.Cut(err.Error())))
 	writeProblem(w, status, err.Error())
 	return nil

@@ -20,7 +20,7 @@ import (
 
 // compact runs the compactor service: POST /v1/compact and /v1/notifications.
 func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) error {
-	s, err := listen(ctx, "servo-compactor", cfg, p, logger)
+	s, err := listen(ctx, compactorName, cfg, p, logger)
 	if err != nil {
 		return err
 	}
@@ -52,6 +52,7 @@ func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) er
 	domains := newRegistry(s.metrics, p.Clock, c.open)
 	domains.limitBytes = cfg.CacheBytes
 	s.background = append(s.background, domains.run)
+	s.sampleBacklogs(domains.values)
 	remote.Register(s.mux, func(ctx context.Context, d ids.Domain) (*compactor.Compactor, error) {
 		found, _, err := domains.get(ctx, d)
 		return found, err
@@ -90,10 +91,11 @@ func (c *compactors) open(ctx context.Context, d ids.Domain) (*served[*compactor
 		}),
 		Writer: c.writer,
 		OnPublish: func(p compactor.Published) {
-			s.metrics.Add("servo_publishes_total", 1)
-			s.metrics.Add("servo_published_rows_total", float64(p.Changed.Len()))
+			s.metrics.Add(publishes, 1)
+			s.metrics.Add(publishedRows, float64(p.Changed.Len()))
 		},
-		OnTrouble: func(error, time.Time) { s.metrics.Add("servo_compaction_failures_total", 1) },
+		OnTrouble: func(error, time.Time) { s.metrics.Add(compactionFailures, 1) },
+		OnPhase:   s.measurePhase,
 	})
 	if err != nil {
 		return nil, err
@@ -113,4 +115,45 @@ func (c *compactors) open(ctx context.Context, d ids.Domain) (*served[*compactor
 			s.logger.ErrorContext(ctx, "compactor ended", slog.String("domain", d.String()), slog.Any("error", err))
 		}
 	}}, nil
+}
+
+// measurePhase records a fold or a publish.
+func (s *server) measurePhase(phase compactor.Phase, took time.Duration, err error) {
+	switch {
+	case phase == compactor.PhaseFold:
+		s.metrics.Observe(foldDuration, took)
+	case errors.Is(err, manifest.ErrConflict) || errors.Is(err, manifest.ErrNotCommitted):
+		s.metrics.Add(publishConflicts, 1)
+		s.metrics.Observe(publishDuration, took, resultConflict)
+	default:
+		s.metrics.Observe(publishDuration, took, resultOf(err))
+	}
+}
+
+// sampleBacklogs computes the gauges of what is not folded from the open compactors whenever the
+// gauges are read.
+func (s *server) sampleBacklogs(open func() []*compactor.Compactor) {
+	s.metrics.Sample(oldestUnfolded, func() float64 {
+		age, now := time.Duration(0), s.clock.Now()
+		for _, c := range open() {
+			if b := c.Backlog(); !b.Oldest.IsZero() {
+				age = max(age, now.Sub(b.Oldest))
+			}
+		}
+		return age.Seconds()
+	})
+	s.metrics.Sample(unreadEntries, func() float64 {
+		n := 0
+		for _, c := range open() {
+			n += c.Backlog().Unread
+		}
+		return float64(n)
+	})
+	s.metrics.Sample(listingLag, func() float64 {
+		lag := time.Duration(0)
+		for _, c := range open() {
+			lag = max(lag, c.Backlog().ListingLag)
+		}
+		return lag.Seconds()
+	})
 }

@@ -92,7 +92,7 @@ func (c *config) checkCache() error {
 // The services.
 var (
 	compactorKind = kind{
-		Name: "servo-compactor", Listen: "127.0.0.1:8091",
+		Name: compactorName, Listen: "127.0.0.1:8091",
 		Usage: "Folds ledger entries into the projections of every domain of a store, and publishes them.",
 		Flags: func(f *flag.FlagSet, c *config) {
 			f.StringVar(&c.DispatcherURL, "dispatcher-url", "", "URL of the dispatcher, which is notified of each revision; empty: no notifications")
@@ -109,7 +109,7 @@ var (
 		},
 	}
 	dispatcherKind = kind{
-		Name: "servo-dispatcher", Listen: "127.0.0.1:8092",
+		Name: dispatcherName, Listen: "127.0.0.1:8092",
 		Usage: "Pushes tasks to workers through a queue, and receives their reports.",
 		Flags: func(f *flag.FlagSet, c *config) {
 			f.StringVar(&c.CompactorURL, "compactor-url", "", "URL of the compactor (required)")
@@ -162,7 +162,7 @@ var (
 		},
 	}
 	sweeperKind = kind{
-		Name: "servo-sweeper", Listen: "127.0.0.1:8093",
+		Name: sweeperName, Listen: "127.0.0.1:8093",
 		Usage: "Folds entries that were never announced and dispatches lost tasks again, in every domain of a store.",
 		Flags: func(f *flag.FlagSet, c *config) {
 			f.StringVar(&c.CompactorURL, "compactor-url", "", "URL of the compactor (required)")

@@ -6,15 +6,19 @@ import (
 	"io"
 	"iter"
 	"strings"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/metrics"
 	"github.com/servo-orchestration/servo/pkg/queue"
 )
 
-// countedStore counts the requests to an object store.
+// countedStore counts and times the requests to an object store.
 type countedStore struct {
 	inner   blob.Store
-	metrics *metrics
+	metrics metrics.Recorder
+	clock   clock.Clock
 }
 
 var _ blob.Store = (*countedStore)(nil)
@@ -22,9 +26,10 @@ var _ blob.Store = (*countedStore)(nil)
 // Unwrap returns the inner store, which may provide a clock.
 func (s *countedStore) Unwrap() blob.Store { return s.inner }
 
-func (s *countedStore) count(op, key string, err error) {
+// measure counts a request to the key or prefix, and records how long it took.
+func (s *countedStore) measure(op, key string, took time.Duration, err error) {
 	kind, _, _ := strings.Cut(key, "/")
-	result := "ok"
+	result := resultOf(err)
 	switch {
 	case errors.Is(err, blob.ErrNotFound):
 		result = "not_found"
@@ -32,94 +37,99 @@ func (s *countedStore) count(op, key string, err error) {
 		result = "exists"
 	case errors.Is(err, blob.ErrMismatch):
 		result = "mismatch"
-	case err != nil:
-		result = "error"
 	}
-	s.metrics.Add("servo_store_requests_total", 1, "op", op, "kind", kind, "result", result)
-	if op == "create" && kind == "manifests" && result == "exists" {
-		s.metrics.Add("servo_publish_conflicts_total", 1)
-	}
+	s.metrics.Add(storeRequests, 1, op, kind, result)
+	s.metrics.Observe(storeDuration, took, op)
+}
+
+// call makes a request and measures it.
+func (s *countedStore) call(op, key string, request func() error) error {
+	began := s.clock.Now()
+	err := request()
+	s.measure(op, key, s.clock.Now().Sub(began), err)
+	return err
 }
 
 // Create implements [blob.Store].
-func (s *countedStore) Create(ctx context.Context, key string, data []byte) (blob.Object, error) {
-	o, err := s.inner.Create(ctx, key, data)
-	s.count("create", key, err)
+func (s *countedStore) Create(ctx context.Context, key string, data []byte) (o blob.Object, err error) {
+	err = s.call("create", key, func() error { o, err = s.inner.Create(ctx, key, data); return err })
 	return o, err
 }
 
 // CreateFrom implements [blob.Store].
-func (s *countedStore) CreateFrom(ctx context.Context, key string, r io.Reader) (blob.Object, error) {
-	o, err := s.inner.CreateFrom(ctx, key, r)
-	s.count("create", key, err)
+func (s *countedStore) CreateFrom(ctx context.Context, key string, r io.Reader) (o blob.Object, err error) {
+	err = s.call("create", key, func() error { o, err = s.inner.CreateFrom(ctx, key, r); return err })
 	return o, err
 }
 
 // Replace implements [blob.Store].
-func (s *countedStore) Replace(ctx context.Context, key string, data []byte, generation int64) (blob.Object, error) {
-	o, err := s.inner.Replace(ctx, key, data, generation)
-	s.count("replace", key, err)
+func (s *countedStore) Replace(ctx context.Context, key string, data []byte, generation int64) (o blob.Object, err error) {
+	err = s.call("replace", key, func() error { o, err = s.inner.Replace(ctx, key, data, generation); return err })
 	return o, err
 }
 
 // Put implements [blob.Store].
-func (s *countedStore) Put(ctx context.Context, key string, data []byte) (blob.Object, error) {
-	o, err := s.inner.Put(ctx, key, data)
-	s.count("put", key, err)
+func (s *countedStore) Put(ctx context.Context, key string, data []byte) (o blob.Object, err error) {
+	err = s.call("put", key, func() error { o, err = s.inner.Put(ctx, key, data); return err })
 	return o, err
 }
 
 // Get implements [blob.Store].
-func (s *countedStore) Get(ctx context.Context, key string) ([]byte, blob.Object, error) {
-	data, o, err := s.inner.Get(ctx, key)
-	s.count("get", key, err)
+func (s *countedStore) Get(ctx context.Context, key string) (data []byte, o blob.Object, err error) {
+	err = s.call("get", key, func() error { data, o, err = s.inner.Get(ctx, key); return err })
 	return data, o, err
 }
 
 // Open implements [blob.Store].
-func (s *countedStore) Open(ctx context.Context, key string) (io.ReadCloser, blob.Object, error) {
-	r, o, err := s.inner.Open(ctx, key)
-	s.count("get", key, err)
+func (s *countedStore) Open(ctx context.Context, key string) (r io.ReadCloser, o blob.Object, err error) {
+	err = s.call("get", key, func() error { r, o, err = s.inner.Open(ctx, key); return err })
 	return r, o, err
 }
 
 // Head implements [blob.Store].
-func (s *countedStore) Head(ctx context.Context, key string) (blob.Object, error) {
-	o, err := s.inner.Head(ctx, key)
-	s.count("head", key, err)
+func (s *countedStore) Head(ctx context.Context, key string) (o blob.Object, err error) {
+	err = s.call("head", key, func() error { o, err = s.inner.Head(ctx, key); return err })
 	return o, err
 }
 
-// List implements [blob.Store].
+// List implements [blob.Store]. Its duration ends with the first object: what the caller does with
+// the objects is not the store's time.
 func (s *countedStore) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.Object, error] {
 	return func(yield func(blob.Object, error) bool) {
+		began, took, first := s.clock.Now(), time.Duration(0), true
 		var failed error
 		for o, err := range s.inner.List(ctx, opts) {
+			if first {
+				took, first = s.clock.Now().Sub(began), false
+			}
 			failed = err
 			if !yield(o, err) {
 				break
 			}
 		}
-		s.count("list", opts.Prefix, failed)
+		if first {
+			took = s.clock.Now().Sub(began)
+		}
+		s.measure("list", opts.Prefix, took, failed)
 	}
 }
 
 // Delete implements [blob.Store].
 func (s *countedStore) Delete(ctx context.Context, key string) error {
-	err := s.inner.Delete(ctx, key)
-	s.count("delete", key, err)
-	return err
+	return s.call("delete", key, func() error { return s.inner.Delete(ctx, key) })
 }
 
-// countedQueue counts the tasks that are created in a queue.
+// countedQueue counts and times the tasks that are created in a queue.
 type countedQueue struct {
 	queue.Queue
-	metrics *metrics
+	metrics metrics.Recorder
+	clock   clock.Clock
 	timers  string // name of the queue of timers
 }
 
 // Create implements [queue.Queue].
 func (q *countedQueue) Create(ctx context.Context, t queue.Task) error {
+	began := q.clock.Now()
 	err := q.Queue.Create(ctx, t)
 	kind, result := "dispatch", "created"
 	if t.Queue == q.timers {
@@ -131,8 +141,9 @@ func (q *countedQueue) Create(ctx context.Context, t queue.Task) error {
 	case errors.Is(err, queue.ErrInvalid):
 		result = "invalid"
 	case err != nil:
-		result = "error"
+		result = resultError
 	}
-	q.metrics.Add("servo_queue_tasks_total", 1, "kind", kind, "result", result)
+	q.metrics.Add(queueTasks, 1, kind, result)
+	q.metrics.Observe(queueDuration, q.clock.Now().Sub(began), kind)
 	return err
 }

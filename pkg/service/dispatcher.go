@@ -32,7 +32,7 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	if err != nil {
 		return err
 	}
-	s, err := listen(ctx, "servo-dispatcher", cfg, p, logger)
+	s, err := listen(ctx, dispatcherName, cfg, p, logger)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	calls := p.traces.Client(client) // the services trace the queue's deliveries where they serve them
 	d := &dispatchers{
 		server: s, cfg: cfg, keys: keys, workerKeys: workerKeys, store: store, codec: p.Codec, entropy: p.Entropy,
-		queue: &countedQueue{Queue: q, metrics: s.metrics, timers: control.TimerQueue},
+		queue: &countedQueue{Queue: q, metrics: s.metrics, clock: s.clock, timers: control.TimerQueue},
 		client: func(d ids.Domain) *remote.Client {
 			return &remote.Client{Domain: d, URL: cfg.CompactorURL, HTTP: calls}
 		},
@@ -66,7 +66,8 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 		return errors.Join(err, s.endpoint.Close())
 	}
 	d.turns = dispatcher.NewTurns(p.Clock, queueCalls, cfg.DispatchRate, weights)
-	d.turns.OnWaiting = func(more int) { s.metrics.Add("servo_dispatches_waiting", float64(more)) }
+	d.turns.OnWaiting = func(more int) { s.metrics.Add(dispatchesWaiting, float64(more)) }
+	d.turns.OnTurn = func(waited time.Duration) { s.metrics.Observe(dispatchWait, waited) }
 	if d.workers, err = cfg.workers(); err != nil {
 		return errors.Join(err, s.endpoint.Close())
 	}

@@ -18,7 +18,7 @@ import (
 type cached struct {
 	*registry[string]
 	t       *testing.T
-	metrics *metrics
+	metrics recorded
 	sizes   map[string]*atomic.Int64
 	opens   map[string]int
 }
@@ -69,7 +69,7 @@ func (c *cached) open() (names []string) {
 func (c *cached) size() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return fmt.Sprint(c.bytes-int64(len(c.domains))*domainBytes, c.metrics.values["servo_domains_bytes"] == float64(c.bytes))
+	return fmt.Sprint(c.bytes-int64(len(c.domains))*domainBytes, c.metrics.values()["servo_domains_bytes"] == float64(c.bytes))
 }
 
 func TestDomainsAreEvictedByBytes(t *testing.T) {

@@ -25,13 +25,15 @@ func (s *server) handler() http.Handler {
 		began := s.clock.Now()
 		answer := &recorder{ResponseWriter: w, status: http.StatusOK}
 		if route == "" {
-			route = "none"
+			route = noRoute
 			refuse(answer, r, handler)
 		} else if authorized := s.authorize(answer, r, route); authorized != nil {
 			r = s.serveTraced(answer, authorized, route)
 		}
-		s.metrics.Add("servo_http_requests_total", 1, "route", route, "status", strconv.Itoa(answer.status))
-		s.log(r, route, answer.status, s.clock.Now().Sub(began))
+		took := s.clock.Now().Sub(began)
+		s.metrics.Add(httpRequests, 1, route, strconv.Itoa(answer.status))
+		s.metrics.Observe(httpDuration, took, route)
+		s.log(r, route, answer.status, took)
 	})
 }
 
@@ -43,7 +45,7 @@ func (s *server) log(r *http.Request, route string, status int, took time.Durati
 	}
 	switch {
 	case route == contract.CallbackPattern && status == http.StatusUnauthorized:
-		s.metrics.Add("servo_refused_callbacks_total", 1)
+		s.metrics.Add(refusedCallbacks, 1)
 		s.warnings.warn(r.Context(), "callback", "callback refused: its signature is wrong or has expired", attributes...)
 	case status >= http.StatusInternalServerError && status != http.StatusServiceUnavailable:
 		s.warnings.warn(r.Context(), "request "+strconv.Itoa(status)+" "+route, "request", attributes...)

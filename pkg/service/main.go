@@ -15,6 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/identity"
+	"github.com/servo-orchestration/servo/pkg/metrics"
 	"github.com/servo-orchestration/servo/pkg/queue"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/trace"
@@ -36,6 +37,8 @@ type Process struct {
 	Tokens identity.Source
 	// OpenTraces connects to the receiver of spans that --traces names. nil: not supported.
 	OpenTraces OpenTraces
+	// Metrics creates the recorder of the process's metrics. nil: nothing is measured.
+	Metrics metrics.New
 	// Entropy is the randomness of ids. nil: the operating system's.
 	Entropy io.Reader
 	// Codec encodes states. nil: as Parquet.
@@ -115,6 +118,10 @@ func (p Process) run(ctx context.Context, k kind, serve func(context.Context, Pr
 		fmt.Fprintf(p.Stderr, "%s: --subscription %s: this program cannot pull\n", k.Name, cfg.Subscription)
 		return exitUsage
 	}
+	if cfg.MetricsListen != "" && p.Metrics == nil {
+		fmt.Fprintf(p.Stderr, "%s: --metrics-listen %s: this program cannot serve metrics\n", k.Name, cfg.MetricsListen)
+		return exitUsage
+	}
 	if p.traces, err = cfg.Traces.Open(ctx, p.OpenTraces, k.Name, p.Instance, logger); err != nil {
 		logger.ErrorContext(ctx, "the service failed", slog.Any("error", err))
 		return exitFailed
@@ -134,7 +141,7 @@ func (p Process) open(ctx context.Context, cfg config, s *server) (store blob.St
 	if err != nil {
 		return nil, nil, errors.Join(err, s.endpoint.Close())
 	}
-	return &countedStore{opened, s.metrics}, func() {
+	return &countedStore{opened, s.metrics, s.clock}, func() {
 		if err := closer.Close(); err != nil {
 			s.logger.WarnContext(ctx, "object store not closed", slog.Any("error", err))
 		}
@@ -142,9 +149,20 @@ func (p Process) open(ctx context.Context, cfg config, s *server) (store blob.St
 }
 
 func (s *server) countHandOver(err error) {
-	result := "ok"
+	s.metrics.Add(handovers, 1, resultOf(err))
+}
+
+func resultOf(err error) string {
 	if err != nil {
-		result = "error"
+		return resultError
 	}
-	s.metrics.Add("servo_handovers_total", 1, "result", result)
+	return resultOK
+}
+
+// recorder returns the recorder of a service's metrics.
+func (p Process) recorder(service string) metrics.Recorder {
+	if p.Metrics == nil {
+		return metrics.None{}
+	}
+	return p.Metrics(catalogOf(service))
 }

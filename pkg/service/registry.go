@@ -9,6 +9,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/metrics"
 )
 
 // maxDomains bounds the open domains of a process. Beyond it, the least recently used idle domain
@@ -33,7 +34,7 @@ const openTimeout = 5 * time.Minute
 // request may take is open for a later request.
 type registry[T any] struct {
 	open    func(context.Context, ids.Domain) (*served[T], error) // nil: unknown domain
-	metrics *metrics
+	metrics metrics.Recorder
 	clock   clock.Clock
 	limit   int // on open domains
 	// limitBytes bounds the memory of open domains. Domains in use and the most recently used one
@@ -72,7 +73,7 @@ type opened[T any] struct {
 	gone  chan struct{} // closed when the domain is closed; nil while it is not closing
 }
 
-func newRegistry[T any](m *metrics, c clock.Clock, open func(context.Context, ids.Domain) (*served[T], error)) *registry[T] {
+func newRegistry[T any](m metrics.Recorder, c clock.Clock, open func(context.Context, ids.Domain) (*served[T], error)) *registry[T] {
 	return &registry[T]{open: open, metrics: m, clock: c, limit: maxDomains, limitBytes: defaultCacheBytes, asked: make(chan *opened[T]), domains: map[ids.Domain]*opened[T]{}}
 }
 
@@ -125,7 +126,7 @@ func (r *registry[T]) count(o *opened[T]) {
 	if o.bytes != nil && r.domains[o.domain] == o {
 		size = domainBytes + o.bytes()
 	}
-	r.metrics.Add("servo_domains_bytes", float64(size-o.counted))
+	r.metrics.Add(domainsBytes, float64(size-o.counted))
 	r.bytes += size - o.counted
 	o.counted = size
 }
@@ -215,6 +216,19 @@ func (r *registry[T]) closeOldest() <-chan struct{} {
 	return oldest.gone
 }
 
+// values returns the values of the open domains.
+func (r *registry[T]) values() []T {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var values []T
+	for _, o := range r.domains {
+		if o.stop != nil {
+			values = append(values, o.value)
+		}
+	}
+	return values
+}
+
 // run opens and runs requested domains until ctx is done.
 func (r *registry[T]) run(ctx context.Context) error {
 	var running sync.WaitGroup
@@ -254,7 +268,7 @@ func (r *registry[T]) serve(ctx context.Context, o *opened[T]) {
 	defer r.mu.Unlock()
 	delete(r.domains, o.domain)
 	r.count(o)
-	r.metrics.Add("servo_domains_open", -1)
+	r.metrics.Add(domainsOpen, -1)
 	if o.gone != nil {
 		close(o.gone)
 	}
@@ -264,7 +278,7 @@ func (r *registry[T]) serve(ctx context.Context, o *opened[T]) {
 func (r *registry[T]) finish(o *opened[T], s *served[T], err error) {
 	if s != nil {
 		o.value, o.ok = s.value, true
-		r.metrics.Add("servo_domains_open", 1)
+		r.metrics.Add(domainsOpen, 1)
 	} else {
 		if err != nil {
 			o.err = fmt.Errorf("open %s: %w", o.domain, err)

@@ -13,10 +13,11 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/metrics"
 )
 
 // running returns a registry that runs until the test ends.
-func running[T any](t *testing.T, m *metrics, open func(context.Context, ids.Domain) (*served[T], error)) *registry[T] {
+func running[T any](t *testing.T, m metrics.Recorder, open func(context.Context, ids.Domain) (*served[T], error)) *registry[T] {
 	t.Helper()
 	r := newRegistry(m, clock.System{}, open)
 	var ended sync.WaitGroup
@@ -57,7 +58,7 @@ func TestRegistryOpensOnceAndRetriesFailures(t *testing.T) {
 		require.Equal(t, "acme/prod", value)
 	}
 	require.Equal(t, 3, opens)
-	require.Equal(t, 1.0, m.values["servo_domains_open"])
+	require.Equal(t, 1.0, m.values()["servo_domains_open"])
 }
 
 func TestRegistryOpensDomainsConcurrently(t *testing.T) {
@@ -188,7 +189,7 @@ func TestRegistryReplacesIdleDomain(t *testing.T) {
 		require.Equal(t, map[ids.Domain]int{acme: 1, globex: 0, another: 1}, runs)
 		_, err = ask(globex)
 		require.ErrorContains(t, err, "are in use")
-		require.Equal(t, 2.0, m.values["servo_domains_open"])
+		require.Equal(t, 2.0, m.values()["servo_domains_open"])
 
 		acmes()
 		anothers()

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/metrics"
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
@@ -39,7 +40,7 @@ type server struct {
 	name     string
 	endpoint Endpoint
 	mux      *http.ServeMux
-	metrics  *metrics
+	metrics  metrics.Recorder
 	ready    func() error
 	callers  *callers // nil: no authentication
 	traces   *trace.Tracer
@@ -69,10 +70,10 @@ func listen(ctx context.Context, name string, cfg config, p Process, logger *slo
 	}
 	s := &server{
 		warnings: &warnings{clock: p.Clock, logger: logger}, metricsAt: metricsAt,
-		name: name, endpoint: endpoint, mux: http.NewServeMux(), metrics: newMetrics(), clock: p.Clock, logger: logger,
+		name: name, endpoint: endpoint, mux: http.NewServeMux(), metrics: p.recorder(name), clock: p.Clock, logger: logger,
 		ready: func() error { return nil }, callers: cfg.verifier(ctx, p, logger), traces: p.traces,
 	}
-	s.metrics.begin(name)
+	begin(s.metrics, name)
 	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	s.mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := s.ready(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/blob/memblob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
@@ -285,6 +287,7 @@ func newServer(t *testing.T) *server {
 	t.Helper()
 	s, err := listen(t.Context(), "test", config{Listen: "127.0.0.1:0"}, Process{Clock: clock.System{}, Network: tcp{}}, silent)
 	require.NoError(t, err)
+	s.metrics = newMetrics()
 	return s
 }
 
@@ -366,16 +369,18 @@ func TestHandlerLimitsCountsAndRefuses(t *testing.T) {
 		require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
 	}
 	require.Equal(t, http.StatusNotFound, get(http.MethodGet, "/metrics").Code, "metrics have a port of their own")
-	answer := httptest.NewRecorder()
-	s.metrics.ServeHTTP(answer, nil)
-	metrics := answer.Body.String()
-	for _, line := range []string{
-		"# TYPE servo_http_requests_total counter",
-		`servo_http_requests_total{route="POST /v1/things/{id}",status="200"} 2`,
-		`servo_http_requests_total{route="none",status="405"} 1`,
-		`servo_http_requests_total{route="none",status="404"} 2`,
+	values := s.metrics.(recorded).values()
+	for series, want := range map[string]float64{
+		`servo_http_requests_total{route="other",status="200"}`:               2, // this test's route is not in the catalog
+		`servo_http_requests_total{route="GET /healthz",status="200"}`:        1,
+		`servo_http_requests_total{route="GET /readyz",status="503"}`:         1,
+		`servo_http_requests_total{route="none",status="405"}`:                1,
+		`servo_http_requests_total{route="none",status="404"}`:                2,
+		`servo_http_request_duration_seconds_count{route="GET /healthz"}`:     1,
+		`servo_http_request_duration_seconds_bucket{route="none",le="+Inf"}`:  3,
+		`servo_http_request_duration_seconds_bucket{route="other",le="+Inf"}`: 2,
 	} {
-		require.Contains(t, metrics, line+"\n")
+		require.Equal(t, want, values[series], series)
 	}
 }
 
@@ -425,9 +430,7 @@ func TestRefusedCallbacksAreCountedAndLoggedOnce(t *testing.T) {
 	}
 	require.Equal(t, 1, strings.Count(log.String(), "callback refused"), log.String())
 	require.NotContains(t, log.String(), "secret")
-	answer := httptest.NewRecorder()
-	s.metrics.ServeHTTP(answer, nil)
-	require.Contains(t, answer.Body.String(), "servo_refused_callbacks_total 5\n")
+	require.Equal(t, 5.0, s.metrics.(recorded).values()["servo_refused_callbacks_total"])
 }
 
 func TestHeadersAreLimited(t *testing.T) {
@@ -450,25 +453,58 @@ func TestHeadersAreLimited(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-func TestStoreRequestsAreCountedByResult(t *testing.T) {
+// slowStore takes a second for each request, on the clock of a test.
+type slowStore struct {
+	blob.Store
+
+	clock *handClock
+}
+
+func (s slowStore) Create(ctx context.Context, key string, data []byte) (blob.Object, error) {
+	s.clock.now = s.clock.now.Add(time.Second)
+	return s.Store.Create(ctx, key, data)
+}
+
+func TestStoreRequestsAreCountedAndTimed(t *testing.T) {
 	m := newMetrics()
-	s := &countedStore{memblob.New(memblob.Options{}), m}
+	clk := &handClock{now: time.Unix(1_800_000_000, 0)}
+	s := &countedStore{slowStore{memblob.New(memblob.Options{}), clk}, m, clk}
 	for range 2 {
 		_, _ = s.Create(t.Context(), manifest.Key(acme, 1), []byte("x"))
 	}
 	_, _, _ = s.Get(t.Context(), manifest.Key(acme, 2))
-	_, err := Domains(t.Context(), s)
+	_, err := s.Create(t.Context(), "elsewhere/x", nil)
 	require.NoError(t, err)
+	_, err = Domains(t.Context(), s)
+	require.NoError(t, err)
+	values := m.values()
+	maps.DeleteFunc(values, func(series string, _ float64) bool { return !strings.HasPrefix(series, "servo_store_requests_total") })
 	require.Equal(t, map[string]float64{
-		`servo_store_requests_total{op="create",kind="manifests",result="ok"}`:     1,
-		`servo_store_requests_total{op="create",kind="manifests",result="exists"}`: 1,
-		`servo_store_requests_total{op="get",kind="manifests",result="not_found"}`: 1,
-		`servo_store_requests_total{op="list",kind="manifests",result="ok"}`:       2,
-		`servo_store_requests_total{op="list",kind="ledger",result="ok"}`:          1,
-		`servo_publish_conflicts_total`:                                            1,
-	}, m.values)
-	m.Add("servo_sweeps_total", 1, "result", "a \"quoted\"\nword\\")
-	w := httptest.NewRecorder()
-	m.ServeHTTP(w, nil)
-	require.Contains(t, w.Body.String(), `servo_sweeps_total{result="a \"quoted\"\nword\\"} 1`)
+		`servo_store_requests_total{kind="manifests",op="create",result="ok"}`:     1,
+		`servo_store_requests_total{kind="manifests",op="create",result="exists"}`: 1,
+		`servo_store_requests_total{kind="other",op="create",result="ok"}`:         1,
+		`servo_store_requests_total{kind="manifests",op="get",result="not_found"}`: 1,
+		`servo_store_requests_total{kind="manifests",op="list",result="ok"}`:       2,
+		`servo_store_requests_total{kind="ledger",op="list",result="ok"}`:          1,
+	}, values)
+	require.Equal(t, 3.0, m.values()[`servo_store_request_duration_seconds_sum{op="create"}`])
+	require.Equal(t, 3.0, m.values()[`servo_store_request_duration_seconds_bucket{op="create",le="1"}`])
+	require.Zero(t, m.values()[`servo_store_request_duration_seconds_bucket{op="create",le="0.5"}`])
+	require.Equal(t, 3.0, m.values()[`servo_store_request_duration_seconds_count{op="list"}`])
+}
+
+// A bucket's listing streams; the time that its caller takes for each object is not the store's.
+func TestListDurationEndsWithTheFirstObject(t *testing.T) {
+	m := newMetrics()
+	clk := &handClock{now: time.Unix(1_800_000_000, 0)}
+	s := &countedStore{memblob.New(memblob.Options{}), m, clk}
+	for _, key := range []string{"ledger/a", "ledger/b"} {
+		_, err := s.Create(t.Context(), key, nil)
+		require.NoError(t, err)
+	}
+	for _, err := range s.List(t.Context(), blob.ListOptions{Prefix: "ledger/"}) {
+		require.NoError(t, err)
+		clk.now = clk.now.Add(time.Minute)
+	}
+	require.Zero(t, m.values()[`servo_store_request_duration_seconds_sum{op="list"}`])
 }

@@ -15,7 +15,7 @@ import (
 
 // sweep runs the sweeper service: POST /v1/sweep, and periodic sweeps if configured.
 func sweep(ctx context.Context, p Process, cfg config, logger *slog.Logger) error {
-	s, err := listen(ctx, "servo-sweeper", cfg, p, logger)
+	s, err := listen(ctx, sweeperName, cfg, p, logger)
 	if err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ func sweep(ctx context.Context, p Process, cfg config, logger *slog.Logger) erro
 	}
 	defer client.CloseIdleConnections()
 	client = p.traces.Client(client)
-	sweeps := sweeper.New(sweeper.Config{
+	swept := sweeper.New(sweeper.Config{
 		Store: store, Clock: p.Clock, Logger: logger,
 		Domains: func(ctx context.Context) ([]ids.Domain, error) { return Domains(ctx, store) },
 		Compact: func(ctx context.Context, d ids.Domain, r compactor.Request) (compactor.Result, error) {
@@ -41,12 +41,12 @@ func sweep(ctx context.Context, p Process, cfg config, logger *slog.Logger) erro
 		},
 		OnSwept: s.countSweep,
 	})
-	sweeper.Register(s.mux, sweeps)
+	sweeper.Register(s.mux, swept)
 	s.timeouts = map[string]time.Duration{sweeper.Pattern: sweepTimeout}
 	if cfg.Every > 0 {
 		s.background = append(s.background,
-			func(ctx context.Context) error { return sweepEvery(ctx, p, cfg, sweeps, logger) },
-			func(ctx context.Context) error { return sweepFully(ctx, p, cfg, sweeps, logger) })
+			func(ctx context.Context) error { return sweepEvery(ctx, p, cfg, swept, logger) },
+			func(ctx context.Context) error { return sweepFully(ctx, p, cfg, swept, logger) })
 	}
 	return s.serve(ctx)
 }
@@ -55,9 +55,9 @@ func sweep(ctx context.Context, p Process, cfg config, logger *slog.Logger) erro
 const sweepTimeout = 30 * time.Minute
 
 // sweepEvery sweeps the due domains periodically.
-func sweepEvery(ctx context.Context, p Process, cfg config, sweeps *sweeper.Sweeper, logger *slog.Logger) error {
+func sweepEvery(ctx context.Context, p Process, cfg config, swept *sweeper.Sweeper, logger *slog.Logger) error {
 	for p.Clock.Sleep(ctx, cfg.Every) == nil {
-		if _, err := sweeps.Sweep(ctx, false); err != nil && ctx.Err() == nil {
+		if _, err := swept.Sweep(ctx, false); err != nil && ctx.Err() == nil {
 			logger.WarnContext(ctx, "sweep incomplete; the next one continues", slog.Any("error", err))
 		}
 	}
@@ -69,14 +69,14 @@ const fullAgain = 24
 
 // sweepFully sweeps all domains at the start and then periodically. It runs beside sweepEvery,
 // because a full sweep can take long.
-func sweepFully(ctx context.Context, p Process, cfg config, sweeps *sweeper.Sweeper, logger *slog.Logger) error {
+func sweepFully(ctx context.Context, p Process, cfg config, swept *sweeper.Sweeper, logger *slog.Logger) error {
 	if cfg.FullEvery == 0 {
 		return nil
 	}
 	for wait := cfg.Every; p.Clock.Sleep(ctx, wait) == nil; {
 		began := p.Clock.Now()
 		next := began.Add(cfg.FullEvery)
-		if _, err := sweeps.Sweep(ctx, true); err != nil && ctx.Err() == nil {
+		if _, err := swept.Sweep(ctx, true); err != nil && ctx.Err() == nil {
 			logger.WarnContext(ctx, "full sweep incomplete; the next one uses another order", slog.Any("error", err))
 			next = began.Add(cfg.FullEvery / fullAgain)
 		}
@@ -91,20 +91,17 @@ const lateWakeup = 10 * time.Minute
 // countSweep counts and logs a sweep. Alerts read the log: nobody can scrape the metrics of a
 // process that has a CPU only during requests.
 func (s *server) countSweep(r sweeper.Result, err error) {
-	result, kind := "ok", "due"
-	if err != nil {
-		result = "error"
-	}
+	result, kind := resultOf(err), kindDue
 	if r.Full {
-		kind = "full"
+		kind = kindFull
 	}
-	s.metrics.Add("servo_sweeps_total", 1, "kind", kind, "result", result)
-	s.metrics.Add("servo_swept_domains_total", float64(r.Domains-r.Missed), "kind", kind)
-	s.metrics.Add("servo_swept_groups_total", float64(r.Folded))
+	s.metrics.Add(sweeps, 1, kind, result)
+	s.metrics.Add(sweptDomains, float64(r.Domains-r.Missed), kind)
+	s.metrics.Add(sweptGroups, float64(r.Folded))
 	if r.Late >= lateWakeup {
-		s.metrics.Add("servo_late_sweeps_total", 1)
+		s.metrics.Add(lateSweeps, 1)
 	}
-	if kind == "due" && err == nil && r.Domains == 0 {
+	if kind == kindDue && err == nil && r.Domains == 0 {
 		return // nothing was due
 	}
 	s.logger.Info("swept", slog.String("kind", kind), slog.String("result", result), slog.Int("domains", r.Domains),

@@ -36,6 +36,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/identity/identitytest"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/metrics/prom"
 	"github.com/servo-orchestration/servo/pkg/queue"
 	"github.com/servo-orchestration/servo/pkg/service"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -162,7 +163,7 @@ func Start(t *testing.T, o Options) *Cluster {
 				Getenv: func(string) string { return "" }, Stderr: &c.logs, Clock: clock.System{}, Tokens: c.as(name), Instance: address,
 				OpenStore:  func(context.Context, string) (blob.Store, io.Closer, error) { return c.Store, io.NopCloser(nil), nil },
 				OpenQueue:  binding.Queues(func(string) string { return "" }),
-				OpenTraces: otlp.Open,
+				OpenTraces: otlp.Open, Metrics: prom.New,
 			}
 			if o.Queue != nil {
 				p.OpenQueue = func(context.Context, service.QueueOptions) (queue.Queue, func(context.Context) error, error) {

@@ -1,0 +1,134 @@
+package compactor
+
+import (
+	"sync"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// Backlog describes what a domain has not folded yet, as far as its compactor knows. Entries that
+// nobody has announced are unknown until a barrier lists the ledger; ListingLag bounds their age.
+type Backlog struct {
+	// Oldest is when the oldest known entry that no revision contains was named; zero: there is
+	// none.
+	Oldest time.Time
+	// Unread is the number of entries that cannot be folded because something cannot be read.
+	Unread int
+	// ListingLag is how long the domain has waited for a complete listing of its ledger. It is 0
+	// while nothing in the domain can get stuck. It is also 0 if this process has neither read nor
+	// published the state for [listingSeen]: other instances may have listed meanwhile.
+	ListingLag time.Duration
+}
+
+// listingSeen is how old the knowledge of a process about a domain's listings may be. A process whose
+// knowledge is older does not report a lag: with the ten minutes between wakeups, the reported lag
+// stays below 20 minutes while sweeps work.
+const listingSeen = 5 * time.Minute
+
+// Backlog returns what the domain has not folded yet. It may be called from any goroutine.
+func (c *Compactor) Backlog() Backlog {
+	now := event.At(c.Clock.Now())
+	snap, _ := c.latest.Get()
+	oldest := ""
+	note := func(entry string) {
+		if (oldest == "" || entry < oldest) && !snap.Recorded(entry) {
+			oldest = entry
+		}
+	}
+	for _, e := range c.inbox.entries() {
+		note(e.ID)
+	}
+	c.backlog.mu.Lock()
+	defer c.backlog.mu.Unlock()
+	for _, e := range c.backlog.taken {
+		note(e.ID)
+	}
+	for _, entry := range c.backlog.listed {
+		note(entry)
+	}
+	for _, entry := range c.backlog.gaps {
+		note(entry)
+	}
+	b := Backlog{Unread: len(c.backlog.gaps), ListingLag: c.backlog.listings.lag(now)}
+	if oldest != "" {
+		b.Oldest = ids.Time(oldest)
+	}
+	return b
+}
+
+// backlog is what the goroutine of Run lets others know about the entries that it folds.
+type backlog struct {
+	mu sync.Mutex
+	// taken are the entries of the batch that is being folded. listed are those that a listing has
+	// found beside them. gaps are those that cannot be folded. Some may be recorded meanwhile.
+	taken        []Entry
+	listed, gaps []string
+	listings     listings
+}
+
+func (b *backlog) setTaken(entries []Entry) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.taken = entries
+}
+
+func (b *backlog) setListed(entries []Entry) {
+	var listed []string
+	for _, e := range entries {
+		listed = append(listed, e.ID)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.listed = listed
+}
+
+func (b *backlog) setGaps(gaps []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.gaps = gaps
+}
+
+// noteListings records what the current manifest and this process know about listings.
+func (c *Compactor) noteListings() {
+	at := event.Time(0)
+	if c.manifest != nil {
+		at = c.manifest.Due.At
+	}
+	c.backlog.mu.Lock()
+	defer c.backlog.mu.Unlock()
+	c.backlog.listings.note(c.caughtUp, at, event.At(c.Clock.Now()))
+}
+
+// listings computes how late the listing of a ledger is.
+type listings struct {
+	caughtUp event.Time // when the last complete listing began
+	// wanted is the time since when a listing is wanted, at the latest; 0: none is wanted.
+	wanted event.Time
+	seen   event.Time // when the other fields were last known to be current
+}
+
+// note records the last complete listing and the minute of the domain's wakeup, at which a sweep lists
+// the ledger; 0: no wakeup is needed. A wakeup is at most one slot later than the work that needs it,
+// unless that work waits for a timer.
+func (l *listings) note(caughtUp, wakeup, now event.Time) {
+	wanted := wakeup.Add(-slot)
+	switch {
+	case wakeup == 0:
+		l.wanted = 0
+	case l.wanted == 0 || caughtUp != l.caughtUp:
+		l.wanted = wanted
+	default: // the wakeup was moved, but nothing was listed
+		l.wanted = min(l.wanted, wanted)
+	}
+	l.caughtUp, l.seen = caughtUp, now
+}
+
+// lag returns how long a complete listing has been wanted.
+func (l *listings) lag(now event.Time) time.Duration {
+	if l.wanted == 0 || now.Sub(l.seen) > listingSeen {
+		return 0
+	}
+	return max(0, now.Sub(max(l.caughtUp, l.wanted)))
+}

@@ -17,7 +17,7 @@ import (
 var (
 	selector  = regexp.MustCompile(`\b(servo_[a-z_]+|logging_googleapis_com:user_[a-z_]+)(?:\{([^}]*)\})?`)
 	matcher   = regexp.MustCompile(`([a-z_]+)(=~|=)"([^"]*)"`)
-	by        = regexp.MustCompile(`by \(([a-z_]+)\)`)
+	by        = regexp.MustCompile(`by \(([a-z_, ]+)\)`)
 	logMetric = "logging_googleapis_com:user_"
 )
 
@@ -57,9 +57,11 @@ func TestQueriedMetricsExistFromTheStart(t *testing.T) {
 				found = found || matches(m[2], labels)
 			}
 			require.True(t, found, "%s: no service serves %s", name, m[0])
-			for _, label := range by.FindAllStringSubmatch(query, -1) {
-				for _, labels := range all[m[1]] {
-					require.Contains(t, labels, label[1], "%s: of %s", name, m[1])
+			for _, grouped := range by.FindAllStringSubmatch(query, -1) {
+				for label := range strings.SplitSeq(grouped[1], ", ") {
+					for _, labels := range all[m[1]] {
+						require.Contains(t, labels, label, "%s: of %s", name, m[1])
+					}
 				}
 			}
 		}
@@ -174,6 +176,22 @@ func TestLogMetricsMatchLogLines(t *testing.T) {
 	}
 }
 
+// Every subscription that a service depends on has an alert on its oldest unacknowledged message.
+func TestUnacknowledgedMessagesAlert(t *testing.T) {
+	p := installed(t, nil)
+	policy := p.blocks["google_monitoring_alert_policy.unacknowledged"].Body
+	filters := ""
+	for _, each := range p.instances("google_monitoring_alert_policy.unacknowledged") {
+		filters += p.attribute(p.within(policy, "conditions", "condition_threshold"), each, "filter").AsString() + "\n"
+	}
+	require.Contains(t, filters, "pubsub.googleapis.com/subscription/oldest_unacked_message_age")
+	subscription := p.blocks["google_pubsub_subscription.objects"].Body
+	for _, each := range p.instances("google_pubsub_subscription.objects") {
+		name := p.attribute(subscription, each, "name").AsString()
+		require.Contains(t, filters, `resource.labels.subscription_id = "`+name+`"`)
+	}
+}
+
 // The two alerts on absence also fire if no sweep has ever run.
 func TestAbsenceAlertsFireWithoutAnySweep(t *testing.T) {
 	p := installed(t, nil)
@@ -217,6 +235,10 @@ func TestCommandsNameRegionAndProject(t *testing.T) {
 	}
 	dead := p.within(p.blocks["google_monitoring_alert_policy.dead_letters"].Body, "documentation")
 	check(p.attribute(dead, nil, "content").AsString(), true)
+	waiting := p.within(p.blocks["google_monitoring_alert_policy.unacknowledged"].Body, "documentation")
+	for _, each := range p.instances("google_monitoring_alert_policy.unacknowledged") {
+		check(p.attribute(waiting, each, "content").AsString(), true)
+	}
 	require.Greater(t, found, 10)
 	guide, err := os.ReadFile("../docs/deploy.md")
 	require.NoError(t, err)

@@ -43,6 +43,24 @@ locals {
       duration = "0s"
       todo     = "The compactor's log has the reason: `gcloud run services logs read ${var.prefix}-compactor --region ${var.region} --project ${var.project} --limit 50`. Nothing is lost: the compactor folds the ledger's entries as soon as it can."
     }
+    entries_unfolded = {
+      title    = "Ledger entries wait to be folded"
+      query    = "max(servo_oldest_unfolded_entry_age_seconds) > 300"
+      duration = "300s"
+      todo     = "The compactor's log says why it cannot fold or publish: `gcloud run services logs read ${var.prefix}-compactor --region ${var.region} --project ${var.project} --limit 50`. Nothing is lost: the entries are in the ledger."
+    }
+    entries_unreadable = {
+      title    = "Ledger entries cannot be read"
+      query    = "max(servo_unreadable_entries) > 0"
+      duration = "300s"
+      todo     = "The compactor's log names the entries: `gcloud logging read 'jsonPayload.entry:* severity>=ERROR' --project ${var.project} --freshness 1h --limit 20`. Timers of their domains wait for them. Restore a deleted entry from the bucket's deleted objects, or record that it is lost: servo-cloud admin skip."
+    }
+    listings_lag = {
+      title    = "The ledgers of busy domains are not listed"
+      query    = "max(servo_listing_lag_seconds) > 1200"
+      duration = "300s"
+      todo     = "Sweeps list the ledger of a busy domain every ten minutes. Check that they run and reach the compactor: `gcloud run services logs read ${var.prefix}-sweeper --region ${var.region} --project ${var.project} --limit 50`. Also check whether entries cannot be read: `gcloud run services logs read ${var.prefix}-compactor --region ${var.region} --project ${var.project} --limit 50`."
+    }
     callers_refused = {
       title    = "Callers are refused"
       query    = "sum by (reason) (increase(servo_refused_callers_total[10m])) > 20"
@@ -83,6 +101,14 @@ locals {
     "Queue tasks, by result"       = "sum by (result) (rate(servo_queue_tasks_total[$${__interval}]))"
     "Tasks waiting for a turn"     = "sum(servo_dispatches_waiting)"
     "Hand-overs, by result"        = "sum by (result) (rate(servo_handovers_total[$${__interval}]))"
+    "Oldest unfolded entry (s)"    = "max(servo_oldest_unfolded_entry_age_seconds)"
+    "Lag of listings (s)"          = "max(servo_listing_lag_seconds)"
+    "Requests, p95 (s)"            = "histogram_quantile(0.95, sum by (le, route) (rate(servo_http_request_duration_seconds_bucket[$${__interval}])))"
+    "Folds, p95 (s)"               = "histogram_quantile(0.95, sum by (le) (rate(servo_fold_duration_seconds_bucket[$${__interval}])))"
+    "Publishes, p95 (s)"           = "histogram_quantile(0.95, sum by (le) (rate(servo_publish_duration_seconds_bucket[$${__interval}])))"
+    "Store requests, p95 (s)"      = "histogram_quantile(0.95, sum by (le, op) (rate(servo_store_request_duration_seconds_bucket[$${__interval}])))"
+    "Queue requests, p95 (s)"      = "histogram_quantile(0.95, sum by (le, kind) (rate(servo_queue_request_duration_seconds_bucket[$${__interval}])))"
+    "Waits for a turn, p95 (s)"    = "histogram_quantile(0.95, sum by (le) (rate(servo_dispatch_wait_seconds_bucket[$${__interval}])))"
     "Sweeps, by job"               = "sum by (job_id) (sum_over_time(${local.count.sweeps}}[$${__interval}]))"
     "Sweeps that found something"  = "sum(sum_over_time(${local.count.unannounced}}[$${__interval}]))"
     "Domains that are open"        = "sum(servo_domains_open)"
@@ -140,6 +166,38 @@ resource "google_monitoring_alert_policy" "dead_letters" {
 
   documentation {
     content   = "A service has refused a notification a hundred times. `gcloud pubsub subscriptions pull ${google_pubsub_subscription.dead.name} --project ${var.project} --limit 5` shows which; the service's log says why: `gcloud run services logs read ${var.prefix}-compactor --region ${var.region} --project ${var.project} --limit 50`, and of ${var.prefix}-dispatcher."
+    mime_type = "text/markdown"
+  }
+}
+
+# Push subscriptions deliver within seconds. A message that stays unacknowledged means that its service
+# is away or refuses it.
+resource "google_monitoring_alert_policy" "unacknowledged" {
+  for_each = local.notified
+
+  project               = var.project
+  display_name          = "${var.prefix}: Notifications of ${each.key}/ wait"
+  combiner              = "OR"
+  notification_channels = var.notification_channels
+
+  conditions {
+    display_name = "The oldest message waits for 5 minutes"
+
+    condition_threshold {
+      filter          = "resource.type = \"pubsub_subscription\" AND resource.labels.subscription_id = \"${google_pubsub_subscription.objects[each.key].name}\" AND metric.type = \"pubsub.googleapis.com/subscription/oldest_unacked_message_age\""
+      comparison      = "COMPARISON_GT"
+      threshold_value = 300
+      duration        = "300s"
+
+      aggregations {
+        alignment_period   = "60s"
+        per_series_aligner = "ALIGN_MAX"
+      }
+    }
+  }
+
+  documentation {
+    content   = "${var.prefix}-${each.value} does not accept its notifications. Its log says why: `gcloud run services logs read ${var.prefix}-${each.value} --region ${var.region} --project ${var.project} --limit 50`. `gcloud pubsub subscriptions describe ${google_pubsub_subscription.objects[each.key].name} --project ${var.project}` shows where they are pushed. Runs continue through sweeps, up to eleven minutes late."
     mime_type = "text/markdown"
   }
 }

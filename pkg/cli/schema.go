@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -32,7 +31,7 @@ func (a *app) schemaCommand() *cobra.Command {
 // noteSchema says if the project's schema is that of another version.
 func (a *app) noteSchema(dir string) {
 	text, err := os.ReadFile(filepath.Join(dir, project.SchemaFile)) //nolint:gosec // a file of the user's project
-	if err == nil && !bytes.Equal(text, project.Schema()) {
+	if err == nil && !project.IsSchema(text) {
 		a.note("%s is from another version of servo: replace it with `servo schema >%s`", project.SchemaFile, project.SchemaFile)
 	}
 }

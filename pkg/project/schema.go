@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -30,6 +31,12 @@ func Schema() []byte {
 	}
 	out.WriteByte('\n')
 	return out.Bytes()
+}
+
+// IsSchema reports whether a text is the schema of this version, in any formatting.
+func IsSchema(text []byte) bool {
+	var given, want any
+	return json.Unmarshal(text, &given) == nil && json.Unmarshal(Schema(), &want) == nil && reflect.DeepEqual(given, want)
 }
 
 // shape describes a value: a part of a JSON Schema.

@@ -35,6 +35,15 @@ func TestSchemaFileIsCurrent(t *testing.T) {
 	require.Equal(t, string(project.Schema()), string(committed), "run make reference")
 }
 
+func TestIsSchemaIgnoresFormatting(t *testing.T) {
+	require.True(t, project.IsSchema(bytes.ReplaceAll(project.Schema(), []byte("\n"), []byte("\r\n"))))
+	var compact bytes.Buffer
+	require.NoError(t, json.Compact(&compact, project.Schema()))
+	require.True(t, project.IsSchema(compact.Bytes()))
+	require.False(t, project.IsSchema(bytes.Replace(project.Schema(), []byte(`"keep_logs"`), []byte(`"keep_log"`), 1)))
+	require.False(t, project.IsSchema([]byte("no JSON")))
+}
+
 // schemas are the compiled definitions for the kinds of files.
 type schemas struct{ config, assets, query *jsonschema.Schema }
 

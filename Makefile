@@ -58,6 +58,10 @@ chaos: ## run the end-to-end tests at full size: 20 kills, 2,000 tasks, the serv
 images: ## run the build steps of deploy/Dockerfile without a container engine
 	go test ./deploy -run Images -count=1 -timeout 20m -build -v
 
+.PHONY: notices
+notices: build ## write a bill of materials and third-party notices of each program into bin/notices/
+	go run ./internal/sbom -o bin/notices $(addprefix bin/,$(notdir $(wildcard cmd/servo*)))
+
 .PHONY: simulate
 simulate: ## run SEEDS (1000) fresh simulated worlds, or the one of WORLD='{…}'
 	go test ./tests/simulation -count 1 -timeout 0 -v -run 'TestWorldsKeep|Given' -seeds $(SEEDS) -first $(FIRST) -world '$(WORLD)'

@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"cmp"
+	"debug/buildinfo"
 	"debug/elf"
 	"flag"
 	"os"
@@ -87,7 +88,9 @@ func TestImagesRunBuiltProgramsWithoutRoot(t *testing.T) {
 		for _, c := range s.copies {
 			from := byName[c.from]
 			require.NotNil(t, from, "%s copies from %s, which is no stage before it", s.name, c.from)
-			if program, ok := strings.CutPrefix(c.source, "/out/"); ok {
+			if of, ok := strings.CutPrefix(c.source, "/out/notices/"); ok {
+				require.Contains(t, strings.Join(from.runs, " "), " /out/"+of, "%s copies %s", s.name, c.source)
+			} else if program, ok := strings.CutPrefix(c.source, "/out/"); ok {
 				require.Contains(t, strings.Join(from.runs, " "), "./cmd/"+program, "%s copies %s", s.name, c.source)
 			}
 		}
@@ -101,14 +104,54 @@ func TestImagesRunBuiltProgramsWithoutRoot(t *testing.T) {
 		images = append(images, s.name)
 		require.Regexp(t, `^[1-9]\d*:[1-9]\d*$`, s.user, "%s runs as nobody in particular", s.name)
 		require.True(t, slices.ContainsFunc(s.copies, func(c copied) bool { return c.to == s.entry }), "%s begins with %s, which is not in it", s.name, s.entry)
+		require.True(t, slices.ContainsFunc(s.copies, func(c copied) bool {
+			return c.source == "/out/notices/"+path.Base(s.entry) && c.to == "/usr/share/doc/servo"
+		}), "%s has no notices of the modules in its program", s.name)
 	}
 	require.Equal(t, []string{"compactor", "dispatcher", "sweeper", "worker"}, images)
 	for _, name := range []string{"compactor", "dispatcher", "sweeper"} {
-		require.Regexp(t, `/distroless/static-debian\d+:nonroot$`, byName[name].base, "%s needs nothing else, and what is not there is not attacked", name)
+		require.Regexp(t, `/distroless/static-debian\d+:nonroot(@sha256:[0-9a-f]{64})?$`, byName[name].base, "%s needs nothing else, and what is not there is not attacked", name)
 		require.Contains(t, byName["services"].runs[0], "CGO_ENABLED=0 ")
 	}
-	require.Regexp(t, `^debian:[a-z]+-slim$`, byName["worker"].base, "a worker has a shell, and can be given what commands need")
+	require.Regexp(t, `^debian:[a-z]+-slim(@sha256:[0-9a-f]{64})?$`, byName["worker"].base, "a worker has a shell, and can be given what commands need")
 	require.FileExists(t, "../.dockerignore")
+}
+
+// The script runs against a docker that answers with made-up digests: tests have no registry.
+func TestPinImagesWritesDigests(t *testing.T) {
+	bin, file := t.TempDir(), filepath.Join(t.TempDir(), "Dockerfile")
+	text, err := os.ReadFile("Dockerfile")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+	pin := func(answer string) (string, error) {
+		require.NoError(t, os.WriteFile(filepath.Join(bin, "docker"), []byte("#!/bin/sh\n"+answer+"\n"), 0o700)) //nolint:gosec // a program
+		cmd := exec.Command("../scripts/pin-images", file)
+		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return string(out), err
+		}
+		pinned, err := os.ReadFile(file)
+		require.NoError(t, err)
+		return string(pinned), nil
+	}
+	for _, answer := range []string{"echo no such image", "exit 1"} {
+		_, err := pin(answer)
+		require.Error(t, err)
+		unchanged, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, string(text), string(unchanged))
+	}
+	images := regexp.MustCompile(`(?m)^(?:ARG [A-Z_]+=|FROM )([a-z0-9./-]+:[a-z0-9.-]+)(@sha256:[0-9a-f]{64})?`).FindAllStringSubmatch(string(text), -1)
+	require.Len(t, images, 3, "the Go that builds, and the bases of services and worker")
+	for _, digit := range []string{"a", "b"} { // again, when an image has changed
+		pinned, err := pin("printf '%064d\\n' 0 | sed 's/0/" + digit + "/g; s/^/sha256:/'")
+		require.NoError(t, err, pinned)
+		want := string(text)
+		for _, image := range images {
+			want = strings.Replace(want, image[1]+image[2], image[1]+"@sha256:"+strings.Repeat(digit, 64), 1)
+		}
+		require.Equal(t, want, pinned)
+	}
 }
 
 // The example's worker image extends Servo's, and contains the programs of its commands.
@@ -158,6 +201,10 @@ func TestImagesBuildStepsProduceThePrograms(t *testing.T) {
 			if !ok {
 				continue
 			}
+			if of, ok := strings.CutPrefix(program, "notices/"); ok {
+				requireNotices(t, filepath.Join(out, program), filepath.Join(out, of))
+				continue
+			}
 			binary := filepath.Join(out, program)
 			run(t, root, binary, "--help")
 			if slices.ContainsFunc(all, func(of *stage) bool {
@@ -169,6 +216,22 @@ func TestImagesBuildStepsProduceThePrograms(t *testing.T) {
 		}
 	}
 	require.Len(t, built, 4)
+}
+
+// requireNotices checks that the files beside a program name every module in it.
+func requireNotices(t *testing.T, folder, program string) {
+	t.Helper()
+	info, err := buildinfo.ReadFile(program)
+	require.NoError(t, err)
+	require.NotEmpty(t, info.Deps)
+	bill, err := os.ReadFile(filepath.Join(folder, "sbom.cdx.json"))
+	require.NoError(t, err)
+	notices, err := os.ReadFile(filepath.Join(folder, "THIRD_PARTY_NOTICES.txt"))
+	require.NoError(t, err)
+	for _, m := range info.Deps {
+		require.Contains(t, string(bill), `"name": "`+m.Path+`"`, "%s: its bill of materials", program)
+		require.Contains(t, string(notices), "\n"+m.Path+" "+m.Version+": ", "%s: its notices", program)
+	}
 }
 
 func run(t *testing.T, dir, name string, args ...string) {

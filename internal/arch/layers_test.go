@@ -145,6 +145,8 @@ var layers = []layer{
 	}},
 	{"beside", []pack{
 		{"internal/arch", nil},
+		// Writes the bills of materials and the notices of the programs.
+		{"internal/sbom", nil},
 	}},
 }
 

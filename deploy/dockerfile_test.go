@@ -87,7 +87,7 @@ func TestImagesRunBuiltProgramsWithoutRoot(t *testing.T) {
 	for _, s := range stages(t) {
 		for _, c := range s.copies {
 			from := byName[c.from]
-			require.NotNil(t, from, "%s copies from %s, which is no stage before it", s.name, c.from)
+			require.NotNil(t, from, "%s copies from %s, which is not an earlier stage", s.name, c.from)
 			if of, ok := strings.CutPrefix(c.source, "/out/notices/"); ok {
 				require.Contains(t, strings.Join(from.runs, " "), " /out/"+of, "%s copies %s", s.name, c.source)
 			} else if program, ok := strings.CutPrefix(c.source, "/out/"); ok {
@@ -102,18 +102,18 @@ func TestImagesRunBuiltProgramsWithoutRoot(t *testing.T) {
 			continue
 		}
 		images = append(images, s.name)
-		require.Regexp(t, `^[1-9]\d*:[1-9]\d*$`, s.user, "%s runs as nobody in particular", s.name)
-		require.True(t, slices.ContainsFunc(s.copies, func(c copied) bool { return c.to == s.entry }), "%s begins with %s, which is not in it", s.name, s.entry)
+		require.Regexp(t, `^[1-9]\d*:[1-9]\d*$`, s.user, "%s must run as a numbered user other than root", s.name)
+		require.True(t, slices.ContainsFunc(s.copies, func(c copied) bool { return c.to == s.entry }), "%s starts %s, which the image does not contain", s.name, s.entry)
 		require.True(t, slices.ContainsFunc(s.copies, func(c copied) bool {
 			return c.source == "/out/notices/"+path.Base(s.entry) && c.to == "/usr/share/doc/servo"
 		}), "%s has no notices of the modules in its program", s.name)
 	}
 	require.Equal(t, []string{"compactor", "dispatcher", "sweeper", "worker"}, images)
 	for _, name := range []string{"compactor", "dispatcher", "sweeper"} {
-		require.Regexp(t, `/distroless/static-debian\d+:nonroot(@sha256:[0-9a-f]{64})?$`, byName[name].base, "%s needs nothing else, and what is not there is not attacked", name)
+		require.Regexp(t, `/distroless/static-debian\d+:nonroot(@sha256:[0-9a-f]{64})?$`, byName[name].base, "%s must not contain a shell or libraries", name)
 		require.Contains(t, byName["services"].runs[0], "CGO_ENABLED=0 ")
 	}
-	require.Regexp(t, `^debian:[a-z]+-slim(@sha256:[0-9a-f]{64})?$`, byName["worker"].base, "a worker has a shell, and can be given what commands need")
+	require.Regexp(t, `^debian:[a-z]+-slim(@sha256:[0-9a-f]{64})?$`, byName["worker"].base, "a worker needs a shell and a package manager for commands")
 	require.FileExists(t, "../.dockerignore")
 }
 
@@ -173,11 +173,11 @@ func TestExampleImageContainsItsCommands(t *testing.T) {
 	users := regexp.MustCompile(`(?m)^USER (\S+)$`).FindAllStringSubmatch(string(text), -1)
 	require.Len(t, users, 2)
 	require.Equal(t, "root", users[0][1])
-	require.Equal(t, "65532:65532", users[1][1], "it runs as Servo's worker does")
+	require.Equal(t, "65532:65532", users[1][1], "the same user as Servo's worker")
 	require.Contains(t, string(text), "COPY . /project\n")
 	ignored, err := os.ReadFile("../examples/weather/.dockerignore")
 	require.NoError(t, err)
-	require.Contains(t, string(ignored), ".servo\n", "a state of this machine's")
+	require.Contains(t, string(ignored), ".servo\n", "the local state must not be copied")
 }
 
 // The test executes the Dockerfile's build steps unchanged, on the files of a clone, and

@@ -166,7 +166,7 @@ func TestLogMetricsMatchLogLines(t *testing.T) {
 	body, err := io.ReadAll(answer.Body)
 	require.NoError(t, err)
 	require.NoError(t, answer.Body.Close())
-	require.Equal(t, http.StatusOK, answer.StatusCode, "what counts as complete: %s", body)
+	require.Equal(t, http.StatusOK, answer.StatusCode, "the sweep is complete: %s", body)
 	line := regexp.MustCompile(`(?m)^.*"msg":"swept".*$`).FindString(c.Logs())
 	require.NotEmpty(t, line)
 	for name, filter := range counted {
@@ -199,7 +199,7 @@ func TestAbsenceAlertsFireWithoutAnySweep(t *testing.T) {
 	require.Contains(t, alerts, "full_sweep_fails", "also without a sidecar")
 	require.NotContains(t, alerts, "compaction_fails")
 	for _, name := range []string{"sweeps_fail", "full_sweep_fails"} {
-		require.Regexp(t, `^absent\(.+ > 0\)$`, alerts[name].GetAttr("query").AsString(), "of no series there is no sum, and it is not 0")
+		require.Regexp(t, `^absent\(.+ > 0\)$`, alerts[name].GetAttr("query").AsString(), "the sum over no series is absent, not 0")
 	}
 	for name, alert := range alerts {
 		require.Contains(t, p.attribute(p.within(p.blocks["google_monitoring_alert_policy.this"].Body, "conditions", "condition_prometheus_query_language"),

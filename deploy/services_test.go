@@ -92,7 +92,7 @@ func TestEachQueueHasItsOwnWorker(t *testing.T) {
 	p := installed(t, map[string]string{"workers": threeWorkers})
 	require.Empty(t, p.refused)
 	workers := p.instances(workersName)
-	require.Len(t, workers, 2, "the third is somewhere else")
+	require.Len(t, workers, 2, "the third worker runs elsewhere")
 	body := p.blocks[workersName].Body
 	for queue, want := range map[string]struct{ name, image, concurrency, memory, threads string }{
 		"default": {"servo-worker", "i/w", "4", "512MB", "2"},
@@ -152,7 +152,7 @@ func TestQueuesPushWithinWorkerCapacity(t *testing.T) {
 	for queue, each := range p.instances(queues) {
 		retries := p.within(p.blocks[queues].Body, "retry_config")
 		attempts, _ := p.attribute(retries, each, "max_attempts").AsBigFloat().Int64()
-		require.Equal(t, queue == "timers", attempts == -1, "%s: an unaccepted envelope is dropped and sealed again", queue)
+		require.Equal(t, queue == "timers", attempts == -1, "%s: the queue must drop a rejected envelope, so that a sweep seals a new one", queue)
 	}
 	for queue, each := range p.instances(workersName) {
 		template := p.within(p.blocks[workersName].Body, "template")
@@ -185,7 +185,7 @@ func TestImpossibleWorkersAreRejected(t *testing.T) {
 	require.Empty(t, longest.refused)
 	for _, name := range longest.resolve("local.worker_name").AsValueMap() {
 		require.LessOrEqual(t, len(name.AsString()), 49, "a service's name")
-		require.LessOrEqual(t, len(name.AsString()+"-123456789012"), 63, "a part of its host's name")
+		require.LessOrEqual(t, len(name.AsString()+"-123456789012"), 63, "a label of its host name")
 	}
 }
 

@@ -149,7 +149,7 @@ func TestReferencesAndDeclarationsMatch(t *testing.T) {
 	}
 	for name, at := range m.declared {
 		if strings.HasPrefix(name, "var.") || strings.HasPrefix(name, "local.") || strings.HasPrefix(name, "data.") {
-			require.Contains(t, m.used, name, "nothing uses what is declared at %s", at)
+			require.Contains(t, m.used, name, "unused declaration at %s", at)
 		}
 	}
 	for name, block := range m.blocks {
@@ -233,12 +233,12 @@ func TestOnlyTheCompactorCanWriteManifestsAndState(t *testing.T) {
 		require.Equal(t, cmp.Or(service, name), allowed[name].GetAttr("service").AsString())
 	}
 	require.Equal(t, []string{"storage.objects.delete"}, list(m.value(m.blocks["google_project_iam_custom_role.archives"].Body.Attributes["permissions"].Expr)),
-		"and neither adds nor replaces")
+		"no right to add or replace objects")
 	text, err := os.ReadFile("terraform/storage.tf")
 	require.NoError(t, err)
 	deletes := string(m.blocks["google_storage_bucket_iam_member.archives"].Body.Range().SliceBytes(text))
 	require.Equal(t, 1, strings.Count(deletes, "/objects/"))
-	require.Contains(t, deletes, "/objects/"+folder(ledger.Key(d, ulid))+"/", "what is archived, and nothing else")
+	require.Contains(t, deletes, "/objects/"+folder(ledger.Key(d, ulid))+"/", "only ledger entries may be deleted")
 	for name, block := range m.blocks {
 		if !strings.HasPrefix(name, "google_storage_bucket_iam_member.") {
 			continue
@@ -273,7 +273,7 @@ func TestUsersHaveRightsOnTheirTenantsOnly(t *testing.T) {
 		each := p.instances(rights + resource)[instance]
 		require.NotNil(t, each, instance)
 		expression := p.attribute(p.within(block, "condition"), each, "expression").AsString()
-		require.LessOrEqual(t, strings.Count(expression, "||"), 12, "Cloud IAM takes no more")
+		require.LessOrEqual(t, strings.Count(expression, "||"), 12, "the maximum of Cloud IAM")
 		for _, m := range literal.FindAllStringSubmatch(expression, -1) {
 			of = append(of, strings.TrimPrefix(m[1], "projects/_/buckets/b/objects/"))
 		}
@@ -295,7 +295,7 @@ func TestUsersHaveRightsOnTheirTenantsOnly(t *testing.T) {
 			}
 		}
 		require.True(t, covers(prefixes("users_write", instance), due.Prefix))
-		require.True(t, covers(prefixes("users_list", instance), due.Prefix), "what is listed when the bucket is opened")
+		require.True(t, covers(prefixes("users_list", instance), due.Prefix), "opening the bucket lists this prefix")
 	}
 	require.NotEmpty(t, installed(t, map[string]string{"users": `{ "user:x@y.example" = ["a/b"] }`}).refused)
 }

@@ -144,12 +144,12 @@ resource "google_monitoring_alert_policy" "this" {
 # Google's own metrics count unacknowledged messages.
 resource "google_monitoring_alert_policy" "dead_letters" {
   project               = var.project
-  display_name          = "${var.prefix}: Notifications are given up"
+  display_name          = "${var.prefix}: Notifications cannot be delivered"
   combiner              = "OR"
   notification_channels = var.notification_channels
 
   conditions {
-    display_name = "Dead letters wait"
+    display_name = "Dead letters are waiting"
 
     condition_threshold {
       filter          = "resource.type = \"pubsub_subscription\" AND resource.labels.subscription_id = \"${google_pubsub_subscription.dead.name}\" AND metric.type = \"pubsub.googleapis.com/subscription/num_undelivered_messages\""

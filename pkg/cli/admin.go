@@ -139,7 +139,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&bare, "bare", false, "replay the ledger in the order of its entries, if the recorded order is lost: all facts hold, decisions may differ")
+	cmd.Flags().BoolVar(&bare, "bare", false, "if the recorded order of events is lost, replay the ledger in the order of its entries: this keeps every reported fact, but decisions may differ")
 	cmd.Flags().BoolVar(&forget, "forget", false, "rebuild even if the ledger has lost entries: tasks whose results are lost run again")
 	return cmd
 }
@@ -152,7 +152,7 @@ func rebuildError(err error) error {
 	}
 	if record, ok := errors.AsType[*repair.RecordError](err); ok {
 		return fmt.Errorf("rebuild in the recorded order: %w: restore manifests/ and state/ from a backup; "+
-			"or rebuild in the order of entries with --bare: all facts hold, but decisions of timers and limits may differ", record)
+			"or rebuild in the order of entries with --bare: this keeps every reported fact, but decisions of timers and limits may differ", record)
 	}
 	return err
 }
@@ -161,7 +161,7 @@ func rebuildText(r repair.Result) string {
 	how := "in the recorded order: the state is the same as before"
 	switch {
 	case !r.Recorded:
-		how = "in the order of its entries: all its facts hold, and nothing that it reports as finished runs again"
+		how = "in the order of its entries: every reported fact is kept, and no finished task runs again"
 	case r.Lost > 0:
 		how = "in the recorded order, without " + plural(r.Lost, "lost group")
 	}

@@ -29,9 +29,11 @@ func (a *app) gcCommand() *cobra.Command {
 		Long: "Delete superseded versions of partitions, outputs that never became visible, files of executions that\n" +
 			"failed or lost, old logs, and scratch folders of workers that died. Visible versions of partitions, and outputs\n" +
 			"that live runs read or write, are never deleted.\n\n" +
-			"servo.yaml sets what else to keep: defaults: {keep: {versions: 3, for: 30d}}, or keep: all, and\n" +
-			"keep_logs: 90d. A superseded version is kept while both hold: it is one of the newest 3 versions of its\n" +
-			"partition, and it was superseded less than 30 days ago. It is kept for an hour in any case. Assets can\noverride keep. `servo dev` collects automatically, and so does `servo run`,\nfor up to a second after its run.",
+			"servo.yaml sets what else to keep. The defaults are `defaults: {keep: {versions: 3, for: 30d}}` and\n" +
+			"`keep_logs: 90d`; `keep: all` keeps everything. A superseded version is kept while it is one of the newest\n" +
+			"3 versions of its partition and was superseded less than 30 days ago, and for an hour in any case. Assets\n" +
+			"can override keep. `servo dev` collects automatically, and so does `servo run`, for up to a second after\n" +
+			"its run.",
 		Example: "  servo admin gc --dry-run\n  servo admin gc clean/daily",
 		Args:    takes("[ASSET…]"),
 		RunE: func(cmd *cobra.Command, args []string) error {

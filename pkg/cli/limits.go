@@ -177,7 +177,7 @@ func (a *app) changeLimits(ctx context.Context, change func(context.Context, *se
 			return err
 		}
 		if want, have := limitsOf(their), engine.LimitsOf(snap.State); want.Workspace != have.Workspace || !maps.Equal(want.Pools, have.Pools) {
-			a.note("%s %s differs; the next `servo run` in its folder applies it again: change it there, too",
+			a.note("%s the limits in %s differ, and the next `servo run` of that project restores them: change them there, too",
 				a.style.yellow("warning:"), filepath.Join(owner, project.ConfigFile))
 		}
 		return nil

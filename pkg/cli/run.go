@@ -34,9 +34,9 @@ func (a *app) runCommand() *cobra.Command {
 		Use:   "run [ASSET…]",
 		Short: "Materialize assets: plan a run, execute it, and wait until it ends",
 		Long: "Materialize assets. If a servo process owns the state folder (`servo dev`, or another `servo run`),\n" +
-			"that process executes the run and this one follows it; otherwise this process executes it. The process\n" +
-			"that executes stays until all runs have ended, including runs that others handed to it. If it dies,\n" +
-			"nothing is lost: the next process continues from the ledger.",
+			"that process executes the run and this one follows it; otherwise this process executes it. The\n" +
+			"executing process stays until all its runs have ended, including runs that other processes handed to it.\n" +
+			"If it dies, nothing is lost: the next process continues from the ledger.",
 		Example: "  servo run --all -p date=2025-01-01..2025-01-31\n" +
 			"  servo run report/climate --upstream\n" +
 			"  servo run --all --run-key nightly-2025-01-15      the same key never runs twice",

@@ -76,7 +76,7 @@ func TestVerifyRejectsTwoGroupsWithOneSequence(t *testing.T) {
 
 	report, err := repair.Verify(t.Context(), w.repair())
 	require.NoError(t, err)
-	require.Contains(t, report.Problems[0], "folded at the place of")
+	require.Contains(t, report.Problems[0], "folded at the same sequence number")
 	cfg := w.repair()
 	_, err = repair.Rebuild(t.Context(), cfg)
 	record := new(repair.RecordError)

@@ -307,7 +307,7 @@ func (d *Dispatcher) answered(ctx context.Context, row *state.Dispatch, o order,
 	if problem.Status >= http.StatusInternalServerError {
 		return errors.New(problem.Detail)
 	}
-	d.Logger.WarnContext(ctx, "rejected the end that a worker reported in its answer", slog.String("run", row.RunID), slog.String("task", row.TaskKey),
+	d.Logger.WarnContext(ctx, "rejected the result that a worker reported in its response", slog.String("run", row.RunID), slog.String("task", row.TaskKey),
 		slog.Int("status", problem.Status), slog.String("detail", problem.Detail))
 	return nil
 }

@@ -142,7 +142,7 @@ func FindRun(ctx context.Context, snap *snapshot.Snapshot, id string) (*state.St
 	case len(found) == 1:
 		return withRun(ctx, snap, found[0].RunID)
 	case len(found) > 1:
-		return nil, nil, fmt.Errorf("run %q: %w: %d runs end with it; give more of the id", id, ErrNotFound, len(found))
+		return nil, nil, fmt.Errorf("run %q: %w: %d runs end with it; use more characters of the id", id, ErrNotFound, len(found))
 	}
 	return nil, nil, errNoRun(snap, id)
 }

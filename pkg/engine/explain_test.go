@@ -109,7 +109,7 @@ func TestExplainRunningNamesWorkerAndTimers(t *testing.T) {
 	require.Equal(t, state.AttemptRunning, x.Attempts[0].State)
 
 	w.MustFold(&event.RunCancelRequested{RunID: run, Reason: "enough"})
-	require.Contains(t, explain(w, run, "a").Headline, "the run is being cancelled: it is closed in 30.0 s at the latest")
+	require.Contains(t, explain(w, run, "a").Headline, "the run is being cancelled, and the attempt is closed within 30.0 s")
 }
 
 func TestExplainRetryWaitNamesErrorAndTime(t *testing.T) {

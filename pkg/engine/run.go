@@ -117,7 +117,7 @@ func (e *Engine) Retry(ctx context.Context, runID string) (Ticket, error) {
 }
 
 // replacedOutputs warns if a later run has already computed partitions that a retry repeats: the
-// retry replaces them with the code and the inputs of the parent.
+// retry replaces these outputs with results of the parent's code and inputs.
 func replacedOutputs(s *state.State, parent string, built *plan.Plan) []string {
 	first, count := "", 0
 	for i := range built.Tasks {
@@ -132,9 +132,9 @@ func replacedOutputs(s *state.State, parent string, built *plan.Plan) []string {
 	case 0:
 		return nil
 	case 1:
-		return []string{fmt.Sprintf("the retry replaces a newer output, %s, with that of the code and inputs of run %s", first, parent)}
+		return []string{fmt.Sprintf("the retry replaces a newer output, %s, with the result of the code and inputs of run %s", first, parent)}
 	}
-	return []string{fmt.Sprintf("the retry replaces %d newer outputs, such as %s, with those of the code and inputs of run %s", count, first, parent)}
+	return []string{fmt.Sprintf("the retry replaces %d newer outputs, such as %s, with the results of the code and inputs of run %s", count, first, parent)}
 }
 
 // retriedAssets returns the parent's root assets or, if its row has only the first of them, the

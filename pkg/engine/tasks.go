@@ -22,7 +22,7 @@ func FindTask(s *state.State, runID, name string) (*state.Task, error) {
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1:
-		return nil, fmt.Errorf("task %q of run %s: %w: it matches %d tasks, for example %s; give the whole key",
+		return nil, fmt.Errorf("task %q of run %s: %w: it matches %d tasks, for example %s; use the whole key",
 			name, runID, ErrNotFound, len(found), found[0].TaskKey)
 	}
 	if near := plan.Suggest(name, keys); near != "" {

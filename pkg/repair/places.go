@@ -115,7 +115,7 @@ func inOrder(order []place) (problems []string) {
 	for i, p := range order[min(1, len(order)):] {
 		before := order[i]
 		if p.firstSeq < before.firstSeq+max(1, int64(before.events)) {
-			problems = append(problems, fmt.Sprintf("ledger: %s was folded at the place of %s, sequence %d", p, before, before.firstSeq))
+			problems = append(problems, fmt.Sprintf("ledger: %s and %s were folded at the same sequence number, %d", p, before, before.firstSeq))
 		}
 	}
 	return problems

@@ -99,7 +99,7 @@ func (c *config) checkCallers() (problems []error) {
 		problems = append(problems, fmt.Errorf("--identity %q is neither %s nor %s", c.Identity, GoogleIdentity, NoIdentity))
 	}
 	if c.inCloud() && c.Callers == "" {
-		problems = append(problems, fmt.Errorf("--callers is missing: name the service accounts that may call, or write %s if something else keeps strangers out", AnyCaller))
+		problems = append(problems, fmt.Errorf("--callers is missing: name the service accounts that may call, or write %s if something else authenticates callers", AnyCaller))
 	}
 	if !c.verifies() {
 		return problems

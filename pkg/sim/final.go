@@ -120,7 +120,7 @@ func spent(f *followed, t *state.Task, policy plan.Retries) string {
 	case !last.Retryable, t.ErrorCode == "EXIT_STATUS" && !policy.UserErrors:
 		return "" // not retryable
 	case t.Attempt-min(lost, most) < policy.MaxAttempts:
-		return fmt.Sprintf("it had attempts left of %d: %d were lost to infrastructure", policy.MaxAttempts, lost)
+		return fmt.Sprintf("it had attempts left: its policy has %d, and %d were lost to infrastructure", policy.MaxAttempts, lost)
 	case !f.unordered && t.MaxAttempts-t.GrantedAttempts != policy.MaxAttempts:
 		return fmt.Sprintf("%d of %d attempts are granted, but the policy has %d", t.GrantedAttempts, t.MaxAttempts, policy.MaxAttempts)
 	}

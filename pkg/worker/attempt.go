@@ -138,7 +138,7 @@ func (a *attempt) run(ctx context.Context) answer {
 func (a *attempt) encodeAnswer(ctx context.Context, f *contract.Finished) (report []byte, ok bool) {
 	report, err := json.Marshal(f)
 	if err != nil {
-		a.log.ErrorContext(ctx, "could not encode the report of the end", "error", err)
+		a.log.ErrorContext(ctx, "could not encode the result", "error", err)
 	}
 	return report, err == nil && len(report) <= contract.MaxAnswerBytes
 }
@@ -401,16 +401,16 @@ func (a *attempt) report(ctx context.Context, f *contract.Finished) int {
 	case err == nil && isOK(status):
 		return http.StatusOK
 	case err == nil && status == http.StatusConflict:
-		a.log.InfoContext(ctx, "the attempt was replaced; its end is ignored")
+		a.log.InfoContext(ctx, "the attempt was replaced; its result is ignored")
 		return http.StatusOK
 	case err == nil && !isTransient(status) && status != http.StatusUnauthorized:
-		a.log.ErrorContext(ctx, "the end was rejected", "status", status, "outcome", string(f.Outcome))
+		a.log.ErrorContext(ctx, "the result was rejected", "status", status, "outcome", string(f.Outcome))
 		return http.StatusOK
 	}
 	// A redelivered attempt reports its start to the envelope's longer-lived URL, gets new URLs,
 	// and finds the commit marker if the task has output files. If the queue has dropped the
 	// attempt, its missing heartbeats are noticed, and the next attempt finds the marker.
-	a.log.ErrorContext(ctx, "could not report the end; leaving it to a redelivery or to the next attempt",
+	a.log.ErrorContext(ctx, "could not report the result; leaving it to a redelivery or to the next attempt",
 		"status", status, "error", err)
 	return http.StatusInternalServerError
 }

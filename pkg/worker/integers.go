@@ -69,7 +69,7 @@ func exact(q *resolvedQuery, columns []resultColumn) (s statement, cast []string
 func refuseUnstorable(columns []resultColumn) error {
 	for _, c := range columns {
 		if instead := unstorable(c.kind); instead != "" {
-			return permanent(CodeInvalidOutput, "column %s has type %s, which Parquet files store with other values: %s", c.name, c.kind, instead)
+			return permanent(CodeInvalidOutput, "column %s has type %s, whose values Parquet would change: %s", c.name, c.kind, instead)
 		}
 	}
 	return nil

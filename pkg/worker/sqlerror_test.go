@@ -98,7 +98,7 @@ func TestTypesThatParquetChangesAreRefused(t *testing.T) {
 		w := newFixture(t, nil, map[string]plan.Work{"a/b": query(sql)}, task("a/b", "", nil))
 		got := w.failed("a/b")
 		require.Equal(t, worker.CodeInvalidOutput, got.Code, sql)
-		require.Contains(t, got.Message, "column x has type "+kind+", which Parquet files store with other values: store ", sql)
+		require.Contains(t, got.Message, "column x has type "+kind+", whose values Parquet would change: store ", sql)
 		require.False(t, got.Retryable)
 	}
 	w := newFixture(t, nil, map[string]plan.Work{"a/b": query(

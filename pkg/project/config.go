@@ -134,7 +134,7 @@ func priorityField[T any](at func(*T) *int32) field[T] {
 
 func keepField[T any](at func(*T) *plan.Keep) field[T] {
 	about := typed("keep", shape{
-		Description: "Which superseded outputs are kept: as many versions, for as long; or all.",
+		Description: "Which superseded outputs are kept: the newest versions, for a limited time; or all.",
 		Examples:    []any{map[string]any{"versions": 3, "for": "30d"}, "all"},
 	})
 	return other("keep", about, func(f yamlFile, n *yaml.Node, to *T) { f.keep(n, at(to)) })

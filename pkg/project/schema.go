@@ -221,7 +221,7 @@ func sharedShapes() properties {
 		return &shape{Type: "string", Pattern: pattern, PatternHelp: about, Description: about, Examples: examples}
 	}
 	retries := retryFields.shape(shape{Description: "When and how often a failed attempt is retried. Absent fields keep their defaults."})
-	keep := keepFields.shape(shape{Description: "A superseded version is kept while both hold. Absent fields keep their defaults."})
+	keep := keepFields.shape(shape{Description: "A superseded version is kept while both conditions hold. Absent fields keep their defaults."})
 	key := text(keyPattern, "An asset: namespace/name, of a-z, 0-9 and _.", "raw/weather")
 	key.Not = &shape{Pattern: "^(" + strings.Join(reserved, "|") + ")/"}
 	return properties{

@@ -109,7 +109,7 @@ assets:
 
 ### keep
 
-` + "`all`" + `, or a mapping. A superseded version is kept while both hold:
+` + "`all`" + `, or a mapping. A superseded version is kept while both conditions hold:
 
 {keep}
 `

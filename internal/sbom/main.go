@@ -41,7 +41,7 @@ func run(args []string) error {
 		return err
 	}
 	if *out == "" || flags.NArg() == 0 {
-		return errors.New("usage: sbom -o FOLDER PROGRAM...")
+		return errors.New("usage: sbom -o FOLDER PROGRAM [PROGRAM]")
 	}
 	found := newLicences()
 	for _, program := range flags.Args() {

@@ -22,11 +22,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/archive"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/contract"
-	"github.com/servo-orchestration/servo/pkg/due"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
 // module lists the declarations and the references of the files.
@@ -214,10 +214,10 @@ func TestOnlyTheCompactorCanWriteManifestsAndState(t *testing.T) {
 	written := map[string][]string{
 		"compactor": {
 			folder(manifest.Key(d, 1)), folder(manifest.StateKey(d, "runs", "l0", ulid)), folder(manifest.HintKey(d)),
-			folder(manifest.BoundaryKey(d)), folder(manifest.PinKey(d, 1)), folder(due.Prefix),
+			folder(manifest.BoundaryKey(d)), folder(manifest.PinKey(d, 1)), folder(wakeup.Prefix),
 		},
 		"archive":    {folder(archive.Key(d, ulid))},
-		"sweeper":    {folder(due.Marker{Domain: d}.Key())},
+		"sweeper":    {folder(wakeup.Wakeup{Domain: d}.Key())},
 		"dispatcher": {folder(ledger.Key(d, ulid))},
 		"worker":     {folder(contract.AssetsPrefix(d)), folder(contract.LogKey(d, ulid, "a/b", 1, ulid))},
 	}
@@ -294,8 +294,8 @@ func TestUsersHaveRightsOnTheirTenantsOnly(t *testing.T) {
 				require.Equal(t, want && slices.Contains(added, key), covers(prefixes("users_write", instance), key), "%s adds %s", instance, key)
 			}
 		}
-		require.True(t, covers(prefixes("users_write", instance), due.Prefix))
-		require.True(t, covers(prefixes("users_list", instance), due.Prefix), "opening the bucket lists this prefix")
+		require.True(t, covers(prefixes("users_write", instance), wakeup.Prefix))
+		require.True(t, covers(prefixes("users_list", instance), wakeup.Prefix), "opening the bucket lists this prefix")
 	}
 	require.NotEmpty(t, installed(t, map[string]string{"users": `{ "user:x@y.example" = ["a/b"] }`}).refused)
 }

@@ -30,9 +30,9 @@ locals {
   # change an entry of the ledger or a file of the archive. The compactor creates wakeups,
   # and the sweeper deletes them.
   writes = {
-    compactor  = { service = "compactor", role = "roles/storage.objectUser", folders = ["manifests", "state", "hints", "boundary", "pins", "due"] }
+    compactor  = { service = "compactor", role = "roles/storage.objectUser", folders = ["manifests", "state", "hints", "boundary", "pins", "wakeups"] }
     archive    = { service = "compactor", role = "roles/storage.objectCreator", folders = ["archive"] }
-    sweeper    = { service = "sweeper", role = "roles/storage.objectUser", folders = ["due"] }
+    sweeper    = { service = "sweeper", role = "roles/storage.objectUser", folders = ["wakeups"] }
     dispatcher = { service = "dispatcher", role = "roles/storage.objectCreator", folders = ["ledger"] }
     worker     = { service = "worker", role = "roles/storage.objectUser", folders = ["assets", "logs"] }
   }
@@ -140,7 +140,7 @@ resource "google_storage_bucket_iam_member" "users_list" {
     title = "listings of the tenant, and of marks"
     expression = join(" || ", concat(
       [for folder in local.tenant_folders : "api.getAttribute(\"storage.googleapis.com/objectListPrefix\", \"\").startsWith(\"${folder}/${each.value.tenant}\")"],
-      [for folder in [each.value.assets, "due/"] : "api.getAttribute(\"storage.googleapis.com/objectListPrefix\", \"\").startsWith(\"${folder}\")"],
+      [for folder in [each.value.assets, "wakeups/"] : "api.getAttribute(\"storage.googleapis.com/objectListPrefix\", \"\").startsWith(\"${folder}\")"],
     ))
   }
 }
@@ -164,7 +164,7 @@ resource "google_storage_bucket_iam_member" "users_write" {
     title = "the tenant's plans and ledger, and marks of what nobody folds"
     expression = join(" || ", concat(
       [for folder in local.tenant_adds : "resource.name.startsWith(\"${local.objects}${folder}/${each.value.tenant}\")"],
-      ["resource.name.startsWith(\"${local.objects}due/\")"],
+      ["resource.name.startsWith(\"${local.objects}wakeups/\")"],
     ))
   }
 }

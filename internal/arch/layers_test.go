@@ -61,7 +61,7 @@ var layers = []layer{
 	}},
 	{"durable", []pack{
 		{"pkg/ledger", list(words, "pkg/blob", "pkg/clock")},
-		{"pkg/due", list(words, "pkg/blob")},
+		{"pkg/wakeup", list(words, "pkg/blob")},
 		// The only package of the core that needs Arrow.
 		{"pkg/table/parquetfile", []string{"pkg/table"}},
 		// Archives store the names and bytes of ledger entries, in the same files as tables.
@@ -73,7 +73,7 @@ var layers = []layer{
 	{"compactor", []pack{
 		// The compactor asks pkg/control when its domain needs a wakeup. It executes no actions.
 		{"pkg/compactor", list(words, "pkg/state", "pkg/fold", "pkg/control", "pkg/contract", "pkg/blob", "pkg/clock",
-			"pkg/ledger", "pkg/due", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/trace")},
+			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/trace")},
 		// Serves and calls compactors over HTTP. The sole writer knows no transport.
 		{"pkg/compactor/remote", list(words, "pkg/contract", "pkg/blob", "pkg/ledger", "=pkg/compactor")},
 	}},
@@ -81,9 +81,9 @@ var layers = []layer{
 		{"pkg/dispatcher", list(words, "pkg/state", "pkg/fold", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue",
 			"pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/compactor/remote", "pkg/trace")},
 		{"pkg/sweeper", list(words, "pkg/state", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue",
-			"pkg/clock", "pkg/ledger", "pkg/due", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
+			"pkg/clock", "pkg/ledger", "pkg/wakeup", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
 		{"pkg/repair", list(words, "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
-			"pkg/ledger", "pkg/due", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/filecheck")},
+			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/filecheck")},
 		// Rows, plans and commit markers determine which outputs can be deleted.
 		{"pkg/gc", list(words, "pkg/state", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/manifest", "pkg/snapshot")},
 		// A worker knows the contract, but not the packages that orchestrate it.
@@ -94,7 +94,7 @@ var layers = []layer{
 	}},
 	{"engine", []pack{
 		{"pkg/engine", list(words, "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
-			"pkg/ledger", "pkg/due", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/trace")},
+			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/trace")},
 	}},
 	{"services", []pack{
 		// The cloud programs share this package: it serves the shells over HTTP.

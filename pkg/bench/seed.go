@@ -70,8 +70,8 @@ func (cfg Config) seed(ctx context.Context, dir string, tasks, perRun int) (err 
 	s := &seeder{cfg: cfg, clock: then, store: store, ids: ids.NewSource(then.Now, nil), plans: map[int]*seededPlan{}}
 	s.appender = ledger.NewAppender(ledger.Config{
 		Domain: Domain(), Store: store, IDs: s.ids, Clock: then, Logger: cfg.Logger,
-		Company: time.Hour, // fold flushes the appender
-		OnDurable: func(e ledger.Entry) {
+		Linger: time.Hour, // fold flushes the appender
+		OnStored: func(e ledger.Entry) {
 			s.waiting = append(s.waiting, compactor.Entry{ID: e.Name, Data: e.Data, Stored: e.Object.Updated})
 		},
 	})
@@ -103,7 +103,7 @@ func (s *seeder) run(ctx context.Context, tasks int) error {
 		return err
 	}
 	for _, group := range groups[1:] {
-		if err := s.appender.AppendSoon(ctx, group); err != nil {
+		if err := s.appender.AppendBuffered(ctx, group); err != nil {
 			return err
 		}
 	}
@@ -186,7 +186,7 @@ func (s *seeder) groups(ctx context.Context, tasks int) ([][]*event.Envelope, er
 			RunID: run, TaskKey: def.TaskKey, Attempt: 1, AttemptID: ids.AttemptID(Domain(), run, def.TaskKey, 1), WorkerID: "bench",
 		}
 		dispatched := &event.DispatchEnqueued{
-			DispatchID: ids.DispatchID(run, def.TaskKey, 1), RunID: run, TaskKey: def.TaskKey, Attempt: 1, CloudTaskID: ref.AttemptID,
+			DispatchID: ids.DispatchID(run, def.TaskKey, 1), RunID: run, TaskKey: def.TaskKey, Attempt: 1, QueueTaskName: ref.AttemptID,
 		}
 		groups = append(groups, of(dispatched), of(&event.TaskFinished{
 			AttemptRef: ref, Outcome: event.Succeeded, StartedAt: now, CompletedAt: now,

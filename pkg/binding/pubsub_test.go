@@ -139,7 +139,7 @@ func TestCompactorFoldsPulledEntries(t *testing.T) {
 	domain := ids.Domain{Tenant: "acme", Workspace: "prod"}
 	var durable string
 	appender := ledger.NewAppender(ledger.Config{
-		Domain: domain, Store: store, IDs: source, Clock: clock.System{}, OnDurable: func(e ledger.Entry) { durable = e.Name },
+		Domain: domain, Store: store, IDs: source, Clock: clock.System{}, OnStored: func(e ledger.Entry) { durable = e.Name },
 	})
 	_, err := appender.Append(t.Context(), []*event.Envelope{{Domain: domain, Payload: &event.LimitSet{CommandID: source.New(), Scope: event.ScopePool, Name: "warehouse", Slots: 3}}})
 	require.NoError(t, err)

@@ -3,7 +3,7 @@
 //
 // The core relies on two properties of a store. Creating a name succeeds for exactly one
 // caller. A listing shows every object whose creation was acknowledged before the listing
-// began. Replace, which requires a matching generation, is used for one object per domain:
+// began. Replace, which requires a matching version, is used for one object per domain:
 // the boundary.
 //
 // A write has three outcomes. A nil error: done. [ErrExists], [ErrMismatch], [ErrNotFound]
@@ -23,7 +23,7 @@ import (
 var (
 	ErrNotFound = errors.New("object not found")
 	ErrExists   = errors.New("object exists")
-	ErrMismatch = errors.New("object has another generation")
+	ErrMismatch = errors.New("object has another version")
 	// ErrInvalid reports a key that no store accepts: see [ValidateKey].
 	ErrInvalid = errors.New("invalid object key")
 )
@@ -32,9 +32,9 @@ var (
 type Object struct {
 	Key  string
 	Size int64 // bytes
-	// Generation identifies this content under this key. Every write has another
-	// generation.
-	Generation int64
+	// Version identifies this content under this key. Every write has another
+	// version.
+	Version int64
 	// CRC32C is the Castagnoli checksum of the content. Create, Replace, Put and Get always
 	// set it. Listings of some stores leave it 0.
 	CRC32C uint32
@@ -61,9 +61,9 @@ type Store interface {
 	// appears with the whole content or not at all.
 	CreateFrom(ctx context.Context, key string, r io.Reader) (Object, error)
 
-	// Replace stores data under a key that has this generation; 0 means that the key must
-	// be absent. If the generation differs, the error is ErrMismatch.
-	Replace(ctx context.Context, key string, data []byte, generation int64) (Object, error)
+	// Replace stores data under a key that has this version; 0 means that the key must
+	// be absent. If the version differs, the error is ErrMismatch.
+	Replace(ctx context.Context, key string, data []byte, version int64) (Object, error)
 
 	// Put stores data under a key unconditionally. Use it only for hints, which readers
 	// verify.

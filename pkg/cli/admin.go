@@ -130,7 +130,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withParts(cmd.Context(), func(_ *project.Project, parts *embedded.Parts) error {
 				cfg := a.repairConfig(parts)
-				cfg.Bare, cfg.Forget = bare, forget
+				cfg.Bare, cfg.AllowLoss = bare, forget
 				result, err := repair.Rebuild(cmd.Context(), cfg)
 				if err != nil {
 					return rebuildError(err)
@@ -180,7 +180,7 @@ func (a *app) compactCommand() *cobra.Command {
 					return err
 				}
 				return a.document(result, func() string {
-					return fmt.Sprintf("revision %d: %s folded; caught up at %s\n", result.Revision, plural(result.Folded, "group"), result.CaughtUpAt) + unreadText(result.Unread)
+					return fmt.Sprintf("revision %d: %s folded; caught up at %s\n", result.Revision, plural(result.Folded, "group"), result.CaughtUpAt) + unreadText(result.Unreadable)
 				})
 			})
 		},
@@ -302,7 +302,7 @@ func (a *app) manifestText(m *manifest.Manifest) string {
 		fmt.Fprintf(&o.b, "%s%s\n", a.style.dim(pad(name, 18)), fmt.Sprintf(format, args...))
 	}
 	field("revision", "%s of %s, published %s by %s", a.style.bold(fmt.Sprint(m.Revision)), m.Domain(), m.PublishedAt, m.Writer)
-	field("lineage", "%s", m.Lineage)
+	field("timeline", "%s", m.Timeline)
 	field("events folded", "%s, the last at %s", grouped(m.FoldSeq), m.FoldTime)
 	field("complete through", "%s", m.Watermarks.CompleteThrough)
 	field("caught up at", "%s", m.Watermarks.CaughtUpAt)

@@ -106,11 +106,11 @@ func (o *outputs) files(ctx context.Context, asset ids.AssetKey, all bool) (file
 		rows = rows[:min(len(rows), 1)]
 	}
 	for _, row := range rows {
-		data, _, err := blob.Get(ctx, o.store, contract.MarkerKeyOf(row.OutputURI), contract.MaxMarkerBytes)
+		data, _, err := blob.Get(ctx, o.store, contract.CommitMarkerKeyOf(row.OutputURI), contract.MaxCommitMarkerBytes)
 		if err != nil {
 			return nil, err
 		}
-		marker, err := contract.DecodeMarker(data)
+		marker, err := contract.DecodeCommitMarker(data)
 		if err != nil {
 			return nil, err
 		}

@@ -54,11 +54,11 @@ func (a *app) explanation(e *engine.Explanation, now event.Time) string {
 		if l.Full {
 			held = ": " + strings.Join(l.Holders, ", ")
 		}
-		t.line("%s %s  %d of %d slots held%s", l.Scope, l.Name, l.Held, l.Slots, held)
+		t.line("%s %s  %d of %d slots in use%s", l.Scope, l.Name, l.InUse, l.Slots, held)
 	}
 	t.section("queue")
 	if d := e.Dispatch; d != nil {
-		t.line("%s  %s, generation %d, as %s  %s", d.Status, clockTime(d.CreatedAt), d.Generation, d.CloudTaskID, oneLine(d.Error))
+		t.line("%s  %s, generation %d, as %s  %s", d.Status, clockTime(d.CreatedAt), d.Generation, d.QueueTaskName, oneLine(d.Error))
 	}
 	t.section("timers")
 	for _, timer := range e.Timers {

@@ -20,7 +20,7 @@ import (
 )
 
 // trigger starts a run, or returns the existing run to follow.
-type trigger func(context.Context, *session) (engine.Ticket, error)
+type trigger func(context.Context, *session) (engine.RunHandle, error)
 
 // runner starts a run and follows it to its end. The run executes in this process, or in the
 // process that owns the state folder while there is one.
@@ -43,7 +43,7 @@ type runner struct {
 
 	mu             sync.Mutex
 	session        *session
-	ticket         engine.Ticket
+	ticket         engine.RunHandle
 	interrupted    bool
 	awaitingOthers bool // waiting for runs that other commands started
 	cancelling     sync.WaitGroup
@@ -113,7 +113,7 @@ func (r *runner) through(ctx context.Context, s *session) error {
 			break
 		}
 		r.mu.Lock()
-		r.ticket = engine.Ticket{}
+		r.ticket = engine.RunHandle{}
 		r.mu.Unlock()
 	}
 	if s.stack == nil {

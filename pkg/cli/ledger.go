@@ -63,7 +63,7 @@ func (a *app) ledgerCommand() *cobra.Command {
 }
 
 // events writes events: as stored in the ledger, or one line each.
-func (a *app) events(ctx context.Context, snap *snapshot.Snapshot, recorded []*engine.Recorded) error {
+func (a *app) events(ctx context.Context, snap *snapshot.Snapshot, recorded []*engine.RecordedEvent) error {
 	if a.format == render.JSON {
 		for _, r := range recorded {
 			line := r.Line

@@ -22,8 +22,8 @@ import (
 
 // limitInfo is a limit in force.
 type limitInfo struct {
-	pool        string // "": the workspace
-	slots, held int32
+	pool         string // "": the workspace
+	slots, inUse int32
 }
 
 func (a *app) limitsCommand() *cobra.Command {
@@ -132,11 +132,11 @@ func (a *app) listLimits(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	workspace, _ := s.Slots(event.ScopeWorkspace, "")
-	infos := []limitInfo{{slots: workspace, held: s.Held()}}
+	workspace, _ := s.SlotLimit(event.ScopeWorkspace, "")
+	infos := []limitInfo{{slots: workspace, inUse: s.SlotsInUse()}}
 	set := engine.LimitsOf(s)
 	for _, pool := range slices.Sorted(maps.Keys(set.Pools)) {
-		infos = append(infos, limitInfo{pool: pool, slots: set.Pools[pool], held: s.HeldInPool(pool)})
+		infos = append(infos, limitInfo{pool: pool, slots: set.Pools[pool], inUse: s.SlotsInUseInPool(pool)})
 	}
 	return list(a, limitColumns, infos)
 }
@@ -150,7 +150,7 @@ var limitColumns = []column[limitInfo]{
 	}},
 	{name: "name", value: func(l limitInfo) any { return orNil(l.pool) }},
 	{name: "slots", value: func(l limitInfo) any { return l.slots }, text: func(l limitInfo) any { return number(grouped(int64(l.slots))) }},
-	{name: "held", value: func(l limitInfo) any { return l.held }, text: func(l limitInfo) any { return number(grouped(int64(l.held))) }},
+	{name: "in_use", value: func(l limitInfo) any { return l.inUse }, text: func(l limitInfo) any { return number(grouped(int64(l.inUse))) }},
 }
 
 // changeLimits changes limits by an explicit command. It warns if a project will restore its
@@ -238,11 +238,11 @@ func (a *app) limits(ctx context.Context, s *session, p *project.Project) error 
 // differingLimits describes the limits of a project that are not in force.
 func differingLimits(s *state.State, p *project.Project) []string {
 	var texts []string
-	if slots, _ := s.Slots(event.ScopeWorkspace, ""); p.MaxConcurrentTasks > 0 && slots != p.MaxConcurrentTasks {
+	if slots, _ := s.SlotLimit(event.ScopeWorkspace, ""); p.MaxConcurrentTasks > 0 && slots != p.MaxConcurrentTasks {
 		texts = append(texts, fmt.Sprintf("the workspace has %s, but servo.yaml says %d", plural(int(slots), "slot"), p.MaxConcurrentTasks))
 	}
 	for _, pool := range slices.Sorted(maps.Keys(p.Pools)) {
-		slots, limited := s.Slots(event.ScopePool, pool)
+		slots, limited := s.SlotLimit(event.ScopePool, pool)
 		switch {
 		case !limited:
 			texts = append(texts, fmt.Sprintf("pool %s has no limit, but servo.yaml says %d", pool, p.Pools[pool]))

@@ -204,19 +204,19 @@ func waits(s *state.State, r *state.Run) []string {
 		n++
 		return n < maxWaiting
 	})
-	slots, _ := s.Slots(event.ScopeWorkspace, "")
+	slots, _ := s.SlotLimit(event.ScopeWorkspace, "")
 	switch {
 	case n == 0:
 		return nil
-	case s.Held() >= slots:
+	case s.SlotsInUse() >= slots:
 		return []string{fmt.Sprintf("%s for one of the workspace's %d slots", waiting(n), slots)}
-	case r.MaxParallelism > 0 && s.HeldByRun(r.RunID) >= r.MaxParallelism:
+	case r.MaxParallelism > 0 && s.SlotsInUseByRun(r.RunID) >= r.MaxParallelism:
 		return []string{fmt.Sprintf("%s for one of the run's %d slots", waiting(n), r.MaxParallelism)}
 	}
 	var texts []string
 	for _, pool := range pools {
-		if slots, limited := s.Slots(event.ScopePool, pool); limited && s.HeldInPool(pool) >= slots {
-			texts = append(texts, fmt.Sprintf("%s for pool %s (%d of %d taken)", waiting(byPool[pool]), pool, s.HeldInPool(pool), slots))
+		if slots, limited := s.SlotLimit(event.ScopePool, pool); limited && s.SlotsInUseInPool(pool) >= slots {
+			texts = append(texts, fmt.Sprintf("%s for pool %s (%d of %d taken)", waiting(byPool[pool]), pool, s.SlotsInUseInPool(pool), slots))
 		}
 	}
 	return texts

@@ -90,9 +90,9 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 	if request.MaxParallelism == 0 {
 		request.MaxParallelism = p.MaxParallelism
 	}
-	t := func(ctx context.Context, s *session) (engine.Ticket, error) {
+	t := func(ctx context.Context, s *session) (engine.RunHandle, error) {
 		if err := a.limits(ctx, s, p); err != nil {
-			return engine.Ticket{}, err
+			return engine.RunHandle{}, err
 		}
 		return s.Run(ctx, request)
 	}
@@ -213,11 +213,11 @@ func (a *app) detach(ctx context.Context, p *project.Project, t trigger) error {
 		}
 		a.note("run %s: %s, handed to %s", a.style.bold(ticket.RunID), plural(ticket.Tasks, "task"), s.who())
 		a.warnings(ticket.Warnings)
-		return list(a, []column[engine.Ticket]{
-			{name: "run_id", value: func(t engine.Ticket) any { return t.RunID }},
-			{name: "tasks", value: func(t engine.Ticket) any { return t.Tasks }},
-			{name: "attached", value: func(t engine.Ticket) any { return t.Attached }},
-		}, []engine.Ticket{ticket})
+		return list(a, []column[engine.RunHandle]{
+			{name: "run_id", value: func(t engine.RunHandle) any { return t.RunID }},
+			{name: "tasks", value: func(t engine.RunHandle) any { return t.Tasks }},
+			{name: "attached", value: func(t engine.RunHandle) any { return t.Attached }},
+		}, []engine.RunHandle{ticket})
 	})
 }
 
@@ -233,20 +233,20 @@ func (a *app) resume(ctx context.Context, args []string) error {
 	r := &runner{a: a, options: a.options(p), resumed: true}
 	found := false
 	var left []*state.Run // including runs that end while another one is followed
-	r.trigger = func(ctx context.Context, s *session) (engine.Ticket, error) {
+	r.trigger = func(ctx context.Context, s *session) (engine.RunHandle, error) {
 		snap, err := s.Snapshots.Current(ctx)
 		if err != nil {
-			return engine.Ticket{}, err
+			return engine.RunHandle{}, err
 		}
 		if len(left) == 0 {
 			left = unfinished(snap.State)
 		}
 		if len(left) == 0 {
-			return engine.Ticket{}, errNothingLeft
+			return engine.RunHandle{}, errNothingLeft
 		}
 		next := left[0]
 		found, left = true, left[1:]
-		return engine.Ticket{RunID: next.RunID, Tasks: int(next.TasksTotal)}, nil
+		return engine.RunHandle{RunID: next.RunID, Tasks: int(next.TasksTotal)}, nil
 	}
 	err = r.run(ctx)
 	if err == nil && !found {
@@ -274,7 +274,7 @@ func (a *app) retryCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.execute(cmd.Context(), p, func(ctx context.Context, s *session) (engine.Ticket, error) {
+			return a.execute(cmd.Context(), p, func(ctx context.Context, s *session) (engine.RunHandle, error) {
 				return s.Retry(ctx, optional(args))
 			})
 		},

@@ -182,7 +182,7 @@ func (a *app) trouble(ctx context.Context, s *session) error {
 		}
 		return nil
 	}
-	since, err := s.stack.Trouble()
+	since, err := s.stack.Failure()
 	if err == nil || a.Clock.Now().Sub(since) < maxTrouble {
 		return nil
 	}

@@ -48,7 +48,7 @@ func (a *app) skipCommand() *cobra.Command {
 				if err != nil {
 					return fmt.Errorf("the decision is recorded and takes effect with the next compaction: %w", err)
 				}
-				if slices.Contains(result.Unread, entry) {
+				if slices.Contains(result.Unreadable, entry) {
 					return fmt.Errorf("the decision is recorded and takes effect as soon as %s can be read", ledger.SkipKey(s.Domain, entry))
 				}
 				return a.document(result, func() string {

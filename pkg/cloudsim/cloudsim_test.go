@@ -110,7 +110,7 @@ func TestTwoCompactorsRarelyConflict(t *testing.T) {
 		require.NoError(t, c.Close())
 		t.Logf("%d revisions, %d creates of manifests", snap.Revision, u.Store["manifests"].ClassA)
 		require.Less(t, u.Store["manifests"].ClassA, snap.Revision*3/2)
-		require.LessOrEqual(t, u.Store["due"].ClassA, int64(3), "one wakeup per compactor, and one of a sweep")
+		require.LessOrEqual(t, u.Store["wakeups"].ClassA, int64(3), "one wakeup per compactor, and one of a sweep")
 	})
 }
 

@@ -127,7 +127,7 @@ func TestEntryFarAheadKeepsCollectionRunning(t *testing.T) {
 		require.WithinDuration(t, w.clock.Now(), ids.Time(entry.ID), time.Minute, "names follow the clock")
 		_, err := c.Step(t.Context(), compactor.Request{Entries: []compactor.Entry{entry}, Barrier: true})
 		require.NoError(t, err)
-		_, err = c.Step(t.Context(), compactor.Request{Settle: true})
+		_, err = c.Step(t.Context(), compactor.Request{Flush: true})
 		require.NoError(t, err)
 		m, _ := w.load()
 		rows = append(rows, int(m.RowCounts["ledger_entries"]))

@@ -94,7 +94,7 @@ func (b *backlog) setGaps(gaps []string) {
 func (c *Compactor) noteListings() {
 	at := event.Time(0)
 	if c.manifest != nil {
-		at = c.manifest.Due.At
+		at = c.manifest.Wakeup.At
 	}
 	c.backlog.mu.Lock()
 	defer c.backlog.mu.Unlock()

@@ -54,10 +54,10 @@ type Config struct {
 	// Writer names this instance in the manifests that it publishes.
 	Writer string
 	Options
-	// Archiving limits how many compactors of this process archive at the same time, by its
+	// ArchiveSlots limits how many compactors of this process archive at the same time, by its
 	// capacity. All compactors of a process share one channel: days end for all of them at once,
 	// and archiving takes memory. Nil: no limit.
-	Archiving chan struct{}
+	ArchiveSlots chan struct{}
 
 	Logger *slog.Logger
 	// Traces creates spans of publishes and of the runs that they end. Nil: no spans.
@@ -65,11 +65,11 @@ type Config struct {
 	// OnPublish is called after each publish, in order, before requests are answered. It must not
 	// block.
 	OnPublish func(Published)
-	// OnTrouble is called when folding fails and will be retried. It receives the error and the
+	// OnFailure is called when folding fails and will be retried. It receives the error and the
 	// time of the first failure. It may be nil.
-	OnTrouble func(err error, since time.Time)
-	// OnTroubleOver is called when folding succeeds again. It may be nil.
-	OnTroubleOver func()
+	OnFailure func(err error, since time.Time)
+	// OnRecovery is called when folding succeeds again. It may be nil.
+	OnRecovery func()
 	// OnPhase is called with the duration and the error of each fold and each publish. A publish
 	// that another writer was faster than ends with [manifest.ErrConflict] or
 	// [manifest.ErrNotCommitted]. It may be nil.
@@ -111,9 +111,9 @@ type Options struct {
 	// ArchiveSpan is the period whose entries are archived together, once all of them are old
 	// enough; 0: 24 hours.
 	ArchiveSpan time.Duration
-	// Markers enables wakeups: before it publishes a state in which something can get stuck, the
+	// Wakeups enables wakeups: before it publishes a state in which something can get stuck, the
 	// compactor creates a wakeup for the sweepers.
-	Markers bool
+	Wakeups bool
 	// Shared means that other instances may fold the same domain. This instance then yields to them
 	// where that costs less than losing races.
 	Shared bool
@@ -309,8 +309,8 @@ func (c *Compactor) stepWithRetries(ctx context.Context, b batch) (Result, error
 	for wait := firstRetry; ; wait = min(wait*2, lastRetry) {
 		result, err := c.Step(ctx, b.request())
 		switch {
-		case err == nil && !since.IsZero() && c.OnTroubleOver != nil:
-			c.OnTroubleOver()
+		case err == nil && !since.IsZero() && c.OnRecovery != nil:
+			c.OnRecovery()
 			return result, nil
 		case err == nil:
 			return result, nil
@@ -322,8 +322,8 @@ func (c *Compactor) stepWithRetries(ctx context.Context, b batch) (Result, error
 		}
 		c.Logger.WarnContext(ctx, "compaction failed; retrying",
 			slog.String("domain", c.Domain.String()), slog.Duration("wait", wait), slog.Any("error", err))
-		if c.OnTrouble != nil {
-			c.OnTrouble(err, since)
+		if c.OnFailure != nil {
+			c.OnFailure(err, since)
 		}
 		if err := c.Clock.Sleep(ctx, wait); err != nil {
 			return Result{}, err
@@ -422,5 +422,5 @@ func (c *Compactor) timed(phase Phase, do func() error) error {
 }
 
 func (c *Compactor) result(n int) Result {
-	return Result{Revision: c.revision(), Folded: n, CaughtUpAt: c.caughtUp.String(), Attended: c.releasedThrough()}
+	return Result{Revision: c.revision(), Folded: n, CaughtUpAt: c.caughtUp.String(), ReleasedThrough: c.releasedThrough()}
 }

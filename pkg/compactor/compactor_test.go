@@ -408,7 +408,7 @@ func TestRunRetriesWhenTheStoreFails(t *testing.T) {
 	w.options = files
 	c := w.open("one")
 	var troubles []error
-	c.OnTrouble = func(err error, _ time.Time) { troubles = append(troubles, err) }
+	c.OnFailure = func(err error, _ time.Time) { troubles = append(troubles, err) }
 	run, entry := w.trigger(foldtest.Task("a"))
 	var creates atomic.Int32 // files are written in parallel
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
@@ -462,8 +462,8 @@ func TestTroubleOverIsReportedWithNothingNew(t *testing.T) {
 	c := w.open("one")
 	var troubles []error
 	over := 0
-	c.OnTrouble = func(err error, _ time.Time) { troubles = append(troubles, err) }
-	c.OnTroubleOver = func() { over++ }
+	c.OnFailure = func(err error, _ time.Time) { troubles = append(troubles, err) }
+	c.OnRecovery = func() { over++ }
 	w.faults(func(op faultblob.Op, _ string) faultblob.Fault {
 		if op == faultblob.List && len(troubles) == 0 {
 			return faultblob.FailBefore

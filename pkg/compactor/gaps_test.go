@@ -96,7 +96,7 @@ func TestI15UnreadableEntryHoldsUpNothingButItself(t *testing.T) {
 	w.clock.pass(time.Hour) // so that listings are complete far above the gap
 
 	result := w.barrier(c)
-	require.Equal(t, []string{lost, fired.ID}, result.Unread)
+	require.Equal(t, []string{lost, fired.ID}, result.Unreadable)
 	require.Equal(t, []string{"a=RUNNING"}, w.states(c, other), "facts are folded")
 	require.Equal(t, []string{"a=RETRY_WAIT", "b=BLOCKED"}, w.states(c, run), "timers wait")
 	require.Less(t, w.complete(), lost)
@@ -104,7 +104,7 @@ func TestI15UnreadableEntryHoldsUpNothingButItself(t *testing.T) {
 		before, _ := c.Latest().Get()
 		result, err := c.Step(t.Context(), compactor.Request{Barrier: true, Entries: []compactor.Entry{{ID: lost}, fired}, Sweep: true})
 		require.NoError(t, err)
-		require.Equal(t, []string{lost, fired.ID}, result.Unread)
+		require.Equal(t, []string{lost, fired.ID}, result.Unreadable)
 		after, _ := c.Latest().Get()
 		require.Equal(t, before.CaughtUpAt, after.CaughtUpAt, "not everything is folded")
 	}
@@ -112,10 +112,10 @@ func TestI15UnreadableEntryHoldsUpNothingButItself(t *testing.T) {
 	require.Contains(t, log.String(), lost)
 
 	again := w.open("two") // a process that does not know the gap
-	require.Equal(t, []string{lost, fired.ID}, w.barrier(again).Unread)
+	require.Equal(t, []string{lost, fired.ID}, w.barrier(again).Unreadable)
 
 	w.faults(nil)
-	require.Empty(t, w.barrier(again).Unread)
+	require.Empty(t, w.barrier(again).Unreadable)
 	require.NotEmpty(t, w.rows(again, lost))
 	require.Equal(t, []string{"a=READY", "b=SUCCEEDED"}, w.states(again, run), "the timer has fired, after the fact")
 	for range 2 { // the second listing is complete up to the store time that the first has observed
@@ -142,10 +142,10 @@ func TestUnreadablePlanHoldsUpOnlyItsEntry(t *testing.T) {
 	waits := w.append(payloads...)
 	other, entry := w.trigger(foldtest.Task("a"))
 	result := w.step(c, waits, entry)
-	require.Equal(t, []string{waits.ID}, result.Unread)
+	require.Equal(t, []string{waits.ID}, result.Unreadable)
 	require.Equal(t, []string{"a=READY"}, w.states(c, other))
 	w.faults(nil)
-	require.Empty(t, w.barrier(c).Unread)
+	require.Empty(t, w.barrier(c).Unreadable)
 	require.Equal(t, []string{"a=READY"}, w.states(c, created.RunID))
 	w.verify()
 }
@@ -165,11 +165,11 @@ func TestSkippedEntryStaysADeadLetter(t *testing.T) {
 	require.ErrorContains(t, skip(w.ids.New(), "gone"), "does not exist")
 	w.seal(lost)
 	require.ErrorContains(t, skip(lost, " "), "reason")
-	require.Len(t, w.barrier(c).Unread, 2)
+	require.Len(t, w.barrier(c).Unreadable, 2)
 	require.NoError(t, skip(lost, "its key is destroyed"))
 	require.NoError(t, skip(lost, "again"), "the first decision stays")
 
-	require.Empty(t, w.barrier(c).Unread)
+	require.Empty(t, w.barrier(c).Unreadable)
 	row := w.rows(c, lost)[compactor.WholeEntry]
 	require.Equal(t, state.DeadLetter, row.Outcome)
 	require.Equal(t, compactor.ReasonSkipped, row.Reason)
@@ -268,7 +268,7 @@ func TestRunClosesAGapWhenItsEntryCanBeRead(t *testing.T) {
 	go func() { ended <- c.Run(ctx) }()
 	result, err := c.Compact(ctx, compactor.Request{Barrier: true})
 	require.NoError(t, err)
-	require.Equal(t, []string{lost}, result.Unread)
+	require.Equal(t, []string{lost}, result.Unreadable)
 	<-folded
 	cancel()
 	require.NoError(t, <-ended)

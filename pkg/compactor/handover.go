@@ -14,8 +14,8 @@ import (
 
 // Proof identifies the object that the store has under an entry's name.
 type Proof struct {
-	Generation int64
-	CRC32C     uint32
+	Version int64
+	CRC32C  uint32
 }
 
 // errUnproven means that handed-over bytes may differ from the stored entry. The step is repeated
@@ -63,9 +63,9 @@ func (c *Compactor) proveEntry(ctx context.Context, e Entry) error {
 		return fmt.Errorf("fold entry %s: %w: %w", e.ID, errUnproven, err)
 	}
 	// If the store does not know the checksum, as a folder does not, the entry is read instead.
-	if stored.Generation != e.Proof.Generation || stored.CRC32C != e.Proof.CRC32C {
-		return fmt.Errorf("fold entry %s: %w: the store has generation %d and CRC-32C %08x, and the caller named %d and %08x",
-			e.ID, errUnproven, stored.Generation, stored.CRC32C, e.Proof.Generation, e.Proof.CRC32C)
+	if stored.Version != e.Proof.Version || stored.CRC32C != e.Proof.CRC32C {
+		return fmt.Errorf("fold entry %s: %w: the store has version %d and CRC-32C %08x, and the caller named %d and %08x",
+			e.ID, errUnproven, stored.Version, stored.CRC32C, e.Proof.Version, e.Proof.CRC32C)
 	}
 	return nil
 }

@@ -64,10 +64,10 @@ func TestHandoverIncludesContent(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, result.Folded)
 	crc := fmt.Sprint(blob.CRC32C([]byte("x")))
-	good := `{"data":"x","generation":1,"crc32c":` + crc + `}`
+	good := `{"data":"x","version":1,"crc32c":` + crc + `}`
 	for _, data := range []string{
-		`{"3":` + good + `}`, `{"-1":` + good + `}`, `{"0":{"data":"","generation":1,"crc32c":0}}`, `{"0":"x"}`,
-		`{"0":{"data":"x","crc32c":` + crc + `}}`, `{"0":{"data":"x","generation":1,"crc32c":1}}`, `{"0":{"data":"x","generation":1}}`,
+		`{"3":` + good + `}`, `{"-1":` + good + `}`, `{"0":{"data":"","version":1,"crc32c":0}}`, `{"0":"x"}`,
+		`{"0":{"data":"x","crc32c":` + crc + `}}`, `{"0":{"data":"x","version":1,"crc32c":1}}`, `{"0":{"data":"x","version":1}}`,
 	} {
 		body := `{"tenant":"acme","workspace":"prod","entries":["` + entry.ID + `"],"data":` + data + `}`
 		answer := httptest.NewRecorder()
@@ -109,10 +109,10 @@ func TestHandedOverBytesAreFoldedOnlyAsStored(t *testing.T) {
 	w.step(c, lie)
 	require.Equal(t, "a=FAILED", w.states(c, run)[0])
 
-	// Another generation of the name proves nothing.
+	// Another version of the name proves nothing.
 	other := w.append(w.Finished(run, "b", 1, event.Succeeded))
 	other.Data = bytes.Replace(other.Data, []byte("succeeded"), []byte("cancelled"), 1)
-	other.Proof.Generation++
+	other.Proof.Version++
 	w.step(c, other)
 	require.Equal(t, "b=SUCCEEDED", w.states(c, run)[1])
 

@@ -125,7 +125,7 @@ func (w *world) open(writer string) *compactor.Compactor {
 	w.t.Helper()
 	c, err := compactor.Open(w.t.Context(), compactor.Config{
 		Domain: foldtest.Domain, Store: w.store(), Manifests: w.manifests(), Codec: codec, IDs: w.ids, Clock: w.clock,
-		Writer: writer, Options: w.options, Archiving: w.archiving, Logger: slog.New(slog.DiscardHandler),
+		Writer: writer, Options: w.options, ArchiveSlots: w.archiving, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(w.t, err)
 	return c
@@ -141,7 +141,7 @@ func (w *world) append(payloads ...event.Payload) compactor.Entry {
 	var durable ledger.Entry
 	a := ledger.NewAppender(ledger.Config{
 		Domain: foldtest.Domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Logger: slog.New(slog.DiscardHandler),
-		OnDurable: func(e ledger.Entry) { durable = e },
+		OnStored: func(e ledger.Entry) { durable = e },
 	})
 	group := make([]*event.Envelope, len(payloads))
 	for i, p := range payloads {
@@ -151,7 +151,7 @@ func (w *world) append(payloads ...event.Payload) compactor.Entry {
 	require.NoError(w.t, err)
 	return compactor.Entry{
 		ID: durable.Name, Data: durable.Data, Stored: durable.Object.Updated,
-		Proof: compactor.Proof{Generation: durable.Object.Generation, CRC32C: durable.Object.CRC32C},
+		Proof: compactor.Proof{Version: durable.Object.Version, CRC32C: durable.Object.CRC32C},
 	}
 }
 

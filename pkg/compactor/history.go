@@ -32,8 +32,8 @@ const MinKeepRuns = fold.RunKeyTTL
 // cutoffOf returns the history cutoff of a base of a manifest's state. Rows never return from
 // history, so only entries that no listing looks for are below the cutoff, and a cutoff is never
 // below the previous one.
-func (c *Compactor) cutoffOf(m *manifest.Manifest) state.Cut {
-	before := snapshot.CutOf(m)
+func (c *Compactor) cutoffOf(m *manifest.Manifest) state.Cutoff {
+	before := snapshot.CutoffOf(m)
 	if m.FoldTime == 0 {
 		return before
 	}
@@ -41,7 +41,7 @@ func (c *Compactor) cutoffOf(m *manifest.Manifest) state.Cut {
 	// Events that are not folded yet are newer than CompleteThrough, and a clock that is far
 	// ahead does not raise that. So every run below the cutoff is really that old.
 	runs := ids.AtTime(min(m.FoldTime, event.At(ids.Time(m.Watermarks.CompleteThrough))).Add(-c.KeepRuns).Time())
-	return state.Cut{Seq: m.FoldSeq, Time: m.FoldTime, Entries: max(before.Entries, entries), Runs: max(before.Runs, runs)}
+	return state.Cutoff{Seq: m.FoldSeq, Time: m.FoldTime, Entries: max(before.Entries, entries), Runs: max(before.Runs, runs)}
 }
 
 // moveToHistory adds closed rows to history, except those of runs below from, which are not kept.

@@ -46,16 +46,16 @@ type Request struct {
 	Barrier bool
 	// Sweep marks the request of a sweep: afterwards the domain has the wakeup that it needs.
 	// Through is the latest minute of the wakeups that the sweep has found. They may be deleted up
-	// to [Result.Attended].
+	// to [Result.ReleasedThrough].
 	Sweep   bool
 	Through event.Time
-	// Settle waits for running merges and publishes their results. A process requests it before it
+	// Flush waits for running merges and publishes their results. A process requests it before it
 	// ends, since unpublished merges are lost.
-	Settle bool
+	Flush bool
 	// Notified means that a notification of the bucket announced the entries. Their writer may have
 	// handed them to another instance.
 	Notified bool
-	// Lazy entries linger until an urgent request or a barrier arrives, at most for LazyDelay.
+	// Lazy entries linger until an urgent request or a barrier arrives, at most for MaxLinger.
 	Lazy bool
 
 	remainder []Entry // announced, and folded by the next request
@@ -70,16 +70,16 @@ type Result struct {
 	// CaughtUpAt is the last time at which everything in the ledger was known to be folded, in RFC
 	// 3339.
 	CaughtUpAt string `json:"caught_up_at"`
-	// Unread are entries of the ledger that are not folded: the entry or a plan that it names
+	// Unreadable are entries of the ledger that are not folded: the entry or a plan that it names
 	// cannot be read, or a timer fired in it and waits for an unreadable entry. A result names at
 	// most 1,000. The compactor retries them.
-	Unread []string `json:"unread,omitempty"`
-	// Attended is the minute up to which wakeups may be deleted.
-	Attended event.Time `json:"attended,omitzero"`
+	Unreadable []string `json:"unreadable,omitempty"`
+	// ReleasedThrough is the minute up to which wakeups may be deleted.
+	ReleasedThrough event.Time `json:"released_through,omitzero"`
 }
 
-// LazyDelay is the longest that a lazy entry lingers.
-const LazyDelay = 2 * time.Second
+// MaxLinger is the longest that a lazy entry lingers.
+const MaxLinger = 2 * time.Second
 
 const (
 	// maxBatch is the default of [Options.MaxBatch].
@@ -110,7 +110,7 @@ type batch struct {
 }
 
 func (b batch) request() Request {
-	return Request{Entries: b.entries, remainder: b.remainder, Barrier: b.barrier, Sweep: b.sweep, Through: b.through, Settle: b.flush}
+	return Request{Entries: b.entries, remainder: b.remainder, Barrier: b.barrier, Sweep: b.sweep, Through: b.through, Flush: b.flush}
 }
 
 // inbox collects requests while a batch is being folded.
@@ -143,7 +143,7 @@ func (b *inbox) put(r Request, linger time.Duration, w waiter) {
 	}
 	b.waiting.barrier = b.waiting.barrier || r.Barrier
 	b.waiting.sweep, b.waiting.through = b.waiting.sweep || r.Sweep, max(b.waiting.through, r.Through)
-	b.waiting.flush = b.waiting.flush || r.Settle
+	b.waiting.flush = b.waiting.flush || r.Flush
 	if w != nil {
 		b.waiting.waiters = append(b.waiting.waiters, w)
 	}

@@ -82,10 +82,10 @@ func (c *Compactor) archiveEntries(ctx context.Context) (more bool, err error) {
 	if !c.archiver.Due(cutoff) {
 		return false, nil
 	}
-	if c.Archiving != nil {
+	if c.ArchiveSlots != nil {
 		select {
-		case c.Archiving <- struct{}{}:
-			defer func() { <-c.Archiving }()
+		case c.ArchiveSlots <- struct{}{}:
+			defer func() { <-c.ArchiveSlots }()
 		default:
 			return false, nil // retried after a later publish; collection must not wait for it
 		}

@@ -63,7 +63,7 @@ type merged struct {
 	rows *state.Rows // of an L0 delta that is small enough to be cached; else nil
 
 	// The history cutoff of a base, and the new indexes of history.
-	cutoff  state.Cut
+	cutoff  state.Cutoff
 	history map[string]manifest.File
 	files   []manifest.File // new files of history
 }
@@ -258,7 +258,7 @@ func (c *Compactor) rebase(ctx context.Context, r *merge, whole *state.State) er
 		c.Logger.ErrorContext(ctx, "history cannot be extended: closed rows stay in the live state",
 			slog.String("domain", c.Domain.String()), slog.Any("error", err))
 		whole.Load(closed)
-		result.cutoff, result.history, result.files, err = snapshot.CutOf(r.source), nil, nil, nil
+		result.cutoff, result.history, result.files, err = snapshot.CutoffOf(r.source), nil, nil, nil
 	}
 	if err != nil {
 		return err
@@ -288,7 +288,7 @@ func (r *merge) pending(m *manifest.Manifest) bool { return !r.done.Load() || r.
 // been collected.
 func (r *merge) ready(m *manifest.Manifest) bool {
 	result := r.result.Load()
-	if result == nil || m == nil || m.Lineage != r.source.Lineage ||
+	if result == nil || m == nil || m.Timeline != r.source.Timeline ||
 		!manifest.NamedFrom(m.OrphanFloor, slices.Concat(result.Files, result.files)) {
 		return false
 	}

@@ -90,7 +90,7 @@ func TestSettlePublishesMerges(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, w.newest().L1)
 
-	result, err := c.Step(t.Context(), compactor.Request{Settle: true})
+	result, err := c.Step(t.Context(), compactor.Request{Flush: true})
 	require.NoError(t, err)
 	m := w.newest()
 	require.Equal(t, m.Revision, result.Revision)
@@ -102,7 +102,7 @@ func TestSettlePublishesMerges(t *testing.T) {
 	require.Equal(t, m.Revision, snap.Revision)
 	require.Empty(t, state.Diff(want.State, snap.State, 5))
 
-	again, err := c.Step(t.Context(), compactor.Request{Settle: true})
+	again, err := c.Step(t.Context(), compactor.Request{Flush: true})
 	require.NoError(t, err)
 	require.Equal(t, result.Revision, again.Revision, "nothing is left to publish")
 	w.step(c, w.append(w.Finished(run, "b", 1, event.Succeeded)))

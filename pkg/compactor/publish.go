@@ -37,7 +37,7 @@ func (c *Compactor) publish(ctx context.Context, work *state.State, p publicatio
 			event.At(c.Clock.Now()), event.At(ids.Time(c.manifest.OrphanFloor)), c.manifest.Revision)
 	}
 	next := c.next(work, p, delta)
-	next.Due = wakeup
+	next.Wakeup = wakeup
 	for _, r := range c.merges {
 		if r.ready(next) {
 			r.apply(next, event.At(c.Clock.Now()))
@@ -49,7 +49,7 @@ func (c *Compactor) publish(ctx context.Context, work *state.State, p publicatio
 	}
 	next.L0Count = len(next.L0)
 	if next.BaseSnapshot.ID != c.baseID() {
-		work.Evict(snapshot.CutOf(next))
+		work.Evict(snapshot.CutoffOf(next))
 	}
 	next.RowCounts = work.Counts()
 	if err := c.Manifests.Publish(ctx, next); err != nil {

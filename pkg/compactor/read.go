@@ -125,7 +125,7 @@ func (c *Compactor) newlySupported(barrier bool) []Entry {
 // their names: an unknown entry that is named below them appeared when no listing could find it
 // any more, and its writer has abandoned it.
 func (c *Compactor) recorded(entry string) bool {
-	return c.state.Recorded(entry) || c.manifest != nil && entry < c.manifest.BaseSnapshot.EntriesFrom
+	return c.state.HasEntry(entry) || c.manifest != nil && entry < c.manifest.BaseSnapshot.EntriesFrom
 }
 
 // portion returns how many entries the next publish records: at least one.
@@ -167,7 +167,7 @@ func (c *Compactor) groups(ctx context.Context, entries []Entry, read *reading) 
 }
 
 // decides reports whether a timer fired in a group.
-func decides(g fold.Group) bool { return event.Decides(g.Events) }
+func decides(g fold.Group) bool { return event.HasFiredTimer(g.Events) }
 
 // inOrder sorts groups into the order of the fold: by entry, and within an entry by line, but
 // decisions of timers after all facts.

@@ -131,12 +131,12 @@ func TestRebuildSwitchesALiveDomainWithOnePublish(t *testing.T) {
 	require.True(t, result.Recorded)
 	require.Equal(t, before.Revision+3, result.Revision)
 	after := w.newest()
-	require.NotEqual(t, before.Lineage, after.Lineage)
+	require.NotEqual(t, before.Timeline, after.Timeline)
 	require.Equal(t, result.Revision, after.Revision)
 
 	// The live compactor notices when it publishes, and continues on the new timeline.
 	w.step(c, w.append(w.Finished(second, "c", 1, event.Succeeded)))
-	require.Equal(t, after.Lineage, w.newest().Lineage)
+	require.Equal(t, after.Timeline, w.newest().Timeline)
 	require.Equal(t, []string{"a=SUCCEEDED", "b=READY"}, w.states(c, first))
 	require.Equal(t, []string{"c=SUCCEEDED"}, w.states(c, second))
 	require.Equal(t, []string{"a=SUCCEEDED", "b=READY"}, w.states(w.open("two"), first))
@@ -221,8 +221,8 @@ func TestRebuildEndsNumbersAboveMissingManifests(t *testing.T) {
 	require.True(t, result.Recorded)
 	require.Greater(t, result.Revision, int64(1<<20), "no writer can create this number without reading the boundary")
 	m := w.newest()
-	require.Greater(t, m.Due.At, m.Due.Through)
-	require.Contains(t, w.wakeups(), m.Due.At)
+	require.Greater(t, m.Wakeup.At, m.Wakeup.Through)
+	require.Contains(t, w.wakeups(), m.Wakeup.At)
 	require.Equal(t, []string{"a=SUCCEEDED"}, w.states(w.open("three"), run))
 }
 
@@ -236,7 +236,7 @@ func TestCompactorAdoptsRebuiltState(t *testing.T) {
 	finished := w.append(w.Finished(run, "a", 1, event.Succeeded))
 	w.step(c, finished)
 	cfg := w.repair()
-	cfg.Forget = true
+	cfg.AllowLoss = true
 	require.NoError(t, w.blobs.Delete(t.Context(), ledger.Key(foldtest.Domain, finished.ID)))
 	result, err := repair.Rebuild(t.Context(), cfg)
 	require.NoError(t, err)

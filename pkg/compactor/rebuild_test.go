@@ -88,7 +88,7 @@ func TestRebuildRejectsLostEntries(t *testing.T) {
 		require.Equal(t, before, w.newest().Revision, "nothing is published")
 	}
 	forget := w.repair()
-	forget.Forget = true
+	forget.AllowLoss = true
 	result, err := repair.Rebuild(t.Context(), forget)
 	require.NoError(t, err)
 	require.Equal(t, 1, result.Lost)
@@ -167,7 +167,7 @@ func TestRebuildAssignsRunKeyByEvidence(t *testing.T) {
 	for name, says := range map[string]func(run string) event.Payload{
 		"dispatched": func(run string) event.Payload {
 			return &event.DispatchEnqueued{
-				DispatchID: ids.DispatchID(run, "a", 1), RunID: run, TaskKey: "a", Attempt: 1, CloudTaskID: "t-1",
+				DispatchID: ids.DispatchID(run, "a", 1), RunID: run, TaskKey: "a", Attempt: 1, QueueTaskName: "t-1",
 			}
 		},
 		"cancelled": func(run string) event.Payload { return &event.RunCancelRequested{RunID: run} },

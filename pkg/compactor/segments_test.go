@@ -52,7 +52,7 @@ func TestArchivingEndsWithItsTimeline(t *testing.T) {
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
 		if op == faultblob.Create && strings.HasPrefix(key, "archive/") && !ended {
 			ended = true
-			_, err := w.manifests().NewLineage(t.Context(), "rebuild")
+			_, err := w.manifests().NewTimeline(t.Context(), "rebuild")
 			require.NoError(t, err)
 		}
 		if op == faultblob.Delete && ended {

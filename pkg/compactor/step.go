@@ -36,15 +36,15 @@ func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {
 			r.Entries = c.dropData(ctx, r.Entries, err)
 			result, err = c.stepOnce(ctx, r)
 		}
-		result.Unread = c.updateGaps(ctx)
+		result.Unreadable = c.updateGaps(ctx)
 		if err == nil && r.Sweep {
 			err = c.publishWakeups(ctx, r)
-			result.Revision, result.Attended = c.revision(), c.releasedThrough()
+			result.Revision, result.ReleasedThrough = c.revision(), c.releasedThrough()
 		}
 		if errors.Is(err, errStateChanged) && tries < maxRestarts {
 			continue
 		}
-		if err == nil && r.Settle {
+		if err == nil && r.Flush {
 			err = c.flush(ctx)
 			result.Revision = c.revision()
 		}

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/servo-orchestration/servo/pkg/control"
-	"github.com/servo-orchestration/servo/pkg/due"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
 const (
@@ -35,21 +35,21 @@ const (
 	unannouncedAge = 15 * time.Second
 )
 
-// nextWakeup returns the wakeup of a state that is to be published, by the rules of [manifest.Due].
+// nextWakeup returns the wakeup of a state that is to be published, by the rules of [manifest.Wakeup].
 //
 // A wakeup that is due within a slot stays, whatever the state. So a busy domain creates one wakeup
 // per slot, and folding need not search the state for each publish. A sweep releases the wakeup, and
 // creates no other one if nothing can get stuck.
-func (c *Compactor) nextWakeup(work *state.State, p publication) manifest.Due {
-	var d manifest.Due
+func (c *Compactor) nextWakeup(work *state.State, p publication) manifest.Wakeup {
+	var d manifest.Wakeup
 	if c.manifest != nil {
-		d = c.manifest.Due
+		d = c.manifest.Wakeup
 	}
 	d.Through = max(d.Through, p.through)
 	if d.At <= d.Through {
 		d.At = 0
 	}
-	if !c.Markers {
+	if !c.Wakeups {
 		return d
 	}
 	now := event.At(c.Clock.Now())
@@ -58,7 +58,7 @@ func (c *Compactor) nextWakeup(work *state.State, p publication) manifest.Due {
 	}
 	soon := c.slotAfter(now)
 	if p.soon {
-		soon = due.Minute(now).Add(time.Minute)
+		soon = wakeup.Minute(now).Add(time.Minute)
 	}
 	soon = max(soon, d.Through.Add(time.Minute))
 	if d.At != 0 && d.At <= soon {
@@ -84,7 +84,7 @@ func (c *Compactor) slotAfter(t event.Time) event.Time {
 	const minutes = int64(slot / time.Minute)
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(c.Domain.String())) // hashes return no error
-	minute := due.Minute(t).Time().Unix()/60 + 1
+	minute := wakeup.Minute(t).Time().Unix()/60 + 1
 	wait := (int64(h.Sum32()) - minute) % minutes
 	if wait < 0 {
 		wait += minutes
@@ -95,12 +95,12 @@ func (c *Compactor) slotAfter(t event.Time) event.Time {
 // createWakeup starts to create the wakeup of a state and returns a function that waits for it. The
 // wakeup must exist before the manifest does. A wakeup named by the parent, or created by this
 // process, exists: a wakeup is deleted only after a published manifest has released it.
-func (c *Compactor) createWakeup(ctx context.Context, d manifest.Due) (wait func() error) {
-	if d.At == 0 || d.At == c.createdWakeup || c.manifest != nil && d.At == c.manifest.Due.At {
+func (c *Compactor) createWakeup(ctx context.Context, d manifest.Wakeup) (wait func() error) {
+	if d.At == 0 || d.At == c.createdWakeup || c.manifest != nil && d.At == c.manifest.Wakeup.At {
 		return func() error { return nil }
 	}
 	var creating errgroup.Group
-	creating.Go(func() error { return due.Create(ctx, c.Store, due.Marker{At: d.At, Domain: c.Domain}) })
+	creating.Go(func() error { return wakeup.Create(ctx, c.Store, wakeup.Wakeup{At: d.At, Domain: c.Domain}) })
 	return func() error {
 		err := creating.Wait()
 		if err == nil {
@@ -122,10 +122,10 @@ func (c *Compactor) publishWakeups(ctx context.Context, r Request) error {
 	err := c.commit(ctx, func() (*state.State, publication, error) {
 		now := event.At(c.Clock.Now())
 		p := publication{
-			through: due.Minute(min(r.Through, now.Add(maxSweeperAhead))),
+			through: wakeup.Minute(min(r.Through, now.Add(maxSweeperAhead))),
 			soon:    c.unannounced || len(control.Sweep(c.state, now)) > 0,
 		}
-		if c.nextWakeup(c.state, p) == c.manifest.Due {
+		if c.nextWakeup(c.state, p) == c.manifest.Wakeup {
 			return nil, p, nil
 		}
 		return c.state.Copy(), p, nil
@@ -148,5 +148,5 @@ func (c *Compactor) hasUnannounced(found []Entry, announced ...[]Entry) bool {
 
 // releasedThrough returns the minute up to which wakeups may be deleted.
 func (c *Compactor) releasedThrough() event.Time {
-	return cmp.Or(c.manifest, &manifest.Manifest{}).Due.Through
+	return cmp.Or(c.manifest, &manifest.Manifest{}).Wakeup.Through
 }

@@ -10,18 +10,18 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
-	"github.com/servo-orchestration/servo/pkg/due"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
 // withWakeups returns a world whose compactors create wakeups.
 func withWakeups(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
-	w.options.Markers = true
+	w.options.Wakeups = true
 	return w
 }
 
@@ -29,9 +29,9 @@ func withWakeups(t *testing.T) *world {
 func (w *world) wakeups() []event.Time {
 	w.t.Helper()
 	var at []event.Time
-	for object, err := range w.blobs.List(w.t.Context(), blob.ListOptions{Prefix: due.Prefix}) {
+	for object, err := range w.blobs.List(w.t.Context(), blob.ListOptions{Prefix: wakeup.Prefix}) {
 		require.NoError(w.t, err)
-		m, err := due.ParseKey(object.Key)
+		m, err := wakeup.ParseKey(object.Key)
 		require.NoError(w.t, err)
 		require.Equal(w.t, foldtest.Domain, m.Domain)
 		at = append(at, m.At)
@@ -40,11 +40,11 @@ func (w *world) wakeups() []event.Time {
 }
 
 // due returns the wakeup fields of the newest revision.
-func (w *world) due() manifest.Due {
+func (w *world) due() manifest.Wakeup {
 	w.t.Helper()
 	m, err := w.manifests().Load(w.t.Context())
 	require.NoError(w.t, err)
-	return m.Due
+	return m.Wakeup
 }
 
 // sweep waits until the first wakeup is due and sweeps as a sweeper does, but does not delete the
@@ -60,7 +60,7 @@ func (w *world) sweep(c *compactor.Compactor) compactor.Result {
 
 func (w *world) delete(at event.Time) {
 	w.t.Helper()
-	require.NoError(w.t, due.Delete(w.t.Context(), w.blobs, due.Marker{At: at, Domain: foldtest.Domain}))
+	require.NoError(w.t, wakeup.Delete(w.t.Context(), w.blobs, wakeup.Wakeup{At: at, Domain: foldtest.Domain}))
 }
 
 // endOnly ends the only task of a run.
@@ -74,7 +74,7 @@ func TestWakeupIsCreatedBeforeTheFirstPublish(t *testing.T) {
 	c := w.open("c")
 	run, entry := w.trigger(foldtest.Task("a"))
 	w.faults(func(_ faultblob.Op, key string) faultblob.Fault {
-		if strings.HasPrefix(key, due.Prefix) {
+		if strings.HasPrefix(key, wakeup.Prefix) {
 			return faultblob.FailBefore
 		}
 		return faultblob.None
@@ -88,13 +88,13 @@ func TestWakeupIsCreatedBeforeTheFirstPublish(t *testing.T) {
 	w.step(c, entry)
 	marked := w.wakeups()
 	require.Len(t, marked, 1)
-	require.Equal(t, manifest.Due{At: marked[0]}, w.due())
+	require.Equal(t, manifest.Wakeup{At: marked[0]}, w.due())
 	wait := marked[0].Sub(event.At(w.clock.Now()))
 	require.Positive(t, wait)
 	require.LessOrEqual(t, wait, 11*time.Minute)
 
 	w.endOnly(c, run)
-	require.Equal(t, manifest.Due{At: marked[0]}, w.due(), "the wakeup stays until a sweep")
+	require.Equal(t, manifest.Wakeup{At: marked[0]}, w.due(), "the wakeup stays until a sweep")
 }
 
 // This limits the cost of wakeups in a busy domain. The test fails if each run creates a wakeup.
@@ -102,7 +102,7 @@ func TestWakeupIsCreatedOncePerSlot(t *testing.T) {
 	w := withWakeups(t)
 	creates := 0
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
-		if op == faultblob.Create && strings.HasPrefix(key, due.Prefix) {
+		if op == faultblob.Create && strings.HasPrefix(key, wakeup.Prefix) {
 			creates++
 		}
 		return faultblob.None
@@ -118,7 +118,7 @@ func TestWakeupIsCreatedOncePerSlot(t *testing.T) {
 		w.step(c, entry)
 		w.endOnly(c, run)
 		if at := w.wakeups()[0]; at <= event.At(w.clock.Now()) {
-			w.delete(w.sweep(other).Attended)
+			w.delete(w.sweep(other).ReleasedThrough)
 		}
 	}
 	require.LessOrEqual(t, creates, 2*7, "per instance; the second create finds the wakeup")
@@ -133,8 +133,8 @@ func TestSweepOfIdleDomainReleasesWakeups(t *testing.T) {
 	w.endOnly(c, run)
 	marked := w.wakeups()
 	result := w.sweep(c)
-	require.Equal(t, marked[0], result.Attended)
-	require.Equal(t, manifest.Due{Through: marked[0]}, w.due())
+	require.Equal(t, marked[0], result.ReleasedThrough)
+	require.Equal(t, manifest.Wakeup{Through: marked[0]}, w.due())
 	again := w.sweep(w.open("another, which has just started"))
 	require.Equal(t, result, again, "nothing new to publish")
 	w.delete(marked[0])
@@ -150,23 +150,23 @@ func TestSweepCreatesNextWakeupBeforeRelease(t *testing.T) {
 	w.step(c, entry)
 	w.step(c, w.append(w.Started(run, "a", 1)))
 	for _, row := range stateOf(c).Timers.Rows() {
-		w.step(c, w.append(&event.TimerEnqueued{TimerID: row.TimerID, Generation: row.Generation, CloudTaskID: row.CloudTaskID}))
+		w.step(c, w.append(&event.TimerEnqueued{TimerID: row.TimerID, Generation: row.Generation, QueueTaskName: row.QueueTaskName}))
 	}
 	first := w.wakeups()[0]
 	w.faults(func(_ faultblob.Op, key string) faultblob.Fault {
-		if strings.HasPrefix(key, due.Prefix) {
+		if strings.HasPrefix(key, wakeup.Prefix) {
 			return faultblob.FailBefore
 		}
 		return faultblob.None
 	})
 	_, err := c.Step(t.Context(), compactor.Request{Barrier: true, Sweep: true, Through: first})
 	require.ErrorIs(t, err, faultblob.ErrInjected)
-	require.Equal(t, manifest.Due{At: first}, w.due(), "no release before the next wakeup exists")
+	require.Equal(t, manifest.Wakeup{At: first}, w.due(), "no release before the next wakeup exists")
 
 	w.faults(nil)
-	require.Equal(t, first, w.sweep(c).Attended)
+	require.Equal(t, first, w.sweep(c).ReleasedThrough)
 	require.Equal(t, []event.Time{first, first.Add(10 * time.Minute)}, w.wakeups())
-	require.Equal(t, manifest.Due{At: first.Add(10 * time.Minute), Through: first}, w.due())
+	require.Equal(t, manifest.Wakeup{At: first.Add(10 * time.Minute), Through: first}, w.due())
 }
 
 func TestSweepAfterFindingRepeatsInAMinute(t *testing.T) {
@@ -178,7 +178,7 @@ func TestSweepAfterFindingRepeatsInAMinute(t *testing.T) {
 	w.append(w.Finished(run, "a", 1, event.Succeeded)) // not announced
 	result := w.sweep(c)
 	require.Equal(t, 1, result.Folded)
-	require.Equal(t, manifest.Due{At: first.Add(time.Minute), Through: first}, w.due())
+	require.Equal(t, manifest.Wakeup{At: first.Add(time.Minute), Through: first}, w.due())
 	w.delete(first)
 	require.Equal(t, 0, w.sweep(c).Folded)
 	require.Equal(t, first.Add(2*time.Minute), w.due().At, "b is ready and its dispatch is overdue")
@@ -198,10 +198,10 @@ func TestFailedSweepRemembersUnannouncedEntries(t *testing.T) {
 	w.clock.pass(first.Sub(event.At(w.clock.Now())))
 	w.step(c, w.append(w.Started(run, "a", 1))) // the run continues
 	for _, row := range stateOf(c).Timers.Rows() {
-		w.step(c, w.append(&event.TimerEnqueued{TimerID: row.TimerID, Generation: row.Generation, CloudTaskID: row.CloudTaskID}))
+		w.step(c, w.append(&event.TimerEnqueued{TimerID: row.TimerID, Generation: row.Generation, QueueTaskName: row.QueueTaskName}))
 	}
 	w.faults(func(_ faultblob.Op, key string) faultblob.Fault {
-		if strings.HasPrefix(key, due.Prefix) {
+		if strings.HasPrefix(key, wakeup.Prefix) {
 			return faultblob.FailBefore
 		}
 		return faultblob.None
@@ -213,7 +213,7 @@ func TestFailedSweepRemembersUnannouncedEntries(t *testing.T) {
 	result, err := c.Step(t.Context(), sweep)
 	require.NoError(t, err)
 	require.Equal(t, 0, result.Folded, "folded by the failed sweep")
-	require.Equal(t, manifest.Due{At: first.Add(time.Minute), Through: first}, w.due())
+	require.Equal(t, manifest.Wakeup{At: first.Add(time.Minute), Through: first}, w.due())
 }
 
 // The announcement of a young entry may be on its way.
@@ -227,11 +227,11 @@ func TestYoungEntryDoesNotCountAsUnannounced(t *testing.T) {
 	w.step(c, w.append(w.Started(run, "a", 1)))
 	fresh := w.append(w.Finished(run, "a", 1, event.Succeeded))
 	for _, timer := range stateOf(c).Timers.Rows() {
-		w.step(c, w.append(&event.TimerEnqueued{TimerID: timer.TimerID, Generation: timer.Generation, CloudTaskID: timer.CloudTaskID}))
+		w.step(c, w.append(&event.TimerEnqueued{TimerID: timer.TimerID, Generation: timer.Generation, QueueTaskName: timer.QueueTaskName}))
 	}
 	require.Equal(t, 1, w.sweep(c).Folded)
 	require.NotEmpty(t, fresh.ID)
-	require.Equal(t, manifest.Due{At: first.Add(10 * time.Minute), Through: first}, w.due())
+	require.Equal(t, manifest.Wakeup{At: first.Add(10 * time.Minute), Through: first}, w.due())
 }
 
 func TestDistantTimerGetsLateWakeup(t *testing.T) {
@@ -246,10 +246,10 @@ func TestDistantTimerGetsLateWakeup(t *testing.T) {
 	for _, timer := range stateOf(c).Timers.Rows() {
 		if timer.TimerType == event.TimerRetry {
 			fires = timer.FireAt
-			w.step(c, w.append(&event.TimerEnqueued{TimerID: timer.TimerID, CloudTaskID: timer.CloudTaskID}))
+			w.step(c, w.append(&event.TimerEnqueued{TimerID: timer.TimerID, QueueTaskName: timer.QueueTaskName}))
 		}
 	}
-	w.delete(w.sweep(c).Attended)
+	w.delete(w.sweep(c).ReleasedThrough)
 	far := w.due().At
 	require.Greater(t, far, fires)
 	require.LessOrEqual(t, far.Sub(fires), 13*time.Minute)
@@ -260,7 +260,7 @@ func TestDistantTimerGetsLateWakeup(t *testing.T) {
 	near := w.due().At
 	require.Less(t, near.Sub(event.At(w.clock.Now())), 12*time.Minute, "a deadline has become earlier")
 	w.endOnly(c, run)
-	w.delete(w.sweep(c).Attended)
+	w.delete(w.sweep(c).ReleasedThrough)
 	require.Equal(t, []event.Time{far}, w.wakeups(), "the distant wakeup still exists")
 	require.Equal(t, far, w.due().At)
 }
@@ -285,7 +285,7 @@ func TestINV5PublishReplacesDeletedWakeup(t *testing.T) {
 		w.clock.pass(first.Sub(event.At(w.clock.Now())))
 		result, err := quick.Step(t.Context(), compactor.Request{Sweep: true, Through: first}) // its listing was earlier
 		require.NoError(t, err)
-		require.Equal(t, first, result.Attended)
+		require.Equal(t, first, result.ReleasedThrough)
 		w.delete(first)
 		require.Empty(t, w.wakeups(), "the domain is idle")
 		return faultblob.None
@@ -303,7 +303,7 @@ func TestINV5PublishReplacesUnpublishedWakeup(t *testing.T) {
 	run, entry := w.trigger(foldtest.Task("a"))
 	w.step(quick, entry)
 	w.endOnly(quick, run)
-	w.delete(w.sweep(quick).Attended)
+	w.delete(w.sweep(quick).ReleasedThrough)
 	_, entry = w.trigger(foldtest.Task("a"))
 	swept := false
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
@@ -315,7 +315,7 @@ func TestINV5PublishReplacesUnpublishedWakeup(t *testing.T) {
 		w.clock.pass(at.Sub(event.At(w.clock.Now())))
 		result, err := quick.Step(t.Context(), compactor.Request{Sweep: true, Through: at})
 		require.NoError(t, err)
-		require.Equal(t, at, result.Attended)
+		require.Equal(t, at, result.ReleasedThrough)
 		w.delete(at)
 		return faultblob.None
 	})
@@ -329,7 +329,7 @@ func TestFullSweepCreatesMissingWakeup(t *testing.T) {
 	_, entry := w.trigger(foldtest.Task("a"))
 	w.step(w.open("of a build without wakeups"), entry)
 	require.Empty(t, w.wakeups())
-	w.options.Markers = true
+	w.options.Wakeups = true
 	_, err := w.open("c").Step(t.Context(), compactor.Request{Barrier: true, Sweep: true})
 	require.NoError(t, err)
 	require.Equal(t, []event.Time{w.due().At}, w.wakeups())
@@ -352,7 +352,7 @@ func TestLostWakeupIsCreatedAgain(t *testing.T) {
 			_, entry := w.trigger(foldtest.Task("a"))
 			w.step(c, entry)
 			require.Len(t, w.wakeups(), 1)
-			require.NoError(t, w.blobs.Delete(t.Context(), due.Marker{At: w.due().At, Domain: foldtest.Domain}.Key()))
+			require.NoError(t, w.blobs.Delete(t.Context(), wakeup.Wakeup{At: w.due().At, Domain: foldtest.Domain}.Key()))
 			w.clock.pass(2 * time.Hour)
 			again(w, c)
 			require.Equal(t, []event.Time{w.due().At}, w.wakeups())
@@ -367,7 +367,7 @@ func TestSweepDoesNotReleaseFutureWakeups(t *testing.T) {
 	w.step(c, entry)
 	result, err := c.Step(t.Context(), compactor.Request{Barrier: true, Sweep: true, Through: event.At(w.clock.Now().Add(1000 * time.Hour))})
 	require.NoError(t, err)
-	require.Equal(t, due.Minute(event.At(w.clock.Now().Add(15*time.Minute))), result.Attended)
+	require.Equal(t, wakeup.Minute(event.At(w.clock.Now().Add(15*time.Minute))), result.ReleasedThrough)
 	require.Contains(t, w.wakeups(), w.due().At)
 }
 

@@ -35,10 +35,10 @@ func (c *Compactor) hasOtherWriters() bool {
 // other instance may have them.
 func (c *Compactor) linger(r Request) time.Duration {
 	switch {
-	case r.Barrier || r.Sweep || r.Settle:
+	case r.Barrier || r.Sweep || r.Flush:
 		return 0
 	case r.Lazy:
-		return LazyDelay
+		return MaxLinger
 	case r.Notified && c.hasOtherWriters():
 		return notifiedDelay
 	}

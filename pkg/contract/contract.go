@@ -79,8 +79,8 @@ type Started struct {
 	StartedAt event.Time `json:"started_at"`
 }
 
-// StartedAnswer is the body of a 200 response to started. A 409 means: do not execute.
-type StartedAnswer struct {
+// StartedResponse is the body of a 200 response to started. A 409 means: do not execute.
+type StartedResponse struct {
 	// StartedAt is the start of the attempt as the receiver recorded it. The worker repeats
 	// it with finished, so that both reports agree.
 	StartedAt event.Time `json:"started_at,omitempty,omitzero"`
@@ -97,8 +97,8 @@ type Heartbeat struct {
 	Message     string     `json:"message,omitempty"`
 }
 
-// HeartbeatAnswer is the body of a 200 response to heartbeat.
-type HeartbeatAnswer struct {
+// HeartbeatResponse is the body of a 200 response to heartbeat.
+type HeartbeatResponse struct {
 	ShouldCancel bool   `json:"should_cancel"`
 	Reason       string `json:"reason,omitempty"`
 	// Callbacks are renewed URLs.
@@ -131,9 +131,9 @@ type Problem struct {
 	Field string `json:"field,omitempty"`
 }
 
-// Marker is the commit marker of a materialization. It is created once, with a create-if-absent
+// CommitMarker is the commit marker of a materialization. It is created once, with a create-if-absent
 // write: the execution that creates it wins, and every other execution adopts its output.
-type Marker struct {
+type CommitMarker struct {
 	MaterializationID string `json:"materialization_id"`
 	RunID             string `json:"run_id"`
 	TaskKey           string `json:"task_key"`
@@ -144,20 +144,20 @@ type Marker struct {
 	// Nonce distinguishes executions of one attempt.
 	Nonce string `json:"nonce"`
 	// URI is the object key of the winning directory, ending in "/".
-	URI        string       `json:"uri"`
-	Files      []MarkerFile `json:"files"`
-	RowCount   int64        `json:"row_count"`
-	ByteSize   int64        `json:"byte_size"`
-	SchemaHash string       `json:"schema_hash,omitempty"`
+	URI        string             `json:"uri"`
+	Files      []CommitMarkerFile `json:"files"`
+	RowCount   int64              `json:"row_count"`
+	ByteSize   int64              `json:"byte_size"`
+	SchemaHash string             `json:"schema_hash,omitempty"`
 	// Columns are those that all Parquet files of the output have. It is empty if they are not known.
-	Columns     []MarkerColumn `json:"columns,omitempty"`
-	CommittedAt event.Time     `json:"committed_at"`
+	Columns     []CommitMarkerColumn `json:"columns,omitempty"`
+	CommittedAt event.Time           `json:"committed_at"`
 	// StartedAt is when the winning execution began.
 	StartedAt event.Time `json:"started_at"`
 }
 
-// MarkerFile is one file of an output.
-type MarkerFile struct {
+// CommitMarkerFile is one file of an output.
+type CommitMarkerFile struct {
 	Name   string `json:"name"` // below the directory
 	Size   int64  `json:"size"` // bytes
 	CRC32C uint32 `json:"crc32c"`
@@ -171,13 +171,13 @@ const (
 	MaxColumnsText = 128 << 10 // of all names and types
 )
 
-// MarkerColumn is a column of an output.
-type MarkerColumn struct {
+// CommitMarkerColumn is a column of an output.
+type CommitMarkerColumn struct {
 	Name string `json:"name"` // the path of a field, with dots, inside nested columns
 	Type string `json:"type"`
 }
 
 // Output returns the winner's output in the form in which a worker reports it.
-func (m *Marker) Output() *event.Output {
+func (m *CommitMarker) Output() *event.Output {
 	return &event.Output{URI: m.URI, RowCount: m.RowCount, ByteSize: m.ByteSize, SchemaHash: m.SchemaHash}
 }

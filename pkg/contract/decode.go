@@ -19,11 +19,11 @@ import (
 
 // Limits of bodies and fields, in bytes and counts.
 const (
-	MaxEnvelopeBytes = 100_000 // task queues accept no more
-	MaxCallbackBytes = 256 << 10
-	MaxMarkerBytes   = 8 << 20
-	MaxAnswerBytes   = 64 << 10
-	MaxHeaderBytes   = 32 << 10 // of a request to a server
+	MaxEnvelopeBytes     = 100_000 // task queues accept no more
+	MaxCallbackBytes     = 256 << 10
+	MaxCommitMarkerBytes = 8 << 20
+	MaxResponseBytes     = 64 << 10
+	MaxHeaderBytes       = 32 << 10 // of a request to a server
 
 	// MaxErrorMessage bounds an error's message; a worker truncates longer ones.
 	MaxErrorMessage = 16 << 10
@@ -35,9 +35,9 @@ const (
 // maxText bounds the error texts in responses and logs, in bytes.
 const maxText = 300
 
-// Cut truncates a text to 300 bytes, so that a caller's input can neither be echoed nor
+// Truncate truncates a text to 300 bytes, so that a caller's input can neither be echoed nor
 // logged at full length.
-func Cut(text string) string {
+func Truncate(text string) string {
 	if len(text) <= maxText {
 		return text
 	}
@@ -185,10 +185,10 @@ func DecodeFinished(data []byte) (*Finished, error) {
 	return ifValid(&f, c)
 }
 
-// DecodeMarker reads a commit marker and checks that its fields agree with each other.
-func DecodeMarker(data []byte) (*Marker, error) {
-	var m Marker
-	if err := decode(data, MaxMarkerBytes, &m, "committed_at", "started_at"); err != nil {
+// DecodeCommitMarker reads a commit marker and checks that its fields agree with each other.
+func DecodeCommitMarker(data []byte) (*CommitMarker, error) {
+	var m CommitMarker
+	if err := decode(data, MaxCommitMarkerBytes, &m, "committed_at", "started_at"); err != nil {
 		return nil, err
 	}
 	c := &checker{}

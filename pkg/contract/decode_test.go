@@ -148,20 +148,20 @@ func TestDecodeCallbacksNameInvalidField(t *testing.T) {
 	}
 }
 
-func marker() *contract.Marker {
+func marker() *contract.CommitMarker {
 	env := envelope()
-	return &contract.Marker{
+	return &contract.CommitMarker{
 		MaterializationID: env.MaterializationID, RunID: runID, TaskKey: taskKey, AssetKey: env.AssetKey,
 		AttemptID: env.AttemptID, Attempt: 1, Nonce: "n",
 		URI:   contract.ExecutionPrefix(domain, asset, env.PartitionKey, env.MaterializationID, env.AttemptID, "n"),
-		Files: []contract.MarkerFile{{Name: "a/data.parquet", Size: 3}}, CommittedAt: hour, StartedAt: start,
+		Files: []contract.CommitMarkerFile{{Name: "a/data.parquet", Size: 3}}, CommittedAt: hour, StartedAt: start,
 	}
 }
 
 func TestDecodeMarkerRoundTrips(t *testing.T) {
 	data, err := json.Marshal(marker())
 	require.NoError(t, err)
-	m, err := contract.DecodeMarker(data)
+	m, err := contract.DecodeCommitMarker(data)
 	require.NoError(t, err)
 	require.Equal(t, marker(), m)
 }
@@ -173,19 +173,19 @@ func TestDecodeMarkerRejectsForeignPaths(t *testing.T) {
 		{"materialization_id", `"x"`},
 		{"nonce", ``},
 	} {
-		_, err := contract.DecodeMarker(with(t, marker(), c.field, c.raw))
+		_, err := contract.DecodeCommitMarker(with(t, marker(), c.field, c.raw))
 		requireField(t, err, c.field)
 	}
-	many, err := json.Marshal(make([]contract.MarkerColumn, contract.MaxColumns+1))
+	many, err := json.Marshal(make([]contract.CommitMarkerColumn, contract.MaxColumns+1))
 	require.NoError(t, err)
-	_, err = contract.DecodeMarker(with(t, marker(), "columns", string(many)))
+	_, err = contract.DecodeCommitMarker(with(t, marker(), "columns", string(many)))
 	requireField(t, err, "columns (count)")
-	_, err = contract.DecodeMarker(with(t, marker(), "columns", `[{"name":"`+strings.Repeat("x", contract.MaxColumnBytes+1)+`"}]`))
+	_, err = contract.DecodeCommitMarker(with(t, marker(), "columns", `[{"name":"`+strings.Repeat("x", contract.MaxColumnBytes+1)+`"}]`))
 	requireField(t, err, "columns[0].name")
 	for _, name := range []string{"", "/etc/passwd", "../x", "a/../../x", "a//b", "./a", ".", "..", "a\\b", "a\x00", "a\n"} {
-		quoted, err := json.Marshal([]contract.MarkerFile{{Name: name}})
+		quoted, err := json.Marshal([]contract.CommitMarkerFile{{Name: name}})
 		require.NoError(t, err)
-		_, err = contract.DecodeMarker(with(t, marker(), "files", string(quoted)))
+		_, err = contract.DecodeCommitMarker(with(t, marker(), "files", string(quoted)))
 		requireField(t, err, "files[0].name")
 	}
 }

@@ -70,7 +70,7 @@ func FuzzDecodeReturnsBodyOrFieldError(f *testing.F) {
 		requireSound(t, data, contract.DecodeStarted)
 		requireSound(t, data, contract.DecodeHeartbeat)
 		requireSound(t, data, contract.DecodeFinished)
-		requireSound(t, data, contract.DecodeMarker)
+		requireSound(t, data, contract.DecodeCommitMarker)
 		opened, err := contract.Open(data, keys, start)
 		if err != nil {
 			return
@@ -179,11 +179,11 @@ func FuzzExecutionURIStaysInMaterialization(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, uri string) {
-		marker := contract.MarkerKeyOf(uri)
+		marker := contract.CommitMarkerKeyOf(uri)
 		if !contract.IsExecutionURI(uri, prefix) {
 			return
 		}
-		require.Equal(t, contract.MarkerKey(domain, asset, env.PartitionKey, env.MaterializationID), marker)
+		require.Equal(t, contract.CommitMarkerKey(domain, asset, env.PartitionKey, env.MaterializationID), marker)
 		require.NotContains(t, strings.Split(uri, "/"), "..")
 		require.Equal(t, strings.Count(prefix, "/")+1, strings.Count(uri, "/"))
 	})

@@ -63,8 +63,8 @@ func MaterializationPrefix(d ids.Domain, asset ids.AssetKey, partitionKey, mater
 	return AssetPrefix(d, asset, partitionKey) + materializationID + "/"
 }
 
-// MarkerKey returns the object key of a materialization's commit marker.
-func MarkerKey(d ids.Domain, asset ids.AssetKey, partitionKey, materializationID string) string {
+// CommitMarkerKey returns the object key of a materialization's commit marker.
+func CommitMarkerKey(d ids.Domain, asset ids.AssetKey, partitionKey, materializationID string) string {
 	return MaterializationPrefix(d, asset, partitionKey, materializationID) + markerName
 }
 
@@ -85,8 +85,8 @@ func IsExecutionURI(uri, materializationPrefix string) bool {
 	return name != "." && name != ".." && !strings.ContainsFunc(name, func(r rune) bool { return r > 0x7e || !isPlain(byte(r)) })
 }
 
-// MarkerKeyOf returns the key of the commit marker beside an execution's directory.
-func MarkerKeyOf(uri string) string {
+// CommitMarkerKeyOf returns the key of the commit marker beside an execution's directory.
+func CommitMarkerKeyOf(uri string) string {
 	trimmed := strings.TrimSuffix(uri, "/")
 	return trimmed[:strings.LastIndexByte(trimmed, '/')+1] + markerName
 }

@@ -19,10 +19,10 @@ func TestObjectKeysHaveDocumentedForm(t *testing.T) {
 	require.Equal(t, base+"_/", contract.AssetPrefix(domain, asset, ""))
 	require.Equal(t, base+"date-2012-01-01/", contract.AssetPrefix(domain, asset, day))
 	require.Equal(t, base+"date-2012-01-01/M/", contract.MaterializationPrefix(domain, asset, day, "M"))
-	require.Equal(t, base+"date-2012-01-01/M/_commit.json", contract.MarkerKey(domain, asset, day, "M"))
+	require.Equal(t, base+"date-2012-01-01/M/_commit.json", contract.CommitMarkerKey(domain, asset, day, "M"))
 	uri := contract.ExecutionPrefix(domain, asset, day, "M", "A", "n")
 	require.Equal(t, base+"date-2012-01-01/M/A-n/", uri)
-	require.Equal(t, contract.MarkerKey(domain, asset, day, "M"), contract.MarkerKeyOf(uri))
+	require.Equal(t, contract.CommitMarkerKey(domain, asset, day, "M"), contract.CommitMarkerKeyOf(uri))
 	require.Equal(t, "logs/tenant=acme/workspace=main/R/raw%2Fevents%5Bdate%3D2012-01-01%5D/2-A.log",
 		contract.LogKey(domain, "R", "raw/events[date=2012-01-01]", 2, "A"))
 }

@@ -23,7 +23,7 @@ const UnsupportedEvery = time.Hour
 //
 // Attention costs nothing while tasks hold slots; otherwise it reads every timer.
 func Attention(s *state.State, now event.Time) (at event.Time, ok bool) {
-	if s.Outbox.Len() > 0 || s.Held() > 0 {
+	if s.Outbox.Len() > 0 || s.SlotsInUse() > 0 {
 		return now, true
 	}
 	by := func(t event.Time) {

@@ -76,7 +76,7 @@ func TestAttentionDetectsMissingLivenessTimer(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.RunWith(event.RunTriggered{TimeoutSec: 3600}, foldtest.Retrying("a", 2))
 	w.MustFold(w.Finished(run, "a", 1, event.Failed))
-	require.Zero(t, w.State.Held())
+	require.Zero(t, w.State.SlotsInUse())
 	lost := *w.Timer(event.TimerLiveness)
 	lost.Deleted = true
 	w.State.Timers.Put(&lost)

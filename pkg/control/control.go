@@ -64,37 +64,37 @@ type DeleteTimer struct{ Row *state.Timer }
 // Redispatch requests a dispatch under a new name, but only if the queue no longer has the
 // task of the attempt.
 type Redispatch struct {
-	Queue, CloudTaskID string // "" if the attempt has no queue task
-	Request            *event.DispatchRequested
+	Queue, QueueTaskName string // "" if the attempt has no queue task
+	Request              *event.DispatchRequested
 }
 
 // Retime requests that a timer is scheduled again, but only if the queue no longer has its
 // task.
 type Retime struct {
-	CloudTaskID string // "" if the timer has no queue task
-	Request     *event.TimerRequested
+	QueueTaskName string // "" if the timer has no queue task
+	Request       *event.TimerRequested
 }
 
 // TimerQueue is the queue of timers.
 const TimerQueue = "timers"
 
 // Name implements [Action].
-func (a CreateDispatch) Name() string { return a.Row.CloudTaskID }
+func (a CreateDispatch) Name() string { return a.Row.QueueTaskName }
 
 // Name implements [Action].
-func (a DeleteDispatch) Name() string { return a.Row.CloudTaskID }
+func (a DeleteDispatch) Name() string { return a.Row.QueueTaskName }
 
 // Name implements [Action].
-func (a CreateTimer) Name() string { return a.Row.CloudTaskID }
+func (a CreateTimer) Name() string { return a.Row.QueueTaskName }
 
 // Name implements [Action].
-func (a DeleteTimer) Name() string { return a.Row.CloudTaskID }
+func (a DeleteTimer) Name() string { return a.Row.QueueTaskName }
 
 // Name implements [Action].
-func (a Redispatch) Name() string { return a.CloudTaskID }
+func (a Redispatch) Name() string { return a.QueueTaskName }
 
 // Name implements [Action].
-func (a Retime) Name() string { return a.CloudTaskID }
+func (a Retime) Name() string { return a.QueueTaskName }
 
 func (CreateDispatch) action() {}
 func (DeleteDispatch) action() {}
@@ -164,7 +164,7 @@ func Sweep(s *state.State, now event.Time) []Action {
 	actions := append(Dispatch(s, now), Timers(s, now)...)
 	for row := range s.Outbox.All {
 		if row.Status == state.DispatchCreated && row.Deadline <= now {
-			actions = append(actions, Redispatch{row.WorkerQueue, row.CloudTaskID, request(row)})
+			actions = append(actions, Redispatch{row.WorkerQueue, row.QueueTaskName, request(row)})
 		}
 	}
 	for run := range s.Runs.All {
@@ -182,7 +182,7 @@ func retimes(s *state.State, now event.Time) []Action {
 	for row := range s.Timers.All {
 		called := cmp.Or(row.HopAt, row.FireAt)
 		if row.State == state.TimerScheduled && row.EnqueuedAt != 0 && now.Sub(called) >= TimerGrace {
-			actions = append(actions, Retime{row.CloudTaskID, &event.TimerRequested{
+			actions = append(actions, Retime{row.QueueTaskName, &event.TimerRequested{
 				TimerID: row.TimerID, TimerType: row.TimerType, Generation: row.Generation + 1, FireAt: row.FireAt,
 			}})
 		}
@@ -256,7 +256,7 @@ func Refill(s *state.State, now event.Time) []Action {
 func running(s *state.State, run *state.Run, t *state.Task) *state.Dispatch {
 	id := ids.DispatchID(t.RunID, t.TaskKey, t.Attempt)
 	return &state.Dispatch{
-		DispatchID: id, CloudTaskID: ids.QueueTaskID(ids.KindDispatch, s.Domain, id, 0),
+		DispatchID: id, QueueTaskName: ids.QueueTaskID(ids.KindDispatch, s.Domain, id, 0),
 		RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt, AttemptID: t.AttemptID, MaxAttempts: t.MaxAttempts,
 		WorkerQueue: t.WorkerQueue, PlanRef: run.PlanRef, AssetKey: t.AssetKey, PartitionKey: t.PartitionKey,
 		TimeoutSec: t.TimeoutSec, HeartbeatTimeoutSec: t.HeartbeatTimeoutSec,

@@ -126,8 +126,8 @@ func TestINV5NoLostWork(t *testing.T) {
 		w.MustFold(sweep[0].(control.Redispatch).Request)
 		repaired := w.State.Outbox.Get(whole.DispatchID)
 		require.NotNil(t, repaired, name)
-		require.Equal(t, []any{state.DispatchPending, whole.AttemptID, whole.CloudTaskID},
-			[]any{repaired.Status, repaired.AttemptID, repaired.CloudTaskID}, "the same attempt, under the same name")
+		require.Equal(t, []any{state.DispatchPending, whole.AttemptID, whole.QueueTaskName},
+			[]any{repaired.Status, repaired.AttemptID, repaired.QueueTaskName}, "the same attempt, under the same name")
 		require.Equal(t, []string{"create dispatch a"}, describe(control.React([]*state.Dispatch{repaired}, nil, event.At(w.Now))))
 		require.Empty(t, control.Sweep(w.State, event.At(w.Now)), "%s: already repaired", name)
 		w.MustFold(w.Finished(run, "a", 1, event.Succeeded))
@@ -241,7 +241,7 @@ func TestSweepChecksDispatchedButNeverStarted(t *testing.T) {
 	actions := control.Sweep(w.State, event.At(w.Now.Add(fold.DispatchDeadline)))
 	require.Equal(t, []string{"redispatch created", "redispatch pending", "retime LIVENESS", "retime RETRY"}, describe(actions))
 	row := w.State.Outbox.Get(ids.DispatchID(run, "created", 1))
-	require.Equal(t, control.Redispatch{Queue: "default", CloudTaskID: row.CloudTaskID, Request: &event.DispatchRequested{
+	require.Equal(t, control.Redispatch{Queue: "default", QueueTaskName: row.QueueTaskName, Request: &event.DispatchRequested{
 		RunID: run, TaskKey: "created", Attempt: 1, AttemptID: row.AttemptID, DispatchID: row.DispatchID, Generation: 1,
 		WorkerQueue: "default",
 	}}, actions[0])

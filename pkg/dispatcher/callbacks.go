@@ -228,7 +228,7 @@ func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request, cb con
 		writeProblem(w, internal(err))
 		return
 	}
-	d.write(w, r, contract.StartedAnswer{StartedAt: started, Callbacks: d.renew(c)})
+	d.write(w, r, contract.StartedResponse{StartedAt: started, Callbacks: d.renew(c)})
 }
 
 // startable returns a problem if an attempt may not start, because it has been cancelled or has
@@ -253,7 +253,7 @@ func (d *Dispatcher) serveHeartbeat(w http.ResponseWriter, r *http.Request, cb c
 		writeProblem(w, problem)
 		return
 	}
-	answer := contract.HeartbeatAnswer{Callbacks: d.renew(c)}
+	answer := contract.HeartbeatResponse{Callbacks: d.renew(c)}
 	switch {
 	case c.task.State.Terminal():
 		answer.ShouldCancel, answer.Reason = true, "the task is "+string(c.task.State)
@@ -369,7 +369,7 @@ func (d *Dispatcher) requireMarker(ctx context.Context, c *call, body *contract.
 		return err
 	}
 	if body.Output != nil {
-		_, err = d.Markers.Head(ctx, key)
+		_, err = d.CommitMarkers.Head(ctx, key)
 		if err == nil {
 			return nil
 		}
@@ -393,7 +393,7 @@ func (d *Dispatcher) markerKey(t *state.Task) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read the asset of task %s of run %s: %w", t.TaskKey, t.RunID, err)
 	}
-	return contract.MarkerKey(d.Domain, asset, t.PartitionKey, ids.MaterializationID(d.Domain, t.RunID, t.TaskKey)), nil
+	return contract.CommitMarkerKey(d.Domain, asset, t.PartitionKey, ids.MaterializationID(d.Domain, t.RunID, t.TaskKey)), nil
 }
 
 // checkOutput returns a problem if a report names a materialization or a folder of another task.

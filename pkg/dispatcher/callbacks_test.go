@@ -22,14 +22,14 @@ var verbs = []string{contract.VerbStarted, contract.VerbHeartbeat, contract.Verb
 func TestCallbacksReportAttemptFromStartToEnd(t *testing.T) {
 	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"), foldtest.Task("b", "a"))
-	started := decoded[contract.StartedAnswer](t, w.report(w.callback(run, "a", contract.VerbStarted, 1)))
+	started := decoded[contract.StartedResponse](t, w.report(w.callback(run, "a", contract.VerbStarted, 1)))
 	require.Equal(t, event.At(w.clock.Now()), started.StartedAt)
 	w.fold()
 	require.Equal(t, state.TaskRunning, w.task(run, "a").State)
 
 	// The URLs in the answers to start and heartbeat work.
 	cb := w.callback(run, "a", contract.VerbHeartbeat, 1)
-	beat := decoded[contract.HeartbeatAnswer](t, w.postAs(started.Callbacks.Heartbeat, started.Callbacks.Authorization.Heartbeat, w.body(cb)))
+	beat := decoded[contract.HeartbeatResponse](t, w.postAs(started.Callbacks.Heartbeat, started.Callbacks.Authorization.Heartbeat, w.body(cb)))
 	require.False(t, beat.ShouldCancel)
 	cb.Verb = contract.VerbFinished
 	require.Equal(t, http.StatusOK, w.postAs(beat.Callbacks.Finished, beat.Callbacks.Authorization.Finished, w.body(cb)).status)
@@ -55,7 +55,7 @@ func TestCallbackURLContainsNoSecret(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, w.postAs(legacy, authorization, w.body(cb)).status, "signature in URL and header")
 	require.Equal(t, http.StatusOK, w.post(legacy, w.body(cb)).status, "contract 1.0")
 	require.Equal(t, http.StatusOK, w.postAs(legacy, "Bearer x", w.body(cb)).status, "contract 1.0 behind a proxy that adds tokens")
-	answer := decoded[contract.StartedAnswer](t, w.postAs(url, authorization, w.body(cb)))
+	answer := decoded[contract.StartedResponse](t, w.postAs(url, authorization, w.body(cb)))
 	require.NotContains(t, answer.Callbacks.Heartbeat+answer.Callbacks.Finished, "sig=")
 	require.NotEmpty(t, answer.Callbacks.Authorization.Heartbeat)
 }
@@ -235,10 +235,10 @@ func TestRepeatedReportsAppendNothing(t *testing.T) {
 	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"))
 	start, finish := w.callback(run, "a", contract.VerbStarted, 1), w.callback(run, "a", contract.VerbFinished, 1)
-	first := decoded[contract.StartedAnswer](t, w.report(start))
+	first := decoded[contract.StartedResponse](t, w.report(start))
 	w.fold()
 	w.pass(time.Minute)
-	again := decoded[contract.StartedAnswer](t, w.report(start))
+	again := decoded[contract.StartedResponse](t, w.report(start))
 	require.Equal(t, first.StartedAt, again.StartedAt, "the first start counts")
 	require.Len(t, appended[*event.TaskStarted](w), 1)
 
@@ -247,7 +247,7 @@ func TestRepeatedReportsAppendNothing(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.report(finish).status)
 	require.Len(t, appended[*event.TaskFinished](w), 1)
 	// A late heartbeat tells its worker to stop, and is not stored.
-	beat := decoded[contract.HeartbeatAnswer](t, w.report(w.callback(run, "a", contract.VerbHeartbeat, 1)))
+	beat := decoded[contract.HeartbeatResponse](t, w.report(w.callback(run, "a", contract.VerbHeartbeat, 1)))
 	require.True(t, beat.ShouldCancel)
 	require.Empty(t, appended[*event.TaskHeartbeat](w))
 }
@@ -257,7 +257,7 @@ func TestRepeatedReportsAppendNothing(t *testing.T) {
 func TestStartOfPooledTaskIsDurableBeforeAnswer(t *testing.T) {
 	w := newFixture(t)
 	w.appender = ledger.NewAppender(ledger.Config{
-		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Company: time.Hour, OnDurable: w.onDurable,
+		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Linger: time.Hour, OnStored: w.onDurable,
 	})
 	w.d = w.dispatcher(w.snapshots)
 	pooled := foldtest.Task("b")
@@ -275,11 +275,11 @@ func TestHeartbeatCancelsTaskOfCancelledRun(t *testing.T) {
 	require.Equal(t, http.StatusOK, w.report(w.callback(run, "a", contract.VerbStarted, 1)).status)
 	w.fold()
 	beat := w.callback(run, "a", contract.VerbHeartbeat, 1)
-	require.False(t, decoded[contract.HeartbeatAnswer](t, w.report(beat)).ShouldCancel)
+	require.False(t, decoded[contract.HeartbeatResponse](t, w.report(beat)).ShouldCancel)
 	w.append(&event.RunCancelRequested{RunID: run, Reason: "not needed"})
 	w.fold()
 	require.Equal(t, state.RunCancelling, w.state().Runs.Get(run).State)
-	got := decoded[contract.HeartbeatAnswer](t, w.report(beat))
+	got := decoded[contract.HeartbeatResponse](t, w.report(beat))
 	require.True(t, got.ShouldCancel)
 	require.Equal(t, "not needed", got.Reason)
 }
@@ -287,7 +287,7 @@ func TestHeartbeatCancelsTaskOfCancelledRun(t *testing.T) {
 func TestHeartbeatsOfASecondShareAnEntry(t *testing.T) {
 	w := newFixture(t)
 	w.appender = ledger.NewAppender(ledger.Config{
-		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Company: time.Second, OnDurable: w.onDurable,
+		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Linger: time.Second, OnStored: w.onDurable,
 	})
 	w.d = w.dispatcher(w.snapshots)
 	tasks := make([]event.TaskDef, 100)

@@ -21,7 +21,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// asking sets QueueAsks and returns a function that prepares a delivery of the only queue task.
+// asking sets InProcessQueue and returns a function that prepares a delivery of the only queue task.
 func (w *fixture) asking() func() (env *contract.Envelope, wanted bool) {
 	w.t.Helper()
 	task := w.asked()
@@ -37,10 +37,10 @@ func (w *fixture) asking() func() (env *contract.Envelope, wanted bool) {
 	}
 }
 
-// asked sets QueueAsks and returns the only queue task of an attempt.
+// asked sets InProcessQueue and returns the only queue task of an attempt.
 func (w *fixture) asked() queue.Task {
 	w.t.Helper()
-	w.d.QueueAsks = true
+	w.d.InProcessQueue = true
 	require.NoError(w.t, w.d.HandOver(w.t.Context(), w.revision(), false))
 	return w.queue.tasks[slices.IndexFunc(w.queue.tasks, func(t queue.Task) bool { return t.Queue != control.TimerQueue })]
 }
@@ -67,10 +67,10 @@ func TestPreparedDeliveryIsAdmittedAndMayFinish(t *testing.T) {
 	require.Equal(t, event.At(w.clock.Now().Add(time.Second)), env.AdmittedUntil)
 	require.Empty(t, env.Callbacks.Finished, "a worker that needs it gets it in the answer to started")
 
-	require.NoError(t, task.Answered(t.Context(), nil))
+	require.NoError(t, task.OnResponse(t.Context(), nil))
 	w.fold()
 	require.Equal(t, state.TaskDispatched, w.task(run, "a").State, "an empty answer changes nothing")
-	require.NoError(t, task.Answered(t.Context(), w.end(run, func(*contract.Finished) {})))
+	require.NoError(t, task.OnResponse(t.Context(), w.end(run, func(*contract.Finished) {})))
 	w.fold()
 	require.Equal(t, state.TaskSucceeded, w.task(run, "a").State)
 }
@@ -85,7 +85,7 @@ func TestAnswerOfAnotherAttemptChangesNothing(t *testing.T) {
 			w := newFixture(t)
 			run := w.trigger(foldtest.Task("a"))
 			task := w.asked()
-			require.NoError(t, task.Answered(t.Context(), w.end(run, change)), "a redelivery would not help")
+			require.NoError(t, task.OnResponse(t.Context(), w.end(run, change)), "a redelivery would not help")
 			w.fold()
 			require.Equal(t, state.TaskDispatched, w.task(run, "a").State)
 		})
@@ -97,7 +97,7 @@ func TestUnrecordedAnswerIsRedelivered(t *testing.T) {
 	run := w.trigger(foldtest.Task("a"))
 	task := w.asked()
 	w.d.Snapshots = broken{}
-	require.ErrorContains(t, task.Answered(t.Context(), w.end(run, func(*contract.Finished) {})), "away")
+	require.ErrorContains(t, task.OnResponse(t.Context(), w.end(run, func(*contract.Finished) {})), "away")
 }
 
 func TestPrepareSkipsEndedAttempt(t *testing.T) {
@@ -126,7 +126,7 @@ func TestReportedStartIsNotAfterTheEnd(t *testing.T) {
 	for _, started := range []event.Time{0, event.At(foldtest.Epoch.Add(time.Hour))} {
 		w := newFixture(t)
 		run := w.trigger(foldtest.Task("a"))
-		require.NoError(t, w.asked().Answered(t.Context(), w.end(run, func(f *contract.Finished) { f.StartedAt = started })))
+		require.NoError(t, w.asked().OnResponse(t.Context(), w.end(run, func(f *contract.Finished) { f.StartedAt = started })))
 		w.fold()
 		require.Equal(t, event.At(w.clock.Now()).Sub(w.task(run, "a").StartedAt).Truncate(time.Second), time.Duration(0))
 	}

@@ -53,17 +53,17 @@ type Config struct {
 	Appender  *ledger.Appender
 	Compactor Compactor
 	Snapshots Snapshots
-	// Markers is the store in which workers commit outputs.
-	Markers Markers
+	// CommitMarkers is the store in which workers commit outputs.
+	CommitMarkers CommitMarkers
 	// Keys sign callback URLs. They must stay secret: with them anybody can report for any worker.
 	Keys contract.Keyring
 	// WorkerKeys seal envelopes, and workers have them, too. Without any, Keys seal envelopes.
 	WorkerKeys contract.Keyring
-	// Turns is the fair queue that dispatchers of several domains share. Nil: no queueing.
-	Turns *Turns
-	// QueueAsks reports that the queue runs in this process and calls Prepare before each
+	// FairQueue is the fair queue that dispatchers of several domains share. Nil: no queueing.
+	FairQueue *FairQueue
+	// InProcessQueue reports that the queue runs in this process and calls Prepare before each
 	// delivery.
-	QueueAsks bool
+	InProcessQueue bool
 	// WorkerURL returns the address of the workers that execute the tasks of a queue.
 	WorkerURL func(queue string) string
 	// BaseURL is the address at which workers and the queue reach this service.
@@ -75,8 +75,8 @@ type Config struct {
 	Traces *trace.Tracer
 }
 
-// Markers looks up commit markers. Head returns [blob.ErrNotFound] if the marker does not exist.
-type Markers interface {
+// CommitMarkers looks up commit markers. Head returns [blob.ErrNotFound] if the marker does not exist.
+type CommitMarkers interface {
 	Head(ctx context.Context, key string) (blob.Object, error)
 }
 
@@ -259,15 +259,15 @@ func (d *Dispatcher) act(ctx context.Context, o order) error {
 	case control.CreateDispatch:
 		return d.createDispatch(ctx, a, o)
 	case control.DeleteDispatch:
-		return d.Queue.Delete(ctx, a.Row.WorkerQueue, a.Row.CloudTaskID)
+		return d.Queue.Delete(ctx, a.Row.WorkerQueue, a.Row.QueueTaskName)
 	case control.CreateTimer:
 		return d.createTimer(ctx, a)
 	case control.DeleteTimer:
-		return d.Queue.Delete(ctx, control.TimerQueue, a.Row.CloudTaskID)
+		return d.Queue.Delete(ctx, control.TimerQueue, a.Row.QueueTaskName)
 	case control.Redispatch:
-		return d.repair(ctx, a.Queue, a.CloudTaskID, a.Request.RunID, a.Request)
+		return d.repair(ctx, a.Queue, a.QueueTaskName, a.Request.RunID, a.Request)
 	case control.Retime:
-		return d.repair(ctx, control.TimerQueue, a.CloudTaskID, "", a.Request)
+		return d.repair(ctx, control.TimerQueue, a.QueueTaskName, "", a.Request)
 	}
 	panic(fmt.Sprintf("dispatcher: no case for %T", o.Action))
 }
@@ -291,7 +291,7 @@ func (d *Dispatcher) createDispatch(ctx context.Context, a control.CreateDispatc
 	}
 	return d.appendSoon(ctx, a.Row.RunID, &event.DispatchEnqueued{
 		DispatchID: a.Row.DispatchID, RunID: a.Row.RunID, TaskKey: a.Row.TaskKey, Attempt: a.Row.Attempt,
-		Generation: a.Row.Generation, CloudTaskID: a.Row.CloudTaskID, Deduplicated: err != nil,
+		Generation: a.Row.Generation, QueueTaskName: a.Row.QueueTaskName, Deduplicated: err != nil,
 	})
 }
 
@@ -305,7 +305,7 @@ func (d *Dispatcher) enqueue(ctx context.Context, row *state.Dispatch, o order) 
 	if d.Traces.On() {
 		o.traceparent, o.tracestate = trace.Active(ctx)
 	}
-	release, err := d.Turns.Take(ctx, d.Domain.Tenant)
+	release, err := d.FairQueue.Acquire(ctx, d.Domain.Tenant)
 	if err != nil {
 		return err
 	}
@@ -327,12 +327,12 @@ func failure(err error) error {
 
 func (d *Dispatcher) dispatchTask(row *state.Dispatch, o order) (queue.Task, error) {
 	task := queue.Task{
-		Queue: row.WorkerQueue, Name: row.CloudTaskID, URL: d.WorkerURL(row.WorkerQueue) + "/execute",
+		Queue: row.WorkerQueue, Name: row.QueueTaskName, URL: d.WorkerURL(row.WorkerQueue) + "/execute",
 		Header: map[string]string{"Content-Type": "application/json"}, DispatchDeadline: maxDispatchDeadline,
 	}
-	if d.QueueAsks && len(row.TaskKey)+len(row.AssetKey)+len(row.PartitionKey)+len(row.PlanRef) < maxPrepared {
+	if d.InProcessQueue && len(row.TaskKey)+len(row.AssetKey)+len(row.PartitionKey)+len(row.PlanRef) < maxPrepared {
 		task.Prepare = func(ctx context.Context) ([]byte, bool, error) { return d.prepare(ctx, row, o) }
-		task.Answered = func(ctx context.Context, body []byte) error { return d.answered(ctx, row, o, body) }
+		task.OnResponse = func(ctx context.Context, body []byte) error { return d.answered(ctx, row, o, body) }
 		return task, nil
 	}
 	var err error
@@ -414,7 +414,7 @@ func (d *Dispatcher) createTimer(ctx context.Context, a control.CreateTimer) err
 		at = a.HopAt
 	}
 	err = d.Queue.Create(ctx, queue.Task{
-		Queue: control.TimerQueue, Name: a.Row.CloudTaskID, URL: d.BaseURL + firePath(d.Domain),
+		Queue: control.TimerQueue, Name: a.Row.QueueTaskName, URL: d.BaseURL + firePath(d.Domain),
 		Header: map[string]string{"Content-Type": "application/json"}, Body: body, ScheduleTime: at.Time(),
 	})
 	if err != nil && !errors.Is(err, queue.ErrExists) {
@@ -424,7 +424,7 @@ func (d *Dispatcher) createTimer(ctx context.Context, a control.CreateTimer) err
 		return nil
 	}
 	return d.appendSoon(ctx, a.Row.RunID, &event.TimerEnqueued{
-		TimerID: a.Row.TimerID, Generation: a.Row.Generation, CloudTaskID: a.Row.CloudTaskID, HopAt: a.HopAt,
+		TimerID: a.Row.TimerID, Generation: a.Row.Generation, QueueTaskName: a.Row.QueueTaskName, HopAt: a.HopAt,
 	})
 }
 
@@ -453,5 +453,5 @@ func (d *Dispatcher) append(ctx context.Context, run string, p event.Payload) er
 // existing name again. The end of an attempt also reports its start and that it was alive, and the
 // queue redelivers the attempt if its worker dies.
 func (d *Dispatcher) appendSoon(ctx context.Context, run string, p event.Payload) error {
-	return d.Appender.AppendSoon(ctx, []*event.Envelope{{Domain: d.Domain, CorrelationID: run, Payload: p}})
+	return d.Appender.AppendBuffered(ctx, []*event.Envelope{{Domain: d.Domain, CorrelationID: run, Payload: p}})
 }

@@ -51,7 +51,7 @@ func TestINV4SideEffectIdempotency(t *testing.T) {
 	require.NoError(t, w.d.Execute(t.Context(), 1, actions))
 	w.pass(time.Minute)
 	require.NoError(t, w.dispatcher(w.snapshots).Execute(t.Context(), 1, actions), "by another instance, later")
-	require.Equal(t, []string{w.outbox(run, "a").CloudTaskID}, w.dispatches())
+	require.Equal(t, []string{w.outbox(run, "a").QueueTaskName}, w.dispatches())
 	acks := appended[*event.DispatchEnqueued](w)
 	require.Len(t, acks, 2)
 	require.Equal(t, []bool{false, true}, []bool{acks[0].Deduplicated, acks[1].Deduplicated})
@@ -59,7 +59,7 @@ func TestINV4SideEffectIdempotency(t *testing.T) {
 	w.fold()
 	require.Equal(t, state.TaskDispatched, w.task(run, "a").State)
 	require.Equal(t, state.DispatchCreated, w.outbox(run, "a").Status)
-	require.Equal(t, acks[0].CloudTaskID, acks[1].CloudTaskID)
+	require.Equal(t, acks[0].QueueTaskName, acks[1].QueueTaskName)
 }
 
 // INV-7: the dispatcher acts and answers from the projections only. Seen to fail with a read of the
@@ -105,7 +105,7 @@ func TestINV5NoLostWork(t *testing.T) {
 
 		w.pass(2 * time.Second)
 		w.sweep()
-		require.Equal(t, []string{first.CloudTaskID}, w.queue.asked)
+		require.Equal(t, []string{first.QueueTaskName}, w.queue.asked)
 		require.Empty(t, appended[*event.DispatchRequested](w), "the queue has the task; it is only slow")
 
 		w.loseQueue()
@@ -119,8 +119,8 @@ func TestINV5NoLostWork(t *testing.T) {
 		w.fold()
 		again := w.outbox(run, "a")
 		require.Equal(t, state.DispatchCreated, again.Status)
-		require.NotEqual(t, first.CloudTaskID, again.CloudTaskID, "a queue may refuse a used name")
-		require.Equal(t, []string{first.CloudTaskID, again.CloudTaskID}, w.dispatches())
+		require.NotEqual(t, first.QueueTaskName, again.QueueTaskName, "a queue may refuse a used name")
+		require.Equal(t, []string{first.QueueTaskName, again.QueueTaskName}, w.dispatches())
 		w.succeed(run, "a")
 	})
 	t.Run("an outbox row is lost", func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestINV5NoLostWork(t *testing.T) {
 		// and missing, it gets the next name.
 		w.sweep()
 		w.fold()
-		w.queue.remember(t, first.CloudTaskID)
+		w.queue.remember(t, first.QueueTaskName)
 		w.pass(control.PendingAge) // this process has just created a task of that name
 		require.NoError(t, w.d.HandOver(t.Context(), w.revision(), false))
 		w.fold()
@@ -148,7 +148,7 @@ func TestINV5NoLostWork(t *testing.T) {
 		w.fold()
 		require.Equal(t, int32(1), w.outbox(run, "a").Generation)
 		require.NoError(t, w.d.HandOver(t.Context(), w.revision(), false))
-		require.Contains(t, w.dispatches(), w.outbox(run, "a").CloudTaskID)
+		require.Contains(t, w.dispatches(), w.outbox(run, "a").QueueTaskName)
 		w.succeed(run, "a")
 	})
 	t.Run("the notification of a publish is lost", func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestINV5NoLostWork(t *testing.T) {
 		first := w.timers(event.TimerRetry)[0]
 		w.pass(first.FireAt.Time().Sub(w.clock.Now()) + control.TimerGrace)
 		w.sweep()
-		require.Contains(t, w.queue.asked, first.CloudTaskID)
+		require.Contains(t, w.queue.asked, first.QueueTaskName)
 		require.Empty(t, appended[*event.TimerRequested](w))
 		w.loseQueue()
 		w.sweep()
@@ -179,7 +179,7 @@ func TestINV5NoLostWork(t *testing.T) {
 		again := w.timers(event.TimerRetry)[0]
 		require.Equal(t, first.Generation+1, again.Generation)
 		require.NoError(t, w.d.HandOver(t.Context(), w.revision(), false))
-		require.Contains(t, w.queue.names(control.TimerQueue), again.CloudTaskID)
+		require.Contains(t, w.queue.names(control.TimerQueue), again.QueueTaskName)
 		require.Equal(t, http.StatusOK, w.fire(again).status)
 		w.fold()
 		require.Equal(t, int32(2), w.task(run, "a").Attempt)
@@ -263,7 +263,7 @@ func TestDispatchIsASignedEnvelope(t *testing.T) {
 	require.Empty(t, env.Callbacks.Finished, "only a started attempt may finish")
 	require.Greater(t, env.CausalToken, run)
 	got := w.postAs(env.Callbacks.Started, env.Callbacks.Authorization.Started, contract.Started{AttemptID: env.AttemptID, WorkerID: "w1", StartedAt: event.At(w.clock.Now())})
-	decoded[contract.StartedAnswer](t, got)
+	decoded[contract.StartedResponse](t, got)
 }
 
 // Every publish hands over a state, and acknowledgements are folded lazily. A hand-over does not
@@ -291,7 +291,7 @@ func TestHandOverRetriesFailedActions(t *testing.T) {
 	require.ErrorContains(t, w.d.HandOver(t.Context(), w.revision(), false), "away")
 	require.Empty(t, appended[*event.DispatchEnqueued](w))
 	require.NoError(t, w.d.HandOver(t.Context(), w.revision(), false))
-	require.Equal(t, []string{w.outbox(run, "a").CloudTaskID}, w.dispatches(), "under the same name")
+	require.Equal(t, []string{w.outbox(run, "a").QueueTaskName}, w.dispatches(), "under the same name")
 }
 
 func TestTaskThatQueueRejectsFails(t *testing.T) {
@@ -315,7 +315,7 @@ func TestHandOverAndNotificationOverHTTP(t *testing.T) {
 	key := manifest.Key(domain, w.revision())
 	push := map[string]any{"message": map[string]any{"attributes": map[string]string{"objectId": key}}}
 	require.Equal(t, http.StatusOK, w.post(w.url+"/v1/notifications", push).status)
-	require.Contains(t, w.dispatches(), w.outbox(run, "b").CloudTaskID)
+	require.Contains(t, w.dispatches(), w.outbox(run, "b").QueueTaskName)
 
 	w.fold()
 	w.pass(fold.DispatchDeadline + time.Second)
@@ -341,7 +341,7 @@ func TestRunExecutesSubmittedActions(t *testing.T) {
 	require.Eventually(t, func() bool { return len(appended[*event.DispatchEnqueued](w)) == 1 }, 10*time.Second, time.Millisecond)
 	stop()
 	require.NoError(t, <-ended)
-	require.Equal(t, []string{w.outbox(run, "a").CloudTaskID}, w.dispatches())
+	require.Equal(t, []string{w.outbox(run, "a").QueueTaskName}, w.dispatches())
 	var env contract.Envelope
 	require.NoError(t, json.Unmarshal(w.queue.tasks[0].Body, &env))
 }

@@ -13,7 +13,7 @@ func (d *Dispatcher) AppendHeartbeat(ctx context.Context, run string, p *event.T
 }
 
 // Waiting returns how many tasks wait for a turn.
-func (t *Turns) Waiting() int {
+func (t *FairQueue) Waiting() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := 0

@@ -10,15 +10,15 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 )
 
-// Turns is a fair queue in front of the task queue. It shares a process's calls between tenants by
+// FairQueue is a fair queue in front of the task queue. It shares a process's calls between tenants by
 // deficit round-robin: in each round a tenant gets as many turns as its weight. A tenant with a
 // thousand waiting tasks therefore delays a tenant with a few by one round. Tasks of one tenant
 // get their turns in order of arrival.
 //
-// Each process has its own Turns, so several processes share only approximately. It has an effect
+// Each process has its own FairQueue, so several processes share only approximately. It has an effect
 // only while tasks wait here and not in the task queue, which is first in, first out. The rate
 // limit keeps them here.
-type Turns struct {
+type FairQueue struct {
 	// OnWaiting is called with the change of the number of waiting tasks. It may be nil.
 	OnWaiting func(more int)
 	// OnTurn is called when a turn begins, with the time that the task waited for it. It may be nil.
@@ -48,15 +48,15 @@ type waiter struct {
 	at      time.Time // when the turn begins, once granted
 }
 
-// NewTurns returns a fair queue with at most parallel turns at once and rate turns a second. A
+// NewFairQueue returns a fair queue with at most parallel turns at once and rate turns a second. A
 // tenant without a weight has weight 1.
-func NewTurns(c clock.Clock, parallel, rate int, weights map[string]int) *Turns {
-	return &Turns{clock: c, parallel: parallel, rate: rate, weights: weights, free: parallel, queues: map[string]*tenantQueue{}}
+func NewFairQueue(c clock.Clock, parallel, rate int, weights map[string]int) *FairQueue {
+	return &FairQueue{clock: c, parallel: parallel, rate: rate, weights: weights, free: parallel, queues: map[string]*tenantQueue{}}
 }
 
-// Take waits for a turn of a tenant. The caller must call release when the turn is over. A nil
-// Turns grants every turn at once.
-func (t *Turns) Take(ctx context.Context, tenant string) (release func(), err error) {
+// Acquire waits for a turn of a tenant. The caller must call release when the turn is over. A nil
+// FairQueue grants every turn at once.
+func (t *FairQueue) Acquire(ctx context.Context, tenant string) (release func(), err error) {
 	if t == nil {
 		return func() {}, nil
 	}
@@ -85,7 +85,7 @@ func (t *Turns) Take(ctx context.Context, tenant string) (release func(), err er
 	return t.release, nil
 }
 
-func (t *Turns) join(tenant string) *waiter {
+func (t *FairQueue) join(tenant string) *waiter {
 	w := &waiter{granted: make(chan struct{})}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,7 +101,7 @@ func (t *Turns) join(tenant string) *waiter {
 }
 
 // leave removes a waiter. If its turn was granted at the same moment, it releases the turn.
-func (t *Turns) leave(tenant string, w *waiter) {
+func (t *FairQueue) leave(tenant string, w *waiter) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if q := t.queues[tenant]; q != nil {
@@ -115,7 +115,7 @@ func (t *Turns) leave(tenant string, w *waiter) {
 	t.grant()
 }
 
-func (t *Turns) release() {
+func (t *FairQueue) release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.free++
@@ -123,7 +123,7 @@ func (t *Turns) release() {
 }
 
 // grant grants turns while slots are free.
-func (t *Turns) grant() {
+func (t *FairQueue) grant() {
 	for t.free > 0 && len(t.ring) > 0 {
 		w := t.next()
 		t.free--
@@ -134,7 +134,7 @@ func (t *Turns) grant() {
 
 // next removes and returns the next waiter: the first of the tenant that is being served. The
 // tenant's round ends with its last turn, or when its queue is empty; unused turns are lost.
-func (t *Turns) next() *waiter {
+func (t *FairQueue) next() *waiter {
 	q := t.ring[0]
 	if q.deficit == 0 {
 		q.deficit = max(1, t.weights[q.tenant])
@@ -149,7 +149,7 @@ func (t *Turns) next() *waiter {
 	return w
 }
 
-func (t *Turns) dropIfEmpty(q *tenantQueue) {
+func (t *FairQueue) dropIfEmpty(q *tenantQueue) {
 	if len(q.waiting) == 0 {
 		delete(t.queues, q.tenant)
 		t.ring = slices.DeleteFunc(t.ring, func(other *tenantQueue) bool { return other == q })
@@ -159,7 +159,7 @@ func (t *Turns) dropIfEmpty(q *tenantQueue) {
 // pace returns when the turn that is being granted begins. Turns are spaced by the rate. After a
 // pause, a tenth of a second's turns may begin at once. At most one turn per slot is granted and
 // has not begun, so a larger lead means that the clock was set back, and the pace starts again.
-func (t *Turns) pace() time.Time {
+func (t *FairQueue) pace() time.Time {
 	now := t.clock.Now()
 	if t.rate <= 0 {
 		return now

@@ -20,7 +20,7 @@ import (
 
 // takers takes turns for tenants and records the order in which they were granted.
 type takers struct {
-	turns *dispatcher.Turns
+	turns *dispatcher.FairQueue
 	order []string
 	mu    sync.Mutex
 	wg    sync.WaitGroup
@@ -29,7 +29,7 @@ type takers struct {
 func (q *takers) take(ctx context.Context, tenant string, n int, lasting time.Duration) {
 	for range n {
 		q.wg.Go(func() {
-			release, err := q.turns.Take(ctx, tenant)
+			release, err := q.turns.Acquire(ctx, tenant)
 			if err != nil {
 				return
 			}
@@ -46,7 +46,7 @@ func (q *takers) take(ctx context.Context, tenant string, n int, lasting time.Du
 // Seen to fail with one queue for all tenants.
 func TestLargeTenantDelaysSmallOneByOneRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := &takers{turns: dispatcher.NewTurns(clock.System{}, 1, 0, map[string]int{"c": 3})}
+		q := &takers{turns: dispatcher.NewFairQueue(clock.System{}, 1, 0, map[string]int{"c": 3})}
 		q.take(t.Context(), "a", 1000, time.Millisecond)
 		require.Equal(t, 999, q.turns.Waiting())
 		q.take(t.Context(), "b", 3, time.Millisecond)
@@ -68,7 +68,7 @@ func rounds(order []string) []string {
 // had.
 func TestCancelledWaiterReleasesItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := &takers{turns: dispatcher.NewTurns(clock.System{}, 2, 0, nil)}
+		q := &takers{turns: dispatcher.NewFairQueue(clock.System{}, 2, 0, nil)}
 		var waiting atomic.Int64
 		q.turns.OnWaiting = func(more int) { waiting.Add(int64(more)) }
 		q.take(t.Context(), "a", 2, time.Minute)
@@ -105,7 +105,7 @@ func TestTurnsReportHowLongTasksWaited(t *testing.T) {
 // Seen to fail when a caller that gives up during the wait for the rate keeps its slot.
 func TestTurnsKeepTheirRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := &takers{turns: dispatcher.NewTurns(clock.System{}, 64, 500, nil)}
+		q := &takers{turns: dispatcher.NewFairQueue(clock.System{}, 64, 500, nil)}
 		began := clock.System{}.Now()
 		q.take(t.Context(), "a", 50, 0)
 		require.Zero(t, clock.System{}.Now().Sub(began), "a burst of a tenth of a second")
@@ -125,9 +125,9 @@ func TestTurnsKeepTheirRate(t *testing.T) {
 
 func TestTurnsIgnoreClockSetBack(t *testing.T) {
 	c := &tick{now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
-	turns := dispatcher.NewTurns(c, 1, 500, nil)
+	turns := dispatcher.NewFairQueue(c, 1, 500, nil)
 	take := func() {
-		release, err := turns.Take(t.Context(), "a")
+		release, err := turns.Acquire(t.Context(), "a")
 		require.NoError(t, err)
 		release()
 	}
@@ -141,11 +141,11 @@ func TestTurnsIgnoreClockSetBack(t *testing.T) {
 // Seen to fail when in-flight actions expire while they wait in the queue.
 func TestWaitingDispatchIsNotQueuedAgain(t *testing.T) {
 	w := newFixture(t)
-	turns := dispatcher.NewTurns(w.clock, 1, 0, nil)
+	turns := dispatcher.NewFairQueue(w.clock, 1, 0, nil)
 	queued := make(chan int, 10)
 	turns.OnWaiting = func(more int) { queued <- more }
-	w.d.Turns = turns
-	release, err := turns.Take(t.Context(), "another")
+	w.d.FairQueue = turns
+	release, err := turns.Acquire(t.Context(), "another")
 	require.NoError(t, err)
 	<-queued
 	<-queued

@@ -184,7 +184,7 @@ func newFixture(t *testing.T) *fixture {
 	w.ids = ids.NewSource(w.clock.Now, nil)
 	w.manifests = w.manifestsOver(w.blobs)
 	w.appender = ledger.NewAppender(ledger.Config{
-		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, OnDurable: w.onDurable,
+		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, OnStored: w.onDurable,
 	})
 	w.compactor = &stepper{c: w.open("one")}
 	w.queue = &spool{Queue: localqueue.New(localqueue.Options{Clock: w.clock})}
@@ -234,7 +234,7 @@ func (w *fixture) open(writer string) *compactor.Compactor {
 
 func (w *fixture) dispatcher(s dispatcher.Snapshots) *dispatcher.Dispatcher {
 	return dispatcher.New(dispatcher.Config{
-		Domain: domain, Markers: w.blobs, Queue: w.queue, Appender: w.appender, Compactor: w.compactor, Snapshots: s, Keys: keys,
+		Domain: domain, CommitMarkers: w.blobs, Queue: w.queue, Appender: w.appender, Compactor: w.compactor, Snapshots: s, Keys: keys,
 		WorkerURL: func(string) string { return "http://worker.example" }, BaseURL: w.url,
 		IDs: w.ids, Clock: w.clock, Logger: slog.New(slog.DiscardHandler),
 	})
@@ -400,7 +400,7 @@ func (w *fixture) body(cb contract.Callback) any {
 	asset := ids.AssetKey{Namespace: "test", Name: cb.TaskKey}
 	made := ids.MaterializationID(domain, cb.RunID, cb.TaskKey)
 	if !w.unmarked {
-		_, err := w.blobs.Put(w.t.Context(), contract.MarkerKey(domain, asset, "", made), []byte("{}"))
+		_, err := w.blobs.Put(w.t.Context(), contract.CommitMarkerKey(domain, asset, "", made), []byte("{}"))
 		require.NoError(w.t, err)
 	}
 	return contract.Finished{

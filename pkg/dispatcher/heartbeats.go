@@ -42,7 +42,7 @@ func (d *Dispatcher) appendHeartbeat(ctx context.Context, run string, p *event.T
 		return err
 	}
 	wait := min(timeout/flushShare, maxFlushWait)
-	if d.Appender.Company() <= wait || !d.heartbeats.scheduleFlush(d.Clock.Now(), wait) {
+	if d.Appender.Linger() <= wait || !d.heartbeats.scheduleFlush(d.Clock.Now(), wait) {
 		return nil // another flush writes it in time
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait+shortTimeout)

@@ -19,9 +19,9 @@ func (d *Dispatcher) refresh(ctx context.Context) (*snapshot.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(result.Unread) > 0 {
+	if len(result.Unreadable) > 0 {
 		return nil, fmt.Errorf("the state of %s cannot be brought up to date: ledger entry %s, or a plan that it names, cannot be read; "+
-			"restore it, or record with `servo admin skip` that it is lost", d.Domain, result.Unread[0])
+			"restore it, or record with `servo admin skip` that it is lost", d.Domain, result.Unreadable[0])
 	}
 	snap, err := d.Snapshots.Await(ctx, result.Revision-1)
 	if err != nil {
@@ -47,7 +47,7 @@ func (d *Dispatcher) write(w http.ResponseWriter, r *http.Request, v any) {
 func writeProblem(w http.ResponseWriter, p *contract.Problem) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(p.Status)
-	p.Detail = contract.Cut(p.Detail)
+	p.Detail = contract.Truncate(p.Detail)
 	_ = json.NewEncoder(w).Encode(p) //nolint:errchkjson // if this fails, the client has disconnected
 }
 

@@ -62,10 +62,10 @@ func (away) Head(context.Context, string) (blob.Object, error) {
 func TestReportFailsWhileMarkerStoreIsDown(t *testing.T) {
 	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"))
-	w.d.Markers = away{}
+	w.d.CommitMarkers = away{}
 	cb := w.callback(run, "a", contract.VerbFinished, 1)
 	require.Equal(t, http.StatusInternalServerError, w.report(cb).status, "the worker reports again")
-	w.d.Markers = w.blobs
+	w.d.CommitMarkers = w.blobs
 	require.Equal(t, http.StatusOK, w.report(cb).status)
 	w.fold()
 	require.Equal(t, state.TaskSucceeded, w.task(run, "a").State)

@@ -55,7 +55,7 @@ func TestINV9FiringIsJudgedOnFreshProjections(t *testing.T) {
 func TestFiringFlushesAcceptedHeartbeats(t *testing.T) {
 	w := newFixture(t)
 	w.appender = ledger.NewAppender(ledger.Config{
-		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Company: time.Hour, OnDurable: w.onDurable,
+		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Linger: time.Hour, OnStored: w.onDurable,
 	})
 	w.d = w.dispatcher(w.snapshots)
 	short := foldtest.Task("b")
@@ -94,7 +94,7 @@ func TestHeartbeatsOfShortTasksShareAnEntry(t *testing.T) {
 	w := newFixture(t)
 	clock := &waiting{tick: w.clock, asleep: make(chan time.Duration), wake: make(chan struct{})}
 	w.appender = ledger.NewAppender(ledger.Config{
-		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Company: time.Hour, OnDurable: w.onDurable,
+		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Linger: time.Hour, OnStored: w.onDurable,
 	})
 	w.d = w.dispatcher(w.snapshots)
 	w.d.Clock = clock
@@ -179,9 +179,9 @@ func TestTimerIsOneScheduledQueueTask(t *testing.T) {
 	w.fold()
 	retry := w.timers(event.TimerRetry)[0]
 	require.NoError(t, w.d.HandOver(t.Context(), w.revision(), false))
-	require.Contains(t, w.queue.names(control.TimerQueue), retry.CloudTaskID)
+	require.Contains(t, w.queue.names(control.TimerQueue), retry.QueueTaskName)
 	for _, task := range w.queue.tasks {
-		if task.Name == retry.CloudTaskID {
+		if task.Name == retry.QueueTaskName {
 			require.True(t, retry.FireAt.Time().Equal(task.ScheduleTime))
 			require.Equal(t, w.url+"/v1/tenants/acme/workspaces/prod/timers/fire", task.URL)
 		}
@@ -196,7 +196,7 @@ func TestHeartbeatsOutliveTheFirstRequest(t *testing.T) {
 	w := newFixture(t)
 	clock := &waiting{tick: w.clock, asleep: make(chan time.Duration), wake: make(chan struct{})}
 	w.appender = ledger.NewAppender(ledger.Config{
-		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Company: time.Hour, OnDurable: w.onDurable,
+		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Linger: time.Hour, OnStored: w.onDurable,
 	})
 	w.d = w.dispatcher(w.snapshots)
 	w.d.Clock = clock

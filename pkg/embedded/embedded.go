@@ -262,17 +262,17 @@ func (s *Stack) build(ctx context.Context) error {
 			s.dispatch.React(published)
 			s.collectLater()
 		},
-		OnTrouble:     s.folding.note,
-		OnTroubleOver: func() { s.folding.note(nil, time.Time{}) },
-		Options:       compactor.Options{Retention: manifest.OneMachine()},
+		OnFailure:  s.folding.note,
+		OnRecovery: func() { s.folding.note(nil, time.Time{}) },
+		Options:    compactor.Options{Retention: manifest.OneMachine()},
 	})
 	if err != nil {
 		return err
 	}
 	appender := ledger.NewAppender(ledger.Config{
 		Domain: p.Domain, Store: watched{p.Objects, p.Clock, &s.appending}, IDs: p.IDs, Clock: p.Clock, Logger: p.Logger,
-		Company: linger,
-		OnDurable: func(e ledger.Entry) {
+		Linger: linger,
+		OnStored: func(e ledger.Entry) {
 			s.compactor.Announce(compactor.Request{
 				Entries: []compactor.Entry{{ID: e.Name, Data: e.Data, Stored: e.Object.Updated}}, Lazy: !e.Urgent,
 			})
@@ -288,7 +288,7 @@ func (s *Stack) build(ctx context.Context) error {
 		Clock: p.Clock, Client: s.client, Logger: p.Logger, Concurrency: s.concurrency,
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
-		Domain: p.Domain, Markers: p.Objects, Queue: s.queue, QueueAsks: true, Appender: appender, Compactor: s.compactor, Snapshots: snapshots,
+		Domain: p.Domain, CommitMarkers: p.Objects, Queue: s.queue, InProcessQueue: true, Appender: appender, Compactor: s.compactor, Snapshots: snapshots,
 		Keys: keys, WorkerURL: func(string) string { return cmp.Or(s.opts.WorkerURL, s.URL) }, BaseURL: s.URL,
 		IDs: p.IDs, Clock: p.Clock, Logger: p.Logger, Traces: s.opts.Traces,
 	})
@@ -428,7 +428,7 @@ func (s *Stack) whileWritable(ctx context.Context) (_ context.Context, stop func
 	go func() {
 		defer close(done)
 		for s.opts.Clock.Sleep(ctx, time.Second) == nil {
-			if since, err := s.Trouble(); err != nil && s.opts.Clock.Now().Sub(since) >= adoptWithin {
+			if since, err := s.Failure(); err != nil && s.opts.Clock.Now().Sub(since) >= adoptWithin {
 				cancel(err)
 			}
 		}
@@ -465,7 +465,7 @@ func (s *Stack) adopt(ctx context.Context, snap *snapshot.Snapshot) (*snapshot.S
 	defer cancel()
 	snap, err := s.fold(ctx, heartbeats)
 	if err != nil {
-		_, cause := s.Trouble()
+		_, cause := s.Failure()
 		return nil, fmt.Errorf("take over running tasks: %w", errors.Join(err, cause))
 	}
 	return snap, nil
@@ -539,9 +539,9 @@ func (s *Stack) Sweep(ctx context.Context) error {
 	return s.dispatch.Sweep(ctx, result.Revision)
 }
 
-// Trouble returns why the ledger or the state cannot be written, and since when. It returns nil if
+// Failure returns why the ledger or the state cannot be written, and since when. It returns nil if
 // both can be written.
-func (s *Stack) Trouble() (since time.Time, err error) {
+func (s *Stack) Failure() (since time.Time, err error) {
 	if since, err = s.appending.get(); err != nil {
 		return since, err
 	}
@@ -562,7 +562,7 @@ const flushWithin = 3 * time.Second
 func (s *Stack) flush() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushWithin)
 	defer cancel()
-	if _, err := s.compactor.Compact(ctx, compactor.Request{Settle: true}); err != nil {
+	if _, err := s.compactor.Compact(ctx, compactor.Request{Flush: true}); err != nil {
 		s.opts.Logger.Debug("a merge is not finished; the next start repeats it", slog.Any("error", err))
 	}
 	if err := s.compactor.Shrink(ctx); err != nil {

@@ -61,7 +61,7 @@ func command(key, script string, deps ...string) plan.Asset {
 	return a
 }
 
-func run(t testing.TB, e *engine.Engine, runKey string, assets ...plan.Asset) engine.Ticket {
+func run(t testing.TB, e *engine.Engine, runKey string, assets ...plan.Asset) engine.RunHandle {
 	t.Helper()
 	ticket, err := e.Run(t.Context(), engine.RunRequest{
 		Plan: plan.Request{Root: t.TempDir(), Assets: assets, All: true}, RunKey: runKey, Trigger: event.Trigger{Type: "manual"},

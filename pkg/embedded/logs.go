@@ -68,7 +68,7 @@ func (o Owner) FollowLog(ctx context.Context, attemptID string, out io.Writer) (
 	case http.StatusNotFound:
 		return ErrNotExecuting
 	default:
-		text, _ := io.ReadAll(io.LimitReader(response.Body, contract.MaxAnswerBytes))
+		text, _ := io.ReadAll(io.LimitReader(response.Body, contract.MaxResponseBytes))
 		return fmt.Errorf("follow log of attempt %s: process %d answered %s: %s", attemptID, o.PID, response.Status, text)
 	}
 	if _, err := io.Copy(out, response.Body); err != nil {

@@ -84,7 +84,7 @@ func (e *Engine) append(ctx context.Context, correlation string, payloads ...eve
 	if err != nil {
 		return nil, "", fmt.Errorf("fold ledger entry %s, which is durable and will be folded: %w", appended.Entry, err)
 	}
-	if slices.Contains(result.Unread, appended.Entry) {
+	if slices.Contains(result.Unreadable, appended.Entry) {
 		return nil, "", fmt.Errorf("fold ledger entry %s: the entry or its plan cannot be read at the moment; the entry is durable and will be folded later", appended.Entry)
 	}
 	snap, err := e.Snapshots.Await(ctx, result.Revision-1)

@@ -154,7 +154,7 @@ func request(assets ...plan.Asset) engine.RunRequest {
 	return engine.RunRequest{Plan: plan.Request{Root: "/project", Assets: assets, All: true}, Trigger: event.Trigger{Type: "manual"}}
 }
 
-func (w *fixture) run(r engine.RunRequest) engine.Ticket {
+func (w *fixture) run(r engine.RunRequest) engine.RunHandle {
 	w.t.Helper()
 	ticket, err := w.Run(w.t.Context(), r)
 	require.NoError(w.t, err)
@@ -211,7 +211,7 @@ func TestRunKeyAttachesOrConflicts(t *testing.T) {
 		r.RunKey = "nightly"
 		first := w.run(r)
 		again := w.run(r)
-		require.Equal(t, engine.Ticket{RunID: first.RunID, Tasks: 2, Attached: true}, again)
+		require.Equal(t, engine.RunHandle{RunID: first.RunID, Tasks: 2, Attached: true}, again)
 		w.report(w.finished(first.RunID, "raw/a", event.Succeeded), w.finished(first.RunID, "raw/b", event.Succeeded))
 		require.Equal(t, again, w.run(r), "after its end")
 

@@ -39,7 +39,7 @@ type Filter struct {
 
 // Events returns the events of ledger and archive that match the filter, in the order of their
 // entries. more reports that the limits have cut the result. run is the filter's run, or nil.
-func Events(ctx context.Context, store blob.Store, d ids.Domain, run *state.Run, f Filter) (events []*Recorded, more bool, err error) {
+func Events(ctx context.Context, store blob.Store, d ids.Domain, run *state.Run, f Filter) (events []*RecordedEvent, more bool, err error) {
 	l := &eventReader{entries: archive.NewReader(store, d), filter: f}
 	if f.Entry != "" {
 		l.names = []string{f.Entry}
@@ -56,8 +56,8 @@ func Events(ctx context.Context, store blob.Store, d ids.Domain, run *state.Run,
 	return l.found, more, nil
 }
 
-// Recorded is an event with its place in the ledger.
-type Recorded struct {
+// RecordedEvent is an event with its place in the ledger.
+type RecordedEvent struct {
 	*event.Envelope
 	Entry   string
 	GroupID string
@@ -82,7 +82,7 @@ type eventReader struct {
 	entries *archive.Reader
 	filter  Filter
 	names   []string // of entries still to be read
-	found   []*Recorded
+	found   []*RecordedEvent
 }
 
 // all reads the entries of a range, up to the limits.
@@ -118,7 +118,7 @@ func (l *eventReader) all(ctx context.Context, in archive.Range) (more bool, err
 func (l *eventReader) readNames(ctx context.Context) error {
 	names := l.names
 	l.names = nil
-	found := make([][]*Recorded, len(names))
+	found := make([][]*RecordedEvent, len(names))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallelReads)
 	for i, name := range names {
@@ -138,17 +138,17 @@ func (l *eventReader) readNames(ctx context.Context) error {
 	return nil
 }
 
-func (l *eventReader) pick(entry string, data []byte) []*Recorded {
+func (l *eventReader) pick(entry string, data []byte) []*RecordedEvent {
 	if l.filter.RunID != "" && !bytes.Contains(data, []byte(l.filter.RunID)) {
 		return nil
 	}
 	return pick(entry, data, l.filter)
 }
 
-func pick(entry string, data []byte, f Filter) []*Recorded {
-	var events []*Recorded
+func pick(entry string, data []byte, f Filter) []*RecordedEvent {
+	var events []*RecordedEvent
 	for _, line := range event.DecodeEntry(data) {
-		r := &Recorded{Envelope: line.Envelope, Entry: entry, Line: line.Bytes, Err: line.Err}
+		r := &RecordedEvent{Envelope: line.Envelope, Entry: entry, Line: line.Bytes, Err: line.Err}
 		if line.Envelope == nil {
 			if f.RunID == "" {
 				r.GroupID = fmt.Sprintf("line-%d", line.Number)
@@ -207,7 +207,7 @@ func concerns(p event.Payload, runID, taskKey string) bool {
 }
 
 // Info converts the event for an [Explanation].
-func (r *Recorded) Info() EventInfo {
+func (r *RecordedEvent) Info() EventInfo {
 	if r.Envelope == nil {
 		return EventInfo{Type: r.Err.Reason, EventID: r.Err.EventID, Entry: r.Entry, Group: r.GroupID, Summary: r.Err.Detail}
 	}
@@ -234,7 +234,7 @@ func summary(p event.Payload) string {
 	case *event.DispatchRequested:
 		return fmt.Sprintf("%s attempt %d, generation %d", p.TaskKey, p.Attempt, p.Generation)
 	case *event.DispatchEnqueued:
-		return fmt.Sprintf("%s attempt %d as %s", p.TaskKey, p.Attempt, p.CloudTaskID)
+		return fmt.Sprintf("%s attempt %d as %s", p.TaskKey, p.Attempt, p.QueueTaskName)
 	case *event.DispatchFailed:
 		return fmt.Sprintf("%s attempt %d: %s", p.TaskKey, p.Attempt, problem(p.Error.Code, p.Error.Message))
 	case *event.TimerRequested:

@@ -82,7 +82,7 @@ type LimitInfo struct {
 	Scope string `json:"scope"`
 	Name  string `json:"name,omitempty"`
 	Slots int32  `json:"slots"`
-	Held  int32  `json:"held"`
+	InUse int32  `json:"in_use"`
 	// Full is set if no slot is free.
 	Full bool `json:"full"`
 	// Holders names some of the tasks that hold the slots of a full limit.
@@ -101,13 +101,13 @@ type TimerInfo struct {
 
 // Dispatch is the task's row of the outbox.
 type Dispatch struct {
-	DispatchID  string               `json:"dispatch_id"`
-	CloudTaskID string               `json:"cloud_task_id"`
-	Status      state.DispatchStatus `json:"status"`
-	Generation  int32                `json:"generation"`
-	CreatedAt   event.Time           `json:"created_at"`
-	EnqueuedAt  event.Time           `json:"enqueued_at,omitempty,omitzero"`
-	Error       string               `json:"error,omitempty"`
+	DispatchID    string               `json:"dispatch_id"`
+	QueueTaskName string               `json:"queue_task_name"`
+	Status        state.DispatchStatus `json:"status"`
+	Generation    int32                `json:"generation"`
+	CreatedAt     event.Time           `json:"created_at"`
+	EnqueuedAt    event.Time           `json:"enqueued_at,omitempty,omitzero"`
+	Error         string               `json:"error,omitempty"`
 }
 
 // Heartbeat is the last heartbeat of a running task.
@@ -221,16 +221,16 @@ func (x *explainer) limits() []LimitInfo {
 	var limits []LimitInfo
 	if x.run.MaxParallelism > 0 {
 		limits = append(limits, LimitInfo{
-			Scope: "run", Name: x.run.RunID, Slots: x.run.MaxParallelism, Held: x.s.HeldByRun(x.run.RunID),
+			Scope: "run", Name: x.run.RunID, Slots: x.run.MaxParallelism, InUse: x.s.SlotsInUseByRun(x.run.RunID),
 		})
 	}
-	if slots, ok := x.s.Slots(event.ScopePool, x.task.Pool); ok && x.task.Pool != "" {
-		limits = append(limits, LimitInfo{Scope: event.ScopePool, Name: x.task.Pool, Slots: slots, Held: x.s.HeldInPool(x.task.Pool)})
+	if slots, ok := x.s.SlotLimit(event.ScopePool, x.task.Pool); ok && x.task.Pool != "" {
+		limits = append(limits, LimitInfo{Scope: event.ScopePool, Name: x.task.Pool, Slots: slots, InUse: x.s.SlotsInUseInPool(x.task.Pool)})
 	}
-	slots, _ := x.s.Slots(event.ScopeWorkspace, "")
-	limits = append(limits, LimitInfo{Scope: event.ScopeWorkspace, Name: x.s.Domain.String(), Slots: slots, Held: x.s.Held()})
+	slots, _ := x.s.SlotLimit(event.ScopeWorkspace, "")
+	limits = append(limits, LimitInfo{Scope: event.ScopeWorkspace, Name: x.s.Domain.String(), Slots: slots, InUse: x.s.SlotsInUse()})
 	for i := range limits {
-		if limits[i].Full = limits[i].Held >= limits[i].Slots; limits[i].Full {
+		if limits[i].Full = limits[i].InUse >= limits[i].Slots; limits[i].Full {
 			limits[i].Holders = x.holders(limits[i])
 		}
 	}
@@ -287,7 +287,7 @@ func (x *explainer) dispatch() *Dispatch {
 		return nil
 	}
 	return &Dispatch{
-		DispatchID: row.DispatchID, CloudTaskID: row.CloudTaskID, Status: row.Status, Generation: row.Generation,
+		DispatchID: row.DispatchID, QueueTaskName: row.QueueTaskName, Status: row.Status, Generation: row.Generation,
 		CreatedAt: row.CreatedAt, EnqueuedAt: row.EnqueuedAt, Error: row.Error,
 	}
 }

@@ -52,21 +52,21 @@ func TestExplainReadyNamesFullLimit(t *testing.T) {
 		w.MustFold(&event.LimitSet{CommandID: w.ID(), Scope: event.ScopePool, Name: "duckdb", Slots: 1})
 		run := w.Run(pooled("a"), pooled("b"), pooled("c"))
 		x := explain(w, run, "c")
-		require.Equal(t, "READY: waits for a slot in pool duckdb: 1 of 1 held by a; 1 task of this run ahead of it", x.Headline)
+		require.Equal(t, "READY: waits for a slot in pool duckdb: 1 of 1 in use by a; 1 task of this run ahead of it", x.Headline)
 		require.Equal(t, []string{"a"}, x.Limits[0].Holders)
 		other := w.Run(pooled("d"))
-		require.Equal(t, "READY: waits for a slot in pool duckdb: 1 of 1 held by a of run "+run, explain(w, other, "d").Headline)
+		require.Equal(t, "READY: waits for a slot in pool duckdb: 1 of 1 in use by a of run "+run, explain(w, other, "d").Headline)
 	})
 	t.Run("the run", func(t *testing.T) {
 		w := foldtest.New(t)
 		run := w.RunWith(event.RunTriggered{MaxParallelism: 1}, foldtest.Task("a"), foldtest.Task("b"))
-		require.Equal(t, "READY: waits for a slot of the run: 1 of 1 held by a", explain(w, run, "b").Headline)
+		require.Equal(t, "READY: waits for a slot of the run: 1 of 1 in use by a", explain(w, run, "b").Headline)
 	})
 	t.Run("the workspace", func(t *testing.T) {
 		w := foldtest.New(t)
 		w.MustFold(&event.LimitSet{CommandID: w.ID(), Scope: event.ScopeWorkspace, Slots: 1})
 		run := w.Run(foldtest.Task("a"), foldtest.Task("b"))
-		require.Equal(t, "READY: waits for a slot of the workspace: 1 of 1 held by a", explain(w, run, "b").Headline)
+		require.Equal(t, "READY: waits for a slot of the workspace: 1 of 1 in use by a", explain(w, run, "b").Headline)
 	})
 	t.Run("no limit: it is admitted", func(t *testing.T) {
 		w := foldtest.New(t)
@@ -83,7 +83,7 @@ func TestExplainDispatchedNamesQueue(t *testing.T) {
 	run := w.Run(foldtest.Task("a"))
 	for row := range w.State.Outbox.All {
 		w.MustFold(&event.DispatchEnqueued{
-			DispatchID: row.DispatchID, RunID: run, TaskKey: "a", Attempt: 1, CloudTaskID: row.CloudTaskID,
+			DispatchID: row.DispatchID, RunID: run, TaskKey: "a", Attempt: 1, QueueTaskName: row.QueueTaskName,
 		})
 	}
 	w.Pass(3 * time.Second)

@@ -153,7 +153,7 @@ func (x *explainer) ready(e *Explanation) string {
 		scope := map[string]string{
 			"run": "a slot of the run", event.ScopePool: "a slot in pool " + l.Name, event.ScopeWorkspace: "a slot of the workspace",
 		}[l.Scope]
-		return fmt.Sprintf("waits for %s: %d of %d held by %s%s", scope, l.Held, l.Slots, some(l.Holders), ahead)
+		return fmt.Sprintf("waits for %s: %d of %d in use by %s%s", scope, l.InUse, l.Slots, some(l.Holders), ahead)
 	}
 	return "a slot is free; the next fold admits it" + ahead
 }

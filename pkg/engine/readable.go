@@ -86,11 +86,11 @@ func unknownSchemas(s *state.State, run *state.Run, asset string) (rows []*state
 
 // markerFiles returns the names of the files of an output.
 func markerFiles(ctx context.Context, store blob.Store, row *state.Partition) (names []string, err error) {
-	data, _, err := blob.Get(ctx, store, contract.MarkerKeyOf(row.OutputURI), contract.MaxMarkerBytes)
+	data, _, err := blob.Get(ctx, store, contract.CommitMarkerKeyOf(row.OutputURI), contract.MaxCommitMarkerBytes)
 	if err != nil {
 		return nil, err
 	}
-	marker, err := contract.DecodeMarker(data)
+	marker, err := contract.DecodeCommitMarker(data)
 	if err != nil {
 		return nil, err
 	}

@@ -31,8 +31,8 @@ type RunRequest struct {
 	Labels         map[string]string
 }
 
-// Ticket identifies the run of a request.
-type Ticket struct {
+// RunHandle identifies the run of a request.
+type RunHandle struct {
 	RunID string
 	Tasks int
 	// Attached is set if the run key belongs to an existing run with the same request. RunID is
@@ -44,16 +44,16 @@ type Ticket struct {
 
 // Run plans and triggers a run. If it returns an error and a RunID, the trigger may be durable, and
 // the run may appear in a later state.
-func (e *Engine) Run(ctx context.Context, r RunRequest) (Ticket, error) {
+func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 	snap, err := e.Snapshots.Current(ctx)
 	if err != nil {
-		return Ticket{}, err
+		return RunHandle{}, err
 	}
 	r.Plan.Materialized = Materialized(snap.State)
 	r.Plan.Calendar = plan.Calendar{Now: e.Clock.Now(), Zone: time.LoadLocation}
 	built, err := plan.Build(r.Plan)
 	if err != nil {
-		return Ticket{}, err
+		return RunHandle{}, err
 	}
 	p := &event.RunTriggered{
 		Trigger: r.Trigger, RootAssets: roots(r.Plan), RunKey: r.RunKey, MaxParallelism: r.MaxParallelism,
@@ -70,21 +70,21 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (Ticket, error) {
 }
 
 // Retry triggers a run of the tasks that did not succeed in an ended run.
-func (e *Engine) Retry(ctx context.Context, runID string) (Ticket, error) {
+func (e *Engine) Retry(ctx context.Context, runID string) (RunHandle, error) {
 	snap, err := e.Snapshots.Current(ctx)
 	if err != nil {
-		return Ticket{}, err
+		return RunHandle{}, err
 	}
 	s, parent, err := FindRun(ctx, snap, runID)
 	if err != nil {
-		return Ticket{}, err
+		return RunHandle{}, err
 	}
 	if !parent.State.Terminal() {
-		return Ticket{}, fmt.Errorf("retry run %s: it is %s; wait until it ends, or cancel it", parent.RunID, parent.State)
+		return RunHandle{}, fmt.Errorf("retry run %s: it is %s; wait until it ends, or cancel it", parent.RunID, parent.State)
 	}
 	old, err := e.plan(ctx, parent)
 	if err != nil {
-		return Ticket{}, err
+		return RunHandle{}, err
 	}
 	var repeat []string
 	outputs := map[string]plan.Input{}
@@ -102,14 +102,14 @@ func (e *Engine) Retry(ctx context.Context, runID string) (Ticket, error) {
 	})
 	built, err := plan.Retry(old, repeat, outputs)
 	if err != nil {
-		return Ticket{}, fmt.Errorf("retry run %s: %w", parent.RunID, err)
+		return RunHandle{}, fmt.Errorf("retry run %s: %w", parent.RunID, err)
 	}
 	p := &event.RunTriggered{
 		Trigger:        event.Trigger{Type: "retry", ParentRunID: parent.RunID},
 		MaxParallelism: parent.MaxParallelism, TimeoutSec: parent.TimeoutSec, CancelGraceSec: parent.CancelGraceSec,
 	}
 	if p.RootAssets, err = retriedAssets(parent, built); err != nil {
-		return Ticket{}, err
+		return RunHandle{}, err
 	}
 	t, err := e.trigger(ctx, built, p)
 	t.Warnings = replacedOutputs(s, parent.RunID, built)
@@ -179,17 +179,17 @@ const (
 	maxInlineBytes = 256 << 10
 )
 
-func (e *Engine) trigger(ctx context.Context, built *plan.Plan, p *event.RunTriggered) (Ticket, error) {
+func (e *Engine) trigger(ctx context.Context, built *plan.Plan, p *event.RunTriggered) (RunHandle, error) {
 	data, sha, err := built.Encode()
 	if err != nil {
-		return Ticket{}, err
+		return RunHandle{}, err
 	}
 	if p.Fingerprint, err = fingerprint(built, p); err != nil {
-		return Ticket{}, err
+		return RunHandle{}, err
 	}
 	ref := plan.Ref(e.Domain, sha)
 	if err := e.store(ctx, ref, data); err != nil {
-		return Ticket{}, err
+		return RunHandle{}, err
 	}
 	p.RunID, p.PlanID = e.IDs.New(), e.IDs.New()
 	created := &event.PlanCreated{
@@ -204,7 +204,7 @@ func (e *Engine) trigger(ctx context.Context, built *plan.Plan, p *event.RunTrig
 	snap, entry, err := e.append(ctx, p.RunID, p, created)
 	span.End(err)
 	if err != nil {
-		return Ticket{RunID: p.RunID}, err // the trigger may be durable, and be folded later
+		return RunHandle{RunID: p.RunID}, err // the trigger may be durable, and be folded later
 	}
 	return e.ticket(ctx, snap, p, entry)
 }
@@ -222,27 +222,27 @@ func (e *Engine) store(ctx context.Context, ref string, data []byte) error {
 }
 
 // ticket returns the outcome of a trigger from the folded state.
-func (e *Engine) ticket(ctx context.Context, snap *snapshot.Snapshot, p *event.RunTriggered, entry string) (Ticket, error) {
+func (e *Engine) ticket(ctx context.Context, snap *snapshot.Snapshot, p *event.RunTriggered, entry string) (RunHandle, error) {
 	made, err := snap.WithRun(ctx, p.RunID) // which also finds a run that is closed already
 	if err != nil && !manifest.Damaged(err) {
-		return Ticket{}, err
+		return RunHandle{}, err
 	}
 	if made != nil {
-		return Ticket{RunID: p.RunID, Tasks: int(made.Runs.Get(p.RunID).TasksTotal)}, nil
+		return RunHandle{RunID: p.RunID, Tasks: int(made.Runs.Get(p.RunID).TasksTotal)}, nil
 	}
 	owner := snap.State.RunKeys.Get(p.RunKey)
 	if owner == nil {
-		return Ticket{}, fmt.Errorf("trigger run: %s", entryOutcome(snap, entry))
+		return RunHandle{}, fmt.Errorf("trigger run: %s", entryOutcome(snap, entry))
 	}
 	if owner.Fingerprint != p.Fingerprint {
-		return Ticket{}, fmt.Errorf(
+		return RunHandle{}, fmt.Errorf(
 			"run key %q: %w: run %s holds it until %s with a different request (other assets, partitions, code, limits or labels): use another key",
 			p.RunKey, ErrConflict, owner.RunID, owner.ExpiresAt)
 	}
-	t := Ticket{RunID: owner.RunID, Attached: true}
+	t := RunHandle{RunID: owner.RunID, Attached: true}
 	s, err := snap.WithRun(ctx, owner.RunID)
 	if err != nil {
-		return Ticket{}, err
+		return RunHandle{}, err
 	}
 	if s != nil {
 		t.Tasks = int(s.Runs.Get(owner.RunID).TasksTotal)

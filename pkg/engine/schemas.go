@@ -170,12 +170,12 @@ func printable(text string) string { return strings.Trim(strconv.Quote(text), `"
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // markerColumns returns the columns of an output; none if its marker does not list them.
-func markerColumns(ctx context.Context, store blob.Store, row *state.Partition) ([]contract.MarkerColumn, error) {
-	data, _, err := blob.Get(ctx, store, contract.MarkerKeyOf(row.OutputURI), contract.MaxMarkerBytes)
+func markerColumns(ctx context.Context, store blob.Store, row *state.Partition) ([]contract.CommitMarkerColumn, error) {
+	data, _, err := blob.Get(ctx, store, contract.CommitMarkerKeyOf(row.OutputURI), contract.MaxCommitMarkerBytes)
 	if err != nil {
 		return nil, err
 	}
-	marker, err := contract.DecodeMarker(data)
+	marker, err := contract.DecodeCommitMarker(data)
 	if err != nil {
 		return nil, err
 	}

@@ -26,23 +26,23 @@ type stored struct {
 
 // partition adds a partition with a schema, made by a run after all others. Without columns it has
 // the marker of an older build.
-func (s *stored) partition(run, task, hash string, columns ...contract.MarkerColumn) {
+func (s *stored) partition(run, task, hash string, columns ...contract.CommitMarkerColumn) {
 	s.made++
 	id := "01KAJ2T0000000000000000" + strconv.Itoa(100+s.made)
 	uri := "assets/x/" + id + "/" + id + "-n/"
-	data, err := json.Marshal(&contract.Marker{
+	data, err := json.Marshal(&contract.CommitMarker{
 		MaterializationID: id, AttemptID: id, Nonce: "n", URI: uri, SchemaHash: hash, Columns: columns, CommittedAt: 1, StartedAt: 1,
 	})
 	require.NoError(s.t, err)
-	_, err = s.store.Put(s.t.Context(), contract.MarkerKeyOf(uri), data)
+	_, err = s.store.Put(s.t.Context(), contract.CommitMarkerKeyOf(uri), data)
 	require.NoError(s.t, err)
 	s.state.Partitions.Put(&state.Partition{
 		AssetKey: "a/x", PartitionKey: task, TaskKey: task, RunID: run, OutputURI: uri, SchemaHash: hash, MaterializedAt: event.Time(s.made),
 	})
 }
 
-func column(name, kind string) contract.MarkerColumn {
-	return contract.MarkerColumn{Name: name, Type: kind}
+func column(name, kind string) contract.CommitMarkerColumn {
+	return contract.CommitMarkerColumn{Name: name, Type: kind}
 }
 
 func TestSchemaChangesAreDescribed(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
-	"github.com/servo-orchestration/servo/pkg/due"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
 // Services is a [Compactor] for domains that services compact. The store notifies the services of
@@ -50,7 +50,7 @@ func (s Services) Compact(ctx context.Context, r compactor.Request) (compactor.R
 	}
 	// The caller may lack the right to create wakeups. That error is reported only if the entries
 	// are not folded before giveUp.
-	marked := due.Create(ctx, s.Store, due.Marker{At: due.Minute(event.At(s.Clock.Now())), Domain: s.Domain})
+	marked := wakeup.Create(ctx, s.Store, wakeup.Wakeup{At: wakeup.Minute(event.At(s.Clock.Now())), Domain: s.Domain})
 	result, waited, err = s.wait(ctx, r, giveUp-delay)
 	if waited {
 		return result, errors.Join(errNotFolded, marked)

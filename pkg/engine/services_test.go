@@ -10,12 +10,12 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
-	"github.com/servo-orchestration/servo/pkg/due"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
 // newUnnotifiedFixture returns a fixture whose services fold only the entries that a sweep of
@@ -28,7 +28,7 @@ func newUnnotifiedFixture(t *testing.T, sweeps bool) *fixture {
 	go func() {
 		defer close(swept)
 		for sweeps && (clock.System{}).Sleep(t.Context(), time.Minute) == nil {
-			markers, err := due.List(t.Context(), w.blobs, event.At(clock.System{}.Now()))
+			markers, err := wakeup.List(t.Context(), w.blobs, event.At(clock.System{}.Now()))
 			if err == nil && len(markers) > 0 {
 				_, err = w.compact.Compact(t.Context(), compactor.Request{Barrier: true})
 			}
@@ -65,7 +65,7 @@ func TestServicesWaitWithoutRightToMark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newUnnotifiedFixture(t, true)
 		w.faults(func(_ faultblob.Op, key string) faultblob.Fault {
-			if _, err := due.ParseKey(key); err == nil {
+			if _, err := wakeup.ParseKey(key); err == nil {
 				return faultblob.FailBefore
 			}
 			return faultblob.None

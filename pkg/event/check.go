@@ -28,7 +28,7 @@ func (c *checker) payload(p Payload) {
 		c.text("payload.worker_queue", p.WorkerQueue, MaxName)
 	case *DispatchEnqueued:
 		c.dispatch(p.DispatchID, p.RunID, p.TaskKey, p.Attempt, p.Generation)
-		c.cloudTaskID(p.CloudTaskID)
+		c.cloudTaskID(p.QueueTaskName)
 	case *DispatchFailed:
 		c.dispatch(p.DispatchID, p.RunID, p.TaskKey, p.Attempt, p.Generation)
 		c.failure("payload.error", &p.Error)
@@ -36,7 +36,7 @@ func (c *checker) payload(p Payload) {
 		c.timerRequested(p)
 	case *TimerEnqueued:
 		c.timer(p.TimerID, p.Generation)
-		c.cloudTaskID(p.CloudTaskID)
+		c.cloudTaskID(p.QueueTaskName)
 		c.optionalTime("payload.hop_at", p.HopAt)
 	case *TimerFired:
 		c.timer(p.TimerID, p.Generation)
@@ -193,9 +193,9 @@ func ULIDs(e *Envelope) []string {
 	return kept
 }
 
-// Decides reports whether the group contains a fired timer. Its deadlines are decided on all
+// HasFiredTimer reports whether the group contains a fired timer. Its deadlines are decided on all
 // facts, so the fold applies these groups last (ADR 035).
-func Decides(group []*Envelope) bool {
+func HasFiredTimer(group []*Envelope) bool {
 	for _, e := range group {
 		if _, ok := e.Payload.(*TimerFired); ok {
 			return true

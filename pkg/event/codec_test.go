@@ -190,10 +190,10 @@ func TestValidateNamesReasonAndPath(t *testing.T) {
 		"a nameless pool":  {&event.LimitSet{CommandID: eventID, Scope: event.ScopePool}, event.ReasonInvalid, "payload.name"},
 		"negative slots":   {&event.LimitSet{CommandID: eventID, Scope: event.ScopeWorkspace, Slots: -1}, event.ReasonInvalid, "slots"},
 		"another dispatch": {
-			&event.DispatchEnqueued{DispatchID: "dispatch:x", RunID: runID, TaskKey: "a", Attempt: 1, CloudTaskID: "d_x"},
+			&event.DispatchEnqueued{DispatchID: "dispatch:x", RunID: runID, TaskKey: "a", Attempt: 1, QueueTaskName: "d_x"},
 			event.ReasonInvalid, "dispatch_id",
 		},
-		"a bad queue task":     {&event.TimerEnqueued{TimerID: "timer:x", CloudTaskID: "t/x"}, event.ReasonInvalid, "cloud_task_id"},
+		"a bad queue task":     {&event.TimerEnqueued{TimerID: "timer:x", QueueTaskName: "t/x"}, event.ReasonInvalid, "queue_task_name"},
 		"a schedule's timer":   {&event.TimerRequested{TimerID: "timer:x", TimerType: "CRON", FireAt: 1}, event.ReasonInvalid, "payload.timer_type"},
 		"a deadline's timer":   {&event.TimerRequested{TimerID: "timer:x", TimerType: "SLA_CHECK", FireAt: 1}, event.ReasonInvalid, "payload.timer_type"},
 		"a timer with no time": {&event.TimerRequested{TimerID: "timer:x", TimerType: event.TimerLiveness}, event.ReasonInvalid, "fire_at"},

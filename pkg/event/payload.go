@@ -165,12 +165,12 @@ type Error struct {
 
 // DispatchEnqueued acknowledges that the queue has accepted the task.
 type DispatchEnqueued struct {
-	DispatchID  string `json:"dispatch_id"`
-	RunID       string `json:"run_id"`
-	TaskKey     string `json:"task_key"`
-	Attempt     int32  `json:"attempt"`
-	Generation  int32  `json:"generation"`
-	CloudTaskID string `json:"cloud_task_id"`
+	DispatchID    string `json:"dispatch_id"`
+	RunID         string `json:"run_id"`
+	TaskKey       string `json:"task_key"`
+	Attempt       int32  `json:"attempt"`
+	Generation    int32  `json:"generation"`
+	QueueTaskName string `json:"queue_task_name"`
 	// Deduplicated reports that the queue already had the task.
 	Deduplicated bool `json:"deduplicated,omitempty"`
 }
@@ -204,9 +204,9 @@ type TimerRequested struct {
 
 // TimerEnqueued acknowledges that the queue has accepted the timer.
 type TimerEnqueued struct {
-	TimerID     string `json:"timer_id"`
-	Generation  int32  `json:"generation"`
-	CloudTaskID string `json:"cloud_task_id"`
+	TimerID       string `json:"timer_id"`
+	Generation    int32  `json:"generation"`
+	QueueTaskName string `json:"queue_task_name"`
 	// HopAt is when the queue will call, if that is before the timer is due.
 	HopAt Time `json:"hop_at,omitempty,omitzero"`
 }

@@ -182,10 +182,10 @@ func (c *checker) timer(id string, generation int32) {
 }
 
 func (c *checker) cloudTaskID(id string) {
-	c.name("payload.cloud_task_id", id)
+	c.name("payload.queue_task_name", id)
 	for _, b := range []byte(id) {
 		if !isTaskNameByte(b) {
-			c.fail("payload.cloud_task_id", "%q contains %q: only letters, digits, _ and - are allowed", id, b)
+			c.fail("payload.queue_task_name", "%q contains %q: only letters, digits, _ and - are allowed", id, b)
 			return
 		}
 	}

@@ -25,7 +25,7 @@ func TestStartAndSuccessFreeOutboxAndSlot(t *testing.T) {
 	require.Equal(t, []any{state.TaskRunning, event.At(w.Now), "worker-1"}, []any{task.State, task.StartedAt, task.WorkerID})
 	require.Equal(t, state.AttemptRunning, attempt(w, run, 1).State)
 	require.Equal(t, state.NoChange, w.Fold(w.Started(run, "a", 1)).Row.Outcome)
-	require.Equal(t, int32(1), w.State.HeldByRun(run))
+	require.Equal(t, int32(1), w.State.SlotsInUseByRun(run))
 
 	w.Pass(time.Second)
 	finished := w.Finished(run, "a", 1, event.Succeeded)
@@ -37,7 +37,7 @@ func TestStartAndSuccessFreeOutboxAndSlot(t *testing.T) {
 	require.Equal(t, []any{finished.Output.URI, int64(1), int64(2), "h"}, []any{task.OutputURI, task.RowCount, task.ByteSize, task.SchemaHash})
 	require.Equal(t, ids.MaterializationID(foldtest.Domain, run, "a"), task.MaterializationID)
 	require.JSONEq(t, `{"rows_read":3}`, attempt(w, run, 1).Metrics)
-	require.Equal(t, []any{int32(0), int32(0)}, []any{w.State.Held(), w.State.HeldByRun(run)})
+	require.Equal(t, []any{int32(0), int32(0)}, []any{w.State.SlotsInUse(), w.State.SlotsInUseByRun(run)})
 	row := w.State.Runs.Get(run)
 	require.Equal(t, []any{state.RunSucceeded, event.At(w.Now)}, []any{row.State, row.CompletedAt})
 	partition := w.State.Partitions.Get(state.Key2{A: "test/a"})

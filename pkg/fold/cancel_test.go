@@ -56,7 +56,7 @@ func TestCancelKeepsRunningTasksForGracePeriod(t *testing.T) {
 	}
 	require.Equal(t, state.NoChange, w.Fold(cancel).Row.Outcome)
 	require.Equal(t, state.NoChange, w.Fold(w.Started(run, "created", 1)).Row.Outcome, "the start came after the cancel")
-	require.Equal(t, int32(1), w.State.Held())
+	require.Equal(t, int32(1), w.State.SlotsInUse())
 
 	w.Pass(time.Second)
 	w.MustFold(w.Beat(run, "running", 1))
@@ -64,7 +64,7 @@ func TestCancelKeepsRunningTasksForGracePeriod(t *testing.T) {
 	fireLiveness(t, w)
 	require.Equal(t, state.RunCancelled, w.RunState(run))
 	require.Equal(t, fold.CodeCancelled, w.Task(run, "running").ErrorCode)
-	require.Zero(t, w.State.Held())
+	require.Zero(t, w.State.SlotsInUse())
 	require.Equal(t, state.Stale, w.Fold(cancel).Row.Outcome)
 }
 
@@ -89,7 +89,7 @@ func TestForcedCancelEndsRunAtOnce(t *testing.T) {
 		before(w, run)
 		w.MustFold(&event.RunCancelRequested{RunID: run, Force: true})
 		require.Equal(t, state.RunCancelled, w.RunState(run), name)
-		require.Zero(t, w.State.Held(), name)
+		require.Zero(t, w.State.SlotsInUse(), name)
 		require.Nil(t, w.Timer(event.TimerLiveness), name)
 		require.Equal(t, state.NoChange, w.Fold(w.Finished(run, "running", 1, event.Succeeded)).Row.Outcome, name)
 	}
@@ -145,6 +145,6 @@ func enqueued(run, key string, generation int32) *event.DispatchEnqueued {
 	id := ids.DispatchID(run, key, 1)
 	return &event.DispatchEnqueued{
 		DispatchID: id, RunID: run, TaskKey: key, Attempt: 1, Generation: generation,
-		CloudTaskID: ids.QueueTaskID(ids.KindDispatch, foldtest.Domain, id, generation),
+		QueueTaskName: ids.QueueTaskID(ids.KindDispatch, foldtest.Domain, id, generation),
 	}
 }

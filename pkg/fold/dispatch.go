@@ -71,7 +71,7 @@ func (f *folder) dispatchRequested(p *event.DispatchRequested) verdict {
 	default:
 		row := *old
 		row.Generation, row.Status = p.Generation, state.DispatchPending
-		row.CloudTaskID = ids.QueueTaskID(ids.KindDispatch, f.domain(), row.DispatchID, row.Generation)
+		row.QueueTaskName = ids.QueueTaskID(ids.KindDispatch, f.domain(), row.DispatchID, row.Generation)
 		row.EnqueuedAt, row.Deadline = 0, 0
 		put(f, &f.st.Outbox, &row)
 	}

@@ -33,7 +33,7 @@ func TestOutboxRowHasFieldsOfEnvelope(t *testing.T) {
 	run := w.Run(def)
 	row, task := outbox(w, run), w.Task(run, "a")
 	require.Equal(t, &state.Dispatch{
-		DispatchID: ids.DispatchID(run, "a", 1), CloudTaskID: ids.QueueTaskID("d", foldtest.Domain, ids.DispatchID(run, "a", 1), 0),
+		DispatchID: ids.DispatchID(run, "a", 1), QueueTaskName: ids.QueueTaskID("d", foldtest.Domain, ids.DispatchID(run, "a", 1), 0),
 		RunID: run, TaskKey: "a", Attempt: 1, AttemptID: task.AttemptID, MaxAttempts: 4, Status: state.DispatchPending,
 		WorkerQueue: "gpu", PlanRef: w.State.Runs.Get(run).PlanRef, AssetKey: "test/a", PartitionKey: def.PartitionKey,
 		TimeoutSec: 7, HeartbeatTimeoutSec: 8, CreatedAt: event.At(w.Now), Meta: row.Meta,
@@ -69,15 +69,15 @@ func TestDispatchEnqueuedAfterStartIsStale(t *testing.T) {
 func TestDispatchIsRepeatedAtMostFiveTimes(t *testing.T) {
 	w := foldtest.New(t)
 	run := w.Run(foldtest.Task("a"), foldtest.Task("b", "a"))
-	names := map[string]bool{outbox(w, run).CloudTaskID: true}
+	names := map[string]bool{outbox(w, run).QueueTaskName: true}
 	for n := int32(1); n <= fold.MaxGenerations; n++ {
 		w.MustFold(enqueued(run, "a", n-1))
 		w.MustFold(redispatch(run, "a", n))
 		row := outbox(w, run)
 		require.Equal(t, state.DispatchPending, row.Status)
 		require.Zero(t, row.Deadline+row.EnqueuedAt)
-		require.False(t, names[row.CloudTaskID], "generation %d reuses a name", n)
-		names[row.CloudTaskID] = true
+		require.False(t, names[row.QueueTaskName], "generation %d reuses a name", n)
+		names[row.QueueTaskName] = true
 		require.Equal(t, state.NoChange, w.Fold(redispatch(run, "a", n)).Row.Outcome)
 		require.Equal(t, state.Stale, w.Fold(enqueued(run, "a", n-1)).Row.Outcome, "an old generation")
 	}

@@ -95,7 +95,7 @@ func TestINV9TimerRespectsWatermarkFreshness(t *testing.T) {
 	require.Equal(t, state.TaskRetryWait, w.Task(run, "extract").State, "no decision on old projections")
 	later := w.Timer(event.TimerRetry)
 	require.Equal(t, timer.Generation+1, later.Generation)
-	require.NotEqual(t, timer.CloudTaskID, later.CloudTaskID, "the queue rejects used names")
+	require.NotEqual(t, timer.QueueTaskName, later.QueueTaskName, "the queue rejects used names")
 
 	w.Now = later.FireAt.Time()
 	require.Equal(t, state.Stale, w.Fold(w.Fire(timer)).Row.Outcome, "the old call is delivered again")

@@ -124,7 +124,7 @@ func TestLatestLimitCommandWins(t *testing.T) {
 	require.Equal(t, state.Stale, w.Apply(early).Row.Outcome)
 	late.Entry = w.ID() // the same event, in another entry
 	require.Equal(t, state.NoChange, w.Apply(late).Row.Outcome)
-	slots, _ := w.State.Slots(event.ScopeWorkspace, "")
+	slots, _ := w.State.SlotLimit(event.ScopeWorkspace, "")
 	require.Equal(t, int32(2), slots)
 }
 
@@ -147,16 +147,16 @@ func TestRemovedLimitStaysRemoved(t *testing.T) {
 		again.Entry = w.ID()
 		require.NotEqual(t, state.Folded, w.Apply(again).Row.Outcome)
 	}
-	_, limited := w.State.Slots(event.ScopePool, "db")
+	_, limited := w.State.SlotLimit(event.ScopePool, "db")
 	require.False(t, limited)
 	require.Equal(t, state.Folded, w.Apply(limit(3, false)).Row.Outcome)
-	slots, limited := w.State.Slots(event.ScopePool, "db")
+	slots, limited := w.State.SlotLimit(event.ScopePool, "db")
 	require.True(t, limited)
 	require.Equal(t, int32(3), slots)
 }
 
 func TestDefaultWorkspaceLimit(t *testing.T) {
-	slots, limited := foldtest.New(t).State.Slots(event.ScopeWorkspace, "")
+	slots, limited := foldtest.New(t).State.SlotLimit(event.ScopeWorkspace, "")
 	require.True(t, limited)
 	require.Equal(t, int32(state.DefaultWorkspaceSlots), slots)
 }

@@ -142,7 +142,7 @@ func TestLivenessTimerUsesEachQueueNameOnce(t *testing.T) {
 	for range 5 { // all within one second
 		run := w.Run(foldtest.Task("a"))
 		w.MustFold(w.Started(run, "a", 1))
-		name := w.Timer(event.TimerLiveness).CloudTaskID
+		name := w.Timer(event.TimerLiveness).QueueTaskName
 		require.False(t, names[name], "the queue rejects used names")
 		names[name] = true
 		w.MustFold(w.Finished(run, "a", 1, event.Succeeded))

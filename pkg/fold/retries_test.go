@@ -82,7 +82,7 @@ func TestRetryableFailureRetriesAfterTimer(t *testing.T) {
 	w.Pass(time.Second)
 	w.MustFold(w.Finished(run, "a", 1, event.Failed))
 	require.Equal(t, []string{"a=RETRY_WAIT", "b=BLOCKED"}, w.States(run))
-	require.Zero(t, w.State.Held(), "a waiting task has no slot")
+	require.Zero(t, w.State.SlotsInUse(), "a waiting task has no slot")
 	timer := w.Timer(event.TimerRetry)
 	require.Equal(t, event.At(w.Now.Add(time.Second)), timer.FireAt)
 	require.Equal(t, timer.FireAt, w.Task(run, "a").RetryNotBefore)

@@ -227,7 +227,7 @@ func (f *folder) takeSlots(t *state.Task) *state.Run {
 func (f *folder) dispatch(t *state.Task, planRef string, generation int32) {
 	id := ids.DispatchID(t.RunID, t.TaskKey, t.Attempt)
 	put(f, &f.st.Outbox, &state.Dispatch{
-		DispatchID: id, CloudTaskID: ids.QueueTaskID(ids.KindDispatch, f.domain(), id, generation),
+		DispatchID: id, QueueTaskName: ids.QueueTaskID(ids.KindDispatch, f.domain(), id, generation),
 		RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt, AttemptID: t.AttemptID, MaxAttempts: t.MaxAttempts,
 		Generation: generation, Status: state.DispatchPending, WorkerQueue: t.WorkerQueue, PlanRef: planRef,
 		AssetKey: t.AssetKey, PartitionKey: t.PartitionKey, TimeoutSec: t.TimeoutSec,

@@ -11,7 +11,7 @@ import (
 
 // putTimer writes a timer with the queue task name of its generation.
 func (f *folder) putTimer(t *state.Timer) {
-	t.CloudTaskID = ids.QueueTaskID(ids.KindTimer, f.domain(), t.TimerID, t.Generation)
+	t.QueueTaskName = ids.QueueTaskID(ids.KindTimer, f.domain(), t.TimerID, t.Generation)
 	put(f, &f.st.Timers, t)
 }
 

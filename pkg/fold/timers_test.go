@@ -54,7 +54,7 @@ func TestEarlyTimerCallGetsNewQueueName(t *testing.T) {
 	after := w.Timer(foldtest.TimerOther)
 	require.Equal(t, before.FireAt, after.FireAt)
 	require.Equal(t, int32(1), after.Generation)
-	require.NotEqual(t, before.CloudTaskID, after.CloudTaskID)
+	require.NotEqual(t, before.QueueTaskName, after.QueueTaskName)
 	require.Zero(t, after.EnqueuedAt)
 	require.Zero(t, after.HopAt)
 	require.Equal(t, state.Stale, w.Fold(hop).Row.Outcome, "the same call again")

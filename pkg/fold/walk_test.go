@@ -266,8 +266,8 @@ func (w *walk) admitted(before *state.State, row *state.Dispatch) error {
 		return fmt.Errorf("task %s was admitted before its rule %s was satisfied", t.TaskKey, t.TriggerRule)
 	}
 	all, inRun, inPool := foldtest.Held(w.State, t.RunID, t.Pool)
-	workspace, _ := w.State.Slots(event.ScopeWorkspace, "")
-	pool, limited := w.State.Slots(event.ScopePool, t.Pool)
+	workspace, _ := w.State.SlotLimit(event.ScopeWorkspace, "")
+	pool, limited := w.State.SlotLimit(event.ScopePool, t.Pool)
 	most := w.State.Runs.Get(t.RunID).MaxParallelism
 	if all > workspace || limited && inPool > pool || most > 0 && inRun > most {
 		return fmt.Errorf("task %s exceeds a limit: workspace %d of %d, run %d of %d, pool %d of %d",
@@ -305,7 +305,7 @@ func (w *walk) generations(before *state.State) error {
 		}
 	}
 	old, row := before.Liveness(), w.State.Liveness()
-	if old != nil && (row == nil || row.CloudTaskID != old.CloudTaskID && row.Generation <= old.Generation) {
+	if old != nil && (row == nil || row.QueueTaskName != old.QueueTaskName && row.Generation <= old.Generation) {
 		return fmt.Errorf("the liveness timer changed from %+v to %+v", *old, row)
 	}
 	return nil

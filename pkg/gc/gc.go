@@ -296,7 +296,7 @@ func (p *pass) cells(batch []Object) []*cell {
 			c.stored = append(c.stored, Materialization{ID: id})
 		}
 		m := &c.stored[len(c.stored)-1]
-		if o.Key == contract.MarkerKeyOf(prefix+id+"/x/") {
+		if o.Key == contract.CommitMarkerKeyOf(prefix+id+"/x/") {
 			m.Marker = o
 		} else if strings.Contains(name, "/") {
 			m.Files = append(m.Files, o)
@@ -316,14 +316,14 @@ func (p *pass) winner(ctx context.Context, m *Materialization) error {
 	if m.Marker.Key == "" || len(folders) < 2 {
 		return nil
 	}
-	data, _, err := blob.Get(ctx, p.Store, m.Marker.Key, contract.MaxMarkerBytes)
+	data, _, err := blob.Get(ctx, p.Store, m.Marker.Key, contract.MaxCommitMarkerBytes)
 	if errors.Is(err, blob.ErrNotFound) {
 		return nil // another collector has deleted it
 	}
 	if err != nil {
 		return p.failed(ctx, fmt.Errorf("read commit marker %s: %w", m.Marker.Key, err)) // its files are kept
 	}
-	marker, err := contract.DecodeMarker(data)
+	marker, err := contract.DecodeCommitMarker(data)
 	if err != nil || !contract.IsExecutionURI(marker.URI, prefix) {
 		return nil //nolint:nilerr // `servo admin verify` reports it; its files are kept
 	}

@@ -86,9 +86,9 @@ func (f *fixture) run(run state.RunState, task state.TaskState, executions ...st
 	row := &state.Task{RunID: runID, TaskKey: key, AssetKey: key, State: task, Kind: event.KindTask, Meta: f.meta()}
 	if task == state.TaskSucceeded {
 		uri = contract.ExecutionPrefix(domain, asset, "", m, runID, executions[0])
-		data, err := json.Marshal(contract.Marker{MaterializationID: m, AttemptID: runID, Nonce: executions[0], URI: uri, Files: []contract.MarkerFile{}})
+		data, err := json.Marshal(contract.CommitMarker{MaterializationID: m, AttemptID: runID, Nonce: executions[0], URI: uri, Files: []contract.CommitMarkerFile{}})
 		require.NoError(f.t, err)
-		f.put(contract.MarkerKeyOf(uri), data)
+		f.put(contract.CommitMarkerKeyOf(uri), data)
 		row.MaterializationID, row.OutputURI, row.CompletedAt = m, uri, event.At(f.clock.now)
 		state.Set(&f.rows, []*state.Partition{{
 			AssetKey: key, Status: state.Materialized, MaterializationID: m, MaterializedAt: row.CompletedAt, RunID: runID, TaskKey: key,
@@ -105,7 +105,7 @@ func (f *fixture) publish() {
 	m := f.newest
 	if m == nil {
 		var err error
-		m, err = f.cfg.Manifests.NewLineage(f.t.Context(), "test")
+		m, err = f.cfg.Manifests.NewTimeline(f.t.Context(), "test")
 		require.NoError(f.t, err)
 	} else {
 		m = m.Successor("test")
@@ -179,9 +179,9 @@ func TestRunCollectsGarbage(t *testing.T) {
 		require.Equal(t, item.Reason == gc.Superseded, strings.Contains(first, item.Version), "the superseded version is the first one")
 	}
 	left := f.left()
-	require.NotContains(t, left, contract.MarkerKeyOf(first))
+	require.NotContains(t, left, contract.CommitMarkerKeyOf(first))
 	require.NotContains(t, left, first+"data.parquet")
-	require.Contains(t, left, contract.MarkerKeyOf(second))
+	require.Contains(t, left, contract.CommitMarkerKeyOf(second))
 	require.Contains(t, left, second+"data.parquet")
 	require.NotContains(t, left, strings.Replace(second, "-c/", "-d/", 1)+"data.parquet", "files of the execution that lost")
 	require.True(t, slices.ContainsFunc(left, func(key string) bool { return strings.Contains(key, "-e/data.parquet") }), "the run is live")
@@ -217,7 +217,7 @@ func TestRunObeysRulesOfSingleAssets(t *testing.T) {
 	keep.Versions = 1
 	report := f.collect(gc.Options{})
 	require.Equal(t, []gc.Count{{Asset: asset.String(), Reason: gc.Superseded, Versions: 1, Files: 2, Bytes: report.Bytes}}, report.Counts)
-	require.NotContains(t, f.left(), contract.MarkerKeyOf(first))
+	require.NotContains(t, f.left(), contract.CommitMarkerKeyOf(first))
 }
 
 func TestRunKeepsInputsOfLivePlans(t *testing.T) {
@@ -377,7 +377,7 @@ func TestRunSkipsBrokenObjects(t *testing.T) {
 	report, err := gc.Run(t.Context(), f.cfg, gc.Options{})
 	require.ErrorContains(t, err, broken)
 	require.Equal(t, 2, report.Files, "the others are deleted, one of them of an execution that lost")
-	f.cfg.Store = brokenStore{f.blobs, contract.MarkerKeyOf(visible)}
+	f.cfg.Store = brokenStore{f.blobs, contract.CommitMarkerKeyOf(visible)}
 	report, err = gc.Run(t.Context(), f.cfg, gc.Options{})
 	require.NoError(t, err)
 	require.Equal(t, 1, report.Files)
@@ -391,9 +391,9 @@ func TestRunKeepsFilesOfUnreadableMarkers(t *testing.T) {
 	f.run(state.RunFailed, state.TaskFailed, "c")
 	f.clock.now = f.clock.now.Add(2 * day)
 	f.publish()
-	f.cfg.Store = brokenStore{f.blobs, contract.MarkerKeyOf(visible)}
+	f.cfg.Store = brokenStore{f.blobs, contract.CommitMarkerKeyOf(visible)}
 	report, err := gc.Run(t.Context(), f.cfg, gc.Options{})
-	require.ErrorContains(t, err, contract.MarkerKeyOf(visible))
+	require.ErrorContains(t, err, contract.CommitMarkerKeyOf(visible))
 	require.Equal(t, 1, report.Files, "the file of the failed run")
 	require.Contains(t, f.left(), visible+"data.parquet")
 }

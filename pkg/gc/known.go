@@ -200,7 +200,7 @@ func (k *known) settledSeq(ctx context.Context, p *pass, superseded time.Duratio
 		k.settled[superseded] = 0
 	case err != nil:
 		return 0, err
-	case m.Lineage != k.manifest.Lineage:
+	case m.Timeline != k.manifest.Timeline:
 		k.settled[superseded] = 0
 	default:
 		k.settled[superseded] = m.FoldSeq

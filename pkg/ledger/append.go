@@ -24,14 +24,14 @@ type Config struct {
 	Store  blob.Store
 	IDs    *ids.Source
 	Clock  clock.Clock
-	// OnDurable is called with every entry once it is stored, before the waiting Append
+	// OnStored is called with every entry once it is stored, before the waiting Append
 	// calls return. It may be nil. It must not append to the same Appender.
-	OnDurable func(Entry)
+	OnStored func(Entry)
 	// Logger receives a warning for every append that is retried. It may be nil.
 	Logger *slog.Logger
-	// Company is how long AppendSoon lets facts linger for an entry to join; 0 appends them
+	// Linger is how long AppendBuffered lets facts linger for an entry to join; 0 appends them
 	// at once. If it is set, the owner of the Appender must call Run.
-	Company time.Duration
+	Linger time.Duration
 	// MaxWaitingBytes is how many bytes may wait before Append blocks; 0 means 32 MiB.
 	MaxWaitingBytes int
 }
@@ -66,7 +66,7 @@ type Appender struct {
 	waiting   int           // bytes in queue and current
 	room      chan struct{} // closed and replaced when waiting decreases
 
-	buffered      *waiter       // facts of AppendSoon, merged into one waiter without a caller
+	buffered      *waiter       // facts of AppendBuffered, merged into one waiter without a caller
 	bufferedFacts chan struct{} // holds a token if facts were buffered since Run last checked
 }
 
@@ -85,7 +85,7 @@ type waiter struct {
 	appended Appended
 	err      error
 	left     bool // its caller has returned
-	buffered bool // it has no caller: AppendSoon buffered it
+	buffered bool // it has no caller: AppendBuffered buffered it
 	finished bool
 }
 
@@ -94,8 +94,8 @@ func NewAppender(cfg Config) *Appender {
 	if cfg.MaxWaitingBytes <= 0 {
 		cfg.MaxWaitingBytes = defaultMaxWaitingBytes
 	}
-	if cfg.OnDurable == nil {
-		cfg.OnDurable = func(Entry) {}
+	if cfg.OnStored == nil {
+		cfg.OnStored = func(Entry) {}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -164,7 +164,7 @@ func (a *Appender) prepare(group []*event.Envelope) (*waiter, error) {
 	}
 	a.complete(group)
 	w := newWaiter()
-	w.events, w.decides = len(group), event.Decides(group)
+	w.events, w.decides = len(group), event.HasFiredTimer(group)
 	for _, e := range group {
 		if e.Domain != a.cfg.Domain {
 			return nil, fmt.Errorf("append to ledger of %s: event %s belongs to domain %s", a.cfg.Domain, e.ID, e.Domain)

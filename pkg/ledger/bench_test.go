@@ -25,7 +25,7 @@ func BenchmarkAppend(b *testing.B) {
 			entries := 0
 			a := ledger.NewAppender(ledger.Config{
 				Domain: domain, Store: store, IDs: ids.NewSource(clock.System{}.Now, nil), Clock: clock.System{},
-				OnDurable: func(ledger.Entry) { entries++ },
+				OnStored: func(ledger.Entry) { entries++ },
 			})
 			var wg sync.WaitGroup
 			for i := range writers {

@@ -27,7 +27,7 @@ type off struct {
 func (o *off) Now() time.Time { return o.System.Now().Add(time.Duration(o.by.Load())) }
 
 func appender(store blob.Store, c clock.Clock, durable func(ledger.Entry)) *ledger.Appender {
-	return ledger.NewAppender(ledger.Config{Domain: domain, Store: store, IDs: ids.NewSource(c.Now, nil), Clock: c, OnDurable: durable})
+	return ledger.NewAppender(ledger.Config{Domain: domain, Store: store, IDs: ids.NewSource(c.Now, nil), Clock: c, OnStored: durable})
 }
 
 func TestAppendRejectsWrongClock(t *testing.T) {
@@ -48,7 +48,7 @@ func TestAppendRejectsWrongClock(t *testing.T) {
 				require.ErrorIs(t, err, ledger.ErrClock)
 				require.NotErrorIs(t, err, ledger.ErrUnknown)
 				require.ErrorContains(t, err, "set the clock")
-				require.ErrorIs(t, a.AppendSoon(t.Context(), []*event.Envelope{cancel("")}), ledger.ErrClock)
+				require.ErrorIs(t, a.AppendBuffered(t.Context(), []*event.Envelope{cancel("")}), ledger.ErrClock)
 				require.Zero(t, store.Stats().Creates, "nothing was written")
 
 				c.by.Store(0)

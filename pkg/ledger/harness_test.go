@@ -83,7 +83,7 @@ func newFixture(decide func(ctx context.Context, key string, nth int) (bool, err
 	}
 	w.Appender = ledger.NewAppender(ledger.Config{
 		Domain: domain, Store: w.store, IDs: w.ids, Clock: clock.System{},
-		OnDurable: func(e ledger.Entry) {
+		OnStored: func(e ledger.Entry) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.durable = append(w.durable, e)

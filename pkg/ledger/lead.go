@@ -83,7 +83,7 @@ func (a *Appender) leadUntil(ctx context.Context, w *waiter) (Appended, error) {
 			return Appended{}, failure
 		}
 		if err == nil {
-			a.cfg.OnDurable(b.entry(stored))
+			a.cfg.OnStored(b.entry(stored))
 		}
 		a.mu.Lock()
 		a.finish(b, err)
@@ -152,7 +152,7 @@ func (a *Appender) handOver() {
 			}
 		}
 		// No caller waits for it any more. If it was stored, a listing finds it. Facts of
-		// AppendSoon in it are buffered again.
+		// AppendBuffered in it are buffered again.
 		for _, w := range a.current.waiters {
 			if w.buffered {
 				a.rebuffer(w, a.buffered) // a repeated fact changes nothing

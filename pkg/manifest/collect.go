@@ -45,7 +45,7 @@ func NamedFrom(floor string, files []File) bool {
 //     created before the boundary passed the revision, and so before Collect lists the
 //     pins. A pin of a revision after o is covered by the first case.
 //   - The first revision of a later timeline carries the floor of the last one of this
-//     timeline, and references no file below it ([Manifest.Rebuilt], [Store.NewLineage]).
+//     timeline, and references no file below it ([Manifest.Rebuilt], [Store.NewTimeline]).
 //
 // Collect reads the boundary after o, which confirms that o is committed and current.
 func (c *Collector) Collect(ctx context.Context) (more bool, err error) {
@@ -58,7 +58,7 @@ func (c *Collector) Collect(ctx context.Context) (more bool, err error) {
 	if oldest == nil {
 		return false, nil
 	}
-	c.oldest = Oldest{oldest.Lineage, oldest.Revision, oldest.BaseSnapshot.EntriesFrom}
+	c.oldest = Oldest{oldest.Timeline, oldest.Revision, oldest.BaseSnapshot.EntriesFrom}
 	if !c.begin(oldest.OrphanFloor) {
 		return false, nil
 	}
@@ -91,7 +91,7 @@ func (c *Collector) Collect(ctx context.Context) (more bool, err error) {
 
 // Oldest describes the oldest revision that exists.
 type Oldest struct {
-	Lineage  string
+	Timeline string
 	Revision int64
 	// EntriesFrom is the revision's history cutoff: in this and in every later revision
 	// of the timeline, a ledger entry below it is folded or abandoned.

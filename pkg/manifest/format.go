@@ -22,8 +22,8 @@ type Manifest struct {
 	SchemaVersion int    `json:"schema_version"`
 	Tenant        string `json:"tenant_id"`
 	Workspace     string `json:"workspace_id"`
-	// Lineage is the ULID of the timeline: all revisions share it until a rebuild.
-	Lineage  string `json:"lineage"`
+	// Timeline is the ULID of the timeline: all revisions share it until a rebuild.
+	Timeline string `json:"timeline"`
 	Revision int64  `json:"revision"`
 	// Nonce is a ULID that is unique to one publish. It identifies the owner of the
 	// revision.
@@ -40,7 +40,7 @@ type Manifest struct {
 	// FoldTime is the greatest timestamp of a folded event.
 	FoldTime   event.Time `json:"fold_time,omitempty,omitzero"`
 	Watermarks Watermarks `json:"watermarks"`
-	Due        Due        `json:"due,omitzero"`
+	Wakeup     Wakeup     `json:"wakeup,omitzero"`
 
 	BaseSnapshot BaseSnapshot `json:"base_snapshot"`
 	L0Count      int          `json:"l0_count"`
@@ -79,7 +79,7 @@ type Watermarks struct {
 	CaughtUpAt event.Time `json:"caught_up_at,omitempty,omitzero"`
 }
 
-// Due names the wakeup (package due) that makes a sweeper visit the domain. Two rules
+// Wakeup names the wakeup (package wakeup) that makes a sweeper visit the domain. Two rules
 // make wakeups as reliable as manifests, whatever writers and sweepers do concurrently,
 // and wherever they die:
 //
@@ -90,7 +90,7 @@ type Watermarks struct {
 //
 // So a wakeup that the newest revision names is never deleted. A writer whose wakeup was
 // deleted before its publish conflicts with the revision that raised Through.
-type Due struct {
+type Wakeup struct {
 	// At is the minute of the wakeup; 0: the domain needs none.
 	At event.Time `json:"at,omitempty,omitzero"`
 	// Through is the minute up to which wakeups may be deleted.
@@ -211,10 +211,10 @@ func (m *Manifest) Files() []File {
 }
 
 // First returns revision 1 of a new timeline, to be filled in and published.
-func First(d ids.Domain, lineage, writer string) *Manifest {
+func First(d ids.Domain, timeline, writer string) *Manifest {
 	return &Manifest{
 		SchemaVersion: SchemaVersion, Tenant: d.Tenant, Workspace: d.Workspace,
-		Lineage: lineage, Revision: 1, Writer: writer,
+		Timeline: timeline, Revision: 1, Writer: writer,
 	}
 }
 
@@ -223,7 +223,7 @@ func First(d ids.Domain, lineage, writer string) *Manifest {
 func (m *Manifest) Rebuilt(timeline, writer string) *Manifest {
 	next := First(m.Domain(), timeline, writer)
 	next.Revision, next.PublishedAt = m.Revision+1, m.PublishedAt.Add(time.Millisecond)
-	next.OrphanFloor, next.Due, next.L0Limits = m.OrphanFloor, m.Due, m.L0Limits
+	next.OrphanFloor, next.Wakeup, next.L0Limits = m.OrphanFloor, m.Wakeup, m.L0Limits
 	return next
 }
 

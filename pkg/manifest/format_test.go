@@ -160,7 +160,7 @@ func TestDecodeRejectsDamagedManifest(t *testing.T) {
 		"an invalid table":        {`"row_counts":{"runs"`, `"row_counts":{"../runs"`, "row_counts"},
 		"a later base":            {`"revision":2,"published_at"`, `"revision":6,"published_at"`, "base_snapshot.revision"},
 		"a later cutoff":          {`"fold_seq":5`, `"fold_seq":8`, "base_snapshot.fold_seq"},
-		"a deletable wakeup":      {`"through":"2023-11-14T22:10`, `"through":"2023-11-14T22:20`, "due.at"},
+		"a deletable wakeup":      {`"through":"2023-11-14T22:10`, `"through":"2023-11-14T22:20`, "wakeup.at"},
 		"an invalid entry":        {`"entries_from":"0`, `"entries_from":"x`, "base_snapshot.entries_from"},
 		"an invalid run":          {`"runs_from":"0`, `"runs_from":"x`, "base_snapshot.runs_from"},
 		"a modified row":          {`"slots":2`, `"slots":3`, "l0_deltas[1].inline[0].rows: checksum is not"},

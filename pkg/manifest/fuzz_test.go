@@ -13,12 +13,12 @@ import (
 // Any bytes stored as the boundary either decode to a valid boundary that round-trips,
 // or are an error that names its key, and then Load returns that error.
 func FuzzBoundary(f *testing.F) {
-	good, err := json.Marshal(manifest.Boundary{Lineage: timeline, DeletedThrough: 2})
+	good, err := json.Marshal(manifest.Boundary{Timeline: timeline, DeletedThrough: 2})
 	require.NoError(f, err)
 	for _, seed := range []string{
-		string(good), string(good) + "{}", string(good[:20]), "", "null", "[]", "{}", `{"lineage":"` + timeline + `"}`,
-		`{"lineage":"x","deleted_through":1}`, `{"lineage":"` + timeline + `","deleted_through":-1}`,
-		`{"lineage":"` + timeline + `","deleted_through":1e2}`, `{"lineage":"` + timeline + `","deleted_through":3}`,
+		string(good), string(good) + "{}", string(good[:20]), "", "null", "[]", "{}", `{"timeline":"` + timeline + `"}`,
+		`{"timeline":"x","deleted_through":1}`, `{"timeline":"` + timeline + `","deleted_through":-1}`,
+		`{"timeline":"` + timeline + `","deleted_through":1e2}`, `{"timeline":"` + timeline + `","deleted_through":3}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -28,7 +28,7 @@ func FuzzBoundary(f *testing.F) {
 		key := manifest.BoundaryKey(domain)
 		_, err := fx.blobs.Put(t.Context(), key, data)
 		require.NoError(t, err)
-		b, generation, err := fx.writer().Boundary(t.Context())
+		b, version, err := fx.writer().Boundary(t.Context())
 		m, loadErr := fx.writer().Load(t.Context())
 		if err != nil {
 			var corrupt *manifest.CorruptError
@@ -37,9 +37,9 @@ func FuzzBoundary(f *testing.F) {
 			require.EqualError(t, loadErr, err.Error())
 			return
 		}
-		require.True(t, ids.Valid(b.Lineage))
+		require.True(t, ids.Valid(b.Timeline))
 		require.GreaterOrEqual(t, b.DeletedThrough, int64(0))
-		require.NotZero(t, generation)
+		require.NotZero(t, version)
 		if loadErr == nil {
 			require.Equal(t, newest, m)
 		}

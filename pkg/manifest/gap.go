@@ -11,7 +11,7 @@ import (
 // somebody has deleted their manifests. Otherwise a gap would end the collection of the domain for
 // good. The gap begins with the oldest revision or with its successor. stepOver keeps the oldest
 // revision unless the revision above the gap was published at or before then.
-func (w *window) stepOver(generation int64, then event.Time) (stepped bool, err error) {
+func (w *window) stepOver(version int64, then event.Time) (stepped bool, err error) {
 	s, gap := w.store, w.first
 	oldest, err := w.at(gap)
 	if err != nil {
@@ -34,7 +34,7 @@ func (w *window) stepOver(generation int64, then event.Time) (stepped bool, err 
 	if err != nil || m == nil || oldest != nil && m.PublishedAt > then {
 		return false, err
 	}
-	err = s.raise(w.ctx, Boundary{Lineage: m.Lineage, DeletedThrough: above - 1}, generation)
+	err = s.raise(w.ctx, Boundary{Timeline: m.Timeline, DeletedThrough: above - 1}, version)
 	if errors.Is(err, errMoved) {
 		return true, nil // another collector has deleted the missing revisions
 	}
@@ -68,7 +68,7 @@ func (w *window) belowGap(through int64) (int64, error) {
 // it.
 func (s *Store) Dense(ctx context.Context) (bool, error) {
 	for range maxRestarts {
-		b, generation, err := s.Boundary(ctx)
+		b, version, err := s.Boundary(ctx)
 		if err != nil {
 			return false, err
 		}
@@ -76,7 +76,7 @@ func (s *Store) Dense(ctx context.Context) (bool, error) {
 		if err != nil || dense {
 			return dense, err
 		}
-		if _, current, err := s.Boundary(ctx); err != nil || current == generation {
+		if _, current, err := s.Boundary(ctx); err != nil || current == version {
 			return false, err
 		}
 	}

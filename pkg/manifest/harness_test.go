@@ -85,10 +85,10 @@ func nth(op faultblob.Op, n int, fault faultblob.Fault) faultblob.Hook {
 // boundary replaces the boundary like retention and rebuilds.
 func (fx *fixture) boundary(t *testing.T, timeline string, through int64) {
 	t.Helper()
-	_, generation, err := fx.writer().Boundary(t.Context())
+	_, version, err := fx.writer().Boundary(t.Context())
 	require.NoError(t, err)
-	data := fmt.Appendf(nil, `{"lineage":%q,"deleted_through":%d}`, timeline, through)
-	_, err = fx.blobs.Replace(t.Context(), manifest.BoundaryKey(domain), data, generation)
+	data := fmt.Appendf(nil, `{"timeline":%q,"deleted_through":%d}`, timeline, through)
+	_, err = fx.blobs.Replace(t.Context(), manifest.BoundaryKey(domain), data, version)
 	require.NoError(t, err)
 }
 
@@ -140,7 +140,7 @@ func full() *manifest.Manifest {
 		EventsProcessedThrough: id, LastProcessedFile: "ledger/x.json", LastProcessedAt: m.PublishedAt,
 		CompleteThrough: id, CaughtUpAt: m.PublishedAt,
 	}
-	m.Due = manifest.Due{At: event.At(time.Unix(1_700_000_400, 0)), Through: event.At(time.Unix(1_699_999_800, 0))}
+	m.Wakeup = manifest.Wakeup{At: event.At(time.Unix(1_700_000_400, 0)), Through: event.At(time.Unix(1_699_999_800, 0))}
 	m.BaseSnapshot = manifest.BaseSnapshot{
 		ID: id, Revision: 2, PublishedAt: m.PublishedAt, Files: []manifest.File{file("runs", manifest.TierBase)},
 		FoldSeq: 5, FoldTime: m.FoldTime, EntriesFrom: id, RunsFrom: "01GH5M5P000000000000000000",

@@ -159,7 +159,7 @@ func (s *Store) Next(ctx context.Context, cur *Manifest) (*Manifest, error) {
 	if err != nil && !errors.Is(err, ErrAbsent) {
 		return nil, err
 	}
-	if next != nil && (next.Parent == nil || *next.Parent != cur.Ref() || next.Lineage != cur.Lineage) {
+	if next != nil && (next.Parent == nil || *next.Parent != cur.Ref() || next.Timeline != cur.Timeline) {
 		return nil, fmt.Errorf("follow revision %d of %s: %w", cur.Revision, s.domain, ErrReload)
 	}
 	if s.trusted(cur) {

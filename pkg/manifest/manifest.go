@@ -13,7 +13,7 @@
 //   - The boundary holds the number up to which revisions have been collected, or have
 //     ended with a rebuild. Revisions at or below that number do not exist, even if
 //     such an object does: a writer that slept for a day can re-create a deleted
-//     number. The boundary is replaced only if its generation matches, and always
+//     number. The boundary is replaced only if its version matches, and always
 //     before anything is deleted.
 //   - The hint names a recent newest revision. It saves a listing. It may be late,
 //     absent or garbage, so readers never trust it.
@@ -62,7 +62,7 @@
 //
 // If no revision can be read, or some are missing, the next number is not certain. The
 // rebuild then first replaces the boundary with a number 2^20 above the greatest in use,
-// and publishes its first revision above that number ([Store.NewLineage]). The boundary
+// and publishes its first revision above that number ([Store.NewTimeline]). The boundary
 // covers everything that writers of the old timeline still create.
 //
 // # Retention
@@ -72,7 +72,7 @@
 // raises the boundary over them, and only then deletes them. The newest revision
 // has no age and is never collected. A process may die between any two of these
 // steps, and any number of collectors may run at once: pins are a function of the
-// revisions alone, the boundary is replaced only under the generation that was read
+// revisions alone, the boundary is replaced only under the version that was read
 // before them, and everything at or below the boundary is garbage.
 //
 // # State files
@@ -156,10 +156,10 @@ type Config struct {
 	Store  blob.Store
 	IDs    *ids.Source
 	Clock  clock.Clock
-	// Held is called with a revision as soon as it is stored, before the boundary has
+	// InUse is called with a revision as soon as it is stored, before the boundary has
 	// confirmed it. Callers must load the revision themselves. Held must not block; it
 	// may be nil.
-	Held func(revision int64)
+	OnStored func(revision int64)
 	// Logger receives warnings about retried publishes. It may be nil.
 	Logger *slog.Logger
 }
@@ -189,11 +189,11 @@ func New(cfg Config) *Store {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Held == nil {
-		cfg.Held = func(int64) {}
+	if cfg.OnStored == nil {
+		cfg.OnStored = func(int64) {}
 	}
 	return &Store{
-		domain: cfg.Domain, blobs: cfg.Store, ids: cfg.IDs, clock: cfg.Clock, onStored: cfg.Held, log: cfg.Logger,
+		domain: cfg.Domain, blobs: cfg.Store, ids: cfg.IDs, clock: cfg.Clock, onStored: cfg.OnStored, log: cfg.Logger,
 		decoder: Decoder{Domain: cfg.Domain},
 	}
 }
@@ -201,9 +201,9 @@ func New(cfg Config) *Store {
 // Boundary defines which revisions exist: those whose numbers are above DeletedThrough.
 // The zero value, which stands for an absent boundary, covers no revision.
 type Boundary struct {
-	// Lineage is the timeline of the oldest revision above DeletedThrough at the time of
+	// Timeline is the timeline of the oldest revision above DeletedThrough at the time of
 	// writing.
-	Lineage        string `json:"lineage"`
+	Timeline       string `json:"timeline"`
 	DeletedThrough int64  `json:"deleted_through"`
 }
 
@@ -211,8 +211,8 @@ type Boundary struct {
 // even if an object with its number exists.
 func (b Boundary) Covers(revision int64) bool { return revision <= b.DeletedThrough }
 
-// Boundary returns the boundary and its generation, which a replacement must match.
-// The generation is 0 if the domain has no boundary yet.
+// Boundary returns the boundary and its version, which a replacement must match.
+// The version is 0 if the domain has no boundary yet.
 func (s *Store) Boundary(ctx context.Context) (Boundary, int64, error) {
 	key := BoundaryKey(s.domain)
 	data, object, err := blob.Get(ctx, s.blobs, key, maxSmall)
@@ -228,10 +228,10 @@ func (s *Store) Boundary(ctx context.Context) (Boundary, int64, error) {
 	if err := json.Unmarshal(data, &b); err != nil {
 		return Boundary{}, 0, &CorruptError{Key: key, Reason: err.Error()}
 	}
-	if b.DeletedThrough < 0 || !ids.Valid(b.Lineage) {
-		return Boundary{}, 0, &CorruptError{Key: key, Reason: "it has no lineage, or deleted_through is negative"}
+	if b.DeletedThrough < 0 || !ids.Valid(b.Timeline) {
+		return Boundary{}, 0, &CorruptError{Key: key, Reason: "it has no timeline, or deleted_through is negative"}
 	}
-	return b, object.Generation, nil
+	return b, object.Version, nil
 }
 
 // Live reports whether a manifest still exists: neither collected nor replaced by a

@@ -60,7 +60,7 @@ func TestPublishAnnouncesBeforeReadingBoundary(t *testing.T) {
 	reads := fx.blobs.Stats().Gets
 	s := manifest.New(manifest.Config{
 		Domain: domain, Store: fx.blobs, IDs: ids.NewSource(clock.System{}.Now, nil), Clock: clock.System{},
-		Held: func(revision int64) {
+		OnStored: func(revision int64) {
 			announced = append(announced, revision)
 			require.Equal(t, reads, fx.blobs.Stats().Gets)
 		},
@@ -200,7 +200,7 @@ func TestPublishRejectsManifestOfAnotherDomain(t *testing.T) {
 	fx := newFixture()
 	other := manifest.First(ids.Domain{Tenant: "evil", Workspace: "prod"}, timeline, "w")
 	require.Error(t, fx.writer().Publish(t.Context(), other))
-	require.Error(t, fx.writer().Publish(t.Context(), manifest.First(domain, "no lineage", "w")))
+	require.Error(t, fx.writer().Publish(t.Context(), manifest.First(domain, "no timeline", "w")))
 	require.Zero(t, fx.blobs.Stats().Creates)
 }
 
@@ -300,7 +300,7 @@ func TestRebuiltRevisionStartsATimeline(t *testing.T) {
 		m, err := fx.writer().Load(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, first, m)
-		fx.boundary(t, cur.Lineage, 3) // the collector of the old timeline raises it: the new one goes on
+		fx.boundary(t, cur.Timeline, 3) // the collector of the old timeline raises it: the new one goes on
 	}
 	require.NoError(t, writer.Publish(t.Context(), first.Successor("old")))
 	next, err := rebuild.Next(t.Context(), first)

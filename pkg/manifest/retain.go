@@ -129,14 +129,14 @@ var errMoved = errors.New("the boundary has moved")
 // from what is stored.
 func (c *Collector) Retain(ctx context.Context) (more bool, err error) {
 	s := c.store
-	b, generation, err := s.Boundary(ctx)
+	b, version, err := s.Boundary(ctx)
 	if err != nil {
 		return false, err
 	}
 	w := &window{ctx: ctx, store: s, first: b.DeletedThrough + 1, seen: map[int64]*Manifest{}}
 	now := event.At(s.clock.Now())
 	then := now.Add(-c.policy.All)
-	if stepped, err := w.stepOver(generation, then); stepped || err != nil {
+	if stepped, err := w.stepOver(version, then); stepped || err != nil {
 		return stepped, err
 	}
 	oldest, err := w.at(w.first)
@@ -158,10 +158,10 @@ func (c *Collector) Retain(ctx context.Context) (more bool, err error) {
 	}
 	if through > b.DeletedThrough {
 		more = through == b.DeletedThrough+maxRevisions || careful
-		next := Boundary{Lineage: oldest.Lineage, DeletedThrough: through}
-		err := c.pinAll(ctx, w, through, now, generation)
+		next := Boundary{Timeline: oldest.Timeline, DeletedThrough: through}
+		err := c.pinAll(ctx, w, through, now, version)
 		if err == nil {
-			err = s.raise(ctx, next, generation)
+			err = s.raise(ctx, next, version)
 		}
 		if c.absent = errors.Is(err, errMoved); c.absent {
 			return true, nil
@@ -184,7 +184,7 @@ func (c *Collector) Retain(ctx context.Context) (more bool, err error) {
 // pinAll pins the revisions up to through that the policy keeps longer. It steps from
 // one full hour (or full minute) to the next and finds the revision that was current
 // then by binary search.
-func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now event.Time, generation int64) error {
+func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now event.Time, version int64) error {
 	for from := w.first; from <= through; {
 		m, err := w.at(from)
 		if err != nil {
@@ -217,7 +217,7 @@ func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now ev
 			return errMoved
 		}
 		if c.policy.pins(current.PublishedAt, successor.PublishedAt, now) {
-			if err := c.store.pin(ctx, current.Revision, generation); err != nil {
+			if err := c.store.pin(ctx, current.Revision, version); err != nil {
 				return err
 			}
 		}
@@ -226,12 +226,12 @@ func (c *Collector) pinAll(ctx context.Context, w *window, through int64, now ev
 	return nil
 }
 
-// pin copies a revision. If the boundary still has the generation after the revision was
+// pin copies a revision. If the boundary still has the version after the revision was
 // read, the bytes are those that were committed.
 //
 // A collector that stalls just before the copy may create it after the boundary has
 // passed. The copy then already exists, or it has expired and the next Retain deletes it.
-func (s *Store) pin(ctx context.Context, revision, generation int64) error {
+func (s *Store) pin(ctx context.Context, revision, version int64) error {
 	data, _, err := blob.Get(ctx, s.blobs, Key(s.domain, revision), maxBytes)
 	if errors.Is(err, blob.ErrNotFound) {
 		return errMoved
@@ -243,7 +243,7 @@ func (s *Store) pin(ctx context.Context, revision, generation int64) error {
 	if err != nil {
 		return err
 	}
-	if current != generation {
+	if current != version {
 		return errMoved
 	}
 	if _, err := s.blobs.Create(ctx, PinKey(s.domain, revision), data); err != nil && !errors.Is(err, blob.ErrExists) {
@@ -252,14 +252,14 @@ func (s *Store) pin(ctx context.Context, revision, generation int64) error {
 	return nil
 }
 
-// raise replaces the boundary if it has the generation. On an error, which may be a lost
+// raise replaces the boundary if it has the version. On an error, which may be a lost
 // response, only the stored boundary decides whether that happened.
-func (s *Store) raise(ctx context.Context, next Boundary, generation int64) error {
+func (s *Store) raise(ctx context.Context, next Boundary, version int64) error {
 	data, err := json.Marshal(next)
 	if err != nil {
 		return fmt.Errorf("encode boundary: %w", err)
 	}
-	_, err = s.blobs.Replace(ctx, BoundaryKey(s.domain), data, generation)
+	_, err = s.blobs.Replace(ctx, BoundaryKey(s.domain), data, version)
 	if err == nil {
 		return nil
 	}
@@ -267,7 +267,7 @@ func (s *Store) raise(ctx context.Context, next Boundary, generation int64) erro
 	switch {
 	case readErr == nil && stored == next:
 		return nil
-	case readErr == nil && current != generation:
+	case readErr == nil && current != version:
 		return errMoved
 	}
 	return fmt.Errorf("raise boundary of %s to %d: %w", s.domain, next.DeletedThrough, err)

@@ -295,7 +295,7 @@ func (fx *fixture) meanwhile(n int, other func()) (reached func() bool) {
 	return func() bool { return hit }
 }
 
-// Seen to fail with the boundary replaced regardless of its generation.
+// Seen to fail with the boundary replaced regardless of its version.
 func TestStalledCollectorDeletesNothingLive(t *testing.T) {
 	origin, _ := past(t)
 	for n, hit := 1, true; hit; n++ {
@@ -326,7 +326,7 @@ func TestStalledCollectorDeletesNothingLive(t *testing.T) {
 	}
 }
 
-// Seen to fail with NewLineage not copying the orphan floor.
+// Seen to fail with NewTimeline not copying the orphan floor.
 func TestCollectorOfOldTimelineKeepsNewFiles(t *testing.T) {
 	origin, _ := past(t)
 	refused := 0
@@ -338,7 +338,7 @@ func TestCollectorOfOldTimelineKeepsNewFiles(t *testing.T) {
 			early, err := fx.write(t.Context(), manifest.TierBase, rebuild.ids.New())
 			require.NoError(t, err)
 			reached := fx.meanwhile(n, func() {
-				first, err := rebuild.s.NewLineage(t.Context(), "rebuild")
+				first, err := rebuild.s.NewTimeline(t.Context(), "rebuild")
 				require.NoError(t, err)
 				first.BaseSnapshot = manifest.BaseSnapshot{ID: id(early.Key), Files: []manifest.File{early}}
 				if err := rebuild.s.Publish(t.Context(), first); err != nil { // early is below the floor

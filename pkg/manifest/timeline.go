@@ -20,19 +20,19 @@ const timelineGap = 1 << 20
 // sweeperSkew is the maximum by which a sweeper's clock may be ahead of ours.
 const sweeperSkew = 15 * time.Minute
 
-// NewLineage ends the timeline of a domain whose manifests cannot be read or are missing. It
+// NewTimeline ends the timeline of a domain whose manifests cannot be read or are missing. It
 // returns the first manifest of a new timeline, to be filled in and published. Until it is
 // published, the domain has no revision: if the caller dies before that, the state must be rebuilt
 // again.
 //
 // The manifest carries the orphan floor of the old timeline. Publish rejects files
-// named below it. Names minted after NewLineage are above it.
-func (s *Store) NewLineage(ctx context.Context, writer string) (*Manifest, error) {
-	b, generation, err := s.Boundary(ctx)
+// named below it. Names minted after NewTimeline are above it.
+func (s *Store) NewTimeline(ctx context.Context, writer string) (*Manifest, error) {
+	b, version, err := s.Boundary(ctx)
 	if corrupt := new(CorruptError); errors.As(err, &corrupt) {
 		var object blob.Object
 		if object, err = s.blobs.Head(ctx, BoundaryKey(s.domain)); err == nil {
-			generation = object.Generation
+			version = object.Version
 		}
 	}
 	if err != nil {
@@ -47,22 +47,22 @@ func (s *Store) NewLineage(ctx context.Context, writer string) (*Manifest, error
 			greatest = max(greatest, revision)
 		}
 	}
-	next := Boundary{Lineage: s.ids.New(), DeletedThrough: greatest + timelineGap}
+	next := Boundary{Timeline: s.ids.New(), DeletedThrough: greatest + timelineGap}
 	data, err := json.Marshal(next)
 	if err != nil {
 		return nil, fmt.Errorf("encode boundary: %w", err)
 	}
-	if _, err := s.blobs.Replace(ctx, BoundaryKey(s.domain), data, generation); err != nil {
+	if _, err := s.blobs.Replace(ctx, BoundaryKey(s.domain), data, version); err != nil {
 		// The error may be a lost response: only the stored boundary decides.
 		if stored, _, readErr := s.Boundary(ctx); readErr != nil || stored != next {
 			return nil, fmt.Errorf("start timeline of %s: %w", s.domain, err)
 		}
 	}
-	m := First(s.domain, next.Lineage, writer)
+	m := First(s.domain, next.Timeline, writer)
 	m.Revision = next.DeletedThrough + 1
 	// A sweeper of the old timeline may still delete wakeups that it listed, up to its
 	// current minute.
-	m.Due.Through = event.At(s.clock.Now().Truncate(time.Minute).Add(sweeperSkew))
+	m.Wakeup.Through = event.At(s.clock.Now().Truncate(time.Minute).Add(sweeperSkew))
 	// A collector of the old timeline may still be running, or be stalled for any time.
 	// So the new timeline must not reference files named below that timeline's floor,
 	// which cannot rise after the boundary was replaced.

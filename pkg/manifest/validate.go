@@ -53,7 +53,7 @@ func (m *Manifest) validate(known isKnown) error {
 	if err := m.Domain().Validate(); err != nil {
 		p.check(false, "tenant_id, workspace_id: %w", err)
 	}
-	p.ulid("lineage", m.Lineage)
+	p.ulid("timeline", m.Timeline)
 	p.check(m.Revision >= 1, "revision: must be at least 1, got %d", m.Revision)
 	p.ulid("nonce", m.Nonce)
 	m.validateParent(p)
@@ -92,9 +92,9 @@ func (m *Manifest) validateWatermarks(p *problem) {
 	p.time("watermarks.last_processed_at", w.LastProcessedAt)
 	p.optionalULID("watermarks.complete_through", w.CompleteThrough)
 	p.time("watermarks.caught_up_at", w.CaughtUpAt)
-	p.time("due.at", m.Due.At)
-	p.time("due.through", m.Due.Through)
-	p.check(m.Due.At == 0 || m.Due.At > m.Due.Through, "due.at: must be later than due.through, or the wakeup may be deleted")
+	p.time("wakeup.at", m.Wakeup.At)
+	p.time("wakeup.through", m.Wakeup.Through)
+	p.check(m.Wakeup.At == 0 || m.Wakeup.At > m.Wakeup.Through, "wakeup.at: must be later than wakeup.through, or the wakeup may be deleted")
 }
 
 func (m *Manifest) validateFiles(p *problem, known isKnown) {

@@ -87,8 +87,8 @@ func (a *asset) add(root, uri string) {
 }
 
 // readMarker reads the commit marker of an output below a folder.
-func readMarker(root, uri string) (_ *contract.Marker, err error) {
-	key := contract.MarkerKeyOf(uri)
+func readMarker(root, uri string) (_ *contract.CommitMarker, err error) {
+	key := contract.CommitMarkerKeyOf(uri)
 	local, err := filepath.Localize(key)
 	if err != nil {
 		return nil, fmt.Errorf("output %q is not a path in the store", uri)
@@ -98,11 +98,11 @@ func readMarker(root, uri string) (_ *contract.Marker, err error) {
 		return nil, fmt.Errorf("read commit marker: %w", err)
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	data, err := io.ReadAll(io.LimitReader(file, contract.MaxMarkerBytes+1))
+	data, err := io.ReadAll(io.LimitReader(file, contract.MaxCommitMarkerBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("read commit marker: %w", err)
 	}
-	marker, err := contract.DecodeMarker(data)
+	marker, err := contract.DecodeCommitMarker(data)
 	if err != nil {
 		return nil, fmt.Errorf("commit marker %s is damaged: %w", key, err)
 	}

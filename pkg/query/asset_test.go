@@ -36,18 +36,18 @@ func output(t *testing.T, r *revision, uri, file, sql string) {
 // commit writes the commit marker of all files below a URI.
 func commit(t *testing.T, r *revision, uri string) {
 	t.Helper()
-	m := contract.Marker{MaterializationID: materialization, AttemptID: materialization, Nonce: "n", URI: uri, Files: []contract.MarkerFile{}}
+	m := contract.CommitMarker{MaterializationID: materialization, AttemptID: materialization, Nonce: "n", URI: uri, Files: []contract.CommitMarkerFile{}}
 	dir := filepath.Join(r.dir, filepath.FromSlash(uri))
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	for _, e := range entries {
 		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
 		require.NoError(t, err)
-		m.Files = append(m.Files, contract.MarkerFile{Name: e.Name(), Size: int64(len(data)), CRC32C: blob.CRC32C(data)})
+		m.Files = append(m.Files, contract.CommitMarkerFile{Name: e.Name(), Size: int64(len(data)), CRC32C: blob.CRC32C(data)})
 	}
 	data, err := json.Marshal(m)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(r.dir, filepath.FromSlash(contract.MarkerKeyOf(uri))), data, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(r.dir, filepath.FromSlash(contract.CommitMarkerKeyOf(uri))), data, 0o600))
 }
 
 func TestQueryRejectsDamagedOutput(t *testing.T) {

@@ -47,9 +47,9 @@ type Task struct {
 	// which ends the task. Only a queue in this process can call it; other queues reject
 	// the task with ErrInvalid.
 	Prepare func(ctx context.Context) (body []byte, wanted bool, err error)
-	// Answered, if set, receives the body of each answer with status 200. If it returns an
+	// OnResponse, if set, receives the body of each answer with status 200. If it returns an
 	// error, the delivery has failed. Like Prepare, it needs a queue in this process.
-	Answered func(ctx context.Context, body []byte) error
+	OnResponse func(ctx context.Context, body []byte) error
 }
 
 // Queue accepts tasks. It is safe for concurrent use. Any error other than ErrExists and

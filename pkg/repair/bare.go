@@ -40,7 +40,7 @@ func (cfg Config) bare(ctx context.Context) (*built, error) {
 	if err != nil {
 		return nil, err
 	}
-	cut := state.Cut{Seq: math.MaxInt64, Time: math.MaxInt64, Entries: complete}
+	cut := state.Cutoff{Seq: math.MaxInt64, Time: math.MaxInt64, Entries: complete}
 	b := &built{cfg: cfg, state: state.New(cfg.Domain), closed: cfg.newSegments("")}
 	b.evictor = newEvictor(cut, b.closed.add)
 	f := &bareFold{cfg: cfg, complete: complete, state: b.state, evictor: b.evictor, reader: cfg.reader(), waiting: cfg.reader()}
@@ -100,7 +100,7 @@ func (f *bareFold) ledger(ctx context.Context, after string) error {
 		if err != nil {
 			return err
 		}
-		if f.state.Recorded(e.ID) {
+		if f.state.HasEntry(e.ID) {
 			continue
 		}
 		if e.Data != nil {

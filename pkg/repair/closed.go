@@ -18,7 +18,7 @@ import (
 
 // evictor removes closed rows below a cut from a state during a replay. They are final.
 type evictor struct {
-	cut    state.Cut
+	cut    state.Cutoff
 	take   func(ctx context.Context, closed *state.Rows) error
 	runs   map[ulid.ULID]struct{}
 	groups int // since the last eviction
@@ -27,7 +27,7 @@ type evictor struct {
 // evictEvery is the minimum number of groups between evictions, each of which scans all runs.
 const evictEvery = 256
 
-func newEvictor(cut state.Cut, take func(context.Context, *state.Rows) error) *evictor {
+func newEvictor(cut state.Cutoff, take func(context.Context, *state.Rows) error) *evictor {
 	return &evictor{cut: cut, take: take, runs: map[ulid.ULID]struct{}{}}
 }
 
@@ -37,13 +37,13 @@ func (l *evictor) sometimes(ctx context.Context, st *state.State) error {
 		return nil
 	}
 	l.groups = 0
-	return l.evict(ctx, st, state.Cut{Seq: st.FoldSeq, Time: min(st.FoldTime, l.cut.Time), Entries: l.cut.Entries, Runs: l.cut.Runs})
+	return l.evict(ctx, st, state.Cutoff{Seq: st.FoldSeq, Time: min(st.FoldTime, l.cut.Time), Entries: l.cut.Entries, Runs: l.cut.Runs})
 }
 
 // rest evicts the remaining closed rows at the end.
 func (l *evictor) rest(ctx context.Context, st *state.State) error { return l.evict(ctx, st, l.cut) }
 
-func (l *evictor) evict(ctx context.Context, st *state.State, cut state.Cut) error {
+func (l *evictor) evict(ctx context.Context, st *state.State, cut state.Cutoff) error {
 	closed := st.Evict(cut)
 	for _, run := range state.List[state.Run](closed) {
 		if id, err := ulid.ParseStrict(run.RunID); err == nil {

@@ -61,7 +61,7 @@ func (h *deferred) next(st *state.State, g fold.Group) (groups []fold.Group) {
 	}()
 	key := state.Key2{A: g.Entry, B: g.ID}
 	row := st.Entries.Get(key)
-	if event.Decides(g.Events) && (row == nil || row.Waits()) {
+	if event.HasFiredTimer(g.Events) && (row == nil || row.Waits()) {
 		h.timers = append(h.timers, key)
 		return groups
 	}

@@ -43,7 +43,7 @@ func (o *outputs) check(ctx context.Context, tasks []*state.Task) error {
 			continue
 		}
 		if errors.Is(err, errNoMarker) {
-			problem, err = "its commit marker "+contract.MarkerKeyOf(t.OutputURI)+" is missing", nil
+			problem, err = "its commit marker "+contract.CommitMarkerKeyOf(t.OutputURI)+" is missing", nil
 		}
 		if err == nil && problem != "" {
 			err = o.add(ctx, t, problem, old)
@@ -145,8 +145,8 @@ func superseded(live *state.State, t *state.Task) bool {
 }
 
 func (cfg Config) output(ctx context.Context, t *state.Task) (problem string, err error) {
-	key := contract.MarkerKeyOf(t.OutputURI)
-	data, _, err := blob.Get(ctx, cfg.Store, key, contract.MaxMarkerBytes)
+	key := contract.CommitMarkerKeyOf(t.OutputURI)
+	data, _, err := blob.Get(ctx, cfg.Store, key, contract.MaxCommitMarkerBytes)
 	if errors.Is(err, blob.ErrNotFound) {
 		return "", errNoMarker
 	}
@@ -156,7 +156,7 @@ func (cfg Config) output(ctx context.Context, t *state.Task) (problem string, er
 	if err != nil {
 		return "", err
 	}
-	marker, err := contract.DecodeMarker(data)
+	marker, err := contract.DecodeCommitMarker(data)
 	if err != nil {
 		return fmt.Sprintf("its commit marker %s cannot be read: %v", key, err), nil
 	}
@@ -173,7 +173,7 @@ func (cfg Config) output(ctx context.Context, t *state.Task) (problem string, er
 
 // file compares an object with its record in the commit marker. It reads the object only if the
 // store keeps no checksums.
-func (cfg Config) file(ctx context.Context, key string, want contract.MarkerFile) (problem string, err error) {
+func (cfg Config) file(ctx context.Context, key string, want contract.CommitMarkerFile) (problem string, err error) {
 	object, err := cfg.Store.Head(ctx, key)
 	switch {
 	case errors.Is(err, blob.ErrNotFound):

@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/compactor"
-	"github.com/servo-orchestration/servo/pkg/due"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
 // Result is the result of a rebuild.
@@ -127,7 +127,7 @@ func (cfg Config) replayed(ctx context.Context) (*built, error) {
 		return nil, contradictions(problems)
 	}
 	// Late groups stay late, and abandoned entries stay abandoned.
-	cut := state.Cut{Seq: math.MaxInt64, Time: math.MaxInt64, Entries: m.BaseSnapshot.EntriesFrom, Runs: m.BaseSnapshot.RunsFrom}
+	cut := state.Cutoff{Seq: math.MaxInt64, Time: math.MaxInt64, Entries: m.BaseSnapshot.EntriesFrom, Runs: m.BaseSnapshot.RunsFrom}
 	b.closed = cfg.newSegments(cut.Runs)
 	b.evictor = newEvictor(cut, b.closed.add)
 	b.replay = cfg.newReplay(cut.Runs, b.evictor)
@@ -148,7 +148,7 @@ func (cfg Config) replayed(ctx context.Context) (*built, error) {
 
 // rejectLoss returns an error if the replay has lost groups, unless they may be forgotten.
 func (b *built) rejectLoss() error {
-	if b.result.Lost = len(b.replay.lost); b.result.Lost > 0 && !b.cfg.Forget {
+	if b.result.Lost = len(b.replay.lost); b.result.Lost > 0 && !b.cfg.AllowLoss {
 		return &LostError{Groups: b.replay.lost}
 	}
 	return nil
@@ -156,7 +156,7 @@ func (b *built) rejectLoss() error {
 
 // writeBase writes the live rows as a base and the closed rows as segments. From here on the state
 // keeps its changes for a delta.
-func (b *built) writeBase(ctx context.Context, cut state.Cut) error {
+func (b *built) writeBase(ctx context.Context, cut state.Cutoff) error {
 	st := b.state
 	cut.Seq, cut.Time = st.FoldSeq, st.FoldTime
 	err := b.evictor.evict(ctx, st, cut)
@@ -202,9 +202,9 @@ func (b *built) publish(ctx context.Context) (Result, error) {
 		if err == nil {
 			err = b.fill(ctx, m)
 		}
-		if err == nil && m.Due.At != 0 {
+		if err == nil && m.Wakeup.At != 0 {
 			// A later revision may have released the wakeup, and its manifest may be lost.
-			err = due.Create(ctx, b.cfg.Store, due.Marker{At: m.Due.At, Domain: b.cfg.Domain})
+			err = wakeup.Create(ctx, b.cfg.Store, wakeup.Wakeup{At: m.Wakeup.At, Domain: b.cfg.Domain})
 		}
 		if err != nil {
 			return Result{}, err
@@ -241,7 +241,7 @@ func (b *built) next(ctx context.Context) (*manifest.Manifest, error) {
 	var m *manifest.Manifest
 	switch {
 	case lost:
-		m, err = b.cfg.Manifests.NewLineage(ctx, b.cfg.Writer)
+		m, err = b.cfg.Manifests.NewTimeline(ctx, b.cfg.Writer)
 	case err == nil:
 		m = newest.Rebuilt(b.cfg.IDs.New(), b.cfg.Writer)
 	}
@@ -265,15 +265,15 @@ func (b *built) scheduleWakeup(m *manifest.Manifest) {
 	if !b.cfg.Wakeups {
 		return
 	}
-	next := max(due.Minute(event.At(b.cfg.now())), m.Due.Through).Add(time.Minute)
-	if m.Due.At <= m.Due.Through || m.Due.At > next {
-		m.Due.At = next
+	next := max(wakeup.Minute(event.At(b.cfg.now())), m.Wakeup.Through).Add(time.Minute)
+	if m.Wakeup.At <= m.Wakeup.Through || m.Wakeup.At > next {
+		m.Wakeup.At = next
 	}
 }
 
 // follow replays the groups that a later revision has folded.
 func (b *built) follow(ctx context.Context, m *manifest.Manifest) error {
-	if m.Lineage != b.at.Lineage {
+	if m.Timeline != b.at.Timeline {
 		return fmt.Errorf("revision %d is on another timeline: another rebuild has finished meanwhile", m.Revision)
 	}
 	if m.Ref() == b.at.Ref() {

@@ -28,8 +28,8 @@ type Config struct {
 	Clock clock.Clock
 	// Bare makes a rebuild fold the ledger in the order of ids, without the recorded order.
 	Bare bool
-	// Forget makes a rebuild continue if the ledger lacks groups that the state has folded.
-	Forget bool
+	// AllowLoss makes a rebuild continue if the ledger lacks groups that the state has folded.
+	AllowLoss bool
 	// Wakeups reports that the domain is swept when a wakeup is due, as in a bucket. A bare
 	// rebuild, or one that finds manifests missing, creates a wakeup for the next minute.
 	Wakeups bool
@@ -91,9 +91,9 @@ func Verify(ctx context.Context, cfg Config) (Report, error) {
 	if err != nil {
 		return report, err
 	}
-	closed := newSums(snapshot.CutOf(m).Runs)
+	closed := newSums(snapshot.CutoffOf(m).Runs)
 	closed.seed = stored.seed // sums with different seeds are not comparable
-	evictor := newEvictor(snapshot.CutOf(m), func(_ context.Context, rows *state.Rows) error { return closed.add(rows) })
+	evictor := newEvictor(snapshot.CutoffOf(m), func(_ context.Context, rows *state.Rows) error { return closed.add(rows) })
 	problems := inOrder(order)
 	replay := cfg.newReplay(m.BaseSnapshot.RunsFrom, evictor)
 	err = replay.fold(ctx, order)
@@ -123,7 +123,7 @@ func Verify(ctx context.Context, cfg Config) (Report, error) {
 // It returns sums of history's rows, the places of all groups, in no particular order, and the
 // problems of outputs.
 func (cfg Config) stored(ctx context.Context, m *manifest.Manifest, live *state.State, report *Report) (*sums, []place, []string, error) {
-	history := newSums(snapshot.CutOf(m).Runs)
+	history := newSums(snapshot.CutoffOf(m).Runs)
 	order := make([]place, 0, min(m.History["ledger_entries"].Rows, maxPlaces)+int64(live.Entries.Len()))
 	checked := outputs{Config: cfg, live: live, report: report}
 	look := func(rows *state.Rows) error {
@@ -159,7 +159,7 @@ func (cfg Config) compareAll(ctx context.Context, m *manifest.Manifest, order []
 		return nil, err
 	}
 	want, got := state.New(cfg.Domain), state.New(cfg.Domain)
-	cut := snapshot.CutOf(m)
+	cut := snapshot.CutoffOf(m)
 	want.Load(replay.state.Evict(cut).KeptFrom(cut.Runs))
 	got.Load(closed.Superseded(live).KeptFrom(cut.Runs))
 	var lines []string

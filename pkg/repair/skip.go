@@ -64,5 +64,5 @@ func (cfg Config) folded(ctx context.Context, entry string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return st.Recorded(entry) || entry < m.BaseSnapshot.EntriesFrom, nil
+	return st.HasEntry(entry) || entry < m.BaseSnapshot.EntriesFrom, nil
 }

@@ -192,7 +192,7 @@ func (s *server) authorize(w http.ResponseWriter, r *http.Request, route string)
 		reason, status = reasonNotAllowed, http.StatusForbidden
 	}
 	s.metrics.Add(refusedCallers, 1, reason)
-	s.warnings.warn(r.Context(), "caller "+reason+" "+route, "caller refused", slog.String("route", route), slog.String("error", contract.Cut(err.Error())))
+	s.warnings.warn(r.Context(), "caller "+reason+" "+route, "caller refused", slog.String("route", route), slog.String("error", contract.Truncate(err.Error())))
 	writeProblem(w, status, err.Error())
 	return nil
 }

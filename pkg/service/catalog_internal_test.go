@@ -18,13 +18,13 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob/memblob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
-	"github.com/servo-orchestration/servo/pkg/due"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/metrics/prom"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/sweeper"
+	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
 // recorded is the recorder of a process that serves every metric.
@@ -99,7 +99,7 @@ func TestSweepsWithWorkAreLogged(t *testing.T) {
 func TestStoreKindsAreInTheCatalog(t *testing.T) {
 	kinds := storeRequests.Labels[1].Values
 	for _, key := range []string{
-		ledger.Key(acme, "x"), manifest.Key(acme, 1), manifest.StateKey(acme, "runs", "l0", "x"), archive.Prefix(acme), due.Prefix,
+		ledger.Key(acme, "x"), manifest.Key(acme, 1), manifest.StateKey(acme, "runs", "l0", "x"), archive.Prefix(acme), wakeup.Prefix,
 	} {
 		kind, _, _ := strings.Cut(key, "/")
 		require.Contains(t, kinds, kind, key)

@@ -30,7 +30,7 @@ func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) er
 	}
 	defer closeStore()
 	p.Compactor.KeepRuns = cmp.Or(p.Compactor.KeepRuns, cfg.KeepRuns)
-	p.Compactor.Markers, p.Compactor.Shared = true, true // the sweeper reads wakeups, and Cloud Run adds instances
+	p.Compactor.Wakeups, p.Compactor.Shared = true, true // the sweeper reads wakeups, and Cloud Run adds instances
 	c := &compactors{
 		store: store, codec: p.Codec, entropy: p.Entropy, server: s, options: p.Compactor,
 		writer: s.name + "/" + p.Instance, archiving: make(chan struct{}, 1),
@@ -80,7 +80,7 @@ func (c *compactors) open(ctx context.Context, d ids.Domain) (*served[*compactor
 	source := ids.NewSource(s.clock.Now, c.entropy) // its own: ids that it observes must not advance the ids of other domains
 	opened, err := compactor.Open(ctx, compactor.Config{
 		Domain: d, Store: c.store, Codec: c.codec, IDs: source, Clock: s.clock, Logger: s.logger, Traces: s.traces,
-		Options: c.options, Archiving: c.archiving,
+		Options: c.options, ArchiveSlots: c.archiving,
 		Manifests: manifest.New(manifest.Config{
 			Domain: d, Store: c.store, IDs: source, Clock: s.clock, Logger: s.logger,
 			Held: func(revision int64) { // the receiver checks that it is committed, in parallel with this process
@@ -94,7 +94,7 @@ func (c *compactors) open(ctx context.Context, d ids.Domain) (*served[*compactor
 			s.metrics.Add(publishes, 1)
 			s.metrics.Add(publishedRows, float64(p.Changed.Len()))
 		},
-		OnTrouble: func(error, time.Time) { s.metrics.Add(compactionFailures, 1) },
+		OnFailure: func(error, time.Time) { s.metrics.Add(compactionFailures, 1) },
 		OnPhase:   s.measurePhase,
 	})
 	if err != nil {

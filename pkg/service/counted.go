@@ -63,8 +63,8 @@ func (s *countedStore) CreateFrom(ctx context.Context, key string, r io.Reader) 
 }
 
 // Replace implements [blob.Store].
-func (s *countedStore) Replace(ctx context.Context, key string, data []byte, generation int64) (o blob.Object, err error) {
-	err = s.call("replace", key, func() error { o, err = s.inner.Replace(ctx, key, data, generation); return err })
+func (s *countedStore) Replace(ctx context.Context, key string, data []byte, version int64) (o blob.Object, err error) {
+	err = s.call("replace", key, func() error { o, err = s.inner.Replace(ctx, key, data, version); return err })
 	return o, err
 }
 

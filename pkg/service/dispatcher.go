@@ -65,7 +65,7 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	if err != nil {
 		return errors.Join(err, s.endpoint.Close())
 	}
-	d.turns = dispatcher.NewTurns(p.Clock, queueCalls, cfg.DispatchRate, weights)
+	d.turns = dispatcher.NewFairQueue(p.Clock, queueCalls, cfg.DispatchRate, weights)
 	d.turns.OnWaiting = func(more int) { s.metrics.Add(dispatchesWaiting, float64(more)) }
 	d.turns.OnTurn = func(waited time.Duration) { s.metrics.Observe(dispatchWait, waited) }
 	if d.workers, err = cfg.workers(); err != nil {
@@ -105,7 +105,7 @@ type dispatchers struct {
 	queue            queue.Queue
 	client           func(ids.Domain) *remote.Client
 	announce         *relay[announcement]
-	turns            *dispatcher.Turns
+	turns            *dispatcher.FairQueue
 	full             atomic.Bool
 }
 
@@ -127,11 +127,11 @@ func (d *dispatchers) open(ctx context.Context, domain ids.Domain) (*served[*dis
 	source.Observe(m.Watermarks.CompleteThrough)
 	appender := ledger.NewAppender(ledger.Config{
 		Domain: domain, Store: d.store, IDs: source, Clock: s.clock, Logger: s.logger, Company: linger,
-		OnDurable: func(e ledger.Entry) { d.announce.put(domain, announced(e)) },
+		OnStored: func(e ledger.Entry) { d.announce.put(domain, announced(e)) },
 	})
 	snapshots := snapshot.NewReader(domain, d.codec, manifests, s.clock)
 	opened := dispatcher.New(dispatcher.Config{
-		Domain: domain, Markers: d.store, Queue: d.queue, Compactor: d.client(domain), Keys: d.keys, WorkerKeys: d.workerKeys, Turns: d.turns,
+		Domain: domain, CommitMarkers: d.store, Queue: d.queue, Compactor: d.client(domain), Keys: d.keys, WorkerKeys: d.workerKeys, FairQueue: d.turns,
 		Snapshots: snapshots,
 		WorkerURL: d.workerURL,
 		BaseURL:   d.base, IDs: source, Clock: s.clock, Logger: s.logger, Traces: s.traces,

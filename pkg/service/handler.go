@@ -41,7 +41,7 @@ func (s *server) handler() http.Handler {
 // signature, otherwise at level debug.
 func (s *server) log(r *http.Request, route string, status int, took time.Duration) {
 	attributes := []slog.Attr{
-		slog.String("method", r.Method), slog.String("path", contract.Cut(r.URL.Path)), slog.Int("status", status), slog.Duration("took", took),
+		slog.String("method", r.Method), slog.String("path", contract.Truncate(r.URL.Path)), slog.Int("status", status), slog.Duration("took", took),
 	}
 	switch {
 	case route == contract.CallbackPattern && status == http.StatusUnauthorized:
@@ -98,7 +98,7 @@ func refuse(w http.ResponseWriter, r *http.Request, handler http.Handler) {
 func writeProblem(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(contract.Problem{Title: http.StatusText(status), Status: status, Detail: contract.Cut(detail)}) //nolint:errchkjson // fails only if the caller is gone
+	_ = json.NewEncoder(w).Encode(contract.Problem{Title: http.StatusText(status), Status: status, Detail: contract.Truncate(detail)}) //nolint:errchkjson // fails only if the caller is gone
 }
 
 // captured is an answer that is inspected and not sent.

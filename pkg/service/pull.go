@@ -43,7 +43,7 @@ func (s *server) pull(pull Pull, subscription string) func(context.Context) erro
 	take := func(ctx context.Context, m Message) error {
 		err := s.push(ctx, m)
 		if err != nil {
-			s.warnings.warn(ctx, "notification", "notification refused; it will be redelivered", slog.String("error", contract.Cut(err.Error())))
+			s.warnings.warn(ctx, "notification", "notification refused; it will be redelivered", slog.String("error", contract.Truncate(err.Error())))
 			_ = s.clock.Sleep(ctx, refusedPause) // an early end does not matter
 		}
 		return err

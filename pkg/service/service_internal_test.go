@@ -221,7 +221,7 @@ func TestRelayDelaysAcknowledgements(t *testing.T) {
 		r.put(globex, entry("x", true))
 		synctest.Wait()
 		require.Len(t, f.calls, 1, "domains do not wait for each other")
-		require.NoError(t, clock.System{}.Sleep(t.Context(), compactor.LazyDelay/2))
+		require.NoError(t, clock.System{}.Sleep(t.Context(), compactor.MaxLinger/2))
 		r.put(acme, entry("2", true))
 		synctest.Wait()
 		require.Equal(t, announcement{entries: named("1", "2"), urgent: true}, f.calls[1])
@@ -230,7 +230,7 @@ func TestRelayDelaysAcknowledgements(t *testing.T) {
 		require.NoError(t, clock.System{}.Sleep(t.Context(), time.Minute))
 		synctest.Wait()
 		require.Equal(t, entry("3", false), f.calls[2])
-		require.Equal(t, compactor.LazyDelay*3/2, f.at[2].Sub(began), "waits for the delay only")
+		require.Equal(t, compactor.MaxLinger*3/2, f.at[2].Sub(began), "waits for the delay only")
 	})
 }
 
@@ -256,7 +256,7 @@ func TestAnnouncementOfTooManyEntriesAsksForAListing(t *testing.T) {
 		a = a.with(entry("x", false))
 	}
 	require.Len(t, a.entries, maxAnnounced)
-	require.Equal(t, compactor.LazyDelay, a.delay())
+	require.Equal(t, compactor.MaxLinger, a.delay())
 	a = a.with(entry("x", false))
 	require.Equal(t, announcement{barrier: true}, a)
 	require.Zero(t, a.delay())

@@ -103,7 +103,7 @@ func (o *oracle) redispatched(f *followed, p *event.DispatchRequested) {
 		return // stale: it is rejected
 	}
 	for id, t := range o.w.queue.waiting {
-		if strings.HasSuffix(id, "/"+row.CloudTaskID) && o.w.now().Sub(t.since) >= longQueued {
+		if strings.HasSuffix(id, "/"+row.QueueTaskName) && o.w.now().Sub(t.since) >= longQueued {
 			o.violation("work is bounded", "task %s of run %s is dispatched again, although the queue has had it for %s",
 				p.TaskKey, p.RunID, o.w.now().Sub(t.since))
 		}
@@ -170,7 +170,7 @@ func (o *oracle) acknowledged(p *process, body, answer []byte) {
 	for _, key := range keys {
 		d, entry, err := ledger.ParseKey(key)
 		f := o.domains[d]
-		if err != nil || f == nil || f.broken || lastSeq(f.state, entry) >= 0 || f.dropped[entry] || slices.Contains(result.Unread, entry) {
+		if err != nil || f == nil || f.broken || lastSeq(f.state, entry) >= 0 || f.dropped[entry] || slices.Contains(result.Unreadable, entry) {
 			continue
 		}
 		if _, late := f.abandoned[entry]; late && entry < f.cut { // everyEntry checks it at the end

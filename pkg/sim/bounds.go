@@ -121,7 +121,7 @@ func (o *oracle) timeBounds(f *followed) {
 // have left the live state. Only entries that a barrier has listed leave, so it counts back from
 // the last append that a sweep has had the time to follow.
 func (o *oracle) liveRows(f *followed, m *manifest.Manifest) {
-	if f.manifest == nil || f.manifest.Lineage != m.Lineage || m.BaseSnapshot.ID == f.manifest.BaseSnapshot.ID || o.disturbed(f) {
+	if f.manifest == nil || f.manifest.Timeline != m.Timeline || m.BaseSnapshot.ID == f.manifest.BaseSnapshot.ID || o.disturbed(f) {
 		return
 	}
 	since := m.BaseSnapshot.FoldTime.Time().Add(-time.Duration(o.w.cfg.KeepEntries)*time.Minute - o.slack())

@@ -171,7 +171,7 @@ func (o *oracle) deletingKept(p *process, f *followed, key, materialization stri
 		o.violation("collection", "%s deletes %s, although its asset keeps everything", p.id, key)
 	}
 	uri := f.shown[materialization]
-	if keep.Versions == manyVersions && uri != "" && (strings.HasPrefix(key, uri) || key == contract.MarkerKeyOf(uri)) {
+	if keep.Versions == manyVersions && uri != "" && (strings.HasPrefix(key, uri) || key == contract.CommitMarkerKeyOf(uri)) {
 		o.violation("collection", "%s deletes %s, a version that its asset keeps", p.id, key)
 	}
 }
@@ -253,7 +253,7 @@ func (o *oracle) planned(f *followed, rebuilt bool) {
 		}
 		for _, uri := range o.reads(run) {
 			o.w.fault("output read by a later run")
-			if _, err := o.w.blobs.Head(context.Background(), contract.MarkerKeyOf(uri)); err != nil {
+			if _, err := o.w.blobs.Head(context.Background(), contract.CommitMarkerKeyOf(uri)); err != nil {
 				o.violation("collection", "new run %s reads %s, which was collected (%v)", run.RunID, uri, err)
 			}
 		}

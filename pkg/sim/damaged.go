@@ -43,14 +43,14 @@ func (w *world) outputWritten(key string) {
 	if err != nil {
 		panic(fmt.Sprintf("sim: %v", err)) // the store is in memory
 	}
-	if path.Base(key) != path.Base(contract.MarkerKeyOf("x/")) {
+	if path.Base(key) != path.Base(contract.CommitMarkerKeyOf("x/")) {
 		if w.made[key] == nil {
 			w.made[key] = data
 		}
 		return
 	}
 	r := random(w.cfg.Seed, "damage "+key, 0)
-	marker, err := contract.DecodeMarker(data)
+	marker, err := contract.DecodeCommitMarker(data)
 	if err != nil || len(marker.Files) == 0 || r.IntN(1000) >= w.cfg.Faults.Damaged {
 		return
 	}
@@ -206,11 +206,11 @@ func (o *oracle) damagedOutputs(f *followed) []damagedOutput {
 		if t.State != state.TaskSucceeded || t.OutputURI == "" {
 			continue
 		}
-		data, _, err := o.w.blobs.Get(context.Background(), contract.MarkerKeyOf(t.OutputURI))
+		data, _, err := o.w.blobs.Get(context.Background(), contract.CommitMarkerKeyOf(t.OutputURI))
 		if err != nil {
 			continue // collected
 		}
-		marker, err := contract.DecodeMarker(data)
+		marker, err := contract.DecodeCommitMarker(data)
 		if err != nil {
 			o.violation("INV-4 effects once", "the commit marker of %s: %v", t.OutputURI, err)
 			continue

@@ -49,7 +49,7 @@ func (w *world) rebuildOnline(ctx context.Context, p *process, f *followed, bare
 	source := ids.NewSource(p.now, p.entropy)
 	blobs := faultblob.New(store{p}, func(op faultblob.Op, key string) faultblob.Fault {
 		writes := op != faultblob.Get && op != faultblob.Open && op != faultblob.Head && op != faultblob.List
-		if writes && !strings.HasPrefix(key, "state/") && !strings.HasPrefix(key, "manifests/") && !strings.HasPrefix(key, "hints/") && !strings.HasPrefix(key, "due/") &&
+		if writes && !strings.HasPrefix(key, "state/") && !strings.HasPrefix(key, "manifests/") && !strings.HasPrefix(key, "hints/") && !strings.HasPrefix(key, "wakeups/") &&
 			(!bare && w.counts["wiped"] == 0 || !strings.HasPrefix(key, "boundary/")) {
 			w.atDriver(p, func() { w.oracle.violation("online rebuild", "it writes %s", key) })
 		}

@@ -12,13 +12,13 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
-	"github.com/servo-orchestration/servo/pkg/due"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
 // oracle watches a world and records violations. It reads the store directly, without faults, and
@@ -77,7 +77,7 @@ type followed struct {
 // revision is the state of a revision, including history, and its history cutoff.
 type revision struct {
 	whole *state.State
-	cut   state.Cut
+	cut   state.Cutoff
 }
 
 func (r revision) live() *state.State {
@@ -88,7 +88,7 @@ func (r revision) live() *state.State {
 
 // span is a range of successive revisions.
 type span struct {
-	lineage     string
+	timeline    string
 	first, last int64
 }
 
@@ -152,7 +152,7 @@ func (o *oracle) published(key string) {
 
 // commit follows a committed revision.
 func (o *oracle) commit(f *followed, m *manifest.Manifest) {
-	if f.manifest != nil && m.Lineage == f.manifest.Lineage {
+	if f.manifest != nil && m.Timeline == f.manifest.Timeline {
 		if m.Parent == nil || *m.Parent != f.manifest.Ref() {
 			o.violation("one history", "revision %d of %s does not follow revision %d", m.Revision, f.domain, f.manifest.Revision)
 			return
@@ -165,7 +165,7 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 		o.violation("whole revisions", "revision %d of %s: %v", m.Revision, f.domain, err)
 		return
 	}
-	rebuilt := f.manifest != nil && m.Lineage != f.manifest.Lineage
+	rebuilt := f.manifest != nil && m.Timeline != f.manifest.Timeline
 	o.liveRows(f, m)
 	if rebuilt && m.Writer == onlineWriter {
 		o.rebuiltOnline(f, m, before, next)
@@ -175,7 +175,7 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	}
 	f.manifest, f.state = m, next
 	f.cut = max(f.cut, m.BaseSnapshot.EntriesFrom)
-	f.past[m.Revision] = revision{next, snapshot.CutOf(m)}
+	f.past[m.Revision] = revision{next, snapshot.CutoffOf(m)}
 	delete(f.past, m.Revision-200)
 	for run := range next.Runs.All {
 		if run.State == state.RunCancelling || run.State == state.RunCancelled || run.State == state.RunTimedOut {
@@ -216,7 +216,7 @@ func (o *oracle) check(f *followed, revision int64) {
 // applied, or all of it.
 func (o *oracle) load(f *followed, m *manifest.Manifest) (*state.State, error) {
 	ctx := context.Background()
-	if f.manifest == nil || f.manifest.Lineage != m.Lineage || o.w.cfg.Parquet {
+	if f.manifest == nil || f.manifest.Timeline != m.Timeline || o.w.cfg.Parquet {
 		return o.whole(f.manifests, m)
 	}
 	next := f.state.Copy()
@@ -244,7 +244,7 @@ func (o *oracle) load(f *followed, m *manifest.Manifest) (*state.State, error) {
 		return nil, err
 	}
 	wantLive, wantClosed, gotClosed := next.Copy(), state.New(f.domain), state.New(f.domain)
-	cut := snapshot.CutOf(m)
+	cut := snapshot.CutoffOf(m)
 	wantClosed.Load(wantLive.Evict(cut).KeptFrom(cut.Runs))
 	gotClosed.Load(closed.Superseded(live).KeptFrom(cut.Runs))
 	if diff := state.Diff(wantLive, live, 5); len(diff) > 0 {
@@ -294,7 +294,7 @@ func (o *oracle) files(f *followed, m *manifest.Manifest) {
 	for _, file := range o.filesOf(f, m) {
 		n := f.named[file.Key]
 		if n.first == 0 {
-			n = span{m.Lineage, m.Revision, 0}
+			n = span{m.Timeline, m.Revision, 0}
 		}
 		n.last = m.Revision
 		f.named[file.Key] = n
@@ -412,7 +412,7 @@ func (o *oracle) output(f *followed, t *state.Task) {
 		return
 	}
 	o.succeeded(t)
-	key := contract.MarkerKey(f.domain, asset, t.PartitionKey, ids.MaterializationID(f.domain, t.RunID, t.TaskKey))
+	key := contract.CommitMarkerKey(f.domain, asset, t.PartitionKey, ids.MaterializationID(f.domain, t.RunID, t.TaskKey))
 	data, _, err := o.w.blobs.Get(context.Background(), key)
 	if o.w.load.bare(t.AssetKey) {
 		if err == nil || t.OutputURI != "" {
@@ -424,7 +424,7 @@ func (o *oracle) output(f *followed, t *state.Task) {
 		o.violation("INV-4 effects once", "task %s of run %s succeeded without a commit marker: %v", t.TaskKey, t.RunID, err)
 		return
 	}
-	var marker contract.Marker
+	var marker contract.CommitMarker
 	if err := json.Unmarshal(data, &marker); err != nil || marker.URI != t.OutputURI {
 		o.violation("INV-4 effects once", "task %s of run %s has the output %s, but its marker names %s (%v)",
 			t.TaskKey, t.RunID, t.OutputURI, marker.URI, err)
@@ -484,10 +484,10 @@ func (o *oracle) limits(f *followed, before, after *state.State) {
 // limit returns the higher of the limits before and after, since one revision may admit under both.
 func limit(before, after *state.State, scope, name string) int32 {
 	most := int32(math.MaxInt32)
-	if slots, limited := after.Slots(scope, name); limited {
+	if slots, limited := after.SlotLimit(scope, name); limited {
 		most = slots
 	}
-	if slots, limited := before.Slots(scope, name); !limited {
+	if slots, limited := before.SlotLimit(scope, name); !limited {
 		return math.MaxInt32
 	} else if slots > most {
 		return slots
@@ -552,7 +552,7 @@ func (o *oracle) deleting(p *process, key string) {
 		o.deletingOutput(p, key)
 	case strings.HasPrefix(key, "logs/"):
 		o.deletingLog(p, key)
-	case strings.HasPrefix(key, due.Prefix):
+	case strings.HasPrefix(key, wakeup.Prefix):
 		o.deletingWakeup(p, key)
 	case strings.HasPrefix(key, "manifests/"):
 		d, revision, err := manifest.ParseKey(key)

@@ -145,9 +145,9 @@ func (s store) CreateFrom(ctx context.Context, key string, r io.Reader) (blob.Ob
 	return s.Create(ctx, key, data)
 }
 
-func (s store) Replace(ctx context.Context, key string, data []byte, generation int64) (blob.Object, error) {
+func (s store) Replace(ctx context.Context, key string, data []byte, version int64) (blob.Object, error) {
 	return op(ctx, s, "replace", key, true, func() (blob.Object, error) {
-		return s.p.machine.w.blobs.Replace(context.Background(), key, data, generation)
+		return s.p.machine.w.blobs.Replace(context.Background(), key, data, version)
 	})
 }
 

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/control"
-	"github.com/servo-orchestration/servo/pkg/due"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
 // wakeupSlack limits the time from when a domain can get stuck to its wakeup, if clocks agree: ten
@@ -18,17 +18,17 @@ const wakeupSlack = 12 * time.Minute
 func (o *oracle) wakeup(f *followed, m *manifest.Manifest) {
 	now := event.At(o.w.now())
 	needed, ok := control.Attention(f.state, now)
-	latest := max(needed, now, m.Due.Through).Add(wakeupSlack + time.Duration(o.w.cfg.Faults.MaxSkew)*time.Second)
+	latest := max(needed, now, m.Wakeup.Through).Add(wakeupSlack + time.Duration(o.w.cfg.Faults.MaxSkew)*time.Second)
 	switch {
-	case m.Due.At == 0 && ok:
+	case m.Wakeup.At == 0 && ok:
 		o.violation("INV-5 no lost work", "revision %d of %s has no wakeup, but may need a sweep from %s on", m.Revision, f.domain, needed)
-	case m.Due.At > latest && ok:
-		o.violation("INV-5 no lost work", "revision %d of %s may need a sweep from %s on, but is not due before %s", m.Revision, f.domain, needed, m.Due.At)
+	case m.Wakeup.At > latest && ok:
+		o.violation("INV-5 no lost work", "revision %d of %s may need a sweep from %s on, but is not due before %s", m.Revision, f.domain, needed, m.Wakeup.At)
 	}
-	if m.Due.At == 0 {
+	if m.Wakeup.At == 0 {
 		return
 	}
-	marker := due.Marker{At: m.Due.At, Domain: f.domain}
+	marker := wakeup.Wakeup{At: m.Wakeup.At, Domain: f.domain}
 	if _, err := o.w.blobs.Head(context.Background(), marker.Key()); err != nil {
 		o.violation("INV-5 no lost work", "revision %d of %s names wakeup %s, which does not exist (%v)", m.Revision, f.domain, marker.Key(), err)
 	}
@@ -36,13 +36,13 @@ func (o *oracle) wakeup(f *followed, m *manifest.Manifest) {
 
 // deletingWakeup checks that the newest revision does not need the wakeup.
 func (o *oracle) deletingWakeup(p *process, key string) {
-	marker, err := due.ParseKey(key)
+	marker, err := wakeup.ParseKey(key)
 	if err != nil {
 		o.violation("INV-5 no lost work", "%v", err)
 		return
 	}
 	f := o.domains[marker.Domain]
-	if f != nil && f.manifest != nil && !f.broken && f.manifest.Due.At == marker.At {
+	if f != nil && f.manifest != nil && !f.broken && f.manifest.Wakeup.At == marker.At {
 		o.violation("INV-5 no lost work", "%s deletes wakeup %s, which revision %d names", p.id, key, f.manifest.Revision)
 	}
 }

@@ -225,7 +225,7 @@ func (s *Snapshot) WithRun(ctx context.Context, runID string) (*state.State, err
 // Recorded reports whether an entry of the ledger needs no folding. Every entry below the
 // history cutoff is folded, or was abandoned by its writer and is never folded (ADR 055).
 func (s *Snapshot) Recorded(entry string) bool {
-	return s.State.Recorded(entry) || entry < s.History.entriesFrom
+	return s.State.HasEntry(entry) || entry < s.History.entriesFrom
 }
 
 // Groups returns the rows of ledger_entries for groups, live or in history. If part of the

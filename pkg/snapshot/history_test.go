@@ -41,7 +41,7 @@ func TestAdvanceEvictsRowsThatAreInHistory(t *testing.T) {
 	fx.Run(foldtest.Task("a"))
 	all := fx.State.All()
 	live := fx.State.Copy()
-	cutoff := state.Cut{Seq: fx.State.FoldSeq, Time: fx.State.FoldTime}
+	cutoff := state.Cutoff{Seq: fx.State.FoldSeq, Time: fx.State.FoldTime}
 	gone := live.Evict(cutoff)
 	require.Len(t, state.List[state.Run](gone), 1)
 	require.Len(t, state.List[state.Task](gone), 2)
@@ -49,7 +49,7 @@ func TestAdvanceEvictsRowsThatAreInHistory(t *testing.T) {
 	require.Len(t, state.List[state.Attempt](gone), 1)
 	require.Len(t, live.Runs.Rows(), 1)
 
-	first := &manifest.Manifest{Tenant: domain.Tenant, Workspace: domain.Workspace, Lineage: fx.ids.New(), Revision: 1, FoldSeq: cutoff.Seq, FoldTime: cutoff.Time}
+	first := &manifest.Manifest{Tenant: domain.Tenant, Workspace: domain.Workspace, Timeline: fx.ids.New(), Revision: 1, FoldSeq: cutoff.Seq, FoldTime: cutoff.Time}
 	first.L0 = []manifest.Delta{{ID: fx.ids.New(), Revision: 1, Files: fx.write(manifest.TierL0, all)}}
 	second := *first
 	second.Revision, second.L0 = 2, nil

@@ -18,15 +18,15 @@ func Load(ctx context.Context, c *Codec, store *manifest.Store, m *manifest.Mani
 		return nil, err
 	}
 	st.Load(rows)
-	st.Evict(CutOf(m)) // merged deltas may contain rows that the base moved to history
+	st.Evict(CutoffOf(m)) // merged deltas may contain rows that the base moved to history
 	st.FoldSeq, st.FoldTime = m.FoldSeq, m.FoldTime
 	return st, nil
 }
 
-// CutOf returns the history cutoff of a manifest's base.
-func CutOf(m *manifest.Manifest) state.Cut {
+// CutoffOf returns the history cutoff of a manifest's base.
+func CutoffOf(m *manifest.Manifest) state.Cutoff {
 	b := &m.BaseSnapshot
-	return state.Cut{Seq: b.FoldSeq, Time: b.FoldTime, Entries: b.EntriesFrom, Runs: b.RunsFrom}
+	return state.Cutoff{Seq: b.FoldSeq, Time: b.FoldTime, Entries: b.EntriesFrom, Runs: b.RunsFrom}
 }
 
 // LoadDeltas returns the merged rows of deltas, including tombstones.
@@ -70,7 +70,7 @@ func deltaSources(store *manifest.Store, deltas []manifest.Delta) []Source {
 func Advance(
 	ctx context.Context, c *Codec, store *manifest.Store, from *manifest.Manifest, own *state.State, m *manifest.Manifest,
 ) (*state.State, error) {
-	if from == nil || m.Lineage != from.Lineage || m.Revision < from.Revision ||
+	if from == nil || m.Timeline != from.Timeline || m.Revision < from.Revision ||
 		m.BaseSnapshot.ID != from.BaseSnapshot.ID && m.BaseSnapshot.After(from.Revision) {
 		return Load(ctx, c, store, m)
 	}
@@ -86,7 +86,7 @@ func Advance(
 	}
 	own.Load(rows)
 	// A merged delta may bring back rows that are in history.
-	if cutoff := CutOf(m); m.BaseSnapshot.ID != from.BaseSnapshot.ID || rows.MinSeq() <= cutoff.Seq {
+	if cutoff := CutoffOf(m); m.BaseSnapshot.ID != from.BaseSnapshot.ID || rows.MinSeq() <= cutoff.Seq {
 		own.Evict(cutoff)
 	}
 	own.FoldSeq, own.FoldTime = m.FoldSeq, m.FoldTime

@@ -56,7 +56,7 @@ func newFixture(t testing.TB) *fixture {
 	fx := &fixture{World: foldtest.New(t), t: t, blobs: memblob.New(memblob.Options{Now: still{}.Now}), ids: ids.NewSource(still{}.Now, nil)}
 	fx.appender = ledger.NewAppender(ledger.Config{
 		Domain: domain, Store: fx.blobs, IDs: fx.ids, Clock: still{},
-		OnDurable: func(e ledger.Entry) { fx.entry = compactor.Entry{ID: e.Name, Data: e.Data, Stored: e.Object.Updated} },
+		OnStored: func(e ledger.Entry) { fx.entry = compactor.Entry{ID: e.Name, Data: e.Data, Stored: e.Object.Updated} },
 	})
 	fx.reader = fx.newReader()
 	fx.open()

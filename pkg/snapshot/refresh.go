@@ -86,7 +86,7 @@ func newest(ctx context.Context, store *manifest.Store, last *manifest.Manifest,
 // descends reports whether m contains the delta that from added. Only descendants of from
 // do. Once the delta is merged, descends returns false for them as well.
 func descends(m, from *manifest.Manifest) bool {
-	if m.Lineage != from.Lineage || len(from.L0) == 0 {
+	if m.Timeline != from.Timeline || len(from.L0) == 0 {
 		return false
 	}
 	added := from.L0[len(from.L0)-1]

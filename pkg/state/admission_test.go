@@ -31,8 +31,8 @@ func searchAll(s *state.State) *state.Task {
 	var best *state.Task
 	for t := range s.Tasks.All {
 		run := s.Runs.Get(t.RunID)
-		workspace, _ := s.Slots(event.ScopeWorkspace, "")
-		pool, limited := s.Slots(event.ScopePool, t.Pool)
+		workspace, _ := s.SlotLimit(event.ScopeWorkspace, "")
+		pool, limited := s.SlotLimit(event.ScopePool, t.Pool)
 		admits := run != nil && (run.State == state.RunPending || run.State == state.RunRunning)
 		switch {
 		case t.State != state.TaskReady || t.AdmittedAt != 0 || !admits:
@@ -123,7 +123,7 @@ func TestSlotsInUseAreCounted(t *testing.T) {
 	}
 	s.Tasks.Put(&state.Task{RunID: "q", TaskKey: "x", Pool: "a", State: state.TaskReady, AdmittedAt: 1})
 	count := func() []int32 {
-		return []int32{s.Held(), s.HeldByRun("r"), s.HeldByRun("q"), s.HeldInPool("a"), s.HeldInPool("b"), s.HeldInPool("")}
+		return []int32{s.SlotsInUse(), s.SlotsInUseByRun("r"), s.SlotsInUseByRun("q"), s.SlotsInUseInPool("a"), s.SlotsInUseInPool("b"), s.SlotsInUseInPool("")}
 	}
 	require.Equal(t, []int32{4, 3, 1, 3, 1, 0}, count())
 	s.Tasks.Put(&state.Task{RunID: "r", TaskKey: "0", Pool: "a", State: state.TaskSucceeded})

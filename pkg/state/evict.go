@@ -15,10 +15,10 @@ func (r *Run) Closed(now event.Time) bool {
 	return r.State.Terminal() && now.Sub(r.CompletedAt) >= ClosedAfter
 }
 
-// Cut is a history cutoff: it defines which rows are in history and not in the live state. These
+// Cutoff is a history cutoff: it defines which rows are in history and not in the live state. These
 // are the rows that were closed at a fold sequence and time, and the rows of ledger entries below
 // a ULID except waiting dead letters. The zero Cut leaves every row in the live state.
-type Cut struct {
+type Cutoff struct {
 	Seq     int64
 	Time    event.Time
 	Entries string
@@ -30,21 +30,21 @@ type Cut struct {
 // evictable is a row type that defines which of its rows are closed. stop ends the search in the
 // order of the keys: no further row is closed.
 type evictable interface {
-	evictable(c Cut) (closed, stop bool)
+	evictable(c Cutoff) (closed, stop bool)
 }
 
-func (r *Run) evictable(c Cut) (closed, stop bool) { return r.Closed(c.Time), false }
+func (r *Run) evictable(c Cutoff) (closed, stop bool) { return r.Closed(c.Time), false }
 
-func (r *RunKeyConflict) evictable(c Cut) (closed, stop bool) {
+func (r *RunKeyConflict) evictable(c Cutoff) (closed, stop bool) {
 	return c.Time.Sub(r.DetectedAt) >= ClosedAfter, false
 }
 
-func (row *Entry) evictable(c Cut) (closed, stop bool) {
+func (row *Entry) evictable(c Cutoff) (closed, stop bool) {
 	return !row.Waits(), row.Entry >= c.Entries
 }
 
-// Recorded reports whether the state has rows of a ledger entry.
-func (s *State) Recorded(entry string) bool {
+// HasEntry reports whether the state has rows of a ledger entry.
+func (s *State) HasEntry(entry string) bool {
 	found := false
 	s.Entries.Ascend(Key2{A: entry}, func(row *Entry) bool {
 		found = row.Entry == entry
@@ -55,7 +55,7 @@ func (s *State) Recorded(entry string) bool {
 
 // Evict removes and returns the rows that a cutoff assigns to history. It records no changes. It
 // also removes the rows of runs that the state does not have: merged deltas may contain them.
-func (s *State) Evict(c Cut) *Rows {
+func (s *State) Evict(c Cutoff) *Rows {
 	if c.Time == 0 {
 		return &Rows{}
 	}
@@ -63,7 +63,7 @@ func (s *State) Evict(c Cut) *Rows {
 }
 
 // evict is Evict for one table. Runs are evicted before the tables that depend on them.
-func (t *Table[K, R, P]) evict(c Cut) any {
+func (t *Table[K, R, P]) evict(c Cutoff) any {
 	if !t.decl.info.History {
 		return nil
 	}
@@ -85,7 +85,7 @@ func (t *Table[K, R, P]) evict(c Cut) any {
 }
 
 // closed returns the rows that their method evictable calls closed.
-func (t *Table[K, R, P]) closed(c Cut) (out []*R) {
+func (t *Table[K, R, P]) closed(c Cutoff) (out []*R) {
 	for row := range t.All {
 		closed, stop := any(row).(evictable).evictable(c) //nolint:errcheck // checked by evict
 		if stop {
@@ -100,7 +100,7 @@ func (t *Table[K, R, P]) closed(c Cut) (out []*R) {
 
 // closedByRun returns the rows of runs that the state does not have. Of the other runs it visits
 // the first row only.
-func (t *Table[K, R, P]) closedByRun(c Cut) (out []*R) {
+func (t *Table[K, R, P]) closedByRun(c Cutoff) (out []*R) {
 	for from := ""; ; {
 		stays := ""
 		t.Ascend(t.decl.from(from), func(row *R) bool {

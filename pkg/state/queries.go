@@ -6,8 +6,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 )
 
-// Slots returns the limit of a scope and whether one applies. The workspace always has a limit.
-func (s *State) Slots(scope, name string) (int32, bool) {
+// SlotLimit returns the limit of a scope and whether one applies. The workspace always has a limit.
+func (s *State) SlotLimit(scope, name string) (int32, bool) {
 	if row := s.Limits.Get(Key2{scope, name}); row != nil && !row.Removed {
 		return row.Slots, true
 	}
@@ -17,17 +17,17 @@ func (s *State) Slots(scope, name string) (int32, bool) {
 	return 0, false
 }
 
-// Held returns the number of the workspace's slots in use.
-func (s *State) Held() int32 { return s.index.allSlots }
+// SlotsInUse returns the number of the workspace's slots in use.
+func (s *State) SlotsInUse() int32 { return s.index.allSlots }
 
-// HeldByRun returns the number of slots in use by a run.
-func (s *State) HeldByRun(runID string) int32 {
+// SlotsInUseByRun returns the number of slots in use by a run.
+func (s *State) SlotsInUseByRun(runID string) int32 {
 	n, _ := s.index.runSlots.Get(runID)
 	return n
 }
 
-// HeldInPool returns the number of a pool's slots in use.
-func (s *State) HeldInPool(pool string) int32 {
+// SlotsInUseInPool returns the number of a pool's slots in use.
+func (s *State) SlotsInUseInPool(pool string) int32 {
 	n, _ := s.index.poolSlots.Get(pool)
 	return n
 }
@@ -35,7 +35,7 @@ func (s *State) HeldInPool(pool string) int32 {
 // NextAdmissible returns the next task to admit under the limits of its run, its pool and the
 // workspace, or nil. It visits one candidate of each pool, however many tasks are ready.
 func (s *State) NextAdmissible() *Task {
-	if slots, _ := s.Slots(event.ScopeWorkspace, ""); s.index.allSlots >= slots {
+	if slots, _ := s.SlotLimit(event.ScopeWorkspace, ""); s.index.allSlots >= slots {
 		return nil
 	}
 	var best headItem
@@ -50,8 +50,8 @@ func (s *State) NextAdmissible() *Task {
 		if !ok {
 			break
 		}
-		slots, limited := s.Slots(event.ScopePool, head.pool)
-		free := !limited || s.HeldInPool(head.pool) < slots
+		slots, limited := s.SlotLimit(event.ScopePool, head.pool)
+		free := !limited || s.SlotsInUseInPool(head.pool) < slots
 		if free && (!found || compareHead(head, best) < 0) {
 			best, found = head, true
 		}

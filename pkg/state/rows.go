@@ -255,21 +255,21 @@ const (
 
 // Timer is a row of timers.
 type Timer struct {
-	TimerID     string     `col:"timer_id,key"`
-	CloudTaskID string     `col:"cloud_task_id"`
-	TimerType   string     `col:"timer_type,dict"`
-	RunID       string     `col:"run_id,null"`
-	TaskKey     string     `col:"task_key,null"`
-	Attempt     int32      `col:"attempt"`
-	AttemptID   string     `col:"attempt_id,null"`
-	Generation  int32      `col:"generation"`
-	State       TimerState `col:"state,dict"`
-	FireAt      event.Time `col:"fire_at"`
-	HopAt       event.Time `col:"hop_at,null"` // when the queue calls, if that is before FireAt
-	CreatedAt   event.Time `col:"created_at"`
-	EnqueuedAt  event.Time `col:"enqueued_at,null"`
-	FiredAt     event.Time `col:"fired_at,null"`
-	Payload     string     `col:"payload,null"` // JSON
+	TimerID       string     `col:"timer_id,key"`
+	QueueTaskName string     `col:"queue_task_name"`
+	TimerType     string     `col:"timer_type,dict"`
+	RunID         string     `col:"run_id,null"`
+	TaskKey       string     `col:"task_key,null"`
+	Attempt       int32      `col:"attempt"`
+	AttemptID     string     `col:"attempt_id,null"`
+	Generation    int32      `col:"generation"`
+	State         TimerState `col:"state,dict"`
+	FireAt        event.Time `col:"fire_at"`
+	HopAt         event.Time `col:"hop_at,null"` // when the queue calls, if that is before FireAt
+	CreatedAt     event.Time `col:"created_at"`
+	EnqueuedAt    event.Time `col:"enqueued_at,null"`
+	FiredAt       event.Time `col:"fired_at,null"`
+	Payload       string     `col:"payload,null"` // JSON
 	Meta
 }
 
@@ -293,7 +293,7 @@ const (
 // everything that the task envelope needs.
 type Dispatch struct {
 	DispatchID          string         `col:"dispatch_id,key"`
-	CloudTaskID         string         `col:"cloud_task_id"`
+	QueueTaskName       string         `col:"queue_task_name"`
 	RunID               string         `col:"run_id"`
 	TaskKey             string         `col:"task_key"`
 	Attempt             int32          `col:"attempt"`

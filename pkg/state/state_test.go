@@ -43,7 +43,7 @@ func TestEvictKeepsRowsChangedAfterCut(t *testing.T) {
 	for seq, evicted := range map[int64]int{4: 0, 5: 1} {
 		s := state.New(domain)
 		s.Runs.Put(ended)
-		require.Len(t, state.List[state.Run](s.Evict(state.Cut{Seq: seq, Time: at})), evicted, "the cutoff is %d", seq)
+		require.Len(t, state.List[state.Run](s.Evict(state.Cutoff{Seq: seq, Time: at})), evicted, "the cutoff is %d", seq)
 		require.Equal(t, 1-evicted, s.Runs.Len())
 	}
 }
@@ -70,7 +70,7 @@ func TestCopyIsIndependentOfItsOriginal(t *testing.T) {
 	s.Runs.Put(run("c", 3))
 	require.Equal(t, []*state.Run{run("a", 1), run("b", 2)}, c.Runs.Rows())
 	require.Equal(t, []*state.Run{run("a", 1), run("c", 3)}, s.Runs.Rows())
-	require.Equal(t, []int32{0, 1}, []int32{s.Held(), c.Held()})
+	require.Equal(t, []int32{0, 1}, []int32{s.SlotsInUse(), c.SlotsInUse()})
 	require.NotNil(t, s.NextAdmissible())
 	require.Nil(t, c.NextAdmissible())
 	require.NoError(t, s.Verify())

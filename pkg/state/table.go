@@ -47,7 +47,7 @@ type store interface {
 	copyFrom(original store, owner *State)
 	drain()
 	load(list any)
-	evict(c Cut) any
+	evict(c Cutoff) any
 	has(row Record) bool
 	list() any
 	changes() any

@@ -36,5 +36,5 @@ func Register(mux *http.ServeMux, s *Sweeper) {
 func problem(w http.ResponseWriter, status int, title, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(contract.Problem{Title: title, Status: status, Detail: contract.Cut(detail)}) //nolint:errchkjson // fails only if the client is gone
+	_ = json.NewEncoder(w).Encode(contract.Problem{Title: title, Status: status, Detail: contract.Truncate(detail)}) //nolint:errchkjson // fails only if the client is gone
 }

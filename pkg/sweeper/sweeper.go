@@ -3,7 +3,7 @@
 // without an announcement are not forgotten. Then the dispatcher repairs what was
 // dispatched and never came back.
 //
-// The wakeups of package due say which domains are due: if nothing can get stuck, a sweep
+// The wakeups of package wakeup say which domains are due: if nothing can get stuck, a sweep
 // is one listing for all domains together. A full sweep goes through all domains. It also
 // finds entries that were appended to an idle domain and never announced: they have no
 // wakeup.
@@ -31,9 +31,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
-	"github.com/servo-orchestration/servo/pkg/due"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
 const (
@@ -90,7 +90,7 @@ type Result struct {
 // target is a domain to sweep, with its wakeups.
 type target struct {
 	domain  ids.Domain
-	wakeups []due.Marker // oldest first
+	wakeups []wakeup.Wakeup // oldest first
 }
 
 // Sweep sweeps the due domains or, if full is true, all domains. If one fails, the others
@@ -111,7 +111,7 @@ func (s *Sweeper) Sweep(ctx context.Context, full bool) (Result, error) {
 
 func (s *Sweeper) sweepAll(ctx context.Context, full bool) (Result, error) {
 	now := event.At(s.Clock.Now())
-	wakeups, err := due.List(ctx, s.Store, now)
+	wakeups, err := wakeup.List(ctx, s.Store, now)
 	if err != nil {
 		return Result{Full: full}, err
 	}
@@ -161,7 +161,7 @@ func (s *Sweeper) sweepAll(ctx context.Context, full bool) (Result, error) {
 // in each sweep. A sweep may end before it has reached all, and the slowest domains may be
 // the same every time. In a fixed order, or with due domains first, some domains would
 // never be swept.
-func targetsOf(wakeups []due.Marker, all []ids.Domain, now event.Time) []*target {
+func targetsOf(wakeups []wakeup.Wakeup, all []ids.Domain, now event.Time) []*target {
 	var targets []*target
 	byDomain := map[ids.Domain]*target{}
 	of := func(d ids.Domain) *target {
@@ -201,7 +201,7 @@ func (s *Sweeper) sweep(ctx context.Context, t *target) (folded int, empty bool,
 		s.Logger.InfoContext(ctx, "sweep folded ledger entries that were never announced",
 			slog.String("domain", t.domain.String()), slog.Int("groups", result.Folded))
 	}
-	attended := result.Attended
+	attended := result.ReleasedThrough
 	if empty { // no revision says which wakeups may be deleted
 		attended = event.At(s.Clock.Now().Add(-strayAge))
 	} else if err := s.Repair(ctx, t.domain, result.Revision); err != nil {
@@ -211,7 +211,7 @@ func (s *Sweeper) sweep(ctx context.Context, t *target) (folded int, empty bool,
 		if m.At > attended {
 			continue
 		}
-		if err := due.Delete(ctx, s.Store, m); err != nil {
+		if err := wakeup.Delete(ctx, s.Store, m); err != nil {
 			return result.Folded, empty, err
 		}
 	}

@@ -24,10 +24,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/contract"
-	"github.com/servo-orchestration/servo/pkg/due"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/sweeper"
+	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
 var (
@@ -61,7 +61,7 @@ type fixture struct {
 	folded     map[ids.Domain]int
 	compacting map[ids.Domain]error
 	repairing  map[ids.Domain]error
-	// attended overrides Result.Attended of the compactor; empty lists domains without a
+	// attended overrides Result.ReleasedThrough of the compactor; empty lists domains without a
 	// state.
 	attended map[ids.Domain]event.Time
 	empty    map[ids.Domain]bool
@@ -85,16 +85,16 @@ func (w *fixture) called(d ids.Domain, c call) {
 }
 
 // mark creates a wakeup of a domain, at the given time before noon.
-func (w *fixture) mark(d ids.Domain, before time.Duration) due.Marker {
+func (w *fixture) mark(d ids.Domain, before time.Duration) wakeup.Wakeup {
 	w.t.Helper()
-	m := due.Marker{At: due.Minute(noon.Add(-before)), Domain: d}
-	require.NoError(w.t, due.Create(w.t.Context(), w.store, m))
+	m := wakeup.Wakeup{At: wakeup.Minute(noon.Add(-before)), Domain: d}
+	require.NoError(w.t, wakeup.Create(w.t.Context(), w.store, m))
 	return m
 }
 
-func (w *fixture) left() []due.Marker {
+func (w *fixture) left() []wakeup.Wakeup {
 	w.t.Helper()
-	wakeups, err := due.List(w.t.Context(), w.store, noon.Add(1000*time.Hour))
+	wakeups, err := wakeup.List(w.t.Context(), w.store, noon.Add(1000*time.Hour))
 	require.NoError(w.t, err)
 	return wakeups
 }
@@ -112,9 +112,9 @@ func (w *fixture) sweeper() *sweeper.Sweeper {
 				<-ctx.Done()
 				return compactor.Result{}, ctx.Err()
 			}
-			result := compactor.Result{Revision: 7, Folded: w.folded[d], Attended: r.Through}
+			result := compactor.Result{Revision: 7, Folded: w.folded[d], ReleasedThrough: r.Through}
 			if attended, ok := w.attended[d]; ok {
-				result.Attended = attended
+				result.ReleasedThrough = attended
 			}
 			if w.empty[d] {
 				result.Revision = 0
@@ -145,7 +145,7 @@ func TestSweepFoldsRepairsAndDeletesWakeups(t *testing.T) {
 		one: {{"compact", second.At, 0}, {"repair", 0, 7}},
 		two: {{"compact", first.At, 0}, {"repair", 0, 7}},
 	}, w.calls)
-	require.Equal(t, []due.Marker{later, {At: due.Minute(noon.Add(time.Hour)), Domain: three}}, w.left())
+	require.Equal(t, []wakeup.Wakeup{later, {At: wakeup.Minute(noon.Add(time.Hour)), Domain: three}}, w.left())
 	require.Equal(t, []sweeper.Result{result}, w.swept)
 }
 
@@ -168,10 +168,10 @@ func TestINV5WakeupsRemainUntilDomainIsSwept(t *testing.T) {
 	w := newFixture(t)
 	w.folded = map[ids.Domain]int{two: 1, three: 2}
 	w.compacting, w.repairing = map[ids.Domain]error{one: errors.New("store away")}, map[ids.Domain]error{two: errors.New("queue away")}
-	kept := []due.Marker{w.mark(one, 2*time.Minute), w.mark(two, time.Minute)}
+	kept := []wakeup.Wakeup{w.mark(one, 2*time.Minute), w.mark(two, time.Minute)}
 	w.mark(three, 2*time.Minute)
 	kept = append(kept, w.mark(three, 0))
-	w.attended = map[ids.Domain]event.Time{three: due.Minute(noon.Add(-time.Minute))}
+	w.attended = map[ids.Domain]event.Time{three: wakeup.Minute(noon.Add(-time.Minute))}
 	result, err := w.sweeper().Sweep(t.Context(), false)
 	require.ErrorContains(t, err, "sweep acme/one: store away")
 	require.ErrorContains(t, err, "sweep acme/two: queue away")
@@ -190,7 +190,7 @@ func TestStrayWakeupsAreDeletedAfterAnHour(t *testing.T) {
 	result, err := w.sweeper().Sweep(t.Context(), false)
 	require.NoError(t, err)
 	require.Zero(t, result.Late)
-	require.Equal(t, []due.Marker{fresh}, w.left())
+	require.Equal(t, []wakeup.Wakeup{fresh}, w.left())
 	require.Len(t, w.calls[one], 1, "an empty domain is not repaired")
 }
 
@@ -210,7 +210,7 @@ func TestSweepContinuesAfterStoreErrors(t *testing.T) {
 	require.ErrorContains(t, err, "delete wakeup "+kept.Key())
 	require.ErrorContains(t, err, "list domains to sweep: bucket away")
 	require.Equal(t, 2, result.Domains)
-	require.Equal(t, []due.Marker{kept}, w.left())
+	require.Equal(t, []wakeup.Wakeup{kept}, w.left())
 }
 
 // Hanging domains, more than are swept at the same time, do not block others, neither in
@@ -293,7 +293,7 @@ func TestSweepOfIdleDomainsIsOneListing(t *testing.T) {
 	w.store = counted
 	_, err := w.sweeper().Sweep(t.Context(), false)
 	require.NoError(t, err)
-	require.Equal(t, cloudblob.Usage{"due": {ClassA: 1}}, counted.Usage())
+	require.Equal(t, cloudblob.Usage{"wakeups": {ClassA: 1}}, counted.Usage())
 	require.Empty(t, w.calls)
 }
 

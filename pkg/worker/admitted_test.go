@@ -56,7 +56,7 @@ func (w *fixture) onlyStarted(env *contract.Envelope) {
 		case verb == contract.VerbStarted && n <= w.control.failedStarts:
 			return http.StatusInternalServerError, nil
 		case verb == contract.VerbStarted:
-			return http.StatusOK, contract.StartedAnswer{Callbacks: contract.Callbacks{Heartbeat: all.Heartbeat, Finished: all.Finished, Authorization: all.Authorization}}
+			return http.StatusOK, contract.StartedResponse{Callbacks: contract.Callbacks{Heartbeat: all.Heartbeat, Finished: all.Finished, Authorization: all.Authorization}}
 		}
 		return 0, nil
 	}

@@ -140,7 +140,7 @@ func (a *attempt) encodeAnswer(ctx context.Context, f *contract.Finished) (repor
 	if err != nil {
 		a.log.ErrorContext(ctx, "could not encode the result", "error", err)
 	}
-	return report, err == nil && len(report) <= contract.MaxAnswerBytes
+	return report, err == nil && len(report) <= contract.MaxResponseBytes
 }
 
 // isLong reports whether the task's timeout exceeds the time that a delivery waits. A task without
@@ -176,7 +176,7 @@ func (a *attempt) reportStart(ctx context.Context, until event.Time) (status int
 	if a.startAccepted.Load() {
 		return http.StatusOK, nil
 	}
-	var answer contract.StartedAnswer
+	var answer contract.StartedResponse
 	status, err = a.calls.deliver(ctx, until, contract.VerbStarted, contract.Started{
 		AttemptID: a.env.AttemptID, WorkerID: a.w.cfg.WorkerID, StartedAt: a.startedAt,
 	}, &answer)
@@ -217,7 +217,7 @@ func (a *attempt) heartbeats(ctx context.Context) {
 // beat sends a heartbeat or, if the start was not accepted yet, the start. It returns false when
 // heartbeats must end.
 func (a *attempt) beat(ctx context.Context) bool {
-	var answer contract.HeartbeatAnswer
+	var answer contract.HeartbeatResponse
 	var status int
 	var err error
 	if !a.startAccepted.Load() {
@@ -291,7 +291,7 @@ func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 	if !t.HasFiles() {
 		return nil, unexpectedFiles(made)
 	}
-	marker, err := phase(ctx, a, "commit", func(ctx context.Context) (*contract.Marker, error) { return a.commit(ctx, made) })
+	marker, err := phase(ctx, a, "commit", func(ctx context.Context) (*contract.CommitMarker, error) { return a.commit(ctx, made) })
 	if err != nil {
 		return nil, err
 	}

@@ -104,7 +104,7 @@ func (c *callbacks) post(ctx context.Context, verb string, body, answer any) (st
 		return 0, fmt.Errorf("call %s: %w", verb, withoutURL(err))
 	}
 	defer response.Body.Close()
-	got, err := io.ReadAll(io.LimitReader(response.Body, contract.MaxAnswerBytes+1))
+	got, err := io.ReadAll(io.LimitReader(response.Body, contract.MaxResponseBytes+1))
 	if err != nil {
 		return 0, fmt.Errorf("read the response to %s: %w", verb, err)
 	}

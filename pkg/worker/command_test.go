@@ -232,7 +232,7 @@ func TestCancelKillsCommandAndDescendants(t *testing.T) {
 
 func cancelOnHeartbeat(verb string, _ int) (int, any) {
 	if verb == contract.VerbHeartbeat {
-		return http.StatusOK, contract.HeartbeatAnswer{ShouldCancel: true}
+		return http.StatusOK, contract.HeartbeatResponse{ShouldCancel: true}
 	}
 	return 0, nil
 }

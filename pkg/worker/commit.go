@@ -31,15 +31,15 @@ type outputFile struct {
 	rows int64
 	// schema describes the columns of a Parquet file, as lines. columns are those columns.
 	schema  string
-	columns []contract.MarkerColumn
+	columns []contract.CommitMarkerColumn
 }
 
 func (a *attempt) markerKey() string {
-	return contract.MarkerKey(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID)
+	return contract.CommitMarkerKey(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID)
 }
 
 // committed returns the marker of the materialization, or nil if it was not committed.
-func (a *attempt) committed(ctx context.Context) (*contract.Marker, error) {
+func (a *attempt) committed(ctx context.Context) (*contract.CommitMarker, error) {
 	m, err := a.w.marker(ctx, a.markerKey())
 	if errors.Is(err, blob.ErrNotFound) {
 		return nil, nil
@@ -51,7 +51,7 @@ func (a *attempt) committed(ctx context.Context) (*contract.Marker, error) {
 }
 
 // checked returns the marker, or an error if it names another materialization.
-func (a *attempt) checked(m *contract.Marker) (*contract.Marker, error) {
+func (a *attempt) checked(m *contract.CommitMarker) (*contract.CommitMarker, error) {
 	prefix := contract.MaterializationPrefix(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID)
 	if m.MaterializationID != a.env.MaterializationID || !contract.IsExecutionURI(m.URI, prefix) {
 		return nil, permanent(CodeInvalidMarker, "marker %s names materialization %s at %s, which is not below the marker's folder",
@@ -62,7 +62,7 @@ func (a *attempt) checked(m *contract.Marker) (*contract.Marker, error) {
 
 // commit uploads the files and creates the marker. If another execution was first, commit returns
 // the other's marker.
-func (a *attempt) commit(ctx context.Context, made []outputFile) (*contract.Marker, error) {
+func (a *attempt) commit(ctx context.Context, made []outputFile) (*contract.CommitMarker, error) {
 	began := a.now()
 	m, err := a.upload(ctx, made)
 	if err != nil {
@@ -88,17 +88,17 @@ func (a *attempt) commit(ctx context.Context, made []outputFile) (*contract.Mark
 
 // upload stores the files in this execution's directory, and returns the marker that commits them.
 // With an error, the marker lists the files that may have been stored.
-func (a *attempt) upload(ctx context.Context, made []outputFile) (*contract.Marker, error) {
-	m := &contract.Marker{
+func (a *attempt) upload(ctx context.Context, made []outputFile) (*contract.CommitMarker, error) {
+	m := &contract.CommitMarker{
 		MaterializationID: a.env.MaterializationID, RunID: a.env.RunID, TaskKey: a.env.TaskKey,
 		AssetKey: a.env.AssetKey, PartitionKey: a.env.PartitionKey,
 		Attempt: a.env.Attempt, AttemptID: a.env.AttemptID, Nonce: a.nonce,
 		URI: contract.ExecutionPrefix(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID,
 			a.env.AttemptID, a.nonce),
-		Files: make([]contract.MarkerFile, len(made)), SchemaHash: schemaHash(made), Columns: columnsOf(made), StartedAt: a.startedAt,
+		Files: make([]contract.CommitMarkerFile, len(made)), SchemaHash: schemaHash(made), Columns: columnsOf(made), StartedAt: a.startedAt,
 	}
 	for i, file := range made {
-		m.Files[i] = contract.MarkerFile{Name: file.name, Rows: file.rows}
+		m.Files[i] = contract.CommitMarkerFile{Name: file.name, Rows: file.rows}
 		m.RowCount += file.rows
 		if !contract.ValidFileName(file.name) || blob.ValidateKey(m.URI+file.name) != nil {
 			m.Files = m.Files[:0] // nothing was stored
@@ -120,7 +120,7 @@ func (a *attempt) upload(ctx context.Context, made []outputFile) (*contract.Mark
 // store uploads one file. It repeats an upload with an unknown outcome; an existing object with the
 // expected size and checksum then counts as success, because only this execution writes to the
 // directory.
-func (a *attempt) store(ctx context.Context, uri string, from *outputFile, to *contract.MarkerFile) error {
+func (a *attempt) store(ctx context.Context, uri string, from *outputFile, to *contract.CommitMarkerFile) error {
 	wait, begun := firstBackoff, false
 	for try := 1; ; try++ {
 		object, size, sum, err := a.storeOnce(ctx, uri+from.name, from)
@@ -179,16 +179,16 @@ func (c *counter) Write(p []byte) (int, error) {
 
 // mark creates the marker and returns the one that counts: this one or the winner's. It retries
 // until the outcome is known or the tries are used up.
-func (a *attempt) mark(ctx context.Context, m *contract.Marker) (*contract.Marker, error) {
+func (a *attempt) mark(ctx context.Context, m *contract.CommitMarker) (*contract.CommitMarker, error) {
 	key := a.markerKey()
 	m.CommittedAt = a.now()
 	data, err := json.Marshal(m)
 	if err != nil {
 		return nil, fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("encode commit marker: %w", err))
 	}
-	if len(data) > contract.MaxMarkerBytes {
+	if len(data) > contract.MaxCommitMarkerBytes {
 		return nil, permanent(CodeInvalidOutput, "the list of the output's %d files has %d bytes, at most %d are allowed: write fewer files",
-			len(m.Files), len(data), contract.MaxMarkerBytes)
+			len(m.Files), len(data), contract.MaxCommitMarkerBytes)
 	}
 	wait := firstBackoff
 	for try := 1; ; try++ {
@@ -223,13 +223,13 @@ const deleteTimeout = time.Minute
 
 // discard schedules the deletion of this execution's files after the report of the end: there may
 // be thousands, and a closing worker has only seconds.
-func (a *attempt) discard(ctx context.Context, m *contract.Marker) {
+func (a *attempt) discard(ctx context.Context, m *contract.CommitMarker) {
 	a.cleanups = append(a.cleanups, func() { a.deleteFiles(ctx, m) })
 }
 
 // deleteFiles deletes the files that this execution has stored. It stops at the first error:
 // remaining files are below a directory that no marker names.
-func (a *attempt) deleteFiles(ctx context.Context, m *contract.Marker) {
+func (a *attempt) deleteFiles(ctx context.Context, m *contract.CommitMarker) {
 	clean, cancel := context.WithTimeout(a.job.life, deleteTimeout)
 	defer cancel()
 	for _, f := range m.Files {

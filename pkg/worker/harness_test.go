@@ -175,7 +175,7 @@ func (c *control) callback(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.count[verb]++
-	status, body := http.StatusOK, any(contract.StartedAnswer{})
+	status, body := http.StatusOK, any(contract.StartedResponse{})
 	if c.answer != nil {
 		if s, b := c.answer(verb, c.count[verb]); s != 0 {
 			status, body = s, b
@@ -392,13 +392,13 @@ func (w *fixture) log(taskKey string) string {
 	return w.read(contract.LogKey(domain, runID, taskKey, 1, ids.AttemptID(domain, runID, taskKey, 1)))
 }
 
-func (w *fixture) marker(taskKey string) *contract.Marker {
+func (w *fixture) marker(taskKey string) *contract.CommitMarker {
 	w.t.Helper()
 	i := slices.IndexFunc(w.plan.Tasks, func(t plan.Task) bool { return t.TaskKey == taskKey })
 	asset, err := ids.ParseAssetKey(w.plan.Tasks[i].AssetKey)
 	require.NoError(w.t, err)
-	key := contract.MarkerKey(domain, asset, w.plan.Tasks[i].PartitionKey, ids.MaterializationID(domain, runID, taskKey))
-	m, err := contract.DecodeMarker([]byte(w.read(key)))
+	key := contract.CommitMarkerKey(domain, asset, w.plan.Tasks[i].PartitionKey, ids.MaterializationID(domain, runID, taskKey))
+	m, err := contract.DecodeCommitMarker([]byte(w.read(key)))
 	require.NoError(w.t, err)
 	return m
 }

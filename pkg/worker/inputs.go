@@ -36,7 +36,7 @@ type input struct {
 // part is one materialization of an input.
 type part struct {
 	partitionKey string
-	marker       *contract.Marker
+	marker       *contract.CommitMarker
 	// paths are the local paths of marker.Files, in the same order.
 	paths []string
 }
@@ -129,12 +129,12 @@ func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKe
 			return part{}, permanent(CodePlanUnreadable, "input %s of %s comes from task %s, which is not in the plan", asset, a.env.TaskKey, item.TaskKey)
 		}
 		id, partitionKey = ids.MaterializationID(a.domain, a.env.RunID, item.TaskKey), p.Tasks[i].PartitionKey
-		key = contract.MarkerKey(a.domain, asset, partitionKey, id)
+		key = contract.CommitMarkerKey(a.domain, asset, partitionKey, id)
 	} else {
 		if !strings.HasPrefix(item.URI, contract.AssetsPrefix(a.domain)) {
 			return part{}, permanent(CodeInvalidInput, "input %s at %q is not below the workspace's assets", asset, item.URI)
 		}
-		key = contract.MarkerKeyOf(item.URI)
+		key = contract.CommitMarkerKeyOf(item.URI)
 	}
 	marker, err := a.w.marker(ctx, key)
 	switch {
@@ -156,18 +156,18 @@ func (a *attempt) upstream(ctx context.Context, p *loadedPlan, asset ids.AssetKe
 }
 
 // marker returns a commit marker, from the cache if possible.
-func (w *Worker) marker(ctx context.Context, key string) (*contract.Marker, error) {
+func (w *Worker) marker(ctx context.Context, key string) (*contract.CommitMarker, error) {
 	if m, ok := w.markers.get(key); ok {
 		return m, nil
 	}
-	data, err := w.get(ctx, key, contract.MaxMarkerBytes)
+	data, err := w.get(ctx, key, contract.MaxCommitMarkerBytes)
 	if errors.Is(err, blob.ErrNotFound) {
 		return nil, err
 	}
 	if err != nil {
 		return nil, fail(CodeStore, CategoryInfrastructure, fmt.Errorf("read commit marker: %w", err))
 	}
-	m, err := contract.DecodeMarker(data)
+	m, err := contract.DecodeCommitMarker(data)
 	if err != nil {
 		return nil, permanent(CodeInvalidMarker, "read commit marker %s: %w", key, err)
 	}
@@ -213,7 +213,7 @@ func (a *attempt) fetch(ctx context.Context, inputs []input) error {
 }
 
 // check compares an input file in a local store with its commit marker.
-func (a *attempt) check(ctx context.Context, path, key string, want contract.MarkerFile) error {
+func (a *attempt) check(ctx context.Context, path, key string, want contract.CommitMarkerFile) error {
 	err := a.w.files.Check(ctx, filecheck.File{Path: path, Size: want.Size, CRC32C: want.CRC32C})
 	var bad *filecheck.DamagedError
 	switch {
@@ -250,7 +250,7 @@ func (a *attempt) changedInput(ctx context.Context, inputs []input) error {
 }
 
 // damaged returns the error for an input file that differs from its commit marker.
-func damaged(key string, size int64, sum uint32, want contract.MarkerFile) error {
+func damaged(key string, size int64, sum uint32, want contract.CommitMarkerFile) error {
 	found := fmt.Sprintf("CRC-32C %08x", sum)
 	if size != want.Size {
 		found = fmt.Sprintf("%d bytes", size)
@@ -262,7 +262,7 @@ func damaged(key string, size int64, sum uint32, want contract.MarkerFile) error
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // download copies an object to a file, and verifies its size and checksum.
-func (a *attempt) download(ctx context.Context, path, key string, want contract.MarkerFile) (err error) {
+func (a *attempt) download(ctx context.Context, path, key string, want contract.CommitMarkerFile) (err error) {
 	from, _, err := a.w.cfg.Store.Open(ctx, key)
 	if errors.Is(err, blob.ErrNotFound) {
 		return fail(CodeMissingInput, CategoryInfrastructure, fmt.Errorf("read input: %w", err))

@@ -18,7 +18,7 @@ import (
 
 // footer returns the number of rows of a Parquet file, its columns as lines of path and types, and
 // as the commit marker has them.
-func footer(f *os.File) (rows int64, lines string, names []contract.MarkerColumn, err error) {
+func footer(f *os.File) (rows int64, lines string, names []contract.CommitMarkerColumn, err error) {
 	defer func() {
 		// The reader validates most of its input, but may panic on a crafted footer.
 		if r := recover(); r != nil {
@@ -34,7 +34,7 @@ func footer(f *os.File) (rows int64, lines string, names []contract.MarkerColumn
 	for i := range columns.NumColumns() {
 		c := columns.Column(i)
 		fmt.Fprintf(&b, "%q %s %s\n", c.Path(), c.PhysicalType(), c.LogicalType())
-		names = append(names, contract.MarkerColumn{Name: c.Path(), Type: columnType(c)})
+		names = append(names, contract.CommitMarkerColumn{Name: c.Path(), Type: columnType(c)})
 	}
 	return reader.NumRows(), b.String(), names, nil
 }
@@ -77,7 +77,7 @@ func zoned(name string, utc bool) string {
 
 // columnsOf returns the columns of the output's Parquet files. It returns none if the files differ,
 // or if a marker cannot hold the columns.
-func columnsOf(made []outputFile) (columns []contract.MarkerColumn) {
+func columnsOf(made []outputFile) (columns []contract.CommitMarkerColumn) {
 	lines := ""
 	for _, f := range made {
 		switch {
@@ -92,7 +92,7 @@ func columnsOf(made []outputFile) (columns []contract.MarkerColumn) {
 	for _, c := range columns {
 		text += len(c.Name) + len(c.Type)
 	}
-	if len(columns) > contract.MaxColumns || text > contract.MaxColumnsText || slices.ContainsFunc(columns, func(c contract.MarkerColumn) bool {
+	if len(columns) > contract.MaxColumns || text > contract.MaxColumnsText || slices.ContainsFunc(columns, func(c contract.CommitMarkerColumn) bool {
 		return max(len(c.Name), len(c.Type)) > contract.MaxColumnBytes || !utf8.ValidString(c.Name+c.Type)
 	}) {
 		return nil

@@ -111,7 +111,7 @@ func TestMarkerListsColumns(t *testing.T) {
 			"uuid() AS id, [1] AS l, '{}'::JSON AS j"),
 	}, task("a/b", "", nil))
 	w.run("a/b")
-	require.Equal(t, []contract.MarkerColumn{
+	require.Equal(t, []contract.CommitMarkerColumn{
 		{Name: "n", Type: "INTEGER"},
 		{Name: "text", Type: "VARCHAR"},
 		{Name: "day", Type: "DATE"},
@@ -355,7 +355,7 @@ func TestCancelStopsRunningQuery(t *testing.T) {
 	}, task("a/b", "", nil))
 	w.control.answer = func(verb string, _ int) (int, any) {
 		if verb == contract.VerbHeartbeat {
-			return http.StatusOK, contract.HeartbeatAnswer{ShouldCancel: true, Reason: "no longer needed"}
+			return http.StatusOK, contract.HeartbeatResponse{ShouldCancel: true, Reason: "no longer needed"}
 		}
 		return 0, nil
 	}

@@ -114,7 +114,7 @@ type Worker struct {
 	machine  machine
 
 	plans   *cache[*loadedPlan]
-	markers *cache[*contract.Marker]
+	markers *cache[*contract.CommitMarker]
 	files   *filecheck.Cache // local input files whose checksums were verified
 	loading singleflight.Group
 
@@ -144,7 +144,7 @@ func Open(cfg Config) (*Worker, error) {
 	ctx, kill := context.WithCancel(context.Background())
 	return &Worker{
 		cfg: cfg, scratch: dir, starter: newStarter(), slots: make(chan struct{}, cfg.MaxConcurrent), machine: thisMachine(),
-		plans: newCache[*loadedPlan](planBudget), markers: newCache[*contract.Marker](markerBudget), files: filecheck.New(),
+		plans: newCache[*loadedPlan](planBudget), markers: newCache[*contract.CommitMarker](markerBudget), files: filecheck.New(),
 		ctx: ctx, kill: kill, drain: make(chan struct{}), jobs: map[string]*job{}, secretVars: map[string]bool{},
 	}, nil
 }

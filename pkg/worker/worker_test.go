@@ -148,7 +148,7 @@ func TestCallbacksUseRenewedURLs(t *testing.T) {
 	}, keys)
 	w.control.answer = func(verb string, _ int) (int, any) {
 		if verb == contract.VerbStarted {
-			return http.StatusOK, contract.StartedAnswer{Callbacks: contract.Callbacks{Finished: renewed}}
+			return http.StatusOK, contract.StartedResponse{Callbacks: contract.Callbacks{Finished: renewed}}
 		}
 		return 0, nil
 	}
@@ -233,7 +233,7 @@ func TestTwoProcessesCommitOnce(t *testing.T) {
 		require.Equal(t, event.Succeeded, end.Outcome)
 		require.Equal(t, m.Output(), end.Output, "both report the winner's output")
 	}
-	require.ElementsMatch(t, []string{m.URI + "x", contract.MarkerKeyOf(m.URI)}, w.keysBelow("assets/"), "the loser's files are gone")
+	require.ElementsMatch(t, []string{m.URI + "x", contract.CommitMarkerKeyOf(m.URI)}, w.keysBelow("assets/"), "the loser's files are gone")
 }
 
 // faultyCommits wraps a store; fault chooses the fault of the n-th commit.
@@ -310,8 +310,8 @@ func TestMarkerOutsideItsFolderIsRejected(t *testing.T) {
 	w := newFixture(t, nil, hello, ab)
 	w.run("a/b")
 	m := w.marker("a/b")
-	text := strings.Replace(w.read(contract.MarkerKeyOf(m.URI)), m.URI, "assets/other/"+m.MaterializationID+"/x/", 1)
-	_, err := w.store.Put(t.Context(), contract.MarkerKeyOf(m.URI), []byte(text))
+	text := strings.Replace(w.read(contract.CommitMarkerKeyOf(m.URI)), m.URI, "assets/other/"+m.MaterializationID+"/x/", 1)
+	_, err := w.store.Put(t.Context(), contract.CommitMarkerKeyOf(m.URI), []byte(text))
 	require.NoError(t, err)
 	_, w.server = w.open(w.config) // with empty caches
 	require.Equal(t, worker.CodeInvalidMarker, w.failed("a/b").Code)

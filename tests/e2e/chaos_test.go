@@ -91,7 +91,7 @@ func (w *witness) look() {
 		if strings.HasSuffix(object.Key, "/_commit.json") {
 			data, object, err := w.parts.Store.Get(w.t.Context(), object.Key)
 			require.NoError(w.t, err)
-			now[object.Key] = marker{string(data), object.Generation}
+			now[object.Key] = marker{string(data), object.Version}
 		}
 	}
 	for key, was := range w.markers {

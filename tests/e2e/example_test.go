@@ -78,18 +78,18 @@ func (c *cloud) made(run string) map[string]string {
 			return true
 		}
 		made[task.TaskKey] = fmt.Sprintf("%d rows of %s", task.RowCount, task.SchemaHash)
-		outputs[contract.MarkerKeyOf(task.OutputURI)] = task.OutputURI
+		outputs[contract.CommitMarkerKeyOf(task.OutputURI)] = task.OutputURI
 		return true
 	})
 	require.Len(c.t, outputs, len(made), "no two tasks share an output")
 	for object, err := range c.parts.Objects.List(c.t.Context(), blob.ListOptions{Prefix: "assets/"}) {
 		require.NoError(c.t, err)
-		if path.Base(object.Key) != path.Base(contract.MarkerKeyOf("x/")) {
+		if path.Base(object.Key) != path.Base(contract.CommitMarkerKeyOf("x/")) {
 			continue
 		}
 		data, _, err := c.parts.Objects.Get(c.t.Context(), object.Key)
 		require.NoError(c.t, err)
-		marker, err := contract.DecodeMarker(data)
+		marker, err := contract.DecodeCommitMarker(data)
 		require.NoError(c.t, err)
 		require.Equal(c.t, outputs[object.Key], marker.URI, "the committed output is the one in the state")
 		delete(outputs, object.Key)

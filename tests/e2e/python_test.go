@@ -146,12 +146,12 @@ func TestPythonWorkerAdoptsCommittedOutput(t *testing.T) {
 	awaitRun(t, c.engine, runID, func(run *state.Run) bool { return run.TasksRunning == 1 })
 	asset, id := ids.AssetKey{Namespace: "raw", Name: "slow"}, ids.MaterializationID(domain, runID, "raw/slow")
 	uri := contract.ExecutionPrefix(domain, asset, "", id, id, "another")
-	marker, err := json.Marshal(contract.Marker{
+	marker, err := json.Marshal(contract.CommitMarker{
 		MaterializationID: id, RunID: runID, TaskKey: "raw/slow", AssetKey: "raw/slow", Attempt: 1, AttemptID: id,
-		Nonce: "another", URI: uri, Files: []contract.MarkerFile{}, CommittedAt: event.At(clock.System{}.Now()),
+		Nonce: "another", URI: uri, Files: []contract.CommitMarkerFile{}, CommittedAt: event.At(clock.System{}.Now()),
 	})
 	require.NoError(t, err)
-	_, err = c.parts.Objects.Create(t.Context(), contract.MarkerKey(domain, asset, "", id), marker)
+	_, err = c.parts.Objects.Create(t.Context(), contract.CommitMarkerKey(domain, asset, "", id), marker)
 	require.NoError(t, err)
 	c.requireSucceeded(runID)
 	snap, err := c.engine.Snapshots.Current(t.Context())

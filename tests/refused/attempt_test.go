@@ -110,7 +110,7 @@ func (c *refusing) running(d ids.Domain) *attempt {
 	a.env.Callbacks = legacy(a.env.Callbacks)
 	status, answer := c.send(c.T, request{url: a.env.Callbacks.Started, body: a.started()})
 	require.Equal(c.T, http.StatusOK, status, answer)
-	var started contract.StartedAnswer
+	var started contract.StartedResponse
 	require.NoError(c.T, json.Unmarshal([]byte(answer), &started))
 	a.issued.Finished, a.issued.Authorization.Finished = started.Callbacks.Finished, started.Callbacks.Authorization.Finished
 	a.calls = legacy(started.Callbacks)
@@ -140,7 +140,7 @@ func (c *refusing) await(d ids.Domain, holds func(*snap) bool) {
 			return false
 		}
 		for _, key := range c.ledger(d) {
-			if _, entry, err := ledger.ParseKey(key); err != nil || !current.State.Recorded(entry) {
+			if _, entry, err := ledger.ParseKey(key); err != nil || !current.State.HasEntry(entry) {
 				return false
 			}
 		}

@@ -64,7 +64,7 @@ func TestInvalidRequestsAreRejectedAndWriteNothing(t *testing.T) {
 	}
 	// The requests had no effect: both runs end successfully.
 	for _, a := range []*attempt{run, other} {
-		_, err := c.Store.Put(t.Context(), contract.MarkerKeyOf(a.prefix()), []byte("{}"))
+		_, err := c.Store.Put(t.Context(), contract.CommitMarkerKeyOf(a.prefix()), []byte("{}"))
 		require.NoError(t, err)
 		status, answer := c.send(t, request{url: a.calls.Finished, body: a.finished()})
 		require.Equal(t, http.StatusOK, status, answer)
@@ -268,7 +268,7 @@ func (c *refusing) bodies() []request {
 func inline(generation int64, crc uint32) map[string]any {
 	return map[string]any{
 		"tenant": "acme", "workspace": "prod", "entries": []string{ids.AtTime(time.Unix(1, 0))},
-		"data": map[string]any{"0": map[string]any{"data": "x", "generation": generation, "crc32c": crc}},
+		"data": map[string]any{"0": map[string]any{"data": "x", "version": generation, "crc32c": crc}},
 	}
 }
 
@@ -321,7 +321,7 @@ func (c *refusing) written() []string {
 	var found []string
 	for o, err := range c.Store.List(context.Background(), blob.ListOptions{}) {
 		require.NoError(c.T, err)
-		found = append(found, fmt.Sprintf("%s %d", o.Key, o.Generation))
+		found = append(found, fmt.Sprintf("%s %d", o.Key, o.Version))
 	}
 	return found
 }

@@ -34,10 +34,10 @@ func Run(t *testing.T, open func(t *testing.T) blob.Store) {
 		{"create refuses a key that exists and changes nothing", createRefuses},
 		{"one of several racing creates wins and its content is stored", createRace},
 		{"a streamed create appears whole or not at all", streamedCreate},
-		{"replace succeeds only for the current generation", replaceMatches},
+		{"replace succeeds only for the current version", replaceMatches},
 		{"one of several racing replaces wins", replaceRace},
 		{"one of several racing creates and replaces of an absent key wins", createReplaceRace},
-		{"every write has another generation", generationsDiffer},
+		{"every write has another version", versionsDiffer},
 		{"put stores unconditionally", putOverwrites},
 		{"delete removes an object or accepts that it is absent", deleteIdempotent},
 		{"an absent object is ErrNotFound", absent},
@@ -65,7 +65,7 @@ func readsBack(t *testing.T, s blob.Store) {
 		require.Equal(t, key, created.Key, "Create returns the key")
 		require.EqualValues(t, len(data), created.Size, "Create returns the size")
 		require.Equal(t, blob.CRC32C(data), created.CRC32C, "Create returns the CRC-32C")
-		require.Positive(t, created.Generation, "0 means absent")
+		require.Positive(t, created.Version, "0 means absent")
 		require.False(t, created.Updated.IsZero(), "Create returns the time")
 
 		got, described, err := s.Get(ctx, key)
@@ -191,7 +191,7 @@ func createRefuses(t *testing.T, s blob.Store) {
 	got, o, err := s.Get(ctx, "a/b")
 	require.NoError(t, err)
 	require.Equal(t, "first", string(got))
-	require.Equal(t, first.Generation, o.Generation, "a refused create changes nothing")
+	require.Equal(t, first.Version, o.Version, "a refused create changes nothing")
 }
 
 // race runs do in 16 goroutines and returns the indices that succeeded and the errors of
@@ -280,37 +280,37 @@ func (f readerFunc) Read(p []byte) (int, error) {
 func replaceMatches(t *testing.T, s blob.Store) {
 	ctx := t.Context()
 	_, err := s.Replace(ctx, "b/k", []byte("x"), 1)
-	require.ErrorIs(t, err, blob.ErrMismatch, "an absent object has no generation")
+	require.ErrorIs(t, err, blob.ErrMismatch, "an absent object has no version")
 	require.Empty(t, list(t, s, blob.ListOptions{}))
 
 	first, err := s.Replace(ctx, "b/k", []byte("first"), 0)
-	require.NoError(t, err, "generation 0 creates")
+	require.NoError(t, err, "version 0 creates")
 	_, err = s.Replace(ctx, "b/k", []byte("x"), 0)
-	require.ErrorIs(t, err, blob.ErrMismatch, "generation 0 means absent")
-	_, err = s.Replace(ctx, "b/k", []byte("x"), first.Generation+1)
+	require.ErrorIs(t, err, blob.ErrMismatch, "version 0 means absent")
+	_, err = s.Replace(ctx, "b/k", []byte("x"), first.Version+1)
 	require.ErrorIs(t, err, blob.ErrMismatch)
 	require.ErrorContains(t, err, "b/k", "the error names the key")
 
-	second, err := s.Replace(ctx, "b/k", []byte("second"), first.Generation)
+	second, err := s.Replace(ctx, "b/k", []byte("second"), first.Version)
 	require.NoError(t, err)
-	require.NotEqual(t, first.Generation, second.Generation)
+	require.NotEqual(t, first.Version, second.Version)
 	require.Equal(t, blob.CRC32C([]byte("second")), second.CRC32C)
-	_, err = s.Replace(ctx, "b/k", []byte("x"), first.Generation)
-	require.ErrorIs(t, err, blob.ErrMismatch, "the old generation no longer matches")
+	_, err = s.Replace(ctx, "b/k", []byte("x"), first.Version)
+	require.ErrorIs(t, err, blob.ErrMismatch, "the old version no longer matches")
 	got, o, err := s.Get(ctx, "b/k")
 	require.NoError(t, err)
 	require.Equal(t, "second", string(got))
-	require.Equal(t, second.Generation, o.Generation)
+	require.Equal(t, second.Version, o.Version)
 }
 
 func replaceRace(t *testing.T, s blob.Store) {
 	ctx := t.Context()
-	var generation int64
+	var version int64
 	for round := range 5 {
 		content := func(i int) string { return strings.Repeat(string(rune('a'+i)), 100+round) }
 		var results [16]blob.Object
 		winners, others := race(func(i int) (err error) {
-			results[i], err = s.Replace(ctx, "boundary", []byte(content(i)), generation)
+			results[i], err = s.Replace(ctx, "boundary", []byte(content(i)), version)
 			return err
 		})
 		require.Len(t, winners, 1, "exactly one replace wins in round %d", round)
@@ -320,8 +320,8 @@ func replaceRace(t *testing.T, s blob.Store) {
 		got, o, err := s.Get(ctx, "boundary")
 		require.NoError(t, err)
 		require.Equal(t, content(winners[0]), string(got))
-		require.Equal(t, results[winners[0]].Generation, o.Generation)
-		generation = o.Generation
+		require.Equal(t, results[winners[0]].Version, o.Version)
+		version = o.Version
 	}
 }
 
@@ -347,15 +347,15 @@ func createReplaceRace(t *testing.T, s blob.Store) {
 	}
 }
 
-func generationsDiffer(t *testing.T, s blob.Store) {
+func versionsDiffer(t *testing.T, s blob.Store) {
 	ctx := t.Context()
 	seen := map[int64]string{}
 	note := func(what string, o blob.Object, err error) int64 {
 		t.Helper()
 		require.NoError(t, err)
-		require.NotContains(t, seen, o.Generation, "%s reuses a generation", what)
-		seen[o.Generation] = what
-		return o.Generation
+		require.NotContains(t, seen, o.Version, "%s reuses a version", what)
+		seen[o.Version] = what
+		return o.Version
 	}
 	data := []byte("always the same bytes")
 	for range 20 {

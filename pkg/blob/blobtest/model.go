@@ -30,12 +30,12 @@ type model struct {
 	store   blob.Store
 	folder  string // ends in a slash
 	objects map[string]modelObject
-	used    map[int64]bool // generations
+	used    map[int64]bool // versions
 }
 
 type modelObject struct {
-	data       []byte
-	generation int64
+	data    []byte
+	version int64
 }
 
 func newModel(s blob.Store, folder string) *model {
@@ -49,7 +49,7 @@ type step struct {
 	data []byte
 	text string // list prefix
 	from string // list start
-	old  bool   // replace with a generation that is not current
+	old  bool   // replace with a version that is not current
 }
 
 func drawStep(t *rapid.T) step {
@@ -83,11 +83,11 @@ func (m *model) run(t require.TestingT, st step) {
 		o, err := m.store.CreateFrom(ctx, key, bytes.NewReader(st.data))
 		m.wrote(t, st, o, err, exists, blob.ErrExists)
 	case "replace":
-		generation := present.generation
+		version := present.version
 		if st.old {
-			generation++
+			version++
 		}
-		o, err := m.store.Replace(ctx, key, st.data, generation)
+		o, err := m.store.Replace(ctx, key, st.data, version)
 		m.wrote(t, st, o, err, st.old, blob.ErrMismatch)
 	case "put":
 		o, err := m.store.Put(ctx, key, st.data)
@@ -113,9 +113,9 @@ func (m *model) wrote(t require.TestingT, st step, o blob.Object, err error, ref
 	require.NoError(t, err, "%s of %q", st.op, key)
 	require.EqualValues(t, len(st.data), o.Size)
 	require.Equal(t, blob.CRC32C(st.data), o.CRC32C)
-	require.False(t, m.used[o.Generation], "generation %d of %q was used before", o.Generation, key)
-	m.used[o.Generation] = true
-	m.objects[key] = modelObject{data: bytes.Clone(st.data), generation: o.Generation}
+	require.False(t, m.used[o.Version], "version %d of %q was used before", o.Version, key)
+	m.used[o.Version] = true
+	m.objects[key] = modelObject{data: bytes.Clone(st.data), version: o.Version}
 }
 
 func (m *model) compareObject(t require.TestingT, op, key string) {
@@ -140,7 +140,7 @@ func (m *model) compareObject(t require.TestingT, op, key string) {
 		return
 	}
 	require.NoError(t, err, "%s of %q", op, key)
-	require.Equal(t, want.generation, o.Generation, "%s of %q", op, key)
+	require.Equal(t, want.version, o.Version, "%s of %q", op, key)
 	require.EqualValues(t, len(want.data), o.Size, "%s of %q", op, key)
 	if op != "head" {
 		require.True(t, bytes.Equal(want.data, data), "%s of %q returns other bytes", op, key)
@@ -158,7 +158,7 @@ func (m *model) compareListing(t require.TestingT, prefix, from string) {
 	got := list(t, m.store, blob.ListOptions{Prefix: m.folder + prefix, StartAfter: m.folder + from})
 	require.True(t, slices.Equal(want, keys(got)), "List prefix %q after %q: want %q, got %q", prefix, from, want, keys(got))
 	for _, o := range got {
-		require.Equal(t, m.objects[o.Key].generation, o.Generation, "List of %q", o.Key)
+		require.Equal(t, m.objects[o.Key].version, o.Version, "List of %q", o.Key)
 		require.EqualValues(t, len(m.objects[o.Key].data), o.Size, "List of %q", o.Key)
 	}
 }

@@ -133,7 +133,7 @@ func TestMutationLimitRejectsWithoutEffect(t *testing.T) {
 		require.NoError(t, err)
 		_, err = s.Put(ctx, "hints/a", []byte("2"))
 		require.ErrorIs(t, err, cloudblob.ErrTooFast)
-		_, err = s.Replace(ctx, "hints/a", []byte("2"), first.Generation)
+		_, err = s.Replace(ctx, "hints/a", []byte("2"), first.Version)
 		require.ErrorIs(t, err, cloudblob.ErrTooFast)
 		for _, known := range []error{blob.ErrExists, blob.ErrMismatch, blob.ErrNotFound, blob.ErrInvalid} {
 			require.NotErrorIs(t, err, known, "for the port the outcome is unknown")

@@ -98,8 +98,8 @@ func (s *Store) CreateFrom(ctx context.Context, key string, r io.Reader) (blob.O
 }
 
 // Replace implements [blob.Store].
-func (s *Store) Replace(ctx context.Context, key string, data []byte, generation int64) (blob.Object, error) {
-	return run(s, Replace, key, func() (blob.Object, error) { return s.inner.Replace(ctx, key, data, generation) })
+func (s *Store) Replace(ctx context.Context, key string, data []byte, version int64) (blob.Object, error) {
+	return run(s, Replace, key, func() (blob.Object, error) { return s.inner.Replace(ctx, key, data, version) })
 }
 
 // Put implements [blob.Store].

@@ -23,7 +23,7 @@ func TestContractWithoutFaults(t *testing.T) {
 var writes = []struct {
 	op    faultblob.Op
 	after []string
-	do    func(t *testing.T, s blob.Store, generation int64) error
+	do    func(t *testing.T, s blob.Store, version int64) error
 }{
 	{faultblob.Create, []string{"new", "old"}, func(t *testing.T, s blob.Store, _ int64) error {
 		_, err := s.Create(t.Context(), "new", []byte("x"))
@@ -66,7 +66,7 @@ func TestInjectedWriteErrorHidesOutcome(t *testing.T) {
 				require.Equal(t, w.op, op)
 				return fault
 			})
-			err = w.do(t, s, old.Generation)
+			err = w.do(t, s, old.Version)
 			require.ErrorIs(t, err, faultblob.ErrInjected, "%s", w.op)
 			if fault == faultblob.FailBefore {
 				require.Equal(t, []string{"old"}, keys(t, inner), "%s must not take effect", w.op)

@@ -24,9 +24,9 @@ type change struct {
 	content *temp                // nil: the object is removed
 	check   func(existing) error // refuses a write, given the object that it would replace
 
-	folder     *os.File // parent folder of the key
-	made       bool     // the folder was created for this change
-	generation int64
+	folder  *os.File // parent folder of the key
+	made    bool     // the folder was created for this change
+	version int64
 
 	// The outcome. If neither error is set and finished is true, the change is done.
 	refused  error // why the check rejected the change, which is not done
@@ -37,9 +37,9 @@ type change struct {
 
 // existing describes what a key names before a change.
 type existing struct {
-	exists     bool
-	isFolder   bool
-	generation int64 // 0 if there is no object
+	exists   bool
+	isFolder bool
+	version  int64 // 0 if there is no object
 }
 
 // queue contains the changes that wait to be committed. The goroutine that acquires leader
@@ -145,7 +145,7 @@ func (s *Store) commitAll(batch []*change) error {
 	return nil
 }
 
-// prepare checks a change, creates its folder, and sets the generation of its content.
+// prepare checks a change, creates its folder, and sets the version of its content.
 func (s *Store) prepare(c *change) error {
 	var old existing
 	var err error
@@ -175,8 +175,8 @@ func (s *Store) prepare(c *change) error {
 		}
 		c.made = true
 	}
-	c.generation = s.stamps.next(max(old.generation, s.lastGeneration()))
-	if err := s.stamp(c.content.name, c.generation); err != nil {
+	c.version = s.stamps.next(max(old.version, s.lastVersion()))
+	if err := s.stamp(c.content.name, c.version); err != nil {
 		return err
 	}
 	if c.content.isLarge() && s.journal != nil {
@@ -198,9 +198,9 @@ func (s *Store) flushTemp(name string) error {
 	return errors.Join(s.sys.fsync(f), f.Close())
 }
 
-// stamp sets the modification time of a temporary file to its generation.
-func (s *Store) stamp(temp string, generation int64) error {
-	at := unix.NsecToTimespec(generation)
+// stamp sets the modification time of a temporary file to its version.
+func (s *Store) stamp(temp string, version int64) error {
+	at := unix.NsecToTimespec(version)
 	return os.NewSyscallError("utimensat", retry(func() error {
 		return unix.UtimesNanoAt(int(s.temps.Fd()), temp, []unix.Timespec{at, at}, unix.AT_SYMLINK_NOFOLLOW)
 	}))
@@ -224,9 +224,9 @@ func (s *Store) look(c *change) (existing, error) {
 		if err != nil {
 			return existing{}, err
 		}
-		return existing{exists: true, isFolder: info.IsDir(), generation: info.ModTime().UnixNano()}, nil
+		return existing{exists: true, isFolder: info.IsDir(), version: info.ModTime().UnixNano()}, nil
 	}
-	return existing{exists: true, isFolder: mode == unix.S_IFDIR, generation: st.Mtim.Nano()}, nil
+	return existing{exists: true, isFolder: mode == unix.S_IFDIR, version: st.Mtim.Nano()}, nil
 }
 
 // name gives the content its key, or removes the object.

@@ -238,7 +238,7 @@ func (w *crashTest) draw() operation {
 	case 3:
 		op.what = "replace"
 		op.do = func(ctx context.Context, s *Store) error {
-			_, err := s.Replace(ctx, key, data, was.generation)
+			_, err := s.Replace(ctx, key, data, was.version)
 			return err
 		}
 	}
@@ -258,7 +258,7 @@ func read(t *testing.T, dir, key string) image {
 	}
 	info, err := root.Stat(key)
 	require.NoError(t, err)
-	return image{data: append([]byte{}, data...), generation: info.ModTime().UnixNano()}
+	return image{data: append([]byte{}, data...), version: info.ModTime().UnixNano()}
 }
 
 // requireAllowed checks that each object is as acknowledged, or as an operation with an
@@ -268,13 +268,13 @@ func requireAllowed(t *testing.T, dir string, acked map[string]image, pending ma
 	for _, key := range testKeys {
 		is, was := read(t, dir, key), acked[key]
 		if is.data == nil && was.data == nil || is.data != nil && was.data != nil && bytes.Equal(is.data, was.data) {
-			require.Equal(t, was.generation, is.generation, "%s: generation of %s", what, key)
+			require.Equal(t, was.version, is.version, "%s: version of %s", what, key)
 			continue
 		}
 		require.True(t, slices.ContainsFunc(pending[key], func(p image) bool {
 			return (p.data == nil) == (is.data == nil) && bytes.Equal(p.data, is.data)
 		}), "%s: %s is %s, was %s, and none of %d open outcomes", what, key, short(is), short(was), len(pending[key]))
-		require.True(t, is.data == nil || is.generation > was.generation, "%s: generations of %s grow", what, key)
+		require.True(t, is.data == nil || is.version > was.version, "%s: versions of %s grow", what, key)
 	}
 }
 

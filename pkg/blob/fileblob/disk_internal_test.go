@@ -48,9 +48,9 @@ const (
 
 // image is the object that a key names on the disk.
 type image struct {
-	data       []byte // nil: no object
-	generation int64
-	durable    bool // the content; its name may not be
+	data    []byte // nil: no object
+	version int64
+	durable bool // the content; its name may not be
 	// stamped is the modification time that was flushed last, or 0. Setting the time later
 	// changes the inode only in memory.
 	stamped int64
@@ -61,7 +61,7 @@ type image struct {
 // flush makes an image durable, unless an earlier flush of it failed.
 func (i *image) flush() {
 	if !i.lost {
-		i.durable, i.stamped = true, i.generation
+		i.durable, i.stamped = true, i.version
 	}
 }
 
@@ -198,7 +198,7 @@ func (d *disk) named(folder *os.File, base string, durable bool, stamped int64) 
 		if err != nil {
 			panic(err)
 		}
-		i.data, i.generation = append([]byte{}, data...), info.ModTime().UnixNano()
+		i.data, i.version = append([]byte{}, data...), info.ModTime().UnixNano()
 	}
 	if len(d.objects[key]) == 0 {
 		d.objects[key] = []image{{durable: true}}
@@ -333,8 +333,8 @@ func (d *disk) afterPowerLoss(t *testing.T) string {
 			data = d.damaged(data)
 		}
 		require.NoError(t, os.WriteFile(file, data, 0o600))
-		stamp := time.Unix(0, i.generation)
-		if i.stamped != i.generation && d.random.IntN(2) == 0 {
+		stamp := time.Unix(0, i.version)
+		if i.stamped != i.version && d.random.IntN(2) == 0 {
 			stamp = time.Unix(0, i.stamped)
 		}
 		require.NoError(t, os.Chtimes(file, stamp, stamp))
@@ -380,7 +380,7 @@ func (d *disk) afterKill(t *testing.T) string {
 	require.NoError(t, os.CopyFS(dir, os.DirFS(d.dir)))
 	for key, images := range d.objects {
 		if i := images[len(images)-1]; i.data != nil {
-			stamp := time.Unix(0, i.generation)
+			stamp := time.Unix(0, i.version)
 			require.NoError(t, os.Chtimes(filepath.Join(dir, key), stamp, stamp))
 		}
 	}

@@ -53,12 +53,12 @@
 // may still take effect later. The caller gets an error with an unknown outcome, as the
 // port defines it, and must read the key.
 //
-// # Generations
+// # Versions
 //
-// An object's generation is the modification time of its file in nanoseconds. The store
+// An object's version is the modification time of its file in nanoseconds. The store
 // sets it before the file gets its name, so it appears and disappears together with the
 // content; no second file could contradict it. It is not a reading of the clock but a
-// counter that follows the clock. The journal records the greatest generation of the
+// counter that follows the clock. The journal records the greatest version of the
 // directory, and every write gets a greater one, even if the clock goes back.
 //
 // # Limits

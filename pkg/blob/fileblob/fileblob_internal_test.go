@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-func TestGenerationsGrowByTicks(t *testing.T) {
+func TestVersionsGrowByTicks(t *testing.T) {
 	for _, tick := range []time.Duration{1, 100, time.Microsecond, time.Second, 2 * time.Second} {
 		now := time.Unix(1_900_000_000, 123_456_789)
 		s := stamps{now: func() time.Time { return now }, tick: tick}
@@ -25,7 +25,7 @@ func TestGenerationsGrowByTicks(t *testing.T) {
 			last = next
 		}
 		for _, old := range []int64{last + 10*int64(tick) + 7, last + 20*int64(tick)} {
-			require.Greater(t, s.next(old), old, "greater than the generation that it replaces, step %v", tick)
+			require.Greater(t, s.next(old), old, "greater than the version that it replaces, step %v", tick)
 		}
 	}
 	early := stamps{now: func() time.Time { return time.Unix(0, 0) }, tick: time.Second}

@@ -36,15 +36,15 @@ func TestContract(t *testing.T) {
 
 func listed(t *testing.T, s blob.Store, prefix string) map[string]int64 {
 	t.Helper()
-	generations := map[string]int64{}
+	versions := map[string]int64{}
 	for o, err := range s.List(t.Context(), blob.ListOptions{Prefix: prefix}) {
 		require.NoError(t, err)
-		generations[o.Key] = o.Generation
+		versions[o.Key] = o.Version
 	}
-	return generations
+	return versions
 }
 
-func keys(generations map[string]int64) []string { return slices.Sorted(maps.Keys(generations)) }
+func keys(versions map[string]int64) []string { return slices.Sorted(maps.Keys(versions)) }
 
 // files returns the paths on the disk, without the store's own files but with leftover
 // temporary files.
@@ -78,7 +78,7 @@ func TestObjectIsFileAtItsKey(t *testing.T) {
 		"no temporary file is left")
 }
 
-func TestReopenKeepsObjectsAndGenerations(t *testing.T) {
+func TestReopenKeepsObjectsAndVersions(t *testing.T) {
 	ctx := t.Context()
 	dir := t.TempDir()
 	s := open(t, dir, fileblob.Options{})
@@ -92,11 +92,11 @@ func TestReopenKeepsObjectsAndGenerations(t *testing.T) {
 
 	again := open(t, dir, fileblob.Options{})
 	require.Equal(t, before, listed(t, again, ""))
-	_, err = again.Replace(ctx, "k/0/0", []byte("z"), o.Generation)
-	require.NoError(t, err, "the generation matches after a restart")
+	_, err = again.Replace(ctx, "k/0/0", []byte("z"), o.Version)
+	require.NoError(t, err, "the version matches after a restart")
 }
 
-func TestGenerationsGrowWhenClockGoesBack(t *testing.T) {
+func TestVersionsGrowWhenClockGoesBack(t *testing.T) {
 	ctx := t.Context()
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	s := open(t, t.TempDir(), fileblob.Options{NoSync: true, Now: func() time.Time { return now }})
@@ -105,15 +105,15 @@ func TestGenerationsGrowWhenClockGoesBack(t *testing.T) {
 	require.True(t, now.Equal(o.Updated), "an object is dated by the store's clock")
 	for range 10 {
 		now = now.Add(-time.Hour)
-		next, err := s.Replace(ctx, "k", nil, o.Generation)
+		next, err := s.Replace(ctx, "k", nil, o.Version)
 		require.NoError(t, err)
-		require.Greater(t, next.Generation, o.Generation)
+		require.Greater(t, next.Version, o.Version)
 		o = next
 	}
 	behind := open(t, filepath.Dir(s.Path("k")), fileblob.Options{NoSync: true, Now: func() time.Time { return now }})
 	next, err := behind.Put(ctx, "k", nil)
 	require.NoError(t, err)
-	require.Greater(t, next.Generation, o.Generation, "even in a process whose clock is behind")
+	require.Greater(t, next.Version, o.Version, "even in a process whose clock is behind")
 }
 
 func TestTwoStoresShareDirectory(t *testing.T) {
@@ -141,7 +141,7 @@ func TestTwoStoresShareDirectory(t *testing.T) {
 		wg.Wait()
 		return errs
 	}
-	var generation int64
+	var version int64
 	for round := range 10 {
 		key := fmt.Sprintf("r/%d/k", round)
 		errs := race(func(i int, s *fileblob.Store) error {
@@ -150,13 +150,13 @@ func TestTwoStoresShareDirectory(t *testing.T) {
 		})
 		require.Equal(t, 1, won(errs, blob.ErrExists), "one create wins across stores")
 		errs = race(func(i int, s *fileblob.Store) error {
-			_, err := s.Replace(ctx, "boundary", []byte{byte(i)}, generation)
+			_, err := s.Replace(ctx, "boundary", []byte{byte(i)}, version)
 			return err
 		})
 		require.Equal(t, 1, won(errs, blob.ErrMismatch), "one replace wins across stores")
 		o, err := stores[0].Head(ctx, "boundary")
 		require.NoError(t, err)
-		generation = o.Generation
+		version = o.Version
 		require.NoError(t, stores[1].Delete(ctx, key))
 		require.Equal(t, []string{"boundary"}, keys(listed(t, stores[0], "")), "each sees the other's changes")
 	}
@@ -171,7 +171,7 @@ func TestConcurrentCreateAndDeleteInFolder(t *testing.T) {
 		wg.Go(func() {
 			s := stores[g%2]
 			for i := range 200 {
-				key := fmt.Sprintf("due/%d/t/w%d", i%2, g)
+				key := fmt.Sprintf("wakeups/%d/t/w%d", i%2, g)
 				if _, err := s.Create(ctx, key, nil); err != nil {
 					t.Errorf("create: %v", err)
 				}
@@ -325,14 +325,14 @@ func TestDeleteRemovesEmptyFolders(t *testing.T) {
 	ctx := t.Context()
 	dir := t.TempDir()
 	s := open(t, dir, fileblob.Options{})
-	for _, key := range []string{"due/1/t/w", "due/2/t/w", "due/2/u/w"} {
+	for _, key := range []string{"wakeups/1/t/w", "wakeups/2/t/w", "wakeups/2/u/w"} {
 		_, err := s.Create(ctx, key, nil)
 		require.NoError(t, err)
 	}
-	require.NoError(t, s.Delete(ctx, "due/1/t/w"))
-	require.NoError(t, s.Delete(ctx, "due/2/t/w"))
-	require.Equal(t, []string{"due", "due/2", "due/2/u", "due/2/u/w"}, files(t, dir))
-	_, err := s.Create(ctx, "due/1", nil)
+	require.NoError(t, s.Delete(ctx, "wakeups/1/t/w"))
+	require.NoError(t, s.Delete(ctx, "wakeups/2/t/w"))
+	require.Equal(t, []string{"wakeups", "wakeups/2", "wakeups/2/u", "wakeups/2/u/w"}, files(t, dir))
+	_, err := s.Create(ctx, "wakeups/1", nil)
 	require.NoError(t, err, "a removed folder may become a key")
 }
 

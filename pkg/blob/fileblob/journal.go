@@ -31,8 +31,8 @@ type journal struct {
 	rotating bool
 }
 
-// lastGeneration returns the greatest generation that any process has assigned.
-func (s *Store) lastGeneration() int64 {
+// lastVersion returns the greatest version that any process has assigned.
+func (s *Store) lastVersion() int64 {
 	if s.journal == nil {
 		return 0
 	}
@@ -219,7 +219,7 @@ func (s *Store) log(changes []*change) error {
 	for _, c := range changes {
 		r := c.record()
 		b, next.chain = r.append(b, next.chain)
-		next.last = max(next.last, c.generation)
+		next.last = max(next.last, c.version)
 	}
 	next.end += int64(len(b))
 	if err := j.write(s.sys, b, next.end, s.limits.ahead); err != nil {
@@ -244,9 +244,9 @@ func (c *change) record() record {
 	case t == nil:
 		return record{kind: kindRemove, key: c.key}
 	case t.isLarge():
-		return record{kind: kindFile, key: c.key, size: t.size, crc: t.crc, generation: c.generation}
+		return record{kind: kindFile, key: c.key, size: t.size, crc: t.crc, version: c.version}
 	default:
-		return record{kind: kindSet, key: c.key, size: t.size, crc: t.crc, generation: c.generation, data: t.data}
+		return record{kind: kindSet, key: c.key, size: t.size, crc: t.crc, version: c.version, data: t.data}
 	}
 }
 

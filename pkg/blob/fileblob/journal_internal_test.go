@@ -104,7 +104,7 @@ func TestRefusedChangeHasNoRecord(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.Create(ctx, "a/b", []byte("y"))
 	require.ErrorIs(t, err, blob.ErrExists)
-	_, err = s.Replace(ctx, "a/b", []byte("y"), o.Generation+1)
+	_, err = s.Replace(ctx, "a/b", []byte("y"), o.Version+1)
 	require.ErrorIs(t, err, blob.ErrMismatch)
 	_, err = s.Replace(ctx, "new/folder/k", []byte("y"), 1)
 	require.ErrorIs(t, err, blob.ErrMismatch)
@@ -230,7 +230,7 @@ func TestFailedFlushRestoresFilesFromJournal(t *testing.T) {
 	require.Equal(t, []string{"c"}, journaled(t, dir, journalName))
 	again, err := s.Head(ctx, "a")
 	require.NoError(t, err)
-	require.Equal(t, first.Generation, again.Generation)
+	require.Equal(t, first.Version, again.Version)
 }
 
 func TestFailedRenameStartsNewJournal(t *testing.T) {
@@ -314,8 +314,8 @@ func TestTwoStoresShareJournal(t *testing.T) {
 	for i := range 6 {
 		o, err := stores[i%2].Create(ctx, fmt.Sprint(i), nil)
 		require.NoError(t, err)
-		require.Greater(t, o.Generation, last, "generations increase across processes")
-		last = o.Generation
+		require.Greater(t, o.Version, last, "versions increase across processes")
+		last = o.Version
 	}
 	require.Equal(t, []string{"0", "1", "2", "3", "4", "5"}, journaled(t, dir, journalName))
 }
@@ -327,7 +327,7 @@ func TestDeadWriterLeavesNoRecord(t *testing.T) {
 	require.NoError(t, err)
 	// A process dies while it holds the lock and has written half of its record.
 	require.NoError(t, s.writes.with(func() error {
-		c := &change{key: "b", content: &temp{store: s, size: 1, data: []byte("y")}, generation: s.journal.status.last + 1}
+		c := &change{key: "b", content: &temp{store: s, size: 1, data: []byte("y")}, version: s.journal.status.last + 1}
 		r := c.record()
 		b, _ := r.append(nil, s.journal.status.chain)
 		_, err := s.journal.file.WriteAt(b[:len(b)/2], s.journal.status.end)
@@ -461,14 +461,14 @@ func TestRestartReplaysJournal(t *testing.T) {
 		data, o, err := again.Get(ctx, key)
 		require.NoError(t, err, key)
 		require.Equal(t, content, string(data), key)
-		require.Equal(t, objects[key].Generation, o.Generation, key)
+		require.Equal(t, objects[key].Version, o.Version, key)
 	}
 	_, err := again.Head(ctx, "deleted")
 	require.ErrorIs(t, err, blob.ErrNotFound)
 	again.stamps.now = func() time.Time { return time.Unix(1, 0) }
 	o, err := again.Create(ctx, "deleted", nil)
 	require.NoError(t, err)
-	require.Greater(t, o.Generation, objects["deleted"].Generation, "even though the clock went back")
+	require.Greater(t, o.Version, objects["deleted"].Version, "even though the clock went back")
 }
 
 func TestMissingLargeObjectRestoresPrevious(t *testing.T) {
@@ -572,17 +572,17 @@ func FuzzScanner(f *testing.F) {
 	b, chain := h.encode()
 	f.Add(b)
 	for _, r := range []record{
-		{kind: kindSet, key: "a/b", size: 3, crc: blob.CRC32C([]byte("abc")), generation: 10, data: []byte("abc")},
-		{kind: kindFile, key: "large", size: 1 << 30, crc: 5, generation: 11},
+		{kind: kindSet, key: "a/b", size: 3, crc: blob.CRC32C([]byte("abc")), version: 10, data: []byte("abc")},
+		{kind: kindFile, key: "large", size: 1 << 30, crc: 5, version: 11},
 		{kind: kindRemove, key: "a/b"},
-		{kind: kindSet, key: "empty", generation: 12},
+		{kind: kindSet, key: "empty", version: 12},
 	} {
 		b, chain = r.append(b, chain)
 		f.Add(bytes.Clone(b))
 	}
 	f.Add(append(bytes.Clone(b), make([]byte, 100)...))
 	f.Add(b[:len(b)-1])
-	r := record{kind: 9, key: "of a later build", generation: 1}
+	r := record{kind: 9, key: "of a later build", version: 1}
 	b, _ = r.append(b, chain)
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -611,7 +611,7 @@ func TestScannerStopsBeforeDamage(t *testing.T) {
 	ends := []int{len(b)}
 	for i := range 20 {
 		data := make([]byte, random.IntN(50))
-		r := record{kind: kindSet, key: fmt.Sprint("k", i), size: int64(len(data)), crc: blob.CRC32C(data), generation: 1, data: data}
+		r := record{kind: kindSet, key: fmt.Sprint("k", i), size: int64(len(data)), crc: blob.CRC32C(data), version: 1, data: data}
 		b, chain = r.append(b, chain)
 		ends = append(ends, len(b))
 	}

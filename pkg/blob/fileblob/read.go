@@ -98,7 +98,7 @@ func isAbsent(err error) bool {
 
 func object(key string, info fs.FileInfo, crc uint32) blob.Object {
 	return blob.Object{
-		Key: key, Size: info.Size(), Generation: info.ModTime().UnixNano(),
+		Key: key, Size: info.Size(), Version: info.ModTime().UnixNano(),
 		CRC32C: crc, Updated: info.ModTime(),
 	}
 }

@@ -15,7 +15,7 @@ import (
 //
 //	header  "servolg1", id (8 bytes), last (8), length of boot (1), boot (51), checksum (4)
 //	record  checksum (4), kind (1), 0 (1), length of key (2), checksum of content (4),
-//	        size (8), generation (8), key, content
+//	        size (8), version (8), key, content
 //
 // A record's checksum covers the bytes after it up to the end of the key. It continues the
 // checksum of the previous record; the first continues the header's. So a record is valid
@@ -38,7 +38,7 @@ type kind uint8
 const (
 	// kindSet: the object has this content, which follows the key.
 	kindSet kind = 1
-	// kindFile: the object is the file with this size, checksum and generation.
+	// kindFile: the object is the file with this size, checksum and version.
 	kindFile kind = 2
 	// kindRemove: the object does not exist.
 	kindRemove kind = 3
@@ -46,12 +46,12 @@ const (
 
 // record is the state of an object from this point of the journal on.
 type record struct {
-	kind       kind
-	key        string
-	size       int64
-	crc        uint32 // of the content
-	generation int64
-	data       []byte // for kindSet
+	kind    kind
+	key     string
+	size    int64
+	crc     uint32 // of the content
+	version int64
+	data    []byte // for kindSet
 }
 
 // append encodes a record that follows one with the checksum chain, and returns the
@@ -62,7 +62,7 @@ func (r *record) append(b []byte, chain uint32) ([]byte, uint32) {
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(r.key)))
 	b = binary.LittleEndian.AppendUint32(b, r.crc)
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.size))
-	b = binary.LittleEndian.AppendUint64(b, uint64(r.generation))
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.version))
 	b = append(b, r.key...)
 	chain = crc32.Update(chain, castagnoli, b[start+4:])
 	binary.LittleEndian.PutUint32(b[start:], chain)
@@ -76,8 +76,8 @@ func (r *record) validate() error {
 		return fmt.Errorf("unknown kind %d", r.kind)
 	case r.size < 0, r.kind == kindSet && r.size > maxInline, r.kind == kindRemove && r.size != 0:
 		return fmt.Errorf("invalid size of %d bytes", r.size)
-	case r.generation < 0, r.generation == 0 && r.kind != kindRemove:
-		return fmt.Errorf("invalid generation %d", r.generation)
+	case r.version < 0, r.version == 0 && r.kind != kindRemove:
+		return fmt.Errorf("invalid version %d", r.version)
 	}
 	return blob.ValidateKey(r.key)
 }
@@ -86,7 +86,7 @@ func (r *record) validate() error {
 type header struct {
 	boot string // boot of the machine during which the journal was written
 	id   uint64
-	last int64 // the greatest generation assigned before
+	last int64 // the greatest version assigned before
 }
 
 // encode returns the header and its checksum, which the first record continues.
@@ -162,8 +162,8 @@ func (s *scanner) next() (r record, at int64, err error) {
 	}
 	r = record{
 		kind: kind(head[4]), key: string(head[headBytes:]), crc: binary.LittleEndian.Uint32(head[8:]),
-		size:       int64(binary.LittleEndian.Uint64(head[12:])),
-		generation: int64(binary.LittleEndian.Uint64(head[20:])),
+		size:    int64(binary.LittleEndian.Uint64(head[12:])),
+		version: int64(binary.LittleEndian.Uint64(head[20:])),
 	}
 	if err := r.validate(); err != nil {
 		return record{}, 0, fmt.Errorf("record at byte %d: %w", s.end, err)

@@ -26,7 +26,7 @@ type version struct {
 // the ones that it would have replaced.
 type journalState struct {
 	objects map[string][]version
-	last    int64 // the greatest generation
+	last    int64 // the greatest version
 	seq     int
 }
 
@@ -58,7 +58,7 @@ func (f *journalState) add(r record, log *os.File, at int64) {
 	f.seq++
 	r.data = nil
 	v := version{record: r, log: log, at: at, seq: f.seq}
-	f.last = max(f.last, r.generation)
+	f.last = max(f.last, r.version)
 	if r.kind == kindFile {
 		f.objects[r.key] = append(f.objects[r.key], v)
 		return
@@ -141,7 +141,7 @@ func (s *Store) rewrite(v version) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := s.stamp(t.name, v.generation); err != nil {
+	if err := s.stamp(t.name, v.version); err != nil {
 		return err
 	}
 	folder, err := s.makeFolder(path.Dir(v.key))
@@ -184,7 +184,7 @@ func (s *Store) isFile(v version) (is bool, err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() != v.size || info.ModTime().UnixNano() != v.generation {
+	if err != nil || !info.Mode().IsRegular() || info.Size() != v.size || info.ModTime().UnixNano() != v.version {
 		return false, err
 	}
 	sum := crc32.New(castagnoli)

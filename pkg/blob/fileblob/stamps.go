@@ -13,7 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 )
 
-// stamps generates generations: times in nanoseconds, each greater than all before, in
+// stamps generates versions: times in nanoseconds, each greater than all before, in
 // steps that the file system can store.
 type stamps struct {
 	now  func() time.Time
@@ -23,7 +23,7 @@ type stamps struct {
 	last int64
 }
 
-// next returns a generation greater than all earlier ones and than old.
+// next returns a version greater than all earlier ones and than old.
 func (s *stamps) next(old int64) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,7 +28,7 @@ type status struct {
 	log   uint64 // id of the journal
 	end   int64  // end of its records
 	chain uint32 // checksum of the last record
-	last  int64  // the greatest generation assigned
+	last  int64  // the greatest version assigned
 }
 
 const statusBytes = 40

@@ -30,10 +30,10 @@ func (s *Store) absent(key string) func(existing) error {
 }
 
 // Replace implements [blob.Store].
-func (s *Store) Replace(ctx context.Context, key string, data []byte, generation int64) (blob.Object, error) {
+func (s *Store) Replace(ctx context.Context, key string, data []byte, version int64) (blob.Object, error) {
 	return s.write(ctx, "replace", key, func() (*temp, error) { return s.stage(data) }, func(p existing) error {
-		if p.generation != generation {
-			return fmt.Errorf("replace object %q of generation %d: %w: %d", key, generation, blob.ErrMismatch, p.generation)
+		if p.version != version {
+			return fmt.Errorf("replace object %q of version %d: %w: %d", key, version, blob.ErrMismatch, p.version)
 		}
 		return nil
 	})
@@ -66,7 +66,7 @@ func (s *Store) write(ctx context.Context, verb, key string, stage func() (*temp
 		return blob.Object{}, s.failed(verb, key, c.err)
 	}
 	return blob.Object{
-		Key: key, Size: t.size, Generation: c.generation, CRC32C: t.crc, Updated: time.Unix(0, c.generation),
+		Key: key, Size: t.size, Version: c.version, CRC32C: t.crc, Updated: time.Unix(0, c.version),
 	}, nil
 }
 

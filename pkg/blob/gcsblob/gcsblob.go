@@ -52,7 +52,7 @@ var _ blob.Store = (*Store)(nil)
 
 // probe is the prefix that Open lists. Accounts with access to a single tenant may list it
 // too.
-const probe = "due/"
+const probe = "wakeups/"
 
 // Open opens the bucket gs://BUCKET with the default credentials of Google's libraries. It
 // lists the bucket to verify that it exists: the answer to a read does not distinguish a
@@ -210,7 +210,7 @@ func (s *Store) Open(ctx context.Context, key string) (io.ReadCloser, blob.Objec
 	}
 	if o.Size < 0 { // the answer did not contain it
 		described, err := s.Head(ctx, key)
-		if err == nil && described.Generation != o.Generation {
+		if err == nil && described.Version != o.Version {
 			err = fmt.Errorf("open object %q: %w", key, errReplaced)
 		}
 		if err != nil {
@@ -230,7 +230,7 @@ func (s *Store) open(ctx context.Context, verb, key string) (io.ReadCloser, blob
 		return nil, blob.Object{}, s.failed(ctx, verb, key, err, nil)
 	}
 	// The HTTP header has a time in whole seconds, which is too coarse: leave it zero.
-	return reader{r}, blob.Object{Key: key, Size: r.Attrs.Size, Generation: r.Attrs.Generation, CRC32C: r.Attrs.CRC32C}, nil
+	return reader{r}, blob.Object{Key: key, Size: r.Attrs.Size, Version: r.Attrs.Generation, CRC32C: r.Attrs.CRC32C}, nil
 }
 
 // errReplaced reports that the content was replaced or deleted while it was read. It does
@@ -330,7 +330,7 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 // describe converts metadata into an object. Updated is the creation time of the content:
 // the bucket's own Updated also changes with the metadata.
 func describe(attrs *storage.ObjectAttrs) blob.Object {
-	return blob.Object{Key: attrs.Name, Size: attrs.Size, Generation: attrs.Generation, CRC32C: attrs.CRC32C, Updated: attrs.Created}
+	return blob.Object{Key: attrs.Name, Size: attrs.Size, Version: attrs.Generation, CRC32C: attrs.CRC32C, Updated: attrs.Created}
 }
 
 // failed translates an error of the client to an error of the port. unmet is the error for

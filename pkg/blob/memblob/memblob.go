@@ -29,10 +29,10 @@ type Options struct {
 type Store struct {
 	now func() time.Time
 
-	mu         sync.Mutex
-	objects    *btree.Map[string, stored]
-	generation int64 // of the latest write
-	stats      Stats
+	mu      sync.Mutex
+	objects *btree.Map[string, stored]
+	version int64 // of the latest write
+	stats   Stats
 }
 
 type stored struct {
@@ -57,7 +57,7 @@ func New(opts Options) *Store {
 func (s *Store) Copy() *Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &Store{now: s.now, objects: s.objects.Copy(), generation: s.generation, stats: s.stats}
+	return &Store{now: s.now, objects: s.objects.Copy(), version: s.version, stats: s.stats}
 }
 
 // Now implements [blob.Clock].
@@ -97,7 +97,7 @@ func (s *Store) create(key string, data []byte) (blob.Object, error) {
 }
 
 // Replace implements [blob.Store].
-func (s *Store) Replace(ctx context.Context, key string, data []byte, generation int64) (blob.Object, error) {
+func (s *Store) Replace(ctx context.Context, key string, data []byte, version int64) (blob.Object, error) {
 	if err := blob.Check(ctx, "replace", key); err != nil {
 		return blob.Object{}, err
 	}
@@ -105,9 +105,9 @@ func (s *Store) Replace(ctx context.Context, key string, data []byte, generation
 	defer s.mu.Unlock()
 	s.stats.Replaces++
 	old, _ := s.objects.Get(key)
-	if old.Generation != generation {
-		return blob.Object{}, fmt.Errorf("replace object %q of generation %d: %w: %d",
-			key, generation, blob.ErrMismatch, old.Generation)
+	if old.Version != version {
+		return blob.Object{}, fmt.Errorf("replace object %q of version %d: %w: %d",
+			key, version, blob.ErrMismatch, old.Version)
 	}
 	return s.write("replace", key, bytes.Clone(data))
 }
@@ -129,9 +129,9 @@ func (s *Store) write(verb, key string, data []byte) (blob.Object, error) {
 		return blob.Object{}, fmt.Errorf("%s object %q: %w: object %q exists, and no key may be a folder of another",
 			verb, key, blob.ErrInvalid, other)
 	}
-	s.generation++
+	s.version++
 	o := blob.Object{
-		Key: key, Size: int64(len(data)), Generation: s.generation,
+		Key: key, Size: int64(len(data)), Version: s.version,
 		CRC32C: blob.CRC32C(data), Updated: s.now(),
 	}
 	s.objects.Set(key, stored{Object: o, data: data})

@@ -24,12 +24,12 @@ type body struct {
 	notified bool // by the bucket, not by the writer of the entries
 }
 
-// content is the content of an entry that the caller has just stored, with the generation and the
+// content is the content of an entry that the caller has just stored, with the version and the
 // checksum of the stored object.
 type content struct {
-	Data       string `json:"data"`
-	Generation int64  `json:"generation"`
-	CRC32C     uint32 `json:"crc32c"`
+	Data    string `json:"data"`
+	Version int64  `json:"version"`
+	CRC32C  uint32 `json:"crc32c"`
 	// Stored is when the store accepted it; 0: the compactor asks the store.
 	Stored event.Time `json:"stored,omitzero"`
 }
@@ -39,8 +39,8 @@ func (c content) check() error {
 	switch {
 	case c.Data == "":
 		return errors.New("data is empty")
-	case c.Generation == 0:
-		return errors.New("generation is missing: send that of the stored object")
+	case c.Version == 0:
+		return errors.New("version is missing: send that of the stored object")
 	case blob.CRC32C([]byte(c.Data)) != c.CRC32C:
 		return errors.New("crc32c does not match data")
 	}

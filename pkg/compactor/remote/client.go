@@ -62,7 +62,7 @@ func (c *Client) body(r compactor.Request) body {
 		if b.Data == nil {
 			b.Data = map[int]content{}
 		}
-		sent := content{Data: string(e.Data), Generation: e.Proof.Generation, CRC32C: e.Proof.CRC32C}
+		sent := content{Data: string(e.Data), Version: e.Proof.Version, CRC32C: e.Proof.CRC32C}
 		if !e.Stored.IsZero() {
 			sent.Stored = event.At(e.Stored)
 		}

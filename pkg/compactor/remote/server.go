@@ -78,7 +78,7 @@ func serve(w http.ResponseWriter, r *http.Request, find Finder, b body) {
 			return
 		}
 	}
-	if b.notified && slices.Contains(result.Unread, b.Entries[0]) { // 503 makes Pub/Sub deliver it again
+	if b.notified && slices.Contains(result.Unreadable, b.Entries[0]) { // 503 makes Pub/Sub deliver it again
 		problem(w, http.StatusServiceUnavailable,
 			"ledger entry "+b.Entries[0]+" cannot be folded yet: it is unreadable, or waits for an entry that is")
 		return
@@ -90,7 +90,7 @@ func serve(w http.ResponseWriter, r *http.Request, find Finder, b body) {
 func problem(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(contract.Problem{Title: http.StatusText(status), Status: status, Detail: contract.Cut(detail)}) //nolint:errchkjson // the caller has gone if this fails
+	_ = json.NewEncoder(w).Encode(contract.Problem{Title: http.StatusText(status), Status: status, Detail: contract.Truncate(detail)}) //nolint:errchkjson // the caller has gone if this fails
 }
 
 // authorize checks that a caller with these rights may send the request.
@@ -128,7 +128,7 @@ func (b body) request() (ids.Domain, compactor.Request, error) {
 			return domain, request, fmt.Errorf("data[%d]: %w", i, err)
 		}
 		e := &request.Entries[i]
-		e.Data, e.Stored, e.Proof = []byte(data.Data), data.Stored.Time(), compactor.Proof{Generation: data.Generation, CRC32C: data.CRC32C}
+		e.Data, e.Stored, e.Proof = []byte(data.Data), data.Stored.Time(), compactor.Proof{Version: data.Version, CRC32C: data.CRC32C}
 	}
 	return domain, request, nil
 }

@@ -241,8 +241,8 @@ func dispatch(t *rapid.T, p event.Payload) event.Payload {
 	case *event.DispatchEnqueued:
 		return &event.DispatchEnqueued{
 			DispatchID: id, RunID: run, TaskKey: key, Attempt: attempt, Generation: generation,
-			CloudTaskID:  rapid.StringMatching(`d_[a-z2-7]{26}`).Draw(t, "queue task"),
-			Deduplicated: rapid.Bool().Draw(t, "deduplicated"),
+			QueueTaskName: rapid.StringMatching(`d_[a-z2-7]{26}`).Draw(t, "queue task"),
+			Deduplicated:  rapid.Bool().Draw(t, "deduplicated"),
 		}
 	default:
 		return &event.DispatchFailed{
@@ -270,7 +270,7 @@ func timer(t *rapid.T, p event.Payload) event.Payload {
 	case *event.TimerEnqueued:
 		return &event.TimerEnqueued{
 			TimerID: id, Generation: generation, HopAt: optional(t, Time(), "hop at"),
-			CloudTaskID: rapid.StringMatching(`t_[a-z2-7]{26}`).Draw(t, "queue task"),
+			QueueTaskName: rapid.StringMatching(`t_[a-z2-7]{26}`).Draw(t, "queue task"),
 		}
 	default:
 		return &event.TimerFired{

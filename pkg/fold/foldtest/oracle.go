@@ -151,8 +151,8 @@ func checkOutbox(s *state.State) error {
 		if t == nil || t.Attempt != row.Attempt {
 			return fmt.Errorf("outbox row %s does not belong to a current attempt", row.DispatchID)
 		}
-		if want := ids.QueueTaskID(ids.KindDispatch, s.Domain, row.DispatchID, row.Generation); row.CloudTaskID != want {
-			return fmt.Errorf("outbox row %s generation %d names queue task %s", row.DispatchID, row.Generation, row.CloudTaskID)
+		if want := ids.QueueTaskID(ids.KindDispatch, s.Domain, row.DispatchID, row.Generation); row.QueueTaskName != want {
+			return fmt.Errorf("outbox row %s generation %d names queue task %s", row.DispatchID, row.Generation, row.QueueTaskName)
 		}
 	}
 	return nil
@@ -228,8 +228,8 @@ func Admissible(s *state.State, t *state.Task) bool {
 		return false
 	}
 	all, inRun, inPool := Held(s, t.RunID, t.Pool)
-	workspace, _ := s.Slots(event.ScopeWorkspace, "")
-	pool, limited := s.Slots(event.ScopePool, t.Pool)
+	workspace, _ := s.SlotLimit(event.ScopeWorkspace, "")
+	pool, limited := s.SlotLimit(event.ScopePool, t.Pool)
 	return all < workspace && (run.MaxParallelism == 0 || inRun < run.MaxParallelism) && (!limited || inPool < pool)
 }
 

@@ -80,8 +80,8 @@ func (q *Queue) Create(ctx context.Context, t queue.Task) error {
 	if err := queue.Validate(checked, q.cfg.Clock.Now()); err != nil {
 		return err
 	}
-	if t.Prepare != nil || t.Answered != nil {
-		return fmt.Errorf("create task %q of queue %q: %w: Cloud Tasks cannot call Prepare or Answered",
+	if t.Prepare != nil || t.OnResponse != nil {
+		return fmt.Errorf("create task %q of queue %q: %w: Cloud Tasks cannot call Prepare or OnResponse",
 			t.Name, t.Queue, queue.ErrInvalid)
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

@@ -117,7 +117,7 @@ func (q *Queue) post(ctx context.Context, t *task) (status int, err error) {
 		return 0, err
 	}
 	defer resp.Body.Close()
-	if t.Answered == nil || resp.StatusCode != http.StatusOK {
+	if t.OnResponse == nil || resp.StatusCode != http.StatusOK {
 		// Only the status matters; an incomplete body is not a failure.
 		_, _ = io.CopyN(io.Discard, resp.Body, maxAnswerBytes)
 		return resp.StatusCode, nil
@@ -129,7 +129,7 @@ func (q *Queue) post(ctx context.Context, t *task) (status int, err error) {
 	case len(answer) > maxAnswerBytes:
 		return 0, fmt.Errorf("the answer exceeds %d bytes", maxAnswerBytes)
 	}
-	if err := t.Answered(ctx, answer); err != nil {
+	if err := t.OnResponse(ctx, answer); err != nil {
 		return 0, fmt.Errorf("process answer: %w", err)
 	}
 	return resp.StatusCode, nil

@@ -59,7 +59,7 @@ func TestAnsweredErrorFailsDelivery(t *testing.T) {
 		})
 		var answers []string
 		item := task("a")
-		item.Answered = func(_ context.Context, body []byte) error {
+		item.OnResponse = func(_ context.Context, body []byte) error {
 			if answers = append(answers, string(body)); len(answers) == 1 {
 				return errors.New("unavailable")
 			}

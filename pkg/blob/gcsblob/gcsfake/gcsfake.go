@@ -72,7 +72,7 @@ type resource struct {
 func (s *Server) resource(o blob.Object) resource {
 	at := o.Updated.UTC().Format(time.RFC3339Nano)
 	return resource{
-		Kind: "storage#object", Bucket: s.Bucket, Name: o.Key, Generation: strconv.FormatInt(o.Generation, 10), Metageneration: "1",
+		Kind: "storage#object", Bucket: s.Bucket, Name: o.Key, Generation: strconv.FormatInt(o.Version, 10), Metageneration: "1",
 		Size: strconv.FormatInt(o.Size, 10), CRC32C: checksum(o.CRC32C), TimeCreated: at, Updated: at,
 	}
 }
@@ -176,11 +176,11 @@ func unmet(w http.ResponseWriter, r *http.Request, o blob.Object) bool {
 	switch {
 	case errors.Join(err, err2, err3) != nil:
 		fail(w, errors.Join(err, err2, err3))
-	case of != nil && *of != o.Generation:
+	case of != nil && *of != o.Version:
 		fail(w, blob.ErrNotFound) // only the newest generation exists
-	case match != nil && *match != o.Generation:
+	case match != nil && *match != o.Version:
 		fail(w, blob.ErrMismatch)
-	case other != nil && *other == o.Generation:
+	case other != nil && *other == o.Version:
 		w.WriteHeader(http.StatusNotModified)
 	default:
 		return false
@@ -210,7 +210,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request) {
 	if unmet(w, r, object) {
 		return
 	}
-	w.Header().Set("X-Goog-Generation", strconv.FormatInt(object.Generation, 10))
+	w.Header().Set("X-Goog-Generation", strconv.FormatInt(object.Version, 10))
 	w.Header().Set("X-Goog-Metageneration", "1")
 	w.Header().Set("X-Goog-Hash", "crc32c="+checksum(object.CRC32C))
 	w.Header().Set("Content-Type", "application/octet-stream")

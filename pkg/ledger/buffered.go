@@ -15,14 +15,14 @@ const (
 	maxBufferedEvents = 500
 )
 
-// AppendSoon buffers facts that are cheap to lose, because their sender reports them again:
+// AppendBuffered buffers facts that are cheap to lose, because their sender reports them again:
 // that a task was queued, has started, or is alive. They precede the events of the next
-// entry that contains facts. If no entry follows within [Config.Company], they become an
-// entry of their own. They are not durable when AppendSoon returns.
+// entry that contains facts. If no entry follows within [Config.Linger], they become an
+// entry of their own. They are not durable when AppendBuffered returns.
 //
-// If Company is zero, AppendSoon is Append.
-func (a *Appender) AppendSoon(ctx context.Context, group []*event.Envelope) error {
-	if a.cfg.Company <= 0 || event.Decides(group) {
+// If Linger is zero, AppendBuffered is Append.
+func (a *Appender) AppendBuffered(ctx context.Context, group []*event.Envelope) error {
+	if a.cfg.Linger <= 0 || event.HasFiredTimer(group) {
 		_, err := a.Append(ctx, group)
 		return err
 	}
@@ -97,10 +97,10 @@ func (a *Appender) takeBuffered() *waiter {
 	return buffered
 }
 
-// Company returns the longest time that facts of AppendSoon linger while Run runs.
-func (a *Appender) Company() time.Duration { return a.cfg.Company }
+// Linger returns the longest time that facts of AppendBuffered linger while Run runs.
+func (a *Appender) Linger() time.Duration { return a.cfg.Linger }
 
-// Run appends buffered facts after [Config.Company] until ctx is done. Facts that are still
+// Run appends buffered facts after [Config.Linger] until ctx is done. Facts that are still
 // buffered then are lost, unless the caller calls Flush.
 func (a *Appender) Run(ctx context.Context) error {
 	for {
@@ -109,7 +109,7 @@ func (a *Appender) Run(ctx context.Context) error {
 			return nil
 		case <-a.bufferedFacts:
 		}
-		if err := a.cfg.Clock.Sleep(ctx, a.cfg.Company); err != nil {
+		if err := a.cfg.Clock.Sleep(ctx, a.cfg.Linger); err != nil {
 			return nil //nolint:nilerr // ctx is done
 		}
 		if err := a.Flush(ctx); err != nil && ctx.Err() == nil {
@@ -118,7 +118,7 @@ func (a *Appender) Run(ctx context.Context) error {
 	}
 }
 
-// Flush appends the facts that AppendSoon has buffered.
+// Flush appends the facts that AppendBuffered has buffered.
 func (a *Appender) Flush(ctx context.Context) error {
 	a.mu.Lock()
 	buffered := a.takeBuffered()

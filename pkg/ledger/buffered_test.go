@@ -21,8 +21,8 @@ func lingering(t *testing.T) *fixture {
 	t.Helper()
 	w := newFixture(nil)
 	w.Appender = ledger.NewAppender(ledger.Config{
-		Domain: domain, Store: w.store, IDs: w.ids, Clock: clock.System{}, Company: linger,
-		OnDurable: func(e ledger.Entry) {
+		Domain: domain, Store: w.store, IDs: w.ids, Clock: clock.System{}, Linger: linger,
+		OnStored: func(e ledger.Entry) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.durable = append(w.durable, e)
@@ -41,8 +41,8 @@ func lingering(t *testing.T) *fixture {
 func (w *fixture) soon(t *testing.T, group ...*event.Envelope) {
 	t.Helper()
 	began := now()
-	require.NoError(t, w.AppendSoon(t.Context(), group))
-	require.Equal(t, began, now(), "AppendSoon does not wait")
+	require.NoError(t, w.AppendBuffered(t.Context(), group))
+	require.Equal(t, began, now(), "AppendBuffered does not wait")
 }
 
 // pass advances the time of the bubble.
@@ -51,7 +51,7 @@ func pass(t *testing.T, d time.Duration) {
 	require.NoError(t, clock.System{}.Sleep(t.Context(), d))
 }
 
-func TestAppendSoonPrecedesNextEntry(t *testing.T) {
+func TestAppendBufferedPrecedesNextEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := lingering(t)
 		w.soon(t, heartbeat(1))
@@ -70,7 +70,7 @@ func TestAppendSoonPrecedesNextEntry(t *testing.T) {
 	})
 }
 
-func TestAppendSoonBecomesEntryAfterLinger(t *testing.T) {
+func TestAppendBufferedBecomesEntryAfterLinger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := lingering(t)
 		for n := range 3 {
@@ -99,14 +99,14 @@ func TestFlushWritesBufferedFactsOnce(t *testing.T) {
 	})
 }
 
-func TestAppendSoonKeepsFactsOutOfDecisions(t *testing.T) {
+func TestAppendBufferedKeepsFactsOutOfDecisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := lingering(t)
 		w.soon(t, heartbeat(1))
 		fired := &event.Envelope{Payload: &event.TimerFired{
 			TimerID: "timer:liveness:1", FiredAt: event.At(now()), Observed: event.Observed{CaughtUpAt: event.At(now())},
 		}}
-		require.NoError(t, w.AppendSoon(t.Context(), []*event.Envelope{fired}), "decisions do not linger")
+		require.NoError(t, w.AppendBuffered(t.Context(), []*event.Envelope{fired}), "decisions do not linger")
 		require.Len(t, w.entries(t), 1)
 		require.Len(t, w.groups(t, w.entries(t)[0]), 1)
 		pass(t, linger)
@@ -115,7 +115,7 @@ func TestAppendSoonKeepsFactsOutOfDecisions(t *testing.T) {
 	})
 }
 
-func TestAppendSoonWritesWhenBufferIsFull(t *testing.T) {
+func TestAppendBufferedWritesWhenBufferIsFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := lingering(t)
 		for n := range 1200 {
@@ -129,7 +129,7 @@ func TestAppendSoonWritesWhenBufferIsFull(t *testing.T) {
 }
 
 // Fails if buffered facts are dropped with an abandoned entry.
-func TestAppendSoonRebuffersAfterAbandonedEntry(t *testing.T) {
+func TestAppendBufferedRebuffersAfterAbandonedEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := lingering(t)
 		var down atomic.Bool
@@ -178,10 +178,10 @@ func TestFlushKeepsFactsItCannotWrite(t *testing.T) {
 	})
 }
 
-func TestAppendSoonRejectsInvalidFact(t *testing.T) {
+func TestAppendBufferedRejectsInvalidFact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := lingering(t)
-		require.Error(t, w.AppendSoon(t.Context(), []*event.Envelope{{Payload: &event.TaskHeartbeat{}}}))
+		require.Error(t, w.AppendBuffered(t.Context(), []*event.Envelope{{Payload: &event.TaskHeartbeat{}}}))
 		pass(t, 2*linger)
 		synctest.Wait()
 		require.Empty(t, w.entries(t))

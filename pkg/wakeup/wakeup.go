@@ -5,8 +5,8 @@
 //
 // A superfluous wakeup only costs a sweep that finds nothing. The domain's manifests ensure
 // that none is missing: they say which wakeup a state needs, and which may be deleted. See
-// [manifest.Due].
-package due
+// [manifest.Wakeup].
+package wakeup
 
 import (
 	"context"
@@ -22,36 +22,36 @@ import (
 
 const (
 	// Prefix begins the keys of all wakeups.
-	Prefix = "due/"
+	Prefix = "wakeups/"
 	// layout is the format of the minute in a key, in UTC. It sorts by time.
 	layout = "20060102T1504"
 )
 
-// Marker is a wakeup: its domain needs a sweep at a minute.
-type Marker struct {
+// Wakeup is a wakeup: its domain needs a sweep at a minute.
+type Wakeup struct {
 	At     event.Time // a whole minute
 	Domain ids.Domain
 }
 
 // Key returns the object key of a wakeup.
-func (m Marker) Key() string {
+func (m Wakeup) Key() string {
 	return Prefix + m.At.Time().UTC().Format(layout) + "/" + m.Domain.Tenant + "/" + m.Domain.Workspace
 }
 
 // ParseKey returns the wakeup of an object key.
-func ParseKey(key string) (Marker, error) {
+func ParseKey(key string) (Wakeup, error) {
 	rest, below := strings.CutPrefix(key, Prefix)
 	parts := strings.Split(rest, "/")
 	if !below || len(parts) != 3 { //nolint:mnd // minute, tenant, workspace
-		return Marker{}, fmt.Errorf("key %.400q is not the key of a wakeup", key)
+		return Wakeup{}, fmt.Errorf("key %.400q is not the key of a wakeup", key)
 	}
 	at, err := time.Parse(layout, parts[0])
-	m := Marker{At: event.At(at), Domain: ids.Domain{Tenant: parts[1], Workspace: parts[2]}}
+	m := Wakeup{At: event.At(at), Domain: ids.Domain{Tenant: parts[1], Workspace: parts[2]}}
 	if err == nil {
 		err = m.Domain.Validate()
 	}
 	if err != nil || m.Key() != key {
-		return Marker{}, fmt.Errorf("key %.400q is not the key of a wakeup", key)
+		return Wakeup{}, fmt.Errorf("key %.400q is not the key of a wakeup", key)
 	}
 	return m, nil
 }
@@ -61,8 +61,8 @@ func Minute(t event.Time) event.Time { return event.At(t.Time().Truncate(time.Mi
 
 // List returns the wakeups up to the minute of until, oldest first. If there are none, it
 // costs one page of a listing, however many lie in the future.
-func List(ctx context.Context, store blob.Store, until event.Time) ([]Marker, error) {
-	var wakeups []Marker
+func List(ctx context.Context, store blob.Store, until event.Time) ([]Wakeup, error) {
+	var wakeups []Wakeup
 	for object, err := range store.List(ctx, blob.ListOptions{Prefix: Prefix}) {
 		if err != nil {
 			return nil, fmt.Errorf("list wakeups: %w", err)
@@ -80,7 +80,7 @@ func List(ctx context.Context, store blob.Store, until event.Time) ([]Marker, er
 }
 
 // Create stores a wakeup. It succeeds if the wakeup exists already.
-func Create(ctx context.Context, store blob.Store, m Marker) error {
+func Create(ctx context.Context, store blob.Store, m Wakeup) error {
 	if _, err := store.Create(ctx, m.Key(), nil); err != nil && !errors.Is(err, blob.ErrExists) {
 		return fmt.Errorf("create wakeup of %s: %w", m.Domain, err)
 	}
@@ -88,7 +88,7 @@ func Create(ctx context.Context, store blob.Store, m Marker) error {
 }
 
 // Delete deletes a wakeup. It succeeds if the wakeup is already deleted.
-func Delete(ctx context.Context, store blob.Store, m Marker) error {
+func Delete(ctx context.Context, store blob.Store, m Wakeup) error {
 	if err := store.Delete(ctx, m.Key()); err != nil {
 		return fmt.Errorf("delete wakeup %s: %w", m.Key(), err)
 	}

@@ -90,7 +90,7 @@ func TestCancelledWaiterReleasesItsPlace(t *testing.T) {
 
 func TestTurnsReportHowLongTasksWaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := &takers{turns: dispatcher.NewTurns(clock.System{}, 1, 0, nil)}
+		q := &takers{turns: dispatcher.NewFairQueue(clock.System{}, 1, 0, nil)}
 		var waited []time.Duration
 		q.turns.OnTurn = func(d time.Duration) { waited = append(waited, d) }
 		q.take(t.Context(), "a", 3, time.Second)

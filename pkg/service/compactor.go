@@ -83,7 +83,7 @@ func (c *compactors) open(ctx context.Context, d ids.Domain) (*served[*compactor
 		Options: c.options, ArchiveSlots: c.archiving,
 		Manifests: manifest.New(manifest.Config{
 			Domain: d, Store: c.store, IDs: source, Clock: s.clock, Logger: s.logger,
-			Held: func(revision int64) { // the receiver checks that it is committed, in parallel with this process
+			OnStored: func(revision int64) { // the receiver checks that it is committed, in parallel with this process
 				if c.handOver != nil {
 					c.handOver.put(d, revision)
 				}

@@ -126,7 +126,7 @@ func (d *dispatchers) open(ctx context.Context, domain ids.Domain) (*served[*dis
 	source.Observe(m.Watermarks.EventsProcessedThrough)
 	source.Observe(m.Watermarks.CompleteThrough)
 	appender := ledger.NewAppender(ledger.Config{
-		Domain: domain, Store: d.store, IDs: source, Clock: s.clock, Logger: s.logger, Company: linger,
+		Domain: domain, Store: d.store, IDs: source, Clock: s.clock, Logger: s.logger, Linger: linger,
 		OnStored: func(e ledger.Entry) { d.announce.put(domain, announced(e)) },
 	})
 	snapshots := snapshot.NewReader(domain, d.codec, manifests, s.clock)
@@ -169,7 +169,7 @@ type announcement struct {
 
 func announced(e ledger.Entry) announcement {
 	a := announcement{entries: []compactor.Entry{{
-		ID: e.Name, Data: e.Data, Stored: e.Object.Updated, Proof: compactor.Proof{Generation: e.Object.Generation, CRC32C: e.Object.CRC32C},
+		ID: e.Name, Data: e.Data, Stored: e.Object.Updated, Proof: compactor.Proof{Version: e.Object.Version, CRC32C: e.Object.CRC32C},
 	}}, bytes: len(e.Data), urgent: e.Urgent}
 	return a.bounded()
 }
@@ -206,7 +206,7 @@ func (a announcement) delay() time.Duration {
 	if a.urgent || a.barrier {
 		return 0
 	}
-	return compactor.LazyDelay
+	return compactor.MaxLinger
 }
 
 func (d *dispatchers) announceNow(ctx context.Context, domain ids.Domain, a announcement) error {

@@ -91,7 +91,7 @@ var (
 		Labels: []metrics.Label{
 			operationLabel,
 			{
-				Name: "kind", Values: []string{"ledger", "manifests", "state", "hints", "boundary", "pins", "due", "archive", "plans", "assets", "logs"},
+				Name: "kind", Values: []string{"ledger", "manifests", "state", "hints", "boundary", "pins", "wakeups", "archive", "plans", "assets", "logs"},
 				Begin: []string{"manifests"},
 			},
 			{Name: "result", Values: []string{resultOK, "not_found", "exists", "mismatch", resultError}, Begin: []string{resultOK}},

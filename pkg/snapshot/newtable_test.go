@@ -54,7 +54,7 @@ func TestNewTable(t *testing.T) {
 
 	copied := st.Copy()
 	require.Empty(t, state.Diff(st, copied, 1))
-	closed := copied.Evict(state.Cut{Seq: 1, Time: event.Time(1)})
+	closed := copied.Evict(state.Cutoff{Seq: 1, Time: event.Time(1)})
 	require.Equal(t, []*state.Note{note}, state.List[state.Note](closed), "its run is not in the live state")
 	require.Zero(t, copied.Notes.Len())
 	require.Equal(t, 1, closed.OfRun("r").Len())

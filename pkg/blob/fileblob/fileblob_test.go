@@ -346,3 +346,33 @@ func TestClosedStoreFails(t *testing.T) {
 		require.ErrorIs(t, err, os.ErrClosed)
 	}
 }
+
+// A folder that another caller empties and removes must not fail a listing that has just opened it.
+func TestListIgnoresFoldersRemovedMeanwhile(t *testing.T) {
+	s := open(t, t.TempDir(), fileblob.Options{})
+	done := make(chan error)
+	go func() {
+		for range 500 {
+			if _, err := s.Create(t.Context(), "a/b/c", nil); err != nil {
+				done <- err
+				return
+			}
+			if err := s.Delete(t.Context(), "a/b/c"); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for {
+		select {
+		case err := <-done:
+			require.NoError(t, err)
+			return
+		default:
+		}
+		for _, err := range s.List(t.Context(), blob.ListOptions{Prefix: "a/"}) {
+			require.NoError(t, err)
+		}
+	}
+}

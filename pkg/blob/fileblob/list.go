@@ -140,7 +140,7 @@ func (l *listing) read(folder *os.Root, at string) (entries []entry, err error) 
 				entries = append(entries, e)
 			}
 		}
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) || isAbsent(err) { // absent: pruned meanwhile
 			break
 		}
 		if err = errors.Join(err, l.ctx.Err()); err != nil {

@@ -218,10 +218,11 @@ func TestTwoProcessesCommitOnce(t *testing.T) {
 		return faultblob.None
 	})
 	var answers []<-chan int
-	for _, id := range []string{"w1", "w2"} {
+	var workers [2]*worker.Worker
+	for i, id := range []string{"w1", "w2"} {
 		config := w.config
 		config.Store, config.WorkerID = gate, id
-		_, w.server = w.open(config)
+		workers[i], w.server = w.open(config)
 		answers = append(answers, w.deliverLater("a/b"))
 	}
 	for _, answer := range answers {
@@ -232,6 +233,9 @@ func TestTwoProcessesCommitOnce(t *testing.T) {
 	for _, end := range w.control.ends {
 		require.Equal(t, event.Succeeded, end.Outcome)
 		require.Equal(t, m.Output(), end.Output, "both report the winner's output")
+	}
+	for _, each := range workers {
+		require.NoError(t, each.Close(t.Context()), "files are deleted after the report")
 	}
 	require.ElementsMatch(t, []string{m.URI + "x", contract.CommitMarkerKeyOf(m.URI)}, w.keysBelow("assets/"), "the loser's files are gone")
 }

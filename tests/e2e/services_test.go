@@ -27,6 +27,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/metrics/prom"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/service"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -73,7 +74,7 @@ func programMain(name string, args []string) (code int, ok bool) {
 		Args: args, Stderr: os.Stderr, Clock: clock.System{},
 		Getenv:    os.Getenv,                                               //nolint:forbidigo // like main, in a process of its own
 		OpenStore: binding.OpenStore, OpenQueue: binding.Queues(os.Getenv), //nolint:forbidigo // as above
-		Tokens: binding.Tokens(),
+		Tokens: binding.Tokens(), Metrics: prom.New,
 	}
 	switch name {
 	case "servo", "servo-cloud":

@@ -126,7 +126,7 @@ func TestPinImagesWritesDigests(t *testing.T) {
 	pin := func(answer string) (string, error) {
 		require.NoError(t, os.WriteFile(filepath.Join(bin, "docker"), []byte("#!/bin/sh\n"+answer+"\n"), 0o700)) //nolint:gosec // a program
 		cmd := exec.Command("../scripts/pin-images", file)
-		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH")) //nolint:forbidigo // the commands need the path of this process
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return string(out), err
 		}

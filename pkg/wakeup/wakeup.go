@@ -1,4 +1,4 @@
-// Package due is the index of wakeups. A wakeup is an empty object whose key says
+// Package wakeup is the index of wakeups. A wakeup is an empty object whose key says
 // everything: that a domain needs a sweep at some minute or later. One listing up to the
 // current minute returns all due wakeups and nothing else: it reads neither future wakeups
 // nor domains in which nothing can get stuck.

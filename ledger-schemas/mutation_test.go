@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/servo-orchestration/servo/internal/eventtest"
 	ledgerschemas "github.com/servo-orchestration/servo/ledger-schemas"
 	"github.com/servo-orchestration/servo/pkg/event"
-	"github.com/servo-orchestration/servo/pkg/event/eventtest"
 )
 
 // mutation makes one place of a document invalid, and restores it.

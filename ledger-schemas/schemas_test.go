@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/servo-orchestration/servo/internal/eventtest"
 	ledgerschemas "github.com/servo-orchestration/servo/ledger-schemas"
 	"github.com/servo-orchestration/servo/pkg/event"
-	"github.com/servo-orchestration/servo/pkg/event/eventtest"
 )
 
 // schema is a JSON Schema as a document.

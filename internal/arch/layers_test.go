@@ -34,7 +34,7 @@ var layers = []layer{
 	}},
 	{"ports", []pack{
 		{"pkg/clock", nil},
-		{"pkg/latency", nil},
+		{"internal/latency", nil},
 		{"pkg/identity", nil},
 		// Metrics as data, and the port of those who measure.
 		{"pkg/metrics", nil},
@@ -45,16 +45,16 @@ var layers = []layer{
 		// Compares local files with their recorded size and checksum.
 		{"pkg/filecheck", nil},
 		{"pkg/blob/fileblob", []string{"=pkg/blob", "=pkg/clock"}},
-		{"pkg/blob/memblob", []string{"=pkg/blob", "=pkg/clock"}},
-		{"pkg/blob/faultblob", []string{"=pkg/blob", "=pkg/clock"}},
-		{"pkg/blob/cloudblob", []string{"=pkg/blob", "=pkg/clock", "=pkg/latency"}},
+		{"internal/memblob", []string{"=pkg/blob", "=pkg/clock"}},
+		{"internal/faultblob", []string{"=pkg/blob", "=pkg/clock"}},
+		{"internal/cloudblob", []string{"=pkg/blob", "=pkg/clock", "=internal/latency"}},
 		{"pkg/blob/gcsblob", []string{"=pkg/blob"}},
-		{"pkg/blob/gcsblob/gcsfake", []string{"=pkg/blob", "=pkg/blob/cloudblob"}},
+		{"internal/gcsfake", []string{"=pkg/blob", "=internal/cloudblob"}},
 		{"pkg/queue", nil},
 		{"pkg/queue/localqueue", []string{"=pkg/queue", "=pkg/clock"}},
-		{"pkg/queue/cloudqueue", []string{"=pkg/queue", "=pkg/clock", "=pkg/latency"}},
+		{"internal/cloudqueue", []string{"=pkg/queue", "=pkg/clock", "=internal/latency"}},
 		{"pkg/queue/cloudtasks", []string{"=pkg/queue", "=pkg/clock"}},
-		{"pkg/queue/cloudtasks/cloudtasksfake", []string{"=pkg/queue"}},
+		{"internal/cloudtasksfake", []string{"=pkg/queue"}},
 		// pkg/plan defines the syntax of references to secrets.
 		{"pkg/secret", []string{"pkg/plan"}},
 		{"pkg/secret/gcpsecret", []string{"=pkg/secret"}},
@@ -123,11 +123,11 @@ var layers = []layer{
 		// Whole systems in a simulated world.
 		{proof, []string{everything}},
 		// Whole systems on a simulated cloud, in real time, with latencies and a bill.
-		{"pkg/cloudsim", []string{everything}},
+		{"internal/cloudsim", []string{everything}},
 	}},
 	{"measurement", []pack{
 		// Timed workloads on whole systems.
-		{"pkg/bench", []string{everything}},
+		{"internal/bench", []string{everything}},
 	}},
 	{"command line", []pack{
 		{"pkg/cli", []string{everything}},
@@ -154,7 +154,7 @@ var layers = []layer{
 const everything = "*"
 
 // proof is the simulator. Only tests run it, so it may import test suites and fixtures.
-const proof = "pkg/sim"
+const proof = "internal/sim"
 
 // words are the packages that every package except the ports may import.
 var words = []string{"pkg/ids", "pkg/event"}

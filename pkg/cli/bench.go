@@ -12,12 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/servo-orchestration/servo/pkg/bench"
-	"github.com/servo-orchestration/servo/pkg/cloudsim"
+	"github.com/servo-orchestration/servo/internal/bench"
+	"github.com/servo-orchestration/servo/internal/cloudqueue"
+	"github.com/servo-orchestration/servo/internal/cloudsim"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/query/render"
-	"github.com/servo-orchestration/servo/pkg/queue/cloudqueue"
 )
 
 // benchFlags are the flags of servo bench.

@@ -14,10 +14,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/servo-orchestration/servo/internal/bench"
+	"github.com/servo-orchestration/servo/internal/cloudblob"
 	"github.com/servo-orchestration/servo/pkg/api"
-	"github.com/servo-orchestration/servo/pkg/bench"
 	"github.com/servo-orchestration/servo/pkg/blob"
-	"github.com/servo-orchestration/servo/pkg/blob/cloudblob"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/worker"

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/pkg/compactor"
-	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 )
 
 // busy is a clock that advances with each call of Now and records how long the compactor paused.

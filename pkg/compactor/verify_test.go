@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
-	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
+	"github.com/servo-orchestration/servo/internal/faultblob"
+	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/repair"
 )

@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/pkg/control"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
-	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 )
 
 func TestAttentionIsWhenWorkMayBeStuck(t *testing.T) {

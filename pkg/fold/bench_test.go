@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
-	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/pkg/event"
-	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 

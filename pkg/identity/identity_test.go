@@ -14,8 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/internal/identitytest"
 	"github.com/servo-orchestration/servo/pkg/identity"
-	"github.com/servo-orchestration/servo/pkg/identity/identitytest"
 )
 
 const (

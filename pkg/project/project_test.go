@@ -14,10 +14,10 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/internal/projecttest"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
-	"github.com/servo-orchestration/servo/pkg/project/projecttest"
 )
 
 var options = project.Options{ParseSQL: projecttest.Parse}

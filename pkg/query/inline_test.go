@@ -6,9 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/internal/tabletest"
 	"github.com/servo-orchestration/servo/pkg/query"
 	"github.com/servo-orchestration/servo/pkg/state"
-	"github.com/servo-orchestration/servo/pkg/table/tabletest"
 )
 
 func TestInlineRowsEqualRowsOfFiles(t *testing.T) {

@@ -13,13 +13,13 @@ import (
 	"github.com/duckdb/duckdb-go/v2"
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/internal/tabletest"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/filecheck"
 	"github.com/servo-orchestration/servo/pkg/query"
 	"github.com/servo-orchestration/servo/pkg/query/render"
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/table"
-	"github.com/servo-orchestration/servo/pkg/table/tabletest"
 )
 
 func TestViewColumnsHaveDeclaredTypes(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/pkg/event"
-	"github.com/servo-orchestration/servo/pkg/fold/foldtest"
 )
 
 // BenchmarkRefresh advances a reader by one revision that triggers a run of one task, in

@@ -17,10 +17,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/internal/cloudblob"
+	"github.com/servo-orchestration/servo/internal/faultblob"
+	"github.com/servo-orchestration/servo/internal/memblob"
 	"github.com/servo-orchestration/servo/pkg/blob"
-	"github.com/servo-orchestration/servo/pkg/blob/cloudblob"
-	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
-	"github.com/servo-orchestration/servo/pkg/blob/memblob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/contract"

@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/servo-orchestration/servo/internal/tabletest"
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/table"
-	"github.com/servo-orchestration/servo/pkg/table/tabletest"
 )
 
 func TestJSONRoundTrip(t *testing.T) {

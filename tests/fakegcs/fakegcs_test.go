@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/api/option"
 
+	"github.com/servo-orchestration/servo/internal/blobtest"
 	"github.com/servo-orchestration/servo/pkg/blob"
-	"github.com/servo-orchestration/servo/pkg/blob/blobtest"
 	"github.com/servo-orchestration/servo/pkg/blob/gcsblob"
 )
 

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/servo-orchestration/servo/pkg/sim"
+	"github.com/servo-orchestration/servo/internal/sim"
 )
 
 // A lane is a process that runs its share of the worlds on one processor. Goroutines then run in

@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/servo-orchestration/servo/pkg/sim"
+	"github.com/servo-orchestration/servo/internal/sim"
 )
 
 var (

@@ -6,8 +6,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/servo-orchestration/servo/internal/blobtest"
 	"github.com/servo-orchestration/servo/pkg/blob"
-	"github.com/servo-orchestration/servo/pkg/blob/blobtest"
 )
 
 // Old kernels do not have openat2(2), and sandboxes forbid it.

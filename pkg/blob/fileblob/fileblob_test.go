@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/servo-orchestration/servo/internal/blobtest"
 	"github.com/servo-orchestration/servo/pkg/blob"
-	"github.com/servo-orchestration/servo/pkg/blob/blobtest"
 	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
 )
 

@@ -19,13 +19,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/api/option"
 
+	"github.com/servo-orchestration/servo/internal/blobtest"
+	"github.com/servo-orchestration/servo/internal/cloudblob"
+	"github.com/servo-orchestration/servo/internal/faultblob"
+	"github.com/servo-orchestration/servo/internal/gcsfake"
+	"github.com/servo-orchestration/servo/internal/memblob"
 	"github.com/servo-orchestration/servo/pkg/blob"
-	"github.com/servo-orchestration/servo/pkg/blob/blobtest"
-	"github.com/servo-orchestration/servo/pkg/blob/cloudblob"
-	"github.com/servo-orchestration/servo/pkg/blob/faultblob"
 	"github.com/servo-orchestration/servo/pkg/blob/gcsblob"
-	"github.com/servo-orchestration/servo/pkg/blob/gcsblob/gcsfake"
-	"github.com/servo-orchestration/servo/pkg/blob/memblob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 )
 

@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/internal/projecttest"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/project/duckparse"
-	"github.com/servo-orchestration/servo/pkg/project/projecttest"
 )
 
 func open(t testing.TB) *duckparse.Parser {

@@ -14,13 +14,13 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/servo-orchestration/servo/internal/cloudtasksfake"
+	"github.com/servo-orchestration/servo/internal/queuetest"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/queue"
 	"github.com/servo-orchestration/servo/pkg/queue/cloudtasks"
-	"github.com/servo-orchestration/servo/pkg/queue/cloudtasks/cloudtasksfake"
 	"github.com/servo-orchestration/servo/pkg/queue/localqueue"
-	"github.com/servo-orchestration/servo/pkg/queue/queuetest"
 )
 
 const parent = "projects/acme/locations/europe-west1"

@@ -5,9 +5,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/internal/tabletest"
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/table"
-	"github.com/servo-orchestration/servo/pkg/table/tabletest"
 )
 
 func BenchmarkEncode50Rows(b *testing.B)  { benchmarkEncode(b, 50) }

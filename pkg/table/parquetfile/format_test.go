@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/servo-orchestration/servo/internal/tabletest"
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/table"
 	"github.com/servo-orchestration/servo/pkg/table/parquetfile"
-	"github.com/servo-orchestration/servo/pkg/table/tabletest"
 )
 
 var format = &parquetfile.Format{}

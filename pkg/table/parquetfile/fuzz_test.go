@@ -6,9 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/internal/tabletest"
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/table"
-	"github.com/servo-orchestration/servo/pkg/table/tabletest"
 )
 
 // FuzzDecode requires that Decode returns an error or rows that round-trip, for any bytes.

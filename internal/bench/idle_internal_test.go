@@ -1,0 +1,124 @@
+package bench
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/internal/cloudblob"
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/embedded"
+)
+
+// manualClock is a clock that tests advance. It counts its sleepers.
+type manualClock struct {
+	mu      sync.Mutex
+	now     time.Time
+	waiting map[chan struct{}]time.Time
+	woken   int
+}
+
+func (h *manualClock) Now() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.now
+}
+
+func (h *manualClock) Sleep(ctx context.Context, d time.Duration) error {
+	done := make(chan struct{})
+	h.mu.Lock()
+	h.waiting[done] = h.now.Add(d)
+	h.mu.Unlock()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.waiting, done)
+		return ctx.Err()
+	}
+}
+
+// pass advances the clock, and wakes the sleepers that are due.
+func (h *manualClock) pass(d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.now = h.now.Add(d)
+	for done, at := range h.waiting {
+		if !at.After(h.now) {
+			delete(h.waiting, done)
+			close(done)
+			h.woken++
+		}
+	}
+}
+
+// counts returns the number of sleepers, and of wakeups so far.
+func (h *manualClock) counts() (waiting, woken int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.waiting), h.woken
+}
+
+// An idle stack makes no request to the store and wakes no goroutine. Without the fix, a collection
+// ran every minute.
+func TestIdleStackDoesNothingForAnHour(t *testing.T) {
+	const runs = 10_000
+	cfg, _ := config(t)
+	dir := filepath.Join(cfg.Dir, "state")
+	require.NoError(t, cfg.seed(t.Context(), dir, runs, 1))
+	h := &manualClock{now: clock.System{}.Now(), waiting: map[chan struct{}]time.Time{}}
+	var store *cloudblob.Store
+	stack, err := embedded.Start(t.Context(), embedded.Options{
+		Dir: dir, Domain: Domain(), Concurrency: 1, Clock: h, Logger: cfg.Logger, Program: "none",
+		Wrap: func(inner blob.Store) blob.Store {
+			store = cloudblob.New(inner, cloudblob.Config{})
+			return store
+		},
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, stack.Close()) }()
+	snap, err := stack.Snapshots.Current(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, snap.State.LiveRuns())
+
+	// Wait for the work that the start has triggered.
+	for range 100 {
+		if quiet(t, h, store) {
+			break
+		}
+		h.pass(time.Minute)
+	}
+	waiting, woken := h.counts()
+	require.Zero(t, waiting, "a goroutine sleeps")
+	before := operations(store.Usage())
+	require.Positive(t, before)
+	h.pass(time.Hour)
+	require.True(t, quiet(t, h, store))
+	_, wakes := h.counts()
+	require.Equal(t, woken, wakes)
+	require.Equal(t, before, operations(store.Usage()))
+}
+
+// quiet waits until nothing changes, and reports whether no goroutine sleeps.
+func quiet(t *testing.T, h *manualClock, store *cloudblob.Store) bool {
+	t.Helper()
+	const still = 5
+	last, same := int64(-1), 0
+	require.Eventually(t, func() bool {
+		waiting, woken := h.counts()
+		now := operations(store.Usage())<<20 + int64(woken)<<10 + int64(waiting)
+		if same++; now != last {
+			last, same = now, 0
+		}
+		return same >= still
+	}, time.Minute, 10*time.Millisecond)
+	waiting, _ := h.counts()
+	return waiting == 0
+}

@@ -1,0 +1,86 @@
+package sim
+
+import (
+	"context"
+	"time"
+
+	"github.com/servo-orchestration/servo/internal/memblob"
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+)
+
+// retention returns how long a world keeps revisions.
+func (c World) retention() manifest.Policy {
+	return manifest.Policy{All: c.keep(), Hourly: 10 * c.keep(), Daily: 20 * c.keep(), Orphans: c.keep() / 2}
+}
+
+// later is a clock that is ahead by some time.
+type later struct {
+	clock.Clock
+
+	by time.Duration
+}
+
+func (l *later) Now() time.Time { return l.Clock.Now().Add(l.by) }
+
+// collected checks, on a copy, that unreferenced objects are deleted in the end: after two more
+// revisions, long after any is kept, only the newest revisions and their files are left.
+func (o *oracle) collected(f *followed) {
+	if f.manifest == nil {
+		return
+	}
+	const long = 60 * 24 * time.Hour
+	blobs, now := o.w.blobs.Copy(), &later{Clock: o.w.clock}
+	source := ids.NewSource(now.Now, &entropy{rng: random(o.w.cfg.Seed, "collect", 0)})
+	manifests := manifest.New(manifest.Config{Domain: f.domain, Store: blobs, IDs: source, Clock: now})
+	policy := o.w.cfg.retention()
+	collector := manifest.NewCollector(manifests, policy)
+	m := f.manifest
+	for range 2 {
+		now.by += long
+		m = m.Successor("oracle")
+		m.OrphanFloor = ids.AtTime(now.Now().Add(-policy.Orphans))
+		if err := publishAndCollect(manifests, collector, m); err != nil {
+			o.violation("collection", "of %s: %v", f.domain, err)
+			return
+		}
+	}
+	o.onlyNewest(f, blobs, m)
+}
+
+func publishAndCollect(manifests *manifest.Store, collector *manifest.Collector, m *manifest.Manifest) error {
+	ctx := context.Background()
+	if err := manifests.Publish(ctx, m); err != nil {
+		return err
+	}
+	for more := true; more; {
+		revisions, err := collector.Retain(ctx)
+		if err != nil {
+			return err
+		}
+		files, err := collector.Collect(ctx)
+		if err != nil {
+			return err
+		}
+		more = revisions || files
+	}
+	return nil
+}
+
+// onlyNewest checks that only objects of the newest revision are left.
+func (o *oracle) onlyNewest(f *followed, blobs *memblob.Store, m *manifest.Manifest) {
+	needed := map[string]bool{manifest.Key(f.domain, m.Revision): true, manifest.Key(f.domain, m.Revision-1): true}
+	for _, file := range o.filesOf(f, m) {
+		needed[file.Key] = true
+	}
+	for _, prefix := range []string{manifest.Prefix(f.domain), manifest.PinPrefix(f.domain), manifest.StatePrefix(f.domain)} {
+		for object, err := range blobs.List(context.Background(), blob.ListOptions{Prefix: prefix}) {
+			if err != nil || !needed[object.Key] {
+				o.violation("collection", "%s is left, but nothing needs it (%v)", object.Key, err)
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,259 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/servo-orchestration/servo/internal/foldtest"
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/repair"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// final checks a world that has come to rest, after all processes have ended.
+func (o *oracle) final() {
+	for _, d := range o.w.domains {
+		f := o.domains[d]
+		o.outcomes(f)
+		o.everyEntry(f)
+		o.refusedInputs(f)
+		o.replay(f)
+		o.bareLedger(f)
+		o.collected(f)
+		o.garbageCollected(f)
+		o.bounded(f)
+	}
+}
+
+// outcomes compares the outcome of each run with a simple model.
+func (o *oracle) outcomes(f *followed) {
+	keys := map[string]string{}
+	for run := range f.state.Runs.All {
+		if other := keys[run.RunKey]; run.RunKey != "" && other != "" {
+			o.violation("INV-2 run keys", "runs %s and %s have the same run key, %s", other, run.RunID, run.RunKey)
+		}
+		keys[run.RunKey] = run.RunID
+	}
+	for run := range f.state.Runs.All {
+		f.state.TasksOf(run.RunID, func(t *state.Task) bool {
+			if problem := o.outcome(f, run, t); problem != "" {
+				o.violation("reference model", "task %s of run %s is %s at attempt %d of %d: %s",
+					t.TaskKey, t.RunID, t.State, t.Attempt, t.MaxAttempts, problem)
+			}
+			return true
+		})
+	}
+}
+
+// outcome returns the problem of a task's outcome, or "". Each state has one rule.
+func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
+	ended := map[state.TaskState]int{}
+	for d := range f.state.Deps.All {
+		if d.RunID == t.RunID && d.Downstream == t.TaskKey {
+			ended[f.state.Tasks.Get(state.Key2{A: d.RunID, B: d.Upstream}).State]++
+		}
+	}
+	switch t.State {
+	case state.TaskSucceeded:
+		if !mayStart(f.state, t) {
+			return "its upstreams did not allow it to start"
+		}
+	case state.TaskSkipped:
+		if t.TriggerRule == event.RuleAllDone || ended[state.TaskFailed]+ended[state.TaskSkipped] == 0 {
+			return "none of its upstreams failed or was skipped"
+		}
+		if t.TriggerRule == event.RuleNoneFailed && t.Attempt == 0 && !failedAbove(f.state, t) {
+			return "no task above it failed, and its rule ignores other outcomes"
+		}
+	case state.TaskCancelled:
+		if !f.cancelled[t.RunID] && ended[state.TaskCancelled] == 0 {
+			return "its run was not cancelled"
+		}
+	case state.TaskFailed:
+		// If the order is lost, decisions of timers wait for all facts: a report on a timed-out
+		// attempt then counts as if it had come in time.
+		if t.ErrorCode == "GHOST" && !f.unordered {
+			return "a stale report ended it"
+		}
+		b := o.w.load.behave(assetOf(t.TaskKey))
+		policy := o.w.load.policyOf(assetOf(t.TaskKey))
+		if problem := spent(f, t, policy); problem != "" && !f.cancelled[run.RunID] {
+			return problem + ": " + t.ErrorCode + " " + t.ErrorMessage
+		}
+		// If the order is lost, a run timeout that comes later in the new order may have cancelled
+		// an attempt.
+		if o.w.cfg.Faults.calm() && !f.unordered && o.w.damagedIn(t.ErrorMessage) == "" && (b.failures == 0 || policy.UserErrors && b.failures < policy.MaxAttempts) && !b.hangs && t.TimeoutSec == 0 {
+			return "its attempt should have succeeded: " + t.ErrorCode + " " + t.ErrorMessage
+		}
+	case state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskRunning, state.TaskRetryWait:
+		return "it has not ended"
+	}
+	return ""
+}
+
+// spent returns why a task should not have failed yet, given its recorded attempts, or "". Only ten
+// attempts that were lost to infrastructure are granted again.
+func spent(f *followed, t *state.Task, policy plan.Retries) string {
+	const most = 10
+	lost, last := int32(0), &state.Attempt{}
+	for a := range f.state.Attempts.All {
+		if a.RunID != t.RunID || a.TaskKey != t.TaskKey {
+			continue
+		}
+		last = a
+		switch a.ErrorCode {
+		case "WORKER_INTERRUPTED", "HEARTBEAT_TIMEOUT", "UNDISPATCHABLE", "STORE_UNAVAILABLE":
+			if a.Retryable {
+				lost++
+			}
+		}
+	}
+	if f.unordered {
+		lost = t.GrantedAttempts // the reasons of some timeouts may be lost
+	}
+	switch {
+	case !last.Retryable, t.ErrorCode == "EXIT_STATUS" && !policy.UserErrors:
+		return "" // not retryable
+	case t.Attempt-min(lost, most) < policy.MaxAttempts:
+		return fmt.Sprintf("it had attempts left: its policy has %d, and %d were lost to infrastructure", policy.MaxAttempts, lost)
+	case !f.unordered && t.MaxAttempts-t.GrantedAttempts != policy.MaxAttempts:
+		return fmt.Sprintf("%d of %d attempts are granted, but the policy has %d", t.GrantedAttempts, t.MaxAttempts, policy.MaxAttempts)
+	}
+	return ""
+}
+
+func (o *oracle) repairs(f *followed, blobs blob.Store) repair.Config {
+	o.repaired++ // each rebuild has its own file names
+	source := ids.NewSource(o.w.now, &entropy{rng: random(o.w.cfg.Seed, "repair", o.repaired)})
+	return repair.Config{
+		Domain: f.domain, Store: blobs, Codec: o.w.codec, IDs: source, Writer: "oracle", Clock: o.w.clock, Wakeups: true,
+		Manifests: manifest.New(manifest.Config{Domain: f.domain, Store: blobs, IDs: source, Clock: o.w.clock}),
+	}
+}
+
+// replay verifies that a replay of the ledger in the recorded order yields the same rows.
+func (o *oracle) replay(f *followed) {
+	if f.manifest == nil {
+		return
+	}
+	report, err := repair.Verify(context.Background(), o.repairs(f, o.w.maybeUnsummed()))
+	if err != nil {
+		o.violation("I-17 rebuildable", "verify %s: %v", f.domain, err)
+		return
+	}
+	for _, problem := range o.otherProblems(f, report) {
+		o.violation("I-17 rebuildable", "%s", problem)
+	}
+}
+
+// bareLedger rebuilds the state from the ledger alone. The state must be valid, and no finished
+// task may run again.
+func (o *oracle) bareLedger(f *followed) {
+	if f.manifest == nil {
+		return
+	}
+	ctx := context.Background()
+	bare := o.w.blobs.Copy()
+	for object, err := range o.w.blobs.List(ctx, blob.ListOptions{}) {
+		kept := strings.HasPrefix(object.Key, "ledger/") || strings.HasPrefix(object.Key, "archive/") ||
+			strings.HasPrefix(object.Key, "plans/") || strings.HasPrefix(object.Key, "assets/")
+		if err == nil && !kept {
+			err = bare.Delete(ctx, object.Key)
+		}
+		if err != nil {
+			o.violation("I-17 rebuildable", "%v", err)
+			return
+		}
+	}
+	cfg := o.repairs(f, bare)
+	cfg.Bare = true
+	if _, err := repair.Rebuild(ctx, cfg); err != nil {
+		o.violation("I-17 rebuildable", "rebuild %s: %v", f.domain, err)
+		return
+	}
+	m, err := cfg.Manifests.Load(ctx)
+	if err != nil {
+		o.violation("I-17 rebuildable", "%v", err)
+		return
+	}
+	s, err := o.whole(cfg.Manifests, m)
+	if err != nil {
+		o.violation("I-17 rebuildable", "%v", err)
+		return
+	}
+	if err := foldtest.Check(s); err != nil {
+		o.violation("I-17 rebuildable", "rebuilt from the ledger alone, %s is not valid: %v", f.domain, err)
+	}
+	for run := range f.state.Runs.All {
+		again := s.Runs.Get(run.RunID)
+		switch {
+		case again == nil && leftNoTrace(f.state, run) && s.RunKeys.Get(run.RunKey) != nil:
+		case again == nil:
+			o.violation("I-17 rebuildable", "rebuilt from the ledger alone, run %s is missing", run.RunID)
+		case run.State == state.RunCancelled && (again.State == state.RunPending || again.State == state.RunRunning):
+			o.violation("I-17 rebuildable", "rebuilt from the ledger alone, run %s, which was cancelled, is %s", run.RunID, again.State)
+		}
+	}
+	// Timeouts are decisions, not facts: the new state may decide them again.
+	for t := range f.state.Tasks.All {
+		again := s.Tasks.Get(t.Key())
+		if again != nil && t.State == state.TaskSucceeded && again.AdmittedAt != 0 {
+			o.violation("I-17 rebuildable", "rebuilt from the ledger alone, task %s of run %s, which succeeded, is %s at attempt %d",
+				t.TaskKey, t.RunID, again.State, again.Attempt)
+		}
+	}
+}
+
+// leftNoTrace reports whether a run with a run key did nothing but time out. The ledger then does
+// not show that it won the key.
+func leftNoTrace(st *state.State, run *state.Run) bool {
+	said := run.RunKey == "" || run.CancelEventID != ""
+	for d := range st.Outbox.All {
+		said = said || d.RunID == run.RunID && (d.EnqueuedAt != 0 || d.Error != "" || d.Generation > 0)
+	}
+	for a := range st.Attempts.All {
+		said = said || a.RunID == run.RunID && a.StartedAt != 0
+	}
+	return !said
+}
+
+// bounded checks that the number of entries is proportional to the requests, so that no repair
+// feeds on itself.
+func (o *oracle) bounded(f *followed) {
+	attempts := f.state.Attempts.Len()
+	minutes := int((o.w.elapsed() - o.w.cfg.Faults.outage()).Minutes())
+	most := 50 + 12*attempts + 12*f.state.Tasks.Len() + 20*minutes*(1+o.w.cfg.Workers)
+	if f.entries > most {
+		o.violation("I-16 bounded work", "%d ledger entries for %d attempts at %d tasks in %d minutes", f.entries, attempts, f.state.Tasks.Len(), minutes)
+	}
+}
+
+// count adds up the statistics of the world.
+func (o *oracle) count(r *Result) {
+	if o.w.counts["archive files"] > 0 {
+		o.w.counts["worlds with an archive"]++
+	}
+	for _, d := range o.w.domains {
+		f := o.domains[d]
+		r.Runs += f.state.Runs.Len()
+		for t := range f.state.Tasks.All {
+			if t.State.Terminal() {
+				r.Completions++
+			}
+		}
+		if f.manifest != nil {
+			r.Revisions += f.manifest.Revision
+			o.w.counts["closed runs in history"] += int(f.manifest.History["runs"].Rows)
+			for run := range f.state.Runs.All {
+				if run.RunID < f.manifest.BaseSnapshot.RunsFrom {
+					o.w.counts["runs not kept any more"]++
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/internal/faultblob"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/repair"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// onlineWriter names the process that rebuilds a domain while others use it, and bareWriter the
+// process that does so from the ledger alone.
+const (
+	onlineWriter = "online"
+	bareWriter   = "online, bare"
+)
+
+// scheduleOnline schedules rebuilds while everything else continues.
+func (w *world) scheduleOnline() {
+	r := random(w.cfg.Seed, "online", 1)
+	for range w.cfg.Online {
+		at := time.Duration(r.Int64N(int64(w.cfg.horizon())))
+		f := w.oracle.domains[w.domains[r.IntN(len(w.domains))]]
+		m := &machine{w: w, kind: "rebuild", name: "rebuild"}
+		bare := r.IntN(3) == 0
+		m.main = func(ctx context.Context, p *process) { w.rebuildOnline(ctx, p, f, bare) }
+		w.visitors = append(w.visitors, m)
+		w.after(at, nil, func() {
+			if w.counts["under repair"] == 0 && !w.over {
+				m.start()
+			}
+		})
+	}
+}
+
+// maxOnline is how often an operator repeats a failed rebuild.
+const maxOnline = 5
+
+// rebuildOnline is an operator's rebuild. Each try either keeps the state or returns an error and
+// changes nothing. It writes unreferenced files and at most one manifest, which the oracle compares
+// with the revision before. A bare rebuild may yield another state, and creates a wakeup. If
+// manifests are missing, it may write the boundary.
+func (w *world) rebuildOnline(ctx context.Context, p *process, f *followed, bare bool) {
+	source := ids.NewSource(p.now, p.entropy)
+	blobs := faultblob.New(store{p}, func(op faultblob.Op, key string) faultblob.Fault {
+		writes := op != faultblob.Get && op != faultblob.Open && op != faultblob.Head && op != faultblob.List
+		if writes && !strings.HasPrefix(key, "state/") && !strings.HasPrefix(key, "manifests/") && !strings.HasPrefix(key, "hints/") && !strings.HasPrefix(key, "wakeups/") &&
+			(!bare && w.counts["wiped"] == 0 || !strings.HasPrefix(key, "boundary/")) {
+			w.atDriver(p, func() { w.oracle.violation("online rebuild", "it writes %s", key) })
+		}
+		return faultblob.None
+	})
+	cfg := repair.Config{
+		Domain: f.domain, Store: blobs, Codec: w.codec, IDs: source, Writer: onlineWriter, Clock: machineClock{p}, Wakeups: true,
+		Manifests: manifest.New(manifest.Config{Domain: f.domain, Store: blobs, IDs: source, Clock: machineClock{p}}),
+	}
+	if cfg.Bare = bare; bare {
+		cfg.Writer = bareWriter
+	}
+	for range maxOnline {
+		_, err := repair.Rebuild(ctx, cfg)
+		if ctx.Err() != nil {
+			return
+		}
+		w.atDriver(p, func() {
+			switch {
+			case err != nil:
+				w.fault("online rebuild failed")
+			case bare:
+				w.fault("online rebuild of the bare ledger")
+			default:
+				w.fault("online rebuild")
+			}
+			lost := new(repair.LostError)
+			if errors.As(err, &lost) {
+				w.oracle.violation("online rebuild", "%v", err)
+			}
+		})
+		if err == nil || (machineClock{p}).Sleep(ctx, 10*time.Second) != nil {
+			return
+		}
+	}
+}
+
+// atDriver executes do in the driver on behalf of a process, and waits for it.
+func (w *world) atDriver(p *process, do func()) {
+	k := &call{proc: p, label: "tell"}
+	k.begin = func() {
+		do()
+		close(k.done)
+	}
+	_ = w.park(context.Background(), k)
+}
+
+// rebuiltOnline checks that a rebuild in the recorded order changed no row.
+func (o *oracle) rebuiltOnline(f *followed, m *manifest.Manifest, before, after *state.State) {
+	was, is := state.New(f.domain), state.New(f.domain)
+	was.Load(before.All().KeptFrom(m.BaseSnapshot.RunsFrom))
+	is.Load(after.All().KeptFrom(m.BaseSnapshot.RunsFrom))
+	for _, line := range state.Diff(was, is, 5) {
+		o.violation("online rebuild", "revision %d of %s differs from the state before: %s", m.Revision, f.domain, line)
+	}
+	if m.FoldSeq != f.manifest.FoldSeq {
+		o.violation("online rebuild", "revision %d of %s has folded %d events, the revision before %d", m.Revision, f.domain, m.FoldSeq, f.manifest.FoldSeq)
+	}
+}
+
+// rebuiltBare accepts a bare rebuild: timers and limits may have decided differently. No folded
+// entry may be missing, except abandoned ones: their writers have appended the events again, which
+// everyEntry checks.
+func (o *oracle) rebuiltBare(f *followed, before, after *state.State) {
+	f.unordered, f.rebuiltAt = true, o.w.now()
+	for row := range before.Entries.All {
+		if _, abandoned := f.abandoned[row.Entry]; !abandoned && lastSeq(after, row.Entry) < 0 {
+			o.violation("online rebuild", "the bare rebuild of %s has not folded entry %s, but the revision before had", f.domain, row.Entry)
+		}
+	}
+}

@@ -1,0 +1,351 @@
+package sim
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"hash"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/servo-orchestration/servo/internal/memblob"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/service"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+
+	"github.com/servo-orchestration/servo/pkg/contract"
+)
+
+// world is a simulated system.
+type world struct {
+	*driver
+	bubble  Bubble
+	cfg     World
+	domains []ids.Domain
+	keys    contract.Keyring
+	codec   *snapshot.Codec
+	blobs   *memblob.Store
+	queue   *cloudQueue
+	faults  *dice
+	oracle  *oracle
+	load    *workload
+
+	machines     []*machine
+	visitors     []*machine // run once
+	alive        sync.WaitGroup
+	requests     int
+	mutated      map[string]time.Time // when keys were last written
+	firstCreate  map[string]origin    // by key
+	sealed       map[string]time.Time // until when objects cannot be read
+	delayedUntil time.Time            // until when timers wait because an object is unreadable or the queue is stalled
+	skipped      map[string]bool      // entries that an operator has skipped
+	made         map[string][]byte    // files of outputs as they were written, in worlds that damage outputs
+	damaged      map[string]bool      // files of outputs that were damaged; some were restored
+	failed       sync.Map             // checksums of ledger entries whose create has failed
+	rushed       sync.Map             // ledger entries that were written far ahead on purpose
+	counts       map[string]int
+	scratch      string
+
+	outageUntil time.Time // nothing runs until then
+	cloudPauses bool      // the cloud delivers nothing during the outage, instead of retrying and dropping
+
+	over  bool // all processes are being stopped
+	swept bool // all domains were swept after the world had come to rest
+	trace hash.Hash
+	tail  []string
+}
+
+func newWorld(b Bubble, cfg World) *world {
+	w := &world{
+		driver: newDriver(b.Wait), bubble: b, cfg: cfg, mutated: map[string]time.Time{}, firstCreate: map[string]origin{}, counts: map[string]int{},
+		sealed: map[string]time.Time{}, skipped: map[string]bool{}, made: map[string][]byte{}, damaged: map[string]bool{}, trace: sha256.New(), codec: snapshot.NewMemoryCodec(),
+		scratch: filepath.Join(b.Scratch, fmt.Sprintf("world-%d-%p", cfg.Seed, &cfg)),
+	}
+	if cfg.Parquet {
+		w.codec = snapshot.NewCodec()
+	}
+	var err error
+	if w.keys, err = service.ReadKeys(b.Keys); err != nil {
+		panic(err) // the caller's own file
+	}
+	for i := range cfg.Domains {
+		w.domains = append(w.domains, ids.Domain{Tenant: fmt.Sprintf("tenant%d", i), Workspace: "main"})
+	}
+	w.onCall = func(c *call) { w.hash(c.proc.id, c.label) }
+	w.blobs = memblob.New(memblob.Options{Now: w.now})
+	w.queue = &cloudQueue{w: w, used: map[string]bool{}, waiting: map[string]*queued{}}
+	w.faults = &dice{Faults: cfg.Faults, w: w, rng: random(cfg.Seed, "faults", 0)}
+	w.oracle = newOracle(w)
+	w.load = newWorkload(w)
+	w.populate()
+	return w
+}
+
+// populate creates the machines.
+func (w *world) populate() {
+	add := func(kind string, n int, main func(context.Context, *process)) {
+		for i := range n {
+			m := &machine{w: w, kind: kind, name: fmt.Sprintf("%s%d", kind, i), main: main}
+			if w.cfg.Faults.MaxSkew > 0 {
+				m.skew = w.faults.skew()
+			}
+			w.machines = append(w.machines, m)
+		}
+	}
+	add("compactor", w.cfg.Compactors, runCompactor)
+	add("dispatcher", w.cfg.Dispatchers, runDispatcher)
+	add("sweeper", w.cfg.sweepers(), runSweeper)
+	add("worker", w.cfg.Workers, runWorker)
+	add("reader", w.cfg.Readers, runReader)
+	add("client", w.cfg.Clients, runClient)
+	add("gc", w.cfg.Collectors, runCollector)
+}
+
+// restTimeout bounds how long a world may take to come to rest after faults have stopped. restFor
+// is how long it must be at rest.
+const (
+	restTimeout = 3 * time.Hour
+	restFor     = 4 * time.Minute
+)
+
+// drive runs the world until it has come to rest.
+func (w *world) drive() {
+	w.upgrades()
+	for _, m := range w.machines {
+		m.start()
+	}
+	w.every(time.Minute, w.faults.minute)
+	w.every(time.Minute, w.oracle.minute)
+	w.restarts()
+	w.scheduleWipes()
+	w.scheduleOnline()
+	w.scheduleOutage()
+	deadline := w.start.Add(w.horizon() + restTimeout)
+	var restSince time.Time
+	for w.step(deadline) && len(w.oracle.violations) == 0 {
+		if w.steps%64 != 0 {
+			continue
+		}
+		switch {
+		case w.elapsed() < w.horizon() || !w.load.done() || !w.oracle.atRest():
+			restSince = time.Time{}
+		case restSince.IsZero():
+			restSince = w.now()
+		case w.now().Sub(restSince) < restFor:
+		case !w.swept:
+			// All due work has ended. Only a full sweep finds unannounced entries in idle domains.
+			restSince = w.now().Add(restTimeout)
+			w.sweepFully(func() { w.swept, restSince = true, time.Time{} })
+		default:
+			w.stop()
+			w.oracle.final()
+			return
+		}
+	}
+	if len(w.oracle.violations) == 0 {
+		w.oracle.stuck()
+	}
+	w.stop()
+}
+
+// sweepFully requests a sweep of all domains until it succeeds.
+func (w *world) sweepFully(then func()) {
+	w.push("http://sweeper/v1/sweep?full=true", http.Header{}, nil, func(a answer) {
+		if a.err == nil && a.status == http.StatusOK {
+			then()
+			return
+		}
+		w.after(10*time.Second, nil, func() { w.sweepFully(then) })
+	})
+}
+
+// every executes do periodically.
+func (w *world) every(d time.Duration, do func()) {
+	w.after(d, nil, func() {
+		do()
+		w.every(d, do)
+	})
+}
+
+// pausedFor returns how long the cloud still delivers nothing during an outage.
+func (w *world) pausedFor() time.Duration {
+	wait := w.outageUntil.Sub(w.now())
+	if !w.cloudPauses || wait <= 0 {
+		return 0
+	}
+	return wait + w.faults.between(0, time.Minute)
+}
+
+// restarts restarts machines periodically.
+func (w *world) restarts() {
+	w.after(max(time.Second, w.outageUntil.Sub(w.now())), nil, func() {
+		w.restart()
+		w.restarts()
+	})
+}
+
+// restart starts some of the machines that are down.
+func (w *world) restart() {
+	for _, m := range w.machines {
+		if m.alive == nil && (w.faults.over() || w.faults.rng.IntN(10) == 0) && !w.down(m) {
+			m.start()
+		}
+	}
+}
+
+func (w *world) down(m *machine) bool {
+	return w.now().Before(w.outageUntil) || w.counts["under repair"] > 0 && m.kind != "worker"
+}
+
+// horizon returns when faults stop.
+func (w *world) horizon() time.Duration { return w.cfg.horizon() + w.cfg.Faults.outage() }
+
+// scheduleOutage schedules an outage. Either the cloud pauses its deliveries meanwhile, or it
+// retries them and drops some.
+func (w *world) scheduleOutage() {
+	long := w.cfg.Faults.outage()
+	if long == 0 {
+		return
+	}
+	r := random(w.cfg.Seed, "absence", 1)
+	at := time.Duration(r.Int64N(int64(w.cfg.horizon())))
+	w.cloudPauses = r.IntN(2) == 0
+	w.after(at, nil, func() {
+		w.fault("outage")
+		w.note("nothing runs for %s", long)
+		w.outageUntil = w.now().Add(long)
+		for _, m := range w.machines {
+			if m.alive != nil {
+				m.alive.kill("outage")
+			}
+		}
+	})
+}
+
+// freeze stops a process for a while. It continues afterwards.
+func (w *world) freeze(m *machine, d time.Duration) {
+	m.frozenUntil = w.now().Add(d)
+	w.note("freeze %s for %s", m.name, d)
+}
+
+// ended follows a process that has returned by itself.
+func (w *world) ended(p *process) {
+	if p.isDead() {
+		return
+	}
+	k := &call{proc: p, label: "zzz ended"}
+	k.begin = func() {
+		p.kill("it ended by itself")
+		close(k.done)
+	}
+	_ = w.park(context.Background(), k)
+}
+
+// stop kills all processes.
+func (w *world) stop() {
+	w.over = true
+	for _, m := range slices.Concat(w.machines, w.visitors) {
+		if m.alive != nil {
+			m.alive.kill("the end")
+		}
+	}
+}
+
+// end waits for all goroutines.
+func (w *world) end() {
+	w.stop()
+	w.alive.Wait()
+	_ = os.RemoveAll(w.scratch) // leftovers are in a temporary folder
+}
+
+func (w *world) elapsed() time.Duration { return w.now().Sub(w.start) }
+
+// maxTail bounds the lines of the trace that are kept.
+const maxTail = 4000
+
+// note adds a line to the trace. It belongs to the driver.
+func (w *world) note(format string, args ...any) {
+	line := fmt.Sprintf("%12.6f ", w.elapsed().Seconds()) + fmt.Sprintf(format, args...)
+	w.hash(line)
+	if len(w.tail) >= 2*maxTail {
+		w.tail = append(w.tail[:0], w.tail[maxTail:]...)
+	}
+	w.tail = append(w.tail, line)
+}
+
+// hash adds text to the hash of the trace only.
+func (w *world) hash(parts ...string) {
+	for _, part := range parts {
+		_, _ = w.trace.Write([]byte(part)) // hashes do not fail
+		_, _ = w.trace.Write([]byte{0})
+	}
+}
+
+func (w *world) fault(name string) { w.counts[name]++ }
+
+func (w *world) result() *Result {
+	r := &Result{
+		Steps: w.steps, Virtual: w.elapsed(), Faults: w.counts, Hash: hex.EncodeToString(w.trace.Sum(nil)),
+		Violations: w.oracle.violations, Tail: w.tail,
+	}
+	w.oracle.count(r)
+	return r
+}
+
+// wrote follows each write to the store.
+func (w *world) wrote(verb, key string) {
+	if verb != "create" && verb != "replace" && verb != "put" {
+		return
+	}
+	if sealable(key) {
+		w.seal(key)
+	}
+	switch {
+	case strings.HasPrefix(key, "ledger/"):
+		w.oracle.appended(key)
+		w.notify("http://compactor/v1/notifications", key, w.faults.notice())
+	case strings.HasPrefix(key, "archive/"):
+		w.oracle.archived(key)
+	case strings.HasPrefix(key, "assets/"):
+		w.outputWritten(key)
+	case strings.HasPrefix(key, "manifests/"):
+		w.oracle.published(key)
+		w.notify("http://dispatcher/v1/notifications", key, w.faults.notice())
+	}
+}
+
+// maxNotices is how often a notification is delivered before it is dropped.
+const maxNotices = 20
+
+// notify delivers a notification of an object, like Pub/Sub.
+func (w *world) notify(to, key string, f deliveryFault) {
+	body, err := json.Marshal(map[string]any{"message": map[string]any{"attributes": map[string]string{"objectId": key}}})
+	if err != nil {
+		panic(fmt.Sprintf("sim: encode notification: %v", err))
+	}
+	var deliver func(try int)
+	deliver = func(try int) {
+		if wait := w.pausedFor(); wait > 0 {
+			w.after(wait, nil, func() { deliver(try) })
+			return
+		}
+		w.push(to, http.Header{}, body, func(a answer) {
+			if (a.err != nil || a.status >= 300) && try < maxNotices {
+				w.after(backoff(try, time.Second, time.Minute), nil, func() { deliver(try + 1) })
+			}
+		})
+	}
+	if !f.lost {
+		w.after(f.delay, nil, func() { deliver(0) })
+	}
+	if f.again > 0 {
+		w.after(f.delay+f.again, nil, func() { deliver(maxNotices) })
+	}
+}

@@ -198,8 +198,8 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	}
 }
 
-// checkRows is the size of a state up to which every revision is checked. Of states n times as
-// large, every n-th revision is.
+// checkRows is the size of a state up to which every revision is checked. In states n times as
+// large, it is every n-th revision.
 const checkRows = 100
 
 func (o *oracle) check(f *followed, revision int64) {

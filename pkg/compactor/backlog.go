@@ -14,8 +14,8 @@ type Backlog struct {
 	// Oldest is when the oldest known entry that no revision contains was named; zero: there is
 	// none.
 	Oldest time.Time
-	// Unread is the number of entries that cannot be folded because something cannot be read.
-	Unread int
+	// Unreadable is the number of entries that cannot be folded because something cannot be read.
+	Unreadable int
 	// ListingLag is how long the domain has waited for a complete listing of its ledger. It is 0
 	// while nothing in the domain can get stuck. It is also 0 if this process has neither read nor
 	// published the state for [listingSeen]: other instances may have listed meanwhile.
@@ -51,7 +51,7 @@ func (c *Compactor) Backlog() Backlog {
 	for _, entry := range c.backlog.gaps {
 		note(entry)
 	}
-	b := Backlog{Unread: len(c.backlog.gaps), ListingLag: c.backlog.listings.lag(now)}
+	b := Backlog{Unreadable: len(c.backlog.gaps), ListingLag: c.backlog.listings.lag(now)}
 	if oldest != "" {
 		b.Oldest = ids.Time(oldest)
 	}

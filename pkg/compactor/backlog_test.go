@@ -96,7 +96,7 @@ func TestBacklogCountsUnreadableEntries(t *testing.T) {
 	_, entry := w.trigger(foldtest.Task("a"))
 	w.seal(stored(entry))
 	w.barrier(c)
-	require.Equal(t, compactor.Backlog{Oldest: ids.Time(entry.ID), Unread: 1}, c.Backlog())
+	require.Equal(t, compactor.Backlog{Oldest: ids.Time(entry.ID), Unreadable: 1}, c.Backlog())
 	w.faults(nil)
 	w.barrier(c)
 	require.Zero(t, c.Backlog())

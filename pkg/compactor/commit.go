@@ -33,8 +33,8 @@ type publication struct {
 }
 
 // errStateChanged means that another writer has published a state that is not known to descend from
-// the one that the step began with. What the step has listed may not be all that the new state
-// lacks, so the step must start over.
+// the one that the step began with. The new state may lack entries that the step
+// has not listed, so the step must start over.
 var errStateChanged = errors.New("another writer has published a different state meanwhile")
 
 // commit publishes the state that prepare derives from the current one. If another writer is

@@ -31,8 +31,8 @@ const (
 	// again.
 	firstGapRetry = time.Second
 	lastGapRetry  = time.Minute
-	// maxUnread limits the entries that a result names.
-	maxUnread = 1000
+	// maxUnreadable limits the entries that a result names.
+	maxUnreadable = 1000
 	// maxReported limits the entries that are logged by name after a step.
 	maxReported = 10
 )
@@ -64,7 +64,7 @@ func (g *gaps) below(complete string) string {
 func (g *gaps) relist(found map[string]error) { g.open = found }
 
 // updateGaps removes the gaps that were folded, logs new ones, and returns the others, at most
-// maxUnread.
+// maxUnreadable.
 func (c *Compactor) updateGaps(ctx context.Context) []string {
 	news := 0
 	for _, entry := range c.gaps.names() {
@@ -94,7 +94,7 @@ func (c *Compactor) updateGaps(ctx context.Context) []string {
 	}
 	left := c.gaps.names()
 	c.backlog.setGaps(left)
-	return left[:min(len(left), maxUnread)]
+	return left[:min(len(left), maxUnreadable)]
 }
 
 // retryGaps requests barriers while there are gaps, at growing intervals.

@@ -82,8 +82,8 @@ func (c *Compactor) recordedAt(names []ledger.Name) int64 {
 	return 0
 }
 
-// unrecorded returns the entries that are not recorded yet, each once, oldest first. Of duplicates
-// it keeps the one with content, which need not be read.
+// unrecorded returns the entries that are not recorded yet, each once, oldest first. If an
+// entry occurs twice, it keeps the one with content, which need not be read.
 func (c *Compactor) unrecorded(entries []Entry) []Entry {
 	entries = slices.Clone(entries) // they belong to the request, which may be tried again
 	slices.SortStableFunc(entries, func(a, b Entry) int {

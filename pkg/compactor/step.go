@@ -66,7 +66,7 @@ func (c *Compactor) stepOnce(ctx context.Context, r Request) (Result, error) {
 		return result, err
 	}
 	first := result.Folded
-	// What only the second listing finds is left to its announcers and to the next barrier.
+	// Entries that only the second listing finds are left to their announcers and to the next barrier.
 	result, _, err = c.step(ctx, found)
 	result.Folded += first
 	return result, err

@@ -172,7 +172,7 @@ var (
 		Act:      "above 5 minutes: folding fails, or the entry cannot be read; see the compactor's log",
 		Services: []string{compactorName},
 	}
-	unreadEntries = &metrics.Metric{
+	unreadableEntries = &metrics.Metric{
 		Name: "servo_unreadable_entries", Type: metrics.Gauge, Sampled: true,
 		Help:     "Ledger entries that cannot be folded because they, or plans that they name, cannot be read.",
 		Act:      "above 0 for 5 minutes: timers of their domains wait; see the compactor's log and `servo admin skip`",
@@ -257,7 +257,7 @@ var (
 // catalog lists the metrics of all services, in the order of docs/reference/metrics.md.
 var catalog = []*metrics.Metric{
 	httpRequests, httpDuration, refusedCallers, storeRequests, storeDuration, domainsOpen, domainsBytes, handovers,
-	publishes, publishedRows, publishConflicts, publishDuration, foldDuration, compactionFailures, oldestUnfolded, unreadEntries, listingLag,
+	publishes, publishedRows, publishConflicts, publishDuration, foldDuration, compactionFailures, oldestUnfolded, unreadableEntries, listingLag,
 	refusedCallbacks, queueTasks, queueDuration, dispatchesWaiting, dispatchWait,
 	sweeps, sweptDomains, lateSweeps, sweptGroups,
 }

@@ -142,10 +142,10 @@ func (s *server) sampleBacklogs(open func() []*compactor.Compactor) {
 		}
 		return age.Seconds()
 	})
-	s.metrics.Sample(unreadEntries, func() float64 {
+	s.metrics.Sample(unreadableEntries, func() float64 {
 		n := 0
 		for _, c := range open() {
-			n += c.Backlog().Unread
+			n += c.Backlog().Unreadable
 		}
 		return float64(n)
 	})

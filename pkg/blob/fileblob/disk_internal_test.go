@@ -30,7 +30,7 @@ type disk struct {
 	logs    map[uint64]*logImage
 	names   []map[string]uint64 // of journals: the durable ones, and later ones
 
-	// What happens at a later system call.
+	// The fate of a later system call.
 	in       int // calls until then
 	fate     fate
 	snapshot func() // called for takeSnapshot

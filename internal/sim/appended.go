@@ -231,6 +231,18 @@ func lastSeq(s *state.State, entry string) int64 {
 	return last
 }
 
+// mayBeDead reports whether an entry may be a dead letter: an operator has skipped it, or an older
+// build refused it and it can no longer be read.
+func (o *oracle) mayBeDead(f *followed, row *state.Entry) bool {
+	switch row.Reason {
+	case compactor.ReasonSkipped, event.ReasonClockAhead:
+		return o.w.skipped[row.Entry]
+	case event.ReasonUnsupported:
+		return o.w.unreadable(ledger.Key(f.domain, row.Entry)) != nil
+	}
+	return false
+}
+
 // everyEntry checks that every entry of the ledger is recorded. A late entry may be missing if its
 // writer appended the same events again, died first, or reported to its callers that the result is
 // unknown.
@@ -238,7 +250,7 @@ func (o *oracle) everyEntry(f *followed) {
 	recorded := map[string]bool{}
 	for row := range f.state.Entries.All {
 		recorded[row.Entry] = true
-		if row.Reason == compactor.ReasonSkipped && o.w.skipped[row.Entry] {
+		if o.mayBeDead(f, row) {
 			continue
 		}
 		refused := row.Outcome == state.DeadLetter && row.Reason == event.ReasonClockAhead

@@ -74,7 +74,7 @@ func (o *oracle) slack() time.Duration {
 // disturbed reports whether an outage or a rebuild ended less than the slack ago. Work that it
 // delayed may be late.
 func (o *oracle) disturbed(f *followed) bool {
-	return f.broken || o.w.counts["under repair"] > 0 || o.w.now().Sub(f.rebuiltAt) < o.slack() ||
+	return f.broken || f.ended || o.w.counts["under repair"] > 0 || o.w.now().Sub(f.rebuiltAt) < o.slack() ||
 		o.w.now().Sub(o.w.outageUntil) < o.slack()
 }
 

@@ -33,9 +33,24 @@ func (w *world) scheduleOnline() {
 		w.after(at, nil, func() {
 			if w.counts["under repair"] == 0 && !w.over {
 				m.start()
+				w.insist(m, f)
 			}
 		})
 	}
+}
+
+// insist starts a bare rebuild again that ended the old revision numbers, but died or gave up before
+// it published: until then the domain has no revision.
+func (w *world) insist(m *machine, f *followed) {
+	w.after(time.Minute, nil, func() {
+		if w.over || !f.ended && m.alive == nil {
+			return
+		}
+		if m.alive == nil {
+			m.start()
+		}
+		w.insist(m, f)
+	})
 }
 
 // maxOnline is how often an operator repeats a failed rebuild.
@@ -52,6 +67,9 @@ func (w *world) rebuildOnline(ctx context.Context, p *process, f *followed, bare
 		if writes && !strings.HasPrefix(key, "state/") && !strings.HasPrefix(key, "manifests/") && !strings.HasPrefix(key, "hints/") && !strings.HasPrefix(key, "wakeups/") &&
 			(!bare && w.counts["wiped"] == 0 || !strings.HasPrefix(key, "boundary/")) {
 			w.atDriver(p, func() { w.oracle.violation("online rebuild", "it writes %s", key) })
+		}
+		if op == faultblob.Replace && strings.HasPrefix(key, "boundary/") {
+			w.atDriver(p, func() { f.ended, f.endedAt = true, w.now() })
 		}
 		return faultblob.None
 	})

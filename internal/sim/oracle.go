@@ -70,8 +70,12 @@ type followed struct {
 	lines     []lineCount
 	floors    []floorAt
 	rebuiltAt time.Time
-	seenAt    map[string]time.Time // when runs were first published
-	shown     map[string]string    // outputs that a partition has shown: URIs by materialization
+	// ended reports that a bare rebuild has ended the revision numbers of the domain and published
+	// nothing yet. endedAt is when it did.
+	ended   bool
+	endedAt time.Time
+	seenAt  map[string]time.Time // when runs were first published
+	shown   map[string]string    // outputs that a partition has shown: URIs by materialization
 }
 
 // revision is the state of a revision, including history, and its history cutoff.
@@ -165,7 +169,7 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 		o.violation("whole revisions", "revision %d of %s: %v", m.Revision, f.domain, err)
 		return
 	}
-	rebuilt := f.manifest != nil && m.Timeline != f.manifest.Timeline
+	rebuilt := f.manifest == nil && m.Writer == bareWriter || f.manifest != nil && m.Timeline != f.manifest.Timeline
 	o.liveRows(f, m)
 	if rebuilt && m.Writer == onlineWriter {
 		o.rebuiltOnline(f, m, before, next)
@@ -173,7 +177,7 @@ func (o *oracle) commit(f *followed, m *manifest.Manifest) {
 	if rebuilt && m.Writer == bareWriter {
 		o.rebuiltBare(f, before, next)
 	}
-	f.manifest, f.state = m, next
+	f.manifest, f.state, f.ended = m, next, false
 	f.cut = max(f.cut, m.BaseSnapshot.EntriesFrom)
 	f.past[m.Revision] = revision{next, snapshot.CutoffOf(m)}
 	delete(f.past, m.Revision-200)
@@ -532,9 +536,16 @@ func (o *oracle) checkRead(p *process, d ids.Domain, snap *snapshot.Snapshot) {
 	}
 }
 
-// damaged follows a reader that finds the state damaged.
+// restartTime bounds the time from the end of the old revision numbers to the first new revision: a
+// few requests, each of up to four minutes.
+const restartTime = 20 * time.Minute
+
+// damaged follows a reader that finds the state damaged. A bare rebuild of a domain without
+// manifests ends its revision numbers first: until it publishes, the domain has no revision.
 func (o *oracle) damaged(p *process, d ids.Domain, err error) {
-	if o.w.counts["under repair"] == 0 && o.w.counts["wiped"] == 0 {
+	f := o.domains[d]
+	restarting := f.ended || !f.endedAt.IsZero() && o.w.now().Sub(f.endedAt) < restartTime
+	if o.w.counts["under repair"] == 0 && o.w.counts["wiped"] == 0 && !restarting {
 		o.violation("retention", "%s finds the state of %s damaged: %v", p.id, d, err)
 	}
 }

@@ -40,14 +40,21 @@ func (c *Compactor) decode(ctx context.Context, e Entry, archived *archive.Reade
 			groups, e.Stored = c.Decode(e.ID, data), stored
 		}
 	}
+	return c.refuseAhead(ctx, e, groups)
+}
+
+// refuseAhead returns the groups of an entry, refused if they are too far ahead of the time at
+// which the store created it. It returns no groups if the entry has been archived since.
+func (c *Compactor) refuseAhead(ctx context.Context, e Entry, groups []fold.Group) ([]fold.Group, error) {
 	if e.Stored.IsZero() {
 		object, err := c.Store.Head(ctx, ledger.Key(c.Domain, e.ID))
-		if err != nil && !errors.Is(err, blob.ErrNotFound) {
+		if errors.Is(err, blob.ErrNotFound) {
+			return nil, nil
+		}
+		if err != nil {
 			return nil, fmt.Errorf("look up ledger entry %s: %w", e.ID, err)
 		}
-		if e.Stored = object.Updated; err != nil {
-			return nil, nil //nolint:nilerr // archived since
-		}
+		e.Stored = object.Updated
 	}
 	c.observeStoreTime(e.Stored)
 	RefuseAhead(groups, e.Stored)

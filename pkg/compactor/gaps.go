@@ -153,7 +153,7 @@ func (c *Compactor) readAll(ctx context.Context, entries []Entry) (decoded [][]f
 			continue
 		}
 		if skip, err := ledger.ReadSkip(ctx, c.Store, c.Domain, e.ID); skip != nil {
-			decoded[i], failed[i] = []fold.Group{Skipped(*skip)}, nil
+			decoded[i], failed[i] = c.refuseAhead(ctx, e, []fold.Group{Skipped(*skip)})
 		} else if err != nil {
 			failed[i] = err
 		}

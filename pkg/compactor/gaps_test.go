@@ -199,6 +199,24 @@ func TestSkippedEntryStaysADeadLetter(t *testing.T) {
 	require.Equal(t, row.Detail, w.rows(w.open("three"), lost)[compactor.WholeEntry].Detail, "the bare ledger has the decision")
 }
 
+func TestSkippedEntryAheadKeepsWatermark(t *testing.T) {
+	w := newWorld(t)
+	c := w.open("one")
+	w.retrying(c)
+	before, _ := w.load()
+	ahead := w.write(30*time.Hour, 0, 0, &event.LimitSet{CommandID: "c", Scope: event.ScopePool, Name: "api", Slots: 3}).ID
+	w.seal(ahead)
+	cfg := w.repair()
+	cfg.Store = w.store()
+	decision := ledger.Skip{Entry: ahead, By: "ada", At: event.At(w.clock.Now()), Reason: "its key is destroyed"}
+	require.NoError(t, repair.Skip(t.Context(), cfg, decision))
+	require.Empty(t, w.barrier(c).Unreadable)
+	require.Equal(t, state.DeadLetter, w.rows(c, ahead)[compactor.WholeEntry].Outcome)
+	m, _ := w.load()
+	require.Greater(t, m.Revision, before.Revision)
+	require.Equal(t, before.Watermarks.EventsProcessedThrough, m.Watermarks.EventsProcessedThrough)
+}
+
 func TestRebuildStopsAtUnskippedGap(t *testing.T) {
 	w := newWorld(t)
 	run, _ := w.trigger(foldtest.Task("a"))

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/servo-orchestration/servo/cmd/internal/memory"
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/cli"
 	"github.com/servo-orchestration/servo/pkg/clock"
@@ -33,7 +34,7 @@ type Cloud struct {
 
 // Run runs the command line and returns the exit code.
 func Run(cloud Cloud) int {
-	tuneGarbage()
+	memory.TuneGarbage()
 	dir, err := os.Getwd()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "servo: the working directory does not exist: %v: change to another directory\n", err)

@@ -1,4 +1,5 @@
-// Package memory bounds the Go heap of a service by the memory of its container.
+// Package memory adjusts the garbage collector: to the live heap of a program on one machine, and to
+// the memory of the container of a service.
 package memory
 
 import (

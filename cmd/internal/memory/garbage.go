@@ -1,4 +1,4 @@
-package host
+package memory
 
 import (
 	"os"
@@ -21,8 +21,8 @@ func gcPercent(live uint64) int {
 	return max(leastPercent, min(mostPercent, int(freeGarbage*100/max(live, 1)))) //nolint:gosec // at most freeGarbage*100
 }
 
-// tuneGarbage adjusts GOGC after each collection, unless the variable GOGC is set.
-func tuneGarbage() {
+// TuneGarbage adjusts GOGC after each collection, unless the variable GOGC is set.
+func TuneGarbage() {
 	if os.Getenv("GOGC") != "" {
 		return
 	}

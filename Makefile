@@ -83,7 +83,7 @@ fuzz: ## fuzz every fuzz target for FUZZTIME each (30s)
 	@scripts/fuzz $(FUZZTIME)
 
 .PHONY: bench
-bench: build ## run the benchmarks of PKG (./pkg/...) and servo bench COUNT times (5), results into bench/ for benchstat
+bench: build ## run the benchmarks of PKG (./pkg/...) and servo-bench COUNT times (5), results into bench/ for benchstat
 	@scripts/bench $(COUNT) $(PKG)
 
 .PHONY: bench-peers

@@ -1,27 +1,86 @@
-package cli
+// Command servo-bench measures what orchestration costs on this machine or on a simulated cloud:
+// see `servo-bench --help`.
+package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"os"
-	"slices"
+	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
+	"github.com/servo-orchestration/servo/cmd/internal/memory"
 	"github.com/servo-orchestration/servo/internal/bench"
 	"github.com/servo-orchestration/servo/internal/cloudqueue"
 	"github.com/servo-orchestration/servo/internal/cloudsim"
+	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/query/render"
 )
 
-// benchFlags are the flags of servo bench.
-type benchFlags struct {
+// Exit codes, as those of servo.
+const (
+	exitFailed      = 1
+	exitUsage       = 2
+	exitInterrupted = 130
+)
+
+const (
+	defaultSamples     = 5
+	defaultConcurrency = 64
+	defaultIdleRuns    = 10_000
+	defaultIdleFor     = 30 * time.Second
+	defaultHistory     = 100_000
+	// maxRows limits the rows generated before a measurement.
+	maxRows = 10_000_000
+)
+
+func main() {
+	memory.TuneGarbage()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := newCommand().ExecuteContext(ctx)
+	interrupted := ctx.Err() != nil
+	stop()
+	os.Exit(report(err, interrupted))
+}
+
+// report prints the error, if any, and returns the exit code.
+func report(err error, interrupted bool) int {
+	usage, wrong := errors.AsType[*usageError](err)
+	switch {
+	case err == nil:
+		return 0
+	case interrupted:
+		fmt.Fprintln(os.Stderr, "servo-bench: interrupted")
+		return exitInterrupted
+	case errors.Is(err, syscall.EPIPE):
+		return exitFailed // the reader has closed the pipe
+	case wrong:
+		fmt.Fprintln(os.Stderr, "servo-bench:", usage)
+		return exitUsage
+	}
+	fmt.Fprintln(os.Stderr, "servo-bench:", err)
+	return exitFailed
+}
+
+// usageError is the error of a wrong command line.
+type usageError struct{ error }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
+
+// settings are the flags.
+type settings struct {
 	store       string
 	dir         string
 	benchstat   string
@@ -33,83 +92,90 @@ type benchFlags struct {
 	idleRuns    int
 	idleFor     time.Duration
 	history     []int
+	output      string
+	logLevel    string
 }
 
-const (
-	benchSamples     = 5
-	benchConcurrency = 64
-	benchIdleRuns    = 10_000
-	benchIdleFor     = 30 * time.Second
-	benchHistory     = 100_000
-	// maxBenchRows limits the rows generated before a measurement.
-	maxBenchRows = 10_000_000
-)
+// newCommand returns the program's command. Its hidden subcommands are the processes of a
+// measurement.
+func newCommand() *cobra.Command {
+	var s settings
+	cmd := &cobra.Command{
+		Use:   "servo-bench [WORKLOAD…]",
+		Short: "Measure the cost of orchestration on this machine or on a simulated cloud",
+		Long: "Run workloads of empty tasks and measure them. Each sample has its own state folder and its own worker\n" +
+			"process, and every write is durable. With --store gcs-sim, the services run on a simulated store, queue\n" +
+			"and network with the latencies and prices of a cloud.\n\n" + workloadsHelp(),
+		Example:       "  servo-bench\n  servo-bench W1 --samples 10 -o json\n  servo-bench W2 --store gcs-sim\n  servo-bench W5 --history 0,100000,1000000",
+		Args:          cobra.ArbitraryArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if s.store == bench.CloudSim && !cmd.Flags().Changed("concurrency") {
+				s.concurrency = cloudqueue.MaxConcurrent
+			}
+			return s.run(cmd.Context(), args)
+		},
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%w; see `servo-bench --help`", err) })
+	s.define(cmd)
+	cmd.CompletionOptions.DisableDefaultCmd = true
+	cmd.SetHelpCommand(&cobra.Command{Use: "no-help", Hidden: true}) // --help is enough
+	cmd.AddCommand(s.workerCommand(), s.serverCommand())
+	return cmd
+}
 
-func (a *app) benchCommand() *cobra.Command {
-	var f benchFlags
-	var names []string
+func workloadsHelp() string {
 	help := &strings.Builder{}
 	for _, w := range bench.Workloads() {
-		names = append(names, w.Name)
 		fmt.Fprintf(help, "  %s  %s", w.Name, w.Description)
 		if w.OnRequest {
 			help.WriteString(" (takes minutes: runs only if named)")
 		}
 		help.WriteString("\n")
 	}
-	cmd := &cobra.Command{
-		Use:   "bench [WORKLOAD…]",
-		Short: "Measure the cost of orchestration on this machine or on a simulated cloud",
-		Long: "Run workloads of empty tasks and measure them. Each sample has its own state folder and its own worker\n" +
-			"process, and every write is durable. With --store gcs-sim, the services run on a simulated store, queue\n" +
-			"and network with the latencies and prices of a cloud.\n\n" + help.String(),
-		Example:   "  servo bench\n  servo bench W1 --samples 10 -o json\n  servo bench W2 --store gcs-sim\n  servo bench W5 --history 0,100000,1000000",
-		Args:      takes("[WORKLOAD…]"),
-		ValidArgs: names,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.store == bench.CloudSim && !cmd.Flags().Changed("concurrency") {
-				f.concurrency = cloudqueue.MaxConcurrent
-			}
-			return a.bench(cmd.Context(), f, args)
-		},
-	}
+	return help.String()
+}
+
+// define adds the flags to a command.
+func (s *settings) define(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.store, "store", bench.FileStore, "file: a state folder on this machine; gcs-sim: a simulated cloud")
-	flags.StringVar(&f.dir, "dir", "", "folder for the samples, on the disk to measure (default: the folder of temporary files)")
-	flags.IntVar(&f.samples, "samples", benchSamples, "number of samples of each workload")
-	flags.IntVar(&f.concurrency, "concurrency", benchConcurrency,
+	flags.StringVar(&s.store, "store", bench.FileStore, "file: a state folder on this machine; gcs-sim: a simulated cloud")
+	flags.StringVar(&s.dir, "dir", "", "folder for the samples, on the disk to measure (default: the folder of temporary files)")
+	flags.IntVar(&s.samples, "samples", defaultSamples, "number of samples of each workload")
+	flags.IntVar(&s.concurrency, "concurrency", defaultConcurrency,
 		fmt.Sprintf("number of concurrent tasks (default with --store gcs-sim: %d)", cloudqueue.MaxConcurrent))
-	flags.IntVar(&f.size, "size", 0, "size of the workload: the length of W1's chain, the width of W2, W5 and W7, the number of W3's runs")
-	flags.BoolVar(&f.outputs, "outputs", false, "commit an output for each task, which adds one durable write")
-	flags.Uint64Var(&f.seed, "seed", 1, "seed of the latencies of gcs-sim")
-	flags.IntVar(&f.idleRuns, "idle-runs", benchIdleRuns, "number of finished runs in the store of W4")
-	flags.DurationVar(&f.idleFor, "idle-for", benchIdleFor, "how long W4 observes the idle process")
-	flags.IntSliceVar(&f.history, "history", []int{0, benchHistory}, "numbers of finished tasks in the stores of W5; a million takes three minutes and 2 GB in --dir")
-	flags.StringVar(&f.benchstat, "benchstat", "", "also write the samples to this file, in the format of benchstat")
-	cmd.AddCommand(a.benchWorkerCommand(), a.benchServerCommand())
-	return cmd
+	flags.IntVar(&s.size, "size", 0, "size of the workload: the length of W1's chain, the width of W2, W5 and W7, the number of W3's runs")
+	flags.BoolVar(&s.outputs, "outputs", false, "commit an output for each task, which adds one durable write")
+	flags.Uint64Var(&s.seed, "seed", 1, "seed of the latencies of gcs-sim")
+	flags.IntVar(&s.idleRuns, "idle-runs", defaultIdleRuns, "number of finished runs in the store of W4")
+	flags.DurationVar(&s.idleFor, "idle-for", defaultIdleFor, "how long W4 observes the idle process")
+	flags.IntSliceVar(&s.history, "history", []int{0, defaultHistory}, "numbers of finished tasks in the stores of W5; a million takes three minutes and 2 GB in --dir")
+	flags.StringVar(&s.benchstat, "benchstat", "", "also write the samples to this file, in the format of benchstat")
+	flags.StringVarP(&s.output, "output", "o", "table", "output format: table, json, yaml or csv")
+	cmd.PersistentFlags().StringVar(&s.logLevel, "log-level", "warn", "log level on standard error: debug, info, warn or error")
 }
 
 // check validates the flags.
-func (f benchFlags) check() error {
+func (s *settings) check() error {
 	switch {
-	case f.samples < 1 || f.concurrency < 1:
+	case s.samples < 1 || s.concurrency < 1:
 		return usagef("--samples and --concurrency must be 1 or more")
-	case f.size < 0 || f.idleRuns < 0 || f.idleFor <= 0:
+	case s.size < 0 || s.idleRuns < 0 || s.idleFor <= 0:
 		return usagef("--size and --idle-runs must not be negative, and --idle-for must be positive")
-	case f.store != bench.FileStore && f.store != bench.CloudSim:
-		return usagef("invalid --store %q: choose %s or %s", f.store, bench.FileStore, bench.CloudSim)
-	case f.idleRuns > maxBenchRows:
-		return usagef("--idle-runs is %d; the maximum is %d", f.idleRuns, maxBenchRows)
-	case len(f.history) == 0:
+	case s.store != bench.FileStore && s.store != bench.CloudSim:
+		return usagef("invalid --store %q: choose %s or %s", s.store, bench.FileStore, bench.CloudSim)
+	case s.idleRuns > maxRows:
+		return usagef("--idle-runs is %d; the maximum is %d", s.idleRuns, maxRows)
+	case len(s.history) == 0:
 		return usagef("--history needs at least one number of tasks")
 	}
-	for _, n := range f.history {
+	for _, n := range s.history {
 		if n < 0 {
 			return usagef("--history must not be negative")
 		}
-		if n > maxBenchRows {
-			return usagef("--history is %d; the maximum is %d", n, maxBenchRows)
+		if n > maxRows {
+			return usagef("--history is %d; the maximum is %d", n, maxRows)
 		}
 	}
 	return nil
@@ -125,26 +191,71 @@ func checkSize(size int, chosen []bench.Workload) error {
 	return nil
 }
 
-func (a *app) bench(ctx context.Context, f benchFlags, names []string) (err error) {
-	if err := f.check(); err != nil {
+// log returns the logger that the flags describe.
+func (s *settings) log() (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(s.logLevel)); err != nil {
+		return nil, usagef("unknown log level %q: choose one of debug, info, warn, error", s.logLevel)
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
+}
+
+// run measures the named workloads, and writes the results.
+func (s *settings) run(ctx context.Context, names []string) (err error) {
+	format, err := render.ParseFormat(s.output)
+	if err != nil {
+		return &usageError{err}
+	}
+	if err := s.check(); err != nil {
 		return err
 	}
-	chosen, err := chooseWorkloads(f.store, names)
+	chosen, err := chooseWorkloads(s.store, names)
 	if err != nil {
 		return err
 	}
-	if err := checkSize(f.size, chosen); err != nil {
+	if err := checkSize(s.size, chosen); err != nil {
 		return err
 	}
-	cfg := bench.Config{
-		Samples: f.samples, Concurrency: f.concurrency, Size: f.size, Outputs: f.outputs, Seed: f.seed,
-		IdleRuns: f.idleRuns, IdleFor: f.idleFor, History: f.history,
-		Clock: a.Clock, Logger: a.logger, Stderr: a.Stderr,
+	cfg, err := s.config()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(cfg.Dir)) }()
+	bench.Spread(cfg.Dir)
+	if cfg.Cloud != nil {
+		note("gcs-sim: %s", cfg.Cloud)
+	}
+	save, err := samplesFile(s.benchstat)
+	if err != nil {
+		return err
+	}
+	var results []bench.Result
+	for _, w := range chosen {
+		note("%s: %s, %s", w.Name, w.Description, counted(s.samples))
+		measured, err := bench.Run(ctx, cfg, w)
+		if err != nil {
+			return errors.Join(err, save(results))
+		}
+		results = append(results, measured...)
+	}
+	width, _, _ := term.GetSize(int(os.Stdout.Fd())) // 0: not a terminal
+	return errors.Join(save(results), write(os.Stdout, format, width, results))
+}
+
+// config creates the folder of the samples, which the caller removes.
+func (s *settings) config() (cfg bench.Config, err error) {
+	program, err := os.Executable()
+	if err != nil {
+		return cfg, fmt.Errorf("find this program: %w", err)
+	}
+	cfg = bench.Config{
+		Samples: s.samples, Concurrency: s.concurrency, Size: s.size, Outputs: s.outputs, Seed: s.seed,
+		IdleRuns: s.idleRuns, IdleFor: s.idleFor, History: s.history, Clock: clock.System{}, Stderr: os.Stderr,
 		StartWorker: func(ctx context.Context, dir string) (bench.Process, error) {
-			return a.startBenchProcess(ctx, "worker", "--store", dir, "--concurrency", strconv.Itoa(f.concurrency))
+			return startProcess(ctx, program, "worker", "--store", dir, "--concurrency", strconv.Itoa(s.concurrency), "--log-level", s.logLevel)
 		},
 		StartServer: func(ctx context.Context, dir string) (bench.Process, error) {
-			server, err := a.startBenchProcess(ctx, "server", "--store", dir)
+			server, err := startProcess(ctx, program, "server", "--store", dir, "--log-level", s.logLevel)
 			if err != nil {
 				return server, err
 			}
@@ -156,44 +267,43 @@ func (a *app) bench(ctx context.Context, f benchFlags, names []string) (err erro
 			return server, nil
 		},
 	}
-	where := ""
-	if f.dir != "" {
-		where = a.abs(f.dir)
+	if cfg.Logger, err = s.log(); err != nil {
+		return cfg, err
 	}
-	if cfg.Dir, err = os.MkdirTemp(where, "servo-bench-"); err != nil {
-		return fmt.Errorf("create a folder for the samples: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(cfg.Dir)) }()
-	bench.Spread(cfg.Dir)
-	if f.store == bench.CloudSim {
+	if s.store == bench.CloudSim {
 		model := cloudsim.GCP()
 		cfg.Cloud = &model
-		a.note("gcs-sim: %s", model)
 	}
-	save, err := samplesFile(f.benchstat, a.abs)
-	if err != nil {
-		return err
-	}
-	var results []bench.Result
-	for _, w := range chosen {
-		a.note("%s: %s, %s", w.Name, w.Description, plural(f.samples, "sample"))
-		measured, err := bench.Run(ctx, cfg, w)
-		if err != nil {
-			return errors.Join(err, save(results))
+	parent := s.dir
+	if parent != "" {
+		if parent, err = filepath.Abs(parent); err != nil {
+			return cfg, err
 		}
-		results = append(results, measured...)
 	}
-	return errors.Join(save(results), a.benchResults(results))
+	if cfg.Dir, err = os.MkdirTemp(parent, "servo-bench-"); err != nil {
+		return cfg, fmt.Errorf("create a folder for the samples: %w", err)
+	}
+	return cfg, nil
+}
+
+// note prints a message for the user that is not data.
+func note(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+
+func counted(samples int) string {
+	if samples == 1 {
+		return "1 sample"
+	}
+	return fmt.Sprintf("%d samples", samples)
 }
 
 // samplesFile opens the file for the samples before the measurement. An empty path means no
 // file.
-func samplesFile(path string, abs func(string) string) (save func([]bench.Result) error, err error) {
+func samplesFile(path string) (save func([]bench.Result) error, err error) {
 	if path == "" {
 		return func([]bench.Result) error { return nil }, nil
 	}
-	file, err := os.Create(abs(path))
-	if err != nil {
+	var file io.WriteCloser
+	if file, err = os.Create(path); err != nil { //nolint:gosec // the user names it
 		return nil, fmt.Errorf("write samples: %w", err)
 	}
 	return func(results []bench.Result) error {
@@ -222,113 +332,10 @@ func chooseWorkloads(store string, names []string) ([]bench.Workload, error) {
 		}
 		switch {
 		case found == len(chosen):
-			return nil, usagef("unknown workload %q; list the workloads with `servo bench --help`", name)
+			return nil, usagef("unknown workload %q; list the workloads with `servo-bench --help`", name)
 		case store == bench.CloudSim && !chosen[found].OnCloud:
 			return nil, usagef("%s is not measured on %s", chosen[found].Name, store)
 		}
 	}
 	return chosen, nil
 }
-
-func (a *app) benchResults(results []bench.Result) error {
-	if a.format == render.JSON || a.format == render.YAML {
-		return a.document(results, nil)
-	}
-	operations := func(get func(*bench.Operations) float64) func(bench.Result) (float64, bool) {
-		return func(r bench.Result) (float64, bool) {
-			if r.Operations == nil {
-				return 0, false
-			}
-			return get(r.Operations), true
-		}
-	}
-	idle := func(get func(*bench.Idle) float64) func(bench.Result) (float64, bool) {
-		return func(r bench.Result) (float64, bool) {
-			if r.Idle == nil {
-				return 0, false
-			}
-			return get(r.Idle), true
-		}
-	}
-	columns := []column[bench.Result]{
-		{name: "workload", value: func(r bench.Result) any { return r.Workload }},
-		{name: "store", value: func(r bench.Result) any { return r.Store }},
-		{name: "tasks", value: func(r bench.Result) any { return r.Tasks }},
-		figure("median", func(r bench.Result) (float64, bool) { return r.Median, true }),
-		{name: "unit", value: func(r bench.Result) any { return r.Unit }},
-		figure("min", func(r bench.Result) (float64, bool) { return r.Min, true }),
-		figure("max", func(r bench.Result) (float64, bool) { return r.Max, true }),
-		figure("makespan_s", known(func(r bench.Result) float64 { return r.Makespan })),
-		figure("hop_p50_ms", known(func(r bench.Result) float64 { return r.HopP50 })),
-		figure("hop_p99_ms", known(func(r bench.Result) float64 { return r.HopP99 })),
-		figure("history_tasks", func(r bench.Result) (float64, bool) {
-			if r.History == nil {
-				return 0, false
-			}
-			return float64(*r.History), true
-		}),
-		figure("ratio", known(func(r bench.Result) float64 { return r.Ratio })),
-		figure("class_a_per_task", operations(func(o *bench.Operations) float64 { return o.ClassA })),
-		figure("class_b_per_task", operations(func(o *bench.Operations) float64 { return o.ClassB })),
-		figure("bytes_in_per_task", operations(func(o *bench.Operations) float64 { return o.BytesIn })),
-		figure("write_amplification", operations(func(o *bench.Operations) float64 { return o.Amplification })),
-		figure("queue_per_task", known(func(r bench.Result) float64 {
-			if r.Operations == nil {
-				return 0
-			}
-			return r.Operations.Queue
-		})),
-		figure("dollars_per_million", known(func(r bench.Result) float64 {
-			if r.Dollars == nil {
-				return 0
-			}
-			return r.Dollars.Total
-		})),
-		figure("objects_per_task", known(func(r bench.Result) float64 { return r.Objects })),
-		figure("idle_pss_mib", idle(func(i *bench.Idle) float64 { return mebibytes(i.PSS) })),
-		figure("idle_cpu_percent", idle(func(i *bench.Idle) float64 { return i.CPU })),
-		figure("idle_operations", idle(func(i *bench.Idle) float64 { return float64(i.Operations) })),
-		figure("peak_rss_mib", known(func(r bench.Result) float64 { return mebibytes(r.PeakRSS) })),
-		figure("worker_peak_rss_mib", known(func(r bench.Result) float64 { return mebibytes(r.WorkerPeakRSS) })),
-	}
-	if a.format == render.Table {
-		columns = slices.DeleteFunc(columns, func(c column[bench.Result]) bool {
-			return !slices.ContainsFunc(results, func(r bench.Result) bool { return c.value(r) != nil })
-		})
-	}
-	return list(a, columns, results)
-}
-
-// figure returns a column of numbers. Tables show three digits. get returns false if there is
-// no value.
-func figure(name string, get func(bench.Result) (float64, bool)) column[bench.Result] {
-	return column[bench.Result]{
-		name: name,
-		value: func(r bench.Result) any {
-			if v, ok := get(r); ok {
-				return v
-			}
-			return nil
-		},
-		text: func(r bench.Result) any {
-			v, ok := get(r)
-			switch {
-			case !ok:
-				return nil
-			case v >= 1000: //nolint:mnd // more than three digits
-				return strconv.FormatFloat(v, 'f', 0, 64)
-			}
-			return strconv.FormatFloat(v, 'g', 3, 64)
-		},
-	}
-}
-
-// known returns a figure whose zero value means that there is none.
-func known(get func(bench.Result) float64) func(bench.Result) (float64, bool) {
-	return func(r bench.Result) (float64, bool) {
-		v := get(r)
-		return v, v != 0
-	}
-}
-
-func mebibytes(n int64) float64 { return float64(n >> 20) } //nolint:mnd // mebibytes

@@ -1,4 +1,4 @@
-package cli
+package main
 
 import (
 	"bufio"
@@ -7,8 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -18,87 +22,131 @@ import (
 	"github.com/servo-orchestration/servo/internal/cloudblob"
 	"github.com/servo-orchestration/servo/pkg/api"
 	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
+	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
-// A process of a benchmark prints its address on standard output. For each line on standard
+// A process of a measurement prints its address on standard output. For each line on standard
 // input it prints its use of the store. It ends when standard input ends.
 
-// benchProcess returns the command of a benchmark process. run gets a function to report the
-// address and one to wrap the store.
-func (a *app) benchProcess(use string, run func(ctx context.Context, serving func(url string), wrap func(blob.Store) blob.Store) error) *cobra.Command {
+// process is a running process of a measurement.
+type process struct {
+	logger *slog.Logger
+	meter  *cloudblob.Store
+	end    context.CancelFunc
+}
+
+// wrap counts the operations on a store.
+func (p *process) wrap(inner blob.Store) blob.Store {
+	p.meter = cloudblob.New(inner, cloudblob.Config{})
+	return p.meter
+}
+
+// serving reports the address.
+func (p *process) serving(url string) {
+	fmt.Fprintln(os.Stdout, url)
+	go p.answer() // ends with the parent process
+}
+
+func (p *process) answer() {
+	defer p.end()
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		usage, err := json.Marshal(p.meter.Usage())
+		if err != nil {
+			panic(fmt.Sprintf("servo-bench: encode a usage: %v", err)) // it has only numbers
+		}
+		fmt.Fprintf(os.Stdout, "%s\n", usage)
+	}
+}
+
+// processCommand returns the command of a process.
+func (s *settings) processCommand(use string, run func(context.Context, *process) error) *cobra.Command {
 	return &cobra.Command{
-		Use: use, Hidden: true, Args: takes(),
+		Use: use, Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			logger, err := s.log()
+			if err != nil {
+				return err
+			}
 			ctx, cancel := context.WithCancel(cmd.Context())
 			defer cancel()
-			var meter *cloudblob.Store
-			serving := func(url string) {
-				fmt.Fprintln(a.Stdout, url)
-				go a.answerUsage(cmd.InOrStdin(), meter, cancel) // ends with the parent process
-			}
-			return run(ctx, serving, func(inner blob.Store) blob.Store {
-				meter = cloudblob.New(inner, cloudblob.Config{})
-				return meter
-			})
+			return run(ctx, &process{logger: logger, end: cancel})
 		},
 	}
 }
 
-func (a *app) answerUsage(in io.Reader, meter *cloudblob.Store, end func()) {
-	defer end()
-	for lines := bufio.NewScanner(in); lines.Scan(); {
-		usage, err := json.Marshal(meter.Usage())
-		if err != nil {
-			panic(fmt.Sprintf("cli: encode a usage: %v", err)) // it has only numbers
-		}
-		fmt.Fprintf(a.Stdout, "%s\n", usage)
-	}
-}
-
-// benchWorkerCommand runs the worker of a benchmark.
-func (a *app) benchWorkerCommand() *cobra.Command {
-	var f workerFlags
-	cmd := a.benchProcess("worker", func(ctx context.Context, serving func(string), wrap func(blob.Store) blob.Store) error {
-		f.executor = func(context.Context, worker.Execution) error { return nil }
-		f.serving, f.wrap = serving, wrap
-		return a.serveWorker(ctx, f)
-	})
-	flags := cmd.Flags()
-	flags.StringVar(&f.store, "store", "", "folder of the objects")
-	flags.IntVar(&f.concurrency, "concurrency", benchConcurrency, "number of concurrent tasks")
-	f.listen, f.name = "127.0.0.1:0", "bench"
+// workerCommand runs a worker whose tasks do nothing.
+func (s *settings) workerCommand() *cobra.Command {
+	var dir string
+	var concurrency int
+	cmd := s.processCommand("worker", func(ctx context.Context, p *process) error { return p.work(ctx, dir, concurrency) })
+	cmd.Flags().StringVar(&dir, "store", "", "folder of the objects")
+	cmd.Flags().IntVar(&concurrency, "concurrency", defaultConcurrency, "number of concurrent tasks")
 	return cmd
 }
 
-// benchServerCommand owns a state folder and serves it, like servo dev without a project.
-func (a *app) benchServerCommand() *cobra.Command {
-	var dir string
-	cmd := a.benchProcess("server", func(ctx context.Context, serving func(string), wrap func(blob.Store) blob.Store) error {
-		stack, err := embedded.Start(ctx, embedded.Options{
-			Dir: a.abs(dir), Domain: bench.Domain(), Clock: a.Clock, Logger: a.logger, Environ: a.Environ, Program: a.Program,
-			Actor: "bench", Wrap: wrap,
-			Routes: func(mux *http.ServeMux, e *engine.Engine) {
-				api.Register(mux, api.Config{Engine: e, Project: func() (*api.Project, error) { return nil, errNoProject }, User: a.User})
-			},
-		})
-		if err != nil {
-			return err
-		}
-		serving(stack.URL)
-		<-ctx.Done()
-		return stack.Close()
+func (p *process) work(ctx context.Context, dir string, concurrency int) (err error) {
+	keys, err := embedded.LoadKeys(dir)
+	if err != nil {
+		return err
+	}
+	system := clock.System{}
+	store, err := fileblob.Open(dir, fileblob.Options{Now: system.Now})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	w, err := worker.Open(worker.Config{
+		Store: p.wrap(store), Clock: system, Nonce: ids.NewSource(system.Now, nil).New, Keyring: keys, WorkerID: "bench",
+		ScratchDir: filepath.Join(dir, "scratch"), Logger: p.logger, MaxConcurrent: concurrency,
+		Executor: func(context.Context, worker.Execution) error { return nil },
 	})
+	if err != nil {
+		return err
+	}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return errors.Join(fmt.Errorf("serve a worker: %w", err), w.Close(ctx))
+	}
+	p.serving("http://" + listener.Addr().String())
+	return w.Serve(ctx, listener)
+}
+
+// serverCommand owns a state folder and serves it, like servo dev without a project.
+func (s *settings) serverCommand() *cobra.Command {
+	var dir string
+	cmd := s.processCommand("server", func(ctx context.Context, p *process) error { return p.serve(ctx, dir) })
 	cmd.Flags().StringVar(&dir, "store", "", "state folder")
 	return cmd
 }
 
-// startBenchProcess starts a benchmark process.
-func (a *app) startBenchProcess(ctx context.Context, args ...string) (bench.Process, error) {
-	cmd := exec.CommandContext(ctx, a.Program, append([]string{"bench"}, args...)...) //nolint:gosec // this program
-	cmd.Stderr, cmd.Env = a.Stderr, a.Environ
+// errNoProject says why no run can start.
+var errNoProject = errors.New("a server of servo-bench has no project")
+
+func (p *process) serve(ctx context.Context, dir string) error {
+	stack, err := embedded.Start(ctx, embedded.Options{
+		Dir: dir, Domain: bench.Domain(), Clock: clock.System{}, Logger: p.logger, Actor: "bench", Wrap: p.wrap,
+		Routes: func(mux *http.ServeMux, e *engine.Engine) {
+			api.Register(mux, api.Config{Engine: e, Project: func() (*api.Project, error) { return nil, errNoProject }, User: "bench"})
+		},
+	})
+	if err != nil {
+		return err
+	}
+	p.serving(stack.URL)
+	<-ctx.Done()
+	return stack.Close()
+}
+
+// startProcess starts a process of a measurement.
+func startProcess(ctx context.Context, program string, args ...string) (bench.Process, error) {
+	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // this program
+	cmd.Stderr = os.Stderr
 	stdin, inErr := cmd.StdinPipe()
 	stdout, outErr := cmd.StdoutPipe()
 	if err := errors.Join(inErr, outErr); err != nil {

@@ -209,21 +209,47 @@ func TestFixturesOnlyImportedByTests(t *testing.T) {
 	}
 }
 
+// contained returns the packages of this module that a program contains. The value is a chain of
+// imports from the program to the package.
+func contained(all map[string]*source, program string) map[string]string {
+	chains := map[string]string{}
+	var link func(dir, chain string)
+	link = func(dir, chain string) {
+		if chains[dir] != "" || all[dir] == nil {
+			return
+		}
+		chains[dir] = chain
+		for _, name := range all[dir].imports {
+			link(name, chain+" → "+name)
+		}
+	}
+	link(program, program)
+	return chains
+}
+
+// The simulator, the benchmarks, the models of clouds and the fakes are in no program that users
+// install.
+func TestProgramsContainOnlyProduct(t *testing.T) {
+	all := sources(t)
+	for _, program := range programs {
+		found := contained(all, program)
+		require.NotEmpty(t, found, "%s does not exist", program)
+		for dir, chain := range found {
+			if dir != program && !strings.HasPrefix(dir, "pkg/") && !slices.Contains(linkable, dir) {
+				t.Errorf("%s contains %s, which is no part of the product: %s", program, dir, chain)
+			}
+		}
+	}
+}
+
 // The metrics of the services must not make the program for one machine larger.
 func TestServoLinksNoPrometheus(t *testing.T) {
 	all := sources(t)
-	linked := map[string]bool{}
-	var link func(dir, by string)
-	link = func(dir, by string) {
-		if linked[dir] || all[dir] == nil {
-			return
-		}
-		linked[dir] = true
+	found := contained(all, "cmd/servo")
+	for dir, chain := range found {
 		for _, name := range all[dir].imports {
-			require.False(t, strings.HasPrefix(name, "github.com/prometheus/"), "%s imports %s, and is linked into servo: %s", dir, name, by)
-			link(name, by+" → "+name)
+			require.False(t, strings.HasPrefix(name, "github.com/prometheus/"), "%s imports %s, and is linked into servo: %s", dir, name, chain)
 		}
 	}
-	link("cmd/servo", "cmd/servo")
-	require.True(t, linked["pkg/service"], "servo has no part of the services any more: delete this test")
+	require.Contains(t, found, "pkg/service", "servo has no part of the services any more: delete this test")
 }

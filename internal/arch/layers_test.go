@@ -132,9 +132,11 @@ var layers = []layer{
 	{"command line", []pack{
 		{"pkg/cli", []string{everything}},
 	}},
+	{"memory", []pack{
+		{"cmd/internal/memory", nil},
+	}},
 	{"machine", []pack{
 		{"cmd/internal/host", []string{everything}},
-		{"cmd/internal/memory", nil},
 	}},
 	{"wiring", []pack{
 		{"cmd/servo", []string{everything}},
@@ -142,6 +144,7 @@ var layers = []layer{
 		{"cmd/servo-dispatcher", []string{everything}},
 		{"cmd/servo-sweeper", []string{everything}},
 		{"cmd/servo-cloud", []string{everything}},
+		{"cmd/servo-bench", []string{everything}},
 	}},
 	{"beside", []pack{
 		{"internal/arch", nil},
@@ -152,6 +155,12 @@ var layers = []layer{
 
 // everything allows imports from all rows above.
 const everything = "*"
+
+// programs are the programs that users install, which contain only the product.
+var programs = []string{"cmd/servo", "cmd/servo-cloud", "cmd/servo-compactor", "cmd/servo-dispatcher", "cmd/servo-sweeper"}
+
+// linkable are the packages outside pkg that these programs may contain.
+var linkable = []string{"cmd/internal/host", "cmd/internal/memory", "ledger-schemas"}
 
 // proof is the simulator. Only tests run it, so it may import test suites and fixtures.
 const proof = "internal/sim"

@@ -287,12 +287,12 @@ func placed(m *manifest.Manifest, history []manifest.File) []placedFile {
 }
 
 var fileColumns = []column[placedFile]{
-	{name: "table", value: func(f placedFile) any { return f.Table }},
-	{name: "tier", value: func(f placedFile) any { return f.tier }},
-	{name: "rows", value: func(f placedFile) any { return f.Rows }},
-	{name: "bytes", value: func(f placedFile) any { return f.Size }},
-	{name: "crc32c", value: func(f placedFile) any { return f.CRC32C }},
-	{name: "key", value: func(f placedFile) any { return f.Key }},
+	{Name: "table", Value: func(f placedFile) any { return f.Table }},
+	{Name: "tier", Value: func(f placedFile) any { return f.tier }},
+	{Name: "rows", Value: func(f placedFile) any { return f.Rows }},
+	{Name: "bytes", Value: func(f placedFile) any { return f.Size }},
+	{Name: "crc32c", Value: func(f placedFile) any { return f.CRC32C }},
+	{Name: "key", Value: func(f placedFile) any { return f.Key }},
 }
 
 // manifestText formats a manifest for people.

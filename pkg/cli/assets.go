@@ -202,21 +202,21 @@ func (i *assetInfo) deps() []any {
 }
 
 var assetColumns = []column[assetInfo]{
-	{name: "asset", value: func(i assetInfo) any { return i.Key.String() }},
-	{name: "kind", value: func(i assetInfo) any { return i.kind() }},
-	{name: "partitions", machine: true, value: func(i assetInfo) any { return orNil(i.partitions()) }},
-	{name: "materialized", value: func(i assetInfo) any { return i.has }, text: func(i assetInfo) any {
+	{Name: "asset", Value: func(i assetInfo) any { return i.Key.String() }},
+	{Name: "kind", Value: func(i assetInfo) any { return i.kind() }},
+	{Name: "partitions", Machine: true, Value: func(i assetInfo) any { return orNil(i.partitions()) }},
+	{Name: "materialized", Value: func(i assetInfo) any { return i.has }, Text: func(i assetInfo) any {
 		return number(fmt.Sprintf("%s of %s", grouped(int64(i.has)), grouped(int64(i.of))))
 	}},
-	{name: "of", machine: true, value: func(i assetInfo) any { return i.of }},
-	{name: "rows", value: func(i assetInfo) any { return i.rows }, text: func(i assetInfo) any { return number(grouped(i.rows)) }},
-	{name: "bytes", value: func(i assetInfo) any { return i.bytes }, text: func(i assetInfo) any { return number(bytesText(i.bytes)) }},
-	{name: "schemas", machine: true, value: func(i assetInfo) any { return i.schemas }},
-	{name: "last_materialized_at", value: func(i assetInfo) any { return moment(i.last) }, text: func(i assetInfo) any { return stamp(i.last) }},
-	{name: "last_run_id", machine: true, value: func(i assetInfo) any { return orNil(i.lastRun) }},
-	{name: "depends_on", value: func(i assetInfo) any { return i.deps() }, text: func(i assetInfo) any { return words(i.deps(), 0) }},
-	{name: "description", machine: true, value: func(i assetInfo) any { return orNil(i.Description) }},
-	{name: "file", machine: true, value: func(i assetInfo) any { return i.File }},
+	{Name: "of", Machine: true, Value: func(i assetInfo) any { return i.of }},
+	{Name: "rows", Value: func(i assetInfo) any { return i.rows }, Text: func(i assetInfo) any { return number(grouped(i.rows)) }},
+	{Name: "bytes", Value: func(i assetInfo) any { return i.bytes }, Text: func(i assetInfo) any { return number(bytesText(i.bytes)) }},
+	{Name: "schemas", Machine: true, Value: func(i assetInfo) any { return i.schemas }},
+	{Name: "last_materialized_at", Value: func(i assetInfo) any { return moment(i.last) }, Text: func(i assetInfo) any { return stamp(i.last) }},
+	{Name: "last_run_id", Machine: true, Value: func(i assetInfo) any { return orNil(i.lastRun) }},
+	{Name: "depends_on", Value: func(i assetInfo) any { return i.deps() }, Text: func(i assetInfo) any { return words(i.deps(), 0) }},
+	{Name: "description", Machine: true, Value: func(i assetInfo) any { return orNil(i.Description) }},
+	{Name: "file", Machine: true, Value: func(i assetInfo) any { return i.File }},
 }
 
 // assetText formats one asset for people.

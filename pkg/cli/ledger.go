@@ -90,13 +90,13 @@ func (a *app) events(ctx context.Context, snap *snapshot.Snapshot, recorded []*e
 }
 
 var eventColumns = []column[engine.EventInfo]{
-	{name: "time", value: func(e engine.EventInfo) any { return moment(e.Time) }},
-	{name: "type", value: func(e engine.EventInfo) any { return e.Type }},
-	{name: "outcome", value: func(e engine.EventInfo) any { return orNil(string(e.Outcome)) }},
-	{name: "reason", value: func(e engine.EventInfo) any { return orNil(e.Reason) }},
-	{name: "event_id", machine: true, value: func(e engine.EventInfo) any { return e.EventID }},
-	{name: "entry", value: func(e engine.EventInfo) any { return e.Entry }},
-	{name: "group", machine: true, value: func(e engine.EventInfo) any { return e.Group }},
-	{name: "actor", machine: true, value: func(e engine.EventInfo) any { return orNil(e.Actor) }},
-	{name: "summary", value: func(e engine.EventInfo) any { return orNil(e.Summary) }, text: func(e engine.EventInfo) any { return oneLine(e.Summary) }},
+	{Name: "time", Value: func(e engine.EventInfo) any { return moment(e.Time) }},
+	{Name: "type", Value: func(e engine.EventInfo) any { return e.Type }},
+	{Name: "outcome", Value: func(e engine.EventInfo) any { return orNil(string(e.Outcome)) }},
+	{Name: "reason", Value: func(e engine.EventInfo) any { return orNil(e.Reason) }},
+	{Name: "event_id", Machine: true, Value: func(e engine.EventInfo) any { return e.EventID }},
+	{Name: "entry", Value: func(e engine.EventInfo) any { return e.Entry }},
+	{Name: "group", Machine: true, Value: func(e engine.EventInfo) any { return e.Group }},
+	{Name: "actor", Machine: true, Value: func(e engine.EventInfo) any { return orNil(e.Actor) }},
+	{Name: "summary", Value: func(e engine.EventInfo) any { return orNil(e.Summary) }, Text: func(e engine.EventInfo) any { return oneLine(e.Summary) }},
 }

@@ -142,15 +142,15 @@ func (a *app) listLimits(ctx context.Context) error {
 }
 
 var limitColumns = []column[limitInfo]{
-	{name: "scope", value: func(l limitInfo) any {
+	{Name: "scope", Value: func(l limitInfo) any {
 		if l.pool == "" {
 			return event.ScopeWorkspace
 		}
 		return event.ScopePool
 	}},
-	{name: "name", value: func(l limitInfo) any { return orNil(l.pool) }},
-	{name: "slots", value: func(l limitInfo) any { return l.slots }, text: func(l limitInfo) any { return number(grouped(int64(l.slots))) }},
-	{name: "in_use", value: func(l limitInfo) any { return l.inUse }, text: func(l limitInfo) any { return number(grouped(int64(l.inUse))) }},
+	{Name: "name", Value: func(l limitInfo) any { return orNil(l.pool) }},
+	{Name: "slots", Value: func(l limitInfo) any { return l.slots }, Text: func(l limitInfo) any { return number(grouped(int64(l.slots))) }},
+	{Name: "in_use", Value: func(l limitInfo) any { return l.inUse }, Text: func(l limitInfo) any { return number(grouped(int64(l.inUse))) }},
 }
 
 // changeLimits changes limits by an explicit command. It warns if a project will restore its

@@ -90,21 +90,21 @@ func (r *assetReport) stateText() string {
 
 // assetReportColumns are the columns of a run's report.
 var assetReportColumns = []column[assetReport]{
-	{name: "run_id", machine: true, value: func(r assetReport) any { return r.run }},
-	{name: "asset", value: func(r assetReport) any { return r.asset }},
-	{name: "tasks", value: func(r assetReport) any { return r.tasks }},
-	{name: "rows", value: func(r assetReport) any { return r.rows }, text: func(r assetReport) any { return number(grouped(r.rows)) }},
-	{name: "bytes", value: func(r assetReport) any { return r.bytes }, text: func(r assetReport) any { return number(bytesText(r.bytes)) }},
+	{Name: "run_id", Machine: true, Value: func(r assetReport) any { return r.run }},
+	{Name: "asset", Value: func(r assetReport) any { return r.asset }},
+	{Name: "tasks", Value: func(r assetReport) any { return r.tasks }},
+	{Name: "rows", Value: func(r assetReport) any { return r.rows }, Text: func(r assetReport) any { return number(grouped(r.rows)) }},
+	{Name: "bytes", Value: func(r assetReport) any { return r.bytes }, Text: func(r assetReport) any { return number(bytesText(r.bytes)) }},
 	{
-		name: "duration", value: func(r assetReport) any { return max(r.last.Sub(r.first), 0).Seconds() },
-		text: func(r assetReport) any {
+		Name: "duration", Value: func(r assetReport) any { return max(r.last.Sub(r.first), 0).Seconds() },
+		Text: func(r assetReport) any {
 			if r.first == 0 {
 				return nil
 			}
 			return number(engine.Span(max(r.last.Sub(r.first), 0)))
 		},
 	},
-	{name: "state", value: func(r assetReport) any { return r.stateText() }},
+	{Name: "state", Value: func(r assetReport) any { return r.stateText() }},
 }
 
 // maxFailures is the most errors that a report describes.

@@ -57,7 +57,7 @@ func (a *app) root() *cobra.Command {
 	add(groupRuns, a.runCommand(), a.retryCommand(), a.cancelCommand(), a.runsCommand(), a.statusCommand(), a.tasksCommand(),
 		a.logsCommand())
 	add(groupData, a.assetsCommand(), a.explainCommand(), a.queryCommand())
-	add(groupServe, a.workerCommand(), a.limitsCommand(), a.benchCommand(), a.adminCommand(), a.versionCommand())
+	add(groupServe, a.workerCommand(), a.limitsCommand(), a.adminCommand(), a.versionCommand())
 	a.strict(root)
 	a.completions(root)
 	return root

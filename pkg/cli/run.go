@@ -214,9 +214,9 @@ func (a *app) detach(ctx context.Context, p *project.Project, t trigger) error {
 		a.note("run %s: %s, handed to %s", a.style.bold(ticket.RunID), plural(ticket.Tasks, "task"), s.who())
 		a.warnings(ticket.Warnings)
 		return list(a, []column[engine.RunHandle]{
-			{name: "run_id", value: func(t engine.RunHandle) any { return t.RunID }},
-			{name: "tasks", value: func(t engine.RunHandle) any { return t.Tasks }},
-			{name: "attached", value: func(t engine.RunHandle) any { return t.Attached }},
+			{Name: "run_id", Value: func(t engine.RunHandle) any { return t.RunID }},
+			{Name: "tasks", Value: func(t engine.RunHandle) any { return t.Tasks }},
+			{Name: "attached", Value: func(t engine.RunHandle) any { return t.Attached }},
 		}, []engine.RunHandle{ticket})
 	})
 }

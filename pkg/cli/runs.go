@@ -54,30 +54,30 @@ func (a *app) runsCommand() *cobra.Command {
 
 func runColumns(now event.Time) []column[*state.Run] {
 	number32 := func(name string, value func(*state.Run) int32) column[*state.Run] {
-		return column[*state.Run]{name: name, machine: true, value: func(r *state.Run) any { return value(r) }}
+		return column[*state.Run]{Name: name, Machine: true, Value: func(r *state.Run) any { return value(r) }}
 	}
 	return []column[*state.Run]{
-		{name: "run_id", value: func(r *state.Run) any { return r.RunID }},
-		{name: "state", value: func(r *state.Run) any { return string(r.State) }},
-		{name: "trigger", value: func(r *state.Run) any { return r.TriggerType }},
-		{name: "run_key", machine: true, value: func(r *state.Run) any { return orNil(r.RunKey) }},
-		{name: "assets", value: func(r *state.Run) any { return texts(r.RootAssets) }, text: func(r *state.Run) any { return shortList(r.RootAssets) }},
-		{name: "assets_total", machine: true, value: func(r *state.Run) any { return r.RootAssetsTotal }},
-		{name: "partitions", machine: true, value: func(r *state.Run) any { return texts(r.Partitions) }},
-		{name: "partitions_total", machine: true, value: func(r *state.Run) any { return r.PartitionsTotal }},
-		{name: "tasks", value: func(r *state.Run) any { return r.TasksTotal }, text: func(r *state.Run) any { return counts(r) }},
+		{Name: "run_id", Value: func(r *state.Run) any { return r.RunID }},
+		{Name: "state", Value: func(r *state.Run) any { return string(r.State) }},
+		{Name: "trigger", Value: func(r *state.Run) any { return r.TriggerType }},
+		{Name: "run_key", Machine: true, Value: func(r *state.Run) any { return orNil(r.RunKey) }},
+		{Name: "assets", Value: func(r *state.Run) any { return texts(r.RootAssets) }, Text: func(r *state.Run) any { return shortList(r.RootAssets) }},
+		{Name: "assets_total", Machine: true, Value: func(r *state.Run) any { return r.RootAssetsTotal }},
+		{Name: "partitions", Machine: true, Value: func(r *state.Run) any { return texts(r.Partitions) }},
+		{Name: "partitions_total", Machine: true, Value: func(r *state.Run) any { return r.PartitionsTotal }},
+		{Name: "tasks", Value: func(r *state.Run) any { return r.TasksTotal }, Text: func(r *state.Run) any { return counts(r) }},
 		number32("succeeded", func(r *state.Run) int32 { return r.TasksSucceeded }),
 		number32("failed", func(r *state.Run) int32 { return r.TasksFailed }),
 		number32("skipped", func(r *state.Run) int32 { return r.TasksSkipped }),
 		number32("cancelled", func(r *state.Run) int32 { return r.TasksCancelled }),
 		{
-			name: "created_at", value: func(r *state.Run) any { return moment(r.CreatedAt) },
-			text: func(r *state.Run) any { return stamp(r.CreatedAt) },
+			Name: "created_at", Value: func(r *state.Run) any { return moment(r.CreatedAt) },
+			Text: func(r *state.Run) any { return stamp(r.CreatedAt) },
 		},
-		{name: "completed_at", machine: true, value: func(r *state.Run) any { return moment(r.CompletedAt) }},
+		{Name: "completed_at", Machine: true, Value: func(r *state.Run) any { return moment(r.CompletedAt) }},
 		{
-			name: "duration", value: func(r *state.Run) any { return took(r, now).Seconds() },
-			text: func(r *state.Run) any { return number(engine.Span(took(r, now))) },
+			Name: "duration", Value: func(r *state.Run) any { return took(r, now).Seconds() },
+			Text: func(r *state.Run) any { return number(engine.Span(took(r, now))) },
 		},
 	}
 }
@@ -181,27 +181,27 @@ func taskStates(names []string) ([]state.TaskState, error) {
 
 func taskColumns(now event.Time) []column[*state.Task] {
 	return []column[*state.Task]{
-		{name: "run_id", machine: true, value: func(t *state.Task) any { return t.RunID }},
-		{name: "task", value: func(t *state.Task) any { return t.TaskKey }},
-		{name: "kind", machine: true, value: func(t *state.Task) any { return cmp.Or(t.Kind, event.KindTask) }},
-		{name: "asset", machine: true, value: func(t *state.Task) any { return orNil(t.AssetKey) }},
-		{name: "partition", machine: true, value: func(t *state.Task) any { return orNil(t.PartitionKey) }},
-		{name: "state", value: func(t *state.Task) any { return string(t.State) }},
-		{name: "attempt", value: func(t *state.Task) any { return t.Attempt }},
-		{name: "max_attempts", machine: true, value: func(t *state.Task) any { return t.MaxAttempts }},
-		{name: "pool", machine: true, value: func(t *state.Task) any { return orNil(t.Pool) }},
-		{name: "worker", machine: true, value: func(t *state.Task) any { return orNil(t.WorkerID) }},
-		{name: "rows", value: func(t *state.Task) any { return t.RowCount }, text: func(t *state.Task) any { return ifDone(t, number(grouped(t.RowCount))) }},
-		{name: "bytes", value: func(t *state.Task) any { return t.ByteSize }, text: func(t *state.Task) any { return ifDone(t, number(bytesText(t.ByteSize))) }},
-		{name: "started_at", value: func(t *state.Task) any { return moment(t.StartedAt) }, text: func(t *state.Task) any { return stamp(t.StartedAt) }},
-		{name: "completed_at", machine: true, value: func(t *state.Task) any { return moment(t.CompletedAt) }},
+		{Name: "run_id", Machine: true, Value: func(t *state.Task) any { return t.RunID }},
+		{Name: "task", Value: func(t *state.Task) any { return t.TaskKey }},
+		{Name: "kind", Machine: true, Value: func(t *state.Task) any { return cmp.Or(t.Kind, event.KindTask) }},
+		{Name: "asset", Machine: true, Value: func(t *state.Task) any { return orNil(t.AssetKey) }},
+		{Name: "partition", Machine: true, Value: func(t *state.Task) any { return orNil(t.PartitionKey) }},
+		{Name: "state", Value: func(t *state.Task) any { return string(t.State) }},
+		{Name: "attempt", Value: func(t *state.Task) any { return t.Attempt }},
+		{Name: "max_attempts", Machine: true, Value: func(t *state.Task) any { return t.MaxAttempts }},
+		{Name: "pool", Machine: true, Value: func(t *state.Task) any { return orNil(t.Pool) }},
+		{Name: "worker", Machine: true, Value: func(t *state.Task) any { return orNil(t.WorkerID) }},
+		{Name: "rows", Value: func(t *state.Task) any { return t.RowCount }, Text: func(t *state.Task) any { return ifDone(t, number(grouped(t.RowCount))) }},
+		{Name: "bytes", Value: func(t *state.Task) any { return t.ByteSize }, Text: func(t *state.Task) any { return ifDone(t, number(bytesText(t.ByteSize))) }},
+		{Name: "started_at", Value: func(t *state.Task) any { return moment(t.StartedAt) }, Text: func(t *state.Task) any { return stamp(t.StartedAt) }},
+		{Name: "completed_at", Machine: true, Value: func(t *state.Task) any { return moment(t.CompletedAt) }},
 		{
-			name: "duration", value: func(t *state.Task) any { return taskTook(t, now) },
-			text: func(t *state.Task) any { return taskTookText(t, now) },
+			Name: "duration", Value: func(t *state.Task) any { return taskTook(t, now) },
+			Text: func(t *state.Task) any { return taskTookText(t, now) },
 		},
-		{name: "output_uri", machine: true, value: func(t *state.Task) any { return orNil(t.OutputURI) }},
-		{name: "error_code", machine: true, value: func(t *state.Task) any { return orNil(t.ErrorCode) }},
-		{name: "error", value: func(t *state.Task) any { return orNil(t.ErrorMessage) }, text: func(t *state.Task) any {
+		{Name: "output_uri", Machine: true, Value: func(t *state.Task) any { return orNil(t.OutputURI) }},
+		{Name: "error_code", Machine: true, Value: func(t *state.Task) any { return orNil(t.ErrorCode) }},
+		{Name: "error", Value: func(t *state.Task) any { return orNil(t.ErrorMessage) }, Text: func(t *state.Task) any {
 			if t.ErrorCode == "" && t.ErrorMessage == "" {
 				return nil
 			}

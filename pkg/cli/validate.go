@@ -55,11 +55,11 @@ func (a *app) validateCommand() *cobra.Command {
 }
 
 var problemColumns = []column[project.Problem]{
-	{name: "file", value: func(p project.Problem) any { return p.File }},
-	{name: "line", value: func(p project.Problem) any { return p.Line }},
-	{name: "column", value: func(p project.Problem) any { return p.Column }},
-	{name: "message", value: func(p project.Problem) any { return p.Message }},
-	{name: "suggestion", value: func(p project.Problem) any { return orNil(p.Suggestion) }},
+	{Name: "file", Value: func(p project.Problem) any { return p.File }},
+	{Name: "line", Value: func(p project.Problem) any { return p.Line }},
+	{Name: "column", Value: func(p project.Problem) any { return p.Column }},
+	{Name: "message", Value: func(p project.Problem) any { return p.Message }},
+	{Name: "suggestion", Value: func(p project.Problem) any { return orNil(p.Suggestion) }},
 }
 
 // describeAssets counts the assets of each kind.

@@ -7,15 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
-	"sync"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -31,10 +27,6 @@ type workerFlags struct {
 	keys, scratch, project      string
 	concurrency, threads        int
 	traces                      service.Traces
-
-	executor worker.Executor             // nil: execute tasks
-	wrap     func(blob.Store) blob.Store // wraps the store; nil: use it unwrapped
-	serving  func(url string)            // called when the worker serves
 }
 
 func (a *app) workerCommand() *cobra.Command {
@@ -49,7 +41,6 @@ func (a *app) workerCommand() *cobra.Command {
 			if err := checkTraces(&f.traces); err != nil {
 				return err
 			}
-			f.serving = func(url string) { a.note("worker %s serves on %s", f.name, url) }
 			return a.serveWorker(cmd.Context(), f)
 		},
 	}
@@ -73,11 +64,6 @@ func (a *app) workerCommand() *cobra.Command {
 	return cmd
 }
 
-// drainWait is how long a stopping worker waits until its tasks have ended and are reported as
-// interrupted. Cloud Run kills a worker after 10 seconds; the remaining time is for the last
-// spans.
-const drainWait = 8 * time.Second
-
 func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 	if f.concurrency < 0 || f.threads < 0 {
 		return usagef("--concurrency and --threads must not be negative")
@@ -100,9 +86,6 @@ func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
-	if f.wrap != nil {
-		objects = f.wrap(objects)
-	}
 	logger := a.workerLogger(name, f.traces.Project)
 	traces, err := f.traces.Open(ctx, a.OpenTraces, "servo-worker", f.name, logger)
 	if err != nil {
@@ -114,7 +97,7 @@ func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 		ScratchDir: f.scratch, Logger: logger, Traces: traces, Environ: a.Environ, Secrets: a.secretSources().Resolve, Redactor: &a.redactor,
 		ServoBin:      a.Program,
 		MaxConcurrent: f.concurrency, DuckDB: worker.DuckDB{MemoryLimit: f.memory, Threads: f.threads},
-		Executor: f.executor, Project: f.project,
+		Project: f.project,
 	})
 	if err != nil {
 		return err
@@ -124,8 +107,8 @@ func (a *app) serveWorker(ctx context.Context, f workerFlags) (err error) {
 	if err != nil {
 		return errors.Join(fmt.Errorf("listen on %s: %w; choose another address with --listen", f.listen, err), w.Close(ctx))
 	}
-	f.serving("http://" + listener.Addr().String())
-	return a.serveUntil(ctx, listener, w)
+	a.note("worker %s serves on http://%s", f.name, listener.Addr())
+	return w.Serve(ctx, listener)
 }
 
 // workerLogger returns the log of a worker. For a bucket it is machine-readable, like the logs
@@ -165,26 +148,4 @@ func (a *app) workerStore(f *workerFlags) (name string, keys contract.Keyring, e
 		keys, err = embedded.LoadKeys(name)
 	}
 	return name, keys, err
-}
-
-func (a *app) serveUntil(ctx context.Context, listener net.Listener, w *worker.Worker) error {
-	server := &http.Server{Handler: w.Handler(), ReadHeaderTimeout: drainWait, MaxHeaderBytes: contract.MaxHeaderBytes}
-	served := make(chan error, 1)
-	var serving sync.WaitGroup
-	serving.Go(func() { served <- server.Serve(listener) })
-	defer serving.Wait()
-	var err error
-	select {
-	case err = <-served:
-	case <-ctx.Done():
-	}
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainWait)
-	defer cancel()
-	closed := w.Close(drain)
-	_ = server.Shutdown(drain) // answer the queue's deliveries, if there is time
-	err = errors.Join(err, closed, server.Close())
-	if ctx.Err() != nil && closed == nil {
-		return nil // a clean shutdown on request
-	}
-	return err
 }

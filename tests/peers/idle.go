@@ -38,7 +38,7 @@ func (i *idleness) check() error {
 	return nil
 }
 
-// idle is the resource use of an idle peer, in the format of servo bench.
+// idle is the resource use of an idle peer, in the format of servo-bench.
 type idle struct {
 	// Runs is the number of finished runs in the store.
 	Runs    int     `json:"runs"`
@@ -80,10 +80,10 @@ func (b *bench) observeIdle(ctx context.Context) (*idle, error) {
 	}, nil
 }
 
-// sampleServoIdle measures with servo bench, which starts one process on a store with the finished
+// sampleServoIdle measures with servo-bench, which starts one process on a store with the finished
 // runs. That process also executes tasks.
 func (b *bench) sampleServoIdle(ctx context.Context, dir string) (done sample, err error) {
-	out, err := output(ctx, b.servo, "bench", work.Idle, "--samples", "1", "--idle-runs", strconv.Itoa(b.idle.Runs),
+	out, err := output(ctx, b.servo, work.Idle, "--samples", "1", "--idle-runs", strconv.Itoa(b.idle.Runs),
 		"--idle-for", b.idle.For.String(), "--dir", dir, "-o", "json")
 	if err != nil {
 		return done, err
@@ -92,10 +92,10 @@ func (b *bench) sampleServoIdle(ctx context.Context, dir string) (done sample, e
 		Idle *idle `json:"idle"`
 	}
 	if err := json.Unmarshal(out, &results); err != nil {
-		return done, fmt.Errorf("read the output of servo bench: %w", err)
+		return done, fmt.Errorf("read the output of servo-bench: %w", err)
 	}
 	if len(results) != 1 || results[0].Idle == nil || results[0].Idle.PSS == 0 {
-		return done, errors.New("the output of servo bench has no idle figures")
+		return done, errors.New("the output of servo-bench has no idle figures")
 	}
 	done.idle = results[0].Idle
 	done.idle.Programs = map[string]usage.Part{servoName: {Processes: 1, PSS: done.idle.PSS}}

@@ -71,7 +71,7 @@ func measure(ctx context.Context, args []string) (err error) {
 	samples := flags.Int("samples", 3, "number of samples of each peer and workload")
 	in := flags.String("dir", "", "parent folder of all state, on the disk to be measured (default: the folder of temporary files)")
 	tools := flags.String("tools", "", "folder in which the peers' servers and packages are installed")
-	servoProgram := flags.String("servo", "servo", "the servo program to measure")
+	servoProgram := flags.String("servo", "servo-bench", "the program servo-bench, which measures Servo")
 	var idle idleness
 	idle.flags(flags)
 	out := flags.String("out", "peers", "file name of the result, without .json and .md")

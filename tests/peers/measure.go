@@ -62,11 +62,11 @@ func (b *bench) sample(ctx context.Context, p peer, workload string) (sample, er
 	return b.samplePeer(ctx, p, dir, workload)
 }
 
-// sampleServo runs servo bench with two samples and uses the second one, because peers are warmed
+// sampleServo runs servo-bench with two samples and uses the second one, because peers are warmed
 // up as well. Flushes are the average of both, including the start and end of the process.
 func (b *bench) sampleServo(ctx context.Context, dir, workload string) (done sample, err error) {
 	flushed := work.Flushes(b.device)
-	out, err := output(ctx, b.servo, "bench", workload, "--samples", "2", "--dir", dir, "-o", "json")
+	out, err := output(ctx, b.servo, workload, "--samples", "2", "--dir", dir, "-o", "json")
 	if err != nil {
 		return done, err
 	}
@@ -76,10 +76,10 @@ func (b *bench) sampleServo(ctx context.Context, dir, workload string) (done sam
 		Samples []float64 `json:"samples"`
 	}
 	if err := json.Unmarshal(out, &results); err != nil {
-		return done, fmt.Errorf("read the output of servo bench: %w", err)
+		return done, fmt.Errorf("read the output of servo-bench: %w", err)
 	}
 	if len(results) != 1 || len(results[0].Samples) != 2 || results[0].Samples[1] <= 0 {
-		return done, errors.New("the output of servo bench has no duration")
+		return done, errors.New("the output of servo-bench has no duration")
 	}
 	r := results[0]
 	seconds := float64(r.Tasks) / r.Samples[1]

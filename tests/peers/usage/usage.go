@@ -1,4 +1,4 @@
-// Package usage measures the memory and CPU time of processes, as servo bench does for its own.
+// Package usage measures the memory and CPU time of processes, as servo-bench does for its own.
 package usage
 
 import (

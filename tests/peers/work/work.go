@@ -1,4 +1,4 @@
-// Package work defines the workloads of servo bench for peers, in a form that programs in any
+// Package work defines the workloads of servo-bench for peers, in a form that programs in any
 // language read from standard input.
 package work
 
@@ -52,7 +52,7 @@ func Warming() Job { return Job{Workload: "warming", Runs: 5, AtOnce: 5, After: 
 // Idle is the workload in which the idle time after the runs is measured.
 const Idle = "W4"
 
-// Workloads returns the workloads of servo bench that peers can execute.
+// Workloads returns the workloads of servo-bench that peers can execute.
 func Workloads() []string { return []string{"W1", "W2", "W3", Idle} }
 
 // atOnce is the maximum of concurrent requests: the number of runs of W3.

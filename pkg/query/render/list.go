@@ -1,0 +1,85 @@
+package render
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Column is a column of a listing of R.
+type Column[R any] struct {
+	Name string
+	// Value returns the cell for programs.
+	Value func(R) any
+	// Text returns the cell for people. Nil: the same as Value.
+	Text func(R) any
+	// Machine columns do not appear in tables.
+	Machine bool
+}
+
+// List returns the cells of a listing in a format: for people in a table, for programs otherwise.
+func List[R any](format Format, columns []Column[R], rows []R) Result {
+	var names []string
+	var cells []func(R) any
+	table := format == Table || format == ""
+	for _, c := range columns {
+		switch {
+		case !table:
+			cells = append(cells, c.Value)
+		case c.Machine:
+			continue
+		case c.Text != nil:
+			cells = append(cells, c.Text)
+		default:
+			cells = append(cells, c.Value)
+		}
+		names = append(names, c.Name)
+	}
+	all := make([][]any, len(rows))
+	for i, row := range rows {
+		all[i] = make([]any, len(cells))
+		for j, cell := range cells {
+			all[i][j] = cell(row)
+		}
+	}
+	return Of(names, all)
+}
+
+// Document writes one value as JSON or YAML, with the names and the order of its JSON fields.
+func Document(w io.Writer, format Format, value any) error {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(value); err != nil {
+		return fmt.Errorf("write result: %w", err)
+	}
+	if format == JSON {
+		_, err := w.Write(buf.Bytes())
+		return err
+	}
+	var node yaml.Node // JSON is YAML, and keeps the order and the names of the fields
+	if err := yaml.Unmarshal(buf.Bytes(), &node); err != nil {
+		return fmt.Errorf("write result: %w", err)
+	}
+	block(&node)
+	out, err := yaml.Marshal(&node)
+	if err == nil {
+		_, err = w.Write(out)
+	}
+	return err
+}
+
+// block removes the braces and quotes of JSON from a YAML document.
+func block(n *yaml.Node) {
+	n.Style = 0
+	if (n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode) && len(n.Content) == 0 {
+		n.Style = yaml.FlowStyle
+	}
+	for _, child := range n.Content {
+		block(child)
+	}
+}

@@ -92,8 +92,12 @@ var layers = []layer{
 		// Commit markers record the settings that an output's files were written with.
 		{"pkg/query", list(words, "pkg/state", "pkg/contract", "pkg/blob", "pkg/table", "pkg/manifest", "pkg/filecheck", "=pkg/query/render")},
 	}},
+	{"views", []pack{
+		// What users see of a state, without a terminal or a protocol.
+		{"pkg/engine/view", list(words, "pkg/state", "pkg/plan")},
+	}},
 	{"engine", []pack{
-		{"pkg/engine", list(words, "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
+		{"pkg/engine", list(words, "pkg/engine/view", "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/trace")},
 	}},
 	{"services", []pack{
@@ -112,7 +116,7 @@ var layers = []layer{
 		{"pkg/project", list(words, "pkg/plan", "pkg/contract")},
 		{"pkg/project/duckparse", []string{"=pkg/project"}},
 		{"pkg/api", list(words, "pkg/state", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/ledger",
-			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/query", "pkg/engine")},
+			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/query", "pkg/engine", "pkg/engine/view")},
 		{"pkg/embedded", list(words, "pkg/state", "pkg/control", "pkg/contract", "pkg/plan", "pkg/blob", "pkg/blob/fileblob",
 			"pkg/queue", "pkg/queue/localqueue", "pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot",
 			"pkg/compactor", "pkg/compactor/remote", "pkg/dispatcher", "pkg/sweeper", "pkg/worker", "pkg/gc", "pkg/engine", "pkg/service", "pkg/trace",
@@ -171,6 +175,7 @@ var words = []string{"pkg/ids", "pkg/event"}
 // pure packages only compute: they use no context, clock, I/O or log.
 var pure = []string{
 	"pkg/ids", "pkg/event", "pkg/table", "pkg/state", "pkg/fold", "pkg/control", "pkg/plan", "pkg/contract",
+	"pkg/engine/view",
 }
 
 // banned are the standard packages that pure packages must not import. The linter (forbidigo)

@@ -3,7 +3,7 @@ package api
 import (
 	"net/http"
 
-	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -69,7 +69,7 @@ func (a *Asset) fill(s *state.State, asset *plan.Asset) {
 		}
 		return true
 	})
-	a.Schemas = engine.Schemas(stored)
+	a.Schemas = view.Schemas(stored)
 }
 
 func (h handler) ready(r *http.Request) (int, any, error) {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/gc"
 	"github.com/servo-orchestration/servo/pkg/plan"
@@ -161,7 +162,7 @@ func describe(s *state.State, asset *plan.Asset, now time.Time) assetInfo {
 		}
 		return true
 	})
-	info.schemas = engine.Schemas(info.stored)
+	info.schemas = view.Schemas(info.stored)
 	return info
 }
 

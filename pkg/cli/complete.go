@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/query/render"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -79,7 +80,7 @@ func (a *app) completeRun(ctx context.Context, args []string) (found []string) {
 	if len(args) > 0 {
 		return nil
 	}
-	_ = a.read(ctx, func(v view) (err error) {
+	_ = a.read(ctx, func(v published) (err error) {
 		found, err = runCandidates(ctx, v, event.At(a.Clock.Now()))
 		return err
 	})
@@ -92,7 +93,7 @@ func (a *app) completeRunAndTask(ctx context.Context, args []string) (found []st
 	if len(args) > 1 {
 		return nil
 	}
-	_ = a.read(ctx, func(v view) error {
+	_ = a.read(ctx, func(v published) error {
 		s, run, err := engine.FindRun(ctx, v.Snapshot, optional(args))
 		if err != nil {
 			return err
@@ -114,12 +115,12 @@ func (a *app) completeRunAndTask(ctx context.Context, args []string) (found []st
 }
 
 // runCandidates returns the newest runs, each with its state, assets and age.
-func runCandidates(ctx context.Context, v view, now event.Time) ([]string, error) {
+func runCandidates(ctx context.Context, v published, now event.Time) ([]string, error) {
 	const most = 50
 	runs, err := v.Runs(ctx, most, func(*state.Run) bool { return true })
 	var found []string
 	for _, r := range runs {
-		found = append(found, fmt.Sprintf("%s\t%s %s, %s ago", r.RunID, r.State, shortList(r.RootAssets), engine.Span(now.Sub(r.CreatedAt))))
+		found = append(found, fmt.Sprintf("%s\t%s %s, %s ago", r.RunID, r.State, shortList(r.RootAssets), view.Span(now.Sub(r.CreatedAt))))
 	}
 	return found, err
 }

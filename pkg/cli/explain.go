@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -21,7 +22,7 @@ func (a *app) explainCommand() *cobra.Command {
 		Args:    takes("[RUN]", "TASK"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			run, task := runAndTask(args)
-			return a.read(cmd.Context(), func(v view) error {
+			return a.read(cmd.Context(), func(v published) error {
 				now := event.At(a.Clock.Now())
 				e, err := engine.ExplainTask(cmd.Context(), v.Objects, v.Snapshot, now, run, task)
 				if err != nil {
@@ -34,7 +35,7 @@ func (a *app) explainCommand() *cobra.Command {
 }
 
 // explanation formats an explanation for people.
-func (a *app) explanation(e *engine.Explanation, now event.Time) string {
+func (a *app) explanation(e *view.Explanation, now event.Time) string {
 	t := &outline{style: a.style}
 	word, rest, _ := strings.Cut(e.Headline, ":")
 	fmt.Fprintf(&t.b, "%s\n%s:%s\n", a.style.bold(e.TaskKey), a.style.state(word), oneLine(rest))
@@ -66,12 +67,12 @@ func (a *app) explanation(e *engine.Explanation, now event.Time) string {
 	}
 	t.section("alive")
 	if h := e.Heartbeat; h != nil {
-		t.line("%s ago; given up at %s  %s", engine.Span(now.Sub(h.At)), clockTime(h.Deadline), oneLine(h.Message))
+		t.line("%s ago; given up at %s  %s", view.Span(now.Sub(h.At)), clockTime(h.Deadline), oneLine(h.Message))
 	}
 	t.section("ledger")
 	for _, ev := range e.Events {
 		t.line("%s  %s  %s  %s %s  %s", clockTime(ev.Time), pad(ev.Type, len("DispatchEnqueued")), ev.Entry, pad(string(ev.Outcome), len("NO_CHANGE")),
-			oneLine(ev.Reason), oneLine(engine.FirstLine(ev.Summary)))
+			oneLine(ev.Reason), oneLine(view.FirstLine(ev.Summary)))
 	}
 	if e.EventsLeftOut {
 		t.line("… more events: list them with `servo admin ledger --run %s`", e.RunID)
@@ -84,7 +85,7 @@ func (a *app) explanation(e *engine.Explanation, now event.Time) string {
 const maxUpstreams = 20
 
 // causes lists the chain of tasks up to a root cause and, if there are more, all root causes.
-func (a *app) causes(t *outline, e *engine.Explanation) {
+func (a *app) causes(t *outline, e *view.Explanation) {
 	t.section("because")
 	for _, c := range e.Cause {
 		t.line("%s is %s  %s", c.TaskKey, c.State, indented(strings.TrimSpace(c.Error), strings.Repeat(" ", outlineMargin)))
@@ -104,7 +105,7 @@ func (a *app) causes(t *outline, e *engine.Explanation) {
 
 // urgency orders upstreams: those that failed, those that ended without a result, those that have
 // not ended, and those that succeeded.
-func urgency(up engine.Edge) int {
+func urgency(up view.Edge) int {
 	switch {
 	case up.State == state.TaskFailed:
 		return 0
@@ -116,10 +117,10 @@ func urgency(up engine.Edge) int {
 	return 3 //nolint:mnd // last
 }
 
-func (a *app) upstreams(t *outline, e *engine.Explanation) {
+func (a *app) upstreams(t *outline, e *view.Explanation) {
 	t.section("upstream")
 	ups := slices.Clone(e.Upstreams)
-	slices.SortStableFunc(ups, func(a, b engine.Edge) int { return cmp.Compare(urgency(a), urgency(b)) })
+	slices.SortStableFunc(ups, func(a, b view.Edge) int { return cmp.Compare(urgency(a), urgency(b)) })
 	for i, up := range ups {
 		if i == maxUpstreams {
 			t.line("… and %d more; list them with -o json", len(e.Upstreams)-maxUpstreams)
@@ -137,17 +138,17 @@ func (a *app) upstreams(t *outline, e *engine.Explanation) {
 	}
 }
 
-func attemptText(at engine.AttemptInfo, now event.Time) string {
+func attemptText(at view.AttemptInfo, now event.Time) string {
 	switch {
 	case at.FinishedAt != 0 && at.StartedAt != 0:
 		return fmt.Sprintf("%s %s, %s after %s on %s", at.State, at.Outcome, clockTime(at.FinishedAt),
-			engine.Span(at.FinishedAt.Sub(at.StartedAt)), at.WorkerID)
+			view.Span(at.FinishedAt.Sub(at.StartedAt)), at.WorkerID)
 	case at.FinishedAt != 0:
 		return fmt.Sprintf("%s %s, %s, never started", at.State, at.Outcome, clockTime(at.FinishedAt))
 	case at.StartedAt != 0:
-		return fmt.Sprintf("%s for %s on %s", at.State, engine.Span(now.Sub(at.StartedAt)), at.WorkerID)
+		return fmt.Sprintf("%s for %s on %s", at.State, view.Span(now.Sub(at.StartedAt)), at.WorkerID)
 	}
-	return fmt.Sprintf("%s since %s ago", at.State, engine.Span(now.Sub(at.CreatedAt)))
+	return fmt.Sprintf("%s since %s ago", at.State, view.Span(now.Sub(at.CreatedAt)))
 }
 
 // clockTime formats the time of day of an event.

@@ -190,8 +190,8 @@ func (a *app) parts(ctx context.Context, p *project.Project) (*embedded.Parts, e
 	return embedded.OpenParts(o)
 }
 
-// view is a published state and where it was read from.
-type view struct {
+// published is a published state, with the folder and the project that it belongs to.
+type published struct {
 	*embedded.Parts
 	*snapshot.Snapshot
 	project *project.Project
@@ -199,7 +199,7 @@ type view struct {
 }
 
 // read reads the newest published state and calls f.
-func (a *app) read(ctx context.Context, f func(view) error) error {
+func (a *app) read(ctx context.Context, f func(published) error) error {
 	p, err := a.settings()
 	if err != nil {
 		return err
@@ -213,7 +213,7 @@ func (a *app) read(ctx context.Context, f func(view) error) error {
 		a.noteLost(ctx, parts)
 	}
 	if err == nil {
-		err = f(view{parts, snap, p, a.options(p).Dir})
+		err = f(published{parts, snap, p, a.options(p).Dir})
 	}
 	return errors.Join(err, parts.Close())
 }

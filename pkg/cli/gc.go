@@ -14,7 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/embedded"
-	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/gc"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -103,7 +103,7 @@ func itemsText(text *strings.Builder, items []gc.Item, now event.Time) {
 			break
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", cmp.Or(item.Asset, "-"), cmp.Or(item.Partition, "-"), item.Reason, item.Version,
-			engine.Span(now.Sub(item.StoredAt)), bytesText(item.Bytes))
+			view.Span(now.Sub(item.StoredAt)), bytesText(item.Bytes))
 	}
 	_ = table.Flush() // into memory
 	if more := len(items) - maxItems; more > 0 {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/query/render"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -32,7 +33,7 @@ func (a *app) ledgerCommand() *cobra.Command {
 			if f.Entry != "" && !ids.Valid(f.Entry) {
 				return usagef("invalid --entry %q: expected 26 letters and digits", f.Entry)
 			}
-			return a.read(cmd.Context(), func(v view) error {
+			return a.read(cmd.Context(), func(v published) error {
 				var run *state.Run
 				if f.RunID != "" {
 					var err error
@@ -79,7 +80,7 @@ func (a *app) events(ctx context.Context, snap *snapshot.Snapshot, recorded []*e
 		}
 		return nil
 	}
-	infos := make([]engine.EventInfo, len(recorded))
+	infos := make([]view.EventInfo, len(recorded))
 	for i, r := range recorded {
 		infos[i] = r.Info()
 	}
@@ -89,14 +90,14 @@ func (a *app) events(ctx context.Context, snap *snapshot.Snapshot, recorded []*e
 	return list(a, eventColumns, infos)
 }
 
-var eventColumns = []column[engine.EventInfo]{
-	{Name: "time", Value: func(e engine.EventInfo) any { return moment(e.Time) }},
-	{Name: "type", Value: func(e engine.EventInfo) any { return e.Type }},
-	{Name: "outcome", Value: func(e engine.EventInfo) any { return orNil(string(e.Outcome)) }},
-	{Name: "reason", Value: func(e engine.EventInfo) any { return orNil(e.Reason) }},
-	{Name: "event_id", Machine: true, Value: func(e engine.EventInfo) any { return e.EventID }},
-	{Name: "entry", Value: func(e engine.EventInfo) any { return e.Entry }},
-	{Name: "group", Machine: true, Value: func(e engine.EventInfo) any { return e.Group }},
-	{Name: "actor", Machine: true, Value: func(e engine.EventInfo) any { return orNil(e.Actor) }},
-	{Name: "summary", Value: func(e engine.EventInfo) any { return orNil(e.Summary) }, Text: func(e engine.EventInfo) any { return oneLine(e.Summary) }},
+var eventColumns = []column[view.EventInfo]{
+	{Name: "time", Value: func(e view.EventInfo) any { return moment(e.Time) }},
+	{Name: "type", Value: func(e view.EventInfo) any { return e.Type }},
+	{Name: "outcome", Value: func(e view.EventInfo) any { return orNil(string(e.Outcome)) }},
+	{Name: "reason", Value: func(e view.EventInfo) any { return orNil(e.Reason) }},
+	{Name: "event_id", Machine: true, Value: func(e view.EventInfo) any { return e.EventID }},
+	{Name: "entry", Value: func(e view.EventInfo) any { return e.Entry }},
+	{Name: "group", Machine: true, Value: func(e view.EventInfo) any { return e.Group }},
+	{Name: "actor", Machine: true, Value: func(e view.EventInfo) any { return orNil(e.Actor) }},
+	{Name: "summary", Value: func(e view.EventInfo) any { return orNil(e.Summary) }, Text: func(e view.EventInfo) any { return oneLine(e.Summary) }},
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -112,23 +112,23 @@ func (p *progress) ended(t *state.Task, now event.Time) happening {
 	switch t.State {
 	case state.TaskSucceeded:
 		return happening{t.CompletedAt, fmt.Sprintf("%s %s  %s, %s", p.label(p.style.green, "succeeded"), t.TaskKey,
-			plural(int(t.RowCount), "row"), engine.Span(t.CompletedAt.Sub(t.StartedAt))), true}
+			plural(int(t.RowCount), "row"), view.Span(t.CompletedAt.Sub(t.StartedAt))), true}
 	case state.TaskRetryWait:
-		return happening{now, p.retrying(t, t.Attempt, taskError(t)) + "; again in " + engine.Span(t.RetryNotBefore.Sub(now)), false}
+		return happening{now, p.retrying(t, t.Attempt, taskError(t)) + "; again in " + view.Span(t.RetryNotBefore.Sub(now)), false}
 	case state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskRunning, state.TaskSkipped,
 		state.TaskCancelled, state.TaskFailed:
 	}
 	// The final report has the message.
 	return happening{t.CompletedAt, fmt.Sprintf("%s %s  %s: %s", p.label(p.style.red, "failed"), t.TaskKey,
-		engine.Attempts(t), cmp.Or(t.ErrorCode, "no error given")), false}
+		view.Attempts(t), cmp.Or(t.ErrorCode, "no error given")), false}
 }
 
 // taskError formats a task's error on one line.
 func taskError(t *state.Task) string { return errorText(t.ErrorCode, t.ErrorMessage) }
 
-// errorText formats an error on one line: see [engine.FirstLine].
+// errorText formats an error on one line: see [view.FirstLine].
 func errorText(code, message string) string {
-	return oneLine(engine.FirstLine(fullError(code, message)))
+	return oneLine(view.FirstLine(fullError(code, message)))
 }
 
 // fullError formats an error with all lines of its message.
@@ -235,7 +235,7 @@ const maxRunning = 8
 // block returns the lines that a terminal shows of a run: counters and running tasks.
 func (p *progress) block(s *state.State, now event.Time, width int) []string {
 	r := s.Runs.Get(p.runID)
-	head := fmt.Sprintf("%s %s  %s", p.style.bold(pad(string(r.State), labelWidth)), engine.Span(now.Sub(r.CreatedAt)), p.summary(s))
+	head := fmt.Sprintf("%s %s  %s", p.style.bold(pad(string(r.State), labelWidth)), view.Span(now.Sub(r.CreatedAt)), p.summary(s))
 	const wide, long, short = 110, 24, 10
 	length := long
 	if width > 0 && width < wide {
@@ -247,7 +247,7 @@ func (p *progress) block(s *state.State, now event.Time, width int) []string {
 			lines = append(lines, p.style.dim(fmt.Sprintf("  … and %d more", len(p.running)-maxRunning)))
 			break
 		}
-		line := fmt.Sprintf("  %s  %s", t.TaskKey, engine.Span(now.Sub(t.StartedAt)))
+		line := fmt.Sprintf("  %s  %s", t.TaskKey, view.Span(now.Sub(t.StartedAt)))
 		if t.Attempt > 1 {
 			line += fmt.Sprintf("  attempt %d of %d", t.Attempt, t.MaxAttempts)
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -101,7 +102,7 @@ var assetReportColumns = []column[assetReport]{
 			if r.first == 0 {
 				return nil
 			}
-			return number(engine.Span(max(r.last.Sub(r.first), 0)))
+			return number(view.Span(max(r.last.Sub(r.first), 0)))
 		},
 	},
 	{Name: "state", Value: func(r assetReport) any { return r.stateText() }},
@@ -218,7 +219,7 @@ func (r *runner) report() error {
 
 // noteEnd prints how a run ended.
 func (a *app) noteEnd(run *state.Run) {
-	a.note("run %s %s in %s: %s", run.RunID, a.style.state(string(run.State)), engine.Span(run.CompletedAt.Sub(run.CreatedAt)), counts(run))
+	a.note("run %s %s in %s: %s", run.RunID, a.style.state(string(run.State)), view.Span(run.CompletedAt.Sub(run.CreatedAt)), counts(run))
 	if run.ErrorMessage != "" {
 		a.note("%s", oneLine(run.ErrorCode+": "+run.ErrorMessage))
 	}
@@ -288,7 +289,7 @@ func (a *app) failures(s *state.State, runID string) {
 			break
 		}
 		t := f.tasks[0]
-		a.note("%s %s, %s: %s", a.style.red("FAILED"), t.TaskKey, engine.Attempts(t),
+		a.note("%s %s, %s: %s", a.style.red("FAILED"), t.TaskKey, view.Attempts(t),
 			indented(fullError(f.code, f.message), margin))
 		if others := len(f.tasks) - 1; others > 0 {
 			a.note(margin+"%s failed with the same error: servo tasks %s --in FAILED", plural(others, "more task"), runID)

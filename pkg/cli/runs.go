@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
@@ -29,7 +30,7 @@ func (a *app) runsCommand() *cobra.Command {
 			if limit < 1 {
 				return usagef("--limit is %d; must be 1 or more", limit)
 			}
-			return a.read(cmd.Context(), func(v view) error {
+			return a.read(cmd.Context(), func(v published) error {
 				shown, err := v.Runs(cmd.Context(), limit, func(*state.Run) bool { return true })
 				if err != nil {
 					return err
@@ -77,7 +78,7 @@ func runColumns(now event.Time) []column[*state.Run] {
 		{Name: "completed_at", Machine: true, Value: func(r *state.Run) any { return moment(r.CompletedAt) }},
 		{
 			Name: "duration", Value: func(r *state.Run) any { return took(r, now).Seconds() },
-			Text: func(r *state.Run) any { return number(engine.Span(took(r, now))) },
+			Text: func(r *state.Run) any { return number(view.Span(took(r, now))) },
 		},
 	}
 }
@@ -124,7 +125,7 @@ func (a *app) tasksCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.read(cmd.Context(), func(v view) error {
+			return a.read(cmd.Context(), func(v published) error {
 				s, run, err := engine.FindRun(cmd.Context(), v.Snapshot, optional(args))
 				if err != nil {
 					return err
@@ -251,7 +252,7 @@ func (a *app) logs(ctx context.Context, runID, task string, attempt int32, follo
 	if attempt < 0 {
 		return usagef("--attempt is %d; must be 1 or more", attempt)
 	}
-	return a.read(ctx, func(v view) error {
+	return a.read(ctx, func(v published) error {
 		s, row, err := engine.FindTaskAnywhere(ctx, v.Snapshot, runID, task)
 		if follow && runID == "" && errors.Is(err, engine.ErrNoTask) && declared(ctx, v, task) {
 			s, row, err = a.awaitTask(ctx, &v, task)
@@ -279,14 +280,14 @@ func (a *app) logs(ctx context.Context, runID, task string, attempt int32, follo
 }
 
 // declared reports whether the project declares the asset of a task.
-func declared(ctx context.Context, v view, task string) bool {
+func declared(ctx context.Context, v published, task string) bool {
 	asset, _, _ := strings.Cut(task, "[")
 	r, err := project.LoadRetention(ctx, v.project.Root)
 	return err == nil && slices.Contains(r.Assets(), asset)
 }
 
 // awaitTask waits for a run that has a task. It keeps v up to date.
-func (a *app) awaitTask(ctx context.Context, v *view, task string) (*state.State, *state.Task, error) {
+func (a *app) awaitTask(ctx context.Context, v *published, task string) (*state.State, *state.Task, error) {
 	a.note("waiting: no run has a task %s yet; start one with `servo run`", task)
 	most := folderLook
 	if inCloud(v.dir) {

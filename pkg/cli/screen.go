@@ -8,7 +8,7 @@ import (
 
 	"github.com/mattn/go-runewidth"
 
-	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -52,7 +52,7 @@ func (s *screen) show(st *state.State, now event.Time) {
 
 // stamped prefixes a line with the age of the run.
 func (s *screen) stamped(run *state.Run, now event.Time, text string) string {
-	return fmt.Sprintf("%9s  %s", engine.Span(now.Sub(run.CreatedAt)), text)
+	return fmt.Sprintf("%9s  %s", view.Span(now.Sub(run.CreatedAt)), text)
 }
 
 // redraw clears the block, writes the permanent lines, and draws the block again.

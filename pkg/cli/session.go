@@ -13,6 +13,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/project"
 )
 
@@ -191,5 +192,5 @@ func (a *app) trouble(ctx context.Context, s *session) error {
 		hint = "free space on the disk, and run the same command again: nothing is lost"
 	}
 	return fmt.Errorf("the state folder %s has not been writable for %s: %w; %s",
-		s.dir, engine.Span(a.Clock.Now().Sub(since)), err, hint)
+		s.dir, view.Span(a.Clock.Now().Sub(since)), err, hint)
 }

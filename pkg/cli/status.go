@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -32,7 +33,7 @@ func taskTookText(t *state.Task, now event.Time) any {
 	if t.StartedAt == 0 {
 		return nil
 	}
-	return number(engine.Span(cmp.Or(t.CompletedAt, now).Sub(t.StartedAt)))
+	return number(view.Span(cmp.Or(t.CompletedAt, now).Sub(t.StartedAt)))
 }
 
 // runStatus is the result of servo status.
@@ -85,7 +86,7 @@ type failedTask struct {
 }
 
 func newFailedTask(t *state.Task, again event.Time) failedTask {
-	return failedTask{t.TaskKey, t.Attempt, t.MaxAttempts, taskError(t), again, engine.Attempts(t)}
+	return failedTask{t.TaskKey, t.Attempt, t.MaxAttempts, taskError(t), again, view.Attempts(t)}
 }
 
 func (a *app) statusCommand() *cobra.Command {
@@ -94,7 +95,7 @@ func (a *app) statusCommand() *cobra.Command {
 		Short: "Show the progress of a run, what it waits for, and its failures (default: the latest run)",
 		Args:  takes("[RUN]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.read(cmd.Context(), func(v view) error {
+			return a.read(cmd.Context(), func(v published) error {
 				s, run, err := engine.FindRun(cmd.Context(), v.Snapshot, optional(args))
 				if err != nil {
 					return err
@@ -175,7 +176,7 @@ func (a *app) statusText(st *runStatus, now event.Time) string {
 			field("", "… and %d more", len(st.Running)-maxStatus)
 			break
 		}
-		line := fmt.Sprintf("%s  %s on %s", t.TaskKey, engine.Span(now.Sub(t.Since)), t.Worker)
+		line := fmt.Sprintf("%s  %s on %s", t.TaskKey, view.Span(now.Sub(t.Since)), t.Worker)
 		if t.Message != "" {
 			line += "  " + oneLine(t.Message)
 		}
@@ -209,7 +210,7 @@ func (a *app) failedText(field func(string, string, ...any), name string, tasks 
 		}
 		again := ""
 		if t.Again != 0 {
-			again = "; again in " + engine.Span(t.Again.Sub(now))
+			again = "; again in " + view.Span(t.Again.Sub(now))
 		}
 		field(first(i, name), "%s  %s: %s%s", t.TaskKey, t.attempts, t.Error, again)
 	}
@@ -217,9 +218,9 @@ func (a *app) failedText(field func(string, string, ...any), name string, tasks 
 
 func (a *app) lasted(st *runStatus, now event.Time) string {
 	if st.CompletedAt != 0 {
-		return fmt.Sprintf("took %s, ended %s ago", engine.Span(st.CompletedAt.Sub(st.CreatedAt)), engine.Span(now.Sub(st.CompletedAt)))
+		return fmt.Sprintf("took %s, ended %s ago", view.Span(st.CompletedAt.Sub(st.CreatedAt)), view.Span(now.Sub(st.CompletedAt)))
 	}
-	return fmt.Sprintf("for %s", engine.Span(now.Sub(st.CreatedAt)))
+	return fmt.Sprintf("for %s", view.Span(now.Sub(st.CreatedAt)))
 }
 
 // first returns the name for the first of several lines.
@@ -297,6 +298,6 @@ func (a *app) cancelRun(ctx context.Context, s *session, id, reason string, forc
 		return nil
 	}
 	a.note("run %s is %s: running tasks have %s to stop; `servo cancel %s --force` does not wait",
-		now.RunID, a.style.state(string(now.State)), engine.Span(time.Duration(now.CancelGraceSec)*time.Second), now.RunID)
+		now.RunID, a.style.state(string(now.State)), view.Span(time.Duration(now.CancelGraceSec)*time.Second), now.RunID)
 	return nil
 }

@@ -46,7 +46,7 @@ type tail struct {
 }
 
 // tailLogs follows the log of a task to the end of the task, or of one attempt.
-func (a *app) tailLogs(ctx context.Context, v view, task *state.Task, attempt int32) error {
+func (a *app) tailLogs(ctx context.Context, v published, task *state.Task, attempt int32) error {
 	t := &tail{
 		a: a, runID: task.RunID, taskKey: task.TaskKey, only: attempt, mostLook: folderLook,
 		current: v.Reader().Current,

@@ -12,6 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/ledger"
@@ -224,7 +225,7 @@ func TestExplainOfClosedRunIncludesLimits(t *testing.T) {
 	c := w.open("one")
 	w.step(c, w.append(&event.LimitSet{CommandID: w.ids.New(), Scope: event.ScopeWorkspace, Slots: 7}))
 	run, _ := w.endedRun(c)
-	explain := func() *engine.Explanation {
+	explain := func() *view.Explanation {
 		e, err := engine.ExplainTask(t.Context(), w.blobs, latest(c), event.At(w.clock.Now()), run, "a")
 		require.NoError(t, err)
 		return e

@@ -13,6 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/repair"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -55,9 +56,9 @@ func TestWaitFindsOutcomeInHistory(t *testing.T) {
 // outcomesOf returns the outcome of the only group of each entry.
 func outcomesOf(t *testing.T, c *compactor.Compactor, entries ...compactor.Entry) (outcomes []state.EntryOutcome) {
 	t.Helper()
-	events := make([]engine.EventInfo, len(entries))
+	events := make([]view.EventInfo, len(entries))
 	for i, e := range entries {
-		events[i] = engine.EventInfo{Entry: e.ID, Group: compactor.Decode(e.ID, e.Data)[0].ID}
+		events[i] = view.EventInfo{Entry: e.ID, Group: compactor.Decode(e.ID, e.Data)[0].ID}
 	}
 	require.NoError(t, engine.Judge(t.Context(), latest(c), events))
 	for _, e := range events {

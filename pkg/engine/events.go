@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,8 +13,10 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/archive"
 	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -206,12 +209,12 @@ func concerns(p event.Payload, runID, taskKey string) bool {
 	return false
 }
 
-// Info converts the event for an [Explanation].
-func (r *RecordedEvent) Info() EventInfo {
+// Info converts the event for an [view.Explanation].
+func (r *RecordedEvent) Info() view.EventInfo {
 	if r.Envelope == nil {
-		return EventInfo{Type: r.Err.Reason, EventID: r.Err.EventID, Entry: r.Entry, Group: r.GroupID, Summary: r.Err.Detail}
+		return view.EventInfo{Type: r.Err.Reason, EventID: r.Err.EventID, Entry: r.Entry, Group: r.GroupID, Summary: r.Err.Detail}
 	}
-	return EventInfo{
+	return view.EventInfo{
 		Time: r.Time, Type: r.Payload.Type(), EventID: r.ID, Entry: r.Entry, Group: r.GroupID,
 		Actor: r.Actor, Summary: summary(r.Payload),
 	}
@@ -221,9 +224,9 @@ func (r *RecordedEvent) Info() EventInfo {
 func summary(p event.Payload) string {
 	switch p := p.(type) {
 	case *event.RunTriggered:
-		return p.Trigger.Type + " of " + some(p.RootAssets)
+		return p.Trigger.Type + " of " + view.Some(p.RootAssets)
 	case *event.PlanCreated:
-		return count(int(p.TasksTotal), "task")
+		return view.Count(int(p.TasksTotal), "task")
 	case *event.RunCancelRequested:
 		return p.Reason
 	case *event.LimitSet:
@@ -236,7 +239,7 @@ func summary(p event.Payload) string {
 	case *event.DispatchEnqueued:
 		return fmt.Sprintf("%s attempt %d as %s", p.TaskKey, p.Attempt, p.QueueTaskName)
 	case *event.DispatchFailed:
-		return fmt.Sprintf("%s attempt %d: %s", p.TaskKey, p.Attempt, problem(p.Error.Code, p.Error.Message))
+		return fmt.Sprintf("%s attempt %d: %s", p.TaskKey, p.Attempt, view.Problem(p.Error.Code, p.Error.Message))
 	case *event.TimerRequested:
 		return p.TimerID
 	case *event.TimerEnqueued:
@@ -244,21 +247,40 @@ func summary(p event.Payload) string {
 	case *event.TimerFired:
 		return p.TimerID
 	case *event.TaskStarted:
-		return fmt.Sprintf("%s attempt %d on %s", p.TaskKey, p.Attempt, orUnknown(p.WorkerID))
+		return fmt.Sprintf("%s attempt %d on %s", p.TaskKey, p.Attempt, cmp.Or(p.WorkerID, "an unnamed worker"))
 	case *event.TaskHeartbeat:
 		return fmt.Sprintf("%s attempt %d %s", p.TaskKey, p.Attempt, p.Message)
 	case *event.TaskFinished:
 		text := fmt.Sprintf("%s attempt %d %s", p.TaskKey, p.Attempt, p.Outcome)
 		if p.Error != nil {
-			text += ": " + problem(p.Error.Code, p.Error.Message)
+			text += ": " + view.Problem(p.Error.Code, p.Error.Message)
 		}
 		return text
 	}
 	return ""
 }
 
+// Judge sets the outcome of the events whose groups were folded. It ignores damaged history, which
+// `servo admin verify` reports.
+func Judge(ctx context.Context, snap *snapshot.Snapshot, events []view.EventInfo) error {
+	keys := make([]state.Key2, len(events))
+	for i, e := range events {
+		keys[i] = state.Key2{A: e.Entry, B: e.Group}
+	}
+	rows, err := snap.Groups(ctx, keys)
+	if err != nil && !manifest.Damaged(err) {
+		return err
+	}
+	for i, key := range keys {
+		if row := rows[key]; row != nil {
+			events[i].Outcome, events[i].Reason = row.Outcome, strings.TrimSpace(row.Reason+" "+row.Detail)
+		}
+	}
+	return nil
+}
+
 // Explain explains the state of a task: see [ExplainTask].
-func (e *Engine) Explain(ctx context.Context, runID, task string) (*Explanation, error) {
+func (e *Engine) Explain(ctx context.Context, runID, task string) (*view.Explanation, error) {
 	snap, err := e.Snapshots.Current(ctx)
 	if err != nil {
 		return nil, err
@@ -268,7 +290,7 @@ func (e *Engine) Explain(ctx context.Context, runID, task string) (*Explanation,
 
 // ExplainTask finds a task and its events, and explains its state. Without a run it explains the
 // task of the newest run that has it.
-func ExplainTask(ctx context.Context, store blob.Store, snap *snapshot.Snapshot, now event.Time, runID, task string) (*Explanation, error) {
+func ExplainTask(ctx context.Context, store blob.Store, snap *snapshot.Snapshot, now event.Time, runID, task string) (*view.Explanation, error) {
 	s, row, err := FindTaskAnywhere(ctx, snap, runID, task)
 	if err != nil {
 		return nil, err
@@ -278,14 +300,14 @@ func ExplainTask(ctx context.Context, store blob.Store, snap *snapshot.Snapshot,
 	if err != nil {
 		return nil, err
 	}
-	events := make([]EventInfo, len(recorded))
+	events := make([]view.EventInfo, len(recorded))
 	for i, r := range recorded {
 		events[i] = r.Info()
 	}
 	if err := Judge(ctx, snap, events); err != nil {
 		return nil, err
 	}
-	x := Explain(s, row, now, events)
+	x := view.Explain(s, row, now, events)
 	x.EventsLeftOut = more
 	if x.Incomplete, err = IncompleteInputs(ctx, store, s, run, row); err != nil && !errors.Is(err, blob.ErrNotFound) {
 		x.Incomplete = []string{"not known: " + err.Error()} // the rest of the explanation is still valid

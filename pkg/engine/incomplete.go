@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -68,7 +69,7 @@ func notMade(p *plan.Plan, t *plan.Task, s *state.State, run *state.Run) []strin
 		}
 		if len(without) > 0 {
 			found = append(found, fmt.Sprintf("%s reads %d of %d partitions of %s; missing %s",
-				t.TaskKey, len(items)-len(without), len(items), upstream, some(without)))
+				t.TaskKey, len(items)-len(without), len(items), upstream, view.Some(without)))
 		}
 	}
 	return found

@@ -8,6 +8,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -57,7 +58,7 @@ func withoutParquet(ctx context.Context, store blob.Store, rows []*state.Partiti
 		if bad++; bad == 1 {
 			first, left = row.TaskKey, "it left no files"
 			if len(files) > 0 {
-				left = "it left only " + some(files)
+				left = "it left only " + view.Some(files)
 			}
 		}
 	}
@@ -66,10 +67,10 @@ func withoutParquet(ctx context.Context, store blob.Store, rows []*state.Partiti
 	}
 	also := ""
 	if bad > 1 {
-		also = fmt.Sprintf(" (and %s like it)", count(bad-1, "partition"))
+		also = fmt.Sprintf(" (and %s like it)", view.Count(bad-1, "partition"))
 	}
 	return fmt.Sprintf("%s%s has no Parquet file, so %s cannot read its rows: %s; write files that end in .parquet to SERVO_OUTPUT",
-		first, also, some(readers), left), nil
+		first, also, view.Some(readers), left), nil
 }
 
 // unknownSchemas returns the partitions of an asset that a run materialized and whose columns are

@@ -12,6 +12,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -34,7 +35,7 @@ func SchemaChanges(ctx context.Context, store blob.Store, s *state.State, run *s
 	var changes []schemaChange
 	mixed := false
 	for _, key := range slices.Sorted(maps.Keys(assets)) {
-		mixed = mixed || Schemas(assets[key]) > 1
+		mixed = mixed || view.Schemas(assets[key]) > 1
 		changes = append(changes, schemaChanges(assets[key], func(row *state.Partition) bool { return row.RunID == run.RunID })...)
 	}
 	found := describeChanges(ctx, store, changes)
@@ -57,17 +58,6 @@ func AssetSchemas(ctx context.Context, store blob.Store, rows []*state.Partition
 	}
 	newest := slices.MaxFunc(rows, byAge)
 	return describeChanges(ctx, store, schemaChanges(rows, func(row *state.Partition) bool { return row == newest }))
-}
-
-// Schemas returns the number of different schemas that partitions are known to have.
-func Schemas(rows []*state.Partition) int {
-	hashes := map[string]bool{}
-	for _, row := range rows {
-		if row.SchemaHash != "" {
-			hashes[row.SchemaHash] = true
-		}
-	}
-	return len(hashes)
 }
 
 // byAge orders partitions by the time of their materialization.
@@ -118,11 +108,11 @@ func schemaChanges(rows []*state.Partition, chosen func(*state.Partition) bool) 
 func describeChanges(ctx context.Context, store blob.Store, changes []schemaChange) (found []string) {
 	for i, c := range changes {
 		if i == maxSchemaChanges {
-			return append(found, fmt.Sprintf("and %s between schemas", count(len(changes)-i, "more difference")))
+			return append(found, fmt.Sprintf("and %s between schemas", view.Count(len(changes)-i, "more difference")))
 		}
 		also := ""
 		if c.alike > 1 {
-			also = fmt.Sprintf(" (and %s like it)", count(c.alike-1, "partition"))
+			also = fmt.Sprintf(" (and %s like it)", view.Count(c.alike-1, "partition"))
 		}
 		found = append(found, fmt.Sprintf("the schema of %s%s differs from that of %s: %s",
 			c.now.TaskKey, also, c.other.TaskKey, difference(ctx, store, c.other, c.now)))
@@ -161,7 +151,7 @@ func difference(ctx context.Context, store blob.Store, old, now *state.Partition
 	if len(changes) == 0 {
 		return "the same columns, in another order or stored in another form"
 	}
-	return some(changes)
+	return view.Some(changes)
 }
 
 // printable returns text of a worker without control characters.
@@ -219,7 +209,7 @@ func unitedSchemas(p *plan.Plan, s *state.State, run *state.Run) (found []string
 		}
 	}
 	if more := len(told) - maxSchemaChanges; more > 0 {
-		found = append(found, fmt.Sprintf("and %s of partitions with different schemas", count(more, "more reader")))
+		found = append(found, fmt.Sprintf("and %s of partitions with different schemas", view.Count(more, "more reader")))
 	}
 	return found
 }

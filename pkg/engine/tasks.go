@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
-
-// maxNames limits the names in an error or a headline.
-const maxNames = 5
 
 // FindTask returns the task of a run with the given key, else the only task of the asset with that
 // key, else the only task whose key contains name.
@@ -28,7 +26,7 @@ func FindTask(s *state.State, runID, name string) (*state.Task, error) {
 	if near := plan.Suggest(name, keys); near != "" {
 		return nil, fmt.Errorf("task %q of run %s: %w: did you mean %s?", name, runID, ErrNoTask, near)
 	}
-	return nil, fmt.Errorf("task %q of run %s: %w: list its tasks with `servo tasks %s` (it has %s)", name, runID, ErrNoTask, runID, count(len(keys), "task"))
+	return nil, fmt.Errorf("task %q of run %s: %w: list its tasks with `servo tasks %s` (it has %s)", name, runID, ErrNoTask, runID, view.Count(len(keys), "task"))
 }
 
 // maxOlderRuns limits the older runs that are searched for a task.
@@ -66,7 +64,7 @@ func FindTaskAnywhere(ctx context.Context, snap *snapshot.Snapshot, runID, name 
 		}
 	}
 	if len(older) > 0 {
-		err = fmt.Errorf("%w; nor has any of the %s before it", err, count(len(older), "run"))
+		err = fmt.Errorf("%w; nor has any of the %s before it", err, view.Count(len(older), "run"))
 	}
 	return nil, nil, err
 }
@@ -94,20 +92,4 @@ func matching(s *state.State, runID, name string) (found []*state.Task, keys []s
 		return ofAsset, keys
 	}
 	return containing, keys
-}
-
-// some joins the first names, and counts the rest.
-func some(names []string) string {
-	if len(names) <= maxNames {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
-}
-
-// count returns "1 task", "2 tasks".
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -1,8 +1,7 @@
-package engine
+package view
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -31,7 +30,7 @@ func (x *explainer) cause(upstreams []Edge) []Cause {
 		if up == nil {
 			break
 		}
-		chain = append(chain, Cause{TaskKey: up.TaskKey, State: up.State, Error: problem(up.ErrorCode, up.ErrorMessage)})
+		chain = append(chain, Cause{TaskKey: up.TaskKey, State: up.State, Error: Problem(up.ErrorCode, up.ErrorMessage)})
 		if up.State == state.TaskFailed {
 			break
 		}
@@ -68,45 +67,4 @@ func (x *explainer) roots() []string {
 	}
 	slices.Sort(failed)
 	return failed
-}
-
-// headProblem returns the cause of an error on one line.
-func headProblem(code, message string) string { return FirstLine(problem(code, message)) }
-
-// FirstLine returns the line of an error that says what is wrong, followed by "…" if there are more
-// lines: the first one, or the exception of a Python traceback. A line that ends with a colon, such
-// as "sh exited with status 3:", is joined with the next one.
-func FirstLine(text string) string {
-	first, rest, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	rest = strings.TrimSpace(rest)
-	if strings.HasSuffix(first, ":") {
-		next, more, _ := strings.Cut(rest, "\n")
-		if exception := pythonException(rest); exception != "" {
-			next, more = exception, rest
-		}
-		if first += " " + next; strings.HasPrefix(first, "Traceback ") {
-			first = next
-		}
-		rest = strings.TrimSpace(more)
-	}
-	if rest != "" {
-		first += " …"
-	}
-	return first
-}
-
-// pythonException returns the line of a Python traceback that names the exception, or "" if the text
-// has no traceback. Above it are indented lines: files, with their code.
-func pythonException(text string) string {
-	exception, inside := "", false
-	for line := range strings.SplitSeq(text, "\n") {
-		code := strings.TrimSpace(line)
-		switch {
-		case strings.HasPrefix(code, `File "`) && strings.Contains(code, ", line "), strings.HasPrefix(code, "Traceback (most recent call last):"):
-			inside = true
-		case inside && code != "" && !strings.HasPrefix(line, " "):
-			exception, inside = code, false
-		}
-	}
-	return exception
 }

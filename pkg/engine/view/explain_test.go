@@ -1,4 +1,4 @@
-package engine_test
+package view_test
 
 import (
 	"testing"
@@ -7,15 +7,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/servo-orchestration/servo/internal/foldtest"
-	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
-	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
 // explain explains a task of a world at the world's time.
-func explain(w *foldtest.World, run, key string) *engine.Explanation {
-	return engine.Explain(w.State, w.Task(run, key), event.At(w.Now), nil)
+func explain(w *foldtest.World, run, key string) *view.Explanation {
+	return view.Explain(w.State, w.Task(run, key), event.At(w.Now), nil)
 }
 
 func TestExplainBlockedNamesOpenUpstreams(t *testing.T) {
@@ -130,7 +129,7 @@ func TestExplainSkippedNamesRootCause(t *testing.T) {
 	w.MustFold(w.Finished(run, "a", 1, event.Failed))
 	x := explain(w, run, "c")
 	require.Equal(t, "SKIPPED: because a is FAILED: BOOM: it went wrong (through b)", x.Headline)
-	require.Equal(t, []engine.Cause{
+	require.Equal(t, []view.Cause{
 		{TaskKey: "b", State: state.TaskSkipped, Error: "UPSTREAM_FAILED"},
 		{TaskKey: "a", State: state.TaskFailed, Error: "BOOM: it went wrong"},
 	}, x.Cause)
@@ -161,7 +160,7 @@ func TestFirstLineNamesPythonException(t *testing.T) {
 		"python3 exited with status 1:\n  File \"x.py\", line 1\n    f(\n     ^\nSyntaxError: '(' was never closed":                                                     "python3 exited with status 1: SyntaxError: '(' was never closed …",
 		"python3 exited with status 1:\nTraceback (most recent call last):\n  File \"x.py\", line 1":                                                                    "python3 exited with status 1: Traceback (most recent call last): …",
 	} {
-		require.Equal(t, want, engine.FirstLine(text))
+		require.Equal(t, want, view.FirstLine(text))
 	}
 }
 
@@ -203,43 +202,6 @@ func TestExplainSucceededSummarizesOutput(t *testing.T) {
 	require.Equal(t, "succeeded", x.Attempts[0].Outcome)
 }
 
-func TestJudgeSetsOutcomeOfFoldedEvents(t *testing.T) {
-	w := foldtest.New(t)
-	run := w.Run(foldtest.Task("a"))
-	g := w.Group(w.Beat(run, "a", 7)) // of an attempt that does not exist
-	w.Apply(g)
-	events := []engine.EventInfo{{Entry: g.Entry, Group: g.ID}, {Entry: w.ID(), Group: g.ID}}
-	require.NoError(t, engine.Judge(t.Context(), &snapshot.Snapshot{State: w.State}, events))
-	require.NotEmpty(t, events[0].Outcome)
-	require.Empty(t, events[1].Outcome, "not folded")
-}
-
-func TestFindTaskByKeyAssetOrPart(t *testing.T) {
-	w := foldtest.New(t)
-	day := func(d string) event.TaskDef {
-		return event.TaskDef{TaskKey: "clean/daily[date=" + d + "]", AssetKey: "clean/daily"}
-	}
-	run := w.Run(day("2012-01-01"), day("2012-01-02"), event.TaskDef{TaskKey: "raw/x", AssetKey: "raw/x"})
-	for name, want := range map[string]string{
-		"clean/daily[date=2012-01-02]": "clean/daily[date=2012-01-02]",
-		"raw/x":                        "raw/x",
-		"01-01":                        "clean/daily[date=2012-01-01]",
-	} {
-		task, err := engine.FindTask(w.State, run, name)
-		require.NoError(t, err)
-		require.Equal(t, want, task.TaskKey)
-	}
-	for name, want := range map[string]string{
-		"clean/daily": "it matches 2 tasks, for example clean/daily[date=2012-01-01]",
-		"raw/y":       "did you mean raw/x?",
-		"nothing":     "it has 3 tasks",
-	} {
-		_, err := engine.FindTask(w.State, run, name)
-		require.ErrorIs(t, err, engine.ErrNotFound)
-		require.ErrorContains(t, err, want)
-	}
-}
-
 func TestSpanFormatsDurations(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		-time.Second:                  "0.00 s",
@@ -251,7 +213,7 @@ func TestSpanFormatsDurations(t *testing.T) {
 		3*time.Hour + 7*time.Minute:   "3h 07m",
 		51*time.Hour + 30*time.Minute: "2d 03h",
 	} {
-		require.Equal(t, want, engine.Span(d), d.String())
+		require.Equal(t, want, view.Span(d), d.String())
 	}
 }
 

@@ -1,6 +1,7 @@
-package engine
+package view
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -64,7 +65,7 @@ func (x *explainer) blocked(upstreams []Edge) string {
 	if len(open) == 0 {
 		return "all upstreams are resolved; the next fold unblocks it"
 	}
-	return fmt.Sprintf("waits for %s", some(open))
+	return fmt.Sprintf("waits for %s", Some(open))
 }
 
 // openOrder names the unfinished tasks before an order node. The task waits only for their end and
@@ -86,7 +87,7 @@ func (x *explainer) openOrder(node *state.Task) string {
 			}
 		}
 	}
-	return "the end of " + some(open) + ", whose output it does not read"
+	return "the end of " + Some(open) + ", whose output it does not read"
 }
 
 // openMembers counts the unresolved members of a group by state.
@@ -144,7 +145,7 @@ func (x *explainer) ready(e *Explanation) string {
 	}
 	ahead := ""
 	if n := x.ahead(); n > 0 {
-		ahead = fmt.Sprintf("; %s of this run ahead of it", count(n, "task"))
+		ahead = fmt.Sprintf("; %s of this run ahead of it", Count(n, "task"))
 	}
 	for _, l := range e.Limits {
 		if !l.Full {
@@ -153,7 +154,7 @@ func (x *explainer) ready(e *Explanation) string {
 		scope := map[string]string{
 			"run": "a slot of the run", event.ScopePool: "a slot in pool " + l.Name, event.ScopeWorkspace: "a slot of the workspace",
 		}[l.Scope]
-		return fmt.Sprintf("waits for %s: %d of %d in use by %s%s", scope, l.InUse, l.Slots, some(l.Holders), ahead)
+		return fmt.Sprintf("waits for %s: %d of %d in use by %s%s", scope, l.InUse, l.Slots, Some(l.Holders), ahead)
 	}
 	return "a slot is free; the next fold admits it" + ahead
 }
@@ -186,7 +187,7 @@ func (x *explainer) dispatched(d *Dispatch) string {
 
 func (x *explainer) running(e *Explanation) string {
 	t := x.task
-	text := fmt.Sprintf("on %s for %s, attempt %d of %d", orUnknown(t.WorkerID), x.since(t.StartedAt), t.Attempt, t.MaxAttempts)
+	text := fmt.Sprintf("on %s for %s, attempt %d of %d", cmp.Or(t.WorkerID, "an unnamed worker"), x.since(t.StartedAt), t.Attempt, t.MaxAttempts)
 	if h := e.Heartbeat; h != nil {
 		text += fmt.Sprintf("; last heartbeat %s ago", x.since(h.At))
 		if h.Message != "" {
@@ -201,13 +202,6 @@ func (x *explainer) running(e *Explanation) string {
 		text += fmt.Sprintf("; the run is being cancelled, and the attempt is closed within %s", Span(deadline.Sub(x.now)))
 	}
 	return text
-}
-
-func orUnknown(worker string) string {
-	if worker == "" {
-		return "an unnamed worker"
-	}
-	return worker
 }
 
 func (x *explainer) retryWait() string {
@@ -225,7 +219,7 @@ func granted(t *state.Task) string {
 	if t.GrantedAttempts == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %s granted for losses to infrastructure", count(int(t.GrantedAttempts), "attempt"))
+	return fmt.Sprintf("; %s granted for losses to infrastructure", Count(int(t.GrantedAttempts), "attempt"))
 }
 
 func (x *explainer) skipped(e *Explanation) string {
@@ -270,7 +264,7 @@ func (x *explainer) reported() string {
 
 func (x *explainer) failed() string {
 	t := x.task
-	why := orText(headProblem(t.ErrorCode, t.ErrorMessage), "no error message")
+	why := cmp.Or(headProblem(t.ErrorCode, t.ErrorMessage), "no error message")
 	if t.Attempt >= t.MaxAttempts {
 		return fmt.Sprintf("%s failed with %s%s", Attempts(t), why, granted(t))
 	}
@@ -284,22 +278,6 @@ func (x *explainer) failed() string {
 	return text + granted(t)
 }
 
-// Attempts says which attempt of a task is the last one: "attempt 2 of 3" or, if the task failed
-// although its policy has attempts left, "attempt 1, not retried".
-func Attempts(t *state.Task) string {
-	if t.State == state.TaskFailed && t.Attempt < t.MaxAttempts {
-		return fmt.Sprintf("attempt %d, not retried", t.Attempt)
-	}
-	return fmt.Sprintf("attempt %d of %d", t.Attempt, t.MaxAttempts)
-}
-
-func orText(text, fallback string) string {
-	if text == "" {
-		return fallback
-	}
-	return text
-}
-
 func (x *explainer) succeeded() string {
 	t := x.task
 	if t.Kind == event.KindGroup {
@@ -309,5 +287,5 @@ func (x *explainer) succeeded() string {
 		return "every task of the group has succeeded"
 	}
 	return fmt.Sprintf("attempt %d of %d, in %s, with %s in %d bytes, %s ago",
-		t.Attempt, t.MaxAttempts, Span(t.CompletedAt.Sub(t.StartedAt)), count(int(t.RowCount), "row"), t.ByteSize, x.since(t.CompletedAt))
+		t.Attempt, t.MaxAttempts, Span(t.CompletedAt.Sub(t.StartedAt)), Count(int(t.RowCount), "row"), t.ByteSize, x.since(t.CompletedAt))
 }

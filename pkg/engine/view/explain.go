@@ -1,13 +1,15 @@
-package engine
+// Package view turns rows of the state into what users see of them: the progress of a run, what it
+// waits for, its failures, why a task is in its state, and the totals of an asset.
+//
+// Its functions are pure: they take a state and a time, and return values. The command line and the
+// API render these values.
+package view
 
 import (
-	"context"
 	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
-	"github.com/servo-orchestration/servo/pkg/manifest"
-	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -132,26 +134,7 @@ type EventInfo struct {
 	Reason  string             `json:"reason,omitempty"`
 }
 
-// Judge sets the outcome of the events whose groups were folded. It ignores damaged history, which
-// `servo admin verify` reports.
-func Judge(ctx context.Context, snap *snapshot.Snapshot, events []EventInfo) error {
-	keys := make([]state.Key2, len(events))
-	for i, e := range events {
-		keys[i] = state.Key2{A: e.Entry, B: e.Group}
-	}
-	rows, err := snap.Groups(ctx, keys)
-	if err != nil && !manifest.Damaged(err) {
-		return err
-	}
-	for i, key := range keys {
-		if row := rows[key]; row != nil {
-			events[i].Outcome, events[i].Reason = row.Outcome, strings.TrimSpace(row.Reason+" "+row.Detail)
-		}
-	}
-	return nil
-}
-
-// Explain explains a task. The events must have their outcomes: see [Judge].
+// Explain explains a task. The events must have their outcomes.
 func Explain(s *state.State, task *state.Task, now event.Time, events []EventInfo) *Explanation {
 	x := explainer{s: s, run: s.Runs.Get(task.RunID), task: task, now: now}
 	e := &Explanation{
@@ -182,19 +165,11 @@ func (x *explainer) attempts() []AttemptInfo {
 		attempts = append(attempts, AttemptInfo{
 			Attempt: a.Attempt, AttemptID: a.AttemptID, State: a.State, WorkerID: a.WorkerID,
 			CreatedAt: a.CreatedAt, StartedAt: a.StartedAt, FinishedAt: a.FinishedAt,
-			Outcome: a.Outcome, Error: problem(a.ErrorCode, a.ErrorMessage), Retryable: a.Retryable, RetryReason: a.RetryReason,
+			Outcome: a.Outcome, Error: Problem(a.ErrorCode, a.ErrorMessage), Retryable: a.Retryable, RetryReason: a.RetryReason,
 		})
 		return true
 	})
 	return attempts
-}
-
-// problem joins the code and the message of an error.
-func problem(code, message string) string {
-	if code == "" || message == "" {
-		return code + message
-	}
-	return code + ": " + message
 }
 
 // upstreams returns the edges into a task of the run.

@@ -1,0 +1,50 @@
+package engine_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/internal/foldtest"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+)
+
+func TestJudgeSetsOutcomeOfFoldedEvents(t *testing.T) {
+	w := foldtest.New(t)
+	run := w.Run(foldtest.Task("a"))
+	g := w.Group(w.Beat(run, "a", 7)) // of an attempt that does not exist
+	w.Apply(g)
+	events := []view.EventInfo{{Entry: g.Entry, Group: g.ID}, {Entry: w.ID(), Group: g.ID}}
+	require.NoError(t, engine.Judge(t.Context(), &snapshot.Snapshot{State: w.State}, events))
+	require.NotEmpty(t, events[0].Outcome)
+	require.Empty(t, events[1].Outcome, "not folded")
+}
+
+func TestFindTaskByKeyAssetOrPart(t *testing.T) {
+	w := foldtest.New(t)
+	day := func(d string) event.TaskDef {
+		return event.TaskDef{TaskKey: "clean/daily[date=" + d + "]", AssetKey: "clean/daily"}
+	}
+	run := w.Run(day("2012-01-01"), day("2012-01-02"), event.TaskDef{TaskKey: "raw/x", AssetKey: "raw/x"})
+	for name, want := range map[string]string{
+		"clean/daily[date=2012-01-02]": "clean/daily[date=2012-01-02]",
+		"raw/x":                        "raw/x",
+		"01-01":                        "clean/daily[date=2012-01-01]",
+	} {
+		task, err := engine.FindTask(w.State, run, name)
+		require.NoError(t, err)
+		require.Equal(t, want, task.TaskKey)
+	}
+	for name, want := range map[string]string{
+		"clean/daily": "it matches 2 tasks, for example clean/daily[date=2012-01-01]",
+		"raw/y":       "did you mean raw/x?",
+		"nothing":     "it has 3 tasks",
+	} {
+		_, err := engine.FindTask(w.State, run, name)
+		require.ErrorIs(t, err, engine.ErrNotFound)
+		require.ErrorContains(t, err, want)
+	}
+}

@@ -1,0 +1,104 @@
+package view
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Span formats a duration for people: "0.42 s", "12.3 s", "4m 05s", "3h 07m", "2d 03h".
+func Span(d time.Duration) string {
+	d = max(d, 0)
+	switch {
+	case d < 10*time.Second-5*time.Millisecond:
+		return fmt.Sprintf("%.2f s", d.Seconds())
+	case d < time.Minute-50*time.Millisecond:
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	case d < time.Hour:
+		d = d.Round(time.Second)
+		return fmt.Sprintf("%dm %02ds", d/time.Minute, d%time.Minute/time.Second)
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%dh %02dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	const day = 24 * time.Hour
+	return fmt.Sprintf("%dd %02dh", d/day, d%day/time.Hour)
+}
+
+// maxNames limits the names in a sentence.
+const maxNames = 5
+
+// Some joins the first names, and counts the rest.
+func Some(names []string) string {
+	if len(names) <= maxNames {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
+}
+
+// Count returns "1 task", "2 tasks".
+func Count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// Attempts says which attempt of a task is the last one: "attempt 2 of 3" or, if the task failed
+// although its policy has attempts left, "attempt 1, not retried".
+func Attempts(t *state.Task) string {
+	if t.State == state.TaskFailed && t.Attempt < t.MaxAttempts {
+		return fmt.Sprintf("attempt %d, not retried", t.Attempt)
+	}
+	return fmt.Sprintf("attempt %d of %d", t.Attempt, t.MaxAttempts)
+}
+
+// Problem joins the code and the message of an error.
+func Problem(code, message string) string {
+	if code == "" || message == "" {
+		return code + message
+	}
+	return code + ": " + message
+}
+
+// headProblem returns the cause of an error on one line.
+func headProblem(code, message string) string { return FirstLine(Problem(code, message)) }
+
+// FirstLine returns the line of an error that says what is wrong, followed by "…" if there are more
+// lines: the first one, or the exception of a Python traceback. A line that ends with a colon, such
+// as "sh exited with status 3:", is joined with the next one.
+func FirstLine(text string) string {
+	first, rest, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	rest = strings.TrimSpace(rest)
+	if strings.HasSuffix(first, ":") {
+		next, more, _ := strings.Cut(rest, "\n")
+		if exception := pythonException(rest); exception != "" {
+			next, more = exception, rest
+		}
+		if first += " " + next; strings.HasPrefix(first, "Traceback ") {
+			first = next
+		}
+		rest = strings.TrimSpace(more)
+	}
+	if rest != "" {
+		first += " …"
+	}
+	return first
+}
+
+// pythonException returns the line of a Python traceback that names the exception, or "" if the text
+// has no traceback. Above it are indented lines: files, with their code.
+func pythonException(text string) string {
+	exception, inside := "", false
+	for line := range strings.SplitSeq(text, "\n") {
+		code := strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(code, `File "`) && strings.Contains(code, ", line "), strings.HasPrefix(code, "Traceback (most recent call last):"):
+			inside = true
+		case inside && code != "" && !strings.HasPrefix(line, " "):
+			exception, inside = code, false
+		}
+	}
+	return exception
+}

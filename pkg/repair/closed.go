@@ -9,7 +9,6 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -122,7 +121,6 @@ func (s *segments) flush(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			stored.MinEntry, stored.MaxEntry = f.MinEntry, f.MaxEntry
 			s.files[f.Table] = append(s.files[f.Table], stored)
 			s.rows += f.Rows
 		}
@@ -181,11 +179,8 @@ func (s *segments) indexes(ctx context.Context) (map[string]manifest.File, error
 }
 
 func (cfg Config) store(ctx context.Context, f snapshot.File, tier, id string) (manifest.File, error) {
-	key := manifest.StateKey(cfg.Domain, f.Table, tier, id)
-	return manifest.File{
-		Table: f.Table, Key: key, Size: int64(len(f.Data)), Rows: f.Rows, CRC32C: blob.CRC32C(f.Data),
-		MinRun: f.MinRun, MaxRun: f.MaxRun,
-	}, cfg.create(ctx, key, f.Data)
+	named := f.Named(cfg.Domain, tier, id)
+	return named, cfg.create(ctx, named.Key, f.Data)
 }
 
 func (cfg Config) create(ctx context.Context, key string, data []byte) error {

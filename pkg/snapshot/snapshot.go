@@ -9,7 +9,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/table"
@@ -36,6 +38,18 @@ type File struct {
 	// MinEntry and MaxEntry are the least and greatest ledger entry; empty except for
 	// ledger_entries.
 	MinEntry, MaxEntry string
+}
+
+// Named returns how a manifest refers to the file, whose name contains a new id.
+func (f File) Named(d ids.Domain, tier, id string) manifest.File {
+	named := manifest.File{
+		Table: f.Table, Key: manifest.StateKey(d, f.Table, tier, id), Size: int64(len(f.Data)), Rows: f.Rows,
+		CRC32C: blob.CRC32C(f.Data), MinRun: f.MinRun, MaxRun: f.MaxRun,
+	}
+	if tier == manifest.TierHistory {
+		named.MinEntry, named.MaxEntry = f.MinEntry, f.MaxEntry
+	}
+	return named
 }
 
 // Codec encodes and decodes states. It is safe for concurrent use. A process needs only

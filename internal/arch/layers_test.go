@@ -68,12 +68,16 @@ var layers = []layer{
 		{"pkg/archive", list(words, "pkg/blob", "pkg/clock", "pkg/table", "=pkg/ledger", "=pkg/table/parquetfile")},
 		{"pkg/manifest", list(words, "pkg/blob", "pkg/clock")},
 		// pkg/manifest names the files of a state, and pkg/table/parquetfile reads and writes them.
-		{"pkg/snapshot", list(words, "pkg/state", "pkg/clock", "pkg/table", "=pkg/table/parquetfile", "=pkg/manifest")},
+		{"pkg/snapshot", list(words, "pkg/state", "pkg/blob", "pkg/clock", "pkg/table", "=pkg/table/parquetfile", "=pkg/manifest")},
+	}},
+	{"tiers", []pack{
+		// Decides how rows move to files, and writes these files.
+		{"pkg/tiers", list(words, "pkg/state", "pkg/fold", "pkg/blob", "pkg/clock", "pkg/manifest", "pkg/snapshot")},
 	}},
 	{"compactor", []pack{
 		// The compactor asks pkg/control when its domain needs a wakeup. It executes no actions.
 		{"pkg/compactor", list(words, "pkg/state", "pkg/fold", "pkg/control", "pkg/contract", "pkg/blob", "pkg/clock",
-			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/trace")},
+			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/tiers", "pkg/trace")},
 		// Serves and calls compactors over HTTP. The sole writer knows no transport.
 		{"pkg/compactor/remote", list(words, "pkg/contract", "pkg/blob", "pkg/ledger", "=pkg/compactor")},
 	}},
@@ -103,7 +107,7 @@ var layers = []layer{
 	{"services", []pack{
 		// The cloud programs share this package: it serves the shells over HTTP.
 		{"pkg/service", list(words, "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue", "pkg/clock", "pkg/ledger",
-			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/compactor/remote", "pkg/dispatcher", "pkg/sweeper", "pkg/identity", "pkg/trace", "pkg/metrics")},
+			"pkg/manifest", "pkg/snapshot", "pkg/tiers", "pkg/compactor", "pkg/compactor/remote", "pkg/dispatcher", "pkg/sweeper", "pkg/identity", "pkg/trace", "pkg/metrics")},
 	}},
 	{"bindings", []pack{
 		// Creates the stores and queues that flags name.

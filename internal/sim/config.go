@@ -23,7 +23,7 @@ type World struct {
 	Spread bool
 	// PageSize is the number of objects in a page of a listing.
 	PageSize int
-	// MaxDeltas, MaxInline and MinBase control merges of state files: see [compactor.Options].
+	// MaxDeltas, MaxInline and MinBase control merges of state files: see [tiers.Options].
 	MaxDeltas          int
 	MaxInline, MinBase int64
 	// MaxSegment bounds the rows of a table that become a segment of history at once. 0: unlimited.

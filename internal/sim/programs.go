@@ -22,6 +22,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/table"
 	"github.com/servo-orchestration/servo/pkg/table/parquetfile"
+	"github.com/servo-orchestration/servo/pkg/tiers"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
@@ -35,9 +36,11 @@ func (p *process) service(args ...string) service.Process {
 		Getenv: func(string) string { return "" }, Stderr: io.Discard, Clock: machineClock{p}, Instance: p.id,
 		Network: network{p}, Entropy: p.entropy, Codec: w.codec,
 		Compactor: compactor.Options{
-			MaxDeltas: w.cfg.MaxDeltas, MaxInline: w.cfg.MaxInline, MinBase: w.cfg.MinBase, MaxSegment: w.cfg.MaxSegment,
-			MaxBatch: w.cfg.MaxBatch, KeepEntries: time.Duration(w.cfg.KeepEntries) * time.Minute, KeepLedger: w.cfg.keepLedger(),
-			KeepRuns: time.Duration(w.cfg.KeepRuns) * time.Minute, ArchiveSpan: time.Duration(w.cfg.ArchiveSpan) * time.Second,
+			Tiers: tiers.Options{
+				MaxDeltas: w.cfg.MaxDeltas, MaxInline: w.cfg.MaxInline, MinBase: w.cfg.MinBase, MaxSegment: w.cfg.MaxSegment,
+				KeepEntries: time.Duration(w.cfg.KeepEntries) * time.Minute, KeepRuns: time.Duration(w.cfg.KeepRuns) * time.Minute,
+			},
+			MaxBatch: w.cfg.MaxBatch, KeepLedger: w.cfg.keepLedger(), ArchiveSpan: time.Duration(w.cfg.ArchiveSpan) * time.Second,
 			Retention: w.cfg.retention(), Decode: p.decode(),
 		},
 		OpenStore: func(context.Context, string) (blob.Store, io.Closer, error) { return store{p}, io.NopCloser(nil), nil },

@@ -15,6 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/repair"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/tiers"
 )
 
 const twoYears = 2 * 365 * 24 * time.Hour
@@ -115,7 +116,7 @@ func TestCompactorRefusesEntriesFarAhead(t *testing.T) {
 // A refused entry affects neither what a domain keeps nor how it names entries.
 func TestEntryFarAheadKeepsCollectionRunning(t *testing.T) {
 	w := newWorld(t)
-	w.options = compactor.Options{MaxDeltas: 2, MaxInline: -1, MinBase: 1}
+	w.options = compactor.Options{Tiers: tiers.Options{MaxDeltas: 2, MaxInline: -1, MinBase: 1}}
 	c := w.open("one")
 	var rows []int
 	for i := range 40 {

@@ -18,10 +18,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/repair"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/tiers"
 )
 
 // inUse keeps entries for the default times and makes bases early.
-var inUse = compactor.Options{MaxDeltas: 4, MaxInline: -1, MinBase: 1}
+var inUse = compactor.Options{Tiers: tiers.Options{MaxDeltas: 4, MaxInline: -1, MinBase: 1}}
 
 // age lets two weeks pass and archives the old entries.
 func (w *world) age(c *compactor.Compactor) {

@@ -177,3 +177,31 @@ func (c *Compactor) waiting(ctx context.Context, work *state.State, run string) 
 	}
 	return groups, nil
 }
+
+// flushRounds limits the rounds of a flush: publishing a merge may start another one.
+const flushRounds = 3
+
+// flush waits for running merges and publishes their results.
+func (c *Compactor) flush(ctx context.Context) error {
+	for range flushRounds {
+		c.AwaitMerges()
+		published := false
+		err := c.commit(ctx, func() (*state.State, publication, error) {
+			if published = c.tiers.Ready(); !published {
+				return nil, publication{}, ctx.Err()
+			}
+			return c.state.Copy(), publication{}, ctx.Err()
+		})
+		if errors.Is(err, errStateChanged) {
+			err = nil // the merges belong to another timeline, and are dropped
+		}
+		if err != nil || !published {
+			return err
+		}
+	}
+	return nil
+}
+
+// AwaitMerges waits until no merge runs. Callers that need the store for themselves, and tests, use
+// it.
+func (c *Compactor) AwaitMerges() { c.tiers.AwaitMerges() }

@@ -40,6 +40,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/tiers"
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
@@ -87,27 +88,13 @@ const (
 
 // Options are settings of a compactor. The zero value selects the defaults.
 type Options struct {
-	// MaxDeltas is the number of L0 deltas in files at which they are merged into one delta of L1;
-	// 0: 16.
-	MaxDeltas int
-	// MaxInline is how many bytes of rows a manifest contains before they are written to files; 0:
-	// 64 KiB, negative: none.
-	MaxInline int64
-	// MinBase is the minimum size of deltas, in bytes, that makes a new base worthwhile; 0: 8 MiB.
-	MinBase int64
-	// MaxSegment is the maximum number of rows that are encoded at once as a history segment; 0:
-	// [snapshot.MaxSegment].
-	MaxSegment int
+	// Tiers are the limits of the tiers of the state.
+	Tiers tiers.Options
 	// MaxBatch is the maximum number of entries in a batch, and in a publish; 0: 2,000.
 	MaxBatch int
-	// KeepEntries is how long the live state records ledger entries. It records them longer while
-	// listings are not complete up to them; 0: 15 minutes.
-	KeepEntries time.Duration
 	// KeepLedger is how long entries stay in the ledger, at least, before they move to the archive;
 	// 0: 8 days.
 	KeepLedger time.Duration
-	// KeepRuns is how long ended runs are kept after their trigger; 0: [KeepRuns].
-	KeepRuns time.Duration
 	// ArchiveSpan is the period whose entries are archived together, once all of them are old
 	// enough; 0: 24 hours.
 	ArchiveSpan time.Duration
@@ -146,17 +133,14 @@ type Compactor struct {
 	// The following fields belong to the goroutine of Run.
 	state         *state.State // as of manifest
 	manifest      *manifest.Manifest
-	cached        cachedRows // of manifest
 	caughtUp      event.Time // never decreases within a timeline; the manifest's may be older
 	complete      string     // never decreases within a timeline: every entry named below it is folded
 	createdWakeup event.Time // the newest wakeup that was created and is not known to be deleted
 	// unannounced means that a sweep has found entries that nobody announced, and that no revision
 	// says so yet.
 	unannounced  bool
-	merges       []*merge
+	tiers        *tiers.Tiers
 	encodingTime time.Duration // spent on encoding files since the last pause
-	// unmergeable means that deltas could not be merged, because one could not be read.
-	unmergeable atomic.Bool
 	// tried are the entries that an older build did not know and that this process has folded
 	// again. Folding them once more would have the same result.
 	tried map[string]bool
@@ -174,8 +158,6 @@ type Compactor struct {
 	storeTime atomic.Int64
 
 	backlog backlog
-
-	wg sync.WaitGroup
 }
 
 // Open loads the state of a domain, or begins a new domain.
@@ -190,6 +172,10 @@ func Open(ctx context.Context, cfg Config) (*Compactor, error) {
 			Domain: cfg.Domain, Store: cfg.Store, Clock: cfg.Clock, Logger: cfg.Logger, Span: cfg.ArchiveSpan,
 		}),
 	}
+	c.tiers = tiers.New(tiers.Config{
+		Domain: cfg.Domain, Store: cfg.Store, Manifests: cfg.Manifests, Codec: cfg.Codec, IDs: cfg.IDs, Clock: cfg.Clock,
+		Logger: cfg.Logger, Options: cfg.Tiers, OnStored: c.observeStoreTime,
+	})
 	if _, err := c.reload(ctx); err != nil {
 		return nil, err
 	}
@@ -198,13 +184,7 @@ func Open(ctx context.Context, cfg Config) (*Compactor, error) {
 }
 
 func (o Options) withDefaults() Options {
-	o.MaxDeltas = cmp.Or(max(o.MaxDeltas, 0), maxDeltas)
-	o.MaxInline = cmp.Or(o.MaxInline, maxInline)
-	o.MinBase = cmp.Or(max(o.MinBase, 0), minBase)
-	o.MaxSegment = cmp.Or(max(o.MaxSegment, 0), snapshot.MaxSegment)
-	o.KeepEntries = cmp.Or(max(o.KeepEntries, 0), keepEntries)
 	o.KeepLedger = cmp.Or(max(o.KeepLedger, 0), keepLedger)
-	o.KeepRuns = cmp.Or(max(o.KeepRuns, 0), KeepRuns)
 	o.Retention = o.Retention.WithDefaults()
 	o.MaxBatch = cmp.Or(max(o.MaxBatch, 0), maxBatch)
 	if o.Decode == nil {
@@ -248,6 +228,9 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
+// keepLedger is how long entries stay in the ledger, where reading them costs least.
+const keepLedger = 8 * 24 * time.Hour
+
 // maxPause limits how long the compactor pauses between batches.
 const maxPause = 50 * time.Millisecond
 
@@ -255,7 +238,7 @@ const maxPause = 50 * time.Millisecond
 // that were announced and not folded are in the ledger, where the barrier of the next start finds
 // them.
 func (c *Compactor) Run(ctx context.Context) error {
-	defer c.wg.Wait()
+	defer c.tiers.AwaitMerges()
 	defer close(c.ended)
 	var beside sync.WaitGroup
 	defer beside.Wait()
@@ -332,7 +315,7 @@ func (c *Compactor) stepWithRetries(ctx context.Context, b batch) (Result, error
 			return Result{}, ctx.Err()
 		}
 		if c.manifest != nil { // the manifest may be too large to publish until deltas are merged
-			c.startMerges(ctx)
+			c.tiers.StartMerges(ctx, c.state)
 		}
 	}
 }
@@ -350,13 +333,11 @@ func (c *Compactor) reload(ctx context.Context) (follows bool, err error) {
 		return false, err
 	}
 	if !follows {
-		c.caughtUp, c.complete, c.createdWakeup, c.merges = 0, "", 0, nil
+		c.caughtUp, c.complete, c.createdWakeup = 0, "", 0
 		clear(c.tried)
 	}
-	if m != c.manifest {
-		c.cached = nil // another writer may have dropped rows from the deltas
-	}
 	c.state, c.manifest = st, m
+	c.tiers.Follow(m, follows)
 	if m == nil {
 		return false, nil
 	}

@@ -14,13 +14,6 @@ func (c *Compactor) RefuseAsOlderBuild(e Entry) {
 	}
 }
 
-// RaiseFloor sets the floor of the current manifest, without the checks of a writer.
-func (c *Compactor) RaiseFloor(floor string) {
-	m := *c.manifest
-	m.OrphanFloor = floor
-	c.manifest = &m
-}
-
 // Reload loads the newest published state, as a step does after a conflict.
 func (c *Compactor) Reload(ctx context.Context) error {
 	_, err := c.reload(ctx)

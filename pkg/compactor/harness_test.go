@@ -24,6 +24,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/repair"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/tiers"
 )
 
 // tick is a clock that advances only by calls. Sleep advances it and returns at once. With stay, a
@@ -73,8 +74,8 @@ type world struct {
 
 // small has limits so low that few rows reach the higher tiers. files stores no rows inline.
 var (
-	small = compactor.Options{MaxDeltas: 4, MaxInline: 4000, MinBase: 50_000}
-	files = compactor.Options{MaxInline: -1}
+	small = compactor.Options{Tiers: tiers.Options{MaxDeltas: 4, MaxInline: 4000, MinBase: 50_000}}
+	files = compactor.Options{Tiers: tiers.Options{MaxInline: -1}}
 )
 
 func newWorld(t *testing.T) *world {

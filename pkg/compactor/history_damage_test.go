@@ -104,27 +104,6 @@ func (w *world) closedRun(c *compactor.Compactor) string {
 	return run
 }
 
-// This test failed while bases were written repeatedly and never published.
-func TestLostIndexDoesNotBlockBases(t *testing.T) {
-	w := newWorld(t)
-	w.options = eager
-	c := w.open("one")
-	w.closedRun(c)
-	w.clock.pass(2 * state.ClosedAfter)
-	w.endedRun(c)
-	c.AwaitMerges()
-	m := w.newest()
-	base := m.BaseSnapshot.ID
-	require.NoError(t, w.blobs.Delete(t.Context(), m.History["runs"].Key))
-	c = w.open("two") // the live state loads without the index
-	for range 10 {
-		w.endedRun(c)
-		c.AwaitMerges()
-		w.clock.pass(state.ClosedAfter)
-	}
-	require.NotEqual(t, base, w.newest().BaseSnapshot.ID)
-}
-
 // This test failed while a late report of a run in that segment blocked all other runs.
 func TestLostSegmentDoesNotBlockFolding(t *testing.T) {
 	w := newWorld(t)

@@ -2,7 +2,6 @@ package compactor_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,14 +13,14 @@ import (
 	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/event"
-	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/repair"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/tiers"
 )
 
 // eager closes runs as early as possible: every publish makes a base.
-var eager = compactor.Options{MaxDeltas: 4, MaxInline: -1, MinBase: 1, KeepEntries: time.Hour}
+var eager = compactor.Options{Tiers: tiers.Options{MaxDeltas: 4, MaxInline: -1, MinBase: 1, KeepEntries: time.Hour}}
 
 // endedRun adds a run whose only task has ended.
 func (w *world) endedRun(c *compactor.Compactor) (run string, entries []compactor.Entry) {
@@ -134,7 +133,7 @@ func TestEventOfClosedRunIsLate(t *testing.T) {
 	w.rebase(c)
 	w.rebase(c)
 	require.Nil(t, latest(c).State.Runs.Get(gone))
-	w.options.MinBase = 1 << 30
+	w.options.Tiers.MinBase = 1 << 30
 	c = w.open("two") // this one makes no bases
 	there, recent := w.endedRun(c)
 	w.clock.pass(2 * state.ClosedAfter)
@@ -240,7 +239,7 @@ func TestHistorySurvivesDeathAtAnyWrite(t *testing.T) {
 	const most = 40
 	for n := 1; n < most; n++ {
 		w := newWorld(t)
-		w.options = compactor.Options{MaxDeltas: 4, MaxInline: -1, MinBase: 1 << 30}
+		w.options = compactor.Options{Tiers: tiers.Options{MaxDeltas: 4, MaxInline: -1, MinBase: 1 << 30}}
 		c := w.open("one")
 		for range 5 {
 			w.endedRun(c)
@@ -284,35 +283,6 @@ func TestHistorySurvivesDeathAtAnyWrite(t *testing.T) {
 		w.verify()
 	}
 	t.Fatal("it never came to the end")
-}
-
-// The index is not in the manifest, and segments of similar size are merged.
-func TestHistoryGrowthKeepsManifestsSmall(t *testing.T) {
-	w := newWorld(t)
-	w.options = eager
-	c := w.open("one")
-	var m *manifest.Manifest
-	for i := range 60 {
-		w.endedRun(c)
-		c.AwaitMerges()
-		if i%3 == 0 {
-			w.clock.pass(state.ClosedAfter)
-		}
-		m = w.newest()
-	}
-	segments, err := w.manifests().HistoryFiles(t.Context(), m)
-	require.NoError(t, err)
-	byTable := map[string]int{}
-	for _, f := range segments {
-		byTable[f.Table]++
-	}
-	require.Greater(t, m.History["runs"].Rows, int64(30))
-	require.LessOrEqual(t, byTable["runs"], 7, "%v", byTable)
-	require.LessOrEqual(t, len(m.History), 6)
-	size, err := manifest.Encode(m)
-	require.NoError(t, err)
-	require.Less(t, len(size), 12_000, fmt.Sprint(m.History))
-	w.verify()
 }
 
 // A base of one compactor, published after another compactor's base, would lose the rows that the

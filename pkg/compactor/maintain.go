@@ -124,23 +124,14 @@ func (c *Compactor) maintain(ctx context.Context) {
 	}
 }
 
-// orphanFloor returns the floor of a manifest with a new delta: that of its parent, or a higher one
-// when it is due. The floor stays at or below the unpublished files of this process, so that its
-// merges can be published however long they take. Another process may have to write its files
-// again.
-func (c *Compactor) orphanFloor(next *manifest.Manifest, delta manifest.Delta) string {
-	now := c.Clock.Now()
-	if storeTime := c.storeTime.Load(); storeTime != 0 { // a fast clock must not raise the floor above files that others write
-		now = time.UnixMilli(min(storeTime, now.UnixMilli()))
-	}
-	floor := min(ids.AtTime(event.At(now).Add(-c.Retention.Orphans).Time()), delta.ID)
-	for _, r := range c.merges {
-		if r.pending(c.manifest) {
-			floor = min(floor, r.id)
-		}
-	}
-	if next.OrphanFloor != "" && ids.Time(floor).Sub(ids.Time(next.OrphanFloor)) < c.Retention.Orphans/floorSteps {
-		return next.OrphanFloor
+// orphanFloor returns the floor of a manifest: that of its parent, or a higher one when it is due.
+// The floor stays at or below oldest, the least id of the unpublished files of this process, so
+// that its merges can be published however long they take. Another process may have to write its
+// files again.
+func orphanFloor(parent, oldest string, now time.Time, age time.Duration) string {
+	floor := min(ids.AtTime(event.At(now).Add(-age).Time()), oldest)
+	if parent != "" && ids.Time(floor).Sub(ids.Time(parent)) < age/floorSteps {
+		return parent
 	}
 	return floor
 }

@@ -132,36 +132,6 @@ func TestLongRebaseIsPublished(t *testing.T) {
 	w.verify()
 }
 
-// This test fails if ready ignores the floor.
-func TestRebaseBelowTheFloorIsRestarted(t *testing.T) {
-	w := newWorld(t)
-	w.options = small
-	c := w.open("one")
-	floor := "" // above every base that is written before the floor is raised
-	for i := 0; floor == ""; i++ {
-		require.Less(t, i, 20, "no base was written")
-		w.finish(20, time.Second, c)
-		for key := range w.keys("state/") {
-			if strings.Contains(key, "/"+manifest.TierBase+"/") {
-				floor = w.ids.New()
-			}
-		}
-	}
-	c.RaiseFloor(floor)
-	m, err := w.manifests().Load(t.Context())
-	require.NoError(t, err)
-	base := m.BaseSnapshot.ID
-	for i := 0; base <= floor; i++ {
-		require.Less(t, i, 200, "no other base was published")
-		w.finish(1, time.Second, c)
-		m, err = w.manifests().Load(t.Context())
-		require.NoError(t, err)
-		require.True(t, m.BaseSnapshot.ID == base || m.BaseSnapshot.ID > floor, "publish %d", i)
-		base = m.BaseSnapshot.ID
-	}
-	w.verify()
-}
-
 func TestFloorRisesWithPublishes(t *testing.T) {
 	w := newWorld(t)
 	c := w.open("one")

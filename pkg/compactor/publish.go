@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
@@ -28,26 +25,20 @@ func (c *Compactor) publish(ctx context.Context, work *state.State, p publicatio
 	changed := work.Changed()
 	wakeup := c.nextWakeup(work, p)
 	awaitWakeup := c.createWakeup(ctx, wakeup)
-	delta, err := c.delta(ctx, changed)
+	change, err := c.tiers.Store(ctx, changed)
+	c.encodingTime += change.Encoding
 	if err := errors.Join(err, awaitWakeup()); err != nil {
 		return err
 	}
-	if c.manifest != nil && !manifest.NamedFrom(c.manifest.OrphanFloor, delta.Files) {
+	if c.manifest != nil && !manifest.NamedFrom(c.manifest.OrphanFloor, change.Delta.Files) {
 		return fmt.Errorf("publish: the clock of this machine, %s, is behind the orphan floor %s of revision %d: set the clock",
 			event.At(c.Clock.Now()), event.At(ids.Time(c.manifest.OrphanFloor)), c.manifest.Revision)
 	}
-	next := c.next(work, p, delta)
+	next := c.next(work, p, c.tiers.Oldest(change.Delta.ID))
 	next.Wakeup = wakeup
-	for _, r := range c.merges {
-		if r.ready(next) {
-			r.apply(next, event.At(c.Clock.Now()))
-		}
-	}
-	cached, err := c.dropOverwritten(next, delta, changed)
-	if err != nil {
+	if err := c.tiers.Include(next, &change); err != nil {
 		return err
 	}
-	next.L0Count = len(next.L0)
 	if next.BaseSnapshot.ID != c.baseID() {
 		work.Evict(snapshot.CutoffOf(next))
 	}
@@ -57,11 +48,12 @@ func (c *Compactor) publish(ctx context.Context, work *state.State, p publicatio
 	}
 	work.Drain()
 	c.traceEnded(ctx, state.List[state.Run](changed))
-	c.state, c.manifest, c.cached = work, next, cached
+	c.state, c.manifest = work, next
+	c.tiers.Advance(next, &change)
 	c.noteWriter(next)
 	c.caughtUp = max(c.caughtUp, next.Watermarks.CaughtUpAt)
 	snap := c.updateLatest()
-	c.startMerges(ctx)
+	c.tiers.StartMerges(ctx, c.state)
 	select {
 	case c.published <- struct{}{}:
 	default:
@@ -70,32 +62,6 @@ func (c *Compactor) publish(ctx context.Context, work *state.State, p publicatio
 		c.OnPublish(Published{Snapshot: snap, Changed: changed})
 	}
 	return nil
-}
-
-// write encodes rows and stores them in files.
-func (c *Compactor) write(ctx context.Context, id string, rows *state.Rows, tier string) (manifest.Delta, error) {
-	files, err := c.Codec.Encode(rows)
-	if err != nil {
-		return manifest.Delta{}, err
-	}
-	return c.store(ctx, id, files, tier)
-}
-
-// store stores one file for each table, in parallel. The id must be new: a write whose answer was
-// lost is repeated under another id, and nothing refers to the files of the first one.
-func (c *Compactor) store(ctx context.Context, id string, files []snapshot.File, tier string) (manifest.Delta, error) {
-	d := manifest.Delta{ID: id, Files: make([]manifest.File, len(files))}
-	g, gctx := errgroup.WithContext(ctx)
-	for i, f := range files {
-		key := manifest.StateKey(c.Domain, f.Table, tier, id)
-		d.Files[i] = fileOf(f, key)
-		d.Rows += f.Rows
-		d.Bytes += int64(len(f.Data))
-		g.Go(func() error {
-			return c.create(gctx, key, f.Data)
-		})
-	}
-	return d, g.Wait()
 }
 
 // observeStoreTime records a time of the store's clock. Several goroutines may call it at once.
@@ -107,6 +73,16 @@ func (c *Compactor) observeStoreTime(t time.Time) {
 			return
 		}
 	}
+}
+
+// storeNow returns the current time, but no later than the latest known time of the store: a fast
+// clock must not raise the orphan floor above files that others write.
+func (c *Compactor) storeNow() time.Time {
+	now := c.Clock.Now()
+	if storeTime := c.storeTime.Load(); storeTime != 0 {
+		now = time.UnixMilli(min(storeTime, now.UnixMilli()))
+	}
+	return now
 }
 
 // completeAt returns the id up to which a listing is complete, given a time that the store's clock
@@ -121,28 +97,17 @@ func (c *Compactor) completeAt(storeTime int64) string {
 	return ids.AtTime(time.UnixMilli(storeTime).Add(-ListMargin))
 }
 
-func fileOf(f snapshot.File, key string) manifest.File {
-	return manifest.File{
-		Table: f.Table, Key: key, Size: int64(len(f.Data)), Rows: f.Rows, CRC32C: blob.CRC32C(f.Data),
-		MinRun: f.MinRun, MaxRun: f.MaxRun,
-	}
-}
-
-// next returns the successor of the current manifest, with one more delta.
-func (c *Compactor) next(work *state.State, p publication, delta manifest.Delta) *manifest.Manifest {
+// next returns the successor of the current manifest. oldest is the least id of the files that this
+// process has not published yet.
+func (c *Compactor) next(work *state.State, p publication, oldest string) *manifest.Manifest {
 	var next *manifest.Manifest
 	if c.manifest == nil {
 		next = manifest.First(c.Domain, c.IDs.New(), c.Writer)
 	} else {
 		next = c.manifest.Successor(c.Writer)
 	}
-	delta.Revision = next.Revision
 	next.FoldSeq, next.FoldTime = work.FoldSeq, work.FoldTime
-	if delta.Rows > 0 {
-		next.L0 = append(next.L0, delta)
-	}
-	next.L0Limits = manifest.L0Limits{MaxCount: c.MaxDeltas, MaxBytes: c.MinBase}
-	next.OrphanFloor = c.orphanFloor(next, delta)
+	next.OrphanFloor = orphanFloor(next.OrphanFloor, oldest, c.storeNow(), c.Retention.Orphans)
 	w := &next.Watermarks
 	for _, g := range p.groups {
 		if g.Reason != event.ReasonClockAhead && g.Entry > w.EventsProcessedThrough {

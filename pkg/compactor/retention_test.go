@@ -28,7 +28,7 @@ func TestRunsExpireAfterKeepRuns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.options = eager
-			w.options.KeepRuns = day
+			w.options.Tiers.KeepRuns = day
 			c := w.open("one")
 			live, trigger := w.trigger(foldtest.Task("a"))
 			w.step(c, trigger)
@@ -112,7 +112,7 @@ func TestEntryFarAheadExpiresNoRun(t *testing.T) {
 func TestTriggerFoldedLateStartsItsRun(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
-	w.options.KeepRuns = day
+	w.options.Tiers.KeepRuns = day
 	c := w.open("one")
 	run, trigger := w.trigger(foldtest.Task("a")) // not announced
 	w.clock.pass(day + time.Hour)
@@ -129,7 +129,7 @@ func TestTriggerFoldedLateStartsItsRun(t *testing.T) {
 func TestReplayTreatsEventsOfExpiredRunsAsLate(t *testing.T) {
 	w := newWorld(t)
 	w.options = eager
-	w.options.KeepRuns = day
+	w.options.Tiers.KeepRuns = day
 	c := w.open("one")
 	ghost := w.ids.New()
 	dead := w.append(&event.RunCancelRequested{RunID: ghost})
@@ -149,20 +149,4 @@ func TestReplayTreatsEventsOfExpiredRunsAsLate(t *testing.T) {
 		require.True(t, result.Recorded)
 		w.verify()
 	}
-}
-
-func TestExpiredTableHasNoHistoryIndex(t *testing.T) {
-	w := newWorld(t)
-	w.options = eager
-	w.options.KeepRuns = day
-	c := w.open("one")
-	w.endedRun(c)
-	w.clock.pass(time.Hour)
-	w.rebase(c)
-	w.rebase(c)
-	require.Contains(t, w.newest().History, "runs")
-	w.clock.pass(2 * day)
-	w.moveClosedToHistory(c)
-	require.NotContains(t, w.newest().History, "runs")
-	w.verify()
 }

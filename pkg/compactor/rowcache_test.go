@@ -25,37 +25,6 @@ func chain(n int) []event.TaskDef {
 
 func key(i int) string { return string(rune('a' + i)) }
 
-// inlineRows returns the number of inline rows of a table in the newest manifest.
-func (w *world) inlineRows(table string) int {
-	w.t.Helper()
-	n := 0
-	for _, d := range w.newest().L0 {
-		for _, rows := range d.Inline {
-			if rows.Table == table {
-				n += int(rows.Count)
-			}
-		}
-	}
-	return n
-}
-
-// Otherwise, a manifest would contain the row of a run once for each change of its tasks.
-func TestManifestContainsNewestRowsOnly(t *testing.T) {
-	w := newWorld(t)
-	c := w.open("c")
-	run, entry := w.trigger(chain(6)...)
-	w.step(c, entry)
-	for i := range 6 {
-		w.step(c, w.append(w.Started(run, key(i), 1)))
-		w.step(c, w.append(w.Finished(run, key(i), 1, event.Succeeded)))
-		require.Equal(t, 1, w.inlineRows("runs"))
-		require.Equal(t, 6, w.inlineRows("tasks"))
-		require.Equal(t, i+1, w.inlineRows("attempts")-min(1, 5-i), "the earlier attempts and the next one")
-	}
-	require.Len(t, w.newest().L0, 13, "each records its revision")
-	w.verify()
-}
-
 // INV-5. A publish that fails does not change the deltas of the current manifest: no other file
 // contains the rows that it would have dropped.
 func TestINV5FailedPublishDropsNoRows(t *testing.T) {
@@ -108,24 +77,5 @@ func TestINV5RowsOfFailedPublishAreInTheNext(t *testing.T) {
 	w.step(c, second)
 	require.Equal(t, []string{"a=READY", "b=SUCCEEDED", "c=READY"}, w.states(w.open("other"), run))
 	w.step(c, first)
-	w.verify()
-}
-
-// A delta in files would cost a read for each of its tables.
-func TestMergeOfCachedDeltasReadsNothing(t *testing.T) {
-	w := newWorld(t)
-	w.options = compactor.Options{MaxDeltas: 4, MaxInline: 1000}
-	c := w.open("c")
-	reads := w.counts(func(op faultblob.Op, key string) bool {
-		return op == faultblob.Get && strings.Contains(key, "/"+manifest.TierL0+"/")
-	})
-	for range 40 {
-		run, entry := w.trigger(chain(3)...)
-		w.step(c, entry)
-		w.step(c, w.append(w.Finished(run, "a", 1, event.Succeeded)))
-		c.AwaitMerges()
-	}
-	require.NotEmpty(t, w.newest().L1)
-	require.Zero(t, reads.Load())
 	w.verify()
 }

@@ -12,30 +12,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 )
 
-// The closed rows of one base become several segments.
-func TestHistoryInSeveralSegmentsKeepsAllRows(t *testing.T) {
-	w := newWorld(t)
-	w.options = eager
-	w.options.MaxSegment = 3
-	c := w.open("one")
-	var runs []string
-	for range 3 { // later segments are added to those of the previous base
-		for range 10 {
-			run, _ := w.endedRun(c)
-			runs = append(runs, run)
-		}
-		w.clock.pass(time.Hour)
-		w.moveClosedToHistory(c)
-	}
-	require.GreaterOrEqual(t, w.newest().History["runs"].Rows, int64(len(runs)))
-	c = w.open("two")
-	for _, run := range runs {
-		require.Nil(t, latest(c).State.Runs.Get(run), "the run is in history")
-		require.Equal(t, []string{"a=SUCCEEDED"}, w.states(c, run))
-	}
-	w.verify()
-}
-
 // An archiver whose timeline ends while it works deletes no entry: the new timeline may
 // look for it.
 func TestArchivingEndsWithItsTimeline(t *testing.T) {

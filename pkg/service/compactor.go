@@ -29,7 +29,7 @@ func compact(ctx context.Context, p Process, cfg config, logger *slog.Logger) er
 		return err
 	}
 	defer closeStore()
-	p.Compactor.KeepRuns = cmp.Or(p.Compactor.KeepRuns, cfg.KeepRuns)
+	p.Compactor.Tiers.KeepRuns = cmp.Or(p.Compactor.Tiers.KeepRuns, cfg.KeepRuns)
 	p.Compactor.Wakeups, p.Compactor.Shared = true, true // the sweeper reads wakeups, and Cloud Run adds instances
 	c := &compactors{
 		store: store, codec: p.Codec, entropy: p.Entropy, server: s, options: p.Compactor,

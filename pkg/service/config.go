@@ -13,10 +13,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/control"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/tiers"
 )
 
 // config is the configuration of a service. A service sets the fields for which it has flags.
@@ -98,12 +98,12 @@ var (
 			f.StringVar(&c.DispatcherURL, "dispatcher-url", "", "URL of the dispatcher, which is notified of each revision; empty: no notifications")
 			f.StringVar(&c.Subscription, "subscription", "", "pull the notifications of ledger entries from projects/PROJECT/subscriptions/SUBSCRIPTION; empty: they are pushed")
 			f.Int64Var(&c.CacheBytes, "cache-bytes", defaultCacheBytes, "memory for the states of domains, in bytes; above it, idle domains are closed")
-			f.DurationVar(&c.KeepRuns, "keep-runs", compactor.KeepRuns, "how long ended runs are kept after their trigger; at least 720h")
+			f.DurationVar(&c.KeepRuns, "keep-runs", tiers.KeepRuns, "how long ended runs are kept after their trigger; at least 720h")
 		},
 		Check: func(c config) []error {
 			problems := []error{checkURL("dispatcher-url", c.DispatcherURL, false), c.checkSubscription(), c.checkCache()}
-			if c.KeepRuns < compactor.MinKeepRuns {
-				problems = append(problems, fmt.Errorf("--keep-runs is %s; must be %s or more", c.KeepRuns, compactor.MinKeepRuns))
+			if c.KeepRuns < tiers.MinKeepRuns {
+				problems = append(problems, fmt.Errorf("--keep-runs is %s; must be %s or more", c.KeepRuns, tiers.MinKeepRuns))
 			}
 			return problems
 		},

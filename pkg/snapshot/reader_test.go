@@ -23,6 +23,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/repair"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/tiers"
 )
 
 // still is a stopped clock. Its Sleep returns at once.
@@ -182,7 +183,7 @@ func TestSnapshotsAreImmutable(t *testing.T) {
 
 func TestReaderAdvancesAcrossBaseRewrite(t *testing.T) {
 	fx := newFixture(t)
-	fx.options = compactor.Options{MaxDeltas: 4, MaxInline: 4000, MinBase: 50_000}
+	fx.options = compactor.Options{Tiers: tiers.Options{MaxDeltas: 4, MaxInline: 4000, MinBase: 50_000}}
 	fx.open()
 	run := fx.run(foldtest.Task("a"))
 	stale := fx.newReader() // reads next after the base covers revisions that it has not read
@@ -209,7 +210,7 @@ func TestReaderAdvancesAcrossBaseRewrite(t *testing.T) {
 // Bases of earlier builds do not record the revision whose state they hold.
 func TestAdvanceSkipsBaseThatIsLoaded(t *testing.T) {
 	fx := newFixture(t)
-	fx.options = compactor.Options{MaxDeltas: 2, MaxInline: 1000, MinBase: 10_000}
+	fx.options = compactor.Options{Tiers: tiers.Options{MaxDeltas: 2, MaxInline: 1000, MinBase: 10_000}}
 	fx.open()
 	load := func() *manifest.Manifest {
 		m, err := fx.manifests().Load(t.Context())
@@ -356,7 +357,7 @@ func TestAwaitReturnsNextRevision(t *testing.T) {
 // A missing file means damage, unless its revision was collected during the read.
 func TestCurrentNamesRepairForMissingFile(t *testing.T) {
 	fx := newFixture(t)
-	fx.options = compactor.Options{MaxInline: -1}
+	fx.options = compactor.Options{Tiers: tiers.Options{MaxInline: -1}}
 	fx.open()
 	fx.run(foldtest.Task("a"))
 	for object, err := range fx.blobs.List(t.Context(), blob.ListOptions{Prefix: manifest.StatePrefix(domain)}) {

@@ -1,4 +1,4 @@
-package compactor
+package tiers
 
 import (
 	"context"
@@ -13,12 +13,12 @@ import (
 // whatever they contain.
 const maxCachedRows = 4000
 
-// cachedRows is the row cache: the rows of deltas that a manifest names, by the ids of the deltas.
+// rowCache contains the rows of deltas that a manifest names, by the ids of the deltas.
 // It contains small L0 deltas that this process has made. They are few, because they soon merge
 // into an L1 delta.
-type cachedRows map[string]*state.Rows
+type rowCache map[string]*state.Rows
 
-func (h cachedRows) add(id string, rows *state.Rows) {
+func (h rowCache) add(id string, rows *state.Rows) {
 	if rows != nil && rows.Len() <= maxCachedRows {
 		h[id] = rows
 	}
@@ -29,32 +29,32 @@ func (h cachedRows) add(id string, rows *state.Rows) {
 // does not miss the rows. The row of a run changes with each of its tasks, and each task's row
 // changes several times. So most inline rows of a run are outdated; without them, inline deltas are
 // written to files a third as often.
-func (c *Compactor) dropOverwritten(next *manifest.Manifest, delta manifest.Delta, changed *state.Rows) (cachedRows, error) {
-	cached := cachedRows{}
+func (t *Tiers) dropOverwritten(next *manifest.Manifest, c *Change) (rowCache, error) {
+	cached := rowCache{}
 	for i := range next.L0 {
 		d := &next.L0[i]
-		rows := c.rowsOf(d.ID)
-		if rows != nil && d.IsInline() && delta.IsInline() { // a delta in files is too large to compare
+		rows := t.rowsOf(d.ID)
+		if rows != nil && d.IsInline() && c.Delta.IsInline() { // a delta in files is too large to compare
 			var err error
-			if rows, err = c.without(d, rows, changed); err != nil {
+			if rows, err = t.cfg.without(d, rows, c.rows); err != nil {
 				return nil, fmt.Errorf("encode the remaining rows of delta %s: %w", d.ID, err)
 			}
 		}
 		cached.add(d.ID, rows)
 	}
-	if delta.Rows > 0 {
-		cached.add(delta.ID, changed)
+	if c.Delta.Rows > 0 {
+		cached.add(c.Delta.ID, c.rows)
 	}
 	return cached, nil
 }
 
 // rowsOf returns the rows of a delta of the current manifest or of a finished merge, or nil if they
 // are not cached.
-func (c *Compactor) rowsOf(id string) *state.Rows {
-	if rows := c.cached[id]; rows != nil {
+func (t *Tiers) rowsOf(id string) *state.Rows {
+	if rows := t.cached[id]; rows != nil {
 		return rows
 	}
-	for _, r := range c.merges {
+	for _, r := range t.merges {
 		if result := r.result.Load(); result != nil && r.id == id {
 			return result.rows
 		}
@@ -64,19 +64,19 @@ func (c *Compactor) rowsOf(id string) *state.Rows {
 
 // without removes from a delta the rows that others overwrite, and returns the remaining ones. It
 // never empties a delta, because the delta records that its revision existed.
-func (c *Compactor) without(d *manifest.Delta, rows, others *state.Rows) (*state.Rows, error) {
+func (cfg *Config) without(d *manifest.Delta, rows, others *state.Rows) (*state.Rows, error) {
 	kept := rows.Without(others)
 	if n := kept.Len(); n == rows.Len() || n == 0 {
 		return rows, nil
 	}
-	inline, size, err := c.Codec.Inline(kept)
+	inline, size, err := cfg.Codec.Inline(kept)
 	*d = manifest.Delta{ID: d.ID, Revision: d.Revision, Inline: inline, Rows: int64(kept.Len()), Bytes: size}
 	return kept, err
 }
 
 // load returns the merged rows of the parts of a merge. It reads those that were not cached when
 // the merge began.
-func (c *Compactor) load(ctx context.Context, r *merge) (*state.Rows, error) {
+func (cfg *Config) load(ctx context.Context, r *merge) (*state.Rows, error) {
 	var stored []manifest.Delta
 	var rows []*state.Rows
 	for _, part := range r.parts {
@@ -87,7 +87,7 @@ func (c *Compactor) load(ctx context.Context, r *merge) (*state.Rows, error) {
 		}
 	}
 	if len(stored) > 0 {
-		loaded, err := snapshot.LoadDeltas(ctx, c.Codec, c.Manifests, stored)
+		loaded, err := snapshot.LoadDeltas(ctx, cfg.Codec, cfg.Manifests, stored)
 		if err != nil {
 			return nil, err
 		}

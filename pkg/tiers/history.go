@@ -1,0 +1,101 @@
+package tiers
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// moveToHistory adds closed rows to history, except those of runs below from, which are not kept.
+// For each table with new rows it stores segments and a new index, which replaces the index that m
+// names. It returns the indexes, with a zero index for a table that has no rows left, and all files
+// that it has created.
+func (cfg *Config) moveToHistory(
+	ctx context.Context, m *manifest.Manifest, closed *state.Rows, from string,
+) (indexes map[string]manifest.File, made []manifest.File, err error) {
+	segments, err := cfg.dropExpired(ctx, m, from)
+	if err != nil {
+		return nil, nil, err
+	}
+	for chunk := range closed.KeptFrom(from).Chunks(cfg.MaxSegment) { // one at a time, to limit memory
+		files, err := cfg.Codec.Encode(chunk)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, f := range files {
+			known, rewritten := segments[f.Table]
+			if index, ok := m.History[f.Table]; ok && !rewritten {
+				if known, err = cfg.Manifests.Segments(ctx, index); err != nil {
+					return nil, nil, err
+				}
+			}
+			kept, segment, err := cfg.extend(ctx, f, known, from)
+			if err != nil {
+				return nil, nil, err
+			}
+			segments[f.Table] = append(slices.Clone(kept), segment)
+			made = append(made, segment)
+		}
+	}
+	indexes = map[string]manifest.File{}
+	for _, table := range slices.Sorted(maps.Keys(segments)) { // a fixed order, since each takes an id
+		if len(segments[table]) == 0 {
+			indexes[table] = manifest.File{}
+			continue
+		}
+		data, index, err := manifest.EncodeIndex(manifest.IndexKey(cfg.Domain, table, cfg.IDs.New()), table, segments[table])
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := cfg.create(ctx, index.Key, data); err != nil {
+			return nil, nil, err
+		}
+		indexes[table] = index
+		made = append(made, index)
+	}
+	return indexes, made, nil
+}
+
+// dropExpired returns, for each table with expired segments, the segments that are kept.
+func (cfg *Config) dropExpired(ctx context.Context, m *manifest.Manifest, from string) (map[string][]manifest.File, error) {
+	left := map[string][]manifest.File{}
+	for _, table := range slices.Sorted(maps.Keys(m.History)) {
+		if index := m.History[table]; index.MinRun == "" || index.MinRun >= from {
+			continue
+		}
+		known, err := cfg.Manifests.Segments(ctx, m.History[table])
+		if err != nil {
+			return nil, err
+		}
+		kept := slices.DeleteFunc(slices.Clone(known), func(f manifest.File) bool { return snapshot.Expired(f, from) })
+		if len(kept) < len(known) {
+			left[table] = kept
+		}
+	}
+	return left, nil
+}
+
+// extend stores a file as a segment after the known ones of its table, and returns the known ones
+// that stay. Small segments at the end are merged with the file, unless one of them is damaged.
+func (cfg *Config) extend(
+	ctx context.Context, f snapshot.File, known []manifest.File, from string,
+) (kept []manifest.File, segment manifest.File, err error) {
+	kept = known
+	if small := snapshot.Absorbed(known, f.Rows); len(small) > 0 {
+		whole, err := cfg.Codec.Combine(ctx, cfg.Manifests, small, f, from)
+		switch {
+		case err == nil:
+			f, kept = whole, known[:len(known)-len(small)]
+		case !manifest.Damaged(err):
+			return nil, segment, err
+		}
+	}
+	// Each segment has its own id: files that share an id are collected together, and segments
+	// are replaced at different times.
+	segment = f.Named(cfg.Domain, manifest.TierHistory, cfg.IDs.New())
+	return kept, segment, cfg.create(ctx, segment.Key, f.Data)
+}

@@ -1,0 +1,169 @@
+package tiers
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// merge writes deltas, or the whole state, to files, concurrently with folding. A later manifest
+// includes the result if it still contains those deltas, or that base; the result then replaces the
+// deltas, or the base and all deltas up to source. Otherwise the result is dropped.
+type merge struct {
+	job
+	source *manifest.Manifest // the current manifest when the merge began
+	id     string             // of the result; the names of its files contain it
+	cached rowCache           // of source
+
+	result atomic.Pointer[merged]
+	done   atomic.Bool
+}
+
+// merged is the result of a merge.
+type merged struct {
+	manifest.Delta
+
+	rows *state.Rows // of an L0 delta that is small enough to be cached; else nil
+
+	// The history cutoff of a base, and the new indexes of history.
+	cutoff  state.Cutoff
+	history map[string]manifest.File
+	files   []manifest.File // new files of history
+}
+
+// start starts a merge. st is the state as of the current manifest.
+func (t *Tiers) start(ctx context.Context, j job, st *state.State) {
+	j.parts = slices.Clone(j.parts)
+	r := &merge{job: j, source: t.manifest, id: t.cfg.IDs.New(), cached: t.cached}
+	t.merges = append(t.merges, r)
+	var whole *state.State
+	if j.tier == manifest.TierBase {
+		t.unmergeable.Store(false)
+		whole = st.Copy()
+	}
+	t.running.Go(func() {
+		defer r.done.Store(true)
+		err := t.merge(ctx, r, whole)
+		if err == nil || ctx.Err() != nil { // an ending process is not worth a warning
+			return
+		}
+		t.cfg.Logger.WarnContext(ctx, "merging state files failed; it is retried later",
+			slog.String("domain", t.cfg.Domain.String()), slog.String("tier", r.tier), slog.Any("error", err))
+	})
+}
+
+func (t *Tiers) merge(ctx context.Context, r *merge, whole *state.State) error {
+	if whole != nil {
+		return t.cfg.rebase(ctx, r, whole)
+	}
+	rows, err := t.cfg.load(ctx, r)
+	if err != nil {
+		t.unmergeable.Store(true)
+		return err
+	}
+	delta, err := t.cfg.write(ctx, r.id, rows, r.tier)
+	if err != nil {
+		return err
+	}
+	delta.Revision = r.through()
+	if r.tier != manifest.TierL0 || rows.Len() > maxCachedRows {
+		rows = nil
+	}
+	r.result.Store(&merged{Delta: delta, rows: rows})
+	return nil
+}
+
+// rebase writes a base of the live rows and moves closed rows to history.
+func (cfg *Config) rebase(ctx context.Context, r *merge, whole *state.State) error {
+	result := &merged{cutoff: cfg.cutoff(r.source)}
+	closed := whole.Evict(result.cutoff)
+	var err error
+	if result.history, result.files, err = cfg.moveToHistory(ctx, r.source, closed, result.cutoff.Runs); manifest.Damaged(err) {
+		cfg.Logger.ErrorContext(ctx, "history cannot be extended: closed rows stay in the live state",
+			slog.String("domain", cfg.Domain.String()), slog.Any("error", err))
+		whole.Load(closed)
+		result.cutoff, result.history, result.files, err = snapshot.CutoffOf(r.source), nil, nil, nil
+	}
+	if err != nil {
+		return err
+	}
+	if result.Delta, err = cfg.write(ctx, r.id, whole.All(), r.tier); err != nil {
+		return err
+	}
+	result.Revision = r.through()
+	r.result.Store(result)
+	return nil
+}
+
+// through returns the last revision whose changes the result contains.
+func (r *merge) through() int64 {
+	if r.tier == manifest.TierBase {
+		return r.source.Revision
+	}
+	return r.parts[len(r.parts)-1].Revision
+}
+
+// pending reports whether m or a later manifest may still include the result. This is impossible if
+// the merge has failed, or if m no longer contains the deltas that the result replaces.
+func (r *merge) pending(m *manifest.Manifest) bool { return !r.done.Load() || r.ready(m) }
+
+// ready reports whether m can include the result: the merge has finished, m contains the deltas
+// that the result replaces, and no file of the result is below the floor of m, where it may have
+// been collected.
+func (r *merge) ready(m *manifest.Manifest) bool {
+	result := r.result.Load()
+	if result == nil || m == nil || m.Timeline != r.source.Timeline ||
+		!manifest.NamedFrom(m.OrphanFloor, slices.Concat(result.Files, result.files)) {
+		return false
+	}
+	if r.tier == manifest.TierBase { // another base may have moved other rows to history
+		return m.BaseSnapshot.ID == r.source.BaseSnapshot.ID && r.through() <= m.Revision
+	}
+	// A base may have replaced the older parts meanwhile.
+	last := r.parts[len(r.parts)-1]
+	for _, part := range r.parts {
+		named := slices.ContainsFunc(slices.Concat(m.L1, m.L0), func(d manifest.Delta) bool { return d.ID == part.ID })
+		if !named && (part.ID == last.ID || part.Revision > m.BaseSnapshot.Revision) {
+			return false
+		}
+	}
+	return true
+}
+
+// apply changes m to contain the result of a merge that is ready.
+func (r *merge) apply(m *manifest.Manifest, now event.Time) {
+	result := r.result.Load()
+	if r.tier == manifest.TierBase {
+		m.BaseSnapshot = manifest.BaseSnapshot{
+			ID: result.ID, Revision: result.Revision, PublishedAt: now, Files: result.Files,
+			FoldSeq: result.cutoff.Seq, FoldTime: result.cutoff.Time, EntriesFrom: result.cutoff.Entries, RunsFrom: result.cutoff.Runs,
+		}
+		for table, index := range result.history {
+			if m.History == nil {
+				m.History = map[string]manifest.File{}
+			}
+			if m.History[table] = index; index.Key == "" {
+				delete(m.History, table)
+			}
+		}
+		within := func(d manifest.Delta) bool { return d.Revision <= result.Revision }
+		m.L1, m.L0 = slices.DeleteFunc(m.L1, within), slices.DeleteFunc(m.L0, within)
+		return
+	}
+	replaced := func(d manifest.Delta) bool {
+		return slices.ContainsFunc(r.parts, func(part manifest.Delta) bool { return part.ID == d.ID })
+	}
+	if r.tier == manifest.TierL1 {
+		m.L1 = append(slices.DeleteFunc(m.L1, replaced), result.Delta)
+		m.L0 = slices.DeleteFunc(m.L0, replaced)
+		return
+	}
+	at := slices.IndexFunc(m.L0, replaced)
+	m.L0 = slices.Insert(slices.DeleteFunc(m.L0, replaced), at, result.Delta)
+}

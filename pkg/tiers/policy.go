@@ -1,0 +1,153 @@
+package tiers
+
+import (
+	"slices"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+const (
+	// rowBytes is the approximate length of a row as JSON.
+	rowBytes = 400
+	// taskBytes is approximately what an ended task takes in memory, with all its rows. baseDue
+	// uses it to convert MinBase to a number of tasks.
+	taskBytes = 3000
+	// inlineSlack limits the inline rows of a manifest while a merge writes them to files: it is a
+	// multiple of MaxInline.
+	inlineSlack = 4
+	// fanIn is the minimum number of L1 deltas that are merged. When there are more than maxL1, all
+	// of them are.
+	fanIn, maxL1 = 4, 64
+	// manyDeltas is the number of deltas above which a new base is written. It is far more than
+	// usual, and far less than a manifest may contain.
+	manyDeltas = 1024
+)
+
+// job describes a merge of deltas, or of the whole state for a base.
+type job struct {
+	tier  string           // of the result
+	parts []manifest.Delta // deltas that the result replaces, oldest first; none for a base
+}
+
+func contains(jobs []job, tier string) bool {
+	return slices.ContainsFunc(jobs, func(j job) bool { return j.tier == tier })
+}
+
+// due returns the merges that a manifest needs besides the running ones. tasks is the number of
+// tasks in memory. unmergeable means that deltas cannot be merged: a base is written from memory,
+// so damaged files of the current state do not matter.
+func (o *Options) due(m *manifest.Manifest, running []job, tasks int, unmergeable bool) (due []job) {
+	if !contains(running, manifest.TierL1) && !contains(running, manifest.TierBase) {
+		switch _, files := manifest.SplitInline(m.L0); {
+		case unmergeable || o.baseDue(m, tasks):
+			due = append(due, job{tier: manifest.TierBase})
+		case len(files) >= o.MaxDeltas && !contains(running, manifest.TierL0):
+			last := files[len(files)-1].ID // inline deltas between them are merged, too
+			due = append(due, job{manifest.TierL1, intoL1(m.L1, through(m.L0, last))})
+		}
+	}
+	free := m.L0 // L0 without the oldest deltas, which a merge to L1 includes
+	for _, j := range slices.Concat(running, due) {
+		if j.tier == manifest.TierL1 {
+			free = free[len(through(free, j.parts[len(j.parts)-1].ID)):]
+		}
+	}
+	if inlineBytes(free) > max(o.MaxInline, 0) && !contains(running, manifest.TierL0) {
+		due = append(due, job{manifest.TierL0, firstInline(free)})
+	}
+	return due
+}
+
+// through returns the deltas up to the one with an id; none if there is no such delta.
+func through(deltas []manifest.Delta, id string) []manifest.Delta {
+	return deltas[:slices.IndexFunc(deltas, func(d manifest.Delta) bool { return d.ID == id })+1]
+}
+
+// baseDue reports whether a new base is due: the deltas are larger than half of the base, or too
+// many, or most tasks in memory may be closed by now.
+func (o *Options) baseDue(m *manifest.Manifest, inMemory int) bool {
+	if len(m.L1)+len(m.L0) > manyDeltas {
+		return true
+	}
+	var base, deltas, tasks int64
+	for _, f := range m.BaseSnapshot.Files {
+		base += f.Size
+		if f.Table == "tasks" {
+			tasks = f.Rows
+		}
+	}
+	if int64(inMemory) > 2*tasks+o.MinBase/taskBytes {
+		return true
+	}
+	for _, list := range [][]manifest.Delta{m.L1, m.L0} {
+		for _, d := range list {
+			for _, f := range d.Files {
+				deltas += f.Size
+			}
+		}
+	}
+	return deltas > max(base/2, o.MinBase)
+}
+
+func inlineBytes(deltas []manifest.Delta) int64 {
+	size := int64(0)
+	for _, d := range deltas {
+		if d.IsInline() {
+			size += d.Bytes
+		}
+	}
+	return size
+}
+
+// firstInline returns the first run of adjacent inline deltas. A merge must not skip a delta in
+// between: its result replaces its parts at one position, so that newer rows stay newer.
+func firstInline(l0 []manifest.Delta) []manifest.Delta {
+	l0 = l0[slices.IndexFunc(l0, manifest.Delta.IsInline):]
+	if end := slices.IndexFunc(l0, func(d manifest.Delta) bool { return !d.IsInline() }); end >= 0 {
+		l0 = l0[:end]
+	}
+	return l0
+}
+
+// intoL1 returns the deltas to merge into one L1 delta: those of l0, and the preceding ones of l1
+// if at least fanIn of them are no larger than what follows them.
+func intoL1(l1, l0 []manifest.Delta) []manifest.Delta {
+	size := int64(0)
+	for _, d := range l0 {
+		size += d.Bytes
+	}
+	from := len(l1)
+	if from > maxL1 {
+		from = 0
+	}
+	for {
+		similar, sum := from, int64(0)
+		for similar > 0 && l1[similar-1].Bytes <= size {
+			similar--
+			sum += l1[similar].Bytes
+		}
+		if from-similar < fanIn {
+			return slices.Concat(l1[from:], l0)
+		}
+		from, size = similar, size+sum
+	}
+}
+
+// cutoff returns the history cutoff of a base of a manifest's state. Rows never return from
+// history, so only entries that no listing looks for are below the cutoff, and a cutoff is never
+// below the previous one.
+func (o *Options) cutoff(m *manifest.Manifest) state.Cutoff {
+	before := snapshot.CutoffOf(m)
+	if m.FoldTime == 0 {
+		return before
+	}
+	entries := min(ids.AtTime(m.FoldTime.Add(-o.KeepEntries).Time()), m.Watermarks.CompleteThrough)
+	// Events that are not folded yet are newer than CompleteThrough, and a clock that is far
+	// ahead does not raise that. So every run below the cutoff is really that old.
+	runs := ids.AtTime(min(m.FoldTime, event.At(ids.Time(m.Watermarks.CompleteThrough))).Add(-o.KeepRuns).Time())
+	return state.Cutoff{Seq: m.FoldSeq, Time: m.FoldTime, Entries: max(before.Entries, entries), Runs: max(before.Runs, runs)}
+}

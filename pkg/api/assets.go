@@ -5,8 +5,6 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
-	"github.com/servo-orchestration/servo/pkg/plan"
-	"github.com/servo-orchestration/servo/pkg/state"
 )
 
 // Asset is a declared asset with totals of its materialized partitions.
@@ -38,38 +36,14 @@ func (h handler) assets(r *http.Request) (int, any, error) {
 	}
 	assets := []Asset{}
 	for i := range p.Assets {
-		a := &p.Assets[i]
-		view := Asset{
-			AssetKey: a.Key.String(), Description: a.Description, Owners: a.Owners, Tags: a.Tags, DependsOn: []string{}, File: a.File,
-		}
-		for _, dep := range a.Deps {
-			view.DependsOn = append(view.DependsOn, dep.String())
-		}
-		if a.Partitions != nil {
-			view.Partitions = a.Partitions.Dimension + " " + a.Partitions.String()
-		}
-		view.fill(snap.State, a)
-		assets = append(assets, view)
+		a := view.AssetOf(snap.State, &p.Assets[i])
+		assets = append(assets, Asset{
+			AssetKey: a.Key.String(), Description: a.Description, Owners: a.Owners, Tags: a.Tags, DependsOn: a.DependsOn(),
+			Partitions: a.Partitioning(), File: a.File, Materialized: len(a.Stored), RowCount: a.Rows, ByteSize: a.Bytes,
+			Schemas: a.Schemas, MaterializedAt: a.MaterializedAt,
+		})
 	}
 	return http.StatusOK, map[string]any{"project": p.Name, "revision": snap.Revision, "assets": assets}, nil
-}
-
-func (a *Asset) fill(s *state.State, asset *plan.Asset) {
-	var stored []*state.Partition
-	s.Partitions.Ascend(state.Key2{A: a.AssetKey}, func(row *state.Partition) bool {
-		if row.AssetKey != a.AssetKey {
-			return false
-		}
-		a.Materialized++
-		a.RowCount += row.RowCount
-		a.ByteSize += row.ByteSize
-		a.MaterializedAt = max(a.MaterializedAt, row.MaterializedAt)
-		if asset.Declares(row.PartitionKey) {
-			stored = append(stored, row)
-		}
-		return true
-	})
-	a.Schemas = view.Schemas(stored)
 }
 
 func (h handler) ready(r *http.Request) (int, any, error) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
@@ -38,19 +39,16 @@ type Run struct {
 }
 
 func runOf(r *state.Run) Run {
+	tasks := map[string]int32{}
+	for _, c := range view.Counts(r) {
+		tasks[string(c.State)] = c.Tasks
+	}
 	return Run{
 		RunID: r.RunID, State: r.State, Trigger: r.TriggerType, ParentRunID: r.ParentRunID, RunKey: r.RunKey,
 		Assets: json.RawMessage(r.RootAssets), AssetsTotal: r.RootAssetsTotal,
 		Partitions: json.RawMessage(r.Partitions), PartitionsTotal: r.PartitionsTotal, Labels: json.RawMessage(r.Labels),
-		TasksTotal: r.TasksTotal, CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, CompletedAt: r.CompletedAt,
+		Tasks: tasks, TasksTotal: r.TasksTotal, CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, CompletedAt: r.CompletedAt,
 		Error: r.ErrorMessage,
-		Tasks: map[string]int32{
-			string(state.TaskBlocked): r.TasksBlocked, string(state.TaskReady): r.TasksReady,
-			string(state.TaskDispatched): r.TasksDispatch, string(state.TaskRunning): r.TasksRunning,
-			string(state.TaskRetryWait): r.TasksRetryWait, string(state.TaskSkipped): r.TasksSkipped,
-			string(state.TaskCancelled): r.TasksCancelled, string(state.TaskFailed): r.TasksFailed,
-			string(state.TaskSucceeded): r.TasksSucceeded,
-		},
 	}
 }
 

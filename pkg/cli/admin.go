@@ -13,6 +13,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/query"
@@ -303,7 +304,7 @@ func (a *app) manifestText(m *manifest.Manifest) string {
 	}
 	field("revision", "%s of %s, published %s by %s", a.style.bold(fmt.Sprint(m.Revision)), m.Domain(), m.PublishedAt, m.Writer)
 	field("timeline", "%s", m.Timeline)
-	field("events folded", "%s, the last at %s", grouped(m.FoldSeq), m.FoldTime)
+	field("events folded", "%s, the last at %s", view.Grouped(m.FoldSeq), m.FoldTime)
 	field("complete through", "%s", m.Watermarks.CompleteThrough)
 	field("caught up at", "%s", m.Watermarks.CaughtUpAt)
 	field("base", "%s", tierText(m.BaseSnapshot.Files))
@@ -319,7 +320,7 @@ func (a *app) manifestText(m *manifest.Manifest) string {
 	name := "rows"
 	for _, table := range tableNames() {
 		if n, ok := m.RowCounts[table]; ok {
-			field(name, "%s  %s", pad(table, 20), grouped(n))
+			field(name, "%s  %s", pad(table, 20), view.Grouped(n))
 			name = ""
 		}
 	}

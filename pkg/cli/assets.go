@@ -13,22 +13,16 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
-	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/gc"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// assetInfo is a declared asset with a summary of its materializations.
+// assetInfo is a declared asset with the number of its partitions.
 type assetInfo struct {
-	*plan.Asset
-	has, of     int
-	rows, bytes int64
-	last        event.Time
-	lastRun     string
-	schemas     int // number of known schemas of its partitions
-	stored      []*state.Partition
+	view.Asset
+	of int
 }
 
 func (a *app) assetsCommand() *cobra.Command {
@@ -46,8 +40,9 @@ func (a *app) assetsCommand() *cobra.Command {
 				return err
 			}
 			var infos []assetInfo
+			calendar := plan.Calendar{Now: a.Clock.Now(), Zone: time.LoadLocation}
 			for i := range p.Assets {
-				infos = append(infos, describe(s, &p.Assets[i], a.Clock.Now()))
+				infos = append(infos, assetInfo{view.AssetOf(s, &p.Assets[i]), view.PartitionCount(&p.Assets[i], calendar)})
 			}
 			if infos, err = chosen(infos, args); err != nil {
 				return err
@@ -83,7 +78,7 @@ func (a *app) current(ctx context.Context, p *project.Project) (*state.State, er
 
 // schemaChanges warns of assets whose partitions have different columns.
 func (a *app) schemaChanges(ctx context.Context, p *project.Project, infos []assetInfo) error {
-	infos = slices.DeleteFunc(slices.Clone(infos), func(i assetInfo) bool { return i.schemas < 2 })
+	infos = slices.DeleteFunc(slices.Clone(infos), func(i assetInfo) bool { return i.Schemas < 2 })
 	if len(infos) == 0 {
 		return nil
 	}
@@ -92,7 +87,7 @@ func (a *app) schemaChanges(ctx context.Context, p *project.Project, infos []ass
 		return err
 	}
 	for _, info := range infos {
-		a.warnings(engine.AssetSchemas(ctx, parts.Store, info.stored))
+		a.warnings(engine.AssetSchemas(ctx, parts.Store, info.Stored))
 	}
 	return parts.Close()
 }
@@ -144,78 +139,20 @@ func keepText(k plan.Keep) string {
 	return fmt.Sprintf("the newest %d versions of a partition; a superseded version for at most %s", rule.Versions, age)
 }
 
-func describe(s *state.State, asset *plan.Asset, now time.Time) assetInfo {
-	info := assetInfo{Asset: asset, of: partitionsOf(asset, now)}
-	key := asset.Key.String()
-	s.Partitions.Ascend(state.Key2{A: key}, func(row *state.Partition) bool {
-		if row.AssetKey != key {
-			return false
-		}
-		if row.Status == state.Materialized && asset.Declares(row.PartitionKey) {
-			info.has++
-			info.rows += row.RowCount
-			info.bytes += row.ByteSize
-			info.stored = append(info.stored, row)
-			if row.MaterializedAt > info.last {
-				info.last, info.lastRun = row.MaterializedAt, row.RunID
-			}
-		}
-		return true
-	})
-	info.schemas = view.Schemas(info.stored)
-	return info
-}
-
-// partitionsOf returns the number of partitions of an asset. Without an end it counts the
-// partitions that have begun.
-func partitionsOf(asset *plan.Asset, now time.Time) int {
-	p := asset.Partitions
-	if p == nil {
-		return 1
-	}
-	days, err := plan.Calendar{Now: now, Zone: time.LoadLocation}.Days(p)
-	if err != nil {
-		return 0 // more days than can be listed
-	}
-	return len(days)
-}
-
-func (i *assetInfo) kind() string {
-	if len(i.Work.Command) > 0 {
-		return "command"
-	}
-	return "sql"
-}
-
-func (i *assetInfo) partitions() string {
-	if i.Partitions == nil {
-		return ""
-	}
-	return i.Partitions.Dimension + " " + i.Partitions.String()
-}
-
-func (i *assetInfo) deps() []any {
-	deps := []any{}
-	for _, dep := range i.Deps {
-		deps = append(deps, dep.String())
-	}
-	return deps
-}
-
 var assetColumns = []column[assetInfo]{
 	{Name: "asset", Value: func(i assetInfo) any { return i.Key.String() }},
-	{Name: "kind", Value: func(i assetInfo) any { return i.kind() }},
-	{Name: "partitions", Machine: true, Value: func(i assetInfo) any { return orNil(i.partitions()) }},
-	{Name: "materialized", Value: func(i assetInfo) any { return i.has }, Text: func(i assetInfo) any {
-		return number(fmt.Sprintf("%s of %s", grouped(int64(i.has)), grouped(int64(i.of))))
+	{Name: "kind", Value: func(i assetInfo) any { return i.Kind() }},
+	{Name: "partitions", Machine: true, Value: func(i assetInfo) any { return orNil(i.Partitioning()) }},
+	{Name: "materialized", Value: func(i assetInfo) any { return len(i.Stored) }, Text: func(i assetInfo) any {
+		return number(fmt.Sprintf("%s of %s", view.Grouped(int64(len(i.Stored))), view.Grouped(int64(i.of))))
 	}},
 	{Name: "of", Machine: true, Value: func(i assetInfo) any { return i.of }},
-	{Name: "rows", Value: func(i assetInfo) any { return i.rows }, Text: func(i assetInfo) any { return number(grouped(i.rows)) }},
-	{Name: "bytes", Value: func(i assetInfo) any { return i.bytes }, Text: func(i assetInfo) any { return number(bytesText(i.bytes)) }},
-	{Name: "schemas", Machine: true, Value: func(i assetInfo) any { return i.schemas }},
-	{Name: "last_materialized_at", Value: func(i assetInfo) any { return moment(i.last) }, Text: func(i assetInfo) any { return stamp(i.last) }},
-	{Name: "last_run_id", Machine: true, Value: func(i assetInfo) any { return orNil(i.lastRun) }},
-	{Name: "depends_on", Value: func(i assetInfo) any { return i.deps() }, Text: func(i assetInfo) any { return words(i.deps(), 0) }},
+	{Name: "rows", Value: func(i assetInfo) any { return i.Rows }, Text: func(i assetInfo) any { return number(view.Grouped(i.Rows)) }},
+	{Name: "bytes", Value: func(i assetInfo) any { return i.Bytes }, Text: func(i assetInfo) any { return number(bytesText(i.Bytes)) }},
+	{Name: "schemas", Machine: true, Value: func(i assetInfo) any { return i.Schemas }},
+	{Name: "last_materialized_at", Value: func(i assetInfo) any { return moment(i.MaterializedAt) }, Text: func(i assetInfo) any { return stamp(i.MaterializedAt) }},
+	{Name: "last_run_id", Machine: true, Value: func(i assetInfo) any { return orNil(i.LastRun) }},
+	{Name: "depends_on", Value: func(i assetInfo) any { return cells(i.DependsOn()) }, Text: func(i assetInfo) any { return words(i.DependsOn(), 0) }},
 	{Name: "description", Machine: true, Value: func(i assetInfo) any { return orNil(i.Description) }},
 	{Name: "file", Machine: true, Value: func(i assetInfo) any { return i.File }},
 }
@@ -228,21 +165,21 @@ func (a *app) assetText(i *assetInfo) string {
 	}
 	field("asset", "%s", a.style.bold(i.Key.String()))
 	if i.Description != "" {
-		field("", "%s", oneLine(i.Description))
+		field("", "%s", view.OneLine(i.Description))
 	}
-	field("declared in", "%s (%s)", i.File, i.kind())
-	if deps := words(i.deps(), 0); deps != "" {
+	field("declared in", "%s (%s)", i.File, i.Kind())
+	if deps := words(i.DependsOn(), 0); deps != "" {
 		field("depends on", "%s", deps)
 	}
 	if i.Partitions != nil {
-		field("partitions", "%s", i.partitions())
+		field("partitions", "%s", i.Partitioning())
 	}
-	field("materialized", "%s of %s, %s, %s", grouped(int64(i.has)), plural(i.of, "partition"), plural(int(i.rows), "row"), bytesText(i.bytes))
-	if i.schemas > 1 {
-		field("schemas", "%d different", i.schemas)
+	field("materialized", "%s of %s, %s, %s", view.Grouped(int64(len(i.Stored))), plural(i.of, "partition"), plural(int(i.Rows), "row"), bytesText(i.Bytes))
+	if i.Schemas > 1 {
+		field("schemas", "%d different", i.Schemas)
 	}
-	if i.last != 0 {
-		field("last run", "%s by run %s", i.last.Time().Format(time.RFC3339), i.lastRun)
+	if i.MaterializedAt != 0 {
+		field("last run", "%s by run %s", i.MaterializedAt.Time().Format(time.RFC3339), i.LastRun)
 	}
 	if i.Pool != "" {
 		field("pool", "%s", i.Pool)

@@ -12,6 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -43,7 +44,7 @@ func (a *app) bind(ctx context.Context, p *project.Project) (problems project.Pr
 	if n := len(bound.Skipped); n > 0 {
 		queries := "1 query is"
 		if n > 1 {
-			queries = grouped(int64(n)) + " queries are"
+			queries = view.Grouped(int64(n)) + " queries are"
 		}
 		skipped = fmt.Sprintf("; %s not checked before the first run of %s", queries, someKeys(bound.Unknown))
 	}

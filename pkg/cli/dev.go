@@ -13,6 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/api"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -170,7 +171,7 @@ func (a *app) reportRuns(ctx context.Context, s *session) error {
 	running := map[string]bool{}
 	for _, run := range live(snap.State) {
 		running[run.RunID] = true
-		a.note("run %s: %s of %s done; resuming", run.RunID, grouped(int64(done(run))), plural(int(run.TasksTotal), "task"))
+		a.note("run %s: %s of %s done; resuming", run.RunID, view.Grouped(int64(view.Done(run))), plural(int(run.TasksTotal), "task"))
 	}
 	last := newest(snap.State)
 	for {

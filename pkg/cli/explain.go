@@ -38,11 +38,11 @@ func (a *app) explainCommand() *cobra.Command {
 func (a *app) explanation(e *view.Explanation, now event.Time) string {
 	t := &outline{style: a.style}
 	word, rest, _ := strings.Cut(e.Headline, ":")
-	fmt.Fprintf(&t.b, "%s\n%s:%s\n", a.style.bold(e.TaskKey), a.style.state(word), oneLine(rest))
+	fmt.Fprintf(&t.b, "%s\n%s:%s\n", a.style.bold(e.TaskKey), a.style.state(word), view.OneLine(rest))
 	a.causes(t, e)
 	t.section("incomplete")
 	for _, text := range e.Incomplete {
-		t.line("%s", oneLine(text))
+		t.line("%s", view.OneLine(text))
 	}
 	t.section("attempts")
 	for _, at := range e.Attempts {
@@ -59,7 +59,7 @@ func (a *app) explanation(e *view.Explanation, now event.Time) string {
 	}
 	t.section("queue")
 	if d := e.Dispatch; d != nil {
-		t.line("%s  %s, generation %d, as %s  %s", d.Status, clockTime(d.CreatedAt), d.Generation, d.QueueTaskName, oneLine(d.Error))
+		t.line("%s  %s, generation %d, as %s  %s", d.Status, clockTime(d.CreatedAt), d.Generation, d.QueueTaskName, view.OneLine(d.Error))
 	}
 	t.section("timers")
 	for _, timer := range e.Timers {
@@ -67,12 +67,12 @@ func (a *app) explanation(e *view.Explanation, now event.Time) string {
 	}
 	t.section("alive")
 	if h := e.Heartbeat; h != nil {
-		t.line("%s ago; given up at %s  %s", view.Span(now.Sub(h.At)), clockTime(h.Deadline), oneLine(h.Message))
+		t.line("%s ago; given up at %s  %s", view.Span(now.Sub(h.At)), clockTime(h.Deadline), view.OneLine(h.Message))
 	}
 	t.section("ledger")
 	for _, ev := range e.Events {
 		t.line("%s  %s  %s  %s %s  %s", clockTime(ev.Time), pad(ev.Type, len("DispatchEnqueued")), ev.Entry, pad(string(ev.Outcome), len("NO_CHANGE")),
-			oneLine(ev.Reason), oneLine(view.FirstLine(ev.Summary)))
+			view.OneLine(ev.Reason), view.OneLine(view.FirstLine(ev.Summary)))
 	}
 	if e.EventsLeftOut {
 		t.line("… more events: list them with `servo admin ledger --run %s`", e.RunID)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -36,7 +37,7 @@ type runner struct {
 	// trigger returns, until errNothingLeft.
 	resumed bool
 	// reports collects the results of the followed runs. reported: they have been written.
-	reports  []assetReport
+	reports  []view.AssetReport
 	reported bool
 	// failed is the error to return after the runs have ended.
 	failed error
@@ -149,7 +150,7 @@ func (r *runner) awaitOthers(ctx context.Context, s *session) error {
 		}
 		run := runs[0]
 		r.a.note("also executing run %s (%s of %s done) and waiting for it; Ctrl-C leaves it untouched",
-			r.a.style.bold(run.RunID), grouped(int64(done(run))), plural(int(run.TasksTotal), "task"))
+			r.a.style.bold(run.RunID), view.Grouped(int64(view.Done(run))), plural(int(run.TasksTotal), "task"))
 		final, err := r.follow(ctx, s, run.RunID)
 		if r.stopped(ctx) {
 			return nil
@@ -270,9 +271,9 @@ func (r *runner) follow(ctx context.Context, s *session, runID string) (*state.S
 	a := r.a
 	snap, err := s.Snapshots.Current(ctx)
 	_, terminal := a.width(a.Stderr)
-	if r.progress == nil || r.progress.runID != runID {
+	if r.progress == nil || r.progress.RunID != runID {
 		r.progress = newProgress(a.style, runID)
-		r.progress.silent = r.ticket.Attached || r.resumed || r.awaitingOthers
+		r.progress.Silent = r.ticket.Attached || r.resumed || r.awaitingOthers
 		if err == nil && !r.awaitingOthers {
 			a.announce(snap.State, r)
 		}

@@ -99,5 +99,5 @@ var eventColumns = []column[view.EventInfo]{
 	{Name: "entry", Value: func(e view.EventInfo) any { return e.Entry }},
 	{Name: "group", Machine: true, Value: func(e view.EventInfo) any { return e.Group }},
 	{Name: "actor", Machine: true, Value: func(e view.EventInfo) any { return orNil(e.Actor) }},
-	{Name: "summary", Value: func(e view.EventInfo) any { return orNil(e.Summary) }, Text: func(e view.EventInfo) any { return oneLine(e.Summary) }},
+	{Name: "summary", Value: func(e view.EventInfo) any { return orNil(e.Summary) }, Text: func(e view.EventInfo) any { return view.OneLine(e.Summary) }},
 }

@@ -15,16 +15,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
-
-// limitInfo is a limit in force.
-type limitInfo struct {
-	pool         string // "": the workspace
-	slots, inUse int32
-}
 
 func (a *app) limitsCommand() *cobra.Command {
 	limits := &cobra.Command{
@@ -73,7 +68,7 @@ func (a *app) removeLimitCommand() *cobra.Command {
 		Use:   "remove [POOL]",
 		Short: "Remove the limit of a pool or of the workspace",
 		Long: fmt.Sprintf("Remove a limit. A pool is then bounded only by the workspace, and a workspace by the default\nof %s tasks.",
-			grouped(state.DefaultWorkspaceSlots)),
+			view.Grouped(state.DefaultWorkspaceSlots)),
 		Args: takes("[POOL]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			pool, err := poolArgument(args, workspace)
@@ -132,25 +127,14 @@ func (a *app) listLimits(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	workspace, _ := s.SlotLimit(event.ScopeWorkspace, "")
-	infos := []limitInfo{{slots: workspace, inUse: s.SlotsInUse()}}
-	set := engine.LimitsOf(s)
-	for _, pool := range slices.Sorted(maps.Keys(set.Pools)) {
-		infos = append(infos, limitInfo{pool: pool, slots: set.Pools[pool], inUse: s.SlotsInUseInPool(pool)})
-	}
-	return list(a, limitColumns, infos)
+	return list(a, limitColumns, view.Limits(s))
 }
 
-var limitColumns = []column[limitInfo]{
-	{Name: "scope", Value: func(l limitInfo) any {
-		if l.pool == "" {
-			return event.ScopeWorkspace
-		}
-		return event.ScopePool
-	}},
-	{Name: "name", Value: func(l limitInfo) any { return orNil(l.pool) }},
-	{Name: "slots", Value: func(l limitInfo) any { return l.slots }, Text: func(l limitInfo) any { return number(grouped(int64(l.slots))) }},
-	{Name: "in_use", Value: func(l limitInfo) any { return l.inUse }, Text: func(l limitInfo) any { return number(grouped(int64(l.inUse))) }},
+var limitColumns = []column[view.LimitInfo]{
+	{Name: "scope", Value: func(l view.LimitInfo) any { return l.Scope }},
+	{Name: "name", Value: func(l view.LimitInfo) any { return orNil(l.Name) }},
+	{Name: "slots", Value: func(l view.LimitInfo) any { return l.Slots }, Text: func(l view.LimitInfo) any { return number(view.Grouped(int64(l.Slots))) }},
+	{Name: "in_use", Value: func(l view.LimitInfo) any { return l.InUse }, Text: func(l view.LimitInfo) any { return number(view.Grouped(int64(l.InUse))) }},
 }
 
 // changeLimits changes limits by an explicit command. It warns if a project will restore its

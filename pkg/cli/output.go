@@ -30,3 +30,12 @@ func (a *app) document(value any, text func() string) error {
 	}
 	return render.Document(a.Stdout, a.format, value)
 }
+
+// cells returns texts as a cell with a list.
+func cells(texts []string) []any {
+	list := make([]any, len(texts))
+	for i, text := range texts {
+		list[i] = text
+	}
+	return list
+}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"fmt"
 	"testing"
 	"time"
 
@@ -59,6 +58,14 @@ func TestScreenWithoutTerminalPrintsTaskEnds(t *testing.T) {
 			"   3.50 s  skipped    2 tasks, for example c\n", s.look())
 }
 
+func TestSummaryNamesLimits(t *testing.T) {
+	s := show(t, false, foldtest.Task("a"))
+	w := s.World
+	w.MustFold(&event.LimitSet{CommandID: w.ID(), Scope: event.ScopeWorkspace, Slots: 1})
+	run := w.Run(foldtest.Task("b"), foldtest.Task("c"))
+	require.Equal(t, "0 of 2 done, 2 wait for one of the workspace's 1 slots", newProgress(style{}, run).summary(w.State))
+}
+
 func TestScreenWithoutTerminalPrintsHeartbeat(t *testing.T) {
 	s := show(t, false, foldtest.Task("a"), foldtest.Task("b", "a"))
 	s.MustFold(s.Started(s.run, "a", 1))
@@ -95,65 +102,18 @@ func TestScreenOnTerminalRedrawsBlock(t *testing.T) {
 func TestSilentProgressSkipsThePast(t *testing.T) {
 	s := show(t, false, foldtest.Task("a"), foldtest.Task("b"))
 	s.MustFold(s.Finished(s.run, "a", 1, event.Succeeded))
-	s.screen.progress.silent = true
+	s.screen.progress.Silent = true
 	require.Empty(t, s.look())
 	s.MustFold(s.Finished(s.run, "b", 1, event.Succeeded))
 	require.Contains(t, s.look(), "succeeded  b")
 }
 
-func TestSummaryNamesLimits(t *testing.T) {
-	pooled := func(key string) event.TaskDef {
-		def := foldtest.Task(key)
-		def.Pool = "charts"
-		return def
-	}
-	for name, c := range map[string]struct {
-		limit event.LimitSet
-		most  int32
-		want  string
-	}{
-		"a pool":        {event.LimitSet{Scope: event.ScopePool, Name: "charts", Slots: 1}, 0, "2 wait for pool charts (1 of 1 taken)"},
-		"the run":       {event.LimitSet{Scope: event.ScopePool, Name: "charts", Slots: 9}, 2, "1 waits for one of the run's 2 slots"},
-		"the workspace": {event.LimitSet{Scope: event.ScopeWorkspace, Slots: 1}, 0, "2 wait for one of the workspace's 1 slots"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := foldtest.New(t)
-			c.limit.CommandID = w.ID()
-			w.MustFold(&c.limit)
-			run := w.RunWith(event.RunTriggered{MaxParallelism: c.most}, pooled("a"), pooled("b"), pooled("c"))
-			require.Equal(t, "0 of 3 done, "+c.want, newProgress(style{}, run).summary(w.State))
-		})
-	}
-}
-
-func TestAssetReportsSumTasks(t *testing.T) {
-	w := foldtest.New(t)
-	part := func(key string) event.TaskDef { return event.TaskDef{TaskKey: key, AssetKey: "x/parts"} }
-	run := w.Run(part("p1"), part("p2"), part("p3"), event.TaskDef{TaskKey: "z", AssetKey: "x/z", DependsOn: []string{"p1", "p2", "p3"}})
-	w.Pass(time.Second)
-	w.MustFold(w.Started(run, "p1", 1))
-	w.Pass(time.Second)
-	w.MustFold(w.Finished(run, "p1", 1, event.Succeeded))
-	w.MustFold(w.Finished(run, "p2", 1, event.Succeeded))
-	w.MustFold(w.Finished(run, "p3", 1, event.Failed))
-	reports := assetReports(w.State, run)
-	require.Len(t, reports, 2)
-	require.Equal(t, "x/parts 3 2 2 4 2 SUCCEEDED, 1 FAILED", fmt.Sprint(reports[0].asset, " ", reports[0].tasks, reports[0].succeeded,
-		" ", reports[0].rows, reports[0].bytes, " ", reports[0].stateText()))
-	require.Equal(t, time.Second, reports[0].last.Sub(reports[0].first))
-	require.Equal(t, "SKIPPED", reports[1].stateText())
-}
-
-func TestOneLineRemovesControlCharacters(t *testing.T) {
-	require.Equal(t, "a b[31mred c", oneLine("a\nb\x1b[31mred\tc"))
+func TestTextsAreCutByColumns(t *testing.T) {
 	require.Equal(t, "日本…", cut("日本語テキスト", 5))
 	require.Equal(t, "abc", plain("\x1b[31ma\x1b[0mb\x1b[1mc"))
 }
 
-func TestNumbersAndSizesAreReadable(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1234: "-1,234"} {
-		require.Equal(t, want, grouped(n))
-	}
+func TestSizesAreReadable(t *testing.T) {
 	for n, want := range map[int64]string{
 		0: "0 B", 999: "999 B", 1000: "1.0 kB", 1490: "1.5 kB", 516_200: "516 kB", 999_600: "1.0 MB", 12_345_678: "12.3 MB",
 	} {

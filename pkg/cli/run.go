@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
@@ -157,7 +158,7 @@ func (a *app) announce(s *state.State, r *runner) {
 	case t.Attached:
 		text += "; already started under this run key; following it"
 	case r.resumed && run != nil:
-		text += fmt.Sprintf(", %s done; resuming", grouped(int64(done(run))))
+		text += fmt.Sprintf(", %s done; resuming", view.Grouped(int64(view.Done(run))))
 	}
 	a.note("run %s: %s", a.style.bold(t.RunID), text)
 	a.warnings(t.Warnings)
@@ -171,7 +172,7 @@ func (a *app) announce(s *state.State, r *runner) {
 	for _, run := range live(s) {
 		if run.RunID != t.RunID && !r.resumed {
 			a.note("also resuming run %s, which was left with %s of %s done", run.RunID,
-				grouped(int64(done(run))), plural(int(run.TasksTotal), "task"))
+				view.Grouped(int64(view.Done(run))), plural(int(run.TasksTotal), "task"))
 		}
 	}
 }

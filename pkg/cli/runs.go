@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -53,6 +52,9 @@ func (a *app) runsCommand() *cobra.Command {
 	return cmd
 }
 
+// names returns the names in a JSON list as a cell.
+func names(list string) any { return cells(view.Names(list)) }
+
 func runColumns(now event.Time) []column[*state.Run] {
 	number32 := func(name string, value func(*state.Run) int32) column[*state.Run] {
 		return column[*state.Run]{Name: name, Machine: true, Value: func(r *state.Run) any { return value(r) }}
@@ -62,9 +64,9 @@ func runColumns(now event.Time) []column[*state.Run] {
 		{Name: "state", Value: func(r *state.Run) any { return string(r.State) }},
 		{Name: "trigger", Value: func(r *state.Run) any { return r.TriggerType }},
 		{Name: "run_key", Machine: true, Value: func(r *state.Run) any { return orNil(r.RunKey) }},
-		{Name: "assets", Value: func(r *state.Run) any { return texts(r.RootAssets) }, Text: func(r *state.Run) any { return shortList(r.RootAssets) }},
+		{Name: "assets", Value: func(r *state.Run) any { return names(r.RootAssets) }, Text: func(r *state.Run) any { return shortList(r.RootAssets) }},
 		{Name: "assets_total", Machine: true, Value: func(r *state.Run) any { return r.RootAssetsTotal }},
-		{Name: "partitions", Machine: true, Value: func(r *state.Run) any { return texts(r.Partitions) }},
+		{Name: "partitions", Machine: true, Value: func(r *state.Run) any { return names(r.Partitions) }},
 		{Name: "partitions_total", Machine: true, Value: func(r *state.Run) any { return r.PartitionsTotal }},
 		{Name: "tasks", Value: func(r *state.Run) any { return r.TasksTotal }, Text: func(r *state.Run) any { return counts(r) }},
 		number32("succeeded", func(r *state.Run) int32 { return r.TasksSucceeded }),
@@ -77,36 +79,20 @@ func runColumns(now event.Time) []column[*state.Run] {
 		},
 		{Name: "completed_at", Machine: true, Value: func(r *state.Run) any { return moment(r.CompletedAt) }},
 		{
-			Name: "duration", Value: func(r *state.Run) any { return took(r, now).Seconds() },
-			Text: func(r *state.Run) any { return number(view.Span(took(r, now))) },
+			Name: "duration", Value: func(r *state.Run) any { return view.Took(r, now).Seconds() },
+			Text: func(r *state.Run) any { return number(view.Span(view.Took(r, now))) },
 		},
 	}
 }
 
-// texts parses a JSON list of strings.
-func texts(list string) []any {
-	var words []any
-	if json.Unmarshal([]byte(list), &words) != nil {
-		return []any{}
-	}
-	return words
-}
-
 // shortList formats the first items of a JSON list of strings.
 func shortList(list string) string {
-	words := texts(list)
+	names := view.Names(list)
 	const most = 3
-	var parts []string
-	for i, w := range words {
-		if i == most {
-			parts = append(parts, "…")
-			break
-		}
-		if text, ok := w.(string); ok {
-			parts = append(parts, text)
-		}
+	if len(names) > most {
+		names = append(names[:most], "…")
 	}
-	return strings.Join(parts, " ")
+	return strings.Join(names, " ")
 }
 
 func (a *app) tasksCommand() *cobra.Command {
@@ -192,7 +178,7 @@ func taskColumns(now event.Time) []column[*state.Task] {
 		{Name: "max_attempts", Machine: true, Value: func(t *state.Task) any { return t.MaxAttempts }},
 		{Name: "pool", Machine: true, Value: func(t *state.Task) any { return orNil(t.Pool) }},
 		{Name: "worker", Machine: true, Value: func(t *state.Task) any { return orNil(t.WorkerID) }},
-		{Name: "rows", Value: func(t *state.Task) any { return t.RowCount }, Text: func(t *state.Task) any { return ifDone(t, number(grouped(t.RowCount))) }},
+		{Name: "rows", Value: func(t *state.Task) any { return t.RowCount }, Text: func(t *state.Task) any { return ifDone(t, number(view.Grouped(t.RowCount))) }},
 		{Name: "bytes", Value: func(t *state.Task) any { return t.ByteSize }, Text: func(t *state.Task) any { return ifDone(t, number(bytesText(t.ByteSize))) }},
 		{Name: "started_at", Value: func(t *state.Task) any { return moment(t.StartedAt) }, Text: func(t *state.Task) any { return stamp(t.StartedAt) }},
 		{Name: "completed_at", Machine: true, Value: func(t *state.Task) any { return moment(t.CompletedAt) }},
@@ -206,7 +192,7 @@ func taskColumns(now event.Time) []column[*state.Task] {
 			if t.ErrorCode == "" && t.ErrorMessage == "" {
 				return nil
 			}
-			return taskError(t)
+			return view.ErrorLine(t.ErrorCode, t.ErrorMessage)
 		}},
 	}
 }

@@ -30,12 +30,12 @@ const heartbeatEvery = 10 * time.Second
 // show shows a new state.
 func (s *screen) show(st *state.State, now event.Time) {
 	var stay []string
-	run := st.Runs.Get(s.progress.runID)
-	for _, h := range s.progress.observe(st) {
-		if s.terminal && h.minor {
-			continue
+	run := st.Runs.Get(s.progress.RunID)
+	for _, h := range s.progress.Observe(st) {
+		if s.terminal && h.State == state.TaskSucceeded {
+			continue // the counters suffice
 		}
-		stay = append(stay, s.stamped(run, h.at, h.text))
+		stay = append(stay, s.stamped(run, h.At, s.progress.text(h)))
 	}
 	if s.terminal {
 		s.redraw(stay, s.progress.block(st, now, s.width))

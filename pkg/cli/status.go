@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,77 +15,29 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// took returns how long a run took, or has taken so far.
-func took(r *state.Run, now event.Time) time.Duration {
-	return cmp.Or(r.CompletedAt, now).Sub(r.CreatedAt)
-}
-
 // taskTook returns how many seconds a task took, or has taken so far.
 func taskTook(t *state.Task, now event.Time) any {
-	if t.StartedAt == 0 {
-		return nil
+	if took, started := view.TaskTook(t, now); started {
+		return took.Seconds()
 	}
-	return max(cmp.Or(t.CompletedAt, now).Sub(t.StartedAt), 0).Seconds()
+	return nil
 }
 
 func taskTookText(t *state.Task, now event.Time) any {
-	if t.StartedAt == 0 {
-		return nil
+	if took, started := view.TaskTook(t, now); started {
+		return number(view.Span(took))
 	}
-	return number(view.Span(cmp.Or(t.CompletedAt, now).Sub(t.StartedAt)))
+	return nil
 }
 
 // runStatus is the result of servo status.
 type runStatus struct {
-	RunID       string         `json:"run_id"`
-	State       state.RunState `json:"state"`
-	Trigger     string         `json:"trigger"`
-	ParentRunID string         `json:"parent_run_id,omitempty"`
-	RunKey      string         `json:"run_key,omitempty"`
-	// Assets and Partitions list the first requested ones. The totals count all of them.
-	Assets          []any `json:"assets"`
-	AssetsTotal     int32 `json:"assets_total"`
-	Partitions      []any `json:"partitions"`
-	PartitionsTotal int32 `json:"partitions_total"`
+	*view.Status
 
-	CreatedAt   event.Time       `json:"created_at"`
-	CompletedAt event.Time       `json:"completed_at,omitempty,omitzero"`
-	Seconds     float64          `json:"seconds"`
-	TasksTotal  int32            `json:"tasks_total"`
-	Tasks       map[string]int32 `json:"tasks"`
-	Running     []runningTask    `json:"running"`
-	Retrying    []failedTask     `json:"retrying"`
-	Failed      []failedTask     `json:"failed"`
-	Waits       []string         `json:"waits"`
-	Error       string           `json:"error,omitempty"`
-	Cancelled   string           `json:"cancel_reason,omitempty"`
 	// Owner is the process that executes the run. 0: none.
 	Owner int `json:"owner_pid,omitempty"`
 
 	run *state.Run
-}
-
-type runningTask struct {
-	TaskKey  string     `json:"task_key"`
-	Attempt  int32      `json:"attempt"`
-	Worker   string     `json:"worker"`
-	Since    event.Time `json:"since"`
-	Progress int32      `json:"progress,omitempty"`
-	Message  string     `json:"message,omitempty"`
-}
-
-type failedTask struct {
-	TaskKey string     `json:"task_key"`
-	Attempt int32      `json:"attempt"`
-	Of      int32      `json:"max_attempts"`
-	Error   string     `json:"error"`
-	Again   event.Time `json:"again_at,omitempty,omitzero"`
-
-	attempts string // for people
-}
-
-func newFailedTask(t *state.Task, again event.Time) failedTask {
-	return failedTask{t.TaskKey, t.Attempt, t.MaxAttempts, taskError(t), again, view.Attempts(t)}
 }
 
 func (a *app) statusCommand() *cobra.Command {
@@ -101,7 +52,7 @@ func (a *app) statusCommand() *cobra.Command {
 					return err
 				}
 				now := event.At(a.Clock.Now())
-				status := statusOf(s, run, now)
+				status := &runStatus{Status: view.StatusOf(s, run, now), run: run}
 				if !run.State.Terminal() {
 					if o, ok := owner(cmd.Context(), v.dir); ok {
 						status.Owner = o.PID
@@ -111,41 +62,6 @@ func (a *app) statusCommand() *cobra.Command {
 			})
 		},
 	}
-}
-
-func statusOf(s *state.State, r *state.Run, now event.Time) *runStatus {
-	st := &runStatus{
-		RunID: r.RunID, State: r.State, Trigger: r.TriggerType, ParentRunID: r.ParentRunID, RunKey: r.RunKey,
-		Assets: texts(r.RootAssets), AssetsTotal: r.RootAssetsTotal,
-		Partitions: texts(r.Partitions), PartitionsTotal: r.PartitionsTotal,
-		CreatedAt: r.CreatedAt, CompletedAt: r.CompletedAt, Seconds: took(r, now).Seconds(), TasksTotal: r.TasksTotal,
-		Tasks:   map[string]int32{},
-		Running: []runningTask{}, Retrying: []failedTask{}, Failed: []failedTask{}, Waits: append([]string{}, waits(s, r)...),
-		Error: oneLine(strings.Trim(r.ErrorCode+": "+r.ErrorMessage, ": ")), Cancelled: r.CancelReason, run: r,
-	}
-	s.TasksOf(r.RunID, func(t *state.Task) bool {
-		if t.Kind == event.KindGroup {
-			return true
-		}
-		st.Tasks[string(t.State)]++
-		switch t.State {
-		case state.TaskRunning:
-			row := runningTask{TaskKey: t.TaskKey, Attempt: t.Attempt, Worker: t.WorkerID, Since: t.StartedAt}
-			if beat := s.Heartbeats.Get(t.Key()); beat != nil {
-				row.Progress, row.Message = beat.Progress, beat.Message
-			}
-			st.Running = append(st.Running, row)
-		case state.TaskRetryWait:
-			st.Retrying = append(st.Retrying, newFailedTask(t, t.RetryNotBefore))
-		case state.TaskFailed:
-			st.Failed = append(st.Failed, newFailedTask(t, 0))
-		case state.TaskPlanned, state.TaskBlocked, state.TaskReady, state.TaskDispatched, state.TaskSkipped,
-			state.TaskCancelled, state.TaskSucceeded:
-		}
-		return true
-	})
-	slices.SortStableFunc(st.Running, func(a, b runningTask) int { return cmp.Compare(a.Since, b.Since) })
-	return st
 }
 
 // maxStatus is the most tasks of each kind that a status lists.
@@ -170,7 +86,7 @@ func (a *app) statusText(st *runStatus, now event.Time) string {
 	if len(st.Partitions) > 0 {
 		field("partitions", "%s", words(st.Partitions, st.PartitionsTotal))
 	}
-	field("tasks", "%s: %s", grouped(int64(st.TasksTotal)), counts(st.run))
+	field("tasks", "%s: %s", view.Grouped(int64(st.TasksTotal)), counts(st.run))
 	for i, t := range st.Running {
 		if i == maxStatus {
 			field("", "… and %d more", len(st.Running)-maxStatus)
@@ -178,7 +94,7 @@ func (a *app) statusText(st *runStatus, now event.Time) string {
 		}
 		line := fmt.Sprintf("%s  %s on %s", t.TaskKey, view.Span(now.Sub(t.Since)), t.Worker)
 		if t.Message != "" {
-			line += "  " + oneLine(t.Message)
+			line += "  " + view.OneLine(t.Message)
 		}
 		field(first(i, "running"), "%s", line)
 	}
@@ -202,7 +118,7 @@ func (a *app) statusText(st *runStatus, now event.Time) string {
 	return b.String()
 }
 
-func (a *app) failedText(field func(string, string, ...any), name string, tasks []failedTask, now event.Time) {
+func (a *app) failedText(field func(string, string, ...any), name string, tasks []view.FailedTask, now event.Time) {
 	for i, t := range tasks {
 		if i == maxStatus {
 			field("", "… and %d more", len(tasks)-maxStatus)
@@ -212,7 +128,7 @@ func (a *app) failedText(field func(string, string, ...any), name string, tasks 
 		if t.Again != 0 {
 			again = "; again in " + view.Span(t.Again.Sub(now))
 		}
-		field(first(i, name), "%s  %s: %s%s", t.TaskKey, t.attempts, t.Error, again)
+		field(first(i, name), "%s  %s: %s%s", t.TaskKey, t.Attempts, t.Error, again)
 	}
 }
 
@@ -232,16 +148,10 @@ func first(i int, name string) string {
 }
 
 // words joins the first items of a list. total is the length of the whole list.
-func words(list []any, total int32) string {
-	var parts []string
-	for i, w := range list {
-		if i == maxStatus {
-			break
-		}
-		parts = append(parts, fmt.Sprint(w))
-	}
-	text := strings.Join(parts, ", ")
-	if more := max(int(total), len(list)) - len(parts); more > 0 {
+func words(list []string, total int32) string {
+	shown := list[:min(len(list), maxStatus)]
+	text := strings.Join(shown, ", ")
+	if more := max(int(total), len(list)) - len(shown); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text

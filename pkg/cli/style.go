@@ -7,6 +7,7 @@ import (
 
 	"github.com/mattn/go-runewidth"
 
+	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/query/render"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -15,8 +16,15 @@ import (
 // style colours text on terminals.
 type style struct{ on bool }
 
+// Codes of colours.
+const (
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+)
+
 func (s style) paint(code, text string) string {
-	if !s.on || text == "" {
+	if !s.on || code == "" || text == "" {
 		return text
 	}
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
@@ -24,51 +32,39 @@ func (s style) paint(code, text string) string {
 
 func (s style) bold(text string) string      { return s.paint("1", text) }
 func (s style) dim(text string) string       { return s.paint("2", text) }
-func (s style) red(text string) string       { return s.paint("31", text) }
-func (s style) green(text string) string     { return s.paint("32", text) }
-func (s style) yellow(text string) string    { return s.paint("33", text) }
+func (s style) red(text string) string       { return s.paint(red, text) }
+func (s style) green(text string) string     { return s.paint(green, text) }
+func (s style) yellow(text string) string    { return s.paint(yellow, text) }
 func (s style) errorText(text string) string { return s.red(text) }
 
 // state colours the name of a task state or run state.
-func (s style) state(name string) string {
-	switch name {
-	case string(state.TaskSucceeded):
-		return s.green(name)
-	case string(state.TaskFailed), string(state.RunTimedOut):
-		return s.red(name)
-	case string(state.TaskRetryWait), string(state.TaskSkipped), string(state.TaskCancelled), string(state.RunCancelling):
-		return s.yellow(name)
-	}
-	return name
+func (s style) state(name string) string { return s.as(name, name) }
+
+// as colours a text like the name of a task state or run state.
+func (s style) as(state, text string) string { return s.paint(hues[state], text) }
+
+// hues are the colours of states. Other states have none.
+var hues = map[string]string{
+	string(state.TaskSucceeded): green,
+	string(state.TaskFailed):    red, string(state.RunTimedOut): red,
+	string(state.TaskRetryWait): yellow, string(state.TaskSkipped): yellow, string(state.TaskCancelled): yellow,
+	string(state.RunCancelling): yellow,
 }
 
 // cut truncates text to a number of columns.
 func cut(text string, width int) string {
-	text = oneLine(text)
+	text = view.OneLine(text)
 	if width <= 0 {
 		return text
 	}
 	return runewidth.Truncate(text, width, "…")
 }
 
-// oneLine removes line breaks and control characters from a text.
-func oneLine(text string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t' || r == '\r':
-			return ' '
-		case r < 0x20 || r == 0x7f:
-			return -1
-		}
-		return r
-	}, text)
-}
-
 // indented adds a margin to all lines but the first.
 func indented(text, margin string) string {
 	lines := strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
 	for i, line := range lines {
-		if line = strings.TrimRight(oneLine(line), " "); i > 0 && line != "" {
+		if line = strings.TrimRight(view.OneLine(line), " "); i > 0 && line != "" {
 			line = margin + line
 		}
 		lines[i] = line
@@ -78,19 +74,6 @@ func indented(text, margin string) string {
 
 // pad pads a text to a minimum number of columns.
 func pad(text string, width int) string { return runewidth.FillRight(text, width) }
-
-// grouped formats a number with a comma at each thousand.
-func grouped(n int64) string {
-	digits := fmt.Sprint(n)
-	sign := ""
-	if n < 0 {
-		sign, digits = "-", digits[1:]
-	}
-	for at := len(digits) - 3; at > 0; at -= 3 {
-		digits = digits[:at] + "," + digits[at:]
-	}
-	return sign + digits
-}
 
 // bytesText formats a size for people.
 func bytesText(n int64) string {
@@ -150,5 +133,5 @@ func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
-	return grouped(int64(n)) + " " + what + "s"
+	return view.Grouped(int64(n)) + " " + what + "s"
 }

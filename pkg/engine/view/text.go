@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -45,6 +46,19 @@ func Count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
+// Grouped formats a number with a comma at each thousand.
+func Grouped(n int64) string {
+	digits := fmt.Sprint(n)
+	sign := ""
+	if n < 0 {
+		sign, digits = "-", digits[1:]
+	}
+	for at := len(digits) - 3; at > 0; at -= 3 {
+		digits = digits[:at] + "," + digits[at:]
+	}
+	return sign + digits
+}
+
 // Attempts says which attempt of a task is the last one: "attempt 2 of 3" or, if the task failed
 // although its policy has attempts left, "attempt 1, not retried".
 func Attempts(t *state.Task) string {
@@ -60,6 +74,27 @@ func Problem(code, message string) string {
 		return code + message
 	}
 	return code + ": " + message
+}
+
+// FullError returns an error with all lines of its message.
+func FullError(code, message string) string {
+	return cmp.Or(Problem(code, strings.TrimSpace(message)), "no error message")
+}
+
+// ErrorLine returns an error on one line: see [FirstLine].
+func ErrorLine(code, message string) string { return OneLine(FirstLine(FullError(code, message))) }
+
+// OneLine removes line breaks and control characters from a text.
+func OneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t' || r == '\r':
+			return ' '
+		case r < 0x20 || r == 0x7f:
+			return -1
+		}
+		return r
+	}, text)
 }
 
 // headProblem returns the cause of an error on one line.

@@ -61,12 +61,13 @@ var layers = []layer{
 	}},
 	{"durable", []pack{
 		{"pkg/ledger", list(words, "pkg/blob", "pkg/clock")},
-		{"pkg/wakeup", list(words, "pkg/blob")},
 		// The only package of the core that needs Arrow.
 		{"pkg/table/parquetfile", []string{"pkg/table"}},
 		// Archives store the names and bytes of ledger entries, in the same files as tables.
 		{"pkg/archive", list(words, "pkg/blob", "pkg/clock", "pkg/table", "=pkg/ledger", "=pkg/table/parquetfile")},
 		{"pkg/manifest", list(words, "pkg/blob", "pkg/clock")},
+		// pkg/control says when a state needs a wakeup, and a manifest names it.
+		{"pkg/wakeup", list(words, "pkg/state", "pkg/control", "pkg/blob", "=pkg/manifest")},
 		// pkg/manifest names the files of a state, and pkg/table/parquetfile reads and writes them.
 		{"pkg/snapshot", list(words, "pkg/state", "pkg/blob", "pkg/clock", "pkg/table", "=pkg/table/parquetfile", "=pkg/manifest")},
 	}},
@@ -75,8 +76,7 @@ var layers = []layer{
 		{"pkg/tiers", list(words, "pkg/state", "pkg/fold", "pkg/blob", "pkg/clock", "pkg/manifest", "pkg/snapshot")},
 	}},
 	{"compactor", []pack{
-		// The compactor asks pkg/control when its domain needs a wakeup. It executes no actions.
-		{"pkg/compactor", list(words, "pkg/state", "pkg/fold", "pkg/control", "pkg/contract", "pkg/blob", "pkg/clock",
+		{"pkg/compactor", list(words, "pkg/state", "pkg/fold", "pkg/contract", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/tiers", "pkg/trace")},
 		// Serves and calls compactors over HTTP. The sole writer knows no transport.
 		{"pkg/compactor/remote", list(words, "pkg/contract", "pkg/blob", "pkg/ledger", "=pkg/compactor")},

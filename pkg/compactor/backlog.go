@@ -6,6 +6,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
 // Backlog describes what a domain has not folded yet, as far as its compactor knows. Entries that
@@ -92,13 +93,9 @@ func (b *backlog) setGaps(gaps []string) {
 
 // noteListings records what the current manifest and this process know about listings.
 func (c *Compactor) noteListings() {
-	at := event.Time(0)
-	if c.manifest != nil {
-		at = c.manifest.Wakeup.At
-	}
 	c.backlog.mu.Lock()
 	defer c.backlog.mu.Unlock()
-	c.backlog.listings.note(c.caughtUp, at, event.At(c.Clock.Now()))
+	c.backlog.listings.note(c.caughtUp, c.wakeup().At, event.At(c.Clock.Now()))
 }
 
 // listings computes how late the listing of a ledger is.
@@ -112,10 +109,10 @@ type listings struct {
 // note records the last complete listing and the minute of the domain's wakeup, at which a sweep lists
 // the ledger; 0: no wakeup is needed. A wakeup is at most one slot later than the work that needs it,
 // unless that work waits for a timer.
-func (l *listings) note(caughtUp, wakeup, now event.Time) {
-	wanted := wakeup.Add(-slot)
+func (l *listings) note(caughtUp, next, now event.Time) {
+	wanted := next.Add(-wakeup.Slot)
 	switch {
-	case wakeup == 0:
+	case next == 0:
 		l.wanted = 0
 	case l.wanted == 0 || caughtUp != l.caughtUp:
 		l.wanted = wanted

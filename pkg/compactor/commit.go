@@ -13,6 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
+	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
 // publication is what one manifest records.
@@ -26,10 +27,7 @@ type publication struct {
 	caughtUp event.Time
 	// complete is the id up to which that listing is complete, or "".
 	complete string
-	// through is the minute up to which wakeups may be deleted from now on. soon means that the
-	// next wakeup does not wait for its slot.
-	through event.Time
-	soon    bool
+	swept    wakeup.Swept
 }
 
 // errStateChanged means that another writer has published a state that is not known to descend from

@@ -42,6 +42,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/tiers"
 	"github.com/servo-orchestration/servo/pkg/trace"
+	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
 
 // Config holds the ports and settings of a compactor.
@@ -131,11 +132,11 @@ type Compactor struct {
 	archiver    *archive.Archiver
 
 	// The following fields belong to the goroutine of Run.
-	state         *state.State // as of manifest
-	manifest      *manifest.Manifest
-	caughtUp      event.Time // never decreases within a timeline; the manifest's may be older
-	complete      string     // never decreases within a timeline: every entry named below it is folded
-	createdWakeup event.Time // the newest wakeup that was created and is not known to be deleted
+	state    *state.State // as of manifest
+	manifest *manifest.Manifest
+	caughtUp event.Time // never decreases within a timeline; the manifest's may be older
+	complete string     // never decreases within a timeline: every entry named below it is folded
+	wakeups  wakeup.Schedule
 	// unannounced means that a sweep has found entries that nobody announced, and that no revision
 	// says so yet.
 	unannounced  bool
@@ -172,6 +173,7 @@ func Open(ctx context.Context, cfg Config) (*Compactor, error) {
 			Domain: cfg.Domain, Store: cfg.Store, Clock: cfg.Clock, Logger: cfg.Logger, Span: cfg.ArchiveSpan,
 		}),
 	}
+	c.wakeups = wakeup.Schedule{Domain: cfg.Domain, Store: cfg.Store, Off: !cfg.Wakeups}
 	c.tiers = tiers.New(tiers.Config{
 		Domain: cfg.Domain, Store: cfg.Store, Manifests: cfg.Manifests, Codec: cfg.Codec, IDs: cfg.IDs, Clock: cfg.Clock,
 		Logger: cfg.Logger, Options: cfg.Tiers, OnStored: c.observeStoreTime,
@@ -333,7 +335,8 @@ func (c *Compactor) reload(ctx context.Context) (follows bool, err error) {
 		return false, err
 	}
 	if !follows {
-		c.caughtUp, c.complete, c.createdWakeup = 0, "", 0
+		c.caughtUp, c.complete = 0, ""
+		c.wakeups.Forget()
 		clear(c.tried)
 	}
 	c.state, c.manifest = st, m
@@ -403,5 +406,5 @@ func (c *Compactor) timed(phase Phase, do func() error) error {
 }
 
 func (c *Compactor) result(n int) Result {
-	return Result{Revision: c.revision(), Folded: n, CaughtUpAt: c.caughtUp.String(), ReleasedThrough: c.releasedThrough()}
+	return Result{Revision: c.revision(), Folded: n, CaughtUpAt: c.caughtUp.String(), ReleasedThrough: c.wakeup().Through}
 }

@@ -23,8 +23,8 @@ const ListMargin = 90 * time.Second
 // or [manifest.ErrNotCommitted], and nothing is published.
 func (c *Compactor) publish(ctx context.Context, work *state.State, p publication) error {
 	changed := work.Changed()
-	wakeup := c.nextWakeup(work, p)
-	awaitWakeup := c.createWakeup(ctx, wakeup)
+	wakeup := c.wakeups.Next(c.wakeup(), work, event.At(c.Clock.Now()), p.swept)
+	awaitWakeup := c.wakeups.Create(ctx, c.wakeup(), wakeup)
 	change, err := c.tiers.Store(ctx, changed)
 	c.encodingTime += change.Encoding
 	if err := errors.Join(err, awaitWakeup()); err != nil {

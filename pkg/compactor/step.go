@@ -39,7 +39,7 @@ func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {
 		result.Unreadable = c.updateGaps(ctx)
 		if err == nil && r.Sweep {
 			err = c.publishWakeups(ctx, r)
-			result.Revision, result.ReleasedThrough = c.revision(), c.releasedThrough()
+			result.Revision, result.ReleasedThrough = c.revision(), c.wakeup().Through
 		}
 		if errors.Is(err, errStateChanged) && tries < maxRestarts {
 			continue

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"time"
 
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -252,23 +251,12 @@ func (b *built) next(ctx context.Context) (*manifest.Manifest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("publish rebuilt state: %w", err)
 	}
-	if lost || b.bare != nil {
-		b.scheduleWakeup(m)
+	if b.cfg.Wakeups && (lost || b.bare != nil) {
+		// The state differs from the one that the last wakeup was for, and only a sweep finds
+		// entries that are not folded yet.
+		m.Wakeup = wakeup.Soon(m.Wakeup, event.At(b.cfg.now()))
 	}
 	return m, nil
-}
-
-// scheduleWakeup sets a wakeup in the next minute, unless m has an earlier one. The state differs
-// from the one that the last wakeup was for, and only a sweep finds entries that are not folded
-// yet.
-func (b *built) scheduleWakeup(m *manifest.Manifest) {
-	if !b.cfg.Wakeups {
-		return
-	}
-	next := max(wakeup.Minute(event.At(b.cfg.now())), m.Wakeup.Through).Add(time.Minute)
-	if m.Wakeup.At <= m.Wakeup.Through || m.Wakeup.At > next {
-		m.Wakeup.At = next
-	}
 }
 
 // follow replays the groups that a later revision has folded.

@@ -1,0 +1,146 @@
+package wakeup
+
+import (
+	"context"
+	"hash/fnv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/control"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Slot is the interval between the wakeups of a busy domain: how long stuck work may stay stuck.
+const Slot = 10 * time.Minute
+
+const (
+	// maxAhead limits how far in the future a wakeup is. If more time is left until work is due,
+	// the sweep creates another wakeup.
+	maxAhead = 30 * 24 * time.Hour
+	// maxSweeperAhead is how far a sweeper's clock may be ahead of this one. Later wakeups that it
+	// has found are released by another sweep.
+	maxSweeperAhead = 15 * time.Minute
+	// expiry is how long after its minute a wakeup is taken to be lost: a sweep would have replaced
+	// it. If it still exists because nothing sweeps, another one does no harm.
+	expiry = time.Hour
+)
+
+// Swept is what a publish at the end of a sweep changes. The zero value is for other publishes.
+type Swept struct {
+	// Through is the minute up to which wakeups may be deleted from now on.
+	Through event.Time
+	// Soon means that the next wakeup is in a minute and does not wait for its slot.
+	Soon bool
+}
+
+// After returns what to publish after a sweep that has found wakeups up to a minute. found means
+// that it has found something else, too. Then, or if something is overdue, another sweep is soon.
+func After(st *state.State, now, through event.Time, found bool) Swept {
+	return Swept{
+		Through: Minute(min(through, now.Add(maxSweeperAhead))),
+		Soon:    found || len(control.Sweep(st, now)) > 0,
+	}
+}
+
+// Schedule decides which wakeups a domain needs, and creates them. It belongs to the writer of the
+// domain's manifests.
+type Schedule struct {
+	Domain ids.Domain
+	Store  blob.Store
+	// Off means that the domain needs no wakeups, because nothing sweeps it.
+	Off bool
+
+	created event.Time // the newest wakeup that was created and is not known to be deleted
+}
+
+// Next returns the wakeup of a state that is to be published, given the wakeup of the parent, by
+// the rules of [manifest.Wakeup].
+//
+// A wakeup that is due within a slot stays, whatever the state. So a busy domain creates one wakeup
+// per slot, and folding need not search the state for each publish. A sweep releases the wakeup, and
+// creates no other one if nothing can get stuck.
+func (s *Schedule) Next(parent manifest.Wakeup, work *state.State, now event.Time, swept Swept) manifest.Wakeup {
+	next := parent
+	next.Through = max(next.Through, swept.Through)
+	if next.At <= next.Through {
+		next.At = 0
+	}
+	if s.Off {
+		return next
+	}
+	if next.At != 0 && now.Sub(next.At) > expiry {
+		next.At = 0
+	}
+	soon := max(slotAfter(s.Domain, now), next.Through.Add(time.Minute))
+	if swept.Soon {
+		soon = soonest(next, now)
+	}
+	if next.At != 0 && next.At <= soon {
+		return next
+	}
+	needed, ok := control.Attention(work, now)
+	if !ok {
+		return next
+	}
+	at := soon
+	if !swept.Soon {
+		at = max(soon, slotAfter(s.Domain, min(needed, now.Add(maxAhead))))
+	}
+	if next.At == 0 || at < next.At {
+		next.At = at
+	}
+	return next
+}
+
+// Create starts to create the wakeup of a state and returns a function that waits for it. The
+// wakeup must exist before the manifest does. A wakeup named by the parent, or created by this
+// process, exists: a wakeup is deleted only after a published manifest has released it.
+func (s *Schedule) Create(ctx context.Context, parent, next manifest.Wakeup) (wait func() error) {
+	if next.At == 0 || next.At == s.created || next.At == parent.At {
+		return func() error { return nil }
+	}
+	var creating errgroup.Group
+	creating.Go(func() error { return Create(ctx, s.Store, Wakeup{At: next.At, Domain: s.Domain}) })
+	return func() error {
+		err := creating.Wait()
+		if err == nil {
+			s.created = next.At
+		}
+		return err
+	}
+}
+
+// Forget forgets which wakeup was created, because another timeline may have released it.
+func (s *Schedule) Forget() { s.created = 0 }
+
+// Soon returns a manifest's wakeup, set to the next minute unless it is earlier.
+func Soon(w manifest.Wakeup, now event.Time) manifest.Wakeup {
+	if at := soonest(w, now); w.At <= w.Through || w.At > at {
+		w.At = at
+	}
+	return w
+}
+
+// soonest returns the first minute after now at which a wakeup is not released.
+func soonest(w manifest.Wakeup, now event.Time) event.Time {
+	return max(Minute(now), w.Through).Add(time.Minute)
+}
+
+// slotAfter returns the minute of a domain's first slot after t. A hash of the domain's name
+// offsets its slots, so that not all domains are swept in the same minute.
+func slotAfter(d ids.Domain, t event.Time) event.Time {
+	const minutes = int64(Slot / time.Minute)
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(d.String())) // hashes return no error
+	minute := Minute(t).Time().Unix()/60 + 1
+	wait := (int64(h.Sum32()) - minute) % minutes
+	if wait < 0 {
+		wait += minutes
+	}
+	return event.At(time.Unix((minute+wait)*60, 0))
+}

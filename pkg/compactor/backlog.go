@@ -30,7 +30,7 @@ const listingSeen = 5 * time.Minute
 
 // Backlog returns what the domain has not folded yet. It may be called from any goroutine.
 func (c *Compactor) Backlog() Backlog {
-	now := event.At(c.Clock.Now())
+	now := event.At(c.cfg.Clock.Now())
 	snap, _ := c.latest.Get()
 	oldest := ""
 	note := func(entry string) {
@@ -95,7 +95,7 @@ func (b *backlog) setGaps(gaps []string) {
 func (c *Compactor) noteListings() {
 	c.backlog.mu.Lock()
 	defer c.backlog.mu.Unlock()
-	c.backlog.listings.note(c.caughtUp, c.wakeup().At, event.At(c.Clock.Now()))
+	c.backlog.listings.note(c.caughtUp, c.current().Wakeup.At, event.At(c.cfg.Clock.Now()))
 }
 
 // listings computes how late the listing of a ledger is.

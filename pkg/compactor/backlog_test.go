@@ -136,10 +136,11 @@ func TestOnPhaseReportsFoldsAndPublishes(t *testing.T) {
 		err  error
 	}
 	var phases []phase
-	c := w.open("c")
-	c.OnPhase = func(name compactor.Phase, took time.Duration, err error) {
-		phases = append(phases, phase{name, took, err})
-	}
+	c := w.open("c", func(cfg *compactor.Config) {
+		cfg.OnPhase = func(name compactor.Phase, took time.Duration, err error) {
+			phases = append(phases, phase{name, took, err})
+		}
+	})
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
 		if op == faultblob.Create && strings.HasPrefix(key, "manifests/") {
 			w.clock.pass(time.Second)

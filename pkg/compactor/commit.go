@@ -54,7 +54,7 @@ func (c *Compactor) commit(ctx context.Context, prepare func() (*state.State, pu
 			return err
 		}
 		if !follows && !first {
-			return fmt.Errorf("publish %s: %w", c.Domain, errStateChanged)
+			return fmt.Errorf("publish %s: %w", c.cfg.Domain, errStateChanged)
 		}
 	}
 }
@@ -63,7 +63,7 @@ func (c *Compactor) commit(ctx context.Context, prepare func() (*state.State, pu
 // folded for the first time.
 func (c *Compactor) foldAndPublish(ctx context.Context, p publication) (n int, err error) {
 	ctx, traced := c.traceFold(ctx, p.groups)
-	defer func() { traced.end(ctx, c.revision(), n, err) }()
+	defer func() { traced.end(ctx, c.current().Revision, n, err) }()
 	err = c.commit(ctx, func() (*state.State, publication, error) {
 		work := c.state.Copy()
 		err = c.timed(PhaseFold, func() error { n, err = c.fold(ctx, work, p); return err })
@@ -85,7 +85,7 @@ func (c *Compactor) foldAndPublish(ctx context.Context, p publication) (n int, e
 // created. It returns the number of groups that were folded for the first time.
 func (c *Compactor) fold(ctx context.Context, work *state.State, p publication) (int, error) {
 	n := 0
-	revision := c.revision() + 1
+	revision := c.current().Revision + 1
 	queue := slices.Clone(p.groups)
 	for len(queue) > 0 {
 		g := queue[0]
@@ -117,13 +117,6 @@ func (c *Compactor) fold(ctx context.Context, work *state.State, p publication) 
 	return n, nil
 }
 
-// inHistory reports whether history contains a group. Such a group is read again only because
-// another group of its entry waited.
-func (c *Compactor) inHistory(work *state.State, g fold.Group) bool {
-	return c.manifest != nil && g.Entry < c.manifest.BaseSnapshot.EntriesFrom &&
-		work.Entries.Get(state.Key2{A: g.Entry, B: g.ID}) == nil
-}
-
 // closed returns the runs that a group names and that only history contains.
 //
 // If history is damaged, the fold continues: a trigger of a run that may be in history does not
@@ -134,11 +127,11 @@ func (c *Compactor) closed(ctx context.Context, work *state.State, g fold.Group)
 		if work.Runs.Get(run) != nil {
 			continue
 		}
-		has, err := snapshot.HistoryOf(c.Codec, c.Manifests, c.manifest).Has(ctx, run)
+		has, err := snapshot.HistoryOf(c.cfg.Codec, c.cfg.Manifests, c.manifest).Has(ctx, run)
 		if manifest.Damaged(err) {
-			if live, liveErr := c.Manifests.Live(ctx, c.manifest); liveErr == nil && live {
-				c.Logger.ErrorContext(ctx, "history is damaged; run `servo admin rebuild`",
-					slog.String("domain", c.Domain.String()), slog.Any("error", err))
+			if live, liveErr := c.cfg.Manifests.Live(ctx, c.manifest); liveErr == nil && live {
+				c.cfg.Logger.ErrorContext(ctx, "history is damaged; run `servo admin rebuild`",
+					slog.String("domain", c.cfg.Domain.String()), slog.Any("error", err))
 				has, err = fold.Begins(g, run), nil
 			}
 		}
@@ -155,19 +148,19 @@ func (c *Compactor) closed(ctx context.Context, work *state.State, g fold.Group)
 // waiting returns the groups of the dead letters that wait for a run.
 func (c *Compactor) waiting(ctx context.Context, work *state.State, run string) ([]fold.Group, error) {
 	var groups []fold.Group
-	archived := archive.NewReader(c.Store, c.Domain)
+	archived := archive.NewReader(c.cfg.Store, c.cfg.Domain)
 	for _, key := range work.Waiting(run) {
 		all, err := c.decode(ctx, Entry{ID: key.A, refused: true}, archived)
 		if err == nil {
 			all = slices.DeleteFunc(all, func(g fold.Group) bool { return g.ID != key.B })
-			err = FetchPlans(ctx, c.Store, c.Domain, all)
+			err = FetchPlans(ctx, c.cfg.Store, c.cfg.Domain, all)
 		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		if err != nil { // it stays a dead letter, which the next barrier tries again
-			c.Logger.WarnContext(ctx, "a dead letter whose run has appeared cannot be read; it is tried again",
-				slog.String("domain", c.Domain.String()), slog.String("entry", key.A), slog.Any("error", err))
+			c.cfg.Logger.WarnContext(ctx, "a dead letter whose run has appeared cannot be read; it is tried again",
+				slog.String("domain", c.cfg.Domain.String()), slog.String("entry", key.A), slog.Any("error", err))
 			delete(c.tried, key.A)
 			continue
 		}

@@ -34,7 +34,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/archive"
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/clock"
-	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
@@ -121,62 +120,42 @@ type Published struct {
 
 // Compactor folds one domain. Use [Open] to create one.
 type Compactor struct {
-	Config
-	inbox  *inbox
-	latest *snapshot.Latest
-	ended  chan struct{} // closed when Run has returned
-
-	published   chan struct{} // holds a token if there was a publish since the last receive
-	maintaining chan struct{} // holds a token while Maintain runs, which then owns the collector
-	collector   *manifest.Collector
-	archiver    *archive.Archiver
+	cfg   Config
+	inbox *inbox
+	ended chan struct{} // closed when Run has returned
+	shared
+	maintenance *maintenance
 
 	// The following fields belong to the goroutine of Run.
-	state    *state.State // as of manifest
-	manifest *manifest.Manifest
-	caughtUp event.Time // never decreases within a timeline; the manifest's may be older
-	complete string     // never decreases within a timeline: every entry named below it is folded
-	wakeups  wakeup.Schedule
-	// unannounced means that a sweep has found entries that nobody announced, and that no revision
-	// says so yet.
-	unannounced  bool
+	loaded
+	gaps         *gaps
 	tiers        *tiers.Tiers
+	wakeups      wakeup.Schedule
 	encodingTime time.Duration // spent on encoding files since the last pause
-	// tried are the entries that an older build did not know and that this process has folded
-	// again. Folding them once more would have the same result.
-	tried map[string]bool
-	gaps  gaps
+}
 
-	// gapped holds a token if a step has left gaps since the last receive. unread is their number.
-	gapped chan struct{}
-	unread atomic.Int64
-
+// shared is what the goroutine of Run lets others know.
+type shared struct {
+	latest    *snapshot.Latest
+	backlog   backlog
+	storeTime storeTime
 	// otherWriterAt is when the newest known revision of another writer was published, in Unix
 	// milliseconds; 0: none is known.
 	otherWriterAt atomic.Int64
-
-	// storeTime is the latest known time of the store's clock, in Unix milliseconds.
-	storeTime atomic.Int64
-
-	backlog backlog
 }
 
 // Open loads the state of a domain, or begins a new domain.
 func Open(ctx context.Context, cfg Config) (*Compactor, error) {
 	cfg.Options = cfg.withDefaults()
 	c := &Compactor{
-		Config: cfg, inbox: newInbox(cfg.Clock, cfg.MaxBatch), latest: &snapshot.Latest{}, ended: make(chan struct{}),
-		published: make(chan struct{}, 1), maintaining: make(chan struct{}, 1),
-		collector: manifest.NewCollector(cfg.Manifests, cfg.Retention), tried: map[string]bool{},
-		gaps: newGaps(), gapped: make(chan struct{}, 1),
-		archiver: archive.New(archive.Config{
-			Domain: cfg.Domain, Store: cfg.Store, Clock: cfg.Clock, Logger: cfg.Logger, Span: cfg.ArchiveSpan,
-		}),
+		cfg: cfg, inbox: newInbox(cfg.Clock, cfg.MaxBatch), ended: make(chan struct{}),
+		shared: shared{latest: &snapshot.Latest{}}, maintenance: newMaintenance(cfg),
+		loaded: loaded{tried: map[string]bool{}}, gaps: newGaps(),
+		wakeups: wakeup.Schedule{Domain: cfg.Domain, Store: cfg.Store, Off: !cfg.Wakeups},
 	}
-	c.wakeups = wakeup.Schedule{Domain: cfg.Domain, Store: cfg.Store, Off: !cfg.Wakeups}
 	c.tiers = tiers.New(tiers.Config{
 		Domain: cfg.Domain, Store: cfg.Store, Manifests: cfg.Manifests, Codec: cfg.Codec, IDs: cfg.IDs, Clock: cfg.Clock,
-		Logger: cfg.Logger, Options: cfg.Tiers, OnStored: c.observeStoreTime,
+		Logger: cfg.Logger, Options: cfg.Tiers, OnStored: c.storeTime.observe,
 	})
 	if _, err := c.reload(ctx); err != nil {
 		return nil, err
@@ -207,7 +186,7 @@ func (c *Compactor) Compact(ctx context.Context, r Request) (Result, error) {
 	c.inbox.put(r, c.linger(r), done)
 	select {
 	case <-ctx.Done():
-		return Result{}, fmt.Errorf("wait for compaction of %s: %w", c.Domain, ctx.Err())
+		return Result{}, fmt.Errorf("wait for compaction of %s: %w", c.cfg.Domain, ctx.Err())
 	case a := <-done:
 		return a.result, a.err
 	case <-c.ended:
@@ -216,7 +195,7 @@ func (c *Compactor) Compact(ctx context.Context, r Request) (Result, error) {
 	case a := <-done: // its batch was the last one
 		return a.result, a.err
 	default:
-		return Result{}, fmt.Errorf("wait for compaction of %s: %w", c.Domain, ErrEnded)
+		return Result{}, fmt.Errorf("wait for compaction of %s: %w", c.cfg.Domain, ErrEnded)
 	}
 }
 
@@ -246,7 +225,7 @@ func (c *Compactor) Run(ctx context.Context) error {
 	defer beside.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	beside.Go(func() { c.maintain(ctx) })
+	beside.Go(func() { c.maintenance.run(ctx) })
 	beside.Go(func() { c.retryGaps(ctx) })
 	for {
 		b, err := c.inbox.take(ctx)
@@ -277,7 +256,7 @@ func (c *Compactor) pause(ctx context.Context) error {
 	if wait == 0 {
 		return ctx.Err()
 	}
-	return c.Clock.Sleep(ctx, wait)
+	return c.cfg.Clock.Sleep(ctx, wait)
 }
 
 func ignoreDone(ctx context.Context, err error) error {
@@ -294,8 +273,8 @@ func (c *Compactor) stepWithRetries(ctx context.Context, b batch) (Result, error
 	for wait := firstRetry; ; wait = min(wait*2, lastRetry) {
 		result, err := c.Step(ctx, b.request())
 		switch {
-		case err == nil && !since.IsZero() && c.OnRecovery != nil:
-			c.OnRecovery()
+		case err == nil && !since.IsZero() && c.cfg.OnRecovery != nil:
+			c.cfg.OnRecovery()
 			return result, nil
 		case err == nil:
 			return result, nil
@@ -303,14 +282,14 @@ func (c *Compactor) stepWithRetries(ctx context.Context, b batch) (Result, error
 			return Result{}, fmt.Errorf("fold: %w: %w", ctx.Err(), err)
 		}
 		if since.IsZero() {
-			since = c.Clock.Now()
+			since = c.cfg.Clock.Now()
 		}
-		c.Logger.WarnContext(ctx, "compaction failed; retrying",
-			slog.String("domain", c.Domain.String()), slog.Duration("wait", wait), slog.Any("error", err))
-		if c.OnFailure != nil {
-			c.OnFailure(err, since)
+		c.cfg.Logger.WarnContext(ctx, "compaction failed; retrying",
+			slog.String("domain", c.cfg.Domain.String()), slog.Duration("wait", wait), slog.Any("error", err))
+		if c.cfg.OnFailure != nil {
+			c.cfg.OnFailure(err, since)
 		}
-		if err := c.Clock.Sleep(ctx, wait); err != nil {
+		if err := c.cfg.Clock.Sleep(ctx, wait); err != nil {
 			return Result{}, err
 		}
 		if _, err := c.reload(ctx); err != nil && ctx.Err() != nil {
@@ -326,9 +305,9 @@ func (c *Compactor) stepWithRetries(ctx context.Context, b batch) (Result, error
 // the current one. If so, running and finished merges may still be used. Otherwise they belong to
 // another timeline, as do the results of listings, and are dropped.
 func (c *Compactor) reload(ctx context.Context) (follows bool, err error) {
-	m, st, follows, err := snapshot.Refresh(ctx, c.Codec, c.Manifests, c.manifest, c.state, 0)
+	m, st, follows, err := snapshot.Refresh(ctx, c.cfg.Codec, c.cfg.Manifests, c.manifest, c.state, 0)
 	if errors.Is(err, manifest.ErrNone) {
-		m, st = nil, state.New(c.Domain)
+		m, st = nil, state.New(c.cfg.Domain)
 		err = c.requireNoArchive(ctx)
 	}
 	if err != nil {
@@ -345,9 +324,9 @@ func (c *Compactor) reload(ctx context.Context) (follows bool, err error) {
 		return false, nil
 	}
 	// New ids must not be below those that listings skip, even if the clock was set back.
-	c.IDs.Raise(m.OrphanFloor)
-	c.IDs.Observe(m.Watermarks.EventsProcessedThrough)
-	c.IDs.Observe(m.Watermarks.CompleteThrough)
+	c.cfg.IDs.Raise(m.OrphanFloor)
+	c.cfg.IDs.Observe(m.Watermarks.EventsProcessedThrough)
+	c.cfg.IDs.Observe(m.Watermarks.CompleteThrough)
 	c.caughtUp = max(c.caughtUp, m.Watermarks.CaughtUpAt)
 	c.noteWriter(m)
 	c.noteListings()
@@ -361,33 +340,17 @@ var errNoManifest = errors.New("the domain has an archive and no manifest: its s
 // requireNoArchive returns an error if a domain without a manifest has an archive, and so is not
 // new.
 func (c *Compactor) requireNoArchive(ctx context.Context) error {
-	archived, err := archive.Any(ctx, c.Store, c.Domain)
+	archived, err := archive.Any(ctx, c.cfg.Store, c.cfg.Domain)
 	if err == nil && archived {
-		err = fmt.Errorf("begin %s: %w", c.Domain, errNoManifest)
+		err = fmt.Errorf("begin %s: %w", c.cfg.Domain, errNoManifest)
 	}
 	return err
-}
-
-// baseID returns the id of the current base, or "" if there is none.
-func (c *Compactor) baseID() string {
-	if c.manifest == nil {
-		return ""
-	}
-	return c.manifest.BaseSnapshot.ID
-}
-
-// revision returns the current revision, or 0 if there is none.
-func (c *Compactor) revision() int64 {
-	if c.manifest == nil {
-		return 0
-	}
-	return c.manifest.Revision
 }
 
 // updateLatest makes the current state the newest snapshot, and returns it.
 func (c *Compactor) updateLatest() *snapshot.Snapshot {
 	snap := &snapshot.Snapshot{
-		State: c.state.Copy(), Revision: c.revision(), CaughtUpAt: c.caughtUp, History: snapshot.HistoryOf(c.Codec, c.Manifests, c.manifest),
+		State: c.state.Copy(), Revision: c.current().Revision, CaughtUpAt: c.caughtUp, History: snapshot.HistoryOf(c.cfg.Codec, c.cfg.Manifests, c.manifest),
 	}
 	c.latest.Set(snap)
 	c.noteListings()
@@ -396,15 +359,15 @@ func (c *Compactor) updateLatest() *snapshot.Snapshot {
 
 // timed calls do and reports its duration.
 func (c *Compactor) timed(phase Phase, do func() error) error {
-	if c.OnPhase == nil {
+	if c.cfg.OnPhase == nil {
 		return do()
 	}
-	began := c.Clock.Now()
+	began := c.cfg.Clock.Now()
 	err := do()
-	c.OnPhase(phase, c.Clock.Now().Sub(began), err)
+	c.cfg.OnPhase(phase, c.cfg.Clock.Now().Sub(began), err)
 	return err
 }
 
 func (c *Compactor) result(n int) Result {
-	return Result{Revision: c.revision(), Folded: n, CaughtUpAt: c.caughtUp.String(), ReleasedThrough: c.wakeup().Through}
+	return Result{Revision: c.current().Revision, Folded: n, CaughtUpAt: c.caughtUp.String(), ReleasedThrough: c.current().Wakeup.Through}
 }

@@ -406,9 +406,10 @@ func remove(t *testing.T, w *world, prefix string) {
 func TestRunRetriesWhenTheStoreFails(t *testing.T) {
 	w := newWorld(t)
 	w.options = files
-	c := w.open("one")
 	var troubles []error
-	c.OnFailure = func(err error, _ time.Time) { troubles = append(troubles, err) }
+	c := w.open("one", func(cfg *compactor.Config) {
+		cfg.OnFailure = func(err error, _ time.Time) { troubles = append(troubles, err) }
+	})
 	run, entry := w.trigger(foldtest.Task("a"))
 	var creates atomic.Int32 // files are written in parallel
 	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
@@ -459,11 +460,12 @@ func TestCompactReturnsErrEndedAfterRun(t *testing.T) {
 
 func TestTroubleOverIsReportedWithNothingNew(t *testing.T) {
 	w := newWorld(t)
-	c := w.open("one")
 	var troubles []error
 	over := 0
-	c.OnFailure = func(err error, _ time.Time) { troubles = append(troubles, err) }
-	c.OnRecovery = func() { over++ }
+	c := w.open("one", func(cfg *compactor.Config) {
+		cfg.OnFailure = func(err error, _ time.Time) { troubles = append(troubles, err) }
+		cfg.OnRecovery = func() { over++ }
+	})
 	w.faults(func(op faultblob.Op, _ string) faultblob.Fault {
 		if op == faultblob.List && len(troubles) == 0 {
 			return faultblob.FailBefore

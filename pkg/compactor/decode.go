@@ -37,7 +37,7 @@ func (c *Compactor) decode(ctx context.Context, e Entry, archived *archive.Reade
 		case err != nil:
 			return nil, err
 		default:
-			groups, e.Stored = c.Decode(e.ID, data), stored
+			groups, e.Stored = c.cfg.Decode(e.ID, data), stored
 		}
 	}
 	return c.refuseAhead(ctx, e, groups)
@@ -47,7 +47,7 @@ func (c *Compactor) decode(ctx context.Context, e Entry, archived *archive.Reade
 // which the store created it. It returns no groups if the entry has been archived since.
 func (c *Compactor) refuseAhead(ctx context.Context, e Entry, groups []fold.Group) ([]fold.Group, error) {
 	if e.Stored.IsZero() {
-		object, err := c.Store.Head(ctx, ledger.Key(c.Domain, e.ID))
+		object, err := c.cfg.Store.Head(ctx, ledger.Key(c.cfg.Domain, e.ID))
 		if errors.Is(err, blob.ErrNotFound) {
 			return nil, nil
 		}
@@ -56,7 +56,7 @@ func (c *Compactor) refuseAhead(ctx context.Context, e Entry, groups []fold.Grou
 		}
 		e.Stored = object.Updated
 	}
-	c.observeStoreTime(e.Stored)
+	c.storeTime.observe(e.Stored)
 	RefuseAhead(groups, e.Stored)
 	return groups, nil
 }
@@ -64,15 +64,15 @@ func (c *Compactor) refuseAhead(ctx context.Context, e Entry, groups []fold.Grou
 // read returns the content of an entry, and when the store created it if that costs no extra
 // request.
 func (c *Compactor) read(ctx context.Context, e Entry, archived *archive.Reader) (data []byte, stored time.Time, err error) {
-	switch key := ledger.Key(c.Domain, e.ID); {
+	switch key := ledger.Key(c.cfg.Domain, e.ID); {
 	case e.Data != nil:
 		return e.Data, e.Stored, nil
 	case e.refused:
 		return archived.ReadStored(ctx, e.ID)
 	case e.Stored.IsZero():
-		return ledger.ReadStored(ctx, c.Store, key)
+		return ledger.ReadStored(ctx, c.cfg.Store, key)
 	default:
-		data, err = ledger.Read(ctx, c.Store, key)
+		data, err = ledger.Read(ctx, c.cfg.Store, key)
 		return data, e.Stored, err
 	}
 }

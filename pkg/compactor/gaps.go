@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -37,15 +38,21 @@ const (
 	maxReported = 10
 )
 
-// gaps are the entries of the ledger that cannot be folded, with the reason. They belong to the
-// goroutine of Run.
+// gaps are the entries of the ledger that cannot be folded.
 type gaps struct {
-	open map[string]error
-	// reported are the entries that this process has logged. It logs each once.
+	// open are the gaps, with the reason. reported are the entries that this process has logged: it
+	// logs each once. Both belong to the goroutine of Run.
+	open     map[string]error
 	reported map[string]bool
+
+	// left holds a token if a step has left gaps since the last receive. unread is their number.
+	left   chan struct{}
+	unread atomic.Int64
 }
 
-func newGaps() gaps { return gaps{open: map[string]error{}, reported: map[string]bool{}} }
+func newGaps() *gaps {
+	return &gaps{open: map[string]error{}, reported: map[string]bool{}, left: make(chan struct{}, 1)}
+}
 
 // names returns the open gaps in ascending order.
 func (g *gaps) names() []string { return slices.Sorted(maps.Keys(g.open)) }
@@ -60,38 +67,53 @@ func (g *gaps) below(complete string) string {
 	return complete
 }
 
-// relist replaces the open gaps by those that a listing of the ledger has found.
-func (g *gaps) relist(found map[string]error) { g.open = found }
+// add adds the gaps that a round has found. A listing finds all gaps that exist.
+func (g *gaps) add(found map[string]error, listed bool) {
+	if listed {
+		g.open = found
+		return
+	}
+	maps.Copy(g.open, found)
+}
+
+// close removes the gaps that were folded, and returns those that are to be logged.
+func (g *gaps) close(folded func(entry string) bool) (news []string) {
+	for _, entry := range g.names() {
+		if folded(entry) {
+			delete(g.open, entry)
+		} else if g.open[entry] != nil && !g.reported[entry] {
+			g.reported[entry] = true
+			news = append(news, entry)
+		}
+	}
+	return news
+}
+
+// announce lets the goroutine that retries gaps know how many are left.
+func (g *gaps) announce() {
+	g.unread.Store(int64(len(g.open)))
+	if len(g.open) > 0 {
+		select {
+		case g.left <- struct{}{}:
+		default:
+		}
+	}
+}
 
 // updateGaps removes the gaps that were folded, logs new ones, and returns the others, at most
 // maxUnreadable.
 func (c *Compactor) updateGaps(ctx context.Context) []string {
-	news := 0
-	for _, entry := range c.gaps.names() {
-		if c.recorded(entry) {
-			delete(c.gaps.open, entry)
-			continue
-		}
-		if err := c.gaps.open[entry]; err != nil && !c.gaps.reported[entry] {
-			c.gaps.reported[entry] = true
-			if news++; news > maxReported {
-				continue
-			}
-			c.Logger.ErrorContext(ctx, "a ledger entry, or a plan that it names, cannot be read; it is retried: timers wait for it, everything else continues; "+
-				"if it is lost, `servo admin skip` records that decision",
-				slog.String("domain", c.Domain.String()), slog.String("entry", entry), slog.Any("error", err))
-		}
+	news := c.gaps.close(c.recorded)
+	for _, entry := range news[:min(len(news), maxReported)] {
+		c.cfg.Logger.ErrorContext(ctx, "a ledger entry, or a plan that it names, cannot be read; it is retried: timers wait for it, everything else continues; "+
+			"if it is lost, `servo admin skip` records that decision",
+			slog.String("domain", c.cfg.Domain.String()), slog.String("entry", entry), slog.Any("error", c.gaps.open[entry]))
 	}
-	if news > maxReported {
-		c.Logger.ErrorContext(ctx, "further ledger entries cannot be read", slog.String("domain", c.Domain.String()), slog.Int("entries", news-maxReported))
+	if len(news) > maxReported {
+		c.cfg.Logger.ErrorContext(ctx, "further ledger entries cannot be read",
+			slog.String("domain", c.cfg.Domain.String()), slog.Int("entries", len(news)-maxReported))
 	}
-	c.unread.Store(int64(len(c.gaps.open)))
-	if len(c.gaps.open) > 0 {
-		select {
-		case c.gapped <- struct{}{}:
-		default:
-		}
-	}
+	c.gaps.announce()
 	left := c.gaps.names()
 	c.backlog.setGaps(left)
 	return left[:min(len(left), maxUnreadable)]
@@ -104,17 +126,17 @@ func (c *Compactor) retryGaps(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.gapped:
+		case <-c.gaps.left:
 		}
-		if c.unread.Load() == 0 {
+		if c.gaps.unread.Load() == 0 {
 			wait = firstGapRetry
 			continue
 		}
-		if c.Clock.Sleep(ctx, wait) != nil {
+		if c.cfg.Clock.Sleep(ctx, wait) != nil {
 			return
 		}
 		wait = min(2*wait, lastGapRetry)
-		if c.unread.Load() > 0 {
+		if c.gaps.unread.Load() > 0 {
 			c.Announce(Request{Barrier: true})
 		} else {
 			wait = firstGapRetry
@@ -126,7 +148,7 @@ func (c *Compactor) retryGaps(ctx context.Context) {
 // after a few attempts it returns an error instead of groups. err is set only if ctx is done.
 func (c *Compactor) readAll(ctx context.Context, entries []Entry) (decoded [][]fold.Group, failed []error, err error) {
 	decoded, failed = make([][]fold.Group, len(entries)), make([]error, len(entries))
-	archived := archive.NewReader(c.Store, c.Domain)
+	archived := archive.NewReader(c.cfg.Store, c.cfg.Domain)
 	pending := make([]int, len(entries))
 	for i := range entries {
 		pending[i] = i
@@ -143,7 +165,7 @@ func (c *Compactor) readAll(ctx context.Context, entries []Entry) (decoded [][]f
 		if len(pending) == 0 || try == readTries {
 			break
 		}
-		if err := c.Clock.Sleep(ctx, wait); err != nil {
+		if err := c.cfg.Clock.Sleep(ctx, wait); err != nil {
 			return nil, nil, err
 		}
 		wait *= 2
@@ -152,7 +174,7 @@ func (c *Compactor) readAll(ctx context.Context, entries []Entry) (decoded [][]f
 		if failed[i] == nil || !e.skipped {
 			continue
 		}
-		if skip, err := ledger.ReadSkip(ctx, c.Store, c.Domain, e.ID); skip != nil {
+		if skip, err := ledger.ReadSkip(ctx, c.cfg.Store, c.cfg.Domain, e.ID); skip != nil {
 			decoded[i], failed[i] = c.refuseAhead(ctx, e, []fold.Group{Skipped(*skip)})
 		} else if err != nil {
 			failed[i] = err
@@ -178,7 +200,7 @@ func (c *Compactor) readOnce(ctx context.Context, entries []Entry, pending []int
 	_ = g.Wait() // its functions return no errors
 	for _, i := range pending {
 		if failed[i] == nil {
-			failed[i] = FetchPlans(ctx, c.Store, c.Domain, decoded[i])
+			failed[i] = FetchPlans(ctx, c.cfg.Store, c.cfg.Domain, decoded[i])
 		}
 		if failed[i] != nil {
 			decoded[i] = nil

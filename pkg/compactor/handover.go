@@ -58,7 +58,7 @@ func (c *Compactor) prove(ctx context.Context, entries []Entry) *proof {
 }
 
 func (c *Compactor) proveEntry(ctx context.Context, e Entry) error {
-	stored, err := c.Store.Head(ctx, ledger.Key(c.Domain, e.ID))
+	stored, err := c.cfg.Store.Head(ctx, ledger.Key(c.cfg.Domain, e.ID))
 	if err != nil {
 		return fmt.Errorf("fold entry %s: %w: %w", e.ID, errUnproven, err)
 	}
@@ -78,8 +78,8 @@ func (p *proof) done() error {
 
 // dropData returns entries without content from other processes, so that it is read from the store.
 func (c *Compactor) dropData(ctx context.Context, entries []Entry, why error) []Entry {
-	c.Logger.WarnContext(ctx, "handed-over entries are read from the store instead",
-		slog.String("domain", c.Domain.String()), slog.Any("error", why))
+	c.cfg.Logger.WarnContext(ctx, "handed-over entries are read from the store instead",
+		slog.String("domain", c.cfg.Domain.String()), slog.Any("error", why))
 	read := make([]Entry, len(entries))
 	for i, e := range entries {
 		if e.Proof != (Proof{}) {

@@ -122,12 +122,16 @@ func (w *world) manifests() *manifest.Store {
 }
 
 // open opens a compactor in the state of a new process.
-func (w *world) open(writer string) *compactor.Compactor {
+func (w *world) open(writer string, edits ...func(*compactor.Config)) *compactor.Compactor {
 	w.t.Helper()
-	c, err := compactor.Open(w.t.Context(), compactor.Config{
+	cfg := compactor.Config{
 		Domain: foldtest.Domain, Store: w.store(), Manifests: w.manifests(), Codec: codec, IDs: w.ids, Clock: w.clock,
 		Writer: writer, Options: w.options, ArchiveSlots: w.archiving, Logger: slog.New(slog.DiscardHandler),
-	})
+	}
+	for _, edit := range edits {
+		edit(&cfg)
+	}
+	c, err := compactor.Open(w.t.Context(), cfg)
 	require.NoError(w.t, err)
 	return c
 }

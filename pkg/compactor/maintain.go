@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/servo-orchestration/servo/pkg/archive"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
@@ -21,6 +22,25 @@ const (
 	floorSteps = 10
 )
 
+// maintenance deletes what the retention of a domain does not keep, and archives old entries.
+type maintenance struct {
+	cfg       Config
+	published chan struct{} // holds a token if there was a publish since the last receive
+	turn      chan struct{} // holds a token while a goroutine maintains, which then owns the rest
+	collector *manifest.Collector
+	archiver  *archive.Archiver
+}
+
+func newMaintenance(cfg Config) *maintenance {
+	return &maintenance{
+		cfg: cfg, published: make(chan struct{}, 1), turn: make(chan struct{}, 1),
+		collector: manifest.NewCollector(cfg.Manifests, cfg.Retention),
+		archiver: archive.New(archive.Config{
+			Domain: cfg.Domain, Store: cfg.Store, Clock: cfg.Clock, Logger: cfg.Logger, Span: cfg.ArchiveSpan,
+		}),
+	}
+}
+
 // Maintain deletes revisions, pins and state files that the domain's retention does not keep, and
 // moves old entries from the ledger to the archive. It does a bounded amount of work, and reports
 // whether there is more.
@@ -29,22 +49,33 @@ const (
 // its own. It may run concurrently with folding and on any number of instances. A second call on
 // the same compactor returns at once while the first one runs.
 func (c *Compactor) Maintain(ctx context.Context) (more bool, err error) {
+	return c.maintenance.once(ctx)
+}
+
+// once is Maintain. It returns at once while another goroutine maintains.
+func (m *maintenance) once(ctx context.Context) (more bool, err error) {
 	select {
-	case c.maintaining <- struct{}{}:
-		defer func() { <-c.maintaining }()
+	case m.turn <- struct{}{}:
+		defer func() { <-m.turn }()
 	default:
 		return false, nil
 	}
-	revisions, err := c.collector.Retain(ctx)
+	more, err = collect(ctx, m.collector)
 	if err != nil {
 		return false, err
 	}
-	files, err := c.collector.Collect(ctx)
+	entries, err := m.archiveEntries(ctx)
+	return more || entries, err
+}
+
+// collect deletes some revisions and files that retention does not keep.
+func collect(ctx context.Context, c *manifest.Collector) (more bool, err error) {
+	revisions, err := c.Retain(ctx)
 	if err != nil {
 		return false, err
 	}
-	entries, err := c.archiveEntries(ctx)
-	return revisions || files || entries, err
+	files, err := c.Collect(ctx)
+	return revisions || files, err
 }
 
 // Shrink collects like Maintain, but keeps few revisions. A process calls it before it ends, if it
@@ -52,22 +83,17 @@ func (c *Compactor) Maintain(ctx context.Context) (more bool, err error) {
 // remaining work.
 func (c *Compactor) Shrink(ctx context.Context) error {
 	select {
-	case c.maintaining <- struct{}{}:
-		defer func() { <-c.maintaining }()
+	case c.maintenance.turn <- struct{}{}:
+		defer func() { <-c.maintenance.turn }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	collector := manifest.NewCollector(c.Manifests, c.Retention.Closing())
+	collector := manifest.NewCollector(c.cfg.Manifests, c.cfg.Retention.Closing())
 	for more := true; more; {
-		revisions, err := collector.Retain(ctx)
-		if err != nil {
+		var err error
+		if more, err = collect(ctx, collector); err != nil {
 			return err
 		}
-		files, err := collector.Collect(ctx)
-		if err != nil {
-			return err
-		}
-		more = revisions || files
 	}
 	return nil
 }
@@ -76,48 +102,48 @@ func (c *Compactor) Shrink(ctx context.Context) error {
 // the oldest existing revision. Later revisions have no lower cutoff, and recognize entries below
 // it by their names. Therefore a process that may still publish never lists or reads an archived
 // entry.
-func (c *Compactor) archiveEntries(ctx context.Context) (more bool, err error) {
-	oldest := c.collector.Oldest()
-	cutoff := min(oldest.EntriesFrom, ids.AtTime(c.Clock.Now().Add(-c.KeepLedger)))
-	if !c.archiver.Due(cutoff) {
+func (m *maintenance) archiveEntries(ctx context.Context) (more bool, err error) {
+	oldest := m.collector.Oldest()
+	cutoff := min(oldest.EntriesFrom, ids.AtTime(m.cfg.Clock.Now().Add(-m.cfg.KeepLedger)))
+	if !m.archiver.Due(cutoff) {
 		return false, nil
 	}
-	if c.ArchiveSlots != nil {
+	if m.cfg.ArchiveSlots != nil {
 		select {
-		case c.ArchiveSlots <- struct{}{}:
-			defer func() { <-c.ArchiveSlots }()
+		case m.cfg.ArchiveSlots <- struct{}{}:
+			defer func() { <-m.cfg.ArchiveSlots }()
 		default:
 			return false, nil // retried after a later publish; collection must not wait for it
 		}
 	}
-	if exists, err := c.collector.Exists(ctx, oldest); err != nil || !exists {
+	if exists, err := m.collector.Exists(ctx, oldest); err != nil || !exists {
 		return err == nil, err // if another process has deleted it, another revision is the oldest
 	}
-	return c.archiver.Archive(ctx, cutoff, func(ctx context.Context) (bool, error) {
-		return c.collector.InForce(ctx, oldest)
+	return m.archiver.Archive(ctx, cutoff, func(ctx context.Context) (bool, error) {
+		return m.collector.InForce(ctx, oldest)
 	})
 }
 
-// maintain calls Maintain after publishes until ctx is done. In an idle domain it does nothing;
-// remaining work waits for the next publish.
-func (c *Compactor) maintain(ctx context.Context) {
+// run maintains after publishes until ctx is done. In an idle domain it does nothing; remaining
+// work waits for the next publish.
+func (m *maintenance) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.published:
+		case <-m.published:
 		}
 		for more := true; more; {
 			var err error
-			if more, err = c.Maintain(ctx); err != nil && ctx.Err() == nil {
-				c.Logger.WarnContext(ctx, "collection failed; it is retried after the next publish",
-					slog.String("domain", c.Domain.String()), slog.Any("error", err))
+			if more, err = m.once(ctx); err != nil && ctx.Err() == nil {
+				m.cfg.Logger.WarnContext(ctx, "collection failed; it is retried after the next publish",
+					slog.String("domain", m.cfg.Domain.String()), slog.Any("error", err))
 			}
-			wait := min(maintainEvery, c.Retention.All/perAge)
+			wait := min(maintainEvery, m.cfg.Retention.All/perAge)
 			if more {
 				wait = backlogEvery
 			}
-			if err := c.Clock.Sleep(ctx, wait); err != nil {
+			if err := m.cfg.Clock.Sleep(ctx, wait); err != nil {
 				return
 			}
 		}

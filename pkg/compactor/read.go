@@ -28,18 +28,18 @@ func (c *Compactor) gather(ctx context.Context, r *round) ([]Entry, error) {
 	if !r.Barrier {
 		return c.unrecorded(r.Entries), nil
 	}
-	began, storeTime := event.At(c.Clock.Now()), c.storeTime.Load()
+	began, storeTime := event.At(c.cfg.Clock.Now()), c.storeTime.Load()
 	listed, err := c.list(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if !r.second {
-		r.listedAt, r.complete = began, c.completeAt(max(storeTime, c.recordedAt(listed)))
-		c.IDs.Observe(r.complete)
+		r.listedAt, r.complete = began, completeAt(max(storeTime, c.recordedAt(listed)), c.cfg.Clock.Now())
+		c.cfg.IDs.Observe(r.complete)
 	}
 	entries, skipped := slices.Clone(r.Entries), map[string]bool{}
 	for _, name := range listed {
-		c.observeStoreTime(name.Object.Updated)
+		c.storeTime.observe(name.Object.Updated)
 		if name.Skip {
 			skipped[name.Entry] = true
 			continue
@@ -56,14 +56,10 @@ func (c *Compactor) gather(ctx context.Context, r *round) ([]Entry, error) {
 
 // list returns what a listing finds above the id up to which the ledger is known to be folded.
 func (c *Compactor) list(ctx context.Context) ([]ledger.Name, error) {
-	after := ""
-	if c.manifest != nil {
-		after = c.manifest.Watermarks.CompleteThrough
-	}
 	var names []ledger.Name
-	for name, err := range ledger.ListAll(ctx, c.Store, c.Domain, after) {
+	for name, err := range ledger.ListAll(ctx, c.cfg.Store, c.cfg.Domain, c.current().Watermarks.CompleteThrough) {
 		if err != nil {
-			return nil, fmt.Errorf("list the ledger of %s: %w", c.Domain, err)
+			return nil, fmt.Errorf("list the ledger of %s: %w", c.cfg.Domain, err)
 		}
 		names = append(names, name)
 	}
@@ -73,66 +69,20 @@ func (c *Compactor) list(ctx context.Context) ([]ledger.Name, error) {
 // recordedAt returns a time that the store had before names were listed: that of the last entry
 // which the state, which was read earlier, has recorded. So a process that has just started knows a
 // time. Entries that are named far ahead are ignored: they stay at the end of every listing.
-func (c *Compactor) recordedAt(names []ledger.Name) int64 {
+func (l *loaded) recordedAt(names []ledger.Name) int64 {
 	for _, name := range slices.Backward(names) {
-		if ids.Time(name.Entry).Sub(name.Object.Updated) <= ids.MaxAhead && c.recorded(name.Entry) {
+		if ids.Time(name.Entry).Sub(name.Object.Updated) <= ids.MaxAhead && l.recorded(name.Entry) {
 			return name.Object.Updated.UnixMilli()
 		}
 	}
 	return 0
 }
 
-// unrecorded returns the entries that are not recorded yet, each once, oldest first. If an
-// entry occurs twice, it keeps the one with content, which need not be read.
-func (c *Compactor) unrecorded(entries []Entry) []Entry {
-	entries = slices.Clone(entries) // they belong to the request, which may be tried again
-	slices.SortStableFunc(entries, func(a, b Entry) int {
-		if order := strings.Compare(a.ID, b.ID); order != 0 {
-			return order
-		}
-		return cmp.Or(len(b.Data)-len(a.Data), cmp.Compare(b.size, a.size))
-	})
-	for i := range entries[min(1, len(entries)):] { // the first duplicate is kept, with Stored of the others
-		if a, b := &entries[i], &entries[i+1]; a.ID == b.ID && b.Stored.IsZero() {
-			b.Stored = a.Stored
-		} else if a.ID == b.ID && a.Stored.IsZero() {
-			a.Stored = b.Stored
-		}
-	}
-	entries = slices.CompactFunc(entries, func(a, b Entry) bool { return a.ID == b.ID })
-	return slices.DeleteFunc(entries, func(e Entry) bool { return c.recorded(e.ID) })
-}
-
-// newlySupported returns the dead letters that may be folded now: events that an older build did
-// not know, and those whose run exists, since they may have been unreadable when it appeared. Each
-// is tried once per process, with a barrier; if it still cannot be folded, it stays a dead letter.
-// One that cannot be read is tried again with the next barrier.
-func (c *Compactor) newlySupported(barrier bool) []Entry {
-	if !barrier {
-		return nil
-	}
-	var entries []Entry
-	for _, key := range c.state.Redrivable() {
-		if n := len(entries); n > 0 && entries[n-1].ID == key.A || c.tried[key.A] {
-			continue
-		}
-		entries = append(entries, Entry{ID: key.A, refused: true})
-	}
-	return entries
-}
-
-// recorded reports whether an entry was folded or refused. Entries in history are recognized by
-// their names: an unknown entry that is named below them appeared when no listing could find it
-// any more, and its writer has abandoned it.
-func (c *Compactor) recorded(entry string) bool {
-	return c.state.HasEntry(entry) || c.manifest != nil && entry < c.manifest.BaseSnapshot.EntriesFrom
-}
-
 // portion returns how many entries the next publish records: at least one.
-func (c *Compactor) portion(entries []Entry) int {
+func portion(entries []Entry, limit int) int {
 	bytes := int64(0)
 	for i, e := range entries {
-		if bytes += e.bytes(); i > 0 && (i == c.MaxBatch || bytes > chunkBytes) {
+		if bytes += e.bytes(); i > 0 && (i == limit || bytes > chunkBytes) {
 			return i
 		}
 	}
@@ -152,8 +102,8 @@ func (c *Compactor) groups(ctx context.Context, entries []Entry, read *reading) 
 	for i, groups := range decoded {
 		switch {
 		case failed[i] != nil && entries[i].refused:
-			c.Logger.WarnContext(ctx, "a dead letter that may be folded now cannot be read; it is tried again",
-				slog.String("domain", c.Domain.String()), slog.String("entry", entries[i].ID), slog.Any("error", failed[i]))
+			c.cfg.Logger.WarnContext(ctx, "a dead letter that may be folded now cannot be read; it is tried again",
+				slog.String("domain", c.cfg.Domain.String()), slog.String("entry", entries[i].ID), slog.Any("error", failed[i]))
 			read.unread[entries[i].ID] = true
 		case failed[i] != nil:
 			read.gaps[entries[i].ID] = failed[i]

@@ -3,7 +3,6 @@ package compactor
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -39,14 +38,14 @@ func (c *Compactor) Step(ctx context.Context, r Request) (Result, error) {
 		result.Unreadable = c.updateGaps(ctx)
 		if err == nil && r.Sweep {
 			err = c.publishWakeups(ctx, r)
-			result.Revision, result.ReleasedThrough = c.revision(), c.wakeup().Through
+			result.Revision, result.ReleasedThrough = c.current().Revision, c.current().Wakeup.Through
 		}
 		if errors.Is(err, errStateChanged) && tries < maxRestarts {
 			continue
 		}
 		if err == nil && r.Flush {
 			err = c.flush(ctx)
-			result.Revision = c.revision()
+			result.Revision = c.current().Revision
 		}
 		if err == nil {
 			c.backlog.setListed(nil)
@@ -104,14 +103,14 @@ func (c *Compactor) step(ctx context.Context, r round) (result Result, next roun
 	if err != nil {
 		return Result{}, next, err
 	}
-	c.unannounced = c.unannounced || r.Sweep && c.hasUnannounced(entries, r.Entries, r.remainder)
+	c.unannounced = c.unannounced || r.Sweep && hasUnannounced(c.cfg.Clock.Now(), entries, r.Entries, r.remainder)
 	again := c.newlySupported(r.Barrier)
 	entries = slices.Concat(again, entries)
 	read := reading{known: r.known(again), gaps: map[string]error{}, unread: map[string]bool{}}
 	proof := c.prove(ctx, entries)
 	defer func() { err = errors.Join(err, proof.done()) }()
 	for len(entries) > 0 {
-		n := c.portion(entries)
+		n := portion(entries, c.cfg.MaxBatch)
 		part := entries[:n]
 		entries = entries[n:]
 		p := publication{barrier: r.Barrier, proven: proof.done}
@@ -155,11 +154,11 @@ func (c *Compactor) readPortion(ctx context.Context, r round, part []Entry, read
 // knows about the ledger. While a gap is open, timers wait: the gap may have a fact against them.
 func (c *Compactor) decide(r round, p *publication, read *reading) {
 	if len(read.gaps) > 0 {
-		c.postpone(read)
+		read.postpone(c.recorded)
 	}
-	c.noteGaps(r, read.gaps)
+	c.gaps.add(read.gaps, r.Barrier)
 	p.groups = inOrder(slices.Concat(p.groups, read.decisions))
-	p.caughtUp, p.complete = c.established(r, len(read.later) > 0)
+	p.caughtUp, p.complete = r.established(len(read.later) > 0, c.gaps)
 }
 
 // finish records what a round has established, and returns the round that must follow.
@@ -169,10 +168,10 @@ func (c *Compactor) finish(r round, read *reading, again []Entry) round {
 			c.tried[e.ID] = true
 		}
 	}
-	c.noteGaps(r, read.gaps)
+	c.gaps.add(read.gaps, r.Barrier)
 	// If the ledger has nothing new, only the listing is news. That is not worth a manifest: the
 	// next one records it.
-	caughtUp, complete := c.established(r, len(read.later) > 0)
+	caughtUp, complete := r.established(len(read.later) > 0, c.gaps)
 	c.complete = max(c.complete, complete)
 	if caughtUp > c.caughtUp {
 		c.caughtUp = caughtUp
@@ -198,30 +197,21 @@ func (r round) known(again []Entry) map[string]bool {
 // ledger was folded, if there are no gaps, and the id up to which everything is. It knows nothing
 // if timers are left for a second round: they appeared after the first listing, so their names are
 // above the id up to which that listing is complete.
-func (c *Compactor) established(r round, later bool) (caughtUp event.Time, complete string) {
+func (r round) established(later bool, g *gaps) (caughtUp event.Time, complete string) {
 	switch {
 	case !r.Barrier || later && !r.second:
 		return 0, ""
-	case len(c.gaps.open) > 0:
-		return 0, c.gaps.below(r.complete)
+	case len(g.open) > 0:
+		return 0, g.below(r.complete)
 	}
 	return r.listedAt, r.complete
 }
 
-// noteGaps records the gaps that a round has found. A listing finds all gaps that exist.
-func (c *Compactor) noteGaps(r round, found map[string]error) {
-	if r.Barrier {
-		c.gaps.relist(found)
-		return
-	}
-	maps.Copy(c.gaps.open, found)
-}
-
 // postpone turns the entries in which timers fired into gaps. Recorded dead letters among them are
 // tried again instead.
-func (c *Compactor) postpone(read *reading) {
+func (read *reading) postpone(recorded func(entry string) bool) {
 	for _, g := range read.decisions {
-		if c.recorded(g.Entry) {
+		if recorded(g.Entry) {
 			read.unread[g.Entry] = true
 		} else {
 			read.gaps[g.Entry] = nil

@@ -7,7 +7,6 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
-	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/wakeup"
 )
@@ -24,7 +23,7 @@ func (c *Compactor) publishWakeups(ctx context.Context, r Request) error {
 		return nil
 	}
 	err := c.commit(ctx, func() (*state.State, publication, error) {
-		now := event.At(c.Clock.Now())
+		now := event.At(c.cfg.Clock.Now())
 		p := publication{swept: wakeup.After(c.state, now, r.Through, c.unannounced)}
 		if c.wakeups.Next(c.manifest.Wakeup, c.state, now, p.swept) == c.manifest.Wakeup {
 			return nil, p, nil
@@ -38,19 +37,10 @@ func (c *Compactor) publishWakeups(ctx context.Context, r Request) error {
 }
 
 // hasUnannounced reports whether a listing has found old entries that were not announced.
-func (c *Compactor) hasUnannounced(found []Entry, announced ...[]Entry) bool {
+func hasUnannounced(now time.Time, found []Entry, announced ...[]Entry) bool {
 	known := map[string]bool{}
 	for _, e := range slices.Concat(announced...) {
 		known[e.ID] = true
 	}
-	now := c.Clock.Now()
 	return slices.ContainsFunc(found, func(e Entry) bool { return !known[e.ID] && now.Sub(ids.Time(e.ID)) >= unannouncedAge })
-}
-
-// wakeup returns the wakeup of the current manifest.
-func (c *Compactor) wakeup() manifest.Wakeup {
-	if c.manifest == nil {
-		return manifest.Wakeup{}
-	}
-	return c.manifest.Wakeup
 }

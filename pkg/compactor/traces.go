@@ -29,11 +29,11 @@ type compaction struct {
 
 // traceFold starts the span of a fold.
 func (c *Compactor) traceFold(ctx context.Context, groups []fold.Group) (context.Context, *compaction) {
-	if !c.Traces.On() {
+	if !c.cfg.Traces.On() {
 		return ctx, nil
 	}
 	f := &compaction{
-		tracer: c.Traces, about: trace.About{Tenant: c.Domain.Tenant, Workspace: c.Domain.Workspace}, began: c.Clock.Now(),
+		tracer: c.cfg.Traces, about: trace.About{Tenant: c.cfg.Domain.Tenant, Workspace: c.cfg.Domain.Workspace}, began: c.cfg.Clock.Now(),
 	}
 	for _, g := range groups {
 		f.runs = append(f.runs, fold.Names(g)...)
@@ -44,7 +44,7 @@ func (c *Compactor) traceFold(ctx context.Context, groups []fold.Group) (context
 	for _, runID := range f.traced() {
 		links = append(links, trace.LinkRun(runID))
 	}
-	ctx, f.span = c.Traces.Start(ctx, "compact", f.about, oteltrace.WithLinks(links...))
+	ctx, f.span = c.cfg.Traces.Start(ctx, "compact", f.about, oteltrace.WithLinks(links...))
 	f.span.Set("servo.groups", len(groups))
 	f.span.Set("servo.runs", len(f.runs))
 	return ctx, f
@@ -79,14 +79,14 @@ func (f *compaction) end(ctx context.Context, revision int64, n int, err error) 
 // traceEnded creates the spans of the runs that a publish has ended. Only the publisher of a
 // revision creates them, so each is created once. c.state is still the previous state.
 func (c *Compactor) traceEnded(ctx context.Context, changed []*state.Run) {
-	if !c.Traces.On() {
+	if !c.cfg.Traces.On() {
 		return
 	}
 	for _, run := range changed {
 		if before := c.state.Runs.Get(run.RunID); !run.State.Terminal() || before != nil && before.State.Terminal() {
 			continue
 		}
-		c.Traces.Run(ctx, trace.About{Tenant: c.Domain.Tenant, Workspace: c.Domain.Workspace, RunID: run.RunID},
+		c.cfg.Traces.Run(ctx, trace.About{Tenant: c.cfg.Domain.Tenant, Workspace: c.cfg.Domain.Workspace, RunID: run.RunID},
 			string(run.State), run.CreatedAt.Time(), run.CompletedAt.Time())
 	}
 }

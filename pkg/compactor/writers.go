@@ -18,7 +18,7 @@ const (
 
 // noteWriter records whether another writer has published a manifest.
 func (c *Compactor) noteWriter(m *manifest.Manifest) {
-	if m.Writer != c.Writer {
+	if m.Writer != c.cfg.Writer {
 		c.otherWriterAt.Store(m.PublishedAt.Time().UnixMilli())
 	}
 }
@@ -27,8 +27,8 @@ func (c *Compactor) noteWriter(m *manifest.Manifest) {
 // use.
 func (c *Compactor) hasOtherWriters() bool {
 	at := c.otherWriterAt.Load()
-	age := c.Clock.Now().Sub(time.UnixMilli(at))
-	return c.Shared && at != 0 && age.Abs() < otherWriterAge
+	age := c.cfg.Clock.Now().Sub(time.UnixMilli(at))
+	return c.cfg.Shared && at != 0 && age.Abs() < otherWriterAge
 }
 
 // linger returns how long a request lingers. Entries that were handed to this instance never do: no

@@ -1,0 +1,84 @@
+package compactor
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
+	"github.com/servo-orchestration/servo/pkg/manifest"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// loaded is the state that a step begins with, and what this process knows about it.
+type loaded struct {
+	state    *state.State       // as of manifest
+	manifest *manifest.Manifest // nil: none is published
+	caughtUp event.Time         // never decreases within a timeline; the manifest's may be older
+	complete string             // never decreases within a timeline: every entry named below it is folded
+	// unannounced means that a sweep has found entries that nobody announced, and that no revision
+	// says so yet.
+	unannounced bool
+	// tried are the entries that an older build did not know and that this process has folded
+	// again. Folding them once more would have the same result.
+	tried map[string]bool
+}
+
+// unpublished is the manifest of a domain that has none. It is never changed.
+var unpublished = &manifest.Manifest{}
+
+// current returns the current manifest, or an empty one if none is published.
+func (l *loaded) current() *manifest.Manifest { return cmp.Or(l.manifest, unpublished) }
+
+// recorded reports whether an entry was folded or refused. Entries in history are recognized by
+// their names: an unknown entry that is named below them appeared when no listing could find it
+// any more, and its writer has abandoned it.
+func (l *loaded) recorded(entry string) bool {
+	return l.state.HasEntry(entry) || entry < l.current().BaseSnapshot.EntriesFrom
+}
+
+// inHistory reports whether history contains a group. Such a group is read again only because
+// another group of its entry waited.
+func (l *loaded) inHistory(work *state.State, g fold.Group) bool {
+	return g.Entry < l.current().BaseSnapshot.EntriesFrom && work.Entries.Get(state.Key2{A: g.Entry, B: g.ID}) == nil
+}
+
+// unrecorded returns the entries that are not recorded yet, each once, oldest first. If an
+// entry occurs twice, it keeps the one with content, which need not be read.
+func (l *loaded) unrecorded(entries []Entry) []Entry {
+	entries = slices.Clone(entries) // they belong to the request, which may be tried again
+	slices.SortStableFunc(entries, func(a, b Entry) int {
+		if order := strings.Compare(a.ID, b.ID); order != 0 {
+			return order
+		}
+		return cmp.Or(len(b.Data)-len(a.Data), cmp.Compare(b.size, a.size))
+	})
+	for i := range entries[min(1, len(entries)):] { // the first duplicate is kept, with Stored of the others
+		if a, b := &entries[i], &entries[i+1]; a.ID == b.ID && b.Stored.IsZero() {
+			b.Stored = a.Stored
+		} else if a.ID == b.ID && a.Stored.IsZero() {
+			a.Stored = b.Stored
+		}
+	}
+	entries = slices.CompactFunc(entries, func(a, b Entry) bool { return a.ID == b.ID })
+	return slices.DeleteFunc(entries, func(e Entry) bool { return l.recorded(e.ID) })
+}
+
+// newlySupported returns the dead letters that may be folded now: events that an older build did
+// not know, and those whose run exists, since they may have been unreadable when it appeared. Each
+// is tried once per process, with a barrier; if it still cannot be folded, it stays a dead letter.
+// One that cannot be read is tried again with the next barrier.
+func (l *loaded) newlySupported(barrier bool) []Entry {
+	if !barrier {
+		return nil
+	}
+	var entries []Entry
+	for _, key := range l.state.Redrivable() {
+		if n := len(entries); n > 0 && entries[n-1].ID == key.A || l.tried[key.A] {
+			continue
+		}
+		entries = append(entries, Entry{ID: key.A, refused: true})
+	}
+	return entries
+}

@@ -86,6 +86,9 @@ func (o *oracle) minute() {
 	}
 	for _, d := range o.w.domains {
 		f := o.domains[d]
+		if o.w.listings.onlyFailed(ledger.Prefix(d)) {
+			f.unlisted += time.Minute
+		}
 		if f.manifest == nil || f.broken {
 			continue
 		}
@@ -163,9 +166,10 @@ func (o *oracle) listing(f *followed) {
 }
 
 // lateness checks the delays of retries, timeouts and dispatches. Timers wait while an object
-// cannot be read or the queue delivers nothing, so these minutes are added.
+// cannot be read, the queue delivers nothing, or no listing of the ledger completes, so these minutes
+// are added.
 func (o *oracle) lateness(f *followed) {
-	late := event.At(o.w.now().Add(-o.slack() - o.delays))
+	late := event.At(o.w.now().Add(-o.slack() - o.delays - f.unlisted))
 	for t := range f.state.Tasks.All {
 		if t.State == state.TaskRetryWait && t.RetryNotBefore < late {
 			o.violation("lateness", "task %s of run %s should have been retried at %s", t.TaskKey, t.RunID, t.RetryNotBefore)

@@ -70,6 +70,7 @@ type followed struct {
 	lines     []lineCount
 	floors    []floorAt
 	rebuiltAt time.Time
+	unlisted  time.Duration // how long listings of the ledger have only failed
 	// ended reports that a bare rebuild has ended the revision numbers of the domain and published
 	// nothing yet. endedAt is when it did.
 	ended   bool

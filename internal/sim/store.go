@@ -196,6 +196,7 @@ func (s store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.O
 				return s.p.machine.w.page(opts.Prefix, after)
 			})
 			if err != nil {
+				s.listed(opts.Prefix, err)
 				yield(blob.Object{}, err)
 				return
 			}
@@ -206,9 +207,17 @@ func (s store) List(ctx context.Context, opts blob.ListOptions) iter.Seq2[blob.O
 				after = o.Key
 			}
 			if len(page) < s.p.machine.w.cfg.PageSize {
+				s.listed(opts.Prefix, nil)
 				return
 			}
 		}
+	}
+}
+
+// listed follows a listing that has ended.
+func (s store) listed(prefix string, err error) {
+	if m := s.p.machine; m.kind == "compactor" {
+		m.w.listings.ended(prefix, err)
 	}
 }
 

@@ -30,6 +30,7 @@ type workload struct {
 	scripts map[string][]ask
 	next    map[string]int
 	asking  map[string]*process
+	busy    *busy
 }
 
 // project is a DAG of assets.
@@ -77,7 +78,10 @@ var pools = []string{"", "", "", "warehouse", "api"}
 
 func newWorkload(w *world) *workload {
 	r := random(w.cfg.Seed, "workload", 0)
-	l := &workload{w: w, scripts: map[string][]ask{}, next: map[string]int{}, asking: map[string]*process{}}
+	l := &workload{
+		w: w, scripts: map[string][]ask{}, next: map[string]int{}, asking: map[string]*process{},
+		busy: &busy{from: w.start.Add(w.horizon()), seen: map[string]bool{}},
+	}
 	for i, d := range w.domains {
 		for j := range 1 + r.IntN(2) {
 			l.projects = append(l.projects, l.drawProject(r, d, fmt.Sprintf("p%d%d", i, j)))
@@ -279,7 +283,10 @@ func (l *workload) execute(ctx context.Context, p *process, e worker.Execution) 
 	if err := p.machine.w.readInputs(p, e); err != nil {
 		return err
 	}
-	if err := (machineClock{p}).Sleep(ctx, takes); err != nil {
+	end := l.busy.begin(fmt.Sprintf("%s %s %d", e.RunID, e.TaskKey, e.Attempt), l.w.now)
+	err := (machineClock{p}).Sleep(ctx, takes)
+	end()
+	if err != nil {
 		return err
 	}
 	if e.Attempt <= b.failures {

@@ -37,6 +37,7 @@ type world struct {
 	oracle  *oracle
 	load    *workload
 
+	listings     *listings
 	machines     []*machine
 	visitors     []*machine // run once
 	alive        sync.WaitGroup
@@ -66,7 +67,7 @@ func newWorld(b Bubble, cfg World) *world {
 	w := &world{
 		driver: newDriver(b.Wait), bubble: b, cfg: cfg, mutated: map[string]time.Time{}, firstCreate: map[string]origin{}, counts: map[string]int{},
 		sealed: map[string]time.Time{}, skipped: map[string]bool{}, made: map[string][]byte{}, damaged: map[string]bool{}, trace: sha256.New(), codec: snapshot.NewMemoryCodec(),
-		scratch: filepath.Join(b.Scratch, fmt.Sprintf("world-%d-%p", cfg.Seed, &cfg)),
+		scratch: filepath.Join(b.Scratch, fmt.Sprintf("world-%d-%p", cfg.Seed, &cfg)), listings: newListings(),
 	}
 	if cfg.Parquet {
 		w.codec = snapshot.NewCodec()
@@ -108,8 +109,9 @@ func (w *world) populate() {
 	add("gc", w.cfg.Collectors, runCollector)
 }
 
-// restTimeout bounds how long a world may take to come to rest after faults have stopped. restFor
-// is how long it must be at rest.
+// restTimeout bounds how long a world may take to come to rest after faults have stopped, not
+// counting the time in which tasks execute: a chain of long tasks takes hours. restFor is how long
+// it must be at rest.
 const (
 	restTimeout = 3 * time.Hour
 	restFor     = 4 * time.Minute
@@ -127,9 +129,8 @@ func (w *world) drive() {
 	w.scheduleWipes()
 	w.scheduleOnline()
 	w.scheduleOutage()
-	deadline := w.start.Add(w.horizon() + restTimeout)
 	var restSince time.Time
-	for w.step(deadline) && len(w.oracle.violations) == 0 {
+	for w.step(w.deadline()) && len(w.oracle.violations) == 0 {
 		if w.steps%64 != 0 {
 			continue
 		}
@@ -153,6 +154,11 @@ func (w *world) drive() {
 		w.oracle.stuck()
 	}
 	w.stop()
+}
+
+// deadline returns when the world must have come to rest.
+func (w *world) deadline() time.Time {
+	return w.start.Add(w.horizon() + restTimeout + w.load.busy.until(w.now()))
 }
 
 // sweepFully requests a sweep of all domains until it succeeds.

@@ -57,9 +57,9 @@ func newGaps() *gaps {
 // names returns the open gaps in ascending order.
 func (g *gaps) names() []string { return slices.Sorted(maps.Keys(g.open)) }
 
-// below returns the greatest id up to which a listing is complete, given the gaps.
-func (g *gaps) below(complete string) string {
-	for entry := range g.open {
+// below returns the greatest id up to which a listing is complete, given the gaps that it found.
+func below(found map[string]error, complete string) string {
+	for entry := range found {
 		if complete >= entry {
 			complete = ids.AtTime(ids.Time(entry).Add(-time.Millisecond))
 		}
@@ -67,13 +67,19 @@ func (g *gaps) below(complete string) string {
 	return complete
 }
 
-// add adds the gaps that a round has found. A listing finds all gaps that exist.
-func (g *gaps) add(found map[string]error, listed bool) {
-	if listed {
-		g.open = found
-		return
+// add adds the gaps that a round has found.
+func (g *gaps) add(found map[string]error) { maps.Copy(g.open, found) }
+
+// relist replaces the open gaps by those that a listing of the ledger has found, after everything
+// else that it found was published. Open gaps that are left to a second round stay open: that round
+// may fail, and a batch that does not list the ledger may follow.
+func (g *gaps) relist(read *reading) {
+	for _, e := range read.later {
+		if reason, open := g.open[e.ID]; open {
+			read.gaps[e.ID] = reason
+		}
 	}
-	maps.Copy(g.open, found)
+	g.open = read.gaps
 }
 
 // close removes the gaps that were folded, and returns those that are to be logged.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -123,6 +124,42 @@ func TestI15UnreadableEntryHoldsUpNothingButItself(t *testing.T) {
 		w.barrier(again)
 	}
 	require.Greater(t, w.complete(), lost)
+	w.verify()
+}
+
+// A timer that waits for a gap stays a gap until it is folded, even if the round that should fold it
+// fails.
+func TestPostponedTimerStaysAGapUntilFolded(t *testing.T) {
+	w := newWorld(t)
+	w.options = files
+	c := w.open("one")
+	run, retry := w.retrying(c)
+	lost := stored(w.append(w.Finished(run, "b", 1, event.Succeeded)))
+	w.seal(lost)
+	fired := w.append(w.Fire(retry))
+	require.Equal(t, []string{lost, fired.ID}, w.barrier(c).Unreadable)
+
+	published := &atomic.Bool{}
+	published.Store(true)
+	w.faults(func(op faultblob.Op, key string) faultblob.Fault {
+		switch {
+		case op == faultblob.Create && strings.HasPrefix(key, "manifests/"):
+			published.Store(true)
+		case op == faultblob.Create && strings.HasPrefix(key, "state/") && published.Load():
+			return faultblob.FailBefore
+		}
+		return faultblob.None
+	})
+	for _, open := range [][]string{{lost, fired.ID}, {fired.ID}} { // the first round fails, then the second
+		result, err := c.Step(t.Context(), compactor.Request{Barrier: true})
+		require.ErrorIs(t, err, faultblob.ErrInjected)
+		require.Equal(t, open, result.Unreadable)
+		published.Store(false)
+	}
+	w.faults(nil)
+	require.Equal(t, []string{fired.ID}, w.step(c).Unreadable)
+	require.Empty(t, w.barrier(c).Unreadable)
+	require.Equal(t, []string{"a=READY", "b=SUCCEEDED"}, w.states(c, run))
 	w.verify()
 }
 

@@ -55,24 +55,24 @@ func TestOrphanFloor(t *testing.T) {
 }
 
 func TestGapsBelow(t *testing.T) {
-	g := newGaps()
-	require.Equal(t, entry(0), g.below(entry(0)), "no gap")
-	require.Empty(t, g.below(""))
-	g.open[entry(1)] = nil
-	require.Equal(t, entry(0), g.below(entry(0)), "a gap above")
+	gaps := map[string]error{}
+	require.Equal(t, entry(0), below(gaps, entry(0)), "no gap")
+	require.Empty(t, below(gaps, ""))
+	gaps[entry(1)] = nil
+	require.Equal(t, entry(0), below(gaps, entry(0)), "a gap above")
 	before := func(minutes float64) string { return ids.AtTime(ids.Time(entry(minutes)).Add(-time.Millisecond)) }
-	require.Equal(t, before(1), g.below(entry(1)), "the gap itself is not folded")
-	require.Equal(t, before(1), g.below(entry(9)))
-	g.open[entry(-1)], g.open[entry(3)] = nil, nil
-	require.Equal(t, before(-1), g.below(entry(9)), "the lowest gap")
-	require.Empty(t, g.below(""))
+	require.Equal(t, before(1), below(gaps, entry(1)), "the gap itself is not folded")
+	require.Equal(t, before(1), below(gaps, entry(9)))
+	gaps[entry(-1)], gaps[entry(3)] = nil, nil
+	require.Equal(t, before(-1), below(gaps, entry(9)), "the lowest gap")
+	require.Empty(t, below(gaps, ""))
 }
 
 func TestGapsAddAndClose(t *testing.T) {
 	unreadable := errors.New("unreadable")
 	g := newGaps()
-	g.add(map[string]error{"a": unreadable, "b": nil}, false)
-	g.add(map[string]error{"c": unreadable}, false)
+	g.add(map[string]error{"a": unreadable, "b": nil})
+	g.add(map[string]error{"c": unreadable})
 	require.Equal(t, []string{"a", "b", "c"}, g.names(), "announced entries are added")
 	folded := func(names ...string) func(string) bool {
 		return func(entry string) bool {
@@ -86,14 +86,16 @@ func TestGapsAddAndClose(t *testing.T) {
 	}
 	require.Equal(t, []string{"a"}, g.close(folded("c")), "b waits for a, and c was folded")
 	require.Equal(t, []string{"a", "b"}, g.names())
-	g.add(map[string]error{"a": unreadable, "d": unreadable}, true)
+	g.relist(&reading{gaps: map[string]error{"a": unreadable, "d": unreadable}, later: entries("e")})
 	require.Equal(t, []string{"a", "d"}, g.names(), "a listing finds all gaps that exist")
+	g.relist(&reading{gaps: map[string]error{"a": unreadable}, later: entries("d", "e")})
+	require.Equal(t, []string{"a", "d"}, g.names(), "d is left to the second round")
 	require.Equal(t, []string{"d"}, g.close(folded()), "a was reported")
 	require.Empty(t, g.close(folded("a", "d")))
 	require.Empty(t, g.names())
 	g.announce()
 	require.Empty(t, g.left)
-	g.add(map[string]error{"e": nil}, false)
+	g.add(map[string]error{"e": nil})
 	g.announce()
 	g.announce()
 	require.Len(t, g.left, 1)
@@ -103,26 +105,24 @@ func TestGapsAddAndClose(t *testing.T) {
 func TestRoundEstablishes(t *testing.T) {
 	began := event.At(noon)
 	barrier := Request{Barrier: true}
-	gap := newGaps()
-	gap.open[entry(-30)] = nil
+	none, later, gap := &reading{}, &reading{later: entries("a")}, &reading{gaps: map[string]error{entry(-30): nil}}
 	for name, tc := range map[string]struct {
 		round    round
-		later    bool
-		gaps     *gaps
+		read     *reading
 		caughtUp event.Time
 		complete string
 	}{
-		"announced entries":             {round{listedAt: began, complete: entry(-2)}, false, newGaps(), 0, ""},
-		"a barrier":                     {round{Request: barrier, listedAt: began, complete: entry(-2)}, false, newGaps(), began, entry(-2)},
-		"the store's time is not known": {round{Request: barrier, listedAt: began}, false, newGaps(), began, ""},
-		"timers are left":               {round{Request: barrier, listedAt: began, complete: entry(-2)}, true, newGaps(), 0, ""},
-		"the second round":              {round{Request: barrier, second: true, listedAt: began, complete: entry(-2)}, false, newGaps(), began, entry(-2)},
-		"timers after the second":       {round{Request: barrier, second: true, listedAt: began, complete: entry(-2)}, true, newGaps(), began, entry(-2)},
-		"a gap":                         {round{Request: barrier, listedAt: began, complete: entry(-2)}, false, gap, 0, gap.below(entry(-2))},
-		"a gap above":                   {round{Request: barrier, listedAt: began, complete: entry(-50)}, false, gap, 0, entry(-50)},
+		"announced entries":             {round{listedAt: began, complete: entry(-2)}, none, 0, ""},
+		"a barrier":                     {round{Request: barrier, listedAt: began, complete: entry(-2)}, none, began, entry(-2)},
+		"the store's time is not known": {round{Request: barrier, listedAt: began}, none, began, ""},
+		"timers are left":               {round{Request: barrier, listedAt: began, complete: entry(-2)}, later, 0, ""},
+		"the second round":              {round{Request: barrier, second: true, listedAt: began, complete: entry(-2)}, none, began, entry(-2)},
+		"timers after the second":       {round{Request: barrier, second: true, listedAt: began, complete: entry(-2)}, later, began, entry(-2)},
+		"a gap":                         {round{Request: barrier, listedAt: began, complete: entry(-2)}, gap, 0, below(gap.gaps, entry(-2))},
+		"a gap above":                   {round{Request: barrier, listedAt: began, complete: entry(-50)}, gap, 0, entry(-50)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			caughtUp, complete := tc.round.established(tc.later, tc.gaps)
+			caughtUp, complete := tc.round.established(tc.read)
 			require.Equal(t, tc.caughtUp, caughtUp)
 			require.Equal(t, tc.complete, complete)
 		})

@@ -156,9 +156,9 @@ func (c *Compactor) decide(r round, p *publication, read *reading) {
 	if len(read.gaps) > 0 {
 		read.postpone(c.recorded)
 	}
-	c.gaps.add(read.gaps, r.Barrier)
+	c.gaps.add(read.gaps)
 	p.groups = inOrder(slices.Concat(p.groups, read.decisions))
-	p.caughtUp, p.complete = r.established(len(read.later) > 0, c.gaps)
+	p.caughtUp, p.complete = r.established(read)
 }
 
 // finish records what a round has established, and returns the round that must follow.
@@ -168,10 +168,12 @@ func (c *Compactor) finish(r round, read *reading, again []Entry) round {
 			c.tried[e.ID] = true
 		}
 	}
-	c.gaps.add(read.gaps, r.Barrier)
+	if r.Barrier {
+		c.gaps.relist(read)
+	}
 	// If the ledger has nothing new, only the listing is news. That is not worth a manifest: the
 	// next one records it.
-	caughtUp, complete := r.established(len(read.later) > 0, c.gaps)
+	caughtUp, complete := r.established(read)
 	c.complete = max(c.complete, complete)
 	if caughtUp > c.caughtUp {
 		c.caughtUp = caughtUp
@@ -197,12 +199,12 @@ func (r round) known(again []Entry) map[string]bool {
 // ledger was folded, if there are no gaps, and the id up to which everything is. It knows nothing
 // if timers are left for a second round: they appeared after the first listing, so their names are
 // above the id up to which that listing is complete.
-func (r round) established(later bool, g *gaps) (caughtUp event.Time, complete string) {
+func (r round) established(read *reading) (caughtUp event.Time, complete string) {
 	switch {
-	case !r.Barrier || later && !r.second:
+	case !r.Barrier || len(read.later) > 0 && !r.second:
 		return 0, ""
-	case len(g.open) > 0:
-		return 0, g.below(r.complete)
+	case len(read.gaps) > 0:
+		return 0, below(read.gaps, r.complete)
 	}
 	return r.listedAt, r.complete
 }

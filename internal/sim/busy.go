@@ -1,0 +1,48 @@
+package sim
+
+import (
+	"sync"
+	"time"
+)
+
+// busy measures for how long tasks have executed since a time: the union of their executions. Each
+// attempt counts once, so that an attempt that is executed again and again does not count as work.
+type busy struct {
+	from time.Time
+
+	mu      sync.Mutex
+	seen    map[string]bool
+	running int
+	since   time.Time // when the first of the running executions began
+	total   time.Duration
+}
+
+// begin follows an execution of an attempt, and returns the function that ends it.
+func (b *busy) begin(attempt string, now func() time.Time) (end func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.seen[attempt] {
+		return func() {}
+	}
+	b.seen[attempt] = true
+	if b.running++; b.running == 1 {
+		b.since = latest(now(), b.from)
+	}
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.running--; b.running == 0 {
+			b.total += max(now().Sub(b.since), 0)
+		}
+	}
+}
+
+// until returns the measured time, including the executions that are running.
+func (b *busy) until(now time.Time) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.running == 0 {
+		return b.total
+	}
+	return b.total + max(now.Sub(b.since), 0)
+}

@@ -1,0 +1,37 @@
+package sim
+
+import "sync"
+
+// listings counts, by prefix, the listings of compactors that failed and that completed since they
+// were last asked for. A listing starts over after a failed request: in worlds with small pages and
+// many failures, hardly any completes. Timers then wait, because they fire on a complete listing.
+type listings struct {
+	mu                sync.Mutex
+	failed, completed map[string]int
+}
+
+func newListings() *listings {
+	return &listings{failed: map[string]int{}, completed: map[string]int{}}
+}
+
+// ended counts a listing.
+func (l *listings) ended(prefix string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		l.failed[prefix]++
+	} else {
+		l.completed[prefix]++
+	}
+}
+
+// onlyFailed reports whether listings of a prefix have failed and none has completed since it was
+// last called.
+func (l *listings) onlyFailed(prefix string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	only := l.failed[prefix] > 0 && l.completed[prefix] == 0
+	delete(l.failed, prefix)
+	delete(l.completed, prefix)
+	return only
+}

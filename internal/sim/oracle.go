@@ -130,6 +130,7 @@ func (o *oracle) published(key string) {
 	}
 	f := o.domains[d]
 	if f.broken {
+		o.raiseCut(f, key, revision)
 		return // the rebuild replaces whatever is published on a damaged state
 	}
 	ctx := context.Background()
@@ -153,6 +154,18 @@ func (o *oracle) published(key string) {
 		return
 	}
 	o.commit(f, m)
+}
+
+// raiseCut follows the history cutoff of a revision that was published on a damaged state. Its writer
+// may archive up to it before the rebuild.
+func (o *oracle) raiseCut(f *followed, key string, revision int64) {
+	data, _, err := o.w.blobs.Get(context.Background(), key)
+	if err != nil {
+		return
+	}
+	if m, err := f.decoder.Decode(key, revision, data); err == nil {
+		f.cut = max(f.cut, m.BaseSnapshot.EntriesFrom)
+	}
 }
 
 // commit follows a committed revision.

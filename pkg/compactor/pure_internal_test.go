@@ -2,6 +2,7 @@ package compactor
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -75,14 +76,7 @@ func TestGapsAddAndClose(t *testing.T) {
 	g.add(map[string]error{"c": unreadable})
 	require.Equal(t, []string{"a", "b", "c"}, g.names(), "announced entries are added")
 	folded := func(names ...string) func(string) bool {
-		return func(entry string) bool {
-			for _, name := range names {
-				if name == entry {
-					return true
-				}
-			}
-			return false
-		}
+		return func(entry string) bool { return slices.Contains(names, entry) }
 	}
 	require.Equal(t, []string{"a"}, g.close(folded("c")), "b waits for a, and c was folded")
 	require.Equal(t, []string{"a", "b"}, g.names())

@@ -1,8 +1,6 @@
 package wakeup
 
 import (
-	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -115,7 +113,7 @@ func TestSoonKeepsEarlierWakeup(t *testing.T) {
 
 func TestScheduleCreatesEachWakeupOnce(t *testing.T) {
 	writes, fail := 0, true
-	store := faultblob.New(memblob.New(memblob.Options{Now: noon.Time}), func(op faultblob.Op, _ string) faultblob.Fault {
+	store := faultblob.New(memblob.New(memblob.Options{Now: noon.Time}), func(faultblob.Op, string) faultblob.Fault {
 		writes++
 		if fail {
 			return faultblob.FailBefore
@@ -124,9 +122,8 @@ func TestScheduleCreatesEachWakeupOnce(t *testing.T) {
 	})
 	s := Schedule{Domain: foldtest.Domain, Store: store}
 	parent, next := manifest.Wakeup{At: minutes(0)}, manifest.Wakeup{At: minutes(10)}
-	create := func() error { return s.Create(context.Background(), parent, next)() }
-	err := create()
-	require.True(t, errors.Is(err, faultblob.ErrInjected))
+	create := func() error { return s.Create(t.Context(), parent, next)() }
+	require.ErrorIs(t, create(), faultblob.ErrInjected)
 	fail = false
 	require.NoError(t, create())
 	require.NoError(t, create())

@@ -169,6 +169,27 @@ func (c *Compactor) waiting(ctx context.Context, work *state.State, run string) 
 	return groups, nil
 }
 
+// publishWakeups publishes, at the end of a sweep's request, up to which minute wakeups may be
+// deleted, and which wakeup the domain has from now on. If the current manifest says the same, it
+// publishes nothing.
+func (c *Compactor) publishWakeups(ctx context.Context, r Request) error {
+	if c.manifest == nil {
+		return nil
+	}
+	err := c.commit(ctx, func() (*state.State, publication, error) {
+		now := event.At(c.cfg.Clock.Now())
+		p := publication{swept: wakeup.After(c.state, now, r.Through, c.unannounced)}
+		if c.wakeups.Next(c.manifest.Wakeup, c.state, now, p.swept) == c.manifest.Wakeup {
+			return nil, p, nil
+		}
+		return c.state.Copy(), p, nil
+	})
+	if err == nil {
+		c.unannounced = false
+	}
+	return err
+}
+
 // flushRounds limits the rounds of a flush: publishing a merge may start another one.
 const flushRounds = 3
 

@@ -232,8 +232,8 @@ func (c *Compactor) Run(ctx context.Context) error {
 		if err != nil {
 			return ignoreDone(ctx, err)
 		}
-		c.backlog.setTaken(b.entries)
-		result, err := c.stepWithRetries(ctx, b)
+		c.backlog.setTaken(b.Entries)
+		result, err := c.stepWithRetries(ctx, b.Request)
 		c.backlog.setTaken(nil)
 		for _, w := range b.waiters {
 			w <- answer{result, err}
@@ -266,12 +266,12 @@ func ignoreDone(ctx context.Context, err error) error {
 	return err
 }
 
-// stepWithRetries folds a batch, and retries with backoff until it succeeds or ctx is done. Entries
+// stepWithRetries takes a step, and retries with backoff until it succeeds or ctx is done. Entries
 // are never dropped: a store that is full or unreachable may recover.
-func (c *Compactor) stepWithRetries(ctx context.Context, b batch) (Result, error) {
+func (c *Compactor) stepWithRetries(ctx context.Context, r Request) (Result, error) {
 	var since time.Time
 	for wait := firstRetry; ; wait = min(wait*2, lastRetry) {
-		result, err := c.Step(ctx, b.request())
+		result, err := c.Step(ctx, r)
 		switch {
 		case err == nil && !since.IsZero() && c.cfg.OnRecovery != nil:
 			c.cfg.OnRecovery()

@@ -99,18 +99,8 @@ type answer struct {
 
 // batch contains the requests that are folded together.
 type batch struct {
-	entries []Entry
-	// remainder are the entries that the next batch folds. They were announced as well.
-	remainder []Entry
-	barrier   bool
-	sweep     bool
-	through   event.Time
-	flush     bool
-	waiters   []waiter
-}
-
-func (b batch) request() Request {
-	return Request{Entries: b.entries, remainder: b.remainder, Barrier: b.barrier, Sweep: b.sweep, Through: b.through, Flush: b.flush}
+	Request
+	waiters []waiter
 }
 
 // inbox collects requests while a batch is being folded.
@@ -139,11 +129,11 @@ func (b *inbox) put(r Request, linger time.Duration, w waiter) {
 			e = e.withoutData()
 		}
 		b.waitingBytes += int64(len(e.Data))
-		b.waiting.entries = append(b.waiting.entries, e)
+		b.waiting.Entries = append(b.waiting.Entries, e)
 	}
-	b.waiting.barrier = b.waiting.barrier || r.Barrier
-	b.waiting.sweep, b.waiting.through = b.waiting.sweep || r.Sweep, max(b.waiting.through, r.Through)
-	b.waiting.flush = b.waiting.flush || r.Flush
+	b.waiting.Barrier = b.waiting.Barrier || r.Barrier
+	b.waiting.Sweep, b.waiting.Through = b.waiting.Sweep || r.Sweep, max(b.waiting.Through, r.Through)
+	b.waiting.Flush = b.waiting.Flush || r.Flush
 	if w != nil {
 		b.waiting.waiters = append(b.waiting.waiters, w)
 	}
@@ -162,7 +152,7 @@ func (b *inbox) put(r Request, linger time.Duration, w waiter) {
 func (b *inbox) entries() []Entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.waiting.entries
+	return b.waiting.Entries
 }
 
 // take waits for a batch and removes it from the inbox.
@@ -193,16 +183,15 @@ func (b *inbox) ready() (taken batch, wait time.Duration, ok bool) {
 	}
 	taken = b.waiting
 	b.waiting, b.waitingBytes = batch{}, 0
-	if n := b.limit; len(taken.entries) > n {
-		// The remainder waits for the next batch, and so do all waiters. The barrier belongs to
-		// this batch, the sweep to both.
-		b.waiting = batch{
-			entries: taken.entries[n:], waiters: taken.waiters, flush: taken.flush, sweep: taken.sweep, through: taken.through,
-		}
-		for _, e := range b.waiting.entries {
+	if n := b.limit; len(taken.Entries) > n {
+		// The remainder waits for the next batch, and so do all waiters and a flush. The barrier
+		// belongs to this batch, the sweep to both.
+		b.waiting = taken
+		b.waiting.Entries, b.waiting.Barrier = taken.Entries[n:], false
+		for _, e := range b.waiting.Entries {
 			b.waitingBytes += int64(len(e.Data))
 		}
-		taken = batch{entries: taken.entries[:n:n], remainder: b.waiting.entries, barrier: taken.barrier, sweep: taken.sweep, through: taken.through}
+		taken.Entries, taken.remainder, taken.Flush, taken.waiters = taken.Entries[:n:n], b.waiting.Entries, false, nil
 		return taken, 0, true
 	}
 	b.urgent, b.due = false, time.Time{}

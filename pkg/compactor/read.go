@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
@@ -20,6 +21,9 @@ const (
 	// chunkBytes limits the entries that one publish records, as [Options.MaxBatch] limits their
 	// number. Their content is in memory, and twice as much when decoded.
 	chunkBytes = 32 << 20
+	// unannouncedAge is the minimum age of a listed entry that counts as unannounced. The
+	// announcement of a younger one may be on its way.
+	unannouncedAge = 15 * time.Second
 )
 
 // gather returns the entries that a round folds: those of its request, and with a barrier those
@@ -132,4 +136,13 @@ func inOrder(groups []fold.Group) []fold.Group {
 		return cmp.Or(rank(a)-rank(b), strings.Compare(a.Entry, b.Entry))
 	})
 	return groups
+}
+
+// hasUnannounced reports whether a listing has found old entries that were not announced.
+func hasUnannounced(now time.Time, found []Entry, announced ...[]Entry) bool {
+	known := map[string]bool{}
+	for _, e := range slices.Concat(announced...) {
+		known[e.ID] = true
+	}
+	return slices.ContainsFunc(found, func(e Entry) bool { return !known[e.ID] && now.Sub(ids.Time(e.ID)) >= unannouncedAge })
 }

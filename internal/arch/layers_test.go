@@ -70,26 +70,28 @@ var layers = []layer{
 		{"pkg/wakeup", list(words, "pkg/state", "pkg/control", "pkg/blob", "=pkg/manifest")},
 		// pkg/manifest names the files of a state, and pkg/table/parquetfile reads and writes them.
 		{"pkg/snapshot", list(words, "pkg/state", "pkg/blob", "pkg/clock", "pkg/table", "=pkg/table/parquetfile", "=pkg/manifest")},
+		// Holds the ports that all work on a domain shares.
+		{"pkg/domain", list(words, "pkg/blob", "pkg/clock", "=pkg/ledger", "=pkg/manifest", "=pkg/snapshot")},
 	}},
 	{"tiers", []pack{
 		// Decides how rows move to files, and writes these files.
-		{"pkg/tiers", list(words, "pkg/state", "pkg/fold", "pkg/blob", "pkg/clock", "pkg/manifest", "pkg/snapshot")},
+		{"pkg/tiers", list(words, "pkg/domain", "pkg/state", "pkg/fold", "pkg/blob", "pkg/clock", "pkg/manifest", "pkg/snapshot")},
 	}},
 	{"compactor", []pack{
-		{"pkg/compactor", list(words, "pkg/state", "pkg/fold", "pkg/contract", "pkg/blob", "pkg/clock",
+		{"pkg/compactor", list(words, "pkg/domain", "pkg/state", "pkg/fold", "pkg/contract", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/tiers", "pkg/trace")},
 		// Serves and calls compactors over HTTP. The sole writer knows no transport.
 		{"pkg/compactor/remote", list(words, "pkg/contract", "pkg/blob", "pkg/ledger", "=pkg/compactor")},
 	}},
 	{"shells", []pack{
-		{"pkg/dispatcher", list(words, "pkg/state", "pkg/fold", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue",
+		{"pkg/dispatcher", list(words, "pkg/domain", "pkg/state", "pkg/fold", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue",
 			"pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/compactor/remote", "pkg/trace")},
 		{"pkg/sweeper", list(words, "pkg/state", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue",
 			"pkg/clock", "pkg/ledger", "pkg/wakeup", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
-		{"pkg/repair", list(words, "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
+		{"pkg/repair", list(words, "pkg/domain", "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/filecheck")},
 		// Rows, plans and commit markers determine which outputs can be deleted.
-		{"pkg/gc", list(words, "pkg/state", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/manifest", "pkg/snapshot")},
+		{"pkg/gc", list(words, "pkg/domain", "pkg/state", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/manifest", "pkg/snapshot")},
 		// A worker knows the contract, but not the packages that orchestrate it.
 		{"pkg/worker", list(words, "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret", "pkg/filecheck")},
 		{"pkg/query/render", nil},
@@ -101,12 +103,12 @@ var layers = []layer{
 		{"pkg/engine/view", list(words, "pkg/state", "pkg/plan")},
 	}},
 	{"engine", []pack{
-		{"pkg/engine", list(words, "pkg/engine/view", "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
+		{"pkg/engine", list(words, "pkg/domain", "pkg/engine/view", "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/trace")},
 	}},
 	{"services", []pack{
 		// The cloud programs share this package: it serves the shells over HTTP.
-		{"pkg/service", list(words, "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue", "pkg/clock", "pkg/ledger",
+		{"pkg/service", list(words, "pkg/domain", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue", "pkg/clock", "pkg/ledger",
 			"pkg/manifest", "pkg/snapshot", "pkg/tiers", "pkg/compactor", "pkg/compactor/remote", "pkg/dispatcher", "pkg/sweeper", "pkg/identity", "pkg/trace", "pkg/metrics")},
 	}},
 	{"bindings", []pack{
@@ -121,7 +123,7 @@ var layers = []layer{
 		{"pkg/project/duckparse", []string{"=pkg/project"}},
 		{"pkg/api", list(words, "pkg/state", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/ledger",
 			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/query", "pkg/engine", "pkg/engine/view")},
-		{"pkg/embedded", list(words, "pkg/state", "pkg/control", "pkg/contract", "pkg/plan", "pkg/blob", "pkg/blob/fileblob",
+		{"pkg/embedded", list(words, "pkg/domain", "pkg/state", "pkg/control", "pkg/contract", "pkg/plan", "pkg/blob", "pkg/blob/fileblob",
 			"pkg/queue", "pkg/queue/localqueue", "pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot",
 			"pkg/compactor", "pkg/compactor/remote", "pkg/dispatcher", "pkg/sweeper", "pkg/worker", "pkg/gc", "pkg/engine", "pkg/service", "pkg/trace",
 			// The worker and the process's log redact the same secrets.

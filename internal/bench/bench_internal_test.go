@@ -152,10 +152,10 @@ func TestSeedAddsFinishedRuns(t *testing.T) {
 	cfg, _ := config(t)
 	dir := t.TempDir()
 	require.NoError(t, cfg.seed(t.Context(), dir, 1201, seededTasks))
-	parts, err := embedded.OpenParts(embedded.Options{Dir: dir, Domain: Domain(), Clock: cfg.Clock, Logger: cfg.Logger})
+	parts, err := embedded.Open(embedded.Options{Dir: dir, Domain: Domain(), Clock: cfg.Clock, Logger: cfg.Logger})
 	require.NoError(t, err)
 	snap, err := parts.Reader().Current(t.Context())
-	require.NoError(t, errors.Join(err, parts.Store.Close()))
+	require.NoError(t, errors.Join(err, parts.Folder.Close()))
 	s := snap.State
 	require.Equal(t, 3, s.Runs.Len(), "500, 500 and 201 tasks")
 	require.Equal(t, 1201, s.Tasks.Len())

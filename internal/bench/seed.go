@@ -10,12 +10,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
-	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/plan"
-	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -67,17 +66,17 @@ func (cfg Config) seed(ctx context.Context, dir string, tasks, perRun int) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	s := &seeder{cfg: cfg, clock: then, store: store, ids: ids.NewSource(then.Now, nil), plans: map[int]*seededPlan{}}
-	s.appender = ledger.NewAppender(ledger.Config{
-		Domain: Domain(), Store: store, IDs: s.ids, Clock: then, Logger: cfg.Logger,
+	h := domain.Open(domain.Handle{Domain: Domain(), Store: store, Clock: then, Logger: cfg.Logger})
+	s := &seeder{cfg: cfg, clock: then, store: store, ids: h.IDs, plans: map[int]*seededPlan{}}
+	s.appender = h.Appender(ledger.Config{
 		Linger: time.Hour, // fold flushes the appender
 		OnStored: func(e ledger.Entry) {
 			s.waiting = append(s.waiting, compactor.Entry{ID: e.Name, Data: e.Data, Stored: e.Object.Updated})
 		},
 	})
 	s.folding, err = compactor.Open(ctx, compactor.Config{
-		Domain: Domain(), Store: store, IDs: s.ids, Clock: then, Logger: cfg.Logger, Writer: "bench", Codec: snapshot.NewCodec(),
-		Manifests: manifest.New(manifest.Config{Domain: Domain(), Store: store, IDs: s.ids, Clock: then, Logger: cfg.Logger}),
+		Handle: h,
+		Writer: "bench",
 	})
 	if err != nil {
 		return err

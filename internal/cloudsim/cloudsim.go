@@ -33,10 +33,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 	"github.com/servo-orchestration/servo/pkg/control"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
-	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/queue"
 	"github.com/servo-orchestration/servo/pkg/queue/localqueue"
 	"github.com/servo-orchestration/servo/pkg/service"
@@ -116,7 +116,7 @@ func Start(ctx context.Context, opts Options) (*Cloud, error) {
 	c.store = cloudblob.New(objects, cloudblob.Config{
 		Model: opts.Model.Store, Clock: opts.Clock, Random: random, Written: c.push.written,
 	})
-	c.Watch = snapshot.NewReader(opts.Domain, opts.Codec, c.manifests(objects, ids.NewSource(opts.Clock.Now, nil)), opts.Clock)
+	c.Watch = c.handle(objects).Reader()
 	c.startQueue(run, random)
 	err := c.startWorker()
 	if err == nil {
@@ -129,20 +129,20 @@ func Start(ctx context.Context, opts Options) (*Cloud, error) {
 	return c, nil
 }
 
-func (c *Cloud) manifests(store blob.Store, source *ids.Source) *manifest.Store {
-	return manifest.New(manifest.Config{
-		Domain: c.opts.Domain, Store: store, IDs: source, Clock: c.opts.Clock, Logger: c.opts.Logger,
-	})
+func (c *Cloud) handle(store blob.Store) *domain.Handle {
+	o := c.opts
+	return domain.Open(domain.Handle{Domain: o.Domain, Store: store, Codec: o.Codec, Clock: o.Clock, Logger: o.Logger})
 }
 
 // client returns the engine of a client that triggers runs.
 func (c *Cloud) client() *engine.Engine {
-	o, source := c.opts, ids.NewSource(c.opts.Clock.Now, nil)
+	o, h := c.opts, c.handle(c.store)
 	return engine.New(engine.Config{
-		Domain: o.Domain, Store: c.store, IDs: source, Clock: o.Clock, Actor: o.Actor,
-		Appender:  ledger.NewAppender(ledger.Config{Domain: o.Domain, Store: c.store, IDs: source, Clock: o.Clock, Logger: o.Logger}),
+		Handle:    h,
+		Actor:     o.Actor,
+		Appender:  h.Appender(ledger.Config{}),
 		Compactor: &remote.Client{Domain: o.Domain, URL: urlOf(compactorHost), HTTP: c.network.client(o.Model.HTTP)},
-		Snapshots: snapshot.NewReader(o.Domain, o.Codec, c.manifests(c.store, source), o.Clock),
+		Snapshots: h.Reader(),
 	})
 }
 

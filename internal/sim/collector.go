@@ -8,10 +8,10 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/gc"
 	"github.com/servo-orchestration/servo/pkg/ids"
-	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -80,11 +80,7 @@ func runCollector(ctx context.Context, p *process) {
 	r := random(w.cfg.Seed, "collect "+p.id, 0)
 	configs := make([]gc.Config, len(w.domains))
 	for i, d := range w.domains {
-		manifests := manifest.New(manifest.Config{Domain: d, Store: store{p}, IDs: ids.NewSource(p.now, p.entropy), Clock: machineClock{p}})
-		configs[i] = gc.Config{
-			Domain: d, Store: store{p}, Manifests: manifests, Codec: w.codec, Clock: machineClock{p},
-			Keep: w.cfg.outputs,
-		}
+		configs[i] = gc.Config{Handle: p.handle(d), Keep: w.cfg.outputs}
 	}
 	next := make([]string, len(configs))
 	wait := int64(maxCollectWait)
@@ -270,14 +266,15 @@ func (o *oracle) garbageCollected(f *followed) {
 	ctx := context.Background()
 	blobs, now := o.w.blobs.Copy(), &later{Clock: o.w.clock}
 	source := ids.NewSource(now.Now, &entropy{rng: random(o.w.cfg.Seed, "garbage", 0)})
-	manifests := manifest.New(manifest.Config{Domain: f.domain, Store: blobs, IDs: source, Clock: now})
-	cfg := gc.Config{Domain: f.domain, Store: aged{blobs, now}, Manifests: manifests, Codec: o.w.codec, Clock: now}
+	cfg := gc.Config{
+		Handle: domain.Open(domain.Handle{Domain: f.domain, Store: aged{blobs, now}, Codec: o.w.codec, IDs: source, Clock: now}),
+	}
 	m := f.manifest
 	for range 3 {
 		now.by += long
 		m = m.Successor("oracle")
 		m.PublishedAt, m.Watermarks.CompleteThrough = event.At(now.Now()), ids.AtTime(now.Now())
-		if err := manifests.Publish(ctx, m); err != nil {
+		if err := cfg.Manifests.Publish(ctx, m); err != nil {
 			o.violation("collection", "of %s: %v", f.domain, err)
 			return
 		}

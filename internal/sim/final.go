@@ -7,9 +7,9 @@ import (
 
 	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
-	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/repair"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -131,8 +131,9 @@ func (o *oracle) repairs(f *followed, blobs blob.Store) repair.Config {
 	o.repaired++ // each rebuild has its own file names
 	source := ids.NewSource(o.w.now, &entropy{rng: random(o.w.cfg.Seed, "repair", o.repaired)})
 	return repair.Config{
-		Domain: f.domain, Store: blobs, Codec: o.w.codec, IDs: source, Writer: "oracle", Clock: o.w.clock, Wakeups: true,
-		Manifests: manifest.New(manifest.Config{Domain: f.domain, Store: blobs, IDs: source, Clock: o.w.clock}),
+		Handle:  domain.Open(domain.Handle{Domain: f.domain, Store: blobs, Codec: o.w.codec, IDs: source, Clock: o.w.clock}),
+		Writer:  "oracle",
+		Wakeups: true,
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/servo-orchestration/servo/internal/faultblob"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/repair"
@@ -74,8 +75,9 @@ func (w *world) rebuildOnline(ctx context.Context, p *process, f *followed, bare
 		return faultblob.None
 	})
 	cfg := repair.Config{
-		Domain: f.domain, Store: blobs, Codec: w.codec, IDs: source, Writer: onlineWriter, Clock: machineClock{p}, Wakeups: true,
-		Manifests: manifest.New(manifest.Config{Domain: f.domain, Store: blobs, IDs: source, Clock: machineClock{p}}),
+		Handle:  domain.Open(domain.Handle{Domain: f.domain, Store: blobs, Codec: w.codec, IDs: source, Clock: machineClock{p}}),
+		Writer:  onlineWriter,
+		Wakeups: true,
 	}
 	if cfg.Bare = bare; bare {
 		cfg.Writer = bareWriter

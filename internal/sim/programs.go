@@ -86,11 +86,8 @@ func runWorker(ctx context.Context, p *process) {
 func runReader(ctx context.Context, p *process) {
 	w := p.machine.w
 	readers := make([]*snapshot.Reader, len(w.domains))
-	source := ids.NewSource(p.now, p.entropy)
 	for i, d := range w.domains {
-		readers[i] = snapshot.NewReader(d, w.codec, manifest.New(manifest.Config{
-			Domain: d, Store: store{p}, IDs: source, Clock: machineClock{p},
-		}), machineClock{p})
+		readers[i] = p.handle(d).Reader()
 	}
 	for i := 0; ctx.Err() == nil; i++ {
 		d := w.domains[i%len(w.domains)]

@@ -10,13 +10,12 @@ import (
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/compactor/remote"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
-	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/plan"
-	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
@@ -324,6 +323,13 @@ type client struct {
 	closed map[ids.Domain][]*state.Run
 }
 
+// handle opens a domain on this process's store and clock.
+func (p *process) handle(d ids.Domain) *domain.Handle {
+	return domain.Open(domain.Handle{
+		Domain: d, Store: store{p}, Codec: p.machine.w.codec, IDs: ids.NewSource(p.now, p.entropy), Clock: machineClock{p},
+	})
+}
+
 func runClient(ctx context.Context, p *process) {
 	w := p.machine.w
 	c := &client{
@@ -331,13 +337,13 @@ func runClient(ctx context.Context, p *process) {
 		closed: map[ids.Domain][]*state.Run{},
 	}
 	for _, d := range w.domains {
-		source := ids.NewSource(p.now, p.entropy)
-		manifests := manifest.New(manifest.Config{Domain: d, Store: store{p}, IDs: source, Clock: machineClock{p}})
+		h := p.handle(d)
 		c.engines[d] = engine.New(engine.Config{
-			Domain: d, Store: store{p}, IDs: source, Clock: machineClock{p}, Actor: "user:" + p.id,
-			Snapshots: snapshot.NewReader(d, w.codec, manifests, machineClock{p}),
+			Handle:    h,
+			Actor:     "user:" + p.id,
+			Snapshots: h.Reader(),
 			Compactor: &remote.Client{Domain: d, URL: "http://compactor", HTTP: network{p}.Client()},
-			Appender:  ledger.NewAppender(ledger.Config{Domain: d, Store: store{p}, IDs: source, Clock: machineClock{p}}),
+			Appender:  h.Appender(ledger.Config{}),
 		})
 	}
 	for {

@@ -36,7 +36,7 @@ func (a *app) adminCommand() *cobra.Command {
 }
 
 // withParts opens the state folder and calls f.
-func (a *app) withParts(ctx context.Context, f func(*project.Project, *embedded.Parts) error) error {
+func (a *app) withParts(ctx context.Context, f func(*project.Project, *embedded.Workspace) error) error {
 	p, err := a.settings()
 	if err != nil {
 		return err
@@ -48,10 +48,11 @@ func (a *app) withParts(ctx context.Context, f func(*project.Project, *embedded.
 	return errors.Join(f(p, parts), parts.Close())
 }
 
-func (a *app) repairConfig(parts *embedded.Parts) repair.Config {
+func (a *app) repairConfig(parts *embedded.Workspace) repair.Config {
 	return repair.Config{
-		Domain: parts.Domain, Store: parts.Objects, Manifests: parts.Manifests, Codec: parts.Codec, IDs: parts.IDs, Clock: parts.Clock,
-		Writer: fmt.Sprintf("servo-rebuild/%d", os.Getpid()), Wakeups: parts.Store == nil,
+		Handle:  parts.Handle,
+		Writer:  fmt.Sprintf("servo-rebuild/%d", os.Getpid()),
+		Wakeups: parts.Folder == nil,
 	}
 }
 
@@ -61,7 +62,7 @@ func (a *app) verifyCommand() *cobra.Command {
 		Short: "Replay the ledger and compare it with the state; check every state file and output",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withParts(cmd.Context(), func(_ *project.Project, parts *embedded.Parts) error {
+			return a.withParts(cmd.Context(), func(_ *project.Project, parts *embedded.Workspace) error {
 				report, err := repair.Verify(cmd.Context(), a.repairConfig(parts))
 				if err != nil {
 					return err
@@ -129,7 +130,7 @@ func (a *app) rebuildCommand() *cobra.Command {
 		Short: "Rebuild the state from the ledger beside the live state, then switch to it",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withParts(cmd.Context(), func(_ *project.Project, parts *embedded.Parts) error {
+			return a.withParts(cmd.Context(), func(_ *project.Project, parts *embedded.Workspace) error {
 				cfg := a.repairConfig(parts)
 				cfg.Bare, cfg.AllowLoss = bare, forget
 				result, err := repair.Rebuild(cmd.Context(), cfg)
@@ -219,7 +220,7 @@ func (a *app) sweepCommand() *cobra.Command {
 // withSession opens a session on an existing state folder and calls f.
 func (a *app) withSession(ctx context.Context, f func(context.Context, *session) error) error {
 	var p *project.Project
-	err := a.withParts(ctx, func(settings *project.Project, _ *embedded.Parts) error {
+	err := a.withParts(ctx, func(settings *project.Project, _ *embedded.Workspace) error {
 		p = settings
 		return nil
 	})
@@ -235,7 +236,7 @@ func (a *app) manifestCommand() *cobra.Command {
 		Short: "Show the manifest of a revision: its watermarks and files (default: the newest)",
 		Args:  takes("[REVISION|TIME]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withParts(cmd.Context(), func(_ *project.Project, parts *embedded.Parts) error {
+			return a.withParts(cmd.Context(), func(_ *project.Project, parts *embedded.Workspace) error {
 				m, err := revision(cmd.Context(), parts, optional(args))
 				switch {
 				case err != nil:
@@ -354,13 +355,13 @@ func (a *app) sqlCommand() *cobra.Command {
 		Short: "Print SQL that defines the views of a revision, for any DuckDB",
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withParts(cmd.Context(), func(p *project.Project, parts *embedded.Parts) error {
+			return a.withParts(cmd.Context(), func(p *project.Project, parts *embedded.Workspace) error {
 				m, err := revision(cmd.Context(), parts, asOf)
 				if err != nil {
 					return err
 				}
 				places := &placer{parts: parts}
-				if parts.Store == nil {
+				if parts.Folder == nil {
 					places.remote = a.options(p).Dir
 				}
 				tables, err := tables(cmd.Context(), places, m)
@@ -369,7 +370,7 @@ func (a *app) sqlCommand() *cobra.Command {
 				}
 				for _, t := range tables {
 					for _, f := range t.Files {
-						if _, err := os.Stat(f.Path); errors.Is(err, fs.ErrNotExist) && parts.Store != nil {
+						if _, err := os.Stat(f.Path); errors.Is(err, fs.ErrNotExist) && parts.Folder != nil {
 							return fmt.Errorf("the revision's file %s is missing: run `servo admin rebuild`", filepath.Base(f.Path))
 						}
 					}

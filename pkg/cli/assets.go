@@ -87,7 +87,7 @@ func (a *app) schemaChanges(ctx context.Context, p *project.Project, infos []ass
 		return err
 	}
 	for _, info := range infos {
-		a.warnings(engine.AssetSchemas(ctx, parts.Store, info.Stored))
+		a.warnings(engine.AssetSchemas(ctx, parts.Folder, info.Stored))
 	}
 	return parts.Close()
 }

@@ -88,7 +88,7 @@ func (a *app) outputs(ctx context.Context, p *project.Project) (found *outputs, 
 	if err != nil {
 		return found, closeState, err
 	}
-	found.store, found.partitions = parts.Store, map[string][]*state.Partition{}
+	found.store, found.partitions = parts.Folder, map[string][]*state.Partition{}
 	for row := range snap.State.Partitions.All {
 		if row.OutputURI != "" {
 			found.partitions[row.AssetKey] = append(found.partitions[row.AssetKey], row)

@@ -31,12 +31,12 @@ func (a *app) openStore(ctx context.Context, name string) (blob.Store, io.Closer
 }
 
 // cloudParts opens a store in a cloud.
-func (a *app) cloudParts(ctx context.Context, o embedded.Options) (*embedded.Parts, error) {
+func (a *app) cloudParts(ctx context.Context, o embedded.Options) (*embedded.Workspace, error) {
 	store, closer, err := a.openStore(ctx, o.Dir)
 	if err != nil {
 		return nil, err
 	}
-	return embedded.PartsOf(o, store, closer), nil
+	return embedded.OpenStore(o, store, closer), nil
 }
 
 // openCloud returns a session on a store in a cloud, where services fold and execute.
@@ -45,7 +45,7 @@ func (a *app) openCloud(ctx context.Context, o embedded.Options) (*session, erro
 	if err != nil {
 		return nil, err
 	}
-	e, err := parts.Engine(ctx, o, engine.Services{Domain: parts.Domain, Store: parts.Objects, Snapshots: parts.Reader(), Clock: a.Clock})
+	e, err := parts.Engine(ctx, o, engine.Services{Domain: parts.Domain, Store: parts.Store, Snapshots: parts.Reader(), Clock: a.Clock})
 	if err != nil {
 		return nil, err
 	}
@@ -55,14 +55,14 @@ func (a *app) openCloud(ctx context.Context, o embedded.Options) (*session, erro
 // placer maps files of a store to locations that DuckDB can read: a path on this machine or,
 // for a store in a cloud, a local copy or a URL.
 type placer struct {
-	parts  *embedded.Parts
+	parts  *embedded.Workspace
 	dir    string // folder of the copies
 	remote string // prefix of URLs; "": make copies
 }
 
-func newPlacer(parts *embedded.Parts) (*placer, error) {
+func newPlacer(parts *embedded.Workspace) (*placer, error) {
 	p := &placer{parts: parts}
-	if parts.Store != nil {
+	if parts.Folder != nil {
 		return p, nil
 	}
 	var err error
@@ -79,8 +79,8 @@ func (p *placer) Close() error {
 }
 
 func (p *placer) place(ctx context.Context, key string) (path string, err error) {
-	if p.parts.Store != nil {
-		return p.parts.Store.Path(key), nil
+	if p.parts.Folder != nil {
+		return p.parts.Folder.Path(key), nil
 	}
 	if p.remote != "" {
 		return strings.TrimSuffix(p.remote, "/") + "/" + key, nil
@@ -89,7 +89,7 @@ func (p *placer) place(ctx context.Context, key string) (path string, err error)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", err
 	}
-	r, _, err := p.parts.Objects.Open(ctx, key)
+	r, _, err := p.parts.Store.Open(ctx, key)
 	if err != nil {
 		return "", err
 	}

@@ -24,7 +24,7 @@ func (a *app) explainCommand() *cobra.Command {
 			run, task := runAndTask(args)
 			return a.read(cmd.Context(), func(v published) error {
 				now := event.At(a.Clock.Now())
-				e, err := engine.ExplainTask(cmd.Context(), v.Objects, v.Snapshot, now, run, task)
+				e, err := engine.ExplainTask(cmd.Context(), v.Store, v.Snapshot, now, run, task)
 				if err != nil {
 					return err
 				}

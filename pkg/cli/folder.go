@@ -172,7 +172,7 @@ func keepRule(r *project.Retention) gc.Rule {
 }
 
 // parts opens the state folder for reading. The caller closes the store.
-func (a *app) parts(ctx context.Context, p *project.Project) (*embedded.Parts, error) {
+func (a *app) parts(ctx context.Context, p *project.Project) (*embedded.Workspace, error) {
 	o := a.options(p)
 	if inCloud(o.Dir) {
 		return a.cloudParts(ctx, o)
@@ -187,12 +187,12 @@ func (a *app) parts(ctx context.Context, p *project.Project) (*embedded.Parts, e
 		return nil, fmt.Errorf("open state folder %s: not a folder; choose another with --state", o.Dir)
 	}
 	o.Read = true
-	return embedded.OpenParts(o)
+	return embedded.Open(o)
 }
 
 // published is a published state, with the folder and the project that it belongs to.
 type published struct {
-	*embedded.Parts
+	*embedded.Workspace
 	*snapshot.Snapshot
 	project *project.Project
 	dir     string
@@ -220,8 +220,8 @@ func (a *app) read(ctx context.Context, f func(published) error) error {
 
 // noteLost warns if nothing is published although the ledger has entries. A domain whose manifests
 // were deleted before any was collected looks like a new one.
-func (a *app) noteLost(ctx context.Context, parts *embedded.Parts) {
-	for _, err := range parts.Objects.List(ctx, blob.ListOptions{Prefix: ledger.Prefix(parts.Domain)}) {
+func (a *app) noteLost(ctx context.Context, parts *embedded.Workspace) {
+	for _, err := range parts.Store.List(ctx, blob.ListOptions{Prefix: ledger.Prefix(parts.Domain)}) {
 		if err == nil {
 			a.note("%s the ledger has entries, but no revision is published: if manifests/ was deleted, restore manifests/ and state/ "+
 				"from a backup, or run `servo admin rebuild --bare`", a.style.yellow("warning:"))

@@ -45,7 +45,7 @@ func (a *app) gcCommand() *cobra.Command {
 				}
 				opts.Assets = append(opts.Assets, key)
 			}
-			return a.withParts(cmd.Context(), func(p *project.Project, parts *embedded.Parts) error {
+			return a.withParts(cmd.Context(), func(p *project.Project, parts *embedded.Workspace) error {
 				r, err := project.LoadRetention(cmd.Context(), p.Root)
 				if err != nil {
 					return a.problems(p.Root, err)
@@ -68,13 +68,13 @@ func (a *app) gcCommand() *cobra.Command {
 
 // knownAssets returns an error for an asset that the project does not declare and that has left no
 // outputs. A file with problems may declare any asset.
-func knownAssets(ctx context.Context, parts *embedded.Parts, r *project.Retention, assets []ids.AssetKey) error {
+func knownAssets(ctx context.Context, parts *embedded.Workspace, r *project.Retention, assets []ids.AssetKey) error {
 	for _, key := range assets {
 		if slices.Contains(r.Assets(), key.String()) || len(r.Problems) > 0 {
 			continue
 		}
 		stored := false
-		for _, err := range parts.Objects.List(ctx, blob.ListOptions{Prefix: contract.AssetsPrefix(parts.Domain) + key.String() + "/"}) {
+		for _, err := range parts.Store.List(ctx, blob.ListOptions{Prefix: contract.AssetsPrefix(parts.Domain) + key.String() + "/"}) {
 			if err != nil {
 				return err
 			}

@@ -42,7 +42,7 @@ func (a *app) ledgerCommand() *cobra.Command {
 					}
 					f.RunID = run.RunID
 				}
-				recorded, more, err := engine.Events(cmd.Context(), v.Objects, v.State.Domain, run, f)
+				recorded, more, err := engine.Events(cmd.Context(), v.Store, v.State.Domain, run, f)
 				if err != nil {
 					return err
 				}

@@ -72,7 +72,7 @@ func (a *app) query(ctx context.Context, args []string, asOf string) (err error)
 		return err
 	}
 	source := query.Source{Tables: files, AllowedDirs: []string{places.dir}}
-	if parts.Store != nil {
+	if parts.Folder != nil {
 		dir := a.options(p).Dir
 		source = query.Source{Tables: files, Outputs: dir, Checked: filecheck.Open(filepath.Join(dir, checkedFile))}
 		defer func() { _ = source.Checked.Save() }() // in a read-only folder every query verifies the files again
@@ -152,7 +152,7 @@ func (a *app) declared(ctx context.Context) []string {
 
 // revision returns the manifest for --as-of: of a number, of a time, or the newest. It returns
 // nil if nothing has been published.
-func revision(ctx context.Context, parts *embedded.Parts, asOf string) (*manifest.Manifest, error) {
+func revision(ctx context.Context, parts *embedded.Workspace, asOf string) (*manifest.Manifest, error) {
 	if asOf == "" {
 		m, err := parts.Manifests.Load(ctx)
 		if errors.Is(err, manifest.ErrNone) {

@@ -252,7 +252,7 @@ func (a *app) logs(ctx context.Context, runID, task string, attempt int32, follo
 		if follow {
 			return a.tailLogs(ctx, v, row, attempt)
 		}
-		log, err := engine.ReadLog(ctx, v.Objects, s, row, attempt)
+		log, err := engine.ReadLog(ctx, v.Store, s, row, attempt)
 		if err != nil {
 			return err
 		}

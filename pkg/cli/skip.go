@@ -35,7 +35,7 @@ func (a *app) skipCommand() *cobra.Command {
 				return usagef("missing flag --reason: say why the entry is lost; the reason is stored with the decision")
 			}
 			var p *project.Project
-			err := a.withParts(cmd.Context(), func(settings *project.Project, parts *embedded.Parts) error {
+			err := a.withParts(cmd.Context(), func(settings *project.Project, parts *embedded.Workspace) error {
 				p = settings
 				return repair.Skip(cmd.Context(), a.repairConfig(parts),
 					ledger.Skip{Entry: entry, By: a.User, At: event.At(a.Clock.Now()), Reason: reason})

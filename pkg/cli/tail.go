@@ -58,7 +58,7 @@ func (a *app) tailLogs(ctx context.Context, v published, task *state.Task, attem
 			return o.FollowLog(ctx, attempt.AttemptID, out)
 		},
 		stored: func(ctx context.Context, s *state.State, task *state.Task, attempt int32) (engine.Log, error) {
-			return engine.ReadLog(ctx, v.Objects, s, task, attempt)
+			return engine.ReadLog(ctx, v.Store, s, task, attempt)
 		},
 	}
 	if inCloud(v.dir) {

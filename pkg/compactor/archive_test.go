@@ -162,7 +162,7 @@ func (w *world) rebuilds(runs ...string) {
 		remove(w.t, w, prefix)
 	}
 	_, err = compactor.Open(w.t.Context(), compactor.Config{
-		Domain: foldtest.Domain, Store: w.store(), Manifests: w.manifests(), Codec: codec, IDs: w.ids, Clock: w.clock,
+		Handle: w.handle(w.store()),
 	})
 	require.ErrorContains(w.t, err, "servo admin rebuild", "the remaining ledger is incomplete")
 	rebuildBare(w.t, w)

@@ -32,10 +32,8 @@ import (
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/archive"
-	"github.com/servo-orchestration/servo/pkg/blob"
-	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/fold"
-	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -46,12 +44,7 @@ import (
 
 // Config holds the ports and settings of a compactor.
 type Config struct {
-	Domain    ids.Domain
-	Store     blob.Store
-	Manifests *manifest.Store
-	Codec     *snapshot.Codec
-	IDs       *ids.Source
-	Clock     clock.Clock
+	*domain.Handle
 	// Writer names this instance in the manifests that it publishes.
 	Writer string
 	Options
@@ -60,7 +53,6 @@ type Config struct {
 	// and archiving takes memory. Nil: no limit.
 	ArchiveSlots chan struct{}
 
-	Logger *slog.Logger
 	// Traces creates spans of publishes and of the runs that they end. Nil: no spans.
 	Traces *trace.Tracer
 	// OnPublish is called after each publish, in order, before requests are answered. It must not
@@ -153,10 +145,7 @@ func Open(ctx context.Context, cfg Config) (*Compactor, error) {
 		loaded: loaded{tried: map[string]bool{}}, gaps: newGaps(),
 		wakeups: wakeup.Schedule{Domain: cfg.Domain, Store: cfg.Store, Off: !cfg.Wakeups},
 	}
-	c.tiers = tiers.New(tiers.Config{
-		Domain: cfg.Domain, Store: cfg.Store, Manifests: cfg.Manifests, Codec: cfg.Codec, IDs: cfg.IDs, Clock: cfg.Clock,
-		Logger: cfg.Logger, Options: cfg.Tiers, OnStored: c.storeTime.observe,
-	})
+	c.tiers = tiers.New(tiers.Config{Handle: cfg.Handle, Options: cfg.Tiers, OnStored: c.storeTime.observe})
 	if _, err := c.reload(ctx); err != nil {
 		return nil, err
 	}

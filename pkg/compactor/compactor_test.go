@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -188,8 +188,8 @@ func TestCompactorWithFastClockSkipsNoEntry(t *testing.T) {
 	w := newWorld(t)
 	ahead := &tick{now: w.clock.Now().Add(time.Hour)}
 	c, err := compactor.Open(t.Context(), compactor.Config{
-		Domain: foldtest.Domain, Store: w.store(), Manifests: w.manifests(), Codec: codec, IDs: ids.NewSource(ahead.Now, nil),
-		Clock: ahead, Writer: "ahead", Logger: slog.New(slog.DiscardHandler),
+		Handle: domain.Open(domain.Handle{Domain: foldtest.Domain, Store: w.store(), Manifests: w.manifests(), Codec: codec, IDs: ids.NewSource(ahead.Now, nil), Clock: ahead}),
+		Writer: "ahead",
 	})
 	require.NoError(t, err)
 	for range 5 {
@@ -354,8 +354,8 @@ func TestListedTimerWaitsForSecondListing(t *testing.T) {
 	w := newWorld(t)
 	store := &paged{Store: w.store()}
 	c, err := compactor.Open(t.Context(), compactor.Config{
-		Domain: foldtest.Domain, Store: store, Manifests: w.manifests(), Codec: codec, IDs: w.ids, Clock: w.clock,
-		Writer: "one", Logger: slog.New(slog.DiscardHandler),
+		Handle: w.handle(store),
+		Writer: "one",
 	})
 	require.NoError(t, err)
 	run, entry := w.trigger(foldtest.Task("a"))

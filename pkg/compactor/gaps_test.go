@@ -18,6 +18,7 @@ import (
 	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/compactor/remote"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
@@ -42,8 +43,9 @@ func (w *world) logged(writer string) (*compactor.Compactor, *bytes.Buffer) {
 	w.t.Helper()
 	log := &bytes.Buffer{}
 	c, err := compactor.Open(w.t.Context(), compactor.Config{
-		Domain: foldtest.Domain, Store: w.store(), Manifests: w.manifests(), Codec: codec, IDs: w.ids, Clock: w.clock,
-		Writer: writer, Options: w.options, Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Handle:  domain.Open(domain.Handle{Domain: foldtest.Domain, Store: w.store(), Manifests: w.manifests(), Codec: codec, IDs: w.ids, Clock: w.clock, Logger: slog.New(slog.NewTextHandler(log, nil))}),
+		Writer:  writer,
+		Options: w.options,
 	})
 	require.NoError(w.t, err)
 	return c, log
@@ -309,8 +311,8 @@ func TestRunClosesAGapWhenItsEntryCanBeRead(t *testing.T) {
 	})
 	folded := make(chan struct{})
 	c, err := compactor.Open(t.Context(), compactor.Config{
-		Domain: foldtest.Domain, Store: w.store(), Manifests: w.manifests(), Codec: codec, IDs: w.ids, Clock: w.clock,
-		Writer: "one", Logger: slog.New(slog.DiscardHandler),
+		Handle: w.handle(w.store()),
+		Writer: "one",
 		OnPublish: func(p compactor.Published) {
 			if len(rowsOf(p.Snapshot.State, lost)) > 0 {
 				close(folded)

@@ -17,6 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/internal/memblob"
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
@@ -117,6 +118,11 @@ func (w *world) store() blob.Store {
 	})
 }
 
+// handle opens the domain on a store. Its manifests are those of the world, with its faults.
+func (w *world) handle(store blob.Store) *domain.Handle {
+	return domain.Open(domain.Handle{Domain: foldtest.Domain, Store: store, Manifests: w.manifests(), Codec: codec, IDs: w.ids, Clock: w.clock})
+}
+
 func (w *world) manifests() *manifest.Store {
 	return manifest.New(manifest.Config{Domain: foldtest.Domain, Store: w.store(), IDs: w.ids, Clock: w.clock})
 }
@@ -124,10 +130,7 @@ func (w *world) manifests() *manifest.Store {
 // open opens a compactor in the state of a new process.
 func (w *world) open(writer string, edits ...func(*compactor.Config)) *compactor.Compactor {
 	w.t.Helper()
-	cfg := compactor.Config{
-		Domain: foldtest.Domain, Store: w.store(), Manifests: w.manifests(), Codec: codec, IDs: w.ids, Clock: w.clock,
-		Writer: writer, Options: w.options, ArchiveSlots: w.archiving, Logger: slog.New(slog.DiscardHandler),
-	}
+	cfg := compactor.Config{Handle: w.handle(w.store()), Writer: writer, Options: w.options, ArchiveSlots: w.archiving}
 	for _, edit := range edits {
 		edit(&cfg)
 	}
@@ -192,7 +195,8 @@ func (w *world) states(c *compactor.Compactor, run string) []string {
 
 func (w *world) repair() repair.Config {
 	return repair.Config{
-		Domain: foldtest.Domain, Store: w.blobs, Manifests: w.manifests(), Codec: codec, IDs: w.ids, Writer: "repair", Clock: w.clock,
+		Handle: w.handle(w.blobs),
+		Writer: "repair",
 	}
 }
 

@@ -3,7 +3,6 @@ package compactor_test
 import (
 	"bytes"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,11 +18,11 @@ import (
 	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
-	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/repair"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -186,8 +185,8 @@ func refuseAll(t *testing.T, dir string) {
 	require.NoError(t, err)
 	source := ids.NewSource(clock.System{}.Now, nil)
 	c, err := compactor.Open(t.Context(), compactor.Config{
-		Domain: foldtest.Domain, Store: store, Codec: codec, IDs: source, Clock: clock.System{}, Writer: "child", Logger: slog.New(slog.DiscardHandler),
-		Manifests: manifest.New(manifest.Config{Domain: foldtest.Domain, Store: store, IDs: source, Clock: clock.System{}}),
+		Handle: domain.Open(domain.Handle{Domain: foldtest.Domain, Store: store, Codec: codec, IDs: source, Clock: clock.System{}}),
+		Writer: "child",
 	})
 	require.NoError(t, err)
 	result, err := c.Step(t.Context(), compactor.Request{Barrier: true})

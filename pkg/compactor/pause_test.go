@@ -2,7 +2,6 @@ package compactor_test
 
 import (
 	"context"
-	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/domain"
 )
 
 // busy is a clock that advances with each call of Now and records how long the compactor paused.
@@ -49,8 +49,9 @@ func TestRunPausesForTheEncodingTime(t *testing.T) {
 			w := newWorld(t)
 			clock := &busy{tick: w.clock, step: row.step}
 			c, err := compactor.Open(t.Context(), compactor.Config{
-				Domain: foldtest.Domain, Store: w.store(), Manifests: w.manifests(), Codec: codec, IDs: w.ids, Clock: clock,
-				Writer: "one", Options: row.options, Logger: slog.New(slog.DiscardHandler),
+				Handle:  domain.Open(domain.Handle{Domain: foldtest.Domain, Store: w.store(), Manifests: w.manifests(), Codec: codec, IDs: w.ids, Clock: clock}),
+				Writer:  "one",
+				Options: row.options,
 			})
 			require.NoError(t, err)
 			ctx, cancel := context.WithCancel(t.Context())

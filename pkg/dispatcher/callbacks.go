@@ -369,7 +369,7 @@ func (d *Dispatcher) requireMarker(ctx context.Context, c *call, body *contract.
 		return err
 	}
 	if body.Output != nil {
-		_, err = d.CommitMarkers.Head(ctx, key)
+		_, err = d.Store.Head(ctx, key)
 		if err == nil {
 			return nil
 		}

@@ -104,8 +104,8 @@ func TestCallbackNamesTheInvalidField(t *testing.T) {
 	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"))
 	before := w.count()
-	other := ids.AttemptID(domain, run, "a", 2)
-	made := ids.MaterializationID(domain, run, "a")
+	other := ids.AttemptID(acme, run, "a", 2)
+	made := ids.MaterializationID(acme, run, "a")
 	asset := ids.AssetKey{Namespace: "test", Name: "a"}
 	finished := func(change func(*contract.Finished)) contract.Finished {
 		f, _ := w.body(w.callback(run, "a", contract.VerbFinished, 1)).(contract.Finished)
@@ -121,14 +121,14 @@ func TestCallbackNamesTheInvalidField(t *testing.T) {
 		{contract.VerbStarted, "attempt_id", `{"started_at":"2026-01-02T03:04:05Z"}`},
 		{contract.VerbStarted, "attempt_id", contract.Started{AttemptID: other, StartedAt: 1}},
 		{contract.VerbHeartbeat, "attempt_id", contract.Heartbeat{AttemptID: other, HeartbeatAt: 1}},
-		{contract.VerbHeartbeat, "progress", contract.Heartbeat{AttemptID: ids.AttemptID(domain, run, "a", 1), HeartbeatAt: 1, Progress: 101}},
+		{contract.VerbHeartbeat, "progress", contract.Heartbeat{AttemptID: ids.AttemptID(acme, run, "a", 1), HeartbeatAt: 1, Progress: 101}},
 		{contract.VerbFinished, "attempt_id", finished(func(f *contract.Finished) { f.AttemptID = other })},
 		{contract.VerbFinished, "outcome", finished(func(f *contract.Finished) { f.Outcome = "great" })},
 		{contract.VerbFinished, "materialization_id", finished(func(f *contract.Finished) { f.MaterializationID = other })},
 		{contract.VerbFinished, "output.uri", uri("assets/globex/prod/test/a/_/" + made + "/x-1/")},
-		{contract.VerbFinished, "output.uri", uri(contract.MaterializationPrefix(domain, asset, "", other) + "x-1/")},
-		{contract.VerbFinished, "output.uri", uri(contract.MaterializationPrefix(domain, asset, "", made) + "../../x/")},
-		{contract.VerbFinished, "output.uri", uri(contract.MaterializationPrefix(domain, asset, "", made))},
+		{contract.VerbFinished, "output.uri", uri(contract.MaterializationPrefix(acme, asset, "", other) + "x-1/")},
+		{contract.VerbFinished, "output.uri", uri(contract.MaterializationPrefix(acme, asset, "", made) + "../../x/")},
+		{contract.VerbFinished, "output.uri", uri(contract.MaterializationPrefix(acme, asset, "", made))},
 	} {
 		got := w.post(contract.CallbackURL(w.url, w.callback(run, "a", c.verb, 1), keys), c.body)
 		require.Equal(t, http.StatusBadRequest, got.status, "%s %+v: %s", c.verb, c.body, got.body)
@@ -205,7 +205,7 @@ func TestStaleAttemptLearnsTheCurrentOne(t *testing.T) {
 	for _, verb := range verbs {
 		got := w.report(w.callback(run, "a", verb, 1))
 		require.Equal(t, http.StatusConflict, got.status, "%s: %s", verb, got.body)
-		require.Equal(t, ids.AttemptID(domain, run, "a", 2), got.problem(t).CurrentAttemptID)
+		require.Equal(t, ids.AttemptID(acme, run, "a", 2), got.problem(t).CurrentAttemptID)
 	}
 	require.Equal(t, before, w.count(), "appended events")
 	require.Equal(t, http.StatusOK, w.report(w.callback(run, "a", contract.VerbStarted, 2)).status)
@@ -257,7 +257,7 @@ func TestRepeatedReportsAppendNothing(t *testing.T) {
 func TestStartOfPooledTaskIsDurableBeforeAnswer(t *testing.T) {
 	w := newFixture(t)
 	w.appender = ledger.NewAppender(ledger.Config{
-		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Linger: time.Hour, OnStored: w.onDurable,
+		Domain: acme, Store: w.blobs, IDs: w.ids, Clock: w.clock, Linger: time.Hour, OnStored: w.onDurable,
 	})
 	w.d = w.dispatcher(w.snapshots)
 	pooled := foldtest.Task("b")
@@ -287,7 +287,7 @@ func TestHeartbeatCancelsTaskOfCancelledRun(t *testing.T) {
 func TestHeartbeatsOfASecondShareAnEntry(t *testing.T) {
 	w := newFixture(t)
 	w.appender = ledger.NewAppender(ledger.Config{
-		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Linger: time.Second, OnStored: w.onDurable,
+		Domain: acme, Store: w.blobs, IDs: w.ids, Clock: w.clock, Linger: time.Second, OnStored: w.onDurable,
 	})
 	w.d = w.dispatcher(w.snapshots)
 	tasks := make([]event.TaskDef, 100)

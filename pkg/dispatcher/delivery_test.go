@@ -77,7 +77,7 @@ func TestPreparedDeliveryIsAdmittedAndMayFinish(t *testing.T) {
 
 func TestAnswerOfAnotherAttemptChangesNothing(t *testing.T) {
 	for name, change := range map[string]func(*contract.Finished){
-		"another attempt":  func(f *contract.Finished) { f.AttemptID = ids.AttemptID(domain, f.AttemptID, "a", 1) },
+		"another attempt":  func(f *contract.Finished) { f.AttemptID = ids.AttemptID(acme, f.AttemptID, "a", 1) },
 		"without outcome":  func(f *contract.Finished) { f.Outcome = "" },
 		"another's output": func(f *contract.Finished) { f.Output = &event.Output{URI: "assets/elsewhere/"} },
 	} {

@@ -21,11 +21,10 @@ import (
 	oteltrace "go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/servo-orchestration/servo/pkg/blob"
-	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/control"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
@@ -48,13 +47,12 @@ type Compactor interface {
 
 // Config configures a dispatcher.
 type Config struct {
-	Domain    ids.Domain
+	// Handle is the domain. Workers commit outputs in its store.
+	*domain.Handle
 	Queue     queue.Queue
 	Appender  *ledger.Appender
 	Compactor Compactor
 	Snapshots Snapshots
-	// CommitMarkers is the store in which workers commit outputs.
-	CommitMarkers CommitMarkers
 	// Keys sign callback URLs. They must stay secret: with them anybody can report for any worker.
 	Keys contract.Keyring
 	// WorkerKeys seal envelopes, and workers have them, too. Without any, Keys seal envelopes.
@@ -68,16 +66,8 @@ type Config struct {
 	WorkerURL func(queue string) string
 	// BaseURL is the address at which workers and the queue reach this service.
 	BaseURL string
-	IDs     *ids.Source
-	Clock   clock.Clock
-	Logger  *slog.Logger
 	// Traces records spans of dispatches and callbacks. Nil: none are recorded.
 	Traces *trace.Tracer
-}
-
-// CommitMarkers looks up commit markers. Head returns [blob.ErrNotFound] if the marker does not exist.
-type CommitMarkers interface {
-	Head(ctx context.Context, key string) (blob.Object, error)
 }
 
 // Validity of callback URLs.

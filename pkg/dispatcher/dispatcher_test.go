@@ -227,7 +227,7 @@ func (w *fixture) loseRow(row *state.Dispatch) {
 	gone.Seq = m.FoldSeq + 1
 	files, err := codec.Encode(state.Set(&state.Rows{}, []*state.Dispatch{&gone}))
 	require.NoError(w.t, err)
-	key := manifest.StateKey(domain, files[0].Table, manifest.TierL0, w.ids.New())
+	key := manifest.StateKey(acme, files[0].Table, manifest.TierL0, w.ids.New())
 	object, err := w.blobs.Create(w.t.Context(), key, files[0].Data)
 	require.NoError(w.t, err)
 	next := m.Successor("a mishap")
@@ -307,12 +307,12 @@ func TestTaskThatQueueRejectsFails(t *testing.T) {
 func TestHandOverAndNotificationOverHTTP(t *testing.T) {
 	w := newFixture(t)
 	w.trigger(foldtest.Task("a"))
-	client := &dispatcher.Client{Domain: domain, URL: w.url, HTTP: http.DefaultClient}
+	client := &dispatcher.Client{Domain: acme, URL: w.url, HTTP: http.DefaultClient}
 	require.NoError(t, client.HandOver(t.Context(), w.revision(), false))
 	require.Len(t, w.dispatches(), 1)
 
 	run := w.trigger(foldtest.Task("b"))
-	key := manifest.Key(domain, w.revision())
+	key := manifest.Key(acme, w.revision())
 	push := map[string]any{"message": map[string]any{"attributes": map[string]string{"objectId": key}}}
 	require.Equal(t, http.StatusOK, w.post(w.url+"/v1/notifications", push).status)
 	require.Contains(t, w.dispatches(), w.outbox(run, "b").QueueTaskName)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/dispatcher"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
@@ -42,7 +42,7 @@ func (b *blind) Await(ctx context.Context, _ int64) (*snapshot.Snapshot, error) 
 // looked up.
 type asked struct {
 	accepted bool
-	domain   *ids.Domain
+	acme     *ids.Domain
 }
 
 // ask serves a request. A rejected request gets a status from 400 to 499, with a reason.
@@ -51,11 +51,13 @@ func ask(t *testing.T, r *http.Request) asked {
 	var a asked
 	see := &blind{}
 	d := dispatcher.New(dispatcher.Config{
-		Domain: domain, Keys: keys, Snapshots: see, Logger: slog.New(slog.DiscardHandler), Clock: &tick{now: foldtest.Epoch},
-		Appender: ledger.NewAppender(ledger.Config{Domain: domain, Clock: &tick{now: foldtest.Epoch}}), // never reached
+		Handle:    domain.Open(domain.Handle{Domain: acme, Clock: &tick{now: foldtest.Epoch}}),
+		Keys:      keys,
+		Snapshots: see,
+		Appender:  ledger.NewAppender(ledger.Config{Domain: acme, Clock: &tick{now: foldtest.Epoch}}),
 	})
 	find := func(_ context.Context, named ids.Domain) (*dispatcher.Dispatcher, error) {
-		a.domain = &named
+		a.acme = &named
 		require.NoError(t, named.Validate())
 		return d, nil
 	}
@@ -83,10 +85,10 @@ func ask(t *testing.T, r *http.Request) asked {
 func FuzzCallbackAcceptsOnlyItsAttempt(f *testing.F) {
 	run, task := "01KAJ2T0000000000000000000", "raw/events"
 	c := contract.Callback{
-		Domain: domain, RunID: run, TaskKey: task, Attempt: 1, AttemptID: ids.AttemptID(domain, run, task, 1),
+		Domain: acme, RunID: run, TaskKey: task, Attempt: 1, AttemptID: ids.AttemptID(acme, run, task, 1),
 		Expires: event.At(foldtest.Epoch) + 1, Revision: 1,
 	}
-	other := ids.AttemptID(domain, run, task, 2)
+	other := ids.AttemptID(acme, run, task, 2)
 	for _, id := range []string{c.AttemptID, other, ""} {
 		for _, v := range []any{
 			contract.Started{AttemptID: id, WorkerID: "w", StartedAt: 1},
@@ -107,7 +109,7 @@ func FuzzCallbackAcceptsOnlyItsAttempt(f *testing.F) {
 			c.Verb = verb
 			url := contract.CallbackURL("http://dispatcher", c, keys)
 			got := ask(t, httptest.NewRequest(http.MethodPost, url, bytes.NewReader(body)))
-			require.Equal(t, domain, *got.domain)
+			require.Equal(t, acme, *got.acme)
 			if got.accepted {
 				require.True(t, json.Valid(body))
 				var about struct {
@@ -129,10 +131,10 @@ func FuzzFireRequest(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	url := "/v1/tenants/" + domain.Tenant + "/workspaces/" + domain.Workspace + "/timers/fire"
+	url := "/v1/tenants/" + acme.Tenant + "/workspaces/" + acme.Workspace + "/timers/fire"
 	f.Fuzz(func(t *testing.T, body []byte) {
 		got := ask(t, httptest.NewRequest(http.MethodPost, url, bytes.NewReader(body)))
-		require.Equal(t, domain, *got.domain)
+		require.Equal(t, acme, *got.acme)
 		if !got.accepted {
 			return
 		}
@@ -165,15 +167,15 @@ func FuzzReconcileRequest(f *testing.F) {
 			Revision  int64  `json:"revision"`
 		}
 		require.NoError(t, json.Unmarshal(body, &named))
-		require.Equal(t, ids.Domain{Tenant: named.Tenant, Workspace: named.Workspace}, *got.domain)
+		require.Equal(t, ids.Domain{Tenant: named.Tenant, Workspace: named.Workspace}, *got.acme)
 		require.GreaterOrEqual(t, named.Revision, int64(0))
 	})
 }
 
 func FuzzManifestNotification(f *testing.F) {
 	for _, key := range []string{
-		manifest.Key(domain, 7), manifest.Key(domain, 1<<62), manifest.PinKey(domain, 7), "", "x",
-		strings.Replace(manifest.Key(domain, 7), domain.Tenant, "..", 1),
+		manifest.Key(acme, 7), manifest.Key(acme, 1<<62), manifest.PinKey(acme, 7), "", "x",
+		strings.Replace(manifest.Key(acme, 7), acme.Tenant, "..", 1),
 	} {
 		f.Add(key)
 	}
@@ -184,7 +186,7 @@ func FuzzManifestNotification(f *testing.F) {
 		d, _, err := manifest.ParseKey(key)
 		require.Equal(t, err == nil, got.accepted)
 		if err == nil {
-			require.Equal(t, d, *got.domain)
+			require.Equal(t, d, *got.acme)
 		}
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -25,6 +24,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/dispatcher"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
@@ -59,7 +59,7 @@ func (c *tick) pass(d time.Duration) {
 }
 
 var (
-	domain = foldtest.Domain
+	acme   = foldtest.Domain
 	codec  = snapshot.NewCodec()
 	keys   = contract.Keyring{Current: "k1", Secrets: map[string][]byte{"k1": bytes.Repeat([]byte("s"), contract.MinSecret)}}
 	forged = contract.Keyring{Current: "k1", Secrets: map[string][]byte{"k1": bytes.Repeat([]byte("x"), contract.MinSecret)}}
@@ -184,7 +184,7 @@ func newFixture(t *testing.T) *fixture {
 	w.ids = ids.NewSource(w.clock.Now, nil)
 	w.manifests = w.manifestsOver(w.blobs)
 	w.appender = ledger.NewAppender(ledger.Config{
-		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, OnStored: w.onDurable,
+		Domain: acme, Store: w.blobs, IDs: w.ids, Clock: w.clock, OnStored: w.onDurable,
 	})
 	w.compactor = &stepper{c: w.open("one")}
 	w.queue = &spool{Queue: localqueue.New(localqueue.Options{Clock: w.clock})}
@@ -197,7 +197,7 @@ func newFixture(t *testing.T) *fixture {
 	w.url = server.URL
 	w.d = w.dispatcher(w.snapshots)
 	find := func(_ context.Context, d ids.Domain) (*dispatcher.Dispatcher, error) {
-		if d != domain {
+		if d != acme {
 			return nil, nil
 		}
 		return w.d, nil
@@ -219,24 +219,33 @@ func (w *fixture) onDurable(e ledger.Entry) {
 }
 
 func (w *fixture) manifestsOver(store blob.Store) *manifest.Store {
-	return manifest.New(manifest.Config{Domain: domain, Store: store, IDs: w.ids, Clock: w.clock})
+	return manifest.New(manifest.Config{Domain: acme, Store: store, IDs: w.ids, Clock: w.clock})
 }
 
 func (w *fixture) open(writer string) *compactor.Compactor {
 	w.t.Helper()
 	c, err := compactor.Open(w.t.Context(), compactor.Config{
-		Domain: domain, Store: w.blobs, Manifests: w.manifests, Codec: codec, IDs: w.ids, Clock: w.clock,
-		Writer: writer, Logger: slog.New(slog.DiscardHandler),
+		Handle: domain.Open(domain.Handle{Domain: acme, Store: w.blobs, Manifests: w.manifests, Codec: codec, IDs: w.ids, Clock: w.clock}),
+		Writer: writer,
 	})
 	require.NoError(w.t, err)
 	return c
 }
 
 func (w *fixture) dispatcher(s dispatcher.Snapshots) *dispatcher.Dispatcher {
+	return w.dispatcherOver(w.blobs, s)
+}
+
+func (w *fixture) dispatcherOver(store blob.Store, s dispatcher.Snapshots) *dispatcher.Dispatcher {
 	return dispatcher.New(dispatcher.Config{
-		Domain: domain, CommitMarkers: w.blobs, Queue: w.queue, Appender: w.appender, Compactor: w.compactor, Snapshots: s, Keys: keys,
-		WorkerURL: func(string) string { return "http://worker.example" }, BaseURL: w.url,
-		IDs: w.ids, Clock: w.clock, Logger: slog.New(slog.DiscardHandler),
+		Handle:    domain.Open(domain.Handle{Domain: acme, Store: store, IDs: w.ids, Clock: w.clock}),
+		Queue:     w.queue,
+		Appender:  w.appender,
+		Compactor: w.compactor,
+		Snapshots: s,
+		Keys:      keys,
+		WorkerURL: func(string) string { return "http://worker.example" },
+		BaseURL:   w.url,
 	})
 }
 
@@ -249,7 +258,7 @@ func (w *fixture) reader() *snapshot.Reader {
 		w.reads[kind]++
 		return faultblob.None
 	})
-	return snapshot.NewReader(domain, codec, w.manifestsOver(counted), w.clock)
+	return snapshot.NewReader(acme, codec, w.manifestsOver(counted), w.clock)
 }
 
 // pass advances the clock.
@@ -264,7 +273,7 @@ func (w *fixture) append(payloads ...event.Payload) {
 	w.pass(time.Millisecond)
 	group := make([]*event.Envelope, len(payloads))
 	for i, p := range payloads {
-		group[i] = &event.Envelope{Domain: domain, Payload: p}
+		group[i] = &event.Envelope{Domain: acme, Payload: p}
 	}
 	_, err := w.appender.Append(w.t.Context(), group)
 	require.NoError(w.t, err)
@@ -330,7 +339,7 @@ func (w *fixture) count() int {
 // callback returns the callback for a report on an attempt, as the dispatcher signs it.
 func (w *fixture) callback(run, key, verb string, attempt int32) contract.Callback {
 	return contract.Callback{
-		Domain: domain, RunID: run, TaskKey: key, Verb: verb, Attempt: attempt, AttemptID: ids.AttemptID(domain, run, key, attempt),
+		Domain: acme, RunID: run, TaskKey: key, Verb: verb, Attempt: attempt, AttemptID: ids.AttemptID(acme, run, key, attempt),
 		Expires: event.At(w.clock.Now().Add(time.Hour)), Revision: w.revision(),
 	}
 }
@@ -398,14 +407,14 @@ func (w *fixture) body(cb contract.Callback) any {
 		return contract.Heartbeat{AttemptID: cb.AttemptID, WorkerID: "w1", HeartbeatAt: now}
 	}
 	asset := ids.AssetKey{Namespace: "test", Name: cb.TaskKey}
-	made := ids.MaterializationID(domain, cb.RunID, cb.TaskKey)
+	made := ids.MaterializationID(acme, cb.RunID, cb.TaskKey)
 	if !w.unmarked {
-		_, err := w.blobs.Put(w.t.Context(), contract.CommitMarkerKey(domain, asset, "", made), []byte("{}"))
+		_, err := w.blobs.Put(w.t.Context(), contract.CommitMarkerKey(acme, asset, "", made), []byte("{}"))
 		require.NoError(w.t, err)
 	}
 	return contract.Finished{
 		AttemptID: cb.AttemptID, WorkerID: "w1", Outcome: event.Succeeded, MaterializationID: made,
-		Output:    &event.Output{URI: contract.ExecutionPrefix(domain, asset, "", made, cb.AttemptID, "n1"), RowCount: 1},
+		Output:    &event.Output{URI: contract.ExecutionPrefix(acme, asset, "", made, cb.AttemptID, "n1"), RowCount: 1},
 		StartedAt: now, CompletedAt: now,
 	}
 }

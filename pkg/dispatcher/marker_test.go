@@ -53,7 +53,7 @@ func TestSuccessWithoutOutputNeedsNoMarker(t *testing.T) {
 }
 
 // away is a store that does not respond.
-type away struct{}
+type away struct{ blob.Store }
 
 func (away) Head(context.Context, string) (blob.Object, error) {
 	return blob.Object{}, errors.New("connection reset")
@@ -62,10 +62,10 @@ func (away) Head(context.Context, string) (blob.Object, error) {
 func TestReportFailsWhileMarkerStoreIsDown(t *testing.T) {
 	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"))
-	w.d.CommitMarkers = away{}
+	w.d = w.dispatcherOver(away{w.blobs}, w.snapshots)
 	cb := w.callback(run, "a", contract.VerbFinished, 1)
 	require.Equal(t, http.StatusInternalServerError, w.report(cb).status, "the worker reports again")
-	w.d.CommitMarkers = w.blobs
+	w.d = w.dispatcher(w.snapshots)
 	require.Equal(t, http.StatusOK, w.report(cb).status)
 	w.fold()
 	require.Equal(t, state.TaskSucceeded, w.task(run, "a").State)

@@ -24,10 +24,10 @@ func TestUnsignedCallbackOpensNoDomain(t *testing.T) {
 		return nil, nil
 	}, keys, &tick{now: foldtest.Epoch})
 	signed := contract.CallbackURL("", contract.Callback{
-		Domain: domain, RunID: ids.AtTime(foldtest.Epoch), TaskKey: "a/b", Attempt: 1, AttemptID: "x", Verb: contract.VerbFinished, Expires: 1,
+		Domain: acme, RunID: ids.AtTime(foldtest.Epoch), TaskKey: "a/b", Attempt: 1, AttemptID: "x", Verb: contract.VerbFinished, Expires: 1,
 	}, keys)
 	for name, target := range map[string]string{
-		"unsigned": strings.Split(signed, "?")[0], "expired": signed, "another domain": strings.Replace(signed, domain.Tenant, "nobody", 1),
+		"unsigned": strings.Split(signed, "?")[0], "expired": signed, "another domain": strings.Replace(signed, acme.Tenant, "nobody", 1),
 	} {
 		answer := httptest.NewRecorder()
 		mux.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, target, strings.NewReader("{}")))

@@ -2,7 +2,6 @@ package dispatcher_test
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/control"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
 	"github.com/servo-orchestration/servo/pkg/ledger"
@@ -55,7 +55,7 @@ func TestINV9FiringIsJudgedOnFreshProjections(t *testing.T) {
 func TestFiringFlushesAcceptedHeartbeats(t *testing.T) {
 	w := newFixture(t)
 	w.appender = ledger.NewAppender(ledger.Config{
-		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Linger: time.Hour, OnStored: w.onDurable,
+		Domain: acme, Store: w.blobs, IDs: w.ids, Clock: w.clock, Linger: time.Hour, OnStored: w.onDurable,
 	})
 	w.d = w.dispatcher(w.snapshots)
 	short := foldtest.Task("b")
@@ -94,7 +94,7 @@ func TestHeartbeatsOfShortTasksShareAnEntry(t *testing.T) {
 	w := newFixture(t)
 	clock := &waiting{tick: w.clock, asleep: make(chan time.Duration), wake: make(chan struct{})}
 	w.appender = ledger.NewAppender(ledger.Config{
-		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Linger: time.Hour, OnStored: w.onDurable,
+		Domain: acme, Store: w.blobs, IDs: w.ids, Clock: w.clock, Linger: time.Hour, OnStored: w.onDurable,
 	})
 	w.d = w.dispatcher(w.snapshots)
 	w.d.Clock = clock
@@ -196,7 +196,7 @@ func TestHeartbeatsOutliveTheFirstRequest(t *testing.T) {
 	w := newFixture(t)
 	clock := &waiting{tick: w.clock, asleep: make(chan time.Duration), wake: make(chan struct{})}
 	w.appender = ledger.NewAppender(ledger.Config{
-		Domain: domain, Store: w.blobs, IDs: w.ids, Clock: w.clock, Linger: time.Hour, OnStored: w.onDurable,
+		Domain: acme, Store: w.blobs, IDs: w.ids, Clock: w.clock, Linger: time.Hour, OnStored: w.onDurable,
 	})
 	w.d = w.dispatcher(w.snapshots)
 	w.d.Clock = clock
@@ -228,8 +228,8 @@ func TestFiringFailsWhileAnEntryIsUnreadable(t *testing.T) {
 		return faultblob.None
 	})
 	c, err := compactor.Open(t.Context(), compactor.Config{
-		Domain: domain, Store: store, Manifests: w.manifestsOver(store), Codec: codec, IDs: w.ids, Clock: w.clock,
-		Writer: "two", Logger: slog.New(slog.DiscardHandler),
+		Handle: domain.Open(domain.Handle{Domain: acme, Store: store, Manifests: w.manifestsOver(store), Codec: codec, IDs: w.ids, Clock: w.clock}),
+		Writer: "two",
 	})
 	require.NoError(t, err)
 	w.compactor.c = c

@@ -16,7 +16,7 @@ import (
 // newest returns the newest manifest of a folder.
 func newest(t *testing.T, opts embedded.Options) *manifest.Manifest {
 	t.Helper()
-	p, err := embedded.OpenParts(opts)
+	p, err := embedded.Open(opts)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, p.Close()) }()
 	m, err := p.Manifests.Load(t.Context())

@@ -37,18 +37,21 @@ type collected struct {
 }
 
 // GC returns the configuration of the collector for a folder or store. A nil rule deletes nothing.
-func (p *Parts) GC(rule gc.Rule) gc.Config {
+func (w *Workspace) GC(rule gc.Rule) gc.Config {
 	if rule == nil {
 		rule = func(string) (gc.Keep, bool) { return gc.Keep{}, false }
 	}
-	return gc.Config{Domain: p.Domain, Store: p.Objects, Manifests: p.Manifests, Codec: p.Codec, Clock: p.Clock, Keep: rule}
+	return gc.Config{
+		Handle: w.Handle,
+		Keep:   rule,
+	}
 }
 
 // Collect runs one pass of the collector. Unless the pass is for some assets only, it also removes
 // the scratch folders of dead workers. dir is the state folder.
-func (p *Parts) Collect(ctx context.Context, dir string, rule gc.Rule, opts gc.Options) (gc.Report, error) {
-	report, err := gc.Run(ctx, p.GC(rule), opts)
-	if p.Store == nil || len(opts.Assets) > 0 {
+func (w *Workspace) Collect(ctx context.Context, dir string, rule gc.Rule, opts gc.Options) (gc.Report, error) {
+	report, err := gc.Run(ctx, w.GC(rule), opts)
+	if w.Folder == nil || len(opts.Assets) > 0 {
 		return report, err
 	}
 	folders, bytes, sweepErr := worker.SweepScratch(filepath.Join(dir, scratchDir), opts.DryRun)
@@ -100,7 +103,7 @@ func (s *Stack) collect(ctx context.Context, within time.Duration) (all bool) {
 	}
 	var report gc.Report
 	if rule != nil {
-		report, err = s.parts.Collect(ctx, s.opts.Dir, rule, gc.Options{After: last.Next, MaxDeletes: collectMost})
+		report, err = s.workspace.Collect(ctx, s.opts.Dir, rule, gc.Options{After: last.Next, MaxDeletes: collectMost})
 	}
 	if last.Next = report.Next; last.Next == "" && ctx.Err() == nil {
 		last.EndedAt = now

@@ -10,7 +10,6 @@ package embedded
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -34,6 +33,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/control"
 	"github.com/servo-orchestration/servo/pkg/dispatcher"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/gc"
@@ -97,7 +97,7 @@ type Stack struct {
 	URL string
 
 	opts      Options
-	parts     *Parts
+	workspace *Workspace
 	lock      *lock
 	token     string // required in requests
 	compactor *compactor.Compactor
@@ -117,24 +117,19 @@ type Stack struct {
 	published  chan struct{} // capacity 1: a revision was published since the last pass
 }
 
-// Parts are the stores and settings that every process needs to work on a state folder.
-type Parts struct {
-	Domain ids.Domain
-	// Store is the folder, or nil for a store that is not a folder. Objects is the store, with its
-	// wrapper if it has one.
-	Store     *fileblob.Store
-	Objects   blob.Store
-	Closer    io.Closer
-	Manifests *manifest.Store
-	Codec     *snapshot.Codec
-	IDs       *ids.Source
-	Clock     clock.Clock
-	Logger    *slog.Logger
+// Workspace is a domain that a process has opened in a folder or a bucket.
+type Workspace struct {
+	*domain.Handle
+	// Folder is the state folder, or nil if the store is not a folder. The handle's store may be a
+	// wrapper of it.
+	Folder *fileblob.Store
+
+	closer io.Closer
 }
 
-// OpenParts opens a state folder and creates it if it is absent. A folder has no clock but the
-// machine's, which may have been ahead earlier: [Parts.Follow] continues from the recorded time.
-func OpenParts(opts Options) (*Parts, error) {
+// Open opens a state folder and creates it if it is absent. A folder has no clock but the
+// machine's, which may have been ahead earlier: [Workspace.Follow] continues from the recorded time.
+func Open(opts Options) (*Workspace, error) {
 	opts.Clock = clock.NewForward(opts.Clock)
 	store, err := fileblob.Open(opts.Dir, fileblob.Options{Now: opts.Clock.Now, Read: opts.Read})
 	if err != nil {
@@ -144,26 +139,24 @@ func OpenParts(opts Options) (*Parts, error) {
 	if opts.Wrap != nil {
 		objects = opts.Wrap(store)
 	}
-	p := PartsOf(opts, objects, store)
-	p.Store = store
-	return p, nil
+	w := OpenStore(opts, objects, store)
+	w.Folder = store
+	return w, nil
 }
 
-// PartsOf returns parts for a store that is already open.
-func PartsOf(opts Options, objects blob.Store, closer io.Closer) *Parts {
-	source := ids.NewSource(opts.Clock.Now, rand.Reader)
-	return &Parts{
-		Domain: opts.Domain, Objects: objects, Closer: closer, IDs: source, Clock: opts.Clock, Logger: opts.Logger,
-		Codec:     snapshot.NewCodec(),
-		Manifests: manifest.New(manifest.Config{Domain: opts.Domain, Store: objects, IDs: source, Clock: opts.Clock, Logger: opts.Logger}),
+// OpenStore opens the workspace of a store that is already open. The workspace closes the store.
+func OpenStore(opts Options, objects blob.Store, closer io.Closer) *Workspace {
+	return &Workspace{
+		Handle: domain.Open(domain.Handle{Domain: opts.Domain, Store: objects, Clock: opts.Clock, Logger: opts.Logger}),
+		closer: closer,
 	}
 }
 
 // Follow moves the folder's clock to the latest time that a revision records, and logs a warning,
 // if the machine's clock is behind that time. Otherwise new entries would sort before folded ones:
 // no listing would find them, and nothing would be collected until the machine's clock caught up.
-func (p *Parts) Follow(m *manifest.Manifest) {
-	forward, ok := p.Clock.(*clock.Forward)
+func (w *Workspace) Follow(m *manifest.Manifest) {
+	forward, ok := w.Clock.(*clock.Forward)
 	if !ok {
 		return
 	}
@@ -174,28 +167,23 @@ func (p *Parts) Follow(m *manifest.Manifest) {
 		}
 	}
 	if lead := forward.Follow(recorded); lead > 0 {
-		p.Logger.Warn("the state is ahead of this machine's clock, which was wrong earlier or is wrong now. Servo continues from the time of the state: "+
+		w.Logger.Warn("the state is ahead of this machine's clock, which was wrong earlier or is wrong now. Servo continues from the time of the state: "+
 			"times of new runs are ahead until the clock catches up",
 			slog.String("state", event.At(recorded).String()), slog.Duration("ahead", lead.Round(time.Second)))
 	}
 }
 
 // follow calls Follow with the newest revision, if it can be read.
-func (p *Parts) follow(ctx context.Context) error {
-	m, err := p.Manifests.Load(ctx)
+func (w *Workspace) follow(ctx context.Context) error {
+	m, err := w.Manifests.Load(ctx)
 	if err == nil {
-		p.Follow(m)
+		w.Follow(m)
 	}
 	return ctx.Err() // opening the state reports why a manifest cannot be read
 }
 
 // Close closes the store.
-func (p *Parts) Close() error { return p.Closer.Close() }
-
-// Reader returns a reader of the published states, for processes that do not own the folder.
-func (p *Parts) Reader() *snapshot.Reader {
-	return snapshot.NewReader(p.Domain, p.Codec, p.Manifests, p.Clock)
-}
+func (w *Workspace) Close() error { return w.closer.Close() }
 
 // Start locks the state folder, brings its state up to date, fills the queue with pending work and
 // serves. If another process owns the folder, it returns a [*LockedError].
@@ -222,11 +210,11 @@ func Start(ctx context.Context, opts Options) (_ *Stack, err error) {
 			s.release()
 		}
 	}()
-	if s.parts, err = OpenParts(opts); err != nil {
+	if s.workspace, err = Open(opts); err != nil {
 		return nil, err
 	}
-	s.opts.Clock = s.parts.Clock
-	if err := s.parts.follow(ctx); err != nil {
+	s.opts.Clock = s.workspace.Clock
+	if err := s.workspace.follow(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.build(ctx); err != nil {
@@ -254,10 +242,11 @@ func (s *Stack) build(ctx context.Context) error {
 		return fmt.Errorf("listen on %s: %w", address, err)
 	}
 	s.URL = "http://" + s.listener.Addr().String()
-	p := s.parts
+	p := s.workspace
 	s.compactor, err = compactor.Open(ctx, compactor.Config{
-		Domain: p.Domain, Store: p.Objects, Manifests: p.Manifests, Codec: p.Codec, IDs: p.IDs, Clock: p.Clock,
-		Writer: fmt.Sprintf("servo/%d", os.Getpid()), Logger: p.Logger, Traces: s.opts.Traces,
+		Handle: p.Handle,
+		Writer: fmt.Sprintf("servo/%d", os.Getpid()),
+		Traces: s.opts.Traces,
 		OnPublish: func(published compactor.Published) {
 			s.dispatch.React(published)
 			s.collectLater()
@@ -269,8 +258,8 @@ func (s *Stack) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	appender := ledger.NewAppender(ledger.Config{
-		Domain: p.Domain, Store: watched{p.Objects, p.Clock, &s.appending}, IDs: p.IDs, Clock: p.Clock, Logger: p.Logger,
+	appender := p.Appender(ledger.Config{
+		Store:  watched{p.Store, p.Clock, &s.appending},
 		Linger: linger,
 		OnStored: func(e ledger.Entry) {
 			s.compactor.Announce(compactor.Request{
@@ -280,17 +269,28 @@ func (s *Stack) build(ctx context.Context) error {
 	})
 	snapshots := inProcess{s.compactor.Latest()}
 	s.Engine = engine.New(engine.Config{
-		Domain: p.Domain, Store: p.Objects, Appender: appender, Compactor: s.compactor, Snapshots: snapshots,
-		IDs: p.IDs, Clock: p.Clock, Actor: s.opts.Actor, Traces: s.opts.Traces,
+		Handle:    p.Handle,
+		Appender:  appender,
+		Compactor: s.compactor,
+		Snapshots: snapshots,
+		Actor:     s.opts.Actor,
+		Traces:    s.opts.Traces,
 	})
 	s.client = s.owner().Client()
 	s.queue = localqueue.New(localqueue.Options{
 		Clock: p.Clock, Client: s.client, Logger: p.Logger, Concurrency: s.concurrency,
 	})
 	s.dispatch = dispatcher.New(dispatcher.Config{
-		Domain: p.Domain, CommitMarkers: p.Objects, Queue: s.queue, InProcessQueue: true, Appender: appender, Compactor: s.compactor, Snapshots: snapshots,
-		Keys: keys, WorkerURL: func(string) string { return cmp.Or(s.opts.WorkerURL, s.URL) }, BaseURL: s.URL,
-		IDs: p.IDs, Clock: p.Clock, Logger: p.Logger, Traces: s.opts.Traces,
+		Handle:         p.Handle,
+		Queue:          s.queue,
+		InProcessQueue: true,
+		Appender:       appender,
+		Compactor:      s.compactor,
+		Snapshots:      snapshots,
+		Keys:           keys,
+		WorkerURL:      func(string) string { return cmp.Or(s.opts.WorkerURL, s.URL) },
+		BaseURL:        s.URL,
+		Traces:         s.opts.Traces,
 	})
 	if s.opts.WorkerURL == "" {
 		if err := s.buildWorker(keys); err != nil {
@@ -302,9 +302,9 @@ func (s *Stack) build(ctx context.Context) error {
 }
 
 func (s *Stack) buildWorker(keys contract.Keyring) (err error) {
-	p := s.parts
+	p := s.workspace
 	s.worker, err = worker.Open(worker.Config{
-		Store: p.Store, Clock: p.Clock, Nonce: p.IDs.New, Keyring: keys, HTTPClient: newClient(),
+		Store: p.Folder, Clock: p.Clock, Nonce: p.IDs.New, Keyring: keys, HTTPClient: newClient(),
 		WorkerID:   fmt.Sprintf("local-%d", os.Getpid()),
 		ScratchDir: filepath.Join(s.opts.Dir, scratchDir),
 		Logger:     p.Logger, Traces: s.opts.Traces, Environ: s.opts.Environ, Secrets: s.opts.Secrets, Redactor: s.opts.Redactor, ServoBin: s.opts.Program,
@@ -315,7 +315,7 @@ func (s *Stack) buildWorker(keys contract.Keyring) (err error) {
 }
 
 func (s *Stack) buildServer() {
-	p := s.parts
+	p := s.workspace
 	mux := http.NewServeMux()
 	find := func(_ context.Context, d ids.Domain) (*dispatcher.Dispatcher, error) {
 		if d != p.Domain {
@@ -599,8 +599,8 @@ func (s *Stack) release() {
 	if s.listener != nil {
 		_ = s.listener.Close() // already closed if the stack has run
 	}
-	if s.parts != nil {
-		_ = s.parts.Store.Close()
+	if s.workspace != nil {
+		_ = s.workspace.Close()
 	}
 	s.lock.release(s.opts.Dir)
 }

@@ -99,11 +99,11 @@ func states(snap *snapshot.Snapshot, runID string) []string {
 
 func verify(t testing.TB, dir string) {
 	t.Helper()
-	p, err := embedded.OpenParts(options(t, dir))
+	p, err := embedded.Open(options(t, dir))
 	require.NoError(t, err)
-	defer p.Store.Close()
+	defer p.Close()
 	report, err := repair.Verify(t.Context(), repair.Config{
-		Domain: p.Domain, Store: p.Store, Manifests: p.Manifests, Codec: p.Codec, IDs: p.IDs,
+		Handle: p.Handle,
 	})
 	require.NoError(t, err)
 	require.Empty(t, report.Problems)

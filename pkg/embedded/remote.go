@@ -19,7 +19,7 @@ func Attach(ctx context.Context, opts Options, owner Owner) (*engine.Engine, err
 		return nil, fmt.Errorf("state folder %s is served for %s by process %d; this project is %s",
 			opts.Dir, owner.Domain, owner.PID, opts.Domain)
 	}
-	p, err := OpenParts(opts)
+	p, err := Open(opts)
 	if err != nil {
 		return nil, err
 	}
@@ -41,20 +41,17 @@ func (o ownerCompactor) Compact(ctx context.Context, r compactor.Request) (compa
 }
 
 // Engine returns an engine whose entries another process folds. It closes the store on an error.
-func (p *Parts) Engine(ctx context.Context, opts Options, folds engine.Compactor) (*engine.Engine, error) {
+func (w *Workspace) Engine(ctx context.Context, opts Options, folds engine.Compactor) (*engine.Engine, error) {
 	// New ids of this process must sort after the ids in the state.
-	m, err := p.Manifests.Load(ctx)
+	m, err := w.Load(ctx)
 	switch {
 	case err == nil:
-		p.Follow(m)
-		p.IDs.Observe(m.Watermarks.EventsProcessedThrough)
-		p.IDs.Observe(m.Watermarks.CompleteThrough)
+		w.Follow(m)
 	case !errors.Is(err, manifest.ErrNone):
-		return nil, errors.Join(err, p.Close())
+		return nil, errors.Join(err, w.Close())
 	}
 	return engine.New(engine.Config{
-		Domain: p.Domain, Store: p.Objects, Snapshots: p.Reader(), IDs: p.IDs, Clock: p.Clock, Actor: opts.Actor, Traces: opts.Traces,
-		Appender:  ledger.NewAppender(ledger.Config{Domain: p.Domain, Store: p.Objects, IDs: p.IDs, Clock: p.Clock, Logger: p.Logger}),
-		Compactor: folds,
+		Handle: w.Handle, Snapshots: w.Reader(), Appender: w.Appender(ledger.Config{}), Compactor: folds,
+		Actor: opts.Actor, Traces: opts.Traces,
 	}), nil
 }

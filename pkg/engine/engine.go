@@ -13,9 +13,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/servo-orchestration/servo/pkg/blob"
-	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
@@ -40,13 +39,10 @@ type Compactor interface {
 
 // Config holds the dependencies of an engine.
 type Config struct {
-	Domain    ids.Domain
-	Store     blob.Store
+	*domain.Handle
 	Appender  *ledger.Appender
 	Compactor Compactor
 	Snapshots Snapshots
-	IDs       *ids.Source
-	Clock     clock.Clock
 	// Actor is recorded in all events, such as "user:jane".
 	Actor string
 	// Traces records spans of triggers; nil: no spans.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/compactor/remote"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -78,8 +78,8 @@ func newFixture(t *testing.T, outside bool) *fixture {
 	}
 	var err error
 	w.compact, err = compactor.Open(t.Context(), compactor.Config{
-		Domain: foldtest.Domain, Store: w.blobs, Manifests: manifests(), Codec: codec, IDs: source, Clock: clock.System{},
-		Writer: "test", Logger: slog.New(slog.DiscardHandler),
+		Handle: domain.Open(domain.Handle{Domain: foldtest.Domain, Store: w.blobs, Manifests: manifests(), Codec: codec, IDs: source, Clock: clock.System{}}),
+		Writer: "test",
 	})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
@@ -91,8 +91,11 @@ func newFixture(t *testing.T, outside bool) *fixture {
 	})
 	w.appender = ledger.NewAppender(ledger.Config{Domain: foldtest.Domain, Store: store, IDs: source, Clock: clock.System{}})
 	cfg := engine.Config{
-		Domain: foldtest.Domain, Store: store, Appender: w.appender, Compactor: w.compact, Snapshots: local{w.compact.Latest()},
-		IDs: source, Clock: clock.System{}, Actor: "user:jane",
+		Handle:    domain.Open(domain.Handle{Domain: foldtest.Domain, Store: store, IDs: source, Clock: clock.System{}}),
+		Appender:  w.appender,
+		Compactor: w.compact,
+		Snapshots: local{w.compact.Latest()},
+		Actor:     "user:jane",
 	}
 	if outside {
 		mux := http.NewServeMux()

@@ -19,21 +19,15 @@ import (
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
-	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
-	"github.com/servo-orchestration/servo/pkg/manifest"
-	"github.com/servo-orchestration/servo/pkg/snapshot"
 )
 
 // Config configures the collector of one domain.
 type Config struct {
-	Domain    ids.Domain
-	Store     blob.Store
-	Manifests *manifest.Store
-	Codec     *snapshot.Codec
-	Clock     clock.Clock
+	*domain.Handle
 	// Keep is the retention rule. Nil: the default for all assets and logs.
 	Keep Rule
 }

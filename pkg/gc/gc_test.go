@@ -15,18 +15,18 @@ import (
 	"github.com/servo-orchestration/servo/internal/memblob"
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/gc"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/plan"
-	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
 var (
-	domain = ids.Domain{Tenant: "acme", Workspace: "main"}
-	asset  = ids.AssetKey{Namespace: "raw", Name: "events"}
+	acme  = ids.Domain{Tenant: "acme", Workspace: "main"}
+	asset = ids.AssetKey{Namespace: "raw", Name: "events"}
 )
 
 // handClock is a clock that only the test advances.
@@ -54,8 +54,7 @@ func newFixture(t *testing.T) *fixture {
 	f.blobs = memblob.New(memblob.Options{Now: f.clock.Now})
 	f.ids = ids.NewSource(f.clock.Now, nil)
 	f.cfg = gc.Config{
-		Domain: domain, Store: f.blobs, Codec: snapshot.NewCodec(), Clock: f.clock,
-		Manifests: manifest.New(manifest.Config{Domain: domain, Store: f.blobs, IDs: f.ids, Clock: f.clock}),
+		Handle: domain.Open(domain.Handle{Domain: acme, Store: f.blobs, IDs: f.ids, Clock: f.clock}),
 	}
 	return f
 }
@@ -68,7 +67,7 @@ func (f *fixture) put(key string, data []byte) {
 
 func (f *fixture) meta() state.Meta {
 	f.seq++
-	return state.Meta{Tenant: domain.Tenant, Workspace: domain.Workspace, Version: f.ids.New(), Seq: f.seq}
+	return state.Meta{Tenant: acme.Tenant, Workspace: acme.Workspace, Version: f.ids.New(), Seq: f.seq}
 }
 
 // run records a run of one task in the state, with the files of its executions. If the task
@@ -77,15 +76,15 @@ func (f *fixture) run(run state.RunState, task state.TaskState, executions ...st
 	f.t.Helper()
 	runID = f.ids.New()
 	key := asset.String()
-	m := ids.MaterializationID(domain, runID, key)
+	m := ids.MaterializationID(acme, runID, key)
 	for _, nonce := range executions {
-		f.put(contract.ExecutionPrefix(domain, asset, "", m, runID, nonce)+"data.parquet", []byte("rows of "+nonce))
+		f.put(contract.ExecutionPrefix(acme, asset, "", m, runID, nonce)+"data.parquet", []byte("rows of "+nonce))
 	}
-	f.put(contract.LogKey(domain, runID, key, 1, runID), []byte("printed"))
+	f.put(contract.LogKey(acme, runID, key, 1, runID), []byte("printed"))
 	state.Set(&f.rows, append(state.List[state.Run](&f.rows), &state.Run{RunID: runID, State: run, CreatedAt: event.At(f.clock.now), Meta: f.meta()}))
 	row := &state.Task{RunID: runID, TaskKey: key, AssetKey: key, State: task, Kind: event.KindTask, Meta: f.meta()}
 	if task == state.TaskSucceeded {
-		uri = contract.ExecutionPrefix(domain, asset, "", m, runID, executions[0])
+		uri = contract.ExecutionPrefix(acme, asset, "", m, runID, executions[0])
 		data, err := json.Marshal(contract.CommitMarker{MaterializationID: m, AttemptID: runID, Nonce: executions[0], URI: uri, Files: []contract.CommitMarkerFile{}})
 		require.NoError(f.t, err)
 		f.put(contract.CommitMarkerKeyOf(uri), data)
@@ -116,7 +115,7 @@ func (f *fixture) publish() {
 	require.NoError(f.t, err)
 	delta := manifest.Delta{ID: f.ids.New(), Revision: m.Revision}
 	for _, file := range encoded {
-		key := manifest.StateKey(domain, file.Table, manifest.TierL0, delta.ID)
+		key := manifest.StateKey(acme, file.Table, manifest.TierL0, delta.ID)
 		f.put(key, file.Data)
 		delta.Files = append(delta.Files, manifest.File{
 			Table: file.Table, Key: key, Size: int64(len(file.Data)), Rows: file.Rows, CRC32C: blob.CRC32C(file.Data), MinRun: file.MinRun, MaxRun: file.MaxRun,
@@ -191,8 +190,8 @@ func TestRunCollectsGarbage(t *testing.T) {
 	f.publish()
 	logs := f.collect(gc.Options{})
 	require.Equal(t, []gc.Count{{Reason: gc.Log, Files: 2, Bytes: 14}}, logs.Counts, "the logs of the first two runs are 95 days old")
-	require.NotContains(t, f.left(), contract.LogKey(domain, failed, asset.String(), 1, failed))
-	require.Contains(t, f.left(), contract.LogKey(domain, running, asset.String(), 1, running))
+	require.NotContains(t, f.left(), contract.LogKey(acme, failed, asset.String(), 1, failed))
+	require.Contains(t, f.left(), contract.LogKey(acme, running, asset.String(), 1, running))
 }
 
 func TestRunObeysRulesOfSingleAssets(t *testing.T) {
@@ -233,16 +232,16 @@ func TestRunKeepsInputsOfLivePlans(t *testing.T) {
 	}
 	data, sha, err := built.Encode()
 	require.NoError(t, err)
-	f.put(plan.Ref(domain, sha), data)
+	f.put(plan.Ref(acme, sha), data)
 	f.clock.now = f.clock.now.Add(day)
 	f.run(state.RunSucceeded, state.TaskSucceeded, "b")
 	f.publish()
-	state.Set(&f.rows, append(state.List[state.Run](&f.rows), &state.Run{RunID: f.ids.New(), State: state.RunRunning, PlanRef: plan.Ref(domain, sha), Meta: f.meta()}))
+	state.Set(&f.rows, append(state.List[state.Run](&f.rows), &state.Run{RunID: f.ids.New(), State: state.RunRunning, PlanRef: plan.Ref(acme, sha), Meta: f.meta()}))
 	f.clock.now = f.clock.now.Add(60 * day)
 	f.publish()
 	require.Empty(t, f.collect(gc.Options{}).Counts)
 
-	require.NoError(t, f.blobs.Delete(t.Context(), plan.Ref(domain, sha)))
+	require.NoError(t, f.blobs.Delete(t.Context(), plan.Ref(acme, sha)))
 	_, err = gc.Run(t.Context(), f.cfg, gc.Options{})
 	require.ErrorContains(t, err, "read the plan of a live run", "the inputs of an unreadable plan are unknown")
 
@@ -372,7 +371,7 @@ func TestRunSkipsBrokenObjects(t *testing.T) {
 	_, visible := f.run(state.RunSucceeded, state.TaskSucceeded, "c", "d")
 	f.clock.now = f.clock.now.Add(2 * day)
 	f.publish()
-	broken := ids.MaterializationID(domain, first, asset.String())
+	broken := ids.MaterializationID(acme, first, asset.String())
 	f.cfg.Store = brokenStore{f.blobs, broken}
 	report, err := gc.Run(t.Context(), f.cfg, gc.Options{})
 	require.ErrorContains(t, err, broken)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/archive"
 	"github.com/servo-orchestration/servo/pkg/blob"
-	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
@@ -75,17 +74,10 @@ func (cfg Config) completeBelow(ctx context.Context) (string, error) {
 	if stored.IsZero() {
 		return "", nil
 	}
-	if now := cfg.now(); stored.After(now) { // this machine's clock can only lower it
+	if now := cfg.Clock.Now(); stored.After(now) { // this machine's clock can only lower it
 		stored = now
 	}
 	return ids.AtTime(stored.Add(-compactor.ListMargin)), nil
-}
-
-func (cfg Config) now() time.Time {
-	if cfg.Clock == nil {
-		return clock.System{}.Now()
-	}
-	return cfg.Clock.Now()
 }
 
 // follow folds the entries that appeared since the last listing: every entry that was folded by a

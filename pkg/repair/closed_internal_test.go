@@ -9,6 +9,7 @@ import (
 
 	"github.com/servo-orchestration/servo/internal/memblob"
 	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -22,8 +23,7 @@ func TestSegmentsHoldFewRowsInMemory(t *testing.T) {
 	store := memblob.New(memblob.Options{Now: now})
 	source := ids.NewSource(now, nil)
 	cfg := Config{
-		Domain: d, Store: store, Codec: snapshot.NewCodec(), IDs: source,
-		Manifests: manifest.New(manifest.Config{Domain: d, Store: store, IDs: source, Clock: clock.System{}}),
+		Handle: domain.Open(domain.Handle{Domain: d, Store: store, IDs: source}),
 	}
 	s := cfg.newSegments("")
 	s.max = 100

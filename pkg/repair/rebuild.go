@@ -254,7 +254,7 @@ func (b *built) next(ctx context.Context) (*manifest.Manifest, error) {
 	if b.cfg.Wakeups && (lost || b.bare != nil) {
 		// The state differs from the one that the last wakeup was for, and only a sweep finds
 		// entries that are not folded yet.
-		m.Wakeup = wakeup.Soon(m.Wakeup, event.At(b.cfg.now()))
+		m.Wakeup = wakeup.Soon(m.Wakeup, event.At(b.cfg.Clock.Now()))
 	}
 	return m, nil
 }
@@ -298,7 +298,7 @@ func (b *built) fill(ctx context.Context, m *manifest.Manifest) error {
 		return err
 	}
 	m.BaseSnapshot = b.base
-	m.BaseSnapshot.Revision, m.BaseSnapshot.PublishedAt = m.Revision, event.At(cfg.now())
+	m.BaseSnapshot.Revision, m.BaseSnapshot.PublishedAt = m.Revision, event.At(cfg.Clock.Now())
 	m.FoldSeq, m.FoldTime = b.state.FoldSeq, b.state.FoldTime
 	if b.last != "" {
 		m.Watermarks.EventsProcessedThrough, m.Watermarks.LastProcessedFile = b.last, ledger.Key(cfg.Domain, b.last)
@@ -306,7 +306,7 @@ func (b *built) fill(ctx context.Context, m *manifest.Manifest) error {
 	if b.at != nil && b.result.Lost == 0 {
 		// Everything below the watermark of the last revision is folded here, too. A watermark from
 		// a clock far ahead is capped.
-		m.Watermarks.CompleteThrough = min(b.at.Watermarks.CompleteThrough, ids.AtTime(cfg.now().Add(-compactor.ListMargin)))
+		m.Watermarks.CompleteThrough = min(b.at.Watermarks.CompleteThrough, ids.AtTime(cfg.Clock.Now().Add(-compactor.ListMargin)))
 	}
 	delta, err := b.delta(ctx, m.Revision)
 	if err == nil && delta.Rows > 0 {

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/servo-orchestration/servo/pkg/blob"
-	"github.com/servo-orchestration/servo/pkg/clock"
-	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -17,15 +15,9 @@ import (
 
 // Config configures a verification or a rebuild.
 type Config struct {
-	Domain    ids.Domain
-	Store     blob.Store
-	Manifests *manifest.Store
-	Codec     *snapshot.Codec
-	IDs       *ids.Source
+	*domain.Handle
 	// Writer names this process in the published manifest.
 	Writer string
-	// Clock is the time source. nil: the machine's clock.
-	Clock clock.Clock
 	// Bare makes a rebuild fold the ledger in the order of ids, without the recorded order.
 	Bare bool
 	// AllowLoss makes a rebuild continue if the ledger lacks groups that the state has folded.

@@ -12,6 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 	"github.com/servo-orchestration/servo/pkg/dispatcher"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
@@ -77,19 +78,17 @@ type compactors struct {
 // entry: callers could name any number of such domains.
 func (c *compactors) open(ctx context.Context, d ids.Domain) (*served[*compactor.Compactor], error) {
 	s := c.server
-	source := ids.NewSource(s.clock.Now, c.entropy) // its own: ids that it observes must not advance the ids of other domains
+	h := domain.Handle{Domain: d, Store: c.store, Codec: c.codec, IDs: ids.NewSource(s.clock.Now, c.entropy), Clock: s.clock, Logger: s.logger}
+	h.Manifests = manifest.New(manifest.Config{
+		Domain: h.Domain, Store: h.Store, IDs: h.IDs, Clock: h.Clock, Logger: h.Logger,
+		OnStored: func(revision int64) { // the receiver checks that it is committed, in parallel with this process
+			if c.handOver != nil {
+				c.handOver.put(d, revision)
+			}
+		},
+	})
 	opened, err := compactor.Open(ctx, compactor.Config{
-		Domain: d, Store: c.store, Codec: c.codec, IDs: source, Clock: s.clock, Logger: s.logger, Traces: s.traces,
-		Options: c.options, ArchiveSlots: c.archiving,
-		Manifests: manifest.New(manifest.Config{
-			Domain: d, Store: c.store, IDs: source, Clock: s.clock, Logger: s.logger,
-			OnStored: func(revision int64) { // the receiver checks that it is committed, in parallel with this process
-				if c.handOver != nil {
-					c.handOver.put(d, revision)
-				}
-			},
-		}),
-		Writer: c.writer,
+		Handle: domain.Open(h), Options: c.options, ArchiveSlots: c.archiving, Writer: c.writer, Traces: s.traces,
 		OnPublish: func(p compactor.Published) {
 			s.metrics.Add(publishes, 1)
 			s.metrics.Add(publishedRows, float64(p.Changed.Len()))

@@ -17,6 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/control"
 	"github.com/servo-orchestration/servo/pkg/dispatcher"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
@@ -111,31 +112,24 @@ type dispatchers struct {
 
 // open opens the dispatcher of a domain. It returns nil if the domain has no state, and so no task
 // to report on.
-func (d *dispatchers) open(ctx context.Context, domain ids.Domain) (*served[*dispatcher.Dispatcher], error) {
+func (d *dispatchers) open(ctx context.Context, key ids.Domain) (*served[*dispatcher.Dispatcher], error) {
 	s := d.server
-	source := ids.NewSource(s.clock.Now, d.entropy) // its own: ids that it observes must not advance the ids of other domains
-	manifests := manifest.New(manifest.Config{Domain: domain, Store: d.store, IDs: source, Clock: s.clock, Logger: s.logger})
-	m, err := manifests.Load(ctx)
-	if errors.Is(err, manifest.ErrNone) {
+	h := domain.Open(domain.Handle{
+		Domain: key, Store: d.store, Codec: d.codec, IDs: ids.NewSource(s.clock.Now, d.entropy), Clock: s.clock, Logger: s.logger,
+	})
+	if _, err := h.Load(ctx); errors.Is(err, manifest.ErrNone) {
 		return nil, nil //nolint:nilnil // documented
-	}
-	if err != nil {
+	} else if err != nil {
 		return nil, err
 	}
-	// New ids must sort after those that the state has seen.
-	source.Observe(m.Watermarks.EventsProcessedThrough)
-	source.Observe(m.Watermarks.CompleteThrough)
-	appender := ledger.NewAppender(ledger.Config{
-		Domain: domain, Store: d.store, IDs: source, Clock: s.clock, Logger: s.logger, Linger: linger,
-		OnStored: func(e ledger.Entry) { d.announce.put(domain, announced(e)) },
+	appender := h.Appender(ledger.Config{
+		Linger:   linger,
+		OnStored: func(e ledger.Entry) { d.announce.put(key, announced(e)) },
 	})
-	snapshots := snapshot.NewReader(domain, d.codec, manifests, s.clock)
+	snapshots := h.Reader()
 	opened := dispatcher.New(dispatcher.Config{
-		Domain: domain, CommitMarkers: d.store, Queue: d.queue, Compactor: d.client(domain), Keys: d.keys, WorkerKeys: d.workerKeys, FairQueue: d.turns,
-		Snapshots: snapshots,
-		WorkerURL: d.workerURL,
-		BaseURL:   d.base, IDs: source, Clock: s.clock, Logger: s.logger, Traces: s.traces,
-		Appender: appender,
+		Handle: h, Queue: d.queue, Appender: appender, Compactor: d.client(key), Snapshots: snapshots,
+		Keys: d.keys, WorkerKeys: d.workerKeys, FairQueue: d.turns, WorkerURL: d.workerURL, BaseURL: d.base, Traces: s.traces,
 	})
 	return &served[*dispatcher.Dispatcher]{value: opened, bytes: snapshots.Bytes, run: func(ctx context.Context) { d.runAppender(ctx, appender) }}, nil
 }

@@ -20,7 +20,7 @@ func (fx *fixture) write(tier string, rows *state.Rows) []manifest.File {
 	require.NoError(fx.t, err)
 	var files []manifest.File
 	for _, f := range encoded {
-		key := manifest.StateKey(domain, f.Table, tier, fx.ids.New())
+		key := manifest.StateKey(acme, f.Table, tier, fx.ids.New())
 		_, err := fx.blobs.Create(fx.t.Context(), key, f.Data)
 		require.NoError(fx.t, err)
 		files = append(files, manifest.File{
@@ -49,7 +49,7 @@ func TestAdvanceEvictsRowsThatAreInHistory(t *testing.T) {
 	require.Len(t, state.List[state.Attempt](gone), 1)
 	require.Len(t, live.Runs.Rows(), 1)
 
-	first := &manifest.Manifest{Tenant: domain.Tenant, Workspace: domain.Workspace, Timeline: fx.ids.New(), Revision: 1, FoldSeq: cutoff.Seq, FoldTime: cutoff.Time}
+	first := &manifest.Manifest{Tenant: acme.Tenant, Workspace: acme.Workspace, Timeline: fx.ids.New(), Revision: 1, FoldSeq: cutoff.Seq, FoldTime: cutoff.Time}
 	first.L0 = []manifest.Delta{{ID: fx.ids.New(), Revision: 1, Files: fx.write(manifest.TierL0, all)}}
 	second := *first
 	second.Revision, second.L0 = 2, nil

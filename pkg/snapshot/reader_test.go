@@ -3,7 +3,6 @@ package snapshot_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,6 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/internal/memblob"
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
@@ -33,8 +33,8 @@ func (still) Now() time.Time                                   { return foldtest
 func (still) Sleep(ctx context.Context, _ time.Duration) error { return ctx.Err() }
 
 var (
-	domain = foldtest.Domain
-	codec  = snapshot.NewCodec()
+	acme  = foldtest.Domain
+	codec = snapshot.NewCodec()
 )
 
 // fixture is a domain with a compactor, and a reader that uses the same store like another
@@ -56,7 +56,7 @@ func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	fx := &fixture{World: foldtest.New(t), t: t, blobs: memblob.New(memblob.Options{Now: still{}.Now}), ids: ids.NewSource(still{}.Now, nil)}
 	fx.appender = ledger.NewAppender(ledger.Config{
-		Domain: domain, Store: fx.blobs, IDs: fx.ids, Clock: still{},
+		Domain: acme, Store: fx.blobs, IDs: fx.ids, Clock: still{},
 		OnStored: func(e ledger.Entry) { fx.entry = compactor.Entry{ID: e.Name, Data: e.Data, Stored: e.Object.Updated} },
 	})
 	fx.reader = fx.newReader()
@@ -65,19 +65,20 @@ func newFixture(t testing.TB) *fixture {
 }
 
 func (fx *fixture) manifests() *manifest.Store {
-	return manifest.New(manifest.Config{Domain: domain, Store: fx.blobs, IDs: fx.ids, Clock: still{}})
+	return manifest.New(manifest.Config{Domain: acme, Store: fx.blobs, IDs: fx.ids, Clock: still{}})
 }
 
 func (fx *fixture) newReader() *snapshot.Reader {
-	return snapshot.NewReader(domain, codec, fx.manifests(), still{})
+	return snapshot.NewReader(acme, codec, fx.manifests(), still{})
 }
 
 func (fx *fixture) open() {
 	fx.t.Helper()
 	var err error
 	fx.compact, err = compactor.Open(fx.t.Context(), compactor.Config{
-		Domain: domain, Store: fx.blobs, Manifests: fx.manifests(), Codec: codec, IDs: fx.ids, Clock: still{},
-		Writer: "test", Options: fx.options, Logger: slog.New(slog.DiscardHandler),
+		Handle:  domain.Open(domain.Handle{Domain: acme, Store: fx.blobs, Manifests: fx.manifests(), Codec: codec, IDs: fx.ids, Clock: still{}}),
+		Writer:  "test",
+		Options: fx.options,
 	})
 	require.NoError(fx.t, err)
 }
@@ -87,7 +88,7 @@ func (fx *fixture) publish(payloads ...event.Payload) {
 	fx.t.Helper()
 	group := make([]*event.Envelope, len(payloads))
 	for i, p := range payloads {
-		group[i] = &event.Envelope{Domain: domain, Payload: p}
+		group[i] = &event.Envelope{Domain: acme, Payload: p}
 	}
 	_, err := fx.appender.Append(fx.t.Context(), group)
 	require.NoError(fx.t, err)
@@ -244,7 +245,8 @@ func TestNewReaderSeesNewTimeline(t *testing.T) {
 	run := fx.run(foldtest.Task("a"))
 	fx.current()
 	_, err := repair.Rebuild(t.Context(), repair.Config{
-		Domain: domain, Store: fx.blobs, Manifests: fx.manifests(), Codec: codec, IDs: fx.ids, Writer: "rebuild",
+		Handle: domain.Open(domain.Handle{Domain: acme, Store: fx.blobs, Manifests: fx.manifests(), Codec: codec, IDs: fx.ids}),
+		Writer: "rebuild",
 	})
 	require.NoError(t, err)
 	fx.open()
@@ -263,11 +265,12 @@ func TestWarmReaderSeesNewTimelineAfterTrustWindow(t *testing.T) {
 	fx := newFixture(t)
 	run := fx.run(foldtest.Task("a"))
 	at := &at{now: foldtest.Epoch}
-	fx.reader = snapshot.NewReader(domain, codec,
-		manifest.New(manifest.Config{Domain: domain, Store: fx.blobs, IDs: fx.ids, Clock: at}), at)
+	fx.reader = snapshot.NewReader(acme, codec,
+		manifest.New(manifest.Config{Domain: acme, Store: fx.blobs, IDs: fx.ids, Clock: at}), at)
 	fx.current()
 	_, err := repair.Rebuild(t.Context(), repair.Config{
-		Domain: domain, Store: fx.blobs, Manifests: fx.manifests(), Codec: codec, IDs: fx.ids, Writer: "rebuild",
+		Handle: domain.Open(domain.Handle{Domain: acme, Store: fx.blobs, Manifests: fx.manifests(), Codec: codec, IDs: fx.ids}),
+		Writer: "rebuild",
 	})
 	require.NoError(t, err)
 	fx.open()
@@ -299,8 +302,8 @@ func TestWaitingCallersShareNextRead(t *testing.T) {
 			}
 			return faultblob.None
 		})
-		reader := snapshot.NewReader(domain, codec,
-			manifest.New(manifest.Config{Domain: domain, Store: slow, IDs: fx.ids, Clock: still{}}), still{})
+		reader := snapshot.NewReader(acme, codec,
+			manifest.New(manifest.Config{Domain: acme, Store: slow, IDs: fx.ids, Clock: still{}}), still{})
 		got := make(chan int64, 10)
 		ask := func(ctx context.Context) {
 			snap, err := reader.Current(ctx)
@@ -360,7 +363,7 @@ func TestCurrentNamesRepairForMissingFile(t *testing.T) {
 	fx.options = compactor.Options{Tiers: tiers.Options{MaxInline: -1}}
 	fx.open()
 	fx.run(foldtest.Task("a"))
-	for object, err := range fx.blobs.List(t.Context(), blob.ListOptions{Prefix: manifest.StatePrefix(domain)}) {
+	for object, err := range fx.blobs.List(t.Context(), blob.ListOptions{Prefix: manifest.StatePrefix(acme)}) {
 		require.NoError(t, err)
 		require.NoError(t, fx.blobs.Delete(t.Context(), object.Key))
 		break

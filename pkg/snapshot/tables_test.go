@@ -52,10 +52,10 @@ func oneRowEach(t *testing.T, other int) *state.Rows {
 }
 
 func TestDiffComparesEveryTable(t *testing.T) {
-	want := state.New(domain)
+	want := state.New(acme)
 	want.Load(oneRowEach(t, -1))
 	eachTable(t, func(t *testing.T, i int, d *state.Declaration) {
-		got := state.New(domain)
+		got := state.New(acme)
 		got.Load(oneRowEach(t, i))
 		lines := state.Diff(want, got, 20)
 		require.Len(t, lines, 1)
@@ -92,7 +92,7 @@ func TestMergeCoversEveryTable(t *testing.T) {
 }
 
 func TestCodecRoundTripsEveryTable(t *testing.T) {
-	st := state.New(domain)
+	st := state.New(acme)
 	st.Load(oneRowEach(t, 0))
 	for name, c := range map[string]*snapshot.Codec{"parquet": codec, "memory": snapshot.NewMemoryCodec()} {
 		files, err := c.Encode(st.All())

@@ -3,7 +3,6 @@ package tiers_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/internal/faultblob"
 	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/internal/memblob"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
@@ -64,11 +64,9 @@ func (f *fixture) open() {
 		}
 		return f.hook(op, key)
 	})
-	f.manifests = manifest.New(manifest.Config{Domain: foldtest.Domain, Store: store, IDs: f.ids, Clock: now(f.now)})
-	f.tiers = tiers.New(tiers.Config{
-		Domain: foldtest.Domain, Store: store, Manifests: f.manifests, Codec: codec, IDs: f.ids, Clock: now(f.now),
-		Logger: slog.New(slog.DiscardHandler), Options: f.options, OnStored: func(time.Time) {},
-	})
+	h := domain.Open(domain.Handle{Domain: foldtest.Domain, Store: store, Codec: codec, IDs: f.ids, Clock: now(f.now)})
+	f.manifests = h.Manifests
+	f.tiers = tiers.New(tiers.Config{Handle: h, Options: f.options, OnStored: func(time.Time) {}})
 	if f.manifest != nil {
 		f.State = f.load().State
 	}

@@ -19,17 +19,14 @@ package tiers
 import (
 	"cmp"
 	"context"
-	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/servo-orchestration/servo/pkg/blob"
-	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
-	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
@@ -83,13 +80,7 @@ func (o Options) withDefaults() Options {
 
 // Config holds the ports and settings of a domain's tiers.
 type Config struct {
-	Domain    ids.Domain
-	Store     blob.Store
-	Manifests *manifest.Store
-	Codec     *snapshot.Codec
-	IDs       *ids.Source
-	Clock     clock.Clock
-	Logger    *slog.Logger
+	*domain.Handle
 	Options
 	// OnStored receives the time at which the store has created a file. Merges call it
 	// concurrently.

@@ -263,8 +263,8 @@ func (c *Cluster) Token(account, service string) string {
 func (c *Cluster) Reader(d ids.Domain) *snapshot.Reader { return c.Parts(d).Reader() }
 
 // Parts returns the components of a domain, on the cluster's store.
-func (c *Cluster) Parts(d ids.Domain) *embedded.Parts {
-	return embedded.PartsOf(embedded.Options{Domain: d, Clock: clock.System{}}, c.Store, io.NopCloser(nil))
+func (c *Cluster) Parts(d ids.Domain) *embedded.Workspace {
+	return embedded.OpenStore(embedded.Options{Domain: d, Clock: clock.System{}}, c.Store, io.NopCloser(nil))
 }
 
 // Engine returns the engine of a client of a domain.
@@ -274,8 +274,10 @@ func (c *Cluster) Engine(d ids.Domain) *engine.Engine { return c.TracedEngine(d,
 func (c *Cluster) TracedEngine(d ids.Domain, traces *trace.Tracer) *engine.Engine {
 	parts := c.Parts(d)
 	return engine.New(engine.Config{
-		Domain: d, Store: c.Store, Snapshots: parts.Reader(), IDs: parts.IDs, Clock: clock.System{}, Actor: "user:test",
-		Appender:  ledger.NewAppender(ledger.Config{Domain: d, Store: c.Store, IDs: parts.IDs, Clock: clock.System{}}),
+		Handle:    parts.Handle,
+		Snapshots: parts.Reader(),
+		Actor:     "user:test",
+		Appender:  parts.Appender(ledger.Config{}),
 		Compactor: &remote.Client{Domain: d, URL: c.URL["compactor"], HTTP: traces.Client(c.client)},
 		Traces:    traces,
 	})

@@ -37,7 +37,7 @@ func randomness(t *testing.T) *rand.Rand {
 // writes a line when it begins, and the commit markers.
 type witness struct {
 	t       *testing.T
-	parts   *embedded.Parts
+	parts   *embedded.Workspace
 	marks   string
 	markers map[string]marker
 	// finished is the number of a task's executions when its end was first found durable.
@@ -70,9 +70,9 @@ func (w *witness) look() {
 	for task, n := range w.finished {
 		require.Equal(w.t, n, begun[task], "task %s was executed again after its end was durable", task)
 	}
-	for name, err := range ledger.List(w.t.Context(), w.parts.Store, domain, "") {
+	for name, err := range ledger.List(w.t.Context(), w.parts.Folder, acme, "") {
 		require.NoError(w.t, err)
-		data, err := ledger.Read(w.t.Context(), w.parts.Store, ledger.Key(domain, name.Entry))
+		data, err := ledger.Read(w.t.Context(), w.parts.Folder, ledger.Key(acme, name.Entry))
 		require.NoError(w.t, err)
 		for _, g := range event.Groups(event.DecodeEntry(data)) {
 			for _, e := range g.Events {
@@ -86,10 +86,10 @@ func (w *witness) look() {
 		}
 	}
 	now := map[string]marker{}
-	for object, err := range w.parts.Store.List(w.t.Context(), blob.ListOptions{Prefix: contract.AssetsPrefix(domain)}) {
+	for object, err := range w.parts.Folder.List(w.t.Context(), blob.ListOptions{Prefix: contract.AssetsPrefix(acme)}) {
 		require.NoError(w.t, err)
 		if strings.HasSuffix(object.Key, "/_commit.json") {
-			data, object, err := w.parts.Store.Get(w.t.Context(), object.Key)
+			data, object, err := w.parts.Folder.Get(w.t.Context(), object.Key)
 			require.NoError(w.t, err)
 			now[object.Key] = marker{string(data), object.Version}
 		}

@@ -33,13 +33,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
-	"github.com/servo-orchestration/servo/pkg/ids"
-	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/project/duckparse"
 	"github.com/servo-orchestration/servo/pkg/queue/localqueue"
-	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/tests/clustertest"
 )
 
@@ -97,13 +94,9 @@ func startCloud(t *testing.T, lost, twice int, fullEvery string) *cloud {
 	objects, err := gcsblob.Open(ctx, "gs://servo", option.WithEndpoint(storage.URL+"/storage/v1/"), option.WithoutAuthentication())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, objects.Close()) })
-	source := ids.NewSource(clock.System{}.Now, nil)
 	c.cluster = &cluster{
 		t: t, store: "gs://servo",
-		parts: &embedded.Parts{
-			Domain: domain, Objects: objects, Codec: snapshot.NewCodec(), IDs: source, Clock: clock.System{},
-			Manifests: manifest.New(manifest.Config{Domain: domain, Store: objects, IDs: source, Clock: clock.System{}}),
-		},
+		parts:    embedded.OpenStore(embedded.Options{Domain: acme, Clock: clock.System{}}, objects, objects),
 		environ:  []string{"STORAGE_EMULATOR_HOST=" + strings.TrimPrefix(storage.URL, "http://"), binding.TasksEmulator + "=" + tasks},
 		address:  map[string]string{"compactor": clustertest.FreeAddress(t), "dispatcher": clustertest.FreeAddress(t), "sweeper": clustertest.FreeAddress(t)},
 		account:  map[string]string{},

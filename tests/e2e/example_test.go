@@ -23,9 +23,9 @@ import (
 // inExample makes the test use the example's domain.
 func inExample(t *testing.T) {
 	t.Helper()
-	before := domain
-	domain = ids.Domain{Tenant: "default", Workspace: "default"}
-	t.Cleanup(func() { domain = before })
+	before := acme
+	acme = ids.Domain{Tenant: "default", Workspace: "default"}
+	t.Cleanup(func() { acme = before })
 }
 
 // The example has the same result without faults, and when services are killed and restarted
@@ -82,12 +82,12 @@ func (c *cloud) made(run string) map[string]string {
 		return true
 	})
 	require.Len(c.t, outputs, len(made), "no two tasks share an output")
-	for object, err := range c.parts.Objects.List(c.t.Context(), blob.ListOptions{Prefix: "assets/"}) {
+	for object, err := range c.parts.Store.List(c.t.Context(), blob.ListOptions{Prefix: "assets/"}) {
 		require.NoError(c.t, err)
 		if path.Base(object.Key) != path.Base(contract.CommitMarkerKeyOf("x/")) {
 			continue
 		}
-		data, _, err := c.parts.Objects.Get(c.t.Context(), object.Key)
+		data, _, err := c.parts.Store.Get(c.t.Context(), object.Key)
 		require.NoError(c.t, err)
 		marker, err := contract.DecodeCommitMarker(data)
 		require.NoError(c.t, err)
@@ -103,9 +103,9 @@ func (c *cloud) made(run string) map[string]string {
 func (c *cloud) askDuckDB(query string) map[string]int {
 	c.t.Helper()
 	dir := c.t.TempDir()
-	for object, err := range c.parts.Objects.List(c.t.Context(), blob.ListOptions{Prefix: "state/"}) {
+	for object, err := range c.parts.Store.List(c.t.Context(), blob.ListOptions{Prefix: "state/"}) {
 		require.NoError(c.t, err)
-		data, _, err := c.parts.Objects.Get(c.t.Context(), object.Key)
+		data, _, err := c.parts.Store.Get(c.t.Context(), object.Key)
 		require.NoError(c.t, err)
 		file := filepath.Join(dir, filepath.FromSlash(object.Key))
 		require.NoError(c.t, os.MkdirAll(filepath.Dir(file), 0o700))

@@ -57,7 +57,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-var domain = ids.Domain{Tenant: "acme", Workspace: "e2e"}
+var acme = ids.Domain{Tenant: "acme", Workspace: "e2e"}
 
 // job is the task of a child: own a state folder and execute a run to its end.
 type job struct {
@@ -110,7 +110,7 @@ func childMain(spec string) int {
 
 func options(dir string, concurrency int, log io.Writer) embedded.Options {
 	return embedded.Options{
-		Dir: dir, Domain: domain, Clock: clock.System{}, Concurrency: concurrency, Environ: os.Environ(), Actor: "user:e2e",
+		Dir: dir, Domain: acme, Clock: clock.System{}, Concurrency: concurrency, Environ: os.Environ(), Actor: "user:e2e",
 		Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 }
@@ -227,18 +227,18 @@ func (c *child) end(t *testing.T) progress {
 	return last
 }
 
-func openParts(t *testing.T, dir string) *embedded.Parts {
+func openParts(t *testing.T, dir string) *embedded.Workspace {
 	t.Helper()
-	p, err := embedded.OpenParts(options(dir, 1, t.Output()))
+	p, err := embedded.Open(options(dir, 1, t.Output()))
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = p.Store.Close() })
+	t.Cleanup(func() { _ = p.Close() })
 	return p
 }
 
-func requireVerified(t *testing.T, p *embedded.Parts) repair.Report {
+func requireVerified(t *testing.T, p *embedded.Workspace) repair.Report {
 	t.Helper()
 	report, err := repair.Verify(t.Context(), repair.Config{
-		Domain: p.Domain, Store: p.Objects, Manifests: p.Manifests, Codec: p.Codec, IDs: p.IDs,
+		Handle: p.Handle,
 	})
 	require.NoError(t, err)
 	require.Empty(t, report.Problems)

@@ -69,7 +69,7 @@ func newFolder(t *testing.T, stateDir string, assets ...asset) *folder {
 	dir := t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "assets"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "assets", "all.yaml"), data, 0o600))
-	config := fmt.Sprintf("tenant: %s\nworkspace: %s\nworkers: {concurrency: 4}\n", domain.Tenant, domain.Workspace)
+	config := fmt.Sprintf("tenant: %s\nworkspace: %s\nworkers: {concurrency: 4}\n", acme.Tenant, acme.Workspace)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "servo.yaml"), []byte(config), 0o600))
 	return &folder{
 		dir: dir, state: stateDir, gates: gates,
@@ -243,7 +243,7 @@ func TestOwnerContinuesAfterStop(t *testing.T) {
 		// The test needs real time to pass while the process is stopped.
 		require.NoError(t, clock.System{}.Sleep(t.Context(), stop))
 		first.signal(syscall.SIGCONT)
-		key := contract.AssetsPrefix(domain) + "chaos/" + ends
+		key := contract.AssetsPrefix(acme) + "chaos/" + ends
 		require.Eventually(t, func() bool { f.look(); return strings.Contains(strings.Join(f.markerKeys(), " "), key) }, waitLimit, 20*time.Millisecond)
 		f.open(lasts)
 	}

@@ -53,7 +53,7 @@ func (c *cloud) output(runID, taskKey, file string) string {
 	require.NoError(c.t, err)
 	task := snap.State.Tasks.Get(state.Key2{A: runID, B: taskKey})
 	require.NotNil(c.t, task, taskKey)
-	data, _, err := c.parts.Objects.Get(c.t.Context(), task.OutputURI+file)
+	data, _, err := c.parts.Store.Get(c.t.Context(), task.OutputURI+file)
 	require.NoError(c.t, err)
 	return string(data)
 }
@@ -144,14 +144,14 @@ func TestPythonWorkerAdoptsCommittedOutput(t *testing.T) {
 	c.startPython()
 	runID := c.run(action("slow", []string{"sleep", "3"}))
 	awaitRun(t, c.engine, runID, func(run *state.Run) bool { return run.TasksRunning == 1 })
-	asset, id := ids.AssetKey{Namespace: "raw", Name: "slow"}, ids.MaterializationID(domain, runID, "raw/slow")
-	uri := contract.ExecutionPrefix(domain, asset, "", id, id, "another")
+	asset, id := ids.AssetKey{Namespace: "raw", Name: "slow"}, ids.MaterializationID(acme, runID, "raw/slow")
+	uri := contract.ExecutionPrefix(acme, asset, "", id, id, "another")
 	marker, err := json.Marshal(contract.CommitMarker{
 		MaterializationID: id, RunID: runID, TaskKey: "raw/slow", AssetKey: "raw/slow", Attempt: 1, AttemptID: id,
 		Nonce: "another", URI: uri, Files: []contract.CommitMarkerFile{}, CommittedAt: event.At(clock.System{}.Now()),
 	})
 	require.NoError(t, err)
-	_, err = c.parts.Objects.Create(t.Context(), contract.CommitMarkerKey(domain, asset, "", id), marker)
+	_, err = c.parts.Store.Create(t.Context(), contract.CommitMarkerKey(acme, asset, "", id), marker)
 	require.NoError(t, err)
 	c.requireSucceeded(runID)
 	snap, err := c.engine.Snapshots.Current(t.Context())
@@ -165,7 +165,7 @@ func TestPythonWorkerRejectsRequestsWithoutSignature(t *testing.T) {
 	}
 	c := startCloud(t, 0, 0, "1s")
 	c.startPython()
-	env := &contract.Envelope{ContractVersion: contract.Version, Tenant: domain.Tenant, Workspace: domain.Workspace}
+	env := &contract.Envelope{ContractVersion: contract.Version, Tenant: acme.Tenant, Workspace: acme.Workspace}
 	forged, err := contract.Seal(env, contract.Keyring{
 		Current: "k1", Secrets: map[string][]byte{"k1": bytes.Repeat([]byte("?"), contract.MinSecret)},
 	}, event.At(clock.System{}.Now().Add(time.Hour)))

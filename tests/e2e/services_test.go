@@ -107,7 +107,7 @@ type cluster struct {
 	metrics  map[string]string // addresses of the metrics, by service
 	running  map[string]*exec.Cmd
 	engine   *engine.Engine
-	parts    *embedded.Parts
+	parts    *embedded.Workspace
 }
 
 var services = []string{"worker", "compactor", "dispatcher", "sweeper"}
@@ -137,13 +137,15 @@ func (c *cluster) startAll() {
 	}
 	c.t.Cleanup(c.stop)
 	p := c.parts
-	var folding engine.Compactor = &remote.Client{Domain: domain, URL: c.url("compactor"), HTTP: http.DefaultClient}
+	var folding engine.Compactor = &remote.Client{Domain: acme, URL: c.url("compactor"), HTTP: http.DefaultClient}
 	if c.notified {
-		folding = engine.Services{Domain: domain, Store: p.Objects, Snapshots: p.Reader(), Clock: p.Clock, Remind: time.Second}
+		folding = engine.Services{Domain: acme, Store: p.Store, Snapshots: p.Reader(), Clock: p.Clock, Remind: time.Second}
 	}
 	c.engine = engine.New(engine.Config{
-		Domain: domain, Store: p.Objects, Snapshots: p.Reader(), IDs: p.IDs, Clock: p.Clock, Actor: "user:e2e",
-		Appender:  ledger.NewAppender(ledger.Config{Domain: domain, Store: p.Objects, IDs: p.IDs, Clock: p.Clock}),
+		Handle:    p.Handle,
+		Snapshots: p.Reader(),
+		Actor:     "user:e2e",
+		Appender:  p.Appender(ledger.Config{}),
 		Compactor: folding,
 	})
 }

@@ -40,13 +40,13 @@ func TestManyTenantsShareTwoInstances(t *testing.T) {
 	runs := make([]string, tenants)
 	var begun sync.WaitGroup
 	for i := range tenants {
-		begun.Go(func() { runs[i] = begin(t, c, domain(i), diamond()) })
+		begun.Go(func() { runs[i] = begin(t, c, tenant(i), diamond()) })
 	}
 	begun.Wait()
 	var took []time.Duration
 	for i, runID := range runs {
-		run := ended(c, domain(i), runID)
-		require.Equal(t, state.RunSucceeded, run.State, domain(i))
+		run := ended(c, tenant(i), runID)
+		require.Equal(t, state.RunSucceeded, run.State, tenant(i))
 		took = append(took, run.CompletedAt.Sub(run.CreatedAt))
 	}
 	require.Equal(t, tenants*len(diamond()), w.executed(), "each task is executed once")
@@ -61,9 +61,9 @@ func TestManyTenantsShareTwoInstances(t *testing.T) {
 		"both compactors work on the same domains and count conflicts")
 	require.Less(t, longest, 2*mean, "no run takes twice the mean")
 	for i := 0; i < tenants; i += 10 {
-		parts := c.Parts(domain(i))
+		parts := c.Parts(tenant(i))
 		report, err := repair.Verify(t.Context(), repair.Config{
-			Domain: domain(i), Store: c.Store, Manifests: parts.Manifests, Codec: parts.Codec, IDs: parts.IDs,
+			Handle: parts.Handle,
 		})
 		require.NoError(t, err)
 		require.Empty(t, report.Problems)
@@ -84,20 +84,20 @@ func TestLargeTenantsDoNotDelaySmallOnes(t *testing.T) {
 	}
 	var runs [large + small]string
 	for i := range large {
-		runs[i] = begin(t, c, domain(i), many)
+		runs[i] = begin(t, c, tenant(i), many)
 	}
 	c.Eventually("the large tenants' tasks wait", func() bool { return w.executed() > 0 })
 	for i := large; i < len(runs); i++ {
-		runs[i] = begin(t, c, domain(i), diamond())
+		runs[i] = begin(t, c, tenant(i), diamond())
 	}
 	for i := large; i < len(runs); i++ {
-		require.Equal(t, state.RunSucceeded, ended(c, domain(i), runs[i]).State)
+		require.Equal(t, state.RunSucceeded, ended(c, tenant(i), runs[i]).State)
 	}
 	done := w.executed() - small*len(diamond())
 	t.Logf("%d of the large tenants' %d tasks were done when the small ones had ended", done, large*each)
 	require.Less(t, done, large*each*3/4, "small tenants need not wait for large ones")
 	for i := range large {
-		require.Equal(t, state.RunSucceeded, ended(c, domain(i), runs[i]).State)
+		require.Equal(t, state.RunSucceeded, ended(c, tenant(i), runs[i]).State)
 	}
 	require.Equal(t, large*each+small*len(diamond()), w.executed(), "each task is executed once")
 }
@@ -129,7 +129,7 @@ func ended(c *clustertest.Cluster, d ids.Domain, runID string) (run *state.Run) 
 	return run
 }
 
-func domain(i int) ids.Domain { return ids.Domain{Tenant: fmt.Sprintf("t%03d", i), Workspace: "prod"} }
+func tenant(i int) ids.Domain { return ids.Domain{Tenant: fmt.Sprintf("t%03d", i), Workspace: "prod"} }
 
 func diamond() []plan.Asset {
 	return []plan.Asset{asset("a"), asset("b", "a"), asset("c", "a"), asset("d", "b", "c")}

@@ -30,7 +30,7 @@ func (a *app) bind(ctx context.Context, p *project.Project) (problems project.Pr
 	defer func() { err = errors.Join(err, os.RemoveAll(b.Scratch)) }()
 	made, closeState, err := a.outputs(ctx, p)
 	if err != nil {
-		a.note("%s cannot read the outputs of earlier runs: %v", a.style.yellow("warning:"), err)
+		a.warn("cannot read the outputs of earlier runs: %v", err)
 	}
 	defer func() { err = errors.Join(err, closeState()) }()
 	b.Outputs = made.files

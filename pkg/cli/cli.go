@@ -191,6 +191,11 @@ func (a *app) note(format string, args ...any) {
 	fmt.Fprintf(a.redactor.Writer(a.Stderr), format+"\n", args...)
 }
 
+// warn prints a warning.
+func (a *app) warn(format string, args ...any) {
+	a.note("%s %s", a.style.yellow("warning:"), fmt.Sprintf(format, args...))
+}
+
 // signals passes signals to the most recent handler.
 type signals struct {
 	mu     sync.Mutex

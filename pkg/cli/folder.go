@@ -83,8 +83,7 @@ func (a *app) usableProject(ctx context.Context, names []string) (*project.Proje
 	if len(named) > 0 {
 		return nil, a.problems(dir, named)
 	}
-	a.note("%s %s in other files of the project; `servo validate` shows %s", a.style.yellow("warning:"),
-		plural(len(problems), "problem"), them(len(problems)))
+	a.warn("%s in other files of the project; `servo validate` shows %s", plural(len(problems), "problem"), them(len(problems)))
 	return p, nil
 }
 

@@ -161,8 +161,8 @@ func (a *app) changeLimits(ctx context.Context, change func(context.Context, *se
 			return err
 		}
 		if want, have := limitsOf(their), engine.LimitsOf(snap.State); want.Workspace != have.Workspace || !maps.Equal(want.Pools, have.Pools) {
-			a.note("%s the limits in %s differ, and the next `servo run` of that project restores them: change them there, too",
-				a.style.yellow("warning:"), filepath.Join(owner, project.ConfigFile))
+			a.warn("the limits in %s differ, and the next `servo run` of that project restores them: change them there, too",
+				filepath.Join(owner, project.ConfigFile))
 		}
 		return nil
 	})
@@ -213,8 +213,8 @@ func (a *app) limits(ctx context.Context, s *session, p *project.Project) error 
 		return err
 	}
 	for _, text := range differingLimits(snap.State, p) {
-		a.note("%s %s; the state %s is not in this project's folder: apply servo.yaml with `%s limits apply`",
-			a.style.yellow("warning:"), text, s.dir, a.name())
+		a.warn("%s; the state %s is not in this project's folder: apply servo.yaml with `%s limits apply`",
+			text, s.dir, a.name())
 	}
 	return nil
 }

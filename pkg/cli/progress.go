@@ -24,7 +24,7 @@ const labelWidth = 10
 
 // text describes a happening on one line.
 func (p *progress) text(h view.Happening) string {
-	t, word, text := h.Task, stateWords[h.State], ""
+	t, word, text := h.Task, stateWords[h.State], h.Task.TaskKey
 	switch {
 	case h.State == state.TaskSucceeded:
 		text = fmt.Sprintf("%s  %s, %s", t.TaskKey, plural(int(t.RowCount), "row"), view.Span(t.CompletedAt.Sub(t.StartedAt)))
@@ -37,8 +37,6 @@ func (p *progress) text(h view.Happening) string {
 		text = fmt.Sprintf("%s  %s: %s", t.TaskKey, view.Attempts(t), cmp.Or(t.ErrorCode, "no error given"))
 	case h.Tasks > 1:
 		text = fmt.Sprintf("%s, for example %s", plural(h.Tasks, "task"), t.TaskKey)
-	default:
-		text = t.TaskKey
 	}
 	return p.style.as(string(h.State), pad(word, labelWidth)) + " " + text
 }

@@ -180,7 +180,7 @@ func (a *app) announce(s *state.State, r *runner) {
 // warnings prints the warnings of a plan.
 func (a *app) warnings(texts []string) {
 	for _, text := range texts {
-		a.note("%s %s", a.style.yellow("warning:"), text)
+		a.warn("%s", text)
 	}
 }
 

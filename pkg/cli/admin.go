@@ -299,33 +299,30 @@ var fileColumns = []column[placedFile]{
 
 // manifestText formats a manifest for people.
 func (a *app) manifestText(m *manifest.Manifest) string {
-	o := &outline{style: a.style}
-	field := func(name, format string, args ...any) {
-		fmt.Fprintf(&o.b, "%s%s\n", a.style.dim(pad(name, 18)), fmt.Sprintf(format, args...))
-	}
-	field("revision", "%s of %s, published %s by %s", a.style.bold(fmt.Sprint(m.Revision)), m.Domain(), m.PublishedAt, m.Writer)
-	field("timeline", "%s", m.Timeline)
-	field("events folded", "%s, the last at %s", view.Grouped(m.FoldSeq), m.FoldTime)
-	field("complete through", "%s", m.Watermarks.CompleteThrough)
-	field("caught up at", "%s", m.Watermarks.CaughtUpAt)
-	field("base", "%s", tierText(m.BaseSnapshot.Files))
+	t := &sheet{style: a.style, width: 18}
+	t.field("revision", "%s of %s, published %s by %s", a.style.bold(fmt.Sprint(m.Revision)), m.Domain(), m.PublishedAt, m.Writer)
+	t.field("timeline", "%s", m.Timeline)
+	t.field("events folded", "%s, the last at %s", view.Grouped(m.FoldSeq), m.FoldTime)
+	t.field("complete through", "%s", m.Watermarks.CompleteThrough)
+	t.field("caught up at", "%s", m.Watermarks.CaughtUpAt)
+	t.field("base", "%s", tierText(m.BaseSnapshot.Files))
 	inline, files := manifest.SplitInline(m.L0)
-	field("l1", "%s", deltasText(m.L1))
-	field("l0", "%s", deltasText(files))
-	field("in the manifest", "%s", deltasText(inline))
+	t.field("l1", "%s", deltasText(m.L1))
+	t.field("l0", "%s", deltasText(files))
+	t.field("in the manifest", "%s", deltasText(inline))
 	closed := int64(0)
 	for _, index := range m.History {
 		closed += index.Rows
 	}
-	field("history", "%s", plural(int(closed), "row"))
+	t.field("history", "%s", plural(int(closed), "row"))
 	name := "rows"
 	for _, table := range tableNames() {
 		if n, ok := m.RowCounts[table]; ok {
-			field(name, "%s  %s", pad(table, 20), view.Grouped(n))
+			t.field(name, "%s  %s", pad(table, 20), view.Grouped(n))
 			name = ""
 		}
 	}
-	return o.b.String()
+	return t.String()
 }
 
 func tierText(files []manifest.File) string {

@@ -159,41 +159,30 @@ var assetColumns = []column[assetInfo]{
 
 // assetText formats one asset for people.
 func (a *app) assetText(i *assetInfo) string {
-	o := &outline{style: a.style}
-	field := func(name, format string, args ...any) {
-		fmt.Fprintf(&o.b, "%s%s\n", a.style.dim(pad(name, 14)), fmt.Sprintf(format, args...))
-	}
-	field("asset", "%s", a.style.bold(i.Key.String()))
-	if i.Description != "" {
-		field("", "%s", view.OneLine(i.Description))
-	}
-	field("declared in", "%s (%s)", i.File, i.Kind())
-	if deps := words(i.DependsOn(), 0); deps != "" {
-		field("depends on", "%s", deps)
-	}
-	if i.Partitions != nil {
-		field("partitions", "%s", i.Partitioning())
-	}
-	field("materialized", "%s of %s, %s, %s", view.Grouped(int64(len(i.Stored))), plural(i.of, "partition"), plural(int(i.Rows), "row"), bytesText(i.Bytes))
+	t := &sheet{style: a.style, width: 14}
+	t.field("asset", "%s", a.style.bold(i.Key.String()))
+	t.known("", view.OneLine(i.Description))
+	t.field("declared in", "%s (%s)", i.File, i.Kind())
+	t.known("depends on", words(i.DependsOn(), 0))
+	t.known("partitions", i.Partitioning())
+	t.field("materialized", "%s of %s, %s, %s", view.Grouped(int64(len(i.Stored))), plural(i.of, "partition"), plural(int(i.Rows), "row"), bytesText(i.Bytes))
 	if i.Schemas > 1 {
-		field("schemas", "%d different", i.Schemas)
+		t.field("schemas", "%d different", i.Schemas)
 	}
 	if i.MaterializedAt != 0 {
-		field("last run", "%s by run %s", i.MaterializedAt.Time().Format(time.RFC3339), i.LastRun)
+		t.field("last run", "%s by run %s", i.MaterializedAt.Time().Format(time.RFC3339), i.LastRun)
 	}
-	if i.Pool != "" {
-		field("pool", "%s", i.Pool)
-	}
+	t.known("pool", i.Pool)
 	if i.Retries.MaxAttempts > 1 {
 		attempts := fmt.Sprintf("%d attempts", i.Retries.MaxAttempts)
 		if !i.Retries.UserErrors {
 			attempts += "; errors of the query or the command are not retried, because `retries` is not set"
 		}
-		field("retries", "%s", attempts)
+		t.field("retries", "%s", attempts)
 	}
 	if i.TimeoutSec > 0 {
-		field("timeout", "%s", time.Duration(i.TimeoutSec)*time.Second)
+		t.field("timeout", "%s", time.Duration(i.TimeoutSec)*time.Second)
 	}
-	field("keep", "%s", keepText(i.Keep))
-	return o.b.String()
+	t.field("keep", "%s", keepText(i.Keep))
+	return t.String()
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/api"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine"
-	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -171,7 +170,7 @@ func (a *app) reportRuns(ctx context.Context, s *session) error {
 	running := map[string]bool{}
 	for _, run := range live(snap.State) {
 		running[run.RunID] = true
-		a.note("run %s: %s of %s done; resuming", run.RunID, view.Grouped(int64(view.Done(run))), plural(int(run.TasksTotal), "task"))
+		a.note("run %s: %s done; resuming", run.RunID, doneText(run))
 	}
 	last := newest(snap.State)
 	for {

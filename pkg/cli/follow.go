@@ -149,8 +149,7 @@ func (r *runner) awaitOthers(ctx context.Context, s *session) error {
 			return nil
 		}
 		run := runs[0]
-		r.a.note("also executing run %s (%s of %s done) and waiting for it; Ctrl-C leaves it untouched",
-			r.a.style.bold(run.RunID), view.Grouped(int64(view.Done(run))), plural(int(run.TasksTotal), "task"))
+		r.a.note("also executing run %s (%s done) and waiting for it; Ctrl-C leaves it untouched", r.a.style.bold(run.RunID), doneText(run))
 		final, err := r.follow(ctx, s, run.RunID)
 		if r.stopped(ctx) {
 			return nil

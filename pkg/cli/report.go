@@ -149,6 +149,11 @@ func (a *app) noteEnd(run *state.Run) {
 	}
 }
 
+// doneText returns, for example, "2 of 3 tasks".
+func doneText(r *state.Run) string {
+	return view.Grouped(int64(view.Done(r))) + " of " + plural(int(r.TasksTotal), "task")
+}
+
 // stateWords describe tasks in a state.
 var stateWords = map[state.TaskState]string{
 	state.TaskSucceeded: "succeeded", state.TaskFailed: "failed", state.TaskSkipped: "skipped", state.TaskCancelled: "cancelled",

@@ -171,8 +171,7 @@ func (a *app) announce(s *state.State, r *runner) {
 	}
 	for _, run := range live(s) {
 		if run.RunID != t.RunID && !r.resumed {
-			a.note("also resuming run %s, which was left with %s of %s done", run.RunID,
-				view.Grouped(int64(view.Done(run))), plural(int(run.TasksTotal), "task"))
+			a.note("also resuming run %s, which was left with %s done", run.RunID, doneText(run))
 		}
 	}
 }

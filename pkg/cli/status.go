@@ -68,12 +68,9 @@ func (a *app) statusCommand() *cobra.Command {
 const maxStatus = 10
 
 func (a *app) statusText(st *runStatus, now event.Time) string {
-	var b strings.Builder
-	field := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "%s%s\n", a.style.dim(pad(name, 12)), fmt.Sprintf(format, args...))
-	}
-	field("run", "%s", a.style.bold(st.RunID))
-	field("state", "%s, %s", a.style.state(string(st.State)), a.lasted(st, now))
+	out := &sheet{style: a.style, width: 12}
+	out.field("run", "%s", a.style.bold(st.RunID))
+	out.field("state", "%s, %s", a.style.state(string(st.State)), a.lasted(st, now))
 	trigger := st.Trigger
 	if st.ParentRunID != "" {
 		trigger += " of " + st.ParentRunID
@@ -81,54 +78,48 @@ func (a *app) statusText(st *runStatus, now event.Time) string {
 	if st.RunKey != "" {
 		trigger += ", run key " + st.RunKey
 	}
-	field("trigger", "%s", trigger)
-	field("assets", "%s", words(st.Assets, st.AssetsTotal))
-	if len(st.Partitions) > 0 {
-		field("partitions", "%s", words(st.Partitions, st.PartitionsTotal))
-	}
-	field("tasks", "%s: %s", view.Grouped(int64(st.TasksTotal)), counts(st.run))
+	out.field("trigger", "%s", trigger)
+	out.field("assets", "%s", words(st.Assets, st.AssetsTotal))
+	out.known("partitions", words(st.Partitions, st.PartitionsTotal))
+	out.field("tasks", "%s: %s", view.Grouped(int64(st.TasksTotal)), counts(st.run))
 	for i, t := range st.Running {
 		if i == maxStatus {
-			field("", "… and %d more", len(st.Running)-maxStatus)
+			out.field("", "… and %d more", len(st.Running)-maxStatus)
 			break
 		}
 		line := fmt.Sprintf("%s  %s on %s", t.TaskKey, view.Span(now.Sub(t.Since)), t.Worker)
 		if t.Message != "" {
 			line += "  " + view.OneLine(t.Message)
 		}
-		field(first(i, "running"), "%s", line)
+		out.field(first(i, "running"), "%s", line)
 	}
 	for i, wait := range st.Waits {
-		field(first(i, "waits"), "%s", wait)
+		out.field(first(i, "waits"), "%s", wait)
 	}
-	a.failedText(field, "retrying", st.Retrying, now)
-	a.failedText(field, "failed", st.Failed, now)
-	if st.Error != "" {
-		field("error", "%s", st.Error)
-	}
-	if st.Cancelled != "" {
-		field("cancelled", "%s", st.Cancelled)
-	}
+	failedText(out, "retrying", st.Retrying, now)
+	failedText(out, "failed", st.Failed, now)
+	out.known("error", st.Error)
+	out.known("cancelled", st.Cancelled)
 	switch {
 	case len(st.Failed) > 0:
-		fmt.Fprintf(&b, "\nservo logs %s %s\nservo retry %s --failed\n", st.RunID, quoted(st.Failed[0].TaskKey), st.RunID)
+		fmt.Fprintf(out, "\nservo logs %s %s\nservo retry %s --failed\n", st.RunID, quoted(st.Failed[0].TaskKey), st.RunID)
 	case !st.State.Terminal() && st.Owner == 0:
-		fmt.Fprintf(&b, "\nNo process is executing this run. Resume it with: servo run --resume\n")
+		out.WriteString("\nNo process is executing this run. Resume it with: servo run --resume\n")
 	}
-	return b.String()
+	return out.String()
 }
 
-func (a *app) failedText(field func(string, string, ...any), name string, tasks []view.FailedTask, now event.Time) {
+func failedText(out *sheet, name string, tasks []view.FailedTask, now event.Time) {
 	for i, t := range tasks {
 		if i == maxStatus {
-			field("", "… and %d more", len(tasks)-maxStatus)
+			out.field("", "… and %d more", len(tasks)-maxStatus)
 			return
 		}
 		again := ""
 		if t.Again != 0 {
 			again = "; again in " + view.Span(t.Again.Sub(now))
 		}
-		field(first(i, name), "%s  %s: %s%s", t.TaskKey, t.Attempts, t.Error, again)
+		out.field(first(i, name), "%s  %s: %s%s", t.TaskKey, t.Attempts, t.Error, again)
 	}
 }
 

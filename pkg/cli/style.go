@@ -93,6 +93,26 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.0f %cB", value, " kMGTP"[unit])
 }
 
+// sheet is text with a named value on each line.
+type sheet struct {
+	strings.Builder
+
+	style style
+	width int // of the names
+}
+
+// field adds a value. Further values of a name have the name "".
+func (s *sheet) field(name, format string, args ...any) {
+	fmt.Fprintf(s, "%s%s\n", s.style.dim(pad(name, s.width)), fmt.Sprintf(format, args...))
+}
+
+// known adds a value unless it is empty.
+func (s *sheet) known(name, value string) {
+	if value != "" {
+		s.field(name, "%s", value)
+	}
+}
+
 // number is a right-aligned text in a table.
 func number(text string) render.Number { return render.Number(text) }
 

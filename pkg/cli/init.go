@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"embed"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ func (a *app) initCommand() *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error {
 			dir := a.abs(args[0])
 			if err := makeProject(dir); err != nil {
-				return err
+				return fmt.Errorf("create project: %w", err)
 			}
 			a.note("created a project in %s. Next:\n", dir)
 			cd := ""
@@ -45,31 +46,25 @@ func (a *app) initCommand() *cobra.Command {
 // makeProject writes the template into a folder without files.
 func makeProject(dir string) error {
 	entries, err := os.ReadDir(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return fmt.Errorf("create project: %w", err)
-	default:
-		for _, entry := range entries {
-			if !strings.HasPrefix(entry.Name(), ".git") {
-				return fmt.Errorf("create project: %s is not empty (it contains %s); name a new folder", dir, entry.Name())
-			}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, entry := range entries {
+		if !strings.HasPrefix(entry.Name(), ".git") {
+			return fmt.Errorf("%s is not empty (it contains %s); name a new folder", dir, entry.Name())
 		}
 	}
 	err = fs.WalkDir(template, "template", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			return fmt.Errorf("create project: %w", err)
+			return err
 		}
 		rel, err := filepath.Rel("template", filepath.FromSlash(name))
 		if err != nil {
-			return fmt.Errorf("create project: %w", err)
+			return err
 		}
 		to := filepath.Join(dir, strings.Replace(rel, "dot-", ".", 1))
 		if entry.IsDir() {
-			if err := os.MkdirAll(to, 0o755); err != nil { //nolint:gosec // a project is for others to read
-				return fmt.Errorf("create project: %w", err)
-			}
-			return nil
+			return os.MkdirAll(to, 0o755) //nolint:gosec // a project is for others to read
 		}
 		return writeTemplate(name, to, dir)
 	})
@@ -77,10 +72,7 @@ func makeProject(dir string) error {
 		return err
 	}
 	schema := filepath.Join(dir, project.SchemaFile)
-	if err := os.WriteFile(schema, project.Schema(), 0o644); err != nil { //nolint:gosec // a project is for others to read
-		return fmt.Errorf("create project: %w", err)
-	}
-	return nil
+	return os.WriteFile(schema, project.Schema(), 0o644) //nolint:gosec // a project is for others to read
 }
 
 // notName matches characters that the name of a project must not contain.
@@ -89,16 +81,11 @@ var notName = regexp.MustCompile(`[^a-z0-9_-]+`)
 func writeTemplate(name, to, dir string) error {
 	text, err := template.ReadFile(name)
 	if err != nil {
-		return fmt.Errorf("create project: %w", err)
+		return err
 	}
 	title := strings.Trim(notName.ReplaceAllString(strings.ToLower(filepath.Base(dir)), "-"), "-")
 	const longest = 63
-	if title == "" {
-		title = "project"
-	}
-	text = []byte(strings.ReplaceAll(string(text), "{{name}}", title[:min(len(title), longest)]))
-	if err := os.WriteFile(to, text, 0o644); err != nil { //nolint:gosec // a project is for others to read
-		return fmt.Errorf("create project: %w", err)
-	}
-	return nil
+	title = cmp.Or(title[:min(len(title), longest)], "project")
+	text = []byte(strings.ReplaceAll(string(text), "{{name}}", title))
+	return os.WriteFile(to, text, 0o644) //nolint:gosec // a project is for others to read
 }

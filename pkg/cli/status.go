@@ -156,18 +156,7 @@ func (a *app) cancelCommand() *cobra.Command {
 		Short: "Cancel a run (default: the latest run)",
 		Args:  takes("[RUN]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := a.settings()
-			if err != nil {
-				return err
-			}
-			parts, err := a.parts(cmd.Context(), p) // fails if nothing was ever run
-			if err != nil {
-				return err
-			}
-			if err := parts.Close(); err != nil {
-				return err
-			}
-			return a.do(cmd.Context(), p, func(ctx context.Context, s *session) error {
+			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
 				return a.cancelRun(ctx, s, optional(args), cmp.Or(reason, "requested by "+cmp.Or(a.User, "a user")), force)
 			})
 		},

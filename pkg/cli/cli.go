@@ -193,7 +193,7 @@ func (a *app) note(format string, args ...any) {
 
 // warn prints a warning.
 func (a *app) warn(format string, args ...any) {
-	a.note("%s %s", a.style.yellow("warning:"), fmt.Sprintf(format, args...))
+	a.note("%s %s", a.style.paint(yellow, "warning:"), fmt.Sprintf(format, args...))
 }
 
 // signals passes signals to the most recent handler.

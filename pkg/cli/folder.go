@@ -222,8 +222,8 @@ func (a *app) read(ctx context.Context, f func(published) error) error {
 func (a *app) noteLost(ctx context.Context, parts *embedded.Workspace) {
 	for _, err := range parts.Store.List(ctx, blob.ListOptions{Prefix: ledger.Prefix(parts.Domain)}) {
 		if err == nil {
-			a.note("%s the ledger has entries, but no revision is published: if manifests/ was deleted, restore manifests/ and state/ "+
-				"from a backup, or run `servo admin rebuild --bare`", a.style.yellow("warning:"))
+			a.warn("the ledger has entries, but no revision is published: if manifests/ was deleted, restore manifests/ and state/ " +
+				"from a backup, or run `servo admin rebuild --bare`")
 		}
 		return
 	}

@@ -34,7 +34,6 @@ func (s style) bold(text string) string      { return s.paint("1", text) }
 func (s style) dim(text string) string       { return s.paint("2", text) }
 func (s style) red(text string) string       { return s.paint(red, text) }
 func (s style) green(text string) string     { return s.paint(green, text) }
-func (s style) yellow(text string) string    { return s.paint(yellow, text) }
 func (s style) errorText(text string) string { return s.red(text) }
 
 // state colours the name of a task state or run state.

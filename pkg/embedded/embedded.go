@@ -12,13 +12,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -27,13 +25,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
-	"github.com/servo-orchestration/servo/pkg/blob/fileblob"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/contract"
-	"github.com/servo-orchestration/servo/pkg/control"
 	"github.com/servo-orchestration/servo/pkg/dispatcher"
-	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/gc"
@@ -44,7 +39,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/secret"
 	"github.com/servo-orchestration/servo/pkg/service"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
-	"github.com/servo-orchestration/servo/pkg/state"
 	"github.com/servo-orchestration/servo/pkg/trace"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
@@ -116,74 +110,6 @@ type Stack struct {
 	collecting sync.Mutex    // while a pass of the collector runs
 	published  chan struct{} // capacity 1: a revision was published since the last pass
 }
-
-// Workspace is a domain that a process has opened in a folder or a bucket.
-type Workspace struct {
-	*domain.Handle
-	// Folder is the state folder, or nil if the store is not a folder. The handle's store may be a
-	// wrapper of it.
-	Folder *fileblob.Store
-
-	closer io.Closer
-}
-
-// Open opens a state folder and creates it if it is absent. A folder has no clock but the
-// machine's, which may have been ahead earlier: [Workspace.Follow] continues from the recorded time.
-func Open(opts Options) (*Workspace, error) {
-	opts.Clock = clock.NewForward(opts.Clock)
-	store, err := fileblob.Open(opts.Dir, fileblob.Options{Now: opts.Clock.Now, Read: opts.Read})
-	if err != nil {
-		return nil, fmt.Errorf("open state folder %s: %w", opts.Dir, err)
-	}
-	objects := blob.Store(store)
-	if opts.Wrap != nil {
-		objects = opts.Wrap(store)
-	}
-	w := OpenStore(opts, objects, store)
-	w.Folder = store
-	return w, nil
-}
-
-// OpenStore opens the workspace of a store that is already open. The workspace closes the store.
-func OpenStore(opts Options, objects blob.Store, closer io.Closer) *Workspace {
-	return &Workspace{
-		Handle: domain.Open(domain.Handle{Domain: opts.Domain, Store: objects, Clock: opts.Clock, Logger: opts.Logger}),
-		closer: closer,
-	}
-}
-
-// Follow moves the folder's clock to the latest time that a revision records, and logs a warning,
-// if the machine's clock is behind that time. Otherwise new entries would sort before folded ones:
-// no listing would find them, and nothing would be collected until the machine's clock caught up.
-func (w *Workspace) Follow(m *manifest.Manifest) {
-	forward, ok := w.Clock.(*clock.Forward)
-	if !ok {
-		return
-	}
-	recorded := m.FoldTime.Time()
-	for _, id := range []string{m.Watermarks.EventsProcessedThrough, m.Watermarks.CompleteThrough} {
-		if at := ids.Time(id); at.After(recorded) {
-			recorded = at
-		}
-	}
-	if lead := forward.Follow(recorded); lead > 0 {
-		w.Logger.Warn("the state is ahead of this machine's clock, which was wrong earlier or is wrong now. Servo continues from the time of the state: "+
-			"times of new runs are ahead until the clock catches up",
-			slog.String("state", event.At(recorded).String()), slog.Duration("ahead", lead.Round(time.Second)))
-	}
-}
-
-// follow calls Follow with the newest revision, if it can be read.
-func (w *Workspace) follow(ctx context.Context) error {
-	m, err := w.Manifests.Load(ctx)
-	if err == nil {
-		w.Follow(m)
-	}
-	return ctx.Err() // opening the state reports why a manifest cannot be read
-}
-
-// Close closes the store.
-func (w *Workspace) Close() error { return w.closer.Close() }
 
 // Start locks the state folder, brings its state up to date, fills the queue with pending work and
 // serves. If another process owns the folder, it returns a [*LockedError].
@@ -354,10 +280,6 @@ const (
 	// become ledger events.
 	heartbeatEvery = time.Second
 	headerTimeout  = 10 * time.Second
-	// reconcileEvery is the time between two reconciliations while runs are live.
-	reconcileEvery = 5 * time.Second
-	// sweepEvery is the number of reconciliations per sweep.
-	sweepEvery = 12
 	// linger is how long a start may wait to be appended: a shorter task reports start and end in
 	// one entry. It may be long, because this process writes the entry even if no other event
 	// arrives.
@@ -388,89 +310,6 @@ func (s *Stack) run(ctx context.Context) context.Context {
 	return ctx
 }
 
-// resume folds the entries beyond the last revision and fills the queue, which is empty in a new
-// process, with the same task names as before. The queue delivers tasks and timers only after
-// that, so that none of them meets an older state.
-func (s *Stack) resume(ctx, running context.Context) error {
-	writable, stop := s.whileWritable(ctx)
-	result, err := s.compactor.Compact(writable, compactor.Request{Barrier: true})
-	if cause := context.Cause(writable); err != nil && cause != nil {
-		err = cause
-	}
-	stop()
-	if err != nil {
-		return fmt.Errorf("bring the state up to date: %w", err)
-	}
-	snap, err := s.Snapshots.Await(ctx, result.Revision-1)
-	if err != nil {
-		return err
-	}
-	if snap, err = s.adopt(ctx, snap); err != nil {
-		return err
-	}
-	s.group.Go(func() error { return s.queue.Run(running) })
-	s.dispatch.Submit(control.Refill(snap.State, event.At(s.opts.Clock.Now())))
-	return s.lock.publish(s.opts.Dir, s.owner())
-}
-
-const (
-	// maxHeartbeats bounds the heartbeats of one group: a ledger group has at most 1 MiB.
-	maxHeartbeats = 100
-	// adoptWithin is how long the start waits for a disk that cannot be written before it fails.
-	adoptWithin = 30 * time.Second
-)
-
-// whileWritable returns a context that ends, with the cause, when the folder has not been writable
-// for adoptWithin. Folding may take long, but waiting for a full disk may not.
-func (s *Stack) whileWritable(ctx context.Context) (_ context.Context, stop func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for s.opts.Clock.Sleep(ctx, time.Second) == nil {
-			if since, err := s.Failure(); err != nil && s.opts.Clock.Now().Sub(since) >= adoptWithin {
-				cancel(err)
-			}
-		}
-	}()
-	return ctx, func() {
-		cancel(nil)
-		<-done
-	}
-}
-
-// adopt appends a heartbeat for every attempt that was running when the last owner ended, because
-// this process will execute it again. The silence since then says nothing about an attempt,
-// however long nobody owned the folder. Without the heartbeats the overdue liveness timer would
-// fail it.
-func (s *Stack) adopt(ctx context.Context, snap *snapshot.Snapshot) (*snapshot.Snapshot, error) {
-	var heartbeats []*event.Envelope
-	now := event.At(s.opts.Clock.Now())
-	for row := range snap.State.Heartbeats.All { // exactly the running attempts have one
-		t := snap.State.Tasks.Get(row.Key())
-		if t == nil || t.State != state.TaskRunning {
-			continue
-		}
-		heartbeats = append(heartbeats, &event.Envelope{Domain: s.opts.Domain, CorrelationID: t.RunID, Actor: s.opts.Actor, Payload: &event.TaskHeartbeat{
-			AttemptRef: event.AttemptRef{
-				RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt, AttemptID: t.AttemptID, WorkerID: t.WorkerID,
-			},
-			HeartbeatAt: now, Progress: row.Progress, Message: "executed again: the process that executed it has ended",
-		}})
-	}
-	if len(heartbeats) == 0 {
-		return snap, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, adoptWithin)
-	defer cancel()
-	snap, err := s.fold(ctx, heartbeats)
-	if err != nil {
-		_, cause := s.Failure()
-		return nil, fmt.Errorf("take over running tasks: %w", errors.Join(err, cause))
-	}
-	return snap, nil
-}
-
 // fold appends events in groups and returns the first snapshot that contains all of them.
 func (s *Stack) fold(ctx context.Context, events []*event.Envelope) (*snapshot.Snapshot, error) {
 	var request compactor.Request
@@ -486,57 +325,6 @@ func (s *Stack) fold(ctx context.Context, events []*event.Envelope) (*snapshot.S
 		return nil, err
 	}
 	return s.Snapshots.Await(ctx, result.Revision-1)
-}
-
-// maintain reconciles and sweeps at intervals while any run is live, in case a publish or delivery
-// was lost. It sleeps while no run is live.
-func (s *Stack) maintain(ctx context.Context) error {
-	latest := s.compactor.Latest()
-	for round := 1; ; round++ {
-		if _, err := latest.Await(ctx, func(snap *snapshot.Snapshot) bool { return snap.State.LiveRuns() > 0 }); err != nil {
-			return nil //nolint:nilerr // the stack is being closed
-		}
-		if err := s.opts.Clock.Sleep(ctx, reconcileEvery); err != nil {
-			return nil //nolint:nilerr // the stack is being closed
-		}
-		err := s.dispatch.Reconcile(ctx)
-		if err == nil && round%sweepEvery == 0 {
-			err = s.Sweep(ctx)
-		}
-		if err != nil && ctx.Err() == nil {
-			s.opts.Logger.WarnContext(ctx, "reconciliation incomplete; it will be repeated", slog.Any("error", err))
-		}
-	}
-}
-
-// freeMemory returns memory to the system each time that no run has been live for a while.
-func (s *Stack) freeMemory(ctx context.Context) error {
-	latest := s.compactor.Latest()
-	live := func(snap *snapshot.Snapshot) bool { return snap.State.LiveRuns() > 0 }
-	for {
-		if _, err := latest.Await(ctx, func(snap *snapshot.Snapshot) bool { return !live(snap) }); err != nil {
-			return nil //nolint:nilerr // the stack is being closed
-		}
-		if err := s.opts.Clock.Sleep(ctx, reconcileEvery); err != nil {
-			return nil //nolint:nilerr // the stack is being closed
-		}
-		if snap, _ := latest.Get(); live(snap) {
-			continue
-		}
-		debug.FreeOSMemory()
-		if _, err := latest.Await(ctx, live); err != nil {
-			return nil //nolint:nilerr // the stack is being closed
-		}
-	}
-}
-
-// Sweep runs one sweep now.
-func (s *Stack) Sweep(ctx context.Context) error {
-	result, err := s.compactor.Compact(ctx, compactor.Request{Barrier: true})
-	if err != nil {
-		return err
-	}
-	return s.dispatch.Sweep(ctx, result.Revision)
 }
 
 // Failure returns why the ledger or the state cannot be written, and since when. It returns nil if

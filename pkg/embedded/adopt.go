@@ -1,0 +1,97 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/compactor"
+	"github.com/servo-orchestration/servo/pkg/control"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// resume folds the entries beyond the last revision and fills the queue, which is empty in a new
+// process, with the same task names as before. The queue delivers tasks and timers only after
+// that, so that none of them meets an older state.
+func (s *Stack) resume(ctx, running context.Context) error {
+	writable, stop := s.whileWritable(ctx)
+	result, err := s.compactor.Compact(writable, compactor.Request{Barrier: true})
+	if cause := context.Cause(writable); err != nil && cause != nil {
+		err = cause
+	}
+	stop()
+	if err != nil {
+		return fmt.Errorf("bring the state up to date: %w", err)
+	}
+	snap, err := s.Snapshots.Await(ctx, result.Revision-1)
+	if err != nil {
+		return err
+	}
+	if snap, err = s.adopt(ctx, snap); err != nil {
+		return err
+	}
+	s.group.Go(func() error { return s.queue.Run(running) })
+	s.dispatch.Submit(control.Refill(snap.State, event.At(s.opts.Clock.Now())))
+	return s.lock.publish(s.opts.Dir, s.owner())
+}
+
+const (
+	// maxHeartbeats bounds the heartbeats of one group: a ledger group has at most 1 MiB.
+	maxHeartbeats = 100
+	// adoptWithin is how long the start waits for a disk that cannot be written before it fails.
+	adoptWithin = 30 * time.Second
+)
+
+// whileWritable returns a context that ends, with the cause, when the folder has not been writable
+// for adoptWithin. Folding may take long, but waiting for a full disk may not.
+func (s *Stack) whileWritable(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for s.opts.Clock.Sleep(ctx, time.Second) == nil {
+			if since, err := s.Failure(); err != nil && s.opts.Clock.Now().Sub(since) >= adoptWithin {
+				cancel(err)
+			}
+		}
+	}()
+	return ctx, func() {
+		cancel(nil)
+		<-done
+	}
+}
+
+// adopt appends a heartbeat for every attempt that was running when the last owner ended, because
+// this process will execute it again. The silence since then says nothing about an attempt,
+// however long nobody owned the folder. Without the heartbeats the overdue liveness timer would
+// fail it.
+func (s *Stack) adopt(ctx context.Context, snap *snapshot.Snapshot) (*snapshot.Snapshot, error) {
+	var heartbeats []*event.Envelope
+	now := event.At(s.opts.Clock.Now())
+	for row := range snap.State.Heartbeats.All { // exactly the running attempts have one
+		t := snap.State.Tasks.Get(row.Key())
+		if t == nil || t.State != state.TaskRunning {
+			continue
+		}
+		heartbeats = append(heartbeats, &event.Envelope{Domain: s.opts.Domain, CorrelationID: t.RunID, Actor: s.opts.Actor, Payload: &event.TaskHeartbeat{
+			AttemptRef: event.AttemptRef{
+				RunID: t.RunID, TaskKey: t.TaskKey, Attempt: t.Attempt, AttemptID: t.AttemptID, WorkerID: t.WorkerID,
+			},
+			HeartbeatAt: now, Progress: row.Progress, Message: "executed again: the process that executed it has ended",
+		}})
+	}
+	if len(heartbeats) == 0 {
+		return snap, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, adoptWithin)
+	defer cancel()
+	snap, err := s.fold(ctx, heartbeats)
+	if err != nil {
+		_, cause := s.Failure()
+		return nil, fmt.Errorf("take over running tasks: %w", errors.Join(err, cause))
+	}
+	return snap, nil
+}

@@ -199,22 +199,16 @@ type published struct {
 
 // read reads the newest published state and calls f.
 func (a *app) read(ctx context.Context, f func(published) error) error {
-	p, err := a.settings()
-	if err != nil {
-		return err
-	}
-	parts, err := a.parts(ctx, p)
-	if err != nil {
-		return err
-	}
-	snap, err := parts.Reader().Current(ctx)
-	if err == nil && snap.Revision == 0 {
-		a.noteLost(ctx, parts)
-	}
-	if err == nil {
-		err = f(published{parts, snap, p, a.options(p).Dir})
-	}
-	return errors.Join(err, parts.Close())
+	return a.withParts(ctx, func(p *project.Project, parts *embedded.Workspace) error {
+		snap, err := parts.Reader().Current(ctx)
+		if err != nil {
+			return err
+		}
+		if snap.Revision == 0 {
+			a.noteLost(ctx, parts)
+		}
+		return f(published{parts, snap, p, a.options(p).Dir})
+	})
 }
 
 // noteLost warns if nothing is published although the ledger has entries. A domain whose manifests

@@ -17,6 +17,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/filecheck"
 	"github.com/servo-orchestration/servo/pkg/manifest"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/query"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
@@ -38,23 +39,16 @@ func (a *app) queryCommand() *cobra.Command {
 			"  servo query < report.sql",
 		Args: takes("[SQL]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.query(cmd.Context(), args, asOf)
+			return a.withParts(cmd.Context(), func(p *project.Project, parts *embedded.Workspace) error {
+				return a.query(cmd.Context(), p, parts, args, asOf)
+			})
 		},
 	}
 	cmd.Flags().StringVar(&asOf, "as-of", "", "query the state as of a revision or a time (RFC 3339)")
 	return cmd
 }
 
-func (a *app) query(ctx context.Context, args []string, asOf string) (err error) {
-	p, err := a.settings()
-	if err != nil {
-		return err
-	}
-	parts, err := a.parts(ctx, p)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, parts.Close()) }()
+func (a *app) query(ctx context.Context, p *project.Project, parts *embedded.Workspace, args []string, asOf string) (err error) {
 	m, err := revision(ctx, parts, asOf)
 	if err != nil {
 		return err

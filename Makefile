@@ -5,7 +5,7 @@ GOLANGCI := .cache/golangci-lint/$(GOLANGCI_VERSION)/golangci-lint
 
 # `make race` covers the packages in which goroutines share data, except those that need
 # DuckDB, which would take minutes to build again.
-RACE := $(addprefix ./pkg/,$(addsuffix /...,ids event state fold plan control contract blob queue ledger archive manifest compactor dispatcher))
+RACE := $(addprefix ./pkg/,$(addsuffix /...,ids event state fold plan control contract blob queue ledger archive manifest tiers compactor dispatcher))
 
 FUZZTIME ?= 30s
 SEEDS ?= 1000

@@ -75,10 +75,10 @@ var layers = []layer{
 	}},
 	{"tiers", []pack{
 		// Decides how rows move to files, and writes these files.
-		{"pkg/tiers", list(words, "pkg/domain", "pkg/state", "pkg/fold", "pkg/blob", "pkg/clock", "pkg/manifest", "pkg/snapshot")},
+		{"pkg/tiers", list(words, "pkg/domain", "pkg/state", "pkg/fold", "pkg/manifest", "pkg/snapshot")},
 	}},
 	{"compactor", []pack{
-		{"pkg/compactor", list(words, "pkg/domain", "pkg/state", "pkg/fold", "pkg/contract", "pkg/blob", "pkg/clock",
+		{"pkg/compactor", list(words, "pkg/domain", "pkg/state", "pkg/fold", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/tiers", "pkg/trace")},
 		// Serves and calls compactors over HTTP. The sole writer knows no transport.
 		{"pkg/compactor/remote", list(words, "pkg/contract", "pkg/blob", "pkg/ledger", "=pkg/compactor")},

@@ -100,11 +100,9 @@ func TestTooManyDeltasMakeABase(t *testing.T) {
 // This test fails if ready ignores the floor.
 func TestRebaseBelowTheFloorIsRestarted(t *testing.T) {
 	f := newFixture(t, tiers.Options{MaxDeltas: 4, MaxInline: 4000, MinBase: 50_000})
-	written := false
-	f.hook = func(op faultblob.Op, key string) faultblob.Fault {
-		written = written || op == faultblob.Create && strings.Contains(key, "/"+manifest.TierBase+"/")
-		return faultblob.None
-	}
+	written := f.counts(func(op faultblob.Op, key string) bool {
+		return op == faultblob.Create && strings.Contains(key, "/"+manifest.TierBase+"/")
+	})
 	defs := named(150)
 	run := f.run(defs...)
 	next := 0
@@ -113,7 +111,7 @@ func TestRebaseBelowTheFloorIsRestarted(t *testing.T) {
 		f.fold(f.Finished(run, defs[next].TaskKey, 1, event.Succeeded))
 		next++
 	}
-	for !written {
+	for written.Load() == 0 {
 		publish()
 	}
 	base := f.manifest.BaseSnapshot.ID

@@ -132,7 +132,7 @@ func (p *process) serve(ctx context.Context, dir string) error {
 	stack, err := embedded.Start(ctx, embedded.Options{
 		Dir: dir, Domain: bench.Domain(), Clock: clock.System{}, Logger: p.logger, Actor: "bench", Wrap: p.wrap,
 		Routes: func(mux *http.ServeMux, e *engine.Engine) {
-			api.Register(mux, api.Config{Engine: e, Project: func() (*api.Project, error) { return nil, errNoProject }, User: "bench"})
+			api.Register(mux, api.Config{Engine: e, Project: func() (*api.Project, error) { return nil, errNoProject }, User: func(*http.Request) string { return "bench" }})
 		},
 	})
 	if err != nil {

@@ -139,11 +139,10 @@ func (c *Cloud) client() *engine.Engine {
 	o, h := c.opts, c.handle(c.store)
 	return engine.New(engine.Config{
 		Handle:    h,
-		Actor:     o.Actor,
 		Appender:  h.Appender(ledger.Config{}),
 		Compactor: &remote.Client{Domain: o.Domain, URL: urlOf(compactorHost), HTTP: c.network.client(o.Model.HTTP)},
 		Snapshots: h.Reader(),
-	})
+	}).As(o.Actor)
 }
 
 func (c *Cloud) startQueue(run context.Context, random *latency.Source) {

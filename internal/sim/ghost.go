@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 
-	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
@@ -15,15 +14,15 @@ const maxGhosts = 12
 
 // appendGhosts appends stale events, like a process that has been frozen for long: reports on
 // attempts that timed out or ended, outdated requests and timers. The fold must ignore them.
-func (c *client) appendGhosts(ctx context.Context, e *engine.Engine) error {
-	snap, err := e.Snapshots.Current(ctx)
+func (c *client) appendGhosts(ctx context.Context, e *clientEngine) error {
+	snap, err := e.Current(ctx)
 	if err != nil {
 		return err
 	}
 	now := event.At(c.p.now())
 	n := 0
 	for t := range snap.State.Tasks.All {
-		payloads := ghosts(e.Domain, t, now)
+		payloads := ghosts(e.domain, t, now)
 		if len(payloads) == 0 {
 			continue
 		}
@@ -32,7 +31,7 @@ func (c *client) appendGhosts(ctx context.Context, e *engine.Engine) error {
 		}
 		p := payloads[c.rng.IntN(len(payloads))]
 		// Its id sorts after everything known of the task, also in a rebuild.
-		if _, err := e.Appender.Append(ctx, []*event.Envelope{{Domain: e.Domain, CorrelationID: t.RunID, CausationID: t.Version, Payload: p}}); err != nil {
+		if _, err := e.appender.Append(ctx, []*event.Envelope{{Domain: e.domain, CorrelationID: t.RunID, CausationID: t.Version, Payload: p}}); err != nil {
 			return err
 		}
 	}
@@ -47,7 +46,7 @@ func (c *client) appendGhosts(ctx context.Context, e *engine.Engine) error {
 			TimerID: timer.TimerID, Generation: timer.Generation - 1, FiredAt: now,
 			Observed: event.Observed{CaughtUpAt: now, Revision: snap.Revision},
 		}
-		if _, err := e.Appender.Append(ctx, []*event.Envelope{{Domain: e.Domain, CausationID: timer.Version, Payload: p}}); err != nil {
+		if _, err := e.appender.Append(ctx, []*event.Envelope{{Domain: e.domain, CausationID: timer.Version, Payload: p}}); err != nil {
 			return err
 		}
 	}
@@ -55,13 +54,13 @@ func (c *client) appendGhosts(ctx context.Context, e *engine.Engine) error {
 }
 
 // appendClosedGhosts appends events of runs that are in history, including their triggers.
-func (c *client) appendClosedGhosts(ctx context.Context, e *engine.Engine, snap *snapshot.Snapshot, now event.Time) error {
+func (c *client) appendClosedGhosts(ctx context.Context, e *clientEngine, snap *snapshot.Snapshot, now event.Time) error {
 	runs, err := snap.Runs(ctx, maxGhosts, func(r *state.Run) bool { return snap.State.Runs.Get(r.RunID) == nil })
 	if err != nil {
 		return err
 	}
-	closed := append(c.closed[e.Domain], runs...)
-	if c.closed[e.Domain] = closed; len(closed) == 0 {
+	closed := append(c.closed[e.domain], runs...)
+	if c.closed[e.domain] = closed; len(closed) == 0 {
 		return nil
 	}
 	run := closed[c.rng.IntN(len(closed))]
@@ -75,13 +74,13 @@ func (c *client) appendClosedGhosts(ctx context.Context, e *engine.Engine, snap 
 	}
 	if s != nil {
 		s.TasksOf(run.RunID, func(t *state.Task) bool {
-			payloads = append(payloads, ghosts(e.Domain, t, now)...)
+			payloads = append(payloads, ghosts(e.domain, t, now)...)
 			return len(payloads) < maxGhosts
 		})
 	}
 	for range min(len(payloads), 1+c.rng.IntN(4)) {
 		p := payloads[c.rng.IntN(len(payloads))]
-		if _, err := e.Appender.Append(ctx, []*event.Envelope{{Domain: e.Domain, CorrelationID: run.RunID, CausationID: run.Version, Payload: p}}); err != nil {
+		if _, err := e.appender.Append(ctx, []*event.Envelope{{Domain: e.domain, CorrelationID: run.RunID, CausationID: run.Version, Payload: p}}); err != nil {
 			return err
 		}
 	}

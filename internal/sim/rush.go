@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
@@ -13,8 +12,8 @@ import (
 
 // rush stores an entry whose name, ids or timestamps, or all of them, are far ahead, like a writer
 // that ignores the store's clock. The entry must have no effect.
-func (c *client) rush(ctx context.Context, e *engine.Engine) error {
-	snap, err := e.Snapshots.Current(ctx)
+func (c *client) rush(ctx context.Context, e *clientEngine) error {
+	snap, err := e.Current(ctx)
 	if err != nil {
 		return err
 	}
@@ -31,17 +30,17 @@ func (c *client) rush(ctx context.Context, e *engine.Engine) error {
 	if which == 2 || which == 3 {
 		at = ahead
 	}
-	payload := c.rushed(e.Domain, snap.State, event.At(at))
+	payload := c.rushed(e.domain, snap.State, event.At(at))
 	data, err := event.Encode(nil, &event.Envelope{
 		ID: ids.NewSource(func() time.Time { return id }, c.p.entropy).New(), Time: event.At(at),
-		Domain: e.Domain, Source: e.Domain.Source(), Payload: payload,
+		Domain: e.domain, Source: e.domain.Source(), Payload: payload,
 	})
 	if err != nil {
 		return err
 	}
 	entry := ids.NewSource(func() time.Time { return name }, c.p.entropy).New()
 	c.p.machine.w.rushed.Store(entry, true)
-	_, err = store{c.p}.Create(ctx, ledger.Key(e.Domain, entry), data)
+	_, err = store{c.p}.Create(ctx, ledger.Key(e.domain, entry), data)
 	return err
 }
 

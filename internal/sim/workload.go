@@ -314,11 +314,20 @@ func (l *workload) done() bool {
 	return true
 }
 
+// clientEngine is the engine of a client of a domain. Through the appender, the client appends what
+// no engine would.
+type clientEngine struct {
+	*engine.Engine
+
+	domain   ids.Domain
+	appender *ledger.Appender
+}
+
 // client is a program that makes requests.
 type client struct {
 	p       *process
 	rng     *rand.Rand
-	engines map[ids.Domain]*engine.Engine
+	engines map[ids.Domain]*clientEngine
 	// closed holds runs that were closed; some are not kept any longer.
 	closed map[ids.Domain][]*state.Run
 }
@@ -333,18 +342,18 @@ func (p *process) handle(d ids.Domain) *domain.Handle {
 func runClient(ctx context.Context, p *process) {
 	w := p.machine.w
 	c := &client{
-		p: p, rng: random(w.cfg.Seed, p.id, 0), engines: map[ids.Domain]*engine.Engine{},
+		p: p, rng: random(w.cfg.Seed, p.id, 0), engines: map[ids.Domain]*clientEngine{},
 		closed: map[ids.Domain][]*state.Run{},
 	}
 	for _, d := range w.domains {
 		h := p.handle(d)
-		c.engines[d] = engine.New(engine.Config{
+		appender := h.Appender(ledger.Config{})
+		c.engines[d] = &clientEngine{domain: d, appender: appender, Engine: engine.New(engine.Config{
 			Handle:    h,
-			Actor:     "user:" + p.id,
 			Snapshots: h.Reader(),
 			Compactor: &remote.Client{Domain: d, URL: "http://compactor", HTTP: network{p}.Client()},
-			Appender:  h.Appender(ledger.Config{}),
-		})
+			Appender:  appender,
+		}).As(engine.User(p.id))}
 	}
 	for {
 		a, ok := c.take(ctx)
@@ -404,14 +413,14 @@ func (c *client) ask(ctx context.Context, a ask) error {
 		}
 		return err
 	case askLimit:
-		return c.limit(ctx, e, a)
+		return c.limit(ctx, e.Engine, a)
 	case askGhost:
 		return c.appendGhosts(ctx, e)
 	case askAhead:
 		return c.rush(ctx, e)
 	case askCancel, askRetry:
 	}
-	snap, err := e.Snapshots.Current(ctx)
+	snap, err := e.Current(ctx)
 	if err != nil {
 		return err
 	}

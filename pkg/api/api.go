@@ -40,8 +40,8 @@ type Config struct {
 	Engine *engine.Engine
 	// Project returns the newest valid project, or an error if there is none.
 	Project func() (*Project, error)
-	// User is recorded as the user who starts runs.
-	User string
+	// User returns the verified user who sends a request. Runs and events record it.
+	User func(*http.Request) string
 }
 
 // maxBody is the largest accepted request body, in bytes.
@@ -64,6 +64,9 @@ func Register(mux *http.ServeMux, cfg Config) {
 }
 
 type handler struct{ Config }
+
+// engineOf returns the engine for changes that the sender of a request makes.
+func (h handler) engineOf(r *http.Request) *engine.Engine { return h.Engine.As(engine.User(h.User(r))) }
 
 // refusal is an error with an HTTP status.
 type refusal struct {

@@ -30,7 +30,7 @@ func (h handler) assets(r *http.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, &refusal{http.StatusConflict, err}
 	}
-	snap, err := h.Engine.Snapshots.Current(r.Context())
+	snap, err := h.Engine.Current(r.Context())
 	if err != nil {
 		return 0, nil, err
 	}
@@ -47,7 +47,7 @@ func (h handler) assets(r *http.Request) (int, any, error) {
 }
 
 func (h handler) ready(r *http.Request) (int, any, error) {
-	if _, err := h.Engine.Snapshots.Current(r.Context()); err != nil {
+	if _, err := h.Engine.Current(r.Context()); err != nil {
 		return 0, nil, &refusal{http.StatusServiceUnavailable, err}
 	}
 	return http.StatusOK, map[string]string{"status": "ready"}, nil

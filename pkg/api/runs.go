@@ -71,7 +71,7 @@ type Task struct {
 }
 
 func (h handler) find(r *http.Request) (*state.State, *state.Run, error) {
-	snap, err := h.Engine.Snapshots.Current(r.Context())
+	snap, err := h.Engine.Current(r.Context())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -91,7 +91,7 @@ func (h handler) runs(r *http.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	snap, err := h.Engine.Snapshots.Current(r.Context())
+	snap, err := h.Engine.Current(r.Context())
 	if err != nil {
 		return 0, nil, err
 	}
@@ -169,7 +169,7 @@ func (h handler) cancel(r *http.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if err := h.Engine.Cancel(r.Context(), run.RunID, body.Reason, body.Force); err != nil {
+	if err := h.engineOf(r).Cancel(r.Context(), run.RunID, body.Reason, body.Force); err != nil {
 		return 0, nil, err
 	}
 	_, run, err = h.find(r)
@@ -211,7 +211,7 @@ func (h handler) start(r *http.Request) (int, any, error) {
 	}
 	request := engine.RunRequest{
 		RunKey: body.RunKey, Labels: body.Labels, MaxParallelism: p.MaxParallelism,
-		Trigger: event.Trigger{Type: "manual", UserID: h.User},
+		Trigger: event.Trigger{Type: "manual", UserID: h.User(r)},
 		Plan:    plan.Request{Root: p.Root, Data: p.Data, Assets: p.Assets, All: body.All, Upstream: body.Upstream},
 	}
 	if len(body.Assets) == 0 && !body.All {
@@ -231,7 +231,7 @@ func (h handler) start(r *http.Request) (int, any, error) {
 		}
 		request.Plan.Partitions = append(request.Plan.Partitions, selection)
 	}
-	ticket, err := h.Engine.Run(r.Context(), request)
+	ticket, err := h.engineOf(r).Run(r.Context(), request)
 	switch {
 	case errors.Is(err, engine.ErrConflict):
 		return 0, nil, err

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/manifest"
@@ -177,7 +176,7 @@ func (a *app) compactCommand() *cobra.Command {
 		Args:  takes(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
-				result, err := s.Compactor.Compact(ctx, compactor.Request{Barrier: true})
+				result, err := s.CatchUp(ctx)
 				if err != nil {
 					return err
 				}
@@ -200,7 +199,7 @@ func (a *app) sweepCommand() *cobra.Command {
 					if err := s.stack.Sweep(ctx); err != nil {
 						return err
 					}
-				} else if _, err := s.Compactor.Compact(ctx, compactor.Request{Barrier: true}); err != nil {
+				} else if _, err := s.CatchUp(ctx); err != nil {
 					return err
 				}
 				snap, err := s.Snapshots.Current(ctx)

@@ -157,7 +157,7 @@ func (a *app) changeLimits(ctx context.Context, change func(context.Context, *se
 			return nil //nolint:nilerr // a project with problems applies nothing
 		}
 		snap, err := s.Snapshots.Current(ctx)
-		if err != nil || their.Domain != s.Domain {
+		if err != nil || their.Domain != s.Domain() {
 			return err
 		}
 		if want, have := limitsOf(their), engine.LimitsOf(snap.State); want.Workspace != have.Workspace || !maps.Equal(want.Pools, have.Pools) {

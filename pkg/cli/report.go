@@ -86,7 +86,7 @@ const maxIncomplete = 20
 
 // incomplete warns of tasks that succeeded although partitions of their inputs were missing.
 func (r *runner) incomplete(ctx context.Context, sess *session, s *state.State, run *state.Run) {
-	found, err := engine.IncompleteInputs(ctx, sess.Store, s, run, nil)
+	found, err := engine.IncompleteInputs(ctx, sess.Store(), s, run, nil)
 	if err != nil {
 		r.a.note("servo: cannot check the run for incomplete inputs: %v", err)
 		return
@@ -100,7 +100,7 @@ func (r *runner) incomplete(ctx context.Context, sess *session, s *state.State, 
 // schemas warns of partitions whose columns differ from those of existing partitions, and of
 // queries that read both as one table.
 func (r *runner) schemas(ctx context.Context, sess *session, s *state.State, run *state.Run) {
-	found, err := engine.SchemaChanges(ctx, sess.Store, s, run, r.declared())
+	found, err := engine.SchemaChanges(ctx, sess.Store(), s, run, r.declared())
 	if err != nil {
 		r.a.note("servo: cannot check the run for schema changes: %v", err)
 	}
@@ -109,7 +109,7 @@ func (r *runner) schemas(ctx context.Context, sess *session, s *state.State, run
 
 // unreadable warns of outputs without Parquet files whose rows other assets of the project read.
 func (r *runner) unreadable(ctx context.Context, sess *session, s *state.State, run *state.Run) {
-	found, err := engine.UnreadableOutputs(ctx, sess.Store, s, run, r.assets)
+	found, err := engine.UnreadableOutputs(ctx, sess.Store(), s, run, r.assets)
 	if err != nil {
 		r.a.note("servo: cannot check the run for outputs without Parquet files: %v", err)
 	}

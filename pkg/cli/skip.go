@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -44,12 +43,12 @@ func (a *app) skipCommand() *cobra.Command {
 				return err
 			}
 			return a.do(cmd.Context(), p, func(ctx context.Context, s *session) error {
-				result, err := s.Compactor.Compact(ctx, compactor.Request{Barrier: true})
+				result, err := s.CatchUp(ctx)
 				if err != nil {
 					return fmt.Errorf("the decision is recorded and takes effect with the next compaction: %w", err)
 				}
 				if slices.Contains(result.Unreadable, entry) {
-					return fmt.Errorf("the decision is recorded and takes effect as soon as %s can be read", ledger.SkipKey(s.Domain, entry))
+					return fmt.Errorf("the decision is recorded and takes effect as soon as %s can be read", ledger.SkipKey(s.Domain(), entry))
 				}
 				return a.document(result, func() string {
 					return fmt.Sprintf("entry %s no longer blocks the fold; revision %d\n", entry, result.Revision)

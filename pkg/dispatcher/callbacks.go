@@ -213,7 +213,7 @@ func (d *Dispatcher) serveStarted(w http.ResponseWriter, r *http.Request, cb con
 		writeProblem(w, problem)
 		return
 	}
-	now := event.At(d.Clock.Now())
+	now := event.At(d.cfg.Clock.Now())
 	started := now
 	appendStart := d.appendSoon
 	if c.task.Pool != "" || c.task.TimeoutSec >= longTask {
@@ -261,9 +261,9 @@ func (d *Dispatcher) serveHeartbeat(w http.ResponseWriter, r *http.Request, cb c
 		answer.ShouldCancel, answer.Reason = true, c.run.CancelReason
 	}
 	timeout := time.Duration(c.task.HeartbeatTimeoutSec) * time.Second
-	if !c.task.State.Terminal() && d.heartbeats.due(c.AttemptID, timeout, d.Clock.Now()) {
+	if !c.task.State.Terminal() && d.heartbeats.due(c.AttemptID, timeout, d.cfg.Clock.Now()) {
 		p := &event.TaskHeartbeat{
-			AttemptRef: c.ref(body.WorkerID), HeartbeatAt: event.At(d.Clock.Now()),
+			AttemptRef: c.ref(body.WorkerID), HeartbeatAt: event.At(d.cfg.Clock.Now()),
 			Progress: body.Progress, Message: body.Message,
 		}
 		if err := d.appendHeartbeat(r.Context(), c.RunID, p, timeout); err != nil {
@@ -307,7 +307,7 @@ func (d *Dispatcher) answered(ctx context.Context, row *state.Dispatch, o order,
 	if problem.Status >= http.StatusInternalServerError {
 		return errors.New(problem.Detail)
 	}
-	d.Logger.WarnContext(ctx, "rejected the result that a worker reported in its response", slog.String("run", row.RunID), slog.String("task", row.TaskKey),
+	d.cfg.Logger.WarnContext(ctx, "rejected the result that a worker reported in its response", slog.String("run", row.RunID), slog.String("task", row.TaskKey),
 		slog.Int("status", problem.Status), slog.String("detail", problem.Detail))
 	return nil
 }
@@ -335,7 +335,7 @@ func (d *Dispatcher) finish(ctx context.Context, cb contract.Callback, data []by
 	if err := d.requireMarker(ctx, c, body); err != nil {
 		return internal(err)
 	}
-	now := event.At(d.Clock.Now()) // a worker's clock may be ahead; the report must still be folded
+	now := event.At(d.cfg.Clock.Now()) // a worker's clock may be ahead; the report must still be folded
 	body.StartedAt, body.CompletedAt = min(body.StartedAt, now), min(body.CompletedAt, now)
 	if c.task.State != state.TaskRunning && body.StartedAt == 0 {
 		body.StartedAt = now // no earlier report had a start
@@ -369,7 +369,7 @@ func (d *Dispatcher) requireMarker(ctx context.Context, c *call, body *contract.
 		return err
 	}
 	if body.Output != nil {
-		_, err = d.Store.Head(ctx, key)
+		_, err = d.cfg.Store.Head(ctx, key)
 		if err == nil {
 			return nil
 		}
@@ -377,7 +377,7 @@ func (d *Dispatcher) requireMarker(ctx context.Context, c *call, body *contract.
 			return fmt.Errorf("look for the commit marker of task %s of run %s: %w", c.TaskKey, c.RunID, err)
 		}
 	}
-	d.Logger.WarnContext(ctx, "a worker reported a success without a commit marker; it counts as a failure",
+	d.cfg.Logger.WarnContext(ctx, "a worker reported a success without a commit marker; it counts as a failure",
 		slog.String("run", c.RunID), slog.String("task", c.TaskKey), slog.String("worker", body.WorkerID), slog.String("marker", key))
 	body.Outcome, body.Output, body.MaterializationID = event.Failed, nil, ""
 	body.Error = &event.Error{
@@ -393,12 +393,12 @@ func (d *Dispatcher) markerKey(t *state.Task) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read the asset of task %s of run %s: %w", t.TaskKey, t.RunID, err)
 	}
-	return contract.CommitMarkerKey(d.Domain, asset, t.PartitionKey, ids.MaterializationID(d.Domain, t.RunID, t.TaskKey)), nil
+	return contract.CommitMarkerKey(d.cfg.Domain, asset, t.PartitionKey, ids.MaterializationID(d.cfg.Domain, t.RunID, t.TaskKey)), nil
 }
 
 // checkOutput returns a problem if a report names a materialization or a folder of another task.
 func (d *Dispatcher) checkOutput(c *call, body *contract.Finished) *contract.Problem {
-	if id := ids.MaterializationID(d.Domain, c.RunID, c.TaskKey); body.MaterializationID != "" && body.MaterializationID != id {
+	if id := ids.MaterializationID(d.cfg.Domain, c.RunID, c.TaskKey); body.MaterializationID != "" && body.MaterializationID != id {
 		return &contract.Problem{
 			Title: "Malformed body", Status: http.StatusBadRequest, Field: "materialization_id",
 			Detail: "the materialization of this task is " + id,
@@ -414,8 +414,8 @@ func (d *Dispatcher) checkOutput(c *call, body *contract.Finished) *contract.Pro
 			Detail: "the task has no asset and so no output",
 		}
 	}
-	prefix := contract.MaterializationPrefix(d.Domain, asset, c.task.PartitionKey,
-		ids.MaterializationID(d.Domain, c.RunID, c.TaskKey))
+	prefix := contract.MaterializationPrefix(d.cfg.Domain, asset, c.task.PartitionKey,
+		ids.MaterializationID(d.cfg.Domain, c.RunID, c.TaskKey))
 	if !contract.IsExecutionURI(body.Output.URI, prefix) {
 		return &contract.Problem{
 			Title: "Malformed body", Status: http.StatusBadRequest, Field: "output.uri",
@@ -432,12 +432,12 @@ func (d *Dispatcher) renew(c *call) contract.Callbacks {
 		valid = time.Duration(c.task.TimeoutSec)*time.Second + callbackExtra
 	}
 	renewed := c.Callback
-	renewed.Expires = event.At(d.Clock.Now().Add(valid))
+	renewed.Expires = event.At(d.cfg.Clock.Now().Add(valid))
 	var calls contract.Callbacks
 	renewed.Verb = contract.VerbHeartbeat
-	calls.Heartbeat, calls.Authorization.Heartbeat = contract.SignCallback(d.BaseURL, renewed, d.Keys)
+	calls.Heartbeat, calls.Authorization.Heartbeat = contract.SignCallback(d.cfg.BaseURL, renewed, d.cfg.Keys)
 	renewed.Verb = contract.VerbFinished
-	calls.Finished, calls.Authorization.Finished = contract.SignCallback(d.BaseURL, renewed, d.Keys)
+	calls.Finished, calls.Authorization.Finished = contract.SignCallback(d.cfg.BaseURL, renewed, d.cfg.Keys)
 	return calls
 }
 
@@ -457,7 +457,7 @@ func (d *Dispatcher) serveFire(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := d.fire(r.Context(), req); err != nil {
-		d.Logger.WarnContext(r.Context(), "timer not fired; the queue retries",
+		d.cfg.Logger.WarnContext(r.Context(), "timer not fired; the queue retries",
 			slog.String("timer", req.TimerID), slog.Any("error", err))
 		writeProblem(w, internal(err))
 		return
@@ -466,11 +466,11 @@ func (d *Dispatcher) serveFire(w http.ResponseWriter, r *http.Request) {
 }
 
 func (d *Dispatcher) fire(ctx context.Context, req fireRequest) error {
-	if err := d.Appender.Flush(ctx); err != nil { // a heartbeat may be lingering
+	if err := d.cfg.Appender.Flush(ctx); err != nil { // a heartbeat may be lingering
 		return err
 	}
-	now := event.At(d.Clock.Now())
-	snap, err := d.Snapshots.Current(ctx)
+	now := event.At(d.cfg.Clock.Now())
+	snap, err := d.cfg.Snapshots.Current(ctx)
 	if err != nil {
 		return err
 	}
@@ -487,13 +487,13 @@ func (d *Dispatcher) fire(ctx context.Context, req fireRequest) error {
 	if timer == nil || timer.State != state.TimerScheduled || req.Generation < timer.Generation {
 		return nil // fired, cancelled, or rescheduled under another name
 	}
-	if due := cmp.Or(timer.HopAt, timer.FireAt); event.At(d.Clock.Now()) < due {
+	if due := cmp.Or(timer.HopAt, timer.FireAt); event.At(d.cfg.Clock.Now()) < due {
 		// The queue's clock is ahead of this machine's. If the call were recorded, the timer would
 		// be rescheduled and called again at once, until the clocks agree.
 		return fmt.Errorf("timer %s is not due until %s by this machine's clock", req.TimerID, due)
 	}
 	fired := &event.TimerFired{
-		TimerID: req.TimerID, Generation: req.Generation, FiredAt: event.At(d.Clock.Now()),
+		TimerID: req.TimerID, Generation: req.Generation, FiredAt: event.At(d.cfg.Clock.Now()),
 		Observed: event.Observed{CaughtUpAt: caughtUp, Revision: snap.Revision},
 	}
 	return d.append(ctx, "", fired)

@@ -37,10 +37,10 @@ func (w *fixture) asking() func() (env *contract.Envelope, wanted bool) {
 	}
 }
 
-// asked sets InProcessQueue and returns the only queue task of an attempt.
+// asked sets InProcessQueue, and returns the only queue task of an attempt.
 func (w *fixture) asked() queue.Task {
 	w.t.Helper()
-	w.d.InProcessQueue = true
+	w.d.Change(func(c *dispatcher.Config) { c.InProcessQueue = true })
 	require.NoError(w.t, w.d.HandOver(w.t.Context(), w.revision(), false))
 	return w.queue.tasks[slices.IndexFunc(w.queue.tasks, func(t queue.Task) bool { return t.Queue != control.TimerQueue })]
 }
@@ -96,7 +96,7 @@ func TestUnrecordedAnswerIsRedelivered(t *testing.T) {
 	w := newFixture(t)
 	run := w.trigger(foldtest.Task("a"))
 	task := w.asked()
-	w.d.Snapshots = broken{}
+	w.d.Change(func(c *dispatcher.Config) { c.Snapshots = broken{} })
 	require.ErrorContains(t, task.OnResponse(t.Context(), w.end(run, func(*contract.Finished) {})), "away")
 }
 
@@ -136,7 +136,7 @@ func TestPrepareWithoutSnapshotAdmitsNothing(t *testing.T) {
 	w := newFixture(t)
 	w.trigger(foldtest.Task("a"))
 	ask := w.asking()
-	w.d.Snapshots = broken{}
+	w.d.Change(func(c *dispatcher.Config) { c.Snapshots = broken{} })
 	env, wanted := ask()
 	require.True(t, wanted)
 	require.Zero(t, env.AdmittedUntil)

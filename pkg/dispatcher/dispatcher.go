@@ -84,7 +84,7 @@ const parallel = 64
 
 // Dispatcher is the dispatcher of one domain.
 type Dispatcher struct {
-	Config
+	cfg Config
 
 	mu         sync.Mutex
 	pending    []control.Action
@@ -98,12 +98,12 @@ func New(cfg Config) *Dispatcher {
 	if cfg.WorkerKeys.Current == "" {
 		cfg.WorkerKeys = cfg.Keys
 	}
-	return &Dispatcher{Config: cfg, wake: make(chan struct{}, 1), heartbeats: newHeartbeats(), inFlight: newInFlight()}
+	return &Dispatcher{cfg: cfg, wake: make(chan struct{}, 1), heartbeats: newHeartbeats(), inFlight: newInFlight()}
 }
 
 // React submits the actions for the rows that a publish changed. It does not block.
 func (d *Dispatcher) React(p compactor.Published) {
-	d.Submit(control.React(state.List[state.Dispatch](p.Changed), state.List[state.Timer](p.Changed), event.At(d.Clock.Now())))
+	d.Submit(control.React(state.List[state.Dispatch](p.Changed), state.List[state.Timer](p.Changed), event.At(d.cfg.Clock.Now())))
 }
 
 // Submit queues actions for Run to execute.
@@ -138,7 +138,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		d.mu.Unlock()
 		// This snapshot is at least as new as the revision that the actions come from. A receiver
 		// of a callback waits for it before it answers that the task is unknown.
-		snap, err := d.Snapshots.Current(ctx)
+		snap, err := d.cfg.Snapshots.Current(ctx)
 		if err != nil {
 			d.log(ctx, actions[0], err)
 			continue
@@ -159,7 +159,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 func (d *Dispatcher) log(ctx context.Context, a control.Action, err error) {
 	if err != nil && ctx.Err() == nil {
-		d.Logger.WarnContext(ctx, "action failed; it will be repeated",
+		d.cfg.Logger.WarnContext(ctx, "action failed; it will be repeated",
 			slog.String("queue_task", a.Name()), slog.Any("error", err))
 	}
 }
@@ -196,11 +196,11 @@ func dispatchesLast(o order) int {
 
 // Reconcile executes the actions that the projections call for and that no process has executed.
 func (d *Dispatcher) Reconcile(ctx context.Context) error {
-	snap, err := d.Snapshots.Current(ctx)
+	snap, err := d.cfg.Snapshots.Current(ctx)
 	if err != nil {
 		return err
 	}
-	now := event.At(d.Clock.Now())
+	now := event.At(d.cfg.Clock.Now())
 	return d.Execute(ctx, snap.Revision, append(control.Dispatch(snap.State, now), control.Timers(snap.State, now)...))
 }
 
@@ -217,10 +217,10 @@ func (d *Dispatcher) Sweep(ctx context.Context, revision int64) error {
 	}
 	turns, cancel := context.WithTimeout(ctx, sweepTurns)
 	defer cancel()
-	err = d.executeNew(turns, snap.Revision, control.Sweep(snap.State, event.At(d.Clock.Now())))
+	err = d.executeNew(turns, snap.Revision, control.Sweep(snap.State, event.At(d.cfg.Clock.Now())))
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		d.Logger.WarnContext(ctx, "the sweep timed out before it had queued everything; the next sweep continues",
-			slog.String("domain", d.Domain.String()), slog.Any("error", err))
+		d.cfg.Logger.WarnContext(ctx, "the sweep timed out before it had queued everything; the next sweep continues",
+			slog.String("domain", d.cfg.Domain.String()), slog.Any("error", err))
 		return nil
 	}
 	return err
@@ -239,7 +239,7 @@ type order struct {
 func (d *Dispatcher) orders(revision int64, actions []control.Action) []order {
 	orders := make([]order, len(actions))
 	for i, a := range actions {
-		orders[i] = order{Action: a, token: d.IDs.New(), revision: revision}
+		orders[i] = order{Action: a, token: d.cfg.IDs.New(), revision: revision}
 	}
 	return orders
 }
@@ -249,11 +249,11 @@ func (d *Dispatcher) act(ctx context.Context, o order) error {
 	case control.CreateDispatch:
 		return d.createDispatch(ctx, a, o)
 	case control.DeleteDispatch:
-		return d.Queue.Delete(ctx, a.Row.WorkerQueue, a.Row.QueueTaskName)
+		return d.cfg.Queue.Delete(ctx, a.Row.WorkerQueue, a.Row.QueueTaskName)
 	case control.CreateTimer:
 		return d.createTimer(ctx, a)
 	case control.DeleteTimer:
-		return d.Queue.Delete(ctx, control.TimerQueue, a.Row.QueueTaskName)
+		return d.cfg.Queue.Delete(ctx, control.TimerQueue, a.Row.QueueTaskName)
 	case control.Redispatch:
 		return d.repair(ctx, a.Queue, a.QueueTaskName, a.Request.RunID, a.Request)
 	case control.Retime:
@@ -287,15 +287,15 @@ func (d *Dispatcher) createDispatch(ctx context.Context, a control.CreateDispatc
 
 // enqueue creates the queue task of an attempt.
 func (d *Dispatcher) enqueue(ctx context.Context, row *state.Dispatch, o order) (err error) {
-	ctx, span := d.Traces.Start(ctx, "dispatch", trace.About{
-		Tenant: d.Domain.Tenant, Workspace: d.Domain.Workspace, RunID: row.RunID, TaskKey: row.TaskKey,
+	ctx, span := d.cfg.Traces.Start(ctx, "dispatch", trace.About{
+		Tenant: d.cfg.Domain.Tenant, Workspace: d.cfg.Domain.Workspace, RunID: row.RunID, TaskKey: row.TaskKey,
 		Attempt: row.Attempt, AttemptID: row.AttemptID,
 	}, oteltrace.WithSpanKind(oteltrace.SpanKindProducer))
 	defer func() { span.End(failure(err)) }()
-	if d.Traces.On() {
+	if d.cfg.Traces.On() {
 		o.traceparent, o.tracestate = trace.Active(ctx)
 	}
-	release, err := d.FairQueue.Acquire(ctx, d.Domain.Tenant)
+	release, err := d.cfg.FairQueue.Acquire(ctx, d.cfg.Domain.Tenant)
 	if err != nil {
 		return err
 	}
@@ -304,7 +304,7 @@ func (d *Dispatcher) enqueue(ctx context.Context, row *state.Dispatch, o order) 
 	if err != nil {
 		return err
 	}
-	return d.Queue.Create(ctx, task)
+	return d.cfg.Queue.Create(ctx, task)
 }
 
 // failure returns err, or nil if the queue already has the task.
@@ -317,10 +317,10 @@ func failure(err error) error {
 
 func (d *Dispatcher) dispatchTask(row *state.Dispatch, o order) (queue.Task, error) {
 	task := queue.Task{
-		Queue: row.WorkerQueue, Name: row.QueueTaskName, URL: d.WorkerURL(row.WorkerQueue) + "/execute",
+		Queue: row.WorkerQueue, Name: row.QueueTaskName, URL: d.cfg.WorkerURL(row.WorkerQueue) + "/execute",
 		Header: map[string]string{"Content-Type": "application/json"}, DispatchDeadline: maxDispatchDeadline,
 	}
-	if d.InProcessQueue && len(row.TaskKey)+len(row.AssetKey)+len(row.PartitionKey)+len(row.PlanRef) < maxPrepared {
+	if d.cfg.InProcessQueue && len(row.TaskKey)+len(row.AssetKey)+len(row.PartitionKey)+len(row.PlanRef) < maxPrepared {
 		task.Prepare = func(ctx context.Context) ([]byte, bool, error) { return d.prepare(ctx, row, o) }
 		task.OnResponse = func(ctx context.Context, body []byte) error { return d.answered(ctx, row, o, body) }
 		return task, nil
@@ -338,29 +338,29 @@ const maxPrepared = 8 << 10
 func (d *Dispatcher) envelope(row *state.Dispatch, o order) *contract.Envelope {
 	env := &contract.Envelope{
 		ContractVersion: contract.Version,
-		Tenant:          d.Domain.Tenant, Workspace: d.Domain.Workspace, RunID: row.RunID, TaskKey: row.TaskKey,
-		TaskID: ids.TaskID(d.Domain, row.RunID, row.TaskKey), Attempt: row.Attempt, AttemptID: row.AttemptID,
+		Tenant:          d.cfg.Domain.Tenant, Workspace: d.cfg.Domain.Workspace, RunID: row.RunID, TaskKey: row.TaskKey,
+		TaskID: ids.TaskID(d.cfg.Domain, row.RunID, row.TaskKey), Attempt: row.Attempt, AttemptID: row.AttemptID,
 		MaxAttempts: row.MaxAttempts, PlanRef: row.PlanRef, AssetKey: row.AssetKey, PartitionKey: row.PartitionKey,
-		MaterializationID: ids.MaterializationID(d.Domain, row.RunID, row.TaskKey),
+		MaterializationID: ids.MaterializationID(d.cfg.Domain, row.RunID, row.TaskKey),
 		TimeoutSec:        row.TimeoutSec, HeartbeatTimeoutSec: row.HeartbeatTimeoutSec,
 		CausalToken: o.token, Traceparent: o.traceparent, Tracestate: o.tracestate,
 	}
-	env.Auth.ExpiresAt = event.At(d.Clock.Now().Add(startedValid))
-	env.Callbacks.Started, env.Callbacks.Authorization.Started = contract.SignCallback(d.BaseURL, d.started(row, o, env.Auth.ExpiresAt), d.Keys)
+	env.Auth.ExpiresAt = event.At(d.cfg.Clock.Now().Add(startedValid))
+	env.Callbacks.Started, env.Callbacks.Authorization.Started = contract.SignCallback(d.cfg.BaseURL, d.started(row, o, env.Auth.ExpiresAt), d.cfg.Keys)
 	return env
 }
 
 // started returns the callback that reports the start of an attempt.
 func (d *Dispatcher) started(row *state.Dispatch, o order, expires event.Time) contract.Callback {
 	return contract.Callback{
-		Domain: d.Domain, RunID: row.RunID, TaskKey: row.TaskKey, Attempt: row.Attempt, AttemptID: row.AttemptID,
+		Domain: d.cfg.Domain, RunID: row.RunID, TaskKey: row.TaskKey, Attempt: row.Attempt, AttemptID: row.AttemptID,
 		Verb: contract.VerbStarted, Expires: expires, Revision: o.revision,
 	}
 }
 
 // sealed encodes and signs an envelope.
 func (d *Dispatcher) sealed(env *contract.Envelope) ([]byte, error) {
-	body, err := contract.Seal(env, d.WorkerKeys, env.Auth.ExpiresAt)
+	body, err := contract.Seal(env, d.cfg.WorkerKeys, env.Auth.ExpiresAt)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", queue.ErrInvalid, err)
 	}
@@ -383,7 +383,7 @@ func (d *Dispatcher) prepare(ctx context.Context, row *state.Dispatch, o order) 
 	}
 	switch {
 	case problem == nil && c.task.Pool == "":
-		env.AdmittedUntil = event.At(d.Clock.Now().Add(admissionValid))
+		env.AdmittedUntil = event.At(d.cfg.Clock.Now().Add(admissionValid))
 	case problem != nil && problem.Status == http.StatusConflict:
 		return nil, false, nil
 	}
@@ -403,8 +403,8 @@ func (d *Dispatcher) createTimer(ctx context.Context, a control.CreateTimer) err
 	if a.HopAt != 0 {
 		at = a.HopAt
 	}
-	err = d.Queue.Create(ctx, queue.Task{
-		Queue: control.TimerQueue, Name: a.Row.QueueTaskName, URL: d.BaseURL + firePath(d.Domain),
+	err = d.cfg.Queue.Create(ctx, queue.Task{
+		Queue: control.TimerQueue, Name: a.Row.QueueTaskName, URL: d.cfg.BaseURL + firePath(d.cfg.Domain),
 		Header: map[string]string{"Content-Type": "application/json"}, Body: body, ScheduleTime: at.Time(),
 	})
 	if err != nil && !errors.Is(err, queue.ErrExists) {
@@ -426,7 +426,7 @@ func firePath(d ids.Domain) string {
 // one. A task that is merely slow is left alone.
 func (d *Dispatcher) repair(ctx context.Context, queueName, task, run string, request event.Payload) error {
 	if task != "" {
-		exists, err := d.Queue.Exists(ctx, queueName, task)
+		exists, err := d.cfg.Queue.Exists(ctx, queueName, task)
 		if err != nil || exists {
 			return err
 		}
@@ -435,7 +435,7 @@ func (d *Dispatcher) repair(ctx context.Context, queueName, task, run string, re
 }
 
 func (d *Dispatcher) append(ctx context.Context, run string, p event.Payload) error {
-	_, err := d.Appender.Append(ctx, []*event.Envelope{{Domain: d.Domain, CorrelationID: run, Payload: p}})
+	_, err := d.cfg.Appender.Append(ctx, []*event.Envelope{{Domain: d.cfg.Domain, CorrelationID: run, Payload: p}})
 	return err
 }
 
@@ -443,5 +443,5 @@ func (d *Dispatcher) append(ctx context.Context, run string, p event.Payload) er
 // existing name again. The end of an attempt also reports its start and that it was alive, and the
 // queue redelivers the attempt if its worker dies.
 func (d *Dispatcher) appendSoon(ctx context.Context, run string, p event.Payload) error {
-	return d.Appender.AppendBuffered(ctx, []*event.Envelope{{Domain: d.Domain, CorrelationID: run, Payload: p}})
+	return d.cfg.Appender.AppendBuffered(ctx, []*event.Envelope{{Domain: d.cfg.Domain, CorrelationID: run, Payload: p}})
 }

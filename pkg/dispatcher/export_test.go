@@ -22,3 +22,6 @@ func (t *FairQueue) Waiting() int {
 	}
 	return n
 }
+
+// Change changes the configuration of a dispatcher that is not in use.
+func (d *Dispatcher) Change(change func(*Config)) { change(&d.cfg) }

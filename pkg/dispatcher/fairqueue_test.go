@@ -144,7 +144,7 @@ func TestWaitingDispatchIsNotQueuedAgain(t *testing.T) {
 	turns := dispatcher.NewFairQueue(w.clock, 1, 0, nil)
 	queued := make(chan int, 10)
 	turns.OnWaiting = func(more int) { queued <- more }
-	w.d.FairQueue = turns
+	w.d.Change(func(c *dispatcher.Config) { c.FairQueue = turns })
 	release, err := turns.Acquire(t.Context(), "another")
 	require.NoError(t, err)
 	<-queued

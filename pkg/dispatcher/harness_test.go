@@ -20,6 +20,7 @@ import (
 	"github.com/servo-orchestration/servo/internal/foldtest"
 	"github.com/servo-orchestration/servo/internal/memblob"
 	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 	"github.com/servo-orchestration/servo/pkg/contract"
@@ -236,9 +237,13 @@ func (w *fixture) dispatcher(s dispatcher.Snapshots) *dispatcher.Dispatcher {
 	return w.dispatcherOver(w.blobs, s)
 }
 
+func (w *fixture) handle(store blob.Store, c clock.Clock) *domain.Handle {
+	return domain.Open(domain.Handle{Domain: acme, Store: store, IDs: w.ids, Clock: c})
+}
+
 func (w *fixture) dispatcherOver(store blob.Store, s dispatcher.Snapshots) *dispatcher.Dispatcher {
 	return dispatcher.New(dispatcher.Config{
-		Handle:    domain.Open(domain.Handle{Domain: acme, Store: store, IDs: w.ids, Clock: w.clock}),
+		Handle:    w.handle(store, w.clock),
 		Queue:     w.queue,
 		Appender:  w.appender,
 		Compactor: w.compactor,

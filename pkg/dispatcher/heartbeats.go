@@ -42,14 +42,14 @@ func (d *Dispatcher) appendHeartbeat(ctx context.Context, run string, p *event.T
 		return err
 	}
 	wait := min(timeout/flushShare, maxFlushWait)
-	if d.Appender.Linger() <= wait || !d.heartbeats.scheduleFlush(d.Clock.Now(), wait) {
+	if d.cfg.Appender.Linger() <= wait || !d.heartbeats.scheduleFlush(d.cfg.Clock.Now(), wait) {
 		return nil // another flush writes it in time
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait+shortTimeout)
 	defer cancel()
-	err := d.Clock.Sleep(ctx, wait)
+	err := d.cfg.Clock.Sleep(ctx, wait)
 	if err == nil {
-		err = d.Appender.Flush(ctx)
+		err = d.cfg.Appender.Flush(ctx)
 	}
 	if err != nil {
 		d.heartbeats.cancelFlush()

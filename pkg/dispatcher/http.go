@@ -15,15 +15,15 @@ import (
 
 // refresh folds everything in the ledger and returns a snapshot that contains it.
 func (d *Dispatcher) refresh(ctx context.Context) (*snapshot.Snapshot, error) {
-	result, err := d.Compactor.Compact(ctx, compactor.Request{Barrier: true})
+	result, err := d.cfg.Compactor.Compact(ctx, compactor.Request{Barrier: true})
 	if err != nil {
 		return nil, err
 	}
 	if len(result.Unreadable) > 0 {
 		return nil, fmt.Errorf("the state of %s cannot be brought up to date: ledger entry %s, or a plan that it names, cannot be read; "+
-			"restore it, or record with `servo admin skip` that it is lost", d.Domain, result.Unreadable[0])
+			"restore it, or record with `servo admin skip` that it is lost", d.cfg.Domain, result.Unreadable[0])
 	}
-	snap, err := d.Snapshots.Await(ctx, result.Revision-1)
+	snap, err := d.cfg.Snapshots.Await(ctx, result.Revision-1)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (d *Dispatcher) refresh(ctx context.Context) (*snapshot.Snapshot, error) {
 func (d *Dispatcher) write(w http.ResponseWriter, r *http.Request, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(w).Encode(v); err != nil {
-		d.Logger.DebugContext(r.Context(), "answer not delivered", slog.Any("error", err))
+		d.cfg.Logger.DebugContext(r.Context(), "answer not delivered", slog.Any("error", err))
 	}
 }
 

@@ -95,16 +95,16 @@ func (d *Dispatcher) HandOver(ctx context.Context, revision int64, sweep bool) e
 		snap, err = d.newest(ctx, revision)
 	}
 	if err != nil {
-		return fmt.Errorf("wait for revision %d of %s: %w", revision, d.Domain, err)
+		return fmt.Errorf("wait for revision %d of %s: %w", revision, d.cfg.Domain, err)
 	}
-	return d.executeNew(ctx, snap.Revision, control.React(snap.State.Outbox.Rows(), snap.State.Timers.Rows(), event.At(d.Clock.Now())))
+	return d.executeNew(ctx, snap.Revision, control.React(snap.State.Outbox.Rows(), snap.State.Timers.Rows(), event.At(d.cfg.Clock.Now())))
 }
 
 // reached returns the current snapshot, or waits until it has at least the given revision.
 func (d *Dispatcher) reached(ctx context.Context, revision int64) (*snapshot.Snapshot, error) {
 	waiting, cancel := context.WithTimeout(ctx, catchUp)
 	defer cancel()
-	snap, err := d.Snapshots.Await(waiting, revision-1)
+	snap, err := d.cfg.Snapshots.Await(waiting, revision-1)
 	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
 		return d.newest(ctx, revision) // the first read of a large state may take longer
 	}
@@ -113,19 +113,19 @@ func (d *Dispatcher) reached(ctx context.Context, revision int64) (*snapshot.Sna
 
 // newest returns the newest state, which has at least the given revision.
 func (d *Dispatcher) newest(ctx context.Context, revision int64) (*snapshot.Snapshot, error) {
-	snap, err := d.Snapshots.Current(ctx)
+	snap, err := d.cfg.Snapshots.Current(ctx)
 	if err != nil || snap.Revision >= revision {
 		return snap, err
 	}
 	waiting, cancel := context.WithTimeout(ctx, catchUp)
 	defer cancel()
-	return d.Snapshots.Await(waiting, revision-1)
+	return d.cfg.Snapshots.Await(waiting, revision-1)
 }
 
 // executeNew executes those actions that this process is not executing and has not executed
 // recently.
 func (d *Dispatcher) executeNew(ctx context.Context, revision int64, actions []control.Action) error {
-	now := event.At(d.Clock.Now())
+	now := event.At(d.cfg.Clock.Now())
 	mine := actions[:0]
 	for _, a := range actions {
 		if d.inFlight.begin(actionKey(a), now) {
@@ -136,7 +136,7 @@ func (d *Dispatcher) executeNew(ctx context.Context, revision int64, actions []c
 		switch a.(type) {
 		case control.CreateDispatch, control.DeleteDispatch, control.CreateTimer, control.DeleteTimer:
 			if err == nil {
-				d.inFlight.done(actionKey(a), event.At(d.Clock.Now()))
+				d.inFlight.done(actionKey(a), event.At(d.cfg.Clock.Now()))
 				return
 			}
 		case control.Redispatch, control.Retime: // each sweep asks the queue
@@ -191,4 +191,13 @@ func (c *Client) HandOver(ctx context.Context, revision int64, sweep bool) error
 		return fmt.Errorf("call dispatcher at %s: %s: %.300s", c.URL, res.Status, answer)
 	}
 	return nil
+}
+
+// Refill fills an empty queue with the pending work of a revision or a later one.
+func (d *Dispatcher) Refill(ctx context.Context, revision int64) error {
+	snap, err := d.cfg.Snapshots.Await(ctx, revision-1)
+	if err != nil {
+		return err
+	}
+	return d.Execute(ctx, snap.Revision, control.Refill(snap.State, event.At(d.cfg.Clock.Now())))
 }

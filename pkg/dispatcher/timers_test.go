@@ -14,6 +14,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/control"
+	"github.com/servo-orchestration/servo/pkg/dispatcher"
 	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/fold"
@@ -97,7 +98,7 @@ func TestHeartbeatsOfShortTasksShareAnEntry(t *testing.T) {
 		Domain: acme, Store: w.blobs, IDs: w.ids, Clock: w.clock, Linger: time.Hour, OnStored: w.onDurable,
 	})
 	w.d = w.dispatcher(w.snapshots)
-	w.d.Clock = clock
+	w.d.Change(func(c *dispatcher.Config) { c.Handle = w.handle(w.blobs, clock) })
 	defs := []event.TaskDef{foldtest.Task("a"), foldtest.Task("b"), foldtest.Task("c")}
 	for i := range defs {
 		defs[i].HeartbeatTimeoutSec = 3
@@ -199,7 +200,7 @@ func TestHeartbeatsOutliveTheFirstRequest(t *testing.T) {
 		Domain: acme, Store: w.blobs, IDs: w.ids, Clock: w.clock, Linger: time.Hour, OnStored: w.onDurable,
 	})
 	w.d = w.dispatcher(w.snapshots)
-	w.d.Clock = clock
+	w.d.Change(func(c *dispatcher.Config) { c.Handle = w.handle(w.blobs, clock) })
 	ctx, hangUp := context.WithCancel(t.Context())
 	beat := &event.TaskHeartbeat{HeartbeatAt: event.At(w.clock.Now()), AttemptRef: event.AttemptRef{
 		RunID: w.ids.New(), TaskKey: "a", Attempt: 1, AttemptID: w.ids.New(), WorkerID: "w1",

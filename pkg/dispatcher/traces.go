@@ -12,7 +12,7 @@ import (
 // span is in the trace of its run, below its attempt, even if the worker knows nothing of traces.
 // Heartbeats have no spans: a task that runs for a day would have thousands.
 func (d *Dispatcher) traceCallback(w http.ResponseWriter, r *http.Request, cb contract.Callback) (http.ResponseWriter, *http.Request, func()) {
-	if !d.Traces.On() || cb.Verb == contract.VerbHeartbeat {
+	if !d.cfg.Traces.On() || cb.Verb == contract.VerbHeartbeat {
 		return w, r, func() {}
 	}
 	ctx, span := d.startReport(r.Context(), cb)
@@ -21,8 +21,8 @@ func (d *Dispatcher) traceCallback(w http.ResponseWriter, r *http.Request, cb co
 }
 
 func (d *Dispatcher) startReport(ctx context.Context, cb contract.Callback) (context.Context, *trace.Span) {
-	return d.Traces.StartReport(ctx, cb.Verb, trace.About{
-		Tenant: d.Domain.Tenant, Workspace: d.Domain.Workspace, RunID: cb.RunID, TaskKey: cb.TaskKey,
+	return d.cfg.Traces.StartReport(ctx, cb.Verb, trace.About{
+		Tenant: d.cfg.Domain.Tenant, Workspace: d.cfg.Domain.Workspace, RunID: cb.RunID, TaskKey: cb.TaskKey,
 		Attempt: cb.Attempt, AttemptID: cb.AttemptID,
 	})
 }

@@ -266,7 +266,7 @@ func TestCompactRouteRejectsEntryBytes(t *testing.T) {
 	s := start(t, dir)
 	owner, err := embedded.ReadOwner(dir)
 	require.NoError(t, err)
-	entry := ids.NewSource(s.Clock.Now, nil).New()
+	entry := ids.NewSource(s.Workspace().Clock.Now, nil).New()
 	before, err := s.Snapshots.Current(t.Context())
 	require.NoError(t, err)
 	for _, name := range []string{"data", "DATA"} {
@@ -280,7 +280,7 @@ func TestCompactRouteRejectsEntryBytes(t *testing.T) {
 	after, err := s.Snapshots.Current(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, before.Revision, after.Revision)
-	_, _, err = s.Store.Get(t.Context(), ledger.Key(s.Domain, entry))
+	_, _, err = s.Workspace().Store.Get(t.Context(), ledger.Key(s.Workspace().Domain, entry))
 	require.Error(t, err)
 	http.DefaultClient.CloseIdleConnections()
 }

@@ -95,6 +95,7 @@ type Stack struct {
 	lock      *lock
 	token     string // required in requests
 	compactor *compactor.Compactor
+	appender  *ledger.Appender
 	dispatch  *dispatcher.Dispatcher
 	queue     *localqueue.Queue
 	client    *http.Client // the queue's
@@ -195,13 +196,9 @@ func (s *Stack) build(ctx context.Context) error {
 	})
 	snapshots := inProcess{s.compactor.Latest()}
 	s.Engine = engine.New(engine.Config{
-		Handle:    p.Handle,
-		Appender:  appender,
-		Compactor: s.compactor,
-		Snapshots: snapshots,
-		Actor:     s.opts.Actor,
-		Traces:    s.opts.Traces,
-	})
+		Handle: p.Handle, Appender: appender, Compactor: s.compactor, Snapshots: snapshots, Traces: s.opts.Traces,
+	}).As(s.opts.Actor)
+	s.appender = appender
 	s.client = s.owner().Client()
 	s.queue = localqueue.New(localqueue.Options{
 		Clock: p.Clock, Client: s.client, Logger: p.Logger, Concurrency: s.concurrency,
@@ -223,7 +220,7 @@ func (s *Stack) build(ctx context.Context) error {
 			return err
 		}
 	}
-	s.buildServer()
+	s.buildServer(keys)
 	return nil
 }
 
@@ -240,7 +237,7 @@ func (s *Stack) buildWorker(keys contract.Keyring) (err error) {
 	return err
 }
 
-func (s *Stack) buildServer() {
+func (s *Stack) buildServer(keys contract.Keyring) {
 	p := s.workspace
 	mux := http.NewServeMux()
 	find := func(_ context.Context, d ids.Domain) (*dispatcher.Dispatcher, error) {
@@ -249,7 +246,7 @@ func (s *Stack) buildServer() {
 		}
 		return s.dispatch, nil
 	}
-	dispatcher.Register(mux, find, s.dispatch.Keys, p.Clock)
+	dispatcher.Register(mux, find, keys, p.Clock)
 	registerCompact(mux, func(_ context.Context, d ids.Domain) (*compactor.Compactor, error) {
 		if d != p.Domain {
 			return nil, fmt.Errorf("this process serves %s, not %s", p.Domain, d)
@@ -290,7 +287,7 @@ const (
 func (s *Stack) run(ctx context.Context) context.Context {
 	ctx, s.stop = context.WithCancel(ctx)
 	s.group, ctx = errgroup.WithContext(ctx)
-	s.group.Go(func() error { return s.Appender.Run(ctx) })
+	s.group.Go(func() error { return s.appender.Run(ctx) })
 	s.group.Go(func() error { return s.compactor.Run(ctx) })
 	s.group.Go(func() error { return s.dispatch.Run(ctx) })
 	s.group.Go(func() error { return s.maintain(ctx) })
@@ -314,7 +311,7 @@ func (s *Stack) run(ctx context.Context) context.Context {
 func (s *Stack) fold(ctx context.Context, events []*event.Envelope) (*snapshot.Snapshot, error) {
 	var request compactor.Request
 	for group := range slices.Chunk(events, maxHeartbeats) {
-		appended, err := s.Appender.Append(ctx, group)
+		appended, err := s.appender.Append(ctx, group)
 		if err != nil {
 			return nil, err
 		}

@@ -24,12 +24,12 @@ func TestLivenessTimerLosesSilentAttempts(t *testing.T) {
 
 	// The task waits for its pool. A worker that this stack does not know starts it nevertheless,
 	// as if a rebuild had lost the dispatch.
-	_, err := s.Appender.Append(t.Context(), []*event.Envelope{{Payload: &event.TaskStarted{
+	_, err := s.Appender().Append(t.Context(), []*event.Envelope{{Payload: &event.TaskStarted{
 		AttemptRef: event.AttemptRef{
 			RunID: ticket.RunID, TaskKey: "raw/silent", Attempt: 1, WorkerID: "gone",
-			AttemptID: ids.AttemptID(s.Domain, ticket.RunID, "raw/silent", 1),
+			AttemptID: ids.AttemptID(s.Workspace().Domain, ticket.RunID, "raw/silent", 1),
 		},
-		StartedAt: event.At(s.Clock.Now()),
+		StartedAt: event.At(s.Workspace().Clock.Now()),
 	}}})
 	require.NoError(t, err)
 	// A lost attempt does not count against the task's retries: another attempt is granted.

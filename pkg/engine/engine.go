@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/domain"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -43,17 +44,31 @@ type Config struct {
 	Appender  *ledger.Appender
 	Compactor Compactor
 	Snapshots Snapshots
-	// Actor is recorded in all events, such as "user:jane".
-	Actor string
 	// Traces records spans of triggers; nil: no spans.
 	Traces *trace.Tracer
 }
 
 // Engine reads and changes one domain. It is safe for concurrent use.
-type Engine struct{ Config }
+type Engine struct {
+	Snapshots // the states that the engine reads
 
-// New returns an engine.
-func New(cfg Config) *Engine { return &Engine{cfg} }
+	cfg       Config
+	principal string
+}
+
+// New returns an engine that reads. [Engine.As] returns one that changes the domain.
+func New(cfg Config) *Engine { return &Engine{Snapshots: cfg.Snapshots, cfg: cfg} }
+
+// User returns the principal that stands for a user.
+func User(name string) string { return "user:" + name }
+
+// As returns the engine for calls of a principal, such as "user:jane". All events that it appends
+// record the principal, so it must be a verified one.
+func (e *Engine) As(principal string) *Engine {
+	as := *e
+	as.principal = principal
+	return &as
+}
 
 // Errors that callers branch on.
 var (
@@ -63,34 +78,50 @@ var (
 	ErrConflict = errors.New("run key conflict")
 	// ErrEnded: the run has ended and cannot be changed.
 	ErrEnded = errors.New("the run has ended")
+
+	errNoPrincipal = errors.New("the caller is unknown: call Engine.As with the verified principal")
 )
+
+// Domain returns the domain of the engine.
+func (e *Engine) Domain() ids.Domain { return e.cfg.Domain }
+
+// Store returns the store of the domain.
+func (e *Engine) Store() blob.Store { return e.cfg.Store }
+
+// CatchUp lists the ledger, and waits until all entries that it finds are folded.
+func (e *Engine) CatchUp(ctx context.Context) (compactor.Result, error) {
+	return e.cfg.Compactor.Compact(ctx, compactor.Request{Barrier: true})
+}
 
 // append appends events as one group, waits until they are folded, and returns a snapshot that
 // contains them, and the name of their ledger entry.
 func (e *Engine) append(ctx context.Context, correlation string, payloads ...event.Payload) (*snapshot.Snapshot, string, error) {
+	if e.principal == "" {
+		return nil, "", errNoPrincipal
+	}
 	group := make([]*event.Envelope, len(payloads))
 	for i, p := range payloads {
-		group[i] = &event.Envelope{Domain: e.Domain, CorrelationID: correlation, Actor: e.Actor, Payload: p}
+		group[i] = &event.Envelope{Domain: e.cfg.Domain, CorrelationID: correlation, Actor: e.principal, Payload: p}
 	}
-	appended, err := e.Appender.Append(ctx, group)
+	appended, err := e.cfg.Appender.Append(ctx, group)
 	if err != nil {
 		return nil, "", err
 	}
-	result, err := e.Compactor.Compact(ctx, compactor.Request{Entries: []compactor.Entry{{ID: appended.Entry}}})
+	result, err := e.cfg.Compactor.Compact(ctx, compactor.Request{Entries: []compactor.Entry{{ID: appended.Entry}}})
 	if err != nil {
 		return nil, "", fmt.Errorf("fold ledger entry %s, which is durable and will be folded: %w", appended.Entry, err)
 	}
 	if slices.Contains(result.Unreadable, appended.Entry) {
 		return nil, "", fmt.Errorf("fold ledger entry %s: the entry or its plan cannot be read at the moment; the entry is durable and will be folded later", appended.Entry)
 	}
-	snap, err := e.Snapshots.Await(ctx, result.Revision-1)
+	snap, err := e.Await(ctx, result.Revision-1)
 	return snap, appended.Entry, err
 }
 
 // Cancel requests the end of a run. With force, running tasks are closed without waiting for their
 // workers.
 func (e *Engine) Cancel(ctx context.Context, runID, reason string, force bool) error {
-	snap, err := e.Snapshots.Current(ctx)
+	snap, err := e.Current(ctx)
 	if err != nil {
 		return err
 	}

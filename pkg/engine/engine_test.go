@@ -39,6 +39,7 @@ type fixture struct {
 	*engine.Engine
 
 	t        *testing.T
+	cfg      engine.Config
 	blobs    *memblob.Store
 	appender *ledger.Appender
 	compact  *compactor.Compactor
@@ -90,22 +91,21 @@ func newFixture(t *testing.T, outside bool) *fixture {
 		require.NoError(t, <-ended)
 	})
 	w.appender = ledger.NewAppender(ledger.Config{Domain: foldtest.Domain, Store: store, IDs: source, Clock: clock.System{}})
-	cfg := engine.Config{
+	w.cfg = engine.Config{
 		Handle:    domain.Open(domain.Handle{Domain: foldtest.Domain, Store: store, IDs: source, Clock: clock.System{}}),
 		Appender:  w.appender,
 		Compactor: w.compact,
 		Snapshots: local{w.compact.Latest()},
-		Actor:     "user:jane",
 	}
 	if outside {
 		mux := http.NewServeMux()
 		remote.Register(mux, func(context.Context, ids.Domain) (*compactor.Compactor, error) { return w.compact, nil })
 		server := httptest.NewServer(mux)
 		t.Cleanup(server.Close)
-		cfg.Compactor = &remote.Client{Domain: foldtest.Domain, URL: server.URL, HTTP: server.Client()}
-		cfg.Snapshots = snapshot.NewReader(foldtest.Domain, codec, manifests(), clock.System{})
+		w.cfg.Compactor = &remote.Client{Domain: foldtest.Domain, URL: server.URL, HTTP: server.Client()}
+		w.cfg.Snapshots = snapshot.NewReader(foldtest.Domain, codec, manifests(), clock.System{})
 	}
-	w.Engine = engine.New(cfg)
+	w.Engine = engine.New(w.cfg).As(engine.User("jane"))
 	return w
 }
 
@@ -185,7 +185,7 @@ func TestRunReturnsAfterFold(t *testing.T) {
 		require.JSONEq(t, `{"team":"data"}`, row.Labels)
 		require.Equal(t, state.TaskReady, st.Tasks.Get(state.Key2{A: ticket.RunID, B: "raw/a"}).State)
 		require.Equal(t, state.TaskBlocked, st.Tasks.Get(state.Key2{A: ticket.RunID, B: "raw/b"}).State)
-		data, _, err := w.Store.Get(t.Context(), row.PlanRef)
+		data, _, err := w.cfg.Store.Get(t.Context(), row.PlanRef)
 		require.NoError(t, err)
 		stored, err := plan.Decode(data)
 		require.NoError(t, err)
@@ -274,9 +274,9 @@ func (unavailable) Compact(context.Context, compactor.Request) (compactor.Result
 
 func TestFoldErrorSaysEntryIsDurable(t *testing.T) {
 	w := newFixture(t, false)
-	cfg := w.Config
+	cfg := w.cfg
 	cfg.Compactor = unavailable{}
-	_, err := engine.New(cfg).Run(t.Context(), request(asset("a")))
+	_, err := engine.New(cfg).As(engine.User("jane")).Run(t.Context(), request(asset("a")))
 	require.ErrorContains(t, err, "which is durable and will be folded: no response")
 	result, err := w.compact.Compact(t.Context(), compactor.Request{Barrier: true})
 	require.NoError(t, err)
@@ -325,7 +325,7 @@ func TestRetryKeepsSucceededTasks(t *testing.T) {
 			return true
 		})
 		require.Equal(t, []string{"raw/b READY", "raw/c BLOCKED"}, keys)
-		data, _, err := w.Store.Get(t.Context(), row.PlanRef)
+		data, _, err := w.cfg.Store.Get(t.Context(), row.PlanRef)
 		require.NoError(t, err)
 		built, err := plan.Decode(data)
 		require.NoError(t, err)
@@ -382,7 +382,7 @@ func TestMaterializedPartitionsAreInputsOfLaterRuns(t *testing.T) {
 	only.Plan.All, only.Plan.Select = false, []ids.AssetKey{{Namespace: "raw", Name: "b"}}
 	second := w.run(only)
 	require.Equal(t, 1, second.Tasks)
-	data, _, err := w.Store.Get(t.Context(), w.state().Runs.Get(second.RunID).PlanRef)
+	data, _, err := w.cfg.Store.Get(t.Context(), w.state().Runs.Get(second.RunID).PlanRef)
 	require.NoError(t, err)
 	built, err := plan.Decode(data)
 	require.NoError(t, err)
@@ -447,4 +447,29 @@ func TestFindTaskSuggestsNearestKey(t *testing.T) {
 		require.ErrorIs(t, err, engine.ErrNotFound, name)
 		require.ErrorContains(t, err, want)
 	}
+}
+
+func TestEventsRecordPrincipalOfCall(t *testing.T) {
+	w := newFixture(t, false)
+	handle, err := w.Run(t.Context(), request(asset("a")))
+	require.NoError(t, err)
+	require.NoError(t, w.As("service:scheduler").Cancel(t.Context(), handle.RunID, "test", false))
+	events, more, err := engine.Events(t.Context(), w.cfg.Store, foldtest.Domain, w.state().Runs.Get(handle.RunID), engine.Filter{})
+	require.NoError(t, err)
+	require.False(t, more)
+	var actors []string
+	for _, e := range events {
+		actors = append(actors, e.Info().Actor)
+	}
+	require.Contains(t, actors, "user:jane")
+	require.Contains(t, actors, "service:scheduler")
+}
+
+func TestChangesRequirePrincipal(t *testing.T) {
+	w := newFixture(t, false)
+	_, err := w.As("").Run(t.Context(), request(asset("a")))
+	require.ErrorContains(t, err, "the caller is unknown")
+	snap, err := w.Current(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, snap.RunCount())
 }

@@ -281,11 +281,11 @@ func Judge(ctx context.Context, snap *snapshot.Snapshot, events []view.EventInfo
 
 // Explain explains the state of a task: see [ExplainTask].
 func (e *Engine) Explain(ctx context.Context, runID, task string) (*view.Explanation, error) {
-	snap, err := e.Snapshots.Current(ctx)
+	snap, err := e.Current(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return ExplainTask(ctx, e.Store, snap, event.At(e.Clock.Now()), runID, task)
+	return ExplainTask(ctx, e.cfg.Store, snap, event.At(e.cfg.Clock.Now()), runID, task)
 }
 
 // ExplainTask finds a task and its events, and explains its state. Without a run it explains the

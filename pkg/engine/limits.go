@@ -52,7 +52,7 @@ func LimitsOf(s *state.State) Limits {
 
 // ApplyLimits sets the limits that differ from want, and removes those that want does not have.
 func (e *Engine) ApplyLimits(ctx context.Context, want Limits) error {
-	snap, err := e.Snapshots.Current(ctx)
+	snap, err := e.Current(ctx)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func isSet(s *state.State, pool string) bool {
 // changeLimit appends the command that makes returns, and fails if a later command has overridden
 // it.
 func (e *Engine) changeLimit(ctx context.Context, pool string, makes func(*snapshot.Snapshot) (event.Payload, error)) error {
-	snap, err := e.Snapshots.Current(ctx)
+	snap, err := e.Current(ctx)
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (e *Engine) changeLimit(ctx context.Context, pool string, makes func(*snaps
 func (e *Engine) limitCommand(snap *snapshot.Snapshot, pool string, slots int32, remove bool) event.Payload {
 	key := scopeOf(pool)
 	if row := snap.State.Limits.Get(key); row != nil {
-		e.IDs.Observe(row.Version)
+		e.cfg.IDs.Observe(row.Version)
 	}
 	switch { // for builds that do not know Remove
 	case remove && pool == "":
@@ -142,5 +142,5 @@ func (e *Engine) limitCommand(snap *snapshot.Snapshot, pool string, slots int32,
 	case remove:
 		slots = math.MaxInt32
 	}
-	return &event.LimitSet{CommandID: e.IDs.New(), Scope: key.A, Name: key.B, Slots: slots, Remove: remove}
+	return &event.LimitSet{CommandID: e.cfg.IDs.New(), Scope: key.A, Name: key.B, Slots: slots, Remove: remove}
 }

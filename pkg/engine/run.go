@@ -45,12 +45,12 @@ type RunHandle struct {
 // Run plans and triggers a run. If it returns an error and a RunID, the trigger may be durable, and
 // the run may appear in a later state.
 func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
-	snap, err := e.Snapshots.Current(ctx)
+	snap, err := e.Current(ctx)
 	if err != nil {
 		return RunHandle{}, err
 	}
 	r.Plan.Materialized = Materialized(snap.State)
-	r.Plan.Calendar = plan.Calendar{Now: e.Clock.Now(), Zone: time.LoadLocation}
+	r.Plan.Calendar = plan.Calendar{Now: e.cfg.Clock.Now(), Zone: time.LoadLocation}
 	built, err := plan.Build(r.Plan)
 	if err != nil {
 		return RunHandle{}, err
@@ -71,7 +71,7 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 
 // Retry triggers a run of the tasks that did not succeed in an ended run.
 func (e *Engine) Retry(ctx context.Context, runID string) (RunHandle, error) {
-	snap, err := e.Snapshots.Current(ctx)
+	snap, err := e.Current(ctx)
 	if err != nil {
 		return RunHandle{}, err
 	}
@@ -187,11 +187,11 @@ func (e *Engine) trigger(ctx context.Context, built *plan.Plan, p *event.RunTrig
 	if p.Fingerprint, err = fingerprint(built, p); err != nil {
 		return RunHandle{}, err
 	}
-	ref := plan.Ref(e.Domain, sha)
-	if err := e.store(ctx, ref, data); err != nil {
+	ref := plan.Ref(e.cfg.Domain, sha)
+	if err := e.storePlan(ctx, ref, data); err != nil {
 		return RunHandle{}, err
 	}
-	p.RunID, p.PlanID = e.IDs.New(), e.IDs.New()
+	p.RunID, p.PlanID = e.cfg.IDs.New(), e.cfg.IDs.New()
 	created := &event.PlanCreated{
 		RunID: p.RunID, PlanID: p.PlanID, PlanRef: ref, Fingerprint: sha, TasksTotal: int32(len(built.Tasks)), //nolint:gosec // plans are bounded
 	}
@@ -200,7 +200,7 @@ func (e *Engine) trigger(ctx context.Context, built *plan.Plan, p *event.RunTrig
 			created.Tasks = append(created.Tasks, built.Tasks[i].TaskDef)
 		}
 	}
-	ctx, span := e.Traces.Start(ctx, "trigger", trace.About{Tenant: e.Domain.Tenant, Workspace: e.Domain.Workspace, RunID: p.RunID})
+	ctx, span := e.cfg.Traces.Start(ctx, "trigger", trace.About{Tenant: e.cfg.Domain.Tenant, Workspace: e.cfg.Domain.Workspace, RunID: p.RunID})
 	snap, entry, err := e.append(ctx, p.RunID, p, created)
 	span.End(err)
 	if err != nil {
@@ -209,13 +209,13 @@ func (e *Engine) trigger(ctx context.Context, built *plan.Plan, p *event.RunTrig
 	return e.ticket(ctx, snap, p, entry)
 }
 
-// store stores a plan. Its name is a hash of its content, so an existing object is a success.
-func (e *Engine) store(ctx context.Context, ref string, data []byte) error {
-	_, err := e.Store.Create(ctx, ref, data)
+// storePlan stores a plan. Its name is a hash of its content, so an existing object is a success.
+func (e *Engine) storePlan(ctx context.Context, ref string, data []byte) error {
+	_, err := e.cfg.Store.Create(ctx, ref, data)
 	if err == nil || errors.Is(err, blob.ErrExists) {
 		return nil
 	}
-	if have, _, readErr := blob.Get(ctx, e.Store, ref, plan.MaxBytes); readErr == nil && string(have) == string(data) {
+	if have, _, readErr := blob.Get(ctx, e.cfg.Store, ref, plan.MaxBytes); readErr == nil && string(have) == string(data) {
 		return nil // only the response was lost
 	}
 	return fmt.Errorf("store plan: %w", err)
@@ -297,7 +297,7 @@ func roots(r plan.Request) []string {
 
 // plan reads the plan of a run.
 func (e *Engine) plan(ctx context.Context, run *state.Run) (*plan.Plan, error) {
-	return readPlan(ctx, e.Store, run)
+	return readPlan(ctx, e.cfg.Store, run)
 }
 
 func readPlan(ctx context.Context, store blob.Store, run *state.Run) (*plan.Plan, error) {

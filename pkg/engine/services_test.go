@@ -23,7 +23,8 @@ import (
 func newUnnotifiedFixture(t *testing.T, sweeps bool) *fixture {
 	t.Helper()
 	w := newFixture(t, false)
-	w.Compactor = engine.Services{Domain: foldtest.Domain, Store: w.Store, Snapshots: w.Snapshots, Clock: clock.System{}}
+	w.cfg.Compactor = engine.Services{Domain: foldtest.Domain, Store: w.cfg.Store, Snapshots: w.Snapshots, Clock: clock.System{}}
+	w.Engine = engine.New(w.cfg).As(engine.User("jane"))
 	swept := make(chan struct{})
 	go func() {
 		defer close(swept)
@@ -82,7 +83,7 @@ func TestServicesReportThatNothingFolds(t *testing.T) {
 		_, err := w.Run(t.Context(), oneTask())
 		require.ErrorContains(t, err, "no service has folded it after 2m0s")
 		require.ErrorContains(t, err, "The appended events stay in the ledger")
-		_, err = w.Compactor.Compact(t.Context(), compactor.Request{Barrier: true})
+		_, err = w.cfg.Compactor.Compact(t.Context(), compactor.Request{Barrier: true})
 		require.ErrorContains(t, err, "POST /v1/sweep?full=true")
 	})
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/control"
 	"github.com/servo-orchestration/servo/pkg/dispatcher"
 	"github.com/servo-orchestration/servo/pkg/domain"
-	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/manifest"
@@ -253,11 +252,7 @@ func (d *dispatchers) fillOne(ctx context.Context, find dispatcher.Finder, domai
 	if err != nil || found == nil {
 		return err
 	}
-	snap, err := found.Snapshots.Await(ctx, result.Revision-1)
-	if err != nil {
-		return err
-	}
-	return found.Execute(ctx, snap.Revision, control.Refill(snap.State, event.At(d.server.clock.Now())))
+	return found.Refill(ctx, result.Revision)
 }
 
 // retry repeats do, with backoff, until it succeeds or ctx is done.

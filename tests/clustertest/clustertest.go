@@ -276,9 +276,8 @@ func (c *Cluster) TracedEngine(d ids.Domain, traces *trace.Tracer) *engine.Engin
 	return engine.New(engine.Config{
 		Handle:    parts.Handle,
 		Snapshots: parts.Reader(),
-		Actor:     "user:test",
 		Appender:  parts.Appender(ledger.Config{}),
 		Compactor: &remote.Client{Domain: d, URL: c.URL["compactor"], HTTP: traces.Client(c.client)},
 		Traces:    traces,
-	})
+	}).As(engine.User("test"))
 }

@@ -144,10 +144,9 @@ func (c *cluster) startAll() {
 	c.engine = engine.New(engine.Config{
 		Handle:    p.Handle,
 		Snapshots: p.Reader(),
-		Actor:     "user:e2e",
 		Appender:  p.Appender(ledger.Config{}),
 		Compactor: folding,
-	})
+	}).As(engine.User("e2e"))
 }
 
 func (c *cluster) url(name string) string { return "http://" + c.address[name] }

@@ -59,6 +59,10 @@ var layers = []layer{
 		{"pkg/secret", []string{"pkg/plan"}},
 		{"pkg/secret/gcpsecret", []string{"=pkg/secret"}},
 	}},
+	{"responses", []pack{
+		// Writes the responses of all HTTP servers.
+		{"internal/httpx", []string{"pkg/contract"}},
+	}},
 	{"durable", []pack{
 		{"pkg/ledger", list(words, "pkg/blob", "pkg/clock")},
 		// The only package of the core that needs Arrow.
@@ -81,19 +85,19 @@ var layers = []layer{
 		{"pkg/compactor", list(words, "pkg/domain", "pkg/state", "pkg/fold", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/tiers", "pkg/trace")},
 		// Serves and calls compactors over HTTP. The sole writer knows no transport.
-		{"pkg/compactor/remote", list(words, "pkg/contract", "pkg/blob", "pkg/ledger", "=pkg/compactor")},
+		{"pkg/compactor/remote", list(words, "internal/httpx", "pkg/contract", "pkg/blob", "pkg/ledger", "=pkg/compactor")},
 	}},
 	{"shells", []pack{
-		{"pkg/dispatcher", list(words, "pkg/domain", "pkg/state", "pkg/fold", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue",
+		{"pkg/dispatcher", list(words, "internal/httpx", "pkg/domain", "pkg/state", "pkg/fold", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue",
 			"pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/compactor/remote", "pkg/trace")},
-		{"pkg/sweeper", list(words, "pkg/state", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue",
+		{"pkg/sweeper", list(words, "internal/httpx", "pkg/state", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue",
 			"pkg/clock", "pkg/ledger", "pkg/wakeup", "pkg/manifest", "pkg/snapshot", "pkg/compactor")},
 		{"pkg/repair", list(words, "pkg/domain", "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/filecheck")},
 		// Rows, plans and commit markers determine which outputs can be deleted.
 		{"pkg/gc", list(words, "pkg/domain", "pkg/state", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/manifest", "pkg/snapshot")},
 		// A worker knows the contract, but not the packages that orchestrate it.
-		{"pkg/worker", list(words, "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret", "pkg/filecheck")},
+		{"pkg/worker", list(words, "internal/httpx", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret", "pkg/filecheck")},
 		{"pkg/query/render", nil},
 		// Commit markers record the settings that an output's files were written with.
 		{"pkg/query", list(words, "pkg/state", "pkg/contract", "pkg/blob", "pkg/table", "pkg/manifest", "pkg/filecheck", "=pkg/query/render")},
@@ -108,7 +112,7 @@ var layers = []layer{
 	}},
 	{"services", []pack{
 		// The cloud programs share this package: it serves the shells over HTTP.
-		{"pkg/service", list(words, "pkg/domain", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue", "pkg/clock", "pkg/ledger",
+		{"pkg/service", list(words, "internal/httpx", "pkg/domain", "pkg/control", "pkg/contract", "pkg/blob", "pkg/queue", "pkg/clock", "pkg/ledger",
 			"pkg/manifest", "pkg/snapshot", "pkg/tiers", "pkg/compactor", "pkg/compactor/remote", "pkg/dispatcher", "pkg/sweeper", "pkg/identity", "pkg/trace", "pkg/metrics")},
 	}},
 	{"bindings", []pack{
@@ -121,9 +125,9 @@ var layers = []layer{
 	{"surface", []pack{
 		{"pkg/project", list(words, "pkg/plan", "pkg/contract")},
 		{"pkg/project/duckparse", []string{"=pkg/project"}},
-		{"pkg/api", list(words, "pkg/state", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/ledger",
+		{"pkg/api", list(words, "internal/httpx", "pkg/state", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/ledger",
 			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/query", "pkg/engine", "pkg/engine/view")},
-		{"pkg/embedded", list(words, "pkg/domain", "pkg/state", "pkg/control", "pkg/contract", "pkg/plan", "pkg/blob", "pkg/blob/fileblob",
+		{"pkg/embedded", list(words, "internal/httpx", "pkg/domain", "pkg/state", "pkg/control", "pkg/contract", "pkg/plan", "pkg/blob", "pkg/blob/fileblob",
 			"pkg/queue", "pkg/queue/localqueue", "pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot",
 			"pkg/compactor", "pkg/compactor/remote", "pkg/dispatcher", "pkg/sweeper", "pkg/worker", "pkg/gc", "pkg/engine", "pkg/service", "pkg/trace",
 			// The worker and the process's log redact the same secrets.
@@ -170,7 +174,7 @@ const everything = "*"
 var programs = []string{"cmd/servo", "cmd/servo-cloud", "cmd/servo-compactor", "cmd/servo-dispatcher", "cmd/servo-sweeper"}
 
 // linkable are the packages outside pkg that these programs may contain.
-var linkable = []string{"cmd/internal/host", "cmd/internal/memory", "ledger-schemas"}
+var linkable = []string{"cmd/internal/host", "cmd/internal/memory", "internal/httpx", "ledger-schemas"}
 
 // proof is the simulator. Only tests run it, so it may import test suites and fixtures.
 const proof = "internal/sim"

@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/servo-orchestration/servo/internal/httpx"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/plan"
@@ -51,7 +52,7 @@ const maxBody = 1 << 20
 func Register(mux *http.ServeMux, cfg Config) {
 	h := handler{cfg}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, map[string]string{"status": "ok"})
+		_ = httpx.JSON(w, http.StatusOK, map[string]string{"status": "ok"}) // the client has disconnected if this fails
 	})
 	mux.HandleFunc("GET /readyz", h.serve(h.ready))
 	mux.HandleFunc("GET /v1/assets", h.serve(h.assets))
@@ -86,10 +87,10 @@ func (h handler) serve(f func(*http.Request) (status int, body any, err error)) 
 	return func(w http.ResponseWriter, r *http.Request) {
 		status, body, err := f(r)
 		if err != nil {
-			status = statusOf(err)
-			body = contract.Problem{Title: http.StatusText(status), Status: status, Detail: err.Error()}
+			_ = httpx.LongProblem(w, contract.Problem{Status: statusOf(err), Detail: err.Error()}) // the client has disconnected if this fails
+			return
 		}
-		answer(w, status, body)
+		_ = httpx.JSON(w, status, body) // as above
 	}
 }
 
@@ -105,19 +106,6 @@ func statusOf(err error) int {
 		return http.StatusConflict
 	}
 	return http.StatusInternalServerError
-}
-
-func answer(w http.ResponseWriter, status int, body any) {
-	contentType := "application/json"
-	if _, isProblem := body.(contract.Problem); isProblem {
-		contentType = "application/problem+json"
-	}
-	w.Header().Set("Content-Type", contentType)
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(body) //nolint:errchkjson // if this fails, the client has gone
 }
 
 // decode reads the JSON body of a POST. It rejects unknown fields, because a misspelt field would

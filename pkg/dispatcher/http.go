@@ -2,11 +2,11 @@ package dispatcher
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
 
+	"github.com/servo-orchestration/servo/internal/httpx"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -37,18 +37,13 @@ func (d *Dispatcher) refresh(ctx context.Context) (*snapshot.Snapshot, error) {
 }
 
 func (d *Dispatcher) write(w http.ResponseWriter, r *http.Request, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	if err := json.NewEncoder(w).Encode(v); err != nil {
+	if err := httpx.JSON(w, http.StatusOK, v); err != nil {
 		d.cfg.Logger.DebugContext(r.Context(), "answer not delivered", slog.Any("error", err))
 	}
 }
 
-// writeProblem answers with an error (RFC 9457).
 func writeProblem(w http.ResponseWriter, p *contract.Problem) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(p.Status)
-	p.Detail = contract.Truncate(p.Detail)
-	_ = json.NewEncoder(w).Encode(p) //nolint:errchkjson // if this fails, the client has disconnected
+	_ = httpx.Problem(w, *p) // if this fails, the client has disconnected
 }
 
 func internal(err error) *contract.Problem {

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/servo-orchestration/servo/internal/httpx"
 	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
@@ -51,13 +52,13 @@ func (a *access) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !a.authenticated(r) {
 		if _, pattern := a.mux.Handler(r); !slices.Contains(openPatterns, pattern) {
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			refuse(w, http.StatusUnauthorized, "send the token of owner.json in the state folder as `Authorization: Bearer TOKEN`; "+
+			httpx.Refuse(w, http.StatusUnauthorized, "send the token of owner.json in the state folder as `Authorization: Bearer TOKEN`; "+
 				"only the user who started this server can read it")
 			return
 		}
 	} else if uid, known := peerOf(r).user(); known && uid != a.uid && uid != 0 {
 		// The token has leaked: only this user's processes may use it.
-		refuse(w, http.StatusForbidden, fmt.Sprintf("this server accepts requests of user %d only, not of user %d", a.uid, uid))
+		httpx.Refuse(w, http.StatusForbidden, fmt.Sprintf("this server accepts requests of user %d only, not of user %d", a.uid, uid))
 		return
 	}
 	a.mux.ServeHTTP(w, r)

@@ -10,8 +10,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/servo-orchestration/servo/internal/httpx"
 	"github.com/servo-orchestration/servo/pkg/compactor/remote"
-	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
 // ErrNotLocal reports that other machines could reach an address to serve on.
@@ -53,28 +53,19 @@ func hostOf(address string) string {
 func localOnly(next http.Handler) http.Handler {
 	origins := http.NewCrossOriginProtection()
 	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, http.StatusForbidden, "this server rejects requests of web pages from another origin: "+r.Header.Get("Origin"))
+		httpx.Refuse(w, http.StatusForbidden, "this server rejects requests of web pages from another origin: "+r.Header.Get("Origin"))
 	}))
 	next = origins.Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !loopback(hostOf(r.RemoteAddr)):
-			refuse(w, http.StatusForbidden, "this server accepts requests from this machine only")
+			httpx.Refuse(w, http.StatusForbidden, "this server accepts requests from this machine only")
 		case !loopback(hostOf(r.Host)):
-			refuse(w, http.StatusForbidden, "this server accepts the host names 127.0.0.1 and localhost only")
+			httpx.Refuse(w, http.StatusForbidden, "this server accepts the host names 127.0.0.1 and localhost only")
 		default:
 			next.ServeHTTP(w, r)
 		}
 	})
-}
-
-func refuse(w http.ResponseWriter, status int, detail string) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(contract.Problem{Title: http.StatusText(status), Status: status, Detail: detail}) //nolint:errchkjson // if this fails, the client has disconnected
 }
 
 // maxCompactBytes bounds the body of a request to fold.
@@ -90,14 +81,14 @@ func registerCompact(mux *http.ServeMux, find remote.Finder) {
 	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxCompactBytes))
 		if err != nil {
-			refuse(w, http.StatusBadRequest, "read the request: "+err.Error())
+			httpx.Refuse(w, http.StatusBadRequest, "read the request: "+err.Error())
 			return
 		}
 		var has struct {
 			Data json.RawMessage `json:"data"`
 		}
 		if json.Unmarshal(body, &has) == nil && has.Data != nil { // the compactor rejects invalid JSON
-			refuse(w, http.StatusForbidden, "this server reads entries from the ledger itself: omit data")
+			httpx.Refuse(w, http.StatusForbidden, "this server reads entries from the ledger itself: omit data")
 			return
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
@@ -118,11 +109,11 @@ func handleUnknown(mux *http.ServeMux) {
 			}
 		}
 		if len(allowed) == 0 {
-			refuse(w, http.StatusNotFound, "unknown route "+r.URL.Path)
+			httpx.Refuse(w, http.StatusNotFound, "unknown route "+r.URL.Path)
 			return
 		}
 		allow := strings.Join(allowed, ", ")
 		w.Header().Set("Allow", allow)
-		refuse(w, http.StatusMethodNotAllowed, fmt.Sprintf("%s allows %s, not %s", r.URL.Path, allow, r.Method))
+		httpx.Refuse(w, http.StatusMethodNotAllowed, fmt.Sprintf("%s allows %s, not %s", r.URL.Path, allow, r.Method))
 	})
 }

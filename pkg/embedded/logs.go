@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/servo-orchestration/servo/internal/httpx"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
@@ -26,7 +27,7 @@ func registerLogs(mux *http.ServeMux, w *worker.Worker, logger *slog.Logger) {
 		found, err := w.FollowLog(r.Context(), attempt, flushed{rw, http.NewResponseController(rw)})
 		switch {
 		case !found:
-			refuse(rw, http.StatusNotFound, fmt.Sprintf("this process does not execute attempt %s", attempt))
+			httpx.Refuse(rw, http.StatusNotFound, fmt.Sprintf("this process does not execute attempt %s", attempt))
 		case err != nil:
 			logger.DebugContext(r.Context(), "a reader of a log has disconnected", slog.Any("error", err))
 			panic(http.ErrAbortHandler) // the answer must not look complete

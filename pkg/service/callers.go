@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/servo-orchestration/servo/internal/httpx"
 	"github.com/servo-orchestration/servo/pkg/compactor/remote"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/dispatcher"
@@ -193,6 +194,6 @@ func (s *server) authorize(w http.ResponseWriter, r *http.Request, route string)
 	}
 	s.metrics.Add(refusedCallers, 1, reason)
 	s.warnings.warn(r.Context(), "caller "+reason+" "+route, "caller refused", slog.String("route", route), slog.String("error", contract.Truncate(err.Error())))
-	writeProblem(w, status, err.Error())
+	httpx.Refuse(w, status, err.Error())
 	return nil
 }

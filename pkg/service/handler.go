@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"log/slog"
 	"net/http"
 	"strconv"
 	"time"
 
+	"github.com/servo-orchestration/servo/internal/httpx"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
@@ -92,13 +92,7 @@ func refuse(w http.ResponseWriter, r *http.Request, handler http.Handler) {
 	if allow := probe.header.Get("Allow"); allow != "" {
 		w.Header().Set("Allow", allow)
 	}
-	writeProblem(w, probe.status, "unknown route "+r.Method+" "+r.URL.Path)
-}
-
-func writeProblem(w http.ResponseWriter, status int, detail string) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(contract.Problem{Title: http.StatusText(status), Status: status, Detail: contract.Truncate(detail)}) //nolint:errchkjson // fails only if the caller is gone
+	httpx.Refuse(w, probe.status, "unknown route "+r.Method+" "+r.URL.Path)
 }
 
 // captured is an answer that is inspected and not sent.

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/servo-orchestration/servo/internal/httpx"
 	"github.com/servo-orchestration/servo/pkg/clock"
 	"github.com/servo-orchestration/servo/pkg/metrics"
 	"github.com/servo-orchestration/servo/pkg/trace"
@@ -77,7 +78,7 @@ func listen(ctx context.Context, name string, cfg config, p Process, logger *slo
 	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 	s.mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := s.ready(); err != nil {
-			writeProblem(w, http.StatusServiceUnavailable, err.Error())
+			httpx.Refuse(w, http.StatusServiceUnavailable, err.Error())
 		}
 	})
 	if cfg.Subscription != "" {

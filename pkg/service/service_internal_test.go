@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/servo-orchestration/servo/internal/httpx"
 	"github.com/servo-orchestration/servo/internal/memblob"
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/clock"
@@ -417,7 +418,7 @@ func TestRefusedCallbacksAreCountedAndLoggedOnce(t *testing.T) {
 	defer s.endpoint.Close()
 	s.warnings.logger = NewLogger(&log, slog.LevelInfo, false, "")
 	s.mux.HandleFunc(contract.CallbackPattern, func(w http.ResponseWriter, _ *http.Request) {
-		writeProblem(w, http.StatusUnauthorized, strings.Repeat("é", 1000))
+		httpx.Refuse(w, http.StatusUnauthorized, strings.Repeat("é", 1000))
 	})
 	for range 5 {
 		w := httptest.NewRecorder()

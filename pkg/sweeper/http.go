@@ -1,10 +1,10 @@
 package sweeper
 
 import (
-	"encoding/json"
 	"net/http"
 	"strconv"
 
+	"github.com/servo-orchestration/servo/internal/httpx"
 	"github.com/servo-orchestration/servo/pkg/contract"
 )
 
@@ -19,22 +19,15 @@ func Register(mux *http.ServeMux, s *Sweeper) {
 		if text := r.URL.Query().Get("full"); text != "" {
 			var err error
 			if full, err = strconv.ParseBool(text); err != nil {
-				problem(w, http.StatusBadRequest, "Malformed request", "full must be true or false")
+				_ = httpx.Problem(w, contract.Problem{Title: "Malformed request", Status: http.StatusBadRequest, Detail: "full must be true or false"}) // the caller has gone if this fails
 				return
 			}
 		}
 		result, err := s.Sweep(r.Context(), full)
 		if err != nil {
-			problem(w, http.StatusInternalServerError, "Sweep incomplete", err.Error())
+			_ = httpx.Problem(w, contract.Problem{Title: "Sweep incomplete", Status: http.StatusInternalServerError, Detail: err.Error()}) // as above
 			return
 		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(result) // fails only if the client is gone
+		_ = httpx.JSON(w, http.StatusOK, result) // the caller has gone if this fails
 	})
-}
-
-func problem(w http.ResponseWriter, status int, title, detail string) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(contract.Problem{Title: title, Status: status, Detail: contract.Truncate(detail)}) //nolint:errchkjson // fails only if the client is gone
 }

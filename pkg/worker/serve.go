@@ -2,12 +2,12 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
 	"sync/atomic"
 
+	"github.com/servo-orchestration/servo/internal/httpx"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/trace"
@@ -114,10 +114,7 @@ func (w *Worker) reject(rw http.ResponseWriter, r *http.Request, status int, err
 }
 
 func (w *Worker) answer(rw http.ResponseWriter, r *http.Request, problem *contract.Problem) {
-	problem.Title = http.StatusText(problem.Status)
-	rw.Header().Set("Content-Type", "application/problem+json")
-	rw.WriteHeader(problem.Status)
-	if err := json.NewEncoder(rw).Encode(problem); err != nil {
+	if err := httpx.Problem(rw, *problem); err != nil {
 		w.cfg.Logger.DebugContext(r.Context(), "could not write the response", "error", err)
 	}
 }

@@ -4,12 +4,12 @@ package remote
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 
+	"github.com/servo-orchestration/servo/internal/httpx"
 	"github.com/servo-orchestration/servo/pkg/compactor"
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -32,7 +32,7 @@ func Register(mux *http.ServeMux, find Finder) {
 	mux.HandleFunc("POST /v1/compact", func(w http.ResponseWriter, r *http.Request) {
 		var b body
 		if err := contract.ReadJSON(http.MaxBytesReader(w, r.Body, maxBody), &b); err != nil {
-			problem(w, http.StatusBadRequest, "the body must be {tenant, workspace, entries, data, barrier, sweep, through}: "+err.Error())
+			httpx.Refuse(w, http.StatusBadRequest, "the body must be {tenant, workspace, entries, data, barrier, sweep, through}: "+err.Error())
 			return
 		}
 		serve(w, r, find, b)
@@ -44,7 +44,7 @@ func Register(mux *http.ServeMux, find Finder) {
 			return
 		}
 		if err != nil {
-			problem(w, http.StatusBadRequest, err.Error())
+			httpx.Refuse(w, http.StatusBadRequest, err.Error())
 			return
 		}
 		domain, entry, err := ledger.ParseKey(key)
@@ -59,38 +59,31 @@ func Register(mux *http.ServeMux, find Finder) {
 func serve(w http.ResponseWriter, r *http.Request, find Finder, b body) {
 	domain, request, err := b.request()
 	if err != nil {
-		problem(w, http.StatusBadRequest, err.Error())
+		httpx.Refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	if err := b.authorize(RightsOf(r.Context())); err != nil {
-		problem(w, http.StatusForbidden, err.Error())
+		httpx.Refuse(w, http.StatusForbidden, err.Error())
 		return
 	}
 	c, err := find(r.Context(), domain)
 	if err != nil {
-		problem(w, http.StatusInternalServerError, err.Error())
+		httpx.Refuse(w, http.StatusInternalServerError, err.Error())
 		return
 	}
 	var result compactor.Result // stays empty if the domain has nothing to fold
 	if c != nil {
 		if result, err = c.Compact(r.Context(), request); err != nil {
-			problem(w, http.StatusInternalServerError, err.Error())
+			httpx.Refuse(w, http.StatusInternalServerError, err.Error())
 			return
 		}
 	}
 	if b.notified && slices.Contains(result.Unreadable, b.Entries[0]) { // 503 makes Pub/Sub deliver it again
-		problem(w, http.StatusServiceUnavailable,
+		httpx.Refuse(w, http.StatusServiceUnavailable,
 			"ledger entry "+b.Entries[0]+" cannot be folded yet: it is unreadable, or waits for an entry that is")
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(result) //nolint:errchkjson // the caller has gone if this fails
-}
-
-func problem(w http.ResponseWriter, status int, detail string) {
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(contract.Problem{Title: http.StatusText(status), Status: status, Detail: contract.Truncate(detail)}) //nolint:errchkjson // the caller has gone if this fails
+	_ = httpx.JSON(w, http.StatusOK, result) // the caller has gone if this fails
 }
 
 // authorize checks that a caller with these rights may send the request.

@@ -165,7 +165,7 @@ const (
 )
 
 // authorize authenticates and authorizes the caller of a route. It returns the request with the
-// caller's rights, or answers the request and returns nil.
+// caller's account and rights, or answers the request and returns nil.
 func (s *server) authorize(w http.ResponseWriter, r *http.Request, route string) *http.Request {
 	if open[route] {
 		return r
@@ -180,7 +180,7 @@ func (s *server) authorize(w http.ResponseWriter, r *http.Request, route string)
 			cmp.Or(strings.Join(allowed[route], " and "), "no role"))
 	}
 	if err == nil {
-		return r.WithContext(remote.WithRights(r.Context(), remote.Rights{
+		return r.WithContext(remote.WithRights(identity.WithCaller(r.Context(), account), remote.Rights{
 			Data: slices.Contains(has, roleDispatcher), Sweep: slices.Contains(has, roleSweeper),
 		}))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/servo-orchestration/servo/internal/httpx"
 	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/identity"
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
@@ -42,6 +43,9 @@ func (s *server) handler() http.Handler {
 func (s *server) log(r *http.Request, route string, status int, took time.Duration) {
 	attributes := []slog.Attr{
 		slog.String("method", r.Method), slog.String("path", contract.Truncate(r.URL.Path)), slog.Int("status", status), slog.Duration("took", took),
+	}
+	if caller := identity.Caller(r.Context()); caller != "" {
+		attributes = append(attributes, slog.String("caller", caller))
 	}
 	switch {
 	case route == contract.CallbackPattern && status == http.StatusUnauthorized:

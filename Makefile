@@ -117,6 +117,10 @@ $(GOLANGCI):
 invariants: ## update the lists of tests in docs/invariants.md
 	go test ./internal/arch -run TestEveryInvariant -rewrite
 
+.PHONY: map
+map: ## write the layers and packages into docs/architecture.md
+	go test ./internal/arch -run TestArchitectureShowsMap -rewrite
+
 .PHONY: reference
 reference: ## write the reference pages and the JSON Schema that the code determines
 	go test ./pkg/project -run 'TestSchemaFileIsCurrent|TestReferenceIsCurrent' -rewrite

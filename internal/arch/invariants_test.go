@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the lists of tests into docs/invariants.md")
+var rewrite = flag.Bool("rewrite", false, "write docs/invariants.md, and the map in docs/architecture.md")
 
 const (
 	invariantsFile = root + "/docs/invariants.md"

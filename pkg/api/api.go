@@ -1,5 +1,5 @@
 // Package api serves the HTTP API: list runs and their tasks, explain a task, start a run, cancel a
-// run.
+// run. This package is not a stable API.
 //
 // Responses are JSON with snake_case names; errors are problem documents (RFC 9457). A POST must
 // declare a JSON body. A web page cannot send that Content-Type to another origin without a

@@ -1,5 +1,5 @@
 // Package archive moves old entries from the ledger to Parquet files. The files contain
-// them byte for byte, and any Parquet reader can query them.
+// them byte for byte, and any Parquet reader can query them. This package is not a stable API.
 //
 // # Scope
 //

@@ -1,5 +1,5 @@
 // Package binding opens the object stores and task queues that flags name: on this machine, or
-// in Google Cloud.
+// in Google Cloud. This package is not a stable API.
 package binding
 
 import (

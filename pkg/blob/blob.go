@@ -1,5 +1,5 @@
 // Package blob is the port to object storage: named objects that by convention are never
-// changed, with create-if-absent.
+// changed, with create-if-absent. This package is not a stable API.
 //
 // The core relies on two properties of a store. Creating a name succeeds for exactly one
 // caller. A listing shows every object whose creation was acknowledged before the listing

@@ -1,4 +1,4 @@
-// Package cli is the servo command line.
+// Package cli is the servo command line. This package is not a stable API.
 //
 // Data goes to standard output, in the format of -o. Progress and errors go to standard error.
 // The package does not use the environment, the clock or a terminal directly: [Env] provides

@@ -1,5 +1,6 @@
 // Package clock is the only access to the time of day. Everything that reads the time or
-// waits receives a Clock, so that tests and simulations can pass a virtual one.
+// waits receives a Clock, so that tests and simulations can pass a virtual one. This package is not
+// a stable API.
 package clock
 
 import (

@@ -1,6 +1,7 @@
 // Package contract defines the worker contract, version 1.1: the envelope that the queue
 // pushes to a worker, the callbacks that the worker sends, and the commit marker that decides
 // which execution's output counts. It contains data types and signatures only.
+// This package is a stable API.
 package contract
 
 import (

@@ -1,6 +1,6 @@
 // Package control contains the controllers: pure functions from a snapshot and the time to
 // the actions to take. The same snapshot always yields the same actions with the same names
-// (INV-3).
+// (INV-3). This package is not a stable API.
 //
 // A controller receives the state, never a store: it cannot read the ledger (INV-7). An
 // action is a proposal. Executing it twice or late is harmless: the names of queue tasks

@@ -1,4 +1,5 @@
-// Package domain opens domains: one handle holds the ports that all work on a domain shares.
+// Package domain opens domains: one handle holds the ports that all work on a domain shares. This
+// package is not a stable API.
 package domain
 
 import (

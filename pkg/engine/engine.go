@@ -1,5 +1,6 @@
 // Package engine implements the operations that people request of a domain, independent of CLI or
-// API: run assets, cancel a run, retry failed tasks, explain why a task is waiting.
+// API: run assets, cancel a run, retry failed tasks, explain why a task is waiting. This package is
+// not a stable API.
 //
 // An engine is a stateless writer: it appends events to the ledger, waits until they are folded,
 // and reads the result from a snapshot. It works inside the process that compacts the domain and

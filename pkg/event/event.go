@@ -1,5 +1,5 @@
 // Package event defines the events of the ledger: the envelope, the sealed set of payloads,
-// and their encoding.
+// and their encoding. This package is a stable API.
 //
 // An event records a wish (intent, command) or a fact (acknowledgement, worker fact,
 // automation fact). A consequence, for example that a task becomes ready or a run completes,

@@ -1,6 +1,6 @@
 // Package filecheck compares files on this machine with the size and the CRC-32C that were
 // recorded when they were written. It remembers the files that passed, so that a file is
-// read only once as long as it is not touched.
+// read only once as long as it is not touched. This package is not a stable API.
 //
 // A file counts as touched when its size, modification time, change time or inode differs.
 // Every write updates the change time, which no program can set. A [Cache] therefore misses

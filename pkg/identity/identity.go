@@ -1,6 +1,6 @@
 // Package identity authenticates callers of services, and authenticates services to each
 // other. It uses OpenID Connect ID tokens, as issued by Google's services (Pub/Sub, Cloud
-// Tasks, Cloud Scheduler) and metadata server.
+// Tasks, Cloud Scheduler) and metadata server. This package is not a stable API.
 package identity
 
 import (

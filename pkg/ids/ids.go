@@ -1,4 +1,4 @@
-// Package ids creates and parses Servo's identifiers.
+// Package ids creates and parses Servo's identifiers. This package is not a stable API.
 //
 // Runs, plans and events have minted ids: ULIDs from a causal [Source]. Other ids are
 // derived from what they name, so that every replica, replay and retry computes the same

@@ -1,5 +1,6 @@
 // Package ledger appends to, reads and lists the ledger: immutable objects of
-// newline-delimited events, named by ULIDs under one prefix per domain.
+// newline-delimited events, named by ULIDs under one prefix per domain. This package is not a
+// stable API.
 //
 // # Writing
 //

@@ -1,4 +1,5 @@
-// Package manifest publishes and reads the revisions of a domain's state.
+// Package manifest publishes and reads the revisions of a domain's state. This package is not a
+// stable API.
 //
 // # Authority
 //

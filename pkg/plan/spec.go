@@ -1,5 +1,6 @@
 // Package plan builds the execution plan of a run: its tasks, their order and their inputs. The
-// package is pure: it takes assets and existing materializations and returns a plan.
+// package is pure: it takes assets and existing materializations and returns a plan. This package
+// is not a stable API.
 package plan
 
 import (

@@ -1,5 +1,5 @@
 // Package query runs SQL over one revision of a domain. DuckDB runs in this process and reads
-// the Parquet files directly.
+// the Parquet files directly. This package is not a stable API.
 //
 // Every projection table is a view with the current rows: for each key the row with the
 // greatest row_seq, without deletions. [Script] returns the same views as SQL for any DuckDB.

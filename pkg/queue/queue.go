@@ -1,5 +1,6 @@
 // Package queue is the port to a task queue with the semantics of Cloud Tasks:
-// named HTTP tasks, delivered at least once, at or after a scheduled time.
+// named HTTP tasks, delivered at least once, at or after a scheduled time. This package is not a
+// stable API.
 //
 // A queue is a hint, not a record: it may deliver twice, deliver minutes late, or lose a
 // task. Its users repair that from the projections.

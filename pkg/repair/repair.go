@@ -1,5 +1,5 @@
 // Package repair verifies the state of a domain against its ledger, and rebuilds the state from the
-// ledger.
+// ledger. This package is not a stable API.
 package repair
 
 import (

@@ -1,6 +1,6 @@
 // Package service runs Servo's services: the compactor, the dispatcher and the sweeper, each as one
 // process that serves HTTP. A process keeps no state that must survive: a lost process leaves
-// everything in the object store, where the next one finds it.
+// everything in the object store, where the next one finds it. This package is not a stable API.
 //
 // A service receives its bindings (object store, queue, clock), flags and environment, and reports
 // all problems of those at once. It opens a domain when a request names it, and keeps it open. On

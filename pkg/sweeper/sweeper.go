@@ -1,7 +1,7 @@
 // Package sweeper implements anti-entropy, the backup for every notification, hand-over and
 // queue. For each domain that is due, it lists and folds the ledger, so that entries
 // without an announcement are not forgotten. Then the dispatcher repairs what was
-// dispatched and never came back.
+// dispatched and never came back. This package is not a stable API.
 //
 // The wakeups of package wakeup say which domains are due: if nothing can get stuck, a sweep
 // is one listing for all domains together. A full sweep goes through all domains. It also

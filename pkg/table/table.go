@@ -1,5 +1,6 @@
 // Package table describes tables by their row types, and compares, merges and encodes their
-// rows. It is pure and knows no table by name: package state declares them.
+// rows. It is pure and knows no table by name: package state declares them. This package is not a
+// stable API.
 //
 // The schema of a table is its row type. Columns have the order of the fields: the primary
 // key first, the columns of [Meta] last. An encoded file contains each key once, in ascending

@@ -1,4 +1,4 @@
-// Package tiers stores the rows of a domain's state in tiers.
+// Package tiers stores the rows of a domain's state in tiers. This package is not a stable API.
 //
 // Each publish adds a delta with the rows that it changes. Rows move up through tiers, which are
 // merged concurrently with folding. So the cost of a publish depends on what it changes, a reader

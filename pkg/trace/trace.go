@@ -1,4 +1,5 @@
-// Package trace collects the spans of a run, from all processes, in one OpenTelemetry trace.
+// Package trace collects the spans of a run, from all processes, in one OpenTelemetry trace. This
+// package is not a stable API.
 //
 // No process passes the trace context of a run along. Trace ids are derived from run ids, and
 // span ids from attempt ids (ADR 042). A process that knows the run and the attempt thus knows

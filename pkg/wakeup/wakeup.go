@@ -1,7 +1,8 @@
 // Package wakeup is the index of wakeups, and decides which wakeup a state needs. A wakeup is
 // an empty object whose key says everything: that a domain needs a sweep at some minute or
 // later. One listing up to the current minute returns all due wakeups and nothing else: it
-// reads neither future wakeups nor domains in which nothing can get stuck.
+// reads neither future wakeups nor domains in which nothing can get stuck. This package is not a
+// stable API.
 //
 // A superfluous wakeup only costs a sweep that finds nothing. The domain's manifests ensure
 // that none is missing: they say which wakeup a state needs, and which may be deleted. See

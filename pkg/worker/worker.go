@@ -1,5 +1,6 @@
 // Package worker executes tasks. It contains an HTTP server to which a task queue pushes envelopes,
-// executors for queries and commands, and the code that commits outputs.
+// executors for queries and commands, and the code that commits outputs. This package is not a
+// stable API.
 //
 // A worker keeps no durable state. Execution is at least once: an attempt may execute several
 // times, in one process or in several. The effect is exactly once: each execution writes to its own

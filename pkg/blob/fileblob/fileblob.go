@@ -1,6 +1,6 @@
 // Package fileblob implements [blob.Store] in a directory. An object is a file; its key is
 // the file's path. Other programs may read the files at any time: a file is complete from
-// the moment it has its name.
+// the moment it has its name. This package is not a stable API.
 //
 // # Writes
 //

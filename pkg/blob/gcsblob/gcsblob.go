@@ -1,4 +1,5 @@
-// Package gcsblob implements [blob.Store] with a bucket of Google Cloud Storage.
+// Package gcsblob implements [blob.Store] with a bucket of Google Cloud Storage. This package is
+// not a stable API.
 //
 // It never retries a conditional write. If the answer was lost, a retry would be refused
 // because of the first try's own object, and the caller would believe that it had lost a

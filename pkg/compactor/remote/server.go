@@ -1,5 +1,6 @@
 // Package remote serves compactors to other processes over HTTP, and calls them. It decodes the
-// notifications of Cloud Storage, and checks what a caller may ask for.
+// notifications of Cloud Storage, and checks what a caller may ask for. This package is not a
+// stable API.
 package remote
 
 import (

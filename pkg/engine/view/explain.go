@@ -1,5 +1,6 @@
 // Package view turns rows of the state into what users see of them: the progress of a run, what it
-// waits for, its failures, why a task is in its state, and the totals of an asset.
+// waits for, its failures, why a task is in its state, and the totals of an asset. This package is
+// not a stable API.
 //
 // Its functions are pure: they take a state and a time, and return values. The command line and the
 // API render these values.

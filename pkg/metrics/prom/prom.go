@@ -1,5 +1,4 @@
 // Package prom records metrics with the Prometheus client library, and serves them in its formats.
-//
 // This package is not a stable API.
 package prom
 

@@ -1,5 +1,5 @@
 // Package duckparse finds the tables that queries read. It uses DuckDB's own parser, so that it
-// accepts what the workers' DuckDB accepts. It executes nothing.
+// accepts what the workers' DuckDB accepts. It executes nothing. This package is not a stable API.
 package duckparse
 
 import (

@@ -1,5 +1,6 @@
 // Package render writes rows for people and programs: as an aligned table, JSON, CSV or YAML.
-// Rows are streamed; only a table buffers some of them, to measure its columns.
+// Rows are streamed; only a table buffers some of them, to measure its columns. This package is not
+// a stable API.
 //
 // A cell is nil, a bool, an integer, a float, a string, a [time.Time], a [Number], bytes, a
 // list ([]any) or [Fields]; other values are written as text. Times are RFC 3339 in UTC in

@@ -1,4 +1,5 @@
-// Package cloudtasks implements [queue.Queue] with Google Cloud Tasks.
+// Package cloudtasks implements [queue.Queue] with Google Cloud Tasks. This package is not a stable
+// API.
 //
 // The service refuses a used name for as long as it remembers it: up to an hour after the
 // task has ended, and up to nine days in queues created with queue.yaml. The queues must

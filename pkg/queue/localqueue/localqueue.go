@@ -1,5 +1,7 @@
 // Package localqueue implements [queue.Queue] in this process with the semantics of Cloud
-// Tasks, so that code that works with it works in the cloud:
+// Tasks, so that code that works with it works in the cloud. This package is not a stable API.
+//
+// The queue delivers tasks by these rules:
 //
 //   - A name is refused while its task waits or runs, and for a window after that.
 //   - A task is POSTed at or after its schedule time. Due tasks are sent in the order of

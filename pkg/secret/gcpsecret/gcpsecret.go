@@ -1,4 +1,4 @@
-// Package gcpsecret reads secrets from Google Secret Manager.
+// Package gcpsecret reads secrets from Google Secret Manager. This package is not a stable API.
 package gcpsecret
 
 import (

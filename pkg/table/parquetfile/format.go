@@ -1,4 +1,5 @@
-// Package parquetfile stores the rows of a table as a Parquet file.
+// Package parquetfile stores the rows of a table as a Parquet file. This package is not a stable
+// API.
 package parquetfile
 
 import (

@@ -1,4 +1,4 @@
-// Package otlp exports spans to a collector by OTLP over HTTP.
+// Package otlp exports spans to a collector by OTLP over HTTP. This package is not a stable API.
 //
 // A background goroutine sends spans in batches. If the collector fails, hangs or is
 // unreachable, the spans that exceed a bounded queue are dropped and one line is logged. The

@@ -66,6 +66,12 @@ func TestArchitectureShowsMap(t *testing.T) {
 		require.NoError(t, os.WriteFile(architectureFile, []byte(page), 0o600))
 		rows = want
 	}
-	require.Equal(t, want, rows, "docs/architecture.md shows another map: run make map")
-	require.NotContains(t, rows, noPurpose, "docs/architecture.md does not say what these packages are for")
+	if want != rows {
+		t.Error("docs/architecture.md shows another map: run make map")
+	}
+	for line := range strings.Lines(want) {
+		if strings.Contains(line, noPurpose) {
+			t.Errorf("docs/architecture.md does not say what a package is for: %s", line)
+		}
+	}
 }

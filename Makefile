@@ -63,7 +63,7 @@ notices: build ## write a bill of materials and third-party notices of each prog
 	go run ./internal/sbom -o bin/notices $(addprefix bin/,$(notdir $(wildcard cmd/servo*)))
 
 .PHONY: simulate
-simulate: ## run SEEDS (1000) fresh simulated worlds, or the one of WORLD='{…}'
+simulate: ## run SEEDS (1000) simulated worlds from FIRST, or the one of WORLD='{…}'
 	go test ./tests/simulation -count 1 -timeout 0 -v -run 'TestWorldsKeep|Given' -seeds $(SEEDS) -first $(FIRST) -world '$(WORLD)'
 
 .PHONY: simulate-mutants

@@ -1,6 +1,6 @@
 // Package compactor is the only writer of a domain's projections. It reads ledger entries, folds
-// them, stores the changed rows as a delta, and publishes a manifest that names it. The publish is
-// the commit point. This package is not a stable API.
+// them, and publishes a manifest with the changed rows, which are inline or in files. The publish
+// is the commit point. This package is not a stable API.
 //
 // # Safety
 //

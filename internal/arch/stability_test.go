@@ -37,6 +37,7 @@ func TestPackagesSayWhetherTheyAreStable(t *testing.T) {
 	all := sources(t)
 	for _, dir := range stable {
 		require.Contains(t, all, dir)
+		require.FileExists(t, filepath.Join(root, dir, "example_test.go"), "a stable API has runnable examples")
 	}
 	for dir, src := range all {
 		if !src.hasCode || !strings.HasPrefix(dir, "pkg/") {

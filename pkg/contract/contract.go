@@ -2,6 +2,9 @@
 // pushes to a worker, the callbacks that the worker sends, and the commit marker that decides
 // which execution's output counts. It contains data types and signatures only.
 // This package is a stable API.
+//
+// testdata/signatures.json contains test vectors of the signatures, for workers in other
+// languages.
 package contract
 
 import (

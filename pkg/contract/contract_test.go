@@ -193,6 +193,10 @@ func TestKeyringRejectsUnsafeKeys(t *testing.T) {
 // verify handles a callback URL as a server does.
 func verify(t *testing.T, rawURL string, now event.Time) (contract.Callback, error) {
 	t.Helper()
+	return verifyRequest(httptest.NewRequest(http.MethodPost, rawURL, nil), keys, now)
+}
+
+func verifyRequest(request *http.Request, keys contract.Keyring, now event.Time) (contract.Callback, error) {
 	var c contract.Callback
 	err := errors.New("no route matched the URL")
 	mux := http.NewServeMux()
@@ -202,7 +206,7 @@ func verify(t *testing.T, rawURL string, now event.Time) (contract.Callback, err
 			RunID:  r.PathValue("run"), TaskKey: r.PathValue("task"), Verb: r.PathValue("verb"),
 		}, r.URL.Query(), r.Header.Get("Authorization"), keys, now)
 	})
-	mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, rawURL, nil))
+	mux.ServeHTTP(httptest.NewRecorder(), request)
 	return c, err
 }
 

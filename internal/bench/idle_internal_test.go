@@ -84,7 +84,7 @@ func TestIdleStackDoesNothingForAnHour(t *testing.T) {
 	})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, stack.Close()) }()
-	snap, err := stack.Snapshots.Current(t.Context())
+	snap, err := stack.Current(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, snap.State.LiveRuns())
 

@@ -202,7 +202,7 @@ func (a *app) sweepCommand() *cobra.Command {
 				} else if _, err := s.CatchUp(ctx); err != nil {
 					return err
 				}
-				snap, err := s.Snapshots.Current(ctx)
+				snap, err := s.Current(ctx)
 				if err != nil {
 					return err
 				}

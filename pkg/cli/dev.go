@@ -163,7 +163,7 @@ func (a *app) reload(ctx context.Context, s *session, current *loaded) error {
 
 // reportRuns prints a line for each run that starts and ends.
 func (a *app) reportRuns(ctx context.Context, s *session) error {
-	snap, err := s.Snapshots.Current(ctx)
+	snap, err := s.Current(ctx)
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (a *app) reportRuns(ctx context.Context, s *session) error {
 	}
 	last := newest(snap.State)
 	for {
-		if snap, err = s.Snapshots.Await(ctx, snap.Revision); err != nil {
+		if snap, err = s.Await(ctx, snap.Revision); err != nil {
 			return err
 		}
 		snap.State.Runs.Ascend(last, func(run *state.Run) bool {

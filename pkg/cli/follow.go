@@ -140,7 +140,7 @@ func (r *runner) awaitOthers(ctx context.Context, s *session) error {
 	r.awaitingOthers = true
 	r.mu.Unlock()
 	for {
-		snap, err := s.Snapshots.Current(ctx)
+		snap, err := s.Current(ctx)
 		if err != nil {
 			return err
 		}
@@ -169,7 +169,7 @@ func unfinished(s *state.State) []*state.Run {
 
 // noteUnfinished prints which runs of other commands this process leaves unfinished.
 func (r *runner) noteUnfinished(ctx context.Context, s *session) {
-	snap, err := s.Snapshots.Current(context.WithoutCancel(ctx)) // in memory
+	snap, err := s.Current(context.WithoutCancel(ctx)) // in memory
 	if err != nil {
 		return
 	}
@@ -202,7 +202,7 @@ func (r *runner) setSession(s *session) {
 // begin triggers the run, unless an earlier session has done so.
 func (r *runner) begin(ctx context.Context, s *session) error {
 	if r.ticket.RunID != "" {
-		snap, err := s.Snapshots.Current(ctx)
+		snap, err := s.Current(ctx)
 		if err != nil {
 			return err
 		}
@@ -268,7 +268,7 @@ const (
 // follow shows a run until it has ended.
 func (r *runner) follow(ctx context.Context, s *session, runID string) (*state.State, error) {
 	a := r.a
-	snap, err := s.Snapshots.Current(ctx)
+	snap, err := s.Current(ctx)
 	_, terminal := a.width(a.Stderr)
 	if r.progress == nil || r.progress.RunID != runID {
 		r.progress = newProgress(a.style, runID)
@@ -319,9 +319,9 @@ func (r *runner) next(ctx context.Context, s *session, last *snapshot.Snapshot, 
 			stop()
 		}
 	})
-	snap, err := s.Snapshots.Await(ticking, last.Revision)
+	snap, err := s.Await(ticking, last.Revision)
 	if err == nil {
-		snap, err = s.Snapshots.Current(ticking) // there may be a newer one
+		snap, err = s.Current(ticking) // there may be a newer one
 	}
 	ticked := ticking.Err() != nil
 	stop()

@@ -156,7 +156,7 @@ func (a *app) changeLimits(ctx context.Context, change func(context.Context, *se
 		if err != nil {
 			return nil //nolint:nilerr // a project with problems applies nothing
 		}
-		snap, err := s.Snapshots.Current(ctx)
+		snap, err := s.Current(ctx)
 		if err != nil || their.Domain != s.Domain() {
 			return err
 		}
@@ -208,7 +208,7 @@ func (a *app) limits(ctx context.Context, s *session, p *project.Project) error 
 	if owner == root {
 		return s.ApplyLimits(ctx, limitsOf(p))
 	}
-	snap, err := s.Snapshots.Current(ctx)
+	snap, err := s.Current(ctx)
 	if err != nil {
 		return err
 	}

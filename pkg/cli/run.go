@@ -234,7 +234,7 @@ func (a *app) resume(ctx context.Context, args []string) error {
 	found := false
 	var left []*state.Run // including runs that end while another one is followed
 	r.trigger = func(ctx context.Context, s *session) (engine.RunHandle, error) {
-		snap, err := s.Snapshots.Current(ctx)
+		snap, err := s.Current(ctx)
 		if err != nil {
 			return engine.RunHandle{}, err
 		}

@@ -167,7 +167,7 @@ func (a *app) cancelCommand() *cobra.Command {
 }
 
 func (a *app) cancelRun(ctx context.Context, s *session, id, reason string, force bool) error {
-	snap, err := s.Snapshots.Current(ctx)
+	snap, err := s.Current(ctx)
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (a *app) cancelRun(ctx context.Context, s *session, id, reason string, forc
 	if err := s.Cancel(ctx, run.RunID, reason, force || s.stack != nil); err != nil {
 		return err
 	}
-	if snap, err = s.Snapshots.Current(ctx); err != nil {
+	if snap, err = s.Current(ctx); err != nil {
 		return err
 	}
 	now := snap.State.Runs.Get(run.RunID)

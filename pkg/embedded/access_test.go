@@ -267,7 +267,7 @@ func TestCompactRouteRejectsEntryBytes(t *testing.T) {
 	owner, err := embedded.ReadOwner(dir)
 	require.NoError(t, err)
 	entry := ids.NewSource(s.Workspace().Clock.Now, nil).New()
-	before, err := s.Snapshots.Current(t.Context())
+	before, err := s.Current(t.Context())
 	require.NoError(t, err)
 	for _, name := range []string{"data", "DATA"} {
 		c := call{
@@ -277,7 +277,7 @@ func TestCompactRouteRejectsEntryBytes(t *testing.T) {
 		c.make()
 		require.Equal(t, http.StatusForbidden, c.Status, c.Error)
 	}
-	after, err := s.Snapshots.Current(t.Context())
+	after, err := s.Current(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, before.Revision, after.Revision)
 	_, _, err = s.Workspace().Store.Get(t.Context(), ledger.Key(s.Workspace().Domain, entry))

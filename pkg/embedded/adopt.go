@@ -26,7 +26,7 @@ func (s *Stack) resume(ctx, running context.Context) error {
 	if err != nil {
 		return fmt.Errorf("bring the state up to date: %w", err)
 	}
-	snap, err := s.Snapshots.Await(ctx, result.Revision-1)
+	snap, err := s.Await(ctx, result.Revision-1)
 	if err != nil {
 		return err
 	}

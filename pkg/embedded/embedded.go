@@ -321,7 +321,7 @@ func (s *Stack) fold(ctx context.Context, events []*event.Envelope) (*snapshot.S
 	if err != nil {
 		return nil, err
 	}
-	return s.Snapshots.Await(ctx, result.Revision-1)
+	return s.Await(ctx, result.Revision-1)
 }
 
 // Failure returns why the ledger or the state cannot be written, and since when. It returns nil if

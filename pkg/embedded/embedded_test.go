@@ -75,12 +75,12 @@ func await(t testing.TB, e *engine.Engine, runID string, ok func(*snapshot.Snaps
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	snap, err := e.Snapshots.Current(ctx)
+	snap, err := e.Current(ctx)
 	for err == nil {
 		if r := snap.State.Runs.Get(runID); r != nil && ok(snap, r) {
 			return snap
 		}
-		snap, err = e.Snapshots.Await(ctx, snap.Revision)
+		snap, err = e.Await(ctx, snap.Revision)
 	}
 	require.NoError(t, err)
 	return nil

@@ -128,7 +128,7 @@ func (w *fixture) report(payloads ...event.Payload) {
 
 func (w *fixture) state() *state.State {
 	w.t.Helper()
-	snap, err := w.Snapshots.Current(w.t.Context())
+	snap, err := w.Current(w.t.Context())
 	require.NoError(w.t, err)
 	return snap.State
 }

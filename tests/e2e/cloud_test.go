@@ -235,7 +235,7 @@ func TestCloudRunsExample(t *testing.T) {
 	c := startCloud(t, 0, 0, "1s")
 	runID := c.weather("date=2012-01-01..2012-01-07")
 	c.requireSucceeded(runID)
-	snap, err := c.engine.Snapshots.Current(t.Context())
+	snap, err := c.engine.Current(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, snap.State.Runs.Get(runID).TasksTotal, snap.State.Runs.Get(runID).TasksSucceeded)
 }

@@ -70,7 +70,7 @@ func (c *cloud) pick(n int) int {
 // each task has an output of its own, that this is committed, and that no other output is.
 func (c *cloud) made(run string) map[string]string {
 	c.t.Helper()
-	snap, err := c.engine.Snapshots.Current(c.t.Context())
+	snap, err := c.engine.Current(c.t.Context())
 	require.NoError(c.t, err)
 	made, outputs := map[string]string{}, map[string]string{}
 	snap.State.TasksOf(run, func(task *state.Task) bool {

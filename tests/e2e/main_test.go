@@ -132,7 +132,7 @@ func childRun(ctx context.Context, spec string) error {
 	}
 	out := json.NewEncoder(os.Stdout)
 	p := progress{RunID: ticket.RunID, Succeeded: -1}
-	for snap, err := s.Snapshots.Current(ctx); ; snap, err = s.Snapshots.Await(ctx, snap.Revision) {
+	for snap, err := s.Current(ctx); ; snap, err = s.Await(ctx, snap.Revision) {
 		if err != nil {
 			return err
 		}
@@ -250,12 +250,12 @@ func awaitRun(t *testing.T, e *engine.Engine, runID string, ok func(*state.Run) 
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	snap, err := e.Snapshots.Current(ctx)
+	snap, err := e.Current(ctx)
 	for err == nil {
 		if run := snap.State.Runs.Get(runID); run != nil && ok(run) {
 			return snap
 		}
-		snap, err = e.Snapshots.Await(ctx, snap.Revision)
+		snap, err = e.Await(ctx, snap.Revision)
 	}
 	require.NoError(t, err)
 	return nil

@@ -49,7 +49,7 @@ func action(name string, words []string, deps ...string) plan.Asset {
 // output returns the content of a file of a task's output.
 func (c *cloud) output(runID, taskKey, file string) string {
 	c.t.Helper()
-	snap, err := c.engine.Snapshots.Current(c.t.Context())
+	snap, err := c.engine.Current(c.t.Context())
 	require.NoError(c.t, err)
 	task := snap.State.Tasks.Get(state.Key2{A: runID, B: taskKey})
 	require.NotNil(c.t, task, taskKey)
@@ -154,7 +154,7 @@ func TestPythonWorkerAdoptsCommittedOutput(t *testing.T) {
 	_, err = c.parts.Store.Create(t.Context(), contract.CommitMarkerKey(acme, asset, "", id), marker)
 	require.NoError(t, err)
 	c.requireSucceeded(runID)
-	snap, err := c.engine.Snapshots.Current(t.Context())
+	snap, err := c.engine.Current(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, uri, snap.State.Tasks.Get(state.Key2{A: runID, B: "raw/slow"}).OutputURI)
 }

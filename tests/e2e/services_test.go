@@ -323,7 +323,7 @@ func TestFullSweepFoldsUnannouncedEntry(t *testing.T) {
 	status, answer = c.call(http.MethodPost, c.url("sweeper")+"/v1/sweep?full=true")
 	require.Equal(t, http.StatusOK, status, answer)
 	require.Contains(t, answer, `"domains":1,"folded":1,"failed":0`)
-	snap, err := c.engine.Snapshots.Current(t.Context())
+	snap, err := c.engine.Current(t.Context())
 	require.NoError(t, err)
 	_, latest, err := engine.FindRun(t.Context(), snap, "latest")
 	require.NoError(t, err)

@@ -54,10 +54,10 @@ func (cfg Config) measure(ctx context.Context, e *engine.Engine, watch awaiter, 
 	var g errgroup.Group
 	for i := range runs {
 		g.Go(func() error {
-			ticket, err := e.Run(ctx, engine.RunRequest{
+			handle, err := e.Run(ctx, engine.RunRequest{
 				Plan: plan.Request{Assets: assets, All: true}, Trigger: event.Trigger{Type: "manual"},
 			})
-			runs[i] = ticket.RunID
+			runs[i] = handle.RunID
 			return err
 		})
 	}

@@ -52,14 +52,14 @@ func TestRunTakesTimeOfModel(t *testing.T) {
 			},
 		})
 		require.NoError(t, err)
-		ticket, err := c.Engine.Run(t.Context(), engine.RunRequest{
+		handle, err := c.Engine.Run(t.Context(), engine.RunRequest{
 			Plan: plan.Request{Assets: []plan.Asset{asset("a"), asset("b", "a"), asset("c", "b")}, All: true}, Trigger: event.Trigger{Type: "manual"},
 		})
 		require.NoError(t, err)
 		for after := int64(0); ; {
 			snap, err := c.Watch.Await(t.Context(), after)
 			require.NoError(t, err)
-			if run := snap.State.Runs.Get(ticket.RunID); run != nil && run.State.Terminal() {
+			if run := snap.State.Runs.Get(handle.RunID); run != nil && run.State.Terminal() {
 				require.Equal(t, state.RunSucceeded, run.State)
 				break
 			}
@@ -99,10 +99,10 @@ func TestTwoCompactorsRarelyConflict(t *testing.T) {
 		for i := range 49 {
 			assets = append(assets, asset(fmt.Sprintf("t%d", i+1), fmt.Sprintf("t%d", i)))
 		}
-		ticket, err := c.Engine.Run(t.Context(), engine.RunRequest{Plan: plan.Request{Assets: assets, All: true}, Trigger: event.Trigger{Type: "manual"}})
+		handle, err := c.Engine.Run(t.Context(), engine.RunRequest{Plan: plan.Request{Assets: assets, All: true}, Trigger: event.Trigger{Type: "manual"}})
 		require.NoError(t, err)
 		snap, err := c.Watch.Current(t.Context())
-		for err == nil && (snap.State.Runs.Get(ticket.RunID) == nil || !snap.State.Runs.Get(ticket.RunID).State.Terminal()) {
+		for err == nil && (snap.State.Runs.Get(handle.RunID) == nil || !snap.State.Runs.Get(handle.RunID).State.Terminal()) {
 			snap, err = c.Watch.Await(t.Context(), snap.Revision)
 		}
 		require.NoError(t, err)

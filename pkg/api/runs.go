@@ -231,16 +231,16 @@ func (h handler) start(r *http.Request) (int, any, error) {
 		}
 		request.Plan.Partitions = append(request.Plan.Partitions, selection)
 	}
-	ticket, err := h.engineOf(r).Run(r.Context(), request)
+	handle, err := h.engineOf(r).Run(r.Context(), request)
 	switch {
 	case errors.Is(err, engine.ErrConflict):
 		return 0, nil, err
-	case err != nil && ticket.RunID == "":
+	case err != nil && handle.RunID == "":
 		return 0, nil, &refusal{http.StatusBadRequest, err} // nothing was appended: the request cannot be planned
 	case err != nil:
 		return 0, nil, err
 	}
 	return http.StatusCreated, Started{
-		RunID: ticket.RunID, Tasks: ticket.Tasks, Attached: ticket.Attached, Warnings: ticket.Warnings,
+		RunID: handle.RunID, Tasks: handle.Tasks, Attached: handle.Attached, Warnings: handle.Warnings,
 	}, nil
 }

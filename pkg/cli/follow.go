@@ -44,7 +44,7 @@ type runner struct {
 
 	mu             sync.Mutex
 	session        *session
-	ticket         engine.RunHandle
+	handle         engine.RunHandle
 	interrupted    bool
 	awaitingOthers bool // waiting for runs that other commands started
 	cancelling     sync.WaitGroup
@@ -97,10 +97,10 @@ func (r *runner) through(ctx context.Context, s *session) error {
 		if err != nil {
 			return err
 		}
-		final, err := r.follow(ctx, s, r.ticket.RunID)
+		final, err := r.follow(ctx, s, r.handle.RunID)
 		if err == nil {
 			err = r.ended(ctx, s, final)
-			if err == nil && len(r.ticket.LeftOut) > 0 {
+			if err == nil && len(r.handle.LeftOut) > 0 {
 				r.failed = errReported // the warning at the start names them
 			}
 		}
@@ -114,7 +114,7 @@ func (r *runner) through(ctx context.Context, s *session) error {
 			break
 		}
 		r.mu.Lock()
-		r.ticket = engine.RunHandle{}
+		r.handle = engine.RunHandle{}
 		r.mu.Unlock()
 	}
 	if s.stack == nil {
@@ -175,7 +175,7 @@ func (r *runner) noteUnfinished(ctx context.Context, s *session) {
 	}
 	var left []string
 	for _, run := range unfinished(snap.State) {
-		if run.RunID != r.ticket.RunID { // [runner.leaving] reports this one
+		if run.RunID != r.handle.RunID { // [runner.leaving] reports this one
 			left = append(left, run.RunID)
 		}
 	}
@@ -201,23 +201,23 @@ func (r *runner) setSession(s *session) {
 
 // begin triggers the run, unless an earlier session has done so.
 func (r *runner) begin(ctx context.Context, s *session) error {
-	if r.ticket.RunID != "" {
+	if r.handle.RunID != "" {
 		snap, err := s.Current(ctx)
 		if err != nil {
 			return err
 		}
-		st, err := snap.WithRun(ctx, r.ticket.RunID)
+		st, err := snap.WithRun(ctx, r.handle.RunID)
 		if err != nil {
 			return err
 		}
 		if st != nil {
-			r.ticket.Tasks = int(st.Runs.Get(r.ticket.RunID).TasksTotal)
+			r.handle.Tasks = int(st.Runs.Get(r.handle.RunID).TasksTotal)
 			return nil
 		}
 	}
-	ticket, err := r.trigger(ctx, s)
+	handle, err := r.trigger(ctx, s)
 	r.mu.Lock()
-	r.ticket = ticket
+	r.handle = handle
 	r.mu.Unlock()
 	return err
 }
@@ -226,7 +226,7 @@ func (r *runner) begin(ctx context.Context, s *session) error {
 // signal, or if the system asks the process to end.
 func (r *runner) onSignal(ctx context.Context, leave context.CancelCauseFunc, sig os.Signal, n int) {
 	r.mu.Lock()
-	s, runID := r.session, r.ticket.RunID
+	s, runID := r.session, r.handle.RunID
 	first := !r.interrupted && !r.awaitingOthers
 	r.interrupted = true
 	r.mu.Unlock()
@@ -249,10 +249,10 @@ func (r *runner) leaving(ctx context.Context, err error) error {
 	if err == nil || !errors.Is(context.Cause(ctx), errInterrupted) {
 		return err
 	}
-	if r.ticket.RunID == "" {
+	if r.handle.RunID == "" {
 		return errInterrupted
 	}
-	r.a.note("servo: run %s is not finished; resume it with `servo run --resume`, show it with `servo status`", r.ticket.RunID)
+	r.a.note("servo: run %s is not finished; resume it with `servo run --resume`, show it with `servo status`", r.handle.RunID)
 	return errors.Join(errInterrupted, errReported)
 }
 
@@ -272,7 +272,7 @@ func (r *runner) follow(ctx context.Context, s *session, runID string) (*state.S
 	_, terminal := a.width(a.Stderr)
 	if r.progress == nil || r.progress.RunID != runID {
 		r.progress = newProgress(a.style, runID)
-		r.progress.Silent = r.ticket.Attached || r.resumed || r.awaitingOthers
+		r.progress.Silent = r.handle.Attached || r.resumed || r.awaitingOthers
 		if err == nil && !r.awaitingOthers {
 			a.announce(snap.State, r)
 		}

@@ -49,7 +49,7 @@ func (r *runner) run(ctx context.Context) error {
 
 // ended reports how a run ended: to people immediately, to programs through [runner.report].
 func (r *runner) ended(ctx context.Context, sess *session, s *state.State) error {
-	a, run := r.a, s.Runs.Get(r.ticket.RunID)
+	a, run := r.a, s.Runs.Get(r.handle.RunID)
 	reports := view.AssetReports(s, run.RunID)
 	if a.table() {
 		a.note("")

@@ -151,17 +151,17 @@ func (a *app) execute(ctx context.Context, p *project.Project, t trigger) error 
 
 // announce prints which run was started and which process executes it.
 func (a *app) announce(s *state.State, r *runner) {
-	t := r.ticket
-	text := plural(t.Tasks, "task")
-	run := s.Runs.Get(t.RunID)
+	h := r.handle
+	text := plural(h.Tasks, "task")
+	run := s.Runs.Get(h.RunID)
 	switch {
-	case t.Attached:
+	case h.Attached:
 		text += "; already started under this run key; following it"
 	case r.resumed && run != nil:
 		text += fmt.Sprintf(", %s done; resuming", view.Grouped(int64(view.Done(run))))
 	}
-	a.note("run %s: %s", a.style.bold(t.RunID), text)
-	a.warnings(t.Warnings)
+	a.note("run %s: %s", a.style.bold(h.RunID), text)
+	a.warnings(h.Warnings)
 	if run != nil && run.ParentRunID != "" {
 		a.note("this run repeats tasks of run %s with the code of that run; for the current code, use `servo run ASSET`", run.ParentRunID)
 	}
@@ -170,7 +170,7 @@ func (a *app) announce(s *state.State, r *runner) {
 		return
 	}
 	for _, run := range live(s) {
-		if run.RunID != t.RunID && !r.resumed {
+		if run.RunID != h.RunID && !r.resumed {
 			a.note("also resuming run %s, which was left with %s done", run.RunID, doneText(run))
 		}
 	}
@@ -207,17 +207,17 @@ func (a *app) detach(ctx context.Context, p *project.Project, t trigger) error {
 		if s.stack != nil {
 			return errors.New("the process that owned the state folder has just ended: start `servo dev`, or remove --detach")
 		}
-		ticket, err := t(ctx, s)
+		handle, err := t(ctx, s)
 		if err != nil {
 			return err
 		}
-		a.note("run %s: %s, handed to %s", a.style.bold(ticket.RunID), plural(ticket.Tasks, "task"), s.who())
-		a.warnings(ticket.Warnings)
+		a.note("run %s: %s, handed to %s", a.style.bold(handle.RunID), plural(handle.Tasks, "task"), s.who())
+		a.warnings(handle.Warnings)
 		return list(a, []column[engine.RunHandle]{
 			{Name: "run_id", Value: func(t engine.RunHandle) any { return t.RunID }},
 			{Name: "tasks", Value: func(t engine.RunHandle) any { return t.Tasks }},
 			{Name: "attached", Value: func(t engine.RunHandle) any { return t.Attached }},
-		}, []engine.RunHandle{ticket})
+		}, []engine.RunHandle{handle})
 	})
 }
 

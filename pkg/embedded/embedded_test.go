@@ -63,11 +63,11 @@ func command(key, script string, deps ...string) plan.Asset {
 
 func run(t testing.TB, e *engine.Engine, runKey string, assets ...plan.Asset) engine.RunHandle {
 	t.Helper()
-	ticket, err := e.Run(t.Context(), engine.RunRequest{
+	handle, err := e.Run(t.Context(), engine.RunRequest{
 		Plan: plan.Request{Root: t.TempDir(), Assets: assets, All: true}, RunKey: runKey, Trigger: event.Trigger{Type: "manual"},
 	})
 	require.NoError(t, err)
-	return ticket
+	return handle
 }
 
 // await returns the first snapshot in which ok accepts the run.
@@ -112,12 +112,12 @@ func verify(t testing.TB, dir string) {
 func TestRunExecutesPipeline(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, dir)
-	ticket := run(t, s.Engine, "",
+	handle := run(t, s.Engine, "",
 		command("raw/a", `echo hello > "$SERVO_OUTPUT/a.txt"`),
 		command("raw/b", "true", "raw/a"), command("raw/c", "true", "raw/a"), command("raw/d", "true", "raw/b", "raw/c"))
-	snap := await(t, s.Engine, ticket.RunID, ended)
-	require.Equal(t, []string{"raw/a=SUCCEEDED", "raw/b=SUCCEEDED", "raw/c=SUCCEEDED", "raw/d=SUCCEEDED"}, states(snap, ticket.RunID))
-	require.Equal(t, state.RunSucceeded, snap.State.Runs.Get(ticket.RunID).State)
+	snap := await(t, s.Engine, handle.RunID, ended)
+	require.Equal(t, []string{"raw/a=SUCCEEDED", "raw/b=SUCCEEDED", "raw/c=SUCCEEDED", "raw/d=SUCCEEDED"}, states(snap, handle.RunID))
+	require.Equal(t, state.RunSucceeded, snap.State.Runs.Get(handle.RunID).State)
 	require.NoError(t, s.Close())
 	verify(t, dir)
 }
@@ -128,24 +128,24 @@ func TestRunSkipsDownstreamOfFailuresAndRetries(t *testing.T) {
 	flaky := command("raw/flaky", `test -e "$HOME_DIR/once" || { touch "$HOME_DIR/once"; exit 3; }`)
 	flaky.Work.Env = map[string]string{"HOME_DIR": t.TempDir()}
 	flaky.Retries = plan.Retries{MaxAttempts: 3, InitialDelayMS: 50, MaxDelayMS: 100, MultiplierPermille: 2000, UserErrors: true}
-	ticket := run(t, s.Engine, "", flaky, command("raw/bad", "exit 7"), command("raw/after", "true", "raw/bad"), command("raw/free", "true", "raw/flaky"))
-	snap := await(t, s.Engine, ticket.RunID, ended)
+	handle := run(t, s.Engine, "", flaky, command("raw/bad", "exit 7"), command("raw/after", "true", "raw/bad"), command("raw/free", "true", "raw/flaky"))
+	snap := await(t, s.Engine, handle.RunID, ended)
 	require.Equal(t, []string{
 		"raw/after=SKIPPED", "raw/bad=FAILED", "raw/flaky=SUCCEEDED", "raw/free=SUCCEEDED",
-	}, states(snap, ticket.RunID))
-	require.Equal(t, int32(2), snap.State.Tasks.Get(state.Key2{A: ticket.RunID, B: "raw/flaky"}).Attempt)
+	}, states(snap, handle.RunID))
+	require.Equal(t, int32(2), snap.State.Tasks.Get(state.Key2{A: handle.RunID, B: "raw/flaky"}).Attempt)
 	require.NoError(t, s.Close())
 	verify(t, dir)
 }
 
 func TestCancelKillsRunningTasks(t *testing.T) {
 	s := start(t, t.TempDir())
-	ticket := run(t, s.Engine, "", command("raw/long", "sleep 600"), command("raw/after", "true", "raw/long"))
-	await(t, s.Engine, ticket.RunID, func(_ *snapshot.Snapshot, r *state.Run) bool { return r.TasksRunning == 1 })
-	require.NoError(t, s.Cancel(t.Context(), ticket.RunID, "no longer needed", false))
-	snap := await(t, s.Engine, ticket.RunID, ended)
-	require.Equal(t, state.RunCancelled, snap.State.Runs.Get(ticket.RunID).State)
-	require.Equal(t, []string{"raw/after=CANCELLED", "raw/long=CANCELLED"}, states(snap, ticket.RunID))
+	handle := run(t, s.Engine, "", command("raw/long", "sleep 600"), command("raw/after", "true", "raw/long"))
+	await(t, s.Engine, handle.RunID, func(_ *snapshot.Snapshot, r *state.Run) bool { return r.TasksRunning == 1 })
+	require.NoError(t, s.Cancel(t.Context(), handle.RunID, "no longer needed", false))
+	snap := await(t, s.Engine, handle.RunID, ended)
+	require.Equal(t, state.RunCancelled, snap.State.Runs.Get(handle.RunID).State)
+	require.Equal(t, []string{"raw/after=CANCELLED", "raw/long=CANCELLED"}, states(snap, handle.RunID))
 }
 
 func TestRestartResumesRunningTasks(t *testing.T) {
@@ -154,13 +154,13 @@ func TestRestartResumesRunningTasks(t *testing.T) {
 	done := command("raw/done", `echo x >> "$MARKS/done"`)
 	long := command("raw/long", `echo x >> "$MARKS/long"; test "$(wc -l < "$MARKS/long")" -gt 1 || sleep 600`, "raw/done")
 	done.Work.Env, long.Work.Env = map[string]string{"MARKS": marks}, map[string]string{"MARKS": marks}
-	ticket := run(t, s.Engine, "nightly", done, long)
-	await(t, s.Engine, ticket.RunID, func(_ *snapshot.Snapshot, r *state.Run) bool { return r.TasksRunning == 1 })
+	handle := run(t, s.Engine, "nightly", done, long)
+	await(t, s.Engine, handle.RunID, func(_ *snapshot.Snapshot, r *state.Run) bool { return r.TasksRunning == 1 })
 	require.NoError(t, s.Close())
 
 	s = start(t, dir)
-	snap := await(t, s.Engine, ticket.RunID, ended)
-	require.Equal(t, []string{"raw/done=SUCCEEDED", "raw/long=SUCCEEDED"}, states(snap, ticket.RunID))
+	snap := await(t, s.Engine, handle.RunID, ended)
+	require.Equal(t, []string{"raw/done=SUCCEEDED", "raw/long=SUCCEEDED"}, states(snap, handle.RunID))
 	data, err := os.ReadFile(marks + "/done")
 	require.NoError(t, err)
 	require.Equal(t, "x\n", string(data), "a finished task is not repeated")
@@ -183,8 +183,8 @@ func TestRestartAfterLongOutageKeepsAttempts(t *testing.T) {
 	long := command("raw/long", `echo x >> "$MARKS/long"; test "$(wc -l < "$MARKS/long")" -gt 1 || sleep 600`)
 	long.Work.Env = map[string]string{"MARKS": marks}
 	long.HeartbeatTimeoutSec = 60
-	ticket := run(t, s.Engine, "nightly", long)
-	await(t, s.Engine, ticket.RunID, func(_ *snapshot.Snapshot, r *state.Run) bool { return r.TasksRunning == 1 })
+	handle := run(t, s.Engine, "nightly", long)
+	await(t, s.Engine, handle.RunID, func(_ *snapshot.Snapshot, r *state.Run) bool { return r.TasksRunning == 1 })
 	require.NoError(t, s.Close())
 
 	opts := options(t, dir)
@@ -192,9 +192,9 @@ func TestRestartAfterLongOutageKeepsAttempts(t *testing.T) {
 	s, err := embedded.Start(t.Context(), opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
-	snap := await(t, s.Engine, ticket.RunID, ended)
-	require.Equal(t, []string{"raw/long=SUCCEEDED"}, states(snap, ticket.RunID), "no process received its heartbeats during the outage")
-	require.EqualValues(t, 1, snap.State.Tasks.Get(state.Key2{A: ticket.RunID, B: "raw/long"}).Attempt)
+	snap := await(t, s.Engine, handle.RunID, ended)
+	require.Equal(t, []string{"raw/long=SUCCEEDED"}, states(snap, handle.RunID), "no process received its heartbeats during the outage")
+	require.EqualValues(t, 1, snap.State.Tasks.Get(state.Key2{A: handle.RunID, B: "raw/long"}).Attempt)
 	require.NoError(t, s.Close())
 	verify(t, dir)
 }
@@ -207,8 +207,8 @@ func TestRestartKeepsAttemptsWhoseTimerIsDue(t *testing.T) {
 	long := command("raw/long", `echo x >> "$MARKS/long"; until test -e "$MARKS/go"; do sleep 0.1; done`)
 	long.Work.Env = map[string]string{"MARKS": marks}
 	long.HeartbeatTimeoutSec = 60
-	ticket := run(t, s.Engine, "nightly", long)
-	snap := await(t, s.Engine, ticket.RunID, func(_ *snapshot.Snapshot, r *state.Run) bool { return r.TasksRunning == 1 })
+	handle := run(t, s.Engine, "nightly", long)
+	snap := await(t, s.Engine, handle.RunID, func(_ *snapshot.Snapshot, r *state.Run) bool { return r.TasksRunning == 1 })
 	timer := snap.State.Liveness()
 	require.NotNil(t, timer)
 	require.NoError(t, s.Close())
@@ -218,14 +218,14 @@ func TestRestartKeepsAttemptsWhoseTimerIsDue(t *testing.T) {
 	s, err := embedded.Start(t.Context(), opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
-	await(t, s.Engine, ticket.RunID, func(snap *snapshot.Snapshot, _ *state.Run) bool {
+	await(t, s.Engine, handle.RunID, func(snap *snapshot.Snapshot, _ *state.Run) bool {
 		next := snap.State.Liveness()
 		return next == nil || next.Generation > timer.Generation
 	})
 	require.NoError(t, os.WriteFile(filepath.Join(marks, "go"), nil, 0o600))
-	snap = await(t, s.Engine, ticket.RunID, ended)
-	require.Equal(t, []string{"raw/long=SUCCEEDED"}, states(snap, ticket.RunID))
-	require.EqualValues(t, 1, snap.State.Tasks.Get(state.Key2{A: ticket.RunID, B: "raw/long"}).Attempt)
+	snap = await(t, s.Engine, handle.RunID, ended)
+	require.Equal(t, []string{"raw/long=SUCCEEDED"}, states(snap, handle.RunID))
+	require.EqualValues(t, 1, snap.State.Tasks.Get(state.Key2{A: handle.RunID, B: "raw/long"}).Attempt)
 	require.NoError(t, s.Close())
 	verify(t, dir)
 }
@@ -241,9 +241,9 @@ func TestSecondProcessAttachesToOwner(t *testing.T) {
 
 	second, err := embedded.Attach(t.Context(), options(t, dir), locked.Owner)
 	require.NoError(t, err)
-	ticket := run(t, second, "", command("raw/a", "true"))
-	snap := await(t, second, ticket.RunID, ended)
-	require.Equal(t, state.RunSucceeded, snap.State.Runs.Get(ticket.RunID).State)
+	handle := run(t, second, "", command("raw/a", "true"))
+	snap := await(t, second, handle.RunID, ended)
+	require.Equal(t, state.RunSucceeded, snap.State.Runs.Get(handle.RunID).State)
 }
 
 func TestRunKeyAttachesOrConflicts(t *testing.T) {

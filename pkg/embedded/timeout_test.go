@@ -19,24 +19,24 @@ func TestLivenessTimerLosesSilentAttempts(t *testing.T) {
 	holder, silent := command("raw/holder", "sleep 600"), command("raw/silent", "true")
 	holder.Pool, holder.Priority, silent.Pool = "one", 1, "one"
 	silent.HeartbeatTimeoutSec = 1
-	ticket := run(t, s.Engine, "", holder, silent, command("raw/after", "true", "raw/silent"))
-	await(t, s.Engine, ticket.RunID, func(_ *snapshot.Snapshot, r *state.Run) bool { return r.TasksRunning == 1 })
+	handle := run(t, s.Engine, "", holder, silent, command("raw/after", "true", "raw/silent"))
+	await(t, s.Engine, handle.RunID, func(_ *snapshot.Snapshot, r *state.Run) bool { return r.TasksRunning == 1 })
 
 	// The task waits for its pool. A worker that this stack does not know starts it nevertheless,
 	// as if a rebuild had lost the dispatch.
 	_, err := s.Appender().Append(t.Context(), []*event.Envelope{{Payload: &event.TaskStarted{
 		AttemptRef: event.AttemptRef{
-			RunID: ticket.RunID, TaskKey: "raw/silent", Attempt: 1, WorkerID: "gone",
-			AttemptID: ids.AttemptID(s.Workspace().Domain, ticket.RunID, "raw/silent", 1),
+			RunID: handle.RunID, TaskKey: "raw/silent", Attempt: 1, WorkerID: "gone",
+			AttemptID: ids.AttemptID(s.Workspace().Domain, handle.RunID, "raw/silent", 1),
 		},
 		StartedAt: event.At(s.Workspace().Clock.Now()),
 	}}})
 	require.NoError(t, err)
 	// A lost attempt does not count against the task's retries: another attempt is granted.
-	snap := await(t, s.Engine, ticket.RunID, func(snap *snapshot.Snapshot, _ *state.Run) bool {
-		return snap.State.Tasks.Get(state.Key2{A: ticket.RunID, B: "raw/silent"}).GrantedAttempts == 1
+	snap := await(t, s.Engine, handle.RunID, func(snap *snapshot.Snapshot, _ *state.Run) bool {
+		return snap.State.Tasks.Get(state.Key2{A: handle.RunID, B: "raw/silent"}).GrantedAttempts == 1
 	})
-	lost := snap.State.Attempts.Get(state.AttemptKey{RunID: ticket.RunID, TaskKey: "raw/silent", Attempt: 1})
+	lost := snap.State.Attempts.Get(state.AttemptKey{RunID: handle.RunID, TaskKey: "raw/silent", Attempt: 1})
 	require.Equal(t, "HEARTBEAT_TIMEOUT", lost.ErrorCode)
 }
 
@@ -44,9 +44,9 @@ func TestTaskTimeoutKillsExecution(t *testing.T) {
 	s := start(t, t.TempDir())
 	slow := command("raw/slow", "sleep 600")
 	slow.TimeoutSec = 1
-	ticket := run(t, s.Engine, "", slow)
-	snap := await(t, s.Engine, ticket.RunID, ended)
-	task := snap.State.Tasks.Get(state.Key2{A: ticket.RunID, B: "raw/slow"})
+	handle := run(t, s.Engine, "", slow)
+	snap := await(t, s.Engine, handle.RunID, ended)
+	task := snap.State.Tasks.Get(state.Key2{A: handle.RunID, B: "raw/slow"})
 	require.Equal(t, state.TaskFailed, task.State)
 	require.Equal(t, "timed_out", task.Outcome)
 	require.Equal(t, "TASK_TIMEOUT", task.ErrorCode)

@@ -159,9 +159,9 @@ func request(assets ...plan.Asset) engine.RunRequest {
 
 func (w *fixture) run(r engine.RunRequest) engine.RunHandle {
 	w.t.Helper()
-	ticket, err := w.Run(w.t.Context(), r)
+	handle, err := w.Run(w.t.Context(), r)
 	require.NoError(w.t, err)
-	return ticket
+	return handle
 }
 
 // inBothProcesses runs a test with the engine in the compactor's process and in another one.
@@ -175,16 +175,16 @@ func TestRunReturnsAfterFold(t *testing.T) {
 	inBothProcesses(t, func(t *testing.T, w *fixture) {
 		r := request(asset("a"), asset("b", "a"))
 		r.MaxParallelism, r.TimeoutSec, r.Labels = 3, 60, map[string]string{"team": "data"}
-		ticket := w.run(r)
-		require.Equal(t, 2, ticket.Tasks)
-		require.False(t, ticket.Attached)
+		handle := w.run(r)
+		require.Equal(t, 2, handle.Tasks)
+		require.False(t, handle.Attached)
 		st := w.state()
-		row := st.Runs.Get(ticket.RunID)
+		row := st.Runs.Get(handle.RunID)
 		require.Equal(t, int32(3), row.MaxParallelism)
 		require.JSONEq(t, `["raw/a","raw/b"]`, row.RootAssets)
 		require.JSONEq(t, `{"team":"data"}`, row.Labels)
-		require.Equal(t, state.TaskReady, st.Tasks.Get(state.Key2{A: ticket.RunID, B: "raw/a"}).State)
-		require.Equal(t, state.TaskBlocked, st.Tasks.Get(state.Key2{A: ticket.RunID, B: "raw/b"}).State)
+		require.Equal(t, state.TaskReady, st.Tasks.Get(state.Key2{A: handle.RunID, B: "raw/a"}).State)
+		require.Equal(t, state.TaskBlocked, st.Tasks.Get(state.Key2{A: handle.RunID, B: "raw/b"}).State)
 		data, _, err := w.cfg.Store.Get(t.Context(), row.PlanRef)
 		require.NoError(t, err)
 		stored, err := plan.Decode(data)
@@ -199,9 +199,9 @@ func TestLargePlanIsReadByReference(t *testing.T) {
 	for i := range 600 {
 		assets = append(assets, asset(fmt.Sprintf("a%03d", i)))
 	}
-	ticket := w.run(request(assets...))
-	require.Equal(t, 600, ticket.Tasks)
-	require.Equal(t, int32(600), w.state().Runs.Get(ticket.RunID).TasksTotal)
+	handle := w.run(request(assets...))
+	require.Equal(t, 600, handle.Tasks)
+	require.Equal(t, int32(600), w.state().Runs.Get(handle.RunID).TasksTotal)
 	for name, err := range ledger.List(t.Context(), w.blobs, foldtest.Domain, "") {
 		require.NoError(t, err)
 		require.Less(t, name.Object.Size, int64(64<<10), "the tasks are in the plan, not in the ledger")
@@ -286,15 +286,15 @@ func TestFoldErrorSaysEntryIsDurable(t *testing.T) {
 
 func TestCancelEndsRun(t *testing.T) {
 	inBothProcesses(t, func(t *testing.T, w *fixture) {
-		ticket := w.run(request(asset("a"), asset("b", "a")))
-		w.report(&event.TaskStarted{AttemptRef: foldtest.Ref(ticket.RunID, "raw/a", 1), StartedAt: event.At(clock.System{}.Now())})
-		require.NoError(t, w.Cancel(t.Context(), ticket.RunID[16:], "not needed", false), "the end of an id is enough")
-		row := w.state().Runs.Get(ticket.RunID)
+		handle := w.run(request(asset("a"), asset("b", "a")))
+		w.report(&event.TaskStarted{AttemptRef: foldtest.Ref(handle.RunID, "raw/a", 1), StartedAt: event.At(clock.System{}.Now())})
+		require.NoError(t, w.Cancel(t.Context(), handle.RunID[16:], "not needed", false), "the end of an id is enough")
+		row := w.state().Runs.Get(handle.RunID)
 		require.Equal(t, state.RunCancelling, row.State)
 		require.Equal(t, "not needed", row.CancelReason)
 		require.NoError(t, w.Cancel(t.Context(), "latest", "immediately", true))
-		require.Equal(t, state.RunCancelled, w.state().Runs.Get(ticket.RunID).State)
-		require.ErrorIs(t, w.Cancel(t.Context(), ticket.RunID, "", true), engine.ErrEnded)
+		require.Equal(t, state.RunCancelled, w.state().Runs.Get(handle.RunID).State)
+		require.ErrorIs(t, w.Cancel(t.Context(), handle.RunID, "", true), engine.ErrEnded)
 		require.ErrorIs(t, w.Cancel(t.Context(), "none", "", true), engine.ErrNotFound)
 	})
 }
@@ -312,15 +312,15 @@ func TestRetryKeepsSucceededTasks(t *testing.T) {
 		)
 		require.Equal(t, state.RunFailed, w.state().Runs.Get(parent.RunID).State)
 
-		ticket, err := w.Retry(t.Context(), "latest")
+		handle, err := w.Retry(t.Context(), "latest")
 		require.NoError(t, err)
-		require.Equal(t, 2, ticket.Tasks)
-		row := w.state().Runs.Get(ticket.RunID)
+		require.Equal(t, 2, handle.Tasks)
+		row := w.state().Runs.Get(handle.RunID)
 		require.Equal(t, parent.RunID, row.ParentRunID)
 		require.Equal(t, []int32{2, 600}, []int32{row.MaxParallelism, row.TimeoutSec})
 		require.JSONEq(t, `["raw/a","raw/b","raw/c","raw/d"]`, row.RootAssets, "the root assets of its parent")
 		var keys []string
-		w.state().TasksOf(ticket.RunID, func(task *state.Task) bool {
+		w.state().TasksOf(handle.RunID, func(task *state.Task) bool {
 			keys = append(keys, task.TaskKey+" "+string(task.State))
 			return true
 		})
@@ -333,8 +333,8 @@ func TestRetryKeepsSucceededTasks(t *testing.T) {
 		require.Len(t, items, 1)
 		require.Equal(t, "assets/raw/a/", items[0].URI, "b reads a's output of the first run")
 
-		w.report(w.finished(ticket.RunID, "raw/b", event.Succeeded), w.finished(ticket.RunID, "raw/c", event.Succeeded))
-		require.Equal(t, state.RunSucceeded, w.state().Runs.Get(ticket.RunID).State)
+		w.report(w.finished(handle.RunID, "raw/b", event.Succeeded), w.finished(handle.RunID, "raw/c", event.Succeeded))
+		require.Equal(t, state.RunSucceeded, w.state().Runs.Get(handle.RunID).State)
 		require.Equal(t, state.RunFailed, w.state().Runs.Get(parent.RunID).State, "the parent is unchanged")
 	})
 }
@@ -348,20 +348,20 @@ func TestLargeProjectIsRunAndRetried(t *testing.T) {
 	for i := range n {
 		assets = append(assets, asset(fmt.Sprintf("a%05d", i)))
 	}
-	ticket := w.run(request(assets...))
-	require.Equal(t, n, ticket.Tasks)
-	row := w.state().Runs.Get(ticket.RunID)
+	handle := w.run(request(assets...))
+	require.Equal(t, n, handle.Tasks)
+	row := w.state().Runs.Get(handle.RunID)
 	require.Equal(t, int32(event.MaxSelection), row.RootAssetsTotal, "as many as an event may name")
 	var named []string
 	require.NoError(t, json.Unmarshal([]byte(row.RootAssets), &named))
 	require.Len(t, named, 20)
 	require.Equal(t, "raw/a00000", named[0])
 
-	require.NoError(t, w.Cancel(t.Context(), ticket.RunID, "", true))
-	ticket, err := w.Retry(t.Context(), ticket.RunID)
+	require.NoError(t, w.Cancel(t.Context(), handle.RunID, "", true))
+	handle, err := w.Retry(t.Context(), handle.RunID)
 	require.NoError(t, err)
-	require.Equal(t, n, ticket.Tasks)
-	require.Equal(t, int32(event.MaxSelection), w.state().Runs.Get(ticket.RunID).RootAssetsTotal)
+	require.Equal(t, n, handle.Tasks)
+	require.Equal(t, int32(event.MaxSelection), w.state().Runs.Get(handle.RunID).RootAssetsTotal)
 }
 
 func TestRetryFailsWithoutPlan(t *testing.T) {

@@ -206,7 +206,7 @@ func (e *Engine) trigger(ctx context.Context, built *plan.Plan, p *event.RunTrig
 	if err != nil {
 		return RunHandle{RunID: p.RunID}, err // the trigger may be durable, and be folded later
 	}
-	return e.ticket(ctx, snap, p, entry)
+	return e.outcome(ctx, snap, p, entry)
 }
 
 // storePlan stores a plan. Its name is a hash of its content, so an existing object is a success.
@@ -221,8 +221,8 @@ func (e *Engine) storePlan(ctx context.Context, ref string, data []byte) error {
 	return fmt.Errorf("store plan: %w", err)
 }
 
-// ticket returns the outcome of a trigger from the folded state.
-func (e *Engine) ticket(ctx context.Context, snap *snapshot.Snapshot, p *event.RunTriggered, entry string) (RunHandle, error) {
+// outcome returns the run that a trigger has started or attached to, from the folded state.
+func (e *Engine) outcome(ctx context.Context, snap *snapshot.Snapshot, p *event.RunTriggered, entry string) (RunHandle, error) {
 	made, err := snap.WithRun(ctx, p.RunID) // which also finds a run that is closed already
 	if err != nil && !manifest.Damaged(err) {
 		return RunHandle{}, err
@@ -239,15 +239,15 @@ func (e *Engine) ticket(ctx context.Context, snap *snapshot.Snapshot, p *event.R
 			"run key %q: %w: run %s holds it until %s with a different request (other assets, partitions, code, limits or labels): use another key",
 			p.RunKey, ErrConflict, owner.RunID, owner.ExpiresAt)
 	}
-	t := RunHandle{RunID: owner.RunID, Attached: true}
+	attached := RunHandle{RunID: owner.RunID, Attached: true}
 	s, err := snap.WithRun(ctx, owner.RunID)
 	if err != nil {
 		return RunHandle{}, err
 	}
 	if s != nil {
-		t.Tasks = int(s.Runs.Get(owner.RunID).TasksTotal)
+		attached.Tasks = int(s.Runs.Get(owner.RunID).TasksTotal)
 	}
-	return t, nil
+	return attached, nil
 }
 
 // entryOutcome describes the outcome of an entry that created no run.

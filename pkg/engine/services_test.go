@@ -55,9 +55,9 @@ func TestServicesFindRunByNextSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newUnnotifiedFixture(t, true)
 		began := clock.System{}.Now()
-		ticket, err := w.Run(t.Context(), oneTask())
+		handle, err := w.Run(t.Context(), oneTask())
 		require.NoError(t, err)
-		require.NotNil(t, w.state().Runs.Get(ticket.RunID))
+		require.NotNil(t, w.state().Runs.Get(handle.RunID))
 		require.LessOrEqual(t, clock.System{}.Now().Sub(began), 61*time.Second)
 	})
 }

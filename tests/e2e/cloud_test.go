@@ -224,11 +224,11 @@ func (c *cloud) weather(dates string) string {
 	require.NoError(c.t, err)
 	days, err := plan.ParseSelection(dates)
 	require.NoError(c.t, err)
-	ticket, err := c.engine.Run(c.t.Context(), engine.RunRequest{
+	handle, err := c.engine.Run(c.t.Context(), engine.RunRequest{
 		Plan: plan.Request{Root: p.Root, Assets: p.Assets, All: true, Partitions: []plan.Selection{days}}, Trigger: event.Trigger{Type: "manual"},
 	})
 	require.NoError(c.t, err)
-	return ticket.RunID
+	return handle.RunID
 }
 
 func TestCloudRunsExample(t *testing.T) {

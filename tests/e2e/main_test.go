@@ -124,19 +124,19 @@ func childRun(ctx context.Context, spec string) error {
 	if err != nil {
 		return err
 	}
-	ticket, err := s.Run(ctx, engine.RunRequest{
+	handle, err := s.Run(ctx, engine.RunRequest{
 		Plan: plan.Request{Root: j.Root, Assets: j.assets(), All: true}, RunKey: j.RunKey, Trigger: event.Trigger{Type: "manual"},
 	})
 	if err != nil {
 		return err
 	}
 	out := json.NewEncoder(os.Stdout)
-	p := progress{RunID: ticket.RunID, Succeeded: -1}
+	p := progress{RunID: handle.RunID, Succeeded: -1}
 	for snap, err := s.Current(ctx); ; snap, err = s.Await(ctx, snap.Revision) {
 		if err != nil {
 			return err
 		}
-		run := snap.State.Runs.Get(ticket.RunID)
+		run := snap.State.Runs.Get(handle.RunID)
 		if run.TasksSucceeded == p.Succeeded && !run.State.Terminal() {
 			continue
 		}

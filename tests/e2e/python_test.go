@@ -62,12 +62,12 @@ func (c *cloud) runDays(dates string, assets ...plan.Asset) string {
 	c.t.Helper()
 	days, err := plan.ParseSelection(dates)
 	require.NoError(c.t, err)
-	ticket, err := c.engine.Run(c.t.Context(), engine.RunRequest{
+	handle, err := c.engine.Run(c.t.Context(), engine.RunRequest{
 		Plan:    plan.Request{Root: c.t.TempDir(), Assets: assets, All: true, Partitions: []plan.Selection{days}},
 		Trigger: event.Trigger{Type: "manual"},
 	})
 	require.NoError(c.t, err)
-	return ticket.RunID
+	return handle.RunID
 }
 
 // A third of the deliveries arrive twice.
@@ -93,7 +93,7 @@ func TestPythonWorkerExecutesRuns(t *testing.T) {
 
 	// The count reads outputs of the earlier run.
 	count := action("count", []string{"count_words"}, "text")
-	ticket, err := c.engine.Run(t.Context(), engine.RunRequest{
+	handle, err := c.engine.Run(t.Context(), engine.RunRequest{
 		Plan: plan.Request{
 			Root: t.TempDir(), Assets: []plan.Asset{action("text", []string{"write_text", "three more words"}), count},
 			Select: []ids.AssetKey{count.Key},
@@ -101,8 +101,8 @@ func TestPythonWorkerExecutesRuns(t *testing.T) {
 		Trigger: event.Trigger{Type: "manual"},
 	})
 	require.NoError(t, err)
-	c.requireSucceeded(ticket.RunID)
-	require.Equal(t, "3\n", c.output(ticket.RunID, "raw/count", "count.txt"))
+	c.requireSucceeded(handle.RunID)
+	require.Equal(t, "3\n", c.output(handle.RunID, "raw/count", "count.txt"))
 }
 
 func TestPythonWorkerReportsFailures(t *testing.T) {

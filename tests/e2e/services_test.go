@@ -226,11 +226,11 @@ func command(key, script string, deps ...string) plan.Asset {
 
 func (c *cluster) run(assets ...plan.Asset) string {
 	c.t.Helper()
-	ticket, err := c.engine.Run(c.t.Context(), engine.RunRequest{
+	handle, err := c.engine.Run(c.t.Context(), engine.RunRequest{
 		Plan: plan.Request{Root: c.t.TempDir(), Assets: assets, All: true}, Trigger: event.Trigger{Type: "manual"},
 	})
 	require.NoError(c.t, err)
-	return ticket.RunID
+	return handle.RunID
 }
 
 func (c *cluster) requireSucceeded(runID string) {

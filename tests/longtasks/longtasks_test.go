@@ -87,7 +87,7 @@ func (w *fixture) open(id string) *worker.Worker {
 // run starts a run of one task, whose timeout exceeds the time that a worker holds a delivery.
 func (w *fixture) run() (runID string) {
 	w.T.Helper()
-	ticket, err := w.Engine(domain).Run(w.T.Context(), engine.RunRequest{
+	handle, err := w.Engine(domain).Run(w.T.Context(), engine.RunRequest{
 		Plan: plan.Request{Root: w.T.TempDir(), All: true, Assets: []plan.Asset{{
 			Key: ids.AssetKey{Namespace: "raw", Name: "a"}, Work: plan.Work{Command: []string{"true"}},
 			TimeoutSec: 600, Retries: plan.Retries{MaxAttempts: 2, InitialDelayMS: 1},
@@ -95,7 +95,7 @@ func (w *fixture) run() (runID string) {
 		Trigger: event.Trigger{Type: "manual"},
 	})
 	require.NoError(w.T, err)
-	return ticket.RunID
+	return handle.RunID
 }
 
 // task waits until the run's task satisfies a condition, and returns it.

@@ -105,13 +105,13 @@ func TestLargeTenantsDoNotDelaySmallOnes(t *testing.T) {
 // begin triggers a run of assets in a domain.
 func begin(t *testing.T, c *clustertest.Cluster, d ids.Domain, assets []plan.Asset) string {
 	t.Helper()
-	ticket, err := c.Engine(d).Run(t.Context(), engine.RunRequest{
+	handle, err := c.Engine(d).Run(t.Context(), engine.RunRequest{
 		Plan: plan.Request{Root: t.TempDir(), All: true, Assets: assets}, Trigger: event.Trigger{Type: "manual"},
 	})
 	if err != nil {
 		t.Errorf("%s: %v", d, err)
 	}
-	return ticket.RunID
+	return handle.RunID
 }
 
 // ended waits for the end of a run.

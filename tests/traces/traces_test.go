@@ -123,7 +123,7 @@ func TestRunOnServicesIsOneTrace(t *testing.T) {
 	}
 	acme := ids.Domain{Tenant: "acme", Workspace: "prod"}
 	first := asset("a")
-	ticket, err := c.TracedEngine(acme, open(t, server.URL, "servo")).Run(t.Context(), engine.RunRequest{
+	handle, err := c.TracedEngine(acme, open(t, server.URL, "servo")).Run(t.Context(), engine.RunRequest{
 		Plan: plan.Request{Root: t.TempDir(), All: true, Assets: []plan.Asset{first, asset("b", first.Key)}}, Trigger: event.Trigger{Type: "manual"},
 	})
 	require.NoError(t, err)
@@ -138,14 +138,14 @@ func TestRunOnServicesIsOneTrace(t *testing.T) {
 	var missing []string
 	c.Eventually("all spans of the run", func() bool {
 		missing = slices.Clone(want)
-		for _, s := range got.of(trace.ID(ticket.RunID)) {
+		for _, s := range got.of(trace.ID(handle.RunID)) {
 			name := strings.TrimSpace(s.service + " " + s.Name + " " + s.attribute("servo.task_key"))
 			missing = slices.DeleteFunc(missing, func(w string) bool { return w == name })
 		}
 		return len(missing) == 0
 	})
 
-	spans := got.of(trace.ID(ticket.RunID))
+	spans := got.of(trace.ID(handle.RunID))
 	byID, byName := map[string]span{}, map[string]span{}
 	for _, s := range spans {
 		byID[hex.EncodeToString(s.SpanId)], byName[s.Name+" "+s.attribute("servo.task_key")] = s, s
@@ -167,7 +167,7 @@ func TestRunOnServicesIsOneTrace(t *testing.T) {
 	}
 	for _, task := range []string{"raw/a", "raw/b"} {
 		attempt := byName["attempt "+task]
-		id := trace.SpanID(ids.AttemptID(acme, ticket.RunID, task, 1))
+		id := trace.SpanID(ids.AttemptID(acme, handle.RunID, task, 1))
 		require.Equal(t, id[:], attempt.SpanId)
 		require.Equal(t, byName["dispatch "+task].SpanId, attempt.ParentSpanId)
 		require.Equal(t, attempt.SpanId, byName["callback finished "+task].ParentSpanId)
@@ -175,5 +175,5 @@ func TestRunOnServicesIsOneTrace(t *testing.T) {
 	require.Less(t, byName["trigger "].StartTimeUnixNano, byName["dispatch raw/a"].StartTimeUnixNano)
 	require.Less(t, byName["callback finished raw/a"].StartTimeUnixNano, byName["dispatch raw/b"].StartTimeUnixNano)
 	require.Less(t, byName["dispatch raw/b"].StartTimeUnixNano, byName["callback finished raw/b"].StartTimeUnixNano)
-	require.Contains(t, c.Logs(), trace.ID(ticket.RunID).String(), "log lines contain the trace id")
+	require.Contains(t, c.Logs(), trace.ID(handle.RunID).String(), "log lines contain the trace id")
 }

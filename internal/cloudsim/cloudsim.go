@@ -73,7 +73,7 @@ type Options struct {
 type Cloud struct {
 	// Engine is a client's engine. Its operations are billed, too.
 	Engine *engine.Engine
-	// Watch reads published states from outside of the cloud: without latency and cost.
+	// Watch reads published states without the latency and the cost of the simulated cloud.
 	Watch *snapshot.Reader
 
 	opts    Options

@@ -227,14 +227,14 @@ func Admissible(s *state.State, t *state.Task) bool {
 	if t.State != state.TaskReady || t.AdmittedAt != 0 || run.State != state.RunPending && run.State != state.RunRunning {
 		return false
 	}
-	all, inRun, inPool := Held(s, t.RunID, t.Pool)
+	all, inRun, inPool := SlotsInUse(s, t.RunID, t.Pool)
 	workspace, _ := s.SlotLimit(event.ScopeWorkspace, "")
 	pool, limited := s.SlotLimit(event.ScopePool, t.Pool)
 	return all < workspace && (run.MaxParallelism == 0 || inRun < run.MaxParallelism) && (!limited || inPool < pool)
 }
 
-// Held counts the slots in use in the rows: of the workspace, of a run and of a pool.
-func Held(s *state.State, runID, pool string) (all, inRun, inPool int32) {
+// SlotsInUse counts the admitted tasks in the workspace, in a run and in a pool.
+func SlotsInUse(s *state.State, runID, pool string) (all, inRun, inPool int32) {
 	for t := range s.Tasks.All {
 		if t.AdmittedAt == 0 {
 			continue

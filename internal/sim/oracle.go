@@ -71,8 +71,8 @@ type followed struct {
 	floors    []floorAt
 	rebuiltAt time.Time
 	unlisted  time.Duration // how long listings of the ledger have only failed
-	// ended reports that a bare rebuild has ended the revision numbers of the domain and published
-	// nothing yet. endedAt is when it did.
+	// ended reports that a bare rebuild has raised the boundary above every revision, and has not yet
+	// published the first revision of the new timeline. endedAt is when it raised the boundary.
 	ended   bool
 	endedAt time.Time
 	seenAt  map[string]time.Time // when runs were first published

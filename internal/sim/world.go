@@ -276,7 +276,7 @@ func (w *world) elapsed() time.Duration { return w.now().Sub(w.start) }
 // maxTail bounds the lines of the trace that are kept.
 const maxTail = 4000
 
-// note adds a line to the trace. It belongs to the driver.
+// note adds a line to the trace. Only the driver may call it.
 func (w *world) note(format string, args ...any) {
 	line := fmt.Sprintf("%12.6f ", w.elapsed().Seconds()) + fmt.Sprintf(format, args...)
 	w.hash(line)

@@ -108,8 +108,8 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// decode reads the JSON body of a POST. It rejects unknown fields, because a misspelt field would
-// start another run than intended.
+// decode reads the JSON body of a POST. It rejects unknown fields, because a misspelt field could
+// start a different run than the caller intended.
 func decode(r *http.Request, to any) error {
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return refuse(http.StatusUnsupportedMediaType, "unsupported Content-Type %q: send application/json", r.Header.Get("Content-Type"))

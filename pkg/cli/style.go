@@ -100,7 +100,7 @@ type sheet struct {
 	width int // of the names
 }
 
-// field adds a value. Further values of a name have the name "".
+// field adds a line with a name and a value. The name is "" on further lines for the same name.
 func (s *sheet) field(name, format string, args ...any) {
 	fmt.Fprintf(s, "%s%s\n", s.style.dim(pad(name, s.width)), fmt.Sprintf(format, args...))
 }

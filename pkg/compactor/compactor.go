@@ -63,9 +63,9 @@ type Config struct {
 	OnFailure func(err error, since time.Time)
 	// OnRecovery is called when folding succeeds again. It may be nil.
 	OnRecovery func()
-	// OnPhase is called with the duration and the error of each fold and each publish. A publish
-	// that another writer was faster than ends with [manifest.ErrConflict] or
-	// [manifest.ErrNotCommitted]. It may be nil.
+	// OnPhase is called with the duration and the error of each fold and each publish. If another
+	// writer published first, the error is [manifest.ErrConflict] or [manifest.ErrNotCommitted].
+	// OnPhase may be nil.
 	OnPhase func(phase Phase, took time.Duration, err error)
 }
 

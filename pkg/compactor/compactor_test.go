@@ -183,7 +183,7 @@ func TestI13UnknownRunListsTheLedger(t *testing.T) {
 	w.verify()
 }
 
-// I-15, independent of clocks. This test fails if completeAt trusts this machine's clock.
+// I-15 holds even if this machine's clock is fast. This test fails if completeAt trusts that clock.
 func TestCompactorWithFastClockSkipsNoEntry(t *testing.T) {
 	w := newWorld(t)
 	ahead := &tick{now: w.clock.Now().Add(time.Hour)}

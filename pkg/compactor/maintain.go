@@ -14,7 +14,7 @@ import (
 const (
 	// maintainEvery is the longest interval between maintenance rounds while there are publishes.
 	maintainEvery = time.Minute
-	// perAge is how many rounds run in the time that a revision needs to expire.
+	// perAge is the least number of maintenance rounds during the retention time of a revision.
 	perAge = 3
 	// backlogEvery is the interval while a round leaves work for the next one.
 	backlogEvery = time.Second

@@ -16,9 +16,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/tiers"
 )
 
-// Otherwise the next short-lived process would start the same merge again. This test fails if
-// merges wait for the next publish.
-func TestSettlePublishesMerges(t *testing.T) {
+// A merge that its process does not publish is started again by the next short-lived process. This
+// test fails if merges wait for the next publish.
+func TestFlushPublishesMerges(t *testing.T) {
 	w := newWorld(t)
 	w.options = compactor.Options{Tiers: tiers.Options{MaxInline: -1, MaxDeltas: 2, MinBase: 1 << 40}}
 	c := w.open("one")

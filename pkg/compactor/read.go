@@ -70,9 +70,10 @@ func (c *Compactor) list(ctx context.Context) ([]ledger.Name, error) {
 	return names, nil
 }
 
-// recordedAt returns a time that the store had before names were listed: that of the last entry
-// which the state, which was read earlier, has recorded. So a process that has just started knows a
-// time. Entries that are named far ahead are ignored: they stay at the end of every listing.
+// recordedAt returns a time that the store's clock had reached before the listing: the time at which
+// the store took the last listed entry that the state has recorded. The state was read before the
+// listing. With this time, a process that has just started need not ask the store. Entries that are
+// named far ahead are ignored, because they stay at the end of every listing.
 func (l *loaded) recordedAt(names []ledger.Name) int64 {
 	for _, name := range slices.Backward(names) {
 		if ids.Time(name.Entry).Sub(name.Object.Updated) <= ids.MaxAhead && l.recorded(name.Entry) {
@@ -82,7 +83,7 @@ func (l *loaded) recordedAt(names []ledger.Name) int64 {
 	return 0
 }
 
-// portion returns how many entries the next publish records: at least one.
+// portion returns how many of a round's remaining entries the next publish records: at least one.
 func portion(entries []Entry, limit int) int {
 	bytes := int64(0)
 	for i, e := range entries {

@@ -16,9 +16,9 @@ import (
 // maxTraced limits the runs for which a publish creates spans.
 const maxTraced = 32
 
-// compaction is the span of a fold that is published. It belongs to many runs, so it has a trace of
-// its own. Each run gets a span beside it in the trace of the run, where it shows what a task
-// waited for. A nil compaction creates no spans.
+// compaction is the span of a fold that is published. One fold serves many runs, so its span has a
+// trace of its own. The trace of each run gets another span for the same time, which shows what the
+// run's tasks waited for. A nil compaction creates no spans.
 type compaction struct {
 	tracer *trace.Tracer
 	about  trace.About

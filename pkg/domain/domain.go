@@ -27,7 +27,7 @@ type Handle struct {
 	Logger *slog.Logger
 }
 
-// Open returns a handle with the given parts. It creates those that are nil: a codec, a source of
+// Open returns a handle with the given ports. It creates those that are nil: a codec, a source of
 // ids, the store of manifests, the machine's clock, a logger that discards everything.
 func Open(h Handle) *Handle {
 	if h.Clock == nil {

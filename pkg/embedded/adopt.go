@@ -13,9 +13,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// resume folds the entries beyond the last revision and fills the queue, which is empty in a new
-// process, with the same task names as before. The queue delivers tasks and timers only after
-// that, so that none of them meets an older state.
+// resume folds the entries beyond the last revision. Then it starts the queue, which is empty in a
+// new process, and refills it under the same task names as before. The queue delivers nothing
+// before the fold, so every task and timer is handled with the current state.
 func (s *Stack) resume(ctx, running context.Context) error {
 	writable, stop := s.whileWritable(ctx)
 	result, err := s.compactor.Compact(writable, compactor.Request{Barrier: true})
@@ -65,9 +65,9 @@ func (s *Stack) whileWritable(ctx context.Context) (_ context.Context, stop func
 }
 
 // adopt appends a heartbeat for every attempt that was running when the last owner ended, because
-// this process will execute it again. The silence since then says nothing about an attempt,
-// however long nobody owned the folder. Without the heartbeats the overdue liveness timer would
-// fail it.
+// this process will execute it again. While no process owned the folder, none received heartbeats,
+// so missing heartbeats do not prove that an attempt failed. Without the appended heartbeats the
+// overdue liveness timer would fail it.
 func (s *Stack) adopt(ctx context.Context, snap *snapshot.Snapshot) (*snapshot.Snapshot, error) {
 	var heartbeats []*event.Envelope
 	now := event.At(s.opts.Clock.Now())

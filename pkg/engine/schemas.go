@@ -71,8 +71,10 @@ type schemaChange struct {
 	alike      int // number of chosen partitions with the same schema as now
 }
 
-// schemaChanges compares each schema of the chosen partitions of an asset with the newest
-// partition that has another one. It compares two schemas once. All rows have a known schema.
+// schemaChanges returns how the schemas of the chosen partitions differ from those of the other
+// partitions of the asset. It compares each schema among the chosen ones with the newest partition
+// that has a different schema, and each pair of schemas only once. The schemas of all rows must be
+// known.
 func schemaChanges(rows []*state.Partition, chosen func(*state.Partition) bool) (changes []schemaChange) {
 	rows = slices.SortedFunc(slices.Values(rows), func(a, b *state.Partition) int { return byAge(b, a) }) // the newest first
 	second := slices.IndexFunc(rows, func(row *state.Partition) bool { return row.SchemaHash != rows[0].SchemaHash })

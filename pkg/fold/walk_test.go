@@ -265,7 +265,7 @@ func (w *walk) admitted(before *state.State, row *state.Dispatch) error {
 	if !w.wild && !ruleSatisfied(w.State, t) {
 		return fmt.Errorf("task %s was admitted before its rule %s was satisfied", t.TaskKey, t.TriggerRule)
 	}
-	all, inRun, inPool := foldtest.Held(w.State, t.RunID, t.Pool)
+	all, inRun, inPool := foldtest.SlotsInUse(w.State, t.RunID, t.Pool)
 	workspace, _ := w.State.SlotLimit(event.ScopeWorkspace, "")
 	pool, limited := w.State.SlotLimit(event.ScopePool, t.Pool)
 	most := w.State.Runs.Get(t.RunID).MaxParallelism

@@ -40,7 +40,7 @@ type Config struct {
 type Entry struct {
 	Name string // its ULID
 	Data []byte // read-only
-	// Object is the store's answer. Its Generation and CRC32C prove that Data is stored.
+	// Object is the store's answer. Its Version and CRC32C prove that Data is stored.
 	Object blob.Object
 	Events int
 	// Urgent reports that somebody is waiting for the effect of one of its events.

@@ -28,10 +28,10 @@
 //   - nil: r+1 is this manifest, and it is committed.
 //   - [ErrConflict]: another manifest is r+1. Nothing was changed; load, fold and
 //     publish again.
-//   - [ErrNotCommitted]: the boundary is at or past r+1.
-//     The writer was away for too long. Its work is void, or was committed, built
-//     upon and collected before the writer asked. Load the newest revision to find
-//     out which.
+//   - [ErrNotCommitted]: the boundary is at or past r+1, because the writer was away
+//     for too long. Either its revision was never committed, or it was committed,
+//     followed by other revisions and collected. Load the newest revision to find out
+//     which.
 //   - [ErrUnknown]: ctx ended before the outcome was known. Load, or publish the
 //     same manifest again.
 //
@@ -50,8 +50,8 @@
 // [Store.Next] advances a reader from revision r with one request. It accepts r+1
 // only if r+1 names r's nonce as its parent. Revisions are kept for an hour, so a
 // reader that knows r was the newest does not read the boundary again for ten
-// seconds, the trust window. Only a rebuild of the state does not wait an hour;
-// a reader may see it late by that window.
+// seconds, the trust window. Only a rebuild raises the boundary without waiting an
+// hour. A reader may notice a rebuild late by the length of the trust window.
 //
 // # Timelines
 //
@@ -157,9 +157,9 @@ type Config struct {
 	Store  blob.Store
 	IDs    *ids.Source
 	Clock  clock.Clock
-	// InUse is called with a revision as soon as it is stored, before the boundary has
-	// confirmed it. Callers must load the revision themselves. Held must not block; it
-	// may be nil.
+	// OnStored is called with a revision as soon as it is stored, before the boundary has
+	// confirmed it. It must load the revision before it uses it, and must not block. It may
+	// be nil.
 	OnStored func(revision int64)
 	// Logger receives warnings about retried publishes. It may be nil.
 	Logger *slog.Logger

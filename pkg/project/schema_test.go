@@ -267,7 +267,7 @@ type schemaNode struct {
 	Definitions map[string]*schemaNode `json:"definitions"`
 }
 
-// place is a field of the schema: the file that it is in, and its path.
+// schemaPlace is a field of the schema, with its file and its path.
 type schemaPlace struct {
 	file string
 	path []string

@@ -26,8 +26,8 @@ const (
 	noRoute        = "none"
 )
 
-// routes lists the routes of each service that its callers use all the time. Their series exist from
-// the start.
+// routes lists the routes of each service that are in constant use. Their series exist, with the
+// value 0, from the start of the service.
 var routes = map[string][]string{
 	compactorName:  {"POST /v1/compact", "POST /v1/notifications"},
 	dispatcherName: {"POST /v1/reconcile", "POST /v1/notifications", contract.CallbackPattern, dispatcher.TimerPattern},
@@ -100,7 +100,7 @@ var (
 	storeDuration = &metrics.Metric{
 		Name: "servo_store_request_duration_seconds", Type: metrics.Histogram,
 		Help:    "Time of requests to the object store, by operation; of a listing, until its first object.",
-		Act:     "slower than the store's usual latency: everything else is slow with it",
+		Act:     "above the store's usual latency: check the store; it slows everything else down",
 		Labels:  []metrics.Label{operationLabel},
 		Buckets: callBuckets,
 	}

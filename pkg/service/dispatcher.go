@@ -65,9 +65,9 @@ func dispatch(ctx context.Context, p Process, cfg config, logger *slog.Logger) e
 	if err != nil {
 		return errors.Join(err, s.endpoint.Close())
 	}
-	d.turns = dispatcher.NewFairQueue(p.Clock, queueCalls, cfg.DispatchRate, weights)
-	d.turns.OnWaiting = func(more int) { s.metrics.Add(dispatchesWaiting, float64(more)) }
-	d.turns.OnTurn = func(waited time.Duration) { s.metrics.Observe(dispatchWait, waited) }
+	d.fairQueue = dispatcher.NewFairQueue(p.Clock, queueCalls, cfg.DispatchRate, weights)
+	d.fairQueue.OnWaiting = func(more int) { s.metrics.Add(dispatchesWaiting, float64(more)) }
+	d.fairQueue.OnTurn = func(waited time.Duration) { s.metrics.Observe(dispatchWait, waited) }
 	if d.workers, err = cfg.workers(); err != nil {
 		return errors.Join(err, s.endpoint.Close())
 	}
@@ -105,7 +105,7 @@ type dispatchers struct {
 	queue            queue.Queue
 	client           func(ids.Domain) *remote.Client
 	announce         *relay[announcement]
-	turns            *dispatcher.FairQueue
+	fairQueue        *dispatcher.FairQueue
 	full             atomic.Bool
 }
 
@@ -128,7 +128,7 @@ func (d *dispatchers) open(ctx context.Context, key ids.Domain) (*served[*dispat
 	snapshots := h.Reader()
 	opened := dispatcher.New(dispatcher.Config{
 		Handle: h, Queue: d.queue, Appender: appender, Compactor: d.client(key), Snapshots: snapshots,
-		Keys: d.keys, WorkerKeys: d.workerKeys, FairQueue: d.turns, WorkerURL: d.workerURL, BaseURL: d.base, Traces: s.traces,
+		Keys: d.keys, WorkerKeys: d.workerKeys, FairQueue: d.fairQueue, WorkerURL: d.workerURL, BaseURL: d.base, Traces: s.traces,
 	})
 	return &served[*dispatcher.Dispatcher]{value: opened, bytes: snapshots.Bytes, run: func(ctx context.Context) { d.runAppender(ctx, appender) }}, nil
 }

@@ -13,7 +13,7 @@
 //     closed runs, which move to history.
 //
 // [Options] decides which merges are due, and a merge decides whether a manifest can include its
-// result: both only compute. [Tiers] runs merges and writes files.
+// result. Both decisions are pure. [Tiers] runs merges and writes files.
 package tiers
 
 import (

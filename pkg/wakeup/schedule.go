@@ -61,9 +61,9 @@ type Schedule struct {
 // Next returns the wakeup of a state that is to be published, given the wakeup of the parent, by
 // the rules of [manifest.Wakeup].
 //
-// A wakeup that is due within a slot stays, whatever the state. So a busy domain creates one wakeup
-// per slot, and folding need not search the state for each publish. A sweep releases the wakeup, and
-// creates no other one if nothing can get stuck.
+// Next keeps the parent's wakeup if it is due within a [Slot], whatever the state. So a busy domain
+// creates one wakeup per slot, and a publish need not search the state. A sweep releases the wakeup,
+// and a new one follows only if something can get stuck.
 func (s *Schedule) Next(parent manifest.Wakeup, work *state.State, now event.Time, swept Swept) manifest.Wakeup {
 	next := parent
 	next.Through = max(next.Through, swept.Through)

@@ -28,7 +28,7 @@ const (
 	layout = "20060102T1504"
 )
 
-// Wakeup is a wakeup: its domain needs a sweep at a minute.
+// Wakeup says that a domain needs a sweep at a minute or later.
 type Wakeup struct {
 	At     event.Time // a whole minute
 	Domain ids.Domain

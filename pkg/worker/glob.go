@@ -79,7 +79,8 @@ func (g *globber) recursively(dir string, entries []fs.DirEntry, pattern []strin
 	return false
 }
 
-// isHidden reports whether queries cannot read an entry.
+// isHidden reports whether an entry of a folder is hidden from queries: its name begins with a dot,
+// or it is the state folder.
 func (l *lister) isHidden(dir string, entry fs.DirEntry) bool {
 	return strings.HasPrefix(entry.Name(), ".") || entry.IsDir() && l.isState(filepath.Join(dir, entry.Name()))
 }

@@ -38,7 +38,7 @@ func TestTutorials(t *testing.T) {
 	require.NotEmpty(t, pages)
 	scripts, named := t.TempDir(), map[string][]block{}
 	for _, page := range pages {
-		text, err := os.ReadFile(page) //nolint:gosec // a page of the repository
+		text, err := os.ReadFile(page) //nolint:gosec // the commands are from a page of this repository
 		require.NoError(t, err)
 		name := strings.TrimSuffix(filepath.Base(page), ".md")
 		named[name] = blocks(string(text))
@@ -77,7 +77,7 @@ func follow(ts *testscript.TestScript, page []block) {
 // output.
 func execute(ts *testscript.TestScript, dir string, b block, fails bool) (ended, output string) {
 	where := filepath.Join(ts.Getenv("WORK"), ".where")
-	shell := exec.CommandContext(context.Background(), "bash", "-eu", "-c", "trap 'pwd >'"+where+" EXIT\n"+b.text) //nolint:gosec // a page of the repository
+	shell := exec.CommandContext(context.Background(), "bash", "-eu", "-c", "trap 'pwd >'"+where+" EXIT\n"+b.text) //nolint:gosec // the commands are from a page of this repository
 	shell.Dir = dir
 	for _, name := range []string{"PATH", "HOME", "TMPDIR"} {
 		shell.Env = append(shell.Env, name+"="+ts.Getenv(name))

@@ -35,8 +35,8 @@ type Happening struct {
 	// State is SUCCEEDED, FAILED, SKIPPED or CANCELLED, or RETRY_WAIT if an attempt failed that is or
 	// was retried.
 	State state.TaskState
-	// Task is the task. If Tasks, the number of tasks, is more than 1, they were skipped or cancelled
-	// together, and Task is the first of them.
+	// Tasks is the number of tasks that changed together: more than 1 only if they were skipped or
+	// cancelled. Task is the first of them.
 	Task  *state.Task
 	Tasks int
 	// Attempt and Error, on one line, are those of an attempt that is retried. RetryAt is when the

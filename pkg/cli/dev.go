@@ -99,7 +99,7 @@ func (a *app) dev(ctx context.Context, address string, elsewhere bool) error {
 	options := a.options(settings)
 	options.Listen = address
 	options.Routes = func(mux *http.ServeMux, e *engine.Engine) {
-		api.Register(mux, api.Config{Engine: e, Project: current.get, User: func(*http.Request) string { return a.User }})
+		api.Register(mux, api.Config{Engine: e, Project: current.get, User: func(*http.Request) string { return a.userName() }})
 	}
 	stack, err := embedded.Start(ctx, options)
 	if elsewhere && errors.Is(err, syscall.EADDRINUSE) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/embedded"
+	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/gc"
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/project"
@@ -127,6 +129,9 @@ func (a *app) problemText(p project.Problem) string {
 	return text
 }
 
+// userName returns the name of the user who runs this program. A container may not know it.
+func (a *app) userName() string { return cmp.Or(a.User, "unknown") }
+
 // options returns the options of the embedded stack for a project.
 func (a *app) options(p *project.Project) embedded.Options {
 	state := filepath.Join(p.Root, stateDir)
@@ -139,7 +144,7 @@ func (a *app) options(p *project.Project) embedded.Options {
 	o := embedded.Options{
 		Dir: state, Domain: p.Domain, Concurrency: p.Workers.Concurrency, DuckDB: worker.DuckDB{Threads: p.Workers.Threads},
 		Clock: a.Clock, Logger: a.logger, Environ: a.Environ, Secrets: a.secretSources().Resolve, Redactor: &a.redactor, Program: a.Program,
-		Traces: a.tracer, Keep: func(ctx context.Context) (gc.Rule, error) {
+		Actor: engine.User(a.userName()), Traces: a.tracer, Keep: func(ctx context.Context) (gc.Rule, error) {
 			r, err := project.LoadRetention(ctx, p.Root)
 			if err != nil {
 				return nil, err
@@ -149,9 +154,6 @@ func (a *app) options(p *project.Project) embedded.Options {
 	}
 	if p.Workers.MemoryLimit > 0 {
 		o.DuckDB.MemoryLimit = fmt.Sprintf("%dB", p.Workers.MemoryLimit)
-	}
-	if a.User != "" {
-		o.Actor = "user:" + a.User
 	}
 	return o
 }

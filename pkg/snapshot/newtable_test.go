@@ -39,7 +39,7 @@ import (
 )
 
 func TestNewTable(t *testing.T) {
-	st := state.New(domain)
+	st := state.New(acme)
 	note := &state.Note{RunID: "r", TaskKey: "t", Text: "x", Meta: state.Meta{Seq: 1}}
 	st.Notes.Put(note)
 	require.Equal(t, []*state.Note{note}, state.List[state.Note](st.Changed()))

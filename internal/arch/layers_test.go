@@ -103,7 +103,7 @@ var layers = []layer{
 		{"pkg/query", list(words, "pkg/state", "pkg/contract", "pkg/blob", "pkg/table", "pkg/manifest", "pkg/filecheck", "=pkg/query/render")},
 	}},
 	{"views", []pack{
-		// What users see of a state, without a terminal or a protocol.
+		// Computes what users see of a state, without a terminal or a protocol.
 		{"pkg/engine/view", list(words, "pkg/state", "pkg/plan")},
 	}},
 	{"engine", []pack{

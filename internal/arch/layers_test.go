@@ -29,7 +29,9 @@ var layers = []layer{
 		{"pkg/state", list(words, "=pkg/table")},
 		{"pkg/fold", list(words, "=pkg/state")},
 		{"pkg/control", list(words, "=pkg/state")},
-		{"pkg/plan", words},
+		// Checks of assets as data and as SQL; callers execute the SQL.
+		{"pkg/quality", words},
+		{"pkg/plan", list(words, "=pkg/quality")},
 		{"pkg/contract", words},
 	}},
 	{"ports", []pack{
@@ -97,7 +99,7 @@ var layers = []layer{
 		// Rows, plans and commit markers determine which outputs can be deleted.
 		{"pkg/gc", list(words, "pkg/domain", "pkg/state", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/manifest", "pkg/snapshot")},
 		// A worker knows the contract, but not the packages that orchestrate it.
-		{"pkg/worker", list(words, "internal/httpx", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret", "pkg/filecheck")},
+		{"pkg/worker", list(words, "internal/httpx", "pkg/quality", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret", "pkg/filecheck")},
 		{"pkg/query/render", nil},
 		// Commit markers record the settings that an output's files were written with.
 		{"pkg/query", list(words, "pkg/state", "pkg/contract", "pkg/blob", "pkg/table", "pkg/manifest", "pkg/filecheck", "=pkg/query/render")},

@@ -323,7 +323,9 @@ func finished(t *rapid.T, ref event.AttemptRef) event.Payload {
 	for range rapid.IntRange(0, 3).Draw(t, "checks") {
 		p.CheckResults = append(p.CheckResults, event.CheckResult{
 			Name: name().Draw(t, "name"), Passed: rapid.Bool().Draw(t, "passed"),
-			Severity: optional(t, name(), "severity"), Message: text().Draw(t, "message"),
+			Severity: optional(t, name(), "severity"), Message: text().Draw(t, "message"), Phase: optional(t, name(), "phase"),
+			Broken: rapid.Bool().Draw(t, "broken"), Failing: rapid.Int64Min(0).Draw(t, "failing"), Actual: optional(t, name(), "actual"),
+			Expected: optional(t, name(), "expected"), Sample: optional(t, name(), "sample"),
 		})
 	}
 	return p

@@ -154,8 +154,11 @@ type CommitMarker struct {
 	ByteSize   int64              `json:"byte_size"`
 	SchemaHash string             `json:"schema_hash,omitempty"`
 	// Columns are those that all Parquet files of the output have. It is empty if they are not known.
-	Columns     []CommitMarkerColumn `json:"columns,omitempty"`
-	CommittedAt event.Time           `json:"committed_at"`
+	Columns []CommitMarkerColumn `json:"columns,omitempty"`
+	// Checks are the results of the asset's checks, in the order of the asset. They precede the marker: an
+	// execution that adopts the marker reports them.
+	Checks      []event.CheckResult `json:"checks,omitempty"`
+	CommittedAt event.Time          `json:"committed_at"`
 	// StartedAt is when the winning execution began.
 	StartedAt event.Time `json:"started_at"`
 }

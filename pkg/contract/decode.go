@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"path"
 	"reflect"
 	"strings"
@@ -166,12 +167,7 @@ func DecodeFinished(data []byte) (*Finished, error) {
 	if f.MaterializationID != "" {
 		c.ulid("materialization_id", f.MaterializationID)
 	}
-	c.between("check_results (count)", int64(len(f.CheckResults)), 0, event.MaxChecks)
-	for i, r := range f.CheckResults {
-		c.name(fmt.Sprintf("check_results[%d].name", i), r.Name)
-		c.text(fmt.Sprintf("check_results[%d].severity", i), r.Severity, event.MaxName)
-		c.text(fmt.Sprintf("check_results[%d].message", i), r.Message, MaxErrorMessage)
-	}
+	c.checks("check_results", f.CheckResults)
 	c.between("metrics (count)", int64(len(f.Metrics)), 0, MaxMetrics)
 	for key := range f.Metrics {
 		c.name("metrics (a key)", key)
@@ -213,6 +209,7 @@ func DecodeCommitMarker(data []byte) (*CommitMarker, error) {
 	}
 	c.between("row_count", m.RowCount, 0, 1<<62)
 	c.between("byte_size", m.ByteSize, 0, 1<<62)
+	c.checks("checks", m.Checks)
 	return ifValid(&m, c)
 }
 
@@ -376,6 +373,22 @@ func (c *checker) failure(e *event.Error) {
 	c.text("error.code", e.Code, event.MaxName)
 	c.text("error.category", e.Category, event.MaxName)
 	c.text("error.message", e.Message, MaxErrorMessage)
+}
+
+// checks checks the results of quality checks.
+func (c *checker) checks(field string, results []event.CheckResult) {
+	c.between(field+" (count)", int64(len(results)), 0, event.MaxChecks)
+	for i, r := range results {
+		at := fmt.Sprintf("%s[%d]", field, i)
+		c.name(at+".name", r.Name)
+		c.text(at+".severity", r.Severity, event.MaxName)
+		c.text(at+".phase", r.Phase, event.MaxName)
+		c.between(at+".failing", r.Failing, 0, math.MaxInt64)
+		c.text(at+".actual", r.Actual, event.MaxRef)
+		c.text(at+".expected", r.Expected, event.MaxRef)
+		c.text(at+".message", r.Message, MaxErrorMessage)
+		c.text(at+".sample", r.Sample, event.MaxRef)
+	}
 }
 
 func (c *checker) output(o *event.Output) {

@@ -147,7 +147,12 @@ func (c *checker) taskFinished(p *TaskFinished) {
 		path := fmt.Sprintf("payload.check_results[%d]", i)
 		c.name(path+".name", r.Name)
 		c.text(path+".severity", r.Severity, MaxName)
+		c.text(path+".phase", r.Phase, MaxName)
+		c.count(path+".failing", r.Failing)
+		c.text(path+".actual", r.Actual, MaxRef)
+		c.text(path+".expected", r.Expected, MaxRef)
 		c.text(path+".message", r.Message, MaxMessage)
+		c.text(path+".sample", r.Sample, MaxRef)
 	}
 	c.atMost("payload.metrics (count)", int64(len(p.Metrics)), MaxMetrics)
 	for key := range p.Metrics {

@@ -282,8 +282,17 @@ type Output struct {
 type CheckResult struct {
 	Name     string `json:"name"`
 	Passed   bool   `json:"passed"`
-	Severity string `json:"severity,omitempty"`
+	Severity string `json:"severity,omitempty"` // CRITICAL, ERROR, WARNING or INFO
+	Phase    string `json:"phase,omitempty"`    // PRE or POST
+	// Broken means that the check could not be executed. It counts as failed.
+	Broken bool `json:"broken,omitempty"`
+	// Failing is the number of failing rows. Actual and Expected describe a measured value.
+	Failing  int64  `json:"failing,omitempty"`
+	Actual   string `json:"actual,omitempty"`
+	Expected string `json:"expected,omitempty"`
 	Message  string `json:"message,omitempty"`
+	// Sample is the object key of a Parquet file with some of the failing rows.
+	Sample string `json:"sample,omitempty"`
 }
 
 // TaskFinished reports the end of an attempt.

@@ -1,0 +1,230 @@
+package quality
+
+import (
+	"fmt"
+	"math/big"
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// Target is what a check is compiled for.
+type Target struct {
+	// Table is the asset whose rows are checked. The SQL names it, and other assets, as tables.
+	Table ids.AssetKey
+	// Now is the time that freshness is measured at.
+	Now time.Time
+	// Previous is the number of rows of the previous materialization. It is negative if there is none.
+	Previous int64
+}
+
+// Compiled is a check as SQL.
+type Compiled struct {
+	// Failing is a SELECT that returns the failing rows. It is empty for [Anomaly].
+	Failing string
+	// Value is a SELECT of the measured value, in one row and one column. Empty: the number of failing
+	// rows is all that is measured.
+	Value string
+	// Expected describes the values that pass.
+	Expected string
+}
+
+// Compile returns a check of a built-in kind or of the kind [SQL] as SQL. The check must be valid.
+func (c *Check) Compile(t Target) Compiled {
+	table := Table(t.Table)
+	switch p := &c.Params; c.Kind {
+	case NotNull:
+		return Compiled{Failing: where(table, each(c.Columns, " OR ", "%s IS NULL")), Expected: "no NULL in " + list(c.Columns)}
+	case Unique:
+		return Compiled{
+			Failing: "SELECT " + names(c.Columns) + ", count(*) AS \"rows\" FROM " + table + " WHERE " + each(c.Columns, " AND ", "%s IS NOT NULL") +
+				" GROUP BY " + names(c.Columns) + " HAVING count(*) > 1",
+			Expected: "one row for each " + list(c.Columns),
+		}
+	case RowCount:
+		return c.rowCount(table, t.Previous)
+	case AcceptedValues:
+		return p.acceptedValues(table, c.Columns[0])
+	case Relationships:
+		return p.relationships(table, c.Columns[0])
+	case Range:
+		return p.inRange(table, c.Columns[0])
+	case Regex:
+		column := Name(c.Columns[0])
+		return Compiled{
+			Failing:  where(table, column+" IS NOT NULL AND NOT regexp_matches(CAST("+column+" AS VARCHAR), "+Quote(p.Pattern)+")"),
+			Expected: "matches " + p.Pattern,
+		}
+	case Freshness:
+		return p.freshness(table, c.Columns[0], t.Now)
+	case Schema:
+		return p.schema(table)
+	case Anomaly:
+		return Compiled{Value: p.Watch.value(table, c.Columns)}
+	}
+	return Compiled{Failing: strings.TrimRight(c.SQL, "; \t\r\n")}
+}
+
+// Table returns the name of an asset's table in SQL.
+func Table(key ids.AssetKey) string { return Name(key.Namespace) + "." + Name(key.Name) }
+
+// Quote returns a text as a literal in SQL.
+func Quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+
+// Name returns a name as an identifier in SQL.
+func Name(s string) string { return `"` + strings.ReplaceAll(s, `"`, `""`) + `"` }
+
+// SQL returns the literal in SQL.
+func (l Literal) SQL() string {
+	if l.Number {
+		return l.Text
+	}
+	return Quote(l.Text)
+}
+
+func where(table, condition string) string { return "SELECT * FROM " + table + " WHERE " + condition }
+
+func names(columns []string) string { return each(columns, ", ", "%s") }
+
+// each formats every column as an identifier and joins the results.
+func each(columns []string, separator, format string) string {
+	parts := make([]string, len(columns))
+	for i, column := range columns {
+		parts[i] = strings.Replace(format, "%s", Name(column), 1)
+	}
+	return strings.Join(parts, separator)
+}
+
+// list joins names for a message.
+func list(columns []string) string { return strings.Join(columns, ", ") }
+
+func (c *Check) rowCount(table string, previous int64) Compiled {
+	low, high := c.bounds(previous)
+	count := "(SELECT count(*) AS \"row_count\" FROM " + table + ") AS counted"
+	var outside, bounds []string
+	if low != nil {
+		outside, bounds = append(outside, "\"row_count\" < "+low.String()), append(bounds, "at least "+low.String())
+	}
+	if high != nil {
+		outside, bounds = append(outside, "\"row_count\" > "+high.String()), append(bounds, "at most "+high.String())
+	}
+	if len(outside) == 0 { // there is no previous materialization to compare with
+		outside, bounds = []string{"false"}, []string{"any number: there are no previous rows"}
+	}
+	return Compiled{
+		Failing:  "SELECT * FROM " + count + " WHERE " + strings.Join(outside, " OR "),
+		Value:    "SELECT \"row_count\" FROM " + count,
+		Expected: strings.Join(bounds, ", "),
+	}
+}
+
+// bounds returns the least and the greatest number of rows, or nil without a bound. Bounds relative
+// to the previous rows are rounded in favour of the check.
+func (c *Check) bounds(previous int64) (low, high *big.Int) {
+	whole := func(l *Literal) *big.Int {
+		if l == nil {
+			return nil
+		}
+		n, _ := new(big.Int).SetString(l.Text, 10)
+		return n
+	}
+	low, high = whole(c.Params.Min), whole(c.Params.Max)
+	if previous < 0 {
+		return low, high
+	}
+	million := big.NewInt(Millionths)
+	if ppm := c.Params.MinOfPrevious; ppm > 0 {
+		least := product(previous, ppm)
+		least.Add(least, big.NewInt(Millionths-1)).Div(least, million)
+		if low == nil || least.Cmp(low) > 0 {
+			low = least
+		}
+	}
+	if ppm := c.Params.MaxOfPrevious; ppm > 0 {
+		most := product(previous, ppm)
+		most.Div(most, million)
+		if high == nil || most.Cmp(high) < 0 {
+			high = most
+		}
+	}
+	return low, high
+}
+
+func product(a, b int64) *big.Int { return new(big.Int).Mul(big.NewInt(a), big.NewInt(b)) }
+
+// acceptedValues compares texts, unless all values are numbers.
+func (p *Params) acceptedValues(table, column string) Compiled {
+	operand, numbers := "CAST("+Name(column)+" AS VARCHAR)", true
+	for _, v := range p.Values {
+		numbers = numbers && v.Number
+	}
+	if numbers {
+		operand = Name(column)
+	}
+	values, shown := make([]string, len(p.Values)), make([]string, len(p.Values))
+	for i, v := range p.Values {
+		if values[i], shown[i] = Quote(v.Text), v.Text; numbers {
+			values[i] = v.SQL()
+		}
+	}
+	return Compiled{
+		Failing:  where(table, Name(column)+" IS NOT NULL AND "+operand+" NOT IN ("+strings.Join(values, ", ")+")"),
+		Expected: "one of " + strings.Join(shown, ", "),
+	}
+}
+
+func (p *Params) relationships(table, column string) Compiled {
+	to, _ := ids.ParseAssetKey(p.To)
+	return Compiled{
+		Failing: "SELECT candidate.* FROM " + table + " AS candidate WHERE candidate." + Name(column) +
+			" IS NOT NULL AND NOT EXISTS (SELECT 1 FROM " + Table(to) + " AS known WHERE known." + Name(p.Field) + " = candidate." + Name(column) + ")",
+		Expected: "a " + p.Field + " of " + p.To,
+	}
+}
+
+// inRange accepts values that are in the range. A NaN is greater than every number.
+func (p *Params) inRange(table, column string) Compiled {
+	var outside, bounds []string
+	if p.Min != nil {
+		outside, bounds = append(outside, Name(column)+" < "+p.Min.SQL()), append(bounds, "at least "+p.Min.Text)
+	}
+	if p.Max != nil {
+		outside, bounds = append(outside, Name(column)+" > "+p.Max.SQL()), append(bounds, "at most "+p.Max.Text)
+	}
+	return Compiled{Failing: where(table, strings.Join(outside, " OR ")), Expected: strings.Join(bounds, ", ")}
+}
+
+// freshness fails if the newest value is too old, or if there is no value.
+func (p *Params) freshness(table, column string, now time.Time) Compiled {
+	oldest := now.UTC().Add(-time.Duration(p.MaxAgeSec) * time.Second).Format("2006-01-02 15:04:05.999999")
+	newest := "(SELECT CAST(max(" + Name(column) + ") AS TIMESTAMPTZ) AS newest FROM " + table + ") AS measured"
+	return Compiled{
+		Failing:  "SELECT * FROM " + newest + " WHERE newest IS NULL OR newest < CAST(" + Quote(oldest+"+00") + " AS TIMESTAMPTZ)",
+		Value:    "SELECT newest FROM " + newest,
+		Expected: "not older than " + oldest + "+00",
+	}
+}
+
+// schema returns a row for every column that is missing, has another type, or is not expected.
+func (p *Params) schema(table string) Compiled {
+	wanted := make([]string, 0, len(p.Types)+1)
+	wanted = append(wanted, "SELECT NULL::VARCHAR AS name, NULL::VARCHAR AS kind WHERE false")
+	shown := make([]string, len(p.Types))
+	for i, t := range p.Types {
+		wanted = append(wanted, "SELECT "+Quote(t.Name)+", typeof(CAST(NULL AS "+t.Type+"))")
+		shown[i] = t.Name + " " + t.Type
+	}
+	problem, condition := "CASE WHEN made.name IS NULL THEN 'missing' WHEN wanted.name IS NULL THEN 'not expected' ELSE 'another type' END",
+		"made.name IS NULL OR made.kind <> wanted.kind"
+	if p.ForbidExtra {
+		condition += " OR wanted.name IS NULL"
+	}
+	return Compiled{
+		Failing: fmt.Sprintf(`SELECT coalesce(made.name, wanted.name) AS "column", %s AS problem, wanted.kind AS expected, made.kind AS actual
+FROM (%s) AS wanted
+FULL JOIN (SELECT column_name AS name, column_type AS kind FROM (DESCRIBE SELECT * FROM %s)) AS made ON lower(made.name) = lower(wanted.name)
+WHERE %s`, problem, strings.Join(wanted, "\nUNION ALL "), table, condition),
+		Expected: strings.Join(shown, ", "),
+	}
+}

@@ -242,7 +242,8 @@ func (s *settings) run(ctx context.Context, names []string) (err error) {
 	return errors.Join(save(results), write(os.Stdout, format, width, results))
 }
 
-// config creates the folder of the samples, which the caller removes.
+// config returns the settings of the benchmark. It creates the folder of the samples, cfg.Dir, which
+// the caller must remove.
 func (s *settings) config() (cfg bench.Config, err error) {
 	program, err := os.Executable()
 	if err != nil {

@@ -35,7 +35,7 @@ type Result struct {
 	// Dollars is the cost of a million tasks.
 	Dollars *cloudsim.Bill `json:"dollars_per_million_tasks,omitempty"`
 	// History is the number of finished tasks in the store before the measurement. Ratio is the
-	// median ratio of the samples to those of the first history in the same round.
+	// median, over all rounds, of the throughput at this history divided by that at the first one.
 	History *int    `json:"history_tasks,omitempty"`
 	Ratio   float64 `json:"ratio,omitempty"`
 	// Idle describes the idle process.

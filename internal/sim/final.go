@@ -50,7 +50,7 @@ func (o *oracle) outcomes(f *followed) {
 	}
 }
 
-// outcome returns the problem of a task's outcome, or "". Each state has one rule.
+// outcome returns why a task must not have ended as it did, or "". Each state has one rule.
 func (o *oracle) outcome(f *followed, run *state.Run, t *state.Task) string {
 	ended := map[state.TaskState]int{}
 	for d := range f.state.Deps.All {
@@ -200,7 +200,7 @@ func (o *oracle) bareLedger(f *followed) {
 			o.violation("I-17 rebuildable", "rebuilt from the ledger alone, run %s, which was cancelled, is %s", run.RunID, again.State)
 		}
 	}
-	// Timeouts are decisions, not facts: the new state may decide them again.
+	// Timeouts are decisions, not facts: a rebuild may decide them differently.
 	for t := range f.state.Tasks.All {
 		again := s.Tasks.Get(t.Key())
 		if again != nil && t.State == state.TaskSucceeded && again.AdmittedAt != 0 {

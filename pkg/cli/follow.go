@@ -238,7 +238,7 @@ func (r *runner) onSignal(ctx context.Context, leave context.CancelCauseFunc, si
 	r.cancelling.Go(func() {
 		err := s.Cancel(ctx, runID, "interrupted by "+r.options.Actor, false)
 		if err == nil || ctx.Err() != nil || errors.Is(err, engine.ErrEnded) || s.gone(ctx) {
-			return // a lost owner's request is durable, or another session repeats it
+			return // the owner is gone: the request is in the ledger, or the next session repeats it
 		}
 		r.a.note("servo: %v", err)
 	})

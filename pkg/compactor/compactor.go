@@ -312,7 +312,8 @@ func (c *Compactor) reload(ctx context.Context) (follows bool, err error) {
 	if m == nil {
 		return false, nil
 	}
-	// New ids must not be below those that listings skip, even if the clock was set back.
+	// Even if the clock was set back, mint no id below the orphan floor or the watermarks: collection
+	// deletes such files, and listings skip such entries.
 	c.cfg.IDs.Raise(m.OrphanFloor)
 	c.cfg.IDs.Observe(m.Watermarks.EventsProcessedThrough)
 	c.cfg.IDs.Observe(m.Watermarks.CompleteThrough)

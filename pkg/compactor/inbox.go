@@ -26,7 +26,7 @@ type Entry struct {
 
 	refused bool  // by an older build, or because its run was unknown
 	skipped bool  // an operator has decided to skip it if it cannot be read
-	size    int64 // of the content in bytes, if known while Data is nil
+	size    int64 // of the content in bytes; set only while Data is nil, 0: unknown
 }
 
 // bytes returns the size of the content, or 0 if it is unknown.
@@ -71,8 +71,8 @@ type Result struct {
 	// 3339.
 	CaughtUpAt string `json:"caught_up_at"`
 	// Unreadable are entries of the ledger that are not folded: the entry or a plan that it names
-	// cannot be read, or a timer fired in it and waits for an unreadable entry. A result names at
-	// most 1,000. The compactor retries them.
+	// cannot be read, or it contains a TimerFired that must wait for an unreadable entry. A result
+	// names at most 1,000. The compactor retries them.
 	Unreadable []string `json:"unreadable,omitempty"`
 	// ReleasedThrough is the minute up to which wakeups may be deleted.
 	ReleasedThrough event.Time `json:"released_through,omitzero"`

@@ -210,8 +210,8 @@ func (r round) established(read *reading) (caughtUp event.Time, complete string)
 	return r.listedAt, r.complete
 }
 
-// postpone turns the entries in which timers fired into gaps. Recorded dead letters among them are
-// tried again instead.
+// postpone marks each entry that contains TimerFired as a gap. If the entry is recorded as a dead
+// letter, it is read again instead.
 func (read *reading) postpone(recorded func(entry string) bool) {
 	for _, g := range read.decisions {
 		if recorded(g.Entry) {

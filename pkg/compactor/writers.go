@@ -11,8 +11,8 @@ import (
 const (
 	// otherWriterAge is how long after a publish of another writer more of them are expected.
 	otherWriterAge = 5 * time.Second
-	// notifiedDelay is how long an entry lingers that a notification announced. An instance that
-	// the entry was handed to may fold it meanwhile. It is about the duration of a publish.
+	// notifiedDelay is how long an entry that a notification announced lingers: about the duration of
+	// a publish. Its writer may have handed the entry to another instance, which folds it meanwhile.
 	notifiedDelay = 300 * time.Millisecond
 )
 

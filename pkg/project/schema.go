@@ -166,7 +166,7 @@ func other[T any](name string, about shape, read func(f yamlFile, n *yaml.Node, 
 	return field[T]{name, about, read}
 }
 
-// typed returns a shape with the type of a definition.
+// typed returns about as a reference to the named definition.
 func typed(name string, about shape) shape {
 	about.Ref = "#/definitions/" + name
 	return about

@@ -167,8 +167,8 @@ var (
 	ownTables    = []string{"sqlite_master", "sqlite_schema", "pragma_database_list"}
 )
 
-// classify distinguishes assets from files and DuckDB's own tables. It returns an empty key if
-// the name cannot be any of them. Names in SQL are case-insensitive.
+// classify distinguishes assets from files and DuckDB's own tables. The key is empty
+// unless the name has the form of an asset's. Names in SQL are case-insensitive.
 func (r Ref) classify() (ids.AssetKey, int) {
 	schema, table := strings.ToLower(r.Schema), strings.ToLower(r.Table)
 	switch {

@@ -155,7 +155,7 @@ var (
 	}
 	foldDuration = &metrics.Metric{
 		Name: "servo_fold_duration_seconds", Type: metrics.Histogram,
-		Help:     "Time to apply the events of one publish to the state, with the reads of closed runs that they name.",
+		Help:     "Time to apply the events of one publish to the state, including reads of closed runs that the events name.",
 		Act:      "above 1 s: batches are large, or events name runs in history",
 		Buckets:  foldBuckets,
 		Services: []string{compactorName},

@@ -77,7 +77,7 @@ func sweepFully(ctx context.Context, p Process, cfg config, swept *sweeper.Sweep
 		began := p.Clock.Now()
 		next := began.Add(cfg.FullEvery)
 		if _, err := swept.Sweep(ctx, true); err != nil && ctx.Err() == nil {
-			logger.WarnContext(ctx, "full sweep incomplete; the next one uses another order", slog.Any("error", err))
+			logger.WarnContext(ctx, "full sweep incomplete: the next one visits the domains in another order", slog.Any("error", err))
 			next = began.Add(cfg.FullEvery / fullAgain)
 		}
 		wait = max(cfg.Every, next.Sub(p.Clock.Now()))

@@ -78,7 +78,8 @@ func (s *Store) catchUp() error {
 			j.opened = true
 			return logs[:newest].close()
 		}
-		// Records beyond the end may be on the disk or not; nobody has seen their files.
+		// Records beyond status.end may have reached the disk, but no process has acknowledged them or
+		// shown their files: drop them.
 		logs[newest].end = j.status.end
 	}
 	if !ofThisBoot {

@@ -122,11 +122,13 @@ func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(fo
 // app is one invocation of the program.
 type app struct {
 	Env
-	dir      string
-	state    string
-	secrets  string
-	output   string
-	logLevel string
+	dir   string
+	state string
+	// environment is the name of an environment of servo.yaml, or "" for its base.
+	environment string
+	secrets     string
+	output      string
+	logLevel    string
 
 	// traces holds the flags of traces. setup creates the tracer from them.
 	traces service.Traces

@@ -36,6 +36,7 @@ func (a *app) completions(root *cobra.Command) {
 		}
 		completeFlag(c, "in", func(context.Context, []string) []string { return taskStateNames() })
 	}
+	completeFlag(root, "env", func(context.Context, []string) []string { return a.completeEnvironments() })
 	completeFlag(root, "output", func(context.Context, []string) []string { return render.Formats() })
 	completeFlag(root, "log-level", func(context.Context, []string) []string { return []string{"debug", "info", "warn", "error"} })
 }

@@ -78,7 +78,7 @@ func (a *app) dev(ctx context.Context, address string, elsewhere bool) error {
 		return err
 	}
 	current := &loaded{project: settings}
-	p, err := loadProject(ctx, settings.Root)
+	p, err := a.loadProject(ctx, settings.Root)
 	var problems project.Problems
 	switch {
 	case errors.As(err, &problems):
@@ -145,7 +145,7 @@ func (a *app) serve(serving context.Context, s *session, current *loaded) error 
 // reload reads the project again. While it has problems, the last good version stays.
 func (a *app) reload(ctx context.Context, s *session, current *loaded) error {
 	root := current.project.Root
-	p, err := loadProject(ctx, root)
+	p, err := a.loadProject(ctx, root)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}

@@ -28,7 +28,7 @@ func TestServeReturnsReasonUnlessInterrupted(t *testing.T) {
 		dir := t.TempDir()
 		require.NoError(t, os.WriteFile(filepath.Join(dir, project.ConfigFile), nil, 0o600))
 		a := &app{Env: Env{Clock: clock.System{}, Stderr: &bytes.Buffer{}}, logger: slog.New(slog.DiscardHandler)}
-		p, err := project.LoadSettings(dir)
+		p, err := project.LoadSettings(dir, project.Options{})
 		require.NoError(t, err)
 		stack, err := embedded.Start(t.Context(), a.options(p))
 		require.NoError(t, err)
@@ -52,7 +52,7 @@ func TestDevKeepsTheLastGoodProject(t *testing.T) {
 	write("assets/a/two.sql", "SELECT x FROM a.one")
 	var notes bytes.Buffer
 	a := &app{Env: Env{Clock: clock.System{}, Stderr: &notes}, logger: slog.New(slog.DiscardHandler)}
-	p, err := loadProject(t.Context(), root)
+	p, err := a.loadProject(t.Context(), root)
 	require.NoError(t, err)
 	stack, err := embedded.Start(t.Context(), a.options(p))
 	require.NoError(t, err)

@@ -60,7 +60,7 @@ func (a *app) settings() (*project.Project, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := project.LoadSettings(dir)
+	p, err := project.LoadSettings(dir, a.projectOptions())
 	return p, a.problems(dir, err)
 }
 
@@ -71,7 +71,7 @@ func (a *app) usableProject(ctx context.Context, names []string) (*project.Proje
 	if err != nil {
 		return nil, err
 	}
-	p, err := loadProject(ctx, dir)
+	p, err := a.loadProject(ctx, dir)
 	var problems project.Problems
 	if p == nil || !errors.As(err, &problems) {
 		return p, a.problems(dir, err)
@@ -96,12 +96,19 @@ func them(n int) string {
 	return "them"
 }
 
-func loadProject(ctx context.Context, dir string) (*project.Project, error) {
+// projectOptions returns the options for reading servo.yaml in the chosen environment.
+func (a *app) projectOptions() project.Options {
+	return project.Options{Environment: a.environment, User: a.User}
+}
+
+func (a *app) loadProject(ctx context.Context, dir string) (*project.Project, error) {
 	parser, err := duckparse.Open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p, err := project.Load(ctx, dir, project.Options{ParseSQL: parser.Parse})
+	o := a.projectOptions()
+	o.ParseSQL = parser.Parse
+	p, err := project.Load(ctx, dir, o)
 	return p, errors.Join(err, parser.Close())
 }
 
@@ -132,20 +139,31 @@ func (a *app) problemText(p project.Problem) string {
 // userName returns the name of the user who runs this program. A container may not know it.
 func (a *app) userName() string { return cmp.Or(a.User, "unknown") }
 
-// options returns the options of the embedded stack for a project.
-func (a *app) options(p *project.Project) embedded.Options {
-	state := filepath.Join(p.Root, stateDir)
+// stateOf returns the state folder of a project, or its bucket: that of --state, that of the
+// environment, or the default.
+func (a *app) stateOf(p *project.Project) string {
+	store := p.Environment.Store
 	switch {
 	case inCloud(a.state):
-		state = a.state
+		return a.state
 	case a.state != "":
-		state = a.abs(a.state)
+		return a.abs(a.state)
+	case inCloud(store):
+		return store
+	case store != "":
+		return filepath.Join(p.Root, filepath.FromSlash(store))
 	}
+	return filepath.Join(p.Root, stateDir)
+}
+
+// options returns the options of the embedded stack for a project.
+func (a *app) options(p *project.Project) embedded.Options {
+	state := a.stateOf(p)
 	o := embedded.Options{
 		Dir: state, Domain: p.Domain, Concurrency: p.Workers.Concurrency, DuckDB: worker.DuckDB{Threads: p.Workers.Threads},
 		Clock: a.Clock, Logger: a.logger, Environ: a.Environ, Secrets: a.secretSources().Resolve, Redactor: &a.redactor, Program: a.Program,
 		Actor: engine.User(a.userName()), Traces: a.tracer, Keep: func(ctx context.Context) (gc.Rule, error) {
-			r, err := project.LoadRetention(ctx, p.Root)
+			r, err := project.LoadRetention(ctx, p.Root, a.projectOptions())
 			if err != nil {
 				return nil, err
 			}

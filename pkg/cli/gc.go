@@ -46,7 +46,7 @@ func (a *app) gcCommand() *cobra.Command {
 				opts.Assets = append(opts.Assets, key)
 			}
 			return a.withParts(cmd.Context(), func(p *project.Project, parts *embedded.Workspace) error {
-				r, err := project.LoadRetention(cmd.Context(), p.Root)
+				r, err := project.LoadRetention(cmd.Context(), p.Root, a.projectOptions())
 				if err != nil {
 					return a.problems(p.Root, err)
 				}

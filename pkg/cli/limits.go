@@ -152,7 +152,7 @@ func (a *app) changeLimits(ctx context.Context, change func(context.Context, *se
 		if err != nil || owner == "" {
 			return err
 		}
-		their, err := project.LoadSettings(owner)
+		their, err := project.LoadSettings(owner, a.projectOptions())
 		if err != nil {
 			return nil //nolint:nilerr // a project with problems applies nothing
 		}

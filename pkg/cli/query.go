@@ -133,7 +133,7 @@ func (a *app) declared(ctx context.Context) []string {
 	if err != nil {
 		return nil
 	}
-	p, err := loadProject(ctx, dir)
+	p, err := a.loadProject(ctx, dir)
 	if err != nil {
 		return nil
 	}

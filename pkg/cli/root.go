@@ -32,6 +32,7 @@ func (a *app) root() *cobra.Command {
 	}
 	flags := root.PersistentFlags()
 	flags.StringVarP(&a.dir, "dir", "C", "", "project folder (default: the nearest folder with a servo.yaml, at or above the working folder)")
+	flags.StringVar(&a.environment, "env", "", "environment of servo.yaml (default: its base)")
 	flags.StringVar(&a.state, "state", a.getenv("SERVO_STATE"), "state folder (default: .servo in the project folder)")
 	flags.StringVar(&a.secrets, "secrets", a.getenv("SERVO_SECRETS"), "folder of secrets for commands that this process executes")
 	flags.StringVarP(&a.output, "output", "o", "table", "output format: table, json, yaml or csv")
@@ -53,7 +54,7 @@ func (a *app) root() *cobra.Command {
 	}
 	root.SetHelpCommandGroupID(groupServe)
 	root.SetCompletionCommandGroupID(groupServe)
-	add(groupProject, a.initCommand(), a.validateCommand(), a.schemaCommand(), a.devCommand())
+	add(groupProject, a.initCommand(), a.validateCommand(), a.schemaCommand(), a.envCommand(), a.devCommand())
 	add(groupRuns, a.runCommand(), a.retryCommand(), a.cancelCommand(), a.runsCommand(), a.statusCommand(), a.tasksCommand(),
 		a.logsCommand())
 	add(groupData, a.assetsCommand(), a.explainCommand(), a.queryCommand())

@@ -23,6 +23,7 @@ import (
 type runFlags struct {
 	all, upstream, resume bool
 	partitions, labels    []string
+	vars                  []string
 	runKey                string
 	wait, detach          bool
 	parallelism           int32
@@ -47,7 +48,7 @@ func (a *app) runCommand() *cobra.Command {
 			if f.wait {
 				err = exclusive(cmd, "wait", "detach")
 			}
-			for _, flag := range []string{"all", "upstream", "partition", "run-key", "wait", "detach", "timeout", "label", "max-parallelism"} {
+			for _, flag := range []string{"all", "upstream", "partition", "run-key", "wait", "detach", "timeout", "label", "var", "max-parallelism"} {
 				err = errors.Join(err, exclusive(cmd, "resume", flag))
 			}
 			switch {
@@ -69,6 +70,7 @@ func (a *app) runCommand() *cobra.Command {
 	flags.Int32Var(&f.parallelism, "max-parallelism", 0, "maximum number of concurrent tasks of the run (default: max_parallelism of servo.yaml)")
 	flags.DurationVar(&f.timeout, "timeout", 0, "time limit of the run, for example 2h")
 	flags.StringArrayVar(&f.labels, "label", nil, "a label of the run: name=value (repeatable)")
+	flags.StringArrayVar(&f.vars, "var", nil, "the value of a variable of servo.yaml in this run: name=value (repeatable)")
 	flags.BoolVar(&f.resume, "resume", false, "start nothing new; resume unfinished runs")
 	a.traceFlags(cmd)
 	return cmd
@@ -84,6 +86,9 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 	}
 	p, err := a.usableProject(ctx, args)
 	if err != nil {
+		return err
+	}
+	if p, request.Vars, err = a.override(p, f.vars); err != nil {
 		return err
 	}
 	request.Plan.Root, request.Plan.Data, request.Plan.Assets = p.Root, p.Data, p.Assets

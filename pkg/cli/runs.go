@@ -240,7 +240,7 @@ func (a *app) logs(ctx context.Context, runID, task string, attempt int32, follo
 	}
 	return a.read(ctx, func(v published) error {
 		s, row, err := engine.FindTaskAnywhere(ctx, v.Snapshot, runID, task)
-		if follow && runID == "" && errors.Is(err, engine.ErrNoTask) && declared(ctx, v, task) {
+		if follow && runID == "" && errors.Is(err, engine.ErrNoTask) && a.declares(ctx, v, task) {
 			s, row, err = a.awaitTask(ctx, &v, task)
 		}
 		if err != nil {
@@ -265,10 +265,10 @@ func (a *app) logs(ctx context.Context, runID, task string, attempt int32, follo
 	})
 }
 
-// declared reports whether the project declares the asset of a task.
-func declared(ctx context.Context, v published, task string) bool {
+// declares reports whether the project declares the asset of a task.
+func (a *app) declares(ctx context.Context, v published, task string) bool {
 	asset, _, _ := strings.Cut(task, "[")
-	r, err := project.LoadRetention(ctx, v.project.Root)
+	r, err := project.LoadRetention(ctx, v.project.Root, a.projectOptions())
 	return err == nil && slices.Contains(r.Assets(), asset)
 }
 

@@ -20,7 +20,7 @@ func (a *app) validateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p, err := loadProject(cmd.Context(), dir)
+			p, err := a.loadProject(cmd.Context(), dir)
 			var problems project.Problems
 			if err != nil && !errors.As(err, &problems) {
 				return fmt.Errorf("load project %s: %w", dir, err)

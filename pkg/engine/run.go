@@ -29,6 +29,9 @@ type RunRequest struct {
 	TimeoutSec     int32
 	CancelGraceSec int32
 	Labels         map[string]string
+	// Vars are the variables whose values differ from those of the project's environment. The
+	// assets of Plan have these values already.
+	Vars map[string]string
 }
 
 // RunHandle identifies the run of a request.

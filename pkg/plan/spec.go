@@ -102,6 +102,8 @@ type Work struct {
 	Secrets map[string]string `json:"secrets,omitempty"`
 	// Dimensions maps partition dimensions to their SQL types, for example {"date": "DATE"}.
 	Dimensions map[string]string `json:"dimensions,omitempty"`
+	// Vars are the project's variables that the query or the command reads, by name.
+	Vars map[string]Var `json:"vars,omitempty"`
 }
 
 // OutputNone is the output of an asset whose tasks leave no files.

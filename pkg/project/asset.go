@@ -126,6 +126,11 @@ var commandFields = table[declared]{
 			"with an optional /versions/VERSION.",
 		Examples: []any{map[string]any{"API_TOKEN": "file:api-token"}},
 	}), func(f yamlFile, n *yaml.Node, a *declared) { a.Work.Secrets = f.secrets(n) }),
+	other("vars", shape{
+		Type: "array", Items: &shape{Type: "string", Pattern: plan.VarPattern}, MaxItems: plan.MaxVars,
+		Description: "The variables of " + ConfigFile + " that the command reads, as SERVO_VAR_NAME. A query needs no list.",
+		Examples:    []any{[]any{"currency"}},
+	}, func(f yamlFile, n *yaml.Node, a *declared) { f.declaredVars(n, &a.Work) }),
 	other("output", shape{
 		Enum: []string{outputFiles, plan.OutputNone}, Default: outputFiles, Examples: []any{plan.OutputNone},
 		Description: "none: the command leaves no files. Other assets can wait for it, and read nothing of it.",
@@ -171,6 +176,7 @@ func (f yamlFile) queryFields() fields {
 		"run":     refuse("the asset has both a query and a command", "declare the command in a .yaml file of its own"),
 		"env":     refuse("a query has no environment", "env is for commands"),
 		"secrets": refuse("a query cannot have secrets", "secrets are for commands"),
+		"vars":    refuse("a query names its variables itself", "write getvariable('"+plan.VarPrefix+"NAME')"),
 		"output":  refuse("a query has exactly one output: its rows", "output is for commands"),
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,17 +41,33 @@ func (l *loader) readConfig() {
 	if n == nil || isNull(n) {
 		return // an empty file: all defaults
 	}
+	if n.Kind == yaml.MappingNode {
+		n = f.environment(n)
+	}
 	f.mapping(n, ConfigFile, configFields.fields(f, &l.project))
 }
 
 // configFields are the fields of servo.yaml.
-var configFields = table[Project]{
+var configFields = slices.Concat(baseFields, environmentFields)
+
+// baseFields are the fields of servo.yaml that an environment cannot change.
+var baseFields = table[Project]{
 	other("name", typed("name", shape{Description: "The name of the project. Default: the name of its folder.", Examples: []any{"weather"}}),
 		func(f yamlFile, n *yaml.Node, p *Project) { f.setName(n, "name", &p.Name) }),
+	environmentsField,
+}
+
+// environmentFields are the fields of servo.yaml and of its environments.
+var environmentFields = table[Project]{
 	other("tenant", shape{Type: "string", Pattern: domainPattern, PatternHelp: "Use 1 to 63 of a-z, 0-9 and -.", Description: "The tenant of its runs: 1 to 63 of a-z, 0-9 and -.", Default: "default", Examples: []any{"acme"}},
 		func(f yamlFile, n *yaml.Node, p *Project) { f.domainName(n, "tenant", &p.Domain.Tenant) }),
-	other("workspace", shape{Type: "string", Pattern: domainPattern, PatternHelp: "Use 1 to 63 of a-z, 0-9 and -.", Description: "The workspace of its runs: 1 to 63 of a-z, 0-9 and -.", Default: "default", Examples: []any{"dev"}},
-		func(f yamlFile, n *yaml.Node, p *Project) { f.domainName(n, "workspace", &p.Domain.Workspace) }),
+	other("workspace", shape{
+		Type: "string", Pattern: workspacePattern, PatternHelp: "Use 1 to 63 of a-z, 0-9 and -, and $USER for the name of the user.",
+		Description: "The workspace of its runs: 1 to 63 of a-z, 0-9 and -. `$USER` is replaced by the name of the user. " +
+			"Default: the name of the environment, or `default`.",
+		Examples: []any{"dev"},
+	}, func(f yamlFile, n *yaml.Node, p *Project) { f.domainName(n, "workspace", &p.Domain.Workspace) }),
+	storeField, varsField,
 	whole("max_concurrent_tasks", shape{Description: "How many tasks of the workspace execute at once, in all runs together.", Default: 1000},
 		1, maxSlots, func(p *Project) *int32 { return &p.MaxConcurrentTasks }),
 	whole("max_parallelism", shape{Description: "How many tasks of a single run execute at once. Default: no limit for a run.", Examples: []any{16}},
@@ -157,13 +174,15 @@ func (f yamlFile) domainName(n *yaml.Node, what string, to *string) {
 	if what == "tenant" {
 		d.Tenant = s
 	} else {
-		d.Workspace = s
+		d.Workspace = f.withUser(s)
 	}
 	if err := d.Validate(); err != nil {
 		f.fail(n, "", "%v", err)
 		return
 	}
-	*to = s
+	if *to = d.Tenant; what != "tenant" {
+		*to = d.Workspace
+	}
 }
 
 // pools reads the number of slots of each pool. Users choose the names, so every field is

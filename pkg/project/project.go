@@ -38,6 +38,12 @@ type Project struct {
 	Name string
 	// Domain is the tenant and workspace.
 	Domain ids.Domain
+	// Environment holds the settings of the chosen environment, or of the base.
+	Environment Environment
+	// Environments are the environments of the project, by name, each with the base merged in.
+	Environments []Environment
+	// Vars are the project's variables by name.
+	Vars map[string]plan.Var
 	// Root is the absolute path of the project's folder.
 	Root string
 	// Pools maps the name of a pool to its slots: how many tasks may run in it at once.
@@ -97,7 +103,15 @@ type Parsed struct {
 	// Lookbacks are the expressions that need rows from before the partition, by offset.
 	Lookbacks []Lookback
 	Output    Output
+	// Variables are the names that the query gives to getvariable, by offset.
+	Variables []Variable
 	Bad       *SyntaxError
+}
+
+// Variable is a variable that a query reads. An empty name is not a literal.
+type Variable struct {
+	Name   string // in lower case
+	Offset int    // in bytes; -1: unknown
 }
 
 // Column is a column of a table. The name is in lower case.
@@ -149,6 +163,10 @@ type SyntaxError struct {
 type Options struct {
 	// ParseSQL parses the queries of SQL assets.
 	ParseSQL SQLParser
+	// Environment is the name of an environment of servo.yaml. Empty: the base.
+	Environment string
+	// User replaces $USER in the name of a workspace.
+	User string
 }
 
 // Load reads the project in the folder dir. An error of type [Problems] is about the user's
@@ -169,8 +187,7 @@ func Load(ctx context.Context, dir string, o Options) (*Project, error) {
 
 // LoadFS reads the project in a file system. Its path on this machine is root.
 func LoadFS(ctx context.Context, files fs.FS, root string, o Options) (*Project, error) {
-	l := loader{files: files, parse: o.ParseSQL, project: Project{Root: root, Domain: ids.Domain{Tenant: "default", Workspace: "default"}}}
-	l.project.Defaults.Retries = defaultRetries()
+	l := newLoader(files, root, o)
 	l.readConfig()
 	if err := l.readAssets(ctx); err != nil {
 		return nil, err
@@ -191,10 +208,23 @@ func LoadFS(ctx context.Context, files fs.FS, root string, o Options) (*Project,
 	return &l.project, problems
 }
 
+// newLoader returns a loader of a project with the defaults of its settings.
+func newLoader(files fs.FS, root string, o Options) *loader {
+	l := &loader{files: files, options: o, project: Project{Root: root}}
+	l.project.setDefaults()
+	return l
+}
+
+// setDefaults sets the defaults of servo.yaml.
+func (p *Project) setDefaults() {
+	p.Domain = ids.Domain{Tenant: "default", Workspace: "default"}
+	p.Defaults.Retries = defaultRetries()
+}
+
 // loader reads one project.
 type loader struct {
 	files    fs.FS
-	parse    SQLParser
+	options  Options
 	project  Project
 	problems Problems
 	read     int64 // bytes read so far

@@ -23,8 +23,8 @@ type Retention struct {
 
 // LoadRetention reads the retention rules of the project in the folder dir. It does not parse
 // queries. It fails if servo.yaml has problems.
-func LoadRetention(ctx context.Context, dir string) (*Retention, error) {
-	l, err := read(dir, func(l *loader) error { l.readConfig(); return l.readAssets(ctx) })
+func LoadRetention(ctx context.Context, dir string, o Options) (*Retention, error) {
+	l, err := read(dir, o, func(l *loader) error { l.readConfig(); return l.readAssets(ctx) })
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ func retention(t *testing.T, files map[string]string) (*project.Retention, error
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	return project.LoadRetention(t.Context(), dir)
+	return project.LoadRetention(t.Context(), dir, project.Options{})
 }
 
 func TestRetentionOfAssetOverridesDefault(t *testing.T) {

@@ -180,6 +180,8 @@ const (
 	keyPattern      = `^[a-z0-9_]{1,128}/[a-z0-9_]{1,128}$`
 	folderPattern   = `^(\.|[^./*?\[\\][^/*?\[\\]*(/[^./*?\[\\][^/*?\[\\]*)*)/?$`
 	domainPattern   = `^[a-z0-9-]{1,63}$`
+	// workspacePattern accepts $USER, whose length is unknown.
+	workspacePattern = `^([a-z0-9-]|\$USER){1,63}$`
 )
 
 // schema returns the schema of all files.

@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-
-	"github.com/servo-orchestration/servo/pkg/ids"
 )
 
 // LoadSettings reads only servo.yaml. Commands that inspect runs use it, so that they work
 // while an asset file has problems.
-func LoadSettings(dir string) (*Project, error) {
-	l, err := read(dir, func(l *loader) error { l.readConfig(); return nil })
+func LoadSettings(dir string, o Options) (*Project, error) {
+	l, err := read(dir, o, func(l *loader) error { l.readConfig(); return nil })
 	if err != nil {
 		return nil, err
 	}
@@ -23,7 +21,7 @@ func LoadSettings(dir string) (*Project, error) {
 }
 
 // read opens the folder dir and reads a part of the project.
-func read(dir string, part func(*loader) error) (*loader, error) {
+func read(dir string, o Options, part func(*loader) error) (*loader, error) {
 	root, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("find project folder %s: %w", dir, err)
@@ -32,8 +30,7 @@ func read(dir string, part func(*loader) error) (*loader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open project folder: %w", err)
 	}
-	l := &loader{files: folder.FS(), project: Project{Root: root, Domain: ids.Domain{Tenant: "default", Workspace: "default"}}}
-	l.project.Defaults.Retries = defaultRetries()
+	l := newLoader(folder.FS(), root, o)
 	if err := errors.Join(part(l), folder.Close()); err != nil {
 		return nil, fmt.Errorf("read project folder: %w", err)
 	}

@@ -114,7 +114,7 @@ func (l *loader) parseBatch(ctx context.Context, batch []*declared) error {
 	for i, a := range batch {
 		queries[i] = a.Work.SQL
 	}
-	parsed, err := l.parse(ctx, queries)
+	parsed, err := l.options.ParseSQL(ctx, queries)
 	if err != nil {
 		return fmt.Errorf("parse queries: %w", err)
 	}
@@ -132,6 +132,7 @@ func (l *loader) addRefs(a *declared, p Parsed) {
 		return
 	}
 	a.lookbacks, a.output = p.Lookbacks, p.Output
+	l.queryVars(a, p.Variables)
 	for _, ref := range p.Refs {
 		if ref.Offset < 0 {
 			ref.Offset = strings.Index(strings.ToLower(a.Work.SQL), strings.ToLower(ref.Table))

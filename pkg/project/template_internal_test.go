@@ -49,6 +49,12 @@ An example with all fields:
 {servo.yaml}
 ` + "```" + `
 
+### environments
+
+All fields of the file except ` + "`name`" + ` and ` + "`environments`" + ` may differ in an environment. A field of an environment
+replaces that of the file; mappings, such as ` + "`pools`" + ` and ` + "`vars`" + `, are merged field by field. The workspace of an
+environment is its own name, if neither it nor the file sets one. ` + "`servo env list`" + ` shows the environments.
+
 ### workers
 
 {workers}

@@ -221,8 +221,14 @@ func (b *binder) missing(asset *plan.Asset, query *resolvedQuery) bool {
 	return missing
 }
 
-// setPartition sets the variable of the asset's first partition. unset resets it.
+// setPartition sets the project's variables and the variable of the asset's first partition. unset
+// resets the latter.
 func (b *binder) setPartition(ctx context.Context, asset *plan.Asset) (unset func(), err error) {
+	for _, statement := range setVars(asset.Work.Vars) {
+		if _, err := b.users.exec(ctx, statement); err != nil {
+			return func() {}, err
+		}
+	}
 	if asset.Partitions == nil {
 		return func() {}, nil
 	}

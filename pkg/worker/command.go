@@ -174,6 +174,8 @@ type taskContext struct {
 	MaterializationID string            `json:"materialization_id"`
 	AssetKey          string            `json:"asset_key"`
 	Partition         map[string]string `json:"partition,omitempty"`
+	// Vars are the project's variables that the asset declares, as text.
+	Vars map[string]string `json:"vars,omitempty"`
 	// Inputs are the inputs' folders, by asset key.
 	Inputs map[string]string `json:"inputs,omitempty"`
 	Output string            `json:"output"`
@@ -193,10 +195,15 @@ func (a *attempt) environ(t *work, secrets []string, inputs []input, output stri
 	context := taskContext{
 		Tenant: a.env.Tenant, Workspace: a.env.Workspace, RunID: a.env.RunID, TaskKey: a.env.TaskKey,
 		Attempt: a.env.Attempt, AttemptID: a.env.AttemptID, MaterializationID: a.env.MaterializationID,
-		AssetKey: a.env.AssetKey, Partition: partition, Inputs: map[string]string{}, Output: output,
+		AssetKey: a.env.AssetKey, Partition: partition, Vars: map[string]string{},
+		Inputs: map[string]string{}, Output: output,
 	}
 	for _, dimension := range partition.Dimensions() {
 		env = append(env, "SERVO_PARTITION_"+variableName(dimension)+"="+partition[dimension])
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.Vars)) {
+		env = append(env, "SERVO_VAR_"+variableName(name)+"="+t.Vars[name].Value)
+		context.Vars[name] = t.Vars[name].Value
 	}
 	named := map[string]ids.AssetKey{}
 	for _, in := range inputs {

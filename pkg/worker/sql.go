@@ -5,14 +5,17 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/duckdb/duckdb-go/v2"
 
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
 // outputName is the file name of a query's result.
@@ -167,8 +170,8 @@ func (a *attempt) prepare(ctx context.Context, d *database, t *work, inputs []in
 	return d.lock(ctx, readable)
 }
 
-// variables returns the statements that set the variables for getvariable: the partition's values
-// and the project's folder.
+// variables returns the statements that set the variables for getvariable: the partition's values,
+// the project's folder and the project's variables.
 func variables(t *work) ([]string, error) {
 	partition, err := ids.ParsePartition(t.task.PartitionKey)
 	if err != nil {
@@ -182,7 +185,18 @@ func variables(t *work) ([]string, error) {
 		}
 		statements = append(statements, statement)
 	}
-	return statements, nil
+	return append(statements, setVars(t.Vars)...), nil
+}
+
+// setVars returns the statements that set the project's variables.
+func setVars(vars map[string]plan.Var) []string {
+	var statements []string
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		v := vars[name]
+		statements = append(statements,
+			"SET VARIABLE "+quoteName(plan.VarPrefix+name)+" = CAST("+quote(v.Value)+" AS "+v.SQLType()+")")
+	}
+	return statements
 }
 
 // setDimension is the statement that sets a partition's value in a dimension.

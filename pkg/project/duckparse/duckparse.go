@@ -107,7 +107,10 @@ func read(query, text string) project.Parsed {
 	l.walk(a.Statements[0], nil, nil)
 	slices.SortStableFunc(l.found, func(a, b project.Lookback) int { return cmp.Compare(a.Offset, b.Offset) })
 	result := resultColumns(object(a.Statements[0]["node"]), nil, nil)
-	return project.Parsed{Refs: w.refs, Lookbacks: l.found, Output: result.output()}
+	slices.SortFunc(w.variables, func(a, b project.Variable) int {
+		return cmp.Or(cmp.Compare(a.Offset, b.Offset), cmp.Compare(a.Name, b.Name))
+	})
+	return project.Parsed{Refs: w.refs, Lookbacks: l.found, Output: result.output(), Variables: w.variables}
 }
 
 func bad(offset int, message string) project.Parsed {
@@ -151,8 +154,9 @@ func (s *scope) has(name string) bool {
 
 // walker walks a syntax tree.
 type walker struct {
-	refs  []project.Ref
-	first int // the least position, from 1; 0: none
+	refs      []project.Ref
+	variables []project.Variable
+	first     int // the least position, from 1; 0: none
 }
 
 func (w *walker) walk(v any, s *scope) {
@@ -177,6 +181,10 @@ func (w *walker) node(n map[string]any, s *scope) {
 	switch kind, _ := n["type"].(string); kind {
 	case "BASE_TABLE":
 		w.table(n, at, s)
+	case "FUNCTION":
+		if args := array(n["children"]); word(n["function_name"]) == "getvariable" && len(args) == 1 {
+			w.variables = append(w.variables, project.Variable{Name: strings.ToLower(text(args[0])), Offset: at})
+		}
 	case "RECURSIVE_CTE_NODE", "CTE_NODE":
 		if name, ok := n["cte_name"].(string); ok {
 			s = &scope{name, s}

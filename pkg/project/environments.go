@@ -1,0 +1,192 @@
+package project
+
+import (
+	"cmp"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/servo-orchestration/servo/pkg/plan"
+)
+
+// Environment holds the settings of an environment, with the base merged in.
+type Environment struct {
+	// Name is empty for the base.
+	Name      string
+	Workspace string
+	// Store is a bucket (gs://BUCKET), or a folder relative to the project. Empty: the default folder.
+	Store  string
+	Deploy string // DeployAuto or DeployExplicit
+	// Protected means that deployments need a confirmation.
+	Protected bool
+}
+
+// maxEnvironments limits the environments of a project: each of them is read whenever servo.yaml is.
+const maxEnvironments = 50
+
+// storePattern matches a bucket, or a folder below the project.
+const storePattern = `^(gs://[a-z0-9][a-z0-9._-]{1,221}|\.?[A-Za-z0-9_-][A-Za-z0-9._-]*(/\.?[A-Za-z0-9_-][A-Za-z0-9._-]*)*)$`
+
+var (
+	validStore = regexp.MustCompile(storePattern)
+	validName  = regexp.MustCompile(domainPattern)
+)
+
+var (
+	storeField = other("store", shape{
+		Type: "string", Pattern: storePattern, PatternHelp: "Write gs://BUCKET, or a folder of the project.",
+		Description: "Where the state is: gs://BUCKET, or a folder of the project. --state wins. Default: `.servo`.",
+		Examples:    []any{".servo-dev"},
+	}, func(f yamlFile, n *yaml.Node, p *Project) { f.store(n, &p.Environment.Store) })
+	environmentsField = field[Project]{name: "environments", shape: environmentsShape(), read: func(yamlFile, *yaml.Node, *Project) {}}
+)
+
+func environmentsShape() shape {
+	each := environmentFields.shape(shape{Description: "The settings that differ from those of the file."})
+	return shape{
+		Type: "object", PropertyNames: &shape{Pattern: domainPattern}, Additional: &each, MaxProperties: maxEnvironments,
+		Description: "Environments, by name: settings that differ from the others of the file. Mappings are merged, lists are replaced. " +
+			"--env chooses one.",
+		Examples: []any{map[string]any{"prod": map[string]any{"max_parallelism": 64, "vars": map[string]any{"days": 30}}}},
+	}
+}
+
+// environment returns the settings of the chosen environment: its node merged into the base. It
+// reads every other environment as well, so that its problems are reported, too.
+func (f yamlFile) environment(n *yaml.Node) *yaml.Node {
+	base, declared := without(n, "environments")
+	chosen := f.options.Environment
+	if declared == nil || isNull(declared) {
+		if chosen != "" {
+			f.report(place{file: f.name}, "declare it under environments", "unknown environment %s", quoteShort(chosen))
+		}
+		return n // which reports a field without a value
+	}
+	known, found := fields{}, map[string]*yaml.Node{}
+	for i := 0; declared.Kind == yaml.MappingNode && i+1 < len(declared.Content); i += 2 {
+		key := resolve(declared.Content[i])
+		if !validName.MatchString(key.Value) {
+			f.fail(key, "use 1 to 63 of a-z, 0-9 and -", "invalid environment name %s", quoteShort(key.Value))
+		}
+		known[key.Value] = func(n *yaml.Node) {
+			if n.Kind != yaml.MappingNode {
+				f.fail(n, "", "environment %s must be a mapping, got %s", key.Value, kindOf(n))
+				return
+			}
+			found[key.Value] = n
+		}
+	}
+	f.mapping(declared, "environments", known)
+	if len(known) > maxEnvironments {
+		f.fail(declared, "", "the project has %d environments; at most %d are allowed", len(known), maxEnvironments)
+		return base
+	}
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		merged := merge(base, found[name])
+		f.readEnvironment(name, found[name], merged)
+		if name == chosen {
+			base = merged
+		}
+	}
+	f.project.Environment.Name = chosen
+	if _, ok := found[chosen]; ok {
+		f.project.Domain.Workspace = chosen
+	} else if _, bad := known[chosen]; chosen != "" && !bad {
+		f.fail(declared, didYouMean(plan.Suggest(chosen, slices.Sorted(maps.Keys(known)))), "unknown environment %s", quoteShort(chosen))
+	}
+	return base
+}
+
+// readEnvironment reads an environment into the list of the project's environments, and reports its
+// problems.
+func (f yamlFile) readEnvironment(name string, own, merged *yaml.Node) {
+	for i := 0; i+1 < len(own.Content); i += 2 {
+		if key := resolve(own.Content[i]); key.Value == "environments" || key.Value == "name" {
+			f.fail(key, "remove it", "an environment cannot set %s", key.Value)
+			return
+		}
+	}
+	l := newLoader(f.files, f.project.Root, f.options)
+	l.project.Domain.Workspace = name
+	g := yamlFile{l, f.name}
+	g.mapping(merged, "environment "+name, configFields.fields(g, &l.project))
+	f.problems = append(f.problems, l.problems...)
+	e := l.project.Environment
+	e.Name, e.Workspace = name, l.project.Domain.Workspace
+	f.project.Environments = append(f.project.Environments, e)
+}
+
+// without returns a mapping without a field, and the value of the field, or nil.
+func without(n *yaml.Node, name string) (rest, value *yaml.Node) {
+	rest = &yaml.Node{Kind: n.Kind, Tag: n.Tag, Line: n.Line, Column: n.Column}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if resolve(n.Content[i]).Value == name && value == nil {
+			value = resolve(n.Content[i+1])
+			continue
+		}
+		rest.Content = append(rest.Content, n.Content[i], n.Content[i+1])
+	}
+	return rest, value
+}
+
+// merge returns the fields of both mappings. Where both have a field, mappings are merged and other
+// values are those of more.
+func merge(base, more *yaml.Node) *yaml.Node {
+	merged := &yaml.Node{Kind: yaml.MappingNode, Tag: base.Tag, Line: base.Line, Column: base.Column}
+	merged.Content = slices.Clone(base.Content)
+	own := len(merged.Content)
+	for i := 0; i+1 < len(more.Content); i += 2 {
+		key, value := more.Content[i], resolve(more.Content[i+1])
+		at := fieldIndex(merged.Content[:own], resolve(key).Value)
+		if at < 0 {
+			merged.Content = append(merged.Content, key, value)
+			continue
+		}
+		if was := resolve(merged.Content[at+1]); was.Kind == yaml.MappingNode && value.Kind == yaml.MappingNode {
+			value = merge(was, value)
+		}
+		merged.Content[at], merged.Content[at+1] = key, value
+	}
+	return merged
+}
+
+// fieldIndex returns the index of a field's key in the content of a mapping, or -1.
+func fieldIndex(content []*yaml.Node, name string) int {
+	for i := 0; i+1 < len(content); i += 2 {
+		if resolve(content[i]).Value == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// withUser replaces $USER in the name of a workspace by the name of the user.
+func (f yamlFile) withUser(s string) string {
+	const user = "$USER"
+	if !strings.Contains(s, user) {
+		return s
+	}
+	name := strings.Trim(strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z' || r >= '0' && r <= '9':
+			return r
+		default:
+			return '-'
+		}
+	}, strings.ToLower(f.options.User)), "-")
+	return strings.ReplaceAll(s, user, cmp.Or(name, "unknown"))
+}
+
+func (f yamlFile) store(n *yaml.Node, to *string) {
+	s, ok := f.text(n, "store")
+	switch {
+	case !ok:
+	case !validStore.MatchString(s):
+		f.fail(n, "write gs://BUCKET, or a folder of the project", "invalid store %s", quoteShort(s))
+	default:
+		*to = s
+	}
+}

@@ -32,6 +32,8 @@ var layers = []layer{
 		// Checks of assets as data and as SQL; callers execute the SQL.
 		{"pkg/quality", words},
 		{"pkg/plan", list(words, "=pkg/quality")},
+		// Selects from the assets of a plan, by its graph.
+		{"pkg/selector", list(words, "=pkg/plan")},
 		{"pkg/contract", words},
 	}},
 	{"ports", []pack{
@@ -127,7 +129,7 @@ var layers = []layer{
 	{"surface", []pack{
 		{"pkg/project", list(words, "pkg/plan", "pkg/contract")},
 		{"pkg/project/duckparse", []string{"=pkg/project"}},
-		{"pkg/api", list(words, "internal/httpx", "pkg/state", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/ledger",
+		{"pkg/api", list(words, "internal/httpx", "pkg/state", "pkg/plan", "pkg/selector", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/ledger",
 			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/query", "pkg/engine", "pkg/engine/view")},
 		{"pkg/embedded", list(words, "internal/httpx", "pkg/domain", "pkg/state", "pkg/control", "pkg/contract", "pkg/plan", "pkg/blob", "pkg/blob/fileblob",
 			"pkg/queue", "pkg/queue/localqueue", "pkg/clock", "pkg/ledger", "pkg/manifest", "pkg/snapshot",

@@ -10,8 +10,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
-	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/selector"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -181,9 +181,11 @@ func (h handler) cancel(r *http.Request) (int, any, error) {
 
 // StartRequest is the body of POST /v1/runs.
 type StartRequest struct {
-	Assets     []string          `json:"assets"`
+	Assets     []string          `json:"assets"`  // selections: "clean/daily", "raw/* and tag:pii"
+	Exclude    []string          `json:"exclude"` // selections, too
 	All        bool              `json:"all"`
 	Upstream   bool              `json:"upstream"`
+	Downstream bool              `json:"downstream"`
 	Partitions []string          `json:"partitions"` // "date=2025-01-01..2025-01-31"
 	RunKey     string            `json:"run_key"`
 	Labels     map[string]string `json:"labels"`
@@ -200,6 +202,28 @@ type Started struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
+// choose returns the assets that the request selects.
+func (r *StartRequest) choose(assets []plan.Asset) (selector.Result, error) {
+	texts := r.Assets
+	switch {
+	case r.All && len(texts) == 0:
+		texts = []string{"*"}
+	case r.All:
+		return selector.Result{}, errors.New(`"all" already includes every asset: remove it, or "assets"`)
+	case len(texts) == 0:
+		return selector.Result{}, errors.New(`no assets selected: set "assets", or "all": true for all of them; GET /v1/assets lists them`)
+	}
+	q := selector.Query{Upstream: r.Upstream, Downstream: r.Downstream}
+	var err error
+	if q.Include, err = selector.ParseAll(texts); err == nil && len(r.Exclude) > 0 {
+		q.Exclude, err = selector.ParseAll(r.Exclude)
+	}
+	if err != nil {
+		return selector.Result{}, err
+	}
+	return selector.NewCatalog(assets).Select(q)
+}
+
 func (h handler) start(r *http.Request) (int, any, error) {
 	var body StartRequest
 	if err := decode(r, &body); err != nil {
@@ -212,18 +236,13 @@ func (h handler) start(r *http.Request) (int, any, error) {
 	request := engine.RunRequest{
 		RunKey: body.RunKey, Labels: body.Labels, MaxParallelism: p.MaxParallelism,
 		Trigger: event.Trigger{Type: "manual", UserID: h.User(r)},
-		Plan:    plan.Request{Root: p.Root, Data: p.Data, Assets: p.Assets, All: body.All, Upstream: body.Upstream},
+		Plan:    plan.Request{Root: p.Root, Data: p.Data, Assets: p.Assets},
 	}
-	if len(body.Assets) == 0 && !body.All {
-		return 0, nil, refuse(http.StatusBadRequest, `no assets selected: set "assets", or "all": true for all of them; GET /v1/assets lists them`)
+	chosen, err := body.choose(p.Assets)
+	if err != nil {
+		return 0, nil, &refusal{http.StatusBadRequest, err}
 	}
-	for _, name := range body.Assets {
-		key, err := ids.ParseAssetKey(name)
-		if err != nil {
-			return 0, nil, &refusal{http.StatusBadRequest, err}
-		}
-		request.Plan.Select = append(request.Plan.Select, key)
-	}
+	request.Roots, request.Plan.Select, request.Plan.Matched = chosen.Roots, chosen.Named, chosen.Matched
 	for _, text := range body.Partitions {
 		selection, err := plan.ParseSelection(text)
 		if err != nil {

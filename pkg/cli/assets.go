@@ -14,8 +14,10 @@ import (
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/gc"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/selector"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -26,12 +28,25 @@ type assetInfo struct {
 }
 
 func (a *app) assetsCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "assets [ASSET…]",
-		Short: "List the assets and their materializations",
-		Args:  takes("[ASSET…]"),
+	var f assetFlags
+	cmd := &cobra.Command{
+		Use:     "assets [SELECTION…]",
+		Short:   "List the assets and their materializations",
+		Example: "  servo assets clean/daily\n  servo assets '+report/climate' --exclude tag:raw",
+		Args:    takes("[SELECTION…]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := a.usableProject(cmd.Context(), nil)
+			if len(args) == 0 {
+				f.all = true
+			}
+			choice, err := f.parse(args)
+			if err != nil {
+				return err
+			}
+			var chosen selector.Result
+			p, err := a.usableProject(cmd.Context(), func(assets []plan.Asset) ([]ids.AssetKey, error) {
+				chosen, err = choice.of(assets)
+				return nil, err // a broken asset has materializations, too
+			})
 			if err != nil {
 				return err
 			}
@@ -42,12 +57,11 @@ func (a *app) assetsCommand() *cobra.Command {
 			var infos []assetInfo
 			calendar := plan.Calendar{Now: a.Clock.Now(), Zone: time.LoadLocation}
 			for i := range p.Assets {
-				infos = append(infos, assetInfo{view.AssetOf(s, &p.Assets[i]), view.PartitionCount(&p.Assets[i], calendar)})
+				if _, found := slices.BinarySearchFunc(chosen.Keys, p.Assets[i].Key, plan.CompareKeys); found {
+					infos = append(infos, assetInfo{view.AssetOf(s, &p.Assets[i]), view.PartitionCount(&p.Assets[i], calendar)})
+				}
 			}
-			if infos, err = chosen(infos, args); err != nil {
-				return err
-			}
-			if len(args) == 1 && a.table() {
+			if len(chosen.Keys) == 1 && len(chosen.Named) == 1 && a.table() {
 				if _, err := fmt.Fprint(a.Stdout, a.assetText(&infos[0])); err != nil {
 					return err
 				}
@@ -57,6 +71,8 @@ func (a *app) assetsCommand() *cobra.Command {
 			return a.schemaChanges(cmd.Context(), p, infos)
 		},
 	}
+	f.add(cmd, "list")
+	return cmd
 }
 
 // current returns the newest state, or an empty one if nothing was ever run.
@@ -90,28 +106,6 @@ func (a *app) schemaChanges(ctx context.Context, p *project.Project, infos []ass
 		a.warnings(engine.AssetSchemas(ctx, parts.Folder, info.Stored))
 	}
 	return parts.Close()
-}
-
-// chosen returns the named assets, or all of them.
-func chosen(infos []assetInfo, names []string) ([]assetInfo, error) {
-	if len(names) == 0 {
-		return infos, nil
-	}
-	var known []string
-	byKey := map[string]assetInfo{}
-	for _, info := range infos {
-		known = append(known, info.Key.String())
-		byKey[info.Key.String()] = info
-	}
-	var found []assetInfo
-	for _, name := range names {
-		info, ok := byKey[name]
-		if !ok {
-			return nil, unknownAsset(name, known)
-		}
-		found = append(found, info)
-	}
-	return found, nil
 }
 
 // unknownAsset returns the error for an asset that is not among those that are known.

@@ -14,7 +14,9 @@ import (
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/gc"
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/ledger"
+	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/project/duckparse"
 	"github.com/servo-orchestration/servo/pkg/query/render"
@@ -65,20 +67,28 @@ func (a *app) settings() (*project.Project, error) {
 }
 
 // usableProject reads the project and warns of assets with problems, which affect only runs of
-// those assets. It fails if an asset in names has problems.
-func (a *app) usableProject(ctx context.Context, names []string) (*project.Project, error) {
+// those assets. It fails if an asset that the user names has problems.
+func (a *app) usableProject(ctx context.Context, names func([]plan.Asset) ([]ids.AssetKey, error)) (*project.Project, error) {
 	dir, err := a.projectDir()
 	if err != nil {
 		return nil, err
 	}
 	p, err := a.loadProject(ctx, dir)
 	var problems project.Problems
-	if p == nil || !errors.As(err, &problems) {
-		return p, a.problems(dir, err)
+	if p == nil || err != nil && !errors.As(err, &problems) {
+		return nil, a.problems(dir, err)
+	}
+	keys, err := names(p.Assets)
+	switch {
+	case len(problems) == 0:
+		return p, err
+	case err != nil: // an unknown asset may be declared in a file with problems
+		a.warn("%s in files of the project; `servo validate` shows %s", plural(len(problems), "problem"), them(len(problems)))
+		return nil, err
 	}
 	var named project.Problems
 	for i := range p.Assets {
-		if asset := &p.Assets[i]; asset.Broken != "" && slices.Contains(names, asset.Key.String()) {
+		if asset := &p.Assets[i]; asset.Broken != "" && slices.Contains(keys, asset.Key) {
 			named = append(named, problems.Of(asset.File)...)
 		}
 	}

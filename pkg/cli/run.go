@@ -21,19 +21,19 @@ import (
 
 // runFlags are the flags of servo run.
 type runFlags struct {
-	all, upstream, resume bool
-	partitions, labels    []string
-	vars                  []string
-	runKey                string
-	wait, detach          bool
-	parallelism           int32
-	timeout               time.Duration
+	assets                   assetFlags
+	resume                   bool
+	partitions, labels, vars []string
+	runKey                   string
+	wait, detach             bool
+	parallelism              int32
+	timeout                  time.Duration
 }
 
 func (a *app) runCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
-		Use:   "run [ASSET…]",
+		Use:   "run [SELECTION…]",
 		Short: "Materialize assets: plan a run, execute it, and wait until it ends",
 		Long: "Materialize assets. If a servo process owns the state folder (`servo dev`, or another `servo run`),\n" +
 			"that process executes the run and this one follows it; otherwise this process executes it. The\n" +
@@ -41,14 +41,15 @@ func (a *app) runCommand() *cobra.Command {
 			"If it dies, nothing is lost: the next process continues from the ledger.",
 		Example: "  servo run --all -p date=2025-01-01..2025-01-31\n" +
 			"  servo run report/climate --upstream\n" +
+			"  servo run 'raw/* and tag:pii' --exclude raw/old\n" +
 			"  servo run --all --run-key nightly-2025-01-15      the same key never runs twice",
-		Args: takes("[ASSET…]"),
+		Args: takes("[SELECTION…]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if f.wait {
 				err = exclusive(cmd, "wait", "detach")
 			}
-			for _, flag := range []string{"all", "upstream", "partition", "run-key", "wait", "detach", "timeout", "label", "var", "max-parallelism"} {
+			for _, flag := range []string{"all", "upstream", "downstream", "exclude", "partition", "run-key", "wait", "detach", "timeout", "label", "var", "max-parallelism"} {
 				err = errors.Join(err, exclusive(cmd, "resume", flag))
 			}
 			switch {
@@ -61,8 +62,8 @@ func (a *app) runCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&f.all, "all", false, "run every asset of the project")
-	flags.BoolVar(&f.upstream, "upstream", false, "also run everything that the named assets depend on")
+	flags.BoolVar(&f.assets.all, "all", false, "run every asset of the project")
+	f.assets.add(cmd, "run")
 	flags.StringArrayVarP(&f.partitions, "partition", "p", nil, "partitions to run: date=2025-01-15 or date=2025-01-01..2025-01-31 (repeatable)")
 	flags.StringVar(&f.runKey, "run-key", "", "idempotency key, unique for 30 days: the same request attaches to the existing run")
 	flags.BoolVar(&f.wait, "wait", true, "wait until the run has ended; --wait=false means --detach")
@@ -81,12 +82,23 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 	if err != nil {
 		return err
 	}
+	choice, err := f.assets.parse(args)
+	if err != nil {
+		return err
+	}
 	if err := a.checkSecrets(); err != nil {
 		return err
 	}
-	p, err := a.usableProject(ctx, args)
+	p, err := a.usableProject(ctx, func(assets []plan.Asset) ([]ids.AssetKey, error) {
+		chosen, err := choice.of(assets)
+		request.Roots, request.Plan.Select, request.Plan.Matched = chosen.Roots, chosen.Named, chosen.Matched
+		return chosen.Named, err
+	})
 	if err != nil {
 		return err
+	}
+	if len(p.Assets) == 0 {
+		return fmt.Errorf("nothing to run: the project %s declares no assets: add .sql or .yaml files to %s", p.Root, project.AssetsDir)
 	}
 	if p, request.Vars, err = a.override(p, f.vars); err != nil {
 		return err
@@ -110,11 +122,11 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 
 // request converts the flags and arguments to a request, without the project.
 func (f *runFlags) request(args []string) (engine.RunRequest, error) {
-	r := engine.RunRequest{RunKey: f.runKey, MaxParallelism: f.parallelism, Plan: plan.Request{All: f.all, Upstream: f.upstream}}
+	r := engine.RunRequest{RunKey: f.runKey, MaxParallelism: f.parallelism}
 	switch {
-	case f.all && len(args) > 0:
+	case f.assets.all && len(args) > 0:
 		return r, usagef("--all already includes every asset: remove %s, or --all", strings.Join(args, " "))
-	case !f.all && len(args) == 0:
+	case !f.assets.all && len(args) == 0:
 		return r, usagef("no assets named: name some, or run all of them with --all; list them with `servo assets`")
 	case f.parallelism < 0:
 		return r, usagef("--max-parallelism is %d; must be 1 or more", f.parallelism)
@@ -122,13 +134,6 @@ func (f *runFlags) request(args []string) (engine.RunRequest, error) {
 		return r, usagef("--timeout is %s; must be a second or more", f.timeout)
 	}
 	r.TimeoutSec = int32(f.timeout.Round(time.Second) / time.Second) //nolint:gosec // checked above
-	for _, arg := range args {
-		key, err := ids.ParseAssetKey(arg)
-		if err != nil {
-			return r, &usageError{fmt.Errorf("%w; list the assets with `servo assets`", err)}
-		}
-		r.Plan.Select = append(r.Plan.Select, key)
-	}
 	for _, text := range f.partitions {
 		s, err := plan.ParseSelection(text)
 		if err != nil {

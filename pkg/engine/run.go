@@ -22,6 +22,8 @@ import (
 type RunRequest struct {
 	// Plan selects assets and partitions. Run sets Plan.Materialized and Plan.Calendar.
 	Plan plan.Request
+	// Roots are the assets that the run is listed under. Nil: those that Plan selects.
+	Roots []ids.AssetKey
 	// RunKey makes the request unique for 30 days; "": not unique.
 	RunKey         string
 	Trigger        event.Trigger
@@ -59,7 +61,7 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 		return RunHandle{}, err
 	}
 	p := &event.RunTriggered{
-		Trigger: r.Trigger, RootAssets: roots(r.Plan), RunKey: r.RunKey, MaxParallelism: r.MaxParallelism,
+		Trigger: r.Trigger, RootAssets: roots(r), RunKey: r.RunKey, MaxParallelism: r.MaxParallelism,
 		TimeoutSec: r.TimeoutSec, CancelGraceSec: r.CancelGraceSec, Labels: r.Labels,
 	}
 	for _, s := range r.Plan.Partitions {
@@ -284,18 +286,21 @@ func fingerprint(built *plan.Plan, p *event.RunTriggered) (string, error) {
 	}{tasks, p.PartitionSelection, p.MaxParallelism, p.TimeoutSec, p.Labels})
 }
 
-func roots(r plan.Request) []string {
+func roots(r RunRequest) []string {
 	var keys []string
-	if r.All || len(r.Select) == 0 {
-		for i := range r.Assets {
-			keys = append(keys, r.Assets[i].Key.String())
-		}
-		return atMost(keys)
+	selected := r.Roots
+	if len(selected) == 0 {
+		selected = slices.Concat(r.Plan.Select, r.Plan.Matched)
 	}
-	for _, key := range r.Select {
+	if r.Plan.All || len(selected) == 0 {
+		for i := range r.Plan.Assets {
+			keys = append(keys, r.Plan.Assets[i].Key.String())
+		}
+	}
+	for _, key := range selected {
 		keys = append(keys, key.String())
 	}
-	return keys
+	return atMost(keys)
 }
 
 // plan reads the plan of a run.

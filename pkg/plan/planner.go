@@ -29,13 +29,14 @@ type Request struct {
 	Data []string
 	// Assets lists all assets of the project, in any order.
 	Assets []Asset
-	// Select lists the assets to materialize. All selects every asset instead.
-	Select []ids.AssetKey
-	All    bool
+	// Select lists the assets to materialize by name, and Matched those that the user did not name:
+	// a pattern or a tag selects them. All selects every asset instead.
+	Select, Matched []ids.AssetKey
+	All             bool
 	// Upstream adds everything that the selected assets depend on, directly or indirectly.
 	Upstream bool
 	// Partitions selects partitions of the partitioned assets. An asset in Select must declare
-	// all of them. Assets added by All or Upstream use those that they declare.
+	// all of them. Other assets use those that they declare.
 	Partitions []Selection
 	// Materialized returns the materializations of an asset by earlier runs: one Input with
 	// MaterializationID and URI for each partition, in any order. Nil: there are none.
@@ -155,7 +156,7 @@ func (b *builder) selectAssets(order []ids.AssetKey) error {
 	if err != nil {
 		return err
 	}
-	b.chosen = setOf(b.closure(named))
+	b.chosen = setOf(slices.Concat(b.closure(named), b.request.Matched))
 	asked := setOf(named)
 	used, partitioned := make(map[string]bool, len(days)), false
 	total := 0
@@ -204,7 +205,7 @@ func (b *builder) named() ([]ids.AssetKey, error) {
 	if b.request.All {
 		return nil, nil
 	}
-	if len(b.request.Select) == 0 {
+	if len(b.request.Select) == 0 && len(b.request.Matched) == 0 {
 		return nil, errors.New("no assets are selected: name some, or select all with --all")
 	}
 	var errs []error

@@ -282,3 +282,21 @@ func TestBuildRejectsTooManyTasksAndEdges(t *testing.T) {
 	_, err = plan.Build(plan.Request{Assets: assets, All: true, Partitions: selection(t, "date=1900-01-01..2099-12-31")})
 	require.EqualError(t, err, "the run has more than 200000 tasks: select fewer assets or partitions")
 }
+
+func TestBuildMatchedAssetsUseTheirDays(t *testing.T) {
+	assets := append(weather(), daily("clean/late", "2012-01-03", "2012-01-04", "raw/weather"))
+	key := func(namespace, name string) ids.AssetKey { return ids.AssetKey{Namespace: namespace, Name: name} }
+	r := plan.Request{
+		Root: "/p", Assets: assets, Select: []ids.AssetKey{key("clean", "daily")}, Matched: []ids.AssetKey{key("clean", "late")},
+		Partitions: selection(t, "date=2012-01-02..2012-01-03"), Materialized: made("raw/weather"),
+	}
+	p, err := plan.Build(r)
+	require.NoError(t, err)
+	require.Equal(t, `clean/daily[date=2012-01-02] ← 
+clean/daily[date=2012-01-03] ← 
+clean/late[date=2012-01-03] ← 
+`, outline(p))
+	r.Select, r.Matched = r.Matched, r.Select
+	_, err = plan.Build(r)
+	require.EqualError(t, err, "asset clean/late has no partition date=2012-01-02: it has 2012-01-03 to 2012-01-04")
+}

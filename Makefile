@@ -121,6 +121,10 @@ invariants: ## update the lists of tests in docs/invariants.md
 map: ## write the layers and packages into docs/architecture.md
 	go test ./internal/arch -run TestArchitectureShowsMap -rewrite
 
+.PHONY: zones
+zones: ## count every hour of every time zone from 1970 to 2037 (takes minutes)
+	go test ./pkg/space -run TestHoursOfEveryZoneAreCountedOnce -every-zone -timeout 60m
+
 .PHONY: reference
 reference: ## write the reference pages and the JSON Schema that the code determines
 	go test ./pkg/project -run 'TestSchemaFileIsCurrent|TestReferenceIsCurrent' -rewrite

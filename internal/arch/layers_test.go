@@ -31,7 +31,9 @@ var layers = []layer{
 		{"pkg/control", list(words, "=pkg/state")},
 		// Checks of assets as data and as SQL; callers execute the SQL.
 		{"pkg/quality", words},
-		{"pkg/plan", list(words, "=pkg/quality")},
+		// Partitions: dimensions, keys, selections and mappings.
+		{"pkg/space", []string{"pkg/ids"}},
+		{"pkg/plan", list(words, "=pkg/quality", "=pkg/space")},
 		// Selects from the assets of a plan, by its graph.
 		{"pkg/selector", list(words, "=pkg/plan")},
 		{"pkg/contract", words},

@@ -1,0 +1,299 @@
+package space
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// MaxPeriods is the maximum number of values of a dimension in one selection: about 270 years of
+// days.
+const MaxPeriods = 100_000
+
+// Calendar holds what the partitions of a space depend on besides its declaration: the time, the
+// zone data and the key sets. In the zero Calendar every zone is UTC and every period has begun.
+type Calendar struct {
+	// Now is the time of the request.
+	Now time.Time
+	// Zone returns a time zone by its IANA name.
+	Zone func(name string) (*time.Location, error)
+	// Keys returns the keys of a key set in ascending order. Nil: every set is empty.
+	Keys func(set string) []string
+}
+
+// axis is a time dimension with its zone and its declared range.
+type axis struct {
+	*Dimension
+	zone  *time.Location
+	phase int64
+	// first and last are the numbers of the declared periods. last is noEnd without an end.
+	first, last int64
+}
+
+const noEnd = math.MaxInt64
+
+// zone loads the time zone of d.
+func (c Calendar) zone(d *Dimension) (*time.Location, error) {
+	if c.Zone == nil {
+		if d.clocked() && d.Zone() != "UTC" {
+			return nil, fmt.Errorf("no zone data for %s", d.Zone())
+		}
+		return time.UTC, nil
+	}
+	zone, err := c.Zone(d.Zone())
+	if err != nil {
+		return nil, fmt.Errorf("load time zone %s: %w", d.Zone(), err)
+	}
+	return zone, nil
+}
+
+// axis returns a time dimension with its zone and range.
+func (c Calendar) axis(d *Dimension) (axis, error) {
+	zone, err := c.zone(d)
+	if err != nil {
+		return axis{}, err
+	}
+	a := axis{Dimension: d, zone: zone, last: noEnd}
+	start, err := d.bound(d.Start)
+	if err != nil {
+		return axis{}, fmt.Errorf("invalid start of dimension %s: %w", d.Name, err)
+	}
+	if d.clocked() {
+		p := d.period()
+		first := firstInstant(start.from, zone).Unix()
+		a.phase = first - floorDiv(first, p)*p
+	}
+	a.first, _ = a.within(start)
+	if d.End != "" {
+		end, err := d.bound(d.End)
+		if err != nil {
+			return axis{}, fmt.Errorf("invalid end of dimension %s: %w", d.Name, err)
+		}
+		_, a.last = a.within(end)
+	}
+	return a, nil
+}
+
+// within returns the first and the last period that begin in an interval of civil time. It
+// returns last < first if none does.
+func (a *axis) within(c civil) (first, last int64) {
+	if !a.clocked() {
+		first = a.ordinal(c.from)
+		if a.startOf(first).Before(c.from) {
+			first++
+		}
+		return first, a.ordinal(c.to.Add(-time.Second))
+	}
+	p := a.period()
+	from, to := firstInstant(c.from, a.zone).Unix()-a.phase, firstInstant(c.to, a.zone).Unix()-a.phase
+	return -floorDiv(-from, p), -floorDiv(-to, p) - 1
+}
+
+// margin exceeds every change of an offset: a zone that crosses the date line changes it by a day.
+const margin = 60 * time.Hour
+
+// firstInstant returns the first instant at which the clocks of a zone show a civil time or a later
+// one.
+func firstInstant(wall time.Time, zone *time.Location) time.Time {
+	t := wall.Add(-margin)
+	for {
+		local := t.In(zone)
+		_, offset := local.Zone()
+		end := boundary(local)
+		shown := wall.Add(-time.Duration(offset) * time.Second)
+		if shown.Before(t) {
+			return t.UTC()
+		}
+		if end.IsZero() || shown.Before(end) {
+			return shown
+		}
+		t = end
+	}
+}
+
+// boundary returns the end of the interval with the offset in effect at t, or the zero time if
+// there is none. It is always after t: near some transitions [time.Time.ZoneBounds] returns t itself.
+func boundary(t time.Time) time.Time {
+	_, end := t.ZoneBounds()
+	if !end.IsZero() && !end.After(t) {
+		return t.Add(time.Hour).UTC()
+	}
+	return end.UTC()
+}
+
+// interval returns the instants at which a period begins and ends. They are equal if the zone
+// skipped the period.
+func (a *axis) interval(n int64) (start, end time.Time) {
+	if a.clocked() {
+		return time.Unix(n*a.period()+a.phase, 0).UTC(), time.Unix((n+1)*a.period()+a.phase, 0).UTC()
+	}
+	return firstInstant(a.startOf(n), a.zone), firstInstant(a.startOf(n+1), a.zone)
+}
+
+// exists reports whether the zone has a period. Pacific/Apia skipped 2011-12-30 when it crossed the
+// date line.
+func (a *axis) exists(n int64) bool {
+	if a.Kind != Daily || a.zone == time.UTC {
+		return true
+	}
+	const noon = 12 // daylight saving skips an hour at night
+	day := a.startOf(n)
+	return time.Date(day.Year(), day.Month(), day.Day(), noon, 0, 0, 0, a.zone).Day() == day.Day()
+}
+
+// current returns the period that contains an instant.
+func (a *axis) current(now time.Time) int64 {
+	if a.clocked() {
+		return floorDiv(now.Unix()-a.phase, a.period())
+	}
+	local := now.In(a.zone)
+	return a.ordinal(time.Date(local.Year(), local.Month(), local.Day(), 0, 0, 0, 0, time.UTC))
+}
+
+// begun returns the last declared period that has begun, or a lower number than a.first.
+func (c Calendar) begun(a *axis) int64 {
+	if c.Zone == nil {
+		return a.last
+	}
+	return min(a.last, a.current(c.Now))
+}
+
+// expected returns the last declared period that is expected: it ended at least ReadyAfterSec ago.
+// It returns a lower number than a.first if there is none, or if it is unknown.
+func (c Calendar) expected(a *axis) int64 {
+	if c.Zone == nil {
+		if a.last == noEnd {
+			return a.first - 1
+		}
+		return a.last
+	}
+	ready := c.Now.Add(-time.Duration(a.ReadyAfterSec) * time.Second)
+	return min(a.last, a.current(ready)-1)
+}
+
+// Interval returns the instants at which the period with a key begins and ends, half-open.
+func (c Calendar) Interval(d *Dimension, key string) (start, end time.Time, err error) {
+	n, err := d.index(key)
+	if err != nil {
+		return start, end, err
+	}
+	a, err := c.axis(d)
+	if err != nil {
+		return start, end, err
+	}
+	start, end = a.interval(n)
+	return start, end, nil
+}
+
+// horizon ends the years of which the offsets of a zone are checked.
+const horizon = 2100
+
+// CheckZone returns an error if the zone of d cannot have its periods: the offset of a zone of
+// hours may change only by whole periods, and must be in whole minutes. It also reports a start or
+// an end that the zone skipped.
+func (c Calendar) CheckZone(d *Dimension) error {
+	if !d.IsTime() {
+		return nil
+	}
+	a, err := c.axis(d)
+	if err != nil {
+		return err
+	}
+	if !d.clocked() {
+		for _, n := range []int64{a.first, a.last} {
+			if n != noEnd && !a.exists(n) {
+				return fmt.Errorf("%s %s does not exist: the time zone %s skipped it: write the one before or after", d.singular(), a.key(n), a.zone)
+			}
+		}
+		return nil
+	}
+	from, _ := a.interval(a.first)
+	to := time.Date(horizon, 1, 1, 0, 0, 0, 0, time.UTC)
+	if a.last != noEnd {
+		_, to = a.interval(a.last)
+	}
+	_, before := from.In(a.zone).Zone()
+	for t := from; ; {
+		_, offset := t.In(a.zone).Zone()
+		if offset%60 != 0 || int64(offset-before)%d.period() != 0 {
+			return fmt.Errorf("the time zone %s changes its offset by %s at %s, which is not a whole %s: "+
+				"use daily partitions, shorter periods, or another time zone",
+				a.zone, time.Duration(offset-before)*time.Second, t.Format(time.RFC3339), d.singular())
+		}
+		before = offset
+		end := boundary(t.In(a.zone))
+		if end.IsZero() || !end.Before(to) {
+			return nil
+		}
+		t = end
+	}
+}
+
+// values returns the keys of the periods from first to last that exist.
+func (a *axis) values(first, last int64) ([]string, error) {
+	if last < first {
+		return nil, nil
+	}
+	if last == noEnd {
+		return nil, fmt.Errorf("the %s from %s on have no end: select a range", a.Kind.Plural(), a.key(first))
+	}
+	if last-first >= MaxPeriods {
+		return nil, fmt.Errorf("%s to %s is %d %s; at most %d can be selected at once",
+			a.key(first), a.key(last), last-first+1, a.Kind.Plural(), MaxPeriods)
+	}
+	keys := make([]string, 0, last-first+1)
+	for n := first; n <= last; n++ {
+		if a.exists(n) {
+			keys = append(keys, a.key(n))
+		}
+	}
+	return keys, nil
+}
+
+func (a *axis) key(n int64) string { return a.value(n, a.zone, a.phase) }
+
+// Declared returns the declared keys of a dimension that exist by now: the periods that have begun,
+// the values, or the keys of the set.
+func (c Calendar) Declared(d *Dimension) ([]string, error) {
+	if !d.IsTime() {
+		return c.keysOf(d), nil
+	}
+	a, err := c.axis(d)
+	if err != nil {
+		return nil, err
+	}
+	return a.values(a.first, c.begun(&a))
+}
+
+// Expected returns the declared keys that should be materialized by now: the periods that have
+// ended, the values, or the keys of the set.
+func (c Calendar) Expected(d *Dimension) ([]string, error) {
+	if !d.IsTime() {
+		return c.keysOf(d), nil
+	}
+	a, err := c.axis(d)
+	if err != nil {
+		return nil, err
+	}
+	return a.values(a.first, c.expected(&a))
+}
+
+// Newest returns the newest n expected periods of a time dimension, in order.
+func (c Calendar) Newest(d *Dimension, n int) ([]string, error) {
+	a, err := c.axis(d)
+	if err != nil {
+		return nil, err
+	}
+	last := c.expected(&a)
+	return a.values(max(a.first, last-int64(n)+1), last)
+}
+
+func (c Calendar) keysOf(d *Dimension) []string {
+	if d.Kind == Static {
+		return d.Values
+	}
+	if c.Keys == nil {
+		return nil
+	}
+	return c.Keys(d.Set)
+}

@@ -1,0 +1,289 @@
+package space
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Reader computes the images of a mapping: the upstream partitions that a partition reads. It is
+// made once for many partitions.
+type Reader struct {
+	*Mapping
+	calendar Calendar
+	up, down []axis
+	members  *Members // of the upstream space
+	keys     [][]string
+}
+
+// Reader returns the images of a mapping at the time of a calendar.
+func (c Calendar) Reader(m *Mapping) (*Reader, error) {
+	r := &Reader{Mapping: m, calendar: c}
+	var err error
+	if r.up, err = c.axes(m.Upstream); err != nil {
+		return nil, err
+	}
+	if r.down, err = c.axes(m.Downstream); err != nil {
+		return nil, err
+	}
+	if r.members, err = c.Members(m.Upstream); err != nil {
+		return nil, err
+	}
+	r.keys = make([][]string, len(m.parts))
+	for i, p := range m.parts {
+		if p.Op == All {
+			if r.keys[i], err = c.Declared(&m.Upstream.Dimensions[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return r, nil
+}
+
+func (c Calendar) axes(s *Space) ([]axis, error) {
+	if s == nil {
+		return nil, nil
+	}
+	axes := make([]axis, len(s.Dimensions))
+	for i := range s.Dimensions {
+		axes[i] = axis{Dimension: &s.Dimensions[i]}
+		if !s.Dimensions[i].IsTime() {
+			continue
+		}
+		var err error
+		if axes[i], err = c.axis(&s.Dimensions[i]); err != nil {
+			return nil, err
+		}
+	}
+	return axes, nil
+}
+
+// Image holds the upstream partitions that a partition reads.
+type Image struct {
+	// All means every partition of the upstream asset; Keys is empty.
+	All bool
+	// Keys are the partition keys, in order. They are declared upstream, but need not have begun.
+	Keys []string
+	// Latest means that only those keys are read whose period of time is the newest materialized one.
+	Latest bool
+	// Undeclared are the keys that the mapping names, but that the upstream asset does not declare.
+	Undeclared int
+}
+
+// MaxImage is the most partitions that one partition reads through a mapping, other than all.
+const MaxImage = 100_000
+
+// Image returns the upstream partitions that the partition with a key reads.
+func (r *Reader) Image(key string) (Image, error) {
+	if r.every {
+		return Image{All: true}, nil
+	}
+	if r.same {
+		if !r.members.Has(key) {
+			return Image{Undeclared: 1}, nil
+		}
+		return Image{Keys: []string{key}}, nil
+	}
+	values, err := r.Downstream.Parse(key)
+	if err != nil {
+		return Image{}, err
+	}
+	image := Image{Latest: r.ReadsLatest()}
+	lists := make([][]string, len(r.parts))
+	for i := range r.parts {
+		list, err := r.values(i, values)
+		if err != nil {
+			return Image{}, err
+		}
+		lists[i] = slices.DeleteFunc(slices.Clone(list), func(v string) bool { return !r.members.hasValue(i, v) })
+		image.Undeclared += len(list) - len(lists[i])
+	}
+	if image.Keys, err = r.Upstream.Product(lists, MaxImage); err != nil {
+		return Image{}, fmt.Errorf("partition %s reads %w", key, err)
+	}
+	return image, nil
+}
+
+// values returns the values of upstream dimension i that a partition reads, declared or not.
+func (r *Reader) values(i int, values []string) ([]string, error) {
+	p, up := &r.parts[i], &r.up[i]
+	switch p.Op {
+	case All:
+		return r.keys[i], nil
+	case Latest:
+		if r.keys[i] == nil {
+			var err error
+			if r.keys[i], err = r.calendar.Declared(up.Dimension); err != nil {
+				return nil, err
+			}
+		}
+		return r.keys[i], nil
+	case Identity:
+		return []string{values[p.reader]}, nil
+	case Values:
+		return p.Values[values[p.reader]], nil
+	case Window:
+		n, err := up.index(values[p.reader])
+		if err != nil {
+			return nil, err
+		}
+		return up.values(n+p.From, n+p.To)
+	case Refine:
+		at, err := r.down[p.reader].civilStart(values[p.reader])
+		if err != nil {
+			return nil, err
+		}
+		return r.refined(up, at, values[p.reader])
+	default: // Coarsen
+		return r.coarsened(up, &r.down[p.reader], values[p.reader])
+	}
+}
+
+// refined returns the longer period that contains a period of the reader.
+func (r *Reader) refined(up *axis, at time.Time, key string) ([]string, error) {
+	if !up.clocked() {
+		return []string{up.key(up.ordinal(at))}, nil
+	}
+	t, err := time.Parse(layoutHour, key)
+	if err != nil {
+		return nil, err
+	}
+	return []string{up.key(floorDiv(t.Unix()-up.phase, up.period()))}, nil
+}
+
+// coarsened returns the shorter periods whose keys lie in a period of the reader.
+func (r *Reader) coarsened(up, down *axis, key string) ([]string, error) {
+	n, err := down.index(key)
+	if err != nil {
+		return nil, err
+	}
+	if down.clocked() {
+		from, to := down.interval(n)
+		return up.values(floorDiv(from.Unix()-up.phase, up.period()), floorDiv(to.Unix()-1-up.phase, up.period()))
+	}
+	if !up.clocked() {
+		first, last := up.within(civil{from: down.startOf(n), to: down.startOf(n + 1)})
+		return up.values(first, last)
+	}
+	// Around a change of the clocks at midnight, the last hours of a day may follow the first of the
+	// next day. The date in the key decides.
+	const hours = 3 * 3600
+	from, to := firstInstant(down.startOf(n), up.zone).Unix()-hours, firstInstant(down.startOf(n+1), up.zone).Unix()+hours
+	all, err := up.values(floorDiv(from-up.phase, up.period()), floorDiv(to-up.phase, up.period()))
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(k string) bool {
+		at, err := up.civilStart(k)
+		return err != nil || down.ordinal(at) != n
+	}), nil
+}
+
+// Reads reports whether the reader's partition down reads the upstream partition up. It is the
+// definition from which Image and Preimage follow. For [Latest] it reports whether down would read
+// up if up were the newest.
+func (r *Reader) Reads(down, up string) (bool, error) {
+	ups, err := r.Upstream.Parse(up)
+	if err != nil || !r.members.HasValues(ups) {
+		return false, err
+	}
+	if r.every {
+		return true, nil
+	}
+	downs, err := r.Downstream.Parse(down)
+	if err != nil {
+		return false, err
+	}
+	for i := range r.parts {
+		back, limited, err := r.back(i, ups[i])
+		if err != nil {
+			return false, err
+		}
+		if limited && !slices.Contains(back, downs[r.parts[i].reader]) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// Preimage returns the partitions of the reader that read an upstream partition, or all if every
+// partition does. It returns declared partitions that have begun.
+func (r *Reader) Preimage(key string) (keys []string, all bool, err error) {
+	ups, err := r.Upstream.Parse(key)
+	if err != nil {
+		return nil, false, err
+	}
+	if r.every || r.Downstream == nil {
+		return nil, true, nil
+	}
+	members, err := r.calendar.Members(r.Downstream)
+	if err != nil {
+		return nil, false, err
+	}
+	lists := make([][]string, len(r.down))
+	done := make([]bool, len(r.down))
+	for i := range r.parts {
+		list, limited, err := r.back(i, ups[i])
+		if err != nil {
+			return nil, false, err
+		}
+		if limited {
+			j := r.parts[i].reader
+			lists[j] = slices.DeleteFunc(slices.Clone(list), func(v string) bool { return !members.hasValue(j, v) })
+			done[j] = true
+		}
+	}
+	for j := range lists {
+		if done[j] {
+			continue
+		}
+		if lists[j], err = r.calendar.Declared(r.down[j].Dimension); err != nil {
+			return nil, false, err
+		}
+	}
+	keys, err = r.Downstream.Product(lists, MaxImage)
+	return keys, false, err
+}
+
+// back returns the values of the reader's dimension that read a value of upstream dimension i. It
+// is not limited if every value does.
+func (r *Reader) back(i int, value string) (values []string, limited bool, err error) {
+	p := &r.parts[i]
+	switch p.Op {
+	case All, Latest:
+		return nil, false, nil
+	case Identity:
+		return []string{value}, true, nil
+	case Values:
+		for down, ups := range p.Values {
+			if slices.Contains(ups, value) {
+				values = append(values, down)
+			}
+		}
+		slices.Sort(values)
+		return values, true, nil
+	default:
+		values, err = r.backInTime(p, &r.up[i], &r.down[p.reader], value)
+		return values, true, err
+	}
+}
+
+// backInTime returns the periods of the reader that read an upstream period.
+func (r *Reader) backInTime(p *mapPart, up, down *axis, value string) ([]string, error) {
+	switch p.Op {
+	case Window:
+		n, err := up.index(value)
+		if err != nil {
+			return nil, err
+		}
+		return down.values(n-p.To, n-p.From)
+	case Coarsen:
+		at, err := up.civilStart(value)
+		if err != nil {
+			return nil, err
+		}
+		return r.refined(down, at, value)
+	default: // Refine
+		return r.coarsened(down, up, value)
+	}
+}

@@ -1,0 +1,349 @@
+package space
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Op is the operation of a mapping on one dimension.
+type Op string
+
+// The operations. They say which values of an upstream dimension a partition reads.
+const (
+	Identity Op = "identity" // the same value
+	All      Op = "all"      // every value
+	Latest   Op = "latest"   // the newest materialized value
+	Window   Op = "window"   // the periods from A to B after the same period
+	Coarsen  Op = "coarsen"  // the shorter periods that the period contains
+	Refine   Op = "refine"   // the longer period that contains the period
+	Values   Op = "values"   // the listed values
+)
+
+// Map is a mapping as it is declared: one operation for the whole asset, or one for each of some
+// dimensions. The zero Map is inferred from both spaces.
+type Map struct {
+	// Op is [Identity], [All] or [Latest] for the whole asset, or "".
+	Op Op `json:"op,omitempty"`
+	// Dimensions are the operations on single dimensions, sorted by name.
+	Dimensions []DimensionMap `json:"dimensions,omitempty"`
+}
+
+// DimensionMap is the declared operation on one dimension.
+type DimensionMap struct {
+	// Dimension is a dimension of the reader, or for [All] and [Latest] one of the upstream asset.
+	Dimension string `json:"dimension"`
+	Op        Op     `json:"op"`
+	// Of is the dimension of the upstream asset, if its name differs.
+	Of string `json:"of,omitempty"`
+	// From and To are the offsets of a [Window].
+	From int64 `json:"from,omitempty"`
+	To   int64 `json:"to,omitempty"`
+	// Values are the upstream values of each value of the reader.
+	Values map[string][]string `json:"values,omitempty"`
+}
+
+// Mapping is a checked mapping between two spaces.
+type Mapping struct {
+	// Upstream and Downstream are the spaces of the asset that is read and of its reader; nil: one
+	// partition.
+	Upstream, Downstream *Space
+	// same means that a partition reads the partition with its own key.
+	same bool
+	// every means that a partition reads all partitions.
+	every bool
+	parts []mapPart // parallel to Upstream.Dimensions
+	// Warning describes what may surprise, or is "".
+	Warning string
+}
+
+// mapPart is the operation that decides the values of one upstream dimension.
+type mapPart struct {
+	DimensionMap
+	reader int // the dimension of the reader that decides; -1: none
+}
+
+// Infer checks a declared mapping, and infers what it leaves open.
+func Infer(upstream, reader *Space, m Map) (*Mapping, error) {
+	out := &Mapping{Upstream: upstream, Downstream: reader}
+	switch {
+	case upstream == nil:
+		if m.Op == Latest || len(m.Dimensions) > 0 {
+			return nil, fmt.Errorf("the upstream asset has no partitions to map: remove map")
+		}
+		out.every = true
+		return out, nil
+	case m.Op == All:
+		out.every = true
+		return out, nil
+	case m.Op == Identity && !sameSpace(upstream, reader):
+		return nil, out.misfit("identity needs the same dimensions")
+	}
+	if reader == nil && m.Op == "" && len(m.Dimensions) == 0 {
+		out.every = true
+		return out, nil
+	}
+	if err := out.declared(m); err != nil {
+		return nil, err
+	}
+	if err := out.infer(m); err != nil {
+		return nil, err
+	}
+	out.same, out.every = sameSpace(upstream, reader), true
+	for _, p := range out.parts {
+		out.same = out.same && p.Op == Identity
+		out.every = out.every && p.Op == All
+	}
+	return out, nil
+}
+
+// sameSpace reports whether two spaces have the same dimensions, apart from their ranges.
+func sameSpace(a, b *Space) bool {
+	return a != nil && b != nil && slices.EqualFunc(a.Dimensions, b.Dimensions, func(a, b Dimension) bool {
+		return a.Name == b.Name && sameKind(&a, &b)
+	})
+}
+
+// sameKind reports whether equal keys of two dimensions mean the same.
+func sameKind(a, b *Dimension) bool {
+	return a.Kind == b.Kind && a.Minutes == b.Minutes && a.weekStart() == b.weekStart() &&
+		(!a.clocked() || a.Zone() == b.Zone()) && (a.Kind != Dynamic || a.Set == b.Set)
+}
+
+// declared fills in the declared operations.
+func (m *Mapping) declared(d Map) error {
+	m.parts = make([]mapPart, len(m.Upstream.Dimensions))
+	if d.Op == Latest {
+		time := m.Upstream.Time()
+		if time == nil {
+			return m.misfit("latest needs an upstream dimension of time")
+		}
+		d.Dimensions = []DimensionMap{{Dimension: time.Name, Op: Latest}}
+	}
+	for _, dm := range d.Dimensions {
+		reader := slices.IndexFunc(m.dimensions(), func(r Dimension) bool { return r.Name == dm.Dimension })
+		up := m.upstreamOf(dm, reader)
+		switch {
+		case dm.Op == All || dm.Op == Latest:
+			if up < 0 {
+				return m.misfit("%s of %s: the upstream asset has no dimension %s", dm.Op, dm.Dimension, dm.Dimension)
+			}
+			reader = -1
+			if dm.Op == Latest && !m.Upstream.Dimensions[up].IsTime() {
+				return m.misfit("latest of %s: it is not a dimension of time", m.Upstream.Dimensions[up].Name)
+			}
+		case reader < 0:
+			return m.misfit("the reader has no dimension %s", dm.Dimension)
+		case up < 0:
+			return m.misfit("%s of %s: the upstream asset has no dimension for it: name it with of", dm.Op, dm.Dimension)
+		default:
+			if err := m.fits(dm, &m.Downstream.Dimensions[reader], &m.Upstream.Dimensions[up]); err != nil {
+				return err
+			}
+		}
+		if m.parts[up].Op != "" {
+			return m.misfit("dimension %s of the upstream asset is mapped twice", m.Upstream.Dimensions[up].Name)
+		}
+		m.parts[up] = mapPart{dm, reader}
+	}
+	return nil
+}
+
+// dimensions returns the dimensions of the reader.
+func (m *Mapping) dimensions() []Dimension {
+	if m.Downstream == nil {
+		return nil
+	}
+	return m.Downstream.Dimensions
+}
+
+// upstreamOf returns the upstream dimension that a declared operation maps, or -1. Without a name it
+// is the dimension with the reader's name, or the dimension of time for time.
+func (m *Mapping) upstreamOf(dm DimensionMap, reader int) int {
+	index := func(name string) int {
+		return slices.IndexFunc(m.Upstream.Dimensions, func(d Dimension) bool { return d.Name == name })
+	}
+	if dm.Of != "" {
+		return index(dm.Of)
+	}
+	if i := index(dm.Dimension); i >= 0 || reader < 0 {
+		return i
+	}
+	if m.Downstream.Dimensions[reader].IsTime() {
+		if t := m.Upstream.Time(); t != nil {
+			return index(t.Name)
+		}
+		return -1
+	}
+	only := -1
+	for i := range m.Upstream.Dimensions {
+		if m.Upstream.Dimensions[i].IsTime() || m.Downstream.Dimension(m.Upstream.Dimensions[i].Name) != nil {
+			continue
+		}
+		if only >= 0 {
+			return -1
+		}
+		only = i
+	}
+	return only
+}
+
+// fits checks that an operation can map the dimension up to the dimension down.
+func (m *Mapping) fits(dm DimensionMap, down, up *Dimension) error {
+	switch dm.Op {
+	case Identity:
+		if !sameKind(down, up) && (down.IsTime() || up.IsTime()) {
+			return m.misfit("identity of %s: %s has other keys than %s", dm.Dimension, up, down)
+		}
+	case Window:
+		if !down.IsTime() || !sameKind(down, up) {
+			return m.misfit("window of %s: it needs the same kind of time on both sides", dm.Dimension)
+		}
+		if dm.From > dm.To || dm.To-dm.From >= MaxPeriods {
+			return m.misfit("window [%d, %d] of %s: the first offset must not be after the second", dm.From, dm.To, dm.Dimension)
+		}
+	case Coarsen:
+		if err := nests(up, down); err != nil {
+			return m.misfit("coarsen of %s: %w", dm.Dimension, err)
+		}
+	case Refine:
+		if err := nests(down, up); err != nil {
+			return m.misfit("refine of %s: %w", dm.Dimension, err)
+		}
+	case Values:
+		if down.IsTime() || up.IsTime() {
+			return m.misfit("values of %s: it maps static and dynamic dimensions only", dm.Dimension)
+		}
+		for value := range dm.Values {
+			if down.Kind == Static && !slices.Contains(down.Values, value) {
+				return m.misfit("values of %s: %s is not one of its values", dm.Dimension, value)
+			}
+			for _, v := range dm.Values[value] {
+				if up.Kind == Static && !slices.Contains(up.Values, v) {
+					return m.misfit("values of %s: %s is not a value of %s", dm.Dimension, v, up.Name)
+				}
+			}
+		}
+	case All, Latest:
+	default:
+		return fmt.Errorf("unknown mapping %q", dm.Op)
+	}
+	return nil
+}
+
+// rank orders the kinds of time by the length of their periods.
+func rank(d *Dimension) int { return slices.Index(Kinds(), d.Kind) }
+
+// nests returns an error unless each period of fine lies within one period of coarse.
+func nests(fine, coarse *Dimension) error {
+	switch {
+	case !fine.IsTime() || !coarse.IsTime():
+		return fmt.Errorf("it needs dimensions of time")
+	case rank(fine) > rank(coarse) || fine.Kind == coarse.Kind && (fine.Kind != Every || coarse.Minutes%fine.Minutes != 0 || coarse.Minutes == fine.Minutes):
+		return fmt.Errorf("%s has no shorter periods than %s", fine, coarse)
+	case fine.Kind == Weekly:
+		return fmt.Errorf("a week may lie in two %s", coarse.Kind.Plural())
+	case fine.clocked() && fine.Zone() != coarse.Zone():
+		return fmt.Errorf("the days of %s begin at other times than those of %s: declare both in one time zone", fine.Zone(), coarse.Zone())
+	}
+	return nil
+}
+
+// infer fills in the operations that the declaration leaves open.
+func (m *Mapping) infer(d Map) error {
+	shared, open := false, false
+	for i := range m.Upstream.Dimensions {
+		up := &m.Upstream.Dimensions[i]
+		if m.parts[i].Op != "" {
+			shared = true
+			continue
+		}
+		p := mapPart{DimensionMap{Dimension: up.Name, Op: All}, -1}
+		for j := range m.dimensions() {
+			down := &m.Downstream.Dimensions[j]
+			switch {
+			case m.taken(j):
+			case down.Name == up.Name && sameKind(down, up):
+				p = mapPart{DimensionMap{Dimension: down.Name, Op: Identity}, j}
+			case !up.IsTime() || !down.IsTime():
+			case sameKind(down, up):
+				p = mapPart{DimensionMap{Dimension: down.Name, Op: Identity}, j}
+			case nests(up, down) == nil:
+				p = mapPart{DimensionMap{Dimension: down.Name, Op: Coarsen}, j}
+			case nests(down, up) == nil:
+				p = mapPart{DimensionMap{Dimension: down.Name, Op: Refine}, j}
+			default:
+				return m.misfit("%s and %s do not fit", up, down)
+			}
+			if p.reader == j && up.IsTime() && up.Zone() != down.Zone() {
+				m.Warning = fmt.Sprintf("%s of %s and %s of %s begin at different times: %s reads %s by its date",
+					up.Kind.Plural(), up.Zone(), down.Kind.Plural(), down.Zone(), down.Name, up.Name)
+			}
+		}
+		m.parts[i] = p
+		shared = shared || p.reader >= 0
+		open = true
+	}
+	if !shared && open && m.Downstream != nil && d.Op == "" && len(d.Dimensions) == 0 {
+		return m.misfit("they share no dimension")
+	}
+	return nil
+}
+
+// taken reports whether a dimension of the reader is already mapped.
+func (m *Mapping) taken(reader int) bool {
+	return slices.ContainsFunc(m.parts, func(p mapPart) bool { return p.Op != "" && p.reader == reader })
+}
+
+// misfit returns an error that prints both spaces and mappings that would fit.
+func (m *Mapping) misfit(format string, args ...any) error {
+	reason := fmt.Errorf(format, args...)
+	fits := []string{"map: all"}
+	if m.Upstream.Time() != nil {
+		fits = append(fits, "map: latest")
+	} else if len(m.Upstream.Dimensions) == 1 && m.Downstream != nil && len(m.Downstream.Dimensions) == 1 && !m.Downstream.Dimensions[0].IsTime() {
+		fits = append(fits, "map: {"+m.Downstream.Dimensions[0].Name+": {values: {…: […]}}}")
+	}
+	return fmt.Errorf("cannot map the partitions of the upstream asset, %s, to %s: %w: write %s", m.Upstream, m.Downstream, reason, strings.Join(fits, " or "))
+}
+
+// ReadsAll reports whether every partition of the reader reads all partitions of the upstream asset.
+func (m *Mapping) ReadsAll() bool { return m.every }
+
+// ReadsSame reports whether every partition of the reader reads the upstream partition with its
+// own key.
+func (m *Mapping) ReadsSame() bool { return m.same }
+
+// ReadsLatest reports whether the mapping reads only the newest materialized period.
+func (m *Mapping) ReadsLatest() bool {
+	return slices.ContainsFunc(m.parts, func(p mapPart) bool { return p.Op == Latest })
+}
+
+// Of returns the operation that decides an upstream dimension.
+func (m *Mapping) Of(upstream string) (DimensionMap, bool) {
+	for i := range m.parts {
+		if m.Upstream.Dimensions[i].Name == upstream {
+			return m.parts[i].DimensionMap, true
+		}
+	}
+	return DimensionMap{Op: All}, false
+}
+
+// String formats the mapping: "date: identity, hour: coarsen".
+func (m *Mapping) String() string {
+	switch {
+	case m.every:
+		return string(All)
+	case m.same:
+		return string(Identity)
+	}
+	texts := make([]string, len(m.parts))
+	for i, p := range m.parts {
+		text := string(p.Op)
+		if p.Op == Window {
+			text = fmt.Sprintf("window [%d, %d]", p.From, p.To)
+		}
+		texts[i] = m.Upstream.Dimensions[i].Name + ": " + text
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,380 @@
+package space
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Selection selects partitions: one clause for each dimension that it restricts.
+type Selection struct {
+	// Clauses are sorted by dimension and name each dimension once.
+	Clauses []Clause
+}
+
+// Clause selects values of one dimension: the union of its items.
+type Clause struct {
+	// Dimension is the name of the dimension; "": the asset's dimension of time.
+	Dimension string
+	Items     []Item
+}
+
+// Item selects a value, a range, or everything.
+type Item struct {
+	// First and Last are the bounds of a range, inclusive. "" is an open bound. They are equal for a
+	// single value.
+	First, Last string
+	// All selects every expected value.
+	All bool
+	// ranged means that the item was written as a range.
+	ranged bool
+}
+
+// latest is the newest expected period. "latest-6" is six periods earlier.
+const latest = "latest"
+
+// ParseSelection parses clauses that are joined by ";". A clause is a dimension, "=", and a list of
+// items: "date=2025-01-01..2025-01-31;region=eu,us". An item is a value, a part of a date such as
+// 2025-03, a range that may be open at one end, latest, latest-N, or "*". The dimension of time may
+// be left out: "2025-01-15".
+func ParseSelection(text string) (Selection, error) {
+	var s Selection
+	for part := range strings.SplitSeq(text, ";") {
+		c, err := parseClause(part)
+		if err != nil {
+			return Selection{}, fmt.Errorf("invalid partition selection %q: %w", text, err)
+		}
+		if slices.ContainsFunc(s.Clauses, func(o Clause) bool { return o.Dimension == c.Dimension }) {
+			return Selection{}, fmt.Errorf("invalid partition selection %q: it selects %s twice: list the values, as in date=2025-01-01,2025-01-03",
+				text, c.Dimension)
+		}
+		s.Clauses = append(s.Clauses, c)
+	}
+	slices.SortFunc(s.Clauses, func(a, b Clause) int { return strings.Compare(a.Dimension, b.Dimension) })
+	return s, nil
+}
+
+const selectionHelp = "write date=2025-01-15, date=2025-01-01..2025-01-31 or region=eu,us"
+
+func parseClause(text string) (Clause, error) {
+	dimension, list, named := strings.Cut(text, "=")
+	if !named {
+		dimension, list = "", text
+	}
+	dimension = strings.TrimSpace(dimension)
+	if named && !ValidName(dimension) {
+		return Clause{}, fmt.Errorf("%q is not the name of a dimension: %s", dimension, selectionHelp)
+	}
+	c := Clause{Dimension: dimension}
+	for word := range strings.SplitSeq(list, ",") {
+		word = strings.TrimSpace(word)
+		if word == "" {
+			return Clause{}, fmt.Errorf("a value is missing: %s", selectionHelp)
+		}
+		if word == "*" {
+			c.Items = append(c.Items, Item{All: true})
+			continue
+		}
+		first, last, ranged := strings.Cut(word, "..")
+		if !ranged {
+			last = first
+		}
+		if strings.ContainsAny(word, "*=") || strings.Contains(last, "..") || ranged && first == "" && last == "" {
+			return Clause{}, fmt.Errorf("invalid value %q: %s", word, selectionHelp)
+		}
+		c.Items = append(c.Items, Item{First: first, Last: last, ranged: ranged})
+	}
+	return c, nil
+}
+
+// String formats the selection as [ParseSelection] reads it.
+func (s Selection) String() string {
+	clauses := make([]string, len(s.Clauses))
+	for i, c := range s.Clauses {
+		items := make([]string, len(c.Items))
+		for j, item := range c.Items {
+			items[j] = item.String()
+		}
+		clauses[i] = strings.Join(items, ",")
+		if c.Dimension != "" {
+			clauses[i] = c.Dimension + "=" + clauses[i]
+		}
+	}
+	return strings.Join(clauses, ";")
+}
+
+// String formats the item as [ParseSelection] reads it.
+func (i Item) String() string {
+	switch {
+	case i.All:
+		return "*"
+	case i.First == i.Last:
+		return i.First
+	default:
+		return i.First + ".." + i.Last
+	}
+}
+
+// Relative reports whether the partitions that s selects depend on the time, on key sets, or on the
+// declaration of an asset.
+func (s Selection) Relative() bool {
+	for _, c := range s.Clauses {
+		for _, i := range c.Items {
+			if i.All || i.First == "" || i.Last == "" || strings.HasPrefix(i.First, latest) || strings.HasPrefix(i.Last, latest) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Chosen holds the partitions of a space that a selection selects.
+type Chosen struct {
+	Space *Space
+	// Values are the selected values of each dimension, in the order of the dimensions. They need
+	// not be declared. A static or dynamic dimension that the selection does not restrict has all
+	// its values.
+	Values [][]string
+	// Restricted says which dimensions the selection restricts.
+	Restricted []bool
+	// Skipped are the selected periods that do not exist because the zone skipped them.
+	Skipped []string
+	// Text is the selection with the resolved values in canonical form.
+	Text string
+}
+
+// Resolve returns the partitions of a space that a selection selects at the time of a calendar. It
+// fails if a period has not begun, or if the selection restricts a dimension that the space lacks.
+func (c Calendar) Resolve(s *Space, sel Selection) (*Chosen, error) {
+	chosen := &Chosen{Space: s, Values: make([][]string, len(s.Dimensions)), Restricted: make([]bool, len(s.Dimensions))}
+	for _, clause := range sel.Clauses {
+		if clause.Dimension == "" {
+			if s.Time() == nil {
+				return nil, fmt.Errorf("selection %s names no dimension, and the asset is not partitioned by time: write %s=%s",
+					sel, s.Dimensions[0].Name, sel)
+			}
+		} else if s.Dimension(clause.Dimension) == nil {
+			return nil, &UnknownDimensionError{clause.Dimension, s}
+		}
+	}
+	var texts []string
+	for i := range s.Dimensions {
+		d := &s.Dimensions[i]
+		clause := sel.clause(d)
+		var err error
+		switch {
+		case clause == nil && d.IsTime():
+			continue
+		case clause == nil:
+			chosen.Values[i] = c.keysOf(d)
+			continue
+		case d.IsTime():
+			var text string
+			chosen.Values[i], text, err = c.periods(d, clause, chosen)
+			texts = append(texts, d.Name+"="+text)
+		default:
+			chosen.Values[i], err = c.listed(d, clause)
+			texts = append(texts, d.Name+"="+strings.Join(chosen.Values[i], ","))
+		}
+		if err != nil {
+			return nil, err
+		}
+		chosen.Restricted[i] = true
+	}
+	chosen.Text = strings.Join(texts, ";")
+	return chosen, nil
+}
+
+// UnknownDimensionError means that a selection restricts a dimension that a space lacks.
+type UnknownDimensionError struct {
+	Dimension string
+	Space     *Space
+}
+
+func (e *UnknownDimensionError) Error() string {
+	names := make([]string, len(e.Space.Dimensions))
+	for i := range names {
+		names[i] = e.Space.Dimensions[i].Name
+	}
+	return fmt.Sprintf("it is partitioned by %s, not by %s", strings.Join(names, " and "), e.Dimension)
+}
+
+// clause returns the clause for a dimension, or nil.
+func (s Selection) clause(d *Dimension) *Clause {
+	for i := range s.Clauses {
+		if s.Clauses[i].Dimension == d.Name || s.Clauses[i].Dimension == "" && d.IsTime() {
+			return &s.Clauses[i]
+		}
+	}
+	return nil
+}
+
+// listed returns the selected values of a static or dynamic dimension.
+func (c Calendar) listed(d *Dimension, clause *Clause) ([]string, error) {
+	var values []string
+	for _, item := range clause.Items {
+		switch {
+		case item.All:
+			values = append(values, c.keysOf(d)...)
+		case item.ranged:
+			return nil, fmt.Errorf("%s=%s is a range, but %s has no order: list the values", d.Name, item, d.Name)
+		default:
+			if err := CheckValue(item.First); err != nil {
+				return nil, err
+			}
+			values = append(values, item.First)
+		}
+	}
+	slices.Sort(values)
+	return slices.Compact(values), nil
+}
+
+// span is a range of periods.
+type span struct{ first, last int64 }
+
+// periods returns the selected keys of a time dimension in order, and their canonical text.
+func (c Calendar) periods(d *Dimension, clause *Clause, chosen *Chosen) ([]string, string, error) {
+	a, err := c.axis(d)
+	if err != nil {
+		return nil, "", err
+	}
+	spans := make([]span, 0, len(clause.Items))
+	total := int64(0)
+	for _, item := range clause.Items {
+		s, err := c.span(&a, item)
+		if err != nil {
+			return nil, "", err
+		}
+		if s.first == s.last && !item.ranged && !a.exists(s.first) {
+			return nil, "", fmt.Errorf("no partition %s=%s: the time zone %s skipped this %s: select another", d.Name, item, a.zone, d.singular())
+		}
+		if s.last < s.first {
+			continue
+		}
+		if total += s.last - s.first + 1; total > MaxPeriods {
+			return nil, "", fmt.Errorf("%s=%s is %d %s; at most %d can be selected at once", d.Name, item, total, d.Kind.Plural(), MaxPeriods)
+		}
+		spans = append(spans, s)
+	}
+	slices.SortFunc(spans, func(x, y span) int { return int(x.first - y.first) })
+	var keys, texts []string
+	for i := 0; i < len(spans); {
+		s := spans[i]
+		for i++; i < len(spans) && spans[i].first <= s.last+1; i++ {
+			s.last = max(s.last, spans[i].last)
+		}
+		if c.Zone != nil && s.last > a.current(c.Now) {
+			return nil, "", fmt.Errorf("%s=%s has not begun: it is %s in the time zone %s", d.Name, a.key(s.last), a.key(a.current(c.Now)), a.zone)
+		}
+		text := a.key(s.first)
+		if s.first != s.last {
+			text += ".." + a.key(s.last)
+		}
+		texts = append(texts, text)
+		for n := s.first; n <= s.last; n++ {
+			if key := a.key(n); a.exists(n) {
+				keys = append(keys, key)
+			} else {
+				chosen.Skipped = append(chosen.Skipped, key)
+			}
+		}
+	}
+	return keys, strings.Join(texts, ","), nil
+}
+
+// span returns the periods of one item.
+func (c Calendar) span(a *axis, item Item) (span, error) {
+	newest := c.expected(a)
+	if item.All {
+		return span{a.first, newest}, nil
+	}
+	s := span{a.first, newest}
+	if item.First != "" {
+		from, err := c.bounds(a, item.First, newest)
+		if err != nil {
+			return s, err
+		}
+		s.first = from.first
+		if !item.ranged {
+			return from, nil
+		}
+	}
+	if item.Last != "" {
+		to, err := c.bounds(a, item.Last, newest)
+		if err != nil {
+			return s, err
+		}
+		s.last = to.last
+		if item.First != "" && s.last < s.first {
+			return s, fmt.Errorf("the last %s %s is before the first %s %s", a.singular(), item.Last, a.singular(), item.First)
+		}
+	}
+	return s, nil
+}
+
+// bounds returns the periods that a bound names: one period, or all periods of a year, a month or
+// a day.
+func (c Calendar) bounds(a *axis, text string, newest int64) (span, error) {
+	if back, ok := strings.CutPrefix(text, latest); ok {
+		n := 0
+		if back != "" {
+			var err error
+			if n, err = strconv.Atoi(strings.TrimPrefix(back, "-")); err != nil || n < 0 || back[0] != '-' {
+				return span{}, fmt.Errorf("%q is not a period: write latest, or latest-6 for six periods earlier", text)
+			}
+		}
+		if newest < a.first {
+			return span{}, fmt.Errorf("no %s of %s has ended yet, so there is no %s: select a %s", a.singular(), a.Name, latest, a.singular())
+		}
+		return span{newest - int64(n), newest - int64(n)}, nil
+	}
+	if a.clocked() {
+		if n, err := a.index(text); err == nil {
+			if a.key(n) != text {
+				return span{}, fmt.Errorf("%s has no %s %s: write %s", a.zone, a.singular(), text, a.key(n))
+			}
+			return span{n, n}, nil
+		}
+	}
+	part, ok := parseCivil(text, a.period())
+	if !ok || !a.clocked() && a.Kind != Weekly && len(part.layout) > len(a.layoutOf()) || part.layout == layoutLocal && !a.clocked() {
+		return span{}, a.notAPeriod(text)
+	}
+	if a.Kind == Weekly && part.layout == layoutDay && !a.startOf(a.ordinal(part.from)).Equal(part.from) {
+		return span{}, a.notAPeriod(text)
+	}
+	if part.layout == layoutLocal && int64(part.from.Minute()*60)%a.period() != 0 {
+		return span{}, a.notAPeriod(text)
+	}
+	first, last := a.within(part)
+	if last < first && a.clocked() {
+		return span{}, fmt.Errorf("the time zone %s has no %s %s: its clocks skipped it: select another", a.zone, a.singular(), text)
+	}
+	if a.Kind == Weekly && part.layout == layoutDay {
+		last = first
+	}
+	return span{first, last}, nil
+}
+
+// Ranges joins keys of a dimension to a text with ranges: "2025-01-01..2025-01-05, 2025-01-09". Two
+// keys are neighbours if no key of all lies between them. Both lists are in order.
+func Ranges(all, keys []string) string {
+	var texts []string
+	at := 0
+	for i := 0; i < len(keys); {
+		for at < len(all) && all[at] != keys[i] {
+			at++
+		}
+		first := keys[i]
+		last := first
+		for i, at = i+1, at+1; i < len(keys) && at < len(all) && all[at] == keys[i]; i, at = i+1, at+1 {
+			last = keys[i]
+		}
+		if last != first {
+			first += ".." + last
+		}
+		texts = append(texts, first)
+	}
+	return some(texts)
+}

@@ -1,0 +1,264 @@
+package space
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+)
+
+// Space is the space of an asset's partitions: one to [MaxDimensions] dimensions in ascending order
+// of their names, of which at most one is a dimension of time. An asset without a space has one
+// partition, with the empty key.
+type Space struct {
+	Dimensions []Dimension `json:"dimensions"`
+}
+
+// New returns a space and sorts its dimensions.
+func New(dimensions ...Dimension) *Space {
+	slices.SortFunc(dimensions, func(a, b Dimension) int { return strings.Compare(a.Name, b.Name) })
+	return &Space{Dimensions: dimensions}
+}
+
+// Days returns the space of the days from start to end ("": no end) in UTC, by the dimension date.
+func Days(start, end string) *Space {
+	return New(Dimension{Name: Daily.DefaultName(), Kind: Daily, Start: start, End: end})
+}
+
+// Validate checks everything except what depends on zone data: see [Calendar.CheckZone].
+func (s *Space) Validate() error {
+	if len(s.Dimensions) == 0 || len(s.Dimensions) > MaxDimensions {
+		return fmt.Errorf("the partitions have %d dimensions: write 1 to %d", len(s.Dimensions), MaxDimensions)
+	}
+	var time string
+	for i := range s.Dimensions {
+		d := &s.Dimensions[i]
+		if err := d.Validate(); err != nil {
+			return err
+		}
+		if i > 0 && s.Dimensions[i-1].Name >= d.Name {
+			return fmt.Errorf("the dimensions are not sorted, or %s occurs twice", d.Name)
+		}
+		if d.IsTime() {
+			if time != "" {
+				return fmt.Errorf("%s and %s are both dimensions of time: an asset has at most one: remove one", time, d.Name)
+			}
+			time = d.Name
+		}
+	}
+	return nil
+}
+
+// Dimension returns the dimension with a name, or nil.
+func (s *Space) Dimension(name string) *Dimension {
+	if s == nil {
+		return nil
+	}
+	for i := range s.Dimensions {
+		if s.Dimensions[i].Name == name {
+			return &s.Dimensions[i]
+		}
+	}
+	return nil
+}
+
+// Time returns the dimension of time, or nil.
+func (s *Space) Time() *Dimension {
+	if s == nil {
+		return nil
+	}
+	for i := range s.Dimensions {
+		if s.Dimensions[i].IsTime() {
+			return &s.Dimensions[i]
+		}
+	}
+	return nil
+}
+
+// Types returns the SQL type of each dimension.
+func (s *Space) Types() map[string]string {
+	if s == nil {
+		return nil
+	}
+	types := make(map[string]string, len(s.Dimensions))
+	for i := range s.Dimensions {
+		types[s.Dimensions[i].Name] = s.Dimensions[i].SQLType()
+	}
+	return types
+}
+
+// String formats the space for people: "date (daily), region (static: eu, us)".
+func (s *Space) String() string {
+	if s == nil {
+		return "no partitions"
+	}
+	texts := make([]string, len(s.Dimensions))
+	for i := range s.Dimensions {
+		texts[i] = s.Dimensions[i].String()
+	}
+	return strings.Join(texts, ", ")
+}
+
+// Range formats the declared partitions for people: "date 2025-01-01 to 2025-01-31".
+func (s *Space) Range() string {
+	texts := make([]string, len(s.Dimensions))
+	for i := range s.Dimensions {
+		texts[i] = s.Dimensions[i].Name + " " + s.Dimensions[i].Range()
+	}
+	return strings.Join(texts, "; ")
+}
+
+// errNotOfSpace means that a partition key has other dimensions than the space.
+var errNotOfSpace = errors.New("it has other dimensions")
+
+// Parse returns the values of a partition key, in the order of the dimensions. It fails if the key
+// is not canonical or belongs to another space.
+func (s *Space) Parse(key string) ([]string, error) {
+	p, err := ids.ParsePartition(key)
+	if err != nil {
+		return nil, err
+	}
+	if s == nil || len(p) != len(s.Dimensions) {
+		if s == nil && len(p) == 0 {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("partition key %s: %w than %s", key, errNotOfSpace, s)
+	}
+	values := make([]string, len(s.Dimensions))
+	for i := range s.Dimensions {
+		d := &s.Dimensions[i]
+		value, ok := p[d.Name]
+		if !ok {
+			return nil, fmt.Errorf("partition key %s: %w than %s", key, errNotOfSpace, s)
+		}
+		if err := d.Check(value); err != nil {
+			return nil, fmt.Errorf("partition key %s: %w", key, err)
+		}
+		values[i] = value
+	}
+	return values, nil
+}
+
+// Partition returns the partition with one value for each dimension, in their order.
+func (s *Space) Partition(values []string) ids.Partition {
+	p := make(ids.Partition, len(values))
+	for i, v := range values {
+		p[s.Dimensions[i].Name] = v
+	}
+	return p
+}
+
+// Key returns the partition key with one value for each dimension, in their order.
+func (s *Space) Key(values ...string) string {
+	if s == nil {
+		return ""
+	}
+	size := len("{}")
+	for i, v := range values {
+		if strings.ContainsFunc(v, needsEscape) {
+			return s.Partition(values).Key()
+		}
+		size += len(s.Dimensions[i].Name) + len(v) + len(`"":"",`)
+	}
+	key := make([]byte, 0, size)
+	key = append(key, '{')
+	for i, v := range values {
+		if i > 0 {
+			key = append(key, ',')
+		}
+		key = append(append(append(append(append(key, '"'), s.Dimensions[i].Name...), `":"`...), v...), '"')
+	}
+	return string(append(key, '}'))
+}
+
+// needsEscape reports whether JSON may write a character in another way.
+func needsEscape(r rune) bool { return r < 0x20 || r > 0x7e || r == '"' || r == '\\' }
+
+// Members decides which partition keys a space declares, at the time of a calendar. It is made once
+// for many keys.
+type Members struct {
+	space *Space
+	axes  []axis
+	sets  []map[string]bool
+}
+
+// Members returns the set of the declared partitions. Periods that have not begun belong to it.
+func (c Calendar) Members(s *Space) (*Members, error) {
+	if s == nil {
+		return &Members{}, nil
+	}
+	m := &Members{space: s, axes: make([]axis, len(s.Dimensions)), sets: make([]map[string]bool, len(s.Dimensions))}
+	for i := range s.Dimensions {
+		d := &s.Dimensions[i]
+		if !d.IsTime() {
+			keys := c.keysOf(d)
+			m.sets[i] = make(map[string]bool, len(keys))
+			for _, key := range keys {
+				m.sets[i][key] = true
+			}
+			continue
+		}
+		var err error
+		if m.axes[i], err = c.axis(d); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// Has reports whether the space declares a partition key.
+func (m *Members) Has(key string) bool {
+	values, err := m.space.Parse(key)
+	return err == nil && m.HasValues(values)
+}
+
+// HasValues reports whether the space declares the partition with these values.
+func (m *Members) HasValues(values []string) bool {
+	for i, v := range values {
+		if !m.hasValue(i, v) {
+			return false
+		}
+	}
+	return true
+}
+
+// hasValue reports whether a dimension declares a value.
+func (m *Members) hasValue(i int, value string) bool {
+	if m.sets[i] != nil {
+		return m.sets[i][value]
+	}
+	a := &m.axes[i]
+	n, err := a.index(value)
+	if err != nil || n < a.first || n > a.last || !a.exists(n) {
+		return false
+	}
+	return !a.clocked() || a.key(n) == value
+}
+
+// Product returns the partition keys of all combinations of values, one list for each dimension, in
+// the order of the lists. It fails if there are more than limit.
+func (s *Space) Product(lists [][]string, limit int) ([]string, error) {
+	total := 1
+	for _, list := range lists {
+		if total *= len(list); total > limit {
+			return nil, fmt.Errorf("more than %d partitions: select fewer", limit)
+		}
+	}
+	keys := make([]string, 0, total)
+	values := make([]string, len(lists))
+	var add func(i int)
+	add = func(i int) {
+		if i == len(lists) {
+			keys = append(keys, s.Key(values...))
+			return
+		}
+		for _, v := range lists[i] {
+			values[i] = v
+			add(i + 1)
+		}
+	}
+	add(0)
+	return keys, nil
+}

@@ -1,0 +1,154 @@
+package space_test
+
+import (
+	_ "embed"
+	"flag"
+	"strings"
+	"testing"
+	"time"
+	_ "time/tzdata" // the zone data of the build, not of the machine
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/space"
+)
+
+//go:embed testdata/zones.txt
+var zoneList string
+
+// everyZone is set by `make zones`: the test then covers every hour of every zone.
+var everyZone = flag.Bool("every-zone", false, "check every hour of every time zone")
+
+// sample lists the zones of the default test: unusual rules, and some usual ones.
+var sample = []string{
+	"UTC", "Europe/Paris", "Europe/Dublin", "America/St_Johns", "America/Sao_Paulo", "Africa/Casablanca", "Africa/Monrovia",
+	"Antarctica/Troll", "Asia/Kathmandu", "Australia/Lord_Howe", "Pacific/Apia", "Pacific/Kwajalein",
+}
+
+var zoned = space.Calendar{Now: time.Date(2038, 1, 1, 0, 0, 0, 0, time.UTC), Zone: time.LoadLocation}
+
+// Each hour of a zone belongs to exactly one day, and its key names exactly one hour.
+func TestHoursOfEveryZoneAreCountedOnce(t *testing.T) {
+	zones, every := sample, false
+	if *everyZone {
+		zones, every = strings.Fields(zoneList), true
+	}
+	hours := 0
+	for _, zone := range zones {
+		for _, d := range []space.Dimension{
+			{Name: "hour", Kind: space.Hourly, Start: "1970-01-02", End: "2037-12-30", Timezone: zone},
+			{Name: "time", Kind: space.Every, Minutes: 15, Start: "2005-01-02", End: "2014-12-30", Timezone: zone},
+		} {
+			if zoned.CheckZone(&d) != nil {
+				continue // its offset changes by a part of the period
+			}
+			hours++
+			countOnce(t, d, every)
+		}
+	}
+	require.Greater(t, hours, len(zones)/2)
+}
+
+// countOnce checks the days around every change of the offset, or every day.
+func countOnce(t *testing.T, fine space.Dimension, every bool) {
+	t.Helper()
+	day := space.Dimension{Name: "date", Kind: space.Daily, Start: fine.Start, End: fine.End, Timezone: fine.Timezone}
+	m, err := space.Infer(space.New(fine), space.New(day), space.Map{})
+	require.NoError(t, err)
+	reader, err := zoned.Reader(m)
+	require.NoError(t, err)
+	days, err := zoned.Declared(&day)
+	require.NoError(t, err)
+	zone, err := time.LoadLocation(fine.Timezone)
+	require.NoError(t, err)
+	var next int64 // the start of the period that must follow
+	for i, text := range days {
+		if !every && !changes(t, zone, text) {
+			next = 0
+			continue
+		}
+		image, err := reader.Image(space.New(day).Key(text))
+		require.NoError(t, err)
+		if i > 0 && i < len(days)-1 {
+			require.Zero(t, image.Undeclared, text)
+		}
+		for _, key := range image.Keys {
+			values, err := space.New(fine).Parse(key)
+			require.NoError(t, err)
+			start, end, err := zoned.Interval(&fine, values[0])
+			require.NoError(t, err)
+			if next != 0 && start.Unix() != next {
+				require.Truef(t, midnightChange(zone, start), "%s: %s begins at %d, not at %d", fine.Timezone, key, start.Unix(), next)
+			}
+			next = end.Unix()
+			require.Truef(t, strings.HasPrefix(values[0], text), "%s belongs to %s", key, text)
+		}
+	}
+}
+
+// changes reports whether the offset of a zone changes within a day of a day.
+func changes(t *testing.T, zone *time.Location, day string) bool {
+	t.Helper()
+	at, err := time.Parse(time.DateOnly, day)
+	require.NoError(t, err)
+	_, before := at.AddDate(0, 0, -1).In(zone).Zone()
+	_, after := at.AddDate(0, 0, 2).In(zone).Zone()
+	return before != after
+}
+
+// midnightChange reports whether the clocks were set back across midnight near an instant: the keys
+// of that day then follow those of the next.
+func midnightChange(zone *time.Location, at time.Time) bool {
+	for d := -3 * time.Hour; d <= 3*time.Hour; d += time.Minute {
+		before, after := at.Add(d-time.Minute).In(zone), at.Add(d).In(zone)
+		if after.Day() != before.Day() && after.Format(time.DateTime) < before.Format(time.DateTime) {
+			return true
+		}
+	}
+	return false
+}
+
+func TestHoursOfParisOnClockChanges(t *testing.T) {
+	fine := space.Dimension{Name: "hour", Kind: space.Hourly, Start: "2025-01-01", Timezone: "Europe/Paris"}
+	day := space.Dimension{Name: "date", Kind: space.Daily, Start: "2025-01-01", Timezone: "Europe/Paris"}
+	m, err := space.Infer(space.New(fine), space.New(day), space.Map{})
+	require.NoError(t, err)
+	reader, err := zoned.Reader(m)
+	require.NoError(t, err)
+	for text, want := range map[string]int{"2025-03-30": 23, "2025-07-01": 24, "2025-10-26": 25} {
+		image, err := reader.Image(space.New(day).Key(text))
+		require.NoError(t, err)
+		require.Len(t, image.Keys, want, text)
+		chosen, err := zoned.Resolve(space.New(fine), selection(t, "hour="+text))
+		require.NoError(t, err)
+		require.Len(t, chosen.Values[0], want, text)
+	}
+	start, end, err := zoned.Interval(&day, "2025-03-30")
+	require.NoError(t, err)
+	require.Equal(t, "2025-03-29T23:00:00Z 2025-03-30T22:00:00Z", start.Format(time.RFC3339)+" "+end.Format(time.RFC3339))
+	twice, err := zoned.Resolve(space.New(fine), selection(t, "hour=2025-10-26T02:00"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"2025-10-26T02:00+02:00", "2025-10-26T02:00+01:00"}, twice.Values[0])
+	_, err = zoned.Resolve(space.New(fine), selection(t, "hour=2025-03-30T02:00"))
+	require.ErrorContains(t, err, "its clocks skipped it")
+	_, err = zoned.Resolve(space.New(fine), selection(t, "hour=2025-10-26T02:00+03:00"))
+	require.ErrorContains(t, err, "write 2025-10-26T01:00+02:00")
+}
+
+func TestHoursNeedWholeChangesOfOffset(t *testing.T) {
+	d := space.Dimension{Name: "hour", Kind: space.Hourly, Start: "2025-01-01", Timezone: "Australia/Lord_Howe"}
+	require.ErrorContains(t, zoned.CheckZone(&d), "Australia/Lord_Howe changes its offset by -30m0s")
+	d.Kind, d.Minutes = space.Every, 30
+	require.NoError(t, zoned.CheckZone(&d))
+	d.Kind = space.Daily
+	require.NoError(t, zoned.CheckZone(&d))
+	apia := space.Dimension{Name: "date", Kind: space.Daily, Start: "2011-12-30", Timezone: "Pacific/Apia"}
+	require.ErrorContains(t, zoned.CheckZone(&apia), "skipped it")
+	apia.Start, apia.End = "2011-12-29", "2011-12-31"
+	days, err := zoned.Expected(&apia)
+	require.NoError(t, err)
+	require.Equal(t, []string{"2011-12-29", "2011-12-31"}, days)
+	start, end, err := zoned.Interval(&apia, "2011-12-30")
+	require.NoError(t, err)
+	require.Equal(t, start, end)
+}

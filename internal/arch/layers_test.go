@@ -37,6 +37,8 @@ var layers = []layer{
 		// Selects from the assets of a plan, by its graph.
 		{"pkg/selector", list(words, "=pkg/plan")},
 		{"pkg/contract", words},
+		// A compiled project as data: fingerprints, differences.
+		{"pkg/release", list(words, "=pkg/plan")},
 	}},
 	{"ports", []pack{
 		{"pkg/clock", nil},
@@ -129,8 +131,8 @@ var layers = []layer{
 		}},
 	}},
 	{"surface", []pack{
-		{"pkg/project", list(words, "pkg/plan", "pkg/contract")},
-		{"pkg/project/duckparse", []string{"=pkg/project"}},
+		{"pkg/project", list(words, "pkg/plan", "pkg/release", "pkg/contract")},
+		{"pkg/project/duckparse", []string{"pkg/plan", "=pkg/project"}},
 		{"pkg/api", list(words, "internal/httpx", "pkg/state", "pkg/plan", "pkg/selector", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/ledger",
 			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/query", "pkg/engine", "pkg/engine/view")},
 		{"pkg/embedded", list(words, "internal/httpx", "pkg/domain", "pkg/state", "pkg/control", "pkg/contract", "pkg/plan", "pkg/blob", "pkg/blob/fileblob",
@@ -194,7 +196,7 @@ var words = []string{"pkg/ids", "pkg/event"}
 // pure packages only compute: they use no context, clock, I/O or log.
 var pure = []string{
 	"pkg/ids", "pkg/event", "pkg/table", "pkg/state", "pkg/fold", "pkg/control", "pkg/plan", "pkg/contract",
-	"pkg/engine/view",
+	"pkg/release", "pkg/engine/view",
 }
 
 // banned are the standard packages that pure packages must not import. The linter (forbidigo)

@@ -35,6 +35,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/clock"
+	"github.com/servo-orchestration/servo/pkg/project/duckparse"
 	"github.com/servo-orchestration/servo/pkg/query/render"
 	"github.com/servo-orchestration/servo/pkg/secret"
 	"github.com/servo-orchestration/servo/pkg/service"
@@ -134,6 +135,8 @@ type app struct {
 	traces service.Traces
 	tracer *trace.Tracer
 
+	// parsed remembers the parsed queries of the project.
+	parsed duckparse.Cache
 	format render.Format
 	logger *slog.Logger
 	style  style

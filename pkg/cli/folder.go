@@ -18,7 +18,6 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ledger"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
-	"github.com/servo-orchestration/servo/pkg/project/duckparse"
 	"github.com/servo-orchestration/servo/pkg/query/render"
 	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/worker"
@@ -112,14 +111,10 @@ func (a *app) projectOptions() project.Options {
 }
 
 func (a *app) loadProject(ctx context.Context, dir string) (*project.Project, error) {
-	parser, err := duckparse.Open(ctx)
-	if err != nil {
-		return nil, err
-	}
 	o := a.projectOptions()
-	o.ParseSQL = parser.Parse
+	o.ParseSQL = a.parsed.Parse
 	p, err := project.Load(ctx, dir, o)
-	return p, errors.Join(err, parser.Close())
+	return p, errors.Join(err, a.parsed.End())
 }
 
 // problems prints the problems of the project's files, if err has any.

@@ -163,6 +163,11 @@ type Asset struct {
 	HeartbeatTimeoutSec int32
 	// Keep says which superseded versions of the asset's partitions to keep.
 	Keep Keep
+	// Code is the fingerprint of everything that decides the bytes of the asset's outputs. Empty:
+	// unknown.
+	Code string
+	// Text is what the code consists of, besides Work.
+	Text Text
 	// File declares the asset. Its path is relative to the project.
 	File string
 	// Query is the position of the asset's query.

@@ -222,6 +222,7 @@ var assetFields = table[declared]{
 	poolField(func(a *declared) *string { return &a.Pool }),
 	priorityField(func(a *declared) *int32 { return &a.Priority }),
 	keepField(func(a *declared) *plan.Keep { return &a.Keep }),
+	codeField, versionField,
 	other("queue", typed("name", shape{Description: "The queue of workers that executes the tasks.", Default: "default"}),
 		func(f yamlFile, n *yaml.Node, a *declared) { f.setName(n, "queue", &a.WorkerQueue) }),
 	choice("trigger_rule", shape{Description: "When a task starts, given how its upstream tasks ended.", Default: event.RuleAllSuccess},

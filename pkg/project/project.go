@@ -17,6 +17,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/release"
 )
 
 // Names in a project.
@@ -105,7 +106,11 @@ type Parsed struct {
 	Output    Output
 	// Variables are the names that the query gives to getvariable, by offset.
 	Variables []Variable
-	Bad       *SyntaxError
+	// Tree is what the query computes.
+	Tree *plan.Tree
+	// Files are the literal names of files that the query reads with functions.
+	Files []string
+	Bad   *SyntaxError
 }
 
 // Variable is a variable that a query reads. An empty name is not a literal.
@@ -197,6 +202,7 @@ func LoadFS(ctx context.Context, files fs.FS, root string, o Options) (*Project,
 		return nil, err
 	}
 	l.link()
+	l.fingerprint()
 	if len(l.problems) == 0 {
 		return &l.project, nil
 	}
@@ -205,6 +211,7 @@ func LoadFS(ctx context.Context, files fs.FS, root string, o Options) (*Project,
 		return nil, problems
 	}
 	l.project.breakAssets(problems, append(l.cyclic, l.twice...))
+	release.SetCodes(l.project.Assets) // broken assets have none
 	return &l.project, problems
 }
 
@@ -254,6 +261,9 @@ type declared struct {
 	// lookbacks are the expressions of the query that need rows of earlier days.
 	lookbacks []Lookback
 	output    Output
+	// files are the files that the query names. code are the patterns of further files.
+	files []string
+	code  []place
 }
 
 // dep is a dependency and the place that names it, in deps or in the query.

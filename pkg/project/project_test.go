@@ -88,6 +88,8 @@ func TestLoadFillsInDefaults(t *testing.T) {
 	byKey := map[string]plan.Asset{}
 	var order []string
 	for _, a := range p.Assets {
+		require.Len(t, a.Code, 16)
+		a.Code = ""
 		byKey[a.Key.String()] = a
 		order = append(order, a.Key.String())
 	}

@@ -44,6 +44,7 @@ func settingsPage(t *testing.T) string {
 		"assets/report/rain.sql": {Data: []byte("/* servo\n" + string(exampleOf(t, query)) + "*/\n" +
 			"SELECT city, sum(rain) AS rain FROM raw.weather GROUP BY city\n")},
 	}
+	files["scripts/chart.py"] = &fstest.MapFile{}
 	parsed := func(_ context.Context, queries []string) ([]Parsed, error) { return make([]Parsed, len(queries)), nil }
 	_, err := LoadFS(t.Context(), files, "/p", Options{ParseSQL: parsed})
 	require.NoError(t, err, "the examples of the reference")

@@ -226,7 +226,7 @@ func TestSchemaAcceptsEveryValidFile(t *testing.T) {
 
 // beyond matches the problems that no schema can express: they concern other files, the query, the
 // text of the file, or several fields together, or they need arithmetic.
-var beyond = regexp.MustCompile(`unknown variable|unknown pool|unknown variable|refers to a secret|unknown time zone|unknown asset|reads itself|dependency cycle|is declared twice|` +
+var beyond = regexp.MustCompile(`unknown variable|matches no file|unknown pool|unknown variable|refers to a secret|unknown time zone|unknown asset|reads itself|dependency cycle|is declared twice|` +
 	`more than one document|invalid asset key|belongs to DuckDB|` +
 	`needs days before|must be a SELECT|statements; an asset is one|the file has no query|must come first|is not closed|` +
 	`is longer than max_delay|is before the start|does not exist|no outputs to keep|is in both env and secrets|` +
@@ -341,6 +341,7 @@ func project1(file string, text []byte) fstest.MapFS {
 	files := fstest.MapFS{
 		project.ConfigFile:       {Data: []byte("pools: {charts: 1}\n")},
 		"assets/raw/weather.sql": {Data: []byte("SELECT 1 AS x")},
+		"scripts/chart.py":       {},
 	}
 	if files[file] = (&fstest.MapFile{Data: text}); file != project.ConfigFile {
 		files[project.ConfigFile] = &fstest.MapFile{Data: []byte("pools: {charts: 1}\nvars: {currency: EUR}\n")}

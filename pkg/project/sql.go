@@ -133,6 +133,7 @@ func (l *loader) addRefs(a *declared, p Parsed) {
 	}
 	a.lookbacks, a.output = p.Lookbacks, p.Output
 	l.queryVars(a, p.Variables)
+	a.Text.Tree, a.files = p.Tree, namesOfFiles(p)
 	for _, ref := range p.Refs {
 		if ref.Offset < 0 {
 			ref.Offset = strings.Index(strings.ToLower(a.Work.SQL), strings.ToLower(ref.Table))

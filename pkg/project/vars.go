@@ -11,6 +11,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/release"
 )
 
 var varsField = other("vars", shape{
@@ -156,6 +157,7 @@ func (p *Project) Override(values map[string]string) (*Project, error) {
 			w.Vars[name] = with.Vars[name]
 		}
 	}
+	release.SetCodes(with.Assets)
 	return &with, nil
 }
 

@@ -36,6 +36,9 @@ func Open(ctx context.Context) (*Parser, error) {
 	return &Parser{db: db}, nil
 }
 
+// Version identifies DuckDB's parser: queries have the same trees for parsers of the same version.
+const Version = "DuckDB v1.5.6"
+
 // Close closes the database.
 func (p *Parser) Close() error { return p.db.Close() }
 
@@ -110,7 +113,7 @@ func read(query, text string) project.Parsed {
 	slices.SortFunc(w.variables, func(a, b project.Variable) int {
 		return cmp.Or(cmp.Compare(a.Offset, b.Offset), cmp.Compare(a.Name, b.Name))
 	})
-	return project.Parsed{Refs: w.refs, Lookbacks: l.found, Output: result.output(), Variables: w.variables}
+	return project.Parsed{Refs: w.refs, Lookbacks: l.found, Output: result.output(), Variables: w.variables, Tree: treeOf(a.Statements[0]), Files: w.files}
 }
 
 func bad(offset int, message string) project.Parsed {
@@ -156,6 +159,7 @@ func (s *scope) has(name string) bool {
 type walker struct {
 	refs      []project.Ref
 	variables []project.Variable
+	files     []string
 	first     int // the least position, from 1; 0: none
 }
 
@@ -181,6 +185,8 @@ func (w *walker) node(n map[string]any, s *scope) {
 	switch kind, _ := n["type"].(string); kind {
 	case "BASE_TABLE":
 		w.table(n, at, s)
+	case "TABLE_FUNCTION":
+		w.file(object(n["function"]))
 	case "FUNCTION":
 		if args := array(n["children"]); word(n["function_name"]) == "getvariable" && len(args) == 1 {
 			w.variables = append(w.variables, project.Variable{Name: strings.ToLower(text(args[0])), Offset: at})

@@ -1,0 +1,90 @@
+package project_test
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/project"
+)
+
+// codesOf returns the code fingerprints of a project, by asset.
+func codesOf(t *testing.T, files fstest.MapFS) map[string]string {
+	t.Helper()
+	p, err := project.LoadFS(t.Context(), files, "/p", project.Options{ParseSQL: parseFiles})
+	require.NoError(t, err)
+	codes := map[string]string{}
+	for i := range p.Assets {
+		codes[p.Assets[i].Key.Name] = p.Assets[i].Code
+	}
+	return codes
+}
+
+// parseFiles treats words with a slash as names of files.
+func parseFiles(_ context.Context, queries []string) ([]project.Parsed, error) {
+	parsed := make([]project.Parsed, len(queries))
+	for i, q := range queries {
+		parsed[i].Tree = &plan.Tree{Hash: q}
+		for word := range strings.FieldsSeq(q) {
+			if strings.Contains(word, "/") {
+				parsed[i].Files = append(parsed[i].Files, word)
+			}
+		}
+	}
+	return parsed, nil
+}
+
+// TestCodeCoversTheNamedFiles changes one file at a time.
+func TestCodeCoversTheNamedFiles(t *testing.T) {
+	files := fstest.MapFS{
+		"servo.yaml":            {},
+		"assets/a/query.sql":    {Data: []byte("SELECT data/x.csv data/*.csv ../up.csv data/none.csv")},
+		"assets/a/command.yaml": {Data: []byte("run: {command: [sh, scripts/a.sh, --conf=conf/c.yaml, data]}\n")},
+		"assets/a/lib.yaml":     {Data: []byte("run: {command: [sh, -c, x]}\ncode: ['lib/**', 'conf/?.yaml']\n")},
+		"assets/a/fixed.yaml":   {Data: []byte("run: {command: [sh, scripts/a.sh]}\nversion: 1\n")},
+		"data/x.csv":            {Data: []byte("1")},
+		"data/y.csv":            {Data: []byte("1")},
+		"scripts/a.sh":          {Data: []byte("1")},
+		"conf/c.yaml":           {Data: []byte("1")},
+		"conf/long.yaml":        {Data: []byte("1")},
+		"lib/a/b.py":            {Data: []byte("1")},
+		"lib/.cache/c.pyc":      {Data: []byte("1")},
+	}
+	before := codesOf(t, files)
+	for name, want := range map[string][]string{
+		"data/x.csv": {"query"}, "data/y.csv": nil, "scripts/a.sh": {"command"}, "conf/c.yaml": {"command", "lib"}, "conf/long.yaml": nil,
+		"lib/a/b.py": {"lib"}, "lib/.cache/c.pyc": nil,
+	} {
+		changed := maps.Clone(files)
+		changed[name] = &fstest.MapFile{Data: []byte("2")}
+		var got []string
+		for asset, code := range codesOf(t, changed) {
+			if code != before[asset] {
+				got = append(got, asset)
+			}
+		}
+		slices.Sort(got)
+		require.Equal(t, want, got, name)
+	}
+}
+
+func TestCodePatternsThatMatchNothingAreProblems(t *testing.T) {
+	files := fstest.MapFS{
+		"servo.yaml":      {},
+		"assets/a/x.yaml": {Data: []byte("run: {command: [sh]}\ncode: ['lib/**', ../x, '.git/x', '/etc/x']\nversion: a b\n")},
+	}
+	_, err := project.LoadFS(t.Context(), files, "/p", project.Options{ParseSQL: parseFiles})
+	require.ErrorContains(t, err, `assets/a/x.yaml:2:18: invalid pattern "../x"`)
+	require.ErrorContains(t, err, `invalid pattern ".git/x"`)
+	require.ErrorContains(t, err, `invalid pattern "/etc/x"`)
+	require.ErrorContains(t, err, `assets/a/x.yaml:3:10: version is "a b"`)
+	files["assets/a/x.yaml"].Data = []byte("run: {command: [sh]}\ncode: ['lib/**']\n")
+	_, err = project.LoadFS(t.Context(), files, "/p", project.Options{ParseSQL: parseFiles})
+	require.ErrorContains(t, err, `assets/a/x.yaml:2:8: the pattern "lib/**" matches no file of the project`)
+}

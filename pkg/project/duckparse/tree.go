@@ -1,0 +1,152 @@
+package duckparse
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/plan"
+)
+
+// treeHashBytes is the part of a SHA-256 that a hash of a tree keeps.
+const treeHashBytes = 16
+
+// treeOf returns what a statement computes. Positions are not part of it.
+func treeOf(statement map[string]any) *plan.Tree {
+	node := object(statement["node"])
+	t := &plan.Tree{Hash: hashOf(statement, "")}
+	if word(node["type"]) != "SELECT_NODE" {
+		return t
+	}
+	list := array(node["select_list"])
+	rest := maps.Clone(node)
+	delete(rest, "select_list")
+	t.Rest = hashOf(map[string]any{"statement": without(statement, "node"), "node": rest}, "")
+	references, rows := false, true
+	for _, item := range list {
+		n := object(item)
+		name := word(n["alias"])
+		if names := columnNames(n); name == "" && word(n["type"]) == "COLUMN_REF" && len(names) > 0 {
+			name = names[len(names)-1]
+		}
+		t.Columns = append(t.Columns, plan.TreeColumn{Name: name, Hash: hashOf(item, "alias")})
+		contains(item, func(n map[string]any) {
+			switch {
+			case word(n["type"]) == "STAR", word(n["function_name"]) == "unnest":
+				rows = false
+			case word(n["type"]) == "COLUMN_REF":
+				references = true
+			}
+		})
+	}
+	groups := array(node["group_expressions"])
+	contains(node["modifiers"], func(n map[string]any) {
+		switch word(n["type"]) {
+		case "DISTINCT_MODIFIER", "STAR":
+			rows = false
+		case "ORDER_MODIFIER":
+			for _, order := range array(n["orders"]) {
+				t.Positional = t.Positional || word(object(object(order)["expression"])["type"]) == "VALUE_CONSTANT"
+			}
+		}
+	})
+	for _, group := range groups {
+		t.Positional = t.Positional || word(object(group)["type"]) == "VALUE_CONSTANT"
+	}
+	// A new aggregate would make one row of a query that has neither groups nor a column.
+	t.Extensible = rows && (references || len(groups) > 0) && word(node["aggregate_handling"]) != "FORCE_AGGREGATES"
+	return t
+}
+
+// contains calls f for every node of a tree.
+func contains(v any, f func(map[string]any)) {
+	switch v := v.(type) {
+	case []any:
+		for _, item := range v {
+			contains(item, f)
+		}
+	case map[string]any:
+		f(v)
+		for _, child := range v {
+			contains(child, f)
+		}
+	}
+}
+
+func without(n map[string]any, name string) map[string]any {
+	n = maps.Clone(n)
+	delete(n, name)
+	return n
+}
+
+// hashOf returns a hash of a tree without positions, and without the field except of its root.
+func hashOf(v any, except string) string {
+	var b bytes.Buffer
+	if n, ok := v.(map[string]any); ok && except != "" {
+		v = without(n, except)
+	}
+	writeTree(&b, v)
+	sum := sha256.Sum256(b.Bytes())
+	return hex.EncodeToString(sum[:treeHashBytes])
+}
+
+// writeTree writes a tree in a canonical form.
+func writeTree(b *bytes.Buffer, v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		b.WriteByte('{')
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			if key == "query_location" {
+				continue
+			}
+			b.WriteString(key)
+			b.WriteByte(':')
+			writeTree(b, v[key])
+			b.WriteByte(',')
+		}
+		b.WriteByte('}')
+	case []any:
+		b.WriteByte('[')
+		for _, item := range v {
+			writeTree(b, item)
+			b.WriteByte(',')
+		}
+		b.WriteByte(']')
+	case string:
+		b.Write(strconv.AppendQuote(b.AvailableBuffer(), v))
+	case json.Number:
+		b.WriteString(v.String())
+	case bool:
+		b.WriteString(strconv.FormatBool(v))
+	default:
+		b.WriteString("null")
+	}
+}
+
+// file adds the files that a function reads, as far as its argument is literal.
+func (w *walker) file(n map[string]any) {
+	name := word(n["function_name"])
+	if !strings.HasPrefix(name, "read_") && !strings.HasPrefix(name, "parquet_") && name != "sniff_csv" && name != "glob" {
+		return
+	}
+	args := array(n["children"])
+	if len(args) == 0 {
+		return
+	}
+	first := object(args[0])
+	if word(first["function_name"]) != "list_value" {
+		args = args[:1]
+	} else {
+		args = array(first["children"])
+	}
+	for _, arg := range args {
+		if s := text(arg); s != "" {
+			w.files = append(w.files, s)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package release
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+)
+
+// Input is a loaded project.
+type Input struct {
+	Settings
+	// Assets are sorted by key and have their code fingerprints. Compile leaves out broken ones.
+	Assets []plan.Asset
+	// Parser is the version of the parser that made the trees.
+	Parser string
+	// Source is the hash of the source archive, if there is one.
+	Source string
+}
+
+// Compile returns the release of a project. previous is the code of the deployed release, or nil.
+// An asset keeps the fingerprint that it has there if its text and everything around it are equal,
+// even if another version of the parser computed that fingerprint. An asset whose file is broken
+// keeps its deployed definition. trees are the trees of the previous queries by the parser of in, by
+// asset: see [Reparse].
+func Compile(in Input, previous *Code, trees map[ids.AssetKey]*plan.Tree) (*Compiled, error) {
+	c := &Code{SchemaVersion: SchemaVersion, Parser: in.Parser, Assets: []plan.Asset{}}
+	for i := range in.Assets {
+		a := in.Assets[i]
+		var before *plan.Asset
+		if previous != nil {
+			before = find(previous.Assets, a.Key)
+		}
+		switch {
+		case a.Broken == "" && before != nil && unchanged(&a, before, in.Assets, previous.Assets, trees[a.Key]):
+			a.Code = before.Code
+		case a.Broken != "" && before != nil:
+			a = *before
+		case a.Broken != "":
+			continue
+		}
+		c.Assets = append(c.Assets, a)
+	}
+	r := &Release{SchemaVersion: SchemaVersion, Settings: in.Settings, Source: in.Source, Assets: make([]Asset, len(c.Assets))}
+	for i := range c.Assets {
+		a := &c.Assets[i]
+		r.Assets[i] = Asset{Key: a.Key.String(), Kind: Kind(a), Fingerprints: fingerprintsOf(a)}
+		for _, dep := range a.Deps {
+			r.Assets[i].Deps = append(r.Assets[i].Deps, dep.String())
+		}
+	}
+	compiled := &Compiled{Release: r, Code: c}
+	var err error
+	if compiled.Encoded, err = canonical(c); err != nil {
+		return nil, fmt.Errorf("encode the code of a release: %w", err)
+	}
+	r.Code = Hash(compiled.Encoded)
+	if compiled.Data, err = canonical(r); err != nil {
+		return nil, fmt.Errorf("encode release: %w", err)
+	}
+	if len(compiled.Data) > MaxBytes || len(compiled.Encoded) > MaxCodeBytes {
+		return nil, fmt.Errorf("compile release: it has %d bytes and %d bytes of code; at most %d and %d are allowed: split the project",
+			len(compiled.Data), len(compiled.Encoded), MaxBytes, MaxCodeBytes)
+	}
+	compiled.SHA = Hash(compiled.Data)
+	return compiled, nil
+}
+
+// unchanged reports whether an asset has the code that it had before.
+func unchanged(a, before *plan.Asset, assets, earlier []plan.Asset, tree *plan.Tree) bool {
+	if a.Code == before.Code {
+		return true
+	}
+	in := func(assets []plan.Asset) func(ids.AssetKey) *plan.Asset {
+		return func(key ids.AssetKey) *plan.Asset { return find(assets, key) }
+	}
+	now, was := textOf(a), textOf(before)
+	switch {
+	case a.Text.Version == "" && before.Text.Version == "" && a.Work.SQL == before.Work.SQL:
+		was.Tree = now.Tree // the same text
+	case tree != nil && before.Text.Version == "":
+		was.Tree = tree.Hash
+	}
+	return fingerprint([]any{surroundingsOf(a, in(assets)), now}) == fingerprint([]any{surroundingsOf(before, in(earlier)), was})
+}
+
+// Reparse returns the assets of an earlier release whose queries must be parsed for [Compile] and
+// [Diff], because another version of the parser made their trees.
+func Reparse(previous *Code, parser string) (keys []ids.AssetKey, queries []string) {
+	if previous == nil || previous.Parser == parser {
+		return nil, nil
+	}
+	for i := range previous.Assets {
+		if a := &previous.Assets[i]; a.Work.SQL != "" {
+			keys, queries = append(keys, a.Key), append(queries, a.Work.SQL)
+		}
+	}
+	return keys, queries
+}
+
+// WithTrees returns the code with the trees of another version of the parser. Fingerprints stay.
+func (c *Code) WithTrees(parser string, trees map[ids.AssetKey]*plan.Tree) *Code {
+	if len(trees) == 0 {
+		return c
+	}
+	with := *c
+	with.Parser, with.Assets = parser, slices.Clone(c.Assets)
+	for i := range with.Assets {
+		if tree := trees[with.Assets[i].Key]; tree != nil {
+			with.Assets[i].Text.Tree = tree
+		}
+	}
+	return &with
+}

@@ -1,0 +1,151 @@
+package release
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+)
+
+// Fingerprints are hashes of the parts of an asset's definition, of 16 hexadecimal digits.
+type Fingerprints struct {
+	// Code covers everything that decides the bytes of an output.
+	Code string `json:"code"`
+	// Gate covers the checks.
+	Gate string `json:"gate,omitempty"`
+	// Policy covers the rest: retries, pools, schedules, descriptions.
+	Policy string `json:"policy"`
+	// Space covers the names and kinds of the dimensions. Empty: the asset is not partitioned.
+	Space string `json:"space,omitempty"`
+}
+
+// fingerprintBytes is the part of a SHA-256 that a fingerprint keeps.
+const fingerprintBytes = 8
+
+// fingerprint returns a hash of a value's canonical JSON.
+func fingerprint(v any) string {
+	data, err := canonical(v)
+	if err != nil {
+		panic("release: fingerprint: " + err.Error()) // the values have only JSON types
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:fingerprintBytes])
+}
+
+// space is what identifies the partitions of an asset. The range of days is not part of it.
+type space struct {
+	Dimension string `json:"dimension"`
+	Kind      string `json:"kind"`
+	Timezone  string `json:"timezone,omitempty"`
+}
+
+func spaceOf(a *plan.Asset) *space {
+	p := a.Partitions
+	if p == nil {
+		return nil
+	}
+	s := &space{Dimension: p.Dimension, Kind: "daily", Timezone: p.Timezone}
+	if s.Timezone == "UTC" {
+		s.Timezone = ""
+	}
+	return s
+}
+
+// surroundings are the inputs of a code fingerprint besides the text of the query or command.
+type surroundings struct {
+	Kind  string            `json:"kind"`
+	Deps  map[string]*space `json:"deps"` // by asset key
+	Space *space            `json:"space"`
+	// Dimensions are the SQL types of the partition's variables.
+	Dimensions  map[string]string   `json:"dimensions"`
+	InputFormat string              `json:"input_format"`
+	Output      string              `json:"output"`
+	Env         map[string]string   `json:"env"`
+	Secrets     []string            `json:"secrets"` // the variables, without their references
+	Vars        map[string]plan.Var `json:"vars"`
+}
+
+// text is the other part: the version stands for all of it.
+type text struct {
+	Version string            `json:"version,omitempty"`
+	Tree    string            `json:"tree,omitempty"`
+	Command []string          `json:"command,omitempty"`
+	Files   map[string]string `json:"files,omitempty"`
+}
+
+// Kind returns the kind of an asset.
+func Kind(a *plan.Asset) string {
+	if a.Work.SQL != "" {
+		return "sql"
+	}
+	return "command"
+}
+
+func surroundingsOf(a *plan.Asset, upstream func(ids.AssetKey) *plan.Asset) surroundings {
+	s := surroundings{
+		Kind: Kind(a), Deps: map[string]*space{}, Space: spaceOf(a), Dimensions: a.Work.Dimensions, InputFormat: a.Work.InputFormat,
+		Output: a.Work.Output, Env: a.Work.Env, Secrets: slices.Sorted(maps.Keys(a.Work.Secrets)), Vars: a.Work.Vars,
+	}
+	if s.InputFormat == plan.FormatParquet {
+		s.InputFormat = ""
+	}
+	for _, key := range a.Deps {
+		var of *space
+		if up := upstream(key); up != nil {
+			of = spaceOf(up)
+		}
+		s.Deps[key.String()] = of
+	}
+	return s
+}
+
+func textOf(a *plan.Asset) text {
+	if a.Text.Version != "" {
+		return text{Version: a.Text.Version}
+	}
+	t := text{Command: a.Work.Command, Files: a.Text.Files}
+	if a.Text.Tree != nil {
+		t.Tree = a.Text.Tree.Hash
+	}
+	return t
+}
+
+// CodeOf returns the code fingerprint of an asset. upstream returns the assets that it depends on.
+func CodeOf(a *plan.Asset, upstream func(ids.AssetKey) *plan.Asset) string {
+	return fingerprint([]any{surroundingsOf(a, upstream), textOf(a)})
+}
+
+// SetCodes sets the code fingerprints of assets that are sorted by key.
+func SetCodes(assets []plan.Asset) {
+	for i := range assets {
+		assets[i].Code = ""
+		if assets[i].Broken == "" {
+			assets[i].Code = CodeOf(&assets[i], func(key ids.AssetKey) *plan.Asset { return find(assets, key) })
+		}
+	}
+}
+
+// policyOf returns the policy fingerprint: all fields of an asset that decide neither the bytes of
+// its outputs nor whether they are accepted.
+func policyOf(a *plan.Asset) string {
+	rest := *a
+	rest.Key, rest.Deps, rest.Work, rest.Text, rest.Code, rest.Query = ids.AssetKey{}, nil, plan.Work{Secrets: a.Work.Secrets}, plan.Text{}, "", plan.Source{}
+	rest.File = ""
+	data, err := json.Marshal(&rest)
+	if err != nil {
+		panic("release: policy: " + err.Error()) // the fields have only JSON types
+	}
+	return fingerprint(json.RawMessage(data))
+}
+
+func fingerprintsOf(a *plan.Asset) Fingerprints {
+	f := Fingerprints{Code: a.Code, Policy: policyOf(a)}
+	if s := spaceOf(a); s != nil {
+		f.Space = fingerprint(s)
+	}
+	return f
+}

@@ -115,6 +115,8 @@ func PayloadLike(p event.Payload) *rapid.Generator[event.Payload] {
 			}
 		case *event.LimitSet:
 			return limitSet(t)
+		case *event.ProjectDeployed:
+			return projectDeployed(t)
 		case *event.DispatchRequested, *event.DispatchEnqueued, *event.DispatchFailed:
 			return dispatch(t, p)
 		case *event.TimerRequested, *event.TimerEnqueued, *event.TimerFired:
@@ -149,6 +151,9 @@ func runTriggered(t *rapid.T) event.Payload {
 		TimeoutSec:         count().Draw(t, "timeout"),
 		CancelGraceSec:     count().Draw(t, "grace"),
 		Labels:             filledMap(rapid.MapOfN(name(), text(), 0, 3).Draw(t, "labels")),
+		Release:            optional(t, hash(64), "release"),
+		RootRun:            optional(t, ULID(), "root run"),
+		Vars:               filledMap(rapid.MapOfN(name(), text(), 0, 3).Draw(t, "vars")),
 	}
 }
 
@@ -173,6 +178,9 @@ func planCreated(t *rapid.T) event.Payload {
 		PlanID:      ULID().Draw(t, "plan"),
 		PlanRef:     name().Draw(t, "ref"),
 		Fingerprint: optional(t, name(), "fingerprint"),
+
+		ObservedSeq:  rapid.Int64Min(0).Draw(t, "observed seq"),
+		ObservedTime: optional(t, Time(), "observed time"),
 	}
 	keys := rapid.SliceOfNDistinct(TaskKey(), 0, 5, rapid.ID[string]).Draw(t, "keys")
 	for i, key := range keys {
@@ -193,6 +201,7 @@ func task(t *rapid.T, key string, upstreams []string) event.TaskDef {
 		Pool:         optional(t, name(), "pool"),
 		Priority:     rapid.Int32().Draw(t, "priority"),
 		Output:       pick(t, "output", "", event.OutputNone),
+		Code:         optional(t, hash(16), "code"),
 
 		MaxAttempts:             count().Draw(t, "attempts"),
 		RetryInitialDelayMS:     rapid.Int64Min(0).Draw(t, "initial"),
@@ -217,6 +226,32 @@ func limitSet(t *rapid.T) event.Payload {
 		p.Scope, p.Name = event.ScopePool, name().Draw(t, "name")
 	}
 	p.Remove = rapid.Bool().Draw(t, "remove")
+	return p
+}
+
+// hash generates hashes of some hexadecimal digits.
+func hash(digits int) *rapid.Generator[string] {
+	return rapid.StringMatching(fmt.Sprintf(`[0-9a-f]{%d}`, digits))
+}
+
+func projectDeployed(t *rapid.T) event.Payload {
+	p := &event.ProjectDeployed{
+		DeployID: ULID().Draw(t, "deployment"), Release: hash(64).Draw(t, "release"), Expects: optional(t, hash(64), "expects"),
+		Force: rapid.Bool().Draw(t, "force"), Kind: pick(t, "kind", event.DeployRelease, event.DeployRollback, event.DeployLocal),
+		Environment: optional(t, name(), "environment"), Message: text().Draw(t, "message"),
+		Changes: event.Changes{Added: count().Draw(t, "added"), Removed: count().Draw(t, "removed"), Changed: count().Draw(t, "changed")},
+	}
+	if rapid.Bool().Draw(t, "has git") {
+		p.Git = &event.Git{
+			Commit: optional(t, hash(40), "commit"), Branch: optional(t, name(), "branch"), Dirty: rapid.Bool().Draw(t, "dirty"),
+		}
+	}
+	for range rapid.IntRange(0, 2).Draw(t, "accepted") {
+		p.Accept = append(p.Accept, event.AcceptedCode{
+			Asset: AssetKey().Draw(t, "asset"), Code: hash(16).Draw(t, "code"),
+			Accepts: filled(rapid.SliceOfN(hash(16), 0, 3).Draw(t, "accepts")),
+		})
+	}
 	return p
 }
 

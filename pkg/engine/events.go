@@ -185,7 +185,7 @@ func concerns(p event.Payload, runID, taskKey string) bool {
 		return p.RunID == runID
 	case *event.RunCancelRequested:
 		return p.RunID == runID
-	case *event.LimitSet:
+	case *event.LimitSet, *event.ProjectDeployed:
 		return false
 	case *event.DispatchRequested:
 		return of(p.RunID, p.TaskKey)
@@ -234,6 +234,8 @@ func summary(p event.Payload) string {
 			return fmt.Sprintf("%s %s: limit removed", p.Scope, p.Name)
 		}
 		return fmt.Sprintf("%s %s: %d", p.Scope, p.Name, p.Slots)
+	case *event.ProjectDeployed:
+		return fmt.Sprintf("%s of release %.12s", p.Kind, p.Release)
 	case *event.DispatchRequested:
 		return fmt.Sprintf("%s attempt %d, generation %d", p.TaskKey, p.Attempt, p.Generation)
 	case *event.DispatchEnqueued:

@@ -31,6 +31,9 @@ func Latest(entry string, group []*Envelope) (at time.Time, where string) {
 		if p, ok := e.Payload.(*PlanCreated); ok {
 			seeID(p.PlanID, "payload.plan_id")
 		}
+		if p, ok := e.Payload.(*ProjectDeployed); ok {
+			seeID(p.DeployID, "payload.deploy_id")
+		}
 		happened(e, func(t *Time, name string) {
 			if *t > latest {
 				latest, timeOf = *t, name
@@ -68,7 +71,9 @@ func happened(e *Envelope, see func(t *Time, name string)) {
 	case *TaskFinished:
 		see(&p.StartedAt, "payload.started_at")
 		see(&p.CompletedAt, "payload.completed_at")
-	case *RunTriggered, *PlanCreated, *RunCancelRequested, *LimitSet, *DispatchRequested, *DispatchEnqueued, *DispatchFailed,
+	case *PlanCreated:
+		see(&p.ObservedTime, "payload.observed_time")
+	case *RunTriggered, *RunCancelRequested, *LimitSet, *ProjectDeployed, *DispatchRequested, *DispatchEnqueued, *DispatchFailed,
 		*TimerRequested, *TimerEnqueued:
 	}
 }

@@ -22,6 +22,8 @@ func (c *checker) payload(p Payload) {
 		c.text("payload.reason", p.Reason, MaxMessage)
 	case *LimitSet:
 		c.limitSet(p)
+	case *ProjectDeployed:
+		c.projectDeployed(p)
 	case *DispatchRequested:
 		c.dispatch(p.DispatchID, p.RunID, p.TaskKey, p.Attempt, p.Generation)
 		c.ulid("payload.attempt_id", p.AttemptID)
@@ -86,6 +88,11 @@ func (c *checker) runTriggered(p *RunTriggered) {
 		c.name("payload.labels (a key)", key)
 		c.text(fmt.Sprintf("payload.labels[%.100q]", key), value, MaxLabelValue)
 	}
+	if p.Release != "" {
+		c.hex("payload.release", p.Release, digitsOfRelease)
+	}
+	c.optionalULID("payload.root_run", p.RootRun)
+	c.vars(p.Vars)
 }
 
 func (c *checker) planCreated(p *PlanCreated) {
@@ -94,6 +101,8 @@ func (c *checker) planCreated(p *PlanCreated) {
 	c.text("payload.plan_ref", p.PlanRef, MaxRef)
 	c.text("payload.fingerprint", p.Fingerprint, MaxName)
 	c.count("payload.tasks_total", int64(p.TasksTotal))
+	c.count("payload.observed_seq", p.ObservedSeq)
+	c.optionalTime("payload.observed_time", p.ObservedTime)
 	switch {
 	case len(p.Tasks) == 0 && p.PlanRef == "":
 		c.fail("payload.plan_ref", "is empty: a plan without inline tasks needs a reference")
@@ -168,13 +177,15 @@ func ULIDs(e *Envelope) []string {
 	found := []string{e.ID, e.Group, e.CorrelationID, e.CausationID}
 	switch p := e.Payload.(type) {
 	case *RunTriggered:
-		found = append(found, p.RunID, p.PlanID, p.Trigger.ParentRunID, p.Trigger.UpstreamMaterializationID)
+		found = append(found, p.RunID, p.PlanID, p.RootRun, p.Trigger.ParentRunID, p.Trigger.UpstreamMaterializationID)
 	case *PlanCreated:
 		found = append(found, p.RunID, p.PlanID)
 	case *RunCancelRequested:
 		found = append(found, p.RunID)
 	case *LimitSet:
 		found = append(found, p.CommandID)
+	case *ProjectDeployed:
+		found = append(found, p.DeployID)
 	case *DispatchRequested:
 		found = append(found, p.RunID, p.AttemptID)
 	case *DispatchEnqueued:
@@ -214,7 +225,7 @@ func HasFiredTimer(group []*Envelope) bool {
 // the next urgent event, or after a short delay.
 func Urgent(p Payload) bool {
 	switch p.(type) {
-	case *RunTriggered, *PlanCreated, *RunCancelRequested, *LimitSet, *DispatchRequested,
+	case *RunTriggered, *PlanCreated, *RunCancelRequested, *LimitSet, *ProjectDeployed, *DispatchRequested,
 		*DispatchFailed, *TimerRequested, *TimerFired, *TaskFinished:
 		return true
 	case *DispatchEnqueued, *TimerEnqueued, *TaskStarted, *TaskHeartbeat:

@@ -231,7 +231,7 @@ var payloads = func() map[string]Payload {
 // Payloads returns an empty payload of each type, in the order of declaration.
 func Payloads() []Payload {
 	return []Payload{
-		&RunTriggered{}, &PlanCreated{}, &RunCancelRequested{}, &LimitSet{},
+		&RunTriggered{}, &PlanCreated{}, &RunCancelRequested{}, &LimitSet{}, &ProjectDeployed{},
 		&DispatchRequested{}, &DispatchEnqueued{}, &DispatchFailed{},
 		&TimerRequested{}, &TimerEnqueued{}, &TimerFired{},
 		&TaskStarted{}, &TaskHeartbeat{}, &TaskFinished{},

@@ -50,6 +50,12 @@ type RunTriggered struct {
 	TimeoutSec         int32             `json:"timeout_sec,omitempty"`
 	CancelGraceSec     int32             `json:"cancel_grace_sec,omitempty"`
 	Labels             map[string]string `json:"labels,omitempty"`
+	// Release is the hash of the release that the run executes; "": none is deployed.
+	Release string `json:"release,omitempty"`
+	// RootRun is the first run of the chain of retries; "": the run repeats no other.
+	RootRun string `json:"root_run,omitempty"`
+	// Vars are the values of variables that the request overrides.
+	Vars map[string]string `json:"vars,omitempty"`
 }
 
 // Task kinds.
@@ -84,6 +90,8 @@ type TaskDef struct {
 
 	// Output is OutputNone for a task that leaves no files and thus no commit marker.
 	Output string `json:"output,omitempty"`
+	// Code is the code fingerprint of the asset; "": unknown.
+	Code string `json:"code,omitempty"`
 
 	MaxAttempts         int32 `json:"max_attempts,omitempty"` // default 1
 	RetryInitialDelayMS int64 `json:"retry_initial_delay_ms,omitempty"`
@@ -109,6 +117,10 @@ type PlanCreated struct {
 	Fingerprint string    `json:"fingerprint,omitempty"`
 	TasksTotal  int32     `json:"tasks_total,omitempty"`
 	Tasks       []TaskDef `json:"tasks,omitempty"`
+	// ObservedSeq and ObservedTime are the fold sequence and the fold time of the state that was
+	// planned on. A retry carries those of the run that it repeats.
+	ObservedSeq  int64 `json:"observed_seq,omitempty"`
+	ObservedTime Time  `json:"observed_time,omitempty,omitzero"`
 }
 
 // RunCancelRequested is the command to end a run early.
@@ -321,6 +333,7 @@ func (*RunTriggered) Type() string       { return "RunTriggered" }
 func (*PlanCreated) Type() string        { return "PlanCreated" }
 func (*RunCancelRequested) Type() string { return "RunCancelRequested" }
 func (*LimitSet) Type() string           { return "LimitSet" }
+func (*ProjectDeployed) Type() string    { return "ProjectDeployed" }
 func (*DispatchRequested) Type() string  { return "DispatchRequested" }
 func (*DispatchEnqueued) Type() string   { return "DispatchEnqueued" }
 func (*DispatchFailed) Type() string     { return "DispatchFailed" }
@@ -335,6 +348,7 @@ func (*RunTriggered) Version() int       { return 1 }
 func (*PlanCreated) Version() int        { return 1 }
 func (*RunCancelRequested) Version() int { return 1 }
 func (*LimitSet) Version() int           { return 1 }
+func (*ProjectDeployed) Version() int    { return 1 }
 func (*DispatchRequested) Version() int  { return 1 }
 func (*DispatchEnqueued) Version() int   { return 1 }
 func (*DispatchFailed) Version() int     { return 1 }
@@ -350,7 +364,8 @@ func (p *PlanCreated) Key() string  { return "plan:" + p.RunID }
 func (p *RunCancelRequested) Key() string {
 	return "cancel:" + p.RunID + ":" + strconv.FormatBool(p.Force)
 }
-func (p *LimitSet) Key() string { return "limit:" + p.CommandID }
+func (p *LimitSet) Key() string        { return "limit:" + p.CommandID }
+func (p *ProjectDeployed) Key() string { return "deploy:" + p.DeployID }
 func (p *DispatchRequested) Key() string {
 	return generationKey("redispatch", p.DispatchID, p.Generation)
 }
@@ -371,6 +386,7 @@ func (*RunTriggered) payload()       {}
 func (*PlanCreated) payload()        {}
 func (*RunCancelRequested) payload() {}
 func (*LimitSet) payload()           {}
+func (*ProjectDeployed) payload()    {}
 func (*DispatchRequested) payload()  {}
 func (*DispatchEnqueued) payload()   {}
 func (*DispatchFailed) payload()     {}

@@ -69,6 +69,9 @@ func (c *checker) task(path string, t *TaskDef) {
 	c.text(path+".worker_queue", t.WorkerQueue, MaxName)
 	c.text(path+".pool", t.Pool, MaxName)
 	c.optionalOneOf(path+".output", t.Output, OutputNone)
+	if t.Code != "" {
+		c.hex(path+".code", t.Code, digitsOfCode)
+	}
 	c.count(path+".max_attempts", int64(t.MaxAttempts))
 	c.count(path+".retry_initial_delay_ms", t.RetryInitialDelayMS)
 	c.count(path+".retry_max_delay_ms", t.RetryMaxDelayMS)

@@ -284,9 +284,11 @@ func (f *folder) materialized(t *state.Task) {
 	if old != nil && cmp.Or(cmp.Compare(old.RunID, t.RunID), cmp.Compare(old.TaskKey, t.TaskKey)) > 0 {
 		return
 	}
+	run := f.peekRun(t.RunID)
 	put(f, &f.st.Partitions, &state.Partition{
 		AssetKey: t.AssetKey, PartitionKey: t.PartitionKey, Status: state.Materialized,
 		MaterializationID: t.MaterializationID, MaterializedAt: t.CompletedAt, RunID: t.RunID, TaskKey: t.TaskKey,
 		OutputURI: t.OutputURI, RowCount: t.RowCount, ByteSize: t.ByteSize, SchemaHash: t.SchemaHash,
+		Code: t.Code, VersionSeq: f.seq, InputsSeq: run.InputsSeq, RootRun: run.RootRun, LeftOut: t.LeftOut,
 	})
 }

@@ -153,7 +153,7 @@ func TestPartitionHasOutputOfLaterRun(t *testing.T) {
 			w.MustFold(w.Finished(runs[i], "a", 1, event.Succeeded))
 		}
 		row := *w.State.Partitions.Get(state.Key2{A: "test/a"})
-		row.Meta = state.Meta{}
+		row.Meta, row.VersionSeq = state.Meta{}, 0
 		require.Equal(t, runs[1], row.RunID)
 		return &row
 	}

@@ -7,11 +7,20 @@ import (
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
-// checked has the runs, plans and run keys that the checked events of a group will create.
+// checked has the runs, plans, run keys and retries that the checked events of a group will create,
+// and the last deployment.
 type checked struct {
-	runs  map[string]bool
-	plans map[string]*event.PlanCreated
-	keys  map[string]*state.RunKey
+	runs     map[string]bool
+	plans    map[string]*event.PlanCreated
+	keys     map[string]*state.RunKey
+	retries  map[string]string // runs, by the first run of their chain
+	deployed *event.ProjectDeployed
+}
+
+func newChecked() *checked {
+	return &checked{
+		runs: map[string]bool{}, plans: map[string]*event.PlanCreated{}, keys: map[string]*state.RunKey{}, retries: map[string]string{},
+	}
 }
 
 // check returns the verdict on a group that cannot be folded. It changes no rows.
@@ -19,7 +28,7 @@ func (f *folder) check(g Group) verdict {
 	if g.Reason != "" {
 		return deadLetter(g.Reason, g.Detail)
 	}
-	c := checked{map[string]bool{}, map[string]*event.PlanCreated{}, map[string]*state.RunKey{}}
+	c := newChecked()
 	f.now = f.st.FoldTime
 	for _, e := range g.Events {
 		f.ev, f.now = e, max(f.now, e.Time)
@@ -29,23 +38,34 @@ func (f *folder) check(g Group) verdict {
 		if run := runOf(e.Payload); run != "" && f.isClosed(run, g) {
 			return verdict{outcome: state.Late, detail: "run " + run + " is closed"}
 		}
-		v := f.checkTarget(e.Payload, c)
-		if p, ok := e.Payload.(*event.RunTriggered); ok {
-			v = f.checkRunKey(p, c)
-			c.runs[p.RunID] = true
-		}
-		if p, ok := e.Payload.(*event.PlanCreated); ok && c.plans[p.RunID] == nil {
-			c.plans[p.RunID] = p
-		}
-		if v.outcome != "" {
+		if v := f.checkEvent(e.Payload, c, g.Proven); v.outcome != "" {
 			return v
 		}
 	}
 	return verdict{}
 }
 
+// checkEvent checks one event after those in c.
+func (f *folder) checkEvent(p event.Payload, c *checked, proven bool) verdict {
+	v := f.checkTarget(p, c)
+	if p, ok := p.(*event.RunTriggered); ok {
+		if v = f.checkRunKey(p, c); v.outcome == "" && !proven {
+			v = f.checkRetry(p, c)
+		}
+		c.runs[p.RunID] = true
+	}
+	if p, ok := p.(*event.PlanCreated); ok && c.plans[p.RunID] == nil {
+		c.plans[p.RunID] = p
+	}
+	if p, ok := p.(*event.ProjectDeployed); ok {
+		v = f.checkDeployment(p, c)
+		c.deployed = p
+	}
+	return v
+}
+
 // checkTarget checks that the run and the task of an event exist.
-func (f *folder) checkTarget(p event.Payload, c checked) verdict {
+func (f *folder) checkTarget(p event.Payload, c *checked) verdict {
 	runID, taskKey := target(p)
 	run, task := f.st.Runs.Get(runID), f.st.Tasks.Get(state.Key2{A: runID, B: taskKey})
 	plan := c.plans[runID]
@@ -137,7 +157,7 @@ func target(p event.Payload) (runID, taskKey string) {
 		return p.RunID, p.TaskKey
 	case *event.TaskFinished:
 		return p.RunID, p.TaskKey
-	case *event.RunTriggered, *event.LimitSet, *event.DispatchEnqueued, *event.DispatchFailed,
+	case *event.RunTriggered, *event.LimitSet, *event.ProjectDeployed, *event.DispatchEnqueued, *event.DispatchFailed,
 		*event.TimerRequested, *event.TimerEnqueued, *event.TimerFired:
 	}
 	return "", ""
@@ -146,7 +166,7 @@ func target(p event.Payload) (runID, taskKey string) {
 // checkRunKey rejects a group if another run uses the key of its new run. The outcome is NO_CHANGE
 // if both requests are the same: the caller attaches to the existing run. Otherwise the outcome is
 // CONFLICT.
-func (f *folder) checkRunKey(p *event.RunTriggered, c checked) verdict {
+func (f *folder) checkRunKey(p *event.RunTriggered, c *checked) verdict {
 	if p.RunKey == "" || c.runs[p.RunID] || f.st.Runs.Get(p.RunID) != nil {
 		return verdict{}
 	}
@@ -171,4 +191,18 @@ func (f *folder) checkRunKey(p *event.RunTriggered, c checked) verdict {
 			ExistingRunID: existing.RunID, ExistingFingerprint: existing.Fingerprint, DetectedAt: f.at(),
 		},
 	}
+}
+
+// checkRetry rejects a retry while another run of its chain of retries has not ended. So at most one
+// run of a chain is live, and the versions that a chain makes have an order.
+func (f *folder) checkRetry(p *event.RunTriggered, c *checked) verdict {
+	if p.RootRun == "" || c.runs[p.RunID] || f.st.Runs.Get(p.RunID) != nil {
+		return verdict{}
+	}
+	live := orDefault(c.retries[p.RootRun], f.st.LiveRunOf(p.RootRun))
+	c.retries[p.RootRun] = p.RunID
+	if live == "" {
+		return verdict{}
+	}
+	return verdict{outcome: state.Conflict, detail: "run " + live + " of the same chain of retries has not ended"}
 }

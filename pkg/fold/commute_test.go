@@ -137,7 +137,7 @@ func facts(s *state.State) *state.Rows {
 	}
 	for row := range s.Tasks.All {
 		task := *row
-		task.Meta, task.ReadyAt, task.LastHeartbeatAt = state.Meta{}, 0, 0
+		task.Meta, task.ReadyAt, task.LastHeartbeatAt, task.LeftOut = state.Meta{}, 0, 0, 0
 		if task.Attempt == 0 {
 			task.CompletedAt = 0
 		}
@@ -158,7 +158,7 @@ func facts(s *state.State) *state.Rows {
 	}
 	for row := range s.Partitions.All {
 		partition := *row
-		partition.Meta = state.Meta{}
+		partition.Meta, partition.VersionSeq, partition.LeftOut = state.Meta{}, 0, 0
 		partitions = append(partitions, &partition)
 	}
 	for row := range s.Timers.All {

@@ -98,6 +98,11 @@ type Group struct {
 	Closed []string
 	// Revision is the manifest revision that will publish the result.
 	Revision int64
+	// Inputs is set in a rebuild without the recorded order, where events get other sequence numbers.
+	// It replaces the sequence numbers that the plans of the group observed, by run.
+	Inputs map[string]int64
+	// Proven means that other events prove that the group was folded: its run conflicts with none.
+	Proven bool
 }
 
 // Plan is a fetched plan. Err is set if it could not be fetched or read.
@@ -124,6 +129,8 @@ type folder struct {
 	seq  int64
 	now  event.Time // during the check: the fold time after the events checked so far
 	plan map[string]Plan
+	// inputs is [Group.Inputs].
+	inputs map[string]int64
 
 	runs     map[string]*state.Run // changed runs, put by flushRuns
 	changed  bool
@@ -136,7 +143,7 @@ func Apply(st *state.State, g Group) Result {
 	if known != nil && !known.Waits() {
 		return Result{Known: true, Row: known}
 	}
-	f := &folder{st: st, plan: g.Plans, runs: map[string]*state.Run{}}
+	f := &folder{st: st, plan: g.Plans, inputs: g.Inputs, runs: map[string]*state.Run{}}
 	row := &state.Entry{
 		Entry: g.Entry, Group: g.ID, Revision: g.Revision, FirstSeq: st.FoldSeq + 1,
 		Events: int32(len(g.Events)), Bytes: g.Bytes, //nolint:gosec // groups have at most 1,000 events
@@ -217,6 +224,8 @@ func (f *folder) event(p event.Payload) verdict {
 		return f.cancelRequested(p)
 	case *event.LimitSet:
 		return f.limitSet(p)
+	case *event.ProjectDeployed:
+		return f.projectDeployed(p)
 	case *event.DispatchRequested:
 		return f.dispatchRequested(p)
 	case *event.DispatchEnqueued:

@@ -25,7 +25,8 @@ func (f *folder) runTriggered(p *event.RunTriggered) verdict {
 		TriggerType: p.Trigger.Type, Trigger: jsonOf(p.Trigger), ParentRunID: p.Trigger.ParentRunID,
 		State: state.RunPending, Labels: jsonOfMap(p.Labels), MaxParallelism: p.MaxParallelism, TimeoutSec: p.TimeoutSec,
 		CancelGraceSec: orDefault(p.CancelGraceSec, DefaultCancelGraceSec),
-		CreatedAt:      f.at(), LastActivityAt: f.at(),
+		Release:        p.Release, Vars: jsonOfMap(p.Vars), RootRun: p.RootRun,
+		CreatedAt: f.at(), LastActivityAt: f.at(),
 	}
 	run.Asked(p.RootAssets, p.PartitionSelection)
 	f.runs[p.RunID] = run
@@ -54,6 +55,7 @@ func (f *folder) planCreated(p *event.PlanCreated) verdict {
 	}
 	run = f.run(p.RunID)
 	run.PlanRef, run.PlanID = p.PlanRef, p.PlanID
+	run.InputsSeq, run.InputsAt = f.inputsSeq(p), p.ObservedTime
 	f.appeared = append(f.appeared, p.RunID)
 	if len(p.Tasks) == 0 && p.PlanRef != "" {
 		plan, ok := f.plan[p.PlanRef]
@@ -67,6 +69,15 @@ func (f *folder) planCreated(p *event.PlanCreated) verdict {
 	}
 	f.createTasks(run, f.tasksOf(p))
 	return folded
+}
+
+// inputsSeq returns the fold sequence of the state that a plan was made on. A writer cannot have seen
+// more than what is folded.
+func (f *folder) inputsSeq(p *event.PlanCreated) int64 {
+	if f.inputs != nil {
+		return f.inputs[p.RunID]
+	}
+	return min(p.ObservedSeq, f.seq-1)
 }
 
 func (f *folder) failRun(run *state.Run, code, message string) {
@@ -110,7 +121,7 @@ func (f *folder) newTask(run *state.Run, def *event.TaskDef) *state.Task {
 		RunID: run.RunID, TaskKey: def.TaskKey, TaskID: ids.TaskID(f.domain(), run.RunID, def.TaskKey),
 		Kind: orDefault(def.Kind, event.KindTask), AssetKey: def.AssetKey, PartitionKey: def.PartitionKey,
 		State: state.TaskBlocked, TriggerRule: orDefault(def.TriggerRule, event.RuleAllSuccess),
-		WorkerQueue: orDefault(def.WorkerQueue, "default"), Pool: def.Pool, Priority: def.Priority, Output: def.Output,
+		WorkerQueue: orDefault(def.WorkerQueue, "default"), Pool: def.Pool, Priority: def.Priority, Output: def.Output, Code: def.Code,
 		MaxAttempts:             max(def.MaxAttempts, 1),
 		RetryInitialDelayMS:     orDefault(def.RetryInitialDelayMS, defaultInitialDelayMS),
 		RetryMaxDelayMS:         orDefault(def.RetryMaxDelayMS, defaultMaxDelayMS),

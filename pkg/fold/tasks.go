@@ -53,6 +53,9 @@ func counter(run *state.Run, s state.TaskState) *int32 {
 func (f *folder) makeReady(current *state.Task) {
 	t := *current
 	t.State = state.TaskReady
+	if t.Attempt == 0 && t.DepsSatisfied < t.DepsTotal {
+		t.LeftOut = f.seq
+	}
 	f.beginAttempt(&t, t.Attempt+1)
 	t.ReadyAt, t.RetryNotBefore = f.at(), 0
 	f.putTask(&t, current.State)

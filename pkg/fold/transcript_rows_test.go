@@ -73,6 +73,7 @@ func (s *story) rows(st *state.State) []map[string]cells {
 		table(st.Runs.All, s.runRow), table(st.Tasks.All, s.taskRow), table(st.Deps.All, s.depRow), table(st.Attempts.All, s.attemptRow),
 		table(st.Outbox.All, s.dispatchRow), table(st.Heartbeats.All, s.heartbeatRow), table(st.Timers.All, s.timerRow),
 		table(st.Partitions.All, s.partitionRow),
+		table(st.Deployments.All, s.deploymentRow), table(st.AcceptedCodes.All, acceptedRow),
 	}
 }
 
@@ -104,7 +105,12 @@ func (s *story) task(run, key string) string { return s.names[run] + "/" + key }
 
 func (s *story) runRow(r *state.Run) (string, cells) {
 	return "run " + s.names[r.RunID], cells{
-		{"state", string(r.State)}, {"error", r.ErrorCode}, {"cancel requested", offset(r.CancelRequestedAt)},
+		{"state", string(r.State)},
+		{"error", r.ErrorCode},
+		{"cancel requested", offset(r.CancelRequestedAt)},
+		{"release", short(r.Release)},
+		{"repeats", s.names[r.RootRun]},
+		{"inputs", seq(r.InputsSeq)},
 	}
 }
 
@@ -120,7 +126,12 @@ func (s *story) taskRow(r *state.Task) (string, cells) {
 		slot = "taken"
 	}
 	return "task " + s.task(r.RunID, r.TaskKey), cells{
-		{"state", string(r.State)}, {"attempt", attempt}, {"slot", slot}, {"until", until}, {"error", r.ErrorCode},
+		{"state", string(r.State)},
+		{"attempt", attempt},
+		{"slot", slot},
+		{"until", until},
+		{"error", r.ErrorCode},
+		{"left out at", seq(r.LeftOut)},
 	}
 }
 
@@ -169,5 +180,38 @@ func (s *story) limitRow(r *state.Limit) (string, cells) {
 }
 
 func (s *story) partitionRow(r *state.Partition) (string, cells) {
-	return "output of " + r.AssetKey, cells{{"from", s.task(r.RunID, r.TaskKey)}}
+	shown := cells{{"from", s.task(r.RunID, r.TaskKey)}, {"code", short(r.Code)}}
+	if r.Code != "" || r.InputsSeq > 0 { // most stories are not about versions
+		shown = append(shown, cells{
+			{"version", seq(r.VersionSeq)},
+			{"inputs", seq(r.InputsSeq)},
+			{"chain of", s.names[r.RootRun]},
+			{"left out at", seq(r.LeftOut)},
+		}...)
+	}
+	return "output of " + r.AssetKey, shown
+}
+
+func (s *story) deploymentRow(r *state.Deployment) (string, cells) {
+	return "deployment " + s.names[r.DeployID], cells{
+		{"release", short(r.Release)}, {"kind", r.Kind}, {"superseded by", s.names[r.SupersededBy]},
+	}
+}
+
+func acceptedRow(r *state.AcceptedCode) (string, cells) {
+	var accepted []string
+	for _, digits := range strings.SplitSeq(strings.Trim(r.Accepts, `[]"`), `","`) {
+		accepted = append(accepted, short(digits))
+	}
+	return "code " + short(r.Code) + " of " + r.AssetKey, cells{{"accepts", strings.Join(accepted, " ")}}
+}
+
+// short returns the digit that a hash repeats.
+func short(hash string) string { return hash[:min(1, len(hash))] }
+
+func seq(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprint(n)
 }

@@ -185,6 +185,8 @@ func (s *story) event(text string) []event.Payload {
 		return []event.Payload{&event.RunCancelRequested{RunID: s.runs[words[0]], Reason: "asked by a user", Force: slices.Contains(words, "force")}}
 	case "limit":
 		return []event.Payload{s.limit(words)}
+	case "deploy":
+		return []event.Payload{s.deploy(words)}
 	case "liveness":
 		return []event.Payload{s.fire(s.Timer(event.TimerLiveness))}
 	}
@@ -201,6 +203,35 @@ func (s *story) limit(words []string) event.Payload {
 	}
 	return p
 }
+
+// deploy reads "NAME RELEASE OPTION…". Releases and codes are single digits.
+func (s *story) deploy(words []string) event.Payload {
+	p := &event.ProjectDeployed{DeployID: s.ID(), Release: hash(words[1]), Kind: event.DeployRelease}
+	for option, value := range options(words[2:]) {
+		switch option {
+		case "expects":
+			p.Expects = hash(value)
+		case "force":
+			p.Force = true
+		case "kind":
+			p.Kind = value
+		case "accept": // TASK:CODE:ACCEPTED
+			accept := strings.Split(value, ":")
+			p.Accept = append(p.Accept, event.AcceptedCode{
+				Asset: "test/" + accept[0], Code: code(accept[1]), Accepts: []string{code(accept[2])},
+			})
+		default:
+			panic("no such option of a deployment: " + option)
+		}
+	}
+	s.names[p.DeployID] = words[0]
+	s.names[p.Release] = words[1]
+	return p
+}
+
+func hash(digit string) string { return strings.Repeat(digit, 64) }
+
+func code(digit string) string { return strings.Repeat(digit, 16) }
 
 // taskEvent reads an event about the attempt RUN/TASK#N.
 func (s *story) taskEvent(verb string, words []string) event.Payload {
@@ -261,6 +292,7 @@ func (s *story) trigger(text string) []event.Payload {
 	head, list, _ := strings.Cut(text, ": ")
 	words := strings.Fields(head)
 	p := &event.RunTriggered{Fingerprint: "the request"}
+	observed := int64(0)
 	for option, value := range options(words[1:]) {
 		switch option {
 		case "parallelism":
@@ -271,6 +303,14 @@ func (s *story) trigger(text string) []event.Payload {
 			p.RunKey = value
 		case "request":
 			p.Fingerprint = value
+		case "release":
+			p.Release = hash(value)
+		case "observed":
+			observed = s.State.FoldSeq
+		case "repeats":
+			parent := s.State.Runs.Get(s.runs[value])
+			p.Trigger = event.Trigger{Type: "retry", ParentRunID: parent.RunID}
+			p.RootRun, p.Release, observed = parent.Root(), parent.Release, parent.InputsSeq
 		default:
 			panic("no such option of a run: " + option)
 		}
@@ -280,6 +320,9 @@ func (s *story) trigger(text string) []event.Payload {
 		defs = append(defs, definition(strings.Fields(task)))
 	}
 	payloads := s.Triggered(p, defs...)
+	if plan, ok := payloads[1].(*event.PlanCreated); ok {
+		plan.ObservedSeq = observed
+	}
 	s.runs[words[0]], s.names[p.RunID] = p.RunID, words[0]
 	return payloads
 }
@@ -302,6 +345,8 @@ func definition(words []string) event.TaskDef {
 			def.TriggerRule = value
 		case "priority":
 			def.Priority = number(value)
+		case "code":
+			def.Code = code(value)
 		default:
 			panic("no such option of a task: " + option)
 		}

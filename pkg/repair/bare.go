@@ -30,7 +30,9 @@ type bareFold struct {
 	// waiting reads the entries of waiting dead letters, so that reader keeps its entry.
 	waiting *reader
 	groups  int
-	last    string // greatest entry with a group that was not refused for its clock
+	// versions are the versions of partitions in this fold.
+	versions versions
+	last     string // greatest entry with a group that was not refused for its clock
 }
 
 // bare builds a valid state from the ledger alone.
@@ -175,7 +177,10 @@ func (f *bareFold) one(ctx context.Context, g fold.Group) error {
 		next := queue[0]
 		queue = queue[1:]
 		next.Closed = f.evictor.evicted(fold.Names(next))
-		for _, run := range fold.Apply(f.state, next).Appeared {
+		next.Inputs = f.versions.observed(next)
+		result := fold.Apply(f.state, next)
+		f.versions.note(next, result)
+		for _, run := range result.Appeared {
 			for _, key := range f.state.Waiting(run) {
 				redriven, err := f.waiting.group(ctx, key.A, key.B)
 				if err != nil {

@@ -13,6 +13,9 @@ import (
 // was folded first, and the ledger has further events about the winner only, before or after its
 // trigger. The other runs lost then: they must not get the key after it expires.
 //
+// A retry waits for an event about its run, too: it was rejected if another run of its chain of
+// retries was live. Deployments wait until an event names the release of one of them.
+//
 // A cancel waits for the facts that must have come before it: the ends of upstreams of tasks that
 // began. Other facts came too late to count.
 //
@@ -26,7 +29,8 @@ type deferred struct {
 	cancels     map[string]*cancel      // waiting cancels, by run
 	cancelOrder []string                // runs of cancels, in order
 	touched     []string                // runs of the groups returned last
-	timers      []state.Key2            // entry and group ids of timer decisions; they are read again at the end
+	deployments deployments
+	timers      []state.Key2 // entry and group ids of timer decisions; they are read again at the end
 }
 
 // cancel is a waiting cancel of a run.
@@ -65,29 +69,52 @@ func (h *deferred) next(st *state.State, g fold.Group) (groups []fold.Group) {
 		h.timers = append(h.timers, key)
 		return groups
 	}
+	if p := deploymentIn(g); p != nil && row == nil {
+		return append(groups, h.deployments.add(g, p)...)
+	}
 	if p := h.competes(st, g); p != nil {
-		if h.groups[p.RunID] == nil {
-			h.order = append(h.order, p.RunID)
-			h.rivals[p.RunKey] = append(h.rivals[p.RunKey], p.RunID)
-		}
-		h.groups[p.RunID] = append(h.groups[p.RunID], g)
+		h.wait(p, g)
 		return groups
 	}
 	cancelled := ""
 	for _, e := range g.Events {
 		run := runSeenBy(e.Payload)
-		groups = append(groups, h.release(run)...)
+		groups = append(groups, proven(h.release(run))...)
 		if run != "" && st.Runs.Get(run) == nil {
 			h.seen[run] = true
 		}
 		if _, ok := e.Payload.(*event.RunCancelRequested); ok && row == nil {
 			cancelled = run
 		}
+		if p, ok := e.Payload.(*event.RunTriggered); ok {
+			groups = append(groups, h.deployments.settle(p.Release)...)
+			g.Proven = g.Proven || h.seen[p.RunID]
+		}
 	}
 	if cancelled != "" && h.deferCancel(st, cancelled, g) {
 		return groups
 	}
 	return append(groups, g)
+}
+
+// wait keeps the trigger of a run.
+func (h *deferred) wait(p *event.RunTriggered, g fold.Group) {
+	if h.groups[p.RunID] == nil {
+		h.order = append(h.order, p.RunID)
+		if p.RunKey != "" {
+			h.rivals[p.RunKey] = append(h.rivals[p.RunKey], p.RunID)
+		}
+	}
+	h.groups[p.RunID] = append(h.groups[p.RunID], g)
+}
+
+// proven marks triggers whose run has appeared in the ledger. Its rivals compete for a run key, for
+// which the mark has no meaning.
+func proven(groups []fold.Group) []fold.Group {
+	for i := range groups {
+		groups[i].Proven = true
+	}
+	return groups
 }
 
 // deferCancel keeps a cancel if it must wait.
@@ -166,13 +193,16 @@ func began(t *state.Task) bool {
 	return t.StartedAt != 0 || t.State == state.TaskRunning || t.State == state.TaskSucceeded || t.State == state.TaskFailed
 }
 
-// competes returns the trigger in a group if its run wants a free run key and no event tells yet
-// whether it got the key. Otherwise it returns nil.
+// competes returns the trigger in a group if no event tells yet whether its run was created, and
+// either it wants a free run key, or it is a retry. Otherwise it returns nil.
 func (h *deferred) competes(st *state.State, g fold.Group) *event.RunTriggered {
 	for _, e := range g.Events {
 		p, ok := e.Payload.(*event.RunTriggered)
-		if !ok || p.RunKey == "" || h.seen[p.RunID] {
+		if !ok || p.RunKey == "" && p.RootRun == "" || h.seen[p.RunID] {
 			continue
+		}
+		if p.RunKey == "" {
+			return p
 		}
 		if owner := st.RunKeys.Get(p.RunKey); owner == nil || owner.ExpiresAt <= e.Time {
 			return p
@@ -189,6 +219,9 @@ func (h *deferred) release(run string) []fold.Group {
 		return nil
 	}
 	key := keyOf(groups[0])
+	if key == "" {
+		return groups
+	}
 	rivals := h.rivals[key]
 	delete(h.rivals, key)
 	for _, rival := range rivals {
@@ -210,7 +243,7 @@ func keyOf(g fold.Group) string {
 
 // rest returns the remaining triggers, in the order of their ids, and then the remaining cancels.
 func (h *deferred) rest() []fold.Group {
-	var groups []fold.Group
+	groups := h.deployments.rest()
 	for _, run := range h.order {
 		groups = append(groups, h.release(run)...)
 	}
@@ -240,7 +273,8 @@ func runSeenBy(p event.Payload) string {
 		return p.RunID
 	case *event.TaskFinished:
 		return p.RunID
-	case *event.RunTriggered, *event.PlanCreated, *event.TimerEnqueued, *event.TimerFired, *event.TimerRequested, *event.LimitSet:
+	case *event.RunTriggered, *event.PlanCreated, *event.TimerEnqueued, *event.TimerFired, *event.TimerRequested, *event.LimitSet,
+		*event.ProjectDeployed:
 	}
 	return ""
 }

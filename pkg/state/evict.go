@@ -39,6 +39,10 @@ func (r *RunKeyConflict) evictable(c Cutoff) (closed, stop bool) {
 	return c.Time.Sub(r.DetectedAt) >= ClosedAfter, false
 }
 
+func (r *Deployment) evictable(c Cutoff) (closed, stop bool) {
+	return r.SupersededAt != 0 && c.Time.Sub(r.SupersededAt) >= ClosedAfter, false
+}
+
 func (row *Entry) evictable(c Cutoff) (closed, stop bool) {
 	return !row.Waits(), row.Entry >= c.Entries
 }

@@ -29,6 +29,7 @@ type index struct {
 	// dead letter waits for a newer build.
 	waiting  *btree.BTreeG[Key3]
 	expiries *btree.BTreeG[keyExpiry]
+	chains   *btree.BTreeG[Key2] // live runs, by the first run of their chain of retries
 	liveRuns int
 }
 
@@ -113,6 +114,7 @@ func newIndex() index {
 		runSlots:  &btree.Map[string, int32]{},
 		poolSlots: &btree.Map[string, int32]{},
 		deadlines: btree.NewBTreeGOptions(lessDeadline, noLocks),
+		chains:    btree.NewBTreeGOptions(func(a, b Key2) bool { return compare2(a, b) < 0 }, noLocks),
 		waiting:   btree.NewBTreeGOptions(func(a, b Key3) bool { return compare3(a, b) < 0 }, noLocks),
 		expiries: btree.NewBTreeGOptions(func(a, b keyExpiry) bool {
 			return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.key, b.key)) < 0
@@ -123,7 +125,7 @@ func newIndex() index {
 func (x *index) copy() index {
 	c := *x
 	c.ready, c.heads, c.deadlines = x.ready.Copy(), x.heads.Copy(), x.deadlines.Copy()
-	c.waiting, c.expiries = x.waiting.Copy(), x.expiries.Copy()
+	c.waiting, c.expiries, c.chains = x.waiting.Copy(), x.expiries.Copy(), x.chains.Copy()
 	c.headOf, c.runSlots, c.poolSlots = x.headOf.Copy(), x.runSlots.Copy(), x.poolSlots.Copy()
 	return c
 }
@@ -134,25 +136,26 @@ func (row *Run) reindex(s *State, old *Run) {
 		if d, ok := runDeadline(old); ok {
 			x.deadlines.Delete(d)
 		}
-		x.liveRuns -= live(old)
 	}
 	if !row.Deleted {
 		if d, ok := runDeadline(row); ok {
 			x.deadlines.Set(d)
 		}
-		x.liveRuns += live(row)
+	}
+	switch was, is := isLive(old), isLive(row); {
+	case was && !is:
+		x.liveRuns--
+		x.chains.Delete(Key2{row.Root(), row.RunID})
+	case is && !was:
+		x.liveRuns++
+		x.chains.Set(Key2{row.Root(), row.RunID})
 	}
 	if old == nil || row.Deleted || admits(old) != admits(row) || old.MaxParallelism != row.MaxParallelism {
 		x.refreshRun(s, row.RunID)
 	}
 }
 
-func live(r *Run) int {
-	if r.State.Terminal() {
-		return 0
-	}
-	return 1
-}
+func isLive(r *Run) bool { return r != nil && !r.Deleted && !r.State.Terminal() }
 
 func admits(r *Run) bool { return r != nil && (r.State == RunPending || r.State == RunRunning) }
 

@@ -90,6 +90,29 @@ func (s *State) Due(now event.Time) []Deadline {
 // LiveRuns returns the number of runs that have not ended.
 func (s *State) LiveRuns() int { return s.index.liveRuns }
 
+// LiveRunOf returns a run that has not ended, of the chain of retries that began with a run, or "".
+func (s *State) LiveRunOf(root string) string {
+	run := ""
+	s.index.chains.Ascend(Key2{A: root}, func(k Key2) bool {
+		if k.A == root {
+			run = k.B
+		}
+		return false
+	})
+	return run
+}
+
+// Deployment returns the current deployment, or nil.
+func (s *State) Deployment() *Deployment { return s.Deployments.Last() }
+
+// Release returns the hash of the deployed release, or "".
+func (s *State) Release() string {
+	if current := s.Deployment(); current != nil {
+		return current.Release
+	}
+	return ""
+}
+
 // Waiting returns the keys of the dead letters that wait for a run. For an empty run id, it returns
 // those that wait for a build that supports their event types.
 func (s *State) Waiting(runID string) []Key2 {

@@ -19,6 +19,7 @@ import (
 // The tag has the table's name and these options:
 //
 //   - run=COLUMN: COLUMN contains the run of a row. Files record the bounds of the column.
+//   - ulid=COLUMN: the same for another ULID of a row, in a table whose rows belong to no run.
 //   - entry=COLUMN: the same for the ledger entry of a row.
 //   - history: closed rows move from the live state to history. If the row type has a method
 //     evictable, it defines which rows are closed. If not, a row is closed with its run, whose
@@ -37,15 +38,22 @@ type Tables struct {
 	Conflicts  Table[Key2, RunKeyConflict, *RunKeyConflict] `table:"run_key_conflicts,history,reopens,run=run_id"`
 	Limits     Table[Key2, Limit, *Limit]                   `table:"limits"`
 	Partitions Table[Key2, Partition, *Partition]           `table:"partition_status"`
-	Entries    Table[Key2, Entry, *Entry]                   `table:"ledger_entries,history,entry=entry"`
+
+	Deployments   Table[string, Deployment, *Deployment]   `table:"deployments,history,ulid=deploy_id"`
+	AcceptedCodes Table[Key2, AcceptedCode, *AcceptedCode] `table:"accepted_codes"`
+
+	Entries Table[Key2, Entry, *Entry] `table:"ledger_entries,history,entry=entry"`
 }
 
 // Declaration describes a table of [Tables]. Lists of its rows have type any: a list is nil or
 // a []*R of the table's row type R.
 type Declaration struct {
 	*table.Schema
-	// Run and Entry are the columns with the run and the ledger entry of a row, or nil.
+	// Run and Entry are the columns with the run and the ledger entry of a row, or nil. Run may be
+	// another ULID of the row.
 	Run, Entry *table.Column
+	// noRun means that Run is not the id of a run.
+	noRun bool
 	// History means that closed rows move to history.
 	History bool
 	// Reopens means that the live state may get a newer version of a row in history.
@@ -102,7 +110,7 @@ func (d *Declaration) Bounds(c *table.Column, list any) (least, greatest string)
 
 // OfRun reports whether the table is part of what history stores about a run.
 func (d *Declaration) OfRun() bool {
-	return d.History && d.Run != nil && d.Run.Name == d.Columns[0].Name
+	return d.History && d.Run != nil && !d.noRun && d.Run.Name == d.Columns[0].Name
 }
 
 // declarations are the tables of [Tables], in its order.
@@ -134,6 +142,8 @@ func (d *Declaration) setOptions(options string) {
 		switch name {
 		case "run":
 			d.Run = d.Column(column)
+		case "ulid":
+			d.Run, d.noRun = d.Column(column), true
 		case "entry":
 			d.Entry = d.Column(column)
 		case "history":

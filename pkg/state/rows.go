@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -60,6 +61,15 @@ type Run struct {
 	TimeoutSec     int32  `col:"timeout_sec"`      // 0: none
 	CancelGraceSec int32  `col:"cancel_grace_sec"` // before a cancel is forced
 
+	Release string `col:"release,null"` // the release that the run executes
+	Vars    string `col:"vars,null"`    // JSON: the variables that the request overrides
+	// RootRun is the first run of the chain of retries; "": this run. See [Run.Root].
+	RootRun string `col:"root_run,null"`
+	// InputsSeq and InputsAt are the fold sequence and the fold time of the state on which the first
+	// run of the chain was planned.
+	InputsSeq int64      `col:"inputs_seq"`
+	InputsAt  event.Time `col:"inputs_at,null"`
+
 	TasksTotal     int32 `col:"tasks_total"`
 	TasksBlocked   int32 `col:"tasks_blocked"`
 	TasksReady     int32 `col:"tasks_ready"`
@@ -83,6 +93,9 @@ type Run struct {
 
 // Key returns the primary key.
 func (r *Run) Key() string { return r.RunID }
+
+// Root returns the first run of the run's chain of retries.
+func (r *Run) Root() string { return cmp.Or(r.RootRun, r.RunID) }
 
 // maxNamed is the maximum number of requested assets, and of requested partitions, in a run's row.
 const maxNamed = 20
@@ -173,6 +186,7 @@ type Task struct {
 	Pool         string    `col:"pool,null,dict"`
 	Priority     int32     `col:"priority"`
 	Output       string    `col:"output,null,dict"` // event.OutputNone: the task writes no files
+	Code         string    `col:"code,null,dict"`   // the asset's code fingerprint
 
 	Attempt   int32  `col:"attempt"` // from 1; 0: none yet
 	AttemptID string `col:"attempt_id,null"`
@@ -180,6 +194,9 @@ type Task struct {
 	DepsTotal     int32 `col:"deps_total"`
 	DepsSatisfied int32 `col:"deps_satisfied_count"` // resolved as SUCCESS
 	DepsResolved  int32 `col:"deps_resolved_count"`  // resolved in any way
+	// LeftOut is the fold sequence at which the task became ready, if an upstream had ended without
+	// success; else 0.
+	LeftOut int64 `col:"left_out"`
 
 	// MaxAttempts is the limit of the task's policy plus GrantedAttempts.
 	MaxAttempts int32 `col:"max_attempts"`
@@ -428,11 +445,53 @@ type Partition struct {
 	RowCount          int64      `col:"row_count"`
 	ByteSize          int64      `col:"byte_size"`
 	SchemaHash        string     `col:"schema_hash,null,dict"`
+	// Code is the code fingerprint of the task that made the output; "": unknown.
+	Code string `col:"code,null,dict"`
+	// VersionSeq is the fold sequence at which the output became visible.
+	VersionSeq int64 `col:"version_seq"`
+	// InputsSeq, RootRun and LeftOut say what the output was made from: see [Run] and [Task].
+	InputsSeq int64  `col:"inputs_seq"`
+	RootRun   string `col:"root_run,null"`
+	LeftOut   int64  `col:"left_out"`
 	Meta
 }
 
 // Key returns the primary key.
 func (r *Partition) Key() Key2 { return Key2{r.AssetKey, r.PartitionKey} }
+
+// Root returns the first run of the chain of retries that made the output.
+func (r *Partition) Root() string { return cmp.Or(r.RootRun, r.RunID) }
+
+// Deployment is a row of deployments. The row without SupersededAt is the current deployment; it has
+// the greatest id.
+type Deployment struct {
+	DeployID     string     `col:"deploy_id,key"`
+	Release      string     `col:"release"`
+	Kind         string     `col:"kind,dict"`
+	Environment  string     `col:"environment,null,dict"`
+	Actor        string     `col:"actor,null,dict"`
+	Git          string     `col:"git,null"` // JSON
+	Message      string     `col:"message,null"`
+	Changes      string     `col:"changes"` // JSON
+	DeployedAt   event.Time `col:"deployed_at"`
+	SupersededAt event.Time `col:"superseded_at,null"`
+	SupersededBy string     `col:"superseded_by,null"`
+	Meta
+}
+
+// Key returns the primary key.
+func (r *Deployment) Key() string { return r.DeployID }
+
+// AcceptedCode is a row of accepted_codes: the codes of an asset that count as one code.
+type AcceptedCode struct {
+	AssetKey string `col:"asset_key,key,dict"`
+	Code     string `col:"code,key"`
+	Accepts  string `col:"accepts"` // JSON
+	Meta
+}
+
+// Key returns the primary key.
+func (r *AcceptedCode) Key() Key2 { return Key2{r.AssetKey, r.Code} }
 
 // EntryOutcome is the result of folding a group of an entry.
 type EntryOutcome string
@@ -443,7 +502,7 @@ const (
 	NoChange   EntryOutcome = "NO_CHANGE"
 	Stale      EntryOutcome = "STALE"    // the attempt, timer or dispatch was replaced or has ended
 	Late       EntryOutcome = "LATE"     // the run is closed
-	Conflict   EntryOutcome = "CONFLICT" // another run uses the run key
+	Conflict   EntryOutcome = "CONFLICT" // excluded by another run or deployment
 	DeadLetter EntryOutcome = "DEAD_LETTER"
 )
 

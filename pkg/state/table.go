@@ -88,6 +88,12 @@ func (t *Table[K, R, P]) All(yield func(*R) bool) {
 	t.rows.Scan(func(it item[K, R]) bool { return yield(it.row) })
 }
 
+// Last returns the row with the greatest key, or nil.
+func (t *Table[K, R, P]) Last() *R {
+	it, _ := t.rows.Max()
+	return it.row
+}
+
 // Put writes a row, or deletes it if the row is a tombstone, and records the change.
 func (t *Table[K, R, P]) Put(row *R) {
 	key := P(row).Key()

@@ -1,0 +1,55 @@
+package fold
+
+import (
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// checkDeployment rejects a deployment whose writer saw another current release, and one that is
+// older than the current deployment: an event that arrives a second time never undoes a later
+// deployment.
+func (f *folder) checkDeployment(p *event.ProjectDeployed, c *checked) verdict {
+	if f.st.Deployments.Get(p.DeployID) != nil {
+		return verdict{} // folded before
+	}
+	current, release := "", ""
+	if row := f.st.Deployment(); row != nil {
+		current, release = row.DeployID, row.Release
+	}
+	if c.deployed != nil {
+		current, release = c.deployed.DeployID, c.deployed.Release
+	}
+	switch {
+	case p.DeployID <= current:
+		return verdict{outcome: state.Conflict, detail: "the later deployment " + current + " of release " + release + " is current"}
+	case !p.Force && p.Expects != release && release == "":
+		return verdict{outcome: state.Conflict, detail: "no release is deployed, expected " + p.Expects}
+	case !p.Force && p.Expects != release:
+		return verdict{outcome: state.Conflict, detail: "release " + release + " is deployed, expected " + orDefault(p.Expects, "none")}
+	}
+	return verdict{}
+}
+
+// projectDeployed makes a release the current one. It changes no run and no partition.
+func (f *folder) projectDeployed(p *event.ProjectDeployed) verdict {
+	if f.st.Deployments.Get(p.DeployID) != nil {
+		return noChange
+	}
+	if current := f.st.Deployment(); current != nil {
+		row := *current
+		row.SupersededAt, row.SupersededBy = f.at(), p.DeployID
+		put(f, &f.st.Deployments, &row)
+	}
+	row := &state.Deployment{
+		DeployID: p.DeployID, Release: p.Release, Kind: p.Kind, Environment: p.Environment, Actor: f.ev.Actor,
+		Message: p.Message, Changes: jsonOf(p.Changes), DeployedAt: f.at(),
+	}
+	if p.Git != nil {
+		row.Git = jsonOf(p.Git)
+	}
+	put(f, &f.st.Deployments, row)
+	for _, a := range p.Accept {
+		put(f, &f.st.AcceptedCodes, &state.AcceptedCode{AssetKey: a.Asset, Code: a.Code, Accepts: jsonOf(a.Accepts)})
+	}
+	return folded
+}

@@ -1,0 +1,107 @@
+package repair
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// versions finds what a plan observed in a fold whose sequence numbers differ from those that the
+// plan recorded: the greatest version that was made no later than the time of the observed state.
+//
+// It contains a version only if no greater version is as old. So both columns ascend.
+type versions []version
+
+type version struct {
+	at  event.Time
+	seq int64
+}
+
+// note adds the versions that a folded group may have made.
+func (v *versions) note(g fold.Group, r fold.Result) {
+	if r.Known || r.Row.Outcome != state.Folded {
+		return
+	}
+	for i, e := range g.Events {
+		if p, ok := e.Payload.(*event.TaskFinished); ok && p.Outcome == event.Succeeded {
+			v.add(version{e.Time, r.Row.FirstSeq + int64(i)})
+		}
+	}
+}
+
+func (v *versions) add(next version) {
+	keep := len(*v)
+	for keep > 0 && (*v)[keep-1].at >= next.at {
+		keep--
+	}
+	*v = append((*v)[:keep], next)
+}
+
+// observed returns what the plans of a group observed, by run; nil: it has no plan.
+func (v versions) observed(g fold.Group) map[string]int64 {
+	var observed map[string]int64
+	for _, e := range g.Events {
+		if p, ok := e.Payload.(*event.PlanCreated); ok {
+			if observed == nil {
+				observed = map[string]int64{}
+			}
+			observed[p.RunID] = v.until(p.ObservedTime)
+		}
+	}
+	return observed
+}
+
+// until returns the greatest version no later than a time, or 0.
+func (v versions) until(at event.Time) int64 {
+	n := sort.Search(len(v), func(i int) bool { return v[i].at > at })
+	if n == 0 {
+		return 0
+	}
+	return v[n-1].seq
+}
+
+// deployments holds deployments back until an event shows which of them was folded first. Each of
+// them expects the current release or one that another of them deploys; the others were rejected.
+type deployments []fold.Group
+
+// add returns the groups to fold when it is the turn of a group with a deployment.
+func (d *deployments) add(g fold.Group, p *event.ProjectDeployed) []fold.Group {
+	groups := d.settle(p.Expects)
+	if p.Force { // it follows all deployments that its writer saw
+		groups = append(groups, d.rest()...)
+		return append(groups, g)
+	}
+	*d = append(*d, g)
+	return groups
+}
+
+// settle returns the waiting deployments if one of them has deployed a release: this one first.
+func (d *deployments) settle(release string) []fold.Group {
+	i := slices.IndexFunc(*d, func(g fold.Group) bool { return deploymentIn(g).Release == release })
+	if release == "" || i < 0 {
+		return nil
+	}
+	first := (*d)[i]
+	*d = slices.Delete(*d, i, i+1)
+	return append([]fold.Group{first}, d.rest()...)
+}
+
+// rest returns the waiting deployments in the order of their ids.
+func (d *deployments) rest() []fold.Group {
+	groups := *d
+	*d = nil
+	return groups
+}
+
+// deploymentIn returns the deployment in a group, or nil.
+func deploymentIn(g fold.Group) *event.ProjectDeployed {
+	for _, e := range g.Events {
+		if p, ok := e.Payload.(*event.ProjectDeployed); ok {
+			return p
+		}
+	}
+	return nil
+}

@@ -1,0 +1,82 @@
+package repair
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/fold"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+func TestVersionsFindGreatestObserved(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test
+	for range 100 {
+		var known versions
+		var all []version
+		for seq := range int64(20) {
+			v := version{event.Time(r.IntN(10) + 1), seq + 1}
+			known.add(v)
+			all = append(all, v)
+		}
+		for at := range event.Time(12) {
+			want := int64(0)
+			for _, v := range all {
+				if v.at <= at {
+					want = max(want, v.seq)
+				}
+			}
+			require.Equal(t, want, known.until(at))
+		}
+	}
+}
+
+func deployment(entry, release, expects string) fold.Group {
+	return fold.Group{Entry: entry, ID: entry, Events: []*event.Envelope{{Payload: &event.ProjectDeployed{
+		DeployID: entry, Release: release, Expects: expects,
+	}}}}
+}
+
+// The later of two rivals was folded first, as the third deployment shows.
+func TestDeferredDeploymentsFollowEvidence(t *testing.T) {
+	st := state.New(ids.Domain{Tenant: "t", Workspace: "w"})
+	h := newDeferred()
+	require.Empty(t, h.next(st, deployment("1", "a", "")))
+	require.Empty(t, h.next(st, deployment("2", "b", "")))
+	groups := h.next(st, deployment("3", "c", "b"))
+	require.Equal(t, "2 1", entries(groups))
+	run := fold.Group{Entry: "4", ID: "4", Events: []*event.Envelope{{Payload: &event.RunTriggered{RunID: "r", Release: "c"}}}}
+	require.Equal(t, "3 4", entries(h.next(st, run)), "a run names the release")
+	require.Empty(t, h.next(st, deployment("5", "d", "c")))
+	require.Equal(t, "5", entries(h.rest()))
+}
+
+// A retry is folded when an event about its run appears, and then conflicts with no other run.
+func TestDeferredRetryWaitsForItsRun(t *testing.T) {
+	st := state.New(ids.Domain{Tenant: "t", Workspace: "w"})
+	h := newDeferred()
+	retry := func(entry, run string) fold.Group {
+		return fold.Group{Entry: entry, ID: entry, Events: []*event.Envelope{{Payload: &event.RunTriggered{RunID: run, RootRun: "root"}}}}
+	}
+	require.Empty(t, h.next(st, retry("1", "rejected")))
+	require.Empty(t, h.next(st, retry("2", "accepted")))
+	started := fold.Group{Entry: "3", ID: "3", Events: []*event.Envelope{{Payload: &event.TaskStarted{AttemptRef: event.AttemptRef{RunID: "accepted"}}}}}
+	groups := h.next(st, started)
+	require.Equal(t, "2 3", entries(groups))
+	require.True(t, groups[0].Proven)
+	rest := h.rest()
+	require.Equal(t, "1", entries(rest))
+	require.False(t, rest[0].Proven)
+}
+
+func entries(groups []fold.Group) string {
+	var names []string
+	for _, g := range groups {
+		names = append(names, g.Entry)
+	}
+	return strings.Join(names, " ")
+}

@@ -200,7 +200,7 @@ func (s *story) deploymentRow(r *state.Deployment) (string, cells) {
 
 func acceptedRow(r *state.AcceptedCode) (string, cells) {
 	var accepted []string
-	for _, digits := range strings.SplitSeq(strings.Trim(r.Accepts, `[]"`), `","`) {
+	for digits := range strings.SplitSeq(strings.Trim(r.Accepts, `[]"`), `","`) {
 		accepted = append(accepted, short(digits))
 	}
 	return "code " + short(r.Code) + " of " + r.AssetKey, cells{{"accepts", strings.Join(accepted, " ")}}

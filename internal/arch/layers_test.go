@@ -34,6 +34,8 @@ var layers = []layer{
 		// Partitions: dimensions, keys, selections and mappings.
 		{"pkg/space", []string{"pkg/ids"}},
 		{"pkg/plan", list(words, "=pkg/quality", "=pkg/space")},
+		// Predicts a run from numbers; callers read the past.
+		{"pkg/estimate", nil},
 		// Selects from the assets of a plan, by its graph.
 		{"pkg/selector", list(words, "=pkg/plan")},
 		{"pkg/contract", words},
@@ -115,7 +117,7 @@ var layers = []layer{
 		{"pkg/engine/view", list(words, "pkg/state", "pkg/plan")},
 	}},
 	{"engine", []pack{
-		{"pkg/engine", list(words, "pkg/domain", "pkg/engine/view", "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
+		{"pkg/engine", list(words, "pkg/domain", "pkg/engine/view", "pkg/estimate", "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/trace")},
 	}},
 	{"services", []pack{

@@ -2,10 +2,7 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"time"
 
@@ -18,6 +15,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
 	"github.com/servo-orchestration/servo/pkg/selector"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -77,19 +75,12 @@ func (a *app) assetsCommand() *cobra.Command {
 
 // current returns the newest state, or an empty one if nothing was ever run.
 func (a *app) current(ctx context.Context, p *project.Project) (*state.State, error) {
-	dir := a.options(p).Dir
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && !inCloud(dir) {
-		return state.New(p.Domain), nil
-	}
-	parts, err := a.parts(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	snap, err := parts.Reader().Current(ctx)
-	if err = errors.Join(err, parts.Close()); err != nil {
-		return nil, err
-	}
-	return snap.State, nil
+	var s *state.State
+	err := a.withSnapshot(ctx, p, func(snap *snapshot.Snapshot) error {
+		s = snap.State
+		return nil
+	})
+	return s, err
 }
 
 // schemaChanges warns of assets whose partitions have different columns.

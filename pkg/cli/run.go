@@ -22,7 +22,7 @@ import (
 // runFlags are the flags of servo run.
 type runFlags struct {
 	assets                   assetFlags
-	resume                   bool
+	resume, dry              bool
 	partitions, labels, vars []string
 	runKey                   string
 	wait, detach             bool
@@ -41,13 +41,16 @@ func (a *app) runCommand() *cobra.Command {
 			"If it dies, nothing is lost: the next process continues from the ledger.",
 		Example: "  servo run --all -p date=2025-01-01..2025-01-31\n" +
 			"  servo run report/climate --upstream\n" +
-			"  servo run 'raw/* and tag:pii' --exclude raw/old\n" +
+			"  servo run 'raw/* and tag:pii' --exclude raw/old --dry-run\n" +
 			"  servo run --all --run-key nightly-2025-01-15      the same key never runs twice",
 		Args: takes("[SELECTION…]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
 			if f.wait {
 				err = exclusive(cmd, "wait", "detach")
+			}
+			for _, flag := range []string{"resume", "wait", "detach"} {
+				err = errors.Join(err, exclusive(cmd, "dry-run", flag))
 			}
 			for _, flag := range []string{"all", "upstream", "downstream", "exclude", "partition", "run-key", "wait", "detach", "timeout", "label", "var", "max-parallelism"} {
 				err = errors.Join(err, exclusive(cmd, "resume", flag))
@@ -65,6 +68,7 @@ func (a *app) runCommand() *cobra.Command {
 	flags.BoolVar(&f.assets.all, "all", false, "run every asset of the project")
 	f.assets.add(cmd, "run")
 	flags.StringArrayVarP(&f.partitions, "partition", "p", nil, "partitions to run: date=2025-01-15 or date=2025-01-01..2025-01-31 (repeatable)")
+	flags.BoolVar(&f.dry, "dry-run", false, "list the tasks that would run, with an estimate; start nothing and write nothing")
 	flags.StringVar(&f.runKey, "run-key", "", "idempotency key, unique for 30 days: the same request attaches to the existing run")
 	flags.BoolVar(&f.wait, "wait", true, "wait until the run has ended; --wait=false means --detach")
 	flags.BoolVar(&f.detach, "detach", false, "hand the run to the process that owns the state folder, and do not wait")
@@ -107,6 +111,9 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 	request.Trigger = event.Trigger{Type: "manual", UserID: a.User}
 	if request.MaxParallelism == 0 {
 		request.MaxParallelism = p.MaxParallelism
+	}
+	if f.dry {
+		return a.dryRun(ctx, p, request)
 	}
 	t := func(ctx context.Context, s *session) (engine.RunHandle, error) {
 		if err := a.limits(ctx, s, p); err != nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/servo-orchestration/servo/pkg/blob"
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -54,9 +53,7 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 	if err != nil {
 		return RunHandle{}, err
 	}
-	r.Plan.Materialized = Materialized(snap.State)
-	r.Plan.Calendar = plan.Calendar{Now: e.cfg.Clock.Now(), Zone: time.LoadLocation}
-	built, err := plan.Build(r.Plan)
+	built, err := Prepare(snap, r.Plan, e.cfg.Clock.Now())
 	if err != nil {
 		return RunHandle{}, err
 	}

@@ -5,6 +5,7 @@ package script_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,9 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -35,11 +39,45 @@ func servo() int {
 		panic(err)
 	}
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	return cli.Main(context.Background(), cli.Env{
+	env := cli.Env{
 		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ(), Dir: dir,
 		Program: os.Args[0], User: "tester", Clock: clock.System{}, Signals: signals,
-	})
+	}
+	var check func()
+	env.Stderr, check = predict(env)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer check()
+	return cli.Main(context.Background(), env)
+}
+
+// predict runs each `servo run` with --dry-run first. The result compares the number of tasks of
+// the run, which it prints on standard error, with that of the dry run.
+func predict(env cli.Env) (stderr io.Writer, check func()) {
+	arguments := strings.Join(env.Args, " ")
+	if !slices.Contains(env.Args, "run") || strings.Contains(arguments, "admin") || strings.Contains(arguments, "__complete") {
+		return env.Stderr, func() {}
+	}
+	var answer, printed bytes.Buffer
+	dry := env
+	dry.Args = append(slices.DeleteFunc(slices.Clone(env.Args), func(arg string) bool { return arg == "--detach" || strings.HasPrefix(arg, "--wait") }),
+		"--dry-run", "-o", "json")
+	dry.Stdin, dry.Stdout, dry.Stderr = strings.NewReader(""), &answer, io.Discard
+	cli.Main(context.Background(), dry)
+	var predicted struct {
+		Tasks int `json:"tasks"`
+	}
+	if json.Unmarshal(answer.Bytes(), &predicted) != nil {
+		return env.Stderr, func() {} // the run fails as well, or is no run of assets
+	}
+	return io.MultiWriter(env.Stderr, &printed), func() {
+		found := regexp.MustCompile(`(?m)^run \w+: ([\d,]+) tasks?(, handed to .*)?$`).FindStringSubmatch(printed.String())
+		if found == nil {
+			return
+		}
+		if got := strings.ReplaceAll(found[1], ",", ""); got != strconv.Itoa(predicted.Tasks) {
+			panic(fmt.Sprintf("servo %s: the run has %s tasks, and the dry run has %d", arguments, got, predicted.Tasks))
+		}
+	}
 }
 
 func TestScripts(t *testing.T) {

@@ -1,0 +1,321 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/engine/view"
+	"github.com/servo-orchestration/servo/pkg/estimate"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/query/render"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// dryRun describes a run that is not started.
+type dryRun struct {
+	// Tasks are executed; GroupNodes only order them.
+	Tasks      int            `json:"tasks"`
+	GroupNodes int            `json:"group_nodes"`
+	Assets     []dryAsset     `json:"assets"`
+	Warnings   []string       `json:"warnings"`
+	LeftOut    []string       `json:"left_out"`
+	Estimate   dryRunEstimate `json:"estimate"`
+}
+
+// dryAsset describes the tasks of one asset.
+type dryAsset struct {
+	Asset string `json:"asset"`
+	Tasks int    `json:"tasks"`
+	// Partitions are the partitions of the tasks, as ranges; none for an unpartitioned asset.
+	Partitions []string `json:"partitions"`
+	// Replaces is the number of tasks whose partition has an output already.
+	Replaces int        `json:"replaces"`
+	Inputs   []dryInput `json:"inputs"`
+	// Samples is the number of earlier attempts that the estimate of a task is based on. The
+	// durations are seconds.
+	Samples  int     `json:"samples"`
+	Duration float64 `json:"duration"`
+	P95      float64 `json:"duration_p95"`
+	Rows     int64   `json:"rows"`
+	Bytes    int64   `json:"bytes"`
+}
+
+// dryInput counts the partitions of an upstream asset that the tasks read.
+type dryInput struct {
+	Asset    string `json:"asset"`
+	ThisRun  int    `json:"this_run"`
+	Existing int    `json:"existing"`
+}
+
+// dryRunEstimate is the estimate of the whole run. Durations are seconds. Tasks of assets that
+// have never succeeded are not part of it.
+type dryRunEstimate struct {
+	Unknown     int     `json:"unknown_tasks"`
+	Work        float64 `json:"work"`
+	Makespan    float64 `json:"makespan"`
+	MakespanP95 float64 `json:"makespan_p95"`
+	Rows        int64   `json:"rows"`
+	Bytes       int64   `json:"bytes"`
+}
+
+// dryRun prints what a run would do, and writes nothing.
+func (a *app) dryRun(ctx context.Context, p *project.Project, r engine.RunRequest) error {
+	return a.withSnapshot(ctx, p, func(snap *snapshot.Snapshot) error {
+		built, err := engine.Prepare(snap, r.Plan, a.Clock.Now())
+		if err != nil {
+			return err
+		}
+		limits, err := a.slots(snap.State, p, r.MaxParallelism)
+		if err != nil {
+			return err
+		}
+		expected, err := engine.Estimate(ctx, snap, built, limits)
+		if err != nil {
+			return err
+		}
+		d := describeRun(snap.State, built, &expected)
+		if err := a.showDryRun(&d, &expected); err != nil {
+			return err
+		}
+		if len(d.LeftOut) > 0 {
+			return errReported // as the run itself; a warning names them
+		}
+		return nil
+	})
+}
+
+// withSnapshot reads the newest published state, or an empty one if nothing was ever run.
+func (a *app) withSnapshot(ctx context.Context, p *project.Project, f func(*snapshot.Snapshot) error) error {
+	dir := a.options(p).Dir
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && !inCloud(dir) {
+		return f(&snapshot.Snapshot{State: state.New(p.Domain)})
+	}
+	parts, err := a.parts(ctx, p)
+	if err != nil {
+		return err
+	}
+	snap, err := parts.Reader().Current(ctx)
+	if err == nil {
+		err = f(snap)
+	}
+	return errors.Join(err, parts.Close())
+}
+
+// slots returns how many tasks of a run would execute at once. The workers of services in a cloud
+// are unknown, and not a limit.
+func (a *app) slots(s *state.State, p *project.Project, parallelism int32) (estimate.Limits, error) {
+	dir := a.options(p).Dir
+	limits := engine.LimitsOf(s)
+	tasks := []int32{parallelism}
+	if !inCloud(dir) {
+		tasks = append(tasks, cmp.Or(int32(p.Workers.Concurrency), int32(2*runtime.GOMAXPROCS(0)))) //nolint:gosec,mnd // the default of the workers
+		root, err := filepath.EvalSymlinks(p.Root)
+		if err != nil {
+			return estimate.Limits{}, fmt.Errorf("find the project's folder: %w", err)
+		}
+		if filepath.Dir(dir) == p.Root || filepath.Dir(dir) == root {
+			limits = limitsOf(p) // the run applies them first
+		}
+	}
+	tasks = append(tasks, cmp.Or(limits.Workspace, state.DefaultWorkspaceSlots))
+	l := estimate.Limits{Pools: make(map[string]int, len(limits.Pools))}
+	for _, n := range tasks {
+		if n > 0 && (l.Tasks == 0 || int(n) < l.Tasks) {
+			l.Tasks = int(n)
+		}
+	}
+	for name, n := range limits.Pools {
+		l.Pools[name] = int(n)
+	}
+	return l, nil
+}
+
+// describeRun returns the description of a planned run.
+func describeRun(s *state.State, p *plan.Plan, e *estimate.Estimate) dryRun {
+	d := dryRun{Warnings: append([]string{}, p.Warnings...), LeftOut: append([]string{}, p.LeftOut...), Estimate: dryRunEstimate{
+		Unknown: e.Unknown, Work: e.Work.Seconds(), Makespan: e.Makespan.Seconds(), MakespanP95: e.MakespanP95.Seconds(), Rows: e.Rows, Bytes: e.Bytes,
+	}}
+	for _, in := range p.Incomplete {
+		d.Warnings = append(d.Warnings, in.String())
+	}
+	tasks := map[string][]*plan.Task{}
+	var order []string
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		if t.Kind == event.KindGroup {
+			d.GroupNodes++
+			continue
+		}
+		if tasks[t.AssetKey] == nil {
+			order = append(order, t.AssetKey)
+		}
+		tasks[t.AssetKey] = append(tasks[t.AssetKey], t)
+		d.Tasks++
+	}
+	for _, key := range order {
+		at, _ := slices.BinarySearchFunc(e.Assets, key, func(a estimate.Asset, key string) int { return strings.Compare(a.Asset, key) })
+		past := e.Assets[at]
+		asset := dryAsset{
+			Asset: key, Tasks: len(tasks[key]), Inputs: inputsOf(p, tasks[key]), Samples: past.Samples, Duration: past.Median.Duration.Seconds(),
+			P95: past.P95.Duration.Seconds(), Rows: past.Median.Rows, Bytes: past.Median.Bytes,
+		}
+		var keys []string
+		for _, t := range tasks[key] {
+			keys = append(keys, t.PartitionKey)
+			if s.Partitions.Get(state.Key2{A: key, B: t.PartitionKey}) != nil {
+				asset.Replaces++
+			}
+		}
+		asset.Partitions = partitionRanges(keys)
+		d.Assets = append(d.Assets, asset)
+	}
+	return d
+}
+
+// inputsOf counts the partitions that tasks of one asset read, by upstream asset.
+func inputsOf(p *plan.Plan, tasks []*plan.Task) []dryInput {
+	type reads struct {
+		this, existing map[string]bool
+		groups         map[string]bool
+	}
+	found := map[string]*reads{}
+	var names []string
+	for _, t := range tasks {
+		for name, set := range t.Inputs {
+			r := found[name]
+			if r == nil {
+				r = &reads{map[string]bool{}, map[string]bool{}, map[string]bool{}}
+				found[name], names = r, append(names, name)
+			}
+			items := set.Items
+			if set.Group != "" {
+				if r.groups[set.Group] {
+					continue
+				}
+				r.groups[set.Group], items = true, p.Groups[set.Group]
+			}
+			for _, in := range items {
+				if in.TaskKey != "" {
+					r.this[in.PartitionKey] = true
+				} else {
+					r.existing[in.PartitionKey] = true
+				}
+			}
+		}
+	}
+	slices.Sort(names)
+	inputs := make([]dryInput, 0, len(names))
+	for _, name := range names {
+		inputs = append(inputs, dryInput{name, len(found[name].this), len(found[name].existing)})
+	}
+	return inputs
+}
+
+// partitionRanges joins partition keys of one day each to ranges: "date=2025-01-01..2025-01-31".
+// Other keys are listed one by one.
+func partitionRanges(keys []string) []string {
+	texts := make([]string, 0, len(keys))
+	var last time.Time
+	var dimension string
+	for _, key := range keys {
+		partition, err := ids.ParsePartition(key)
+		if err != nil || len(partition) == 0 {
+			continue
+		}
+		var clauses []string
+		for _, name := range partition.Dimensions() {
+			clauses = append(clauses, name+"="+partition[name])
+		}
+		text := strings.Join(clauses, ";")
+		name, value, _ := strings.Cut(text, "=")
+		day, err := plan.ParseDay(value)
+		if err != nil || len(partition) != 1 {
+			texts, dimension = append(texts, text), ""
+			continue
+		}
+		if dimension == name && day.Equal(last.AddDate(0, 0, 1)) {
+			first, _, _ := strings.Cut(texts[len(texts)-1], "..")
+			texts[len(texts)-1] = first + ".." + value
+		} else {
+			texts = append(texts, text)
+		}
+		last, dimension = day, name
+	}
+	return texts
+}
+
+// showDryRun prints the description of a run.
+func (a *app) showDryRun(d *dryRun, e *estimate.Estimate) error {
+	a.warnings(d.Warnings)
+	if a.format == render.JSON || a.format == render.YAML {
+		return render.Document(a.Stdout, a.format, d)
+	}
+	if err := list(a, dryRunColumns, d.Assets); err != nil {
+		return err
+	}
+	a.note("dry run: %s of %s; nothing was started", plural(d.Tasks, "task"), plural(len(d.Assets), "asset"))
+	if d.Tasks > e.Unknown {
+		a.note("estimate: about %s (95th percentile %s), %s of work in all tasks, %s, %s", view.Span(e.Makespan), view.Span(e.MakespanP95),
+			view.Span(e.Work), plural(int(e.Rows), "row"), bytesText(e.Bytes))
+	}
+	var unknown []string
+	for _, asset := range e.Assets {
+		if asset.Samples == 0 {
+			unknown = append(unknown, asset.Asset)
+		}
+	}
+	if len(unknown) > 0 {
+		a.note("no estimate for %s: no task has succeeded yet", view.Some(unknown))
+	}
+	return nil
+}
+
+var dryRunColumns = []column[dryAsset]{
+	{Name: "asset", Value: func(d dryAsset) any { return d.Asset }},
+	{Name: "tasks", Value: func(d dryAsset) any { return d.Tasks }, Text: func(d dryAsset) any { return number(view.Grouped(int64(d.Tasks))) }},
+	{Name: "partitions", Value: func(d dryAsset) any { return cells(d.Partitions) }, Text: func(d dryAsset) any { return view.Some(d.Partitions) }},
+	{Name: "replaces", Value: func(d dryAsset) any { return d.Replaces }, Text: func(d dryAsset) any { return number(view.Grouped(int64(d.Replaces))) }},
+	{Name: "reads", Value: func(d dryAsset) any { return cells(readTexts(d)) }, Text: func(d dryAsset) any { return view.Some(readTexts(d)) }},
+	{Name: "samples", Machine: true, Value: func(d dryAsset) any { return d.Samples }},
+	{Name: "duration", Value: func(d dryAsset) any {
+		if d.Samples == 0 {
+			return nil
+		}
+		return d.Duration
+	}, Text: func(d dryAsset) any {
+		if d.Samples == 0 {
+			return "unknown"
+		}
+		return number(view.Span(time.Duration(d.Duration * float64(time.Second))))
+	}},
+}
+
+// readTexts describes the inputs of an asset's tasks.
+func readTexts(d dryAsset) []string {
+	texts := make([]string, 0, len(d.Inputs))
+	for _, in := range d.Inputs {
+		switch {
+		case in.Existing == 0:
+			texts = append(texts, in.Asset)
+		case in.ThisRun == 0:
+			texts = append(texts, in.Asset+" (existing)")
+		default:
+			texts = append(texts, fmt.Sprintf("%s (%d existing)", in.Asset, in.Existing))
+		}
+	}
+	return texts
+}

@@ -1,0 +1,86 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/servo-orchestration/servo/pkg/estimate"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// Bounds of the past that an estimate reads.
+const (
+	maxPastRuns  = 64
+	maxPastTasks = 200_000
+)
+
+// Prepare plans a run on a snapshot, as [Engine.Run] does, and changes nothing.
+func Prepare(snap *snapshot.Snapshot, r plan.Request, now time.Time) (*plan.Plan, error) {
+	r.Materialized = Materialized(snap.State)
+	r.Calendar = plan.Calendar{Now: now, Zone: time.LoadLocation}
+	return plan.Build(r)
+}
+
+// Estimate predicts what a planned run takes and makes, from the newest successful attempts of its
+// assets. Limits are the numbers of tasks that run at once.
+func Estimate(ctx context.Context, snap *snapshot.Snapshot, p *plan.Plan, limits estimate.Limits) (estimate.Estimate, error) {
+	tasks := make([]estimate.Task, len(p.Tasks))
+	at := make(map[string]int, len(p.Tasks))
+	assets := map[string]bool{}
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		at[t.TaskKey] = i
+		tasks[i] = estimate.Task{Asset: t.AssetKey, Pool: t.Pool, Priority: t.Priority, Node: t.Kind == event.KindGroup}
+		for _, before := range t.DependsOn {
+			tasks[i].After = append(tasks[i].After, at[before]) // the plan is in topological order
+		}
+		if !tasks[i].Node {
+			assets[t.AssetKey] = true
+		}
+	}
+	past, err := Past(ctx, snap, assets)
+	if err != nil {
+		return estimate.Estimate{}, err
+	}
+	return estimate.Of(tasks, past, limits), nil
+}
+
+// Past returns the newest successful attempts of assets, live and closed: at most
+// [estimate.MaxSamples] each. It reads at most 64 runs and 200,000 tasks.
+func Past(ctx context.Context, snap *snapshot.Snapshot, assets map[string]bool) (map[string][]estimate.Sample, error) {
+	runs, err := snap.Runs(ctx, maxPastRuns, func(*state.Run) bool { return true })
+	if err != nil {
+		return nil, err
+	}
+	past := map[string][]estimate.Sample{}
+	lacking, read := len(assets), 0
+	for _, run := range runs {
+		if lacking == 0 || read > maxPastTasks {
+			break
+		}
+		s, err := snap.WithRun(ctx, run.RunID)
+		if err != nil {
+			return nil, err
+		}
+		if s == nil {
+			continue // it left history in the meantime
+		}
+		s.TasksOf(run.RunID, func(t *state.Task) bool {
+			read++
+			if !assets[t.AssetKey] || t.State != state.TaskSucceeded || t.Kind == event.KindGroup || len(past[t.AssetKey]) == estimate.MaxSamples {
+				return lacking > 0 && read <= maxPastTasks
+			}
+			past[t.AssetKey] = append(past[t.AssetKey], estimate.Sample{
+				Duration: max(t.CompletedAt.Sub(t.StartedAt), 0), Rows: t.RowCount, Bytes: t.ByteSize,
+			})
+			if len(past[t.AssetKey]) == estimate.MaxSamples {
+				lacking--
+			}
+			return true
+		})
+	}
+	return past, nil
+}

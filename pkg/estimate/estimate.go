@@ -1,0 +1,288 @@
+// Package estimate predicts what a run costs from what its assets cost before. The package is
+// pure: callers read the past. It invents nothing: an asset without a past has no estimate. This
+// package is not a stable API.
+package estimate
+
+import (
+	"cmp"
+	"container/heap"
+	"maps"
+	"slices"
+	"time"
+)
+
+// MaxSamples is how many successful attempts of an asset an estimate uses: the newest ones.
+const MaxSamples = 32
+
+// Sample is what one successful attempt took and made.
+type Sample struct {
+	Duration    time.Duration
+	Rows, Bytes int64
+}
+
+// Task is one task of a run.
+type Task struct {
+	Asset string
+	// Pool limits the task; "": none.
+	Pool     string
+	Priority int32
+	// After are the positions of the tasks that end before this one starts. All are smaller than
+	// its own.
+	After []int
+	// Node means that the task is never executed: it takes no time and no slot.
+	Node bool
+}
+
+// Limits are the numbers of tasks that run at once. 0: no limit.
+type Limits struct {
+	// Tasks limits all tasks of the run.
+	Tasks int
+	// Pools limits the tasks of a pool, by name. A pool without an entry has no limit.
+	Pools map[string]int
+}
+
+// Asset is the estimate of one asset of a run.
+type Asset struct {
+	Asset string
+	Tasks int
+	// Samples is the number of earlier attempts. 0: the asset has no past, and the other fields
+	// are 0.
+	Samples int
+	// Median and P95 describe one task.
+	Median, P95 Sample
+}
+
+// Estimate is the estimate of a run. Sums and times leave out the assets without a past.
+type Estimate struct {
+	// Tasks is the number of tasks, and Unknown how many of them have no past.
+	Tasks, Unknown int
+	// Work is the time of all tasks one after the other. Rows and Bytes are what they write.
+	Work        time.Duration
+	Rows, Bytes int64
+	// Makespan is the time from start to end of the run if every task takes its median; with P95,
+	// if every task takes its 95th percentile.
+	Makespan, MakespanP95 time.Duration
+	// Assets are sorted by name.
+	Assets []Asset
+}
+
+// Of estimates a run. The past has the samples of each asset, in any order.
+func Of(tasks []Task, past map[string][]Sample, limits Limits) Estimate {
+	assets := map[string]*Asset{}
+	for i := range tasks {
+		t := &tasks[i]
+		if t.Node {
+			continue
+		}
+		a := assets[t.Asset]
+		if a == nil {
+			samples := past[t.Asset]
+			a = &Asset{Asset: t.Asset, Samples: len(samples), Median: quantile(samples, 50), P95: quantile(samples, 95)}
+			assets[t.Asset] = a
+		}
+		a.Tasks++
+	}
+	var e Estimate
+	for _, name := range slices.Sorted(maps.Keys(assets)) {
+		a := assets[name]
+		e.Assets = append(e.Assets, *a)
+		e.Tasks += a.Tasks
+		if a.Samples == 0 {
+			e.Unknown += a.Tasks
+		}
+		e.Work += a.Median.Duration * time.Duration(a.Tasks)
+		e.Rows += a.Median.Rows * int64(a.Tasks)
+		e.Bytes += a.Median.Bytes * int64(a.Tasks)
+	}
+	e.Makespan = makespan(tasks, limits, func(asset string) time.Duration { return assets[asset].Median.Duration })
+	e.MakespanP95 = makespan(tasks, limits, func(asset string) time.Duration { return assets[asset].P95.Duration })
+	return e
+}
+
+// quantile returns a quantile of each measure: the least value that at least a share of the samples
+// does not exceed.
+func quantile(samples []Sample, percent int) Sample {
+	if len(samples) == 0 {
+		return Sample{}
+	}
+	const whole = 100
+	at := (len(samples)*percent+whole-1)/whole - 1
+	return Sample{
+		Duration: nth(samples, at, func(s Sample) time.Duration { return s.Duration }),
+		Rows:     nth(samples, at, func(s Sample) int64 { return s.Rows }),
+		Bytes:    nth(samples, at, func(s Sample) int64 { return s.Bytes }),
+	}
+}
+
+func nth[V cmp.Ordered](samples []Sample, at int, value func(Sample) V) V {
+	values := make([]V, len(samples))
+	for i, s := range samples {
+		values[i] = value(s)
+	}
+	slices.Sort(values)
+	return values[at]
+}
+
+// makespan schedules the tasks as admission does: of the ready tasks whose pool has a free slot, the
+// one with the greatest priority starts first, and among equals the first in the plan.
+func makespan(tasks []Task, limits Limits, duration func(asset string) time.Duration) time.Duration {
+	s := schedule{tasks: tasks, limits: limits, waiting: make([]int, len(tasks)), next: make([][]int, len(tasks)), pools: map[string]*pool{}}
+	for i := range tasks {
+		s.waiting[i] = len(tasks[i].After)
+		for _, before := range tasks[i].After {
+			s.next[before] = append(s.next[before], i)
+		}
+	}
+	for i := range tasks {
+		if len(tasks[i].After) == 0 {
+			s.ready(i)
+		}
+	}
+	for {
+		for p := s.choose(); p != nil; p = s.choose() {
+			i := p.pop()
+			p.running++
+			heap.Push(&s.running, execution{task: i, end: s.now + duration(tasks[i].Asset)})
+		}
+		if len(s.running) == 0 {
+			return s.now
+		}
+		ended, _ := heap.Pop(&s.running).(execution)
+		s.now = ended.end
+		s.pools[tasks[ended.task].Pool].running--
+		s.ended(ended.task)
+	}
+}
+
+// schedule is the state of a simulated run.
+type schedule struct {
+	tasks   []Task
+	limits  Limits
+	waiting []int // how many tasks each task waits for
+	next    [][]int
+	pools   map[string]*pool
+	order   []*pool
+	running executions
+	now     time.Duration
+}
+
+// pool holds the ready tasks of a pool.
+type pool struct {
+	tasks   []Task
+	queue   []int // a heap
+	limit   int   // 0: none
+	running int
+}
+
+// ready adds a task whose upstream tasks have ended.
+func (s *schedule) ready(i int) {
+	todo := []int{i}
+	for len(todo) > 0 {
+		i := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if s.tasks[i].Node {
+			todo = append(todo, s.released(i)...)
+			continue
+		}
+		name := s.tasks[i].Pool
+		p := s.pools[name]
+		if p == nil {
+			p = &pool{tasks: s.tasks}
+			if name != "" {
+				p.limit = s.limits.Pools[name]
+			}
+			s.pools[name] = p
+			s.order = append(s.order, p)
+		}
+		heap.Push(p, i)
+	}
+}
+
+// released returns the tasks that waited only for a task that has ended.
+func (s *schedule) released(i int) []int {
+	var free []int
+	for _, j := range s.next[i] {
+		if s.waiting[j]--; s.waiting[j] == 0 {
+			free = append(free, j)
+		}
+	}
+	return free
+}
+
+func (s *schedule) ended(i int) {
+	for _, j := range s.released(i) {
+		s.ready(j)
+	}
+}
+
+// choose returns the pool of the next task to start, or nil if none can start now.
+func (s *schedule) choose() *pool {
+	if s.limits.Tasks > 0 && len(s.running) >= s.limits.Tasks {
+		return nil
+	}
+	var best *pool
+	for _, p := range s.order {
+		if len(p.queue) == 0 || p.limit > 0 && p.running >= p.limit {
+			continue
+		}
+		if best == nil || before(s.tasks, p.queue[0], best.queue[0]) {
+			best = p
+		}
+	}
+	return best
+}
+
+// before reports whether task i starts before task j if both are ready.
+func before(tasks []Task, i, j int) bool {
+	return cmp.Or(cmp.Compare(tasks[j].Priority, tasks[i].Priority), cmp.Compare(i, j)) < 0
+}
+
+func (p *pool) pop() int {
+	i, _ := heap.Pop(p).(int)
+	return i
+}
+
+// The methods of [heap.Interface] order the ready tasks of a pool.
+
+func (p *pool) Len() int           { return len(p.queue) }
+func (p *pool) Less(i, j int) bool { return before(p.tasks, p.queue[i], p.queue[j]) }
+func (p *pool) Swap(i, j int)      { p.queue[i], p.queue[j] = p.queue[j], p.queue[i] }
+
+// Push adds a task.
+func (p *pool) Push(x any) {
+	i, _ := x.(int)
+	p.queue = append(p.queue, i)
+}
+
+// Pop removes the last task.
+func (p *pool) Pop() any {
+	last := p.queue[len(p.queue)-1]
+	p.queue = p.queue[:len(p.queue)-1]
+	return last
+}
+
+// execution is a task that runs.
+type execution struct {
+	task int
+	end  time.Duration
+}
+
+// executions is a heap by time of end.
+type executions []execution
+
+func (e executions) Len() int { return len(e) }
+func (e executions) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(e[i].end, e[j].end), cmp.Compare(e[i].task, e[j].task)) < 0
+}
+func (e executions) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+
+func (e *executions) Push(x any) {
+	x1, _ := x.(execution)
+	*e = append(*e, x1)
+}
+
+func (e *executions) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return last
+}

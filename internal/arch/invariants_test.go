@@ -20,10 +20,13 @@ var rewrite = flag.Bool("rewrite", false, "write docs/invariants.md, and the map
 const (
 	invariantsFile = root + "/docs/invariants.md"
 	lastTested     = 10 // INV-1 to INV-10 have a test of their own; no exceptions
-	lastInvariant  = 19
+	lastInvariant  = 23
 	notYet         = "Tests: none is named after it yet."
 	simulated      = "Tests: none is named after it. The simulation checks it: see [reliability](reliability.md#the-oracle)."
 )
+
+// reserved are the numbers of invariants of parts that are not built yet.
+var reserved = []int{20, 21, 22}
 
 // testOf matches tests that are named after an invariant: TestINV1…, TestI12…. It does not match
 // TestIncludes or TestINVALID, which lack the digits.
@@ -106,7 +109,9 @@ func TestEveryInvariantListsItsTests(t *testing.T) {
 	n, lists := 0, 0
 	for i := 0; i < len(old); i++ {
 		if match := heading.FindStringSubmatch(old[i]); match != nil {
-			n++
+			for n++; slices.Contains(reserved, n); {
+				n++
+			}
 			require.Equal(t, label(n), match[1], "the invariants must be in order and complete")
 		}
 		if !strings.HasPrefix(old[i], "Tests:") {
@@ -125,7 +130,7 @@ func TestEveryInvariantListsItsTests(t *testing.T) {
 		lines = append(lines, want...)
 	}
 	require.Equal(t, lastInvariant, n, "an invariant has no heading")
-	require.Equal(t, lastInvariant, lists, "an invariant has no list of tests")
+	require.Equal(t, lastInvariant-len(reserved), lists, "an invariant has no list of tests")
 	if *rewrite {
 		require.NoError(t, os.WriteFile(invariantsFile, []byte(strings.Join(lines, "\n")), 0o644)) //nolint:gosec // a document
 	}

@@ -327,7 +327,7 @@ func Materialized(s *state.State) func(ids.AssetKey) []plan.Input {
 				return false
 			}
 			inputs = append(inputs, plan.Input{
-				PartitionKey: row.PartitionKey, MaterializationID: row.MaterializationID, URI: row.OutputURI,
+				PartitionKey: row.PartitionKey, MaterializationID: row.MaterializationID, URI: row.OutputURI, Rows: row.RowCount,
 			})
 			return true
 		})

@@ -67,11 +67,19 @@ func (b *builder) made(key ids.AssetKey) map[string]Input {
 			if files && in.URI == "" {
 				continue // materialized when the asset still had output: none
 			}
-			made[in.PartitionKey] = Input{PartitionKey: in.PartitionKey, MaterializationID: in.MaterializationID, URI: in.URI}
+			made[in.PartitionKey] = Input{PartitionKey: in.PartitionKey, MaterializationID: in.MaterializationID, URI: in.URI, Rows: in.Rows}
 		}
 	}
 	b.earlier[key] = made
 	return made
+}
+
+// previousRows returns the number of rows of a partition's visible output, or nil if it has none.
+func (b *builder) previousRows(asset ids.AssetKey, partition string) *int64 {
+	if in, ok := b.made(asset)[partition]; ok && in.URI != "" {
+		return &in.Rows
+	}
+	return nil
 }
 
 // addTasks adds the tasks of an asset and its group node.
@@ -90,6 +98,9 @@ func (b *builder) addTasks(n *node) {
 	for i, key := range n.keys {
 		task := Task{TaskDef: taskDef(n.asset, n.tasks[i], key)}
 		task.DependsOn = slices.Clone(n.after)
+		if len(n.asset.Work.Checks) > 0 {
+			task.PreviousRows = b.previousRows(n.asset.Key, key)
+		}
 		b.edges += len(n.after)
 		if len(n.asset.Deps) > 0 {
 			task.Inputs = make(map[string]InputSet, len(n.asset.Deps))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
 // Plan is the execution plan of a run, stored content-addressed under
@@ -100,6 +101,10 @@ type Work struct {
 	// Secrets maps environment variables of Command to references for [ParseSecret]. The worker
 	// fetches the values; a plan never contains them.
 	Secrets map[string]string `json:"secrets,omitempty"`
+	// Checks decide whether the output is published. Samples is how many failing rows of each are
+	// kept.
+	Checks  []quality.Check `json:"checks,omitempty"`
+	Samples int             `json:"samples,omitempty"`
 	// Dimensions maps partition dimensions to their SQL types, for example {"date": "DATE"}.
 	Dimensions map[string]string `json:"dimensions,omitempty"`
 	// Vars are the project's variables that the query or the command reads, by name.
@@ -123,6 +128,9 @@ type Task struct {
 	event.TaskDef
 	// Inputs maps the asset key of an upstream to what the task reads of it.
 	Inputs map[string]InputSet `json:"inputs,omitempty"`
+	// PreviousRows is the number of rows of the partition's visible output when the run was planned.
+	// Nil: there was none, or the asset has no checks.
+	PreviousRows *int64 `json:"previous_rows,omitempty"`
 }
 
 // InputSet is what a task reads of one upstream asset.
@@ -141,6 +149,8 @@ type Input struct {
 	// MaterializationID and URI identify the output of an earlier run.
 	MaterializationID string `json:"materialization_id,omitempty"`
 	URI               string `json:"uri,omitempty"`
+	// Rows is the number of rows of that output. Plans do not store it.
+	Rows int64 `json:"-"`
 }
 
 // Asset is an asset as declared in the project files.
@@ -150,8 +160,10 @@ type Asset struct {
 	Owners      []string
 	Tags        []string
 	Deps        []ids.AssetKey // sorted, without duplicates
-	Work        Work
-	Partitions  *Partitions // nil: unpartitioned
+	// CheckDeps are those of Deps that only checks read.
+	CheckDeps  []ids.AssetKey
+	Work       Work
+	Partitions *Partitions // nil: unpartitioned
 
 	WorkerQueue string
 	Pool        string

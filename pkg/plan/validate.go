@@ -8,6 +8,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
 // Validate returns the first twenty problems of a plan.
@@ -127,6 +128,9 @@ func (v *validator) work(key string, w Work) {
 	}
 	if w.Output != "" && (w.Output != OutputNone || w.SQL != "") {
 		v.fail("asset %s has the output %q; only a command may have an output, and it must be none", key, w.Output)
+	}
+	if err := quality.Validate(w.Checks); err != nil {
+		v.fail("asset %s: %w", key, err)
 	}
 	v.secrets(key, &w)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
 // Limits of an asset.
@@ -30,7 +31,8 @@ func (l *loader) newAsset(file string) *declared {
 			File: file, Retries: d.Retries, TimeoutSec: d.TimeoutSec, HeartbeatTimeoutSec: d.HeartbeatTimeoutSec,
 			Pool: d.Pool, Priority: d.Priority, Keep: d.Keep, WorkerQueue: "default", TriggerRule: event.RuleAllSuccess,
 		},
-		at: place{file: file, line: 1, column: 1},
+		samples: quality.DefaultSamples,
+		at:      place{file: file, line: 1, column: 1},
 	}
 }
 
@@ -107,6 +109,7 @@ func (f yamlFile) commandAsset(n *yaml.Node, listed bool) {
 		f.fail(n, "remove keep, or output: none", "the asset has no outputs to keep")
 	}
 	f.checkTwice(n, &a.Work)
+	f.checkedFields(n, a)
 	f.assets = append(f.assets, *a)
 }
 
@@ -185,8 +188,8 @@ func (f yamlFile) queryFields() fields {
 // mapping.
 func (f yamlFile) assetFields(n *yaml.Node, a *declared, more fields) bool {
 	known := assetFields.fields(f, a).with(fields{
-		"checks": func(n *yaml.Node) {
-			f.fail(n, "remove the field; a query can fail the task itself with error('…')", "checks are not supported yet")
+		"quarantine": func(n *yaml.Node) {
+			f.fail(n, "remove the field; an output that a check blocks is not kept", "quarantine is not supported yet")
 		},
 	})
 	f.mapping(n, "an asset", known.with(more))
@@ -223,6 +226,17 @@ var assetFields = table[declared]{
 	priorityField(func(a *declared) *int32 { return &a.Priority }),
 	keepField(func(a *declared) *plan.Keep { return &a.Keep }),
 	codeField, versionField,
+	other("columns", columnTypesShape(shape{AnyOf: []*shape{{Type: "string"}, new(contractFields.shape(shape{}, "type"))}}, shape{
+		Description: "The columns of the output, by name: each a type in SQL, or a mapping of type and not_null. An output with other columns or types is not published.",
+		Examples:    []any{map[string]any{"city": "VARCHAR", "rain": map[string]any{"type": "DOUBLE", "not_null": true}}},
+	}), yamlFile.columns),
+	other("checks", shape{
+		Type: "array", Items: &shape{Ref: "#/definitions/check"}, MaxItems: quality.MaxChecks,
+		Description: "What must hold for the output before it is published.",
+		Examples:    []any{[]any{map[string]any{"not_null": []any{"city"}}, map[string]any{"row_count": map[string]any{"min": 1}}}},
+	}, yamlFile.checks),
+	whole("samples", shape{Description: "How many failing rows of a check are kept. 0: none.", Default: quality.DefaultSamples},
+		0, quality.MaxSamples, func(a *declared) *int { return &a.samples }),
 	other("queue", typed("name", shape{Description: "The queue of workers that executes the tasks.", Default: "default"}),
 		func(f yamlFile, n *yaml.Node, a *declared) { f.setName(n, "queue", &a.WorkerQueue) }),
 	choice("trigger_rule", shape{Description: "When a task starts, given how its upstream tasks ended.", Default: event.RuleAllSuccess},

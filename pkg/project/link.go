@@ -28,17 +28,19 @@ func (l *loader) link() {
 		names.keys = append(names.keys, key.String())
 		names.tables = append(names.tables, key.SQL())
 	}
+	columns := columnSets{known: known, sets: map[ids.AssetKey]map[string]bool{}}
 	lookbacks := lookbackCheck{loader: l, known: known, origins: map[assetColumn]origin{}}
 	for i := range l.assets {
 		a := &l.assets[i]
-		a.Deps = nil
+		a.Deps, a.CheckDeps = nil, nil
+		work := map[ids.AssetKey]bool{} // dependencies of the query or the command
 		for _, d := range a.deps {
 			upstream := known[d.key]
 			if upstream == nil {
 				l.unknownDep(d, &names)
 				continue
 			}
-			if d.query && !upstream.Work.HasFiles() {
+			if (d.query || d.check) && !upstream.Work.HasFiles() {
 				l.report(d.at, "list it under deps instead", "the query reads %s, but the asset %s has no files (output: none)",
 					d.at.word, d.key)
 			}
@@ -46,10 +48,19 @@ func (l *loader) link() {
 				a.Broken = fmt.Sprintf("it reads %s, but %s has problems", d.key, upstream.File)
 			}
 			a.Deps = append(a.Deps, d.key)
+			if !d.check {
+				work[d.key] = true
+			}
 		}
 		slices.SortFunc(a.Deps, plan.CompareKeys)
 		a.Deps = slices.Compact(a.Deps)
+		for _, key := range a.Deps {
+			if !work[key] {
+				a.CheckDeps = append(a.CheckDeps, key)
+			}
+		}
 		lookbacks.check(a)
+		l.linkChecks(a, &columns)
 		l.project.Assets = append(l.project.Assets, a.Asset)
 	}
 	l.checkCycles()

@@ -201,6 +201,9 @@ func LoadFS(ctx context.Context, files fs.FS, root string, o Options) (*Project,
 	if err := l.parseQueries(ctx); err != nil {
 		return nil, err
 	}
+	if err := l.parseChecks(ctx); err != nil {
+		return nil, err
+	}
 	l.link()
 	l.fingerprint()
 	if len(l.problems) == 0 {
@@ -264,6 +267,9 @@ type declared struct {
 	// files are the files that the query names. code are the patterns of further files.
 	files []string
 	code  []place
+	// contract are the checks that `columns` stands for, and checks are those of `checks`.
+	contract, checks []check
+	samples          int
 }
 
 // dep is a dependency and the place that names it, in deps or in the query.
@@ -271,4 +277,6 @@ type dep struct {
 	key   ids.AssetKey
 	at    place
 	query bool
+	// check is set if a check names it.
+	check bool
 }

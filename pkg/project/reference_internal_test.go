@@ -59,12 +59,32 @@ func settingsPage(t *testing.T) string {
 		"{daily}", fieldsTable(propertyOf(propertyOf(command, "partitions"), "daily"), nil),
 		"{retries}", fieldsTable(definitions["retries"], nil),
 		"{keep}", fieldsTable(definitions["keep"].AnyOf[1], nil),
+		"{check}", fieldsTable(definitions["check"], nil),
+		"{column}", fieldsTable(propertyOf(command, "columns").Additional.(shape).AnyOf[1], nil),
+		"{kinds}", kindsTables(definitions["check"]),
 		"{defaults}", namesOf(propertyOf(config, "defaults")),
 	}
 	for name, file := range files {
 		replace = append(replace, "{"+name+"}", strings.TrimSpace(string(file.Data)))
 	}
 	return strings.NewReplacer(replace...).Replace(settingsTemplate)
+}
+
+// kindsTables returns a table of the fields of every kind of check that is a mapping.
+func kindsTables(check *shape) string {
+	var out []string
+	for _, p := range check.Properties {
+		if len(p.Properties) == 0 {
+			continue
+		}
+		out = append(out, "`"+p.name+"`: "+strings.TrimSuffix(p.Description, ".")+".\n\n"+fieldsTable(p.shape, nil))
+		for _, inner := range p.Properties {
+			if len(inner.Properties) > 0 {
+				out = append(out, "`"+inner.name+"`: "+strings.TrimSuffix(inner.Description, ".")+".\n\n"+fieldsTable(inner.shape, nil))
+			}
+		}
+	}
+	return strings.Join(out, "\n\n")
 }
 
 func propertyOf(s *shape, name string) *shape {
@@ -102,7 +122,16 @@ func fieldsTable(s, except *shape) string {
 			otherwise = "required"
 		}
 		value := valueOf(p.shape)
-		if len(p.Properties) > 0 {
+		switch {
+		case p.name == "checks":
+			value = "[list of checks](#checks)"
+		case p.name == "columns" && p.Type == "object":
+			value = "[mapping](#columns)"
+		case p.name == "values":
+			value = "list"
+		case len(p.Properties) > 0 && s.Description == "One check: its kind, and how a failure counts.", p.name == "against_previous":
+			value = "mapping"
+		case len(p.Properties) > 0:
 			value = "[mapping](#" + p.name + ")"
 		}
 		fmt.Fprintf(&rows, "| `%s` | %s | %s | %s |\n", p.name, value, otherwise, strings.TrimSuffix(linked(about), "."))
@@ -115,7 +144,7 @@ func linked(about string) string {
 	for words, link := range map[string]string{
 		"superseded outputs are kept": "assets.md#what-is-kept", "its upstream tasks ended": "assets.md#trigger-rules",
 		"are not retried": "assets.md#retries", "files queries may read": "assets.md#files-that-queries-read",
-		"by reference": "../worker-contract.md#secrets",
+		"by reference": "../worker-contract.md#secrets", "must hold for the output": "checks.md",
 	} {
 		about = strings.Replace(about, words, "["+words+"]("+link+")", 1)
 	}
@@ -133,11 +162,16 @@ func valueOf(s *shape) string {
 	switch {
 	case len(s.Enum) > 0:
 		return "`" + strings.Join(s.Enum, "`, `") + "`"
+	case len(s.AnyOf) > 0 && strings.HasSuffix(s.AnyOf[len(s.AnyOf)-1].Pattern, "%$"):
+		return valueOf(s.AnyOf[0]) + ", or a percentage"
 	case len(s.AnyOf) > 0:
 		return valueOf(s.AnyOf[0])
 	}
 	switch s.Type {
 	case "integer":
+		if s.Maximum == nil {
+			return "whole number from " + grouped(*s.Minimum)
+		}
 		if *s.Minimum < -1_000_000 {
 			return "whole number of 32 bits"
 		}
@@ -148,6 +182,11 @@ func valueOf(s *shape) string {
 		return "list of strings"
 	case "object":
 		return "mapping"
+	case "boolean":
+		return "`true`, `false`"
+	}
+	if kinds, ok := s.Type.([]string); ok {
+		return strings.Join(kinds, " or ")
 	}
 	return "string"
 }
@@ -212,7 +251,7 @@ func exampleOf(t *testing.T, s *shape) []byte {
 		if len(p.Examples) > 0 {
 			value = p.Examples[0]
 		}
-		if value != nil && (p.name != "keep" || s.Title != "a command") { // none leaves nothing to keep
+		if value != nil && (s.Title != "a command" || !slices.Contains([]string{"keep", "columns", "checks"}, p.name)) { // none leaves nothing to keep or check
 			fmt.Fprintf(&out, "%s: %s\n", p.name, flow(value))
 		}
 	}

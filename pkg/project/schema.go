@@ -226,6 +226,10 @@ func sharedShapes() properties {
 	keep := keepFields.shape(shape{Description: "A superseded version is kept while both conditions hold. Absent fields keep their defaults."})
 	key := text(keyPattern, "An asset: namespace/name, of a-z, 0-9 and _.", "raw/weather")
 	key.Not = &shape{Pattern: "^(" + strings.Join(reserved, "|") + ")/"}
+	check := checkFields.shape(shape{Description: "One check: its kind, and how a failure counts."})
+	for _, name := range checkKinds() {
+		check.AnyOf = append(check.AnyOf, &shape{Required: []string{name}})
+	}
 	return properties{
 		{"key", key},
 		{"name", text(namePattern.String(), "1 to 63 of a-z, 0-9, _ and -.")},
@@ -234,6 +238,7 @@ func sharedShapes() properties {
 		{"day", text(dayPattern, "A day: year-month-day.", "2025-01-15")},
 		{"size", text(sizePattern.String(), "A number of bytes with a unit: B, KB, MB, GB, TB, KiB, MiB, GiB or TiB; from 16MB to 1PB.", "512MB", "2GiB")},
 		{"retries", &retries},
+		{"check", &check},
 		{"keep", &shape{
 			Description: "Which superseded outputs are kept.",
 			AnyOf:       []*shape{{Const: "all", Description: "Keep every version."}, &keep},

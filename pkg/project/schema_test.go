@@ -230,7 +230,10 @@ var beyond = regexp.MustCompile(`unknown variable|matches no file|unknown pool|u
 	`more than one document|invalid asset key|belongs to DuckDB|` +
 	`needs days before|must be a SELECT|statements; an asset is one|the file has no query|must come first|is not closed|` +
 	`is longer than max_delay|is before the start|does not exist|no outputs to keep|is in both env and secrets|` +
-	`is [0-9.]+ ?[a-zµA-Z]+; must be (between|a multiple)|is "[0-9]+d"; must be between|at most three decimals|first item is the program`)
+	`is [0-9.]+ ?[a-zµA-Z]+; must be (between|a multiple)|is "[0-9]+d"; must be between|at most three decimals|first item is the program|is not a type of SQL|` +
+	`two checks are called|has no column|check .*: (it must be|there are)|not a regular expression|must be above 0%|must be at most 100%|` +
+	`whose new rows do not exist|several kinds|looks at the rows|two fields allow|does not count failing rows|has no bound|` +
+	`has no asset|no rows to check|no output whose columns|duplicate column`)
 
 func TestSchemaRejectsBrokenFiles(t *testing.T) {
 	s := compile(t)
@@ -360,8 +363,8 @@ func TestFieldsOfSchemaAreThoseOfLoad(t *testing.T) {
 		mappings[parent.String()] = parent
 	}
 	refused := map[string][]string{
-		"assets/a/command.yaml ": {"checks"},
-		"assets/a/query.sql ":    {"checks", "env", "output", "run", "secrets", "vars"},
+		"assets/a/command.yaml ": {"quarantine"},
+		"assets/a/query.sql ":    {"env", "output", "quarantine", "run", "secrets", "vars"},
 	}
 	require.Len(t, mappings, 16)
 	for id, m := range mappings {

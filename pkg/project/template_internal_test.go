@@ -113,6 +113,22 @@ assets:
 
 {retries}
 
+### columns
+
+` + "`columns: {city: VARCHAR, rain: {type: DOUBLE, not_null: true}}`" + ` is short for two
+[checks](checks.md): one of kind ` + "`schema`" + ` with the name ` + "`columns`" + `, which forbids other columns, and one of kind
+` + "`not_null`" + ` with the name ` + "`columns_not_null`" + `. Each column is a type in SQL, or a mapping:
+
+{column}
+
+### checks
+
+A list of [checks](checks.md). Each is a mapping with exactly one kind:
+
+{check}
+
+{kinds}
+
 ### keep
 
 ` + "`all`" + `, or a mapping. A superseded version is kept while both conditions hold:

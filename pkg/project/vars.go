@@ -91,14 +91,17 @@ func (f yamlFile) declaredVars(n *yaml.Node, w *plan.Work) {
 }
 
 // queryVars finds the variables that a query reads.
-func (l *loader) queryVars(a *declared, names []Variable) {
+func (l *loader) queryVars(a *declared, names []Variable) { l.readVars(a, names, a.queryPlace) }
+
+// readVars finds the variables that a query or a check reads. at returns the place of an offset.
+func (l *loader) readVars(a *declared, names []Variable, at func(offset int) place) {
 	for _, v := range names {
 		name, ok := strings.CutPrefix(v.Name, plan.VarPrefix)
 		switch {
 		case ok:
-			l.useVar(a.queryPlace(v.Offset), name, &a.Work)
+			l.useVar(at(v.Offset), name, &a.Work)
 		case v.Name == "":
-			l.report(a.queryPlace(v.Offset), "write getvariable('NAME')", "the name of a variable must be a literal")
+			l.report(at(v.Offset), "write getvariable('NAME')", "the name of a variable must be a literal")
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -62,6 +63,8 @@ const (
 	MaxValues  = 1_000
 	MaxText    = 64 << 10 // bytes of a query, a pattern or a value
 	MaxSamples = 10_000
+	// MaxAge is the greatest age for freshness, in seconds.
+	MaxAge = 36_500 * 24 * 3600
 	// DefaultSamples is the number of failing rows that are kept, unless the asset says otherwise.
 	DefaultSamples = 100
 )
@@ -196,6 +199,37 @@ func Named(checks []Check, s Severity) []string {
 	return names
 }
 
+// Names of the checks that the contract of an asset, `columns`, stands for.
+const (
+	ContractCheck        = "columns"
+	ContractNotNullCheck = "columns_not_null"
+)
+
+// integerTypes are the types of at most 64 bits in which a contract may store a 128-bit integer.
+var integerTypes = []string{
+	"BIGINT", "INT8", "LONG", "INTEGER", "INT4", "INT", "SIGNED", "UBIGINT", "UINTEGER", "SMALLINT", "INT2", "SHORT", "USMALLINT", "TINYINT", "INT1", "UTINYINT",
+}
+
+// DeclaredIntegers returns the columns that the contract of an asset declares with an integer type
+// of at most 64 bits, in lower case, and their types. Integers of 128 bits are stored in that type.
+func DeclaredIntegers(checks []Check) map[string]string {
+	var found map[string]string
+	for i := range checks {
+		if checks[i].Name != ContractCheck || checks[i].Kind != Schema {
+			continue
+		}
+		for _, t := range checks[i].Params.Types {
+			if kind := strings.ToUpper(strings.TrimSpace(t.Type)); slices.Contains(integerTypes, kind) {
+				if found == nil {
+					found = map[string]string{}
+				}
+				found[strings.ToLower(t.Name)] = kind
+			}
+		}
+	}
+	return found
+}
+
 // Validate returns the first error in the checks of an asset. It accepts what the reader of project
 // files produces, and rejects what would not compile.
 func Validate(checks []Check) error {
@@ -261,7 +295,7 @@ func (c *Check) validateKind() error {
 	case Regex:
 		return want(one, "a column and a pattern")
 	case Freshness:
-		return want(one && p.MaxAgeSec > 0, "a column and a greatest age")
+		return want(one && p.MaxAgeSec > 0 && p.MaxAgeSec <= MaxAge, "a column and a greatest age")
 	case Schema:
 		return p.validTypes()
 	case Anomaly:

@@ -25,7 +25,7 @@ func (c *Check) result() event.CheckResult {
 // Judge returns the result of a check that was executed.
 func (c *Check) Judge(compiled Compiled, m Measured) event.CheckResult {
 	r := c.result()
-	r.Failing, r.Actual, r.Expected = m.Failing, short(m.Value), short(compiled.Expected)
+	r.Failing, r.Actual, r.Expected = m.Failing, Short(m.Value), Short(compiled.Expected)
 	r.Passed = c.Allow.covers(m.Failing, m.Rows)
 	switch {
 	case r.Passed && m.Failing > 0:
@@ -60,7 +60,7 @@ func (c *Check) JudgeAnomaly(value int64, past []int64) event.CheckResult {
 // Broken returns the result of a check that could not be executed. It counts as failed.
 func (c *Check) Broken(message string) event.CheckResult {
 	r := c.result()
-	r.Broken, r.Message = true, short(message)
+	r.Broken, r.Message = true, Short(message)
 	return r
 }
 
@@ -94,8 +94,8 @@ func (c *Check) failures(m Measured) string {
 // maxMessage bounds the texts of a result, in bytes.
 const maxMessage = 1_000
 
-// short returns the beginning of a text, as valid UTF-8.
-func short(text string) string {
+// Short returns the beginning of a text, as valid UTF-8.
+func Short(text string) string {
 	text = strings.ToValidUTF8(text, "?")
 	if len(text) <= maxMessage {
 		return text

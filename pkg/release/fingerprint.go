@@ -9,6 +9,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
 // Fingerprints are hashes of the parts of an asset's definition, of 16 hexadecimal digits.
@@ -67,6 +68,8 @@ type surroundings struct {
 	Env         map[string]string   `json:"env"`
 	Secrets     []string            `json:"secrets"` // the variables, without their references
 	Vars        map[string]plan.Var `json:"vars"`
+	// Integers are the types of columns in which 128-bit integers may be stored.
+	Integers map[string]string `json:"integers,omitempty"`
 }
 
 // text is the other part: the version stands for all of it.
@@ -93,7 +96,11 @@ func surroundingsOf(a *plan.Asset, upstream func(ids.AssetKey) *plan.Asset) surr
 	if s.InputFormat == plan.FormatParquet {
 		s.InputFormat = ""
 	}
+	s.Integers = quality.DeclaredIntegers(a.Work.Checks)
 	for _, key := range a.Deps {
+		if slices.Contains(a.CheckDeps, key) {
+			continue
+		}
 		var of *space
 		if up := upstream(key); up != nil {
 			of = spaceOf(up)
@@ -134,7 +141,7 @@ func SetCodes(assets []plan.Asset) {
 func policyOf(a *plan.Asset) string {
 	rest := *a
 	rest.Key, rest.Deps, rest.Work, rest.Text, rest.Code, rest.Query = ids.AssetKey{}, nil, plan.Work{Secrets: a.Work.Secrets}, plan.Text{}, "", plan.Source{}
-	rest.File = ""
+	rest.File, rest.CheckDeps = "", nil
 	data, err := json.Marshal(&rest)
 	if err != nil {
 		panic("release: policy: " + err.Error()) // the fields have only JSON types
@@ -144,6 +151,9 @@ func policyOf(a *plan.Asset) string {
 
 func fingerprintsOf(a *plan.Asset) Fingerprints {
 	f := Fingerprints{Code: a.Code, Policy: policyOf(a)}
+	if len(a.Work.Checks) > 0 {
+		f.Gate = fingerprint(a.Work.Checks)
+	}
 	if s := spaceOf(a); s != nil {
 		f.Space = fingerprint(s)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/quality"
 	"github.com/servo-orchestration/servo/pkg/secret"
 )
 
@@ -57,6 +58,10 @@ type attempt struct {
 	startAccepted atomic.Bool
 	startMu       sync.Mutex
 	metrics       map[string]int64
+	// checkResults are the results of the checks so far, or those of an adopted marker.
+	checkResults []event.CheckResult
+	// laidOut is set when the folders of the inputs exist.
+	laidOut bool
 	// freeSlot releases the slot for the next task.
 	freeSlot func()
 	// cleanups run after the deliveries are answered.
@@ -265,7 +270,7 @@ func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 			return nil, err
 		}
 		if marker != nil {
-			return marker.Output(), nil
+			return a.adopt(ctx, t, marker)
 		}
 	}
 	inputs, err := phase(ctx, a, "stage", func(ctx context.Context) ([]input, error) { return a.resolve(ctx, t) })
@@ -273,7 +278,7 @@ func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 		return nil, err
 	}
 	began := a.now()
-	made, err := phase(ctx, a, "execute", func(ctx context.Context) ([]outputFile, error) { return a.executeWork(ctx, t, inputs) })
+	made, err := a.checkedWork(ctx, t, inputs)
 	a.metrics["execute_ms"] = a.now().Sub(began).Milliseconds()
 	a.output.close()
 	a.showLog()
@@ -295,7 +300,30 @@ func (a *attempt) perform(ctx context.Context) (*event.Output, error) {
 	if err != nil {
 		return nil, err
 	}
+	if marker.AttemptID != a.env.AttemptID || marker.Nonce != a.nonce {
+		return a.adopt(ctx, t, marker)
+	}
 	return marker.Output(), nil
+}
+
+// checkedWork executes the task between its checks. With an error of a check the task fails, and its
+// files are not stored.
+func (a *attempt) checkedWork(ctx context.Context, t *work, inputs []input) (made []outputFile, err error) {
+	checks := func(name string) error {
+		if len(quality.In(t.Checks, name)) == 0 {
+			return nil
+		}
+		_, err := phase(ctx, a, "check", func(ctx context.Context) (any, error) { return nil, a.audit(ctx, t, name, inputs, made, nil) })
+		return err
+	}
+	if err := checks(quality.Pre); err != nil {
+		return nil, err
+	}
+	made, err = phase(ctx, a, "execute", func(ctx context.Context) ([]outputFile, error) { return a.executeWork(ctx, t, inputs) })
+	if err != nil {
+		return nil, err
+	}
+	return made, checks(quality.Post)
 }
 
 // unexpectedFiles returns an error if a task with output: none has written files.
@@ -378,7 +406,7 @@ func (a *attempt) masked(err error) string {
 func (a *attempt) finished(ctx context.Context, output *event.Output, err error) *contract.Finished {
 	f := &contract.Finished{
 		AttemptID: a.env.AttemptID, WorkerID: a.w.cfg.WorkerID, MaterializationID: a.env.MaterializationID,
-		Metrics: a.metrics, StartedAt: a.startedAt, CompletedAt: a.now(),
+		Metrics: a.metrics, StartedAt: a.startedAt, CompletedAt: a.now(), CheckResults: a.checkResults,
 	}
 	if err == nil {
 		f.Outcome, f.Output = event.Succeeded, output

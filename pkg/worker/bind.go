@@ -12,6 +12,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
 // Binding a query resolves its columns, functions, types and files without executing it. Its inputs
@@ -274,9 +275,9 @@ func (b *binder) define(ctx context.Context, s *schema, columns []resultColumn) 
 	if !b.read[s.asset.Key.SQL()] {
 		return nil
 	}
-	list := make([]string, len(columns))
+	list, declared := make([]string, len(columns)), quality.DeclaredIntegers(s.asset.Work.Checks)
 	for i, c := range columns {
-		kind, _ := exactType(c.kind)
+		kind, _ := storedType(c, declared)
 		list[i] = "CAST(NULL AS " + kind + ") AS " + quoteName(c.name)
 	}
 	b.files++

@@ -30,10 +30,8 @@ func (a *attempt) executeCommand(ctx context.Context, t *work, inputs []input) (
 	if err := a.fetch(ctx, inputs); err != nil {
 		return nil, err
 	}
-	for i := range inputs {
-		if err := a.layOut(ctx, t, &inputs[i]); err != nil {
-			return nil, err
-		}
+	if err := a.layOutInputs(ctx, t, inputs); err != nil {
+		return nil, err
 	}
 	output, err := a.folder("output")
 	if err != nil {
@@ -100,6 +98,20 @@ func launchFailure(program string, err error) error {
 // inputDir returns the folder of an input.
 func (a *attempt) inputDir(asset ids.AssetKey) string {
 	return filepath.Join(a.dir, "inputs", asset.SQL())
+}
+
+// layOutInputs creates the folders of the inputs, unless they exist.
+func (a *attempt) layOutInputs(ctx context.Context, t *work, inputs []input) error {
+	if a.laidOut {
+		return nil
+	}
+	for i := range inputs {
+		if err := a.layOut(ctx, t, &inputs[i]); err != nil {
+			return err
+		}
+	}
+	a.laidOut = true
+	return nil
 }
 
 // layOut creates the folder of one input, with links to its files or, for CSV, one converted file.
@@ -292,7 +304,7 @@ func collect(dir string) ([]outputFile, error) {
 		case len(made) == contract.MaxFiles:
 			return permanent(CodeInvalidOutput, "the output has more than %d files: write fewer", contract.MaxFiles)
 		}
-		file := outputFile{name: name, open: func() (*os.File, error) { return os.OpenInRoot(dir, filepath.FromSlash(name)) }}
+		file := outputFile{name: name, path: path, open: func() (*os.File, error) { return os.OpenInRoot(dir, filepath.FromSlash(name)) }}
 		if err := file.describe(); err != nil {
 			return err
 		}

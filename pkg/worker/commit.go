@@ -28,6 +28,8 @@ const (
 type outputFile struct {
 	name string // relative to the output folder
 	open func() (*os.File, error)
+	// path is where the file is on this machine.
+	path string
 	rows int64
 	// schema describes the columns of a Parquet file, as lines. columns are those columns.
 	schema  string
@@ -96,6 +98,7 @@ func (a *attempt) upload(ctx context.Context, made []outputFile) (*contract.Comm
 		URI: contract.ExecutionPrefix(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID,
 			a.env.AttemptID, a.nonce),
 		Files: make([]contract.CommitMarkerFile, len(made)), SchemaHash: schemaHash(made), Columns: columnsOf(made), StartedAt: a.startedAt,
+		Checks: a.checkResults,
 	}
 	for i, file := range made {
 		m.Files[i] = contract.CommitMarkerFile{Name: file.name, Rows: file.rows}

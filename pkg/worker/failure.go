@@ -35,6 +35,8 @@ const (
 	CodeStore             = "STORE_UNAVAILABLE"
 	CodeSecretUnavailable = "SECRET_UNAVAILABLE"
 	CodeWorker            = "WORKER_ERROR"
+	CodeCheckFailed       = "CHECK_FAILED"
+	CodeCheckError        = "CHECK_ERROR"
 )
 
 // Categories of errors: where to look for the cause.
@@ -43,6 +45,7 @@ const (
 	CategoryResource       = "resource"       // memory, disk, time
 	CategoryInfrastructure = "infrastructure" // storage, network, the worker
 	CategoryCancelled      = "cancelled"
+	CategoryQuality        = "quality" // the checks of the asset
 )
 
 // failure is an error with the fields of a report.

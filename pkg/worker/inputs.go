@@ -97,6 +97,10 @@ func (a *attempt) resolve(ctx context.Context, t *work) ([]input, error) {
 			group.Go(func() error {
 				var err error
 				in.parts[i], err = a.upstream(groupCtx, t.plan, asset, &items[i])
+				if err == nil && items[i].TaskKey != "" && t.task.TriggerRule == event.RuleAllDone && !audited(t.plan.Assets[name].Checks, in.parts[i].marker) {
+					// The upstream may have failed because of its checks, after a worker without checks committed.
+					in.parts[i] = part{}
+				}
 				if errors.Is(err, blob.ErrNotFound) && items[i].TaskKey != "" && t.toleratesFailure() {
 					return nil // the upstream has no output, which the trigger rule allows
 				}
@@ -195,6 +199,9 @@ func (a *attempt) fetch(ctx context.Context, inputs []input) error {
 	for i := range inputs {
 		for j := range inputs[i].parts {
 			p := &inputs[i].parts[j]
+			if p.paths != nil {
+				continue // fetched for the checks before the work
+			}
 			p.paths = make([]string, len(p.marker.Files))
 			for k, file := range p.marker.Files {
 				key := p.marker.URI + file.Name

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"iter"
 	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
 // Parquet has no 128-bit integers. DuckDB writes them as DOUBLE, which loses digits beyond 15. Its
@@ -39,9 +41,10 @@ func (d *database) describe(ctx context.Context, s statement) (columns []resultC
 }
 
 // exact casts the query's 128-bit integers to [exactInteger], including those inside lists, structs
-// and maps. The choice depends on types only, so that all partitions of an asset agree. cast names
-// the affected columns.
-func exact(q *resolvedQuery, columns []resultColumn) (s statement, cast []string) {
+// and maps, or to the integer type that the contract of the asset declares. The choice depends on
+// types only, so that all partitions of an asset agree. cast names the affected columns.
+func exact(q *resolvedQuery, columns []resultColumn, checks []quality.Check) (s statement, cast []string) {
+	declared := quality.DeclaredIntegers(checks)
 	var list, names strings.Builder
 	for i, c := range columns {
 		if i > 0 {
@@ -49,7 +52,7 @@ func exact(q *resolvedQuery, columns []resultColumn) (s statement, cast []string
 			names.WriteString(", ")
 		}
 		fmt.Fprintf(&names, "c%d", i)
-		kind, changed := exactType(c.kind)
+		kind, changed := storedType(c, declared)
 		if changed {
 			cast = append(cast, c.name)
 			fmt.Fprintf(&list, "CAST(c%d AS %s) AS %s", i, kind, quoteName(c.name))
@@ -88,6 +91,16 @@ func unstorable(kind string) (instead string) {
 		}
 	}
 	return ""
+}
+
+// storedType returns the type in which a column is stored, and whether that differs from its own.
+// declared are the integers of the contract, by column in lower case.
+func storedType(c resultColumn, declared map[string]string) (kind string, changed bool) {
+	kind, changed = exactType(c.kind)
+	if as := declared[strings.ToLower(c.name)]; as != "" && changed && kind == exactInteger {
+		return as, true
+	}
+	return kind, changed
 }
 
 // exactType replaces 128-bit integers in the name of a type. Field names and enum values that look

@@ -98,7 +98,7 @@ func (a *attempt) executeSQL(ctx context.Context, t *work, inputs []input) (made
 		return nil, err
 	}
 	a.output.printf("%s\n", rowCount(rows))
-	file := outputFile{name: outputName, open: func() (*os.File, error) { return os.Open(target) }}
+	file := outputFile{name: outputName, path: target, open: func() (*os.File, error) { return os.Open(target) }}
 	if err := file.describe(); err != nil {
 		return nil, err
 	}
@@ -117,15 +117,20 @@ func (d *database) copyTo(ctx context.Context, t *work, query *resolvedQuery, ta
 	if err := refuseUnstorable(columns); err != nil {
 		return 0, err
 	}
-	result, cast := exact(query, columns)
+	result, cast := exact(query, columns, t.Checks)
 	result = result.within("COPY (", "\n) TO "+quote(target)+" (FORMAT parquet, COMPRESSION zstd)")
 	if rows, err = d.exec(ctx, result.text); err == nil {
 		return rows, nil
 	}
 	err = result.explain(err, source)
-	if e, ok := err.(*queryError); ok && e.kind == kindConversion && len(cast) > 0 && strings.Contains(e.message, exactInteger) { //nolint:errorlint // explain does not wrap
-		e.message += fmt.Sprintf("\n\nColumn %s: integers beyond 64 bits are stored as %s, which has 38 digits. Cast them to DOUBLE or VARCHAR.",
-			strings.Join(cast, ", "), exactInteger)
+	if e, ok := err.(*queryError); ok && e.kind == kindConversion && len(cast) > 0 { //nolint:errorlint // explain does not wrap
+		switch {
+		case strings.Contains(e.message, exactInteger):
+			e.message += fmt.Sprintf("\n\nColumn %s: integers beyond 64 bits are stored as %s, which has 38 digits. Cast them to DOUBLE or VARCHAR.",
+				strings.Join(cast, ", "), exactInteger)
+		case strings.Contains(e.message, "INT128"):
+			e.message += fmt.Sprintf("\n\nColumn %s: a value does not fit the type that `columns` declares.", strings.Join(cast, ", "))
+		}
 	}
 	return 0, sqlFailure(err)
 }
@@ -147,10 +152,7 @@ func (a *attempt) prepare(ctx context.Context, d *database, t *work, inputs []in
 		if err != nil {
 			return err
 		}
-		schema := quoteName(inputs[i].asset.Namespace)
-		statements = append(statements,
-			"CREATE SCHEMA IF NOT EXISTS "+schema,
-			"CREATE VIEW "+schema+"."+quoteName(inputs[i].asset.Name)+" AS SELECT * FROM "+readParquet(files))
+		statements = append(statements, createView(inputs[i].asset, files)...)
 		for _, file := range files {
 			folders = append(folders, filepath.Dir(file))
 		}

@@ -90,6 +90,8 @@ type Config struct {
 	DuckDB DuckDB
 	// Executor executes all tasks. Nil: DuckDB executes queries, and commands run as processes.
 	Executor Executor
+	// Checker executes all checks. Nil: DuckDB and processes do.
+	Checker Checker
 	// Traces records spans of attempts. Nil: no spans.
 	Traces *trace.Tracer
 }

@@ -1,0 +1,196 @@
+package project
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/quality"
+)
+
+// allChecks returns the checks of an asset: those of its contract first.
+func (a *declared) allChecks() []check { return slices.Concat(a.contract, a.checks) }
+
+// checkedFields reports checks that do not fit to the kind of the asset. n is the asset.
+func (f yamlFile) checkedFields(n *yaml.Node, a *declared) {
+	if a.Work.HasFiles() {
+		return
+	}
+	if hasField(n, "columns") {
+		f.fail(n, "remove columns, or output: none", "the asset has no output whose columns could be checked")
+	}
+	for i := range a.checks {
+		if c := &a.checks[i]; c.PhaseOf() == quality.Post && c.Kind != quality.Command {
+			f.report(c.at, "use a command, or phase: pre", "the asset has no rows to check (output: none)")
+		}
+	}
+}
+
+// parseChecks finds the tables that the SQL of checks reads. They become dependencies.
+func (l *loader) parseChecks(ctx context.Context) error {
+	type owned struct {
+		asset *declared
+		check *check
+	}
+	var batch []owned
+	var queries []string
+	for i := range l.assets {
+		a := &l.assets[i]
+		for j := range a.checks {
+			c := &a.checks[j]
+			if c.reads != nil {
+				a.deps = append(a.deps, *c.reads)
+			}
+			if c.Kind == quality.SQL {
+				batch, queries = append(batch, owned{a, c}), append(queries, c.SQL)
+			}
+		}
+	}
+	for len(batch) > 0 {
+		n := min(len(batch), batchQueries)
+		parsed, err := l.options.ParseSQL(ctx, queries[:n])
+		if err != nil {
+			return fmt.Errorf("parse checks: %w", err)
+		}
+		for i, o := range batch[:n] {
+			l.addCheckRefs(o.asset, o.check, parsed[i])
+		}
+		batch, queries = batch[n:], queries[n:]
+	}
+	return nil
+}
+
+// addCheckRefs adds the tables that a check reads as dependencies, except the asset itself.
+func (l *loader) addCheckRefs(a *declared, c *check, p Parsed) {
+	if p.Bad != nil {
+		l.report(c.place(p.Bad.Offset), "", "check %s: %s", c.Name, p.Bad.Message)
+		return
+	}
+	l.readVars(a, p.Variables, c.place)
+	for _, ref := range p.Refs {
+		key, what := ref.classify()
+		if what == refElse {
+			continue
+		}
+		at := c.place(ref.Offset)
+		at.word = ref.name()
+		switch {
+		case key != a.Key:
+			a.deps = append(a.deps, dep{key: key, at: at, query: true, check: true})
+		case c.PhaseOf() == quality.Pre:
+			l.report(at, "remove phase: pre", "check %s reads %s, whose new rows do not exist before the work", c.Name, at.word)
+		}
+	}
+}
+
+// place returns the place of a byte of a check's SQL. It is exact for a text on one line.
+func (c *check) place(offset int) place {
+	at := c.sqlAt
+	if offset > 0 && !strings.Contains(c.SQL, "\n") {
+		at.column += len([]rune(c.SQL[:min(offset, len(c.SQL))]))
+	}
+	return at
+}
+
+// columnSets knows the columns of assets, in lower case.
+type columnSets struct {
+	known map[ids.AssetKey]*declared
+	sets  map[ids.AssetKey]map[string]bool
+}
+
+// of returns the columns of an asset, or nil if they are not known: those of its contract, or those
+// of its query.
+func (s *columnSets) of(key ids.AssetKey) map[string]bool {
+	if set, ok := s.sets[key]; ok {
+		return set
+	}
+	s.sets[key] = nil // for cycles
+	a := s.known[key]
+	if a == nil {
+		return nil
+	}
+	set := map[string]bool{}
+	switch {
+	case len(a.contract) > 0:
+		for _, t := range a.contract[0].Params.Types {
+			set[strings.ToLower(t.Name)] = true
+		}
+	case a.Work.SQL == "" || !a.output.Complete:
+		return nil
+	default:
+		for name := range a.output.Named {
+			set[name] = true
+		}
+		for _, ref := range a.output.Rest {
+			upstream, what := ref.classify()
+			columns := s.of(upstream)
+			if what != refAsset || columns == nil {
+				return nil
+			}
+			for name := range columns {
+				set[name] = true
+			}
+		}
+	}
+	s.sets[key] = set
+	return set
+}
+
+// linkChecks reports names that occur twice and columns that do not exist, and sets the checks of
+// the asset's work.
+func (l *loader) linkChecks(a *declared, columns *columnSets) {
+	all := a.allChecks()
+	first := map[string]place{}
+	gates := map[quality.Severity]int{}
+	for i := range all {
+		c := &all[i]
+		if at, twice := first[c.Name]; twice {
+			l.report(c.at, "set name", "two checks are called %s: first at %s:%d:%d", c.Name, at.file, at.line, at.column)
+		}
+		first[c.Name] = c.at
+		l.checkColumnsExist(a.Key, c, columns)
+		if gates[c.SeverityOf()]++; gates[c.SeverityOf()] == quality.MaxGates+1 && (c.SeverityOf() == quality.Critical || c.SeverityOf() == quality.Error) {
+			l.report(c.at, "combine some of them, or use severity: warning", "an asset may have at most %d checks of severity %s",
+				quality.MaxGates, strings.ToLower(string(c.SeverityOf())))
+		}
+		a.Work.Checks = append(a.Work.Checks, c.Check)
+	}
+	if len(all) > 0 {
+		a.Work.Samples = a.samples
+	}
+}
+
+// checkColumnsExist reports columns of a check that neither the asset nor the asset of a
+// relationship has.
+func (l *loader) checkColumnsExist(key ids.AssetKey, c *check, columns *columnSets) {
+	report := func(at place, name string, of ids.AssetKey) {
+		set := columns.of(of)
+		if set == nil || set[strings.ToLower(name)] {
+			return
+		}
+		var names []string
+		for known := range set {
+			names = append(names, known)
+		}
+		slices.Sort(names)
+		suggestion := didYouMean(plan.Suggest(strings.ToLower(name), names))
+		if suggestion == "" {
+			suggestion = "it has " + strings.Join(names[:min(len(names), maxShown)], ", ")
+		}
+		l.report(at, suggestion, "check %s: %s has no column %s", c.Name, of, quoteShort(name))
+	}
+	for i, name := range c.Columns {
+		report(c.columnsAt[i], name, key)
+	}
+	if c.reads != nil {
+		report(c.at, c.Params.Field, c.reads.key)
+	}
+}
+
+// maxShown limits the names in a suggestion.
+const maxShown = 20

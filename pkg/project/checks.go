@@ -1,0 +1,540 @@
+package project
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/quality"
+)
+
+// check is a check of an asset while it is read.
+type check struct {
+	quality.Check
+	at place
+	// kinds are the kinds that the check names: exactly one, unless it has a problem.
+	kinds []string
+	// columnsAt are the places of Columns.
+	columnsAt []place
+	// sqlAt is where SQL begins.
+	sqlAt place
+	// reads is the asset that a check of kind relationships reads.
+	reads *dep
+	// allowed counts the fields allow.
+	allowed int
+}
+
+// checkFields are the fields of a check. Those of [quality.Kinds], sql and command name its kind.
+var checkFields = table[check]{
+	kind(quality.NotNull, columnList("Columns that have no NULL."), yamlFile.checkColumns),
+	kind(quality.Unique, columnList("Columns whose values together occur once. Rows with a NULL in one of them do not count."), yamlFile.checkColumns),
+	kind(quality.RowCount, rowCountFields.shape(shape{Description: "Bounds of the number of rows.", MinProperties: 1}), yamlFile.rowCount),
+	kind(quality.AcceptedValues, acceptedFields.shape(shape{Description: "The values that a column may have. NULL does not count."}, "column", "values"),
+		func(f yamlFile, n *yaml.Node, c *check) { f.checkMapping(n, c, acceptedFields, "column", "values") }),
+	kind(quality.Relationships, relationFields.shape(shape{Description: "Values that exist in a column of another asset, which becomes a dependency. NULL does not count."},
+		"column", "to", "field"), func(f yamlFile, n *yaml.Node, c *check) {
+		f.checkMapping(n, c, relationFields, "column", "to", "field")
+	}),
+	kind(quality.Range, rangeFields.shape(shape{Description: "Bounds of a column: numbers, dates or texts. NULL does not count."}, "column"), yamlFile.inRange),
+	kind(quality.Regex, regexFields.shape(shape{Description: "A regular expression (RE2) that a part of every value matches; ^ and $ bind it. NULL does not count."}, "column", "pattern"),
+		func(f yamlFile, n *yaml.Node, c *check) { f.checkMapping(n, c, regexFields, "column", "pattern") }),
+	kind(quality.Freshness, freshnessFields.shape(shape{Description: "The greatest age of the newest value of a column, when the check runs."}, "column", "max_age"),
+		func(f yamlFile, n *yaml.Node, c *check) { f.checkMapping(n, c, freshnessFields, "column", "max_age") }),
+	kind(quality.Schema, schemaCheckFields.shape(shape{Description: "The columns of the output and their types."}, "columns"),
+		func(f yamlFile, n *yaml.Node, c *check) { f.checkMapping(n, c, schemaCheckFields, "columns") }),
+	kind(quality.SQL, shape{Type: "string", MinLength: 1, Description: "A SELECT that returns the failing rows. The asset's own name is its new rows; " +
+		"other names are assets, which become dependencies."}, yamlFile.checkSQL),
+	kind(quality.Command, shape{
+		Type: "array", Items: &shape{Type: "string"}, MinItems: 1, MaxItems: maxList,
+		Description: "A program and its arguments. It reads SERVO_OUTPUT and may write its verdict to SERVO_VERDICT.",
+	}, func(f yamlFile, n *yaml.Node, c *check) { c.Command = f.command(n) }),
+	other("name", shape{Type: "string", Pattern: quality.NamePattern, PatternHelp: "1 to 100 of a-z, 0-9 and _.",
+		Description: "The name, unique in the asset. Default: the kind and the columns."}, yamlFile.checkName),
+	choice("severity", shape{Description: "What a failure does: critical blocks the output, error marks it as degraded, warning and info are recorded.",
+		Default: "critical"}, []string{"critical", "error", "warning", "info"}, func(c *check) *string { return (*string)(&c.Severity) }),
+	choice("phase", shape{Description: "pre: before the work, on the inputs. Only for sql and command.", Default: "post"},
+		[]string{"pre", "post"}, func(c *check) *string { return &c.Phase }),
+	allowField(),
+	other("timeout", typed("duration", shape{Description: "How long the check may run: 1s to 168h, in whole seconds. Default: as long as the task."}),
+		func(f yamlFile, n *yaml.Node, c *check) { f.seconds(n, "timeout", &c.TimeoutSec) }),
+}
+
+// checkKinds returns the fields that name the kind of a check.
+func checkKinds() []string {
+	kinds := slices.DeleteFunc(quality.Kinds(), func(kind string) bool { return kind == quality.Anomaly })
+	return append(kinds, quality.SQL, quality.Command)
+}
+
+// kind is the field that names the kind of a check.
+func kind(name string, about shape, read func(yamlFile, *yaml.Node, *check)) field[check] {
+	return field[check]{name, about, func(f yamlFile, n *yaml.Node, c *check) {
+		c.kinds = append(c.kinds, name)
+		c.Kind = name
+		read(f, n, c)
+	}}
+}
+
+func columnList(about string) shape {
+	return shape{Type: "array", Items: &shape{Type: "string", MinLength: 1}, MinItems: 1, MaxItems: maxList, Description: about}
+}
+
+var columnField = other("column", shape{Type: "string", MinLength: 1, Description: "The column."}, func(f yamlFile, n *yaml.Node, c *check) {
+	f.checkColumn(n, c)
+})
+
+const percentPattern = `^[0-9]{1,5}(\.[0-9]{1,4})?%$`
+
+func allowField() field[check] {
+	return other("allow", shape{
+		AnyOf:       []*shape{{Type: "integer", Minimum: new(int64)}, {Type: "string", Pattern: percentPattern}},
+		Description: "How many failing rows are tolerated: a number, or a part of all rows such as 0.1%.", Default: 0,
+	}, yamlFile.allow)
+}
+
+var (
+	rowCountFields = table[check]{
+		other("min", shape{Type: "integer", Minimum: new(int64), Description: "The least number of rows."},
+			func(f yamlFile, n *yaml.Node, c *check) { c.Params.Min = f.wholeBound(n, "min") }),
+		other("max", shape{Type: "integer", Minimum: new(int64), Description: "The greatest number of rows."},
+			func(f yamlFile, n *yaml.Node, c *check) { c.Params.Max = f.wholeBound(n, "max") }),
+		other("against_previous", previousFields.shape(shape{
+			MinProperties: 1, Description: "Bounds relative to the previous output of the same partition. Without one, the check passes.",
+		}), func(f yamlFile, n *yaml.Node, c *check) {
+			f.mapping(n, "against_previous", previousFields.fields(f, c))
+			f.notEmpty(n, "against_previous", "add min: 50%")
+		}),
+	}
+	previousFields = table[check]{
+		other("min", shape{Type: "string", Pattern: percentPattern, Description: "The least part, such as 50%."},
+			func(f yamlFile, n *yaml.Node, c *check) { c.Params.MinOfPrevious, _ = f.percent(n, "min") }),
+		other("max", shape{Type: "string", Pattern: percentPattern, Description: "The greatest part, such as 200%."},
+			func(f yamlFile, n *yaml.Node, c *check) { c.Params.MaxOfPrevious, _ = f.percent(n, "max") }),
+	}
+	acceptedFields = table[check]{
+		columnField,
+		other("values", shape{
+			Type: "array", Items: &shape{Type: []string{"string", "number", "boolean"}}, MinItems: 1, MaxItems: quality.MaxValues,
+			Description: "Texts, numbers or booleans. Values that are not all numbers are compared as text.",
+		}, yamlFile.values),
+		allowField(),
+	}
+	relationFields = table[check]{
+		columnField,
+		other("to", typed("key", shape{Description: "The other asset."}), yamlFile.relation),
+		other("field", shape{Type: "string", MinLength: 1, Description: "The column of the other asset."},
+			func(f yamlFile, n *yaml.Node, c *check) { c.Params.Field = f.nonEmpty(n, "field") }),
+		allowField(),
+	}
+	rangeFields = table[check]{
+		columnField,
+		other("min", shape{Type: []string{"string", "number"}, Description: "The least value."},
+			func(f yamlFile, n *yaml.Node, c *check) { c.Params.Min = f.literal(n, "min") }),
+		other("max", shape{Type: []string{"string", "number"}, Description: "The greatest value."},
+			func(f yamlFile, n *yaml.Node, c *check) { c.Params.Max = f.literal(n, "max") }),
+		allowField(),
+	}
+	regexFields = table[check]{
+		columnField,
+		other("pattern", shape{Type: "string", Description: "The regular expression."}, yamlFile.pattern),
+		allowField(),
+	}
+	freshnessFields = table[check]{
+		columnField,
+		other("max_age", typed("age", shape{Description: "The greatest age: 1s to 36500d."}), yamlFile.maxAge),
+	}
+	schemaCheckFields = table[check]{
+		other("columns", columnTypesShape(shape{Type: "string"}, shape{Description: "The types of the columns, by name."}),
+			func(f yamlFile, n *yaml.Node, c *check) {
+				f.columnTypes(n, "columns", func(name, value *yaml.Node) {
+					if kind, ok := f.columnType(value, "the type of "+name.Value); ok {
+						c.Params.Types = append(c.Params.Types, quality.ColumnType{Name: name.Value, Type: kind})
+					}
+				})
+			}),
+		other("extra", shape{Enum: []string{"forbid", "allow"}, Default: "forbid", Description: "Whether the output may have other columns."},
+			func(f yamlFile, n *yaml.Node, c *check) {
+				extra := "forbid"
+				f.oneOf(n, "extra", []string{"forbid", "allow"}, &extra)
+				c.Params.ForbidExtra = extra == "forbid"
+			}),
+	}
+)
+
+// checks reads the checks of an asset.
+func (f yamlFile) checks(n *yaml.Node, a *declared) {
+	f.each(n, "checks", func(item *yaml.Node) {
+		if len(a.checks) < quality.MaxChecks+1 {
+			f.check(item, a)
+		}
+	})
+	if len(a.checks) > quality.MaxChecks {
+		f.fail(n, "combine some of them in one sql check", "an asset may have at most %d checks, including those of columns", quality.MaxChecks)
+		a.checks = a.checks[:quality.MaxChecks]
+	}
+}
+
+// check reads one check and adds it to the asset.
+func (f yamlFile) check(n *yaml.Node, a *declared) {
+	c := check{at: f.place(n)}
+	c.Params.ForbidExtra = true
+	before := len(f.problems)
+	f.mapping(n, "a check", checkFields.fields(f, &c).with(fields{quality.Anomaly: func(n *yaml.Node) {
+		c.kinds = append(c.kinds, quality.Anomaly)
+		f.fail(n, "remove it, or bound the rows with row_count", "checks of kind anomaly are not supported yet")
+	}}))
+	if n.Kind != yaml.MappingNode {
+		return
+	}
+	c.Severity, c.Phase = quality.Severity(strings.ToUpper(string(c.Severity))), strings.ToUpper(c.Phase)
+	if c.Severity == quality.Critical {
+		c.Severity = ""
+	}
+	if c.Phase == quality.Post {
+		c.Phase = ""
+	}
+	if c.Kind != quality.Schema {
+		c.Params.ForbidExtra = false
+	}
+	f.checkKind(n, &c)
+	if len(f.problems) > before {
+		return
+	}
+	if c.Name == "" {
+		c.Name = defaultName(&c.Check)
+	}
+	a.checks = append(a.checks, c)
+}
+
+// checkKind reports fields of a check that do not fit together.
+func (f yamlFile) checkKind(n *yaml.Node, c *check) {
+	rows := []string{quality.NotNull, quality.Unique, quality.AcceptedValues, quality.Relationships, quality.Range, quality.Regex, quality.SQL}
+	switch {
+	case len(c.kinds) == 0:
+		f.fail(n, "add one of "+strings.Join(checkKinds(), ", "), "the check has no kind")
+	case len(c.kinds) > 1:
+		f.fail(n, "write each as an item of its own", "the check has several kinds: %s", strings.Join(c.kinds, ", "))
+	case c.PhaseOf() == quality.Pre && c.Kind != quality.SQL && c.Kind != quality.Command:
+		f.fail(n, "remove phase", "a check of kind %s looks at the rows that the task makes, so it cannot run before the work", c.Kind)
+	case c.allowed > 1:
+		f.fail(n, "remove one of them", "the check has two fields allow")
+	case c.allowed > 0 && !slices.Contains(rows, c.Kind):
+		f.fail(n, "remove allow", "a check of kind %s does not count failing rows", c.Kind)
+	}
+}
+
+// defaultName returns the name of a check that has none: its kind and its columns.
+func defaultName(c *quality.Check) string {
+	name := c.Kind
+	for _, column := range c.Columns {
+		name += "_" + strings.ToLower(column)
+	}
+	name = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '_'
+	}, name)
+	return name[:min(len(name), quality.MaxName)]
+}
+
+// checkMapping reads the mapping of a kind, and reports required fields that are missing.
+func (f yamlFile) checkMapping(n *yaml.Node, c *check, known table[check], required ...string) {
+	f.mapping(n, c.Kind, known.fields(f, c))
+	if n.Kind != yaml.MappingNode {
+		return
+	}
+	for _, name := range required {
+		if !hasField(n, name) {
+			f.fail(n, "add "+name, "%s has no %s", c.Kind, name)
+		}
+	}
+}
+
+func (f yamlFile) notEmpty(n *yaml.Node, what, suggestion string) {
+	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
+		f.fail(n, suggestion, "%s is empty", what)
+	}
+}
+
+func (f yamlFile) rowCount(n *yaml.Node, c *check) {
+	f.checkMapping(n, c, rowCountFields)
+	f.notEmpty(n, "row_count", "add min: 1")
+}
+
+func (f yamlFile) inRange(n *yaml.Node, c *check) {
+	f.checkMapping(n, c, rangeFields, "column")
+	if n.Kind == yaml.MappingNode && !hasField(n, "min") && !hasField(n, "max") {
+		f.fail(n, "add min or max", "range has no bound")
+	}
+}
+
+// checkColumns reads a list of columns.
+func (f yamlFile) checkColumns(n *yaml.Node, c *check) {
+	f.each(n, c.Kind, func(item *yaml.Node) { f.checkColumn(item, c) })
+	if n.Kind == yaml.SequenceNode && len(n.Content) == 0 {
+		f.fail(n, "name a column", "%s is empty", c.Kind)
+	}
+	if len(c.Columns) > maxList {
+		f.fail(n, "", "a check may name at most %d columns", maxList)
+	}
+}
+
+func (f yamlFile) checkColumn(n *yaml.Node, c *check) {
+	name := f.nonEmpty(n, "a column")
+	c.Columns, c.columnsAt = append(c.Columns, name), append(c.columnsAt, f.place(n))
+}
+
+// nonEmpty reads a text that is not empty.
+func (f yamlFile) nonEmpty(n *yaml.Node, what string) string {
+	s, ok := f.text(n, what)
+	if ok && s == "" {
+		f.fail(n, "", "%s is empty", what)
+	}
+	return s
+}
+
+func (f yamlFile) checkName(n *yaml.Node, c *check) {
+	s, ok := f.text(n, "name")
+	if ok && !quality.ValidName(s) {
+		f.fail(n, "", "name is %s; use 1 to %d of a-z, 0-9 and _", quoteShort(s), quality.MaxName)
+		return
+	}
+	c.Name = s
+}
+
+func (f yamlFile) checkSQL(n *yaml.Node, c *check) {
+	c.SQL, c.sqlAt = f.nonEmpty(n, "sql"), f.textPlace(n)
+	if len(c.SQL) > quality.MaxText {
+		f.fail(n, "", "sql has %d bytes; at most %d are allowed", len(c.SQL), quality.MaxText)
+	}
+}
+
+// textPlace returns where the characters of a text begin, if they are on the line of its node.
+func (f yamlFile) textPlace(n *yaml.Node) place {
+	at := f.place(n)
+	if n.Style == yaml.DoubleQuotedStyle || n.Style == yaml.SingleQuotedStyle {
+		at.column++
+	}
+	return at
+}
+
+func (f yamlFile) wholeBound(n *yaml.Node, what string) *quality.Literal {
+	const most = 1 << 53
+	i, ok := f.integer(n, what, 0, most)
+	if !ok {
+		return nil
+	}
+	l, _ := quality.Num(strconv.FormatInt(i, 10))
+	return &l
+}
+
+// literal reads a number, a text, a date or a boolean.
+func (f yamlFile) literal(n *yaml.Node, what string) *quality.Literal {
+	if n.Kind != yaml.ScalarNode || isNull(n) {
+		f.fail(n, "", "%s must be a number or a string, got %s", what, kindOf(n))
+		return nil
+	}
+	if len(n.Value) > quality.MaxText {
+		f.fail(n, "", "%s has %d bytes; at most %d are allowed", what, len(n.Value), quality.MaxText)
+		return nil
+	}
+	switch n.ShortTag() {
+	case "!!int", "!!float":
+		l, ok := quality.Num(n.Value)
+		if !ok {
+			f.fail(n, "write it with digits", "%s is %s, which is not a decimal number", what, quoteShort(n.Value))
+			return nil
+		}
+		return &l
+	case "!!bool":
+		l := quality.Text(strings.ToLower(n.Value))
+		return &l
+	}
+	l := quality.Text(n.Value)
+	return &l
+}
+
+func (f yamlFile) values(n *yaml.Node, c *check) {
+	f.each(n, "values", func(item *yaml.Node) {
+		if l := f.literal(item, "an item of values"); l != nil {
+			c.Params.Values = append(c.Params.Values, *l)
+		}
+	})
+	switch {
+	case n.Kind == yaml.SequenceNode && len(n.Content) == 0:
+		f.fail(n, "", "values is empty")
+	case len(c.Params.Values) > quality.MaxValues:
+		f.fail(n, "use relationships with an asset of values", "values may have at most %d items", quality.MaxValues)
+	}
+}
+
+func (f yamlFile) relation(n *yaml.Node, c *check) {
+	s, ok := f.text(n, "to")
+	if !ok {
+		return
+	}
+	key, err := ids.ParseAssetKey(s)
+	if err != nil {
+		f.fail(n, keySuggestion(s), "invalid asset key %s: expected namespace/name", quoteShort(s))
+		return
+	}
+	c.Params.To, c.reads = s, &dep{key: key, at: f.place(n), check: true}
+}
+
+func (f yamlFile) pattern(n *yaml.Node, c *check) {
+	c.Params.Pattern = f.nonEmpty(n, "pattern")
+	if _, err := regexp.Compile(c.Params.Pattern); err != nil {
+		f.fail(n, "", "pattern is not a regular expression: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+	}
+}
+
+func (f yamlFile) maxAge(n *yaml.Node, c *check) {
+	var age time.Duration
+	if n.Kind == yaml.ScalarNode && strings.HasSuffix(n.Value, "d") {
+		f.days(n, "max_age", &age)
+	} else if d, ok := f.duration(n, "max_age", time.Second, time.Second, 36_500*24*time.Hour); ok {
+		age = d
+	}
+	c.Params.MaxAgeSec = int64(age / time.Second)
+}
+
+// percent reads a percentage as millionths.
+func (f yamlFile) percent(n *yaml.Node, what string) (int64, bool) {
+	if n.Kind != yaml.ScalarNode || !percent.MatchString(n.Value) {
+		f.fail(n, "write, for example, 50%", "%s must be a percentage, got %s", what, kindOf(n))
+		return 0, false
+	}
+	const decimals = 4
+	whole, fraction, _ := strings.Cut(strings.TrimSuffix(n.Value, "%"), ".")
+	millionths, _ := strconv.ParseInt(whole+fraction+strings.Repeat("0", decimals-len(fraction)), 10, 64) // nine digits
+	if millionths == 0 {
+		f.fail(n, "", "%s is %s; must be above 0%%", what, n.Value)
+		return 0, false
+	}
+	return millionths, true
+}
+
+var percent = regexp.MustCompile(percentPattern)
+
+// allow reads the number of tolerated failing rows.
+func (f yamlFile) allow(n *yaml.Node, c *check) {
+	c.allowed++
+	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!int" {
+		const most = 1 << 53
+		c.Allow.Rows, _ = f.integer(n, "allow", 0, most)
+		return
+	}
+	if n.Kind != yaml.ScalarNode || !percent.MatchString(n.Value) {
+		f.fail(n, "write, for example, 5 or 0.1%", "allow must be a number of rows or a percentage, got %s", kindOf(n))
+		return
+	}
+	if ppm, ok := f.percent(n, "allow"); ok && ppm > quality.Millionths {
+		f.fail(n, "", "allow is %s; must be at most 100%%", n.Value)
+	} else if ok {
+		c.Allow.PPM = ppm
+	}
+}
+
+// columnTypesShape is the shape of a mapping from columns to types.
+func columnTypesShape(values, about shape) shape {
+	about.Type, about.Additional, about.MinProperties, about.MaxProperties = "object", values, 1, quality.MaxColumns
+	return about
+}
+
+// columnTypes reads a mapping from columns to types.
+func (f yamlFile) columnTypes(n *yaml.Node, what string, read func(name, value *yaml.Node)) {
+	if n.Kind != yaml.MappingNode {
+		f.fail(n, "write {column: TYPE}", "%s must be a mapping, got %s", what, kindOf(n))
+		return
+	}
+	f.notEmpty(n, what, "add a column")
+	if len(n.Content)/2 > quality.MaxColumns {
+		f.fail(n, "", "%s may have at most %d columns", what, quality.MaxColumns)
+		return
+	}
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, value := resolve(n.Content[i]), resolve(n.Content[i+1])
+		lower := strings.ToLower(name.Value)
+		switch {
+		case name.Kind != yaml.ScalarNode || name.Value == "":
+			f.fail(name, "", "a column must have a name")
+		case seen[lower]:
+			f.fail(name, "", "duplicate column %s: names are compared without case", quoteShort(name.Value))
+		default:
+			read(name, value)
+		}
+		seen[lower] = true
+	}
+}
+
+// columnType reads the type of a column.
+func (f yamlFile) columnType(n *yaml.Node, what string) (string, bool) {
+	s, ok := f.text(n, what)
+	if !ok {
+		return "", false
+	}
+	if err := quality.CheckType(s); err != nil {
+		name, _, _ := strings.Cut(strings.ToUpper(s), "(")
+		f.fail(n, didYouMean(plan.Suggest(name, quality.TypeNames())), "%s is not a type of SQL: %v", quoteShort(s), err)
+		return "", false
+	}
+	return s, true
+}
+
+// contractFields are the fields of a column of `columns`.
+var contractFields = table[contractColumn]{
+	other("type", shape{Type: "string", Description: "The type in SQL."}, func(f yamlFile, n *yaml.Node, c *contractColumn) {
+		c.kind, c.typed = f.columnType(n, "type")
+	}),
+	other("not_null", shape{Type: "boolean", Default: false, Description: "Whether NULL fails the check."}, func(f yamlFile, n *yaml.Node, c *contractColumn) {
+		if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Decode(&c.notNull) != nil {
+			f.fail(n, "", "not_null must be true or false, got %s", kindOf(n))
+		}
+	}),
+}
+
+// contractColumn is a column of `columns` while it is read.
+type contractColumn struct {
+	kind           string
+	typed, notNull bool
+}
+
+// columns reads the contract of an asset: short for a check of kind schema that forbids other
+// columns, and for one of kind not_null.
+func (f yamlFile) columns(n *yaml.Node, a *declared) {
+	types := check{Check: quality.Check{Name: quality.ContractCheck, Kind: quality.Schema}, at: f.place(n)}
+	filled := check{Check: quality.Check{Name: quality.ContractNotNullCheck, Kind: quality.NotNull}, at: f.place(n)}
+	types.Params.ForbidExtra = true
+	f.columnTypes(n, "columns", func(name, value *yaml.Node) {
+		c := contractColumn{}
+		if value.Kind == yaml.MappingNode {
+			f.mapping(value, "a column", contractFields.fields(f, &c))
+			if !hasField(value, "type") {
+				f.fail(value, "add type: VARCHAR", "the column %s has no type", quoteShort(name.Value))
+			}
+		} else {
+			c.kind, c.typed = f.columnType(value, "the type of "+quoteShort(name.Value))
+		}
+		if !c.typed {
+			return
+		}
+		types.Params.Types = append(types.Params.Types, quality.ColumnType{Name: name.Value, Type: c.kind})
+		if c.notNull {
+			filled.Columns, filled.columnsAt = append(filled.Columns, name.Value), append(filled.columnsAt, f.place(name))
+		}
+	})
+	if len(types.Params.Types) == 0 {
+		return
+	}
+	a.contract = []check{types}
+	if len(filled.Columns) > 0 {
+		a.contract = append(a.contract, filled)
+	}
+}

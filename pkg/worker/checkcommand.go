@@ -1,0 +1,156 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/quality"
+)
+
+// maxVerdict limits the size of the verdict that a command writes, in bytes.
+const maxVerdict = 64 << 10
+
+// commandVerdict is what a command writes to SERVO_VERDICT.
+type commandVerdict struct {
+	Passed  *bool  `json:"passed"`
+	Failing int64  `json:"failing"`
+	Message string `json:"message"`
+}
+
+// command executes a check that is a command. Without a verdict, the check has passed if the command
+// exits with 0. A command that exits with another status is broken.
+func (r *checkRun) command(ctx context.Context, c *quality.Check) (event.CheckResult, error) {
+	var none event.CheckResult
+	if err := r.layOutCandidate(); err != nil {
+		return none, err
+	}
+	if err := r.layOutInputs(ctx, r.t, r.inputs); err != nil {
+		return none, err
+	}
+	secrets, err := r.findSecrets(ctx, r.t)
+	if err != nil {
+		return none, err
+	}
+	folder, err := r.folder("checks")
+	if err != nil {
+		return none, err
+	}
+	cwd := r.t.root
+	if cwd == "" {
+		if cwd, err = r.folder("work"); err != nil {
+			return none, err
+		}
+	}
+	env, err := r.environ(r.t, secrets, r.inputs, r.candidate)
+	if err != nil {
+		return none, err
+	}
+	verdict := filepath.Join(folder, c.Name+".json")
+	env = append(env, "SERVO_CHECK="+c.Name, "SERVO_VERDICT="+verdict)
+	program, err := findProgram(c.Command[0], cwd, env)
+	if err != nil {
+		return none, err
+	}
+	before := r.stamps()
+	err = r.execute(ctx, &exec.Cmd{Path: program, Args: c.Command, Dir: cwd, Env: env})
+	if changed := r.changedInput(ctx, r.inputs); changed != nil {
+		return none, changed
+	}
+	if name := changedFile(before, r.stamps()); name != "" {
+		return none, permanent(CodeInvalidOutput, "check %s has changed the output file %s, which it may only read", c.Name, name)
+	}
+	if err != nil {
+		return none, err
+	}
+	return r.readVerdict(c, verdict)
+}
+
+// layOutCandidate creates a folder with links to the files of the output, which become read-only.
+func (r *checkRun) layOutCandidate() (err error) {
+	if r.candidate != "" {
+		return nil
+	}
+	dir, err := r.folder("candidate-" + r.phase)
+	if err != nil {
+		return err
+	}
+	for i := range r.made {
+		const readOnly = 0o400
+		target := filepath.Join(dir, filepath.FromSlash(r.made[i].name))
+		err := os.MkdirAll(filepath.Dir(target), 0o700)
+		if err == nil {
+			err = os.Chmod(r.made[i].path, readOnly)
+		}
+		if err == nil {
+			err = os.Symlink(r.made[i].path, target)
+		}
+		if err != nil {
+			return fail(CodeWorker, CategoryInfrastructure, fmt.Errorf("link the output for a check: %w", err))
+		}
+	}
+	r.candidate = dir
+	return nil
+}
+
+// stamps returns size and modification time of the files of the output.
+func (r *checkRun) stamps() map[string]string {
+	found := make(map[string]string, len(r.made))
+	for i := range r.made {
+		if info, err := os.Stat(r.made[i].path); err == nil {
+			found[r.made[i].name] = fmt.Sprint(info.Size(), info.ModTime().UnixNano())
+		} else {
+			found[r.made[i].name] = "missing"
+		}
+	}
+	return found
+}
+
+// changedFile returns the name of a file whose stamp differs, or "".
+func changedFile(before, after map[string]string) string {
+	for name, stamp := range before {
+		if after[name] != stamp {
+			return name
+		}
+	}
+	return ""
+}
+
+// readVerdict reads the verdict of a command.
+func (r *checkRun) readVerdict(c *quality.Check, file string) (event.CheckResult, error) {
+	result := c.Judge(quality.Compiled{}, quality.Measured{Rows: r.rows})
+	info, err := os.Lstat(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return result, nil
+	}
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxVerdict) {
+		err = fmt.Errorf("the verdict must be a file of at most %d bytes", maxVerdict)
+	}
+	var data []byte
+	if err == nil {
+		data, err = os.ReadFile(file) //nolint:gosec // a file of this execution
+	}
+	var v commandVerdict
+	if err == nil {
+		err = json.Unmarshal(data, &v)
+	}
+	if err == nil && (v.Passed == nil || v.Failing < 0) {
+		err = errors.New(`expected {"passed": true, "failing": 0, "message": "…"}`)
+	}
+	if err != nil {
+		return result, permanent(CodeCheckError, "read the verdict in SERVO_VERDICT: %w", err)
+	}
+	result.Passed, result.Failing = *v.Passed, v.Failing
+	if v.Message != "" {
+		result.Message = quality.Short(v.Message)
+	} else if !result.Passed {
+		result.Message = "the command reports a failure"
+	}
+	return result, nil
+}

@@ -1,0 +1,412 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/quality"
+)
+
+// Checks run before the commit marker exists, on the files in the scratch folder. An output that a
+// check blocks therefore never becomes visible: no reader and no other task finds it.
+//
+// The order is: PRE checks, the work, POST checks, upload, commit marker with all results, report.
+// An execution that dies before the marker leaves nothing, and the next one repeats everything. An
+// execution that finds a marker reports the results in the marker.
+
+// Checker executes one check instead of DuckDB or a command. An error means that the check itself
+// is broken.
+type Checker func(ctx context.Context, e Execution, c *quality.Check) (quality.Measured, error)
+
+// samplesFolder is the folder of an output's directory with samples of failing rows.
+const samplesFolder = "_checks"
+
+// checkRun executes the checks of one phase.
+type checkRun struct {
+	*attempt
+	t      *work
+	phase  string
+	inputs []input
+	// made are the files of the output. The phase PRE has none.
+	made []outputFile
+	rows int64
+	// db is open from the first check that needs it.
+	db *database
+	// queries are the SQL checks with absolute paths, by name; broken are the errors of the others.
+	queries map[string]*resolvedQuery
+	broken  map[string]error
+	// candidate is the folder with the output that commands read.
+	candidate string
+	// final is set if a check is broken in a way that a retry does not change.
+	final map[string]bool
+}
+
+// audit runs the checks of a phase and adds their results to those of the attempt. It returns an
+// error if they fail the task. only selects checks by name; nil selects all.
+func (a *attempt) audit(ctx context.Context, t *work, phase string, inputs []input, made []outputFile, only []string) error {
+	checks := slices.DeleteFunc(quality.In(t.Checks, phase), func(c *quality.Check) bool { return only != nil && !slices.Contains(only, c.Name) })
+	if len(checks) == 0 {
+		return nil
+	}
+	r := &checkRun{attempt: a, t: t, phase: phase, inputs: inputs, made: made, final: map[string]bool{}}
+	for i := range made {
+		r.rows += made[i].rows
+	}
+	results, err := r.run(ctx, checks)
+	if closeErr := r.close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return err
+	}
+	a.checkResults = append(a.checkResults, results...)
+	for i := range results {
+		a.output.printf("%s\n", describeResult(&results[i]))
+	}
+	return a.gate(results, r.final)
+}
+
+// describeResult describes a result on one line.
+func describeResult(r *event.CheckResult) string {
+	verdict := "passed"
+	switch {
+	case r.Broken:
+		verdict = "broken"
+	case !r.Passed:
+		verdict = "failed"
+	}
+	text := "check " + r.Name + " " + verdict
+	if r.Message != "" {
+		text += ": " + r.Message
+	}
+	return text
+}
+
+func (r *checkRun) close() error {
+	if r.db == nil {
+		return nil
+	}
+	if err := r.db.close(); err != nil {
+		return sqlFailure(err)
+	}
+	return nil
+}
+
+// run executes the checks one after another. Its error stops the attempt.
+func (r *checkRun) run(ctx context.Context, checks []*quality.Check) ([]event.CheckResult, error) {
+	if r.w.cfg.Checker == nil {
+		if err := r.scratch(); err != nil {
+			return nil, err
+		}
+		if err := r.fetch(ctx, r.inputs); err != nil {
+			return nil, err
+		}
+		for i := range r.made {
+			if strings.HasPrefix(r.made[i].name, samplesFolder+"/") {
+				return nil, permanent(CodeInvalidOutput, "the output has a file %.200q, but the folder %s is reserved for samples of checks: rename it",
+					r.made[i].name, samplesFolder)
+			}
+		}
+	}
+	results := make([]event.CheckResult, 0, len(checks))
+	for _, c := range checks {
+		var result event.CheckResult
+		err := r.limited(ctx, c, func(ctx context.Context) (err error) {
+			result, err = r.one(ctx, c)
+			return err
+		})
+		if cause := context.Cause(ctx); cause != nil {
+			return nil, cause
+		}
+		if err != nil {
+			f, known := errors.AsType[*failure](err)
+			if known && f.category == CategoryInfrastructure {
+				return nil, err
+			}
+			r.final[c.Name] = known && !f.retryable
+			result = c.Broken(r.masked(err))
+		}
+		result.Message = r.mask.String(result.Message)
+		results = append(results, result)
+	}
+	return results, nil
+}
+
+// limited calls do, at most for the time limit of the check.
+func (r *checkRun) limited(ctx context.Context, c *quality.Check, do func(context.Context) error) error {
+	if c.Timeout() == 0 {
+		return do(ctx)
+	}
+	limited, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := fmt.Errorf("timed out after %s", c.Timeout())
+	stop := background(limited, func(ctx context.Context) {
+		if r.w.cfg.Clock.Sleep(ctx, c.Timeout()) == nil {
+			cancel(late)
+		}
+	})
+	err := do(limited)
+	stop()
+	if errors.Is(context.Cause(limited), late) {
+		return late
+	}
+	return err
+}
+
+// one executes a check.
+func (r *checkRun) one(ctx context.Context, c *quality.Check) (event.CheckResult, error) {
+	switch {
+	case r.w.cfg.Checker != nil:
+		m, err := r.w.cfg.Checker(ctx, Execution{RunID: r.env.RunID, TaskKey: r.env.TaskKey, Attempt: r.env.Attempt}, c)
+		return c.Judge(quality.Compiled{}, m), err
+	case c.Kind == quality.Command:
+		return r.command(ctx, c)
+	}
+	if err := r.open(ctx); err != nil {
+		return event.CheckResult{}, err
+	}
+	return r.sql(ctx, c)
+}
+
+// open opens a database with views of the inputs and of the output, and locks it.
+func (r *checkRun) open(ctx context.Context) (err error) {
+	if r.db != nil {
+		return nil
+	}
+	if r.db, err = r.w.openDuckDB(ctx, r.dir); err != nil {
+		return sqlFailure(err)
+	}
+	readable, err := r.resolveQueries(ctx)
+	if err != nil {
+		return err
+	}
+	statements, err := variables(r.t)
+	if err != nil {
+		return err
+	}
+	add := func(key ids.AssetKey, files []string) {
+		if len(files) > 0 {
+			statements = append(statements, createView(key, files)...)
+			readable.files = append(readable.files, files...)
+		}
+	}
+	for i := range r.inputs {
+		add(r.inputs[i].asset, r.inputs[i].parquet())
+	}
+	var files []string
+	for i := range r.made {
+		if isParquet(r.made[i].name) {
+			files = append(files, r.made[i].path)
+		}
+	}
+	add(r.asset, files)
+	for _, statement := range statements {
+		if _, err := r.db.exec(ctx, statement); err != nil {
+			return sqlFailure(fmt.Errorf("prepare the checks: %w", err))
+		}
+	}
+	if _, err := r.folder("checks"); err != nil {
+		return err
+	}
+	readable.directories = append(readable.directories, r.dir)
+	return r.db.lock(ctx, readable)
+}
+
+// createView returns the statements that make files readable under an asset's name.
+func createView(key ids.AssetKey, files []string) []string {
+	return []string{
+		"CREATE SCHEMA IF NOT EXISTS " + quoteName(key.Namespace),
+		"CREATE VIEW " + quality.Table(key) + " AS SELECT * FROM " + readParquet(files),
+	}
+}
+
+// resolveQueries makes the paths of all SQL checks of the phase absolute, and returns the project's
+// files that they may read.
+func (r *checkRun) resolveQueries(ctx context.Context) (sandbox, error) {
+	r.queries, r.broken = map[string]*resolvedQuery{}, map[string]error{}
+	all := &resolvedQuery{}
+	for _, c := range quality.In(r.t.Checks, r.phase) {
+		if c.Kind != quality.SQL {
+			continue
+		}
+		query, err := r.db.resolvePaths(ctx, c.Compile(quality.Target{}).Failing, r.t.root, plan.Source{})
+		if err != nil {
+			r.broken[c.Name] = err
+			continue
+		}
+		r.queries[c.Name] = query
+		all.reads = all.reads || query.reads
+		all.paths = append(all.paths, query.paths...)
+	}
+	return r.projectFiles(r.t, all)
+}
+
+// sql executes a check that is SQL.
+func (r *checkRun) sql(ctx context.Context, c *quality.Check) (event.CheckResult, error) {
+	if err := r.broken[c.Name]; err != nil {
+		return event.CheckResult{}, err
+	}
+	if r.phase == quality.Post && c.Kind != quality.SQL && !slices.ContainsFunc(r.made, func(f outputFile) bool { return isParquet(f.name) }) {
+		return event.CheckResult{}, permanent(CodeCheckError, "the output has no Parquet files, so it has no rows to check")
+	}
+	target := quality.Target{Table: r.asset, Now: r.w.cfg.Clock.Now(), Previous: -1}
+	if previous := r.t.task.PreviousRows; previous != nil {
+		target.Previous = *previous
+	}
+	compiled := c.Compile(target)
+	if query := r.queries[c.Name]; query != nil {
+		compiled.Failing = query.text
+	}
+	m := quality.Measured{Rows: r.rows}
+	if err := r.scan(ctx, "SELECT count(*) FROM (\n"+compiled.Failing+"\n) AS failing", &m.Failing); err != nil {
+		return event.CheckResult{}, err
+	}
+	if compiled.Value != "" {
+		var value *string
+		if err := r.scan(ctx, "SELECT CAST(measured AS VARCHAR) FROM ("+compiled.Value+") AS t(measured)", &value); err != nil {
+			return event.CheckResult{}, err
+		}
+		if value != nil {
+			m.Value = *value
+		}
+	}
+	result := c.Judge(compiled, m)
+	if m.Failing > 0 && compiled.Value == "" && r.t.Samples > 0 {
+		r.keepSample(ctx, compiled.Failing, &result)
+	}
+	return result, nil
+}
+
+// scan executes a query with one row and one column.
+func (r *checkRun) scan(ctx context.Context, query string, to any) error {
+	if err := r.db.conn.QueryRowContext(ctx, query).Scan(to); err != nil {
+		return r.w.explainMemory(sqlFailure(err))
+	}
+	return nil
+}
+
+// MaxSampleBytes limits the size of a stored sample.
+const MaxSampleBytes = 1 << 20
+
+// keepSample stores some of the failing rows, and adds the first one to the message. A sample that
+// cannot be stored does not change the verdict.
+func (r *checkRun) keepSample(ctx context.Context, failing string, result *event.CheckResult) {
+	var first string
+	if r.scan(ctx, "SELECT CAST(to_json(failing) AS VARCHAR) FROM (\n"+failing+"\n) AS failing LIMIT 1", &first) == nil {
+		const most = 300
+		if len(first) > most {
+			first = strings.ToValidUTF8(first[:most], "") + ellipsis
+		}
+		result.Message += "; for example " + first
+	}
+	file := filepath.Join(r.dir, "checks", result.Name+".parquet")
+	for rows := r.t.Samples; rows > 0; rows /= 4 {
+		_, err := r.db.exec(ctx, "COPY (SELECT * FROM (\n"+failing+"\n) AS failing LIMIT "+strconv.Itoa(rows)+") TO "+quote(file)+" (FORMAT parquet, COMPRESSION zstd)")
+		if err != nil {
+			r.log.WarnContext(ctx, "could not write the sample of a check", "check", result.Name, "error", r.masked(err))
+			return
+		}
+		if info, err := os.Stat(file); err == nil && info.Size() <= MaxSampleBytes {
+			result.Sample = r.storeSample(ctx, result.Name, file)
+			return
+		}
+	}
+}
+
+// storeSample stores a sample in the directory of this execution, and returns its key.
+func (a *attempt) storeSample(ctx context.Context, name, file string) string {
+	key := contract.ExecutionPrefix(a.domain, a.asset, a.env.PartitionKey, a.env.MaterializationID, a.env.AttemptID, a.nonce) +
+		samplesFolder + "/" + name + ".parquet"
+	data, err := os.ReadFile(file) //nolint:gosec // a file of this execution
+	if err == nil {
+		_, err = a.w.cfg.Store.Create(ctx, key, data)
+	}
+	if err != nil && !errors.Is(err, blob.ErrExists) {
+		a.log.WarnContext(ctx, "could not store the sample of a check", "check", name, "error", a.masked(err))
+		return ""
+	}
+	return key
+}
+
+// gate returns an error if results fail the task. A check that is broken is retried, because it may
+// work at the next attempt: one that blocks always, one that degrades as long as there are attempts.
+func (a *attempt) gate(results []event.CheckResult, final map[string]bool) error {
+	var failed, broken []string
+	retryable := false
+	for i := range results {
+		r := &results[i]
+		again := r.Broken && !final[r.Name]
+		switch {
+		case quality.Blocks(r) && !r.Broken:
+			failed = append(failed, r.Name+": "+r.Message)
+		case quality.Blocks(r), quality.Degrades(r) && again && a.env.Attempt < a.env.MaxAttempts:
+			broken = append(broken, r.Name+": "+r.Message)
+			retryable = retryable || again
+		}
+	}
+	switch {
+	case len(failed) > 0:
+		return &failure{CodeCheckFailed, CategoryQuality, false, errors.New(firstOf("failed", failed))}
+	case len(broken) > 0:
+		return &failure{CodeCheckError, CategoryQuality, retryable, errors.New(firstOf("broken", broken))}
+	}
+	return nil
+}
+
+// firstOf describes several checks by the first of them.
+func firstOf(verdict string, checks []string) string {
+	text := "check " + checks[0]
+	if more := len(checks) - 1; more > 0 {
+		text += fmt.Sprintf("; and %d more %s", more, verdict)
+	}
+	return text
+}
+
+// adopt returns the output of an existing marker. Its results become those of the attempt. Checks
+// without a result run on the committed files: the marker is that of a worker that runs no checks.
+func (a *attempt) adopt(ctx context.Context, t *work, m *contract.CommitMarker) (*event.Output, error) {
+	a.checkResults = slices.Clone(m.Checks)
+	missing := quality.Missing(t.Checks, m.Checks)
+	if err := a.gate(m.Checks, nil); err != nil || len(missing) == 0 {
+		return m.Output(), err
+	}
+	inputs, err := a.resolve(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	own := []input{{asset: a.asset, parts: []part{{partitionKey: a.env.PartitionKey, marker: m}}}}
+	if err := a.fetch(ctx, own); err != nil {
+		return nil, err
+	}
+	made := make([]outputFile, len(m.Files))
+	for i, f := range m.Files {
+		path := own[0].parts[0].paths[i]
+		made[i] = outputFile{name: f.Name, path: path, rows: f.Rows, open: func() (*os.File, error) { return os.Open(path) }} //nolint:gosec // a fetched file
+	}
+	for _, phase := range []string{quality.Pre, quality.Post} {
+		if err := a.audit(ctx, t, phase, inputs, made, missing); err != nil {
+			return nil, err
+		}
+	}
+	return m.Output(), nil
+}
+
+// audited reports whether a marker proves that every blocking check of its asset has passed.
+func audited(checks []quality.Check, m *contract.CommitMarker) bool {
+	passed := map[string]bool{}
+	for i := range m.Checks {
+		passed[m.Checks[i].Name] = m.Checks[i].Passed
+	}
+	return !slices.ContainsFunc(quality.Named(checks, quality.Critical), func(name string) bool { return !passed[name] })
+}

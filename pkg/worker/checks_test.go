@@ -1,0 +1,380 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/servo-orchestration/servo/internal/memblob"
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/contract"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/quality"
+	"github.com/servo-orchestration/servo/pkg/worker"
+)
+
+func checked(w plan.Work, checks ...quality.Check) plan.Work {
+	w.Checks, w.Samples = checks, 100
+	return w
+}
+
+func number(text string) *quality.Literal {
+	l, _ := quality.Num(text)
+	return &l
+}
+
+// resultsOf returns the results of an attempt by name, as "passed", "failed" or "broken" and the
+// message.
+func resultsOf(results []event.CheckResult) map[string]string {
+	found := map[string]string{}
+	for _, r := range results {
+		verdict := map[bool]string{true: "passed", false: "failed"}[r.Passed]
+		if r.Broken {
+			verdict = "broken"
+		}
+		found[r.Name] = strings.TrimSuffix(verdict+": "+r.Message, ": ")
+	}
+	return found
+}
+
+// end executes the next attempt and returns its report, whatever the outcome.
+func (w *fixture) end(key string, attempt int32) *contract.Finished {
+	w.t.Helper()
+	post(w.t, w.server.URL, w.envelope(key, attempt))
+	return w.control.last(w.t)
+}
+
+// commitUnchecked commits a task as a worker does that runs no checks.
+func (w *fixture) commitUnchecked(key string) {
+	w.t.Helper()
+	checked := w.plan
+	unchecked := map[string]plan.Work{}
+	for name, work := range checked.Assets {
+		work.Checks, work.Samples = nil, 0
+		unchecked[name] = work
+	}
+	w.setPlan(unchecked, checked.Tasks...)
+	w.run(key)
+	w.setPlan(checked.Assets, checked.Tasks...)
+}
+
+const people = `SELECT * FROM (VALUES
+	(1, 'ann', 20, DATE '2026-11-22'), (2, 'bob', 200, DATE '2026-11-22'), (2, NULL, -1, DATE '2026-11-22')) AS t(id, name, age, seen)`
+
+// TestEveryKindOfCheckRuns executes each built-in kind in DuckDB: once so that it passes, and once
+// so that it fails.
+func TestEveryKindOfCheckRuns(t *testing.T) {
+	const key = "clean/people"
+	warn := func(name, kind string, columns []string, p quality.Params) quality.Check {
+		return quality.Check{Name: name, Kind: kind, Columns: columns, Params: p, Severity: quality.Warning}
+	}
+	values := func(texts ...string) (found []quality.Literal) {
+		for _, text := range texts {
+			found = append(found, quality.Text(text))
+		}
+		return found
+	}
+	col := func(names ...string) []string { return names }
+	types := []quality.ColumnType{{Name: "ID", Type: "INTEGER"}, {Name: "name", Type: "VARCHAR"}, {Name: "age", Type: "INT"}, {Name: "seen", Type: "DATE"}}
+	checks := []quality.Check{
+		warn("nn_good", quality.NotNull, col("id", "age"), quality.Params{}),
+		warn("nn_bad", quality.NotNull, col("id", "name"), quality.Params{}),
+		warn("un_good", quality.Unique, col("id", "name"), quality.Params{}),
+		warn("un_bad", quality.Unique, col("id"), quality.Params{}),
+		warn("rc_good", quality.RowCount, nil, quality.Params{Min: number("3"), Max: number("3")}),
+		warn("rc_bad", quality.RowCount, nil, quality.Params{Min: number("4")}),
+		warn("rc_previous", quality.RowCount, nil, quality.Params{MinOfPrevious: 500_000}),
+		warn("av_good", quality.AcceptedValues, col("name"), quality.Params{Values: values("ann", "bob")}),
+		warn("av_bad", quality.AcceptedValues, col("id"), quality.Params{Values: []quality.Literal{*number("1")}}),
+		warn("rel_good", quality.Relationships, col("name"), quality.Params{To: "ref/names", Field: "name"}),
+		warn("rel_bad", quality.Relationships, col("id"), quality.Params{To: "ref/names", Field: "id"}),
+		warn("ra_good", quality.Range, col("age"), quality.Params{Min: number("-1"), Max: number("200")}),
+		warn("ra_bad", quality.Range, col("age"), quality.Params{Min: number("0"), Max: number("150.5")}),
+		warn("ra_date", quality.Range, col("seen"), quality.Params{Min: &quality.Literal{Text: "2026-11-22"}}),
+		warn("re_good", quality.Regex, col("name"), quality.Params{Pattern: "^[a-z]+$"}),
+		warn("re_bad", quality.Regex, col("name"), quality.Params{Pattern: "^a"}),
+		warn("fr_good", quality.Freshness, col("seen"), quality.Params{MaxAgeSec: 172_800}),
+		warn("fr_bad", quality.Freshness, col("seen"), quality.Params{MaxAgeSec: 1}),
+		warn("sc_good", quality.Schema, nil, quality.Params{Types: types, ForbidExtra: true}),
+		warn("sc_open", quality.Schema, nil, quality.Params{Types: types[:1]}),
+		warn("sc_bad", quality.Schema, nil, quality.Params{Types: append([]quality.ColumnType{{Name: "age", Type: "BIGINT"}, {Name: "x", Type: "DATE"}}, types[:2]...), ForbidExtra: true}),
+		{Name: "sql_good", Kind: quality.SQL, SQL: "SELECT * FROM clean.people WHERE id > 9;", Severity: quality.Warning},
+		{Name: "sql_bad", Kind: quality.SQL, SQL: "SELECT p.* FROM clean.people p JOIN 'data/x.csv' x ON p.id = x.id -- two", Severity: quality.Warning},
+		{Name: "sql_broken", Kind: quality.SQL, SQL: "SELECT nonsense FROM clean.people", Severity: quality.Warning},
+		{Name: "allowed", Kind: quality.NotNull, Columns: col("name"), Allow: quality.Allowance{PPM: 400_000}},
+	}
+	w := newFixture(t, nil, map[string]plan.Work{
+		"ref/names": query("SELECT * FROM (VALUES (1, 'ann'), (7, 'bob')) AS t(id, name)"),
+		key:         checked(query(people), checks...),
+	}, task("ref/names", "", nil), task(key, "", map[string]plan.InputSet{"ref/names": from("ref/names")}, "ref/names"))
+	w.file("data/x.csv", "id\n2\n")
+	w.run("ref/names")
+	w.clock.mu.Lock()
+	w.clock.now = time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
+	w.clock.mu.Unlock()
+	end := w.run(key)
+	got := resultsOf(end.CheckResults)
+	broken := got["sql_broken"]
+	delete(got, "sql_broken")
+	assert.Contains(t, broken, `broken: Binder Error: Referenced column "nonsense" not found`)
+	const row2, row3 = `{"id":2,"name":"bob","age":200,"seen":"2026-11-22"}`, `{"id":2,"name":null,"age":-1,"seen":"2026-11-22"}`
+	require.Equal(t, map[string]string{
+		"nn_good": "passed", "nn_bad": "failed: 1 of 3 rows; for example " + row3,
+		"un_good": "passed", "un_bad": `failed: 1 value of id in several rows; for example {"id":2,"rows":2}`,
+		"rc_good": "passed", "rc_bad": "failed: row_count is 3; expected at least 4", "rc_previous": "passed",
+		"av_good": "passed", "av_bad": "failed: 2 of 3 rows; for example " + row2,
+		"rel_good": "passed", "rel_bad": "failed: 2 of 3 rows; for example " + row2,
+		"ra_good": "passed", "ra_bad": "failed: 2 of 3 rows; for example " + row2, "ra_date": "passed",
+		"re_good": "passed", "re_bad": "failed: 1 of 3 rows; for example " + row2,
+		"fr_good": "passed", "fr_bad": "failed: the newest seen is 2026-11-22 00:00:00+00; expected not older than 2026-11-22 23:59:59+00",
+		"sc_good": "passed", "sc_open": "passed",
+		"sc_bad":   `failed: 3 columns differ; for example {"column":"age","problem":"another type","expected":"BIGINT","actual":"INTEGER"}`,
+		"sql_good": "passed", "sql_bad": "failed: 2 failing rows; for example " + row2,
+		"allowed": "passed: 1 of 3 rows, which `allow` tolerates; for example " + row3,
+	}, got)
+	require.Equal(t, end.CheckResults, w.marker(key).Checks)
+	w.scratchIsEmpty()
+}
+
+func TestBlockedOutputHasNoMarker(t *testing.T) {
+	const key = "clean/people"
+	for _, store := range []blob.Store{nil, memblob.New(memblob.Options{})} {
+		w := newFixture(t, store, map[string]plan.Work{key: checked(query(people),
+			quality.Check{Name: "names", Kind: quality.NotNull, Columns: []string{"name"}},
+			quality.Check{Name: "ages", Kind: quality.Range, Columns: []string{"age"}, Params: quality.Params{Max: number("150")}},
+		)}, task(key, "", nil))
+		end := w.end(key, 1)
+		require.Equal(t, event.Failed, end.Outcome)
+		require.Equal(t, worker.CodeCheckFailed, end.Error.Code)
+		require.False(t, end.Error.Retryable)
+		require.Equal(t, "check names: 1 of 3 rows; for example {\"id\":2,\"name\":null,\"age\":-1,\"seen\":\"2026-11-22\"}; and 1 more failed", end.Error.Message)
+		require.Nil(t, end.Output)
+		require.Len(t, end.CheckResults, 2)
+		// Only the samples are stored.
+		keys := w.keysBelow("assets/")
+		require.Len(t, keys, 2)
+		for _, r := range end.CheckResults {
+			require.Contains(t, keys, r.Sample)
+			require.Contains(t, r.Sample, "/_checks/"+r.Name+".parquet")
+		}
+		require.Contains(t, w.log(key), "check names failed: 1 of 3 rows")
+	}
+}
+
+func TestSeverityDecidesTheEffect(t *testing.T) {
+	const key = "clean/people"
+	for severity, outcome := range map[quality.Severity]event.Outcome{
+		"": event.Failed, quality.Critical: event.Failed, quality.Error: event.Succeeded, quality.Warning: event.Succeeded, quality.Info: event.Succeeded,
+	} {
+		w := newFixture(t, nil, map[string]plan.Work{key: checked(query("SELECT 1 AS x"),
+			quality.Check{Name: "few", Kind: quality.RowCount, Params: quality.Params{Min: number("2")}, Severity: severity})}, task(key, "", nil))
+		end := w.end(key, 1)
+		require.Equal(t, outcome, end.Outcome, severity)
+		require.False(t, end.CheckResults[0].Passed)
+	}
+}
+
+func TestPreCheckFailsBeforeTheWork(t *testing.T) {
+	const in, key = "raw/in", "a/b"
+	work := shell("echo ran >> ran; cp $SERVO_INPUT_RAW_IN/*.parquet $SERVO_OUTPUT/")
+	w := newFixture(t, nil, map[string]plan.Work{
+		in:  query("SELECT 1 AS x"),
+		key: checked(work, quality.Check{Name: "feed", Phase: quality.Pre, Kind: quality.SQL, SQL: "SELECT * FROM raw.in WHERE x = 1"}),
+	}, task(in, "", nil), task(key, "", map[string]plan.InputSet{in: from(in)}, in))
+	w.run(in)
+	end := w.end(key, 1)
+	require.Equal(t, worker.CodeCheckFailed, end.Error.Code)
+	require.Equal(t, "PRE", end.CheckResults[0].Phase)
+	require.NoFileExists(t, w.root+"/ran")
+}
+
+func TestCommandChecksReportAVerdict(t *testing.T) {
+	const key = "a/b"
+	command := func(name, script string) quality.Check {
+		return quality.Check{Name: name, Kind: quality.Command, Command: []string{"sh", "-c", script}, Severity: quality.Warning}
+	}
+	for name, work := range map[string]plan.Work{"query": query("SELECT 1 AS x"), "command": shell("echo x > $SERVO_OUTPUT/data.parquet.txt")} {
+		file := map[string]string{"query": "data.parquet", "command": "data.parquet.txt"}[name]
+		w := newFixture(t, nil, map[string]plan.Work{key: checked(work,
+			command("good", "test -s $SERVO_OUTPUT/"+file),
+			command("bad", `echo '{"passed": false, "failing": 3, "message": "three are bad"}' > $SERVO_VERDICT`),
+			command("exits", "echo reason >&2; exit 3"),
+			command("nonsense", "echo nonsense > $SERVO_VERDICT"),
+			command("missing", "true"),
+			command("named", "test $SERVO_CHECK = named"),
+		)}, task(key, "", nil))
+		end := w.run(key)
+		got := resultsOf(end.CheckResults)
+		assert.Equal(t, "passed", got["good"], name)
+		assert.Equal(t, "failed: three are bad", got["bad"])
+		assert.Equal(t, int64(3), end.CheckResults[1].Failing)
+		assert.Equal(t, "broken: sh exited with status 3:\nreason", got["exits"])
+		assert.Contains(t, got["nonsense"], "broken: read the verdict in SERVO_VERDICT: invalid character")
+		assert.Equal(t, "passed", got["missing"])
+		assert.Equal(t, "passed", got["named"])
+		w.scratchIsEmpty()
+	}
+}
+
+func TestCheckThatChangesTheOutputIsRejected(t *testing.T) {
+	const key = "a/b"
+	w := newFixture(t, nil, map[string]plan.Work{key: checked(query("SELECT 1 AS x"), quality.Check{
+		Name: "evil", Kind: quality.Command, Command: []string{"sh", "-c", "chmod +w $SERVO_OUTPUT/*; echo more >> $SERVO_OUTPUT/data.parquet"},
+	})}, task(key, "", nil))
+	end := w.end(key, 1)
+	require.Equal(t, worker.CodeCheckError, end.Error.Code)
+	require.Contains(t, end.Error.Message, "check evil has changed the output file data.parquet")
+	require.Empty(t, w.keysBelow("assets/"))
+}
+
+func TestBrokenCheckIsRetriedAtItsSeverity(t *testing.T) {
+	const key = "a/b"
+	broken := func(severity quality.Severity, retryable bool) quality.Check {
+		c := quality.Check{Name: "broken", Kind: quality.Command, Command: []string{"sh", "-c", "exit 1"}, Severity: severity}
+		if !retryable {
+			c.Kind, c.SQL, c.Command = quality.SQL, "SELECT nonsense FROM a.b", nil
+		}
+		return c
+	}
+	for _, c := range []struct {
+		check     quality.Check
+		attempt   int32 // of 3
+		outcome   event.Outcome
+		retryable bool
+	}{
+		{broken(quality.Critical, true), 1, event.Failed, true},
+		{broken(quality.Critical, true), 3, event.Failed, true},
+		{broken(quality.Critical, false), 1, event.Failed, false},
+		{broken(quality.Error, true), 1, event.Failed, true},
+		{broken(quality.Error, true), 3, event.Succeeded, false},
+		{broken(quality.Error, false), 1, event.Succeeded, false},
+		{broken(quality.Warning, true), 1, event.Succeeded, false},
+	} {
+		w := newFixture(t, nil, map[string]plan.Work{key: checked(query("SELECT 1 AS x"), c.check)}, task(key, "", nil))
+		end := w.end(key, c.attempt)
+		require.Equal(t, c.outcome, end.Outcome, c)
+		if c.outcome == event.Failed {
+			require.Equal(t, worker.CodeCheckError, end.Error.Code)
+			require.Equal(t, c.retryable, end.Error.Retryable, c)
+			require.Empty(t, w.keysBelow("assets/"))
+		}
+		require.True(t, end.CheckResults[0].Broken)
+	}
+}
+
+func TestSlowCheckTimesOut(t *testing.T) {
+	const key = "a/b"
+	w := newFixture(t, nil, map[string]plan.Work{key: checked(query("SELECT 1 AS x"), quality.Check{
+		Name: "slow", Kind: quality.Command, Command: []string{"sleep", "1000"}, TimeoutSec: 1, Severity: quality.Warning,
+	})}, task(key, "", nil))
+	end := w.run(key)
+	require.Equal(t, "timed out after 1s", end.CheckResults[0].Message)
+}
+
+// TestI23AdoptedMarkerReportsItsResults: after the marker nothing runs twice.
+func TestI23AdoptedMarkerReportsItsResults(t *testing.T) {
+	const key = "a/b"
+	w := newFixture(t, nil, map[string]plan.Work{key: checked(query("SELECT 1 AS x"), quality.Check{
+		Name: "once", Kind: quality.Command, Command: []string{"sh", "-c", "echo ran >> ran"},
+	})}, task(key, "", nil))
+	first := w.end(key, 1)
+	second := w.end(key, 2)
+	require.Equal(t, first.CheckResults, second.CheckResults)
+	require.Equal(t, first.Output, second.Output)
+	ran, err := os.ReadFile(w.root + "/ran")
+	require.NoError(t, err)
+	require.Equal(t, "ran\n", string(ran))
+}
+
+// TestI23UnauditedMarkerIsChecked: the marker of a worker that runs no checks is not believed.
+func TestI23UnauditedMarkerIsChecked(t *testing.T) {
+	const key = "a/b"
+	for _, store := range []blob.Store{nil, memblob.New(memblob.Options{})} {
+		for want, least := range map[event.Outcome]string{event.Succeeded: "1", event.Failed: "2"} {
+			w := newFixture(t, store, map[string]plan.Work{key: checked(query("SELECT 1 AS x"), quality.Check{
+				Name: "rows", Kind: quality.RowCount, Params: quality.Params{Min: number(least)},
+			})}, task(key, "", nil))
+			w.commitUnchecked(key)
+			end := w.end(key, 2)
+			require.Equal(t, want, end.Outcome)
+			require.Len(t, end.CheckResults, 1)
+			if want == event.Failed {
+				require.Equal(t, worker.CodeCheckFailed, end.Error.Code)
+			}
+		}
+	}
+}
+
+// TestI23AllDoneReadsNoUnauditedOutput: a task that tolerates failures does not read the output of
+// an upstream that its checks block.
+func TestI23AllDoneReadsNoUnauditedOutput(t *testing.T) {
+	const up, down = "a/b", "c/d"
+	reader := task(down, "", map[string]plan.InputSet{up: from(up)}, up)
+	reader.TriggerRule = event.RuleAllDone
+	w := newFixture(t, nil, map[string]plan.Work{
+		up:   checked(query("SELECT 1 AS x"), quality.Check{Name: "rows", Kind: quality.RowCount, Params: quality.Params{Min: number("2")}}),
+		down: shell("ls $SERVO_INPUT_A_B > $SERVO_OUTPUT/found"),
+	}, task(up, "", nil), reader)
+	w.commitUnchecked(up)
+	w.end(up, 2)
+	end := w.end(down, 1)
+	require.Equal(t, event.Succeeded, end.Outcome)
+	require.Empty(t, w.read(end.Output.URI+"found"))
+}
+
+// TestI23DeathBeforeTheMarkerPublishesNothing ends an execution at each of its storage operations,
+// and then executes the task again: no reader ever finds a marker without passed checks.
+func TestI23DeathBeforeTheMarkerPublishesNothing(t *testing.T) {
+	const key = "a/b"
+	for fail := range 6 {
+		store := &dyingStore{Store: memblob.New(memblob.Options{}), left: fail}
+		w := newFixture(t, store, map[string]plan.Work{key: checked(query(people), quality.Check{
+			Name: "names", Kind: quality.NotNull, Columns: []string{"name"},
+		})}, task(key, "", nil))
+		store.armed = true
+		w.end(key, 1)
+		store.armed = false
+		require.NotContains(t, strings.Join(w.keysBelow("assets/"), " "), "_commit.json", fail)
+		end := w.end(key, 2)
+		require.Equal(t, worker.CodeCheckFailed, end.Error.Code)
+		require.NotContains(t, strings.Join(w.keysBelow("assets/"), " "), "_commit.json", fail)
+	}
+}
+
+// dyingStore fails all writes after some of them.
+type dyingStore struct {
+	blob.Store
+	armed bool
+	left  int
+}
+
+var errDied = errors.New("the process died")
+
+func (s *dyingStore) Create(ctx context.Context, key string, data []byte) (blob.Object, error) {
+	if s.armed && s.left == 0 {
+		return blob.Object{}, errDied
+	}
+	s.left--
+	return s.Store.Create(ctx, key, data)
+}
+
+func TestContractDecidesTheStoredInteger(t *testing.T) {
+	const key = "a/b"
+	declared := quality.Check{Name: quality.ContractCheck, Kind: quality.Schema, Params: quality.Params{
+		Types: []quality.ColumnType{{Name: "n", Type: "BIGINT"}}, ForbidExtra: true,
+	}}
+	w := newFixture(t, nil, map[string]plan.Work{key: checked(query("SELECT sum(x) AS n FROM (VALUES (1), (2)) AS t(x)"), declared)}, task(key, "", nil))
+	w.run(key)
+	require.Equal(t, "BIGINT", w.marker(key).Columns[0].Type)
+	w = newFixture(t, nil, map[string]plan.Work{key: checked(query("SELECT sum(x) AS n FROM (VALUES (9223372036854775807), (2)) AS t(x)"), declared)}, task(key, "", nil))
+	end := w.end(key, 1)
+	require.Equal(t, worker.CodeSQL, end.Error.Code)
+	require.Contains(t, end.Error.Message, "Column n: a value does not fit the type that `columns` declares")
+}

@@ -102,7 +102,7 @@ func statusOf(err error) int {
 		return r.status
 	case errors.Is(err, engine.ErrNotFound):
 		return http.StatusNotFound
-	case errors.Is(err, engine.ErrConflict), errors.Is(err, engine.ErrEnded):
+	case errors.Is(err, engine.ErrConflict), errors.Is(err, engine.ErrEnded), errors.Is(err, engine.ErrLiveRetry):
 		return http.StatusConflict
 	}
 	return http.StatusInternalServerError

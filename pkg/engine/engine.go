@@ -77,6 +77,8 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrConflict: the run key belongs to a run with a different request.
 	ErrConflict = errors.New("run key conflict")
+	// ErrLiveRetry: the run cannot be retried, because another run of its chain of retries is live.
+	ErrLiveRetry = errors.New("another run of the same chain of retries has not ended")
 	// ErrEnded: the run has ended and cannot be changed.
 	ErrEnded = errors.New("the run has ended")
 

@@ -33,6 +33,8 @@ type RunRequest struct {
 	// Vars are the variables whose values differ from those of the project's environment. The
 	// assets of Plan have these values already.
 	Vars map[string]string
+	// Release is the hash of the release that the run executes; "": none is deployed.
+	Release string
 }
 
 // RunHandle identifies the run of a request.
@@ -60,11 +62,12 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 	p := &event.RunTriggered{
 		Trigger: r.Trigger, RootAssets: roots(r), RunKey: r.RunKey, MaxParallelism: r.MaxParallelism,
 		TimeoutSec: r.TimeoutSec, CancelGraceSec: r.CancelGraceSec, Labels: r.Labels,
+		Release: r.Release, Vars: r.Vars,
 	}
 	for _, s := range r.Plan.Partitions {
 		p.PartitionSelection = append(p.PartitionSelection, s.String())
 	}
-	t, err := e.trigger(ctx, built, p)
+	t, err := e.trigger(ctx, built, p, observed{snap.State.FoldSeq, snap.State.FoldTime})
 	if !t.Attached {
 		t.Warnings, t.LeftOut = built.Warnings, built.LeftOut
 	}
@@ -83,6 +86,9 @@ func (e *Engine) Retry(ctx context.Context, runID string) (RunHandle, error) {
 	}
 	if !parent.State.Terminal() {
 		return RunHandle{}, fmt.Errorf("retry run %s: it is %s; wait until it ends, or cancel it", parent.RunID, parent.State)
+	}
+	if live := snap.State.LiveRunOf(parent.Root()); live != "" {
+		return RunHandle{}, errLiveRetry(parent.RunID, live)
 	}
 	old, err := e.plan(ctx, parent)
 	if err != nil {
@@ -109,13 +115,23 @@ func (e *Engine) Retry(ctx context.Context, runID string) (RunHandle, error) {
 	p := &event.RunTriggered{
 		Trigger:        event.Trigger{Type: "retry", ParentRunID: parent.RunID},
 		MaxParallelism: parent.MaxParallelism, TimeoutSec: parent.TimeoutSec, CancelGraceSec: parent.CancelGraceSec,
+		Release: parent.Release, RootRun: parent.Root(),
+	}
+	if parent.Vars != "" {
+		if err := json.Unmarshal([]byte(parent.Vars), &p.Vars); err != nil {
+			return RunHandle{}, fmt.Errorf("read variables of run %s: %w", parent.RunID, err)
+		}
 	}
 	if p.RootAssets, err = retriedAssets(parent, built); err != nil {
 		return RunHandle{}, err
 	}
-	t, err := e.trigger(ctx, built, p)
+	t, err := e.trigger(ctx, built, p, observed{parent.InputsSeq, parent.InputsAt})
 	t.Warnings = replacedOutputs(s, parent.RunID, built)
 	return t, err
+}
+
+func errLiveRetry(runID, live string) error {
+	return fmt.Errorf("retry run %s: %w: run %s: wait until it ends, or cancel it", runID, ErrLiveRetry, live)
 }
 
 // replacedOutputs warns if a later run has already computed partitions that a retry repeats: the
@@ -181,7 +197,13 @@ const (
 	maxInlineBytes = 256 << 10
 )
 
-func (e *Engine) trigger(ctx context.Context, built *plan.Plan, p *event.RunTriggered) (RunHandle, error) {
+// observed is the state that a plan was made on.
+type observed struct {
+	seq int64
+	at  event.Time
+}
+
+func (e *Engine) trigger(ctx context.Context, built *plan.Plan, p *event.RunTriggered, on observed) (RunHandle, error) {
 	data, sha, err := built.Encode()
 	if err != nil {
 		return RunHandle{}, err
@@ -196,6 +218,7 @@ func (e *Engine) trigger(ctx context.Context, built *plan.Plan, p *event.RunTrig
 	p.RunID, p.PlanID = e.cfg.IDs.New(), e.cfg.IDs.New()
 	created := &event.PlanCreated{
 		RunID: p.RunID, PlanID: p.PlanID, PlanRef: ref, Fingerprint: sha, TasksTotal: int32(len(built.Tasks)), //nolint:gosec // plans are bounded
+		ObservedSeq: on.seq, ObservedTime: on.at,
 	}
 	if len(built.Tasks) <= maxInlineTasks && len(data) <= maxInlineBytes {
 		for i := range built.Tasks {
@@ -231,6 +254,9 @@ func (e *Engine) outcome(ctx context.Context, snap *snapshot.Snapshot, p *event.
 	}
 	if made != nil {
 		return RunHandle{RunID: p.RunID, Tasks: int(made.Runs.Get(p.RunID).TasksTotal)}, nil
+	}
+	if live := snap.State.LiveRunOf(p.RootRun); p.RootRun != "" && live != "" {
+		return RunHandle{}, errLiveRetry(p.Trigger.ParentRunID, live)
 	}
 	owner := snap.State.RunKeys.Get(p.RunKey)
 	if owner == nil {
@@ -280,7 +306,8 @@ func fingerprint(built *plan.Plan, p *event.RunTriggered) (string, error) {
 		MaxParallelism int32             `json:"max_parallelism"`
 		TimeoutSec     int32             `json:"timeout_sec"`
 		Labels         map[string]string `json:"labels"`
-	}{tasks, p.PartitionSelection, p.MaxParallelism, p.TimeoutSec, p.Labels})
+		Vars           map[string]string `json:"vars,omitempty"`
+	}{tasks, p.PartitionSelection, p.MaxParallelism, p.TimeoutSec, p.Labels, p.Vars})
 }
 
 func roots(r RunRequest) []string {

@@ -334,7 +334,7 @@ func someOf(texts []string) string {
 func taskDef(a *Asset, taskKey, partitionKey string) event.TaskDef {
 	def := event.TaskDef{
 		TaskKey: taskKey, Kind: event.KindTask, AssetKey: a.Key.String(), PartitionKey: partitionKey,
-		TriggerRule: a.TriggerRule, WorkerQueue: a.WorkerQueue, Pool: a.Pool, Priority: a.Priority, Output: a.Work.Output,
+		TriggerRule: a.TriggerRule, WorkerQueue: a.WorkerQueue, Pool: a.Pool, Priority: a.Priority, Output: a.Work.Output, Code: a.Code,
 		MaxAttempts: max(a.Retries.MaxAttempts, 1), TimeoutSec: a.TimeoutSec, HeartbeatTimeoutSec: a.HeartbeatTimeoutSec,
 	}
 	if def.TriggerRule == "" {

@@ -205,6 +205,25 @@ func (s *Snapshot) Runs(ctx context.Context, limit int, ok func(*state.Run) bool
 	return s.History.newest(ctx, limit, runs[:min(limit, len(runs))], ok)
 }
 
+// Deployments returns all deployments that are kept, live and in history, newest first.
+func (s *Snapshot) Deployments(ctx context.Context) ([]*state.Deployment, error) {
+	deployments := s.State.Deployments.Rows()
+	if index, has := s.History.indexes["deployments"]; has {
+		files, err := s.History.store.Segments(ctx, index)
+		if err != nil {
+			return nil, err
+		}
+		rows, err := s.History.codec.Merge(ctx, fileSources(s.History.store, files))
+		if err != nil {
+			return nil, err
+		}
+		closed := slices.DeleteFunc(state.List[state.Deployment](rows), func(d *state.Deployment) bool { return !s.History.Kept(d.DeployID) })
+		deployments = append(deployments, closed...)
+	}
+	slices.SortFunc(deployments, func(a, b *state.Deployment) int { return strings.Compare(b.DeployID, a.DeployID) })
+	return deployments, nil
+}
+
 // RunCount returns an upper bound on the number of runs, live and closed. It may include
 // some of the oldest that are no longer kept.
 func (s *Snapshot) RunCount() int { return s.State.Runs.Len() + int(s.History.indexes[runsTable].Rows) }

@@ -202,6 +202,7 @@ func task(t *rapid.T, key string, upstreams []string) event.TaskDef {
 		Priority:     rapid.Int32().Draw(t, "priority"),
 		Output:       pick(t, "output", "", event.OutputNone),
 		Code:         optional(t, hash(16), "code"),
+		Checks:       names(t, "checks"), ErrorChecks: names(t, "error checks"),
 
 		MaxAttempts:             count().Draw(t, "attempts"),
 		RetryInitialDelayMS:     rapid.Int64Min(0).Draw(t, "initial"),
@@ -218,6 +219,14 @@ func task(t *rapid.T, key string, upstreams []string) event.TaskDef {
 		}
 	}
 	return def
+}
+
+// names returns a short list of names, or nil.
+func names(t *rapid.T, label string) (list []string) {
+	for range rapid.IntRange(0, 2).Draw(t, label) {
+		list = append(list, name().Draw(t, "name"))
+	}
+	return list
 }
 
 func limitSet(t *rapid.T) event.Payload {

@@ -93,6 +93,11 @@ type TaskDef struct {
 	// Code is the code fingerprint of the asset; "": unknown.
 	Code string `json:"code,omitempty"`
 
+	// Checks and ErrorChecks are the names of the asset's checks of severity CRITICAL and ERROR. A
+	// success must report their results.
+	Checks      []string `json:"checks,omitempty"`
+	ErrorChecks []string `json:"error_checks,omitempty"`
+
 	MaxAttempts         int32 `json:"max_attempts,omitempty"` // default 1
 	RetryInitialDelayMS int64 `json:"retry_initial_delay_ms,omitempty"`
 	RetryMaxDelayMS     int64 `json:"retry_max_delay_ms,omitempty"`

@@ -72,6 +72,8 @@ func (c *checker) task(path string, t *TaskDef) {
 	if t.Code != "" {
 		c.hex(path+".code", t.Code, digitsOfCode)
 	}
+	c.checkNames(path+".checks", t.Checks)
+	c.checkNames(path+".error_checks", t.ErrorChecks)
 	c.count(path+".max_attempts", int64(t.MaxAttempts))
 	c.count(path+".retry_initial_delay_ms", t.RetryInitialDelayMS)
 	c.count(path+".retry_max_delay_ms", t.RetryMaxDelayMS)
@@ -79,6 +81,16 @@ func (c *checker) task(path string, t *TaskDef) {
 	c.atMost(path+".retry_jitter_permille", int64(t.RetryJitterPermille), 1000)
 	c.count(path+".timeout_sec", int64(t.TimeoutSec))
 	c.count(path+".heartbeat_timeout_sec", int64(t.HeartbeatTimeoutSec))
+}
+
+// MaxGates limits the checks of a task of one severity.
+const MaxGates = 64
+
+func (c *checker) checkNames(path string, names []string) {
+	c.atMost(path+" (count)", int64(len(names)), MaxGates)
+	for i, name := range names {
+		c.name(fmt.Sprintf("%s[%d]", path, i), name)
+	}
 }
 
 // graph checks that both ends of every edge exist, that no edge occurs twice, and that the

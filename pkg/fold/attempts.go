@@ -134,21 +134,24 @@ func (f *folder) taskFinished(p *event.TaskFinished) verdict {
 		c.code, c.message, c.retryable = p.Error.Code, p.Error.Message, p.Error.Retryable
 		c.user = p.Error.Category == event.CategoryUser
 	}
+	quality := gate(f.st.Tasks.Get(state.Key2{A: p.RunID, B: p.TaskKey}), p, &c)
 	current, v := f.accept(p.AttemptRef)
 	if current == nil {
 		f.recordSuperseded(p, c)
 		return v
 	}
-	if current.State == state.TaskRetryWait && p.Outcome != event.Succeeded {
+	if current.State == state.TaskRetryWait && c.outcome != event.Succeeded {
 		return noChange // the attempt is already closed as a failure
 	}
 	t := *current
+	t.Quality = quality
+	f.recordChecks(&t, p)
 	if a := f.attempt(current); current.State == state.TaskRetryWait && a != nil && a.RetryReason == state.RetryInfrastructure {
 		grant(&t, -1) // the attempt was not lost
 	}
 	t.StartedAt = earliest(t.StartedAt, p.StartedAt)
 	t.WorkerID = cmp.Or(t.WorkerID, p.WorkerID)
-	if out := p.Output; out != nil && p.Outcome == event.Succeeded {
+	if out := p.Output; out != nil && c.outcome == event.Succeeded {
 		t.OutputURI, t.RowCount, t.ByteSize, t.SchemaHash = out.URI, out.RowCount, out.ByteSize, out.SchemaHash
 	}
 	f.finish(current, &t, c)
@@ -194,7 +197,7 @@ func (f *folder) finish(current, t *state.Task, c closing) {
 	switch {
 	case cancelling:
 		// A success after the request counts as cancelled, too: its output stays invisible.
-		t.OutputURI, t.RowCount, t.ByteSize, t.SchemaHash = "", 0, 0, ""
+		t.OutputURI, t.RowCount, t.ByteSize, t.SchemaHash, t.Quality = "", 0, 0, "", ""
 		t.ErrorCode = orDefault(t.ErrorCode, CodeCancelled)
 		f.end(current, t, state.TaskCancelled, string(event.Cancelled))
 	case c.outcome == event.Succeeded:
@@ -288,7 +291,7 @@ func (f *folder) materialized(t *state.Task) {
 	put(f, &f.st.Partitions, &state.Partition{
 		AssetKey: t.AssetKey, PartitionKey: t.PartitionKey, Status: state.Materialized,
 		MaterializationID: t.MaterializationID, MaterializedAt: t.CompletedAt, RunID: t.RunID, TaskKey: t.TaskKey,
-		OutputURI: t.OutputURI, RowCount: t.RowCount, ByteSize: t.ByteSize, SchemaHash: t.SchemaHash,
+		OutputURI: t.OutputURI, RowCount: t.RowCount, ByteSize: t.ByteSize, SchemaHash: t.SchemaHash, Quality: t.Quality,
 		Code: t.Code, VersionSeq: f.seq, InputsSeq: run.InputsSeq, RootRun: run.RootRun, LeftOut: t.LeftOut,
 	})
 }

@@ -70,6 +70,8 @@ const (
 	CodePlanUnreadable   = "PLAN_UNREADABLE"
 	CodeCancelled        = "CANCELLED"
 	CodeSuperseded       = "SUPERSEDED"
+	CodeCheckFailed      = "CHECK_FAILED"
+	CodeChecksMissing    = "CHECKS_MISSING"
 )
 
 // Error codes of tasks that are skipped because of their upstreams.

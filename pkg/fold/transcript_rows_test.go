@@ -72,7 +72,7 @@ func (s *story) rows(st *state.State) []map[string]cells {
 		table(st.Limits.All, s.limitRow), table(st.RunKeys.All, s.runKeyRow), table(st.Conflicts.All, s.conflictRow),
 		table(st.Runs.All, s.runRow), table(st.Tasks.All, s.taskRow), table(st.Deps.All, s.depRow), table(st.Attempts.All, s.attemptRow),
 		table(st.Outbox.All, s.dispatchRow), table(st.Heartbeats.All, s.heartbeatRow), table(st.Timers.All, s.timerRow),
-		table(st.Partitions.All, s.partitionRow),
+		table(st.Partitions.All, s.partitionRow), table(st.CheckResults.All, s.checkRow), table(st.AssetChecks.All, s.assetCheckRow),
 		table(st.Deployments.All, s.deploymentRow), table(st.AcceptedCodes.All, acceptedRow),
 	}
 }
@@ -135,6 +135,26 @@ func (s *story) taskRow(r *state.Task) (string, cells) {
 	}
 }
 
+func (s *story) checkRow(r *state.CheckResult) (string, cells) {
+	return "check " + s.task(r.RunID, r.TaskKey) + " " + r.Check, cells{
+		{"attempt", count(r.Attempt)}, {"severity", r.Severity}, {"verdict", verdictOf(r.Passed)}, {"failing", count(int32(r.Failing))},
+	}
+}
+
+func (s *story) assetCheckRow(r *state.AssetCheck) (string, cells) {
+	return "check of " + r.AssetKey + " " + r.Check, cells{
+		{"passed", count(int32(r.Passed))}, {"failed", count(int32(r.Failed))}, {"last", verdictOf(r.LastPassed)},
+		{"last failure", s.names[r.FailedRunID]},
+	}
+}
+
+func verdictOf(passed bool) string {
+	if passed {
+		return "passed"
+	}
+	return "failed"
+}
+
 func (s *story) depRow(r *state.Dep) (string, cells) {
 	return "edge " + s.task(r.RunID, r.Upstream) + " → " + r.Downstream, cells{{"resolved", string(r.Resolution)}}
 }
@@ -180,7 +200,7 @@ func (s *story) limitRow(r *state.Limit) (string, cells) {
 }
 
 func (s *story) partitionRow(r *state.Partition) (string, cells) {
-	shown := cells{{"from", s.task(r.RunID, r.TaskKey)}, {"code", short(r.Code)}}
+	shown := cells{{"from", s.task(r.RunID, r.TaskKey)}, {"code", short(r.Code)}, {"quality", r.Quality}}
 	if r.Code != "" || r.InputsSeq > 0 { // most stories are not about versions
 		shown = append(shown, cells{
 			{"version", seq(r.VersionSeq)},

@@ -270,6 +270,10 @@ func (s *story) taskEvent(verb string, words []string) event.Payload {
 			p.Error.Code = fold.CodeCancelled
 		default:
 		}
+		if _, results, ok := strings.Cut(strings.Join(words, " "), " checks "); ok {
+			p.CheckResults = checkResults(results)
+			return p
+		}
 		if p.Error != nil && len(words) > 2 {
 			p.Error.Code = words[2]
 		}
@@ -279,6 +283,21 @@ func (s *story) taskEvent(verb string, words []string) event.Payload {
 		return p
 	}
 	panic("no such event: " + verb + " " + strings.Join(words, " "))
+}
+
+// checkResults reads "NAME:VERDICT …". The verdict is passed, failed, or failed and the severity that
+// the worker reports.
+func checkResults(text string) (results []event.CheckResult) {
+	for word := range strings.FieldsSeq(text) {
+		name, verdict, _ := strings.Cut(word, ":")
+		verdict, severity, _ := strings.Cut(verdict, ":")
+		r := event.CheckResult{Name: name, Phase: "POST", Severity: severity, Passed: verdict == "passed"}
+		if !r.Passed {
+			r.Failing, r.Message = 2, "2 of 9 rows"
+		}
+		results = append(results, r)
+	}
+	return results
 }
 
 // fire returns the call of a timer by the queue: when it is due, or now if that is later.
@@ -347,6 +366,10 @@ func definition(words []string) event.TaskDef {
 			def.Priority = number(value)
 		case "code":
 			def.Code = code(value)
+		case "checks":
+			def.Checks = strings.Split(value, "+")
+		case "errors":
+			def.ErrorChecks = strings.Split(value, "+")
 		default:
 			panic("no such option of a task: " + option)
 		}

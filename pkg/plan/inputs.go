@@ -7,6 +7,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/quality"
 )
 
 // Partitions of an upstream asset map to partitions of a downstream asset as follows:
@@ -95,8 +96,10 @@ func (b *builder) addTasks(n *node) {
 		}
 	}
 	missing := map[ids.AssetKey][]string{}
+	critical, errors := quality.Named(n.asset.Work.Checks, quality.Critical), quality.Named(n.asset.Work.Checks, quality.Error)
 	for i, key := range n.keys {
 		task := Task{TaskDef: taskDef(n.asset, n.tasks[i], key)}
+		task.Checks, task.ErrorChecks = critical, errors
 		task.DependsOn = slices.Clone(n.after)
 		if len(n.asset.Work.Checks) > 0 {
 			task.PreviousRows = b.previousRows(n.asset.Key, key)

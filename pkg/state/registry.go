@@ -42,6 +42,9 @@ type Tables struct {
 	Deployments   Table[string, Deployment, *Deployment]   `table:"deployments,history,ulid=deploy_id"`
 	AcceptedCodes Table[Key2, AcceptedCode, *AcceptedCode] `table:"accepted_codes"`
 
+	CheckResults Table[Key3, CheckResult, *CheckResult] `table:"check_results,history,run=run_id"`
+	AssetChecks  Table[Key2, AssetCheck, *AssetCheck]   `table:"asset_checks"`
+
 	Entries Table[Key2, Entry, *Entry] `table:"ledger_entries,history,entry=entry"`
 }
 

@@ -187,6 +187,9 @@ type Task struct {
 	Priority     int32     `col:"priority"`
 	Output       string    `col:"output,null,dict"` // event.OutputNone: the task writes no files
 	Code         string    `col:"code,null,dict"`   // the asset's code fingerprint
+	// Checks and ErrorChecks are the names of the checks of severity CRITICAL and ERROR, as JSON.
+	Checks      string `col:"checks,null,dict"`
+	ErrorChecks string `col:"error_checks,null,dict"`
 
 	Attempt   int32  `col:"attempt"` // from 1; 0: none yet
 	AttemptID string `col:"attempt_id,null"`
@@ -228,6 +231,7 @@ type Task struct {
 	ByteSize          int64  `col:"byte_size"`
 	SchemaHash        string `col:"schema_hash,null"`
 	MaterializationID string `col:"materialization_id,null"`
+	Quality           string `col:"quality,null,dict"`
 	Meta
 }
 
@@ -428,6 +432,58 @@ type Limit struct {
 // Key returns the primary key.
 func (r *Limit) Key() Key2 { return Key2{r.Scope, r.Name} }
 
+// Qualities of an output. Empty: its asset has no check of severity CRITICAL or ERROR.
+const (
+	Passed   = "passed"
+	Degraded = "degraded" // a check of severity ERROR failed
+)
+
+// CheckResult is a row of check_results: the result of a check in the last attempt of a task that
+// reported an end.
+type CheckResult struct {
+	RunID     string     `col:"run_id,key"`
+	TaskKey   string     `col:"task_key,key"`
+	Check     string     `col:"check_name,key"`
+	Attempt   int32      `col:"attempt"`
+	Phase     string     `col:"phase,null,dict"`
+	Severity  string     `col:"severity,null,dict"`
+	Passed    bool       `col:"passed"`
+	Broken    bool       `col:"broken"`
+	Failing   int64      `col:"failing"`
+	Actual    string     `col:"actual,null"`
+	Expected  string     `col:"expected,null,dict"`
+	Message   string     `col:"message,null"`
+	Sample    string     `col:"sample,null"`
+	CheckedAt event.Time `col:"checked_at"`
+	Meta
+}
+
+// Key returns the primary key.
+func (r *CheckResult) Key() Key3 { return Key3{r.RunID, r.TaskKey, r.Check} }
+
+// AssetCheck is a row of asset_checks: what the results of an asset's check add up to.
+type AssetCheck struct {
+	AssetKey        string     `col:"asset_key,key,dict"`
+	Check           string     `col:"check_name,key"`
+	Phase           string     `col:"phase,null,dict"`
+	Severity        string     `col:"severity,null,dict"`
+	Passed          int64      `col:"passed"` // number of results
+	Failed          int64      `col:"failed"`
+	LastRunID       string     `col:"last_run_id"`
+	LastPartition   string     `col:"last_partition_key,null"`
+	LastAt          event.Time `col:"last_at"`
+	LastPassed      bool       `col:"last_passed"`
+	FailedRunID     string     `col:"failed_run_id,null"`
+	FailedPartition string     `col:"failed_partition_key,null"`
+	FailedAt        event.Time `col:"failed_at,null"`
+	FailedMessage   string     `col:"failed_message,null"`
+	FailedSample    string     `col:"failed_sample,null"`
+	Meta
+}
+
+// Key returns the primary key.
+func (r *AssetCheck) Key() Key2 { return Key2{r.AssetKey, r.Check} }
+
 // Materialized is the status of a partition with an output.
 const Materialized = "MATERIALIZED"
 
@@ -445,6 +501,7 @@ type Partition struct {
 	RowCount          int64      `col:"row_count"`
 	ByteSize          int64      `col:"byte_size"`
 	SchemaHash        string     `col:"schema_hash,null,dict"`
+	Quality           string     `col:"quality,null,dict"`
 	// Code is the code fingerprint of the task that made the output; "": unknown.
 	Code string `col:"code,null,dict"`
 	// VersionSeq is the fold sequence at which the output became visible.

@@ -25,6 +25,7 @@ type place struct {
 	revision int64
 	events   int32
 	late     bool
+	folded   bool
 	ahead    *refusal // the group is a dead letter, CLOCK_AHEAD
 	refused  *refusal
 }
@@ -41,6 +42,7 @@ func appendPlaces(places []place, rows []*state.Entry) []place {
 	for _, row := range rows {
 		p := place{
 			firstSeq: row.FirstSeq, revision: row.Revision, events: row.Events, late: row.Outcome == state.Late,
+			folded: row.Outcome == state.Folded,
 		}
 		if row.Reason == event.ReasonClockAhead {
 			p.ahead = &refusal{row.Reason, row.Detail, row.Bytes}
@@ -78,6 +80,9 @@ func (p place) group(ctx context.Context, r *reader) (fold.Group, error) {
 	}
 	return g, err
 }
+
+// bare reports whether a bare rebuild has folded the group. Compactors record their revision.
+func (p place) bare() bool { return p.revision == 0 }
 
 // unread reports whether the group needs no read of its entry.
 func (p place) unread() bool { return p.ahead != nil || p.wholeEntry() }

@@ -27,6 +27,8 @@ type replay struct {
 	renamed map[string]string
 	// keeps is set once the state must keep its record of changes.
 	keeps bool
+	// versions are those that a bare rebuild has made.
+	versions versions
 	// lost describes the folded groups that the ledger has lost, one line each.
 	lost []string
 }
@@ -88,11 +90,22 @@ func (r *replay) group(ctx context.Context, p place) error {
 	if p.late { // also of unknown runs, which may have expired
 		g.Closed = append(g.Closed, expired(r.state, g, r.from)...)
 	}
-	fold.Apply(r.state, g)
+	r.apply(p, g)
 	if r.evictor != nil {
 		return r.evictor.sometimes(ctx, r.state)
 	}
 	return nil
+}
+
+// apply folds a group as it was folded. A bare rebuild decides what a plan has observed, and that a
+// retry was not rejected, by other groups.
+func (r *replay) apply(p place, g fold.Group) {
+	if !p.bare() {
+		fold.Apply(r.state, g)
+		return
+	}
+	g.Inputs, g.Proven = r.versions.observed(g), p.folded
+	r.versions.note(g, fold.Apply(r.state, g))
 }
 
 // maxClaim bounds how far a timestamp may be ahead of the name of its entry. A compactor folds

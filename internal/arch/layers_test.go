@@ -40,7 +40,7 @@ var layers = []layer{
 		{"pkg/selector", list(words, "=pkg/plan")},
 		{"pkg/contract", words},
 		// A compiled project as data: fingerprints, differences.
-		{"pkg/release", list(words, "=pkg/quality", "=pkg/plan")},
+		{"pkg/release", list(words, "=pkg/quality", "=pkg/plan", "=pkg/space")},
 	}},
 	{"ports", []pack{
 		{"pkg/clock", nil},
@@ -114,7 +114,7 @@ var layers = []layer{
 	}},
 	{"views", []pack{
 		// Computes what users see of a state, without a terminal or a protocol.
-		{"pkg/engine/view", list(words, "pkg/state", "pkg/plan")},
+		{"pkg/engine/view", list(words, "pkg/space", "pkg/state", "pkg/plan")},
 	}},
 	{"engine", []pack{
 		{"pkg/engine", list(words, "pkg/domain", "pkg/engine/view", "pkg/estimate", "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
@@ -133,7 +133,7 @@ var layers = []layer{
 		}},
 	}},
 	{"surface", []pack{
-		{"pkg/project", list(words, "pkg/quality", "pkg/plan", "pkg/release", "pkg/contract")},
+		{"pkg/project", list(words, "pkg/quality", "pkg/space", "pkg/plan", "pkg/release", "pkg/contract")},
 		{"pkg/project/duckparse", []string{"pkg/plan", "=pkg/project"}},
 		{"pkg/api", list(words, "internal/httpx", "pkg/state", "pkg/plan", "pkg/selector", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/ledger",
 			"pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/dispatcher", "pkg/query", "pkg/engine", "pkg/engine/view")},

@@ -2,9 +2,11 @@ package api
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
 // Asset is a declared asset with totals of its materialized partitions.
@@ -36,7 +38,7 @@ func (h handler) assets(r *http.Request) (int, any, error) {
 	}
 	assets := []Asset{}
 	for i := range p.Assets {
-		a := view.AssetOf(snap.State, &p.Assets[i])
+		a := view.AssetOf(snap.State, &p.Assets[i], plan.Calendar{Zone: time.LoadLocation})
 		assets = append(assets, Asset{
 			AssetKey: a.Key.String(), Description: a.Description, Owners: a.Owners, Tags: a.Tags, DependsOn: a.DependsOn(),
 			Partitions: a.Partitioning(), File: a.File, Materialized: len(a.Stored), RowCount: a.Rows, ByteSize: a.Bytes,

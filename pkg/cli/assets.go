@@ -56,7 +56,7 @@ func (a *app) assetsCommand() *cobra.Command {
 			calendar := plan.Calendar{Now: a.Clock.Now(), Zone: time.LoadLocation}
 			for i := range p.Assets {
 				if _, found := slices.BinarySearchFunc(chosen.Keys, p.Assets[i].Key, plan.CompareKeys); found {
-					infos = append(infos, assetInfo{view.AssetOf(s, &p.Assets[i]), view.PartitionCount(&p.Assets[i], calendar)})
+					infos = append(infos, assetInfo{view.AssetOf(s, &p.Assets[i], calendar), view.PartitionCount(&p.Assets[i], calendar)})
 				}
 			}
 			if len(chosen.Keys) == 1 && len(chosen.Named) == 1 && a.table() {

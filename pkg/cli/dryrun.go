@@ -242,7 +242,7 @@ func partitionRanges(keys []string) []string {
 		}
 		text := strings.Join(clauses, ";")
 		name, value, _ := strings.Cut(text, "=")
-		day, err := plan.ParseDay(value)
+		day, err := time.Parse(time.DateOnly, value)
 		if err != nil || len(partition) != 1 {
 			texts, dimension = append(texts, text), ""
 			continue

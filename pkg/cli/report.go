@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/engine/view"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/space"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -122,13 +124,16 @@ func (r *runner) declared() func(*state.Partition) bool {
 	if r.assets == nil {
 		return nil
 	}
-	byKey := map[string]*plan.Asset{}
+	calendar := plan.Calendar{Now: r.a.Clock.Now(), Zone: time.LoadLocation}
+	byKey := map[string]*space.Members{}
 	for i := range r.assets {
-		byKey[r.assets[i].Key.String()] = &r.assets[i]
+		if members, err := calendar.Members(r.assets[i].Partitions); err == nil {
+			byKey[r.assets[i].Key.String()] = members
+		}
 	}
 	return func(row *state.Partition) bool {
-		asset := byKey[row.AssetKey]
-		return asset != nil && asset.Declares(row.PartitionKey)
+		members := byKey[row.AssetKey]
+		return members != nil && members.Has(row.PartitionKey)
 	}
 }
 

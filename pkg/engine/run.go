@@ -64,9 +64,7 @@ func (e *Engine) Run(ctx context.Context, r RunRequest) (RunHandle, error) {
 		TimeoutSec: r.TimeoutSec, CancelGraceSec: r.CancelGraceSec, Labels: r.Labels,
 		Release: r.Release, Vars: r.Vars,
 	}
-	for _, s := range r.Plan.Partitions {
-		p.PartitionSelection = append(p.PartitionSelection, s.String())
-	}
+	p.PartitionSelection = built.Selected
 	t, err := e.trigger(ctx, built, p, observed{snap.State.FoldSeq, snap.State.FoldTime})
 	if !t.Attached {
 		t.Warnings, t.LeftOut = built.Warnings, built.LeftOut

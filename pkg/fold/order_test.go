@@ -11,6 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/space"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -22,12 +23,12 @@ func gapPlan(t *testing.T, days int) []event.TaskDef {
 	work := plan.Work{SQL: "SELECT 1"}
 	p, err := plan.Build(plan.Request{
 		Assets: []plan.Asset{
-			{Key: a, Work: work, Partitions: &plan.Partitions{Dimension: "date", Start: "2025-01-01", End: last}},
+			{Key: a, Work: work, Partitions: space.Days("2025-01-01", last)},
 			{Key: b, Work: work, Deps: []ids.AssetKey{a}},
 			{Key: c, Work: work, Deps: []ids.AssetKey{b}},
 		},
 		Select:     []ids.AssetKey{a, c},
-		Partitions: []plan.Selection{{Dimension: "date", First: "2025-01-01", Last: last}},
+		Partitions: []plan.Selection{{Clauses: []space.Clause{{Dimension: "date", Items: []space.Item{{First: "2025-01-01", Last: last}}}}}},
 		Materialized: func(key ids.AssetKey) []plan.Input {
 			return []plan.Input{{MaterializationID: "M-" + key.String(), URI: "assets/" + key.String() + "/"}}
 		},

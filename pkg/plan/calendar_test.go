@@ -9,6 +9,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/space"
 )
 
 // calendar returns the calendar at a time.
@@ -28,7 +29,7 @@ func zoned(start, zone string) plan.Asset {
 	}
 	return plan.Asset{
 		Key: asset, WorkerQueue: "default", Work: plan.Work{Command: []string{"x"}, Dimensions: map[string]string{"date": "DATE"}},
-		Partitions: &plan.Partitions{Dimension: "date", Start: start, Timezone: zone},
+		Partitions: space.New(space.Dimension{Name: "date", Kind: space.Daily, Start: start, Timezone: zone}),
 	}
 }
 
@@ -70,49 +71,48 @@ func TestBuildRejectsDaysThatTheZoneSkipped(t *testing.T) {
 	apia := zoned("2011-01-01", "Pacific/Apia")
 	for _, all := range []bool{false, true} {
 		_, err := planned(t, now, "date=2011-12-30", all, apia)
-		require.EqualError(t, err, "asset a/days has no partition date=2011-12-30: the time zone Pacific/Apia skipped this day: select another day")
+		require.EqualError(t, err, "asset a/days: no partition date=2011-12-30: the time zone Pacific/Apia skipped this day: select another")
 		p, err := planned(t, now, "date=2011-12-29..2011-12-31", all, apia)
 		require.NoError(t, err)
 		require.Len(t, p.Tasks, 2, "a range has the days that exist")
-		require.Equal(t, []string{"a/days has no partition date=2011-12-30: the time zone Pacific/Apia skipped this day"}, p.Warnings)
+		require.Equal(t, []string{"a/days has no partition date=2011-12-30: the time zone Pacific/Apia skipped it"}, p.Warnings)
 		p, err = planned(t, now, "date=2011-12-29..2011-12-31", all, zoned("2011-01-01", ""))
 		require.NoError(t, err)
 		require.Len(t, p.Tasks, 3)
 	}
 }
 
-func TestSkippedIgnoresDaylightSaving(t *testing.T) {
-	for zone, skipped := range map[string]string{"Pacific/Apia": "2011-12-30", "Pacific/Kwajalein": "1993-08-21", "Pacific/Kiritimati": "1994-12-31"} {
-		loaded, err := time.LoadLocation(zone)
+func TestDaylightSavingSkipsNoDay(t *testing.T) {
+	c := calendar("2026-01-01T00:00:00Z")
+	count := func(start, end, zone string) int {
+		days, err := c.Count(space.New(space.Dimension{Name: "date", Kind: space.Daily, Start: start, End: end, Timezone: zone}))
 		require.NoError(t, err)
-		require.True(t, plan.Skipped(skipped, loaded), zone)
+		return days
 	}
+	require.Equal(t, 2, count("2011-12-29", "2011-12-31", "Pacific/Apia"))
+	require.Equal(t, 2, count("1993-08-20", "1993-08-22", "Pacific/Kwajalein"))
+	require.Equal(t, 2, count("1994-12-30", "1995-01-01", "Pacific/Kiritimati"))
 	// These zones skipped or repeated midnight in 2018, but no whole day.
 	for _, zone := range []string{"America/Sao_Paulo", "Asia/Beirut", "Europe/London", "Africa/Cairo", "America/Havana", "UTC", "Pacific/Apia"} {
-		loaded, err := time.LoadLocation(zone)
-		require.NoError(t, err)
-		days, err := plan.Days("2018-01-01", "2018-12-31")
-		require.NoError(t, err)
-		for _, day := range days {
-			require.False(t, plan.Skipped(day, loaded), "%s in %s", day, zone)
-		}
+		require.Equal(t, 365, count("2018-01-01", "2018-12-31", zone), zone)
 	}
 }
 
 func TestCalendarCountsDaysThatHaveBegun(t *testing.T) {
 	c := calendar("2011-12-31T12:00:00Z") // 2012 in Apia
-	count := func(start, end, zone string) int {
-		days, err := c.Days(&plan.Partitions{Dimension: "date", Start: start, End: end, Timezone: zone})
-		require.NoError(t, err)
-		return len(days)
+	days := func(start, end, zone string) *space.Space {
+		return space.New(space.Dimension{Name: "date", Kind: space.Daily, Start: start, End: end, Timezone: zone})
 	}
-	require.Equal(t, 3, count("2011-12-29", "", "UTC"))
-	require.Equal(t, 3, count("2011-12-29", "", "Pacific/Apia"), "29, 31, 1")
-	require.Equal(t, 3, count("2011-12-29", "2020-01-01", "UTC"))
-	require.Equal(t, 1, count("2011-12-29", "2011-12-29", "UTC"))
-	require.Zero(t, count("2012-01-01", "", "UTC"))
-	require.Equal(t, "2011-12-30", c.LastEnded(&plan.Partitions{}))
-	require.Equal(t, "2011-12-31", c.LastEnded(&plan.Partitions{Timezone: "Pacific/Apia"}))
-	_, err := c.Days(&plan.Partitions{Start: "2012-01-01", Timezone: "No/Where"})
+	count := func(s *space.Space) int {
+		n, err := c.Count(s)
+		require.NoError(t, err)
+		return n
+	}
+	require.Equal(t, 3, count(days("2011-12-29", "", "UTC")))
+	require.Equal(t, 3, count(days("2011-12-29", "", "Pacific/Apia")), "29, 31, 1")
+	require.Equal(t, 3, count(days("2011-12-29", "2020-01-01", "UTC")))
+	require.Equal(t, 1, count(days("2011-12-29", "2011-12-29", "UTC")))
+	require.Zero(t, count(days("2012-01-01", "", "UTC")))
+	_, err := c.Count(days("2012-01-01", "", "No/Where"))
 	require.ErrorContains(t, err, "load time zone No/Where")
 }

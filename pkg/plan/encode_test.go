@@ -152,7 +152,7 @@ func BenchmarkBuildAndEncode(b *testing.B) {
 	}
 	for name, r := range map[string]plan.Request{
 		"10000_assets": {Assets: many, All: true},
-		"366_days":     {Assets: year, All: true, Partitions: []plan.Selection{{Dimension: "date", First: "2012-01-01", Last: "2012-12-31"}}},
+		"366_days":     {Assets: year, All: true, Partitions: []plan.Selection{days("2012-01-01", "2012-12-31")}},
 	} {
 		b.Run("build/"+name, func(b *testing.B) {
 			for b.Loop() {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/space"
 )
 
 // asset returns a SQL asset in a file named after its key.
@@ -24,7 +25,7 @@ func asset(key string, deps ...string) plan.Asset {
 // daily returns an asset with one partition for each day.
 func daily(key, start, end string, deps ...string) plan.Asset {
 	a := asset(key, deps...)
-	a.Partitions = &plan.Partitions{Dimension: "date", Start: start, End: end}
+	a.Partitions = space.Days(start, end)
 	a.Work.Dimensions = map[string]string{"date": "DATE"}
 	return a
 }

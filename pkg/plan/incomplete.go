@@ -2,9 +2,9 @@ package plan
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/space"
 )
 
 // Incomplete is an upstream asset from which a reader gets fewer partitions than expected.
@@ -13,7 +13,7 @@ type Incomplete struct {
 	Upstream string `json:"upstream"`
 	Expected int    `json:"expected"`
 	Read     int    `json:"read"` // of those expected
-	// Missing are the days that are not read, as ranges.
+	// Missing are the partitions that are not read, as ranges.
 	Missing string `json:"missing"`
 }
 
@@ -23,48 +23,88 @@ func (i Incomplete) String() string {
 	return fmt.Sprintf("%s reads %d of %d partitions of %s; missing %s", i.Asset, i.Read, i.Expected, i.Upstream, i.Missing)
 }
 
+// noteMissing records the partitions that an asset should read of upstream, but that no run has
+// materialized and this run does not either.
+func (b *builder) noteMissing(reader, upstream *Asset, expected, read int, all, missing []string) {
+	if len(missing) == 0 {
+		return
+	}
+	b.plan.Incomplete = append(b.plan.Incomplete, Incomplete{
+		Asset: reader.Key.String(), Upstream: upstream.Key.String(), Expected: expected, Read: read,
+		Missing: upstream.Partitions.Describe(all, missing),
+	})
+}
+
 // noteIncomplete records which partitions are missing for an asset that reads all partitions of
 // upstream. A partition is missing if it is declared and has ended, no earlier run materialized
 // it, and this run does not either.
 func (b *builder) noteIncomplete(reader ids.AssetKey, upstream *Asset, items []Input) {
-	p := upstream.Partitions
-	if p == nil {
+	if upstream.Partitions == nil {
 		return
 	}
-	last := p.End
-	if ended := b.request.Calendar.LastEnded(p); ended != "" && (last == "" || ended < last) {
-		last = ended
-	}
-	if last == "" || last < p.Start {
-		return
-	}
-	expected, err := Days(p.Start, last)
-	if err != nil {
-		return // more days than can be listed
-	}
-	if zone, err := b.request.Calendar.zone(p); err == nil && zone != nil {
-		expected = withoutSkipped(expected, zone)
+	expected, ok := b.expected[upstream.Key]
+	if !ok {
+		var err error
+		if expected, err = b.request.Calendar.Expected(upstream.Partitions, space.MaxPeriods); err != nil {
+			expected = nil // more than can be listed
+		}
+		b.expected[upstream.Key] = expected
 	}
 	has := make(map[string]bool, len(items))
 	for _, in := range items {
-		has[p.dayOf(in.PartitionKey)] = true
+		has[in.PartitionKey] = true
 	}
 	var missing []string
-	read := 0
-	for i, day := range expected {
-		switch {
-		case has[day]:
-			read++
-		case i > 0 && len(missing) > 0 && !has[expected[i-1]]:
-			first, _, _ := strings.Cut(missing[len(missing)-1], "..")
-			missing[len(missing)-1] = first + ".." + day
-		default:
-			missing = append(missing, day)
+	for _, key := range expected {
+		if !has[key] {
+			missing = append(missing, key)
 		}
 	}
-	if len(missing) > 0 {
-		b.plan.Incomplete = append(b.plan.Incomplete, Incomplete{
-			Asset: reader.String(), Upstream: upstream.Key.String(), Expected: len(expected), Read: read, Missing: someOf(missing),
-		})
+	asset, _ := b.graph.Asset(reader)
+	b.noteMissing(asset, upstream, len(expected), len(expected)-len(missing), expected, missing)
+}
+
+// gathered counts what the tasks of an asset read of one upstream asset through a mapping.
+type gathered struct {
+	// keys are the expected partitions in the order in which tasks read them, and missing those of
+	// them that do not exist.
+	keys, missing []string
+	seen          map[string]bool
+	// unread are the partitions of the reader that would read nothing.
+	unread []string
+	// undeclared are those of them whose upstream partitions are not declared.
+	undeclared []string
+}
+
+// expect records that a task reads a partition that is expected.
+func (g *gathered) expect(key string, exists bool) {
+	if g.seen == nil {
+		g.seen = map[string]bool{}
+	}
+	if g.seen[key] {
+		return
+	}
+	g.seen[key] = true
+	g.keys = append(g.keys, key)
+	if !exists {
+		g.missing = append(g.missing, key)
+	}
+}
+
+// finish reports what is missing.
+func (b *builder) finish(n *node, dep ids.AssetKey, g *gathered) {
+	upstream, _ := b.graph.Asset(dep)
+	switch {
+	case len(g.undeclared) > 0:
+		b.errs = append(b.errs, fmt.Errorf("asset %s reads no partition of %s for %s, because %s has %s: select fewer partitions",
+			n.asset.Key, dep, n.asset.Partitions.Describe(n.keys, g.undeclared), dep, rangeOf(upstream.Partitions)))
+	case len(g.unread) > 0 && len(g.missing) == 0:
+		b.errs = append(b.errs, fmt.Errorf("asset %s needs partitions of %s for %s, and none was materialized: add --upstream",
+			n.asset.Key, dep, n.asset.Partitions.Describe(n.keys, g.unread)))
+	case len(g.unread) > 0:
+		b.errs = append(b.errs, fmt.Errorf("asset %s needs partitions of %s that have never been materialized: %s: add --upstream",
+			n.asset.Key, dep, upstream.Partitions.Describe(g.keys, g.missing)))
+	default:
+		b.noteMissing(n.asset, upstream, len(g.keys), len(g.keys)-len(g.missing), g.keys, g.missing)
 	}
 }

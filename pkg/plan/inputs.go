@@ -8,21 +8,21 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/quality"
+	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// Partitions of an upstream asset map to partitions of a downstream asset as follows:
-//
-//   - If both are partitioned, each day of the downstream reads the same day of the upstream.
-//   - Otherwise the downstream reads all partitions of the upstream: those of this run and those
-//     that earlier runs materialized.
+// A mapping decides which partitions of an upstream asset a partition reads: see [space.Infer]. They
+// are partitions of this run, or those that earlier runs materialized.
 //
 // Where several tasks read all partitions, their dependencies go through one group node, so
 // that N upstream and M downstream tasks have N+M edges. Only tasks with the rule all_success
 // use it. Other trigger rules distinguish upstream tasks and need an edge to each.
 
-// mapsIdentity reports whether a downstream partition reads only the same day of upstream.
-func mapsIdentity(upstream, downstream *Asset) bool {
-	return upstream.Partitions != nil && downstream.Partitions != nil
+// readsAll reports whether an asset reads all partitions of a dependency. An edge with an error counts
+// as one that does not; addTasks reports the error.
+func (b *builder) readsAll(reader, dep ids.AssetKey) bool {
+	edge, err := b.readers.Of(reader, dep)
+	return err == nil && edge.ReadsAll()
 }
 
 func needsAll(a *Asset) bool { return a.TriggerRule == "" || a.TriggerRule == event.RuleAllSuccess }
@@ -35,7 +35,7 @@ func (b *builder) shareInputs() {
 	for _, n := range b.order {
 		for _, dep := range n.asset.Deps {
 			upstream, _ := b.graph.Asset(dep)
-			if upstream.Partitions == nil || mapsIdentity(upstream, n.asset) {
+			if upstream.Partitions == nil || !b.readsAll(n.asset.Key, dep) {
 				continue
 			}
 			readers[dep] += len(n.keys)
@@ -89,46 +89,37 @@ func (b *builder) addTasks(n *node) {
 	if n.asset.Work.SQL != "" && n.asset.Query.File != "" {
 		b.plan.setSource(n.asset.Key.String(), n.asset.Query)
 	}
-	shared := make(map[ids.AssetKey]reads, len(n.asset.Deps))
-	for _, dep := range n.asset.Deps {
-		if upstream, _ := b.graph.Asset(dep); !mapsIdentity(upstream, n.asset) {
-			shared[dep] = b.readAll(n, dep)
-		}
-	}
-	missing := map[ids.AssetKey][]string{}
+	edges := b.edgesOf(n)
 	critical, errors := quality.Named(n.asset.Work.Checks, quality.Critical), quality.Named(n.asset.Work.Checks, quality.Error)
+	gather := map[ids.AssetKey]*gathered{}
 	for i, key := range n.keys {
-		task := Task{TaskDef: taskDef(n.asset, n.tasks[i], key)}
-		task.Checks, task.ErrorChecks = critical, errors
-		task.DependsOn = slices.Clone(n.after)
-		if len(n.asset.Work.Checks) > 0 {
-			task.PreviousRows = b.previousRows(n.asset.Key, key)
+		task, err := b.newTask(n, i, critical, errors)
+		if err != nil {
+			b.errs = append(b.errs, err)
+			return
 		}
-		b.edges += len(n.after)
-		if len(n.asset.Deps) > 0 {
-			task.Inputs = make(map[string]InputSet, len(n.asset.Deps))
-		}
-		for _, dep := range n.asset.Deps {
-			r, ok := shared[dep]
-			if !ok {
-				if r, ok = b.readSame(dep, key); !ok {
-					missing[dep] = append(missing[dep], key)
-					continue
+		for _, e := range edges {
+			r := e.all
+			if e.images != nil {
+				if gather[e.dep] == nil {
+					gather[e.dep] = &gathered{}
 				}
+				r = b.readImage(n, e, key, gather[e.dep])
 			}
 			if b.edges += len(r.edges); b.edges > MaxEdges {
 				return // stop before the edges fill the memory
 			}
 			task.DependsOn = append(task.DependsOn, r.edges...)
-			if b.hasFiles(dep) {
-				task.Inputs[dep.String()] = r.set
+			if b.hasFiles(e.dep) && (r.set.Group != "" || len(r.set.Items) > 0) {
+				task.Inputs[e.dep.String()] = r.set
 			}
 		}
 		slices.Sort(task.DependsOn)
+		task.DependsOn = slices.Compact(task.DependsOn)
 		b.plan.Tasks = append(b.plan.Tasks, task)
 	}
-	for _, dep := range slices.SortedFunc(maps.Keys(missing), CompareKeys) {
-		b.errs = append(b.errs, b.missingPartitions(n, dep, missing[dep]))
+	for _, dep := range slices.SortedFunc(maps.Keys(gather), CompareKeys) {
+		b.finish(n, dep, gather[dep])
 	}
 	if n.order {
 		b.addOrderNode(n.asset.Key, n.tasks)
@@ -143,6 +134,59 @@ func (b *builder) addTasks(n *node) {
 	}
 }
 
+// edge is a dependency of an asset.
+type edge struct {
+	dep ids.AssetKey
+	// all is what every task reads, if images is nil.
+	all    reads
+	images *space.Reader
+}
+
+// edgesOf returns the dependencies of an asset.
+func (b *builder) edgesOf(n *node) []edge {
+	edges := make([]edge, 0, len(n.asset.Deps))
+	for _, dep := range n.asset.Deps {
+		images, err := b.readers.Of(n.asset.Key, dep)
+		switch {
+		case err != nil:
+			b.errs = append(b.errs, err)
+		case images.ReadsAll():
+			edges = append(edges, edge{dep: dep, all: b.readAll(n, dep)})
+		default:
+			if images.Warning != "" {
+				b.warn("%s reads %s: %s", n.asset.Key, dep, images.Warning)
+			}
+			edges = append(edges, edge{dep: dep, images: images})
+		}
+	}
+	return edges
+}
+
+// newTask returns a task of a node without its inputs.
+func (b *builder) newTask(n *node, i int, critical, errors []string) (Task, error) {
+	task := Task{TaskDef: taskDef(n.asset, n.tasks[i], n.keys[i])}
+	task.Checks, task.ErrorChecks = critical, errors
+	task.DependsOn = slices.Clone(n.after)
+	if len(n.asset.Work.Checks) > 0 {
+		task.PreviousRows = b.previousRows(n.asset.Key, n.keys[i])
+	}
+	b.edges += len(n.after)
+	if len(n.asset.Deps) > 0 {
+		task.Inputs = make(map[string]InputSet, len(n.asset.Deps))
+	}
+	if n.asset.Partitions.Time() == nil {
+		return task, nil
+	}
+	partition, err := ids.ParsePartition(n.keys[i])
+	if err == nil {
+		task.Period, err = period(b.request.Calendar, n.asset.Partitions, partition)
+	}
+	if err != nil {
+		return Task{}, fmt.Errorf("asset %s: %w", n.asset.Key, err)
+	}
+	return task, nil
+}
+
 // hasFiles reports whether an upstream asset has files to read.
 func (b *builder) hasFiles(dep ids.AssetKey) bool {
 	upstream, _ := b.graph.Asset(dep)
@@ -155,15 +199,62 @@ type reads struct {
 	edges []string
 }
 
-// readSame returns the partition of an upstream asset with the same key.
-func (b *builder) readSame(dep ids.AssetKey, key string) (reads, bool) {
+// readImage returns the partitions of an upstream asset that a partition reads through a mapping.
+func (b *builder) readImage(n *node, e edge, key string, g *gathered) (r reads) {
+	if e.images.ReadsSame() && b.readOne(e.dep, key, &r) {
+		g.expect(key, true)
+		return r
+	}
+	image, err := e.images.Image(key)
+	if err != nil {
+		b.errs = append(b.errs, fmt.Errorf("asset %s reads %s: %w", n.asset.Key, e.dep, err))
+		return r
+	}
+	keys := image.Keys
+	if image.Latest {
+		keys = e.images.Newest(keys, func(k string) bool { return b.exists(e.dep, k) })
+	}
+	for _, k := range keys {
+		exists := b.readOne(e.dep, k, &r)
+		if exists || e.images.Expects(k) || e.images.ReadsSame() {
+			g.expect(k, exists)
+		}
+	}
+	switch {
+	case len(r.edges)+len(r.set.Items) > 0:
+	case len(image.Keys) == 0 && image.Undeclared > 0:
+		g.undeclared = append(g.undeclared, key)
+	default:
+		g.unread = append(g.unread, key)
+	}
+	return r
+}
+
+// exists reports whether a partition is materialized, or will be by this run.
+func (b *builder) exists(dep ids.AssetKey, key string) bool {
+	if up := b.nodes[dep]; up != nil {
+		if _, ok := up.at[key]; ok {
+			return true
+		}
+	}
+	_, ok := b.made(dep)[key]
+	return ok
+}
+
+// readOne adds one partition of an upstream asset. It reports whether the partition exists.
+func (b *builder) readOne(dep ids.AssetKey, key string, r *reads) bool {
 	if up := b.nodes[dep]; up != nil {
 		if i, ok := up.at[key]; ok {
-			return reads{InputSet{Items: []Input{{PartitionKey: key, TaskKey: up.tasks[i]}}}, up.tasks[i : i+1]}, true
+			r.set.Items = append(r.set.Items, Input{PartitionKey: key, TaskKey: up.tasks[i]})
+			r.edges = append(r.edges, up.tasks[i])
+			return true
 		}
 	}
 	in, ok := b.made(dep)[key]
-	return reads{set: InputSet{Items: []Input{in}}}, ok
+	if ok {
+		r.set.Items = append(r.set.Items, in)
+	}
+	return ok
 }
 
 // readAll returns all partitions of an upstream asset.
@@ -211,34 +302,16 @@ func (b *builder) allInputs(up *node) []Input {
 	for i, key := range up.keys {
 		items = append(items, Input{PartitionKey: key, TaskKey: up.tasks[i]})
 	}
+	members, err := b.request.Calendar.Members(up.asset.Partitions)
+	if err != nil {
+		b.errs = append(b.errs, fmt.Errorf("asset %s: %w", up.asset.Key, err))
+		return nil
+	}
 	for key, in := range b.made(up.asset.Key) {
-		declared := key == ""
-		if up.asset.Partitions != nil {
-			declared = up.asset.Partitions.has(key)
-		}
-		if _, ours := up.at[key]; declared && !ours {
+		if _, ours := up.at[key]; !ours && members.Has(key) {
 			items = append(items, in)
 		}
 	}
 	sortInputs(items)
 	return items
-}
-
-func (b *builder) missingPartitions(n *node, dep ids.AssetKey, keys []string) error {
-	upstream, _ := b.graph.Asset(dep)
-	p := upstream.Partitions
-	var unmade, undeclared []string
-	for _, key := range keys {
-		if day := p.dayOf(key); p.Contains(day) {
-			unmade = append(unmade, day)
-		} else {
-			undeclared = append(undeclared, day)
-		}
-	}
-	if len(undeclared) > 0 {
-		return fmt.Errorf("asset %s reads the same partitions of %s, which has %s but not %s: select fewer partitions",
-			n.asset.Key, dep, p, someOf(undeclared))
-	}
-	return fmt.Errorf("asset %s needs partitions of %s that have never been materialized: %s: add --upstream",
-		n.asset.Key, dep, someOf(unmade))
 }

@@ -2,157 +2,131 @@ package plan
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/space"
 )
 
-// MaxDays is the maximum number of days in one selection: about 270 years.
-const MaxDays = 100_000
+// Calendar holds the time, the zone data and the key sets on which partitions depend.
+type Calendar = space.Calendar
 
-// dayLayout formats a calendar day. Days sort as text.
-const dayLayout = time.DateOnly
+// Selection selects partitions.
+type Selection = space.Selection
 
-// ParseDay parses a calendar day of the form "2025-01-15". A day has no time zone of its own;
-// the zone of the partitions determines which instants belong to it.
-func ParseDay(s string) (time.Time, error) {
-	day, err := time.Parse(dayLayout, s)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("%q is not a day: write year-month-day, for example 2025-01-15", s)
-	}
-	return day, nil
+// ParseSelection parses a selection such as "date=2025-01-15": see [space.ParseSelection].
+func ParseSelection(text string) (Selection, error) { return space.ParseSelection(text) }
+
+// Dep says how an asset reads one of its dependencies, if the project declares it.
+type Dep struct {
+	Asset ids.AssetKey `json:"asset"`
+	// Map says which partitions a partition reads. The zero Map is inferred.
+	Map space.Map `json:"map"`
 }
 
-// Days returns the days from first to last, inclusive.
-func Days(first, last string) ([]string, error) {
-	from, err := ParseDay(first)
+// dep returns how an asset reads a dependency.
+func (a *Asset) dep(key ids.AssetKey) Dep {
+	for _, d := range a.Reads {
+		if d.Asset == key {
+			return d
+		}
+	}
+	return Dep{Asset: key}
+}
+
+// Mapping returns the mapping by which the partitions of an asset read those of a dependency.
+func Mapping(upstream, reader *Asset) (*space.Mapping, error) {
+	m, err := space.Infer(upstream.Partitions, reader.Partitions, reader.dep(upstream.Key).Map)
+	if err != nil {
+		return nil, fmt.Errorf("asset %s reads %s: %w", reader.Key, upstream.Key, err)
+	}
+	return m, nil
+}
+
+// Readers computes which partitions the assets of a graph read of each other. It keeps what it has
+// computed, and is for one goroutine.
+type Readers struct {
+	graph    *Graph
+	calendar Calendar
+	known    map[[2]ids.AssetKey]*space.Reader
+}
+
+// Readers returns the reads of a graph's assets at the time of a calendar.
+func (g *Graph) Readers(c Calendar) *Readers {
+	return &Readers{graph: g, calendar: c, known: map[[2]ids.AssetKey]*space.Reader{}}
+}
+
+// Of returns the images of an edge: which partitions of upstream each partition of reader reads.
+func (r *Readers) Of(reader, upstream ids.AssetKey) (*space.Reader, error) {
+	edge := [2]ids.AssetKey{reader, upstream}
+	if found, ok := r.known[edge]; ok {
+		return found, nil
+	}
+	down, ok := r.graph.Asset(reader)
+	if !ok {
+		return nil, fmt.Errorf("unknown asset %s", reader)
+	}
+	up, ok := r.graph.Asset(upstream)
+	if !ok {
+		return nil, fmt.Errorf("unknown asset %s", upstream)
+	}
+	m, err := Mapping(up, down)
 	if err != nil {
 		return nil, err
 	}
-	to, err := ParseDay(last)
+	found, err := r.calendar.Reader(m)
+	if err != nil {
+		return nil, fmt.Errorf("asset %s reads %s: %w", reader, upstream, err)
+	}
+	r.known[edge] = found
+	return found, nil
+}
+
+// Reads returns which partitions of upstream a partition of reader reads. It is the definition that
+// planning and staleness share.
+func (r *Readers) Reads(reader, upstream ids.AssetKey, partitionKey string) (space.Image, error) {
+	edge, err := r.Of(reader, upstream)
+	if err != nil {
+		return space.Image{}, err
+	}
+	return edge.Image(partitionKey)
+}
+
+// Period is the half-open interval of time of a partition.
+type Period struct {
+	Start time.Time `json:"start"`
+	End   time.Time `json:"end"`
+}
+
+// period returns the interval of a partition, or nil without a dimension of time.
+func period(c Calendar, s *space.Space, partition ids.Partition) (*Period, error) {
+	d := s.Time()
+	if d == nil {
+		return nil, nil
+	}
+	start, end, err := c.Interval(d, partition[d.Name])
 	if err != nil {
 		return nil, err
 	}
-	if to.Before(from) {
-		return nil, fmt.Errorf("the last day %s is before the first day %s", last, first)
-	}
-	const secondsADay = 24 * 60 * 60
-	n := int((to.Unix()-from.Unix())/secondsADay) + 1 // a Duration overflows after 292 years
-	if n > MaxDays {
-		return nil, fmt.Errorf("%s to %s is %d days; at most %d can be selected at once", first, last, n, MaxDays)
-	}
-	days := make([]string, n)
-	for i := range days {
-		days[i] = from.AddDate(0, 0, i).Format(dayLayout)
-	}
-	return days, nil
+	return &Period{Start: start.UTC(), End: end.UTC()}, nil
 }
 
-// Selection selects the days from First to Last, inclusive, of a dimension.
-type Selection struct {
-	Dimension string
-	First     string
-	Last      string
-}
-
-// String formats the selection as [ParseSelection] reads it.
-func (s Selection) String() string {
-	if s.First == s.Last {
-		return s.Dimension + "=" + s.First
+// SQLLiteral returns the text of a partition's value from which SQL casts the type of its dimension:
+// the first day of a month or a year, and the time of an hour in UTC.
+func SQLLiteral(sqlType, value string) string {
+	switch {
+	case sqlType == "DATE" && len(value) == len("2006"):
+		return value + "-01-01"
+	case sqlType == "DATE" && len(value) == len("2006-01"):
+		return value + "-01"
+	case sqlType != "TIMESTAMPTZ":
+		return value
 	}
-	return s.Dimension + "=" + s.First + ".." + s.Last
-}
-
-// ParseSelection parses "date=2025-01-15" or "date=2025-01-01..2025-01-31".
-func ParseSelection(s string) (Selection, error) {
-	dimension, value, ok := strings.Cut(s, "=")
-	if !ok || dimension == "" || value == "" {
-		return Selection{}, fmt.Errorf("invalid partition selection %q: write date=2025-01-15 or date=2025-01-01..2025-01-31", s)
-	}
-	first, last, ranged := strings.Cut(value, "..")
-	if !ranged {
-		last = first
-	}
-	if _, err := Days(first, last); err != nil {
-		return Selection{}, fmt.Errorf("invalid partition selection %q: %w", s, err)
-	}
-	return Selection{Dimension: dimension, First: first, Last: last}, nil
-}
-
-// Validate checks everything except that the time zone exists, which depends on the machine.
-func (p *Partitions) Validate() error {
-	if p.Dimension != "date" {
-		return fmt.Errorf("unsupported dimension %q: write date", p.Dimension)
-	}
-	if _, err := ParseDay(p.Start); err != nil {
-		return fmt.Errorf("invalid start: %w", err)
-	}
-	if p.End == "" {
-		return nil
-	}
-	if _, err := ParseDay(p.End); err != nil {
-		return fmt.Errorf("invalid end: %w", err)
-	}
-	if p.End < p.Start {
-		return fmt.Errorf("the end %s is before the start %s", p.End, p.Start)
-	}
-	return nil
-}
-
-// Contains reports whether p declares a day.
-func (p *Partitions) Contains(day string) bool {
-	return day >= p.Start && (p.End == "" || day <= p.End)
-}
-
-// String formats the range for people: "2012-01-01 to 2015-12-31".
-func (p *Partitions) String() string {
-	if p.End == "" {
-		return "from " + p.Start + " on"
-	}
-	return p.Start + " to " + p.End
-}
-
-// Key returns the partition key of a day.
-func (p *Partitions) Key(day string) string { return ids.Partition{p.Dimension: day}.Key() }
-
-// selectedDays returns the union of the selected days, sorted.
-func selectedDays(selections []Selection) ([]string, error) {
-	var all []string
-	for _, s := range selections {
-		days, err := Days(s.First, s.Last)
-		if err != nil {
-			return nil, fmt.Errorf("invalid partition selection %s: %w", s, err)
-		}
-		if all = append(all, days...); len(all) > MaxDays {
-			return nil, fmt.Errorf("more than %d days are selected: select fewer", MaxDays)
+	for _, layout := range []string{"2006-01-02T15:04Z07:00", "2006-01-02T15:04", time.DateOnly} {
+		if t, err := time.Parse(layout, value); err == nil {
+			return strings.Replace(t.UTC().Format("2006-01-02 15:04:05Z07:00"), "Z", "+00", 1)
 		}
 	}
-	slices.Sort(all)
-	return slices.Compact(all), nil
-}
-
-// dayOf returns the day of a partition key, or the key itself if it has none.
-func (p *Partitions) dayOf(key string) string {
-	partition, err := ids.ParsePartition(key)
-	if err != nil || len(partition) != 1 || partition[p.Dimension] == "" {
-		return key
-	}
-	return partition[p.Dimension]
-}
-
-// Declares reports whether the asset declares a partition key. An unpartitioned asset declares
-// only the empty key.
-func (a *Asset) Declares(partitionKey string) bool {
-	if a.Partitions == nil {
-		return partitionKey == ""
-	}
-	return a.Partitions.has(partitionKey)
-}
-
-// has reports whether p declares a partition key.
-func (p *Partitions) has(key string) bool {
-	day := p.dayOf(key)
-	return day != key && p.Contains(day)
+	return value
 }

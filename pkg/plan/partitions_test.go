@@ -3,11 +3,14 @@ package plan_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/space"
 )
 
 // slowDays computes n days by the rules of the calendar, without a library.
@@ -42,7 +45,7 @@ func TestDaysFollowTheCalendar(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := slowDays(rapid.IntRange(1890, 2110).Draw(t, "year"), rapid.IntRange(1, 12).Draw(t, "month"),
 			rapid.IntRange(1, 28).Draw(t, "day"), rapid.IntRange(1, 3000).Draw(t, "count"))
-		got, err := plan.Days(want[0], want[len(want)-1])
+		got, err := daysBetween(want[0], want[len(want)-1])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,43 +55,134 @@ func TestDaysFollowTheCalendar(t *testing.T) {
 	})
 }
 
-func TestParseSelection(t *testing.T) {
-	s, err := plan.ParseSelection("date=2012-01-01..2012-12-31")
-	require.NoError(t, err)
-	require.Equal(t, plan.Selection{Dimension: "date", First: "2012-01-01", Last: "2012-12-31"}, s)
-	require.Equal(t, "date=2012-01-01..2012-12-31", s.String())
-	s, err = plan.ParseSelection("date=2025-01-15")
-	require.NoError(t, err)
-	require.Equal(t, "date=2025-01-15", s.String())
+// daysBetween returns the days of a range.
+func daysBetween(first, last string) ([]string, error) {
+	s, err := plan.ParseSelection("date=" + first + ".." + last)
+	if err != nil {
+		return nil, err
+	}
+	chosen, err := plan.Calendar{}.Resolve(space.Days(first, last), s)
+	if err != nil {
+		return nil, err
+	}
+	return chosen.Values[0], nil
+}
 
-	for text, want := range map[string]string{
-		"2025-01-15":                   `invalid partition selection "2025-01-15": write date=2025-01-15 or date=2025-01-01..2025-01-31`,
-		"date=":                        `invalid partition selection "date=": write date=2025-01-15 or date=2025-01-01..2025-01-31`,
-		"date=2025-02-30":              `invalid partition selection "date=2025-02-30": "2025-02-30" is not a day: write year-month-day, for example 2025-01-15`,
-		"date=2025-01-02..2025-01-01":  `invalid partition selection "date=2025-01-02..2025-01-01": the last day 2025-01-01 is before the first day 2025-01-02`,
-		"date=0001-01-01..9999-12-31":  `invalid partition selection "date=0001-01-01..9999-12-31": 0001-01-01 to 9999-12-31 is 3652059 days; at most 100000 can be selected at once`,
-		"date=2025-01-01..2025-01-02.": `invalid partition selection "date=2025-01-01..2025-01-02.": "2025-01-02." is not a day: write year-month-day, for example 2025-01-15`,
+func TestSQLLiteralCompletesDates(t *testing.T) {
+	for _, c := range [][3]string{
+		{"DATE", "2025", "2025-01-01"}, {"DATE", "2025-03", "2025-03-01"}, {"DATE", "2025-03-04", "2025-03-04"}, {"VARCHAR", "2025", "2025"},
+		{"TIMESTAMPTZ", "2025-10-26T02:00+01:00", "2025-10-26 01:00:00+00"}, {"TIMESTAMPTZ", "2025-10-26", "2025-10-26 00:00:00+00"},
 	} {
-		_, err := plan.ParseSelection(text)
-		require.EqualError(t, err, want)
+		require.Equal(t, c[2], plan.SQLLiteral(c[0], c[1]))
 	}
 }
 
-func TestPartitionsContainAndValidate(t *testing.T) {
-	p := plan.Partitions{Dimension: "date", Start: "2012-01-01", End: "2012-01-31"}
-	require.NoError(t, p.Validate())
-	require.True(t, p.Contains("2012-01-01"))
-	require.True(t, p.Contains("2012-01-31"))
-	require.False(t, p.Contains("2012-02-01"))
-	require.False(t, p.Contains("2011-12-31"))
-	require.Equal(t, `{"date":"2012-01-05"}`, p.Key("2012-01-05"))
-	open := plan.Partitions{Dimension: "date", Start: "2012-01-01"}
-	require.NoError(t, open.Validate())
-	require.True(t, open.Contains("2999-01-01"))
-	require.Equal(t, "from 2012-01-01 on", open.String())
+// hourly returns an asset with one partition for each hour of a zone.
+func hourly(key, zone string, deps ...string) plan.Asset {
+	a := asset(key, deps...)
+	a.Partitions = space.New(space.Dimension{Name: "hour", Kind: space.Hourly, Start: "2025-01-01", Timezone: zone})
+	a.Work.Dimensions = a.Partitions.Types()
+	return a
+}
 
-	require.ErrorContains(t, (&plan.Partitions{Dimension: "region", Start: "2012-01-01"}).Validate(), `unsupported dimension "region"`)
-	require.ErrorContains(t, (&plan.Partitions{Dimension: "date", Start: "2012-1-1"}).Validate(), "invalid start")
-	require.ErrorContains(t, (&plan.Partitions{Dimension: "date", Start: "2012-01-01", End: "soon"}).Validate(), "invalid end")
-	require.ErrorContains(t, (&plan.Partitions{Dimension: "date", Start: "2012-01-02", End: "2012-01-01"}).Validate(), "is before the start")
+func TestBuildReadsHoursOfDay(t *testing.T) {
+	day := daily("clean/daily", "2025-01-01", "", "raw/hourly")
+	day.Partitions.Dimensions[0].Timezone = "Europe/Paris"
+	r := plan.Request{
+		Assets: []plan.Asset{hourly("raw/hourly", "Europe/Paris"), day}, Select: keys("clean/daily"), Upstream: true,
+		Partitions: selection(t, "date=2025-03-30", "date=2025-10-26"), Calendar: calendar("2026-01-01T00:00:00Z"),
+	}
+	p, err := plan.Build(r)
+	require.NoError(t, err)
+	require.NoError(t, p.Validate())
+	require.Len(t, p.Tasks, 23+25+2)
+	last := p.Tasks[len(p.Tasks)-1]
+	require.Equal(t, "clean/daily[date=2025-10-26]", last.TaskKey)
+	require.Len(t, last.Inputs["raw/hourly"].Items, 25)
+	require.Len(t, last.DependsOn, 25)
+	require.Equal(t, "2025-10-25T22:00:00Z 2025-10-26T23:00:00Z", last.Period.Start.Format(time.RFC3339)+" "+last.Period.End.Format(time.RFC3339))
+	require.Contains(t, outline(p), "raw/hourly[hour=2025-10-26T02%3A00+01%3A00] ← \nraw/hourly[hour=2025-10-26T02%3A00+02%3A00] ← \n")
+
+	r.Upstream = false
+	r.Materialized = func(ids.AssetKey) []plan.Input {
+		return []plan.Input{{PartitionKey: `{"hour":"2025-03-30T03:00+02:00"}`, MaterializationID: "M", URI: "u"}}
+	}
+	r.Partitions = r.Partitions[:1]
+	p, err = plan.Build(r)
+	require.NoError(t, err)
+	require.Equal(t, []plan.Incomplete{{
+		Asset: "clean/daily", Upstream: "raw/hourly", Expected: 23, Read: 1,
+		Missing: "2025-03-30T00:00+01:00..2025-03-30T01:00+01:00, 2025-03-30T04:00+02:00..2025-03-30T23:00+02:00",
+	}}, p.Incomplete)
+}
+
+func TestBuildReadsWindowAndLatest(t *testing.T) {
+	week := daily("clean/week", "2012-01-01", "2012-01-04", "clean/daily", "clean/rates")
+	week.Reads = []plan.Dep{
+		{Asset: mustKey("clean/daily"), Map: space.Map{Dimensions: []space.DimensionMap{{Dimension: "date", Op: space.Window, From: -6}}}},
+		{Asset: mustKey("clean/rates"), Map: space.Map{Op: space.Latest}},
+	}
+	r := plan.Request{
+		Assets: []plan.Asset{daily("clean/daily", "2012-01-01", "2012-01-04"), daily("clean/rates", "2012-01-01", ""), week},
+		Select: keys("clean/week"), Partitions: selection(t, "date=2012-01-03"), Calendar: calendar("2013-01-01T00:00:00Z"),
+		Materialized: made("clean/daily 2012-01-01", "clean/daily 2012-01-02", "clean/daily 2012-01-03", "clean/rates 2012-01-01", "clean/rates 2012-01-02"),
+	}
+	p, err := plan.Build(r)
+	require.NoError(t, err)
+	require.NoError(t, p.Validate())
+	require.Empty(t, p.Incomplete, "days before the start are not expected")
+	require.Len(t, p.Tasks[0].Inputs["clean/daily"].Items, 3)
+	require.Equal(t, []plan.Input{{PartitionKey: day("2012-01-02"), MaterializationID: "M-clean/rates 2012-01-02", URI: "assets/clean/rates/2012-01-02/"}},
+		p.Tasks[0].Inputs["clean/rates"].Items)
+	g, err := plan.NewGraph(r.Assets)
+	require.NoError(t, err)
+	image, err := g.Readers(r.Calendar).Reads(mustKey("clean/week"), mustKey("clean/daily"), day("2012-01-02"))
+	require.NoError(t, err)
+	require.Equal(t, []string{day("2012-01-01"), day("2012-01-02")}, image.Keys)
+}
+
+func TestBuildOfSeveralDimensions(t *testing.T) {
+	dimensions := []space.Dimension{space.Days("2025-01-01", "2025-01-03").Dimensions[0], {Name: "region", Kind: space.Static, Values: []string{"eu", "us"}}}
+	byRegion := asset("raw/sales")
+	byRegion.Partitions = space.New(dimensions...)
+	r := plan.Request{
+		Assets: []plan.Asset{byRegion, daily("clean/total", "2025-01-01", "2025-01-03", "raw/sales")}, All: true,
+		Partitions: selection(t, "date=2025-01-02"),
+	}
+	p, err := plan.Build(r)
+	require.NoError(t, err)
+	require.Equal(t, `raw/sales[date=2025-01-02,region=eu] ← 
+raw/sales[date=2025-01-02,region=us] ← 
+clean/total[date=2025-01-02] ← raw/sales[date=2025-01-02,region=eu] raw/sales[date=2025-01-02,region=us]
+`, outline(p))
+	r.Partitions = selection(t, "date=2025-01-02;region=eu")
+	p, err = plan.Build(r)
+	require.NoError(t, err)
+	require.Len(t, p.Tasks, 2)
+	require.Equal(t, "date=2025-01-02;region=us", p.Incomplete[0].Missing)
+	r.All, r.Select, r.Partitions = false, keys("raw/sales"), selection(t, "region=eu")
+	_, err = plan.Build(r)
+	require.EqualError(t, err, "asset raw/sales is partitioned by date and region (date 2025-01-01 to 2025-01-03; region eu, us): "+
+		"select its date too, for example -p 'date=2025-01-01..2025-01-03;region=*'")
+}
+
+func TestBuildChoosesMonthsOfDays(t *testing.T) {
+	month := asset("report/month", "clean/daily")
+	month.Partitions = space.New(space.Dimension{Name: "month", Kind: space.Monthly, Start: "2025-01"})
+	r := plan.Request{
+		Assets: []plan.Asset{daily("clean/daily", "2025-01-01", ""), month}, All: true,
+		Partitions: selection(t, "date=2025-01-31..2025-02-01"), Calendar: calendar("2025-02-10T00:00:00Z"),
+	}
+	p, err := plan.Build(r)
+	require.NoError(t, err)
+	require.Equal(t, `clean/daily[date=2025-01-31] ← 
+clean/daily[date=2025-02-01] ← 
+report/month[month=2025-01] ← clean/daily[date=2025-01-31]
+report/month[month=2025-02] ← clean/daily[date=2025-02-01]
+`, outline(p))
+	require.Equal(t, "report/month reads 2 of 40 partitions of clean/daily; missing 2025-01-01..2025-01-30, 2025-02-02..2025-02-09", p.Incomplete[0].String())
+	r.Partitions = selection(t, "date=latest")
+	p, err = plan.Build(r)
+	require.NoError(t, err)
+	require.Equal(t, []string{"date=2025-02-09"}, p.Selected)
 }

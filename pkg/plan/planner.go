@@ -3,7 +3,6 @@ package plan
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/event"
@@ -36,7 +35,9 @@ type Request struct {
 	// Upstream adds everything that the selected assets depend on, directly or indirectly.
 	Upstream bool
 	// Partitions selects partitions of the partitioned assets. An asset in Select must declare
-	// all of them. Other assets use those that they declare.
+	// all of them. Other assets use those that they declare. If a selection does not restrict the time
+	// of an asset that is not in Select, the asset uses the partitions that others read, or that read
+	// others.
 	Partitions []Selection
 	// Materialized returns the materializations of an asset by earlier runs: one Input with
 	// MaterializationID and URI for each partition, in any order. Nil: there are none.
@@ -59,6 +60,7 @@ func Build(r Request) (*Plan, error) {
 	}
 	b := builder{
 		request: r, graph: g, nodes: map[ids.AssetKey]*node{}, earlier: map[ids.AssetKey]map[string]Input{},
+		expected: map[ids.AssetKey][]string{}, readers: g.Readers(r.Calendar),
 		plan: &Plan{
 			SchemaVersion: SchemaVersion, Root: r.Root, Data: r.Data, SecretVariables: secretVariables(r.Assets),
 			Assets: map[string]Work{},
@@ -129,8 +131,11 @@ type builder struct {
 	chosen  map[ids.AssetKey]bool
 	gaps    map[ids.AssetKey]*gap
 	earlier map[ids.AssetKey]map[string]Input
-	plan    *Plan
-	edges   int
+	// expected are the expected partitions of assets that others read in full.
+	expected map[ids.AssetKey][]string
+	readers  *Readers
+	plan     *Plan
+	edges    int
 	// warnings counts all warnings, including those that the plan omits.
 	warnings int
 	errs     []error
@@ -144,60 +149,6 @@ func joinSome(errs []error) error {
 		errs = append(errs[:maxErrors:maxErrors], fmt.Errorf("and %d more", len(errs)-maxErrors))
 	}
 	return errors.Join(errs...)
-}
-
-// selectAssets decides which partitions of which assets the run materializes.
-func (b *builder) selectAssets(order []ids.AssetKey) error {
-	named, err := b.named()
-	if err != nil {
-		return err
-	}
-	days, err := selectedDays(b.request.Partitions)
-	if err != nil {
-		return err
-	}
-	b.chosen = setOf(slices.Concat(b.closure(named), b.request.Matched))
-	asked := setOf(named)
-	used, partitioned := make(map[string]bool, len(days)), false
-	total := 0
-	for _, key := range order {
-		if !b.chosen[key] {
-			continue
-		}
-		asset, _ := b.graph.Asset(key)
-		if asset.Broken != "" {
-			if asked[key] {
-				b.errs = append(b.errs, fmt.Errorf("asset %s cannot be materialized: %s: run `servo validate`", key, asset.Broken))
-			}
-			b.plan.LeftOut = append(b.plan.LeftOut, key.String())
-			continue
-		}
-		n, err := b.choose(asset, asked[key], days)
-		if err != nil {
-			b.errs = append(b.errs, err)
-			continue
-		}
-		if total += len(n.keys); total > MaxTasks {
-			return errTooMany
-		}
-		if asset.Partitions != nil {
-			partitioned = true
-			for _, day := range n.days(days) {
-				used[day] = true
-			}
-		}
-		if len(n.keys) > 0 {
-			b.order = append(b.order, n)
-			b.nodes[key] = n
-		}
-	}
-	if len(b.errs) > 0 {
-		return joinSome(b.errs)
-	}
-	if len(days) > 0 && !partitioned {
-		return fmt.Errorf("no selected asset is partitioned, but partitions are selected (%s): remove -p, or select a partitioned asset", someOf(days))
-	}
-	return checkUsed(days, used)
 }
 
 // named returns the assets that the request selects by name.
@@ -247,78 +198,6 @@ func (b *builder) closure(named []ids.AssetKey) []ids.AssetKey {
 	default:
 		return named
 	}
-}
-
-// choose returns the node of an asset, with those of the days that it declares.
-func (b *builder) choose(a *Asset, named bool, days []string) (*node, error) {
-	if a.Partitions == nil {
-		return &node{asset: a, keys: []string{""}, tasks: []string{a.Key.String()}, at: map[string]int{"": 0}}, nil
-	}
-	p := a.Partitions
-	for _, s := range b.request.Partitions {
-		if s.Dimension != p.Dimension {
-			return nil, fmt.Errorf("asset %s is partitioned by %s, not by %s: select -p %s", a.Key, p.Dimension, s.Dimension,
-				Selection{p.Dimension, p.Start, p.Start})
-		}
-	}
-	if len(days) == 0 {
-		return nil, fmt.Errorf("asset %s is partitioned by %s (%s): select partitions, for example -p %s",
-			a.Key, p.Dimension, p, exampleSelection(p))
-	}
-	n := &node{asset: a, at: map[string]int{}}
-	if named {
-		for _, day := range days {
-			if !p.Contains(day) {
-				return nil, fmt.Errorf("asset %s has no partition %s=%s: it has %s", a.Key, p.Dimension, day, p)
-			}
-		}
-	}
-	days, err := b.begunDays(a, n.days(days))
-	if err != nil {
-		return nil, err
-	}
-	for _, day := range days {
-		key := p.Key(day)
-		n.at[key] = len(n.keys)
-		n.keys = append(n.keys, key)
-		n.tasks = append(n.tasks, ids.TaskKey(a.Key, ids.Partition{p.Dimension: day}))
-	}
-	return n, nil
-}
-
-// exampleSelection returns the whole range, or the first day if the range has no end.
-func exampleSelection(p *Partitions) Selection {
-	if p.End == "" {
-		return Selection{p.Dimension, p.Start, p.Start}
-	}
-	return Selection{p.Dimension, p.Start, p.End}
-}
-
-// days returns the selected days that the asset declares.
-func (n *node) days(selected []string) []string {
-	first, _ := slices.BinarySearch(selected, n.asset.Partitions.Start)
-	last := len(selected)
-	if end := n.asset.Partitions.End; end != "" {
-		var found bool
-		if last, found = slices.BinarySearch(selected, end); found {
-			last++
-		}
-	}
-	return selected[first:max(first, last)]
-}
-
-// checkUsed returns an error if a selected day belongs to no asset of the run.
-func checkUsed(days []string, used map[string]bool) error {
-	var unused []string
-	for _, day := range days {
-		if !used[day] {
-			unused = append(unused, day)
-		}
-	}
-	if len(unused) > 0 {
-		return fmt.Errorf("no selected asset has partition %s: select other partitions", someOf(unused))
-	}
-	return nil
 }
 
 // someOf joins the first five texts and counts the others.

@@ -36,6 +36,15 @@ func selection(t *testing.T, texts ...string) []plan.Selection {
 	return all
 }
 
+// days selects a range of days.
+func days(first, last string) plan.Selection {
+	s, err := plan.ParseSelection("date=" + first + ".." + last)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
 func day(d string) string { return ids.Partition{"date": d}.Key() }
 
 // made returns a Materialized function from entries of the form "asset" or "asset date".
@@ -227,19 +236,19 @@ func TestBuildErrors(t *testing.T) {
 		},
 		"days that no asset has": {
 			plan.Request{All: true, Partitions: selection(t, "date=2012-01-04..2012-01-06")},
-			"no selected asset has partition 2012-01-05, 2012-01-06: select other partitions",
+			"no selected asset has partition date=2012-01-05, date=2012-01-06: select other partitions",
 		},
 		"only days that no asset has": {
 			plan.Request{All: true, Partitions: selection(t, "date=2012-01-05")},
-			"no selected asset has partition 2012-01-05: select other partitions",
+			"no selected asset has partition date=2012-01-05: select other partitions",
 		},
 		"a selection for nothing partitioned": {
 			plan.Request{Select: keys("raw/weather"), Partitions: selection(t, "date=2012-01-04")},
-			"no selected asset is partitioned, but partitions are selected (2012-01-04): remove -p, or select a partitioned asset",
+			"no selected asset is partitioned, but partitions are selected (date=2012-01-04): remove -p, or select a partitioned asset",
 		},
 		"another dimension": {
-			plan.Request{Select: keys("clean/daily"), Partitions: []plan.Selection{{Dimension: "region", First: "2012-01-01", Last: "2012-01-01"}}},
-			"asset clean/daily is partitioned by date, not by region: select -p date=2012-01-01",
+			plan.Request{Select: keys("clean/daily"), Partitions: selection(t, "region=eu")},
+			"asset clean/daily is partitioned by date, not by region: select -p date=2012-01-01..2012-01-04",
 		},
 		"days of an upstream that were never made": {
 			plan.Request{Select: keys("clean/smooth"), Partitions: selection(t, "date=2012-01-01..2012-01-03"), Materialized: made("clean/daily 2012-01-02")},
@@ -257,7 +266,7 @@ func TestBuildErrors(t *testing.T) {
 func TestBuildRejectsDayMissingUpstream(t *testing.T) {
 	assets := []plan.Asset{daily("a/a", "2012-01-02", ""), daily("b/b", "2012-01-01", "", "a/a")}
 	_, err := plan.Build(plan.Request{Assets: assets, All: true, Partitions: selection(t, "date=2012-01-01..2012-01-02")})
-	require.EqualError(t, err, `asset b/b reads the same partitions of a/a, which has from 2012-01-02 on but not 2012-01-01: select fewer partitions`)
+	require.EqualError(t, err, `asset b/b reads no partition of a/a for 2012-01-01, because a/a has from 2012-01-02 on: select fewer partitions`)
 }
 
 func TestBuildRejectsCycles(t *testing.T) {

@@ -47,7 +47,7 @@ func drawPlan(t *rapid.T) (*plan.Plan, []plan.Asset) {
 	r := plan.Request{Root: "/p", Assets: assets, All: true}
 	if anyPartitioned(assets) {
 		last := rapid.IntRange(1, 29).Draw(t, "days")
-		r.Partitions = []plan.Selection{{Dimension: "date", First: "2012-02-01", Last: fmt.Sprintf("2012-02-%02d", last)}}
+		r.Partitions = []plan.Selection{days("2012-02-01", fmt.Sprintf("2012-02-%02d", last))}
 	}
 	p, err := plan.Build(r)
 	if err != nil {
@@ -134,7 +134,7 @@ func TestTasksWaitForTheirInputs(t *testing.T) {
 func TestGroupEdgesGrowLinearly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, m := rapid.IntRange(2, 60).Draw(t, "upstreams"), rapid.IntRange(2, 60).Draw(t, "downstreams")
-		days, err := plan.Days("2012-01-01", "2012-03-31")
+		all, err := daysBetween("2012-01-01", "2012-03-31")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func TestGroupEdgesGrowLinearly(t *testing.T) {
 			assets = append(assets, asset(fmt.Sprintf("down/d%d", i), "up/up"))
 		}
 		p, err := plan.Build(plan.Request{
-			Assets: assets, All: true, Partitions: []plan.Selection{{Dimension: "date", First: days[0], Last: days[n-1]}},
+			Assets: assets, All: true, Partitions: []plan.Selection{days(all[0], all[n-1])},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -172,7 +172,7 @@ func TestPlanIsIndependentOfAssetOrder(t *testing.T) {
 					last = partition["date"]
 				}
 			}
-			r.Partitions = []plan.Selection{{Dimension: "date", First: "2012-02-01", Last: last}}
+			r.Partitions = []plan.Selection{days("2012-02-01", last)}
 		}
 		again, err := plan.Build(r)
 		if err != nil {

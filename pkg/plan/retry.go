@@ -60,7 +60,7 @@ type retry struct {
 func (r *retry) stays(key string) bool { return r.repeat[key] || r.groups[key] }
 
 func (r *retry) add(old *Task) {
-	task := Task{TaskDef: old.TaskDef}
+	task := Task{TaskDef: old.TaskDef, Period: old.Period}
 	task.DependsOn = nil
 	for _, dep := range old.DependsOn {
 		if !r.stays(dep) {

@@ -11,6 +11,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/quality"
+	"github.com/servo-orchestration/servo/pkg/space"
 )
 
 // Plan is the execution plan of a run, stored content-addressed under
@@ -37,6 +38,8 @@ type Plan struct {
 	Sources map[string]Source `json:"sources,omitempty"`
 	// Incomplete lists the upstream assets from which a reader gets fewer partitions than expected.
 	Incomplete []Incomplete `json:"incomplete,omitempty"`
+	// Selected are the selections of partitions with dates in place of words such as latest.
+	Selected []string `json:"selected,omitempty"`
 	// LeftOut lists the selected assets that the run skips because their files have problems.
 	LeftOut []string `json:"left_out,omitempty"`
 	// Warnings describes how the run may differ from what the user expects.
@@ -126,6 +129,8 @@ const (
 // Task is a task and its inputs.
 type Task struct {
 	event.TaskDef
+	// Period is the time of the task's partition; nil without a dimension of time.
+	Period *Period `json:"period,omitempty"`
 	// Inputs maps the asset key of an upstream to what the task reads of it.
 	Inputs map[string]InputSet `json:"inputs,omitempty"`
 	// PreviousRows is the number of rows of the partition's visible output when the run was planned.
@@ -161,9 +166,11 @@ type Asset struct {
 	Tags        []string
 	Deps        []ids.AssetKey // sorted, without duplicates
 	// CheckDeps are those of Deps that only checks read.
-	CheckDeps  []ids.AssetKey
+	CheckDeps []ids.AssetKey
+	// Reads says how the asset reads some of Deps.
+	Reads      []Dep
 	Work       Work
-	Partitions *Partitions // nil: unpartitioned
+	Partitions *space.Space // nil: unpartitioned
 
 	WorkerQueue string
 	Pool        string
@@ -208,12 +215,4 @@ type Retries struct {
 	JitterPermille     int32
 	// UserErrors also retries errors in the query, the command or the data.
 	UserErrors bool
-}
-
-// Partitions divides an asset by days.
-type Partitions struct {
-	Dimension string // "date"
-	Start     string // first day, "2012-01-01"
-	End       string // last day, inclusive; "": no end
-	Timezone  string // IANA name; "": UTC
 }

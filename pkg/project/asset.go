@@ -1,12 +1,9 @@
 package project
 
 import (
-	"cmp"
 	"path"
 	"slices"
 	"strings"
-	"time"
-	_ "time/tzdata" // so that every machine knows the same time zones
 
 	"gopkg.in/yaml.v3"
 
@@ -192,6 +189,9 @@ func (f yamlFile) assetFields(n *yaml.Node, a *declared, more fields) bool {
 			f.fail(n, "remove the field; an output that a check blocks is not kept", "quarantine is not supported yet")
 		},
 	})
+	known["batch"] = func(n *yaml.Node) {
+		f.fail(n, "remove the field: each partition is a task of its own", "batch is not supported yet")
+	}
 	f.mapping(n, "an asset", known.with(more))
 	return n.Kind == yaml.MappingNode
 }
@@ -211,14 +211,15 @@ var assetFields = table[declared]{
 	listing("tags", shape{Description: "Words by which people find the asset.", Examples: []any{[]any{"report", "daily"}}},
 		func(a *declared) *[]string { return &a.Tags }),
 	other("deps", shape{
-		Type: "array", Items: &shape{Type: "string", Pattern: "^[a-z0-9_]+/[a-z0-9_]+$", PatternHelp: "Write namespace/name, of a-z, 0-9 and _."}, MaxItems: maxList,
-		Description: "Assets that this one waits for and reads. A query needs them only for assets that it does not select from.",
+		Type: "array", MaxItems: maxList,
+		Items: &shape{AnyOf: []*shape{
+			{Type: "string", Pattern: "^[a-z0-9_]+/[a-z0-9_]+$", PatternHelp: "Write namespace/name, of a-z, 0-9 and _."},
+			new(depFields.shape(shape{Description: "A dependency and how it is read."}, "asset")),
+		}},
+		Description: "Assets that this one waits for and reads. A query needs them only for assets that it does not select from, or to set `map`.",
 		Examples:    []any{[]any{"raw/weather"}},
 	}, yamlFile.deps),
-	other("partitions", partitionFields.shape(shape{
-		MinProperties: 1, Description: "The partitions of the asset. Default: none.",
-		Examples: []any{map[string]any{"daily": map[string]any{"start": "2025-01-01", "timezone": "Europe/Paris"}}},
-	}), yamlFile.partitions),
+	other("partitions", partitionsShape(), yamlFile.partitions),
 	retriesField(func(a *declared) *plan.Retries { return &a.Retries }),
 	timeoutField(func(a *declared) *int32 { return &a.TimeoutSec }),
 	heartbeatField(func(a *declared) *int32 { return &a.HeartbeatTimeoutSec }),
@@ -261,93 +262,6 @@ func (f yamlFile) oneOf(n *yaml.Node, what string, allowed []string, to *string)
 	default:
 		f.fail(n, didYouMean(plan.Suggest(s, allowed)), "%s is %s; must be one of %s", what, quoteShort(s), strings.Join(allowed, ", "))
 	}
-}
-
-// deps reads the listed dependencies.
-func (f yamlFile) deps(n *yaml.Node, a *declared) {
-	f.each(n, "deps", func(item *yaml.Node) {
-		s, ok := f.text(item, "an item of deps")
-		if !ok {
-			return
-		}
-		key, err := ids.ParseAssetKey(s)
-		if err != nil {
-			f.fail(item, keySuggestion(s), "invalid asset key %s: expected namespace/name", quoteShort(s))
-			return
-		}
-		a.deps = append(a.deps, dep{key: key, at: f.place(item)})
-	})
-	if len(a.deps) > maxList {
-		f.fail(n, "", "an asset may have at most %d deps", maxList)
-		a.deps = a.deps[:maxList]
-	}
-}
-
-// partitions reads the partitions of an asset.
-func (f yamlFile) partitions(n *yaml.Node, a *declared) {
-	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
-		f.fail(n, `add daily: {start: 2025-01-01}`, "partitions is empty")
-	}
-	f.mapping(n, "partitions", partitionFields.fields(f, a))
-}
-
-var partitionFields = table[declared]{
-	other("daily", dailyFields.shape(shape{Description: "One partition for each day, of the dimension date."}, "start"), yamlFile.daily),
-}
-
-var dailyFields = table[plan.Partitions]{
-	other("start", typed("day", shape{Description: "The first day."}),
-		func(f yamlFile, n *yaml.Node, p *plan.Partitions) { f.day(n, "start", &p.Start) }),
-	other("end", typed("day", shape{Description: "The last day. Default: today in the time zone."}),
-		func(f yamlFile, n *yaml.Node, p *plan.Partitions) { f.day(n, "end", &p.End) }),
-	other("timezone", shape{
-		Type: "string", MinLength: 1, Default: "UTC", Examples: []any{"Europe/Paris"},
-		Description: "The time zone of the days: it decides which have begun, and which were skipped.",
-	}, func(f yamlFile, n *yaml.Node, p *plan.Partitions) { f.timezone(n, &p.Timezone) }),
-}
-
-// daily reads daily partitions.
-func (f yamlFile) daily(n *yaml.Node, a *declared) {
-	p := plan.Partitions{Dimension: "date"}
-	f.mapping(n, "daily", dailyFields.fields(f, &p))
-	switch {
-	case n.Kind != yaml.MappingNode:
-		return
-	case !hasField(n, "start"):
-		f.fail(n, "add start: 2025-01-01", "daily has no start")
-		return
-	case p.End != "" && p.Start != "" && p.End < p.Start:
-		f.fail(n, "", "the end %s is before the start %s", p.End, p.Start)
-		return
-	}
-	f.skipped(n, &p)
-	a.Partitions = &p
-	a.Work.Dimensions = map[string]string{p.Dimension: "DATE"}
-}
-
-// skipped reports a start or an end that the time zone skipped.
-func (f yamlFile) skipped(n *yaml.Node, p *plan.Partitions) {
-	zone, err := time.LoadLocation(cmp.Or(p.Timezone, "UTC"))
-	if err != nil {
-		return // reported already
-	}
-	for _, day := range []string{p.Start, p.End} {
-		if plan.Skipped(day, zone) {
-			f.fail(n, "write the day before or after", "day %s does not exist: the time zone %s skipped it", day, zone)
-		}
-	}
-}
-
-func (f yamlFile) timezone(n *yaml.Node, to *string) {
-	s, ok := f.text(n, "timezone")
-	if !ok {
-		return
-	}
-	if _, err := time.LoadLocation(s); err != nil || s == "" || s == "Local" {
-		f.fail(n, "write a name such as UTC, Europe/Paris or America/New_York", "unknown time zone %s", quoteShort(s))
-		return
-	}
-	*to = s
 }
 
 // listOf formats a command line as the list of its words.

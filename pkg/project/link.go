@@ -32,7 +32,7 @@ func (l *loader) link() {
 	lookbacks := lookbackCheck{loader: l, known: known, origins: map[assetColumn]origin{}}
 	for i := range l.assets {
 		a := &l.assets[i]
-		a.Deps, a.CheckDeps = nil, nil
+		a.Deps, a.CheckDeps, a.Reads = nil, nil, nil
 		work := map[ids.AssetKey]bool{} // dependencies of the query or the command
 		for _, d := range a.deps {
 			upstream := known[d.key]
@@ -48,6 +48,7 @@ func (l *loader) link() {
 				a.Broken = fmt.Sprintf("it reads %s, but %s has problems", d.key, upstream.File)
 			}
 			a.Deps = append(a.Deps, d.key)
+			l.addRead(a, d)
 			if !d.check {
 				work[d.key] = true
 			}
@@ -59,11 +60,40 @@ func (l *loader) link() {
 				a.CheckDeps = append(a.CheckDeps, key)
 			}
 		}
+		l.checkMappings(a, known)
 		lookbacks.check(a)
 		l.linkChecks(a, &columns)
 		l.project.Assets = append(l.project.Assets, a.Asset)
 	}
 	l.checkCycles()
+}
+
+// addRead records how a dependency is read.
+func (l *loader) addRead(a *declared, d dep) {
+	if d.mapping == nil {
+		return
+	}
+	if slices.ContainsFunc(a.Reads, func(r plan.Dep) bool { return r.Asset == d.key }) {
+		l.report(d.at, "remove one", "deps lists %s twice with settings", d.key)
+		return
+	}
+	a.Reads = append(a.Reads, plan.Dep{Asset: d.key, Map: *d.mapping})
+	slices.SortFunc(a.Reads, func(a, b plan.Dep) int { return plan.CompareKeys(a.Asset, b.Asset) })
+}
+
+// checkMappings reports dependencies whose partitions do not map to those of their reader.
+func (l *loader) checkMappings(a *declared, known map[ids.AssetKey]*declared) {
+	seen := map[ids.AssetKey]bool{}
+	for _, declared := range []bool{true, false} { // a place with a map, if there is one
+		for _, d := range a.deps {
+			upstream := known[d.key]
+			if upstream == nil || seen[d.key] || declared && d.mapping == nil || d.key == a.Key {
+				continue
+			}
+			seen[d.key] = true
+			l.checkMapping(a, upstream, d)
+		}
+	}
 }
 
 // dropDuplicates keeps the first asset with each key, in the order of files.

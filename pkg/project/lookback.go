@@ -3,9 +3,12 @@ package project
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/space"
 )
 
 // lookbackCheck reports expressions of partitioned assets that need other days of a partitioned
@@ -33,10 +36,11 @@ const (
 )
 
 func (c *lookbackCheck) check(a *declared) {
-	if a.Partitions == nil {
+	day := a.Partitions.Time()
+	if day == nil || day.Kind != space.Daily {
 		return
 	}
-	dimension := a.Partitions.Dimension
+	dimension := day.Name
 	for _, b := range a.lookbacks {
 		if b.Variable != "" && b.Variable != dimension {
 			continue
@@ -49,18 +53,49 @@ func (c *lookbackCheck) check(a *declared) {
 			certain = certain && len(names) > 0
 			upstreams = append(upstreams, names...)
 		}
-		if !certain {
-			continue
-		}
 		slices.Sort(upstreams)
-		c.report(a, b, strings.Join(slices.Compact(upstreams), ", "))
+		upstreams = slices.DeleteFunc(slices.Compact(upstreams), func(name string) bool { return c.covered(a, b, name) })
+		if certain && len(upstreams) > 0 {
+			c.report(a, b, upstreams)
+		}
 	}
 }
 
-func (c *lookbackCheck) report(a *declared, b Lookback, upstreams string) {
-	variable := "getvariable('" + a.Partitions.Dimension + "')"
+// covered reports whether the declared mapping of an upstream asset covers a lookback, or states the
+// intent to read one day.
+func (c *lookbackCheck) covered(a *declared, b Lookback, upstream string) bool {
+	for _, d := range a.Reads {
+		if d.Asset.String() != upstream {
+			continue
+		}
+		if d.Map.Op != "" {
+			return true
+		}
+		m, err := plan.Mapping(&c.known[d.Asset].Asset, &a.Asset)
+		if err != nil {
+			return true // reported already
+		}
+		at := c.known[d.Asset].Partitions.Time()
+		if at == nil || len(d.Map.Dimensions) == 0 {
+			return false
+		}
+		op, _ := m.Of(at.Name)
+		declared := slices.ContainsFunc(d.Map.Dimensions, func(x space.DimensionMap) bool { return x.Dimension == op.Dimension })
+		return declared && (op.Op != space.Window || b.From == 0 || op.From <= b.From)
+	}
+	return false
+}
+
+func (c *lookbackCheck) report(a *declared, b Lookback, names []string) {
+	dimension, upstreams := a.Partitions.Time().Name, strings.Join(names, ", ")
+	variable := "getvariable('" + dimension + "')"
+	days := "-N"
+	if b.From < 0 {
+		days = strconv.FormatInt(b.From, 10)
+	}
 	what := "filter on " + b.Column + " needs days before " + variable
-	suggestion := "remove partitions from the asset, so that it reads every day"
+	suggestion := fmt.Sprintf("add deps: [{asset: %s, map: {%s: {window: [%s, 0]}}}], or remove partitions from the asset, so that it reads every day",
+		names[0], dimension, days)
 	switch {
 	case b.Window:
 		what = "window over " + b.Column + " needs several days"
@@ -84,7 +119,7 @@ func (c *lookbackCheck) upstreams(columns []Column, dimension string) (names []s
 		case what != refAsset || upstream == nil:
 			return nil
 		case c.origin(key, column.Name, dimension) == originAbsent:
-		case upstream.Partitions == nil:
+		case upstream.Partitions.Time() == nil || upstream.Partitions.Time().PeriodsExceedDay():
 			return nil
 		default:
 			names = append(names, key.String())
@@ -133,7 +168,8 @@ func (c *lookbackCheck) origin(key ids.AssetKey, column, dimension string) origi
 }
 
 func (c *lookbackCheck) find(a *declared, column, dimension string) origin {
-	daily := a.Partitions != nil && a.Partitions.Dimension == dimension
+	d := a.Partitions.Dimension(dimension)
+	daily := d != nil && d.Kind == space.Daily
 	o, named := a.output.Named[column]
 	switch {
 	case named && o.Variable != "" && o.Variable == dimension && daily:

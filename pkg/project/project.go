@@ -18,6 +18,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/release"
+	"github.com/servo-orchestration/servo/pkg/space"
 )
 
 // Names in a project.
@@ -156,6 +157,8 @@ type Lookback struct {
 	Days [][]Column
 	// Window is true for a window that is ordered by the column.
 	Window bool
+	// From is the first day that the expression needs, counted from the partition's, if it is known; else 0.
+	From int64
 }
 
 // SyntaxError describes an error in a query.
@@ -279,4 +282,6 @@ type dep struct {
 	query bool
 	// check is set if a check names it.
 	check bool
+	// mapping says which partitions are read; nil: inferred.
+	mapping *space.Map
 }

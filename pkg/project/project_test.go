@@ -18,6 +18,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/space"
 )
 
 var options = project.Options{ParseSQL: projecttest.Parse}
@@ -112,7 +113,9 @@ func TestLoadFillsInDefaults(t *testing.T) {
 			SQL:        "WITH w AS (SELECT * FROM raw.weather)\nSELECT * FROM w",
 			Dimensions: map[string]string{"date": "DATE"},
 		},
-		Partitions:  &plan.Partitions{Dimension: "date", Start: "2012-01-01", End: "2015-12-31", Timezone: "Europe/Paris"},
+		Partitions: space.New(space.Dimension{
+			Name: "date", Kind: space.Daily, Start: "2012-01-01", End: "2015-12-31", Timezone: "Europe/Paris",
+		}),
 		WorkerQueue: "big", Pool: "heavy", Priority: -5, TriggerRule: "all_done",
 		Retries:    plan.Retries{MaxAttempts: 5, InitialDelayMS: 5_000, MaxDelayMS: 120_000, MultiplierPermille: 1_500, JitterPermille: 0, UserErrors: true},
 		TimeoutSec: 5400, HeartbeatTimeoutSec: 60,

@@ -233,7 +233,9 @@ var beyond = regexp.MustCompile(`unknown variable|matches no file|unknown pool|u
 	`is [0-9.]+ ?[a-zµA-Z]+; must be (between|a multiple)|is "[0-9]+d"; must be between|at most three decimals|first item is the program|is not a type of SQL|` +
 	`two checks are called|has no column|check .*: (it must be|there are)|not a regular expression|must be above 0%|must be at most 100%|` +
 	`whose new rows do not exist|several kinds|looks at the rows|two fields allow|does not count failing rows|has no bound|` +
-	`has no asset|no rows to check|no output whose columns|duplicate column`)
+	`has no asset|no rows to check|no output whose columns|duplicate column|` +
+	`must be a (day or a local time|day|week|month|year), got|not a divisor of one hour|invalid partition value|reserved prefix|` +
+	`must be between 1m0s and 1h0m0s|unknown kind of partitions`)
 
 func TestSchemaRejectsBrokenFiles(t *testing.T) {
 	s := compile(t)
@@ -306,6 +308,11 @@ func schemaPlaces(t *testing.T) []schemaPlace {
 	return places
 }
 
+// starts has a valid start of each kind of partitions.
+var starts = map[string]any{
+	"every": "2000-01-01", "hourly": "2000-01-01", "daily": "2000-01-01", "weekly": "2000-01-03", "monthly": "2000-01", "yearly": 2000,
+}
+
 // document returns a file in which the field at a path has a value. Required fields are there.
 func document(file string, at []string, value any) []byte {
 	fields := map[string]any{}
@@ -325,8 +332,11 @@ func document(file string, at []string, value any) []byte {
 			object[name] = map[string]any{}
 		}
 		object = object[name].(map[string]any)
-		if name == "daily" {
-			object["start"] = "2025-01-01"
+		if start, ok := starts[name]; ok {
+			object["start"] = start
+			if name == "every" {
+				object["period"] = "15m"
+			}
 		}
 	}
 	text, err := yaml.Marshal(fields)
@@ -363,11 +373,14 @@ func TestFieldsOfSchemaAreThoseOfLoad(t *testing.T) {
 		mappings[parent.String()] = parent
 	}
 	refused := map[string][]string{
-		"assets/a/command.yaml ": {"quarantine"},
-		"assets/a/query.sql ":    {"env", "output", "quarantine", "run", "secrets", "vars"},
+		"assets/a/command.yaml ": {"batch", "quarantine"},
+		"assets/a/query.sql ":    {"batch", "env", "output", "quarantine", "run", "secrets", "vars"},
 	}
-	require.Len(t, mappings, 16)
+	require.Len(t, mappings, 26)
 	for id, m := range mappings {
+		if len(m.path) > 0 && m.path[len(m.path)-1] == "partitions" {
+			continue // any other name is a dimension
+		}
 		problems := problemsOf(t, project1(m.file, document(m.file, append(slices.Clone(m.path), "zzzzzzzzzzzz"), 1)))[m.file]
 		require.Len(t, problems, 1, id)
 		known, ok := strings.CutPrefix(problems[0].Suggestion, "known fields: ")
@@ -467,6 +480,9 @@ func TestDefaultsOfSchemaAreThoseOfLoad(t *testing.T) {
 		}
 		count++
 		empty := document(p.file, p.path, p.Default)
+		if p.path[len(p.path)-1] == "starts" {
+			continue // the zero value
+		}
 		if len(p.path) == 1 {
 			empty = document(p.file, []string{"description"}, "")
 		}

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"gopkg.in/yaml.v3"
-
-	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
 // text reads a string.
@@ -146,16 +144,6 @@ func (f yamlFile) millis(n *yaml.Node, what string, least time.Duration, to *int
 	if d, ok := f.duration(n, what, time.Millisecond, least, day); ok {
 		*to = d.Milliseconds()
 	}
-}
-
-// day reads a calendar day, with or without quotes.
-func (f yamlFile) day(n *yaml.Node, what string, to *string) {
-	_, err := plan.ParseDay(n.Value)
-	if n.Kind != yaml.ScalarNode || err != nil {
-		f.fail(n, "write year-month-day, for example 2025-01-15", "%s must be a day, got %s", what, kindOf(n))
-		return
-	}
-	*to = n.Value
 }
 
 var (

@@ -10,6 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/quality"
+	"github.com/servo-orchestration/servo/pkg/space"
 )
 
 // Fingerprints are hashes of the parts of an asset's definition, of 16 hexadecimal digits.
@@ -37,30 +38,56 @@ func fingerprint(v any) string {
 	return hex.EncodeToString(sum[:fingerprintBytes])
 }
 
-// space is what identifies the partitions of an asset. The range of days is not part of it.
-type space struct {
-	Dimension string `json:"dimension"`
-	Kind      string `json:"kind"`
-	Timezone  string `json:"timezone,omitempty"`
+// dimension is what identifies a dimension of an asset's partitions. Its range and the values of a
+// static dimension are not part of it.
+type dimension struct {
+	Name     string     `json:"name"`
+	Kind     space.Kind `json:"kind"`
+	Timezone string     `json:"timezone,omitempty"`
+	Minutes  int        `json:"minutes,omitempty"`
+	Starts   string     `json:"starts,omitempty"`
+	Set      string     `json:"set,omitempty"`
 }
 
-func spaceOf(a *plan.Asset) *space {
-	p := a.Partitions
-	if p == nil {
+// spaceOf returns what identifies the partitions of an asset; nil: none.
+func spaceOf(a *plan.Asset) []dimension {
+	if a.Partitions == nil {
 		return nil
 	}
-	s := &space{Dimension: p.Dimension, Kind: "daily", Timezone: p.Timezone}
-	if s.Timezone == "UTC" {
-		s.Timezone = ""
+	var all []dimension
+	for _, d := range a.Partitions.Dimensions {
+		id := dimension{Name: d.Name, Kind: d.Kind, Timezone: d.Timezone, Minutes: d.Minutes, Starts: d.Starts, Set: d.Set}
+		if id.Timezone == "UTC" {
+			id.Timezone = ""
+		}
+		if id.Starts == space.Weekdays[0] {
+			id.Starts = ""
+		}
+		all = append(all, id)
 	}
-	return s
+	return all
+}
+
+// dependency is what identifies how an asset reads another.
+type dependency struct {
+	Space []dimension `json:"space"`
+	// Map are the operations of the mapping of partitions, also of an inferred one.
+	Map []space.DimensionMap `json:"map,omitempty"`
+}
+
+func dependencyOf(a, up *plan.Asset) *dependency {
+	d := &dependency{Space: spaceOf(up)}
+	if m, err := plan.Mapping(up, a); err == nil {
+		d.Map = m.Operations()
+	}
+	return d
 }
 
 // surroundings are the inputs of a code fingerprint besides the text of the query or command.
 type surroundings struct {
-	Kind  string            `json:"kind"`
-	Deps  map[string]*space `json:"deps"` // by asset key
-	Space *space            `json:"space"`
+	Kind  string                 `json:"kind"`
+	Deps  map[string]*dependency `json:"deps"` // by asset key
+	Space []dimension            `json:"space"`
 	// Dimensions are the SQL types of the partition's variables.
 	Dimensions  map[string]string   `json:"dimensions"`
 	InputFormat string              `json:"input_format"`
@@ -90,7 +117,7 @@ func Kind(a *plan.Asset) string {
 
 func surroundingsOf(a *plan.Asset, upstream func(ids.AssetKey) *plan.Asset) surroundings {
 	s := surroundings{
-		Kind: Kind(a), Deps: map[string]*space{}, Space: spaceOf(a), Dimensions: a.Work.Dimensions, InputFormat: a.Work.InputFormat,
+		Kind: Kind(a), Deps: map[string]*dependency{}, Space: spaceOf(a), Dimensions: a.Work.Dimensions, InputFormat: a.Work.InputFormat,
 		Output: a.Work.Output, Env: a.Work.Env, Secrets: slices.Sorted(maps.Keys(a.Work.Secrets)), Vars: a.Work.Vars,
 	}
 	if s.InputFormat == plan.FormatParquet {
@@ -101,9 +128,9 @@ func surroundingsOf(a *plan.Asset, upstream func(ids.AssetKey) *plan.Asset) surr
 		if slices.Contains(a.CheckDeps, key) {
 			continue
 		}
-		var of *space
+		var of *dependency
 		if up := upstream(key); up != nil {
-			of = spaceOf(up)
+			of = dependencyOf(a, up)
 		}
 		s.Deps[key.String()] = of
 	}
@@ -141,7 +168,7 @@ func SetCodes(assets []plan.Asset) {
 func policyOf(a *plan.Asset) string {
 	rest := *a
 	rest.Key, rest.Deps, rest.Work, rest.Text, rest.Code, rest.Query = ids.AssetKey{}, nil, plan.Work{Secrets: a.Work.Secrets}, plan.Text{}, "", plan.Source{}
-	rest.File, rest.CheckDeps = "", nil
+	rest.File, rest.CheckDeps, rest.Reads = "", nil, nil
 	data, err := json.Marshal(&rest)
 	if err != nil {
 		panic("release: policy: " + err.Error()) // the fields have only JSON types

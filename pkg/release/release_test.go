@@ -12,6 +12,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/release"
+	"github.com/servo-orchestration/servo/pkg/space"
 )
 
 func key(name string) ids.AssetKey { return ids.AssetKey{Namespace: "a", Name: name} }
@@ -31,7 +32,7 @@ func assets() []plan.Asset {
 	list := []plan.Asset{
 		{
 			Key: key("a"), Work: plan.Work{SQL: "SELECT 1", Dimensions: map[string]string{"date": "DATE"}}, Text: plan.Text{Tree: tree("f", "x=1", "y=2")},
-			Partitions: &plan.Partitions{Dimension: "date", Start: "2025-01-01"},
+			Partitions: space.Days("2025-01-01", ""),
 		},
 		{Key: key("b"), Work: plan.Work{SQL: "SELECT 2"}, Deps: []ids.AssetKey{key("a")}, Text: plan.Text{Tree: tree("g", "z=1")}},
 		{
@@ -41,6 +42,11 @@ func assets() []plan.Asset {
 	}
 	release.SetCodes(list)
 	return list
+}
+
+// inZone returns the days of a time zone.
+func inZone(zone string) *space.Space {
+	return space.New(space.Dimension{Name: "date", Kind: space.Daily, Start: "2025-01-01", Timezone: zone})
 }
 
 func compile(t *testing.T, list []plan.Asset, previous *release.Code) *release.Compiled {
@@ -76,11 +82,12 @@ func TestCodeCoversExactlyWhatDecidesTheBytes(t *testing.T) {
 		"tree":  {func(l []plan.Asset) { l[0].Text.Tree = tree("f", "x=1", "y=3") }, "a", ""},
 		"text":  {func(l []plan.Asset) { l[0].Work.SQL = "select 1" }, "", ""},
 		"place": {func(l []plan.Asset) { l[0].File, l[0].Query.Line = "z.sql", 9 }, "", ""},
-		"zone":  {func(l []plan.Asset) { l[0].Partitions = &plan.Partitions{Dimension: "date", Timezone: "Asia/Tokyo"} }, "ab", "a"},
+		"zone":  {func(l []plan.Asset) { l[0].Partitions = inZone("Asia/Tokyo") }, "ab", "a"},
 		"range": {func(l []plan.Asset) {
-			l[0].Partitions = &plan.Partitions{Dimension: "date", Start: "2024-01-01", End: "2026-01-01"}
+			l[0].Partitions = space.Days("2024-01-01", "2026-01-01")
 		}, "", "a"},
-		"UTC":               {func(l []plan.Asset) { p := *l[0].Partitions; p.Timezone = "UTC"; l[0].Partitions = &p }, "", "a"},
+		"UTC":               {func(l []plan.Asset) { l[0].Partitions = inZone("UTC") }, "", "a"},
+		"mapping":           {func(l []plan.Asset) { l[1].Reads = []plan.Dep{{Asset: key("a"), Map: space.Map{Op: space.Latest}}} }, "b", ""},
 		"no dependency":     {func(l []plan.Asset) { l[1].Deps = nil }, "b", ""},
 		"command":           {func(l []plan.Asset) { l[2].Work.Command = []string{"sh", "x.sh", "-v"} }, "c", ""},
 		"file":              {func(l []plan.Asset) { l[2].Text.Files = map[string]string{"x.sh": "2"} }, "c", ""},

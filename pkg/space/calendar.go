@@ -252,9 +252,9 @@ func (a *axis) values(first, last int64) ([]string, error) {
 
 func (a *axis) key(n int64) string { return a.value(n, a.zone, a.phase) }
 
-// Declared returns the declared keys of a dimension that exist by now: the periods that have begun,
-// the values, or the keys of the set.
-func (c Calendar) Declared(d *Dimension) ([]string, error) {
+// declaredValues returns the declared values of a dimension that exist by now: the periods that have
+// begun, the values, or the keys of the set.
+func (c Calendar) declaredValues(d *Dimension) ([]string, error) {
 	if !d.IsTime() {
 		return c.keysOf(d), nil
 	}
@@ -265,9 +265,9 @@ func (c Calendar) Declared(d *Dimension) ([]string, error) {
 	return a.values(a.first, c.begun(&a))
 }
 
-// Expected returns the declared keys that should be materialized by now: the periods that have
+// expectedValues returns the declared values that should be materialized by now: the periods that have
 // ended, the values, or the keys of the set.
-func (c Calendar) Expected(d *Dimension) ([]string, error) {
+func (c Calendar) expectedValues(d *Dimension) ([]string, error) {
 	if !d.IsTime() {
 		return c.keysOf(d), nil
 	}

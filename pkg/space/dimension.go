@@ -87,6 +87,11 @@ func (d *Dimension) IsTime() bool { return d.Kind != Static && d.Kind != Dynamic
 // clocked reports whether the periods of d are hours or shorter: their keys carry a UTC offset.
 func (d *Dimension) clocked() bool { return d.Kind == Every || d.Kind == Hourly }
 
+// PeriodsExceedDay reports whether the periods are longer than a day.
+func (d *Dimension) PeriodsExceedDay() bool {
+	return d.Kind == Weekly || d.Kind == Monthly || d.Kind == Yearly
+}
+
 // period returns the length of the periods of a clocked dimension in seconds.
 func (d *Dimension) period() int64 {
 	const minute, hour = 60, 3600

@@ -2,6 +2,7 @@ package space
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -32,7 +33,7 @@ func (c Calendar) Reader(m *Mapping) (*Reader, error) {
 	r.keys = make([][]string, len(m.parts))
 	for i, p := range m.parts {
 		if p.Op == All {
-			if r.keys[i], err = c.Declared(&m.Upstream.Dimensions[i]); err != nil {
+			if r.keys[i], err = c.declaredValues(&m.Upstream.Dimensions[i]); err != nil {
 				return nil, err
 			}
 		}
@@ -95,7 +96,7 @@ func (r *Reader) Image(key string) (Image, error) {
 		if err != nil {
 			return Image{}, err
 		}
-		lists[i] = slices.DeleteFunc(slices.Clone(list), func(v string) bool { return !r.members.hasValue(i, v) })
+		lists[i] = slices.DeleteFunc(slices.Clone(list), func(v string) bool { return !r.members.HasValue(i, v) })
 		image.Undeclared += len(list) - len(lists[i])
 	}
 	if image.Keys, err = r.Upstream.Product(lists, MaxImage); err != nil {
@@ -113,7 +114,7 @@ func (r *Reader) values(i int, values []string) ([]string, error) {
 	case Latest:
 		if r.keys[i] == nil {
 			var err error
-			if r.keys[i], err = r.calendar.Declared(up.Dimension); err != nil {
+			if r.keys[i], err = r.calendar.declaredValues(up.Dimension); err != nil {
 				return nil, err
 			}
 		}
@@ -206,6 +207,58 @@ func (r *Reader) Reads(down, up string) (bool, error) {
 	return true, nil
 }
 
+// Newest returns those of some upstream partitions that exist and whose period is the newest of these.
+func (r *Reader) Newest(keys []string, exists func(key string) bool) []string {
+	var newest []string
+	best := int64(math.MinInt64)
+	for _, key := range keys {
+		if !exists(key) {
+			continue
+		}
+		values, err := r.Upstream.Parse(key)
+		if err != nil {
+			continue
+		}
+		for i := range r.up {
+			if !r.up[i].IsTime() {
+				continue
+			}
+			n, err := r.up[i].index(values[i])
+			switch {
+			case err != nil || n < best:
+			case n > best:
+				best, newest = n, []string{key}
+			default:
+				newest = append(newest, key)
+			}
+		}
+	}
+	return newest
+}
+
+// Expects reports whether an upstream partition should be materialized by now.
+func (r *Reader) Expects(key string) bool { return r.members.Expects(key) }
+
+// Begun reports whether the period of an upstream partition has begun.
+func (r *Reader) Begun(key string) bool {
+	values, err := r.Upstream.Parse(key)
+	if err != nil {
+		return false
+	}
+	for i := range r.up {
+		if !r.up[i].IsTime() || r.calendar.Zone == nil {
+			continue
+		}
+		if n, err := r.up[i].index(values[i]); err != nil || n > r.up[i].current(r.calendar.Now) {
+			return false
+		}
+	}
+	return true
+}
+
+// Has reports whether the upstream asset declares a partition.
+func (r *Reader) Has(key string) bool { return r.members.Has(key) }
+
 // Preimage returns the partitions of the reader that read an upstream partition, or all if every
 // partition does. It returns declared partitions that have begun.
 func (r *Reader) Preimage(key string) (keys []string, all bool, err error) {
@@ -229,7 +282,7 @@ func (r *Reader) Preimage(key string) (keys []string, all bool, err error) {
 		}
 		if limited {
 			j := r.parts[i].reader
-			lists[j] = slices.DeleteFunc(slices.Clone(list), func(v string) bool { return !members.hasValue(j, v) })
+			lists[j] = slices.DeleteFunc(slices.Clone(list), func(v string) bool { return !members.HasValue(j, v) })
 			done[j] = true
 		}
 	}
@@ -237,7 +290,7 @@ func (r *Reader) Preimage(key string) (keys []string, all bool, err error) {
 		if done[j] {
 			continue
 		}
-		if lists[j], err = r.calendar.Declared(r.down[j].Dimension); err != nil {
+		if lists[j], err = r.calendar.declaredValues(r.down[j].Dimension); err != nil {
 			return nil, false, err
 		}
 	}

@@ -319,6 +319,20 @@ func (m *Mapping) ReadsLatest() bool {
 	return slices.ContainsFunc(m.parts, func(p mapPart) bool { return p.Op == Latest })
 }
 
+// Operations returns the operation that decides each upstream dimension, in their order. It returns nil
+// if every partition reads all.
+func (m *Mapping) Operations() []DimensionMap {
+	if m.every {
+		return nil
+	}
+	operations := make([]DimensionMap, len(m.parts))
+	for i, p := range m.parts {
+		operations[i] = p.DimensionMap
+		operations[i].Of = m.Upstream.Dimensions[i].Name
+	}
+	return operations
+}
+
 // Of returns the operation that decides an upstream dimension.
 func (m *Mapping) Of(upstream string) (DimensionMap, bool) {
 	for i := range m.parts {

@@ -196,3 +196,46 @@ func (d *Dimension) civilStart(key string) (time.Time, error) {
 	}
 	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), 0, 0, time.UTC), nil
 }
+
+// CheckBound returns an error unless text can be a start or an end.
+func (d *Dimension) CheckBound(text string) error {
+	_, err := d.bound(text)
+	return err
+}
+
+// EndsBeforeStart reports whether the end is before the start. Both are valid.
+func (d *Dimension) EndsBeforeStart() bool {
+	if d.End == "" {
+		return false
+	}
+	start, err := d.bound(d.Start)
+	if err != nil {
+		return false
+	}
+	end, err := d.bound(d.End)
+	return err == nil && !end.to.After(start.from)
+}
+
+// Noun returns the noun for a start or an end.
+func (d *Dimension) Noun() string {
+	if d.clocked() {
+		return "day or a local time"
+	}
+	return d.singular()
+}
+
+// Help says how to write a start or an end.
+func (d *Dimension) Help() string {
+	if d.clocked() {
+		return "write, for example, 2025-01-15 or 2025-01-15T06:00"
+	}
+	return d.example()
+}
+
+// ExampleBound returns a valid start.
+func (d *Dimension) ExampleBound() string {
+	if d.clocked() {
+		return "2025-01-01"
+	}
+	return d.value(d.ordinal(time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)), nil, 0)
+}

@@ -1,10 +1,13 @@
 package space
 
 import (
+	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Selection selects partitions: one clause for each dimension that it restricts.
@@ -55,6 +58,9 @@ func ParseSelection(text string) (Selection, error) {
 	return s, nil
 }
 
+// dateLike matches what can only be meant as a day.
+var dateLike = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}$`)
+
 const selectionHelp = "write date=2025-01-15, date=2025-01-01..2025-01-31 or region=eu,us"
 
 func parseClause(text string) (Clause, error) {
@@ -80,8 +86,16 @@ func parseClause(text string) (Clause, error) {
 		if !ranged {
 			last = first
 		}
+		if !named && !strings.ContainsAny(word[:1], ".0123456789") && !strings.HasPrefix(word, latest) {
+			return Clause{}, errors.New(selectionHelp)
+		}
 		if strings.ContainsAny(word, "*=") || strings.Contains(last, "..") || ranged && first == "" && last == "" {
 			return Clause{}, fmt.Errorf("invalid value %q: %s", word, selectionHelp)
+		}
+		for _, value := range []string{first, last} {
+			if _, err := time.Parse(layoutDay, value); err != nil && dateLike.MatchString(value) {
+				return Clause{}, fmt.Errorf("%q is not a day: write year-month-day, for example 2025-01-15", value)
+			}
 		}
 		c.Items = append(c.Items, Item{First: first, Last: last, ranged: ranged})
 	}
@@ -103,6 +117,8 @@ func (s Selection) String() string {
 	}
 	return strings.Join(clauses, ";")
 }
+
+func (i Item) isRange() bool { return i.ranged || i.First != i.Last }
 
 // String formats the item as [ParseSelection] reads it.
 func (i Item) String() string {
@@ -217,7 +233,7 @@ func (c Calendar) listed(d *Dimension, clause *Clause) ([]string, error) {
 		switch {
 		case item.All:
 			values = append(values, c.keysOf(d)...)
-		case item.ranged:
+		case item.isRange():
 			return nil, fmt.Errorf("%s=%s is a range, but %s has no order: list the values", d.Name, item, d.Name)
 		default:
 			if err := CheckValue(item.First); err != nil {
@@ -246,7 +262,7 @@ func (c Calendar) periods(d *Dimension, clause *Clause, chosen *Chosen) ([]strin
 		if err != nil {
 			return nil, "", err
 		}
-		if s.first == s.last && !item.ranged && !a.exists(s.first) {
+		if s.first == s.last && !item.isRange() && !a.exists(s.first) {
 			return nil, "", fmt.Errorf("no partition %s=%s: the time zone %s skipped this %s: select another", d.Name, item, a.zone, d.singular())
 		}
 		if s.last < s.first {
@@ -265,7 +281,8 @@ func (c Calendar) periods(d *Dimension, clause *Clause, chosen *Chosen) ([]strin
 			s.last = max(s.last, spans[i].last)
 		}
 		if c.Zone != nil && s.last > a.current(c.Now) {
-			return nil, "", fmt.Errorf("%s=%s has not begun: it is %s in the time zone %s", d.Name, a.key(s.last), a.key(a.current(c.Now)), a.zone)
+			return nil, "", fmt.Errorf("%s=%s has not begun: it is %s in the time zone %s: select earlier %s",
+				d.Name, a.key(s.last), a.key(a.current(c.Now)), a.zone, d.Kind.Plural())
 		}
 		text := a.key(s.first)
 		if s.first != s.last {
@@ -296,7 +313,7 @@ func (c Calendar) span(a *axis, item Item) (span, error) {
 			return s, err
 		}
 		s.first = from.first
-		if !item.ranged {
+		if !item.isRange() {
 			return from, nil
 		}
 	}

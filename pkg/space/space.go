@@ -182,6 +182,8 @@ type Members struct {
 	space *Space
 	axes  []axis
 	sets  []map[string]bool
+	// newest are the last expected periods.
+	newest []int64
 }
 
 // Members returns the set of the declared partitions. Periods that have not begun belong to it.
@@ -189,7 +191,10 @@ func (c Calendar) Members(s *Space) (*Members, error) {
 	if s == nil {
 		return &Members{}, nil
 	}
-	m := &Members{space: s, axes: make([]axis, len(s.Dimensions)), sets: make([]map[string]bool, len(s.Dimensions))}
+	m := &Members{
+		space: s, axes: make([]axis, len(s.Dimensions)), sets: make([]map[string]bool, len(s.Dimensions)),
+		newest: make([]int64, len(s.Dimensions)),
+	}
 	for i := range s.Dimensions {
 		d := &s.Dimensions[i]
 		if !d.IsTime() {
@@ -204,8 +209,26 @@ func (c Calendar) Members(s *Space) (*Members, error) {
 		if m.axes[i], err = c.axis(d); err != nil {
 			return nil, err
 		}
+		m.newest[i] = c.expected(&m.axes[i])
 	}
 	return m, nil
+}
+
+// Expects reports whether a declared partition should be materialized by now: its period has ended.
+func (m *Members) Expects(key string) bool {
+	values, err := m.space.Parse(key)
+	if err != nil || !m.HasValues(values) {
+		return false
+	}
+	for i, v := range values {
+		if m.sets[i] != nil {
+			continue
+		}
+		if n, err := m.axes[i].index(v); err != nil || n > m.newest[i] {
+			return false
+		}
+	}
+	return true
 }
 
 // Has reports whether the space declares a partition key.
@@ -217,15 +240,15 @@ func (m *Members) Has(key string) bool {
 // HasValues reports whether the space declares the partition with these values.
 func (m *Members) HasValues(values []string) bool {
 	for i, v := range values {
-		if !m.hasValue(i, v) {
+		if !m.HasValue(i, v) {
 			return false
 		}
 	}
 	return true
 }
 
-// hasValue reports whether a dimension declares a value.
-func (m *Members) hasValue(i int, value string) bool {
+// HasValue reports whether dimension i declares a value.
+func (m *Members) HasValue(i int, value string) bool {
 	if m.sets[i] != nil {
 		return m.sets[i][value]
 	}
@@ -235,6 +258,99 @@ func (m *Members) hasValue(i int, value string) bool {
 		return false
 	}
 	return !a.clocked() || a.key(n) == value
+}
+
+// Expected returns the keys of all declared partitions that should be materialized by now. It fails
+// if there are more than limit.
+func (c Calendar) Expected(s *Space, limit int) ([]string, error) {
+	return c.product(s, limit, c.expectedValues)
+}
+
+// Declared returns the keys of all declared partitions whose periods have begun. It fails if there are
+// more than limit.
+func (c Calendar) Declared(s *Space, limit int) ([]string, error) {
+	return c.product(s, limit, c.declaredValues)
+}
+
+func (c Calendar) product(s *Space, limit int, values func(*Dimension) ([]string, error)) ([]string, error) {
+	if s == nil {
+		return []string{""}, nil
+	}
+	lists := make([][]string, len(s.Dimensions))
+	for i := range s.Dimensions {
+		var err error
+		if lists[i], err = values(&s.Dimensions[i]); err != nil {
+			return nil, err
+		}
+	}
+	return s.Product(lists, limit)
+}
+
+// Count returns the number of declared partitions whose periods have begun, or an error if a
+// dimension has more than [MaxPeriods].
+func (c Calendar) Count(s *Space) (int, error) {
+	count := 1
+	if s == nil {
+		return count, nil
+	}
+	for i := range s.Dimensions {
+		values, err := c.declaredValues(&s.Dimensions[i])
+		if err != nil {
+			return 0, err
+		}
+		count *= len(values)
+	}
+	return count, nil
+}
+
+// Describe joins partition keys to a text with ranges of time: "2025-01-01..2025-01-05", or with
+// several dimensions "date=2025-01-01..2025-01-05;region=eu". all lists the keys between which ranges
+// may extend. Both lists are in order of time.
+func (s *Space) Describe(all, keys []string) string {
+	if s == nil {
+		return some(keys)
+	}
+	time := slices.IndexFunc(s.Dimensions, func(d Dimension) bool { return d.IsTime() })
+	group := func(keys []string) (names []string, values map[string][]string) {
+		values = map[string][]string{}
+		for _, key := range keys {
+			parsed, err := s.Parse(key)
+			if err != nil {
+				parsed = []string{key}
+			}
+			name, value := "", parsed[max(time, 0)]
+			for i, v := range parsed {
+				if i != time && len(parsed) > 1 {
+					name += ";" + s.Dimensions[i].Name + "=" + v
+				}
+			}
+			if time < 0 && len(parsed) > 1 {
+				value = ""
+			}
+			if values[name] == nil {
+				names = append(names, name)
+			}
+			values[name] = append(values[name], value)
+		}
+		return names, values
+	}
+	_, between := group(all)
+	names, groups := group(keys)
+	if len(s.Dimensions) == 1 && time < 0 {
+		return some(groups[""])
+	}
+	texts := make([]string, len(names))
+	for i, name := range names {
+		switch {
+		case name == "":
+			texts[i] = Ranges(between[name], groups[name])
+		case time < 0:
+			texts[i] = name[1:]
+		default:
+			texts[i] = s.Dimensions[time].Name + "=" + Ranges(between[name], groups[name]) + name
+		}
+	}
+	return some(texts)
 }
 
 // Product returns the partition keys of all combinations of values, one list for each dimension, in

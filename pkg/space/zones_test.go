@@ -57,12 +57,15 @@ func countOnce(t *testing.T, fine space.Dimension, every bool) {
 	require.NoError(t, err)
 	reader, err := zoned.Reader(m)
 	require.NoError(t, err)
-	days, err := zoned.Declared(&day)
+	days, err := zoned.Declared(space.New(day), space.MaxPeriods)
 	require.NoError(t, err)
 	zone, err := time.LoadLocation(fine.Timezone)
 	require.NoError(t, err)
 	var next int64 // the start of the period that must follow
-	for i, text := range days {
+	for i, key := range days {
+		values, err := space.New(day).Parse(key)
+		require.NoError(t, err)
+		text := values[0]
 		if !every && !changes(t, zone, text) {
 			next = 0
 			continue
@@ -145,9 +148,9 @@ func TestHoursNeedWholeChangesOfOffset(t *testing.T) {
 	apia := space.Dimension{Name: "date", Kind: space.Daily, Start: "2011-12-30", Timezone: "Pacific/Apia"}
 	require.ErrorContains(t, zoned.CheckZone(&apia), "skipped it")
 	apia.Start, apia.End = "2011-12-29", "2011-12-31"
-	days, err := zoned.Expected(&apia)
+	days, err := zoned.Expected(space.New(apia), 100)
 	require.NoError(t, err)
-	require.Equal(t, []string{"2011-12-29", "2011-12-31"}, days)
+	require.Equal(t, []string{`{"date":"2011-12-29"}`, `{"date":"2011-12-31"}`}, days)
 	start, end, err := zoned.Interval(&apia, "2011-12-30")
 	require.NoError(t, err)
 	require.Equal(t, start, end)

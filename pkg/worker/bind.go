@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
@@ -233,12 +234,34 @@ func (b *binder) setPartition(ctx context.Context, asset *plan.Asset) (unset fun
 	if asset.Partitions == nil {
 		return func() {}, nil
 	}
-	dimension := asset.Partitions.Dimension
-	statement, err := setDimension(asset.Work.Dimensions, dimension, asset.Partitions.Start)
-	if err == nil {
-		_, err = b.users.exec(ctx, statement)
+	var names []string
+	unset = func() {
+		for _, name := range names {
+			_, _ = b.users.exec(ctx, "RESET VARIABLE "+quoteName(name))
+		}
 	}
-	return func() { _, _ = b.users.exec(ctx, "RESET VARIABLE "+quoteName(dimension)) }, err
+	for i := range asset.Partitions.Dimensions {
+		d := &asset.Partitions.Dimensions[i]
+		statements := []string{}
+		names = append(names, d.Name)
+		value := d.Start
+		if d.IsTime() {
+			names = append(names, d.Name+"_start", d.Name+"_end")
+			statements = append(statements, setInstant(d.Name+"_start", time.Unix(0, 0)), setInstant(d.Name+"_end", time.Unix(0, 0)))
+		} else if value = "x"; len(d.Values) > 0 {
+			value = d.Values[0]
+		}
+		statement, err := setDimension(asset.Work.Dimensions, d.Name, value)
+		if err != nil {
+			return unset, err
+		}
+		for _, s := range append(statements, statement) {
+			if _, err := b.users.exec(ctx, s); err != nil {
+				return unset, err
+			}
+		}
+	}
+	return unset, nil
 }
 
 // widen reads the columns of all partitions of a query's inputs for which only the newest output

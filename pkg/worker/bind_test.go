@@ -14,6 +14,7 @@ import (
 
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/space"
 	"github.com/servo-orchestration/servo/pkg/worker"
 )
 
@@ -34,7 +35,7 @@ func script(name string) plan.Asset {
 }
 
 func daily(a plan.Asset) plan.Asset {
-	a.Partitions = &plan.Partitions{Dimension: "date", Start: "2025-01-01"}
+	a.Partitions = space.Days("2025-01-01", "")
 	a.Work.Dimensions = map[string]string{"date": "DATE"}
 	return a
 }

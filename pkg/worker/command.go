@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/ids"
@@ -212,6 +213,12 @@ func (a *attempt) environ(t *work, secrets []string, inputs []input, output stri
 	}
 	for _, dimension := range partition.Dimensions() {
 		env = append(env, "SERVO_PARTITION_"+variableName(dimension)+"="+partition[dimension])
+	}
+	if p := t.task.Period; p != nil {
+		for _, dimension := range periodDimensions(t, partition) {
+			name := "SERVO_PARTITION_" + variableName(dimension)
+			env = append(env, name+"_START="+p.Start.Format(time.RFC3339), name+"_END="+p.End.Format(time.RFC3339))
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Vars)) {
 		env = append(env, "SERVO_VAR_"+variableName(name)+"="+t.Vars[name].Value)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/duckdb/duckdb-go/v2"
 
@@ -187,7 +188,22 @@ func variables(t *work) ([]string, error) {
 		}
 		statements = append(statements, statement)
 	}
+	if p := t.task.Period; p != nil {
+		for _, dimension := range periodDimensions(t, partition) {
+			statements = append(statements, setInstant(dimension+"_start", p.Start), setInstant(dimension+"_end", p.End))
+		}
+	}
 	return append(statements, setVars(t.Vars)...), nil
+}
+
+// periodDimensions returns the dimensions of time of a task: at most one.
+func periodDimensions(t *work, partition ids.Partition) []string {
+	return slices.DeleteFunc(partition.Dimensions(), func(dimension string) bool { return t.Dimensions[dimension] == "VARCHAR" })
+}
+
+// setInstant is the statement that sets a variable to an instant.
+func setInstant(name string, at time.Time) string {
+	return "SET VARIABLE " + quoteName(name) + " = CAST(" + quote(at.UTC().Format("2006-01-02 15:04:05+00")) + " AS TIMESTAMPTZ)"
 }
 
 // setVars returns the statements that set the project's variables.
@@ -210,7 +226,7 @@ func setDimension(kinds map[string]string, dimension, value string) (string, err
 	if strings.ContainsFunc(kind, isNotTypeName) {
 		return "", permanent(CodePlanUnreadable, "dimension %s has type %q, which is not a SQL type", dimension, kind)
 	}
-	return "SET VARIABLE " + quoteName(dimension) + " = CAST(" + quote(value) + " AS " + kind + ")", nil
+	return "SET VARIABLE " + quoteName(dimension) + " = CAST(" + quote(plan.SQLLiteral(kind, value)) + " AS " + kind + ")", nil
 }
 
 func isNotTypeName(r rune) bool {

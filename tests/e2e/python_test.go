@@ -19,6 +19,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/space"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -79,7 +80,7 @@ func TestPythonWorkerExecutesRuns(t *testing.T) {
 	c.startPython()
 
 	daily := action("daily", []string{"write_text", "words", "of"})
-	daily.Partitions = &plan.Partitions{Dimension: "date", Start: "2025-01-01", End: "2025-01-31"}
+	daily.Partitions = space.Days("2025-01-01", "2025-01-31")
 	daily.Work.Dimensions = map[string]string{"date": "DATE"}
 	nothing := action("nothing", []string{"sleep", "0.1"}, "count")
 	nothing.Work.Output = plan.OutputNone

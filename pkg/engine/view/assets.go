@@ -20,15 +20,20 @@ type Asset struct {
 	LastRun        string
 }
 
-// AssetOf returns an asset with the totals of its outputs.
-func AssetOf(s *state.State, asset *plan.Asset) Asset {
+// AssetOf returns an asset with the totals of its outputs. The calendar decides which partitions it
+// declares.
+func AssetOf(s *state.State, asset *plan.Asset, c plan.Calendar) Asset {
 	a := Asset{Asset: asset}
 	key := asset.Key.String()
+	members, err := c.Members(asset.Partitions)
+	if err != nil {
+		return a // a zone that this machine does not know
+	}
 	s.Partitions.Ascend(state.Key2{A: key}, func(row *state.Partition) bool {
 		if row.AssetKey != key {
 			return false
 		}
-		if row.Status == state.Materialized && asset.Declares(row.PartitionKey) {
+		if row.Status == state.Materialized && members.Has(row.PartitionKey) {
 			a.Rows += row.RowCount
 			a.Bytes += row.ByteSize
 			a.Stored = append(a.Stored, row)
@@ -45,14 +50,11 @@ func AssetOf(s *state.State, asset *plan.Asset) Asset {
 // PartitionCount returns the number of partitions that an asset has at the calendar's time. Without
 // an end it counts the partitions that have begun.
 func PartitionCount(asset *plan.Asset, c plan.Calendar) int {
-	if asset.Partitions == nil {
-		return 1
-	}
-	days, err := c.Days(asset.Partitions)
+	count, err := c.Count(asset.Partitions)
 	if err != nil {
-		return 0 // more days than can be listed
+		return 0 // more periods than can be listed
 	}
-	return len(days)
+	return count
 }
 
 // Kind returns how the asset is computed: "command" or "sql".
@@ -68,7 +70,7 @@ func (a *Asset) Partitioning() string {
 	if a.Partitions == nil {
 		return ""
 	}
-	return a.Partitions.Dimension + " " + a.Partitions.String()
+	return a.Partitions.Range()
 }
 
 // DependsOn returns the keys of the assets that the asset reads.

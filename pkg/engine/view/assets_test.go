@@ -10,6 +10,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/event"
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/space"
 )
 
 func TestAssetCountsDeclaredPartitions(t *testing.T) {
@@ -22,9 +23,9 @@ func TestAssetCountsDeclaredPartitions(t *testing.T) {
 		w.MustFold(w.Finished(run, "x/a[date="+date+"]", 1, event.Succeeded))
 	}
 	asset := &plan.Asset{
-		Key: ids.AssetKey{Namespace: "x", Name: "a"}, Partitions: &plan.Partitions{Dimension: "date", Start: "2025-01-01", End: "2025-01-31"},
+		Key: ids.AssetKey{Namespace: "x", Name: "a"}, Partitions: space.Days("2025-01-01", "2025-01-31"),
 	}
-	a := view.AssetOf(w.State, asset)
+	a := view.AssetOf(w.State, asset, plan.Calendar{})
 	require.Len(t, a.Stored, 2, "the project no longer declares a day of February")
 	require.EqualValues(t, 2, a.Rows)
 	require.Equal(t, run, a.LastRun)
@@ -33,7 +34,7 @@ func TestAssetCountsDeclaredPartitions(t *testing.T) {
 	require.Equal(t, 31, view.PartitionCount(asset, plan.Calendar{Now: w.Now}))
 
 	unpartitioned := &plan.Asset{Key: asset.Key, Deps: []ids.AssetKey{asset.Key}}
-	a = view.AssetOf(w.State, unpartitioned)
+	a = view.AssetOf(w.State, unpartitioned, plan.Calendar{})
 	require.Empty(t, a.Stored)
 	require.Equal(t, []string{"x/a"}, a.DependsOn())
 	require.Equal(t, 1, view.PartitionCount(unpartitioned, plan.Calendar{}))

@@ -296,6 +296,12 @@ func relate(a any, va value, operator string, b any, vb value) []bound {
 	}
 	// month = strftime(…, '%Y-%m') and month = date_trunc('month', …) may compare months.
 	alike := operator == startsWith || va.label == vb.label && (operator != "=" || !va.exact() || vb.min == vb.max)
+	if vb.variable != "" && lo < 0 && operator != "<" && operator != "<=" {
+		found.found.From = -((-lo + dayHours - 1) / dayHours)
+		if operator == ">" && lo%dayHours == 0 {
+			found.found.From++
+		}
+	}
 	found.certain = earlier && vb.variable != "" && operator != "<" && operator != "<=" && alike
 	return []bound{found}
 }

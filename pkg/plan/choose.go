@@ -1,0 +1,360 @@
+package plan
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/space"
+)
+
+// chooser decides which partitions of each asset the run materializes.
+type chooser struct {
+	*builder
+	asked map[ids.AssetKey]bool // the assets that the request names
+	// deferred are the assets whose periods the selections do not restrict: they follow from the
+	// partitions of the assets that read them, or that they read.
+	deferred []*node
+	// applied are the selections that restrict some asset.
+	applied []bool
+	// values are the selected values, and used those of them that some asset declares.
+	values []string
+	used   map[string]bool
+	total  int
+}
+
+// selectAssets decides which partitions of which assets the run materializes.
+func (b *builder) selectAssets(order []ids.AssetKey) error {
+	named, err := b.named()
+	if err != nil {
+		return err
+	}
+	b.chosen = setOf(slices.Concat(b.closure(named), b.request.Matched))
+	c := chooser{builder: b, asked: setOf(named), applied: make([]bool, len(b.request.Partitions)), used: map[string]bool{}}
+	partitioned := false
+	for _, key := range order {
+		if !b.chosen[key] {
+			continue
+		}
+		asset, _ := b.graph.Asset(key)
+		if asset.Broken != "" {
+			if c.asked[key] {
+				b.errs = append(b.errs, fmt.Errorf("asset %s cannot be materialized: %s: run `servo validate`", key, asset.Broken))
+			}
+			b.plan.LeftOut = append(b.plan.LeftOut, key.String())
+			continue
+		}
+		partitioned = partitioned || asset.Partitions != nil
+		if err := c.choose(asset); errors.Is(err, errTooMany) {
+			return err
+		} else if err != nil {
+			b.errs = append(b.errs, err)
+		}
+	}
+	c.resolveDeferred()
+	if len(b.errs) > 0 {
+		return joinSome(b.errs)
+	}
+	if c.total > MaxTasks {
+		return errTooMany
+	}
+	for _, key := range order {
+		if n := b.nodes[key]; n != nil {
+			b.order = append(b.order, n)
+		}
+	}
+	if len(b.request.Partitions) > 0 && !partitioned {
+		return fmt.Errorf("no selected asset is partitioned, but partitions are selected (%s): remove -p, or select a partitioned asset",
+			someOf(selectionTexts(b.request.Partitions)))
+	}
+	return c.checkUsed()
+}
+
+func selectionTexts(selections []Selection) []string {
+	texts := make([]string, len(selections))
+	for i, s := range selections {
+		texts[i] = s.String()
+	}
+	return texts
+}
+
+// choose adds the node of an asset with the selected partitions that it declares.
+func (c *chooser) choose(a *Asset) error {
+	if a.Partitions == nil {
+		return c.add(&node{asset: a}, []string{""})
+	}
+	keys := map[string]bool{}
+	open, matched := false, false
+	var mismatch error
+	for i, s := range c.request.Partitions {
+		known, err := c.fitting(a, s)
+		if err != nil {
+			mismatch = err
+			continue
+		}
+		if len(known.Clauses) == 0 {
+			continue
+		}
+		c.applied[i], matched = true, true
+		chosen, err := c.request.Calendar.Resolve(a.Partitions, known)
+		if err != nil {
+			return fmt.Errorf("asset %s: %w", a.Key, err)
+		}
+		c.resolved(s, chosen)
+		if at := timeOf(a.Partitions); at >= 0 && !chosen.Restricted[at] {
+			open = true
+			continue
+		}
+		if err := c.collect(a, chosen, keys); err != nil {
+			return err
+		}
+	}
+	switch {
+	case len(c.request.Partitions) == 0:
+		return fmt.Errorf("asset %s is partitioned by %s (%s): select partitions, for example -p %s",
+			a.Key, dimensionNames(a.Partitions), rangeOf(a.Partitions), example(a.Partitions))
+	case mismatch != nil && !matched:
+		return mismatch
+	case c.asked[a.Key] && open:
+		return fmt.Errorf("asset %s is partitioned by %s (%s): select its %s too, for example -p %s",
+			a.Key, dimensionNames(a.Partitions), rangeOf(a.Partitions), a.Partitions.Time().Name, example(a.Partitions))
+	case !matched || open && len(keys) == 0:
+		c.deferred = append(c.deferred, &node{asset: a})
+		return nil
+	}
+	return c.add(&node{asset: a}, slices.Sorted(maps.Keys(keys)))
+}
+
+// fitting returns the clauses of a selection that restrict dimensions of an asset. An asset that the
+// request names must have all of them.
+func (c *chooser) fitting(a *Asset, s Selection) (Selection, error) {
+	var known Selection
+	for _, clause := range s.Clauses {
+		if clause.Dimension == "" && a.Partitions.Time() != nil || a.Partitions.Dimension(clause.Dimension) != nil {
+			known.Clauses = append(known.Clauses, clause)
+		} else if c.asked[a.Key] {
+			return Selection{}, fmt.Errorf("asset %s is partitioned by %s, not by %s: select -p %s",
+				a.Key, dimensionNames(a.Partitions), clause.Dimension, example(a.Partitions))
+		}
+	}
+	return known, nil
+}
+
+// resolved records what a relative selection selects.
+func (c *chooser) resolved(s Selection, chosen *space.Chosen) {
+	text := s.String()
+	if s.Relative() {
+		text = chosen.Text
+	}
+	if !slices.Contains(c.plan.Selected, text) {
+		c.plan.Selected = append(c.plan.Selected, text)
+	}
+}
+
+// collect adds the selected keys that an asset declares.
+func (c *chooser) collect(a *Asset, chosen *space.Chosen, keys map[string]bool) error {
+	members, err := c.request.Calendar.Members(a.Partitions)
+	if err != nil {
+		return err
+	}
+	for _, skipped := range chosen.Skipped {
+		c.warn("%s has no partition %s=%s: the time zone %s skipped it", a.Key, a.Partitions.Time().Name, skipped, a.Partitions.Time().Zone())
+	}
+	for i, values := range chosen.Values {
+		name := a.Partitions.Dimensions[i].Name
+		declared := make([]string, 0, len(values))
+		for _, v := range values {
+			has := members.HasValue(i, v)
+			if chosen.Restricted[i] {
+				c.note(name+"="+v, has)
+			}
+			if has {
+				declared = append(declared, v)
+			} else if c.asked[a.Key] {
+				return fmt.Errorf("asset %s has no partition %s=%s: it has %s", a.Key, name, v, a.Partitions.Dimensions[i].Range())
+			}
+		}
+		chosen.Values[i] = declared
+	}
+	product, err := a.Partitions.Product(chosen.Values, MaxTasks)
+	if err != nil {
+		return errTooMany
+	}
+	for _, key := range product {
+		keys[key] = true
+	}
+	return nil
+}
+
+// note records that a value is selected, and whether an asset declares it.
+func (c *chooser) note(value string, declared bool) {
+	before, known := c.used[value]
+	if !known {
+		c.values = append(c.values, value)
+	}
+	c.used[value] = before || declared
+}
+
+// add adds a node with its partitions.
+func (c *chooser) add(n *node, keys []string) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	if c.total += len(keys); c.total > MaxTasks {
+		return errTooMany
+	}
+	n.keys, n.at = keys, make(map[string]int, len(keys))
+	n.tasks = make([]string, len(keys))
+	for i, key := range keys {
+		partition, err := ids.ParsePartition(key)
+		if err != nil {
+			return err
+		}
+		n.at[key] = i
+		n.tasks[i] = ids.TaskKey(n.asset.Key, partition)
+	}
+	c.nodes[n.asset.Key] = n
+	return nil
+}
+
+// resolveDeferred chooses the partitions of the deferred assets: those that chosen partitions read,
+// or else those that read chosen partitions.
+func (c *chooser) resolveDeferred() {
+	slices.Reverse(c.deferred) // readers first
+	left := c.deferred[:0]
+	for _, n := range c.deferred {
+		if !c.fill(n, c.readBy(n)) {
+			left = append(left, n)
+		}
+	}
+	slices.Reverse(left)
+	for _, n := range left {
+		if !c.fill(n, c.readersIn(n)) {
+			c.errs = append(c.errs, fmt.Errorf("asset %s is partitioned by %s (%s), and the selected partitions do not determine which are needed: add -p %s",
+				n.asset.Key, dimensionNames(n.asset.Partitions), rangeOf(n.asset.Partitions), example(n.asset.Partitions)))
+		}
+	}
+}
+
+// fill adds a node with some partitions. It reports whether there are any.
+func (c *chooser) fill(n *node, keys map[string]bool) bool {
+	if len(keys) == 0 {
+		return false
+	}
+	if err := c.add(n, slices.Sorted(maps.Keys(keys))); err != nil {
+		c.errs = append(c.errs, err)
+	}
+	return true
+}
+
+// readBy returns the partitions of a deferred asset that the chosen partitions read and that have
+// begun.
+func (c *chooser) readBy(n *node) map[string]bool {
+	keys := map[string]bool{}
+	for _, down := range c.nodes {
+		if !slices.Contains(down.asset.Deps, n.asset.Key) {
+			continue
+		}
+		edge, err := c.readers.Of(down.asset.Key, n.asset.Key)
+		if err != nil || edge.ReadsAll() || edge.ReadsLatest() {
+			continue // addTasks reports the error
+		}
+		for _, key := range down.keys {
+			image, err := edge.Image(key)
+			if err != nil {
+				continue
+			}
+			for _, k := range image.Keys {
+				if !keys[k] && edge.Begun(k) {
+					keys[k] = true
+				}
+			}
+		}
+	}
+	return keys
+}
+
+// readersIn returns the partitions of a deferred asset that read chosen partitions.
+func (c *chooser) readersIn(n *node) map[string]bool {
+	keys := map[string]bool{}
+	for _, dep := range n.asset.Deps {
+		up := c.nodes[dep]
+		if up == nil {
+			continue
+		}
+		edge, err := c.readers.Of(n.asset.Key, dep)
+		if err != nil || edge.ReadsAll() || edge.ReadsLatest() {
+			continue
+		}
+		for _, key := range up.keys {
+			if back, all, err := edge.Preimage(key); err == nil && !all {
+				for _, k := range back {
+					keys[k] = true
+				}
+			}
+		}
+	}
+	return keys
+}
+
+// checkUsed returns an error if a selection or a selected value belongs to no asset of the run.
+func (c *chooser) checkUsed() error {
+	for i, applied := range c.applied {
+		if !applied {
+			return fmt.Errorf("no selected asset is partitioned as in -p %s: select other partitions", c.request.Partitions[i])
+		}
+	}
+	var unused []string
+	for _, v := range c.values {
+		if !c.used[v] {
+			unused = append(unused, v)
+		}
+	}
+	if len(unused) > 0 {
+		return fmt.Errorf("no selected asset has partition %s: select other partitions", someOf(unused))
+	}
+	return nil
+}
+
+// timeOf returns the position of the dimension of time, or -1.
+func timeOf(s *space.Space) int {
+	return slices.IndexFunc(s.Dimensions, func(d space.Dimension) bool { return d.IsTime() })
+}
+
+func dimensionNames(s *space.Space) string {
+	names := make([]string, len(s.Dimensions))
+	for i := range s.Dimensions {
+		names[i] = s.Dimensions[i].Name
+	}
+	return strings.Join(names, " and ")
+}
+
+// rangeOf formats the declared partitions: "2012-01-01 to 2015-12-31".
+func rangeOf(s *space.Space) string {
+	if len(s.Dimensions) == 1 {
+		return s.Dimensions[0].Range()
+	}
+	return s.Range()
+}
+
+// example returns a selection of declared partitions: of the whole range of time, or its first period
+// if it has no end, and of all other values.
+func example(s *space.Space) string {
+	clauses := make([]string, len(s.Dimensions))
+	for i := range s.Dimensions {
+		d := &s.Dimensions[i]
+		clauses[i] = d.Name + "=*"
+		if d.IsTime() {
+			clauses[i] = d.Name + "=" + space.Item{First: d.Start, Last: cmp.Or(d.End, d.Start)}.String()
+		}
+	}
+	text := strings.Join(clauses, ";")
+	if strings.ContainsAny(text, "*;") {
+		return "'" + text + "'"
+	}
+	return text
+}

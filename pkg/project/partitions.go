@@ -1,0 +1,432 @@
+package project
+
+import (
+	"slices"
+	"strings"
+	"time"
+	_ "time/tzdata" // so that every machine knows the same time zones
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/space"
+)
+
+// periods is a dimension of time while its fields are read.
+type periods struct {
+	space.Dimension
+	start, end *yaml.Node
+}
+
+// timeFields are the fields of every kind of time.
+func timeFields(kind space.Kind) table[periods] {
+	noun := map[space.Kind]string{space.Every: "period", space.Hourly: "hour", space.Daily: "day", space.Weekly: "week", space.Monthly: "month", space.Yearly: "year"}[kind]
+	bound := typed("day", shape{})
+	if kind != space.Daily {
+		bound = shape{Type: []string{"string", "integer"}, Examples: []any{map[space.Kind]any{
+			space.Every: "2025-01-01T06:00", space.Hourly: "2025-01-01T06:00", space.Weekly: "2025-01-06", space.Monthly: "2025-01", space.Yearly: 2025,
+		}[kind]}}
+	}
+	about := func(text string) shape {
+		b := bound
+		b.Description = text
+		return b
+	}
+	common := table[periods]{
+		other("start", about("The first "+noun+"."), func(_ yamlFile, n *yaml.Node, p *periods) { p.start = n }),
+		other("end", about("The last "+noun+". Default: the "+noun+" that has begun in the time zone."),
+			func(_ yamlFile, n *yaml.Node, p *periods) { p.end = n }),
+		other("timezone", shape{
+			Type: "string", MinLength: 1, Default: "UTC", Examples: []any{"Europe/Paris"},
+			Description: "The time zone: it decides which " + noun + "s have begun, and which were skipped.",
+		}, func(f yamlFile, n *yaml.Node, p *periods) { f.timezone(n, &p.Timezone) }),
+		other("ready_after", typed("duration", shape{
+			Description: "How long after its end a " + noun + " is expected to be materialized. Default: at once.", Examples: []any{"2h"},
+		}), func(f yamlFile, n *yaml.Node, p *periods) {
+			const most = 366 * 24 * time.Hour
+			if d, ok := f.duration(n, "ready_after", time.Second, time.Second, most); ok {
+				p.ReadyAfterSec = int64(d / time.Second)
+			}
+		}),
+	}
+	switch kind {
+	case space.Every:
+		return append(common, other("period", typed("duration", shape{
+			Description: "The length of a period: a divisor of one hour.", Examples: []any{"15m"},
+		}), func(f yamlFile, n *yaml.Node, p *periods) {
+			d, ok := f.duration(n, "period", time.Minute, time.Minute, time.Hour)
+			if ok && time.Hour%d != 0 {
+				f.fail(n, "write, for example, 15m or 30m", "period is %s, which is not a divisor of one hour", d)
+			}
+			p.Minutes = int(d / time.Minute)
+		}))
+	case space.Weekly:
+		return append(common, choice("starts", shape{Description: "The first day of a week.", Default: space.Weekdays[0]},
+			space.Weekdays, func(p *periods) *string { return &p.Starts }))
+	default:
+		return common
+	}
+}
+
+// kindShapes returns the shapes of the kinds of partitions.
+func kindShapes(kinds []space.Kind) properties {
+	about := map[space.Kind]string{
+		space.Every:  "One partition for each period of some minutes, of the dimension time in the short form.",
+		space.Hourly: "One partition for each hour, of the dimension hour in the short form.",
+		space.Daily:  "One partition for each day, of the dimension date in the short form.",
+		space.Weekly: "One partition for each week, of the dimension week in the short form.", space.Monthly: "One partition for each month, of the dimension month in the short form.",
+		space.Yearly: "One partition for each year, of the dimension year in the short form.",
+	}
+	var all properties
+	for _, kind := range kinds {
+		var s shape
+		switch kind {
+		case space.Static:
+			s = shape{Type: "array", Items: &shape{Type: "string", MinLength: 1}, MinItems: 1, MaxItems: space.MaxValues, Description: "One partition for each value of the list.",
+				Examples: []any{[]any{"eu", "us"}}}
+		case space.Dynamic:
+			s = shape{Type: "string", MinLength: 1, Description: "One partition for each key of this key set.", Examples: []any{"tenants"}}
+		case space.Every:
+			s = timeFields(kind).shape(shape{Description: about[kind]}, "start", "period")
+		default:
+			s = timeFields(kind).shape(shape{Description: about[kind]}, "start")
+		}
+		all = append(all, property{string(kind), &s})
+	}
+	return all
+}
+
+// partitionsShape is the shape of partitions: one kind of time, or named dimensions.
+func partitionsShape() shape {
+	one := 1
+	return shape{
+		Type: "object", MinProperties: one, MaxProperties: space.MaxDimensions,
+		Description: "The partitions of the asset: one kind of time, or up to four dimensions by name. Default: none.",
+		Examples:    []any{map[string]any{"daily": map[string]any{"start": "2025-01-01", "timezone": "Europe/Paris"}}},
+		Properties:  kindShapes(space.Kinds()[:6]),
+		Additional: &shape{
+			Type: "object", MinProperties: one, MaxProperties: one, Additional: false, Properties: kindShapes(space.Kinds()),
+			Description: "A dimension: its kind.",
+		},
+		PropertyNames: &shape{Pattern: "^[a-z][a-z0-9_]*$", PatternHelp: "Use a-z, 0-9 and _, beginning with a letter."},
+	}
+}
+
+// partitions reads the partitions of an asset.
+func (f yamlFile) partitions(n *yaml.Node, a *declared) {
+	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
+		f.fail(n, `add daily: {start: 2025-01-01}`, "partitions is empty")
+		return
+	}
+	var dimensions []space.Dimension
+	known := fields{}
+	if n.Kind == yaml.MappingNode {
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			name := resolve(n.Content[i])
+			known[name.Value] = func(value *yaml.Node) {
+				if d := f.dimension(name, value); d != nil {
+					dimensions = append(dimensions, *d)
+				}
+			}
+		}
+	}
+	before := len(f.problems)
+	f.mapping(n, "partitions", known)
+	if len(dimensions) == 0 || len(f.problems) > before {
+		return
+	}
+	s := space.New(dimensions...)
+	if err := s.Validate(); err != nil {
+		f.fail(n, "", "%s", err)
+		return
+	}
+	if err := reservedNames(s); err != "" {
+		f.fail(n, "choose another name", "%s", err)
+		return
+	}
+	a.Partitions, a.Work.Dimensions = s, s.Types()
+}
+
+// reservedNames describes a dimension whose variable would have the name of another one.
+func reservedNames(s *space.Space) string {
+	at := s.Time()
+	for i := range s.Dimensions {
+		name := s.Dimensions[i].Name
+		switch {
+		case strings.HasPrefix(name, plan.VarPrefix), strings.HasPrefix(name, "servo_"):
+			return "the dimension " + name + " has a reserved prefix"
+		case at != nil && (name == at.Name+"_start" || name == at.Name+"_end"):
+			return "the dimension " + name + " has the name of a variable of " + at.Name
+		}
+	}
+	return ""
+}
+
+// dimension reads one dimension: a kind in the short form, or a name with a kind. It returns nil after
+// a problem.
+func (f yamlFile) dimension(name, value *yaml.Node) *space.Dimension {
+	kinds := make([]string, 0, len(space.Kinds()))
+	for _, k := range space.Kinds() {
+		kinds = append(kinds, string(k))
+	}
+	if kind := space.Kind(name.Value); slices.Contains(space.Kinds(), kind) {
+		if kind.DefaultName() == "" {
+			f.fail(name, "write partitions: {region: {"+name.Value+": …}}", "%s partitions need a name for their dimension", kind)
+			return nil
+		}
+		return f.kind(kind.DefaultName(), kind, value)
+	}
+	if value.Kind != yaml.MappingNode || len(value.Content) != 2 || !slices.Contains(kinds, value.Content[0].Value) {
+		suggestion := didYouMean(plan.Suggest(name.Value, kinds))
+		if suggestion == "" {
+			suggestion = "write one of " + strings.Join(kinds, ", ") + " below the name"
+		}
+		f.fail(name, suggestion, "unknown kind of partitions %s", quoteShort(name.Value))
+		return nil
+	}
+	return f.kind(name.Value, space.Kind(value.Content[0].Value), resolve(value.Content[1]))
+}
+
+// kind reads the settings of a dimension.
+func (f yamlFile) kind(name string, kind space.Kind, n *yaml.Node) *space.Dimension {
+	p := periods{Dimension: space.Dimension{Name: name, Kind: kind}}
+	before := len(f.problems)
+	switch kind {
+	case space.Static:
+		p.Values = f.texts(n, name)
+	case space.Dynamic:
+		f.fail(n, "list the values with static", "dynamic partitions are not supported yet")
+	default:
+		f.mapping(n, string(kind), timeFields(kind).fields(f, &p))
+		f.bounds(n, &p)
+	}
+	if len(f.problems) > before {
+		return nil
+	}
+	if err := p.Validate(); err != nil {
+		f.fail(n, "", "%s", err)
+		return nil
+	}
+	if err := (space.Calendar{Zone: time.LoadLocation}).CheckZone(&p.Dimension); err != nil {
+		f.fail(n, "", "%s", err)
+		return nil
+	}
+	return &p.Dimension
+}
+
+// bounds reads start and end, which depend on the other fields.
+func (f yamlFile) bounds(n *yaml.Node, p *periods) {
+	if n.Kind != yaml.MappingNode {
+		return
+	}
+	if p.start == nil {
+		f.fail(n, "add start: "+p.ExampleBound(), "%s has no start", p.Kind)
+		return
+	}
+	if p.Kind == space.Every && p.Minutes == 0 {
+		if !hasField(n, "period") {
+			f.fail(n, "add period: 15m", "every has no period")
+		}
+		return
+	}
+	read := func(n *yaml.Node, what string, to *string) {
+		if n == nil {
+			return
+		}
+		if n.Kind != yaml.ScalarNode {
+			f.fail(n, p.Help(), "%s must be a %s, got %s", what, p.Noun(), kindOf(n))
+		} else if err := p.CheckBound(n.Value); err != nil {
+			f.fail(n, p.Help(), "%s must be a %s, got %s", what, p.Noun(), kindOf(n))
+		} else {
+			*to = n.Value
+		}
+	}
+	before := len(f.problems)
+	read(p.start, "start", &p.Start)
+	read(p.end, "end", &p.End)
+	if len(f.problems) == before && p.EndsBeforeStart() {
+		f.fail(n, "", "the end %s is before the start %s", p.End, p.Start)
+	}
+}
+
+func (f yamlFile) timezone(n *yaml.Node, to *string) {
+	s, ok := f.text(n, "timezone")
+	if !ok {
+		return
+	}
+	if _, err := time.LoadLocation(s); err != nil || s == "" || s == "Local" {
+		f.fail(n, "write a name such as UTC, Europe/Paris or America/New_York", "unknown time zone %s", quoteShort(s))
+		return
+	}
+	*to = s
+}
+
+// depFields are the fields of a dependency with settings.
+var depFields = table[dep]{
+	other("asset", typed("key", shape{Description: "The asset that is read."}), func(f yamlFile, n *yaml.Node, d *dep) {
+		if s, ok := f.text(n, "asset"); ok {
+			f.depKey(n, s, d)
+		}
+	}),
+	other("map", mapShape(), func(f yamlFile, n *yaml.Node, d *dep) { d.mapping = f.mapOf(n) }),
+}
+
+// mapShape is the shape of a mapping of partitions.
+func mapShape() shape {
+	one := &shape{AnyOf: []*shape{
+		{Enum: []string{"identity", "all", "latest", "coarsen", "refine"}},
+		{Type: "object", MinProperties: 1, Additional: false, Properties: properties{
+			{"identity", &shape{Type: "string", Description: "The upstream dimension with the same keys."}},
+			{"coarsen", &shape{Type: "string", Description: "The upstream dimension with shorter periods."}},
+			{"refine", &shape{Type: "string", Description: "The upstream dimension with longer periods."}},
+			{"window", &shape{
+				Type: "array", Items: &shape{Type: "integer"}, MinItems: 2, MaxItems: 2,
+				Description: "The first and the last period that are read, counted from the same period.", Examples: []any{[]any{-6, 0}},
+			}},
+			{"values", &shape{
+				Type: "object", Additional: &shape{Type: "array", Items: &shape{Type: "string"}},
+				Description: "The upstream values for each value.", Examples: []any{map[string]any{"eu": []any{"fr", "de"}}},
+			}},
+			{"of", &shape{Type: "string", Description: "The upstream dimension, if its name differs."}},
+		}},
+	}}
+	return shape{
+		Description: "Which partitions a partition reads: for the whole asset, or by dimension. Default: inferred from both spaces.",
+		AnyOf:       []*shape{{Enum: []string{"identity", "all", "latest"}}, {Type: "object", MinProperties: 1, Additional: one}},
+		Examples:    []any{map[string]any{"date": map[string]any{"window": []any{-6, 0}}}},
+	}
+}
+
+// deps reads the listed dependencies.
+func (f yamlFile) deps(n *yaml.Node, a *declared) {
+	f.each(n, "deps", func(item *yaml.Node) {
+		d := dep{at: f.place(item)}
+		if item.Kind == yaml.MappingNode {
+			f.mapping(item, "an item of deps", depFields.fields(f, &d))
+			if !hasField(item, "asset") {
+				f.fail(item, "add asset: namespace/name", "an item of deps has no asset")
+			}
+		} else if s, ok := f.text(item, "an item of deps"); ok {
+			f.depKey(item, s, &d)
+		}
+		if d.key != (ids.AssetKey{}) {
+			a.deps = append(a.deps, d)
+		}
+	})
+	if len(a.deps) > maxList {
+		f.fail(n, "", "an asset may have at most %d deps", maxList)
+		a.deps = a.deps[:maxList]
+	}
+}
+
+// depKey reads the key of a dependency.
+func (f yamlFile) depKey(n *yaml.Node, s string, d *dep) {
+	key, err := ids.ParseAssetKey(s)
+	if err != nil {
+		f.fail(n, keySuggestion(s), "invalid asset key %s: expected namespace/name", quoteShort(s))
+		return
+	}
+	d.key = key
+}
+
+// Operations by the words of a project file.
+var (
+	wholeOps     = []string{"identity", "all", "latest"}
+	dimensionOps = []string{"identity", "all", "latest", "project", "coarsen", "refine", "window", "values"}
+)
+
+// mapOf reads a mapping of partitions. It returns nil after a problem.
+func (f yamlFile) mapOf(n *yaml.Node) *space.Map {
+	if n.Kind == yaml.ScalarNode {
+		var op string
+		f.oneOf(n, "map", wholeOps, &op)
+		if op == "" {
+			return nil
+		}
+		return &space.Map{Op: space.Op(op)}
+	}
+	var m space.Map
+	known := fields{}
+	if n.Kind == yaml.MappingNode {
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			name := resolve(n.Content[i]).Value
+			known[name] = func(value *yaml.Node) {
+				d := space.DimensionMap{Dimension: name}
+				f.dimensionMap(value, &d)
+				m.Dimensions = append(m.Dimensions, d)
+			}
+		}
+	}
+	before := len(f.problems)
+	f.mapping(n, "map", known)
+	if len(f.problems) > before {
+		return nil
+	}
+	slices.SortFunc(m.Dimensions, func(a, b space.DimensionMap) int { return strings.Compare(a.Dimension, b.Dimension) })
+	return &m
+}
+
+// dimensionMap reads the operation on one dimension.
+func (f yamlFile) dimensionMap(n *yaml.Node, d *space.DimensionMap) {
+	if n.Kind == yaml.ScalarNode {
+		var op string
+		f.oneOf(n, "the map of "+d.Dimension, dimensionOps[:6], &op)
+		if d.Op = space.Op(op); op == "project" {
+			d.Op = space.All
+		}
+		return
+	}
+	of := func(op space.Op) func(*yaml.Node) {
+		return func(n *yaml.Node) {
+			d.Op = op
+			d.Of, _ = f.text(n, string(op))
+		}
+	}
+	f.mapping(n, "the map of "+d.Dimension, fields{
+		"identity": of(space.Identity), "coarsen": of(space.Coarsen), "refine": of(space.Refine),
+		"of":     func(n *yaml.Node) { d.Of, _ = f.text(n, "of") },
+		"window": func(n *yaml.Node) { d.Op = space.Window; f.window(n, d) },
+		"values": func(n *yaml.Node) { d.Op = space.Values; f.valueMap(n, d) },
+	})
+	if n.Kind == yaml.MappingNode && d.Op == "" {
+		f.fail(n, "write one of "+strings.Join(dimensionOps, ", "), "the map of %s has no operation", d.Dimension)
+	}
+}
+
+func (f yamlFile) window(n *yaml.Node, d *space.DimensionMap) {
+	var offsets []int64
+	f.each(n, "window", func(item *yaml.Node) {
+		if i, ok := f.integer(item, "an offset of window", -space.MaxPeriods, space.MaxPeriods); ok {
+			offsets = append(offsets, i)
+		}
+	})
+	if n.Kind == yaml.SequenceNode && len(n.Content) != 2 {
+		f.fail(n, "write window: [-6, 0]", "window must have two offsets, got %d", len(n.Content))
+	}
+	if len(offsets) == 2 {
+		d.From, d.To = offsets[0], offsets[1]
+	}
+}
+
+func (f yamlFile) valueMap(n *yaml.Node, d *space.DimensionMap) {
+	d.Values = map[string][]string{}
+	known := fields{}
+	if n.Kind == yaml.MappingNode {
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			name := resolve(n.Content[i]).Value
+			known[name] = func(value *yaml.Node) { d.Values[name] = f.texts(value, "values of "+name) }
+		}
+	}
+	f.mapping(n, "values", known)
+}
+
+// checkMapping reports a dependency whose partitions do not map to those of its reader.
+func (l *loader) checkMapping(a, upstream *declared, d dep) {
+	if a.Broken != "" || upstream.Broken != "" || l.unreadable[upstream.File] {
+		return
+	}
+	if _, err := plan.Mapping(&upstream.Asset, &a.Asset); err != nil {
+		l.report(d.at, "", "%s", err)
+	}
+}

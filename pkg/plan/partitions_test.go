@@ -70,8 +70,12 @@ func daysBetween(first, last string) ([]string, error) {
 
 func TestSQLLiteralCompletesDates(t *testing.T) {
 	for _, c := range [][3]string{
-		{"DATE", "2025", "2025-01-01"}, {"DATE", "2025-03", "2025-03-01"}, {"DATE", "2025-03-04", "2025-03-04"}, {"VARCHAR", "2025", "2025"},
-		{"TIMESTAMPTZ", "2025-10-26T02:00+01:00", "2025-10-26 01:00:00+00"}, {"TIMESTAMPTZ", "2025-10-26", "2025-10-26 00:00:00+00"},
+		{"DATE", "2025", "2025-01-01"},
+		{"DATE", "2025-03", "2025-03-01"},
+		{"DATE", "2025-03-04", "2025-03-04"},
+		{"VARCHAR", "2025", "2025"},
+		{"TIMESTAMPTZ", "2025-10-26T02:00+01:00", "2025-10-26 01:00:00+00"},
+		{"TIMESTAMPTZ", "2025-10-26", "2025-10-26 00:00:00+00"},
 	} {
 		require.Equal(t, c[2], plan.SQLLiteral(c[0], c[1]))
 	}

@@ -83,8 +83,10 @@ func kindShapes(kinds []space.Kind) properties {
 		var s shape
 		switch kind {
 		case space.Static:
-			s = shape{Type: "array", Items: &shape{Type: "string", MinLength: 1}, MinItems: 1, MaxItems: space.MaxValues, Description: "One partition for each value of the list.",
-				Examples: []any{[]any{"eu", "us"}}}
+			s = shape{
+				Type: "array", Items: &shape{Type: "string", MinLength: 1}, MinItems: 1, MaxItems: space.MaxValues, Description: "One partition for each value of the list.",
+				Examples: []any{[]any{"eu", "us"}},
+			}
 		case space.Dynamic:
 			s = shape{Type: "string", MinLength: 1, Description: "One partition for each key of this key set.", Examples: []any{"tenants"}}
 		case space.Every:

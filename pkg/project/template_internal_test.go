@@ -101,17 +101,17 @@ assets:
 
 ### partitions
 
-` + "`partitions: {daily: …}`" + ` makes one partition for each day. [Partitions](partitions.md) has examples of all kinds. The kinds
-` + "`hourly`, `weekly`, `monthly` and `yearly`" + ` have the same fields; ` + "`start` and `end`" + ` are an hour, the first day of a week, a month or a
-year:
+` + "`partitions: {daily: …}`" + ` makes one partition for each day. [Partitions](partitions.md) has examples of all
+kinds. ` + "`hourly`, `weekly`, `monthly` and `yearly`" + ` have the same fields. Their ` + "`start` and `end`" + ` are an hour, the
+first day of a week, a month or a year:
 
 {daily}
 
-` + "`weekly`" + ` also has ` + "`starts`" + `, the first day of a week (default ` + "`monday`" + `), and ` + "`every`" + ` has ` + "`period`" + `, a divisor of one hour such as
-` + "`15m`" + `.
+` + "`weekly`" + ` also has ` + "`starts`" + `, the first day of a week (default ` + "`monday`" + `). ` + "`every`" + ` also has ` + "`period`" + `, a
+divisor of one hour such as ` + "`15m`" + `.
 
-Any other name is the name of a dimension, with its kind: ` + "`partitions: {region: {static: [eu, us]}}`" + `. An asset has one to four
-dimensions, at most one of them of time.
+Any other name is that of a dimension, with its kind: ` + "`partitions: {region: {static: [eu, us]}}`" + `. An asset has one
+to four dimensions, at most one of them of time.
 
 ### run
 

@@ -273,7 +273,10 @@ func (m *Mapping) infer(d Map) error {
 			case nests(down, up) == nil:
 				p = mapPart{DimensionMap{Dimension: down.Name, Op: Refine}, j}
 			default:
-				return m.misfit("%s and %s do not fit", up, down)
+				if rank(up) <= rank(down) {
+					return m.misfit("%w", nests(up, down))
+				}
+				return m.misfit("%w", nests(down, up))
 			}
 			if p.reader == j && up.IsTime() && up.Zone() != down.Zone() {
 				m.Warning = fmt.Sprintf("%s of %s and %s of %s begin at different times: %s reads %s by its date",

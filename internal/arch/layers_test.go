@@ -54,6 +54,8 @@ var layers = []layer{
 		{"pkg/blob", nil},
 		// Compares local files with their recorded size and checksum.
 		{"pkg/filecheck", nil},
+		// Packs the files of projects, and keeps a cache of unpacked ones.
+		{"pkg/source", nil},
 		{"pkg/blob/fileblob", []string{"=pkg/blob", "=pkg/clock"}},
 		{"internal/memblob", []string{"=pkg/blob", "=pkg/clock"}},
 		{"internal/faultblob", []string{"=pkg/blob", "=pkg/clock"}},
@@ -107,7 +109,7 @@ var layers = []layer{
 		// Rows, plans and commit markers determine which outputs can be deleted.
 		{"pkg/gc", list(words, "pkg/domain", "pkg/state", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/manifest", "pkg/snapshot")},
 		// A worker knows the contract, but not the packages that orchestrate it.
-		{"pkg/worker", list(words, "internal/httpx", "pkg/quality", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret", "pkg/filecheck")},
+		{"pkg/worker", list(words, "internal/httpx", "pkg/quality", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock", "pkg/trace", "pkg/secret", "pkg/filecheck", "pkg/release", "pkg/source")},
 		{"pkg/query/render", nil},
 		// Commit markers record the settings that an output's files were written with.
 		{"pkg/query", list(words, "pkg/state", "pkg/contract", "pkg/blob", "pkg/table", "pkg/manifest", "pkg/filecheck", "=pkg/query/render")},
@@ -117,7 +119,7 @@ var layers = []layer{
 		{"pkg/engine/view", list(words, "pkg/space", "pkg/state", "pkg/plan")},
 	}},
 	{"engine", []pack{
-		{"pkg/engine", list(words, "pkg/domain", "pkg/engine/view", "pkg/estimate", "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
+		{"pkg/engine", list(words, "pkg/domain", "pkg/release", "pkg/source", "pkg/engine/view", "pkg/estimate", "pkg/state", "pkg/fold", "pkg/plan", "pkg/contract", "pkg/blob", "pkg/clock",
 			"pkg/ledger", "pkg/wakeup", "pkg/archive", "pkg/manifest", "pkg/snapshot", "pkg/compactor", "pkg/trace")},
 	}},
 	{"services", []pack{

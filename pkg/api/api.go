@@ -34,6 +34,9 @@ type Project struct {
 	Data []string
 	// MaxParallelism limits each run; 0: no limit.
 	MaxParallelism int32
+	// Release is the hash of the deployed release that the assets belong to. Source is the hash of the
+	// archive of its files: workers then need no Root.
+	Release, Source string
 }
 
 // Config holds the dependencies of the routes.

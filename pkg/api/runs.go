@@ -234,9 +234,9 @@ func (h handler) start(r *http.Request) (int, any, error) {
 		return 0, nil, &refusal{http.StatusConflict, err}
 	}
 	request := engine.RunRequest{
-		RunKey: body.RunKey, Labels: body.Labels, MaxParallelism: p.MaxParallelism,
+		Release: p.Release, RunKey: body.RunKey, Labels: body.Labels, MaxParallelism: p.MaxParallelism,
 		Trigger: event.Trigger{Type: "manual", UserID: h.User(r)},
-		Plan:    plan.Request{Root: p.Root, Data: p.Data, Assets: p.Assets},
+		Plan:    plan.Request{Root: p.Root, Source: p.Source, Data: p.Data, Assets: p.Assets},
 	}
 	chosen, err := body.choose(p.Assets)
 	if err != nil {

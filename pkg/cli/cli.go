@@ -9,6 +9,7 @@
 //   - 0: success.
 //   - 1: the work failed: a run failed, a project has problems, or a folder is damaged.
 //   - 2: wrong usage.
+//   - 4: `servo plan --check` found breaking changes.
 //   - 130: interrupted.
 //
 // # Which process does the work
@@ -47,6 +48,7 @@ const (
 	exitDone        = 0
 	exitFailed      = 1
 	exitUsage       = 2
+	exitBreaking    = 4
 	exitInterrupted = 130
 )
 
@@ -181,6 +183,8 @@ func (a *app) exit(ctx context.Context, err error) int {
 		return exitDone
 	case errors.Is(err, errReported):
 		return exitFailed
+	case errors.Is(err, errBreaking):
+		return exitBreaking
 	case errors.Is(err, syscall.EPIPE):
 		return exitFailed // the reader has closed the pipe
 	case errors.As(err, &usage):

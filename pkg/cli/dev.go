@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -14,6 +15,8 @@ import (
 	"github.com/servo-orchestration/servo/pkg/embedded"
 	"github.com/servo-orchestration/servo/pkg/engine"
 	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/release"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -42,6 +45,8 @@ type loaded struct {
 	project *project.Project
 	// usable means that project has assets. Otherwise it has only settings.
 	usable bool
+	// release is the deployed release of project, and source the archive of its files.
+	release, source string
 }
 
 // errNoProject says why no run can start.
@@ -54,7 +59,13 @@ func (l *loaded) get() (*api.Project, error) {
 		return nil, errNoProject
 	}
 	p := l.project
-	return &api.Project{Name: p.Name, Root: p.Root, Data: p.Data, Assets: p.Assets, MaxParallelism: p.MaxParallelism}, nil
+	served := &api.Project{
+		Name: p.Name, Root: p.Root, Data: p.Data, Assets: p.Assets, MaxParallelism: p.MaxParallelism, Release: l.release, Source: l.source,
+	}
+	if l.source != "" {
+		served.Root = ""
+	}
+	return served, nil
 }
 
 // set replaces the project and returns the previous one.
@@ -64,6 +75,27 @@ func (l *loaded) set(p *project.Project) (before *project.Project) {
 	before = l.project
 	l.project, l.usable = p, true
 	return before
+}
+
+// deployed replaces the project by that of a deployed release.
+func (l *loaded) deployed(p *project.Project, sha, source string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.project, l.usable, l.release, l.source = p, true, sha, source
+}
+
+// codeFiles returns the files of the project that belong to the code of its assets.
+func (l *loaded) codeFiles() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var names []string
+	for i := range l.project.Assets {
+		for name := range l.project.Assets[i].Text.Files {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 func (a *app) dev(ctx context.Context, address string, elsewhere bool) error {
@@ -78,9 +110,14 @@ func (a *app) dev(ctx context.Context, address string, elsewhere bool) error {
 		return err
 	}
 	current := &loaded{project: settings}
-	p, err := a.loadProject(ctx, settings.Root)
+	var p *project.Project
+	if !explicit(settings) {
+		p, err = a.loadProject(ctx, settings.Root)
+	}
 	var problems project.Problems
 	switch {
+	case explicit(settings):
+		a.note("runs execute the deployed release of %s", environmentName(settings.Environment.Name))
 	case errors.As(err, &problems):
 		if err := a.problems(settings.Root, err); !errors.Is(err, errReported) {
 			return err
@@ -122,11 +159,17 @@ func (a *app) serve(serving context.Context, s *session, current *loaded) error 
 	g, ctx := errgroup.WithContext(serving)
 	g.Go(s.stack.Done)
 	g.Go(func() error { return a.reportRuns(ctx, s) })
+	if explicit(current.project) {
+		g.Go(func() error { return a.followDeployments(ctx, s, current) })
+	}
 	g.Go(func() error {
 		if err := a.limits(ctx, s, current.project); err != nil {
 			return err
 		}
-		return a.watch(ctx, current.project.Root, func(ctx context.Context) error { return a.reload(ctx, s, current) })
+		if err := a.deployLoaded(ctx, s, current); err != nil {
+			return err
+		}
+		return a.watch(ctx, current.project.Root, current.codeFiles, func(ctx context.Context) error { return a.reload(ctx, s, current) })
 	})
 	g.Go(func() error { // ctx does not stop the stack; close does
 		<-ctx.Done()
@@ -156,9 +199,56 @@ func (a *app) reload(ctx context.Context, s *session, current *loaded) error {
 		a.note("keeping the last loaded project until the problems are fixed")
 		return nil
 	}
+	if explicit(p) {
+		a.note("the files have changed; runs execute the deployed release until `servo deploy%s`", envFlag(p.Environment.Name))
+		return nil
+	}
 	before := current.set(p)
 	a.note("project reloaded: %s%s", describeAssets(p.Assets), difference(before, p))
-	return a.limits(ctx, s, p)
+	if err := a.limits(ctx, s, p); err != nil {
+		return err
+	}
+	return a.deployLoaded(ctx, s, current)
+}
+
+// deployLoaded deploys the loaded project if it differs from the deployed release, unless the
+// environment deploys explicitly.
+func (a *app) deployLoaded(ctx context.Context, s *session, current *loaded) error {
+	if !current.usable || explicit(current.project) {
+		return nil
+	}
+	p, sha, err := a.deployLocal(ctx, s, current.project, func(*snapshot.Snapshot) error { return nil })
+	if err != nil {
+		return err
+	}
+	if sha != current.release {
+		a.note("deployed release %s", release.Short(sha))
+	}
+	current.deployed(p, sha, "")
+	return nil
+}
+
+// followDeployments replaces the loaded project of an environment that deploys explicitly by the
+// deployed release whenever that changes.
+func (a *app) followDeployments(ctx context.Context, s *session, current *loaded) error {
+	snap, err := s.Current(ctx)
+	for ; err == nil; snap, err = s.Await(ctx, snap.Revision) {
+		sha := snap.State.Release()
+		if sha == "" || sha == current.release {
+			continue
+		}
+		d, err := readDeployment(ctx, s.Store(), current.project, sha)
+		if err != nil {
+			a.warn("%v", err)
+			continue
+		}
+		current.deployed(d.project, sha, d.release.Source)
+		a.note("serving release %s: %s", release.Short(sha), describeAssets(d.project.Assets))
+		if err := a.limits(ctx, s, d.project); err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // reportRuns prints a line for each run that starts and ends.

@@ -31,6 +31,8 @@ func (a *app) envCommand() *cobra.Command {
 				{Name: "environment", Value: func(e project.Environment) any { return e.Name }},
 				{Name: "workspace", Value: func(e project.Environment) any { return e.Workspace }},
 				{Name: "state", Value: func(e project.Environment) any { return a.stateOf(&project.Project{Root: p.Root, Environment: e}) }},
+				{Name: "deploy", Value: func(e project.Environment) any { return e.Deploy }},
+				{Name: "protected", Value: func(e project.Environment) any { return e.Protected }},
 			}, p.Environments)
 		},
 	})

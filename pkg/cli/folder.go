@@ -195,6 +195,17 @@ func keepRule(r *project.Retention) gc.Rule {
 	}
 }
 
+// noStateError means that a state folder does not exist yet. It is an [fs.ErrNotExist].
+type noStateError struct{ dir string }
+
+// Error implements error.
+func (e *noStateError) Error() string {
+	return fmt.Sprintf("no state in %s yet: start a run with `servo run --all`", e.dir)
+}
+
+// Unwrap returns fs.ErrNotExist.
+func (e *noStateError) Unwrap() error { return fs.ErrNotExist }
+
 // parts opens the state folder for reading. The caller closes the store.
 func (a *app) parts(ctx context.Context, p *project.Project) (*embedded.Workspace, error) {
 	o := a.options(p)
@@ -204,7 +215,7 @@ func (a *app) parts(ctx context.Context, p *project.Project) (*embedded.Workspac
 	info, err := os.Stat(o.Dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("no state in %s yet: start a run with `servo run --all`", o.Dir)
+		return nil, &noStateError{o.Dir}
 	case err != nil:
 		return nil, fmt.Errorf("open state folder: %w", err)
 	case !info.IsDir():

@@ -16,6 +16,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/ids"
 	"github.com/servo-orchestration/servo/pkg/plan"
 	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
 	"github.com/servo-orchestration/servo/pkg/state"
 )
 
@@ -93,38 +94,89 @@ func (a *app) run(ctx context.Context, f runFlags, args []string) error {
 	if err := a.checkSecrets(); err != nil {
 		return err
 	}
-	p, err := a.usableProject(ctx, func(assets []plan.Asset) ([]ids.AssetKey, error) {
+	dir, err := a.projectDir()
+	if err != nil {
+		return err
+	}
+	request.Trigger = event.Trigger{Type: "manual", UserID: a.User}
+	choose := func(assets []plan.Asset) ([]ids.AssetKey, error) {
 		chosen, err := choice.of(assets)
 		request.Roots, request.Plan.Select, request.Plan.Matched = chosen.Roots, chosen.Named, chosen.Matched
 		return chosen.Named, err
-	})
+	}
+	// With problems in the settings, usableProject reports all problems of the project.
+	if settings, err := project.LoadSettings(dir, a.projectOptions()); err == nil && explicit(settings) {
+		return a.runDeployed(ctx, settings, f, &request, choose)
+	}
+	p, err := a.usableProject(ctx, choose)
 	if err != nil {
 		return err
 	}
 	if len(p.Assets) == 0 {
 		return fmt.Errorf("nothing to run: the project %s declares no assets: add .sql or .yaml files to %s", p.Root, project.AssetsDir)
 	}
-	if p, request.Vars, err = a.override(p, f.vars); err != nil {
+	with, vars, err := a.override(p, f.vars)
+	if err != nil {
 		return err
 	}
-	request.Plan.Root, request.Plan.Data, request.Plan.Assets = p.Root, p.Data, p.Assets
-	request.Trigger = event.Trigger{Type: "manual", UserID: a.User}
+	request.Vars = vars
+	request.Plan.Root, request.Plan.Data, request.Plan.Assets = p.Root, p.Data, with.Assets
+	return a.start(ctx, f, p, &request, func(ctx context.Context, s *session) (engine.RunHandle, error) {
+		// A run that cannot be planned deploys nothing.
+		current, sha, err := a.deployLocal(ctx, s, p, func(snap *snapshot.Snapshot) error {
+			_, err := engine.Prepare(snap, request.Plan, a.Clock.Now())
+			return err
+		})
+		if err != nil {
+			return engine.RunHandle{}, err
+		}
+		if current, err = current.Override(vars); err != nil {
+			return engine.RunHandle{}, err
+		}
+		request.Release, request.Plan.Assets = sha, current.Assets
+		return s.Run(ctx, request)
+	})
+}
+
+// start starts a run of a project, or shows what it would do.
+func (a *app) start(ctx context.Context, f runFlags, p *project.Project, request *engine.RunRequest, run trigger) error {
 	if request.MaxParallelism == 0 {
 		request.MaxParallelism = p.MaxParallelism
 	}
 	if f.dry {
-		return a.dryRun(ctx, p, request)
+		return a.dryRun(ctx, p, *request)
 	}
 	t := func(ctx context.Context, s *session) (engine.RunHandle, error) {
 		if err := a.limits(ctx, s, p); err != nil {
 			return engine.RunHandle{}, err
 		}
-		return s.Run(ctx, request)
+		return run(ctx, s)
 	}
 	if f.detach || !f.wait {
 		return a.detach(ctx, p, t)
 	}
 	return a.execute(ctx, p, t)
+}
+
+// runDeployed runs assets of the deployed release, in an environment that deploys explicitly. The
+// files of this folder only matter for a note about differences.
+func (a *app) runDeployed(
+	ctx context.Context, settings *project.Project, f runFlags, request *engine.RunRequest, choose func([]plan.Asset) ([]ids.AssetKey, error),
+) error {
+	d, err := a.deployedRelease(ctx, settings)
+	if err != nil {
+		return err
+	}
+	if _, err := choose(d.project.Assets); err != nil {
+		return err
+	}
+	p, vars, err := a.override(d.project, f.vars)
+	if err != nil {
+		return err
+	}
+	request.Vars, request.Release = vars, d.sha
+	request.Plan.Source, request.Plan.Data, request.Plan.Assets = d.release.Source, p.Data, p.Assets
+	return a.start(ctx, f, p, request, func(ctx context.Context, s *session) (engine.RunHandle, error) { return s.Run(ctx, *request) })
 }
 
 // request converts the flags and arguments to a request, without the project.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,9 +25,10 @@ const (
 	watchShare = 50
 )
 
-// watch calls changed when the project's files have changed.
-func (a *app) watch(ctx context.Context, root string, changed func(context.Context) error) error {
-	last := fingerprint(root)
+// watch calls changed when the project's files have changed: servo.yaml, those of assets, and more.
+func (a *app) watch(ctx context.Context, root string, more func() []string, changed func(context.Context) error) error {
+	last, named := fingerprint(root), more()
+	lastNamed := stamps(root, named)
 	for wait := watchEvery; ; {
 		if err := a.Clock.Sleep(ctx, wait); err != nil {
 			return err
@@ -34,14 +36,30 @@ func (a *app) watch(ctx context.Context, root string, changed func(context.Conte
 		began := a.Clock.Now()
 		now := fingerprint(root)
 		wait = max(watchEvery, watchShare*a.Clock.Now().Sub(began))
-		if now == last {
+		nowNamed := stamps(root, named)
+		if now == last && nowNamed == lastNamed {
 			continue
 		}
-		last = now
+		last, lastNamed = now, nowNamed
 		if err := changed(ctx); err != nil {
 			return err
 		}
+		if files := more(); !slices.Equal(files, named) {
+			named, lastNamed = files, stamps(root, files)
+		}
 	}
+}
+
+// stamps hashes the names, sizes and times of files.
+func stamps(root string, names []string) uint64 {
+	sum := fnv.New64a()
+	for _, name := range names {
+		_, _ = sum.Write([]byte(name))
+		if info, err := os.Stat(filepath.Join(root, filepath.FromSlash(name))); err == nil {
+			_, _ = sum.Write(binary.AppendVarint(binary.AppendVarint(nil, info.Size()), info.ModTime().UnixNano()))
+		}
+	}
+	return sum.Sum64()
 }
 
 // fingerprint hashes the names, sizes and times of the project's files. It ignores unreadable

@@ -24,6 +24,8 @@ var errTooMany = fmt.Errorf("the run has more than %d tasks: select fewer assets
 type Request struct {
 	// Root is the absolute folder of the project, for workers on the same machine.
 	Root string
+	// Source is the hash of the archive of the project's files. Workers then need no Root.
+	Source string
 	// Data lists the folders below Root that queries may read. Empty: the default.
 	Data []string
 	// Assets lists all assets of the project, in any order.
@@ -62,7 +64,7 @@ func Build(r Request) (*Plan, error) {
 		request: r, graph: g, nodes: map[ids.AssetKey]*node{}, earlier: map[ids.AssetKey]map[string]Input{},
 		expected: map[ids.AssetKey][]string{}, readers: g.Readers(r.Calendar),
 		plan: &Plan{
-			SchemaVersion: SchemaVersion, Root: r.Root, Data: r.Data, SecretVariables: secretVariables(r.Assets),
+			SchemaVersion: SchemaVersion, Root: r.Root, Source: r.Source, Data: r.Data, SecretVariables: secretVariables(r.Assets),
 			Assets: map[string]Work{},
 		},
 	}

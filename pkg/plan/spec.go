@@ -22,6 +22,9 @@ type Plan struct {
 	SchemaVersion int `json:"schema_version"` // 1
 	// Root is the absolute folder of the project's files, for workers on the same machine.
 	Root string `json:"root,omitempty"`
+	// Source is the SHA-256 of the archive of the project's files, which workers unpack. Empty: they
+	// use Root.
+	Source string `json:"source,omitempty"`
 	// Data lists the folders, relative to Root, whose files queries may read. Empty: "data".
 	Data []string `json:"data,omitempty"`
 	// SecretVariables are the worker variables that hold secrets of any asset of the project.

@@ -54,10 +54,14 @@ var checkFields = table[check]{
 		Type: "array", Items: &shape{Type: "string"}, MinItems: 1, MaxItems: maxList,
 		Description: "A program and its arguments. It reads SERVO_OUTPUT and may write its verdict to SERVO_VERDICT.",
 	}, func(f yamlFile, n *yaml.Node, c *check) { c.Command = f.command(n) }),
-	other("name", shape{Type: "string", Pattern: quality.NamePattern, PatternHelp: "1 to 100 of a-z, 0-9 and _.",
-		Description: "The name, unique in the asset. Default: the kind and the columns."}, yamlFile.checkName),
-	choice("severity", shape{Description: "What a failure does: critical blocks the output, error marks it as degraded, warning and info are recorded.",
-		Default: "critical"}, []string{"critical", "error", "warning", "info"}, func(c *check) *string { return (*string)(&c.Severity) }),
+	other("name", shape{
+		Type: "string", Pattern: quality.NamePattern, PatternHelp: "1 to 100 of a-z, 0-9 and _.",
+		Description: "The name, unique in the asset. Default: the kind and the columns.",
+	}, yamlFile.checkName),
+	choice("severity", shape{
+		Description: "What a failure does: critical blocks the output, error marks it as degraded, warning and info are recorded.",
+		Default:     "critical",
+	}, []string{"critical", "error", "warning", "info"}, func(c *check) *string { return (*string)(&c.Severity) }),
 	choice("phase", shape{Description: "pre: before the work, on the inputs. Only for sql and command.", Default: "post"},
 		[]string{"pre", "post"}, func(c *check) *string { return &c.Phase }),
 	allowField(),

@@ -12,6 +12,14 @@ import (
 	"github.com/servo-orchestration/servo/pkg/plan"
 )
 
+// How runs of an environment get their code.
+const (
+	// DeployAuto: a run deploys the project's files first, if they differ from the deployed release.
+	DeployAuto = "auto"
+	// DeployExplicit: a run executes the deployed release.
+	DeployExplicit = "explicit"
+)
+
 // Environment holds the settings of an environment, with the base merged in.
 type Environment struct {
 	// Name is empty for the base.
@@ -41,6 +49,15 @@ var (
 		Description: "Where the state is: gs://BUCKET, or a folder of the project. --state wins. Default: `.servo`.",
 		Examples:    []any{".servo-dev"},
 	}, func(f yamlFile, n *yaml.Node, p *Project) { f.store(n, &p.Environment.Store) })
+	deployField = choice("deploy", shape{
+		Description: "auto: a run deploys the project's files first, if they differ from the deployed release. " +
+			"explicit: a run executes the release that `servo deploy` deployed.",
+		Default: DeployAuto,
+	}, []string{DeployAuto, DeployExplicit}, func(p *Project) *string { return &p.Environment.Deploy })
+	protectedField = other("protected", shape{
+		Type: "boolean", Default: false,
+		Description: "true: `servo deploy` and `servo rollback` need --yes, or a confirmation on the terminal.",
+	}, func(f yamlFile, n *yaml.Node, p *Project) { f.boolean(n, "protected", &p.Environment.Protected) })
 	environmentsField = field[Project]{name: "environments", shape: environmentsShape(), read: func(yamlFile, *yaml.Node, *Project) {}}
 )
 
@@ -50,7 +67,7 @@ func environmentsShape() shape {
 		Type: "object", PropertyNames: &shape{Pattern: domainPattern}, Additional: &each, MaxProperties: maxEnvironments,
 		Description: "Environments, by name: settings that differ from the others of the file. Mappings are merged, lists are replaced. " +
 			"--env chooses one.",
-		Examples: []any{map[string]any{"prod": map[string]any{"max_parallelism": 64, "vars": map[string]any{"days": 30}}}},
+		Examples: []any{map[string]any{"prod": map[string]any{"deploy": "explicit", "protected": true, "vars": map[string]any{"days": 30}}}},
 	}
 }
 
@@ -189,4 +206,12 @@ func (f yamlFile) store(n *yaml.Node, to *string) {
 	default:
 		*to = s
 	}
+}
+
+func (f yamlFile) boolean(n *yaml.Node, what string, to *bool) {
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" {
+		f.fail(n, "", "%s must be true or false, got %s", what, kindOf(n))
+		return
+	}
+	*to = strings.EqualFold(n.Value, "true")
 }

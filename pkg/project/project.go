@@ -232,6 +232,7 @@ func newLoader(files fs.FS, root string, o Options) *loader {
 func (p *Project) setDefaults() {
 	p.Domain = ids.Domain{Tenant: "default", Workspace: "default"}
 	p.Defaults.Retries = defaultRetries()
+	p.Environment.Deploy = DeployAuto
 }
 
 // loader reads one project.

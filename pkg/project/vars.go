@@ -150,17 +150,21 @@ func (p *Project) Override(values map[string]string) (*Project, error) {
 		return nil, err
 	}
 	with.Assets = slices.Clone(p.Assets)
-	for i := range with.Assets {
-		w := &with.Assets[i].Work
-		if len(w.Vars) == 0 {
-			continue
-		}
+	changed := slices.Clone(p.Assets)
+	for i := range changed {
+		w := &changed[i].Work
 		w.Vars = maps.Clone(w.Vars)
 		for name := range w.Vars {
 			w.Vars[name] = with.Vars[name]
 		}
 	}
-	release.SetCodes(with.Assets)
+	release.SetCodes(changed)
+	for i := range changed {
+		// Other assets keep the fingerprints of their release.
+		if !maps.Equal(changed[i].Work.Vars, p.Assets[i].Work.Vars) {
+			with.Assets[i] = changed[i]
+		}
+	}
 	return &with, nil
 }
 

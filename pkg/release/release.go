@@ -95,6 +95,12 @@ func Hash(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// shortDigits is how much of a hash people see. It identifies a release of a domain.
+const shortDigits = 12
+
+// Short returns the beginning of a release's hash, for people.
+func Short(sha string) string { return sha[:min(len(sha), shortDigits)] }
+
 // ValidHash reports whether a text is the hexadecimal SHA-256 of an object.
 func ValidHash(s string) bool {
 	data, err := hex.DecodeString(s)

@@ -90,6 +90,9 @@ func (a *attempt) executeWork(ctx context.Context, t *work, inputs []input) ([]o
 	if err := a.scratch(); err != nil {
 		return nil, err
 	}
+	if err := a.unpackSource(ctx, t); err != nil {
+		return nil, err
+	}
 	if t.root != "" {
 		if info, err := os.Stat(t.root); err != nil || !info.IsDir() {
 			return nil, permanent(CodeProjectMissing,

@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"time"
@@ -30,6 +31,7 @@ import (
 	"github.com/servo-orchestration/servo/pkg/contract"
 	"github.com/servo-orchestration/servo/pkg/filecheck"
 	"github.com/servo-orchestration/servo/pkg/secret"
+	"github.com/servo-orchestration/servo/pkg/source"
 	"github.com/servo-orchestration/servo/pkg/trace"
 )
 
@@ -64,7 +66,8 @@ type Config struct {
 	// ScratchDir is a folder for temporary files. Workers may share it.
 	ScratchDir string
 	Logger     *slog.Logger
-	// Project is the project's folder on this machine. Empty: the folder that the plan names.
+	// Project is the project's folder on this machine. Empty: the archive of the project's files that
+	// the plan names, or else the folder that it names.
 	Project string
 	// Environ is the environment of commands, as "NAME=value". Its PATH is used to find programs.
 	// Commands do not inherit the variables that [plan.WorkersOwn] reports.
@@ -118,6 +121,8 @@ type Worker struct {
 
 	plans   *cache[*loadedPlan]
 	markers *cache[*contract.CommitMarker]
+	// sources are the unpacked archives of projects.
+	sources *source.Cache
 	files   *filecheck.Cache // local input files whose checksums were verified
 	loading singleflight.Group
 
@@ -148,7 +153,8 @@ func Open(cfg Config) (*Worker, error) {
 	return &Worker{
 		cfg: cfg, scratch: dir, starter: newStarter(), slots: make(chan struct{}, cfg.MaxConcurrent), machine: thisMachine(),
 		plans: newCache[*loadedPlan](planBudget), markers: newCache[*contract.CommitMarker](markerBudget), files: filecheck.New(),
-		ctx: ctx, kill: kill, drain: make(chan struct{}), jobs: map[string]*job{}, secretVars: map[string]bool{},
+		sources: source.NewCache(filepath.Join(cfg.ScratchDir, "source"), cfg.Clock.Now),
+		ctx:     ctx, kill: kill, drain: make(chan struct{}), jobs: map[string]*job{}, secretVars: map[string]bool{},
 	}, nil
 }
 

@@ -1,0 +1,345 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/release"
+)
+
+// deployFlags are the flags of servo deploy and servo rollback.
+type deployFlags struct {
+	message    string
+	accept     []string
+	force, yes bool
+}
+
+func (a *app) deployCommand() *cobra.Command {
+	var f deployFlags
+	cmd := &cobra.Command{
+		Use:   "deploy",
+		Short: "Deploy the project: make its files the current release",
+		Long: "Compile the project and make it the current release of its environment. If somebody else has deployed\n" +
+			"since `servo plan`, the deployment is a conflict and changes nothing.",
+		Example: "  servo deploy --env prod --message 'new rates'\n" +
+			"  servo deploy --accept mart/revenue      existing partitions count as made by the new code",
+		Args: takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.deploy(cmd.Context(), f) },
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&f.message, "message", "m", "", "what the deployment changes, for people")
+	flags.StringArrayVar(&f.accept, "accept", nil, "an asset whose existing partitions count as made by the new code (repeatable)")
+	flags.BoolVar(&f.force, "force", false, "deploy even if another release has been deployed in the meantime")
+	flags.BoolVar(&f.yes, "yes", false, "deploy to a protected environment without asking")
+	return cmd
+}
+
+func (a *app) deploy(ctx context.Context, f deployFlags) error {
+	dir, err := a.projectDir()
+	if err != nil {
+		return err
+	}
+	p, err := a.loadProject(ctx, dir)
+	if err != nil {
+		return a.problems(dir, err)
+	}
+	return a.do(ctx, p, func(ctx context.Context, s *session) error {
+		current, err := s.CurrentDeployment(ctx)
+		if err != nil {
+			return err
+		}
+		c, err := a.compile(ctx, s.Store(), p, current.Release, true)
+		if err != nil {
+			return err
+		}
+		accept, err := c.accept(f.accept)
+		if err != nil {
+			return err
+		}
+		if c.SHA == current.Release && len(accept) == 0 {
+			a.note("nothing to deploy: release %s is current", release.Short(c.SHA))
+			return nil
+		}
+		if err := a.confirm(p, f.yes, fmt.Sprintf("Deploy release %s (%s)?", release.Short(c.SHA), describeChanges(c.changes))); err != nil {
+			return err
+		}
+		if err := s.SaveRelease(ctx, c.Compiled, c.archive); err != nil {
+			return err
+		}
+		made, err := s.Deploy(ctx, engine.DeployRequest{
+			Release: c.SHA, Expects: current.Release, Force: f.force, Kind: event.DeployRelease, Environment: p.Environment.Name,
+			Message: f.message, Git: a.git(ctx, p.Root), Accept: accept, Changes: countsOf(c.changes),
+		})
+		if err != nil {
+			return err
+		}
+		if err := a.limits(ctx, s, p); err != nil {
+			return err
+		}
+		a.note("deployed release %s to %s: %s", a.style.bold(release.Short(made.Release)), environmentName(p.Environment.Name), describeChanges(c.changes))
+		return nil
+	})
+}
+
+// accept returns the changes of code that the flags accept.
+func (c *candidate) accept(names []string) ([]engine.Accept, error) {
+	var accepted []engine.Accept
+	for _, name := range names {
+		key, err := ids.ParseAssetKey(name)
+		if err != nil {
+			return nil, &usageError{fmt.Errorf("--accept %s: %w", name, err)}
+		}
+		at := slices.IndexFunc(c.changes, func(change release.Change) bool { return change.Asset == name })
+		if at < 0 || c.changes[at].OldCode == "" || c.changes[at].NewCode == "" || c.changes[at].OldCode == c.changes[at].NewCode {
+			return nil, usagef("--accept %s: the code of this asset does not change: `servo plan` lists the changes", name)
+		}
+		accepted = append(accepted, engine.Accept{Asset: key, Code: c.changes[at].NewCode, Previous: c.changes[at].OldCode})
+	}
+	return accepted, nil
+}
+
+// describeChanges counts the changes of each kind.
+func describeChanges(changes []release.Change) string {
+	counts := map[string]int{}
+	for _, c := range changes {
+		counts[c.Kind]++
+	}
+	var parts []string
+	for _, kind := range []string{release.Added, release.Removed, release.Breaking, release.NonBreaking, release.GateOnly, release.PolicyOnly} {
+		if counts[kind] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[kind], kind))
+		}
+	}
+	if len(parts) == 0 {
+		return "no asset changes"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// protectedEnvironment is the code of the error of an unconfirmed deployment.
+const protectedEnvironment = "PROTECTED_ENVIRONMENT"
+
+// confirm asks for a confirmation if the project's environment is protected.
+func (a *app) confirm(p *project.Project, yes bool, question string) error {
+	if !p.Environment.Protected || yes {
+		return nil
+	}
+	name := environmentName(p.Environment.Name)
+	if _, terminal := a.width(a.Stdin); !terminal {
+		return fmt.Errorf("change %s: %s: the environment is protected: confirm with --yes", name, protectedEnvironment)
+	}
+	fmt.Fprintf(a.Stderr, "%s is protected. %s [yes/no] ", name, question)
+	answer, err := bufio.NewReader(a.Stdin).ReadString('\n')
+	if err != nil || strings.TrimSpace(answer) != "yes" {
+		return fmt.Errorf("change %s: %s: not confirmed, so nothing has changed: answer yes, or use --yes", name, protectedEnvironment)
+	}
+	return nil
+}
+
+// gitWait limits how long a call of git may take.
+const gitWait = 5 * time.Second
+
+// git returns the state of the Git repository of a folder, or nil if there is none.
+func (a *app) git(ctx context.Context, dir string) *event.Git {
+	ctx, cancel := context.WithTimeout(ctx, gitWait)
+	defer cancel()
+	call := func(args ...string) (string, bool) {
+		cmd := exec.CommandContext(ctx, "git", append([]string{"-C", dir}, args...)...) //nolint:gosec // the folder of the project
+		cmd.Env = a.Environ
+		out, err := cmd.Output()
+		return strings.TrimSpace(string(out)), err == nil
+	}
+	commit, ok := call("rev-parse", "HEAD")
+	if !ok {
+		return nil
+	}
+	g := &event.Git{Commit: commit}
+	if branch, ok := call("rev-parse", "--abbrev-ref", "HEAD"); ok && branch != "HEAD" && len(branch) <= event.MaxName {
+		g.Branch = branch
+	}
+	changed, ok := call("status", "--porcelain", "--", ".")
+	g.Dirty = !ok || changed != ""
+	return g
+}
+
+func (a *app) rollbackCommand() *cobra.Command {
+	var f deployFlags
+	cmd := &cobra.Command{
+		Use:   "rollback [RELEASE]",
+		Short: "Make an earlier release the current one again",
+		Long: "Deploy an earlier release again, by default the one before the current one. Partitions that it has made\n" +
+			"are fresh again, and nothing runs.",
+		Args: takes("[RELEASE]"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.rollback(cmd.Context(), f, optional(args)) },
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&f.message, "message", "m", "", "why, for people")
+	flags.BoolVar(&f.force, "force", false, "roll back even if another release has been deployed in the meantime")
+	flags.BoolVar(&f.yes, "yes", false, "change a protected environment without asking")
+	return cmd
+}
+
+func (a *app) rollback(ctx context.Context, f deployFlags, name string) error {
+	p, err := a.settings()
+	if err != nil {
+		return err
+	}
+	return a.do(ctx, p, func(ctx context.Context, s *session) error {
+		all, err := s.Deployments(ctx, 0)
+		if err != nil {
+			return err
+		}
+		target, err := rollbackTarget(all, name)
+		if err != nil {
+			return err
+		}
+		current := all[0].Release
+		if target == current {
+			a.note("nothing to roll back: release %s is current", release.Short(target))
+			return nil
+		}
+		r, now, err := s.ReadRelease(ctx, target)
+		if err != nil {
+			return err
+		}
+		if explicit(p) && r.Source == "" {
+			return fmt.Errorf("release %s has no archive of the project's files, which %s needs: deploy the files with `servo deploy%s`",
+				release.Short(target), environmentName(p.Environment.Name), envFlag(p.Environment.Name))
+		}
+		var changes []release.Change
+		if _, before, err := s.ReadRelease(ctx, current); err == nil {
+			if changes, err = a.diff(ctx, before, now); err != nil {
+				return err
+			}
+		} else {
+			a.warn("cannot compare the releases: %v", err)
+		}
+		if err := a.confirm(p, f.yes, fmt.Sprintf("Roll back to release %s (%s)?", release.Short(target), describeChanges(changes))); err != nil {
+			return err
+		}
+		if _, err := s.Deploy(ctx, engine.DeployRequest{
+			Release: target, Expects: current, Force: f.force, Kind: event.DeployRollback, Environment: p.Environment.Name,
+			Message: f.message, Changes: countsOf(changes),
+		}); err != nil {
+			return err
+		}
+		a.note("rolled back to release %s: %s", a.style.bold(release.Short(target)), describeChanges(changes))
+		if !explicit(p) {
+			a.warn("the next `servo run` deploys the project's files again: change the files, or set deploy: explicit")
+		}
+		return nil
+	})
+}
+
+// rollbackTarget returns the release that a rollback names, or the one before the current one.
+func rollbackTarget(all []engine.Deployment, name string) (string, error) {
+	if len(all) == 0 {
+		return "", errors.New("no release is deployed: deploy the project with `servo deploy`")
+	}
+	if name != "" {
+		return findRelease(all, name)
+	}
+	for _, d := range all {
+		if d.Release != all[0].Release {
+			return d.Release, nil
+		}
+	}
+	return "", fmt.Errorf("no release was deployed before %s", release.Short(all[0].Release))
+}
+
+// findRelease returns the only deployed release whose hash begins with a text.
+func findRelease(all []engine.Deployment, name string) (found string, err error) {
+	const least = 4
+	for _, d := range all {
+		switch {
+		case name == "current":
+			return d.Release, nil
+		case !strings.HasPrefix(d.Release, strings.ToLower(name)) || len(name) < least || d.Release == found:
+		case found != "":
+			return "", fmt.Errorf("several releases begin with %s: write more digits", name)
+		default:
+			found = d.Release
+		}
+	}
+	if found == "" {
+		return "", fmt.Errorf("no deployed release begins with %q: list them with `servo deployments`, and write at least %d digits", name, least)
+	}
+	return found, nil
+}
+
+func (a *app) deploymentsCommand() *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "deployments",
+		Short: "List the deployments, newest first",
+		Args:  takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 1 {
+				return usagef("--limit is %d; must be 1 or more", limit)
+			}
+			return a.read(cmd.Context(), func(v published) error {
+				all, err := engine.ListDeployments(cmd.Context(), v.Snapshot, limit)
+				if err != nil {
+					return err
+				}
+				if len(all) == 0 && a.table() {
+					a.note("no release is deployed: the first `servo run`, or `servo deploy`, deploys one")
+				}
+				return list(a, a.deploymentColumns(), all)
+			})
+		},
+	}
+	cmd.Flags().IntVarP(&limit, "limit", "n", 20, "maximum number of deployments") //nolint:mnd // the default
+	return cmd
+}
+
+func (a *app) deploymentColumns() []column[engine.Deployment] {
+	return []column[engine.Deployment]{
+		{Name: "deployed_at", Value: func(d engine.Deployment) any { return d.DeployedAt.Time() }},
+		{Name: "release", Value: func(d engine.Deployment) any {
+			if a.table() {
+				return release.Short(d.Release)
+			}
+			return d.Release
+		}},
+		{Name: "state", Value: func(d engine.Deployment) any {
+			if d.SupersededBy == "" {
+				return "current"
+			}
+			return "superseded"
+		}},
+		{Name: "kind", Value: func(d engine.Deployment) any { return d.Kind }},
+		{Name: "changes", Value: func(d engine.Deployment) any { return orNil(changesText(d.Changes)) }},
+		{Name: "actor", Value: func(d engine.Deployment) any { return orNil(d.Actor) }},
+		{Name: "git", Value: func(d engine.Deployment) any { return orNil(gitText(d.Git)) }},
+		{Name: "message", Value: func(d engine.Deployment) any { return orNil(d.Message) }},
+	}
+}
+
+// gitText formats the state of a repository: main@1a2b3c4d, with a + if files differ.
+func gitText(g *event.Git) string {
+	if g == nil {
+		return ""
+	}
+	const digits = 8
+	text := g.Commit[:min(len(g.Commit), digits)]
+	if g.Branch != "" {
+		text = g.Branch + "@" + text
+	}
+	if g.Dirty {
+		text += "+"
+	}
+	return text
+}

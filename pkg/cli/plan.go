@@ -1,0 +1,326 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/project/duckparse"
+	"github.com/servo-orchestration/servo/pkg/release"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/state"
+)
+
+// planReport says what a deployment of the project would change.
+type planReport struct {
+	Environment string `json:"environment,omitempty"`
+	Workspace   string `json:"workspace"`
+	// Release is the compiled project, Against the release that it is compared with, or "".
+	Release string `json:"release"`
+	Against string `json:"against,omitempty"`
+	// Changes are the assets that differ.
+	Changes []plannedChange `json:"changes"`
+	// FilesDiffer means that other files of the project differ.
+	FilesDiffer bool `json:"files_differ,omitempty"`
+	// Facts are what a person should know before the deployment.
+	Facts []string `json:"facts,omitempty"`
+}
+
+// plannedChange is a change of an asset, and who reads the asset.
+type plannedChange struct {
+	release.Change
+	// Downstream are the assets that read the changed one, directly or indirectly.
+	Downstream []string `json:"downstream,omitempty"`
+}
+
+// errBreaking means that `servo plan --check` found breaking changes.
+var errBreaking = errors.New("breaking changes")
+
+func (a *app) planCommand() *cobra.Command {
+	var against string
+	var check bool
+	cmd := &cobra.Command{
+		Use:   "plan",
+		Short: "Show what a deployment of the project would change",
+		Long: "Compile the project, compare it with the current release, and print the differences. Nothing changes.\n" +
+			"A breaking change may change the data of an asset. A non-breaking one only adds columns. A policy change\n" +
+			"concerns retries, limits, descriptions and the like, and makes nothing stale.",
+		Example: "  servo plan --env prod\n  servo plan --env prod --check      for a pull request: exit code 4 for breaking changes",
+		Args:    takes(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.plan(cmd.Context(), against, check)
+		},
+	}
+	cmd.Flags().StringVar(&against, "against", "", "a deployed release to compare with (default: the current one)")
+	cmd.Flags().BoolVar(&check, "check", false, "exit with 4 if there are breaking changes or removed assets")
+	return cmd
+}
+
+func (a *app) plan(ctx context.Context, against string, check bool) error {
+	dir, err := a.projectDir()
+	if err != nil {
+		return err
+	}
+	p, err := a.loadProject(ctx, dir)
+	if err != nil {
+		return a.problems(dir, err)
+	}
+	report, err := a.planReport(ctx, p, against)
+	if err != nil {
+		return err
+	}
+	if err := a.document(report, func() string { return a.planText(report) }); err != nil {
+		return err
+	}
+	if check && slices.ContainsFunc(report.Changes, func(c plannedChange) bool { return c.Kind == release.Breaking || c.Kind == release.Removed }) {
+		return errBreaking
+	}
+	return nil
+}
+
+// planReport compares a project with a deployed release.
+func (a *app) planReport(ctx context.Context, p *project.Project, against string) (report *planReport, err error) {
+	parts, err := a.parts(ctx, p)
+	if errors.Is(err, fs.ErrNotExist) {
+		if against != "" {
+			return nil, fmt.Errorf("compare with release %s: %w", against, err)
+		}
+		c, err := a.compile(ctx, nil, p, "", false)
+		if err != nil {
+			return nil, err
+		}
+		return reportOf(c, nil), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, parts.Close()) }()
+	snap, err := parts.Reader().Current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sha := snap.State.Release()
+	if against != "" {
+		all, err := engine.ListDeployments(ctx, snap, 0)
+		if err != nil {
+			return nil, err
+		}
+		if sha, err = findRelease(all, against); err != nil {
+			return nil, err
+		}
+	}
+	c, err := a.compile(ctx, parts.Store, p, sha, false)
+	if err != nil {
+		return nil, err
+	}
+	return reportOf(c, snap), nil
+}
+
+// reportOf describes what a deployment of c would change.
+func reportOf(c *candidate, snap *snapshot.Snapshot) *planReport {
+	p := c.project
+	r := &planReport{
+		Environment: p.Environment.Name, Workspace: p.Domain.Workspace, Release: c.SHA, Against: c.against, Changes: []plannedChange{},
+		FilesDiffer: c.summary != nil && c.archive != nil && c.summary.Source != c.archive.SHA,
+	}
+	readers := readersOf(c.Code.Assets)
+	for _, change := range c.changes {
+		planned := plannedChange{Change: change}
+		if change.Kind == release.Breaking || change.Kind == release.NonBreaking {
+			planned.Downstream = downstreamOf(change.Asset, readers)
+		}
+		r.Changes = append(r.Changes, planned)
+	}
+	if snap != nil {
+		r.Facts = facts(c, snap.State)
+	}
+	return r
+}
+
+// readersOf returns the assets that read each asset directly.
+func readersOf(assets []plan.Asset) map[string][]string {
+	readers := map[string][]string{}
+	for i := range assets {
+		for _, dep := range assets[i].Deps {
+			readers[dep.String()] = append(readers[dep.String()], assets[i].Key.String())
+		}
+	}
+	return readers
+}
+
+// downstreamOf returns the assets that read an asset, directly or indirectly, in order.
+func downstreamOf(asset string, readers map[string][]string) []string {
+	found, next := map[string]bool{}, []string{asset}
+	var list []string
+	for len(next) > 0 {
+		asset, next = next[0], next[1:]
+		for _, reader := range readers[asset] {
+			if !found[reader] {
+				found[reader] = true
+				list, next = append(list, reader), append(next, reader)
+			}
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// facts returns what in the state concerns the changes: running tasks of removed assets, and
+// partitions that a change of dimensions leaves behind.
+func facts(c *candidate, s *state.State) (texts []string) {
+	changed := map[string]release.Change{}
+	for _, change := range c.changes {
+		changed[change.Asset] = change
+	}
+	running := map[string]int{}
+	for run := range s.Runs.All {
+		if run.State.Terminal() {
+			continue
+		}
+		s.TasksOf(run.RunID, func(t *state.Task) bool {
+			if changed[t.AssetKey].Kind == release.Removed && !t.State.Terminal() {
+				running[t.AssetKey]++
+			}
+			return true
+		})
+	}
+	old, now := map[string]release.Asset{}, map[string]release.Asset{}
+	if c.summary != nil {
+		for _, asset := range c.summary.Assets {
+			old[asset.Key] = asset
+		}
+	}
+	for _, asset := range c.Assets {
+		now[asset.Key] = asset
+	}
+	for _, change := range c.changes {
+		if n := running[change.Asset]; n > 0 {
+			texts = append(texts, fmt.Sprintf("%s is removed, and %s of it have not ended: they continue with the code of their run",
+				change.Asset, plural(n, "task")))
+		}
+		if change.OldCode != "" && change.NewCode != "" && old[change.Asset].Space != now[change.Asset].Space {
+			texts = append(texts, fmt.Sprintf("%s gets other dimensions: its existing partitions are left behind", change.Asset))
+		}
+	}
+	return texts
+}
+
+// planText formats a report for people.
+func (a *app) planText(r *planReport) string {
+	var b strings.Builder
+	of := environmentName(r.Environment)
+	switch r.Against {
+	case "":
+		fmt.Fprintf(&b, "release %s for %s: no release is deployed\n", release.Short(r.Release), of)
+	case r.Release:
+		fmt.Fprintf(&b, "nothing to deploy: release %s is that of the files\n", release.Short(r.Release))
+		return b.String()
+	default:
+		fmt.Fprintf(&b, "release %s for %s, compared with %s\n", release.Short(r.Release), of, release.Short(r.Against))
+	}
+	width := 0
+	for _, c := range r.Changes {
+		width = max(width, len(c.Asset))
+	}
+	for _, c := range r.Changes {
+		fmt.Fprintf(&b, "  %s  %s\n", pad(c.Asset, width), strings.Join(c.details(), "; "))
+	}
+	if len(r.Changes) == 0 {
+		b.WriteString("  no asset changes: nothing becomes stale\n")
+	}
+	if r.FilesDiffer {
+		b.WriteString("files of the project differ\n")
+	}
+	for _, fact := range r.Facts {
+		fmt.Fprintf(&b, "%s %s\n", a.style.paint(yellow, "note:"), fact)
+	}
+	return b.String()
+}
+
+// details describes a change on one line.
+func (c plannedChange) details() []string {
+	parts := []string{c.Kind}
+	columns := map[string][]string{}
+	for _, column := range c.Columns {
+		columns[column.Kind] = append(columns[column.Kind], column.Name)
+	}
+	for _, kind := range []string{"changed", release.Added, release.Removed} {
+		if names := columns[kind]; len(names) > 0 {
+			word := "column"
+			if len(names) > 1 {
+				word = "columns"
+			}
+			parts = append(parts, fmt.Sprintf("%s %s %s", word, someTexts(names), kind))
+		}
+	}
+	if len(c.Reasons) > 0 {
+		parts = append(parts, "changed: "+someTexts(c.Reasons))
+	}
+	if len(c.Downstream) > 0 {
+		parts = append(parts, "read by "+someTexts(c.Downstream))
+	}
+	return parts
+}
+
+func (a *app) diffCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "diff RELEASE RELEASE",
+		Short:   "Show the differences between two deployed releases",
+		Example: "  servo diff 3f9ac1 current",
+		Args:    takes("RELEASE", "RELEASE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.read(cmd.Context(), func(v published) error {
+				all, err := engine.ListDeployments(cmd.Context(), v.Snapshot, 0)
+				if err != nil {
+					return err
+				}
+				var codes [2]*release.Code
+				for i, name := range args {
+					sha, err := findRelease(all, name)
+					if err != nil {
+						return err
+					}
+					if _, codes[i], err = engine.ReadRelease(cmd.Context(), v.Store, v.Domain, sha); err != nil {
+						return err
+					}
+				}
+				changes, err := a.diff(cmd.Context(), codes[0], codes[1])
+				if err != nil {
+					return err
+				}
+				if len(changes) == 0 && a.table() {
+					a.note("no asset differs")
+				}
+				return list(a, changeColumns, changes)
+			})
+		},
+	}
+}
+
+// diff returns the differences between two releases, with trees of this parser.
+func (a *app) diff(ctx context.Context, before, after *release.Code) ([]release.Change, error) {
+	for _, code := range []**release.Code{&before, &after} {
+		trees, err := a.reparse(ctx, *code)
+		if err != nil {
+			return nil, err
+		}
+		*code = (*code).WithTrees(duckparse.Version, trees)
+	}
+	return release.Diff(before, after), nil
+}
+
+var changeColumns = []column[release.Change]{
+	{Name: "asset", Value: func(c release.Change) any { return c.Asset }},
+	{Name: "change", Value: func(c release.Change) any { return c.Kind }},
+	{Name: "details", Value: func(c release.Change) any { return orNil(strings.Join(plannedChange{Change: c}.details()[1:], "; ")) }},
+	{Name: "old_code", Value: func(c release.Change) any { return orNil(c.OldCode) }},
+	{Name: "new_code", Value: func(c release.Change) any { return orNil(c.NewCode) }},
+}

@@ -1,0 +1,306 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/engine"
+	"github.com/servo-orchestration/servo/pkg/event"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/plan"
+	"github.com/servo-orchestration/servo/pkg/project"
+	"github.com/servo-orchestration/servo/pkg/project/duckparse"
+	"github.com/servo-orchestration/servo/pkg/release"
+	"github.com/servo-orchestration/servo/pkg/snapshot"
+	"github.com/servo-orchestration/servo/pkg/source"
+)
+
+// candidate is the compiled project, compared with a release.
+type candidate struct {
+	*release.Compiled
+	// project has the fingerprints of the release.
+	project *project.Project
+	// archive holds the project's files, if the environment deploys explicitly.
+	archive *source.Archive
+	// against is the hash of the release that the project is compared with, or "". before is its
+	// code, with trees of this parser, and summary the release itself.
+	against string
+	before  *release.Code
+	summary *release.Release
+	changes []release.Change
+}
+
+// explicit reports whether runs of a project's environment execute the deployed release.
+func explicit(p *project.Project) bool { return p.Environment.Deploy == project.DeployExplicit }
+
+// compile compiles a project, and compares it with a stored release unless against is empty. With
+// pack, the archive of an explicit environment has data.
+func (a *app) compile(ctx context.Context, store blob.Store, p *project.Project, against string, pack bool) (*candidate, error) {
+	c := &candidate{project: p, against: against}
+	in := release.Input{Assets: p.Assets, Parser: duckparse.Version, Settings: release.Settings{
+		Project: p.Name, Environment: p.Environment.Name, Pools: p.Pools, MaxConcurrentTasks: p.MaxConcurrentTasks,
+		MaxParallelism: p.MaxParallelism, Data: p.Data, Vars: p.Vars,
+	}}
+	var err error
+	if explicit(p) {
+		if c.archive, err = a.archive(p, pack); err != nil {
+			return nil, err
+		}
+		in.Source = c.archive.SHA
+	}
+	if c.Compiled, err = release.Compile(in, nil, nil); err != nil || against == c.SHA {
+		return c, err // nothing has changed, so nothing is read
+	}
+	if against == "" {
+		c.changes = release.Diff(nil, c.Code)
+		return c, nil
+	}
+	if c.summary, c.before, err = engine.ReadRelease(ctx, store, p.Domain, against); err != nil {
+		return nil, err
+	}
+	trees, err := a.reparse(ctx, c.before)
+	if err != nil {
+		return nil, err
+	}
+	if c.Compiled, err = release.Compile(in, c.before, trees); err != nil {
+		return nil, err
+	}
+	c.before = c.before.WithTrees(duckparse.Version, trees)
+	c.changes = release.Diff(c.before, c.Code)
+	c.carry()
+	return c, nil
+}
+
+// carry gives the project's assets the fingerprints of the release.
+func (c *candidate) carry() {
+	with := *c.project
+	with.Assets = slices.Clone(with.Assets)
+	codes := make(map[ids.AssetKey]string, len(c.Code.Assets))
+	for i := range c.Code.Assets {
+		codes[c.Code.Assets[i].Key] = c.Code.Assets[i].Code
+	}
+	for i := range with.Assets {
+		if with.Assets[i].Broken == "" {
+			with.Assets[i].Code = codes[with.Assets[i].Key]
+		}
+	}
+	c.project = &with
+}
+
+// reparse parses the queries of a release that another version of the parser has parsed.
+func (a *app) reparse(ctx context.Context, code *release.Code) (map[ids.AssetKey]*plan.Tree, error) {
+	keys, queries := release.Reparse(code, duckparse.Version)
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	parser, err := duckparse.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := parser.Parse(ctx, queries)
+	if err = errors.Join(err, parser.Close()); err != nil {
+		return nil, fmt.Errorf("parse the deployed queries: %w", err)
+	}
+	trees := map[ids.AssetKey]*plan.Tree{}
+	for i, key := range keys {
+		if parsed[i].Tree != nil {
+			trees[key] = parsed[i].Tree
+		}
+	}
+	return trees, nil
+}
+
+// archive packs the files of a project, or only hashes them.
+func (a *app) archive(p *project.Project, pack bool) (found *source.Archive, err error) {
+	folder, err := os.OpenRoot(p.Root)
+	if err != nil {
+		return nil, fmt.Errorf("open project folder: %w", err)
+	}
+	defer func() { err = errors.Join(err, folder.Close()) }()
+	var skip []string
+	states := []string{a.stateOf(p)}
+	for _, e := range p.Environments {
+		states = append(states, filepath.Join(p.Root, e.Store))
+	}
+	for _, dir := range states {
+		if name, err := filepath.Rel(p.Root, dir); err == nil && filepath.IsLocal(name) && name != "." {
+			skip = append(skip, filepath.ToSlash(name))
+		}
+	}
+	if pack {
+		return source.Build(folder.FS(), skip)
+	}
+	return source.Hash(folder.FS(), skip)
+}
+
+// countsOf summarizes changes for a deployment.
+func countsOf(changes []release.Change) event.Changes {
+	n := release.Count(changes)
+	return event.Changes{Added: int32(n.Added), Removed: int32(n.Removed), Changed: int32(n.Changed)} //nolint:gosec // at most 20,000 assets
+}
+
+// changesText formats counts: +1 −2 ~3.
+func changesText(c event.Changes) string {
+	var parts []string
+	for _, part := range []struct {
+		sign string
+		n    int32
+	}{{"+", c.Added}, {"-", c.Removed}, {"~", c.Changed}} {
+		if part.n > 0 {
+			parts = append(parts, fmt.Sprintf("%s%d", part.sign, part.n))
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// maxDeployTries limits how often a local deployment is repeated because another process has
+// deployed in the meantime.
+const maxDeployTries = 5
+
+// deployLocal deploys the project's files if they differ from the deployed release. It returns the
+// project with the fingerprints of the release, and the release. It writes nothing if nothing has
+// changed, or if check returns an error.
+func (a *app) deployLocal(
+	ctx context.Context, s *session, p *project.Project, check func(*snapshot.Snapshot) error,
+) (*project.Project, string, error) {
+	for try := 1; ; try++ {
+		snap, err := s.Current(ctx)
+		if err != nil {
+			return nil, "", err
+		}
+		current := snap.State.Release()
+		c, err := a.compile(ctx, s.Store(), p, current, false)
+		if err != nil && current != "" {
+			a.warn("cannot compare with the deployed release: %v", err)
+			c, err = a.compile(ctx, s.Store(), p, "", false)
+		}
+		if err != nil {
+			return nil, "", err
+		}
+		if c.SHA == current {
+			return c.project, c.SHA, nil
+		}
+		if err := check(snap); err != nil {
+			return nil, "", err
+		}
+		if err := s.SaveRelease(ctx, c.Compiled, nil); err != nil {
+			return nil, "", err
+		}
+		_, err = s.Deploy(ctx, engine.DeployRequest{
+			Release: c.SHA, Expects: current, Kind: event.DeployLocal, Environment: p.Environment.Name, Changes: countsOf(c.changes),
+		})
+		if _, conflict := errors.AsType[*engine.ReleaseConflictError](err); conflict && try < maxDeployTries {
+			continue
+		}
+		return c.project, c.SHA, err
+	}
+}
+
+// deployment is what the runs of an explicit environment execute.
+type deployment struct {
+	sha     string
+	release *release.Release
+	// project has the settings of the folder and the assets of the release.
+	project *project.Project
+}
+
+// deployedRelease reads the deployed release of an explicit environment, and reports how the files
+// of the folder differ from it.
+func (a *app) deployedRelease(ctx context.Context, settings *project.Project) (d *deployment, err error) {
+	parts, err := a.parts(ctx, settings)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errNotDeployed(settings)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, parts.Close()) }()
+	snap, err := parts.Reader().Current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if d, err = readDeployment(ctx, parts.Store, settings, snap.State.Release()); err != nil {
+		return nil, err
+	}
+	a.noteLocalChanges(ctx, parts.Store, settings, d.sha)
+	return d, nil
+}
+
+func errNotDeployed(p *project.Project) error {
+	return fmt.Errorf("no release is deployed to %s: deploy the project with `servo deploy%s`",
+		environmentName(p.Environment.Name), envFlag(p.Environment.Name))
+}
+
+// readDeployment reads a release of an explicit environment.
+func readDeployment(ctx context.Context, store blob.Store, settings *project.Project, sha string) (*deployment, error) {
+	if sha == "" {
+		return nil, errNotDeployed(settings)
+	}
+	r, code, err := engine.ReadRelease(ctx, store, settings.Domain, sha)
+	if err != nil {
+		return nil, err
+	}
+	if r.Source == "" {
+		return nil, fmt.Errorf("the deployed release %s has no archive of the project's files: deploy the project with `servo deploy%s`",
+			release.Short(sha), envFlag(settings.Environment.Name))
+	}
+	p := *settings
+	p.Assets, p.Data, p.Vars, p.Pools = code.Assets, r.Data, r.Vars, r.Pools
+	p.MaxConcurrentTasks, p.MaxParallelism = r.MaxConcurrentTasks, r.MaxParallelism
+	return &deployment{sha, r, &p}, nil
+}
+
+func environmentName(name string) string {
+	if name == "" {
+		return "the workspace"
+	}
+	return "environment " + name
+}
+
+// envFlag returns the flag that chooses an environment, for suggestions.
+func envFlag(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " --env " + name
+}
+
+// noteLocalChanges reports how the files of the project differ from the release that a run executes.
+func (a *app) noteLocalChanges(ctx context.Context, store blob.Store, settings *project.Project, sha string) {
+	p, err := a.loadProject(ctx, settings.Root)
+	if p == nil || err != nil {
+		a.warn("this run executes release %s; the files of this folder differ, and have problems: `servo validate` shows them", release.Short(sha))
+		return
+	}
+	c, err := a.compile(ctx, store, p, sha, false)
+	switch {
+	case err != nil:
+		a.warn("cannot compare the files of this folder with release %s: %v", release.Short(sha), err)
+	case c.SHA == sha:
+	case len(c.changes) == 0:
+		a.note("this run executes release %s; other files of this folder differ", release.Short(sha))
+	default:
+		var keys []string
+		for _, change := range c.changes {
+			keys = append(keys, change.Asset)
+		}
+		a.note("this run executes release %s; %s differ in this folder: %s; deploy them with `servo deploy%s`", release.Short(sha),
+			plural(len(keys), "asset"), someTexts(keys), envFlag(p.Environment.Name))
+	}
+}
+
+// someTexts joins the first texts of a list.
+func someTexts(texts []string) string {
+	const most = 5
+	if more := len(texts) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(texts[:most], ", "), more)
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,75 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/servo-orchestration/servo/pkg/blob"
+	"github.com/servo-orchestration/servo/pkg/ids"
+	"github.com/servo-orchestration/servo/pkg/release"
+	"github.com/servo-orchestration/servo/pkg/source"
+)
+
+// SaveRelease stores the objects of a release, the release itself last. archive is the project's
+// files, or nil. Their names are hashes, so existing objects stay.
+func (e *Engine) SaveRelease(ctx context.Context, c *release.Compiled, archive *source.Archive) error {
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return fmt.Errorf("store release: %w", err)
+	}
+	if archive != nil {
+		if err := e.create(ctx, release.SourceRef(e.cfg.Domain, archive.SHA), archive.Data); err != nil {
+			return err
+		}
+	}
+	code := encoder.EncodeAll(c.Encoded, nil)
+	if err := e.create(ctx, release.CodeRef(e.cfg.Domain, c.Release.Code), code); err != nil {
+		return err
+	}
+	return e.create(ctx, release.Ref(e.cfg.Domain, c.SHA), c.Data)
+}
+
+// create stores an object whose name is the hash of its content.
+func (e *Engine) create(ctx context.Context, ref string, data []byte) error {
+	if _, err := e.cfg.Store.Create(ctx, ref, data); err != nil && !errors.Is(err, blob.ErrExists) {
+		return fmt.Errorf("store release: %w", err)
+	}
+	return nil
+}
+
+// ReadRelease reads a release and its code, and verifies both.
+func (e *Engine) ReadRelease(ctx context.Context, sha string) (*release.Release, *release.Code, error) {
+	return ReadRelease(ctx, e.cfg.Store, e.cfg.Domain, sha)
+}
+
+// ReadRelease reads a release of a domain and its code, and verifies both.
+func ReadRelease(ctx context.Context, store blob.Store, d ids.Domain, sha string) (*release.Release, *release.Code, error) {
+	data, _, err := blob.Get(ctx, store, release.Ref(d, sha), release.MaxBytes)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read release %s: %w", release.Short(sha), err)
+	}
+	r, err := release.Decode(data, sha)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read release %s: %w", release.Short(sha), err)
+	}
+	packed, _, err := blob.Get(ctx, store, release.CodeRef(d, r.Code), release.MaxCodeBytes)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read release %s: %w", release.Short(sha), err)
+	}
+	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(release.MaxCodeBytes))
+	if err != nil {
+		return nil, nil, fmt.Errorf("read release %s: %w", release.Short(sha), err)
+	}
+	defer decoder.Close()
+	if data, err = decoder.DecodeAll(packed, nil); err != nil {
+		return nil, nil, fmt.Errorf("read release %s: its code is damaged: %w", release.Short(sha), err)
+	}
+	code, err := release.DecodeCode(data, r.Code)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read release %s: %w", release.Short(sha), err)
+	}
+	return r, code, nil
+}

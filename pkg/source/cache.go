@@ -1,0 +1,315 @@
+package source
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sync/singleflight"
+)
+
+// ErrDamaged means that an archive is not what its name says. Reading it again does not help.
+var ErrDamaged = errors.New("the archive of the project's files is damaged")
+
+// Cache keeps unpacked archives in a folder, which several processes may share. An archive appears
+// under its name only when it is complete, verified and durable. Its files are read-only. The cache
+// removes those that nobody uses, except the newest.
+type Cache struct {
+	dir  string
+	now  func() time.Time
+	keep int
+
+	loading singleflight.Group
+	mu      sync.Mutex
+	open    map[string]*held
+}
+
+// held is an archive that this process uses.
+type held struct {
+	lock *os.File // shared with other users; held exclusively by who removes the archive
+	uses int
+}
+
+// keepUnused is how many archives stay in the cache although nobody uses them.
+const keepUnused = 3
+
+// NewCache returns a cache in the folder dir, which is created when it is first needed.
+func NewCache(dir string, now func() time.Time) *Cache {
+	return &Cache{dir: dir, now: now, keep: keepUnused, open: map[string]*held{}}
+}
+
+// Get returns the folder of an unpacked archive. It stays until release is called. fetch returns the
+// compressed archive; it is called only if the cache does not have the archive.
+func (c *Cache) Get(ctx context.Context, sha string, fetch func(context.Context) ([]byte, error)) (dir string, release func(), err error) {
+	if err := c.hold(sha); err != nil {
+		return "", nil, err
+	}
+	dir = filepath.Join(c.dir, sha)
+	release = sync.OnceFunc(func() { c.let(sha) })
+	if _, err := os.Stat(dir); err == nil {
+		return dir, release, nil
+	}
+	// The unpacking outlives a caller that is stopped, because others may wait for it.
+	done := c.loading.DoChan(sha, func() (any, error) { return nil, c.unpack(context.WithoutCancel(ctx), sha, fetch) })
+	select {
+	case result := <-done:
+		err = result.Err
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		release()
+		return "", nil, err
+	}
+	return dir, release, nil
+}
+
+// hold takes a shared lock on an archive, so that no process removes it.
+func (c *Cache) hold(sha string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h := c.open[sha]; h != nil {
+		h.uses++
+		return nil
+	}
+	if err := os.MkdirAll(c.dir, 0o700); err != nil {
+		return fmt.Errorf("create the cache of project files: %w", err)
+	}
+	name := filepath.Join(c.dir, sha+lockSuffix)
+	for {
+		lock, err := lockFile(name, syscall.LOCK_SH)
+		if err != nil {
+			return fmt.Errorf("lock the cache of project files: %w", err)
+		}
+		if !isAt(lock, name) {
+			_ = lock.Close() // its file was removed before it was locked
+			continue
+		}
+		now := c.now()
+		_ = os.Chtimes(name, now, now) // only the order of removal depends on it
+		c.open[sha] = &held{lock: lock, uses: 1}
+		return nil
+	}
+}
+
+const lockSuffix = ".lock"
+
+// let ends a use.
+func (c *Cache) let(sha string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.open[sha]
+	if h.uses--; h.uses == 0 {
+		_ = h.lock.Close() // which unlocks it
+		delete(c.open, sha)
+	}
+}
+
+func lockFile(name string, how int) (*os.File, error) {
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = syscall.Flock(int(file.Fd()), how)
+		if !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// isAt reports whether an open file still has its name.
+func isAt(file *os.File, name string) bool {
+	have, err := file.Stat()
+	if err != nil {
+		return false
+	}
+	at, err := os.Stat(name)
+	return err == nil && os.SameFile(have, at)
+}
+
+// unpack fetches an archive, verifies it, and moves it to its name.
+func (c *Cache) unpack(ctx context.Context, sha string, fetch func(context.Context) ([]byte, error)) error {
+	dir := filepath.Join(c.dir, sha)
+	if _, err := os.Stat(dir); err == nil {
+		return nil // another caller was faster
+	}
+	data, err := fetch(ctx)
+	if err != nil {
+		return err
+	}
+	c.evict(sha)
+	temp, err := os.MkdirTemp(c.dir, tempPrefix+"*")
+	if err != nil {
+		return fmt.Errorf("unpack the project's files: %w", err)
+	}
+	err = extract(data, sha, temp)
+	if err == nil {
+		if err = os.Rename(temp, dir); errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTEMPTY) {
+			remove(temp) // another process was faster
+			return nil
+		}
+		err = errors.Join(err, syncFolder(c.dir))
+	}
+	if err != nil {
+		remove(temp)
+		return fmt.Errorf("unpack the project's files: %w", err)
+	}
+	return nil
+}
+
+const (
+	tempPrefix = "new-"
+	// abandonedAfter is when a folder that is not complete belongs to no live process.
+	abandonedAfter = 24 * time.Hour
+)
+
+// extract unpacks an archive into an empty folder. It fails if the content does not have the hash.
+func extract(data []byte, sha, dir string) error {
+	decoder, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(MaxArchiveBytes))
+	if err != nil {
+		return err
+	}
+	defer decoder.Close()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	sum := sha256.New()
+	content := io.TeeReader(io.LimitReader(decoder, MaxArchiveBytes), sum)
+	archive := tar.NewReader(content)
+	folders := map[string]bool{".": true}
+	for n := 0; ; n++ {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w: %w", ErrDamaged, err)
+		case n == MaxFiles || header.Typeflag != tar.TypeReg || !filepath.IsLocal(header.Name):
+			return fmt.Errorf("%w: it has too many files, or %q, which is not a file of a project", ErrDamaged, header.Name)
+		}
+		if err := extractFile(root, archive, header, folders); err != nil {
+			return err
+		}
+	}
+	if _, err := io.Copy(io.Discard, content); err != nil {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if got := hex.EncodeToString(sum.Sum(nil)); got != sha {
+		return fmt.Errorf("%w: its content has the hash %s instead of %s", ErrDamaged, got, sha)
+	}
+	return finish(dir, folders)
+}
+
+func extractFile(root *os.Root, content io.Reader, header *tar.Header, folders map[string]bool) error {
+	name := filepath.FromSlash(header.Name)
+	for folder := filepath.Dir(name); !folders[folder]; folder = filepath.Dir(folder) {
+		folders[folder] = true
+	}
+	if err := root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return err
+	}
+	mode := fs.FileMode(0o444)
+	if header.Mode&0o111 != 0 {
+		mode = 0o555
+	}
+	f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, content)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// finish makes the folders of an archive durable. They stay writable, so that rm -r works.
+func finish(dir string, folders map[string]bool) error {
+	for name := range folders {
+		if err := syncFolder(filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func syncFolder(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// evict removes archives that nobody uses, except sha and the newest, and what dead processes left.
+// It ignores errors: the next call tries again.
+func (c *Cache) evict(sha string) {
+	entries, err := os.ReadDir(c.dir)
+	if err != nil {
+		return
+	}
+	type unused struct {
+		sha  string
+		used time.Time
+	}
+	var candidates []unused
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if err != nil {
+			continue
+		}
+		name, isLock := strings.CutSuffix(entry.Name(), lockSuffix)
+		switch {
+		case isLock && name != sha:
+			candidates = append(candidates, unused{name, info.ModTime()})
+		case strings.HasPrefix(name, tempPrefix) && c.now().Sub(info.ModTime()) > abandonedAfter:
+			remove(filepath.Join(c.dir, name))
+		}
+	}
+	slices.SortFunc(candidates, func(a, b unused) int { return b.used.Compare(a.used) })
+	for _, u := range candidates[min(c.keep, len(candidates)):] {
+		c.removeUnused(u.sha)
+	}
+}
+
+// removeUnused removes an archive unless a process holds it.
+func (c *Cache) removeUnused(sha string) {
+	name := filepath.Join(c.dir, sha+lockSuffix)
+	lock, err := lockFile(name, syscall.LOCK_EX|syscall.LOCK_NB)
+	if err != nil {
+		return
+	}
+	defer lock.Close()
+	if !isAt(lock, name) {
+		return
+	}
+	// The folder disappears under its name at once, and its files one by one.
+	temp := filepath.Join(c.dir, tempPrefix+"old-"+sha)
+	if err := os.Rename(filepath.Join(c.dir, sha), temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	_ = os.Remove(name)
+	remove(temp)
+}
+
+// remove removes a folder. It ignores errors: what is left is removed later.
+func remove(dir string) { _ = os.RemoveAll(dir) }

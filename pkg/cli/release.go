@@ -291,8 +291,8 @@ func (a *app) noteLocalChanges(ctx context.Context, store blob.Store, settings *
 		for _, change := range c.changes {
 			keys = append(keys, change.Asset)
 		}
-		a.note("this run executes release %s; %s differ in this folder: %s; deploy them with `servo deploy%s`", release.Short(sha),
-			plural(len(keys), "asset"), someTexts(keys), envFlag(p.Environment.Name))
+		a.note("this run executes release %s; the files of this folder differ in %s: %s; deploy them with `servo deploy%s`",
+			release.Short(sha), plural(len(keys), "asset"), someTexts(keys), envFlag(p.Environment.Name))
 	}
 }
 
